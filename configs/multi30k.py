@@ -1,0 +1,50 @@
+"""Multi30k image captions (29,000 pairs) with the 4-layer model that suits so few.
+
+  python -m scripts.train --config=configs/multi30k.py:en-de --workdir=runs/multi30k \\
+    --raw_dir=DIR_WITH_train.en_train.de_val.en_...
+
+`multi30k:en-de,lowercase` reads the lower-cased, normalised, tokenised files
+(train.lc.norm.tok.en) and is like for like with Revisit-MMT's text-only
+Transformer-Tiny, 41.02 tokenised BLEU on test_2016_flickr: two GPUs of 4,096 positions
+are about 7,000 tokens, the rate's peak is 0.005, ten epochs' checkpoints are averaged,
+the beam is 5. en-fr and de-en work the same way. 2.6 M parameters.
+"""
+
+import ml_collections
+
+from configs import base
+
+
+def get_config(arg: str = 'en-de') -> ml_collections.ConfigDict:
+  """`arg` is a pair (en-de, en-fr, de-en), with ',lowercase' if that is wanted."""
+  pair, *options = arg.split(',')
+  if options not in ([], ['lowercase']):
+    raise ValueError(f"multi30k:{arg}: PAIR or PAIR,lowercase, such as 'en-de'")
+  config = base.get_config(pair)
+  config.corpus = f'multi30k.{pair}' + ('.lowercase' if options else '')
+  config.files = {'train': 'train', 'dev': 'val', 'test': 'test_2016_flickr'}
+  if options:
+    config.suffix = '.lc.norm.tok'
+    config.tokenized = True
+  config.model.update(
+    {
+      'N': 4,
+      'd_model': 128,
+      'd_ff': 256,
+      'h': 4,
+      'd_k': 32,
+      'd_v': 32,
+      'P_drop': 0.3,
+      'vocab_size': 10000,
+    }
+  )
+  config.tokens_per_batch = 7000
+  config.train_steps = 8000
+  config.warmup_steps = 2000
+  config.rate_factor = 2.53  # a peak of 0.005, where Equation 3 has 0.00198
+  config.checkpoint_every_steps = 62  # an epoch
+  config.keep_checkpoints = 130  # all of them: 31 MB each
+  config.average_last = 10
+  config.beam = 5
+  config.log_every_steps = 62
+  return config

@@ -1,0 +1,35 @@
+"""A small Transformer on the embedded corpus: minutes on two CPU cores.
+
+make quickstart
+python -m scripts.train --config=configs/quickstart.py:en-fr --workdir=runs/quick.fr
+"""
+
+import ml_collections
+
+from configs import base
+
+
+def get_config(pair: str = 'en-de') -> ml_collections.ConfigDict:
+  """`pair`: en-de, en-fr, or the reverse."""
+  config = base.get_config(pair)
+  config.corpus = f'embedded.{pair}'
+  config.reader = 'embedded'
+  config.model.update(
+    {
+      'N': 2,
+      'd_model': 128,
+      'd_ff': 512,
+      'h': 4,
+      'd_k': 32,
+      'd_v': 32,
+      'vocab_size': 4000,
+    }
+  )
+  config.tokens_per_batch = 4000
+  config.max_shapes = 4
+  config.train_steps = 1200
+  config.warmup_steps = 400
+  config.checkpoint_every_steps = 100
+  config.keep_checkpoints = 5
+  config.log_every_steps = 50
+  return config

@@ -1,0 +1,63 @@
+"""Translates lines with a run: N lines in, N lines out (N groups with --nbest).
+
+echo 'A man rides a horse.' | python -m scripts.translate --workdir=runs/multi30k
+"""
+
+import pathlib
+import sys
+
+from absl import app, flags, logging
+from tqdm import tqdm
+
+from transformer_jax import checkpoint, parallel
+from transformer_jax.run import Run
+from transformer_jax.translate import Hypothesis, Translator, transformer
+
+WORKDIR = flags.DEFINE_string('workdir', None, "The run's folder.")
+INPUT = flags.DEFINE_string('input', '-', "File to translate; '-' is stdin.")
+NBEST = flags.DEFINE_integer('nbest', 1, 'How many translations of each line.')
+SCORES = flags.DEFINE_bool('scores', False, 'Put score and tab before each.')
+flags.mark_flags_as_required(['workdir'])
+
+
+def read(path: str) -> list[str]:
+  """Lines at LF; bytes that are not UTF-8 become U+FFFD, so that no line is lost."""
+  content = sys.stdin.buffer.read() if path == '-' else pathlib.Path(path).read_bytes()
+  text = content.decode('utf-8-sig', errors='replace')
+  lines = text.split('\n')
+  if lines[-1] == '':
+    lines.pop()
+  # NUL ends a string for SentencePiece; CR is the rest of a CRLF.
+  return [line.removesuffix('\r').replace('\x00', ' ').strip() for line in lines]
+
+
+def write(found: list[list[Hypothesis]]) -> None:
+  for hypotheses in found:
+    for hypothesis in hypotheses[: NBEST.value]:
+      score = f'{hypothesis.score:.4f}\t' if SCORES.value else ''
+      print(score + hypothesis.text.replace('\n', ' '))
+
+
+def main(_: list[str]) -> None:
+  logging.set_verbosity(logging.WARNING)
+  run = Run(pathlib.Path(WORKDIR.value))
+  config = run.config()
+  config.beam = max(config.beam, NBEST.value)
+  steps = checkpoint.steps(run.checkpoints)
+  if not steps:
+    raise app.UsageError(f'{run.workdir} has no finished checkpoint')
+  lines = read(INPUT.value)
+  parallel.keep_compiled()
+  parallel.use_cpu_cores(config.slices)
+  graph, example = transformer(config)
+  chosen = steps[-config.average_last :]
+  params = checkpoint.average(run.checkpoints, chosen, example)
+  translator = Translator(config, run.vocabulary(), graph, params)
+  bar = lambda items: tqdm(items, unit='batch', disable=not sys.stderr.isatty())
+  write(translator.translate(lines, bar))
+  if translator.cut_sources:
+    print(f'{translator.cut_sources} lines were cut: too long', file=sys.stderr)
+
+
+if __name__ == '__main__':
+  app.run(main)

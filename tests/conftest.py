@@ -1,0 +1,26 @@
+"""Eight CPU devices, strict ranks, and where real text is looked for."""
+
+import os
+import pathlib
+
+os.environ['XLA_FLAGS'] = (
+  os.environ.get('XLA_FLAGS', '') + ' --xla_force_host_platform_device_count=8'
+)
+os.environ['JAX_PLATFORMS'] = 'cpu'
+
+import jax  # noqa: E402
+import pytest  # noqa: E402
+
+jax.config.update('jax_numpy_rank_promotion', 'raise')
+
+ROOT = pathlib.Path(__file__).parents[1]
+
+
+@pytest.fixture
+def shared_data() -> pathlib.Path:
+  """Real text beside the checkout, or where TRANSFORMER_JAX_DATA says; else skips."""
+  given = os.environ.get('TRANSFORMER_JAX_DATA')
+  folder = pathlib.Path(given) if given else ROOT.parent / 'shared' / 'data'
+  if not folder.is_dir():
+    pytest.skip(f'no real text at {folder}')
+  return folder

@@ -1,0 +1,111 @@
+"""Checkpoints: Orbax writes the arrays, a manifest of sha256 sums vouches for them.
+
+`checkpoints/STEP/` holds `params/`, `optimizer/` and `manifest.json`. It is written as
+`STEP.partial` and renamed when the manifest is in it, so a step that is there is whole;
+Orbax would not notice a flipped byte, so every file is checked before it is restored.
+"""
+
+import hashlib
+import json
+import pathlib
+import shutil
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+import orbax.checkpoint as ocp
+
+MANIFEST = 'manifest.json'
+Tree = Any
+
+
+class Damaged(ValueError):
+  """A checkpoint whose files are not those its manifest lists."""
+
+
+class Restored(NamedTuple):
+  step: int
+  params: Tree
+  opt_state: Tree
+
+
+def steps(folder: pathlib.Path) -> list[int]:
+  """The steps that have a finished checkpoint, ascending."""
+  found = [int(p.name) for p in folder.glob('*') if p.name.isdigit()]
+  return sorted(step for step in found if (folder / str(step) / MANIFEST).is_file())
+
+
+def save(folder: pathlib.Path, step: int, params: Tree, opt_state: Tree) -> None:
+  """Writes one checkpoint; returns when it is on disk and vouched for."""
+  partial = (folder / f'{step}.partial').absolute()
+  if partial.exists():
+    shutil.rmtree(partial)
+  partial.mkdir(parents=True)
+  with ocp.StandardCheckpointer() as writer:
+    for name, tree in (('params', params), ('optimizer', opt_state)):
+      writer.save(partial / name, jax.device_get(tree))
+      writer.wait_until_finished()
+  manifest = {'step': step, 'sha256': _sums(partial)}
+  (partial / MANIFEST).write_text(json.dumps(manifest, indent=1))
+  final = folder / str(step)
+  if final.exists():  # one that verify refused
+    shutil.rmtree(final)
+  partial.rename(final)
+
+
+def prune(folder: pathlib.Path, keep: int) -> None:
+  """Deletes all but the last `keep` finished checkpoints."""
+  for step in steps(folder)[:-keep]:
+    shutil.rmtree(folder / str(step))
+
+
+def verify(folder: pathlib.Path, step: int) -> None:
+  """Raises Damaged, naming the files, unless the step is as it was written."""
+  path = folder / str(step)
+  listed = json.loads((path / MANIFEST).read_text())['sha256']
+  found = _sums(path)
+  wrong = sorted(f for f in listed.keys() | found if listed.get(f) != found.get(f))
+  if wrong:
+    raise Damaged(f'{path}: damaged or missing: {", ".join(wrong)}')
+
+
+def restore(folder: pathlib.Path, step: int, params: Tree, opt_state: Tree) -> Restored:
+  """Reads a step back as host arrays, in the structure of the two examples."""
+  verify(folder, step)
+  path = folder / str(step)
+  return Restored(
+    step, _read(path / 'params', params), _read(path / 'optimizer', opt_state)
+  )
+
+
+def restore_params(folder: pathlib.Path, step: int, params: Tree) -> Tree:
+  verify(folder, step)
+  return _read(folder / str(step) / 'params', params)
+
+
+def average(folder: pathlib.Path, chosen: list[int], params: Tree) -> Tree:
+  """The mean of the parameters of some steps (section 6.1), as float32 host arrays."""
+  total = None
+  for step in chosen:
+    tree = restore_params(folder, step, params)
+    add = lambda a, b: a + b.astype(np.float64)
+    zeros = jax.tree.map(lambda x: np.zeros(x.shape, np.float64), tree)
+    total = jax.tree.map(add, zeros if total is None else total, tree)
+  return jax.tree.map(lambda x: (x / len(chosen)).astype(np.float32), total)
+
+
+def _read(path: pathlib.Path, example: Tree) -> Tree:
+  target = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), example)
+  with ocp.StandardCheckpointer() as reader:
+    return reader.restore(path.absolute(), target)
+
+
+def _sums(path: pathlib.Path) -> dict[str, str]:
+  """sha256 of every file below `path` but the manifest, by its place."""
+  sums = {}
+  for file in sorted(path.rglob('*')):
+    if file.is_file() and file.name != MANIFEST:
+      with file.open('rb') as content:
+        digest = hashlib.file_digest(content, 'sha256').hexdigest()
+      sums[file.relative_to(path).as_posix()] = digest
+  return sums

@@ -1,0 +1,48 @@
+"""What a model costs, by arithmetic alone: parameters and FLOPs (Tables 2 and 3)."""
+
+
+def parameters(
+  *,
+  N: int,
+  d_model: int,
+  d_ff: int,
+  h: int,
+  d_k: int,
+  d_v: int,
+  positions: str,
+  max_positions: int,
+  vocab_size: int,
+) -> int:
+  """Numbers that are trained: no attention biases, one table, no final norms."""
+  attention = 2 * d_model * h * (d_k + d_v)
+  feed_forward = 2 * d_model * d_ff + d_ff + d_model
+  norm = 2 * d_model
+  layer_pair = 3 * attention + 2 * feed_forward + 5 * norm
+  learned = 2 * max_positions * d_model if positions == 'learned' else 0
+  return vocab_size * d_model + learned + N * layer_pair
+
+
+def training_flops_per_target_token(
+  *,
+  N: int,
+  d_model: int,
+  d_ff: int,
+  h: int,
+  d_k: int,
+  d_v: int,
+  vocab_size: int,
+  length: int,
+) -> int:
+  """FLOPs of matrix products per target token, forward and backward.
+
+  For pairs of `length` tokens a side. A product of n multiply-adds is 2 n FLOPs, and
+  the backward pass is two products for each of the forward's; the softmax's product
+  with all the vocabulary counts, looking embeddings up does not.
+  """
+  projections = 2 * d_model * h * (d_k + d_v)  # multiply-adds of one position
+  scores = h * length * (d_k + d_v)
+  feed_forward = 2 * d_model * d_ff
+  encoder = N * (projections + scores + feed_forward)
+  # The causal half of decoder self-attention is computed and masked, so it counts.
+  decoder = N * (2 * (projections + scores) + feed_forward)
+  return 3 * 2 * (encoder + decoder + d_model * vocab_size)

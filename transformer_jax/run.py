@@ -1,0 +1,179 @@
+"""A run's folder: config, vocabulary, metrics, checkpoints, results; no JAX."""
+
+import json
+import pathlib
+import shutil
+import sys
+import time
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import ml_collections
+import tensorboardX
+from tqdm import tqdm
+
+from transformer_jax import corpora
+from transformer_jax.vocabulary import Vocabulary
+
+
+class Run(NamedTuple):
+  """`workdir/` with config.json, card.json, vocabulary.model, checkpoints/ ..."""
+
+  workdir: pathlib.Path
+
+  @property
+  def checkpoints(self) -> pathlib.Path:
+    return self.workdir / 'checkpoints'
+
+  @property
+  def metrics(self) -> pathlib.Path:
+    return self.workdir / 'metrics.jsonl'
+
+  def config(self) -> ml_collections.ConfigDict:
+    """The config the run was started with, locked."""
+    path = self.workdir / 'config.json'
+    if not path.is_file():
+      raise FileNotFoundError(f'{path}: not there; is {self.workdir} a run?')
+    return ml_collections.ConfigDict(json.loads(path.read_text())).lock()
+
+  def vocabulary(self) -> Vocabulary:
+    return Vocabulary(self.workdir / 'vocabulary.model')
+
+  @classmethod
+  def open(
+    cls, workdir: pathlib.Path, config: ml_collections.ConfigDict, corpus: pathlib.Path
+  ) -> 'Run':
+    """Makes the folder, or makes sure that it is this config's and this corpus's run.
+
+    Raises:
+      ValueError: the folder holds a run of another config or another vocabulary.
+    """
+    run = cls(workdir)
+    card = corpora.read_card(corpus)
+    given = json.loads(config.to_json_best_effort())
+    if card['vocab_size'] != given['model']['vocab_size']:
+      raise ValueError(
+        f'{corpus} was prepared with vocab_size={card["vocab_size"]}, the config says '
+        f'{given["model"]["vocab_size"]}: delete the folder to prepare it again'
+      )
+    path = workdir / 'config.json'
+    if path.is_file():
+      run._check_same(given)
+    else:
+      workdir.mkdir(parents=True, exist_ok=True)
+      shutil.copy(corpus / 'vocabulary.model', workdir / 'vocabulary.model')
+      shutil.copy(corpus / corpora.CARD, workdir / corpora.CARD)
+    run.check_vocabulary(corpus)
+    path.write_text(json.dumps(given, indent=1) + '\n')
+    return run
+
+  def _check_same(self, given: dict) -> None:
+    """A run may be prolonged; anything else that differs makes it another run."""
+    kept = json.loads((self.workdir / 'config.json').read_text())
+    differ = sorted(_differences(kept, given) - {'train_steps'})
+    if differ:
+      raise ValueError(
+        f"{self.workdir} holds another config's run; these differ: "
+        f'{", ".join(differ)}. Give another --workdir, or the config that {self.workdir}/config.json holds'
+      )
+
+  def check_vocabulary(self, corpus: pathlib.Path) -> None:
+    """Raises ValueError unless run and corpus share their vocabulary."""
+    ours = self.vocabulary().sha256
+    theirs = Vocabulary(corpus / 'vocabulary.model').sha256
+    if ours != theirs:
+      raise ValueError(
+        f"{corpus} was encoded with another vocabulary ({theirs[:12]}) than the run's "
+        f'({ours[:12]}): use the corpus the run was trained on'
+      )
+
+
+def _differences(a: dict, b: dict, prefix: str = '') -> set[str]:
+  """Dotted names of the entries in which two nested dictionaries differ."""
+  found = set()
+  for key in a.keys() | b.keys():
+    name = f'{prefix}{key}'
+    if isinstance(a.get(key), dict) and isinstance(b.get(key), dict):
+      found |= _differences(a[key], b[key], f'{name}.')
+    elif key not in a or key not in b or a[key] != b[key]:
+      found.add(name)
+  return found
+
+
+class Log:
+  """metrics.jsonl, TensorBoard events and a progress bar of one training process."""
+
+  def __init__(self, run: Run, start: int, train_steps: int):
+    self._start, self._total = start, train_steps
+    self._terminal = sys.stderr.isatty()
+    _cut_back(run.metrics, start)
+    self._file = run.metrics.open('a')
+    self._events = tensorboardX.SummaryWriter(
+      str(run.workdir / 'events'), purge_step=start + 1 if start else None
+    )
+    self._begin = time.perf_counter()
+
+  def __enter__(self) -> 'Log':
+    return self
+
+  def __exit__(self, *_: object) -> None:
+    self._bar.close()
+    self._file.close()
+    self._events.close()
+
+  def compiling(self, shapes: list) -> Iterator:
+    self._bar = tqdm(shapes, desc='compiling', unit='shape', disable=not self._terminal)
+    yield from self._bar
+
+  def started(self) -> None:
+    """Compilation is over: the bar of the steps begins."""
+    if self._start:
+      print(f'going on from step {self._start}', file=sys.stderr)
+    seconds = time.perf_counter() - self._begin
+    print(f'compiled in {seconds:.0f} s', file=sys.stderr, flush=True)
+    self._bar = tqdm(
+      initial=self._start,
+      total=self._total,
+      desc='training',
+      unit='step',
+      disable=not self._terminal,
+    )
+
+  def advance(self, record: dict | None) -> None:
+    """One step more; `record` is what is to be written about the last steps, if any."""
+    self._bar.update()
+    if record is None:
+      return
+    self._write(record)
+    speed = record['target_tokens'] / record['seconds']
+    self._bar.set_postfix_str(f'loss {record["loss"]:.3f}, {speed:,.0f} tokens/s')
+    if not self._terminal:
+      each = record['seconds'] / record['steps']
+      left = (self._total - record['step']) * each / 60
+      print(
+        f'step {record["step"]}/{self._total} loss {record["loss"]:.4f} '
+        f'{speed:,.0f} target tokens/s, {left:.0f} min left',
+        file=sys.stderr,
+        flush=True,
+      )
+
+  def dev(self, step: int, perplexity: float) -> None:
+    self._write({'step': step, 'dev_perplexity': perplexity})
+    message = f'step {step}: checkpoint saved, dev perplexity {perplexity:.3f}'
+    tqdm.write(message, file=sys.stderr)
+
+  def _write(self, record: dict) -> None:
+    self._file.write(json.dumps(record) + '\n')
+    self._file.flush()
+    for name, value in record.items():
+      if name != 'step':
+        self._events.add_scalar(name, value, record['step'])
+
+
+def _cut_back(path: pathlib.Path, start: int) -> None:
+  """Leaves out what a killed process logged after the checkpoint it goes on from."""
+  if path.is_file():
+    lines = path.read_text().splitlines()
+    complete = [line for line in lines if line.endswith('}')]
+    kept = [line for line in complete if json.loads(line)['step'] <= start]
+    path.write_text(''.join(line + '\n' for line in kept))

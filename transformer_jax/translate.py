@@ -1,0 +1,172 @@
+"""From a config to a model, and from sentences to hypotheses and perplexity."""
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import ml_collections
+import numpy as np
+from flax import nnx
+
+from transformer_jax import batches, loss, parallel
+from transformer_jax.beam_search import Hypotheses, beam_search
+from transformer_jax.model import Transformer
+from transformer_jax.vocabulary import BOS, EOS, PAD, Vocabulary
+
+Tree = Any
+
+# Source lengths a search is compiled for, EOS counted; a longer source is cut.
+SOURCE_LENGTHS = (16, 32, 64, 128, 256, 512)
+
+
+def transformer(config: ml_collections.ConfigDict) -> tuple[nnx.GraphDef, Tree]:
+  """The model a config describes: its graph, and fresh parameters as a plain tree."""
+  model = Transformer(
+    **config.model,
+    dtype=parallel.compute_dtype(config.dtype),
+    rngs=nnx.Rngs(params=config.seed),
+  )
+  graph, params = nnx.split(model)
+  return graph, nnx.to_pure_dict(params)
+
+
+class Hypothesis(NamedTuple):
+  text: str
+  score: float  # log P / length penalty, nats; 0 for an empty line
+  tokens: list[int]  # EOS included where there is one
+
+
+class Translator:
+  """Sentences to n-best hypotheses by the search of section 6.1.
+
+  Sentences are sorted by length, cut into batches of few shapes, and put back in
+  order. An empty line is its own translation.
+  """
+
+  def __init__(
+    self,
+    config: ml_collections.ConfigDict,
+    vocabulary: Vocabulary,
+    graph: nnx.GraphDef,
+    params: Tree,
+  ):
+    self._config, self._vocabulary = config, vocabulary
+    self._longest = SOURCE_LENGTHS[-1]
+    self._output = self._longest + config.extra_length
+    if config.model.positions == 'learned':
+      self._longest = min(self._longest, config.model.max_positions)
+      self._output = min(self._output, config.model.max_positions)
+    self.cut_sources = 0  # sentences that were longer than the model can take
+    self._params = parallel.everywhere(params)
+    self._searches: dict[int, Callable] = {}
+    self._graph = graph
+
+  def translate(
+    self,
+    sentences: Sequence[str],
+    progress: Callable[[Iterable], Iterable] = iter,
+  ) -> list[list[Hypothesis]]:
+    """The hypotheses of each sentence, best first; `progress` wraps the batches."""
+    ids = [self._ids(s) for s in self._vocabulary.encode(sentences)]
+    results = [[Hypothesis('', 0.0, [])]] * len(sentences)
+    order = [i for i in sorted(range(len(ids)), key=lambda i: -len(ids[i])) if ids[i]]
+    for length, rows, chosen in progress(list(self._batches(ids, order))):
+      source = np.full((rows, length), PAD, np.int32)
+      for row, i in enumerate(chosen):
+        source[row, : len(ids[i])] = ids[i]
+      found = self._search(length)(self._params, source)
+      for row, i in enumerate(chosen):
+        results[i] = self._hypotheses(*(array[row] for array in found))
+    return results
+
+  def _ids(self, ids: list[int]) -> list[int]:
+    if len(ids) >= self._longest:
+      self.cut_sources += 1
+      ids = ids[: self._longest - 1]
+    return [*ids, EOS] if ids else []
+
+  def _batches(self, ids: list[list[int]], order: list[int]) -> Iterable[tuple]:
+    """(source length, rows, sentences) of each batch; `order` is by length."""
+    start = 0
+    while start < len(order):
+      needed = len(ids[order[start]])
+      length = min(n for n in (*SOURCE_LENGTHS, self._longest) if n >= needed)
+      rows = parallel.round_up(max(1, self._config.decode_tokens // length))
+      yield length, rows, order[start : start + rows]
+      start += rows
+
+  def _search(self, length: int) -> Callable[[Tree, np.ndarray], Hypotheses]:
+    if length not in self._searches:
+      beam, alpha, extra = (
+        self._config[key] for key in ('beam', 'alpha', 'extra_length')
+      )
+      most = min(length + extra, self._output)
+
+      def search(params: Tree, source: jax.Array) -> Hypotheses:
+        model = nnx.merge(self._graph, params)
+        memory = model.remember(source)
+        lengths = (source != PAD).sum(1)
+        limits = (lengths + extra) * (lengths > 0)
+        return beam_search(
+          lambda *state: model.step(*state, memory),
+          model.empty_cache(source.shape[0], beam, most),
+          limits,
+          beam=beam,
+          alpha=alpha,
+          max_length=most,
+          bos=BOS,
+          eos=EOS,
+          pad=PAD,
+        )
+
+      self._searches[length] = parallel.spread(search)
+    return self._searches[length]
+
+  def _hypotheses(
+    self, tokens: np.ndarray, scores: np.ndarray, *_: np.ndarray
+  ) -> list[Hypothesis]:
+    real = [i for i in range(len(scores)) if np.isfinite(scores[i])]
+    words = [[int(t) for t in tokens[i] if t != PAD] for i in real]
+    texts = self._vocabulary.decode(words)
+    return [
+      Hypothesis(text, float(scores[i]), ids)
+      for i, text, ids in zip(real, texts, words, strict=True)
+    ]
+
+
+class Perplexity:
+  """Perplexity per piece of a split, unsmoothed, EOS counted (Table 3's column)."""
+
+  def __init__(
+    self,
+    config: ml_collections.ConfigDict,
+    graph: nnx.GraphDef,
+    source: batches.Side,
+    target: batches.Side,
+  ):
+    if config.model.positions == 'learned':
+      source, target = (s.cut(config.model.max_positions) for s in (source, target))
+    self._batches = batches.Batches(
+      source,
+      target,
+      tokens=config.decode_tokens,
+      slices=parallel.round_up(1),
+      max_shapes=4,
+      seed=0,
+    )
+
+    def sums(params: Tree, source: jax.Array, target: jax.Array) -> jax.Array:
+      logits = nnx.merge(graph, params)(source, target)
+      return loss.cross_entropy(logits, target, 0.0)[1][None]
+
+    self._sums = parallel.spread(sums)
+
+  def __call__(self, params: Tree) -> float:
+    total, tokens = 0.0, 0
+    for step in range(self._batches.steps_per_epoch):
+      batch = self._batches.batch(step)
+      rows = lambda side: side.reshape(-1, side.shape[-1])
+      total += self._sums(params, rows(batch.source), rows(batch.target)).sum()
+      tokens += int((batch.target != PAD).sum())
+    return math.exp(min(float(total) / tokens, 700.0))
