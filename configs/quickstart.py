@@ -29,7 +29,7 @@ def get_config(pair: str = 'en-de') -> ml_collections.ConfigDict:
   config.max_shapes = 4
   config.train_steps = 1200
   config.warmup_steps = 400
-  config.checkpoint_every_steps = 100
+  config.checkpoint_every_steps = 200
   config.keep_checkpoints = 5
   config.log_every_steps = 50
   return config

@@ -136,18 +136,17 @@ def main(_: list[str]) -> None:
   parallel.keep_compiled()
   parallel.use_cpu_cores(config.slices)
   result, hypotheses = evaluate(run, config)
-  name = f'{SPLIT.value}.step-{result["step"]}.average-{len(result["averaged"])}'
-  name += f'.beam-{config.beam}.alpha-{config.alpha}'
-  folder = run.workdir / 'translations'
-  folder.mkdir(exist_ok=True)
-  (folder / f'{name}.txt').write_text(''.join(line + '\n' for line in hypotheses))
+  translations = run.translations(result)
+  translations.parent.mkdir(exist_ok=True)
+  lines = ''.join(line + '\n' for line in hypotheses)
+  translations.write_text(lines, encoding='utf-8')
   text = json.dumps(result, indent=1) + '\n'
-  (folder / f'{name}.json').write_text(text)
+  translations.with_suffix('.json').write_text(text)
   (run.workdir / 'result.json').write_text(text)
   for kind in ('sacrebleu', 'paper_bleu'):
     print(f'{kind} {result[kind]["score"]:.2f}  {result[kind]["signature"]}')
   print(f'dev perplexity {result["dev_perplexity"]:.3f} per piece')
-  print(f'{folder / name}.txt')
+  print(translations)
 
 
 if __name__ == '__main__':

@@ -34,6 +34,8 @@ def _read(config: ml_collections.ConfigDict) -> dict[str, corpora.Text]:
   languages = config.source_language, config.target_language
   if config.reader == 'embedded':
     return corpora.embedded(*languages, config.seed)
+  if config.reader != 'files':
+    raise app.UsageError(f"reader={config.reader!r}: 'files' or 'embedded'")
   if RAW_DIR.value is None:
     raise app.UsageError(f'{config.corpus} is not prepared: give --raw_dir')
   raw_dir = pathlib.Path(RAW_DIR.value)

@@ -1,8 +1,9 @@
-"""Translates lines with a run: N lines in, N lines out (N groups with --nbest).
+"""Translates lines with a run: N lines in, N lines out (N times K with --nbest=K).
 
 echo 'A man rides a horse.' | python -m scripts.translate --workdir=runs/multi30k
 """
 
+import math
 import pathlib
 import sys
 
@@ -15,7 +16,9 @@ from transformer_jax.translate import Hypothesis, Translator, transformer
 
 WORKDIR = flags.DEFINE_string('workdir', None, "The run's folder.")
 INPUT = flags.DEFINE_string('input', '-', "File to translate; '-' is stdin.")
-NBEST = flags.DEFINE_integer('nbest', 1, 'How many translations of each line.')
+NBEST = flags.DEFINE_integer(
+  'nbest', 1, 'How many translations of each line.', lower_bound=1
+)
 SCORES = flags.DEFINE_bool('scores', False, 'Put score and tab before each.')
 flags.mark_flags_as_required(['workdir'])
 
@@ -32,8 +35,11 @@ def read(path: str) -> list[str]:
 
 
 def write(found: list[list[Hypothesis]]) -> None:
+  """Exactly --nbest lines for each, empty ones where there are fewer hypotheses."""
+  sys.stdout.reconfigure(encoding='utf-8')
   for hypotheses in found:
-    for hypothesis in hypotheses[: NBEST.value]:
+    none = [Hypothesis('', -math.inf, [])] * (NBEST.value - len(hypotheses))
+    for hypothesis in hypotheses[: NBEST.value] + none:
       score = f'{hypothesis.score:.4f}\t' if SCORES.value else ''
       print(score + hypothesis.text.replace('\n', ' '))
 

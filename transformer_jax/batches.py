@@ -42,7 +42,8 @@ class Side:
     tokens = path.with_name(path.name + '.tokens')
     self.offsets = np.fromfile(path.with_name(path.name + '.offsets'), OFFSETS)
     size = tokens.stat().st_size
-    if not len(self.offsets) or size != self.offsets[-1] * TOKENS.itemsize:
+    whole = len(self.offsets) and size == self.offsets[-1] * TOKENS.itemsize
+    if not whole or self.offsets[0] or (np.diff(self.offsets) < 0).any():
       raise ValueError(
         f'{tokens}: {size} bytes, but its .offsets file says otherwise; delete '
         f'{path.parent} and run scripts.prepare_data again'

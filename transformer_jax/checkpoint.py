@@ -49,20 +49,29 @@ def save(folder: pathlib.Path, step: int, params: Tree, opt_state: Tree) -> None
   (partial / MANIFEST).write_text(json.dumps(manifest, indent=1))
   final = folder / str(step)
   if final.exists():  # one that verify refused
-    shutil.rmtree(final)
+    _delete(final)
   partial.rename(final)
 
 
 def prune(folder: pathlib.Path, keep: int) -> None:
   """Deletes all but the last `keep` finished checkpoints."""
   for step in steps(folder)[:-keep]:
-    shutil.rmtree(folder / str(step))
+    _delete(folder / str(step))
+
+
+def _delete(path: pathlib.Path) -> None:
+  """The manifest goes first, so that what a kill leaves is no checkpoint."""
+  (path / MANIFEST).unlink(missing_ok=True)
+  shutil.rmtree(path)
 
 
 def verify(folder: pathlib.Path, step: int) -> None:
   """Raises Damaged, naming the files, unless the step is as it was written."""
   path = folder / str(step)
-  listed = json.loads((path / MANIFEST).read_text())['sha256']
+  try:
+    listed = json.loads((path / MANIFEST).read_bytes())['sha256']
+  except (ValueError, KeyError) as error:
+    raise Damaged(f'{path}: damaged: {MANIFEST} ({error})') from error
   found = _sums(path)
   wrong = sorted(f for f in listed.keys() | found if listed.get(f) != found.get(f))
   if wrong:

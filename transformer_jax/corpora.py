@@ -12,13 +12,14 @@ import json
 import pathlib
 import re
 import shutil
+import zlib
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from tqdm import tqdm
 
-from transformer_jax import batches, vocabulary
+from transformer_jax import batches, embedded_corpus, vocabulary
 
 SPLITS = ('train', 'dev', 'test')
 SIDES = ('source', 'target')
@@ -30,6 +31,9 @@ MAX_CHARACTERS = 5000
 # Characters that some reader somewhere takes for the end of a line, and NUL: a pair
 # that has one inside is more likely damaged than meant.
 _CONTROL = re.compile('[\x00\x0b\x0c\r\x1c-\x1e\x85\u2028\u2029]')
+
+# What many translations keep: numbers, names, punctuation.
+_KEPT = re.compile(r'\d+|[A-Z]\w+|[?!",:;()%/-]')
 
 
 class Text(NamedTuple):
@@ -98,13 +102,35 @@ def read_files(raw_dir: pathlib.Path, stem: str, source: str, target: str) -> Te
 
 
 def _suspicious(sources: Sequence[str | None], targets: Sequence[str | None]) -> int:
-  """The line (from 1) from where on the two sides' lengths stop going together."""
-  size = lambda lines, n: np.log([len(line or '') + 8.0 for line in lines[:n]])
-  n = min(len(sources), len(targets))
-  apart = np.abs(size(sources, n) - size(targets, n))
-  # The place that best parts a stretch that fits from one that does not.
-  excess = np.concatenate([[0.0], np.cumsum(apart - (apart.mean() if n else 0))])
-  return int(excess.argmin()) + 1
+  """The line (from 1) from where on lines no longer go with those across from them.
+
+  Judged by length, names, numbers and punctuation, for sides of unequal line counts.
+  """
+  short, long = sorted((sources, targets), key=len)
+  size = lambda lines: np.log([len(line or '') + 8.0 for line in lines])
+  marks = lambda lines: np.array([_marks(line or '') for line in lines], np.uint64)
+  short_size, short_marks, long_size, long_marks = (
+    feature(side) for side in (short, long) for feature in (size, marks)
+  )
+
+  def fit(shift: int) -> np.ndarray:
+    """How well each line goes with the one `shift` lines further down."""
+    there = slice(shift, shift + len(short))
+    lengths = np.exp(-5 * np.abs(long_size[there] - short_size)) + 0.1
+    return lengths * (1 + np.bitwise_count(long_marks[there] & short_marks))
+
+  # Up to the place sought the lines as they stand go together best; behind it, those
+  # do that are as far apart as lines are missing there: not all need be.
+  missing = len(long) - len(short)
+  shifted = np.mean([fit(shift) for shift in {1, min(2, missing), missing}], 0)
+  gain = np.concatenate([[0.0], np.cumsum(np.log(fit(0) / shifted))])
+  return int(gain.argmax()) + 1
+
+
+def _marks(line: str) -> int:
+  """64 bits, some set by what a translation often leaves as it is."""
+  bits = {zlib.crc32(mark.encode()) % 64 for mark in _KEPT.findall(line)}
+  return sum(1 << bit for bit in bits)
 
 
 def clean(text: Text) -> tuple[list[str], list[str], collections.Counter]:
@@ -145,10 +171,16 @@ def check_held_out(split: str, text: Text) -> None:
         raise ValueError(f'{name}, line {number}: not UTF-8; mend the {split} file')
 
 
-def embedded(target_language: str, source_language: str, seed: int) -> dict[str, Text]:
-  """The corpus that comes with the package, in either direction."""
-  from transformer_jax import embedded_corpus
+def embedded(source_language: str, target_language: str, seed: int) -> dict[str, Text]:
+  """The corpus that comes with the package, in either direction.
 
+  Raises:
+    ValueError: it does not have this pair of languages.
+  """
+  if 'en' not in (source_language, target_language):
+    raise ValueError(
+      f'{source_language}-{target_language}: one side of the embedded corpus is en'
+    )
   foreign = source_language if target_language == 'en' else target_language
   made = embedded_corpus.sentence_pairs(foreign, seed)
   versions = {name: importlib.metadata.version(name) for name in ('babel', 'num2words')}
@@ -197,7 +229,8 @@ def prepare(corpus: Corpus, texts: dict[str, Text], data_dir: pathlib.Path) -> N
       for path in sorted(partial.iterdir())
     },
   }
-  (partial / CARD).write_text(json.dumps(card, indent=1, ensure_ascii=False) + '\n')
+  text = json.dumps(card, indent=1, ensure_ascii=False) + '\n'
+  (partial / CARD).write_text(text, encoding='utf-8')
   partial.rename(final)
 
 
@@ -224,6 +257,8 @@ def _write_train(
     for side, lines in zip(SIDES, sides, strict=True)
   ]
   fits = [max(map(len, pair)) < max_length for pair in zip(*ids, strict=True)]
+  if not any(fits):
+    raise ValueError(f'every training pair is over max_length={max_length} tokens')
   ids = [[i for i, fit in zip(side, fits, strict=True) if fit] for side in ids]
   if len(fits) > len(ids[0]):
     dropped[f'over {max_length} tokens'] = len(fits) - len(ids[0])

@@ -7,7 +7,7 @@ State has no device axis here: pmap takes it in and gives it out replicated.
 
 import os
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -94,10 +94,12 @@ def spread(function: Callable) -> Callable:
 
 
 class Devices:
-  """All devices, each with an equal share of a batch's slices."""
+  """All devices, or those given, each with an equal share of a batch's slices."""
 
-  def __init__(self, slices: int):
-    self.count = jax.device_count()
+  def __init__(self, slices: int, devices: Sequence[jax.Device] | None = None):
+    self._given = devices
+    devices = jax.devices() if devices is None else devices
+    self.count = len(devices)
     if slices % self.count:
       works = ', '.join(str(d) for d in range(1, slices + 1) if slices % d == 0)
       raise ValueError(
@@ -105,7 +107,7 @@ class Devices:
         f'can: {works}. Hide some devices or set --config.slices'
       )
     self.slices_each = slices // self.count
-    mesh = Mesh(np.array(jax.devices()), (AXIS,))
+    mesh = Mesh(np.array(devices), (AXIS,))
     self._everywhere = NamedSharding(mesh, PartitionSpec())
     self._split = NamedSharding(mesh, PartitionSpec(AXIS))
 
@@ -128,5 +130,6 @@ class Devices:
       axis_name=AXIS,
       in_axes=(None, 0),
       out_axes=(None, None),
+      devices=self._given,
       donate_argnums=(0,),
     )

@@ -29,6 +29,12 @@ class Run(NamedTuple):
   def metrics(self) -> pathlib.Path:
     return self.workdir / 'metrics.jsonl'
 
+  def translations(self, result: dict) -> pathlib.Path:
+    """Where the translations behind a result stand."""
+    name = f'{result["split"]}.step-{result["step"]}.average-{len(result["averaged"])}'
+    name += f'.beam-{result["beam"]}.alpha-{result["alpha"]}.txt'
+    return self.workdir / 'translations' / name
+
   def config(self) -> ml_collections.ConfigDict:
     """The config the run was started with, locked."""
     path = self.workdir / 'config.json'
@@ -51,11 +57,13 @@ class Run(NamedTuple):
     run = cls(workdir)
     card = corpora.read_card(corpus)
     given = json.loads(config.to_json_best_effort())
-    if card['vocab_size'] != given['model']['vocab_size']:
-      raise ValueError(
-        f'{corpus} was prepared with vocab_size={card["vocab_size"]}, the config says '
-        f'{given["model"]["vocab_size"]}: delete the folder to prepare it again'
-      )
+    for key in ('source_language', 'target_language', 'max_length', 'vocab_size'):
+      asked = (given | given['model'])[key]
+      if card[key] != asked:
+        raise ValueError(
+          f'{corpus} was prepared with {key}={card[key]}, the config says {asked}: '
+          f'delete that folder to prepare it again'
+        )
     path = workdir / 'config.json'
     if path.is_file():
       run._check_same(given)
@@ -74,7 +82,8 @@ class Run(NamedTuple):
     if differ:
       raise ValueError(
         f"{self.workdir} holds another config's run; these differ: "
-        f'{", ".join(differ)}. Give another --workdir, or the config that {self.workdir}/config.json holds'
+        f'{", ".join(differ)}. Give another --workdir, or the config in '
+        f'{self.workdir}/config.json'
       )
 
   def check_vocabulary(self, corpus: pathlib.Path) -> None:
@@ -105,6 +114,7 @@ class Log:
 
   def __init__(self, run: Run, start: int, train_steps: int):
     self._start, self._total = start, train_steps
+    self._bar = tqdm(disable=True)
     self._terminal = sys.stderr.isatty()
     _cut_back(run.metrics, start)
     self._file = run.metrics.open('a')
@@ -176,4 +186,6 @@ def _cut_back(path: pathlib.Path, start: int) -> None:
     lines = path.read_text().splitlines()
     complete = [line for line in lines if line.endswith('}')]
     kept = [line for line in complete if json.loads(line)['step'] <= start]
-    path.write_text(''.join(line + '\n' for line in kept))
+    partial = path.with_suffix('.partial')
+    partial.write_text(''.join(line + '\n' for line in kept))
+    partial.replace(path)

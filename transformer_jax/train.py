@@ -85,10 +85,13 @@ def train_step(
   def add(sums: Tree, inputs: tuple[jax.Array, ...]) -> tuple[Tree, None]:
     return jax.tree.map(jnp.add, sums, slice_gradient(*inputs)), None
 
-  sums = slice_gradient(jnp.int32(0), share[0][0], share[1][0])
-  if each > 1:
-    rest = jnp.arange(1, each), share[0][1:], share[1][1:]
-    sums, _ = jax.lax.scan(add, sums, rest)
+  if each == 1:
+    sums = slice_gradient(jnp.int32(0), share[0][0], share[1][0])
+  else:
+    parts = jnp.arange(each), *share
+    one = jax.eval_shape(slice_gradient, *jax.tree.map(lambda x: x[0], parts))
+    zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), one)
+    sums, _ = jax.lax.scan(add, zeros, parts)
   gradient, smoothed, plain, tokens = jax.lax.psum(sums, parallel.AXIS)
   gradient = jax.tree.map(lambda g: g / tokens, gradient)
   updates, opt_state = transform.update(gradient, state.opt_state, state.params)

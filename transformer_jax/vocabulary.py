@@ -20,7 +20,8 @@ MAX_LINE_BYTES = 100_000
 def train(sentences: Iterable[str], path: pathlib.Path, size: int) -> None:
   """Learns a BPE vocabulary of `size` pieces from both sides' sentences.
 
-  Every character of the sentences gets a piece, so that <unk> cannot come up in them.
+  Every character of the sentences gets a piece, so that <unk> cannot come up in them
+  (but for what SentencePiece keeps to itself: U+2585, <s>, </s>, <pad>, <unk>).
 
   Raises:
     ValueError: the sentences cannot fill `size` pieces, or cannot fit in it.
@@ -46,9 +47,10 @@ def train(sentences: Iterable[str], path: pathlib.Path, size: int) -> None:
       )
     except RuntimeError as error:
       partial.unlink()
+      reason = str(error).rpartition('] ')[2] or 'there is no text'
       raise ValueError(
-        f'no vocabulary of {size} pieces can be made from this corpus: set '
-        f'--config.model.vocab_size to what it can fill ({error})'
+        f'no vocabulary of {size} pieces (--config.model.vocab_size) can be made from '
+        f'this corpus: {reason}'
       ) from error
   partial.rename(path)
 

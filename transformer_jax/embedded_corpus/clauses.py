@@ -8,7 +8,7 @@ only tell slots of one type apart. In German '@' is where a time stands and '#' 
 # verb's forms / the rest; an indented line goes on with the one above it.
 # English: base past. German: infinitive, er-form, participle, sein if not haben; '+'
 # after a separable prefix. French: infinitive (if irregular also participle, stem of
-# the future, je, il, nous, ils), être if not avoir; a pronoun's clitic stands before '~'.
+# the future, je, il, nous, ils), être if not avoir; clitic pronouns stand before '~'.
 VERB_PHRASES = """
 buy bought / {thing}
 kaufen kauft gekauft / @ {thing:acc} #

@@ -3,7 +3,7 @@
 import re
 from functools import lru_cache
 
-from .embedded_lexicon import (
+from transformer_jax.embedded_corpus.lexicon import (
   ADJECTIVES,
   ADVERBS,
   FOODS,
@@ -15,8 +15,8 @@ from .embedded_lexicon import (
   PLURAL_COUNTRIES,
   WOMEN,
 )
-from .embedded_shapes import Clause, fill, sentence_case
-from .embedded_values import Value, listed, worded
+from transformer_jax.embedded_corpus.shapes import Clause, fill, sentence_case
+from transformer_jax.embedded_corpus.values import Value, listed, worded
 
 _VOWELS = 'aeiouâàéèêîôûœ'
 _ASPIRATED = ('Hongrie', 'Havane', 'huit', 'hongrois')

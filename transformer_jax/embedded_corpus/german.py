@@ -3,9 +3,16 @@
 import re
 from functools import lru_cache
 
-from .embedded_lexicon import ADJECTIVES, ADVERBS, FOODS, GERMAN_ARTICLES, NOUNS, PEOPLE
-from .embedded_shapes import Clause, fill, sentence_case
-from .embedded_values import Value, listed, worded
+from transformer_jax.embedded_corpus.lexicon import (
+  ADJECTIVES,
+  ADVERBS,
+  FOODS,
+  GERMAN_ARTICLES,
+  NOUNS,
+  PEOPLE,
+)
+from transformer_jax.embedded_corpus.shapes import Clause, fill, sentence_case
+from transformer_jax.embedded_corpus.values import Value, listed, worded
 
 # Endings by case, in the order of _GENDERS (masculine, feminine, neuter, plural).
 _GENDERS = 'mfnp'

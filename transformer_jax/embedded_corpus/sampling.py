@@ -4,7 +4,7 @@ from collections.abc import Callable
 from datetime import date
 from random import Random
 
-from .embedded_lexicon import (
+from transformer_jax.embedded_corpus.lexicon import (
   ADJECTIVES,
   ADVERBS,
   CITIES,
@@ -19,8 +19,14 @@ from .embedded_lexicon import (
   SYMBOL_CURRENCIES,
   WOMEN,
 )
-from .embedded_shapes import EVENTS, STATEMENTS, TENSES, Clause, Pattern
-from .embedded_values import Value
+from transformer_jax.embedded_corpus.shapes import (
+  EVENTS,
+  STATEMENTS,
+  TENSES,
+  Clause,
+  Pattern,
+)
+from transformer_jax.embedded_corpus.values import Value
 
 _NOUNS, _ADJECTIVES, _FOODS = tuple(NOUNS), tuple(ADJECTIVES), tuple(FOODS)
 _KNOWN = tuple(noun for noun, person in PEOPLE.items() if person.known)

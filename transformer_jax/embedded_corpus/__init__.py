@@ -1,7 +1,7 @@
 """The embedded corpus: English-German and English-French pairs made on the spot.
 
 Values come from Unicode CLDR (Babel) and num2words, sentences from the tables of
-embedded_clauses and embedded_shapes. Nothing is downloaded.
+clauses.py and shapes.py. Nothing is downloaded.
 """
 
 import re
@@ -11,17 +11,17 @@ from types import ModuleType
 from typing import NamedTuple
 from zlib import crc32
 
-from . import embedded_english, embedded_french, embedded_german
-from .embedded_sampling import clause, slot
-from .embedded_shapes import FRAMES, Clause, Frame
-from .embedded_values import Value
+from transformer_jax.embedded_corpus import english, french, german
+from transformer_jax.embedded_corpus.sampling import clause, slot
+from transformer_jax.embedded_corpus.shapes import FRAMES, Clause, Frame
+from transformer_jax.embedded_corpus.values import Value
 
 SIZES = {'train': 110_000, 'dev': 1_000, 'test': 1_000}
 LENGTHS = range(3, 41)
 _GRAMMARS: dict[str, ModuleType] = {
-  'en': embedded_english,
-  'de': embedded_german,
-  'fr': embedded_french,
+  'en': english,
+  'de': german,
+  'fr': french,
 }
 _SLOT = re.compile(r'\{(\w+):(\w+)\}')
 
@@ -100,6 +100,6 @@ def sentence_pairs(target_language: str, seed: int) -> dict[str, list[tuple[str,
       f"the embedded corpus translates English to 'de' or 'fr', not {target_language!r}"
     )
   pairs: dict[str, list[tuple[str, str]]] = {split: [] for split in SIZES}
-  for split, sentence, english in sentences(seed):
-    pairs[split].append((english, say(sentence, target_language)))
+  for split, sentence, in_english in sentences(seed):
+    pairs[split].append((in_english, say(sentence, target_language)))
   return pairs

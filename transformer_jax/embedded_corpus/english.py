@@ -2,9 +2,9 @@
 
 from functools import lru_cache
 
-from .embedded_lexicon import NOUNS, PLURAL_COUNTRIES
-from .embedded_shapes import Clause, fill, sentence_case
-from .embedded_values import Value, listed, worded
+from transformer_jax.embedded_corpus.lexicon import NOUNS, PLURAL_COUNTRIES
+from transformer_jax.embedded_corpus.shapes import Clause, fill, sentence_case
+from transformer_jax.embedded_corpus.values import Value, listed, worded
 
 _OBJECTIVE = {
   'I': 'me',

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from functools import cached_property, lru_cache
 from typing import NamedTuple
 
-from .embedded_clauses import FACTS, VERB_PHRASES
-from .embedded_values import Value
+from transformer_jax.embedded_corpus.clauses import FACTS, VERB_PHRASES
+from transformer_jax.embedded_corpus.values import Value
 
 LOCALES = ('en', 'de', 'fr')
 TENSES = ('past', 'present', 'future', 'must', 'can', 'want')

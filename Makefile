@@ -1,0 +1,52 @@
+# make quickstart | test | test-all | install ACCELERATOR=cpu|cuda12|cuda13|tpu
+PYTHON ?= python3
+VENV ?= .venv
+ACCELERATOR ?= cpu
+RUN ?= runs/quickstart
+BIN := $(VENV)/bin
+
+.PHONY: install quickstart test test-all smoke check
+
+install: $(VENV)/.installed.$(ACCELERATOR)
+
+quickstart: install
+	$(BIN)/python -m scripts.train --config=configs/quickstart.py --workdir=$(RUN)
+	$(BIN)/python -m scripts.evaluate --workdir=$(RUN) --split=test
+	$(BIN)/python -m scripts.report $(RUN)
+
+test: $(VENV)/.installed.tests
+	$(BIN)/python -m pytest -n auto -m 'not slow and not torch'
+
+# The default suite, the long tests, and those that compare with PyTorch.
+test-all: $(VENV)/.installed.torch
+	$(BIN)/python -m pytest -n auto
+
+# Does it install and run at all? For Pythons beside the main one.
+smoke: $(VENV)/.installed.tests
+	$(BIN)/python -m pytest -n auto tests/test_model.py tests/test_end_to_end.py
+
+check: $(VENV)/.installed.tests
+	$(BIN)/python -m pip install -q 'ruff>=0.12,<1'
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.installed.cpu: requirements.txt | $(BIN)/python
+	$(BIN)/python -m pip install -q --disable-pip-version-check -r requirements.txt
+	touch $@
+
+$(VENV)/.installed.%: requirements.txt | $(BIN)/python
+	$(BIN)/python -m pip install -q --disable-pip-version-check -r requirements.txt 'jax[$*]'
+	touch $@
+
+$(VENV)/.installed.tests: requirements.txt tests/requirements.txt | $(BIN)/python
+	$(BIN)/python -m pip install -q --disable-pip-version-check -r tests/requirements.txt
+	touch $@
+
+# This torch first and alone: a range would bring gigabytes of CUDA packages.
+$(VENV)/.installed.torch: $(VENV)/.installed.tests
+	$(BIN)/python -m pip install -q --disable-pip-version-check 'torch==2.13.0'
+	$(BIN)/python -m pip install -q --disable-pip-version-check 'transformers>=5,<6'
+	touch $@

@@ -1,0 +1,325 @@
+"""Every pair once an epoch, in few shapes, within the budget, whatever the lengths."""
+
+import functools
+import itertools
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from transformer_jax import corpora, vocabulary
+from transformer_jax.batches import (
+  Batches,
+  Shape,
+  Side,
+  choose_lengths,
+  write_tokens,
+)
+from transformer_jax.vocabulary import EOS, PAD
+
+
+def sentences(lengths: list[int], seed: int = 0) -> list[list[int]]:
+  rng = np.random.default_rng(seed)
+  return [rng.integers(4, 65536, n).tolist() for n in lengths]
+
+
+def side(ids: list[list[int]], folder: pathlib.Path, name: str = 'x.source') -> Side:
+  write_tokens(folder / name, ids)
+  return Side(folder / name)
+
+
+def batches_of(
+  pairs: list[tuple[int, int]],
+  tokens: int = 100,
+  slices: int = 2,
+  max_shapes: int = 3,
+  seed: int = 1,
+) -> tuple[Batches, list[list[list[int]]]]:
+  """Batches of random pairs with these lengths, and the ids of both sides."""
+  ids = [sentences([pair[i] for pair in pairs], i) for i in (0, 1)]
+  with tempfile.TemporaryDirectory() as folder:
+    sides = [side(ids[i], pathlib.Path(folder), f'x.{i}') for i in (0, 1)]
+  made = Batches(*sides, tokens=tokens, slices=slices, max_shapes=max_shapes, seed=seed)
+  return made, ids
+
+
+def same(a, b) -> bool:
+  return all(map(np.array_equal, a, b))
+
+
+PAIRS = st.lists(
+  st.tuples(st.integers(0, 40), st.integers(0, 40)), min_size=1, max_size=120
+)
+SIZES = {
+  'tokens': st.integers(1, 400),
+  'slices': st.sampled_from([1, 2, 3, 8]),
+  'max_shapes': st.integers(1, 6),
+  'seed': st.integers(0, 2**32),
+}
+
+
+@settings(max_examples=60, deadline=None)
+@given(pairs=PAIRS, **SIZES)
+def test_every_pair_once_an_epoch(pairs, tokens, slices, max_shapes, seed):
+  """And each row is its pair: ids, EOS, PAD. At most max_shapes; padding as counted."""
+  made, ids = batches_of(pairs, tokens, slices, max_shapes, seed)
+  assert len(made.shapes) <= max_shapes
+  for epoch in (0, 3):
+    seen, positions, real, partial = [], 0, 0, 0
+    for step in range(made.steps_per_epoch):
+      batch = made.batch(epoch * made.steps_per_epoch + step)
+      shape = Shape(*batch.source.shape[1:])
+      assert shape in made.shapes
+      for array, expected in ((batch.source, ids[0]), (batch.target, ids[1])):
+        assert array.dtype == np.int32
+        assert array.shape == (slices, *shape)
+        positions += array.size
+        real += (array != PAD).sum()
+        for row, pair in zip(
+          array.reshape(-1, shape.length), batch.pairs.ravel(), strict=True
+        ):
+          words = [] if pair < 0 else [*expected[pair], EOS]
+          assert row.tolist() == words + [PAD] * (shape.length - len(words))
+      chosen = batch.pairs[batch.pairs >= 0]
+      assert len(chosen)
+      partial += len(chosen) < batch.pairs.size
+      seen += chosen.tolist()
+    assert sorted(seen) == list(range(len(pairs)))
+    assert partial <= 1  # all batches but one are full
+    assert made.padding == pytest.approx(1 - real / positions)
+
+
+@settings(max_examples=25, deadline=None)
+@given(pairs=PAIRS, order=st.randoms(use_true_random=False), **SIZES)
+def test_batch_is_a_pure_function(pairs, order, tokens, slices, max_shapes, seed):
+  """The same batch in any order, from a fresh object, after numpy's state changed."""
+  made, _ = batches_of(pairs, tokens, slices, max_shapes, seed)
+  other, _ = batches_of(pairs, tokens, slices, max_shapes, seed)
+  steps = list(range(min(3 * made.steps_per_epoch, 30)))
+  straight = [made.batch(step) for step in steps]
+  order.shuffle(steps)
+  for step in steps:
+    np.random.seed(step)
+    np.random.random(3)
+    assert same(other.batch(step), straight[step])
+
+
+def test_batch_is_the_same_in_another_process(tmp_path: pathlib.Path):
+  ids = sentences([3, 9, 4, 8, 1, 0, 7, 5, 5, 5] * 5)
+  sides = [side(ids, tmp_path, name) for name in ('x.source', 'x.target')]
+  made = Batches(*sides, tokens=30, slices=2, max_shapes=3, seed=7)
+  code = f"""
+import pathlib
+from transformer_jax.batches import Batches, Side
+folder = pathlib.Path({str(tmp_path)!r})
+sides = [Side(folder / name) for name in ('x.source', 'x.target')]
+made = Batches(*sides, tokens=30, slices=2, max_shapes=3, seed=7)
+print([made.batch(step).pairs.tolist() for step in range(20)])
+"""
+  root = pathlib.Path(__file__).parents[1]
+  command = [sys.executable, '-c', code]
+  out = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True)
+  assert eval(out.stdout) == [made.batch(step).pairs.tolist() for step in range(20)]
+
+
+def test_epochs_and_seeds_differ():
+  """In which pairs go together, and in the order of the shapes."""
+  pairs = [(5 + i % 20, 5 + i % 19) for i in range(400)]
+  made, _ = batches_of(pairs)
+  epoch = lambda made, n: [
+    made.batch(n * made.steps_per_epoch + i).pairs for i in range(made.steps_per_epoch)
+  ]
+  together = lambda batches: {frozenset(b.ravel().tolist()) for b in batches}
+  shapes = lambda batches: [b.shape for b in batches]
+  first, second = epoch(made, 0), epoch(made, 1)
+  other = epoch(batches_of(pairs, seed=2)[0], 0)
+  for different in (second, other):
+    assert len(together(first) & together(different)) < len(first) / 10
+    assert shapes(first) != shapes(different)
+    assert sorted(shapes(first)) == sorted(shapes(different))
+
+
+def test_lengths_are_mixed_through_the_epoch():
+  """No curriculum: the shapes of an epoch come in random order."""
+  made, _ = batches_of([(5 + i % 40, 5 + i % 40) for i in range(3000)])
+  lengths = [made.batch(i).source.shape[2] for i in range(made.steps_per_epoch)]
+  runs = sum(1 for _ in itertools.groupby(lengths))
+  assert runs > made.steps_per_epoch / 3
+  half = made.steps_per_epoch // 2
+  assert np.mean(lengths[:half]) == pytest.approx(np.mean(lengths[half:]), rel=0.15)
+
+
+@settings(max_examples=60, deadline=None)
+@given(pairs=PAIRS, **SIZES)
+def test_token_budget(pairs, tokens, slices, max_shapes, seed):
+  """A full batch of one length class has `tokens` on its longer side, but for rounding.
+
+  The rows are whole, at least one a slice; so the mean over a class of a batch's
+  tokens is off by half a row a slice at most, and no batch has more positions than
+  the budget would take if all its class were as short as the mean.
+  """
+  made, _ = batches_of(pairs, tokens, slices, max_shapes, seed)
+  lengths = np.array(pairs) + 1
+  classes = np.searchsorted(sorted(s.length for s in made.shapes), lengths.max(1))
+  for number, shape in enumerate(sorted(made.shapes, key=lambda s: s.length)):
+    mean = lengths[classes == number].mean(0).max()  # tokens of the longer side's rows
+    held = shape.rows * slices * mean
+    if shape.rows > 1:
+      assert abs(held - tokens) <= slices * mean * (0.5 + 1e-9)
+    else:
+      assert held >= tokens - slices * mean * (0.5 + 1e-9)
+    batches = [made.batch(i) for i in range(made.steps_per_epoch)]
+    for batch in batches:
+      if batch.source.shape[1:] == shape:
+        real = max((batch.source != PAD).sum(), (batch.target != PAD).sum())
+        assert real <= shape.rows * slices * shape.length
+
+
+@functools.cache
+def positions(lengths: tuple[int, ...], bounds: tuple[int, ...]) -> int:
+  return sum(min(b for b in bounds if b >= n) for n in lengths)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.integers(1, 12), min_size=1, max_size=30), st.integers(1, 7))
+def test_chosen_lengths_pad_least(lengths: list[int], count: int):
+  chosen = choose_lengths(np.array(lengths), count)
+  assert chosen == sorted(set(chosen)) and chosen[-1] == max(lengths)
+  assert len(chosen) <= count
+  values = sorted(set(lengths))
+  best = min(
+    positions(tuple(lengths), bounds)
+    for size in range(1, min(count, len(values)) + 1)
+    for bounds in itertools.combinations(values, size)
+    if bounds[-1] == values[-1]
+  )
+  assert positions(tuple(lengths), tuple(chosen)) == best
+
+
+def test_side_reads_what_was_written(tmp_path: pathlib.Path):
+  ids = [[5, 6, 65535], [], [4], [7] * 300]
+  assert write_tokens(tmp_path / 'x', ids) == 304
+  read = Side(tmp_path / 'x')
+  assert len(read) == 4
+  assert read.lengths.tolist() == [4, 1, 2, 301]
+  assert (tmp_path / 'x.tokens').read_bytes()[:6] == b'\x05\0\x06\0\xff\xff'
+  block = read.pad(np.array([1, -1, 0]), 5)
+  assert block.tolist() == [[EOS, 0, 0, 0, 0], [0] * 5, [5, 6, 65535, EOS, 0]]
+
+
+def test_cut_keeps_the_end_of_sentence(tmp_path: pathlib.Path):
+  whole = side([[5, 6, 7, 8], [], [4, 5]], tmp_path)
+  whole.lengths  # noqa: B018  (cached: the cut one must not inherit it)
+  cut = whole.cut(3)
+  assert cut.lengths.tolist() == [3, 1, 3]
+  assert cut.pad(np.arange(3), 4).tolist() == [
+    [5, 6, EOS, 0],
+    [EOS, 0, 0, 0],
+    [4, 5, EOS, 0],
+  ]
+  assert whole.lengths.tolist() == [5, 1, 3]
+  assert whole.pad(np.array([0]), 5).tolist() == [[5, 6, 7, 8, EOS]]
+
+
+def test_an_empty_split_is_refused(tmp_path: pathlib.Path):
+  empty = side([], tmp_path)
+  with pytest.raises(ValueError, match='no sentence pair'):
+    Batches(empty, empty, tokens=10, slices=1, max_shapes=1, seed=0)
+
+
+def test_unequal_sides_are_refused(tmp_path: pathlib.Path):
+  sides = [side(sentences([3] * n), tmp_path, f'x.{n}') for n in (2, 3)]
+  with pytest.raises(ValueError, match='2 source but 3 target sentences'):
+    Batches(*sides, tokens=10, slices=1, max_shapes=1, seed=0)
+
+
+@pytest.mark.parametrize('bad', [65536, -1])
+def test_ids_beyond_uint16_are_refused(bad: int, tmp_path: pathlib.Path):
+  with pytest.raises(ValueError, match='sentence 2 has an id beyond uint16'):
+    write_tokens(tmp_path / 'x', [[4], [5, bad]])
+
+
+TOKENS = np.array([4, 5, 6, 7, 8, 9], '<u2')
+
+
+@pytest.mark.parametrize(
+  ('tokens', 'offsets'),
+  [
+    (TOKENS[:-1], [0, 2, 5, 6]),
+    (np.append(TOKENS, TOKENS), [0, 2, 5, 6]),
+    (TOKENS.view('u1')[:-1], [0, 2, 5, 6]),
+    (TOKENS, [0, 2, 5]),
+    (TOKENS, []),
+    (TOKENS, [0, 5, 2, 6]),
+    (TOKENS, [1, 2, 5, 6]),
+    (TOKENS, [0, 2**62, 5, 6]),
+    (TOKENS, [0, -2, 5, 6]),
+  ],
+)
+def test_files_that_do_not_fit_each_other(tokens, offsets, tmp_path: pathlib.Path):
+  write_tokens(tmp_path / 'x', [[4, 5], [6, 7, 8], [9]])
+  assert Side(tmp_path / 'x').offsets.tolist() == [0, 2, 5, 6]
+  tokens.tofile(tmp_path / 'x.tokens')
+  np.array(offsets, '<i8').tofile(tmp_path / 'x.offsets')
+  with pytest.raises(ValueError, match=r'x\.tokens.*run scripts\.prepare_data again'):
+    Side(tmp_path / 'x')
+
+
+def encoded(
+  source: pathlib.Path, target: pathlib.Path, folder: pathlib.Path, learn_from: int
+) -> list[Side]:
+  """Both sides of real text by a 10,000-piece vocabulary of their first lines."""
+  lines = [corpora.read_lines(path)[0] for path in (source, target)]
+  apart = len(lines[0]) // learn_from
+  sample = [line for text in lines for line in text[::apart][:learn_from]]
+  vocabulary.train(sample, folder / 'v.model', 10_000)
+  words = vocabulary.Vocabulary(folder / 'v.model')
+  kept = [
+    pair
+    for pair in zip(*map(words.encode, lines), strict=True)
+    if max(map(len, pair)) < 256
+  ]
+  return [
+    side(list(ids), folder, f'x.{i}') for i, ids in enumerate(zip(*kept, strict=True))
+  ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('tokens', [7_000, 25_000])
+def test_padding_of_multi30k(tokens: int, shared_data, tmp_path: pathlib.Path):
+  folder = shared_data / 'multi30k'
+  sides = encoded(folder / 'train.en', folder / 'train.de', tmp_path, 29_000)
+  made = Batches(*sides, tokens=tokens, slices=8, max_shapes=12, seed=1)
+  print(f'multi30k: {made.padding:.2%} padding, {made.steps_per_epoch} steps an epoch')
+  assert made.padding < 0.12
+  check_epoch(made, tokens)
+
+
+@pytest.mark.slow
+def test_padding_of_newsmix(shared_data, tmp_path: pathlib.Path):
+  folder = shared_data / 'newsmix' / 'en-de'
+  sides = encoded(folder / 'train.en', folder / 'train.de', tmp_path, 20_000)
+  made = Batches(*sides, tokens=25_000, slices=8, max_shapes=12, seed=1)
+  print(f'newsmix: {made.padding:.2%} padding, {made.steps_per_epoch} steps an epoch')
+  assert made.padding < 0.20
+  check_epoch(made, 25_000)
+
+
+def check_epoch(made: Batches, tokens: int) -> None:
+  """Padding counted in the batches themselves, the budget kept, every pair once."""
+  seen, real, held = [], [], 0
+  for step in range(made.steps_per_epoch):
+    batch = made.batch(step)
+    seen.append(batch.pairs[batch.pairs >= 0])
+    real.append([(side != PAD).sum() for side in (batch.source, batch.target)])
+    held += batch.source.size + batch.target.size
+  assert made.padding == pytest.approx(1 - np.sum(real) / held)
+  assert np.array_equal(np.sort(np.concatenate(seen)), np.arange(len(made.source)))
+  longer = np.max(real, 1)
+  assert np.mean(longer) == pytest.approx(tokens, rel=0.05)
+  assert np.max(longer) < 1.25 * tokens

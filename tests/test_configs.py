@@ -1,0 +1,276 @@
+"""Every config against the paper's Table 3, typed in here a second time."""
+
+import functools
+import json
+import math
+import pathlib
+
+import jax
+import ml_collections
+import numpy as np
+import pytest
+from absl import flags
+
+from configs import base, big, multi30k, quickstart, table3
+from scripts import describe
+from transformer_jax import batches, cost, translate
+
+PAIRS = ('en-de', 'en-fr', 'de-en')
+
+# Table 3 as printed: row, then N d_model d_ff h d_k d_v P_drop epsilon_ls train_steps,
+# _ for a blank; what differs from the printed base row is what the row fills in.
+COLUMNS = ('N', 'd_model', 'd_ff', 'h', 'd_k', 'd_v', 'P_drop', 'epsilon_ls')
+PRINTED = """
+  base  6  512  2048  8   64   64   0.1  0.1  100K
+  A1    _  _    _     1   512  512  _    _    _
+  A2    _  _    _     4   128  128  _    _    _
+  A3    _  _    _     16  32   32   _    _    _
+  A4    _  _    _     32  16   16   _    _    _
+  B1    _  _    _     _   16   _    _    _    _
+  B2    _  _    _     _   32   _    _    _    _
+  C1    2  _    _     _   _    _    _    _    _
+  C2    4  _    _     _   _    _    _    _    _
+  C3    8  _    _     _   _    _    _    _    _
+  C4    _  256  _     _   32   32   _    _    _
+  C5    _  1024 _     _   128  128  _    _    _
+  C6    _  _    1024  _   _    _    _    _    _
+  C7    _  _    4096  _   _    _    _    _    _
+  D1    _  _    _     _   _    _    0.0  _    _
+  D2    _  _    _     _   _    _    0.2  _    _
+  D3    _  _    _     _   _    _    _    0.0  _
+  D4    _  _    _     _   _    _    _    0.2  _
+  E     _  _    _     _   _    _    _    _    _
+  big   6  1024 4096  16  _    _    0.3  _    300K
+"""
+TABLE_3 = {row: cells for row, *cells in map(str.split, PRINTED.strip().splitlines())}
+
+# With a vocabulary of 37,000 and no attention biases; rows A and D are base's.
+PARAMETERS = {
+  'base': 63_045_632,
+  'B1': 55_967_744,
+  'B2': 58_327_040,
+  'C1': 33_644_544,
+  'C2': 48_345_088,
+  'C3': 77_746_176,
+  'C4': 26_816_512,
+  'C5': 163_815_424,
+  'C6': 50_450_432,
+  'C7': 88_236_032,
+  'E': 63_307_776,
+  'big': 214_171_648,
+}
+# The paper's last column, millions. It goes with some 41,000 words.
+PRINTED_MILLIONS = {
+  'B1': 58,
+  'B2': 60,
+  'C1': 36,
+  'C2': 50,
+  'C3': 80,
+  'C6': 53,
+  'C7': 90,
+}
+
+
+def all_configs() -> dict[str, ml_collections.ConfigDict]:
+  configs = {f'base:{pair}': base.get_config(pair) for pair in PAIRS}
+  configs |= {f'big:{pair}': big.get_config(pair) for pair in PAIRS[:2]}
+  configs |= {f'table3:{row}': table3.get_config(row) for row in TABLE_3}
+  configs |= {
+    f'multi30k:{pair}{option}': multi30k.get_config(pair + option)
+    for pair in PAIRS
+    for option in ('', ',lowercase')
+  }
+  return configs | {
+    f'quickstart:{pair}': quickstart.get_config(pair) for pair in PAIRS[:2]
+  }
+
+
+CONFIGS = all_configs()
+EVERY = pytest.mark.parametrize('name', CONFIGS)
+
+
+def flat(config: ml_collections.ConfigDict) -> dict:
+  """Dotted names to values."""
+  found = {}
+  for key, value in config.to_dict().items():
+    nested = value if isinstance(value, dict) else {'': value}
+    found |= {f'{key}.{k}'.rstrip('.'): v for k, v in nested.items()}
+  return found
+
+
+# All configs
+
+
+@EVERY
+def test_locked(name: str):
+  config = CONFIGS[name].copy_and_resolve_references()
+  assert config.is_locked and config.model.is_locked
+  with pytest.raises(AttributeError):
+    config.warmup_step = 1
+  with pytest.raises(KeyError):
+    config['warmup_step'] = 1
+  with pytest.raises(KeyError):
+    config.update({'model': {'d_modell': 1}})
+  with pytest.raises(AttributeError):
+    config.model.N_layers = 1
+
+
+@EVERY
+def test_survives_json(name: str):
+  config = CONFIGS[name]
+  again = json.loads(config.to_json_best_effort())
+  assert again == config.to_dict()
+  assert ml_collections.ConfigDict(again).lock() == config
+
+
+@EVERY
+def test_has_every_key_of_base_with_its_type(name: str):
+  kinds = lambda config: {key: type(value) for key, value in flat(config).items()}
+  assert kinds(CONFIGS[name]) == kinds(base.get_config())
+
+
+@EVERY
+def test_builds_and_counts(name: str):
+  """The real model, as shapes alone, has the parameters that cost says."""
+  config = CONFIGS[name]
+  sizes = config.model.to_dict()
+  del sizes['P_drop']
+  assert counted(config.model.to_json()) == cost.parameters(**sizes)
+
+
+@functools.cache
+def counted(model: str) -> int:
+  config = base.get_config()
+  config.model.update(json.loads(model) | {'P_drop': 0.1})
+  shapes = jax.eval_shape(lambda: translate.transformer(config)[1])
+  return sum(math.prod(x.shape) for x in jax.tree.leaves(shapes))
+
+
+@EVERY
+def test_names_its_corpus_and_languages(name: str):
+  config = CONFIGS[name]
+  source, target = name.split(':')[1][:5].split('-') if '-' in name else ('en', 'de')
+  assert (config.source_language, config.target_language) == (source, target)
+  assert f'.{source}-{target}' in config.corpus
+  assert config.keep_checkpoints >= config.average_last
+  assert config.tokenized == ('lowercase' in name)
+
+
+def test_unknown_arguments_are_refused():
+  with pytest.raises(ValueError, match='B2'):
+    table3.get_config('B3')
+  with pytest.raises(ValueError, match='lowercase'):
+    multi30k.get_config('en-de,uncased')
+
+
+def test_corpora_that_differ_have_names_that_differ():
+  """What decides on a prepared corpus: configs that share its name share all that."""
+  keys = ('reader', 'files', 'suffix', 'max_length', 'seed', 'model.vocab_size')
+  prepared = {}
+  for name, config in CONFIGS.items():
+    values = [config[key] for key in keys[:-1]] + [config.model.vocab_size]
+    assert prepared.setdefault(config.corpus, str(values)) == str(values), name
+
+
+# Table 3
+
+
+@pytest.mark.parametrize('row', TABLE_3)
+def test_row_differs_from_base_in_the_cells_it_fills_in(row: str):
+  changed = {}
+  for column, cell in zip((*COLUMNS, 'train_steps'), TABLE_3[row], strict=True):
+    key = column if column in ('epsilon_ls', 'train_steps') else f'model.{column}'
+    if cell != '_':
+      changed[key] = float(cell.replace('K', '000'))
+  if row == 'E':
+    changed['model.positions'] = 'learned'
+  changed['average_last'] = 1  # section 6.2 averages nothing
+  assert flat(table3.get_config(row)) == flat(base.get_config('en-de')) | changed
+
+
+def test_all_rows_and_no_other():
+  assert [*table3.ROWS] == [*TABLE_3]
+
+
+def test_sections_5_and_6():
+  for config in (base.get_config(), big.get_config()):
+    assert config.warmup_steps == 4000 and config.rate_factor == 1.0
+    adam = config.adam_b1, config.adam_b2, config.adam_epsilon
+    assert adam == (0.9, 0.98, 1e-9)
+    assert config.tokens_per_batch == 25_000 and config.slices == 8
+    decoding = config.beam, config.alpha, config.extra_length
+    assert decoding == (4, 0.6, 50)
+  assert base.get_config('en-de').model.vocab_size == 37_000
+  assert base.get_config('en-fr').model.vocab_size == 32_000
+  assert (base.get_config().average_last, big.get_config().average_last) == (5, 20)
+
+
+def test_big_is_the_last_row():
+  """It averages 20, keeps the paper's 10 minutes, and drops less for French."""
+  row, config = flat(table3.get_config('big')), flat(big.get_config('en-de'))
+  assert config == row | {'average_last': 20, 'checkpoint_every_steps': 600}
+  assert big.get_config('en-de').model.P_drop == 0.3
+  assert big.get_config('en-fr').model.P_drop == 0.1
+
+
+# describe
+
+
+def described(
+  config: ml_collections.ConfigDict,
+  monkeypatch: pytest.MonkeyPatch,
+  folder: pathlib.Path,
+) -> dict:
+  """What --json prints, in `folder`."""
+  if not flags.FLAGS.is_parsed():
+    flags.FLAGS.mark_as_parsed()
+  monkeypatch.chdir(folder)
+  return json.loads(json.dumps(describe.describe(config)))
+
+
+@pytest.mark.parametrize('row', TABLE_3)
+def test_describe_counts_the_rows(
+  row: str, monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
+):
+  config = table3.get_config(row)
+  config.model.vocab_size = 37_000
+  result = described(config, monkeypatch, tmp_path)
+  name = 'base' if row[0] in 'AD' else row
+  assert result['parameters'] == PARAMETERS[name]
+  assert result['cells'] == {
+    **{column: config.model[column] for column in COLUMNS[:-1]},
+    'positions': config.model.positions,
+    'epsilon_ls': config.epsilon_ls,
+    'train_steps': config.train_steps,
+  }
+  assert result['batch_shapes'] is None
+
+
+def test_parameters_move_between_rows_as_the_paper_prints():
+  for row, printed in PRINTED_MILLIONS.items():
+    moved = (PARAMETERS[row] - PARAMETERS['base']) / 1e6
+    assert abs(moved - (printed - 65)) < 1, row
+
+
+@pytest.mark.parametrize('config, giga', [(base, 0.381), (big, 1.291)])
+def test_flops_per_target_token(
+  config: object, giga: float, monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
+):
+  result = described(config.get_config('en-de'), monkeypatch, tmp_path)
+  np.testing.assert_allclose(result['flops_per_target_token'] / 1e9, giga, rtol=0.01)
+
+
+def test_describe_shows_the_shapes_of_a_prepared_corpus(
+  monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
+):
+  config = quickstart.get_config()
+  folder = tmp_path / 'data' / config.corpus
+  folder.mkdir(parents=True)
+  rng = np.random.default_rng(0)
+  for side in ('source', 'target'):
+    ids = [[5] * length for length in rng.integers(1, 40, 300)]
+    batches.write_tokens(folder / f'train.{side}', ids)
+  shapes = described(config, monkeypatch, tmp_path)['batch_shapes']
+  assert 1 <= len(shapes) <= config.max_shapes
+  for slices, rows, length in shapes:
+    assert slices == config.slices and rows >= 1 and 2 <= length <= 41

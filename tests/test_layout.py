@@ -1,0 +1,189 @@
+"""The floors: what may import what, and a few things that may stand in no file."""
+
+import ast
+import pathlib
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[1]
+PACKAGE = 'transformer_jax'
+
+FLOORS = (
+  (
+    'vocabulary',
+    'batches',
+    'corpora',
+    'embedded_corpus',
+    'moses',
+    'bleu',
+    'cost',
+    'run',
+  ),
+  ('model', 'loss', 'beam_search'),
+  ('parallel', 'checkpoint'),
+  ('translate',),
+  ('train',),
+)
+# Within the floor without JAX.
+BESIDE = {
+  'batches': {'vocabulary'},
+  'corpora': {'batches', 'vocabulary', 'embedded_corpus'},
+  'bleu': {'moses'},
+  'run': {'corpora', 'vocabulary'},
+}
+ACCELERATED = {'jax', 'jaxlib', 'flax', 'optax', 'orbax'}
+ONE_MODULES = {
+  'pmap',
+  'shard_map',
+  'device_put',
+  'device_put_sharded',
+  'device_put_replicated',
+  'process_index',
+  'process_count',
+  'distributed',
+  'sharding',
+  'Mesh',
+  'NamedSharding',
+  'multihost_utils',
+}
+
+Imports = set[tuple[str, ...]]
+
+
+def modules() -> list[str]:
+  found = (ROOT / PACKAGE).iterdir()
+  return sorted(p.stem for p in found if not p.stem.startswith('__'))
+
+
+def files(module: str) -> list[pathlib.Path]:
+  """A module's file, or the files of a module that is a folder."""
+  folder = ROOT / PACKAGE / module
+  return sorted(folder.glob('*.py')) or [folder.with_suffix('.py')]
+
+
+def floor(module: str) -> int:
+  return next(n for n, names in enumerate(FLOORS) if module in names)
+
+
+def sources() -> list[pathlib.Path]:
+  folders = (PACKAGE, 'scripts', 'configs')
+  return sorted(path for folder in folders for path in (ROOT / folder).rglob('*.py'))
+
+
+def tree(path: pathlib.Path) -> ast.Module:
+  return ast.parse(path.read_text(), str(path))
+
+
+def imports(path: pathlib.Path) -> Iterator[str]:
+  """Dotted names, those of functions' own imports too; PACKAGE.MODULE for ours."""
+  for node in ast.walk(tree(path)):
+    if isinstance(node, ast.Import):
+      yield from (alias.name for alias in node.names)
+    elif isinstance(node, ast.ImportFrom):
+      within = [path.parent.name] if node.level else []
+      origin = '.'.join(within + ([node.module] if node.module else []))
+      if origin == PACKAGE:
+        yield from (f'{origin}.{alias.name}' for alias in node.names)
+      else:
+        yield origin
+
+
+def ours(path: pathlib.Path) -> set[str]:
+  parts = (name.split('.') for name in imports(path))
+  return {part[1] for part in parts if part[0] == PACKAGE and len(part) > 1}
+
+
+def names(path: pathlib.Path) -> Iterator[str]:
+  """Every identifier and attribute of a file's code, but not of its strings."""
+  for node in ast.walk(tree(path)):
+    if isinstance(node, ast.Name):
+      yield node.id
+    elif isinstance(node, ast.Attribute):
+      yield node.attr
+    elif isinstance(node, ast.alias):
+      yield from node.name.split('.')
+    elif isinstance(node, ast.ImportFrom) and node.module:
+      yield from node.module.split('.')
+
+
+def test_every_module_has_a_floor():
+  listed = {name for names in FLOORS for name in names}
+  for module in modules():
+    assert module in listed, f'{module}: say in FLOORS where it belongs'
+
+
+@pytest.mark.parametrize('module', modules())
+def test_imports_come_from_lower_floors(module: str):
+  for other in set().union(*map(ours, files(module))) - {module}:
+    beside = module in BESIDE and other in BESIDE[module]
+    assert floor(other) < floor(module) or beside, f'{module} imports {other}'
+
+
+def test_the_floor_without_jax_names_none_of_it():
+  for module in modules():
+    if floor(module) == 0:
+      named = (name for path in files(module) for name in imports(path))
+      packages = {name.split('.')[0] for name in named}
+      assert not packages & ACCELERATED, module
+
+
+def test_the_floor_without_jax_loads_without_it():
+  """Nor does a library that it imports bring JAX in."""
+  lowest = [f'{PACKAGE}.{module}' for module in modules() if floor(module) == 0]
+  code = f'import sys, {", ".join(lowest)}; print(*sys.modules)'
+  done = subprocess.run(
+    [sys.executable, '-c', code], cwd=ROOT, capture_output=True, text=True, check=True
+  )
+  assert not {'jax', 'flax', 'optax', 'tensorflow', 'torch'} & {*done.stdout.split()}
+
+
+def test_nothing_imports_upwards_out_of_the_package():
+  for path in sources():
+    packages = {name.split('.')[0] for name in imports(path)}
+    folder = path.parent.name
+    if folder == PACKAGE:
+      assert not packages & {'configs', 'scripts', 'tests'}, path
+    if folder == 'configs':
+      assert packages <= {'configs', 'ml_collections'}, path
+    assert 'tests' not in packages, path
+
+
+def test_one_module_knows_of_more_than_one_device():
+  for path in sources():
+    if path.stem != 'parallel':
+      assert not ONE_MODULES & {*names(path)}, path
+
+
+def test_functions_are_short():
+  for path in [*sources(), *(ROOT / 'tests').glob('*.py')]:
+    for node in ast.walk(tree(path)):
+      if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        length = node.end_lineno - node.lineno + 1
+        assert length <= 60, f'{path}:{node.lineno} {node.name} has {length} lines'
+
+
+def test_no_file_for_odds_and_ends():
+  for path in sources():
+    assert not re.search('util|helper|common|misc', path.stem), path
+
+
+def test_no_key_of_a_config_has_a_default():
+  for path in sources():
+    for node in ast.walk(tree(path)):
+      if isinstance(node, ast.Attribute) and node.attr in ('get', 'setdefault'):
+        owner = ast.unparse(node.value)
+        assert 'config' not in owner.lower(), f'{path}:{node.lineno}: {owner}'
+
+
+def test_nothing_that_was_read_is_run():
+  """No pickles, no eval: a checkpoint or a corpus from elsewhere is data."""
+  banned = {'pickle', 'cloudpickle', 'dill', 'marshal', 'shelve', 'eval', 'exec'}
+  for path in sources():
+    assert not banned & {*names(path)}, path
+    for node in ast.walk(tree(path)):
+      if isinstance(node, ast.keyword):
+        assert node.arg not in ('allow_pickle', 'shell'), f'{path}:{node.value.lineno}'

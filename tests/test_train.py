@@ -1,0 +1,261 @@
+"""Equation 3, Adam in numpy, and a step that does not depend on the devices' number."""
+
+import functools
+import pathlib
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import ml_collections
+import numpy as np
+import optax
+import pytest
+from flax import nnx
+
+from configs import base
+from transformer_jax import batches, loss, parallel, train, translate
+from transformer_jax.vocabulary import EOS, PAD
+
+Tree = Any
+
+SLICES, ROWS, LENGTH, VOCABULARY = 8, 2, 6, 17
+
+
+def tiny_config(**changes: Any) -> ml_collections.ConfigDict:
+  config = base.get_config()
+  config.model.update(
+    {'N': 1, 'd_model': 16, 'd_ff': 32, 'h': 2, 'd_k': 8, 'd_v': 8}
+    | {'vocab_size': VOCABULARY}
+  )
+  config.update(changes)
+  return config
+
+
+@functools.cache
+def model(P_drop: float) -> tuple[nnx.GraphDef, Tree]:
+  """A tiny model with parameters from numpy, which saves compiling initialisers."""
+  config = tiny_config()
+  config.model.P_drop = P_drop
+  made = {}
+
+  def shapes() -> Tree:
+    made['graph'], params = translate.transformer(config)
+    return params
+
+  rng = np.random.default_rng(0)
+  fill = lambda x: rng.normal(size=x.shape, scale=0.3).astype(np.float32)
+  params = jax.tree.map(fill, jax.eval_shape(shapes))
+  return made['graph'], params
+
+
+def example(seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+  """[SLICES, ROWS, LENGTH] source and target; slices have different token counts."""
+  rng = np.random.default_rng(seed)
+  sides = rng.integers(3, VOCABULARY, (2, SLICES, ROWS, LENGTH)).astype(np.int32)
+  for place, length in enumerate(rng.integers(1, LENGTH + 1, (SLICES, ROWS)).flat):
+    i, row = divmod(place, ROWS)
+    sides[:, i, row, length:] = PAD
+    sides[:, i, row, length - 1] = EOS
+  sides[:, -1] = PAD  # a last slice that found no sentences
+  return sides[0], sides[1]
+
+
+class Steps:
+  """train_step on the first devices, at a constant rate; a program compiled once."""
+
+  def __init__(self, count: int, P_drop: float = 0.3, rate: float = 1e-3):
+    graph, self.params = model(P_drop)
+    self._transform = optax.adam(rate, 0.9, 0.98, 1e-9)
+    step = functools.partial(
+      train.train_step,
+      graph=graph,
+      transform=self._transform,
+      epsilon_ls=0.1,
+      seed=1,
+    )
+    self._devices = parallel.Devices(SLICES, jax.devices()[:count])
+    self._step = self._devices.parallel(step)
+
+  def initial(self, step: int = 0) -> train.TrainState:
+    optimizer = self._transform.init(self.params)
+    state = train.TrainState(np.int32(step), self.params, optimizer)
+    return self._devices.replicate(state)
+
+  def __call__(
+    self, state: train.TrainState, source: np.ndarray, target: np.ndarray
+  ) -> tuple[train.TrainState, train.Sums]:
+    state, sums = self._step(state, self._devices.split((source, target)))
+    return state, jax.device_get(sums)
+
+
+steps_on = functools.cache(Steps)
+
+
+# 5.3 Optimiser
+
+
+@pytest.mark.parametrize(
+  'step, expected', [(1, 1.746928e-7), (4000, 6.987712e-4), (100_000, 1.397542e-4)]
+)
+def test_equation_3(step: int, expected: float):
+  schedule = train.learning_rate(512, 4000, 1.0)
+  np.testing.assert_allclose(schedule(step - 1), expected, rtol=1e-6)
+  written = 512**-0.5 * min(step**-0.5, step * 4000**-1.5)
+  np.testing.assert_allclose(schedule(jnp.int32(step - 1)), written, rtol=1e-6)
+  np.testing.assert_allclose(
+    train.learning_rate(512, 4000, 2.5)(step - 1), 2.5 * written, rtol=1e-6
+  )
+
+
+def test_equation_3_peaks_at_the_end_of_warm_up():
+  rates = train.learning_rate(512, 4000, 1.0)(jnp.arange(10_000))
+  assert int(rates.argmax()) == 3999
+  assert (jnp.diff(rates[:4000]) > 0).all() and (jnp.diff(rates[3999:]) < 0).all()
+
+
+def test_adam_is_the_papers():
+  """Five updates with beta 0.9 and 0.98, epsilon 1e-9 and the rate of Equation 3."""
+  config = base.get_config()
+  transform = train.optimizer(config)
+  rng = np.random.default_rng(0)
+  gradients = rng.normal(size=(5, 7)) * np.logspace(-9, 1, 7)
+  x = params = np.zeros(7)
+  m, v, state = np.zeros(7), np.zeros(7), transform.init(jnp.zeros(7))
+  update = jax.jit(transform.update)
+  for step, g in enumerate(gradients, 1):
+    m, v = 0.9 * m + 0.1 * g, 0.98 * v + 0.02 * g**2
+    rate = 512**-0.5 * min(step**-0.5, step * 4000**-1.5)
+    x = x - rate * (m / (1 - 0.9**step)) / (np.sqrt(v / (1 - 0.98**step)) + 1e-9)
+    change, state = update(jnp.asarray(g, jnp.float32), state)
+    params = params + np.asarray(change, np.float64)
+  np.testing.assert_allclose(params, x, rtol=2e-5)
+
+
+# The step
+
+
+def test_sums_are_over_the_tokens_of_all_slices():
+  """They equal those of all sentences at once: no mean of slices' means."""
+  source, target = example()
+  steps = steps_on(1, P_drop=0.0, rate=1e-2)
+  _, sums = steps(steps.initial(), source, target)
+  graph, params = model(0.0)
+  flat = lambda side: side.reshape(-1, LENGTH)
+
+  def objective(p: Tree) -> tuple[jax.Array, jax.Array]:
+    logits = nnx.merge(graph, p)(flat(source), flat(target))
+    return loss.cross_entropy(logits, flat(target), 0.1)
+
+  (smoothed, plain), gradient = jax.jit(jax.value_and_grad(objective, has_aux=True))(
+    params
+  )
+  tokens = (target != PAD).sum()
+  assert len({*(target != PAD).sum((1, 2))}) > 3
+  assert sums.tokens == tokens
+  np.testing.assert_allclose(sums.loss, smoothed, rtol=1e-6)
+  np.testing.assert_allclose(sums.negative_log_likelihood, plain, rtol=1e-6)
+  squares = sum(float((g**2).sum()) for g in jax.tree.leaves(gradient))
+  np.testing.assert_allclose(sums.gradient_norm, squares**0.5 / tokens, rtol=1e-5)
+
+
+def test_one_device_equals_two_and_eight():
+  """With dropout: the same losses to 1e-6, the same parameters after 10 steps."""
+  losses, moved = [], []
+  for count in (1, 2, 8):
+    steps, of_this = steps_on(count), []
+    state = steps.initial()
+    for seed in range(10):
+      state, sums = steps(state, *example(seed))
+      of_this.append(sums.loss / sums.tokens)
+    assert int(state.step) == 10
+    losses.append(of_this)
+    moved.append(jax.tree.map(np.subtract, jax.device_get(state.params), steps.params))
+  largest = max(np.abs(x).max() for x in jax.tree.leaves(moved[0]))
+  assert largest > 5e-3
+  for other in (1, 2):
+    np.testing.assert_allclose(losses[other], losses[0], rtol=1e-6)
+    difference = jax.tree.map(np.subtract, moved[0], moved[other])
+    for x in jax.tree.leaves(difference):
+      assert np.abs(x).max() < 1e-3 * largest
+
+
+def test_each_slice_and_each_step_has_its_own_dropout():
+  """The same two sentences: what differs is the slice they are in, or the step."""
+  steps = steps_on(1)
+
+  def loss_at(place: int, step: int) -> float:
+    sides = np.zeros((2, SLICES, ROWS, LENGTH), np.int32)
+    sides[:, place] = [side[0] for side in example()]
+    return float(steps(steps.initial(step), *sides)[1].loss)
+
+  first = loss_at(0, 0)
+  assert loss_at(0, 0) == first
+  for place, step in ((1, 0), (7, 0), (0, 1), (1, 1)):
+    assert abs(loss_at(place, step) / first - 1) > 1e-4
+
+
+def test_the_state_is_donated():
+  steps = steps_on(1)
+  given = steps.initial()
+  steps(given, *example())
+  assert all(array.is_deleted() for array in jax.tree.leaves(given))
+
+
+def test_loss_falls_on_a_copy_task():
+  """A word six times over: below what one who only sees the target would come to."""
+  steps = steps_on(1, P_drop=0.0, rate=1e-2)
+  state = steps.initial()
+  rng = np.random.default_rng(0)
+  losses = []
+  for _ in range(60):
+    words = rng.integers(3, 11, (SLICES, 4, 1)).astype(np.int32)
+    side = words.repeat(LENGTH, axis=2)
+    state, sums = steps(state, side, side)
+    losses.append(sums.negative_log_likelihood / sums.tokens)
+  print(losses[::6])
+  assert losses[-1] < np.log(8) / LENGTH < losses[0]
+
+
+def test_a_device_count_that_does_not_divide_the_slices_is_refused():
+  with pytest.raises(ValueError, match='1, 2, 4, 8'):
+    parallel.Devices(8, jax.devices()[:3])
+
+
+# The trainer
+
+
+def corpus(folder: pathlib.Path, pairs: int = 60) -> pathlib.Path:
+  rng = np.random.default_rng(0)
+  lengths = rng.integers(1, 12, pairs)
+  for side in ('source', 'target'):
+    ids = [rng.integers(4, VOCABULARY, length) for length in lengths]
+    batches.write_tokens(folder / f'train.{side}', ids)
+  return folder
+
+
+def test_a_program_for_each_shape_and_none_later(
+  tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+):
+  monkeypatch.setattr(translate, 'transformer', lambda _: model(0.3))
+  config = tiny_config(tokens_per_batch=64, max_shapes=2)
+  trainer = train.Trainer(config, corpus(tmp_path))
+  trainer.compile(list)
+  state = trainer.restore(tmp_path / 'checkpoints')
+  assert len(trainer.batches.shapes) == 2
+  state, _ = trainer.step(state, trainer.batches.batch(0))
+  compiled = []
+  count = lambda event, seconds, **_: compiled.append(event)
+  jax.monitoring.register_event_duration_secs_listener(count)
+  try:
+    seen = set()
+    for step in range(1, trainer.batches.steps_per_epoch + 1):
+      batch = trainer.batches.batch(step)
+      seen.add(batch.source.shape)
+      state, sums = trainer.step(state, batch)
+  finally:
+    jax.monitoring.unregister_event_duration_listener(count)
+  assert len(seen) == 2 and np.isfinite(sums.loss)
+  assert not [event for event in compiled if 'compile' in event]
+  empty = np.zeros((config.slices, 1, 13), np.int32)
+  with pytest.raises(KeyError):
+    trainer.step(state, batches.Batch(empty, empty, empty))
