@@ -27,9 +27,9 @@ def get_config(pair: str = 'en-de') -> ml_collections.ConfigDict:
   )
   config.tokens_per_batch = 4000
   config.max_shapes = 4
-  config.train_steps = 1200
+  config.train_steps = 600
   config.warmup_steps = 400
-  config.checkpoint_every_steps = 200
+  config.checkpoint_every_steps = 50
   config.keep_checkpoints = 5
   config.log_every_steps = 50
   return config

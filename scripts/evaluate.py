@@ -114,6 +114,7 @@ def evaluate(run: Run, config: ml_collections.ConfigDict) -> tuple[dict, list[st
     **scores(config, hypotheses, references),
     'dev_perplexity': perplexity(parallel.everywhere(params)),
     'sources_cut': translator.cut_sources,
+    'outputs_cut': translator.cut_outputs,
     'parameters': cost.parameters(**model),
     **training_so_far(run, steps[-1]),
     'device': parallel.describe_device(),

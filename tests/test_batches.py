@@ -290,14 +290,19 @@ def encoded(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('tokens', [7_000, 25_000])
-def test_padding_of_multi30k(tokens: int, shared_data, tmp_path: pathlib.Path):
-  folder = shared_data / 'multi30k'
-  sides = encoded(folder / 'train.en', folder / 'train.de', tmp_path, 29_000)
-  made = Batches(*sides, tokens=tokens, slices=8, max_shapes=12, seed=1)
+@pytest.mark.parametrize('suffix', ['', '.lc.norm.tok'])
+@pytest.mark.parametrize('target', ['de', 'fr'])
+def test_padding_of_multi30k(suffix: str, target: str, shared_data, tmp_path):
+  files = [
+    shared_data / 'multi30k' / f'train{suffix}.{side}' for side in ('en', target)
+  ]
+  sides = encoded(*files, tmp_path, 29_000)
+  made = Batches(*sides, tokens=7_000, slices=8, max_shapes=12, seed=1)
   print(f'multi30k: {made.padding:.2%} padding, {made.steps_per_epoch} steps an epoch')
   assert made.padding < 0.12
-  check_epoch(made, tokens)
+  check_epoch(made, 7_000)
+  # An epoch of 20 batches has 12 remainders; it must still be whole.
+  check_epoch(Batches(*sides, tokens=25_000, slices=8, max_shapes=12, seed=1), 25_000)
 
 
 @pytest.mark.slow
@@ -321,5 +326,5 @@ def check_epoch(made: Batches, tokens: int) -> None:
   assert made.padding == pytest.approx(1 - np.sum(real) / held)
   assert np.array_equal(np.sort(np.concatenate(seen)), np.arange(len(made.source)))
   longer = np.max(real, 1)
-  assert np.mean(longer) == pytest.approx(tokens, rel=0.05)
+  assert np.mean(longer) == pytest.approx(tokens, rel=0.1)
   assert np.max(longer) < 1.25 * tokens

@@ -104,7 +104,7 @@ def flat(config: ml_collections.ConfigDict) -> dict:
 @EVERY
 def test_locked(name: str):
   config = CONFIGS[name].copy_and_resolve_references()
-  assert config.is_locked and config.model.is_locked
+  assert config.is_locked and config.model.is_locked and config.files.is_locked
   with pytest.raises(AttributeError):
     config.warmup_step = 1
   with pytest.raises(KeyError):

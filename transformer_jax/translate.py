@@ -58,6 +58,7 @@ class Translator:
       self._longest = min(self._longest, config.model.max_positions)
       self._output = min(self._output, config.model.max_positions)
     self.cut_sources = 0  # sentences that were longer than the model can take
+    self.cut_outputs = 0  # best hypotheses that met their limit before EOS
     self._params = parallel.everywhere(params)
     self._searches: dict[int, Callable] = {}
     self._graph = graph
@@ -76,6 +77,7 @@ class Translator:
       for row, i in enumerate(chosen):
         source[row, : len(ids[i])] = ids[i]
       found = self._search(length)(self._params, source)
+      self.cut_outputs += int((~found.finished[: len(chosen), 0]).sum())
       for row, i in enumerate(chosen):
         results[i] = self._hypotheses(*(array[row] for array in found))
     return results

@@ -1,0 +1,214 @@
+"""Restored is what was saved; the damaged is named, the unfinished is passed over."""
+
+import json
+import pathlib
+import random
+import shutil
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from transformer_jax import checkpoint
+from transformer_jax.checkpoint import Damaged
+
+Tree = dict
+
+
+def trees(seed: int) -> tuple[Tree, tuple]:
+  """Parameters and an optimizer state with every kind of leaf that training has."""
+  rng = np.random.default_rng(seed)
+  draw = lambda *shape: rng.normal(size=shape).astype(np.float32)
+  odd = np.array([np.pi, -0.0, np.inf, np.nan, 1e-45, 3e38], np.float32)
+  params = {'layers': {0: {'w': draw(7, 5)}, 1: {'w': draw(7, 5)}}, 'odd': odd}
+  return params, (np.int32(seed), {'mu': jax.tree.map(np.copy, params)})
+
+
+def bits(tree) -> list[tuple]:
+  return [
+    (jax.tree_util.keystr(path), np.asarray(x).dtype, np.asarray(x).tobytes())
+    for path, x in jax.tree_util.tree_leaves_with_path(tree)
+  ]
+
+
+@pytest.fixture(scope='module')
+def kept(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+  """Checkpoints 1, 2 and 3; tests that do damage copy them (fixture `folder`)."""
+  folder = tmp_path_factory.mktemp('run') / 'checkpoints'
+  for step in (1, 2, 3):
+    checkpoint.save(folder, step, *trees(step))
+  return folder
+
+
+@pytest.fixture
+def folder(kept: pathlib.Path, tmp_path: pathlib.Path) -> pathlib.Path:
+  return shutil.copytree(kept, tmp_path / 'checkpoints')
+
+
+def files(folder: pathlib.Path, step: int) -> list[pathlib.Path]:
+  """All that the step's manifest vouches for."""
+  found = (path for path in (folder / str(step)).rglob('*') if path.is_file())
+  return sorted(path for path in found if path.name != checkpoint.MANIFEST)
+
+
+def test_restored_is_what_was_saved(kept: pathlib.Path):
+  params, opt_state = trees(2)
+  restored = checkpoint.restore(kept, 2, *trees(9))
+  assert restored.step == 2
+  assert bits(restored.params) == bits(params)
+  assert bits(restored.opt_state) == bits(opt_state)
+  assert bits(checkpoint.restore_params(kept, 2, trees(9)[0])) == bits(params)
+
+
+def test_device_arrays_are_saved_as_host_arrays(tmp_path: pathlib.Path):
+  params = {'w': jax.device_put(jnp.arange(5.0), jax.devices()[3])}
+  checkpoint.save(tmp_path, 1, params, params)
+  assert bits(checkpoint.restore(tmp_path, 1, params, params).opt_state) == bits(params)
+
+
+def test_average(kept: pathlib.Path):
+  """The mean of known trees; its rounding is that of one float32."""
+  example = trees(9)[0]
+  found = checkpoint.average(kept, [1, 2, 3], example)
+  rows = [trees(step)[0] for step in (1, 2, 3)]
+  for layer in (0, 1):
+    exact = np.mean([r['layers'][layer]['w'].astype(np.float64) for r in rows], 0)
+    np.testing.assert_array_equal(found['layers'][layer]['w'], exact.astype(np.float32))
+    assert found['layers'][layer]['w'].dtype == np.float32
+  alone = checkpoint.average(kept, [2], example)
+  jax.tree.map(np.testing.assert_array_equal, alone, trees(2)[0])
+
+
+def test_average_refuses_a_damaged_one(folder: pathlib.Path):
+  files(folder, 2)[-1].write_bytes(b'')
+  with pytest.raises(Damaged, match=r'checkpoints.2: damaged'):
+    checkpoint.average(folder, [1, 2, 3], trees(9)[0])
+
+
+def flip(path: pathlib.Path, rng: random.Random) -> None:
+  content = bytearray(path.read_bytes())
+  content[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
+  path.write_bytes(content)
+
+
+def test_a_flipped_bit_anywhere_is_found(folder: pathlib.Path):
+  """In every file of the step, at random places: arrays, and what describes them."""
+  rng = random.Random(0)
+  assert len(files(folder, 3)) > 4
+  for path in files(folder, 3):
+    whole = path.read_bytes()
+    for _ in range(8 if whole else 0):
+      flip(path, rng)
+      with pytest.raises(Damaged, match='damaged or missing') as caught:
+        checkpoint.verify(folder, 3)
+      assert path.relative_to(folder / '3').as_posix() in str(caught.value)
+      path.write_bytes(whole)
+  checkpoint.verify(folder, 3)
+
+
+def test_a_damaged_manifest_is_a_damaged_checkpoint(folder: pathlib.Path):
+  """Whatever the flipped bit makes of it, nothing wrong is taken for right."""
+  path = folder / '3' / checkpoint.MANIFEST
+  whole, rng, found = path.read_bytes(), random.Random(1), 0
+  for _ in range(200):
+    flip(path, rng)
+    try:
+      checkpoint.verify(folder, 3)
+    except Damaged as error:
+      assert str(folder / '3') in str(error)
+      found += 1
+    path.write_bytes(whole)
+  assert found > 180  # all but what hits a part that nothing depends on
+  for content in (b'', whole[:-30], b'{}', b'\xff\xfe'):
+    path.write_bytes(content)
+    with pytest.raises(Damaged, match=r'3: damaged: manifest\.json'):
+      checkpoint.restore(folder, 3, *trees(9))
+
+
+@pytest.mark.parametrize('damage', ['truncated', 'deleted', 'added'])
+def test_a_file_cut_short_gone_or_new(damage: str, folder: pathlib.Path):
+  path = max(files(folder, 3), key=lambda path: path.stat().st_size)
+  if damage == 'truncated':
+    path.write_bytes(path.read_bytes()[:-1])
+  elif damage == 'deleted':
+    path.unlink()
+  else:
+    path = path.with_name('new')
+    path.write_bytes(b'x')
+  with pytest.raises(Damaged, match=path.name):
+    checkpoint.restore(folder, 3, *trees(9))
+  assert checkpoint.restore(folder, 2, *trees(9)).step == 2
+
+
+def test_unfinished_ones_are_no_checkpoints(folder: pathlib.Path):
+  (folder / '3' / checkpoint.MANIFEST).unlink()
+  (folder / '2').rename(folder / '2.partial')
+  (folder / '4').mkdir()
+  (folder / 'notes').mkdir()
+  assert checkpoint.steps(folder) == [1]
+  assert checkpoint.steps(folder / 'nowhere') == []
+
+
+def test_saving_again_replaces(folder: pathlib.Path):
+  """Over a damaged one, and over what a kill left."""
+  flip(files(folder, 3)[0], random.Random(0))
+  (folder / '3.partial' / 'params').mkdir(parents=True)
+  (folder / '3.partial' / 'rest').write_text('x')
+  checkpoint.save(folder, 3, *trees(5))
+  assert bits(checkpoint.restore(folder, 3, *trees(9)).params) == bits(trees(5)[0])
+  assert sorted(p.name for p in folder.iterdir()) == ['1', '2', '3']
+
+
+@pytest.mark.parametrize('place', ['params', 'optimizer', 'manifest'])
+def test_a_killed_save_is_no_checkpoint(place: str, tmp_path, monkeypatch):
+  def stop(*_: object, **__: object):
+    raise KeyboardInterrupt
+
+  if place == 'manifest':
+    monkeypatch.setattr(checkpoint, '_sums', stop)
+  else:
+    save = checkpoint.ocp.StandardCheckpointer.save
+    some = lambda self, path, tree: (
+      stop() if path.name == place else save(self, path, tree)
+    )
+    monkeypatch.setattr(checkpoint.ocp.StandardCheckpointer, 'save', some)
+  with pytest.raises(KeyboardInterrupt):
+    checkpoint.save(tmp_path, 1, *trees(1))
+  monkeypatch.undo()
+  assert checkpoint.steps(tmp_path) == []
+  checkpoint.save(tmp_path, 1, *trees(1))
+  assert bits(checkpoint.restore(tmp_path, 1, *trees(9)).params) == bits(trees(1)[0])
+
+
+def test_prune_keeps_the_newest(folder: pathlib.Path):
+  (folder / '9.partial').mkdir()
+  checkpoint.prune(folder, 2)
+  assert checkpoint.steps(folder) == [2, 3]
+  assert sorted(p.name for p in folder.iterdir()) == ['2', '3', '9.partial']
+  checkpoint.prune(folder, 5)
+  assert checkpoint.steps(folder) == [2, 3]
+  checkpoint.verify(folder, 2)
+
+
+def test_a_killed_prune_leaves_no_half_checkpoint(folder, monkeypatch):
+  def stop(*_: object):
+    raise KeyboardInterrupt
+
+  monkeypatch.setattr(checkpoint.shutil, 'rmtree', stop)
+  with pytest.raises(KeyboardInterrupt):
+    checkpoint.prune(folder, 1)
+  assert checkpoint.steps(folder) == [2, 3]
+
+
+def test_steps_are_in_order_of_number(folder: pathlib.Path):
+  for step in (10, 100):
+    shutil.copytree(folder / '3', folder / str(step))
+  assert checkpoint.steps(folder) == [1, 2, 3, 10, 100]
+
+
+def test_nothing_is_pickled(kept: pathlib.Path):
+  for path in files(kept, 1):
+    assert not path.suffix.startswith('.p') and b'\x80\x04\x95' not in path.read_bytes()
+  manifest = json.loads((kept / '1' / checkpoint.MANIFEST).read_text())
+  assert manifest['step'] == 1
