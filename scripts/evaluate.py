@@ -20,7 +20,7 @@ from tqdm import tqdm
 from scripts import prepare_data
 from transformer_jax import batches, bleu, checkpoint, corpora, cost, parallel
 from transformer_jax.run import Run
-from transformer_jax.translate import Perplexity, Translator, transformer
+from transformer_jax.translate import Perplexity, Translator, architecture
 
 WORKDIR = flags.DEFINE_string('workdir', None, "The run's folder.")
 SPLIT = flags.DEFINE_enum('split', 'test', ['dev', 'test'], 'What to score on.')
@@ -93,8 +93,8 @@ def evaluate(run: Run, config: ml_collections.ConfigDict) -> tuple[dict, list[st
   run.check_vocabulary(corpus)
   average = config.average_last if AVERAGE.value is None else AVERAGE.value
   steps = chosen_steps(run, STEP.value, average)
-  graph, example = transformer(config)
-  params = checkpoint.average(run.checkpoints, steps, example)
+  graph, shapes = architecture(config)
+  params = checkpoint.average(run.checkpoints, steps, shapes)
   sources, references = corpora.held_out(corpus, SPLIT.value)
   translator = Translator(config, run.vocabulary(), graph, params)
   bar = lambda items: tqdm(items, desc='translating', unit='batch', disable=None)

@@ -12,7 +12,7 @@ from tqdm import tqdm
 
 from transformer_jax import checkpoint, parallel
 from transformer_jax.run import Run
-from transformer_jax.translate import Hypothesis, Translator, transformer
+from transformer_jax.translate import Hypothesis, Translator, architecture
 
 WORKDIR = flags.DEFINE_string('workdir', None, "The run's folder.")
 INPUT = flags.DEFINE_string('input', '-', "File to translate; '-' is stdin.")
@@ -55,9 +55,9 @@ def main(_: list[str]) -> None:
   lines = read(INPUT.value)
   parallel.keep_compiled()
   parallel.use_cpu_cores(config.slices)
-  graph, example = transformer(config)
+  graph, shapes = architecture(config)
   chosen = steps[-config.average_last :]
-  params = checkpoint.average(run.checkpoints, chosen, example)
+  params = checkpoint.average(run.checkpoints, chosen, shapes)
   translator = Translator(config, run.vocabulary(), graph, params)
   bar = lambda items: tqdm(items, unit='batch', disable=not sys.stderr.isatty())
   write(translator.translate(lines, bar))

@@ -23,7 +23,7 @@ FLOORS = (
     'cost',
     'run',
   ),
-  ('model', 'loss', 'beam_search'),
+  ('layers', 'model', 'loss', 'beam_search'),
   ('parallel', 'checkpoint'),
   ('translate',),
   ('train',),
@@ -34,6 +34,7 @@ BESIDE = {
   'corpora': {'batches', 'vocabulary', 'embedded_corpus'},
   'bleu': {'moses'},
   'run': {'corpora', 'vocabulary'},
+  'model': {'layers'},
 }
 ACCELERATED = {'jax', 'jaxlib', 'flax', 'optax', 'orbax'}
 ONE_MODULES = {

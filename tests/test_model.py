@@ -15,8 +15,9 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from transformer_jax import model as module
-from transformer_jax.model import Dropout, Transformer, sinusoids
+from transformer_jax import layers as module
+from transformer_jax.layers import Dropout, sinusoids
+from transformer_jax.model import Transformer
 from transformer_jax.vocabulary import BOS, PAD
 
 Tree = Any

@@ -212,7 +212,6 @@ def test_loss_falls_on_a_copy_task():
     side = words.repeat(LENGTH, axis=2)
     state, sums = steps(state, side, side)
     losses.append(sums.negative_log_likelihood / sums.tokens)
-  print(losses[::6])
   assert losses[-1] < np.log(8) / LENGTH < losses[0]
 
 

@@ -79,7 +79,7 @@ def verify(folder: pathlib.Path, step: int) -> None:
 
 
 def restore(folder: pathlib.Path, step: int, params: Tree, opt_state: Tree) -> Restored:
-  """Reads a step back as host arrays, in the structure of the two examples."""
+  """Reads a step back as host arrays, with the two examples' structure and shapes."""
   verify(folder, step)
   path = folder / str(step)
   return Restored(

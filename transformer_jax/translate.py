@@ -22,13 +22,22 @@ SOURCE_LENGTHS = (16, 32, 64, 128, 256, 512)
 
 def transformer(config: ml_collections.ConfigDict) -> tuple[nnx.GraphDef, Tree]:
   """The model a config describes: its graph, and fresh parameters as a plain tree."""
-  model = Transformer(
+  initial = jax.jit(lambda: nnx.to_pure_dict(nnx.split(_build(config))[1]))
+  return architecture(config)[0], initial()
+
+
+def architecture(config: ml_collections.ConfigDict) -> tuple[nnx.GraphDef, Tree]:
+  """The same with shapes and dtypes for parameters, which computes nothing."""
+  graph, shapes = nnx.split(nnx.eval_shape(lambda: _build(config)))
+  return graph, nnx.to_pure_dict(shapes)
+
+
+def _build(config: ml_collections.ConfigDict) -> Transformer:
+  return Transformer(
     **config.model,
     dtype=parallel.compute_dtype(config.dtype),
     rngs=nnx.Rngs(params=config.seed),
   )
-  graph, params = nnx.split(model)
-  return graph, nnx.to_pure_dict(params)
 
 
 class Hypothesis(NamedTuple):
