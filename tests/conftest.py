@@ -9,9 +9,14 @@ os.environ['XLA_FLAGS'] = (
 os.environ['JAX_PLATFORMS'] = 'cpu'
 
 import jax  # noqa: E402
+import jaxtyping  # noqa: E402
 import pytest  # noqa: E402
 
 jax.config.update('jax_numpy_rank_promotion', 'raise')
+
+# Shapes and dtypes in signatures are checked at every call that a test makes.
+CHECKED = [f'transformer_jax.{name}' for name in ('layers', 'model', 'loss')]
+jaxtyping.install_import_hook(CHECKED, 'beartype.beartype')
 
 ROOT = pathlib.Path(__file__).parents[1]
 

@@ -6,8 +6,9 @@ Shapes, here and in every file that touches an array of the model:
   S  source positions           H  h, heads            R  rows (beams) of a sentence
   T  target positions           K  d_k    V  d_v       L  positions of a cache
 
-Modes are arguments: a dropout key of None means no dropout, and the decoding cache
-goes in and comes out.
+Signatures carry these letters, and the tests check every call against them. Modes are
+arguments: a dropout key of None means no dropout, and the decoding cache goes in and
+comes out.
 """
 
 from typing import NamedTuple
@@ -16,7 +17,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
+from jax.typing import DTypeLike
+from jaxtyping import Bool, Float, Int
 
+Array = jax.Array | np.ndarray
 glorot = nnx.initializers.glorot_uniform
 
 
@@ -38,7 +42,7 @@ class Dropout:
     self._keys = iter(jax.random.split(key, places) if key is not None and rate else [])
     self._active = key is not None and self._drop > 0
 
-  def __call__(self, x: jax.Array) -> jax.Array:
+  def __call__(self, x: Float[Array, '*shape']) -> Float[Array, '*shape']:
     if not self._active:
       return x
     words = jax.random.bits(next(self._keys), (-(-x.size // 2),), jnp.uint32)
@@ -50,30 +54,34 @@ class Dropout:
 class AddAndNorm(nnx.Module):
   """LayerNorm(x + Sublayer(x)), section 3.1: the norm comes after the sum."""
 
-  def __init__(self, d_model: int, *, dtype: jnp.dtype, rngs: nnx.Rngs):
+  def __init__(self, d_model: int, *, dtype: DTypeLike, rngs: nnx.Rngs):
     self.norm = nnx.LayerNorm(d_model, epsilon=1e-6, dtype=dtype, rngs=rngs)
 
-  def __call__(self, x: jax.Array, sublayer: jax.Array, dropout: Dropout) -> jax.Array:
+  def __call__(
+    self,
+    x: Float[Array, 'B T D'],
+    sublayer: Float[Array, 'B T D'],
+    dropout: Dropout,
+  ) -> Float[Array, 'B T D']:
     return self.norm(x + dropout(sublayer))
 
 
 # 3.2 Attention
 
 
-def attention_weights(q: jax.Array, k: jax.Array, mask: jax.Array) -> jax.Array:
+def attention_weights(
+  q: Float[Array, 'B T H K'], k: Float[Array, 'B S H K'], mask: Bool[Array, '#B #T S']
+) -> Float[Array, 'B H T S']:
   """softmax(Q K^T / sqrt(d_k)), equation 1's left factor, in float32.
 
-  Args:
-    q: [B, T, H, K].
-    k: [B, S, H, K].
-    mask: [B or 1, T or 1, S] bool, where T may look.
-
-  Returns:
-    [B, H, T, S]. A row that may look nowhere is uniform, not NaN.
+  `mask` is where T may look; a row that may look nowhere is uniform, not NaN.
   """
   q = q * q.shape[-1] ** -0.5
   scores = jnp.einsum('bthk,bshk->bhts', q, k, preferred_element_type=jnp.float32)
   return jax.nn.softmax(jnp.where(mask[:, None], scores, -1e9))
+
+
+KeysValues = tuple[Float[Array, 'B S H K'], Float[Array, 'B S H V']]
 
 
 class MultiHeadAttention(nnx.Module):
@@ -86,7 +94,7 @@ class MultiHeadAttention(nnx.Module):
     d_k: int,
     d_v: int,
     *,
-    dtype: jnp.dtype,
+    dtype: DTypeLike,
     rngs: nnx.Rngs,
   ):
     inward = glorot(in_axis=0, out_axis=(1, 2))
@@ -97,23 +105,28 @@ class MultiHeadAttention(nnx.Module):
     self.output = nnx.Param(outward(rngs.params(), (h, d_v, d_model)))
     self.dtype = dtype
 
-  def queries(self, x: jax.Array) -> jax.Array:
-    """[B, T, D] -> [B, T, H, K]."""
+  def queries(self, x: Float[Array, 'B T D']) -> Float[Array, 'B T H K']:
     return jnp.einsum('btd,dhk->bthk', x, self.query[...].astype(self.dtype))
 
-  def keys_values(self, x: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """[B, S, D] -> [B, S, H, K], [B, S, H, V]."""
+  def keys_values(self, x: Float[Array, 'B S D']) -> KeysValues:
     return (
       jnp.einsum('bsd,dhk->bshk', x, self.key[...].astype(self.dtype)),
       jnp.einsum('bsd,dhv->bshv', x, self.value[...].astype(self.dtype)),
     )
 
-  def mix(self, weights: jax.Array, v: jax.Array) -> jax.Array:
-    """Equation 1's right factor and W^O: [B, H, T, S], [B, S, H, V] -> [B, T, D]."""
+  def mix(
+    self, weights: Float[Array, 'B H T S'], v: Float[Array, 'B S H V']
+  ) -> Float[Array, 'B T D']:
+    """Equation 1's right factor, then W^O."""
     heads = jnp.einsum('bhts,bshv->bthv', weights.astype(self.dtype), v)
     return jnp.einsum('bthv,hvd->btd', heads, self.output[...].astype(self.dtype))
 
-  def __call__(self, x: jax.Array, memory: jax.Array, mask: jax.Array) -> jax.Array:
+  def __call__(
+    self,
+    x: Float[Array, 'B T D'],
+    memory: Float[Array, 'B S D'],
+    mask: Bool[Array, '#B #T S'],
+  ) -> Float[Array, 'B T D']:
     k, v = self.keys_values(memory)
     return self.mix(attention_weights(self.queries(x), k, mask), v)
 
@@ -124,20 +137,20 @@ class MultiHeadAttention(nnx.Module):
 class FeedForward(nnx.Module):
   """max(0, x W_1 + b_1) W_2 + b_2, equation 2."""
 
-  def __init__(self, d_model: int, d_ff: int, *, dtype: jnp.dtype, rngs: nnx.Rngs):
+  def __init__(self, d_model: int, d_ff: int, *, dtype: DTypeLike, rngs: nnx.Rngs):
     init = glorot()
     self.inner = nnx.Linear(d_model, d_ff, kernel_init=init, dtype=dtype, rngs=rngs)
     self.outer = nnx.Linear(d_ff, d_model, kernel_init=init, dtype=dtype, rngs=rngs)
 
-  def __call__(self, x: jax.Array) -> jax.Array:
+  def __call__(self, x: Float[Array, 'B T D']) -> Float[Array, 'B T D']:
     return self.outer(jax.nn.relu(self.inner(x)))
 
 
 # 3.5 Positional encoding
 
 
-def sinusoids(length: int, d_model: int) -> np.ndarray:
-  """PE(pos, 2i) = sin(pos / 10000^(2i / d_model)), PE(pos, 2i+1) = cos: [length, D]."""
+def sinusoids(length: int, d_model: int) -> Float[np.ndarray, 'L D']:
+  """PE(pos, 2i) = sin(pos / 10000^(2i / d_model)), PE(pos, 2i+1) = its cosine."""
   pair = np.arange(d_model) // 2
   angle = np.arange(length)[:, None] / 10000.0 ** (2 * pair / d_model)
   even = np.arange(d_model) % 2 == 0
@@ -156,7 +169,7 @@ class EncoderLayer(nnx.Module):
     d_k: int,
     d_v: int,
     *,
-    dtype: jnp.dtype,
+    dtype: DTypeLike,
     rngs: nnx.Rngs,
   ):
     self.attention = MultiHeadAttention(d_model, h, d_k, d_v, dtype=dtype, rngs=rngs)
@@ -164,7 +177,9 @@ class EncoderLayer(nnx.Module):
     self.feed_forward = FeedForward(d_model, d_ff, dtype=dtype, rngs=rngs)
     self.feed_forward_norm = AddAndNorm(d_model, dtype=dtype, rngs=rngs)
 
-  def __call__(self, x: jax.Array, mask: jax.Array, dropout: Dropout) -> jax.Array:
+  def __call__(
+    self, x: Float[Array, 'B S D'], mask: Bool[Array, '#B #S S'], dropout: Dropout
+  ) -> Float[Array, 'B S D']:
     x = self.attention_norm(x, self.attention(x, x, mask), dropout)
     return self.feed_forward_norm(x, self.feed_forward(x), dropout)
 
@@ -172,8 +187,8 @@ class EncoderLayer(nnx.Module):
 class LayerCache(NamedTuple):
   """Keys and values of the positions decoded so far in one layer."""
 
-  k: jax.Array  # [B, R, L, H, K]
-  v: jax.Array  # [B, R, L, H, V]
+  k: Float[Array, 'B R L H K']
+  v: Float[Array, 'B R L H V']
 
 
 class DecoderLayer(nnx.Module):
@@ -185,7 +200,7 @@ class DecoderLayer(nnx.Module):
     d_k: int,
     d_v: int,
     *,
-    dtype: jnp.dtype,
+    dtype: DTypeLike,
     rngs: nnx.Rngs,
   ):
     self.attention = MultiHeadAttention(d_model, h, d_k, d_v, dtype=dtype, rngs=rngs)
@@ -197,12 +212,12 @@ class DecoderLayer(nnx.Module):
 
   def _after_attention(
     self,
-    x: jax.Array,
-    attended: jax.Array,
-    memory_kv: tuple[jax.Array, jax.Array],
-    memory_mask: jax.Array,
+    x: Float[Array, 'B T D'],
+    attended: Float[Array, 'B T D'],
+    memory_kv: KeysValues,
+    memory_mask: Bool[Array, 'B #T S'],
     dropout: Dropout,
-  ) -> jax.Array:
+  ) -> Float[Array, 'B T D']:
     x = self.attention_norm(x, attended, dropout)
     k, v = memory_kv
     weights = attention_weights(self.cross.queries(x), k, memory_mask)
@@ -211,25 +226,25 @@ class DecoderLayer(nnx.Module):
 
   def __call__(
     self,
-    x: jax.Array,
-    causal_mask: jax.Array,
-    memory: jax.Array,
-    memory_mask: jax.Array,
+    x: Float[Array, 'B T D'],
+    causal_mask: Bool[Array, '#B T T'],
+    memory: Float[Array, 'B S D'],
+    memory_mask: Bool[Array, 'B #T S'],
     dropout: Dropout,
-  ) -> jax.Array:
+  ) -> Float[Array, 'B T D']:
     attended = self.attention(x, x, causal_mask)
     memory_kv = self.cross.keys_values(memory)
     return self._after_attention(x, attended, memory_kv, memory_mask, dropout)
 
   def step(
     self,
-    x: jax.Array,
-    position: jax.Array,
+    x: Float[Array, 'B R D'],
+    position: Int[Array, ''],
     cache: LayerCache,
-    memory_kv: tuple[jax.Array, jax.Array],
-    memory_mask: jax.Array,
-  ) -> tuple[jax.Array, LayerCache]:
-    """One position of R rows a sentence, [B, R, D]; they share memory_kv's B."""
+    memory_kv: KeysValues,
+    memory_mask: Bool[Array, 'B 1 S'],
+  ) -> tuple[Float[Array, 'B R D'], LayerCache]:
+    """One position of R rows a sentence, which share the sentence's memory_kv."""
     k, v = self.attention.keys_values(x)
     put = jax.lax.dynamic_update_index_in_dim
     cache = LayerCache(put(cache.k, k, position, 2), put(cache.v, v, position, 2))

@@ -10,19 +10,25 @@ import functools
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float32, Int
 
 from transformer_jax.vocabulary import PAD
+
+Array = jax.Array | np.ndarray
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
 def cross_entropy(
-  logits: jax.Array, labels: jax.Array, epsilon: float
-) -> tuple[jax.Array, jax.Array]:
+  logits: Float32[Array, '*positions W'],
+  labels: Int[Array, '*positions'],
+  epsilon: float,
+) -> tuple[Float32[Array, ''], Float32[Array, '']]:
   """Sums over the positions whose label is not PAD, in nats.
 
   Args:
-    logits: [..., W] float32.
-    labels: [...] int32 ids.
+    logits: unnormalised.
+    labels: ids, below W.
     epsilon: epsilon_ls.
 
   Returns:

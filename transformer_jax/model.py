@@ -9,11 +9,15 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from flax import nnx
+from jax.typing import DTypeLike
+from jaxtyping import Bool, Float, Float32, Int, Key
 
 from transformer_jax.layers import (
+  Array,
   DecoderLayer,
   Dropout,
   EncoderLayer,
+  KeysValues,
   LayerCache,
   sinusoids,
 )
@@ -23,8 +27,8 @@ from transformer_jax.vocabulary import BOS, PAD
 class Memory(NamedTuple):
   """What decoding needs of a source: cross-attention's keys and values, per layer."""
 
-  keys_values: list[tuple[jax.Array, jax.Array]]  # [B, S, H, K], [B, S, H, V]
-  mask: jax.Array  # [B, 1, S] bool
+  keys_values: list[KeysValues]
+  mask: Bool[Array, 'B 1 S']
 
 
 class Transformer(nnx.Module):
@@ -50,7 +54,7 @@ class Transformer(nnx.Module):
     positions: str,
     max_positions: int,
     vocab_size: int,
-    dtype: jnp.dtype,
+    dtype: DTypeLike,
     rngs: nnx.Rngs,
   ):
     if positions not in ('sinusoid', 'learned'):
@@ -72,7 +76,7 @@ class Transformer(nnx.Module):
 
   # 3.4 Embeddings and softmax
 
-  def _position_rows(self, stack: str, length: int) -> jax.Array:
+  def _position_rows(self, stack: str, length: int) -> Float[Array, 'L D']:
     if self.positions == 'sinusoid':
       return jnp.asarray(sinusoids(length, self.d_model))
     table = self.source_positions if stack == 'source' else self.target_positions
@@ -80,20 +84,24 @@ class Transformer(nnx.Module):
       raise ValueError(f'{length} positions, but max_positions={table.shape[0]}')
     return table[:length]
 
-  def _embed(self, ids: jax.Array, rows: jax.Array) -> jax.Array:
+  def _embed(
+    self, ids: Int[Array, 'B T'], rows: Float[Array, '#B #T D']
+  ) -> Float[Array, 'B T D']:
     """Section 3.4 and 3.5: sqrt(d_model) times the embedding, plus the position's."""
     return (self.embedding[...][ids] * self.d_model**0.5 + rows).astype(self.dtype)
 
-  def _logits(self, x: jax.Array) -> jax.Array:
-    """[..., D] -> [..., W] float32, by the transposed embedding matrix."""
+  def _logits(self, x: Float[Array, 'B T D']) -> Float32[Array, 'B T W']:
+    """By the transposed embedding matrix."""
     table = self.embedding[...].astype(self.dtype)
     # One axis of positions: XLA's CPU products over two take half as long again.
     flat = x.reshape(-1, self.d_model)
     logits = jnp.einsum('nd,wd->nw', flat, table, preferred_element_type=jnp.float32)
     return logits.reshape(*x.shape[:-1], -1)
 
-  def encode(self, source: jax.Array, key: jax.Array | None = None) -> jax.Array:
-    """[B, S] ids -> [B, S, D]."""
+  def encode(
+    self, source: Int[Array, 'B S'], key: Key[Array, ''] | None = None
+  ) -> Float[Array, 'B S D']:
+    """Ids to what the encoder makes of them."""
     dropout = Dropout(self.P_drop, key, 1 + 2 * len(self.encoder))
     mask = (source != PAD)[:, None]
     rows = self._position_rows('source', source.shape[1])
@@ -104,12 +112,12 @@ class Transformer(nnx.Module):
 
   def decode(
     self,
-    encoded: jax.Array,
-    source: jax.Array,
-    target: jax.Array,
-    key: jax.Array | None = None,
-  ) -> jax.Array:
-    """Teacher forcing: [B, S, D], [B, S], [B, T] ids -> [B, T, W] logits in float32.
+    encoded: Float[Array, 'B S D'],
+    source: Int[Array, 'B S'],
+    target: Int[Array, 'B T'],
+    key: Key[Array, ''] | None = None,
+  ) -> Float32[Array, 'B T W']:
+    """The logits of each target position under teacher forcing.
 
     `target` is what shall come out; the shift by one position happens here.
     """
@@ -124,16 +132,19 @@ class Transformer(nnx.Module):
     return self._logits(x)
 
   def __call__(
-    self, source: jax.Array, target: jax.Array, key: jax.Array | None = None
-  ) -> jax.Array:
-    """[B, S], [B, T] ids -> [B, T, W] logits of each target position, in float32."""
+    self,
+    source: Int[Array, 'B S'],
+    target: Int[Array, 'B T'],
+    key: Key[Array, ''] | None = None,
+  ) -> Float32[Array, 'B T W']:
+    """The logits of each target position, in float32."""
     keys = (None, None) if key is None else jax.random.split(key)
     return self.decode(self.encode(source, keys[0]), source, target, keys[1])
 
   # 6.1 Inference, one position at a time
 
-  def remember(self, source: jax.Array) -> Memory:
-    """[B, S] ids -> each decoder layer's cross-attention keys and values, once."""
+  def remember(self, source: Int[Array, 'B S']) -> Memory:
+    """Each decoder layer's cross-attention keys and values, once a sentence."""
     encoded = self.encode(source)
     keys_values = [layer.cross.keys_values(encoded) for layer in self.decoder]
     return Memory(keys_values, (source != PAD)[:, None])
@@ -145,12 +156,12 @@ class Transformer(nnx.Module):
 
   def step(
     self,
-    tokens: jax.Array,
-    position: jax.Array,
+    tokens: Int[Array, 'B R'],
+    position: Int[Array, ''],
     cache: list[LayerCache],
     memory: Memory,
-  ) -> tuple[jax.Array, list[LayerCache]]:
-    """The logits that follow `tokens` [B, R] at `position`: [B, R, W] in float32."""
+  ) -> tuple[Float32[Array, 'B R W'], list[LayerCache]]:
+    """The logits that follow `tokens` at `position`, and the cache with them in it."""
     rows = self._position_rows('target', cache[0].k.shape[2])
     x = self._embed(tokens, rows[position][None, None])
     after = []

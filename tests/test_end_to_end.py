@@ -1,0 +1,265 @@
+"""The whole way by the commands a user gives, and a run that is cut off on the way.
+
+The toy task: English number words to German ones, in reverse order.
+"""
+
+import json
+import os
+import pathlib
+import random
+import shutil
+import signal
+import subprocess
+import sys
+from typing import Any
+
+import jax
+import ml_collections
+import numpy as np
+
+from configs import quickstart
+from transformer_jax import checkpoint, corpora, train, translate
+from transformer_jax.run import Run
+
+ROOT = pathlib.Path(__file__).parents[1]
+ENGLISH = 'zero one two three four five six seven eight nine'.split()
+GERMAN = 'null eins zwei drei vier fünf sechs sieben acht neun'.split()
+STEPS, KILLED = 500, 100
+
+SETTINGS = {
+  'reader': 'files',
+  'corpus': 'toy',
+  'files.dev': 'dev',
+  'files.test': 'test',
+  'model.N': 1,
+  'model.d_model': 64,
+  'model.d_ff': 128,
+  'model.d_k': 16,
+  'model.d_v': 16,
+  'model.P_drop': 0.0,
+  'model.vocab_size': 60,
+  'slices': 2,
+  'max_shapes': 2,
+  'tokens_per_batch': 1000,
+  'train_steps': STEPS,
+  'warmup_steps': 150,
+  'rate_factor': 0.7,
+  'checkpoint_every_steps': 100,
+  'average_last': 2,
+}
+
+RESULT = {
+  *('task', 'split', 'step', 'averaged', 'sacrebleu', 'paper_bleu', 'dev_perplexity'),
+  *('parameters', 'target_tokens_seen', 'wall_seconds', 'device', 'versions', 'commit'),
+  *('corpus', 'config'),
+}
+
+
+def write_raw(folder: pathlib.Path, sizes: dict[str, int]) -> pathlib.Path:
+  """train, dev and test files of the toy task; no line is in two of them."""
+  folder.mkdir()
+  rng, seen = random.Random(0), set()
+  for split, size in sizes.items():
+    goal, rows = len(seen) + size, []
+    while len(seen) < goal:
+      row = tuple(rng.choices(range(10), k=rng.randint(2, 7)))
+      if row not in seen:
+        seen.add(row)
+        rows.append(row)
+    for language, words, order in (('en', ENGLISH, 1), ('de', GERMAN, -1)):
+      lines = (' '.join(words[i] for i in row[::order]) + '\n' for row in rows)
+      (folder / f'{split}.{language}').write_text(''.join(lines), encoding='utf-8')
+  return folder
+
+
+class Commands:
+  """scripts.NAME as a user starts them, below one folder, with a cache of their own."""
+
+  def __init__(self, folder: pathlib.Path):
+    self.folder, self.workdir = folder, folder / 'run'
+    self.data = f'--data_dir={folder / "data"}'
+    self.config = ['--config=configs/quickstart.py', self.data]
+    self.config += [f'--config.{key}={value}' for key, value in SETTINGS.items()]
+    self.train = ['train', f'--workdir={self.workdir}', f'--raw_dir={folder / "raw"}']
+    self.train += self.config
+    self._environment = os.environ | {'XDG_CACHE_HOME': str(folder / 'cache')}
+    del self._environment['XLA_FLAGS']
+
+  def start(self, name: str, *options: str) -> subprocess.Popen:
+    return subprocess.Popen(
+      [sys.executable, '-m', f'scripts.{name}', *options],
+      cwd=ROOT,
+      env=self._environment,
+      stdin=subprocess.PIPE,
+      stdout=subprocess.PIPE,
+      stderr=subprocess.PIPE,
+    )
+
+  def __call__(self, name: str, *options: str, text: bytes = b'') -> tuple[str, str]:
+    process = self.start(name, *options)
+    out, err = (stream.decode() for stream in process.communicate(text))
+    assert process.returncode == 0, err
+    return out, err
+
+
+def records(run: pathlib.Path) -> list[dict]:
+  return [json.loads(line) for line in (run / 'metrics.jsonl').read_text().splitlines()]
+
+
+def test_prepare_train_kill_resume_evaluate_translate(tmp_path: pathlib.Path):
+  command = Commands(tmp_path)
+  raw = write_raw(tmp_path / 'raw', {'train': 6000, 'dev': 60, 'test': 100})
+  kill_after_checkpoint(command)
+  out, err = command(*command.train)
+  assert f'going on from step {KILLED}' in err and f'step {STEPS}/{STEPS}' in err
+  check_metrics(command.workdir)
+  out, _ = command('evaluate', f'--workdir={command.workdir}', command.data)
+  check_result(command, raw, out)
+  check_pipe(command, raw)
+
+
+def kill_after_checkpoint(command: Commands) -> None:
+  """Starts to train and is killed after step KILLED, without a chance to tidy up."""
+  process = command.start(*command.train)
+  seen = []
+  for line in process.stderr:
+    seen.append(line.decode())
+    if line.startswith(f'step {KILLED + 50}/'.encode()):
+      break
+  process.send_signal(signal.SIGKILL)
+  process.communicate()
+  assert process.returncode == -signal.SIGKILL, ''.join(seen)
+  assert records(command.workdir)[-1]['step'] > KILLED
+  with (command.workdir / 'metrics.jsonl').open('a') as file:
+    file.write('{"step": 2')  # what a kill in the middle of a write would leave
+
+
+def check_metrics(workdir: pathlib.Path) -> None:
+  """Each step's tokens once, as if the run had never been killed."""
+  log = [r for r in records(workdir) if 'loss' in r]
+  assert [r['step'] for r in log] == list(range(50, STEPS + 1, 50))
+  assert sum(r['steps'] for r in log) == STEPS
+  assert all(r['target_tokens'] > 45 * 900 for r in log)
+  dev = [r['step'] for r in records(workdir) if 'dev_perplexity' in r]
+  assert dev == list(range(100, STEPS + 1, 100))
+  assert log[-1]['loss'] < log[0]['loss'] / 2
+
+
+def check_result(command: Commands, raw: pathlib.Path, out: str) -> None:
+  result = json.loads((command.workdir / 'result.json').read_text())
+  assert result.keys() >= RESULT
+  assert result['task'] == 'translation' and result['split'] == 'test'
+  assert result['averaged'] == [STEPS - 100, STEPS] and result['step'] == STEPS
+  assert result['sacrebleu']['signature'].startswith('nrefs:1|case:mixed|')
+  assert f'sacrebleu {result["sacrebleu"]["score"]:.2f}' in out
+  print(out)
+  assert result['sacrebleu']['score'] > 90
+  assert result['paper_bleu']['score'] > 90
+  assert 1 < result['dev_perplexity'] < 1.3
+  tokens = sum(r.get('target_tokens', 0) for r in records(command.workdir))
+  assert result['target_tokens_seen'] == tokens
+  assert result['wall_seconds'] > 0
+  assert (
+    result['corpus'] == corpora.read_card(command.folder / 'data' / 'toy')['corpus']
+  )
+  config = json.loads((command.workdir / 'config.json').read_text())
+  assert result['config'] == config
+  _, params = translate.transformer(ml_collections.ConfigDict(config))
+  assert result['parameters'] == sum(x.size for x in jax.tree.leaves(params))
+  written = pathlib.Path(out.splitlines()[-1])
+  assert json.loads(written.with_suffix('.json').read_text()) == result
+  translations = written.read_text(encoding='utf-8').splitlines()
+  references = (raw / 'test.de').read_text(encoding='utf-8').splitlines()
+  right = sum(a == b for a, b in zip(translations, references, strict=True))
+  assert right > 70
+
+
+def check_pipe(command: Commands, raw: pathlib.Path) -> None:
+  """As many lines as came in, whatever is in them, on stdout alone."""
+  lines = (raw / 'test.en').read_bytes().splitlines()[:5]
+  odd = [
+    b'',
+    b'one\x00two',
+    b'caf\xe9',
+    b'a\xe2\x80\xa8b',
+    b'one two\r',
+    b'nine ' * 3000,
+  ]
+  workdir = f'--workdir={command.workdir}'
+  out, err = command('translate', workdir, text=b'\n'.join(lines + odd) + b'\n')
+  found = out.split('\n')
+  assert len(found) == len(lines + odd) + 1 and found[-1] == ''
+  assert found[5] == '' and found[9] == 'zwei eins'
+  assert '1 lines were cut' in err and '%|' not in err
+  out, _ = command('translate', workdir, '--nbest=2', '--scores', text=b'\nfour five')
+  scored = [line.split('\t') for line in out.splitlines()]
+  assert scored[:2] == [['0.0000', ''], ['-inf', '']]
+  assert scored[2][1] == 'fünf vier' and float(scored[2][0]) > float(scored[3][0])
+
+
+# In this process, on eight devices
+
+
+def tiny_config() -> ml_collections.ConfigDict:
+  config = quickstart.get_config()
+  with config.unlocked():
+    for key, value in SETTINGS.items():
+      config.update_from_flattened_dict({key: value})
+  config.model.update({'d_model': 16, 'd_ff': 16, 'd_k': 4, 'd_v': 4, 'P_drop': 0.2})
+  config.update({'slices': 8, 'tokens_per_batch': 64, 'max_shapes': 1})
+  config.update({'train_steps': 6, 'checkpoint_every_steps': 2, 'log_every_steps': 1})
+  return config
+
+
+def example(config: ml_collections.ConfigDict) -> tuple[Any, Any]:
+  """Shapes of parameters and optimizer state; nothing is computed."""
+
+  def initial() -> tuple[Any, Any]:
+    _, params = translate.transformer(config)
+    return params, train.optimizer(config).init(params)
+
+  return jax.eval_shape(initial)
+
+
+def flip_a_bit(folder: pathlib.Path) -> str:
+  """In the largest file of a checkpoint's parameters; returns its name."""
+  files = [path for path in folder.rglob('*') if path.is_file()]
+  path = max(files, key=lambda path: path.stat().st_size)
+  content = bytearray(path.read_bytes())
+  content[len(content) // 2] ^= 1
+  path.write_bytes(content)
+  return path.name
+
+
+def test_interrupted_equals_straight(tmp_path: pathlib.Path, capsys):
+  """Bit for bit: killed while saving 6, 4 damaged since, so gone on with from 2."""
+  raw = write_raw(tmp_path / 'raw', {'train': 60, 'dev': 1, 'test': 1})
+  splits = {s: corpora.read_files(raw, s, 'en', 'de') for s in corpora.SPLITS}
+  corpora.prepare(corpora.Corpus('toy', 'en', 'de', 60, 256, 1), splits, tmp_path)
+  config, corpus = tiny_config(), tmp_path / 'toy'
+  straight, broken = Run(tmp_path / 'straight'), Run(tmp_path / 'broken')
+  train.train(config, straight.workdir, corpus)
+
+  shutil.copytree(straight.workdir, broken.workdir)
+  (broken.checkpoints / '6').rename(broken.checkpoints / '6.partial')
+  damaged = flip_a_bit(broken.checkpoints / '4' / 'params')
+  capsys.readouterr()
+  train.train(config, broken.workdir, corpus)
+  printed = capsys.readouterr()
+  assert damaged in printed.out and 'trying the one before' in printed.out
+  assert 'going on from step 2' in printed.err
+
+  for step in (2, 4, 6):
+    ours, theirs = (
+      checkpoint.restore(run.checkpoints, step, *example(config))
+      for run in (broken, straight)
+    )
+    jax.tree.map(np.testing.assert_array_equal, ours, theirs)
+  logs = [
+    [{k: v for k, v in r.items() if k != 'seconds'} for r in records(run.workdir)]
+    for run in (broken, straight)
+  ]
+  assert logs[0] == logs[1]
+  assert [r['step'] for r in logs[0] if 'loss' in r] == [1, 2, 3, 4, 5, 6]
+  train.train(config, broken.workdir, corpus)
+  assert 'has 6 of 6 steps: nothing to do' in capsys.readouterr().out
