@@ -24,6 +24,7 @@ def get_config(pair: str = 'en-de') -> ml_collections.ConfigDict:
       'files': {'train': 'train', 'dev': 'newstest2013', 'test': 'newstest2014'},
       'suffix': '',  # between name and language, '.lc.norm.tok' for Multi30k's
       'tokenized': False,  # the files are tokenised already (score them as they are)
+      'corpus_seed': 1,  # of the embedded corpus; `seed` is the training's
       'max_length': 256,  # tokens of a side, EOS counted; longer pairs are dropped
       # Batches (section 5.1)
       'tokens_per_batch': 25000,  # of either side, padding not counted

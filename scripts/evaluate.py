@@ -36,21 +36,6 @@ flags.mark_flags_as_required(['workdir'])
 PACKAGES = ('jax', 'flax', 'optax', 'sentencepiece', 'sacrebleu', 'sacremoses')
 
 
-def chosen_steps(run: Run, last: int | None, count: int) -> list[int]:
-  """The `count` steps up to `last` that have a checkpoint on the config's cadence."""
-  every = run.config().checkpoint_every_steps
-  there = checkpoint.steps(run.checkpoints)
-  if not there:
-    raise app.UsageError(f'{run.workdir} has no finished checkpoint to evaluate')
-  last = there[-1] if last is None else last
-  if last not in there:
-    raise app.UsageError(f'no checkpoint of step {last}; there are {there}')
-  steps = [s for s in there if s <= last and (s % every == 0 or s == last)][-count:]
-  if len(steps) < count:
-    print(f'averaging {len(steps)} checkpoints: no more are there', file=sys.stderr)
-  return steps
-
-
 def scores(
   config: ml_collections.ConfigDict, hypotheses: list[str], references: list[str]
 ) -> dict:
@@ -92,7 +77,11 @@ def evaluate(run: Run, config: ml_collections.ConfigDict) -> tuple[dict, list[st
   corpus = pathlib.Path(prepare_data.DATA_DIR.value) / config.corpus
   run.check_vocabulary(corpus)
   average = config.average_last if AVERAGE.value is None else AVERAGE.value
-  steps = chosen_steps(run, STEP.value, average)
+  steps = checkpoint.to_average(
+    run.checkpoints, config.checkpoint_every_steps, average, STEP.value
+  )
+  if len(steps) < average:
+    print(f'averaging {len(steps)} checkpoints: no more are there', file=sys.stderr)
   graph, shapes = architecture(config)
   params = checkpoint.average(run.checkpoints, steps, shapes)
   sources, references = corpora.held_out(corpus, SPLIT.value)

@@ -22,9 +22,13 @@ def prepare(config: ml_collections.ConfigDict) -> pathlib.Path:
   data_dir = pathlib.Path(DATA_DIR.value)
   folder = data_dir / config.corpus
   if not folder.is_dir():
-    languages = config.source_language, config.target_language
     corpus = corpora.Corpus(
-      config.corpus, *languages, config.model.vocab_size, config.max_length, config.seed
+      name=config.corpus,
+      source_language=config.source_language,
+      target_language=config.target_language,
+      vocab_size=config.model.vocab_size,
+      max_length=config.max_length,
+      corpus_seed=config.corpus_seed,
     )
     corpora.prepare(corpus, _read(config), data_dir)
   return folder
@@ -33,7 +37,7 @@ def prepare(config: ml_collections.ConfigDict) -> pathlib.Path:
 def _read(config: ml_collections.ConfigDict) -> dict[str, corpora.Text]:
   languages = config.source_language, config.target_language
   if config.reader == 'embedded':
-    return corpora.embedded(*languages, config.seed)
+    return corpora.embedded(*languages, config.corpus_seed)
   if config.reader != 'files':
     raise app.UsageError(f"reader={config.reader!r}: 'files' or 'embedded'")
   if RAW_DIR.value is None:

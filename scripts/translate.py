@@ -49,15 +49,14 @@ def main(_: list[str]) -> None:
   run = Run(pathlib.Path(WORKDIR.value))
   config = run.config()
   config.beam = max(config.beam, NBEST.value)
-  steps = checkpoint.steps(run.checkpoints)
-  if not steps:
-    raise app.UsageError(f'{run.workdir} has no finished checkpoint')
+  steps = checkpoint.to_average(
+    run.checkpoints, config.checkpoint_every_steps, config.average_last
+  )
   lines = read(INPUT.value)
   parallel.keep_compiled()
   parallel.use_cpu_cores(config.slices)
   graph, shapes = architecture(config)
-  chosen = steps[-config.average_last :]
-  params = checkpoint.average(run.checkpoints, chosen, shapes)
+  params = checkpoint.average(run.checkpoints, steps, shapes)
   translator = Translator(config, run.vocabulary(), graph, params)
   bar = lambda items: tqdm(items, unit='batch', disable=not sys.stderr.isatty())
   write(translator.translate(lines, bar))

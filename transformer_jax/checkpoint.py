@@ -35,6 +35,26 @@ def steps(folder: pathlib.Path) -> list[int]:
   return sorted(step for step in found if (folder / str(step) / MANIFEST).is_file())
 
 
+def to_average(
+  folder: pathlib.Path, every: int, count: int, last: int | None = None
+) -> list[int]:
+  """The `count` steps, fewer if no more are there, up to `last` (the newest if None).
+
+  Only `last` itself may be off the cadence of `every` steps, so that an average
+  spans the same time whenever a run was stopped and prolonged.
+
+  Raises:
+    ValueError: there is no finished checkpoint, or none of `last`.
+  """
+  there = steps(folder)
+  if not there:
+    raise ValueError(f'{folder}: no finished checkpoint there')
+  last = there[-1] if last is None else last
+  if last not in there:
+    raise ValueError(f'{folder}: no checkpoint of step {last}; there are {there}')
+  return [s for s in there if s == last or (s < last and s % every == 0)][-count:]
+
+
 def save(folder: pathlib.Path, step: int, params: Tree, opt_state: Tree) -> None:
   """Writes one checkpoint; returns when it is on disk and vouched for."""
   partial = (folder / f'{step}.partial').absolute()

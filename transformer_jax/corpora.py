@@ -52,7 +52,7 @@ class Corpus(NamedTuple):
   target_language: str
   vocab_size: int
   max_length: int  # tokens of a side, EOS counted
-  seed: int
+  corpus_seed: int
 
 
 def read_lines(path: pathlib.Path) -> tuple[list[str | None], dict]:

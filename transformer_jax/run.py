@@ -57,7 +57,7 @@ class Run(NamedTuple):
     run = cls(workdir)
     card = corpora.read_card(corpus)
     given = json.loads(config.to_json_best_effort())
-    for key in ('source_language', 'target_language', 'max_length', 'vocab_size'):
+    for key in corpora.Corpus._fields[1:]:
       asked = (given | given['model'])[key]
       if card[key] != asked:
         raise ValueError(

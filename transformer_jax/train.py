@@ -197,18 +197,16 @@ def _save(directory: run.Run, state: TrainState, keep: int) -> None:
 
 
 class Meter:
-  """Sums up steps into a record every `log_every_steps`, and at the last step."""
+  """Sums up steps into records, every `log_every_steps` and at each checkpoint."""
 
   def __init__(self, config: ml_collections.ConfigDict, epoch: int):
     """`epoch` is the number of steps of one."""
     self._rate = learning_rate(
       config.model.d_model, config.warmup_steps, config.rate_factor
     )
-    self._every, self._last, self._epoch = (
-      config.log_every_steps,
-      config.train_steps,
-      epoch,
-    )
+    # Nothing that a checkpoint has seen may be missing from the records.
+    self._every = config.log_every_steps, config.checkpoint_every_steps
+    self._last, self._epoch = config.train_steps, epoch
     self._clear()
     self.resume()
 
@@ -236,7 +234,7 @@ class Meter:
     now = time.perf_counter()
     self._seconds += now - self._since
     self._since = now
-    if step % self._every and step != self._last:
+    if all(step % every for every in self._every) and step != self._last:
       return None
     smoothed, plain, tokens = self._sums
     record = {
