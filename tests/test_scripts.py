@@ -108,7 +108,7 @@ def test_another_configs_run(raw: pathlib.Path, tmp_path: pathlib.Path):
   workdir.mkdir()
   for name in ('vocabulary.model', 'card.json'):
     (workdir / name).write_bytes((prepared / name).read_bytes())
-  (workdir / 'config.json').write_text('{"beam": 4, "train_steps": 5}')
+  (workdir / 'config.json').write_text('{"beam": 5, "train_steps": 5}')
   message = refused('train', *options, f'--workdir={workdir}')
   assert "run holds another config's run; these differ: adam_b1, " in message
   assert 'beam' not in message.rpartition('these differ')[2].split('.')[0]
