@@ -10,6 +10,7 @@ Pairs are batched "by approximate sequence length" into few rectangular shapes, 
 
 import copy
 import functools
+import math
 import pathlib
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -79,6 +80,10 @@ class Side:
     return block
 
 
+# "About 25000 tokens" (section 5.1): how far from it a batch may be to waste no rows.
+ROWS_MAY_DIFFER = 0.12
+
+
 class Shape(NamedTuple):
   """What one slice of a batch holds: `rows` pairs of at most `length` tokens a side."""
 
@@ -120,12 +125,20 @@ def choose_lengths(lengths: np.ndarray, count: int) -> list[int]:
   return chosen[::-1]
 
 
+def _rows(budget: float, left: float) -> int:
+  """Rows of a slice: about `budget`, so that `left` of them fill whole batches."""
+  usual = max(1, round(budget))
+  even = math.ceil(left / max(1, round(left / usual)))
+  return even if abs(even / usual - 1) <= ROWS_MAY_DIFFER else usual
+
+
 class Batches:
   """The batches of one split, in an order that only (seed, step) decide.
 
-  An epoch holds every pair once. Pairs of one length class fill whole batches; what is
-  left of a class is filled up from the next shorter one, so that a single batch of an
-  epoch is not full.
+  An epoch holds every pair once. The rows of a shape are those that come to the budget,
+  or within ROWS_MAY_DIFFER of it, if that makes its class of lengths fill whole
+  batches. What is left of a class is filled up from the next shorter one, so that no
+  batch of an epoch but the last of the shortest lacks more than a few rows.
 
   Args:
     source, target: the two sides.
@@ -155,22 +168,18 @@ class Batches:
     classes = np.searchsorted(bounds, longest)
     # [longest class first], the pairs of each class
     self._classes = [np.flatnonzero(classes == c) for c in range(len(bounds))][::-1]
-    self.shapes = []
+    # The batches of an epoch: shape, and from where to where of the epoch's order.
+    self._table: list[tuple[Shape, int, int]] = []
+    start, end = 0, 0
     for length, pairs in zip(bounds[::-1], self._classes, strict=True):
-      mean = max(source.lengths[pairs].mean(), target.lengths[pairs].mean())
-      self.shapes.append(Shape(max(1, round(tokens / mean / slices)), length))
-    self._table = self._cut()
-    self.steps_per_epoch = len(self._table)
-
-  def _cut(self) -> list[tuple[Shape, int, int]]:
-    """The batches of an epoch: shape, and from where to where of the epoch's order."""
-    table, start, end = [], 0, 0
-    for shape, pairs in zip(self.shapes, self._classes, strict=True):
       end += len(pairs)
+      mean = max(source.lengths[pairs].mean(), target.lengths[pairs].mean())
+      shape = Shape(_rows(tokens / mean / slices, (end - start) / slices), length)
       while start < end:
-        table.append((shape, start, start + shape.rows * self.slices))
-        start += shape.rows * self.slices
-    return table
+        self._table.append((shape, start, start + shape.rows * slices))
+        start += shape.rows * slices
+    self.shapes = list(dict.fromkeys(shape for shape, _, _ in self._table))
+    self.steps_per_epoch = len(self._table)
 
   @functools.lru_cache(maxsize=2)  # noqa: B019  (an epoch's order is a pure function)
   def _order(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
