@@ -36,16 +36,10 @@ def model(P_drop: float) -> tuple[nnx.GraphDef, Tree]:
   """A tiny model with parameters from numpy, which saves compiling initialisers."""
   config = tiny_config()
   config.model.P_drop = P_drop
-  made = {}
-
-  def shapes() -> Tree:
-    made['graph'], params = translate.transformer(config)
-    return params
-
+  graph, shapes = translate.architecture(config)
   rng = np.random.default_rng(0)
   fill = lambda x: rng.normal(size=x.shape, scale=0.3).astype(np.float32)
-  params = jax.tree.map(fill, jax.eval_shape(shapes))
-  return made['graph'], params
+  return graph, jax.tree.map(fill, shapes)
 
 
 def example(seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

@@ -44,16 +44,10 @@ def tiny_config(
 @functools.cache
 def model(positions: str = 'sinusoid') -> tuple[nnx.GraphDef, Tree]:
   """A graph, and parameters wild enough that outputs differ in words and length."""
-  made = {}
-
-  def shapes() -> Tree:
-    made['graph'], params = translate.transformer(tiny_config(positions))
-    return params
-
+  graph, shapes = translate.architecture(tiny_config(positions))
   rng = np.random.default_rng(4)
   fill = lambda x: rng.normal(size=x.shape, scale=0.4).astype(np.float32)
-  params = jax.tree.map(fill, jax.eval_shape(shapes))
-  return made['graph'], params
+  return graph, jax.tree.map(fill, shapes)
 
 
 @functools.cache
