@@ -331,7 +331,7 @@ def test_fresh_parameters():
   """Glorot's bounds by fan, unit norms, zero biases, no two matrices alike."""
   D = 64
   make = lambda: module.EncoderLayer(
-    D, 96, 4, 8, 24, dtype=jnp.float32, rngs=nnx.Rngs(params=0)
+    module.Sizes(D, 96, 4, 8, 24), dtype=jnp.float32, rngs=nnx.Rngs(params=0)
   )
   layer = jax.jit(lambda: nnx.to_pure_dict(nnx.state(make())))()
   assert (layer['attention_norm']['norm']['scale'] == 1).all()

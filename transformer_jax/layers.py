@@ -160,22 +160,26 @@ def sinusoids(length: int, d_model: int) -> Float[np.ndarray, 'L D']:
 # 3.1 again: the layers
 
 
+class Sizes(NamedTuple):
+  """The columns of Table 3 that shape a layer."""
+
+  d_model: int
+  d_ff: int
+  h: int
+  d_k: int
+  d_v: int
+
+  def attention(self, dtype: DTypeLike, rngs: nnx.Rngs) -> MultiHeadAttention:
+    sizes = self.d_model, self.h, self.d_k, self.d_v
+    return MultiHeadAttention(*sizes, dtype=dtype, rngs=rngs)
+
+
 class EncoderLayer(nnx.Module):
-  def __init__(
-    self,
-    d_model: int,
-    d_ff: int,
-    h: int,
-    d_k: int,
-    d_v: int,
-    *,
-    dtype: DTypeLike,
-    rngs: nnx.Rngs,
-  ):
-    self.attention = MultiHeadAttention(d_model, h, d_k, d_v, dtype=dtype, rngs=rngs)
-    self.attention_norm = AddAndNorm(d_model, dtype=dtype, rngs=rngs)
-    self.feed_forward = FeedForward(d_model, d_ff, dtype=dtype, rngs=rngs)
-    self.feed_forward_norm = AddAndNorm(d_model, dtype=dtype, rngs=rngs)
+  def __init__(self, sizes: Sizes, *, dtype: DTypeLike, rngs: nnx.Rngs):
+    self.attention = sizes.attention(dtype, rngs)
+    self.attention_norm = AddAndNorm(sizes.d_model, dtype=dtype, rngs=rngs)
+    self.feed_forward = FeedForward(sizes.d_model, sizes.d_ff, dtype=dtype, rngs=rngs)
+    self.feed_forward_norm = AddAndNorm(sizes.d_model, dtype=dtype, rngs=rngs)
 
   def __call__(
     self, x: Float[Array, 'B S D'], mask: Bool[Array, '#B #S S'], dropout: Dropout
@@ -192,23 +196,13 @@ class LayerCache(NamedTuple):
 
 
 class DecoderLayer(nnx.Module):
-  def __init__(
-    self,
-    d_model: int,
-    d_ff: int,
-    h: int,
-    d_k: int,
-    d_v: int,
-    *,
-    dtype: DTypeLike,
-    rngs: nnx.Rngs,
-  ):
-    self.attention = MultiHeadAttention(d_model, h, d_k, d_v, dtype=dtype, rngs=rngs)
-    self.attention_norm = AddAndNorm(d_model, dtype=dtype, rngs=rngs)
-    self.cross = MultiHeadAttention(d_model, h, d_k, d_v, dtype=dtype, rngs=rngs)
-    self.cross_norm = AddAndNorm(d_model, dtype=dtype, rngs=rngs)
-    self.feed_forward = FeedForward(d_model, d_ff, dtype=dtype, rngs=rngs)
-    self.feed_forward_norm = AddAndNorm(d_model, dtype=dtype, rngs=rngs)
+  def __init__(self, sizes: Sizes, *, dtype: DTypeLike, rngs: nnx.Rngs):
+    self.attention = sizes.attention(dtype, rngs)
+    self.attention_norm = AddAndNorm(sizes.d_model, dtype=dtype, rngs=rngs)
+    self.cross = sizes.attention(dtype, rngs)
+    self.cross_norm = AddAndNorm(sizes.d_model, dtype=dtype, rngs=rngs)
+    self.feed_forward = FeedForward(sizes.d_model, sizes.d_ff, dtype=dtype, rngs=rngs)
+    self.feed_forward_norm = AddAndNorm(sizes.d_model, dtype=dtype, rngs=rngs)
 
   def _after_attention(
     self,

@@ -19,6 +19,7 @@ from transformer_jax.layers import (
   EncoderLayer,
   KeysValues,
   LayerCache,
+  Sizes,
   sinusoids,
 )
 from transformer_jax.vocabulary import BOS, PAD
@@ -64,12 +65,12 @@ class Transformer(nnx.Module):
     if positions == 'learned':
       self.source_positions = nnx.Param(normal(rngs.params(), (max_positions, d_model)))
       self.target_positions = nnx.Param(normal(rngs.params(), (max_positions, d_model)))
-    sizes = (d_model, d_ff, h, d_k, d_v)
+    sizes = Sizes(d_model, d_ff, h, d_k, d_v)
     self.encoder = nnx.List(
-      [EncoderLayer(*sizes, dtype=dtype, rngs=rngs) for _ in range(N)]
+      [EncoderLayer(sizes, dtype=dtype, rngs=rngs) for _ in range(N)]
     )
     self.decoder = nnx.List(
-      [DecoderLayer(*sizes, dtype=dtype, rngs=rngs) for _ in range(N)]
+      [DecoderLayer(sizes, dtype=dtype, rngs=rngs) for _ in range(N)]
     )
     self.h, self.d_k, self.d_v, self.d_model, self.P_drop = h, d_k, d_v, d_model, P_drop
     self.positions, self.dtype = positions, dtype
