@@ -58,8 +58,7 @@ def seconds(
 def main(_: list[str]) -> None:
   logging.set_verbosity(logging.WARNING)
   config = CONFIG.value
-  parallel.keep_compiled()
-  parallel.use_cpu_cores(config.slices)
+  parallel.start(config.slices)
   trainer = Trainer(config, prepare_data.prepare(config))
   batch = trainer.batches.batch
   if ROWS.value is not None:

@@ -47,7 +47,7 @@ def _shapes(config: ml_collections.ConfigDict) -> list[list[int]] | None:
   if not corpus.is_dir():
     return None
   made = batches.Batches(
-    *(batches.Side(corpus / f'train.{side}') for side in ('source', 'target')),
+    *batches.read_split(corpus, 'train'),
     tokens=config.tokens_per_batch,
     slices=config.slices,
     max_shapes=config.max_shapes,

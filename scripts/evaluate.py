@@ -83,14 +83,13 @@ def evaluate(run: Run, config: ml_collections.ConfigDict) -> tuple[dict, list[st
   if len(steps) < average:
     print(f'averaging {len(steps)} checkpoints: no more are there', file=sys.stderr)
   graph, shapes = architecture(config)
-  params = checkpoint.average(run.checkpoints, steps, shapes)
+  params = parallel.everywhere(checkpoint.average(run.checkpoints, steps, shapes))
   sources, references = corpora.held_out(corpus, SPLIT.value)
   translator = Translator(config, run.vocabulary(), graph, params)
   bar = lambda items: tqdm(items, desc='translating', unit='batch', disable=None)
   found = translator.translate(sources, bar)
   hypotheses = [best[0].text for best in found]
-  sides = [batches.Side(corpus / f'dev.{side}') for side in corpora.SIDES]
-  perplexity = Perplexity(config, graph, *sides)
+  perplexity = Perplexity(config, graph, *batches.read_split(corpus, 'dev'))
   model = config.model.to_dict()
   del model['P_drop']
   result = {
@@ -101,7 +100,7 @@ def evaluate(run: Run, config: ml_collections.ConfigDict) -> tuple[dict, list[st
     'beam': config.beam,
     'alpha': config.alpha,
     **scores(config, hypotheses, references),
-    'dev_perplexity': perplexity(parallel.everywhere(params)),
+    'dev_perplexity': perplexity(params),
     'sources_cut': translator.cut_sources,
     'outputs_cut': translator.cut_outputs,
     'parameters': cost.parameters(**model),
@@ -123,8 +122,7 @@ def main(_: list[str]) -> None:
   for key, flag in (('beam', BEAM), ('alpha', ALPHA)):
     if flag.value is not None:
       config[key] = flag.value
-  parallel.keep_compiled()
-  parallel.use_cpu_cores(config.slices)
+  parallel.start(config.slices)
   result, hypotheses = evaluate(run, config)
   translations = run.translations(result)
   translations.parent.mkdir(exist_ok=True)

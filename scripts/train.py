@@ -20,8 +20,7 @@ flags.mark_flags_as_required(['config', 'workdir'])
 def main(_: list[str]) -> None:
   config = CONFIG.value
   logging.set_verbosity(logging.WARNING)  # Orbax tells its whole life at INFO
-  parallel.keep_compiled()
-  parallel.use_cpu_cores(config.slices)
+  parallel.start(config.slices)
   corpus = prepare_data.prepare(config)
   train(config, pathlib.Path(WORKDIR.value), corpus)
 

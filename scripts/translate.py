@@ -53,8 +53,7 @@ def main(_: list[str]) -> None:
     run.checkpoints, config.checkpoint_every_steps, config.average_last
   )
   lines = read(INPUT.value)
-  parallel.keep_compiled()
-  parallel.use_cpu_cores(config.slices)
+  parallel.start(config.slices)
   graph, shapes = architecture(config)
   params = checkpoint.average(run.checkpoints, steps, shapes)
   translator = Translator(config, run.vocabulary(), graph, params)

@@ -80,6 +80,11 @@ class Side:
     return block
 
 
+def read_split(folder: pathlib.Path, split: str) -> tuple[Side, Side]:
+  """Source and target of a prepared corpus's split."""
+  return Side(folder / f'{split}.source'), Side(folder / f'{split}.target')
+
+
 # "About 25000 tokens" (section 5.1): how far from it a batch may be to waste no rows.
 ROWS_MAY_DIFFER = 0.12
 

@@ -19,6 +19,12 @@ AXIS = 'devices'
 Tree = Any
 
 
+def start(slices: int) -> None:
+  """What a program does before its first use of JAX."""
+  keep_compiled()
+  use_cpu_cores(slices)
+
+
 def keep_compiled() -> None:
   """Keeps compiled programs between processes, in a folder private to the user.
 

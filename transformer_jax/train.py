@@ -108,9 +108,8 @@ class Trainer:
   def __init__(self, config: ml_collections.ConfigDict, corpus: pathlib.Path):
     self.config = config
     self.devices = parallel.Devices(config.slices)
-    sides = [batches.Side(corpus / f'train.{side}') for side in ('source', 'target')]
     self.batches = batches.Batches(
-      *sides,
+      *batches.read_split(corpus, 'train'),
       tokens=config.tokens_per_batch,
       slices=config.slices,
       max_shapes=config.max_shapes,
@@ -169,8 +168,8 @@ def train(
   if start >= config.train_steps:
     print(f'{workdir} has {start} of {config.train_steps} steps: nothing to do')
     return
-  sides = [batches.Side(corpus / f'dev.{side}') for side in ('source', 'target')]
-  perplexity = translate.Perplexity(config, trainer.graph, *sides)
+  dev = batches.read_split(corpus, 'dev')
+  perplexity = translate.Perplexity(config, trainer.graph, *dev)
   with run.Log(directory, start, config.train_steps) as log:
     trainer.compile(log.compiling)
     log.started()
