@@ -11,21 +11,10 @@ import ml_collections
 
 def get_config(pair: str = 'en-de') -> ml_collections.ConfigDict:
   """Every key there is. `pair` is source-target: en-de, en-fr, or the reverse."""
-  source, target = pair.split('-')
   config = ml_collections.ConfigDict(
     {
       'task': 'translation',
-      # Corpus (section 5.1)
-      'corpus': f'wmt14.{pair}',  # the folder below --data_dir
-      'reader': 'files',  # 'files' (from --raw_dir) or 'embedded'
-      'source_language': source,
-      'target_language': target,
-      # Names of the files in --raw_dir, LANGUAGE appended: train.en, train.de ...
-      'files': {'train': 'train', 'dev': 'newstest2013', 'test': 'newstest2014'},
-      'suffix': '',  # between name and language, '.lc.norm.tok' for Multi30k's
-      'tokenized': False,  # the files are tokenised already (score them as they are)
-      'corpus_seed': 1,  # of the embedded corpus; `seed` is the training's
-      'max_length': 256,  # tokens of a side, EOS counted; longer pairs are dropped
+      **_corpus(pair),
       # Batches (section 5.1)
       'tokens_per_batch': 25000,  # of either side, padding not counted
       'slices': 8,  # equal parts of a batch, the paper's GPUs
@@ -67,3 +56,36 @@ def get_config(pair: str = 'en-de') -> ml_collections.ConfigDict:
     }
   )
   return config.lock()
+
+
+def _corpus(pair: str) -> dict:
+  """Where pairs come from, and which are left out (section 5.1)."""
+  source, target = pair.split('-')
+  return {
+    'corpus': f'wmt14.{pair}',  # the folder below --data_dir
+    # 'wmt14': tfds, or what --raw_dir holds; 'files': those below; or 'embedded'
+    'reader': 'wmt14',
+    'source_language': source,
+    'target_language': target,
+    # Names of the files in --raw_dir, LANGUAGE appended: train.en, train.de ...
+    'files': {
+      'train': ('train',),
+      'dev': ('newstest2013',),
+      'test': ('newstest2014',),
+    },
+    'suffix': '',  # between name and language, '.lc.norm.tok' for Multi30k's
+    'tokenized': False,  # the files are tokenised already (score them as they are)
+    'corpus_seed': 1,  # of what is drawn in preparing; `seed` is the training's
+    # Training pairs beyond these limits are dropped
+    'cleaning': {
+      'max_characters': 5000,  # of a side
+      'max_ratio': 9.0,  # words of one side to the other's, as Moses's cleaner has it
+      'drop_identical': True,  # sides
+      'min_letters': 0.3,  # share of letters in a side, spaces not counted
+    },
+    # The vocabulary is learnt from so many pairs, drawn at random from all
+    'vocabulary_pairs': 1_000_000,
+    'character_coverage': 0.99995,  # rarer characters are spelt in bytes
+    'byte_fallback': True,
+    'max_length': 256,  # tokens of a side, EOS counted; longer pairs are dropped
+  }

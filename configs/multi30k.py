@@ -22,7 +22,9 @@ def get_config(arg: str = 'en-de') -> ml_collections.ConfigDict:
     raise ValueError(f"multi30k:{arg}: PAIR or PAIR,lowercase, such as 'en-de'")
   config = base.get_config(pair)
   config.corpus = f'multi30k.{pair}' + ('.lowercase' if options else '')
-  config.files.update({'dev': 'val', 'test': 'test_2016_flickr'})
+  config.reader = 'files'
+  config.files.update({'dev': ('val',), 'test': ('test_2016_flickr',)})
+  config.character_coverage, config.byte_fallback = 1.0, False
   if options:
     config.suffix = '.lc.norm.tok'
     config.tokenized = True

@@ -14,6 +14,7 @@ def get_config(pair: str = 'en-de') -> ml_collections.ConfigDict:
   config = base.get_config(pair)
   config.corpus = f'embedded.{pair}'
   config.reader = 'embedded'
+  config.character_coverage, config.byte_fallback = 1.0, False
   config.model.update(
     {
       'N': 2,

@@ -11,7 +11,7 @@ from absl import app, flags
 from ml_collections import config_flags
 
 from scripts import prepare_data
-from transformer_jax import batches, cost
+from transformer_jax import batches, cost, token_files
 
 CONFIG = config_flags.DEFINE_config_file('config', None, 'What to describe.')
 JSON = flags.DEFINE_bool('json', False, 'One JSON object instead of lines.')
@@ -47,7 +47,7 @@ def _shapes(config: ml_collections.ConfigDict) -> list[list[int]] | None:
   if not corpus.is_dir():
     return None
   made = batches.Batches(
-    *batches.read_split(corpus, 'train'),
+    *token_files.read_split(corpus, 'train'),
     tokens=config.tokens_per_batch,
     slices=config.slices,
     max_shapes=config.max_shapes,

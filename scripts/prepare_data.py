@@ -1,6 +1,7 @@
 """Prepares a config's corpus: vocabulary, token files, card.
 
-python -m scripts.prepare_data --config=configs/multi30k.py:en-de --raw_dir=DIR
+python -m scripts.prepare_data --config=configs/base.py:en-de [--raw_dir=DIR]
+python -m scripts.prepare_data --verify=data/wmt14.en-de
 """
 
 import pathlib
@@ -13,7 +14,13 @@ from transformer_jax import corpora
 
 DATA_DIR = flags.DEFINE_string('data_dir', 'data', 'Where prepared corpora live.')
 RAW_DIR = flags.DEFINE_string(
-  'raw_dir', None, 'Folder of text files to prepare from, one sentence a line.'
+  'raw_dir',
+  None,
+  "Folder with what to prepare from, instead of tfds: WMT14's archives, Parquet, or "
+  'files of text, one sentence a line.',
+)
+TFDS_DATA_DIR = flags.DEFINE_string(
+  'tfds_data_dir', None, 'Where tensorflow-datasets has or puts its data sets.'
 )
 
 
@@ -22,38 +29,45 @@ def prepare(config: ml_collections.ConfigDict) -> pathlib.Path:
   data_dir = pathlib.Path(DATA_DIR.value)
   folder = data_dir / config.corpus
   if not folder.is_dir():
-    corpus = corpora.Corpus(
-      name=config.corpus,
-      source_language=config.source_language,
-      target_language=config.target_language,
-      vocab_size=config.model.vocab_size,
-      max_length=config.max_length,
-      corpus_seed=config.corpus_seed,
-    )
-    corpora.prepare(corpus, _read(config), data_dir)
+    corpus = asked(config)
+    given = (RAW_DIR.value, TFDS_DATA_DIR.value)
+    raw_dir, tfds_data_dir = (path and pathlib.Path(path) for path in given)
+    corpora.prepare(corpus, corpora.parts(corpus, raw_dir, tfds_data_dir), data_dir)
   return folder
 
 
-def _read(config: ml_collections.ConfigDict) -> dict[str, corpora.Text]:
-  languages = config.source_language, config.target_language
-  if config.reader == 'embedded':
-    return corpora.embedded(*languages, config.corpus_seed)
-  if config.reader != 'files':
-    raise app.UsageError(f"reader={config.reader!r}: 'files' or 'embedded'")
-  if RAW_DIR.value is None:
-    raise app.UsageError(f'{config.corpus} is not prepared: give --raw_dir')
-  raw_dir = pathlib.Path(RAW_DIR.value)
-  return {
-    split: corpora.read_files(raw_dir, stem + config.suffix, *languages)
-    for split, stem in config.files.items()
-  }
+def asked(config: ml_collections.ConfigDict) -> corpora.Corpus:
+  """What of a config decides how its corpus comes out."""
+  return corpora.Corpus(
+    name=config.corpus,
+    reader=config.reader,
+    source_language=config.source_language,
+    target_language=config.target_language,
+    files=config.files.to_dict(),
+    suffix=config.suffix,
+    cleaning=corpora.Cleaning(**config.cleaning.to_dict()),
+    vocab_size=config.model.vocab_size,
+    vocabulary_pairs=config.vocabulary_pairs,
+    character_coverage=config.character_coverage,
+    byte_fallback=config.byte_fallback,
+    max_length=config.max_length,
+    corpus_seed=config.corpus_seed,
+  )
 
 
 def main(_: list[str]) -> None:
-  print(prepare(CONFIG.value))
+  if VERIFY.value is None:
+    if CONFIG.value is None:
+      raise app.UsageError('give --config, or --verify and a prepared folder')
+    print(prepare(CONFIG.value))
+  else:
+    corpora.verify(pathlib.Path(VERIFY.value))
+    print(f'{VERIFY.value} is as its card says')
 
 
 if __name__ == '__main__':
   CONFIG = config_flags.DEFINE_config_file('config', None, 'Whose corpus to prepare.')
-  flags.mark_flags_as_required(['config'])
+  VERIFY = flags.DEFINE_string(
+    'verify', None, 'Only checks this prepared folder against its card.'
+  )
   app.run(main)

@@ -1,89 +1,21 @@
-"""Token files and the batches cut from them (section 5.1).
-
-A side of a split is two files: `.tokens`, all sentences' ids one after another as
-little-endian uint16 without EOS, and `.offsets`, where each sentence starts, as int64
-with one entry more than there are sentences.
+"""The batches cut from a split's token files (section 5.1).
 
 Pairs are batched "by approximate sequence length" into few rectangular shapes, and
 `Batches.batch(step)` is a pure function of the files, the seed and the step.
+
+What is held in memory of a pair is its number, twice: in the order of the classes of
+length, and in that of the present epoch. All else stays in the mapped files.
 """
 
-import copy
-import functools
 import math
-import pathlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 
-from transformer_jax.vocabulary import EOS, PAD
+from transformer_jax.token_files import BLOCK, Side
 
-TOKENS, OFFSETS = np.dtype('<u2'), np.dtype('<i8')
-
-
-def write_tokens(path: pathlib.Path, sentences: Iterable[Sequence[int]]) -> int:
-  """Writes PATH.tokens and PATH.offsets; returns the number of tokens."""
-  offsets = [0]
-  with path.with_name(path.name + '.tokens').open('wb') as file:
-    for ids in sentences:
-      array = np.asarray(ids, np.int64)
-      if array.size and not 0 <= array.min() <= array.max() <= 65535:
-        raise ValueError(f'{path}: sentence {len(offsets)} has an id beyond uint16')
-      file.write(array.astype(TOKENS).tobytes())
-      offsets.append(offsets[-1] + len(ids))
-  np.asarray(offsets, OFFSETS).tofile(path.with_name(path.name + '.offsets'))
-  return offsets[-1]
-
-
-class Side:
-  """One side of a split, mapped from its two files."""
-
-  def __init__(self, path: pathlib.Path):
-    tokens = path.with_name(path.name + '.tokens')
-    self.offsets = np.fromfile(path.with_name(path.name + '.offsets'), OFFSETS)
-    size = tokens.stat().st_size
-    whole = len(self.offsets) and size == self.offsets[-1] * TOKENS.itemsize
-    if not whole or self.offsets[0] or (np.diff(self.offsets) < 0).any():
-      raise ValueError(
-        f'{tokens}: {size} bytes, but its .offsets file says otherwise; delete '
-        f'{path.parent} and run scripts.prepare_data again'
-      )
-    # An empty file cannot be mapped.
-    self.tokens = np.memmap(tokens, TOKENS, 'r') if size else np.zeros(0, TOKENS)
-    self.ends = self.offsets[1:]
-
-  def __len__(self) -> int:
-    return len(self.offsets) - 1
-
-  @functools.cached_property
-  def lengths(self) -> np.ndarray:
-    """Tokens of each sentence, its EOS counted."""
-    return (self.ends - self.offsets[:-1] + 1).astype(np.int32)
-
-  def cut(self, longest: int) -> 'Side':
-    """The same sentences, none longer than `longest` with its EOS."""
-    side = copy.copy(self)
-    side.ends = np.minimum(self.ends, self.offsets[:-1] + longest - 1)
-    side.__dict__.pop('lengths', None)
-    return side
-
-  def pad(self, rows: np.ndarray, length: int) -> np.ndarray:
-    """Sentences `rows` with EOS, padded: [len(rows), length] int32; row -1 is empty."""
-    start = self.offsets[rows][:, None]
-    end = np.where(rows >= 0, self.ends[rows], self.offsets[rows])[:, None]
-    place = start + np.arange(length)
-    block = np.full(place.shape, PAD, np.int32)
-    inside = place < end
-    block[inside] = self.tokens[place[inside]]
-    block[(place == end) & (rows >= 0)[:, None]] = EOS
-    return block
-
-
-def read_split(folder: pathlib.Path, split: str) -> tuple[Side, Side]:
-  """Source and target of a prepared corpus's split."""
-  return Side(folder / f'{split}.source'), Side(folder / f'{split}.target')
-
+ALL = slice(None)
 
 # "About 25000 tokens" (section 5.1): how far from it a batch may be to waste no rows.
 ROWS_MAY_DIFFER = 0.12
@@ -102,14 +34,18 @@ class Batch(NamedTuple):
   pairs: np.ndarray  # [slices, rows] int64, which pair of the split; -1 is padding
 
 
-def choose_lengths(lengths: np.ndarray, count: int) -> list[int]:
-  """The `count` lengths, the longest among them, which pad `lengths` the least.
+def choose_lengths(histogram: np.ndarray, count: int) -> list[int]:
+  """The `count` lengths, the longest among them, which pad the sentences the least.
 
   Dynamic programming over the distinct lengths: cost[k][j] is the least number of
   positions that hold every sentence up to the j-th length in k + 1 shapes.
+
+  Args:
+    histogram: how many sentences have each length, from 0 on.
+    count: at most this many.
   """
-  values, counts = np.unique(lengths, return_counts=True)
-  total = np.concatenate([[0], np.cumsum(counts)])
+  values = np.flatnonzero(histogram)
+  total = np.concatenate([[0], np.cumsum(histogram[values])])
   cost = values * total[1:]
   cuts = []
   for _ in range(1, min(count, len(values))):
@@ -168,49 +104,85 @@ class Batches:
       raise ValueError('there is no sentence pair to make batches of')
     self.source, self.target = source, target
     self.slices, self.seed = slices, seed
-    longest = np.maximum(source.lengths, target.lengths)
-    bounds = choose_lengths(longest, max_shapes)
-    classes = np.searchsorted(bounds, longest)
-    # [longest class first], the pairs of each class
-    self._classes = [np.flatnonzero(classes == c) for c in range(len(bounds))][::-1]
-    # The batches of an epoch: shape, and from where to where of the epoch's order.
-    self._table: list[tuple[Shape, int, int]] = []
-    start, end = 0, 0
-    for length, pairs in zip(bounds[::-1], self._classes, strict=True):
-      end += len(pairs)
-      mean = max(source.lengths[pairs].mean(), target.lengths[pairs].mean())
-      shape = Shape(_rows(tokens / mean / slices, (end - start) / slices), length)
-      while start < end:
-        self._table.append((shape, start, start + shape.rows * slices))
-        start += shape.rows * slices
-    self.shapes = list(dict.fromkeys(shape for shape, _, _ in self._table))
-    self.steps_per_epoch = len(self._table)
+    # Of the pairs of each length: how many, their source and their target tokens.
+    self._sums = np.zeros((3, max(source.longest, target.longest) + 1), np.int64)
+    for _, longer, sides in self._blocks():
+      for sums, weights in zip(self._sums, (None, *sides), strict=True):
+        sums += np.bincount(longer, weights, len(sums)).astype(np.int64)
+    bounds = choose_lengths(self._sums[0], max_shapes)
+    self._pairs, self._ends = self._classes(bounds)
+    self._cut(bounds, tokens)
+    self._latest: tuple = None, None  # the epoch last asked for, and its order
 
-  @functools.lru_cache(maxsize=2)  # noqa: B019  (an epoch's order is a pure function)
+  def _blocks(self) -> Iterator[tuple[int, np.ndarray, tuple[np.ndarray, np.ndarray]]]:
+    """First pair, lengths of the longer sides, and of either, of a block of pairs."""
+    for start in range(0, len(self.source), BLOCK):
+      stop = min(start + BLOCK, len(self.source))
+      sides = tuple(s.lengths_between(start, stop) for s in (self.source, self.target))
+      yield start, np.maximum(*sides), sides
+
+  def _classes(self, bounds: list[int]) -> tuple[np.ndarray, np.ndarray]:
+    """All pairs, class by class, the longest first, and where each class ends."""
+    class_of = len(bounds) - 1 - np.searchsorted(bounds, np.arange(bounds[-1] + 1))
+    counts = np.zeros(len(bounds), np.int64)
+    np.add.at(counts, class_of, self._sums[0])
+    ends = np.cumsum(counts)
+    pairs, place = np.empty(ends[-1], np.uint32), ends - counts
+    for start, longer, _ in self._blocks():
+      classes = class_of[longer]
+      for i in range(len(bounds)):
+        mine = np.flatnonzero(classes == i)
+        pairs[place[i] : place[i] + len(mine)] = start + mine
+        place[i] += len(mine)
+    return pairs, ends
+
+  def _cut(self, bounds: list[int], tokens: int) -> None:
+    """Cuts an epoch's order into batches: the shape of each, and where it starts."""
+    self.shapes: list[Shape] = []
+    starts, start, held = [], 0, 0
+    shorter = [-1, *bounds][-2::-1]
+    for length, below, end in zip(bounds[::-1], shorter, self._ends, strict=True):
+      count, *sides = self._sums[:, below + 1 : length + 1].sum(1)
+      usual = tokens / (max(sides) / count) / self.slices
+      shape = Shape(_rows(usual, (end - start) / self.slices), length)
+      pairs = shape.rows * self.slices
+      mine = np.arange(start, end, pairs)
+      if len(mine):
+        self.shapes.append(shape)
+        starts.append(mine)
+        start = mine[-1] + pairs
+        held += 2 * pairs * length * len(mine)
+    self._starts = np.concatenate(starts)
+    self._shape_of = np.repeat(np.arange(len(starts)), list(map(len, starts)))
+    self.steps_per_epoch = len(self._starts)
+    # The share of an epoch's positions, both sides, that hold no token.
+    self.padding = 1 - int(self._sums[1:].sum()) / held
+
   def _order(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
-    random = np.random.default_rng([self.seed, epoch])
-    pairs = np.concatenate([random.permutation(pairs) for pairs in self._classes])
-    return pairs, random.permutation(len(self._table))
+    """Its pairs, shuffled within their classes, and the order of its batches."""
+    known, order = self._latest
+    if known != epoch:
+      random = np.random.default_rng([self.seed, epoch])
+      pairs = self._pairs.copy()
+      for mine in np.split(pairs, self._ends[:-1]):
+        random.shuffle(mine)
+      order = pairs, random.permutation(self.steps_per_epoch)
+      self._latest = epoch, order
+    return order
 
-  def batch(self, step: int) -> Batch:
-    """The batch that update number `step` (from 0) sees."""
+  def batch(self, step: int, share: slice = ALL) -> Batch:
+    """The batch that update number `step` (from 0) sees.
+
+    Only sentences of the slices in `share` are read and given, but all of `pairs`.
+    """
     epoch, place = divmod(step, self.steps_per_epoch)
     pairs, order = self._order(epoch)
-    shape, start, end = self._table[order[place]]
+    number = order[place]
+    shape, start = self.shapes[self._shape_of[number]], self._starts[number]
     rows = np.full(shape.rows * self.slices, -1, np.int64)
-    chosen = pairs[start:end]
+    chosen = pairs[start : start + len(rows)]
     rows[: len(chosen)] = chosen
-    cut = lambda array: array.reshape(self.slices, shape.rows, *array.shape[1:])
-    return Batch(
-      cut(self.source.pad(rows, shape.length)),
-      cut(self.target.pad(rows, shape.length)),
-      cut(rows),
-    )
-
-  @functools.cached_property
-  def padding(self) -> float:
-    """The share of an epoch's positions, both sides, that hold no token."""
-    real = int(self.source.lengths.sum()) + int(self.target.lengths.sum())
-    positions = lambda shape: 2 * shape.rows * self.slices * shape.length
-    held = sum(positions(shape) for shape, _, _ in self._table)
-    return 1 - real / held
+    rows = rows.reshape(self.slices, shape.rows)
+    ours = rows[share]
+    read = lambda side: side.pad(ours.ravel(), shape.length).reshape(*ours.shape, -1)
+    return Batch(read(self.source), read(self.target), rows)

@@ -1,0 +1,18 @@
+"""Files to prepare a corpus from."""
+
+import os
+import pathlib
+
+import pytest
+import toy_corpus
+
+
+@pytest.fixture(autouse=True)
+def machine_stays_up(monkeypatch: pytest.MonkeyPatch) -> None:
+  """Nothing waits for the disk."""
+  monkeypatch.setattr(os, 'fsync', lambda file: None)
+
+
+@pytest.fixture
+def raw(tmp_path: pathlib.Path) -> pathlib.Path:
+  return toy_corpus.write_raw(tmp_path / 'raw')

@@ -1,0 +1,58 @@
+"""A corpus that counts in two languages, for tests that need one prepared."""
+
+import pathlib
+import random
+
+from transformer_jax import corpora, token_files, vocabulary
+
+WORDS = 'one two three four five six seven eight nine ten'.split()
+GERMAN = 'eins zwei drei vier fünf sechs sieben acht neun zehn'.split()
+CORPUS = corpora.Corpus(
+  name='toy',
+  reader='files',
+  source_language='en',
+  target_language='de',
+  files={'train': ('train',), 'dev': ('dev',), 'test': ('test',)},
+  suffix='',
+  cleaning=corpora.Cleaning(5000, 9.0, False, 0.0),
+  vocab_size=60,
+  vocabulary_pairs=1000,
+  character_coverage=1.0,
+  byte_fallback=False,
+  max_length=64,
+  corpus_seed=1,
+)
+
+
+def number_lines(count: int, seed: int = 0) -> tuple[list[bytes], list[bytes]]:
+  rng = random.Random(seed)
+  rows = [rng.choices(range(10), k=rng.randint(1, 7)) for _ in range(count)]
+  say = lambda words: [' '.join(words[i] for i in row).encode() for row in rows]
+  return say(WORDS), say(GERMAN)
+
+
+def write(folder: pathlib.Path, stem: str, source: bytes, target: bytes) -> None:
+  (folder / f'{stem}.en').write_bytes(source)
+  (folder / f'{stem}.de').write_bytes(target)
+
+
+def write_raw(folder: pathlib.Path) -> pathlib.Path:
+  """A folder with train, dev and test files of good text."""
+  folder.mkdir(parents=True)
+  for seed, (stem, count) in enumerate((('train', 200), ('dev', 5), ('test', 5))):
+    write(folder, stem, *(b'\n'.join(s) + b'\n' for s in number_lines(count, seed)))
+  return folder
+
+
+def prepare(raw: pathlib.Path, corpus: corpora.Corpus = CORPUS) -> dict:
+  """Prepares it beside `raw`, in data/NAME; its card."""
+  data_dir = raw.parent / 'data'
+  corpora.prepare(corpus, corpora.parts(corpus, raw, None), data_dir)
+  return corpora.read_card(data_dir / corpus.name)
+
+
+def decoded(folder: pathlib.Path, name: str) -> list[str]:
+  words = vocabulary.Vocabulary(folder / 'vocabulary.model')
+  side = token_files.Side(folder / name)
+  rows = [side.tokens[a:b] for a, b in zip(side.offsets, side.ends, strict=False)]
+  return words.decode(rows)
