@@ -11,6 +11,7 @@ from absl import app, flags, logging
 from tqdm import tqdm
 
 from transformer_jax import checkpoint, parallel
+from transformer_jax.interruption import Interruption
 from transformer_jax.run import Run
 from transformer_jax.translate import Hypothesis, Translator, architecture
 
@@ -46,6 +47,8 @@ def write(found: list[list[Hypothesis]]) -> None:
 
 def main(_: list[str]) -> None:
   logging.set_verbosity(logging.WARNING)
+  interruption = Interruption().install()
+  interruption.last_words = lambda: 'No line was written.'
   run = Run(pathlib.Path(WORKDIR.value))
   config = run.config()
   config.beam = max(config.beam, NBEST.value)
@@ -58,7 +61,9 @@ def main(_: list[str]) -> None:
   params = checkpoint.average(run.checkpoints, steps, shapes)
   translator = Translator(config, run.vocabulary(), graph, params)
   bar = lambda items: tqdm(items, unit='batch', disable=not sys.stderr.isatty())
-  write(translator.translate(lines, bar))
+  found = translator.translate(lines, bar)
+  with interruption.deferred():
+    write(found)
   if translator.cut_sources:
     print(f'{translator.cut_sources} lines were cut: too long', file=sys.stderr)
 

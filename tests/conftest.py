@@ -5,6 +5,7 @@ import pathlib
 
 os.environ['XLA_FLAGS'] = (
   os.environ.get('XLA_FLAGS', '') + ' --xla_force_host_platform_device_count=8'
+  ' --xla_cpu_experimental_ynn_fusion_type='  # as parallel.without_ynn
 )
 os.environ['JAX_PLATFORMS'] = 'cpu'
 

@@ -1,9 +1,12 @@
 """Restored is what was saved; the damaged is named, the unfinished is passed over."""
 
+import errno
 import json
+import os
 import pathlib
 import random
 import shutil
+import subprocess
 
 import jax
 import jax.numpy as jnp
@@ -183,10 +186,10 @@ def test_a_killed_save_is_no_checkpoint(place: str, tmp_path, monkeypatch):
 
 def test_prune_keeps_the_newest(folder: pathlib.Path):
   (folder / '9.partial').mkdir()
-  checkpoint.prune(folder, 2)
+  checkpoint.prune(folder, 1, 2)
   assert checkpoint.steps(folder) == [2, 3]
   assert sorted(p.name for p in folder.iterdir()) == ['2', '3', '9.partial']
-  checkpoint.prune(folder, 5)
+  checkpoint.prune(folder, 1, 5)
   assert checkpoint.steps(folder) == [2, 3]
   checkpoint.verify(folder, 2)
 
@@ -197,7 +200,7 @@ def test_a_killed_prune_leaves_no_half_checkpoint(folder, monkeypatch):
 
   monkeypatch.setattr(checkpoint.shutil, 'rmtree', stop)
   with pytest.raises(KeyboardInterrupt):
-    checkpoint.prune(folder, 1)
+    checkpoint.prune(folder, 1, 1)
   assert checkpoint.steps(folder) == [2, 3]
 
 
@@ -212,3 +215,132 @@ def test_nothing_is_pickled(kept: pathlib.Path):
     assert not path.suffix.startswith('.p') and b'\x80\x04\x95' not in path.read_bytes()
   manifest = json.loads((kept / '1' / checkpoint.MANIFEST).read_text())
   assert manifest['step'] == 1
+
+
+def test_an_off_cadence_one_is_kept_while_it_is_the_newest(folder: pathlib.Path):
+  for step in (10, 15, 20):
+    shutil.copytree(folder / '3', folder / str(step))
+  checkpoint.prune(folder, 10, 2)
+  assert checkpoint.steps(folder) == [10, 20]
+  shutil.copytree(folder / '20', folder / '25')
+  checkpoint.prune(folder, 10, 2)
+  assert checkpoint.steps(folder) == [10, 20, 25]
+  assert checkpoint.to_average(folder, 10, 3) == [10, 20, 25]
+
+
+@pytest.mark.parametrize('damage', ['flipped', 'truncated', 'file', 'manifest', 'all'])
+def test_the_one_before_a_damaged_one_is_used(
+  damage: str, folder: pathlib.Path, capsys: pytest.CaptureFixture
+):
+  """Named is the file; the arrays are those of the one before, bit for bit."""
+  rng = random.Random(damage)
+  path = max(files(folder, 3), key=lambda path: path.stat().st_size)
+  if damage == 'flipped':
+    flip(path, rng)
+  elif damage == 'truncated':
+    path.write_bytes(path.read_bytes()[: rng.randrange(path.stat().st_size)])
+  elif damage == 'file':
+    path.unlink()
+  else:
+    path = folder / '3' / checkpoint.MANIFEST
+    path.unlink()
+  if damage == 'all':
+    for step in (1, 2):
+      flip(rng.choice(files(folder, step)[-3:]), rng)
+    assert checkpoint.restore_newest(folder, *trees(9)) is None
+    assert capsys.readouterr().out.count('trying the one before') == 3
+    return
+  restored = checkpoint.restore_newest(folder, *trees(9))
+  assert restored.step == 2 and bits(restored.params) == bits(trees(2)[0])
+  said = capsys.readouterr().out
+  assert str(folder / '3') in said and path.name in said
+
+
+# In the background
+
+
+def writer(folder: pathlib.Path, saved: list[int], keep: int = 2) -> checkpoint.Writer:
+  return checkpoint.Writer(folder, 10, keep, saved.append)
+
+
+def test_what_is_saved_is_the_state_of_that_moment(tmp_path: pathlib.Path):
+  """Memory that is used again at once, as donated arrays' is."""
+  saved, (params, opt_state) = [], trees(1)
+  with writer(tmp_path, saved) as background:
+    background.save(10, params, opt_state)
+    params['layers'][0]['w'][:] = 0
+    assert background.newest() == f'The newest checkpoint: {tmp_path / "10"}'
+  assert saved == [10]
+  assert bits(checkpoint.restore(tmp_path, 10, *trees(9)).params) == bits(trees(1)[0])
+
+
+def test_they_come_one_after_another_and_the_oldest_go(tmp_path: pathlib.Path):
+  saved: list[int] = []
+  with writer(tmp_path, saved) as background:
+    for step in (10, 15, 20, 30):
+      background.save(step, *trees(step))
+      background.check()
+  assert saved == [10, 15, 20, 30] and checkpoint.steps(tmp_path) == [20, 30]
+
+
+def test_what_kills_left_is_tidied_up(folder: pathlib.Path):
+  for name in ('4.partial', '1.deleted'):
+    shutil.copytree(folder / '3', folder / name)
+  checkpoint.tidy(folder)
+  assert sorted(path.name for path in folder.iterdir()) == ['1', '2', '3']
+
+
+def test_a_write_that_fails_is_loud(folder: pathlib.Path, monkeypatch):
+  """The next look at it raises; older ones and what was saved before are whole."""
+
+  def full(self, path, tree):
+    (path / 'some').mkdir(parents=True)
+    raise OSError(errno.ENOSPC, 'No space left on device')
+
+  monkeypatch.setattr(checkpoint.ocp.StandardCheckpointer, 'save', full)
+  saved: list[int] = []
+  with writer(folder, saved, keep=1) as background:
+    background.save(20, *trees(4))
+    newest = background.newest()
+    with pytest.raises(checkpoint.Unsaved) as caught:
+      background.check()
+  message = str(caught.value)
+  assert message == newest
+  assert message.startswith(
+    f'{folder / "20"} could not be written: [Errno 28] No space'
+  )
+  assert message.endswith(f'device. The newest checkpoint: {folder / "3"}')
+  assert saved == [] and checkpoint.steps(folder) == [1, 2, 3]
+  assert not list(folder.glob('*.partial'))
+  checkpoint.verify(folder, 3)
+
+
+MOUNT = 'TRANSFORMER_JAX_MOUNT'
+
+
+@pytest.mark.skipif(
+  MOUNT not in os.environ, reason=f'mounts a file system: set {MOUNT}'
+)
+def test_a_full_disk(tmp_path: pathlib.Path):
+  """A real one, of 2 MiB: the first fits, the second does not."""
+  mount = ['mount', '-t', 'tmpfs', '-o', 'size=2m', 'tmpfs', str(tmp_path)]
+  if subprocess.run(mount, capture_output=True).returncode:
+    pytest.skip('a tmpfs cannot be mounted here')
+  try:
+    rng = np.random.default_rng(0)
+    params = {'w': rng.normal(size=300_000).astype(np.float32)}
+    small = {'w': np.float32(1)}
+    with writer(tmp_path, []) as background:
+      background.save(10, params, small)
+      background.save(20, params, small)
+      with pytest.raises(
+        checkpoint.Unsaved, match='20 could not be written: '
+      ) as caught:
+        background.finish()
+    assert str(tmp_path / '20') in str(caught.value)
+    assert 'space' in str(caught.value).lower()
+    assert checkpoint.steps(tmp_path) == [10]
+    restored = checkpoint.restore(tmp_path, 10, params, small)
+    assert bits(restored.params) == bits(params)
+  finally:
+    subprocess.run(['umount', str(tmp_path)], check=True)

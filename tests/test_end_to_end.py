@@ -18,6 +18,7 @@ import ml_collections
 import numpy as np
 
 from configs import quickstart
+from scripts import prepare_data
 from transformer_jax import checkpoint, corpora, train, translate
 from transformer_jax.run import Run
 
@@ -29,8 +30,8 @@ STEPS, KILLED = 500, 100
 SETTINGS = {
   'reader': 'files',
   'corpus': 'toy',
-  'files.dev': 'dev',
-  'files.test': 'test',
+  'files.dev': ('dev',),
+  'files.test': ('test',),
   'model.N': 1,
   'model.d_model': 64,
   'model.d_ff': 128,
@@ -233,9 +234,9 @@ def flip_a_bit(folder: pathlib.Path) -> str:
 def test_interrupted_equals_straight(tmp_path: pathlib.Path, capsys):
   """Bit for bit: killed while saving 6, 4 damaged since, so gone on with from 2."""
   raw = write_raw(tmp_path / 'raw', {'train': 60, 'dev': 1, 'test': 1})
-  splits = {s: corpora.read_files(raw, s, 'en', 'de') for s in corpora.SPLITS}
-  corpora.prepare(corpora.Corpus('toy', 'en', 'de', 60, 256, 1), splits, tmp_path)
   config, corpus = tiny_config(), tmp_path / 'toy'
+  asked = prepare_data.asked(config)
+  corpora.prepare(asked, corpora.parts(asked, raw, None), tmp_path)
   straight, broken = Run(tmp_path / 'straight'), Run(tmp_path / 'broken')
   train.train(config, straight.workdir, corpus)
 

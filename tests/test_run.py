@@ -1,15 +1,21 @@
 """A run's folder belongs to one config and one corpus; its metrics are never double."""
 
+import errno
+import fcntl
 import json
 import pathlib
+import socket
+import subprocess
+import sys
 
 import ml_collections
 import pytest
 
 from configs import base
+from scripts import prepare_data
 from transformer_jax import corpora, vocabulary
-from transformer_jax.corpora import Corpus, Text
-from transformer_jax.run import Log, Run
+from transformer_jax.corpora.embedded import Made
+from transformer_jax.run import Busy, Log, Run, Silent
 
 LINES = ['one two three four five', 'six seven eight nine ten']
 
@@ -17,14 +23,19 @@ LINES = ['one two three four five', 'six seven eight nine ten']
 def prepared(
   data_dir: pathlib.Path, name: str = 'toy', extra: str = ''
 ) -> pathlib.Path:
-  texts = {
-    split: Text(
-      LINES + [extra], LINES + [extra], {s: {'file': s} for s in corpora.SIDES}
-    )
-    for split in corpora.SPLITS
-  }
-  corpora.prepare(Corpus(name, 'en', 'de', 30, 256, 1), texts, data_dir)
+  pairs = [(line, line) for line in [*LINES, extra]]
+  parts = {split: [Made(split, pairs, {})] for split in corpora.SPLITS}
+  asked = prepare_data.asked(small_config())
+  corpora.prepare(asked._replace(name=name), parts, data_dir)
   return data_dir / name
+
+
+def small_config() -> ml_collections.ConfigDict:
+  config = base.get_config()
+  config.model.vocab_size = 30
+  config.character_coverage, config.byte_fallback = 1.0, False
+  config.cleaning.drop_identical = False
+  return config
 
 
 @pytest.fixture
@@ -34,9 +45,7 @@ def corpus(tmp_path: pathlib.Path) -> pathlib.Path:
 
 @pytest.fixture
 def config() -> ml_collections.ConfigDict:
-  config = base.get_config()
-  config.model.vocab_size = 30
-  return config
+  return small_config()
 
 
 def test_a_new_run(corpus, config, tmp_path: pathlib.Path):
@@ -47,7 +56,7 @@ def test_a_new_run(corpus, config, tmp_path: pathlib.Path):
     'config.json',
     'vocabulary.model',
   ]
-  assert run.config().to_dict() == config.to_dict()
+  assert run.config().to_dict() == json.loads(config.to_json_best_effort())
   assert run.config().is_locked
   card = corpora.read_card(corpus)
   assert run.vocabulary().sha256 == card['vocabulary']['sha256']
@@ -148,6 +157,55 @@ def test_a_kill_while_the_run_is_made(corpus, config, tmp_path: pathlib.Path):
   assert len(run.vocabulary()) == 30
 
 
+# The lock
+
+HOLD = """
+import pathlib, sys
+from transformer_jax.run import Run
+with Run(pathlib.Path(sys.argv[1])).locked():
+  print('locked', flush=True)
+  sys.stdin.read()
+"""
+
+
+def holder(workdir: pathlib.Path) -> subprocess.Popen:
+  return subprocess.Popen(
+    [sys.executable, '-c', HOLD, str(workdir)],
+    cwd=pathlib.Path(__file__).parents[1],
+    stdin=subprocess.PIPE,
+    stdout=subprocess.PIPE,
+  )
+
+
+def test_a_folder_has_one_trainer(tmp_path: pathlib.Path):
+  """Who has it is named; no lock outlives its process, however that ended."""
+  run = Run(tmp_path / 'runs' / 'one')
+  process = holder(run.workdir)
+  assert process.stdout.readline() == b'locked\n'
+  with pytest.raises(Busy) as caught, run.locked():
+    pass
+  assert f'in use by process {process.pid} on {socket.gethostname()}:' in str(
+    caught.value
+  )
+  assert str(run.workdir) in str(caught.value)
+  process.kill()
+  process.communicate()
+  with run.locked():
+    pass
+  process = holder(run.workdir)
+  assert process.communicate() == (b'locked\n', None) and process.returncode == 0
+
+
+def test_where_there_are_no_locks_it_says_so(tmp_path, monkeypatch, capsys):
+  def unsupported(*_: object):
+    raise OSError(errno.ENOLCK, 'No locks available')
+
+  monkeypatch.setattr(fcntl, 'flock', unsupported)
+  with Run(tmp_path).locked():
+    pass
+  assert 'lock: no lock (' in capsys.readouterr().out
+
+
 # Metrics
 
 
@@ -201,10 +259,36 @@ def test_dev_perplexity_is_logged(tmp_path: pathlib.Path, capsys):
   with Log(run, 0, 2) as log:
     log.dev(2, 3.5)
   assert records(run) == [{'step': 2, 'dev_perplexity': 3.5}]
-  assert 'step 2: checkpoint saved, dev perplexity 3.500' in capsys.readouterr().err
+  assert 'step 2: dev perplexity 3.500' in capsys.readouterr().err
   assert list((tmp_path / 'events').iterdir())
 
 
 def test_an_error_before_the_first_step_is_not_hidden(tmp_path: pathlib.Path):
   with pytest.raises(MemoryError, match='of the device'), Log(Run(tmp_path), 0, 2):
     raise MemoryError('of the device')
+
+
+def test_a_skipped_update_stands_in_the_metrics(tmp_path: pathlib.Path, capsys):
+  run = Run(tmp_path)
+  with Log(run, 0, 2) as log:
+    log.skipped(1, [7, 8, 9, 10, 11, 12])
+  assert run.records() == [{'step': 1, 'skipped_pairs': [7, 8, 9, 10, 11, 12]}]
+  said = capsys.readouterr().err
+  assert 'step 1: loss or gradient is not finite, update skipped' in said
+  assert 'pairs 7, 8, 9, 10, 11 ... (6 in' in said
+
+
+def test_no_records_before_the_first_step(tmp_path: pathlib.Path):
+  assert Run(tmp_path).records() == []
+
+
+def test_other_hosts_are_silent(capsys):
+  with Silent() as log:
+    assert list(log.compiling([1, 2])) == [1, 2]
+    log.started()
+    log.advance(record(1))
+    log.dev(1, 2.0)
+    log.saved(1)
+    log.skipped(1, [1])
+    log.say('a word')
+  assert capsys.readouterr() == ('', '')

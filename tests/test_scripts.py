@@ -64,7 +64,8 @@ def test_a_value_of_another_type():
 
 
 def test_no_config_and_no_such_config():
-  assert 'Flag --config must have a value' in refused('prepare_data')
+  assert 'give --config, or --verify' in refused('prepare_data')
+  assert 'Flag --config must have a value' in refused('train', '--workdir=x')
   message = refused('prepare_data', '--config=configs/nothing.py')
   assert 'nothing.py' in message
   message = refused('prepare_data', '--config=configs/multi30k.py:en-de,uppercase')
@@ -76,9 +77,9 @@ def test_no_raw_dir(tmp_path: pathlib.Path):
   message = refused('prepare_data', MULTI30K, data)
   assert 'multi30k.en-de is not prepared: give --raw_dir' in message
   message = refused('prepare_data', MULTI30K, data, f'--raw_dir={tmp_path / "none"}')
-  assert '.en: no such file; --raw_dir names its folder' in message
+  assert 'none: no such folder (--raw_dir)' in message
   message = refused('prepare_data', MULTI30K, data, '--config.reader=tape')
-  assert "reader='tape': 'files' or 'embedded'" in message
+  assert "reader='tape': 'wmt14', 'files' or 'embedded'" in message
   assert not (tmp_path / 'data').exists()
 
 

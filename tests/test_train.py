@@ -2,7 +2,8 @@
 
 import functools
 import pathlib
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +14,7 @@ import pytest
 from flax import nnx
 
 from configs import base
-from transformer_jax import batches, loss, parallel, train, translate
+from transformer_jax import batches, loss, parallel, token_files, train, translate
 from transformer_jax.vocabulary import EOS, PAD
 
 Tree = Any
@@ -55,9 +56,12 @@ def example(seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
 
 
 class Steps:
-  """train_step on the first devices, at a constant rate; a program compiled once."""
+  """train_step on the first devices, at a constant rate; a program compiled once.
 
-  def __init__(self, count: int, P_drop: float = 0.3, rate: float = 1e-3):
+  With several hosts, each gives its share of the batch.
+  """
+
+  def __init__(self, count: int | None, P_drop: float = 0.3, rate: float = 1e-3):
     graph, self.params = model(P_drop)
     self._transform = optax.adam(rate, 0.9, 0.98, 1e-9)
     step = functools.partial(
@@ -67,18 +71,24 @@ class Steps:
       epsilon_ls=0.1,
       seed=1,
     )
-    self._devices = parallel.Devices(SLICES, jax.devices()[:count])
-    self._step = self._devices.parallel(step)
+    self.devices = parallel.Devices(SLICES, jax.devices()[:count])
+    self._step = self.devices.parallel(step)
+    self._compiled = {}
 
   def initial(self, step: int = 0) -> train.TrainState:
     optimizer = self._transform.init(self.params)
     state = train.TrainState(np.int32(step), self.params, optimizer)
-    return self._devices.replicate(state)
+    return self.devices.replicate(state)
 
   def __call__(
     self, state: train.TrainState, source: np.ndarray, target: np.ndarray
   ) -> tuple[train.TrainState, train.Sums]:
-    state, sums = self._step(state, self._devices.split((source, target)))
+    wishes = np.zeros((SLICES, 2), np.int32)
+    ours = [side[self.devices.share] for side in (source, target, wishes)]
+    share = self.devices.split(ours)
+    if share[0].shape not in self._compiled:
+      self._compiled[share[0].shape] = self._step.lower(state, share).compile()
+    state, sums = self._compiled[share[0].shape](state, share)
     return state, jax.device_get(sums)
 
 
@@ -152,25 +162,113 @@ def test_sums_are_over_the_tokens_of_all_slices():
   np.testing.assert_allclose(sums.gradient_norm, squares**0.5 / tokens, rtol=1e-5)
 
 
-def test_one_device_equals_two_and_eight():
-  """With dropout: the same losses to 1e-6, the same parameters after 10 steps."""
-  losses, moved = [], []
-  for count in (1, 2, 8):
-    steps, of_this = steps_on(count), []
-    state = steps.initial()
-    for seed in range(10):
-      state, sums = steps(state, *example(seed))
-      of_this.append(sums.loss / sums.tokens)
-    assert int(state.step) == 10
-    losses.append(of_this)
-    moved.append(jax.tree.map(np.subtract, jax.device_get(state.params), steps.params))
-  largest = max(np.abs(x).max() for x in jax.tree.leaves(moved[0]))
-  assert largest > 5e-3
-  for other in (1, 2):
-    np.testing.assert_allclose(losses[other], losses[0], rtol=1e-6)
-    difference = jax.tree.map(np.subtract, moved[0], moved[other])
-    for x in jax.tree.leaves(difference):
-      assert np.abs(x).max() < 1e-3 * largest
+class Course(NamedTuple):
+  """Twenty updates at a constant rate, with dropout and unequal slices."""
+
+  losses: list[float]
+  moved: Tree  # parameters at the end, less those at the start
+
+
+def course(steps: Steps, batch: Callable[[int], Any] = example) -> Course:
+  losses, state = [], steps.initial()
+  for number in range(20):
+    state, sums = steps(state, *batch(number))
+    losses.append(float(sums.loss / sums.tokens))
+  assert int(state.step) == 20
+  here = jax.device_get(steps.devices.on_this_host(state.params))
+  return Course(losses, jax.tree.map(np.subtract, here, steps.params))
+
+
+def assert_same_course(one: Course, other: Course) -> None:
+  """Losses to 1e-6, parameters to 1e-3 of the largest movement."""
+  np.testing.assert_allclose(one.losses, other.losses, rtol=1e-6)
+  largest = max(np.abs(x).max() for x in jax.tree.leaves(one.moved))
+  assert largest > 5e-3  # under Equation 3's warm-up nothing would have moved
+  for a, b in zip(*map(jax.tree.leaves, (one.moved, other.moved)), strict=True):
+    assert np.abs(a - b).max() < 1e-3 * largest
+
+
+@functools.cache
+def course_on_one() -> Course:
+  return course(steps_on(1))
+
+
+@pytest.mark.parametrize('count', [4, 8])
+def test_any_number_of_devices_is_one_device(count: int):
+  assert_same_course(course_on_one(), course(steps_on(count)))
+
+
+def mean_of_means(psum: Callable) -> Callable:
+  """psum() that weighs all devices alike, however many tokens each of them has."""
+
+  def mutant(sums: Tree, axis: str) -> Tree:
+    (gradient, *losses, tokens), wishes = sums
+    total, devices = psum((tokens, jnp.float32(1)), axis)
+    weight = total / devices / jnp.maximum(tokens, 1)
+    weighted = jax.tree.map(lambda x: x * weight, (gradient, *losses))
+    return psum(((*weighted, tokens), wishes), axis)
+
+  return mutant
+
+
+def one_replaced(seed: int) -> tuple[np.ndarray, np.ndarray]:
+  source, target = example(seed)
+  source[3], target[3] = source[2], target[2]
+  return source, target
+
+
+@pytest.mark.parametrize(
+  'mutant', ['mean of means', 'slice replaced', 'batch repeated']
+)
+def test_that_test_would_notice(mutant: str, monkeypatch: pytest.MonkeyPatch):
+  if mutant == 'mean of means':
+    monkeypatch.setattr(jax.lax, 'psum', mean_of_means(jax.lax.psum))
+    wrong = course(Steps(4))
+  elif mutant == 'slice replaced':
+    wrong = course(steps_on(4), one_replaced)
+  else:
+    wrong = course(steps_on(4), lambda number: example(min(number, 18)))
+  with pytest.raises(AssertionError):
+    assert_same_course(course_on_one(), wrong)
+
+
+# Gradients that are no numbers
+
+POISON = VOCABULARY - 1
+
+
+def poisonous(cross_entropy: Callable) -> Callable:
+  """A loss that is not a number where the target holds POISON."""
+
+  def loss_of(logits: jax.Array, target: jax.Array, epsilon_ls: float) -> tuple:
+    smoothed, plain = cross_entropy(logits, target, epsilon_ls)
+    return smoothed * jnp.where((target == POISON).any(), jnp.nan, 1.0), plain
+
+  return loss_of
+
+
+@pytest.mark.parametrize('count', [1, 8])
+def test_an_update_without_a_finite_gradient_is_skipped(
+  count: int, monkeypatch: pytest.MonkeyPatch
+):
+  """In one slice of one device it is enough; what follows is as if it had not been."""
+  monkeypatch.setattr(loss, 'cross_entropy', poisonous(loss.cross_entropy))
+  steps = Steps(count)
+  clean = [[np.where(side == POISON, 3, side) for side in example(n)] for n in (0, 1)]
+  state, sums = steps(steps.initial(), *clean[0])
+  assert sums.skipped == 0 and np.isfinite(sums.loss)
+  before = jax.device_get(state)
+  source, target = clean[1][0], clean[1][1].copy()
+  target[5, 0, 0] = POISON
+  state, sums = steps(state, source, target)
+  assert sums.skipped == 1 and not np.isfinite(sums.gradient_norm)
+  after = jax.device_get(state)
+  assert after.step == before.step + 1 == 2
+  jax.tree.map(np.testing.assert_array_equal, after[1:], before[1:])
+  state, sums = steps(state, *clean[1])
+  assert sums.skipped == 0
+  moved = jax.tree.map(lambda a, b: np.abs(a - b).max(), state.params, before.params)
+  assert max(jax.tree.leaves(moved)) > 1e-4
 
 
 def test_each_slice_and_each_step_has_its_own_dropout():
@@ -222,7 +320,7 @@ def corpus(folder: pathlib.Path, pairs: int = 60) -> pathlib.Path:
   lengths = rng.integers(1, 12, pairs)
   for side in ('source', 'target'):
     ids = [rng.integers(4, VOCABULARY, length) for length in lengths]
-    batches.write_tokens(folder / f'train.{side}', ids)
+    token_files.write_tokens(folder / f'train.{side}', ids)
   return folder
 
 
@@ -232,8 +330,8 @@ def test_a_program_for_each_shape_and_none_later(
   monkeypatch.setattr(translate, 'transformer', lambda _: model(0.3))
   config = tiny_config(tokens_per_batch=64, max_shapes=2)
   trainer = train.Trainer(config, corpus(tmp_path))
-  trainer.compile(list)
   state = trainer.restore(tmp_path / 'checkpoints')
+  trainer.compile(state, list)
   assert len(trainer.batches.shapes) == 2
   state, _ = trainer.step(state, trainer.batches.batch(0))
   compiled = []

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from configs import base
 from scripts import translate as script
-from transformer_jax import batches, parallel, translate, vocabulary
+from transformer_jax import parallel, token_files, translate, vocabulary
 from transformer_jax.translate import Hypothesis, Perplexity, Translator
 from transformer_jax.vocabulary import BOS, EOS, PAD, Vocabulary
 
@@ -229,15 +229,15 @@ def test_learned_positions_cut_and_count():
 
 def sides(
   folder: pathlib.Path, count: int = 40
-) -> tuple[list, batches.Side, batches.Side]:
+) -> tuple[list, token_files.Side, token_files.Side]:
   rng = random.Random(3)
   pairs = [
     [rng.choices(range(3, 50), k=rng.randint(0, 15)) for _ in 'st']
     for _ in range(count)
   ]
   for name, ids in zip('st', zip(*pairs, strict=True), strict=True):
-    batches.write_tokens(folder / name, ids)
-  return pairs, batches.Side(folder / 's'), batches.Side(folder / 't')
+    token_files.write_tokens(folder / name, ids)
+  return pairs, token_files.Side(folder / 's'), token_files.Side(folder / 't')
 
 
 @pytest.mark.parametrize('positions', ['sinusoid', 'learned'])

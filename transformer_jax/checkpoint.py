@@ -3,12 +3,15 @@
 `checkpoints/STEP/` holds `params/`, `optimizer/` and `manifest.json`. It is written as
 `STEP.partial` and renamed when the manifest is in it, so a step that is there is whole;
 Orbax would not notice a flipped byte, so every file is checked before it is restored.
+One process, the first, writes and reads them.
 """
 
 import hashlib
 import json
 import pathlib
 import shutil
+from collections.abc import Callable
+from concurrent import futures
 from typing import Any, NamedTuple
 
 import jax
@@ -16,6 +19,10 @@ import numpy as np
 import orbax.checkpoint as ocp
 
 MANIFEST = 'manifest.json'
+# What a process was at when it was killed; no checkpoints.
+PARTIAL, DELETED = '.partial', '.deleted'
+# Orbax would wait for the other hosts.
+ALONE = ocp.options.MultiprocessingOptions(primary_host=0, active_processes={0})
 Tree = Any
 
 
@@ -57,11 +64,11 @@ def to_average(
 
 def save(folder: pathlib.Path, step: int, params: Tree, opt_state: Tree) -> None:
   """Writes one checkpoint; returns when it is on disk and vouched for."""
-  partial = (folder / f'{step}.partial').absolute()
+  partial = (folder / f'{step}{PARTIAL}').absolute()
   if partial.exists():
     shutil.rmtree(partial)
   partial.mkdir(parents=True)
-  with ocp.StandardCheckpointer() as writer:
+  with ocp.StandardCheckpointer(multiprocessing_options=ALONE) as writer:
     for name, tree in (('params', params), ('optimizer', opt_state)):
       writer.save(partial / name, jax.device_get(tree))
       writer.wait_until_finished()
@@ -73,16 +80,92 @@ def save(folder: pathlib.Path, step: int, params: Tree, opt_state: Tree) -> None
   partial.rename(final)
 
 
-def prune(folder: pathlib.Path, keep: int) -> None:
-  """Deletes all but the last `keep` finished checkpoints."""
-  for step in steps(folder)[:-keep]:
+def prune(folder: pathlib.Path, every: int, keep: int) -> None:
+  """Deletes all but the last `keep` finished checkpoints that may be averaged.
+
+  Those are at multiples of `every`. One that is not is kept while it is the newest.
+  """
+  there = steps(folder)
+  regular = [step for step in there if step % every == 0]
+  for step in set(there[:-1]) - set(regular[-keep:]):
     _delete(folder / str(step))
 
 
+def tidy(folder: pathlib.Path) -> None:
+  """Deletes what killed processes left; only who holds the run's lock may."""
+  for suffix in (PARTIAL, DELETED):
+    for path in folder.glob(f'*{suffix}'):
+      shutil.rmtree(path)
+
+
 def _delete(path: pathlib.Path) -> None:
-  """The manifest goes first, so that what a kill leaves is no checkpoint."""
-  (path / MANIFEST).unlink(missing_ok=True)
-  shutil.rmtree(path)
+  """Renamed first, so that what a kill leaves is no checkpoint."""
+  deleted = path.with_name(path.name + DELETED)
+  if deleted.exists():
+    shutil.rmtree(deleted)
+  path.rename(deleted)
+  shutil.rmtree(deleted)
+
+
+class Unsaved(OSError):
+  """A checkpoint could not be written."""
+
+
+class Writer:
+  """Writes checkpoints while the devices go on; as a context, waits for the last one.
+
+  One at a time, and `saved` is called with its step when it is there. What went wrong
+  with it is raised by the next call of save(), check() or finish().
+  """
+
+  def __init__(
+    self, folder: pathlib.Path, every: int, keep: int, saved: Callable[[int], None]
+  ):
+    self._folder, self._every, self._keep = folder, every, keep
+    self._saved = saved
+    self._thread = futures.ThreadPoolExecutor(1)
+    self._step = 0
+    self._pending: futures.Future = futures.Future()
+    self._pending.set_result(None)
+
+  def __enter__(self) -> 'Writer':
+    return self
+
+  def __exit__(self, *_: object) -> None:
+    self._thread.shutdown()
+
+  def save(self, step: int, params: Tree, opt_state: Tree) -> None:
+    """Returns when the arrays are in this host's memory, apart from the devices'."""
+    self.finish()
+    # On a CPU what device_get gives is the device's memory, which is soon donated.
+    ours = jax.tree.map(np.array, jax.device_get((params, opt_state)))
+    self._step = step
+    self._pending = self._thread.submit(self._write, step, *ours)
+
+  def _write(self, step: int, params: Tree, opt_state: Tree) -> None:
+    save(self._folder, step, params, opt_state)
+    prune(self._folder, self._every, self._keep)
+    self._saved(step)
+
+  def check(self) -> None:
+    """Raises Unsaved if what was written last could not be."""
+    if self._pending.done():
+      self.finish()
+
+  def finish(self) -> None:
+    """Waits for the checkpoint under way."""
+    error = self._pending.exception()
+    if error is not None:
+      shutil.rmtree(self._folder / f'{self._step}{PARTIAL}', ignore_errors=True)
+      raise Unsaved(self.newest()) from error
+
+  def newest(self) -> str:
+    """Waits too, and says which checkpoint there is to go on from."""
+    error = self._pending.exception()
+    failed = f'{self._folder / str(self._step)} could not be written: {error}. '
+    there = steps(self._folder)
+    which = self._folder / str(there[-1]) if there else 'none'
+    return f'{failed if error else ""}The newest checkpoint: {which}'
 
 
 def verify(folder: pathlib.Path, step: int) -> None:
@@ -90,7 +173,7 @@ def verify(folder: pathlib.Path, step: int) -> None:
   path = folder / str(step)
   try:
     listed = json.loads((path / MANIFEST).read_bytes())['sha256']
-  except (ValueError, KeyError) as error:
+  except (OSError, ValueError, KeyError) as error:
     raise Damaged(f'{path}: damaged: {MANIFEST} ({error})') from error
   found = _sums(path)
   wrong = sorted(f for f in listed.keys() | found if listed.get(f) != found.get(f))
@@ -105,6 +188,19 @@ def restore(folder: pathlib.Path, step: int, params: Tree, opt_state: Tree) -> R
   return Restored(
     step, _read(path / 'params', params), _read(path / 'optimizer', opt_state)
   )
+
+
+def restore_newest(
+  folder: pathlib.Path, params: Tree, opt_state: Tree
+) -> Restored | None:
+  """The newest one that is as it was written; those it passes over are named."""
+  there = [int(path.name) for path in folder.glob('*') if path.name.isdigit()]
+  for step in sorted(there, reverse=True):
+    try:
+      return restore(folder, step, params, opt_state)
+    except Damaged as error:
+      print(f'{error}; trying the one before', flush=True)
+  return None
 
 
 def restore_params(folder: pathlib.Path, step: int, params: Tree) -> Tree:
@@ -125,7 +221,7 @@ def average(folder: pathlib.Path, chosen: list[int], params: Tree) -> Tree:
 
 def _read(path: pathlib.Path, example: Tree) -> Tree:
   target = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), example)
-  with ocp.StandardCheckpointer() as reader:
+  with ocp.StandardCheckpointer(multiprocessing_options=ALONE) as reader:
     return reader.restore(path.absolute(), target)
 
 

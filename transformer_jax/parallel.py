@@ -3,8 +3,12 @@
 A batch comes in `slices` equal parts. D devices carry slices / D each, so the data, the
 dropout and the update are the same on any number of devices that divides `slices`.
 State has no device axis here: pmap takes it in and gives it out replicated.
+
+Several hosts run the same program, each with its own devices and its own share of the
+slices. The first of them alone reads and writes the run's folder.
 """
 
+import hashlib
 import os
 import pathlib
 from collections.abc import Callable, Sequence
@@ -13,6 +17,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 AXIS = 'devices'
@@ -22,7 +27,84 @@ Tree = Any
 def start(slices: int) -> None:
   """What a program does before its first use of JAX."""
   keep_compiled()
+  without_ynn()
   use_cpu_cores(slices)
+
+
+def join_hosts(address: str | None, count: int | None, number: int | None) -> None:
+  """Makes this process one of several; call before anything else of JAX.
+
+  With no argument, what Slurm, Open MPI, Kubernetes or a TPU pod says of this process
+  is used, if any of them does. A `count` of 1 is one process whatever they say.
+
+  Args:
+    address: host:port on which process 0 can be reached.
+    count: how many processes there are.
+    number: which of them this one is, from 0.
+  """
+  # JAX would take SIGTERM to itself: see interruption.py for what is done about it.
+  jax.config.update('jax_enable_preemption_service', False)
+  # Alone in a job of one task, JAX would see the first of its devices only.
+  tasks = os.environ.get('SLURM_NTASKS'), os.environ.get('OMPI_COMM_WORLD_SIZE')
+  if count == 1 or (count is None and '1' in tasks):
+    return
+  if (address, count, number) != (None, None, None):
+    if None in (address, count, number):
+      raise ValueError(
+        'give all of --coordinator_address, --process_count and --process_id, or none'
+      )
+    jax.distributed.initialize(address, count, number)
+    return
+  try:
+    jax.distributed.initialize()
+  except ValueError as error:  # nobody said where the others are
+    if 'coordinator_address' not in str(error):
+      raise
+
+
+def deterministic() -> None:
+  """The same bits in every run on a GPU, and slower; call before JAX starts.
+
+  Some of its operations sum in an order that changes. A CPU needs none of this.
+  """
+  _set_xla_flag('--xla_gpu_deterministic_ops=true')
+
+
+def without_ynn() -> None:
+  """Keeps XLA on a CPU from the YNN library, which it uses by default since 2026.
+
+  With it, the first run of a compiled step now and then gives a wrong gradient of the
+  embedding: 408 rows of 10,000, off by a few per cent, as if a matrix product had begun
+  before its operand was there (JAX 0.10.2 and 0.11.2, two CPU devices, two cores that
+  others use too; in 31 first runs of 43, and in none of 10 without YNN).
+  """
+  _set_xla_flag('--xla_cpu_experimental_ynn_fusion_type=')
+
+
+def _set_xla_flag(flag: str) -> None:
+  os.environ['XLA_FLAGS'] = f'{os.environ.get("XLA_FLAGS", "")} {flag}'.strip()
+
+
+def hosts() -> int:
+  return jax.process_count()
+
+
+def is_first_host() -> bool:
+  """Whether this process is the one that reads and writes the run's folder."""
+  return jax.process_index() == 0
+
+
+def first_host_first(make: Callable[[], Any]) -> Any:
+  """make() on the first host, and when it is done there, on the others."""
+  made = make() if is_first_host() else None
+  if hosts() > 1:
+    multihost_utils.sync_global_devices('made')
+  return made if is_first_host() else make()
+
+
+def from_first_host(tree: Tree) -> Tree:
+  """The first host's arrays; the others give some of the same shapes."""
+  return tree if hosts() == 1 else multihost_utils.broadcast_one_to_all(tree)
 
 
 def keep_compiled() -> None:
@@ -42,10 +124,11 @@ def use_cpu_cores(slices: int) -> None:
 
   XLA runs much of a step on one core of a CPU device, so that several devices are
   what keeps several cores busy. Accelerators are not touched, nor is a count that
-  the user has set by XLA_FLAGS or JAX_NUM_CPU_DEVICES.
+  the user has set by XLA_FLAGS or JAX_NUM_CPU_DEVICES, nor one of several processes.
   """
   chosen = 'xla_force_host_platform_device_count' in os.environ.get('XLA_FLAGS', '')
-  if not chosen and 'JAX_NUM_CPU_DEVICES' not in os.environ:
+  chosen |= 'JAX_NUM_CPU_DEVICES' in os.environ or jax.distributed.is_initialized()
+  if not chosen:
     cores = len(os.sched_getaffinity(0))
     count = max(d for d in range(1, cores + 1) if slices % d == 0)
     jax.config.update('jax_num_cpu_devices', count)
@@ -64,9 +147,10 @@ def describe_device() -> str:
   """The accelerators in words, as results state them."""
   devices = jax.devices()
   kind = devices[0].device_kind
+  on = f' on {hosts()} hosts' if hosts() > 1 else ''
   if devices[0].platform == 'cpu':
-    return f'CPU, {os.cpu_count()} cores ({len(devices)} JAX devices)'
-  return f'{len(devices)} x {kind}'
+    return f'CPU, {os.cpu_count()} cores ({len(devices)} JAX devices{on})'
+  return f'{len(devices)} x {kind}{on}'
 
 
 def round_up(rows: int) -> int:
@@ -99,13 +183,21 @@ def spread(function: Callable) -> Callable:
   return call
 
 
+def check_same(text: str) -> None:
+  """Raises ValueError on a host whose text is not the first host's."""
+  ours = np.frombuffer(hashlib.sha256(text.encode()).digest(), np.uint8)
+  if (ours != from_first_host(ours)).any():
+    raise ValueError('this host has another config or corpus than the first host')
+
+
 class Devices:
   """All devices, or those given, each with an equal share of a batch's slices."""
 
   def __init__(self, slices: int, devices: Sequence[jax.Device] | None = None):
-    self._given = devices
-    devices = jax.devices() if devices is None else devices
-    self.count = len(devices)
+    given = jax.devices() if devices is None else devices
+    # Host by host, so that what a host reads of a batch is one piece of it.
+    self._devices = sorted(given, key=lambda device: device.process_index)
+    self.count = len(self._devices)
     if slices % self.count:
       works = ', '.join(str(d) for d in range(1, slices + 1) if slices % d == 0)
       raise ValueError(
@@ -113,18 +205,41 @@ class Devices:
         f'can: {works}. Hide some devices or set --config.slices'
       )
     self.slices_each = slices // self.count
-    mesh = Mesh(np.array(devices), (AXIS,))
-    self._everywhere = NamedSharding(mesh, PartitionSpec())
-    self._split = NamedSharding(mesh, PartitionSpec(AXIS))
+    ours = [d for d in self._devices if d.process_index == jax.process_index()]
+    first = self._devices.index(ours[0]) * self.slices_each
+    self.share = slice(first, first + len(ours) * self.slices_each)  # this host's
+    self._all, self._ours = (Mesh(np.array(d), (AXIS,)) for d in (self._devices, ours))
 
   def replicate(self, tree: Tree) -> Tree:
-    """Puts a host's arrays on every device."""
-    return jax.device_put(tree, self._everywhere)
+    """Puts the first host's arrays on every device."""
+    put = lambda x: self._put(x, PartitionSpec(), 1)
+    return jax.tree.map(put, from_first_host(tree))
 
   def split(self, arrays: Tree) -> Tree:
-    """[slices, ...] host arrays -> [devices, slices of each, ...] on the devices."""
-    shape = lambda x: x.reshape(self.count, self.slices_each, *x.shape[1:])
-    return jax.device_put(jax.tree.map(shape, arrays), self._split)
+    """This host's [slices, ...] -> [devices, slices of each, ...] on all devices."""
+    shape = lambda x: x.reshape(-1, self.slices_each, *x.shape[1:])
+    put = lambda x: self._put(shape(x), PartitionSpec(AXIS), hosts())
+    return jax.tree.map(put, arrays)
+
+  def on_this_host(self, tree: Tree) -> Tree:
+    """Replicated arrays as spread() takes them, which knows of no other host."""
+    if hosts() == 1:
+      return tree
+    here = NamedSharding(self._ours, PartitionSpec())
+    parts = lambda x: [part.data for part in x.addressable_shards]
+    one = lambda x: jax.make_array_from_single_device_arrays(x.shape, here, parts(x))
+    return jax.tree.map(one, tree)
+
+  def _put(self, ours: np.ndarray, spec: PartitionSpec, times: int) -> jax.Array:
+    """One array of which this host has a part, 1 / `times` of the first axis."""
+    local = jax.device_put(ours, NamedSharding(self._ours, spec))
+    if hosts() == 1:
+      return local
+    parts = [part.data for part in local.addressable_shards]
+    shape = (local.shape[0] * times, *local.shape[1:]) if local.ndim else ()
+    return jax.make_array_from_single_device_arrays(
+      shape, NamedSharding(self._all, spec), parts
+    )
 
   def parallel(self, step: Callable) -> Callable:
     """step(state, share of a batch) -> (state, sums), mapped; `state` is donated.
@@ -136,6 +251,6 @@ class Devices:
       axis_name=AXIS,
       in_axes=(None, 0),
       out_axes=(None, None),
-      devices=self._given,
+      devices=self._devices,
       donate_argnums=(0,),
     )

@@ -1,8 +1,12 @@
 """A run's folder: config, vocabulary, metrics, checkpoints, results; no JAX."""
 
+import contextlib
+import fcntl
 import json
+import os
 import pathlib
 import shutil
+import socket
 import sys
 import time
 from collections.abc import Iterator
@@ -14,6 +18,10 @@ from tqdm import tqdm
 
 from transformer_jax import corpora
 from transformer_jax.vocabulary import Vocabulary
+
+
+class Busy(RuntimeError):
+  """Another process trains in this folder."""
 
 
 class Run(NamedTuple):
@@ -45,6 +53,39 @@ class Run(NamedTuple):
   def vocabulary(self) -> Vocabulary:
     return Vocabulary(self.workdir / 'vocabulary.model')
 
+  def records(self) -> list[dict]:
+    """What metrics.jsonl holds; none before the first step."""
+    if not self.metrics.is_file():
+      return []
+    return [json.loads(line) for line in self.metrics.read_text().splitlines()]
+
+  @contextlib.contextmanager
+  def locked(self) -> Iterator[None]:
+    """Keeps all other trainers out of the folder, which is made if it is not there.
+
+    The system lifts the lock when the process ends, however it does. On NFS the server
+    keeps it, for all hosts that mount it with locks (local_lock=none, the default).
+
+    Raises:
+      Busy: another process has it; it is named.
+    """
+    self.workdir.mkdir(parents=True, exist_ok=True)
+    with (self.workdir / 'lock').open('a+') as file:
+      try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+      except BlockingIOError:
+        file.seek(0)
+        raise Busy(
+          f'{self.workdir} is in use by {file.read().strip()}: wait for it, stop it, '
+          f'or give another --workdir'
+        ) from None
+      except OSError as error:
+        print(f'{file.name}: no lock ({error}); two trainers here would clash')
+      file.truncate(0)
+      file.write(f'process {os.getpid()} on {socket.gethostname()}\n')
+      file.flush()
+      yield
+
   @classmethod
   def open(
     cls, workdir: pathlib.Path, config: ml_collections.ConfigDict, corpus: pathlib.Path
@@ -59,10 +100,11 @@ class Run(NamedTuple):
     given = json.loads(config.to_json_best_effort())
     for key in corpora.Corpus._fields[1:]:
       asked = (given | given['model'])[key]
-      if card[key] != asked:
+      if key not in card or card[key] != asked:
+        found = f'{key}={card[key]}' if key in card else f'no {key}'
         raise ValueError(
-          f'{corpus} was prepared with {key}={card[key]}, the config says {asked}: '
-          f'delete that folder to prepare it again'
+          f'{corpus} was prepared with {found}, the config says {asked}: delete that '
+          f'folder to prepare it again'
         )
     path = workdir / 'config.json'
     if path.is_file():
@@ -72,7 +114,9 @@ class Run(NamedTuple):
       shutil.copy(corpus / 'vocabulary.model', workdir / 'vocabulary.model')
       shutil.copy(corpus / corpora.CARD, workdir / corpora.CARD)
     run.check_vocabulary(corpus)
-    path.write_text(json.dumps(given, indent=1) + '\n')
+    partial = path.with_suffix('.partial')
+    partial.write_text(json.dumps(given, indent=1) + '\n')
+    partial.replace(path)
     return run
 
   def _check_same(self, given: dict) -> None:
@@ -169,7 +213,22 @@ class Log:
 
   def dev(self, step: int, perplexity: float) -> None:
     self._write({'step': step, 'dev_perplexity': perplexity})
-    message = f'step {step}: checkpoint saved, dev perplexity {perplexity:.3f}'
+    self.say(f'step {step}: dev perplexity {perplexity:.3f}')
+
+  def saved(self, step: int) -> None:
+    self.say(f'step {step}: checkpoint saved')
+
+  def skipped(self, step: int, pairs: list[int]) -> None:
+    """An update that was left out, and the pairs of the corpus that were to make it."""
+    self._file.write(json.dumps({'step': step, 'skipped_pairs': pairs}) + '\n')
+    self._file.flush()
+    some = ', '.join(str(pair) for pair in pairs[:5])
+    self.say(
+      f'step {step}: loss or gradient is not finite, update skipped; its batch: pairs '
+      f'{some} ... ({len(pairs)} in {self._file.name})'
+    )
+
+  def say(self, message: str) -> None:
     tqdm.write(message, file=sys.stderr)
 
   def _write(self, record: dict) -> None:
@@ -178,6 +237,34 @@ class Log:
     for name, value in record.items():
       if name != 'step':
         self._events.add_scalar(name, value, record['step'])
+
+
+class Silent(Log):
+  """The log of a host that is not the first: nothing is written, nothing said."""
+
+  def __init__(self) -> None:
+    self._bar = tqdm(disable=True)
+
+  def __exit__(self, *_: object) -> None:
+    pass
+
+  def compiling(self, shapes: list) -> Iterator:
+    return iter(shapes)
+
+  def started(self) -> None:
+    pass
+
+  def advance(self, record: dict | None) -> None:
+    pass
+
+  def dev(self, step: int, perplexity: float) -> None:
+    pass
+
+  def skipped(self, step: int, pairs: list[int]) -> None:
+    pass
+
+  def say(self, message: str) -> None:
+    pass
 
 
 def _cut_back(path: pathlib.Path, start: int) -> None:

@@ -1,105 +1,38 @@
-"""Training: Equation 3, Adam, the step, and the loop around it (section 5)."""
+"""Training: a config's steps on all devices, and the loop around them (section 5)."""
 
+import contextlib
 import functools
 import pathlib
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
-import jax.numpy as jnp
 import ml_collections
 import numpy as np
-import optax
-from flax import nnx
 
-from transformer_jax import batches, checkpoint, loss, parallel, run, translate
-from transformer_jax.vocabulary import PAD
+from transformer_jax import (
+  batches,
+  checkpoint,
+  corpora,
+  parallel,
+  run,
+  token_files,
+  translate,
+)
+from transformer_jax.interruption import Interruption
+from transformer_jax.meter import Divergence, Meter, Values
+from transformer_jax.step import (
+  Sums,
+  TrainState,
+  learning_rate,
+  optimizer,
+  train_step,
+)
 
-Tree = Any
-
-
-def learning_rate(
-  d_model: int, warmup_steps: int, factor: float
-) -> Callable[[jax.Array], jax.Array]:
-  """Equation 3 times `factor`; optax counts updates from 0, the paper steps from 1."""
-
-  def schedule(count: jax.Array) -> jax.Array:
-    step = jnp.asarray(count, jnp.float32) + 1
-    return factor * d_model**-0.5 * jnp.minimum(step**-0.5, step * warmup_steps**-1.5)
-
-  return schedule
-
-
-def optimizer(config: ml_collections.ConfigDict) -> optax.GradientTransformation:
-  """Adam of section 5.3."""
-  rate = learning_rate(config.model.d_model, config.warmup_steps, config.rate_factor)
-  return optax.adam(rate, config.adam_b1, config.adam_b2, config.adam_epsilon)
-
-
-class TrainState(NamedTuple):
-  step: jax.Array  # updates made so far
-  params: Tree
-  opt_state: Tree
-
-
-class Sums(NamedTuple):
-  """Over all target tokens of a batch."""
-
-  loss: jax.Array  # nats, label-smoothed
-  negative_log_likelihood: jax.Array  # nats
-  tokens: jax.Array
-  gradient_norm: jax.Array
-
-
-def train_step(
-  state: TrainState,
-  share: tuple[jax.Array, jax.Array],
-  *,
-  graph: nnx.GraphDef,
-  transform: optax.GradientTransformation,
-  epsilon_ls: float,
-  seed: int,
-) -> tuple[TrainState, Sums]:
-  """One update from this device's share of a batch, source and target [slices, B, L].
-
-  Dropout keys are (seed, step, slice). Loss and gradient are sums over all slices of
-  all devices, divided by the batch's count of target tokens, so that neither depends
-  on how many devices share the slices.
-  """
-  each = share[0].shape[0]
-  key = jax.random.fold_in(jax.random.key(seed), state.step)
-  first = jax.lax.axis_index(parallel.AXIS) * each
-
-  def slice_gradient(number: jax.Array, source: jax.Array, target: jax.Array) -> Tree:
-    def objective(params: Tree) -> tuple[jax.Array, jax.Array]:
-      dropout_key = jax.random.fold_in(key, first + number)
-      logits = nnx.merge(graph, params)(source, target, dropout_key)
-      return loss.cross_entropy(logits, target, epsilon_ls)
-
-    (smoothed, plain), gradient = jax.value_and_grad(objective, has_aux=True)(
-      state.params
-    )
-    return gradient, smoothed, plain, (target != PAD).sum()
-
-  def add(sums: Tree, inputs: tuple[jax.Array, ...]) -> tuple[Tree, None]:
-    return jax.tree.map(jnp.add, sums, slice_gradient(*inputs)), None
-
-  if each == 1:
-    sums = slice_gradient(jnp.int32(0), share[0][0], share[1][0])
-  else:
-    parts = jnp.arange(each), *share
-    one = jax.eval_shape(slice_gradient, *jax.tree.map(lambda x: x[0], parts))
-    zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), one)
-    sums, _ = jax.lax.scan(add, zeros, parts)
-  gradient, smoothed, plain, tokens = jax.lax.psum(sums, parallel.AXIS)
-  gradient = jax.tree.map(lambda g: g / tokens, gradient)
-  updates, opt_state = transform.update(gradient, state.opt_state, state.params)
-  params = optax.apply_updates(state.params, updates)
-  norm = optax.tree.norm(gradient)
-  return TrainState(state.step + 1, params, opt_state), Sums(
-    smoothed, plain, tokens, norm
-  )
+PAPER_TOKENS = 25_000  # of either side of a batch (section 5.1)
+SAFETY_MINUTES = 10  # longest that training goes unsaved; the paper's cadence
+SKIPS_ON_END = 10  # updates without a finite gradient that end a run
 
 
 class Trainer:
@@ -109,15 +42,15 @@ class Trainer:
     self.config = config
     self.devices = parallel.Devices(config.slices)
     self.batches = batches.Batches(
-      *batches.read_split(corpus, 'train'),
+      *token_files.read_split(corpus, 'train'),
       tokens=config.tokens_per_batch,
       slices=config.slices,
       max_shapes=config.max_shapes,
       seed=config.seed,
     )
-    self.graph, params = translate.transformer(config)
+    self.graph, params = translate.architecture(config)
     self.transform = optimizer(config)
-    self.initial = TrainState(np.int32(0), params, self.transform.init(params))
+    self._shapes = params, jax.eval_shape(self.transform.init, params)
     step = functools.partial(
       train_step,
       graph=self.graph,
@@ -128,124 +61,204 @@ class Trainer:
     self._parallel = self.devices.parallel(step)
     self._compiled: dict[batches.Shape, Callable] = {}
 
-  def compile(self, progress: Callable[[list], Any]) -> None:
+  def compile(self, state: TrainState, progress: Callable[[list], Any]) -> None:
     """Compiles a step for every shape of batch; `progress` wraps the list of them."""
-    state = self.devices.replicate(self.initial)
+    slices = self.devices.share.stop - self.devices.share.start
     for shape in progress(self.batches.shapes):
-      size = (self.config.slices, *shape)
-      share = self.devices.split((np.zeros(size, np.int32),) * 2)
+      side = np.zeros((slices, *shape), np.int32)
+      share = self.devices.split((side, side, np.zeros((slices, 2), np.int32)))
       self._compiled[shape] = self._parallel.lower(state, share).compile()
 
-  def step(self, state: TrainState, batch: batches.Batch) -> tuple[TrainState, Sums]:
-    """Dispatches one update; a shape that compile() has not seen is a KeyError."""
+  def batch(self, step: int) -> batches.Batch:
+    """This host's share of the batch that update number `step` (from 0) sees."""
+    return self.batches.batch(step, self.devices.share)
+
+  def step(
+    self,
+    state: TrainState,
+    batch: batches.Batch,
+    stop: bool = False,
+    save: bool = False,
+  ) -> tuple[TrainState, Sums]:
+    """Dispatches one update; a shape that compile() has not seen is a KeyError.
+
+    `stop` and `save` are this host's wishes; Sums tells those of all.
+    """
     shape = batches.Shape(*batch.source.shape[1:])
-    share = self.devices.split((batch.source, batch.target))
+    wishes = np.full((len(batch.source), 2), (stop, save), np.int32)
+    share = self.devices.split((batch.source, batch.target, wishes))
     return self._compiled[shape](state, share)
+
+  def initial(self) -> TrainState:
+    """A fresh state on the devices."""
+    _, params = translate.transformer(self.config)
+    return self.devices.replicate(
+      TrainState(np.int32(0), params, self.transform.init(params))
+    )
 
   def restore(self, folder: pathlib.Path) -> TrainState:
     """The newest checkpoint that is as it was written, else the initial state."""
-    for step in reversed(checkpoint.steps(folder)):
-      try:
-        restored = checkpoint.restore(
-          folder, step, self.initial.params, self.initial.opt_state
-        )
-      except checkpoint.Damaged as error:
-        print(f'{error}; trying the one before', flush=True)
-        continue
-      state = TrainState(np.int32(step), restored.params, restored.opt_state)
-      return self.devices.replicate(state)
-    return self.devices.replicate(self.initial)
+    found = None
+    if parallel.is_first_host():
+      found = checkpoint.restore_newest(folder, *self._shapes)
+    step = parallel.from_first_host(np.int32(0 if found is None else found.step))
+    if not step:
+      return self.initial()
+    if found is None:
+      zeros = lambda x: np.zeros(x.shape, x.dtype)
+      found = checkpoint.Restored(int(step), *jax.tree.map(zeros, self._shapes))
+    return self.devices.replicate(TrainState(np.int32(step), *found[1:]))
+
+
+class Diverged(FloatingPointError):
+  """Nothing can be learnt any more: all gradients are infinite or not numbers."""
 
 
 def train(
-  config: ml_collections.ConfigDict, workdir: pathlib.Path, corpus: pathlib.Path
+  config: ml_collections.ConfigDict,
+  workdir: pathlib.Path,
+  corpus: pathlib.Path,
+  interruption: Interruption | None = None,
 ) -> None:
-  """Trains to config.train_steps, going on from what `workdir` holds."""
-  directory = run.Run.open(workdir, config, corpus)
-  trainer = Trainer(config, corpus)
-  state = trainer.restore(directory.checkpoints)
-  start = int(state.step)
-  if start >= config.train_steps:
-    print(f'{workdir} has {start} of {config.train_steps} steps: nothing to do')
-    return
-  dev = batches.read_split(corpus, 'dev')
-  perplexity = translate.Perplexity(config, trainer.graph, *dev)
-  with run.Log(directory, start, config.train_steps) as log:
-    trainer.compile(log.compiling)
+  """Trains to config.train_steps, going on from what `workdir` holds.
+
+  Raises:
+    SystemExit: a signal asked for it; all is saved.
+  """
+  directory = run.Run(workdir)
+  with contextlib.ExitStack() as stack:
+    if parallel.is_first_host():
+      stack.enter_context(directory.locked())
+      run.Run.open(workdir, config, corpus)
+      checkpoint.tidy(directory.checkpoints)
+    parallel.check_same(
+      config.to_json_best_effort() + corpora.read_card(corpus)['corpus']
+    )
+    trainer = Trainer(config, corpus)
+    state = trainer.restore(directory.checkpoints)
+    start = int(state.step)
+    if start >= config.train_steps:
+      print(f'{workdir} has {start} of {config.train_steps} steps: nothing to do')
+      return
+    log, records = run.Silent(), []
+    if parallel.is_first_host():
+      log = run.Log(directory, start, config.train_steps)
+      records = directory.records()
+    stack.enter_context(log)
+    _say_what_differs(config, log)
+    writer = checkpoint.Writer(
+      directory.checkpoints,
+      config.checkpoint_every_steps,
+      config.keep_checkpoints,
+      log.saved,
+    )
+    stack.enter_context(writer)
+    interruption = Interruption() if interruption is None else interruption
+    interruption.last_words = writer.newest
+    dev = translate.Perplexity(
+      config, trainer.graph, *token_files.read_split(corpus, 'dev')
+    )
+    trainer.compile(state, log.compiling)
     log.started()
-    meter = Meter(config, trainer.batches.steps_per_epoch)
-    previous = None
-    for step in range(start + 1, config.train_steps + 1):
-      state, sums = trainer.step(state, trainer.batches.batch(step - 1))
+    loop = Loop(trainer, records, log, writer, interruption)
+    loop.run(state, start, dev)
+    writer.finish()
+
+
+def _say_what_differs(config: ml_collections.ConfigDict, log: run.Log) -> None:
+  """What a reader who compares with the paper, or with another machine, has to know."""
+  log.say(f'training on {parallel.describe_device()}')
+  if config.tokens_per_batch != PAPER_TOKENS:
+    log.say(
+      f"a batch is {config.tokens_per_batch:,} tokens of either side, the paper's "
+      f'{PAPER_TOKENS:,}'
+    )
+
+
+class Loop:
+  """Steps, and after those that are due, a checkpoint and the dev set's perplexity."""
+
+  def __init__(
+    self,
+    trainer: Trainer,
+    records: list[dict],
+    log: run.Log,
+    writer: checkpoint.Writer,
+    interruption: Interruption,
+  ):
+    """`records`: those of the steps before."""
+    config = trainer.config
+    self._trainer, self._log, self._writer = trainer, log, writer
+    self._interruption = interruption
+    self._alone = parallel.hosts() == 1
+    self._every, self._last = config.checkpoint_every_steps, config.train_steps
+    rate = learning_rate(config.model.d_model, config.warmup_steps, config.rate_factor)
+    every = config.log_every_steps, self._every
+    self._meter = Meter(rate, every, self._last, trainer.batches.steps_per_epoch)
+    self._divergence = Divergence()
+    for record in records:
+      if 'loss' in record:
+        self._divergence.add(record)
+    self._skips = 0  # on end
+    self._saved = time.monotonic()
+
+  def run(self, state: TrainState, step: int, dev: translate.Perplexity) -> None:
+    # Hosts stop together: one of several stops for no signal of its own alone.
+    patience = contextlib.nullcontext if self._alone else self._interruption.deferred
+    with patience():
+      while step < self._last:
+        goal = min(self._last, step - step % self._every + self._every)
+        with self._interruption.deferred():
+          state, done, stop = self._updates(state, step, goal)
+          if done > step and parallel.is_first_host():
+            self._writer.save(done, state.params, state.opt_state)
+          step, self._saved = done, time.monotonic()
+        if stop or (self._alone and self._interruption.asked):
+          self._writer.finish()
+          self._interruption.leave()
+        if step == goal:
+          params = self._trainer.devices.on_this_host(state.params)
+          self._log.dev(step, dev(params))
+        self._meter.resume()
+
+  def _updates(
+    self, state: TrainState, step: int, goal: int
+  ) -> tuple[TrainState, int, bool]:
+    """Goes on to `goal`, or to where the hosts wish to save or stop: do they stop?"""
+    previous, stop, save = None, False, False
+    while step < goal and not stop and not save:
+      asked = self._interruption.asked
+      if asked and self._alone:
+        break
+      due = time.monotonic() - self._saved > 60 * SAFETY_MINUTES
+      batch = self._trainer.batch(step)
+      state, sums = self._trainer.step(state, batch, asked, due)
       # Metrics are read one step late, while the device works on this step.
       if previous is not None:
-        log.advance(meter.add(step - 1, previous))
+        stop, save = self._account(step, previous)
       previous = sums
-      if step % config.checkpoint_every_steps == 0 or step == config.train_steps:
-        log.advance(meter.add(step, previous))
-        previous = None
-        _save(directory, state, config.keep_checkpoints)
-        log.dev(step, perplexity(state.params))
-        meter.resume()
+      step += 1
+      self._writer.check()
+    if previous is not None:
+      stop = self._account(step, previous, due=True)[0] or stop
+    return state, step, stop
 
-
-def _save(directory: run.Run, state: TrainState, keep: int) -> None:
-  step = int(state.step)
-  checkpoint.save(directory.checkpoints, step, state.params, state.opt_state)
-  checkpoint.prune(directory.checkpoints, keep)
-
-
-class Meter:
-  """Sums up steps into records, every `log_every_steps` and at each checkpoint."""
-
-  def __init__(self, config: ml_collections.ConfigDict, epoch: int):
-    """`epoch` is the number of steps of one."""
-    self._rate = learning_rate(
-      config.model.d_model, config.warmup_steps, config.rate_factor
-    )
-    # Nothing that a checkpoint has seen may be missing from the records.
-    self._every = config.log_every_steps, config.checkpoint_every_steps
-    self._last, self._epoch = config.train_steps, epoch
-    self._clear()
-    self.resume()
-
-  def _clear(self) -> None:
-    self._sums, self._steps, self._seconds = np.zeros(3), 0, 0.0
-
-  def resume(self) -> None:
-    """Lets time count again: what happened since the last add() does not."""
-    self._since = time.perf_counter()
-
-  def add(self, step: int, sums: Sums) -> dict | None:
-    """Takes in a step's sums; a record of the steps since the last one when due.
-
-    Raises:
-      FloatingPointError: the loss is not finite.
-    """
-    values = jax.device_get(sums)
-    if not np.isfinite(values.loss) or not np.isfinite(values.gradient_norm):
-      raise FloatingPointError(
-        f'loss {values.loss} and gradient norm {values.gradient_norm} at step {step}; '
-        f'the checkpoints before it are good'
+  def _account(self, step: int, sums: Sums, due: bool = False) -> tuple[bool, bool]:
+    """Writes down what a step was; do the hosts wish to stop, and to save?"""
+    *values, wishes = jax.device_get(sums)
+    values = Values(*values)
+    self._skips = self._skips + 1 if values.skipped else 0
+    if values.skipped:
+      pairs = self._trainer.batch(step - 1).pairs
+      self._log.skipped(step, [int(pair) for pair in pairs.flat if pair >= 0])
+    if self._skips == SKIPS_ON_END:
+      raise Diverged(
+        f'no finite gradient in {SKIPS_ON_END} steps on end, up to step {step}. '
+        f'{self._writer.newest()}'
       )
-    self._sums += [values.loss, values.negative_log_likelihood, values.tokens]
-    self._steps += 1
-    now = time.perf_counter()
-    self._seconds += now - self._since
-    self._since = now
-    if all(step % every for every in self._every) and step != self._last:
-      return None
-    smoothed, plain, tokens = self._sums
-    record = {
-      'step': step,
-      'epoch': round(step / self._epoch, 3),
-      'loss': smoothed / tokens,
-      'perplexity': float(np.exp(min(plain / tokens, 700.0))),
-      'learning_rate': float(self._rate(step - 1)),
-      'gradient_norm': float(values.gradient_norm),
-      'target_tokens': int(tokens),
-      'steps': self._steps,
-      'seconds': self._seconds,
-    }
-    self._clear()
-    return record
+    record = self._meter.add(step, values, due)
+    self._log.advance(record)
+    astray = self._divergence.add(record) if record else None
+    if astray:
+      self._log.say(astray)
+    return bool(wishes[0]), bool(wishes[1])

@@ -9,7 +9,7 @@ import ml_collections
 import numpy as np
 from flax import nnx
 
-from transformer_jax import batches, loss, parallel
+from transformer_jax import batches, loss, parallel, token_files
 from transformer_jax.beam_search import Hypotheses, beam_search
 from transformer_jax.model import Transformer
 from transformer_jax.vocabulary import BOS, EOS, PAD, Vocabulary
@@ -153,8 +153,8 @@ class Perplexity:
     self,
     config: ml_collections.ConfigDict,
     graph: nnx.GraphDef,
-    source: batches.Side,
-    target: batches.Side,
+    source: token_files.Side,
+    target: token_files.Side,
   ):
     if config.model.positions == 'learned':
       source, target = (s.cut(config.model.max_positions) for s in (source, target))

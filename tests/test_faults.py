@@ -1,0 +1,261 @@
+"""What a run is after kills and signals: what it would have been without them."""
+
+import json
+import os
+import pathlib
+import random
+import shutil
+import signal
+import time
+
+import jax
+import numpy as np
+import pytest
+from programs import Program, Toy, free_port
+
+from transformer_jax import checkpoint, translate
+from transformer_jax.interruption import EXIT_CODE
+from transformer_jax.run import Run
+from transformer_jax.train import optimizer
+
+pytestmark = pytest.mark.slow
+
+KILLS = int(os.environ.get('TRANSFORMER_JAX_KILLS', '20'))
+
+
+@pytest.fixture(scope='module')
+def toy(tmp_path_factory: pytest.TempPathFactory) -> Toy:
+  """An undisturbed run, evaluated; its compiled programs are kept for the others."""
+  toy = Toy(tmp_path_factory.mktemp('toy'))
+  finished(toy.train())
+  finished(toy.evaluate())
+  return toy
+
+
+def finished(program: Program) -> Program:
+  assert program.code() == 0, program.said
+  return program
+
+
+def records(toy: Toy) -> list[dict]:
+  return [r for r in Run(toy.workdir).records() if 'loss' in r]
+
+
+def assert_equal_runs(one: Toy, other: Toy) -> None:
+  """The last state bit for bit, and each step's tokens in the metrics once."""
+  config = Run(one.workdir).config()
+  _, params = translate.architecture(config)
+  shapes = params, jax.eval_shape(optimizer(config).init, params)
+  step = config.train_steps
+  ends = [checkpoint.restore(toy.checkpoints, step, *shapes) for toy in (one, other)]
+  jax.tree.map(np.testing.assert_array_equal, *ends)
+  for key in ('target_tokens', 'steps'):
+    totals = [sum(r[key] for r in records(toy)) for toy in (one, other)]
+    assert totals[0] == totals[1], key
+
+
+def assert_all_whole(toy: Toy, at_least: int) -> int:
+  """Each checkpoint there is is as it was written; the newest of them."""
+  there = checkpoint.steps(toy.checkpoints)
+  for step in there:
+    checkpoint.verify(toy.checkpoints, step)
+  newest = max(there, default=0)
+  assert newest >= at_least
+  return newest
+
+
+def test_cut_at_any_step(toy: Toy):
+  """Before, at and after the end of an epoch, and somewhere: what is left goes on."""
+  settings = Toy(
+    toy.folder, train_steps=40, checkpoint_every_steps=1, keep_checkpoints=40
+  )
+  straight = settings.in_another('uncut')
+  finished(straight.train())
+  epoch = round(records(straight)[-1]['step'] / records(straight)[-1]['epoch'])
+  assert 10 < epoch < 35
+  for step in (epoch - 1, epoch, epoch + 1, random.Random(0).randrange(1, 40)):
+    cut = settings.in_another(f'cut.{step}')
+    shutil.copytree(straight.workdir, cut.workdir, dirs_exist_ok=True)
+    for later in range(step + 1, 41):
+      shutil.rmtree(cut.checkpoints / str(later))
+    assert f'going on from step {step}\n' in finished(cut.train()).said
+    assert_equal_runs(cut, straight)
+
+
+def test_kills_while_training(toy: Toy):
+  """At random: starting, restoring, compiling, in a step, saving, measuring."""
+  steps = 10 * KILLS + 20
+  straight = Toy(toy.folder, train_steps=steps).in_another('straight')
+  finished(straight.train())
+  killed = Toy(toy.folder, train_steps=steps).in_another('killed')
+  rng, newest = random.Random(KILLS), 0
+  for _ in range(KILLS):
+    program = killed.train()
+    if rng.random() < 0.2:
+      time.sleep(rng.uniform(0, 3))
+    else:
+      goal = newest + 5 * rng.randrange(3)
+      program.wait_for(lambda: 'compiled' in program.said)  # noqa: B023
+      program.wait_for(
+        lambda: max(checkpoint.steps(killed.checkpoints), default=0) >= goal  # noqa: B023
+      )
+      time.sleep(rng.uniform(0, 0.3))
+    program.signal(signal.SIGKILL)
+    assert program.code() == -signal.SIGKILL, program.said
+    newest = assert_all_whole(killed, newest)
+  finished(killed.train())
+  assert_equal_runs(killed, straight)
+  left = {path.name for path in killed.checkpoints.iterdir()}
+  assert left == {str(step) for step in (steps - 10, steps - 5, steps)}
+
+
+def test_kills_while_evaluating(toy: Toy):
+  """result.json is the old one, whole, or the new one, whole."""
+  result = toy.workdir / 'result.json'
+  before = result.read_text()
+  begin = time.monotonic()
+  finished(toy.evaluate())
+  seconds = time.monotonic() - begin
+  assert json.loads(result.read_text()) == json.loads(before)
+  result.unlink()
+  rng = random.Random(KILLS)
+  for _ in range(KILLS // 5):
+    program = toy.evaluate()
+    time.sleep(rng.uniform(0, 1.1 * seconds))
+    program.signal(signal.SIGKILL)
+    if program.code() == 0 or result.exists():
+      assert json.loads(result.read_text()) == json.loads(before)
+      result.unlink()
+    assert_all_whole(toy, 30)
+  finished(toy.evaluate())
+  assert json.loads(result.read_text()) == json.loads(before)
+
+
+# Signals that ask
+
+
+def stopped(program: Program, within: float) -> str:
+  """Asks a program to stop; what it said, all of it."""
+  begin = time.monotonic()
+  program.signal(signal.SIGTERM)
+  assert program.code() == EXIT_CODE, program.said
+  assert time.monotonic() - begin < within, program.said
+  return program.said
+
+
+def test_told_to_stop_while_compiling(toy: Toy):
+  """Nothing is new: gone within 2 seconds, however long compiling would take."""
+  new = toy.in_another('compiling')
+  cold = str(toy.folder / 'cold')
+  program = new.train(XDG_CACHE_HOME=cold)
+  program.wait_for(lambda: 'training on' in program.said)
+  time.sleep(0.3)
+  said = stopped(program, within=2)
+  assert 'compiled' not in said
+  assert said.endswith('stopped by a signal. The newest checkpoint: none\n')
+  assert not checkpoint.steps(new.checkpoints)
+
+
+@pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1])
+def test_told_to_stop_while_training(number: signal.Signals, toy: Toy):
+  """The step under way is saved, which is on no cadence; the run goes on from it."""
+  told = toy.in_another(f'told.{number}')
+  seen = []
+  for _ in range(2):
+    program = told.train()
+    program.wait_for(lambda: 'step' in program.said.partition('compiled')[2])  # noqa: B023
+    program.signal(number)
+    assert program.code() == EXIT_CODE, program.said
+    newest = checkpoint.steps(told.checkpoints)[-1]
+    assert program.said.endswith(f'checkpoint: {told.checkpoints / str(newest)}\n')
+    assert records(told)[-1]['step'] == newest
+    seen.append(newest)
+  assert 0 < seen[0] < seen[1] <= 30
+  finished(told.train())
+  assert_equal_runs(told, toy)
+  assert checkpoint.steps(told.checkpoints) == [20, 25, 30]
+
+
+def test_told_to_stop_while_saving(toy: Toy):
+  """What is being written is written to its end."""
+  told = toy.in_another('saving')
+  program = told.train()
+  partial = told.checkpoints / '10.partial'
+  program.wait_for(partial.exists)
+  stopped(program, within=5)
+  assert assert_all_whole(told, 10) < 30 and not partial.exists()
+  finished(told.train())
+  assert_equal_runs(told, toy)
+
+
+def test_told_to_stop_while_measuring(toy: Toy):
+  """After a checkpoint, while the perplexity of the dev set is computed."""
+  told = toy.in_another('measuring')
+  program = told.train()
+  program.wait_for(lambda: 'step 5: checkpoint saved' in program.said)
+  stopped(program, within=5)
+  finished(told.train())
+  assert_equal_runs(told, toy)
+
+
+def test_told_to_stop_while_evaluating(toy: Toy, tmp_path: pathlib.Path):
+  result = toy.workdir / 'result.json'
+  before = result.read_bytes()
+  for seconds in (0, 1, 2):
+    program = toy.evaluate()
+    program.wait_for(program.listens)
+    time.sleep(seconds)
+    said = stopped(program, within=2)
+    assert said.endswith('stopped by a signal. No result was written.\n')
+  assert result.read_bytes() == before
+
+
+def test_a_second_trainer_is_refused(toy: Toy):
+  """Named is who has the folder; who has it is not disturbed."""
+  shared = toy.in_another('shared')
+  first = shared.train()
+  first.wait_for(lambda: 'training on' in first.said)
+  second = shared.train()
+  assert second.code() == 1
+  assert f'{shared.workdir} is in use by process {first.process_id} on ' in second.said
+  finished(first)
+  assert_equal_runs(shared, toy)
+  assert 'nothing to do' in finished(shared.train()).said
+
+
+# Several hosts
+
+
+def two_hosts(toy: Toy, elsewhere: Toy) -> list[Program]:
+  """The same command twice, with four devices each; the second's folder is its own."""
+  address = f'--coordinator_address=localhost:{free_port()}'
+  return [
+    one.train(address, '--process_count=2', f'--process_id={number}', devices=4)
+    for number, one in enumerate((toy, elsewhere))
+  ]
+
+
+def test_hosts_stop_together_and_one_goes_on(toy: Toy):
+  """One of two is told to stop; what both leave is gone on with on another machine."""
+  settings = Toy(toy.folder, slices=8, train_steps=60)
+  straight, shared, elsewhere = map(settings.in_another, ('eight', 'two', 'elsewhere'))
+  finished(straight.train(devices=8))
+  first, second = two_hosts(shared, elsewhere)
+  first.wait_for(lambda: 'step' in first.said.partition('compiled')[2])
+  second.signal(signal.SIGTERM)
+  for program in (first, second):
+    assert program.code() == EXIT_CODE, program.said
+  newest = checkpoint.steps(shared.checkpoints)[-1]
+  assert first.said.endswith(f'checkpoint: {shared.checkpoints / str(newest)}\n')
+  assert 'training on' in first.said and 'training on' not in second.said
+  assert not elsewhere.workdir.exists()
+  finished(shared.train(devices=8))
+  assert_similar_runs(shared, straight)
+
+
+def assert_similar_runs(one: Toy, other: Toy) -> None:
+  """Sums are made in another order: no more than that may differ."""
+  losses = [np.array([r['loss'] for r in records(toy)][-5:]) for toy in (one, other)]
+  np.testing.assert_allclose(*losses, rtol=1e-5)
+  total = [sum(r['target_tokens'] for r in records(toy)) for toy in (one, other)]
+  assert total[0] == total[1]

@@ -1,0 +1,226 @@
+"""What a step's program computes, moves and waits for, and several processes as one."""
+
+import os
+import pathlib
+import re
+
+import jax
+import numpy as np
+import pytest
+from programs import SERVER, free_port
+from test_train import (
+  Course,
+  Steps,
+  assert_same_course,
+  corpus,
+  course,
+  course_on_one,
+  model,
+  steps_on,
+  tiny_config,
+)
+
+from transformer_jax import batches, parallel, token_files, train, translate
+
+COLLECTIVE = r'all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute'
+BYTES = {'f32': 4, 's32': 4, 'u32': 4, 'pred': 1}
+
+
+class Hlo:
+  """The text of a compiled program: its computations, and what they call."""
+
+  def __init__(self, text: str):
+    self.text = text
+    self.bodies = {}
+    for block in re.findall(r'^(?:ENTRY )?%\S+ \(.*?^}', text, re.M | re.S):
+      self.bodies[re.search(r'%(\S+) ', block)[1]] = block.splitlines()[1:]
+
+  def collectives(self, name: str) -> list[str]:
+    """The lines that are one, in a computation and all that it calls."""
+    found = []
+    for line in self.bodies[name]:
+      if re.search(rf' (?:{COLLECTIVE})(?:-start)?\(', line):
+        found.append(line)
+      for called in re.findall(r'%([^\s,(){}]+)', line.partition(' = ')[2]):
+        if called in self.bodies:
+          found += self.collectives(called)
+    return found
+
+  def loops(self) -> list[str]:
+    return re.findall(r' while\(.*body=%([^\s,]+)', self.text)
+
+  @property
+  def entry(self) -> str:
+    return re.search(r'^ENTRY %(\S+) ', self.text, re.M)[1]
+
+
+def size(line: str) -> int:
+  """Bytes of what an instruction gives."""
+  shapes = re.findall(r'(\w+)\[([\d,]*)\]', line.partition(' = ')[2].partition('(%')[0])
+  count = lambda dims: np.prod([int(d) for d in dims.split(',') if d], dtype=int)
+  return sum(int(BYTES[kind] * count(dims)) for kind, dims in shapes)
+
+
+@pytest.mark.parametrize('count', [4, 8])
+def test_what_the_devices_tell_each_other(count: int):
+  """One sum of all gradients a step, after the slices of each have been added up."""
+  steps = steps_on(count)
+  steps(steps.initial(), *example_arrays())
+  (program,) = steps._compiled.values()
+  hlo = Hlo(program.as_text())
+  inside = [line for body in hlo.loops() for line in hlo.collectives(body)]
+  assert hlo.loops() and not inside
+  reduced = hlo.collectives(hlo.entry)
+  assert reduced and all(' all-reduce' in line for line in reduced)
+  gradient = sum(x.nbytes for x in jax.tree.leaves(steps.params))
+  assert gradient <= sum(map(size, reduced)) < gradient + 1024
+
+
+def test_a_sum_in_a_loop_would_be_found():
+  def step(x: jax.Array) -> jax.Array:
+    more = lambda total, _: (jax.lax.psum(total * 0.5, 'd'), None)
+    return jax.lax.scan(more, x, None, 9)[0]
+
+  mapped = jax.pmap(step, axis_name='d').lower(np.ones((8, 5), np.float32))
+  hlo = Hlo(mapped.compile().as_text())
+  (inside,) = (line for body in hlo.loops() for line in hlo.collectives(body))
+  assert size(inside) == 20
+
+
+def example_arrays() -> tuple[np.ndarray, np.ndarray]:
+  side = np.full((8, 2, 6), 5, np.int32)
+  return side, side
+
+
+def test_the_state_is_updated_in_place():
+  """Each array of the state that goes in is one that comes out."""
+  steps = steps_on(8)
+  state = steps.initial()
+  steps(state, *example_arrays())
+  (program,) = steps._compiled.values()
+  leaves = jax.tree.leaves(state)
+  assert all(array.is_deleted() for array in leaves)
+  aliases = re.search(r'input_output_alias=\{(.*?)\}, entry', program.as_text())[1]
+  given = {int(n) for n in re.findall(r'\((\d+), ', aliases)}
+  assert given == {*range(len(leaves))}
+
+
+def test_nothing_moves_unasked(tmp_path: pathlib.Path, monkeypatch):
+  """Batches enter by device_put, as the step wants them; sums leave by device_get."""
+  monkeypatch.setattr(translate, 'transformer', lambda _: model(0.3))
+  trainer = train.Trainer(
+    tiny_config(tokens_per_batch=64, max_shapes=1), corpus(tmp_path)
+  )
+  state = trainer.initial()
+  trainer.compile(state, list)
+  with jax.transfer_guard('disallow'):
+    for step in range(3):
+      state, sums = trainer.step(state, trainer.batches.batch(step))
+      assert np.isfinite(jax.device_get(sums).loss)
+  share = trainer.devices.split((trainer.batches.batch(0).source,))[0]
+  (program,) = trainer._compiled.values()
+  assert share.sharding == program.input_shardings[0][1][0]
+
+
+# Several processes
+
+
+def one_of_two(number: int, address: str, folder: str) -> None:
+  """In a process of its own: four of eight devices, and the same twenty updates."""
+  os.environ.pop('XLA_FLAGS', None)
+  jax.config.update('jax_num_cpu_devices', 4)
+  parallel.join_hosts(address, 2, number)
+  assert jax.device_count() == 8 and parallel.is_first_host() == (number == 0)
+  steps = Steps(None)
+  found = course(steps)
+  config = tiny_config(tokens_per_batch=64, max_shapes=2)
+  trainer = train.Trainer(config, pathlib.Path(folder))
+  share = trainer.devices.share
+  assert share == slice(4 * number, 4 * number + 4)
+  found_batches = [trainer.batch(step) for step in range(20)]
+  assert all(len(batch.source) == 4 for batch in found_batches)
+  pairs = [batch.pairs[share] for batch in found_batches]
+  leaves = jax.tree.leaves(found.moved)
+  arrays = {f'leaf{i}': leaf for i, leaf in enumerate(leaves)}
+  arrays |= {f'pairs{i}': rows for i, rows in enumerate(pairs)}
+  other = np.int32(7 + number)
+  np.savez(
+    pathlib.Path(folder) / f'{number}.npz',
+    losses=found.losses,
+    first=parallel.from_first_host(other),
+    **arrays,
+  )
+
+
+@pytest.mark.slow
+def test_two_processes_are_one(tmp_path: pathlib.Path):
+  """The same rows at each step, the same course as one device's, in both of them."""
+  corpus(tmp_path)
+  address = f'localhost:{free_port()}'
+  arguments = [(number, address, str(tmp_path)) for number in (0, 1)]
+  both = [SERVER.Process(target=one_of_two, args=args) for args in arguments]
+  for process in both:
+    process.start()
+  for process in both:
+    process.join(300)
+    assert process.exitcode == 0
+  found = [np.load(tmp_path / f'{number}.npz') for number in (0, 1)]
+  moved = jax.tree.structure(course_on_one().moved)
+  for file in found:
+    leaves = [file[f'leaf{i}'] for i in range(moved.num_leaves)]
+    theirs = Course(list(file['losses']), jax.tree.unflatten(moved, leaves))
+    assert_same_course(course_on_one(), theirs)
+    assert file['first'] == 7
+  trainer = train.Trainer(tiny_config(tokens_per_batch=64, max_shapes=2), tmp_path)
+  for step in range(20):
+    rows = np.concatenate([file[f'pairs{step}'] for file in found])
+    np.testing.assert_array_equal(rows, trainer.batches.batch(step).pairs)
+    assert (rows >= 0).any()
+
+
+@pytest.mark.parametrize(
+  'given', [('host:1', 2, None), (None, 2, 0), ('host:1', None, 1)]
+)
+def test_all_three_or_none(given: tuple):
+  with pytest.raises(ValueError, match='all of --coordinator_address, --process_count'):
+    parallel.join_hosts(*given)
+
+
+def test_alone_where_nobody_tells_of_others(monkeypatch):
+  """Outside of any cluster; in a job of one task; or when told so."""
+  for name in ('SLURM_NTASKS', 'OMPI_COMM_WORLD_SIZE'):
+    monkeypatch.delenv(name, raising=False)
+  joined = []
+
+  def nobody(*given):
+    joined.append(given)
+    if not given:
+      raise ValueError('coordinator_address should be defined.')
+
+  monkeypatch.setattr(jax.distributed, 'initialize', nobody)
+  parallel.join_hosts(None, None, None)
+  assert joined == [()]
+  parallel.join_hosts('host:1', 4, 3)
+  assert joined.pop() == ('host:1', 4, 3)
+  parallel.join_hosts(None, 1, None)
+  monkeypatch.setenv('SLURM_NTASKS', '1')
+  parallel.join_hosts(None, None, None)
+  assert joined == [()]
+
+
+def test_a_share_of_a_batch_is_read_alone(tmp_path: pathlib.Path, monkeypatch):
+  """Whose shares are pieces of the same whole, of which all know the rows."""
+  source, target = token_files.read_split(corpus(tmp_path), 'train')
+  given = {'tokens': 64, 'slices': 8, 'max_shapes': 2, 'seed': 1}
+  made = batches.Batches(source, target, **given)
+  pad, read = token_files.Side.pad, []
+  count = lambda side, rows, length: read.append(len(rows)) or pad(side, rows, length)
+  monkeypatch.setattr(token_files.Side, 'pad', count)
+  for step in range(2 * made.steps_per_epoch):
+    whole, rows = made.batch(step), read.pop()
+    for start in (0, 4):
+      share = made.batch(step, slice(start, start + 4))
+      np.testing.assert_array_equal(share.source, whole.source[start : start + 4])
+      np.testing.assert_array_equal(share.target, whole.target[start : start + 4])
+      np.testing.assert_array_equal(share.pairs, whole.pairs)
+      assert read.pop() == rows // 2

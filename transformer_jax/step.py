@@ -1,0 +1,111 @@
+"""One update: Equation 3, Adam (section 5.3), gradients over all slices of a batch."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import ml_collections
+import optax
+from flax import nnx
+
+from transformer_jax import loss, parallel
+from transformer_jax.vocabulary import PAD
+
+Tree = Any
+
+
+def learning_rate(
+  d_model: int, warmup_steps: int, factor: float
+) -> Callable[[jax.Array], jax.Array]:
+  """Equation 3 times `factor`; optax counts updates from 0, the paper steps from 1."""
+
+  def schedule(count: jax.Array) -> jax.Array:
+    step = jnp.asarray(count, jnp.float32) + 1
+    return factor * d_model**-0.5 * jnp.minimum(step**-0.5, step * warmup_steps**-1.5)
+
+  return schedule
+
+
+def optimizer(config: ml_collections.ConfigDict) -> optax.GradientTransformation:
+  """Adam of section 5.3."""
+  rate = learning_rate(config.model.d_model, config.warmup_steps, config.rate_factor)
+  return optax.adam(rate, config.adam_b1, config.adam_b2, config.adam_epsilon)
+
+
+class TrainState(NamedTuple):
+  step: jax.Array  # updates made so far
+  params: Tree
+  opt_state: Tree
+
+
+class Sums(NamedTuple):
+  """Over all target tokens of a batch."""
+
+  loss: jax.Array  # nats, label-smoothed
+  negative_log_likelihood: jax.Array  # nats
+  tokens: jax.Array
+  gradient_norm: jax.Array
+  skipped: jax.Array  # 1 if the state was left as it is, see train_step
+  wishes: jax.Array  # [2], how many slices' hosts wish to stop, and to save
+
+
+def train_step(
+  state: TrainState,
+  share: tuple[jax.Array, jax.Array, jax.Array],
+  *,
+  graph: nnx.GraphDef,
+  transform: optax.GradientTransformation,
+  epsilon_ls: float,
+  seed: int,
+) -> tuple[TrainState, Sums]:
+  """One update from this device's share of a batch.
+
+  That is source and target [slices, B, L] and the host's wishes [slices, 2], by which
+  hosts agree without another message. Dropout keys are (seed, step, slice). Loss and
+  gradient are sums over all slices of all devices, divided by the batch's count of
+  target tokens, so that neither depends on how many devices share the slices.
+
+  If one of them is not finite, parameters and Adam's state stay as they are. `step`
+  goes on all the same: it says which batch is next.
+  """
+  *share, wishes = share
+  each = share[0].shape[0]
+  key = jax.random.fold_in(jax.random.key(seed), state.step)
+  first = jax.lax.axis_index(parallel.AXIS) * each
+
+  def slice_gradient(number: jax.Array, source: jax.Array, target: jax.Array) -> Tree:
+    def objective(params: Tree) -> tuple[jax.Array, jax.Array]:
+      dropout_key = jax.random.fold_in(key, first + number)
+      logits = nnx.merge(graph, params)(source, target, dropout_key)
+      return loss.cross_entropy(logits, target, epsilon_ls)
+
+    (smoothed, plain), gradient = jax.value_and_grad(objective, has_aux=True)(
+      state.params
+    )
+    return gradient, smoothed, plain, (target != PAD).sum()
+
+  def add(sums: Tree, inputs: tuple[jax.Array, ...]) -> tuple[Tree, None]:
+    return jax.tree.map(jnp.add, sums, slice_gradient(*inputs)), None
+
+  if each == 1:
+    sums = slice_gradient(jnp.int32(0), share[0][0], share[1][0])
+  else:
+    parts = jnp.arange(each), *share
+    one = jax.eval_shape(slice_gradient, *jax.tree.map(lambda x: x[0], parts))
+    zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), one)
+    sums, _ = jax.lax.scan(add, zeros, parts)
+  sums, wishes = jax.lax.psum((sums, wishes.sum(0)), parallel.AXIS)
+  gradient, smoothed, plain, tokens = sums
+  gradient = jax.tree.map(lambda g: g / tokens, gradient)
+  norm = optax.tree.norm(gradient)
+  finite = jnp.isfinite(norm) & jnp.isfinite(smoothed)
+  updates, opt_state = transform.update(gradient, state.opt_state, state.params)
+  params = optax.apply_updates(state.params, updates)
+  params, opt_state = jax.tree.map(
+    lambda new, old: jnp.where(finite, new, old), (params, opt_state), state[1:]
+  )
+  skipped = 1 - finite.astype(jnp.int32)
+  return TrainState(state.step + 1, params, opt_state), Sums(
+    smoothed, plain, tokens, norm, skipped, wishes
+  )
