@@ -56,7 +56,7 @@ def words() -> Vocabulary:
   text = [' '.join(rng.choices(WORDS, k=5)) for _ in range(300)]
   with tempfile.TemporaryDirectory() as folder:
     path = pathlib.Path(folder) / 'vocabulary.model'
-    vocabulary.train(text, path, 50)
+    vocabulary.train(text, path, 50, 1.0, False)
     return Vocabulary(path)
 
 

@@ -66,6 +66,8 @@ def train(
       )
     except RuntimeError as error:
       partial.unlink()
+      if given.error is not None:  # not SentencePiece's own
+        raise given.error from None
       reason = str(error).rpartition('] ')[2] or 'there is no text'
       raise ValueError(
         f'no vocabulary of {size} pieces (--config.model.vocab_size) can be made from '
@@ -83,15 +85,20 @@ def train(
 
 
 class _Counted:
-  """Counts what is taken from it."""
+  """Counts what is taken from it, and keeps the error that ends it too early."""
 
   def __init__(self, items: Iterable[str]):
     self._items, self.count = items, 0
+    self.error: BaseException | None = None
 
   def __iter__(self) -> Iterator[str]:
-    for item in self._items:
-      self.count += 1
-      yield item
+    try:
+      for item in self._items:
+        self.count += 1
+        yield item
+    except BaseException as error:
+      self.error = error
+      raise
 
 
 @contextlib.contextmanager
