@@ -1,9 +1,15 @@
 """Scores a run: average, beam search, both BLEUs, perplexity -> result.json.
 
   python -m scripts.evaluate --workdir=runs/quickstart --split=test
+  python -m scripts.evaluate --workdir=runs/a --split=dev --against=runs/b
+  python -m scripts.evaluate --hypotheses=FILE --references=FILE --target_language=de \\
+    [--against_hypotheses=FILE]
 
 The translations and this result stay under WORKDIR/translations/, whatever was
-evaluated before; WORKDIR/result.json is the newest.
+evaluated before; WORKDIR/result.json is the newest. `--against` compares a run with the
+newest result of another (and translates only what is not translated yet),
+`--against_hypotheses` a file with another: sacreBLEU's paired bootstrap. Files are
+detokenised text, a sentence a line, translated anywhere.
 """
 
 import importlib.metadata
@@ -12,13 +18,24 @@ import pathlib
 import platform
 import subprocess
 import sys
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import ml_collections
 from absl import app, flags, logging
 from tqdm import tqdm
 
 from scripts import prepare_data
-from transformer_jax import batches, bleu, checkpoint, corpora, cost, parallel
+from transformer_jax import (
+  bleu,
+  checkpoint,
+  corpora,
+  cost,
+  parallel,
+  significance,
+  token_files,
+)
+from transformer_jax.interruption import Interruption
 from transformer_jax.run import Run
 from transformer_jax.translate import Perplexity, Translator, architecture
 
@@ -31,22 +48,63 @@ STEP = flags.DEFINE_integer('step', None, 'The last of them; the newest by defau
 BEAM = flags.DEFINE_integer('beam', None, "Beam size; the config's by default.")
 ALPHA = flags.DEFINE_float('alpha', None, "Length penalty; the config's by default.")
 LOWERCASE = flags.DEFINE_bool('lowercase', False, 'Ignore case in BLEU, and say so.')
-flags.mark_flags_as_required(['workdir'])
+AGAINST = flags.DEFINE_string(
+  'against', None, "Another run's folder, to compare its newest translations with."
+)
+HYPOTHESES = flags.DEFINE_string('hypotheses', None, 'Score this file, not a run.')
+REFERENCES = flags.DEFINE_string('references', None, 'What --hypotheses should say.')
+TARGET_LANGUAGE = flags.DEFINE_string('target_language', None, 'Of --hypotheses: de.')
+TOKENIZED = flags.DEFINE_bool('tokenized', False, 'The files hold tokens already.')
+AGAINST_HYPOTHESES = flags.DEFINE_string(
+  'against_hypotheses', None, 'Another file, to compare --hypotheses with.'
+)
 
 PACKAGES = ('jax', 'flax', 'optax', 'sentencepiece', 'sacrebleu', 'sacremoses')
 
 
-def scores(
-  config: ml_collections.ConfigDict, hypotheses: list[str], references: list[str]
-) -> dict:
-  """Both BLEUs. Tokens given are not tokenised again for the paper's."""
-  sacre = bleu.sacre_bleu(hypotheses, references, LOWERCASE.value)
-  if config.tokenized:
-    paper = bleu.tokenized_bleu(hypotheses, references, LOWERCASE.value)
+class Text(NamedTuple):
+  """Sentences that should be translated like the references."""
+
+  hypotheses: list[str]
+  references: list[str]
+  language: str
+  tokenized: bool  # tokens given are not tokenised again for the paper's BLEU
+
+
+def scores(text: Text) -> dict:
+  """Both BLEUs, and what 95 % of a bootstrap's scores lie within."""
+  sacre = bleu.sacre_bleu(*text[:2], LOWERCASE.value)
+  if text.tokenized:
+    paper = bleu.tokenized_bleu(*text[:2], LOWERCASE.value)
   else:
-    language = config.target_language
-    paper = bleu.paper_bleu(hypotheses, references, language, LOWERCASE.value)
-  return {'sacrebleu': vars(sacre), 'paper_bleu': vars(paper)}
+    paper = bleu.paper_bleu(*text[:3], LOWERCASE.value)
+  intervals = significance.bootstrap_intervals(*text, LOWERCASE.value)
+  return {
+    kind: vars(score) | {'interval': [round(x, 4) for x in intervals[kind]]}
+    for kind, score in (('sacrebleu', sacre), ('paper_bleu', paper))
+  }
+
+
+def compare(text: Text, baseline: list[str]) -> None:
+  """Prints how much better than the baseline's translations, by paired bootstrap."""
+  hypotheses, *rest = text
+  paired = significance.paired_bootstrap(hypotheses, baseline, *rest, LOWERCASE.value)
+  for kind, found in paired.items():
+    print(
+      f'{kind} {found.score:.2f} [{_between(found.interval)}] against '
+      f'{found.baseline:.2f} [{_between(found.baseline_interval)}]: '
+      f'{found.score - found.baseline:+.2f}, p = {found.p:.4f}  {found.signature}'
+    )
+
+
+def _between(interval: Sequence[float]) -> str:
+  return f'{interval[0]:.2f}, {interval[1]:.2f}'
+
+
+def show(result: dict) -> None:
+  for kind in ('sacrebleu', 'paper_bleu'):
+    print(f'{kind} {result[kind]["score"]:.2f}  {result[kind]["signature"]}')
+    print(f'  95 % of resampled test sets: {_between(result[kind]["interval"])}')
 
 
 def training_so_far(run: Run, step: int) -> dict:
@@ -72,16 +130,23 @@ def commit() -> str | None:
     return None
 
 
-def evaluate(run: Run, config: ml_collections.ConfigDict) -> tuple[dict, list[str]]:
-  """The result of --split, and its translations."""
-  corpus = pathlib.Path(prepare_data.DATA_DIR.value) / config.corpus
-  run.check_vocabulary(corpus)
+def steps_asked(run: Run, config: ml_collections.ConfigDict) -> list[int]:
+  """The checkpoints that --average and --step mean."""
   average = config.average_last if AVERAGE.value is None else AVERAGE.value
   steps = checkpoint.to_average(
     run.checkpoints, config.checkpoint_every_steps, average, STEP.value
   )
   if len(steps) < average:
     print(f'averaging {len(steps)} checkpoints: no more are there', file=sys.stderr)
+  return steps
+
+
+def evaluate(
+  run: Run, config: ml_collections.ConfigDict, steps: list[int]
+) -> tuple[dict, list[str]]:
+  """The result of --split with the average of `steps`, and its translations."""
+  corpus = pathlib.Path(prepare_data.DATA_DIR.value) / config.corpus
+  run.check_vocabulary(corpus)
   graph, shapes = architecture(config)
   params = parallel.everywhere(checkpoint.average(run.checkpoints, steps, shapes))
   sources, references = corpora.held_out(corpus, SPLIT.value)
@@ -89,7 +154,7 @@ def evaluate(run: Run, config: ml_collections.ConfigDict) -> tuple[dict, list[st
   bar = lambda items: tqdm(items, desc='translating', unit='batch', disable=None)
   found = translator.translate(sources, bar)
   hypotheses = [best[0].text for best in found]
-  perplexity = Perplexity(config, graph, *batches.read_split(corpus, 'dev'))
+  perplexity = Perplexity(config, graph, *token_files.read_split(corpus, 'dev'))
   model = config.model.to_dict()
   del model['P_drop']
   result = {
@@ -99,7 +164,7 @@ def evaluate(run: Run, config: ml_collections.ConfigDict) -> tuple[dict, list[st
     'averaged': steps,
     'beam': config.beam,
     'alpha': config.alpha,
-    **scores(config, hypotheses, references),
+    **scores(Text(hypotheses, references, config.target_language, config.tokenized)),
     'dev_perplexity': perplexity(params),
     'sources_cut': translator.cut_sources,
     'outputs_cut': translator.cut_outputs,
@@ -115,26 +180,103 @@ def evaluate(run: Run, config: ml_collections.ConfigDict) -> tuple[dict, list[st
   return result, hypotheses
 
 
+def replace(path: pathlib.Path, text: str) -> None:
+  """Writes a file so that nobody ever sees a part of it."""
+  partial = path.with_name(path.name + '.partial')
+  partial.write_text(text, encoding='utf-8')
+  partial.replace(path)
+
+
+def read(path: str) -> list[str]:
+  """A file's lines; the last may lack its end."""
+  try:
+    text = pathlib.Path(path).read_bytes().decode()
+  except (OSError, UnicodeDecodeError) as error:
+    sys.exit(f'{path}: {error}')
+  lines = text.removesuffix('\n').split('\n') if text else []
+  return [line.removesuffix('\r') for line in lines]
+
+
+def score_files() -> None:
+  """--hypotheses and --against_hypotheses, by --references."""
+  language = TARGET_LANGUAGE.value
+  if REFERENCES.value is None or language is None:
+    raise app.UsageError('--hypotheses needs --references and --target_language')
+  references = read(REFERENCES.value)
+  found = []
+  for path in filter(None, (HYPOTHESES.value, AGAINST_HYPOTHESES.value)):
+    lines = read(path)
+    if len(lines) != len(references) or not lines:
+      sys.exit(
+        f'{path} has {len(lines)} lines, {REFERENCES.value} has {len(references)}: '
+        'a translation has one line for each of the references'
+      )
+    found.append(lines)
+  text = Text(found[0], references, language, TOKENIZED.value)
+  show(scores(text))
+  if AGAINST_HYPOTHESES.value is not None:
+    compare(text, found[1])
+
+
+def compare_runs(run: Run, config: ml_collections.ConfigDict, path: str) -> None:
+  """The translations in `path` against those of --against, if of one test set."""
+  other = Run(pathlib.Path(AGAINST.value))
+  newest = other.workdir / 'result.json'
+  try:
+    theirs = json.loads(newest.read_text())
+    split, translations = theirs['split'], other.translations(theirs)
+  except (OSError, ValueError, KeyError, TypeError) as error:
+    sys.exit(f'{newest}: no result to compare with ({error!r})')
+  if split != SPLIT.value:
+    sys.exit(f'{newest} is of {split}: evaluate it with --split={SPLIT.value} first')
+  name = f'{split}.target.txt'
+  sums = [corpora.read_card(one.workdir)['sha256'][name] for one in (run, other)]
+  if sums[0] != sums[1]:
+    sys.exit(f'{run.workdir} and {other.workdir} are not of the same {split} set')
+  corpus = pathlib.Path(prepare_data.DATA_DIR.value) / config.corpus
+  _, references = corpora.held_out(corpus, split)
+  text = Text(read(path), references, config.target_language, config.tokenized)
+  compare(text, read(str(translations)))
+
+
+def write(
+  run: Run, result: dict, hypotheses: list[str], interruption: Interruption
+) -> None:
+  translations = run.translations(result)
+  translations.parent.mkdir(exist_ok=True)
+  text = json.dumps(result, indent=1) + '\n'
+  with interruption.deferred():
+    replace(translations, ''.join(line + '\n' for line in hypotheses))
+    replace(translations.with_suffix('.json'), text)
+    replace(run.workdir / 'result.json', text)
+
+
 def main(_: list[str]) -> None:
   logging.set_verbosity(logging.WARNING)
+  interruption = Interruption().install()
+  interruption.last_words = lambda: 'No result was written.'
+  if (WORKDIR.value is None) == (HYPOTHESES.value is None):
+    raise app.UsageError('give --workdir, or --hypotheses, to say what to score')
+  if WORKDIR.value is None:
+    return score_files()
   run = Run(pathlib.Path(WORKDIR.value))
   config = run.config()
   for key, flag in (('beam', BEAM), ('alpha', ALPHA)):
     if flag.value is not None:
       config[key] = flag.value
   parallel.start(config.slices)
-  result, hypotheses = evaluate(run, config)
-  translations = run.translations(result)
-  translations.parent.mkdir(exist_ok=True)
-  lines = ''.join(line + '\n' for line in hypotheses)
-  translations.write_text(lines, encoding='utf-8')
-  text = json.dumps(result, indent=1) + '\n'
-  translations.with_suffix('.json').write_text(text)
-  (run.workdir / 'result.json').write_text(text)
-  for kind in ('sacrebleu', 'paper_bleu'):
-    print(f'{kind} {result[kind]["score"]:.2f}  {result[kind]["signature"]}')
-  print(f'dev perplexity {result["dev_perplexity"]:.3f} per piece')
-  print(translations)
+  steps = steps_asked(run, config)
+  asked = {'split': SPLIT.value, 'step': steps[-1], 'averaged': steps}
+  asked |= {'beam': config.beam, 'alpha': config.alpha}
+  path = run.translations(asked)
+  if AGAINST.value is None or not path.is_file():
+    result, hypotheses = evaluate(run, config, steps)
+    write(run, result, hypotheses, interruption)
+    show(result)
+    print(f'dev perplexity {result["dev_perplexity"]:.3f} per piece')
+  if AGAINST.value is not None:
+    compare_runs(run, config, str(path))
+  print(path)
 
 
 if __name__ == '__main__':

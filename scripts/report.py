@@ -1,74 +1,106 @@
-"""Sets runs beside each other: a table of their results, and sample translations.
+"""Sets runs beside each other and beside the paper's Tables 2 and 3.
 
-python -m scripts.report runs/quickstart runs/other
+  python -m scripts.report runs/table3.* --html=report.html
+
+Runs are folders, or result files whose translations (.txt) and curves (.metrics.jsonl)
+stand beside them under the same name. Prints Markdown; what is left out is named.
 """
 
-import json
 import pathlib
 import sys
 
-from absl import app, flags
+from absl import app, flags, logging
+from tqdm import tqdm
 
-from transformer_jax import corpora
-from transformer_jax.run import Run
+from scripts.prepare_data import DATA_DIR
+from transformer_jax.report import curves, flops, page, placing, plain, results, tables
+from transformer_jax.report.blocks import Block, Bullets, Heading, Paragraph, Picture
+from transformer_jax.report.results import Scored
+from transformer_jax.significance import paired_bootstrap
 
-DATA_DIR = flags.DEFINE_string('data_dir', 'data', 'Where prepared corpora live.')
 SAMPLES = flags.DEFINE_integer('samples', 5, 'Translations to show of each run.')
-
-HEADER = (
-  '| run | split | step | averaged | sacreBLEU | paper BLEU | dev PPL | parameters |'
-  ' target tokens | minutes |'
+BASE = flags.DEFINE_multi_string(
+  'base', [], 'A run that is a base model, where the runs alone leave that open.'
+)
+TFLOPS = flags.DEFINE_float(
+  'sustained_tflops', None, "Of one device, for the paper's estimate of FLOPs."
+)
+HTML = flags.DEFINE_string('html', None, 'Writes one self-contained page here.')
+MARKDOWN = flags.DEFINE_string(
+  'markdown', None, 'Writes Markdown here, its pictures beside it, and prints none.'
 )
 
 
-def row(run: Run, result: dict) -> str:
-  cells = [
-    run.workdir.name,
-    result['split'],
-    f'{result["step"]:,}',
-    len(result['averaged']),
-    f'{result["sacrebleu"]["score"]:.2f}',
-    f'{result["paper_bleu"]["score"]:.2f}',
-    f'{result["dev_perplexity"]:.3f}',
-    f'{result["parameters"] / 1e6:.1f} M',
-    f'{result["target_tokens_seen"] / 1e6:.1f} M',
-    f'{result["wall_seconds"] / 60:.1f}',
-  ]
-  return '| ' + ' | '.join(map(str, cells)) + ' |'
+def paired_p(system: Scored, baseline: Scored) -> float | None:
+  """Of no difference in BLEU; None unless text and both translations are there."""
+  held_out = system.held_out(pathlib.Path(DATA_DIR.value))
+  ours, theirs = system.translations(), baseline.translations()
+  if held_out is None or ours is None or theirs is None:
+    return None
+  config = system.config
+  return paired_bootstrap(
+    ours,
+    theirs,
+    held_out[1],
+    config['target_language'],
+    tokenized=config['tokenized'],
+    kinds=('paper_bleu',),
+  )['paper_bleu'].p
 
 
-def samples(run: Run, result: dict) -> list[str]:
-  """Evenly spaced sentences of the split: source, translation, reference."""
-  corpus = pathlib.Path(DATA_DIR.value) / result['config']['corpus']
-  sources, references = corpora.held_out(corpus, result['split'])
-  hypotheses = run.translations(result).read_text().split('\n')
-  step = max(1, len(sources) // max(1, SAMPLES.value))
-  lines = []
-  for i in range(0, len(sources), step)[: SAMPLES.value]:
-    lines += [
-      f'- source: {sources[i]}',
-      f'  - translation: {hypotheses[i]}',
-      f'  - reference: {references[i]}',
-    ]
-  return lines
+def blocks(found: list[Scored], left_out: list[str]) -> list[Block]:
+  """The whole report."""
+  placed, unplaced = placing.place(found, BASE.value)
+  left_out = left_out + unplaced
+  made = plain.results(found)
+  with tqdm(desc='comparing', unit='pair', disable=None) as bar:
+
+    def compare(system: Scored, baseline: Scored) -> float | None:
+      bar.update()
+      return paired_p(system, baseline)
+
+    for runs in placed:
+      made += tables.comparable(runs, TFLOPS.value, compare)
+  if placed:
+    made += flops.papers_own()
+  if left_out:
+    made += [Paragraph('Left out:'), Bullets(left_out)]
+  made += curves.curves(found)
+  newest = {scored.run: scored for scored in found}
+  for scored in newest.values():
+    made += plain.samples(scored, pathlib.Path(DATA_DIR.value), SAMPLES.value)
+  return made
+
+
+def write(made: list[Block]) -> None:
+  title = 'Attention Is All You Need: runs'
+  if HTML.value:
+    text = page.page(title, [Heading(1, title), *made])
+    pathlib.Path(HTML.value).write_text(text, encoding='utf-8')
+  if not MARKDOWN.value:
+    print(page.markdown(made), end='')
+    return
+  path = pathlib.Path(MARKDOWN.value)
+  for block in made:
+    if isinstance(block, Picture):
+      svg = f'<?xml version="1.0" encoding="utf-8"?>\n{block.svg}'
+      path.with_suffix(f'.{block.name}.svg').write_text(svg, encoding='utf-8')
+  text = page.markdown([Heading(1, title), *made], path.stem)
+  path.write_text(text, encoding='utf-8')
 
 
 def main(arguments: list[str]) -> None:
-  found = []
+  logging.set_verbosity(logging.WARNING)
+  found, left_out = [], []
   for name in arguments[1:]:
-    path = pathlib.Path(name) / 'result.json'
-    try:
-      found.append((Run(path.parent), json.loads(path.read_text())))
-    except (OSError, ValueError) as error:
-      print(f'{path} is left out: {error}', file=sys.stderr)
+    some, wrong = results.read(name)
+    found += some
+    left_out += wrong
+  for reason in left_out:
+    print(f'left out: {reason}', file=sys.stderr)
   if not found:
     raise app.UsageError('no run with a result.json: evaluate one first')
-  print(HEADER, '|---' * HEADER.count(' | ') + '|---|', sep='\n')
-  for run, result in found:
-    print(row(run, result))
-  for run, result in found:
-    print(f'\nSample translations of {run.workdir.name}, {result["split"]}:\n')
-    print('\n'.join(samples(run, result)))
+  write(blocks(found, left_out))
 
 
 if __name__ == '__main__':

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from absl import flags
 
-from configs import base, big, multi30k, quickstart, table3
-from scripts import describe
-from transformer_jax import batches, cost, translate
+from configs import base, big, multi30k, newsmix, quickstart, table3
+from scripts import describe, prepare_data
+from transformer_jax import cost, token_files, translate
 
 PAIRS = ('en-de', 'en-fr', 'de-en')
 
@@ -75,6 +75,8 @@ def all_configs() -> dict[str, ml_collections.ConfigDict]:
   configs = {f'base:{pair}': base.get_config(pair) for pair in PAIRS}
   configs |= {f'big:{pair}': big.get_config(pair) for pair in PAIRS[:2]}
   configs |= {f'table3:{row}': table3.get_config(row) for row in TABLE_3}
+  configs |= {f'table3:{row},mini': table3.get_config(f'{row},mini') for row in TABLE_3}
+  configs |= {f'newsmix:{pair}': newsmix.get_config(pair) for pair in PAIRS}
   configs |= {
     f'multi30k:{pair}{option}': multi30k.get_config(pair + option)
     for pair in PAIRS
@@ -117,10 +119,16 @@ def test_locked(name: str):
 
 @EVERY
 def test_survives_json(name: str):
+  """As a run keeps it: lists for tuples, and nothing else is another."""
   config = CONFIGS[name]
-  again = json.loads(config.to_json_best_effort())
-  assert again == config.to_dict()
-  assert ml_collections.ConfigDict(again).lock() == config
+  text = config.to_json_best_effort()
+  again = ml_collections.ConfigDict(json.loads(text)).lock()
+  assert again.to_json_best_effort() == text
+  plain = lambda config: {
+    k: list(v) if 'files' in k else v for k, v in flat(config).items()
+  }
+  assert plain(again) == plain(config)
+  assert prepare_data.asked(again).as_json() == prepare_data.asked(config).as_json()
 
 
 @EVERY
@@ -159,17 +167,18 @@ def test_names_its_corpus_and_languages(name: str):
 def test_unknown_arguments_are_refused():
   with pytest.raises(ValueError, match='B2'):
     table3.get_config('B3')
+  with pytest.raises(ValueError, match='ROW,mini'):
+    table3.get_config('B2,tiny')
   with pytest.raises(ValueError, match='lowercase'):
     multi30k.get_config('en-de,uncased')
 
 
 def test_corpora_that_differ_have_names_that_differ():
   """What decides on a prepared corpus: configs that share its name share all that."""
-  keys = ('reader', 'files', 'suffix', 'max_length', 'seed', 'model.vocab_size')
   prepared = {}
   for name, config in CONFIGS.items():
-    values = [config[key] for key in keys[:-1]] + [config.model.vocab_size]
-    assert prepared.setdefault(config.corpus, str(values)) == str(values), name
+    asked = prepare_data.asked(config).as_json()
+    assert prepared.setdefault(config.corpus, asked) == asked, name
 
 
 # Table 3
@@ -186,6 +195,39 @@ def test_row_differs_from_base_in_the_cells_it_fills_in(row: str):
     changed['model.positions'] = 'learned'
   changed['average_last'] = 1  # section 6.2 averages nothing
   assert flat(table3.get_config(row)) == flat(base.get_config('en-de')) | changed
+
+
+@pytest.mark.parametrize('row', TABLE_3)
+def test_miniature_stands_to_its_base_as_the_paper_does(row: str):
+  """It differs in the same cells, and by the same ratio where they are sizes."""
+  base_row, base_mini = flat(table3.get_config('base')), flat(MINIATURE_BASE)
+  full, mini = flat(table3.get_config(row)), flat(table3.get_config(f'{row},mini'))
+  changed = {key for key in full if full[key] != base_row[key]}
+  assert {key for key in mini if mini[key] != base_mini[key]} == changed
+  for key in changed:
+    if key in ('model.P_drop', 'epsilon_ls', 'model.positions'):
+      assert mini[key] == full[key]
+    else:
+      assert mini[key] * base_row[key] == full[key] * base_mini[key] > 0
+      assert isinstance(mini[key], int)
+
+
+MINIATURE_BASE = table3.get_config('base,mini')
+
+
+def test_the_miniature_is_small_and_otherwise_as_the_paper():
+  config, printed = MINIATURE_BASE, base.get_config('en-de')
+  assert config.corpus == newsmix.get_config('en-de').corpus
+  model = config.model
+  assert model.h * model.d_k == model.h * model.d_v == model.d_model < 512
+  assert model.d_ff == 4 * model.d_model
+  kept = ('beam', 'alpha', 'extra_length', 'rate_factor', 'adam_b2', 'slices')
+  for key in (*kept, 'epsilon_ls', 'seed', 'corpus_seed', 'max_length'):
+    assert config[key] == printed[key]
+  for key in ('train_steps', 'tokens_per_batch', 'warmup_steps'):
+    assert printed[key] % config[key] == 0 and config[key] < printed[key]
+  assert config.train_steps % config.checkpoint_every_steps == 0
+  assert config.checkpoint_every_steps % config.log_every_steps == 0
 
 
 def test_all_rows_and_no_other():
@@ -269,7 +311,7 @@ def test_describe_shows_the_shapes_of_a_prepared_corpus(
   rng = np.random.default_rng(0)
   for side in ('source', 'target'):
     ids = [[5] * length for length in rng.integers(1, 40, 300)]
-    batches.write_tokens(folder / f'train.{side}', ids)
+    token_files.write_tokens(folder / f'train.{side}', ids)
   shapes = described(config, monkeypatch, tmp_path)['batch_shapes']
   assert 1 <= len(shapes) <= config.max_shapes
   for slices, rows, length in shapes:

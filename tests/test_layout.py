@@ -15,25 +15,36 @@ PACKAGE = 'transformer_jax'
 FLOORS = (
   (
     'vocabulary',
+    'token_files',
     'batches',
     'corpora',
     'embedded_corpus',
     'moses',
     'bleu',
     'cost',
+    'paper',
+    'significance',
+    'report',
     'run',
+    'meter',
+    'sweep',
+    'interruption',
   ),
   ('layers', 'model', 'loss', 'beam_search'),
   ('parallel', 'checkpoint'),
-  ('translate',),
+  ('translate', 'step'),
   ('train',),
 )
 # Within the floor without JAX.
 BESIDE = {
-  'batches': {'vocabulary'},
-  'corpora': {'batches', 'vocabulary', 'embedded_corpus'},
+  'token_files': {'vocabulary'},
+  'batches': {'token_files', 'vocabulary'},
+  'corpora': {'token_files', 'vocabulary', 'embedded_corpus'},
   'bleu': {'moses'},
+  'significance': {'bleu', 'moses'},
+  'report': {'corpora', 'cost', 'paper', 'significance'},
   'run': {'corpora', 'vocabulary'},
+  'sweep': {'interruption', 'run'},
   'model': {'layers'},
 }
 ACCELERATED = {'jax', 'jaxlib', 'flax', 'optax', 'orbax'}

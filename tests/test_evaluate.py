@@ -1,0 +1,218 @@
+"""Scoring files translated elsewhere, and one run or file against another."""
+
+import json
+import pathlib
+import random
+import re
+
+import pytest
+import sacrebleu
+from programs import Program
+
+from configs import quickstart
+from transformer_jax import bleu, corpora, significance
+from transformer_jax.run import Run
+
+WORDS = 'Der Hund, die Haus-Katze und „ihr“ Ball lagen 1990 im Garten am See'.split()
+
+
+def sentences(count: int) -> list[str]:
+  rng = random.Random(0)
+  return [' '.join(rng.choices(WORDS, k=rng.randint(4, 12))) for _ in range(count)]
+
+
+def spoilt(lines: list[str], share: float) -> list[str]:
+  """Each word left out with the probability `share`."""
+  rng = random.Random(1)
+  return [
+    ' '.join(word for word in line.split() if rng.random() > share) for line in lines
+  ]
+
+
+REFERENCES = sentences(60)
+WORSE, BETTER = spoilt(REFERENCES, 0.4), spoilt(REFERENCES, 0.1)
+
+
+class Evaluate:
+  """scripts.evaluate, given files of lines."""
+
+  def __init__(self, folder: pathlib.Path):
+    self.folder = folder
+
+  def file(self, name: str, lines: list[str], end: str = '\n') -> str:
+    path = self.folder / name
+    path.write_bytes(end.join([*lines, '']).encode())
+    return str(path)
+
+  def __call__(self, *options: str) -> tuple[int, str]:
+    """Exit code, and all that it prints."""
+    program = Program(self.folder, 'evaluate', *options)
+    return program.code(), program.said
+
+
+@pytest.fixture
+def evaluate(tmp_path: pathlib.Path) -> Evaluate:
+  return Evaluate(tmp_path)
+
+
+def numbers(text: str) -> list[float]:
+  return [float(x) for x in re.findall(r'[-+]?\d+\.\d+', text)]
+
+
+def intervals(said: str) -> list[list[float]]:
+  """Of both scores."""
+  lines = [line for line in said.splitlines() if line.startswith('  95 %')]
+  return [numbers(line) for line in lines]
+
+
+def test_a_file(evaluate: Evaluate):
+  """Both scores with their signatures; line ends do not matter, nor the last one."""
+  options = ['--references=' + evaluate.file('ref', REFERENCES), '--target_language=de']
+  code, said = evaluate('--hypotheses=' + evaluate.file('hyp', BETTER), *options)
+  assert code == 0
+  sacre, paper = (
+    bleu.sacre_bleu(BETTER, REFERENCES),
+    bleu.paper_bleu(BETTER, REFERENCES, 'de'),
+  )
+  for kind, score in (('sacrebleu', sacre), ('paper_bleu', paper)):
+    assert f'{kind} {score.score:.2f}  {score.signature}\n' in said
+  theirs = sacrebleu.metrics.BLEU().corpus_score(BETTER, [REFERENCES], n_bootstrap=1000)
+  low, high = theirs._mean - theirs._ci, theirs._mean + theirs._ci
+  found = intervals(said)
+  assert found[0] == pytest.approx([low, high], abs=0.006)
+  assert found[1][0] < paper.score < found[1][1]
+  (evaluate.folder / 'hyp').write_bytes('\r\n'.join(BETTER).encode())
+  assert evaluate(f'--hypotheses={evaluate.folder / "hyp"}', *options) == (0, said)
+
+
+def test_tokens_given(evaluate: Evaluate):
+  """They are not tokenised again, and --lowercase is said."""
+  hypotheses = [line.upper() for line in BETTER]
+  code, said = evaluate(
+    '--hypotheses=' + evaluate.file('hyp', hypotheses),
+    '--references=' + evaluate.file('ref', REFERENCES),
+    *('--target_language=de', '--tokenized', '--lowercase'),
+  )
+  score = bleu.tokenized_bleu(hypotheses, REFERENCES, lowercase=True)
+  assert code == 0 and f'paper_bleu {score.score:.2f}  {score.signature}\n' in said
+  assert 'case:lc|' in said and 'tok:none' in said
+
+
+def test_one_file_against_another(evaluate: Evaluate):
+  """The paired bootstrap's intervals are those that each has alone."""
+  options = ['--references=' + evaluate.file('ref', REFERENCES), '--target_language=de']
+  names = [evaluate.file('better', BETTER), evaluate.file('worse', WORSE)]
+  _, worse = evaluate(f'--hypotheses={names[1]}', *options)
+  code, said = evaluate(
+    f'--hypotheses={names[0]}', f'--against_hypotheses={names[1]}', *options
+  )
+  assert code == 0
+  lines = [line for line in said.splitlines() if ' against ' in line]
+  assert [line.split()[0] for line in lines] == ['sacrebleu', 'paper_bleu']
+  expected = significance.paired_bootstrap(BETTER, WORSE, REFERENCES, 'de')
+  both = zip(lines, expected.values(), intervals(said), intervals(worse), strict=True)
+  for line, paired, ours, theirs in both:
+    found = numbers(line)
+    assert found[:3] == [round(paired.score, 2), *ours]
+    assert found[3:6] == [round(paired.baseline, 2), *theirs]
+    assert found[6] == pytest.approx(paired.score - paired.baseline, abs=0.006)
+    assert found[7] == round(paired.p, 4) < 0.01
+  _, said = evaluate(
+    f'--hypotheses={names[0]}', f'--against_hypotheses={names[0]}', *options
+  )
+  assert said.count(': +0.00, p = 1.0000') == 2
+
+
+def test_wrong_line_counts(evaluate: Evaluate):
+  """Whichever of the files it is; both counts are told."""
+  options = ['--references=' + evaluate.file('ref', REFERENCES), '--target_language=de']
+  right = '--hypotheses=' + evaluate.file('right', BETTER)
+  short = evaluate.file('short', BETTER[1:])
+  for given in ([f'--hypotheses={short}'], [right, f'--against_hypotheses={short}']):
+    code, said = evaluate(*given, *options)
+    assert code == 1 and 'bleu' not in said
+    assert f'{short} has 59 lines, {evaluate.folder / "ref"} has 60' in said
+  empty = evaluate.file('empty', [])
+  pathlib.Path(empty).write_bytes(b'')
+  options[0] = f'--references={empty}'
+  code, said = evaluate(f'--hypotheses={empty}', *options)
+  assert code == 1 and 'has 0 lines' in said
+
+
+def test_what_cannot_be_scored(evaluate: Evaluate):
+  name = evaluate.file('hyp', BETTER)
+  code, said = evaluate(f'--hypotheses={name}')
+  assert code == 1 and 'needs --references and --target_language' in said
+  code, said = evaluate(f'--hypotheses={name}', '--workdir=w')
+  assert code == 1 and 'give --workdir, or --hypotheses' in said
+  options = f'--references={evaluate.folder / "none"}', '--target_language=de'
+  code, said = evaluate(f'--hypotheses={name}', *options)
+  assert code == 1 and 'No such file' in said
+  (evaluate.folder / 'none').write_bytes(b'caf\xe9\n')
+  code, said = evaluate(f'--hypotheses={name}', *options)
+  assert code == 1 and f'{evaluate.folder / "none"}: ' in said and 'utf-8' in said
+
+
+# Runs
+
+
+STEP = 30
+
+
+def make_run(folder: pathlib.Path, name: str, hypotheses: list[str]) -> Run:
+  """A run that was trained and scored on dev, as far as a comparison looks at it."""
+  config = quickstart.get_config()
+  corpus = folder / 'data' / config.corpus
+  if not corpus.exists():
+    corpus.mkdir(parents=True)
+    for side in ('source', 'target'):
+      text = ''.join(line + '\n' for line in REFERENCES)
+      (corpus / f'dev.{side}.txt').write_text(text)
+    corpora.card.write_card(corpus, {'name': config.corpus})
+  run = Run(folder / name)
+  checkpoint = run.checkpoints / str(STEP)
+  checkpoint.mkdir(parents=True)
+  (checkpoint / 'manifest.json').write_text('{}')
+  (run.workdir / 'config.json').write_text(config.to_json_best_effort())
+  (run.workdir / 'card.json').write_bytes((corpus / 'card.json').read_bytes())
+  result = {'split': 'dev', 'step': STEP, 'averaged': [STEP], 'beam': 4, 'alpha': 0.6}
+  (run.workdir / 'result.json').write_text(json.dumps(result))
+  run.translations(result).parent.mkdir()
+  text = ''.join(line + '\n' for line in hypotheses)
+  run.translations(result).write_text(text)
+  return run
+
+
+def test_one_run_against_another(evaluate: Evaluate):
+  """What is translated already is not translated again."""
+  folder = evaluate.folder
+  ours, theirs = make_run(folder, 'a', BETTER), make_run(folder, 'b', WORSE)
+  options = [
+    f'--workdir={ours.workdir}',
+    '--split=dev',
+    f'--data_dir={folder / "data"}',
+  ]
+  options += [f'--against={theirs.workdir}', '--average=1']
+  code, said = evaluate(*options)
+  assert code == 0
+  expected = significance.paired_bootstrap(BETTER, WORSE, REFERENCES, 'de')
+  for kind, paired in expected.items():
+    line = next(line for line in said.splitlines() if line.startswith(kind))
+    found = numbers(line)
+    assert (found[0], found[3]) == (round(paired.score, 2), round(paired.baseline, 2))
+    assert f'p = {paired.p:.4f}' in line
+
+  result = theirs.workdir / 'result.json'
+  kept = result.read_text()
+  result.write_text(kept.replace('dev', 'test'))
+  code, said = evaluate(*options)
+  assert code == 1 and 'is of test: evaluate it with --split=dev first' in said
+  result.write_text(kept[:20])
+  code, said = evaluate(*options)
+  assert code == 1 and f'{result}: no result to compare with' in said
+  result.write_text(kept)
+  card = json.loads((theirs.workdir / 'card.json').read_text())
+  card['sha256']['dev.target.txt'] = '0'
+  (theirs.workdir / 'card.json').write_text(json.dumps(card))
+  code, said = evaluate(*options)
+  assert code == 1 and 'are not of the same dev set' in said

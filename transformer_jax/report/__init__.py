@@ -1,0 +1,1 @@
+"""Run directories -> the paper's tables, with the paper's numbers beside ours."""

@@ -1,0 +1,74 @@
+"""Losses and scores over steps, as SVG."""
+
+import io
+from collections.abc import Sequence
+
+import matplotlib
+from matplotlib.figure import Figure
+from matplotlib.ticker import ScalarFormatter
+
+from transformer_jax.report.blocks import Picture
+from transformer_jax.report.results import Scored
+from transformer_jax.report.rules import test_set
+
+Line = tuple[Sequence[float], Sequence[float]]  # steps, values
+
+
+def curves(found: Sequence[Scored]) -> list[Picture]:
+  """Training loss, dev perplexity, and BLEU of runs that were scored at several steps.
+
+  What has no points has no picture.
+  """
+  logs = {scored.run: scored.records() for scored in found}
+  plots = (
+    ('loss', 'Training loss, label-smoothed (nats)', _logged(logs, 'loss')),
+    ('perplexity', 'Dev perplexity per piece', _logged(logs, 'dev_perplexity')),
+    ('bleu', 'BLEU', _scores(found)),
+  )
+  return [
+    Picture(name, f'{label} over steps', _svg(label, lines, name == 'perplexity'))
+    for name, label, lines in plots
+    if lines
+  ]
+
+
+def _logged(logs: dict[str, list[dict]], key: str) -> dict[str, Line]:
+  lines = {}
+  for run, records in logs.items():
+    points = [(r['step'], r[key]) for r in records if key in r]
+    if points:
+      lines[run] = tuple(zip(*points, strict=True))
+  return lines
+
+
+def _scores(found: Sequence[Scored]) -> dict[str, Line]:
+  points: dict[str, dict[int, float]] = {}
+  for scored in found:
+    result = scored.result
+    name = f'{scored.run}, {test_set(scored)}, average {len(result["averaged"])}'
+    name += f', beam {result["beam"]}, alpha {result["alpha"]}'
+    points.setdefault(name, {})[result['step']] = result['paper_bleu']['score']
+  return {
+    name: tuple(zip(*sorted(steps.items()), strict=True))
+    for name, steps in points.items()
+    if len(steps) > 1
+  }
+
+
+def _svg(label: str, lines: dict[str, Line], logarithmic: bool) -> str:
+  """The same lines make the same bytes."""
+  figure = Figure(figsize=(8, max(4, 0.22 * len(lines))), layout='constrained')
+  axes = figure.add_subplot(xlabel='step', ylabel=label)
+  for name, (steps, values) in lines.items():
+    axes.plot(steps, values, label=name, linewidth=1.2, marker='.', markersize=3)
+  if logarithmic:
+    axes.set_yscale('log')
+    axes.yaxis.set_major_formatter(ScalarFormatter())
+    axes.yaxis.set_minor_formatter(ScalarFormatter())
+  axes.grid(alpha=0.3)
+  figure.legend(loc='outside right upper', fontsize='small', frameon=False)
+  file = io.StringIO()
+  with matplotlib.rc_context({'svg.hashsalt': label}):
+    figure.savefig(file, format='svg', metadata={'Date': None})
+  text = file.getvalue()
+  return text[text.index('<svg') :]

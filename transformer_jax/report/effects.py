@@ -1,0 +1,130 @@
+"""Table 3 as differences from its base: whether they go the paper's way."""
+
+from collections.abc import Callable, Sequence
+
+from transformer_jax import paper
+from transformer_jax.report.blocks import Block, Heading, Paragraph, Table
+from transformer_jax.report.placing import Placed
+from transformer_jax.report.results import Scored
+from transformer_jax.significance import Noise, margin, noise
+
+LEVEL = 0.05
+# (system, baseline) -> p of no difference in BLEU; None if translations are missing
+Compare = Callable[[Scored, Scored], float | None]
+Read = Callable[[Scored], float]
+
+perplexity: Read = lambda scored: scored.result['dev_perplexity']
+bleu: Read = lambda scored: scored.result['paper_bleu']['score']
+
+
+def verdict(
+  papers: float, ours: float, margin: float | None, p: float | None = None
+) -> str:
+  """Does the effect go the paper's way? Undecided while noise could have made it.
+
+  Args:
+    margin: half the 95 % interval of `ours`; None if no row has a second seed.
+    p: of the test over sentences; None where none was made.
+  """
+  if margin is None or abs(ours) <= margin or (p is not None and p >= LEVEL):
+    return 'undecided'
+  return 'agrees' if ours * papers > 0 else 'disagrees'
+
+
+def effects(placed: Placed, compare: Compare) -> list[Block]:
+  table = placed.table_3
+  base = table['base'] if 'base' in table else []
+  heading = Heading(3, 'Differences from base')
+  if not base or len(table) < 2:
+    missing = 'runs of base' if not base else 'runs of any other row'
+    return [heading, Paragraph(f'There are no {missing}: nothing to compare.')]
+  header = ['row', 'PPL (paper)', 'PPL', 'direction', 'BLEU (paper)', 'BLEU']
+  header += ['paired p', 'direction']
+  noises = [noise([[*map(read, r)] for r in table.values()]) for read in READ]
+  rows, verdicts = [], {}
+  for row, printed in paper.TABLE_3.items():
+    if row == 'base':
+      continue
+    papers = [
+      round(printed.perplexity - paper.TABLE_3['base'].perplexity, 2),
+      round(printed.bleu - paper.TABLE_3['base'].bleu, 1),
+    ]
+    cells = [f'{papers[0]:+.2f}', '', '', f'{papers[1]:+.1f}', '', '', '']
+    if row in table:
+      results = table[row]
+      p = worst_p(results, base, compare)
+      found = [
+        _effect(results, base, read, n) for read, n in zip(READ, noises, strict=True)
+      ]
+      judged = verdict(papers[0], *found[0]), verdict(papers[1], *found[1], p)
+      verdicts[row] = f'{row}: PPL {judged[0]}, BLEU {judged[1]}'
+      cells[1:3] = [_text(*found[0]), judged[0]]
+      cells[4:] = [_text(*found[1]), _p(p), judged[1]]
+    rows.append([row, *cells])
+  return [
+    heading,
+    Table(header, rows),
+    Paragraph(_note(noises, len(base))),
+    _claims(verdicts),
+  ]
+
+
+def _claims(verdicts: dict[str, str]) -> Table:
+  """What our runs say to each claim; nothing where none of its rows was run."""
+  rows = [
+    [claim, '; '.join(verdicts[row] for row in of if row in verdicts)]
+    for claim, of in paper.CLAIMS
+  ]
+  return Table(["the paper's claim (section 6.2)", 'our rows'], rows)
+
+
+READ = (perplexity, bleu)
+
+
+def worst_p(
+  results: Sequence[Scored], base: Sequence[Scored], compare: Compare
+) -> float | None:
+  """The largest p of the runs of the same seed; None if none could be compared."""
+  seeds = {scored.config['seed']: scored for scored in base}
+  made = [
+    compare(scored, seeds[scored.config['seed']])
+    for scored in results
+    if scored.config['seed'] in seeds
+  ]
+  return max((p for p in made if p is not None), default=None)
+
+
+def _effect(
+  results: Sequence[Scored], base: Sequence[Scored], read: Read, noise: Noise | None
+) -> tuple[float, float | None]:
+  """Difference of the means, and half its 95 % interval."""
+  mean = lambda group: sum(map(read, group)) / len(group)
+  half = None if noise is None else margin(noise, len(results), len(base))
+  return mean(results) - mean(base), half
+
+
+def _text(difference: float, half: float | None) -> str:
+  return f'{difference:+.2f}' + ('' if half is None else f' ± {half:.2f}')
+
+
+def _p(p: float | None) -> str:
+  return '' if p is None else f'{p:.3f}'
+
+
+def _note(noises: Sequence[Noise | None], base_seeds: int) -> str:
+  text = (
+    'Each minus base, ± half the 95 % interval (Student, the spread between seeds '
+    "pooled over all rows with several). Paired p: sacreBLEU's paired bootstrap over "
+    'the sentences, of BLEU as above, runs of the same seed, the largest of them. '
+    '"agrees" and "disagrees" need an effect outside its interval, for BLEU also '
+    f'p < {LEVEL} where there are translations; all else is undecided. '
+    "The paper's rows are one run each, and it tells no spread. "
+  )
+  if None in noises:
+    return text + 'No row has a second seed here, so everything is undecided.'
+  smallest = [margin(noise, 1, base_seeds) for noise in noises]
+  seeds = f'{base_seeds} of base' if base_seeds > 1 else 'one of base'
+  return text + (
+    f'One run of a row against {seeds} can show differences from {smallest[0]:.2f} PPL '
+    f'and {smallest[1]:.2f} BLEU on.'
+  )

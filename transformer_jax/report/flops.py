@@ -1,0 +1,64 @@
+"""Training FLOPs: as the paper estimated them, and as counting gives them."""
+
+import re
+
+from transformer_jax import cost, paper
+from transformer_jax.report.blocks import Block, Heading, Paragraph, Table
+from transformer_jax.report.results import Scored
+
+LENGTH = 30  # tokens of a side that scores are counted for, as `describe` has it
+
+
+def counted(scored: Scored) -> float:
+  """FLOPs of the matrix products that training took, backward pass included."""
+  model = scored.config['model']
+  sizes = {cell: model[cell] for cell in ('N', 'd_model', 'd_ff', 'h', 'd_k', 'd_v')}
+  each = cost.training_flops_per_target_token(
+    **sizes, vocab_size=model['vocab_size'], length=LENGTH
+  )
+  return each * scored.result['target_tokens_seen']
+
+
+def by_paper(scored: Scored, tflops: float | None) -> float | None:
+  """Time x devices x sustained capacity; None where that is not known.
+
+  The paper tells it for its GPUs, `tflops` for another device.
+  """
+  device = re.fullmatch(r'(\d+) x (.+)', scored.result['device'])
+  if tflops is None:
+    kinds = [k for k in paper.SUSTAINED_TFLOPS if device and k in device[2]]
+    if not kinds:
+      return None
+    tflops = paper.SUSTAINED_TFLOPS[kinds[0]]
+  devices = int(device[1]) if device else 1
+  return paper.training_flops(scored.result['wall_seconds'], devices, tflops)
+
+
+def papers_own() -> list[Block]:
+  """The paper's two figures by its method, and what counting gives instead."""
+  rows = []
+  for row, training in paper.TRAINING.items():
+    cells = paper.BASE | paper.TABLE_3[row].cells
+    sizes = {cell: cells[cell] for cell in ('N', 'd_model', 'd_ff', 'h', 'd_k', 'd_v')}
+    each = cost.training_flops_per_target_token(
+      **sizes, vocab_size=paper.VOCABULARY['en-de'], length=LENGTH
+    )
+    ours = training.steps * paper.BATCH_TOKENS * each
+    method = paper.training_flops(training.hours * 3600)
+    by_steps = paper.training_flops(training.steps * training.step_seconds)
+    printed = paper.TABLE_2[paper.TABLE_2_NAMES[row]].flops_de
+    figures = [f'{x:.2e}' for x in (method, by_steps, ours)]
+    rows.append([row, f'{printed:.1e}', *figures, f'{ours / method:.0%}'])
+  header = ['model', 'printed', 'hours x 8 x 9.5e12', 'steps x seconds x 8 x 9.5e12']
+  header += ['counted', 'counted / hours']
+  return [
+    Heading(2, "The paper's training FLOPs"),
+    Table(header, rows),
+    Paragraph(
+      'Counted: multiply-adds of all matrix products as two FLOPs each, backward twice '
+      f'the forward, softmax included, {paper.BATCH_TOKENS:,} target tokens a step, as '
+      f'many source tokens, {LENGTH} tokens a side, 37,000 pieces. The printed figures '
+      "are what 8 P100 could have done in that time, the last column is the model's "
+      'share of it.'
+    ),
+  ]

@@ -1,0 +1,97 @@
+"""Any results beside each other, whatever they are of, and samples of the text."""
+
+import pathlib
+from collections.abc import Sequence
+
+from transformer_jax.report.blocks import (
+  Block,
+  Bullets,
+  Heading,
+  Paragraph,
+  Sample,
+  Table,
+)
+from transformer_jax.report.results import KINDS, Scored
+from transformer_jax.report.rules import test_set
+
+HEADER = ('run', 'scored on', 'step', 'averaged', 'beam', 'alpha', 'sacreBLEU', 'BLEU')
+HEADER += ('dev PPL', 'parameters', 'target tokens', 'minutes')
+MARKS = '†‡§¶'
+
+
+def results(found: Sequence[Scored]) -> list[Block]:
+  """One row each. Scores that cannot be compared with the first are marked."""
+  kinds = list(dict.fromkeys(map(_ground, found)))
+  marks = {kind: _mark(n) for n, kind in enumerate(kinds)}
+  rows = [_row(scored, marks[_ground(scored)]) for scored in found]
+  blocks: list[Block] = [Table(HEADER, rows)]
+  if len(kinds) > 1:
+    blocks.append(
+      Paragraph(
+        'Scores with different marks are of different corpora, vocabularies, test sets '
+        'or scorers: they cannot be compared.'
+      )
+    )
+  keys = [f'{marks[k]} ' if marks[k] else '' for k in kinds]
+  blocks.append(
+    Bullets(
+      [
+        f'{key}{k[0]}, corpus {k[1][:12]}, {k[2]:,} pieces. sacreBLEU: `{k[3]}`; '
+        f'BLEU: `{k[4]}`'
+        for key, k in zip(keys, kinds, strict=True)
+      ]
+    )
+  )
+  return blocks
+
+
+def _ground(scored: Scored) -> tuple[str, str, int, str, str]:
+  """Test set, corpus, vocabulary, scorers: equal for scores that can be compared."""
+  result = scored.result
+  vocab_size = scored.config['model']['vocab_size']
+  signatures = (result[kind]['signature'] for kind in KINDS)
+  return test_set(scored), result['corpus'], vocab_size, *signatures
+
+
+def _mark(n: int) -> str:
+  """Nothing, then † ‡ ..., then numbers."""
+  return ('', *MARKS)[n] if n <= len(MARKS) else f'({n})'
+
+
+def _row(scored: Scored, mark: str) -> list[str]:
+  result = scored.result
+  return [
+    scored.run,
+    test_set(scored),
+    f'{result["step"]:,}',
+    f'{len(result["averaged"])}',
+    f'{result["beam"]}',
+    f'{result["alpha"]}',
+    f'{result["sacrebleu"]["score"]:.2f}{mark}',
+    f'{result["paper_bleu"]["score"]:.2f}{mark}',
+    f'{result["dev_perplexity"]:.3f}{mark}',
+    f'{result["parameters"] / 1e6:.1f} M',
+    f'{result["target_tokens_seen"] / 1e6:.1f} M',
+    f'{result["wall_seconds"] / 60:.1f}',
+  ]
+
+
+def samples(scored: Scored, data_dir: pathlib.Path, count: int) -> list[Block]:
+  """Evenly spaced sentences; nothing if text or translations are not at hand."""
+  hypotheses = scored.translations()
+  held_out = scored.held_out(data_dir)
+  if not count or hypotheses is None or held_out is None:
+    return []
+  sources, references = held_out
+  heading = Heading(3, f'Sample translations of {scored.run}, {test_set(scored)}')
+  if len(hypotheses) != len(sources):
+    lines = f'{len(hypotheses)} translations of {len(sources)} sentences'
+    return [heading, Paragraph(f'{scored.text}: {lines}; none are shown.')]
+  step = max(1, len(sources) // count)
+  return [
+    heading,
+    *(
+      Sample(sources[i], hypotheses[i], references[i])
+      for i in range(0, len(sources), step)[:count]
+    ),
+  ]

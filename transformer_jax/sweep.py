@@ -1,0 +1,354 @@
+"""Many runs: which are done, running, failed or waiting, and running the rest; no JAX.
+
+A run's folder tells it all, so that several sweeps, here or on a cluster, may share it:
+`sweep.lock` is held while a job works there, `sweep.json` says how the last one ended,
+`sweep.log` what its commands printed, `sweep.queued.json` as what it was submitted.
+"""
+
+import collections
+import concurrent.futures
+import contextlib
+import enum
+import fcntl
+import json
+import os
+import pathlib
+import shlex
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import IO, Any, NamedTuple
+
+from transformer_jax.interruption import EXIT_CODE
+from transformer_jax.run import Run
+
+# Less than interruption.SAME: what a cluster's signal and ours tell a trainer is one.
+POLL = 0.1  # seconds
+TAIL = 5  # lines of a failed job's log that are shown
+MEMORY = 0.9  # of a GPU, for the runs that share it
+# Slurm's words for jobs that run or will
+QUEUED = {'PENDING', 'CONFIGURING', 'RUNNING', 'REQUEUED', 'SUSPENDED'}
+
+
+class State(enum.StrEnum):
+  DONE = 'done'
+  RUNNING = 'running'
+  FAILED = 'failed'
+  WAITING = 'waiting'  # not begun, or cut off and to be gone on with
+
+
+class Job(NamedTuple):
+  """A run and the commands that make it, one after the other."""
+
+  run: Run
+  commands: tuple[tuple[str, ...], ...]
+  train_steps: int
+  result: pathlib.Path  # JSON that the last command leaves, of step train_steps
+  flops: float  # of a step; the unit in which jobs are weighed against each other
+
+  @property
+  def name(self) -> str:
+    return self.run.workdir.name
+
+
+class Busy(RuntimeError):
+  """Another job works in the folder."""
+
+
+@contextlib.contextmanager
+def _claimed(job: Job) -> Iterator[None]:
+  """Keeps other jobs out of the run's folder; raises Busy if one is in it."""
+  job.run.workdir.mkdir(parents=True, exist_ok=True)
+  with (job.run.workdir / 'sweep.lock').open('a') as file:
+    if not _lock(file, fcntl.LOCK_EX):
+      time.sleep(POLL)  # somebody may only have looked
+      if not _lock(file, fcntl.LOCK_EX):
+        raise Busy(job.name)
+    try:
+      yield
+    finally:
+      # Closing is not enough: a process that a thread is just starting has it as well.
+      _lock(file, fcntl.LOCK_UN)
+
+
+def _is_locked(path: pathlib.Path) -> bool:
+  if not path.is_file():
+    return False
+  with path.open() as file:
+    free = _lock(file, fcntl.LOCK_SH)
+    if free:
+      _lock(file, fcntl.LOCK_UN)
+  return not free
+
+
+def _lock(file: IO[str], kind: int) -> bool:
+  try:
+    fcntl.flock(file, kind | fcntl.LOCK_NB)
+  except BlockingIOError:
+    return False
+  except OSError:  # a file system without locks: the trainer says so
+    pass
+  return True
+
+
+def _note(job: Job) -> dict:
+  """How the last job there ended: command, exit_code, seconds; empty before."""
+  path = job.run.workdir / 'sweep.json'
+  return json.loads(path.read_text()) if path.is_file() else {}
+
+
+def _write_note(job: Job, command: Sequence[str], code: int, seconds: float) -> None:
+  path = job.run.workdir / 'sweep.json'
+  note = {
+    'command': shlex.join(command),
+    'exit_code': code,
+    'seconds': round(seconds, 1),
+    'ended': time.strftime('%Y-%m-%d %H:%M:%S %z'),
+  }
+  partial = path.with_suffix('.partial')
+  partial.write_text(json.dumps(note, indent=1) + '\n')
+  partial.replace(path)
+
+
+def _is_scored(job: Job) -> bool:
+  try:
+    return json.loads(job.result.read_text())['step'] == job.train_steps
+  except (FileNotFoundError, ValueError, KeyError, TypeError):
+    return False
+
+
+def state(job: Job) -> State:
+  """Read from the run's folder alone."""
+  if _is_locked(job.run.workdir / 'sweep.lock') or _is_locked(job.run.workdir / 'lock'):
+    return State.RUNNING
+  if _is_scored(job):
+    return State.DONE
+  note = _note(job)
+  if note and note['exit_code'] not in (0, EXIT_CODE):
+    return State.FAILED
+  return State.WAITING
+
+
+def forgive(job: Job) -> None:
+  """Makes a failed job one that waits."""
+  if state(job) is State.FAILED:
+    (job.run.workdir / 'sweep.json').unlink()
+
+
+def failure(job: Job) -> str:
+  """Of a failed job: exit code, command and the end of its log."""
+  note, log = _note(job), job.run.workdir / 'sweep.log'
+  lines = log.read_text(errors='replace').splitlines()[-TAIL:] if log.is_file() else []
+  head = f'{job.name} failed, exit code {note["exit_code"]}: {note["command"]}'
+  return '\n'.join([head, *(f'  {line}' for line in lines), f'  (all of it: {log})'])
+
+
+def attempt(
+  job: Job,
+  is_stopped: Callable[[], bool],
+  tick: Callable[[], None] = lambda: None,
+  environment: Mapping[str, str] | None = None,
+) -> State:
+  """Runs the job's commands until one fails; `tick` is called while they run.
+
+  Once `is_stopped()`, the command is sent SIGTERM and waited for.
+
+  Raises:
+    Busy: another one works there.
+  """
+  with _claimed(job), (job.run.workdir / 'sweep.log').open('ab') as log:
+    for command in job.commands:
+      begin = time.monotonic()
+      # In a session of its own, for a terminal's Ctrl-C to reach it through us, once.
+      process = subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=subprocess.STDOUT,
+        env=os.environ | dict(environment or {}),
+        start_new_session=True,
+      )
+      stopped = False
+      while process.poll() is None:
+        if is_stopped() and not stopped:
+          process.terminate()
+          stopped = True
+        tick()
+        time.sleep(POLL)
+      code = process.returncode
+      if stopped and code == -signal.SIGTERM:  # it was too young to handle it
+        code = EXIT_CODE
+      if code == 0 and command is job.commands[-1] and not _is_scored(job):
+        log.write(f'{job.result}: no result of step {job.train_steps}\n'.encode())
+        code = 1
+      _write_note(job, command, code, time.monotonic() - begin)
+      if code or is_stopped():
+        break
+  return state(job)
+
+
+def run_here(
+  jobs: Sequence[Job],
+  is_stopped: Callable[[], bool],
+  tick: Callable[[], None],
+  say: Callable[[str], None],
+) -> None:
+  """Runs the jobs that wait, one after the other; those that fail stop no other."""
+  for job in jobs:
+    if is_stopped():
+      return
+    if state(job) is State.WAITING:
+      say(f'{job.name}: log in {job.run.workdir / "sweep.log"}')
+      try:
+        ended = attempt(job, is_stopped, tick)
+      except Busy:
+        ended = State.RUNNING
+      say(failure(job) if ended is State.FAILED else f'{job.name}: {ended}')
+
+
+class Node:
+  """Jobs side by side on one machine: what is pickled, and called there by submitit."""
+
+  def __init__(self, jobs: Sequence[Job]):
+    self.jobs = jobs
+    self._stopped = False
+    self._ended: list[str] = []
+
+  def __call__(self) -> dict[str, str]:
+    """The state in which each job ended; one that failed stops no other."""
+    visible = [x for x in os.environ.get('CUDA_VISIBLE_DEVICES', '').split(',') if x]
+    shared = shares(visible, len(self.jobs))
+    with concurrent.futures.ThreadPoolExecutor(len(self.jobs)) as pool:
+      return dict(pool.map(self._run, self.jobs, shared))
+
+  def checkpoint(self) -> Any:
+    """Told to make room: ends the jobs, which save, and returns what goes on later."""
+    from submitit.helpers import DelayedSubmission
+
+    self._stopped = True
+    while len(self._ended) < len(self.jobs):
+      time.sleep(POLL)
+    return DelayedSubmission(Node(self.jobs))
+
+  def _run(self, job: Job, environment: dict[str, str]) -> tuple[str, str]:
+    try:
+      ended = state(job)
+      if ended is State.WAITING:
+        ended = attempt(job, lambda: self._stopped, environment=environment)
+    except Busy:
+      ended = State.RUNNING
+    finally:
+      self._ended.append(job.name)
+    print(failure(job) if ended is State.FAILED else f'{job.name}: {ended}', flush=True)
+    return job.name, str(ended)
+
+
+def submit(
+  jobs: Sequence[Job],
+  cluster: str,
+  folder: pathlib.Path,
+  per_node: int,
+  parameters: Mapping[str, int | str],
+) -> list[str]:
+  """Submits the jobs that wait, `per_node` of them as one; a line on each submission.
+
+  `cluster` is 'slurm', or 'local' for processes of this machine. `folder` keeps what
+  submitit writes; `parameters` are those of its AutoExecutor.update_parameters.
+  """
+  # Trainers save at USR1; USR2, submitit's own choice, would kill them.
+  os.environ['SUBMITIT_PREEMPT_SIGNAL'] = 'USR1'
+  import submitit
+
+  kinds = {'slurm': submitit.SlurmJob, 'local': submitit.LocalJob}
+  waiting = []
+  for job in jobs:
+    note = job.run.workdir / 'sweep.queued.json'
+    queued = json.loads(note.read_text()) if note.is_file() else None
+    if state(job) is State.WAITING and not (
+      queued and kinds[queued['cluster']](folder, queued['id']).state in QUEUED
+    ):
+      waiting.append(job)
+  if not waiting:
+    return []
+  executor = submitit.AutoExecutor(folder, cluster=cluster)
+  executor.update_parameters(name='sweep', **parameters)
+  nodes = [Node(waiting[i : i + per_node]) for i in range(0, len(waiting), per_node)]
+  with executor.batch():
+    submitted = [executor.submit(node) for node in nodes]
+  for node, one in zip(nodes, submitted, strict=True):
+    for job in node.jobs:
+      job.run.workdir.mkdir(parents=True, exist_ok=True)
+      note = job.run.workdir / 'sweep.queued.json'
+      note.write_text(json.dumps({'cluster': cluster, 'id': one.job_id}) + '\n')
+  return [
+    f'{one.job_id}: {" ".join(job.name for job in node.jobs)}'
+    for node, one in zip(nodes, submitted, strict=True)
+  ]
+
+
+def shares(visible: Sequence[str], jobs: int) -> list[dict[str, str]]:
+  """Environment of each of `jobs`, GPUs divided; of no GPU there is nothing to say."""
+  if not visible:
+    return [{}] * jobs
+  each = max(1, len(visible) // jobs)
+  found = []
+  for i in range(jobs):
+    first = i * each % len(visible)
+    mine = {'CUDA_VISIBLE_DEVICES': ','.join(visible[first : first + each])}
+    if jobs > len(visible):
+      together = -(-jobs // len(visible))
+      mine['XLA_PYTHON_CLIENT_MEM_FRACTION'] = f'{MEMORY / together:.3f}'
+    found.append(mine)
+  return found
+
+
+class Progress(NamedTuple):
+  counts: dict[State, int]
+  fraction: float  # of all training, weighed by FLOPs
+  seconds_left: float | None  # on one machine; None before anything was measured
+  current: str  # what runs, and how far it has come
+
+  def __str__(self) -> str:
+    counts = ', '.join(f'{n} {state}' for state, n in self.counts.items())
+    if self.seconds_left is None:
+      left = 'time left not known yet'
+    else:
+      hours, minutes = divmod(round(self.seconds_left / 60), 60)
+      left = f'{hours} h {minutes:02} min left'
+    return f'{counts}; {100 * self.fraction:.1f} % trained, {left}' + self.current
+
+
+def progress(jobs: Sequence[Job]) -> Progress:
+  """How far all of them have come, and at their own speed so far, how long it takes."""
+  states = {job: state(job) for job in jobs}
+  done = total = seconds = 0.0
+  current, scoring = '', []
+  for job, found in states.items():
+    step, taken = trained(job)
+    done, seconds = done + step * job.flops, seconds + taken
+    total += job.train_steps * job.flops
+    if found is State.RUNNING:
+      current += f'; {job.name} step {step}/{job.train_steps}'
+    elif found is State.DONE and _note(job):
+      scoring.append(_note(job)['seconds'])
+  left = None
+  if done:
+    unscored = sum(found is not State.DONE for found in states.values())
+    each = sum(scoring) / len(scoring) if scoring else 0
+    left = (total - done) * seconds / done + unscored * each
+  counted = collections.Counter(states.values())
+  counts = {kind: counted[kind] for kind in State if counted[kind]}
+  return Progress(counts, done / total, left, current)
+
+
+def trained(job: Job) -> tuple[int, float]:
+  """Steps up to train_steps that metrics.jsonl tells of, and the seconds they took."""
+  step, seconds = 0, 0.0
+  if job.run.metrics.is_file():
+    for line in job.run.metrics.read_text().splitlines():
+      # A line may be half written now.
+      record = json.loads(line) if line.endswith('}') else {}
+      if 'seconds' in record and record['step'] <= job.train_steps:
+        step, seconds = record['step'], seconds + record['seconds']
+  return step, seconds
