@@ -199,12 +199,17 @@ def test_told_to_stop_while_measuring(toy: Toy):
 
 
 def test_told_to_stop_while_evaluating(toy: Toy, tmp_path: pathlib.Path):
+  undisturbed = toy.evaluate()
+  undisturbed.wait_for(undisturbed.listens)
+  begin = time.monotonic()
+  finished(undisturbed)
+  seconds = time.monotonic() - begin
   result = toy.workdir / 'result.json'
   before = result.read_bytes()
-  for seconds in (0, 1, 2):
+  for share in (0, 0.25, 0.5):
     program = toy.evaluate()
     program.wait_for(program.listens)
-    time.sleep(seconds)
+    time.sleep(share * seconds)
     said = stopped(program, within=2)
     assert said.endswith('stopped by a signal. No result was written.\n')
   assert result.read_bytes() == before

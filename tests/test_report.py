@@ -432,6 +432,16 @@ def test_table_2_needs_its_averages(tmp_path: pathlib.Path):
     assert line(printed, 'ByteNet')[1:] == ['', '23.75', '', '', '', '', '']
 
 
+def test_a_mean_of_flops_needs_them_of_all_seeds(tmp_path: pathlib.Path):
+  config = table3.get_config('base')
+  first = on_test(config, 5)
+  second = on_test(config, 5, '8 x TPU v3')
+  second['config']['seed'] = 2
+  found = [made(first, tmp_path, 'first'), made(second, tmp_path, 'second')]
+  ours = line(text(only(found)), 'Transformer (base)')
+  assert ours[1] == '2' and ours[6] == '' and ours[7] == '3.8e+15'
+
+
 def test_big_drops_less_for_french(tmp_path: pathlib.Path):
   placed = only([made(on_test(big.get_config('en-fr'), 20), tmp_path, 'big.fr')])
   assert {*placed.table_2} == {'big'}
