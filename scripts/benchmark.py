@@ -1,138 +1,150 @@
-"""Training speed of a config, on its prepared corpus or on one fixed shape.
+"""Speed of a config: training, decoding, or input; with other programs beside it.
 
   python -m scripts.benchmark --config=configs/multi30k.py:en-de --steps=60
-  python -m scripts.benchmark --config=configs/multi30k.py:en-de --rows=256 --length=16
+  python -m scripts.benchmark --config=configs/base.py:en-de --rows=64 --length=32 \\
+    --rivals=huggingface,flax_wmt=FOLDER --output=FILE
+  python -m scripts.benchmark --config=configs/base.py:en-de --what=decoding \\
+    --rows=16,64 --rivals=huggingface,ctranslate2
   python -m scripts.benchmark --config=configs/base.py:en-fr --what=input --steps=1000
 
-The corpus gives non-padding target tokens/s over the real sequence of batches, input
-included. A fixed shape is ROWS full pairs of LENGTH tokens a side in a batch: what to
-compare with other programs' steps of the same shape. `--what=input` times what comes
-before the model: start, memory, and the assembling of batches by one process.
+Training is by the prepared corpus's sequence of batches, input included; with --rows
+and --length, by batches of one shape without padding, which need no corpus. Decoding is
+from text to text, by an untrained model with forced lengths: of the lines of --input,
+else of random ids. docs/speed.md tells how everything is measured. A table goes to
+stdout, and JSON to --output, without it to stdout too.
 """
 
 import json
 import pathlib
-import statistics
-import time
-from collections.abc import Callable
+import sys
+import tempfile
 
+import jax
 import ml_collections
-import numpy as np
 from absl import app, flags, logging
 from ml_collections import config_flags
 
 from scripts import prepare_data
-from transformer_jax import batches, parallel, token_files
-from transformer_jax.train import Trainer, TrainState
-from transformer_jax.vocabulary import PAD
+from transformer_jax import parallel, vocabulary
+from transformer_jax.benchmark import (
+  decoding,
+  fixed,
+  input,
+  machine,
+  rivals,
+  start,
+  table,
+  training,
+)
 
 CONFIG = config_flags.DEFINE_config_file('config', None, 'What to time.')
-STEPS = flags.DEFINE_integer('steps', 60, 'Steps that are timed.')
-ROWS = flags.DEFINE_integer('rows', None, 'Pairs in a batch of one fixed shape.')
-LENGTH = flags.DEFINE_integer('length', None, 'Tokens of a side of a fixed shape.')
-WHAT = flags.DEFINE_enum('what', 'step', ['step', 'input'], 'What to time.')
+WHAT = flags.DEFINE_enum(
+  'what',
+  'training',
+  ['training', 'decoding', 'input', 'start'],
+  'What to time; start is what training calls to see how long it takes.',
+)
+STEPS = flags.DEFINE_integer('steps', 60, 'Steps that are timed.', lower_bound=1)
+REPEATS = flags.DEFINE_integer(
+  'repeats', 5, 'Rounds, in each of which every program has its turn.', lower_bound=1
+)
+ROWS = flags.DEFINE_list(
+  'rows', None, 'Pairs in a batch of one fixed shape; sentences in those decoded.'
+)
+LENGTH = flags.DEFINE_integer('length', 32, 'Tokens of a side of a fixed shape.')
+SENTENCES = flags.DEFINE_integer('sentences', 64, 'Random sentences to decode.')
+INPUT = flags.DEFINE_string(
+  'input', None, "File to decode instead, with the prepared corpus's vocabulary."
+)
+BEAMS = flags.DEFINE_list('beams', ['4', '1'], 'Beams to decode with; 1 is greedy.')
+RIVALS = flags.DEFINE_list('rivals', [], ', '.join(rivals.NEEDS))
+OUTPUT = flags.DEFINE_string('output', None, 'File for the JSON.')
 flags.mark_flags_as_required(['config'])
 
-WARM_UP = 3  # steps that are not timed
-FIRST_WORD = 4  # ids below are PAD, EOS, BOS, UNK
+
+def corpus(
+  config: ml_collections.ConfigDict, folder: pathlib.Path
+) -> tuple[ml_collections.ConfigDict, pathlib.Path]:
+  """What to train on, and the config that fits it; one shape is made in `folder`."""
+  if ROWS.value is None:
+    return config, prepare_data.prepare(config)
+  if len(ROWS.value) > 1:
+    raise app.UsageError('--rows: training takes one number')
+  rows, length = int(ROWS.value[0]), LENGTH.value
+  return fixed.corpus(config, rows, length, folder), folder
 
 
-def fixed(config: ml_collections.ConfigDict, rows: int, length: int) -> batches.Batch:
-  """Random pairs without padding, in the config's slices."""
-  size = (config.slices, rows // config.slices, length)
-  random = np.random.default_rng(0)
-  draw = lambda: random.integers(FIRST_WORD, config.model.vocab_size, size, np.int32)
-  return batches.Batch(draw(), draw(), np.zeros(size[:2], np.int64))
+def time_training(config: ml_collections.ConfigDict) -> dict:
+  with tempfile.TemporaryDirectory() as name:
+    folder = pathlib.Path(name)
+    config, prepared = corpus(config, folder)
+    # Before this process takes the devices to itself.
+    command = [sys.executable, '-m', 'scripts.benchmark', *sys.argv[1:], '--what=start']
+    started = start.measure(command, folder / 'compiled')
+    jax.config.update('jax_compilation_cache_dir', str(folder / 'compiled'))
+    parallel.start(config.slices)
+    there, absent = rivals.load(RIVALS.value, 'training', config, machine.cores())
+    each = max(1, STEPS.value // REPEATS.value)
+    found = training.measure(config, prepared, there, each, REPEATS.value)
+  return found | {'start': started, 'absent': absent}
 
 
-def seconds(
-  trainer: Trainer, state: TrainState, batch: Callable[[int], batches.Batch]
-) -> tuple[list[float], int]:
-  """Seconds of each timed step, and the target tokens of all of them."""
-  taken, tokens = [], 0
-  for step in range(-WARM_UP, STEPS.value):
-    begin = time.perf_counter()
-    state, sums = trainer.step(state, batch(step + WARM_UP))
-    counted = int(sums.tokens)  # waits for the step
-    if step >= 0:
-      taken.append(time.perf_counter() - begin)
-      tokens += counted
-  return taken, tokens
+def time_start(config: ml_collections.ConfigDict) -> None:
+  with tempfile.TemporaryDirectory() as folder:
+    start.take_steps(*corpus(config, pathlib.Path(folder)))
 
 
-def training(config: ml_collections.ConfigDict, corpus: pathlib.Path) -> dict:
-  """Seconds a step and target tokens/s."""
+def time_decoding(config: ml_collections.ConfigDict) -> dict:
+  words: vocabulary.Vocabulary | decoding.Numbers = decoding.Numbers()
+  size = config.model.vocab_size
+  texts = decoding.sentences(SENTENCES.value, LENGTH.value, size)
+  if INPUT.value is not None:
+    folder = prepare_data.prepare(config)
+    words = vocabulary.Vocabulary(folder / 'vocabulary.model')
+    lines = pathlib.Path(INPUT.value).read_text(encoding='utf-8').split('\n')
+    texts = [line for line in lines if line.strip()]
   parallel.start(config.slices)
-  trainer = Trainer(config, corpus)
-  batch = trainer.batches.batch
-  if ROWS.value is not None:
-    if ROWS.value % config.slices:
-      raise app.UsageError(f'--rows must be a multiple of slices={config.slices}')
-    one = fixed(config, ROWS.value, LENGTH.value)
-    trainer.batches.shapes = [batches.Shape(*one.source.shape[1:])]
-    batch = lambda _: one
-  state = trainer.initial()
-  trainer.compile(state, iter)
-  taken, tokens = seconds(trainer, state, batch)
-  return {
-    'shape': None if ROWS.value is None else [ROWS.value, LENGTH.value],
-    'median_seconds': statistics.median(taken),
-    'target_tokens_per_second': tokens / sum(taken),
-    'padding': None if ROWS.value is not None else trainer.batches.padding,
-    'device': parallel.describe_device(),
-  }
-
-
-def private_megabytes() -> float | None:
-  """Memory of this process that no file backs; None where the system does not say."""
-  path = pathlib.Path('/proc/self/smaps_rollup')
-  if not path.is_file():
-    return None
-  lines = path.read_text().splitlines()
-  return next(int(x.split()[1]) / 1000 for x in lines if x.startswith('Anonymous:'))
-
-
-def input_pipeline(config: ml_collections.ConfigDict, corpus: pathlib.Path) -> dict:
-  """Seconds to start and to order an epoch, private memory, tokens/s of batches."""
-  before, begin = private_megabytes(), time.perf_counter()
-  made = batches.Batches(
-    *token_files.read_split(corpus, 'train'),
-    tokens=config.tokens_per_batch,
-    slices=config.slices,
-    max_shapes=config.max_shapes,
-    seed=config.seed,
+  there, absent = rivals.load(RIVALS.value, 'decoding', config, machine.cores())
+  found = decoding.measure(
+    config,
+    words,
+    texts,
+    there,
+    beams=[int(beam) for beam in BEAMS.value],
+    rows=[int(rows) for rows in ROWS.value or ['16', '64']],
+    rounds=REPEATS.value,
   )
-  start = time.perf_counter() - begin
-  made.batch(0)
-  first = time.perf_counter() - begin - start
-  taken, tokens = [], 0
-  for step in range(1, STEPS.value + 1):
-    begin = time.perf_counter()
-    batch = made.batch(step)
-    taken.append(time.perf_counter() - begin)
-    tokens += int((batch.target != PAD).sum())
-  after = private_megabytes()
-  return {
-    'pairs': len(made.source),
-    'start_seconds': start,
-    'first_batch_seconds': first,
-    'median_batch_seconds': statistics.median(taken),
-    'target_tokens_per_second': tokens / sum(taken),
-    'private_megabytes': None if before is None else after - before,
-    'padding': made.padding,
-  }
+  return found | {'input': INPUT.value, 'absent': absent}
+
+
+def time_input(config: ml_collections.ConfigDict) -> dict:
+  prepared = prepare_data.prepare(config)
+  make = lambda: prepare_data.train_batches(config, prepared)
+  return {'steps': STEPS.value} | input.measure(make, STEPS.value)
 
 
 def main(_: list[str]) -> None:
   logging.set_verbosity(logging.WARNING)
-  config = CONFIG.value
-  corpus = prepare_data.prepare(config)
-  measured = input_pipeline if WHAT.value == 'input' else training
-  print(
-    json.dumps(
-      {'config': config.corpus, 'steps': STEPS.value} | measured(config, corpus)
-    )
-  )
+  config, what = CONFIG.value, WHAT.value
+  if what == 'start':
+    time_start(config)
+    return
+  measures = {'training': time_training, 'decoding': time_decoding}
+  found = measures[what](config) if what in measures else time_input(config)
+  result = {
+    'what': what,
+    'config': config.corpus,
+    'model': config.model.to_dict(),
+    **found,
+    'machine': machine.describe(),
+  }
+  for line in table.lines(result):
+    print(line)
+  text = json.dumps(result, indent=1)
+  if OUTPUT.value is None:
+    print(text)
+  else:
+    pathlib.Path(OUTPUT.value).write_text(text + '\n', encoding='utf-8')
 
 
 if __name__ == '__main__':

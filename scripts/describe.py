@@ -11,14 +11,13 @@ from absl import app, flags
 from ml_collections import config_flags
 
 from scripts import prepare_data
-from transformer_jax import batches, cost, token_files
+from transformer_jax import cost
 
 CONFIG = config_flags.DEFINE_config_file('config', None, 'What to describe.')
 JSON = flags.DEFINE_bool('json', False, 'One JSON object instead of lines.')
 flags.mark_flags_as_required(['config'])
 
 CELLS = ('N', 'd_model', 'd_ff', 'h', 'd_k', 'd_v', 'P_drop', 'positions')
-SENTENCE = 30  # tokens of a side: about the mean of WMT14 (facts behind Table 2)
 
 
 def describe(config: ml_collections.ConfigDict) -> dict:
@@ -28,16 +27,12 @@ def describe(config: ml_collections.ConfigDict) -> dict:
   of the corpus: null until it is prepared.
   """
   model = config.model.to_dict()
-  sizes = {name: model[name] for name in ('N', 'd_model', 'd_ff', 'h', 'd_k', 'd_v')}
-  vocab_size = model['vocab_size']
-  rows = {name: model[name] for name in ('positions', 'max_positions')}
+  sizes = {name: model[name] for name in model if name != 'P_drop'}
   return {
     'cells': {name: model[name] for name in CELLS}
     | {'epsilon_ls': config.epsilon_ls, 'train_steps': config.train_steps},
-    'parameters': cost.parameters(**sizes, **rows, vocab_size=vocab_size),
-    'flops_per_target_token': cost.training_flops_per_target_token(
-      **sizes, vocab_size=vocab_size, length=SENTENCE
-    ),
+    'parameters': cost.parameters(**sizes),
+    'flops_per_target_token': cost.flops_per_target_token(model),
     'batch_shapes': _shapes(config),
   }
 
@@ -46,13 +41,7 @@ def _shapes(config: ml_collections.ConfigDict) -> list[list[int]] | None:
   corpus = pathlib.Path(prepare_data.DATA_DIR.value) / config.corpus
   if not corpus.is_dir():
     return None
-  made = batches.Batches(
-    *token_files.read_split(corpus, 'train'),
-    tokens=config.tokens_per_batch,
-    slices=config.slices,
-    max_shapes=config.max_shapes,
-    seed=config.seed,
-  )
+  made = prepare_data.train_batches(config, corpus)
   return [[config.slices, *shape] for shape in made.shapes]
 
 
@@ -67,7 +56,7 @@ def main(_: list[str]) -> None:
     print(f'{name:{width}}  {value}')
   print(f'\n{described["parameters"]:,} parameters')
   gigaflops = described['flops_per_target_token'] / 1e9
-  print(f'{gigaflops:.3f} GFLOP per target token ({SENTENCE} tokens a side)')
+  print(f'{gigaflops:.3f} GFLOP per target token ({cost.SENTENCE} tokens a side)')
   shapes = described['batch_shapes']
   if shapes is None:
     print('batch shapes: known once the corpus is prepared')

@@ -31,6 +31,7 @@ from transformer_jax import (
   checkpoint,
   corpora,
   cost,
+  durable,
   parallel,
   significance,
   token_files,
@@ -109,8 +110,7 @@ def show(result: dict) -> None:
 
 def training_so_far(run: Run, step: int) -> dict:
   """Target tokens and seconds of the training steps up to `step`."""
-  records = [json.loads(line) for line in run.metrics.read_text().splitlines()]
-  steps = [r for r in records if 'target_tokens' in r and r['step'] <= step]
+  steps = [r for r in run.records() if 'target_tokens' in r and r['step'] <= step]
   return {
     'target_tokens_seen': sum(r['target_tokens'] for r in steps),
     'wall_seconds': round(sum(r['seconds'] for r in steps), 1),
@@ -175,16 +175,9 @@ def evaluate(
     | {name: importlib.metadata.version(name) for name in PACKAGES},
     'commit': commit(),
     'corpus': corpora.read_card(corpus)['corpus'],
-    'config': json.loads(config.to_json_best_effort()),
+    'config': json.loads(run.config().to_json_best_effort()),  # without the flags
   }
   return result, hypotheses
-
-
-def replace(path: pathlib.Path, text: str) -> None:
-  """Writes a file so that nobody ever sees a part of it."""
-  partial = path.with_name(path.name + '.partial')
-  partial.write_text(text, encoding='utf-8')
-  partial.replace(path)
 
 
 def read(path: str) -> list[str]:
@@ -246,9 +239,9 @@ def write(
   translations.parent.mkdir(exist_ok=True)
   text = json.dumps(result, indent=1) + '\n'
   with interruption.deferred():
-    replace(translations, ''.join(line + '\n' for line in hypotheses))
-    replace(translations.with_suffix('.json'), text)
-    replace(run.workdir / 'result.json', text)
+    durable.write(translations, ''.join(line + '\n' for line in hypotheses))
+    durable.write(translations.with_suffix('.json'), text)
+    durable.write(run.workdir / 'result.json', text)
 
 
 def main(_: list[str]) -> None:

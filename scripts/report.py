@@ -13,7 +13,17 @@ from absl import app, flags, logging
 from tqdm import tqdm
 
 from scripts.prepare_data import DATA_DIR
-from transformer_jax.report import curves, flops, page, placing, plain, results, tables
+from transformer_jax.report import (
+  curves,
+  flops,
+  page,
+  placing,
+  plain,
+  recipe,
+  results,
+  scorers,
+  tables,
+)
 from transformer_jax.report.blocks import Block, Bullets, Heading, Paragraph, Picture
 from transformer_jax.report.results import Scored
 from transformer_jax.significance import paired_bootstrap
@@ -61,14 +71,17 @@ def blocks(found: list[Scored], left_out: list[str]) -> list[Block]:
 
     for runs in placed:
       made += tables.comparable(runs, TFLOPS.value, compare)
+    made += recipe.recipe(found, compare)
   if placed:
     made += flops.papers_own()
   if left_out:
     made += [Paragraph('Left out:'), Bullets(left_out)]
   made += curves.curves(found)
-  newest = {scored.run: scored for scored in found}
-  for scored in newest.values():
-    made += plain.samples(scored, pathlib.Path(DATA_DIR.value), SAMPLES.value)
+  newest = [*{scored.run: scored for scored in found}.values()]
+  data_dir = pathlib.Path(DATA_DIR.value)
+  made += scorers.scorers(newest, data_dir)
+  for scored in newest:
+    made += plain.samples(scored, data_dir, SAMPLES.value)
   return made
 
 

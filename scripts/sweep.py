@@ -26,7 +26,7 @@ from absl import app, flags
 from ml_collections import config_flags
 
 from scripts import prepare_data
-from transformer_jax import cost, paper, sweep
+from transformer_jax import cost, paper, submission, sweep
 from transformer_jax.interruption import EXIT_CODE, Interruption
 from transformer_jax.run import Run
 
@@ -51,7 +51,6 @@ SLURM = flags.DEFINE_multi_string(
 )
 flags.mark_flags_as_required(['workdir'])
 
-SENTENCE = 30  # tokens of a side, to weigh runs against each other
 EVERY = 60  # seconds between two lines of progress
 
 
@@ -93,9 +92,7 @@ def job(name: str, seed: int, rest: list[str]) -> sweep.Job:
 
 def flops(config: ml_collections.ConfigDict) -> float:
   """About what a step takes."""
-  sizes = {key: config.model[key] for key in ('N', 'd_model', 'd_ff', 'h')}
-  sizes |= {key: config.model[key] for key in ('d_k', 'd_v', 'vocab_size')}
-  each = cost.training_flops_per_target_token(**sizes, length=SENTENCE)
+  each = cost.flops_per_target_token(config.model.to_dict())
   return float(each * config.tokens_per_batch)
 
 
@@ -151,16 +148,24 @@ def parameters() -> dict[str, int | str]:
   for key, equals, _ in pairs:
     if not key or not equals:
       raise app.UsageError(f'--slurm={key}: KEY=VALUE, such as timeout_min=1440')
+  if SUBMIT.value == 'slurm' and 'timeout_min' not in {key for key, _, _ in pairs}:
+    raise app.UsageError('--submit=slurm needs --slurm=timeout_min=MINUTES')
   return {k: int(v) if v.isdecimal() else v for k, _, v in pairs}
 
 
 def submit(jobs: list[sweep.Job], rest: list[str]) -> None:
+  given = parameters()
   # Runs that begin at one time would all prepare what they share.
   for name in {one.commands[0][3].removeprefix('--config=') for one in jobs}:
     prepare_data.prepare(load(name, [x for x in rest if x.startswith('--config.')]))
   folder = pathlib.Path(WORKDIR.value) / 'submitit'
-  lines = sweep.submit(jobs, SUBMIT.value, folder, PER_NODE.value, parameters())
-  print(*lines, sep='\n')
+  lines = submission.submit(jobs, SUBMIT.value, folder, PER_NODE.value, given)
+  for line in lines:
+    print(line)
+  for one in jobs:
+    if sweep.state(one) is sweep.State.FAILED:
+      print(sweep.failure(one), file=sys.stderr)
+  print(sweep.progress(jobs), file=sys.stderr)
 
 
 def main(arguments: list[str]) -> None:

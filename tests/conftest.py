@@ -5,7 +5,6 @@ import pathlib
 
 os.environ['XLA_FLAGS'] = (
   os.environ.get('XLA_FLAGS', '') + ' --xla_force_host_platform_device_count=8'
-  ' --xla_cpu_experimental_ynn_fusion_type='  # as parallel.without_ynn
 )
 os.environ['JAX_PLATFORMS'] = 'cpu'
 
@@ -13,7 +12,10 @@ import jax  # noqa: E402
 import jaxtyping  # noqa: E402
 import pytest  # noqa: E402
 
+from transformer_jax import parallel  # noqa: E402
+
 jax.config.update('jax_numpy_rank_promotion', 'raise')
+parallel.without_ynn()
 
 # Shapes and dtypes in signatures are checked at every call that a test makes.
 CHECKED = [f'transformer_jax.{name}' for name in ('layers', 'model', 'loss')]

@@ -65,12 +65,18 @@ def table_step(logits: jax.Array) -> module.Step:
   return step
 
 
-def compiled(beam: int, max_length: int = LENGTH) -> Callable[..., Hypotheses]:
+def as_it_is(cache: module.Cache, length: int) -> module.Cache:
+  """The growing of a cache that holds no positions."""
+  return cache
+
+
+def compiled(beam: int, *lengths: int) -> Callable[..., Hypotheses]:
   """A fresh jit of (logits, limits, alpha), so that a patched module is traced anew."""
 
   def run(logits, limits, alpha):
     contexts = jnp.zeros((limits.shape[0], beam), jnp.int32)
-    options = dict(beam=beam, alpha=alpha, max_length=max_length, bos=BOS, eos=EOS)
+    options = dict(beam=beam, alpha=alpha, bos=BOS, eos=EOS)
+    options |= dict(follow=module.gather, grow=as_it_is, lengths=lengths or (LENGTH,))
     return beam_search(table_step(logits), contexts, limits, **options)
 
   return jax.jit(run)

@@ -17,6 +17,7 @@ from table_models import (
   PER_ALPHA,
   WORDS,
   all_models,
+  as_it_is,
   compiled,
   differing,
   listed,
@@ -104,7 +105,8 @@ def recurrent_search(memory, limits, max_length=12) -> Hypotheses:
     return logits.at[..., EOS].add(3 * position - 12), hidden
 
   hidden = jnp.zeros((len(memory), 4, width))
-  options = dict(beam=4, alpha=0.6, max_length=max_length, bos=BOS, eos=EOS)
+  options = dict(beam=4, alpha=0.6, bos=BOS, eos=EOS, lengths=(max_length,))
+  options |= dict(follow=module.gather, grow=as_it_is)
   return beam_search(step, hidden, limits, **options)
 
 
@@ -144,7 +146,8 @@ def run_search(
   step: module.Step, cache: module.Cache, limits: jax.Array, beam: int
 ) -> module.State:
   state = module.start(cache, limits, beam, LENGTH, PAD)
-  return module.search(step, state, limits, 0.6, BOS, EOS, PAD)
+  ids = BOS, EOS, PAD
+  return module.search(step, module.gather, state, limits, LENGTH, 0.6, *ids)
 
 
 def test_cache_follows_the_beams():
@@ -227,7 +230,8 @@ def chain_run(logits, limits, alpha, beam, bos, eos, pad, max_length=5) -> Hypot
     return logits[tokens], cache
 
   ids = dict(bos=bos, eos=eos, pad=pad)
-  options = dict(beam=beam, alpha=alpha, max_length=max_length)
+  options = dict(beam=beam, alpha=alpha, lengths=(max_length,))
+  options |= dict(follow=module.gather, grow=as_it_is)
   return beam_search(step, {}, limits, **options, **ids)
 
 
@@ -317,7 +321,53 @@ def test_length_penalty_by_hand():
   assert length_penalty(7, 1.0) == 2
 
 
-def test_cache_without_beam_axis_is_refused():
-  cache = {'keys': jnp.zeros((2, 7))}
-  with pytest.raises(ValueError, match=r"'keys'.*\(2, 7\).*2 sentences and 4 beams"):
-    module.start(cache, jnp.ones(2, int), beam=4, max_length=3, pad=PAD)
+@pytest.mark.parametrize('size', [129, 1000, 1280, 1281, 5000])
+def test_the_largest_in_two_stages(size: int):
+  """Equal to top_k, ties and all: few different values, and -inf."""
+  rng = np.random.default_rng(size)
+  x = rng.integers(-3, 40, (6, 7, size)).astype(np.float32)
+  x[x < 0] = -np.inf
+  x[0, 0, : size - 3] = -np.inf
+  x[1] = rng.normal(size=(7, size))
+  for count in 1, 3, 10:
+    expected = jax.lax.top_k(x, count)
+    found = jax.jit(module.largest, static_argnums=1)(x, count)
+    assert np.array_equal(found[0], expected[0])
+    there = np.isfinite(expected[0])
+    assert np.array_equal(found[1][there], expected[1][there])
+
+
+def test_a_wide_vocabulary_is_searched_like_a_narrow_one(monkeypatch):
+  """With groups of 2 words the two stages are taken by the search's own tests."""
+  monkeypatch.setattr(module, 'GROUP', 2)
+  models = all_models()
+  run = compiled(1)
+  found = [run(models.logits[:PER_ALPHA], models.limits[:PER_ALPHA], ALPHAS[0])]
+  first = jax.tree.map(lambda x: x[:PER_ALPHA], searched(1))
+  assert all(np.array_equal(a, b) for a, b in zip(found[0], first, strict=True))
+
+
+def test_the_cache_grows_and_nothing_changes():
+  """A cache that holds the tokens so far, and must not be written beyond its end."""
+  models = random_models(100, seed=5)
+  table, grown = table_step(jnp.asarray(models.logits)), []
+
+  def step(tokens, position, cache):
+    contexts, fed = cache
+    logits, contexts = table(tokens, position, contexts)
+    return logits, (contexts, fed.at[:, :, position].set(tokens, mode='drop'))
+
+  def grow(cache, length):
+    grown.append(length)
+    more = [(0, 0), (0, 0), (0, length - cache[1].shape[2])]
+    return cache[0], jnp.pad(cache[1], more)
+
+  def run(*lengths):
+    cache = jnp.zeros((100, 4), jnp.int32), jnp.zeros((100, 4, lengths[0]), jnp.int32)
+    options = dict(beam=4, alpha=0.6, bos=BOS, eos=EOS, lengths=lengths)
+    options |= dict(follow=module.gather, grow=grow)
+    return beam_search(step, cache, jnp.asarray(models.limits), **options)
+
+  expected, found = run(LENGTH), run(3, 4, LENGTH)
+  assert grown == [4, LENGTH]
+  assert all(np.array_equal(a, b) for a, b in zip(found, expected, strict=True))

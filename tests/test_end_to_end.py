@@ -116,6 +116,7 @@ def test_prepare_train_kill_resume_evaluate_translate(tmp_path: pathlib.Path):
   check_metrics(command.workdir)
   out, _ = command('evaluate', f'--workdir={command.workdir}', command.data)
   check_result(command, raw, out)
+  check_greedy(command)
   check_pipe(command, raw)
 
 
@@ -144,6 +145,14 @@ def check_metrics(workdir: pathlib.Path) -> None:
   dev = [r['step'] for r in records(workdir) if 'dev_perplexity' in r]
   assert dev == list(range(100, STEPS + 1, 100))
   assert log[-1]['loss'] < log[0]['loss'] / 2
+
+
+def check_greedy(command: Commands) -> None:
+  """A flag of evaluate's is in the result, and leaves the run's config as it is."""
+  read = lambda: json.loads((command.workdir / 'result.json').read_text())
+  config = read()['config']
+  command('evaluate', f'--workdir={command.workdir}', command.data, '--beam=1')
+  assert read()['beam'] == 1 != config['beam'] and read()['config'] == config
 
 
 def check_result(command: Commands, raw: pathlib.Path, out: str) -> None:

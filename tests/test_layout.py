@@ -17,6 +17,7 @@ FLOORS = (
     'vocabulary',
     'token_files',
     'batches',
+    'durable',
     'corpora',
     'embedded_corpus',
     'moses',
@@ -28,24 +29,28 @@ FLOORS = (
     'run',
     'meter',
     'sweep',
+    'submission',
     'interruption',
   ),
-  ('layers', 'model', 'loss', 'beam_search'),
+  ('layers', 'model', 'loss', 'beam_search', 'table1'),
   ('parallel', 'checkpoint'),
   ('translate', 'step'),
   ('train',),
+  ('benchmark',),
 )
 # Within the floor without JAX.
 BESIDE = {
   'token_files': {'vocabulary'},
   'batches': {'token_files', 'vocabulary'},
-  'corpora': {'token_files', 'vocabulary', 'embedded_corpus'},
+  'corpora': {'durable', 'token_files', 'vocabulary', 'embedded_corpus'},
   'bleu': {'moses'},
   'significance': {'bleu', 'moses'},
-  'report': {'corpora', 'cost', 'paper', 'significance'},
-  'run': {'corpora', 'vocabulary'},
-  'sweep': {'interruption', 'run'},
+  'report': {'bleu', 'corpora', 'cost', 'moses', 'paper', 'run', 'significance'},
+  'run': {'corpora', 'durable', 'vocabulary'},
+  'submission': {'sweep'},
+  'sweep': {'durable', 'interruption', 'run'},
   'model': {'layers'},
+  'table1': {'layers'},
 }
 ACCELERATED = {'jax', 'jaxlib', 'flax', 'optax', 'orbax'}
 ONE_MODULES = {

@@ -174,16 +174,18 @@ def test_dropout_stands_where_section_5_4_has_it(monkeypatch: pytest.MonkeyPatch
   source, target = sentences()
   rng, masks, made = np.random.default_rng(2), [], []
 
-  def construct(self: Dropout, rate: float, key: jax.Array, places: int) -> None:
+  def construct(rate: float, key: jax.Array, places: int) -> Dropout:
     made.append((rate, places, tuple(np.asarray(jax.random.key_data(key)))))
+    return Dropout(rate, None)
 
-  def drop(self: Dropout, x: jax.Array) -> jax.Array:
+  def drop(self: Dropout, x: jax.Array, place: int) -> jax.Array:
     masks.append(rng.integers(0, 2, x.shape) * 2.0)
     return x * masks[-1].astype(np.float32)
 
-  monkeypatch.setattr(Dropout, '__init__', construct)
+  monkeypatch.setattr(Dropout, 'of', construct)
   monkeypatch.setattr(Dropout, '__call__', drop)
-  logits = nnx.merge(graph, params)(source, target, jax.random.key(0))
+  with jax.disable_jit():  # else equal layers would share a mask
+    logits = nnx.merge(graph, params)(source, target, jax.random.key(0))
   N = SIZES['N']
   assert [m[:2] for m in made] == [(0.3, 1 + 2 * N), (0.3, 1 + 3 * N)]
   assert made[0][2] != made[1][2]
@@ -202,8 +204,8 @@ def test_dropout_stands_where_section_5_4_has_it(monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize('rate', [0.1, 0.3])
 def test_dropout_keeps_the_expectation_at_its_rate(rate: float):
   size = 200_001
-  dropout = Dropout(rate, jax.random.key(3), 2)
-  first, second = (np.asarray(dropout(jnp.ones((size,)))) for _ in range(2))
+  dropout = Dropout.of(rate, jax.random.key(3), 2)
+  first, second = (np.asarray(dropout(jnp.ones((size,)), n)) for n in range(2))
   deviation = 5 * math.sqrt(rate * (1 - rate) / size)
   for dropped in (first, second):
     assert abs((dropped == 0).mean() - rate) < deviation
@@ -213,8 +215,33 @@ def test_dropout_keeps_the_expectation_at_its_rate(rate: float):
   both = lambda a, b: ((a == 0) & (b == 0)).mean()
   assert abs(both(first, second) - rate**2) < deviation
   assert abs(both(first[:-1], first[1:]) - rate**2) < deviation
-  again = Dropout(rate, jax.random.key(3), 2)(jnp.ones((size,)))
+  again = Dropout.of(rate, jax.random.key(3), 2)(jnp.ones((size,)), 0)
   np.testing.assert_array_equal(first, again)
+
+
+def test_every_place_has_its_own_key():
+  dropout = Dropout.of(0.1, jax.random.key(3), 1 + 2 * 3)
+  parts = dropout.parts(3, 2)
+  keys = [dropout.keys[0], *(part.keys[n] for part in parts for n in range(2))]
+  assert (jnp.stack(keys) == dropout.keys).all() and len(
+    np.unique(jax.random.key_data(dropout.keys), axis=0)
+  ) == 7
+
+
+def test_equal_layers_are_traced_once(monkeypatch: pytest.MonkeyPatch):
+  calls = []
+  original = module.EncoderLayer.__call__
+
+  def counted(self, *inputs):
+    calls.append(1)
+    return original(self, *inputs)
+
+  monkeypatch.setattr(module.EncoderLayer, '__call__', counted)
+  graph, shapes = graph_of(N=3)
+  source, target = sentences()
+  loss = lambda p: nnx.merge(graph, p)(source, target, jax.random.key(0)).sum()
+  jax.make_jaxpr(jax.grad(loss))(random_params(shapes))
+  assert len(calls) == 1
 
 
 def test_dropout_is_off_without_a_key_or_a_rate():
@@ -380,7 +407,8 @@ def test_norms_come_last(monkeypatch: pytest.MonkeyPatch):
     return outputs[-1]
 
   monkeypatch.setattr(module.AddAndNorm, '__call__', record)
-  logits = nnx.merge(graph, params)(*sentences())
+  with jax.disable_jit():  # else only the first of equal layers would be seen
+    logits = nnx.merge(graph, params)(*sentences())
   assert len(outputs) == 5 * SIZES['N']
   for output in outputs:
     np.testing.assert_allclose(output.mean(-1), 0, atol=1e-5)
@@ -420,8 +448,8 @@ def repeated(rows: int) -> tuple[np.ndarray, np.ndarray]:
 
 @pytest.mark.parametrize('positions', ['sinusoid', 'learned'])
 def test_cached_decoding_equals_teacher_forcing(positions: str):
-  """At every position, with rows that swap histories midway as beams do."""
-  R, swap_at = 3, 3
+  """At every position, with rows that swap as beams do, in a cache that grows."""
+  R, swap_at, grow_at = 3, 3, 5
   graph, shapes = graph_of(positions)
   params = random_params(shapes)
   source, targets = repeated(R)
@@ -432,13 +460,15 @@ def test_cached_decoding_equals_teacher_forcing(positions: str):
   )
   step = jax.jit(lambda p, *state: nnx.merge(graph, p).step(*state))
   memory = jax.jit(lambda p, ids: nnx.merge(graph, p).remember(ids))(params, source)
-  cache = nnx.merge(graph, params).empty_cache(B, R, T + 2)
+  cache = nnx.merge(graph, params).empty_cache(B, R, grow_at)
   stepped = []
   for t in range(T):
     history = targets if t < swap_at else histories
     tokens = history[:, :, t - 1] if t else np.full((B, R), BOS)
     if t == swap_at:
-      cache = jax.tree.map(lambda x: x[:, order], cache)
+      cache = cache.follow(np.broadcast_to(order, (B, R)))
+    if t == grow_at:
+      cache = cache.grow(T + 2)
     logits, cache = step(params, tokens, jnp.int32(t), cache, memory)
     stepped.append(logits)
   run = logits_of(graph)

@@ -15,7 +15,7 @@ from collections.abc import Callable
 import pytest
 from test_end_to_end import SETTINGS, write_raw
 
-from transformer_jax import sweep
+from transformer_jax import submission, sweep
 from transformer_jax.run import Run
 from transformer_jax.sweep import State
 
@@ -245,17 +245,17 @@ def test_progress_while_a_line_is_written(jobs):
 
 def test_gpus_are_divided():
   devices = lambda found: [one['CUDA_VISIBLE_DEVICES'] for one in found]
-  assert devices(sweep.shares(['0', '1', '2', '3'], 2)) == ['0,1', '2,3']
-  assert devices(sweep.shares(['4', '5'], 2)) == ['4', '5']
-  shared = sweep.shares(['0', '1'], 4)
+  assert devices(submission.shares(['0', '1', '2', '3'], 2)) == ['0,1', '2,3']
+  assert devices(submission.shares(['4', '5'], 2)) == ['4', '5']
+  shared = submission.shares(['0', '1'], 4)
   assert devices(shared) == ['0', '1', '0', '1']
   assert {one['XLA_PYTHON_CLIENT_MEM_FRACTION'] for one in shared} == {'0.450'}
-  assert sweep.shares([], 2) == [{}, {}]
+  assert submission.shares([], 2) == [{}, {}]
 
 
 def test_side_by_side(jobs):
   made = jobs('a', 'crash', 'b')
-  ended = sweep.Node(made)()
+  ended = submission.Node(made)()
   assert ended == {'a': 'done', 'crash': 'failed', 'b': 'done'}
 
 
@@ -271,7 +271,7 @@ def test_submitit(jobs, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch)
   monkeypatch.setenv('SUBMITIT_PREEMPT_SIGNAL', '')  # to have it restored
   made = jobs('slow', 'crash', 'b')
   folder = tmp_path / 'submitit'
-  lines = sweep.submit(made, 'local', folder, 2, {'timeout_min': 5})
+  lines = submission.submit(made, 'local', folder, 2, {'timeout_min': 5})
   assert [line.partition(': ')[2] for line in lines] == ['slow crash', 'b']
   wait_for(made[0].run.workdir / 'ready')
   wait_for(made[2].result)
@@ -304,12 +304,12 @@ def test_slurm(jobs, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch):
   monkeypatch.setenv('PATH', f'{folder}:{os.environ["PATH"]}')
   made = jobs('a', 'b', 'c')
   parameters = {'timeout_min': 90, 'gpus_per_node': 8, 'slurm_partition': 'fast'}
-  lines = sweep.submit(made, 'slurm', tmp_path / 's', 2, parameters)
+  lines = submission.submit(made, 'slurm', tmp_path / 's', 2, parameters)
   assert lines == ['12_0: a b', '12_1: c']
   submitted = (tmp_path / 'submitted').read_text()
   for words in ('--time=90', '--gpus-per-node=8', '--partition=fast', 'USR1@90'):
     assert words in submitted
-  assert sweep.submit(made, 'slurm', tmp_path / 's', 2, parameters) == []
+  assert submission.submit(made, 'slurm', tmp_path / 's', 2, parameters) == []
 
 
 # The script

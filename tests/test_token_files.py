@@ -81,16 +81,6 @@ def test_cut_leaves_the_whole_alone(tmp_path: pathlib.Path):
   assert whole.pad(np.array([0]), 5).tolist() == [[5, 6, 7, 8, EOS]]
 
 
-@pytest.mark.skipif(sys.platform != 'linux', reason='reads /proc')
-def test_read_ahead_brings_in_every_page(tmp_path: pathlib.Path):
-  side = written([[7] * 1000] * 5000, tmp_path)
-  side.read_ahead()
-  maps = pathlib.Path('/proc/self/smaps').read_text()
-  resident = maps.split(str(tmp_path / 'x.tokens'))[1].split('Rss:')[1].split()[0]
-  assert int(resident) >= 5000 * 1000 * 2 // 1024
-  written([[]], tmp_path).read_ahead()
-
-
 # Files that cannot be right
 
 

@@ -9,15 +9,17 @@ those that end compete for the sentence's K finished places. With K = 1 only the
 continuation is taken: greedy search, on which alpha has no effect but in the scores.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
-Cache = Any  # a pytree whose leaves all begin with axes [B, K]
+Cache = Any  # what a model keeps of the tokens so far
 Step = Callable[[jax.Array, jax.Array, Cache], tuple[jax.Array, Cache]]
+
+GROUP = 128  # words of which the largest logit is looked at first
 
 
 class Hypotheses(NamedTuple):
@@ -63,31 +65,39 @@ def beam_search(
   cache: Cache,
   limits: jax.Array,
   *,
+  follow: Callable[[Cache, jax.Array], Cache],
+  grow: Callable[[Cache, int], Cache],
+  lengths: Sequence[int],
   beam: int,
   alpha: float,
-  max_length: int,
   bos: int,
   eos: int,
   pad: int = 0,
 ) -> Hypotheses:
-  """Returns each sentence's `beam` best hypotheses; L is max_length.
+  """Returns each sentence's `beam` best hypotheses; L is the last of `lengths`.
 
   step(tokens [B, K], position [], cache) returns the logits [B, K, W] of the token at
-  `position` (0 for the first, whose input is BOS) and the new cache. The cache follows
-  its beams; what all beams of a sentence share belongs in the closure of `step`.
+  `position` (0 for the first, whose input is BOS) and the new cache. After each step
+  follow(cache, parents [B, K]) is the cache in which beam k is what beam parents[k]
+  was; `gather` does that to leaves [B, K, ...]. What all beams of a sentence share
+  belongs in the closure of `step`. The cache given holds lengths[0] positions; where
+  they are not enough, grow(cache, lengths[1]) holds more, and so on.
 
-  limits [B] is the most tokens each sentence may generate, EOS included, and at most
-  max_length; 0 suits rows that pad a batch. A hypothesis cut there ranks behind every
-  finished one. PAD and BOS are never generated, yet keep their share of the softmax,
-  so that log P is the model's own.
+  limits [B] is the most tokens each sentence may generate, EOS included, and at most L;
+  0 suits rows that pad a batch. A hypothesis cut there ranks behind every finished one.
+  PAD and BOS are never generated, yet keep their share of the softmax, so that log P is
+  the model's own.
 
   A sentence is done at its limit or when none of its live hypotheses can enter its K
   finished ones any more. Stopping there is exact, and no sentence's result depends on
   the others. Equal scores: the shorter first, then the better beam and lower token.
   """
-  limits = jnp.clip(limits, 0, max_length)
-  state = start(cache, limits, beam, max_length, pad)
-  state = search(step, state, limits, alpha, bos, eos, pad)
+  limits = jnp.clip(limits, 0, lengths[-1])
+  state = start(cache, limits, beam, lengths[-1], pad)
+  for length in lengths:
+    if length > lengths[0]:
+      state = state._replace(cache=grow(state.cache, length))
+    state = search(step, follow, state, limits, length, alpha, bos, eos, pad)
   return rank(state, limits, alpha, pad)
 
 
@@ -96,12 +106,6 @@ def start(
 ) -> State:
   """One live hypothesis per sentence, the empty one, in the first of K beams."""
   batch = limits.shape[0]
-  for path, leaf in jax.tree.leaves_with_path(cache):
-    if jnp.shape(leaf)[:2] != (batch, beam):
-      raise ValueError(
-        f'cache{jax.tree_util.keystr(path)} has shape {jnp.shape(leaf)}; '
-        f'its first axes must be {batch} sentences and {beam} beams'
-      )
   none = jnp.full((batch, beam), -jnp.inf, jnp.float32)
   empty = jnp.full((batch, beam, max_length), pad, jnp.int32)
   return State(
@@ -116,14 +120,16 @@ def start(
 
 def search(
   step: Step,
+  follow: Callable[[Cache, jax.Array], Cache],
   state: State,
   limits: jax.Array,
+  length: int,
   alpha: float,
   bos: int,
   eos: int,
   pad: int,
 ) -> State:
-  """Runs `step` until every sentence is done."""
+  """Runs `step` until every sentence is done or has `length` tokens."""
 
   def advance(state: State) -> State:
     last = lax.dynamic_index_in_dim(
@@ -145,11 +151,12 @@ def search(
       live_log_probs=live_log_probs,
       finished=finished,
       done=state.done,
-      cache=gather(cache, parents),
+      cache=follow(cache, parents),
     )
     return state._replace(done=state.done | is_done(state, limits, alpha))
 
-  return lax.while_loop(lambda state: ~jnp.all(state.done), advance, state)
+  going = lambda state: ~jnp.all(state.done) & (state.position < length)
+  return lax.while_loop(going, advance, state)
 
 
 def expand(state: State, logits: jax.Array, bos: int, eos: int, pad: int) -> Candidates:
@@ -159,7 +166,7 @@ def expand(state: State, logits: jax.Array, bos: int, eos: int, pad: int) -> Can
   # C of a beam are enough, and two more to pass over PAD and BOS.
   per_beam = min(count + 2, vocabulary)
   logits = logits.astype(jnp.float32)
-  best, words = lax.top_k(logits, per_beam)
+  best, words = largest(logits, per_beam)
   never = ((words == pad) | (words == bos)) & (words != eos)
   best = jnp.where(never, -jnp.inf, best)
   log_probs = best - jax.nn.logsumexp(logits, axis=-1, keepdims=True)
@@ -169,6 +176,25 @@ def expand(state: State, logits: jax.Array, bos: int, eos: int, pad: int) -> Can
   parents = chosen // per_beam
   tokens = gather(state.live, parents).at[:, :, state.position].set(words)
   return Candidates(tokens, log_probs, words == eos, parents)
+
+
+def largest(x: jax.Array, count: int) -> tuple[jax.Array, jax.Array]:
+  """lax.top_k of the last axis, W, equal values included, without a sort of all of it.
+
+  The `count` largest lie in the `count` groups whose own largest are largest; of equal
+  ones in the first of them, as do the first of equal values.
+  """
+  size = x.shape[-1]
+  if size <= GROUP * count:
+    return lax.top_k(x, count)
+  fill = [(0, 0)] * (x.ndim - 1) + [(0, -size % GROUP)]
+  groups = jnp.pad(x, fill, constant_values=-jnp.inf)
+  groups = groups.reshape(*x.shape[:-1], -1, GROUP)
+  chosen = jnp.sort(lax.top_k(groups.max(-1), count)[1])
+  within = jnp.take_along_axis(groups, chosen[..., None], axis=-2)
+  values, places = lax.top_k(within.reshape(*x.shape[:-1], -1), count)
+  group = jnp.take_along_axis(chosen, places // GROUP, axis=-1)
+  return values, group * GROUP + places % GROUP
 
 
 def keep_live(

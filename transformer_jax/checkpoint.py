@@ -6,7 +6,6 @@ Orbax would not notice a flipped byte, so every file is checked before it is res
 One process, the first, writes and reads them.
 """
 
-import hashlib
 import json
 import pathlib
 import shutil
@@ -17,6 +16,8 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 import orbax.checkpoint as ocp
+
+from transformer_jax import durable
 
 MANIFEST = 'manifest.json'
 # What a process was at when it was killed; no checkpoints.
@@ -38,8 +39,12 @@ class Restored(NamedTuple):
 
 def steps(folder: pathlib.Path) -> list[int]:
   """The steps that have a finished checkpoint, ascending."""
-  found = [int(p.name) for p in folder.glob('*') if p.name.isdigit()]
-  return sorted(step for step in found if (folder / str(step) / MANIFEST).is_file())
+  return [s for s in _numbers(folder) if (folder / str(s) / MANIFEST).is_file()]
+
+
+def _numbers(folder: pathlib.Path) -> list[int]:
+  """The steps that have a folder, ascending, vouched for or not."""
+  return sorted(int(path.name) for path in folder.glob('*') if path.name.isdigit())
 
 
 def to_average(
@@ -194,8 +199,7 @@ def restore_newest(
   folder: pathlib.Path, params: Tree, opt_state: Tree
 ) -> Restored | None:
   """The newest one that is as it was written; those it passes over are named."""
-  there = [int(path.name) for path in folder.glob('*') if path.name.isdigit()]
-  for step in sorted(there, reverse=True):
+  for step in reversed(_numbers(folder)):
     try:
       return restore(folder, step, params, opt_state)
     except Damaged as error:
@@ -230,7 +234,5 @@ def _sums(path: pathlib.Path) -> dict[str, str]:
   sums = {}
   for file in sorted(path.rglob('*')):
     if file.is_file() and file.name != MANIFEST:
-      with file.open('rb') as content:
-        digest = hashlib.file_digest(content, 'sha256').hexdigest()
-      sums[file.relative_to(path).as_posix()] = digest
+      sums[file.relative_to(path).as_posix()] = durable.sha256(file)
   return sums

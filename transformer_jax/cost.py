@@ -1,5 +1,7 @@
 """What a model costs, by arithmetic alone: parameters and FLOPs (Tables 2 and 3)."""
 
+from collections.abc import Mapping
+
 
 def parameters(
   *,
@@ -20,6 +22,18 @@ def parameters(
   layer_pair = 3 * attention + 2 * feed_forward + 5 * norm
   learned = 2 * max_positions * d_model if positions == 'learned' else 0
   return vocab_size * d_model + learned + N * layer_pair
+
+
+# Tokens of a side of a sentence that FLOPs are counted for: about WMT14's mean.
+SENTENCE = 30
+
+_SIZES = ('N', 'd_model', 'd_ff', 'h', 'd_k', 'd_v', 'vocab_size')
+
+
+def flops_per_target_token(model: Mapping[str, float | str]) -> int:
+  """Training FLOPs of a config's model, by its cells, for SENTENCE tokens a side."""
+  sizes = {name: int(model[name]) for name in _SIZES}
+  return training_flops_per_target_token(**sizes, length=SENTENCE)
 
 
 def training_flops_per_target_token(

@@ -5,12 +5,15 @@ Shapes, here and in every file that touches an array of the model:
   B  sentences of a batch       D  d_model             W  vocabulary
   S  source positions           H  h, heads            R  rows (beams) of a sentence
   T  target positions           K  d_k    V  d_v       L  positions of a cache
+                                                       M  keys to look among
 
 Signatures carry these letters, and the tests check every call against them. Modes are
 arguments: a dropout key of None means no dropout, and the decoding cache goes in and
 comes out.
 """
 
+import dataclasses
+import functools
 from typing import NamedTuple
 
 import jax
@@ -18,37 +21,50 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 from jax.typing import DTypeLike
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Key
 
 Array = jax.Array | np.ndarray
 glorot = nnx.initializers.glorot_uniform
+# One object, so that equal layers have equal graphs and JAX traces them once.
+kernel_init = glorot()
 
 
 # 3.1 Encoder and decoder stacks: what surrounds every sub-layer
 
 
+@functools.partial(
+  jax.tree_util.register_dataclass, data_fields=['keys'], meta_fields=['rate']
+)
+@dataclasses.dataclass(frozen=True)
 class Dropout:
-  """Section 5.4's residual dropout, a fresh key at each place it is applied.
+  """Section 5.4's residual dropout: P_drop, and a key for each place it is applied.
 
-  Args:
-    rate: P_drop.
-    key: of one forward pass, or None to drop nothing.
-    places: how often it will be applied at the most.
+  No keys: nothing is dropped.
   """
 
-  def __init__(self, rate: float, key: jax.Array | None, places: int):
-    # 16 random bits decide on an element, so the rate is the nearest 65536th.
-    self._drop = round(rate * 65536)
-    self._keys = iter(jax.random.split(key, places) if key is not None and rate else [])
-    self._active = key is not None and self._drop > 0
+  rate: float
+  keys: Key[Array, ' places'] | None
 
-  def __call__(self, x: Float[Array, '*shape']) -> Float[Array, '*shape']:
-    if not self._active:
+  @classmethod
+  def of(cls, rate: float, key: jax.Array | None, places: int) -> 'Dropout':
+    return cls(rate, jax.random.split(key, places) if key is not None else None)
+
+  def parts(self, count: int, places: int) -> list['Dropout']:
+    """The last `count` times `places` places, in order."""
+    if self.keys is None:
+      return [self] * count
+    keys = self.keys[len(self.keys) - count * places :].reshape(count, places)
+    return [Dropout(self.rate, part) for part in keys]
+
+  def __call__(self, x: Float[Array, '*shape'], place: int) -> Float[Array, '*shape']:
+    # 16 random bits decide on an element, so the rate is the nearest 65536th.
+    drop = round(self.rate * 65536)
+    if self.keys is None or not drop:
       return x
-    words = jax.random.bits(next(self._keys), (-(-x.size // 2),), jnp.uint32)
+    words = jax.random.bits(self.keys[place], (-(-x.size // 2),), jnp.uint32)
     bits = jax.lax.bitcast_convert_type(words, jnp.uint16).ravel()[: x.size]
-    keep = bits.reshape(x.shape) >= self._drop
-    return jnp.where(keep, x * (65536 / (65536 - self._drop)), 0).astype(x.dtype)
+    keep = bits.reshape(x.shape) >= drop
+    return jnp.where(keep, x * (65536 / (65536 - drop)), 0).astype(x.dtype)
 
 
 class AddAndNorm(nnx.Module):
@@ -62,8 +78,9 @@ class AddAndNorm(nnx.Module):
     x: Float[Array, 'B T D'],
     sublayer: Float[Array, 'B T D'],
     dropout: Dropout,
+    place: int,
   ) -> Float[Array, 'B T D']:
-    return self.norm(x + dropout(sublayer))
+    return self.norm(x + dropout(sublayer, place))
 
 
 # 3.2 Attention
@@ -82,6 +99,13 @@ def attention_weights(
 
 
 KeysValues = tuple[Float[Array, 'B S H K'], Float[Array, 'B S H V']]
+
+
+class Lookup(NamedTuple):
+  """Keys and values as decoding looks among them, laid out for its small products."""
+
+  k: Float[Array, 'B H K M']
+  v: Float[Array, 'B H M V']
 
 
 class MultiHeadAttention(nnx.Module):
@@ -114,13 +138,6 @@ class MultiHeadAttention(nnx.Module):
       jnp.einsum('bsd,dhv->bshv', x, self.value[...].astype(self.dtype)),
     )
 
-  def mix(
-    self, weights: Float[Array, 'B H T S'], v: Float[Array, 'B S H V']
-  ) -> Float[Array, 'B T D']:
-    """Equation 1's right factor, then W^O."""
-    heads = jnp.einsum('bhts,bshv->bthv', weights.astype(self.dtype), v)
-    return jnp.einsum('bthv,hvd->btd', heads, self.output[...].astype(self.dtype))
-
   def __call__(
     self,
     x: Float[Array, 'B T D'],
@@ -128,7 +145,28 @@ class MultiHeadAttention(nnx.Module):
     mask: Bool[Array, '#B #T S'],
   ) -> Float[Array, 'B T D']:
     k, v = self.keys_values(memory)
-    return self.mix(attention_weights(self.queries(x), k, mask), v)
+    weights = attention_weights(self.queries(x), k, mask).astype(self.dtype)
+    heads = jnp.einsum('bhts,bshv->bthv', weights, v)
+    return jnp.einsum('bthv,hvd->btd', heads, self.output[...].astype(self.dtype))
+
+  # One position at a time (section 6.1)
+
+  def lookup(self, memory: Float[Array, 'B M D']) -> Lookup:
+    k, v = self.keys_values(memory)
+    return Lookup(k.transpose(0, 2, 3, 1), v.transpose(0, 2, 1, 3))
+
+  def look(
+    self, x: Float[Array, 'B R D'], among: Lookup, mask: Bool[Array, 'B #R M']
+  ) -> Float[Array, 'B R D']:
+    """What __call__ gives, for R rows that share a sentence's keys and values."""
+    q = self.queries(x)
+    q = q * q.shape[-1] ** -0.5
+    scores = jnp.einsum(
+      'brhk,bhkm->bhrm', q, among.k, preferred_element_type=jnp.float32
+    )
+    weights = jax.nn.softmax(jnp.where(mask[:, None], scores, -1e9))
+    heads = jnp.einsum('bhrm,bhmv->brhv', weights.astype(self.dtype), among.v)
+    return jnp.einsum('brhv,hvd->brd', heads, self.output[...].astype(self.dtype))
 
 
 # 3.3 Position-wise feed-forward networks
@@ -138,9 +176,9 @@ class FeedForward(nnx.Module):
   """max(0, x W_1 + b_1) W_2 + b_2, equation 2."""
 
   def __init__(self, d_model: int, d_ff: int, *, dtype: DTypeLike, rngs: nnx.Rngs):
-    init = glorot()
-    self.inner = nnx.Linear(d_model, d_ff, kernel_init=init, dtype=dtype, rngs=rngs)
-    self.outer = nnx.Linear(d_ff, d_model, kernel_init=init, dtype=dtype, rngs=rngs)
+    options = {'kernel_init': kernel_init, 'dtype': dtype, 'rngs': rngs}
+    self.inner = nnx.Linear(d_model, d_ff, **options)
+    self.outer = nnx.Linear(d_ff, d_model, **options)
 
   def __call__(self, x: Float[Array, 'B T D']) -> Float[Array, 'B T D']:
     return self.outer(jax.nn.relu(self.inner(x)))
@@ -184,15 +222,8 @@ class EncoderLayer(nnx.Module):
   def __call__(
     self, x: Float[Array, 'B S D'], mask: Bool[Array, '#B #S S'], dropout: Dropout
   ) -> Float[Array, 'B S D']:
-    x = self.attention_norm(x, self.attention(x, x, mask), dropout)
-    return self.feed_forward_norm(x, self.feed_forward(x), dropout)
-
-
-class LayerCache(NamedTuple):
-  """Keys and values of the positions decoded so far in one layer."""
-
-  k: Float[Array, 'B R L H K']
-  v: Float[Array, 'B R L H V']
+    x = self.attention_norm(x, self.attention(x, x, mask), dropout, 0)
+    return self.feed_forward_norm(x, self.feed_forward(x), dropout, 1)
 
 
 class DecoderLayer(nnx.Module):
@@ -204,20 +235,6 @@ class DecoderLayer(nnx.Module):
     self.feed_forward = FeedForward(sizes.d_model, sizes.d_ff, dtype=dtype, rngs=rngs)
     self.feed_forward_norm = AddAndNorm(sizes.d_model, dtype=dtype, rngs=rngs)
 
-  def _after_attention(
-    self,
-    x: Float[Array, 'B T D'],
-    attended: Float[Array, 'B T D'],
-    memory_kv: KeysValues,
-    memory_mask: Bool[Array, 'B #T S'],
-    dropout: Dropout,
-  ) -> Float[Array, 'B T D']:
-    x = self.attention_norm(x, attended, dropout)
-    k, v = memory_kv
-    weights = attention_weights(self.cross.queries(x), k, memory_mask)
-    x = self.cross_norm(x, self.cross.mix(weights, v), dropout)
-    return self.feed_forward_norm(x, self.feed_forward(x), dropout)
-
   def __call__(
     self,
     x: Float[Array, 'B T D'],
@@ -226,27 +243,26 @@ class DecoderLayer(nnx.Module):
     memory_mask: Bool[Array, 'B #T S'],
     dropout: Dropout,
   ) -> Float[Array, 'B T D']:
-    attended = self.attention(x, x, causal_mask)
-    memory_kv = self.cross.keys_values(memory)
-    return self._after_attention(x, attended, memory_kv, memory_mask, dropout)
+    x = self.attention_norm(x, self.attention(x, x, causal_mask), dropout, 0)
+    x = self.cross_norm(x, self.cross(x, memory, memory_mask), dropout, 1)
+    return self.feed_forward_norm(x, self.feed_forward(x), dropout, 2)
 
   def step(
     self,
     x: Float[Array, 'B R D'],
     position: Int[Array, ''],
-    cache: LayerCache,
-    memory_kv: KeysValues,
+    cache: Lookup,
+    seen: Bool[Array, 'B R M'],
+    memory: Lookup,
     memory_mask: Bool[Array, 'B 1 S'],
-  ) -> tuple[Float[Array, 'B R D'], LayerCache]:
-    """One position of R rows a sentence, which share the sentence's memory_kv."""
-    k, v = self.attention.keys_values(x)
-    put = jax.lax.dynamic_update_index_in_dim
-    cache = LayerCache(put(cache.k, k, position, 2), put(cache.v, v, position, 2))
-    B, R, L, H, K = cache.k.shape
-    seen = (jnp.arange(L) <= position)[None, None]
-    q = self.attention.queries(x).reshape(B * R, 1, H, K)
-    weights = attention_weights(q, cache.k.reshape(B * R, L, H, K), seen)
-    attended = self.attention.mix(weights, cache.v.reshape(B * R, L, H, -1))
-    attended = attended.reshape(x.shape)
-    none = Dropout(0.0, None, 0)
-    return self._after_attention(x, attended, memory_kv, memory_mask, none), cache
+  ) -> tuple[Float[Array, 'B R D'], Lookup]:
+    """One position of R rows a sentence; row r's key goes to place position * R + r."""
+    new, R = self.attention.lookup(x), x.shape[1]
+    put = jax.lax.dynamic_update_slice_in_dim
+    cache = Lookup(
+      put(cache.k, new.k, position * R, 3), put(cache.v, new.v, position * R, 2)
+    )
+    none = Dropout(0.0, None)
+    x = self.attention_norm(x, self.attention.look(x, cache, seen), none, 0)
+    x = self.cross_norm(x, self.cross.look(x, memory, memory_mask), none, 1)
+    return self.feed_forward_norm(x, self.feed_forward(x), none, 2), cache

@@ -4,6 +4,7 @@ layers.py has the glossary of shapes. Ids of 0 are padding; masks are made from 
 here. Modes are arguments: a dropout key of None means no dropout.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -17,8 +18,7 @@ from transformer_jax.layers import (
   DecoderLayer,
   Dropout,
   EncoderLayer,
-  KeysValues,
-  LayerCache,
+  Lookup,
   Sizes,
   sinusoids,
 )
@@ -26,10 +26,43 @@ from transformer_jax.vocabulary import BOS, PAD
 
 
 class Memory(NamedTuple):
-  """What decoding needs of a source: cross-attention's keys and values, per layer."""
+  """What decoding needs of a source and of the model, made once a sentence."""
 
-  keys_values: list[KeysValues]
+  layers: list[Lookup]  # cross-attention's keys and values
   mask: Bool[Array, 'B 1 S']
+  table: Float[Array, 'D W']  # the softmax's matrix as products of few rows want it
+
+
+class Cache(NamedTuple):
+  """Keys and values of all positions and rows decoded so far, which never move.
+
+  What moves when hypotheses change places are `slots`: of a row and a position, the row
+  whose key there is its own.
+  """
+
+  slots: Int[Array, 'B R L']
+  layers: list[Lookup]  # M = L R: row r of position l at l R + r
+
+  def follow(self, parents: Int[Array, 'B R']) -> 'Cache':
+    """Row r becomes what row parents[r] was."""
+    slots = jnp.take_along_axis(self.slots, parents[..., None], axis=1)
+    return self._replace(slots=slots)
+
+  def grow(self, length: int) -> 'Cache':
+    """With places for `length` positions."""
+    more = length - self.slots.shape[2]
+    end = lambda x, axis, n: jnp.pad(x, [(0, n * (i == axis)) for i in range(x.ndim)])
+    places = more * self.slots.shape[1]
+    layers = [Lookup(end(x.k, 3, places), end(x.v, 2, places)) for x in self.layers]
+    return Cache(end(self.slots, 2, more), layers)
+
+
+def _traced_once(method: Callable) -> Callable:
+  """method(layer, ...); JAX traces and differentiates the first of equal ones for all.
+
+  That is most of what a start with compiled programs at hand takes.
+  """
+  return jax.jit(lambda *inputs: method(*inputs))
 
 
 class Transformer(nnx.Module):
@@ -103,12 +136,14 @@ class Transformer(nnx.Module):
     self, source: Int[Array, 'B S'], key: Key[Array, ''] | None = None
   ) -> Float[Array, 'B S D']:
     """Ids to what the encoder makes of them."""
-    dropout = Dropout(self.P_drop, key, 1 + 2 * len(self.encoder))
+    N = len(self.encoder)
+    dropout = Dropout.of(self.P_drop, key, 1 + 2 * N)
     mask = (source != PAD)[:, None]
     rows = self._position_rows('source', source.shape[1])
-    x = dropout(self._embed(source, rows[None]))
-    for layer in self.encoder:
-      x = layer(x, mask, dropout)
+    x = dropout(self._embed(source, rows[None]), 0)
+    run = _traced_once(EncoderLayer.__call__)
+    for layer, part in zip(self.encoder, dropout.parts(N, 2), strict=True):
+      x = run(layer, x, mask, part)
     return x
 
   def decode(
@@ -122,14 +157,16 @@ class Transformer(nnx.Module):
 
     `target` is what shall come out; the shift by one position happens here.
     """
-    dropout = Dropout(self.P_drop, key, 1 + 3 * len(self.decoder))
+    N = len(self.decoder)
+    dropout = Dropout.of(self.P_drop, key, 1 + 3 * N)
     T = target.shape[1]
     shifted = jnp.pad(target[:, :-1], ((0, 0), (1, 0)), constant_values=BOS)
-    x = dropout(self._embed(shifted, self._position_rows('target', T)[None]))
+    x = dropout(self._embed(shifted, self._position_rows('target', T)[None]), 0)
     causal = jnp.tri(T, dtype=bool)[None]
     memory_mask = (source != PAD)[:, None]
-    for layer in self.decoder:
-      x = layer(x, causal, encoded, memory_mask, dropout)
+    run = _traced_once(DecoderLayer.__call__)
+    for layer, part in zip(self.decoder, dropout.parts(N, 3), strict=True):
+      x = run(layer, x, causal, encoded, memory_mask, part)
     return self._logits(x)
 
   def __call__(
@@ -145,30 +182,45 @@ class Transformer(nnx.Module):
   # 6.1 Inference, one position at a time
 
   def remember(self, source: Int[Array, 'B S']) -> Memory:
-    """Each decoder layer's cross-attention keys and values, once a sentence."""
+    """What the steps need of a source."""
     encoded = self.encode(source)
-    keys_values = [layer.cross.keys_values(encoded) for layer in self.decoder]
-    return Memory(keys_values, (source != PAD)[:, None])
+    # A copy: XLA would read the embedding across its rows at each step.
+    table = jax.lax.optimization_barrier(self.embedding[...].astype(self.dtype).T)
+    layers = [layer.cross.lookup(encoded) for layer in self.decoder]
+    return Memory(layers, (source != PAD)[:, None], table)
 
-  def empty_cache(self, B: int, R: int, L: int) -> list[LayerCache]:
+  def empty_cache(self, B: int, R: int, L: int) -> Cache:
     """A cache for R rows of B sentences and up to L positions."""
-    zeros = lambda d: jnp.zeros((B, R, L, self.h, d), self.dtype)
-    return [LayerCache(zeros(self.d_k), zeros(self.d_v)) for _ in self.decoder]
+    zeros = lambda *shape: jnp.zeros((B, self.h, *shape), self.dtype)
+    layers = [
+      Lookup(zeros(self.d_k, L * R), zeros(L * R, self.d_v)) for _ in self.decoder
+    ]
+    return Cache(jnp.zeros((B, R, L), jnp.int32), layers)
 
   def step(
     self,
     tokens: Int[Array, 'B R'],
     position: Int[Array, ''],
-    cache: list[LayerCache],
+    cache: Cache,
     memory: Memory,
-  ) -> tuple[Float32[Array, 'B R W'], list[LayerCache]]:
+  ) -> tuple[Float32[Array, 'B R W'], Cache]:
     """The logits that follow `tokens` at `position`, and the cache with them in it."""
-    rows = self._position_rows('target', cache[0].k.shape[2])
+    B, R, L = cache.slots.shape
+    slots = cache.slots.at[:, :, position].set(jnp.arange(R))
+    so_far = (jnp.arange(L) <= position)[None, None, :, None]
+    seen = (jax.nn.one_hot(slots, R, dtype=bool) & so_far).reshape(B, R, L * R)
+    rows = self._position_rows('target', L)
     x = self._embed(tokens, rows[position][None, None])
-    after = []
-    for layer, layer_cache, kv in zip(
-      self.decoder, cache, memory.keys_values, strict=True
+    after, run = [], _traced_once(DecoderLayer.step)
+    for layer, among, source in zip(
+      self.decoder, cache.layers, memory.layers, strict=True
     ):
-      x, layer_cache = layer.step(x, position, layer_cache, kv, memory.mask)
-      after.append(layer_cache)
-    return self._logits(x), after
+      x, among = run(layer, x, position, among, seen, source, memory.mask)
+      after.append(among)
+    logits = jnp.einsum(
+      'nd,dw->nw',
+      x.reshape(B * R, -1),
+      memory.table,
+      preferred_element_type=jnp.float32,
+    )
+    return logits.reshape(B, R, -1), Cache(slots, after)

@@ -16,7 +16,7 @@ import ml_collections
 import tensorboardX
 from tqdm import tqdm
 
-from transformer_jax import corpora
+from transformer_jax import corpora, durable
 from transformer_jax.vocabulary import Vocabulary
 
 
@@ -55,9 +55,7 @@ class Run(NamedTuple):
 
   def records(self) -> list[dict]:
     """What metrics.jsonl holds; none before the first step."""
-    if not self.metrics.is_file():
-      return []
-    return [json.loads(line) for line in self.metrics.read_text().splitlines()]
+    return read_records(self.metrics)
 
   @contextlib.contextmanager
   def locked(self) -> Iterator[None]:
@@ -114,9 +112,7 @@ class Run(NamedTuple):
       shutil.copy(corpus / 'vocabulary.model', workdir / 'vocabulary.model')
       shutil.copy(corpus / corpora.CARD, workdir / corpora.CARD)
     run.check_vocabulary(corpus)
-    partial = path.with_suffix('.partial')
-    partial.write_text(json.dumps(given, indent=1) + '\n')
-    partial.replace(path)
+    durable.write(path, json.dumps(given, indent=1) + '\n')
     return run
 
   def _check_same(self, given: dict) -> None:
@@ -139,6 +135,17 @@ class Run(NamedTuple):
         f"{corpus} was encoded with another vocabulary ({theirs[:12]}) than the run's "
         f'({ours[:12]}): use the corpus the run was trained on'
       )
+
+
+def read_records(metrics: pathlib.Path) -> list[dict]:
+  """What a metrics.jsonl holds, if it is there; not a last line that is not whole.
+
+  Such a line was being written when its process was killed, or is at this moment.
+  """
+  if not metrics.is_file():
+    return []
+  lines = metrics.read_text().splitlines()
+  return [json.loads(line) for line in lines if line.endswith('}')]
 
 
 def _differences(a: dict, b: dict, prefix: str = '') -> set[str]:
@@ -270,9 +277,5 @@ class Silent(Log):
 def _cut_back(path: pathlib.Path, start: int) -> None:
   """Leaves out what a killed process logged after the checkpoint it goes on from."""
   if path.is_file():
-    lines = path.read_text().splitlines()
-    complete = [line for line in lines if line.endswith('}')]
-    kept = [line for line in complete if json.loads(line)['step'] <= start]
-    partial = path.with_suffix('.partial')
-    partial.write_text(''.join(line + '\n' for line in kept))
-    partial.replace(path)
+    kept = [record for record in read_records(path) if record['step'] <= start]
+    durable.write(path, ''.join(json.dumps(record) + '\n' for record in kept))

@@ -6,7 +6,6 @@ A run's folder tells it all, so that several sweeps, here or on a cluster, may s
 """
 
 import collections
-import concurrent.futures
 import contextlib
 import enum
 import fcntl
@@ -18,17 +17,15 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import IO, Any, NamedTuple
+from typing import IO, NamedTuple
 
+from transformer_jax import durable
 from transformer_jax.interruption import EXIT_CODE
 from transformer_jax.run import Run
 
 # Less than interruption.SAME: what a cluster's signal and ours tell a trainer is one.
 POLL = 0.1  # seconds
 TAIL = 5  # lines of a failed job's log that are shown
-MEMORY = 0.9  # of a GPU, for the runs that share it
-# Slurm's words for jobs that run or will
-QUEUED = {'PENDING', 'CONFIGURING', 'RUNNING', 'REQUEUED', 'SUSPENDED'}
 
 
 class State(enum.StrEnum):
@@ -106,9 +103,7 @@ def _write_note(job: Job, command: Sequence[str], code: int, seconds: float) -> 
     'seconds': round(seconds, 1),
     'ended': time.strftime('%Y-%m-%d %H:%M:%S %z'),
   }
-  partial = path.with_suffix('.partial')
-  partial.write_text(json.dumps(note, indent=1) + '\n')
-  partial.replace(path)
+  durable.write(path, json.dumps(note, indent=1) + '\n')
 
 
 def _is_scored(job: Job) -> bool:
@@ -207,102 +202,6 @@ def run_here(
       say(failure(job) if ended is State.FAILED else f'{job.name}: {ended}')
 
 
-class Node:
-  """Jobs side by side on one machine: what is pickled, and called there by submitit."""
-
-  def __init__(self, jobs: Sequence[Job]):
-    self.jobs = jobs
-    self._stopped = False
-    self._ended: list[str] = []
-
-  def __call__(self) -> dict[str, str]:
-    """The state in which each job ended; one that failed stops no other."""
-    visible = [x for x in os.environ.get('CUDA_VISIBLE_DEVICES', '').split(',') if x]
-    shared = shares(visible, len(self.jobs))
-    with concurrent.futures.ThreadPoolExecutor(len(self.jobs)) as pool:
-      return dict(pool.map(self._run, self.jobs, shared))
-
-  def checkpoint(self) -> Any:
-    """Told to make room: ends the jobs, which save, and returns what goes on later."""
-    from submitit.helpers import DelayedSubmission
-
-    self._stopped = True
-    while len(self._ended) < len(self.jobs):
-      time.sleep(POLL)
-    return DelayedSubmission(Node(self.jobs))
-
-  def _run(self, job: Job, environment: dict[str, str]) -> tuple[str, str]:
-    try:
-      ended = state(job)
-      if ended is State.WAITING:
-        ended = attempt(job, lambda: self._stopped, environment=environment)
-    except Busy:
-      ended = State.RUNNING
-    finally:
-      self._ended.append(job.name)
-    print(failure(job) if ended is State.FAILED else f'{job.name}: {ended}', flush=True)
-    return job.name, str(ended)
-
-
-def submit(
-  jobs: Sequence[Job],
-  cluster: str,
-  folder: pathlib.Path,
-  per_node: int,
-  parameters: Mapping[str, int | str],
-) -> list[str]:
-  """Submits the jobs that wait, `per_node` of them as one; a line on each submission.
-
-  `cluster` is 'slurm', or 'local' for processes of this machine. `folder` keeps what
-  submitit writes; `parameters` are those of its AutoExecutor.update_parameters.
-  """
-  # Trainers save at USR1; USR2, submitit's own choice, would kill them.
-  os.environ['SUBMITIT_PREEMPT_SIGNAL'] = 'USR1'
-  import submitit
-
-  kinds = {'slurm': submitit.SlurmJob, 'local': submitit.LocalJob}
-  waiting = []
-  for job in jobs:
-    note = job.run.workdir / 'sweep.queued.json'
-    queued = json.loads(note.read_text()) if note.is_file() else None
-    if state(job) is State.WAITING and not (
-      queued and kinds[queued['cluster']](folder, queued['id']).state in QUEUED
-    ):
-      waiting.append(job)
-  if not waiting:
-    return []
-  executor = submitit.AutoExecutor(folder, cluster=cluster)
-  executor.update_parameters(name='sweep', **parameters)
-  nodes = [Node(waiting[i : i + per_node]) for i in range(0, len(waiting), per_node)]
-  with executor.batch():
-    submitted = [executor.submit(node) for node in nodes]
-  for node, one in zip(nodes, submitted, strict=True):
-    for job in node.jobs:
-      job.run.workdir.mkdir(parents=True, exist_ok=True)
-      note = job.run.workdir / 'sweep.queued.json'
-      note.write_text(json.dumps({'cluster': cluster, 'id': one.job_id}) + '\n')
-  return [
-    f'{one.job_id}: {" ".join(job.name for job in node.jobs)}'
-    for node, one in zip(nodes, submitted, strict=True)
-  ]
-
-
-def shares(visible: Sequence[str], jobs: int) -> list[dict[str, str]]:
-  """Environment of each of `jobs`, GPUs divided; of no GPU there is nothing to say."""
-  if not visible:
-    return [{}] * jobs
-  each = max(1, len(visible) // jobs)
-  found = []
-  for i in range(jobs):
-    first = i * each % len(visible)
-    mine = {'CUDA_VISIBLE_DEVICES': ','.join(visible[first : first + each])}
-    if jobs > len(visible):
-      together = -(-jobs // len(visible))
-      mine['XLA_PYTHON_CLIENT_MEM_FRACTION'] = f'{MEMORY / together:.3f}'
-    found.append(mine)
-  return found
-
-
 class Progress(NamedTuple):
   counts: dict[State, int]
   fraction: float  # of all training, weighed by FLOPs
@@ -345,10 +244,7 @@ def progress(jobs: Sequence[Job]) -> Progress:
 def trained(job: Job) -> tuple[int, float]:
   """Steps up to train_steps that metrics.jsonl tells of, and the seconds they took."""
   step, seconds = 0, 0.0
-  if job.run.metrics.is_file():
-    for line in job.run.metrics.read_text().splitlines():
-      # A line may be half written now.
-      record = json.loads(line) if line.endswith('}') else {}
-      if 'seconds' in record and record['step'] <= job.train_steps:
-        step, seconds = record['step'], seconds + record['seconds']
+  for record in job.run.records():
+    if 'seconds' in record and record['step'] <= job.train_steps:
+      step, seconds = record['step'], seconds + record['seconds']
   return step, seconds

@@ -224,14 +224,6 @@ class Side:
     block[real, counts[real]] = EOS
     return block
 
-  def read_ahead(self) -> None:
-    """Touches each page of the tokens in the order of the disk.
-
-    Rows drawn at random are slow until most pages were read once: let a thread do this
-    (others go on meanwhile) while there is something else to wait for.
-    """
-    self.tokens[:: mmap.PAGESIZE // TOKENS.itemsize].max(initial=0)
-
   def check(self, vocabulary_size: int) -> None:
     """Reads every token.
 

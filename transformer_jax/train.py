@@ -15,6 +15,7 @@ from transformer_jax import (
   batches,
   checkpoint,
   corpora,
+  paper,
   parallel,
   run,
   token_files,
@@ -30,7 +31,6 @@ from transformer_jax.step import (
   train_step,
 )
 
-PAPER_TOKENS = 25_000  # of either side of a batch (section 5.1)
 SAFETY_MINUTES = 10  # longest that training goes unsaved; the paper's cadence
 SKIPS_ON_END = 10  # updates without a finite gradient that end a run
 
@@ -168,10 +168,10 @@ def train(
 def _say_what_differs(config: ml_collections.ConfigDict, log: run.Log) -> None:
   """What a reader who compares with the paper, or with another machine, has to know."""
   log.say(f'training on {parallel.describe_device()}')
-  if config.tokens_per_batch != PAPER_TOKENS:
+  if config.tokens_per_batch != paper.BATCH_TOKENS:
     log.say(
       f"a batch is {config.tokens_per_batch:,} tokens of either side, the paper's "
-      f'{PAPER_TOKENS:,}'
+      f'{paper.BATCH_TOKENS:,}'
     )
 
 

@@ -11,7 +11,7 @@ from flax import nnx
 
 from transformer_jax import batches, loss, parallel, token_files
 from transformer_jax.beam_search import Hypotheses, beam_search
-from transformer_jax.model import Transformer
+from transformer_jax.model import Cache, Transformer
 from transformer_jax.vocabulary import BOS, EOS, PAD, Vocabulary
 
 Tree = Any
@@ -114,18 +114,22 @@ class Translator:
       )
       most = min(length + extra, self._output)
 
+      # Few translations are longer than their source's bucket: a smaller cache first.
+      lengths = sorted({min(length, most), most})
+
       def search(params: Tree, source: jax.Array) -> Hypotheses:
         model = nnx.merge(self._graph, params)
         memory = model.remember(source)
-        lengths = (source != PAD).sum(1)
-        limits = (lengths + extra) * (lengths > 0)
+        words = (source != PAD).sum(1)
         return beam_search(
           lambda *state: model.step(*state, memory),
-          model.empty_cache(source.shape[0], beam, most),
-          limits,
+          model.empty_cache(source.shape[0], beam, lengths[0]),
+          (words + extra) * (words > 0),
+          follow=Cache.follow,
+          grow=Cache.grow,
+          lengths=lengths,
           beam=beam,
           alpha=alpha,
-          max_length=most,
           bos=BOS,
           eos=EOS,
           pad=PAD,

@@ -96,7 +96,7 @@ class _Counted:
       for item in self._items:
         self.count += 1
         yield item
-    except BaseException as error:
+    except BaseException as error:  # whatever it is, it is raised again
       self.error = error
       raise
 

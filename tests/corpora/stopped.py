@@ -17,19 +17,19 @@ from collections.abc import Callable
 
 import toy_corpus
 
-from transformer_jax import corpora, token_files, vocabulary
+from transformer_jax import corpora, durable, token_files, vocabulary
 from transformer_jax.corpora import encoding, preparing, testsets
 
 # Where a process can be killed: before the n-th call of a function.
 PLACES = {
-  'begun': (preparing, '_save', 1),
+  'begun': (durable, 'write', 1),
   'before text': (preparing, '_text', 1),
   'in text': (preparing, 'fault', 150),
-  'after text': (preparing, '_save', 2),
-  'in noting the text': (preparing, '_sync', 4),
+  'after text': (durable, 'write', 2),
+  'in noting the text': (durable, 'sync', 4),
   'before learning': (vocabulary, 'train', 1),
   'in learning': (vocabulary.sentencepiece.SentencePieceTrainer, 'train', 1),
-  'after learning': (preparing, '_save', 3),
+  'after learning': (durable, 'write', 3),
   'before encoding': (encoding, 'encode', 1),
   'in encoding': (token_files.TokenWriter, 'append', 11),
   'between sides': (token_files.TokenWriter, 'append', 12),
@@ -37,7 +37,7 @@ PLACES = {
   'after encoding': (testsets, 'write', 1),
   'between dev and test': (testsets, 'write', 2),
   'before the card': (preparing, 'write_card', 1),
-  'after the card': (preparing, '_sync', 9),
+  'after the card': (durable, 'sync', 20),
   'before the end': (pathlib.Path, 'rename', 2),  # the first is the vocabulary's
   'after the end': (preparing.shutil, 'rmtree', 1),
 }

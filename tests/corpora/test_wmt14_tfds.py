@@ -33,7 +33,8 @@ from tensorflow_datasets.core.download import checksums, downloader
 from tensorflow_datasets.translate import wmt, wmt14
 
 from transformer_jax.corpora import newstest, wmt14_tfds
-from transformer_jax.corpora.parts import Pair, sha256
+from transformer_jax.corpora.parts import Pair
+from transformer_jax.durable import sha256
 
 Sides = tuple[list[str], list[str]]  # of the other language and of English
 

@@ -29,9 +29,9 @@ from transformer_jax.corpora.parts import (
   Part,
   file_stamp,
   paired,
-  sha256,
   unchanged,
 )
+from transformer_jax.durable import sha256
 
 # What WMT gives out: URL, bytes, sha256. From TensorFlow Datasets: translate/wmt.py and
 # the url_checksums of wmt13, wmt14 and wmt19; but the last from sacreBLEU, which knows

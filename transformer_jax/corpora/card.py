@@ -5,7 +5,8 @@ import json
 import pathlib
 
 from transformer_jax import token_files
-from transformer_jax.corpora.parts import SIDES, sha256
+from transformer_jax.corpora.parts import SIDES
+from transformer_jax.durable import sha256
 from transformer_jax.vocabulary import Vocabulary
 
 SPLITS = ('train', 'dev', 'test')

@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from tqdm import tqdm
 
+from transformer_jax import durable
 from transformer_jax.token_files import TokenWriter
 from transformer_jax.vocabulary import Vocabulary
 
@@ -39,12 +40,7 @@ class Progress(NamedTuple):
     return cls(0, 0, [0, 0], [0, 0], [0, 0])
 
   def save(self, journal: pathlib.Path) -> None:
-    partial = journal.with_suffix('.partial')
-    with partial.open('w') as file:
-      file.write(json.dumps(self._asdict()))
-      file.flush()
-      os.fsync(file.fileno())
-    partial.replace(journal)
+    durable.write(journal, json.dumps(self._asdict()))
 
 
 class _Block(NamedTuple):

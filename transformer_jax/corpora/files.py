@@ -21,9 +21,9 @@ from transformer_jax.corpora.parts import (
   Unequal,
   file_stamp,
   paired,
-  sha256,
   unchanged,
 )
+from transformer_jax.durable import sha256
 
 _COMPRESSED = ('.gz', '.zst')
 

@@ -18,9 +18,9 @@ from transformer_jax.corpora.parts import (
   Pair,
   Part,
   file_stamp,
-  sha256,
   unchanged,
 )
+from transformer_jax.durable import sha256
 
 # Hugging Face's names of the splits. Older uploads have a sum behind the numbers.
 _SPLITS = {'train': 'train', 'dev': 'validation', 'test': 'test'}

@@ -5,7 +5,6 @@ table. Parts are read from their start as often as needed and never held whole.
 """
 
 import contextlib
-import hashlib
 import pathlib
 import zlib
 from collections.abc import Iterator
@@ -54,11 +53,6 @@ def file_stamp(path: pathlib.Path) -> list:
     raise FileNotFoundError(f'{path}: no such file; --raw_dir names its folder')
   about = path.stat()
   return [path.name, about.st_size, about.st_mtime_ns]
-
-
-def sha256(path: pathlib.Path) -> str:
-  with path.open('rb') as file:
-    return hashlib.file_digest(file, 'sha256').hexdigest()
 
 
 @contextlib.contextmanager

@@ -11,7 +11,6 @@ import errno
 import fcntl
 import importlib.metadata
 import json
-import os
 import pathlib
 import shutil
 import sys
@@ -21,7 +20,7 @@ from typing import NamedTuple
 
 from tqdm import tqdm
 
-from transformer_jax import vocabulary
+from transformer_jax import durable, vocabulary
 from transformer_jax.corpora import encoding, languages, testsets
 from transformer_jax.corpora.card import SPLITS, write_card
 from transformer_jax.corpora.cleaning import Cleaning, fault
@@ -74,7 +73,7 @@ def prepare(
       _begin(corpus, splits, partial)
       _make(corpus, splits, partial)
       for path in _made(partial).iterdir():
-        _sync(path)
+        durable.sync(path)
       _made(partial).rename(final)
     if partial.is_dir():
       shutil.rmtree(partial)
@@ -150,26 +149,14 @@ def _begin(
     if partial.exists():
       shutil.rmtree(partial)
     _made(partial).mkdir(parents=True)
-    _save(marker, begun_with)
+    durable.write(marker, json.dumps(begun_with))
 
 
 def _once(marker: pathlib.Path, stage: Callable[[], dict]) -> dict:
   """What a stage gives, done now if its marker is not there yet."""
   if not marker.is_file():
-    _save(marker, stage())
+    durable.write(marker, json.dumps(stage()))
   return json.loads(marker.read_text())
-
-
-def _save(path: pathlib.Path, content: dict) -> None:
-  partial = path.with_suffix('.partial')
-  partial.write_text(json.dumps(content))
-  _sync(partial)
-  partial.replace(path)
-
-
-def _sync(path: pathlib.Path) -> None:
-  with path.open('rb') as file:
-    os.fsync(file.fileno())
 
 
 def _texts(partial: pathlib.Path) -> list[pathlib.Path]:
@@ -202,7 +189,7 @@ def _text(corpus: Corpus, parts: list[Part], partial: pathlib.Path) -> dict:
         {'name': part.name, **part.origin(), 'read': read, 'dropped': dict(dropped)}
       )
   for path in paths:
-    _sync(path)
+    durable.sync(path)
   total = sum((Counter(about['dropped']) for about in abouts), Counter())
   read = sum(about['read'] for about in abouts)
   if read == total.total():

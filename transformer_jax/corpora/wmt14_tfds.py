@@ -26,9 +26,9 @@ from transformer_jax.corpora.parts import (
   Pair,
   Part,
   file_stamp,
-  sha256,
   unchanged,
 )
+from transformer_jax.durable import sha256
 
 NAME = 'wmt14_translate'
 _SPLITS = {'train': 'train', 'dev': 'validation', 'test': 'test'}

@@ -6,16 +6,10 @@ from transformer_jax import cost, paper
 from transformer_jax.report.blocks import Block, Heading, Paragraph, Table
 from transformer_jax.report.results import Scored
 
-LENGTH = 30  # tokens of a side that scores are counted for, as `describe` has it
-
 
 def counted(scored: Scored) -> float:
   """FLOPs of the matrix products that training took, backward pass included."""
-  model = scored.config['model']
-  sizes = {cell: model[cell] for cell in ('N', 'd_model', 'd_ff', 'h', 'd_k', 'd_v')}
-  each = cost.training_flops_per_target_token(
-    **sizes, vocab_size=model['vocab_size'], length=LENGTH
-  )
+  each = cost.flops_per_target_token(scored.config['model'])
   return each * scored.result['target_tokens_seen']
 
 
@@ -39,10 +33,8 @@ def papers_own() -> list[Block]:
   rows = []
   for row, training in paper.TRAINING.items():
     cells = paper.BASE | paper.TABLE_3[row].cells
-    sizes = {cell: cells[cell] for cell in ('N', 'd_model', 'd_ff', 'h', 'd_k', 'd_v')}
-    each = cost.training_flops_per_target_token(
-      **sizes, vocab_size=paper.VOCABULARY['en-de'], length=LENGTH
-    )
+    vocab_size = paper.VOCABULARY['en-de']
+    each = cost.flops_per_target_token(cells | {'vocab_size': vocab_size})
     ours = training.steps * paper.BATCH_TOKENS * each
     method = paper.training_flops(training.hours * 3600)
     by_steps = paper.training_flops(training.steps * training.step_seconds)
@@ -57,8 +49,8 @@ def papers_own() -> list[Block]:
     Paragraph(
       'Counted: multiply-adds of all matrix products as two FLOPs each, backward twice '
       f'the forward, softmax included, {paper.BATCH_TOKENS:,} target tokens a step, as '
-      f'many source tokens, {LENGTH} tokens a side, 37,000 pieces. The printed figures '
-      "are what 8 P100 could have done in that time, the last column is the model's "
-      'share of it.'
+      f'many source tokens, {cost.SENTENCE} tokens a side, 37,000 pieces. The printed '
+      'figures are what 8 P100 could have done in that time, the last column is the '
+      "model's share of it."
     ),
   ]

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from transformer_jax import corpora
+from transformer_jax.run import Run, read_records
 
 NUMBERS = ('step', 'beam', 'alpha', 'dev_perplexity', 'parameters')
 NUMBERS += ('target_tokens_seen', 'wall_seconds')
@@ -32,13 +33,9 @@ class Scored(NamedTuple):
   @property
   def text(self) -> pathlib.Path:
     """The translations, where they are kept; they may be missing."""
-    beside = self.path.with_suffix('.txt')
-    if self.path.name != 'result.json':
-      return beside
-    result = self.result
-    name = f'{result["split"]}.step-{result["step"]}.average-{len(result["averaged"])}'
-    name += f'.beam-{result["beam"]}.alpha-{result["alpha"]}.txt'
-    return self.path.parent / 'translations' / name
+    if self.path.name == 'result.json':
+      return Run(self.path.parent).translations(self.result)
+    return self.path.with_suffix('.txt')
 
   def translations(self) -> list[str] | None:
     """One line for each sentence; None if they are not there."""
@@ -57,11 +54,8 @@ class Scored(NamedTuple):
       return None
 
   def records(self) -> list[dict]:
-    """What was logged in training; a last line that was cut off is left out."""
-    if not self.metrics.is_file():
-      return []
-    lines = self.metrics.read_text().splitlines()
-    return [json.loads(line) for line in lines if line.endswith('}')]
+    """What was logged in training."""
+    return read_records(self.metrics)
 
 
 def read(name: str) -> tuple[list[Scored], list[str]]:

@@ -1,0 +1,66 @@
+"""Table 1, measured here: time, memory, FLOPs and paths of its layer types.
+
+  python -m scripts.table1 --output=results/table1.json
+
+Prints the table beside the paper's orders, and the ratio of recurrence to
+self-attention, as Markdown; writes all that was measured to --output and the picture
+beside it, with the ending .svg. Let nothing else run meanwhile: it takes minutes on two
+CPU cores. Accelerators want larger --n and --d.
+"""
+
+import json
+import pathlib
+
+from absl import app, flags, logging
+from tqdm import tqdm
+
+from transformer_jax import durable, parallel
+from transformer_jax.benchmark import machine
+from transformer_jax.report import page
+from transformer_jax.report import table1 as report
+from transformer_jax.report.blocks import Picture
+from transformer_jax.table1 import measuring
+
+OUTPUT = flags.DEFINE_string('output', None, 'Writes what was measured here, as JSON.')
+N = flags.DEFINE_list(
+  'n', ['64', '128', '256', '512', '1024', '2048', '4096'], 'Lengths of the sequence.'
+)
+D = flags.DEFINE_list(
+  'd', ['64', '128', '256', '512', '1024'], 'Widths of its vectors.'
+)
+flags.mark_flag_as_required('output')
+
+
+def numbers(flag: flags.FlagHolder) -> list[int]:
+  """Of a grid's axis, rising."""
+  if all(text.isdecimal() and int(text) > 0 for text in flag.value):
+    found = sorted({int(text) for text in flag.value})
+    if len(found) > 1:
+      return found
+  raise app.UsageError(f'--{flag.name} wants two different numbers or more: 64,128')
+
+
+def main(_: list[str]) -> None:
+  logging.set_verbosity(logging.WARNING)
+  ns, ds = numbers(N), numbers(D)
+  parallel.start(1)
+  about = machine.describe()
+  bar = lambda places: tqdm(places, desc='measuring', unit='layer', disable=None)
+  measured = {
+    'task': report.TASK,
+    **about,  # the load is of the minutes before
+    **measuring.table(ns, ds, bar),
+  }
+  path = pathlib.Path(OUTPUT.value)
+  path.parent.mkdir(parents=True, exist_ok=True)
+  durable.write(path, json.dumps(measured, indent=1) + '\n')
+  blocks = report.blocks(measured)
+  for block in blocks:
+    if isinstance(block, Picture):
+      svg = f'<?xml version="1.0" encoding="utf-8"?>\n{block.svg}'
+      durable.write(path.with_suffix('.svg'), svg)
+  print(page.markdown(blocks), end='')
+
+
+if __name__ == '__main__':
+  app.run(main)

@@ -1,0 +1,43 @@
+"""What comes before the model: start, memory, and the batches one process assembles."""
+
+import pathlib
+import statistics
+import time
+from collections.abc import Callable
+
+from transformer_jax.batches import Batches
+from transformer_jax.vocabulary import PAD
+
+
+def private_megabytes() -> float | None:
+  """Memory of this process that no file backs; None where the system does not say."""
+  path = pathlib.Path('/proc/self/smaps_rollup')
+  if not path.is_file():
+    return None
+  lines = path.read_text().splitlines()
+  return next(int(x.split()[1]) / 1000 for x in lines if x.startswith('Anonymous:'))
+
+
+def measure(make: Callable[[], Batches], steps: int) -> dict:
+  """Seconds to start and to order an epoch, private memory, tokens/s of batches."""
+  before, begin = private_megabytes(), time.perf_counter()
+  made = make()
+  start = time.perf_counter() - begin
+  made.batch(0)
+  first = time.perf_counter() - begin - start
+  taken, tokens = [], 0
+  for step in range(1, steps + 1):
+    begin = time.perf_counter()
+    batch = made.batch(step)
+    taken.append(time.perf_counter() - begin)
+    tokens += int((batch.target != PAD).sum())
+  after = private_megabytes()
+  return {
+    'pairs': len(made.source),
+    'start_seconds': start,
+    'first_batch_seconds': first,
+    'median_batch_seconds': statistics.median(taken),
+    'target_tokens_per_second': tokens / sum(taken),
+    'private_megabytes': None if before is None else after - before,
+    'padding': made.padding,
+  }

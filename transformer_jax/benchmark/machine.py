@@ -1,0 +1,52 @@
+"""The machine, the libraries and the settings that figures were measured with."""
+
+import importlib.metadata
+import os
+import pathlib
+import platform
+
+from transformer_jax import parallel
+
+PACKAGES = ('jax', 'jaxlib', 'flax', 'optax', 'numpy', 'sentencepiece')
+RIVALS = ('torch', 'transformers', 'ctranslate2')
+SETTINGS = ('GLIBC_TUNABLES', 'XLA_FLAGS', 'JAX_PLATFORMS', 'JAX_NUM_CPU_DEVICES')
+SETTINGS += ('OMP_NUM_THREADS', 'CT2_USE_MKL', 'XLA_PYTHON_CLIENT_PREALLOCATE')
+
+
+def cores() -> int:
+  """Those that this process may use; so many threads every program gets."""
+  return len(os.sched_getaffinity(0))
+
+
+def describe() -> dict:
+  """One object for JSON. GLIBC_TUNABLES tells whether memory came in huge pages."""
+  model, flags = processor(pathlib.Path('/proc/cpuinfo'))
+  return {
+    'device': parallel.describe_device(),
+    'processor': model,
+    'flags': flags,
+    'threads': cores(),
+    'load': list(os.getloadavg()),  # of 1, 5 and 15 minutes, this program's included
+    'versions': {'python': platform.python_version()}
+    | {name: importlib.metadata.version(name) for name in PACKAGES + installed()},
+    'environment': {k: os.environ[k] for k in SETTINGS if k in os.environ},
+  }
+
+
+def installed() -> tuple[str, ...]:
+  """Which of the rivals' packages there are."""
+  there = {d.name.lower() for d in importlib.metadata.distributions() if d.name}
+  return tuple(name for name in RIVALS if name in there)
+
+
+def processor(cpuinfo: pathlib.Path) -> tuple[str, list[str]]:
+  """Its name, and which of AVX, AVX-512 and AMX it has."""
+  if not cpuinfo.is_file():
+    return platform.processor() or platform.machine(), []
+  fields = {}
+  for line in cpuinfo.read_text().splitlines():
+    name, _, value = line.partition(':')
+    fields[name.strip()] = value.strip()
+  model = fields['model name'] if 'model name' in fields else platform.machine()
+  flags = fields['flags'].split() if 'flags' in fields else []
+  return model, sorted(f for f in flags if f.startswith(('avx', 'amx')))

@@ -1,0 +1,80 @@
+"""Other programs to be timed beside us; each is imported only where it is asked for."""
+
+import pathlib
+from collections.abc import Sequence
+from typing import Any
+
+import ml_collections
+
+from transformer_jax import parallel
+
+TRANSFORMERS = "pip install torch==2.13.0, and then 'transformers>=5,<6'"
+# What each takes, as one would type it.
+NEEDS = {
+  'huggingface': TRANSFORMERS,
+  'ctranslate2': f'{TRANSFORMERS} ctranslate2',
+  'flax_wmt': 'a checkout of github.com/google/flax, --rivals=flax_wmt=FOLDER',
+}
+
+
+def load(
+  asked: Sequence[str], what: str, config: ml_collections.ConfigDict, threads: int
+) -> tuple[dict[str, Any], dict[str, str]]:
+  """Rivals by column, as many as are there, and for the others what they lack.
+
+  Args:
+    asked: names of NEEDS; flax_wmt has its checkout behind it, flax_wmt=FOLDER.
+    what: 'training' or 'decoding'.
+    threads: of each.
+
+  Raises:
+    ValueError: a name is none of these, or a rival has no model of the config's sizes.
+  """
+  there: dict[str, Any] = {}
+  absent: dict[str, str] = {}
+  for given in asked:
+    name, _, checkout = given.partition('=')
+    if name not in NEEDS:
+      raise ValueError(f'--rivals={given}: there are {", ".join(NEEDS)}')
+    make = _training if what == 'training' else _decoding
+    try:
+      found = make(name, config, threads, pathlib.Path(checkout))
+      there |= found
+      if not found:
+        absent[name] = f'is not there to be compared in {what}'
+    except ImportError as error:
+      absent[name] = f'{error}; it takes {NEEDS[name]}'
+  return there, absent
+
+
+def _training(
+  name: str, config: ml_collections.ConfigDict, threads: int, checkout: pathlib.Path
+) -> dict[str, Any]:
+  if name == 'huggingface':
+    from transformer_jax.benchmark.rivals import huggingface
+
+    return {name: huggingface.Training(config, threads, _half(config))}
+  if name == 'flax_wmt':
+    from transformer_jax.benchmark.rivals import flax_wmt
+
+    return {name: flax_wmt.Training(config, checkout)}
+  return {}
+
+
+def _decoding(
+  name: str, config: ml_collections.ConfigDict, threads: int, _: pathlib.Path
+) -> dict[str, Any]:
+  if name == 'huggingface':
+    from transformer_jax.benchmark.rivals import huggingface
+
+    return {name: huggingface.Decoding(config, threads, _half(config))}
+  if name == 'ctranslate2':
+    from transformer_jax.benchmark.rivals import ctranslate2
+
+    return ctranslate2.decoding(config, threads)
+  return {}
+
+
+def _half(config: ml_collections.ConfigDict) -> bool:
+  """Whether our activations are bfloat16: then theirs are too."""
+  return parallel.compute_dtype(config.dtype).name == 'bfloat16'

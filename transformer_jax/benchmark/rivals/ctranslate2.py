@@ -1,0 +1,70 @@
+"""CTranslate2 with the Marian model of huggingface.py, converted: the same numbers."""
+
+import pathlib
+import tempfile
+from collections.abc import Sequence
+
+import ctranslate2
+import ml_collections
+import torch
+from ctranslate2.converters.transformers import BartLoader
+
+from transformer_jax.benchmark.rivals import huggingface
+from transformer_jax.vocabulary import BOS, EOS, UNK
+
+# What it computes in, on either kind of device.
+TYPES = {'cpu': ('float32', 'int8'), 'cuda': ('float16', 'int8_float16')}
+
+
+def decoding(config: ml_collections.ConfigDict, threads: int) -> dict[str, 'Decoding']:
+  """One for each of its types; `threads` share the work on one batch."""
+  device = 'cuda' if ctranslate2.get_cuda_device_count() else 'cpu'
+  with tempfile.TemporaryDirectory() as name:
+    folder = pathlib.Path(name)
+    convert(config, folder)
+    return {
+      f'ctranslate2.{kind}': Decoding(
+        ctranslate2.Translator(
+          name, device=device, compute_type=kind, intra_threads=threads
+        ),
+        config,
+      )
+      for kind in TYPES[device]
+    }
+
+
+def convert(config: ml_collections.ConfigDict, folder: pathlib.Path) -> None:
+  """Writes the model that huggingface.Decoding has, in CTranslate2's format."""
+  model = huggingface.without_eos(huggingface.marian(config)).train(False).to('cpu')
+  # Not as a trained Marian, which begins with zeros for BOS and loses its last word.
+  model.config.normalize_before = model.config.normalize_embedding = False
+  with torch.no_grad():
+    spec = BartLoader().get_model_spec(model)
+  words = [str(i) for i in range(config.model.vocab_size)]
+  spec.register_source_vocabulary(words)
+  spec.register_target_vocabulary(words)
+  spec.config.bos_token = spec.config.decoder_start_token = str(BOS)
+  spec.config.eos_token, spec.config.unk_token = str(EOS), str(UNK)
+  spec.validate()
+  spec.optimize()
+  spec.save(str(folder))
+
+
+class Decoding:
+  def __init__(
+    self, translator: ctranslate2.Translator, config: ml_collections.ConfigDict
+  ):
+    self._translator, self._alpha = translator, config.alpha
+    self._words = [str(i) for i in range(config.model.vocab_size)]
+
+  def translate(
+    self, sources: Sequence[Sequence[int]], beam: int, length: int
+  ) -> list[list[int]]:
+    found = self._translator.translate_batch(
+      [[self._words[i] for i in ids] for ids in sources],
+      beam_size=beam,
+      length_penalty=self._alpha,
+      max_decoding_length=length,
+      max_input_length=0,
+    )
+    return [[int(word) for word in result.hypotheses[0]] for result in found]

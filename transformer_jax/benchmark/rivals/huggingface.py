@@ -1,0 +1,148 @@
+"""Hugging Face transformers' Marian in PyTorch, untrained, of a config's sizes.
+
+In what it is at its best: PyTorch's fused attention, and its fused Adam. Attention has
+no dropout, as ours has none. Differences that stay: attention has biases, and all of a
+batch is one piece where ours may be several slices.
+"""
+
+import warnings
+from collections.abc import Sequence
+
+import ml_collections
+import numpy as np
+import torch
+import transformers
+
+from transformer_jax.vocabulary import BOS, EOS, PAD, UNK
+
+LONGEST = 1024  # rows of its table of positions
+IGNORED = -100  # what cross_entropy counts no loss for
+
+
+def marian(config: ml_collections.ConfigDict) -> transformers.MarianMTModel:
+  """The model, on a GPU if PyTorch sees one.
+
+  Raises:
+    ValueError: it has no model of these sizes.
+  """
+  model = config.model
+  if {model.h * model.d_k, model.h * model.d_v} != {model.d_model}:
+    raise ValueError('Marian has h d_k = h d_v = d_model only')
+  torch.manual_seed(config.seed)
+  sizes = {}
+  for stack in ('encoder', 'decoder'):
+    sizes[f'{stack}_layers'] = model.N
+    sizes[f'{stack}_attention_heads'] = model.h
+    sizes[f'{stack}_ffn_dim'] = model.d_ff
+  made = transformers.MarianMTModel(
+    transformers.MarianConfig(
+      **sizes,
+      vocab_size=model.vocab_size,
+      d_model=model.d_model,
+      max_position_embeddings=LONGEST,
+      activation_function='relu',
+      scale_embedding=True,
+      dropout=model.P_drop,
+      attention_dropout=0.0,
+      activation_dropout=0.0,
+      pad_token_id=PAD,
+      bos_token_id=BOS,
+      eos_token_id=EOS,
+      unk_token_id=UNK,
+      decoder_start_token_id=BOS,
+      forced_eos_token_id=None,
+      attn_implementation='sdpa',
+    )
+  )
+  return made.to('cuda' if torch.cuda.is_available() else 'cpu')
+
+
+def padded(rows: Sequence[Sequence[int]]) -> np.ndarray:
+  """[rows, longest] ids."""
+  found = np.full((len(rows), max(map(len, rows))), PAD, np.int64)
+  for row, ids in zip(found, rows, strict=True):
+    row[: len(ids)] = ids
+  return found
+
+
+class Training:
+  """Updates by Adam on label-smoothed cross-entropy."""
+
+  def __init__(self, config: ml_collections.ConfigDict, threads: int, half: bool):
+    """`half`: bfloat16 by autocast."""
+    torch.set_num_threads(threads)
+    self._model = marian(config).train(True)
+    self._half, self._epsilon = half, config.epsilon_ls
+    self._adam = torch.optim.Adam(
+      self._model.parameters(),
+      lr=1e-4,
+      betas=(config.adam_b1, config.adam_b2),
+      eps=config.adam_epsilon,
+      fused=True,
+    )
+    self._loss = torch.zeros(())
+
+  def step(self, source: np.ndarray, target: np.ndarray) -> None:
+    device = self._model.device
+    ids = torch.from_numpy(source.astype(np.int64)).to(device)
+    labels = torch.from_numpy(target.astype(np.int64)).to(device)
+    shifted = torch.nn.functional.pad(labels[:, :-1], (1, 0), value=BOS)
+    with torch.autocast(device.type, torch.bfloat16, enabled=self._half):
+      logits = self._model(
+        input_ids=ids,
+        attention_mask=ids != PAD,
+        decoder_input_ids=shifted,
+        use_cache=False,
+      ).logits
+    self._loss = torch.nn.functional.cross_entropy(
+      logits.flatten(0, 1).float(),
+      labels.masked_fill(labels == PAD, IGNORED).flatten(),
+      ignore_index=IGNORED,
+      label_smoothing=self._epsilon,
+    )
+    self._loss.backward()
+    self._adam.step()
+    self._adam.zero_grad()
+
+  def wait(self) -> float:
+    if self._model.device.type == 'cuda':
+      torch.cuda.synchronize()
+    return self._loss.item()
+
+
+def without_eos(model: transformers.MarianMTModel) -> transformers.MarianMTModel:
+  """What decoding.without_eos does to our parameters."""
+  with torch.no_grad():
+    embedding = model.get_input_embeddings().weight
+    embedding[:, 0], embedding[EOS] = 0.0, 0.0
+    embedding[EOS, 0] = -1.0
+    norm = model.get_decoder().layers[-1].final_layer_norm
+    norm.bias[0] = 2 * model.config.d_model**0.5
+  return model
+
+
+class Decoding:
+  """`generate` with its cache."""
+
+  def __init__(self, config: ml_collections.ConfigDict, threads: int, half: bool):
+    """`half`: parameters in bfloat16."""
+    torch.set_num_threads(threads)
+    model = without_eos(marian(config)).train(False)
+    self._model = model.to(torch.bfloat16) if half else model
+    self._alpha = config.alpha
+
+  def translate(
+    self, sources: Sequence[Sequence[int]], beam: int, length: int
+  ) -> list[list[int]]:
+    ids = torch.from_numpy(padded(sources)).to(self._model.device)
+    with torch.inference_mode(), warnings.catch_warnings():
+      warnings.simplefilter('ignore')  # what it deprecates is its own affair
+      found = self._model.generate(
+        input_ids=ids,
+        attention_mask=ids != PAD,
+        num_beams=beam,
+        do_sample=False,
+        length_penalty=self._alpha if beam > 1 else None,
+        max_new_tokens=length,
+      )
+    return found[:, 1:].tolist()  # without BOS

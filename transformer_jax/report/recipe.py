@@ -1,0 +1,114 @@
+"""What each piece of the recipe gives: results that differ in that piece alone.
+
+Averaging, the beam, alpha (section 6.1) and label smoothing (section 5.4).
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from transformer_jax import paper
+from transformer_jax.report import effects, rows
+from transformer_jax.report.blocks import Block, Heading, Paragraph, Table
+from transformer_jax.report.results import Scored
+from transformer_jax.report.rules import test_set
+from transformer_jax.significance import spread
+
+
+class Pieces(NamedTuple):
+  averaged: int
+  beam: int
+  alpha: float
+  epsilon_ls: float
+
+
+AS_CONFIG = ('average_last', 'beam', 'alpha')  # a config's names of the first three
+SMOOTHED = paper.BASE['epsilon_ls']
+NAMES = Pieces('checkpoints averaged', 'beam', 'alpha', 'epsilon_ls')
+HEADER = ('piece', 'as the config has it', 'instead', 'seeds', 'BLEU', 'instead of')
+HEADER += ('difference', 'paired p')
+
+
+def pieces(scored: Scored) -> Pieces:
+  result, epsilon = scored.result, scored.config['epsilon_ls']
+  return Pieces(len(result['averaged']), result['beam'], result['alpha'], epsilon)
+
+
+def recipe(found: Sequence[Scored], compare: effects.Compare) -> list[Block]:
+  """A table for each test set; nothing where no two results differ in one piece."""
+  groups: dict[tuple, list[Scored]] = {}
+  for scored in found:
+    groups.setdefault(_same(scored), []).append(scored)
+  blocks: list[Block] = []
+  for members in groups.values():
+    if pairs := _pairs(members):
+      first = members[0]
+      title = f'Pieces of the recipe: {rows.ground(first).name}, {test_set(first)}'
+      title += f', after {first.result["step"]:,} steps'
+      lines = [_row(*changed, made, compare) for changed, made in pairs.items()]
+      blocks += [Heading(3, title), Table(HEADER, lines)]
+  if blocks:
+    blocks.append(
+      Paragraph(
+        "Each result against the same seed's as the config has it, after as many "
+        "steps. BLEU is the paper-style one; paired p is sacreBLEU's bootstrap over "
+        'the sentences, the largest of the seeds; ± is half the 95 % interval over '
+        'seeds.'
+      )
+    )
+  return blocks
+
+
+def _same(scored: Scored) -> tuple:
+  """What must be equal for a difference to be one piece's."""
+  cells = rows.cells(scored.config) | {'epsilon_ls': None}
+  result = scored.result
+  return rows.ground(scored), *cells.items(), result['split'], result['step']
+
+
+Changed = tuple[str, float, float]  # name of the piece, as it is, instead
+
+
+def _pairs(members: Sequence[Scored]) -> dict[Changed, list[tuple[Scored, Scored]]]:
+  """(result, what it is compared with) of each change, one of each seed."""
+  usual: dict[tuple, Scored] = {}
+  for scored in members:
+    if pieces(scored)[:3] == tuple(scored.config[key] for key in AS_CONFIG):
+      usual.setdefault((scored.config['seed'], scored.config['epsilon_ls']), scored)
+  found: dict[tuple[Changed, int], tuple[Scored, Scored]] = {}
+  for scored in members:
+    seed, epsilon = scored.config['seed'], scored.config['epsilon_ls']
+    own = usual.get((seed, epsilon))
+    against = usual.get((seed, SMOOTHED)) if own is scored else own
+    if against is not None:
+      both = zip(NAMES, pieces(against), pieces(scored), strict=True)
+      differ = [change for change in both if change[1] != change[2]]
+      if len(differ) == 1:
+        found.setdefault((differ[0], seed), (scored, against))
+  gathered: dict[Changed, list[tuple[Scored, Scored]]] = {}
+  for change, seed in sorted(found, key=lambda k: (NAMES.index(k[0][0]), k)):
+    gathered.setdefault(change, []).append(found[change, seed])
+  return gathered
+
+
+def _row(
+  name: str,
+  old: float,
+  new: float,
+  pairs: Sequence[tuple[Scored, Scored]],
+  compare: effects.Compare,
+) -> list[str]:
+  scores = [[effects.bleu(scored) for scored in pair] for pair in pairs]
+  mean = lambda n: sum(pair[n] for pair in scores) / len(scores)
+  difference = spread([ours - usual for ours, usual in scores])
+  margin = '' if difference.margin is None else f' ± {difference.margin:.2f}'
+  known = [p for p in (compare(*pair) for pair in pairs) if p is not None]
+  return [
+    name,
+    f'{old:g}',
+    f'{new:g}',
+    str(len(pairs)),
+    f'{mean(0):.2f}',
+    f'{mean(1):.2f}',
+    f'{difference.mean:+.2f}{margin}',
+    f'{max(known):.3f}' if known else '',
+  ]

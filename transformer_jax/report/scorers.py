@@ -1,0 +1,51 @@
+"""The same translations under every scorer: how much of a score is the scorer's."""
+
+import pathlib
+from collections.abc import Sequence
+
+from transformer_jax import bleu, moses
+from transformer_jax.report.blocks import Block, Heading, Paragraph, Table
+from transformer_jax.report.results import Scored
+from transformer_jax.report.rules import test_set
+
+HEADER = ('run', 'scored on', 'sacreBLEU', 'sacreBLEU, lower-cased', 'Moses tokens')
+HEADER += ("the paper's: and compounds split", "the paper's, lower-cased")
+
+
+def scorers(found: Sequence[Scored], data_dir: pathlib.Path) -> list[Block]:
+  """One row a run; none of text that was tokenised before, or is not at hand."""
+  rows = []
+  for scored in found:
+    hypotheses, held_out = scored.translations(), scored.held_out(data_dir)
+    if scored.config['tokenized'] or hypotheses is None or held_out is None:
+      continue
+    if len(hypotheses) == len(held_out[1]):
+      scores = all_scores(hypotheses, held_out[1], scored.config['target_language'])
+      rows.append([scored.run, test_set(scored), *(f'{x:.2f}' for x in scores)])
+  if not rows:
+    return []
+  note = (
+    "BLEU of the same lines. Moses tokens are scored by multi-bleu.perl's formula, "
+    'without and with compounds split at their hyphens, as `##AT##-##AT##`.'
+  )
+  return [
+    Heading(3, 'The same translations under every scorer'),
+    Table(HEADER, rows),
+    Paragraph(note),
+  ]
+
+
+def all_scores(
+  hypotheses: Sequence[str], references: Sequence[str], language: str
+) -> list[float]:
+  """BLEU in percent under each of HEADER's scorers; text is detokenised."""
+  tokens = lambda lines: [' '.join(moses.tokenize(line, language)) for line in lines]
+  plain = [moses.replace_unicode_punctuation(line) for line in hypotheses]
+  texts = hypotheses, references
+  return [
+    bleu.sacre_bleu(*texts).score,
+    bleu.sacre_bleu(*texts, lowercase=True).score,
+    bleu.tokenized_bleu(tokens(plain), tokens(references)).score,
+    bleu.paper_bleu(*texts, language).score,
+    bleu.paper_bleu(*texts, language, lowercase=True).score,
+  ]

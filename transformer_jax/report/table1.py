@@ -1,0 +1,201 @@
+"""Table 1 as scripts.table1 measured it, beside the orders that the paper prints."""
+
+import io
+import json
+import pathlib
+import statistics
+from collections.abc import Callable, Sequence
+
+import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from transformer_jax import paper
+from transformer_jax.report.blocks import (
+  Block,
+  Bullets,
+  Heading,
+  Paragraph,
+  Picture,
+  Table,
+)
+
+TASK = 'table1'
+ATTENTION, RECURRENT = 'Self-Attention', 'Recurrent'
+SYMBOLS = ('k', 'r', 'n', 'd')  # in the order in which the paper writes them
+HEADER = ('layer', 'per layer (paper)', 'FLOPs', 'time', 'temporary memory')
+HEADER += ('sequential (paper)', 'sequential', 'path (paper)', 'path')
+QUANTITIES = ('flops', 'seconds', 'temporary_bytes')
+
+
+def read(path: pathlib.Path) -> dict | None:
+  """What scripts.table1 wrote; None if the file is of another kind, or damaged."""
+  try:
+    found = json.loads(path.read_text())
+  except (OSError, ValueError):
+    return None
+  ours = isinstance(found, dict) and 'task' in found and found['task'] == TASK
+  return found if ours else None
+
+
+def blocks(measured: dict) -> list[Block]:
+  cells = _grid(measured)
+  n, d = (_values(cells, name)[-1] for name in ('n', 'd'))
+  costs = [_costs(cell) for cell in cells if (cell['n'], cell['d']) == (n, d)]
+  return [
+    Heading(2, 'Table 1, measured'),
+    Table(HEADER, [_row(layer, measured) for layer in measured['exponents']]),
+    _notes(measured),
+    Heading(3, f'At n = {n:,}, d = {d:,}'),
+    Table(('layer', 'GFLOP', 'ms', 'GFLOP/s', 'temporary MB'), costs),
+    Heading(3, "Recurrence's time over self-attention's"),
+    *_ratios(cells),
+    _picture(cells),
+  ]
+
+
+def _grid(measured: dict) -> list[dict]:
+  """The cells of every n and d, without the other k and r at one of them."""
+  first = {symbol: reaches[0] for symbol, reaches in measured['reaches'].items()}
+  fitted = {x: y['flops'] for x, y in measured['exponents'].items()}
+  own = {x: [first[s] for s in first if s in fitted[x]] or [0] for x in fitted}
+  return [cell for cell in measured['cells'] if cell['reach'] in own[cell['layer']]]
+
+
+def _values(cells: Sequence[dict], name: str) -> list[int]:
+  return sorted({cell[name] for cell in cells})
+
+
+def _row(layer: str, measured: dict) -> list[str]:
+  orders = paper.TABLE_1[layer] if layer in paper.TABLE_1 else None
+  printed = [f'O({order.text})' for order in orders] if orders else [''] * 3
+  fitted, counts = measured['exponents'][layer], measured['counts']
+  path = _numbers(counts[layer]['path'])
+  if (dilated := f'{layer}, dilated') in counts:
+    path += f'; dilated {_numbers(counts[dilated]["path"])}'
+  laws = [_power_law(fitted[q], q == 'seconds') for q in QUANTITIES]
+  sequential = _numbers(counts[layer]['sequential'])
+  return [layer, printed[0], *laws, printed[1], sequential, printed[2], path]
+
+
+def _numbers(found: Sequence[int | None]) -> str:
+  return ', '.join('none' if x is None else f'{x:,}' for x in found)
+
+
+def _power_law(fitted: dict | None, with_errors: bool) -> str:
+  """'n^1.98 d^1.03'; '± 0.02' behind each where that is asked for and known."""
+  if fitted is None:
+    return 'none'
+  factors = []
+  for symbol in SYMBOLS:
+    if symbol in fitted:
+      error = fitted[symbol]['standard_error']
+      about = f' ± {error:.2f}' if with_errors and error is not None else ''
+      factors.append(f'{symbol}^{fitted[symbol]["exponent"]:.2f}{about}')
+  return ' '.join(factors)
+
+
+def _costs(cell: dict) -> list[str]:
+  return [
+    cell['layer'],
+    f'{cell["flops"] / 1e9:.2f}',
+    f'{cell["seconds"] * 1e3:.1f}',
+    f'{cell["flops"] / cell["seconds"] / 1e9:.1f}',
+    f'{cell["temporary_bytes"] / 1e6:.1f}',
+  ]
+
+
+def _ratios(cells: Sequence[dict]) -> list[Block]:
+  """How often recurrence takes self-attention's time, and section 4's word on it."""
+  seconds = {(c['layer'], c['n'], c['d']): c['seconds'] for c in cells}
+  ns, ds = _values(cells, 'n'), _values(cells, 'd')
+  ratio = lambda n, d: seconds[RECURRENT, n, d] / seconds[ATTENTION, n, d]
+  rows = [[f'n = {n:,}', *(f'{ratio(n, d):.2f}' for d in ds)] for n in ns]
+  text = 'By section 4, self-attention is the faster one where n is smaller than d.'
+  sides: dict[str, Callable[[int, int], bool]] = {
+    'n < d': lambda n, d: n < d,
+    'n = d': lambda n, d: n == d,
+    'n > d': lambda n, d: n > d,
+  }
+  for name, holds in sides.items():
+    found = [ratio(n, d) for n in ns for d in ds if holds(n, d)]
+    if found:
+      faster = sum(x > 1 for x in found)
+      text += f' With {name} it is faster in {faster} of {len(found)} cells.'
+  header = ['', *(f'd = {d:,}' for d in ds)]
+  return [Table(header, rows), Paragraph(text)]
+
+
+def _notes(measured: dict) -> Bullets:
+  """What each column is, and over what."""
+  cells, over = measured['cells'], measured['fitted_over']
+  spread = [(c['quartiles'][1] - c['quartiles'][0]) / c['seconds'] for c in cells]
+  swept = ' or '.join(f'{s} = {_numbers(x)}' for s, x in measured['reaches'].items())
+  firsts = ', '.join(f'{s} = {x[0]}' for s, x in measured['reaches'].items())
+  lengths = _numbers(measured['counts'][ATTENTION]['n'])
+  repeats = min(c['repeats'] for c in cells)
+  where = f'{measured["device"]}, {measured["processor"]}'
+  return Bullets(
+    [
+      'One forward pass over one sequence of n vectors of d float32 numbers, '
+      f'{firsts}; {where}, JAX {measured["versions"]["jax"]}.',
+      f'Exponents: least squares over n = {_numbers(over["n"])} and '
+      f'd = {_numbers(over["d"])} together, and over {swept} at one of these; of the '
+      'time ± their standard error.',
+      "FLOPs: of matrix products, counted from the layer's program.",
+      f'Time: the median of {repeats} runs or more, the middle half of which spans '
+      f'{statistics.median(spread):.1%} of it (median of all cells).',
+      'Temporary memory: what XLA sets aside beside input, weights and output; "none" '
+      'is 0 bytes. What a library takes for itself is not seen.',
+      f'Sequential, counted from the program at n = {lengths}: matrix products that '
+      'must wait for one another.',
+      f'Path, counted from the program at n = {lengths}: the products on the way from '
+      "the first position's input to the last one's output, through as many layers as "
+      'that takes.',
+    ]
+  )
+
+
+def _picture(cells: Sequence[dict]) -> Picture:
+  """Time over n and over d; dashed, the paper's order through the last point."""
+  n, d = (_values(cells, name)[-2] for name in ('n', 'd'))
+  figure = Figure(figsize=(10, 4.2), layout='constrained')
+  left, right = figure.subplots(1, 2, sharey=True)
+  _lines(left, [cell for cell in cells if cell['d'] == d], 'n')
+  _lines(right, [cell for cell in cells if cell['n'] == n], 'd')
+  left.set(xlabel=f'n (d = {d:,})', ylabel='seconds')
+  right.set(xlabel=f'd (n = {n:,})')
+  handles, labels = left.get_legend_handles_labels()
+  figure.legend(
+    handles,
+    labels,
+    loc='outside upper center',
+    ncols=3,
+    fontsize='small',
+    frameon=False,
+  )
+  file = io.StringIO()
+  with matplotlib.rc_context({'svg.hashsalt': TASK}):
+    figure.savefig(file, format='svg', metadata={'Date': None})
+  text = file.getvalue()
+  return Picture(TASK, 'Time of a layer over n and over d', text[text.index('<svg') :])
+
+
+def _lines(axes: Axes, cells: Sequence[dict], over: str) -> None:
+  guide = "the paper's order, through the last point"
+  for layer in dict.fromkeys(cell['layer'] for cell in cells):
+    own = sorted((c for c in cells if c['layer'] == layer), key=lambda c: c[over])
+    x, seconds = ([cell[name] for cell in own] for name in (over, 'seconds'))
+    (line,) = axes.plot(
+      x, seconds, label=layer, linewidth=1.2, marker='.', markersize=4
+    )
+    if layer in paper.TABLE_1:
+      order = paper.TABLE_1[layer].per_layer.value
+      values = [order(c['n'], c['d'], c['reach'], c['reach']) for c in own]
+      scaled = [seconds[-1] * value / values[-1] for value in values]
+      axes.plot(x, scaled, color=line.get_color(), linewidth=0.8, linestyle='--')
+  axes.plot([], [], color='grey', linewidth=0.8, linestyle='--', label=guide)
+  axes.set(xscale='log', yscale='log')
+  axes.set_xticks(x, [f'{value:,}' for value in x], minor=False)
+  axes.set_xticks([], minor=True)
+  axes.grid(alpha=0.3)
