@@ -44,9 +44,12 @@ def join_hosts(address: str | None, count: int | None, number: int | None) -> No
   """
   # JAX would take SIGTERM to itself: see interruption.py for what is done about it.
   jax.config.update('jax_enable_preemption_service', False)
-  # Alone in a job of one task, JAX would see the first of its devices only.
-  tasks = os.environ.get('SLURM_NTASKS'), os.environ.get('OMPI_COMM_WORLD_SIZE')
-  if count == 1 or (count is None and '1' in tasks):
+  # Open MPI first, as JAX does: its daemons are a Slurm job's steps, of one task each.
+  mpi = os.environ.get('OMPI_COMM_WORLD_SIZE')
+  # Not SLURM_NTASKS, which is the job's in an interactive step of one task.
+  tasks = mpi or os.environ.get('SLURM_STEP_NUM_TASKS')
+  # Alone in a step of one task, JAX would see the first of its devices only.
+  if count == 1 or (count is None and tasks == '1'):
     return
   if (address, count, number) != (None, None, None):
     if None in (address, count, number):
@@ -60,6 +63,11 @@ def join_hosts(address: str | None, count: int | None, number: int | None) -> No
   except ValueError as error:  # nobody said where the others are
     if 'coordinator_address' not in str(error):
       raise
+    if mpi:
+      raise ValueError(
+        f'this JAX does not find the other of {mpi} processes of this Open MPI: give '
+        '--coordinator_address, --process_count and --process_id (docs/devices.md)'
+      ) from error
 
 
 def deterministic() -> None:
