@@ -9,7 +9,7 @@
 
 Training is by the prepared corpus's sequence of batches, input included; with --rows
 and --length, by batches of one shape without padding, which need no corpus. Decoding is
-from text to text, by an untrained model with forced lengths: of the lines of --input,
+from text to text, by an untrained model with forced lengths: of the lines of --text,
 else of random ids. docs/speed.md tells how everything is measured. A table goes to
 stdout, and JSON to --output, without it to stdout too.
 """
@@ -53,8 +53,8 @@ ROWS = flags.DEFINE_list(
 )
 LENGTH = flags.DEFINE_integer('length', 32, 'Tokens of a side of a fixed shape.')
 SENTENCES = flags.DEFINE_integer('sentences', 64, 'Random sentences to decode.')
-INPUT = flags.DEFINE_string(
-  'input', None, "File to decode instead, with the prepared corpus's vocabulary."
+TEXT = flags.DEFINE_string(
+  'text', None, "File to decode instead, with the prepared corpus's vocabulary."
 )
 BEAMS = flags.DEFINE_list('beams', ['4', '1'], 'Beams to decode with; 1 is greedy.')
 RIVALS = flags.DEFINE_list('rivals', [], ', '.join(rivals.NEEDS))
@@ -98,10 +98,10 @@ def time_decoding(config: ml_collections.ConfigDict) -> dict:
   words: vocabulary.Vocabulary | decoding.Numbers = decoding.Numbers()
   size = config.model.vocab_size
   texts = decoding.sentences(SENTENCES.value, LENGTH.value, size)
-  if INPUT.value is not None:
+  if TEXT.value is not None:
     folder = prepare_data.prepare(config)
     words = vocabulary.Vocabulary(folder / 'vocabulary.model')
-    lines = pathlib.Path(INPUT.value).read_text(encoding='utf-8').split('\n')
+    lines = pathlib.Path(TEXT.value).read_text(encoding='utf-8').split('\n')
     texts = [line for line in lines if line.strip()]
   parallel.start(config.slices)
   there, absent = rivals.load(RIVALS.value, 'decoding', config, machine.cores())
@@ -114,7 +114,7 @@ def time_decoding(config: ml_collections.ConfigDict) -> dict:
     rows=[int(rows) for rows in ROWS.value or ['16', '64']],
     rounds=REPEATS.value,
   )
-  return found | {'input': INPUT.value, 'absent': absent}
+  return found | {'text': TEXT.value, 'absent': absent}
 
 
 def time_input(config: ml_collections.ConfigDict) -> dict:

@@ -13,10 +13,6 @@ from ml_collections import config_flags
 from scripts import prepare_data
 from transformer_jax import cost
 
-CONFIG = config_flags.DEFINE_config_file('config', None, 'What to describe.')
-JSON = flags.DEFINE_bool('json', False, 'One JSON object instead of lines.')
-flags.mark_flags_as_required(['config'])
-
 CELLS = ('N', 'd_model', 'd_ff', 'h', 'd_k', 'd_v', 'P_drop', 'positions')
 
 
@@ -65,4 +61,7 @@ def main(_: list[str]) -> None:
 
 
 if __name__ == '__main__':
+  CONFIG = config_flags.DEFINE_config_file('config', None, 'What to describe.')
+  JSON = flags.DEFINE_bool('json', False, 'One JSON object instead of lines.')
+  flags.mark_flags_as_required(['config'])
   app.run(main)

@@ -19,6 +19,7 @@ import toy_corpus
 from absl import flags
 from absl.testing import flagsaver
 from flax import nnx
+from jax.experimental.compilation_cache import compilation_cache
 
 from configs import base
 from scripts import benchmark as script
@@ -446,6 +447,7 @@ def quiet_start(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
   flags.FLAGS.mark_as_parsed()
   yield
   jax.config.update('jax_compilation_cache_dir', kept)
+  compilation_cache.reset_cache()  # JAX would go on writing to the first folder
 
 
 def test_script_decodes(

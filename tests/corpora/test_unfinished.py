@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -215,6 +216,17 @@ def test_rubbish_in_the_folder_to_work_in(raw, whole, toy, tmp_path: pathlib.Pat
   (tmp_path / 'toy.partial' / 'corpus').mkdir(parents=True)
   (tmp_path / 'toy.partial' / 'corpus' / 'notes').write_bytes(b'x')
   (tmp_path / 'toy.partial' / 'text.json').write_bytes(b'{}')
+  assert prepare(toy, tmp_path) == whole
+
+
+def test_stopped_while_tidying_up_then_removed(toy, whole, tmp_path, monkeypatch):
+  """All its stages are marked as done, and what they made is gone."""
+  with monkeypatch.context() as patch:
+    patch.setattr(preparing.shutil, 'rmtree', None)
+    with pytest.raises(TypeError):
+      prepare(toy, tmp_path)
+  assert {path.name for path in tmp_path.iterdir()} > {'toy', 'toy.partial'}
+  shutil.rmtree(tmp_path / 'toy')
   assert prepare(toy, tmp_path) == whole
 
 

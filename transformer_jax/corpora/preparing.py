@@ -145,7 +145,9 @@ def _begin(
   stamps = {name: [part.stamp() for part in parts] for name, parts in splits.items()}
   begun_with = json.loads(json.dumps({'corpus': corpus.as_json(), 'stamps': stamps}))
   marker = partial / 'begun.json'
-  if not marker.is_file() or json.loads(marker.read_text()) != begun_with:
+  # Without its folder, what is left is of a process killed while it tidied up.
+  goes_on = marker.is_file() and _made(partial).is_dir()
+  if not goes_on or json.loads(marker.read_text()) != begun_with:
     if partial.exists():
       shutil.rmtree(partial)
     _made(partial).mkdir(parents=True)
