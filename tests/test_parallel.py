@@ -187,8 +187,8 @@ def test_all_three_or_none(given: tuple):
 
 
 def test_alone_where_nobody_tells_of_others(monkeypatch):
-  """Outside of any cluster; in a job of one task; or when told so."""
-  for name in ('SLURM_NTASKS', 'OMPI_COMM_WORLD_SIZE'):
+  """Outside of any cluster; in a step of one task; or when told so."""
+  for name in ('SLURM_STEP_NUM_TASKS', 'OMPI_COMM_WORLD_SIZE'):
     monkeypatch.delenv(name, raising=False)
   joined = []
 
@@ -203,9 +203,16 @@ def test_alone_where_nobody_tells_of_others(monkeypatch):
   parallel.join_hosts('host:1', 4, 3)
   assert joined.pop() == ('host:1', 4, 3)
   parallel.join_hosts(None, 1, None)
-  monkeypatch.setenv('SLURM_NTASKS', '1')
+  monkeypatch.setenv('SLURM_NTASKS', '4')  # of a job, with a step of one task in it
+  monkeypatch.setenv('SLURM_STEP_NUM_TASKS', '1')
+  parallel.join_hosts(None, None, None)
+  monkeypatch.setenv('OMPI_COMM_WORLD_SIZE', '1')
   parallel.join_hosts(None, None, None)
   assert joined == [()]
+  # Open MPI's daemon is the step of one task.
+  monkeypatch.setenv('OMPI_COMM_WORLD_SIZE', '3')
+  with pytest.raises(ValueError, match='other of 3 processes .* --coordinator_address'):
+    parallel.join_hosts(None, None, None)
 
 
 def test_a_share_of_a_batch_is_read_alone(tmp_path: pathlib.Path, monkeypatch):

@@ -287,14 +287,31 @@ def test_submitit(jobs, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch)
   assert called(made[1]) == ['train']
 
 
+def test_told_to_end(jobs):
+  """By SIGTERM, of which Slurm tells this process alone: what it started saves."""
+  (job,) = jobs('slow')
+
+  def tell() -> None:
+    wait_for(job.run.workdir / 'ready')
+    os.kill(os.getpid(), signal.SIGTERM)
+
+  told = threading.Thread(target=tell)
+  told.start()
+  assert submission.Node([job])() == {'slow': 'waiting'}
+  told.join()
+  assert (job.run.workdir / 'saved').exists()
+  assert submission.Node([job])() == {'slow': 'done'}
+
+
 @SUBMITIT
 def test_slurm(jobs, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch):
   """Stand-ins for Slurm's commands: what is submitted, and that it is once."""
   monkeypatch.setenv('SUBMITIT_PREEMPT_SIGNAL', '')  # to have it restored
+  queue = tmp_path / 'queue'
   scripts = {
     'srun': 'exit 0',
     'sbatch': f'cp "$1" {tmp_path}/submitted; echo Submitted batch job 12',
-    'sacct': 'echo "JobID|State"; echo "12_0|RUNNING"; echo "12_1|PENDING"',
+    'squeue': f'[ "$*" = "--noheader --array --format=%i" ] && cat {queue}',
   }
   folder = tmp_path / 'bin'
   folder.mkdir()
@@ -304,12 +321,18 @@ def test_slurm(jobs, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch):
   monkeypatch.setenv('PATH', f'{folder}:{os.environ["PATH"]}')
   made = jobs('a', 'b', 'c')
   parameters = {'timeout_min': 90, 'gpus_per_node': 8, 'slurm_partition': 'fast'}
-  lines = submission.submit(made, 'slurm', tmp_path / 's', 2, parameters)
-  assert lines == ['12_0: a b', '12_1: c']
+
+  def submit() -> list[str]:
+    return submission.submit(made, 'slurm', tmp_path / 's', 2, parameters)
+
+  assert submit() == ['12_0: a b', '12_1: c']
   submitted = (tmp_path / 'submitted').read_text()
   for words in ('--time=90', '--gpus-per-node=8', '--partition=fast', 'USR1@90'):
     assert words in submitted
-  assert submission.submit(made, 'slurm', tmp_path / 's', 2, parameters) == []
+  queue.write_text('12_0\n12_1\n7\n')
+  assert submit() == []
+  queue.write_text('12_1\n112_0\n')  # the first has left; another's number is longer
+  assert submit() == ['12: a b']
 
 
 # The script
@@ -409,6 +432,8 @@ def test_exit_code_of_a_failure(stand_in: pathlib.Path, tmp_path: pathlib.Path):
     (['--rows=F'], 'the rows are base, A1'),
     (['--rows=base', '--seeds=one'], '--seeds=one: numbers'),
     (['--rows=base', '--', '--config.train_step=1'], 'train_step'),
+    (['--rows=base', '--submit=slurm'], 'needs --slurm=timeout_min=MINUTES'),
+    (['--rows=base', '--submit=slurm', '--slurm=mem'], '--slurm=mem: KEY=VALUE'),
   ],
 )
 def test_refused(options: list[str], message: str, tmp_path: pathlib.Path):
