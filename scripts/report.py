@@ -1,9 +1,10 @@
-"""Sets runs beside each other and beside the paper's Tables 2 and 3.
+"""Sets runs beside each other and beside the paper's Tables 1, 2 and 3.
 
-  python -m scripts.report runs/table3.* --html=report.html
+  python -m scripts.report runs/table3.* results/table1.json --html=report.html
 
 Runs are folders, or result files whose translations (.txt) and curves (.metrics.jsonl)
-stand beside them under the same name. Prints Markdown; what is left out is named.
+stand beside them under the same name; Table 1 is a file that scripts.table1 wrote.
+Prints Markdown; what is left out is named.
 """
 
 import pathlib
@@ -17,11 +18,13 @@ from transformer_jax.report import (
   curves,
   flops,
   page,
+  pictures,
   placing,
   plain,
   recipe,
   results,
   scorers,
+  table1,
   tables,
 )
 from transformer_jax.report.blocks import Block, Bullets, Heading, Paragraph, Picture
@@ -58,8 +61,7 @@ def paired_p(system: Scored, baseline: Scored) -> float | None:
   )['paper_bleu'].p
 
 
-def blocks(found: list[Scored], left_out: list[str]) -> list[Block]:
-  """The whole report."""
+def of_runs(found: list[Scored], left_out: list[str]) -> list[Block]:
   placed, unplaced = placing.place(found, BASE.value)
   left_out = left_out + unplaced
   made = plain.results(found)
@@ -96,24 +98,26 @@ def write(made: list[Block]) -> None:
   path = pathlib.Path(MARKDOWN.value)
   for block in made:
     if isinstance(block, Picture):
-      svg = f'<?xml version="1.0" encoding="utf-8"?>\n{block.svg}'
-      path.with_suffix(f'.{block.name}.svg').write_text(svg, encoding='utf-8')
+      pictures.write(block, path.with_suffix(f'.{block.name}.svg'))
   text = page.markdown([Heading(1, title), *made], path.stem)
   path.write_text(text, encoding='utf-8')
 
 
 def main(arguments: list[str]) -> None:
   logging.set_verbosity(logging.WARNING)
-  found, left_out = [], []
+  found, left_out, measured = [], [], []
   for name in arguments[1:]:
+    if layers := table1.read(pathlib.Path(name)):
+      measured += table1.blocks(layers)
+      continue
     some, wrong = results.read(name)
     found += some
     left_out += wrong
   for reason in left_out:
     print(f'left out: {reason}', file=sys.stderr)
-  if not found:
+  if not found and not measured:
     raise app.UsageError('no run with a result.json: evaluate one first')
-  write(blocks(found, left_out))
+  write((of_runs(found, left_out) if found else []) + measured)
 
 
 if __name__ == '__main__':

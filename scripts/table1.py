@@ -16,7 +16,7 @@ from tqdm import tqdm
 
 from transformer_jax import durable, parallel
 from transformer_jax.benchmark import machine
-from transformer_jax.report import page
+from transformer_jax.report import page, pictures
 from transformer_jax.report import table1 as report
 from transformer_jax.report.blocks import Picture
 from transformer_jax.table1 import measuring
@@ -57,8 +57,7 @@ def main(_: list[str]) -> None:
   blocks = report.blocks(measured)
   for block in blocks:
     if isinstance(block, Picture):
-      svg = f'<?xml version="1.0" encoding="utf-8"?>\n{block.svg}'
-      durable.write(path.with_suffix('.svg'), svg)
+      pictures.write(block, path.with_suffix('.svg'))
   print(page.markdown(blocks), end='')
 
 

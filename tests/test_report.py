@@ -5,6 +5,7 @@ import html.parser
 import itertools
 import json
 import pathlib
+import shutil
 
 import pytest
 from absl import flags
@@ -609,6 +610,21 @@ def test_markdown_with_its_pictures(prepared: tuple, tmp_path: pathlib.Path):
   printed = (tmp_path / 'table.md').read_text()
   assert '](table.loss.svg)' in printed
   assert (tmp_path / 'table.loss.svg').read_text().startswith('<?xml')
+
+
+def test_table_1_stands_behind_the_runs(
+  prepared: tuple, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture
+):
+  """Or alone, without any."""
+  measured = pathlib.Path(__file__).parents[1] / 'results' / 'table1.json'
+  shutil.copy(measured, tmp_path / 'run.table1.json')
+  run(tmp_path, prepared[0])
+  alone = capsys.readouterr().out
+  assert alone.startswith('## Table 1, measured') and 'O(n^2 d)' in alone
+  made(result(), tmp_path, 'run.base')
+  run(tmp_path, prepared[0])
+  out = capsys.readouterr().out
+  assert out.endswith(alone) and len(out) > len(alone)
 
 
 def test_another_corpus_gives_neither_test_nor_samples(

@@ -1,13 +1,12 @@
 """Losses and scores over steps, as SVG."""
 
-import io
 from collections.abc import Sequence
 
-import matplotlib
 from matplotlib.figure import Figure
 from matplotlib.ticker import ScalarFormatter
 
 from transformer_jax.report.blocks import Picture
+from transformer_jax.report.pictures import picture
 from transformer_jax.report.results import Scored
 from transformer_jax.report.rules import test_set
 
@@ -26,7 +25,7 @@ def curves(found: Sequence[Scored]) -> list[Picture]:
     ('bleu', 'BLEU', _scores(found)),
   )
   return [
-    Picture(name, f'{label} over steps', _svg(label, lines, name == 'perplexity'))
+    picture(name, f'{label} over steps', _plot(label, lines, name == 'perplexity'))
     for name, label, lines in plots
     if lines
   ]
@@ -55,8 +54,7 @@ def _scores(found: Sequence[Scored]) -> dict[str, Line]:
   }
 
 
-def _svg(label: str, lines: dict[str, Line], logarithmic: bool) -> str:
-  """The same lines make the same bytes."""
+def _plot(label: str, lines: dict[str, Line], logarithmic: bool) -> Figure:
   figure = Figure(figsize=(8, max(4, 0.22 * len(lines))), layout='constrained')
   axes = figure.add_subplot(xlabel='step', ylabel=label)
   for name, (steps, values) in lines.items():
@@ -67,8 +65,4 @@ def _svg(label: str, lines: dict[str, Line], logarithmic: bool) -> str:
     axes.yaxis.set_minor_formatter(ScalarFormatter())
   axes.grid(alpha=0.3)
   figure.legend(loc='outside right upper', fontsize='small', frameon=False)
-  file = io.StringIO()
-  with matplotlib.rc_context({'svg.hashsalt': label}):
-    figure.savefig(file, format='svg', metadata={'Date': None})
-  text = file.getvalue()
-  return text[text.index('<svg') :]
+  return figure

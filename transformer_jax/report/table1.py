@@ -1,12 +1,10 @@
 """Table 1 as scripts.table1 measured it, beside the orders that the paper prints."""
 
-import io
 import json
 import pathlib
 import statistics
 from collections.abc import Callable, Sequence
 
-import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -19,6 +17,7 @@ from transformer_jax.report.blocks import (
   Picture,
   Table,
 )
+from transformer_jax.report.pictures import picture
 
 TASK = 'table1'
 ATTENTION, RECURRENT = 'Self-Attention', 'Recurrent'
@@ -39,6 +38,7 @@ def read(path: pathlib.Path) -> dict | None:
 
 
 def blocks(measured: dict) -> list[Block]:
+  """Its table, costs at the largest n and d, ratios, and a picture."""
   cells = _grid(measured)
   n, d = (_values(cells, name)[-1] for name in ('n', 'd'))
   costs = [_costs(cell) for cell in cells if (cell['n'], cell['d']) == (n, d)]
@@ -174,11 +174,7 @@ def _picture(cells: Sequence[dict]) -> Picture:
     fontsize='small',
     frameon=False,
   )
-  file = io.StringIO()
-  with matplotlib.rc_context({'svg.hashsalt': TASK}):
-    figure.savefig(file, format='svg', metadata={'Date': None})
-  text = file.getvalue()
-  return Picture(TASK, 'Time of a layer over n and over d', text[text.index('<svg') :])
+  return picture(TASK, 'Time of a layer over n and over d', figure)
 
 
 def _lines(axes: Axes, cells: Sequence[dict], over: str) -> None:

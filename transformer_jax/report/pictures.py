@@ -1,0 +1,23 @@
+"""Figures of matplotlib as SVG: within a page, or as files of their own."""
+
+import io
+import pathlib
+
+import matplotlib
+from matplotlib.figure import Figure
+
+from transformer_jax import durable
+from transformer_jax.report.blocks import Picture
+
+
+def picture(name: str, text: str, figure: Figure) -> Picture:
+  """What the figure shows; the same lines make the same bytes."""
+  file = io.StringIO()
+  with matplotlib.rc_context({'svg.hashsalt': name}):
+    figure.savefig(file, format='svg', metadata={'Date': None})
+  svg = file.getvalue()
+  return Picture(name, text, svg[svg.index('<svg') :])
+
+
+def write(block: Picture, path: pathlib.Path) -> None:
+  durable.write(path, f'<?xml version="1.0" encoding="utf-8"?>\n{block.svg}')
