@@ -42,11 +42,12 @@ def main(_: list[str]) -> None:
     parallel.deterministic()
   parallel.join_hosts(ADDRESS.value, COUNT.value, NUMBER.value)
   parallel.start(config.slices)
-  corpus = parallel.first_host_first(lambda: prepare_data.prepare(config))
-  try:
-    train(config, pathlib.Path(WORKDIR.value), corpus, interruption)
-  except (run.Busy, checkpoint.Unsaved, Diverged) as error:
-    sys.exit(str(error))
+  with parallel.one_error_ends_all():
+    corpus = parallel.first_host_first(lambda: prepare_data.prepare(config))
+    try:
+      train(config, pathlib.Path(WORKDIR.value), corpus, interruption)
+    except (run.Busy, checkpoint.Unsaved, Diverged) as error:
+      sys.exit(str(error))
 
 
 if __name__ == '__main__':

@@ -258,6 +258,18 @@ def test_hosts_stop_together_and_one_goes_on(toy: Toy):
   assert_similar_runs(shared, straight)
 
 
+def test_an_error_of_the_first_host_ends_both(toy: Toy):
+  """Which is no use to the other; JAX alone would have them wait five minutes."""
+  finished(Toy(toy.folder, slices=8).in_another('held').train(devices=8))
+  other = Toy(toy.folder, slices=8, seed=9).in_another('held')
+  begin = time.monotonic()
+  first, second = two_hosts(other, other.in_another('held.elsewhere'))
+  assert first.code() == 1 and second.code() not in (0, EXIT_CODE)
+  assert time.monotonic() - begin < 100
+  assert "another config's run; these differ: seed." in first.said
+  assert 'Traceback' in first.said
+
+
 def assert_similar_runs(one: Toy, other: Toy) -> None:
   """Sums are made in another order: no more than that may differ."""
   losses = [np.array([r['loss'] for r in records(toy)][-5:]) for toy in (one, other)]

@@ -3,6 +3,7 @@
 import os
 import pathlib
 import re
+import time
 
 import jax
 import numpy as np
@@ -176,6 +177,28 @@ def test_two_processes_are_one(tmp_path: pathlib.Path):
     rows = np.concatenate([file[f'pairs{step}'] for file in found])
     np.testing.assert_array_equal(rows, trainer.batches.batch(step).pairs)
     assert (rows >= 0).any()
+
+
+def late(number: int, address: str) -> None:
+  """The second host comes later than devices wait for each other."""
+  os.environ.pop('XLA_FLAGS', None)
+  jax.config.update('jax_num_cpu_devices', 1)
+  parallel.join_hosts(address, 2, number)
+  assert jax.device_count() == 2
+  time.sleep(40 * number)
+  parallel.wait_for_all('both')
+  assert parallel.from_first_host(np.int32(7 + number)) == 7
+
+
+@pytest.mark.slow
+def test_hosts_wait_for_a_late_one():
+  address = f'localhost:{free_port()}'
+  both = [SERVER.Process(target=late, args=(number, address)) for number in (0, 1)]
+  for process in both:
+    process.start()
+  for process in both:
+    process.join(300)
+    assert process.exitcode == 0
 
 
 @pytest.mark.parametrize(

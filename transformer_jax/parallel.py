@@ -8,10 +8,13 @@ Several hosts run the same program, each with its own devices and its own share 
 slices. The first of them alone reads and writes the run's folder.
 """
 
+import contextlib
 import hashlib
 import os
 import pathlib
-from collections.abc import Callable, Sequence
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -19,8 +22,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from orbax.checkpoint import multihost
+
+from transformer_jax.interruption import EXIT_CODE
 
 AXIS = 'devices'
+PATIENCE = 24 * 60 * 60 * 1000  # milliseconds for which hosts wait for another
 Tree = Any
 
 
@@ -70,6 +77,28 @@ def join_hosts(address: str | None, count: int | None, number: int | None) -> No
       ) from error
 
 
+@contextlib.contextmanager
+def one_error_ends_all() -> Iterator[None]:
+  """What goes wrong in here on one of several hosts ends its process at once.
+
+  In order, JAX would wait five minutes for the others, which wait for this one. When
+  the first host's process is gone, JAX ends theirs; another's it misses after 100 s.
+  """
+  try:
+    yield
+  except BaseException as error:
+    exits = isinstance(error, SystemExit)
+    if hosts() == 1 or (exits and error.code == EXIT_CODE):  # all hosts have agreed
+      raise
+    if exits:
+      print(error.code, file=sys.stderr)
+    else:
+      traceback.print_exc()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(1)
+
+
 def deterministic() -> None:
   """The same bits in every run on a GPU, and slower; call before JAX starts.
 
@@ -105,9 +134,17 @@ def is_first_host() -> bool:
 def first_host_first(make: Callable[[], Any]) -> Any:
   """make() on the first host, and when it is done there, on the others."""
   made = make() if is_first_host() else None
-  if hosts() > 1:
-    multihost_utils.sync_global_devices('made')
+  wait_for_all('made')
   return made if is_first_host() else make()
+
+
+def wait_for_all(key: str) -> None:
+  """Until all hosts have come here, by the coordinator and not between devices.
+
+  Those of CPUs give up when another host's come to their first exchange 30 s later; and
+  so late they are when JAX has kept the compiled programs of the first host alone.
+  """
+  multihost.get_barrier_sync_fn()(key=key, timeout_ms=PATIENCE)
 
 
 def from_first_host(tree: Tree) -> Tree:

@@ -154,11 +154,13 @@ def train(
     )
     stack.enter_context(writer)
     interruption = Interruption() if interruption is None else interruption
-    interruption.last_words = writer.newest
+    if parallel.is_first_host():  # the one that saves
+      interruption.last_words = writer.newest
     dev = translate.Perplexity(
       config, trainer.graph, *token_files.read_split(corpus, 'dev')
     )
     trainer.compile(state, log.compiling)
+    parallel.wait_for_all('compiled')
     log.started()
     loop = Loop(trainer, records, log, writer, interruption)
     loop.run(state, start, dev)
