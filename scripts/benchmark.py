@@ -25,7 +25,7 @@ from absl import app, flags, logging
 from ml_collections import config_flags
 
 from scripts import prepare_data
-from transformer_jax import parallel, vocabulary
+from transformer_jax import batches, durable, parallel, vocabulary
 from transformer_jax.benchmark import (
   decoding,
   fixed,
@@ -83,7 +83,7 @@ def time_training(config: ml_collections.ConfigDict) -> dict:
     started = start.measure(command, folder / 'compiled')
     jax.config.update('jax_compilation_cache_dir', str(folder / 'compiled'))
     parallel.start(config.slices)
-    there, absent = rivals.load(RIVALS.value, 'training', config, machine.cores())
+    there, absent = rivals.load(RIVALS.value, 'training', config, parallel.cores())
     each = max(1, STEPS.value // REPEATS.value)
     found = training.measure(config, prepared, there, each, REPEATS.value)
   return found | {'start': started, 'absent': absent}
@@ -104,7 +104,7 @@ def time_decoding(config: ml_collections.ConfigDict) -> dict:
     lines = pathlib.Path(TEXT.value).read_text(encoding='utf-8').split('\n')
     texts = [line for line in lines if line.strip()]
   parallel.start(config.slices)
-  there, absent = rivals.load(RIVALS.value, 'decoding', config, machine.cores())
+  there, absent = rivals.load(RIVALS.value, 'decoding', config, parallel.cores())
   found = decoding.measure(
     config,
     words,
@@ -119,7 +119,7 @@ def time_decoding(config: ml_collections.ConfigDict) -> dict:
 
 def time_input(config: ml_collections.ConfigDict) -> dict:
   prepared = prepare_data.prepare(config)
-  make = lambda: prepare_data.train_batches(config, prepared)
+  make = lambda: batches.train_batches(config, prepared)
   return {'steps': STEPS.value} | input.measure(make, STEPS.value)
 
 
@@ -144,7 +144,7 @@ def main(_: list[str]) -> None:
   if OUTPUT.value is None:
     print(text)
   else:
-    pathlib.Path(OUTPUT.value).write_text(text + '\n', encoding='utf-8')
+    durable.write(pathlib.Path(OUTPUT.value), text + '\n')
 
 
 if __name__ == '__main__':

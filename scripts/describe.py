@@ -11,7 +11,7 @@ from absl import app, flags
 from ml_collections import config_flags
 
 from scripts import prepare_data
-from transformer_jax import cost
+from transformer_jax import batches, cost
 
 CELLS = ('N', 'd_model', 'd_ff', 'h', 'd_k', 'd_v', 'P_drop', 'positions')
 
@@ -37,7 +37,7 @@ def _shapes(config: ml_collections.ConfigDict) -> list[list[int]] | None:
   corpus = pathlib.Path(prepare_data.DATA_DIR.value) / config.corpus
   if not corpus.is_dir():
     return None
-  made = prepare_data.train_batches(config, corpus)
+  made = batches.train_batches(config, corpus)
   return [[config.slices, *shape] for shape in made.shapes]
 
 

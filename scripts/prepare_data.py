@@ -10,7 +10,7 @@ import ml_collections
 from absl import app, flags
 from ml_collections import config_flags
 
-from transformer_jax import batches, corpora, token_files
+from transformer_jax import corpora
 
 DATA_DIR = flags.DEFINE_string('data_dir', 'data', 'Where prepared corpora live.')
 RAW_DIR = flags.DEFINE_string(
@@ -52,19 +52,6 @@ def asked(config: ml_collections.ConfigDict) -> corpora.Corpus:
     byte_fallback=config.byte_fallback,
     max_length=config.max_length,
     corpus_seed=config.corpus_seed,
-  )
-
-
-def train_batches(
-  config: ml_collections.ConfigDict, corpus: pathlib.Path
-) -> batches.Batches:
-  """The batches that the config cuts a prepared corpus into; loads no JAX."""
-  return batches.Batches(
-    *token_files.read_split(corpus, 'train'),
-    tokens=config.tokens_per_batch,
-    slices=config.slices,
-    max_shapes=config.max_shapes,
-    seed=config.seed,
   )
 
 

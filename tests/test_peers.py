@@ -1,7 +1,7 @@
 """The whole Transformer equals PyTorch's and Hugging Face Marian's, weights copied.
 
-Logits, and gradients of the label-smoothed loss, in float32. Neither peer shares code
-with this project; embeddings and positions around PyTorch's layers are written here.
+Logits, and gradients of the label-smoothed loss, in float32. Neither peer computes with
+code of this project; embeddings and positions around PyTorch's layers are written here.
 """
 
 import math
@@ -11,6 +11,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import ml_collections
 import numpy as np
 import pytest
 from flax import nnx
@@ -20,7 +21,9 @@ from transformer_jax.model import Transformer
 from transformer_jax.vocabulary import BOS, PAD
 
 torch = pytest.importorskip('torch')
-transformers = pytest.importorskip('transformers')
+pytest.importorskip('transformers')
+
+from transformer_jax.benchmark.rivals import huggingface  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -160,32 +163,14 @@ def torch_logits(w: Weights, source: Any, shifted: Any) -> Any:
 
 
 def marian() -> Any:
-  model = transformers.MarianMTModel(
-    transformers.MarianConfig(
-      vocab_size=W,
-      d_model=D,
-      encoder_layers=N,
-      decoder_layers=N,
-      encoder_attention_heads=H,
-      decoder_attention_heads=H,
-      encoder_ffn_dim=FF,
-      decoder_ffn_dim=FF,
-      max_position_embeddings=16,
-      activation_function='relu',
-      scale_embedding=True,
-      dropout=0.0,
-      attention_dropout=0.0,
-      activation_dropout=0.0,
-      pad_token_id=PAD,
-      eos_token_id=1,
-      decoder_start_token_id=BOS,
-      attn_implementation='eager',
-    )
-  ).eval()
-  for module in model.modules():
+  """The one that scripts.benchmark times beside us."""
+  sizes = {'N': N, 'd_model': D, 'd_ff': FF, 'h': H, 'd_k': D // H, 'd_v': D // H}
+  model = sizes | {'vocab_size': W, 'P_drop': 0.0}
+  made = huggingface.marian(ml_collections.ConfigDict({'model': model, 'seed': 0}))
+  for module in made.modules():
     if isinstance(module, torch.nn.LayerNorm):
       module.eps = 1e-6
-  return model
+  return made.eval()
 
 
 def marian_weights(w: Weights) -> Weights:
@@ -198,7 +183,9 @@ def marian_weights(w: Weights) -> Weights:
     state[f'{name}.weight'] = w['embedding']
   # Marian puts all sines before all cosines.
   for stack in ('encoder', 'decoder'):
-    state[f'model.{stack}.embed_positions.weight'] = torch.from_numpy(positions(16))
+    state[f'model.{stack}.embed_positions.weight'] = torch.from_numpy(
+      positions(huggingface.LONGEST)
+    )
     for n in range(N):
       here, there = f'{stack}.{n}', f'model.{stack}.layers.{n}'
       for mine, theirs in (('attention', 'self_attn'), ('cross', 'encoder_attn')):

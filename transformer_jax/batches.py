@@ -8,12 +8,15 @@ length, and in that of the present epoch. All else stays in the mapped files.
 """
 
 import math
+import pathlib
 from collections.abc import Iterator
 from typing import NamedTuple
 
+import ml_collections
 import numpy as np
 
-from transformer_jax.token_files import BLOCK, Side
+from transformer_jax.token_files import BLOCK, Side, read_split
+from transformer_jax.vocabulary import PAD
 
 ALL = slice(None)
 
@@ -32,6 +35,11 @@ class Batch(NamedTuple):
   source: np.ndarray  # [slices, rows, length] int32, EOS at the end of each sentence
   target: np.ndarray  # [slices, rows, length] int32
   pairs: np.ndarray  # [slices, rows] int64, which pair of the split; -1 is padding
+
+  @property
+  def target_tokens(self) -> int:
+    """How many there are, EOS counted."""
+    return int((self.target != PAD).sum())
 
 
 def choose_lengths(histogram: np.ndarray, count: int) -> list[int]:
@@ -186,3 +194,14 @@ class Batches:
     ours = rows[share]
     read = lambda side: side.pad(ours.ravel(), shape.length).reshape(*ours.shape, -1)
     return Batch(read(self.source), read(self.target), rows)
+
+
+def train_batches(config: ml_collections.ConfigDict, corpus: pathlib.Path) -> Batches:
+  """The batches that a config cuts a prepared corpus's training set into."""
+  return Batches(
+    *read_split(corpus, 'train'),
+    tokens=config.tokens_per_batch,
+    slices=config.slices,
+    max_shapes=config.max_shapes,
+    seed=config.seed,
+  )

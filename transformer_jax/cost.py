@@ -30,10 +30,12 @@ SENTENCE = 30
 _SIZES = ('N', 'd_model', 'd_ff', 'h', 'd_k', 'd_v', 'vocab_size')
 
 
-def flops_per_target_token(model: Mapping[str, float | str]) -> int:
-  """Training FLOPs of a config's model, by its cells, for SENTENCE tokens a side."""
+def flops_per_target_token(
+  model: Mapping[str, float | str], length: int = SENTENCE
+) -> int:
+  """Training FLOPs of a config's model, by its cells, for `length` tokens a side."""
   sizes = {name: int(model[name]) for name in _SIZES}
-  return training_flops_per_target_token(**sizes, length=SENTENCE)
+  return training_flops_per_target_token(**sizes, length=length)
 
 
 def training_flops_per_target_token(

@@ -86,7 +86,7 @@ def one_error_ends_all() -> Iterator[None]:
   """
   try:
     yield
-  except BaseException as error:
+  except BaseException as error:  # whatever it is, it ends here
     exits = isinstance(error, SystemExit)
     if hosts() == 1 or (exits and error.code == EXIT_CODE):  # all hosts have agreed
       raise
@@ -164,6 +164,11 @@ def keep_compiled() -> None:
     jax.config.update('jax_compilation_cache_dir', str(folder))
 
 
+def cores() -> int:
+  """Those that this process may use."""
+  return len(os.sched_getaffinity(0))
+
+
 def use_cpu_cores(slices: int) -> None:
   """Makes as many CPU devices as cores and `slices` allow; call before JAX starts.
 
@@ -174,8 +179,7 @@ def use_cpu_cores(slices: int) -> None:
   chosen = 'xla_force_host_platform_device_count' in os.environ.get('XLA_FLAGS', '')
   chosen |= 'JAX_NUM_CPU_DEVICES' in os.environ or jax.distributed.is_initialized()
   if not chosen:
-    cores = len(os.sched_getaffinity(0))
-    count = max(d for d in range(1, cores + 1) if slices % d == 0)
+    count = max(d for d in range(1, cores() + 1) if slices % d == 0)
     jax.config.update('jax_num_cpu_devices', count)
 
 

@@ -41,13 +41,7 @@ class Trainer:
   def __init__(self, config: ml_collections.ConfigDict, corpus: pathlib.Path):
     self.config = config
     self.devices = parallel.Devices(config.slices)
-    self.batches = batches.Batches(
-      *token_files.read_split(corpus, 'train'),
-      tokens=config.tokens_per_batch,
-      slices=config.slices,
-      max_shapes=config.max_shapes,
-      seed=config.seed,
-    )
+    self.batches = batches.train_batches(config, corpus)
     self.graph, params = translate.architecture(config)
     self.transform = optimizer(config)
     self._shapes = params, jax.eval_shape(self.transform.init, params)

@@ -183,5 +183,5 @@ class Perplexity:
       batch = self._batches.batch(step)
       rows = lambda side: side.reshape(-1, side.shape[-1])
       total += self._sums(params, rows(batch.source), rows(batch.target)).sum()
-      tokens += int((batch.target != PAD).sum())
+      tokens += batch.target_tokens
     return math.exp(min(float(total) / tokens, 700.0))

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable
 
 from transformer_jax.batches import Batches
-from transformer_jax.vocabulary import PAD
 
 
 def private_megabytes() -> float | None:
@@ -30,7 +29,7 @@ def measure(make: Callable[[], Batches], steps: int) -> dict:
     begin = time.perf_counter()
     batch = made.batch(step)
     taken.append(time.perf_counter() - begin)
-    tokens += int((batch.target != PAD).sum())
+    tokens += batch.target_tokens
   after = private_megabytes()
   return {
     'pairs': len(made.source),

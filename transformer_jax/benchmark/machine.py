@@ -13,11 +13,6 @@ SETTINGS = ('GLIBC_TUNABLES', 'XLA_FLAGS', 'JAX_PLATFORMS', 'JAX_NUM_CPU_DEVICES
 SETTINGS += ('OMP_NUM_THREADS', 'CT2_USE_MKL', 'XLA_PYTHON_CLIENT_PREALLOCATE')
 
 
-def cores() -> int:
-  """Those that this process may use; so many threads every program gets."""
-  return len(os.sched_getaffinity(0))
-
-
 def describe() -> dict:
   """One object for JSON. GLIBC_TUNABLES tells whether memory came in huge pages."""
   model, flags = processor(pathlib.Path('/proc/cpuinfo'))
@@ -25,7 +20,7 @@ def describe() -> dict:
     'device': parallel.describe_device(),
     'processor': model,
     'flags': flags,
-    'threads': cores(),
+    'threads': parallel.cores(),  # of every program
     'load': list(os.getloadavg()),  # of 1, 5 and 15 minutes, this program's included
     'versions': {'python': platform.python_version()}
     | {name: importlib.metadata.version(name) for name in PACKAGES + installed()},

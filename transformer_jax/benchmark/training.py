@@ -17,9 +17,6 @@ from transformer_jax import batches, cost, parallel
 from transformer_jax.benchmark import rate, start
 from transformer_jax.benchmark.interleave import OURS, columns, interleave
 from transformer_jax.train import Trainer
-from transformer_jax.vocabulary import PAD
-
-SIZES = ('N', 'd_model', 'd_ff', 'h', 'd_k', 'd_v', 'vocab_size')
 
 
 class Rival(Protocol):
@@ -90,7 +87,7 @@ def measure(
       rival.wait()
   seconds = interleave(contestants, rounds)
   tokens = [
-    sum(target_tokens(trainer.batch(step)) for step in range(i * each, (i + 1) * each))
+    sum(trainer.batch(step).target_tokens for step in range(i * each, (i + 1) * each))
     for i in range(rounds)
   ]
   work = {'target_tokens': tokens, 'steps': [each] * rounds}
@@ -112,10 +109,6 @@ def measure(
   }
 
 
-def target_tokens(batch: batches.Batch) -> int:
-  return int((batch.target != PAD).sum())
-
-
 def _rounds(rival: Rival, trainer: Trainer, each: int) -> Callable[[int], None]:
   def round(number: int) -> None:
     for step in range(number * each, (number + 1) * each):
@@ -133,9 +126,8 @@ def flops_per_target_token(
   config: ml_collections.ConfigDict, made: batches.Batches
 ) -> int:
   """For as many source as target tokens, in sentences of the mean target length."""
-  sizes = {name: config.model[name] for name in SIZES}
   length = round(len(made.target.tokens) / len(made.target) + 1)
-  return cost.training_flops_per_target_token(**sizes, length=length)
+  return cost.flops_per_target_token(config.model.to_dict(), length)
 
 
 def step_seconds(
