@@ -153,14 +153,30 @@ def test_unfinished_ones_are_no_checkpoints(folder: pathlib.Path):
   assert checkpoint.steps(folder / 'nowhere') == []
 
 
-def test_saving_again_replaces(folder: pathlib.Path):
-  """Over a damaged one, and over what a kill left."""
-  flip(files(folder, 3)[0], random.Random(0))
-  (folder / '3.partial' / 'params').mkdir(parents=True)
-  (folder / '3.partial' / 'rest').write_text('x')
-  checkpoint.save(folder, 3, *trees(5))
-  assert bits(checkpoint.restore(folder, 3, *trees(9)).params) == bits(trees(5)[0])
-  assert sorted(p.name for p in folder.iterdir()) == ['1', '2', '3']
+def test_what_a_kill_left_is_replaced(folder: pathlib.Path):
+  (folder / '4.partial' / 'params').mkdir(parents=True)
+  (folder / '4.partial' / 'rest').write_text('x')
+  checkpoint.save(folder, 4, *trees(5))
+  assert bits(checkpoint.restore(folder, 4, *trees(9)).params) == bits(trees(5)[0])
+  assert sorted(p.name for p in folder.iterdir()) == ['1', '2', '3', '4']
+
+
+def test_all_is_on_the_disk_before_it_counts(tmp_path: pathlib.Path, monkeypatch):
+  """Every file and folder, then the new name: as a power cut would find them."""
+  synced, sync = [], os.fsync
+
+  def told(descriptor: int) -> None:
+    place = pathlib.Path(os.readlink(f'/proc/self/fd/{descriptor}'))
+    synced.append(place.relative_to(tmp_path).as_posix())
+    sync(descriptor)
+
+  monkeypatch.setattr(os, 'fsync', told)
+  checkpoint.save(tmp_path, 1, *trees(1))
+  below = [path.relative_to(tmp_path) for path in (tmp_path / '1').rglob('*')]
+  assert synced.pop() == '.'
+  expected = {'1.partial', *(f'1.partial/{"/".join(p.parts[1:])}' for p in below)}
+  assert {*synced} >= expected
+  assert '1.partial/manifest.json.partial' in synced
 
 
 @pytest.mark.parametrize('place', ['params', 'optimizer', 'manifest'])
@@ -228,7 +244,7 @@ def test_an_off_cadence_one_is_kept_while_it_is_the_newest(folder: pathlib.Path)
   assert checkpoint.to_average(folder, 10, 3) == [10, 20, 25]
 
 
-@pytest.mark.parametrize('damage', ['flipped', 'truncated', 'file', 'manifest', 'all'])
+@pytest.mark.parametrize('damage', ['flipped', 'truncated', 'file', 'manifest'])
 def test_the_one_before_a_damaged_one_is_used(
   damage: str, folder: pathlib.Path, capsys: pytest.CaptureFixture
 ):
@@ -244,16 +260,75 @@ def test_the_one_before_a_damaged_one_is_used(
   else:
     path = folder / '3' / checkpoint.MANIFEST
     path.unlink()
-  if damage == 'all':
-    for step in (1, 2):
-      flip(rng.choice(files(folder, step)[-3:]), rng)
-    assert checkpoint.restore_newest(folder, *trees(9)) is None
-    assert capsys.readouterr().out.count('trying the one before') == 3
-    return
   restored = checkpoint.restore_newest(folder, *trees(9))
   assert restored.step == 2 and bits(restored.params) == bits(trees(2)[0])
   said = capsys.readouterr().out
   assert str(folder / '3') in said and path.name in said
+  assert f'set aside as {folder / "3.damaged"}: delete it' in said
+
+
+def test_a_damaged_one_does_not_count_any_more(folder: pathlib.Path):
+  """What is saved after it stays, is gone on from, and is averaged with the rest."""
+  for step in (20, 25, 27, 30):
+    shutil.copytree(folder / '3', folder / str(step))
+  for step in (1, 2, 3):
+    shutil.rmtree(folder / str(step))
+  flip(files(folder, 30)[-1], random.Random(0))
+  assert checkpoint.restore_newest(folder, *trees(9)).step == 27
+  with checkpoint.Writer(folder, 5, 2, lambda _: None) as background:
+    background.save(28, *trees(28))
+  assert checkpoint.steps(folder) == [20, 25, 28]
+  assert checkpoint.to_average(folder, 5, 9) == [20, 25, 28]
+  assert (folder / '30.damaged' / checkpoint.MANIFEST).is_file()
+  restored = checkpoint.restore_newest(folder, *trees(9))
+  assert restored.step == 28 and bits(restored.params) == bits(trees(28)[0])
+  with checkpoint.Writer(folder, 5, 2, lambda _: None) as background:
+    background.save(30, *trees(30))
+  assert checkpoint.steps(folder) == [25, 30]
+  flip(files(folder, 30)[-1], random.Random(0))  # once more
+  assert checkpoint.restore_newest(folder, *trees(9)).step == 25
+  assert sorted(path.name for path in folder.iterdir()) == ['25', '30.damaged']
+
+
+def test_where_none_is_whole_nothing_is_begun_anew(folder: pathlib.Path, capsys):
+  """Nor is any set aside: the next start would find none, and begin."""
+  for step in (1, 2, 3):
+    flip(files(folder, step)[-1], random.Random(step))
+  for _ in range(2):
+    with pytest.raises(Damaged, match='no checkpoint there is as it was') as caught:
+      checkpoint.restore_newest(folder, *trees(9))
+    assert str(folder) in str(caught.value) and '--workdir' in str(caught.value)
+    assert capsys.readouterr().out.count('trying the one before') == 3
+  assert checkpoint.steps(folder) == [1, 2, 3]
+  assert checkpoint.restore_newest(folder / 'nowhere', *trees(9)) is None
+
+
+@pytest.mark.parametrize('place', ['file', 'manifest', 'folder', 'all'])
+def test_what_cannot_be_read_is_not_taken_for_damaged(place, folder, monkeypatch):
+  """An error of the disk or of permissions: named, and nothing is passed over."""
+  path = {
+    'file': files(folder, 3)[-1],
+    'manifest': folder / '3' / checkpoint.MANIFEST,
+    'folder': folder / '3' / 'params',
+    'all': folder,
+  }[place]
+
+  def guard(call):
+    def guarded(given, *rest, **named):
+      if pathlib.Path(given) == path:
+        raise PermissionError(errno.EACCES, 'Permission denied', str(given))
+      return call(given, *rest, **named)
+
+    return guarded
+
+  monkeypatch.setattr(pathlib.Path, 'open', guard(pathlib.Path.open))
+  for name in ('scandir', 'listdir'):
+    monkeypatch.setattr(os, name, guard(getattr(os, name)))
+  with pytest.raises(OSError, match='Permission denied') as caught:
+    checkpoint.restore_newest(folder, *trees(9))
+  assert str(path) in str(caught.value)
+  monkeypatch.undo()
+  assert checkpoint.steps(folder) == [1, 2, 3]
 
 
 # In the background

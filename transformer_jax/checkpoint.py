@@ -1,15 +1,16 @@
 """Checkpoints: Orbax writes the arrays, a manifest of sha256 sums vouches for them.
 
 `checkpoints/STEP/` holds `params/`, `optimizer/` and `manifest.json`. It is written as
-`STEP.partial` and renamed when the manifest is in it, so a step that is there is whole;
-Orbax would not notice a flipped byte, so every file is checked before it is restored.
-One process, the first, writes and reads them.
+`STEP.partial` and renamed when the manifest is in it and all of it is on the disk, so a
+step that is there is whole; Orbax would not notice a flipped byte, so every file is
+checked before it is restored. One process, the first, writes and reads them.
 """
 
 import json
+import os
 import pathlib
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent import futures
 from typing import Any, NamedTuple
 
@@ -22,6 +23,7 @@ from transformer_jax import durable
 MANIFEST = 'manifest.json'
 # What a process was at when it was killed; no checkpoints.
 PARTIAL, DELETED = '.partial', '.deleted'
+ASIDE = '.damaged'  # what was passed over: no checkpoint, and the user's to delete
 # Orbax would wait for the other hosts.
 ALONE = ocp.options.MultiprocessingOptions(primary_host=0, active_processes={0})
 Tree = Any
@@ -44,7 +46,8 @@ def steps(folder: pathlib.Path) -> list[int]:
 
 def _numbers(folder: pathlib.Path) -> list[int]:
   """The steps that have a folder, ascending, vouched for or not."""
-  return sorted(int(path.name) for path in folder.glob('*') if path.name.isdigit())
+  names = os.listdir(folder) if folder.exists() else []
+  return sorted(int(name) for name in names if name.isdigit())
 
 
 def to_average(
@@ -78,11 +81,11 @@ def save(folder: pathlib.Path, step: int, params: Tree, opt_state: Tree) -> None
       writer.save(partial / name, jax.device_get(tree))
       writer.wait_until_finished()
   manifest = {'step': step, 'sha256': _sums(partial)}
-  (partial / MANIFEST).write_text(json.dumps(manifest, indent=1))
-  final = folder / str(step)
-  if final.exists():  # one that verify refused
-    _delete(final)
-  partial.rename(final)
+  durable.write(partial / MANIFEST, json.dumps(manifest, indent=1))
+  for path in _below(partial):
+    durable.sync(path)
+  partial.rename(folder / str(step))
+  durable.sync(folder)
 
 
 def prune(folder: pathlib.Path, every: int, keep: int) -> None:
@@ -174,13 +177,20 @@ class Writer:
 
 
 def verify(folder: pathlib.Path, step: int) -> None:
-  """Raises Damaged, naming the files, unless the step is as it was written."""
+  """Makes sure that a step is as it was written.
+
+  Raises:
+    Damaged: it is not; the files are named.
+    OSError: a file could not be read, and may yet be right.
+  """
   path = folder / str(step)
   try:
     listed = json.loads((path / MANIFEST).read_bytes())['sha256']
-  except (OSError, ValueError, KeyError) as error:
+    found = _sums(path)
+  except (FileNotFoundError, ValueError, KeyError) as error:
     raise Damaged(f'{path}: damaged: {MANIFEST} ({error})') from error
-  found = _sums(path)
+  except OSError as error:
+    raise OSError(f'{path} could not be read: {error}') from error
   wrong = sorted(f for f in listed.keys() | found if listed.get(f) != found.get(f))
   if wrong:
     raise Damaged(f'{path}: damaged or missing: {", ".join(wrong)}')
@@ -198,13 +208,41 @@ def restore(folder: pathlib.Path, step: int, params: Tree, opt_state: Tree) -> R
 def restore_newest(
   folder: pathlib.Path, params: Tree, opt_state: Tree
 ) -> Restored | None:
-  """The newest one that is as it was written; those it passes over are named."""
-  for step in reversed(_numbers(folder)):
+  """The newest one that is as it was written; None if there never was one.
+
+  Those it passes over are named and set aside, so that they neither count among those
+  that are kept nor are averaged; only who holds the run's lock may.
+
+  Raises:
+    Damaged: there are some, and none is as it was written.
+    OSError: a file could not be read, and may yet be right.
+  """
+  there, refused = _numbers(folder), []
+  while there:
+    step = there.pop()
     try:
-      return restore(folder, step, params, opt_state)
+      restored = restore(folder, step, params, opt_state)
     except Damaged as error:
       print(f'{error}; trying the one before', flush=True)
+      refused.append(step)
+      continue
+    for bad in refused:
+      _set_aside(folder / str(bad))
+    return restored
+  if refused:
+    raise Damaged(
+      f'{folder}: no checkpoint there is as it was written: put a good one back, or '
+      'start anew: delete that folder, or give another --workdir'
+    )
   return None
+
+
+def _set_aside(path: pathlib.Path) -> None:
+  aside = path.with_name(path.name + ASIDE)
+  if aside.exists():  # from an earlier time
+    shutil.rmtree(aside)
+  path.rename(aside)
+  print(f'{path} is set aside as {aside}: delete it when you like', flush=True)
 
 
 def restore_params(folder: pathlib.Path, step: int, params: Tree) -> Tree:
@@ -231,8 +269,19 @@ def _read(path: pathlib.Path, example: Tree) -> Tree:
 
 def _sums(path: pathlib.Path) -> dict[str, str]:
   """sha256 of every file below `path` but the manifest, by its place."""
-  sums = {}
-  for file in sorted(path.rglob('*')):
-    if file.is_file() and file.name != MANIFEST:
-      sums[file.relative_to(path).as_posix()] = durable.sha256(file)
-  return sums
+  return {
+    file.relative_to(path).as_posix(): durable.sha256(file)
+    for file in sorted(_below(path))
+    if file.is_file() and file.name != MANIFEST
+  }
+
+
+def _below(path: pathlib.Path) -> Iterator[pathlib.Path]:
+  """`path` and all that is in it; unlike rglob, it passes over nothing unreadable."""
+
+  def refuse(error: OSError) -> None:
+    raise error
+
+  for folder, _, files in os.walk(path, onerror=refuse):
+    yield pathlib.Path(folder)
+    yield from (pathlib.Path(folder, name) for name in files)

@@ -14,9 +14,12 @@ def write(path: pathlib.Path, text: str) -> None:
 
 
 def sync(path: pathlib.Path) -> None:
-  """Waits until what was written to a file is on the disk."""
-  with path.open('rb') as file:
-    os.fsync(file.fileno())
+  """Waits until a file, or a folder's list of what is in it, is on the disk."""
+  descriptor = os.open(path, os.O_RDONLY)
+  try:
+    os.fsync(descriptor)
+  finally:
+    os.close(descriptor)
 
 
 def sha256(path: pathlib.Path) -> str:
