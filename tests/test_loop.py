@@ -82,7 +82,11 @@ class Kept:
 
 
 def looped(
-  folder: pathlib.Path, trainer: Counter, told: Interruption, start: int = 0
+  folder: pathlib.Path,
+  trainer: Counter,
+  told: Interruption,
+  start: int = 0,
+  unmeasured: bool = False,
 ) -> tuple[Kept, list[dict]]:
   """Runs to the end; what it saved, and what it wrote."""
   kept, run = Kept(), Run(folder)
@@ -90,7 +94,7 @@ def looped(
   with Log(run, start, trainer.config.train_steps) as log:
     loop = train.Loop(trainer, run.records(), log, kept, told)
     try:
-      loop.run(state, start, lambda _: 2.0)
+      loop.run(state, start, lambda _: 2.0, unmeasured)
     except (SystemExit, train.Diverged) as end:
       kept.end = end
   return kept, run.records()
@@ -102,6 +106,21 @@ def test_checkpoints_records_and_measurements(tmp_path: pathlib.Path):
   assert [r['step'] for r in records if 'loss' in r] == [2, 4, 6, 8, 10]
   assert sum(r['target_tokens'] for r in records if 'loss' in r) == 50
   assert [r['step'] for r in records if 'dev_perplexity' in r] == [4, 8, 10]
+
+
+def test_a_missing_measurement_is_made_first(tmp_path: pathlib.Path):
+  """Of the step gone on from, so that the records stand as in a run never stopped."""
+  straight, stopped = tmp_path / 'straight', tmp_path / 'stopped'
+  straight.mkdir(), stopped.mkdir()
+  _, expected = looped(straight, Counter(10), Interruption())
+  lines = (straight / 'metrics.jsonl').read_text().splitlines(keepends=True)
+  at = next(i for i, line in enumerate(lines) if 'dev_perplexity' in line)
+  (stopped / 'metrics.jsonl').write_text(''.join(lines[:at]))
+  _, records = looped(stopped, Counter(10), Interruption(), start=4, unmeasured=True)
+  untimed = lambda rows: [row | {'seconds': 0} for row in rows]
+  assert untimed(records) == untimed(expected)
+  kept, records = looped(stopped, Counter(10), Interruption(), 10, unmeasured=True)
+  assert kept.steps == [] and records[-1] == {'step': 10, 'dev_perplexity': 2.0}
 
 
 def test_metrics_are_read_one_step_late(tmp_path: pathlib.Path, monkeypatch):

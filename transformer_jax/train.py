@@ -131,13 +131,16 @@ def train(
     trainer = Trainer(config, corpus)
     state = trainer.restore(directory.checkpoints)
     start = int(state.step)
-    if start >= config.train_steps:
+    records = []
+    if parallel.is_first_host():
+      records = [r for r in directory.records() if r['step'] <= start]
+    unmeasured = _unmeasured(config, start, records)
+    if start >= config.train_steps and not unmeasured:
       print(f'{workdir} has {start} of {config.train_steps} steps: nothing to do')
       return
-    log, records = run.Silent(), []
+    log = run.Silent()
     if parallel.is_first_host():
       log = run.Log(directory, start, config.train_steps)
-      records = directory.records()
     stack.enter_context(log)
     _say_what_differs(config, log)
     writer = checkpoint.Writer(
@@ -153,12 +156,22 @@ def train(
     dev = translate.Perplexity(
       config, trainer.graph, *token_files.read_split(corpus, 'dev')
     )
-    trainer.compile(state, log.compiling)
-    parallel.wait_for_all('compiled')
-    log.started()
+    if start < config.train_steps:
+      trainer.compile(state, log.compiling)
+      parallel.wait_for_all('compiled')
+      log.started()
     loop = Loop(trainer, records, log, writer, interruption)
-    loop.run(state, start, dev)
+    loop.run(state, start, dev, unmeasured)
     writer.finish()
+
+
+def _unmeasured(
+  config: ml_collections.ConfigDict, step: int, records: list[dict]
+) -> bool:
+  """Whether a run ended between a checkpoint and the dev perplexity due after it."""
+  due = step == config.train_steps or step and step % config.checkpoint_every_steps == 0
+  there = any(r['step'] == step and 'dev_perplexity' in r for r in records)
+  return bool(parallel.from_first_host(np.int32(due and not there)))
 
 
 def _say_what_differs(config: ml_collections.ConfigDict, log: run.Log) -> None:
@@ -198,11 +211,20 @@ class Loop:
     self._skips = 0  # on end
     self._saved = time.monotonic()
 
-  def run(self, state: TrainState, step: int, dev: translate.Perplexity) -> None:
+  def run(
+    self, state: TrainState, step: int, dev: translate.Perplexity, unmeasured: bool
+  ) -> None:
+    """`unmeasured`: `step` was saved, and its dev perplexity is still to be written."""
+    measure = lambda: self._log.dev(
+      step, dev(self._trainer.devices.on_this_host(state.params))
+    )
     # Hosts stop together: one of several stops for no signal of its own alone.
     patience = contextlib.nullcontext if self._alone else self._interruption.deferred
     with patience():
+      if unmeasured:
+        measure()
       while step < self._last:
+        self._meter.resume()
         goal = min(self._last, step - step % self._every + self._every)
         with self._interruption.deferred():
           state, done, stop = self._updates(state, step, goal)
@@ -213,9 +235,7 @@ class Loop:
           self._writer.finish()
           self._interruption.leave()
         if step == goal:
-          params = self._trainer.devices.on_this_host(state.params)
-          self._log.dev(step, dev(params))
-        self._meter.resume()
+          measure()
 
   def _updates(
     self, state: TrainState, step: int, goal: int
