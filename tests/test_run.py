@@ -15,7 +15,7 @@ from configs import base
 from scripts import prepare_data
 from transformer_jax import corpora, vocabulary
 from transformer_jax.corpora.embedded import Made
-from transformer_jax.run import Busy, Log, Run, Silent
+from transformer_jax.run import COUNTS, Busy, Log, Run, Silent
 
 LINES = ['one two three four five', 'six seven eight nine ten']
 
@@ -139,6 +139,45 @@ def test_another_vocabulary_is_one_clear_sentence(
     assert 'other was encoded with another vocabulary' in str(caught.value)
     assert run.vocabulary().sha256[:12] in str(caught.value)
     assert '\n' not in str(caught.value)
+
+
+def test_a_swapped_vocabulary_is_refused(corpus, config, tmp_path: pathlib.Path):
+  """A good one of another corpus, which would decode to other words, and a torn one."""
+  run = Run.open(tmp_path / 'run', config, corpus)
+  path = run.workdir / 'vocabulary.model'
+  ours = path.read_bytes()
+  other = prepared(tmp_path / 'data', 'other', extra='nine nine nine nine one')
+  for content in ((other / 'vocabulary.model').read_bytes(), ours[:-1], b''):
+    path.write_bytes(content)
+    for use in (
+      run.vocabulary,
+      lambda: run.check_vocabulary(corpus),
+      lambda: Run.open(run.workdir, config, corpus),
+    ):
+      with pytest.raises(ValueError, match="is not the run's vocabulary") as caught:
+        use()
+      assert str(path) in str(caught.value) and '\n' not in str(caught.value)
+  path.write_bytes(ours)
+  assert len(run.vocabulary()) == 30
+
+
+@pytest.mark.parametrize(
+  ('key', 'value'),
+  [(key, 0) for key in COUNTS] + [('beam', -1), ('average_last', -3)],
+)
+def test_counts_below_one(key, value, corpus, config, tmp_path: pathlib.Path):
+  config[key] = value
+  with pytest.raises(ValueError, match=rf'^{key}={value}: 1 or more \(--config\.{key}'):
+    Run.open(tmp_path / 'run', config, corpus)
+  assert not (tmp_path / 'run').exists()
+
+
+def test_fewer_are_kept_than_averaged(corpus, config, tmp_path: pathlib.Path):
+  config.keep_checkpoints, config.average_last = 4, 5
+  with pytest.raises(ValueError, match='=4 are too few to average the last 5'):
+    Run.open(tmp_path / 'run', config, corpus)
+  config.average_last = 4
+  Run.open(tmp_path / 'run', config, corpus)
 
 
 def test_no_corpus_and_no_run(config, tmp_path: pathlib.Path):

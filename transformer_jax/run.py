@@ -19,6 +19,14 @@ from tqdm import tqdm
 from transformer_jax import corpora, durable
 from transformer_jax.vocabulary import Vocabulary
 
+COUNTS = (
+  'beam',
+  'average_last',
+  'keep_checkpoints',
+  'checkpoint_every_steps',
+  'log_every_steps',
+)
+
 
 class Busy(RuntimeError):
   """Another process trains in this folder."""
@@ -45,13 +53,28 @@ class Run(NamedTuple):
 
   def config(self) -> ml_collections.ConfigDict:
     """The config the run was started with, locked."""
+    return ml_collections.ConfigDict(self._kept()).lock()
+
+  def _kept(self) -> dict:
     path = self.workdir / 'config.json'
     if not path.is_file():
       raise FileNotFoundError(f'{path}: not there; is {self.workdir} a run?')
-    return ml_collections.ConfigDict(json.loads(path.read_text())).lock()
+    try:
+      return json.loads(path.read_bytes())
+    except ValueError as error:
+      raise ValueError(f'{path}: damaged ({error})') from error
 
   def vocabulary(self) -> Vocabulary:
-    return Vocabulary(self.workdir / 'vocabulary.model')
+    """The vocabulary the run was started with; ValueError if it is another now."""
+    path = self.workdir / 'vocabulary.model'
+    found = durable.sha256(path)
+    listed = corpora.read_card(self.workdir)['vocabulary']['sha256']
+    if found != listed:
+      raise ValueError(
+        f"{path} ({found[:12]}) is not the run's vocabulary ({listed[:12]} in "
+        f'{corpora.CARD}): put back the one of the corpus the run was trained on'
+      )
+    return Vocabulary(path)
 
   def records(self) -> list[dict]:
     """What metrics.jsonl holds; none before the first step."""
@@ -91,11 +114,13 @@ class Run(NamedTuple):
     """Makes the folder, or makes sure that it is this config's and this corpus's run.
 
     Raises:
-      ValueError: the folder holds a run of another config or another vocabulary.
+      ValueError: the folder holds a run of another config or another vocabulary, or
+        the config counts something that there must be one of as less.
     """
     run = cls(workdir)
     card = corpora.read_card(corpus)
     given = json.loads(config.to_json_best_effort())
+    _check_counts(given)
     for key in corpora.Corpus._fields[1:]:
       asked = (given | given['model'])[key]
       if key not in card or card[key] != asked:
@@ -117,8 +142,7 @@ class Run(NamedTuple):
 
   def _check_same(self, given: dict) -> None:
     """A run may be prolonged; anything else that differs makes it another run."""
-    kept = json.loads((self.workdir / 'config.json').read_text())
-    differ = sorted(_differences(kept, given) - {'train_steps'})
+    differ = sorted(_differences(self._kept(), given) - {'train_steps'})
     if differ:
       raise ValueError(
         f"{self.workdir} holds another config's run; these differ: "
@@ -135,6 +159,18 @@ class Run(NamedTuple):
         f"{corpus} was encoded with another vocabulary ({theirs[:12]}) than the run's "
         f'({ours[:12]}): use the corpus the run was trained on'
       )
+
+
+def _check_counts(given: dict) -> None:
+  for key in COUNTS:
+    if given[key] < 1:
+      raise ValueError(f'{key}={given[key]}: 1 or more (--config.{key})')
+  keep, average = given['keep_checkpoints'], given['average_last']
+  if keep < average:
+    raise ValueError(
+      f'keep_checkpoints={keep} are too few to average the last {average} '
+      '(--config.keep_checkpoints, --config.average_last)'
+    )
 
 
 def read_records(metrics: pathlib.Path) -> list[dict]:
