@@ -60,7 +60,9 @@ def get_config(pair: str = 'en-de') -> ml_collections.ConfigDict:
 
 def _corpus(pair: str) -> dict:
   """Where pairs come from, and which are left out (section 5.1)."""
-  source, target = pair.split('-')
+  source, dash, target = pair.partition('-')
+  if not (source and dash and target) or '-' in target:
+    raise ValueError(f'{pair!r} is no pair: SOURCE-TARGET, such as en-de')
   return {
     'corpus': f'wmt14.{pair}',  # the folder below --data_dir
     # 'wmt14': tfds, or what --raw_dir holds; 'files': those below; or 'embedded'

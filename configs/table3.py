@@ -67,7 +67,7 @@ def fill(config: ml_collections.ConfigDict, cells: dict) -> ml_collections.Confi
   return config
 
 
-def get_config(arg: str) -> ml_collections.ConfigDict:
+def get_config(arg: str = '') -> ml_collections.ConfigDict:
   """Base for en-de with one row filled in; `arg` is ROW, or ROW,mini."""
   row, *options = arg.split(',')
   if row not in ROWS or options not in ([], ['mini']):

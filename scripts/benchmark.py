@@ -25,7 +25,7 @@ from absl import app, flags, logging
 from ml_collections import config_flags
 
 from scripts import prepare_data
-from transformer_jax import batches, durable, parallel, vocabulary
+from transformer_jax import batches, durable, parallel, refusal, vocabulary
 from transformer_jax.benchmark import (
   decoding,
   fixed,
@@ -148,4 +148,4 @@ def main(_: list[str]) -> None:
 
 
 if __name__ == '__main__':
-  app.run(main)
+  refusal.run(main)

@@ -7,11 +7,11 @@ import json
 import pathlib
 
 import ml_collections
-from absl import app, flags
+from absl import flags
 from ml_collections import config_flags
 
 from scripts import prepare_data
-from transformer_jax import batches, cost
+from transformer_jax import batches, cost, refusal
 
 CELLS = ('N', 'd_model', 'd_ff', 'h', 'd_k', 'd_v', 'P_drop', 'positions')
 
@@ -64,4 +64,4 @@ if __name__ == '__main__':
   CONFIG = config_flags.DEFINE_config_file('config', None, 'What to describe.')
   JSON = flags.DEFINE_bool('json', False, 'One JSON object instead of lines.')
   flags.mark_flags_as_required(['config'])
-  app.run(main)
+  refusal.run(main)

@@ -33,6 +33,7 @@ from transformer_jax import (
   cost,
   durable,
   parallel,
+  refusal,
   significance,
   token_files,
 )
@@ -43,10 +44,15 @@ from transformer_jax.translate import Perplexity, Translator, architecture
 WORKDIR = flags.DEFINE_string('workdir', None, "The run's folder.")
 SPLIT = flags.DEFINE_enum('split', 'test', ['dev', 'test'], 'What to score on.')
 AVERAGE = flags.DEFINE_integer(
-  'average', None, "How many checkpoints to average; the config's by default."
+  'average',
+  None,
+  "How many checkpoints to average; the config's by default.",
+  lower_bound=1,
 )
 STEP = flags.DEFINE_integer('step', None, 'The last of them; the newest by default.')
-BEAM = flags.DEFINE_integer('beam', None, "Beam size; the config's by default.")
+BEAM = flags.DEFINE_integer(
+  'beam', None, "Beam size; the config's by default.", lower_bound=1
+)
 ALPHA = flags.DEFINE_float('alpha', None, "Length penalty; the config's by default.")
 LOWERCASE = flags.DEFINE_bool('lowercase', False, 'Ignore case in BLEU, and say so.')
 AGAINST = flags.DEFINE_string(
@@ -246,8 +252,9 @@ def write(
 
 def main(_: list[str]) -> None:
   logging.set_verbosity(logging.WARNING)
-  interruption = Interruption().install()
+  interruption = Interruption()
   interruption.last_words = lambda: 'No result was written.'
+  interruption.install()
   if (WORKDIR.value is None) == (HYPOTHESES.value is None):
     raise app.UsageError('give --workdir, or --hypotheses, to say what to score')
   if WORKDIR.value is None:
@@ -273,4 +280,4 @@ def main(_: list[str]) -> None:
 
 
 if __name__ == '__main__':
-  app.run(main)
+  refusal.run(main)

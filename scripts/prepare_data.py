@@ -10,7 +10,7 @@ import ml_collections
 from absl import app, flags
 from ml_collections import config_flags
 
-from transformer_jax import corpora
+from transformer_jax import corpora, refusal
 
 DATA_DIR = flags.DEFINE_string('data_dir', 'data', 'Where prepared corpora live.')
 RAW_DIR = flags.DEFINE_string(
@@ -70,4 +70,4 @@ if __name__ == '__main__':
   VERIFY = flags.DEFINE_string(
     'verify', None, 'Only checks this prepared folder against its card.'
   )
-  app.run(main)
+  refusal.run(main)

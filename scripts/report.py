@@ -14,6 +14,7 @@ from absl import app, flags, logging
 from tqdm import tqdm
 
 from scripts.prepare_data import DATA_DIR
+from transformer_jax import refusal
 from transformer_jax.report import (
   curves,
   flops,
@@ -121,4 +122,4 @@ def main(arguments: list[str]) -> None:
 
 
 if __name__ == '__main__':
-  app.run(main)
+  refusal.run(main)

@@ -26,7 +26,7 @@ from absl import app, flags
 from ml_collections import config_flags
 
 from scripts import prepare_data
-from transformer_jax import cost, paper, submission, sweep
+from transformer_jax import cost, paper, refusal, submission, sweep
 from transformer_jax.interruption import EXIT_CODE, Interruption
 from transformer_jax.run import Run
 
@@ -194,4 +194,4 @@ def main(arguments: list[str]) -> None:
 
 
 if __name__ == '__main__':
-  app.run(main)
+  refusal.run(main)

@@ -14,7 +14,7 @@ import pathlib
 from absl import app, flags, logging
 from tqdm import tqdm
 
-from transformer_jax import durable, parallel
+from transformer_jax import durable, parallel, refusal
 from transformer_jax.benchmark import machine
 from transformer_jax.report import page, pictures
 from transformer_jax.report import table1 as report
@@ -62,4 +62,4 @@ def main(_: list[str]) -> None:
 
 
 if __name__ == '__main__':
-  app.run(main)
+  refusal.run(main)

@@ -7,15 +7,14 @@ SIGTERM, SIGINT and SIGUSR1 (`sbatch --signal=USR1@120`) save and end it with ex
 """
 
 import pathlib
-import sys
 
-from absl import app, flags, logging
+from absl import flags, logging
 from ml_collections import config_flags
 
 from scripts import prepare_data
-from transformer_jax import checkpoint, parallel, run
+from transformer_jax import parallel, refusal
 from transformer_jax.interruption import Interruption
-from transformer_jax.train import Diverged, train
+from transformer_jax.train import train
 
 CONFIG = config_flags.DEFINE_config_file('config', None, 'What to train.')
 WORKDIR = flags.DEFINE_string('workdir', None, "The run's folder.")
@@ -42,13 +41,10 @@ def main(_: list[str]) -> None:
     parallel.deterministic()
   parallel.join_hosts(ADDRESS.value, COUNT.value, NUMBER.value)
   parallel.start(config.slices)
-  with parallel.one_error_ends_all():
+  with parallel.one_error_ends_all(), refusal.in_one_line():
     corpus = parallel.first_host_first(lambda: prepare_data.prepare(config))
-    try:
-      train(config, pathlib.Path(WORKDIR.value), corpus, interruption)
-    except (run.Busy, checkpoint.Unsaved, Diverged) as error:
-      sys.exit(str(error))
+    train(config, pathlib.Path(WORKDIR.value), corpus, interruption)
 
 
 if __name__ == '__main__':
-  app.run(main)
+  refusal.run(main)

@@ -7,10 +7,10 @@ import math
 import pathlib
 import sys
 
-from absl import app, flags, logging
+from absl import flags, logging
 from tqdm import tqdm
 
-from transformer_jax import checkpoint, parallel
+from transformer_jax import checkpoint, parallel, refusal
 from transformer_jax.interruption import Interruption
 from transformer_jax.run import Run
 from transformer_jax.translate import Hypothesis, Translator, architecture
@@ -47,11 +47,13 @@ def write(found: list[list[Hypothesis]]) -> None:
 
 def main(_: list[str]) -> None:
   logging.set_verbosity(logging.WARNING)
-  interruption = Interruption().install()
+  interruption = Interruption()
   interruption.last_words = lambda: 'No line was written.'
+  interruption.install()
   run = Run(pathlib.Path(WORKDIR.value))
   config = run.config()
   config.beam = max(config.beam, NBEST.value)
+  vocabulary = run.vocabulary()
   steps = checkpoint.to_average(
     run.checkpoints, config.checkpoint_every_steps, config.average_last
   )
@@ -59,7 +61,7 @@ def main(_: list[str]) -> None:
   parallel.start(config.slices)
   graph, shapes = architecture(config)
   params = checkpoint.average(run.checkpoints, steps, shapes)
-  translator = Translator(config, run.vocabulary(), graph, params)
+  translator = Translator(config, vocabulary, graph, params)
   bar = lambda items: tqdm(items, unit='batch', disable=not sys.stderr.isatty())
   found = translator.translate(lines, bar)
   with interruption.deferred():
@@ -69,4 +71,4 @@ def main(_: list[str]) -> None:
 
 
 if __name__ == '__main__':
-  app.run(main)
+  refusal.run(main)

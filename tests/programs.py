@@ -15,8 +15,9 @@ import time
 from collections.abc import Callable
 
 import jax
-from absl import app
 from test_end_to_end import SETTINGS, write_raw
+
+from transformer_jax import refusal
 
 SERVER = multiprocessing.get_context('forkserver')
 SERVER.set_forkserver_preload(['transformer_jax.train', 'test_end_to_end', 'sacrebleu'])
@@ -57,7 +58,7 @@ def _run(
   jax.config.update('jax_num_cpu_devices', devices)
   module = importlib.import_module(f'scripts.{name}')
   sys.argv = [name, *argv]
-  app.run(module.main)
+  refusal.run(module.main)
 
 
 class Program:

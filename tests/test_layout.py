@@ -31,6 +31,7 @@ FLOORS = (
     'sweep',
     'submission',
     'interruption',
+    'refusal',
   ),
   ('layers', 'model', 'loss', 'beam_search', 'table1'),
   ('parallel', 'checkpoint'),

@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+from configs import multi30k
+
 ROOT = pathlib.Path(__file__).parents[1]
 SCRIPTS = sorted(
   p.stem for p in (ROOT / 'scripts').glob('*.py') if p.stem != '__init__'
@@ -24,11 +26,13 @@ def run(name: str, *options: str) -> tuple[int, str, str]:
   return done.returncode, done.stdout, done.stderr
 
 
-def refused(name: str, *options: str) -> str:
-  """What it says when it fails; the last line is for the reader."""
+def refused(name: str, *options: str, alone: bool = True) -> str:
+  """The line with which it fails; unless `alone`, progress or usage stand before it."""
   code, out, err = run(name, *options)
-  assert code != 0 and not out.startswith('/'), (code, out)
-  return err + out
+  assert code == 1 and not out and 'Traceback' not in err, (code, out, err)
+  *before, last = err.splitlines()
+  assert not (alone and before), err
+  return last
 
 
 @pytest.fixture
@@ -64,12 +68,33 @@ def test_a_value_of_another_type():
 
 
 def test_no_config_and_no_such_config():
-  assert 'give --config, or --verify' in refused('prepare_data')
+  assert 'give --config, or --verify' in refused('prepare_data', alone=False)
   assert 'Flag --config must have a value' in refused('train', '--workdir=x')
   message = refused('prepare_data', '--config=configs/nothing.py')
   assert 'nothing.py' in message
-  message = refused('prepare_data', '--config=configs/multi30k.py:en-de,uppercase')
-  assert "PAIR or PAIR,lowercase, such as 'en-de'" in message
+
+
+@pytest.mark.parametrize(
+  ('name', 'config', 'message'),
+  [
+    ('prepare_data', 'multi30k.py:en-de,uppercase', 'PAIR or PAIR,lowercase, such as'),
+    ('train', 'base.py:ende', "'ende' is no pair: SOURCE-TARGET, such as en-de"),
+    ('describe', 'big.py:en-de-fr', "'en-de-fr' is no pair"),
+    ('benchmark', 'newsmix.py:en-', "'en-' is no pair"),
+    ('describe', 'table3.py', 'ROW or ROW,mini; the rows are base, A1, '),
+    ('describe', 'table3.py:Z9', 'ROW or ROW,mini; the rows are base, A1, '),
+  ],
+)
+def test_an_unknown_pair_or_row(name: str, config: str, message: str):
+  workdir = ['--workdir=x'] if name == 'train' else []
+  assert message in refused(name, f'--config=configs/{config}', *workdir)
+
+
+def test_an_unknown_row_or_key_of_a_sweep(tmp_path: pathlib.Path):
+  options = f'--workdir={tmp_path}', '--dry_run'
+  assert 'table3:Z9: ROW or ROW,mini' in refused('sweep', '--rows=Z9', *options)
+  message = refused('sweep', '--rows=B1', *options, '--', '--config.train_step=3')
+  assert 'Did you mean "train_steps" instead of "train_step"?' in message
 
 
 def test_no_raw_dir(tmp_path: pathlib.Path):
@@ -83,10 +108,40 @@ def test_no_raw_dir(tmp_path: pathlib.Path):
   assert not (tmp_path / 'data').exists()
 
 
+def test_no_corpus_and_no_file(tmp_path: pathlib.Path):
+  data = f'--data_dir={tmp_path / "data"}'
+  message = refused('benchmark', MULTI30K, data, '--what=input')
+  assert 'multi30k.en-de is not prepared: give --raw_dir' in message
+  message = refused('prepare_data', f'--verify={tmp_path}')
+  assert 'card.json: not there' in message
+  message = refused('report', str(tmp_path / 'run'), alone=False)
+  assert 'no run with a result.json' in message
+  message = refused(
+    'evaluate',
+    f'--hypotheses={tmp_path / "hypotheses"}',
+    f'--references={tmp_path / "references"}',
+    '--target_language=de',
+  )
+  assert 'No such file' in message and str(tmp_path / 'references') in message
+
+
+def test_sides_of_unequal_length(raw: pathlib.Path, tmp_path: pathlib.Path):
+  with (raw / 'train.de').open('a') as file:
+    file.write('noch eine\n')
+  options = f'--data_dir={tmp_path / "data"}', f'--raw_dir={raw}'
+  message = refused('prepare_data', MULTI30K, *options, alone=False)
+  assert 'train.de' in message and 'line' in message
+
+
+@pytest.mark.parametrize('flag', ['average', 'beam'])
+def test_fewer_than_one(flag: str):
+  assert f'flag --{flag}=0: 0 is not' in refused('evaluate', f'--{flag}=0')
+
+
 def test_preparing(raw: pathlib.Path, tmp_path: pathlib.Path):
   """Too large a vocabulary is refused with what fits; what fits is prepared, once."""
   options = [MULTI30K, f'--data_dir={tmp_path / "data"}', f'--raw_dir={raw}']
-  message = refused('prepare_data', *options)
+  message = refused('prepare_data', *options, alone=False)
   assert 'no vocabulary of 10000 pieces (--config.model.vocab_size)' in message
   fits = message.rpartition('<= ')[2].split('.')[0]
   options.append(f'--config.model.vocab_size={fits}')
@@ -115,6 +170,30 @@ def test_another_configs_run(raw: pathlib.Path, tmp_path: pathlib.Path):
   assert 'beam' not in message.rpartition('these differ')[2].split('.')[0]
   message = refused('train', *options[:-1], f'--workdir={workdir}')
   assert 'prepared with vocab_size=60, the config says 10000' in message
+  message = refused(
+    'train', *options, f'--workdir={workdir}', '--config.average_last=0'
+  )
+  assert 'average_last=0: 1 or more (--config.average_last)' in message
+  (workdir / 'config.json').write_text('{"beam"')
+  assert 'config.json: damaged' in refused('train', *options, f'--workdir={workdir}')
+
+
+def test_a_swapped_vocabulary(raw: pathlib.Path, tmp_path: pathlib.Path):
+  """translate says so before it reads, averages or compiles anything."""
+  options = [MULTI30K, f'--data_dir={tmp_path / "data"}', f'--raw_dir={raw}']
+  assert run('prepare_data', *options, '--config.model.vocab_size=60')[0] == 0
+  prepared, workdir = tmp_path / 'data' / 'multi30k.en-de', tmp_path / 'run'
+  workdir.mkdir()
+  (workdir / 'card.json').write_bytes((prepared / 'card.json').read_bytes())
+  (workdir / 'config.json').write_text(multi30k.get_config().to_json_best_effort())
+  model = (prepared / 'vocabulary.model').read_bytes()
+  (workdir / 'vocabulary.model').write_bytes(model)
+  message = refused('translate', f'--workdir={workdir}')
+  assert 'no finished checkpoint there' in message
+  (workdir / 'vocabulary.model').write_bytes(model + b'x')
+  message = refused('translate', f'--workdir={workdir}')
+  assert f'{workdir / "vocabulary.model"} (' in message
+  assert "is not the run's vocabulary" in message
 
 
 @pytest.mark.parametrize('name', ['evaluate', 'translate'])

@@ -1,0 +1,67 @@
+"""Users' mistakes end in one line; what is a bug keeps its traceback."""
+
+import importlib
+import json
+import pathlib
+
+import numpy as np
+import pytest
+from absl import app
+
+from transformer_jax import corpora, refusal
+from transformer_jax.run import Busy, Run
+
+
+def test_what_our_code_refuses_is_one_line(tmp_path: pathlib.Path):
+  (tmp_path / 'card.json').write_text('{')
+  for refuse, said in (
+    (lambda: Run(tmp_path).config(), 'config.json: not there; is '),
+    (lambda: corpora.read_card(tmp_path), 'card.json: damaged ('),
+    (lambda: (tmp_path / 'none').read_text(), 'No such file or directory: '),
+  ):
+    with pytest.raises(SystemExit) as caught, refusal.in_one_line():
+      refuse()
+    assert said in caught.value.code and str(tmp_path) in caught.value.code
+
+
+def test_several_lines_become_one(tmp_path: pathlib.Path, monkeypatch):
+  def refuse(self: Run) -> None:
+    raise Busy('one\n  two')
+
+  monkeypatch.setitem(refuse.__globals__, '__name__', 'scripts.some')
+  with pytest.raises(SystemExit) as caught, refusal.in_one_line():
+    refuse(Run(tmp_path))
+  assert caught.value.code == 'one two'
+
+
+def modules_own(name: str) -> None:
+  """Raises from this file's line, as if it were a library."""
+  raise ValueError(name)
+
+
+@pytest.mark.parametrize(
+  'bug',
+  [
+    lambda: int('x'),
+    lambda: json.loads('{'),
+    lambda: np.zeros(3).reshape(2),
+    lambda: np.zeros(2) @ np.zeros(3),
+    lambda: {}['x'],
+    lambda: None.x,
+    lambda: importlib.import_module('transformer_jax.none'),
+    lambda: modules_own('x'),
+    lambda: Run(None).config(),
+  ],
+)
+def test_a_bug_is_not_hidden(bug):
+  with pytest.raises(Exception) as caught:
+    bug()
+  with pytest.raises(type(caught.value)), refusal.in_one_line():
+    bug()
+
+
+def test_exits_and_usage_are_left_alone():
+  for error in (SystemExit(75), app.UsageError('give --config'), KeyboardInterrupt()):
+    with pytest.raises(type(error)) as caught, refusal.in_one_line():
+      raise error
+    assert caught.value is error

@@ -1,0 +1,61 @@
+"""What a user did wrong ends a program in one line, what the code did in a traceback.
+
+A sentence for the user is what this project's own code raises; an error that comes up
+by itself, in a library or in an expression of ours, is a bug, and how it came about is
+shown. A file that is not there or may not be read is named by the system.
+"""
+
+import contextlib
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+
+from absl import app, flags
+
+# RuntimeError and ArithmeticError: a folder in use, a run that has diverged.
+KINDS = ValueError, OSError, RuntimeError, ArithmeticError
+# The last says which config file is not there, when the config is first looked at.
+OURS = {'__main__', 'transformer_jax', 'scripts', 'configs', 'ml_collections'}
+
+
+def run(main: Callable[[list[str]], None]) -> None:
+  """Parses the flags, calls main() and ends the program."""
+  app.run(in_one_line()(main), flags_parser=in_one_line()(flags.FLAGS))
+
+
+@contextlib.contextmanager
+def in_one_line() -> Iterator[None]:
+  """What is refused within it is said on stderr, and ends the program with 1."""
+  try:
+    yield
+  except Exception as error:
+    sentence = _sentence(error)
+    if sentence is None:
+      raise
+    sys.exit(' '.join(line.strip() for line in sentence.splitlines()))
+
+
+def _sentence(error: BaseException) -> str | None:
+  """What to tell the user, if it is for the user."""
+  if isinstance(error, flags.Error):
+    if 'parsing config file' not in str(error):
+      return str(error)
+    while error.__context__ is not None:  # to what the file itself has raised
+      error = error.__context__
+    return str(error) if _on_purpose(error) else None
+  if isinstance(error, AttributeError):  # --config.KEY, and there is no such key
+    names = {frame.name for frame in traceback.extract_tb(error.__traceback__)}
+    asked = 'get_type' in names and 'get_config' not in names
+    return f'--config: {error.args[0].args[0]}' if asked else None
+  if isinstance(error, OSError) and error.filename is not None:
+    return str(error)
+  last = [*traceback.walk_tb(error.__traceback__)][-1][0]
+  ours = last.f_globals['__name__'].partition('.')[0] in OURS
+  meant = ours and isinstance(error, KINDS) and _on_purpose(error)
+  return str(error) if meant else None
+
+
+def _on_purpose(error: BaseException) -> bool:
+  """Whether it comes from a `raise` statement."""
+  line = traceback.extract_tb(error.__traceback__)[-1].line
+  return (line or '').startswith('raise ')
