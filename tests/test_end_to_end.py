@@ -3,14 +3,20 @@
 The toy task: English number words to German ones, in reverse order.
 """
 
+import contextlib
+import fcntl
 import json
 import os
 import pathlib
+import pty
 import random
+import re
 import shutil
 import signal
+import struct
 import subprocess
 import sys
+import termios
 from typing import Any
 
 import jax
@@ -86,15 +92,34 @@ class Commands:
     self._environment = os.environ | {'XDG_CACHE_HOME': str(folder / 'cache')}
     del self._environment['XLA_FLAGS']
 
-  def start(self, name: str, *options: str) -> subprocess.Popen:
+  def start(
+    self, name: str, *options: str, stderr: int = subprocess.PIPE
+  ) -> subprocess.Popen:
     return subprocess.Popen(
       [sys.executable, '-m', f'scripts.{name}', *options],
       cwd=ROOT,
       env=self._environment,
       stdin=subprocess.PIPE,
       stdout=subprocess.PIPE,
-      stderr=subprocess.PIPE,
+      stderr=stderr,
     )
+
+  def on_terminal(self, name: str, *options: str, text: bytes) -> tuple[str, str]:
+    """Its stderr is a terminal."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack('4H', 24, 80, 0, 0))
+    with self.start(name, *options, stderr=theirs) as process:
+      os.close(theirs)
+      process.stdin.write(text)
+      process.stdin.close()
+      shown = b''
+      with contextlib.suppress(OSError):  # EIO: it has ended
+        while some := os.read(ours, 10_000):
+          shown += some
+      out = process.stdout.read().decode()
+    os.close(ours)
+    assert process.returncode == 0, shown
+    return out, shown.decode()
 
   def __call__(self, name: str, *options: str, text: bytes = b'') -> tuple[str, str]:
     process = self.start(name, *options)
@@ -200,7 +225,9 @@ def check_pipe(command: Commands, raw: pathlib.Path) -> None:
   assert len(found) == len(lines + odd) + 1 and found[-1] == ''
   assert found[5] == '' and found[9] == 'zwei eins'
   assert '1 lines were cut' in err and '%|' not in err
-  out, _ = command('translate', workdir, '--nbest=2', '--scores', text=b'\nfour five')
+  options = workdir, '--nbest=2', '--scores'
+  out, shown = command.on_terminal('translate', *options, text=b'\nfour five')
+  assert re.search(r'100%\|█+\| (\d+)/\1 \[', shown) and '%|' not in out
   scored = [line.split('\t') for line in out.splitlines()]
   assert scored[:2] == [['0.0000', ''], ['-inf', '']]
   assert scored[2][1] == 'fünf vier' and float(scored[2][0]) > float(scored[3][0])

@@ -13,8 +13,9 @@ import numpy as np
 
 from transformer_jax import batches, checkpoint, parallel, train
 from transformer_jax.interruption import EXIT_CODE, Interruption
+from transformer_jax.log import Log
 from transformer_jax.meter import Divergence, Meter, Values
-from transformer_jax.run import Log, Run
+from transformer_jax.run import Run
 from transformer_jax.step import Sums, TrainState
 
 EVERY = 4

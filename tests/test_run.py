@@ -1,4 +1,4 @@
-"""A run's folder belongs to one config and one corpus; its metrics are never double."""
+"""A run's folder belongs to one config, one corpus and one trainer at a time."""
 
 import errno
 import fcntl
@@ -15,7 +15,7 @@ from configs import base
 from scripts import prepare_data
 from transformer_jax import corpora, vocabulary
 from transformer_jax.corpora.embedded import Made
-from transformer_jax.run import COUNTS, Busy, Log, Run, Silent
+from transformer_jax.run import COUNTS, Busy, Run
 
 LINES = ['one two three four five', 'six seven eight nine ten']
 
@@ -243,91 +243,3 @@ def test_where_there_are_no_locks_it_says_so(tmp_path, monkeypatch, capsys):
   with Run(tmp_path).locked():
     pass
   assert 'lock: no lock (' in capsys.readouterr().out
-
-
-# Metrics
-
-
-def records(run: Run) -> list[dict]:
-  return [json.loads(line) for line in run.metrics.read_text().splitlines()]
-
-
-def record(step: int) -> dict:
-  return {'step': step, 'loss': 1.5, 'target_tokens': 10, 'steps': 1, 'seconds': 0.5}
-
-
-def log_steps(run: Run, start: int, end: int) -> None:
-  with Log(run, start, 9) as log:
-    list(log.compiling([1, 2]))
-    log.started()
-    for step in range(start + 1, end + 1):
-      log.advance(record(step))
-      log.advance(None)
-
-
-def test_metrics_are_cut_back_on_resume(tmp_path: pathlib.Path, capsys):
-  run = Run(tmp_path)
-  log_steps(run, 0, 5)
-  log_steps(run, 3, 9)  # killed after 5, where the checkpoint was of 3
-  assert [r['step'] for r in records(run)] == list(range(1, 10))
-  assert 'going on from step 3' in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-  'torn', ['{"step": 4, "lo', '{', '{"step": 2', '\x00\x00\n', '\n']
-)
-def test_a_torn_last_line_is_left_out(torn: str, tmp_path: pathlib.Path):
-  run = Run(tmp_path)
-  log_steps(run, 0, 3)
-  with run.metrics.open('a') as file:
-    file.write(torn)
-  log_steps(run, 3, 5)
-  assert [r['step'] for r in records(run)] == [1, 2, 3, 4, 5]
-
-
-def test_a_fresh_start_leaves_no_old_metrics(tmp_path: pathlib.Path):
-  """Killed before the first checkpoint: all of it is done again."""
-  run = Run(tmp_path)
-  log_steps(run, 0, 3)
-  log_steps(run, 0, 2)
-  assert [r['step'] for r in records(run)] == [1, 2]
-
-
-def test_dev_perplexity_is_logged(tmp_path: pathlib.Path, capsys):
-  run = Run(tmp_path)
-  with Log(run, 0, 2) as log:
-    log.dev(2, 3.5)
-  assert records(run) == [{'step': 2, 'dev_perplexity': 3.5}]
-  assert 'step 2: dev perplexity 3.500' in capsys.readouterr().err
-  assert list((tmp_path / 'events').iterdir())
-
-
-def test_an_error_before_the_first_step_is_not_hidden(tmp_path: pathlib.Path):
-  with pytest.raises(MemoryError, match='of the device'), Log(Run(tmp_path), 0, 2):
-    raise MemoryError('of the device')
-
-
-def test_a_skipped_update_stands_in_the_metrics(tmp_path: pathlib.Path, capsys):
-  run = Run(tmp_path)
-  with Log(run, 0, 2) as log:
-    log.skipped(1, [7, 8, 9, 10, 11, 12])
-  assert run.records() == [{'step': 1, 'skipped_pairs': [7, 8, 9, 10, 11, 12]}]
-  said = capsys.readouterr().err
-  assert 'step 1: loss or gradient is not finite, update skipped' in said
-  assert 'pairs 7, 8, 9, 10, 11 ... (6 in' in said
-
-
-def test_no_records_before_the_first_step(tmp_path: pathlib.Path):
-  assert Run(tmp_path).records() == []
-
-
-def test_other_hosts_are_silent(capsys):
-  with Silent() as log:
-    assert list(log.compiling([1, 2])) == [1, 2]
-    log.started()
-    log.advance(record(1))
-    log.dev(1, 2.0)
-    log.saved(1)
-    log.skipped(1, [1])
-    log.say('a word')
-  assert capsys.readouterr() == ('', '')

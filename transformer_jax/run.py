@@ -7,14 +7,10 @@ import os
 import pathlib
 import shutil
 import socket
-import sys
-import time
 from collections.abc import Iterator
 from typing import NamedTuple
 
 import ml_collections
-import tensorboardX
-from tqdm import tqdm
 
 from transformer_jax import corpora, durable
 from transformer_jax.vocabulary import Vocabulary
@@ -194,124 +190,3 @@ def _differences(a: dict, b: dict, prefix: str = '') -> set[str]:
     elif key not in a or key not in b or a[key] != b[key]:
       found.add(name)
   return found
-
-
-class Log:
-  """metrics.jsonl, TensorBoard events and a progress bar of one training process."""
-
-  def __init__(self, run: Run, start: int, train_steps: int):
-    self._start, self._total = start, train_steps
-    self._bar = tqdm(disable=True)
-    self._terminal = sys.stderr.isatty()
-    _cut_back(run.metrics, start)
-    self._file = run.metrics.open('a')
-    self._events = tensorboardX.SummaryWriter(
-      str(run.workdir / 'events'), purge_step=start + 1 if start else None
-    )
-    self._begin = time.perf_counter()
-
-  def __enter__(self) -> 'Log':
-    return self
-
-  def __exit__(self, *_: object) -> None:
-    self._bar.close()
-    self._file.close()
-    self._events.close()
-
-  def compiling(self, shapes: list) -> Iterator:
-    self._bar = tqdm(shapes, desc='compiling', unit='shape', disable=not self._terminal)
-    yield from self._bar
-
-  def started(self) -> None:
-    """Compilation is over: the bar of the steps begins."""
-    if self._start:
-      print(f'going on from step {self._start}', file=sys.stderr)
-    seconds = time.perf_counter() - self._begin
-    print(f'compiled in {seconds:.0f} s', file=sys.stderr, flush=True)
-    self._bar = tqdm(
-      initial=self._start,
-      total=self._total,
-      desc='training',
-      unit='step',
-      disable=not self._terminal,
-    )
-
-  def advance(self, record: dict | None) -> None:
-    """One step more; `record` is what is to be written about the last steps, if any."""
-    self._bar.update()
-    if record is None:
-      return
-    self._write(record)
-    speed = record['target_tokens'] / record['seconds']
-    self._bar.set_postfix_str(f'loss {record["loss"]:.3f}, {speed:,.0f} tokens/s')
-    if not self._terminal:
-      each = record['seconds'] / record['steps']
-      left = (self._total - record['step']) * each / 60
-      print(
-        f'step {record["step"]}/{self._total} loss {record["loss"]:.4f} '
-        f'{speed:,.0f} target tokens/s, {left:.0f} min left',
-        file=sys.stderr,
-        flush=True,
-      )
-
-  def dev(self, step: int, perplexity: float) -> None:
-    self._write({'step': step, 'dev_perplexity': perplexity})
-    self.say(f'step {step}: dev perplexity {perplexity:.3f}')
-
-  def saved(self, step: int) -> None:
-    self.say(f'step {step}: checkpoint saved')
-
-  def skipped(self, step: int, pairs: list[int]) -> None:
-    """An update that was left out, and the pairs of the corpus that were to make it."""
-    self._file.write(json.dumps({'step': step, 'skipped_pairs': pairs}) + '\n')
-    self._file.flush()
-    some = ', '.join(str(pair) for pair in pairs[:5])
-    self.say(
-      f'step {step}: loss or gradient is not finite, update skipped; its batch: pairs '
-      f'{some} ... ({len(pairs)} in {self._file.name})'
-    )
-
-  def say(self, message: str) -> None:
-    tqdm.write(message, file=sys.stderr)
-
-  def _write(self, record: dict) -> None:
-    self._file.write(json.dumps(record) + '\n')
-    self._file.flush()
-    for name, value in record.items():
-      if name != 'step':
-        self._events.add_scalar(name, value, record['step'])
-
-
-class Silent(Log):
-  """The log of a host that is not the first: nothing is written, nothing said."""
-
-  def __init__(self) -> None:
-    self._bar = tqdm(disable=True)
-
-  def __exit__(self, *_: object) -> None:
-    pass
-
-  def compiling(self, shapes: list) -> Iterator:
-    return iter(shapes)
-
-  def started(self) -> None:
-    pass
-
-  def advance(self, record: dict | None) -> None:
-    pass
-
-  def dev(self, step: int, perplexity: float) -> None:
-    pass
-
-  def skipped(self, step: int, pairs: list[int]) -> None:
-    pass
-
-  def say(self, message: str) -> None:
-    pass
-
-
-def _cut_back(path: pathlib.Path, start: int) -> None:
-  """Leaves out what a killed process logged after the checkpoint it goes on from."""
-  if path.is_file():
-    kept = [record for record in read_records(path) if record['step'] <= start]
-    durable.write(path, ''.join(json.dumps(record) + '\n' for record in kept))

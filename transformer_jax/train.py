@@ -22,6 +22,7 @@ from transformer_jax import (
   translate,
 )
 from transformer_jax.interruption import Interruption
+from transformer_jax.log import Log, Silent
 from transformer_jax.meter import Divergence, Meter, Values
 from transformer_jax.step import (
   Sums,
@@ -138,9 +139,9 @@ def train(
     if start >= config.train_steps and not unmeasured:
       print(f'{workdir} has {start} of {config.train_steps} steps: nothing to do')
       return
-    log = run.Silent()
+    log = Silent()
     if parallel.is_first_host():
-      log = run.Log(directory, start, config.train_steps)
+      log = Log(directory, start, config.train_steps)
     stack.enter_context(log)
     _say_what_differs(config, log)
     writer = checkpoint.Writer(
@@ -152,7 +153,7 @@ def train(
     stack.enter_context(writer)
     interruption = Interruption() if interruption is None else interruption
     if parallel.is_first_host():  # the one that saves
-      interruption.last_words = writer.newest
+      interruption.last_words = log.last_words = writer.newest
     dev = translate.Perplexity(
       config, trainer.graph, *token_files.read_split(corpus, 'dev')
     )
@@ -174,7 +175,7 @@ def _unmeasured(
   return bool(parallel.from_first_host(np.int32(due and not there)))
 
 
-def _say_what_differs(config: ml_collections.ConfigDict, log: run.Log) -> None:
+def _say_what_differs(config: ml_collections.ConfigDict, log: Log) -> None:
   """What a reader who compares with the paper, or with another machine, has to know."""
   log.say(f'training on {parallel.describe_device()}')
   if config.tokens_per_batch != paper.BATCH_TOKENS:
@@ -191,7 +192,7 @@ class Loop:
     self,
     trainer: Trainer,
     records: list[dict],
-    log: run.Log,
+    log: Log,
     writer: checkpoint.Writer,
     interruption: Interruption,
   ):
