@@ -60,6 +60,7 @@ def test_help(name: str):
 def test_a_misspelt_key():
   message = refused('prepare_data', MULTI30K, '--config.train_step=3')
   assert 'Did you mean "train_steps" instead of "train_step"?' in message
+  assert 'model.N.x' in refused('describe', MULTI30K, '--config.model.N.x=3')
 
 
 def test_a_value_of_another_type():

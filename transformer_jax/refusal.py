@@ -43,14 +43,15 @@ def _sentence(error: BaseException) -> str | None:
     while error.__context__ is not None:  # to what the file itself has raised
       error = error.__context__
     return str(error) if _on_purpose(error) else None
-  if isinstance(error, AttributeError):  # --config.KEY, and there is no such key
-    names = {frame.name for frame in traceback.extract_tb(error.__traceback__)}
-    asked = 'get_type' in names and 'get_config' not in names
-    return f'--config: {error.args[0].args[0]}' if asked else None
+  frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+  modules = [frame.f_globals['__name__'] for frame in frames]
+  if 'ml_collections.config_flags.config_path' in modules:  # --config.KEY is no key
+    while isinstance(error.args[0], Exception):
+      error = error.args[0]
+    return f'--config: {error.args[0]}'
   if isinstance(error, OSError) and error.filename is not None:
     return str(error)
-  last = [*traceback.walk_tb(error.__traceback__)][-1][0]
-  ours = last.f_globals['__name__'].partition('.')[0] in OURS
+  ours = modules[-1].partition('.')[0] in OURS
   meant = ours and isinstance(error, KINDS) and _on_purpose(error)
   return str(error) if meant else None
 
