@@ -15,6 +15,7 @@ import ml_collections
 from transformer_jax import corpora, durable
 from transformer_jax.vocabulary import Vocabulary
 
+# Of these a config says one or more.
 COUNTS = (
   'beam',
   'average_last',
