@@ -42,7 +42,7 @@ def write(found: list[list[Hypothesis]]) -> None:
     none = [Hypothesis('', -math.inf, [])] * (NBEST.value - len(hypotheses))
     for hypothesis in hypotheses[: NBEST.value] + none:
       score = f'{hypothesis.score:.4f}\t' if SCORES.value else ''
-      print(score + hypothesis.text.replace('\n', ' '))
+      print(score + hypothesis.text)
 
 
 def main(_: list[str]) -> None:

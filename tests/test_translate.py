@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from configs import base
 from scripts import translate as script
 from transformer_jax import parallel, token_files, translate, vocabulary
+from transformer_jax.beam_search import Hypotheses
 from transformer_jax.translate import Hypothesis, Perplexity, Translator
 from transformer_jax.vocabulary import BOS, EOS, PAD, Vocabulary
 
@@ -108,6 +109,26 @@ def test_text_is_that_of_the_tokens():
       assert not {PAD, BOS} & set(h.tokens)
       assert EOS not in h.tokens[:-1]
       assert words().decode([h.tokens]) == [h.text]
+
+
+def test_no_hypothesis_splits_its_line(tmp_path: pathlib.Path):
+  """Whatever its bytes or characters spell; tokens stay as they are."""
+  path, text = tmp_path / 'vocabulary.model', ['one\u2029two', 'three four'] * 50
+  vocabulary.train(text, path, 290, 1.0, True)
+  spelt = Vocabulary(path)
+  ends = ['\n', '\r', '\r\n', '\x0b', '\x0c', '\x1c', '\x85', '\u2028', '\u2029']
+  ids = spelt.encode([f'one{end}two' for end in ends])
+  width = max(map(len, ids))
+  tokens = np.array([row + [PAD] * (width - len(row)) for row in ids])
+  scores = -np.arange(1.0, len(ids) + 1)[None]
+  found = Hypotheses(tokens[None], scores, scores, scores > 0)
+  one = Translator(tiny_config(), spelt, *model())
+  one._search = lambda length: lambda params, source: found
+  (hypotheses,) = one.translate(['one'])
+  assert [h.tokens for h in hypotheses] == ids
+  for h, end in zip(hypotheses, ends, strict=True):
+    assert end in spelt.decode([h.tokens])[0]
+    assert h.text == 'one two'
 
 
 def test_best_first():
@@ -299,7 +320,7 @@ def test_writing(options: dict, expected: list[str], capsys):
   found = [
     [Hypothesis('a', -0.5, [4, EOS]), Hypothesis('b', -1.25, [5, EOS])],
     [Hypothesis('', 0.0, [])],
-    [Hypothesis('é\nc', -2.0, [6])],
+    [Hypothesis('é c', -2.0, [6])],
   ]
   with flagsaver.flagsaver(**options):
     script.write(found)

@@ -41,7 +41,7 @@ def _build(config: ml_collections.ConfigDict) -> Transformer:
 
 
 class Hypothesis(NamedTuple):
-  text: str
+  text: str  # one line, whatever str.splitlines takes for an end of one
   score: float  # log P / length penalty, nats; 0 for an empty line
   tokens: list[int]  # EOS included where there is one
 
@@ -143,7 +143,8 @@ class Translator:
   ) -> list[Hypothesis]:
     real = [i for i in range(len(scores)) if np.isfinite(scores[i])]
     words = [[int(t) for t in tokens[i] if t != PAD] for i in real]
-    texts = self._vocabulary.decode(words)
+    # A model can spell a line's end, in bytes or where its corpus has one in a line.
+    texts = [' '.join(text.splitlines()) for text in self._vocabulary.decode(words)]
     return [
       Hypothesis(text, float(scores[i]), ids)
       for i, text, ids in zip(real, texts, words, strict=True)
