@@ -75,12 +75,18 @@ class Text(NamedTuple):
   hypotheses: list[str]
   references: list[str]
   language: str
-  tokenized: bool  # tokens given are not tokenised again for the paper's BLEU
+  tokenized: bool  # tokens given are not tokenised again
+
+  @property
+  def kind(self) -> str:
+    """What is scored: no signature tells that there are no capitals to score."""
+    kind = 'tokens as given' if self.tokenized else 'detokenised'
+    return kind + (', lower-cased' if '\n'.join(self.references).islower() else '')
 
 
 def scores(text: Text) -> dict:
-  """Both BLEUs, and what 95 % of a bootstrap's scores lie within."""
-  sacre = bleu.sacre_bleu(*text[:2], LOWERCASE.value)
+  """Both BLEUs, what 95 % of a bootstrap's scores lie within, and of what text."""
+  sacre = bleu.sacre_bleu(*text[:2], LOWERCASE.value, text.tokenized)
   if text.tokenized:
     paper = bleu.tokenized_bleu(*text[:2], LOWERCASE.value)
   else:
@@ -89,7 +95,7 @@ def scores(text: Text) -> dict:
   return {
     kind: vars(score) | {'interval': [round(x, 4) for x in intervals[kind]]}
     for kind, score in (('sacrebleu', sacre), ('paper_bleu', paper))
-  }
+  } | {'text': text.kind}
 
 
 def compare(text: Text, baseline: list[str]) -> None:
@@ -112,6 +118,8 @@ def show(result: dict) -> None:
   for kind in ('sacrebleu', 'paper_bleu'):
     print(f'{kind} {result[kind]["score"]:.2f}  {result[kind]["signature"]}')
     print(f'  95 % of resampled test sets: {_between(result[kind]["interval"])}')
+  if result['text'] != 'detokenised':
+    print(f'of {result["text"]}: to be compared with scores of the same text alone')
 
 
 def training_so_far(run: Run, step: int) -> dict:
@@ -161,6 +169,8 @@ def evaluate(
   found = translator.translate(sources, bar)
   hypotheses = [best[0].text for best in found]
   perplexity = Perplexity(config, graph, *token_files.read_split(corpus, 'dev'))
+  for line in (*translator.cuts(), *perplexity.cuts()):
+    print(line, file=sys.stderr)
   model = config.model.to_dict()
   del model['P_drop']
   result = {
@@ -174,6 +184,7 @@ def evaluate(
     'dev_perplexity': perplexity(params),
     'sources_cut': translator.cut_sources,
     'outputs_cut': translator.cut_outputs,
+    'dev_pairs_cut': perplexity.cut_pairs,
     'parameters': cost.parameters(**model),
     **training_so_far(run, steps[-1]),
     'device': parallel.describe_device(),

@@ -66,8 +66,8 @@ def main(_: list[str]) -> None:
   found = translator.translate(lines, bar)
   with interruption.deferred():
     write(found)
-  if translator.cut_sources:
-    print(f'{translator.cut_sources} lines were cut: too long', file=sys.stderr)
+  for line in translator.cuts():
+    print(line, file=sys.stderr)
 
 
 if __name__ == '__main__':

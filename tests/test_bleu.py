@@ -228,6 +228,20 @@ def test_sacre_bleu_on_our_own_text(figure):
   assert 'case:lc' in bleu.sacre_bleu(hypotheses, references, True).signature
 
 
+def test_sacre_bleu_of_tokens_given_leaves_them(capfd):
+  tokens = [
+    'der hund &amp; die haus-katze , hier .',
+    "l' art .",
+    'am 26. mai sah er sie .',
+  ]
+  spoilt = [line.replace('hier', 'dort') for line in tokens]
+  score = bleu.sacre_bleu(spoilt, tokens, tokenized=True)
+  assert score.score == pytest.approx(bleu.tokenized_bleu(spoilt, tokens).score)
+  assert score.score != pytest.approx(bleu.sacre_bleu(spoilt, tokens).score, abs=0.1)
+  assert '|case:mixed|eff:no|tok:none|smooth:exp|' in score.signature
+  assert 'case:lc' in bleu.sacre_bleu(spoilt, tokens, True, True).signature
+
+
 def test_case_is_kept_unless_asked_and_named():
   lines = ['Der Hund sieht den Ball .']
   shouted = [lines[0].upper()]

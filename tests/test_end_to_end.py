@@ -58,7 +58,7 @@ SETTINGS = {
 RESULT = {
   *('task', 'split', 'step', 'averaged', 'sacrebleu', 'paper_bleu', 'dev_perplexity'),
   *('parameters', 'target_tokens_seen', 'wall_seconds', 'device', 'versions', 'commit'),
-  *('corpus', 'config'),
+  *('corpus', 'config', 'text', 'sources_cut', 'outputs_cut', 'dev_pairs_cut'),
 }
 
 

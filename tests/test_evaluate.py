@@ -69,7 +69,7 @@ def test_a_file(evaluate: Evaluate):
   """Both scores with their signatures; line ends do not matter, nor the last one."""
   options = ['--references=' + evaluate.file('ref', REFERENCES), '--target_language=de']
   code, said = evaluate('--hypotheses=' + evaluate.file('hyp', BETTER), *options)
-  assert code == 0
+  assert code == 0 and 'of detokenised' not in said
   sacre, paper = (
     bleu.sacre_bleu(BETTER, REFERENCES),
     bleu.paper_bleu(BETTER, REFERENCES, 'de'),
@@ -95,7 +95,20 @@ def test_tokens_given(evaluate: Evaluate):
   )
   score = bleu.tokenized_bleu(hypotheses, REFERENCES, lowercase=True)
   assert code == 0 and f'paper_bleu {score.score:.2f}  {score.signature}\n' in said
-  assert 'case:lc|' in said and 'tok:none' in said
+  sacre = bleu.sacre_bleu(hypotheses, REFERENCES, lowercase=True, tokenized=True)
+  assert f'sacrebleu {sacre.score:.2f}  {sacre.signature}\n' in said
+  assert said.count('tok:none|') == 2 and 'case:lc|' in said and 'tok:13a' not in said
+  assert 'of tokens as given: ' in said and 'of tokens as given, lower' not in said
+
+
+def test_lower_cased_text_is_named_so(evaluate: Evaluate):
+  """Signatures cannot tell: to them it is case:mixed text."""
+  lower = lambda lines: [line.lower() for line in lines]
+  options = ['--references=' + evaluate.file('ref', lower(REFERENCES))]
+  options += ['--hypotheses=' + evaluate.file('hyp', lower(BETTER))]
+  options.append('--target_language=de')
+  assert 'of detokenised, lower-cased: ' in evaluate(*options)[1]
+  assert 'of tokens as given, lower-cased: ' in evaluate(*options, '--tokenized')[1]
 
 
 def test_one_file_against_another(evaluate: Evaluate):

@@ -235,6 +235,7 @@ def test_a_very_long_line_is_cut_and_counted(monkeypatch: pytest.MonkeyPatch):
 def test_learned_positions_cut_and_count():
   """Neither source nor output goes beyond the table; both are counted."""
   one = translator('learned')
+  assert [*one.cuts()] == []
   (ids,) = words().encode(['one ' * 30])
   fits, beyond = words().decode([ids[: TABLE - 1], ids[:TABLE]])
   found = one.translate([fits])
@@ -245,7 +246,9 @@ def test_learned_positions_cut_and_count():
   assert max(len(h.tokens) for hs in outputs for h in hs) <= TABLE
   before = one.cut_outputs
   cut = sum(h[0].tokens[-1] != EOS for h in one.translate(lines(12, 9)))
-  assert one.cut_outputs - before == cut
+  assert one.cut_outputs - before == cut > 0
+  told = f'{one.cut_outputs} translations were cut: at their limit without an end'
+  assert [*one.cuts()] == [f'{one.cut_sources} lines were cut: too long', told]
 
 
 def sides(
@@ -266,9 +269,12 @@ def test_perplexity(positions: str, tmp_path: pathlib.Path):
   """Equals one pair at a time without padding; PAD counts nowhere, EOS does."""
   pairs, *both = sides(tmp_path)
   graph, params = model(positions)
-  found = Perplexity(tiny_config(positions, decode_tokens=64), graph, *both)(
-    parallel.everywhere(params)
-  )
+  perplexity = Perplexity(tiny_config(positions, decode_tokens=64), graph, *both)
+  found = perplexity(parallel.everywhere(params))
+  beyond = sum(max(map(len, pair)) >= TABLE for pair in pairs)
+  assert beyond and perplexity.cut_pairs == (beyond if positions == 'learned' else 0)
+  told = [f'{beyond} pairs were cut for the perplexity: too long']
+  assert [*perplexity.cuts()] == (told if positions == 'learned' else [])
   total, count = 0.0, 0
   for source, target in pairs:
     if positions == 'learned':

@@ -20,15 +20,25 @@ class Score:
   signature: str
 
 
+def sacre_metric(lowercase: bool, tokenized: bool) -> BLEU:
+  """sacreBLEU's default (13a tokens, exponential smoothing); given tokens stay."""
+  if tokenized:  # which sacreBLEU warns of, were it not forced
+    return BLEU(lowercase=lowercase, tokenize='none', force=True)
+  return BLEU(lowercase=lowercase)
+
+
 def sacre_bleu(
-  hypotheses: Sequence[str], references: Sequence[str], lowercase: bool = False
+  hypotheses: Sequence[str],
+  references: Sequence[str],
+  lowercase: bool = False,
+  tokenized: bool = False,
 ) -> Score:
-  """sacreBLEU's default (13a tokens, exponential smoothing) on detokenised text.
+  """sacreBLEU of detokenised text, or of tokens as given.
 
   Raises ValueError for no sentences or unequal numbers of them.
   """
   _check_lengths(hypotheses, references)
-  metric = BLEU(lowercase=lowercase)
+  metric = sacre_metric(lowercase, tokenized)
   score = metric.corpus_score(hypotheses, [references]).score
   return Score(score, str(metric.get_signature()))
 

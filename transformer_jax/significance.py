@@ -9,7 +9,7 @@ from sacrebleu.metrics import BLEU
 from sacrebleu.significance import PairedTest
 from scipy.special import stdtrit
 
-from transformer_jax.bleu import split_compounds
+from transformer_jax.bleu import sacre_metric, split_compounds
 from transformer_jax.moses import replace_unicode_punctuation as _plain
 
 SAMPLES = 1000  # of the test set, as sacreBLEU draws by default
@@ -83,7 +83,7 @@ def paired_bootstrap(
 ) -> dict[str, Paired]:
   """sacreBLEU's paired bootstrap (Koehn 2004) over detokenised text, for each BLEU.
 
-  Text that is `tokenized` already counts for paper_bleu as it is, as in tokenized_bleu.
+  Text that is `tokenized` already counts as it is, as in tokenized_bleu.
 
   Raises:
     ValueError: no sentences, or unequal numbers of them.
@@ -134,7 +134,7 @@ def _prepared(
 ) -> tuple[list[Sequence[str]], BLEU]:
   """Systems and references as the metric takes them, and the metric."""
   if kind == 'sacrebleu':
-    return [*systems, references], BLEU(lowercase=lowercase)
+    return [*systems, references], sacre_metric(lowercase, tokenized)
   spell = lambda lines: _spelt(lines, None if tokenized else language, lowercase)
   plain = lambda lines: lines if tokenized else map(_plain, lines)
   prepared = [*(spell(plain(lines)) for lines in systems), spell(references)]

@@ -91,6 +91,13 @@ class Translator:
         results[i] = self._hypotheses(*(array[row] for array in found))
     return results
 
+  def cuts(self) -> Iterable[str]:
+    """What to tell of sentences that were cut so far."""
+    if self.cut_sources:
+      yield f'{self.cut_sources} lines were cut: too long'
+    if self.cut_outputs:
+      yield f'{self.cut_outputs} translations were cut: at their limit without an end'
+
   def _ids(self, ids: list[int]) -> list[int]:
     if len(ids) >= self._longest:
       self.cut_sources += 1
@@ -161,8 +168,12 @@ class Perplexity:
     source: token_files.Side,
     target: token_files.Side,
   ):
+    self.cut_pairs = 0  # pairs with a side that is longer than the model can take
     if config.model.positions == 'learned':
-      source, target = (s.cut(config.model.max_positions) for s in (source, target))
+      most = config.model.max_positions
+      longer = np.maximum(source.lengths, target.lengths)
+      self.cut_pairs = int((longer > most).sum())
+      source, target = source.cut(most), target.cut(most)
     self._batches = batches.Batches(
       source,
       target,
@@ -177,6 +188,11 @@ class Perplexity:
       return loss.cross_entropy(logits, target, 0.0)[1][None]
 
     self._sums = parallel.spread(sums)
+
+  def cuts(self) -> Iterable[str]:
+    """What to tell of pairs that were cut."""
+    if self.cut_pairs:
+      yield f'{self.cut_pairs} pairs were cut for the perplexity: too long'
 
   def __call__(self, params: Tree) -> float:
     total, tokens = 0.0, 0
