@@ -10,6 +10,7 @@ import pytest
 import sacrebleu
 import scipy.sparse as sparse
 
+from configs import quickstart
 from transformer_jax import embedded_corpus
 from transformer_jax.embedded_corpus import say, sentence_pairs, sentences
 from transformer_jax.embedded_corpus.shapes import EVENTS, FRAMES, STATEMENTS, Clause
@@ -24,7 +25,7 @@ MONDAY = ('last', 0)
 def corpus():
   """split -> rows of (sentence, English, German, French)."""
   rows = {split: [] for split in embedded_corpus.SIZES}
-  for split, sentence, english in sentences(0):
+  for split, sentence, english in sentences(quickstart.get_config().corpus_seed):
     row = sentence, english, say(sentence, 'de'), say(sentence, 'fr')
     rows[split].append(row)
   return rows
@@ -270,12 +271,19 @@ def _nearest(train, test):
   lengths = np.sqrt(np.asarray(matrix.multiply(matrix).sum(1)).ravel())
   shape = len(test), len(index)
   queries = sparse.csr_matrix((weight[test_columns], (test_rows, test_columns)), shape)
-  scores = (matrix @ queries.T.tocsc()).toarray() / lengths[:, None]
-  return scores.argmax(0)
+  found = []
+  for start in range(0, len(test), 100):  # all at once take a gigabyte
+    scores = (matrix @ queries[start : start + 100].T.tocsc()).toarray()
+    found += (scores / lengths[:, None]).argmax(0).tolist()
+  return found
 
 
-def test_nearest_training_sentence_scores_under_40(corpus):
-  train, test = corpus['train'], corpus['test'][:300]
+ALL = pytest.param(None, marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize('count', [300, ALL])
+def test_nearest_training_sentence_scores_under_40(corpus, count):
+  train, test = corpus['train'], corpus['test'][:count]
   nearest = _nearest(_texts(train, 1), _texts(test, 1))
   for column in (2, 3):
     found = [train[i][column] for i in nearest]
@@ -285,15 +293,15 @@ def test_nearest_training_sentence_scores_under_40(corpus):
 def _dictionary(pairs, rounds=5):
   """IBM model 1: each source word's most probable translation."""
   source, target = {}, {}
-  rows, columns, positions, position = [], [], [], 0
+  rows, columns, lengths = [], [], []
   for english, foreign in pairs:
     words = [source.setdefault(w, len(source)) for w in _tokens(english)]
-    for word in _tokens(foreign):
-      rows += words
-      columns += [target.setdefault(word, len(target))] * len(words)
-      positions += [position] * len(words)
-      position += 1
-  cells = np.array(rows) * len(target) + np.array(columns)
+    meant = [target.setdefault(w, len(target)) for w in _tokens(foreign)]
+    rows.append(np.tile(words, len(meant)))
+    columns.append(np.repeat(meant, len(words)))
+    lengths += [len(words)] * len(meant)
+  positions = np.repeat(np.arange(len(lengths)), lengths)
+  cells = np.concatenate(rows) * len(target) + np.concatenate(columns)
   cell, where = np.unique(cells, return_inverse=True)
   cell_source, cell_target = np.divmod(cell, len(target))
   probability = np.ones(len(cell))
@@ -307,9 +315,10 @@ def _dictionary(pairs, rounds=5):
   return {words[cell_source[i]]: meanings[cell_target[i]] for i in order}
 
 
+@pytest.mark.parametrize('count', [10_000, ALL])
 @pytest.mark.parametrize('column', [2, 3])
-def test_word_for_word_dictionary_scores_under_40(corpus, column):
-  train = [(row[1], row[column]) for row in corpus['train'][:10_000]]
+def test_word_for_word_dictionary_scores_under_40(corpus, column, count):
+  train = [(row[1], row[column]) for row in corpus['train'][:count]]
   meaning = _dictionary(train)
   assert meaning['Monday'] in ('Montag', 'lundi', 'lundis')
   assert meaning['book'] in ('Buch', 'livre', 'Buches')
