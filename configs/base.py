@@ -8,9 +8,11 @@ newstest2013, 27.3 (en-de) and 38.1 (en-fr) on newstest2014.
 
 import ml_collections
 
+PAIRS = ('en-de', 'en-fr', 'de-en', 'fr-en')  # source-target
+
 
 def get_config(pair: str = 'en-de') -> ml_collections.ConfigDict:
-  """Every key there is. `pair` is source-target: en-de, en-fr, or the reverse."""
+  """Every key there is. `pair` is one of PAIRS."""
   config = ml_collections.ConfigDict(
     {
       'task': 'translation',
@@ -60,9 +62,9 @@ def get_config(pair: str = 'en-de') -> ml_collections.ConfigDict:
 
 def _corpus(pair: str) -> dict:
   """Where pairs come from, and which are left out (section 5.1)."""
-  source, dash, target = pair.partition('-')
-  if not (source and dash and target) or '-' in target:
-    raise ValueError(f'{pair!r} is no pair: SOURCE-TARGET, such as en-de')
+  if pair not in PAIRS:
+    raise ValueError(f'{pair!r} is none of the pairs of languages: {", ".join(PAIRS)}')
+  source, target = pair.split('-')
   return {
     'corpus': f'wmt14.{pair}',  # the folder below --data_dir
     # 'wmt14': tfds, or what --raw_dir holds; 'files': those below; or 'embedded'

@@ -4,6 +4,9 @@ import functools
 import json
 import math
 import pathlib
+import subprocess
+import sys
+from types import ModuleType
 
 import jax
 import ml_collections
@@ -164,7 +167,23 @@ def test_names_its_corpus_and_languages(name: str):
   assert config.tokenized == ('lowercase' in name)
 
 
+@pytest.mark.parametrize('config', [base, big, multi30k, newsmix, quickstart])
+@pytest.mark.parametrize('pair', ['ende', 'en-de-fr', 'en-en', 'en_de', 'EN-DE', ''])
+def test_unknown_pairs_are_refused(config: ModuleType, pair: str):
+  with pytest.raises(ValueError, match=f"'{pair}' .*: en-de, en-fr, de-en, fr-en"):
+    config.get_config(pair)
+
+
+@pytest.mark.parametrize('config', [base, big, multi30k, newsmix, quickstart])
+@pytest.mark.parametrize('pair', base.PAIRS)
+def test_every_pair_is_a_config(config: ModuleType, pair: str):
+  found = config.get_config(pair)
+  assert f'{found.source_language}-{found.target_language}' == pair
+
+
 def test_unknown_arguments_are_refused():
+  with pytest.raises(ValueError, match='table3:: ROW or .* base, A1, .*, big'):
+    table3.get_config()
   with pytest.raises(ValueError, match='B2'):
     table3.get_config('B3')
   with pytest.raises(ValueError, match='ROW,mini'):
@@ -286,6 +305,29 @@ def test_describe_counts_the_rows(
     'train_steps': config.train_steps,
   }
   assert result['batch_shapes'] is None
+
+
+@pytest.mark.parametrize('row', ['B2', 'E'])
+def test_describe_by_its_command(row: str, tmp_path: pathlib.Path):
+  command = [
+    sys.executable,
+    '-m',
+    'scripts.describe',
+    '--json',
+    f'--data_dir={tmp_path}',
+  ]
+  command += [f'--config=configs/table3.py:{row}', '--config.model.vocab_size=37000']
+  root = pathlib.Path(__file__).parents[1]
+  done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True)
+  result = json.loads(done.stdout)
+  assert set(result) == {
+    *('cells', 'parameters', 'flops_per_target_token', 'batch_shapes'),
+  }
+  assert result['parameters'] == PARAMETERS[row]
+  cells = base.get_config().model.to_dict() | table3.ROWS[row]
+  assert {column: result['cells'][column] for column in COLUMNS[:-1]} == {
+    column: cells[column] for column in COLUMNS[:-1]
+  }
 
 
 def test_parameters_move_between_rows_as_the_paper_prints():
