@@ -254,3 +254,11 @@ def test_a_share_of_a_batch_is_read_alone(tmp_path: pathlib.Path, monkeypatch):
       np.testing.assert_array_equal(share.target, whole.target[start : start + 4])
       np.testing.assert_array_equal(share.pairs, whole.pairs)
       assert read.pop() == rows // 2
+
+
+def test_cores_where_a_process_has_no_limit_of_its_own(monkeypatch):
+  """macOS has no sched_getaffinity; and a system may not know its cores either."""
+  monkeypatch.delattr(os, 'sched_getaffinity', raising=False)
+  for told, count in ((6, 6), (None, 1)):
+    monkeypatch.setattr(os, 'cpu_count', lambda told=told: told)
+    assert parallel.cores() == count

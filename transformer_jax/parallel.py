@@ -165,8 +165,10 @@ def keep_compiled() -> None:
 
 
 def cores() -> int:
-  """Those that this process may use."""
-  return len(os.sched_getaffinity(0))
+  """Those that this process may use; all where the system has no such limit (macOS)."""
+  if hasattr(os, 'sched_getaffinity'):
+    return len(os.sched_getaffinity(0))
+  return os.cpu_count() or 1
 
 
 def use_cpu_cores(slices: int) -> None:
