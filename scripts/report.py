@@ -76,7 +76,7 @@ def of_runs(found: list[Scored], left_out: list[str]) -> list[Block]:
       made += tables.comparable(runs, TFLOPS.value, compare)
     made += recipe.recipe(found, compare)
   if placed:
-    made += flops.papers_own()
+    made += flops.papers_own() + tables.inconsistencies()
   if left_out:
     made += [Paragraph('Left out:'), Bullets(left_out)]
   made += curves.curves(found)

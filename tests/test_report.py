@@ -461,6 +461,13 @@ def test_flops(tmp_path: pathlib.Path):
   assert counted == pytest.approx(0.381e9 * 10_000_000, rel=0.01)
 
 
+def test_where_the_paper_contradicts_itself():
+  _, listed = tables.inconsistencies()
+  assert len(listed.items) == len(paper.INCONSISTENCIES)
+  assert any('41.8' in item and '41.0' in item for item in listed.items)
+  assert any('3.3e18' in item and '3.0e18' in item for item in listed.items)
+
+
 def test_the_papers_own_flops():
   table = next(block for block in flops.papers_own() if isinstance(block, Table))
   assert table.rows == [

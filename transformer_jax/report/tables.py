@@ -25,6 +25,12 @@ def comparable(
   return blocks
 
 
+def inconsistencies() -> list[Block]:
+  """Where the columns of the paper cannot all be right."""
+  items = [f'{place}: {what}' for place, what in paper.INCONSISTENCIES]
+  return [Heading(2, 'Where the paper contradicts itself'), Bullets(items)]
+
+
 def values(results: Sequence[Scored], kind: str, digits: int) -> str:
   """'25.31', of several seeds '25.31 ± 0.30 (sd 0.12)'; '' of none."""
   if not results:
