@@ -22,6 +22,7 @@ test: $(VENV)/.installed.tests
 
 # The default suite, the long tests, and those that compare with PyTorch.
 test-all: $(VENV)/.installed.torch
+	$(BIN)/python -c 'import torch, transformers, ctranslate2'  # else tests are skipped
 	$(BIN)/python -m pytest -n auto
 
 # Does it install and run at all? For Pythons beside the main one.
@@ -51,5 +52,6 @@ $(VENV)/.installed.tests: requirements.txt tests/requirements.txt | $(BIN)/pytho
 # This torch first and alone: a range would bring gigabytes of CUDA packages.
 $(VENV)/.installed.torch: $(VENV)/.installed.tests
 	$(BIN)/python -m pip install -q --disable-pip-version-check 'torch==2.13.0'
-	$(BIN)/python -m pip install -q --disable-pip-version-check 'transformers>=5,<6'
+	$(BIN)/python -m pip install -q --disable-pip-version-check 'transformers>=5,<6' \
+	  'ctranslate2>=4.8,<5'
 	touch $@

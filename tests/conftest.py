@@ -26,9 +26,11 @@ ROOT = pathlib.Path(__file__).parents[1]
 
 @pytest.fixture
 def shared_data() -> pathlib.Path:
-  """Real text beside the checkout, or where TRANSFORMER_JAX_DATA says; else skips."""
+  """Real text where TRANSFORMER_JAX_DATA says, or beside the checkout; else skips."""
   given = os.environ.get('TRANSFORMER_JAX_DATA')
   folder = pathlib.Path(given) if given else ROOT.parent / 'shared' / 'data'
   if not folder.is_dir():
+    if given:
+      pytest.fail(f'TRANSFORMER_JAX_DATA={given}: no such folder')
     pytest.skip(f'no real text at {folder}')
   return folder

@@ -100,6 +100,12 @@ def test_figures_of_the_perl_on_shared_data(figure, shared_data):
   check(figure, shared_data)
 
 
+def test_real_text_that_is_named_has_to_be_there(request, monkeypatch, tmp_path):
+  monkeypatch.setenv('TRANSFORMER_JAX_DATA', str(tmp_path / 'none'))
+  with pytest.raises(pytest.fail.Exception, match='none: no such folder'):
+    request.getfixturevalue('shared_data')
+
+
 def tokens_alone(line: str, language: str) -> bytes:
   return ' '.join(moses.tokenize(line, language)).encode()
 
