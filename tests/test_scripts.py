@@ -79,9 +79,9 @@ def test_no_config_and_no_such_config():
   ('name', 'config', 'message'),
   [
     ('prepare_data', 'multi30k.py:en-de,uppercase', 'PAIR or PAIR,lowercase, such as'),
-    ('train', 'base.py:ende', "'ende' is no pair: SOURCE-TARGET, such as en-de"),
-    ('describe', 'big.py:en-de-fr', "'en-de-fr' is no pair"),
-    ('benchmark', 'newsmix.py:en-', "'en-' is no pair"),
+    ('train', 'base.py:ende', "'ende' is none of the pairs of languages: en-de"),
+    ('describe', 'big.py:en-de-fr', "'en-de-fr' is none of the pairs"),
+    ('benchmark', 'newsmix.py:en-', "'en-' is none of the pairs"),
     ('describe', 'table3.py', 'ROW or ROW,mini; the rows are base, A1, '),
     ('describe', 'table3.py:Z9', 'ROW or ROW,mini; the rows are base, A1, '),
   ],
