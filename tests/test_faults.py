@@ -1,9 +1,11 @@
 """What a run is after kills and signals: what it would have been without them."""
 
+import collections
 import json
 import os
 import pathlib
 import random
+import re
 import shutil
 import signal
 import time
@@ -11,7 +13,7 @@ import time
 import jax
 import numpy as np
 import pytest
-from programs import Program, Toy, free_port
+from programs import TINY, Program, Toy, free_port
 
 from transformer_jax import checkpoint, translate
 from transformer_jax.interruption import EXIT_CODE
@@ -21,6 +23,7 @@ from transformer_jax.train import optimizer
 pytestmark = pytest.mark.slow
 
 KILLS = int(os.environ.get('TRANSFORMER_JAX_KILLS', '20'))
+EVERY = TINY['checkpoint_every_steps']
 
 
 @pytest.fixture(scope='module')
@@ -89,13 +92,27 @@ def test_cut_at_any_step(toy: Toy):
     assert_equal_runs(cut, straight)
 
 
+def phase_of(killed: Toy, said: str) -> str:
+  """Where a trainer was that has been killed, by what it said and left."""
+  if 'training on' not in said:
+    return 'starting'
+  if 'compiled' not in said:
+    return 'compiling'
+  if any(path.suffix for path in killed.checkpoints.glob('*')):  # half written
+    return 'saving'
+  reached = re.findall(r'^step (\d+)/', said, re.M)
+  measured = re.findall(r'^step (\d+): dev perplexity', said, re.M)
+  due = [step for step in reached if int(step) % EVERY == 0]
+  return 'in a step' if due == measured else 'measuring'
+
+
 def test_kills_while_training(toy: Toy):
   """At random: starting, restoring, compiling, in a step, saving, measuring."""
   steps = 10 * KILLS + 20
   straight = Toy(toy.folder, train_steps=steps).in_another('straight')
   finished(straight.train())
   killed = Toy(toy.folder, train_steps=steps).in_another('killed')
-  rng, newest = random.Random(KILLS), 0
+  rng, newest, phases = random.Random(KILLS), 0, collections.Counter()
   for _ in range(KILLS):
     program = killed.train()
     if rng.random() < 0.2:
@@ -109,7 +126,10 @@ def test_kills_while_training(toy: Toy):
       time.sleep(rng.uniform(0, 0.3))
     program.signal(signal.SIGKILL)
     assert program.code() == -signal.SIGKILL, program.said
+    phases[phase_of(killed, program.said)] += 1
     newest = assert_all_whole(killed, newest)
+  print(f'{KILLS} trainers killed: {dict(phases)}')
+  assert phases['saving'] and phases['in a step'], phases
   finished(killed.train())
   assert_equal_runs(killed, straight)
   left = {path.name for path in killed.checkpoints.iterdir()}
@@ -125,15 +145,18 @@ def test_kills_while_evaluating(toy: Toy):
   seconds = time.monotonic() - begin
   assert json.loads(result.read_text()) == json.loads(before)
   result.unlink()
-  rng = random.Random(KILLS)
+  rng, killed = random.Random(KILLS), 0
   for _ in range(KILLS // 5):
     program = toy.evaluate()
     time.sleep(rng.uniform(0, 1.1 * seconds))
     program.signal(signal.SIGKILL)
+    killed += program.code() == -signal.SIGKILL
     if program.code() == 0 or result.exists():
       assert json.loads(result.read_text()) == json.loads(before)
       result.unlink()
     assert_all_whole(toy, 30)
+  print(f'{killed} of {KILLS // 5} evaluations killed, the others had ended')
+  assert killed
   finished(toy.evaluate())
   assert json.loads(result.read_text()) == json.loads(before)
 
