@@ -25,9 +25,13 @@ test-all: $(VENV)/.installed.torch
 	$(BIN)/python -c 'import torch, transformers, ctranslate2'  # else tests are skipped
 	$(BIN)/python -m pytest -n auto
 
-# Does it install and run at all? For Pythons beside the main one.
+# Does it install and run at all, and does it stop when told? For Pythons beside the
+# main one, which get newer versions of JAX than that.
 smoke: $(VENV)/.installed.tests
-	$(BIN)/python -m pytest -n auto tests/test_model.py tests/test_end_to_end.py
+	$(BIN)/python -c 'import jax, sys; print("Python", sys.version.split()[0], "JAX", jax.__version__)'
+	$(BIN)/python -m pytest -n auto tests/test_model.py tests/test_end_to_end.py \
+	  tests/test_interruption.py tests/test_signals.py \
+	  tests/test_faults.py::test_hosts_stop_together_and_one_goes_on
 
 check: $(VENV)/.installed.tests
 	$(BIN)/python -m pip install -q 'ruff>=0.12,<1'

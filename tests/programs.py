@@ -4,6 +4,7 @@ A server that has imported the libraries forks them, which is all that differs f
 `python -m scripts.NAME`: each still starts JAX, compiles and handles signals itself.
 """
 
+import functools
 import importlib
 import multiprocessing
 import os
@@ -12,7 +13,9 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
 
 import jax
 from test_end_to_end import SETTINGS, write_raw
@@ -44,8 +47,30 @@ def free_port() -> int:
     return probe.getsockname()[1]
 
 
+def _hold(place: str, seconds: float) -> None:
+  """Makes all calls of MODULE:FUNCTION say so, wait, and say when they are done."""
+  module, name = place.split(':')
+  *outer, last = name.split('.')
+  owner = functools.reduce(getattr, outer, importlib.import_module(module))
+  function = getattr(owner, last)
+
+  def held(*args: Any, **kwargs: Any) -> Any:
+    print(f'begin {name}')
+    time.sleep(seconds)
+    result = function(*args, **kwargs)
+    print(f'end {name}')
+    return result
+
+  setattr(owner, last, held)
+
+
 def _run(
-  name: str, argv: list[str], log: str, devices: int, environment: dict[str, str]
+  name: str,
+  argv: list[str],
+  log: str,
+  devices: int,
+  hold: Mapping[str, float],
+  environment: dict[str, str],
 ) -> None:
   """In the child: the command, with all it prints in the file `log`."""
   file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
@@ -57,12 +82,18 @@ def _run(
   os.environ |= environment | {'JAX_NUM_CPU_DEVICES': str(devices)}
   jax.config.update('jax_num_cpu_devices', devices)
   module = importlib.import_module(f'scripts.{name}')
+  for place, seconds in hold.items():
+    _hold(place, seconds)
   sys.argv = [name, *argv]
   refusal.run(module.main)
 
 
 class Program:
-  """One command that runs, or has run."""
+  """One command that runs, or has run.
+
+  `hold`: functions, as MODULE:NAME, and the seconds that each call of them waits, so
+  that where it is when it is told something is no guess.
+  """
 
   def __init__(
     self,
@@ -70,12 +101,13 @@ class Program:
     name: str,
     *options: str,
     devices: int = 1,
+    hold: Mapping[str, float] = MappingProxyType({}),
     **environment: str,
   ):
     self._log = folder / f'{name}.{time.monotonic_ns()}.log'
     self._log.touch()
     environment = {'XDG_CACHE_HOME': str(folder / 'cache')} | environment
-    arguments = name, list(options), str(self._log), devices, environment
+    arguments = name, list(options), str(self._log), devices, dict(hold), environment
     self._process = SERVER.Process(target=_run, args=arguments, daemon=True)
     self._process.start()
 
@@ -114,22 +146,33 @@ class Program:
 class Toy:
   """A folder with a toy task, and our commands on it."""
 
-  def __init__(self, folder: pathlib.Path, **settings: object):
+  def __init__(self, folder: pathlib.Path, data_dir: str = 'data', **settings: object):
     self.folder, self.workdir = folder, folder / 'run'
     self.checkpoints = self.workdir / 'checkpoints'
     if not (folder / 'raw').exists():
       write_raw(folder / 'raw', {'train': 100, 'dev': 20, 'test': 20})
-    self._data = f'--data_dir={folder / "data"}'
+    self._data = f'--data_dir={folder / data_dir}'
     self._config = ['--config=configs/quickstart.py', f'--raw_dir={folder / "raw"}']
     for key, value in (TINY | settings).items():
       self._config.append(f'--config.{key}={value}')
 
-  def train(self, *options: str, devices: int = 1, **environment: str) -> Program:
-    given = f'--workdir={self.workdir}', self._data, *self._config, *options
-    return Program(self.folder, 'train', *given, devices=devices, **environment)
+  @property
+  def preparing(self) -> list[str]:
+    """What scripts.prepare_data is given."""
+    return [self._data, *self._config]
 
-  def evaluate(self) -> Program:
-    return Program(self.folder, 'evaluate', f'--workdir={self.workdir}', self._data)
+  def train(self, *options: str, **how: Any) -> Program:
+    """`how`: what Program takes by name."""
+    given = f'--workdir={self.workdir}', self._data, *self._config, *options
+    return Program(self.folder, 'train', *given, **how)
+
+  def evaluate(self, **how: Any) -> Program:
+    given = f'--workdir={self.workdir}', self._data
+    return Program(self.folder, 'evaluate', *given, **how)
+
+  def translate(self, text: pathlib.Path, **how: Any) -> Program:
+    given = f'--workdir={self.workdir}', f'--input={text}'
+    return Program(self.folder, 'translate', *given, **how)
 
   def in_another(self, workdir: str) -> 'Toy':
     """The same task and settings with another run's folder."""

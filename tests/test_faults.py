@@ -1,14 +1,14 @@
-"""What a run is after kills and signals: what it would have been without them."""
+"""What a run is after kills: what it would have been without them."""
 
 import collections
 import json
 import os
-import pathlib
 import random
 import re
 import shutil
 import signal
 import time
+from typing import Any
 
 import jax
 import numpy as np
@@ -161,88 +161,7 @@ def test_kills_while_evaluating(toy: Toy):
   assert json.loads(result.read_text()) == json.loads(before)
 
 
-# Signals that ask
-
-
-def stopped(program: Program, within: float) -> str:
-  """Asks a program to stop; what it said, all of it."""
-  begin = time.monotonic()
-  program.signal(signal.SIGTERM)
-  assert program.code() == EXIT_CODE, program.said
-  assert time.monotonic() - begin < within, program.said
-  return program.said
-
-
-def test_told_to_stop_while_compiling(toy: Toy):
-  """Nothing is new: gone within 2 seconds, however long compiling would take."""
-  new = toy.in_another('compiling')
-  cold = str(toy.folder / 'cold')
-  program = new.train(XDG_CACHE_HOME=cold)
-  program.wait_for(lambda: 'training on' in program.said)
-  time.sleep(0.3)
-  said = stopped(program, within=2)
-  assert 'compiled' not in said
-  assert said.endswith('stopped by a signal. The newest checkpoint: none\n')
-  assert not checkpoint.steps(new.checkpoints)
-
-
-@pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1])
-def test_told_to_stop_while_training(number: signal.Signals, toy: Toy):
-  """The step under way is saved, which is on no cadence; the run goes on from it."""
-  told = toy.in_another(f'told.{number}')
-  seen = []
-  for _ in range(2):
-    program = told.train()
-    program.wait_for(lambda: 'step' in program.said.partition('compiled')[2])  # noqa: B023
-    program.signal(number)
-    assert program.code() == EXIT_CODE, program.said
-    newest = checkpoint.steps(told.checkpoints)[-1]
-    assert program.said.endswith(f'checkpoint: {told.checkpoints / str(newest)}\n')
-    assert records(told)[-1]['step'] == newest
-    seen.append(newest)
-  assert 0 < seen[0] < seen[1] <= 30
-  finished(told.train())
-  assert_equal_runs(told, toy)
-  assert checkpoint.steps(told.checkpoints) == [20, 25, 30]
-
-
-def test_told_to_stop_while_saving(toy: Toy):
-  """What is being written is written to its end."""
-  told = toy.in_another('saving')
-  program = told.train()
-  partial = told.checkpoints / '10.partial'
-  program.wait_for(partial.exists)
-  stopped(program, within=5)
-  assert assert_all_whole(told, 10) < 30 and not partial.exists()
-  finished(told.train())
-  assert_equal_runs(told, toy)
-
-
-def test_told_to_stop_while_measuring(toy: Toy):
-  """After a checkpoint, while the perplexity of the dev set is computed."""
-  told = toy.in_another('measuring')
-  program = told.train()
-  program.wait_for(lambda: 'step 5: checkpoint saved' in program.said)
-  stopped(program, within=5)
-  finished(told.train())
-  assert_equal_runs(told, toy)
-
-
-def test_told_to_stop_while_evaluating(toy: Toy, tmp_path: pathlib.Path):
-  undisturbed = toy.evaluate()
-  undisturbed.wait_for(undisturbed.listens)
-  begin = time.monotonic()
-  finished(undisturbed)
-  seconds = time.monotonic() - begin
-  result = toy.workdir / 'result.json'
-  before = result.read_bytes()
-  for share in (0, 0.25, 0.5):
-    program = toy.evaluate()
-    program.wait_for(program.listens)
-    time.sleep(share * seconds)
-    said = stopped(program, within=2)
-    assert said.endswith('stopped by a signal. No result was written.\n')
-  assert result.read_bytes() == before
+# One lock for a folder
 
 
 def test_a_second_trainer_is_refused(toy: Toy):
@@ -261,26 +180,33 @@ def test_a_second_trainer_is_refused(toy: Toy):
 # Several hosts
 
 
-def two_hosts(toy: Toy, elsewhere: Toy) -> list[Program]:
+def two_hosts(toy: Toy, elsewhere: Toy, **how: Any) -> list[Program]:
   """The same command twice, with four devices each; the second's folder is its own."""
   address = f'--coordinator_address=localhost:{free_port()}'
   return [
-    one.train(address, '--process_count=2', f'--process_id={number}', devices=4)
+    one.train(address, '--process_count=2', f'--process_id={number}', devices=4, **how)
     for number, one in enumerate((toy, elsewhere))
   ]
 
 
 def test_hosts_stop_together_and_one_goes_on(toy: Toy):
-  """One of two is told to stop; what both leave is gone on with on another machine."""
+  """One of two is told in a step: that, the next with its wish, and one under way then
+  are made; what both leave is gone on with on another machine.
+  """
   settings = Toy(toy.folder, slices=8, train_steps=60)
   straight, shared, elsewhere = map(settings.in_another, ('eight', 'two', 'elsewhere'))
   finished(straight.train(devices=8))
-  first, second = two_hosts(shared, elsewhere)
-  first.wait_for(lambda: 'step' in first.said.partition('compiled')[2])
+  step = {'transformer_jax.train:Trainer.step': 1}
+  first, second = two_hosts(shared, elsewhere, hold=step)
+  steps = lambda: second.said.count('begin Trainer.step')
+  second.wait_for(lambda: steps() == 7)
+  begin = time.monotonic()
   second.signal(signal.SIGTERM)
   for program in (first, second):
     assert program.code() == EXIT_CODE, program.said
+  assert time.monotonic() - begin < 3 + 4
   newest = checkpoint.steps(shared.checkpoints)[-1]
+  assert newest == steps() == 9
   assert first.said.endswith(f'checkpoint: {shared.checkpoints / str(newest)}\n')
   assert 'training on' in first.said and 'training on' not in second.said
   assert not elsewhere.workdir.exists()

@@ -101,6 +101,15 @@ def test_the_end_waits_for_what_may_not_be_cut_off():
   assert process.returncode == EXIT_CODE
 
 
+def test_its_words_come_out_while_standard_error_is_elsewhere():
+  """As while a vocabulary is learnt."""
+  elsewhere = 'import os; os.dup2(os.open(os.devnull, os.O_WRONLY), 2)\n'
+  process = started(elsewhere + BUSY)
+  process.send_signal(signal.SIGTERM)
+  err = process.communicate(timeout=30)[1]
+  assert err == 'stopped by a signal. The newest is 7.\n'
+
+
 def test_no_signal_no_difference():
   process = started(READY + 'with told.deferred():\n  pass\nsys.exit(told.asked)')
   assert process.communicate(timeout=30) == ('', '')

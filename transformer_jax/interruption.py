@@ -36,9 +36,12 @@ class Interruption:
     self.last_words: Callable[[], str] = str
     self._deferred = 0
     self._lock = threading.Lock()
+    self._said_to = sys.stderr
 
   def install(self) -> 'Interruption':
     """Listens to SIGNALS from now on; for the main thread alone."""
+    # What standard error is now: while a vocabulary is learnt, it is a file.
+    self._said_to = os.fdopen(os.dup(2), 'w')
     reader, writer = socket.socketpair()
     writer.setblocking(False)
     signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
@@ -61,7 +64,7 @@ class Interruption:
 
   def leave(self) -> None:
     """Ends the program from the main thread, in order."""
-    print(f'stopped by a signal. {self.last_words()}', file=sys.stderr, flush=True)
+    self._say()
     raise SystemExit(EXIT_CODE)
 
   def _listen(self, reader: socket.socket) -> None:
@@ -80,8 +83,11 @@ class Interruption:
 
   def _end(self) -> None:
     """Ends the process from outside the main thread, which may be in a long call."""
-    print(f'stopped by a signal. {self.last_words()}', file=sys.stderr, flush=True)
+    self._say()
     os._exit(EXIT_CODE)
+
+  def _say(self) -> None:
+    print(f'stopped by a signal. {self.last_words()}', file=self._said_to, flush=True)
 
 
 def _nothing(*_: object) -> None:
