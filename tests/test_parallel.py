@@ -107,7 +107,11 @@ def test_the_state_is_updated_in_place():
 
 
 def test_nothing_moves_unasked(tmp_path: pathlib.Path, monkeypatch):
-  """Batches enter by device_put, as the step wants them; sums leave by device_get."""
+  """Batches enter by device_put, as the step wants them; sums leave by device_get.
+
+  A CPU shows the first half alone: what leaves is in the host's memory already, and no
+  guard refuses to read it. That sums leave once, one step late, is test_loop.py's.
+  """
   monkeypatch.setattr(translate, 'transformer', lambda _: model(0.3))
   trainer = train.Trainer(
     tiny_config(tokens_per_batch=64, max_shapes=1), corpus(tmp_path)
@@ -118,9 +122,18 @@ def test_nothing_moves_unasked(tmp_path: pathlib.Path, monkeypatch):
     for step in range(3):
       state, sums = trainer.step(state, trainer.batches.batch(step))
       assert np.isfinite(jax.device_get(sums).loss)
+    with monkeypatch.context() as wrong:
+      wrong.setattr(trainer.devices, 'split', each_device_its_own)
+      with pytest.raises(jax.errors.JaxRuntimeError, match='Disallowed host-to-device'):
+        trainer.step(state, trainer.batches.batch(3))
   share = trainer.devices.split((trainer.batches.batch(0).source,))[0]
   (program,) = trainer._compiled.values()
   assert share.sharding == program.input_shardings[0][1][0]
+
+
+def each_device_its_own(arrays: tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...]:
+  """What Devices.split() gives, left on the host."""
+  return tuple(x.reshape(8, 1, *x.shape[1:]) for x in arrays)
 
 
 # Several processes

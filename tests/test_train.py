@@ -2,7 +2,8 @@
 
 import functools
 import pathlib
-from collections.abc import Callable
+import types
+from collections.abc import Callable, Collection
 from typing import Any, NamedTuple
 
 import jax
@@ -14,7 +15,17 @@ import pytest
 from flax import nnx
 
 from configs import base
-from transformer_jax import batches, loss, parallel, token_files, train, translate
+from transformer_jax import (
+  batches,
+  checkpoint,
+  loss,
+  parallel,
+  run,
+  token_files,
+  train,
+  translate,
+)
+from transformer_jax.interruption import Interruption
 from transformer_jax.vocabulary import EOS, PAD
 
 Tree = Any
@@ -315,11 +326,16 @@ def test_a_device_count_that_does_not_divide_the_slices_is_refused():
 # The trainer
 
 
-def corpus(folder: pathlib.Path, pairs: int = 60) -> pathlib.Path:
+def corpus(
+  folder: pathlib.Path, pairs: int = 60, poisoned: Collection[int] = ()
+) -> pathlib.Path:
+  """Pairs without POISON, but for the targets of those told."""
   rng = np.random.default_rng(0)
   lengths = rng.integers(1, 12, pairs)
   for side in ('source', 'target'):
-    ids = [rng.integers(4, VOCABULARY, length) for length in lengths]
+    ids = [rng.integers(4, POISON, length) for length in lengths]
+    for pair in poisoned if side == 'target' else ():
+      ids[pair][0] = POISON
     token_files.write_tokens(folder / f'train.{side}', ids)
   return folder
 
@@ -350,3 +366,71 @@ def test_a_program_for_each_shape_and_none_later(
   empty = np.zeros((config.slices, 1, 13), np.int32)
   with pytest.raises(KeyError):
     trainer.step(state, batches.Batch(empty, empty, empty))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('count', [1, 8])
+def test_one_bad_batch_is_skipped_and_persistent_ones_end_the_run(
+  count: int, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+):
+  """Update 3 is bad and all from 7 on; each second state is saved."""
+  monkeypatch.setattr(translate, 'transformer', lambda _: model(0.3))
+  monkeypatch.setattr(loss, 'cross_entropy', poisonous(loss.cross_entropy))
+  first = functools.partial(parallel.Devices, devices=jax.devices()[:count])
+  monkeypatch.setattr(parallel, 'Devices', first)
+  config = tiny_config(
+    tokens_per_batch=64,
+    max_shapes=1,
+    train_steps=20,
+    checkpoint_every_steps=1,
+    keep_checkpoints=20,
+    log_every_steps=1,
+  )
+  order = train.Trainer(config, corpus(tmp_path, pairs=200)).batches
+  assert order.steps_per_epoch > 16
+  pairs = [set(order.batch(step).pairs.flat) - {-1} for step in range(17)]
+  bad = {min(pairs[2])}.union(*(pairs[6:]))
+  trainer = train.Trainer(config, corpus(tmp_path, pairs=200, poisoned=bad))
+  assert trainer.devices.count == count
+  directory = run.Run(tmp_path)
+  state = trainer.initial()
+  trainer.compile(state, list)
+  writer = checkpoint.Writer(directory.checkpoints, 1, 20, lambda _: None)
+  with run.Log(directory, 0, 20) as log, writer:
+    loop = train.Loop(trainer, [], log, writer, Interruption())
+    with pytest.raises(train.Diverged) as stopped:
+      loop.run(state, 0, lambda _: 2.0)
+  assert str(stopped.value) == (
+    'no finite gradient in 10 steps on end, up to step 16. The newest checkpoint: '
+    f'{directory.checkpoints / "15"}'
+  )
+  restore = lambda step: checkpoint.restore(
+    directory.checkpoints, step, *trainer._shapes
+  )
+  same = lambda one, other: jax.tree.all(
+    jax.tree.map(np.array_equal, restore(one)[1:], restore(other)[1:])
+  )
+  assert same(2, 3) and same(6, 7) and same(6, 15)
+  assert not any(same(step, step + 1) for step in (1, 3, 4, 5))
+  skipped = [r for r in directory.records() if 'skipped_pairs' in r]
+  assert [r['step'] for r in skipped] == [3, *range(7, 17)]
+  assert {*skipped[0]['skipped_pairs']} == pairs[2]
+
+
+@pytest.mark.parametrize(
+  'slices, expected',
+  [
+    (8, 'a batch is 25,000 source and 20,000 target tokens on average, 100 % of'),
+    (256, 'a batch is 30,000 source and 24,000 target tokens on average, 120 % of'),
+  ],
+)
+def test_how_large_a_batch_comes_out_is_told(
+  slices: int, expected: str, tmp_path: pathlib.Path
+):
+  """Not what was asked for: 256 slices have two whole rows of 60 tokens each."""
+  for side, length in (('source', 59), ('target', 47)):
+    token_files.write_tokens(tmp_path / f'train.{side}', np.full((20_000, length), 5))
+  made = batches.train_batches(tiny_config(slices=slices), tmp_path)
+  said = []
+  train._say_what_differs(made, types.SimpleNamespace(say=said.append))
+  assert said[1] == f"{expected} the paper's 25,000"

@@ -163,6 +163,9 @@ class Batches:
     self._starts = np.concatenate(starts)
     self._shape_of = np.repeat(np.arange(len(starts)), list(map(len, starts)))
     self.steps_per_epoch = len(self._starts)
+    # Source and target tokens of a batch, the mean of an epoch's: whole rows come to
+    # more than was asked for, or less, the further the fewer a slice has.
+    self.mean_tokens = tuple(self._sums[1:].sum(1) / self.steps_per_epoch)
     # The share of an epoch's positions, both sides, that hold no token.
     self.padding = 1 - int(self._sums[1:].sum()) / held
 

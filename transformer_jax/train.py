@@ -143,7 +143,7 @@ def train(
     if parallel.is_first_host():
       log = Log(directory, start, config.train_steps)
     stack.enter_context(log)
-    _say_what_differs(config, log)
+    _say_what_differs(trainer.batches, log)
     writer = checkpoint.Writer(
       directory.checkpoints,
       config.checkpoint_every_steps,
@@ -175,14 +175,15 @@ def _unmeasured(
   return bool(parallel.from_first_host(np.int32(due and not there)))
 
 
-def _say_what_differs(config: ml_collections.ConfigDict, log: Log) -> None:
+def _say_what_differs(of: batches.Batches, log: Log) -> None:
   """What a reader who compares with the paper, or with another machine, has to know."""
   log.say(f'training on {parallel.describe_device()}')
-  if config.tokens_per_batch != paper.BATCH_TOKENS:
-    log.say(
-      f"a batch is {config.tokens_per_batch:,} tokens of either side, the paper's "
-      f'{paper.BATCH_TOKENS:,}'
-    )
+  source, target = of.mean_tokens
+  log.say(
+    f'a batch is {source:,.0f} source and {target:,.0f} target tokens on average, '
+    f"{100 * max(source, target) / paper.BATCH_TOKENS:.0f} % of the paper's "
+    f'{paper.BATCH_TOKENS:,}'
+  )
 
 
 class Loop:
