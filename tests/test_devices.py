@@ -1,9 +1,12 @@
 """The commands of docs/devices.md, word for word, with a model that is small."""
 
 import json
+import os
 import pathlib
 import re
 import shlex
+import subprocess
+import sys
 
 import pytest
 from programs import TINY, Program, Toy, free_port
@@ -12,14 +15,24 @@ from transformer_jax import checkpoint
 
 pytestmark = pytest.mark.slow
 
-DOCS = pathlib.Path(__file__).parents[1] / 'docs' / 'devices.md'
+ROOT = pathlib.Path(__file__).parents[1]
+DOCS = ROOT / 'docs' / 'devices.md'
 SMALL = TINY | {'slices': 8, 'train_steps': 4, 'checkpoint_every_steps': 2}
 SMALL |= {'character_coverage': 1.0, 'byte_fallback': False}  # 60 pieces are too few
+# What tells base from big is left to their files.
+for key in ('average_last', 'keep_checkpoints', 'model.P_drop'):
+  del SMALL[key]
 
 
 @pytest.fixture(scope='module')
 def folder(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
   return Toy(tmp_path_factory.mktemp('toy')).folder
+
+
+def blocks() -> list[str]:
+  """Its pieces of shell."""
+  found = re.findall(r'(?:^    .*\n|^\n(?=    ))+', DOCS.read_text(), re.M)
+  return [re.sub('^    ', '', block, flags=re.M).strip('\n') for block in found]
 
 
 def commands() -> list[list[str]]:
@@ -39,8 +52,30 @@ def small(command: list[str], folder: pathlib.Path, **changes: str) -> list[str]
   return sorted([*kept, *given], key=lambda f: not f.startswith('--config=')) + rest
 
 
-@pytest.mark.parametrize('place, config', [(0, 'base'), (1, 'big')])
-def test_on_eight_devices(place: int, config: str, folder: pathlib.Path):
+@pytest.mark.parametrize('name', ['#SBATCH', 'mpirun', 'gcloud', 'for id in', 'make'])
+def test_every_script_is_one(name: str):
+  """As bash reads it; those for a cluster can be run in none of our tests."""
+  found = [block for block in blocks() if name in block]
+  assert found
+  for block in found:
+    subprocess.run(['bash', '-n'], input=block, text=True, check=True)
+
+
+def test_every_training_command_has_flags_that_there_are():
+  """Also those inside of scripts for a cluster, whose variables are all 1 here."""
+  text = re.sub(r'\\\n *', '', '\n'.join(blocks()))
+  found = re.findall(r'python -m scripts\.train ([^\'#\n&]+)', text)
+  assert len(found) == 7
+  for command in found:
+    words = shlex.split(re.sub(r'\$\w+', '1', command))
+    words = [sys.executable, '-m', 'scripts.train', *words, '--only_check_args']
+    subprocess.run(words, cwd=ROOT, check=True)
+
+
+@pytest.mark.parametrize(
+  'place, config, theirs', [(0, 'base', (5, 8, 0.1)), (1, 'big', (20, 16, 0.3))]
+)
+def test_on_eight_devices(place: int, config: str, theirs: tuple, folder: pathlib.Path):
   command = commands()[place]
   assert command[0] == f'--config=configs/{config}.py:en-de'
   workdir = folder / config
@@ -50,7 +85,8 @@ def test_on_eight_devices(place: int, config: str, folder: pathlib.Path):
   assert program.code() == 0, program.said
   assert 'training on CPU' in program.said and '(8 JAX devices)' in program.said
   assert checkpoint.steps(workdir / 'checkpoints') == [2, 4]
-  assert json.loads((workdir / 'config.json').read_text())['average_last'] == 3
+  kept = json.loads((workdir / 'config.json').read_text())
+  assert (kept['average_last'], kept['model']['h'], kept['model']['P_drop']) == theirs
 
 
 @pytest.mark.parametrize('config', ['base', 'big'])
@@ -73,3 +109,25 @@ def test_on_two_hosts(config: str, folder: pathlib.Path):
     assert program.code() == 0, program.said
   assert '4 JAX devices on 2 hosts' in both[0].said and 'step' not in both[1].said
   assert checkpoint.steps(workdir / 'checkpoints') == [2, 4]
+
+
+def test_two_processes_without_accelerators(folder: pathlib.Path):
+  """The loop as it stands there; sizes, folders and the port are others."""
+  (loop,) = (block for block in blocks() if block.startswith('for id in 0 1'))
+  sizes = small([], folder, workdir=str(folder / 'two'))
+  changed = {
+    'python': sys.executable,
+    ' --workdir=runs/two': '',
+    'localhost:1234': f'localhost:{free_port()}',
+    '--process_id=$id': f'--process_id=$id {shlex.join(sizes)}',
+  }
+  for old, new in changed.items():
+    assert loop.count(old) == 1
+    loop = loop.replace(old, new)
+  environment = os.environ | {'XDG_CACHE_HOME': str(folder / 'cache')}
+  del environment['XLA_FLAGS']
+  ended = subprocess.run(
+    ['bash', '-c', loop], cwd=ROOT, env=environment, capture_output=True, text=True
+  )
+  assert '8 JAX devices on 2 hosts' in ended.stderr, ended.stderr
+  assert checkpoint.steps(folder / 'two' / 'checkpoints') == [2, 4]
