@@ -1,5 +1,7 @@
-"""The commands of docs/devices.md, word for word, with a model that is small."""
+"""docs/devices.md: its commands, word for word, with a small model; and its figures."""
 
+import functools
+import itertools
 import json
 import os
 import pathlib
@@ -7,11 +9,18 @@ import re
 import shlex
 import subprocess
 import sys
+import types
 
+import jax
+import ml_collections
+import numpy as np
 import pytest
 from programs import TINY, Program, Toy, free_port
+from test_parallel import Hlo, size
 
-from transformer_jax import checkpoint
+from configs import base, big
+from transformer_jax import checkpoint, cost, parallel, translate
+from transformer_jax.step import TrainState, optimizer, train_step
 
 pytestmark = pytest.mark.slow
 
@@ -131,3 +140,69 @@ def test_two_processes_without_accelerators(folder: pathlib.Path):
   )
   assert '8 JAX devices on 2 hosts' in ended.stderr, ended.stderr
   assert checkpoint.steps(folder / 'two' / 'checkpoints') == [2, 4]
+
+
+# What a step computes and moves
+
+
+def table(first: str) -> list[list[str]]:
+  """The cells of the table whose heading's line begins so, below that line."""
+  _, _, rest = DOCS.read_text().partition(f'\n{first}')
+  lines = itertools.takewhile(lambda line: line[:1] == '|', rest.splitlines()[2:])
+  return [[cell.strip() for cell in line.strip('|').split('|')] for line in lines]
+
+
+def step_of(config: ml_collections.ConfigDict) -> tuple[jax.stages.Compiled, int]:
+  """A config's step for 8 devices, 125 pairs of 25 tokens each; its state's bytes."""
+  graph, params = translate.architecture(config)
+  transform = optimizer(config)
+  step = functools.partial(
+    train_step, graph=graph, transform=transform, epsilon_ls=0.1, seed=1
+  )
+  devices = parallel.Devices(8)
+  zero = jax.ShapeDtypeStruct((), np.int32)
+  shape = lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype)
+  state = TrainState(zero, params, jax.eval_shape(transform.init, params))
+  state = jax.tree.map(shape, state)
+  side, wishes = (jax.ShapeDtypeStruct((8, 1, *n), np.int32) for n in ((125, 25), (2,)))
+  compiled = devices.parallel(step).lower(state, (side, side, wishes)).compile()
+  return compiled, sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(state))
+
+
+@pytest.mark.parametrize('place, module', [(1, base), (2, big)])
+def test_what_a_step_computes_and_moves(place: int, module: types.ModuleType):
+  """As the compiled program has it, to the digits that are printed."""
+  flops, summed, numbers, held = (row[place] for row in table('| | base | big |'))
+  config = module.get_config()
+  compiled, state = step_of(config)
+  found = compiled.cost_analysis()
+  by_arithmetic = 3125 * cost.flops_per_target_token(config.model, 25)
+  assert flops == f'{found["flops"]:.3e} ({by_arithmetic:.3e})'.replace('e+', 'e')
+  hlo = Hlo(compiled.as_text())
+  reduced = hlo.collectives(hlo.entry)
+  assert summed == f'{sum(map(size, reduced)):,}'
+  assert numbers == str(len(reduced))
+  assert held == f'{state / 1e6:,.4g} MB'
+
+
+PEAK = {'H100': 989e12, 'TPU v5p': 459e12}  # FLOP/s
+USED = 0.4  # of it
+BETWEEN = {'H100': (450e9, 400e9), 'TPU v5p': (600e9, 600e9)}  # bytes/s: of 8; of more
+
+
+def test_what_that_predicts():
+  """Each row of the second table from the first and the vendors' figures."""
+  flops, summed, *_ = table('| | base | big |')
+  rows, name = table('| | n | compute'), ''
+  assert len(rows) == 12
+  for row in rows:
+    name = row[0] or name
+    model, kind = name.split(', ')
+    place, n = {'base': 1, 'big': 2}[model], int(row[1])
+    compute = 8 * float(flops[place].split()[0]) / n / (USED * PEAK[kind])
+    moved = int(summed[place].replace(',', ''))
+    communicate = 2 * (n - 1) / n * moved / BETWEEN[kind][n > 8]
+    step = compute + communicate
+    expected = f'{1e3 * compute:.2f} {1e3 * communicate:.2f} {1e3 * step:.1f}'
+    expected += f' {25_000 / step / 1e6:.1f} {100 * compute / step:.0f}'
+    assert [cell.split()[0] for cell in row[2:]] == expected.split(), row
