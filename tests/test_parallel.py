@@ -136,6 +136,22 @@ def each_device_its_own(arrays: tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...
   return tuple(x.reshape(8, 1, *x.shape[1:]) for x in arrays)
 
 
+@pytest.mark.parametrize('count', [1, 4, 8])
+def test_slices_lie_on_devices_in_their_order(count: int, tmp_path: pathlib.Path):
+  """So that a slice has the same rows and the same dropout wherever it is."""
+  made = batches.train_batches(
+    tiny_config(tokens_per_batch=64, max_shapes=2), corpus(tmp_path)
+  )
+  devices = parallel.Devices(8, jax.devices()[:count])
+  for step in range(20):
+    batch = made.batch(step, devices.share)
+    rows = batch.pairs.astype(np.int32)
+    parts = {x.device: x.data for x in devices.split((rows,))[0].addressable_shards}
+    assert {len(part[0]) for part in parts.values()} == {8 // count}
+    found = [parts[device][0] for device in jax.devices()[:count]]
+    np.testing.assert_array_equal(np.concatenate(found), made.batch(step).pairs)
+
+
 # Several processes
 
 
