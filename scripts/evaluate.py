@@ -283,9 +283,12 @@ def main(_: list[str]) -> None:
   if AGAINST.value is None or not path.is_file():
     result, hypotheses = evaluate(run, config, steps)
     write(run, result, hypotheses, interruption)
+    interruption.last_words = lambda: f'{path} is written, and its result.'
     show(result)
     print(f'dev perplexity {result["dev_perplexity"]:.3f} per piece')
   if AGAINST.value is not None:
+    if interruption.asked:  # while it wrote
+      interruption.leave()
     compare_runs(run, config, str(path))
   print(path)
 

@@ -166,8 +166,8 @@ class Toy:
     given = f'--workdir={self.workdir}', self._data, *self._config, *options
     return Program(self.folder, 'train', *given, **how)
 
-  def evaluate(self, **how: Any) -> Program:
-    given = f'--workdir={self.workdir}', self._data
+  def evaluate(self, *flags: str, **how: Any) -> Program:
+    given = f'--workdir={self.workdir}', self._data, *flags
     return Program(self.folder, 'evaluate', *given, **how)
 
   def translate(self, text: pathlib.Path, **how: Any) -> Program:

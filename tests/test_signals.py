@@ -215,6 +215,16 @@ def test_while_writing_the_result(toy: Toy):
   assert result.read_text().endswith('}\n')
 
 
+def test_while_writing_what_is_to_be_compared(toy: Toy):
+  """It is written, and the comparison not begun."""
+  write, compare = 'durable:write', 'significance:paired_bootstrap'
+  write, compare = (f'transformer_jax.{place}' for place in (write, compare))
+  flags = f'--against={toy.workdir}', '--beam=2'
+  program = toy.evaluate(*flags, hold={write: 0.5, compare: 0})
+  said = told(program, write, 3 * 0.5 + AT_ONCE)
+  assert not begun(program, compare) and 'beam-2.alpha-0.6.txt is written' in said
+
+
 @pytest.mark.parametrize('place', [AVERAGE, TRANSLATE])
 def test_while_translating(place: str, toy: Toy):
   text = toy.folder / 'raw' / 'test.en'
