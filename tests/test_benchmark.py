@@ -450,6 +450,7 @@ def quiet_start(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
   compilation_cache.reset_cache()  # JAX would go on writing to the first folder
 
 
+@pytest.mark.slow
 def test_script_decodes(
   tmp_path: pathlib.Path,
   monkeypatch: pytest.MonkeyPatch,
@@ -473,6 +474,7 @@ def test_script_decodes(
   assert 'beam 1, 1 of 4 tokens, alone' in out
 
 
+@pytest.mark.slow
 def test_script_trains_on_one_shape(
   tmp_path: pathlib.Path,
   monkeypatch: pytest.MonkeyPatch,

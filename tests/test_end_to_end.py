@@ -275,6 +275,7 @@ def forget_dev(run: Run, step: int) -> None:
   run.metrics.write_text(''.join(kept))
 
 
+@pytest.mark.slow
 def test_interrupted_equals_straight(tmp_path: pathlib.Path, capsys):
   """Bit for bit: killed while saving 6, 4 damaged since, so gone on with from 2.
 

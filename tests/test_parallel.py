@@ -62,7 +62,7 @@ def size(line: str) -> int:
   return sum(int(BYTES[kind] * count(dims)) for kind, dims in shapes)
 
 
-@pytest.mark.parametrize('count', [4, 8])
+@pytest.mark.parametrize('count', [4, pytest.param(8, marks=pytest.mark.slow)])
 def test_what_the_devices_tell_each_other(count: int):
   """One sum of all gradients a step, after the slices of each have been added up."""
   steps = steps_on(count)

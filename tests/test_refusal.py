@@ -60,8 +60,14 @@ def test_a_bug_is_not_hidden(bug):
     bug()
 
 
-def test_exits_and_usage_are_left_alone():
-  for error in (SystemExit(75), app.UsageError('give --config'), KeyboardInterrupt()):
+def test_flags_that_do_not_go_together():
+  with pytest.raises(SystemExit) as caught, refusal.in_one_line():
+    raise app.UsageError('give --config')
+  assert caught.value.code == 'give --config'
+
+
+def test_exits_are_left_alone():
+  for error in (SystemExit(75), KeyboardInterrupt()):
     with pytest.raises(type(error)) as caught, refusal.in_one_line():
       raise error
     assert caught.value is error

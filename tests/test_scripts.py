@@ -27,7 +27,7 @@ def run(name: str, *options: str) -> tuple[int, str, str]:
 
 
 def refused(name: str, *options: str, alone: bool = True) -> str:
-  """The line with which it fails; unless `alone`, progress or usage stand before it."""
+  """The line with which it fails; unless `alone`, progress stands before it."""
   code, out, err = run(name, *options)
   assert code == 1 and not out and 'Traceback' not in err, (code, out, err)
   *before, last = err.splitlines()
@@ -69,7 +69,7 @@ def test_a_value_of_another_type():
 
 
 def test_no_config_and_no_such_config():
-  assert 'give --config, or --verify' in refused('prepare_data', alone=False)
+  assert 'give --config, or --verify' in refused('prepare_data')
   assert 'Flag --config must have a value' in refused('train', '--workdir=x')
   message = refused('prepare_data', '--config=configs/nothing.py')
   assert 'nothing.py' in message

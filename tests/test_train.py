@@ -204,7 +204,7 @@ def course_on_one() -> Course:
   return course(steps_on(1))
 
 
-@pytest.mark.parametrize('count', [4, 8])
+@pytest.mark.parametrize('count', [pytest.param(4, marks=pytest.mark.slow), 8])
 def test_any_number_of_devices_is_one_device(count: int):
   assert_same_course(course_on_one(), course(steps_on(count)))
 

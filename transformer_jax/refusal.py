@@ -37,6 +37,8 @@ def in_one_line() -> Iterator[None]:
 
 def _sentence(error: BaseException) -> str | None:
   """What to tell the user, if it is for the user."""
+  if isinstance(error, app.UsageError):
+    return str(error)
   if isinstance(error, flags.Error):
     if 'parsing config file' not in str(error):
       return str(error)
