@@ -22,6 +22,7 @@ from typing import Any
 import jax
 import ml_collections
 import numpy as np
+import pytest
 
 from configs import quickstart
 from scripts import prepare_data
