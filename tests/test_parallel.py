@@ -3,6 +3,8 @@
 import os
 import pathlib
 import re
+import subprocess
+import sys
 import time
 
 import jax
@@ -228,6 +230,29 @@ def test_hosts_wait_for_a_late_one():
   for process in both:
     process.join(300)
     assert process.exitcode == 0
+
+
+FLAGS = """
+import os, jax
+from transformer_jax import parallel
+parallel.deterministic()
+parallel.without_ynn()
+jax.devices()
+print(os.environ['XLA_FLAGS'])
+"""
+
+
+def test_xla_knows_the_flags_that_are_set():
+  """One that it does not know ends the process; the user's stay."""
+  environment = os.environ | {'XLA_FLAGS': '--xla_cpu_enable_fast_math=false'}
+  command = [sys.executable, '-c', FLAGS]
+  done = subprocess.run(command, env=environment, capture_output=True, text=True)
+  assert done.returncode == 0, done.stderr
+  assert done.stdout.split() == [
+    '--xla_cpu_enable_fast_math=false',
+    '--xla_gpu_deterministic_ops=true',
+    '--xla_cpu_experimental_ynn_fusion_type=',
+  ]
 
 
 @pytest.mark.parametrize(
