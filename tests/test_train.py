@@ -26,6 +26,7 @@ from transformer_jax import (
   translate,
 )
 from transformer_jax.interruption import Interruption
+from transformer_jax.log import Log
 from transformer_jax.vocabulary import EOS, PAD
 
 Tree = Any
@@ -396,10 +397,10 @@ def test_one_bad_batch_is_skipped_and_persistent_ones_end_the_run(
   state = trainer.initial()
   trainer.compile(state, list)
   writer = checkpoint.Writer(directory.checkpoints, 1, 20, lambda _: None)
-  with run.Log(directory, 0, 20) as log, writer:
+  with Log(directory, 0, 20) as log, writer:
     loop = train.Loop(trainer, [], log, writer, Interruption())
     with pytest.raises(train.Diverged) as stopped:
-      loop.run(state, 0, lambda _: 2.0)
+      loop.run(state, 0, lambda _: 2.0, unmeasured=False)
   assert str(stopped.value) == (
     'no finite gradient in 10 steps on end, up to step 16. The newest checkpoint: '
     f'{directory.checkpoints / "15"}'
