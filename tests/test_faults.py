@@ -3,6 +3,7 @@
 import collections
 import json
 import os
+import pathlib
 import random
 import re
 import shutil
@@ -26,13 +27,17 @@ KILLS = int(os.environ.get('TRANSFORMER_JAX_KILLS', '20'))
 EVERY = TINY['checkpoint_every_steps']
 
 
-@pytest.fixture(scope='module')
-def toy(tmp_path_factory: pytest.TempPathFactory) -> Toy:
-  """An undisturbed run, evaluated; its compiled programs are kept for the others."""
-  toy = Toy(tmp_path_factory.mktemp('toy'))
+def undisturbed(folder: pathlib.Path) -> Toy:
+  """A whole run, evaluated; its compiled programs are kept for the others."""
+  toy = Toy(folder)
   finished(toy.train())
   finished(toy.evaluate())
   return toy
+
+
+@pytest.fixture(scope='module')
+def toy(tmp_path_factory: pytest.TempPathFactory) -> Toy:
+  return undisturbed(tmp_path_factory.mktemp('toy'))
 
 
 def finished(program: Program) -> Program:

@@ -14,7 +14,13 @@ import time
 
 import pytest
 from programs import Program, Toy
-from test_faults import assert_all_whole, assert_equal_runs, finished, records
+from test_faults import (
+  assert_all_whole,
+  assert_equal_runs,
+  finished,
+  records,
+  undisturbed,
+)
 
 from transformer_jax import checkpoint
 from transformer_jax.interruption import EXIT_CODE
@@ -36,11 +42,7 @@ BOOTSTRAP = 'transformer_jax.significance:bootstrap_intervals'
 
 @pytest.fixture(scope='module')
 def toy(tmp_path_factory: pytest.TempPathFactory) -> Toy:
-  """An undisturbed run, evaluated; its compiled programs are kept for the others."""
-  toy = Toy(tmp_path_factory.mktemp('toy'))
-  finished(toy.train())
-  finished(toy.evaluate())
-  return toy
+  return undisturbed(tmp_path_factory.mktemp('toy'))
 
 
 def begun(program: Program, place: str) -> int:
