@@ -18,7 +18,9 @@ jax.config.update('jax_numpy_rank_promotion', 'raise')
 parallel.without_ynn()
 
 # Shapes and dtypes in signatures are checked at every call that a test makes.
-CHECKED = [f'transformer_jax.{name}' for name in ('layers', 'model', 'loss')]
+CHECKED = [
+  f'transformer_jax.{name}' for name in ('products', 'layers', 'model', 'loss')
+]
 jaxtyping.install_import_hook(CHECKED, 'beartype.beartype')
 
 ROOT = pathlib.Path(__file__).parents[1]

@@ -34,7 +34,7 @@ FLOORS = (
     'interruption',
     'refusal',
   ),
-  ('layers', 'model', 'loss', 'beam_search', 'table1'),
+  ('products', 'layers', 'model', 'loss', 'beam_search', 'table1'),
   ('parallel', 'checkpoint'),
   ('translate', 'step'),
   ('train',),
@@ -61,7 +61,9 @@ BESIDE = {
   'log': {'durable', 'run'},
   'submission': {'sweep'},
   'sweep': {'durable', 'interruption', 'run'},
-  'model': {'layers'},
+  'layers': {'products'},
+  'loss': {'products'},
+  'model': {'layers', 'products'},
   'table1': {'layers'},
 }
 ACCELERATED = {'jax', 'jaxlib', 'flax', 'optax', 'orbax'}

@@ -23,10 +23,10 @@ from flax import nnx
 from jax.typing import DTypeLike
 from jaxtyping import Bool, Float, Int, Key
 
+from transformer_jax import products
+
 Array = jax.Array | np.ndarray
 glorot = nnx.initializers.glorot_uniform
-# One object, so that equal layers have equal graphs and JAX traces them once.
-kernel_init = glorot()
 
 
 # 3.1 Encoder and decoder stacks: what surrounds every sub-layer
@@ -67,11 +67,28 @@ class Dropout:
     return jnp.where(keep, x * (65536 / (65536 - drop)), 0).astype(x.dtype)
 
 
+class LayerNorm(nnx.Module):
+  """Ba et al. 2016, in float32 inside."""
+
+  def __init__(self, d_model: int, *, dtype: DTypeLike):
+    self.scale = nnx.Param(jnp.ones(d_model))
+    self.bias = nnx.Param(jnp.zeros(d_model))
+    self.dtype = dtype
+
+  def __call__(self, x: Float[Array, 'B T D']) -> Float[Array, 'B T D']:
+    x = x.astype(jnp.float32)
+    scale, bias = (products.for_rows(v[...], x) for v in (self.scale, self.bias))
+    mean = x.mean(-1, keepdims=True)
+    variance = jnp.square(x).mean(-1, keepdims=True) - jnp.square(mean)
+    scale = scale * jax.lax.rsqrt(jnp.maximum(variance, 0) + 1e-6)
+    return ((x - mean) * scale + bias).astype(self.dtype)
+
+
 class AddAndNorm(nnx.Module):
   """LayerNorm(x + Sublayer(x)), section 3.1: the norm comes after the sum."""
 
-  def __init__(self, d_model: int, *, dtype: DTypeLike, rngs: nnx.Rngs):
-    self.norm = nnx.LayerNorm(d_model, epsilon=1e-6, dtype=dtype, rngs=rngs)
+  def __init__(self, d_model: int, *, dtype: DTypeLike):
+    self.norm = LayerNorm(d_model, dtype=dtype)
 
   def __call__(
     self,
@@ -130,13 +147,21 @@ class MultiHeadAttention(nnx.Module):
     self.dtype = dtype
 
   def queries(self, x: Float[Array, 'B T D']) -> Float[Array, 'B T H K']:
-    return jnp.einsum('btd,dhk->bthk', x, self.query[...].astype(self.dtype))
+    return self._split(x, self.query)
 
   def keys_values(self, x: Float[Array, 'B S D']) -> KeysValues:
-    return (
-      jnp.einsum('bsd,dhk->bshk', x, self.key[...].astype(self.dtype)),
-      jnp.einsum('bsd,dhv->bshv', x, self.value[...].astype(self.dtype)),
-    )
+    return self._split(x, self.key), self._split(x, self.value)
+
+  def _split(self, x: Float[Array, 'B T D'], weight: nnx.Param) -> jax.Array:
+    """x W of each head, [B, T, H, K or V]."""
+    D, *heads = weight.shape
+    flat = weight[...].astype(self.dtype).reshape(D, -1)
+    return products.linear(x, flat).reshape(*x.shape[:-1], *heads)
+
+  def _join(self, heads: Float[Array, 'B T H V']) -> Float[Array, 'B T D']:
+    """Concat(heads) W^O."""
+    flat = self.output[...].astype(self.dtype).reshape(-1, self.output.shape[-1])
+    return products.linear(heads.reshape(*heads.shape[:2], -1), flat)
 
   def __call__(
     self,
@@ -147,7 +172,7 @@ class MultiHeadAttention(nnx.Module):
     k, v = self.keys_values(memory)
     weights = attention_weights(self.queries(x), k, mask).astype(self.dtype)
     heads = jnp.einsum('bhts,bshv->bthv', weights, v)
-    return jnp.einsum('bthv,hvd->btd', heads, self.output[...].astype(self.dtype))
+    return self._join(heads)
 
   # One position at a time (section 6.1)
 
@@ -166,19 +191,31 @@ class MultiHeadAttention(nnx.Module):
     )
     weights = jax.nn.softmax(jnp.where(mask[:, None], scores, -1e9))
     heads = jnp.einsum('bhrm,bhmv->brhv', weights.astype(self.dtype), among.v)
-    return jnp.einsum('brhv,hvd->brd', heads, self.output[...].astype(self.dtype))
+    return self._join(heads)
 
 
 # 3.3 Position-wise feed-forward networks
+
+
+class Linear(nnx.Module):
+  """x W + b."""
+
+  def __init__(self, d_in: int, d_out: int, *, dtype: DTypeLike, rngs: nnx.Rngs):
+    self.kernel = nnx.Param(glorot()(rngs.params(), (d_in, d_out)))
+    self.bias = nnx.Param(jnp.zeros(d_out))
+    self.dtype = dtype
+
+  def __call__(self, x: Float[Array, 'B T I']) -> Float[Array, 'B T O']:
+    product = products.linear(x, self.kernel[...].astype(self.dtype))
+    return product + products.for_rows(self.bias[...].astype(self.dtype), product)
 
 
 class FeedForward(nnx.Module):
   """max(0, x W_1 + b_1) W_2 + b_2, equation 2."""
 
   def __init__(self, d_model: int, d_ff: int, *, dtype: DTypeLike, rngs: nnx.Rngs):
-    options = {'kernel_init': kernel_init, 'dtype': dtype, 'rngs': rngs}
-    self.inner = nnx.Linear(d_model, d_ff, **options)
-    self.outer = nnx.Linear(d_ff, d_model, **options)
+    self.inner = Linear(d_model, d_ff, dtype=dtype, rngs=rngs)
+    self.outer = Linear(d_ff, d_model, dtype=dtype, rngs=rngs)
 
   def __call__(self, x: Float[Array, 'B T D']) -> Float[Array, 'B T D']:
     return self.outer(jax.nn.relu(self.inner(x)))
@@ -215,9 +252,9 @@ class Sizes(NamedTuple):
 class EncoderLayer(nnx.Module):
   def __init__(self, sizes: Sizes, *, dtype: DTypeLike, rngs: nnx.Rngs):
     self.attention = sizes.attention(dtype, rngs)
-    self.attention_norm = AddAndNorm(sizes.d_model, dtype=dtype, rngs=rngs)
+    self.attention_norm = AddAndNorm(sizes.d_model, dtype=dtype)
     self.feed_forward = FeedForward(sizes.d_model, sizes.d_ff, dtype=dtype, rngs=rngs)
-    self.feed_forward_norm = AddAndNorm(sizes.d_model, dtype=dtype, rngs=rngs)
+    self.feed_forward_norm = AddAndNorm(sizes.d_model, dtype=dtype)
 
   def __call__(
     self, x: Float[Array, 'B S D'], mask: Bool[Array, '#B #S S'], dropout: Dropout
@@ -229,11 +266,11 @@ class EncoderLayer(nnx.Module):
 class DecoderLayer(nnx.Module):
   def __init__(self, sizes: Sizes, *, dtype: DTypeLike, rngs: nnx.Rngs):
     self.attention = sizes.attention(dtype, rngs)
-    self.attention_norm = AddAndNorm(sizes.d_model, dtype=dtype, rngs=rngs)
+    self.attention_norm = AddAndNorm(sizes.d_model, dtype=dtype)
     self.cross = sizes.attention(dtype, rngs)
-    self.cross_norm = AddAndNorm(sizes.d_model, dtype=dtype, rngs=rngs)
+    self.cross_norm = AddAndNorm(sizes.d_model, dtype=dtype)
     self.feed_forward = FeedForward(sizes.d_model, sizes.d_ff, dtype=dtype, rngs=rngs)
-    self.feed_forward_norm = AddAndNorm(sizes.d_model, dtype=dtype, rngs=rngs)
+    self.feed_forward_norm = AddAndNorm(sizes.d_model, dtype=dtype)
 
   def __call__(
     self,

@@ -13,12 +13,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float32, Int
 
+from transformer_jax import products
 from transformer_jax.vocabulary import PAD
 
 Array = jax.Array | np.ndarray
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
 def cross_entropy(
   logits: Float32[Array, '*positions W'],
   labels: Int[Array, '*positions'],
@@ -35,31 +35,41 @@ def cross_entropy(
     The smoothed cross-entropy, which is what is trained on and has the gradient, and
     the unsmoothed one, which perplexity is made of and has none.
   """
-  return _forward(logits, labels, epsilon)[0]
+  logits, labels = logits.reshape(-1, logits.shape[-1]), labels.ravel()
+  if products.on_cpu():  # As products.logits stores them: the transposes cancel.
+    return _cross_entropy(logits.T, labels, epsilon, 0)
+  return _cross_entropy(logits, labels, epsilon, 1)
 
 
-def _forward(logits, labels, epsilon):
+@functools.partial(jax.custom_vjp, nondiff_argnums=(2, 3))
+def _cross_entropy(logits, labels, epsilon, axis):
+  """Of matrices whose `axis` is the words'."""
+  return _forward(logits, labels, epsilon, axis)[0]
+
+
+def _forward(logits, labels, epsilon, axis):
   # An id beyond the logits would silently become NaN or a neighbour: see Batches.
   real = labels != PAD
-  normalizer = jax.nn.logsumexp(logits, axis=-1)
-  true = jnp.take_along_axis(logits, labels[..., None], axis=-1)[..., 0]
+  normalizer = jax.nn.logsumexp(logits, axis)
+  index = jnp.expand_dims(labels, axis)
+  true = jnp.take_along_axis(logits, index, axis).ravel()
   negative_log_likelihood = normalizer - true
-  off = epsilon / (logits.shape[-1] - 1)
-  smoothed = normalizer - (1 - epsilon - off) * true - off * logits.sum(-1)
+  off = epsilon / (logits.shape[axis] - 1)
+  smoothed = normalizer - (1 - epsilon - off) * true - off * logits.sum(axis)
   total = lambda x: jnp.where(real, x, 0).sum()
   sums = total(smoothed), total(negative_log_likelihood)
   return sums, (logits, labels, normalizer)
 
 
-def _backward(epsilon, residuals, cotangents):
+def _backward(epsilon, axis, residuals, cotangents):
   """softmax(z) - smoothed target, made in one pass over the logits."""
   logits, labels, normalizer = residuals
-  off = epsilon / (logits.shape[-1] - 1)
-  words = jax.lax.broadcasted_iota(jnp.int32, logits.shape, logits.ndim - 1)
-  target = jnp.where(words == labels[..., None], 1 - epsilon, off)
-  scale = jnp.where(labels != PAD, cotangents[0], 0)
-  gradient = (jnp.exp(logits - normalizer[..., None]) - target) * scale[..., None]
-  return gradient, None
+  off = epsilon / (logits.shape[axis] - 1)
+  words = jax.lax.broadcasted_iota(jnp.int32, logits.shape, axis)
+  along = lambda x: jnp.expand_dims(x, axis)
+  target = jnp.where(words == along(labels), 1 - epsilon, off)
+  scale = along(jnp.where(labels != PAD, cotangents[0], 0))
+  return (jnp.exp(logits - along(normalizer)) - target) * scale, None
 
 
-cross_entropy.defvjp(_forward, _backward)
+_cross_entropy.defvjp(_forward, _backward)

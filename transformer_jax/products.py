@@ -1,0 +1,89 @@
+"""Products with a weight matrix, in the forms that XLA does fast on a CPU.
+
+It has Eigen multiply, which first packs its operands into panels; a right operand that
+is stored transposed it packs so slowly that a product of some hundred rows takes half
+as long again or more. That would be the gradient towards each layer's input, and the
+logits. And a sum over rows XLA does itself, down one column after the other. So on a
+CPU no right operand is transposed, and sums over rows are products with ones. On other
+platforms everything is the plain product. docs/speed.md has what was measured.
+
+layers.py has the glossary of shapes; also N rows of F features, made of D.
+"""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float, Float32
+
+Array = jax.Array | np.ndarray
+
+
+def on_cpu() -> bool:
+  return jax.default_backend() == 'cpu'
+
+
+def linear(
+  x: Float[Array, '*rows D'], weight: Float[Array, 'D F']
+) -> Float[Array, '*rows F']:
+  """x W."""
+  if not on_cpu():
+    return x @ weight
+  return _linear(x.reshape(-1, x.shape[-1]), weight).reshape(*x.shape[:-1], -1)
+
+
+@jax.custom_vjp
+def _linear(x: Float[Array, 'N D'], weight: Float[Array, 'D F']) -> jax.Array:
+  return x @ weight
+
+
+def _linear_forward(x, weight):
+  return x @ weight, (x, weight)
+
+
+def _linear_backward(residuals, gradient):
+  x, weight = residuals
+  return gradient @ _copied(weight.T), x.T @ gradient
+
+
+_linear.defvjp(_linear_forward, _linear_backward)
+
+
+def for_rows(
+  vector: Float[Array, ' F'], x: Float[Array, '*rows F']
+) -> Float[Array, '*rows F']:
+  """The vector in every row of an array like x, as a bias is added."""
+  if not on_cpu():
+    return jnp.broadcast_to(vector, x.shape)
+  return _for_rows(vector, x.size // x.shape[-1]).reshape(x.shape)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(1,))
+def _for_rows(vector: Float[Array, ' F'], rows: int) -> jax.Array:
+  return jnp.broadcast_to(vector, (rows, vector.size))
+
+
+_for_rows.defvjp(
+  lambda vector, rows: (_for_rows(vector, rows), None),
+  lambda rows, _, gradient: (jnp.ones(rows, gradient.dtype) @ gradient,),
+)
+
+
+def logits(
+  x: Float[Array, '*rows D'], table: Float[Array, 'W D']
+) -> Float32[Array, '*rows W']:
+  """x E^T. A CPU stores them by words, not by rows, which loss.py knows."""
+  flat = x.reshape(-1, x.shape[-1])
+  if on_cpu():
+    product = jnp.einsum(
+      'wd,dn->wn', table, _copied(flat.T), preferred_element_type=jnp.float32
+    ).T
+  else:
+    product = jnp.einsum('nd,wd->nw', flat, table, preferred_element_type=jnp.float32)
+  return product.reshape(*x.shape[:-1], -1)
+
+
+def _copied(x: jax.Array) -> jax.Array:
+  """Keeps XLA from making a transposition part of the product that it goes into."""
+  return jax.lax.optimization_barrier(x)
