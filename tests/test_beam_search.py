@@ -31,6 +31,7 @@ from table_models import (
 )
 
 from transformer_jax import beam_search as module
+from transformer_jax import best_words
 from transformer_jax.beam_search import Hypotheses, beam_search, length_penalty
 
 
@@ -321,25 +322,9 @@ def test_length_penalty_by_hand():
   assert length_penalty(7, 1.0) == 2
 
 
-@pytest.mark.parametrize('size', [129, 1000, 1280, 1281, 5000])
-def test_the_largest_in_two_stages(size: int):
-  """Equal to top_k, ties and all: few different values, and -inf."""
-  rng = np.random.default_rng(size)
-  x = rng.integers(-3, 40, (6, 7, size)).astype(np.float32)
-  x[x < 0] = -np.inf
-  x[0, 0, : size - 3] = -np.inf
-  x[1] = rng.normal(size=(7, size))
-  for count in 1, 3, 10:
-    expected = jax.lax.top_k(x, count)
-    found = jax.jit(module.largest, static_argnums=1)(x, count)
-    assert np.array_equal(found[0], expected[0])
-    there = np.isfinite(expected[0])
-    assert np.array_equal(found[1][there], expected[1][there])
-
-
 def test_a_wide_vocabulary_is_searched_like_a_narrow_one(monkeypatch):
   """With groups of 2 words the two stages are taken by the search's own tests."""
-  monkeypatch.setattr(module, 'GROUP', 2)
+  monkeypatch.setattr(best_words, 'GROUP', 2)
   models = all_models()
   run = compiled(1)
   found = [run(models.logits[:PER_ALPHA], models.limits[:PER_ALPHA], ALPHAS[0])]

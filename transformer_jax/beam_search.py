@@ -16,10 +16,10 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from transformer_jax.best_words import best_words
+
 Cache = Any  # what a model keeps of the tokens so far
 Step = Callable[[jax.Array, jax.Array, Cache], tuple[jax.Array, Cache]]
-
-GROUP = 128  # words of which the largest logit is looked at first
 
 
 class Hypotheses(NamedTuple):
@@ -165,36 +165,15 @@ def expand(state: State, logits: jax.Array, bos: int, eos: int, pad: int) -> Can
   count = 2 * beam if beam > 1 else 1
   # C of a beam are enough, and two more to pass over PAD and BOS.
   per_beam = min(count + 2, vocabulary)
-  logits = logits.astype(jnp.float32)
-  best, words = largest(logits, per_beam)
+  best, words, normalizer = best_words(logits.astype(jnp.float32), per_beam)
   never = ((words == pad) | (words == bos)) & (words != eos)
-  best = jnp.where(never, -jnp.inf, best)
-  log_probs = best - jax.nn.logsumexp(logits, axis=-1, keepdims=True)
+  log_probs = jnp.where(never, -jnp.inf, best) - normalizer[..., None]
   log_probs = (state.live_log_probs[..., None] + log_probs).reshape(batch, -1)
   log_probs, chosen = lax.top_k(log_probs, count)
   words = gather(words.reshape(batch, -1), chosen)
   parents = chosen // per_beam
   tokens = gather(state.live, parents).at[:, :, state.position].set(words)
   return Candidates(tokens, log_probs, words == eos, parents)
-
-
-def largest(x: jax.Array, count: int) -> tuple[jax.Array, jax.Array]:
-  """lax.top_k of the last axis, W, equal values included, without a sort of all of it.
-
-  The `count` largest lie in the `count` groups whose own largest are largest; of equal
-  ones in the first of them, as do the first of equal values.
-  """
-  size = x.shape[-1]
-  if size <= GROUP * count:
-    return lax.top_k(x, count)
-  fill = [(0, 0)] * (x.ndim - 1) + [(0, -size % GROUP)]
-  groups = jnp.pad(x, fill, constant_values=-jnp.inf)
-  groups = groups.reshape(*x.shape[:-1], -1, GROUP)
-  chosen = jnp.sort(lax.top_k(groups.max(-1), count)[1])
-  within = jnp.take_along_axis(groups, chosen[..., None], axis=-2)
-  values, places = lax.top_k(within.reshape(*x.shape[:-1], -1), count)
-  group = jnp.take_along_axis(chosen, places // GROUP, axis=-1)
-  return values, group * GROUP + places % GROUP
 
 
 def keep_live(

@@ -190,8 +190,8 @@ class MultiHeadAttention(nnx.Module):
       'brhk,bhkm->bhrm', q, among.k, preferred_element_type=jnp.float32
     )
     weights = jax.nn.softmax(jnp.where(mask[:, None], scores, -1e9))
-    heads = jnp.einsum('bhrm,bhmv->brhv', weights.astype(self.dtype), among.v)
-    return self._join(heads)
+    heads = jnp.einsum('bhrm,bhmv->bhrv', weights.astype(self.dtype), among.v)
+    return self._join(products.copied(heads).transpose(0, 2, 1, 3))
 
 
 # 3.3 Position-wise feed-forward networks

@@ -27,11 +27,10 @@ from transformer_jax.vocabulary import BOS, PAD
 
 
 class Memory(NamedTuple):
-  """What decoding needs of a source and of the model, made once a sentence."""
+  """What decoding needs of a source, made once a sentence."""
 
   layers: list[Lookup]  # cross-attention's keys and values
   mask: Bool[Array, 'B 1 S']
-  table: Float[Array, 'D W']  # the softmax's matrix as products of few rows want it
 
 
 class Cache(NamedTuple):
@@ -182,10 +181,8 @@ class Transformer(nnx.Module):
   def remember(self, source: Int[Array, 'B S']) -> Memory:
     """What the steps need of a source."""
     encoded = self.encode(source)
-    # A copy: XLA would read the embedding across its rows at each step.
-    table = jax.lax.optimization_barrier(self.embedding[...].astype(self.dtype).T)
     layers = [layer.cross.lookup(encoded) for layer in self.decoder]
-    return Memory(layers, (source != PAD)[:, None], table)
+    return Memory(layers, (source != PAD)[:, None])
 
   def empty_cache(self, B: int, R: int, L: int) -> Cache:
     """A cache for R rows of B sentences and up to L positions."""
@@ -215,10 +212,4 @@ class Transformer(nnx.Module):
     ):
       x, among = run(layer, x, position, among, seen, source, memory.mask)
       after.append(among)
-    logits = jnp.einsum(
-      'nd,dw->nw',
-      x.reshape(B * R, -1),
-      memory.table,
-      preferred_element_type=jnp.float32,
-    )
-    return logits.reshape(B, R, -1), Cache(slots, after)
+    return self._logits(x), Cache(slots, after)

@@ -44,7 +44,7 @@ def _linear_forward(x, weight):
 
 def _linear_backward(residuals, gradient):
   x, weight = residuals
-  return gradient @ _copied(weight.T), x.T @ gradient
+  return gradient @ copied(weight.T), x.T @ gradient
 
 
 _linear.defvjp(_linear_forward, _linear_backward)
@@ -66,24 +66,31 @@ def _for_rows(vector: Float[Array, ' F'], rows: int) -> jax.Array:
 
 _for_rows.defvjp(
   lambda vector, rows: (_for_rows(vector, rows), None),
-  lambda rows, _, gradient: (jnp.ones(rows, gradient.dtype) @ gradient,),
+  lambda rows, _, gradient: (sum_of(gradient, 0),),
 )
+
+
+def sum_of(x: jax.Array, axis: int) -> jax.Array:
+  """A matrix summed along one axis."""
+  if axis == 0 and on_cpu():
+    return jnp.ones(x.shape[0], x.dtype) @ x
+  return x.sum(axis)
 
 
 def logits(
   x: Float[Array, '*rows D'], table: Float[Array, 'W D']
 ) -> Float32[Array, '*rows W']:
-  """x E^T. A CPU stores them by words, not by rows, which loss.py knows."""
+  """x E^T. A CPU stores them by words, not by rows, as loss and best_words know."""
   flat = x.reshape(-1, x.shape[-1])
   if on_cpu():
     product = jnp.einsum(
-      'wd,dn->wn', table, _copied(flat.T), preferred_element_type=jnp.float32
+      'wd,dn->wn', table, copied(flat.T), preferred_element_type=jnp.float32
     ).T
   else:
     product = jnp.einsum('nd,wd->nw', flat, table, preferred_element_type=jnp.float32)
   return product.reshape(*x.shape[:-1], -1)
 
 
-def _copied(x: jax.Array) -> jax.Array:
-  """Keeps XLA from making a transposition part of the product that it goes into."""
-  return jax.lax.optimization_barrier(x)
+def copied(x: jax.Array) -> jax.Array:
+  """x; keeps XLA on a CPU from making a transposition of it part of a product."""
+  return jax.lax.optimization_barrier(x) if on_cpu() else x
