@@ -243,7 +243,8 @@ def test_the_miniature_is_small_and_otherwise_as_the_paper():
   kept = ('beam', 'alpha', 'extra_length', 'rate_factor', 'adam_b2', 'slices')
   for key in (*kept, 'epsilon_ls', 'seed', 'corpus_seed', 'max_length'):
     assert config[key] == printed[key]
-  for key in ('train_steps', 'tokens_per_batch', 'warmup_steps'):
+  assert config.tokens_per_batch == printed.tokens_per_batch // 16
+  for key in ('train_steps', 'warmup_steps'):
     assert printed[key] % config[key] == 0 and config[key] < printed[key]
   assert config.train_steps % config.checkpoint_every_steps == 0
   assert config.checkpoint_every_steps % config.log_every_steps == 0
