@@ -81,7 +81,6 @@ class Steps:
       graph=graph,
       transform=self._transform,
       epsilon_ls=0.1,
-      seed=1,
     )
     self.devices = parallel.Devices(SLICES, jax.devices()[:count])
     self._step = self.devices.parallel(step)
@@ -95,12 +94,13 @@ class Steps:
   def __call__(
     self, state: train.TrainState, source: np.ndarray, target: np.ndarray
   ) -> tuple[train.TrainState, train.Sums]:
-    wishes = np.zeros((SLICES, 2), np.int32)
-    ours = [side[self.devices.share] for side in (source, target, wishes)]
+    wishes, seed = np.zeros((SLICES, 2), np.int32), np.ones(SLICES, np.int32)
+    all_of_it = train.Share(source, target, wishes, seed)
+    ours = jax.tree.map(lambda x: x[self.devices.share], all_of_it)
     share = self.devices.split(ours)
-    if share[0].shape not in self._compiled:
-      self._compiled[share[0].shape] = self._step.lower(state, share).compile()
-    state, sums = self._compiled[share[0].shape](state, share)
+    if share.source.shape not in self._compiled:
+      self._compiled[share.source.shape] = self._step.lower(state, share).compile()
+    state, sums = self._compiled[share.source.shape](state, share)
     return state, jax.device_get(sums)
 
 
@@ -416,6 +416,20 @@ def test_one_bad_batch_is_skipped_and_persistent_ones_end_the_run(
   skipped = [r for r in directory.records() if 'skipped_pairs' in r]
   assert [r['step'] for r in skipped] == [3, *range(7, 17)]
   assert {*skipped[0]['skipped_pairs']} == pairs[2]
+
+
+def test_seeds_share_a_program_and_no_dropout(tmp_path: pathlib.Path):
+  folder, losses, programs = corpus(tmp_path, pairs=200), [], []
+  for seed in 1, 2, 1:
+    trainer = train.Trainer(tiny_config(seed=seed, max_shapes=1), folder)
+    fresh = train.Trainer(tiny_config(max_shapes=1), folder)
+    state, batch = fresh.initial(), fresh.batch(0)
+    share = trainer._share(batch.source, batch.target, False, False)
+    lowered = trainer._parallel.lower(state, share)
+    programs.append(lowered.as_text())
+    losses.append(float(lowered.compile()(state, share)[1].loss))
+  assert programs[0] == programs[1]
+  assert losses[0] == losses[2] != losses[1]
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,17 @@ class TrainState(NamedTuple):
   opt_state: Tree
 
 
+class Share(NamedTuple):
+  """A device's part of a batch, or a host's, and what goes with each of its slices."""
+
+  source: jax.Array  # [slices, B, L] ids
+  target: jax.Array  # the same
+  # The host's, to stop and to save: how hosts agree without another message.
+  wishes: jax.Array  # [slices, 2]
+  # The run's, for dropout. Given here, runs that differ in it share compiled programs.
+  seed: jax.Array  # [slices]
+
+
 class Sums(NamedTuple):
   """Over all target tokens of a batch."""
 
@@ -52,26 +63,23 @@ class Sums(NamedTuple):
 
 def train_step(
   state: TrainState,
-  share: tuple[jax.Array, jax.Array, jax.Array],
+  share: Share,
   *,
   graph: nnx.GraphDef,
   transform: optax.GradientTransformation,
   epsilon_ls: float,
-  seed: int,
 ) -> tuple[TrainState, Sums]:
   """One update from this device's share of a batch.
 
-  That is source and target [slices, B, L] and the host's wishes [slices, 2], by which
-  hosts agree without another message. Dropout keys are (seed, step, slice). Loss and
-  gradient are sums over all slices of all devices, divided by the batch's count of
-  target tokens, so that neither depends on how many devices share the slices.
+  Dropout keys are (seed, step, slice). Loss and gradient are sums over all slices of
+  all devices, divided by the batch's count of target tokens, so that neither depends on
+  how many devices share the slices.
 
   If one of them is not finite, parameters and Adam's state stay as they are. `step`
   goes on all the same: it says which batch is next.
   """
-  *share, wishes = share
-  each = share[0].shape[0]
-  key = jax.random.fold_in(jax.random.key(seed), state.step)
+  each = len(share.source)
+  key = jax.random.fold_in(jax.random.key(share.seed[0]), state.step)
   first = jax.lax.axis_index(parallel.AXIS) * each
 
   def slice_gradient(number: jax.Array, source: jax.Array, target: jax.Array) -> Tree:
@@ -89,13 +97,13 @@ def train_step(
     return jax.tree.map(jnp.add, sums, slice_gradient(*inputs)), None
 
   if each == 1:
-    sums = slice_gradient(jnp.int32(0), share[0][0], share[1][0])
+    sums = slice_gradient(jnp.int32(0), share.source[0], share.target[0])
   else:
-    parts = jnp.arange(each), *share
+    parts = jnp.arange(each), share.source, share.target
     one = jax.eval_shape(slice_gradient, *jax.tree.map(lambda x: x[0], parts))
     zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), one)
     sums, _ = jax.lax.scan(add, zeros, parts)
-  sums, wishes = jax.lax.psum((sums, wishes.sum(0)), parallel.AXIS)
+  sums, wishes = jax.lax.psum((sums, share.wishes.sum(0)), parallel.AXIS)
   gradient, smoothed, plain, tokens = sums
   gradient = jax.tree.map(lambda g: g / tokens, gradient)
   norm = optax.tree.norm(gradient)

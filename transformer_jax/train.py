@@ -25,6 +25,7 @@ from transformer_jax.interruption import Interruption
 from transformer_jax.log import Log, Silent
 from transformer_jax.meter import Divergence, Meter, Values
 from transformer_jax.step import (
+  Share,
   Sums,
   TrainState,
   learning_rate,
@@ -51,7 +52,6 @@ class Trainer:
       graph=self.graph,
       transform=self.transform,
       epsilon_ls=config.epsilon_ls,
-      seed=config.seed,
     )
     self._parallel = self.devices.parallel(step)
     self._compiled: dict[batches.Shape, Callable] = {}
@@ -61,7 +61,7 @@ class Trainer:
     slices = self.devices.share.stop - self.devices.share.start
     for shape in progress(self.batches.shapes):
       side = np.zeros((slices, *shape), np.int32)
-      share = self.devices.split((side, side, np.zeros((slices, 2), np.int32)))
+      share = self._share(side, side, False, False)
       self._compiled[shape] = self._parallel.lower(state, share).compile()
 
   def batch(self, step: int) -> batches.Batch:
@@ -80,9 +80,16 @@ class Trainer:
     `stop` and `save` are this host's wishes; Sums tells those of all.
     """
     shape = batches.Shape(*batch.source.shape[1:])
-    wishes = np.full((len(batch.source), 2), (stop, save), np.int32)
-    share = self.devices.split((batch.source, batch.target, wishes))
+    share = self._share(batch.source, batch.target, stop, save)
     return self._compiled[shape](state, share)
+
+  def _share(
+    self, source: np.ndarray, target: np.ndarray, stop: bool, save: bool
+  ) -> Share:
+    """On the devices."""
+    wishes = np.full((len(source), 2), (stop, save), np.int32)
+    seed = np.full(len(source), self.config.seed, np.int32)
+    return self.devices.split(Share(source, target, wishes, seed))
 
   def initial(self) -> TrainState:
     """A fresh state on the devices."""
