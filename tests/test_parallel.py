@@ -24,6 +24,7 @@ from test_train import (
 )
 
 from transformer_jax import batches, parallel, token_files, train, translate
+from transformer_jax.step import Share
 
 COLLECTIVE = r'all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute'
 BYTES = {'f32': 4, 's32': 4, 'u32': 4, 'pred': 1}
@@ -133,9 +134,9 @@ def test_nothing_moves_unasked(tmp_path: pathlib.Path, monkeypatch):
   assert share.sharding == program.input_shardings[0][1][0]
 
 
-def each_device_its_own(arrays: tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...]:
+def each_device_its_own(share: Share) -> Share:
   """What Devices.split() gives, left on the host."""
-  return tuple(x.reshape(8, 1, *x.shape[1:]) for x in arrays)
+  return jax.tree.map(lambda x: x.reshape(8, 1, *x.shape[1:]), share)
 
 
 @pytest.mark.parametrize('count', [1, 4, 8])
