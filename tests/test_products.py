@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import ml_collections
 import numpy as np
 import pytest
+from flax import nnx
 
 from configs import quickstart
 from transformer_jax import loss, products, translate
@@ -53,7 +54,7 @@ def objective(config: ml_collections.ConfigDict):
   pairs[:, 0, 4:] = 0
 
   def of(params):
-    model = translate.nnx.merge(graph, params)
+    model = nnx.merge(graph, params)
     return loss.cross_entropy(model(*pairs, jax.random.key(1)), pairs[1], 0.1)[0]
 
   return of, params

@@ -19,9 +19,8 @@ def best_words(logits: jax.Array, count: int) -> tuple[jax.Array, jax.Array, jax
     The values [..., count], best first, their words [..., count] and the logarithm of
     the softmax's denominator [...].
   """
-  rows = logits.reshape(-1, logits.shape[-1])
-  # As products.logits stores them.
-  found = _best(rows.T, count, 0) if products.on_cpu() else _best(rows, count, 1)
+  stored, axis = products.as_stored(logits)
+  found = _best(stored, count, axis)
   return jax.tree.map(lambda x: x.reshape(*logits.shape[:-1], *x.shape[1:]), found)
 
 

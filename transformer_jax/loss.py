@@ -35,10 +35,8 @@ def cross_entropy(
     The smoothed cross-entropy, which is what is trained on and has the gradient, and
     the unsmoothed one, which perplexity is made of and has none.
   """
-  logits, labels = logits.reshape(-1, logits.shape[-1]), labels.ravel()
-  if products.on_cpu():  # As products.logits stores them: the transposes cancel.
-    return _cross_entropy(logits.T, labels, epsilon, 0)
-  return _cross_entropy(logits, labels, epsilon, 1)
+  stored, axis = products.as_stored(logits)
+  return _cross_entropy(stored, labels.ravel(), epsilon, axis)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(2, 3))

@@ -80,7 +80,7 @@ def sum_of(x: jax.Array, axis: int) -> jax.Array:
 def logits(
   x: Float[Array, '*rows D'], table: Float[Array, 'W D']
 ) -> Float32[Array, '*rows W']:
-  """x E^T. A CPU stores them by words, not by rows, as loss and best_words know."""
+  """x E^T. A CPU stores them by words, not by rows: see as_stored()."""
   flat = x.reshape(-1, x.shape[-1])
   if on_cpu():
     product = jnp.einsum(
@@ -89,6 +89,15 @@ def logits(
   else:
     product = jnp.einsum('nd,wd->nw', flat, table, preferred_element_type=jnp.float32)
   return product.reshape(*x.shape[:-1], -1)
+
+
+def as_stored(logits: Float32[Array, '*rows W']) -> tuple[Array, int]:
+  """logits() as the matrix that lies in memory, and which of its axes is the words'.
+
+  The transpositions here and in logits() cancel.
+  """
+  rows = logits.reshape(-1, logits.shape[-1])
+  return (rows.T, 0) if on_cpu() else (rows, 1)
 
 
 def copied(x: jax.Array) -> jax.Array:
