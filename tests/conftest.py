@@ -15,7 +15,7 @@ import pytest  # noqa: E402
 from transformer_jax import parallel  # noqa: E402
 
 jax.config.update('jax_numpy_rank_promotion', 'raise')
-parallel.without_ynn()
+parallel.multiply_by_ynn()
 
 # Shapes and dtypes in signatures are checked at every call that a test makes.
 CHECKED = [

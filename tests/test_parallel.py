@@ -237,7 +237,7 @@ FLAGS = """
 import os, jax
 from transformer_jax import parallel
 parallel.deterministic()
-parallel.without_ynn()
+parallel.multiply_by_ynn()
 jax.devices()
 print(os.environ['XLA_FLAGS'])
 """
@@ -252,7 +252,7 @@ def test_xla_knows_the_flags_that_are_set():
   assert done.stdout.split() == [
     '--xla_cpu_enable_fast_math=false',
     '--xla_gpu_deterministic_ops=true',
-    '--xla_cpu_experimental_ynn_fusion_type=',
+    '--xla_cpu_experimental_ynn_fusion_type=individual_dot',
   ]
 
 

@@ -34,7 +34,7 @@ Tree = Any
 def start(slices: int) -> None:
   """What a program does before its first use of JAX."""
   keep_compiled()
-  without_ynn()
+  multiply_by_ynn()
   use_cpu_cores(slices)
 
 
@@ -107,15 +107,17 @@ def deterministic() -> None:
   _set_xla_flag('--xla_gpu_deterministic_ops=true')
 
 
-def without_ynn() -> None:
-  """Keeps XLA on a CPU from the YNN library, which it uses by default since 2026.
+def multiply_by_ynn() -> None:
+  """Has XLA on a CPU multiply matrices by its YNN library; call before JAX starts.
 
-  With it, the first run of a compiled step now and then gives a wrong gradient of the
-  embedding: 408 rows of 10,000, off by a few per cent, as if a matrix product had begun
-  before its operand was there (JAX 0.10.2 and 0.11.2, two CPU devices, two cores that
-  others use too; in 31 first runs of 43, and in none of 10 without YNN).
+  By Eigen a product may be wrong. One of at least 16 blocks of columns (two threads;
+  216 columns each here) and of several blocks of terms, begun on one of Eigen's own
+  threads as happens in loops, loses the first block: up to 320 terms of 216 of 10,000
+  rows of the embedding's gradient, a tenth of its norm (JAX 0.10.2 and 0.12.0, two CPU
+  devices). products.py has the forms that YNN takes. Its reductions stay out: what XLA
+  does itself is as fast.
   """
-  _set_xla_flag('--xla_cpu_experimental_ynn_fusion_type=')
+  _set_xla_flag('--xla_cpu_experimental_ynn_fusion_type=individual_dot')
 
 
 def _set_xla_flag(flag: str) -> None:

@@ -1,11 +1,11 @@
-"""Products with a weight matrix, in the forms that XLA does fast on a CPU.
+"""Products with a weight matrix, in the forms that XLA does right and fast on a CPU.
 
-It has Eigen multiply, which first packs its operands into panels; a right operand that
-is stored transposed it packs so slowly that a product of some hundred rows takes half
-as long again or more. That would be the gradient towards each layer's input, and the
-logits. And a sum over rows XLA does itself, down one column after the other. So on a
-CPU no right operand is transposed, and sums over rows are products with ones. On other
-platforms everything is the plain product. docs/speed.md has what was measured.
+There the YNN library is to multiply (parallel.multiply_by_ynn says why); of products of
+two matrices it takes those whose left side is not transposed, and others go to Eigen,
+which also is slow where the right side is. So on a CPU no side is transposed but by a
+copy. A sum over rows XLA does itself, down one column after the other; it becomes a
+product with ones. On other platforms everything is the plain product. docs/speed.md has
+what was measured.
 
 layers.py has the glossary of shapes; also N rows of F features, made of D.
 """
@@ -44,7 +44,7 @@ def _linear_forward(x, weight):
 
 def _linear_backward(residuals, gradient):
   x, weight = residuals
-  return gradient @ copied(weight.T), x.T @ gradient
+  return gradient @ copied(weight.T), copied(x.T) @ gradient
 
 
 _linear.defvjp(_linear_forward, _linear_backward)
@@ -83,12 +83,24 @@ def logits(
   """x E^T. A CPU stores them by words, not by rows: see as_stored()."""
   flat = x.reshape(-1, x.shape[-1])
   if on_cpu():
-    product = jnp.einsum(
-      'wd,dn->wn', table, copied(flat.T), preferred_element_type=jnp.float32
-    ).T
+    product = _by_words(table, flat).T
   else:
     product = jnp.einsum('nd,wd->nw', flat, table, preferred_element_type=jnp.float32)
   return product.reshape(*x.shape[:-1], -1)
+
+
+@jax.custom_vjp
+def _by_words(table: Float[Array, 'W D'], x: Float[Array, 'N D']) -> jax.Array:
+  return jnp.matmul(table, copied(x.T), preferred_element_type=jnp.float32)
+
+
+def _by_words_backward(residuals, gradient):
+  table, x = residuals
+  towards_x = copied(copied(table.T) @ gradient).T
+  return (gradient @ x).astype(table.dtype), towards_x.astype(x.dtype)
+
+
+_by_words.defvjp(lambda table, x: (_by_words(table, x), (table, x)), _by_words_backward)
 
 
 def as_stored(logits: Float32[Array, '*rows W']) -> tuple[Array, int]:
