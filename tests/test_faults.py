@@ -156,6 +156,8 @@ def test_kills_while_evaluating(toy: Toy):
     time.sleep(rng.uniform(0, 1.1 * seconds))
     program.signal(signal.SIGKILL)
     killed += program.code() == -signal.SIGKILL
+    if program.code() == 0:
+      seconds /= 2  # the first one shared its cores with others
     if program.code() == 0 or result.exists():
       assert json.loads(result.read_text()) == json.loads(before)
       result.unlink()
