@@ -114,7 +114,7 @@ def multiply_by_ynn() -> None:
   216 columns each here) and of several blocks of terms, begun on one of Eigen's own
   threads as happens in loops, loses the first block: up to 320 terms of 216 of 10,000
   rows of the embedding's gradient, a tenth of its norm (JAX 0.10.2 and 0.12.0, two CPU
-  devices). products.py has the forms that YNN takes. By default it would reduce as well.
+  devices). products.py has the forms that YNN takes. XLA's default has it reduce too.
   """
   _set_xla_flag('--xla_cpu_experimental_ynn_fusion_type=individual_dot')
 
