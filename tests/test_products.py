@@ -1,19 +1,18 @@
 """The CPU's forms of the products equal the plain ones, in value and gradient."""
 
-import functools
 import os
 import re
 
 import jax
 import jax.numpy as jnp
-import ml_collections
 import numpy as np
 import pytest
 from flax import nnx
 from programs import SERVER
+from test_train import Steps
 
 from configs import multi30k, quickstart
-from transformer_jax import loss, parallel, products, step, translate
+from transformer_jax import loss, products, translate
 
 SHAPES = ((7, 5), (2, 3, 5))
 
@@ -51,22 +50,18 @@ def test_a_vector_for_rows_is_broadcast(platform: None, shape: tuple[int, ...]):
   same(scaled, plain, normal(5, seed=1), x)
 
 
-def objective(config: ml_collections.ConfigDict):
-  graph, params = translate.transformer(config)
-  pairs = np.random.default_rng(0).integers(4, 50, (2, 3, 6)).astype(np.int32)
-  pairs[:, 0, 4:] = 0
-
-  def of(params):
-    model = nnx.merge(graph, params)
-    return loss.cross_entropy(model(*pairs, jax.random.key(1)), pairs[1], 0.1)[0]
-
-  return of, params
+def smoothed(params, graph: nnx.GraphDef, source: np.ndarray, target: np.ndarray):
+  logits = nnx.merge(graph, params)(source, target, jax.random.key(1))
+  return loss.cross_entropy(logits, target, 0.1)[0]
 
 
 def test_the_model_and_its_loss_are_the_plain_ones(monkeypatch: pytest.MonkeyPatch):
   config = quickstart.get_config()
   config.model.update(N=1, d_model=16, d_ff=24, h=2, d_k=8, d_v=8, vocab_size=50)
-  of, params = objective(config)
+  graph, params = translate.transformer(config)
+  pairs = np.random.default_rng(0).integers(4, 50, (2, 3, 6)).astype(np.int32)
+  pairs[:, 0, 4:] = 0
+  of = lambda params: smoothed(params, graph, *pairs)
   value, gradient = jax.value_and_grad(of)(params)
   monkeypatch.setattr(products, 'on_cpu', lambda: False)
   expected, plain = jax.value_and_grad(of)(params)
@@ -119,30 +114,18 @@ def gradients_of_two_devices() -> None:
   config.model.P_drop = 0.0
   graph, params = translate.transformer(config)
   params = jax.tree.map(np.array, params)
-  slices, words = config.slices, config.model.vocab_size
-  sides = np.random.default_rng(0).integers(4, words, (2, slices, 33, 28))
+  sides = np.random.default_rng(0).integers(4, config.model.vocab_size, (2, 8, 33, 28))
   source, target = sides.astype(np.int32)
 
-  def one_slice(params, source, target):
-    logits = nnx.merge(graph, params)(source, target, jax.random.key(0))
-    return loss.cross_entropy(logits, target, config.epsilon_ls)[0]
-
-  gradient = jax.jit(jax.grad(one_slice))
+  gradient = jax.jit(jax.grad(lambda params, *pair: smoothed(params, graph, *pair)))
   each = [gradient(params, *pair) for pair in zip(source, target, strict=True)]
   expected = jax.tree.map(lambda *parts: sum(np.float64(p) for p in parts), *each)
 
-  transform = step.optimizer(config)
-  update = functools.partial(
-    step.train_step, graph=graph, transform=transform, epsilon_ls=config.epsilon_ls
-  )
-  devices = parallel.Devices(slices)
-  assert devices.count == 2
-  zeros = lambda *shape: np.zeros(shape, np.int32)
-  share = devices.split(step.Share(source, target, zeros(slices, 2), zeros(slices)))
-  state = step.TrainState(np.int32(0), params, transform.init(params))
-  state, _ = devices.parallel(update)(devices.replicate(state), share)
+  steps = Steps(2, of=(graph, params))
+  assert jax.device_count() == steps.devices.count == 2
+  state, _ = steps(steps.initial(), source, target)
   # Adam's first moment is (1 - beta1) of the first gradient, a mean over tokens.
-  scale = (1 - config.adam_b1) / target.size
+  scale = (1 - 0.9) / target.size
   for ours, theirs in zip(
     jax.tree.leaves(jax.device_get(state.opt_state[0].mu)),
     jax.tree.leaves(expected),

@@ -70,11 +70,18 @@ def example(seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
 class Steps:
   """train_step on the first devices, at a constant rate; a program compiled once.
 
-  With several hosts, each gives its share of the batch.
+  With several hosts, each gives its share of the batch. `of` is another model than
+  the tiny one.
   """
 
-  def __init__(self, count: int | None, P_drop: float = 0.3, rate: float = 1e-3):
-    graph, self.params = model(P_drop)
+  def __init__(
+    self,
+    count: int | None,
+    P_drop: float = 0.3,
+    rate: float = 1e-3,
+    of: tuple[nnx.GraphDef, Tree] | None = None,
+  ):
+    graph, self.params = model(P_drop) if of is None else of
     self._transform = optax.adam(rate, 0.9, 0.98, 1e-9)
     step = functools.partial(
       train.train_step,
