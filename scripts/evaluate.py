@@ -164,7 +164,7 @@ def evaluate(
   graph, shapes = architecture(config)
   params = parallel.everywhere(checkpoint.average(run.checkpoints, steps, shapes))
   sources, references = corpora.held_out(corpus, SPLIT.value)
-  translator = Translator(config, run.vocabulary(), graph, params)
+  translator = Translator(config, run.vocabulary(), params)
   bar = lambda items: tqdm(items, desc='translating', unit='batch', disable=None)
   found = translator.translate(sources, bar)
   hypotheses = [best[0].text for best in found]
@@ -180,6 +180,7 @@ def evaluate(
     'averaged': steps,
     'beam': config.beam,
     'alpha': config.alpha,
+    'decode_dtype': translator.dtype.name,
     **scores(Text(hypotheses, references, config.target_language, config.tokenized)),
     'dev_perplexity': perplexity(params),
     'sources_cut': translator.cut_sources,

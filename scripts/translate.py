@@ -59,9 +59,9 @@ def main(_: list[str]) -> None:
   )
   lines = read(INPUT.value)
   parallel.start(config.slices)
-  graph, shapes = architecture(config)
+  _, shapes = architecture(config)
   params = checkpoint.average(run.checkpoints, steps, shapes)
-  translator = Translator(config, vocabulary, graph, params)
+  translator = Translator(config, vocabulary, params)
   bar = lambda items: tqdm(items, unit='batch', disable=not sys.stderr.isatty())
   found = translator.translate(lines, bar)
   with interruption.deferred():

@@ -23,7 +23,7 @@ from jax.experimental.compilation_cache import compilation_cache
 
 from configs import base
 from scripts import benchmark as script
-from transformer_jax import batches, cost, parallel, token_files, translate
+from transformer_jax import batches, cost, parallel, processor, token_files, translate
 from transformer_jax.benchmark import (
   decoding,
   fixed,
@@ -45,7 +45,8 @@ CHECKOUT = 'TRANSFORMER_JAX_FLAX'  # says where a checkout of google/flax is
 def tiny(**changes: Any) -> ml_collections.ConfigDict:
   config = base.get_config()
   config.model.update(SIZES | {'vocab_size': 60})
-  config.update({'tokens_per_batch': 128, 'max_shapes': 2, 'slices': 8} | changes)
+  config.update({'tokens_per_batch': 128, 'max_shapes': 2, 'slices': 8})
+  config.update({'decode_dtype': 'float32'} | changes)
   return config
 
 
@@ -343,6 +344,7 @@ def test_decoding_counts_sentences_and_tokens():
     rounds=3,
   )
   found = json.loads(json.dumps(found))
+  assert found['dtype'] == 'float32'
   assert (found['sentences'], found['target_tokens']) == (3, 4 + 3 + 5)
   whole, alone = found['runs']
   assert (whole['beam'], whole['rows'], whole['sentences']) == (2, 2, 3)
@@ -365,8 +367,8 @@ def test_processor(tmp_path: pathlib.Path):
   )
   (tmp_path / 'cpuinfo').write_text(text)
   expected = 'A Chip 3000', ['amx_bf16', 'avx2', 'avx512f']
-  assert machine.processor(tmp_path / 'cpuinfo') == expected
-  assert machine.processor(tmp_path / 'none')[1] == []
+  assert processor.describe(tmp_path / 'cpuinfo') == expected
+  assert processor.describe(tmp_path / 'none')[1] == []
 
 
 def test_settings_are_recorded(monkeypatch: pytest.MonkeyPatch):
@@ -470,6 +472,7 @@ def test_script_decodes(
   )
   assert found['model']['d_model'] == SIZES['d_model'] and found['absent'] == {}
   out = capsys.readouterr().out
+  assert 'our products take float32' in out
   assert 'beam 1, 3 of 4 tokens, rows of 2' in out
   assert 'beam 1, 1 of 4 tokens, alone' in out
 
@@ -537,9 +540,11 @@ def test_hugging_face_and_ctranslate2_decode(beam: int):
   from transformer_jax.benchmark.rivals import huggingface
 
   sources = random_sources(9, 5, 2)
-  found = huggingface.Decoding(tiny(), 1, half=False).translate(sources, beam, 9)
-  assert [len(ids) for ids in found] == [9, 9, 9]
-  assert not any(EOS in ids for ids in found)
+  there = huggingface.decoding(tiny(), threads=1)
+  assert list(there) == ['huggingface.float32', 'huggingface.bfloat16']
+  found, rough = (one.translate(sources, beam, 9) for one in there.values())
+  for ids in (*found, *rough):
+    assert len(ids) == 9 and EOS not in ids
   pytest.importorskip('ctranslate2')
   from transformer_jax.benchmark.rivals import ctranslate2
 

@@ -33,6 +33,7 @@ FLOORS = (
     'submission',
     'interruption',
     'refusal',
+    'processor',
   ),
   (
     'products',

@@ -257,6 +257,23 @@ def test_xla_knows_the_flags_that_are_set():
 
 
 @pytest.mark.parametrize(
+  'vectors', [['avx512f'], ['amx_bf16'], ['avx512_bf16', 'avx2']]
+)
+def test_dtypes_of_products(monkeypatch: pytest.MonkeyPatch, vectors: list[str]):
+  """On a CPU that multiplies bfloat16 what is decoded is decoded so, unasked."""
+  monkeypatch.setattr(parallel.processor, 'describe', lambda: ('a chip', vectors))
+  fast = vectors != ['avx512f']
+  assert parallel.training_dtype('auto') == np.float32
+  assert parallel.decoding_dtype('auto').name == ('bfloat16' if fast else 'float32')
+  for dtype in (parallel.training_dtype, parallel.decoding_dtype):
+    assert (dtype('float32').name, dtype('bfloat16').name) == ('float32', 'bfloat16')
+  with pytest.raises(ValueError, match="^dtype='half': 'auto', 'float32' or"):
+    parallel.training_dtype('half')
+  with pytest.raises(ValueError, match="^decode_dtype='half'"):
+    parallel.decoding_dtype('half')
+
+
+@pytest.mark.parametrize(
   'given', [('host:1', 2, None), (None, 2, 0), ('host:1', None, 1)]
 )
 def test_all_three_or_none(given: tuple):

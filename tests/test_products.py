@@ -12,7 +12,7 @@ from programs import SERVER
 from test_train import Steps
 
 from configs import multi30k, quickstart
-from transformer_jax import loss, products, translate
+from transformer_jax import loss, processor, products, translate
 
 SHAPES = ((7, 5), (2, 3, 5))
 
@@ -40,6 +40,39 @@ def test_products_are_the_plain_ones(platform: None, shape: tuple[int, ...]):
   x = normal(*shape)
   same(products.linear, jnp.matmul, x, normal(5, 4, seed=1))
   same(products.logits, lambda x, table: x @ table.T, x, normal(11, 5, seed=1))
+
+
+def rounded(x: jax.Array) -> jax.Array:
+  return x.astype(jnp.bfloat16).astype(jnp.float32)
+
+
+@pytest.mark.parametrize('product', [products.linear, products.logits])
+def test_on_a_cpu_bfloat16_operands_have_float32_results(product):
+  """Operands and gradients are rounded, and a weight's gradient; nothing else."""
+  x, gradient = normal(2, 3, 5), normal(2, 3, 4, seed=2)
+  weight = normal(5, 4, seed=1)
+  plain = lambda x, weight: x @ weight
+  given = weight.astype(jnp.bfloat16)
+  if product is products.logits:
+    given = given.T
+  result, backward = jax.vjp(product, x, given)
+  expected, exact = jax.vjp(plain, rounded(x), rounded(weight))
+  assert result.dtype == jnp.float32
+  np.testing.assert_allclose(result, expected, atol=1e-5)
+  towards_x, towards_weight = backward(gradient)
+  expected = exact(rounded(gradient))
+  assert (towards_x.dtype, towards_weight.dtype) == (jnp.float32, jnp.bfloat16)
+  np.testing.assert_allclose(towards_x, expected[0], atol=1e-5)
+  if product is products.logits:
+    towards_weight = towards_weight.T
+  np.testing.assert_array_equal(towards_weight, expected[1].astype(jnp.bfloat16))
+
+
+@pytest.mark.parametrize('rows', [1, 7, 12, 40])
+def test_sums_over_rows(platform: None, rows: int):
+  x = normal(rows, 5)
+  np.testing.assert_allclose(products.sum_of(x, 0), x.sum(0), atol=1e-5)
+  np.testing.assert_allclose(products.sum_of(x, 1), x.sum(1), atol=1e-5)
 
 
 @pytest.mark.parametrize('shape', SHAPES)
@@ -75,12 +108,25 @@ def compiled_gradient(objective, *inputs: jax.Array) -> str:
   return program.as_text()
 
 
+MATRIX = re.compile(r'= f32\[([2-9]|\d\d+),([2-9]|\d\d+)\]\S* dot\(')
+
+
 def left_to_eigen(text: str) -> list[str]:
   """A program's products of two matrices that are not in a fusion of YNN's."""
   lines = text[text.index('\nENTRY') :].splitlines()
   assert any('"__ynn_fusion"' in line for line in lines)
-  matrix = re.compile(r'= f32\[([2-9]|\d\d+),([2-9]|\d\d+)\]\S* dot\(')
-  return [line for line in lines if matrix.search(line)]
+  return [line for line in lines if MATRIX.search(line)]
+
+
+def made_float32(text: str) -> list[str]:
+  """The signatures of YNN's products of two matrices, of which one is float32."""
+  found, signature = [], ''
+  for line in text[: text.index('\nENTRY')].splitlines():
+    signature = line if line.endswith('{') else signature
+    if MATRIX.search(line):
+      found.append(signature)
+  assert found
+  return [line for line in found if 'f32[' in line.partition('->')[0]]
 
 
 def squares(x: jax.Array, weight: jax.Array) -> jax.Array:
@@ -102,6 +148,23 @@ def test_on_a_cpu_ynn_multiplies(
   assert not left_to_eigen(compiled_gradient(objective, x, weight))
   monkeypatch.setattr(products, 'on_cpu', lambda: False)
   assert left_to_eigen(compiled_gradient(objective, x, weight))
+
+
+@pytest.mark.skipif(
+  not processor.MULTIPLIES_BFLOAT16.intersection(processor.describe()[1]),
+  reason='XLA leaves products in bfloat16 alone on processors that have them',
+)
+@pytest.mark.parametrize(
+  'objective, shape', [(squares, (32, 100)), (surprise, (100, 32))]
+)
+def test_products_in_bfloat16_stay_so(
+  objective, shape: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+):
+  """XLA makes those float32 again one of whose operands looks transposed."""
+  x, weight = normal(64, 32), normal(*shape).astype(jnp.bfloat16)
+  assert not made_float32(compiled_gradient(objective, x, weight))
+  monkeypatch.setattr(products, 'transposed', lambda x: products.copied(x.T))
+  assert made_float32(compiled_gradient(objective, x, weight))
 
 
 def gradients_of_two_devices() -> None:

@@ -38,7 +38,8 @@ def tiny_config(
     {'N': 1, 'd_model': 16, 'd_ff': 32, 'h': 2, 'd_k': 8, 'd_v': 8, 'vocab_size': 50}
     | {'positions': positions, 'max_positions': TABLE}
   )
-  config.update({'decode_tokens': 16, 'beam': 3, 'extra_length': 6} | changes)
+  config.update({'decode_tokens': 16, 'beam': 3, 'extra_length': 6})
+  config.update({'decode_dtype': 'float32'} | changes)
   return config
 
 
@@ -62,7 +63,7 @@ def words() -> Vocabulary:
 
 
 def translator(positions: str = 'sinusoid', **changes: Any) -> Translator:
-  return Translator(tiny_config(positions, **changes), words(), *model(positions))
+  return Translator(tiny_config(positions, **changes), words(), model(positions)[1])
 
 
 @functools.cache
@@ -122,7 +123,7 @@ def test_no_hypothesis_splits_its_line(tmp_path: pathlib.Path):
   tokens = np.array([row + [PAD] * (width - len(row)) for row in ids])
   scores = -np.arange(1.0, len(ids) + 1)[None]
   found = Hypotheses(tokens[None], scores, scores, scores > 0)
-  one = Translator(tiny_config(), spelt, *model())
+  one = Translator(tiny_config(), spelt, model()[1])
   one._search = lambda length: lambda params, source: found
   (hypotheses,) = one.translate(['one'])
   assert [h.tokens for h in hypotheses] == ids
@@ -205,6 +206,23 @@ def test_scores_are_the_models_own():
   for h in shared().translate([line])[0]:
     total = log_probs('sinusoid', [*source, EOS], h.tokens).sum()
     assert h.score == pytest.approx(total / ((5 + len(h.tokens)) / 6) ** 0.6, abs=1e-4)
+
+
+@pytest.mark.parametrize('beam', [1, 3])
+def test_bfloat16_moves_scores_a_little(beam: int):
+  """From the float32 log P of the same tokens by rounding, and by no more."""
+  rounding = translator(decode_dtype='bfloat16', alpha=0.0, beam=beam)
+  assert rounding.dtype.name == 'bfloat16'
+  given, off = lines(12), []
+  for (source,), hypotheses in zip(
+    map(words().encode, zip(given, strict=True)),
+    rounding.translate(given),
+    strict=True,
+  ):
+    for h in hypotheses:
+      exact = log_probs('sinusoid', [*source, EOS], h.tokens).sum()
+      off.append(abs(h.score - exact) / len(h.tokens))
+  assert 1e-4 < np.median(off) and max(off) < 0.02  # nats a token
 
 
 def test_beam_of_one_is_greedy():

@@ -81,7 +81,7 @@ class LayerNorm(nnx.Module):
     mean = x.mean(-1, keepdims=True)
     variance = jnp.square(x).mean(-1, keepdims=True) - jnp.square(mean)
     scale = scale * jax.lax.rsqrt(jnp.maximum(variance, 0) + 1e-6)
-    return ((x - mean) * scale + bias).astype(self.dtype)
+    return ((x - mean) * scale + bias).astype(products.activations(self.dtype))
 
 
 class AddAndNorm(nnx.Module):
@@ -170,7 +170,7 @@ class MultiHeadAttention(nnx.Module):
     mask: Bool[Array, '#B #T S'],
   ) -> Float[Array, 'B T D']:
     k, v = self.keys_values(memory)
-    weights = attention_weights(self.queries(x), k, mask).astype(self.dtype)
+    weights = attention_weights(self.queries(x), k, mask).astype(v.dtype)
     heads = jnp.einsum('bhts,bshv->bthv', weights, v)
     return self._join(heads)
 
@@ -190,7 +190,7 @@ class MultiHeadAttention(nnx.Module):
       'brhk,bhkm->bhrm', q, among.k, preferred_element_type=jnp.float32
     )
     weights = jax.nn.softmax(jnp.where(mask[:, None], scores, -1e9))
-    heads = jnp.einsum('bhrm,bhmv->bhrv', weights.astype(self.dtype), among.v)
+    heads = jnp.einsum('bhrm,bhmv->bhrv', weights.astype(among.v.dtype), among.v)
     return self._join(products.copied(heads).transpose(0, 2, 1, 3))
 
 
@@ -207,7 +207,7 @@ class Linear(nnx.Module):
 
   def __call__(self, x: Float[Array, 'B T I']) -> Float[Array, 'B T O']:
     product = products.linear(x, self.kernel[...].astype(self.dtype))
-    return product + products.for_rows(self.bias[...].astype(self.dtype), product)
+    return product + products.for_rows(self.bias[...].astype(product.dtype), product)
 
 
 class FeedForward(nnx.Module):

@@ -5,7 +5,7 @@ here. Modes are arguments: a dropout key of None means no dropout.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -24,6 +24,8 @@ from transformer_jax.layers import (
   sinusoids,
 )
 from transformer_jax.vocabulary import BOS, PAD
+
+Tree = Any
 
 
 class Memory(NamedTuple):
@@ -57,6 +59,19 @@ class Cache(NamedTuple):
     return Cache(end(self.slots, 2, more), layers)
 
 
+def cast_weights(params: Tree, dtype: DTypeLike) -> Tree:
+  """A Transformer's parameters, with the layers' matrices in `dtype`.
+
+  Searches would cast them anew for each batch. What is added or looked up stays.
+  """
+
+  def cast(path: tuple, x: Array) -> Array:
+    looked_up = path[-1].key.endswith(('embedding', 'positions'))
+    return x if x.ndim < 2 or looked_up else x.astype(dtype)
+
+  return jax.tree_util.tree_map_with_path(cast, params)
+
+
 def _traced_once(method: Callable) -> Callable:
   """method(layer, ...); JAX traces and differentiates the first of equal ones for all.
 
@@ -72,7 +87,8 @@ class Transformer(nnx.Module):
     positions: 'sinusoid', or 'learned' (row E) with a table of `max_positions` rows
       for each stack; other than 'learned' ignores `max_positions`.
     vocab_size: W, rows of the one matrix that embeds both sides and makes the logits.
-    dtype: of activations and matrix products; parameters stay float32.
+    dtype: of what matrix products take, and of activations but on a CPU, where they
+      are float32 (products.py); parameters stay float32.
   """
 
   def __init__(
@@ -122,7 +138,8 @@ class Transformer(nnx.Module):
     self, ids: Int[Array, 'B T'], rows: Float[Array, '#B #T D']
   ) -> Float[Array, 'B T D']:
     """Section 3.4 and 3.5: sqrt(d_model) times the embedding, plus the position's."""
-    return (self.embedding[...][ids] * self.d_model**0.5 + rows).astype(self.dtype)
+    x = self.embedding[...][ids] * self.d_model**0.5 + rows
+    return x.astype(products.activations(self.dtype))
 
   def _logits(self, x: Float[Array, 'B T D']) -> Float32[Array, 'B T W']:
     """By the transposed embedding matrix."""
@@ -186,7 +203,8 @@ class Transformer(nnx.Module):
 
   def empty_cache(self, B: int, R: int, L: int) -> Cache:
     """A cache for R rows of B sentences and up to L positions."""
-    zeros = lambda *shape: jnp.zeros((B, self.h, *shape), self.dtype)
+    dtype = products.activations(self.dtype)
+    zeros = lambda *shape: jnp.zeros((B, self.h, *shape), dtype)
     layers = [
       Lookup(zeros(self.d_k, L * R), zeros(L * R, self.d_v)) for _ in self.decoder
     ]

@@ -24,6 +24,7 @@ from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from orbax.checkpoint import multihost
 
+from transformer_jax import processor
 from transformer_jax.interruption import EXIT_CODE
 
 AXIS = 'devices'
@@ -186,13 +187,22 @@ def use_cpu_cores(slices: int) -> None:
     jax.config.update('jax_num_cpu_devices', count)
 
 
-def compute_dtype(name: str) -> jnp.dtype:
+def training_dtype(name: str) -> jnp.dtype:
   """'auto' is bfloat16 on accelerators and float32 on a CPU."""
+  return _dtype('dtype', name, jax.default_backend() != 'cpu')
+
+
+def decoding_dtype(name: str) -> jnp.dtype:
+  """'auto' is bfloat16 where the device multiplies it faster, which few CPUs do."""
+  fast = jax.default_backend() != 'cpu'
+  fast |= bool(processor.MULTIPLIES_BFLOAT16.intersection(processor.describe()[1]))
+  return _dtype('decode_dtype', name, fast)
+
+
+def _dtype(key: str, name: str, fast: bool) -> jnp.dtype:
   if name not in ('auto', 'float32', 'bfloat16'):
-    raise ValueError(f"dtype={name!r}: 'auto', 'float32' or 'bfloat16'")
-  if name == 'auto':
-    name = 'float32' if jax.default_backend() == 'cpu' else 'bfloat16'
-  return jnp.dtype(name)
+    raise ValueError(f"{key}={name!r}: 'auto', 'float32' or 'bfloat16'")
+  return jnp.dtype(('bfloat16' if fast else 'float32') if name == 'auto' else name)
 
 
 def describe_device() -> str:

@@ -7,14 +7,20 @@ copy. A sum over rows XLA does itself, down one column after the other; it becom
 product with ones. On other platforms everything is the plain product. docs/speed.md has
 what was measured.
 
+Operands are of the dtype of weights. Results are float32 on a CPU, where processors may
+multiply bfloat16 several times faster but XLA does all else with it more slowly, and of
+the dtype of activations elsewhere.
+
 layers.py has the glossary of shapes; also N rows of F features, made of D.
 """
 
 import functools
+import math
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import DTypeLike
 from jaxtyping import Float, Float32
 
 Array = jax.Array | np.ndarray
@@ -22,6 +28,11 @@ Array = jax.Array | np.ndarray
 
 def on_cpu() -> bool:
   return jax.default_backend() == 'cpu'
+
+
+def activations(dtype: DTypeLike) -> jnp.dtype:
+  """What is between products is of this dtype, where their operands are of `dtype`."""
+  return jnp.dtype(jnp.float32 if on_cpu() else dtype)
 
 
 def linear(
@@ -33,18 +44,24 @@ def linear(
   return _linear(x.reshape(-1, x.shape[-1]), weight).reshape(*x.shape[:-1], -1)
 
 
+_float32 = functools.partial(jnp.matmul, preferred_element_type=jnp.float32)
+
+
 @jax.custom_vjp
 def _linear(x: Float[Array, 'N D'], weight: Float[Array, 'D F']) -> jax.Array:
-  return x @ weight
+  return _float32(x.astype(weight.dtype), weight)
 
 
 def _linear_forward(x, weight):
-  return x @ weight, (x, weight)
+  x = x.astype(weight.dtype)
+  return _float32(x, weight), (x, weight)
 
 
 def _linear_backward(residuals, gradient):
   x, weight = residuals
-  return gradient @ copied(weight.T), copied(x.T) @ gradient
+  gradient = gradient.astype(weight.dtype)
+  towards_weight = _float32(transposed(x), gradient)
+  return _float32(gradient, transposed(weight)), towards_weight.astype(weight.dtype)
 
 
 _linear.defvjp(_linear_forward, _linear_backward)
@@ -72,9 +89,12 @@ _for_rows.defvjp(
 
 def sum_of(x: jax.Array, axis: int) -> jax.Array:
   """A matrix summed along one axis."""
-  if axis == 0 and on_cpu():
-    return jnp.ones(x.shape[0], x.dtype) @ x
-  return x.sum(axis)
+  if axis or not on_cpu():
+    return x.sum(axis)
+  # Added part to part first, which XLA does together with whatever makes x.
+  parts = math.gcd(len(x), 8)
+  folded = sum(x.reshape(parts, -1, x.shape[1]))
+  return jnp.ones(len(folded), x.dtype) @ folded
 
 
 def logits(
@@ -83,7 +103,8 @@ def logits(
   """x E^T. A CPU stores them by words, not by rows: see as_stored()."""
   flat = x.reshape(-1, x.shape[-1])
   if on_cpu():
-    product = _by_words(table, flat).T
+    # Not to become x E^T again: XLA fails on that in bfloat16, x being transposed.
+    product = copied(_by_words(table, flat)).T
   else:
     product = jnp.einsum('nd,wd->nw', flat, table, preferred_element_type=jnp.float32)
   return product.reshape(*x.shape[:-1], -1)
@@ -91,16 +112,22 @@ def logits(
 
 @jax.custom_vjp
 def _by_words(table: Float[Array, 'W D'], x: Float[Array, 'N D']) -> jax.Array:
-  return jnp.matmul(table, copied(x.T), preferred_element_type=jnp.float32)
+  return _float32(table, transposed(x.astype(table.dtype)))
+
+
+def _by_words_forward(table, x):
+  x = x.astype(table.dtype)
+  return _by_words(table, x), (table, x)
 
 
 def _by_words_backward(residuals, gradient):
   table, x = residuals
-  towards_x = copied(copied(table.T) @ gradient).T
-  return (gradient @ x).astype(table.dtype), towards_x.astype(x.dtype)
+  gradient = gradient.astype(table.dtype)
+  towards_x = copied(_float32(transposed(table), gradient)).T
+  return _float32(gradient, x).astype(table.dtype), towards_x
 
 
-_by_words.defvjp(lambda table, x: (_by_words(table, x), (table, x)), _by_words_backward)
+_by_words.defvjp(_by_words_forward, _by_words_backward)
 
 
 def as_stored(logits: Float32[Array, '*rows W']) -> tuple[Array, int]:
@@ -110,6 +137,15 @@ def as_stored(logits: Float32[Array, '*rows W']) -> tuple[Array, int]:
   """
   rows = logits.reshape(-1, logits.shape[-1])
   return (rows.T, 0) if on_cpu() else (rows, 1)
+
+
+def transposed(x: Float[Array, 'N D']) -> Float[Array, 'D N']:
+  """x^T, as a copy that XLA on a CPU takes for no transposition.
+
+  Where it does take an operand for one, by its layout, before any other pass, it makes
+  operands in bfloat16 float32 again: hence the way through a vector.
+  """
+  return copied(x.T.ravel()).reshape(x.shape[::-1])
 
 
 def copied(x: jax.Array) -> jax.Array:

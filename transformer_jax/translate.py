@@ -5,13 +5,14 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import ml_collections
 import numpy as np
 from flax import nnx
 
 from transformer_jax import batches, loss, parallel, token_files
 from transformer_jax.beam_search import Hypotheses, beam_search
-from transformer_jax.model import Cache, Transformer
+from transformer_jax.model import Cache, Transformer, cast_weights
 from transformer_jax.vocabulary import BOS, EOS, PAD, Vocabulary
 
 Tree = Any
@@ -22,22 +23,25 @@ SOURCE_LENGTHS = (16, 32, 64, 128, 256, 512)
 
 def transformer(config: ml_collections.ConfigDict) -> tuple[nnx.GraphDef, Tree]:
   """The model a config describes: its graph, and fresh parameters as a plain tree."""
-  initial = jax.jit(lambda: nnx.to_pure_dict(nnx.split(_build(config))[1]))
+  dtype = parallel.training_dtype(config.dtype)
+  initial = jax.jit(lambda: nnx.to_pure_dict(nnx.split(_build(config, dtype))[1]))
   return architecture(config)[0], initial()
 
 
 def architecture(config: ml_collections.ConfigDict) -> tuple[nnx.GraphDef, Tree]:
   """The same with shapes and dtypes for parameters, which computes nothing."""
-  graph, shapes = nnx.split(nnx.eval_shape(lambda: _build(config)))
+  graph, shapes = _shapes(config, parallel.training_dtype(config.dtype))
   return graph, nnx.to_pure_dict(shapes)
 
 
-def _build(config: ml_collections.ConfigDict) -> Transformer:
-  return Transformer(
-    **config.model,
-    dtype=parallel.compute_dtype(config.dtype),
-    rngs=nnx.Rngs(params=config.seed),
-  )
+def _shapes(
+  config: ml_collections.ConfigDict, dtype: jnp.dtype
+) -> tuple[nnx.GraphDef, nnx.State]:
+  return nnx.split(nnx.eval_shape(lambda: _build(config, dtype)))
+
+
+def _build(config: ml_collections.ConfigDict, dtype: jnp.dtype) -> Transformer:
+  return Transformer(**config.model, dtype=dtype, rngs=nnx.Rngs(params=config.seed))
 
 
 class Hypothesis(NamedTuple):
@@ -57,10 +61,13 @@ class Translator:
     self,
     config: ml_collections.ConfigDict,
     vocabulary: Vocabulary,
-    graph: nnx.GraphDef,
     params: Tree,
   ):
     self._config, self._vocabulary = config, vocabulary
+    self.dtype = parallel.decoding_dtype(config.decode_dtype)
+    self._graph, _ = _shapes(config, self.dtype)
+    cast = jax.jit(lambda params: cast_weights(params, self.dtype))
+    self._params = cast(parallel.everywhere(params))
     self._longest = SOURCE_LENGTHS[-1]
     self._output = self._longest + config.extra_length
     if config.model.positions == 'learned':
@@ -68,9 +75,7 @@ class Translator:
       self._output = min(self._output, config.model.max_positions)
     self.cut_sources = 0  # sentences that were longer than the model can take
     self.cut_outputs = 0  # best hypotheses that met their limit before EOS
-    self._params = parallel.everywhere(params)
     self._searches: dict[int, Callable] = {}
-    self._graph = graph
 
   def translate(
     self,

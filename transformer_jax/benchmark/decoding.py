@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import ml_collections
 import numpy as np
 
-from transformer_jax import translate
+from transformer_jax import parallel, translate
 from transformer_jax.benchmark import fixed
 from transformer_jax.benchmark.interleave import OURS, columns, interleave
 from transformer_jax.vocabulary import EOS, Vocabulary
@@ -85,10 +85,8 @@ class Ours:
     config = config.copy_and_resolve_references()
     config.update({'beam': beam, 'extra_length': 0})
     config.decode_tokens = decode_tokens(rows, length)
-    graph, params = translate.transformer(config)
-    self.translator = translate.Translator(
-      config, vocabulary, graph, without_eos(params)
-    )
+    _, params = translate.transformer(config)
+    self.translator = translate.Translator(config, vocabulary, without_eos(params))
 
   def __call__(self, texts: Sequence[str]) -> list[str]:
     """The best translation of each."""
@@ -151,6 +149,7 @@ def measure(
     runs += [of(texts, count) for count in rows]
     runs.append(of(alone, 1) | {'latency': True})
   return {
+    'dtype': parallel.decoding_dtype(config.decode_dtype).name,
     'forced_lengths': 'as many target tokens as source tokens, EOS counted',
     'sentences': len(texts),
     'target_tokens': sum(lengths),

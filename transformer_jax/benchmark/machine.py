@@ -2,10 +2,9 @@
 
 import importlib.metadata
 import os
-import pathlib
 import platform
 
-from transformer_jax import parallel
+from transformer_jax import parallel, processor
 
 PACKAGES = ('jax', 'jaxlib', 'flax', 'optax', 'numpy', 'sentencepiece')
 RIVALS = ('torch', 'transformers', 'ctranslate2')
@@ -15,7 +14,7 @@ SETTINGS += ('OMP_NUM_THREADS', 'CT2_USE_MKL', 'XLA_PYTHON_CLIENT_PREALLOCATE')
 
 def describe() -> dict:
   """One object for JSON. GLIBC_TUNABLES tells whether memory came in huge pages."""
-  model, flags = processor(pathlib.Path('/proc/cpuinfo'))
+  model, flags = processor.describe()
   return {
     'device': parallel.describe_device(),
     'processor': model,
@@ -32,16 +31,3 @@ def installed() -> tuple[str, ...]:
   """Which of the rivals' packages there are."""
   there = {d.name.lower() for d in importlib.metadata.distributions() if d.name}
   return tuple(name for name in RIVALS if name in there)
-
-
-def processor(cpuinfo: pathlib.Path) -> tuple[str, list[str]]:
-  """Its name, and which of AVX, AVX-512 and AMX it has."""
-  if not cpuinfo.is_file():
-    return platform.processor() or platform.machine(), []
-  fields = {}
-  for line in cpuinfo.read_text().splitlines():
-    name, _, value = line.partition(':')
-    fields[name.strip()] = value.strip()
-  model = fields['model name'] if 'model name' in fields else platform.machine()
-  flags = fields['flags'].split() if 'flags' in fields else []
-  return model, sorted(f for f in flags if f.startswith(('avx', 'amx')))

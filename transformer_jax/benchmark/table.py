@@ -14,6 +14,7 @@ def lines(result: Mapping) -> Iterator[str]:
   if result['what'] == 'training':
     yield from _training(result)
   else:
+    yield f'our products take {result["dtype"]}'
     for run in result['runs']:
       yield ''
       yield _setting(run, result['median_length'])

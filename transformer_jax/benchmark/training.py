@@ -92,7 +92,7 @@ def measure(
   ]
   work = {'target_tokens': tokens, 'steps': [each] * rounds}
   found = columns(seconds, work)
-  products = rate.matrix_products(parallel.compute_dtype(config.dtype))
+  products = rate.matrix_products(parallel.training_dtype(config.dtype))
   flops = flops_per_target_token(config, trainer.batches)
   achieved = found[OURS]['target_tokens_per_second'] * flops
   return {

@@ -53,7 +53,8 @@ def _training(
   if name == 'huggingface':
     from transformer_jax.benchmark.rivals import huggingface
 
-    return {name: huggingface.Training(config, threads, _half(config))}
+    half = parallel.training_dtype(config.dtype).name == 'bfloat16'
+    return {name: huggingface.Training(config, threads, half)}
   if name == 'flax_wmt':
     from transformer_jax.benchmark.rivals import flax_wmt
 
@@ -67,14 +68,9 @@ def _decoding(
   if name == 'huggingface':
     from transformer_jax.benchmark.rivals import huggingface
 
-    return {name: huggingface.Decoding(config, threads, _half(config))}
+    return huggingface.decoding(config, threads)
   if name == 'ctranslate2':
     from transformer_jax.benchmark.rivals import ctranslate2
 
     return ctranslate2.decoding(config, threads)
   return {}
-
-
-def _half(config: ml_collections.ConfigDict) -> bool:
-  """Whether our activations are bfloat16: then theirs are too."""
-  return parallel.compute_dtype(config.dtype).name == 'bfloat16'

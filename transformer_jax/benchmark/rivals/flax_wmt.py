@@ -60,7 +60,7 @@ class Training:
       output_vocab_size=model.vocab_size,
       share_embeddings=True,
       logits_via_embedding=True,
-      dtype=parallel.compute_dtype(config.dtype),
+      dtype=parallel.training_dtype(config.dtype),
       emb_dim=model.d_model,
       num_heads=model.h,
       num_layers=model.N,

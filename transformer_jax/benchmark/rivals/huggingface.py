@@ -121,14 +121,19 @@ def without_eos(model: transformers.MarianMTModel) -> transformers.MarianMTModel
   return model
 
 
-class Decoding:
-  """`generate` with its cache."""
+def decoding(config: ml_collections.ConfigDict, threads: int) -> dict[str, 'Decoding']:
+  """One for each dtype: bfloat16 on a GPU, and on a CPU float32 as well."""
+  torch.set_num_threads(threads)
+  kinds = ['bfloat16'] if torch.cuda.is_available() else ['float32', 'bfloat16']
+  of = lambda kind: Decoding(config, getattr(torch, kind))
+  return {f'huggingface.{kind}': of(kind) for kind in kinds}
 
-  def __init__(self, config: ml_collections.ConfigDict, threads: int, half: bool):
-    """`half`: parameters in bfloat16."""
-    torch.set_num_threads(threads)
-    model = without_eos(marian(config)).train(False)
-    self._model = model.to(torch.bfloat16) if half else model
+
+class Decoding:
+  """`generate` with its cache; parameters are of `dtype`."""
+
+  def __init__(self, config: ml_collections.ConfigDict, dtype: torch.dtype):
+    self._model = without_eos(marian(config)).train(False).to(dtype)
     self._alpha = config.alpha
 
   def translate(

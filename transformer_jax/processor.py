@@ -1,0 +1,21 @@
+"""What the processor is, as Linux tells it."""
+
+import pathlib
+import platform
+
+CPUINFO = pathlib.Path('/proc/cpuinfo')
+# One of them is enough to multiply bfloat16 faster than float32.
+MULTIPLIES_BFLOAT16 = {'amx_bf16', 'avx512_bf16'}
+
+
+def describe(cpuinfo: pathlib.Path = CPUINFO) -> tuple[str, list[str]]:
+  """Its name, and which of AVX, AVX-512 and AMX it has; none where nobody tells."""
+  if not cpuinfo.is_file():
+    return platform.processor() or platform.machine(), []
+  fields = {}
+  for line in cpuinfo.read_text().splitlines():
+    name, _, value = line.partition(':')
+    fields[name.strip()] = value.strip()
+  model = fields['model name'] if 'model name' in fields else platform.machine()
+  flags = fields['flags'].split() if 'flags' in fields else []
+  return model, sorted(f for f in flags if f.startswith(('avx', 'amx')))
