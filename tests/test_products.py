@@ -46,10 +46,11 @@ def rounded(x: jax.Array) -> jax.Array:
   return x.astype(jnp.bfloat16).astype(jnp.float32)
 
 
+@pytest.mark.parametrize('rows', [(2, 3), (1, 1)])
 @pytest.mark.parametrize('product', [products.linear, products.logits])
-def test_on_a_cpu_bfloat16_operands_have_float32_results(product):
+def test_on_a_cpu_bfloat16_operands_have_float32_results(product, rows):
   """Operands and gradients are rounded, and a weight's gradient; nothing else."""
-  x, gradient = normal(2, 3, 5), normal(2, 3, 4, seed=2)
+  x, gradient = normal(*rows, 5), normal(*rows, 4, seed=2)
   weight = normal(5, 4, seed=1)
   plain = lambda x, weight: x @ weight
   given = weight.astype(jnp.bfloat16)
@@ -134,7 +135,7 @@ def squares(x: jax.Array, weight: jax.Array) -> jax.Array:
 
 
 def surprise(x: jax.Array, table: jax.Array) -> jax.Array:
-  return loss.cross_entropy(products.logits(x, table), jnp.arange(64), 0.1)[0]
+  return loss.cross_entropy(products.logits(x, table), 1 + jnp.arange(len(x)), 0.1)[0]
 
 
 @pytest.mark.parametrize(
@@ -150,13 +151,17 @@ def test_on_a_cpu_ynn_multiplies(
   assert left_to_eigen(compiled_gradient(objective, x, weight))
 
 
-@pytest.mark.skipif(
+rounds = pytest.mark.skipif(
   not processor.MULTIPLIES_BFLOAT16.intersection(processor.describe()[1]),
   reason='XLA leaves products in bfloat16 alone on processors that have them',
 )
-@pytest.mark.parametrize(
+both = pytest.mark.parametrize(
   'objective, shape', [(squares, (32, 100)), (surprise, (100, 32))]
 )
+
+
+@rounds
+@both
 def test_products_in_bfloat16_stay_so(
   objective, shape: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ):
@@ -165,6 +170,15 @@ def test_products_in_bfloat16_stay_so(
   assert not made_float32(compiled_gradient(objective, x, weight))
   monkeypatch.setattr(products, 'transposed', lambda x: products.copied(x.T))
   assert made_float32(compiled_gradient(objective, x, weight))
+
+
+@rounds
+@both
+def test_one_row_is_multiplied_in_bfloat16(objective, shape: tuple[int, int]):
+  """As greedy search has it, of one sentence; a vector XLA would make float32 again."""
+  x, weight = normal(1, 32), normal(*shape).astype(jnp.bfloat16)
+  program = jax.jit(objective).lower(x, weight).compile()
+  assert not made_float32(program.as_text())
 
 
 def gradients_of_two_devices() -> None:

@@ -41,7 +41,16 @@ def linear(
   """x W."""
   if not on_cpu():
     return x @ weight
-  return _linear(x.reshape(-1, x.shape[-1]), weight).reshape(*x.shape[:-1], -1)
+  rows = _as_rows(x, weight.dtype)
+  product = _linear(rows, weight)[: x.size // x.shape[-1]]
+  return product.reshape(*x.shape[:-1], -1)
+
+
+def _as_rows(x: Float[Array, '*rows D'], dtype: DTypeLike) -> Float[Array, 'N D']:
+  """At least two for operands in bfloat16: YNN takes no product with a vector."""
+  rows = x.reshape(-1, x.shape[-1])
+  missing = int(len(rows) == 1 and dtype == jnp.bfloat16)
+  return jnp.pad(rows, ((0, missing), (0, 0)))
 
 
 _float32 = functools.partial(jnp.matmul, preferred_element_type=jnp.float32)
@@ -101,11 +110,12 @@ def logits(
   x: Float[Array, '*rows D'], table: Float[Array, 'W D']
 ) -> Float32[Array, '*rows W']:
   """x E^T. A CPU stores them by words, not by rows: see as_stored()."""
-  flat = x.reshape(-1, x.shape[-1])
   if on_cpu():
+    flat = _as_rows(x, table.dtype)
     # Not to become x E^T again: XLA fails on that in bfloat16, x being transposed.
-    product = copied(_by_words(table, flat)).T
+    product = copied(_by_words(table, flat)).T[: x.size // x.shape[-1]]
   else:
+    flat = x.reshape(-1, x.shape[-1])
     product = jnp.einsum('nd,wd->nw', flat, table, preferred_element_type=jnp.float32)
   return product.reshape(*x.shape[:-1], -1)
 
