@@ -238,6 +238,7 @@ import os, jax
 from transformer_jax import parallel
 parallel.deterministic()
 parallel.multiply_by_ynn()
+parallel.outlast_stops()
 jax.devices()
 print(os.environ['XLA_FLAGS'])
 """
@@ -253,6 +254,7 @@ def test_xla_knows_the_flags_that_are_set():
     '--xla_cpu_enable_fast_math=false',
     '--xla_gpu_deterministic_ops=true',
     '--xla_cpu_experimental_ynn_fusion_type=individual_dot',
+    '--xla_cpu_collective_call_terminate_timeout_seconds=86400',
   ]
 
 

@@ -36,6 +36,7 @@ def start(slices: int) -> None:
   """What a program does before its first use of JAX."""
   keep_compiled()
   multiply_by_ynn()
+  outlast_stops()
   use_cpu_cores(slices)
 
 
@@ -118,6 +119,16 @@ def multiply_by_ynn() -> None:
   devices). products.py has the forms that YNN takes. XLA's default has it reduce too.
   """
   _set_xla_flag('--xla_cpu_experimental_ynn_fusion_type=individual_dot')
+
+
+def outlast_stops() -> None:
+  """Has a CPU's devices wait a day for one another; call before JAX starts.
+
+  After 40 s XLA would end the process, and a stop counts: one by Ctrl-Z, a suspended
+  job's or a sleeping machine's, that finds a device waiting for another.
+  """
+  seconds = PATIENCE // 1000
+  _set_xla_flag(f'--xla_cpu_collective_call_terminate_timeout_seconds={seconds}')
 
 
 def _set_xla_flag(flag: str) -> None:
