@@ -16,6 +16,7 @@ import pytest
 from flax import nnx
 
 from transformer_jax import layers as module
+from transformer_jax import loss
 from transformer_jax.layers import Dropout, sinusoids
 from transformer_jax.model import Transformer
 from transformer_jax.vocabulary import BOS, PAD
@@ -434,6 +435,29 @@ def test_bfloat16_keeps_float32_parameters_and_logits():
   assert logits.dtype == jnp.float32
   exact = logits_of(graph_of()[0])(params, source, target)
   assert np.abs(logits - exact).max() < 0.05 * np.abs(exact).max()
+
+
+def test_bfloat16_keeps_float32_gradients():
+  """Near the exact ones, for sizes that fill no register as well."""
+  source, target = sentences()
+  shapes = graph_of()[1]
+
+  def gradient(dtype: Any) -> Tree:
+    graph, _ = graph_of(dtype=dtype)
+
+    def objective(params: Tree) -> jax.Array:
+      logits = nnx.merge(graph, params)(source, target)
+      return loss.cross_entropy(logits, target, 0.1)[0]
+
+    return jax.jit(jax.grad(objective))(random_params(shapes))
+
+  rounded, exact = map(jax.tree.leaves, (gradient(jnp.bfloat16), gradient(jnp.float32)))
+  off = [
+    np.linalg.norm(a - b) / np.linalg.norm(b)
+    for a, b in zip(rounded, exact, strict=True)
+  ]
+  assert {x.dtype for x in rounded} == {jnp.dtype('float32')}
+  assert max(off) < 0.2
 
 
 # 6.1 Decoding with a cache
