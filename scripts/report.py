@@ -106,6 +106,8 @@ def write(made: list[Block]) -> None:
 
 def main(arguments: list[str]) -> None:
   logging.set_verbosity(logging.WARNING)
+  for output in filter(None, (HTML.value, MARKDOWN.value)):
+    pathlib.Path(output).parent.mkdir(parents=True, exist_ok=True)
   found, left_out, measured = [], [], []
   for name in arguments[1:]:
     if layers := table1.read(pathlib.Path(name)):

@@ -613,10 +613,10 @@ def test_the_whole_report(
 def test_markdown_with_its_pictures(prepared: tuple, tmp_path: pathlib.Path):
   data, hash_ = prepared
   with_curves(made(result() | {'corpus': hash_}, tmp_path, 'run'))
-  run(tmp_path, data, markdown=str(tmp_path / 'table.md'))
-  printed = (tmp_path / 'table.md').read_text()
-  assert '](table.loss.svg)' in printed
-  assert (tmp_path / 'table.loss.svg').read_text().startswith('<?xml')
+  folder = tmp_path / 'new'
+  run(tmp_path, data, markdown=str(folder / 'table.md'))
+  assert '](table.loss.svg)' in (folder / 'table.md').read_text()
+  assert (folder / 'table.loss.svg').read_text().startswith('<?xml')
 
 
 def test_table_1_stands_behind_the_runs(
