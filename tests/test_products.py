@@ -138,9 +138,16 @@ def surprise(x: jax.Array, table: jax.Array) -> jax.Array:
   return loss.cross_entropy(products.logits(x, table), 1 + jnp.arange(len(x)), 0.1)[0]
 
 
-@pytest.mark.parametrize(
+rounds = pytest.mark.skipif(
+  not processor.multiplies_bfloat16(),
+  reason='XLA leaves products in bfloat16 alone on processors that have them',
+)
+both = pytest.mark.parametrize(
   'objective, shape', [(squares, (32, 100)), (surprise, (100, 32))]
 )
+
+
+@both
 def test_on_a_cpu_ynn_multiplies(
   objective, shape: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ):
@@ -149,15 +156,6 @@ def test_on_a_cpu_ynn_multiplies(
   assert not left_to_eigen(compiled_gradient(objective, x, weight))
   monkeypatch.setattr(products, 'on_cpu', lambda: False)
   assert left_to_eigen(compiled_gradient(objective, x, weight))
-
-
-rounds = pytest.mark.skipif(
-  not processor.MULTIPLIES_BFLOAT16.intersection(processor.describe()[1]),
-  reason='XLA leaves products in bfloat16 alone on processors that have them',
-)
-both = pytest.mark.parametrize(
-  'objective, shape', [(squares, (32, 100)), (surprise, (100, 32))]
-)
 
 
 @rounds

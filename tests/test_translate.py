@@ -214,11 +214,8 @@ def test_bfloat16_moves_scores_a_little(beam: int):
   rounding = translator(decode_dtype='bfloat16', alpha=0.0, beam=beam)
   assert rounding.dtype.name == 'bfloat16'
   given, off = lines(12), []
-  for (source,), hypotheses in zip(
-    map(words().encode, zip(given, strict=True)),
-    rounding.translate(given),
-    strict=True,
-  ):
+  found = rounding.translate(given)
+  for source, hypotheses in zip(words().encode(given), found, strict=True):
     for h in hypotheses:
       exact = log_probs('sinusoid', [*source, EOS], h.tokens).sum()
       off.append(abs(h.score - exact) / len(h.tokens))

@@ -205,8 +205,7 @@ def training_dtype(name: str) -> jnp.dtype:
 
 def decoding_dtype(name: str) -> jnp.dtype:
   """'auto' is bfloat16 where the device multiplies it faster, which few CPUs do."""
-  fast = jax.default_backend() != 'cpu'
-  fast |= bool(processor.MULTIPLIES_BFLOAT16.intersection(processor.describe()[1]))
+  fast = jax.default_backend() != 'cpu' or processor.multiplies_bfloat16()
   return _dtype('decode_dtype', name, fast)
 
 

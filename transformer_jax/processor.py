@@ -4,8 +4,6 @@ import pathlib
 import platform
 
 CPUINFO = pathlib.Path('/proc/cpuinfo')
-# One of them is enough to multiply bfloat16 faster than float32.
-MULTIPLIES_BFLOAT16 = {'amx_bf16', 'avx512_bf16'}
 
 
 def describe(cpuinfo: pathlib.Path = CPUINFO) -> tuple[str, list[str]]:
@@ -19,3 +17,8 @@ def describe(cpuinfo: pathlib.Path = CPUINFO) -> tuple[str, list[str]]:
   model = fields['model name'] if 'model name' in fields else platform.machine()
   flags = fields['flags'].split() if 'flags' in fields else []
   return model, sorted(f for f in flags if f.startswith(('avx', 'amx')))
+
+
+def multiplies_bfloat16() -> bool:
+  """Whether it has instructions for that, which are faster than float32's."""
+  return not {'amx_bf16', 'avx512_bf16'}.isdisjoint(describe()[1])
