@@ -70,7 +70,7 @@ def test_what_the_devices_tell_each_other(count: int):
   """One sum of all gradients a step, after the slices of each have been added up."""
   steps = steps_on(count)
   steps(steps.initial(), *example_arrays())
-  (program,) = steps._compiled.values()
+  (program,) = steps.programs.values()
   hlo = Hlo(program.as_text())
   inside = [line for body in hlo.loops() for line in hlo.collectives(body)]
   assert hlo.loops() and not inside
@@ -101,7 +101,7 @@ def test_the_state_is_updated_in_place():
   steps = steps_on(8)
   state = steps.initial()
   steps(state, *example_arrays())
-  (program,) = steps._compiled.values()
+  (program,) = steps.programs.values()
   leaves = jax.tree.leaves(state)
   assert all(array.is_deleted() for array in leaves)
   aliases = re.search(r'input_output_alias=\{(.*?)\}, entry', program.as_text())[1]

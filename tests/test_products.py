@@ -69,6 +69,12 @@ def test_on_a_cpu_bfloat16_operands_have_float32_results(product, rows):
   np.testing.assert_array_equal(towards_weight, expected[1].astype(jnp.bfloat16))
 
 
+@pytest.mark.parametrize('rows', [1, 16, 17, 50])
+def test_a_weight_is_transposed_in_parts(rows: int):
+  weight = normal(rows, 5)
+  np.testing.assert_array_equal(products.transposed_weight(weight), weight.T)
+
+
 @pytest.mark.parametrize('rows', [1, 7, 12, 40])
 def test_sums_over_rows(platform: None, rows: int):
   x = normal(rows, 5)

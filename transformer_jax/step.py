@@ -9,7 +9,7 @@ import ml_collections
 import optax
 from flax import nnx
 
-from transformer_jax import loss, parallel
+from transformer_jax import loss, parallel, products
 from transformer_jax.vocabulary import PAD
 
 Tree = Any
@@ -105,15 +105,26 @@ def train_step(
     sums, _ = jax.lax.scan(add, zeros, parts)
   sums, wishes = jax.lax.psum((sums, share.wishes.sum(0)), parallel.AXIS)
   gradient, smoothed, plain, tokens = sums
+  norm = optax.tree.norm(gradient) / tokens
   gradient = jax.tree.map(lambda g: g / tokens, gradient)
-  norm = optax.tree.norm(gradient)
   finite = jnp.isfinite(norm) & jnp.isfinite(smoothed)
   updates, opt_state = transform.update(gradient, state.opt_state, state.params)
   params = optax.apply_updates(state.params, updates)
-  params, opt_state = jax.tree.map(
-    lambda new, old: jnp.where(finite, new, old), (params, opt_state), state[1:]
-  )
+  keep = lambda new, old: jnp.where(finite, new, old)
+  params = jax.tree.map(keep, params, state.params)
+  if products.on_cpu():
+    opt_state = optax.tree.map_params(transform, _after, opt_state, params)
+  opt_state = jax.tree.map(keep, opt_state, state.opt_state)
   skipped = 1 - finite.astype(jnp.int32)
   return TrainState(state.step + 1, params, opt_state), Sums(
     smoothed, plain, tokens, norm, skipped, wishes
   )
+
+
+def _after(average: jax.Array, param: jax.Array) -> jax.Array:
+  """The average, computed after the parameter.
+
+  Both come from the average as it was. Left to its own order, XLA on a CPU writes the
+  new one in its place first, for which it copies the old one.
+  """
+  return average + 0 * param.ravel()[0]
