@@ -75,6 +75,14 @@ def test_a_weight_is_transposed_in_parts(rows: int):
   np.testing.assert_array_equal(products.transposed_weight(weight), weight.T)
 
 
+def test_a_weight_in_bfloat16_is_never_made_float32():
+  """XLA would do that to all of it for every part."""
+  weight = normal(50, 5).astype(jnp.bfloat16)
+  transposed = jax.jit(products.transposed_weight)
+  np.testing.assert_array_equal(transposed(weight), weight.T)
+  assert 'f32' not in transposed.lower(weight).compile().as_text()
+
+
 @pytest.mark.parametrize('rows', [1, 7, 12, 40])
 def test_sums_over_rows(platform: None, rows: int):
   x = normal(rows, 5)

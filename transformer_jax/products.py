@@ -163,15 +163,18 @@ def transposed_weight(weight: Float[Array, 'D F']) -> Float[Array, 'F D']:
 
   XLA alone goes down column after column, and fetches a line for every element.
   """
-  rows = min(len(weight), 16)
+  # As integers: XLA would make all of `result` float32, and bfloat16 again, for a part.
+  bits = weight.view(f'uint{8 * weight.dtype.itemsize}')
+  rows = min(len(bits), 16)
 
   def put(number: jax.Array, result: jax.Array) -> jax.Array:
     # The last part lies partly over the one before it, where D is no multiple.
-    part = jax.lax.dynamic_slice_in_dim(weight, number * rows, rows)
+    part = jax.lax.dynamic_slice_in_dim(bits, number * rows, rows)
     return jax.lax.dynamic_update_slice_in_dim(result, part.T, number * rows, 1)
 
-  empty = jnp.zeros(weight.shape[::-1], weight.dtype)
-  return jax.lax.fori_loop(0, -(-len(weight) // rows), put, empty)
+  empty = jnp.zeros(bits.shape[::-1], bits.dtype)
+  result = jax.lax.fori_loop(0, -(-len(bits) // rows), put, empty)
+  return result.view(weight.dtype)
 
 
 def copied(x: jax.Array) -> jax.Array:
