@@ -51,8 +51,12 @@ REPEATS = flags.DEFINE_integer(
 ROWS = flags.DEFINE_list(
   'rows', None, 'Pairs in a batch of one fixed shape; sentences in those decoded.'
 )
-LENGTH = flags.DEFINE_integer('length', 32, 'Tokens of a side of a fixed shape.')
-SENTENCES = flags.DEFINE_integer('sentences', 64, 'Random sentences to decode.')
+LENGTH = flags.DEFINE_integer(
+  'length', 32, 'Tokens of a side of a fixed shape.', lower_bound=1
+)
+SENTENCES = flags.DEFINE_integer(
+  'sentences', 64, 'Random sentences to decode.', lower_bound=1
+)
 TEXT = flags.DEFINE_string(
   'text', None, "File to decode instead, with the prepared corpus's vocabulary."
 )

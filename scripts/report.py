@@ -32,7 +32,9 @@ from transformer_jax.report.blocks import Block, Bullets, Heading, Paragraph, Pi
 from transformer_jax.report.results import Scored
 from transformer_jax.significance import paired_bootstrap
 
-SAMPLES = flags.DEFINE_integer('samples', 5, 'Translations to show of each run.')
+SAMPLES = flags.DEFINE_integer(
+  'samples', 5, 'Translations to show of each run.', lower_bound=0
+)
 BASE = flags.DEFINE_multi_string(
   'base', [], 'A run that is a base model, where the runs alone leave that open.'
 )

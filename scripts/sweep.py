@@ -36,7 +36,9 @@ CONFIG = flags.DEFINE_multi_string('config', [], 'A config to run; may be repeat
 SEEDS = flags.DEFINE_list('seeds', ['1'], 'Run each with each of these seeds.')
 WORKDIR = flags.DEFINE_string('workdir', None, "The folder of the runs' folders.")
 SPLIT = flags.DEFINE_enum('split', 'dev', ['dev', 'test'], 'What to score on.')
-AVERAGE = flags.DEFINE_integer('average', 1, 'How many checkpoints to average.')
+AVERAGE = flags.DEFINE_integer(
+  'average', 1, 'How many checkpoints to average.', lower_bound=1
+)
 DRY_RUN = flags.DEFINE_bool('dry_run', False, 'Only print what would be run.')
 RETRY = flags.DEFINE_bool('retry_failed', False, 'Run those again that failed.')
 SUBMIT = flags.DEFINE_enum(
@@ -45,7 +47,9 @@ SUBMIT = flags.DEFINE_enum(
   ['slurm', 'local'],
   "Submit to Slurm, or to submitit's local stand-in.",
 )
-PER_NODE = flags.DEFINE_integer('per_node', 1, 'Runs side by side in one submission.')
+PER_NODE = flags.DEFINE_integer(
+  'per_node', 1, 'Runs side by side in one submission.', lower_bound=1
+)
 SLURM = flags.DEFINE_multi_string(
   'slurm', [], "KEY=VALUE of submitit's update_parameters; may be repeated."
 )

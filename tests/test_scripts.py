@@ -134,9 +134,18 @@ def test_sides_of_unequal_length(raw: pathlib.Path, tmp_path: pathlib.Path):
   assert 'train.de' in message and 'line' in message
 
 
-@pytest.mark.parametrize('flag', ['average', 'beam'])
-def test_fewer_than_one(flag: str):
-  assert f'flag --{flag}=0: 0 is not' in refused('evaluate', f'--{flag}=0')
+@pytest.mark.parametrize(
+  ('name', 'flag'),
+  [
+    ('evaluate', 'average'),
+    ('evaluate', 'beam'),
+    ('sweep', 'average'),
+    ('sweep', 'per_node'),
+    ('benchmark', 'length'),
+  ],
+)
+def test_fewer_than_one(name: str, flag: str):
+  assert f'flag --{flag}=0: 0 is not' in refused(name, f'--{flag}=0')
 
 
 def test_preparing(raw: pathlib.Path, tmp_path: pathlib.Path):
