@@ -51,7 +51,7 @@ FLOORS = (
 )
 # Within the floor without JAX.
 BESIDE = {
-  'token_files': {'vocabulary'},
+  'token_files': {'durable', 'vocabulary'},
   'batches': {'token_files', 'vocabulary'},
   'corpora': {'durable', 'token_files', 'vocabulary', 'embedded_corpus'},
   'bleu': {'moses'},

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from absl import app
 
-from transformer_jax import corpora, refusal
+from transformer_jax import corpora, durable, refusal
 from transformer_jax.run import Busy, Run
 
 
@@ -71,3 +71,14 @@ def test_exits_are_left_alone():
     with pytest.raises(type(error)) as caught, refusal.in_one_line():
       raise error
     assert caught.value is error
+
+
+@pytest.mark.skipif(
+  not pathlib.Path('/dev/full').exists(), reason='Linux has a full device to write to'
+)
+def test_a_full_disk_is_one_line_that_names_the_file(tmp_path: pathlib.Path):
+  (tmp_path / 'config.json.partial').symlink_to('/dev/full')
+  with pytest.raises(SystemExit) as caught, refusal.in_one_line():
+    durable.write(tmp_path / 'config.json', '{}')
+  assert 'No space left on device' in caught.value.code
+  assert str(tmp_path / 'config.json.partial') in caught.value.code

@@ -16,6 +16,7 @@ from typing import BinaryIO
 
 import numpy as np
 
+from transformer_jax import durable
 from transformer_jax.vocabulary import BOS, EOS, PAD
 
 TOKENS, OFFSETS = np.dtype('<u2'), np.dtype('<i8')
@@ -28,18 +29,8 @@ def _paths(path: pathlib.Path) -> tuple[pathlib.Path, pathlib.Path]:
 
 
 @contextlib.contextmanager
-def _named(path: pathlib.Path) -> Iterator[None]:
-  """Says which file it was that could not be written, as a full disk does not."""
-  try:
-    yield
-  except OSError as error:
-    error.filename = error.filename or str(path)
-    raise
-
-
-@contextlib.contextmanager
 def _opened(path: pathlib.Path, mode: str) -> Iterator[BinaryIO]:
-  with _named(path), path.open(mode) as file:
+  with durable.named(path), path.open(mode) as file:
     yield file
 
 
@@ -95,7 +86,7 @@ class TokenWriter:
 
   def _write(self, *arrays: np.ndarray) -> None:
     for path, file, array in zip(self._paths, self._files, arrays, strict=True):
-      with _named(path):
+      with durable.named(path):
         file.write(array)
 
   def append(self, tokens: np.ndarray, lengths: np.ndarray) -> None:
@@ -116,14 +107,14 @@ class TokenWriter:
   def flush(self) -> None:
     """Hands all that was appended to the system; a kill cannot undo it any more."""
     for path, file in zip(self._paths, self._files, strict=True):
-      with _named(path):
+      with durable.named(path):
         file.flush()
 
   def sync(self) -> None:
     """Waits until all that was appended is on the disk."""
     self.flush()
     for path, file in zip(self._paths, self._files, strict=True):
-      with _named(path):
+      with durable.named(path):
         os.fsync(file.fileno())
 
   def __enter__(self) -> 'TokenWriter':

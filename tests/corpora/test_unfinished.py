@@ -278,7 +278,11 @@ SHORT = b'one\n' * 3000, b'eins\n' * 3000
 
 @pytest.mark.parametrize(
   ('most', 'file'),
-  [(100, 'toy.partial'), (9000, 'toy.partial'), (20_000, 'train.source.offsets')],
+  [
+    (100, 'begun.json.partial'),
+    (9000, 'toy.partial'),
+    (20_000, 'train.source.offsets'),
+  ],
 )
 def test_a_full_disk(most: int, file: str, raw: pathlib.Path, tmp_path: pathlib.Path):
   """It is said where; nothing passes for whole; with room it is gone on with."""
