@@ -161,7 +161,8 @@ def transposed(x: Float[Array, 'N D']) -> Float[Array, 'D N']:
 def transposed_weight(weight: Float[Array, 'D F']) -> Float[Array, 'F D']:
   """transposed() of what comes from memory and not from the cache, 16 rows at a time.
 
-  XLA alone goes down column after column, and fetches a line for every element.
+  XLA alone goes down column after column, and fetches a line for every element. Not
+  for activations: it makes equal copies of one once, but equal loops each time.
   """
   # As integers: XLA would make all of `result` float32, and bfloat16 again, for a part.
   bits = weight.view(f'uint{8 * weight.dtype.itemsize}')

@@ -105,6 +105,7 @@ def train_step(
     sums, _ = jax.lax.scan(add, zeros, parts)
   sums, wishes = jax.lax.psum((sums, share.wishes.sum(0)), parallel.AXIS)
   gradient, smoothed, plain, tokens = sums
+  # The sum's, so that the division has one use only and becomes part of Adam's pass.
   norm = optax.tree.norm(gradient) / tokens
   gradient = jax.tree.map(lambda g: g / tokens, gradient)
   finite = jnp.isfinite(norm) & jnp.isfinite(smoothed)
