@@ -88,6 +88,7 @@ def _corpus(pair: str) -> dict:
       'drop_identical': True,  # sides
       'min_letters': 0.3,  # share of letters in a side, spaces not counted
     },
+    'train_pairs': 10**9,  # at most so many: the first that are good
     # The vocabulary is learnt from so many pairs, drawn at random from all
     'vocabulary_pairs': 1_000_000,
     'character_coverage': 0.99995,  # rarer characters are spelt in bytes

@@ -46,6 +46,7 @@ def asked(config: ml_collections.ConfigDict) -> corpora.Corpus:
     files=config.files.to_dict(),
     suffix=config.suffix,
     cleaning=corpora.Cleaning(**config.cleaning.to_dict()),
+    train_pairs=config.train_pairs,
     vocab_size=config.model.vocab_size,
     vocabulary_pairs=config.vocabulary_pairs,
     character_coverage=config.character_coverage,

@@ -236,7 +236,9 @@ MINIATURE_BASE = table3.get_config('base,mini')
 
 def test_the_miniature_is_small_and_otherwise_as_the_paper():
   config, printed = MINIATURE_BASE, base.get_config('en-de')
-  assert config.corpus == newsmix.get_config('en-de').corpus
+  mixed = newsmix.get_config('en-de')
+  assert config.files == mixed.files and config.corpus != mixed.corpus
+  assert config.train_pairs < mixed.train_pairs == printed.train_pairs
   model = config.model
   assert model.h * model.d_k == model.h * model.d_v == model.d_model < 512
   assert model.d_ff == 4 * model.d_model

@@ -15,6 +15,7 @@ CORPUS = corpora.Corpus(
   files={'train': ('train',), 'dev': ('dev',), 'test': ('test',)},
   suffix='',
   cleaning=corpora.Cleaning(5000, 9.0, False, 0.0),
+  train_pairs=10**9,
   vocab_size=60,
   vocabulary_pairs=1000,
   character_coverage=1.0,

@@ -177,6 +177,25 @@ def test_reasons_are_counted_by_part_and_in_all(raw: pathlib.Path):
   assert lines[0] == 'one' and lines[-5:] == ['two'] * 5 and len(lines) == 206
 
 
+def test_the_first_good_pairs_alone(raw: pathlib.Path):
+  """Bad ones do not count; what is behind is read, dropped and counted."""
+  write(raw, 'bad', b'\none\n', b'eins\neins\n')
+  files = CORPUS.files | {'train': ('bad', 'train')}
+  every = prepare(raw, CORPUS._replace(files=files, name='every'))
+  first = prepare(raw, CORPUS._replace(files=files, train_pairs=150))
+  data_dir = raw.parent / 'data'
+  for side in ('train.source', 'train.target'):
+    lines = decoded(data_dir / 'every', side)
+    assert decoded(data_dir / 'toy', side) == lines[:150] and len(lines) == 201
+  train = first['splits']['train']
+  assert (train['read'], train['kept']) == (202, 150)
+  assert train['dropped'] == {'empty': 1, 'beyond the first 150': 51}
+  assert [part['read'] for part in train['from']] == [2, 200]
+  for given, kept in zip(train['from'], every['splits']['train']['from'], strict=True):
+    assert given['source'] == kept['source']  # sums and lines of the whole file
+  assert first['vocabulary']['sentences'] == 300
+
+
 def test_length_limit_counts_the_end_of_sentence(raw: pathlib.Path):
   """A side of max_length - 1 pieces stays, one of max_length goes."""
   prepare(raw)
@@ -216,6 +235,11 @@ def test_nothing_left_to_train_on(raw: pathlib.Path):
   refused(raw, r"no training pair of toy.*'empty': 7")
   write(raw, 'train', b'', b'')
   refused(raw, 'no training pair of toy is left')
+
+
+def test_no_training_pair_asked_for(raw: pathlib.Path):
+  none = CORPUS._replace(train_pairs=0)
+  refused(raw, r"no training pair of toy.*'beyond the first 0': 200", none)
 
 
 def test_no_pair_short_enough(raw: pathlib.Path):

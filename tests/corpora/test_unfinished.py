@@ -191,6 +191,7 @@ def test_changed_input_is_begun_anew(change, raw, tmp_path, monkeypatch):
     {'max_length': 63},
     {'cleaning': CORPUS.cleaning._replace(max_ratio=8.0)},
     {'vocab_size': 59},
+    {'train_pairs': 199},
     {'corpus_seed': 2},
     {'files': CORPUS.files | {'train': ('train', 'train')}},
   ],

@@ -40,6 +40,7 @@ class Corpus(NamedTuple):
   files: dict  # the stems of each split's files
   suffix: str
   cleaning: Cleaning
+  train_pairs: int  # at most; the first of those that are good
   vocab_size: int
   vocabulary_pairs: int  # drawn at random to learn the vocabulary from
   character_coverage: float
@@ -167,7 +168,7 @@ def _texts(partial: pathlib.Path) -> list[pathlib.Path]:
 
 def _text(corpus: Corpus, parts: list[Part], partial: pathlib.Path) -> dict:
   """The first stage: all good training pairs as text; what was read and dropped."""
-  abouts = []
+  abouts, kept = [], 0
   paths = _texts(partial)
   with (
     paths[0].open('w', encoding='utf-8', newline='\n') as source,
@@ -179,9 +180,13 @@ def _text(corpus: Corpus, parts: list[Part], partial: pathlib.Path) -> dict:
       for read, pair in enumerate(part.pairs(), 1):
         if read % 1000 == 0:
           bar.update(1000)
-        if reason := fault(pair, corpus.cleaning):
+        reason = fault(pair, corpus.cleaning)
+        if not reason and kept == corpus.train_pairs:
+          reason = f'beyond the first {kept}'
+        if reason:
           dropped[reason] += 1
           continue
+        kept += 1
         source.write(pair[0] + '\n')
         target.write(pair[1] + '\n')
         if len(sample) < _ENOUGH_PAIRS:
@@ -194,9 +199,9 @@ def _text(corpus: Corpus, parts: list[Part], partial: pathlib.Path) -> dict:
     durable.sync(path)
   total = sum((Counter(about['dropped']) for about in abouts), Counter())
   read = sum(about['read'] for about in abouts)
-  if read == total.total():
+  if not kept:
     raise ValueError(f'no training pair of {corpus.name} is left: {dict(total)}')
-  return {'from': abouts, 'read': read, 'kept': read - total.total(), 'dropped': total}
+  return {'from': abouts, 'read': read, 'kept': kept, 'dropped': total}
 
 
 def _pieces(corpus: Corpus, text: dict, partial: pathlib.Path) -> dict:
