@@ -32,6 +32,7 @@ from transformer_jax import (
   corpora,
   cost,
   durable,
+  moses,
   parallel,
   refusal,
   significance,
@@ -123,11 +124,15 @@ def show(result: dict) -> None:
 
 
 def training_so_far(run: Run, step: int) -> dict:
-  """Target tokens and seconds of the training steps up to `step`."""
+  """Target tokens, seconds and devices of the training steps up to `step`."""
   steps = [r for r in run.records() if 'target_tokens' in r and r['step'] <= step]
+  known = all('device' in r for r in steps)
   return {
     'target_tokens_seen': sum(r['target_tokens'] for r in steps),
     'wall_seconds': round(sum(r['seconds'] for r in steps), 1),
+    'training_device': '; '.join(dict.fromkeys(r['device'] for r in steps))
+    if steps and known
+    else None,
   }
 
 
@@ -213,6 +218,8 @@ def score_files() -> None:
   language = TARGET_LANGUAGE.value
   if REFERENCES.value is None or language is None:
     raise app.UsageError('--hypotheses needs --references and --target_language')
+  if not moses.has_rules(language):
+    print(f'no abbreviations of {language} are known: English ones', file=sys.stderr)
   references = read(REFERENCES.value)
   found = []
   for path in filter(None, (HYPOTHESES.value, AGAINST_HYPOTHESES.value)):
@@ -229,25 +236,34 @@ def score_files() -> None:
     compare(text, found[1])
 
 
-def compare_runs(run: Run, config: ml_collections.ConfigDict, path: str) -> None:
-  """The translations in `path` against those of --against, if of one test set."""
+def newest(run: Run, config: ml_collections.ConfigDict, path: pathlib.Path) -> Text:
+  """The newest translations of --against, if of the test set that is asked for.
+
+  `path`: where ours are, or will be.
+  """
   other = Run(pathlib.Path(AGAINST.value))
-  newest = other.workdir / 'result.json'
+  result = other.workdir / 'result.json'
   try:
-    theirs = json.loads(newest.read_text())
+    theirs = json.loads(result.read_text())
     split, translations = theirs['split'], other.translations(theirs)
   except (OSError, ValueError, KeyError, TypeError) as error:
-    sys.exit(f'{newest}: no result to compare with ({error!r})')
+    sys.exit(f'{result}: no result to compare with ({error!r})')
   if split != SPLIT.value:
-    sys.exit(f'{newest} is of {split}: evaluate it with --split={SPLIT.value} first')
+    sys.exit(f'{result} is of {split}: evaluate it with --split={SPLIT.value} first')
+  if translations.resolve() == path.resolve():
+    sys.exit(
+      f'{result} is of {path}, which it would be compared with: evaluate what it is '
+      'to be compared with once more, and then this'
+    )
   name = f'{split}.target.txt'
   sums = [corpora.read_card(one.workdir)['sha256'][name] for one in (run, other)]
   if sums[0] != sums[1]:
     sys.exit(f'{run.workdir} and {other.workdir} are not of the same {split} set')
   corpus = pathlib.Path(prepare_data.DATA_DIR.value) / config.corpus
   _, references = corpora.held_out(corpus, split)
-  text = Text(read(path), references, config.target_language, config.tokenized)
-  compare(text, read(str(translations)))
+  print(f'against {translations}', file=sys.stderr)
+  lines = read(str(translations))
+  return Text(lines, references, config.target_language, config.tokenized)
 
 
 def write(
@@ -262,13 +278,27 @@ def write(
     durable.write(run.workdir / 'result.json', text)
 
 
+def check_flags() -> None:
+  """Those of runs and those of files are for one of them alone."""
+  if (WORKDIR.value is None) == (HYPOTHESES.value is None):
+    raise app.UsageError('give --workdir, or --hypotheses, to say what to score')
+  for flag in (WORKDIR, AGAINST, HYPOTHESES, REFERENCES, AGAINST_HYPOTHESES):
+    if flag.value == '':
+      raise app.UsageError(f'--{flag.name}= is empty')
+  of_files = REFERENCES, TARGET_LANGUAGE, AGAINST_HYPOTHESES
+  of_runs = AGAINST, AVERAGE, STEP, BEAM, ALPHA
+  given, other = ('workdir', of_files) if WORKDIR.value else ('hypotheses', of_runs)
+  for flag in other:
+    if flag.value is not None:
+      raise app.UsageError(f'--{flag.name} does not go with --{given}')
+
+
 def main(_: list[str]) -> None:
   logging.set_verbosity(logging.WARNING)
   interruption = Interruption()
   interruption.last_words = lambda: 'No result was written.'
   interruption.install()
-  if (WORKDIR.value is None) == (HYPOTHESES.value is None):
-    raise app.UsageError('give --workdir, or --hypotheses, to say what to score')
+  check_flags()
   if WORKDIR.value is None:
     return score_files()
   run = Run(pathlib.Path(WORKDIR.value))
@@ -281,16 +311,18 @@ def main(_: list[str]) -> None:
   asked = {'split': SPLIT.value, 'step': steps[-1], 'averaged': steps}
   asked |= {'beam': config.beam, 'alpha': config.alpha}
   path = run.translations(asked)
-  if AGAINST.value is None or not path.is_file():
+  # Before ours is written, which may become the newest of the same folder.
+  baseline = None if AGAINST.value is None else newest(run, config, path)
+  if baseline is None or not path.is_file():
     result, hypotheses = evaluate(run, config, steps)
     write(run, result, hypotheses, interruption)
     interruption.last_words = lambda: f'{path} is written, and its result.'
     show(result)
     print(f'dev perplexity {result["dev_perplexity"]:.3f} per piece')
-  if AGAINST.value is not None:
+  if baseline is not None:
     if interruption.asked:  # while it wrote
       interruption.leave()
-    compare_runs(run, config, str(path))
+    compare(baseline._replace(hypotheses=read(str(path))), baseline.hypotheses)
   print(path)
 
 

@@ -9,6 +9,7 @@ Prints Markdown; what is left out is named.
 
 import pathlib
 import sys
+from collections.abc import Iterator
 
 from absl import app, flags, logging
 from tqdm import tqdm
@@ -50,23 +51,39 @@ MARKDOWN = flags.DEFINE_string(
 def paired_p(system: Scored, baseline: Scored) -> float | None:
   """Of no difference in BLEU; None unless text and both translations are there."""
   held_out = system.held_out(pathlib.Path(DATA_DIR.value))
-  ours, theirs = system.translations(), baseline.translations()
+  ours, theirs = system.translations, baseline.translations
   if held_out is None or ours is None or theirs is None:
     return None
+  if not len(ours) == len(theirs) == len(held_out[1]):
+    return None  # unequal() says so
   config = system.config
   return paired_bootstrap(
     ours,
     theirs,
     held_out[1],
     config['target_language'],
+    lowercase='case:lc' in system.result['sacrebleu']['signature'],
     tokenized=config['tokenized'],
     kinds=('paper_bleu',),
   )['paper_bleu'].p
 
 
+def unequal(found: list[Scored]) -> Iterator[str]:
+  """Whose translations are not one for each sentence."""
+  for scored in found:
+    held_out = scored.held_out(pathlib.Path(DATA_DIR.value))
+    if held_out is not None and scored.translations is not None:
+      lines, sentences = len(scored.translations), len(held_out[1])
+      if lines != sentences:
+        yield f'{scored.text}: {lines} translations of {sentences} sentences'
+
+
 def of_runs(found: list[Scored], left_out: list[str]) -> list[Block]:
-  placed, unplaced = placing.place(found, BASE.value)
-  left_out = left_out + unplaced
+  try:
+    placed, unplaced = placing.place(found, [pathlib.Path(b) for b in BASE.value])
+  except ValueError as error:
+    raise app.UsageError(str(error)) from error
+  left_out = [*left_out, *unplaced, *unequal(found)]
   made = plain.results(found)
   with tqdm(desc='comparing', unit='pair', disable=None) as bar:
 
@@ -82,10 +99,13 @@ def of_runs(found: list[Scored], left_out: list[str]) -> list[Block]:
   if left_out:
     made += [Paragraph('Left out:'), Bullets(left_out)]
   made += curves.curves(found)
-  newest = [*{scored.run: scored for scored in found}.values()]
+  newest = {
+    scored.run: (scored, mark)
+    for scored, mark in zip(found, plain.marks(found), strict=True)
+  }
   data_dir = pathlib.Path(DATA_DIR.value)
-  made += scorers.scorers(newest, data_dir)
-  for scored in newest:
+  made += scorers.scorers(*zip(*newest.values(), strict=True), data_dir)
+  for scored, _ in newest.values():
     made += plain.samples(scored, data_dir, SAMPLES.value)
   return made
 
@@ -111,18 +131,26 @@ def main(arguments: list[str]) -> None:
   for output in filter(None, (HTML.value, MARKDOWN.value)):
     pathlib.Path(output).parent.mkdir(parents=True, exist_ok=True)
   found, left_out, measured = [], [], []
-  for name in arguments[1:]:
-    if layers := table1.read(pathlib.Path(name)):
-      measured += table1.blocks(layers)
+  for path in map(pathlib.Path, arguments[1:]):
+    try:
+      layers = table1.read(path)
+    except ValueError as error:
+      left_out.append(str(error))
       continue
-    some, wrong = results.read(name)
+    if layers:
+      measured.append((path.stem, layers))
+      continue
+    some, wrong = results.read(str(path))
     found += some
     left_out += wrong
   for reason in left_out:
     print(f'left out: {reason}', file=sys.stderr)
   if not found and not measured:
     raise app.UsageError('no run with a result.json: evaluate one first')
-  write((of_runs(found, left_out) if found else []) + measured)
+  made = of_runs(results.told_apart(found), left_out) if found else []
+  for n, (stem, layers) in enumerate(measured, 1):
+    made += table1.blocks(layers, f'{n}.{stem}' if len(measured) > 1 else '')
+  write(made)
 
 
 if __name__ == '__main__':

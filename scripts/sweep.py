@@ -15,6 +15,7 @@ alone. `--submit=slurm` submits instead, through submitit (pip install submitit)
     --per_node=8 --slurm=gpus_per_node=8 --slurm=timeout_min=1440
 """
 
+import json
 import pathlib
 import re
 import shlex
@@ -83,6 +84,13 @@ def job(name: str, seed: int, rest: list[str]) -> sweep.Job:
   score = f'--split={SPLIT.value}', f'--average={AVERAGE.value}'
   evaluate = *python, 'scripts.evaluate', where, data, *score
   run = Run(workdir)
+  if (workdir / 'config.json').is_file():
+    run.check_same(json.loads(config.to_json_best_effort()))
+  if AVERAGE.value > config.keep_checkpoints:
+    raise app.UsageError(
+      f'--average={AVERAGE.value}: {name} keeps {config.keep_checkpoints} checkpoints '
+      '(-- --config.keep_checkpoints=...)'
+    )
   scored = {
     'split': SPLIT.value,
     'step': config.train_steps,
@@ -109,7 +117,7 @@ def asked(rest: list[str]) -> list[sweep.Job]:
     raise app.UsageError('give --rows, or --config')
   if len({*names}) < len(names) or len({*SEEDS.value}) < len(SEEDS.value):
     raise app.UsageError('a row, a config or a seed is given twice')
-  if not all(seed.isdecimal() for seed in SEEDS.value):
+  if not SEEDS.value or not all(seed.isdecimal() for seed in SEEDS.value):
     raise app.UsageError(f'--seeds={",".join(SEEDS.value)}: numbers, such as 1,2,3')
   return [job(name, int(seed), rest) for seed in SEEDS.value for name in names]
 

@@ -111,6 +111,16 @@ def test_lower_cased_text_is_named_so(evaluate: Evaluate):
   assert 'of tokens as given, lower-cased: ' in evaluate(*options, '--tokenized')[1]
 
 
+def test_a_language_without_rules_is_said(evaluate: Evaluate):
+  """It is tokenised with English ones, as tokenizer.perl does."""
+  options = ['--references=' + evaluate.file('ref', REFERENCES)]
+  options.append('--hypotheses=' + evaluate.file('hyp', BETTER))
+  for language in ('deu', 'de'):
+    code, said = evaluate(*options, f'--target_language={language}')
+    assert code == 0
+    assert ('no abbreviations of deu are known' in said) == (language == 'deu')
+
+
 def test_one_file_against_another(evaluate: Evaluate):
   """The paired bootstrap's intervals are those that each has alone."""
   options = ['--references=' + evaluate.file('ref', REFERENCES), '--target_language=de']
@@ -161,6 +171,14 @@ def test_what_cannot_be_scored(evaluate: Evaluate):
   options = f'--references={evaluate.folder / "none"}', '--target_language=de'
   code, said = evaluate(f'--hypotheses={name}', *options)
   assert code == 1 and 'No such file' in said
+  for given in ('--against=r', '--beam=1', '--average=2'):
+    code, said = evaluate(f'--hypotheses={name}', *options, given)
+    assert code == 1 and f'{given.partition("=")[0]} does not go with --hyp' in said
+  code, said = evaluate('--workdir=r', options[0])
+  assert code == 1 and '--references does not go with --workdir' in said
+  for given in ('--hypotheses=', '--against_hypotheses='):
+    code, said = evaluate(f'--hypotheses={name}', *options, given)
+    assert code == 1 and f'{given} is empty' in said
   (evaluate.folder / 'none').write_bytes(b'caf\xe9\n')
   code, said = evaluate(f'--hypotheses={name}', *options)
   assert code == 1 and f'{evaluate.folder / "none"}: ' in said and 'utf-8' in said
@@ -229,3 +247,18 @@ def test_one_run_against_another(evaluate: Evaluate):
   (theirs.workdir / 'card.json').write_text(json.dumps(card))
   code, said = evaluate(*options)
   assert code == 1 and 'are not of the same dev set' in said
+
+
+def test_a_run_against_itself(evaluate: Evaluate):
+  """Another result of the same folder can be compared with; the same one cannot."""
+  run = make_run(evaluate.folder, 'a', WORSE)
+  greedy = json.loads((run.workdir / 'result.json').read_text()) | {'beam': 1}
+  run.translations(greedy).write_text(''.join(line + '\n' for line in BETTER))
+  options = [f'--workdir={run.workdir}', f'--against={run.workdir}', '--split=dev']
+  options += [f'--data_dir={evaluate.folder / "data"}', '--average=1']
+  code, said = evaluate(*options, '--beam=1')
+  expected = significance.paired_bootstrap(BETTER, WORSE, REFERENCES, 'de')
+  assert code == 0 and f'p = {expected["sacrebleu"].p:.4f}' in said
+  assert f'against {run.translations(greedy | {"beam": 4})}' in said
+  code, said = evaluate(*options)
+  assert code == 1 and 'which it would be compared with' in said

@@ -115,7 +115,7 @@ def test_what_the_text_says_of_the_tables():
   assert round(max(heads.values()) - heads['A1'], 1) == 0.9
   for row, printed in paper.TABLE_3.items():
     assert (printed.millions is None) == (row[0] in 'ADE'), row
-  assert {row for _, rows in paper.CLAIMS for row in rows} <= {*paper.TABLE_3}
+  assert {row for claim in paper.CLAIMS for row in claim.rows} <= {*paper.TABLE_3}
 
 
 def test_parameters_move_as_printed_whatever_the_vocabulary():

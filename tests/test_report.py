@@ -62,6 +62,7 @@ def of_config(config, seed: int = 1, perplexity: float = 5.0, score: float = 20.
     'target_tokens_seen': 10_000_000,
     'wall_seconds': 3600.0,
     'device': 'CPU, 2 cores (2 JAX devices)',
+    'training_device': 'CPU, 2 cores (2 JAX devices)',
     'versions': {},
     'commit': None,
     'corpus': 'c0ffee' * 10,
@@ -74,7 +75,7 @@ def made(values: dict, folder: pathlib.Path, name: str) -> results.Scored:
   write(values, folder / name)
   found, left_out = results.read(str(folder / name))
   assert not left_out
-  return found[0]
+  return results.told_apart(found)[0]
 
 
 def write(values: dict, folder: pathlib.Path) -> None:
@@ -90,7 +91,7 @@ def family(folder: pathlib.Path, *, more: tuple = ()) -> list[results.Scored]:
 
 
 def only(found: list[results.Scored], *bases: str) -> placing.Placed:
-  placed, left_out = placing.place(found, bases)
+  placed, left_out = placing.place(found, [pathlib.Path(base) for base in bases])
   assert len(placed) == 1 and not left_out, left_out
   return placed[0]
 
@@ -165,8 +166,8 @@ def test_a_run_that_is_no_row_is_named(tmp_path: pathlib.Path):
   [
     ({'beam': 1}, 'beam 1, alpha 0.6, not beam 4, alpha 0.6'),
     ({'alpha': 1.0}, 'beam 4, alpha 1.0, not'),
-    ({'averaged': [3800, 4000]}, '2 checkpoints averaged, not 1'),
-    ({'step': 3800}, 'step 3,800 of 4,000'),
+    ({'averaged': [12000, 12500]}, '2 checkpoints averaged, not 1'),
+    ({'step': 12000}, 'step 12,000 of 12,500'),
     ({'split': 'test'}, 'scored on newstest2014, not newstest2013'),
     ({'task': 'parsing'}, 'its task is parsing'),
   ],
@@ -207,6 +208,7 @@ def test_lower_case_and_missing_sentences_are_refused(tmp_path: pathlib.Path):
   scored = made(values, tmp_path, 'run')
   scored.text.parent.mkdir()
   scored.text.write_text('a line\n' * (SENTENCES - 1))
+  scored = made(values, tmp_path, 'run')
   assert [*rules.against_table_3(scored)] == [
     f'{SENTENCES - 1} translations, newstest2013 has {SENTENCES} sentences',
     'scored in lower case',
@@ -265,6 +267,57 @@ def test_what_cannot_be_compared_stands_in_no_common_table(
     assert 'cannot be compared' in page.markdown(plain.results(first + second))
 
 
+def test_runs_of_one_name_are_told_apart(tmp_path: pathlib.Path):
+  """Each keeps its row and its number, and is shown by enough of its path."""
+  for row in ('base', 'C1', 'D1'):
+    for seed in (1, 2, 3):
+      values = result(row, seed, 5.0 + seed / 10 + 9 * 'BCD'.find(row[0]))
+      write(values, tmp_path / row / f'seed-{seed}')
+  found = [s for path in tmp_path.glob('*/*') for s in results.read(str(path))[0]]
+  found = results.told_apart([*found, *found])
+  assert {s.run for s in found} == {
+    f'{row}/seed-{n}' for row in ('base', 'C1', 'D1') for n in (1, 2, 3)
+  }
+  table = only(found).table_3
+  for row, results_ in table.items():
+    assert {s.run.partition('/')[0] for s in results_} == {row} and len(results_) == 3
+  assert {*table} == {'base', 'C1', 'D1'}
+
+
+def test_a_prolonged_run_is_of_two_rows(tmp_path: pathlib.Path):
+  """Its earlier results belong to the config that was asked for then."""
+  found = family(tmp_path)
+  longer = result('D1')
+  longer['config']['train_steps'] = longer['step'] = 13_000
+  folder = tmp_path / 'D1.seed1' / 'translations'
+  folder.mkdir(parents=True)
+  for n, values in enumerate((result('D1'), longer)):
+    (folder / f'{n}.json').write_text(json.dumps(values))
+  placed = only(found + results.read(str(folder.parent))[0])
+  assert [s.result['step'] for s in placed.table_3['D1']] == [12_500]
+  assert placed.left_out == [
+    'D1.seed1: no row of Table 3 differs from base so: P_drop, train_steps'
+  ]
+
+
+def test_several_seeds_alone_are_a_base(tmp_path: pathlib.Path):
+  """What the smallest difference is can be told before any other row is run."""
+  found = [s for s in family(tmp_path) if s.run.startswith('base')]
+  printed = text(only(found))
+  assert 'no runs of any other row' in printed
+  assert 'can show differences from 0.50 PPL and 0.99 BLEU on' in printed
+  assert placing.place(found[:1], []) == ([], [])
+
+
+def test_a_base_is_given_by_its_path(tmp_path: pathlib.Path):
+  specs = [('base', 1), ('base', 2), ('A3', 1)]
+  found = [made(result(*s), tmp_path / 'runs', f'{s[0]}.{s[1]}') for s in specs]
+  for given in ('base.2', 'runs/base.2', str(tmp_path / 'runs' / 'base.2')):
+    assert {*only(found, given).table_3} == {'base', 'A3'}
+  with pytest.raises(ValueError, match='--base=base.3: no such run among base.1, b'):
+    placing.place(found, [pathlib.Path('base.3')])
+
+
 def test_a_seed_counts_once(tmp_path: pathlib.Path):
   found = family(tmp_path)
   again = made(found[0].result, tmp_path, 'copy')
@@ -279,6 +332,24 @@ def test_a_seed_counts_once(tmp_path: pathlib.Path):
 # Damage
 
 
+def changed(values: dict, value: object, *keys: str) -> dict:
+  *within, last = keys
+  inner = values
+  for key in within:
+    inner = inner[key]
+  inner[last] = value
+  return values
+
+
+def without(values: dict, *keys: str) -> dict:
+  *within, last = keys
+  inner = values
+  for key in within:
+    inner = inner[key]
+  del inner[last]
+  return values
+
+
 @pytest.mark.parametrize(
   'damage, reason',
   [
@@ -286,9 +357,15 @@ def test_a_seed_counts_once(tmp_path: pathlib.Path):
     (lambda v: '[]', 'the object'),
     (lambda v: v | {'dev_perplexity': None}, 'dev_perplexity'),
     (lambda v: v | {'dev_perplexity': float('nan')}, 'dev_perplexity'),
-    (lambda v: v | {'paper_bleu': {'score': 3.0}}, 'paper_bleu.score or .signature'),
+    (lambda v: v | {'paper_bleu': {'score': 3.0}}, 'paper_bleu.signature'),
     (lambda v: v | {'config': {'seed': 1}}, 'config.train_steps'),
     (lambda v: {k: x for k, x in v.items() if k != 'averaged'}, 'averaged'),
+    (lambda v: without(v, 'config', 'beam'), 'config.beam'),
+    (lambda v: changed(v, None, 'config', 'files'), 'config.files'),
+    (lambda v: changed(v, None, 'config', 'files', 'dev'), 'config.files.dev'),
+    (lambda v: changed(v, None, 'config', 'model', 'N'), 'config.model.N'),
+    (lambda v: changed(v, True, 'config', 'model', 'N'), 'config.model.N'),
+    (lambda v: v | {'training_device': 8}, 'training_device'),
   ],
 )
 def test_damage_is_named_and_skipped(damage, reason: str, tmp_path: pathlib.Path):
@@ -299,6 +376,20 @@ def test_damage_is_named_and_skipped(damage, reason: str, tmp_path: pathlib.Path
   found, left_out = results.read(str(path.parent))
   assert not found and len(left_out) == 1
   assert left_out[0].startswith(f'{path}: ') and reason in left_out[0]
+
+
+def test_damage_beside_a_result_leaves_the_result(tmp_path: pathlib.Path):
+  whole = made(result(), tmp_path, 'run')
+  log = whole.home / 'metrics.jsonl'
+  log.write_text('{"step": 1, "loss": 9}\n{"step": 2, "lo}\n')
+  whole.text.parent.mkdir()
+  whole.text.write_bytes(b'\xff\n' * SENTENCES)
+  (found,), left_out = results.read(str(whole.home))
+  assert found == whole and found.translations is None and not found.records
+  assert [reason.partition(': ')[0] for reason in left_out] == [
+    str(log),
+    str(whole.text),
+  ]
 
 
 def test_a_folder_without_results_is_named(tmp_path: pathlib.Path):
@@ -314,8 +405,8 @@ def test_table_3_beside_the_papers(tmp_path: pathlib.Path):
     'base',
     'N 6, d_model 512, d_ff 2,048, h 8, d_k 64, d_v 64, P_drop 0.1, epsilon_ls 0.1, '
     'train_steps 100,000',
-    'N 3, d_model 128, d_ff 512, h 8, d_k 16, d_v 16, P_drop 0.1, epsilon_ls 0.1, '
-    'train_steps 4,000',
+    'N 3, d_model 64, d_ff 256, h 8, d_k 8, d_v 8, P_drop 0.1, epsilon_ls 0.1, '
+    'train_steps 12,500',
     '3',
     '4.92',
     '5.00 ± 0.25 (sd 0.10)',
@@ -365,7 +456,21 @@ def test_differences_from_base(tmp_path: pathlib.Path):
   assert 'can show differences from 0.50 PPL and 0.99 BLEU on' in printed
   claims = [x for x in printed.splitlines() if x.startswith('| Bigger')]
   assert 'C1: PPL agrees, BLEU agrees; C7: PPL disagrees' in claims[0]
-  assert '| Smaller attention keys hurt. |  |' in printed
+  assert '| Smaller attention keys hurt. (section 6.2) |  |' in printed
+
+
+def test_a_claim_is_judged_by_its_own_direction(tmp_path: pathlib.Path):
+  """The paper's C3 is larger and its BLEU lower; its E is as good, and 0.1 lower."""
+  more = (('C3', 1, 4.0, 16.0), ('E', 1, 9.0, 16.0), ('D3', 1, 3.0, 16.0))
+  printed = text(only(family(tmp_path, more=more)), lambda system, base: 0.01)
+  assert line(printed, 'C3', 1)[3::4] == line(printed, 'D3', 1)[3::4] == ['agrees'] * 2
+  (claims,) = [x for x in printed.splitlines() if x.startswith('| Bigger')]
+  assert 'C3: PPL agrees, BLEU disagrees' in claims
+  assert '(section 6.2) | E: PPL differs, BLEU differs |' in printed
+  assert '(section 5.4) | D3: PPL agrees, BLEU agrees |' in printed
+  near = family(tmp_path / 'near', more=(('E', 1, 5.0, 20.0),))
+  printed = text(only(near), lambda system, base: 0.5)
+  assert '| E: PPL no difference seen, BLEU no difference seen |' in printed
 
 
 def test_without_a_second_seed_everything_is_undecided(tmp_path: pathlib.Path):
@@ -403,7 +508,7 @@ def on_test(config, average: int, device: str = '8 x Tesla P100-SXM2-16GB') -> d
   return values | {
     'split': 'test',
     'averaged': [last - n for n in range(average)][::-1],
-    'device': device,
+    'training_device': device,
     'wall_seconds': 12 * 3600.0,
   }
 
@@ -455,6 +560,10 @@ def test_flops(tmp_path: pathlib.Path):
   assert flops.by_paper(on('CPU, 2 cores (2 JAX devices)'), None) is None
   assert flops.by_paper(on('2 x NVIDIA H200'), None) is None
   assert flops.by_paper(on('2 x NVIDIA H200'), 50.0) == 12 * 3600 * 2 * 50e12
+  assert flops.by_paper(on('4 x Quadro P1000'), None) is None  # is no P100
+  untold = on_test(config, 5)
+  del untold['training_device']
+  assert flops.by_paper(made(untold, tmp_path, 'untold'), 50.0) is None
   p100 = flops.by_paper(on('8 x Tesla P100-SXM2-16GB'), None)
   assert p100 == pytest.approx(3.283e18, rel=1e-3)
   counted = flops.counted(on('2 x NVIDIA H200'))
@@ -513,14 +622,15 @@ def with_curves(scored: results.Scored) -> results.Scored:
   records = [{'step': n, 'loss': 9 / n} for n in (1, 2, 3)]
   records += [{'step': n, 'dev_perplexity': 100 / n} for n in (1, 3)]
   lines = [json.dumps(record) for record in records] + ['{"step": 4, "lo']
-  scored.metrics.write_text('\n'.join(lines))
-  return scored
+  (scored.home / 'metrics.jsonl').write_text('\n'.join(lines))
+  return results.read(str(scored.home))[0][0]
 
 
 def test_curves(tmp_path: pathlib.Path):
   found = family(tmp_path)
   assert curves.curves(found) == []
-  pictures = curves.curves([with_curves(scored) for scored in found])
+  found = [with_curves(scored) for scored in found]
+  pictures = curves.curves(found)
   assert [p.name for p in pictures] == ['loss', 'perplexity']
   assert pictures == curves.curves(found)
   for picture in pictures:
@@ -565,7 +675,7 @@ def test_text_is_no_markup(tmp_path: pathlib.Path):
 @pytest.fixture
 def prepared(tmp_path: pathlib.Path) -> tuple[pathlib.Path, str]:
   """A data folder with the corpus's dev text, and the corpus's hash."""
-  folder = tmp_path / 'data' / 'newsmix.en-de'
+  folder = tmp_path / 'data' / 'newsmix.en-de.mini'
   folder.mkdir(parents=True)
   (folder / corpora.CARD).write_text('{}')
   for side in ('source', 'target'):
@@ -634,6 +744,63 @@ def test_table_1_stands_behind_the_runs(
   assert out.endswith(alone) and len(out) > len(alone)
 
 
+def test_two_measurements_of_table_1(prepared: tuple, tmp_path: pathlib.Path, capsys):
+  """Each under its name, with its own picture; half of one is named and skipped."""
+  measured = pathlib.Path(__file__).parents[1] / 'results' / 'table1.json'
+  values = json.loads(measured.read_text())
+  for cell in values['cells']:
+    cell['seconds'] *= 1 + cell['n'] / 1000
+  (tmp_path / 'run.1.json').write_text(measured.read_text())
+  (tmp_path / 'run.2.json').write_text(json.dumps(values))
+  (tmp_path / 'run.3.json').write_text(json.dumps({'task': 'table1', 'cells': []}))
+  run(tmp_path, prepared[0], markdown=str(tmp_path / 'two.md'))
+  assert 'run.3.json: no whole measurement of Table 1' in capsys.readouterr().err
+  pictures = sorted(tmp_path.glob('*.svg'))
+  assert len(pictures) == len({path.read_text() for path in pictures}) == 2
+  text = (tmp_path / 'two.md').read_text()
+  assert all(f']({path.name})' in text for path in pictures)
+  assert '## Table 1, measured: 1.run.1' in text
+
+
+def test_wrong_line_counts_are_named_and_not_compared(
+  prepared: tuple, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture
+):
+  data, hash_ = prepared
+  for row, seed in (('base', 1), ('base', 2), ('D1', 1)):
+    translated(tmp_path, hash_, row, seed, 'x')
+  greedy = result('base', 1) | {'corpus': hash_, 'beam': 1}
+  folder = tmp_path / 'run.base.1' / 'translations'
+  short = folder / 'greedy.txt'
+  short.write_text('a line\n' * (SENTENCES - 1))
+  short.with_suffix('.json').write_text(json.dumps(greedy))
+  (usual,) = [path for path in folder.glob('*.txt') if path != short]
+  usual.with_suffix('.json').write_text((folder.parent / 'result.json').read_text())
+  run(tmp_path, data)
+  out = capsys.readouterr().out
+  assert f'greedy.txt: {SENTENCES - 1} translations of {SENTENCES} sentences' in out
+  pieces = [x for x in out.splitlines() if x.startswith('| beam | 4 | 1 |')]
+  assert len(pieces) == 1 and pieces[0].endswith('|  |')
+
+
+def test_lower_case_is_compared_in_lower_case(prepared: tuple, tmp_path: pathlib.Path):
+  """Two texts that differ in their capitals alone do not differ."""
+  data, hash_ = prepared
+  if not flags.FLAGS.is_parsed():
+    flags.FLAGS.mark_as_parsed()
+  for case, expected in (('lc', 1.0), ('mixed', 0.0)):
+    pair = []
+    for seed, change in ((1, str.upper), (2, str)):
+      values = result('base', seed) | {'corpus': hash_}
+      values['sacrebleu']['signature'] = f'nrefs:1|case:{case}|tok:13a'
+      scored = made(values, tmp_path, f'{case}.{seed}')
+      scored.text.parent.mkdir()
+      lines = (f'target sentence {n} of some words\n' for n in range(SENTENCES))
+      scored.text.write_text(change(''.join(lines)))
+      pair.append(made(values, tmp_path, f'{case}.{seed}'))
+    with flagsaver.flagsaver(data_dir=str(data)):
+      assert script.paired_p(*pair) == pytest.approx(expected, abs=0.05)
+
+
 def test_another_corpus_gives_neither_test_nor_samples(
   prepared: tuple, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture
 ):
@@ -652,7 +819,9 @@ def test_a_plain_run_has_a_short_report(
   run(tmp_path, data, samples=1)
   out = capsys.readouterr().out
   assert out.startswith('| run | scored on | step |') and 'Table' not in out
-  assert out.splitlines()[2].startswith('| run.base.1 | newstest2013 | 4,000 | 1 | 4 |')
+  assert out.splitlines()[2].startswith(
+    '| run.base.1 | newstest2013 | 12,500 | 1 | 4 |'
+  )
   assert out.count('- source: ') == 1
 
 

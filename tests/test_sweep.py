@@ -15,6 +15,7 @@ from collections.abc import Callable
 import pytest
 from test_end_to_end import SETTINGS, write_raw
 
+from configs import table3
 from transformer_jax import submission, sweep
 from transformer_jax.run import Run
 from transformer_jax.sweep import State
@@ -226,10 +227,13 @@ def test_progress(jobs):
   assert found.counts == {State.DONE: 1, State.FAILED: 1, State.WAITING: 2}
   # 20 and 10 of 4 x 20 steps, of which the last weigh three times as much.
   assert found.fraction == pytest.approx(3000 / 12000)
-  # 15 s for those, and for scoring each of the other three what the first took.
+  # 15 s for those, and for scoring each of the two that wait what the first took; with
+  # the one that failed nobody goes on.
   scoring = json.loads((made[0].run.workdir / 'sweep.json').read_text())['seconds']
-  assert found.seconds_left == pytest.approx(9000 * 15 / 3000 + 3 * scoring)
+  assert found.seconds_left == pytest.approx(7000 * 15 / 3000 + 2 * scoring)
   assert '1 done, 1 failed, 2 waiting; 25.0 % trained, 0 h 01 min' in str(found)
+  run_here(jobs('b'))
+  assert sweep.progress(jobs('a', 'crash', 'b')).seconds_left == 0
 
 
 def test_progress_while_a_line_is_written(jobs):
@@ -431,6 +435,8 @@ def test_exit_code_of_a_failure(stand_in: pathlib.Path, tmp_path: pathlib.Path):
     (['--rows=base,base'], 'given twice'),
     (['--rows=F'], 'the rows are base, A1'),
     (['--rows=base', '--seeds=one'], '--seeds=one: numbers'),
+    (['--rows=base', '--seeds='], '--seeds=: numbers'),
+    (['--rows=base', '--mini', '--average=6'], 'base,mini keeps 5 checkpoints'),
     (['--rows=base', '--', '--config.train_step=1'], 'train_step'),
     (['--rows=base', '--submit=slurm'], 'needs --slurm=timeout_min=MINUTES'),
     (['--rows=base', '--submit=slurm', '--slurm=mem'], '--slurm=mem: KEY=VALUE'),
@@ -440,6 +446,21 @@ def test_refused(options: list[str], message: str, tmp_path: pathlib.Path):
   code, _, err = Command(tmp_path, sys.executable)(*options)
   assert code not in (0, 75) and message in err
   assert not (tmp_path / 'runs').exists()
+
+
+def test_a_folder_of_another_config_is_refused(tmp_path: pathlib.Path):
+  """Though it is finished: its result is not of what is asked for."""
+  config = table3.get_config('base,mini').unlock()
+  config.model.P_drop = 0.3
+  folder = tmp_path / 'runs' / 'table3.base.mini.seed-1'
+  folder.mkdir(parents=True)
+  (folder / 'config.json').write_text(config.to_json_best_effort())
+  command = Command(tmp_path, sys.executable)
+  code, _, err = command('--dry_run', '--rows=base', '--mini')
+  assert code == 1 and "another config's run; these differ: model.P_drop" in err
+  asked = '--', '--config.model.P_drop=0.3', '--config.train_steps=20000'
+  code, _, err = command('--dry_run', '--rows=base', '--mini', *asked)
+  assert code == 0 and 'waiting table3.base.mini.seed-1' in err
 
 
 @pytest.mark.slow

@@ -122,9 +122,11 @@ class Log:
     tqdm.write(message, file=sys.stderr)
 
   def _write(self, record: dict) -> None:
-    step, scalars = record['step'], {k: v for k, v in record.items() if k != 'step'}
+    words = 'step', 'device'
+    scalars = {key: value for key, value in record.items() if key not in words}
     values = [Summary.Value(tag=k, simple_value=v) for k, v in scalars.items()]
-    event = Event(wall_time=time.time(), step=step, summary=Summary(value=values))
+    summary = Summary(value=values)
+    event = Event(wall_time=time.time(), step=record['step'], summary=summary)
     with self._writing():
       self._file.write(json.dumps(record) + '\n')
       self._file.flush()

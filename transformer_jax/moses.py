@@ -37,6 +37,11 @@ def replace_unicode_punctuation(line: str) -> str:
   return _WIDE_STOP.sub('. ', line).translate(_PUNCTUATION)
 
 
+def has_rules(language: str) -> bool:
+  """Whether abbreviations of it are known; else English ones count, as in Perl."""
+  return language in sacremoses.corpus.NonbreakingPrefixes().available_langs.values()
+
+
 @functools.cache
 def _tokenizer(language: str) -> sacremoses.MosesTokenizer:
   if language in UNFAITHFUL:

@@ -131,16 +131,36 @@ TABLE_3 = {
 BASE = TABLE_3['base'].cells | {'positions': 'sinusoid'}
 
 
-# What section 6.2 reads out of Table 3, and the rows that it reads it from.
+class Claim(NamedTuple):
+  """What the paper reads out of rows of Table 3."""
+
+  text: str
+  section: str
+  # The signs of what each row's perplexity and BLEU are said to do beside base's.
+  rows: dict[str, tuple[int, int]]
+
+
+WORSE, BETTER, SAME = (1, -1), (-1, 1), (0, 0)
 CLAIMS = (
-  (
+  Claim(
     'One head is 0.9 BLEU worse than the best; too many lose quality too.',
-    ('A1', 'A4'),
+    'section 6.2',
+    {'A1': WORSE, 'A4': WORSE},
   ),
-  ('Smaller attention keys hurt.', ('B1', 'B2')),
-  ('Bigger models are better.', ('C1', 'C2', 'C3', 'C4', 'C5', 'C6', 'C7')),
-  ('Dropout helps against over-fitting.', ('D1',)),
-  ('Learned positions give nearly identical results.', ('E',)),
+  Claim('Smaller attention keys hurt.', 'section 6.2', {'B1': WORSE, 'B2': WORSE}),
+  Claim(
+    'Bigger models are better.',
+    'section 6.2',
+    dict.fromkeys(('C1', 'C2', 'C4', 'C6'), WORSE)
+    | dict.fromkeys(('C3', 'C5', 'C7'), BETTER),
+  ),
+  Claim('Dropout helps against over-fitting.', 'section 6.2', {'D1': WORSE}),
+  Claim('Learned positions give nearly identical results.', 'section 6.2', {'E': SAME}),
+  Claim(
+    'Label smoothing hurts perplexity, but improves BLEU.',
+    'section 5.4',
+    {'D3': (-1, -1)},  # the row without
+  ),
 )
 
 

@@ -128,7 +128,7 @@ class Run(NamedTuple):
         )
     path = workdir / 'config.json'
     if path.is_file():
-      run._check_same(given)
+      run.check_same(given)
     else:
       workdir.mkdir(parents=True, exist_ok=True)
       shutil.copy(corpus / 'vocabulary.model', workdir / 'vocabulary.model')
@@ -137,8 +137,11 @@ class Run(NamedTuple):
     durable.write(path, json.dumps(given, indent=1) + '\n')
     return run
 
-  def _check_same(self, given: dict) -> None:
-    """A run may be prolonged; anything else that differs makes it another run."""
+  def check_same(self, given: dict) -> None:
+    """Raises ValueError if the folder holds a run of another config than `given`.
+
+    A run may be prolonged; anything else that differs makes it another run.
+    """
     differ = sorted(_differences(self._kept(), given) - {'train_steps'})
     if differ:
       raise ValueError(

@@ -210,6 +210,7 @@ class Loop:
     self._interruption = interruption
     self._alone = parallel.hosts() == 1
     self._every, self._last = config.checkpoint_every_steps, config.train_steps
+    self._device = parallel.describe_device()
     rate = learning_rate(config.model.d_model, config.warmup_steps, config.rate_factor)
     every = config.log_every_steps, self._every
     self._meter = Meter(rate, every, self._last, trainer.batches.steps_per_epoch)
@@ -282,6 +283,8 @@ class Loop:
         f'{self._writer.newest()}'
       )
     record = self._meter.add(step, values, due)
+    if record is not None:
+      record['device'] = self._device
     self._log.advance(record)
     astray = self._divergence.add(record) if record else None
     if astray:

@@ -16,9 +16,14 @@ Line = tuple[Sequence[float], Sequence[float]]  # steps, values
 def curves(found: Sequence[Scored]) -> list[Picture]:
   """Training loss, dev perplexity, and BLEU of runs that were scored at several steps.
 
-  What has no points has no picture.
+  What has no points has no picture. Runs of several corpora or vocabularies, whose
+  losses cannot be compared, have these in their names.
   """
-  logs = {scored.run: scored.records() for scored in found}
+  grounds = {_ground(scored) for scored in found}
+  logs = {}
+  for scored in found:
+    name = scored.run if len(grounds) == 1 else f'{scored.run}, {_ground(scored)}'
+    logs[name] = scored.records
   plots = (
     ('loss', 'Training loss, label-smoothed (nats)', _logged(logs, 'loss')),
     ('perplexity', 'Dev perplexity per piece', _logged(logs, 'dev_perplexity')),
@@ -29,6 +34,12 @@ def curves(found: Sequence[Scored]) -> list[Picture]:
     for name, label, lines in plots
     if lines
   ]
+
+
+def _ground(scored: Scored) -> str:
+  """Corpus, vocabulary: what losses per piece depend on beside the model."""
+  size = scored.config['model']['vocab_size']
+  return f'{scored.config["corpus"]} {scored.result["corpus"][:6]}, {size:,} pieces'
 
 
 def _logged(logs: dict[str, list[dict]], key: str) -> dict[str, Line]:

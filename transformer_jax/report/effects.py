@@ -35,13 +35,15 @@ def effects(placed: Placed, compare: Compare) -> list[Block]:
   table = placed.table_3
   base = table['base'] if 'base' in table else []
   heading = Heading(3, 'Differences from base')
-  if not base or len(table) < 2:
-    missing = 'runs of base' if not base else 'runs of any other row'
-    return [heading, Paragraph(f'There are no {missing}: nothing to compare.')]
+  if not base:
+    return [heading, Paragraph('There are no runs of base: nothing to compare.')]
   header = ['row', 'PPL (paper)', 'PPL', 'direction', 'BLEU (paper)', 'BLEU']
   header += ['paired p', 'direction']
   noises = [noise([[*map(read, r)] for r in table.values()]) for read in READ]
-  rows, verdicts = [], {}
+  if len(table) < 2:
+    text = 'There are no runs of any other row: nothing to compare. '
+    return [heading, Paragraph(text + _smallest(noises, len(base)))]
+  rows, found = [], {}
   for row, printed in paper.TABLE_3.items():
     if row == 'base':
       continue
@@ -53,29 +55,40 @@ def effects(placed: Placed, compare: Compare) -> list[Block]:
     if row in table:
       results = table[row]
       p = worst_p(results, base, compare)
-      found = [
+      both = [
         _effect(results, base, read, n) for read, n in zip(READ, noises, strict=True)
       ]
-      judged = verdict(papers[0], *found[0]), verdict(papers[1], *found[1], p)
-      verdicts[row] = f'{row}: PPL {judged[0]}, BLEU {judged[1]}'
-      cells[1:3] = [_text(*found[0]), judged[0]]
-      cells[4:] = [_text(*found[1]), _p(p), judged[1]]
+      found[row] = (*both[0],), (*both[1], p)
+      cells[1:3] = [_text(*both[0]), verdict(papers[0], *found[row][0])]
+      cells[4:] = [_text(*both[1]), _p(p), verdict(papers[1], *found[row][1])]
     rows.append([row, *cells])
   return [
     heading,
     Table(header, rows),
     Paragraph(_note(noises, len(base))),
-    _claims(verdicts),
+    _claims(found),
   ]
 
 
-def _claims(verdicts: dict[str, str]) -> Table:
+def _claims(found: dict[str, tuple[tuple, tuple]]) -> Table:
   """What our runs say to each claim; nothing where none of its rows was run."""
-  rows = [
-    [claim, '; '.join(verdicts[row] for row in of if row in verdicts)]
-    for claim, of in paper.CLAIMS
-  ]
-  return Table(["the paper's claim (section 6.2)", 'our rows'], rows)
+  rows = []
+  for claim in paper.CLAIMS:
+    said = []
+    for row, claimed in claim.rows.items():
+      if row in found:
+        ppl, bleu = (_to_claim(*x) for x in zip(claimed, found[row], strict=True))
+        said.append(f'{row}: PPL {ppl}, BLEU {bleu}')
+    rows.append([f'{claim.text} ({claim.section})', '; '.join(said)])
+  return Table(["the paper's claim", 'our rows'], rows)
+
+
+def _to_claim(claimed: int, ours: tuple) -> str:
+  """`claimed`: the sign of the effect that is claimed, 0 for none."""
+  found = verdict(claimed, *ours)
+  if claimed:
+    return found
+  return 'differs' if found == 'disagrees' else 'no difference seen'
 
 
 READ = (perplexity, bleu)
@@ -120,11 +133,15 @@ def _note(noises: Sequence[Noise | None], base_seeds: int) -> str:
     f'p < {LEVEL} where there are translations; all else is undecided. '
     "The paper's rows are one run each, and it tells no spread. "
   )
+  return text + _smallest(noises, base_seeds)
+
+
+def _smallest(noises: Sequence[Noise | None], base_seeds: int) -> str:
   if None in noises:
-    return text + 'No row has a second seed here, so everything is undecided.'
+    return 'No row has a second seed here, so everything is undecided.'
   smallest = [margin(noise, 1, base_seeds) for noise in noises]
   seeds = f'{base_seeds} of base' if base_seeds > 1 else 'one of base'
-  return text + (
+  return (
     f'One run of a row against {seeds} can show differences from {smallest[0]:.2f} PPL '
     f'and {smallest[1]:.2f} BLEU on.'
   )

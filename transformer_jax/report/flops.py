@@ -18,9 +18,12 @@ def by_paper(scored: Scored, tflops: float | None) -> float | None:
 
   The paper tells it for its GPUs, `tflops` for another device.
   """
-  device = re.fullmatch(r'(\d+) x (.+)', scored.result['device'])
+  if scored.training_device is None:
+    return None
+  device = re.fullmatch(r'(\d+) x (.+)', scored.training_device)
   if tflops is None:
-    kinds = [k for k in paper.SUSTAINED_TFLOPS if device and k in device[2]]
+    named = lambda kind: device and re.search(rf'\b{kind}\b', device[2])
+    kinds = [*filter(named, paper.SUSTAINED_TFLOPS)]
     if not kinds:
       return None
     tflops = paper.SUSTAINED_TFLOPS[kinds[0]]

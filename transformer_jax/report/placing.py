@@ -1,5 +1,6 @@
 """Results -> the tables they belong in, and why the others belong in none."""
 
+import pathlib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -23,16 +24,34 @@ class Placed(NamedTuple):
     return next(s for t in (self.table_3, self.table_2) for r in t.values() for s in r)
 
 
-def place(found: Sequence[Scored], bases: Sequence[str]) -> tuple[list, list[str]]:
-  """Comparable runs by ground, and what cannot be placed; `bases` are names of runs."""
+def place(
+  found: Sequence[Scored], bases: Sequence[pathlib.Path]
+) -> tuple[list[Placed], list[str]]:
+  """Comparable runs by ground, and what cannot be placed.
+
+  Args:
+    found: their runs' names are told apart.
+    bases: runs that are base models, by as much of their paths as tells them.
+
+  Raises:
+    ValueError: one of `bases` is none of the runs.
+  """
+  for base in bases:
+    if not any(_is_at(scored, base) for scored in found):
+      names = ', '.join(dict.fromkeys(scored.run for scored in found))
+      raise ValueError(f'--base={base}: no such run among {names}')
   by_ground: dict[Ground, list[Scored]] = {}
   for scored in found:
     by_ground.setdefault(rows.ground(scored), []).append(scored)
   placed, left_out = [], []
   for ground, members in by_ground.items():
-    named = [rows.cells(s.config) for s in members if s.run in bases]
+    named = [s for s in members if any(_is_at(s, base) for base in bases)]
     different = [rows.cells(s.config) for s in members]
-    base = named[0] if named else rows.base_of(different, _french(members[0]))
+    base = rows.base_of(different, _french(members[0]))
+    if named:
+      base = rows.cells(named[0].config)
+    elif all(cells == different[0] for cells in different) and _seeds(members) > 1:
+      base = different[0]  # nothing else is there, and nobody repeats a single row
     if base is not None:
       placed.append(_place(ground, base, members))
     elif any(cells != different[0] for cells in different):
@@ -47,14 +66,14 @@ def place(found: Sequence[Scored], bases: Sequence[str]) -> tuple[list, list[str
 
 def _place(ground: Ground, base: dict, members: Sequence[Scored]) -> Placed:
   placed = Placed(ground, base, {}, {}, [])
-  runs: dict[str, list[Scored]] = {}
+  groups: dict[tuple, list[Scored]] = {}
   for scored in members:
-    runs.setdefault(scored.run, []).append(scored)
-  for run, results in runs.items():
-    row = rows.row_of(base, rows.cells(results[0].config), _french(results[0]))
+    cells = rows.cells(scored.config)  # a prolonged run's are of two rows
+    row = rows.row_of(base, cells, _french(scored))
+    differ = () if row else (cell for cell in cells if cells[cell] != base[cell])
+    groups.setdefault((scored.run, row, ', '.join(differ)), []).append(scored)
+  for (run, row, differ), results in groups.items():
     if row is None:
-      cells = rows.cells(results[0].config)
-      differ = ', '.join(cell for cell in cells if cells[cell] != base[cell])
       placed.left_out.append(f'{run}: no row of Table 3 differs from base so: {differ}')
       continue
     tables = [('Table 3', placed.table_3, rules.against_table_3, results)]
@@ -73,6 +92,16 @@ def _place(ground: Ground, base: dict, members: Sequence[Scored]) -> Placed:
       else:
         placed.left_out.extend(_add(table, row, candidates[best], name))
   return placed
+
+
+def _is_at(scored: Scored, path: pathlib.Path) -> bool:
+  """`path`: of the run or of the result, or the end of one; or the run's name."""
+  ends = (given.parts[-len(path.parts) :] for given in (scored.home, scored.path))
+  return scored.run == str(path) or path.parts in ends
+
+
+def _seeds(members: Sequence[Scored]) -> int:
+  return len({scored.config['seed'] for scored in members})
 
 
 def _french(scored: Scored) -> bool:

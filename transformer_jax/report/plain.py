@@ -21,8 +21,8 @@ MARKS = '†‡§¶'
 
 def results(found: Sequence[Scored]) -> list[Block]:
   """One row each. Scores that cannot be compared with the first are marked."""
-  kinds = list(dict.fromkeys(map(_ground, found)))
-  marks = {kind: _mark(n) for n, kind in enumerate(kinds)}
+  marks = _marks(found)
+  kinds = [*marks]
   rows = [_row(scored, marks[_ground(scored)]) for scored in found]
   blocks: list[Block] = [Table(HEADER, rows)]
   if len(kinds) > 1:
@@ -43,6 +43,17 @@ def results(found: Sequence[Scored]) -> list[Block]:
     )
   )
   return blocks
+
+
+def marks(found: Sequence[Scored]) -> list[str]:
+  """What stands behind each one's scores, in every table and picture of a report."""
+  each = _marks(found)
+  return [each[_ground(scored)] for scored in found]
+
+
+def _marks(found: Sequence[Scored]) -> dict[tuple, str]:
+  kinds = dict.fromkeys(map(_ground, found))
+  return {kind: _mark(n) for n, kind in enumerate(kinds)}
 
 
 def _ground(scored: Scored) -> tuple[str, str, int, str, str]:
@@ -78,18 +89,16 @@ def _row(scored: Scored, mark: str) -> list[str]:
 
 def samples(scored: Scored, data_dir: pathlib.Path, count: int) -> list[Block]:
   """Evenly spaced sentences; nothing if text or translations are not at hand."""
-  hypotheses = scored.translations()
+  hypotheses = scored.translations
   held_out = scored.held_out(data_dir)
   if not count or hypotheses is None or held_out is None:
     return []
   sources, references = held_out
-  heading = Heading(3, f'Sample translations of {scored.run}, {test_set(scored)}')
   if len(hypotheses) != len(sources):
-    lines = f'{len(hypotheses)} translations of {len(sources)} sentences'
-    return [heading, Paragraph(f'{scored.text}: {lines}; none are shown.')]
+    return []
   step = max(1, len(sources) // count)
   return [
-    heading,
+    Heading(3, f'Sample translations of {scored.run}, {test_set(scored)}'),
     *(
       Sample(sources[i], hypotheses[i], references[i])
       for i in range(0, len(sources), step)[:count]

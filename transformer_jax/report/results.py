@@ -3,28 +3,38 @@
 import json
 import math
 import pathlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from transformer_jax import corpora
 from transformer_jax.run import Run, read_records
 
-NUMBERS = ('step', 'beam', 'alpha', 'dev_perplexity', 'parameters')
-NUMBERS += ('target_tokens_seen', 'wall_seconds')
-TEXTS = ('task', 'split', 'device', 'corpus')
-CONFIG = ('files', 'reader', 'corpus', 'source_language', 'target_language')
-CONFIG += ('tokenized', 'epsilon_ls', 'train_steps', 'seed')
-MODEL = ('N', 'd_model', 'd_ff', 'h', 'd_k', 'd_v', 'P_drop', 'positions', 'vocab_size')
+# What the tables read, and of which type it is; numbers must be finite.
+NUMBER = int | float
+RESULT = dict.fromkeys(('step', 'beam', 'alpha', 'dev_perplexity'), NUMBER)
+RESULT |= dict.fromkeys(('parameters', 'target_tokens_seen', 'wall_seconds'), NUMBER)
+RESULT |= dict.fromkeys(('task', 'split', 'device', 'corpus'), str)
+RESULT |= {'averaged': list, 'config': dict}
 KINDS = ('sacrebleu', 'paper_bleu')
+RESULT |= dict.fromkeys(KINDS, dict)
+SCORE = {'score': NUMBER, 'signature': str}
+CONFIG = {'files': dict, 'tokenized': bool, 'model': dict}
+CONFIG |= dict.fromkeys(('reader', 'corpus', 'source_language', 'target_language'), str)
+CONFIG |= dict.fromkeys(('epsilon_ls', 'train_steps', 'seed'), NUMBER)
+CONFIG |= dict.fromkeys(('average_last', 'beam', 'alpha'), NUMBER)
+SIZES = ('N', 'd_model', 'd_ff', 'h', 'd_k', 'd_v', 'P_drop', 'vocab_size')
+MODEL = {'positions': str} | dict.fromkeys(SIZES, NUMBER)
 
 
 class Scored(NamedTuple):
-  """One result.json; `run` is the folder's name, or the file's where there is none."""
+  """One result.json and what was read beside it."""
 
-  run: str
+  run: str  # the folder's name, or the file's where there is none
   result: dict
   path: pathlib.Path  # of the result
-  metrics: pathlib.Path  # may be missing
+  home: pathlib.Path  # the run's folder, or the file without its ending
+  translations: list[str] | None  # a line for each sentence; None: not there
+  records: list[dict]  # what was logged in training
 
   @property
   def config(self) -> dict:
@@ -32,16 +42,14 @@ class Scored(NamedTuple):
 
   @property
   def text(self) -> pathlib.Path:
-    """The translations, where they are kept; they may be missing."""
-    if self.path.name == 'result.json':
-      return Run(self.path.parent).translations(self.result)
-    return self.path.with_suffix('.txt')
+    """Where the translations stand, if they are kept."""
+    return _text(self.path, self.result)
 
-  def translations(self) -> list[str] | None:
-    """One line for each sentence; None if they are not there."""
-    if not self.text.is_file():
-      return None
-    return self.text.read_bytes().decode().split('\n')[:-1]
+  @property
+  def training_device(self) -> str | None:
+    """What it was trained on; None where that was not written down."""
+    key = 'training_device'
+    return self.result[key] if key in self.result else None
 
   def held_out(self, data_dir: pathlib.Path) -> tuple[list[str], list[str]] | None:
     """Sources and references, if the corpus it was scored on is prepared there."""
@@ -53,26 +61,26 @@ class Scored(NamedTuple):
     except (OSError, ValueError):
       return None
 
-  def records(self) -> list[dict]:
-    """What was logged in training."""
-    return read_records(self.metrics)
-
 
 def read(name: str) -> tuple[list[Scored], list[str]]:
   """Every result of a run's folder, or of one file, and why others are left out.
 
   A folder's are those under translations/, or result.json where nothing is there.
   """
-  path = pathlib.Path(name)
+  path = pathlib.Path(name).resolve()
+  files = [path]
   if path.is_dir():
-    run, metrics = path.resolve().name, path / 'metrics.jsonl'
+    home, log = path, path / 'metrics.jsonl'
     files = sorted((path / 'translations').glob('*.json')) or [path / 'result.json']
+  elif path.parent.name == 'translations':
+    home, log = path.parents[1], path.parents[1] / 'metrics.jsonl'
   else:
-    run, metrics = path.stem, path.with_suffix('.metrics.jsonl')
-    files = [path]
-    if path.parent.name == 'translations':
-      run, metrics = path.parents[1].resolve().name, path.parents[1] / 'metrics.jsonl'
-  found, left_out = [], []
+    home, log = path.with_suffix(''), path.with_suffix('.metrics.jsonl')
+  found, left_out, records = [], [], []
+  try:
+    records = read_records(log)
+  except (OSError, ValueError) as error:
+    left_out.append(f'{log}: damaged ({error}); its curves are not drawn')
   for file in files:
     try:
       result = json.loads(file.read_text())
@@ -81,9 +89,38 @@ def read(name: str) -> tuple[list[Scored], list[str]]:
       continue
     if wrong := ', '.join(_wrong(result)):
       left_out.append(f'{file}: no whole result, missing or of another type: {wrong}')
-    else:
-      found.append(Scored(run, result, file, metrics))
+      continue
+    try:
+      lines = _lines(_text(file, result))
+    except (OSError, ValueError) as error:
+      left_out.append(f'{_text(file, result)}: damaged ({error}); taken for missing')
+      lines = None
+    found.append(Scored(home.name, result, file, home, lines, records))
   return sorted(found, key=_order), left_out
+
+
+def told_apart(found: Sequence[Scored]) -> list[Scored]:
+  """Runs of equal names get so many of their folders' before them as tells them."""
+  homes = {scored.home for scored in found}
+  names = {home: _name(home, homes) for home in homes}
+  return [scored._replace(run=names[scored.home]) for scored in found]
+
+
+def _name(home: pathlib.Path, homes: set[pathlib.Path]) -> str:
+  for n in range(1, len(home.parts)):
+    if sum(other.parts[-n:] == home.parts[-n:] for other in homes) == 1:
+      return str(pathlib.Path(*home.parts[-n:]))
+  return str(home)
+
+
+def _text(path: pathlib.Path, result: dict) -> pathlib.Path:
+  if path.name == 'result.json':
+    return Run(path.parent).translations(result)
+  return path.with_suffix('.txt')
+
+
+def _lines(path: pathlib.Path) -> list[str] | None:
+  return path.read_bytes().decode().split('\n')[:-1] if path.is_file() else None
 
 
 def _order(scored: Scored) -> tuple:
@@ -92,34 +129,35 @@ def _order(scored: Scored) -> tuple:
 
 
 def _wrong(result: object) -> Iterator[str]:
-  """Names of what is missing or of another type; numbers must be finite."""
+  """Names of what is missing or of another type."""
   if not isinstance(result, dict):
     yield 'the object'
     return
-  yield from (key for key in NUMBERS if not _is_number(result, key))
-  yield from (key for key in TEXTS if not _is(result, key, str))
-  if not _is(result, 'averaged', list):
-    yield 'averaged'
+  yield from _unlike(result, RESULT)
+  if 'training_device' in result:
+    yield from _unlike(result, {'training_device': str | None})
   for kind in KINDS:
-    if not _is(result, kind, dict):
-      yield kind
-    elif not _is_number(result[kind], 'score') or not _is(
-      result[kind], 'signature', str
-    ):
-      yield f'{kind}.score or .signature'
-  if not _is(result, 'config', dict):
-    yield 'config'
-    return
-  config = result['config']
-  yield from (f'config.{key}' for key in CONFIG if key not in config)
-  model = config['model'] if _is(config, 'model', dict) else {}
-  yield from (f'config.model.{key}' for key in MODEL if key not in model)
+    yield from _unlike(_inner(result, kind), SCORE, f'{kind}.')
+  config = _inner(result, 'config')
+  yield from _unlike(config, CONFIG, 'config.')
+  yield from _unlike(_inner(config, 'model'), MODEL, 'config.model.')
+  files = _inner(config, 'files')
+  yield from _unlike(files, dict.fromkeys(files, str | list), 'config.files.')
 
 
-def _is(owner: dict, key: str, kind: type) -> bool:
-  return key in owner and isinstance(owner[key], kind)
+def _inner(owner: dict, key: str) -> dict:
+  return owner[key] if key in owner and isinstance(owner[key], dict) else {}
 
 
-def _is_number(owner: dict, key: str) -> bool:
-  number = _is(owner, key, int | float) and not isinstance(owner[key], bool)
-  return number and math.isfinite(owner[key])
+def _unlike(
+  owner: dict, kinds: Mapping[str, object], within: str = ''
+) -> Iterator[str]:
+  for key, kind in kinds.items():
+    if key not in owner or not _is(owner[key], kind):
+      yield within + key
+
+
+def _is(value: object, kind: object) -> bool:
+  if isinstance(value, bool):  # which Python takes for an integer
+    return kind is bool
+  return isinstance(value, kind) and (kind is not NUMBER or math.isfinite(value))

@@ -42,7 +42,7 @@ def _otherwise(scored: Scored, split: str, average: int) -> Iterator[str]:
   if result['split'] != split or test_set(scored) != name:
     yield f'scored on {test_set(scored)}, not {name}'
   else:
-    lines = scored.translations()
+    lines = scored.translations
     if lines is not None and len(lines) != sentences:
       yield f'{len(lines)} translations, {name} has {sentences} sentences'
   if (result['beam'], result['alpha']) != (paper.BEAM, paper.ALPHA):

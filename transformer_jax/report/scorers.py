@@ -12,16 +12,22 @@ HEADER = ('run', 'scored on', 'sacreBLEU', 'sacreBLEU, lower-cased', 'Moses toke
 HEADER += ("the paper's: and compounds split", "the paper's, lower-cased")
 
 
-def scorers(found: Sequence[Scored], data_dir: pathlib.Path) -> list[Block]:
-  """One row a run; none of text that was tokenised before, or is not at hand."""
+def scorers(
+  found: Sequence[Scored], marks: Sequence[str], data_dir: pathlib.Path
+) -> list[Block]:
+  """One row a run; none of text that was tokenised before, or is not at hand.
+
+  Args:
+    marks: see plain.marks.
+  """
   rows = []
-  for scored in found:
-    hypotheses, held_out = scored.translations(), scored.held_out(data_dir)
+  for scored, mark in zip(found, marks, strict=True):
+    hypotheses, held_out = scored.translations, scored.held_out(data_dir)
     if scored.config['tokenized'] or hypotheses is None or held_out is None:
       continue
     if len(hypotheses) == len(held_out[1]):
       scores = all_scores(hypotheses, held_out[1], scored.config['target_language'])
-      rows.append([scored.run, test_set(scored), *(f'{x:.2f}' for x in scores)])
+      rows.append([scored.run, test_set(scored), *(f'{x:.2f}{mark}' for x in scores)])
   if not rows:
     return []
   note = (

@@ -24,33 +24,46 @@ ATTENTION, RECURRENT = 'Self-Attention', 'Recurrent'
 SYMBOLS = ('k', 'r', 'n', 'd')  # in the order in which the paper writes them
 HEADER = ('layer', 'per layer (paper)', 'FLOPs', 'time', 'temporary memory')
 HEADER += ('sequential (paper)', 'sequential', 'path (paper)', 'path')
+KEYS = ('exponents', 'counts', 'cells', 'reaches', 'fitted_over', 'device')
+KEYS += ('processor', 'versions')
 QUANTITIES = ('flops', 'seconds', 'temporary_bytes')
 
 
 def read(path: pathlib.Path) -> dict | None:
-  """What scripts.table1 wrote; None if the file is of another kind, or damaged."""
+  """What scripts.table1 wrote; None if the file is of another kind, or damaged.
+
+  Raises:
+    ValueError: it is of this kind, but not whole.
+  """
   try:
     found = json.loads(path.read_text())
   except (OSError, ValueError):
     return None
-  ours = isinstance(found, dict) and 'task' in found and found['task'] == TASK
-  return found if ours else None
+  if not isinstance(found, dict) or 'task' not in found or found['task'] != TASK:
+    return None
+  if missing := ', '.join(key for key in KEYS if key not in found):
+    raise ValueError(f'{path}: no whole measurement of Table 1, missing: {missing}')
+  return found
 
 
-def blocks(measured: dict) -> list[Block]:
-  """Its table, costs at the largest n and d, ratios, and a picture."""
+def blocks(measured: dict, name: str) -> list[Block]:
+  """Its table, costs at the largest n and d, ratios, and a picture.
+
+  Args:
+    name: tells it from others in the same report; empty where there are none.
+  """
   cells = _grid(measured)
   n, d = (_values(cells, name)[-1] for name in ('n', 'd'))
   costs = [_costs(cell) for cell in cells if (cell['n'], cell['d']) == (n, d)]
   return [
-    Heading(2, 'Table 1, measured'),
+    Heading(2, 'Table 1, measured' + (f': {name}' if name else '')),
     Table(HEADER, [_row(layer, measured) for layer in measured['exponents']]),
     _notes(measured),
     Heading(3, f'At n = {n:,}, d = {d:,}'),
     Table(('layer', 'GFLOP', 'ms', 'GFLOP/s', 'temporary MB'), costs),
     Heading(3, "Recurrence's time over self-attention's"),
     *_ratios(cells),
-    _picture(cells),
+    _picture(cells, f'{TASK}.{name}' if name else TASK),
   ]
 
 
@@ -156,7 +169,7 @@ def _notes(measured: dict) -> Bullets:
   )
 
 
-def _picture(cells: Sequence[dict]) -> Picture:
+def _picture(cells: Sequence[dict], name: str) -> Picture:
   """Time over n and over d; dashed, the paper's order through the last point."""
   n, d = (_values(cells, name)[-2] for name in ('n', 'd'))
   figure = Figure(figsize=(10, 4.2), layout='constrained')
@@ -174,7 +187,7 @@ def _picture(cells: Sequence[dict]) -> Picture:
     fontsize='small',
     frameon=False,
   )
-  return picture(TASK, 'Time of a layer over n and over d', figure)
+  return picture(name, 'Time of a layer over n and over d', figure)
 
 
 def _lines(axes: Axes, cells: Sequence[dict], over: str) -> None:

@@ -51,9 +51,11 @@ def _value(scored: Scored, kind: str) -> float:
 def _about(placed: Placed) -> str:
   config = placed.any.config
   pair = f'{config["source_language"]}-{config["target_language"]}'
-  devices = {s.result['device'] for t in placed[2:4] for r in t.values() for s in r}
+  devices = {s.training_device for t in placed[2:4] for r in t.values() for s in r}
+  known = sorted(devices - {None})
   text = f'{pair}, {config["model"]["vocab_size"]:,} pieces, {placed.ground.name} '
-  text += f'{placed.ground.corpus[:12]}, trained on {"; ".join(sorted(devices))}. '
+  text += f'{placed.ground.corpus[:12]}'
+  text += f', trained on {"; ".join(known)}. ' if known else '. '
   if config['reader'] != 'wmt14':
     text += "Not the paper's corpus"
     sizes = [cell for cell, value in placed.base.items() if value != paper.BASE[cell]]
