@@ -64,7 +64,9 @@ class Dropout:
     words = jax.random.bits(self.keys[place], (-(-x.size // 2),), jnp.uint32)
     bits = jax.lax.bitcast_convert_type(words, jnp.uint16).ravel()[: x.size]
     keep = bits.reshape(x.shape) >= drop
-    return jnp.where(keep, x * (65536 / (65536 - drop)), 0).astype(x.dtype)
+    # bfloat16 would round the factor itself, to a mean that is not x.
+    scaled = x.astype(jnp.float32) * (65536 / (65536 - drop))
+    return jnp.where(keep, scaled, 0).astype(x.dtype)
 
 
 class LayerNorm(nnx.Module):
@@ -111,7 +113,7 @@ def attention_weights(
   `mask` is where T may look; a row that may look nowhere is uniform, not NaN.
   """
   q = q * q.shape[-1] ** -0.5
-  scores = jnp.einsum('bthk,bshk->bhts', q, k, preferred_element_type=jnp.float32)
+  scores = products.in_float32('bthk,bshk->bhts', q, k)
   return jax.nn.softmax(jnp.where(mask[:, None], scores, -1e9))
 
 
@@ -207,7 +209,8 @@ class Linear(nnx.Module):
 
   def __call__(self, x: Float[Array, 'B T I']) -> Float[Array, 'B T O']:
     product = products.linear(x, self.kernel[...].astype(self.dtype))
-    return product + products.for_rows(self.bias[...].astype(product.dtype), product)
+    # In float32 until it is as large as the product: its gradient, a sum, is so too.
+    return product + products.for_rows(self.bias[...], product).astype(product.dtype)
 
 
 class FeedForward(nnx.Module):

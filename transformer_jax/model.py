@@ -29,10 +29,11 @@ Tree = Any
 
 
 class Memory(NamedTuple):
-  """What decoding needs of a source, made once a sentence."""
+  """What decoding needs at each step of a source and of the model, made before it."""
 
   layers: list[Lookup]  # cross-attention's keys and values
   mask: Bool[Array, 'B 1 S']
+  table: Float[Array, 'W D']  # the embedding matrix as the logits' product takes it
 
 
 class Cache(NamedTuple):
@@ -141,10 +142,9 @@ class Transformer(nnx.Module):
     x = self.embedding[...][ids] * self.d_model**0.5 + rows
     return x.astype(products.activations(self.dtype))
 
-  def _logits(self, x: Float[Array, 'B T D']) -> Float32[Array, 'B T W']:
-    """By the transposed embedding matrix."""
-    table = self.embedding[...].astype(self.dtype)
-    return products.logits(x, table)
+  def _table(self) -> Float[Array, 'W D']:
+    """The embedding matrix, whose transpose makes the logits."""
+    return self.embedding[...].astype(self.dtype)
 
   def encode(
     self, source: Int[Array, 'B S'], key: Key[Array, ''] | None = None
@@ -181,7 +181,7 @@ class Transformer(nnx.Module):
     run = _traced_once(DecoderLayer.__call__)
     for layer, part in zip(self.decoder, dropout.parts(N, 3), strict=True):
       x = run(layer, x, causal, encoded, memory_mask, part)
-    return self._logits(x)
+    return products.logits(x, self._table())
 
   def __call__(
     self,
@@ -199,7 +199,7 @@ class Transformer(nnx.Module):
     """What the steps need of a source."""
     encoded = self.encode(source)
     layers = [layer.cross.lookup(encoded) for layer in self.decoder]
-    return Memory(layers, (source != PAD)[:, None])
+    return Memory(layers, (source != PAD)[:, None], self._table())
 
   def empty_cache(self, B: int, R: int, L: int) -> Cache:
     """A cache for R rows of B sentences and up to L positions."""
@@ -230,4 +230,4 @@ class Transformer(nnx.Module):
     ):
       x, among = run(layer, x, position, among, seen, source, memory.mask)
       after.append(among)
-    return self._logits(x), Cache(slots, after)
+    return products.logits(x, memory.table), Cache(slots, after)
