@@ -15,6 +15,7 @@ stdout, and JSON to --output, without it to stdout too.
 """
 
 import json
+import os
 import pathlib
 import sys
 import tempfile
@@ -130,6 +131,8 @@ def time_input(config: ml_collections.ConfigDict) -> dict:
 def main(_: list[str]) -> None:
   logging.set_verbosity(logging.WARNING)
   config, what = CONFIG.value, WHAT.value
+  if RIVALS.value:  # or JAX would take most of a GPU's memory, which they need
+    os.environ.setdefault('XLA_PYTHON_CLIENT_PREALLOCATE', 'false')
   if what == 'start':
     time_start(config)
     return

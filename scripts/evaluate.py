@@ -12,11 +12,8 @@ newest result of another (and translates only what is not translated yet),
 detokenised text, a sentence a line, translated anywhere.
 """
 
-import importlib.metadata
 import json
 import pathlib
-import platform
-import subprocess
 import sys
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -34,6 +31,7 @@ from transformer_jax import (
   durable,
   moses,
   parallel,
+  provenance,
   refusal,
   significance,
   token_files,
@@ -136,19 +134,6 @@ def training_so_far(run: Run, step: int) -> dict:
   }
 
 
-def commit() -> str | None:
-  """The checkout's commit, '+' behind it if files differ; None outside of one."""
-  folder = pathlib.Path(__file__).parent
-  git = lambda *words: subprocess.run(
-    ['git', *words], cwd=folder, capture_output=True, text=True, check=True
-  ).stdout.strip()
-  try:
-    changed = git('status', '--porcelain', '--untracked-files=no')
-    return git('rev-parse', 'HEAD') + ('+' if changed else '')
-  except (OSError, subprocess.CalledProcessError):
-    return None
-
-
 def steps_asked(run: Run, config: ml_collections.ConfigDict) -> list[int]:
   """The checkpoints that --average and --step mean."""
   average = config.average_last if AVERAGE.value is None else AVERAGE.value
@@ -194,9 +179,8 @@ def evaluate(
     'parameters': cost.parameters(**model),
     **training_so_far(run, steps[-1]),
     'device': parallel.describe_device(),
-    'versions': {'python': platform.python_version()}
-    | {name: importlib.metadata.version(name) for name in PACKAGES},
-    'commit': commit(),
+    'versions': provenance.versions(PACKAGES),
+    'commit': provenance.commit(),
     'corpus': corpora.read_card(corpus)['corpus'],
     'config': json.loads(run.config().to_json_best_effort()),  # without the flags
   }

@@ -23,7 +23,15 @@ from jax.experimental.compilation_cache import compilation_cache
 
 from configs import base
 from scripts import benchmark as script
-from transformer_jax import batches, cost, parallel, processor, token_files, translate
+from transformer_jax import (
+  batches,
+  cost,
+  parallel,
+  processor,
+  provenance,
+  token_files,
+  translate,
+)
 from transformer_jax.benchmark import (
   decoding,
   fixed,
@@ -377,6 +385,41 @@ def test_settings_are_recorded(monkeypatch: pytest.MonkeyPatch):
   assert found['environment']['GLIBC_TUNABLES'] == 'glibc.malloc.hugetlb=1'
   assert found['threads'] == parallel.cores() >= 1
   assert found['versions']['jax'] == jax.__version__
+  assert found['commit'] == provenance.commit() is not None
+
+
+def test_rivals_run_where_we_do(monkeypatch: pytest.MonkeyPatch):
+  assert rivals.device() == 'cpu'  # though there are eight
+  monkeypatch.setattr(jax, 'default_backend', lambda: 'gpu')
+  with pytest.raises(ValueError, match='CUDA_VISIBLE_DEVICES=0 leaves one'):
+    rivals.device()
+  monkeypatch.setattr(jax, 'device_count', lambda: 1)
+  assert rivals.device() == 'cuda'
+  monkeypatch.setattr(jax, 'default_backend', lambda: 'tpu')
+  with pytest.raises(ValueError, match='on CPUs or on one GPU'):
+    rivals.device()
+
+
+def test_what_would_be_cut_is_not_timed():
+  """Or tokens would be counted that nobody translates."""
+  options = {'beams': [1], 'rows': [2], 'rounds': 1}
+  texts = decoding.sentences(2, 513, 60)
+  with pytest.raises(ValueError, match='sentence 1 has 513 tokens: 512 are the most'):
+    decoding.measure(tiny(), decoding.Numbers(), texts, {}, **options)
+  learned = tiny()
+  learned.model.update(positions='learned', max_positions=8)
+  texts = [*decoding.sentences(1, 8, 60), *decoding.sentences(1, 9, 60)]
+  with pytest.raises(ValueError, match='sentence 2 has 9 tokens: 8 are the most'):
+    decoding.measure(learned, decoding.Numbers(), texts, {}, **options)
+
+
+def test_the_loss_alone_takes_longer_for_more_words():
+  small, large = tiny(), tiny()
+  small.model.vocab_size, large.model.vocab_size = 100, 20_000
+  shape = batches.Shape(8, 32)
+  assert 0 < training.loss_seconds(small, shape, 3)
+  times = [training.loss_seconds(config, shape, 3) for config in (small, large)]
+  assert times[1] > 3 * times[0]
 
 
 def test_a_rival_that_is_not_there(
@@ -409,6 +452,7 @@ def test_table_of_training():
   started |= {'peak_bytes': 1.5e9, 'memory_of': 'process'}
   step = {'median': 0.4667, 'input': 0.0012, 'waiting_share': 0.0005}
   step |= {'of_shape': [32, 16], 'compute': 0.44, 'exchange': 0.021}
+  step |= {'loss': 0.1234}
   text = '\n'.join(
     table.lines(
       {
@@ -429,7 +473,10 @@ def test_table_of_training():
   )
   assert 'ours                             8,730         2.14\n' in text
   assert 'huggingface                      7,000         1.71   1.25x\n' in text
-  assert 'a step 0.4667 s; of [32, 16]: compute 0.44 s, exchange 0.021 s' in text
+  assert (
+    'a step 0.4667 s; of [32, 16]: compute 0.44 s (the loss alone 0.1234 s), exchange '
+    '0.021 s' in text
+  )
   assert 'a batch 0.0012 s, waited for 0.05% of the time; padding 9.7%' in text
   assert 'model FLOPs utilisation 32.1% of 0.25 TFLOP/s (float32)' in text
   assert '1 shapes compiled in 20.0 s, 3.0 s when kept' in text
@@ -509,7 +556,7 @@ def test_hugging_face_learns():
   torch, _ = pytest.importorskip('torch'), pytest.importorskip('transformers')
   from transformer_jax.benchmark.rivals import huggingface
 
-  rival = huggingface.Training(tiny(), threads=1, half=False)
+  rival = huggingface.Training(tiny(), threads=1, half=False, device='cpu')
   model = rival._model
   attention_biases = 3 * SIZES['N'] * 4 * SIZES['d_model']
   trained = sum(p.numel() for p in model.parameters() if p.requires_grad)
@@ -540,7 +587,7 @@ def test_hugging_face_and_ctranslate2_decode(beam: int):
   from transformer_jax.benchmark.rivals import huggingface
 
   sources = random_sources(9, 5, 2)
-  there = huggingface.decoding(tiny(), threads=1)
+  there = huggingface.decoding(tiny(), threads=1, device='cpu')
   assert list(there) == ['huggingface.float32', 'huggingface.bfloat16']
   found, rough = (one.translate(sources, beam, 9) for one in there.values())
   for ids in (*found, *rough):
@@ -548,7 +595,7 @@ def test_hugging_face_and_ctranslate2_decode(beam: int):
   pytest.importorskip('ctranslate2')
   from transformer_jax.benchmark.rivals import ctranslate2
 
-  there = ctranslate2.decoding(tiny(), threads=1)
+  there = ctranslate2.decoding(tiny(), threads=1, device='cpu')
   exact, rough = there.values()
   assert list(there) == ['ctranslate2.float32', 'ctranslate2.int8']
   assert exact.translate(sources, beam, 9) == found

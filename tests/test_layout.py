@@ -34,6 +34,7 @@ FLOORS = (
     'interruption',
     'refusal',
     'processor',
+    'provenance',
   ),
   (
     'products',

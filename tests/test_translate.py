@@ -124,7 +124,7 @@ def test_no_hypothesis_splits_its_line(tmp_path: pathlib.Path):
   scores = -np.arange(1.0, len(ids) + 1)[None]
   found = Hypotheses(tokens[None], scores, scores, scores > 0)
   one = Translator(tiny_config(), spelt, model()[1])
-  one._search = lambda length: lambda params, source: found
+  one._search = lambda length: lambda params, source: lambda: found
   (hypotheses,) = one.translate(['one'])
   assert [h.tokens for h in hypotheses] == ids
   for h, end in zip(hypotheses, ends, strict=True):

@@ -239,18 +239,22 @@ def everywhere(tree: Tree) -> Tree:
 def spread(function: Callable) -> Callable:
   """function(params, *rows) with the rows shared out over this host's devices.
 
-  What it takes and gives are host arrays with axis 0 for rows, a multiple of the
-  devices' number; `params` come from everywhere(). The devices do not wait for each
-  other.
+  What it takes are host arrays with axis 0 for rows, a multiple of the devices' number;
+  `params` come from everywhere(). It gives a function without arguments that waits and
+  gives host arrays: accelerators compute on while the host does other things. The
+  devices do not wait for each other.
   """
   devices = jax.local_devices()
   on_rows = lambda params, rows: function(params, *rows)
   mapped = jax.pmap(on_rows, in_axes=(None, 0), devices=devices)
 
-  def call(params: Tree, *rows: np.ndarray) -> Tree:
+  def call(params: Tree, *rows: np.ndarray) -> Callable[[], Tree]:
     split = lambda x: x.reshape(len(devices), -1, *x.shape[1:])
     join = lambda x: x.reshape(-1, *x.shape[2:])
-    return jax.tree.map(join, jax.device_get(mapped(params, jax.tree.map(split, rows))))
+    given = mapped(params, jax.tree.map(split, rows))
+    if jax.default_backend() == 'cpu':  # it would compute the next one beside this
+      jax.block_until_ready(given)
+    return lambda: jax.tree.map(join, jax.device_get(given))
 
   return call
 

@@ -86,15 +86,30 @@ class Translator:
     ids = [self._ids(s) for s in self._vocabulary.encode(sentences)]
     results = [[Hypothesis('', 0.0, [])]] * len(sentences)
     order = [i for i in sorted(range(len(ids)), key=lambda i: -len(ids[i])) if ids[i]]
+    before: tuple | None = None  # the batch that is being searched
     for length, rows, chosen in progress(list(self._batches(ids, order))):
       source = np.full((rows, length), PAD, np.int32)
       for row, i in enumerate(chosen):
         source[row, : len(ids[i])] = ids[i]
       found = self._search(length)(self._params, source)
-      self.cut_outputs += int((~found.finished[: len(chosen), 0]).sum())
-      for row, i in enumerate(chosen):
-        results[i] = self._hypotheses(*(array[row] for array in found))
+      if before is not None:  # read while the device works on this one
+        self._read(*before, results)
+      before = chosen, found
+    if before is not None:
+      self._read(*before, results)
     return results
+
+  def _read(
+    self,
+    chosen: Sequence[int],
+    found: Callable[[], Hypotheses],
+    results: list[list[Hypothesis]],
+  ) -> None:
+    """Waits for a batch and puts its sentences where they belong."""
+    arrays = found()
+    self.cut_outputs += int((~arrays.finished[: len(chosen), 0]).sum())
+    for row, i in enumerate(chosen):
+      results[i] = self._hypotheses(*(array[row] for array in arrays))
 
   def cuts(self) -> Iterable[str]:
     """What to tell of sentences that were cut so far."""
@@ -119,7 +134,9 @@ class Translator:
       yield length, rows, order[start : start + rows]
       start += rows
 
-  def _search(self, length: int) -> Callable[[Tree, np.ndarray], Hypotheses]:
+  def _search(
+    self, length: int
+  ) -> Callable[[Tree, np.ndarray], Callable[[], Hypotheses]]:
     if length not in self._searches:
       beam, alpha, extra = (
         self._config[key] for key in ('beam', 'alpha', 'extra_length')
@@ -154,7 +171,7 @@ class Translator:
     self, tokens: np.ndarray, scores: np.ndarray, *_: np.ndarray
   ) -> list[Hypothesis]:
     real = [i for i in range(len(scores)) if np.isfinite(scores[i])]
-    words = [[int(t) for t in tokens[i] if t != PAD] for i in real]
+    words = [tokens[i][tokens[i] != PAD].tolist() for i in real]
     # A model can spell a line's end, in bytes or where its corpus has one in a line.
     texts = [' '.join(text.splitlines()) for text in self._vocabulary.decode(words)]
     return [
@@ -200,10 +217,11 @@ class Perplexity:
       yield f'{self.cut_pairs} pairs were cut for the perplexity: too long'
 
   def __call__(self, params: Tree) -> float:
-    total, tokens = 0.0, 0
+    sums, tokens = [], 0
     for step in range(self._batches.steps_per_epoch):
       batch = self._batches.batch(step)
       rows = lambda side: side.reshape(-1, side.shape[-1])
-      total += self._sums(params, rows(batch.source), rows(batch.target)).sum()
+      sums.append(self._sums(params, rows(batch.source), rows(batch.target)))
       tokens += batch.target_tokens
-    return math.exp(min(float(total) / tokens, 700.0))
+    total = sum(float(wait().sum()) for wait in sums)
+    return math.exp(min(total / tokens, 700.0))

@@ -137,8 +137,20 @@ def measure(
   rows: Sequence[int],
   rounds: int,
 ) -> dict:
-  """All texts for each beam and number of rows, then one alone; one object for JSON."""
+  """All texts for each beam and number of rows, then one alone; one object for JSON.
+
+  Raises:
+    ValueError: a text is longer than what we would translate whole.
+  """
   lengths = [len(words) + 1 for words in vocabulary.encode(texts)]
+  most = translate.SOURCE_LENGTHS[-1]
+  if config.model.positions == 'learned':
+    most = min(most, config.model.max_positions)
+  if max(lengths) > most:
+    raise ValueError(
+      f'sentence {lengths.index(max(lengths)) + 1} has {max(lengths)} tokens: {most} '
+      'are the most that are translated uncut (--length, --text)'
+    )
   usual = round(statistics.median(lengths))
   alone = [texts[lengths.index(min(lengths, key=lambda n: abs(n - usual)))]]
   runs = []

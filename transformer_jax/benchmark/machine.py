@@ -2,9 +2,8 @@
 
 import importlib.metadata
 import os
-import platform
 
-from transformer_jax import parallel, processor
+from transformer_jax import parallel, processor, provenance
 
 PACKAGES = ('jax', 'jaxlib', 'flax', 'optax', 'numpy', 'sentencepiece')
 RIVALS = ('torch', 'transformers', 'ctranslate2')
@@ -21,8 +20,8 @@ def describe() -> dict:
     'flags': flags,
     'threads': parallel.cores(),  # of every program
     'load': list(os.getloadavg()),  # of 1, 5 and 15 minutes, this program's included
-    'versions': {'python': platform.python_version()}
-    | {name: importlib.metadata.version(name) for name in PACKAGES + installed()},
+    'versions': provenance.versions(PACKAGES + installed()),
+    'commit': provenance.commit(),
     'environment': {k: os.environ[k] for k in SETTINGS if k in os.environ},
   }
 

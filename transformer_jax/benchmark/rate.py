@@ -50,7 +50,7 @@ def _rate(size: int, dtype: jnp.dtype) -> float:
 
   def seconds(count: int) -> float:
     begin = time.perf_counter()
-    run((matrix, parallel.everywhere(np.int32(count))), rows)
+    run((matrix, parallel.everywhere(np.int32(count))), rows)()
     return time.perf_counter() - begin
 
   count, _ = 1, seconds(1)  # which compiles

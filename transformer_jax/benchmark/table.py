@@ -43,7 +43,8 @@ def _training(result: Mapping) -> Iterator[str]:
   step, start = result['step'], result['start']
   yield (
     f'a step {step["median"]:.4g} s; of {step["of_shape"]}: compute '
-    f'{step["compute"]:.4g} s, exchange {step["exchange"]:.4g} s'
+    f'{step["compute"]:.4g} s (the loss alone {step["loss"]:.4g} s), exchange '
+    f'{step["exchange"]:.4g} s'
   )
   yield (
     f'a batch {step["input"]:.2g} s, waited for {step["waiting_share"]:.2%} of the '

@@ -10,11 +10,13 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Protocol
 
 import jax
+import jax.numpy as jnp
 import ml_collections
 import numpy as np
 
-from transformer_jax import batches, cost, parallel
+from transformer_jax import batches, cost, loss, parallel, products
 from transformer_jax.benchmark import rate, start
+from transformer_jax.benchmark.fixed import FIRST_WORD
 from transformer_jax.benchmark.interleave import OURS, columns, interleave
 from transformer_jax.train import Trainer
 
@@ -92,11 +94,11 @@ def measure(
   ]
   work = {'target_tokens': tokens, 'steps': [each] * rounds}
   found = columns(seconds, work)
-  products = rate.matrix_products(parallel.training_dtype(config.dtype))
+  measured = rate.matrix_products(parallel.training_dtype(config.dtype))
   flops = flops_per_target_token(config, trainer.batches)
   achieved = found[OURS]['target_tokens_per_second'] * flops
   return {
-    'dtype': products['dtype'],
+    'dtype': measured['dtype'],
     'shapes': [list(shape) for shape in trainer.batches.shapes],
     'padding': trainer.batches.padding,
     'steps_of_a_round': each,
@@ -104,8 +106,8 @@ def measure(
     'columns': found,
     'step': step_seconds(config, corpus, ours, trainer, seconds[OURS]),
     'flops_per_target_token': flops,
-    'matrix_products': products,
-    'model_flops_utilisation': achieved / products['flops_per_second'],
+    'matrix_products': measured,
+    'model_flops_utilisation': achieved / measured['flops_per_second'],
   }
 
 
@@ -143,7 +145,8 @@ def step_seconds(
   `waiting_share` the part of all time that devices waited for it, at the most.
   `compute` and `exchange` are of the shape that most batches have: the same update is
   compiled once more with the sum over devices left out, and both are timed in turn, as
-  often as there were rounds. One device exchanges nothing.
+  often as there were rounds. One device exchanges nothing. `loss` is the part of
+  `compute` that logits, their cross-entropy and both gradients take by themselves.
   """
   shapes = (trainer.batch(step).source.shape[1:] for step in range(len(ours.made)))
   shape = batches.Shape(*collections.Counter(shapes).most_common(1)[0][0])
@@ -165,7 +168,39 @@ def step_seconds(
     'of_shape': list(shape),
     'compute': statistics.median(parts),
     'exchange': statistics.median(map(operator.sub, whole, parts)),
+    'loss': trainer.devices.slices_each * loss_seconds(config, shape, len(rounds)),
   }
+
+
+def loss_seconds(
+  config: ml_collections.ConfigDict, shape: batches.Shape, repeats: int
+) -> float:
+  """Logits, their loss, and the gradients by x and by the embedding, of one slice."""
+  dtype = parallel.training_dtype(config.dtype)
+  random = np.random.default_rng(0)
+  rows, length = parallel.round_up(1) * shape[0], shape[1]
+  model = config.model
+  labels = random.integers(FIRST_WORD, model.vocab_size, (rows, length), np.int32)
+  x = random.standard_normal((rows, length, model.d_model), np.float32)
+  table = random.standard_normal((model.vocab_size, model.d_model), np.float32)
+  given = x.astype(products.activations(dtype))
+  table = parallel.everywhere((table * model.d_model**-0.5).astype(dtype))
+
+  def largest(table: jax.Array, x: jax.Array, labels: jax.Array) -> jax.Array:
+    of = lambda *inputs: loss.cross_entropy(
+      products.logits(*inputs), labels, config.epsilon_ls
+    )[0]
+    gradients = jax.grad(of, (0, 1))(x, table)
+    # Not a sum, which XLA could take before the products.
+    return sum(jnp.abs(g).max().astype(jnp.float32) for g in gradients)[None]
+
+  run = parallel.spread(largest)
+  seconds = []
+  for _ in range(repeats + 1):  # the first compiles
+    begin = time.perf_counter()
+    run(table, given, labels)()
+    seconds.append(time.perf_counter() - begin)
+  return statistics.median(seconds[1:])
 
 
 @contextlib.contextmanager

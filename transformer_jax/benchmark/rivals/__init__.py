@@ -4,6 +4,7 @@ import pathlib
 from collections.abc import Sequence
 from typing import Any
 
+import jax
 import ml_collections
 
 from transformer_jax import parallel
@@ -17,6 +18,22 @@ NEEDS = {
 }
 
 
+def device() -> str:
+  """Where rivals run, as PyTorch calls it: where we do.
+
+  Raises:
+    ValueError: they cannot: we have several accelerators, or another kind.
+  """
+  if jax.default_backend() == 'cpu':
+    return 'cpu'
+  if jax.default_backend() != 'gpu' or jax.device_count() > 1:
+    raise ValueError(
+      f'rivals run on CPUs or on one GPU, not on {parallel.describe_device()}: '
+      'CUDA_VISIBLE_DEVICES=0 leaves one, JAX_PLATFORMS=cpu none'
+    )
+  return 'cuda'
+
+
 def load(
   asked: Sequence[str], what: str, config: ml_collections.ConfigDict, threads: int
 ) -> tuple[dict[str, Any], dict[str, str]]:
@@ -28,17 +45,19 @@ def load(
     threads: of each.
 
   Raises:
-    ValueError: a name is none of these, or a rival has no model of the config's sizes.
+    ValueError: a name is none of these, or a rival has no model of the config's sizes,
+      or cannot run where we do.
   """
   there: dict[str, Any] = {}
   absent: dict[str, str] = {}
+  where = device() if asked else 'cpu'
   for given in asked:
     name, _, checkout = given.partition('=')
     if name not in NEEDS:
       raise ValueError(f'--rivals={given}: there are {", ".join(NEEDS)}')
     make = _training if what == 'training' else _decoding
     try:
-      found = make(name, config, threads, pathlib.Path(checkout))
+      found = make(name, config, threads, where, pathlib.Path(checkout))
       there |= found
       if not found:
         absent[name] = f'is not there to be compared in {what}'
@@ -48,13 +67,17 @@ def load(
 
 
 def _training(
-  name: str, config: ml_collections.ConfigDict, threads: int, checkout: pathlib.Path
+  name: str,
+  config: ml_collections.ConfigDict,
+  threads: int,
+  where: str,
+  checkout: pathlib.Path,
 ) -> dict[str, Any]:
   if name == 'huggingface':
     from transformer_jax.benchmark.rivals import huggingface
 
     half = parallel.training_dtype(config.dtype).name == 'bfloat16'
-    return {name: huggingface.Training(config, threads, half)}
+    return {name: huggingface.Training(config, threads, half, where)}
   if name == 'flax_wmt':
     from transformer_jax.benchmark.rivals import flax_wmt
 
@@ -63,14 +86,18 @@ def _training(
 
 
 def _decoding(
-  name: str, config: ml_collections.ConfigDict, threads: int, _: pathlib.Path
+  name: str,
+  config: ml_collections.ConfigDict,
+  threads: int,
+  where: str,
+  _: pathlib.Path,
 ) -> dict[str, Any]:
   if name == 'huggingface':
     from transformer_jax.benchmark.rivals import huggingface
 
-    return huggingface.decoding(config, threads)
+    return huggingface.decoding(config, threads, where)
   if name == 'ctranslate2':
     from transformer_jax.benchmark.rivals import ctranslate2
 
-    return ctranslate2.decoding(config, threads)
+    return ctranslate2.decoding(config, threads, where)
   return {}

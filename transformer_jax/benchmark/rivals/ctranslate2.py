@@ -16,9 +16,16 @@ from transformer_jax.vocabulary import BOS, EOS, UNK
 TYPES = {'cpu': ('float32', 'int8'), 'cuda': ('float16', 'int8_float16')}
 
 
-def decoding(config: ml_collections.ConfigDict, threads: int) -> dict[str, 'Decoding']:
-  """One for each of its types; `threads` share the work on one batch."""
-  device = 'cuda' if ctranslate2.get_cuda_device_count() else 'cpu'
+def decoding(
+  config: ml_collections.ConfigDict, threads: int, device: str
+) -> dict[str, 'Decoding']:
+  """One for each of its types; `threads` share the work on one batch.
+
+  Raises:
+    ImportError: it has no such device.
+  """
+  if device == 'cuda' and not ctranslate2.get_cuda_device_count():
+    raise ImportError(f'CTranslate2 {ctranslate2.__version__} sees no GPU')
   with tempfile.TemporaryDirectory() as name:
     folder = pathlib.Path(name)
     convert(config, folder)
@@ -35,7 +42,7 @@ def decoding(config: ml_collections.ConfigDict, threads: int) -> dict[str, 'Deco
 
 def convert(config: ml_collections.ConfigDict, folder: pathlib.Path) -> None:
   """Writes the model that huggingface.Decoding has, in CTranslate2's format."""
-  model = huggingface.without_eos(huggingface.marian(config)).train(False).to('cpu')
+  model = huggingface.without_eos(huggingface.marian(config, 'cpu')).train(False)
   # Not as a trained Marian, which begins with zeros for BOS and loses its last word.
   model.config.normalize_before = model.config.normalize_embedding = False
   with torch.no_grad():

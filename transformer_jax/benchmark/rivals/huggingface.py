@@ -19,12 +19,19 @@ LONGEST = 1024  # rows of its table of positions
 IGNORED = -100  # what cross_entropy counts no loss for
 
 
-def marian(config: ml_collections.ConfigDict) -> transformers.MarianMTModel:
-  """The model, on a GPU if PyTorch sees one.
+def marian(
+  config: ml_collections.ConfigDict, device: str
+) -> transformers.MarianMTModel:
+  """The model, on 'cpu' or 'cuda'.
 
   Raises:
     ValueError: it has no model of these sizes.
+    ImportError: this PyTorch has no such device.
   """
+  if device == 'cuda':
+    if not torch.cuda.is_available():
+      raise ImportError(f'PyTorch {torch.__version__} sees no GPU')
+    torch.set_float32_matmul_precision('high')  # TF32, as JAX's default is
   model = config.model
   if {model.h * model.d_k, model.h * model.d_v} != {model.d_model}:
     raise ValueError('Marian has h d_k = h d_v = d_model only')
@@ -54,7 +61,7 @@ def marian(config: ml_collections.ConfigDict) -> transformers.MarianMTModel:
       attn_implementation='sdpa',
     )
   )
-  return made.to('cuda' if torch.cuda.is_available() else 'cpu')
+  return made.to(device)
 
 
 def padded(rows: Sequence[Sequence[int]]) -> np.ndarray:
@@ -68,10 +75,12 @@ def padded(rows: Sequence[Sequence[int]]) -> np.ndarray:
 class Training:
   """Updates by Adam on label-smoothed cross-entropy."""
 
-  def __init__(self, config: ml_collections.ConfigDict, threads: int, half: bool):
+  def __init__(
+    self, config: ml_collections.ConfigDict, threads: int, half: bool, device: str
+  ):
     """`half`: bfloat16 by autocast."""
     torch.set_num_threads(threads)
-    self._model = marian(config).train(True)
+    self._model = marian(config, device).train(True)
     self._half, self._epsilon = half, config.epsilon_ls
     self._adam = torch.optim.Adam(
       self._model.parameters(),
@@ -121,19 +130,23 @@ def without_eos(model: transformers.MarianMTModel) -> transformers.MarianMTModel
   return model
 
 
-def decoding(config: ml_collections.ConfigDict, threads: int) -> dict[str, 'Decoding']:
+def decoding(
+  config: ml_collections.ConfigDict, threads: int, device: str
+) -> dict[str, 'Decoding']:
   """One for each dtype: bfloat16 on a GPU, and on a CPU float32 as well."""
   torch.set_num_threads(threads)
-  kinds = ['bfloat16'] if torch.cuda.is_available() else ['float32', 'bfloat16']
-  of = lambda kind: Decoding(config, getattr(torch, kind))
+  kinds = ['bfloat16'] if device == 'cuda' else ['float32', 'bfloat16']
+  of = lambda kind: Decoding(config, getattr(torch, kind), device)
   return {f'huggingface.{kind}': of(kind) for kind in kinds}
 
 
 class Decoding:
   """`generate` with its cache; parameters are of `dtype`."""
 
-  def __init__(self, config: ml_collections.ConfigDict, dtype: torch.dtype):
-    self._model = without_eos(marian(config)).train(False).to(dtype)
+  def __init__(
+    self, config: ml_collections.ConfigDict, dtype: torch.dtype, device: str
+  ):
+    self._model = without_eos(marian(config, device)).train(False).to(dtype)
     self._alpha = config.alpha
 
   def translate(
