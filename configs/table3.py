@@ -73,7 +73,9 @@ def get_config(arg: str = '') -> ml_collections.ConfigDict:
   """Base for en-de with one row filled in; `arg` is ROW, or ROW,mini."""
   row, *options = arg.split(',')
   if row not in ROWS or options not in ([], ['mini']):
-    raise ValueError(f'table3:{arg}: ROW or ROW,mini; the rows are {", ".join(ROWS)}')
+    raise ValueError(
+      f'table3.py:{arg}: give table3.py:ROW or ROW,mini; the rows are {", ".join(ROWS)}'
+    )
   cells = ROWS[row]
   if options:
     config = fill(_miniature(), {k: _scaled(k, v) for k, v in cells.items()})

@@ -65,6 +65,7 @@ BEAMS = flags.DEFINE_list('beams', ['4', '1'], 'Beams to decode with; 1 is greed
 RIVALS = flags.DEFINE_list('rivals', [], ', '.join(rivals.NEEDS))
 OUTPUT = flags.DEFINE_string('output', None, 'File for the JSON.')
 flags.mark_flags_as_required(['config'])
+flags.adopt_module_key_flags(prepare_data)
 
 
 def corpus(

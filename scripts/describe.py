@@ -64,4 +64,5 @@ if __name__ == '__main__':
   CONFIG = config_flags.DEFINE_config_file('config', None, 'What to describe.')
   JSON = flags.DEFINE_bool('json', False, 'One JSON object instead of lines.')
   flags.mark_flags_as_required(['config'])
+  flags.adopt_module_key_flags(prepare_data)
   refusal.run(main)

@@ -66,6 +66,7 @@ AGAINST_HYPOTHESES = flags.DEFINE_string(
 )
 
 PACKAGES = ('jax', 'flax', 'optax', 'sentencepiece', 'sacrebleu', 'sacremoses')
+flags.declare_key_flag('data_dir')
 
 
 class Text(NamedTuple):

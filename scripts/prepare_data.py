@@ -25,11 +25,18 @@ TFDS_DATA_DIR = flags.DEFINE_string(
 
 
 def prepare(config: ml_collections.ConfigDict) -> pathlib.Path:
-  """The folder of the config's prepared corpus, made now if it is not there."""
+  """The folder of the config's prepared corpus, made now if it is not there.
+
+  Raises:
+    ValueError: it is there, and was made of something else than is asked for.
+  """
   data_dir = pathlib.Path(DATA_DIR.value)
-  folder = data_dir / config.corpus
-  if not folder.is_dir():
-    corpus = asked(config)
+  folder, corpus = data_dir / config.corpus, asked(config)
+  if folder.is_dir():
+    made_of = corpus.as_json()
+    del made_of['name']  # a folder may be moved
+    corpora.check_asked(folder, made_of)
+  else:
     given = (RAW_DIR.value, TFDS_DATA_DIR.value)
     raw_dir, tfds_data_dir = (path and pathlib.Path(path) for path in given)
     corpora.prepare(corpus, corpora.parts(corpus, raw_dir, tfds_data_dir), data_dir)

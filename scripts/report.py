@@ -9,7 +9,7 @@ Prints Markdown; what is left out is named.
 
 import pathlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from absl import app, flags, logging
 from tqdm import tqdm
@@ -46,6 +46,7 @@ HTML = flags.DEFINE_string('html', None, 'Writes one self-contained page here.')
 MARKDOWN = flags.DEFINE_string(
   'markdown', None, 'Writes Markdown here, its pictures beside it, and prints none.'
 )
+flags.declare_key_flag('data_dir')
 
 
 def paired_p(system: Scored, baseline: Scored) -> float | None:
@@ -99,15 +100,22 @@ def of_runs(found: list[Scored], left_out: list[str]) -> list[Block]:
   if left_out:
     made += [Paragraph('Left out:'), Bullets(left_out)]
   made += curves.curves(found)
-  newest = {
-    scored.run: (scored, mark)
-    for scored, mark in zip(found, plain.marks(found), strict=True)
-  }
   data_dir = pathlib.Path(DATA_DIR.value)
-  made += scorers.scorers(*zip(*newest.values(), strict=True), data_dir)
-  for scored, _ in newest.values():
+  shown, marks = zip(*usual(found), strict=True)
+  made += scorers.scorers(shown, marks, data_dir)
+  for scored in shown:
     made += plain.samples(scored, data_dir, SAMPLES.value)
   return made
+
+
+def usual(found: list[Scored]) -> Iterable[tuple[Scored, str]]:
+  """Of each run one result of its newest step, as its config decodes, and its mark."""
+  best: dict[str, tuple] = {}
+  for scored, mark in zip(found, plain.marks(found), strict=True):
+    rank = scored.result['step'], recipe.as_configured(scored)
+    if scored.run not in best or rank >= best[scored.run][0]:
+      best[scored.run] = rank, scored, mark
+  return [(scored, mark) for _, scored, mark in best.values()]
 
 
 def write(made: list[Block]) -> None:

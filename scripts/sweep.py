@@ -55,6 +55,7 @@ SLURM = flags.DEFINE_multi_string(
   'slurm', [], "KEY=VALUE of submitit's update_parameters; may be repeated."
 )
 flags.mark_flags_as_required(['workdir'])
+flags.adopt_module_key_flags(prepare_data)
 
 EVERY = 60  # seconds between two lines of progress
 

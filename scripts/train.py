@@ -31,6 +31,7 @@ COUNT = flags.DEFINE_integer(
 )
 NUMBER = flags.DEFINE_integer('process_id', None, 'Which of them this is, from 0.')
 flags.mark_flags_as_required(['config', 'workdir'])
+flags.adopt_module_key_flags(prepare_data)
 
 
 def main(_: list[str]) -> None:

@@ -801,6 +801,19 @@ def test_lower_case_is_compared_in_lower_case(prepared: tuple, tmp_path: pathlib
       assert script.paired_p(*pair) == pytest.approx(expected, abs=0.05)
 
 
+def test_a_run_is_shown_as_its_config_decodes(tmp_path: pathlib.Path):
+  """At its newest step, whatever else it was decoded with."""
+  folder = tmp_path / 'run' / 'translations'
+  folder.mkdir(parents=True)
+  for step, alpha in ((12_000, 0.6), (12_500, 0.6), (12_500, 1.0)):
+    values = result() | {'step': step, 'averaged': [step], 'alpha': alpha}
+    (folder / f'{step}.{alpha}.json').write_text(json.dumps(values))
+  found, _ = results.read(str(tmp_path / 'run'))
+  for order in itertools.permutations(found):
+    ((scored, mark),) = script.usual([*order])
+    assert (scored.result['step'], scored.result['alpha'], mark) == (12_500, 0.6, '')
+
+
 def test_another_corpus_gives_neither_test_nor_samples(
   prepared: tuple, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture
 ):

@@ -54,6 +54,8 @@ def test_help(name: str):
   assert f'python -m scripts.{name}' in out
   source = (ROOT / 'scripts' / f'{name}.py').read_text()
   own = [line.split("'")[1] for line in source.split('flags.DEFINE_')[1:]]
+  if 'scripts.prepare_data import' in source or 'prepare_data.' in source:
+    own.append('data_dir')
   assert own and all(f'--{flag}' in out or f'--[no]{flag}' in out for flag in own)
 
 
@@ -72,7 +74,7 @@ def test_no_config_and_no_such_config():
   assert 'give --config, or --verify' in refused('prepare_data')
   assert 'Flag --config must have a value' in refused('train', '--workdir=x')
   message = refused('prepare_data', '--config=configs/nothing.py')
-  assert 'nothing.py' in message
+  assert '--config=configs/nothing.py: no such file; there are: configs/base' in message
 
 
 @pytest.mark.parametrize(
@@ -93,7 +95,7 @@ def test_an_unknown_pair_or_row(name: str, config: str, message: str):
 
 def test_an_unknown_row_or_key_of_a_sweep(tmp_path: pathlib.Path):
   options = f'--workdir={tmp_path}', '--dry_run'
-  assert 'table3:Z9: ROW or ROW,mini' in refused('sweep', '--rows=Z9', *options)
+  assert 'table3.py:Z9: give table3.py:ROW or ROW,mini' in refused('sweep', '--rows=Z9', *options)
   message = refused('sweep', '--rows=B1', *options, '--', '--config.train_step=3')
   assert 'Did you mean "train_steps" instead of "train_step"?' in message
 
@@ -161,6 +163,8 @@ def test_preparing(raw: pathlib.Path, tmp_path: pathlib.Path):
   before = {path.name: path.stat().st_mtime_ns for path in folder.iterdir()}
   assert 'card.json' in before
   assert run('prepare_data', *options)[:2] == (0, out)
+  message = refused('prepare_data', *options, '--config.train_pairs=10')
+  assert 'prepared with train_pairs=1000000000, the config says 10: delete' in message
   assert {path.name: path.stat().st_mtime_ns for path in folder.iterdir()} == before
 
 

@@ -78,6 +78,8 @@ def test_scores_are_those_of_bleu(systems: dict, lowercase: bool):
   assert found['sacrebleu'].score == pytest.approx(score(good), abs=1e-9)
   assert found['sacrebleu'].baseline == pytest.approx(score(bad), abs=1e-9)
   assert 'bs:1000|seed:' in found['sacrebleu'].signature
+  plain = bleu.paper_bleu(good, references, 'de', lowercase).signature
+  assert found['paper_bleu'].signature == f'{plain}|bs:1000|seed:12345'
 
 
 def test_tokens_given_are_left_as_they_are(systems: dict):
@@ -88,6 +90,7 @@ def test_tokens_given_are_left_as_they_are(systems: dict):
   expected = bleu.tokenized_bleu(good, references).score
   assert [*found] == ['paper_bleu']
   assert found['paper_bleu'].score == pytest.approx(expected, abs=1e-9)
+  assert '|tok:none|' in found['paper_bleu'].signature
   split = significance.paired_bootstrap(good, bad, references, 'de')['paper_bleu']
   assert split.score != pytest.approx(expected, abs=1e-3)
 

@@ -57,24 +57,12 @@ def paper_bleu(
   """
   _check_lengths(hypotheses, references)
   plain = [moses.replace_unicode_punctuation(line) for line in hypotheses]
-  version = importlib.metadata.version('sacremoses')
-  signature = '|'.join(
-    [
-      'nrefs:1',
-      _case(lowercase),
-      'punct:unicode-replaced-in-hyp',
-      f'tok:moses-{language}-sacremoses-{version}',
-      'compounds:##AT##-##AT##',
-      'smooth:none',
-      'formula:multi-bleu',
-    ]
-  )
   score = _multi_bleu(
     (split_compounds(line, language) for line in plain),
     (split_compounds(line, language) for line in references),
     lowercase,
   )
-  return Score(score, signature)
+  return Score(score, paper_signature(language, lowercase))
 
 
 def tokenized_bleu(
@@ -90,10 +78,20 @@ def tokenized_bleu(
     (line.encode() for line in references),
     lowercase,
   )
-  signature = '|'.join(
-    ['nrefs:1', _case(lowercase), 'tok:none', 'smooth:none', 'formula:multi-bleu']
-  )
-  return Score(score, signature)
+  return Score(score, paper_signature(None, lowercase))
+
+
+def paper_signature(language: str | None, lowercase: bool) -> str:
+  """What tells paper_bleu of a language, or without one tokenized_bleu, from others."""
+  parts = ['nrefs:1', _case(lowercase)]
+  if language is None:
+    parts.append('tok:none')
+  else:
+    version = importlib.metadata.version('sacremoses')
+    parts.append('punct:unicode-replaced-in-hyp')
+    parts.append(f'tok:moses-{language}-sacremoses-{version}')
+    parts.append('compounds:##AT##-##AT##')
+  return '|'.join([*parts, 'smooth:none', 'formula:multi-bleu'])
 
 
 def split_compounds(line: str, language: str) -> bytes:

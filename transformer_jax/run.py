@@ -115,17 +115,10 @@ class Run(NamedTuple):
         the config counts something that there must be one of as less.
     """
     run = cls(workdir)
-    card = corpora.read_card(corpus)
     given = json.loads(config.to_json_best_effort())
     _check_counts(given)
-    for key in corpora.Corpus._fields[1:]:
-      asked = (given | given['model'])[key]
-      if key not in card or card[key] != asked:
-        found = f'{key}={card[key]}' if key in card else f'no {key}'
-        raise ValueError(
-          f'{corpus} was prepared with {found}, the config says {asked}: delete that '
-          f'folder to prepare it again'
-        )
+    flat = given | given['model']
+    corpora.check_asked(corpus, {key: flat[key] for key in corpora.Corpus._fields[1:]})
     path = workdir / 'config.json'
     if path.is_file():
       run.check_same(given)

@@ -1,6 +1,7 @@
 """Is a difference more than noise? Over seeds, and over the sentences of a test set."""
 
 import math
+import re
 import statistics
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -9,7 +10,7 @@ from sacrebleu.metrics import BLEU
 from sacrebleu.significance import PairedTest
 from scipy.special import stdtrit
 
-from transformer_jax.bleu import sacre_metric, split_compounds
+from transformer_jax.bleu import paper_signature, sacre_metric, split_compounds
 from transformer_jax.moses import replace_unicode_punctuation as _plain
 
 SAMPLES = 1000  # of the test set, as sacreBLEU draws by default
@@ -99,7 +100,12 @@ def paired_bootstrap(
     systems, metric = _prepared(
       kind, (baseline, hypotheses), references, language, tokenized, lowercase
     )
-    found[kind] = _test(*systems, metric)
+    paired = _test(*systems, metric)
+    if kind == 'paper_bleu':  # the metric's is of what it was given, our tokens spelt
+      resampled = '|'.join(re.findall(r'(?:bs|seed):\d+', paired.signature))
+      plain = paper_signature(None if tokenized else language, lowercase)
+      paired = paired._replace(signature=f'{plain}|{resampled}')
+    found[kind] = paired
   return found
 
 

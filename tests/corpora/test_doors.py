@@ -103,6 +103,15 @@ def test_plain_files_are_read_whatever_lies_beside_them(asked, raw: pathlib.Path
   assert asked == []
 
 
+def test_a_folder_without_any_of_wmt14(tmp_path: pathlib.Path):
+  """All three ways in are named, not one file of the last."""
+  (tmp_path / 'README').touch()
+  with pytest.raises(FileNotFoundError) as caught:
+    doors.parts(WMT14, tmp_path, None)
+  for name in ('training-parallel-europarl-v7.tgz', 'Parquet', 'train.en'):
+    assert name in str(caught.value)
+
+
 def test_a_missing_split(raw: pathlib.Path):
   for language in ('en', 'de'):
     (raw / f'test.{language}').unlink()

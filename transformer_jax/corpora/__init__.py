@@ -5,7 +5,14 @@ A prepared corpus is a folder: `vocabulary.model`, token files for each side and
 of it came from and what was dropped.
 """
 
-from transformer_jax.corpora.card import CARD, SPLITS, held_out, read_card, verify
+from transformer_jax.corpora.card import (
+  CARD,
+  SPLITS,
+  check_asked,
+  held_out,
+  read_card,
+  verify,
+)
 from transformer_jax.corpora.cleaning import Cleaning
 from transformer_jax.corpora.doors import parts
 from transformer_jax.corpora.parts import SIDES
@@ -17,6 +24,7 @@ __all__ = [
   'SPLITS',
   'Cleaning',
   'Corpus',
+  'check_asked',
   'held_out',
   'parts',
   'prepare',

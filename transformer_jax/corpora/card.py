@@ -28,6 +28,21 @@ def read_card(folder: pathlib.Path) -> dict:
   return card | {'corpus': hashlib.sha256(content).hexdigest()}
 
 
+def check_asked(folder: pathlib.Path, asked: dict) -> None:
+  """Raises ValueError unless the folder was prepared as is asked now.
+
+  `asked`: of Corpus's fields, as JSON has them.
+  """
+  card = read_card(folder)
+  for key, value in asked.items():
+    if key not in card or card[key] != value:
+      found = f'{key}={card[key]}' if key in card else f'no {key}'
+      raise ValueError(
+        f'{folder} was prepared with {found}, the config says {value}: delete that '
+        'folder to prepare it again, or give the corpus another name (--config.corpus)'
+      )
+
+
 def write_card(folder: pathlib.Path, card: dict) -> None:
   """Writes the card, with the sums of all files that stand beside it."""
   paths = sorted(path for path in folder.iterdir() if path.name != CARD)

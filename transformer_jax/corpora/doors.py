@@ -37,6 +37,13 @@ def parts(
       return archives.parts(raw_dir, *corpus.languages)
     if kind == 'Parquet':
       return parquet.parts(raw_dir, *corpus.languages)
+    first = corpus.files['train'][0] + corpus.suffix
+    if not any(raw_dir.glob(f'{first}.*')):
+      raise FileNotFoundError(
+        f"{raw_dir} (--raw_dir) holds none of WMT14's archives, such as "
+        f'{next(iter(archives.ARCHIVES))}, no Parquet files, and no text '
+        f'{first}.{corpus.languages[0]}'
+      )
   return {
     split: files.parts(
       raw_dir, [stem + corpus.suffix for stem in corpus.files[split]], *corpus.languages

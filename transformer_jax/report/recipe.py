@@ -33,6 +33,11 @@ def pieces(scored: Scored) -> Pieces:
   return Pieces(len(result['averaged']), result['beam'], result['alpha'], epsilon)
 
 
+def as_configured(scored: Scored) -> bool:
+  """Whether it was averaged and decoded as the run's config says."""
+  return pieces(scored)[:3] == tuple(scored.config[key] for key in AS_CONFIG)
+
+
 def recipe(found: Sequence[Scored], compare: effects.Compare) -> list[Block]:
   """A table for each test set; nothing where no two results differ in one piece."""
   groups: dict[tuple, list[Scored]] = {}
@@ -72,7 +77,7 @@ def _pairs(members: Sequence[Scored]) -> dict[Changed, list[tuple[Scored, Scored
   """(result, what it is compared with) of each change, one of each seed."""
   usual: dict[tuple, Scored] = {}
   for scored in members:
-    if pieces(scored)[:3] == tuple(scored.config[key] for key in AS_CONFIG):
+    if as_configured(scored):
       usual.setdefault((scored.config['seed'], scored.config['epsilon_ls']), scored)
   found: dict[tuple[Changed, int], tuple[Scored, Scored]] = {}
   for scored in members:
