@@ -203,7 +203,7 @@ def score_files() -> None:
   language = TARGET_LANGUAGE.value
   if REFERENCES.value is None or language is None:
     raise app.UsageError('--hypotheses needs --references and --target_language')
-  if not moses.has_rules(language):
+  if not TOKENIZED.value and not moses.has_rules(language):
     print(f'no abbreviations of {language} are known: English ones', file=sys.stderr)
   references = read(REFERENCES.value)
   found = []
@@ -237,8 +237,8 @@ def newest(run: Run, config: ml_collections.ConfigDict, path: pathlib.Path) -> T
     sys.exit(f'{result} is of {split}: evaluate it with --split={SPLIT.value} first')
   if translations.resolve() == path.resolve():
     sys.exit(
-      f'{result} is of {path}, which it would be compared with: evaluate what it is '
-      'to be compared with once more, and then this'
+      f'{result} is of {path} itself: evaluate the other result of this run again, so '
+      'that it is the newest'
     )
   name = f'{split}.target.txt'
   sums = [corpora.read_card(one.workdir)['sha256'][name] for one in (run, other)]

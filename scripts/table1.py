@@ -54,7 +54,7 @@ def main(_: list[str]) -> None:
   path = pathlib.Path(OUTPUT.value)
   path.parent.mkdir(parents=True, exist_ok=True)
   durable.write(path, json.dumps(measured, indent=1) + '\n')
-  blocks = report.blocks(measured)
+  blocks = report.blocks(measured, '')
   for block in blocks:
     if isinstance(block, Picture):
       pictures.write(block, path.with_suffix('.svg'))

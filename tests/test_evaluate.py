@@ -261,4 +261,4 @@ def test_a_run_against_itself(evaluate: Evaluate):
   assert code == 0 and f'p = {expected["sacrebleu"].p:.4f}' in said
   assert f'against {run.translations(greedy | {"beam": 4})}' in said
   code, said = evaluate(*options)
-  assert code == 1 and 'which it would be compared with' in said
+  assert code == 1 and 'evaluate the other result of this run again' in said

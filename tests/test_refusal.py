@@ -25,15 +25,6 @@ def test_what_our_code_refuses_is_one_line(tmp_path: pathlib.Path):
     assert said in caught.value.code and str(tmp_path) in caught.value.code
 
 
-def test_a_run_without_a_key_says_which(tmp_path: pathlib.Path):
-  """Of a version that had none of that name."""
-  (tmp_path / 'config.json').write_text('{"beam": 4}')
-  config = Run(tmp_path).config()
-  with pytest.raises(SystemExit) as caught, refusal.in_one_line():
-    print(config.decode_dtype)
-  assert "lacks the key 'decode_dtype'" in caught.value.code.replace('"', '')
-
-
 def test_a_config_that_is_not_there(monkeypatch: pytest.MonkeyPatch):
   """As ml_collections says it when the flag's value is first looked at."""
   monkeypatch.chdir(pathlib.Path(__file__).parents[1])
@@ -44,6 +35,18 @@ def test_a_config_that_is_not_there(monkeypatch: pytest.MonkeyPatch):
     print(values['config'].value.seed)
   said = '--config=configs/bsae.py: no such file; there are: configs/base.py, '
   assert caught.value.code.startswith(said)
+
+
+def test_a_config_that_misses_another_file(tmp_path: pathlib.Path):
+  """Is not called missing itself."""
+  path = tmp_path / 'some.py'
+  path.write_text('def get_config():\n  return open("stems.txt")\n')
+  command, values = ['train', f'--config={path}'], flags.FlagValues()
+  config_flags.DEFINE_config_file('config', flag_values=values, sys_argv=command)
+  with pytest.raises(SystemExit) as caught, refusal.in_one_line():
+    values(command)
+    print(values['config'].value.seed)
+  assert 'stems.txt' in caught.value.code and 'there are' not in caught.value.code
 
 
 def test_several_lines_become_one(tmp_path: pathlib.Path, monkeypatch):

@@ -300,13 +300,24 @@ def test_a_prolonged_run_is_of_two_rows(tmp_path: pathlib.Path):
   ]
 
 
-def test_several_seeds_alone_are_a_base(tmp_path: pathlib.Path):
+def test_several_seeds_of_base_alone(tmp_path: pathlib.Path):
   """What the smallest difference is can be told before any other row is run."""
   found = [s for s in family(tmp_path) if s.run.startswith('base')]
-  printed = text(only(found))
+  _, left_out = placing.place(found, [])
+  assert 'base.seed3: which of them is the base is open; --base=RUN' in left_out[0]
+  printed = text(only(found, 'base.seed1'))
   assert 'no runs of any other row' in printed
   assert 'can show differences from 0.50 PPL and 0.99 BLEU on' in printed
   assert placing.place(found[:1], []) == ([], [])
+
+
+@pytest.mark.parametrize('row', ['D1', 'big'])
+def test_seeds_of_one_row_of_the_papers_size(row: str, tmp_path: pathlib.Path):
+  """Are that row's: nothing is open."""
+  config = table3.get_config(row)
+  found = [made(of_config(config, seed), tmp_path, f'{seed}') for seed in (1, 2)]
+  assert [len(s) for s in only(found).table_3.values()] == [2]
+  assert {*only(found).table_3} == {row}
 
 
 def test_a_base_is_given_by_its_path(tmp_path: pathlib.Path):
@@ -561,6 +572,8 @@ def test_flops(tmp_path: pathlib.Path):
   assert flops.by_paper(on('2 x NVIDIA H200'), None) is None
   assert flops.by_paper(on('2 x NVIDIA H200'), 50.0) == 12 * 3600 * 2 * 50e12
   assert flops.by_paper(on('4 x Quadro P1000'), None) is None  # is no P100
+  moved = '8 x Tesla P100-SXM2-16GB; 1 x Tesla P100-SXM2-16GB'
+  assert flops.by_paper(on(moved), None) is flops.by_paper(on(moved), 50.0) is None
   untold = on_test(config, 5)
   del untold['training_device']
   assert flops.by_paper(made(untold, tmp_path, 'untold'), 50.0) is None

@@ -15,7 +15,7 @@ from configs import base
 from scripts import prepare_data
 from transformer_jax import corpora, vocabulary
 from transformer_jax.corpora.embedded import Made
-from transformer_jax.run import COUNTS, Busy, Run
+from transformer_jax.run import COUNTS, NEEDED, Busy, Run
 
 LINES = ['one two three four five', 'six seven eight nine ten']
 
@@ -178,6 +178,18 @@ def test_fewer_are_kept_than_averaged(corpus, config, tmp_path: pathlib.Path):
     Run.open(tmp_path / 'run', config, corpus)
   config.average_last = 4
   Run.open(tmp_path / 'run', config, corpus)
+
+
+def test_a_run_of_another_version(corpus, config, tmp_path: pathlib.Path):
+  """What it lacks is named where it is read, not where it is missed."""
+  run = Run.open(tmp_path / 'run', config, corpus)
+  kept = json.loads((run.workdir / 'config.json').read_text())
+  assert NEEDED <= kept.keys()
+  for lacking in ('decode_dtype', 'beam'):
+    del kept[lacking]
+  (run.workdir / 'config.json').write_text(json.dumps(kept))
+  with pytest.raises(ValueError, match='config.json lacks beam, decode_dtype: another'):
+    run.config()
 
 
 def test_no_corpus_and_no_run(config, tmp_path: pathlib.Path):

@@ -95,7 +95,9 @@ def test_an_unknown_pair_or_row(name: str, config: str, message: str):
 
 def test_an_unknown_row_or_key_of_a_sweep(tmp_path: pathlib.Path):
   options = f'--workdir={tmp_path}', '--dry_run'
-  assert 'table3.py:Z9: give table3.py:ROW or ROW,mini' in refused('sweep', '--rows=Z9', *options)
+  assert 'table3.py:Z9: give table3.py:ROW or ROW,mini' in refused(
+    'sweep', '--rows=Z9', *options
+  )
   message = refused('sweep', '--rows=B1', *options, '--', '--config.train_step=3')
   assert 'Did you mean "train_steps" instead of "train_step"?' in message
 

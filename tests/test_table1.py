@@ -429,7 +429,7 @@ def test_memory():
 
 
 def test_report(measured: dict):
-  blocks = report.blocks(measured)
+  blocks = report.blocks(measured, '')
   lines = page.markdown(blocks, 'x').splitlines()
   row = lambda name: next(x for x in lines if x.startswith(f'| {name} |')).split(' | ')
   assert row('Self-Attention')[1:3] == ['O(n^2 d)', 'n^2.00 d^1.00']
@@ -441,7 +441,7 @@ def test_report(measured: dict):
   assert '](x.table1.svg)' in lines[-1]
   (picture,) = (block for block in blocks if isinstance(block, Picture))
   assert picture.svg.startswith('<svg') and 'd (n = 8)' in picture.svg
-  assert picture == report.blocks(measured)[-1]  # the same bytes
+  assert picture == report.blocks(measured, '')[-1]  # the same bytes
   assert '<th scope="row">Recurrent</th>' in page.page('Table 1', blocks)
 
 
@@ -449,7 +449,7 @@ def test_no_memory_and_no_path_are_said(measured: dict):
   changed = json.loads(json.dumps(measured))
   changed['exponents']['Recurrent']['temporary_bytes'] = None
   changed['counts']['Recurrent']['path'] = [4, None]
-  table = report.blocks(changed)[1]
+  table = report.blocks(changed, '')[1]
   (row,) = (row for row in table.rows if row[0] == 'Recurrent')
   assert row[4] == 'none' and row[-1] == '4, none'
 
@@ -461,7 +461,7 @@ def test_who_is_faster(measured: dict):
     cell['seconds'] = {'Recurrent': 3.0, 'Self-Attention': 2.0}.get(cell['layer'], 9.0)
     if (cell['layer'], cell['n']) == ('Recurrent', 16):
       cell['seconds'] = 1.0
-  *_, table, text, _ = report.blocks(changed)
+  *_, table, text, _ = report.blocks(changed, '')
   assert [*map(list, table.rows)] == [
     ['n = 8', '1.50', '1.50'],
     ['n = 16', '0.50', '0.50'],

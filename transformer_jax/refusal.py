@@ -53,14 +53,9 @@ def _sentence(error: BaseException) -> str | None:
     while isinstance(error.args[0], Exception):
       error = error.args[0]
     return f'--config: {error.args[0]}'
-  if isinstance(error, AttributeError) and modules[-1].startswith('ml_collections'):
-    return (
-      f'the config lacks the key {error}: a config.json of another version of this '
-      'code? Take that version, or write the key into it, as configs/base.py has it'
-    )
   if isinstance(error, OSError) and error.filename is not None:
     return str(error)
-  if absent := re.search(r"loading config file.* directory: '(.+?)'", str(error), re.S):
+  if absent := re.search(r"path\]:\s+(\S+)\s+\[Errno 2\][^']*'\1'", str(error)):
     there = sorted(map(str, pathlib.Path('configs').glob('[!_]*.py')))
     return f'--config={absent[1]}: no such file; there are: {", ".join(there)}'
   ours = modules[-1].partition('.')[0] in OURS

@@ -25,6 +25,12 @@ COUNTS = (
 )
 
 
+# Without these nothing can be translated or scored.
+NEEDED = {'task', 'corpus', 'source_language', 'target_language', 'tokenized', 'model'}
+NEEDED |= {'beam', 'alpha', 'extra_length', 'decode_tokens', 'decode_dtype', 'dtype'}
+NEEDED |= {'average_last', 'checkpoint_every_steps', 'slices', 'seed'}
+
+
 class Busy(RuntimeError):
   """Another process trains in this folder."""
 
@@ -49,8 +55,14 @@ class Run(NamedTuple):
     return self.workdir / 'translations' / name
 
   def config(self) -> ml_collections.ConfigDict:
-    """The config the run was started with, locked."""
-    return ml_collections.ConfigDict(self._kept()).lock()
+    """The config the run was started with, locked; ValueError if it is not whole."""
+    kept = self._kept()
+    if missing := ', '.join(sorted(NEEDED - kept.keys())):
+      raise ValueError(
+        f'{self.workdir}/config.json lacks {missing}: another version of this code '
+        'wrote it. Take that version, or write in what configs/base.py has'
+      )
+    return ml_collections.ConfigDict(kept).lock()
 
   def _kept(self) -> dict:
     path = self.workdir / 'config.json'

@@ -178,27 +178,27 @@ def loss_seconds(
   """Logits, their loss, and the gradients by x and by the embedding, of one slice."""
   dtype = parallel.training_dtype(config.dtype)
   random = np.random.default_rng(0)
-  rows, length = parallel.round_up(1) * shape[0], shape[1]
   model = config.model
-  labels = random.integers(FIRST_WORD, model.vocab_size, (rows, length), np.int32)
-  x = random.standard_normal((rows, length, model.d_model), np.float32)
+  size = parallel.round_up(1) * shape[0], shape[1]
+  labels = random.integers(FIRST_WORD, model.vocab_size, size, np.int32)
+  x = random.standard_normal((*shape, model.d_model), np.float32)
   table = random.standard_normal((model.vocab_size, model.d_model), np.float32)
-  given = x.astype(products.activations(dtype))
-  table = parallel.everywhere((table * model.d_model**-0.5).astype(dtype))
+  table = (table * model.d_model**-0.5).astype(dtype)
+  given = parallel.everywhere((table, x.astype(products.activations(dtype))))
 
-  def largest(table: jax.Array, x: jax.Array, labels: jax.Array) -> jax.Array:
-    of = lambda *inputs: loss.cross_entropy(
-      products.logits(*inputs), labels, config.epsilon_ls
+  def largest(given: tuple[jax.Array, jax.Array], labels: jax.Array) -> jax.Array:
+    of = lambda table, x: loss.cross_entropy(
+      products.logits(x, table), labels, config.epsilon_ls
     )[0]
-    gradients = jax.grad(of, (0, 1))(x, table)
     # Not a sum, which XLA could take before the products.
-    return sum(jnp.abs(g).max().astype(jnp.float32) for g in gradients)[None]
+    largest = [jnp.abs(g).max() for g in jax.grad(of, (0, 1))(*given)]
+    return sum(x.astype(jnp.float32) for x in largest)[None]
 
   run = parallel.spread(largest)
   seconds = []
   for _ in range(repeats + 1):  # the first compiles
     begin = time.perf_counter()
-    run(table, given, labels)()
+    run(given, labels)()
     seconds.append(time.perf_counter() - begin)
   return statistics.median(seconds[1:])
 

@@ -181,7 +181,7 @@ def _text(corpus: Corpus, parts: list[Part], partial: pathlib.Path) -> dict:
         if read % 1000 == 0:
           bar.update(1000)
         reason = fault(pair, corpus.cleaning)
-        if not reason and kept == corpus.train_pairs:
+        if not reason and kept >= corpus.train_pairs:
           reason = f'beyond the first {kept}'
         if reason:
           dropped[reason] += 1

@@ -86,7 +86,7 @@ def _claims(found: dict[str, tuple[tuple, tuple]]) -> Table:
 def _to_claim(claimed: int, ours: tuple) -> str:
   """`claimed`: the sign of the effect that is claimed, 0 for none."""
   found = verdict(claimed, *ours)
-  if claimed:
+  if claimed or ours[1] is None:
     return found
   return 'differs' if found == 'disagrees' else 'no difference seen'
 

@@ -18,8 +18,8 @@ def by_paper(scored: Scored, tflops: float | None) -> float | None:
 
   The paper tells it for its GPUs, `tflops` for another device.
   """
-  if scored.training_device is None:
-    return None
+  if scored.training_device is None or '; ' in scored.training_device:
+    return None  # not known, or several one after the other
   device = re.fullmatch(r'(\d+) x (.+)', scored.training_device)
   if tflops is None:
     named = lambda kind: device and re.search(rf'\b{kind}\b', device[2])

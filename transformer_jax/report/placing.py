@@ -50,11 +50,9 @@ def place(
     base = rows.base_of(different, _french(members[0]))
     if named:
       base = rows.cells(named[0].config)
-    elif all(cells == different[0] for cells in different) and _seeds(members) > 1:
-      base = different[0]  # nothing else is there, and nobody repeats a single row
     if base is not None:
       placed.append(_place(ground, base, members))
-    elif any(cells != different[0] for cells in different):
+    elif any(cells != different[0] for cells in different) or _seeds(members) > 1:
       names = ', '.join(dict.fromkeys(s.run for s in members))
       left_out.append(
         f'{names}: which of them is the base is open; --base=RUN tells it'

@@ -67,15 +67,17 @@ def read(name: str) -> tuple[list[Scored], list[str]]:
 
   A folder's are those under translations/, or result.json where nothing is there.
   """
-  path = pathlib.Path(name).resolve()
+  path = pathlib.Path(name)
   files = [path]
   if path.is_dir():
-    home, log = path, path / 'metrics.jsonl'
+    home, log = path.resolve(), path / 'metrics.jsonl'
     files = sorted((path / 'translations').glob('*.json')) or [path / 'result.json']
   elif path.parent.name == 'translations':
-    home, log = path.parents[1], path.parents[1] / 'metrics.jsonl'
+    folder = path.parent.parent
+    home, log = folder.resolve(), folder / 'metrics.jsonl'
   else:
-    home, log = path.with_suffix(''), path.with_suffix('.metrics.jsonl')
+    home = path.absolute().with_suffix('')
+    log = path.with_suffix('.metrics.jsonl')
   found, left_out, records = [], [], []
   try:
     records = read_records(log)

@@ -52,7 +52,7 @@ def _about(placed: Placed) -> str:
   config = placed.any.config
   pair = f'{config["source_language"]}-{config["target_language"]}'
   devices = {s.training_device for t in placed[2:4] for r in t.values() for s in r}
-  known = sorted(devices - {None})
+  known = sorted(devices - {None}) if None not in devices else []
   text = f'{pair}, {config["model"]["vocab_size"]:,} pieces, {placed.ground.name} '
   text += f'{placed.ground.corpus[:12]}'
   text += f', trained on {"; ".join(known)}. ' if known else '. '

@@ -19,7 +19,7 @@ NEEDS = {
 
 
 def device() -> str:
-  """Where rivals run, as PyTorch calls it: where we do.
+  """Where rivals without JAX run, as PyTorch calls it: where we do.
 
   Raises:
     ValueError: they cannot: we have several accelerators, or another kind.
@@ -28,7 +28,7 @@ def device() -> str:
     return 'cpu'
   if jax.default_backend() != 'gpu' or jax.device_count() > 1:
     raise ValueError(
-      f'rivals run on CPUs or on one GPU, not on {parallel.describe_device()}: '
+      f'they run on CPUs or on one GPU, not on {parallel.describe_device()}: '
       'CUDA_VISIBLE_DEVICES=0 leaves one, JAX_PLATFORMS=cpu none'
     )
   return 'cuda'
@@ -50,14 +50,13 @@ def load(
   """
   there: dict[str, Any] = {}
   absent: dict[str, str] = {}
-  where = device() if asked else 'cpu'
   for given in asked:
     name, _, checkout = given.partition('=')
     if name not in NEEDS:
       raise ValueError(f'--rivals={given}: there are {", ".join(NEEDS)}')
     make = _training if what == 'training' else _decoding
     try:
-      found = make(name, config, threads, where, pathlib.Path(checkout))
+      found = make(name, config, threads, pathlib.Path(checkout))
       there |= found
       if not found:
         absent[name] = f'is not there to be compared in {what}'
@@ -67,17 +66,13 @@ def load(
 
 
 def _training(
-  name: str,
-  config: ml_collections.ConfigDict,
-  threads: int,
-  where: str,
-  checkout: pathlib.Path,
+  name: str, config: ml_collections.ConfigDict, threads: int, checkout: pathlib.Path
 ) -> dict[str, Any]:
   if name == 'huggingface':
     from transformer_jax.benchmark.rivals import huggingface
 
     half = parallel.training_dtype(config.dtype).name == 'bfloat16'
-    return {name: huggingface.Training(config, threads, half, where)}
+    return {name: huggingface.Training(config, threads, half, device())}
   if name == 'flax_wmt':
     from transformer_jax.benchmark.rivals import flax_wmt
 
@@ -86,18 +81,14 @@ def _training(
 
 
 def _decoding(
-  name: str,
-  config: ml_collections.ConfigDict,
-  threads: int,
-  where: str,
-  _: pathlib.Path,
+  name: str, config: ml_collections.ConfigDict, threads: int, _: pathlib.Path
 ) -> dict[str, Any]:
   if name == 'huggingface':
     from transformer_jax.benchmark.rivals import huggingface
 
-    return huggingface.decoding(config, threads, where)
+    return huggingface.decoding(config, threads, device())
   if name == 'ctranslate2':
     from transformer_jax.benchmark.rivals import ctranslate2
 
-    return ctranslate2.decoding(config, threads, where)
+    return ctranslate2.decoding(config, threads, device())
   return {}
