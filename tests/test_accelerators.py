@@ -84,10 +84,10 @@ def test_all_sums_are_in_float32(elsewhere: None):
 
 def test_gradients_are_near_those_of_float32(monkeypatch: pytest.MonkeyPatch):
   graph, params = translate.transformer(config('float32'))
-  exact = jax.grad(objective)(params, graph)
+  exact = jax.jit(lambda params: jax.grad(objective)(params, graph))(params)
   monkeypatch.setattr(products, 'on_cpu', lambda: False)
   rounding, _ = translate.architecture(config('bfloat16'))
-  found = jax.grad(objective)(params, rounding)
+  found = jax.jit(lambda params: jax.grad(objective)(params, rounding))(params)
   for ours, expected in zip(*map(jax.tree.leaves, (found, exact)), strict=True):
     assert ours.dtype == jnp.float32
     off = np.linalg.norm(ours - expected) / np.linalg.norm(expected)
@@ -96,10 +96,10 @@ def test_gradients_are_near_those_of_float32(monkeypatch: pytest.MonkeyPatch):
 
 def test_a_search_in_bfloat16_scores_as_in_float32(monkeypatch: pytest.MonkeyPatch):
   graph, params = translate.transformer(config('float32'))
-  exact = search(params, graph)
+  exact = jax.jit(lambda params: search(params, graph))(params)
   monkeypatch.setattr(products, 'on_cpu', lambda: False)
   rounding, _ = translate.architecture(config('bfloat16'))
-  found = search(params, rounding)
+  found = jax.jit(lambda params: search(params, rounding))(params)
   np.testing.assert_allclose(found.scores[:, 0], exact.scores[:, 0], rtol=0.02)
 
 

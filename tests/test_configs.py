@@ -182,7 +182,9 @@ def test_every_pair_is_a_config(config: ModuleType, pair: str):
 
 
 def test_unknown_arguments_are_refused():
-  with pytest.raises(ValueError, match='table3:: ROW or .* base, A1, .*, big'):
+  with pytest.raises(
+    ValueError, match='table3.py:: give table3.py:ROW or .* base, A1, .*, big'
+  ):
     table3.get_config()
   with pytest.raises(ValueError, match='B2'):
     table3.get_config('B3')

@@ -120,7 +120,7 @@ def logits(
   return product.reshape(*x.shape[:-1], -1)
 
 
-def in_float32(axes: str, a: jax.Array, b: jax.Array) -> jax.Array:
+def in_float32(axes: str, a: Array, b: Array) -> jax.Array:
   """einsum with a result in float32, for a softmax, whatever the operands are in.
 
   Its gradient is rounded to the operands' dtype. JAX leaves it in float32 and makes the
