@@ -166,7 +166,9 @@ def marian() -> Any:
   """The one that scripts.benchmark times beside us."""
   sizes = {'N': N, 'd_model': D, 'd_ff': FF, 'h': H, 'd_k': D // H, 'd_v': D // H}
   model = sizes | {'vocab_size': W, 'P_drop': 0.0}
-  made = huggingface.marian(ml_collections.ConfigDict({'model': model, 'seed': 0}))
+  made = huggingface.marian(
+    ml_collections.ConfigDict({'model': model, 'seed': 0}), 'cpu'
+  )
   for module in made.modules():
     if isinstance(module, torch.nn.LayerNorm):
       module.eps = 1e-6
