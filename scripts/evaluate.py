@@ -125,13 +125,11 @@ def show(result: dict) -> None:
 def training_so_far(run: Run, step: int) -> dict:
   """Target tokens, seconds and devices of the training steps up to `step`."""
   steps = [r for r in run.records() if 'target_tokens' in r and r['step'] <= step]
-  known = all('device' in r for r in steps)
+  devices = dict.fromkeys(r['device'] if 'device' in r else None for r in steps)
   return {
     'target_tokens_seen': sum(r['target_tokens'] for r in steps),
     'wall_seconds': round(sum(r['seconds'] for r in steps), 1),
-    'training_device': '; '.join(dict.fromkeys(r['device'] for r in steps))
-    if steps and known
-    else None,
+    'training_device': '; '.join(devices) if devices and None not in devices else None,
   }
 
 

@@ -104,7 +104,7 @@ def test_a_search_in_bfloat16_scores_as_in_float32(monkeypatch: pytest.MonkeyPat
 
 
 def test_the_embedding_is_cast_once_and_not_at_each_step(elsewhere: None):
-  """XLA for a GPU takes nothing out of a loop."""
+  """By itself, not by a pass of XLA's, which a GPU's compiler may not have."""
   text = lowered(search)
   cast = re.findall(
     r'stablehlo.convert .*tensor<50x16xf32>\) -> tensor<50x16xbf16>', text

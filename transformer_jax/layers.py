@@ -188,9 +188,7 @@ class MultiHeadAttention(nnx.Module):
     """What __call__ gives, for R rows that share a sentence's keys and values."""
     q = self.queries(x)
     q = q * q.shape[-1] ** -0.5
-    scores = jnp.einsum(
-      'brhk,bhkm->bhrm', q, among.k, preferred_element_type=jnp.float32
-    )
+    scores = products.in_float32('brhk,bhkm->bhrm', q, among.k)
     weights = jax.nn.softmax(jnp.where(mask[:, None], scores, -1e9))
     heads = jnp.einsum('bhrm,bhmv->bhrv', weights.astype(among.v.dtype), among.v)
     return self._join(products.copied(heads).transpose(0, 2, 1, 3))

@@ -221,15 +221,15 @@ class Progress(NamedTuple):
 def progress(jobs: Sequence[Job]) -> Progress:
   """How far all of them have come, and at their own speed so far, how long it takes."""
   states = {job: state(job) for job in jobs}
-  done = total = left_out = seconds = 0.0
+  done = total = ahead = seconds = 0.0
   current, scoring = '', []
   for job, found in states.items():
     step, taken = trained(job)
     done, seconds = done + step * job.flops, seconds + taken
     total += job.train_steps * job.flops
-    if found is State.FAILED:  # nobody goes on with it
-      left_out += (job.train_steps - step) * job.flops
-    elif found is State.RUNNING:
+    if found is not State.FAILED:  # with those nobody goes on
+      ahead += (job.train_steps - step) * job.flops
+    if found is State.RUNNING:
       current += f'; {job.name} step {step}/{job.train_steps}'
     elif found is State.DONE and _note(job):
       scoring.append(_note(job)['seconds'])
@@ -238,7 +238,7 @@ def progress(jobs: Sequence[Job]) -> Progress:
     over = State.DONE, State.FAILED
     unscored = sum(found not in over for found in states.values())
     each = sum(scoring) / len(scoring) if scoring else 0
-    left = (total - left_out - done) * seconds / done + unscored * each
+    left = ahead * seconds / done + unscored * each
   counted = collections.Counter(states.values())
   counts = {kind: counted[kind] for kind in State if counted[kind]}
   return Progress(counts, done / total, left, current)

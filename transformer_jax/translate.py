@@ -44,6 +44,13 @@ def _build(config: ml_collections.ConfigDict, dtype: jnp.dtype) -> Transformer:
   return Transformer(**config.model, dtype=dtype, rngs=nnx.Rngs(params=config.seed))
 
 
+def longest_source(config: ml_collections.ConfigDict) -> int:
+  """Tokens of a source, EOS counted, that are translated uncut."""
+  if config.model.positions == 'learned':
+    return min(SOURCE_LENGTHS[-1], config.model.max_positions)
+  return SOURCE_LENGTHS[-1]
+
+
 class Hypothesis(NamedTuple):
   text: str  # one line, whatever str.splitlines takes for an end of one
   score: float  # log P / length penalty, nats; 0 for an empty line
@@ -68,10 +75,9 @@ class Translator:
     self._graph, _ = _shapes(config, self.dtype)
     cast = jax.jit(lambda params: cast_weights(params, self.dtype))
     self._params = cast(parallel.everywhere(params))
-    self._longest = SOURCE_LENGTHS[-1]
-    self._output = self._longest + config.extra_length
+    self._longest = longest_source(config)
+    self._output = SOURCE_LENGTHS[-1] + config.extra_length
     if config.model.positions == 'learned':
-      self._longest = min(self._longest, config.model.max_positions)
       self._output = min(self._output, config.model.max_positions)
     self.cut_sources = 0  # sentences that were longer than the model can take
     self.cut_outputs = 0  # best hypotheses that met their limit before EOS

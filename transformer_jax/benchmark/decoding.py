@@ -143,9 +143,7 @@ def measure(
     ValueError: a text is longer than what we would translate whole.
   """
   lengths = [len(words) + 1 for words in vocabulary.encode(texts)]
-  most = translate.SOURCE_LENGTHS[-1]
-  if config.model.positions == 'learned':
-    most = min(most, config.model.max_positions)
+  most = translate.longest_source(config)
   if max(lengths) > most:
     raise ValueError(
       f'sentence {lengths.index(max(lengths)) + 1} has {max(lengths)} tokens: {most} '

@@ -37,12 +37,12 @@ def effects(placed: Placed, compare: Compare) -> list[Block]:
   heading = Heading(3, 'Differences from base')
   if not base:
     return [heading, Paragraph('There are no runs of base: nothing to compare.')]
-  header = ['row', 'PPL (paper)', 'PPL', 'direction', 'BLEU (paper)', 'BLEU']
-  header += ['paired p', 'direction']
   noises = [noise([[*map(read, r)] for r in table.values()]) for read in READ]
   if len(table) < 2:
     text = 'There are no runs of any other row: nothing to compare. '
     return [heading, Paragraph(text + _smallest(noises, len(base)))]
+  header = ['row', 'PPL (paper)', 'PPL', 'direction', 'BLEU (paper)', 'BLEU']
+  header += ['paired p', 'direction']
   rows, found = [], {}
   for row, printed in paper.TABLE_3.items():
     if row == 'base':
@@ -55,12 +55,12 @@ def effects(placed: Placed, compare: Compare) -> list[Block]:
     if row in table:
       results = table[row]
       p = worst_p(results, base, compare)
-      both = [
+      ppl, score = (
         _effect(results, base, read, n) for read, n in zip(READ, noises, strict=True)
-      ]
-      found[row] = (*both[0],), (*both[1], p)
-      cells[1:3] = [_text(*both[0]), verdict(papers[0], *found[row][0])]
-      cells[4:] = [_text(*both[1]), _p(p), verdict(papers[1], *found[row][1])]
+      )
+      found[row] = ppl, (*score, p)
+      cells[1:3] = [_text(*ppl), verdict(papers[0], *ppl)]
+      cells[4:] = [_text(*score), _p(p), verdict(papers[1], *score, p)]
     rows.append([row, *cells])
   return [
     heading,

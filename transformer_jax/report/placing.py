@@ -47,9 +47,10 @@ def place(
   for ground, members in by_ground.items():
     named = [s for s in members if any(_is_at(s, base) for base in bases)]
     different = [rows.cells(s.config) for s in members]
-    base = rows.base_of(different, _french(members[0]))
     if named:
       base = rows.cells(named[0].config)
+    else:
+      base = rows.base_of(different, _french(members[0]))
     if base is not None:
       placed.append(_place(ground, base, members))
     elif any(cells != different[0] for cells in different) or _seeds(members) > 1:

@@ -92,11 +92,11 @@ def read(name: str) -> tuple[list[Scored], list[str]]:
     if wrong := ', '.join(_wrong(result)):
       left_out.append(f'{file}: no whole result, missing or of another type: {wrong}')
       continue
+    text, lines = _text(file, result), None
     try:
-      lines = _lines(_text(file, result))
+      lines = _lines(text)
     except (OSError, ValueError) as error:
-      left_out.append(f'{_text(file, result)}: damaged ({error}); taken for missing')
-      lines = None
+      left_out.append(f'{text}: damaged ({error}); taken for missing')
     found.append(Scored(home.name, result, file, home, lines, records))
   return sorted(found, key=_order), left_out
 

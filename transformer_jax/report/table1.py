@@ -53,7 +53,7 @@ def blocks(measured: dict, name: str) -> list[Block]:
     name: tells it from others in the same report; empty where there are none.
   """
   cells = _grid(measured)
-  n, d = (_values(cells, name)[-1] for name in ('n', 'd'))
+  n, d = (_values(cells, size)[-1] for size in ('n', 'd'))
   costs = [_costs(cell) for cell in cells if (cell['n'], cell['d']) == (n, d)]
   return [
     Heading(2, 'Table 1, measured' + (f': {name}' if name else '')),
@@ -171,7 +171,7 @@ def _notes(measured: dict) -> Bullets:
 
 def _picture(cells: Sequence[dict], name: str) -> Picture:
   """Time over n and over d; dashed, the paper's order through the last point."""
-  n, d = (_values(cells, name)[-2] for name in ('n', 'd'))
+  n, d = (_values(cells, size)[-2] for size in ('n', 'd'))
   figure = Figure(figsize=(10, 4.2), layout='constrained')
   left, right = figure.subplots(1, 2, sharey=True)
   _lines(left, [cell for cell in cells if cell['d'] == d], 'n')

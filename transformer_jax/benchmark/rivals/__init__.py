@@ -28,7 +28,7 @@ def device() -> str:
     return 'cpu'
   if jax.default_backend() != 'gpu' or jax.device_count() > 1:
     raise ValueError(
-      f'they run on CPUs or on one GPU, not on {parallel.describe_device()}: '
+      f'PyTorch is timed on CPUs or on one GPU, not on {parallel.describe_device()}: '
       'CUDA_VISIBLE_DEVICES=0 leaves one, JAX_PLATFORMS=cpu none'
     )
   return 'cuda'
