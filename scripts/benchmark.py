@@ -26,7 +26,7 @@ from absl import app, flags, logging
 from ml_collections import config_flags
 
 from scripts import prepare_data
-from transformer_jax import batches, durable, parallel, refusal, vocabulary
+from transformer_jax import batches, durable, parallel, processor, refusal, vocabulary
 from transformer_jax.benchmark import (
   decoding,
   fixed,
@@ -89,7 +89,8 @@ def time_training(config: ml_collections.ConfigDict) -> dict:
     started = start.measure(command, folder / 'compiled')
     jax.config.update('jax_compilation_cache_dir', str(folder / 'compiled'))
     parallel.start(config.slices)
-    there, absent = rivals.load(RIVALS.value, 'training', config, parallel.cores())
+    threads = len(processor.cores())
+    there, absent = rivals.load(RIVALS.value, 'training', config, threads)
     each = max(1, STEPS.value // REPEATS.value)
     found = training.measure(config, prepared, there, each, REPEATS.value)
   return found | {'start': started, 'absent': absent}
@@ -110,7 +111,7 @@ def time_decoding(config: ml_collections.ConfigDict) -> dict:
     lines = pathlib.Path(TEXT.value).read_text(encoding='utf-8').split('\n')
     texts = [line for line in lines if line.strip()]
   parallel.start(config.slices)
-  there, absent = rivals.load(RIVALS.value, 'decoding', config, parallel.cores())
+  there, absent = rivals.load(RIVALS.value, 'decoding', config, len(processor.cores()))
   found = decoding.measure(
     config,
     words,

@@ -9,7 +9,9 @@ One folder each below WORKDIR, table3.base.mini.seed-1 ... The same command goes
 what is not done: SIGTERM and SIGINT end it as they end training, with exit code 75, and
 a run that fails stops no other (exit code 1 in the end; `--retry_failed`). What follows
 `--` goes to the trainer. Scored is as section 6.2 does it: on dev, the last checkpoint
-alone. `--submit=slurm` submits instead, through submitit (pip install submitit):
+alone. `--per_node=2` runs two at a time, each with half of the cores and GPUs, of which
+small models leave much idle. `--submit=slurm` submits instead, through submitit (pip
+install submitit):
 
   python -m scripts.sweep --rows=all --workdir=runs/table3 --submit=slurm \\
     --per_node=8 --slurm=gpus_per_node=8 --slurm=timeout_min=1440
@@ -27,7 +29,7 @@ from absl import app, flags
 from ml_collections import config_flags
 
 from scripts import prepare_data
-from transformer_jax import cost, paper, refusal, submission, sweep
+from transformer_jax import cost, paper, refusal, side_by_side, submission, sweep
 from transformer_jax.interruption import EXIT_CODE, Interruption
 from transformer_jax.run import Run
 
@@ -49,7 +51,7 @@ SUBMIT = flags.DEFINE_enum(
   "Submit to Slurm, or to submitit's local stand-in.",
 )
 PER_NODE = flags.DEFINE_integer(
-  'per_node', 1, 'Runs side by side in one submission.', lower_bound=1
+  'per_node', 1, 'Runs side by side, here or in each submission.', lower_bound=1
 )
 SLURM = flags.DEFINE_multi_string(
   'slurm', [], "KEY=VALUE of submitit's update_parameters; may be repeated."
@@ -136,7 +138,7 @@ class Bar:
 
   def show(self) -> None:
     self._next = time.monotonic() + (1 if self._terminal else EVERY)
-    line = str(sweep.progress(self._jobs))
+    line = str(sweep.progress(self._jobs, PER_NODE.value))
     # To the line's start, and what is right of the text deleted.
     end = '\x1b[K\r' if self._terminal else '\n'
     print(line, end=end, file=sys.stderr, flush=True)
@@ -152,7 +154,7 @@ def dry_run(jobs: list[sweep.Job]) -> None:
     print(f'{found:8}{one.name}', file=sys.stderr)
     if found is sweep.State.WAITING or (found is sweep.State.FAILED and RETRY.value):
       print(*map(shlex.join, one.commands), sep='\n')
-  print(sweep.progress(jobs), file=sys.stderr)
+  print(sweep.progress(jobs, PER_NODE.value), file=sys.stderr)
 
 
 def parameters() -> dict[str, int | str]:
@@ -178,7 +180,7 @@ def submit(jobs: list[sweep.Job], rest: list[str]) -> None:
   for one in jobs:
     if sweep.state(one) is sweep.State.FAILED:
       print(sweep.failure(one), file=sys.stderr)
-  print(sweep.progress(jobs), file=sys.stderr)
+  print(sweep.progress(jobs, PER_NODE.value), file=sys.stderr)
 
 
 def main(arguments: list[str]) -> None:
@@ -194,7 +196,9 @@ def main(arguments: list[str]) -> None:
     return submit(jobs, rest)
   bar = Bar(jobs)
   with interruption.deferred():
-    sweep.run_here(jobs, lambda: interruption.asked, bar.tick, bar.say)
+    side_by_side.run(
+      jobs, PER_NODE.value, lambda: interruption.asked, bar.tick, bar.say
+    )
     bar.show()
     if interruption.asked:
       interruption.last_words = lambda: 'The same command goes on.'

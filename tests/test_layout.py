@@ -30,6 +30,7 @@ FLOORS = (
     'log',
     'meter',
     'sweep',
+    'side_by_side',
     'submission',
     'interruption',
     'refusal',
@@ -54,7 +55,7 @@ FLOORS = (
 BESIDE = {
   'token_files': {'durable', 'vocabulary'},
   'batches': {'token_files', 'vocabulary'},
-  'corpora': {'durable', 'token_files', 'vocabulary', 'embedded_corpus'},
+  'corpora': {'durable', 'processor', 'token_files', 'vocabulary', 'embedded_corpus'},
   'bleu': {'moses'},
   'significance': {'bleu', 'moses'},
   'report': {
@@ -69,7 +70,8 @@ BESIDE = {
   },
   'run': {'corpora', 'durable', 'vocabulary'},
   'log': {'durable', 'run'},
-  'submission': {'sweep'},
+  'submission': {'side_by_side', 'sweep'},
+  'side_by_side': {'processor', 'sweep'},
   'sweep': {'durable', 'interruption', 'run'},
   'layers': {'products'},
   'loss': {'products'},

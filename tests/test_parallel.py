@@ -23,7 +23,7 @@ from test_train import (
   tiny_config,
 )
 
-from transformer_jax import batches, parallel, token_files, train, translate
+from transformer_jax import batches, parallel, processor, token_files, train, translate
 from transformer_jax.step import Share
 
 COLLECTIVE = r'all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute'
@@ -335,4 +335,4 @@ def test_cores_where_a_process_has_no_limit_of_its_own(monkeypatch):
   monkeypatch.delattr(os, 'sched_getaffinity', raising=False)
   for told, count in ((6, 6), (None, 1)):
     monkeypatch.setattr(os, 'cpu_count', lambda told=told: told)
-    assert parallel.cores() == count
+    assert processor.cores() == [*range(count)]

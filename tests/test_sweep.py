@@ -16,7 +16,7 @@ import pytest
 from test_end_to_end import SETTINGS, write_raw
 
 from configs import table3
-from transformer_jax import submission, sweep
+from transformer_jax import processor, side_by_side, submission, sweep
 from transformer_jax.run import Run
 from transformer_jax.sweep import State
 
@@ -26,7 +26,8 @@ STEPS = 20
 # Stands in for `python -m scripts.train` and `python -m scripts.evaluate`: WHAT is in
 # the run's name. A "slow" one works until SIGTERM, once; a "shy" one does not listen.
 STAND_IN = f"""#!{sys.executable} -S
-import json, pathlib, signal, sys, time
+import json, os, pathlib, signal, sys, time
+GPUS = 'CUDA_VISIBLE_DEVICES'
 flags = dict(word.partition('=')[::2] for word in sys.argv)
 folder = pathlib.Path(flags['--workdir'])
 (folder / 'called').open('a').write(sys.argv[2] + chr(10))
@@ -35,6 +36,12 @@ first = calls.count(sys.argv[2]) == 1
 if 'crash' in folder.name and calls == ['scripts.train']:
   print('out of luck')
   sys.exit(3)
+if 'pair' in folder.name and sys.argv[2] == 'scripts.train':
+  end = time.monotonic() + 60
+  while len(list(folder.parent.glob('pair*'))) < 2 and time.monotonic() < end:
+    time.sleep(0.01)
+  has = {{'cores': sorted(os.sched_getaffinity(0)), 'gpus': os.environ.get(GPUS)}}
+  (folder / 'has.json').write_text(json.dumps(has))
 if sys.argv[2] == 'scripts.evaluate':
   if 'mute' not in folder.name:
     found = json.dumps({{'step': {STEPS}, 'split': 'dev'}})
@@ -98,8 +105,8 @@ def called(job: sweep.Job) -> list[str]:
 def run_here(jobs: list[sweep.Job], **options: object) -> list[str]:
   """What it said."""
   said: list[str] = []
-  given = {'is_stopped': lambda: False, 'tick': lambda: None} | options
-  sweep.run_here(jobs, say=said.append, **given)
+  given = {'together': 1, 'is_stopped': lambda: False, 'tick': lambda: None} | options
+  side_by_side.run(jobs, say=said.append, **given)
   return said
 
 
@@ -187,7 +194,7 @@ def test_two_that_begin_at_once(jobs):
   first.start()
   wait_for(job.run.workdir / 'ready')
   with pytest.raises(sweep.Busy):
-    sweep.attempt(job, lambda: False)
+    sweep.attempt(job, lambda: False, {})
   stop.append(1)
   first.join()
   assert called(job) == ['train']
@@ -219,11 +226,11 @@ def test_a_trainer_that_was_told_to_stop_waits(jobs):
 def test_progress(jobs):
   made = jobs('a', 'early', 'crash', 'b')
   made[3] = made[3]._replace(flops=300.0)
-  before = sweep.progress(made)
+  before = sweep.progress(made, 1)
   assert before.fraction == 0 and before.seconds_left is None
   assert str(before) == '4 waiting; 0.0 % trained, time left not known yet'
   run_here(made[:3])
-  found = sweep.progress(made)
+  found = sweep.progress(made, 1)
   assert found.counts == {State.DONE: 1, State.FAILED: 1, State.WAITING: 2}
   # 20 and 10 of 4 x 20 steps, of which the last weigh three times as much.
   assert found.fraction == pytest.approx(3000 / 12000)
@@ -232,8 +239,11 @@ def test_progress(jobs):
   scoring = json.loads((made[0].run.workdir / 'sweep.json').read_text())['seconds']
   assert found.seconds_left == pytest.approx(7000 * 15 / 3000 + 2 * scoring)
   assert '1 done, 1 failed, 2 waiting; 25.0 % trained, 0 h 01 min' in str(found)
+  assert sweep.progress(made, 2).seconds_left == pytest.approx(found.seconds_left / 2)
+  # Three have no work for two.
+  assert sweep.progress(made, 3) == sweep.progress(made, 2)
   run_here(jobs('b'))
-  assert sweep.progress(jobs('a', 'crash', 'b')).seconds_left == 0
+  assert sweep.progress(jobs('a', 'crash', 'b'), 1).seconds_left == 0
 
 
 def test_progress_while_a_line_is_written(jobs):
@@ -244,20 +254,87 @@ def test_progress_while_a_line_is_written(jobs):
   assert sweep.trained(job) == (10, 5.0)
 
 
+# Side by side
+
+
+def test_gpus_are_divided(monkeypatch: pytest.MonkeyPatch):
+  def devices(visible: str, jobs: int) -> list[str]:
+    monkeypatch.setenv('CUDA_VISIBLE_DEVICES', visible)
+    found = [share.environment for share in side_by_side.shares(jobs)]
+    return [one['CUDA_VISIBLE_DEVICES'] if one else '' for one in found]
+
+  assert devices('0,1,2,3', 2) == ['0,1', '2,3']
+  assert devices('4,5', 2) == ['4', '5']
+  assert devices('0,1', 4) == ['0', '1', '0', '1']
+  shared = [share.environment for share in side_by_side.shares(4)]
+  assert {one['XLA_PYTHON_CLIENT_MEM_FRACTION'] for one in shared} == {'0.450'}
+  assert devices('', 2) == ['', '']
+  assert devices('0,1', 1) == [''], 'one alone has what it finds'
+
+
+@pytest.mark.parametrize(
+  ('body', 'expected'),
+  [('echo 0; echo 1', ['0', '1']), ('echo no driver; exit 9', []), (None, [])],
+)
+def test_gpus_that_no_variable_names(
+  body: str | None,
+  expected: list[str],
+  tmp_path: pathlib.Path,
+  monkeypatch: pytest.MonkeyPatch,
+):
+  """The driver's program tells of them, where there is one."""
+  monkeypatch.delenv('CUDA_VISIBLE_DEVICES', raising=False)
+  monkeypatch.setenv('PATH', str(tmp_path))
+  if body:
+    program = tmp_path / 'nvidia-smi'
+    asked = '--query-gpu=index --format=csv,noheader'
+    program.write_text(f'#!/bin/sh\n[ "$*" = "{asked}" ] || exit 1\n{body}\n')
+    program.chmod(0o755)
+  assert side_by_side.gpus() == expected
+
+
+def test_cores_are_divided(monkeypatch: pytest.MonkeyPatch):
+  monkeypatch.setattr(processor, 'cores', lambda: [1, 2, 4, 6, 7])
+  cores = lambda jobs: [share.cores for share in side_by_side.shares(jobs)]
+  assert cores(1) == [(1, 2, 4, 6, 7)]
+  assert cores(2) == [(1, 2), (4, 6)]
+  assert cores(6) == [(1,), (2,), (4,), (6,), (7,), (1,)]
+
+
+def test_two_at_once(jobs, monkeypatch: pytest.MonkeyPatch):
+  """Each waits for the other, and has its own part of the machine."""
+  monkeypatch.setenv('CUDA_VISIBLE_DEVICES', '4,5')
+  before = processor.cores()
+  made = jobs('pair-a', 'pair-b', 'c')
+  run_here(made, together=2)
+  assert [sweep.state(job) for job in made] == [State.DONE] * 3
+  has = [json.loads((job.run.workdir / 'has.json').read_text()) for job in made[:2]]
+  assert sorted(one['gpus'] for one in has) == ['4', '5']
+  assert processor.cores() == before, 'its own cores are as they were'
+  if len(before) > 1:
+    assert not set(has[0]['cores']) & set(has[1]['cores'])
+
+
+def test_a_crash_beside_others(jobs):
+  made = jobs('a', 'crash', 'b')
+  said = run_here(made, together=3)
+  assert [sweep.state(j) for j in made] == [State.DONE, State.FAILED, State.DONE]
+  assert sum('out of luck' in text for text in said) == 1
+
+
+def test_all_are_stopped(jobs):
+  made = jobs('slow-a', 'slow-b', 'c')
+  ready = [job.run.workdir / 'ready' for job in made[:2]]
+  run_here(made, together=2, is_stopped=lambda: all(path.exists() for path in ready))
+  assert all((job.run.workdir / 'saved').exists() for job in made[:2])
+  assert [sweep.state(job) for job in made] == [State.WAITING] * 3
+  assert called(made[2]) == []
+
+
 # On a cluster
 
 
-def test_gpus_are_divided():
-  devices = lambda found: [one['CUDA_VISIBLE_DEVICES'] for one in found]
-  assert devices(submission.shares(['0', '1', '2', '3'], 2)) == ['0,1', '2,3']
-  assert devices(submission.shares(['4', '5'], 2)) == ['4', '5']
-  shared = submission.shares(['0', '1'], 4)
-  assert devices(shared) == ['0', '1', '0', '1']
-  assert {one['XLA_PYTHON_CLIENT_MEM_FRACTION'] for one in shared} == {'0.450'}
-  assert submission.shares([], 2) == [{}, {}]
-
-
-def test_side_by_side(jobs):
+def test_a_node(jobs):
   made = jobs('a', 'crash', 'b')
   ended = submission.Node(made)()
   assert ended == {'a': 'done', 'crash': 'failed', 'b': 'done'}

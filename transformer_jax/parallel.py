@@ -177,13 +177,6 @@ def keep_compiled() -> None:
     jax.config.update('jax_compilation_cache_dir', str(folder))
 
 
-def cores() -> int:
-  """Those that this process may use; all where the system has no such limit (macOS)."""
-  if hasattr(os, 'sched_getaffinity'):
-    return len(os.sched_getaffinity(0))
-  return os.cpu_count() or 1
-
-
 def use_cpu_cores(slices: int) -> None:
   """Makes as many CPU devices as cores and `slices` allow; call before JAX starts.
 
@@ -194,7 +187,7 @@ def use_cpu_cores(slices: int) -> None:
   chosen = 'xla_force_host_platform_device_count' in os.environ.get('XLA_FLAGS', '')
   chosen |= 'JAX_NUM_CPU_DEVICES' in os.environ or jax.distributed.is_initialized()
   if not chosen:
-    count = max(d for d in range(1, cores() + 1) if slices % d == 0)
+    count = max(d for d in range(1, len(processor.cores()) + 1) if slices % d == 0)
     jax.config.update('jax_num_cpu_devices', count)
 
 
@@ -221,7 +214,9 @@ def describe_device() -> str:
   kind = devices[0].device_kind
   on = f' on {hosts()} hosts' if hosts() > 1 else ''
   if devices[0].platform == 'cpu':
-    return f'CPU, {os.cpu_count()} cores ({len(devices)} JAX devices{on})'
+    count = lambda n, thing: f'{n} {thing}' if n == 1 else f'{n} {thing}s'
+    cores = count(len(processor.cores()), 'core')
+    return f'CPU, {cores} ({count(len(devices), "JAX device")}{on})'
   return f'{len(devices)} x {kind}{on}'
 
 

@@ -1,5 +1,6 @@
-"""What the processor is, as Linux tells it."""
+"""What the processor is, as Linux tells it, and what of it is ours."""
 
+import os
 import pathlib
 import platform
 
@@ -17,6 +18,13 @@ def describe(cpuinfo: pathlib.Path = CPUINFO) -> tuple[str, list[str]]:
   model = fields['model name'] if 'model name' in fields else platform.machine()
   flags = fields['flags'].split() if 'flags' in fields else []
   return model, sorted(f for f in flags if f.startswith(('avx', 'amx')))
+
+
+def cores() -> list[int]:
+  """Those that this process may use; all where the system has no such limit (macOS)."""
+  if hasattr(os, 'sched_getaffinity'):
+    return sorted(os.sched_getaffinity(0))
+  return [*range(os.cpu_count() or 1)]
 
 
 def multiplies_bfloat16() -> bool:

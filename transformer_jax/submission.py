@@ -1,7 +1,7 @@
 """Jobs of a sweep handed to Slurm, or to submitit's stand-in for it; no JAX.
 
-Several stand side by side on a node and share its GPUs. submitit keeps the jobs,
-in a folder beside the runs: whoever can write there can run code as the user.
+submitit keeps the jobs, in a folder beside the runs: whoever can write there can run
+code as the user.
 """
 
 import concurrent.futures
@@ -14,9 +14,9 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from transformer_jax.sweep import POLL, Busy, Job, State, attempt, failure, state
+from transformer_jax import side_by_side
+from transformer_jax.sweep import POLL, Job, State, state
 
-MEMORY = 0.9  # of a GPU, for the runs that share it
 SPELLS = 100  # of a job, each of the time it was submitted for; submitit's own are 4
 
 
@@ -26,18 +26,24 @@ class Node:
   def __init__(self, jobs: Sequence[Job]):
     self.jobs = jobs
     self._stopped = False
-    self._ended: list[str] = []
+    self._running: concurrent.futures.Future[dict[str, State]]
 
-  def __call__(self) -> dict[str, str]:
-    """The state in which each job ended; one that failed stops no other."""
-    visible = [x for x in os.environ.get('CUDA_VISIBLE_DEVICES', '').split(',') if x]
-    shared = shares(visible, len(self.jobs))
+  def __call__(self) -> dict[str, State]:
+    """The state in which each job was left; one that failed stops no other."""
     # By scancel and at preemption, half a minute before SIGKILL, and to this process
     # alone: those that it started hear of it from here.
     before = signal.signal(signal.SIGTERM, self._stop)
     try:
-      with concurrent.futures.ThreadPoolExecutor(len(self.jobs)) as pool:
-        return dict(pool.map(self._run, self.jobs, shared))
+      with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        self._running = pool.submit(
+          side_by_side.run,
+          self.jobs,
+          together=len(self.jobs),
+          is_stopped=lambda: self._stopped,
+          tick=lambda: None,
+          say=lambda text: print(text, flush=True),
+        )
+        return self._running.result()
     finally:
       signal.signal(signal.SIGTERM, before)
 
@@ -46,24 +52,13 @@ class Node:
     from submitit.helpers import DelayedSubmission
 
     self._stop()
-    while len(self._ended) < len(self.jobs):
+    # In a signal's handler, within the other's result().
+    while not self._running.done():
       time.sleep(POLL)
     return DelayedSubmission(Node(self.jobs))
 
   def _stop(self, *_: object) -> None:
     self._stopped = True
-
-  def _run(self, job: Job, environment: dict[str, str]) -> tuple[str, str]:
-    try:
-      ended = state(job)
-      if ended is State.WAITING:
-        ended = attempt(job, lambda: self._stopped, environment=environment)
-    except Busy:
-      ended = State.RUNNING
-    finally:
-      self._ended.append(job.name)
-    print(failure(job) if ended is State.FAILED else f'{job.name}: {ended}', flush=True)
-    return job.name, str(ended)
 
 
 def submit(
@@ -119,19 +114,3 @@ def _queued(jobs: Sequence[Job]) -> set[Job]:
   found = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
   there = found.stdout.split()  # 12, or 12_0 of an array
   return {job for job, number in numbers.items() if number in there}
-
-
-def shares(visible: Sequence[str], jobs: int) -> list[dict[str, str]]:
-  """Environment of each of `jobs`, GPUs divided; of no GPU there is nothing to say."""
-  if not visible:
-    return [{}] * jobs
-  each = max(1, len(visible) // jobs)
-  found = []
-  for i in range(jobs):
-    first = i * each % len(visible)
-    mine = {'CUDA_VISIBLE_DEVICES': ','.join(visible[first : first + each])}
-    if jobs > len(visible):
-      together = -(-jobs // len(visible))
-      mine['XLA_PYTHON_CLIENT_MEM_FRACTION'] = f'{MEMORY / together:.3f}'
-    found.append(mine)
-  return found

@@ -142,10 +142,9 @@ def failure(job: Job) -> str:
 def attempt(
   job: Job,
   is_stopped: Callable[[], bool],
-  tick: Callable[[], None] = lambda: None,
-  environment: Mapping[str, str] | None = None,
+  environment: Mapping[str, str],
 ) -> State:
-  """Runs the job's commands until one fails; `tick` is called while they run.
+  """Runs the job's commands, with more of an `environment`, until one fails.
 
   Once `is_stopped()`, the command is sent SIGTERM and waited for.
 
@@ -161,7 +160,7 @@ def attempt(
         stdin=subprocess.DEVNULL,
         stdout=log,
         stderr=subprocess.STDOUT,
-        env=os.environ | dict(environment or {}),
+        env=os.environ | dict(environment),
         start_new_session=True,
       )
       stopped = False
@@ -169,7 +168,6 @@ def attempt(
         if is_stopped() and not stopped:
           process.terminate()
           stopped = True
-        tick()
         time.sleep(POLL)
       code = process.returncode
       if stopped and code == -signal.SIGTERM:  # it was too young to handle it
@@ -183,29 +181,10 @@ def attempt(
   return state(job)
 
 
-def run_here(
-  jobs: Sequence[Job],
-  is_stopped: Callable[[], bool],
-  tick: Callable[[], None],
-  say: Callable[[str], None],
-) -> None:
-  """Runs the jobs that wait, one after the other; those that fail stop no other."""
-  for job in jobs:
-    if is_stopped():
-      return
-    if state(job) is State.WAITING:
-      say(f'{job.name}: log in {job.run.workdir / "sweep.log"}')
-      try:
-        ended = attempt(job, is_stopped, tick)
-      except Busy:
-        ended = State.RUNNING
-      say(failure(job) if ended is State.FAILED else f'{job.name}: {ended}')
-
-
 class Progress(NamedTuple):
   counts: dict[State, int]
   fraction: float  # of all training, weighed by FLOPs
-  seconds_left: float | None  # on one machine; None before anything was measured
+  seconds_left: float | None  # on this machine; None before anything was measured
   current: str  # what runs, and how far it has come
 
   def __str__(self) -> str:
@@ -218,8 +197,8 @@ class Progress(NamedTuple):
     return f'{counts}; {100 * self.fraction:.1f} % trained, {left}' + self.current
 
 
-def progress(jobs: Sequence[Job]) -> Progress:
-  """How far all of them have come, and at their own speed so far, how long it takes."""
+def progress(jobs: Sequence[Job], together: int) -> Progress:
+  """How far all have come, and how long it takes at their own speed, some together."""
   states = {job: state(job) for job in jobs}
   done = total = ahead = seconds = 0.0
   current, scoring = '', []
@@ -238,7 +217,7 @@ def progress(jobs: Sequence[Job]) -> Progress:
     over = State.DONE, State.FAILED
     unscored = sum(found not in over for found in states.values())
     each = sum(scoring) / len(scoring) if scoring else 0
-    left = ahead * seconds / done + unscored * each
+    left = (ahead * seconds / done + unscored * each) / max(1, min(together, unscored))
   counted = collections.Counter(states.values())
   counts = {kind: counted[kind] for kind in State if counted[kind]}
   return Progress(counts, done / total, left, current)

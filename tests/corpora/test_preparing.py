@@ -73,7 +73,7 @@ def test_neither_blocks_nor_threads_change_it(block, cores, raw, monkeypatch):
   first = prepare(raw)
   monkeypatch.setattr(encoding, 'BLOCK', block)
   monkeypatch.setattr(encoding, 'JOURNAL_EVERY', 2)
-  monkeypatch.setattr(os, 'cpu_count', lambda: cores)
+  monkeypatch.setattr(encoding.processor, 'cores', lambda: [*range(cores)])
   second = prepare(raw, CORPUS._replace(name='again'))
   assert first == second | {'name': 'toy', 'corpus': first['corpus']}
 

@@ -18,7 +18,7 @@ def describe() -> dict:
     'device': parallel.describe_device(),
     'processor': model,
     'flags': flags,
-    'threads': parallel.cores(),  # of every program
+    'threads': len(processor.cores()),  # of every program
     'load': list(os.getloadavg()),  # of 1, 5 and 15 minutes, this program's included
     'versions': provenance.versions(PACKAGES + installed()),
     'commit': provenance.commit(),

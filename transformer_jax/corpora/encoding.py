@@ -7,7 +7,6 @@ with and not begun anew.
 import collections
 import itertools
 import json
-import os
 import pathlib
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -16,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from tqdm import tqdm
 
-from transformer_jax import durable
+from transformer_jax import durable, processor
 from transformer_jax.token_files import TokenWriter
 from transformer_jax.vocabulary import Vocabulary
 
@@ -114,7 +113,7 @@ def _encoded(
   words: Vocabulary, blocks: Iterator[list[list[bytes]]], max_length: int
 ) -> Iterator[_Block]:
   """The blocks in their order, encoded by as many threads as there are cores."""
-  cores = os.cpu_count() or 1
+  cores = len(processor.cores())
   with ThreadPoolExecutor(cores) as pool:
     ahead: collections.deque[Future[_Block]] = collections.deque()
     for block in blocks:
