@@ -92,6 +92,7 @@ class Commands:
     self.train += self.config
     self._environment = os.environ | {'XDG_CACHE_HOME': str(folder / 'cache')}
     del self._environment['XLA_FLAGS']
+    self._environment.pop('JAX_DISABLE_MOST_OPTIMIZATIONS', None)
 
   def start(
     self, name: str, *options: str, stderr: int = subprocess.PIPE
