@@ -37,6 +37,7 @@ from transformer_jax import (
   token_files,
 )
 from transformer_jax.interruption import Interruption
+from transformer_jax.report.results import is_lowercase
 from transformer_jax.run import Run
 from transformer_jax.translate import Perplexity, Translator, architecture
 
@@ -85,7 +86,7 @@ class Text(NamedTuple):
 
 
 def scores(text: Text) -> dict:
-  """Both BLEUs, what 95 % of a bootstrap's scores lie within, and of what text."""
+  """Both BLEUs, their 95 % intervals by sacreBLEU's bootstrap, and of what text."""
   sacre = bleu.sacre_bleu(*text[:2], LOWERCASE.value, text.tokenized)
   if text.tokenized:
     paper = bleu.tokenized_bleu(*text[:2], LOWERCASE.value)
@@ -117,7 +118,7 @@ def _between(interval: Sequence[float]) -> str:
 def show(result: dict) -> None:
   for kind in ('sacrebleu', 'paper_bleu'):
     print(f'{kind} {result[kind]["score"]:.2f}  {result[kind]["signature"]}')
-    print(f'  95 % of resampled test sets: {_between(result[kind]["interval"])}')
+    print(f'  95 % interval: {_between(result[kind]["interval"])}')
   if result['text'] != 'detokenised':
     print(f'of {result["text"]}: to be compared with scores of the same text alone')
 
@@ -144,6 +145,19 @@ def steps_asked(run: Run, config: ml_collections.ConfigDict) -> list[int]:
   return steps
 
 
+def held_out(run: Run, corpus: pathlib.Path) -> tuple[list[str], list[str]]:
+  """Sources and references of --split; refused if they are not of the run's corpus."""
+  listed = corpora.read_card(run.workdir)['sha256']
+  for side in ('source', 'target'):
+    name = f'{SPLIT.value}.{side}.txt'
+    if durable.sha256(corpus / name) != listed[name]:
+      sys.exit(
+        f'{corpus / name} is not that of {run.workdir / corpora.CARD}: use the corpus '
+        'the run was trained on'
+      )
+  return corpora.held_out(corpus, SPLIT.value)
+
+
 def evaluate(
   run: Run, config: ml_collections.ConfigDict, steps: list[int]
 ) -> tuple[dict, list[str]]:
@@ -152,7 +166,7 @@ def evaluate(
   run.check_vocabulary(corpus)
   graph, shapes = architecture(config)
   params = parallel.everywhere(checkpoint.average(run.checkpoints, steps, shapes))
-  sources, references = corpora.held_out(corpus, SPLIT.value)
+  sources, references = held_out(run, corpus)
   translator = Translator(config, run.vocabulary(), params)
   bar = lambda items: tqdm(items, desc='translating', unit='batch', disable=None)
   found = translator.translate(sources, bar)
@@ -189,7 +203,7 @@ def evaluate(
 def read(path: str) -> list[str]:
   """A file's lines; the last may lack its end."""
   try:
-    text = pathlib.Path(path).read_bytes().decode()
+    text = pathlib.Path(path).read_bytes().decode('utf-8-sig')  # without a BOM
   except (OSError, UnicodeDecodeError) as error:
     sys.exit(f'{path}: {error}')
   lines = text.removesuffix('\n').split('\n') if text else []
@@ -228,7 +242,8 @@ def newest(run: Run, config: ml_collections.ConfigDict, path: pathlib.Path) -> T
   result = other.workdir / 'result.json'
   try:
     theirs = json.loads(result.read_text())
-    split, translations = theirs['split'], other.translations(theirs)
+    lowercase = is_lowercase(theirs)
+    split, translations = theirs['split'], other.translations(theirs, lowercase)
   except (OSError, ValueError, KeyError, TypeError) as error:
     sys.exit(f'{result}: no result to compare with ({error!r})')
   if split != SPLIT.value:
@@ -243,7 +258,7 @@ def newest(run: Run, config: ml_collections.ConfigDict, path: pathlib.Path) -> T
   if sums[0] != sums[1]:
     sys.exit(f'{run.workdir} and {other.workdir} are not of the same {split} set')
   corpus = pathlib.Path(prepare_data.DATA_DIR.value) / config.corpus
-  _, references = corpora.held_out(corpus, split)
+  _, references = held_out(run, corpus)
   print(f'against {translations}', file=sys.stderr)
   lines = read(str(translations))
   return Text(lines, references, config.target_language, config.tokenized)
@@ -252,7 +267,7 @@ def newest(run: Run, config: ml_collections.ConfigDict, path: pathlib.Path) -> T
 def write(
   run: Run, result: dict, hypotheses: list[str], interruption: Interruption
 ) -> None:
-  translations = run.translations(result)
+  translations = run.translations(result, LOWERCASE.value)
   translations.parent.mkdir(exist_ok=True)
   text = json.dumps(result, indent=1) + '\n'
   with interruption.deferred():
@@ -293,7 +308,7 @@ def main(_: list[str]) -> None:
   steps = steps_asked(run, config)
   asked = {'split': SPLIT.value, 'step': steps[-1], 'averaged': steps}
   asked |= {'beam': config.beam, 'alpha': config.alpha}
-  path = run.translations(asked)
+  path = run.translations(asked, LOWERCASE.value)
   # Before ours is written, which may become the newest of the same folder.
   baseline = None if AGAINST.value is None else newest(run, config, path)
   if baseline is None or not path.is_file():

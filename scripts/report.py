@@ -63,7 +63,7 @@ def paired_p(system: Scored, baseline: Scored) -> float | None:
     theirs,
     held_out[1],
     config['target_language'],
-    lowercase='case:lc' in system.result['sacrebleu']['signature'],
+    lowercase=results.is_lowercase(system.result),
     tokenized=config['tokenized'],
     kinds=('paper_bleu',),
   )['paper_bleu'].p

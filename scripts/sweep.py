@@ -101,7 +101,7 @@ def job(name: str, seed: int, rest: list[str]) -> sweep.Job:
     'beam': config.beam,
     'alpha': config.alpha,
   }
-  result = run.translations(scored).with_suffix('.json')
+  result = run.translations(scored, lowercase=False).with_suffix('.json')
   return sweep.Job(run, (train, evaluate), config.train_steps, result, flops(config))
 
 
@@ -118,11 +118,12 @@ def asked(rest: list[str]) -> list[sweep.Job]:
   names = [f'configs/table3.py:{row}{option}' for row in rows] + CONFIG.value
   if not names:
     raise app.UsageError('give --rows, or --config')
-  if len({*names}) < len(names) or len({*SEEDS.value}) < len(SEEDS.value):
-    raise app.UsageError('a row, a config or a seed is given twice')
   if not SEEDS.value or not all(seed.isdecimal() for seed in SEEDS.value):
     raise app.UsageError(f'--seeds={",".join(SEEDS.value)}: numbers, such as 1,2,3')
-  return [job(name, int(seed), rest) for seed in SEEDS.value for name in names]
+  jobs = [job(name, int(seed), rest) for seed in SEEDS.value for name in names]
+  if len({one.run.workdir for one in jobs}) < len(jobs):
+    raise app.UsageError('a row, a config or a seed is given twice')
+  return jobs
 
 
 class Bar:
@@ -196,17 +197,16 @@ def main(arguments: list[str]) -> None:
     return submit(jobs, rest)
   bar = Bar(jobs)
   with interruption.deferred():
-    side_by_side.run(
+    ended = side_by_side.run(
       jobs, PER_NODE.value, lambda: interruption.asked, bar.tick, bar.say
     )
     bar.show()
     if interruption.asked:
       interruption.last_words = lambda: 'The same command goes on.'
       interruption.leave()
-  states = [sweep.state(one) for one in jobs]
-  if sweep.State.FAILED in states:
+  if sweep.State.FAILED in ended.values():
     sys.exit(1)
-  if {*states} != {sweep.State.DONE}:
+  if {*ended.values()} != {sweep.State.DONE}:
     sys.exit(EXIT_CODE)
 
 

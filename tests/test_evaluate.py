@@ -162,6 +162,14 @@ def test_wrong_line_counts(evaluate: Evaluate):
   assert code == 1 and 'has 0 lines' in said
 
 
+def test_a_byte_order_mark_is_no_word(evaluate: Evaluate):
+  name, marked = evaluate.file('ref', REFERENCES), evaluate.folder / 'marked'
+  marked.write_bytes(b'\xef\xbb\xbf' + pathlib.Path(name).read_bytes())
+  options = f'--references={name}', '--target_language=de'
+  code, said = evaluate(f'--hypotheses={marked}', *options)
+  assert code == 0 and 'sacrebleu 100.00' in said
+
+
 def test_what_cannot_be_scored(evaluate: Evaluate):
   name = evaluate.file('hyp', BETTER)
   code, said = evaluate(f'--hypotheses={name}')
@@ -207,10 +215,11 @@ def make_run(folder: pathlib.Path, name: str, hypotheses: list[str]) -> Run:
   (run.workdir / 'config.json').write_text(config.to_json_best_effort())
   (run.workdir / 'card.json').write_bytes((corpus / 'card.json').read_bytes())
   result = {'split': 'dev', 'step': STEP, 'averaged': [STEP], 'beam': 4, 'alpha': 0.6}
+  result['sacrebleu'] = {'signature': 'nrefs:1|case:mixed'}
   (run.workdir / 'result.json').write_text(json.dumps(result))
-  run.translations(result).parent.mkdir()
+  run.translations(result, False).parent.mkdir()
   text = ''.join(line + '\n' for line in hypotheses)
-  run.translations(result).write_text(text)
+  run.translations(result, False).write_text(text)
   return run
 
 
@@ -249,16 +258,38 @@ def test_one_run_against_another(evaluate: Evaluate):
   assert code == 1 and 'are not of the same dev set' in said
 
 
+def test_other_references_than_the_runs_are_refused(evaluate: Evaluate):
+  """Those in the data folder, in another order, say."""
+  ours, theirs = (make_run(evaluate.folder, n, BETTER) for n in 'ab')
+  (path,) = (evaluate.folder / 'data').glob('*/dev.target.txt')
+  path.write_text(''.join(line + '\n' for line in REFERENCES[::-1]))
+  options = f'--workdir={ours.workdir}', f'--against={theirs.workdir}', '--average=1'
+  code, said = evaluate(*options, '--split=dev', f'--data_dir={path.parents[1]}')
+  assert code == 1 and f'{path} is not that of {ours.workdir / "card.json"}' in said
+
+
+def test_lower_case_stands_beside(evaluate: Evaluate):
+  """It is another result of the same run, and takes no other's place."""
+  run = make_run(evaluate.folder, 'a', BETTER)
+  result = json.loads((run.workdir / 'result.json').read_text())
+  cased, lower = (run.translations(result, lowercase) for lowercase in (False, True))
+  lower.write_text(''.join(line.lower() + '\n' for line in WORSE))
+  options = [f'--workdir={run.workdir}', f'--against={run.workdir}', '--lowercase']
+  options += ['--split=dev', '--average=1', f'--data_dir={evaluate.folder / "data"}']
+  code, said = evaluate(*options)
+  assert code == 0 and f'against {cased}' in said and said.split()[-1] == str(lower)
+
+
 def test_a_run_against_itself(evaluate: Evaluate):
   """Another result of the same folder can be compared with; the same one cannot."""
   run = make_run(evaluate.folder, 'a', WORSE)
   greedy = json.loads((run.workdir / 'result.json').read_text()) | {'beam': 1}
-  run.translations(greedy).write_text(''.join(line + '\n' for line in BETTER))
+  run.translations(greedy, False).write_text(''.join(line + '\n' for line in BETTER))
   options = [f'--workdir={run.workdir}', f'--against={run.workdir}', '--split=dev']
   options += [f'--data_dir={evaluate.folder / "data"}', '--average=1']
   code, said = evaluate(*options, '--beam=1')
   expected = significance.paired_bootstrap(BETTER, WORSE, REFERENCES, 'de')
   assert code == 0 and f'p = {expected["sacrebleu"].p:.4f}' in said
-  assert f'against {run.translations(greedy | {"beam": 4})}' in said
+  assert f'against {run.translations(greedy | {"beam": 4}, False)}' in said
   code, said = evaluate(*options)
   assert code == 1 and 'evaluate the other result of this run again' in said

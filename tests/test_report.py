@@ -377,6 +377,10 @@ def without(values: dict, *keys: str) -> dict:
     (lambda v: changed(v, None, 'config', 'model', 'N'), 'config.model.N'),
     (lambda v: changed(v, True, 'config', 'model', 'N'), 'config.model.N'),
     (lambda v: v | {'training_device': 8}, 'training_device'),
+    (lambda v: v | {'decode_dtype': None}, 'decode_dtype'),
+    (lambda v: v | {'target_tokens_seen': 10**400}, 'target_tokens_seen'),
+    (lambda v: changed(v, [1], 'config', 'files', 'dev'), 'config.files.dev'),
+    (lambda v: '[' * 100_000, 'damaged'),
   ],
 )
 def test_damage_is_named_and_skipped(damage, reason: str, tmp_path: pathlib.Path):
@@ -389,10 +393,11 @@ def test_damage_is_named_and_skipped(damage, reason: str, tmp_path: pathlib.Path
   assert left_out[0].startswith(f'{path}: ') and reason in left_out[0]
 
 
-def test_damage_beside_a_result_leaves_the_result(tmp_path: pathlib.Path):
+@pytest.mark.parametrize('line', ['{"step": 2, "lo}', '{"loss": 3.0}', '{"step": "2"}'])
+def test_damage_beside_a_result_leaves_the_result(line: str, tmp_path: pathlib.Path):
   whole = made(result(), tmp_path, 'run')
   log = whole.home / 'metrics.jsonl'
-  log.write_text('{"step": 1, "loss": 9}\n{"step": 2, "lo}\n')
+  log.write_text(f'{{"step": 1, "loss": 9}}\n{line}\n')
   whole.text.parent.mkdir()
   whole.text.write_bytes(b'\xff\n' * SENTENCES)
   (found,), left_out = results.read(str(whole.home))
@@ -401,6 +406,7 @@ def test_damage_beside_a_result_leaves_the_result(tmp_path: pathlib.Path):
     str(log),
     str(whole.text),
   ]
+  assert f'{log}, line 2: ' in left_out[0]
 
 
 def test_a_folder_without_results_is_named(tmp_path: pathlib.Path):
@@ -434,6 +440,21 @@ def test_table_3_beside_the_papers(tmp_path: pathlib.Path):
     if row not in ('base', 'C1'):
       assert [*cells[2:4], cells[5], *cells[7:9], cells[10]] == [''] * 6
   assert "Not the paper's corpus, nor its base model" in printed
+
+
+def test_where_it_was_trained_and_decoded_is_told(tmp_path: pathlib.Path):
+  """Of rows that differ in it, row by row; what is not known as well."""
+  found = family(tmp_path)
+  alike = text(only(found))
+  assert 'Trained on: CPU, 2 cores (2 JAX devices). Decoded in: not recorded.' in alike
+  other = {'training_device': '1 x NVIDIA H100', 'decode_dtype': 'bfloat16'}
+  found = [
+    s._replace(result=s.result | other) if 'N": 1' in json.dumps(s.config) else s
+    for s in found
+  ]
+  printed = text(only(found))
+  assert 'CPU, 2 cores (2 JAX devices) (base); 1 x NVIDIA H100 (C1). ' in printed
+  assert 'Decoded in: not recorded (base); bfloat16 (C1). ' in printed
 
 
 @pytest.mark.parametrize(
@@ -477,11 +498,11 @@ def test_a_claim_is_judged_by_its_own_direction(tmp_path: pathlib.Path):
   assert line(printed, 'C3', 1)[3::4] == line(printed, 'D3', 1)[3::4] == ['agrees'] * 2
   (claims,) = [x for x in printed.splitlines() if x.startswith('| Bigger')]
   assert 'C3: PPL agrees, BLEU disagrees' in claims
-  assert '(section 6.2) | E: PPL differs, BLEU differs |' in printed
+  assert '(section 6.2) | E: PPL disagrees, BLEU disagrees |' in printed
   assert '(section 5.4) | D3: PPL agrees, BLEU agrees |' in printed
   near = family(tmp_path / 'near', more=(('E', 1, 5.0, 20.0),))
   printed = text(only(near), lambda system, base: 0.5)
-  assert '| E: PPL no difference seen, BLEU no difference seen |' in printed
+  assert '| E: PPL undecided, BLEU undecided |' in printed
 
 
 def test_without_a_second_seed_everything_is_undecided(tmp_path: pathlib.Path):
@@ -497,7 +518,8 @@ def test_without_base_there_are_no_differences(tmp_path: pathlib.Path):
   assert 'There are no runs of base' in printed and line(printed, 'C1')[5] == '5.00'
 
 
-def test_pairs_are_of_one_seed_and_the_largest_p_is_told(tmp_path: pathlib.Path):
+def test_pairs_are_of_one_seed(tmp_path: pathlib.Path):
+  """Several are combined to twice their mean, one stays as it is."""
   found = family(tmp_path, more=(('C1', 2, 7.0, 16.0), ('C1', 9, 7.0, 16.0)))
   asked = []
 
@@ -506,8 +528,12 @@ def test_pairs_are_of_one_seed_and_the_largest_p_is_told(tmp_path: pathlib.Path)
     return 0.01 * system.config['seed']
 
   placed = only(found)
-  p = effects.worst_p(placed.table_3['C1'], placed.table_3['base'], compare)
-  assert (p, asked) == (0.02, [(1, 1), (2, 2)])
+  rows = placed.table_3['C1'], placed.table_3['base']
+  assert effects.paired_p(*rows, compare) == pytest.approx(2 * (0.01 + 0.02) / 2)
+  assert asked == [(1, 1), (2, 2)]
+  assert effects.paired_p(rows[0][:1], rows[1], compare) == 0.01
+  assert effects.paired_p(*rows, lambda system, base: 0.9) == 1
+  assert effects.paired_p(*rows, lambda system, base: None) is None
 
 
 # Table 2 and FLOPs
@@ -658,6 +684,10 @@ def test_scores_over_steps_are_drawn_where_there_are_several(tmp_path: pathlib.P
     (folder / f'{step}.json').write_text(json.dumps(values))
   found = results.read(str(tmp_path / 'run'))[0]
   assert [p.name for p in curves.curves(found)] == ['bleu']
+  other = {'corpus': 'f' * 64}
+  found += [s._replace(run='other', result=s.result | other) for s in found]
+  (picture,) = curves.curves(found)
+  assert 'other†, ' in picture.svg and 'run†' not in picture.svg, 'as in the table'
 
 
 def test_the_page_is_whole_and_needs_nothing_else(tmp_path: pathlib.Path):
@@ -766,8 +796,13 @@ def test_two_measurements_of_table_1(prepared: tuple, tmp_path: pathlib.Path, ca
   (tmp_path / 'run.1.json').write_text(measured.read_text())
   (tmp_path / 'run.2.json').write_text(json.dumps(values))
   (tmp_path / 'run.3.json').write_text(json.dumps({'task': 'table1', 'cells': []}))
+  halves = {'cells': values['cells'][:5], 'exponents': {}, 'reaches': [], 'counts': 8}
+  for n, (key, half) in enumerate(halves.items(), 4):
+    (tmp_path / f'run.{n}.json').write_text(json.dumps(values | {key: half}))
   run(tmp_path, prepared[0], markdown=str(tmp_path / 'two.md'))
-  assert 'run.3.json: no whole measurement of Table 1' in capsys.readouterr().err
+  said = capsys.readouterr().err
+  for n in range(3, 8):
+    assert f'run.{n}.json: no whole measurement of Table 1' in said
   pictures = sorted(tmp_path.glob('*.svg'))
   assert len(pictures) == len({path.read_text() for path in pictures}) == 2
   text = (tmp_path / 'two.md').read_text()

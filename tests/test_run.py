@@ -3,10 +3,12 @@
 import errno
 import fcntl
 import json
+import os
 import pathlib
 import socket
 import subprocess
 import sys
+import time
 
 import ml_collections
 import pytest
@@ -245,6 +247,16 @@ def test_a_folder_has_one_trainer(tmp_path: pathlib.Path):
     pass
   process = holder(run.workdir)
   assert process.communicate() == (b'locked\n', None) and process.returncode == 0
+
+
+def test_a_look_at_the_lock_stops_no_trainer(tmp_path: pathlib.Path, monkeypatch):
+  """A sweep asks who is there by a lock of its own, which it gives back at once."""
+  with (tmp_path / 'lock').open('w') as looking:
+    fcntl.flock(looking, fcntl.LOCK_SH)
+    release = lambda seconds: fcntl.flock(looking, fcntl.LOCK_UN)
+    monkeypatch.setattr(time, 'sleep', release)
+    with Run(tmp_path).locked():
+      assert (tmp_path / 'lock').read_text().startswith(f'process {os.getpid()} on ')
 
 
 def test_where_there_are_no_locks_it_says_so(tmp_path, monkeypatch, capsys):

@@ -252,6 +252,9 @@ def test_progress_while_a_line_is_written(jobs):
   with job.run.metrics.open('a') as file:
     file.write('{"step": 15, "seco')
   assert sweep.trained(job) == (10, 5.0)
+  with job.run.metrics.open('a') as file:
+    file.write('}\n')
+  assert sweep.trained(job) == (0, 0.0), 'the report and the trainer name the damage'
 
 
 # Side by side
@@ -267,7 +270,7 @@ def test_gpus_are_divided(monkeypatch: pytest.MonkeyPatch):
   assert devices('4,5', 2) == ['4', '5']
   assert devices('0,1', 4) == ['0', '1', '0', '1']
   shared = [share.environment for share in side_by_side.shares(4)]
-  assert {one['XLA_PYTHON_CLIENT_MEM_FRACTION'] for one in shared} == {'0.450'}
+  assert {one['XLA_CLIENT_MEM_FRACTION'] for one in shared} == {'0.450'}
   assert devices('', 2) == ['', '']
   assert devices('0,1', 1) == [''], 'one alone has what it finds'
 
@@ -320,6 +323,27 @@ def test_a_crash_beside_others(jobs):
   said = run_here(made, together=3)
   assert [sweep.state(j) for j in made] == [State.DONE, State.FAILED, State.DONE]
   assert sum('out of luck' in text for text in said) == 1
+
+
+@pytest.mark.parametrize('together', [1, 3])
+def test_a_folder_that_cannot_be_written(jobs, together: int):
+  """One run's trouble is not the others'."""
+  made = jobs('a', 'b', 'c')
+  (made[1].run.workdir / 'sweep.log').mkdir(parents=True)
+  said: list[str] = []
+  options = {'is_stopped': lambda: False, 'tick': lambda: None, 'say': said.append}
+  ended = side_by_side.run(made, together, **options)
+  assert ended == {'a': State.DONE, 'b': State.FAILED, 'c': State.DONE}
+  assert any('b failed' in text and 'sweep.log' in text for text in said)
+
+
+@pytest.mark.parametrize('text', ['{"exit_c', '[]', '{"exit_code": 3}'])
+def test_a_damaged_note_is_named(jobs, text: str):
+  (job,) = jobs('a')
+  job.run.workdir.mkdir(parents=True)
+  (job.run.workdir / 'sweep.json').write_text(text)
+  with pytest.raises(ValueError, match='sweep.json: damaged .* delete it'):
+    run_here([job])
 
 
 def test_all_are_stopped(jobs):
@@ -510,6 +534,7 @@ def test_exit_code_of_a_failure(stand_in: pathlib.Path, tmp_path: pathlib.Path):
   [
     ([], 'give --rows, or --config'),
     (['--rows=base,base'], 'given twice'),
+    (['--rows=base', '--seeds=1,01'], 'given twice'),
     (['--rows=F'], 'the rows are base, A1'),
     (['--rows=base', '--seeds=one'], '--seeds=one: numbers'),
     (['--rows=base', '--seeds='], '--seeds=: numbers'),

@@ -7,8 +7,9 @@ import os
 import pathlib
 import shutil
 import socket
+import time
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import IO, NamedTuple
 
 import ml_collections
 
@@ -31,6 +32,10 @@ NEEDED |= {'beam', 'alpha', 'extra_length', 'decode_tokens', 'decode_dtype', 'dt
 NEEDED |= {'average_last', 'checkpoint_every_steps', 'slices', 'seed'}
 
 
+# Seconds after which a lock is asked for again: who only looks at it has it that long.
+LOOK = 0.1
+
+
 class Busy(RuntimeError):
   """Another process trains in this folder."""
 
@@ -48,10 +53,11 @@ class Run(NamedTuple):
   def metrics(self) -> pathlib.Path:
     return self.workdir / 'metrics.jsonl'
 
-  def translations(self, result: dict) -> pathlib.Path:
-    """Where the translations behind a result stand."""
+  def translations(self, result: dict, lowercase: bool) -> pathlib.Path:
+    """Where the translations behind a result stand, by whether case was ignored."""
     name = f'{result["split"]}.step-{result["step"]}.average-{len(result["averaged"])}'
-    name += f'.beam-{result["beam"]}.alpha-{result["alpha"]}.txt'
+    name += f'.beam-{result["beam"]}.alpha-{result["alpha"]}'
+    name += '.lowercase.txt' if lowercase else '.txt'
     return self.workdir / 'translations' / name
 
   def config(self) -> ml_collections.ConfigDict:
@@ -101,16 +107,14 @@ class Run(NamedTuple):
     """
     self.workdir.mkdir(parents=True, exist_ok=True)
     with (self.workdir / 'lock').open('a+') as file:
-      try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-      except BlockingIOError:
-        file.seek(0)
-        raise Busy(
-          f'{self.workdir} is in use by {file.read().strip()}: wait for it, stop it, '
-          f'or give another --workdir'
-        ) from None
-      except OSError as error:
-        print(f'{file.name}: no lock ({error}); two trainers here would clash')
+      if not _lock(file):
+        time.sleep(LOOK)
+        if not _lock(file):
+          file.seek(0)
+          raise Busy(
+            f'{self.workdir} is in use by {file.read().strip()}: wait for it, stop it, '
+            f'or give another --workdir'
+          )
       file.truncate(0)
       file.write(f'process {os.getpid()} on {socket.gethostname()}\n')
       file.flush()
@@ -166,6 +170,16 @@ class Run(NamedTuple):
       )
 
 
+def _lock(file: IO[str]) -> bool:
+  try:
+    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+  except BlockingIOError:
+    return False
+  except OSError as error:
+    print(f'{file.name}: no lock ({error}); two trainers here would clash')
+  return True
+
+
 def _check_counts(given: dict) -> None:
   for key in COUNTS:
     if given[key] < 1:
@@ -182,11 +196,23 @@ def read_records(metrics: pathlib.Path) -> list[dict]:
   """What a metrics.jsonl holds, if it is there; not a last line that is not whole.
 
   Such a line was being written when its process was killed, or is at this moment.
+
+  Raises:
+    ValueError: a line is no record of a step; it is named.
   """
   if not metrics.is_file():
     return []
-  lines = metrics.read_text().splitlines()
-  return [json.loads(line) for line in lines if line.endswith('}')]
+  found = []
+  for number, line in enumerate(metrics.read_text().splitlines(), 1):
+    if line.endswith('}'):
+      try:
+        record = json.loads(line)
+      except (ValueError, RecursionError) as error:
+        raise ValueError(f'{metrics}, line {number}: {error}') from error
+      if not isinstance(record, dict) or not isinstance(record.get('step'), int):
+        raise ValueError(f'{metrics}, line {number}: no record of a step')
+      found.append(record)
+  return found
 
 
 def _differences(a: dict, b: dict, prefix: str = '') -> set[str]:

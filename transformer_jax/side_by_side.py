@@ -78,6 +78,9 @@ def _one(
     ended = attempt(job, is_stopped, share.environment)
   except Busy:
     ended = State.RUNNING
+  except OSError as error:  # its folder cannot be written, say: no reason to end others
+    say(f'{job.name} failed: {error}')
+    return State.FAILED
   say(failure(job) if ended is State.FAILED else f'{job.name}: {ended}')
   return ended
 
@@ -113,7 +116,8 @@ def _environment(visible: Sequence[str], jobs: int, i: int) -> dict[str, str]:
   mine = {'CUDA_VISIBLE_DEVICES': ','.join(part)}
   if jobs > len(visible):
     sharing = -(-jobs // len(visible))
-    mine['XLA_PYTHON_CLIENT_MEM_FRACTION'] = f'{MEMORY / sharing:.3f}'
+    mine['XLA_CLIENT_MEM_FRACTION'] = f'{MEMORY / sharing:.3f}'
+    mine['XLA_PYTHON_CLIENT_MEM_FRACTION'] = ''  # its old name; JAX refuses both
   return mine
 
 

@@ -39,7 +39,7 @@ class Paired(NamedTuple):
   baseline: float
   p: float
   signature: str
-  interval: tuple[float, float]  # that 95 % of the bootstrap's scores lie within
+  interval: tuple[float, float]  # as bootstrap_intervals has it
   baseline_interval: tuple[float, float]
 
 
@@ -116,7 +116,10 @@ def bootstrap_intervals(
   tokenized: bool = False,
   lowercase: bool = False,
 ) -> dict[str, tuple[float, float]]:
-  """What 95 % of each BLEU's scores on resampled test sets lie within, by sacreBLEU.
+  """The 95 % interval of each BLEU, by sacreBLEU's bootstrap over the sentences.
+
+  It is the mean of the resampled test sets' scores, and half the range of their middle
+  95 % to both sides of it, so that it may pass 100.
 
   Raises ValueError for no sentences or unequal numbers of them.
   """

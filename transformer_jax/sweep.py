@@ -92,7 +92,15 @@ def _lock(file: IO[str], kind: int) -> bool:
 def _note(job: Job) -> dict:
   """How the last job there ended: command, exit_code, seconds; empty before."""
   path = job.run.workdir / 'sweep.json'
-  return json.loads(path.read_text()) if path.is_file() else {}
+  if not path.is_file():
+    return {}
+  try:
+    note = json.loads(path.read_text())
+    return {key: note[key] for key in ('command', 'exit_code', 'seconds')}
+  except (ValueError, KeyError, TypeError) as error:
+    raise ValueError(
+      f'{path}: damaged ({error!r}); delete it, and the run waits to be gone on with'
+    ) from error
 
 
 def _write_note(job: Job, command: Sequence[str], code: int, seconds: float) -> None:
@@ -226,7 +234,11 @@ def progress(jobs: Sequence[Job], together: int) -> Progress:
 def trained(job: Job) -> tuple[int, float]:
   """Steps up to train_steps that metrics.jsonl tells of, and the seconds they took."""
   step, seconds = 0, 0.0
-  for record in job.run.records():
+  try:
+    records = job.run.records()
+  except ValueError:  # the trainer and the report name it; here it is only progress
+    return step, seconds
+  for record in records:
     if 'seconds' in record and record['step'] <= job.train_steps:
       step, seconds = record['step'], seconds + record['seconds']
   return step, seconds

@@ -7,6 +7,7 @@ from matplotlib.ticker import ScalarFormatter
 
 from transformer_jax.report.blocks import Picture
 from transformer_jax.report.pictures import picture
+from transformer_jax.report.plain import marks
 from transformer_jax.report.results import Scored
 from transformer_jax.report.rules import test_set
 
@@ -53,9 +54,9 @@ def _logged(logs: dict[str, list[dict]], key: str) -> dict[str, Line]:
 
 def _scores(found: Sequence[Scored]) -> dict[str, Line]:
   points: dict[str, dict[int, float]] = {}
-  for scored in found:
+  for scored, mark in zip(found, marks(found), strict=True):
     result = scored.result
-    name = f'{scored.run}, {test_set(scored)}, average {len(result["averaged"])}'
+    name = f'{scored.run}{mark}, {test_set(scored)}, average {len(result["averaged"])}'
     name += f', beam {result["beam"]}, alpha {result["alpha"]}'
     points.setdefault(name, {})[result['step']] = result['paper_bleu']['score']
   return {

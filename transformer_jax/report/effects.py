@@ -54,7 +54,7 @@ def effects(placed: Placed, compare: Compare) -> list[Block]:
     cells = [f'{papers[0]:+.2f}', '', '', f'{papers[1]:+.1f}', '', '', '']
     if row in table:
       results = table[row]
-      p = worst_p(results, base, compare)
+      p = paired_p(results, base, compare)
       ppl, score = (
         _effect(results, base, read, n) for read, n in zip(READ, noises, strict=True)
       )
@@ -77,34 +77,34 @@ def _claims(found: dict[str, tuple[tuple, tuple]]) -> Table:
     said = []
     for row, claimed in claim.rows.items():
       if row in found:
-        ppl, bleu = (_to_claim(*x) for x in zip(claimed, found[row], strict=True))
+        pairs = zip(claimed, found[row], strict=True)  # 0 is claimed for none
+        ppl, bleu = (verdict(sign, *ours) for sign, ours in pairs)
         said.append(f'{row}: PPL {ppl}, BLEU {bleu}')
     rows.append([f'{claim.text} ({claim.section})', '; '.join(said)])
   return Table(["the paper's claim", 'our rows'], rows)
 
 
-def _to_claim(claimed: int, ours: tuple) -> str:
-  """`claimed`: the sign of the effect that is claimed, 0 for none."""
-  found = verdict(claimed, *ours)
-  if claimed or ours[1] is None:
-    return found
-  return 'differs' if found == 'disagrees' else 'no difference seen'
-
-
 READ = (perplexity, bleu)
 
 
-def worst_p(
+def paired_p(
   results: Sequence[Scored], base: Sequence[Scored], compare: Compare
 ) -> float | None:
-  """The largest p of the runs of the same seed; None if none could be compared."""
+  """Of the runs of the same seed; None if none could be compared.
+
+  Several are combined to twice their mean, which is a p however they depend on each
+  other (Vovk and Wang, Biometrika 107, 2020).
+  """
   seeds = {scored.config['seed']: scored for scored in base}
   made = [
     compare(scored, seeds[scored.config['seed']])
     for scored in results
     if scored.config['seed'] in seeds
   ]
-  return max((p for p in made if p is not None), default=None)
+  found = [p for p in made if p is not None]
+  if len(found) < 2:
+    return found[0] if found else None
+  return min(1.0, 2 * sum(found) / len(found))
 
 
 def _effect(
@@ -128,9 +128,13 @@ def _note(noises: Sequence[Noise | None], base_seeds: int) -> str:
   text = (
     'Each minus base, ± half the 95 % interval (Student, the spread between seeds '
     "pooled over all rows with several). Paired p: sacreBLEU's paired bootstrap over "
-    'the sentences, of BLEU as above, runs of the same seed, the largest of them. '
+    'the sentences, of BLEU as above, runs of the same seed, twice the mean of '
+    'several; it is empty where these, their translations or the prepared corpus are '
+    'missing. '
     '"agrees" and "disagrees" need an effect outside its interval, for BLEU also '
-    f'p < {LEVEL} where there are translations; all else is undecided. '
+    f'p < {LEVEL} where there is one; all else is undecided. Each interval is of one '
+    'comparison: where nothing differs, one in twenty goes wrong. A row of one seed is '
+    'taken to vary as the others do. '
     "The paper's rows are one run each, and it tells no spread. "
   )
   return text + _smallest(noises, base_seeds)

@@ -11,6 +11,7 @@ from transformer_jax.run import Run, read_records
 
 # What the tables read, and of which type it is; numbers must be finite.
 NUMBER = int | float
+LARGEST = 2**63  # integers of JSON know no bound
 RESULT = dict.fromkeys(('step', 'beam', 'alpha', 'dev_perplexity'), NUMBER)
 RESULT |= dict.fromkeys(('parameters', 'target_tokens_seen', 'wall_seconds'), NUMBER)
 RESULT |= dict.fromkeys(('task', 'split', 'device', 'corpus'), str)
@@ -51,6 +52,12 @@ class Scored(NamedTuple):
     key = 'training_device'
     return self.result[key] if key in self.result else None
 
+  @property
+  def decode_dtype(self) -> str | None:
+    """In what it was multiplied in decoding; None where that was not written down."""
+    key = 'decode_dtype'
+    return self.result[key] if key in self.result else None
+
   def held_out(self, data_dir: pathlib.Path) -> tuple[list[str], list[str]] | None:
     """Sources and references, if the corpus it was scored on is prepared there."""
     folder = data_dir / self.config['corpus']
@@ -86,7 +93,7 @@ def read(name: str) -> tuple[list[Scored], list[str]]:
   for file in files:
     try:
       result = json.loads(file.read_text())
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
       left_out.append(f'{file}: damaged or missing ({error})')
       continue
     if wrong := ', '.join(_wrong(result)):
@@ -99,6 +106,11 @@ def read(name: str) -> tuple[list[Scored], list[str]]:
       left_out.append(f'{text}: damaged ({error}); taken for missing')
     found.append(Scored(home.name, result, file, home, lines, records))
   return sorted(found, key=_order), left_out
+
+
+def is_lowercase(result: dict) -> bool:
+  """Whether case was ignored when it was scored."""
+  return 'case:lc' in result['sacrebleu']['signature']
 
 
 def told_apart(found: Sequence[Scored]) -> list[Scored]:
@@ -117,7 +129,7 @@ def _name(home: pathlib.Path, homes: set[pathlib.Path]) -> str:
 
 def _text(path: pathlib.Path, result: dict) -> pathlib.Path:
   if path.name == 'result.json':
-    return Run(path.parent).translations(result)
+    return Run(path.parent).translations(result, is_lowercase(result))
   return path.with_suffix('.txt')
 
 
@@ -136,8 +148,8 @@ def _wrong(result: object) -> Iterator[str]:
     yield 'the object'
     return
   yield from _unlike(result, RESULT)
-  if 'training_device' in result:
-    yield from _unlike(result, {'training_device': str | None})
+  later = {'training_device': str | None, 'decode_dtype': str}  # than some results
+  yield from _unlike(result, {k: v for k, v in later.items() if k in result})
   for kind in KINDS:
     yield from _unlike(_inner(result, kind), SCORE, f'{kind}.')
   config = _inner(result, 'config')
@@ -145,6 +157,9 @@ def _wrong(result: object) -> Iterator[str]:
   yield from _unlike(_inner(config, 'model'), MODEL, 'config.model.')
   files = _inner(config, 'files')
   yield from _unlike(files, dict.fromkeys(files, str | list), 'config.files.')
+  for split, names in files.items():
+    if isinstance(names, list) and not all(isinstance(name, str) for name in names):
+      yield f'config.files.{split}'
 
 
 def _inner(owner: dict, key: str) -> dict:
@@ -162,4 +177,6 @@ def _unlike(
 def _is(value: object, kind: object) -> bool:
   if isinstance(value, bool):  # which Python takes for an integer
     return kind is bool
+  if kind is NUMBER and isinstance(value, int):
+    return abs(value) < LARGEST
   return isinstance(value, kind) and (kind is not NUMBER or math.isfinite(value))

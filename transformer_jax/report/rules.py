@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from transformer_jax import paper
-from transformer_jax.report.results import Scored
+from transformer_jax.report.results import Scored, is_lowercase
 
 
 def against_table_3(scored: Scored) -> Iterator[str]:
@@ -52,5 +52,5 @@ def _otherwise(scored: Scored, split: str, average: int) -> Iterator[str]:
     yield f'{len(result["averaged"])} checkpoints averaged, not {average}'
   if result['step'] != scored.config['train_steps']:
     yield f'step {result["step"]:,} of {scored.config["train_steps"]:,}'
-  if 'case:lc' in result['sacrebleu']['signature']:
+  if is_lowercase(result):
     yield 'scored in lower case'

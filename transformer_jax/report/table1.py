@@ -24,8 +24,6 @@ ATTENTION, RECURRENT = 'Self-Attention', 'Recurrent'
 SYMBOLS = ('k', 'r', 'n', 'd')  # in the order in which the paper writes them
 HEADER = ('layer', 'per layer (paper)', 'FLOPs', 'time', 'temporary memory')
 HEADER += ('sequential (paper)', 'sequential', 'path (paper)', 'path')
-KEYS = ('exponents', 'counts', 'cells', 'reaches', 'fitted_over', 'device')
-KEYS += ('processor', 'versions')
 QUANTITIES = ('flops', 'seconds', 'temporary_bytes')
 
 
@@ -37,12 +35,14 @@ def read(path: pathlib.Path) -> dict | None:
   """
   try:
     found = json.loads(path.read_text())
-  except (OSError, ValueError):
+  except (OSError, ValueError, RecursionError):
     return None
   if not isinstance(found, dict) or 'task' not in found or found['task'] != TASK:
     return None
-  if missing := ', '.join(key for key in KEYS if key not in found):
-    raise ValueError(f'{path}: no whole measurement of Table 1, missing: {missing}')
+  try:
+    blocks(found, '')  # what is missing, or of another type, shows itself here
+  except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+    raise ValueError(f'{path}: no whole measurement of Table 1 ({error!r})') from error
   return found
 
 

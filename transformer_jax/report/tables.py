@@ -1,6 +1,6 @@
 """Tables 2 and 3 of comparable runs, the paper's columns beside ours."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from transformer_jax import paper
 from transformer_jax.report import effects, flops
@@ -51,11 +51,10 @@ def _value(scored: Scored, kind: str) -> float:
 def _about(placed: Placed) -> str:
   config = placed.any.config
   pair = f'{config["source_language"]}-{config["target_language"]}'
-  devices = {s.training_device for t in placed[2:4] for r in t.values() for s in r}
-  known = sorted(devices - {None}) if None not in devices else []
   text = f'{pair}, {config["model"]["vocab_size"]:,} pieces, {placed.ground.name} '
-  text += f'{placed.ground.corpus[:12]}'
-  text += f', trained on {"; ".join(known)}. ' if known else '. '
+  text += f'{placed.ground.corpus[:12]}. '
+  text += f'Trained on: {_each(placed, lambda scored: scored.training_device)}. '
+  text += f'Decoded in: {_each(placed, lambda scored: scored.decode_dtype)}. '
   if config['reader'] != 'wmt14':
     text += "Not the paper's corpus"
     sizes = [cell for cell, value in placed.base.items() if value != paper.BASE[cell]]
@@ -66,6 +65,18 @@ def _about(placed: Placed) -> str:
   text += 'Scores: mean of the seeds ± half its 95 % interval (sd between them). '
   sacre, papers = placed.ground.signatures
   return text + f'sacreBLEU: `{sacre}`; BLEU: `{papers}`.'
+
+
+def _each(placed: Placed, read: Callable[[Scored], str | None]) -> str:
+  """What it reads of all of them; with their rows where that differs."""
+  rows: dict[str, list[str]] = {}
+  for table in (placed.table_3, placed.table_2):
+    for row, results in table.items():
+      for scored in results:
+        rows.setdefault(read(scored) or 'not recorded', []).append(row)
+  if len(rows) == 1:
+    return next(iter(rows))
+  return '; '.join(f'{k} ({", ".join(dict.fromkeys(x))})' for k, x in rows.items())
 
 
 def _table_3(placed: Placed) -> Table:
