@@ -76,7 +76,7 @@ def corpus(
     return config, prepare_data.prepare(config)
   if len(ROWS.value) > 1:
     raise app.UsageError('--rows: training takes one number')
-  rows, length = int(ROWS.value[0]), LENGTH.value
+  (rows,), length = refusal.counts(ROWS), LENGTH.value
   return fixed.corpus(config, rows, length, folder), folder
 
 
@@ -102,6 +102,8 @@ def time_start(config: ml_collections.ConfigDict) -> None:
 
 
 def time_decoding(config: ml_collections.ConfigDict) -> dict:
+  beams = refusal.counts(BEAMS)
+  rows = [16, 64] if ROWS.value is None else refusal.counts(ROWS)
   words: vocabulary.Vocabulary | decoding.Numbers = decoding.Numbers()
   size = config.model.vocab_size
   texts = decoding.sentences(SENTENCES.value, LENGTH.value, size)
@@ -110,6 +112,8 @@ def time_decoding(config: ml_collections.ConfigDict) -> dict:
     words = vocabulary.Vocabulary(folder / 'vocabulary.model')
     lines = pathlib.Path(TEXT.value).read_text(encoding='utf-8').split('\n')
     texts = [line for line in lines if line.strip()]
+    if not texts:
+      raise app.UsageError(f'--text={TEXT.value}: no sentence is in it')
   parallel.start(config.slices)
   there, absent = rivals.load(RIVALS.value, 'decoding', config, len(processor.cores()))
   found = decoding.measure(
@@ -117,8 +121,8 @@ def time_decoding(config: ml_collections.ConfigDict) -> dict:
     words,
     texts,
     there,
-    beams=[int(beam) for beam in BEAMS.value],
-    rows=[int(rows) for rows in ROWS.value or ['16', '64']],
+    beams=beams,
+    rows=rows,
     rounds=REPEATS.value,
   )
   return found | {'text': TEXT.value, 'absent': absent}

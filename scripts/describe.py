@@ -37,6 +37,7 @@ def _shapes(config: ml_collections.ConfigDict) -> list[list[int]] | None:
   corpus = pathlib.Path(prepare_data.DATA_DIR.value) / config.corpus
   if not corpus.is_dir():
     return None
+  prepare_data.check(config, corpus)
   made = batches.train_batches(config, corpus)
   return [[config.slices, *shape] for shape in made.shapes]
 

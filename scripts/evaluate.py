@@ -123,17 +123,6 @@ def show(result: dict) -> None:
     print(f'of {result["text"]}: to be compared with scores of the same text alone')
 
 
-def training_so_far(run: Run, step: int) -> dict:
-  """Target tokens, seconds and devices of the training steps up to `step`."""
-  steps = [r for r in run.records() if 'target_tokens' in r and r['step'] <= step]
-  devices = dict.fromkeys(r['device'] if 'device' in r else None for r in steps)
-  return {
-    'target_tokens_seen': sum(r['target_tokens'] for r in steps),
-    'wall_seconds': round(sum(r['seconds'] for r in steps), 1),
-    'training_device': '; '.join(devices) if devices and None not in devices else None,
-  }
-
-
 def steps_asked(run: Run, config: ml_collections.ConfigDict) -> list[int]:
   """The checkpoints that --average and --step mean."""
   average = config.average_last if AVERAGE.value is None else AVERAGE.value
@@ -190,7 +179,7 @@ def evaluate(
     'outputs_cut': translator.cut_outputs,
     'dev_pairs_cut': perplexity.cut_pairs,
     'parameters': cost.parameters(**model),
-    **training_so_far(run, steps[-1]),
+    **run.training_so_far(steps[-1]),
     'device': parallel.describe_device(),
     'versions': provenance.versions(PACKAGES),
     'commit': provenance.commit(),

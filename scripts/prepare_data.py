@@ -33,14 +33,19 @@ def prepare(config: ml_collections.ConfigDict) -> pathlib.Path:
   data_dir = pathlib.Path(DATA_DIR.value)
   folder, corpus = data_dir / config.corpus, asked(config)
   if folder.is_dir():
-    made_of = corpus.as_json()
-    del made_of['name']  # a folder may be moved
-    corpora.check_asked(folder, made_of)
+    check(config, folder)
   else:
     given = (RAW_DIR.value, TFDS_DATA_DIR.value)
     raw_dir, tfds_data_dir = (path and pathlib.Path(path) for path in given)
     corpora.prepare(corpus, corpora.parts(corpus, raw_dir, tfds_data_dir), data_dir)
   return folder
+
+
+def check(config: ml_collections.ConfigDict, folder: pathlib.Path) -> None:
+  """Raises ValueError if the folder was made of something else than is asked for."""
+  made_of = asked(config).as_json()
+  del made_of['name']  # a folder may be moved
+  corpora.check_asked(folder, made_of)
 
 
 def asked(config: ml_collections.ConfigDict) -> corpora.Corpus:

@@ -31,18 +31,17 @@ D = flags.DEFINE_list(
 flags.mark_flag_as_required('output')
 
 
-def numbers(flag: flags.FlagHolder) -> list[int]:
-  """Of a grid's axis, rising."""
-  if all(text.isdecimal() and int(text) > 0 for text in flag.value):
-    found = sorted({int(text) for text in flag.value})
-    if len(found) > 1:
-      return found
-  raise app.UsageError(f'--{flag.name} wants two different numbers or more: 64,128')
+def axis(flag: flags.FlagHolder) -> list[int]:
+  """Of a grid, rising."""
+  found = sorted({*refusal.counts(flag)})
+  if len(found) < 2:
+    raise app.UsageError(f'--{flag.name} wants two different numbers or more: 64,128')
+  return found
 
 
 def main(_: list[str]) -> None:
   logging.set_verbosity(logging.WARNING)
-  ns, ds = numbers(N), numbers(D)
+  ns, ds = axis(N), axis(D)
   parallel.start(1)
   about = machine.describe()
   bar = lambda places: tqdm(places, desc='measuring', unit='layer', disable=None)

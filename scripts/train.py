@@ -6,13 +6,14 @@ SIGTERM, SIGINT and SIGUSR1 (`sbatch --signal=USR1@120`) save and end it with ex
 75: the same command goes on from there. docs/devices.md: several devices and hosts.
 """
 
+import json
 import pathlib
 
 from absl import flags, logging
 from ml_collections import config_flags
 
 from scripts import prepare_data
-from transformer_jax import parallel, refusal
+from transformer_jax import parallel, refusal, run
 from transformer_jax.interruption import Interruption
 from transformer_jax.train import train
 
@@ -37,6 +38,7 @@ flags.adopt_module_key_flags(prepare_data)
 def main(_: list[str]) -> None:
   config = CONFIG.value
   logging.set_verbosity(logging.WARNING)  # Orbax tells its whole life at INFO
+  run.check_numbers(json.loads(config.to_json_best_effort()))
   interruption = Interruption().install()
   if DETERMINISTIC.value:
     parallel.deterministic()

@@ -4,6 +4,7 @@ echo 'A man rides a horse.' | python -m scripts.translate --workdir=runs/multi30
 """
 
 import math
+import os
 import pathlib
 import sys
 
@@ -65,7 +66,11 @@ def main(_: list[str]) -> None:
   bar = lambda items: tqdm(items, unit='batch', disable=not sys.stderr.isatty())
   found = translator.translate(lines, bar)
   with interruption.deferred():
-    write(found)
+    try:
+      write(found)
+      sys.stdout.flush()
+    except BrokenPipeError:  # as of `| head`, which has what it wants
+      os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
   for line in translator.cuts():
     print(line, file=sys.stderr)
 

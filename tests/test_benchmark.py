@@ -5,6 +5,7 @@ import itertools
 import json
 import os
 import pathlib
+import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
@@ -385,7 +386,29 @@ def test_settings_are_recorded(monkeypatch: pytest.MonkeyPatch):
   assert found['environment']['GLIBC_TUNABLES'] == 'glibc.malloc.hugetlb=1'
   assert found['threads'] == len(processor.cores()) >= 1
   assert found['versions']['jax'] == jax.__version__
-  assert found['commit'] == provenance.commit()
+
+
+def test_the_commit_of_a_checkout(tmp_path: pathlib.Path):
+  """Clean, changed, none; of another's repository that holds an installation none."""
+  who = '-c', 'user.name=a', '-c', 'user.email=a@b'
+  git = lambda *words: subprocess.run(
+    ['git', *words], cwd=tmp_path, check=True, capture_output=True, text=True
+  ).stdout.strip()
+  package = tmp_path / 'package'
+  package.mkdir()
+  assert provenance.commit(package) is None
+  (package / 'a.py').write_text('1')
+  git('init')
+  git('add', '.')
+  git(*who, 'commit', '-m', 'a')
+  head = git('rev-parse', 'HEAD')
+  assert provenance.commit(package) == head
+  (package / 'a.py').write_text('2')
+  assert provenance.commit(package) == head + '+'
+  installed = tmp_path / '.venv' / 'package'
+  installed.mkdir(parents=True)
+  (installed / 'a.py').touch()
+  assert provenance.commit(installed) is None
 
 
 def test_rivals_run_where_we_do(monkeypatch: pytest.MonkeyPatch):
@@ -438,7 +461,7 @@ def test_a_rival_that_is_not_there(
   assert 'pip install torch==2.13.0' in absent['huggingface']
   assert 'checkout of github.com/google/flax' in absent['flax_wmt']
   there, absent = rivals.load(asked[:2], 'decoding', tiny(), 1)
-  assert not there and absent['ctranslate2'].endswith('ctranslate2')
+  assert not there and absent['ctranslate2'].endswith("'ctranslate2>=4.8,<5'")
   with pytest.raises(ValueError, match='--rivals=marian: there are huggingface'):
     rivals.load(['marian'], 'training', tiny(), 1)
 

@@ -6,6 +6,7 @@ The toy task: English number words to German ones, in reverse order.
 import contextlib
 import fcntl
 import json
+import math
 import os
 import pathlib
 import pty
@@ -227,12 +228,18 @@ def check_pipe(command: Commands, raw: pathlib.Path) -> None:
   assert len(found) == len(lines + odd) + 1 and found[-1] == ''
   assert found[5] == '' and found[9] == 'zwei eins'
   assert '1 lines were cut' in err and '%|' not in err
-  options = workdir, '--nbest=2', '--scores'
+  options = workdir, '--nbest=5', '--scores'  # more than the beam
   out, shown = command.on_terminal('translate', *options, text=b'\nfour five')
   assert re.search(r'100%\|█+\| (\d+)/\1 \[', shown) and '%|' not in out
   scored = [line.split('\t') for line in out.splitlines()]
-  assert scored[:2] == [['0.0000', ''], ['-inf', '']]
-  assert scored[2][1] == 'fünf vier' and float(scored[2][0]) > float(scored[3][0])
+  assert scored[:5] == [['0.0000', ''], *[['-inf', '']] * 4]
+  assert scored[5][1] == 'fünf vier'
+  scores = [float(score) for score, _ in scored[5:]]
+  assert len(scores) == 5 and scores == sorted(scores, reverse=True)
+  assert all(map(math.isfinite, scores)), 'the beam is as wide as what is asked for'
+  process = command.start('translate', workdir)
+  process.stdout.close()  # as `| head` does
+  assert process.communicate(b'one\n')[1] == b'' and process.returncode == 0
 
 
 # In this process, on eight devices

@@ -115,7 +115,20 @@ def test_what_the_text_says_of_the_tables():
   assert round(max(heads.values()) - heads['A1'], 1) == 0.9
   for row, printed in paper.TABLE_3.items():
     assert (printed.millions is None) == (row[0] in 'ADE'), row
-  assert {row for claim in paper.CLAIMS for row in claim.rows} <= {*paper.TABLE_3}
+
+
+def test_claims():
+  """Signs of the effect on perplexity and BLEU, typed again from the paper's text."""
+  worse, better = (1, -1), (-1, 1)
+  assert [claim.rows for claim in paper.CLAIMS] == [
+    {'A1': worse, 'A4': worse},  # "also drops off with too many heads"
+    {'B1': worse, 'B2': worse},
+    {'C1': worse, 'C2': worse, 'C3': better, 'C4': worse}
+    | {'C5': better, 'C6': worse, 'C7': better},
+    {'D1': worse},
+    {'E': (0, 0)},
+    {'D3': (-1, -1)},  # without it: perplexity better, BLEU worse
+  ]
 
 
 def test_parameters_move_as_printed_whatever_the_vocabulary():

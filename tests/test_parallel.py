@@ -258,6 +258,37 @@ def test_xla_knows_the_flags_that_are_set():
   ]
 
 
+def test_accelerators_multiply_bfloat16(monkeypatch: pytest.MonkeyPatch):
+  monkeypatch.setattr(parallel.processor, 'describe', lambda: ('a chip', []))
+  monkeypatch.setattr(jax, 'default_backend', lambda: 'gpu')
+  for dtype in (parallel.training_dtype, parallel.decoding_dtype):
+    assert (dtype('auto').name, dtype('float32').name) == ('bfloat16', 'float32')
+
+
+@pytest.mark.parametrize(
+  ('environment', 'folder'),
+  [({'XDG_CACHE_HOME': 'x'}, 'x'), ({'XDG_CACHE_HOME': '', 'HOME': 'h'}, 'h/.cache')],
+)
+def test_compiled_programs_are_kept_where_nobody_else_writes(
+  environment: dict, folder: str, tmp_path: pathlib.Path, monkeypatch
+):
+  for key, value in environment.items():
+    monkeypatch.setenv(key, value and str(tmp_path / value))
+  kept: dict[str, str] = {}
+  monkeypatch.setattr(jax.config, 'update', kept.__setitem__)
+  parallel.keep_compiled()
+  cache = tmp_path / folder / 'transformer_jax'
+  assert kept == {'jax_compilation_cache_dir': str(cache)}
+  assert cache.stat().st_mode & 0o777 == 0o700
+
+
+def test_no_place_for_compiled_programs_ends_nothing(tmp_path, monkeypatch, capsys):
+  (tmp_path / 'file').touch()
+  monkeypatch.setenv('XDG_CACHE_HOME', str(tmp_path / 'file'))
+  parallel.keep_compiled()
+  assert 'compiled programs are not kept (' in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
   'vectors', [['avx512f'], ['amx_bf16'], ['avx512_bf16', 'avx2']]
 )

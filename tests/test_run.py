@@ -165,13 +165,40 @@ def test_a_swapped_vocabulary_is_refused(corpus, config, tmp_path: pathlib.Path)
 
 @pytest.mark.parametrize(
   ('key', 'value'),
-  [(key, 0) for key in COUNTS] + [('beam', -1), ('average_last', -3)],
+  [(key, 0) for key in COUNTS]
+  + [('beam', -1), ('model.h', -3), ('seed', -1), ('extra_length', -1)]
+  + [('rate_factor', 0.0), ('adam_epsilon', 0.0), ('adam_b2', 1.0)]
+  + [('model.P_drop', 1.0), ('model.P_drop', -0.1), ('epsilon_ls', 1.0)],
 )
-def test_counts_below_one(key, value, corpus, config, tmp_path: pathlib.Path):
-  config[key] = value
-  with pytest.raises(ValueError, match=rf'^{key}={value}: 1 or more \(--config\.{key}'):
+def test_numbers_that_no_run_can_have(key, value, corpus, config, tmp_path):
+  """They are refused before there is a folder, which would hold another's run then."""
+  config.update_from_flattened_dict({key: value})
+  with pytest.raises(ValueError, match=rf'^{key}={value}: .* \(--config\.{key}\)$'):
     Run.open(tmp_path / 'run', config, corpus)
   assert not (tmp_path / 'run').exists()
+
+
+def test_fewer_steps_than_were_made(corpus, config, tmp_path: pathlib.Path):
+  run = Run.open(tmp_path / 'run', config, corpus)
+  run.metrics.write_text('{"step": 30}\n')
+  kept = (run.workdir / 'config.json').read_bytes()
+  config.train_steps = 29
+  with pytest.raises(ValueError, match='has 30 steps: train_steps=29 would be another'):
+    Run.open(run.workdir, config, corpus)
+  assert (run.workdir / 'config.json').read_bytes() == kept
+  config.train_steps = 30
+  Run.open(run.workdir, config, corpus)
+
+
+def test_results_of_checkpoints_that_are_gone(corpus, config, tmp_path: pathlib.Path):
+  """Trained anew, the run would find them and take them for its own."""
+  run = Run.open(tmp_path / 'run', config, corpus)
+  (run.checkpoints / '30').mkdir(parents=True)
+  (run.workdir / 'translations').mkdir()
+  Run.open(run.workdir, config, corpus)
+  (run.checkpoints / '30').rmdir()
+  with pytest.raises(ValueError, match='translations are of checkpoints that are gone'):
+    Run.open(run.workdir, config, corpus)
 
 
 def test_fewer_are_kept_than_averaged(corpus, config, tmp_path: pathlib.Path):
@@ -228,6 +255,21 @@ def holder(workdir: pathlib.Path) -> subprocess.Popen:
     stdin=subprocess.PIPE,
     stdout=subprocess.PIPE,
   )
+
+
+def test_training_so_far_is_up_to_the_step(tmp_path: pathlib.Path):
+  """Of a run that went on after the checkpoint that is scored."""
+  record = {'target_tokens': 5, 'seconds': 2.0, 'device': 'one'}
+  records = [{'step': step} | record for step in (10, 20, 30)]
+  records.insert(2, {'step': 20, 'dev_perplexity': 9.0})
+  text = ''.join(json.dumps(line) + '\n' for line in records)
+  (tmp_path / 'metrics.jsonl').write_text(text)
+  found = Run(tmp_path).training_so_far(20)
+  assert found == {
+    'target_tokens_seen': 10,
+    'wall_seconds': 4.0,
+    'training_device': 'one',
+  }
 
 
 def test_a_folder_has_one_trainer(tmp_path: pathlib.Path):

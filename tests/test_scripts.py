@@ -152,6 +152,13 @@ def test_fewer_than_one(name: str, flag: str):
   assert f'flag --{flag}=0: 0 is not' in refused(name, f'--{flag}=0')
 
 
+@pytest.mark.parametrize('numbers', ['abc', '0', '-1', ''])
+def test_numbers_of_a_benchmark(numbers: str):
+  for options in ([f'--rows={numbers}'], [f'--beams={numbers}', '--what=decoding']):
+    message = refused('benchmark', MULTI30K, *options)
+    assert f'={numbers}: numbers of 1 or more' in message
+
+
 def test_preparing(raw: pathlib.Path, tmp_path: pathlib.Path):
   """Too large a vocabulary is refused with what fits; what fits is prepared, once."""
   options = [MULTI30K, f'--data_dir={tmp_path / "data"}', f'--raw_dir={raw}']

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import ml_collections
 import numpy as np
 import pytest
@@ -22,6 +23,7 @@ from configs import base
 from scripts import translate as script
 from transformer_jax import parallel, token_files, translate, vocabulary
 from transformer_jax.beam_search import Hypotheses
+from transformer_jax.model import cast_weights
 from transformer_jax.translate import Hypothesis, Perplexity, Translator
 from transformer_jax.vocabulary import BOS, EOS, PAD, Vocabulary
 
@@ -102,6 +104,21 @@ def test_as_many_out_as_in():
   assert found[0] == found[10] == found[-1] == [Hypothesis('', 0.0, [])]
   assert shared().translate([]) == []
   assert shared().translate(['', '']) == [[Hypothesis('', 0.0, [])]] * 2
+
+
+def test_a_few_sentences_take_no_batch_of_many(monkeypatch: pytest.MonkeyPatch):
+  """Their rows are a power of two; where a program for all is there, it is used."""
+  monkeypatch.setattr(translate.parallel, 'round_up', lambda rows: rows)
+  made = translator(decode_tokens=16 * 100)
+
+  def shapes(sentences: int) -> list[tuple[int, int]]:
+    ids = [[4] * 8 + [EOS]] * sentences
+    return [(rows, len(x)) for _, rows, x in made._batches(ids, [*range(sentences)])]
+
+  assert shapes(1) == [(1, 1)]
+  assert shapes(3) == [(4, 3)]
+  assert shapes(99) == [(100, 99)]
+  assert shapes(101) == [(100, 100), (100, 1)]
 
 
 def test_text_is_that_of_the_tokens():
@@ -220,6 +237,18 @@ def test_bfloat16_moves_scores_a_little(beam: int):
       exact = log_probs('sinusoid', [*source, EOS], h.tokens).sum()
       off.append(abs(h.score - exact) / len(h.tokens))
   assert 1e-4 < np.median(off) and max(off) < 0.02  # nats a token
+
+
+def test_matrices_alone_are_cast():
+  """What is added or looked up stays in float32."""
+  cast = cast_weights(model('learned')[1], jnp.bfloat16)
+  kept = {
+    path[-1].key
+    for path, x in jax.tree_util.tree_leaves_with_path(cast)
+    if x.dtype == jnp.float32
+  }
+  added = {'bias', 'scale'}
+  assert kept == added | {'embedding', 'source_positions', 'target_positions'}
 
 
 def test_beam_of_one_is_greedy():

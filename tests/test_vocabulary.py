@@ -33,7 +33,8 @@ def words(tmp_path_factory: pytest.TempPathFactory) -> Vocabulary:
 
 def test_special_ids(words: Vocabulary):
   assert (PAD, EOS, BOS, UNK) == (0, 1, 2, 3)
-  assert words.pieces(range(4)) == ['<pad>', '</s>', '<s>', '<unk>']
+  piece = words._processor.id_to_piece
+  assert [piece(i) for i in range(4)] == ['<pad>', '</s>', '<s>', '<unk>']
   assert len(words) == 160
 
 
@@ -167,7 +168,7 @@ def test_bytes_spell_what_has_no_piece(text: str, tmp_path: pathlib.Path):
   (ids,) = words.encode([text])
   assert not {PAD, EOS, BOS, UNK} & {*ids}
   assert words.decode([ids]) == [text]
-  assert re.fullmatch('<0x..>', words.pieces(ids)[-1])
+  assert re.fullmatch('<0x..>', words._processor.id_to_piece(ids[-1]))
   learn(COMMON, path, 20)
   assert UNK in Vocabulary(path).encode([text])[0]
 

@@ -22,16 +22,23 @@ class Meter:
   """Sums up steps into records, at every multiple of each number of `every`.
 
   Args:
-    rate: learning rate of an update, counted from 0.
+    rate: learning rate of an update, counted from 0; a step that was skipped is none.
     every: nothing that a checkpoint has seen may be missing from the records, so its
       cadence is among them.
     last: the last step, which has a record too.
     epoch: steps of an epoch.
+    skipped: steps that were, before the first that is added.
   """
 
   def __init__(
-    self, rate: Callable[[int], float], every: tuple[int, ...], last: int, epoch: int
+    self,
+    rate: Callable[[int], float],
+    every: tuple[int, ...],
+    last: int,
+    epoch: int,
+    skipped: int,
   ):
+    self._lost = skipped
     self._rate, self._every, self._last, self._epoch = rate, every, last, epoch
     self._clear()
     self.resume()
@@ -50,6 +57,7 @@ class Meter:
     """
     if values.skipped:
       self._skipped += 1
+      self._lost += 1
     else:
       self._sums += [values.loss, values.negative_log_likelihood, values.tokens]
     self._steps += 1
@@ -65,7 +73,7 @@ class Meter:
       'epoch': round(step / self._epoch, 3),
       'loss': smoothed / tokens,
       'perplexity': math.exp(min(plain / tokens, 700.0)),
-      'learning_rate': float(self._rate(step - 1)),
+      'learning_rate': float(self._rate(step - 1 - self._lost)),
       'gradient_norm': float(values.gradient_norm),
       'target_tokens': int(tokens),
       'steps': self._steps,

@@ -171,10 +171,14 @@ def keep_compiled() -> None:
   Whoever can write there can run code as the user, so nobody else may.
   """
   if jax.config.jax_compilation_cache_dir is None:
-    cache = pathlib.Path(os.environ.get('XDG_CACHE_HOME', '~/.cache')).expanduser()
+    cache = pathlib.Path(os.environ.get('XDG_CACHE_HOME') or '~/.cache').expanduser()
     folder = cache / 'transformer_jax'
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    jax.config.update('jax_compilation_cache_dir', str(folder))
+    try:
+      folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+      print(f'compiled programs are not kept ({error})', file=sys.stderr)
+    else:
+      jax.config.update('jax_compilation_cache_dir', str(folder))
 
 
 def use_cpu_cores(slices: int) -> None:

@@ -13,6 +13,7 @@ def commit(folder: pathlib.Path = pathlib.Path(__file__).parent) -> str | None:
     ['git', *words], cwd=folder, capture_output=True, text=True, check=True
   ).stdout.strip()
   try:
+    git('ls-files', '--error-unmatch', '.')  # else it is installed inside of another's
     changed = git('status', '--porcelain', '--untracked-files=no')
     return git('rev-parse', 'HEAD') + ('+' if changed else '')
   except (OSError, subprocess.CalledProcessError):

@@ -25,6 +25,14 @@ def run(main: Callable[[list[str]], None]) -> None:
   app.run(in_one_line()(main), flags_parser=in_one_line()(flags.FLAGS))
 
 
+def counts(flag: flags.FlagHolder[list[str]]) -> list[int]:
+  """The numbers of a flag that is a list, each 1 or more; UsageError otherwise."""
+  if not flag.value or not all(x.isdecimal() and int(x) for x in flag.value):
+    given = ','.join(flag.value)
+    raise app.UsageError(f'--{flag.name}={given}: numbers of 1 or more, such as 16,64')
+  return [int(text) for text in flag.value]
+
+
 @contextlib.contextmanager
 def in_one_line() -> Iterator[None]:
   """What is refused within it is said on stderr, and ends the program with 1."""

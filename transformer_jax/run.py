@@ -8,23 +8,29 @@ import pathlib
 import shutil
 import socket
 import time
-from collections.abc import Iterator
-from typing import IO, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 import ml_collections
 
-from transformer_jax import corpora, durable
+from transformer_jax import corpora, durable, lock
 from transformer_jax.vocabulary import Vocabulary
 
-# Of these a config says one or more.
-COUNTS = (
-  'beam',
-  'average_last',
-  'keep_checkpoints',
-  'checkpoint_every_steps',
-  'log_every_steps',
-)
-
+# What numbers of a config may be, in words, and which those are.
+SIZES = 'N', 'd_model', 'd_ff', 'h', 'd_k', 'd_v', 'max_positions'
+COUNTS = ('slices', 'tokens_per_batch', 'max_shapes', 'train_steps', 'warmup_steps')
+COUNTS += ('checkpoint_every_steps', 'keep_checkpoints', 'average_last')
+COUNTS += ('log_every_steps', 'beam', 'decode_tokens')
+COUNTS += tuple(f'model.{size}' for size in SIZES)
+RANGES: dict[str, tuple[Callable[[float], bool], tuple[str, ...]]] = {
+  '1 or more': (lambda x: x >= 1, COUNTS),
+  '0 or more': (lambda x: x >= 0, ('seed', 'extra_length')),
+  'more than 0': (lambda x: x > 0, ('rate_factor', 'adam_epsilon')),
+  'from 0 to less than 1': (
+    lambda x: 0 <= x < 1,
+    ('model.P_drop', 'epsilon_ls', 'adam_b1', 'adam_b2'),
+  ),
+}
 
 # Without these nothing can be translated or scored.
 NEEDED = {'task', 'corpus', 'source_language', 'target_language', 'tokenized', 'model'}
@@ -95,6 +101,17 @@ class Run(NamedTuple):
     """What metrics.jsonl holds; none before the first step."""
     return read_records(self.metrics)
 
+  def training_so_far(self, step: int) -> dict:
+    """Target tokens, seconds and devices of the training steps up to `step`."""
+    steps = [r for r in self.records() if 'target_tokens' in r and r['step'] <= step]
+    devices = dict.fromkeys(r['device'] if 'device' in r else None for r in steps)
+    known = devices and None not in devices
+    return {
+      'target_tokens_seen': sum(r['target_tokens'] for r in steps),
+      'wall_seconds': round(sum(r['seconds'] for r in steps), 1),
+      'training_device': '; '.join(devices) if known else None,
+    }
+
   @contextlib.contextmanager
   def locked(self) -> Iterator[None]:
     """Keeps all other trainers out of the folder, which is made if it is not there.
@@ -107,9 +124,11 @@ class Run(NamedTuple):
     """
     self.workdir.mkdir(parents=True, exist_ok=True)
     with (self.workdir / 'lock').open('a+') as file:
-      if not _lock(file):
+      clash = lambda e: print(f'{file.name}: no lock ({e}); two trainers would clash')
+      free = lambda: lock.take(file, fcntl.LOCK_EX, clash)
+      if not free():
         time.sleep(LOOK)
-        if not _lock(file):
+        if not free():
           file.seek(0)
           raise Busy(
             f'{self.workdir} is in use by {file.read().strip()}: wait for it, stop it, '
@@ -128,16 +147,17 @@ class Run(NamedTuple):
 
     Raises:
       ValueError: the folder holds a run of another config or another vocabulary, or
-        the config counts something that there must be one of as less.
+        results of steps that are no longer there, or the config says what none can be.
     """
     run = cls(workdir)
     given = json.loads(config.to_json_best_effort())
-    _check_counts(given)
+    check_numbers(given)
     flat = given | given['model']
     corpora.check_asked(corpus, {key: flat[key] for key in corpora.Corpus._fields[1:]})
     path = workdir / 'config.json'
     if path.is_file():
       run.check_same(given)
+      run._check_steps(given['train_steps'])
     else:
       workdir.mkdir(parents=True, exist_ok=True)
       shutil.copy(corpus / 'vocabulary.model', workdir / 'vocabulary.model')
@@ -159,6 +179,23 @@ class Run(NamedTuple):
         f'{self.workdir}/config.json'
       )
 
+  def _check_steps(self, train_steps: int) -> None:
+    """Raises ValueError if more were made, or results are of some that are gone."""
+    made = max((record['step'] for record in self.records()), default=0)
+    if made > train_steps:
+      raise ValueError(
+        f'{self.workdir} has {made} steps: train_steps={train_steps} would be another '
+        'run. Give another --workdir, or --config.train_steps of as many or more'
+      )
+    results = self.workdir / 'translations'
+    if results.is_dir() and not (
+      self.checkpoints.is_dir() and any(self.checkpoints.iterdir())
+    ):
+      raise ValueError(
+        f'{results} are of checkpoints that are gone: move them elsewhere to train '
+        'from the first step on, or give another --workdir'
+      )
+
   def check_vocabulary(self, corpus: pathlib.Path) -> None:
     """Raises ValueError unless run and corpus share their vocabulary."""
     ours = self.vocabulary().sha256
@@ -170,20 +207,13 @@ class Run(NamedTuple):
       )
 
 
-def _lock(file: IO[str]) -> bool:
-  try:
-    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-  except BlockingIOError:
-    return False
-  except OSError as error:
-    print(f'{file.name}: no lock ({error}); two trainers here would clash')
-  return True
-
-
-def _check_counts(given: dict) -> None:
-  for key in COUNTS:
-    if given[key] < 1:
-      raise ValueError(f'{key}={given[key]}: 1 or more (--config.{key})')
+def check_numbers(given: dict) -> None:
+  """Raises ValueError for a number of a config that no run can have."""
+  flat = given | {f'model.{key}': value for key, value in given['model'].items()}
+  for words, (holds, keys) in RANGES.items():
+    for key in keys:
+      if not holds(flat[key]):
+        raise ValueError(f'{key}={flat[key]}: {words} (--config.{key})')
   keep, average = given['keep_checkpoints'], given['average_last']
   if keep < average:
     raise ValueError(

@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import IO, NamedTuple
 
-from transformer_jax import durable
+from transformer_jax import durable, lock
 from transformer_jax.interruption import EXIT_CODE
 from transformer_jax.run import Run
 
@@ -80,13 +80,7 @@ def _is_locked(path: pathlib.Path) -> bool:
 
 
 def _lock(file: IO[str], kind: int) -> bool:
-  try:
-    fcntl.flock(file, kind | fcntl.LOCK_NB)
-  except BlockingIOError:
-    return False
-  except OSError:  # a file system without locks: the trainer says so
-    pass
-  return True
+  return lock.take(file, kind, lambda error: None)  # which the trainer says
 
 
 def _note(job: Job) -> dict:

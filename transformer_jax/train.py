@@ -213,7 +213,9 @@ class Loop:
     self._device = parallel.describe_device()
     rate = learning_rate(config.model.d_model, config.warmup_steps, config.rate_factor)
     every = config.log_every_steps, self._every
-    self._meter = Meter(rate, every, self._last, trainer.batches.steps_per_epoch)
+    skipped = sum(r['skipped'] for r in records if 'skipped' in r)
+    epoch = trainer.batches.steps_per_epoch
+    self._meter = Meter(rate, every, self._last, epoch, skipped)
     self._divergence = Divergence()
     for record in records:
       if 'loss' in record:

@@ -132,13 +132,16 @@ class Translator:
 
   def _batches(self, ids: list[list[int]], order: list[int]) -> Iterable[tuple]:
     """(source length, rows, sentences) of each batch; `order` is by length."""
-    start = 0
+    start, before = 0, None
     while start < len(order):
       needed = len(ids[order[start]])
       length = min(n for n in (*SOURCE_LENGTHS, self._longest) if n >= needed)
       rows = parallel.round_up(max(1, self._config.decode_tokens // length))
+      if length != before:  # else a program for so many rows is there already
+        left = len(order) - start
+        rows = min(rows, parallel.round_up(1 << (left - 1).bit_length()))
       yield length, rows, order[start : start + rows]
-      start += rows
+      start, before = start + rows, length
 
   def _search(
     self, length: int

@@ -143,9 +143,6 @@ class Vocabulary:
     """Ids up to the first EOS, PAD and BOS left out, as text."""
     return self._processor.decode([_words(sequence) for sequence in ids])
 
-  def pieces(self, ids: Sequence[int]) -> list[str]:
-    return [self._processor.id_to_piece(int(i)) for i in ids]
-
 
 def _words(sequence: Sequence[int]) -> list[int]:
   words = []

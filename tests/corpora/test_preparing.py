@@ -300,7 +300,7 @@ def test_swapped_sides(split: str, raw: pathlib.Path):
 
 def pieces(folder: pathlib.Path) -> set[str]:
   words = vocabulary.Vocabulary(folder / 'vocabulary.model')
-  return {*words.pieces(range(len(words)))}
+  return {words._processor.id_to_piece(i) for i in range(len(words))}
 
 
 def test_the_vocabulary_is_learnt_from_the_whole_corpus(raw: pathlib.Path):

@@ -271,6 +271,15 @@ def test_two_processes_at_once(toy, whole, tmp_path, monkeypatch, capsys):
   assert {path.name for path in tmp_path.iterdir()} == {'toy', 'toy.lock'}
 
 
+def test_where_there_are_no_locks_it_says_so(toy, whole, tmp_path, monkeypatch, capsys):
+  def unsupported(*_: object):
+    raise OSError(errno.ENOLCK, 'No locks available')
+
+  monkeypatch.setattr(preparing.fcntl, 'flock', unsupported)
+  assert prepare(toy, tmp_path) == whole
+  assert 'toy.lock: no lock (' in capsys.readouterr().err
+
+
 # No room
 
 # Many short pairs: offsets take more room than text does.

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from tqdm import tqdm
 
-from transformer_jax import durable, vocabulary
+from transformer_jax import durable, lock, vocabulary
 from transformer_jax.corpora import encoding, languages, testsets
 from transformer_jax.corpora.card import SPLITS, write_card
 from transformer_jax.corpora.cleaning import Cleaning, fault
@@ -110,10 +110,10 @@ def _make(corpus: Corpus, splits: dict[str, list[Part]], partial: pathlib.Path) 
 def _alone(path: pathlib.Path) -> Iterator[None]:
   """Waits until no other process prepares the same corpus."""
   with path.open('w') as file:
-    try:
-      fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-      print(f'waiting for another process that prepares {path.stem}', file=sys.stderr)
+    say = lambda text: print(text, file=sys.stderr)
+    clash = lambda error: say(f'{path}: no lock ({error}); two at once would clash')
+    if not lock.take(file, fcntl.LOCK_EX, clash):
+      say(f'waiting for another process that prepares {path.stem}')
       fcntl.flock(file, fcntl.LOCK_EX)
     yield
 

@@ -90,21 +90,24 @@ READ = (perplexity, bleu)
 def paired_p(
   results: Sequence[Scored], base: Sequence[Scored], compare: Compare
 ) -> float | None:
-  """Of the runs of the same seed; None if none could be compared.
-
-  Several are combined to twice their mean, which is a p however they depend on each
-  other (Vovk and Wang, Biometrika 107, 2020).
-  """
+  """Of the runs of the same seed; None if none could be compared."""
   seeds = {scored.config['seed']: scored for scored in base}
   made = [
     compare(scored, seeds[scored.config['seed']])
     for scored in results
     if scored.config['seed'] in seeds
   ]
-  found = [p for p in made if p is not None]
-  if len(found) < 2:
-    return found[0] if found else None
-  return min(1.0, 2 * sum(found) / len(found))
+  return combined([p for p in made if p is not None])
+
+
+def combined(each: Sequence[float]) -> float | None:
+  """Of several p, twice their mean; None of none.
+
+  That is a p however they depend on each other (Vovk and Wang, Biometrika 107, 2020).
+  """
+  if len(each) < 2:
+    return each[0] if each else None
+  return min(1.0, 2 * sum(each) / len(each))
 
 
 def _effect(

@@ -56,8 +56,8 @@ def recipe(found: Sequence[Scored], compare: effects.Compare) -> list[Block]:
       Paragraph(
         "Each result against the same seed's as the config has it, after as many "
         "steps. BLEU is the paper-style one; paired p is sacreBLEU's bootstrap over "
-        'the sentences, the largest of the seeds; ± is half the 95 % interval over '
-        'seeds.'
+        'the sentences, twice the mean of several seeds; ± is half the 95 % interval '
+        'over seeds.'
       )
     )
   return blocks
@@ -106,7 +106,7 @@ def _row(
   mean = lambda n: sum(pair[n] for pair in scores) / len(scores)
   difference = spread([ours - usual for ours, usual in scores])
   margin = '' if difference.margin is None else f' ± {difference.margin:.2f}'
-  known = [p for p in (compare(*pair) for pair in pairs) if p is not None]
+  p = effects.combined([p for p in (compare(*pair) for pair in pairs) if p is not None])
   return [
     name,
     f'{old:g}',
@@ -115,5 +115,5 @@ def _row(
     f'{mean(0):.2f}',
     f'{mean(1):.2f}',
     f'{difference.mean:+.2f}{margin}',
-    f'{max(known):.3f}' if known else '',
+    '' if p is None else f'{p:.3f}',
   ]

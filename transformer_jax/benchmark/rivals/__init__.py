@@ -13,7 +13,7 @@ TRANSFORMERS = "pip install torch==2.13.0, and then 'transformers>=5,<6'"
 # What each takes, as one would type it.
 NEEDS = {
   'huggingface': TRANSFORMERS,
-  'ctranslate2': f'{TRANSFORMERS} ctranslate2',
+  'ctranslate2': f"{TRANSFORMERS} 'ctranslate2>=4.8,<5'",
   'flax_wmt': 'a checkout of github.com/google/flax, --rivals=flax_wmt=FOLDER',
 }
 
