@@ -202,7 +202,7 @@ def test_another_number_of_devices_goes_on(devices: int, eight: Toy):
   for step in (55, 60):
     shutil.rmtree(fewer.checkpoints / str(step))
   program = finished(fewer.train(devices=devices))
-  assert f'({devices} JAX devices)' in program.said
+  assert f'({devices} JAX device' in program.said
   assert 'going on from step 50\n' in program.said
   assert_similar_runs(fewer, eight, start=50)
 
