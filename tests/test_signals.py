@@ -162,7 +162,7 @@ def test_while_saving(toy: Toy):
   """What is being written is written to its end, and then the step under way."""
   cut, seconds = toy.in_another('saving'), 2
   program = cut.train(hold={WRITE: seconds, STEP: 0.3})
-  program.wait_for(lambda: begun(program, WRITE) == 1)
+  program.wait_for(lambda: begun(program, WRITE) == 1 and begun(program, STEP) >= 6)
   assert [path.name for path in cut.checkpoints.iterdir()] == ['5.partial']
   said = told(program, WRITE, 2 * seconds + AT_ONCE)
   step = begun(program, STEP)
