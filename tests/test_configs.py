@@ -16,7 +16,7 @@ from absl import flags
 
 from configs import base, big, multi30k, newsmix, quickstart, table3
 from scripts import describe, prepare_data
-from transformer_jax import cost, token_files, translate
+from transformer_jax import corpora, cost, token_files, translate
 
 PAIRS = ('en-de', 'en-fr', 'de-en')
 
@@ -359,7 +359,11 @@ def test_describe_shows_the_shapes_of_a_prepared_corpus(
   for side in ('source', 'target'):
     ids = [[5] * length for length in rng.integers(1, 40, 300)]
     token_files.write_tokens(folder / f'train.{side}', ids)
+  corpora.card.write_card(folder, prepare_data.asked(config).as_json())
   shapes = described(config, monkeypatch, tmp_path)['batch_shapes']
   assert 1 <= len(shapes) <= config.max_shapes
   for slices, rows, length in shapes:
     assert slices == config.slices and rows >= 1 and 2 <= length <= 41
+  config.max_length += 1
+  with pytest.raises(ValueError, match=r'with max_length=\d+, the config says'):
+    described(config, monkeypatch, tmp_path)
