@@ -134,28 +134,16 @@ def steps_asked(run: Run, config: ml_collections.ConfigDict) -> list[int]:
   return steps
 
 
-def held_out(run: Run, corpus: pathlib.Path) -> tuple[list[str], list[str]]:
-  """Sources and references of --split; refused if they are not of the run's corpus."""
-  listed = corpora.read_card(run.workdir)['sha256']
-  for side in ('source', 'target'):
-    name = f'{SPLIT.value}.{side}.txt'
-    if durable.sha256(corpus / name) != listed[name]:
-      sys.exit(
-        f'{corpus / name} is not that of {run.workdir / corpora.CARD}: use the corpus '
-        'the run was trained on'
-      )
-  return corpora.held_out(corpus, SPLIT.value)
-
-
 def evaluate(
   run: Run, config: ml_collections.ConfigDict, steps: list[int]
 ) -> tuple[dict, list[str]]:
   """The result of --split with the average of `steps`, and its translations."""
   corpus = pathlib.Path(prepare_data.DATA_DIR.value) / config.corpus
   run.check_vocabulary(corpus)
+  run.check_held_out(corpus, SPLIT.value)
   graph, shapes = architecture(config)
   params = parallel.everywhere(checkpoint.average(run.checkpoints, steps, shapes))
-  sources, references = held_out(run, corpus)
+  sources, references = corpora.held_out(corpus, SPLIT.value)
   translator = Translator(config, run.vocabulary(), params)
   bar = lambda items: tqdm(items, desc='translating', unit='batch', disable=None)
   found = translator.translate(sources, bar)
@@ -247,7 +235,8 @@ def newest(run: Run, config: ml_collections.ConfigDict, path: pathlib.Path) -> T
   if sums[0] != sums[1]:
     sys.exit(f'{run.workdir} and {other.workdir} are not of the same {split} set')
   corpus = pathlib.Path(prepare_data.DATA_DIR.value) / config.corpus
-  _, references = held_out(run, corpus)
+  run.check_held_out(corpus, split)
+  _, references = corpora.held_out(corpus, split)
   print(f'against {translations}', file=sys.stderr)
   lines = read(str(translations))
   return Text(lines, references, config.target_language, config.tokenized)

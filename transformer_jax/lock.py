@@ -1,8 +1,11 @@
 """Locks of files: the system lifts them when the process ends, however it does."""
 
 import fcntl
+import time
 from collections.abc import Callable
 from typing import IO
+
+LOOK = 0.1  # seconds; who only looks whether a file is locked has it shared for less
 
 
 def take(file: IO[str], kind: int, unsupported: Callable[[OSError], None]) -> bool:
@@ -17,3 +20,11 @@ def take(file: IO[str], kind: int, unsupported: Callable[[OSError], None]) -> bo
   except OSError as error:
     unsupported(error)
   return True
+
+
+def claim(file: IO[str], unsupported: Callable[[OSError], None]) -> bool:
+  """Whether it was had alone, by whoever did not only look: it is asked for twice."""
+  if take(file, fcntl.LOCK_EX, unsupported):
+    return True
+  time.sleep(LOOK)
+  return take(file, fcntl.LOCK_EX, unsupported)

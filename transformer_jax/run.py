@@ -1,13 +1,11 @@
 """A run's folder: config, vocabulary, metrics, checkpoints, results; no JAX."""
 
 import contextlib
-import fcntl
 import json
 import os
 import pathlib
 import shutil
 import socket
-import time
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
@@ -36,10 +34,6 @@ RANGES: dict[str, tuple[Callable[[float], bool], tuple[str, ...]]] = {
 NEEDED = {'task', 'corpus', 'source_language', 'target_language', 'tokenized', 'model'}
 NEEDED |= {'beam', 'alpha', 'extra_length', 'decode_tokens', 'decode_dtype', 'dtype'}
 NEEDED |= {'average_last', 'checkpoint_every_steps', 'slices', 'seed'}
-
-
-# Seconds after which a lock is asked for again: who only looks at it has it that long.
-LOOK = 0.1
 
 
 class Busy(RuntimeError):
@@ -125,15 +119,12 @@ class Run(NamedTuple):
     self.workdir.mkdir(parents=True, exist_ok=True)
     with (self.workdir / 'lock').open('a+') as file:
       clash = lambda e: print(f'{file.name}: no lock ({e}); two trainers would clash')
-      free = lambda: lock.take(file, fcntl.LOCK_EX, clash)
-      if not free():
-        time.sleep(LOOK)
-        if not free():
-          file.seek(0)
-          raise Busy(
-            f'{self.workdir} is in use by {file.read().strip()}: wait for it, stop it, '
-            f'or give another --workdir'
-          )
+      if not lock.claim(file, clash):
+        file.seek(0)
+        raise Busy(
+          f'{self.workdir} is in use by {file.read().strip()}: wait for it, stop it, '
+          f'or give another --workdir'
+        )
       file.truncate(0)
       file.write(f'process {os.getpid()} on {socket.gethostname()}\n')
       file.flush()
@@ -205,6 +196,17 @@ class Run(NamedTuple):
         f"{corpus} was encoded with another vocabulary ({theirs[:12]}) than the run's "
         f'({ours[:12]}): use the corpus the run was trained on'
       )
+
+  def check_held_out(self, corpus: pathlib.Path, split: str) -> None:
+    """Raises ValueError unless dev or test are as they were when the run was begun."""
+    listed = corpora.read_card(self.workdir)['sha256']
+    for side in ('source', 'target'):
+      name = f'{split}.{side}.txt'
+      if durable.sha256(corpus / name) != listed[name]:
+        raise ValueError(
+          f'{corpus / name} is not that of {self.workdir / corpora.CARD}: use the '
+          'corpus the run was trained on'
+        )
 
 
 def check_numbers(given: dict) -> None:

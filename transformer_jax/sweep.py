@@ -17,7 +17,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import IO, NamedTuple
+from typing import NamedTuple
 
 from transformer_jax import durable, lock
 from transformer_jax.interruption import EXIT_CODE
@@ -58,29 +58,27 @@ def _claimed(job: Job) -> Iterator[None]:
   """Keeps other jobs out of the run's folder; raises Busy if one is in it."""
   job.run.workdir.mkdir(parents=True, exist_ok=True)
   with (job.run.workdir / 'sweep.lock').open('a') as file:
-    if not _lock(file, fcntl.LOCK_EX):
-      time.sleep(POLL)  # somebody may only have looked
-      if not _lock(file, fcntl.LOCK_EX):
-        raise Busy(job.name)
+    if not lock.claim(file, _without_locks):
+      raise Busy(job.name)
     try:
       yield
     finally:
       # Closing is not enough: a process that a thread is just starting has it as well.
-      _lock(file, fcntl.LOCK_UN)
+      lock.take(file, fcntl.LOCK_UN, _without_locks)
 
 
 def _is_locked(path: pathlib.Path) -> bool:
   if not path.is_file():
     return False
   with path.open() as file:
-    free = _lock(file, fcntl.LOCK_SH)
+    free = lock.take(file, fcntl.LOCK_SH, _without_locks)
     if free:
-      _lock(file, fcntl.LOCK_UN)
+      lock.take(file, fcntl.LOCK_UN, _without_locks)
   return not free
 
 
-def _lock(file: IO[str], kind: int) -> bool:
-  return lock.take(file, kind, lambda error: None)  # which the trainer says
+def _without_locks(error: OSError) -> None:
+  """The trainer says it."""
 
 
 def _note(job: Job) -> dict:

@@ -1,6 +1,6 @@
 """Table 3 as differences from its base: whether they go the paper's way."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from transformer_jax import paper
 from transformer_jax.report.blocks import Block, Heading, Paragraph, Table
@@ -60,7 +60,7 @@ def effects(placed: Placed, compare: Compare) -> list[Block]:
       )
       found[row] = ppl, (*score, p)
       cells[1:3] = [_text(*ppl), verdict(papers[0], *ppl)]
-      cells[4:] = [_text(*score), _p(p), verdict(papers[1], *score, p)]
+      cells[4:] = [_text(*score), p_text(p), verdict(papers[1], *score, p)]
     rows.append([row, *cells])
   return [
     heading,
@@ -97,14 +97,15 @@ def paired_p(
     for scored in results
     if scored.config['seed'] in seeds
   ]
-  return combined([p for p in made if p is not None])
+  return combined(made)
 
 
-def combined(each: Sequence[float]) -> float | None:
-  """Of several p, twice their mean; None of none.
+def combined(made: Iterable[float | None]) -> float | None:
+  """Of several p, twice their mean; None if no test could be made.
 
   That is a p however they depend on each other (Vovk and Wang, Biometrika 107, 2020).
   """
+  each = [p for p in made if p is not None]
   if len(each) < 2:
     return each[0] if each else None
   return min(1.0, 2 * sum(each) / len(each))
@@ -123,7 +124,7 @@ def _text(difference: float, half: float | None) -> str:
   return f'{difference:+.2f}' + ('' if half is None else f' ± {half:.2f}')
 
 
-def _p(p: float | None) -> str:
+def p_text(p: float | None) -> str:
   return '' if p is None else f'{p:.3f}'
 
 

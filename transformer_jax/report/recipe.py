@@ -106,7 +106,7 @@ def _row(
   mean = lambda n: sum(pair[n] for pair in scores) / len(scores)
   difference = spread([ours - usual for ours, usual in scores])
   margin = '' if difference.margin is None else f' ± {difference.margin:.2f}'
-  p = effects.combined([p for p in (compare(*pair) for pair in pairs) if p is not None])
+  p = effects.combined(compare(*pair) for pair in pairs)
   return [
     name,
     f'{old:g}',
@@ -115,5 +115,5 @@ def _row(
     f'{mean(0):.2f}',
     f'{mean(1):.2f}',
     f'{difference.mean:+.2f}{margin}',
-    '' if p is None else f'{p:.3f}',
+    effects.p_text(p),
   ]
