@@ -34,7 +34,7 @@ from transformer_jax.interruption import EXIT_CODE, Interruption
 from transformer_jax.run import Run
 
 ROWS = flags.DEFINE_list('rows', [], "Table 3's rows to run: base,D1,C1 ..., or all.")
-MINI = flags.DEFINE_bool('mini', False, 'The rows in miniature, on newsmix.')
+MINI = flags.DEFINE_bool('mini', False, 'The rows in miniature, on Multi30k.')
 CONFIG = flags.DEFINE_multi_string('config', [], 'A config to run; may be repeated.')
 SEEDS = flags.DEFINE_list('seeds', ['1'], 'Run each with each of these seeds.')
 WORKDIR = flags.DEFINE_string('workdir', None, "The folder of the runs' folders.")
