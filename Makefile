@@ -31,9 +31,9 @@ test-all: $(VENV)/.installed.torch
 # main one, which get newer versions of JAX than that.
 smoke: $(VENV)/.installed.tests
 	$(BIN)/python -c 'import jax, sys; print("Python", sys.version.split()[0], "JAX", jax.__version__)'
-	$(BIN)/python -m pytest -n auto tests/test_model.py tests/test_end_to_end.py \
-	  tests/test_interruption.py tests/test_signals.py \
-	  tests/test_faults.py::test_hosts_stop_together_and_one_goes_on
+	$(BIN)/python -m pytest -n auto tests/model/test_transformer.py tests/test_end_to_end.py \
+	  tests/machine/test_signals.py tests/machine/test_stops.py \
+	  tests/training/test_faults.py::test_hosts_stop_together_and_one_goes_on
 
 check: $(VENV)/.installed.tests
 	$(BIN)/python -m pip install -q 'ruff>=0.12,<1'

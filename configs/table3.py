@@ -2,8 +2,8 @@
 
   python -m scripts.train --config=configs/table3.py:B2 --workdir=runs/table3.B2
   python -m scripts.evaluate --workdir=runs/table3.B2 --split=dev
-  python -m scripts.sweep --rows=base,D1,C1 --mini --seeds=1,2,3 --workdir=runs/table3 \\
-    --raw_dir=DIR_OF_MULTI30K
+  python -m scripts.sweep --rows=base,D1,C1 --mini --seeds=1,2,3 \\
+    --workdir=runs/table3 --raw_dir=DIR_OF_MULTI30K
 
 Each takes what base takes (C rows and big more or less) and is scored on newstest2013;
 section 6.2 scores the last checkpoint alone.
@@ -12,13 +12,13 @@ section 6.2 scores the last checkpoint alone.
 cells are the printed ones divided by MINIATURE, so that each row stands to the
 miniature's base as the paper's does to its own:
 
-                 N  d_model  d_ff  h  d_k  d_v  steps    V       tokens  warm-up
+                 N  d_model  d_ff  h  d_k  d_v  steps    V       tokens  warmup
   the paper's    6  512      2048  8  64   64   100,000  37,000  25,000  4,000
   the miniature  3  128      512   8  16   16   3,125    6,000   3,500   1,000
 
-P_drop, epsilon_ls, positions, h and Equation 3 (factor 1) are the printed ones. Both dev
-and the rows' scores are of val and test_2016_flickr together: 2,014 captions, none of
-which is trained on. `--config.seed` tells runs of a row apart.
+P_drop, epsilon_ls, positions, h and Equation 3 (factor 1) are the printed ones. Dev is
+val and test_2016_flickr together: 2,014 captions, none of which is trained on.
+`--config.seed` tells runs of a row apart.
 """
 
 import ml_collections

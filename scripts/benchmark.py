@@ -26,7 +26,6 @@ from absl import app, flags, logging
 from ml_collections import config_flags
 
 from scripts import prepare_data
-from transformer_jax import batches, durable, parallel, processor, refusal, vocabulary
 from transformer_jax.benchmark import (
   decoding,
   fixed,
@@ -37,6 +36,8 @@ from transformer_jax.benchmark import (
   table,
   training,
 )
+from transformer_jax.data import batches, vocabulary
+from transformer_jax.machine import errors, files, platform, processor
 
 CONFIG = config_flags.DEFINE_config_file('config', None, 'What to time.')
 WHAT = flags.DEFINE_enum(
@@ -76,7 +77,7 @@ def corpus(
     return config, prepare_data.prepare(config)
   if len(ROWS.value) > 1:
     raise app.UsageError('--rows: training takes one number')
-  (rows,), length = refusal.counts(ROWS), LENGTH.value
+  (rows,), length = errors.counts(ROWS), LENGTH.value
   return fixed.corpus(config, rows, length, folder), folder
 
 
@@ -88,7 +89,7 @@ def time_training(config: ml_collections.ConfigDict) -> dict:
     command = [sys.executable, '-m', 'scripts.benchmark', *sys.argv[1:], '--what=start']
     started = start.measure(command, folder / 'compiled')
     jax.config.update('jax_compilation_cache_dir', str(folder / 'compiled'))
-    parallel.start(config.slices)
+    platform.start(config.slices)
     threads = len(processor.cores())
     there, absent = rivals.load(RIVALS.value, 'training', config, threads)
     each = max(1, STEPS.value // REPEATS.value)
@@ -102,8 +103,8 @@ def time_start(config: ml_collections.ConfigDict) -> None:
 
 
 def time_decoding(config: ml_collections.ConfigDict) -> dict:
-  beams = refusal.counts(BEAMS)
-  rows = [16, 64] if ROWS.value is None else refusal.counts(ROWS)
+  beams = errors.counts(BEAMS)
+  rows = [16, 64] if ROWS.value is None else errors.counts(ROWS)
   words: vocabulary.Vocabulary | decoding.Numbers = decoding.Numbers()
   size = config.model.vocab_size
   texts = decoding.sentences(SENTENCES.value, LENGTH.value, size)
@@ -114,7 +115,7 @@ def time_decoding(config: ml_collections.ConfigDict) -> dict:
     texts = [line for line in lines if line.strip()]
     if not texts:
       raise app.UsageError(f'--text={TEXT.value}: no sentence is in it')
-  parallel.start(config.slices)
+  platform.start(config.slices)
   there, absent = rivals.load(RIVALS.value, 'decoding', config, len(processor.cores()))
   found = decoding.measure(
     config,
@@ -157,8 +158,8 @@ def main(_: list[str]) -> None:
   if OUTPUT.value is None:
     print(text)
   else:
-    durable.write(pathlib.Path(OUTPUT.value), text + '\n')
+    files.write(pathlib.Path(OUTPUT.value), text + '\n')
 
 
 if __name__ == '__main__':
-  refusal.run(main)
+  errors.run(main)

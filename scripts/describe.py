@@ -11,7 +11,9 @@ from absl import flags
 from ml_collections import config_flags
 
 from scripts import prepare_data
-from transformer_jax import batches, cost, refusal
+from transformer_jax.data import batches
+from transformer_jax.machine import errors
+from transformer_jax.model import flops
 
 CELLS = ('N', 'd_model', 'd_ff', 'h', 'd_k', 'd_v', 'P_drop', 'positions')
 
@@ -27,8 +29,8 @@ def describe(config: ml_collections.ConfigDict) -> dict:
   return {
     'cells': {name: model[name] for name in CELLS}
     | {'epsilon_ls': config.epsilon_ls, 'train_steps': config.train_steps},
-    'parameters': cost.parameters(**sizes),
-    'flops_per_target_token': cost.flops_per_target_token(model),
+    'parameters': flops.parameters(**sizes),
+    'flops_per_target_token': flops.flops_per_target_token(model),
     'batch_shapes': _shapes(config),
   }
 
@@ -53,7 +55,7 @@ def main(_: list[str]) -> None:
     print(f'{name:{width}}  {value}')
   print(f'\n{described["parameters"]:,} parameters')
   gigaflops = described['flops_per_target_token'] / 1e9
-  print(f'{gigaflops:.3f} GFLOP per target token ({cost.SENTENCE} tokens a side)')
+  print(f'{gigaflops:.3f} GFLOP per target token ({flops.SENTENCE} tokens a side)')
   shapes = described['batch_shapes']
   if shapes is None:
     print('batch shapes: known once the corpus is prepared')
@@ -66,4 +68,4 @@ if __name__ == '__main__':
   JSON = flags.DEFINE_bool('json', False, 'One JSON object instead of lines.')
   flags.mark_flags_as_required(['config'])
   flags.adopt_module_key_flags(prepare_data)
-  refusal.run(main)
+  errors.run(main)

@@ -23,23 +23,17 @@ from absl import app, flags, logging
 from tqdm import tqdm
 
 from scripts import prepare_data
-from transformer_jax import (
-  bleu,
-  checkpoint,
-  corpora,
-  cost,
-  durable,
-  moses,
-  parallel,
-  provenance,
-  refusal,
-  significance,
-  token_files,
-)
-from transformer_jax.interruption import Interruption
+from transformer_jax.data import card, held_out, token_files
+from transformer_jax.decoding.translate import Translator
+from transformer_jax.machine import errors, files, parallel, platform, provenance
+from transformer_jax.machine.signals import Interruption
+from transformer_jax.model import flops
+from transformer_jax.model.build import architecture
 from transformer_jax.report.results import is_lowercase
-from transformer_jax.run import Run
-from transformer_jax.translate import Perplexity, Translator, architecture
+from transformer_jax.runs.run import Run
+from transformer_jax.scoring import bleu, moses, significance
+from transformer_jax.training import checkpoint
+from transformer_jax.training.perplexity import Perplexity
 
 WORKDIR = flags.DEFINE_string('workdir', None, "The run's folder.")
 SPLIT = flags.DEFINE_enum('split', 'test', ['dev', 'test'], 'What to score on.')
@@ -143,7 +137,7 @@ def evaluate(
   run.check_held_out(corpus, SPLIT.value)
   graph, shapes = architecture(config)
   params = parallel.everywhere(checkpoint.average(run.checkpoints, steps, shapes))
-  sources, references = corpora.held_out(corpus, SPLIT.value)
+  sources, references = held_out.text(corpus, SPLIT.value)
   translator = Translator(config, run.vocabulary(), params)
   bar = lambda items: tqdm(items, desc='translating', unit='batch', disable=None)
   found = translator.translate(sources, bar)
@@ -166,12 +160,12 @@ def evaluate(
     'sources_cut': translator.cut_sources,
     'outputs_cut': translator.cut_outputs,
     'dev_pairs_cut': perplexity.cut_pairs,
-    'parameters': cost.parameters(**model),
+    'parameters': flops.parameters(**model),
     **run.training_so_far(steps[-1]),
-    'device': parallel.describe_device(),
+    'device': platform.describe_device(),
     'versions': provenance.versions(PACKAGES),
     'commit': provenance.commit(),
-    'corpus': corpora.read_card(corpus)['corpus'],
+    'corpus': card.read_card(corpus)['corpus'],
     'config': json.loads(run.config().to_json_best_effort()),  # without the flags
   }
   return result, hypotheses
@@ -231,12 +225,12 @@ def newest(run: Run, config: ml_collections.ConfigDict, path: pathlib.Path) -> T
       'that it is the newest'
     )
   name = f'{split}.target.txt'
-  sums = [corpora.read_card(one.workdir)['sha256'][name] for one in (run, other)]
+  sums = [card.read_card(one.workdir)['sha256'][name] for one in (run, other)]
   if sums[0] != sums[1]:
     sys.exit(f'{run.workdir} and {other.workdir} are not of the same {split} set')
   corpus = pathlib.Path(prepare_data.DATA_DIR.value) / config.corpus
   run.check_held_out(corpus, split)
-  _, references = corpora.held_out(corpus, split)
+  _, references = held_out.text(corpus, split)
   print(f'against {translations}', file=sys.stderr)
   lines = read(str(translations))
   return Text(lines, references, config.target_language, config.tokenized)
@@ -249,9 +243,9 @@ def write(
   translations.parent.mkdir(exist_ok=True)
   text = json.dumps(result, indent=1) + '\n'
   with interruption.deferred():
-    durable.write(translations, ''.join(line + '\n' for line in hypotheses))
-    durable.write(translations.with_suffix('.json'), text)
-    durable.write(run.workdir / 'result.json', text)
+    files.write(translations, ''.join(line + '\n' for line in hypotheses))
+    files.write(translations.with_suffix('.json'), text)
+    files.write(run.workdir / 'result.json', text)
 
 
 def check_flags() -> None:
@@ -282,7 +276,7 @@ def main(_: list[str]) -> None:
   for key, flag in (('beam', BEAM), ('alpha', ALPHA)):
     if flag.value is not None:
       config[key] = flag.value
-  parallel.start(config.slices)
+  platform.start(config.slices)
   steps = steps_asked(run, config)
   asked = {'split': SPLIT.value, 'step': steps[-1], 'averaged': steps}
   asked |= {'beam': config.beam, 'alpha': config.alpha}
@@ -303,4 +297,4 @@ def main(_: list[str]) -> None:
 
 
 if __name__ == '__main__':
-  refusal.run(main)
+  errors.run(main)

@@ -10,7 +10,8 @@ import ml_collections
 from absl import app, flags
 from ml_collections import config_flags
 
-from transformer_jax import corpora, refusal
+from transformer_jax.data import card, cleaning, corpus, preparing, readers
+from transformer_jax.machine import errors
 
 DATA_DIR = flags.DEFINE_string('data_dir', 'data', 'Where prepared corpora live.')
 RAW_DIR = flags.DEFINE_string(
@@ -37,7 +38,7 @@ def prepare(config: ml_collections.ConfigDict) -> pathlib.Path:
   else:
     given = (RAW_DIR.value, TFDS_DATA_DIR.value)
     raw_dir, tfds_data_dir = (path and pathlib.Path(path) for path in given)
-    corpora.prepare(corpus, corpora.parts(corpus, raw_dir, tfds_data_dir), data_dir)
+    preparing.prepare(corpus, readers.parts(corpus, raw_dir, tfds_data_dir), data_dir)
   return folder
 
 
@@ -45,19 +46,19 @@ def check(config: ml_collections.ConfigDict, folder: pathlib.Path) -> None:
   """Raises ValueError if the folder was made of something else than is asked for."""
   made_of = asked(config).as_json()
   del made_of['name']  # a folder may be moved
-  corpora.check_asked(folder, made_of)
+  card.check_asked(folder, made_of)
 
 
-def asked(config: ml_collections.ConfigDict) -> corpora.Corpus:
+def asked(config: ml_collections.ConfigDict) -> corpus.Corpus:
   """What of a config decides how its corpus comes out."""
-  return corpora.Corpus(
+  return corpus.Corpus(
     name=config.corpus,
     reader=config.reader,
     source_language=config.source_language,
     target_language=config.target_language,
     files=config.files.to_dict(),
     suffix=config.suffix,
-    cleaning=corpora.Cleaning(**config.cleaning.to_dict()),
+    cleaning=cleaning.Cleaning(**config.cleaning.to_dict()),
     train_pairs=config.train_pairs,
     vocab_size=config.model.vocab_size,
     vocabulary_pairs=config.vocabulary_pairs,
@@ -74,7 +75,7 @@ def main(_: list[str]) -> None:
       raise app.UsageError('give --config, or --verify and a prepared folder')
     print(prepare(CONFIG.value))
   else:
-    corpora.verify(pathlib.Path(VERIFY.value))
+    card.verify(pathlib.Path(VERIFY.value))
     print(f'{VERIFY.value} is as its card says')
 
 
@@ -83,4 +84,4 @@ if __name__ == '__main__':
   VERIFY = flags.DEFINE_string(
     'verify', None, 'Only checks this prepared folder against its card.'
   )
-  refusal.run(main)
+  errors.run(main)

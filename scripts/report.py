@@ -15,7 +15,7 @@ from absl import app, flags, logging
 from tqdm import tqdm
 
 from scripts.prepare_data import DATA_DIR
-from transformer_jax import refusal
+from transformer_jax.machine import errors
 from transformer_jax.report import (
   curves,
   flops,
@@ -31,7 +31,7 @@ from transformer_jax.report import (
 )
 from transformer_jax.report.blocks import Block, Bullets, Heading, Paragraph, Picture
 from transformer_jax.report.results import Scored
-from transformer_jax.significance import paired_bootstrap
+from transformer_jax.scoring.significance import paired_bootstrap
 
 SAMPLES = flags.DEFINE_integer(
   'samples', 5, 'Translations to show of each run.', lower_bound=0
@@ -162,4 +162,4 @@ def main(arguments: list[str]) -> None:
 
 
 if __name__ == '__main__':
-  refusal.run(main)
+  errors.run(main)

@@ -29,9 +29,12 @@ from absl import app, flags
 from ml_collections import config_flags
 
 from scripts import prepare_data
-from transformer_jax import cost, paper, refusal, side_by_side, submission, sweep
-from transformer_jax.interruption import EXIT_CODE, Interruption
-from transformer_jax.run import Run
+from transformer_jax.machine import errors
+from transformer_jax.machine.signals import EXIT_CODE, Interruption
+from transformer_jax.model import flops
+from transformer_jax.report import paper
+from transformer_jax.runs import local, slurm, sweep
+from transformer_jax.runs.run import Run
 
 ROWS = flags.DEFINE_list('rows', [], "Table 3's rows to run: base,D1,C1 ..., or all.")
 MINI = flags.DEFINE_bool('mini', False, 'The rows in miniature, on Multi30k.')
@@ -102,12 +105,14 @@ def job(name: str, seed: int, rest: list[str]) -> sweep.Job:
     'alpha': config.alpha,
   }
   result = run.translations(scored, lowercase=False).with_suffix('.json')
-  return sweep.Job(run, (train, evaluate), config.train_steps, result, flops(config))
+  return sweep.Job(
+    run, (train, evaluate), config.train_steps, result, flops_of_a_step(config)
+  )
 
 
-def flops(config: ml_collections.ConfigDict) -> float:
+def flops_of_a_step(config: ml_collections.ConfigDict) -> float:
   """About what a step takes."""
-  each = cost.flops_per_target_token(config.model.to_dict())
+  each = flops.flops_per_target_token(config.model.to_dict())
   return float(each * config.tokens_per_batch)
 
 
@@ -175,7 +180,7 @@ def submit(jobs: list[sweep.Job], rest: list[str]) -> None:
   for name in {one.commands[0][3].removeprefix('--config=') for one in jobs}:
     prepare_data.prepare(load(name, [x for x in rest if x.startswith('--config.')]))
   folder = pathlib.Path(WORKDIR.value) / 'submitit'
-  lines = submission.submit(jobs, SUBMIT.value, folder, PER_NODE.value, given)
+  lines = slurm.submit(jobs, SUBMIT.value, folder, PER_NODE.value, given)
   for line in lines:
     print(line)
   for one in jobs:
@@ -197,7 +202,7 @@ def main(arguments: list[str]) -> None:
     return submit(jobs, rest)
   bar = Bar(jobs)
   with interruption.deferred():
-    ended = side_by_side.run(
+    ended = local.run(
       jobs, PER_NODE.value, lambda: interruption.asked, bar.tick, bar.say
     )
     bar.show()
@@ -211,4 +216,4 @@ def main(arguments: list[str]) -> None:
 
 
 if __name__ == '__main__':
-  refusal.run(main)
+  errors.run(main)

@@ -14,12 +14,12 @@ import pathlib
 from absl import app, flags, logging
 from tqdm import tqdm
 
-from transformer_jax import durable, parallel, refusal
 from transformer_jax.benchmark import machine
+from transformer_jax.benchmark.table1 import measuring
+from transformer_jax.machine import errors, files, platform
 from transformer_jax.report import page, pictures
 from transformer_jax.report import table1 as report
 from transformer_jax.report.blocks import Picture
-from transformer_jax.table1 import measuring
 
 OUTPUT = flags.DEFINE_string('output', None, 'Writes what was measured here, as JSON.')
 N = flags.DEFINE_list(
@@ -33,7 +33,7 @@ flags.mark_flag_as_required('output')
 
 def axis(flag: flags.FlagHolder) -> list[int]:
   """Of a grid, rising."""
-  found = sorted({*refusal.counts(flag)})
+  found = sorted({*errors.counts(flag)})
   if len(found) < 2:
     raise app.UsageError(f'--{flag.name} wants two different numbers or more: 64,128')
   return found
@@ -42,7 +42,7 @@ def axis(flag: flags.FlagHolder) -> list[int]:
 def main(_: list[str]) -> None:
   logging.set_verbosity(logging.WARNING)
   ns, ds = axis(N), axis(D)
-  parallel.start(1)
+  platform.start(1)
   about = machine.describe()
   bar = lambda places: tqdm(places, desc='measuring', unit='layer', disable=None)
   measured = {
@@ -52,7 +52,7 @@ def main(_: list[str]) -> None:
   }
   path = pathlib.Path(OUTPUT.value)
   path.parent.mkdir(parents=True, exist_ok=True)
-  durable.write(path, json.dumps(measured, indent=1) + '\n')
+  files.write(path, json.dumps(measured, indent=1) + '\n')
   blocks = report.blocks(measured, '')
   for block in blocks:
     if isinstance(block, Picture):
@@ -61,4 +61,4 @@ def main(_: list[str]) -> None:
 
 
 if __name__ == '__main__':
-  refusal.run(main)
+  errors.run(main)

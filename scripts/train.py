@@ -13,9 +13,10 @@ from absl import flags, logging
 from ml_collections import config_flags
 
 from scripts import prepare_data
-from transformer_jax import parallel, refusal, run
-from transformer_jax.interruption import Interruption
-from transformer_jax.train import train
+from transformer_jax.machine import errors, hosts, platform
+from transformer_jax.machine.signals import Interruption
+from transformer_jax.runs import run
+from transformer_jax.training.loop import train
 
 CONFIG = config_flags.DEFINE_config_file('config', None, 'What to train.')
 WORKDIR = flags.DEFINE_string('workdir', None, "The run's folder.")
@@ -41,13 +42,13 @@ def main(_: list[str]) -> None:
   run.check_numbers(json.loads(config.to_json_best_effort()))
   interruption = Interruption().install()
   if DETERMINISTIC.value:
-    parallel.deterministic()
-  parallel.join_hosts(ADDRESS.value, COUNT.value, NUMBER.value)
-  parallel.start(config.slices)
-  with parallel.one_error_ends_all(), refusal.in_one_line():
-    corpus = parallel.first_host_first(lambda: prepare_data.prepare(config))
+    platform.deterministic()
+  hosts.join_hosts(ADDRESS.value, COUNT.value, NUMBER.value)
+  platform.start(config.slices)
+  with hosts.one_error_ends_all(), errors.in_one_line():
+    corpus = hosts.first_host_first(lambda: prepare_data.prepare(config))
     train(config, pathlib.Path(WORKDIR.value), corpus, interruption)
 
 
 if __name__ == '__main__':
-  refusal.run(main)
+  errors.run(main)

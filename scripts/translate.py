@@ -11,10 +11,12 @@ import sys
 from absl import flags, logging
 from tqdm import tqdm
 
-from transformer_jax import checkpoint, parallel, refusal
-from transformer_jax.interruption import Interruption
-from transformer_jax.run import Run
-from transformer_jax.translate import Hypothesis, Translator, architecture
+from transformer_jax.decoding.translate import Hypothesis, Translator
+from transformer_jax.machine import errors, platform
+from transformer_jax.machine.signals import Interruption
+from transformer_jax.model.build import architecture
+from transformer_jax.runs.run import Run
+from transformer_jax.training import checkpoint
 
 WORKDIR = flags.DEFINE_string('workdir', None, "The run's folder.")
 INPUT = flags.DEFINE_string('input', '-', "File to translate; '-' is stdin.")
@@ -59,7 +61,7 @@ def main(_: list[str]) -> None:
     run.checkpoints, config.checkpoint_every_steps, config.average_last
   )
   lines = read(INPUT.value)
-  parallel.start(config.slices)
+  platform.start(config.slices)
   _, shapes = architecture(config)
   params = checkpoint.average(run.checkpoints, steps, shapes)
   translator = Translator(config, vocabulary, params)
@@ -76,4 +78,4 @@ def main(_: list[str]) -> None:
 
 
 if __name__ == '__main__':
-  refusal.run(main)
+  errors.run(main)

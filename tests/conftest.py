@@ -12,14 +12,15 @@ import jax  # noqa: E402
 import jaxtyping  # noqa: E402
 import pytest  # noqa: E402
 
-from transformer_jax import parallel  # noqa: E402
+from transformer_jax.machine import platform
 
 jax.config.update('jax_numpy_rank_promotion', 'raise')
-parallel.multiply_by_ynn()
+platform.multiply_by_ynn()
 
 # Shapes and dtypes in signatures are checked at every call that a test makes.
 CHECKED = [
-  f'transformer_jax.{name}' for name in ('products', 'layers', 'model', 'loss')
+  f'transformer_jax.{name}'
+  for name in ('model.products', 'model.layers', 'model.transformer', 'training.loss')
 ]
 jaxtyping.install_import_hook(CHECKED, 'beartype.beartype')
 

@@ -20,10 +20,12 @@ from typing import Any
 import jax
 from test_end_to_end import SETTINGS, write_raw
 
-from transformer_jax import refusal
+from transformer_jax.machine import errors
 
 SERVER = multiprocessing.get_context('forkserver')
-SERVER.set_forkserver_preload(['transformer_jax.train', 'test_end_to_end', 'sacrebleu'])
+SERVER.set_forkserver_preload(
+  ['transformer_jax.training.loop', 'test_end_to_end', 'sacrebleu']
+)
 
 TINY = SETTINGS | {
   'model.d_model': 16,
@@ -85,7 +87,7 @@ def _run(
   for place, seconds in hold.items():
     _hold(place, seconds)
   sys.argv = [name, *argv]
-  refusal.run(module.main)
+  errors.run(module.main)
 
 
 class Program:

@@ -16,7 +16,8 @@ from absl import flags
 
 from configs import base, big, multi30k, newsmix, quickstart, table3
 from scripts import describe, prepare_data
-from transformer_jax import corpora, cost, token_files, translate
+from transformer_jax.data import card, token_files
+from transformer_jax.model import build, flops
 
 PAIRS = ('en-de', 'en-fr', 'de-en')
 
@@ -146,14 +147,14 @@ def test_builds_and_counts(name: str):
   config = CONFIGS[name]
   sizes = config.model.to_dict()
   del sizes['P_drop']
-  assert counted(config.model.to_json()) == cost.parameters(**sizes)
+  assert counted(config.model.to_json()) == flops.parameters(**sizes)
 
 
 @functools.cache
 def counted(model: str) -> int:
   config = base.get_config()
   config.model.update(json.loads(model) | {'P_drop': 0.1})
-  shapes = translate.architecture(config)[1]
+  shapes = build.architecture(config)[1]
   return sum(math.prod(x.shape) for x in jax.tree.leaves(shapes))
 
 
@@ -358,7 +359,7 @@ def test_describe_shows_the_shapes_of_a_prepared_corpus(
   for side in ('source', 'target'):
     ids = [[5] * length for length in rng.integers(1, 40, 300)]
     token_files.write_tokens(folder / f'train.{side}', ids)
-  corpora.card.write_card(folder, prepare_data.asked(config).as_json())
+  card.write_card(folder, prepare_data.asked(config).as_json())
   shapes = described(config, monkeypatch, tmp_path)['batch_shapes']
   assert 1 <= len(shapes) <= config.max_shapes
   for slices, rows, length in shapes:

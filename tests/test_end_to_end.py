@@ -27,8 +27,10 @@ import pytest
 
 from configs import quickstart
 from scripts import prepare_data
-from transformer_jax import checkpoint, corpora, train, translate
-from transformer_jax.run import Run
+from transformer_jax.data import card, preparing, readers
+from transformer_jax.model import build
+from transformer_jax.runs.run import Run
+from transformer_jax.training import checkpoint, loop
 
 ROOT = pathlib.Path(__file__).parents[1]
 ENGLISH = 'zero one two three four five six seven eight nine'.split()
@@ -196,12 +198,10 @@ def check_result(command: Commands, raw: pathlib.Path, out: str) -> None:
   tokens = sum(r.get('target_tokens', 0) for r in records(command.workdir))
   assert result['target_tokens_seen'] == tokens
   assert result['wall_seconds'] > 0
-  assert (
-    result['corpus'] == corpora.read_card(command.folder / 'data' / 'toy')['corpus']
-  )
+  assert result['corpus'] == card.read_card(command.folder / 'data' / 'toy')['corpus']
   config = json.loads((command.workdir / 'config.json').read_text())
   assert result['config'] == config
-  _, params = translate.transformer(ml_collections.ConfigDict(config))
+  _, params = build.transformer(ml_collections.ConfigDict(config))
   assert result['parameters'] == sum(x.size for x in jax.tree.leaves(params))
   written = pathlib.Path(out.splitlines()[-1])
   assert json.loads(written.with_suffix('.json').read_text()) == result
@@ -260,8 +260,8 @@ def example(config: ml_collections.ConfigDict) -> tuple[Any, Any]:
   """Shapes of parameters and optimizer state; nothing is computed."""
 
   def initial() -> tuple[Any, Any]:
-    _, params = translate.transformer(config)
-    return params, train.optimizer(config).init(params)
+    _, params = build.transformer(config)
+    return params, loop.optimizer(config).init(params)
 
   return jax.eval_shape(initial)
 
@@ -293,16 +293,16 @@ def test_interrupted_equals_straight(tmp_path: pathlib.Path, capsys):
   raw = write_raw(tmp_path / 'raw', {'train': 60, 'dev': 1, 'test': 1})
   config, corpus = tiny_config(), tmp_path / 'toy'
   asked = prepare_data.asked(config)
-  corpora.prepare(asked, corpora.parts(asked, raw, None), tmp_path)
+  preparing.prepare(asked, readers.parts(asked, raw, None), tmp_path)
   straight, broken = Run(tmp_path / 'straight'), Run(tmp_path / 'broken')
-  train.train(config, straight.workdir, corpus)
+  loop.train(config, straight.workdir, corpus)
 
   shutil.copytree(straight.workdir, broken.workdir)
   (broken.checkpoints / '6').rename(broken.checkpoints / '6.partial')
   damaged = flip_a_bit(broken.checkpoints / '4' / 'params')
   forget_dev(broken, 2)
   capsys.readouterr()
-  train.train(config, broken.workdir, corpus)
+  loop.train(config, broken.workdir, corpus)
   printed = capsys.readouterr()
   assert damaged in printed.out and 'trying the one before' in printed.out
   assert 'going on from step 2' in printed.err
@@ -317,8 +317,8 @@ def test_interrupted_equals_straight(tmp_path: pathlib.Path, capsys):
   assert untimed(broken) == untimed(straight)
   assert [r['step'] for r in untimed(broken) if 'loss' in r] == [1, 2, 3, 4, 5, 6]
   forget_dev(broken, 6)
-  train.train(config, broken.workdir, corpus)
+  loop.train(config, broken.workdir, corpus)
   assert 'compiled' not in capsys.readouterr().err
   assert untimed(broken) == untimed(straight)
-  train.train(config, broken.workdir, corpus)
+  loop.train(config, broken.workdir, corpus)
   assert 'has 6 of 6 steps: nothing to do' in capsys.readouterr().out

@@ -12,82 +12,27 @@ import pytest
 ROOT = pathlib.Path(__file__).parents[1]
 PACKAGE = 'transformer_jax'
 
+# Lowest first: a room imports from lower floors and from itself alone.
 FLOORS = (
-  (
-    'vocabulary',
-    'token_files',
-    'batches',
-    'durable',
-    'lock',
-    'corpora',
-    'embedded_corpus',
-    'moses',
-    'bleu',
-    'cost',
-    'paper',
-    'significance',
-    'report',
-    'run',
-    'log',
-    'meter',
-    'sweep',
-    'side_by_side',
-    'submission',
-    'interruption',
-    'refusal',
-    'processor',
-    'provenance',
-  ),
-  (
-    'products',
-    'layers',
-    'model',
-    'loss',
-    'best_words',
-    'beam_search',
-    'table1',
-  ),
-  ('parallel', 'checkpoint'),
-  ('translate', 'step'),
-  ('train',),
+  ('machine',),
+  ('data',),
+  ('scoring', 'runs', 'model'),
+  ('training',),
+  ('decoding', 'report'),
   ('benchmark',),
 )
-# Within the floor without JAX.
-BESIDE = {
-  'token_files': {'durable', 'vocabulary'},
-  'batches': {'token_files', 'vocabulary'},
-  'corpora': {
-    'durable',
-    'lock',
-    'processor',
-    'token_files',
-    'vocabulary',
-    'embedded_corpus',
-  },
-  'bleu': {'moses'},
-  'significance': {'bleu', 'moses'},
-  'report': {
-    'bleu',
-    'corpora',
-    'cost',
-    'durable',
-    'moses',
-    'paper',
-    'run',
-    'significance',
-  },
-  'run': {'corpora', 'durable', 'lock', 'vocabulary'},
-  'log': {'durable', 'run'},
-  'submission': {'side_by_side', 'sweep'},
-  'side_by_side': {'processor', 'sweep'},
-  'sweep': {'durable', 'interruption', 'lock', 'run'},
-  'layers': {'products'},
-  'loss': {'products'},
-  'best_words': {'products'},
-  'beam_search': {'best_words'},
-  'model': {'layers', 'products'},
-  'table1': {'layers'},
-}
+# What never needs JAX: these rooms, and these modules of others.
+WITHOUT_JAX = ('data', 'scoring', 'runs', 'report')
+MODULES_WITHOUT_JAX = (
+  'machine.errors',
+  'machine.files',
+  'machine.processor',
+  'machine.provenance',
+  'machine.signals',
+  'model.flops',
+  'training.log',
+  'training.metrics',
+)
 ACCELERATED = {'jax', 'jaxlib', 'flax', 'optax', 'orbax'}
 ONE_MODULES = {
   'pmap',
@@ -105,14 +50,13 @@ ONE_MODULES = {
 }
 
 
-def modules() -> list[str]:
-  """The package's modules; one that is a folder counts as one."""
-  inside = [path.relative_to(ROOT / PACKAGE) for path in sources(PACKAGE)]
-  return sorted({p.parts[0].removesuffix('.py') for p in inside} - {'__init__'})
+def rooms() -> list[str]:
+  folders = (path for path in (ROOT / PACKAGE).iterdir() if path.is_dir())
+  return sorted(path.name for path in folders if (path / '__init__.py').is_file())
 
 
-def floor(module: str) -> int:
-  return next(n for n, names in enumerate(FLOORS) if module in names)
+def floor(room: str) -> int:
+  return next(n for n, names in enumerate(FLOORS) if room in names)
 
 
 def sources(*folders: str) -> list[pathlib.Path]:
@@ -123,9 +67,9 @@ def sources(*folders: str) -> list[pathlib.Path]:
   return sorted(found)
 
 
-def files(module: str) -> list[pathlib.Path]:
-  file = ROOT / PACKAGE / f'{module}.py'
-  return [file] if file.is_file() else sources(f'{PACKAGE}/{module}')
+def without_jax() -> list[pathlib.Path]:
+  modules = (ROOT / PACKAGE / f'{m.replace(".", "/")}.py' for m in MODULES_WITHOUT_JAX)
+  return [*modules, *sources(*(f'{PACKAGE}/{room}' for room in WITHOUT_JAX))]
 
 
 def tree(path: pathlib.Path) -> ast.Module:
@@ -161,38 +105,35 @@ def names(path: pathlib.Path) -> Iterator[str]:
       yield from node.module.split('.')
 
 
-def test_every_module_has_a_floor():
-  listed = {name for names in FLOORS for name in names}
-  assert {*modules()} <= listed, 'say in FLOORS where a new module belongs'
+def test_every_room_has_a_floor_and_nothing_stands_outside():
+  assert rooms() == sorted(name for names in FLOORS for name in names)
+  assert [path.name for path in (ROOT / PACKAGE).glob('*.py')] == ['__init__.py']
 
 
-@pytest.mark.parametrize('module', modules())
-def test_imports_come_from_lower_floors(module: str):
-  allowed = {module} | (BESIDE[module] if module in BESIDE else set())
-  for path in files(module):
+@pytest.mark.parametrize('room', rooms())
+def test_imports_come_from_lower_floors(room: str):
+  for path in sources(f'{PACKAGE}/{room}'):
     for name in imports(path):
       package, *rest = name.split('.')
       if package == PACKAGE:
-        lower = floor(rest[0]) < floor(module)
-        assert lower or rest[0] in allowed, f'{path} imports {name}'
+        assert rest[0] == room or floor(rest[0]) < floor(room), f'{path} imports {name}'
 
 
-def test_the_floor_without_jax_names_none_of_it():
-  for module in modules():
-    if floor(module) == 0:
-      for path in files(module):
-        assert not packages(path) & ACCELERATED, path
+def test_what_needs_no_jax_names_none_of_it():
+  for path in without_jax():
+    assert not packages(path) & ACCELERATED, path
 
 
-def test_the_floor_without_jax_loads_without_it():
+def test_what_needs_no_jax_loads_without_it():
   """Nor does a library that it imports bring it (tensorboardX loads torch if any)."""
-  lowest = [f'{PACKAGE}.{module}' for module in modules() if floor(module) == 0]
-  code = f'import sys, {", ".join(lowest)}; print(*sys.modules)'
+  relative = (path.relative_to(ROOT).with_suffix('') for path in without_jax())
+  names = ['.'.join(p.parts).removesuffix('.__init__') for p in relative]
+  code = f'import sys, {", ".join(names)}; print(*sys.modules)'
   done = subprocess.run(
     [sys.executable, '-c', code], cwd=ROOT, capture_output=True, text=True, check=True
   )
   loaded = {*done.stdout.split()}
-  assert {*lowest} <= loaded
+  assert {*names} <= loaded
   assert not {'jax', 'flax', 'optax', 'tensorflow'} & loaded
 
 
@@ -207,7 +148,7 @@ def test_nothing_imports_upwards_out_of_the_package():
 
 def test_one_module_knows_of_more_than_one_device():
   for path in sources():
-    if path.stem != 'parallel':
+    if path.stem not in ('parallel', 'hosts'):
       assert not ONE_MODULES & {*names(path)}, path
 
 

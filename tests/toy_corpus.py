@@ -3,18 +3,26 @@
 import pathlib
 import random
 
-from transformer_jax import corpora, token_files, vocabulary
+from transformer_jax.data import (
+  card,
+  cleaning,
+  corpus,
+  preparing,
+  readers,
+  token_files,
+  vocabulary,
+)
 
 WORDS = 'one two three four five six seven eight nine ten'.split()
 GERMAN = 'eins zwei drei vier fünf sechs sieben acht neun zehn'.split()
-CORPUS = corpora.Corpus(
+CORPUS = corpus.Corpus(
   name='toy',
   reader='files',
   source_language='en',
   target_language='de',
   files={'train': ('train',), 'dev': ('dev',), 'test': ('test',)},
   suffix='',
-  cleaning=corpora.Cleaning(5000, 9.0, False, 0.0),
+  cleaning=cleaning.Cleaning(5000, 9.0, False, 0.0),
   train_pairs=10**9,
   vocab_size=60,
   vocabulary_pairs=1000,
@@ -45,11 +53,11 @@ def write_raw(folder: pathlib.Path) -> pathlib.Path:
   return folder
 
 
-def prepare(raw: pathlib.Path, corpus: corpora.Corpus = CORPUS) -> dict:
+def prepare(raw: pathlib.Path, corpus: corpus.Corpus = CORPUS) -> dict:
   """Prepares it beside `raw`, in data/NAME; its card."""
   data_dir = raw.parent / 'data'
-  corpora.prepare(corpus, corpora.parts(corpus, raw, None), data_dir)
-  return corpora.read_card(data_dir / corpus.name)
+  preparing.prepare(corpus, readers.parts(corpus, raw, None), data_dir)
+  return card.read_card(data_dir / corpus.name)
 
 
 def decoded(folder: pathlib.Path, name: str) -> list[str]:

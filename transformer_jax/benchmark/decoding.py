@@ -12,10 +12,12 @@ from typing import Any, Protocol
 import ml_collections
 import numpy as np
 
-from transformer_jax import parallel, translate
 from transformer_jax.benchmark import fixed
 from transformer_jax.benchmark.interleave import OURS, columns, interleave
-from transformer_jax.vocabulary import EOS, Vocabulary
+from transformer_jax.data.vocabulary import EOS, Vocabulary
+from transformer_jax.decoding import translate
+from transformer_jax.machine import platform
+from transformer_jax.model import build
 
 Tree = Any
 
@@ -85,7 +87,7 @@ class Ours:
     config = config.copy_and_resolve_references()
     config.update({'beam': beam, 'extra_length': 0})
     config.decode_tokens = decode_tokens(rows, length)
-    _, params = translate.transformer(config)
+    _, params = build.transformer(config)
     self.translator = translate.Translator(config, vocabulary, without_eos(params))
 
   def __call__(self, texts: Sequence[str]) -> list[str]:
@@ -159,7 +161,7 @@ def measure(
     runs += [of(texts, count) for count in rows]
     runs.append(of(alone, 1) | {'latency': True})
   return {
-    'dtype': parallel.decoding_dtype(config.decode_dtype).name,
+    'dtype': platform.decoding_dtype(config.decode_dtype).name,
     'forced_lengths': 'as many target tokens as source tokens, EOS counted',
     'sentences': len(texts),
     'target_tokens': sum(lengths),

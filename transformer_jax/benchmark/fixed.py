@@ -5,8 +5,8 @@ import pathlib
 import ml_collections
 import numpy as np
 
-from transformer_jax import token_files
-from transformer_jax.vocabulary import BOS, EOS, PAD, UNK
+from transformer_jax.data import token_files
+from transformer_jax.data.vocabulary import BOS, EOS, PAD, UNK
 
 FIRST_WORD = max(PAD, EOS, BOS, UNK) + 1
 

@@ -5,7 +5,7 @@ import statistics
 import time
 from collections.abc import Callable
 
-from transformer_jax.batches import Batches
+from transformer_jax.data.batches import Batches
 
 
 def private_megabytes() -> float | None:

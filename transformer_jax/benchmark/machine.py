@@ -3,7 +3,7 @@
 import importlib.metadata
 import os
 
-from transformer_jax import parallel, processor, provenance
+from transformer_jax.machine import platform, processor, provenance
 
 PACKAGES = ('jax', 'jaxlib', 'flax', 'optax', 'numpy', 'sentencepiece')
 RIVALS = ('torch', 'transformers', 'ctranslate2')
@@ -15,7 +15,7 @@ def describe() -> dict:
   """One object for JSON. GLIBC_TUNABLES tells whether memory came in huge pages."""
   model, flags = processor.describe()
   return {
-    'device': parallel.describe_device(),
+    'device': platform.describe_device(),
     'processor': model,
     'flags': flags,
     'threads': len(processor.cores()),  # of every program

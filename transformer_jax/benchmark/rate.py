@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from transformer_jax import parallel
+from transformer_jax.machine import parallel
 
 # Sizes of square matrices that are tried; the fastest counts.
 SIZES = {'cpu': (512, 1024, 2048), 'else': (4096, 8192, 16384)}

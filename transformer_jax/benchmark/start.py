@@ -17,9 +17,10 @@ import jax
 import ml_collections
 import numpy as np
 
-from transformer_jax import batches, parallel
 from transformer_jax.benchmark.fixed import FIRST_WORD
-from transformer_jax.train import Trainer
+from transformer_jax.data import batches
+from transformer_jax.machine import platform
+from transformer_jax.training.trainer import Trainer
 
 FIRST_STEP = 'first step'
 
@@ -53,7 +54,7 @@ def take_steps(config: ml_collections.ConfigDict, corpus: pathlib.Path) -> None:
   That is `compile_seconds` of all shapes, and `peak_bytes` of the first device's memory
   or, where devices do not tell (a CPU), of the whole process's.
   """
-  parallel.start(config.slices)
+  platform.start(config.slices)
   trainer = Trainer(config, corpus)
   state = trainer.initial()
   begin = time.perf_counter()

@@ -14,11 +14,14 @@ import jax.numpy as jnp
 import ml_collections
 import numpy as np
 
-from transformer_jax import batches, cost, loss, parallel, products
 from transformer_jax.benchmark import rate, start
 from transformer_jax.benchmark.fixed import FIRST_WORD
 from transformer_jax.benchmark.interleave import OURS, columns, interleave
-from transformer_jax.train import Trainer
+from transformer_jax.data import batches
+from transformer_jax.machine import parallel, platform
+from transformer_jax.model import flops, products
+from transformer_jax.training import loss
+from transformer_jax.training.trainer import Trainer
 
 
 class Rival(Protocol):
@@ -94,7 +97,7 @@ def measure(
   ]
   work = {'target_tokens': tokens, 'steps': [each] * rounds}
   found = columns(seconds, work)
-  measured = rate.matrix_products(parallel.training_dtype(config.dtype))
+  measured = rate.matrix_products(platform.training_dtype(config.dtype))
   flops = flops_per_target_token(config, trainer.batches)
   achieved = found[OURS]['target_tokens_per_second'] * flops
   return {
@@ -129,7 +132,7 @@ def flops_per_target_token(
 ) -> int:
   """For as many source as target tokens, in sentences of the mean target length."""
   length = round(len(made.target.tokens) / len(made.target) + 1)
-  return cost.flops_per_target_token(config.model.to_dict(), length)
+  return flops.flops_per_target_token(config.model.to_dict(), length)
 
 
 def step_seconds(
@@ -176,7 +179,7 @@ def loss_seconds(
   config: ml_collections.ConfigDict, shape: batches.Shape, repeats: int
 ) -> float:
   """Logits, their loss, and the gradients by x and by the embedding, of one slice."""
-  dtype = parallel.training_dtype(config.dtype)
+  dtype = platform.training_dtype(config.dtype)
   random = np.random.default_rng(0)
   model = config.model
   size = parallel.round_up(1) * shape[0], shape[1]

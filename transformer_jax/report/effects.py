@@ -2,11 +2,11 @@
 
 from collections.abc import Callable, Iterable, Sequence
 
-from transformer_jax import paper
+from transformer_jax.report import paper
 from transformer_jax.report.blocks import Block, Heading, Paragraph, Table
 from transformer_jax.report.placing import Placed
 from transformer_jax.report.results import Scored
-from transformer_jax.significance import Noise, margin, noise
+from transformer_jax.scoring.significance import Noise, margin, noise
 
 LEVEL = 0.05
 # (system, baseline) -> p of no difference in BLEU; None if translations are missing

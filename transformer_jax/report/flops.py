@@ -2,14 +2,15 @@
 
 import re
 
-from transformer_jax import cost, paper
+from transformer_jax.model import flops
+from transformer_jax.report import paper
 from transformer_jax.report.blocks import Block, Heading, Paragraph, Table
 from transformer_jax.report.results import Scored
 
 
 def counted(scored: Scored) -> float:
   """FLOPs of the matrix products that training took, backward pass included."""
-  each = cost.flops_per_target_token(scored.config['model'])
+  each = flops.flops_per_target_token(scored.config['model'])
   return each * scored.result['target_tokens_seen']
 
 
@@ -37,7 +38,7 @@ def papers_own() -> list[Block]:
   for row, training in paper.TRAINING.items():
     cells = paper.BASE | paper.TABLE_3[row].cells
     vocab_size = paper.VOCABULARY['en-de']
-    each = cost.flops_per_target_token(cells | {'vocab_size': vocab_size})
+    each = flops.flops_per_target_token(cells | {'vocab_size': vocab_size})
     ours = training.steps * paper.BATCH_TOKENS * each
     method = paper.training_flops(training.hours * 3600)
     by_steps = paper.training_flops(training.steps * training.step_seconds)
@@ -52,7 +53,7 @@ def papers_own() -> list[Block]:
     Paragraph(
       'Counted: multiply-adds of all matrix products as two FLOPs each, backward twice '
       f'the forward, softmax included, {paper.BATCH_TOKENS:,} target tokens a step, as '
-      f'many source tokens, {cost.SENTENCE} tokens a side, 37,000 pieces. The printed '
+      f'many source tokens, {flops.SENTENCE} tokens a side, 37,000 pieces. The printed '
       'figures are what 8 P100 could have done in that time, the last column is the '
       "model's share of it."
     ),

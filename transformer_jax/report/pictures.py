@@ -6,7 +6,7 @@ import pathlib
 import matplotlib
 from matplotlib.figure import Figure
 
-from transformer_jax import durable
+from transformer_jax.machine import files
 from transformer_jax.report.blocks import Picture
 
 
@@ -20,4 +20,4 @@ def picture(name: str, text: str, figure: Figure) -> Picture:
 
 
 def write(block: Picture, path: pathlib.Path) -> None:
-  durable.write(path, f'<?xml version="1.0" encoding="utf-8"?>\n{block.svg}')
+  files.write(path, f'<?xml version="1.0" encoding="utf-8"?>\n{block.svg}')

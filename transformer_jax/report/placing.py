@@ -4,8 +4,7 @@ import pathlib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from transformer_jax import paper
-from transformer_jax.report import rows, rules
+from transformer_jax.report import paper, rows, rules
 from transformer_jax.report.results import Scored
 from transformer_jax.report.rows import Ground
 

@@ -6,12 +6,11 @@ Averaging, the beam, alpha (section 6.1) and label smoothing (section 5.4).
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from transformer_jax import paper
-from transformer_jax.report import effects, rows
+from transformer_jax.report import effects, paper, rows
 from transformer_jax.report.blocks import Block, Heading, Paragraph, Table
 from transformer_jax.report.results import Scored
 from transformer_jax.report.rules import test_set
-from transformer_jax.significance import spread
+from transformer_jax.scoring.significance import spread
 
 
 class Pieces(NamedTuple):

@@ -6,8 +6,8 @@ import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from transformer_jax import corpora
-from transformer_jax.run import Run, read_records
+from transformer_jax.data import card, held_out
+from transformer_jax.runs.run import Run, read_records
 
 # What the tables read, and of which type it is; numbers must be finite.
 NUMBER = int | float
@@ -62,9 +62,9 @@ class Scored(NamedTuple):
     """Sources and references, if the corpus it was scored on is prepared there."""
     folder = data_dir / self.config['corpus']
     try:
-      if corpora.read_card(folder)['corpus'] != self.result['corpus']:
+      if card.read_card(folder)['corpus'] != self.result['corpus']:
         return None
-      return corpora.held_out(folder, self.result['split'])
+      return held_out.text(folder, self.result['split'])
     except (OSError, ValueError):
       return None
 

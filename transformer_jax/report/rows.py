@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from transformer_jax import paper
+from transformer_jax.report import paper
 from transformer_jax.report.results import KINDS, Scored
 
 CELLS = tuple(paper.BASE)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from transformer_jax import paper
+from transformer_jax.report import paper
 from transformer_jax.report.results import Scored, is_lowercase
 
 

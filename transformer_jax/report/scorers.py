@@ -3,10 +3,10 @@
 import pathlib
 from collections.abc import Sequence
 
-from transformer_jax import bleu, moses
 from transformer_jax.report.blocks import Block, Heading, Paragraph, Table
 from transformer_jax.report.results import Scored
 from transformer_jax.report.rules import test_set
+from transformer_jax.scoring import bleu, moses
 
 HEADER = ('run', 'scored on', 'sacreBLEU', 'sacreBLEU, lower-cased', 'Moses tokens')
 HEADER += ("the paper's: and compounds split", "the paper's, lower-cased")

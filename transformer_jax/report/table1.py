@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from transformer_jax import paper
+from transformer_jax.report import paper
 from transformer_jax.report.blocks import (
   Block,
   Bullets,

@@ -2,12 +2,11 @@
 
 from collections.abc import Callable, Sequence
 
-from transformer_jax import paper
-from transformer_jax.report import effects, flops
+from transformer_jax.report import effects, flops, paper
 from transformer_jax.report.blocks import Block, Bullets, Heading, Paragraph, Table
 from transformer_jax.report.placing import Placed
 from transformer_jax.report.results import KINDS, Scored
-from transformer_jax.significance import spread
+from transformer_jax.scoring.significance import spread
 
 
 def comparable(

@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import ml_collections
 
-from transformer_jax import parallel
+from transformer_jax.machine import platform
 
 TRANSFORMERS = "pip install torch==2.13.0, and then 'transformers>=5,<6'"
 # What each takes, as one would type it.
@@ -28,7 +28,7 @@ def device() -> str:
     return 'cpu'
   if jax.default_backend() != 'gpu' or jax.device_count() > 1:
     raise ValueError(
-      f'PyTorch is timed on CPUs or on one GPU, not on {parallel.describe_device()}: '
+      f'PyTorch is timed on CPUs or on one GPU, not on {platform.describe_device()}: '
       'CUDA_VISIBLE_DEVICES=0 leaves one, JAX_PLATFORMS=cpu none'
     )
   return 'cuda'
@@ -71,7 +71,7 @@ def _training(
   if name == 'huggingface':
     from transformer_jax.benchmark.rivals import huggingface
 
-    half = parallel.training_dtype(config.dtype).name == 'bfloat16'
+    half = platform.training_dtype(config.dtype).name == 'bfloat16'
     return {name: huggingface.Training(config, threads, half, device())}
   if name == 'flax_wmt':
     from transformer_jax.benchmark.rivals import flax_wmt

@@ -10,7 +10,7 @@ import torch
 from ctranslate2.converters.transformers import BartLoader
 
 from transformer_jax.benchmark.rivals import huggingface
-from transformer_jax.vocabulary import BOS, EOS, UNK
+from transformer_jax.data.vocabulary import BOS, EOS, UNK
 
 # What it computes in, on either kind of device.
 TYPES = {'cpu': ('float32', 'int8'), 'cuda': ('float16', 'int8_float16')}

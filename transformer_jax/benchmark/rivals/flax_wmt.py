@@ -20,7 +20,7 @@ import ml_collections
 import numpy as np
 import optax
 
-from transformer_jax import parallel
+from transformer_jax.machine import parallel, platform
 
 Tree = Any
 
@@ -60,7 +60,7 @@ class Training:
       output_vocab_size=model.vocab_size,
       share_embeddings=True,
       logits_via_embedding=True,
-      dtype=parallel.training_dtype(config.dtype),
+      dtype=platform.training_dtype(config.dtype),
       emb_dim=model.d_model,
       num_heads=model.h,
       num_layers=model.N,

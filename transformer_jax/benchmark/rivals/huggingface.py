@@ -13,7 +13,7 @@ import numpy as np
 import torch
 import transformers
 
-from transformer_jax.vocabulary import BOS, EOS, PAD, UNK
+from transformer_jax.data.vocabulary import BOS, EOS, PAD, UNK
 
 LONGEST = 1024  # rows of its table of positions
 IGNORED = -100  # what cross_entropy counts no loss for

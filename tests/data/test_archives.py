@@ -1,0 +1,591 @@
+"""WMT14's archives give their pairs whole and in order, or are refused by name.
+
+They are made here with the names that the members have in those that WMT gives out.
+"""
+
+import gzip
+import hashlib
+import os
+import pathlib
+import random
+import subprocess
+import sys
+import tarfile
+from collections.abc import Sequence
+
+import hypothesis
+import pytest
+from hypothesis import strategies as st
+
+from transformer_jax.data import archives
+from transformer_jax.data.lines import Part, Unequal
+
+ROOT = pathlib.Path(__file__).parents[2]
+Members = dict[str, bytes]
+
+EUROPARL = 'training-parallel-europarl-v7.tgz'
+NEWS = 'training-parallel-nc-v9.tgz'
+GIGA = 'training-giga-fren.tar'
+NEWS_MEMBER = 'training/news-commentary-v9.de-en.'
+
+# For each pair of languages: archive, members, what the part is called.
+TRAIN = {
+  'de': [
+    (EUROPARL, 'training/europarl-v7.de-en.{}', 'europarl-v7.de-en'),
+    ('training-parallel-commoncrawl.tgz', 'commoncrawl.de-en.{}', 'commoncrawl.de-en'),
+    (NEWS, NEWS_MEMBER + '{}', 'news-commentary-v9.de-en'),
+  ],
+  'fr': [
+    (EUROPARL, 'training/europarl-v7.fr-en.{}', 'europarl-v7.fr-en'),
+    ('training-parallel-commoncrawl.tgz', 'commoncrawl.fr-en.{}', 'commoncrawl.fr-en'),
+    ('training-parallel-un.tgz', 'un/undoc.2000.fr-en.{}', 'undoc.2000.fr-en'),
+    (NEWS, 'training/news-commentary-v9.fr-en.{}', 'news-commentary-v9.fr-en'),
+    (GIGA, 'giga-fren.release2.fixed.{}.gz', 'giga-fren.release2.fixed'),
+  ],
+}
+
+
+def tar(members: Members | Sequence[tuple[tarfile.TarInfo, bytes]]) -> bytes:
+  """A tar file; of TarInfos, the sizes are written as they say."""
+  if isinstance(members, dict):
+    members = [(info(name, len(data)), data) for name, data in members.items()]
+  blocks = [
+    about.tobuf(tarfile.GNU_FORMAT) + data + bytes(-len(data) % tarfile.BLOCKSIZE)
+    for about, data in members
+  ]
+  return b''.join(blocks) + bytes(2 * tarfile.BLOCKSIZE)
+
+
+def info(name: str, size: int, **about: str | bytes) -> tarfile.TarInfo:
+  made = tarfile.TarInfo(name)
+  made.size = size
+  for key, value in about.items():
+    setattr(made, key, value)
+  return made
+
+
+def text(what: str, language: str, count: int = 20) -> list[str]:
+  """Lines that say where they are from; some with a bare CR, as news-commentary has."""
+  return [f'{what} {n}\r in {language} ä' for n in range(count)]
+
+
+def encoded(lines: Sequence[str]) -> bytes:
+  return ''.join(line + '\n' for line in lines).encode()
+
+
+def sgm(lines: Sequence[str]) -> bytes:
+  segments = (f'<seg id="{n}">{line}</seg>\n' for n, line in enumerate(lines, 1))
+  return f'<srcset>\n<doc docid="a">\n{"".join(segments)}</doc>\n</srcset>\n'.encode()
+
+
+def dev_members(folder: str = 'dev') -> Members:
+  """newstest2014, and 2013 where it is in one archive with it."""
+  members: Members = {}
+  for other in ('de', 'fr'):
+    for language in (other, 'en'):
+      if folder == 'dev':
+        members[f'dev/newstest2013.{language}'] = encoded(text('2013', language))
+      for role in ('src', 'ref'):
+        name = f'{folder}/newstest2014-{other}en-{role}.{language}.sgm'
+        members[name] = sgm(
+          [f'{folder} {other}en {role} {language} {n}' for n in '123']
+        )
+  return members
+
+
+@pytest.fixture(scope='session')
+def published() -> dict[str, bytes]:
+  """Archives as they are given out, small, by name."""
+  members: dict[str, Members] = {'dev.tgz': {'dev/readme': b'', **dev_members()}}
+  members['test-full.tgz'] = dev_members('test-full')
+  for other, rows in TRAIN.items():
+    for archive, pattern, name in rows:
+      inside = members.setdefault(archive, {'training/other.cs-en.cs': b'ahoj\n' * 99})
+      for language in (other, 'en'):
+        content = encoded(text(name, language))
+        if archive == GIGA:
+          content = gzip.compress(content)
+        inside[pattern.format(language)] = content
+  return {
+    name: tar(inside) if name == GIGA else gzip.compress(tar(inside))
+    for name, inside in members.items()
+  }
+
+
+@pytest.fixture
+def raw(published: dict[str, bytes], tmp_path: pathlib.Path) -> pathlib.Path:
+  for name, content in published.items():
+    (tmp_path / name).write_bytes(content)
+  return tmp_path
+
+
+def news(raw: pathlib.Path) -> Part:
+  return archives.parts(raw, 'en', 'de')['train'][2]
+
+
+def write_news(raw: pathlib.Path, tar_file: bytes) -> None:
+  (raw / NEWS).write_bytes(gzip.compress(tar_file, 1))
+
+
+NEWS_MEMBERS = {
+  NEWS_MEMBER + language: encoded(text('news', language)) for language in ('de', 'en')
+}
+NEWS_PAIRS = [*zip(text('news', 'en'), text('news', 'de'), strict=True)]
+
+
+# What comes out
+
+
+@pytest.mark.parametrize('languages', ['en-de', 'de-en', 'en-fr', 'fr-en'])
+def test_corpora_in_order(languages: str, raw: pathlib.Path, capsys):
+  source, target = languages.split('-')
+  other = source if target == 'en' else target
+  found = archives.parts(raw, source, target)
+  assert [*found] == ['train', 'dev', 'test']
+  assert [part.name for part in found['train']] == [row[2] for row in TRAIN[other]]
+  for part, (archive, pattern, name) in zip(found['train'], TRAIN[other], strict=True):
+    expected = [*zip(text(name, source), text(name, target), strict=True)]
+    for _ in range(2):
+      assert [*part.pairs()] == expected
+    about = {
+      'file': archive,
+      'sha256': hashlib.sha256((raw / archive).read_bytes()).hexdigest(),
+      'published': False,
+      'lines': 20,
+    }
+    assert part.origin() == {
+      'source': {**about, 'member': pattern.format(source)},
+      'target': {**about, 'member': pattern.format(target)},
+    }
+  [dev], [test] = found['dev'], found['test']
+  assert (dev.name, test.name) == ('newstest2013', f'newstest2014-{other}en')
+  assert [*dev.pairs()] == [
+    *zip(text('2013', source), text('2013', target), strict=True)
+  ]
+  assert [*test.pairs()] == [
+    tuple(
+      f'test-full {other}en {side} {n}' for side in (f'src {source}', f'ref {target}')
+    )
+    for n in '123'
+  ]
+  warned = capsys.readouterr().err.splitlines()
+  assert len(warned) == len(TRAIN[other]) + 2, 'one for an archive'
+  assert all('is whole, but not as published' in line for line in warned)
+
+
+def test_without_wmt14s_own_test_set(raw: pathlib.Path):
+  (raw / 'test-full.tgz').unlink()
+  [test] = archives.parts(raw, 'en', 'de')['test']
+  assert [*test.pairs()][0] == ('dev deen src en 1', 'dev deen ref de 1')
+  assert (
+    test.origin()['target'].items()
+    >= {
+      'file': 'dev.tgz',
+      'member': 'dev/newstest2014-deen-ref.de.sgm',
+      'lines': 3,
+    }.items()
+  )
+
+
+@pytest.mark.parametrize('languages', [('en', 'de'), ('en', 'fr')])
+def test_newstest_byte_for_byte(
+  languages: tuple[str, str], shared_data: pathlib.Path, raw: pathlib.Path
+):
+  folder = shared_data / 'newstest' / '-'.join(languages)
+  given = {
+    name: [(folder / f'{name}.{language}').read_bytes() for language in languages]
+    for name in ('newstest2013', 'newstest2014')
+  }
+  inside = {
+    f'dev/newstest2013.{language}': content
+    for language, content in zip(languages, given['newstest2013'], strict=True)
+  }
+  stem = f'test-full/newstest2014-{languages[1]}en'
+  tests = {
+    f'{stem}-{role}.{language}.sgm': sgm(content.decode().split('\n')[:-1])
+    for role, language, content in zip(
+      ('src', 'ref'), languages, given['newstest2014'], strict=True
+    )
+  }
+  (raw / 'dev.tgz').write_bytes(gzip.compress(tar(inside)))
+  (raw / 'test-full.tgz').write_bytes(gzip.compress(tar(tests)))
+  found = archives.parts(raw, *languages)
+  for split, name in (('dev', 'newstest2013'), ('test', 'newstest2014')):
+    sides = zip(*found[split][0].pairs(), strict=True)
+    assert [encoded(side) for side in sides] == given[name]
+
+
+def test_other_ways_to_pack_the_same(raw: pathlib.Path):
+  """Unpacked on the way here, packed in pieces, filled up, names after `./`."""
+  whole = tar(NEWS_MEMBERS)
+  half = len(whole) // 2
+  dotted = {f'./{name}': data for name, data in NEWS_MEMBERS.items()}
+  for content in (
+    whole,
+    gzip.compress(whole[:half]) + gzip.compress(whole[half:]) + bytes(999),
+    gzip.compress(b'') + bytes(7) + gzip.compress(whole),
+    gzip.compress(tar(dotted)),
+  ):
+    (raw / NEWS).write_bytes(content)
+    assert [*news(raw).pairs()] == NEWS_PAIRS
+
+
+def test_lines_that_are_not_utf8(raw: pathlib.Path):
+  write_news(raw, tar({NEWS_MEMBER + 'en': b'a\nb\xff\n', NEWS_MEMBER + 'de': b'c\nd'}))
+  assert [*news(raw).pairs()] == [('a', 'c'), (None, 'd')]
+
+
+def test_the_published_archive(raw: pathlib.Path, monkeypatch, capsys):
+  """Is told by its sum, without a warning, and read no further than needed."""
+  content = (raw / NEWS).read_bytes()
+  expected = [*news(raw).pairs()]
+  capsys.readouterr()
+  cut = content + gzip.compress(b'more')[:-5]
+  (raw / NEWS).write_bytes(cut)
+  with pytest.raises(ValueError, match='damaged'):
+    [*news(raw).pairs()]
+  url, size, _ = archives.ARCHIVES[NEWS]
+  for algorithm in ('sha256', 'md5'):
+    digest = hashlib.new(algorithm, cut).hexdigest()
+    monkeypatch.setitem(archives.ARCHIVES, NEWS, (url, size, digest))
+    part = news(raw)
+    assert [*part.pairs()] == expected
+    assert part.origin()['source']['published'] is True
+  assert not capsys.readouterr().err
+
+
+def test_stamp_tells_of_another_archive(raw: pathlib.Path):
+  before = news(raw).stamp()
+  assert before == news(raw).stamp() and before != archives.parts(raw, 'de', 'en')
+  (raw / NEWS).write_bytes((raw / NEWS).read_bytes() + bytes(1))
+  assert news(raw).stamp() != before
+
+
+# Archives that do not do
+
+
+def test_missing_archives_are_all_named(raw: pathlib.Path):
+  for name in (EUROPARL, 'training-parallel-un.tgz', 'dev.tgz', 'test-full.tgz'):
+    (raw / name).unlink()
+  with pytest.raises(FileNotFoundError) as german:
+    archives.parts(raw, 'en', 'de')
+  assert str(german.value) == (
+    f'{raw} lacks archives of WMT14: {EUROPARL} (get it from '
+    f'http://www.statmt.org/wmt13/{EUROPARL}), dev.tgz (get it from '
+    f'http://data.statmt.org/wmt19/translation-task/dev.tgz)'
+  )
+  with pytest.raises(FileNotFoundError, match='wmt13/training-parallel-un.tgz'):
+    archives.parts(raw, 'fr', 'en')
+
+
+@pytest.mark.parametrize(
+  'languages', [('en', 'cs'), ('de', 'fr'), ('en', 'en'), ('ru', 'en')]
+)
+def test_other_languages(languages: tuple[str, str], raw: pathlib.Path):
+  with pytest.raises(ValueError, match='-'.join(languages)):
+    archives.parts(raw, *languages)
+
+
+def refused(raw: pathlib.Path, message: str) -> None:
+  """news() is, before any pair, and the archive named with where the right one is."""
+  with pytest.raises(ValueError, match=message) as error:
+    next(news(raw).pairs())
+  assert str(error.value).startswith(f'{raw / NEWS} is truncated, damaged or another')
+  assert f'http://www.statmt.org/wmt14/{NEWS} and has 80418416' in str(error.value)
+
+
+@pytest.mark.parametrize('twelfths', range(12))
+def test_truncated(twelfths: int, raw: pathlib.Path):
+  content = (raw / NEWS).read_bytes()
+  (raw / NEWS).write_bytes(content[: len(content) * twelfths // 12])
+  refused(raw, '.')
+  (raw / NEWS).write_bytes(content[: len(content) - 1 - twelfths])
+  refused(raw, 'ends too early')
+
+
+@hypothesis.settings(
+  deadline=None,
+  max_examples=200,
+  suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture],
+)
+@hypothesis.given(place=st.integers(0), bit=st.integers(0, 7))
+def test_altered(place: int, bit: int, raw: pathlib.Path, published: dict[str, bytes]):
+  """A flipped bit is found, but for a few of gzip's that change nothing."""
+  content = bytearray(published[NEWS])
+  place %= len(content)
+  content[place] ^= 1 << bit
+  (raw / NEWS).write_bytes(content)
+  name = 'news-commentary-v9.de-en'
+  try:
+    expected = [*zip(text(name, 'en'), text(name, 'de'), strict=True)]
+    assert [*news(raw).pairs()] == expected
+    assert gzip.decompress(content) == gzip.decompress(published[NEWS])
+  except ValueError:
+    refused(raw, '.')
+
+
+@pytest.mark.parametrize('place', [-1, -5, -9])
+def test_altered_behind_what_is_needed(place: int, raw: pathlib.Path):
+  content = bytearray(gzip.compress(tar({**NEWS_MEMBERS, 'training/zz': b'z' * 9999})))
+  content[place] ^= 1
+  (raw / NEWS).write_bytes(content)
+  refused(raw, '.')
+
+
+def test_inner_gzip_file_altered(raw: pathlib.Path):
+  """giga-fren is a plain tar: damage is found where it is read."""
+  content = bytearray((raw / GIGA).read_bytes())
+  start = content.index(b'\x1f\x8b')
+  content[start + 30] ^= 1
+  (raw / GIGA).write_bytes(content)
+  giga = archives.parts(raw, 'fr', 'en')['train'][4]
+  with pytest.raises(ValueError, match=f'{GIGA}, giga-.*gz.*: truncated or damaged'):
+    [*giga.pairs()]
+
+
+@pytest.mark.parametrize(
+  'content, message',
+  [
+    (b'', 'empty file'),
+    (b'<!DOCTYPE html><title>503 Service Unavailable</title>', 'truncated header'),
+    (b'<!DOCTYPE html>' * 999, 'invalid header|bad checksum'),
+    (gzip.compress(b'text ' * 999), 'invalid header|bad checksum'),
+    (gzip.compress(tar({})), 'holds no training/news-commentary-v9.de-en.de, but noth'),
+    (
+      gzip.compress(tar({'training/news-commentary-v8.de-en.de': b'', '\x1b[2J': b''})),
+      r"no training/news.*v9.de-en.de, but 'training/news.*v8.de-en.de', '\\x1b\[2J'",
+    ),
+    (gzip.compress(tar({NEWS_MEMBER + 'de': b'a'})), 'holds no .*v9.de-en.en'),
+  ],
+  # gzip writes the time: named by their content, tests would differ between workers.
+  ids=['empty', 'page', 'long page', 'no tar', 'no member', 'other members', 'half'],
+)
+def test_wrong_archive(content: bytes, message: str, raw: pathlib.Path):
+  (raw / NEWS).write_bytes(content)
+  refused(raw, message)
+
+
+KINDS = {
+  'symbolic link': info(NEWS_MEMBER + 'en', 0, type=tarfile.SYMTYPE, linkname='/etc/x'),
+  'hard link': info(
+    NEWS_MEMBER + 'en', 0, type=tarfile.LNKTYPE, linkname=NEWS_MEMBER + 'de'
+  ),
+  'device': info(NEWS_MEMBER + 'en', 0, type=tarfile.CHRTYPE),
+  'pipe': info(NEWS_MEMBER + 'en', 0, type=tarfile.FIFOTYPE),
+  'folder': info(NEWS_MEMBER + 'en', 0, type=tarfile.DIRTYPE),
+  'file with holes': info(NEWS_MEMBER + 'en', 0, type=tarfile.GNUTYPE_SPARSE),
+}
+
+
+@pytest.mark.parametrize('kind', KINDS)
+def test_no_regular_file(kind: str, raw: pathlib.Path):
+  german = info(NEWS_MEMBER + 'de', 2)
+  write_news(raw, tar([(german, b'a\n'), (KINDS[kind], b'')]))
+  refused(raw, 'its training/news-commentary-v9.de-en.en is no regular file')
+
+
+@pytest.mark.parametrize(
+  'name',
+  [
+    f'/{NEWS_MEMBER}en',
+    f'../{NEWS_MEMBER}en',
+    f'training/../../{NEWS_MEMBER}en',
+    '/etc/cron.d/x',
+    'training/..',
+    '..',
+    r'..\x',
+    r'C:\x',
+    'C:/x',
+    r'\\host\x',
+  ],
+)
+@pytest.mark.parametrize('first', [True, False])
+def test_names_that_lead_elsewhere(name: str, first: bool, raw: pathlib.Path):
+  bad = {name: b'a\n'}
+  write_news(raw, tar(bad | NEWS_MEMBERS if first else NEWS_MEMBERS | bad))
+  refused(raw, 'it holds .*, a path that leads out of it')
+
+
+def test_links_that_are_not_read_do_no_harm(raw: pathlib.Path):
+  link = info('training/link', 0, type=tarfile.SYMTYPE, linkname='/etc/passwd')
+  rest = [(info(name, len(data)), data) for name, data in NEWS_MEMBERS.items()]
+  write_news(raw, tar([(link, b''), *rest]))
+  assert [*news(raw).pairs()] == NEWS_PAIRS
+
+
+# Archives made to do harm
+
+
+@pytest.mark.parametrize(
+  'size, message',
+  [
+    (1 << 50, 'unpacks to over'),
+    (1 << 30, 'unexpected end'),
+    (9999, 'unexpected end'),
+    (-512, 'points backwards|holds no'),  # newer Pythons take it for the end
+    (-(1 << 40), 'points backwards|holds no'),
+  ],
+)
+@pytest.mark.parametrize('name', [NEWS_MEMBER + 'en', 'training/other'])
+def test_false_size(name: str, size: int, message: str, raw: pathlib.Path):
+  rest = [(info(name, len(data)), data) for name, data in NEWS_MEMBERS.items()]
+  first = info('training/first', 1), b'1'
+  write_news(raw, tar([first, (info(name, size), b'a\n'), *rest]))
+  refused(raw, message)
+
+
+def test_bomb(raw: pathlib.Path, monkeypatch):
+  monkeypatch.setattr(archives, '_MOST_UNPACKED', 1 << 20)
+  for size, at in ((1 << 20, 'training/zeros'), (1 << 23, NEWS_MEMBER + 'zz')):
+    write_news(raw, tar({at: bytes(size), **NEWS_MEMBERS}))
+    refused(raw, 'unpacks to over 1,[0-9]{3},[0-9]{3} bytes')
+  (raw / NEWS).write_bytes(gzip.compress(tar(NEWS_MEMBERS) + bytes(1 << 23)))
+  refused(raw, 'unpacks to over')
+
+
+def test_bomb_in_an_inner_gzip_file(raw: pathlib.Path, monkeypatch):
+  monkeypatch.setattr(archives, '_MOST_UNPACKED', 1 << 20)
+  bombs = {
+    f'giga-fren.release2.fixed.{language}.gz': gzip.compress(b'a\n' * (1 << 22))
+    for language in ('fr', 'en')
+  }
+  (raw / GIGA).write_bytes(tar(bombs))
+  giga = archives.parts(raw, 'en', 'fr')['train'][4]
+  with pytest.raises(ValueError, match=f'{GIGA}, giga-.*gz: .*unpacks to over'):
+    [*giga.pairs()]
+
+
+def test_headers_without_end(raw: pathlib.Path):
+  """Long names, one after another or one of a gigabyte."""
+  long_name = info('././@LongLink', 1 << 29, type=tarfile.GNUTYPE_LONGNAME)
+  write_news(raw, tar([(long_name, b'x')]))
+  refused(raw, 'has a header of over 16,384 bytes')
+  names = [(info('././@LongLink', 9, type=tarfile.GNUTYPE_LONGNAME), b'x')] * 1000
+  write_news(raw, tar(names))
+  refused(raw, 'has a header of over 16,384 bytes')
+
+
+def test_members_without_end(raw: pathlib.Path, monkeypatch):
+  monkeypatch.setattr(archives, '_MOST_MEMBERS', 9)
+  others = {f'training/{n}': b'' for n in range(7)}
+  write_news(raw, tar(others | NEWS_MEMBERS))
+  assert [*news(raw).pairs()] == NEWS_PAIRS
+  write_news(raw, tar({'training/more': b''} | others | NEWS_MEMBERS))
+  refused(raw, 'holds over 9 members')
+
+
+def test_test_set_without_end(raw: pathlib.Path, monkeypatch):
+  [test] = archives.parts(raw, 'en', 'de')['test']
+  assert len([*test.pairs()]) == 3
+  monkeypatch.setattr(archives, '_MOST_SGML', 99)
+  [test] = archives.parts(raw, 'en', 'de')['test']
+  with pytest.raises(ValueError, match='test-full.tgz.*deen.*sgm has .* bytes, as no'):
+    [*test.pairs()]
+
+
+READ = """
+import resource, sys
+from transformer_jax.data import archives
+part = archives.parts(__import__('pathlib').Path(sys.argv[1]), 'en', 'de')['train'][2]
+peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+before = peak()
+try:
+  print(sum(1 for _ in part.pairs()))
+except ValueError as error:
+  print(error)
+print(peak() - before)
+"""
+
+
+def read_apart(raw: pathlib.Path) -> tuple[str, float]:
+  """Pairs or the error, and by how many MB it made a fresh Python grow."""
+  done = subprocess.run(
+    [sys.executable, '-c', READ, raw], cwd=ROOT, capture_output=True, check=True
+  )
+  said, grown = done.stdout.decode().splitlines()
+  return said, float(grown)
+
+
+def test_memory_stays_flat(raw: pathlib.Path):
+  """However long the members, or however long a line of zeros."""
+  line = b'a sentence of some length that is the same throughout\n'
+  write_news(
+    raw, tar({NEWS_MEMBER + language: line * 600_000 for language in ('de', 'en')})
+  )
+  said, grown = read_apart(raw)
+  assert said == '600000'
+  assert grown < 24
+  write_news(
+    raw, tar({NEWS_MEMBER + 'de': b'a', NEWS_MEMBER + 'en': bytes(200_000_000)})
+  )
+  assert (raw / NEWS).stat().st_size < 1_000_000
+  said, grown = read_apart(raw)
+  assert f'{NEWS}, {NEWS_MEMBER}en, line 1: over 1,000,000 bytes' in said
+  assert grown < 24
+
+
+# Text that does not do, archives that change
+
+
+def test_unequal_sides(raw: pathlib.Path):
+  write_news(raw, tar({NEWS_MEMBER + 'en': b'a\nb\n', NEWS_MEMBER + 'de': b'c\nd\ne'}))
+  with pytest.raises(Unequal, match=f'{NEWS}, .*de-en.en has 2 .*de-en.de has 3'):
+    [*news(raw).pairs()]
+
+
+def test_unequal_test_set(raw: pathlib.Path):
+  members = dev_members('test-full')
+  name = 'test-full/newstest2014-deen-ref.de.sgm'
+  members[name] = members[name].replace(b'id="3"', b'id="4"')
+  (raw / 'test-full.tgz').write_bytes(gzip.compress(tar(members)))
+  [test] = archives.parts(raw, 'en', 'de')['test']
+  with pytest.raises(ValueError, match='test-full.tgz.*segment 3 of document a where'):
+    next(test.pairs())
+
+
+def test_archive_that_changes_while_it_is_read(raw: pathlib.Path):
+  part = news(raw)
+  pairs = part.pairs()
+  next(pairs)
+  (raw / NEWS).write_bytes((raw / NEWS).read_bytes() + bytes(9))
+  with pytest.raises(ValueError, match=f'{NEWS}.* changed while it was read'):
+    list(pairs)
+
+
+@pytest.mark.parametrize('packed', [True, False])
+def test_archive_that_is_cut_while_it_is_read(
+  packed: bool, raw: pathlib.Path, monkeypatch
+):
+  """Right after it was checked; a test set is long then, for more than one read."""
+  segments = [random.Random(n).randbytes(300_000).hex() for n in range(3)]
+  stem = 'test-full/newstest2014-deen-{}.sgm'
+  members = {stem.format(end): sgm(segments) for end in ('src.en', 'ref.de')}
+  path = raw / 'test-full.tgz'
+  path.write_bytes(gzip.compress(tar(members), 1) if packed else tar(members))
+  [part] = archives.parts(raw, 'en', 'de')['test']
+  assert list(part.pairs()) == [(segment, segment) for segment in segments]
+  check = archives.Archive.check
+
+  def check_then_cut(archive: archives.Archive) -> None:
+    check(archive)
+    os.truncate(path, path.stat().st_size // 3)
+
+  monkeypatch.setattr(archives.Archive, 'check', check_then_cut)
+  with pytest.raises(ValueError, match='test-full.tgz: it changed while it was read'):
+    list(part.pairs())
+
+
+def test_archive_that_changes_between(raw: pathlib.Path):
+  """Is looked at anew: what was found in the old one does not hold for it."""
+  part = news(raw)
+  assert [*part.pairs()] != NEWS_PAIRS
+  write_news(raw, tar(NEWS_MEMBERS))
+  assert [*part.pairs()] == NEWS_PAIRS
+  digest = hashlib.sha256((raw / NEWS).read_bytes()).hexdigest()
+  assert part.origin()['source']['sha256'] == digest
+  (raw / NEWS).write_bytes(b'gone wrong')
+  with pytest.raises(ValueError, match=NEWS):
+    next(part.pairs())
+  (raw / NEWS).unlink()
+  with pytest.raises(FileNotFoundError, match=NEWS):
+    next(part.pairs())

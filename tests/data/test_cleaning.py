@@ -1,0 +1,156 @@
+"""Each limit at its edge; a pair is as good in the one direction as in the other."""
+
+from collections import Counter
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from transformer_jax.data.cleaning import Cleaning, fault
+
+LOOSE = Cleaning(
+  max_characters=5000, max_ratio=9.0, drop_identical=False, min_letters=0
+)
+STRICT = Cleaning(
+  max_characters=20, max_ratio=2.0, drop_identical=True, min_letters=0.5
+)
+
+
+def both(pair: tuple[str | None, str | None], limits: Cleaning) -> str | None:
+  """What is wrong with a pair, which is the same in the other direction."""
+  found = fault(pair, limits)
+  assert fault(pair[::-1], limits) == found
+  return found
+
+
+def test_a_good_pair():
+  for limits in (LOOSE, STRICT):
+    assert both(('one two', 'eins zwei'), limits) is None
+
+
+# Reasons
+
+BAD = {
+  'not UTF-8': [None],
+  'empty': ['', ' ', '\t', '\u3000', '\xa0', ' \t \xa0'],
+  'control character': [
+    f'one{c}two' for c in '\x00\r\n\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029'
+  ],
+  'replacement character': ['\ufffd', 'sch\ufffdn'],
+}
+
+
+@pytest.mark.parametrize('reason', BAD)
+def test_what_is_no_text(reason: str):
+  """Whatever the limits, and though the other side is the same."""
+  for line in BAD[reason]:
+    for other in ('eins', line):
+      for limits in (LOOSE, STRICT):
+        assert both((line, other), limits) == reason, line
+
+
+@pytest.mark.parametrize(
+  'line', ['a\tb', 'e\u0301', '\u200bx', 'a\xadb', '\xa0x', '\ufeffx']
+)
+def test_what_is_odd_but_text(line: str):
+  assert both((line, 'eins'), LOOSE) is None
+
+
+def test_characters():
+  limits = LOOSE._replace(max_characters=10)
+  assert both(('ü' * 10, 'eins'), limits) is None
+  assert both(('ü' * 11, 'eins'), limits) == 'over 10 characters'
+  assert both(('ü' * 9 + '  ', 'eins'), limits) == 'over 10 characters'
+
+
+@pytest.mark.parametrize(
+  ('words', 'ratio', 'good'),
+  [
+    ((1, 9), 9.0, True),
+    ((1, 10), 9.0, False),
+    ((2, 18), 9.0, True),
+    ((2, 19), 9.0, False),
+    ((2, 3), 1.5, True),
+    ((4, 7), 1.5, False),
+    ((3, 3), 1.0, True),
+    ((3, 4), 1.0, False),
+  ],
+)
+def test_ratio_of_words(words: tuple[int, int], ratio: float, good: bool):
+  """Of words, not of characters."""
+  pair = ' '.join(['langwierig'] * words[0]), '\t '.join(['x'] * words[1])
+  expected = None if good else f'length ratio over {ratio:g}'
+  assert both(pair, LOOSE._replace(max_ratio=ratio)) == expected
+
+
+def test_identical_sides():
+  limits = LOOSE._replace(drop_identical=True)
+  for pair in (('a b', 'a b'), (' a b', 'a b  '), ('2014', '2014')):
+    assert both(pair, LOOSE) is None
+    assert both(pair, limits) == 'identical sides'
+  for pair in (('a b', 'a B'), ('a b', 'a  b'), ('é', 'e\u0301')):
+    assert both(pair, limits) is None
+
+
+@pytest.mark.parametrize(
+  ('line', 'good'),
+  [
+    ('a1', True),
+    ('a11', False),
+    ('a  b  1 2', True),  # spaces do not count
+    ('中1', True),
+    ('éü12', True),
+    ('12:30', False),
+    ('---', False),
+    ('x --', False),
+    ('e\u0301\u0301', False),  # a combining mark is no letter
+  ],
+)
+def test_share_of_letters(line: str, good: bool):
+  expected = None if good else 'letters under 0.5 of the characters'
+  assert both((line, 'ein'), LOOSE._replace(min_letters=0.5)) == expected
+  assert both((line, 'ein'), LOOSE) is None
+
+
+def test_all_letters_may_be_asked_for():
+  limits = LOOSE._replace(min_letters=1.0)
+  assert both(('nur Buchstaben', 'only letters'), limits) is None
+  assert both(('nur Buchstaben', 'only letters.'), limits) is not None
+
+
+# Any text
+
+TEXT = st.none() | st.text(
+  st.sampled_from('aZé中19 .-\t\xa0\r\u2028\ufffd\x00'), max_size=25
+)
+REASONS = {
+  *('not UTF-8', 'empty', 'control character', 'replacement character'),
+  *('over 20 characters', 'length ratio over 2', 'identical sides'),
+  *('letters under 0.5 of the characters', None),
+}
+
+
+@settings(max_examples=300, deadline=None)
+@given(TEXT, TEXT)
+@example('a' * 20, 'b ' * 10)
+def test_either_direction_of_any_pair(source: str | None, target: str | None):
+  found = both((source, target), STRICT)
+  assert found in REASONS
+  # What the looser limits refuse the stricter ones do not let through.
+  if both((source, target), LOOSE) is not None:
+    assert found is not None
+
+
+@settings(max_examples=200, deadline=None)
+@given(TEXT)
+def test_identical_sides_are_the_only_fault_of_two_good_ones(line: str | None):
+  found = both((line, line), LOOSE._replace(drop_identical=True))
+  alone = both((line, 'eins zwei'), LOOSE)
+  assert found == (alone or 'identical sides') or 'ratio' in str(alone)
+
+
+def test_the_first_fault_is_the_one_that_counts():
+  """Each pair is counted once."""
+  pairs = [(None, ''), ('', '\x00'), ('\x00', '\ufffd'), ('\ufffd', 'x' * 21)]
+  pairs += [('x' * 21, 'a b c d'), ('1 2 3', '1'), ('12', '12'), ('1', '2')]
+  assert Counter(both(pair, STRICT) for pair in pairs) == Counter(REASONS - {None})

@@ -1,0 +1,268 @@
+"""Token files hold what was written, are mapped, and go on after any kill."""
+
+import errno
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from transformer_jax.data import token_files
+from transformer_jax.data.token_files import Side, TokenWriter, write_tokens
+from transformer_jax.data.vocabulary import BOS, EOS, PAD, UNK
+
+SENTENCES = st.lists(
+  st.lists(st.integers(UNK, 65535), max_size=12), min_size=1, max_size=40
+)
+
+
+FILES = ('.tokens', '.offsets')
+
+
+def content(path: pathlib.Path) -> tuple[bytes, bytes]:
+  return tuple(path.with_name(path.name + e).read_bytes() for e in FILES)
+
+
+def append(writer: TokenWriter, sentences: list[list[int]]) -> None:
+  ids = np.array([i for ids in sentences for i in ids], '<u2')
+  writer.append(ids, np.array([len(ids) for ids in sentences], np.int64))
+
+
+def written(sentences: list[list[int]], folder: pathlib.Path) -> Side:
+  write_tokens(folder / 'x', sentences)
+  return Side(folder / 'x')
+
+
+def test_side_reads_what_was_written(tmp_path: pathlib.Path):
+  ids = [[5, 6, 65535], [], [4], [7] * 300]
+  assert write_tokens(tmp_path / 'x', ids) == 304
+  read = Side(tmp_path / 'x')
+  assert len(read) == 4
+  assert read.lengths.tolist() == [4, 1, 2, 301]
+  assert read.lengths_between(1, 3).tolist() == [1, 2]
+  assert read.longest == 301
+  assert (tmp_path / 'x.tokens').read_bytes()[:6] == b'\x05\0\x06\0\xff\xff'
+  block = read.pad(np.array([1, -1, 0]), 5)
+  assert block.tolist() == [[EOS, 0, 0, 0, 0], [0] * 5, [5, 6, 65535, EOS, 0]]
+
+
+@settings(max_examples=100, deadline=None)
+@given(SENTENCES, st.integers(1, 14), st.integers(0, 5), st.data())
+def test_pad(sentences: list[list[int]], longest: int, more: int, data):
+  """Whole or cut, mapped or in memory: what a loop over lists gives."""
+  with tempfile.TemporaryDirectory() as folder:
+    side = written(sentences, pathlib.Path(folder))
+  expected = sentences
+  if data.draw(st.booleans(), 'cut'):
+    side, expected = side.cut(longest), [ids[: longest - 1] for ids in sentences]
+  if data.draw(st.booleans(), 'in memory'):
+    side.tokens, side.offsets = side.tokens.copy(), side.offsets.copy()
+  assert side.longest == max(map(len, expected)) + 1
+  assert side.lengths.tolist() == [len(ids) + 1 for ids in expected]
+  length = side.longest + more
+  rows = data.draw(st.lists(st.integers(-1, len(sentences) - 1), max_size=9), 'rows')
+  block = side.pad(np.array(rows, np.int64), length)
+  assert block.dtype == np.int32 and block.shape == (len(rows), length)
+  for row, found in zip(rows, block.tolist(), strict=True):
+    words = [] if row < 0 else [*expected[row], EOS]
+    assert found == words + [PAD] * (length - len(words))
+
+
+def test_cut_leaves_the_whole_alone(tmp_path: pathlib.Path):
+  whole = written([[5, 6, 7, 8], [], [4, 5]], tmp_path)
+  assert whole.cut(3).lengths.tolist() == [3, 1, 3]
+  assert whole.lengths.tolist() == [5, 1, 3]
+  assert whole.longest == 5
+  assert whole.pad(np.array([0]), 5).tolist() == [[5, 6, 7, 8, EOS]]
+
+
+# Files that cannot be right
+
+
+@pytest.mark.parametrize('bad', [65536, -1])
+def test_ids_beyond_uint16_are_refused(bad: int, tmp_path: pathlib.Path):
+  with pytest.raises(ValueError, match='sentence 2 has an id beyond uint16'):
+    write_tokens(tmp_path / 'x', [[4], [5, bad]])
+  with TokenWriter(tmp_path / 'x') as writer:
+    append(writer, [[9], []])
+    with pytest.raises(ValueError, match='sentence 5 has an id beyond uint16'):
+      writer.append(np.array([5, 6, bad, 5]), np.array([2, 0, 2]))
+    append(writer, [[8, 8]])
+  assert Side(tmp_path / 'x').tokens.tolist() == [9, 8, 8]
+
+
+@pytest.mark.parametrize('lengths', [[2], [2, 2], [4, -1], []])
+def test_lengths_of_other_tokens_are_refused(lengths, tmp_path: pathlib.Path):
+  with TokenWriter(tmp_path / 'x') as writer:
+    with pytest.raises(ValueError, match=r'x: 3 tokens do not have these lengths'):
+      writer.append(np.array([4, 5, 6], '<u2'), np.array(lengths, np.int64))
+    assert (writer.sentences, writer.tokens) == (0, 0)
+
+
+TOKENS = np.array([4, 5, 6, 7, 8, 9], '<u2')
+
+
+@pytest.mark.parametrize(
+  ('tokens', 'offsets', 'why'),
+  [
+    (TOKENS[:-1], [0, 2, 5, 6], '10 bytes'),
+    (np.append(TOKENS, TOKENS), [0, 2, 5, 6], '24 bytes'),
+    (TOKENS.view('u1')[:-1], [0, 2, 5, 6], '11 bytes'),
+    (TOKENS, [0, 2, 5], '12 bytes, but x.offsets goes from 0 to 5'),
+    (TOKENS, [], 'x.offsets has 0 bytes'),
+    (TOKENS, [0, 5, 2, 6], 'sentence 2 ends before it starts'),
+    (TOKENS, [1, 2, 5, 6], 'goes from 1 to 6'),
+    (TOKENS, [0, 2**62, 5, 6], 'sentence 2 ends'),
+    (TOKENS, [0, -2, 5, 6], 'sentence 1 ends'),
+    (TOKENS, [0, -(2**63), 2**63 - 1, 6], 'sentence 1 ends'),
+    (TOKENS, np.array([0, 2, 6]).view('u1')[:-1], 'x.offsets has 23 bytes'),
+  ],
+)
+@pytest.mark.parametrize('block', [1, 2, 100])
+def test_files_that_do_not_fit_each_other(
+  tokens, offsets, why: str, block: int, tmp_path: pathlib.Path, monkeypatch
+):
+  monkeypatch.setattr(token_files, 'BLOCK', block)
+  assert written([[4, 5], [6, 7, 8], [9]], tmp_path).offsets.tolist() == [0, 2, 5, 6]
+  tokens.tofile(tmp_path / 'x.tokens')
+  kind = 'u1' if isinstance(offsets, np.ndarray) else '<i8'
+  np.array(offsets, kind).tofile(tmp_path / 'x.offsets')
+  again = r'.*run scripts\.prepare_data again'
+  with pytest.raises(ValueError, match=rf'x\.tokens: .*{why}{again}'):
+    Side(tmp_path / 'x')
+
+
+@settings(max_examples=50, deadline=None)
+@given(SENTENCES, st.integers(1, 9), st.data())
+def test_check_finds_any_id_that_is_no_text(sentences, block: int, data):
+  ids = [[UNK + i % 97 for i in sentence] for sentence in sentences]
+  with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+    patch.setattr(token_files, 'BLOCK', block)
+    written(ids, pathlib.Path(folder)).check(UNK + 97)
+    if any(ids):
+      number = data.draw(st.sampled_from([n for n, s in enumerate(ids) if s]))
+      place = data.draw(st.integers(0, len(ids[number]) - 1))
+      bad = data.draw(st.sampled_from([PAD, EOS, BOS, UNK + 97, 65535]))
+      ids[number][place] = bad
+      broken = written(ids, pathlib.Path(folder))
+      with pytest.raises(
+        ValueError, match=rf'x\.tokens: sentence {number + 1} .*{bad}'
+      ):
+        broken.check(UNK + 97)
+
+
+# Writing that was stopped
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(SENTENCES, max_size=5), st.integers(1, 7))
+def test_blocks_do_not_show(blocks: list, together: int):
+  sentences = [ids for block in blocks for ids in block]
+  with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+    path = pathlib.Path(folder) / 'x'
+    patch.setattr(token_files, 'SENTENCES', together)
+    assert write_tokens(path, iter(sentences)) == sum(map(len, sentences))
+    one_by_one = content(path)
+    with TokenWriter(path) as writer:
+      for block in blocks:
+        append(writer, block)
+    assert content(path) == one_by_one
+    read = Side(path)
+  assert read.tokens.tolist() == [i for ids in sentences for i in ids]
+  assert read.offsets.tolist() == np.cumsum([0, *map(len, sentences)]).tolist()
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(SENTENCES, min_size=1, max_size=4), st.data())
+def test_a_killed_writer_goes_on_from_its_last_flush(blocks: list, data):
+  """Whatever part of what came after it is on the disk, of either file."""
+  done = data.draw(st.integers(0, len(blocks)), 'blocks before the last flush')
+  with tempfile.TemporaryDirectory() as folder:
+    path = pathlib.Path(folder) / 'x'
+    writer = TokenWriter(path)
+    for block in blocks[:done]:
+      append(writer, block)
+    writer.flush()
+    point = writer.sentences, writer.tokens
+    flushed = content(path)
+    for block in blocks[done:]:
+      append(writer, block)
+    writer.close()
+    whole = content(path)
+    for end, least, all_ in zip(FILES, flushed, whole, strict=True):
+      kept = data.draw(st.integers(len(least), len(all_)), f'bytes of {end}')
+      beyond = data.draw(st.binary(max_size=20), f'beyond {end}')
+      path.with_name(f'x{end}').write_bytes(all_[:kept] + beyond)
+    with TokenWriter(path, *point) as writer:
+      assert done == 0 or content(path) == flushed
+      for block in blocks[done:]:
+        append(writer, block)
+    assert content(path) == whole
+
+
+@pytest.mark.parametrize('end', FILES)
+@pytest.mark.parametrize('missing', [1, 3, 8])
+def test_a_file_short_of_the_point_is_refused(end: str, missing: int, tmp_path):
+  write_tokens(tmp_path / 'x', [[4, 5], [6, 7, 8, 9]])
+  file = tmp_path / f'x{end}'
+  file.write_bytes(file.read_bytes()[:-missing])
+  before = content(tmp_path / 'x')
+  with pytest.raises(ValueError, match=rf'x\{end}: \d+ bytes, but \d+ had been'):
+    TokenWriter(tmp_path / 'x', 2, 6)
+  assert content(tmp_path / 'x') == before
+  file.unlink()
+  with pytest.raises(FileNotFoundError, match=rf'x\{end}'):
+    TokenWriter(tmp_path / 'x', 2, 6)
+
+
+@pytest.mark.parametrize(('point', 'why'), [((2, 5), 'ends at'), ((0, 2), 'no sent')])
+def test_a_point_between_sentences_is_refused(point, why: str, tmp_path: pathlib.Path):
+  write_tokens(tmp_path / 'x', [[4, 5], [6, 7, 8, 9]])
+  with pytest.raises(ValueError, match=why):
+    TokenWriter(tmp_path / 'x', *point)
+
+
+def test_sigkill_takes_nothing_that_was_flushed(tmp_path: pathlib.Path):
+  code = f"""
+import os, pathlib, signal
+import numpy as np
+from transformer_jax.data.token_files import TokenWriter
+writer = TokenWriter(pathlib.Path({str(tmp_path / 'x')!r}))
+for step in range(1, 6):
+  writer.append(np.arange(9000) % 999 + step, np.full(90, 100))
+  if step == 3:
+    writer.{{}}()
+    print(writer.sentences, writer.tokens, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+  root = pathlib.Path(__file__).parents[2]
+  for how in ('flush', 'sync'):
+    done = subprocess.run(
+      [sys.executable, '-c', code.format(how)], cwd=root, capture_output=True, text=True
+    )
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    with pytest.raises(ValueError, match='run scripts.prepare_data again'):
+      Side(tmp_path / 'x')
+    with TokenWriter(tmp_path / 'x', *map(int, done.stdout.split())) as writer:
+      assert (writer.sentences, writer.tokens) == (270, 27_000)
+    ids = np.concatenate([np.arange(9000) % 999 + step for step in (1, 2, 3)])
+    assert np.array_equal(Side(tmp_path / 'x').tokens, ids)
+
+
+FULL = pathlib.Path('/dev/full')
+
+
+@pytest.mark.skipif(not FULL.exists(), reason='there is no /dev/full')
+@pytest.mark.parametrize('end', FILES)
+@pytest.mark.parametrize('count', [1, 100_000])
+def test_a_full_disk_names_the_file(end: str, count: int, tmp_path: pathlib.Path):
+  """As it is written, and no sooner than it is closed, if it is small."""
+  (tmp_path / f'x{end}').symlink_to(FULL)
+  with pytest.raises(OSError, match=rf'x\{end}') as error:
+    write_tokens(tmp_path / 'x', [[7]] * count)
+  assert error.value.errno == errno.ENOSPC

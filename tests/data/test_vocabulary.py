@@ -1,0 +1,223 @@
+"""Text survives the vocabulary; sizes that cannot be are refused with what can."""
+
+import os
+import pathlib
+import re
+from collections.abc import Iterable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from transformer_jax.data import vocabulary
+from transformer_jax.data.vocabulary import BOS, EOS, PAD, UNK, Vocabulary
+
+# Whatever is printable and likely, and some that naive code trips over: no-break and
+# ideographic spaces, combining and zero-width characters, an emoji, a replacement.
+LETTERS = 'abcdeABCDEäöüßéçœñ0123456789.,;:!?\'"„“«»–-()<>/\\&%$€§@#*+=[]{}|~^`_'
+ODD = '\xa0\u3000e\u0301\u200b\u200d\u00ad\ufeff\ufffd\t中文ру\U0001f600'
+SENTENCES = ['one and two and three', 'two plus two', 'eins und zwei und drei']
+
+
+def learn(sentences: Iterable[str], path: pathlib.Path, size: int) -> dict:
+  """With a piece for every character, however rare."""
+  return vocabulary.train(sentences, path, size, 1.0, False)
+
+
+@pytest.fixture(scope='module')
+def words(tmp_path_factory: pytest.TempPathFactory) -> Vocabulary:
+  path = tmp_path_factory.mktemp('vocabulary') / 'vocabulary.model'
+  learn([LETTERS, ODD, *SENTENCES], path, 160)
+  return Vocabulary(path)
+
+
+def test_special_ids(words: Vocabulary):
+  assert (PAD, EOS, BOS, UNK) == (0, 1, 2, 3)
+  piece = words._processor.id_to_piece
+  assert [piece(i) for i in range(4)] == ['<pad>', '</s>', '<s>', '<unk>']
+  assert len(words) == 160
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+  st.lists(st.text(sorted(set(LETTERS + ODD)), min_size=1, max_size=12), max_size=8)
+)
+def test_text_survives(words: Vocabulary, parts: list[str]):
+  """Any text without spaces at the ends or beside each other comes back as it was."""
+  text = ' '.join(parts)
+  (ids,) = words.encode([text])
+  assert words.decode([ids]) == [text]
+  assert not {PAD, EOS, BOS, UNK} & set(ids)
+  assert all(0 <= i < len(words) for i in ids)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.text(st.characters(codec='utf-8'), max_size=20), max_size=5))
+def test_any_text_is_encoded_without_control_ids(words: Vocabulary, texts: list[str]):
+  """As many sentences out as in; no text can smuggle in PAD, EOS or BOS."""
+  found = words.encode([*texts, '<s> </s> <pad>'])
+  assert len(found) == len(texts) + 1
+  assert not {PAD, EOS, BOS} & {i for ids in found for i in ids}
+
+
+def test_spaces_are_normalised_and_nothing_else(words: Vocabulary):
+  assert words.decode(words.encode(['  a   b '])) == ['a b']
+  assert words.decode(words.encode(['', ' '])) == ['', '']
+  decomposed, composed = 'e\u0301', 'é'
+  assert words.decode(words.encode([decomposed, composed])) == [decomposed, composed]
+
+
+def test_decoding_stops_at_end(words: Vocabulary):
+  (ids,) = words.encode(['one two'])
+  assert words.decode([[BOS, *ids, EOS, *ids, PAD], [*ids, PAD, PAD], []]) == [
+    'one two',
+    'one two',
+    '',
+  ]
+
+
+def test_training_is_deterministic(tmp_path: pathlib.Path):
+  paths = [tmp_path / name for name in ('a.model', 'b.model')]
+  for path in paths:
+    learn(iter(SENTENCES), path, 24)
+  assert paths[0].read_bytes() == paths[1].read_bytes()
+  assert Vocabulary(paths[0]).sha256 == Vocabulary(paths[1]).sha256
+
+
+def test_too_large_says_what_fits(tmp_path: pathlib.Path):
+  path = tmp_path / 'vocabulary.model'
+  with pytest.raises(ValueError, match='no vocabulary of 4000 pieces') as caught:
+    learn(SENTENCES, path, 4000)
+  assert '--config.model.vocab_size' in str(caught.value)
+  assert 'INTERNAL' not in str(caught.value)
+  assert not list(tmp_path.iterdir())  # nothing half made stays
+  fits = int(re.search(r'<= (\d+)', str(caught.value)).group(1))
+  with pytest.raises(ValueError, match='too high'):
+    learn(SENTENCES, path, fits + 1)
+  learn(SENTENCES, path, fits)
+  assert len(Vocabulary(path)) == fits
+
+
+def test_too_small_and_empty(tmp_path: pathlib.Path):
+  path = tmp_path / 'vocabulary.model'
+  with pytest.raises(ValueError, match='smaller than required_chars'):
+    learn(SENTENCES, path, 5)
+  with pytest.raises(ValueError, match='no text'):
+    learn([], path, 50)
+  assert not path.exists()
+
+
+def test_more_pieces_than_uint16(tmp_path: pathlib.Path):
+  with pytest.raises(ValueError, match='65536 at most'):
+    learn(SENTENCES, tmp_path / 'vocabulary.model', 65537)
+
+
+# What SentencePiece does without a word
+
+
+def test_counts(tmp_path: pathlib.Path):
+  counts = learn(iter(SENTENCES), tmp_path / 'v.model', 24)
+  letters = {*''.join(SENTENCES)} - {' '} | {'▁'}
+  assert counts == {'sentences': 3, 'used': 3, 'characters': len(letters)}
+
+
+@pytest.mark.parametrize(
+  'line', ['one \u2585 two', 'x' * (vocabulary.MAX_LINE_BYTES + 1), '', '  ']
+)
+def test_lines_it_leaves_out_are_told(line: str, tmp_path: pathlib.Path):
+  """Those with what it writes for <unk>, too long ones, empty ones."""
+  counts = learn([*SENTENCES, line, *SENTENCES], tmp_path / 'v.model', 24)
+  assert (counts['sentences'], counts['used']) == (7, 6)
+
+
+@pytest.mark.parametrize(
+  'line', ['one\u2028two', 'one\x00two', '<unk> </s>', 'x' * vocabulary.MAX_LINE_BYTES]
+)
+def test_lines_it_does_not_leave_out(line: str, tmp_path: pathlib.Path):
+  counts = learn([*SENTENCES, line], tmp_path / 'v.model', 30)
+  assert (counts['sentences'], counts['used']) == (4, 4)
+
+
+COMMON = ['eins zwei drei ' * 20] * 50
+
+
+@pytest.mark.parametrize(
+  ('coverage', 'kept'), [(1.0, True), (0.99999, True), (0.9999, False), (0.99, False)]
+)
+def test_character_coverage(coverage: float, kept: bool, tmp_path: pathlib.Path):
+  """Of some 15,000 characters one is another: the rarest, that gets no piece."""
+  path = tmp_path / 'v.model'
+  counts = vocabulary.train([*COMMON, 'ß'], path, 20, coverage, False)
+  words = Vocabulary(path)
+  assert counts['characters'] == len({*''.join(COMMON)}) + kept
+  assert (UNK in words.encode(['ß'])[0]) != kept
+  assert words.decode(words.encode(['drei'])) == ['drei']
+
+
+RARE = ['ß', 'Ångström', '中文', '\U0001f600 e\u0301', 'a\x85\u2028b', '\ufffd\u200b']
+
+
+@pytest.mark.parametrize('text', RARE)
+def test_bytes_spell_what_has_no_piece(text: str, tmp_path: pathlib.Path):
+  """And are read back; without them there is but <unk>."""
+  path = tmp_path / 'v.model'
+  counts = vocabulary.train([*COMMON, *RARE], path, 290, 0.99, True)
+  assert counts['sentences'] == counts['used'] == len(COMMON) + len(RARE)
+  words = Vocabulary(path)
+  assert len(words) == 290
+  (ids,) = words.encode([text])
+  assert not {PAD, EOS, BOS, UNK} & {*ids}
+  assert words.decode([ids]) == [text]
+  assert re.fullmatch('<0x..>', words._processor.id_to_piece(ids[-1]))
+  learn(COMMON, path, 20)
+  assert UNK in Vocabulary(path).encode([text])[0]
+
+
+@settings(max_examples=200, deadline=None)
+@given(text=st.text(st.characters(codec='utf-8', exclude_characters=' \u2581\x00')))
+def test_bytes_spell_any_text(spelling: Vocabulary, text: str):
+  (ids,) = spelling.encode([text])
+  assert spelling.decode([ids]) == [text]
+
+
+@pytest.fixture(scope='module')
+def spelling(tmp_path_factory: pytest.TempPathFactory) -> Vocabulary:
+  path = tmp_path_factory.mktemp('spelling') / 'vocabulary.model'
+  vocabulary.train(COMMON, path, 280, 1.0, True)
+  return Vocabulary(path)
+
+
+def test_ids_one_after_another(words: Vocabulary):
+  """The same as in lists, without <s> and </s>; empty sentences, and none."""
+  for sentences in (SENTENCES, ['', *SENTENCES, '', ' '], [''], []):
+    ids, lengths = words.encode_flat(sentences)
+    lists = words.encode(sentences)
+    assert ids.tolist() == [i for each in lists for i in each]
+    assert lengths.tolist() == [*map(len, lists)]
+
+
+def test_standard_error_comes_back(tmp_path: pathlib.Path, capfd):
+  """Whatever happens in training."""
+  learn(SENTENCES, tmp_path / 'v.model', 24)
+  with pytest.raises(ValueError):
+    learn(SENTENCES, tmp_path / 'v.model', 4000)
+  os.write(2, b'here')
+  assert capfd.readouterr().err == 'here'
+
+
+def test_missing(tmp_path: pathlib.Path):
+  with pytest.raises(FileNotFoundError, match=r'no vocabulary there; run scripts'):
+    Vocabulary(tmp_path / 'vocabulary.model')
+
+
+@pytest.mark.parametrize('error', [OSError('disk'), KeyboardInterrupt()])
+def test_an_error_of_the_sentences_own(error: BaseException, tmp_path: pathlib.Path):
+  """Comes out as it is, not as SentencePiece's."""
+
+  def sentences():
+    yield 'one two three'
+    raise error
+
+  with pytest.raises(type(error)):
+    vocabulary.train(sentences(), tmp_path / 'x.model', 30, 1.0, False)
+  assert not (tmp_path / 'x.model').exists()

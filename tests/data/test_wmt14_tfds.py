@@ -1,0 +1,656 @@
+"""WMT14 through tfds itself: its builder, downloader, unpacker and reader, small files.
+
+A server on this machine stands in for WMT's, with archives made here under the true
+names of archives and members.
+"""
+
+import collections
+import functools
+import gzip
+import html
+import http.server
+import importlib.abc
+import importlib.machinery
+import io
+import json
+import os
+import pathlib
+import random
+import re
+import resource
+import shutil
+import subprocess
+import sys
+import tarfile
+import threading
+import types
+from collections.abc import Iterator
+
+import pytest
+from tensorflow_datasets import download
+from tensorflow_datasets.core import shuffle
+from tensorflow_datasets.core.download import checksums, downloader
+from tensorflow_datasets.translate import wmt, wmt14
+
+from transformer_jax.data import newstest, wmt14_tfds
+from transformer_jax.data.lines import Pair
+from transformer_jax.machine.files import sha256
+
+Sides = tuple[list[str], list[str]]  # of the other language and of English
+
+DIRECTIONS = [('en', 'de'), ('de', 'en'), ('en', 'fr'), ('fr', 'en')]
+ORDERS = newstest.ORDERS
+ROOT = pathlib.Path(__file__).parents[2]
+
+# Per language: subset, archive and members for either side. From WMT's archives.
+_SHARED = {
+  'europarl_v7': (
+    'training-parallel-europarl-v7.tgz',
+    'training/europarl-v7.{0}-en.{1}',
+  ),
+  'commoncrawl': ('training-parallel-commoncrawl.tgz', 'commoncrawl.{0}-en.{1}'),
+  'newscommentary_v9': (
+    'training-parallel-nc-v9.tgz',
+    'training/news-commentary-v9.{0}-en.{1}',
+  ),
+}
+TRAIN = {
+  'de': _SHARED,
+  'fr': _SHARED
+  | {
+    'multiun': ('training-parallel-un.tgz', 'un/undoc.2000.{0}-en.{1}'),
+    'gigafren': ('training-giga-fren.tar', 'giga-fren.release2.fixed.{1}.gz'),
+  },
+}
+
+
+class Quiet(http.server.SimpleHTTPRequestHandler):
+  """Serves files; `fault` makes it fail as hosts do."""
+
+  fault = ''
+
+  def log_message(self, *_: object) -> None:
+    pass
+
+  def do_GET(self) -> None:
+    if self.fault == 'cut':
+      self.send_response(200)
+      self.send_header('Content-Length', '9999999')
+      self.end_headers()
+      self.wfile.write(b'too little')
+    elif self.fault:
+      self.send_error(int(self.fault))
+    else:
+      super().do_GET()
+
+
+class Host:
+  """A host of archives that tfds is sent to."""
+
+  def __init__(self, folder: pathlib.Path, patch: pytest.MonkeyPatch):
+    self.folder, self._patch = folder, patch
+    self.handler = type('Handler', (Quiet,), {})
+    serve = functools.partial(self.handler, directory=folder)
+    self.server = http.server.ThreadingHTTPServer(('127.0.0.1', 0), serve)
+    threading.Thread(target=self.server.serve_forever, daemon=True).start()
+    self.urls: dict[str, str] = {}
+
+  def url(self, archive: str) -> str:
+    # tfds downloads one after another what has this name in its address.
+    return f'http://127.0.0.1:{self.server.server_port}/www.statmt.org/{archive}'
+
+  def offer(self, subset: str, archive: str, members: dict[str, bytes]) -> None:
+    path = self.folder / 'www.statmt.org' / archive
+    path.parent.mkdir(exist_ok=True)
+    with tarfile.open(path, 'w' if archive.endswith('.tar') else 'w:gz') as tar:
+      for name, content in members.items():
+        info = tarfile.TarInfo(name)
+        info.size = len(content)
+        tar.addfile(info, io.BytesIO(content))
+    self.urls[subset] = self.url(archive)
+    self._patch.setattr(wmt.DATASET_MAP[subset], '_urls', (self.urls[subset],))
+
+  def close(self) -> None:
+    self.server.shutdown()
+    self.server.server_close()
+
+
+def lines(count: int, seed: int, word: str) -> list[str]:
+  """Different lines, and two that are the same."""
+  rng = random.Random(seed)
+  made = [f'{word} {n}: {rng.random()}' for n in range(count)]
+  return made[:-1] + made[:1]
+
+
+def small(other: str) -> dict[str, Sides]:
+  """Train by subsets, dev and test, with what is bad in real files."""
+  splits = {
+    subset: (lines(40, seed, f'{other} {subset}'), lines(40, seed, f'en {subset}'))
+    for seed, subset in enumerate(TRAIN[other])
+  }
+  europarl = splits['europarl_v7']
+  europarl[0][3:9] = ['', 'x', '   ', 'A &amp; B &quot;c&quot;', 'one\rtwo', 'end\r']
+  europarl[1][3:9] = ['no other side', '', 'blank', 'A & B', 'one two', 'end\r']
+  europarl[1][9] = 'trailing\r'
+  europarl[0][10] = 'tab\there\u2028there\x85\xa0é日本\U0001f600 '
+  splits['dev'] = lines(30, 10, f'{other} dev & "so"'), lines(30, 10, 'en dev <s>')
+  splits['test'] = (
+    lines(33, 11, f"{other} d'été\xa0! & <b>"),
+    lines(33, 11, 'en test &'),
+  )
+  return splits
+
+
+def sgm(sentences: list[str], kind: str) -> bytes:
+  """As WMT wraps them; & is also written bare, white space doubled, lines end CRLF."""
+  marked_up = [html.escape(s) if n % 2 else s for n, s in enumerate(sentences)]
+  marked_up[5] = marked_up[5].replace(' ', '  ', 1) + ' '
+  segments = [f'<seg id="{n}">{s}</seg>' for n, s in enumerate(marked_up, 1)]
+  document = ['<doc docid="x">', *segments, '</doc>']
+  return '\r\n'.join([f'<{kind}>', *document, f'</{kind}>', '']).encode()
+
+
+def offer(host: Host, other: str, splits: dict[str, Sides]) -> None:
+  languages = other, 'en'
+  for subset, (archive, member) in TRAIN[other].items():
+    members = {
+      member.format(other, language): ''.join(s + '\n' for s in side).encode()
+      for language, side in zip(languages, splits[subset], strict=True)
+    }
+    if archive.endswith('.tar'):
+      members = {name: gzip.compress(content) for name, content in members.items()}
+    host.offer(subset, archive, members)
+  members = {
+    f'dev/newstest2013.{language}': ''.join(s + '\r\n' for s in side).encode()
+    for language, side in zip(languages, splits['dev'], strict=True)
+  }
+  stem = f'dev/newstest2014-{other}en'
+  members[f'{stem}-src.{other}.sgm'] = sgm(splits['test'][0], 'srcset')
+  members[f'{stem}-ref.en.sgm'] = sgm(splits['test'][1], 'refset')
+  for subset in ('newstest2013', 'newstest2014'):
+    host.offer(subset, 'dev.tgz', members)
+
+
+def publish(
+  host: Host, patch: pytest.MonkeyPatch, other: str, splits: dict[str, Sides]
+) -> None:
+  """On the host; and the counts and the orders expected are those of these splits."""
+  offer(host, other, splits)
+  expect(patch, host.folder.parent / 'orders', other, splits)
+
+
+def expect(
+  patch: pytest.MonkeyPatch, orders: pathlib.Path, other: str, splits: dict[str, Sides]
+) -> None:
+  orders.mkdir(exist_ok=True)
+  patch.setattr(newstest, 'ORDERS', orders)
+  for split, name in (('dev', 'newstest2013'), ('test', 'newstest2014')):
+    pairs = list(zip(*splits[split], strict=True))
+    newstest.write_order(name, pairs, (other, 'en'))
+  train = sum(
+    bool(a and b) for s in TRAIN[other] for a, b in zip(*splits[s], strict=True)
+  )
+  counts = {
+    'train': train,
+    'dev': len(splits['dev'][0]),
+    'test': len(splits['test'][0]),
+  }
+  patch.setitem(wmt14_tfds.COUNTS, f'{other}-en', counts)
+
+
+@pytest.fixture
+def host(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Host]:
+  """A host with the small corpus en-de."""
+  monkeypatch.setattr(downloader, 'MAX_RETRIES', 0)
+  folder = tmp_path / 'www'
+  folder.mkdir()
+  host = Host(folder, monkeypatch)
+  publish(host, monkeypatch, 'de', small('de'))
+  yield host
+  host.close()
+
+
+@pytest.fixture
+def no_tensorflow(monkeypatch: pytest.MonkeyPatch) -> None:
+  """Importing it fails, be it there or not, if nothing has imported it before."""
+
+  class Refusal(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    def find_spec(self, name: str, *_: object) -> importlib.machinery.ModuleSpec | None:
+      found = name == 'tensorflow'
+      return importlib.machinery.ModuleSpec(name, self) if found else None
+
+    def exec_module(self, module: types.ModuleType) -> None:
+      raise AssertionError('TensorFlow was imported')
+
+  monkeypatch.setattr(sys, 'meta_path', [Refusal(), *sys.meta_path])
+
+
+@pytest.fixture(scope='module')
+def whole(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+  """The small corpus en-de, prepared once, to be copied."""
+  folder = tmp_path_factory.mktemp('whole')
+  with pytest.MonkeyPatch.context() as patch:
+    (folder / 'www').mkdir()
+    host = Host(folder / 'www', patch)
+    offer(host, 'de', small('de'))
+    builder = wmt14.Wmt14Translate(config='de-en', data_dir=folder / 'data')
+    wmt14_tfds._prepare(builder)
+    host.close()
+  return folder / 'data'
+
+
+@pytest.fixture
+def prepared(
+  whole: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> pathlib.Path:
+  """A copy of the small corpus en-de, and none to download from."""
+  data = tmp_path / 'data'
+  shutil.copytree(whole / wmt14_tfds.NAME, data / wmt14_tfds.NAME)
+  expect(monkeypatch, tmp_path / 'orders', 'de', small('de'))
+  monkeypatch.setattr(wmt14.Wmt14Translate, 'download_and_prepare', None)
+  return data
+
+
+def version(data: pathlib.Path, config: str = 'de-en') -> pathlib.Path:
+  return data / wmt14_tfds.NAME / config / '1.0.0'
+
+
+def shard(data: pathlib.Path, split: str = 'test') -> pathlib.Path:
+  name = f'{wmt14_tfds.NAME}-{split}.array_record-00000-of-00001'
+  return version(data) / name
+
+
+def read(
+  data: pathlib.Path, source: str = 'en', target: str = 'de'
+) -> dict[str, list[Pair]]:
+  splits = wmt14_tfds.parts(source, target, data)
+  assert list(splits) == ['train', 'dev', 'test']
+  return {split: list(part.pairs()) for split, (part,) in splits.items()}
+
+
+def directed(sides: Sides, source: str) -> list[Pair]:
+  return list(zip(*(sides[::-1] if source == 'en' else sides), strict=True))
+
+
+def train_pairs(
+  splits: dict[str, Sides], other: str, source: str
+) -> collections.Counter:
+  """Without those that lack a side, which tfds drops; CR at the end is off."""
+  pairs = [p for subset in TRAIN[other] for p in directed(splits[subset], source)]
+  return collections.Counter(
+    (a.removesuffix('\r'), b.removesuffix('\r')) for a, b in pairs if a and b
+  )
+
+
+# What comes through
+
+
+@pytest.mark.usefixtures('no_tensorflow')
+@pytest.mark.parametrize(('source', 'target'), DIRECTIONS)
+def test_downloaded_prepared_and_read(
+  source: str, target: str, host: Host, tmp_path: pathlib.Path, monkeypatch
+):
+  """Without TensorFlow: train as its files have it, dev and test in order, plain."""
+  other = target if source == 'en' else source
+  splits = small(other)
+  publish(host, monkeypatch, other, splits)
+  texts = read(tmp_path / 'data', source, target)
+  assert texts['dev'] == directed(splits['dev'], source)
+  assert texts['test'] == directed(splits['test'], source)
+  assert collections.Counter(texts['train']) == train_pairs(splits, other, source)
+  # Then again from what has been prepared.
+  host.handler.fault = '503'
+  assert read(tmp_path / 'data', source, target) == texts
+  assert read(tmp_path / 'data', target, source) == {
+    split: [pair[::-1] for pair in pairs] for split, pairs in texts.items()
+  }
+
+
+@pytest.mark.parametrize('other', ['de', 'fr'])
+def test_newstest_comes_back_byte_for_byte(
+  other: str, shared_data, host: Host, tmp_path: pathlib.Path, monkeypatch
+):
+  """The real sets, with the lists that the package has."""
+  splits = small(other)
+  folder = shared_data / 'newstest' / f'en-{other}'
+  for split, name in (('dev', 'newstest2013'), ('test', 'newstest2014')):
+    sides = [(folder / f'{name}.{side}').read_bytes() for side in (other, 'en')]
+    splits[split] = tuple(side.decode().split('\n')[:-1] for side in sides)
+  publish(host, monkeypatch, other, splits)
+  monkeypatch.setattr(newstest, 'ORDERS', ORDERS)
+  texts = read(tmp_path / 'data', 'en', other)
+  for split, name in (('dev', 'newstest2013'), ('test', 'newstest2014')):
+    english, foreign = zip(*texts[split], strict=True)
+    for side, language in ((english, 'en'), (foreign, other)):
+      written = ''.join(line + '\n' for line in side).encode()
+      assert written == (folder / f'{name}.{language}').read_bytes()
+
+
+def test_tfds_mixes_and_marks_up(prepared: pathlib.Path):
+  """What the door undoes is there to be undone."""
+  builder = wmt14.Wmt14Translate(config='de-en', data_dir=prepared)
+  given = [(r['de'].decode(), r['en'].decode()) for r in builder.as_data_source('test')]
+  official = list(zip(*small('de')['test'], strict=True))
+  assert sum(a == b for a, b in zip(given, official, strict=True)) < 5
+  assert any('&amp;' in a for a, _ in given) and any('  ' in a for a, _ in given)
+  plain = [(newstest.plain(a), newstest.plain(b)) for a, b in given]
+  assert plain != official and sorted(plain) == sorted(official)
+  dev = [r['de'].decode() for r in builder.as_data_source('validation')]
+  assert all(line.endswith('\r') for line in dev)
+
+
+@pytest.mark.usefixtures('no_tensorflow')
+def test_more_than_memory_holds(host: Host, tmp_path: pathlib.Path, monkeypatch):
+  """tfds then shuffles through a thousand files; fewer may be open as a rule."""
+  splits = small('de')
+  splits['commoncrawl'] = lines(3000, 5, 'viel'), lines(3000, 5, 'much')
+  publish(host, monkeypatch, 'de', splits)
+  in_memory = read(tmp_path / 'memory')
+  monkeypatch.setattr(shuffle, 'MAX_MEM_BUFFER_SIZE', 1000)
+  limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+  resource.setrlimit(resource.RLIMIT_NOFILE, (256, limits[1]))
+  try:
+    assert read(tmp_path / 'disk') == in_memory
+    assert resource.getrlimit(resource.RLIMIT_NOFILE) == (256, limits[1])
+  finally:
+    resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+  (made,) = {p.name for p in version(tmp_path / 'disk').parent.iterdir()}
+  assert made == '1.0.0'
+
+
+def test_several_shards(host: Host, tmp_path: pathlib.Path, monkeypatch):
+  """In small bites; nothing is read twice or left out."""
+  make = wmt14.Wmt14Translate.download_and_prepare
+  sharding = download.DownloadConfig(num_shards=5)
+  monkeypatch.setattr(
+    wmt14.Wmt14Translate,
+    'download_and_prepare',
+    functools.partialmethod(make, download_config=sharding),
+  )
+  monkeypatch.setattr(wmt14_tfds, '_BATCH', 7)
+  texts = read(tmp_path / 'data')
+  assert len(list(version(tmp_path / 'data').glob('*train*-of-00005'))) == 5
+  splits = small('de')
+  assert collections.Counter(texts['train']) == train_pairs(splits, 'de', 'en')
+  assert texts['test'] == directed(splits['test'], 'en')
+
+
+def test_origin_and_stamp(prepared: pathlib.Path):
+  splits = wmt14_tfds.parts('en', 'de', prepared)
+  train, test = splits['train'][0], splits['test'][0]
+  assert train.name == 'wmt14_translate/de-en/1.0.0 train'
+  assert json.loads(json.dumps(train.stamp())) == train.stamp()
+  pairs = list(train.pairs())
+  origin = train.origin()
+  path = shard(prepared, 'train')
+  assert origin['files'] == {path.name: sha256(path)}
+  about = {'file': train.name, 'lines': len(pairs), 'carriage_returns_taken_off': 1}
+  assert origin['target'] == about | {'field': 'de'}
+  assert origin['source'] == about | {'field': 'en', 'carriage_returns_taken_off': 2}
+  stamps = [part.stamp() for part in (train, test)]
+  (turned,) = wmt14_tfds.parts('de', 'en', prepared)['train']
+  assert turned.stamp() != stamps[0]
+  os.utime(shard(prepared))
+  assert train.stamp() == stamps[0] and test.stamp() != stamps[1]
+
+
+def test_tfds_is_imported_only_when_used():
+  code = 'import sys, transformer_jax.data.wmt14_tfds; print(*sys.modules)'
+  done = subprocess.run(
+    [sys.executable, '-c', code], cwd=ROOT, capture_output=True, text=True, check=True
+  )
+  assert not {'tensorflow_datasets', 'tensorflow', 'jax'} & {*done.stdout.split()}
+
+
+# What tfds was kept from preparing
+
+
+CHILD = """
+import json, os, pathlib, resource, signal, sys
+urls, counts, orders, data, place, number = json.loads(sys.argv[1])
+from tensorflow_datasets.core import dataset_info, writer
+from tensorflow_datasets.core.download import extractor
+from tensorflow_datasets.translate import wmt
+from transformer_jax.data import newstest, wmt14_tfds
+for subset, url in urls.items():
+  wmt.DATASET_MAP[subset]._urls = (url,)
+wmt14_tfds.COUNTS['de-en'] = counts
+newstest.ORDERS = pathlib.Path(orders)
+if place == 'room':
+  resource.setrlimit(resource.RLIMIT_FSIZE, (number, number))
+else:
+  owner, name = {
+    'unpacking': (extractor, '_copy'),
+    'generating': (writer.Writer, 'write'),
+    'writing': (writer.Writer, 'finalize'),
+    'describing': (dataset_info.DatasetInfo, 'write_to_directory'),
+  }[place]
+  work, calls = getattr(owner, name), []
+  def killed(*args, **kwargs):
+    done = work(*args, **kwargs)
+    calls.append(name)
+    if len(calls) == number:
+      os.kill(os.getpid(), signal.SIGKILL)
+    return done
+  setattr(owner, name, killed)
+wmt14_tfds.parts('en', 'de', pathlib.Path(data))
+"""
+
+
+def prepare_in_child(
+  host: Host, data: pathlib.Path, place: str, number: int
+) -> subprocess.CompletedProcess:
+  """In a process that is killed at a place, or whose files stay below a size."""
+  orders = str(newstest.ORDERS)
+  given = [host.urls, wmt14_tfds.COUNTS['de-en'], orders, str(data), place, number]
+  command = [sys.executable, '-c', CHILD, json.dumps(given)]
+  return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+
+
+PLACES = [('unpacking', 3), ('generating', 100), ('writing', 2), ('describing', 1)]
+
+
+@pytest.mark.parametrize(('place', 'number'), PLACES)
+def test_killed_while_preparing(
+  place: str, number: int, host: Host, tmp_path: pathlib.Path
+):
+  """What is there then is not taken for good; the next time makes it whole."""
+  data = tmp_path / 'data'
+  done = prepare_in_child(host, data, place, number)
+  assert done.returncode == -9, done.stderr
+  assert not version(data).exists()
+  splits = small('de')
+  texts = read(data)
+  assert texts['dev'] == directed(splits['dev'], 'en')
+  assert collections.Counter(texts['train']) == train_pairs(splits, 'de', 'en')
+
+
+@pytest.mark.parametrize('fault', ['503', '404', 'cut'])
+def test_a_host_that_fails(fault: str, host: Host, tmp_path: pathlib.Path):
+  """The address and the ways out are named; nothing is left that passes for whole."""
+  host.handler.fault = fault
+  with pytest.raises(OSError, match='--raw_dir.*--tfds_data_dir') as caught:
+    wmt14_tfds.parts('en', 'de', tmp_path / 'data')
+  message = str(caught.value)
+  assert 'wmt14_translate/de-en/1.0.0 could not be downloaded' in message
+  assert 'www.statmt.org/training-parallel-' in message or fault == 'cut'
+  host.handler.fault = ''
+  assert read(tmp_path / 'data')['dev'] == directed(small('de')['dev'], 'en')
+
+
+def test_a_host_that_is_down(host: Host, tmp_path: pathlib.Path):
+  host.close()
+  with pytest.raises(OSError, match='--raw_dir') as caught:
+    wmt14_tfds.parts('en', 'de', tmp_path / 'data')
+  assert f'from {host.url("training-parallel-europarl-v7.tgz")} (' in str(caught.value)
+
+
+def test_an_archive_that_is_not_wmts(host: Host, tmp_path: pathlib.Path, monkeypatch):
+  """tfds knows the sums of the archives, by their addresses."""
+  url = host.url('training-parallel-commoncrawl.tgz')
+  known = checksums.UrlInfo(size=1, checksum='0' * 64, filename='x.tgz')
+  monkeypatch.setattr(checksums, 'get_all_url_infos', lambda: {url: known})
+  with pytest.raises(OSError, match=f'(?s){url}.*wrong checksum.*--raw_dir'):
+    wmt14_tfds.parts('en', 'de', tmp_path / 'data')
+
+
+def test_an_archive_that_is_none(host: Host, tmp_path: pathlib.Path):
+  path = host.folder / 'www.statmt.org' / 'training-parallel-nc-v9.tgz'
+  path.write_bytes(path.read_bytes()[:-50])
+  with pytest.raises(OSError, match='could not be prepared .*extracting .*-nc-v'):
+    wmt14_tfds.parts('en', 'de', tmp_path / 'data')
+
+
+@pytest.mark.parametrize('limit', [1000, 30_000])
+def test_no_room(limit: int, host: Host, tmp_path: pathlib.Path):
+  """Where files cannot grow: what is downloaded, or what is prepared."""
+  data = tmp_path / 'data'
+  done = prepare_in_child(host, data, 'room', limit)
+  complaint = rf'OSError: {version(data)} could not be prepared \(.*File too large'
+  assert re.search(complaint, done.stderr), done.stderr
+  assert not version(data).exists()
+  assert read(data)['dev'] == directed(small('de')['dev'], 'en')
+
+
+# Folders that do not do
+
+
+def test_other_counts(prepared: pathlib.Path, monkeypatch):
+  counts = wmt14_tfds.COUNTS['de-en']
+  monkeypatch.setitem(wmt14_tfds.COUNTS, 'de-en', counts | {'train': 4_508_785})
+  complaint = rf"{version(prepared)}: {counts['train']} pairs in 'train'.* 4,508,785"
+  with pytest.raises(ValueError, match=complaint):
+    wmt14_tfds.parts('en', 'de', prepared)
+
+
+def rewrite_info(data: pathlib.Path, **changes: object) -> None:
+  path = version(data) / 'dataset_info.json'
+  path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+def splits_of(data: pathlib.Path) -> list[dict]:
+  return json.loads((version(data) / 'dataset_info.json').read_text())['splits']
+
+
+def without_a_split(data: pathlib.Path) -> None:
+  rewrite_info(data, splits=splits_of(data)[:2])
+
+
+def without_description(data: pathlib.Path) -> None:
+  (version(data) / 'dataset_info.json').unlink()
+
+
+def empty(data: pathlib.Path) -> None:
+  shutil.rmtree(version(data))
+  version(data).mkdir()
+
+
+@pytest.mark.parametrize('damage', [without_a_split, without_description, empty])
+def test_half_prepared(damage, prepared: pathlib.Path):
+  damage(prepared)
+  with pytest.raises(ValueError, match=f'{version(prepared)}: only half prepared'):
+    wmt14_tfds.parts('en', 'de', prepared)
+
+
+def test_damaged_description(prepared: pathlib.Path):
+  path = version(prepared) / 'dataset_info.json'
+  path.write_bytes(path.read_bytes()[:-300])
+  with pytest.raises(ValueError, match=f'{prepared}: the dataset_info.json of .*de-en'):
+    wmt14_tfds.parts('en', 'de', prepared)
+
+
+def test_missing_shard(prepared: pathlib.Path):
+  shard(prepared).unlink()
+  with pytest.raises(ValueError, match=f'{shard(prepared)}: not there'):
+    wmt14_tfds.parts('en', 'de', prepared)
+
+
+def cut(content: bytes) -> bytes:
+  return content[:-3000]
+
+
+def flipped(content: bytes) -> bytes:
+  return content[:900] + bytes([content[900] ^ 4]) + content[901:]
+
+
+@pytest.mark.parametrize(
+  'damage', [cut, flipped, lambda _: b'', lambda _: b'x' * 70_000]
+)
+def test_damaged_shard(damage, prepared: pathlib.Path):
+  shard(prepared).write_bytes(damage(shard(prepared).read_bytes()))
+  texts = wmt14_tfds.parts('en', 'de', prepared)
+  with pytest.raises(ValueError, match=f'{shard(prepared)}: truncated or damaged'):
+    list(texts['test'][0].pairs())
+
+
+def test_another_splits_shard(prepared: pathlib.Path):
+  """More pairs than it should have, so that reading as many goes well."""
+  shutil.copy(shard(prepared), shard(prepared, 'validation'))
+  texts = wmt14_tfds.parts('en', 'de', prepared)
+  with pytest.raises(
+    ValueError, match=f"{version(prepared)}: .*'validation' is not new"
+  ):
+    list(texts['dev'][0].pairs())
+
+
+def test_a_shard_that_changes(prepared: pathlib.Path):
+  pairs = wmt14_tfds.parts('en', 'de', prepared)['train'][0].pairs()
+  next(pairs)
+  os.utime(shard(prepared, 'train'))
+  with pytest.raises(ValueError, match=f'{shard(prepared, "train")}: it changed'):
+    list(pairs)
+
+
+@pytest.mark.parametrize('inner', ['', 'de-en', 'de-en/1.0.0'])
+def test_a_folder_within(inner: str, prepared: pathlib.Path):
+  with pytest.raises(ValueError, match='--tfds_data_dir is the folder of wmt14_trans'):
+    wmt14_tfds.parts('en', 'de', prepared / wmt14_tfds.NAME / inner)
+
+
+@pytest.mark.parametrize('languages', [('en', 'cs'), ('de', 'fr'), ('en', 'en')])
+def test_other_languages(languages: tuple[str, str], tmp_path: pathlib.Path):
+  with pytest.raises(ValueError, match=f'^{"-".join(languages)}: .* de-en and fr-en'):
+    wmt14_tfds.parts(*languages, tmp_path)
+
+
+# Prepared elsewhere, with TensorFlow
+
+
+def test_tfrecord_without_tensorflow(prepared: pathlib.Path, monkeypatch):
+  monkeypatch.setitem(sys.modules, 'tensorflow', None)
+  for split in ('train', 'validation', 'test'):
+    path = shard(prepared, split)
+    path.rename(path.with_name(path.name.replace('array_record', 'tfrecord')))
+  rewrite_info(prepared, fileFormat='tfrecord')
+  complaint = rf"{version(prepared)}: .*TFRecord.*pip install '\.\[tensorflow\]'"
+  with pytest.raises(ValueError, match=complaint):
+    wmt14_tfds.parts('en', 'de', prepared)
+
+
+def test_other_formats(prepared: pathlib.Path):
+  for split in ('train', 'validation', 'test'):
+    path = shard(prepared, split)
+    path.rename(path.with_name(path.name.replace('array_record', 'riegeli')))
+  rewrite_info(prepared, fileFormat='riegeli')
+  with pytest.raises(
+    ValueError, match=f'{version(prepared)}: riegeli, not array_record'
+  ):
+    wmt14_tfds.parts('en', 'de', prepared)
+
+
+def test_tfrecord(host: Host, tmp_path: pathlib.Path):
+  """The same pairs as from array_record; damage is noticed."""
+  tensorflow = pytest.importorskip('tensorflow', reason='an extra: TensorFlow')
+  data = tmp_path / 'tfrecord'
+  wmt14.Wmt14Translate(config='de-en', data_dir=data).download_and_prepare()
+  assert read(data) == read(tmp_path / 'data')
+  assert not tensorflow.config.get_visible_devices('GPU')
+  (path,) = version(data).glob('*test.tfrecord*')
+  whole = path.read_bytes()
+  path.write_bytes(flipped(whole))
+  with pytest.raises(ValueError, match=f'{path}: truncated or damaged'):
+    read(data)
+  # Without the first record: its length and 16 bytes around it.
+  path.write_bytes(whole[16 + int.from_bytes(whole[:8], 'little') :])
+  with pytest.raises(ValueError, match=f'{path}: 32 pairs, but .* says 33'):
+    read(data)

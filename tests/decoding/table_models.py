@@ -1,0 +1,167 @@
+"""Models that are tables of logits, and a plain search over them to compare with.
+
+Each sentence is a model of its own, a table of logits by position and prefix hash, so
+a batch of sentences is a batch of models.
+"""
+
+import functools
+import itertools
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from transformer_jax.decoding import beam_search as module
+from transformer_jax.decoding.beam_search import Hypotheses, beam_search
+
+PAD, EOS, BOS = 0, 1, 2
+WORDS = 8
+LENGTH = 10
+CONTEXTS = 16
+ALPHAS = (0.0, 0.25, 0.6, 0.8, 1.0, -0.5)  # below 0 is odd, but must be exact too
+PER_ALPHA = 200
+CLOSE = 1e-5  # decisions narrower than this may fall either way in float32
+
+Hypothesis = tuple[float, tuple[int, ...], bool]  # score, tokens, finished
+
+
+class Models(NamedTuple):
+  logits: np.ndarray  # [B, LENGTH, CONTEXTS, WORDS] float32, -inf beyond a vocabulary
+  limits: np.ndarray  # [B]
+
+
+def random_models(count: int, seed: int, smallest: int = 5, largest: int = 8) -> Models:
+  """Vocabularies of 5 to 8, flat and sharp, ending early or late; PAD, BOS likely."""
+  rng = np.random.default_rng(seed)
+  logits = rng.normal(size=(count, LENGTH, CONTEXTS, WORDS))
+  logits *= rng.uniform(0.3, 3.0, size=(count, 1, 1, 1))
+  logits[..., EOS] += rng.uniform(-3.0, 2.0, size=(count, 1, 1))
+  vocabulary = rng.integers(smallest, largest + 1, size=(count, 1, 1, 1))
+  logits = np.where(np.arange(WORDS) < vocabulary, logits, -np.inf)
+  return Models(logits.astype(np.float32), rng.integers(1, LENGTH + 1, size=count))
+
+
+@functools.cache
+def all_models() -> Models:
+  """PER_ALPHA models for each of ALPHAS, in their order."""
+  return random_models(PER_ALPHA * len(ALPHAS), seed=0)
+
+
+def next_context(context, token):
+  return (context * 5 + token * 3 + 1) % CONTEXTS
+
+
+def table_step(logits: jax.Array) -> module.Step:
+  """The step of a batch of models; its cache is each beam's context [B, K]."""
+
+  def step(tokens, position, contexts):
+    contexts = jnp.where(position == 0, 0, next_context(contexts, tokens))
+    rows = logits[:, position]
+    return jnp.take_along_axis(rows, contexts[..., None], axis=1), contexts
+
+  return step
+
+
+def as_it_is(cache: module.Cache, length: int) -> module.Cache:
+  """The growing of a cache that holds no positions."""
+  return cache
+
+
+def compiled(beam: int, *lengths: int) -> Callable[..., Hypotheses]:
+  """A fresh jit of (logits, limits, alpha), so that a patched module is traced anew."""
+
+  def run(logits, limits, alpha):
+    contexts = jnp.zeros((limits.shape[0], beam), jnp.int32)
+    options = dict(beam=beam, alpha=alpha, bos=BOS, eos=EOS)
+    options |= dict(follow=module.gather, grow=as_it_is, lengths=lengths or (LENGTH,))
+    return beam_search(table_step(logits), contexts, limits, **options)
+
+  return jax.jit(run)
+
+
+def search_all(beam: int, one_limit: bool = False) -> Hypotheses:
+  """Searches all models, a batch for each alpha."""
+  (logits, limits), run = all_models(), compiled(beam)
+  limits = np.full_like(limits, LENGTH) if one_limit else limits
+  parts = [slice(i, i + PER_ALPHA) for i in range(0, len(limits), PER_ALPHA)]
+  found = [run(logits[p], limits[p], a) for p, a in zip(parts, ALPHAS, strict=True)]
+  return jax.tree.map(lambda *x: np.concatenate(x), *jax.device_get(found))
+
+
+searched = functools.cache(search_all)  # by the module as it stands
+
+
+def log_softmax(logits: np.ndarray) -> np.ndarray:
+  logits = logits.astype(np.float64)
+  return logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+
+
+def narrowest(entries: list, first: int, last: int) -> float:
+  """The smallest gap between the totals of sorted neighbours, from first to last."""
+  pairs = list(itertools.pairwise(entries))[max(first, 0) : max(last, 0)]
+  return min((a[0] - b[0] for a, b in pairs), default=math.inf)
+
+
+def plain_search(
+  log_probs: list, limit: int, alpha: float, beam: int
+) -> tuple[list[Hypothesis], float]:
+  """Runs to the limit; returns the n-best list and the narrowest decision taken."""
+  count = 2 * beam if beam > 1 else 1
+  best_first = functools.partial(sorted, key=lambda entry: -entry[0])
+  live, finished, margins = [(0.0, (), 0)], [], []
+  for position in range(limit):
+    grown = []
+    for total, tokens, context in live:
+      for token in (EOS, *range(3, WORDS)):
+        more = log_probs[position][context][token]
+        if more > -math.inf:
+          after = next_context(context, token)
+          grown.append((total + more, (*tokens, token), after))
+    grown = best_first(grown)
+    penalty = ((5 + position + 1) / 6) ** alpha
+    ended = [g for g in grown[:count] if g[1][-1] == EOS]
+    finished += [(total / penalty, tokens, True) for total, tokens, _ in ended]
+    going = [g for g in grown[:count] if g[1][-1] != EOS]
+    live = going[:beam]
+    margins += narrowest(grown, count - 1, count), narrowest(going, beam - 1, beam)
+  finished = best_first(finished)
+  penalty = ((5 + limit) / 6) ** alpha
+  cut = [(total / penalty, tokens, False) for total, tokens, _ in live]
+  margins += narrowest(finished, 0, beam), narrowest(cut, 0, beam - len(finished))
+  return (finished + cut)[:beam], min(margins)
+
+
+@functools.cache
+def plain_all(beam: int) -> list[tuple[list[Hypothesis], float]]:
+  logits, limits = all_models()
+  alphas = np.repeat(ALPHAS, PER_ALPHA)
+  models = zip(log_softmax(logits).tolist(), limits, alphas, strict=True)
+  return [plain_search(*model, beam) for model in models]
+
+
+def listed(found: Hypotheses, sentence: int) -> list[Hypothesis]:
+  """A sentence's hypotheses without padding and without those that are missing."""
+  entries = []
+  for tokens, score, _, finished in zip(*(x[sentence] for x in found), strict=True):
+    if score > -math.inf:
+      length = int((tokens != PAD).sum())
+      entries.append((float(score), tuple(tokens[:length].tolist()), bool(finished)))
+  return entries
+
+
+def same(a: list[Hypothesis], b: list[Hypothesis]) -> bool:
+  """The same strings in the same order, scores within 1e-4."""
+  return [x[1:] for x in a] == [x[1:] for x in b] and all(
+    abs(x[0] - y[0]) < 1e-4 for x, y in zip(a, b, strict=True)
+  )
+
+
+def differing(found: Hypotheses, beam: int) -> int:
+  """How many models the search and the plain search part on, near ties aside."""
+  plain = plain_all(beam)
+  clear = [i for i, (_, margin) in enumerate(plain) if margin > CLOSE]
+  assert len(clear) > 0.99 * len(plain)
+  return sum(not same(listed(found, i), plain[i][0]) for i in clear)

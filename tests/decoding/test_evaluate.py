@@ -1,0 +1,296 @@
+"""Scoring files translated elsewhere, and one run or file against another."""
+
+import json
+import pathlib
+import random
+import re
+
+import pytest
+import sacrebleu
+from programs import Program
+
+from configs import quickstart
+from transformer_jax.data import card
+from transformer_jax.runs.run import Run
+from transformer_jax.scoring import bleu, significance
+
+WORDS = 'Der Hund, die Haus-Katze und „ihr“ Ball lagen 1990 im Garten am See'.split()
+
+
+def sentences(count: int) -> list[str]:
+  rng = random.Random(0)
+  return [' '.join(rng.choices(WORDS, k=rng.randint(4, 12))) for _ in range(count)]
+
+
+def spoilt(lines: list[str], share: float) -> list[str]:
+  """Each word left out with the probability `share`."""
+  rng = random.Random(1)
+  return [
+    ' '.join(word for word in line.split() if rng.random() > share) for line in lines
+  ]
+
+
+REFERENCES = sentences(60)
+WORSE, BETTER = spoilt(REFERENCES, 0.4), spoilt(REFERENCES, 0.1)
+
+
+class Evaluate:
+  """scripts.evaluate, given files of lines."""
+
+  def __init__(self, folder: pathlib.Path):
+    self.folder = folder
+
+  def file(self, name: str, lines: list[str], end: str = '\n') -> str:
+    path = self.folder / name
+    path.write_bytes(end.join([*lines, '']).encode())
+    return str(path)
+
+  def __call__(self, *options: str) -> tuple[int, str]:
+    """Exit code, and all that it prints."""
+    program = Program(self.folder, 'evaluate', *options)
+    return program.code(), program.said
+
+
+@pytest.fixture
+def evaluate(tmp_path: pathlib.Path) -> Evaluate:
+  return Evaluate(tmp_path)
+
+
+def numbers(text: str) -> list[float]:
+  return [float(x) for x in re.findall(r'[-+]?\d+\.\d+', text)]
+
+
+def intervals(said: str) -> list[list[float]]:
+  """Of both scores."""
+  lines = [line for line in said.splitlines() if line.startswith('  95 %')]
+  return [numbers(line) for line in lines]
+
+
+def test_a_file(evaluate: Evaluate):
+  """Both scores with their signatures; line ends do not matter, nor the last one."""
+  options = ['--references=' + evaluate.file('ref', REFERENCES), '--target_language=de']
+  code, said = evaluate('--hypotheses=' + evaluate.file('hyp', BETTER), *options)
+  assert code == 0 and 'of detokenised' not in said
+  sacre, paper = (
+    bleu.sacre_bleu(BETTER, REFERENCES),
+    bleu.paper_bleu(BETTER, REFERENCES, 'de'),
+  )
+  for kind, score in (('sacrebleu', sacre), ('paper_bleu', paper)):
+    assert f'{kind} {score.score:.2f}  {score.signature}\n' in said
+  theirs = sacrebleu.metrics.BLEU().corpus_score(BETTER, [REFERENCES], n_bootstrap=1000)
+  low, high = theirs._mean - theirs._ci, theirs._mean + theirs._ci
+  found = intervals(said)
+  assert found[0] == pytest.approx([low, high], abs=0.006)
+  assert found[1][0] < paper.score < found[1][1]
+  (evaluate.folder / 'hyp').write_bytes('\r\n'.join(BETTER).encode())
+  assert evaluate(f'--hypotheses={evaluate.folder / "hyp"}', *options) == (0, said)
+
+
+def test_tokens_given(evaluate: Evaluate):
+  """They are not tokenised again, and --lowercase is said."""
+  hypotheses = [line.upper() for line in BETTER]
+  code, said = evaluate(
+    '--hypotheses=' + evaluate.file('hyp', hypotheses),
+    '--references=' + evaluate.file('ref', REFERENCES),
+    *('--target_language=de', '--tokenized', '--lowercase'),
+  )
+  score = bleu.tokenized_bleu(hypotheses, REFERENCES, lowercase=True)
+  assert code == 0 and f'paper_bleu {score.score:.2f}  {score.signature}\n' in said
+  sacre = bleu.sacre_bleu(hypotheses, REFERENCES, lowercase=True, tokenized=True)
+  assert f'sacrebleu {sacre.score:.2f}  {sacre.signature}\n' in said
+  assert said.count('tok:none|') == 2 and 'case:lc|' in said and 'tok:13a' not in said
+  assert 'of tokens as given: ' in said and 'of tokens as given, lower' not in said
+
+
+def test_lower_cased_text_is_named_so(evaluate: Evaluate):
+  """Signatures cannot tell: to them it is case:mixed text."""
+  lower = lambda lines: [line.lower() for line in lines]
+  options = ['--references=' + evaluate.file('ref', lower(REFERENCES))]
+  options += ['--hypotheses=' + evaluate.file('hyp', lower(BETTER))]
+  options.append('--target_language=de')
+  assert 'of detokenised, lower-cased: ' in evaluate(*options)[1]
+  assert 'of tokens as given, lower-cased: ' in evaluate(*options, '--tokenized')[1]
+
+
+def test_a_language_without_rules_is_said(evaluate: Evaluate):
+  """It is tokenised with English ones, as tokenizer.perl does."""
+  options = ['--references=' + evaluate.file('ref', REFERENCES)]
+  options.append('--hypotheses=' + evaluate.file('hyp', BETTER))
+  for language in ('deu', 'de'):
+    code, said = evaluate(*options, f'--target_language={language}')
+    assert code == 0
+    assert ('no abbreviations of deu are known' in said) == (language == 'deu')
+
+
+def test_one_file_against_another(evaluate: Evaluate):
+  """The paired bootstrap's intervals are those that each has alone."""
+  options = ['--references=' + evaluate.file('ref', REFERENCES), '--target_language=de']
+  names = [evaluate.file('better', BETTER), evaluate.file('worse', WORSE)]
+  _, worse = evaluate(f'--hypotheses={names[1]}', *options)
+  code, said = evaluate(
+    f'--hypotheses={names[0]}', f'--against_hypotheses={names[1]}', *options
+  )
+  assert code == 0
+  lines = [line for line in said.splitlines() if ' against ' in line]
+  assert [line.split()[0] for line in lines] == ['sacrebleu', 'paper_bleu']
+  expected = significance.paired_bootstrap(BETTER, WORSE, REFERENCES, 'de')
+  both = zip(lines, expected.values(), intervals(said), intervals(worse), strict=True)
+  for line, paired, ours, theirs in both:
+    found = numbers(line)
+    assert found[:3] == [round(paired.score, 2), *ours]
+    assert found[3:6] == [round(paired.baseline, 2), *theirs]
+    assert found[6] == pytest.approx(paired.score - paired.baseline, abs=0.006)
+    assert found[7] == round(paired.p, 4) < 0.01
+  _, said = evaluate(
+    f'--hypotheses={names[0]}', f'--against_hypotheses={names[0]}', *options
+  )
+  assert said.count(': +0.00, p = 1.0000') == 2
+
+
+def test_wrong_line_counts(evaluate: Evaluate):
+  """Whichever of the files it is; both counts are told."""
+  options = ['--references=' + evaluate.file('ref', REFERENCES), '--target_language=de']
+  right = '--hypotheses=' + evaluate.file('right', BETTER)
+  short = evaluate.file('short', BETTER[1:])
+  for given in ([f'--hypotheses={short}'], [right, f'--against_hypotheses={short}']):
+    code, said = evaluate(*given, *options)
+    assert code == 1 and 'bleu' not in said
+    assert f'{short} has 59 lines, {evaluate.folder / "ref"} has 60' in said
+  empty = evaluate.file('empty', [])
+  pathlib.Path(empty).write_bytes(b'')
+  options[0] = f'--references={empty}'
+  code, said = evaluate(f'--hypotheses={empty}', *options)
+  assert code == 1 and 'has 0 lines' in said
+
+
+def test_a_byte_order_mark_is_no_word(evaluate: Evaluate):
+  name, marked = evaluate.file('ref', REFERENCES), evaluate.folder / 'marked'
+  marked.write_bytes(b'\xef\xbb\xbf' + pathlib.Path(name).read_bytes())
+  options = f'--references={name}', '--target_language=de'
+  code, said = evaluate(f'--hypotheses={marked}', *options)
+  assert code == 0 and 'sacrebleu 100.00' in said
+
+
+def test_what_cannot_be_scored(evaluate: Evaluate):
+  name = evaluate.file('hyp', BETTER)
+  code, said = evaluate(f'--hypotheses={name}')
+  assert code == 1 and 'needs --references and --target_language' in said
+  code, said = evaluate(f'--hypotheses={name}', '--workdir=w')
+  assert code == 1 and 'give --workdir, or --hypotheses' in said
+  options = f'--references={evaluate.folder / "none"}', '--target_language=de'
+  code, said = evaluate(f'--hypotheses={name}', *options)
+  assert code == 1 and 'No such file' in said
+  for given in ('--against=r', '--beam=1', '--average=2'):
+    code, said = evaluate(f'--hypotheses={name}', *options, given)
+    assert code == 1 and f'{given.partition("=")[0]} does not go with --hyp' in said
+  code, said = evaluate('--workdir=r', options[0])
+  assert code == 1 and '--references does not go with --workdir' in said
+  for given in ('--hypotheses=', '--against_hypotheses='):
+    code, said = evaluate(f'--hypotheses={name}', *options, given)
+    assert code == 1 and f'{given} is empty' in said
+  (evaluate.folder / 'none').write_bytes(b'caf\xe9\n')
+  code, said = evaluate(f'--hypotheses={name}', *options)
+  assert code == 1 and f'{evaluate.folder / "none"}: ' in said and 'utf-8' in said
+
+
+# Runs
+
+
+STEP = 30
+
+
+def make_run(folder: pathlib.Path, name: str, hypotheses: list[str]) -> Run:
+  """A run that was trained and scored on dev, as far as a comparison looks at it."""
+  config = quickstart.get_config()
+  corpus = folder / 'data' / config.corpus
+  if not corpus.exists():
+    corpus.mkdir(parents=True)
+    for side in ('source', 'target'):
+      text = ''.join(line + '\n' for line in REFERENCES)
+      (corpus / f'dev.{side}.txt').write_text(text)
+    card.write_card(corpus, {'name': config.corpus})
+  run = Run(folder / name)
+  checkpoint = run.checkpoints / str(STEP)
+  checkpoint.mkdir(parents=True)
+  (checkpoint / 'manifest.json').write_text('{}')
+  (run.workdir / 'config.json').write_text(config.to_json_best_effort())
+  (run.workdir / 'card.json').write_bytes((corpus / 'card.json').read_bytes())
+  result = {'split': 'dev', 'step': STEP, 'averaged': [STEP], 'beam': 4, 'alpha': 0.6}
+  result['sacrebleu'] = {'signature': 'nrefs:1|case:mixed'}
+  (run.workdir / 'result.json').write_text(json.dumps(result))
+  run.translations(result, False).parent.mkdir()
+  text = ''.join(line + '\n' for line in hypotheses)
+  run.translations(result, False).write_text(text)
+  return run
+
+
+def test_one_run_against_another(evaluate: Evaluate):
+  """What is translated already is not translated again."""
+  folder = evaluate.folder
+  ours, theirs = make_run(folder, 'a', BETTER), make_run(folder, 'b', WORSE)
+  options = [
+    f'--workdir={ours.workdir}',
+    '--split=dev',
+    f'--data_dir={folder / "data"}',
+  ]
+  options += [f'--against={theirs.workdir}', '--average=1']
+  code, said = evaluate(*options)
+  assert code == 0
+  expected = significance.paired_bootstrap(BETTER, WORSE, REFERENCES, 'de')
+  for kind, paired in expected.items():
+    line = next(line for line in said.splitlines() if line.startswith(kind))
+    found = numbers(line)
+    assert (found[0], found[3]) == (round(paired.score, 2), round(paired.baseline, 2))
+    assert f'p = {paired.p:.4f}' in line
+
+  result = theirs.workdir / 'result.json'
+  kept = result.read_text()
+  result.write_text(kept.replace('dev', 'test'))
+  code, said = evaluate(*options)
+  assert code == 1 and 'is of test: evaluate it with --split=dev first' in said
+  result.write_text(kept[:20])
+  code, said = evaluate(*options)
+  assert code == 1 and f'{result}: no result to compare with' in said
+  result.write_text(kept)
+  card = json.loads((theirs.workdir / 'card.json').read_text())
+  card['sha256']['dev.target.txt'] = '0'
+  (theirs.workdir / 'card.json').write_text(json.dumps(card))
+  code, said = evaluate(*options)
+  assert code == 1 and 'are not of the same dev set' in said
+
+
+def test_other_references_than_the_runs_are_refused(evaluate: Evaluate):
+  """Those in the data folder, in another order, say."""
+  ours, theirs = (make_run(evaluate.folder, n, BETTER) for n in 'ab')
+  (path,) = (evaluate.folder / 'data').glob('*/dev.target.txt')
+  path.write_text(''.join(line + '\n' for line in REFERENCES[::-1]))
+  options = f'--workdir={ours.workdir}', f'--against={theirs.workdir}', '--average=1'
+  code, said = evaluate(*options, '--split=dev', f'--data_dir={path.parents[1]}')
+  assert code == 1 and f'{path} is not that of {ours.workdir / "card.json"}' in said
+
+
+def test_lower_case_stands_beside(evaluate: Evaluate):
+  """It is another result of the same run, and takes no other's place."""
+  run = make_run(evaluate.folder, 'a', BETTER)
+  result = json.loads((run.workdir / 'result.json').read_text())
+  cased, lower = (run.translations(result, lowercase) for lowercase in (False, True))
+  lower.write_text(''.join(line.lower() + '\n' for line in WORSE))
+  options = [f'--workdir={run.workdir}', f'--against={run.workdir}', '--lowercase']
+  options += ['--split=dev', '--average=1', f'--data_dir={evaluate.folder / "data"}']
+  code, said = evaluate(*options)
+  assert code == 0 and f'against {cased}' in said and said.split()[-1] == str(lower)
+
+
+def test_a_run_against_itself(evaluate: Evaluate):
+  """Another result of the same folder can be compared with; the same one cannot."""
+  run = make_run(evaluate.folder, 'a', WORSE)
+  greedy = json.loads((run.workdir / 'result.json').read_text()) | {'beam': 1}
+  run.translations(greedy, False).write_text(''.join(line + '\n' for line in BETTER))
+  options = [f'--workdir={run.workdir}', f'--against={run.workdir}', '--split=dev']
+  options += [f'--data_dir={evaluate.folder / "data"}', '--average=1']
+  code, said = evaluate(*options, '--beam=1')
+  expected = significance.paired_bootstrap(BETTER, WORSE, REFERENCES, 'de')
+  assert code == 0 and f'p = {expected["sacrebleu"].p:.4f}' in said
+  assert f'against {run.translations(greedy | {"beam": 4}, False)}' in said
+  code, said = evaluate(*options)
+  assert code == 1 and 'evaluate the other result of this run again' in said

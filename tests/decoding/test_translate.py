@@ -1,0 +1,381 @@
+"""As many lines out as in, each the same whatever it is translated together with."""
+
+import functools
+import math
+import pathlib
+import random
+import tempfile
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import ml_collections
+import numpy as np
+import pytest
+from absl import flags
+from absl.testing import flagsaver
+from flax import nnx
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from configs import base
+from scripts import translate as script
+from transformer_jax.data import token_files, vocabulary
+from transformer_jax.data.vocabulary import BOS, EOS, PAD, Vocabulary
+from transformer_jax.decoding import translate
+from transformer_jax.decoding.beam_search import Hypotheses
+from transformer_jax.decoding.translate import Hypothesis, Translator
+from transformer_jax.machine import parallel
+from transformer_jax.model import build
+from transformer_jax.model.transformer import cast_weights
+from transformer_jax.training.perplexity import Perplexity
+
+Tree = Any
+WORDS = 'one two three four five six seven eight nine ten'.split()
+TABLE = 12  # rows of learned positions
+
+
+def tiny_config(
+  positions: str = 'sinusoid', **changes: Any
+) -> ml_collections.ConfigDict:
+  config = base.get_config()
+  config.model.update(
+    {'N': 1, 'd_model': 16, 'd_ff': 32, 'h': 2, 'd_k': 8, 'd_v': 8, 'vocab_size': 50}
+    | {'positions': positions, 'max_positions': TABLE}
+  )
+  config.update({'decode_tokens': 16, 'beam': 3, 'extra_length': 6})
+  config.update({'decode_dtype': 'float32'} | changes)
+  return config
+
+
+@functools.cache
+def model(positions: str = 'sinusoid') -> tuple[nnx.GraphDef, Tree]:
+  """A graph, and parameters wild enough that outputs differ in words and length."""
+  graph, shapes = build.architecture(tiny_config(positions))
+  rng = np.random.default_rng(4)
+  fill = lambda x: rng.normal(size=x.shape, scale=0.4).astype(np.float32)
+  return graph, jax.tree.map(fill, shapes)
+
+
+@functools.cache
+def words() -> Vocabulary:
+  rng = random.Random(0)
+  text = [' '.join(rng.choices(WORDS, k=5)) for _ in range(300)]
+  with tempfile.TemporaryDirectory() as folder:
+    path = pathlib.Path(folder) / 'vocabulary.model'
+    vocabulary.train(text, path, 50, 1.0, False)
+    return Vocabulary(path)
+
+
+def translator(positions: str = 'sinusoid', **changes: Any) -> Translator:
+  return Translator(tiny_config(positions, **changes), words(), model(positions)[1])
+
+
+@functools.cache
+def shared() -> Translator:
+  """One for all tests that need nothing else: its searches are compiled once."""
+  return translator()
+
+
+def lines(count: int, longest: int = 9) -> list[str]:
+  rng = random.Random(1)
+  return [' '.join(rng.choices(WORDS, k=rng.randint(1, longest))) for _ in range(count)]
+
+
+def test_as_many_out_as_in():
+  """Empty lines stay empty; nothing that is in a line splits it or is lost."""
+  odd = [
+    '',
+    ' ',
+    'one\u2028two',
+    'a\rb',
+    'caf\ufffd',
+    'x\x0by\x85z',
+    '\t',
+    'two',
+    '日本語 ▁',
+  ]
+  given = ['', *lines(9), '', *odd, '']
+  found = shared().translate(given)
+  assert len(found) == len(given)
+  for line, hypotheses in zip(given, found, strict=True):
+    if words().encode([line]) == [[]]:
+      assert hypotheses == [Hypothesis('', 0.0, [])]
+    else:
+      assert len(hypotheses) == 3
+    assert not any('\n' in h.text for h in hypotheses)
+  assert found[0] == found[10] == found[-1] == [Hypothesis('', 0.0, [])]
+  assert shared().translate([]) == []
+  assert shared().translate(['', '']) == [[Hypothesis('', 0.0, [])]] * 2
+
+
+def test_a_few_sentences_take_no_batch_of_many(monkeypatch: pytest.MonkeyPatch):
+  """Their rows are a power of two; where a program for all is there, it is used."""
+  monkeypatch.setattr(translate.parallel, 'round_up', lambda rows: rows)
+  made = translator(decode_tokens=16 * 100)
+
+  def shapes(sentences: int) -> list[tuple[int, int]]:
+    ids = [[4] * 8 + [EOS]] * sentences
+    return [(rows, len(x)) for _, rows, x in made._batches(ids, [*range(sentences)])]
+
+  assert shapes(1) == [(1, 1)]
+  assert shapes(3) == [(4, 3)]
+  assert shapes(99) == [(100, 99)]
+  assert shapes(101) == [(100, 100), (100, 1)]
+
+
+def test_text_is_that_of_the_tokens():
+  for hypotheses in shared().translate(lines(12)):
+    for h in hypotheses:
+      assert not {PAD, BOS} & set(h.tokens)
+      assert EOS not in h.tokens[:-1]
+      assert words().decode([h.tokens]) == [h.text]
+
+
+def test_no_hypothesis_splits_its_line(tmp_path: pathlib.Path):
+  """Whatever its bytes or characters spell; tokens stay as they are."""
+  path, text = tmp_path / 'vocabulary.model', ['one\u2029two', 'three four'] * 50
+  vocabulary.train(text, path, 290, 1.0, True)
+  spelt = Vocabulary(path)
+  ends = ['\n', '\r', '\r\n', '\x0b', '\x0c', '\x1c', '\x85', '\u2028', '\u2029']
+  ids = spelt.encode([f'one{end}two' for end in ends])
+  width = max(map(len, ids))
+  tokens = np.array([row + [PAD] * (width - len(row)) for row in ids])
+  scores = -np.arange(1.0, len(ids) + 1)[None]
+  found = Hypotheses(tokens[None], scores, scores, scores > 0)
+  one = Translator(tiny_config(), spelt, model()[1])
+  one._search = lambda length: lambda params, source: lambda: found
+  (hypotheses,) = one.translate(['one'])
+  assert [h.tokens for h in hypotheses] == ids
+  for h, end in zip(hypotheses, ends, strict=True):
+    assert end in spelt.decode([h.tokens])[0]
+    assert h.text == 'one two'
+
+
+def test_best_first():
+  for hypotheses in shared().translate(lines(12)):
+    finished = [h.score for h in hypotheses if h.tokens[-1] == EOS]
+    cut = [h.score for h in hypotheses if h.tokens[-1] != EOS]
+    assert [h.score for h in hypotheses] == finished + cut
+    assert finished == sorted(finished, reverse=True)
+    assert cut == sorted(cut, reverse=True)
+    assert len({tuple(h.tokens) for h in hypotheses}) == len(hypotheses)
+
+
+def same(a: list[list[Hypothesis]], b: list[list[Hypothesis]]) -> None:
+  for ours, theirs in zip(a, b, strict=True):
+    assert [h.tokens for h in ours] == [h.tokens for h in theirs]
+    np.testing.assert_allclose(
+      [h.score for h in ours], [h.score for h in theirs], atol=1e-4, rtol=0
+    )
+
+
+def test_company_does_not_matter():
+  """Order, batch size and padding change no token, and scores by 1e-4 at the most."""
+  given = [*lines(30, 5), 'one ' * 20, *lines(10, 9)]
+  found = shared().translate(given)
+  lengths = {len(h[0].tokens) for h in found}
+  assert len(lengths) > 3, 'the model should end sentences at different lengths'
+  order = list(range(len(given)))
+  random.Random(0).shuffle(order)
+  shuffled = shared().translate([given[i] for i in order])
+  same(shuffled, [found[i] for i in order])
+  same([shared().translate([line])[0] for line in given[25:35]], found[25:35])
+  same(translator(decode_tokens=4096).translate(given), found)
+
+
+def test_batches_are_whole_and_of_few_shapes():
+  """Every sentence in one batch; rows fit all devices; lengths are on the list."""
+  rng = random.Random(0)
+  ids = [[4] * rng.choice([0, 1, 15, 16, 17, 100, 512]) for _ in range(200)]
+  order = [i for i in sorted(range(200), key=lambda i: -len(ids[i])) if ids[i]]
+  seen = []
+  for length, rows, chosen in shared()._batches(ids, order):
+    assert rows % jax.local_device_count() == 0 and 0 < len(chosen) <= rows
+    assert length in translate.SOURCE_LENGTHS
+    assert max(len(ids[i]) for i in chosen) <= length
+    seen += chosen
+  assert seen == order
+
+
+@functools.cache
+def logits_of(positions: str) -> Callable[[Tree, np.ndarray, np.ndarray], jax.Array]:
+  graph = model(positions)[0]
+  return jax.jit(lambda params, *pair: nnx.merge(graph, params)(*pair))
+
+
+def logits(positions: str, source: list[int], target: list[int]) -> np.ndarray:
+  """Teacher-forced logits of one pair alone: [len(target), W]."""
+  length = TABLE if positions == 'learned' else 40
+  rows = [np.array([ids + [PAD] * (length - len(ids))]) for ids in (source, target)]
+  found = np.asarray(logits_of(positions)(model(positions)[1], *rows), np.float64)
+  return found[0, : len(target)]
+
+
+def log_probs(positions: str, source: list[int], target: list[int]) -> np.ndarray:
+  """log P of each target id of one pair."""
+  found = logits(positions, source, target)
+  found -= np.log(np.exp(found).sum(-1, keepdims=True))
+  return found[np.arange(len(target)), target]
+
+
+def test_scores_are_the_models_own():
+  """log P by teacher forcing over ((5 + |Y|) / 6)^alpha, |Y| with EOS."""
+  (line,) = lines(1)
+  (source,) = words().encode([line])
+  for h in shared().translate([line])[0]:
+    total = log_probs('sinusoid', [*source, EOS], h.tokens).sum()
+    assert h.score == pytest.approx(total / ((5 + len(h.tokens)) / 6) ** 0.6, abs=1e-4)
+
+
+@pytest.mark.parametrize('beam', [1, 3])
+def test_bfloat16_moves_scores_a_little(beam: int):
+  """From the float32 log P of the same tokens by rounding, and by no more."""
+  rounding = translator(decode_dtype='bfloat16', alpha=0.0, beam=beam)
+  assert rounding.dtype.name == 'bfloat16'
+  given, off = lines(12), []
+  found = rounding.translate(given)
+  for source, hypotheses in zip(words().encode(given), found, strict=True):
+    for h in hypotheses:
+      exact = log_probs('sinusoid', [*source, EOS], h.tokens).sum()
+      off.append(abs(h.score - exact) / len(h.tokens))
+  assert 1e-4 < np.median(off) and max(off) < 0.02  # nats a token
+
+
+def test_matrices_alone_are_cast():
+  """What is added or looked up stays in float32."""
+  cast = cast_weights(model('learned')[1], jnp.bfloat16)
+  kept = {
+    path[-1].key
+    for path, x in jax.tree_util.tree_leaves_with_path(cast)
+    if x.dtype == jnp.float32
+  }
+  added = {'bias', 'scale'}
+  assert kept == added | {'embedding', 'source_positions', 'target_positions'}
+
+
+def test_beam_of_one_is_greedy():
+  (line,) = lines(1)
+  (source,) = words().encode([line])
+  (found,) = translator(beam=1).translate([line])
+  target: list[int] = []
+  while len(target) < len(source) + 1 + 6 and EOS not in target:
+    best = logits('sinusoid', [*source, EOS], [*target, PAD])[-1]
+    best[[PAD, BOS]] = -np.inf
+    target.append(int(best.argmax()))
+  assert [h.tokens for h in found] == [target]
+
+
+def test_a_very_long_line_is_cut_and_counted(monkeypatch: pytest.MonkeyPatch):
+  monkeypatch.setattr(translate, 'SOURCE_LENGTHS', (8, 16))
+  one = translator()
+  given = ['one', ' '.join(['two three'] * 50_000), 'one']
+  found = one.translate(given)
+  assert one.cut_sources == 1
+  assert [len(h) for h in found] == [3, 3, 3]
+  same([found[0]], [found[2]])
+  ids = words().encode(given)[1][:15]
+  same([found[1]], one.translate([words().decode([ids])[0]]))
+  assert one.cut_sources == 1  # 15 and EOS fit exactly
+
+
+def test_learned_positions_cut_and_count():
+  """Neither source nor output goes beyond the table; both are counted."""
+  one = translator('learned')
+  assert [*one.cuts()] == []
+  (ids,) = words().encode(['one ' * 30])
+  fits, beyond = words().decode([ids[: TABLE - 1], ids[:TABLE]])
+  found = one.translate([fits])
+  assert one.cut_sources == 0
+  same(one.translate([beyond]), found)
+  assert one.cut_sources == 1
+  outputs = one.translate(lines(12, 9))
+  assert max(len(h.tokens) for hs in outputs for h in hs) <= TABLE
+  before = one.cut_outputs
+  cut = sum(h[0].tokens[-1] != EOS for h in one.translate(lines(12, 9)))
+  assert one.cut_outputs - before == cut > 0
+  told = f'{one.cut_outputs} translations were cut: at their limit without an end'
+  assert [*one.cuts()] == [f'{one.cut_sources} lines were cut: too long', told]
+
+
+def sides(
+  folder: pathlib.Path, count: int = 40
+) -> tuple[list, token_files.Side, token_files.Side]:
+  rng = random.Random(3)
+  pairs = [
+    [rng.choices(range(3, 50), k=rng.randint(0, 15)) for _ in 'st']
+    for _ in range(count)
+  ]
+  for name, ids in zip('st', zip(*pairs, strict=True), strict=True):
+    token_files.write_tokens(folder / name, ids)
+  return pairs, token_files.Side(folder / 's'), token_files.Side(folder / 't')
+
+
+@pytest.mark.parametrize('positions', ['sinusoid', 'learned'])
+def test_perplexity(positions: str, tmp_path: pathlib.Path):
+  """Equals one pair at a time without padding; PAD counts nowhere, EOS does."""
+  pairs, *both = sides(tmp_path)
+  graph, params = model(positions)
+  perplexity = Perplexity(tiny_config(positions, decode_tokens=64), graph, *both)
+  found = perplexity(parallel.everywhere(params))
+  beyond = sum(max(map(len, pair)) >= TABLE for pair in pairs)
+  assert beyond and perplexity.cut_pairs == (beyond if positions == 'learned' else 0)
+  told = [f'{beyond} pairs were cut for the perplexity: too long']
+  assert [*perplexity.cuts()] == (told if positions == 'learned' else [])
+  total, count = 0.0, 0
+  for source, target in pairs:
+    if positions == 'learned':
+      source, target = source[: TABLE - 1], target[: TABLE - 1]
+    total += log_probs(positions, [*source, EOS], [*target, EOS]).sum()
+    count += len(target) + 1
+  assert found == pytest.approx(math.exp(-total / count), rel=1e-5)
+
+
+# What scripts.translate reads and writes
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.binary(max_size=60) | st.text('a \n\r\u2028\x00\x85é\ufeff').map(str.encode))
+def test_a_line_for_each_lf(content: bytes):
+  """Whatever the bytes: invalid UTF-8, NUL, BOM, CR; a last line may lack its LF."""
+  with tempfile.NamedTemporaryFile() as file:
+    file.write(content)
+    file.flush()
+    found = script.read(file.name)
+  content = content.removeprefix(b'\xef\xbb\xbf')
+  assert len(found) == content.count(b'\n') + (content[-1:] not in (b'', b'\n'))
+  assert not any(set('\n\x00') & set(line) for line in found)
+
+
+def test_reading(tmp_path: pathlib.Path):
+  path = tmp_path / 'input'
+  path.write_bytes(
+    b'\xef\xbb\xbfone\r\n\n two\x00x \ncaf\xe9\na\xe2\x80\xa8b\nc\rd\n\nlast'
+  )
+  expected = ['one', '', 'two x', 'caf\ufffd', 'a\u2028b', 'c\rd', '', 'last']
+  assert script.read(str(path)) == expected
+
+
+@pytest.mark.parametrize(
+  ('options', 'expected'),
+  [
+    ({}, ['a', '', 'é c']),
+    ({'nbest': 2}, ['a', 'b', '', '', 'é c', '']),
+    (
+      {'nbest': 2, 'scores': True},
+      ['-0.5000\ta', '-1.2500\tb', '0.0000\t', '-inf\t', '-2.0000\té c', '-inf\t'],
+    ),
+  ],
+)
+def test_writing(options: dict, expected: list[str], capsys):
+  """As many lines for every sentence, however many hypotheses it has."""
+  flags.FLAGS.mark_as_parsed()
+  found = [
+    [Hypothesis('a', -0.5, [4, EOS]), Hypothesis('b', -1.25, [5, EOS])],
+    [Hypothesis('', 0.0, [])],
+    [Hypothesis('é c', -2.0, [6])],
+  ]
+  with flagsaver.flagsaver(**options):
+    script.write(found)
+  assert capsys.readouterr().out == ''.join(line + '\n' for line in expected)

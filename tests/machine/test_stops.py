@@ -1,0 +1,236 @@
+"""SIGTERM in each phase of our commands: what is saved, and how soon they are gone.
+
+The phase is certain: a function of it has been made to wait (`hold`), has said that it
+began and not that it ended, as the signal came.
+"""
+
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from programs import Program, Toy
+from test_faults import (
+  assert_all_whole,
+  assert_equal_runs,
+  finished,
+  records,
+  undisturbed,
+)
+
+from transformer_jax.machine.signals import EXIT_CODE
+from transformer_jax.training import checkpoint
+
+pytestmark = pytest.mark.slow
+
+ROOT = pathlib.Path(__file__).parents[2]
+AT_ONCE = 2  # seconds
+STEP = 'transformer_jax.training.trainer:Trainer.step'
+WRITE = 'transformer_jax.training.checkpoint:_sums'  # while a checkpoint is written
+MEASURE = 'transformer_jax.training.perplexity:Perplexity.__call__'
+TRANSLATE = 'transformer_jax.decoding.translate:Translator.translate'
+COMPILE = 'jax.stages:Lowered.compile'
+RESTORE = 'transformer_jax.training.checkpoint:restore'
+LEARN = 'transformer_jax.data.vocabulary:train'
+AVERAGE = 'transformer_jax.training.checkpoint:average'
+BOOTSTRAP = 'transformer_jax.scoring.significance:bootstrap_intervals'
+
+
+@pytest.fixture(scope='module')
+def toy(tmp_path_factory: pytest.TempPathFactory) -> Toy:
+  return undisturbed(tmp_path_factory.mktemp('toy'))
+
+
+def begun(program: Program, place: str) -> int:
+  """How many calls of it there have been."""
+  return program.said.count(f'begin {place.split(":")[1]}\n')
+
+
+def told(
+  program: Program,
+  place: str,
+  within: float,
+  call: int = 1,
+  number: signal.Signals = signal.SIGTERM,
+) -> str:
+  """Signals it in a call of `place`; what it had said when it was gone, in time."""
+  program.wait_for(lambda: begun(program, place) == call)
+  begin = time.monotonic()
+  program.signal(number)
+  assert program.code() == EXIT_CODE, program.said
+  seconds = time.monotonic() - begin
+  assert seconds < within, (seconds, program.said)
+  return program.said
+
+
+def ended(said: str, place: str) -> int:
+  return said.count(f'end {place.split(":")[1]}\n')
+
+
+# Where nothing is new
+
+
+def test_while_preparing(toy: Toy):
+  """What was begun is no corpus, and the same command goes on to the end."""
+  new = Toy(toy.folder, data_dir='new').in_another('preparing')
+  said = told(new.train(hold={LEARN: 60}), LEARN, AT_ONCE)
+  assert said.endswith('stopped by a signal. \n')
+  assert not (toy.folder / 'new' / 'toy').exists()
+  finished(new.train())
+  assert_equal_runs(new, toy)
+
+
+PREPARE = """
+import runpy, time
+from transformer_jax.data import vocabulary
+vocabulary.train = lambda *_: print('begin', flush=True) or time.sleep(60)
+runpy.run_module('scripts.prepare_data', run_name='__main__', alter_sys=True)
+"""
+
+
+def test_while_preparing_alone(toy: Toy):
+  """`prepare_data` has nothing to save and dies of the signal."""
+  alone = Toy(toy.folder, data_dir='alone')
+  start = lambda *way: subprocess.Popen(
+    [sys.executable, *way, *alone.preparing],
+    cwd=ROOT,
+    stdout=subprocess.PIPE,
+    stderr=subprocess.DEVNULL,
+    text=True,
+    env=os.environ | {'PYTHONPATH': str(ROOT)},
+  )
+  with start('-c', PREPARE) as process:
+    assert process.stdout.readline() == 'begin\n'
+    process.terminate()
+    assert process.wait(AT_ONCE) == -signal.SIGTERM
+  folder = toy.folder / 'alone' / 'toy'
+  assert not folder.exists()
+  with start('-m', 'scripts.prepare_data') as process:
+    assert process.stdout.read() == f'{folder}\n'
+  cards = [toy.folder / data / 'toy' / 'card.json' for data in ('alone', 'data')]
+  assert cards[0].read_bytes() == cards[1].read_bytes()
+
+
+def test_while_restoring(toy: Toy):
+  cut = toy.in_another('restoring')
+  shutil.copytree(toy.workdir, cut.workdir)
+  shutil.rmtree(cut.checkpoints / '30')
+  said = told(cut.train(hold={RESTORE: 60}), RESTORE, AT_ONCE)
+  assert 'training on' not in said
+  assert checkpoint.steps(cut.checkpoints) == [20, 25]
+  assert 'going on from step 25\n' in finished(cut.train()).said
+  assert_equal_runs(cut, toy)
+
+
+def test_while_compiling(toy: Toy):
+  """In XLA itself, however long that would take; the newest checkpoint is named."""
+  new = toy.in_another('compiling')
+  cold = str(toy.folder / 'cold')
+  program = new.train(hold={COMPILE: 0}, XDG_CACHE_HOME=cold)
+  program.wait_for(lambda: begun(program, COMPILE))
+  time.sleep(0.2)
+  said = told(program, COMPILE, AT_ONCE)
+  assert not ended(said, COMPILE)
+  assert said.endswith('stopped by a signal. The newest checkpoint: none\n')
+  assert not checkpoint.steps(new.checkpoints)
+
+
+# While training
+
+
+@pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1])
+def test_while_training(number: signal.Signals, toy: Toy):
+  """The step under way is saved, which is on no cadence; no other is begun."""
+  cut, seconds = toy.in_another(f'told.{number}'), 2
+  for call, newest in ((3, 3), (4, 7)):
+    program = cut.train(hold={STEP: seconds if newest == 3 else 0.3})
+    said = told(program, STEP, seconds + AT_ONCE, call, number)
+    assert begun(program, STEP) == call
+    assert checkpoint.steps(cut.checkpoints)[-1] == newest
+    assert said.endswith(f'checkpoint: {cut.checkpoints / str(newest)}\n')
+    assert records(cut)[-1]['step'] == newest
+  finished(cut.train())
+  assert_equal_runs(cut, toy)
+  assert checkpoint.steps(cut.checkpoints) == [20, 25, 30]
+
+
+def test_while_saving(toy: Toy):
+  """What is being written is written to its end, and then the step under way."""
+  cut, seconds = toy.in_another('saving'), 2
+  program = cut.train(hold={WRITE: seconds, STEP: 0.3})
+  program.wait_for(lambda: begun(program, WRITE) == 1 and begun(program, STEP) >= 6)
+  assert [path.name for path in cut.checkpoints.iterdir()] == ['5.partial']
+  said = told(program, WRITE, 2 * seconds + AT_ONCE)
+  step = begun(program, STEP)
+  assert ended(said, WRITE) == 2 and 5 < step < 10
+  assert_all_whole(cut, step)
+  assert {path.name for path in cut.checkpoints.iterdir()} == {'5', str(step)}
+  finished(cut.train())
+  assert_equal_runs(cut, toy)
+
+
+def test_while_measuring(toy: Toy):
+  """The perplexity of the dev set is not waited for; the checkpoint before it is."""
+  cut, seconds = toy.in_another('measuring'), 2
+  program = cut.train(hold={MEASURE: 60, WRITE: seconds})
+  said = told(program, MEASURE, seconds + AT_ONCE)
+  assert not ended(said, MEASURE)
+  assert said.endswith(f'checkpoint: {cut.checkpoints / "5"}\n')
+  assert_all_whole(cut, 5)
+  finished(cut.train())
+  assert_equal_runs(cut, toy)
+
+
+# With a finished run
+
+
+@pytest.mark.parametrize('place', [AVERAGE, TRANSLATE, MEASURE, BOOTSTRAP])
+def test_while_evaluating(place: str, toy: Toy):
+  result = toy.workdir / 'result.json'
+  before = result.read_bytes()
+  said = told(toy.evaluate(hold={place: 60}), place, AT_ONCE)
+  assert said.endswith('stopped by a signal. No result was written.\n')
+  assert result.read_bytes() == before
+
+
+def test_while_decoding(toy: Toy):
+  """In XLA, compiling the search or in it."""
+  cold = str(toy.folder / 'cold.search')
+  program = toy.evaluate(hold={TRANSLATE: 0}, XDG_CACHE_HOME=cold)
+  program.wait_for(lambda: begun(program, TRANSLATE))
+  time.sleep(0.2)
+  assert not ended(told(program, TRANSLATE, AT_ONCE), TRANSLATE)
+
+
+def test_while_writing_the_result(toy: Toy):
+  """It is written to its end."""
+  result, write = toy.workdir / 'result.json', 'transformer_jax.machine.files:write'
+  result.unlink()
+  program = toy.evaluate(hold={write: 0.5})
+  program.wait_for(lambda: begun(program, write))
+  program.signal(signal.SIGTERM)
+  finished(program)
+  assert result.read_text().endswith('}\n')
+
+
+def test_while_writing_what_is_to_be_compared(toy: Toy):
+  """It is written, and the comparison not begun."""
+  write, compare = 'machine.files:write', 'scoring.significance:paired_bootstrap'
+  write, compare = (f'transformer_jax.{place}' for place in (write, compare))
+  flags = f'--against={toy.workdir}', '--beam=2'
+  program = toy.evaluate(*flags, hold={write: 0.5, compare: 0})
+  said = told(program, write, 3 * 0.5 + AT_ONCE)
+  assert not begun(program, compare) and 'beam-2.alpha-0.6.txt is written' in said
+
+
+@pytest.mark.parametrize('place', [AVERAGE, TRANSLATE])
+def test_while_translating(place: str, toy: Toy):
+  text = toy.folder / 'raw' / 'test.en'
+  program = toy.translate(text, hold={place: 60})
+  said = told(program, place, AT_ONCE)
+  assert said.endswith('stopped by a signal. No line was written.\n')
+  assert 'eins' not in said

@@ -1,0 +1,536 @@
+"""The model equals section 3 written out in numpy; causality and padding by gradient.
+
+Sizes are odd primes, d_k is not d_v and h d_v is not d_model, so that no two axes can
+be taken for one another.
+"""
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+from transformer_jax.data.vocabulary import BOS, PAD
+from transformer_jax.model import layers as module
+from transformer_jax.model.layers import Dropout, sinusoids
+from transformer_jax.model.transformer import Transformer
+from transformer_jax.training import loss
+
+Tree = Any
+Drop = Callable[[np.ndarray], np.ndarray]
+
+SIZES = {'N': 2, 'd_model': 7, 'd_ff': 11, 'h': 3, 'd_k': 5, 'd_v': 2}
+VOCABULARY, LONGEST = 29, 13
+LENGTHS = ((5, 7), (3, 4), (1, 6))  # source and target tokens of each sentence
+
+
+@functools.cache
+def graph_of(positions: str = 'sinusoid', dtype: Any = jnp.float32, **sizes: Any):
+  """A model's graph and the shapes of its parameters; nothing is computed."""
+
+  def make() -> Transformer:
+    return Transformer(
+      **(SIZES | {'P_drop': 0.3} | sizes),
+      positions=positions,
+      max_positions=LONGEST,
+      vocab_size=VOCABULARY,
+      dtype=dtype,
+      rngs=nnx.Rngs(params=0),
+    )
+
+  graph, shapes = nnx.split(nnx.eval_shape(make))
+  return graph, nnx.to_pure_dict(shapes)
+
+
+def random_params(shapes: Tree, seed: int = 0, fresh_norms: bool = False) -> Tree:
+  """Every parameter random, biases and norms too, unless the norms are as made."""
+  rng = np.random.default_rng(seed)
+
+  def fill(path: tuple, leaf: jax.ShapeDtypeStruct) -> np.ndarray:
+    names = [p.key for p in path]
+    values = rng.normal(size=leaf.shape) * 0.5
+    if 'norm' in names:
+      values = values * (not fresh_norms) + (names[-1] == 'scale')
+    return values.astype(np.float32)
+
+  return jax.tree_util.tree_map_with_path(fill, shapes)
+
+
+def sentences(seed: int = 1) -> tuple[np.ndarray, np.ndarray]:
+  """Padded source and target of LENGTHS; ids from 3 on."""
+  rng = np.random.default_rng(seed)
+  pair = []
+  for lengths in zip(*LENGTHS, strict=True):
+    side = np.full((len(lengths), max(lengths)), PAD, np.int32)
+    for row, length in zip(side, lengths, strict=True):
+      row[:length] = rng.integers(3, VOCABULARY, length)
+    pair.append(side)
+  return pair[0], pair[1]
+
+
+@functools.cache
+def logits_of(graph: nnx.GraphDef) -> Callable[..., jax.Array]:
+  return jax.jit(
+    lambda params, source, target, key=None: nnx.merge(graph, params)(
+      source, target, key
+    )
+  )
+
+
+# The paper once more, a sentence and a head at a time, without padding or masks
+
+
+def softmax(scores: np.ndarray) -> np.ndarray:
+  exponent = np.exp(scores - scores.max())
+  return exponent / exponent.sum()
+
+
+def attention(p: Tree, queries: np.ndarray, memory: np.ndarray, causal: bool):
+  out = np.zeros_like(queries)
+  for head in range(p['query'].shape[1]):
+    q = queries @ p['query'][:, head]
+    k, v = memory @ p['key'][:, head], memory @ p['value'][:, head]
+    for t in range(len(queries)):
+      sees = t + 1 if causal else len(memory)
+      weights = softmax(
+        np.array([q[t] @ k[s] for s in range(sees)]) / k.shape[1] ** 0.5
+      )
+      out[t] += sum(weights[s] * v[s] for s in range(sees)) @ p['output'][head]
+  return out
+
+
+def feed_forward(p: Tree, x: np.ndarray) -> np.ndarray:
+  inner = np.maximum(0, x @ p['inner']['kernel'] + p['inner']['bias'])
+  return inner @ p['outer']['kernel'] + p['outer']['bias']
+
+
+def add_and_norm(p: Tree, x: np.ndarray, sublayer: np.ndarray) -> np.ndarray:
+  total = x + sublayer
+  for row in total:
+    row[:] = (row - row.mean()) / np.sqrt(row.var() + 1e-6)
+  return total * p['norm']['scale'] + p['norm']['bias']
+
+
+def embed(p: Tree, ids: list[int], table: str) -> np.ndarray:
+  d = p['embedding'].shape[1]
+  x = np.array([p['embedding'][i] * math.sqrt(d) for i in ids])
+  if table in p:
+    return x + p[table][: len(ids)]
+  for position in range(len(ids)):
+    for i in range(d):
+      angle = position / 10000 ** ((i - i % 2) / d)
+      x[position, i] += math.cos(angle) if i % 2 else math.sin(angle)
+  return x
+
+
+def reference(p: Tree, source: list[int], target: list[int], drop: Drop = lambda x: x):
+  """[T, W] logits of one sentence; `drop` is called where section 5.4 drops."""
+  x = drop(embed(p, source, 'source_positions'))
+  for layer in (p['encoder'][n] for n in range(len(p['encoder']))):
+    attended = attention(layer['attention'], x, x, causal=False)
+    x = add_and_norm(layer['attention_norm'], x, drop(attended))
+    x = add_and_norm(
+      layer['feed_forward_norm'], x, drop(feed_forward(layer['feed_forward'], x))
+    )
+  y = drop(embed(p, [BOS, *target[:-1]], 'target_positions'))
+  for layer in (p['decoder'][n] for n in range(len(p['decoder']))):
+    attended = attention(layer['attention'], y, y, causal=True)
+    y = add_and_norm(layer['attention_norm'], y, drop(attended))
+    attended = attention(layer['cross'], y, x, causal=False)
+    y = add_and_norm(layer['cross_norm'], y, drop(attended))
+    y = add_and_norm(
+      layer['feed_forward_norm'], y, drop(feed_forward(layer['feed_forward'], y))
+    )
+  return y @ p['embedding'].T
+
+
+def double(params: Tree) -> Tree:
+  return jax.tree.map(lambda x: np.asarray(x, np.float64), params)
+
+
+@pytest.mark.parametrize('positions', ['sinusoid', 'learned'])
+def test_equals_the_paper_written_out(positions: str):
+  graph, shapes = graph_of(positions)
+  params = random_params(shapes)
+  source, target = sentences()
+  logits = logits_of(graph)(params, source, target)
+  assert logits.shape == (*target.shape, VOCABULARY) and logits.dtype == jnp.float32
+  for row, (S, T) in enumerate(LENGTHS):
+    expected = reference(double(params), source[row, :S], target[row, :T])
+    np.testing.assert_allclose(logits[row, :T], expected, rtol=1e-5, atol=1e-5)
+
+
+# Dropout
+
+
+def test_dropout_stands_where_section_5_4_has_it(monkeypatch: pytest.MonkeyPatch):
+  """With known masks the model equals the reference, which drops in those places."""
+  graph, shapes = graph_of()
+  params = random_params(shapes)
+  source, target = sentences()
+  rng, masks, made = np.random.default_rng(2), [], []
+
+  def construct(rate: float, key: jax.Array, places: int) -> Dropout:
+    made.append((rate, places, tuple(np.asarray(jax.random.key_data(key)))))
+    return Dropout(rate, None)
+
+  def drop(self: Dropout, x: jax.Array, place: int) -> jax.Array:
+    masks.append(rng.integers(0, 2, x.shape) * 2.0)
+    return x * masks[-1].astype(np.float32)
+
+  monkeypatch.setattr(Dropout, 'of', construct)
+  monkeypatch.setattr(Dropout, '__call__', drop)
+  with jax.disable_jit():  # else equal layers would share a mask
+    logits = nnx.merge(graph, params)(source, target, jax.random.key(0))
+  N = SIZES['N']
+  assert [m[:2] for m in made] == [(0.3, 1 + 2 * N), (0.3, 1 + 3 * N)]
+  assert made[0][2] != made[1][2]
+  assert len(masks) == 2 + 5 * N
+  for row, (S, T) in enumerate(LENGTHS):
+    left = iter(masks)
+    expected = reference(
+      double(params),
+      source[row, :S],
+      target[row, :T],
+      lambda x, row=row, left=left: x * next(left)[row, : len(x)],
+    )
+    np.testing.assert_allclose(logits[row, :T], expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize('rate', [0.1, 0.3])
+def test_dropout_keeps_the_expectation_at_its_rate(rate: float):
+  size = 200_001
+  dropout = Dropout.of(rate, jax.random.key(3), 2)
+  first, second = (np.asarray(dropout(jnp.ones((size,)), n)) for n in range(2))
+  deviation = 5 * math.sqrt(rate * (1 - rate) / size)
+  for dropped in (first, second):
+    assert abs((dropped == 0).mean() - rate) < deviation
+    np.testing.assert_allclose(dropped[dropped != 0], 1 / (1 - rate), rtol=1e-4)
+    assert abs(dropped.mean() - 1) < deviation / (1 - rate)
+  # Independent between places, and between elements that share a random word.
+  both = lambda a, b: ((a == 0) & (b == 0)).mean()
+  assert abs(both(first, second) - rate**2) < deviation
+  assert abs(both(first[:-1], first[1:]) - rate**2) < deviation
+  again = Dropout.of(rate, jax.random.key(3), 2)(jnp.ones((size,)), 0)
+  np.testing.assert_array_equal(first, again)
+
+
+@pytest.mark.parametrize('dtype', [jnp.float32, jnp.bfloat16])
+@pytest.mark.parametrize('rate', [0.1, 0.3])
+def test_what_dropout_keeps_is_scaled_exactly_in_the_mean(rate: float, dtype):
+  """1 / 0.9 rounded to bfloat16 would make everything 0.16 per cent smaller."""
+  x = jax.random.normal(jax.random.key(0), (200_001,), dtype)
+  dropped = Dropout.of(rate, jax.random.key(3), 1)(x, 0)
+  assert dropped.dtype == dtype
+  x, dropped = (np.asarray(y, np.float64) for y in (x, dropped))
+  kept = dropped != 0
+  scale = (dropped * x)[kept].sum() / np.square(x[kept]).sum()
+  assert scale == pytest.approx(1 / (1 - rate), rel=5e-4)  # rounding x moves 3e-4
+
+
+def test_every_place_has_its_own_key():
+  dropout = Dropout.of(0.1, jax.random.key(3), 1 + 2 * 3)
+  parts = dropout.parts(3, 2)
+  keys = [dropout.keys[0], *(part.keys[n] for part in parts for n in range(2))]
+  assert (jnp.stack(keys) == dropout.keys).all() and len(
+    np.unique(jax.random.key_data(dropout.keys), axis=0)
+  ) == 7
+
+
+def test_equal_layers_are_traced_once(monkeypatch: pytest.MonkeyPatch):
+  calls = []
+  original = module.EncoderLayer.__call__
+
+  def counted(self, *inputs):
+    calls.append(1)
+    return original(self, *inputs)
+
+  monkeypatch.setattr(module.EncoderLayer, '__call__', counted)
+  graph, shapes = graph_of(N=3)
+  source, target = sentences()
+  loss = lambda p: nnx.merge(graph, p)(source, target, jax.random.key(0)).sum()
+  jax.make_jaxpr(jax.grad(loss))(random_params(shapes))
+  assert len(calls) == 1
+
+
+def test_dropout_is_off_without_a_key_or_a_rate():
+  graph, shapes = graph_of(N=1)
+  params = random_params(shapes)
+  source, target = sentences()
+  logits = logits_of(graph)
+  plain = logits(params, source, target)
+  np.testing.assert_array_equal(plain, logits(params, source, target))
+  dropped = [logits(params, source, target, jax.random.key(k)) for k in (0, 0, 1)]
+  np.testing.assert_array_equal(dropped[0], dropped[1])
+  assert not np.allclose(plain, dropped[0]) and not np.allclose(dropped[0], dropped[2])
+  never, _ = graph_of(N=1, P_drop=0.0)
+  key = jax.random.key(0)
+  np.testing.assert_allclose(
+    logits_of(never)(params, source, target, key), plain, rtol=1e-5, atol=1e-5
+  )
+
+
+# What may be seen
+
+
+def test_causality_and_padding_by_gradient():
+  """Every token has an id of its own, so a row of the embedding is one position.
+
+  The logits that are looked at are those of words that do not occur, whose rows the
+  softmax's product alone would reach.
+  """
+  graph, shapes = graph_of()
+  source = np.array([[3, 4, 5, PAD, PAD]])
+  target = np.array([[6, 7, 8, 9, 10]])
+  absent = np.arange(11, 14)
+
+  def logits(embedding: jax.Array, rest: Tree) -> jax.Array:
+    model = nnx.merge(graph, rest | {'embedding': embedding})
+    return model(source, target)[0][:, absent]
+
+  params = random_params(shapes)
+  jacobian = jax.jit(jax.jacrev(logits))(params['embedding'], params)
+  reaches = np.abs(jacobian).max((1, 3))  # [position of the logits, word]
+  for t in range(5):
+    for j in range(5):
+      if j < t:
+        assert reaches[t, target[0, j]] > 1e-4, (t, j)
+      else:
+        assert reaches[t, target[0, j]] == 0, (t, j)
+  assert (reaches[:, [BOS, 3, 4, 5]] > 1e-4).all()
+  assert (reaches[:, PAD] == 0).all()
+
+
+def test_more_padding_changes_nothing():
+  graph, shapes = graph_of()
+  params = random_params(shapes)
+  source, target = sentences()
+  pad = lambda ids, rows, columns: np.pad(ids, ((0, rows), (0, columns)))
+  run = logits_of(graph)
+  narrow = run(params, source, target)
+  wide = run(params, pad(source, 2, 4), pad(target, 2, 3))
+  assert np.isfinite(wide).all()
+  for row, (_, T) in enumerate(LENGTHS):
+    np.testing.assert_allclose(wide[row, :T], narrow[row, :T], rtol=1e-5, atol=1e-5)
+
+
+def test_empty_rows_give_finite_values_and_gradients():
+  graph, shapes = graph_of(N=1)
+  params = random_params(shapes)
+  empty = np.full((2, 3), PAD, np.int32)
+  total = lambda p: (nnx.merge(graph, p)(empty, empty) ** 2).sum()
+  value, gradient = jax.jit(jax.value_and_grad(total))(params)
+  assert all(np.isfinite(x).all() for x in [value, *jax.tree.leaves(gradient)])
+
+
+# 3.5 Positional encoding
+
+
+def test_sinusoids_are_the_papers():
+  d, length = 12, 300
+  table = sinusoids(length, d)
+  assert table.shape == (length, d) and table.dtype == np.float32
+  for position in (0, 1, 17, 299):
+    for i in range(d // 2):
+      wavelength = 2 * math.pi * 10000 ** (2 * i / d)
+      assert 2 * math.pi <= wavelength < 10000 * 2 * math.pi
+      turn = 2 * math.pi * position / wavelength
+      expected = [math.sin(turn), math.cos(turn)]
+      np.testing.assert_allclose(
+        table[position, 2 * i : 2 * i + 2], expected, atol=1e-6
+      )
+
+
+@pytest.mark.parametrize('k', [1, 40])
+def test_a_fixed_offset_is_a_linear_map(k: int):
+  """Section 3.5: PE(pos + k) is a linear function of PE(pos), the same at every pos."""
+  d, length = 12, 200
+  table = sinusoids(length, d)
+  turn = np.zeros((d, d))
+  for i in range(d // 2):
+    angle = k / 10000 ** (2 * i / d)
+    cos, sin = math.cos(angle), math.sin(angle)
+    turn[2 * i : 2 * i + 2, 2 * i : 2 * i + 2] = [[cos, sin], [-sin, cos]]
+  np.testing.assert_allclose(table[:-k] @ turn.T, table[k:], atol=1e-5)
+
+
+# 3.4 and 3.1: one embedding, norms after the sums
+
+
+def test_one_embedding_matrix():
+  _, shapes = graph_of()
+  with_words = [x.shape for x in jax.tree.leaves(shapes) if VOCABULARY in x.shape]
+  assert with_words == [(VOCABULARY, SIZES['d_model'])]
+
+
+def test_fresh_parameters():
+  """Glorot's bounds by fan, unit norms, zero biases, no two matrices alike."""
+  D = 64
+  make = lambda: module.EncoderLayer(
+    module.Sizes(D, 96, 4, 8, 24), dtype=jnp.float32, rngs=nnx.Rngs(params=0)
+  )
+  layer = jax.jit(lambda: nnx.to_pure_dict(nnx.state(make())))()
+  assert (layer['attention_norm']['norm']['scale'] == 1).all()
+  assert not layer['attention_norm']['norm']['bias'].any()
+  assert not layer['feed_forward']['inner']['bias'].any()
+  fans = {
+    'query': (D, 4 * 8),
+    'key': (D, 4 * 8),
+    'value': (D, 4 * 24),
+    'output': (4 * 24, D),
+  }
+  for name, fan in fans.items():
+    bound = math.sqrt(6 / sum(fan))
+    assert 0.97 * bound < np.abs(layer['attention'][name]).max() <= bound
+    np.testing.assert_allclose(
+      layer['attention'][name].std(), bound / 3**0.5, rtol=0.05
+    )
+  inner = layer['feed_forward']['inner']['kernel']
+  assert np.abs(inner).max() <= math.sqrt(6 / (D + 96))
+  assert not np.array_equal(layer['attention']['query'], layer['attention']['key'])
+
+
+def test_fresh_embeddings_have_unit_variance_once_scaled():
+  D, W = 64, 512
+  make = lambda: Transformer(
+    **(SIZES | {'N': 0, 'd_model': D}),
+    P_drop=0.1,
+    positions='sinusoid',
+    max_positions=0,
+    vocab_size=W,
+    dtype=jnp.float32,
+    rngs=nnx.Rngs(params=0),
+  )
+  params = jax.jit(lambda: nnx.to_pure_dict(nnx.state(make())))()
+  np.testing.assert_allclose(params['embedding'].std() * D**0.5, 1, rtol=0.02)
+
+
+def test_norms_come_last(monkeypatch: pytest.MonkeyPatch):
+  """Each sub-layer's output has mean 0, variance 1; the last makes the logits."""
+  graph, shapes = graph_of()
+  params = random_params(shapes, fresh_norms=True)
+  original, outputs = module.AddAndNorm.__call__, []
+
+  def record(self: module.AddAndNorm, *arguments: Any) -> jax.Array:
+    outputs.append(original(self, *arguments))
+    return outputs[-1]
+
+  monkeypatch.setattr(module.AddAndNorm, '__call__', record)
+  with jax.disable_jit():  # else only the first of equal layers would be seen
+    logits = nnx.merge(graph, params)(*sentences())
+  assert len(outputs) == 5 * SIZES['N']
+  for output in outputs:
+    np.testing.assert_allclose(output.mean(-1), 0, atol=1e-5)
+    np.testing.assert_allclose(output.var(-1), 1, atol=1e-3)
+  np.testing.assert_allclose(logits, outputs[-1] @ params['embedding'].T, atol=1e-5)
+
+
+def test_unknown_positions_and_too_long_a_sentence_are_refused():
+  with pytest.raises(ValueError, match="'sinusoid' or 'learned'"):
+    graph_of('rotary')
+  graph, shapes = graph_of('learned')
+  ids = np.ones((1, LONGEST + 1), np.int32)
+  with pytest.raises(ValueError, match='max_positions=13'):
+    nnx.merge(graph, random_params(shapes))(ids, ids)
+
+
+def test_bfloat16_keeps_float32_parameters_and_logits():
+  graph, shapes = graph_of(dtype=jnp.bfloat16)
+  assert {x.dtype for x in jax.tree.leaves(shapes)} == {jnp.dtype('float32')}
+  params = random_params(shapes)
+  source, target = sentences()
+  logits = logits_of(graph)(params, source, target)
+  assert logits.dtype == jnp.float32
+  exact = logits_of(graph_of()[0])(params, source, target)
+  assert np.abs(logits - exact).max() < 0.05 * np.abs(exact).max()
+
+
+def test_bfloat16_keeps_float32_gradients():
+  """Near the exact ones, for sizes that fill no register as well."""
+  source, target = sentences()
+  shapes = graph_of()[1]
+
+  def gradient(dtype: Any) -> Tree:
+    graph, _ = graph_of(dtype=dtype)
+
+    def objective(params: Tree) -> jax.Array:
+      logits = nnx.merge(graph, params)(source, target)
+      return loss.cross_entropy(logits, target, 0.1)[0]
+
+    return jax.jit(jax.grad(objective))(random_params(shapes))
+
+  rounded, exact = map(jax.tree.leaves, (gradient(jnp.bfloat16), gradient(jnp.float32)))
+  off = [
+    np.linalg.norm(a - b) / np.linalg.norm(b)
+    for a, b in zip(rounded, exact, strict=True)
+  ]
+  assert {x.dtype for x in rounded} == {jnp.dtype('float32')}
+  assert max(off) < 0.2
+
+
+# 6.1 Decoding with a cache
+
+
+def repeated(rows: int) -> tuple[np.ndarray, np.ndarray]:
+  """The sources, and [B, rows, T] different targets."""
+  source, target = sentences()
+  rng = np.random.default_rng(4)
+  return source, rng.integers(3, VOCABULARY, (len(source), rows, target.shape[1]))
+
+
+@pytest.mark.parametrize('positions', ['sinusoid', 'learned'])
+def test_cached_decoding_equals_teacher_forcing(positions: str):
+  """At every position, with rows that swap as beams do, in a cache that grows."""
+  R, swap_at, grow_at = 3, 3, 5
+  graph, shapes = graph_of(positions)
+  params = random_params(shapes)
+  source, targets = repeated(R)
+  B, _, T = targets.shape
+  order = np.array([2, 0, 0])
+  histories = np.concatenate(
+    [targets[:, order, :swap_at], targets[:, :, swap_at:]], axis=2
+  )
+  step = jax.jit(lambda p, *state: nnx.merge(graph, p).step(*state))
+  memory = jax.jit(lambda p, ids: nnx.merge(graph, p).remember(ids))(params, source)
+  cache = nnx.merge(graph, params).empty_cache(B, R, grow_at)
+  stepped = []
+  for t in range(T):
+    history = targets if t < swap_at else histories
+    tokens = history[:, :, t - 1] if t else np.full((B, R), BOS)
+    if t == swap_at:
+      cache = cache.follow(np.broadcast_to(order, (B, R)))
+    if t == grow_at:
+      cache = cache.grow(T + 2)
+    logits, cache = step(params, tokens, jnp.int32(t), cache, memory)
+    stepped.append(logits)
+  run = logits_of(graph)
+  for r in range(R):
+    swapped = run(params, source, histories[:, r])
+    straight = run(params, source, targets[:, r])
+    for t in range(T):
+      expected = straight[:, t] if t < swap_at else swapped[:, t]
+      np.testing.assert_allclose(stepped[t][:, r], expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize('mutant', ['unscaled', 'seeing ahead'])
+def test_mutants_fail_the_comparison(mutant: str, monkeypatch: pytest.MonkeyPatch):
+  graph, shapes = graph_of(N=1)
+  params = random_params(shapes)
+  source, target = (side[:1] for side in sentences())
+  original = module.attention_weights
+
+  def changed(q: jax.Array, k: jax.Array, mask: jax.Array) -> jax.Array:
+    if mutant == 'unscaled':
+      return original(q * q.shape[-1] ** 0.5, k, mask)
+    ahead = jnp.eye(*mask.shape[1:], 1, dtype=bool)
+    return original(q, k, mask | ahead[None])
+
+  monkeypatch.setattr(module, 'attention_weights', changed)
+  logits = jax.jit(lambda p: nnx.merge(graph, p)(source, target))(params)[0]
+  expected = reference(double(params), source[0], target[0])
+  assert np.abs(logits - expected).max() > 1e-3

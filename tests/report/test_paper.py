@@ -1,0 +1,146 @@
+"""The paper's numbers: typed a second time, and against its own arithmetic."""
+
+import math
+import re
+
+import pytest
+
+from configs import table3
+from transformer_jax.model import flops
+from transformer_jax.report import paper
+
+# Table 2: BLEU EN-DE, EN-FR, FLOPs EN-DE, EN-FR. Table 3: PPL, BLEU, millions.
+TABLE_2 = """
+  ByteNet                    | 23.75 | -     | -       | -
+  Deep-Att + PosUnk          | -     | 39.2  | -       | 1.0e20
+  GNMT + RL                  | 24.6  | 39.92 | 2.3e19  | 1.4e20
+  ConvS2S                    | 25.16 | 40.46 | 9.6e18  | 1.5e20
+  MoE                        | 26.03 | 40.56 | 2.0e19  | 1.2e20
+  Deep-Att + PosUnk Ensemble | -     | 40.4  | -       | 8.0e20
+  GNMT + RL Ensemble         | 26.30 | 41.16 | 1.8e20  | 1.1e21
+  ConvS2S Ensemble           | 26.36 | 41.29 | 7.7e19  | 1.2e21
+  Transformer (base)         | 27.3  | 38.1  | 3.3e18  | 3.3e18
+  Transformer (big)          | 28.4  | 41.8  | 2.3e19  | 2.3e19
+"""
+TABLE_3 = """
+  base 4.92 25.8 65 | A1 5.29 24.9 - | A2 5.00 25.5 - | A3 4.91 25.8 -
+  A4 5.01 25.4 - | B1 5.16 25.1 58 | B2 5.01 25.4 60 | C1 6.11 23.7 36
+  C2 5.19 25.3 50 | C3 4.88 25.5 80 | C4 5.75 24.5 28 | C5 4.66 26.0 168
+  C6 5.12 25.4 53 | C7 4.75 26.2 90 | D1 5.77 24.6 - | D2 4.95 25.5 -
+  D3 4.67 25.3 - | D4 5.47 25.7 - | E 4.92 25.7 - | big 4.33 26.4 213
+"""
+TABLE_4 = (88.3, 90.4, 90.4, 91.7, 91.3, 91.3, 91.3, 92.1, 92.1, 92.7, 93.0, 93.3)
+SMALL = ('base', 'B1', 'B2', 'C1', 'C2', 'C3', 'C4', 'C5', 'C6', 'C7')
+
+
+def number(text: str) -> float | None:
+  return None if text == '-' else float(text)
+
+
+def sizes(row: str) -> dict[str, int]:
+  cells = paper.BASE | paper.TABLE_3[row].cells
+  return {name: cells[name] for name in ('N', 'd_model', 'd_ff', 'h', 'd_k', 'd_v')}
+
+
+def parameters(row: str, vocab_size: int) -> int:
+  rows = {'positions': 'sinusoid', 'max_positions': 256}
+  return flops.parameters(**sizes(row), **rows, vocab_size=vocab_size)
+
+
+def test_table_2():
+  lines = [line.split('|') for line in TABLE_2.strip().splitlines()]
+  typed = {
+    name.strip(): tuple(number(x.strip()) for x in rest) for name, *rest in lines
+  }
+  assert typed == {name: tuple(row) for name, row in paper.TABLE_2.items()}
+
+
+def test_table_3():
+  typed = [entry.split() for entry in re.split(r'[|\n]', TABLE_3.strip())]
+  assert [row for row, *_ in typed] == [*paper.TABLE_3]
+  for row, *values in typed:
+    assert paper.TABLE_3[row][1:] == tuple(map(number, values)), row
+
+
+@pytest.mark.parametrize('row', paper.TABLE_3)
+def test_table_3_is_what_the_configs_run(row: str):
+  """Cell by cell; base's own are the config's whole base."""
+  config = table3.get_config(row)
+  cells = {c: (config.model if c in config.model else config)[c] for c in paper.BASE}
+  assert cells == paper.BASE | paper.TABLE_3[row].cells
+  if row != 'base':
+    assert table3.ROWS[row] == paper.TABLE_3[row].cells
+
+
+def test_table_4():
+  assert tuple(row.f1 for row in paper.TABLE_4) == TABLE_4
+  ours = {row.training: row.f1 for row in paper.TABLE_4 if 'Transformer' in row.name}
+  assert ours == {'WSJ only, discriminative': 91.3, 'semi-supervised': 92.7}
+
+
+@pytest.mark.parametrize('layer', paper.TABLE_1)
+def test_orders_are_functions_of_what_is_printed(layer: str):
+  n, d, k, r = 64.0, 512.0, 3.0, 8.0
+  for order in paper.TABLE_1[layer]:
+    value = 1.0
+    if order.text == 'log_k(n)':
+      value = math.log(n) / math.log(k)
+    elif order.text == 'n / r':
+      value = n / r
+    else:
+      for factor in order.text.split():
+        base, _, power = factor.partition('^')
+        scale = {'n': n, 'd': d, 'k': k, 'r': r, '1': 1.0}[base]
+        value *= scale ** int(power or 1)
+    assert math.isclose(order.value(n, d, k, r), value), order.text
+
+
+@pytest.mark.parametrize('row', paper.TRAINING)
+def test_training_flops_by_the_papers_method(row: str):
+  printed = paper.TABLE_2[paper.TABLE_2_NAMES[row]].flops_de
+  made = paper.training_flops(paper.TRAINING[row].hours * 3600)
+  assert f'{made:.1e}' == f'{printed:.1e}'
+
+
+def test_base_took_12_hours_only_if_its_steps_were_slower():
+  base = paper.TRAINING['base']
+  assert f'{paper.training_flops(base.steps * base.step_seconds):.1e}' == '3.0e+18'
+
+
+def test_what_the_text_says_of_the_tables():
+  bleu = {name: row.bleu_de for name, row in paper.TABLE_2.items() if row.bleu_de}
+  others = [x for name, x in bleu.items() if 'Transformer' not in name]
+  assert bleu['Transformer (big)'] - max(others) > 2.0
+  assert bleu['Transformer (base)'] > max(others)
+  heads = {row: paper.TABLE_3[row].bleu for row in ('base', 'A1', 'A2', 'A3', 'A4')}
+  assert round(max(heads.values()) - heads['A1'], 1) == 0.9
+  for row, printed in paper.TABLE_3.items():
+    assert (printed.millions is None) == (row[0] in 'ADE'), row
+
+
+def test_claims():
+  """Signs of the effect on perplexity and BLEU, typed again from the paper's text."""
+  worse, better = (1, -1), (-1, 1)
+  assert [claim.rows for claim in paper.CLAIMS] == [
+    {'A1': worse, 'A4': worse},  # "also drops off with too many heads"
+    {'B1': worse, 'B2': worse},
+    {'C1': worse, 'C2': worse, 'C3': better, 'C4': worse}
+    | {'C5': better, 'C6': worse, 'C7': better},
+    {'D1': worse},
+    {'E': (0, 0)},
+    {'D3': (-1, -1)},  # without it: perplexity better, BLEU worse
+  ]
+
+
+def test_parameters_move_as_printed_whatever_the_vocabulary():
+  for row in ('B1', 'B2', 'C1', 'C2', 'C3', 'C6', 'C7'):
+    moved = (parameters(row, 37_000) - parameters('base', 37_000)) / 1e6
+    assert abs(moved - (paper.TABLE_3[row].millions - 65)) < 1, row
+
+
+def test_one_vocabulary_explains_the_ten_small_rows_but_not_big():
+  fits = lambda row, size: round(parameters(row, size) / 1e6) == printed[row]
+  printed = {row: paper.TABLE_3[row].millions for row in (*SMALL, 'big')}
+  assert all(fits(row, 41_100) for row in SMALL)
+  assert not any(fits(row, 37_000) for row in (*SMALL, 'big'))
+  assert not fits('big', 41_100)

@@ -1,0 +1,311 @@
+"""A run's folder belongs to one config, one corpus and one trainer at a time."""
+
+import errno
+import fcntl
+import json
+import os
+import pathlib
+import socket
+import subprocess
+import sys
+import time
+
+import ml_collections
+import pytest
+
+from configs import base
+from scripts import prepare_data
+from transformer_jax.data import card, preparing, vocabulary
+from transformer_jax.data.embedded import Made
+from transformer_jax.runs.run import COUNTS, NEEDED, Busy, Run
+
+LINES = ['one two three four five', 'six seven eight nine ten']
+
+
+def prepared(
+  data_dir: pathlib.Path, name: str = 'toy', extra: str = ''
+) -> pathlib.Path:
+  pairs = [(line, line) for line in [*LINES, extra]]
+  parts = {split: [Made(split, pairs, {})] for split in card.SPLITS}
+  asked = prepare_data.asked(small_config())
+  preparing.prepare(asked._replace(name=name), parts, data_dir)
+  return data_dir / name
+
+
+def small_config() -> ml_collections.ConfigDict:
+  config = base.get_config()
+  config.model.vocab_size = 30
+  config.character_coverage, config.byte_fallback = 1.0, False
+  config.cleaning.drop_identical = False
+  return config
+
+
+@pytest.fixture
+def corpus(tmp_path: pathlib.Path) -> pathlib.Path:
+  return prepared(tmp_path / 'data')
+
+
+@pytest.fixture
+def config() -> ml_collections.ConfigDict:
+  return small_config()
+
+
+def test_a_new_run(corpus, config, tmp_path: pathlib.Path):
+  workdir = tmp_path / 'runs' / 'new'
+  run = Run.open(workdir, config, corpus)
+  assert sorted(path.name for path in workdir.iterdir()) == [
+    'card.json',
+    'config.json',
+    'vocabulary.model',
+  ]
+  assert run.config().to_dict() == json.loads(config.to_json_best_effort())
+  assert run.config().is_locked
+  listed = card.read_card(corpus)
+  assert run.vocabulary().sha256 == listed['vocabulary']['sha256']
+  assert (workdir / 'card.json').read_bytes() == (corpus / 'card.json').read_bytes()
+
+
+def test_the_same_run_is_opened_again(corpus, config, tmp_path: pathlib.Path):
+  Run.open(tmp_path / 'run', config, corpus)
+  before = (tmp_path / 'run' / 'config.json').read_bytes()
+  Run.open(tmp_path / 'run', config, corpus)
+  assert (tmp_path / 'run' / 'config.json').read_bytes() == before
+
+
+def test_a_run_may_be_prolonged(corpus, config, tmp_path: pathlib.Path):
+  Run.open(tmp_path / 'run', config, corpus)
+  config.train_steps += 5
+  run = Run.open(tmp_path / 'run', config, corpus)
+  assert run.config().train_steps == config.train_steps
+
+
+def test_the_run_of_another_config_is_refused(corpus, config, tmp_path: pathlib.Path):
+  """All that differ are named, train_steps is not, and nothing is written."""
+  Run.open(tmp_path / 'run', config, corpus)
+  before = (tmp_path / 'run' / 'config.json').read_bytes()
+  config.model.P_drop = 0.25
+  config.seed = 2
+  config.train_steps += 1
+  with pytest.raises(ValueError) as caught:
+    Run.open(tmp_path / 'run', config, corpus)
+  message = str(caught.value)
+  assert "holds another config's run; these differ: model.P_drop, seed. " in message
+  assert '--workdir' in message
+  assert (tmp_path / 'run' / 'config.json').read_bytes() == before
+
+
+def test_keys_that_came_or_went_are_named(corpus, config, tmp_path: pathlib.Path):
+  Run.open(tmp_path / 'run', config, corpus)
+  path = tmp_path / 'run' / 'config.json'
+  kept = json.loads(path.read_text())
+  del kept['model']['d_k']
+  kept['old'] = 1
+  path.write_text(json.dumps(kept))
+  with pytest.raises(ValueError, match=r'these differ: model\.d_k, old\. '):
+    Run.open(tmp_path / 'run', config, corpus)
+
+
+@pytest.mark.parametrize(
+  ('key', 'value'),
+  [('max_length', 9), ('source_language', 'fr'), ('target_language', 'x')],
+)
+def test_a_corpus_of_another_config(key, value, corpus, config, tmp_path: pathlib.Path):
+  config[key] = value
+  with pytest.raises(ValueError, match=rf'toy was prepared with {key}=.*says {value}:'):
+    Run.open(tmp_path / 'run', config, corpus)
+  assert not (tmp_path / 'run').exists()
+
+
+def test_another_vocabulary_size(corpus, config, tmp_path: pathlib.Path):
+  config.model.vocab_size = 31
+  with pytest.raises(
+    ValueError, match='prepared with vocab_size=30, the config says 31'
+  ):
+    Run.open(tmp_path / 'run', config, corpus)
+
+
+def test_another_vocabulary_is_one_clear_sentence(
+  corpus, config, tmp_path: pathlib.Path
+):
+  run = Run.open(tmp_path / 'run', config, corpus)
+  other = prepared(tmp_path / 'data', 'other', extra='nine nine nine nine one')
+  assert (
+    vocabulary.Vocabulary(other / 'vocabulary.model').sha256 != run.vocabulary().sha256
+  )
+  for check in (
+    lambda: Run.open(tmp_path / 'run', config, other),
+    lambda: run.check_vocabulary(other),
+  ):
+    with pytest.raises(ValueError) as caught:
+      check()
+    assert 'other was encoded with another vocabulary' in str(caught.value)
+    assert run.vocabulary().sha256[:12] in str(caught.value)
+    assert '\n' not in str(caught.value)
+
+
+def test_a_swapped_vocabulary_is_refused(corpus, config, tmp_path: pathlib.Path):
+  """A good one of another corpus, which would decode to other words, and a torn one."""
+  run = Run.open(tmp_path / 'run', config, corpus)
+  path = run.workdir / 'vocabulary.model'
+  ours = path.read_bytes()
+  other = prepared(tmp_path / 'data', 'other', extra='nine nine nine nine one')
+  for content in ((other / 'vocabulary.model').read_bytes(), ours[:-1], b''):
+    path.write_bytes(content)
+    for use in (
+      run.vocabulary,
+      lambda: run.check_vocabulary(corpus),
+      lambda: Run.open(run.workdir, config, corpus),
+    ):
+      with pytest.raises(ValueError, match="is not the run's vocabulary") as caught:
+        use()
+      assert str(path) in str(caught.value) and '\n' not in str(caught.value)
+  path.write_bytes(ours)
+  assert len(run.vocabulary()) == 30
+
+
+@pytest.mark.parametrize(
+  ('key', 'value'),
+  [(key, 0) for key in COUNTS]
+  + [('beam', -1), ('model.h', -3), ('seed', -1), ('extra_length', -1)]
+  + [('rate_factor', 0.0), ('adam_epsilon', 0.0), ('adam_b2', 1.0)]
+  + [('model.P_drop', 1.0), ('model.P_drop', -0.1), ('epsilon_ls', 1.0)],
+)
+def test_numbers_that_no_run_can_have(key, value, corpus, config, tmp_path):
+  """They are refused before there is a folder, which would hold another's run then."""
+  config.update_from_flattened_dict({key: value})
+  with pytest.raises(ValueError, match=rf'^{key}={value}: .* \(--config\.{key}\)$'):
+    Run.open(tmp_path / 'run', config, corpus)
+  assert not (tmp_path / 'run').exists()
+
+
+def test_fewer_steps_than_were_made(corpus, config, tmp_path: pathlib.Path):
+  run = Run.open(tmp_path / 'run', config, corpus)
+  run.metrics.write_text('{"step": 30}\n')
+  kept = (run.workdir / 'config.json').read_bytes()
+  config.train_steps = 29
+  with pytest.raises(ValueError, match='has 30 steps: train_steps=29 would be another'):
+    Run.open(run.workdir, config, corpus)
+  assert (run.workdir / 'config.json').read_bytes() == kept
+  config.train_steps = 30
+  Run.open(run.workdir, config, corpus)
+
+
+def test_results_of_checkpoints_that_are_gone(corpus, config, tmp_path: pathlib.Path):
+  """Trained anew, the run would find them and take them for its own."""
+  run = Run.open(tmp_path / 'run', config, corpus)
+  (run.checkpoints / '30').mkdir(parents=True)
+  (run.workdir / 'translations').mkdir()
+  Run.open(run.workdir, config, corpus)
+  (run.checkpoints / '30').rmdir()
+  with pytest.raises(ValueError, match='translations are of checkpoints that are gone'):
+    Run.open(run.workdir, config, corpus)
+
+
+def test_fewer_are_kept_than_averaged(corpus, config, tmp_path: pathlib.Path):
+  config.keep_checkpoints, config.average_last = 4, 5
+  with pytest.raises(ValueError, match='=4 are too few to average the last 5'):
+    Run.open(tmp_path / 'run', config, corpus)
+  config.average_last = 4
+  Run.open(tmp_path / 'run', config, corpus)
+
+
+def test_a_run_of_another_version(corpus, config, tmp_path: pathlib.Path):
+  """What it lacks is named where it is read, not where it is missed."""
+  run = Run.open(tmp_path / 'run', config, corpus)
+  kept = json.loads((run.workdir / 'config.json').read_text())
+  assert NEEDED <= kept.keys()
+  for lacking in ('decode_dtype', 'beam'):
+    del kept[lacking]
+  (run.workdir / 'config.json').write_text(json.dumps(kept))
+  with pytest.raises(ValueError, match='config.json lacks beam, decode_dtype: another'):
+    run.config()
+
+
+def test_no_corpus_and_no_run(config, tmp_path: pathlib.Path):
+  with pytest.raises(FileNotFoundError, match=r'card\.json: not there; run scripts'):
+    Run.open(tmp_path / 'run', config, tmp_path / 'nowhere')
+  assert not (tmp_path / 'run').exists()
+  with pytest.raises(FileNotFoundError, match='is .* a run'):
+    Run(tmp_path).config()
+
+
+def test_a_kill_while_the_run_is_made(corpus, config, tmp_path: pathlib.Path):
+  """config.json comes last: what is torn before is made again."""
+  (tmp_path / 'run').mkdir()
+  (tmp_path / 'run' / 'vocabulary.model').write_bytes(b'torn')
+  run = Run.open(tmp_path / 'run', config, corpus)
+  assert len(run.vocabulary()) == 30
+
+
+# The lock
+
+HOLD = """
+import pathlib, sys
+from transformer_jax.runs.run import Run
+with Run(pathlib.Path(sys.argv[1])).locked():
+  print('locked', flush=True)
+  sys.stdin.read()
+"""
+
+
+def holder(workdir: pathlib.Path) -> subprocess.Popen:
+  return subprocess.Popen(
+    [sys.executable, '-c', HOLD, str(workdir)],
+    cwd=pathlib.Path(__file__).parents[2],
+    stdin=subprocess.PIPE,
+    stdout=subprocess.PIPE,
+  )
+
+
+def test_training_so_far_is_up_to_the_step(tmp_path: pathlib.Path):
+  """Of a run that went on after the checkpoint that is scored."""
+  record = {'target_tokens': 5, 'seconds': 2.0, 'device': 'one'}
+  records = [{'step': step} | record for step in (10, 20, 30)]
+  records.insert(2, {'step': 20, 'dev_perplexity': 9.0})
+  text = ''.join(json.dumps(line) + '\n' for line in records)
+  (tmp_path / 'metrics.jsonl').write_text(text)
+  found = Run(tmp_path).training_so_far(20)
+  assert found == {
+    'target_tokens_seen': 10,
+    'wall_seconds': 4.0,
+    'training_device': 'one',
+  }
+
+
+def test_a_folder_has_one_trainer(tmp_path: pathlib.Path):
+  """Who has it is named; no lock outlives its process, however that ended."""
+  run = Run(tmp_path / 'runs' / 'one')
+  process = holder(run.workdir)
+  assert process.stdout.readline() == b'locked\n'
+  with pytest.raises(Busy) as caught, run.locked():
+    pass
+  assert f'in use by process {process.pid} on {socket.gethostname()}:' in str(
+    caught.value
+  )
+  assert str(run.workdir) in str(caught.value)
+  process.kill()
+  process.communicate()
+  with run.locked():
+    pass
+  process = holder(run.workdir)
+  assert process.communicate() == (b'locked\n', None) and process.returncode == 0
+
+
+def test_a_look_at_the_lock_stops_no_trainer(tmp_path: pathlib.Path, monkeypatch):
+  """A sweep asks who is there by a lock of its own, which it gives back at once."""
+  with (tmp_path / 'lock').open('w') as looking:
+    fcntl.flock(looking, fcntl.LOCK_SH)
+    release = lambda seconds: fcntl.flock(looking, fcntl.LOCK_UN)
+    monkeypatch.setattr(time, 'sleep', release)
+    with Run(tmp_path).locked():
+      assert (tmp_path / 'lock').read_text().startswith(f'process {os.getpid()} on ')
+
+
+def test_where_there_are_no_locks_it_says_so(tmp_path, monkeypatch, capsys):
+  def unsupported(*_: object):
+    raise OSError(errno.ENOLCK, 'No locks available')
+
+  monkeypatch.setattr(fcntl, 'flock', unsupported)
+  with Run(tmp_path).locked():
+    pass
+  assert 'lock: no lock (' in capsys.readouterr().out

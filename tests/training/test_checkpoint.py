@@ -1,0 +1,421 @@
+"""Restored is what was saved; the damaged is named, the unfinished is passed over."""
+
+import errno
+import json
+import os
+import pathlib
+import random
+import shutil
+import subprocess
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from transformer_jax.training import checkpoint
+from transformer_jax.training.checkpoint import Damaged
+
+Tree = dict
+
+
+def trees(seed: int) -> tuple[Tree, tuple]:
+  """Parameters and an optimizer state with every kind of leaf that training has."""
+  rng = np.random.default_rng(seed)
+  draw = lambda *shape: rng.normal(size=shape).astype(np.float32)
+  odd = np.array([np.pi, -0.0, np.inf, np.nan, 1e-45, 3e38], np.float32)
+  params = {'layers': {0: {'w': draw(7, 5)}, 1: {'w': draw(7, 5)}}, 'odd': odd}
+  return params, (np.int32(seed), {'mu': jax.tree.map(np.copy, params)})
+
+
+def bits(tree) -> list[tuple]:
+  return [
+    (jax.tree_util.keystr(path), np.asarray(x).dtype, np.asarray(x).tobytes())
+    for path, x in jax.tree_util.tree_leaves_with_path(tree)
+  ]
+
+
+@pytest.fixture(scope='module')
+def kept(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+  """Checkpoints 1, 2 and 3; tests that do damage copy them (fixture `folder`)."""
+  folder = tmp_path_factory.mktemp('run') / 'checkpoints'
+  for step in (1, 2, 3):
+    checkpoint.save(folder, step, *trees(step))
+  return folder
+
+
+@pytest.fixture
+def folder(kept: pathlib.Path, tmp_path: pathlib.Path) -> pathlib.Path:
+  return shutil.copytree(kept, tmp_path / 'checkpoints')
+
+
+def files(folder: pathlib.Path, step: int) -> list[pathlib.Path]:
+  """All that the step's manifest vouches for."""
+  found = (path for path in (folder / str(step)).rglob('*') if path.is_file())
+  return sorted(path for path in found if path.name != checkpoint.MANIFEST)
+
+
+def test_restored_is_what_was_saved(kept: pathlib.Path):
+  params, opt_state = trees(2)
+  restored = checkpoint.restore(kept, 2, *trees(9))
+  assert restored.step == 2
+  assert bits(restored.params) == bits(params)
+  assert bits(restored.opt_state) == bits(opt_state)
+  assert bits(checkpoint.restore_params(kept, 2, trees(9)[0])) == bits(params)
+
+
+def test_device_arrays_are_saved_as_host_arrays(tmp_path: pathlib.Path):
+  params = {'w': jax.device_put(jnp.arange(5.0), jax.devices()[3])}
+  checkpoint.save(tmp_path, 1, params, params)
+  assert bits(checkpoint.restore(tmp_path, 1, params, params).opt_state) == bits(params)
+
+
+def test_average(kept: pathlib.Path):
+  """The mean of known trees; its rounding is that of one float32."""
+  example = trees(9)[0]
+  found = checkpoint.average(kept, [1, 2, 3], example)
+  rows = [trees(step)[0] for step in (1, 2, 3)]
+  for layer in (0, 1):
+    exact = np.mean([r['layers'][layer]['w'].astype(np.float64) for r in rows], 0)
+    np.testing.assert_array_equal(found['layers'][layer]['w'], exact.astype(np.float32))
+    assert found['layers'][layer]['w'].dtype == np.float32
+  alone = checkpoint.average(kept, [2], example)
+  jax.tree.map(np.testing.assert_array_equal, alone, trees(2)[0])
+
+
+def test_average_refuses_a_damaged_one(folder: pathlib.Path):
+  files(folder, 2)[-1].write_bytes(b'')
+  with pytest.raises(Damaged, match=r'checkpoints.2: damaged'):
+    checkpoint.average(folder, [1, 2, 3], trees(9)[0])
+
+
+def flip(path: pathlib.Path, rng: random.Random) -> None:
+  content = bytearray(path.read_bytes())
+  content[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
+  path.write_bytes(content)
+
+
+def test_a_flipped_bit_anywhere_is_found(folder: pathlib.Path):
+  """In every file of the step, at random places: arrays, and what describes them."""
+  rng = random.Random(0)
+  assert len(files(folder, 3)) > 4
+  for path in files(folder, 3):
+    whole = path.read_bytes()
+    for _ in range(8 if whole else 0):
+      flip(path, rng)
+      with pytest.raises(Damaged, match='damaged or missing') as caught:
+        checkpoint.verify(folder, 3)
+      assert path.relative_to(folder / '3').as_posix() in str(caught.value)
+      path.write_bytes(whole)
+  checkpoint.verify(folder, 3)
+
+
+def test_a_damaged_manifest_is_a_damaged_checkpoint(folder: pathlib.Path):
+  """Whatever the flipped bit makes of it, nothing wrong is taken for right."""
+  path = folder / '3' / checkpoint.MANIFEST
+  whole, rng, found = path.read_bytes(), random.Random(1), 0
+  for _ in range(200):
+    flip(path, rng)
+    try:
+      checkpoint.verify(folder, 3)
+    except Damaged as error:
+      assert str(folder / '3') in str(error)
+      found += 1
+    path.write_bytes(whole)
+  assert found > 180  # all but what hits a part that nothing depends on
+  for content in (b'', whole[:-30], b'{}', b'\xff\xfe'):
+    path.write_bytes(content)
+    with pytest.raises(Damaged, match=r'3: damaged: manifest\.json'):
+      checkpoint.restore(folder, 3, *trees(9))
+
+
+@pytest.mark.parametrize('damage', ['truncated', 'deleted', 'added'])
+def test_a_file_cut_short_gone_or_new(damage: str, folder: pathlib.Path):
+  path = max(files(folder, 3), key=lambda path: path.stat().st_size)
+  if damage == 'truncated':
+    path.write_bytes(path.read_bytes()[:-1])
+  elif damage == 'deleted':
+    path.unlink()
+  else:
+    path = path.with_name('new')
+    path.write_bytes(b'x')
+  with pytest.raises(Damaged, match=path.name):
+    checkpoint.restore(folder, 3, *trees(9))
+  assert checkpoint.restore(folder, 2, *trees(9)).step == 2
+
+
+def test_unfinished_ones_are_no_checkpoints(folder: pathlib.Path):
+  (folder / '3' / checkpoint.MANIFEST).unlink()
+  (folder / '2').rename(folder / '2.partial')
+  (folder / '4').mkdir()
+  (folder / 'notes').mkdir()
+  assert checkpoint.steps(folder) == [1]
+  assert checkpoint.steps(folder / 'nowhere') == []
+
+
+def test_what_a_kill_left_is_replaced(folder: pathlib.Path):
+  (folder / '4.partial' / 'params').mkdir(parents=True)
+  (folder / '4.partial' / 'rest').write_text('x')
+  checkpoint.save(folder, 4, *trees(5))
+  assert bits(checkpoint.restore(folder, 4, *trees(9)).params) == bits(trees(5)[0])
+  assert sorted(p.name for p in folder.iterdir()) == ['1', '2', '3', '4']
+
+
+def test_all_is_on_the_disk_before_it_counts(tmp_path: pathlib.Path, monkeypatch):
+  """Every file and folder, then the new name: as a power cut would find them."""
+  synced, sync = [], os.fsync
+
+  def told(descriptor: int) -> None:
+    place = pathlib.Path(os.readlink(f'/proc/self/fd/{descriptor}'))
+    synced.append(place.relative_to(tmp_path).as_posix())
+    sync(descriptor)
+
+  monkeypatch.setattr(os, 'fsync', told)
+  checkpoint.save(tmp_path, 1, *trees(1))
+  below = [path.relative_to(tmp_path) for path in (tmp_path / '1').rglob('*')]
+  assert synced.pop() == '.'
+  expected = {'1.partial', *(f'1.partial/{"/".join(p.parts[1:])}' for p in below)}
+  assert {*synced} >= expected
+  assert '1.partial/manifest.json.partial' in synced
+
+
+@pytest.mark.parametrize('place', ['params', 'optimizer', 'manifest'])
+def test_a_killed_save_is_no_checkpoint(place: str, tmp_path, monkeypatch):
+  def stop(*_: object, **__: object):
+    raise KeyboardInterrupt
+
+  if place == 'manifest':
+    monkeypatch.setattr(checkpoint, '_sums', stop)
+  else:
+    save = checkpoint.ocp.StandardCheckpointer.save
+    some = lambda self, path, tree: (
+      stop() if path.name == place else save(self, path, tree)
+    )
+    monkeypatch.setattr(checkpoint.ocp.StandardCheckpointer, 'save', some)
+  with pytest.raises(KeyboardInterrupt):
+    checkpoint.save(tmp_path, 1, *trees(1))
+  monkeypatch.undo()
+  assert checkpoint.steps(tmp_path) == []
+  checkpoint.save(tmp_path, 1, *trees(1))
+  assert bits(checkpoint.restore(tmp_path, 1, *trees(9)).params) == bits(trees(1)[0])
+
+
+def test_prune_keeps_the_newest(folder: pathlib.Path):
+  (folder / '9.partial').mkdir()
+  checkpoint.prune(folder, 1, 2)
+  assert checkpoint.steps(folder) == [2, 3]
+  assert sorted(p.name for p in folder.iterdir()) == ['2', '3', '9.partial']
+  checkpoint.prune(folder, 1, 5)
+  assert checkpoint.steps(folder) == [2, 3]
+  checkpoint.verify(folder, 2)
+
+
+def test_a_killed_prune_leaves_no_half_checkpoint(folder, monkeypatch):
+  def stop(*_: object):
+    raise KeyboardInterrupt
+
+  monkeypatch.setattr(checkpoint.shutil, 'rmtree', stop)
+  with pytest.raises(KeyboardInterrupt):
+    checkpoint.prune(folder, 1, 1)
+  assert checkpoint.steps(folder) == [2, 3]
+
+
+def test_steps_are_in_order_of_number(folder: pathlib.Path):
+  for step in (10, 100):
+    shutil.copytree(folder / '3', folder / str(step))
+  assert checkpoint.steps(folder) == [1, 2, 3, 10, 100]
+
+
+def test_nothing_is_pickled(kept: pathlib.Path):
+  for path in files(kept, 1):
+    assert not path.suffix.startswith('.p') and b'\x80\x04\x95' not in path.read_bytes()
+  manifest = json.loads((kept / '1' / checkpoint.MANIFEST).read_text())
+  assert manifest['step'] == 1
+
+
+def test_an_off_cadence_one_is_kept_while_it_is_the_newest(folder: pathlib.Path):
+  for step in (10, 15, 20):
+    shutil.copytree(folder / '3', folder / str(step))
+  checkpoint.prune(folder, 10, 2)
+  assert checkpoint.steps(folder) == [10, 20]
+  shutil.copytree(folder / '20', folder / '25')
+  checkpoint.prune(folder, 10, 2)
+  assert checkpoint.steps(folder) == [10, 20, 25]
+  assert checkpoint.to_average(folder, 10, 3) == [10, 20, 25]
+
+
+@pytest.mark.parametrize('damage', ['flipped', 'truncated', 'file', 'manifest'])
+def test_the_one_before_a_damaged_one_is_used(
+  damage: str, folder: pathlib.Path, capsys: pytest.CaptureFixture
+):
+  """Named is the file; the arrays are those of the one before, bit for bit."""
+  rng = random.Random(damage)
+  path = max(files(folder, 3), key=lambda path: path.stat().st_size)
+  if damage == 'flipped':
+    flip(path, rng)
+  elif damage == 'truncated':
+    path.write_bytes(path.read_bytes()[: rng.randrange(path.stat().st_size)])
+  elif damage == 'file':
+    path.unlink()
+  else:
+    path = folder / '3' / checkpoint.MANIFEST
+    path.unlink()
+  restored = checkpoint.restore_newest(folder, *trees(9))
+  assert restored.step == 2 and bits(restored.params) == bits(trees(2)[0])
+  said = capsys.readouterr().out
+  assert str(folder / '3') in said and path.name in said
+  assert f'set aside as {folder / "3.damaged"}: delete it' in said
+
+
+def test_a_damaged_one_does_not_count_any_more(folder: pathlib.Path):
+  """What is saved after it stays, is gone on from, and is averaged with the rest."""
+  for step in (20, 25, 27, 30):
+    shutil.copytree(folder / '3', folder / str(step))
+  for step in (1, 2, 3):
+    shutil.rmtree(folder / str(step))
+  flip(files(folder, 30)[-1], random.Random(0))
+  assert checkpoint.restore_newest(folder, *trees(9)).step == 27
+  with checkpoint.Writer(folder, 5, 2, lambda _: None) as background:
+    background.save(28, *trees(28))
+  assert checkpoint.steps(folder) == [20, 25, 28]
+  assert checkpoint.to_average(folder, 5, 9) == [20, 25, 28]
+  assert (folder / '30.damaged' / checkpoint.MANIFEST).is_file()
+  restored = checkpoint.restore_newest(folder, *trees(9))
+  assert restored.step == 28 and bits(restored.params) == bits(trees(28)[0])
+  with checkpoint.Writer(folder, 5, 2, lambda _: None) as background:
+    background.save(30, *trees(30))
+  assert checkpoint.steps(folder) == [25, 30]
+  flip(files(folder, 30)[-1], random.Random(0))  # once more
+  assert checkpoint.restore_newest(folder, *trees(9)).step == 25
+  assert sorted(path.name for path in folder.iterdir()) == ['25', '30.damaged']
+
+
+def test_where_none_is_whole_nothing_is_begun_anew(folder: pathlib.Path, capsys):
+  """Nor is any set aside: the next start would find none, and begin."""
+  for step in (1, 2, 3):
+    flip(files(folder, step)[-1], random.Random(step))
+  for _ in range(2):
+    with pytest.raises(Damaged, match='no checkpoint there is as it was') as caught:
+      checkpoint.restore_newest(folder, *trees(9))
+    assert str(folder) in str(caught.value) and '--workdir' in str(caught.value)
+    assert capsys.readouterr().out.count('trying the one before') == 3
+  assert checkpoint.steps(folder) == [1, 2, 3]
+  assert checkpoint.restore_newest(folder / 'nowhere', *trees(9)) is None
+
+
+@pytest.mark.parametrize('place', ['file', 'manifest', 'folder', 'all'])
+def test_what_cannot_be_read_is_not_taken_for_damaged(place, folder, monkeypatch):
+  """An error of the disk or of permissions: named, and nothing is passed over."""
+  path = {
+    'file': files(folder, 3)[-1],
+    'manifest': folder / '3' / checkpoint.MANIFEST,
+    'folder': folder / '3' / 'params',
+    'all': folder,
+  }[place]
+
+  def guard(call):
+    def guarded(given, *rest, **named):
+      if pathlib.Path(given) == path:
+        raise PermissionError(errno.EACCES, 'Permission denied', str(given))
+      return call(given, *rest, **named)
+
+    return guarded
+
+  monkeypatch.setattr(pathlib.Path, 'open', guard(pathlib.Path.open))
+  for name in ('scandir', 'listdir'):
+    monkeypatch.setattr(os, name, guard(getattr(os, name)))
+  with pytest.raises(OSError, match='Permission denied') as caught:
+    checkpoint.restore_newest(folder, *trees(9))
+  assert str(path) in str(caught.value)
+  monkeypatch.undo()
+  assert checkpoint.steps(folder) == [1, 2, 3]
+
+
+# In the background
+
+
+def writer(folder: pathlib.Path, saved: list[int], keep: int = 2) -> checkpoint.Writer:
+  return checkpoint.Writer(folder, 10, keep, saved.append)
+
+
+def test_what_is_saved_is_the_state_of_that_moment(tmp_path: pathlib.Path):
+  """Memory that is used again at once, as donated arrays' is."""
+  saved, (params, opt_state) = [], trees(1)
+  with writer(tmp_path, saved) as background:
+    background.save(10, params, opt_state)
+    params['layers'][0]['w'][:] = 0
+    assert background.newest() == f'The newest checkpoint: {tmp_path / "10"}'
+  assert saved == [10]
+  assert bits(checkpoint.restore(tmp_path, 10, *trees(9)).params) == bits(trees(1)[0])
+
+
+def test_they_come_one_after_another_and_the_oldest_go(tmp_path: pathlib.Path):
+  saved: list[int] = []
+  with writer(tmp_path, saved) as background:
+    for step in (10, 15, 20, 30):
+      background.save(step, *trees(step))
+      background.check()
+  assert saved == [10, 15, 20, 30] and checkpoint.steps(tmp_path) == [20, 30]
+
+
+def test_what_kills_left_is_tidied_up(folder: pathlib.Path):
+  for name in ('4.partial', '1.deleted'):
+    shutil.copytree(folder / '3', folder / name)
+  checkpoint.tidy(folder)
+  assert sorted(path.name for path in folder.iterdir()) == ['1', '2', '3']
+
+
+def test_a_write_that_fails_is_loud(folder: pathlib.Path, monkeypatch):
+  """The next look at it raises; older ones and what was saved before are whole."""
+
+  def full(self, path, tree):
+    (path / 'some').mkdir(parents=True)
+    raise OSError(errno.ENOSPC, 'No space left on device')
+
+  monkeypatch.setattr(checkpoint.ocp.StandardCheckpointer, 'save', full)
+  saved: list[int] = []
+  with writer(folder, saved, keep=1) as background:
+    background.save(20, *trees(4))
+    newest = background.newest()
+    with pytest.raises(checkpoint.Unsaved) as caught:
+      background.check()
+  message = str(caught.value)
+  assert message == newest
+  assert message.startswith(
+    f'{folder / "20"} could not be written: [Errno 28] No space'
+  )
+  assert message.endswith(f'device. The newest checkpoint: {folder / "3"}')
+  assert saved == [] and checkpoint.steps(folder) == [1, 2, 3]
+  assert not list(folder.glob('*.partial'))
+  checkpoint.verify(folder, 3)
+
+
+MOUNT = 'TRANSFORMER_JAX_MOUNT'
+
+
+@pytest.mark.skipif(
+  MOUNT not in os.environ, reason=f'mounts a file system: set {MOUNT}'
+)
+def test_a_full_disk(tmp_path: pathlib.Path):
+  """A real one, of 2 MiB: the first fits, the second does not."""
+  mount = ['mount', '-t', 'tmpfs', '-o', 'size=2m', 'tmpfs', str(tmp_path)]
+  if subprocess.run(mount, capture_output=True).returncode:
+    pytest.skip('a tmpfs cannot be mounted here')
+  try:
+    rng = np.random.default_rng(0)
+    params = {'w': rng.normal(size=300_000).astype(np.float32)}
+    small = {'w': np.float32(1)}
+    with writer(tmp_path, []) as background:
+      background.save(10, params, small)
+      background.save(20, params, small)
+      with pytest.raises(
+        checkpoint.Unsaved, match='20 could not be written: '
+      ) as caught:
+        background.finish()
+    assert str(tmp_path / '20') in str(caught.value)
+    assert 'space' in str(caught.value).lower()
+    assert checkpoint.steps(tmp_path) == [10]
+    restored = checkpoint.restore(tmp_path, 10, params, small)
+    assert bits(restored.params) == bits(params)
+  finally:
+    subprocess.run(['umount', str(tmp_path)], check=True)

@@ -1,0 +1,288 @@
+"""What a run is after kills: what it would have been without them."""
+
+import collections
+import json
+import os
+import pathlib
+import random
+import re
+import shutil
+import signal
+import time
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from programs import TINY, Program, Toy, free_port
+
+from transformer_jax.machine.signals import EXIT_CODE
+from transformer_jax.model import build
+from transformer_jax.runs.run import Run
+from transformer_jax.training import checkpoint
+from transformer_jax.training.optimizer import optimizer
+
+pytestmark = pytest.mark.slow
+
+KILLS = int(os.environ.get('TRANSFORMER_JAX_KILLS', '20'))
+EVERY = TINY['checkpoint_every_steps']
+
+
+def undisturbed(folder: pathlib.Path) -> Toy:
+  """A whole run, evaluated; its compiled programs are kept for the others."""
+  toy = Toy(folder)
+  finished(toy.train())
+  finished(toy.evaluate())
+  return toy
+
+
+@pytest.fixture(scope='module')
+def toy(tmp_path_factory: pytest.TempPathFactory) -> Toy:
+  return undisturbed(tmp_path_factory.mktemp('toy'))
+
+
+def finished(program: Program) -> Program:
+  assert program.code() == 0, program.said
+  return program
+
+
+def records(toy: Toy) -> list[dict]:
+  return [r for r in Run(toy.workdir).records() if 'loss' in r]
+
+
+def assert_equal_runs(one: Toy, other: Toy) -> None:
+  """The last state bit for bit, and the records, but for the seconds they tell of."""
+  config = Run(one.workdir).config()
+  _, params = build.architecture(config)
+  shapes = params, jax.eval_shape(optimizer(config).init, params)
+  step = config.train_steps
+  ends = [checkpoint.restore(toy.checkpoints, step, *shapes) for toy in (one, other)]
+  jax.tree.map(np.testing.assert_array_equal, *ends)
+  logs = [
+    [r | {'seconds': 0} for r in Run(toy.workdir).records()] for toy in (one, other)
+  ]
+  # A checkpoint off the cadence cuts a record in two, each of fewer `steps`.
+  spans = [{(r['step'], r.get('steps')) for r in log} for log in logs]
+  there = lambda r: 'loss' not in r or (r['step'], r['steps']) in spans[0] & spans[1]
+  assert [*filter(there, logs[0])] == [*filter(there, logs[1])]
+  for key in ('target_tokens', 'steps', 'skipped'):
+    totals = [sum(r[key] for r in records(toy)) for toy in (one, other)]
+    assert totals[0] == totals[1], key
+
+
+def assert_all_whole(toy: Toy, at_least: int) -> int:
+  """Each checkpoint there is is as it was written; the newest of them."""
+  there = checkpoint.steps(toy.checkpoints)
+  for step in there:
+    checkpoint.verify(toy.checkpoints, step)
+  newest = max(there, default=0)
+  assert newest >= at_least
+  return newest
+
+
+def test_cut_at_any_step(toy: Toy):
+  """Before, at and after the end of an epoch, and somewhere: what is left goes on."""
+  settings = Toy(
+    toy.folder, train_steps=40, checkpoint_every_steps=1, keep_checkpoints=40
+  )
+  straight = settings.in_another('uncut')
+  finished(straight.train())
+  epoch = round(records(straight)[-1]['step'] / records(straight)[-1]['epoch'])
+  assert 10 < epoch < 35
+  for step in (epoch - 1, epoch, epoch + 1, random.Random(0).randrange(1, 40)):
+    cut = settings.in_another(f'cut.{step}')
+    shutil.copytree(straight.workdir, cut.workdir, dirs_exist_ok=True)
+    for later in range(step + 1, 41):
+      shutil.rmtree(cut.checkpoints / str(later))
+    assert f'going on from step {step}\n' in finished(cut.train()).said
+    assert_equal_runs(cut, straight)
+
+
+def phase_of(killed: Toy, said: str) -> str:
+  """Where a trainer was that has been killed, by what it said and left."""
+  if 'training on' not in said:
+    return 'starting'
+  if 'compiled' not in said:
+    return 'compiling'
+  if any(path.suffix for path in killed.checkpoints.glob('*')):  # half written
+    return 'saving'
+  reached = re.findall(r'^step (\d+)/', said, re.M)
+  measured = re.findall(r'^step (\d+): dev perplexity', said, re.M)
+  due = [step for step in reached if int(step) % EVERY == 0]
+  return 'in a step' if due == measured else 'measuring'
+
+
+def test_kills_while_training(toy: Toy):
+  """At random: starting, restoring, compiling, in a step, saving, measuring."""
+  steps = 10 * KILLS + 20
+  straight = Toy(toy.folder, train_steps=steps).in_another('straight')
+  finished(straight.train())
+  killed = Toy(toy.folder, train_steps=steps).in_another('killed')
+  rng, newest, phases = random.Random(KILLS), 0, collections.Counter()
+  for _ in range(KILLS):
+    program = killed.train()
+    if rng.random() < 0.2:
+      time.sleep(rng.uniform(0, 3))
+    else:
+      goal = newest + 5 * rng.randrange(3)
+      program.wait_for(lambda: 'compiled' in program.said)  # noqa: B023
+      program.wait_for(
+        lambda: max(checkpoint.steps(killed.checkpoints), default=0) >= goal  # noqa: B023
+      )
+      time.sleep(rng.uniform(0, 0.3))
+    program.signal(signal.SIGKILL)
+    assert program.code() == -signal.SIGKILL, program.said
+    phases[phase_of(killed, program.said)] += 1
+    newest = assert_all_whole(killed, newest)
+  print(f'{KILLS} trainers killed: {dict(phases)}')
+  assert phases['saving'] and phases['in a step'], phases
+  finished(killed.train())
+  assert_equal_runs(killed, straight)
+  left = {path.name for path in killed.checkpoints.iterdir()}
+  assert left == {str(step) for step in (steps - 10, steps - 5, steps)}
+
+
+def test_kills_while_evaluating(toy: Toy):
+  """result.json is the old one, whole, or the new one, whole."""
+  result = toy.workdir / 'result.json'
+  before = result.read_text()
+  begin = time.monotonic()
+  finished(toy.evaluate())
+  seconds = time.monotonic() - begin
+  assert json.loads(result.read_text()) == json.loads(before)
+  result.unlink()
+  rng, killed = random.Random(KILLS), 0
+  for _ in range(KILLS // 5):
+    program = toy.evaluate()
+    time.sleep(rng.uniform(0, 1.1 * seconds))
+    program.signal(signal.SIGKILL)
+    killed += program.code() == -signal.SIGKILL
+    if program.code() == 0:
+      seconds /= 2  # the first one shared its cores with others
+    if program.code() == 0 or result.exists():
+      assert json.loads(result.read_text()) == json.loads(before)
+      result.unlink()
+    assert_all_whole(toy, 30)
+  print(f'{killed} of {KILLS // 5} evaluations killed, the others had ended')
+  assert killed
+  finished(toy.evaluate())
+  assert json.loads(result.read_text()) == json.loads(before)
+
+
+# One lock for a folder
+
+
+def test_a_second_trainer_is_refused(toy: Toy):
+  """Named is who has the folder; who has it is not disturbed."""
+  shared = toy.in_another('shared')
+  first = shared.train()
+  first.wait_for(lambda: 'training on' in first.said)
+  second = shared.train()
+  assert second.code() == 1
+  assert f'{shared.workdir} is in use by process {first.process_id} on ' in second.said
+  finished(first)
+  assert_equal_runs(shared, toy)
+  assert 'nothing to do' in finished(shared.train()).said
+
+
+# Other devices, several hosts
+
+
+@pytest.fixture(scope='module')
+def eight(toy: Toy) -> Toy:
+  """An undisturbed run on eight devices."""
+  eight = Toy(toy.folder, slices=8, train_steps=60).in_another('eight')
+  finished(eight.train(devices=8))
+  return eight
+
+
+@pytest.mark.parametrize('devices', [1, 4])
+def test_another_number_of_devices_goes_on(devices: int, eight: Toy):
+  fewer = eight.in_another(f'eight.then.{devices}')
+  shutil.copytree(eight.workdir, fewer.workdir)
+  for step in (55, 60):
+    shutil.rmtree(fewer.checkpoints / str(step))
+  program = finished(fewer.train(devices=devices))
+  assert f'({devices} JAX device' in program.said
+  assert 'going on from step 50\n' in program.said
+  assert_similar_runs(fewer, eight, start=50)
+
+
+def two_hosts(toy: Toy, elsewhere: Toy, **how: Any) -> list[Program]:
+  """The same command twice, with four devices each; the second's folder is its own."""
+  address = f'--coordinator_address=localhost:{free_port()}'
+  return [
+    one.train(address, '--process_count=2', f'--process_id={number}', devices=4, **how)
+    for number, one in enumerate((toy, elsewhere))
+  ]
+
+
+def test_hosts_stop_together_and_one_goes_on(eight: Toy):
+  """One of two is told in a step: that, the next with its wish, and one under way then
+  are made; what both leave is gone on with on another machine.
+  """
+  shared, elsewhere = map(eight.in_another, ('two', 'elsewhere'))
+  step = {'transformer_jax.training.trainer:Trainer.step': 1}
+  first, second = two_hosts(shared, elsewhere, hold=step)
+  steps = lambda: second.said.count('begin Trainer.step')
+  second.wait_for(lambda: steps() == 7)
+  begin = time.monotonic()
+  second.signal(signal.SIGTERM)
+  for program in (first, second):
+    assert program.code() == EXIT_CODE, program.said
+  assert time.monotonic() - begin < 3 + 4
+  newest = checkpoint.steps(shared.checkpoints)[-1]
+  assert newest == steps() == 9
+  assert first.said.endswith(f'checkpoint: {shared.checkpoints / str(newest)}\n')
+  assert 'training on' in first.said and 'training on' not in second.said
+  assert not elsewhere.workdir.exists()
+  finished(shared.train(devices=8))
+  assert_similar_runs(shared, eight, start=50)
+
+
+def test_an_error_of_the_first_host_ends_both(toy: Toy):
+  """Which is no use to the other; JAX alone would have them wait five minutes."""
+  finished(Toy(toy.folder, slices=8).in_another('held').train(devices=8))
+  other = Toy(toy.folder, slices=8, seed=9).in_another('held')
+  begin = time.monotonic()
+  first, second = two_hosts(other, other.in_another('held.elsewhere'))
+  assert first.code() == 1 and second.code() not in (0, EXIT_CODE)
+  assert time.monotonic() - begin < 100
+  assert "another config's run; these differ: seed." in first.said
+  assert 'Traceback' not in first.said
+
+
+def end_of(toy: Toy, step: int) -> checkpoint.Restored:
+  config = Run(toy.workdir).config()
+  _, params = build.architecture(config)
+  shapes = params, jax.eval_shape(optimizer(config).init, params)
+  return checkpoint.restore(toy.checkpoints, step, *shapes)
+
+
+def largest(tree: Any, less: Any = None) -> float:
+  """The largest magnitude in it, or in what it is more than another."""
+  if less is not None:
+    tree = jax.tree.map(np.subtract, tree, less)
+  return max(np.abs(x).max() for x in jax.tree.leaves(tree))
+
+
+def assert_similar_runs(one: Toy, other: Toy, start: int) -> None:
+  """Sums are made in another order: no more than that may differ.
+
+  Losses by 1e-6, parameters by 1e-4 of their largest movement since `start`, each of
+  Adam's averages by 1e-4 of its largest value.
+  """
+  losses = [np.array([r['loss'] for r in records(toy)][-5:]) for toy in (one, other)]
+  np.testing.assert_allclose(*losses, rtol=1e-6)
+  total = [sum(r['target_tokens'] for r in records(toy)) for toy in (one, other)]
+  assert total[0] == total[1]
+  last = Run(other.workdir).config().train_steps
+  ours, theirs = (end_of(toy, last) for toy in (one, other))
+  moved = largest(theirs.params, end_of(other, start).params)
+  assert moved > 0.01
+  assert largest(ours.params, theirs.params) < 1e-4 * moved
+  ours, theirs = ours.opt_state[0], theirs.opt_state[0]
+  assert ours.count == theirs.count == last
+  for key in ('mu', 'nu'):
+    a, b = getattr(ours, key), getattr(theirs, key)
+    assert largest(a, b) < 1e-4 * largest(b)

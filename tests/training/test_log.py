@@ -1,0 +1,241 @@
+"""Metrics are never double; events are the same; the bar and a full disk are seen."""
+
+import contextlib
+import fcntl
+import json
+import os
+import pathlib
+import pty
+import re
+import select
+import struct
+import termios
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+from programs import Toy
+from tensorboardX.proto.event_pb2 import Event
+
+from transformer_jax.runs.run import Run
+from transformer_jax.training.log import Log, Silent, Unlogged
+
+
+def records(run: Run) -> list[dict]:
+  return [json.loads(line) for line in run.metrics.read_text().splitlines()]
+
+
+def record(step: int) -> dict:
+  return {'step': step, 'loss': 1.5, 'target_tokens': 10, 'steps': 1, 'seconds': 0.5}
+
+
+def log_steps(run: Run, start: int, end: int) -> None:
+  with Log(run, start, 9) as log:
+    list(log.compiling([1, 2]))
+    log.started()
+    for step in range(start + 1, end + 1):
+      log.advance(record(step))
+      log.advance(None)
+
+
+def test_metrics_are_cut_back_on_resume(tmp_path: pathlib.Path, capsys):
+  run = Run(tmp_path)
+  log_steps(run, 0, 5)
+  log_steps(run, 3, 9)  # killed after 5, where the checkpoint was of 3
+  assert [r['step'] for r in records(run)] == list(range(1, 10))
+  assert 'going on from step 3' in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+  'torn', ['{"step": 4, "lo', '{', '{"step": 2', '\x00\x00\n', '\n']
+)
+def test_a_torn_last_line_is_left_out(torn: str, tmp_path: pathlib.Path):
+  run = Run(tmp_path)
+  log_steps(run, 0, 3)
+  with run.metrics.open('a') as file:
+    file.write(torn)
+  log_steps(run, 3, 5)
+  assert [r['step'] for r in records(run)] == [1, 2, 3, 4, 5]
+
+
+def test_a_fresh_start_leaves_no_old_metrics(tmp_path: pathlib.Path):
+  """Killed before the first checkpoint: all of it is done again."""
+  run = Run(tmp_path)
+  log_steps(run, 0, 3)
+  log_steps(run, 0, 2)
+  assert [r['step'] for r in records(run)] == [1, 2]
+
+
+def test_dev_perplexity_is_logged(tmp_path: pathlib.Path, capsys):
+  run = Run(tmp_path)
+  with Log(run, 0, 2) as log:
+    log.dev(2, 3.5)
+  assert records(run) == [{'step': 2, 'dev_perplexity': 3.5}]
+  assert 'step 2: dev perplexity 3.500' in capsys.readouterr().err
+  assert [scalars(e) for e in events(run)[1:]] == [{'step': 2, 'dev_perplexity': 3.5}]
+
+
+# TensorBoard
+
+
+def events(run: Run) -> list[Event]:
+  """Of all files in the order in which TensorBoard reads them, by their names."""
+  found = []
+  for path in sorted((run.workdir / 'events').glob('*tfevents*')):
+    content = path.read_bytes()
+    while content:
+      (length,) = struct.unpack('<Q', content[:8])
+      found.append(Event.FromString(content[12 : 12 + length]))
+      content = content[16 + length :]
+  return found
+
+
+def scalars(event: Event) -> dict[str, float]:
+  return {'step': event.step} | {v.tag: v.simple_value for v in event.summary.value}
+
+
+def test_events_are_the_records(tmp_path: pathlib.Path):
+  """And those after the checkpoint that is gone on from are not shown."""
+  run = Run(tmp_path)
+  log_steps(run, 0, 5)
+  first, *rest = events(run)
+  assert first.file_version == 'brain.Event:2'
+  assert [scalars(event) for event in rest] == [record(step) for step in range(1, 6)]
+  assert all(abs(event.wall_time - time.time()) < 60 for event in rest)
+  log_steps(run, 3, 7)
+  version, begin, *rest = events(run)[6:]
+  assert version.file_version and (begin.step, begin.session_log.status) == (4, 1)
+  assert [scalars(event) for event in rest] == [record(step) for step in range(4, 8)]
+
+
+# A full disk
+
+
+def fill(folder: pathlib.Path, name: str) -> None:
+  """From now on there is no room for what this process writes to a file there."""
+  full = os.open('/dev/full', os.O_WRONLY)
+  for link in pathlib.Path('/proc/self/fd').iterdir():
+    if link.is_symlink() and os.readlink(link).startswith(str(folder / name)):
+      os.dup2(full, int(link.name))
+      os.close(full)
+      return
+  raise FileNotFoundError(name)
+
+
+@pytest.mark.parametrize('name', ['metrics.jsonl', 'events/'])
+@pytest.mark.parametrize('what', ['record', 'dev', 'skipped'])
+def test_a_full_disk_is_loud(name: str, what: str, tmp_path: pathlib.Path):
+  run = Run(tmp_path)
+  with pytest.raises(Unlogged) as caught, Log(run, 0, 9) as log:
+    log.last_words = lambda: 'The newest checkpoint: 4'
+    log.advance(record(1))
+    fill(tmp_path, name)
+    if what == 'record':
+      log.advance(record(2))
+    elif what == 'dev':
+      log.dev(2, 3.5)
+    else:
+      log.skipped(2, [7])
+      log.advance(record(2))
+  message = str(caught.value)
+  assert message.startswith(f'{tmp_path}: metrics.jsonl or events could not be written')
+  assert message.endswith('No space left on device. The newest checkpoint: 4')
+  assert run.records()[0] == record(1)
+
+
+@pytest.mark.slow
+def test_a_full_disk_ends_training(tmp_path: pathlib.Path):
+  """In one line, with the checkpoint to go on from."""
+  toy = Toy(tmp_path, train_steps=5)
+  begun = toy.train()
+  assert begun.code() == 0, begun.said
+  metrics = toy.workdir / 'metrics.jsonl'
+  metrics.rename(tmp_path / 'metrics.jsonl')
+  metrics.symlink_to('/dev/full')
+  full = Toy(tmp_path, train_steps=10).train()
+  assert full.code() == 1 and 'Traceback' not in full.said, full.said
+  assert full.said.splitlines()[-1] == (
+    f'{toy.workdir}: metrics.jsonl or events could not be written: [Errno 28] No space '
+    f'left on device. The newest checkpoint: {toy.checkpoints / "5"}'
+  )
+
+
+# On a terminal
+
+
+@contextlib.contextmanager
+def terminal() -> Iterator[Callable[[], str]]:
+  """Makes stderr a terminal of 80 columns; what came there since it was last asked."""
+  ours, theirs = pty.openpty()
+  fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack('4H', 24, 80, 0, 0))
+
+  def shown() -> str:
+    found = b''
+    while select.select([ours], [], [], 0.5)[0]:  # it comes piece by piece
+      found += os.read(ours, 10_000)
+    return found.decode()
+
+  with os.fdopen(theirs, 'w', encoding='utf-8') as file:
+    with contextlib.redirect_stderr(file):
+      yield shown
+  os.close(ours)
+
+
+def test_a_bar_on_a_terminal(tmp_path: pathlib.Path):
+  """Steps, time left, loss and speed, all within the line of the longest of runs."""
+  row = {'loss': 1.5, 'target_tokens': 2_345_678, 'steps': 1, 'seconds': 1.0}
+  with terminal() as shown, Log(Run(tmp_path), 123_450, 300_000) as log:
+    assert list(log.compiling([1, 2])) == [1, 2]
+    assert re.search(r'compiling: +\d+%\|.*\| \d/2 \[', shown())
+    log.started()
+    assert 'going on from step 123450' in shown()
+    log.advance(None)
+    assert '123451/300000' in shown()
+    log.advance(row | {'step': 123_452})
+    line = shown().split('\r')[-1]
+    assert re.fullmatch(
+      r' 41%\|.+\| 123452/300000 \[00:\d\d<\d+:\d\d(:\d\d)?, loss 1\.500, '
+      r'2,345,678 target tokens/s\]',
+      line,
+    )
+    assert len(line) <= 80
+    log.say('a word')
+    assert 'a word\r\n' in shown()
+
+
+def test_no_bar_but_lines_elsewhere(tmp_path: pathlib.Path, capsys):
+  log_steps(Run(tmp_path), 0, 1)
+  said = capsys.readouterr().err
+  assert 'step 1/9 loss 1.5000 20 target tokens/s, 0 min left' in said
+  assert '%|' not in said and '\r' not in said
+
+
+def test_an_error_before_the_first_step_is_not_hidden(tmp_path: pathlib.Path):
+  with pytest.raises(MemoryError, match='of the device'), Log(Run(tmp_path), 0, 2):
+    raise MemoryError('of the device')
+
+
+def test_a_skipped_update_stands_in_the_metrics(tmp_path: pathlib.Path, capsys):
+  run = Run(tmp_path)
+  with Log(run, 0, 2) as log:
+    log.skipped(1, [7, 8, 9, 10, 11, 12])
+  assert run.records() == [{'step': 1, 'skipped_pairs': [7, 8, 9, 10, 11, 12]}]
+  said = capsys.readouterr().err
+  assert 'step 1: loss or gradient is not finite, update skipped' in said
+  assert 'pairs 7, 8, 9, 10, 11 ... (6 in' in said
+
+
+def test_no_records_before_the_first_step(tmp_path: pathlib.Path):
+  assert Run(tmp_path).records() == []
+
+
+def test_other_hosts_are_silent(capsys):
+  with Silent() as log:
+    assert list(log.compiling([1, 2])) == [1, 2]
+    log.started()
+    log.advance(record(1))
+    log.dev(1, 2.0)
+    log.saved(1)
+    log.skipped(1, [1])
+    log.say('a word')
+  assert capsys.readouterr() == ('', '')

@@ -1,0 +1,293 @@
+"""The loop around the steps: what is saved, written and said, and when it ends.
+
+Nothing is computed here: a trainer without a model counts its steps.
+"""
+
+import json
+import pathlib
+from typing import Any
+
+import jax
+import ml_collections
+import numpy as np
+
+from transformer_jax.data import batches
+from transformer_jax.machine import hosts
+from transformer_jax.machine.signals import EXIT_CODE, Interruption
+from transformer_jax.runs.run import Run
+from transformer_jax.training import checkpoint, loop
+from transformer_jax.training.log import Log
+from transformer_jax.training.metrics import Divergence, Meter, Values
+from transformer_jax.training.step import Sums, TrainState
+
+EVERY = 4
+
+
+class Counter:
+  """A trainer whose parameters are the number of its steps."""
+
+  def __init__(self, last: int):
+    self.config = ml_collections.ConfigDict(
+      {
+        'model': {'d_model': 16},
+        'warmup_steps': 10,
+        'rate_factor': 1.0,
+        'log_every_steps': 2,
+        'checkpoint_every_steps': EVERY,
+        'train_steps': last,
+      }
+    )
+    self.batches = self.devices = self
+    self.steps_per_epoch = 100
+    self.bad: set[int] = set()  # steps without a finite gradient
+    self.events: list[Any] = []
+    self.wishes: list[tuple[bool, bool]] = []
+
+  def on_this_host(self, params: Any) -> Any:
+    return params
+
+  def batch(self, step: int) -> batches.Batch:
+    pairs = np.array([[10 * step, 10 * step + 1, -1]])
+    return batches.Batch(pairs, pairs, pairs)
+
+  def step(
+    self, state: TrainState, batch: batches.Batch, stop: bool, save: bool
+  ) -> tuple[TrainState, Sums]:
+    step = int(state.step) + 1
+    assert batch.pairs[0, 0] == 10 * (step - 1)
+    self.wishes.append((stop, save))
+    self.events.append(('step', step))
+    bad = step in self.bad
+    loss = np.nan if bad else 10.0
+    return TrainState(np.int32(step), {'w': np.float32(step)}, ()), Sums(
+      loss, loss, 5, loss, int(bad), np.array([stop, save], np.int32)
+    )
+
+
+class Kept:
+  """Where the loop saves."""
+
+  def __init__(self) -> None:
+    self.steps: list[int] = []
+
+  def save(self, step: int, params: Any, _: Any) -> None:
+    assert params['w'] == step
+    self.steps.append(step)
+
+  def check(self) -> None:
+    pass
+
+  def finish(self) -> None:
+    pass
+
+  def newest(self) -> str:
+    return f'The newest checkpoint: {self.steps[-1]}'
+
+
+def looped(
+  folder: pathlib.Path,
+  trainer: Counter,
+  told: Interruption,
+  start: int = 0,
+  unmeasured: bool = False,
+) -> tuple[Kept, list[dict]]:
+  """Runs to the end; what it saved, and what it wrote."""
+  kept, run = Kept(), Run(folder)
+  state = TrainState(np.int32(start), {'w': np.float32(start)}, ())
+  with Log(run, start, trainer.config.train_steps) as log:
+    one = loop.Loop(trainer, run.records(), log, kept, told)
+    try:
+      one.run(state, start, lambda _: 2.0, unmeasured)
+    except (SystemExit, loop.Diverged) as end:
+      kept.end = end
+  return kept, run.records()
+
+
+def test_checkpoints_records_and_measurements(tmp_path: pathlib.Path):
+  kept, records = looped(tmp_path, Counter(10), Interruption())
+  assert kept.steps == [4, 8, 10]
+  assert [r['step'] for r in records if 'loss' in r] == [2, 4, 6, 8, 10]
+  assert sum(r['target_tokens'] for r in records if 'loss' in r) == 50
+  assert [r['step'] for r in records if 'dev_perplexity' in r] == [4, 8, 10]
+
+
+def test_a_missing_measurement_is_made_first(tmp_path: pathlib.Path):
+  """Of the step gone on from, so that the records stand as in a run never stopped."""
+  straight, stopped = tmp_path / 'straight', tmp_path / 'stopped'
+  straight.mkdir(), stopped.mkdir()
+  _, expected = looped(straight, Counter(10), Interruption())
+  lines = (straight / 'metrics.jsonl').read_text().splitlines(keepends=True)
+  at = next(i for i, line in enumerate(lines) if 'dev_perplexity' in line)
+  (stopped / 'metrics.jsonl').write_text(''.join(lines[:at]))
+  _, records = looped(stopped, Counter(10), Interruption(), start=4, unmeasured=True)
+  untimed = lambda rows: [row | {'seconds': 0} for row in rows]
+  assert untimed(records) == untimed(expected)
+  kept, records = looped(stopped, Counter(10), Interruption(), 10, unmeasured=True)
+  assert kept.steps == [] and records[-1] == {'step': 10, 'dev_perplexity': 2.0}
+
+
+def test_metrics_are_read_one_step_late(tmp_path: pathlib.Path, monkeypatch):
+  """Step 3 is on its way before the sums of step 2 are waited for."""
+  trainer = Counter(4)
+  get = jax.device_get
+  told = lambda sums: trainer.events.append('read') or get(sums)
+  monkeypatch.setattr(jax, 'device_get', told)
+  looped(tmp_path, trainer, Interruption())
+  step = [('step', n) for n in range(5)]
+  assert (
+    trainer.events
+    == [step[1], step[2], 'read', step[3], 'read', step[4]] + ['read'] * 2
+  )
+
+
+def test_told_to_stop_it_saves_and_leaves(tmp_path: pathlib.Path):
+  """After the step under way, though it is on no cadence; the record goes with it."""
+  told, trainer = Interruption(), Counter(10)
+  step = trainer.step
+  trainer.step = lambda state, batch, stop, save: step(
+    state, batch, told.__setattr__('asked', int(state.step) == 5) or stop, save
+  )
+  kept, records = looped(tmp_path, trainer, told)
+  assert kept.steps == [4, 6] and kept.end.code == EXIT_CODE
+  assert records[-1]['step'] == 6
+  again, records = looped(tmp_path, Counter(10), Interruption(), start=6)
+  assert again.steps == [8, 10]
+  assert sum(r['target_tokens'] for r in records if 'loss' in r) == 50
+
+
+def test_told_to_stop_where_a_checkpoint_is_due(tmp_path: pathlib.Path):
+  told, trainer = Interruption(), Counter(10)
+  step = trainer.step
+  trainer.step = lambda state, batch, stop, save: step(
+    state, batch, told.__setattr__('asked', int(state.step) == 3) or stop, save
+  )
+  kept, records = looped(tmp_path, trainer, told)
+  assert kept.steps == [4] and kept.end.code == EXIT_CODE
+  assert records[-1]['step'] == 4
+
+
+def test_several_hosts_stop_at_one_step(tmp_path: pathlib.Path, monkeypatch):
+  """This one was not told: it stops with that one's wish in the sums, and saves."""
+  monkeypatch.setattr(hosts, 'hosts', lambda: 2)
+  trainer = Counter(10)
+  step = trainer.step
+  trainer.step = lambda state, batch, stop, save: step(
+    state, batch, int(state.step) >= 5, save
+  )
+  kept, _ = looped(tmp_path, trainer, Interruption())
+  assert kept.end.code == EXIT_CODE
+  # Step 6 carries the wish, which is read when 7 is on its way.
+  assert kept.steps == [4, 7]
+
+
+def test_one_of_several_hosts_does_not_stop_alone(tmp_path: pathlib.Path, monkeypatch):
+  """Told after the last step before a checkpoint, it goes on until all know."""
+  monkeypatch.setattr(hosts, 'hosts', lambda: 2)
+  told, trainer = Interruption(), Counter(10)
+  save = Kept.save
+
+  def told_now(self: Kept, step: int, *rest: Any) -> None:
+    told.asked = True
+    save(self, step, *rest)
+
+  monkeypatch.setattr(Kept, 'save', told_now)
+  kept, records = looped(tmp_path, trainer, told)
+  assert trainer.wishes[:5] == [(False, False)] * 4 + [(True, False)]
+  assert kept.steps == [4, 6] and kept.end.code == EXIT_CODE
+  assert [r['step'] for r in records if 'dev_perplexity' in r] == [4]
+
+
+def test_minutes_add_copies_that_are_never_averaged(
+  tmp_path: pathlib.Path, monkeypatch
+):
+  """A clock that goes six minutes a look: every second step is saved besides."""
+  minutes = iter(range(0, 10**6, 6))
+  monkeypatch.setattr(loop.time, 'monotonic', lambda: 60 * next(minutes))
+  kept, _ = looped(tmp_path, Counter(8), Interruption())
+  extra = [step for step in kept.steps if step % EVERY]
+  assert extra and {4, 8} < {*kept.steps}
+  assert kept.steps == sorted({*kept.steps})
+  (tmp_path / 'checkpoints').mkdir()
+  for step in (*kept.steps, 9):
+    (tmp_path / 'checkpoints' / str(step)).mkdir()
+    (tmp_path / 'checkpoints' / str(step) / checkpoint.MANIFEST).touch()
+  assert checkpoint.to_average(tmp_path / 'checkpoints', EVERY, 5) == [4, 8, 9]
+  checkpoint.prune(tmp_path / 'checkpoints', EVERY, 5)
+  assert checkpoint.steps(tmp_path / 'checkpoints') == [4, 8, 9]
+
+
+# What goes wrong
+
+
+def test_a_skipped_update_is_counted_and_its_batch_named(
+  tmp_path: pathlib.Path, capsys
+):
+  trainer = Counter(8)
+  trainer.bad = {3}
+  kept, records = looped(tmp_path, trainer, Interruption())
+  assert kept.steps == [4, 8]
+  assert {'step': 3, 'skipped_pairs': [20, 21]} in records
+  losses = [r for r in records if 'loss' in r]
+  assert [r['skipped'] for r in losses] == [0, 1, 0, 0]
+  assert [r['loss'] for r in losses] == [2.0] * 4
+  assert sum(r['target_tokens'] for r in losses) == 35
+  said = capsys.readouterr().err
+  assert 'step 3: loss or gradient is not finite, update skipped; its batch: ' in said
+  assert 'pairs 20, 21 ... (2 in ' in said
+
+
+def test_persistent_skips_end_the_run(tmp_path: pathlib.Path):
+  """Ten on end, not ten in all; the last good checkpoint is named."""
+  trainer = Counter(100)
+  trainer.bad = {2, 3, 5, *range(7, 40)}
+  kept, records = looped(tmp_path, trainer, Interruption())
+  assert isinstance(kept.end, loop.Diverged)
+  assert str(kept.end) == (
+    'no finite gradient in 10 steps on end, up to step 16. The newest checkpoint: 12'
+  )
+  assert kept.steps == [4, 8, 12]
+  assert json.loads((tmp_path / 'metrics.jsonl').read_text().splitlines()[-1])
+  assert len([r for r in records if 'skipped_pairs' in r]) == 13
+
+
+def test_divergence_without_nan_is_told(tmp_path: pathlib.Path):
+  """Not of a bad record or a few, nor of a worse loss, but of one that stays away."""
+  losses = [9.0, 5.0, 4.0, 5.5, 4.1, 4.9, 4.9, 4.9, 4.9, 4.9, 4.9] + [5.2] * 4
+  told = Divergence()
+  for step, loss in enumerate(losses):
+    assert told.add({'step': step, 'loss': loss}) is None
+  message = told.add({'step': 15, 'loss': 7.5})
+  assert message.startswith('step 15: the loss, 7.500, has been more than 1.0 nats')
+  assert 'its best, 4.000 at step 2, for 5 records' in message
+  assert told.add({'step': 16, 'loss': 7.5}) is None
+  assert told.add({'step': 17, 'loss': 4.0}) is None
+
+
+def test_a_restart_does_not_forget_the_best_loss(tmp_path: pathlib.Path, capsys):
+  good = [{'step': step, 'loss': 0.5, 'target_tokens': 5} for step in (1, 2)]
+  lines = ''.join(json.dumps(record) + '\n' for record in good)
+  (tmp_path / 'metrics.jsonl').write_text(lines)
+  looped(tmp_path, Counter(12), Interruption(), start=2)
+  said = capsys.readouterr().err
+  assert said.count('has diverged') == 1
+  assert 'step 12: the loss, 2.000, has been more than 1.0 nats above its best' in said
+
+
+def test_a_record_waits_for_a_step_that_counts():
+  meter = Meter(lambda _: 0.1, (2,), 9, 10, 0)
+  nothing = Values(np.nan, np.nan, 5, np.nan, 1)
+  assert meter.add(1, nothing) is None and meter.add(2, nothing) is None
+  assert meter.add(3, Values(6.0, 5.0, 2, 1.0, 0)) is None
+  record = meter.add(4, nothing)
+  assert (record['loss'], record['steps'], record['skipped']) == (3.0, 4, 3)
+  assert 'NaN' not in json.dumps(record)
+
+
+def test_the_rate_that_is_logged_is_the_one_that_was_applied():
+  """Skipped steps are no updates to Equation 3, those before a restart neither."""
+  good, bad = Values(6.0, 5.0, 2, 1.0, 0), Values(np.nan, np.nan, 5, np.nan, 1)
+  meter = Meter(lambda update: float(update), (1,), 9, 10, 2)
+  rates = [meter.add(step, good)['learning_rate'] for step in (4, 5)]
+  assert rates == [1, 2], 'updates from 0: steps 1 to 3 made one, 4 the second'
+  assert meter.add(6, bad) is None
+  assert meter.add(7, good)['learning_rate'] == 3

@@ -1,0 +1,137 @@
+"""The closed form equals the loss written out with a one-hot, value and gradient."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from transformer_jax.data.vocabulary import PAD
+from transformer_jax.model.products import logits
+from transformer_jax.training.loss import cross_entropy
+
+B, T, W = 3, 5, 11
+EPSILONS = (0.0, 0.1, 0.3)
+
+
+def example(scale: float = 2.0) -> tuple[np.ndarray, np.ndarray]:
+  """[B, T, W] logits and [B, T] labels that end in padding, one row all of it."""
+  rng = np.random.default_rng(0)
+  logits = (rng.normal(size=(B, T, W)) * scale).astype(np.float32)
+  labels = rng.integers(1, W, (B, T)).astype(np.int32)
+  labels[0, 3:] = PAD
+  labels[2] = PAD
+  return logits, labels
+
+
+def by_one_hot(logits: jax.Array, labels: jax.Array, epsilon: float) -> jax.Array:
+  """- sum_w q(w) log softmax(z)_w over real positions, q as in section 5.4."""
+  hot = jax.nn.one_hot(labels, logits.shape[-1])
+  target = hot * (1 - epsilon) + (1 - hot) * epsilon / (logits.shape[-1] - 1)
+  losses = -(target * jax.nn.log_softmax(logits)).sum(-1)
+  return (losses * (labels != PAD)).sum()
+
+
+def smoothed(logits: jax.Array, labels: jax.Array, epsilon: float) -> jax.Array:
+  return cross_entropy(logits, labels, epsilon)[0]
+
+
+value_and_gradient = jax.jit(jax.value_and_grad(smoothed), static_argnums=2)
+
+
+@pytest.mark.parametrize('epsilon', EPSILONS)
+def test_equals_the_one_hot_by_autodiff(epsilon: float):
+  logits, labels = example()
+  value, gradient = value_and_gradient(logits, labels, epsilon)
+  expected, slope = jax.value_and_grad(by_one_hot)(logits, labels, epsilon)
+  np.testing.assert_allclose(value, expected, rtol=1e-6)
+  np.testing.assert_allclose(gradient, slope, atol=1e-6)
+  # A factor from outside, such as 1 / tokens, goes through.
+  thirds = jax.grad(lambda z: smoothed(z, labels, epsilon) / 3)(logits)
+  np.testing.assert_allclose(thirds, slope / 3, atol=1e-6)
+
+
+@pytest.mark.parametrize('epsilon', EPSILONS)
+def test_the_smoothed_target_is_a_distribution(epsilon: float):
+  """softmax minus gradient: 1 - epsilon on the true word, the rest shared out."""
+  logits, labels = example()
+  gradient = value_and_gradient(logits, labels, epsilon)[1]
+  target = np.asarray(jax.nn.softmax(logits) - gradient)
+  for b, t in zip(*np.nonzero(labels), strict=True):
+    np.testing.assert_allclose(target[b, t].sum(), 1, rtol=1e-6)
+    true = target[b, t, labels[b, t]]
+    np.testing.assert_allclose(true, 1 - epsilon, atol=1e-6)
+    others = np.delete(target[b, t], labels[b, t])
+    np.testing.assert_allclose(others, epsilon / (W - 1), atol=1e-6)
+
+
+def test_without_smoothing_it_is_the_negative_log_likelihood():
+  logits, labels = example()
+  expected = sum(
+    math.log(np.exp(z.astype(float)).sum()) - float(z[label])
+    for z, label in zip(logits.reshape(-1, W), labels.ravel(), strict=True)
+    if label != PAD
+  )
+  for epsilon in EPSILONS:
+    both = cross_entropy(logits, labels, epsilon)
+    np.testing.assert_allclose(both[1], expected, rtol=1e-6)
+    if not epsilon:
+      np.testing.assert_allclose(both[0], expected, rtol=1e-6)
+
+
+def test_the_unsmoothed_one_has_no_gradient():
+  logits, labels = example()
+  gradient = jax.grad(lambda z: cross_entropy(z, labels, 0.1)[1])(logits)
+  assert not gradient.any()
+
+
+def test_padding_contributes_nothing():
+  logits, labels = example()
+  value, gradient = value_and_gradient(logits, labels, 0.1)
+  assert not gradient[labels == PAD].any()
+  wild = np.where((labels == PAD)[..., None], 1e4 * (1 + logits), logits)
+  changed, slope = value_and_gradient(wild.astype(np.float32), labels, 0.1)
+  assert changed == value
+  np.testing.assert_array_equal(slope, gradient)
+  nothing, flat = value_and_gradient(logits, np.zeros_like(labels), 0.1)
+  assert nothing == 0 and not flat.any()
+
+
+def test_halves_sum_to_the_whole():
+  logits, labels = example()
+  whole, gradient = value_and_gradient(logits, labels, 0.1)
+  parts = [
+    value_and_gradient(logits[i], labels[i], 0.1) for i in (slice(1), slice(1, B))
+  ]
+  np.testing.assert_allclose(sum(p[0] for p in parts), whole, rtol=1e-6)
+  np.testing.assert_allclose(np.concatenate([p[1] for p in parts]), gradient, atol=1e-7)
+
+
+@pytest.mark.parametrize('scale', [1e3, 1e4, 1e30])
+def test_large_logits_stay_finite_and_right(scale: float):
+  logits, labels = example(scale)
+  logits = jnp.asarray(logits, jnp.bfloat16).astype(jnp.float32)
+  value, gradient = value_and_gradient(logits, labels, 0.1)
+  z = np.asarray(logits, np.float64)
+  top = z.max(-1, keepdims=True)
+  log_softmax = z - top - np.log(np.exp(z - top).sum(-1, keepdims=True))
+  hot = np.eye(W)[labels]
+  target = hot * 0.9 + (1 - hot) * 0.1 / (W - 1)
+  expected = -(target * log_softmax).sum(-1)[labels != PAD].sum()
+  np.testing.assert_allclose(value, expected, rtol=1e-5)
+  slope = (np.exp(log_softmax) - target) * (labels != PAD)[..., None]
+  np.testing.assert_allclose(gradient, slope, atol=1e-5)
+
+
+def test_nothing_of_the_logits_size_is_kept_besides_them_and_their_gradient():
+  tokens, words, d_model = 256, 2048, 16
+  objective = lambda x, table, labels: smoothed(logits(x, table), labels, 0.1)
+  shapes = (
+    jax.ShapeDtypeStruct((tokens, d_model), jnp.float32),
+    jax.ShapeDtypeStruct((words, d_model), jnp.float32),
+    jax.ShapeDtypeStruct((tokens,), jnp.int32),
+  )
+  program = jax.jit(jax.value_and_grad(objective, (0, 1))).lower(*shapes).compile()
+  most = 2.25 * 4 * tokens * words
+  assert program.memory_analysis().temp_size_in_bytes < most

@@ -1,0 +1,142 @@
+"""FLOPs, sequential operations and paths, counted from a layer's own program.
+
+The program is its jaxpr. Operations are matrix products and convolutions, as in
+cost.py: what is done element by element beside them does not change Table 1's orders.
+"""
+
+import functools
+import math
+from collections.abc import Callable, Iterable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend import core
+
+from transformer_jax.model.layers import Array
+
+Layer = Callable[[jax.Array], jax.Array]  # [n, d] -> [n, d]
+
+
+def flops(function: Callable, *arguments: Array) -> int:
+  """Two for each multiply-add; loops as often as they go round.
+
+  XLA's own count takes the body of a loop once.
+  """
+  return _flops(jax.make_jaxpr(function)(*arguments).jaxpr)
+
+
+def sequential_operations(function: Callable, *arguments: Array) -> int:
+  """Operations of the longest chain in which each needs the one before it.
+
+  A loop adds as many as it carries from round to round, a loop that is written out as
+  many as the same loop, and one whose rounds do not need each other those of one.
+  """
+  jaxpr = jax.make_jaxpr(function)(*arguments).jaxpr
+  return max(_depths(jaxpr, [0] * len(jaxpr.invars)))
+
+
+def layers_between(stack: Iterable[Layer], x: Array) -> int | None:
+  """Fewest layers after which the last position depends on the first.
+
+  Tangents tell it: random ones at all positions that depend on the first, pushed
+  through one layer; where anything but exact zeros comes out, is what depends on it
+  after that layer. They start anew at every layer, so that none fades in a deep stack.
+
+  Args:
+    stack: layers, the lowest first.
+    x: [n, d], the input.
+
+  Returns:
+    None if the stack ends before.
+  """
+  noise = np.random.default_rng(0).standard_normal(x.shape, np.float32)
+  reached = np.arange(len(x)) == 0
+  for depth, layer in enumerate(stack):
+    x, reached = _follow(layer, x, reached, noise)
+    if reached[-1]:
+      return depth + 1
+  return None
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _follow(
+  layer: Layer, x: jax.Array, reached: jax.Array, noise: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+  z, tangent = jax.jvp(layer, (x,), (jnp.where(reached[:, None], noise, 0.0),))
+  return z, (tangent != 0).any(axis=1)
+
+
+def _called(equation: core.JaxprEqn) -> core.Jaxpr | None:
+  """The program inside of a loop or a call; None of a plain operation."""
+  name = equation.primitive.name
+  if name in ('while', 'cond'):
+    raise ValueError(f'{name}: what it does is not in the program, but in its values')
+  for key in ('jaxpr', 'call_jaxpr'):
+    if key in equation.params:
+      inner = equation.params[key]
+      return inner.jaxpr if isinstance(inner, core.ClosedJaxpr) else inner
+  return None
+
+
+def _is_product(equation: core.JaxprEqn) -> bool:
+  return equation.primitive.name in ('dot_general', 'conv_general_dilated')
+
+
+def _flops(jaxpr: core.Jaxpr) -> int:
+  total = 0
+  for equation in jaxpr.eqns:
+    if (inner := _called(equation)) is not None:
+      rounds = equation.params['length'] if equation.primitive.name == 'scan' else 1
+      total += rounds * _flops(inner)
+    elif _is_product(equation):
+      total += 2 * equation.outvars[0].aval.size * _multiply_adds(equation)
+  return total
+
+
+def _multiply_adds(equation: core.JaxprEqn) -> int:
+  """Of each number that a product gives."""
+  left, right = (variable.aval.shape for variable in equation.invars)
+  dimensions = equation.params['dimension_numbers']
+  if equation.primitive.name == 'dot_general':
+    (contracted, _), _ = dimensions
+    return math.prod(left[axis] for axis in contracted)
+  return math.prod(right) // right[dimensions.rhs_spec[0]]
+
+
+def _depths(jaxpr: core.Jaxpr, given: list[int]) -> list[int]:
+  """Length of the longest chain up to each output, from those up to each input."""
+  known = dict(zip(jaxpr.invars, given, strict=True))
+  # Constants are there from the start.
+  depth = lambda v: 0 if isinstance(v, core.Literal) or v not in known else known[v]
+  for equation in jaxpr.eqns:
+    before = [depth(variable) for variable in equation.invars]
+    inner = _called(equation)
+    if inner is None:
+      after = max(before, default=0) + _is_product(equation)
+      known |= dict.fromkeys(equation.outvars, after)
+    else:
+      loop = equation.primitive.name == 'scan'
+      after = _loop(equation, inner, before) if loop else _depths(inner, before)
+      known |= zip(equation.outvars, after, strict=True)
+  return [depth(variable) for variable in jaxpr.outvars]
+
+
+def _loop(equation: core.JaxprEqn, body: core.Jaxpr, before: list[int]) -> list[int]:
+  """Goes round as often as the loop does: each round waits for what it is carried."""
+  # Of constants, carry and items, a round sees the items without their first axis; so
+  # it is with carry and results of the outputs.
+  sliced = lambda outer, inner: [
+    a.aval.shape != b.aval.shape for a, b in zip(outer, inner, strict=True)
+  ]
+  constants_carry = sliced(equation.invars, body.invars).count(False)
+  carried = sliced(equation.outvars, body.outvars).count(False)
+  constants = constants_carry - carried
+  fixed, carry = before[:constants], before[constants:constants_carry]
+  items = before[constants_carry:]
+  results = [0] * (len(equation.outvars) - carried)
+  for _ in range(equation.params['length']):
+    after = _depths(body, fixed + carry + items)
+    carry = after[:carried]
+    results = list(map(max, results, after[carried:]))
+  return carry + results

@@ -1,0 +1,190 @@
+"""Table 1's columns for the layer types as they are here: one object for JSON."""
+
+import functools
+import itertools
+import math
+import statistics
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from transformer_jax.benchmark.table1 import counting
+from transformer_jax.benchmark.table1.layer_types import (
+  LAYER_TYPES,
+  dilated_convolution,
+)
+
+REACHES = {'': (0,), 'k': (3, 9, 27), 'r': (33, 65, 129)}  # the first all over the grid
+QUANTITIES = ('seconds', 'temporary_bytes', 'flops')
+LARGEST = 3  # of the grid's n and d, to which exponents are fitted
+DILATED = ', dilated'
+COUNTED = (*LAYER_TYPES, 'Convolutional' + DILATED)
+COUNTED_D = 8  # no count but FLOPs depends on it
+COUNTED_N = (32, 128, 512)
+
+LEAST, MOST, ENOUGH = 7, 1000, 0.3  # repeats, and seconds of them
+
+
+class Cell(NamedTuple):
+  """One layer's forward pass over one sequence, in float32."""
+
+  layer: str
+  n: int
+  d: int
+  reach: int  # k or r; 0 where there is none
+  seconds: float  # median
+  quartiles: tuple[float, float]  # of the seconds
+  repeats: int
+  temporary_bytes: int  # that XLA sets aside beside input, weights and output
+  flops: int
+
+
+def places(ns: Sequence[int], ds: Sequence[int]) -> list[tuple[str, int, int, int]]:
+  """(layer, n, d, reach): all n and d, and at the last but one all k and r."""
+  found = []
+  for n, d in itertools.product(ns, ds):
+    for layer, kind in LAYER_TYPES.items():
+      first, *others = REACHES[kind.reach]
+      found.append((layer, n, d, first))
+      if (n, d) == (ns[-2], ds[-2]):
+        found += [(layer, n, d, reach) for reach in others]
+  return found
+
+
+def measure(layer: str, n: int, d: int, reach: int) -> Cell:
+  """Compiles one layer and times it alone, after a first run that is not timed."""
+  random = np.random.default_rng(0)
+  shapes = LAYER_TYPES[layer].weights(d, reach)
+  draw = lambda shape: random.standard_normal(shape, np.float32)
+  scale = lambda shape: np.float32(math.prod(shape[:-1]) ** -0.5)
+  x, *weights = map(jnp.asarray, [draw((n, d)), *(draw(s) * scale(s) for s in shapes)])
+  function = functools.partial(LAYER_TYPES[layer].apply, reach)
+  compiled = jax.jit(function).lower(x, *weights).compile()
+  taken = _seconds(lambda: jax.block_until_ready(compiled(x, *weights)))
+  first, median, third = statistics.quantiles(taken, n=4)
+  return Cell(
+    layer,
+    n,
+    d,
+    reach,
+    median,
+    (first, third),
+    len(taken),
+    compiled.memory_analysis().temp_size_in_bytes,
+    counting.flops(function, x, *weights),
+  )
+
+
+def _seconds(run: Callable[[], object]) -> list[float]:
+  run()
+  taken: list[float] = []
+  while len(taken) < LEAST or (sum(taken) < ENOUGH and len(taken) < MOST):
+    begin = time.perf_counter()
+    run()
+    taken.append(time.perf_counter() - begin)
+  return taken
+
+
+def exponents(cells: Sequence[Cell], of: str) -> dict[str, dict] | None:
+  """A power law through one layer's cells of the largest n and d, by least squares.
+
+  log(value) = c + a log(n) + b log(d), and for k or r likewise. Gives for each symbol
+  its exponent and the exponent's standard error, None where cells are too few for one;
+  None altogether if a value is 0.
+  """
+  large = lambda name: sorted({getattr(cell, name) for cell in cells})[-LARGEST:]
+  ns, ds = large('n'), large('d')
+  kept = [cell for cell in cells if cell.n in ns and cell.d in ds]
+  values = [getattr(cell, of) for cell in kept]
+  if not all(values):
+    return None
+  symbols = {'n': 'n', 'd': 'd'}
+  if reach := LAYER_TYPES[kept[0].layer].reach:
+    symbols[reach] = 'reach'
+  logs = [np.log([getattr(cell, name) for cell in kept]) for name in symbols.values()]
+  design = np.stack([np.ones(len(kept)), *logs], axis=1)
+  fitted, _, rank, _ = np.linalg.lstsq(design, np.log(values))
+  if rank < design.shape[1]:
+    raise ValueError(f'{kept[0].layer}: two of each of {", ".join(symbols)} are needed')
+  errors = _standard_errors(design, np.log(values) - design @ fitted)
+  return {
+    symbol: {'exponent': exponent, 'standard_error': error}
+    for symbol, exponent, error in zip(
+      symbols, fitted[1:].tolist(), errors, strict=True
+    )
+  }
+
+
+def _standard_errors(design: np.ndarray, residuals: np.ndarray) -> list[float | None]:
+  """Of all but the constant."""
+  rows, columns = design.shape
+  if rows == columns:
+    return [None] * (columns - 1)
+  variance = residuals @ residuals / (rows - columns)
+  return np.sqrt(variance * np.diag(np.linalg.inv(design.T @ design)))[1:].tolist()
+
+
+def stack(layer: str, reach: int) -> Iterator[counting.Layer]:
+  """Layers one on another, without end; each 'dilated' one k times as far apart."""
+  name = layer.removesuffix(DILATED)
+  shapes = LAYER_TYPES[name].weights(COUNTED_D, reach)
+  weights = [_orthogonal(seed, shape) for seed, shape in enumerate(shapes)]
+  if name == layer:
+    apply = LAYER_TYPES[name].apply
+    yield from itertools.repeat(lambda x: apply(reach, x, *weights))
+  for depth in itertools.count():
+    yield lambda x, by=reach**depth: dilated_convolution(x, *weights, by)
+
+
+def _orthogonal(seed: int, shape: tuple[int, ...]) -> np.ndarray:
+  """Weights with which no signal fades on its way."""
+  flat = math.prod(shape[:-1]), shape[-1]
+  drawn = np.random.default_rng(seed).standard_normal(flat, np.float32)
+  return np.linalg.qr(drawn).Q.reshape(shape)
+
+
+def counts(layer: str) -> dict[str, list]:
+  """For each of COUNTED_N: sequential operations of a layer, layers, and path length.
+
+  The path is from the first position's input to the last one's output: through as many
+  layers as it takes, and in each of them through all of its sequential operations.
+  None where n layers do not join them.
+  """
+  reach = REACHES[LAYER_TYPES[layer.removesuffix(DILATED)].reach][0]
+  found = {'n': list(COUNTED_N), 'sequential': [], 'layers': [], 'path': []}
+  for n in COUNTED_N:
+    # Small, where tanh is almost its argument, so that it does not let signals fade.
+    x = np.random.default_rng(n).standard_normal((n, COUNTED_D), np.float32) / 1000
+    sequential = counting.sequential_operations(next(stack(layer, reach)), x)
+    layers = counting.layers_between(itertools.islice(stack(layer, reach), n), x)
+    found['sequential'].append(sequential)
+    found['layers'].append(layers)
+    found['path'].append(None if layers is None else sequential * layers)
+  return found
+
+
+def table(
+  ns: Sequence[int], ds: Sequence[int], progress: Callable[[list], Iterable]
+) -> dict:
+  """Every cell, the exponents fitted to them, and the counts.
+
+  Args:
+    ns, ds: rising, two of each or more.
+    progress: passes on what it is given, and may show how far that is.
+  """
+  cells = [measure(*place) for place in progress(places(ns, ds))]
+  fitted = {}
+  for layer in LAYER_TYPES:
+    own = [cell for cell in cells if cell.layer == layer]
+    fitted[layer] = {quantity: exponents(own, quantity) for quantity in QUANTITIES}
+  return {
+    'reaches': {symbol: reaches for symbol, reaches in REACHES.items() if symbol},
+    'fitted_over': {'n': ns[-LARGEST:], 'd': ds[-LARGEST:]},
+    'exponents': fitted,
+    'counts': {name: counts(name) for name in COUNTED},
+    'cells': [cell._asdict() for cell in cells],
+  }

@@ -1,0 +1,211 @@
+"""The batches cut from a split's token files (section 5.1).
+
+Pairs are batched "by approximate sequence length" into few rectangular shapes, and
+`Batches.batch(step)` is a pure function of the files, the seed and the step.
+
+What is held in memory of a pair is its number, twice: in the order of the classes of
+length, and in that of the present epoch. All else stays in the mapped files.
+"""
+
+import math
+import pathlib
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import ml_collections
+import numpy as np
+
+from transformer_jax.data.token_files import BLOCK, Side, read_split
+from transformer_jax.data.vocabulary import PAD
+
+PAPER_TOKENS = 25_000  # of either side of a batch, about; section 5.1
+ALL = slice(None)
+
+# "About 25000 tokens" (section 5.1): how far from it a batch may be to waste no rows.
+ROWS_MAY_DIFFER = 0.12
+
+
+class Shape(NamedTuple):
+  """What one slice of a batch holds: `rows` pairs of at most `length` tokens a side."""
+
+  rows: int
+  length: int
+
+
+class Batch(NamedTuple):
+  source: np.ndarray  # [slices, rows, length] int32, EOS at the end of each sentence
+  target: np.ndarray  # [slices, rows, length] int32
+  pairs: np.ndarray  # [slices, rows] int64, which pair of the split; -1 is padding
+
+  @property
+  def target_tokens(self) -> int:
+    """How many there are, EOS counted."""
+    return int((self.target != PAD).sum())
+
+
+def choose_lengths(histogram: np.ndarray, count: int) -> list[int]:
+  """The `count` lengths, the longest among them, which pad the sentences the least.
+
+  Dynamic programming over the distinct lengths: cost[k][j] is the least number of
+  positions that hold every sentence up to the j-th length in k + 1 shapes.
+
+  Args:
+    histogram: how many sentences have each length, from 0 on.
+    count: at most this many.
+  """
+  values = np.flatnonzero(histogram)
+  total = np.concatenate([[0], np.cumsum(histogram[values])])
+  cost = values * total[1:]
+  cuts = []
+  for _ in range(1, min(count, len(values))):
+    # options[i, j]: the last shape holds lengths i..j, those before i cost what is best
+    best_before = np.concatenate([[0], cost[:-1]])
+    options = best_before[:, None] + values[None] * (total[None, 1:] - total[:-1, None])
+    backwards = np.tri(len(values), k=-1, dtype=bool)
+    options[backwards] = np.iinfo(np.int64).max
+    cuts.append(options.argmin(0))
+    cost = options.min(0)
+  last = len(values) - 1
+  chosen = [int(values[last])]
+  for cut in reversed(cuts):
+    last = cut[last] - 1
+    if last < 0:
+      break
+    chosen.append(int(values[last]))
+  return chosen[::-1]
+
+
+def _rows(budget: float, left: float) -> int:
+  """Rows of a slice: about `budget`, so that `left` of them fill whole batches."""
+  usual = max(1, round(budget))
+  even = math.ceil(left / max(1, round(left / usual)))
+  return even if abs(even / usual - 1) <= ROWS_MAY_DIFFER else usual
+
+
+class Batches:
+  """The batches of one split, in an order that only (seed, step) decide.
+
+  An epoch holds every pair once. The rows of a shape are those that come to the budget,
+  or within ROWS_MAY_DIFFER of it, if that makes its class of lengths fill whole
+  batches. What is left of a class is filled up from the next shorter one, so that no
+  batch of an epoch but the last of the shortest lacks more than a few rows.
+
+  Args:
+    source, target: the two sides.
+    tokens: about how many tokens a batch has on its longer side.
+    slices: equal parts every batch is cut into.
+    max_shapes: at most this many different shapes.
+  """
+
+  def __init__(
+    self,
+    source: Side,
+    target: Side,
+    *,
+    tokens: int,
+    slices: int,
+    max_shapes: int,
+    seed: int,
+  ):
+    if len(source) != len(target):
+      raise ValueError(f'{len(source)} source but {len(target)} target sentences')
+    if not len(source):
+      raise ValueError('there is no sentence pair to make batches of')
+    self.source, self.target = source, target
+    self.slices, self.seed = slices, seed
+    # Of the pairs of each length: how many, their source and their target tokens.
+    self._sums = np.zeros((3, max(source.longest, target.longest) + 1), np.int64)
+    for _, longer, sides in self._blocks():
+      for sums, weights in zip(self._sums, (None, *sides), strict=True):
+        sums += np.bincount(longer, weights, len(sums)).astype(np.int64)
+    bounds = choose_lengths(self._sums[0], max_shapes)
+    self._pairs, self._ends = self._classes(bounds)
+    self._cut(bounds, tokens)
+    self._latest: tuple = None, None  # the epoch last asked for, and its order
+
+  def _blocks(self) -> Iterator[tuple[int, np.ndarray, tuple[np.ndarray, np.ndarray]]]:
+    """First pair, lengths of the longer sides, and of either, of a block of pairs."""
+    for start in range(0, len(self.source), BLOCK):
+      stop = min(start + BLOCK, len(self.source))
+      sides = tuple(s.lengths_between(start, stop) for s in (self.source, self.target))
+      yield start, np.maximum(*sides), sides
+
+  def _classes(self, bounds: list[int]) -> tuple[np.ndarray, np.ndarray]:
+    """All pairs, class by class, the longest first, and where each class ends."""
+    class_of = len(bounds) - 1 - np.searchsorted(bounds, np.arange(bounds[-1] + 1))
+    counts = np.zeros(len(bounds), np.int64)
+    np.add.at(counts, class_of, self._sums[0])
+    ends = np.cumsum(counts)
+    pairs, place = np.empty(ends[-1], np.uint32), ends - counts
+    for start, longer, _ in self._blocks():
+      classes = class_of[longer]
+      for i in range(len(bounds)):
+        mine = np.flatnonzero(classes == i)
+        pairs[place[i] : place[i] + len(mine)] = start + mine
+        place[i] += len(mine)
+    return pairs, ends
+
+  def _cut(self, bounds: list[int], tokens: int) -> None:
+    """Cuts an epoch's order into batches: the shape of each, and where it starts."""
+    self.shapes: list[Shape] = []
+    starts, start, held = [], 0, 0
+    shorter = [-1, *bounds][-2::-1]
+    for length, below, end in zip(bounds[::-1], shorter, self._ends, strict=True):
+      count, *sides = self._sums[:, below + 1 : length + 1].sum(1)
+      usual = tokens / (max(sides) / count) / self.slices
+      shape = Shape(_rows(usual, (end - start) / self.slices), length)
+      pairs = shape.rows * self.slices
+      mine = np.arange(start, end, pairs)
+      if len(mine):
+        self.shapes.append(shape)
+        starts.append(mine)
+        start = mine[-1] + pairs
+        held += 2 * pairs * length * len(mine)
+    self._starts = np.concatenate(starts)
+    self._shape_of = np.repeat(np.arange(len(starts)), list(map(len, starts)))
+    self.steps_per_epoch = len(self._starts)
+    # Source and target tokens of a batch, the mean of an epoch's: whole rows come to
+    # more than was asked for, or less, the further the fewer a slice has.
+    self.mean_tokens = tuple(self._sums[1:].sum(1) / self.steps_per_epoch)
+    # The share of an epoch's positions, both sides, that hold no token.
+    self.padding = 1 - int(self._sums[1:].sum()) / held
+
+  def _order(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
+    """Its pairs, shuffled within their classes, and the order of its batches."""
+    known, order = self._latest
+    if known != epoch:
+      random = np.random.default_rng([self.seed, epoch])
+      pairs = self._pairs.copy()
+      for mine in np.split(pairs, self._ends[:-1]):
+        random.shuffle(mine)
+      order = pairs, random.permutation(self.steps_per_epoch)
+      self._latest = epoch, order
+    return order
+
+  def batch(self, step: int, share: slice = ALL) -> Batch:
+    """The batch that update number `step` (from 0) sees.
+
+    Only sentences of the slices in `share` are read and given, but all of `pairs`.
+    """
+    epoch, place = divmod(step, self.steps_per_epoch)
+    pairs, order = self._order(epoch)
+    number = order[place]
+    shape, start = self.shapes[self._shape_of[number]], self._starts[number]
+    rows = np.full(shape.rows * self.slices, -1, np.int64)
+    chosen = pairs[start : start + len(rows)]
+    rows[: len(chosen)] = chosen
+    rows = rows.reshape(self.slices, shape.rows)
+    ours = rows[share]
+    read = lambda side: side.pad(ours.ravel(), shape.length).reshape(*ours.shape, -1)
+    return Batch(read(self.source), read(self.target), rows)
+
+
+def train_batches(config: ml_collections.ConfigDict, corpus: pathlib.Path) -> Batches:
+  """The batches that a config cuts a prepared corpus's training set into."""
+  return Batches(
+    *read_split(corpus, 'train'),
+    tokens=config.tokens_per_batch,
+    slices=config.slices,
+    max_shapes=config.max_shapes,
+    seed=config.seed,
+  )

@@ -1,0 +1,81 @@
+"""Dev and test: text that comes through as it is, whole and in its order."""
+
+import pathlib
+import sys
+from collections.abc import Sequence
+
+from transformer_jax.data import languages as spoken
+from transformer_jax.data import newstest, token_files, vocabulary
+from transformer_jax.data.lines import SIDES, Part
+
+
+def read(
+  split: str, parts: Sequence[Part], languages: tuple[str, str], reorder: bool
+) -> tuple[list[tuple[str, str]], dict]:
+  """The pairs of dev or test, from which none is ever dropped, and their card entry.
+
+  Args:
+    reorder: whether newstest is put back into the order in which it was published.
+
+  Raises:
+    ValueError: there are none, a line is no text, or the sides are swapped.
+  """
+  pairs, origins = [], []
+  for part in parts:
+    for number, pair in enumerate(part.pairs(), 1):
+      for side, line in zip(SIDES, pair, strict=True):
+        if line is None or '\n' in line:
+          fault = 'not UTF-8' if line is None else 'a line feed inside'
+          raise ValueError(
+            f'{part.name}, line {number} of the {side}: {fault}; mend the {split} file'
+          )
+      pairs.append(pair)
+    origins.append({'name': part.name, **part.origin()})
+  if not pairs:
+    names = ', '.join(part.name for part in parts) or 'no files'
+    raise ValueError(f'{names}: the {split} split is empty')
+  about: dict = {'from': origins}
+  official = newstest.recognise(pairs, languages)
+  if official is None:
+    spoken.check(pairs, languages, origins[0]['name'])
+    return pairs, about
+  if official['swapped']:
+    raise ValueError(
+      f'{origins[0]["name"]}: this is {official["set"]} with its sides swapped; the '
+      f'config has {languages[0]} -> {languages[1]}'
+    )
+  whole = official['known'] == official['of'] and not official['unknown']
+  if reorder and whole and not official['in_order']:
+    pairs = newstest.restore_order(official['set'], pairs, languages)
+    official |= {'in_order': True, 'reordered': True}
+  elif not whole or not official['in_order']:
+    print(
+      f'{split}: {official["known"]:,} of the {official["of"]:,} pairs of '
+      f'{official["set"]}, {official["unknown"]} others'
+      f'{"" if official["in_order"] else ", in another order"}: its scores compare '
+      f"with nobody's",
+      file=sys.stderr,
+    )
+  return pairs, about | {'official': official}
+
+
+def write(
+  folder: pathlib.Path,
+  split: str,
+  pairs: Sequence[tuple[str, str]],
+  words: vocabulary.Vocabulary,
+) -> dict:
+  """Writes the text and the token files; what the card says of them."""
+  tokens = {}
+  for side, lines in zip(SIDES, zip(*pairs, strict=True), strict=True):
+    path = folder / f'{split}.{side}'
+    text = ''.join(line + '\n' for line in lines)
+    path.with_suffix(f'.{side}.txt').write_bytes(text.encode())
+    tokens[side] = token_files.write_tokens(path, words.encode(lines))
+  return {'read': len(pairs), 'kept': len(pairs), 'tokens': tokens}
+
+
+def text(folder: pathlib.Path, split: str) -> tuple[list[str], list[str]]:
+  """Source and target sentences of dev or test, as given."""
+  read = lambda side: (folder / f'{split}.{side}.txt').read_bytes().decode().split('\n')
+  return read('source')[:-1], read('target')[:-1]

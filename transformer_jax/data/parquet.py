@@ -1,0 +1,175 @@
+"""The door for tables: Hugging Face's wmt14 as Parquet files, a column `translation`.
+
+Their names are such as `train-00000-of-00003.parquet`, in the folder given or in one of
+it that is called for the languages, such as `de-en`.
+"""
+
+import pathlib
+import re
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from transformer_jax.data.lines import (
+  MAX_LINE_BYTES,
+  SIDES,
+  Pair,
+  Part,
+  file_stamp,
+  unchanged,
+)
+from transformer_jax.machine.files import sha256
+
+# Hugging Face's names of the splits. Older uploads have a sum behind the numbers.
+_SPLITS = {'train': 'train', 'dev': 'validation', 'test': 'test'}
+_NAME = re.compile(r'(\w+)-(\d{5})-of-(\d{5})(?:-[0-9a-f]+)?\.parquet')
+
+_COLUMN = 'translation'
+_ROWS = 4096  # taken out of a table at once
+_BUFFER = 1 << 20  # bytes of a column read at once
+_TEXT = (pa.string(), pa.large_string())
+
+
+class Table:
+  """A part that is one Parquet file, its rows in their order.
+
+  An altered byte is noticed where it breaks the format, or where the file has checksums
+  of its pages, which pyarrow writes only if asked: else compare the card's sha256.
+  """
+
+  def __init__(self, path: pathlib.Path, languages: tuple[str, str]):
+    self.name = path.name
+    self._path, self._languages = path, languages
+    self._origin: dict = {}
+
+  def stamp(self) -> list:
+    return [*file_stamp(self._path), *self._languages]
+
+  def pairs(self) -> Iterator[Pair]:
+    """Source and target of every row, None for one that is null or not UTF-8."""
+    rows = 0
+    with unchanged(self._path):
+      for batch in self._batches():
+        names = [field.name for field in batch.type]
+        texts = dict(zip(names, batch.flatten(), strict=True))
+        sides = [self._lines(texts[language], rows) for language in self._languages]
+        yield from zip(*sides, strict=True)
+        rows += len(batch)
+      digest = sha256(self._path)
+    self._origin = {
+      side: {'file': self.name, 'sha256': digest, 'field': language, 'lines': rows}
+      for side, language in zip(SIDES, self._languages, strict=True)
+    }
+
+  def origin(self) -> dict:
+    return self._origin
+
+  def _batches(self) -> Iterator[pa.StructArray]:
+    """The column, some rows at a time; not more of it is held."""
+    try:
+      # Opened here: of a name alone pyarrow makes a file on a network, if it looks so.
+      with (
+        pa.OSFile(str(self._path)) as file,
+        pq.ParquetFile(
+          file, buffer_size=_BUFFER, pre_buffer=False, page_checksum_verification=True
+        ) as table,
+      ):
+        self._check(table.schema_arrow)
+        columns = [f'{_COLUMN}.{language}' for language in self._languages]
+        rows = 0
+        for batch in table.iter_batches(_ROWS, columns=columns, use_threads=False):
+          batch.validate()
+          rows += len(batch)
+          yield batch.column(0)
+        if rows != table.metadata.num_rows:
+          raise pa.ArrowInvalid(f'{rows} of {table.metadata.num_rows} rows')
+    except (pa.ArrowException, OSError) as error:
+      raise ValueError(
+        f'{self._path}: truncated, damaged or no Parquet file ({error}); get it again'
+      ) from error
+
+  def _check(self, schema: pa.Schema) -> None:
+    if _COLUMN not in schema.names:
+      raise ValueError(
+        f'{self._path}: no column {_COLUMN!r}, but {", ".join(schema.names)}'
+      )
+    kind = schema.field(_COLUMN).type
+    fields = (
+      {field.name: field.type for field in kind} if pa.types.is_struct(kind) else {}
+    )
+    for language in self._languages:
+      if language not in fields or fields[language] not in _TEXT:
+        raise ValueError(
+          f'{self._path}: column {_COLUMN!r} has no text in {language!r}: it is {kind}'
+        )
+
+  def _lines(self, texts: pa.Array, rows: int) -> list[str | None]:
+    """The strings of an array that stands behind so many rows."""
+    lengths = pc.binary_length(texts)
+    if (pc.max(lengths).as_py() or 0) > MAX_LINE_BYTES:
+      row = rows + pc.index(pc.greater(lengths, MAX_LINE_BYTES), True).as_py() + 1
+      raise ValueError(
+        f'{self._path}, row {row}: over {MAX_LINE_BYTES:,} bytes; a row has a sentence'
+      )
+    try:
+      lines = texts.to_pylist()
+    except UnicodeDecodeError:
+      lines = [_decoded(text) for text in texts.cast(pa.large_binary()).to_pylist()]
+    # The CR at an end goes, as it does from a file of lines.
+    return [line and line.removesuffix('\r') for line in lines]
+
+
+def _decoded(text: bytes | None) -> str | None:
+  try:
+    return None if text is None else text.decode('utf-8')
+  except UnicodeDecodeError:
+    return None
+
+
+def parts(
+  raw_dir: pathlib.Path, source_language: str, target_language: str
+) -> dict[str, list[Part]]:
+  """The tables of all splits, in the order of their numbers.
+
+  Raises:
+    FileNotFoundError: a split has none, or some of those its names tell of are missing.
+    ValueError: files of several sets lie side by side.
+  """
+  languages = source_language, target_language
+  folders = [raw_dir / '-'.join(pair) for pair in (languages, languages[::-1])]
+  for folder in (*folders, raw_dir):
+    found = [
+      path for path in sorted(folder.glob('*.parquet')) if _NAME.fullmatch(path.name)
+    ]
+    if found:
+      return {
+        split: [Table(path, languages) for path in _shards(folder, name, found)]
+        for split, name in _SPLITS.items()
+      }
+  raise FileNotFoundError(
+    f'{raw_dir} has no Parquet files such as train-00000-of-00003.parquet, nor has '
+    f'{" or ".join(folder.name for folder in folders)} in it'
+  )
+
+
+def _shards(
+  folder: pathlib.Path, name: str, found: list[pathlib.Path]
+) -> list[pathlib.Path]:
+  """The files of a split, all that their names say there are."""
+  numbered: dict[int, pathlib.Path] = {}
+  counts = {1}
+  for path in found:
+    split, number, count = _NAME.fullmatch(path.name).groups()
+    if split == name:
+      counts = {int(count)} | (counts if numbered else set())
+      if len(counts) > 1 or int(number) in numbered or int(number) >= int(count):
+        raise ValueError(f'{path}: does not go with the others; keep one set of files')
+      numbered[int(number)] = path
+  count = counts.pop()
+  missing = [f'{name}-{n:05}-of-{count:05}' for n in range(count) if n not in numbered]
+  if missing:
+    more = f' and {len(missing) - 5} more' if len(missing) > 5 else ''
+    raise FileNotFoundError(f'{folder} lacks {", ".join(missing[:5])}{more} (.parquet)')
+  return [numbered[n] for n in range(count)]

@@ -1,0 +1,237 @@
+"""A side of a split on disk: two flat files, written block by block and mapped.
+
+`.tokens` holds all sentences' ids one after another as little-endian uint16, without
+EOS; `.offsets` where each sentence starts, as int64, with one entry more than there are
+sentences. Neither is ever held in memory whole, however many sentences there are.
+"""
+
+import contextlib
+import copy
+import itertools
+import mmap
+import os
+import pathlib
+from collections.abc import Iterable, Iterator, Sequence
+from typing import BinaryIO
+
+import numpy as np
+
+from transformer_jax.data.vocabulary import BOS, EOS, PAD
+from transformer_jax.machine import files
+
+TOKENS, OFFSETS = np.dtype('<u2'), np.dtype('<i8')
+BLOCK = 2**16  # entries of a file that are looked at together
+SENTENCES = 10_000  # written together
+
+
+def _paths(path: pathlib.Path) -> tuple[pathlib.Path, pathlib.Path]:
+  return tuple(path.with_name(path.name + end) for end in ('.tokens', '.offsets'))
+
+
+@contextlib.contextmanager
+def _opened(path: pathlib.Path, mode: str) -> Iterator[BinaryIO]:
+  with files.named(path), path.open(mode) as file:
+    yield file
+
+
+class TokenWriter:
+  """Writes PATH.tokens and PATH.offsets, a block of sentences at a time.
+
+  Whatever a killed process left, a writer opened at a point where the killed one called
+  `flush` (`sync`, if the machine may go down too) takes both files back to it and goes
+  on from there. Files that were left by an error can be short and yet fit each other:
+  it has to be noted elsewhere that they are whole.
+
+  Attributes:
+    sentences, tokens: the point that has been reached.
+
+  Args:
+    path: of the side, without the ends of the two names.
+    sentences, tokens: the point to go on from; 0 begins anew.
+
+  Raises:
+    ValueError: a file does not reach that point, or has no sentence ending there.
+  """
+
+  def __init__(self, path: pathlib.Path, sentences: int = 0, tokens: int = 0):
+    self.sentences, self.tokens = sentences, tokens
+    self._path, self._paths = path, _paths(path)
+    with contextlib.ExitStack() as stack:
+      mode = 'r+b' if sentences else 'wb'
+      self._files = [stack.enter_context(_opened(p, mode)) for p in self._paths]
+      if sentences:
+        self._take_back()
+      elif tokens:
+        raise ValueError(f'{path}: no sentence can have {tokens} tokens')
+      else:
+        self._write(np.zeros(0, TOKENS), np.zeros(1, OFFSETS))
+      self.close = stack.pop_all().close
+
+  def _take_back(self) -> None:
+    sizes = self.tokens * TOKENS.itemsize, (self.sentences + 1) * OFFSETS.itemsize
+    for path, file, size in zip(self._paths, self._files, sizes, strict=True):
+      if (found := file.seek(0, os.SEEK_END)) < size:
+        raise ValueError(f'{path}: {found} bytes, but {size} had been written')
+    offsets = self._files[1]
+    offsets.seek(sizes[1] - OFFSETS.itemsize)
+    end = int(np.frombuffer(offsets.read(OFFSETS.itemsize), OFFSETS)[0])
+    if end != self.tokens:
+      raise ValueError(
+        f'{self._paths[1]}: sentence {self.sentences} ends at token {end}, '
+        f'not {self.tokens}'
+      )
+    for file, size in zip(self._files, sizes, strict=True):
+      file.truncate(size)
+      file.seek(size)
+
+  def _write(self, *arrays: np.ndarray) -> None:
+    for path, file, array in zip(self._paths, self._files, arrays, strict=True):
+      with files.named(path):
+        file.write(array)
+
+  def append(self, tokens: np.ndarray, lengths: np.ndarray) -> None:
+    """Adds len(lengths) sentences; `tokens` [sum(lengths)] are those of all of them."""
+    ends = np.cumsum(lengths, dtype=OFFSETS)
+    if len(tokens) != (ends[-1] if len(ends) else 0) or np.any(np.less(lengths, 0)):
+      raise ValueError(f'{self._path}: {len(tokens)} tokens do not have these lengths')
+    narrow = np.ascontiguousarray(tokens, TOKENS)
+    if narrow is not tokens:
+      altered = np.flatnonzero(narrow != tokens)
+      if altered.size:
+        sentence = self.sentences + np.searchsorted(ends, altered[0], 'right') + 1
+        raise ValueError(f'{self._path}: sentence {sentence} has an id beyond uint16')
+    self._write(narrow, self.tokens + ends)
+    self.sentences += len(ends)
+    self.tokens += len(narrow)
+
+  def flush(self) -> None:
+    """Hands all that was appended to the system; a kill cannot undo it any more."""
+    for path, file in zip(self._paths, self._files, strict=True):
+      with files.named(path):
+        file.flush()
+
+  def sync(self) -> None:
+    """Waits until all that was appended is on the disk."""
+    self.flush()
+    for path, file in zip(self._paths, self._files, strict=True):
+      with files.named(path):
+        os.fsync(file.fileno())
+
+  def __enter__(self) -> 'TokenWriter':
+    return self
+
+  def __exit__(self, *_: object) -> None:
+    self.close()
+
+
+def write_tokens(path: pathlib.Path, sentences: Iterable[Sequence[int]]) -> int:
+  """Writes PATH.tokens and PATH.offsets; returns the number of tokens."""
+  remaining = iter(sentences)
+  with TokenWriter(path) as writer:
+    while block := list(itertools.islice(remaining, SENTENCES)):
+      ids = np.fromiter(itertools.chain.from_iterable(block), np.int64)
+      writer.append(ids, np.fromiter(map(len, block), np.int64))
+  return writer.tokens
+
+
+def _mapped(path: pathlib.Path) -> np.ndarray:
+  """The bytes of a file."""
+  with path.open('rb') as file:
+    if not os.fstat(file.fileno()).st_size:  # an empty file cannot be mapped
+      return np.zeros(0, np.uint8)
+    return np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
+
+
+class Side:
+  """One side of a split, mapped from its two files.
+
+  Attributes:
+    tokens: [tokens] uint16, of all sentences.
+    offsets: [sentences + 1] int64, where each starts.
+    ends: [sentences] int64, where each ends.
+    longest: tokens of the longest sentence, its EOS counted; 0 if there is none.
+
+  Raises:
+    ValueError: the files do not fit each other.
+  """
+
+  def __init__(self, path: pathlib.Path):
+    self._path, offsets = _paths(path)
+    tokens, starts = _mapped(self._path), _mapped(offsets)
+    if not len(starts) or len(starts) % OFFSETS.itemsize:
+      self._refuse(f'{offsets.name} has {len(starts)} bytes')
+    self.offsets = starts.view(OFFSETS)
+    last = int(self.offsets[-1])
+    if self.offsets[0] or len(tokens) != last * TOKENS.itemsize:
+      self._refuse(
+        f'{len(tokens)} bytes, but {offsets.name} goes from {self.offsets[0]} to {last}'
+      )
+    self.tokens = tokens.view(TOKENS)
+    self.ends, self.longest = self.offsets[1:], 0
+    for start in range(0, len(self), BLOCK):
+      block = self.offsets[start : start + BLOCK + 1]
+      falls = np.flatnonzero(block[1:] < block[:-1])
+      if falls.size:
+        self._refuse(f'sentence {start + falls[0] + 1} ends before it starts')
+      self.longest = max(self.longest, int(np.diff(block).max()) + 1)
+
+  def _refuse(self, why: str) -> None:
+    raise ValueError(
+      f'{self._path}: {why}; delete {self._path.parent} and run scripts.prepare_data '
+      'again'
+    )
+
+  def __len__(self) -> int:
+    return len(self.offsets) - 1
+
+  @property
+  def lengths(self) -> np.ndarray:
+    """Tokens of each sentence, its EOS counted: [sentences] int32."""
+    return self.lengths_between(0, len(self))
+
+  def lengths_between(self, start: int, stop: int) -> np.ndarray:
+    """Tokens of sentences start..stop-1, their EOS counted: [stop - start] int32."""
+    lengths = self.ends[start:stop] - self.offsets[:-1][start:stop] + 1
+    return lengths.astype(np.int32)
+
+  def cut(self, longest: int) -> 'Side':
+    """The same sentences, none longer than `longest` with its EOS."""
+    side = copy.copy(self)
+    side.ends = np.minimum(self.ends, self.offsets[:-1] + longest - 1)
+    side.longest = min(self.longest, longest)
+    return side
+
+  def pad(self, rows: np.ndarray, length: int) -> np.ndarray:
+    """Sentences `rows` with EOS, padded: [len(rows), length] int32; row -1 is empty."""
+    place = np.arange(length)
+    starts = self.offsets[rows]
+    counts = self.ends[rows] - starts  # of row -1 none, for it starts where all ends
+    words = np.zeros((len(rows), length), TOKENS)
+    if len(self.tokens):
+      # A row reads on into the next sentence: quicker than to pick only what it holds.
+      np.take(self.tokens, starts[:, None] + place, out=words, mode='clip')
+    block = np.where(place < counts[:, None], words, PAD).astype(np.int32)
+    real = np.flatnonzero(rows >= 0)
+    block[real, counts[real]] = EOS
+    return block
+
+  def check(self, vocabulary_size: int) -> None:
+    """Reads every token.
+
+    Raises:
+      ValueError: one is no piece of text of a vocabulary of this size.
+    """
+    for start in range(0, len(self.tokens), BLOCK):
+      block = self.tokens[start : start + BLOCK]
+      wrong = np.flatnonzero((block <= BOS) | (block >= vocabulary_size))
+      if wrong.size:
+        sentence = np.searchsorted(self.offsets[1:], start + wrong[0], 'right') + 1
+        self._refuse(
+          f'sentence {sentence} has id {block[wrong[0]]}, which stands for no text in '
+          f'a vocabulary of {vocabulary_size}'
+        )
+
+
+def read_split(folder: pathlib.Path, split: str) -> tuple[Side, Side]:
+  """Source and target of a prepared corpus's split."""
+  return Side(folder / f'{split}.source'), Side(folder / f'{split}.target')

@@ -1,0 +1,286 @@
+"""The door for WMT14 from TensorFlow Datasets, in German or French and English.
+
+A folder that tfds has prepared is read where it lies. If there is none, tfds downloads
+and prepares it. It then holds whole files in memory, several GB for de-en and tens of
+GB for fr-en: for that on a small machine there is the door for archives.
+
+Training text comes as its files have it, `&amp;` included, for they are plain text; a
+CR at the end of a side is taken off, as it is from a file of lines. The dev and test
+sets, which tfds shuffles like the rest, come in their official order, without mark-up.
+
+tfds is imported where it is used: that takes a second, and other doors do without.
+"""
+
+import contextlib
+import importlib.util
+import os
+import pathlib
+import resource
+import types
+from collections.abc import Iterator
+from typing import Any
+
+from transformer_jax.data import newstest
+from transformer_jax.data.lines import SIDES, Pair, Part, file_stamp, unchanged
+from transformer_jax.machine.files import sha256
+
+NAME = 'wmt14_translate'
+_SPLITS = {'train': 'train', 'dev': 'validation', 'test': 'test'}
+_SETS = {'dev': 'newstest2013', 'test': 'newstest2014'}
+
+# Pairs that have text on both sides; Hugging Face's card of wmt14 has the same.
+COUNTS = {
+  'de-en': {'train': 4_508_785, 'dev': 3_000, 'test': 3_003},
+  'fr-en': {'train': 40_836_715, 'dev': 3_000, 'test': 3_003},
+}
+
+# Records read at once. One by one, tfds is a hundred times slower.
+_BATCH = 4096
+
+_REMEDIES = (
+  'name the folder of the archives with --raw_dir, if they are on disk, or one that '
+  'tfds has prepared with --tfds_data_dir'
+)
+
+
+class Split:
+  """A part that is a split of WMT14 as tfds has prepared it."""
+
+  def __init__(self, builder: Any, split: str, languages: newstest.Languages):
+    """The builder is tfds's, whose folder is whole as far as one can see."""
+    self.name = f'{builder.info.full_name} {_SPLITS[split]}'
+    self._builder, self._split, self._languages = builder, split, languages
+    info = builder.info.splits[_SPLITS[split]]
+    paths = [pathlib.Path(path) for path in info.filepaths]
+    self._shards = dict(zip(paths, info.shard_lengths, strict=True))
+    self._origin: dict = {}
+
+  def stamp(self) -> list:
+    return [self.name, *self._languages, *map(file_stamp, self._shards)]
+
+  def pairs(self) -> Iterator[Pair]:
+    with contextlib.ExitStack() as stack:
+      for path in self._shards:
+        stack.enter_context(unchanged(path))
+      yield from self._official() if self._split in _SETS else self._as_prepared()
+
+  def origin(self) -> dict:
+    sums = {path.name: sha256(path) for path in self._shards}
+    return {**self._origin, 'files': sums}
+
+  def _official(self) -> list[Pair]:
+    pairs = [(newstest.plain(a), newstest.plain(b)) for a, b in self._as_prepared()]
+    try:
+      return newstest.restore_order(_SETS[self._split], pairs, self._languages)
+    except ValueError as error:
+      raise ValueError(
+        f'{self._builder.data_dir}: the split {_SPLITS[self._split]!r} is {error}; '
+        f'remove the folder to have it prepared again, or {_REMEDIES}'
+      ) from error
+
+  def _as_prepared(self) -> Iterator[Pair]:
+    from tensorflow_datasets.proto import tf_example_pb2
+
+    parse = tf_example_pb2.Example.FromString
+    carriage_returns = [0, 0]
+    for record in self._records():
+      texts = parse(record).features.feature
+      pair = [texts[side].bytes_list.value[0].decode() for side in self._languages]
+      for i, side in enumerate(pair):
+        if side.endswith('\r'):
+          pair[i] = side[:-1]
+          carriage_returns[i] += 1
+      yield tuple(pair)
+    for side, field, count in zip(
+      SIDES, self._languages, carriage_returns, strict=True
+    ):
+      about = {'file': self.name, 'field': field, 'lines': sum(self._shards.values())}
+      if count:
+        about['carriage_returns_taken_off'] = count
+      self._origin[side] = about
+
+  def _records(self) -> Iterator[bytes]:
+    start = 0
+    for path, count in self._shards.items():
+      # Shard by shard: tfds never closes one that it has opened.
+      if self._builder.info.file_format.value == 'tfrecord':
+        records = _tfrecords(path)
+      else:
+        slice_ = f'{_SPLITS[self._split]}[{start}:{start + count}]'
+        records = _array_records(self._builder, slice_, path)
+      read = 0
+      for batch in records:
+        yield from batch
+        read += len(batch)
+      if read != count:
+        raise ValueError(
+          f'{path}: {read:,} pairs, but dataset_info.json beside it says {count:,}; '
+          f'remove the folder to have it prepared again'
+        )
+      start += count
+
+
+def _array_records(
+  builder: Any, split: str, path: pathlib.Path
+) -> Iterator[list[bytes]]:
+  from tensorflow_datasets import decode
+
+  # Parsing the records ourselves is four times as fast as tfds's decoding.
+  raw = decode.DeserializeMethod.RAW_BYTES
+  source = builder.as_data_source(split, deserialize_method=raw)
+  for start in range(0, len(source), _BATCH):
+    places = range(start, min(start + _BATCH, len(source)))
+    try:
+      records = source.__getitems__(places)
+    except RuntimeError as error:
+      raise _damaged(path, error) from error
+    yield records
+
+
+def _tfrecords(path: pathlib.Path) -> Iterator[list[bytes]]:
+  import tensorflow as tf
+
+  # The accelerators are JAX's.
+  for kind in ('GPU', 'TPU'):
+    tf.config.set_visible_devices([], kind)
+  batches = tf.data.TFRecordDataset(str(path)).batch(_BATCH).as_numpy_iterator()
+  try:
+    for batch in batches:
+      yield batch.tolist()
+  except tf.errors.OpError as error:
+    raise _damaged(path, error) from error
+
+
+def _damaged(path: pathlib.Path, error: Exception) -> ValueError:
+  return ValueError(
+    f'{path}: truncated or damaged ({error}); remove its folder to have it prepared '
+    f'again, or {_REMEDIES}'
+  )
+
+
+def parts(
+  source_language: str,
+  target_language: str,
+  tfds_data_dir: pathlib.Path | None = None,
+) -> dict[str, list[Part]]:
+  """The splits of WMT14; they are downloaded and prepared if they are not there.
+
+  Args:
+    tfds_data_dir: where tfds keeps its data sets; if None, where it does by default.
+
+  Raises:
+    OSError: they could not be downloaded or written.
+    ValueError: no such languages; or what is there is not all of WMT14, or is in a
+      format that cannot be read.
+  """
+  languages = source_language, target_language
+  config = next((c for c in COUNTS if sorted(c.split('-')) == sorted(languages)), None)
+  if not config:
+    raise ValueError(
+      f'{source_language}-{target_language}: from tfds there is WMT14 in '
+      f'{" and ".join(COUNTS)}, in either direction'
+    )
+  builder = _builder(config, tfds_data_dir)
+  if not builder.data_path.exists():
+    _prepare(builder)
+  _check(builder, config)
+  return {split: [Split(builder, split, languages)] for split in _SPLITS}
+
+
+def _builder(config: str, folder: pathlib.Path | None) -> Any:
+  from google.protobuf import json_format
+  from tensorflow_datasets.translate import wmt14
+
+  for inner in [folder, *folder.parents] if folder else []:
+    if inner.name == NAME and (inner / config).is_dir():
+      raise ValueError(f'{folder}: --tfds_data_dir is the folder of {NAME} and others')
+  try:
+    return wmt14.Wmt14Translate(config=config, data_dir=folder)
+  except json_format.ParseError as error:
+    raise ValueError(
+      f'{folder}: the dataset_info.json of {NAME}/{config} is damaged ({error}); '
+      f'remove its folder to have it prepared again'
+    ) from error
+
+
+def _prepare(builder: Any) -> None:
+  import requests
+  from tensorflow_datasets import download
+  from tensorflow_datasets.core.download import download_manager, extractor
+
+  try:
+    with _files_without_tensorflow():
+      builder.download_and_prepare(file_format='array_record')
+  except (
+    requests.RequestException,
+    download.DownloadError,
+    download_manager.NonMatchingChecksumError,
+  ) as error:
+    request = getattr(error, 'request', None)
+    raise OSError(
+      f'{builder.info.full_name} could not be downloaded'
+      f'{f" from {request.url}" if request else ""} ({error}). Try again later, or '
+      f'{_REMEDIES}'
+    ) from error
+  except (OSError, RuntimeError, extractor.ExtractError) as error:
+    raise OSError(f'{builder.data_dir} could not be prepared ({error})') from error
+
+
+@contextlib.contextmanager
+def _files_without_tensorflow() -> Iterator[None]:
+  """Has tfds use Python's own files for what it uses tf.io.gfile for.
+
+  Only unpacking archives and shuffling more than a gigabyte do so (tfds 4.9.10). And
+  as that keeps a thousand files open, the limit is raised where it is lower.
+  """
+  from tensorflow_datasets.core import shuffle
+  from tensorflow_datasets.core.download import extractor
+
+  gfile = types.SimpleNamespace(GFile=open, exists=os.path.exists, remove=os.remove)
+  stand_in = types.SimpleNamespace(
+    io=types.SimpleNamespace(gfile=gfile),
+    compat=types.SimpleNamespace(as_text=str),
+    errors=types.SimpleNamespace(ResourceExhaustedError=()),  # nothing raises it
+  )
+  modules = shuffle, extractor
+  before = [module.tf for module in modules]
+  soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+  wanted = soft + shuffle.BUCKETS_NUMBER
+  if hard != resource.RLIM_INFINITY:
+    wanted = min(wanted, hard)
+  resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+  for module in modules:
+    module.tf = stand_in
+  try:
+    yield
+  finally:
+    for module, tensorflow in zip(modules, before, strict=True):
+      module.tf = tensorflow
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def _check(builder: Any, config: str) -> None:
+  """Raises ValueError if the folder does not hold what tfds prepares."""
+  again = 'remove it to have it prepared again, or name another --tfds_data_dir'
+  for split, count in COUNTS[config].items():
+    name = _SPLITS[split]
+    if name not in builder.info.splits:
+      raise ValueError(f'{builder.data_dir}: only half prepared, no {name!r}; {again}')
+    info = builder.info.splits[name]
+    if info.num_examples != count:
+      raise ValueError(
+        f'{builder.data_dir}: {info.num_examples:,} pairs in {name!r}, where WMT14 '
+        f'{config} has {count:,}; {again}'
+      )
+    for path in info.filepaths:
+      if not path.is_file():
+        raise ValueError(f'{path}: not there, its folder is half a copy; {again}')
+  format_ = builder.info.file_format.value
+  if format_ not in ('array_record', 'tfrecord'):
+    raise ValueError(f'{builder.data_dir}: {format_}, not array_record; {again}')
+  if format_ == 'tfrecord' and not importlib.util.find_spec('tensorflow'):
+    raise ValueError(
+      f'{builder.data_dir}: prepared as TFRecord, which takes TensorFlow to read: '
+      f"pip install '.[tensorflow]', or name another --tfds_data_dir to have it "
+      f'prepared as array_record'
+    )

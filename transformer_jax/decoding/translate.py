@@ -1,0 +1,165 @@
+"""From a config to a model, and from sentences to hypotheses and perplexity."""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import ml_collections
+import numpy as np
+from flax import nnx
+
+from transformer_jax.data.vocabulary import BOS, EOS, PAD, Vocabulary
+from transformer_jax.decoding.beam_search import Hypotheses, beam_search
+from transformer_jax.machine import parallel, platform
+from transformer_jax.model import build
+from transformer_jax.model.transformer import Cache, cast_weights
+
+Tree = Any
+
+# Source lengths a search is compiled for, EOS counted; a longer source is cut.
+SOURCE_LENGTHS = (16, 32, 64, 128, 256, 512)
+
+
+def longest_source(config: ml_collections.ConfigDict) -> int:
+  """Tokens of a source, EOS counted, that are translated uncut."""
+  if config.model.positions == 'learned':
+    return min(SOURCE_LENGTHS[-1], config.model.max_positions)
+  return SOURCE_LENGTHS[-1]
+
+
+class Hypothesis(NamedTuple):
+  text: str  # one line, whatever str.splitlines takes for an end of one
+  score: float  # log P / length penalty, nats; 0 for an empty line
+  tokens: list[int]  # EOS included where there is one
+
+
+class Translator:
+  """Sentences to n-best hypotheses by the search of section 6.1.
+
+  Sentences are sorted by length, cut into batches of few shapes, and put back in
+  order. An empty line is its own translation.
+  """
+
+  def __init__(
+    self,
+    config: ml_collections.ConfigDict,
+    vocabulary: Vocabulary,
+    params: Tree,
+  ):
+    self._config, self._vocabulary = config, vocabulary
+    self.dtype = platform.decoding_dtype(config.decode_dtype)
+    self._graph, _ = build.split(config, self.dtype)
+    cast = jax.jit(lambda params: cast_weights(params, self.dtype))
+    self._params = cast(parallel.everywhere(params))
+    self._longest = longest_source(config)
+    self._output = SOURCE_LENGTHS[-1] + config.extra_length
+    if config.model.positions == 'learned':
+      self._output = min(self._output, config.model.max_positions)
+    self.cut_sources = 0  # sentences that were longer than the model can take
+    self.cut_outputs = 0  # best hypotheses that met their limit before EOS
+    self._searches: dict[int, Callable] = {}
+
+  def translate(
+    self,
+    sentences: Sequence[str],
+    progress: Callable[[Iterable], Iterable] = iter,
+  ) -> list[list[Hypothesis]]:
+    """The hypotheses of each sentence, best first; `progress` wraps the batches."""
+    ids = [self._ids(s) for s in self._vocabulary.encode(sentences)]
+    results = [[Hypothesis('', 0.0, [])]] * len(sentences)
+    order = [i for i in sorted(range(len(ids)), key=lambda i: -len(ids[i])) if ids[i]]
+    before: tuple | None = None  # the batch that is being searched
+    for length, rows, chosen in progress(list(self._batches(ids, order))):
+      source = np.full((rows, length), PAD, np.int32)
+      for row, i in enumerate(chosen):
+        source[row, : len(ids[i])] = ids[i]
+      found = self._search(length)(self._params, source)
+      if before is not None:  # read while the device works on this one
+        self._read(*before, results)
+      before = chosen, found
+    if before is not None:
+      self._read(*before, results)
+    return results
+
+  def _read(
+    self,
+    chosen: Sequence[int],
+    found: Callable[[], Hypotheses],
+    results: list[list[Hypothesis]],
+  ) -> None:
+    """Waits for a batch and puts its sentences where they belong."""
+    arrays = found()
+    self.cut_outputs += int((~arrays.finished[: len(chosen), 0]).sum())
+    for row, i in enumerate(chosen):
+      results[i] = self._hypotheses(*(array[row] for array in arrays))
+
+  def cuts(self) -> Iterable[str]:
+    """What to tell of sentences that were cut so far."""
+    if self.cut_sources:
+      yield f'{self.cut_sources} lines were cut: too long'
+    if self.cut_outputs:
+      yield f'{self.cut_outputs} translations were cut: at their limit without an end'
+
+  def _ids(self, ids: list[int]) -> list[int]:
+    if len(ids) >= self._longest:
+      self.cut_sources += 1
+      ids = ids[: self._longest - 1]
+    return [*ids, EOS] if ids else []
+
+  def _batches(self, ids: list[list[int]], order: list[int]) -> Iterable[tuple]:
+    """(source length, rows, sentences) of each batch; `order` is by length."""
+    start, before = 0, None
+    while start < len(order):
+      needed = len(ids[order[start]])
+      length = min(n for n in (*SOURCE_LENGTHS, self._longest) if n >= needed)
+      rows = parallel.round_up(max(1, self._config.decode_tokens // length))
+      if length != before:  # else a program for so many rows is there already
+        left = len(order) - start
+        rows = min(rows, parallel.round_up(1 << (left - 1).bit_length()))
+      yield length, rows, order[start : start + rows]
+      start, before = start + rows, length
+
+  def _search(
+    self, length: int
+  ) -> Callable[[Tree, np.ndarray], Callable[[], Hypotheses]]:
+    if length not in self._searches:
+      beam, alpha, extra = (
+        self._config[key] for key in ('beam', 'alpha', 'extra_length')
+      )
+      most = min(length + extra, self._output)
+
+      # Few translations are longer than their source's bucket: a smaller cache first.
+      lengths = sorted({min(length, most), most})
+
+      def search(params: Tree, source: jax.Array) -> Hypotheses:
+        model = nnx.merge(self._graph, params)
+        memory = model.remember(source)
+        words = (source != PAD).sum(1)
+        return beam_search(
+          lambda *state: model.step(*state, memory),
+          model.empty_cache(source.shape[0], beam, lengths[0]),
+          (words + extra) * (words > 0),
+          follow=Cache.follow,
+          grow=Cache.grow,
+          lengths=lengths,
+          beam=beam,
+          alpha=alpha,
+          bos=BOS,
+          eos=EOS,
+          pad=PAD,
+        )
+
+      self._searches[length] = parallel.spread(search)
+    return self._searches[length]
+
+  def _hypotheses(
+    self, tokens: np.ndarray, scores: np.ndarray, *_: np.ndarray
+  ) -> list[Hypothesis]:
+    real = [i for i in range(len(scores)) if np.isfinite(scores[i])]
+    words = [tokens[i][tokens[i] != PAD].tolist() for i in real]
+    # A model can spell a line's end, in bytes or where its corpus has one in a line.
+    texts = [' '.join(text.splitlines()) for text in self._vocabulary.decode(words)]
+    return [
+      Hypothesis(text, float(scores[i]), ids)
+      for i, text, ids in zip(real, texts, words, strict=True)
+    ]

@@ -1,0 +1,111 @@
+"""What JAX is told before it starts, and what it runs on."""
+
+import os
+import pathlib
+import sys
+
+import jax
+import jax.numpy as jnp
+
+from transformer_jax.machine import hosts, processor
+
+
+def start(slices: int) -> None:
+  """What a program does before its first use of JAX."""
+  keep_compiled()
+  multiply_by_ynn()
+  outlast_stops()
+  use_cpu_cores(slices)
+
+
+def deterministic() -> None:
+  """The same bits in every run on a GPU, and slower; call before JAX starts.
+
+  Some of its operations sum in an order that changes. A CPU needs none of this.
+  """
+  _set_xla_flag('--xla_gpu_deterministic_ops=true')
+
+
+def multiply_by_ynn() -> None:
+  """Has XLA on a CPU multiply matrices by its YNN library; call before JAX starts.
+
+  By Eigen a product may be wrong. One of at least 16 blocks of columns (two threads;
+  216 columns each here) and of several blocks of terms, begun on one of Eigen's own
+  threads as happens in loops, loses the first block: up to 320 terms of 216 of 10,000
+  rows of the embedding's gradient, a tenth of its norm (JAX 0.10.2 and 0.12.0, two CPU
+  devices). products.py has the forms that YNN takes. XLA's default has it reduce too.
+  """
+  _set_xla_flag('--xla_cpu_experimental_ynn_fusion_type=individual_dot')
+
+
+def outlast_stops() -> None:
+  """Has a CPU's devices wait a day for one another; call before JAX starts.
+
+  After 40 s XLA would end the process, and a stop counts: one by Ctrl-Z, a suspended
+  job's or a sleeping machine's, that finds a device waiting for another.
+  """
+  seconds = hosts.PATIENCE // 1000
+  _set_xla_flag(f'--xla_cpu_collective_call_terminate_timeout_seconds={seconds}')
+
+
+def _set_xla_flag(flag: str) -> None:
+  os.environ['XLA_FLAGS'] = f'{os.environ.get("XLA_FLAGS", "")} {flag}'.strip()
+
+
+def keep_compiled() -> None:
+  """Keeps compiled programs between processes, in a folder private to the user.
+
+  Whoever can write there can run code as the user, so nobody else may.
+  """
+  if jax.config.jax_compilation_cache_dir is None:
+    cache = pathlib.Path(os.environ.get('XDG_CACHE_HOME') or '~/.cache').expanduser()
+    folder = cache / 'transformer_jax'
+    try:
+      folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+      print(f'compiled programs are not kept ({error})', file=sys.stderr)
+    else:
+      jax.config.update('jax_compilation_cache_dir', str(folder))
+
+
+def use_cpu_cores(slices: int) -> None:
+  """Makes as many CPU devices as cores and `slices` allow; call before JAX starts.
+
+  XLA runs much of a step on one core of a CPU device, so that several devices are
+  what keeps several cores busy. Accelerators are not touched, nor is a count that
+  the user has set by XLA_FLAGS or JAX_NUM_CPU_DEVICES, nor one of several processes.
+  """
+  chosen = 'xla_force_host_platform_device_count' in os.environ.get('XLA_FLAGS', '')
+  chosen |= 'JAX_NUM_CPU_DEVICES' in os.environ or hosts.joined()
+  if not chosen:
+    count = max(d for d in range(1, len(processor.cores()) + 1) if slices % d == 0)
+    jax.config.update('jax_num_cpu_devices', count)
+
+
+def training_dtype(name: str) -> jnp.dtype:
+  """'auto' is bfloat16 on accelerators and float32 on a CPU."""
+  return _dtype('dtype', name, jax.default_backend() != 'cpu')
+
+
+def decoding_dtype(name: str) -> jnp.dtype:
+  """'auto' is bfloat16 where the device multiplies it faster, which few CPUs do."""
+  fast = jax.default_backend() != 'cpu' or processor.multiplies_bfloat16()
+  return _dtype('decode_dtype', name, fast)
+
+
+def _dtype(key: str, name: str, fast: bool) -> jnp.dtype:
+  if name not in ('auto', 'float32', 'bfloat16'):
+    raise ValueError(f"{key}={name!r}: 'auto', 'float32' or 'bfloat16'")
+  return jnp.dtype(('bfloat16' if fast else 'float32') if name == 'auto' else name)
+
+
+def describe_device() -> str:
+  """The accelerators in words, as results state them."""
+  devices = jax.devices()
+  kind = devices[0].device_kind
+  on = f' on {hosts.count()} hosts' if hosts.count() > 1 else ''
+  if devices[0].platform == 'cpu':
+    count = lambda n, thing: f'{n} {thing}' if n == 1 else f'{n} {thing}s'
+    cores = count(len(processor.cores()), 'core')
+    return f'CPU, {cores} ({count(len(devices), "JAX device")}{on})'
+  return f'{len(devices)} x {kind}{on}'

@@ -1,0 +1,36 @@
+"""From a config to a model."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import ml_collections
+from flax import nnx
+
+from transformer_jax.machine import platform
+from transformer_jax.model.transformer import Transformer
+
+Tree = Any
+
+
+def transformer(config: ml_collections.ConfigDict) -> tuple[nnx.GraphDef, Tree]:
+  """The model a config describes: its graph, and fresh parameters as a plain tree."""
+  dtype = platform.training_dtype(config.dtype)
+  initial = jax.jit(lambda: nnx.to_pure_dict(nnx.split(_build(config, dtype))[1]))
+  return architecture(config)[0], initial()
+
+
+def architecture(config: ml_collections.ConfigDict) -> tuple[nnx.GraphDef, Tree]:
+  """The same with shapes and dtypes for parameters, which computes nothing."""
+  graph, shapes = split(config, platform.training_dtype(config.dtype))
+  return graph, nnx.to_pure_dict(shapes)
+
+
+def split(
+  config: ml_collections.ConfigDict, dtype: jnp.dtype
+) -> tuple[nnx.GraphDef, nnx.State]:
+  return nnx.split(nnx.eval_shape(lambda: _build(config, dtype)))
+
+
+def _build(config: ml_collections.ConfigDict, dtype: jnp.dtype) -> Transformer:
+  return Transformer(**config.model, dtype=dtype, rngs=nnx.Rngs(params=config.seed))

@@ -1,0 +1,306 @@
+"""The sub-layers and layers of section 3, in the paper's order.
+
+Shapes, here and in every file that touches an array of the model:
+
+  B  sentences of a batch       D  d_model             W  vocabulary
+  S  source positions           H  h, heads            R  rows (beams) of a sentence
+  T  target positions           K  d_k    V  d_v       L  positions of a cache
+                                                       M  keys to look among
+
+Signatures carry these letters, and the tests check every call against them. Modes are
+arguments: a dropout key of None means no dropout, and the decoding cache goes in and
+comes out.
+"""
+
+import dataclasses
+import functools
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+from jax.typing import DTypeLike
+from jaxtyping import Bool, Float, Int, Key
+
+from transformer_jax.model import products
+
+Array = jax.Array | np.ndarray
+glorot = nnx.initializers.glorot_uniform
+
+
+# 3.1 Encoder and decoder stacks: what surrounds every sub-layer
+
+
+@functools.partial(
+  jax.tree_util.register_dataclass, data_fields=['keys'], meta_fields=['rate']
+)
+@dataclasses.dataclass(frozen=True)
+class Dropout:
+  """Section 5.4's residual dropout: P_drop, and a key for each place it is applied.
+
+  No keys: nothing is dropped.
+  """
+
+  rate: float
+  keys: Key[Array, ' places'] | None
+
+  @classmethod
+  def of(cls, rate: float, key: jax.Array | None, places: int) -> 'Dropout':
+    return cls(rate, jax.random.split(key, places) if key is not None else None)
+
+  def parts(self, count: int, places: int) -> list['Dropout']:
+    """The last `count` times `places` places, in order."""
+    if self.keys is None:
+      return [self] * count
+    keys = self.keys[len(self.keys) - count * places :].reshape(count, places)
+    return [Dropout(self.rate, part) for part in keys]
+
+  def __call__(self, x: Float[Array, '*shape'], place: int) -> Float[Array, '*shape']:
+    # 16 random bits decide on an element, so the rate is the nearest 65536th.
+    drop = round(self.rate * 65536)
+    if self.keys is None or not drop:
+      return x
+    words = jax.random.bits(self.keys[place], (-(-x.size // 2),), jnp.uint32)
+    bits = jax.lax.bitcast_convert_type(words, jnp.uint16).ravel()[: x.size]
+    keep = bits.reshape(x.shape) >= drop
+    # bfloat16 would round the factor itself, to a mean that is not x.
+    scaled = x.astype(jnp.float32) * (65536 / (65536 - drop))
+    return jnp.where(keep, scaled, 0).astype(x.dtype)
+
+
+class LayerNorm(nnx.Module):
+  """Ba et al. 2016, in float32 inside."""
+
+  def __init__(self, d_model: int, *, dtype: DTypeLike):
+    self.scale = nnx.Param(jnp.ones(d_model))
+    self.bias = nnx.Param(jnp.zeros(d_model))
+    self.dtype = dtype
+
+  def __call__(self, x: Float[Array, 'B T D']) -> Float[Array, 'B T D']:
+    x = x.astype(jnp.float32)
+    scale, bias = (products.for_rows(v[...], x) for v in (self.scale, self.bias))
+    mean = x.mean(-1, keepdims=True)
+    variance = jnp.square(x).mean(-1, keepdims=True) - jnp.square(mean)
+    scale = scale * jax.lax.rsqrt(jnp.maximum(variance, 0) + 1e-6)
+    return ((x - mean) * scale + bias).astype(products.activations(self.dtype))
+
+
+class AddAndNorm(nnx.Module):
+  """LayerNorm(x + Sublayer(x)), section 3.1: the norm comes after the sum."""
+
+  def __init__(self, d_model: int, *, dtype: DTypeLike):
+    self.norm = LayerNorm(d_model, dtype=dtype)
+
+  def __call__(
+    self,
+    x: Float[Array, 'B T D'],
+    sublayer: Float[Array, 'B T D'],
+    dropout: Dropout,
+    place: int,
+  ) -> Float[Array, 'B T D']:
+    return self.norm(x + dropout(sublayer, place))
+
+
+# 3.2 Attention
+
+
+def attention_weights(
+  q: Float[Array, 'B T H K'], k: Float[Array, 'B S H K'], mask: Bool[Array, '#B #T S']
+) -> Float[Array, 'B H T S']:
+  """softmax(Q K^T / sqrt(d_k)), equation 1's left factor, in float32.
+
+  `mask` is where T may look; a row that may look nowhere is uniform, not NaN.
+  """
+  q = q * q.shape[-1] ** -0.5
+  scores = products.in_float32('bthk,bshk->bhts', q, k)
+  return jax.nn.softmax(jnp.where(mask[:, None], scores, -1e9))
+
+
+KeysValues = tuple[Float[Array, 'B S H K'], Float[Array, 'B S H V']]
+
+
+class Lookup(NamedTuple):
+  """Keys and values as decoding looks among them, laid out for its small products."""
+
+  k: Float[Array, 'B H K M']
+  v: Float[Array, 'B H M V']
+
+
+class MultiHeadAttention(nnx.Module):
+  """Section 3.2.2: W^Q, W^K [D, H, K], W^V [D, H, V], W^O [H, V, D]; no biases."""
+
+  def __init__(
+    self,
+    d_model: int,
+    h: int,
+    d_k: int,
+    d_v: int,
+    *,
+    dtype: DTypeLike,
+    rngs: nnx.Rngs,
+  ):
+    inward = glorot(in_axis=0, out_axis=(1, 2))
+    outward = glorot(in_axis=(0, 1), out_axis=2)
+    self.query = nnx.Param(inward(rngs.params(), (d_model, h, d_k)))
+    self.key = nnx.Param(inward(rngs.params(), (d_model, h, d_k)))
+    self.value = nnx.Param(inward(rngs.params(), (d_model, h, d_v)))
+    self.output = nnx.Param(outward(rngs.params(), (h, d_v, d_model)))
+    self.dtype = dtype
+
+  def queries(self, x: Float[Array, 'B T D']) -> Float[Array, 'B T H K']:
+    return self._split(x, self.query)
+
+  def keys_values(self, x: Float[Array, 'B S D']) -> KeysValues:
+    return self._split(x, self.key), self._split(x, self.value)
+
+  def _split(self, x: Float[Array, 'B T D'], weight: nnx.Param) -> jax.Array:
+    """x W of each head, [B, T, H, K or V]."""
+    D, *heads = weight.shape
+    flat = weight[...].astype(self.dtype).reshape(D, -1)
+    return products.linear(x, flat).reshape(*x.shape[:-1], *heads)
+
+  def _join(self, heads: Float[Array, 'B T H V']) -> Float[Array, 'B T D']:
+    """Concat(heads) W^O."""
+    flat = self.output[...].astype(self.dtype).reshape(-1, self.output.shape[-1])
+    return products.linear(heads.reshape(*heads.shape[:2], -1), flat)
+
+  def __call__(
+    self,
+    x: Float[Array, 'B T D'],
+    memory: Float[Array, 'B S D'],
+    mask: Bool[Array, '#B #T S'],
+  ) -> Float[Array, 'B T D']:
+    k, v = self.keys_values(memory)
+    weights = attention_weights(self.queries(x), k, mask).astype(v.dtype)
+    heads = jnp.einsum('bhts,bshv->bthv', weights, v)
+    return self._join(heads)
+
+  # One position at a time (section 6.1)
+
+  def lookup(self, memory: Float[Array, 'B M D']) -> Lookup:
+    k, v = self.keys_values(memory)
+    return Lookup(k.transpose(0, 2, 3, 1), v.transpose(0, 2, 1, 3))
+
+  def look(
+    self, x: Float[Array, 'B R D'], among: Lookup, mask: Bool[Array, 'B #R M']
+  ) -> Float[Array, 'B R D']:
+    """What __call__ gives, for R rows that share a sentence's keys and values."""
+    q = self.queries(x)
+    q = q * q.shape[-1] ** -0.5
+    scores = products.in_float32('brhk,bhkm->bhrm', q, among.k)
+    weights = jax.nn.softmax(jnp.where(mask[:, None], scores, -1e9))
+    heads = jnp.einsum('bhrm,bhmv->bhrv', weights.astype(among.v.dtype), among.v)
+    return self._join(products.copied(heads).transpose(0, 2, 1, 3))
+
+
+# 3.3 Position-wise feed-forward networks
+
+
+class Linear(nnx.Module):
+  """x W + b."""
+
+  def __init__(self, d_in: int, d_out: int, *, dtype: DTypeLike, rngs: nnx.Rngs):
+    self.kernel = nnx.Param(glorot()(rngs.params(), (d_in, d_out)))
+    self.bias = nnx.Param(jnp.zeros(d_out))
+    self.dtype = dtype
+
+  def __call__(self, x: Float[Array, 'B T I']) -> Float[Array, 'B T O']:
+    product = products.linear(x, self.kernel[...].astype(self.dtype))
+    # In float32 until it is as large as the product: its gradient, a sum, is so too.
+    return product + products.for_rows(self.bias[...], product).astype(product.dtype)
+
+
+class FeedForward(nnx.Module):
+  """max(0, x W_1 + b_1) W_2 + b_2, equation 2."""
+
+  def __init__(self, d_model: int, d_ff: int, *, dtype: DTypeLike, rngs: nnx.Rngs):
+    self.inner = Linear(d_model, d_ff, dtype=dtype, rngs=rngs)
+    self.outer = Linear(d_ff, d_model, dtype=dtype, rngs=rngs)
+
+  def __call__(self, x: Float[Array, 'B T D']) -> Float[Array, 'B T D']:
+    return self.outer(jax.nn.relu(self.inner(x)))
+
+
+# 3.5 Positional encoding
+
+
+def sinusoids(length: int, d_model: int) -> Float[np.ndarray, 'L D']:
+  """PE(pos, 2i) = sin(pos / 10000^(2i / d_model)), PE(pos, 2i+1) = its cosine."""
+  pair = np.arange(d_model) // 2
+  angle = np.arange(length)[:, None] / 10000.0 ** (2 * pair / d_model)
+  even = np.arange(d_model) % 2 == 0
+  return np.where(even, np.sin(angle), np.cos(angle)).astype(np.float32)
+
+
+# 3.1 again: the layers
+
+
+class Sizes(NamedTuple):
+  """The columns of Table 3 that shape a layer."""
+
+  d_model: int
+  d_ff: int
+  h: int
+  d_k: int
+  d_v: int
+
+  def attention(self, dtype: DTypeLike, rngs: nnx.Rngs) -> MultiHeadAttention:
+    sizes = self.d_model, self.h, self.d_k, self.d_v
+    return MultiHeadAttention(*sizes, dtype=dtype, rngs=rngs)
+
+
+class EncoderLayer(nnx.Module):
+  def __init__(self, sizes: Sizes, *, dtype: DTypeLike, rngs: nnx.Rngs):
+    self.attention = sizes.attention(dtype, rngs)
+    self.attention_norm = AddAndNorm(sizes.d_model, dtype=dtype)
+    self.feed_forward = FeedForward(sizes.d_model, sizes.d_ff, dtype=dtype, rngs=rngs)
+    self.feed_forward_norm = AddAndNorm(sizes.d_model, dtype=dtype)
+
+  def __call__(
+    self, x: Float[Array, 'B S D'], mask: Bool[Array, '#B #S S'], dropout: Dropout
+  ) -> Float[Array, 'B S D']:
+    x = self.attention_norm(x, self.attention(x, x, mask), dropout, 0)
+    return self.feed_forward_norm(x, self.feed_forward(x), dropout, 1)
+
+
+class DecoderLayer(nnx.Module):
+  def __init__(self, sizes: Sizes, *, dtype: DTypeLike, rngs: nnx.Rngs):
+    self.attention = sizes.attention(dtype, rngs)
+    self.attention_norm = AddAndNorm(sizes.d_model, dtype=dtype)
+    self.cross = sizes.attention(dtype, rngs)
+    self.cross_norm = AddAndNorm(sizes.d_model, dtype=dtype)
+    self.feed_forward = FeedForward(sizes.d_model, sizes.d_ff, dtype=dtype, rngs=rngs)
+    self.feed_forward_norm = AddAndNorm(sizes.d_model, dtype=dtype)
+
+  def __call__(
+    self,
+    x: Float[Array, 'B T D'],
+    causal_mask: Bool[Array, '#B T T'],
+    memory: Float[Array, 'B S D'],
+    memory_mask: Bool[Array, 'B #T S'],
+    dropout: Dropout,
+  ) -> Float[Array, 'B T D']:
+    x = self.attention_norm(x, self.attention(x, x, causal_mask), dropout, 0)
+    x = self.cross_norm(x, self.cross(x, memory, memory_mask), dropout, 1)
+    return self.feed_forward_norm(x, self.feed_forward(x), dropout, 2)
+
+  def step(
+    self,
+    x: Float[Array, 'B R D'],
+    position: Int[Array, ''],
+    cache: Lookup,
+    seen: Bool[Array, 'B R M'],
+    memory: Lookup,
+    memory_mask: Bool[Array, 'B 1 S'],
+  ) -> tuple[Float[Array, 'B R D'], Lookup]:
+    """One position of R rows a sentence; row r's key goes to place position * R + r."""
+    new, R = self.attention.lookup(x), x.shape[1]
+    put = jax.lax.dynamic_update_slice_in_dim
+    cache = Lookup(
+      put(cache.k, new.k, position * R, 3), put(cache.v, new.v, position * R, 2)
+    )
+    none = Dropout(0.0, None)
+    x = self.attention_norm(x, self.attention.look(x, cache, seen), none, 0)
+    x = self.cross_norm(x, self.cross.look(x, memory, memory_mask), none, 1)
+    return self.feed_forward_norm(x, self.feed_forward(x), none, 2), cache

@@ -1,0 +1,248 @@
+"""What the paper printed (arXiv 1706.03762v7), as data; its places and its errors."""
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+from transformer_jax.data import batches
+
+
+class Order(NamedTuple):
+  """An O(...): as printed, and as a function of n, d, k and r."""
+
+  text: str
+  value: Callable[[float, float, float, float], float]
+
+
+class Layer(NamedTuple):
+  """A row of Table 1."""
+
+  per_layer: Order
+  sequential: Order
+  path_length: Order
+
+
+CONSTANT = Order('1', lambda n, d, k, r: 1.0)
+LENGTH = Order('n', lambda n, d, k, r: n)
+
+# Table 1, section 4: sequence length n, width d, kernel k, neighbourhood r.
+TABLE_1 = {
+  'Self-Attention': Layer(
+    Order('n^2 d', lambda n, d, k, r: n**2 * d), CONSTANT, CONSTANT
+  ),
+  'Recurrent': Layer(Order('n d^2', lambda n, d, k, r: n * d**2), LENGTH, LENGTH),
+  'Convolutional': Layer(
+    Order('k n d^2', lambda n, d, k, r: k * n * d**2),
+    CONSTANT,
+    Order('log_k(n)', lambda n, d, k, r: math.log(n, k)),
+  ),
+  'Self-Attention (restricted)': Layer(
+    Order('r n d', lambda n, d, k, r: r * n * d),
+    CONSTANT,
+    Order('n / r', lambda n, d, k, r: n / r),
+  ),
+}
+
+
+class System(NamedTuple):
+  """A row of Table 2: BLEU on newstest2014, training FLOPs; None where nothing is."""
+
+  bleu_de: float | None
+  bleu_fr: float | None
+  flops_de: float | None
+  flops_fr: float | None
+
+
+# Table 2, section 6.1. A Transformer's FLOPs are one cell for both languages.
+TABLE_2 = {
+  'ByteNet': System(23.75, None, None, None),
+  'Deep-Att + PosUnk': System(None, 39.2, None, 1.0e20),
+  'GNMT + RL': System(24.6, 39.92, 2.3e19, 1.4e20),
+  'ConvS2S': System(25.16, 40.46, 9.6e18, 1.5e20),
+  'MoE': System(26.03, 40.56, 2.0e19, 1.2e20),
+  'Deep-Att + PosUnk Ensemble': System(None, 40.4, None, 8.0e20),
+  'GNMT + RL Ensemble': System(26.30, 41.16, 1.8e20, 1.1e21),
+  'ConvS2S Ensemble': System(26.36, 41.29, 7.7e19, 1.2e21),
+  'Transformer (base)': System(27.3, 38.1, 3.3e18, 3.3e18),
+  'Transformer (big)': System(28.4, 41.8, 2.3e19, 2.3e19),
+}
+TABLE_2_NAMES = {'base': 'Transformer (base)', 'big': 'Transformer (big)'}
+
+
+class Row(NamedTuple):
+  """A row of Table 3: the cells it fills in, and what came of it."""
+
+  cells: dict[str, float | str]
+  perplexity: float  # per piece, newstest2013
+  bleu: float  # newstest2013
+  millions: int | None  # of parameters; None where nothing is printed
+
+
+# Table 3, section 6.2. The paper prints (A) to (E), the numbers are ours. Row E's cell
+# is a sentence: 'positional embedding instead of sinusoids'.
+TABLE_3 = {
+  'base': Row(
+    {
+      'N': 6,
+      'd_model': 512,
+      'd_ff': 2048,
+      'h': 8,
+      'd_k': 64,
+      'd_v': 64,
+      'P_drop': 0.1,
+      'epsilon_ls': 0.1,
+      'train_steps': 100_000,
+    },
+    4.92,
+    25.8,
+    65,
+  ),
+  'A1': Row({'h': 1, 'd_k': 512, 'd_v': 512}, 5.29, 24.9, None),
+  'A2': Row({'h': 4, 'd_k': 128, 'd_v': 128}, 5.00, 25.5, None),
+  'A3': Row({'h': 16, 'd_k': 32, 'd_v': 32}, 4.91, 25.8, None),
+  'A4': Row({'h': 32, 'd_k': 16, 'd_v': 16}, 5.01, 25.4, None),
+  'B1': Row({'d_k': 16}, 5.16, 25.1, 58),
+  'B2': Row({'d_k': 32}, 5.01, 25.4, 60),
+  'C1': Row({'N': 2}, 6.11, 23.7, 36),
+  'C2': Row({'N': 4}, 5.19, 25.3, 50),
+  'C3': Row({'N': 8}, 4.88, 25.5, 80),
+  'C4': Row({'d_model': 256, 'd_k': 32, 'd_v': 32}, 5.75, 24.5, 28),
+  'C5': Row({'d_model': 1024, 'd_k': 128, 'd_v': 128}, 4.66, 26.0, 168),
+  'C6': Row({'d_ff': 1024}, 5.12, 25.4, 53),
+  'C7': Row({'d_ff': 4096}, 4.75, 26.2, 90),
+  'D1': Row({'P_drop': 0.0}, 5.77, 24.6, None),
+  'D2': Row({'P_drop': 0.2}, 4.95, 25.5, None),
+  'D3': Row({'epsilon_ls': 0.0}, 4.67, 25.3, None),
+  'D4': Row({'epsilon_ls': 0.2}, 5.47, 25.7, None),
+  'E': Row({'positions': 'learned'}, 4.92, 25.7, None),
+  'big': Row(
+    {
+      'N': 6,
+      'd_model': 1024,
+      'd_ff': 4096,
+      'h': 16,
+      'P_drop': 0.3,
+      'train_steps': 300_000,
+    },
+    4.33,
+    26.4,
+    213,
+  ),
+}
+# What row E replaces; section 3.5.
+BASE = TABLE_3['base'].cells | {'positions': 'sinusoid'}
+
+
+class Claim(NamedTuple):
+  """What the paper reads out of rows of Table 3."""
+
+  text: str
+  section: str
+  # The signs of what each row's perplexity and BLEU are said to do beside base's.
+  rows: dict[str, tuple[int, int]]
+
+
+WORSE, BETTER, SAME = (1, -1), (-1, 1), (0, 0)
+CLAIMS = (
+  Claim(
+    'One head is 0.9 BLEU worse than the best; too many lose quality too.',
+    'section 6.2',
+    {'A1': WORSE, 'A4': WORSE},
+  ),
+  Claim('Smaller attention keys hurt.', 'section 6.2', {'B1': WORSE, 'B2': WORSE}),
+  Claim(
+    'Bigger models are better.',
+    'section 6.2',
+    dict.fromkeys(('C1', 'C2', 'C4', 'C6'), WORSE)
+    | dict.fromkeys(('C3', 'C5', 'C7'), BETTER),
+  ),
+  Claim('Dropout helps against over-fitting.', 'section 6.2', {'D1': WORSE}),
+  Claim('Learned positions give nearly identical results.', 'section 6.2', {'E': SAME}),
+  Claim(
+    'Label smoothing hurts perplexity, but improves BLEU.',
+    'section 5.4',
+    {'D3': (-1, -1)},  # the row without
+  ),
+)
+
+
+class Parser(NamedTuple):
+  """A row of Table 4: F1 on section 23 of the Wall Street Journal."""
+
+  name: str
+  training: str
+  f1: float
+
+
+# Table 4, section 6.3.
+TABLE_4 = (
+  Parser('Vinyals & Kaiser et al. (2014)', 'WSJ only, discriminative', 88.3),
+  Parser('Petrov et al. (2006)', 'WSJ only, discriminative', 90.4),
+  Parser('Zhu et al. (2013)', 'WSJ only, discriminative', 90.4),
+  Parser('Dyer et al. (2016)', 'WSJ only, discriminative', 91.7),
+  Parser('Transformer (4 layers)', 'WSJ only, discriminative', 91.3),
+  Parser('Zhu et al. (2013)', 'semi-supervised', 91.3),
+  Parser('Huang & Harper (2009)', 'semi-supervised', 91.3),
+  Parser('McClosky et al. (2006)', 'semi-supervised', 92.1),
+  Parser('Vinyals & Kaiser et al. (2014)', 'semi-supervised', 92.1),
+  Parser('Transformer (4 layers)', 'semi-supervised', 92.7),
+  Parser('Luong et al. (2015)', 'multi-task', 93.0),
+  Parser('Dyer et al. (2016)', 'generative', 93.3),
+)
+
+
+class Training(NamedTuple):
+  """Section 5.2: on one machine with 8 P100."""
+
+  steps: int
+  step_seconds: float
+  hours: float
+  averaged: int  # checkpoints, section 6.1
+
+
+GPUS, GPU = 8, 'P100'
+TRAINING = {
+  'base': Training(100_000, 0.4, 12, 5),
+  'big': Training(300_000, 1.0, 3.5 * 24, 20),
+}
+BATCH_TOKENS = batches.PAPER_TOKENS
+VOCABULARY = {'en-de': 37_000, 'en-fr': 32_000}  # section 5.1
+BEAM, ALPHA = 4, 0.6  # section 6.1
+TEST_SETS = {'dev': ('newstest2013', 3000), 'test': ('newstest2014', 3003)}
+
+# Footnote 5 of section 6.1: single precision, sustained.
+SUSTAINED_TFLOPS = {'K80': 2.8, 'K40': 3.7, 'M40': 6.0, 'P100': 9.5}
+
+
+def training_flops(
+  seconds: float, gpus: int = GPUS, tflops: float = SUSTAINED_TFLOPS[GPU]
+) -> float:
+  """Table 2's estimate (section 6.1): time x GPUs x sustained capacity of each."""
+  return seconds * gpus * tflops * 1e12
+
+
+# Where the paper contradicts itself, or its own arithmetic: place, what is there.
+INCONSISTENCIES = (
+  (
+    'Table 2 and abstract against section 6.1',
+    'EN-FR of the big model is 41.8 in both, 41.0 in the text (and in NIPS 2017).',
+  ),
+  (
+    'Table 2 against section 5.2',
+    '3.3e18 FLOPs follow from 12 hours; 100,000 steps of 0.4 s are 11.1 hours, 3.0e18.',
+  ),
+  (
+    'Table 3, parameters, against section 5.1',
+    'no row rounds to the printed million with 37,000 pieces and no attention biases; '
+    'the ten small ones do with some 41,000.',
+  ),
+  (
+    'Table 3, parameters of big',
+    '213 is 5 million below what explains the ten small rows, and 1 million below '
+    'what 37,000 pieces give.',
+  ),
+  (
+    'Section 5.4',
+    'three kinds of regularisation are announced, two (dropout, smoothing) described.',
+  ),
+)

@@ -1,0 +1,287 @@
+"""Checkpoints: Orbax writes the arrays, a manifest of sha256 sums vouches for them.
+
+`checkpoints/STEP/` holds `params/`, `optimizer/` and `manifest.json`. It is written as
+`STEP.partial` and renamed when the manifest is in it and all of it is on the disk, so a
+step that is there is whole; Orbax would not notice a flipped byte, so every file is
+checked before it is restored. One process, the first, writes and reads them.
+"""
+
+import json
+import os
+import pathlib
+import shutil
+from collections.abc import Callable, Iterator
+from concurrent import futures
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+import orbax.checkpoint as ocp
+
+from transformer_jax.machine import files
+
+MANIFEST = 'manifest.json'
+# What a process was at when it was killed; no checkpoints.
+PARTIAL, DELETED = '.partial', '.deleted'
+ASIDE = '.damaged'  # what was passed over: no checkpoint, and the user's to delete
+# Orbax would wait for the other hosts.
+ALONE = ocp.options.MultiprocessingOptions(primary_host=0, active_processes={0})
+Tree = Any
+
+
+class Damaged(ValueError):
+  """A checkpoint whose files are not those its manifest lists."""
+
+
+class Restored(NamedTuple):
+  step: int
+  params: Tree
+  opt_state: Tree
+
+
+def steps(folder: pathlib.Path) -> list[int]:
+  """The steps that have a finished checkpoint, ascending."""
+  return [s for s in _numbers(folder) if (folder / str(s) / MANIFEST).is_file()]
+
+
+def _numbers(folder: pathlib.Path) -> list[int]:
+  """The steps that have a folder, ascending, vouched for or not."""
+  names = os.listdir(folder) if folder.exists() else []
+  return sorted(int(name) for name in names if name.isdigit())
+
+
+def to_average(
+  folder: pathlib.Path, every: int, count: int, last: int | None = None
+) -> list[int]:
+  """The `count` steps, fewer if no more are there, up to `last` (the newest if None).
+
+  Only `last` itself may be off the cadence of `every` steps, so that an average
+  spans the same time whenever a run was stopped and prolonged.
+
+  Raises:
+    ValueError: there is no finished checkpoint, or none of `last`.
+  """
+  there = steps(folder)
+  if not there:
+    raise ValueError(f'{folder}: no finished checkpoint there')
+  last = there[-1] if last is None else last
+  if last not in there:
+    raise ValueError(f'{folder}: no checkpoint of step {last}; there are {there}')
+  return [s for s in there if s == last or (s < last and s % every == 0)][-count:]
+
+
+def save(folder: pathlib.Path, step: int, params: Tree, opt_state: Tree) -> None:
+  """Writes one checkpoint; returns when it is on disk and vouched for."""
+  partial = (folder / f'{step}{PARTIAL}').absolute()
+  if partial.exists():
+    shutil.rmtree(partial)
+  partial.mkdir(parents=True)
+  with ocp.StandardCheckpointer(multiprocessing_options=ALONE) as writer:
+    for name, tree in (('params', params), ('optimizer', opt_state)):
+      writer.save(partial / name, jax.device_get(tree))
+      writer.wait_until_finished()
+  manifest = {'step': step, 'sha256': _sums(partial)}
+  files.write(partial / MANIFEST, json.dumps(manifest, indent=1))
+  for path in _below(partial):
+    files.sync(path)
+  partial.rename(folder / str(step))
+  files.sync(folder)
+
+
+def prune(folder: pathlib.Path, every: int, keep: int) -> None:
+  """Deletes all but the last `keep` finished checkpoints that may be averaged.
+
+  Those are at multiples of `every`. One that is not is kept while it is the newest.
+  """
+  there = steps(folder)
+  regular = [step for step in there if step % every == 0]
+  for step in set(there[:-1]) - set(regular[-keep:]):
+    _delete(folder / str(step))
+
+
+def tidy(folder: pathlib.Path) -> None:
+  """Deletes what killed processes left; only who holds the run's lock may."""
+  for suffix in (PARTIAL, DELETED):
+    for path in folder.glob(f'*{suffix}'):
+      shutil.rmtree(path)
+
+
+def _delete(path: pathlib.Path) -> None:
+  """Renamed first, so that what a kill leaves is no checkpoint."""
+  deleted = path.with_name(path.name + DELETED)
+  if deleted.exists():
+    shutil.rmtree(deleted)
+  path.rename(deleted)
+  shutil.rmtree(deleted)
+
+
+class Unsaved(OSError):
+  """A checkpoint could not be written."""
+
+
+class Writer:
+  """Writes checkpoints while the devices go on; as a context, waits for the last one.
+
+  One at a time, and `saved` is called with its step when it is there. What went wrong
+  with it is raised by the next call of save(), check() or finish().
+  """
+
+  def __init__(
+    self, folder: pathlib.Path, every: int, keep: int, saved: Callable[[int], None]
+  ):
+    self._folder, self._every, self._keep = folder, every, keep
+    self._saved = saved
+    self._thread = futures.ThreadPoolExecutor(1)
+    self._step = 0
+    self._pending: futures.Future = futures.Future()
+    self._pending.set_result(None)
+
+  def __enter__(self) -> 'Writer':
+    return self
+
+  def __exit__(self, *_: object) -> None:
+    self._thread.shutdown()
+
+  def save(self, step: int, params: Tree, opt_state: Tree) -> None:
+    """Returns when the arrays are in this host's memory, apart from the devices'."""
+    self.finish()
+    # On a CPU what device_get gives is the device's memory, which is soon donated.
+    ours = jax.tree.map(np.array, jax.device_get((params, opt_state)))
+    self._step = step
+    self._pending = self._thread.submit(self._write, step, *ours)
+
+  def _write(self, step: int, params: Tree, opt_state: Tree) -> None:
+    save(self._folder, step, params, opt_state)
+    prune(self._folder, self._every, self._keep)
+    self._saved(step)
+
+  def check(self) -> None:
+    """Raises Unsaved if what was written last could not be."""
+    if self._pending.done():
+      self.finish()
+
+  def finish(self) -> None:
+    """Waits for the checkpoint under way."""
+    error = self._pending.exception()
+    if error is not None:
+      shutil.rmtree(self._folder / f'{self._step}{PARTIAL}', ignore_errors=True)
+      raise Unsaved(self.newest()) from error
+
+  def newest(self) -> str:
+    """Waits too, and says which checkpoint there is to go on from."""
+    error = self._pending.exception()
+    failed = f'{self._folder / str(self._step)} could not be written: {error}. '
+    there = steps(self._folder)
+    which = self._folder / str(there[-1]) if there else 'none'
+    return f'{failed if error else ""}The newest checkpoint: {which}'
+
+
+def verify(folder: pathlib.Path, step: int) -> None:
+  """Makes sure that a step is as it was written.
+
+  Raises:
+    Damaged: it is not; the files are named.
+    OSError: a file could not be read, and may yet be right.
+  """
+  path = folder / str(step)
+  try:
+    listed = json.loads((path / MANIFEST).read_bytes())['sha256']
+    found = _sums(path)
+  except (FileNotFoundError, ValueError, KeyError) as error:
+    raise Damaged(f'{path}: damaged: {MANIFEST} ({error})') from error
+  except OSError as error:
+    raise OSError(f'{path} could not be read: {error}') from error
+  wrong = sorted(f for f in listed.keys() | found if listed.get(f) != found.get(f))
+  if wrong:
+    raise Damaged(f'{path}: damaged or missing: {", ".join(wrong)}')
+
+
+def restore(folder: pathlib.Path, step: int, params: Tree, opt_state: Tree) -> Restored:
+  """Reads a step back as host arrays, with the two examples' structure and shapes."""
+  verify(folder, step)
+  path = folder / str(step)
+  return Restored(
+    step, _read(path / 'params', params), _read(path / 'optimizer', opt_state)
+  )
+
+
+def restore_newest(
+  folder: pathlib.Path, params: Tree, opt_state: Tree
+) -> Restored | None:
+  """The newest one that is as it was written; None if there never was one.
+
+  Those it passes over are named and set aside, so that they neither count among those
+  that are kept nor are averaged; only who holds the run's lock may.
+
+  Raises:
+    Damaged: there are some, and none is as it was written.
+    OSError: a file could not be read, and may yet be right.
+  """
+  there, refused = _numbers(folder), []
+  while there:
+    step = there.pop()
+    try:
+      restored = restore(folder, step, params, opt_state)
+    except Damaged as error:
+      print(f'{error}; trying the one before', flush=True)
+      refused.append(step)
+      continue
+    for bad in refused:
+      _set_aside(folder / str(bad))
+    return restored
+  if refused:
+    raise Damaged(
+      f'{folder}: no checkpoint there is as it was written: put a good one back, or '
+      'start anew: delete that folder, or give another --workdir'
+    )
+  return None
+
+
+def _set_aside(path: pathlib.Path) -> None:
+  aside = path.with_name(path.name + ASIDE)
+  if aside.exists():  # from an earlier time
+    shutil.rmtree(aside)
+  path.rename(aside)
+  print(f'{path} is set aside as {aside}: delete it when you like', flush=True)
+
+
+def restore_params(folder: pathlib.Path, step: int, params: Tree) -> Tree:
+  verify(folder, step)
+  return _read(folder / str(step) / 'params', params)
+
+
+def average(folder: pathlib.Path, chosen: list[int], params: Tree) -> Tree:
+  """The mean of the parameters of some steps (section 6.1), as float32 host arrays."""
+  total = None
+  for step in chosen:
+    tree = restore_params(folder, step, params)
+    add = lambda a, b: a + b.astype(np.float64)
+    zeros = jax.tree.map(lambda x: np.zeros(x.shape, np.float64), tree)
+    total = jax.tree.map(add, zeros if total is None else total, tree)
+  return jax.tree.map(lambda x: (x / len(chosen)).astype(np.float32), total)
+
+
+def _read(path: pathlib.Path, example: Tree) -> Tree:
+  target = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), example)
+  with ocp.StandardCheckpointer(multiprocessing_options=ALONE) as reader:
+    return reader.restore(path.absolute(), target)
+
+
+def _sums(path: pathlib.Path) -> dict[str, str]:
+  """sha256 of every file below `path` but the manifest, by its place."""
+  return {
+    file.relative_to(path).as_posix(): files.sha256(file)
+    for file in sorted(_below(path))
+    if file.is_file() and file.name != MANIFEST
+  }
+
+
+def _below(path: pathlib.Path) -> Iterator[pathlib.Path]:
+  """`path` and all that is in it; unlike rglob, it passes over nothing unreadable."""
+
+  def refuse(error: OSError) -> None:
+    raise error
+
+  for folder, _, inside in os.walk(path, onerror=refuse):
+    yield pathlib.Path(folder)
+    yield from (pathlib.Path(folder, name) for name in inside)

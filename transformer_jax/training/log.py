@@ -1,0 +1,188 @@
+"""What a training process writes and says: metrics.jsonl, events, a progress bar."""
+
+import contextlib
+import json
+import pathlib
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterator
+
+from tensorboardX.proto.event_pb2 import Event, SessionLog
+from tensorboardX.proto.summary_pb2 import Summary
+from tensorboardX.record_writer import RecordWriter
+from tqdm import tqdm
+
+from transformer_jax.machine import files
+from transformer_jax.runs.run import Run, read_records
+
+# Steps, time left, loss and speed are all to be seen in 80 columns.
+BAR = '{percentage:3.0f}%|{bar}| {n}/{total} [{elapsed}<{remaining}{postfix}]'
+
+
+class Unlogged(OSError):
+  """Metrics or events could not be written."""
+
+
+class Log:
+  """metrics.jsonl, TensorBoard events and a progress bar of one training process.
+
+  Raises:
+    Unlogged: the disk is full, or something like it.
+  """
+
+  def __init__(self, run: Run, start: int, train_steps: int):
+    self._run, self._start, self._total = run, start, train_steps
+    # A sentence for Unlogged to end with.
+    self.last_words: Callable[[], str] = str
+    self._bar = tqdm(disable=True)
+    self._terminal = sys.stderr.isatty()
+    with self._writing():
+      _cut_back(run.metrics, start)
+      self._file = run.metrics.open('a')
+      self._events = _events(run.workdir / 'events', start)
+    self._begin = time.perf_counter()
+
+  def __enter__(self) -> 'Log':
+    return self
+
+  def __exit__(self, *_: object) -> None:
+    self._bar.close()
+    with contextlib.suppress(OSError):  # of a write that has failed before
+      self._file.close()
+    with contextlib.suppress(OSError):
+      self._events.close()
+
+  @contextlib.contextmanager
+  def _writing(self) -> Iterator[None]:
+    try:
+      yield
+    except OSError as error:
+      raise Unlogged(
+        f'{self._run.workdir}: metrics.jsonl or events could not be written: {error}. '
+        f'{self.last_words()}'
+      ) from error
+
+  def compiling(self, shapes: list) -> Iterator:
+    self._bar = tqdm(shapes, desc='compiling', unit='shape', disable=not self._terminal)
+    yield from self._bar
+
+  def started(self) -> None:
+    """Compilation is over: the bar of the steps begins."""
+    if self._start:
+      print(f'going on from step {self._start}', file=sys.stderr)
+    seconds = time.perf_counter() - self._begin
+    print(f'compiled in {seconds:.0f} s', file=sys.stderr, flush=True)
+    self._bar = tqdm(
+      initial=self._start,
+      total=self._total,
+      bar_format=BAR,
+      disable=not self._terminal,
+    )
+
+  def advance(self, record: dict | None) -> None:
+    """One step more; `record` is what is to be written about the last steps, if any."""
+    self._bar.update()
+    if record is None:
+      return
+    self._write(record)
+    speed = record['target_tokens'] / record['seconds']
+    self._bar.set_postfix_str(
+      f'loss {record["loss"]:.3f}, {speed:,.0f} target tokens/s'
+    )
+    if not self._terminal:
+      each = record['seconds'] / record['steps']
+      left = (self._total - record['step']) * each / 60
+      print(
+        f'step {record["step"]}/{self._total} loss {record["loss"]:.4f} '
+        f'{speed:,.0f} target tokens/s, {left:.0f} min left',
+        file=sys.stderr,
+        flush=True,
+      )
+
+  def dev(self, step: int, perplexity: float) -> None:
+    self._write({'step': step, 'dev_perplexity': perplexity})
+    self.say(f'step {step}: dev perplexity {perplexity:.3f}')
+
+  def saved(self, step: int) -> None:
+    self.say(f'step {step}: checkpoint saved')
+
+  def skipped(self, step: int, pairs: list[int]) -> None:
+    """An update that was left out, and the pairs of the corpus that were to make it."""
+    with self._writing():
+      self._file.write(json.dumps({'step': step, 'skipped_pairs': pairs}) + '\n')
+      self._file.flush()
+    some = ', '.join(str(pair) for pair in pairs[:5])
+    self.say(
+      f'step {step}: loss or gradient is not finite, update skipped; its batch: pairs '
+      f'{some} ... ({len(pairs)} in {self._file.name})'
+    )
+
+  def say(self, message: str) -> None:
+    tqdm.write(message, file=sys.stderr)
+
+  def _write(self, record: dict) -> None:
+    words = 'step', 'device'
+    scalars = {key: value for key, value in record.items() if key not in words}
+    values = [Summary.Value(tag=k, simple_value=v) for k, v in scalars.items()]
+    summary = Summary(value=values)
+    event = Event(wall_time=time.time(), step=record['step'], summary=summary)
+    with self._writing():
+      self._file.write(json.dumps(record) + '\n')
+      self._file.flush()
+      self._events.write(event.SerializeToString())
+      self._events.flush()
+
+
+class Silent(Log):
+  """The log of a host that is not the first: nothing is written, nothing said."""
+
+  def __init__(self) -> None:
+    self._bar = tqdm(disable=True)
+
+  def __exit__(self, *_: object) -> None:
+    pass
+
+  def compiling(self, shapes: list) -> Iterator:
+    return iter(shapes)
+
+  def started(self) -> None:
+    pass
+
+  def advance(self, record: dict | None) -> None:
+    pass
+
+  def dev(self, step: int, perplexity: float) -> None:
+    pass
+
+  def skipped(self, step: int, pairs: list[int]) -> None:
+    pass
+
+  def say(self, message: str) -> None:
+    pass
+
+
+def _events(folder: pathlib.Path, start: int) -> RecordWriter:
+  """A new file for TensorBoard.
+
+  tensorboardX's SummaryWriter leaves writing to a thread: when that has died of a full
+  disk, add_scalar waits for it for ever.
+  """
+  folder.mkdir(exist_ok=True)
+  now = time.time()
+  name = f'events.out.tfevents.{now:.0f}.{socket.gethostname()}.step-{start}'
+  file = RecordWriter(str(folder / name))
+  heads = [Event(wall_time=now, file_version='brain.Event:2')]
+  if start:  # what an earlier process logged after it is not to be shown
+    begin = SessionLog(status=SessionLog.START)
+    heads.append(Event(wall_time=now, step=start + 1, session_log=begin))
+  for head in heads:
+    file.write(head.SerializeToString())
+  return file
+
+
+def _cut_back(path: pathlib.Path, start: int) -> None:
+  """Leaves out what a killed process logged after the checkpoint it goes on from."""
+  if path.is_file():
+    kept = [record for record in read_records(path) if record['step'] <= start]
+    files.write(path, ''.join(json.dumps(record) + '\n' for record in kept))
