@@ -22,9 +22,9 @@ from transformer_jax.machine import parallel
 from transformer_jax.machine.signals import Interruption
 from transformer_jax.model import build
 from transformer_jax.runs import run
-from transformer_jax.training import checkpoint, loop, loss, optimizer, step, trainer
+from transformer_jax.training import checkpoint, loop, loss, optimizer, trainer
 from transformer_jax.training.log import Log
-from transformer_jax.training.step import train_step
+from transformer_jax.training.step import Share, Sums, TrainState, train_step
 
 Tree = Any
 
@@ -90,16 +90,16 @@ class Steps:
     self._step = self.devices.parallel(step)
     self.programs = {}
 
-  def initial(self, step: int = 0) -> step.TrainState:
+  def initial(self, step: int = 0) -> TrainState:
     optimizer = self._transform.init(self.params)
-    state = step.TrainState(np.int32(step), self.params, optimizer)
+    state = TrainState(np.int32(step), self.params, optimizer)
     return self.devices.replicate(state)
 
   def __call__(
-    self, state: step.TrainState, source: np.ndarray, target: np.ndarray
-  ) -> tuple[step.TrainState, step.Sums]:
+    self, state: TrainState, source: np.ndarray, target: np.ndarray
+  ) -> tuple[TrainState, Sums]:
     wishes, seed = np.zeros((SLICES, 2), np.int32), np.ones(SLICES, np.int32)
-    all_of_it = step.Share(source, target, wishes, seed)
+    all_of_it = Share(source, target, wishes, seed)
     ours = jax.tree.map(lambda x: x[self.devices.share], all_of_it)
     share = self.devices.split(ours)
     if share.source.shape not in self.programs:
