@@ -20,6 +20,13 @@ KINDS = ValueError, OSError, RuntimeError, ArithmeticError
 OURS = {'__main__', 'transformer_jax', 'scripts', 'configs', 'ml_collections'}
 
 
+class UserError(ValueError):
+  """What the user did wrong, in a sentence that says where and what to do.
+
+  A program ends with this sentence on stderr and exit code 1, without a traceback.
+  """
+
+
 def run(main: Callable[[list[str]], None]) -> None:
   """Parses the flags, calls main() and ends the program."""
   app.run(in_one_line()(main), flags_parser=in_one_line()(flags.FLAGS))
@@ -47,7 +54,7 @@ def in_one_line() -> Iterator[None]:
 
 def _sentence(error: BaseException) -> str | None:
   """What to tell the user, if it is for the user."""
-  if isinstance(error, app.UsageError):
+  if isinstance(error, app.UsageError | UserError):
     return str(error)
   if isinstance(error, flags.Error):
     if 'parsing config file' not in str(error):
