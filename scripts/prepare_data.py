@@ -38,7 +38,7 @@ def prepare(config: ml_collections.ConfigDict) -> pathlib.Path:
   else:
     given = (RAW_DIR.value, TFDS_DATA_DIR.value)
     raw_dir, tfds_data_dir = (path and pathlib.Path(path) for path in given)
-    preparing.prepare(corpus, readers.parts(corpus, raw_dir, tfds_data_dir), data_dir)
+    preparing.prepare(corpus, readers.bitexts(corpus, raw_dir, tfds_data_dir), data_dir)
   return folder
 
 

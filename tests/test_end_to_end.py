@@ -1,7 +1,4 @@
-"""The whole way by the commands a user gives, and a run that is cut off on the way.
-
-The toy task: English number words to German ones, in reverse order.
-"""
+"""The whole way by the commands a user gives, and a run that is cut off on the way."""
 
 import contextlib
 import fcntl
@@ -10,7 +7,6 @@ import math
 import os
 import pathlib
 import pty
-import random
 import re
 import shutil
 import signal
@@ -27,60 +23,20 @@ import pytest
 
 from configs import quickstart
 from scripts import prepare_data
+from toy.task import SETTINGS, write_raw
 from transformer_jax.data import card, preparing, readers
 from transformer_jax.model import build
 from transformer_jax.runs.run import Run
 from transformer_jax.training import checkpoint, loop
 
 ROOT = pathlib.Path(__file__).parents[1]
-ENGLISH = 'zero one two three four five six seven eight nine'.split()
-GERMAN = 'null eins zwei drei vier fünf sechs sieben acht neun'.split()
-STEPS, KILLED = 500, 100
-
-SETTINGS = {
-  'reader': 'files',
-  'corpus': 'toy',
-  'files.dev': ('dev',),
-  'files.test': ('test',),
-  'model.N': 1,
-  'model.d_model': 64,
-  'model.d_ff': 128,
-  'model.d_k': 16,
-  'model.d_v': 16,
-  'model.P_drop': 0.0,
-  'model.vocab_size': 60,
-  'slices': 2,
-  'max_shapes': 1,
-  'tokens_per_batch': 1000,
-  'train_steps': STEPS,
-  'warmup_steps': 150,
-  'rate_factor': 0.7,
-  'checkpoint_every_steps': 100,
-  'average_last': 2,
-}
+STEPS, KILLED = SETTINGS['train_steps'], 100
 
 RESULT = {
   *('task', 'split', 'step', 'averaged', 'sacrebleu', 'paper_bleu', 'dev_perplexity'),
   *('parameters', 'target_tokens_seen', 'wall_seconds', 'device', 'versions', 'commit'),
   *('corpus', 'config', 'text', 'sources_cut', 'outputs_cut', 'dev_pairs_cut'),
 }
-
-
-def write_raw(folder: pathlib.Path, sizes: dict[str, int]) -> pathlib.Path:
-  """train, dev and test files of the toy task; no line is in two of them."""
-  folder.mkdir()
-  rng, seen = random.Random(0), set()
-  for split, size in sizes.items():
-    goal, rows = len(seen) + size, []
-    while len(seen) < goal:
-      row = tuple(rng.choices(range(10), k=rng.randint(2, 7)))
-      if row not in seen:
-        seen.add(row)
-        rows.append(row)
-    for language, words, order in (('en', ENGLISH, 1), ('de', GERMAN, -1)):
-      lines = (' '.join(words[i] for i in row[::order]) + '\n' for row in rows)
-      (folder / f'{split}.{language}').write_text(''.join(lines), encoding='utf-8')
-  return folder
 
 
 class Commands:
@@ -293,7 +249,7 @@ def test_interrupted_equals_straight(tmp_path: pathlib.Path, capsys):
   raw = write_raw(tmp_path / 'raw', {'train': 60, 'dev': 1, 'test': 1})
   config, corpus = tiny_config(), tmp_path / 'toy'
   asked = prepare_data.asked(config)
-  preparing.prepare(asked, readers.parts(asked, raw, None), tmp_path)
+  preparing.prepare(asked, readers.bitexts(asked, raw, None), tmp_path)
   straight, broken = Run(tmp_path / 'straight'), Run(tmp_path / 'broken')
   loop.train(config, straight.workdir, corpus)
 

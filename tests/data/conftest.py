@@ -4,7 +4,8 @@ import os
 import pathlib
 
 import pytest
-import toy_corpus
+
+import toy.corpus
 
 
 @pytest.fixture(autouse=True)
@@ -15,4 +16,4 @@ def machine_stays_up(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def raw(tmp_path: pathlib.Path) -> pathlib.Path:
-  return toy_corpus.write_raw(tmp_path / 'raw')
+  return toy.corpus.write_raw(tmp_path / 'raw')

@@ -15,8 +15,7 @@ import sys
 import time
 from collections.abc import Callable
 
-import toy_corpus
-
+import toy.corpus
 from transformer_jax.data import (
   card,
   encoding,
@@ -53,8 +52,8 @@ BLOCK, JOURNAL_EVERY = 10, 2
 
 
 def prepare(raw: pathlib.Path, data_dir: pathlib.Path) -> None:
-  corpus = toy_corpus.CORPUS
-  preparing.prepare(corpus, readers.parts(corpus, raw, None), data_dir)
+  corpus = toy.corpus.CORPUS
+  preparing.prepare(corpus, readers.bitexts(corpus, raw, None), data_dir)
 
 
 def kill_at(owner: object, name: str, call: int) -> None:

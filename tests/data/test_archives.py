@@ -18,7 +18,7 @@ import pytest
 from hypothesis import strategies as st
 
 from transformer_jax.data import archives
-from transformer_jax.data.lines import Part, Unequal
+from transformer_jax.data.lines import Bitext, Unequal
 
 ROOT = pathlib.Path(__file__).parents[2]
 Members = dict[str, bytes]
@@ -119,8 +119,8 @@ def raw(published: dict[str, bytes], tmp_path: pathlib.Path) -> pathlib.Path:
   return tmp_path
 
 
-def news(raw: pathlib.Path) -> Part:
-  return archives.parts(raw, 'en', 'de')['train'][2]
+def news(raw: pathlib.Path) -> Bitext:
+  return archives.bitexts(raw, 'en', 'de')['train'][2]
 
 
 def write_news(raw: pathlib.Path, tar_file: bytes) -> None:
@@ -140,7 +140,7 @@ NEWS_PAIRS = [*zip(text('news', 'en'), text('news', 'de'), strict=True)]
 def test_corpora_in_order(languages: str, raw: pathlib.Path, capsys):
   source, target = languages.split('-')
   other = source if target == 'en' else target
-  found = archives.parts(raw, source, target)
+  found = archives.bitexts(raw, source, target)
   assert [*found] == ['train', 'dev', 'test']
   assert [part.name for part in found['train']] == [row[2] for row in TRAIN[other]]
   for part, (archive, pattern, name) in zip(found['train'], TRAIN[other], strict=True):
@@ -175,7 +175,7 @@ def test_corpora_in_order(languages: str, raw: pathlib.Path, capsys):
 
 def test_without_wmt14s_own_test_set(raw: pathlib.Path):
   (raw / 'test-full.tgz').unlink()
-  [test] = archives.parts(raw, 'en', 'de')['test']
+  [test] = archives.bitexts(raw, 'en', 'de')['test']
   assert [*test.pairs()][0] == ('dev deen src en 1', 'dev deen ref de 1')
   assert (
     test.origin()['target'].items()
@@ -209,7 +209,7 @@ def test_newstest_byte_for_byte(
   }
   (raw / 'dev.tgz').write_bytes(gzip.compress(tar(inside)))
   (raw / 'test-full.tgz').write_bytes(gzip.compress(tar(tests)))
-  found = archives.parts(raw, *languages)
+  found = archives.bitexts(raw, *languages)
   for split, name in (('dev', 'newstest2013'), ('test', 'newstest2014')):
     sides = zip(*found[split][0].pairs(), strict=True)
     assert [encoded(side) for side in sides] == given[name]
@@ -256,7 +256,7 @@ def test_the_published_archive(raw: pathlib.Path, monkeypatch, capsys):
 
 def test_stamp_tells_of_another_archive(raw: pathlib.Path):
   before = news(raw).stamp()
-  assert before == news(raw).stamp() and before != archives.parts(raw, 'de', 'en')
+  assert before == news(raw).stamp() and before != archives.bitexts(raw, 'de', 'en')
   (raw / NEWS).write_bytes((raw / NEWS).read_bytes() + bytes(1))
   assert news(raw).stamp() != before
 
@@ -268,14 +268,14 @@ def test_missing_archives_are_all_named(raw: pathlib.Path):
   for name in (EUROPARL, 'training-parallel-un.tgz', 'dev.tgz', 'test-full.tgz'):
     (raw / name).unlink()
   with pytest.raises(FileNotFoundError) as german:
-    archives.parts(raw, 'en', 'de')
+    archives.bitexts(raw, 'en', 'de')
   assert str(german.value) == (
     f'{raw} lacks archives of WMT14: {EUROPARL} (get it from '
     f'http://www.statmt.org/wmt13/{EUROPARL}), dev.tgz (get it from '
     f'http://data.statmt.org/wmt19/translation-task/dev.tgz)'
   )
   with pytest.raises(FileNotFoundError, match='wmt13/training-parallel-un.tgz'):
-    archives.parts(raw, 'fr', 'en')
+    archives.bitexts(raw, 'fr', 'en')
 
 
 @pytest.mark.parametrize(
@@ -283,7 +283,7 @@ def test_missing_archives_are_all_named(raw: pathlib.Path):
 )
 def test_other_languages(languages: tuple[str, str], raw: pathlib.Path):
   with pytest.raises(ValueError, match='-'.join(languages)):
-    archives.parts(raw, *languages)
+    archives.bitexts(raw, *languages)
 
 
 def refused(raw: pathlib.Path, message: str) -> None:
@@ -338,7 +338,7 @@ def test_inner_gzip_file_altered(raw: pathlib.Path):
   start = content.index(b'\x1f\x8b')
   content[start + 30] ^= 1
   (raw / GIGA).write_bytes(content)
-  giga = archives.parts(raw, 'fr', 'en')['train'][4]
+  giga = archives.bitexts(raw, 'fr', 'en')['train'][4]
   with pytest.raises(ValueError, match=f'{GIGA}, giga-.*gz.*: truncated or damaged'):
     [*giga.pairs()]
 
@@ -450,7 +450,7 @@ def test_bomb_in_an_inner_gzip_file(raw: pathlib.Path, monkeypatch):
     for language in ('fr', 'en')
   }
   (raw / GIGA).write_bytes(tar(bombs))
-  giga = archives.parts(raw, 'en', 'fr')['train'][4]
+  giga = archives.bitexts(raw, 'en', 'fr')['train'][4]
   with pytest.raises(ValueError, match=f'{GIGA}, giga-.*gz: .*unpacks to over'):
     [*giga.pairs()]
 
@@ -475,10 +475,10 @@ def test_members_without_end(raw: pathlib.Path, monkeypatch):
 
 
 def test_test_set_without_end(raw: pathlib.Path, monkeypatch):
-  [test] = archives.parts(raw, 'en', 'de')['test']
+  [test] = archives.bitexts(raw, 'en', 'de')['test']
   assert len([*test.pairs()]) == 3
   monkeypatch.setattr(archives, '_MOST_SGML', 99)
-  [test] = archives.parts(raw, 'en', 'de')['test']
+  [test] = archives.bitexts(raw, 'en', 'de')['test']
   with pytest.raises(ValueError, match='test-full.tgz.*deen.*sgm has .* bytes, as no'):
     [*test.pairs()]
 
@@ -486,7 +486,7 @@ def test_test_set_without_end(raw: pathlib.Path, monkeypatch):
 READ = """
 import resource, sys
 from transformer_jax.data import archives
-part = archives.parts(__import__('pathlib').Path(sys.argv[1]), 'en', 'de')['train'][2]
+part = archives.bitexts(__import__('pathlib').Path(sys.argv[1]), 'en', 'de')['train'][2]
 peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 before = peak()
 try:
@@ -538,7 +538,7 @@ def test_unequal_test_set(raw: pathlib.Path):
   name = 'test-full/newstest2014-deen-ref.de.sgm'
   members[name] = members[name].replace(b'id="3"', b'id="4"')
   (raw / 'test-full.tgz').write_bytes(gzip.compress(tar(members)))
-  [test] = archives.parts(raw, 'en', 'de')['test']
+  [test] = archives.bitexts(raw, 'en', 'de')['test']
   with pytest.raises(ValueError, match='test-full.tgz.*segment 3 of document a where'):
     next(test.pairs())
 
@@ -562,7 +562,7 @@ def test_archive_that_is_cut_while_it_is_read(
   members = {stem.format(end): sgm(segments) for end in ('src.en', 'ref.de')}
   path = raw / 'test-full.tgz'
   path.write_bytes(gzip.compress(tar(members), 1) if packed else tar(members))
-  [part] = archives.parts(raw, 'en', 'de')['test']
+  [part] = archives.bitexts(raw, 'en', 'de')['test']
   assert list(part.pairs()) == [(segment, segment) for segment in segments]
   check = archives.Archive.check
 

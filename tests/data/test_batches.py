@@ -291,7 +291,7 @@ def shipped(
 ) -> Batches:
   """The batches that a config as it is cuts real text into."""
   corpus = prepare_data.asked(config)
-  preparing.prepare(corpus, readers.parts(corpus, raw, None), folder)
+  preparing.prepare(corpus, readers.bitexts(corpus, raw, None), folder)
   return batches.train_batches(config, folder / config.corpus)
 
 

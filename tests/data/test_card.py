@@ -9,8 +9,8 @@ import sys
 from collections.abc import Callable
 
 import pytest
-import toy_corpus
 
+import toy.corpus
 from transformer_jax.data import card, held_out, token_files
 from transformer_jax.data.card import SPLITS
 from transformer_jax.data.lines import SIDES
@@ -30,8 +30,8 @@ FILES = {
 
 @pytest.fixture(scope='module')
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-  raw = toy_corpus.write_raw(tmp_path_factory.mktemp('card') / 'raw')
-  toy_corpus.prepare(raw)
+  raw = toy.corpus.write_raw(tmp_path_factory.mktemp('card') / 'raw')
+  toy.corpus.prepare(raw)
   return raw.parent / 'data' / 'toy'
 
 
@@ -152,8 +152,8 @@ def test_a_damaged_card(folder: pathlib.Path):
 
 
 def test_card_is_utf8_whatever_the_locale(tmp_path: pathlib.Path):
-  raw = toy_corpus.write_raw(tmp_path / 'rohe Dateien für Übung')
-  toy_corpus.prepare(raw, toy_corpus.CORPUS._replace(name='übung'))
+  raw = toy.corpus.write_raw(tmp_path / 'rohe Dateien für Übung')
+  toy.corpus.prepare(raw, toy.corpus.CORPUS._replace(name='übung'))
   path = tmp_path / 'data' / 'übung' / 'card.json'
   assert json.loads(path.read_bytes().decode('utf-8'))['name'] == 'übung'
   assert 'übung'.encode() in path.read_bytes()
@@ -161,7 +161,7 @@ def test_card_is_utf8_whatever_the_locale(tmp_path: pathlib.Path):
 
 def test_held_out(folder: pathlib.Path):
   sources, targets = held_out.text(folder, 'dev')
-  given = toy_corpus.number_lines(5, 1)
+  given = toy.corpus.number_lines(5, 1)
   assert [[line.encode() for line in side] for side in (sources, targets)] == [*given]
   assert len(sources) == len(targets) == 5
 

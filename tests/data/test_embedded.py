@@ -17,7 +17,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_sides(pair: str):
   """Source and target are the languages asked for, in that order."""
   languages = pair.split('-')
-  [train] = embedded.parts(*languages, 1)['train']
+  [train] = embedded.bitexts(*languages, 1)['train']
   articles = {
     'en': r'\bthe\b',
     'de': r'\b(der|die|das|dem|den)\b',
@@ -33,11 +33,11 @@ def test_sides(pair: str):
 @pytest.mark.parametrize('pair', ['de-fr', 'en-en', 'en-es'])
 def test_pairs_there_are_not(pair: str):
   with pytest.raises(ValueError, match='embedded corpus'):
-    embedded.parts(*pair.split('-'), 1)
+    embedded.bitexts(*pair.split('-'), 1)
 
 
 def test_all_splits_with_their_origin():
-  splits = embedded.parts('de', 'en', 7)
+  splits = embedded.bitexts('de', 'en', 7)
   assert tuple(splits) == SPLITS
   made = embedded_corpus.sentence_pairs('de', 7)
   for split, [part] in splits.items():
@@ -52,8 +52,8 @@ def test_all_splits_with_their_origin():
 def test_stamp():
   """Another seed or another library is another corpus."""
   stamp = lambda seed: [
-    part.stamp() for part in embedded.parts('en', 'de', seed)['dev']
+    part.stamp() for part in embedded.bitexts('en', 'de', seed)['dev']
   ]
   assert stamp(1) == stamp(1) != stamp(2)
-  versions = embedded.parts('en', 'de', 1)['dev'][0].origin()['source']['versions']
+  versions = embedded.bitexts('en', 'de', 1)['dev'][0].origin()['source']['versions']
   assert versions in [about['versions'] for about in stamp(1)[0][1].values()]

@@ -6,10 +6,10 @@ import pathlib
 
 import numpy as np
 import pytest
-import toy_corpus
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import toy.corpus
 from transformer_jax.data import encoding, token_files, vocabulary
 from transformer_jax.data.encoding import Progress
 from transformer_jax.data.lines import SIDES
@@ -20,7 +20,7 @@ MAX_LENGTH = 6  # tokens, EOS counted: some pairs of the toy corpus are longer
 @pytest.fixture(scope='module')
 def words(tmp_path_factory: pytest.TempPathFactory) -> vocabulary.Vocabulary:
   path = tmp_path_factory.mktemp('words') / 'vocabulary.model'
-  sides = toy_corpus.number_lines(200)
+  sides = toy.corpus.number_lines(200)
   lines = [line.decode() for side in sides for line in side]
   vocabulary.train(lines, path, 60, 1.0, False)
   return vocabulary.Vocabulary(path)
@@ -29,7 +29,7 @@ def words(tmp_path_factory: pytest.TempPathFactory) -> vocabulary.Vocabulary:
 @pytest.fixture
 def texts(tmp_path: pathlib.Path) -> list[pathlib.Path]:
   """100 pairs; a line of other spaces and characters among them."""
-  source, target = toy_corpus.number_lines(99, seed=5)
+  source, target = toy.corpus.number_lines(99, seed=5)
   source[40:40], target[40:40] = ['  one\u2028\r x '.encode()], ['ß\t'.encode()]
   return written(tmp_path, source, target)
 

@@ -4,10 +4,10 @@ import pathlib
 import random
 
 import pytest
-import toy_corpus
 
+import toy.corpus
 from transformer_jax.data import held_out, newstest, token_files, vocabulary
-from transformer_jax.data.embedded import Made
+from transformer_jax.data.embedded import InMemoryBitext
 from transformer_jax.data.lines import Pair
 
 EN_DE = 'en', 'de'
@@ -20,14 +20,17 @@ SETS = [
 ODD = ' a  b \n\n\u2028x\u2029\x85y\x0b\x0c\x1c\rz\n\ufeff\u200be\u0301\n\x00\n'
 
 
-def parts(*pairs: list[Pair]) -> list[Made]:
-  return [Made(f'FILE{n}', some, {'lines': len(some)}) for n, some in enumerate(pairs)]
+def bitexts(*pairs: list[Pair]) -> list[InMemoryBitext]:
+  return [
+    InMemoryBitext(f'FILE{n}', some, {'lines': len(some)})
+    for n, some in enumerate(pairs)
+  ]
 
 
 def read(
   pairs: list[Pair], languages=EN_DE, reorder: bool = False
 ) -> tuple[list, dict]:
-  return held_out.read('dev', parts(pairs), languages, reorder)
+  return held_out.read('dev', bitexts(pairs), languages, reorder)
 
 
 def published(shared_data: pathlib.Path, languages: str, name: str) -> list[Pair]:
@@ -44,12 +47,12 @@ def published(shared_data: pathlib.Path, languages: str, name: str) -> list[Pair
 
 def test_text_comes_through(tmp_path: pathlib.Path):
   """Whatever is in a line; nothing is dropped, empty pairs neither."""
-  toy_corpus.write_raw(tmp_path / 'raw')
-  toy_corpus.prepare(tmp_path / 'raw')
+  toy.corpus.write_raw(tmp_path / 'raw')
+  toy.corpus.prepare(tmp_path / 'raw')
   words = vocabulary.Vocabulary(tmp_path / 'data' / 'toy' / 'vocabulary.model')
   sources = ODD.split('\n')[:-1] + ['one'] * 5
   pairs = list(zip(sources, reversed(sources), strict=True))
-  found, about = held_out.read('dev', parts(pairs[:4], pairs[4:]), EN_DE, True)
+  found, about = held_out.read('dev', bitexts(pairs[:4], pairs[4:]), EN_DE, True)
   assert found == pairs
   assert about == {
     'from': [{'name': 'FILE0', 'lines': 4}, {'name': 'FILE1', 'lines': 6}]
@@ -72,7 +75,7 @@ def test_text_comes_through(tmp_path: pathlib.Path):
 def test_a_line_that_is_no_line(side: int, name: str, bad: str | None, fault: str):
   pair = ['x', 'x']
   pair[side] = bad
-  given = parts([('a', 'b')], [('a', 'b'), ('', ''), tuple(pair)])
+  given = bitexts([('a', 'b')], [('a', 'b'), ('', ''), tuple(pair)])
   message = f'FILE1, line 3 of the {name}: {fault}; mend the test file'
   with pytest.raises(ValueError, match=message):
     held_out.read('test', given, EN_DE, False)
@@ -80,8 +83,8 @@ def test_a_line_that_is_no_line(side: int, name: str, bad: str | None, fault: st
 
 def test_an_empty_split():
   for given, names in (
-    (parts([]), 'FILE0'),
-    (parts([], []), 'FILE0, FILE1'),
+    (bitexts([]), 'FILE0'),
+    (bitexts([], []), 'FILE0, FILE1'),
     ([], 'no files'),
   ):
     with pytest.raises(ValueError, match=f'^{names}: the dev split is empty'):

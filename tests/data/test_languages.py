@@ -4,8 +4,8 @@ import itertools
 import pathlib
 
 import pytest
-import toy_corpus
 
+import toy.corpus
 from transformer_jax.data import embedded_corpus
 from transformer_jax.data.languages import check, looks_like
 
@@ -42,7 +42,7 @@ def test_either_direction(pair: tuple[str, str]):
 
 def test_nothing_is_said_of_other_text():
   """Toy corpora, other languages, numbers, nothing at all."""
-  numbers = [[line.decode() for line in side] for side in toy_corpus.number_lines(200)]
+  numbers = [[line.decode() for line in side] for side in toy.corpus.number_lines(200)]
   polish = ['Ala ma kota a kot ma Alę'], ['El gato de Ana es muy grande']
   for sides in (numbers, polish, (['1 2 3'], ['4 5 6']), ([''], [''])):
     assert [looks_like(side) for side in sides] == [None, None]

@@ -50,7 +50,7 @@ def only(raw: pathlib.Path) -> pathlib.Path:
 
 def read(raw: pathlib.Path) -> list[Pair]:
   """The test split."""
-  [part] = parquet.parts(raw, 'en', 'de')['test']
+  [part] = parquet.bitexts(raw, 'en', 'de')['test']
   return list(part.pairs())
 
 
@@ -58,7 +58,7 @@ def read(raw: pathlib.Path) -> list[Pair]:
 
 
 def test_all_splits_in_order(raw: pathlib.Path):
-  found = parquet.parts(raw, 'en', 'de')
+  found = parquet.bitexts(raw, 'en', 'de')
   assert {split: [part.name for part in parts] for split, parts in found.items()} == {
     'train': [f'train-0000{n}-of-00003.parquet' for n in range(3)],
     'dev': ['validation-00000-of-00001.parquet'],
@@ -82,9 +82,9 @@ def test_all_splits_in_order(raw: pathlib.Path):
 
 
 def test_the_other_direction(raw: pathlib.Path):
-  [part] = parquet.parts(raw, 'de', 'en')['test']
+  [part] = parquet.bitexts(raw, 'de', 'en')['test']
   assert list(part.pairs()) == [pair[::-1] for pair in read(raw)]
-  assert part.stamp() != parquet.parts(raw, 'en', 'de')['test'][0].stamp()
+  assert part.stamp() != parquet.bitexts(raw, 'en', 'de')['test'][0].stamp()
 
 
 def test_files_in_the_folder_itself(raw: pathlib.Path):
@@ -139,7 +139,7 @@ def test_memory_stays_flat(raw: pathlib.Path):
   given = [{**row, 'en': row['en'] + str(n)} for n, row in enumerate(given)]
   write(only(raw), given, row_group_size=10**6, compression='none')
   assert only(raw).stat().st_size > 20_000_000
-  [part] = parquet.parts(raw, 'en', 'de')['test']
+  [part] = parquet.bitexts(raw, 'en', 'de')['test']
   before, most = pa.total_allocated_bytes(), 0
   for _ in part.pairs():
     most = max(most, pa.total_allocated_bytes() - before)
@@ -154,7 +154,7 @@ def test_no_files(tmp_path: pathlib.Path):
   with pytest.raises(
     FileNotFoundError, match='train-00000-of.* nor has en-de or de-en'
   ):
-    parquet.parts(tmp_path, 'en', 'de')
+    parquet.bitexts(tmp_path, 'en', 'de')
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,7 @@ def test_no_files(tmp_path: pathlib.Path):
 def test_missing_files_are_named(name: str, raw: pathlib.Path):
   (raw / 'de-en' / f'{name}.parquet').unlink()
   with pytest.raises(FileNotFoundError, match=f'de-en lacks {name} '):
-    parquet.parts(raw, 'en', 'de')
+    parquet.bitexts(raw, 'en', 'de')
 
 
 def test_many_missing_files(raw: pathlib.Path):
@@ -172,7 +172,7 @@ def test_many_missing_files(raw: pathlib.Path):
   first = raw / 'de-en' / 'train-00000-of-00003.parquet'
   first.rename(first.with_name('train-00000-of-00030.parquet'))
   with pytest.raises(FileNotFoundError, match='train-00005-of-00030 and 24 more'):
-    parquet.parts(raw, 'en', 'de')
+    parquet.bitexts(raw, 'en', 'de')
 
 
 @pytest.mark.parametrize(
@@ -181,7 +181,7 @@ def test_many_missing_files(raw: pathlib.Path):
 def test_files_of_two_sets(name: str, raw: pathlib.Path):
   write(raw / 'de-en' / f'{name}.parquet', rows('more'))
   with pytest.raises(ValueError, match='does not go with the others'):
-    parquet.parts(raw, 'en', 'de')
+    parquet.bitexts(raw, 'en', 'de')
 
 
 @pytest.mark.parametrize(
@@ -262,7 +262,7 @@ def test_row_without_end(raw: pathlib.Path):
 
 
 def test_file_that_changes_while_it_is_read(raw: pathlib.Path):
-  [part] = parquet.parts(raw, 'en', 'de')['test']
+  [part] = parquet.bitexts(raw, 'en', 'de')['test']
   pairs = part.pairs()
   next(pairs)
   write(only(raw), rows('other', 11))

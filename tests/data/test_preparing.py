@@ -9,8 +9,8 @@ import subprocess
 import sys
 
 import pytest
-from toy_corpus import CORPUS, decoded, number_lines, prepare, write
 
+from toy.corpus import CORPUS, decoded, number_lines, prepare, write
 from transformer_jax.data import (
   card,
   cleaning,
@@ -354,14 +354,14 @@ def test_what_the_trainer_leaves_out_is_on_the_card(raw: pathlib.Path):
 
 MEMORY = """
 import pathlib, sys
-import toy_corpus
+import toy.corpus
 folder, count = pathlib.Path(sys.argv[1]), int(sys.argv[2])
-raw = toy_corpus.write_raw(folder / 'raw')
+raw = toy.corpus.write_raw(folder / 'raw')
 with (raw / 'train.en').open('wb') as source, (raw / 'train.de').open('wb') as target:
   for n in range(count):
     source.write(b'one two three four %d\\n' % (n % 999))
     target.write(b'eins zwei drei vier %d\\n' % (n % 999))
-toy_corpus.prepare(raw, toy_corpus.CORPUS._replace(vocabulary_pairs=2000))
+toy.corpus.prepare(raw, toy.corpus.CORPUS._replace(vocabulary_pairs=2000))
 print(pathlib.Path('/proc/self/status').read_text().split('VmHWM:')[1].split()[0])
 """
 

@@ -3,8 +3,8 @@
 import pathlib
 
 import pytest
-import toy_corpus
 
+import toy.corpus
 from transformer_jax.data import (
   archives,
   card,
@@ -13,9 +13,9 @@ from transformer_jax.data import (
   text_files,
   wmt14_tfds,
 )
-from transformer_jax.data.embedded import Made
+from transformer_jax.data.embedded import InMemoryBitext
 
-CORPUS = toy_corpus.CORPUS
+CORPUS = toy.corpus.CORPUS
 WMT14 = CORPUS._replace(reader='wmt14')
 
 
@@ -26,7 +26,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple]:
   for door in (archives, parquet, wmt14_tfds):
     name = door.__name__.split('.')[-1]
     monkeypatch.setattr(
-      door, 'parts', lambda *given, name=name: seen.append((name, *given)) or {}
+      door, 'bitexts', lambda *given, name=name: seen.append((name, *given)) or {}
     )
   return seen
 
@@ -41,10 +41,10 @@ def put(folder: pathlib.Path, *names: str) -> pathlib.Path:
 def test_files(raw: pathlib.Path):
   """Of both readers, for a folder with nothing else."""
   for corpus in (CORPUS, WMT14):
-    found = readers.parts(corpus, raw, None)
+    found = readers.bitexts(corpus, raw, None)
     assert tuple(found) == card.SPLITS
     for split, [part] in found.items():
-      assert isinstance(part, text_files.FilePair)
+      assert isinstance(part, text_files.FileBitext)
       assert part.paths == (raw / f'{split}.en', raw / f'{split}.de')
 
 
@@ -56,7 +56,7 @@ def test_names_of_files(tmp_path: pathlib.Path):
   stems = {'train': ('b', 'a'), 'dev': ('val',), 'test': ('t1', 't2')}
   corpus = CORPUS._replace(files=stems, suffix='.lc.tok')
   corpus = corpus._replace(source_language='de', target_language='en')
-  found = readers.parts(corpus, tmp_path, None)
+  found = readers.bitexts(corpus, tmp_path, None)
   assert {split: [part.name for part in parts] for split, parts in found.items()} == {
     split: [f'{stem}.lc.tok.de.gz and {stem}.lc.tok.en' for stem in some]
     for split, some in stems.items()
@@ -65,31 +65,31 @@ def test_names_of_files(tmp_path: pathlib.Path):
 
 def test_no_folder(asked, tmp_path: pathlib.Path):
   with pytest.raises(ValueError, match='toy is not prepared: give --raw_dir'):
-    readers.parts(CORPUS, None, tmp_path)
+    readers.bitexts(CORPUS, None, tmp_path)
   for corpus in (CORPUS, WMT14):
     for folder in (tmp_path / 'none', put(tmp_path, 'file') / 'file'):
       with pytest.raises(FileNotFoundError, match=rf'{folder}: no such folder \(--raw'):
-        readers.parts(corpus, folder, None)
+        readers.bitexts(corpus, folder, None)
   assert asked == []
 
 
 def test_tfds_without_a_folder(asked, tmp_path: pathlib.Path):
   for tfds_data_dir in (None, tmp_path):
-    readers.parts(WMT14, None, tfds_data_dir)
+    readers.bitexts(WMT14, None, tfds_data_dir)
     assert asked.pop() == ('wmt14_tfds', 'en', 'de', tfds_data_dir)
 
 
 @pytest.mark.parametrize('name', archives.ARCHIVES)
 def test_archives(name: str, asked, tmp_path: pathlib.Path):
   """Any of them will do: the door says which are missing."""
-  readers.parts(WMT14, put(tmp_path, name, 'train.en'), None)
+  readers.bitexts(WMT14, put(tmp_path, name, 'train.en'), None)
   assert asked == [('archives', tmp_path, 'en', 'de')]
 
 
 @pytest.mark.parametrize('folder', ['', 'de-en/', 'en-de/'])
 def test_parquet(folder: str, asked, tmp_path: pathlib.Path):
   put(tmp_path, f'{folder}train-00000-of-00001.parquet', 'README.md')
-  readers.parts(WMT14, tmp_path, tmp_path)
+  readers.bitexts(WMT14, tmp_path, tmp_path)
   assert asked == [('parquet', tmp_path, 'en', 'de')]
 
 
@@ -98,14 +98,14 @@ def test_archives_and_parquet_at_once(asked, tmp_path: pathlib.Path):
   with pytest.raises(
     ValueError, match=f'{tmp_path} holds archives and Parquet: give a'
   ):
-    readers.parts(WMT14, tmp_path, None)
+    readers.bitexts(WMT14, tmp_path, None)
   assert asked == []
 
 
 def test_plain_files_are_read_whatever_lies_beside_them(asked, raw: pathlib.Path):
   """If it is they that the config asks for."""
   put(raw, 'dev.tgz', 'x.parquet')
-  assert readers.parts(CORPUS, raw, None)['dev'][0].name == 'dev.en and dev.de'
+  assert readers.bitexts(CORPUS, raw, None)['dev'][0].name == 'dev.en and dev.de'
   assert asked == []
 
 
@@ -113,7 +113,7 @@ def test_a_folder_without_any_of_wmt14(tmp_path: pathlib.Path):
   """All three ways in are named, not one file of the last."""
   (tmp_path / 'README').touch()
   with pytest.raises(FileNotFoundError) as caught:
-    readers.parts(WMT14, tmp_path, None)
+    readers.bitexts(WMT14, tmp_path, None)
   for name in ('training-parallel-europarl-v7.tgz', 'Parquet', 'train.en'):
     assert name in str(caught.value)
 
@@ -123,24 +123,24 @@ def test_a_missing_split(raw: pathlib.Path):
     (raw / f'test.{language}').unlink()
   for corpus in (CORPUS, WMT14):
     with pytest.raises(FileNotFoundError, match=r'test\.en: no such file, nor .*--raw'):
-      readers.parts(corpus, raw, None)
+      readers.bitexts(corpus, raw, None)
 
 
 @pytest.mark.parametrize('reader', ['wmt', 'WMT14', 'tfds', 'file', '', 'none'])
 def test_a_reader_misspelt(reader: str, raw: pathlib.Path):
   message = f"reader={reader!r}: 'wmt14', 'files' or 'embedded'"
   with pytest.raises(ValueError, match=message):
-    readers.parts(CORPUS._replace(reader=reader), raw, raw)
+    readers.bitexts(CORPUS._replace(reader=reader), raw, raw)
 
 
 def test_embedded(monkeypatch: pytest.MonkeyPatch):
   """Needs no folder, and looks into none."""
   seen = []
-  made = {split: [Made('x', [], {})] for split in card.SPLITS}
+  made = {split: [InMemoryBitext('x', [], {})] for split in card.SPLITS}
   monkeypatch.setattr(
-    readers.embedded, 'parts', lambda *given: seen.append(given) or made
+    readers.embedded, 'bitexts', lambda *given: seen.append(given) or made
   )
   corpus = CORPUS._replace(reader='embedded', corpus_seed=5)
-  assert readers.parts(corpus, None, None) == made
-  assert readers.parts(corpus, pathlib.Path('nowhere'), None) == made
+  assert readers.bitexts(corpus, None, None) == made
+  assert readers.bitexts(corpus, pathlib.Path('nowhere'), None) == made
   assert seen == [('en', 'de', 5)] * 2

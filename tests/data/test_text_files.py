@@ -11,8 +11,8 @@ from collections.abc import Callable
 
 import pyarrow
 import pytest
-import toy_corpus
 
+import toy.corpus
 from transformer_jax.data import text_files
 from transformer_jax.data.lines import SIDES, Pair, Unequal
 
@@ -41,13 +41,13 @@ ENDS: dict[str, Callable[[bytes], bytes]] = {
 }
 
 
-def part(folder: pathlib.Path, stem: str = 'x') -> text_files.FilePair:
-  [found] = text_files.parts(folder, [stem], 'en', 'de')
+def part(folder: pathlib.Path, stem: str = 'x') -> text_files.FileBitext:
+  [found] = text_files.bitexts(folder, [stem], 'en', 'de')
   return found
 
 
 def read(folder: pathlib.Path, *stems: str) -> list[Pair]:
-  found = text_files.parts(folder, stems or ['x'], 'en', 'de')
+  found = text_files.bitexts(folder, stems or ['x'], 'en', 'de')
   return [pair for part in found for pair in part.pairs()]
 
 
@@ -56,8 +56,8 @@ def read(folder: pathlib.Path, *stems: str) -> list[Pair]:
 
 @pytest.mark.parametrize('ends', [('', '.gz'), ('.gz', '.zst'), ('.zst', '')])
 def test_compressed_files_are_read_as_they_are(ends, tmp_path: pathlib.Path):
-  sides = [b'\n'.join(side) + b'\n' for side in toy_corpus.number_lines(9000)]
-  toy_corpus.write(tmp_path, 'x', *sides)
+  sides = [b'\n'.join(side) + b'\n' for side in toy.corpus.number_lines(9000)]
+  toy.corpus.write(tmp_path, 'x', *sides)
   plain = read(tmp_path)
   assert plain == list(zip(*(s.decode().split('\n')[:-1] for s in sides), strict=True))
   names = [
@@ -85,7 +85,7 @@ def test_compressed_files_are_read_as_they_are(ends, tmp_path: pathlib.Path):
 @pytest.mark.parametrize('end', ['.gz', '.zst'])
 def test_compressed_in_pieces(end: str, tmp_path: pathlib.Path):
   """As pigz and pzstd do, and `cat a.gz b.gz`."""
-  toy_corpus.write(tmp_path, 'x', b'a\nb\nc\n', b'')
+  toy.corpus.write(tmp_path, 'x', b'a\nb\nc\n', b'')
   (tmp_path / 'x.de').unlink()
   pieces = ENDS[end](b'1\n2') + ENDS[end](b'\n3')
   (tmp_path / f'x.de{end}').write_bytes(pieces)
@@ -95,19 +95,19 @@ def test_compressed_in_pieces(end: str, tmp_path: pathlib.Path):
 def test_several_stems_in_their_order(tmp_path: pathlib.Path):
   for stem in 'abc':
     lines = f'{stem}1\n{stem}2'.encode()  # no line end at the end: still two files
-    toy_corpus.write(tmp_path, stem, lines, lines)
+    toy.corpus.write(tmp_path, stem, lines, lines)
   assert [a for a, _ in read(tmp_path, 'c', 'a', 'b')] == 'c1 c2 a1 a2 b1 b2'.split()
 
 
 def test_the_other_direction(tmp_path: pathlib.Path):
-  toy_corpus.write(tmp_path, 'x', b'one\n', b'eins\n')
-  [found] = text_files.parts(tmp_path, ['x'], 'de', 'en')
+  toy.corpus.write(tmp_path, 'x', b'one\n', b'eins\n')
+  [found] = text_files.bitexts(tmp_path, ['x'], 'de', 'en')
   assert list(found.pairs()) == [('eins', 'one')]
   assert found.origin()['source']['file'] == 'x.de'
 
 
 def test_stamp_changes_with_either_file(tmp_path: pathlib.Path):
-  toy_corpus.write(tmp_path, 'x', b'one\n', b'eins\n')
+  toy.corpus.write(tmp_path, 'x', b'one\n', b'eins\n')
   stamps = [part(tmp_path).stamp()]
   assert stamps[0] == part(tmp_path).stamp()
   for language in ('en', 'de'):
@@ -118,7 +118,7 @@ def test_stamp_changes_with_either_file(tmp_path: pathlib.Path):
 
 
 def test_a_reader_that_stops_early(tmp_path: pathlib.Path):
-  toy_corpus.write(tmp_path, 'x', b'one\n' * 9, b'eins\n' * 9)
+  toy.corpus.write(tmp_path, 'x', b'one\n' * 9, b'eins\n' * 9)
   found = part(tmp_path)
   for stop_after in range(3):
     pairs = found.pairs()
@@ -133,7 +133,7 @@ def test_a_reader_that_stops_early(tmp_path: pathlib.Path):
 
 
 def test_missing_file(tmp_path: pathlib.Path):
-  toy_corpus.write(tmp_path, 'x', b'a\n', b'b\n')
+  toy.corpus.write(tmp_path, 'x', b'a\n', b'b\n')
   (tmp_path / 'x.de').unlink()
   message = r'x\.de: no such file, nor x\.de\.gz or x\.de\.zst; --raw_dir names'
   with pytest.raises(FileNotFoundError, match=message):
@@ -145,7 +145,7 @@ def test_missing_file(tmp_path: pathlib.Path):
 
 @pytest.mark.parametrize('ends', [('', '.gz'), ('.gz', '.zst'), ('', '.gz', '.zst')])
 def test_the_same_file_twice(ends, tmp_path: pathlib.Path):
-  toy_corpus.write(tmp_path, 'x', b'a\n', b'b\n')
+  toy.corpus.write(tmp_path, 'x', b'a\n', b'b\n')
   (tmp_path / 'x.en').unlink()
   for end in ends:
     (tmp_path / f'x.en{end}').write_bytes(ENDS[end](b'a\n'))
@@ -195,7 +195,7 @@ def test_a_large_file_cut_short(end: str, tmp_path: pathlib.Path):
 @pytest.mark.parametrize('end', ENDS)
 def test_a_line_of_200_megabytes(end: str, tmp_path: pathlib.Path):
   """A sparse file, a bomb or a line that has lost its ends: not held in memory."""
-  toy_corpus.write(tmp_path, 'x', b'a\n' * 3, b'')
+  toy.corpus.write(tmp_path, 'x', b'a\n' * 3, b'')
   (tmp_path / 'x.de').unlink()
   path = tmp_path / f'x.de{end}'
   if end:
@@ -217,7 +217,7 @@ def test_a_line_of_200_megabytes(end: str, tmp_path: pathlib.Path):
 @pytest.mark.parametrize('more', [b'more\n', b'\n'])
 def test_a_file_that_grows_while_it_is_read(language, more, tmp_path: pathlib.Path):
   """Even if the two sides do not pair up for it: that it grows comes first."""
-  toy_corpus.write(tmp_path, 'x', b'one\n' * 99, b'eins\n' * 99)
+  toy.corpus.write(tmp_path, 'x', b'one\n' * 99, b'eins\n' * 99)
   pairs = part(tmp_path).pairs()
   next(pairs)
   path = tmp_path / f'x.{language}'
@@ -229,7 +229,7 @@ def test_a_file_that_grows_while_it_is_read(language, more, tmp_path: pathlib.Pa
 
 
 def test_a_file_that_is_replaced_while_it_is_read(tmp_path: pathlib.Path):
-  toy_corpus.write(tmp_path, 'x', b'one\ntwo\n', b'eins\nzwei\n')
+  toy.corpus.write(tmp_path, 'x', b'one\ntwo\n', b'eins\nzwei\n')
   pairs = part(tmp_path).pairs()
   next(pairs)
   (tmp_path / 'new').write_bytes(b'eins\nzwo!\n')
@@ -257,7 +257,7 @@ def test_unequal_line_counts(sides, end: str, tmp_path: pathlib.Path):
 
 
 def test_the_place_is_not_sought_in_very_long_files(tmp_path, monkeypatch):
-  toy_corpus.write(tmp_path, 'x', b'a\n' * 8, b'a\n' * 7)
+  toy.corpus.write(tmp_path, 'x', b'a\n' * 8, b'a\n' * 7)
   for most, told in ((8, True), (7, False)):
     monkeypatch.setattr(text_files, 'MAX_SEARCHED', most)
     with pytest.raises(Unequal) as caught:

@@ -11,8 +11,8 @@ from collections import Counter
 
 import pytest
 import stopped
-import toy_corpus
 
+import toy.corpus
 from transformer_jax.data import (
   card,
   encoding,
@@ -25,7 +25,7 @@ from transformer_jax.data.encoding import Progress
 from transformer_jax.data.lines import SIDES
 
 ROOT = pathlib.Path(__file__).parents[2]
-CORPUS = toy_corpus.CORPUS
+CORPUS = toy.corpus.CORPUS
 
 
 def command(*arguments: object) -> list[str]:
@@ -50,7 +50,7 @@ def content(folder: pathlib.Path) -> dict[str, bytes]:
 def prepare(
   raw: pathlib.Path, data_dir: pathlib.Path, corpus=CORPUS
 ) -> dict[str, bytes]:
-  preparing.prepare(corpus, readers.parts(corpus, raw, None), data_dir)
+  preparing.prepare(corpus, readers.bitexts(corpus, raw, None), data_dir)
   return content(data_dir / corpus.name)
 
 
@@ -62,7 +62,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 @pytest.fixture(scope='module')
 def toy(folder: pathlib.Path) -> pathlib.Path:
   """What it is all made from."""
-  return toy_corpus.write_raw(folder / 'raw')
+  return toy.corpus.write_raw(folder / 'raw')
 
 
 @pytest.fixture(scope='module')

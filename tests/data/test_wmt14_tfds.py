@@ -263,7 +263,7 @@ def shard(data: pathlib.Path, split: str = 'test') -> pathlib.Path:
 def read(
   data: pathlib.Path, source: str = 'en', target: str = 'de'
 ) -> dict[str, list[Pair]]:
-  splits = wmt14_tfds.parts(source, target, data)
+  splits = wmt14_tfds.bitexts(source, target, data)
   assert list(splits) == ['train', 'dev', 'test']
   return {split: list(part.pairs()) for split, (part,) in splits.items()}
 
@@ -376,7 +376,7 @@ def test_several_shards(host: Host, tmp_path: pathlib.Path, monkeypatch):
 
 
 def test_origin_and_stamp(prepared: pathlib.Path):
-  splits = wmt14_tfds.parts('en', 'de', prepared)
+  splits = wmt14_tfds.bitexts('en', 'de', prepared)
   train, test = splits['train'][0], splits['test'][0]
   assert train.name == 'wmt14_translate/de-en/1.0.0 train'
   assert json.loads(json.dumps(train.stamp())) == train.stamp()
@@ -388,7 +388,7 @@ def test_origin_and_stamp(prepared: pathlib.Path):
   assert origin['target'] == about | {'field': 'de'}
   assert origin['source'] == about | {'field': 'en', 'carriage_returns_taken_off': 2}
   stamps = [part.stamp() for part in (train, test)]
-  (turned,) = wmt14_tfds.parts('de', 'en', prepared)['train']
+  (turned,) = wmt14_tfds.bitexts('de', 'en', prepared)['train']
   assert turned.stamp() != stamps[0]
   os.utime(shard(prepared))
   assert train.stamp() == stamps[0] and test.stamp() != stamps[1]
@@ -433,7 +433,7 @@ else:
       os.kill(os.getpid(), signal.SIGKILL)
     return done
   setattr(owner, name, killed)
-wmt14_tfds.parts('en', 'de', pathlib.Path(data))
+wmt14_tfds.bitexts('en', 'de', pathlib.Path(data))
 """
 
 
@@ -470,7 +470,7 @@ def test_a_host_that_fails(fault: str, host: Host, tmp_path: pathlib.Path):
   """The address and the ways out are named; nothing is left that passes for whole."""
   host.handler.fault = fault
   with pytest.raises(OSError, match='--raw_dir.*--tfds_data_dir') as caught:
-    wmt14_tfds.parts('en', 'de', tmp_path / 'data')
+    wmt14_tfds.bitexts('en', 'de', tmp_path / 'data')
   message = str(caught.value)
   assert 'wmt14_translate/de-en/1.0.0 could not be downloaded' in message
   assert 'www.statmt.org/training-parallel-' in message or fault == 'cut'
@@ -481,7 +481,7 @@ def test_a_host_that_fails(fault: str, host: Host, tmp_path: pathlib.Path):
 def test_a_host_that_is_down(host: Host, tmp_path: pathlib.Path):
   host.close()
   with pytest.raises(OSError, match='--raw_dir') as caught:
-    wmt14_tfds.parts('en', 'de', tmp_path / 'data')
+    wmt14_tfds.bitexts('en', 'de', tmp_path / 'data')
   assert f'from {host.url("training-parallel-europarl-v7.tgz")} (' in str(caught.value)
 
 
@@ -491,14 +491,14 @@ def test_an_archive_that_is_not_wmts(host: Host, tmp_path: pathlib.Path, monkeyp
   known = checksums.UrlInfo(size=1, checksum='0' * 64, filename='x.tgz')
   monkeypatch.setattr(checksums, 'get_all_url_infos', lambda: {url: known})
   with pytest.raises(OSError, match=f'(?s){url}.*wrong checksum.*--raw_dir'):
-    wmt14_tfds.parts('en', 'de', tmp_path / 'data')
+    wmt14_tfds.bitexts('en', 'de', tmp_path / 'data')
 
 
 def test_an_archive_that_is_none(host: Host, tmp_path: pathlib.Path):
   path = host.folder / 'www.statmt.org' / 'training-parallel-nc-v9.tgz'
   path.write_bytes(path.read_bytes()[:-50])
   with pytest.raises(OSError, match='could not be prepared .*extracting .*-nc-v'):
-    wmt14_tfds.parts('en', 'de', tmp_path / 'data')
+    wmt14_tfds.bitexts('en', 'de', tmp_path / 'data')
 
 
 @pytest.mark.parametrize('limit', [1000, 30_000])
@@ -520,7 +520,7 @@ def test_other_counts(prepared: pathlib.Path, monkeypatch):
   monkeypatch.setitem(wmt14_tfds.COUNTS, 'de-en', counts | {'train': 4_508_785})
   complaint = rf"{version(prepared)}: {counts['train']} pairs in 'train'.* 4,508,785"
   with pytest.raises(ValueError, match=complaint):
-    wmt14_tfds.parts('en', 'de', prepared)
+    wmt14_tfds.bitexts('en', 'de', prepared)
 
 
 def rewrite_info(data: pathlib.Path, **changes: object) -> None:
@@ -549,20 +549,20 @@ def empty(data: pathlib.Path) -> None:
 def test_half_prepared(damage, prepared: pathlib.Path):
   damage(prepared)
   with pytest.raises(ValueError, match=f'{version(prepared)}: only half prepared'):
-    wmt14_tfds.parts('en', 'de', prepared)
+    wmt14_tfds.bitexts('en', 'de', prepared)
 
 
 def test_damaged_description(prepared: pathlib.Path):
   path = version(prepared) / 'dataset_info.json'
   path.write_bytes(path.read_bytes()[:-300])
   with pytest.raises(ValueError, match=f'{prepared}: the dataset_info.json of .*de-en'):
-    wmt14_tfds.parts('en', 'de', prepared)
+    wmt14_tfds.bitexts('en', 'de', prepared)
 
 
 def test_missing_shard(prepared: pathlib.Path):
   shard(prepared).unlink()
   with pytest.raises(ValueError, match=f'{shard(prepared)}: not there'):
-    wmt14_tfds.parts('en', 'de', prepared)
+    wmt14_tfds.bitexts('en', 'de', prepared)
 
 
 def cut(content: bytes) -> bytes:
@@ -578,7 +578,7 @@ def flipped(content: bytes) -> bytes:
 )
 def test_damaged_shard(damage, prepared: pathlib.Path):
   shard(prepared).write_bytes(damage(shard(prepared).read_bytes()))
-  texts = wmt14_tfds.parts('en', 'de', prepared)
+  texts = wmt14_tfds.bitexts('en', 'de', prepared)
   with pytest.raises(ValueError, match=f'{shard(prepared)}: truncated or damaged'):
     list(texts['test'][0].pairs())
 
@@ -586,7 +586,7 @@ def test_damaged_shard(damage, prepared: pathlib.Path):
 def test_another_splits_shard(prepared: pathlib.Path):
   """More pairs than it should have, so that reading as many goes well."""
   shutil.copy(shard(prepared), shard(prepared, 'validation'))
-  texts = wmt14_tfds.parts('en', 'de', prepared)
+  texts = wmt14_tfds.bitexts('en', 'de', prepared)
   with pytest.raises(
     ValueError, match=f"{version(prepared)}: .*'validation' is not new"
   ):
@@ -594,7 +594,7 @@ def test_another_splits_shard(prepared: pathlib.Path):
 
 
 def test_a_shard_that_changes(prepared: pathlib.Path):
-  pairs = wmt14_tfds.parts('en', 'de', prepared)['train'][0].pairs()
+  pairs = wmt14_tfds.bitexts('en', 'de', prepared)['train'][0].pairs()
   next(pairs)
   os.utime(shard(prepared, 'train'))
   with pytest.raises(ValueError, match=f'{shard(prepared, "train")}: it changed'):
@@ -604,13 +604,13 @@ def test_a_shard_that_changes(prepared: pathlib.Path):
 @pytest.mark.parametrize('inner', ['', 'de-en', 'de-en/1.0.0'])
 def test_a_folder_within(inner: str, prepared: pathlib.Path):
   with pytest.raises(ValueError, match='--tfds_data_dir is the folder of wmt14_trans'):
-    wmt14_tfds.parts('en', 'de', prepared / wmt14_tfds.NAME / inner)
+    wmt14_tfds.bitexts('en', 'de', prepared / wmt14_tfds.NAME / inner)
 
 
 @pytest.mark.parametrize('languages', [('en', 'cs'), ('de', 'fr'), ('en', 'en')])
 def test_other_languages(languages: tuple[str, str], tmp_path: pathlib.Path):
   with pytest.raises(ValueError, match=f'^{"-".join(languages)}: .* de-en and fr-en'):
-    wmt14_tfds.parts(*languages, tmp_path)
+    wmt14_tfds.bitexts(*languages, tmp_path)
 
 
 # Prepared elsewhere, with TensorFlow
@@ -624,7 +624,7 @@ def test_tfrecord_without_tensorflow(prepared: pathlib.Path, monkeypatch):
   rewrite_info(prepared, fileFormat='tfrecord')
   complaint = rf"{version(prepared)}: .*TFRecord.*pip install '\.\[tensorflow\]'"
   with pytest.raises(ValueError, match=complaint):
-    wmt14_tfds.parts('en', 'de', prepared)
+    wmt14_tfds.bitexts('en', 'de', prepared)
 
 
 def test_other_formats(prepared: pathlib.Path):
@@ -635,7 +635,7 @@ def test_other_formats(prepared: pathlib.Path):
   with pytest.raises(
     ValueError, match=f'{version(prepared)}: riegeli, not array_record'
   ):
-    wmt14_tfds.parts('en', 'de', prepared)
+    wmt14_tfds.bitexts('en', 'de', prepared)
 
 
 def test_tfrecord(host: Host, tmp_path: pathlib.Path):

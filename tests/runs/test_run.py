@@ -16,7 +16,7 @@ import pytest
 from configs import base
 from scripts import prepare_data
 from transformer_jax.data import card, preparing, vocabulary
-from transformer_jax.data.embedded import Made
+from transformer_jax.data.embedded import InMemoryBitext
 from transformer_jax.runs.run import COUNTS, NEEDED, Busy, Run
 
 LINES = ['one two three four five', 'six seven eight nine ten']
@@ -26,7 +26,7 @@ def prepared(
   data_dir: pathlib.Path, name: str = 'toy', extra: str = ''
 ) -> pathlib.Path:
   pairs = [(line, line) for line in [*LINES, extra]]
-  parts = {split: [Made(split, pairs, {})] for split in card.SPLITS}
+  parts = {split: [InMemoryBitext(split, pairs, {})] for split in card.SPLITS}
   asked = prepare_data.asked(small_config())
   preparing.prepare(asked._replace(name=name), parts, data_dir)
   return data_dir / name
@@ -219,6 +219,20 @@ def test_a_run_of_another_version(corpus, config, tmp_path: pathlib.Path):
   (run.workdir / 'config.json').write_text(json.dumps(kept))
   with pytest.raises(ValueError, match='config.json lacks beam, decode_dtype: another'):
     run.config()
+
+
+def test_a_run_from_before_configs_had_a_row(corpus, config, tmp_path: pathlib.Path):
+  """It is read with none, and takes the config's when it is gone on with."""
+  run = Run.open(tmp_path / 'run', config, corpus)
+  path = run.workdir / 'config.json'
+  kept = json.loads(path.read_text())
+  del kept['row']
+  path.write_text(json.dumps(kept))
+  assert run.config().row is None
+  assert Run.open(run.workdir, config, corpus).config().row == 'base'
+  config.row = None
+  with pytest.raises(ValueError, match='these differ: row'):
+    Run.open(run.workdir, config, corpus)
 
 
 def test_no_corpus_and_no_run(config, tmp_path: pathlib.Path):

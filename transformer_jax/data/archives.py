@@ -24,9 +24,9 @@ from transformer_jax.data import sgml
 from transformer_jax.data.lines import (
   DAMAGE,
   SIDES,
+  Bitext,
   Lines,
   Pair,
-  Part,
   file_stamp,
   paired,
   unchanged,
@@ -267,7 +267,7 @@ def _entries(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
     yield info
 
 
-class ArchivedPart:
+class ArchivedBitext:
   """A part made of two members of an archive, of lines or of WMT's SGML."""
 
   def __init__(self, archive: Archive, source: str, target: str):
@@ -308,9 +308,9 @@ class ArchivedPart:
     return self._origin
 
 
-def parts(
+def bitexts(
   raw_dir: pathlib.Path, source_language: str, target_language: str
-) -> dict[str, list[Part]]:
+) -> dict[str, list[Bitext]]:
   """WMT14's training corpora, newstest2013 as dev and newstest2014 as test.
 
   Raises:
@@ -337,9 +337,9 @@ def parts(
       + ', '.join(f'{name} (get it from {ARCHIVES[name][0]})' for name in missing)
     )
 
-  def part(name: str, pattern: str) -> ArchivedPart:
+  def part(name: str, pattern: str) -> ArchivedBitext:
     words = {'pair': f'{other}-en', 'other': other}
-    return ArchivedPart(
+    return ArchivedBitext(
       archives[name],
       pattern.format(role='src', language=source_language, **words),
       pattern.format(role='ref', language=target_language, **words),

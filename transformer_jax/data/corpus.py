@@ -10,7 +10,7 @@ class Corpus(NamedTuple):
   """What to prepare: all that decides how a prepared corpus comes out."""
 
   name: str
-  reader: str  # which door it comes in by, see doors.py
+  reader: str  # where it comes from, see readers.py
   source_language: str
   target_language: str
   files: dict  # the stems of each split's files

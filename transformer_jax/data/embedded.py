@@ -4,10 +4,10 @@ import importlib.metadata
 from collections.abc import Iterator
 
 from transformer_jax.data import embedded_corpus
-from transformer_jax.data.lines import SIDES, Pair, Part
+from transformer_jax.data.lines import SIDES, Bitext, Pair
 
 
-class Made:
+class InMemoryBitext:
   """A part that is held in memory."""
 
   def __init__(self, name: str, pairs: list[tuple[str, str]], origin: dict):
@@ -24,7 +24,7 @@ class Made:
     return self._origin
 
 
-def parts(source: str, target: str, seed: int) -> dict[str, list[Part]]:
+def bitexts(source: str, target: str, seed: int) -> dict[str, list[Bitext]]:
   """The embedded corpus, in either direction.
 
   Raises:
@@ -39,5 +39,7 @@ def parts(source: str, target: str, seed: int) -> dict[str, list[Part]]:
     if target == 'en':
       pairs = [(other, english) for english, other in pairs]
     origin = {side: {'lines': len(pairs), 'versions': versions} for side in SIDES}
-    splits[split] = [Made(f'embedded corpus, seed {seed}', list(pairs), origin)]
+    splits[split] = [
+      InMemoryBitext(f'embedded corpus, seed {seed}', list(pairs), origin)
+    ]
   return splits

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from transformer_jax.data import languages as spoken
 from transformer_jax.data import newstest, token_files, vocabulary
-from transformer_jax.data.lines import SIDES, Part
+from transformer_jax.data.lines import SIDES, Bitext
 
 
 def read(
-  split: str, parts: Sequence[Part], languages: tuple[str, str], reorder: bool
+  split: str, bitexts: Sequence[Bitext], languages: tuple[str, str], reorder: bool
 ) -> tuple[list[tuple[str, str]], dict]:
   """The pairs of dev or test, from which none is ever dropped, and their card entry.
 
@@ -21,18 +21,19 @@ def read(
     ValueError: there are none, a line is no text, or the sides are swapped.
   """
   pairs, origins = [], []
-  for part in parts:
-    for number, pair in enumerate(part.pairs(), 1):
+  for bitext in bitexts:
+    for number, pair in enumerate(bitext.pairs(), 1):
       for side, line in zip(SIDES, pair, strict=True):
         if line is None or '\n' in line:
           fault = 'not UTF-8' if line is None else 'a line feed inside'
           raise ValueError(
-            f'{part.name}, line {number} of the {side}: {fault}; mend the {split} file'
+            f'{bitext.name}, line {number} of the {side}: {fault}; mend the {split} '
+            f'file'
           )
       pairs.append(pair)
-    origins.append({'name': part.name, **part.origin()})
+    origins.append({'name': bitext.name, **bitext.origin()})
   if not pairs:
-    names = ', '.join(part.name for part in parts) or 'no files'
+    names = ', '.join(bitext.name for bitext in bitexts) or 'no files'
     raise ValueError(f'{names}: the {split} split is empty')
   about: dict = {'from': origins}
   official = newstest.recognise(pairs, languages)

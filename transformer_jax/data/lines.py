@@ -23,7 +23,7 @@ _BLOCK = 1 << 20
 DAMAGE = (EOFError, zlib.error, OSError)
 
 
-class Part(Protocol):
+class Bitext(Protocol):
   """A piece of a split."""
 
   name: str  # how the card and messages call it: no folders

@@ -15,8 +15,8 @@ import pyarrow.parquet as pq
 from transformer_jax.data.lines import (
   MAX_LINE_BYTES,
   SIDES,
+  Bitext,
   Pair,
-  Part,
   file_stamp,
   unchanged,
 )
@@ -32,7 +32,7 @@ _BUFFER = 1 << 20  # bytes of a column read at once
 _TEXT = (pa.string(), pa.large_string())
 
 
-class Table:
+class ParquetBitext:
   """A part that is one Parquet file, its rows in their order.
 
   An altered byte is noticed where it breaks the format, or where the file has checksums
@@ -128,9 +128,9 @@ def _decoded(text: bytes | None) -> str | None:
     return None
 
 
-def parts(
+def bitexts(
   raw_dir: pathlib.Path, source_language: str, target_language: str
-) -> dict[str, list[Part]]:
+) -> dict[str, list[Bitext]]:
   """The tables of all splits, in the order of their numbers.
 
   Raises:
@@ -145,7 +145,7 @@ def parts(
     ]
     if found:
       return {
-        split: [Table(path, languages) for path in _shards(folder, name, found)]
+        split: [ParquetBitext(path, languages) for path in _shards(folder, name, found)]
         for split, name in _SPLITS.items()
       }
   raise FileNotFoundError(

@@ -1,4 +1,4 @@
-"""From a corpus's parts to its prepared folder, in stages that a kill cannot spoil.
+"""From a corpus's bitexts to its prepared folder, in stages that a kill cannot spoil.
 
 Work goes on in NAME.partial, whose folder `corpus` becomes NAME in one step when all is
 there. A stage that ended is not done again: cleaned text, vocabulary, token files. What
@@ -23,7 +23,7 @@ from transformer_jax.data import encoding, held_out, languages, vocabulary
 from transformer_jax.data.card import SPLITS, write_card
 from transformer_jax.data.cleaning import fault
 from transformer_jax.data.corpus import Corpus
-from transformer_jax.data.lines import SIDES, Part
+from transformer_jax.data.lines import SIDES, Bitext
 from transformer_jax.machine import files
 
 # So many pairs tell which language a side is in.
@@ -31,9 +31,9 @@ _ENOUGH_PAIRS = 1_000
 
 
 def prepare(
-  corpus: Corpus, splits: dict[str, list[Part]], data_dir: pathlib.Path
+  corpus: Corpus, splits: dict[str, list[Bitext]], data_dir: pathlib.Path
 ) -> None:
-  """Writes data_dir/NAME from the parts of all splits, whole or not at all.
+  """Writes data_dir/NAME from the bitexts of all splits, whole or not at all.
 
   Raises:
     ValueError, OSError: the input is bad, or cannot be read or written; the message
@@ -52,7 +52,9 @@ def prepare(
       shutil.rmtree(partial)
 
 
-def _make(corpus: Corpus, splits: dict[str, list[Part]], partial: pathlib.Path) -> None:
+def _make(
+  corpus: Corpus, splits: dict[str, list[Bitext]], partial: pathlib.Path
+) -> None:
   """All stages, or those that are left."""
   folder = _made(partial)
   whole = {
@@ -112,10 +114,12 @@ def _made(partial: pathlib.Path) -> pathlib.Path:
 
 
 def _begin(
-  corpus: Corpus, splits: dict[str, list[Part]], partial: pathlib.Path
+  corpus: Corpus, splits: dict[str, list[Bitext]], partial: pathlib.Path
 ) -> None:
   """Empties the folder to work in, unless a killed process left it of the same."""
-  stamps = {name: [part.stamp() for part in parts] for name, parts in splits.items()}
+  stamps = {
+    name: [bitext.stamp() for bitext in bitexts] for name, bitexts in splits.items()
+  }
   begun_with = json.loads(json.dumps({'corpus': corpus.as_json(), 'stamps': stamps}))
   marker = partial / 'begun.json'
   # Without its folder, what is left is of a process killed while it tidied up.
@@ -138,7 +142,7 @@ def _texts(partial: pathlib.Path) -> list[pathlib.Path]:
   return [partial / f'text.{side}' for side in SIDES]
 
 
-def _text(corpus: Corpus, parts: list[Part], partial: pathlib.Path) -> dict:
+def _text(corpus: Corpus, bitexts: list[Bitext], partial: pathlib.Path) -> dict:
   """The first stage: all good training pairs as text; what was read and dropped."""
   abouts, kept = [], 0
   paths = _texts(partial)
@@ -147,9 +151,9 @@ def _text(corpus: Corpus, parts: list[Part], partial: pathlib.Path) -> dict:
     paths[1].open('w', encoding='utf-8', newline='\n') as target,
     tqdm(desc='reading', unit=' pairs', unit_scale=True) as bar,
   ):
-    for part in parts:
+    for bitext in bitexts:
       read, dropped, sample = 0, Counter(), []
-      for read, pair in enumerate(part.pairs(), 1):
+      for read, pair in enumerate(bitext.pairs(), 1):
         if read % 1000 == 0:
           bar.update(1000)
         reason = fault(pair, corpus.cleaning)
@@ -163,9 +167,9 @@ def _text(corpus: Corpus, parts: list[Part], partial: pathlib.Path) -> dict:
         target.write(pair[1] + '\n')
         if len(sample) < _ENOUGH_PAIRS:
           sample.append(pair)
-      languages.check(sample, corpus.languages, part.name)
+      languages.check(sample, corpus.languages, bitext.name)
       abouts.append(
-        {'name': part.name, **part.origin(), 'read': read, 'dropped': dict(dropped)}
+        {'name': bitext.name, **bitext.origin(), 'read': read, 'dropped': dict(dropped)}
       )
   for path in paths:
     files.sync(path)

@@ -5,12 +5,12 @@ import pathlib
 from transformer_jax.data import archives, embedded, parquet, text_files, wmt14_tfds
 from transformer_jax.data.card import SPLITS
 from transformer_jax.data.corpus import Corpus
-from transformer_jax.data.lines import Part
+from transformer_jax.data.lines import Bitext
 
 
-def parts(
+def bitexts(
   corpus: Corpus, raw_dir: pathlib.Path | None, tfds_data_dir: pathlib.Path | None
-) -> dict[str, list[Part]]:
+) -> dict[str, list[Bitext]]:
   """The parts of every split.
 
   A corpus whose `reader` is 'embedded' is made; 'files' reads `raw_dir`; 'wmt14' what
@@ -22,11 +22,11 @@ def parts(
     FileNotFoundError: what the folder should hold is not there.
   """
   if corpus.reader == 'embedded':
-    return embedded.parts(*corpus.languages, corpus.corpus_seed)
+    return embedded.bitexts(*corpus.languages, corpus.corpus_seed)
   if corpus.reader not in ('files', 'wmt14'):
     raise ValueError(f"reader={corpus.reader!r}: 'wmt14', 'files' or 'embedded'")
   if corpus.reader == 'wmt14' and raw_dir is None:
-    return wmt14_tfds.parts(*corpus.languages, tfds_data_dir)
+    return wmt14_tfds.bitexts(*corpus.languages, tfds_data_dir)
   if raw_dir is None:
     raise ValueError(f'{corpus.name} is not prepared: give --raw_dir')
   if not raw_dir.is_dir():
@@ -34,9 +34,9 @@ def parts(
   if corpus.reader == 'wmt14':
     kind = _kind(raw_dir)
     if kind == 'archives':
-      return archives.parts(raw_dir, *corpus.languages)
+      return archives.bitexts(raw_dir, *corpus.languages)
     if kind == 'Parquet':
-      return parquet.parts(raw_dir, *corpus.languages)
+      return parquet.bitexts(raw_dir, *corpus.languages)
     first = corpus.files['train'][0] + corpus.suffix
     if not any(raw_dir.glob(f'{first}.*')):
       raise FileNotFoundError(
@@ -45,7 +45,7 @@ def parts(
         f'{first}.{corpus.languages[0]}'
       )
   return {
-    split: text_files.parts(
+    split: text_files.bitexts(
       raw_dir, [stem + corpus.suffix for stem in corpus.files[split]], *corpus.languages
     )
     for split in SPLITS

@@ -15,9 +15,9 @@ import pyarrow
 from transformer_jax.data import misalignment
 from transformer_jax.data.lines import (
   SIDES,
+  Bitext,
   Lines,
   Pair,
-  Part,
   Unequal,
   file_stamp,
   paired,
@@ -31,7 +31,7 @@ _COMPRESSED = ('.gz', '.zst')
 MAX_SEARCHED = 1_000_000
 
 
-class FilePair:
+class FileBitext:
   """A part made of two files; one whole line of the one goes with one of the other."""
 
   def __init__(self, source: pathlib.Path, target: pathlib.Path):
@@ -110,11 +110,11 @@ def find(raw_dir: pathlib.Path, name: str) -> pathlib.Path:
   return there[0]
 
 
-def parts(
+def bitexts(
   raw_dir: pathlib.Path, stems: Sequence[str], source: str, target: str
-) -> list[Part]:
+) -> list[Bitext]:
   """raw_dir/STEM.source with raw_dir/STEM.target, for every stem."""
   return [
-    FilePair(*(find(raw_dir, f'{stem}.{language}') for language in (source, target)))
+    FileBitext(*(find(raw_dir, f'{stem}.{language}') for language in (source, target)))
     for stem in stems
   ]

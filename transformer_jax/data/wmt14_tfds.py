@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from transformer_jax.data import newstest
-from transformer_jax.data.lines import SIDES, Pair, Part, file_stamp, unchanged
+from transformer_jax.data.lines import SIDES, Bitext, Pair, file_stamp, unchanged
 from transformer_jax.machine.files import sha256
 
 NAME = 'wmt14_translate'
@@ -43,7 +43,7 @@ _REMEDIES = (
 )
 
 
-class Split:
+class TfdsBitext:
   """A part that is a split of WMT14 as tfds has prepared it."""
 
   def __init__(self, builder: Any, split: str, languages: newstest.Languages):
@@ -158,11 +158,11 @@ def _damaged(path: pathlib.Path, error: Exception) -> ValueError:
   )
 
 
-def parts(
+def bitexts(
   source_language: str,
   target_language: str,
   tfds_data_dir: pathlib.Path | None = None,
-) -> dict[str, list[Part]]:
+) -> dict[str, list[Bitext]]:
   """The splits of WMT14; they are downloaded and prepared if they are not there.
 
   Args:
@@ -184,7 +184,7 @@ def parts(
   if not builder.data_path.exists():
     _prepare(builder)
   _check(builder, config)
-  return {split: [Split(builder, split, languages)] for split in _SPLITS}
+  return {split: [TfdsBitext(builder, split, languages)] for split in _SPLITS}
 
 
 def _builder(config: str, folder: pathlib.Path | None) -> Any:
