@@ -7,6 +7,7 @@ newstest2013, 27.3 (en-de) and 38.1 (en-fr) on newstest2014.
 """
 
 import ml_collections
+from ml_collections import config_dict
 
 PAIRS = ('en-de', 'en-fr', 'de-en', 'fr-en')  # source-target
 
@@ -16,6 +17,8 @@ def get_config(pair: str = 'en-de') -> ml_collections.ConfigDict:
   config = ml_collections.ConfigDict(
     {
       'task': 'translation',
+      # The row of Table 3 that the report puts the run in; None for none of them
+      'row': config_dict.FieldReference('base', field_type=str),
       **_corpus(pair),
       # Batches (section 5.1)
       'tokens_per_batch': 25000,  # of either side, padding not counted

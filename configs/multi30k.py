@@ -21,6 +21,7 @@ def get_config(arg: str = 'en-de') -> ml_collections.ConfigDict:
   if options not in ([], ['lowercase']):
     raise ValueError(f"multi30k:{arg}: PAIR or PAIR,lowercase, such as 'en-de'")
   config = base.get_config(pair)
+  config.row = None
   config.corpus = f'multi30k.{pair}' + ('.lowercase' if options else '')
   config.reader = 'files'
   config.files.update({'dev': ('val',), 'test': ('test_2016_flickr',)})

@@ -16,6 +16,7 @@ from configs import base
 def get_config(pair: str = 'en-de') -> ml_collections.ConfigDict:
   """`pair`: en-de, en-fr, or the reverse."""
   config = base.get_config(pair)
+  config.row = None
   config.corpus = f'newsmix.{pair}'
   config.reader = 'files'
   folder = 'en-fr' if 'fr' in pair else 'en-de'

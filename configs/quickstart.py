@@ -12,6 +12,7 @@ from configs import base
 def get_config(pair: str = 'en-de') -> ml_collections.ConfigDict:
   """`pair`: en-de, en-fr, or the reverse."""
   config = base.get_config(pair)
+  config.row = None
   config.corpus = f'embedded.{pair}'
   config.reader = 'embedded'
   config.character_coverage, config.byte_fallback = 1.0, False

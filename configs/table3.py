@@ -79,6 +79,7 @@ def get_config(arg: str = '') -> ml_collections.ConfigDict:
     config = fill(_miniature(), {k: _scaled(k, v) for k, v in cells.items()})
   else:
     config = fill(base.get_config('en-de'), cells)
+  config.row = row
   config.average_last = 1  # section 6.2
   return config
 

@@ -132,13 +132,24 @@ def test_survives_json(name: str):
     k: list(v) if 'files' in k else v for k, v in flat(config).items()
   }
   assert plain(again) == plain(config)
-  assert prepare_data.asked(again).as_json() == prepare_data.asked(config).as_json()
+  assert asked(again).as_json() == asked(config).as_json()
 
 
 @EVERY
 def test_has_every_key_of_base_with_its_type(name: str):
-  kinds = lambda config: {key: type(value) for key, value in flat(config).items()}
+  kinds = lambda config: {
+    key: type(value) for key, value in flat(config).items() if key != 'row'
+  }
   assert kinds(CONFIGS[name]) == kinds(base.get_config())
+
+
+@EVERY
+def test_records_its_row_of_table_3(name: str):
+  file, _, arg = name.partition(':')
+  row = {'base': 'base', 'big': 'big', 'table3': arg.removesuffix(',mini')}.get(file)
+  assert CONFIGS[name].row == row
+  config = CONFIGS[name].copy_and_resolve_references()
+  assert json.loads(config.to_json_best_effort())['row'] == row
 
 
 @EVERY
@@ -199,7 +210,7 @@ def test_corpora_that_differ_have_names_that_differ():
   """What decides on a prepared corpus: configs that share its name share all that."""
   prepared = {}
   for name, config in CONFIGS.items():
-    asked = prepare_data.asked(config).as_json()
+    asked = asked(config).as_json()
     assert prepared.setdefault(config.corpus, asked) == asked, name
 
 
@@ -216,6 +227,7 @@ def test_row_differs_from_base_in_the_cells_it_fills_in(row: str):
   if row == 'E':
     changed['model.positions'] = 'learned'
   changed['average_last'] = 1  # section 6.2 averages nothing
+  changed['row'] = row
   assert flat(table3.get_config(row)) == flat(base.get_config('en-de')) | changed
 
 
@@ -224,8 +236,8 @@ def test_miniature_stands_to_its_base_as_the_paper_does(row: str):
   """It differs in the same cells, and by the same ratio where they are sizes."""
   base_row, base_mini = flat(table3.get_config('base')), flat(MINIATURE_BASE)
   full, mini = flat(table3.get_config(row)), flat(table3.get_config(f'{row},mini'))
-  changed = {key for key in full if full[key] != base_row[key]}
-  assert {key for key in mini if mini[key] != base_mini[key]} == changed
+  changed = {key for key in full if full[key] != base_row[key]} - {'row'}
+  assert {key for key in mini if mini[key] != base_mini[key]} - {'row'} == changed
   for key in changed:
     if key in ('model.P_drop', 'epsilon_ls', 'model.positions'):
       assert mini[key] == full[key]
@@ -359,7 +371,7 @@ def test_describe_shows_the_shapes_of_a_prepared_corpus(
   for side in ('source', 'target'):
     ids = [[5] * length for length in rng.integers(1, 40, 300)]
     token_files.write_tokens(folder / f'train.{side}', ids)
-  card.write_card(folder, prepare_data.asked(config).as_json())
+  card.write_card(folder, asked(config).as_json())
   shapes = described(config, monkeypatch, tmp_path)['batch_shapes']
   assert 1 <= len(shapes) <= config.max_shapes
   for slices, rows, length in shapes:

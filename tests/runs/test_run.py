@@ -27,8 +27,8 @@ def prepared(
 ) -> pathlib.Path:
   pairs = [(line, line) for line in [*LINES, extra]]
   parts = {split: [InMemoryBitext(split, pairs, {})] for split in card.SPLITS}
-  asked = prepare_data.asked(small_config())
-  preparing.prepare(asked._replace(name=name), parts, data_dir)
+  corpus = asked(small_config())._replace(name=name)
+  preparing.prepare_corpus(corpus, parts, data_dir)
   return data_dir / name
 
 

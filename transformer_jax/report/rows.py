@@ -13,7 +13,7 @@ SIZES = tuple(cell for cell in CELLS if cell not in ('epsilon_ls', 'train_steps'
 # result was decoded, which the tables' rules look at; what no result depends on.
 FREE = {'epsilon_ls', 'train_steps', 'seed', 'average_last', 'beam', 'alpha'}
 FREE |= {'checkpoint_every_steps', 'keep_checkpoints', 'log_every_steps'}
-FREE |= {'decode_tokens', 'decode_dtype'}
+FREE |= {'decode_tokens', 'decode_dtype', 'row'}
 
 
 class Ground(NamedTuple):

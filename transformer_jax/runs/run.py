@@ -12,7 +12,7 @@ from typing import NamedTuple
 import ml_collections
 
 from transformer_jax.data import card
-from transformer_jax.data.corpus import Corpus
+from transformer_jax.data.corpus import asked
 from transformer_jax.data.vocabulary import Vocabulary
 from transformer_jax.machine import files
 
@@ -63,8 +63,11 @@ class Run(NamedTuple):
     return self.workdir / 'translations' / name
 
   def config(self) -> ml_collections.ConfigDict:
-    """The config the run was started with, locked; ValueError if it is not whole."""
-    kept = self._kept()
+    """The config the run was started with, locked; ValueError if it is not whole.
+
+    Runs that were started before configs had a `row` are read with a row of None.
+    """
+    kept = {'row': None} | self._kept()
     if missing := ', '.join(sorted(NEEDED - kept.keys())):
       raise ValueError(
         f'{self.workdir}/config.json lacks {missing}: another version of this code '
@@ -145,8 +148,7 @@ class Run(NamedTuple):
     run = cls(workdir)
     given = json.loads(config.to_json_best_effort())
     check_numbers(given)
-    flat = given | given['model']
-    card.check_asked(corpus, {key: flat[key] for key in Corpus._fields[1:]})
+    card.check_asked(corpus, asked(config))
     path = workdir / 'config.json'
     if path.is_file():
       run.check_same(given)
@@ -162,9 +164,11 @@ class Run(NamedTuple):
   def check_same(self, given: dict) -> None:
     """Raises ValueError if the folder holds a run of another config than `given`.
 
-    A run may be prolonged; anything else that differs makes it another run.
+    A run may be prolonged, and one from before configs had a `row` is given it;
+    anything else that differs makes it another run.
     """
-    differ = sorted(_differences(self._kept(), given) - {'train_steps'})
+    kept = {'row': given['row']} | self._kept()
+    differ = sorted(_differences(kept, given) - {'train_steps'})
     if differ:
       raise ValueError(
         f"{self.workdir} holds another config's run; these differ: "
