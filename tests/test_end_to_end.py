@@ -248,8 +248,7 @@ def test_interrupted_equals_straight(tmp_path: pathlib.Path, capsys):
   """
   raw = write_raw(tmp_path / 'raw', {'train': 60, 'dev': 1, 'test': 1})
   config, corpus = tiny_config(), tmp_path / 'toy'
-  asked = prepare_data.asked(config)
-  preparing.prepare(asked, readers.bitexts(asked, raw, None), tmp_path)
+  preparing.prepare(config, tmp_path, raw)
   straight, broken = Run(tmp_path / 'straight'), Run(tmp_path / 'broken')
   loop.train(config, straight.workdir, corpus)
 

@@ -16,12 +16,12 @@ import jax.numpy as jnp
 import ml_collections
 import numpy as np
 import pytest
-import toy_corpus
 from absl import flags
 from absl.testing import flagsaver
 from flax import nnx
 from jax.experimental.compilation_cache import compilation_cache
 
+import toy.corpus
 from configs import base
 from scripts import benchmark as script
 from transformer_jax.benchmark import (
@@ -55,8 +55,8 @@ def tiny(**changes: Any) -> ml_collections.ConfigDict:
 
 @pytest.fixture(scope='module')
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-  raw = toy_corpus.write_raw(tmp_path_factory.mktemp('toy') / 'raw')
-  toy_corpus.prepare(raw)
+  raw = toy.corpus.write_raw(tmp_path_factory.mktemp('toy') / 'raw')
+  toy.corpus.prepare(raw)
   return raw.parent / 'data' / 'toy'
 
 

@@ -8,7 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from table_models import (
+
+from toy.table_models import (
   ALPHAS,
   BOS,
   EOS,
@@ -29,7 +30,6 @@ from table_models import (
   searched,
   table_step,
 )
-
 from transformer_jax.decoding import beam_search as module
 from transformer_jax.decoding import top_words
 from transformer_jax.decoding.beam_search import Hypotheses, beam_search, length_penalty

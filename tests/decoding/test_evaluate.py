@@ -7,9 +7,9 @@ import re
 
 import pytest
 import sacrebleu
-from programs import Program
 
 from configs import quickstart
+from toy.programs import Program
 from transformer_jax.data import card
 from transformer_jax.runs.run import Run
 from transformer_jax.scoring import bleu, significance

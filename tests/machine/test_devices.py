@@ -15,10 +15,11 @@ import jax
 import ml_collections
 import numpy as np
 import pytest
-from programs import TINY, Program, Toy, free_port
 from test_parallel import Hlo, size
 
 from configs import base, big
+from toy.programs import Program, Toy, free_port
+from toy.task import TINY
 from transformer_jax.machine import parallel
 from transformer_jax.model import build, flops
 from transformer_jax.training import checkpoint

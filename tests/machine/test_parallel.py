@@ -10,7 +10,6 @@ import time
 import jax
 import numpy as np
 import pytest
-from programs import SERVER, free_port
 from test_train import (
   Course,
   Steps,
@@ -23,6 +22,7 @@ from test_train import (
   tiny_config,
 )
 
+from toy.programs import SERVER, free_port
 from transformer_jax.data import batches, token_files
 from transformer_jax.machine import hosts, parallel, platform, processor
 from transformer_jax.model import build

@@ -13,7 +13,6 @@ import sys
 import time
 
 import pytest
-from programs import Program, Toy
 from test_faults import (
   assert_all_whole,
   assert_equal_runs,
@@ -22,6 +21,7 @@ from test_faults import (
   undisturbed,
 )
 
+from toy.programs import Program, Toy
 from transformer_jax.machine.signals import EXIT_CODE
 from transformer_jax.training import checkpoint
 

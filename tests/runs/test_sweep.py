@@ -13,9 +13,9 @@ import time
 from collections.abc import Callable
 
 import pytest
-from test_end_to_end import SETTINGS, write_raw
 
 from configs import table3
+from toy.task import SETTINGS, write_raw
 from transformer_jax.machine import processor
 from transformer_jax.runs import local, slurm, sweep
 from transformer_jax.runs.run import Run

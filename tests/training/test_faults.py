@@ -14,8 +14,9 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
-from programs import TINY, Program, Toy, free_port
 
+from toy.programs import Program, Toy, free_port
+from toy.task import TINY
 from transformer_jax.machine.signals import EXIT_CODE
 from transformer_jax.model import build
 from transformer_jax.runs.run import Run

@@ -14,9 +14,9 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
-from programs import Toy
 from tensorboardX.proto.event_pb2 import Event
 
+from toy.programs import Toy
 from transformer_jax.runs.run import Run
 from transformer_jax.training.log import Log, Silent, Unlogged
 

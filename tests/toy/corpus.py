@@ -56,7 +56,7 @@ def write_raw(folder: pathlib.Path) -> pathlib.Path:
 def prepare(raw: pathlib.Path, corpus: corpus.Corpus = CORPUS) -> dict:
   """Prepares it beside `raw`, in data/NAME; its card."""
   data_dir = raw.parent / 'data'
-  preparing.prepare(corpus, readers.parts(corpus, raw, None), data_dir)
+  preparing.prepare_corpus(corpus, readers.bitexts(corpus, raw, None), data_dir)
   return card.read_card(data_dir / corpus.name)
 
 

@@ -18,29 +18,14 @@ from types import MappingProxyType
 from typing import Any
 
 import jax
-from test_end_to_end import SETTINGS, write_raw
 
+from toy.task import TINY, write_raw
 from transformer_jax.machine import errors
 
 SERVER = multiprocessing.get_context('forkserver')
 SERVER.set_forkserver_preload(
-  ['transformer_jax.training.loop', 'test_end_to_end', 'sacrebleu']
+  ['transformer_jax.training.loop', 'sacrebleu', 'toy.programs']
 )
-
-TINY = SETTINGS | {
-  'model.d_model': 16,
-  'model.d_ff': 16,
-  'model.d_k': 4,
-  'model.d_v': 4,
-  'model.P_drop': 0.1,
-  'slices': 2,
-  'tokens_per_batch': 64,
-  'train_steps': 30,
-  'checkpoint_every_steps': 5,
-  'keep_checkpoints': 3,
-  'average_last': 3,
-  'log_every_steps': 2,
-}
 
 
 def free_port() -> int:
