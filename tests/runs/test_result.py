@@ -1,0 +1,141 @@
+"""result.json: what was written is read, and nothing else is taken for a result."""
+
+import dataclasses
+import json
+import pathlib
+from typing import Any
+
+import pytest
+
+from configs import quickstart
+from transformer_jax.machine.errors import UserError
+from transformer_jax.runs.result import VERSION, Result, Score
+
+RESULT = Result(
+  version=VERSION,
+  task='translation',
+  row=None,
+  split='test',
+  text='detokenised',
+  step=600,
+  averaged=[500, 600],
+  beam=4,
+  alpha=0.6,
+  decode_dtype='float32',
+  sacrebleu=Score(50.5, 'nrefs:1|case:mixed|tok:13a', [49.0, 52.0]),
+  paper_bleu=Score(51, 'nrefs:1|case:mixed|tok:moses-de', [50, 52.5]),
+  dev_perplexity=2.5,
+  sources_cut=0,
+  outputs_cut=1,
+  dev_pairs_cut=None,
+  parameters=1000,
+  target_tokens_seen=10_000,
+  wall_seconds=12.5,
+  training_device=None,
+  device='CPU, 2 cores',
+  versions={'jax': '0.10'},
+  commit=None,
+  corpus='abc',
+  config=json.loads(quickstart.get_config().to_json_best_effort()),
+)
+
+
+def replaced(key: str, value: Any) -> dict:
+  """The result as JSON has it, with another value at a dotted key."""
+  result = json.loads(RESULT.to_json())
+  *outer, last = key.split('.')
+  owner = result
+  for name in outer:
+    owner = owner[name]
+  owner[last] = value
+  return result
+
+
+def refusal(path: pathlib.Path, result: object) -> str:
+  path.write_text(json.dumps(result))
+  with pytest.raises(UserError) as caught:
+    Result.read(path)
+  assert str(path) in str(caught.value)
+  return str(caught.value)
+
+
+def test_what_is_written_is_read(tmp_path: pathlib.Path):
+  path = tmp_path / 'result.json'
+  RESULT.write(path)
+  assert Result.read(path) == RESULT
+  assert path.read_text() == RESULT.to_json()
+  assert list(json.loads(path.read_text())) == [
+    field.name for field in dataclasses.fields(Result)
+  ]
+
+
+def test_a_task_without_bleu(tmp_path: pathlib.Path):
+  path = tmp_path / 'result.json'
+  result = dataclasses.replace(RESULT, task='parsing', sacrebleu=None, paper_bleu=None)
+  result.write(path)
+  assert Result.read(path) == result
+  assert 'sacrebleu' in refusal(path, replaced('sacrebleu', None))
+
+
+@pytest.mark.parametrize('key', json.loads(RESULT.to_json()))
+def test_every_field_is_needed(key: str, tmp_path: pathlib.Path):
+  result = json.loads(RESULT.to_json())
+  del result[key]
+  assert key in refusal(tmp_path / 'result.json', result)
+
+
+@pytest.mark.parametrize(
+  ('key', 'value'),
+  [
+    ('row', 3),
+    ('split', None),
+    ('text', []),
+    ('step', 1.5),
+    ('step', True),
+    ('step', 10**25),
+    ('averaged', ['1']),
+    ('averaged', {}),
+    ('alpha', '0.6'),
+    ('dev_perplexity', float('inf')),
+    ('versions', {'jax': 1}),
+    ('sacrebleu', 27.3),
+    ('sacrebleu.score', float('nan')),
+    ('sacrebleu.signature', None),
+    ('paper_bleu.interval', [1, None]),
+    ('config', []),
+    ('config.files', {'train': [1]}),
+    ('config.tokenized', 1),
+    ('config.model', None),
+    ('config.model.P_drop', 'much'),
+    ('config.model.N', 6.5),
+  ],
+)
+def test_another_type_is_named(key: str, value: Any, tmp_path: pathlib.Path):
+  message = refusal(tmp_path / 'result.json', replaced(key, value))
+  assert f'missing or of another type: {key}; ' in message
+
+
+@pytest.mark.parametrize('content', ['', '{"task"', '[1]', 'null', '[' * 100_000])
+def test_what_is_no_result(content: str, tmp_path: pathlib.Path):
+  path = tmp_path / 'result.json'
+  path.write_text(content)
+  with pytest.raises(UserError, match='result.json: '):
+    Result.read(path)
+  path.unlink()
+  with pytest.raises(UserError, match='result.json: damaged or missing'):
+    Result.read(path)
+
+
+def test_another_version(tmp_path: pathlib.Path):
+  """What an older or a newer program wrote is refused with what to do."""
+  path = tmp_path / 'result.json'
+  assert 'evaluate the run again' in refusal(path, replaced('version', VERSION + 1))
+  older = json.loads(RESULT.to_json())
+  del older['version']
+  assert 'evaluate the run again' in refusal(path, older)
+
+
+def test_lowercase_is_in_the_signature():
+  assert not RESULT.lowercase
+  ignored = Score(50.5, 'nrefs:1|case:lc|tok:13a', [49.0, 52.0])
+  assert dataclasses.replace(RESULT, sacrebleu=ignored).lowercase
