@@ -36,7 +36,8 @@ from transformer_jax.benchmark import (
   table,
   training,
 )
-from transformer_jax.data import batches, vocabulary
+from transformer_jax.data import vocabulary
+from transformer_jax.data.corpus import train_batches
 from transformer_jax.machine import errors, files, platform, processor
 
 CONFIG = config_flags.DEFINE_config_file('config', None, 'What to time.')
@@ -131,7 +132,7 @@ def time_decoding(config: ml_collections.ConfigDict) -> dict:
 
 def time_input(config: ml_collections.ConfigDict) -> dict:
   prepared = prepare_data.prepare(config)
-  make = lambda: batches.train_batches(config, prepared)
+  make = lambda: train_batches(config, prepared)
   return {'steps': STEPS.value} | input.measure(make, STEPS.value)
 
 

@@ -11,7 +11,8 @@ from absl import flags
 from ml_collections import config_flags
 
 from scripts import prepare_data
-from transformer_jax.data import batches
+from transformer_jax.data import card
+from transformer_jax.data.corpus import asked, train_batches
 from transformer_jax.machine import errors
 from transformer_jax.model import flops
 
@@ -39,8 +40,8 @@ def _shapes(config: ml_collections.ConfigDict) -> list[list[int]] | None:
   corpus = pathlib.Path(prepare_data.DATA_DIR.value) / config.corpus
   if not corpus.is_dir():
     return None
-  prepare_data.check(config, corpus)
-  made = batches.train_batches(config, corpus)
+  card.check_asked(corpus, asked(config))
+  made = train_batches(config, corpus)
   return [[config.slices, *shape] for shape in made.shapes]
 
 

@@ -10,7 +10,7 @@ import ml_collections
 from absl import app, flags
 from ml_collections import config_flags
 
-from transformer_jax.data import card, cleaning, corpus, preparing, readers
+from transformer_jax.data import card, preparing
 from transformer_jax.machine import errors
 
 DATA_DIR = flags.DEFINE_string('data_dir', 'data', 'Where prepared corpora live.')
@@ -26,47 +26,9 @@ TFDS_DATA_DIR = flags.DEFINE_string(
 
 
 def prepare(config: ml_collections.ConfigDict) -> pathlib.Path:
-  """The folder of the config's prepared corpus, made now if it is not there.
-
-  Raises:
-    ValueError: it is there, and was made of something else than is asked for.
-  """
-  data_dir = pathlib.Path(DATA_DIR.value)
-  folder, corpus = data_dir / config.corpus, asked(config)
-  if folder.is_dir():
-    check(config, folder)
-  else:
-    given = (RAW_DIR.value, TFDS_DATA_DIR.value)
-    raw_dir, tfds_data_dir = (path and pathlib.Path(path) for path in given)
-    preparing.prepare(corpus, readers.bitexts(corpus, raw_dir, tfds_data_dir), data_dir)
-  return folder
-
-
-def check(config: ml_collections.ConfigDict, folder: pathlib.Path) -> None:
-  """Raises ValueError if the folder was made of something else than is asked for."""
-  made_of = asked(config).as_json()
-  del made_of['name']  # a folder may be moved
-  card.check_asked(folder, made_of)
-
-
-def asked(config: ml_collections.ConfigDict) -> corpus.Corpus:
-  """What of a config decides how its corpus comes out."""
-  return corpus.Corpus(
-    name=config.corpus,
-    reader=config.reader,
-    source_language=config.source_language,
-    target_language=config.target_language,
-    files=config.files.to_dict(),
-    suffix=config.suffix,
-    cleaning=cleaning.Cleaning(**config.cleaning.to_dict()),
-    train_pairs=config.train_pairs,
-    vocab_size=config.model.vocab_size,
-    vocabulary_pairs=config.vocabulary_pairs,
-    character_coverage=config.character_coverage,
-    byte_fallback=config.byte_fallback,
-    max_length=config.max_length,
-    corpus_seed=config.corpus_seed,
-  )
+  """The folder of the config's prepared corpus, made now if it is not there."""
+  given = (DATA_DIR.value, RAW_DIR.value, TFDS_DATA_DIR.value)
+  return preparing.prepare(config, *(path and pathlib.Path(path) for path in given))
 
 
 def main(_: list[str]) -> None:

@@ -15,8 +15,9 @@ import pytest
 from absl import flags
 
 from configs import base, big, multi30k, newsmix, quickstart, table3
-from scripts import describe, prepare_data
+from scripts import describe
 from transformer_jax.data import card, token_files
+from transformer_jax.data.corpus import asked
 from transformer_jax.model import build, flops
 
 PAIRS = ('en-de', 'en-fr', 'de-en')
@@ -210,8 +211,8 @@ def test_corpora_that_differ_have_names_that_differ():
   """What decides on a prepared corpus: configs that share its name share all that."""
   prepared = {}
   for name, config in CONFIGS.items():
-    asked = asked(config).as_json()
-    assert prepared.setdefault(config.corpus, asked) == asked, name
+    settings = asked(config).as_json()
+    assert prepared.setdefault(config.corpus, settings) == settings, name
 
 
 # Table 3

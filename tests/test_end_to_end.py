@@ -22,9 +22,8 @@ import numpy as np
 import pytest
 
 from configs import quickstart
-from scripts import prepare_data
 from toy.task import SETTINGS, write_raw
-from transformer_jax.data import card, preparing, readers
+from transformer_jax.data import card, preparing
 from transformer_jax.model import build
 from transformer_jax.runs.run import Run
 from transformer_jax.training import checkpoint, loop

@@ -53,7 +53,7 @@ BLOCK, JOURNAL_EVERY = 10, 2
 
 def prepare(raw: pathlib.Path, data_dir: pathlib.Path) -> None:
   corpus = toy.corpus.CORPUS
-  preparing.prepare(corpus, readers.bitexts(corpus, raw, None), data_dir)
+  preparing.prepare_corpus(corpus, readers.bitexts(corpus, raw, None), data_dir)
 
 
 def kill_at(owner: object, name: str, call: int) -> None:

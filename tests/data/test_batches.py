@@ -16,9 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from configs import multi30k, newsmix
-from scripts import prepare_data
-from transformer_jax.data import batches, preparing, readers, token_files
+from transformer_jax.data import batches, preparing, token_files
 from transformer_jax.data.batches import ROWS_MAY_DIFFER, Batches, Shape, choose_lengths
+from transformer_jax.data.corpus import train_batches
 from transformer_jax.data.token_files import Side, TokenWriter, write_tokens
 from transformer_jax.data.vocabulary import EOS, PAD
 
@@ -290,9 +290,7 @@ def shipped(
   config: ml_collections.ConfigDict, raw: pathlib.Path, folder: pathlib.Path
 ) -> Batches:
   """The batches that a config as it is cuts real text into."""
-  corpus = prepare_data.asked(config)
-  preparing.prepare(corpus, readers.bitexts(corpus, raw, None), folder)
-  return batches.train_batches(config, folder / config.corpus)
+  return train_batches(config, preparing.prepare(config, folder, raw))
 
 
 # Tokenised French is longer than its English by far, and the shapes are square: 13.5 %,

@@ -50,7 +50,7 @@ def content(folder: pathlib.Path) -> dict[str, bytes]:
 def prepare(
   raw: pathlib.Path, data_dir: pathlib.Path, corpus=CORPUS
 ) -> dict[str, bytes]:
-  preparing.prepare(corpus, readers.bitexts(corpus, raw, None), data_dir)
+  preparing.prepare_corpus(corpus, readers.bitexts(corpus, raw, None), data_dir)
   return content(data_dir / corpus.name)
 
 

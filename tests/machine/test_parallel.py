@@ -10,7 +10,10 @@ import time
 import jax
 import numpy as np
 import pytest
-from test_train import (
+
+from toy.hlo import Hlo, size
+from toy.programs import SERVER, free_port
+from toy.steps import (
   Course,
   Steps,
   assert_same_course,
@@ -21,51 +24,12 @@ from test_train import (
   steps_on,
   tiny_config,
 )
-
-from toy.programs import SERVER, free_port
 from transformer_jax.data import batches, token_files
+from transformer_jax.data import corpus as corpora
 from transformer_jax.machine import hosts, parallel, platform, processor
 from transformer_jax.model import build
 from transformer_jax.training import trainer
 from transformer_jax.training.step import Share
-
-COLLECTIVE = r'all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute'
-BYTES = {'f32': 4, 's32': 4, 'u32': 4, 'pred': 1}
-
-
-class Hlo:
-  """The text of a compiled program: its computations, and what they call."""
-
-  def __init__(self, text: str):
-    self.text = text
-    self.bodies = {}
-    for block in re.findall(r'^(?:ENTRY )?%\S+ \(.*?^}', text, re.M | re.S):
-      self.bodies[re.search(r'%(\S+) ', block)[1]] = block.splitlines()[1:]
-
-  def collectives(self, name: str) -> list[str]:
-    """The lines that are one, in a computation and all that it calls."""
-    found = []
-    for line in self.bodies[name]:
-      if re.search(rf' (?:{COLLECTIVE})(?:-start)?\(', line):
-        found.append(line)
-      for called in re.findall(r'%([^\s,(){}]+)', line.partition(' = ')[2]):
-        if called in self.bodies:
-          found += self.collectives(called)
-    return found
-
-  def loops(self) -> list[str]:
-    return re.findall(r' while\(.*body=%([^\s,]+)', self.text)
-
-  @property
-  def entry(self) -> str:
-    return re.search(r'^ENTRY %(\S+) ', self.text, re.M)[1]
-
-
-def size(line: str) -> int:
-  """Bytes of what an instruction gives."""
-  shapes = re.findall(r'(\w+)\[([\d,]*)\]', line.partition(' = ')[2].partition('(%')[0])
-  count = lambda dims: np.prod([int(d) for d in dims.split(',') if d], dtype=int)
-  return sum(int(BYTES[kind] * count(dims)) for kind, dims in shapes)
 
 
 @pytest.mark.parametrize('count', [4, pytest.param(8, marks=pytest.mark.slow)])
@@ -145,12 +109,12 @@ def each_device_its_own(share: Share) -> Share:
 @pytest.mark.parametrize('count', [1, 4, 8])
 def test_slices_lie_on_devices_in_their_order(count: int, tmp_path: pathlib.Path):
   """So that a slice has the same rows and the same dropout wherever it is."""
-  made = batches.train_batches(
+  made = corpora.train_batches(
     tiny_config(tokens_per_batch=64, max_shapes=2), corpus(tmp_path)
   )
   devices = parallel.Devices(8, jax.devices()[:count])
   for step in range(20):
-    batch = made.batch(step, devices.share)
+    batch = made.batch(step, devices.host_slices)
     rows = batch.pairs.astype(np.int32)
     parts = {x.device: x.data for x in devices.split((rows,))[0].addressable_shards}
     assert {len(part[0]) for part in parts.values()} == {8 // count}
@@ -171,7 +135,7 @@ def one_of_two(number: int, address: str, folder: str) -> None:
   found = course(steps)
   config = tiny_config(tokens_per_batch=64, max_shapes=2)
   ours = trainer.Trainer(config, pathlib.Path(folder))
-  share = ours.devices.share
+  share = ours.devices.host_slices
   assert share == slice(4 * number, 4 * number + 4)
   found_batches = [ours.batch(step) for step in range(20)]
   assert all(len(batch.source) == 4 for batch in found_batches)

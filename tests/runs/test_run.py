@@ -14,8 +14,8 @@ import ml_collections
 import pytest
 
 from configs import base
-from scripts import prepare_data
 from transformer_jax.data import card, preparing, vocabulary
+from transformer_jax.data.corpus import asked
 from transformer_jax.data.embedded import InMemoryBitext
 from transformer_jax.runs.run import COUNTS, NEEDED, Busy, Run
 

@@ -8,14 +8,12 @@ length, and in that of the present epoch. All else stays in the mapped files.
 """
 
 import math
-import pathlib
 from collections.abc import Iterator
 from typing import NamedTuple
 
-import ml_collections
 import numpy as np
 
-from transformer_jax.data.token_files import BLOCK, Side, read_split
+from transformer_jax.data.token_files import BLOCK, Side
 from transformer_jax.data.vocabulary import PAD
 
 PAPER_TOKENS = 25_000  # of either side of a batch, about; section 5.1
@@ -198,14 +196,3 @@ class Batches:
     ours = rows[share]
     read = lambda side: side.pad(ours.ravel(), shape.length).reshape(*ours.shape, -1)
     return Batch(read(self.source), read(self.target), rows)
-
-
-def train_batches(config: ml_collections.ConfigDict, corpus: pathlib.Path) -> Batches:
-  """The batches that a config cuts a prepared corpus's training set into."""
-  return Batches(
-    *read_split(corpus, 'train'),
-    tokens=config.tokens_per_batch,
-    slices=config.slices,
-    max_shapes=config.max_shapes,
-    seed=config.seed,
-  )

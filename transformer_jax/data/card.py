@@ -5,6 +5,7 @@ import json
 import pathlib
 
 from transformer_jax.data import token_files
+from transformer_jax.data.corpus import Corpus
 from transformer_jax.data.lines import SIDES
 from transformer_jax.data.vocabulary import Vocabulary
 from transformer_jax.machine.files import sha256
@@ -28,13 +29,11 @@ def read_card(folder: pathlib.Path) -> dict:
   return card | {'corpus': hashlib.sha256(content).hexdigest()}
 
 
-def check_asked(folder: pathlib.Path, asked: dict) -> None:
-  """Raises ValueError unless the folder was prepared as is asked now.
-
-  `asked`: of Corpus's fields, as JSON has them.
-  """
-  card = read_card(folder)
-  for key, value in asked.items():
+def check_asked(folder: pathlib.Path, asked: Corpus) -> None:
+  """Raises ValueError unless the folder was prepared as is asked now."""
+  card, settings = read_card(folder), asked.as_json()
+  del settings['name']  # a folder may be renamed
+  for key, value in settings.items():
     if key not in card or card[key] != value:
       found = f'{key}={card[key]}' if key in card else f'no {key}'
       raise ValueError(

@@ -1,22 +1,27 @@
-"""What a corpus is prepared from: the settings that decide how it comes out."""
+"""What a config says of its corpus: how to prepare it, how to cut it into batches."""
 
 import json
+import pathlib
 from typing import NamedTuple
 
+import ml_collections
+
+from transformer_jax.data import token_files
+from transformer_jax.data.batches import Batches
 from transformer_jax.data.cleaning import Cleaning
 
 
 class Corpus(NamedTuple):
-  """What to prepare: all that decides how a prepared corpus comes out."""
+  """All settings that decide how a prepared corpus comes out."""
 
-  name: str
-  reader: str  # where it comes from, see readers.py
+  name: str  # of its folder
+  reader: str  # what reads the raw text, see readers.py
   source_language: str
   target_language: str
   files: dict  # the stems of each split's files
-  suffix: str
+  suffix: str  # between a stem and the language
   cleaning: Cleaning
-  train_pairs: int  # at most; the first of those that are good
+  train_pairs: int  # at most so many: the first that are good
   vocab_size: int
   vocabulary_pairs: int  # drawn at random to learn the vocabulary from
   character_coverage: float
@@ -29,6 +34,37 @@ class Corpus(NamedTuple):
     return self.source_language, self.target_language
 
   def as_json(self) -> dict:
-    """As cards and configs have it: lists for tuples."""
-    asked = self._asdict() | {'cleaning': self.cleaning._asdict()}
-    return json.loads(json.dumps(asked))
+    """The settings as cards and configs hold them: lists for tuples."""
+    settings = self._asdict() | {'cleaning': self.cleaning._asdict()}
+    return json.loads(json.dumps(settings))
+
+
+def asked(config: ml_collections.ConfigDict) -> Corpus:
+  """The corpus that a config asks for."""
+  return Corpus(
+    name=config.corpus,
+    reader=config.reader,
+    source_language=config.source_language,
+    target_language=config.target_language,
+    files=config.files.to_dict(),
+    suffix=config.suffix,
+    cleaning=Cleaning(**config.cleaning.to_dict()),
+    train_pairs=config.train_pairs,
+    vocab_size=config.model.vocab_size,
+    vocabulary_pairs=config.vocabulary_pairs,
+    character_coverage=config.character_coverage,
+    byte_fallback=config.byte_fallback,
+    max_length=config.max_length,
+    corpus_seed=config.corpus_seed,
+  )
+
+
+def train_batches(config: ml_collections.ConfigDict, folder: pathlib.Path) -> Batches:
+  """The batches that a config cuts a prepared corpus's training set into."""
+  return Batches(
+    *token_files.read_split(folder, 'train'),
+    tokens=config.tokens_per_batch,
+    slices=config.slices,
+    max_shapes=config.max_shapes,
+    seed=config.seed,
+  )

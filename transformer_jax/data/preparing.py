@@ -17,12 +17,20 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 
+import ml_collections
 from tqdm import tqdm
 
-from transformer_jax.data import encoding, held_out, languages, vocabulary
+from transformer_jax.data import (
+  card,
+  encoding,
+  held_out,
+  languages,
+  readers,
+  vocabulary,
+)
 from transformer_jax.data.card import SPLITS, write_card
 from transformer_jax.data.cleaning import fault
-from transformer_jax.data.corpus import Corpus
+from transformer_jax.data.corpus import Corpus, asked
 from transformer_jax.data.lines import SIDES, Bitext
 from transformer_jax.machine import files
 
@@ -31,6 +39,31 @@ _ENOUGH_PAIRS = 1_000
 
 
 def prepare(
+  config: ml_collections.ConfigDict,
+  data_dir: pathlib.Path,
+  raw_dir: pathlib.Path | None = None,
+  tfds_data_dir: pathlib.Path | None = None,
+) -> pathlib.Path:
+  """The folder of a config's prepared corpus, which is made if it is not there.
+
+  Args:
+    data_dir: where prepared corpora live.
+    raw_dir: where the raw text lies, for readers that need a folder.
+    tfds_data_dir: where tensorflow-datasets has or puts its data sets.
+
+  Raises:
+    ValueError: the folder was prepared from something else than the config asks for.
+  """
+  corpus = asked(config)
+  folder = data_dir / corpus.name
+  if folder.is_dir():
+    card.check_asked(folder, corpus)
+  else:
+    prepare_corpus(corpus, readers.bitexts(corpus, raw_dir, tfds_data_dir), data_dir)
+  return folder
+
+
+def prepare_corpus(
   corpus: Corpus, splits: dict[str, list[Bitext]], data_dir: pathlib.Path
 ) -> None:
   """Writes data_dir/NAME from the bitexts of all splits, whole or not at all.

@@ -10,6 +10,7 @@ import ml_collections
 import numpy as np
 
 from transformer_jax.data import batches
+from transformer_jax.data.corpus import train_batches
 from transformer_jax.machine import hosts, parallel
 from transformer_jax.model import build
 from transformer_jax.training import checkpoint
@@ -23,7 +24,7 @@ class Trainer:
   def __init__(self, config: ml_collections.ConfigDict, corpus: pathlib.Path):
     self.config = config
     self.devices = parallel.Devices(config.slices)
-    self.batches = batches.train_batches(config, corpus)
+    self.batches = train_batches(config, corpus)
     self.graph, params = build.architecture(config)
     self.transform = optimizer(config)
     self._shapes = params, jax.eval_shape(self.transform.init, params)
@@ -38,7 +39,7 @@ class Trainer:
 
   def compile(self, state: TrainState, progress: Callable[[list], Any]) -> None:
     """Compiles a step for every shape of batch; `progress` wraps the list of them."""
-    slices = self.devices.share.stop - self.devices.share.start
+    slices = self.devices.host_slices.stop - self.devices.host_slices.start
     for shape in progress(self.batches.shapes):
       side = np.zeros((slices, *shape), np.int32)
       share = self._share(side, side, False, False)
@@ -46,7 +47,7 @@ class Trainer:
 
   def batch(self, step: int) -> batches.Batch:
     """This host's share of the batch that update number `step` (from 0) sees."""
-    return self.batches.batch(step, self.devices.share)
+    return self.batches.batch(step, self.devices.host_slices)
 
   def step(
     self,
