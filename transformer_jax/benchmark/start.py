@@ -72,7 +72,7 @@ def take_steps(config: ml_collections.ConfigDict, corpus: pathlib.Path) -> None:
 
 def full(trainer: Trainer, shape: batches.Shape) -> batches.Batch:
   """A batch of this shape without padding, of this host's slices."""
-  slices = trainer.devices.share.stop - trainer.devices.share.start
+  slices = len(trainer.batch(0).source)
   side = np.full((slices, *shape), FIRST_WORD, np.int32)
   return batches.Batch(side, side, np.zeros(side.shape[:2], np.int64))
 

@@ -1,11 +1,15 @@
-"""Several hosts that run the same program: joining, agreeing, ending together."""
+"""Several hosts run the same program: how they join, agree and end together.
+
+Each is one process with its own devices. The first alone reads and writes the run's
+folder.
+"""
 
 import contextlib
 import hashlib
 import os
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -13,48 +17,57 @@ import numpy as np
 from jax.experimental import multihost_utils
 from orbax.checkpoint import multihost
 
+from transformer_jax.machine.errors import UserError
 from transformer_jax.machine.signals import EXIT_CODE
 
-PATIENCE = 24 * 60 * 60 * 1000  # milliseconds for which hosts wait for another
-
+PATIENCE = 24 * 60 * 60 * 1000  # milliseconds for which hosts wait for each other
 
 Tree = Any
 
 
-def join_hosts(address: str | None, count: int | None, number: int | None) -> None:
-  """Makes this process one of several; call before anything else of JAX.
+def join_hosts(
+  address: str | None, process_count: int | None, process_id: int | None
+) -> None:
+  """Makes this process one of several; call it before anything else of JAX.
 
-  With no argument, what Slurm, Open MPI, Kubernetes or a TPU pod says of this process
-  is used, if any of them does. A `count` of 1 is one process whatever they say.
+  Without arguments, JAX asks Slurm, Open MPI, Kubernetes or the TPU pod that started
+  this process. If none of them did, it stays alone.
 
   Args:
-    address: host:port on which process 0 can be reached.
-    count: how many processes there are.
-    number: which of them this one is, from 0.
+    address: HOST:PORT on which process 0 can be reached.
+    process_count: how many processes there are; 1 means this one, whatever a cluster
+      says.
+    process_id: which of them this one is, from 0.
+
+  Raises:
+    UserError: some of the three are given and others not, or Open MPI started several
+      processes that this version of JAX cannot join.
   """
-  # JAX would take SIGTERM to itself: see signals.py for what is done about it.
+  # JAX would handle SIGTERM by itself; here signals.py does.
   jax.config.update('jax_enable_preemption_service', False)
-  # Open MPI first, as JAX does: its daemons are a Slurm job's steps, of one task each.
+  # As in JAX, Open MPI comes first: under Slurm, each of its daemons is a Slurm step of
+  # one task.
   mpi = os.environ.get('OMPI_COMM_WORLD_SIZE')
-  # Not SLURM_NTASKS, which is the job's in an interactive step of one task.
+  # SLURM_NTASKS would be the whole job's, even in an interactive step of one task.
   tasks = mpi or os.environ.get('SLURM_STEP_NUM_TASKS')
-  # Alone in a step of one task, JAX would see the first of its devices only.
-  if count == 1 or (count is None and tasks == '1'):
+  # In a step of one task, JAX would give this process the first of its GPUs only.
+  if process_count == 1 or (process_count is None and tasks == '1'):
     return
-  if (address, count, number) != (None, None, None):
-    if None in (address, count, number):
-      raise ValueError(
+  given = address, process_count, process_id
+  if given != (None, None, None):
+    if None in given:
+      raise UserError(
         'give all of --coordinator_address, --process_count and --process_id, or none'
       )
-    jax.distributed.initialize(address, count, number)
+    jax.distributed.initialize(*given)
     return
   try:
     jax.distributed.initialize()
-  except ValueError as error:  # nobody said where the others are
+  except ValueError as error:
     if 'coordinator_address' not in str(error):
       raise
-    if mpi:
-      raise ValueError(
+    if mpi:  # else no cluster has started this process, which stays alone
+      raise UserError(
         f'this JAX does not find the other of {mpi} processes of this Open MPI: give '
         '--coordinator_address, --process_count and --process_id (docs/devices.md)'
       ) from error
@@ -62,16 +75,18 @@ def join_hosts(address: str | None, count: int | None, number: int | None) -> No
 
 @contextlib.contextmanager
 def one_error_ends_all() -> Iterator[None]:
-  """What goes wrong in here on one of several hosts ends its process at once.
+  """Ends this process at once on an exception, if it is one of several hosts.
 
-  In order, JAX would wait five minutes for the others, which wait for this one. When
-  the first host's process is gone, JAX ends theirs; another's it misses after 100 s.
+  If it left in the usual order, JAX would wait five minutes for the other hosts, which
+  wait for this one. JAX ends the others at once if the first host is gone, and after
+  100 s if another one is.
   """
   try:
     yield
-  except BaseException as error:  # whatever it is, it ends here
+  except BaseException as error:
     exits = isinstance(error, SystemExit)
-    if count() == 1 or (exits and error.code == EXIT_CODE):  # all hosts have agreed
+    all_agreed = exits and error.code == EXIT_CODE  # after a signal all leave together
+    if count() == 1 or all_agreed:
       raise
     if exits:
       print(error.code, file=sys.stderr)
@@ -96,29 +111,35 @@ def is_first_host() -> bool:
   return jax.process_index() == 0
 
 
+def in_order(devices: Sequence[jax.Device]) -> list[jax.Device]:
+  """The devices of the first host, then those of the second, and so on."""
+  return sorted(devices, key=lambda device: device.process_index)
+
+
 def first_host_first(make: Callable[[], Any]) -> Any:
-  """make() on the first host, and when it is done there, on the others."""
+  """Calls make() on the first host; when it has returned there, on the others."""
   made = make() if is_first_host() else None
   wait_for_all('made')
   return made if is_first_host() else make()
 
 
 def wait_for_all(key: str) -> None:
-  """Until all hosts have come here, by the coordinator and not between devices.
+  """Returns when all hosts have called it.
 
-  Those of CPUs give up when another host's come to their first exchange 30 s later; and
-  so late they are when JAX has kept the compiled programs of the first host alone.
+  The hosts wait at JAX's coordinator, for up to PATIENCE. In a collective operation
+  between CPU devices they would give up after 30 s; a host comes later than that when
+  it has to compile what the first host found in its cache.
   """
   multihost.get_barrier_sync_fn()(key=key, timeout_ms=PATIENCE)
 
 
 def from_first_host(tree: Tree) -> Tree:
-  """The first host's arrays; the others give some of the same shapes."""
+  """The first host's arrays, on every host; each gives arrays of the same shapes."""
   return tree if count() == 1 else multihost_utils.broadcast_one_to_all(tree)
 
 
 def check_same(text: str) -> None:
-  """Raises ValueError on a host whose text is not the first host's."""
+  """Raises UserError on a host whose text is not the first host's."""
   ours = np.frombuffer(hashlib.sha256(text.encode()).digest(), np.uint8)
   if (ours != from_first_host(ours)).any():
-    raise ValueError('this host has another config or corpus than the first host')
+    raise UserError('this host has another config or corpus than the first host')

@@ -1,11 +1,9 @@
-"""Data parallelism by `jax.pmap`; the only module that knows of more than one device.
+"""Data parallelism by `jax.pmap`; the only module that places arrays on devices.
 
-A batch comes in `slices` equal parts. D devices carry slices / D each, so the data, the
-dropout and the update are the same on any number of devices that divides `slices`.
-State has no device axis here: pmap takes it in and gives it out replicated.
-
-Several hosts run the same program, each with its own devices and its own share of the
-slices. The first of them alone reads and writes the run's folder.
+A batch comes in `slices` equal parts. Each of D devices computes slices / D of them, so
+the data, the dropout and the update are the same for every D that divides `slices`.
+The state has no device axis: pmap takes and returns it replicated. With several hosts,
+each reads the slices of its own devices (hosts.py).
 """
 
 from collections.abc import Callable, Sequence
@@ -16,29 +14,30 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from transformer_jax.machine import hosts
+from transformer_jax.machine.errors import UserError
 
 AXIS = 'devices'
 Tree = Any
 
 
 def round_up(rows: int) -> int:
-  """The next multiple of this host's devices."""
+  """The next multiple of the number of this host's devices."""
   return -(-rows // jax.local_device_count()) * jax.local_device_count()
 
 
 def everywhere(tree: Tree) -> Tree:
-  """Puts arrays on every device of this host."""
+  """Copies arrays to every device of this host."""
   mesh = Mesh(np.array(jax.local_devices()), (AXIS,))
   return jax.device_put(tree, NamedSharding(mesh, PartitionSpec()))
 
 
 def spread(function: Callable) -> Callable:
-  """function(params, *rows) with the rows shared out over this host's devices.
+  """Maps function(params, *rows) over this host's devices, each with some of the rows.
 
-  What it takes are host arrays with axis 0 for rows, a multiple of the devices' number;
-  `params` come from everywhere(). It gives a function without arguments that waits and
-  gives host arrays: accelerators compute on while the host does other things. The
-  devices do not wait for each other.
+  The mapped function takes `params` from everywhere() and host arrays whose axis 0, the
+  rows, is a multiple of the number of devices. It returns at once, with a function that
+  waits for the result and gives it as host arrays, so the host can do other things
+  while an accelerator computes. The devices do not communicate.
   """
   devices = jax.local_devices()
   on_rows = lambda params, rows: function(params, *rows)
@@ -47,47 +46,52 @@ def spread(function: Callable) -> Callable:
   def call(params: Tree, *rows: np.ndarray) -> Callable[[], Tree]:
     split = lambda x: x.reshape(len(devices), -1, *x.shape[1:])
     join = lambda x: x.reshape(-1, *x.shape[2:])
-    given = mapped(params, jax.tree.map(split, rows))
-    if jax.default_backend() == 'cpu':  # it would compute the next one beside this
-      jax.block_until_ready(given)
-    return lambda: jax.tree.map(join, jax.device_get(given))
+    result = mapped(params, jax.tree.map(split, rows))
+    if jax.default_backend() == 'cpu':  # it would compute several calls side by side
+      jax.block_until_ready(result)
+    return lambda: jax.tree.map(join, jax.device_get(result))
 
   return call
 
 
 class Devices:
-  """All devices, or those given, each with an equal share of a batch's slices."""
+  """All devices, or those given, each with an equal number of a batch's slices.
+
+  Attributes:
+    count: the number of devices.
+    slices_each: the number of slices of each device.
+    host_slices: which slices are those of this host's devices.
+  """
 
   def __init__(self, slices: int, devices: Sequence[jax.Device] | None = None):
-    given = jax.devices() if devices is None else devices
-    # Host by host, so that what a host reads of a batch is one piece of it.
-    self._devices = sorted(given, key=lambda device: device.process_index)
-    self.count = len(self._devices)
+    devices = hosts.in_order(jax.devices() if devices is None else devices)
+    self._devices = devices
+    self.count = len(devices)
     if slices % self.count:
       works = ', '.join(str(d) for d in range(1, slices + 1) if slices % d == 0)
-      raise ValueError(
+      raise UserError(
         f'{self.count} devices cannot share {slices} slices equally; these counts '
         f'can: {works}. Hide some devices or set --config.slices'
       )
     self.slices_each = slices // self.count
-    ours = [d for d in self._devices if d.process_index == jax.process_index()]
-    first = self._devices.index(ours[0]) * self.slices_each
-    self.share = slice(first, first + len(ours) * self.slices_each)  # this host's
-    self._all, self._ours = (Mesh(np.array(d), (AXIS,)) for d in (self._devices, ours))
+    ours = [device for device in devices if device in jax.local_devices()]
+    first = devices.index(ours[0]) * self.slices_each
+    self.host_slices = slice(first, first + len(ours) * self.slices_each)
+    self._all, self._ours = (Mesh(np.array(some), (AXIS,)) for some in (devices, ours))
 
   def replicate(self, tree: Tree) -> Tree:
-    """Puts the first host's arrays on every device."""
+    """Copies the first host's arrays to every device."""
     put = lambda x: self._put(x, PartitionSpec(), 1)
     return jax.tree.map(put, hosts.from_first_host(tree))
 
   def split(self, arrays: Tree) -> Tree:
-    """This host's [slices, ...] -> [devices, slices of each, ...] on all devices."""
+    """Puts this host's [slices, ...] on its devices: [devices, slices_each, ...]."""
     shape = lambda x: x.reshape(-1, self.slices_each, *x.shape[1:])
     put = lambda x: self._put(shape(x), PartitionSpec(AXIS), hosts.count())
     return jax.tree.map(put, arrays)
 
   def on_this_host(self, tree: Tree) -> Tree:
-    """Replicated arrays as spread() takes them, which knows of no other host."""
+    """Replicated arrays of all hosts as arrays of this host alone, as spread() wants."""
     if hosts.count() == 1:
       return tree
     here = NamedSharding(self._ours, PartitionSpec())
@@ -96,7 +100,7 @@ class Devices:
     return jax.tree.map(one, tree)
 
   def _put(self, ours: np.ndarray, spec: PartitionSpec, times: int) -> jax.Array:
-    """One array of which this host has a part, 1 / `times` of the first axis."""
+    """One array of all hosts, `times` as long on axis 0 as this host's part of it."""
     local = jax.device_put(ours, NamedSharding(self._ours, spec))
     if hosts.count() == 1:
       return local
@@ -107,9 +111,10 @@ class Devices:
     )
 
   def parallel(self, step: Callable) -> Callable:
-    """step(state, share of a batch) -> (state, sums), mapped; `state` is donated.
+    """Maps step(state, inputs) -> (state, sums) over the devices; `state` is donated.
 
-    What `step` returns must be equal on all devices: it reduces over AXIS.
+    Each device has the whole state and its slices of the inputs. What `step` returns
+    must be equal on all devices, so it reduces over AXIS.
     """
     return jax.pmap(
       step,
