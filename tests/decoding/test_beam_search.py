@@ -107,7 +107,7 @@ def recurrent_search(memory, limits, max_length=12) -> Hypotheses:
 
   hidden = jnp.zeros((len(memory), 4, width))
   options = dict(beam=4, alpha=0.6, bos=BOS, eos=EOS, lengths=(max_length,))
-  options |= dict(follow=module.gather, grow=as_it_is)
+  options |= dict(reorder=module.gather, grow=as_it_is)
   return beam_search(step, hidden, limits, **options)
 
 
@@ -232,7 +232,7 @@ def chain_run(logits, limits, alpha, beam, bos, eos, pad, max_length=5) -> Hypot
 
   ids = dict(bos=bos, eos=eos, pad=pad)
   options = dict(beam=beam, alpha=alpha, lengths=(max_length,))
-  options |= dict(follow=module.gather, grow=as_it_is)
+  options |= dict(reorder=module.gather, grow=as_it_is)
   return beam_search(step, {}, limits, **options, **ids)
 
 
@@ -350,7 +350,7 @@ def test_the_cache_grows_and_nothing_changes():
   def run(*lengths):
     cache = jnp.zeros((100, 4), jnp.int32), jnp.zeros((100, 4, lengths[0]), jnp.int32)
     options = dict(beam=4, alpha=0.6, bos=BOS, eos=EOS, lengths=lengths)
-    options |= dict(follow=module.gather, grow=grow)
+    options |= dict(reorder=module.gather, grow=grow)
     return beam_search(step, cache, jnp.asarray(models.limits), **options)
 
   expected, found = run(LENGTH), run(3, 4, LENGTH)

@@ -36,12 +36,12 @@ def objective(params: Any, graph: nnx.GraphDef) -> jax.Array:
 def search(params: Any, graph: nnx.GraphDef) -> Any:
   model = nnx.merge(graph, params)
   source = jnp.asarray(PAIRS[0])
-  memory = model.remember(source)
+  memory = model.precompute_cross_attention(source)
   return beam_search(
     lambda *state: model.step(*state, memory),
     model.empty_cache(3, 4, 8),
     jnp.full(3, 8),
-    follow=Cache.follow,
+    reorder=Cache.reorder,
     grow=Cache.grow,
     beam=4,
     alpha=0.6,

@@ -496,14 +496,14 @@ def test_cached_decoding_equals_teacher_forcing(positions: str):
     [targets[:, order, :swap_at], targets[:, :, swap_at:]], axis=2
   )
   step = jax.jit(lambda p, *state: nnx.merge(graph, p).step(*state))
-  memory = jax.jit(lambda p, ids: nnx.merge(graph, p).remember(ids))(params, source)
+  memory = jax.jit(lambda p, ids: nnx.merge(graph, p).precompute_cross_attention(ids))(params, source)
   cache = nnx.merge(graph, params).empty_cache(B, R, grow_at)
   stepped = []
   for t in range(T):
     history = targets if t < swap_at else histories
     tokens = history[:, :, t - 1] if t else np.full((B, R), BOS)
     if t == swap_at:
-      cache = cache.follow(np.broadcast_to(order, (B, R)))
+      cache = cache.reorder(np.broadcast_to(order, (B, R)))
     if t == grow_at:
       cache = cache.grow(T + 2)
     logits, cache = step(params, tokens, jnp.int32(t), cache, memory)

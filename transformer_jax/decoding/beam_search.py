@@ -65,7 +65,7 @@ def beam_search(
   cache: Cache,
   limits: jax.Array,
   *,
-  follow: Callable[[Cache, jax.Array], Cache],
+  reorder: Callable[[Cache, jax.Array], Cache],
   grow: Callable[[Cache, int], Cache],
   lengths: Sequence[int],
   beam: int,
@@ -78,7 +78,7 @@ def beam_search(
 
   step(tokens [B, K], position [], cache) returns the logits [B, K, W] of the token at
   `position` (0 for the first, whose input is BOS) and the new cache. After each step
-  follow(cache, parents [B, K]) is the cache in which beam k is what beam parents[k]
+  reorder(cache, parents [B, K]) is the cache in which beam k is what beam parents[k]
   was; `gather` does that to leaves [B, K, ...]. What all beams of a sentence share
   belongs in the closure of `step`. The cache given holds lengths[0] positions; where
   they are not enough, grow(cache, lengths[1]) holds more, and so on.
@@ -97,7 +97,7 @@ def beam_search(
   for length in lengths:
     if length > lengths[0]:
       state = state._replace(cache=grow(state.cache, length))
-    state = search(step, follow, state, limits, length, alpha, bos, eos, pad)
+    state = search(step, reorder, state, limits, length, alpha, bos, eos, pad)
   return rank(state, limits, alpha, pad)
 
 
@@ -120,7 +120,7 @@ def start(
 
 def search(
   step: Step,
-  follow: Callable[[Cache, jax.Array], Cache],
+  reorder: Callable[[Cache, jax.Array], Cache],
   state: State,
   limits: jax.Array,
   length: int,
@@ -151,7 +151,7 @@ def search(
       live_log_probs=live_log_probs,
       finished=finished,
       done=state.done,
-      cache=follow(cache, parents),
+      cache=reorder(cache, parents),
     )
     return state._replace(done=state.done | is_done(state, limits, alpha))
 

@@ -133,13 +133,13 @@ class Translator:
 
       def search(params: Tree, source: jax.Array) -> Hypotheses:
         model = nnx.merge(self._graph, params)
-        memory = model.remember(source)
+        memory = model.precompute_cross_attention(source)
         words = (source != PAD).sum(1)
         return beam_search(
           lambda *state: model.step(*state, memory),
           model.empty_cache(source.shape[0], beam, lengths[0]),
           (words + extra) * (words > 0),
-          follow=Cache.follow,
+          reorder=Cache.reorder,
           grow=Cache.grow,
           lengths=lengths,
           beam=beam,

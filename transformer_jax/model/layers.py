@@ -120,7 +120,7 @@ def attention_weights(
 KeysValues = tuple[Float[Array, 'B S H K'], Float[Array, 'B S H V']]
 
 
-class Lookup(NamedTuple):
+class KeyValues(NamedTuple):
   """Keys and values as decoding looks among them, laid out for its small products."""
 
   k: Float[Array, 'B H K M']
@@ -178,12 +178,12 @@ class MultiHeadAttention(nnx.Module):
 
   # One position at a time (section 6.1)
 
-  def lookup(self, memory: Float[Array, 'B M D']) -> Lookup:
+  def key_values(self, memory: Float[Array, 'B M D']) -> KeyValues:
     k, v = self.keys_values(memory)
-    return Lookup(k.transpose(0, 2, 3, 1), v.transpose(0, 2, 1, 3))
+    return KeyValues(k.transpose(0, 2, 3, 1), v.transpose(0, 2, 1, 3))
 
-  def look(
-    self, x: Float[Array, 'B R D'], among: Lookup, mask: Bool[Array, 'B #R M']
+  def attend_cached(
+    self, x: Float[Array, 'B R D'], among: KeyValues, mask: Bool[Array, 'B #R M']
   ) -> Float[Array, 'B R D']:
     """What __call__ gives, for R rows that share a sentence's keys and values."""
     q = self.queries(x)
@@ -289,18 +289,18 @@ class DecoderLayer(nnx.Module):
     self,
     x: Float[Array, 'B R D'],
     position: Int[Array, ''],
-    cache: Lookup,
+    cache: KeyValues,
     seen: Bool[Array, 'B R M'],
-    memory: Lookup,
+    memory: KeyValues,
     memory_mask: Bool[Array, 'B 1 S'],
-  ) -> tuple[Float[Array, 'B R D'], Lookup]:
+  ) -> tuple[Float[Array, 'B R D'], KeyValues]:
     """One position of R rows a sentence; row r's key goes to place position * R + r."""
-    new, R = self.attention.lookup(x), x.shape[1]
+    new, R = self.attention.key_values(x), x.shape[1]
     put = jax.lax.dynamic_update_slice_in_dim
-    cache = Lookup(
+    cache = KeyValues(
       put(cache.k, new.k, position * R, 3), put(cache.v, new.v, position * R, 2)
     )
     none = Dropout(0.0, None)
-    x = self.attention_norm(x, self.attention.look(x, cache, seen), none, 0)
-    x = self.cross_norm(x, self.cross.look(x, memory, memory_mask), none, 1)
+    x = self.attention_norm(x, self.attention.attend_cached(x, cache, seen), none, 0)
+    x = self.cross_norm(x, self.cross.attend_cached(x, memory, memory_mask), none, 1)
     return self.feed_forward_norm(x, self.feed_forward(x), none, 2), cache

@@ -20,7 +20,7 @@ from transformer_jax.model.layers import (
   DecoderLayer,
   Dropout,
   EncoderLayer,
-  Lookup,
+  KeyValues,
   Sizes,
   sinusoids,
 )
@@ -31,7 +31,7 @@ Tree = Any
 class Memory(NamedTuple):
   """What decoding needs at each step of a source and of the model, made before it."""
 
-  layers: list[Lookup]  # cross-attention's keys and values
+  layers: list[KeyValues]  # cross-attention's keys and values
   mask: Bool[Array, 'B 1 S']
   table: Float[Array, 'W D']  # the embedding matrix as the logits' product takes it
 
@@ -44,9 +44,9 @@ class Cache(NamedTuple):
   """
 
   slots: Int[Array, 'B R L']
-  layers: list[Lookup]  # M = L R: row r of position l at l R + r
+  layers: list[KeyValues]  # M = L R: row r of position l at l R + r
 
-  def follow(self, parents: Int[Array, 'B R']) -> 'Cache':
+  def reorder(self, parents: Int[Array, 'B R']) -> 'Cache':
     """Row r becomes what row parents[r] was."""
     slots = jnp.take_along_axis(self.slots, parents[..., None], axis=1)
     return self._replace(slots=slots)
@@ -56,7 +56,7 @@ class Cache(NamedTuple):
     more = length - self.slots.shape[2]
     end = lambda x, axis, n: jnp.pad(x, [(0, n * (i == axis)) for i in range(x.ndim)])
     places = more * self.slots.shape[1]
-    layers = [Lookup(end(x.k, 3, places), end(x.v, 2, places)) for x in self.layers]
+    layers = [KeyValues(end(x.k, 3, places), end(x.v, 2, places)) for x in self.layers]
     return Cache(end(self.slots, 2, more), layers)
 
 
@@ -195,10 +195,10 @@ class Transformer(nnx.Module):
 
   # 6.1 Inference, one position at a time
 
-  def remember(self, source: Int[Array, 'B S']) -> Memory:
+  def precompute_cross_attention(self, source: Int[Array, 'B S']) -> Memory:
     """What the steps need of a source."""
     encoded = self.encode(source)
-    layers = [layer.cross.lookup(encoded) for layer in self.decoder]
+    layers = [layer.cross.key_values(encoded) for layer in self.decoder]
     return Memory(layers, (source != PAD)[:, None], self._table())
 
   def empty_cache(self, B: int, R: int, L: int) -> Cache:
@@ -206,7 +206,7 @@ class Transformer(nnx.Module):
     dtype = products.activations(self.dtype)
     zeros = lambda *shape: jnp.zeros((B, self.h, *shape), dtype)
     layers = [
-      Lookup(zeros(self.d_k, L * R), zeros(L * R, self.d_v)) for _ in self.decoder
+      KeyValues(zeros(self.d_k, L * R), zeros(L * R, self.d_v)) for _ in self.decoder
     ]
     return Cache(jnp.zeros((B, R, L), jnp.int32), layers)
 
