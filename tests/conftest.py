@@ -14,6 +14,7 @@ import pytest  # noqa: E402
 
 from transformer_jax.machine import platform
 
+pytest.register_assert_rewrite('toy')
 jax.config.update('jax_numpy_rank_promotion', 'raise')
 platform.multiply_by_ynn()
 

@@ -159,6 +159,11 @@ def test_numbers_of_a_benchmark(numbers: str):
     assert f'={numbers}: numbers of 1 or more' in message
 
 
+def test_a_grid_of_one():
+  message = refused('table1', '--output=x.json', '--n=64')
+  assert '--n wants two different numbers or more' in message
+
+
 def test_preparing(raw: pathlib.Path, tmp_path: pathlib.Path):
   """Too large a vocabulary is refused with what fits; what fits is prepared, once."""
   options = [MULTI30K, f'--data_dir={tmp_path / "data"}', f'--raw_dir={raw}']

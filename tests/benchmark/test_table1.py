@@ -10,7 +10,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from test_scripts import refused
 
 from transformer_jax.benchmark.table1 import counting, layer_types, measuring
 from transformer_jax.benchmark.table1.layer_types import (
@@ -478,8 +477,3 @@ def test_reading(measured: dict, tmp_path: pathlib.Path):
   for text in ('{"task": "translation"}', '[1]', '{"task": "tab'):
     path.write_text(text)
     assert report.read(path) is None
-
-
-def test_a_grid_of_one():
-  message = refused('table1', '--output=x.json', '--n=64')
-  assert '--n wants two different numbers or more' in message

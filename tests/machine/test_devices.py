@@ -15,10 +15,11 @@ import jax
 import ml_collections
 import numpy as np
 import pytest
-from test_parallel import Hlo, size
 
 from configs import base, big
-from toy.programs import Program, Toy, free_port
+from toy.hlo import Hlo, size
+from toy.programs import Program, free_port
+from toy.runs import Toy
 from toy.task import TINY
 from transformer_jax.machine import parallel
 from transformer_jax.model import build, flops

@@ -13,15 +13,16 @@ import sys
 import time
 
 import pytest
-from test_faults import (
+
+from toy.programs import Program
+from toy.runs import (
+  Toy,
   assert_all_whole,
   assert_equal_runs,
   finished,
   records,
   undisturbed,
 )
-
-from toy.programs import Program, Toy
 from transformer_jax.machine.signals import EXIT_CODE
 from transformer_jax.training import checkpoint
 

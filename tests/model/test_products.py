@@ -8,10 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
-from test_train import Steps
 
 from configs import multi30k, quickstart
 from toy.programs import SERVER
+from toy.steps import Steps
 from transformer_jax.machine import processor
 from transformer_jax.model import build, products
 from transformer_jax.training import loss

@@ -19,7 +19,6 @@ from typing import Any
 
 import jax
 
-from toy.task import TINY, write_raw
 from transformer_jax.machine import errors
 
 SERVER = multiprocessing.get_context('forkserver')
@@ -128,43 +127,3 @@ class Program:
     self._process.join(seconds)
     assert self._process.exitcode is not None, self.said
     return self._process.exitcode
-
-
-class Toy:
-  """A folder with a toy task, and our commands on it."""
-
-  def __init__(self, folder: pathlib.Path, data_dir: str = 'data', **settings: object):
-    self.folder, self.workdir = folder, folder / 'run'
-    self.checkpoints = self.workdir / 'checkpoints'
-    if not (folder / 'raw').exists():
-      write_raw(folder / 'raw', {'train': 100, 'dev': 20, 'test': 20})
-    self._data = f'--data_dir={folder / data_dir}'
-    self._config = ['--config=configs/quickstart.py', f'--raw_dir={folder / "raw"}']
-    for key, value in (TINY | settings).items():
-      self._config.append(f'--config.{key}={value}')
-
-  @property
-  def preparing(self) -> list[str]:
-    """What scripts.prepare_data is given."""
-    return [self._data, *self._config]
-
-  def train(self, *options: str, **how: Any) -> Program:
-    """`how`: what Program takes by name."""
-    given = f'--workdir={self.workdir}', self._data, *self._config, *options
-    return Program(self.folder, 'train', *given, **how)
-
-  def evaluate(self, *flags: str, **how: Any) -> Program:
-    given = f'--workdir={self.workdir}', self._data, *flags
-    return Program(self.folder, 'evaluate', *given, **how)
-
-  def translate(self, text: pathlib.Path, **how: Any) -> Program:
-    given = f'--workdir={self.workdir}', f'--input={text}'
-    return Program(self.folder, 'translate', *given, **how)
-
-  def in_another(self, workdir: str) -> 'Toy':
-    """The same task and settings with another run's folder."""
-    other = object.__new__(Toy)
-    other.__dict__ |= self.__dict__
-    other.workdir = self.folder / workdir
-    other.checkpoints = other.workdir / 'checkpoints'
-    return other

@@ -3,7 +3,6 @@
 import collections
 import json
 import os
-import pathlib
 import random
 import re
 import shutil
@@ -15,7 +14,15 @@ import jax
 import numpy as np
 import pytest
 
-from toy.programs import Program, Toy, free_port
+from toy.programs import Program, free_port
+from toy.runs import (
+  Toy,
+  assert_all_whole,
+  assert_equal_runs,
+  finished,
+  records,
+  undisturbed,
+)
 from toy.task import TINY
 from transformer_jax.machine.signals import EXIT_CODE
 from transformer_jax.model import build
@@ -29,56 +36,9 @@ KILLS = int(os.environ.get('TRANSFORMER_JAX_KILLS', '20'))
 EVERY = TINY['checkpoint_every_steps']
 
 
-def undisturbed(folder: pathlib.Path) -> Toy:
-  """A whole run, evaluated; its compiled programs are kept for the others."""
-  toy = Toy(folder)
-  finished(toy.train())
-  finished(toy.evaluate())
-  return toy
-
-
 @pytest.fixture(scope='module')
 def toy(tmp_path_factory: pytest.TempPathFactory) -> Toy:
   return undisturbed(tmp_path_factory.mktemp('toy'))
-
-
-def finished(program: Program) -> Program:
-  assert program.code() == 0, program.said
-  return program
-
-
-def records(toy: Toy) -> list[dict]:
-  return [r for r in Run(toy.workdir).records() if 'loss' in r]
-
-
-def assert_equal_runs(one: Toy, other: Toy) -> None:
-  """The last state bit for bit, and the records, but for the seconds they tell of."""
-  config = Run(one.workdir).config()
-  _, params = build.architecture(config)
-  shapes = params, jax.eval_shape(optimizer(config).init, params)
-  step = config.train_steps
-  ends = [checkpoint.restore(toy.checkpoints, step, *shapes) for toy in (one, other)]
-  jax.tree.map(np.testing.assert_array_equal, *ends)
-  logs = [
-    [r | {'seconds': 0} for r in Run(toy.workdir).records()] for toy in (one, other)
-  ]
-  # A checkpoint off the cadence cuts a record in two, each of fewer `steps`.
-  spans = [{(r['step'], r.get('steps')) for r in log} for log in logs]
-  there = lambda r: 'loss' not in r or (r['step'], r['steps']) in spans[0] & spans[1]
-  assert [*filter(there, logs[0])] == [*filter(there, logs[1])]
-  for key in ('target_tokens', 'steps', 'skipped'):
-    totals = [sum(r[key] for r in records(toy)) for toy in (one, other)]
-    assert totals[0] == totals[1], key
-
-
-def assert_all_whole(toy: Toy, at_least: int) -> int:
-  """Each checkpoint there is is as it was written; the newest of them."""
-  there = checkpoint.steps(toy.checkpoints)
-  for step in there:
-    checkpoint.verify(toy.checkpoints, step)
-  newest = max(there, default=0)
-  assert newest >= at_least
-  return newest
 
 
 def test_cut_at_any_step(toy: Toy):

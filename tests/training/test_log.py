@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from tensorboardX.proto.event_pb2 import Event
 
-from toy.programs import Toy
+from toy.runs import Toy
 from transformer_jax.runs.run import Run
 from transformer_jax.training.log import Log, Silent, Unlogged
 

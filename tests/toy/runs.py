@@ -1,0 +1,101 @@
+"""Runs of the toy task by our commands, and what two of them have in common."""
+
+import pathlib
+from typing import Any
+
+import jax
+import numpy as np
+
+from toy.programs import Program
+from toy.task import TINY, write_raw
+from transformer_jax.model import build
+from transformer_jax.runs.run import Run
+from transformer_jax.training import checkpoint
+from transformer_jax.training.optimizer import optimizer
+
+
+class Toy:
+  """A folder with a toy task, and our commands on it."""
+
+  def __init__(self, folder: pathlib.Path, data_dir: str = 'data', **settings: object):
+    self.folder, self.workdir = folder, folder / 'run'
+    self.checkpoints = self.workdir / 'checkpoints'
+    if not (folder / 'raw').exists():
+      write_raw(folder / 'raw', {'train': 100, 'dev': 20, 'test': 20})
+    self._data = f'--data_dir={folder / data_dir}'
+    self._config = ['--config=configs/quickstart.py', f'--raw_dir={folder / "raw"}']
+    for key, value in (TINY | settings).items():
+      self._config.append(f'--config.{key}={value}')
+
+  @property
+  def preparing(self) -> list[str]:
+    """What scripts.prepare_data is given."""
+    return [self._data, *self._config]
+
+  def train(self, *options: str, **how: Any) -> Program:
+    """`how`: what Program takes by name."""
+    given = f'--workdir={self.workdir}', self._data, *self._config, *options
+    return Program(self.folder, 'train', *given, **how)
+
+  def evaluate(self, *flags: str, **how: Any) -> Program:
+    given = f'--workdir={self.workdir}', self._data, *flags
+    return Program(self.folder, 'evaluate', *given, **how)
+
+  def translate(self, text: pathlib.Path, **how: Any) -> Program:
+    given = f'--workdir={self.workdir}', f'--input={text}'
+    return Program(self.folder, 'translate', *given, **how)
+
+  def in_another(self, workdir: str) -> 'Toy':
+    """The same task and settings with another run's folder."""
+    other = object.__new__(Toy)
+    other.__dict__ |= self.__dict__
+    other.workdir = self.folder / workdir
+    other.checkpoints = other.workdir / 'checkpoints'
+    return other
+
+
+def undisturbed(folder: pathlib.Path) -> Toy:
+  """A whole run, evaluated; its compiled programs are kept for the others."""
+  toy = Toy(folder)
+  finished(toy.train())
+  finished(toy.evaluate())
+  return toy
+
+
+def finished(program: Program) -> Program:
+  assert program.code() == 0, program.said
+  return program
+
+
+def records(toy: Toy) -> list[dict]:
+  return [r for r in Run(toy.workdir).records() if 'loss' in r]
+
+
+def assert_equal_runs(one: Toy, other: Toy) -> None:
+  """The last state bit for bit, and the records, but for the seconds they tell of."""
+  config = Run(one.workdir).config()
+  _, params = build.architecture(config)
+  shapes = params, jax.eval_shape(optimizer(config).init, params)
+  step = config.train_steps
+  ends = [checkpoint.restore(toy.checkpoints, step, *shapes) for toy in (one, other)]
+  jax.tree.map(np.testing.assert_array_equal, *ends)
+  logs = [
+    [r | {'seconds': 0} for r in Run(toy.workdir).records()] for toy in (one, other)
+  ]
+  # A checkpoint off the cadence cuts a record in two, each of fewer `steps`.
+  spans = [{(r['step'], r.get('steps')) for r in log} for log in logs]
+  there = lambda r: 'loss' not in r or (r['step'], r['steps']) in spans[0] & spans[1]
+  assert [*filter(there, logs[0])] == [*filter(there, logs[1])]
+  for key in ('target_tokens', 'steps', 'skipped'):
+    totals = [sum(r[key] for r in records(toy)) for toy in (one, other)]
+    assert totals[0] == totals[1], key
+
+
+def assert_all_whole(toy: Toy, at_least: int) -> int:
+  """Each checkpoint there is is as it was written; the newest of them."""
+  there = checkpoint.steps(toy.checkpoints)
+  for step in there:
+    checkpoint.verify(toy.checkpoints, step)
+  newest = max(there, default=0)
+  assert newest >= at_least
+  return newest

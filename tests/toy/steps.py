@@ -1,0 +1,149 @@
+"""train_step of a tiny model on any number of devices, and the course it takes."""
+
+import functools
+import pathlib
+from collections.abc import Callable, Collection
+from typing import Any, NamedTuple
+
+import jax
+import ml_collections
+import numpy as np
+import optax
+from flax import nnx
+
+from configs import base
+from transformer_jax.data import token_files
+from transformer_jax.data.vocabulary import EOS, PAD
+from transformer_jax.machine import parallel
+from transformer_jax.model import build
+from transformer_jax.training.step import Share, Sums, TrainState, train_step
+
+Tree = Any
+
+SLICES, ROWS, LENGTH, VOCABULARY = 8, 2, 6, 17
+POISON = VOCABULARY - 1  # no corpus below has it unasked
+
+
+def tiny_config(**changes: Any) -> ml_collections.ConfigDict:
+  config = base.get_config()
+  config.model.update(
+    {'N': 1, 'd_model': 16, 'd_ff': 32, 'h': 2, 'd_k': 8, 'd_v': 8}
+    | {'vocab_size': VOCABULARY}
+  )
+  config.update(changes)
+  return config
+
+
+@functools.cache
+def model(P_drop: float) -> tuple[nnx.GraphDef, Tree]:
+  """A tiny model with parameters from numpy, which saves compiling initialisers."""
+  config = tiny_config()
+  config.model.P_drop = P_drop
+  graph, shapes = build.architecture(config)
+  rng = np.random.default_rng(0)
+  fill = lambda x: rng.normal(size=x.shape, scale=0.3).astype(np.float32)
+  return graph, jax.tree.map(fill, shapes)
+
+
+def example(seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+  """[SLICES, ROWS, LENGTH] source and target; slices have different token counts."""
+  rng = np.random.default_rng(seed)
+  sides = rng.integers(3, VOCABULARY, (2, SLICES, ROWS, LENGTH)).astype(np.int32)
+  for place, length in enumerate(rng.integers(1, LENGTH + 1, (SLICES, ROWS)).flat):
+    i, row = divmod(place, ROWS)
+    sides[:, i, row, length:] = PAD
+    sides[:, i, row, length - 1] = EOS
+  sides[:, -1] = PAD  # a last slice that found no sentences
+  return sides[0], sides[1]
+
+
+class Steps:
+  """train_step on the first devices, at a constant rate; a program compiled once.
+
+  With several hosts, each gives its share of the batch. `of` is another model than
+  the tiny one.
+  """
+
+  def __init__(
+    self,
+    count: int | None,
+    P_drop: float = 0.3,
+    rate: float = 1e-3,
+    of: tuple[nnx.GraphDef, Tree] | None = None,
+  ):
+    graph, self.params = model(P_drop) if of is None else of
+    self._transform = optax.adam(rate, 0.9, 0.98, 1e-9)
+    step = functools.partial(
+      train_step,
+      graph=graph,
+      transform=self._transform,
+      epsilon_ls=0.1,
+    )
+    self.devices = parallel.Devices(SLICES, jax.devices()[:count])
+    self._step = self.devices.parallel(step)
+    self.programs = {}
+
+  def initial(self, step: int = 0) -> TrainState:
+    optimizer = self._transform.init(self.params)
+    state = TrainState(np.int32(step), self.params, optimizer)
+    return self.devices.replicate(state)
+
+  def __call__(
+    self, state: TrainState, source: np.ndarray, target: np.ndarray
+  ) -> tuple[TrainState, Sums]:
+    wishes, seed = np.zeros((SLICES, 2), np.int32), np.ones(SLICES, np.int32)
+    all_of_it = Share(source, target, wishes, seed)
+    ours = jax.tree.map(lambda x: x[self.devices.host_slices], all_of_it)
+    share = self.devices.split(ours)
+    if share.source.shape not in self.programs:
+      self.programs[share.source.shape] = self._step.lower(state, share).compile()
+    state, sums = self.programs[share.source.shape](state, share)
+    return state, jax.device_get(sums)
+
+
+steps_on = functools.cache(Steps)
+
+
+class Course(NamedTuple):
+  """Twenty updates at a constant rate, with dropout and unequal slices."""
+
+  losses: list[float]
+  moved: Tree  # parameters at the end, less those at the start
+
+
+def course(steps: Steps, batch: Callable[[int], Any] = example) -> Course:
+  losses, state = [], steps.initial()
+  for number in range(20):
+    state, sums = steps(state, *batch(number))
+    losses.append(float(sums.loss / sums.tokens))
+  assert int(state.step) == 20
+  here = jax.device_get(steps.devices.on_this_host(state.params))
+  return Course(losses, jax.tree.map(np.subtract, here, steps.params))
+
+
+def assert_same_course(one: Course, other: Course) -> None:
+  """Losses to 1e-6, parameters to 1e-3 of the largest movement."""
+  np.testing.assert_allclose(one.losses, other.losses, rtol=1e-6)
+  largest = max(np.abs(x).max() for x in jax.tree.leaves(one.moved))
+  assert largest > 5e-3  # under Equation 3's warm-up nothing would have moved
+  for a, b in zip(*map(jax.tree.leaves, (one.moved, other.moved)), strict=True):
+    assert np.abs(a - b).max() < 1e-3 * largest
+
+
+@functools.cache
+def course_on_one() -> Course:
+  return course(steps_on(1))
+
+
+def corpus(
+  folder: pathlib.Path, pairs: int = 60, poisoned: Collection[int] = ()
+) -> pathlib.Path:
+  """Pairs without POISON, but for the targets of those told."""
+  rng = np.random.default_rng(0)
+  lengths = rng.integers(1, 12, pairs)
+  for side in ('source', 'target'):
+    ids = [rng.integers(4, POISON, length) for length in lengths]
+    for pair in poisoned if side == 'target' else ():
+      ids[pair][0] = POISON
+    token_files.write_tokens(folder / f'train.{side}', ids)
+  return folder
