@@ -15,8 +15,8 @@ from ml_collections import config_flags
 from scripts import prepare_data
 from transformer_jax.machine import errors, hosts, platform
 from transformer_jax.machine.signals import Interruption
-from transformer_jax.runs import run
-from transformer_jax.training.loop import train
+from transformer_jax.runs import config_checks
+from transformer_jax.training.train import train
 
 CONFIG = config_flags.DEFINE_config_file('config', None, 'What to train.')
 WORKDIR = flags.DEFINE_string('workdir', None, "The run's folder.")
@@ -39,7 +39,7 @@ flags.adopt_module_key_flags(prepare_data)
 def main(_: list[str]) -> None:
   config = CONFIG.value
   logging.set_verbosity(logging.WARNING)  # Orbax tells its whole life at INFO
-  run.check_numbers(json.loads(config.to_json_best_effort()))
+  config_checks.check_numbers(json.loads(config.to_json_best_effort()))
   interruption = Interruption().install()
   if DETERMINISTIC.value:
     platform.deterministic()

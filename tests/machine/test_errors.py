@@ -11,7 +11,7 @@ from ml_collections import config_flags
 
 from transformer_jax.data import card
 from transformer_jax.machine import errors, files
-from transformer_jax.runs.run import Busy, Run
+from transformer_jax.runs.run import Run, RunLocked
 
 
 def test_what_our_code_refuses_is_one_line(tmp_path: pathlib.Path):
@@ -52,7 +52,7 @@ def test_a_config_that_misses_another_file(tmp_path: pathlib.Path):
 
 def test_several_lines_become_one(tmp_path: pathlib.Path, monkeypatch):
   def refuse(self: Run) -> None:
-    raise Busy('one\n  two')
+    raise RunLocked('one\n  two')
 
   monkeypatch.setitem(refuse.__globals__, '__name__', 'scripts.some')
   with pytest.raises(SystemExit) as caught, errors.in_one_line():

@@ -17,8 +17,10 @@ from configs import base
 from transformer_jax.data import card, preparing, vocabulary
 from transformer_jax.data.corpus import asked
 from transformer_jax.data.embedded import InMemoryBitext
-from transformer_jax.runs.run import COUNTS, NEEDED, Busy, Run
+from transformer_jax.runs.config_checks import COUNTS, NEEDED
+from transformer_jax.runs.run import Run, RunLocked
 
+ROOT = pathlib.Path(__file__).parents[2]
 LINES = ['one two three four five', 'six seven eight nine ten']
 
 
@@ -239,7 +241,7 @@ def test_no_corpus_and_no_run(config, tmp_path: pathlib.Path):
   with pytest.raises(FileNotFoundError, match=r'card\.json: not there; run scripts'):
     Run.open(tmp_path / 'run', config, tmp_path / 'nowhere')
   assert not (tmp_path / 'run').exists()
-  with pytest.raises(FileNotFoundError, match='is .* a run'):
+  with pytest.raises(ValueError, match='is .* a run'):
     Run(tmp_path).config()
 
 
@@ -249,6 +251,22 @@ def test_a_kill_while_the_run_is_made(corpus, config, tmp_path: pathlib.Path):
   (tmp_path / 'run' / 'vocabulary.model').write_bytes(b'torn')
   run = Run.open(tmp_path / 'run', config, corpus)
   assert len(run.vocabulary()) == 30
+
+
+@pytest.mark.parametrize('module', ['runs.run', 'runs.result', 'report'])
+def test_reading_a_run_needs_no_reader_of_raw_text(module: str):
+  """They are slow to import, and need not be there where runs are only read."""
+  check = f"""
+import importlib, pkgutil, sys
+module = importlib.import_module('transformer_jax.{module}')
+prefix = module.__name__ + '.'
+for found in pkgutil.iter_modules(getattr(module, '__path__', []), prefix):
+  importlib.import_module(found.name)
+print(*sorted({{'pyarrow', 'babel', 'num2words', 'jax'}} & sys.modules.keys()))
+"""
+  command = [sys.executable, '-c', check]
+  done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+  assert done.stdout.split() == []
 
 
 # The lock
@@ -265,7 +283,7 @@ with Run(pathlib.Path(sys.argv[1])).locked():
 def holder(workdir: pathlib.Path) -> subprocess.Popen:
   return subprocess.Popen(
     [sys.executable, '-c', HOLD, str(workdir)],
-    cwd=pathlib.Path(__file__).parents[2],
+    cwd=ROOT,
     stdin=subprocess.PIPE,
     stdout=subprocess.PIPE,
   )
@@ -291,7 +309,7 @@ def test_a_folder_has_one_trainer(tmp_path: pathlib.Path):
   run = Run(tmp_path / 'runs' / 'one')
   process = holder(run.workdir)
   assert process.stdout.readline() == b'locked\n'
-  with pytest.raises(Busy) as caught, run.locked():
+  with pytest.raises(RunLocked) as caught, run.locked():
     pass
   assert f'in use by process {process.pid} on {socket.gethostname()}:' in str(
     caught.value
