@@ -208,7 +208,7 @@ PAIRS = st.lists(st.tuples(LINES, LINES), min_size=1)
 
 @settings(deadline=None)
 @given(PAIRS)
-def test_multi_bleu_formula_is_sacrebleus_without_smoothing(pairs):
+def test_tokens_given_are_counted_as_sacrebleu_counts_them(pairs):
   hypotheses, references = zip(*pairs, strict=True)
   theirs = sacrebleu.metrics.BLEU(tokenize='none', smooth_method='none', force=True)
   expected = theirs.corpus_score(hypotheses, [references]).score

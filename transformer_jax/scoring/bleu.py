@@ -1,30 +1,64 @@
-"""BLEU twice: as sacreBLEU makes it, and as the paper's own script made it."""
+"""BLEU in two ways: as sacreBLEU has it, and as the script that the paper used."""
 
 import importlib.metadata
-import math
 import re
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sacrebleu.metrics import BLEU
+from sacrebleu.tokenizers.tokenizer_base import BaseTokenizer
 
+from transformer_jax.machine.errors import UserError
 from transformer_jax.scoring import moses
-
-MAX_ORDER = 4
 
 
 @dataclass(frozen=True)
 class Score:
   score: float  # percent, unrounded
-  signature: str
+  signature: str  # how it was computed
+
+
+class PaperTokenizer(BaseTokenizer):
+  """Splits a line as get_ende_bleu.sh does, for sacreBLEU to count.
+
+  The script's Perl splits bytes at ASCII spaces and ignores the case of A to Z alone;
+  sacreBLEU splits at every space of Unicode. So each token is spelt in hexadecimal
+  digits, which have neither spaces nor case.
+  """
+
+  def __init__(self, language: str | None, lowercase: bool):
+    """Without a language, lines are taken for tokens with spaces between them."""
+    self.language, self.lowercase = language, lowercase
+
+  def signature(self) -> str:
+    if self.language is None:
+      return 'none'
+    return (
+      f'moses-{self.language}-sacremoses-{importlib.metadata.version("sacremoses")}'
+    )
+
+  def __call__(self, line: str) -> str:
+    split = split_compounds(line, self.language) if self.language else line.encode()
+    folded = split.lower() if self.lowercase else split
+    return ' '.join(token.hex() for token in folded.split())
 
 
 def sacre_metric(lowercase: bool, tokenized: bool) -> BLEU:
-  """sacreBLEU's default (13a tokens, exponential smoothing); given tokens stay."""
-  if tokenized:  # which sacreBLEU warns of, were it not forced
+  """sacreBLEU's default: 13a tokens, exponential smoothing.
+
+  Args:
+    tokenized: the text is tokens already, which are scored as they are.
+  """
+  if tokenized:  # force: sacreBLEU would warn of text that is tokenized
     return BLEU(lowercase=lowercase, tokenize='none', force=True)
   return BLEU(lowercase=lowercase)
+
+
+def paper_metric(language: str | None, lowercase: bool) -> BLEU:
+  """multi-bleu.perl: sacreBLEU's formula without smoothing, over PaperTokenizer."""
+  metric = BLEU(tokenize='none', smooth_method='none', force=True)
+  metric.tokenizer = PaperTokenizer(language, lowercase)
+  return metric
 
 
 def sacre_bleu(
@@ -35,11 +69,10 @@ def sacre_bleu(
 ) -> Score:
   """sacreBLEU of detokenised text, or of tokens as given.
 
-  Raises ValueError for no sentences or unequal numbers of them.
+  Raises UserError for no sentences or unequal numbers of them.
   """
-  _check_lengths(hypotheses, references)
   metric = sacre_metric(lowercase, tokenized)
-  score = metric.corpus_score(hypotheses, [references]).score
+  score = _corpus_score(metric, hypotheses, references)
   return Score(score, str(metric.get_signature()))
 
 
@@ -49,97 +82,62 @@ def paper_bleu(
   language: str,
   lowercase: bool = False,
 ) -> Score:
-  """The paper's BLEU (tensor2tensor's get_ende_bleu.sh) on detokenised text.
+  """The paper's BLEU (tensor2tensor's get_ende_bleu.sh) of detokenised text.
 
   Only the hypotheses have their Unicode punctuation replaced, as in that script.
-  Raises ValueError for no sentences, unequal numbers of them, or a language that
+  Raises UserError for no sentences, unequal numbers of them, or a language that
   cannot be tokenised as the script did.
   """
-  _check_lengths(hypotheses, references)
   plain = [moses.replace_unicode_punctuation(line) for line in hypotheses]
-  score = _multi_bleu(
-    (split_compounds(line, language) for line in plain),
-    (split_compounds(line, language) for line in references),
-    lowercase,
-  )
+  score = _corpus_score(paper_metric(language, lowercase), plain, references)
   return Score(score, paper_signature(language, lowercase))
 
 
 def tokenized_bleu(
   hypotheses: Sequence[str], references: Sequence[str], lowercase: bool = False
 ) -> Score:
-  """multi-bleu.perl on text that is tokenised already; tokens as given.
+  """multi-bleu.perl alone, of text that is tokenised already.
 
-  Raises ValueError for no sentences or unequal numbers of them.
+  Raises UserError for no sentences or unequal numbers of them.
   """
-  _check_lengths(hypotheses, references)
-  score = _multi_bleu(
-    (line.encode() for line in hypotheses),
-    (line.encode() for line in references),
-    lowercase,
-  )
+  score = _corpus_score(paper_metric(None, lowercase), hypotheses, references)
   return Score(score, paper_signature(None, lowercase))
 
 
 def paper_signature(language: str | None, lowercase: bool) -> str:
-  """What tells paper_bleu of a language, or without one tokenized_bleu, from others."""
-  parts = ['nrefs:1', _case(lowercase)]
+  """How paper_bleu scores a language; without one, how tokenized_bleu scores."""
+  parts = ['nrefs:1', 'case:lc-ascii' if lowercase else 'case:mixed']
+  tokens = f'tok:{PaperTokenizer(language, lowercase).signature()}'
   if language is None:
-    parts.append('tok:none')
+    parts.append(tokens)
   else:
-    version = importlib.metadata.version('sacremoses')
-    parts.append('punct:unicode-replaced-in-hyp')
-    parts.append(f'tok:moses-{language}-sacremoses-{version}')
-    parts.append('compounds:##AT##-##AT##')
+    parts += ['punct:unicode-replaced-in-hyp', tokens, 'compounds:##AT##-##AT##']
   return '|'.join([*parts, 'smooth:none', 'formula:multi-bleu'])
 
 
 def split_compounds(line: str, language: str) -> bytes:
-  """Moses tokens with hyphens split off as ##AT##-##AT##, UTF-8.
+  """Moses tokens with hyphens split off as ##AT##-##AT##, in UTF-8.
 
-  On bytes and in one pass, as the script's `perl -p` does it: of "a-b-c" only the
-  first hyphen is split, of "a-é-b", whose é is two bytes, both.
+  The script's `perl -p` works on bytes, in one pass whose matches do not overlap: of
+  "a-b-c" only the first hyphen is split off, of "a-é-b", whose é is two bytes, both.
   """
   tokens = ' '.join(moses.tokenize(line, language)).encode()
   return re.sub(rb'(\S)-(\S)', rb'\1 ##AT##-##AT## \2', tokens)
 
 
-def _check_lengths(hypotheses: Sequence[str], references: Sequence[str]) -> None:
+def check_lengths(hypotheses: Sequence[str], references: Sequence[str]) -> None:
+  """Raises UserError for no sentences or unequal numbers of them."""
   if len(hypotheses) != len(references):
-    raise ValueError(
+    raise UserError(
       f'{len(hypotheses)} hypotheses but {len(references)} references: '
       'BLEU needs one reference for each'
     )
   if not hypotheses:
-    raise ValueError('no sentences to score')
+    raise UserError('no sentences to score')
 
 
-def _case(lowercase: bool) -> str:
-  return 'case:lc-ascii' if lowercase else 'case:mixed'
-
-
-def _multi_bleu(
-  hypotheses: Iterable[bytes], references: Iterable[bytes], lowercase: bool
+def _corpus_score(
+  metric: BLEU, hypotheses: Sequence[str], references: Sequence[str]
 ) -> float:
-  """Corpus BLEU in percent, unsmoothed; case folded as `-lc` folds it, A to Z only."""
-  matches, totals = [0] * MAX_ORDER, [0] * MAX_ORDER
-  hypothesis_length = reference_length = 0
-  for hypothesis, reference in zip(hypotheses, references, strict=True):
-    if lowercase:
-      hypothesis, reference = hypothesis.lower(), reference.lower()
-    ours, theirs = hypothesis.split(), reference.split()
-    hypothesis_length += len(ours)
-    reference_length += len(theirs)
-    for n in range(1, MAX_ORDER + 1):
-      counts = _ngrams(ours, n)
-      matches[n - 1] += (counts & _ngrams(theirs, n)).total()
-      totals[n - 1] += counts.total()
-  if not all(matches):
-    return 0.0
-  log_precisions = [math.log(m / t) for m, t in zip(matches, totals, strict=True)]
-  log_brevity = min(0.0, 1 - reference_length / hypothesis_length)
-  return 100 * math.exp(log_brevity + sum(log_precisions) / MAX_ORDER)
-
-
-def _ngrams(tokens: list[bytes], n: int) -> Counter[tuple[bytes, ...]]:
-  return Counter(zip(*(tokens[i:] for i in range(n)), strict=False))
+  check_lengths(hypotheses, references)
+  return metric.corpus_score(hypotheses, [references]).score

@@ -1,50 +1,50 @@
-"""Is a difference more than noise? Over seeds, and over the sentences of a test set."""
+"""Whether a difference is more than noise: over seeds, and over a test's sentences."""
 
 import math
-import re
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from sacrebleu.metrics import BLEU
+from sacrebleu.metrics.base import Signature
 from sacrebleu.significance import PairedTest
 from scipy.special import stdtrit
 
-from transformer_jax.scoring.bleu import paper_signature, sacre_metric, split_compounds
-from transformer_jax.scoring.moses import replace_unicode_punctuation as _plain
+from transformer_jax.machine.errors import UserError
+from transformer_jax.scoring import bleu, moses
 
-SAMPLES = 1000  # of the test set, as sacreBLEU draws by default
+SAMPLES = 1000  # resampled test sets, as many as sacreBLEU draws by default
 
 
 class Spread(NamedTuple):
-  """Values of several seeds; from one there is neither spread nor interval."""
+  """Mean and spread of one value over seeds; one seed has no spread."""
 
   mean: float
-  deviation: float | None  # of the sample
-  margin: float | None  # the 95 % interval of the mean is mean +- margin
+  deviation: float | None  # the sample's standard deviation
+  margin: float | None  # half the 95 % interval of the mean
   seeds: int
 
 
 class Noise(NamedTuple):
-  """What seeds do, pooled over rows that were run more than once."""
+  """Standard deviation between seeds, pooled over the rows with several seeds."""
 
   deviation: float
-  freedom: int
+  freedom: int  # degrees of freedom
 
 
 class Paired(NamedTuple):
-  """Two systems on the same sentences; p of no difference, by paired bootstrap."""
+  """Two systems on the same sentences, by paired bootstrap."""
 
   score: float  # percent
   baseline: float
-  p: float
+  p: float  # of no difference
   signature: str
   interval: tuple[float, float]  # as bootstrap_intervals has it
   baseline_interval: tuple[float, float]
 
 
 def quantile(freedom: int) -> float:
-  """Student's t that 95 % lie within, on both sides."""
+  """The t that 95 % of Student's distribution lie within, between -t and t."""
   return float(stdtrit(freedom, 0.975))
 
 
@@ -57,7 +57,10 @@ def spread(values: Sequence[float]) -> Spread:
 
 
 def noise(groups: Sequence[Sequence[float]]) -> Noise | None:
-  """The deviation between seeds, the same for all groups; None without a second one."""
+  """Pools the deviation between seeds, taken to be the same in all groups.
+
+  None if no group has a second seed.
+  """
   freedom = sum(len(values) - 1 for values in groups)
   if not freedom:
     return None
@@ -68,7 +71,7 @@ def noise(groups: Sequence[Sequence[float]]) -> Noise | None:
 
 
 def margin(noise: Noise, seeds: int, base_seeds: int) -> float:
-  """Half the 95 % interval of a difference of two means."""
+  """Half the 95 % interval of the difference of two means over seeds."""
   error = noise.deviation * math.sqrt(1 / seeds + 1 / base_seeds)
   return quantile(noise.freedom) * error
 
@@ -82,29 +85,31 @@ def paired_bootstrap(
   lowercase: bool = False,
   kinds: Sequence[str] = ('sacrebleu', 'paper_bleu'),
 ) -> dict[str, Paired]:
-  """sacreBLEU's paired bootstrap (Koehn 2004) over detokenised text, for each BLEU.
+  """sacreBLEU's paired bootstrap (Koehn 2004), for each BLEU of `kinds`.
 
-  Text that is `tokenized` already counts as it is, as in tokenized_bleu.
+  Args:
+    language: whose Moses tokens the paper's BLEU counts.
+    tokenized: the text is tokens already, which are scored as they are.
 
   Raises:
-    ValueError: no sentences, or unequal numbers of them.
+    UserError: no sentences, or unequal numbers of them.
   """
   counts = len(hypotheses), len(baseline), len(references)
   if len({*counts}) != 1 or not references:
-    raise ValueError(
+    raise UserError(
       f'{counts[0]} and {counts[1]} hypotheses for {counts[2]} references: '
       'a paired test needs one of each for every sentence'
     )
   found = {}
   for kind in kinds:
-    systems, metric = _prepared(
-      kind, (baseline, hypotheses), references, language, tokenized, lowercase
+    metric, systems = _metric(
+      kind, (baseline, hypotheses), language, tokenized, lowercase
     )
-    paired = _test(*systems, metric)
-    if kind == 'paper_bleu':  # the metric's is of what it was given, our tokens spelt
-      resampled = '|'.join(re.findall(r'(?:bs|seed):\d+', paired.signature))
-      plain = paper_signature(None if tokenized else language, lowercase)
-      paired = paired._replace(signature=f'{plain}|{resampled}')
+    signature, paired = _paired_test(metric, *systems, references)
+    if kind == 'paper_bleu':  # sacreBLEU's signature does not name our tokens
+      name = bleu.paper_signature(None if tokenized else language, lowercase)
+      drawn = (f'{key}:{signature.info[key]}' for key in ('bs', 'seed'))
+      paired = paired._replace(signature='|'.join([name, *drawn]))
     found[kind] = paired
   return found
 
@@ -118,48 +123,46 @@ def bootstrap_intervals(
 ) -> dict[str, tuple[float, float]]:
   """The 95 % interval of each BLEU, by sacreBLEU's bootstrap over the sentences.
 
-  It is the mean of the resampled test sets' scores, and half the range of their middle
-  95 % to both sides of it, so that it may pass 100.
+  Its centre is the mean score of the resampled test sets, its width the range of the
+  middle 95 % of them. It may pass 100.
 
-  Raises ValueError for no sentences or unequal numbers of them.
+  Raises UserError for no sentences or unequal numbers of them.
   """
+  bleu.check_lengths(hypotheses, references)
   found = {}
   for kind in ('sacrebleu', 'paper_bleu'):
-    (system, against), metric = _prepared(
-      kind, (hypotheses,), references, language, tokenized, lowercase
-    )
-    score = metric.corpus_score(system, [against], n_bootstrap=SAMPLES)
+    metric, (system,) = _metric(kind, (hypotheses,), language, tokenized, lowercase)
+    score = metric.corpus_score(system, [references], n_bootstrap=SAMPLES)
     found[kind] = _interval(score._mean, score._ci)
   return found
 
 
-def _prepared(
+def _metric(
   kind: str,
   systems: Sequence[Sequence[str]],
-  references: Sequence[str],
   language: str,
   tokenized: bool,
   lowercase: bool,
-) -> tuple[list[Sequence[str]], BLEU]:
-  """Systems and references as the metric takes them, and the metric."""
+) -> tuple[BLEU, list[Sequence[str]]]:
+  """The metric, and each system's hypotheses as the metric takes them."""
   if kind == 'sacrebleu':
-    return [*systems, references], sacre_metric(lowercase, tokenized)
-  spell = lambda lines: _spelt(lines, None if tokenized else language, lowercase)
-  plain = lambda lines: lines if tokenized else map(_plain, lines)
-  prepared = [*(spell(plain(lines)) for lines in systems), spell(references)]
-  return prepared, BLEU(tokenize='none', smooth_method='none', force=True)
+    return bleu.sacre_metric(lowercase, tokenized), [*systems]
+  if tokenized:
+    return bleu.paper_metric(None, lowercase), [*systems]
+  plain = [[*map(moses.replace_unicode_punctuation, lines)] for lines in systems]
+  return bleu.paper_metric(language, lowercase), plain
 
 
 def _interval(mean: float, margin: float) -> tuple[float, float]:
   return float(mean - margin), float(mean + margin)
 
 
-def _test(
+def _paired_test(
+  metric: BLEU,
   baseline: Sequence[str],
   system: Sequence[str],
   references: Sequence[str],
-  metric: BLEU,
-) -> Paired:
+) -> tuple[Signature, Paired]:
   named = [('baseline', list(baseline)), ('system', list(system))]
   test = PairedTest(
     named, {'BLEU': metric}, [list(references)], test_type='bs', n_samples=SAMPLES
@@ -168,7 +171,7 @@ def _test(
   baseline_result, result = scores['BLEU']
   # sacreBLEU counts resamples above a difference, of which equal systems have none.
   p = 1.0 if result.score == baseline_result.score else result.p_value
-  return Paired(
+  return signatures['BLEU'], Paired(
     result.score,
     baseline_result.score,
     p,
@@ -176,15 +179,3 @@ def _test(
     _interval(result.mean, result.ci),
     _interval(baseline_result.mean, baseline_result.ci),
   )
-
-
-def _spelt(lines: Iterable[str], language: str | None, lowercase: bool) -> list[str]:
-  """The paper's tokens, each in hexadecimal digits: sacreBLEU parts and folds no more.
-
-  Without a language, the lines are tokens already.
-  """
-  split = (
-    split_compounds(line, language) if language else line.encode() for line in lines
-  )
-  folded = (line.lower() if lowercase else line for line in split)
-  return [' '.join(token.hex() for token in line.split()) for line in folded]
