@@ -1,0 +1,41 @@
+"""The flags of scripts that read or prepare corpora."""
+
+import pathlib
+
+from absl import flags
+
+from transformer_jax.machine.flags import Flags
+
+
+def data_dir(table: Flags) -> flags.FlagHolder[str]:
+  """Defines --data_dir."""
+  return table.string('data_dir', 'data', 'Where prepared corpora live.')
+
+
+class DataFlags:
+  """--data_dir, --raw_dir and --tfds_data_dir: all that preparing.prepare needs."""
+
+  def __init__(self, table: Flags):
+    self._holders = (
+      data_dir(table),
+      table.string(
+        'raw_dir',
+        None,
+        "Folder with what to prepare from, instead of tfds: WMT14's archives, "
+        'Parquet, or files of text, one sentence a line.',
+      ),
+      table.string(
+        'tfds_data_dir', None, 'Where tensorflow-datasets has or puts its data sets.'
+      ),
+    )
+
+  def folders(self) -> tuple[pathlib.Path, pathlib.Path | None, pathlib.Path | None]:
+    """The folders, in the order in which preparing.prepare takes them."""
+    data, *others = (holder.value for holder in self._holders)
+    raw, tfds = (path and pathlib.Path(path) for path in others)
+    return pathlib.Path(data), raw, tfds
+
+  def command_line(self) -> list[str]:
+    """Those that were given, for the command line of another script."""
+    given = [holder for holder in self._holders if holder.value]
+    return [f'--{holder.name}={holder.value}' for holder in given]

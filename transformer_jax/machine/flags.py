@@ -1,0 +1,124 @@
+"""The flags of one script, apart from those of other scripts.
+
+absl keeps the flags of a process in one table, in which two scripts that both have a
+--workdir clash. Here each script has a table of its own, so that scripts can be
+imported side by side and their main(argv) called any number of times.
+"""
+
+import sys
+from collections.abc import Callable, Sequence
+
+import ml_collections
+from absl import app, flags
+from ml_collections import config_flags
+
+from transformer_jax.machine import errors
+
+flags.disclaim_key_flags()  # help lists a flag under the module that asks for it here
+HELP = {'--help', '-help', '--helpshort', '-helpshort', '-?'}
+HELP_FULL = {'--helpfull', '-helpfull'}
+
+
+class Flags:
+  """A script's flags, and absl's own beside them.
+
+  Each method defines a flag; its `value` can be read once a command line is parsed.
+  """
+
+  def __init__(self, doc: str):
+    """`doc` is the script's docstring, which --help shows."""
+    self._doc = doc
+    self._argv: list[str] = []
+    self._values = flags.FlagValues()
+    self._values.append_flag_values(flags.FLAGS)
+
+  def config(
+    self, about: str, required: bool = True
+  ) -> flags.FlagHolder[ml_collections.ConfigDict]:
+    """--config=FILE[:ARGUMENT], and --config.KEY=VALUE for each of its keys."""
+    holder = config_flags.DEFINE_config_file(
+      'config', None, about, flag_values=self._values, sys_argv=self._argv
+    )
+    if required:
+      flags.mark_flag_as_required('config', self._values)
+    return holder
+
+  def string(
+    self, name: str, default: str | None, about: str, required: bool = False
+  ) -> flags.FlagHolder[str]:
+    return flags.DEFINE_string(
+      name, default, about, flag_values=self._values, required=required
+    )
+
+  def boolean(self, name: str, about: str) -> flags.FlagHolder[bool]:
+    """False by default."""
+    return flags.DEFINE_bool(name, False, about, flag_values=self._values)
+
+  def integer(
+    self, name: str, default: int | None, about: str, at_least: int | None = None
+  ) -> flags.FlagHolder[int]:
+    return flags.DEFINE_integer(
+      name, default, about, lower_bound=at_least, flag_values=self._values
+    )
+
+  def number(
+    self, name: str, default: float | None, about: str
+  ) -> flags.FlagHolder[float]:
+    return flags.DEFINE_float(name, default, about, flag_values=self._values)
+
+  def choice(
+    self, name: str, default: str | None, choices: Sequence[str], about: str
+  ) -> flags.FlagHolder[str]:
+    return flags.DEFINE_enum(name, default, choices, about, flag_values=self._values)
+
+  def items(
+    self, name: str, default: list[str] | None, about: str
+  ) -> flags.FlagHolder[list[str]]:
+    """Words with commas between them."""
+    return flags.DEFINE_list(name, default, about, flag_values=self._values)
+
+  def repeated(self, name: str, about: str) -> flags.FlagHolder[list[str]]:
+    """A flag that may be given several times, or not at all."""
+    return flags.DEFINE_multi_string(name, [], about, flag_values=self._values)
+
+  def parse(self, argv: Sequence[str]) -> list[str]:
+    """Sets all flags anew from a command line, whose first word is the program.
+
+    Returns: what of `argv` is no flag, the program first.
+
+    Raises:
+      flags.Error: a flag is unknown, missing or has a value that it cannot have.
+      SystemExit: help was asked for, and printed.
+    """
+    if (HELP | HELP_FULL) & {*argv}:
+      self._show_help(full=bool(HELP_FULL & {*argv}))
+    for name in [name for name in self._values if name.startswith('config.')]:
+      delattr(self._values, name)  # overrides of the config of an earlier call
+    self._values.unparse_flags()
+    self._argv[:] = argv
+    return self._values(argv)
+
+  def _show_help(self, full: bool) -> None:
+    about = self._values.get_help(include_special_flags=False)
+    print(self._doc, 'flags:', about, sep='\n')
+    print(flags.FLAGS.get_help() if full else 'Try --helpfull for a list of all flags.')
+    sys.exit(0)
+
+
+def run(main: Callable[[list[str]], None]) -> None:
+  """Calls main() with the process's command line, and ends the process."""
+  app.run(errors.in_one_line()(main), flags_parser=errors.in_one_line()(_parse_absls))
+
+
+def _parse_absls(argv: list[str]) -> list[str]:
+  """Parses the flags that absl heeds before main(), such as --pdb; main() the rest."""
+  flags.FLAGS([word for word in argv if word not in HELP | HELP_FULL], known_only=True)
+  return argv
+
+
+def counts(flag: flags.FlagHolder[list[str]]) -> list[int]:
+  """The numbers of a flag that is a list, each 1 or more; UsageError otherwise."""
+  if not flag.value or not all(x.isdecimal() and int(x) for x in flag.value):
+    given = ','.join(flag.value)
+    raise app.UsageError(f'--{flag.name}={given}: numbers of 1 or more, such as 16,64')
+  return [int(text) for text in flag.value]
