@@ -14,7 +14,6 @@ import struct
 import subprocess
 import sys
 import termios
-from typing import Any
 
 import jax
 import ml_collections
@@ -22,11 +21,13 @@ import numpy as np
 import pytest
 
 from configs import quickstart
+from toy.runs import state_shapes
 from toy.task import SETTINGS, write_raw
 from transformer_jax.data import card, preparing
 from transformer_jax.model import build
 from transformer_jax.runs.run import Run
-from transformer_jax.training import checkpoint, loop
+from transformer_jax.training import checkpoint
+from transformer_jax.training.train import train
 
 ROOT = pathlib.Path(__file__).parents[1]
 STEPS, KILLED = SETTINGS['train_steps'], 100
@@ -211,16 +212,6 @@ def tiny_config() -> ml_collections.ConfigDict:
   return config
 
 
-def example(config: ml_collections.ConfigDict) -> tuple[Any, Any]:
-  """Shapes of parameters and optimizer state; nothing is computed."""
-
-  def initial() -> tuple[Any, Any]:
-    _, params = build.transformer(config)
-    return params, loop.optimizer(config).init(params)
-
-  return jax.eval_shape(initial)
-
-
 def flip_a_bit(folder: pathlib.Path) -> str:
   """In the largest file of a checkpoint's parameters; returns its name."""
   files = [path for path in folder.rglob('*') if path.is_file()]
@@ -249,21 +240,21 @@ def test_interrupted_equals_straight(tmp_path: pathlib.Path, capsys):
   config, corpus = tiny_config(), tmp_path / 'toy'
   preparing.prepare(config, tmp_path, raw)
   straight, broken = Run(tmp_path / 'straight'), Run(tmp_path / 'broken')
-  loop.train(config, straight.workdir, corpus)
+  train(config, straight.workdir, corpus)
 
   shutil.copytree(straight.workdir, broken.workdir)
   (broken.checkpoints / '6').rename(broken.checkpoints / '6.partial')
   damaged = flip_a_bit(broken.checkpoints / '4' / 'params')
   forget_dev(broken, 2)
   capsys.readouterr()
-  loop.train(config, broken.workdir, corpus)
+  train(config, broken.workdir, corpus)
   printed = capsys.readouterr()
   assert damaged in printed.out and 'trying the one before' in printed.out
   assert 'going on from step 2' in printed.err
 
   for step in (2, 4, 6):
     ours, theirs = (
-      checkpoint.restore(run.checkpoints, step, *example(config))
+      checkpoint.restore(run.checkpoints, step, *state_shapes(config))
       for run in (broken, straight)
     )
     jax.tree.map(np.testing.assert_array_equal, ours, theirs)
@@ -271,8 +262,8 @@ def test_interrupted_equals_straight(tmp_path: pathlib.Path, capsys):
   assert untimed(broken) == untimed(straight)
   assert [r['step'] for r in untimed(broken) if 'loss' in r] == [1, 2, 3, 4, 5, 6]
   forget_dev(broken, 6)
-  loop.train(config, broken.workdir, corpus)
+  train(config, broken.workdir, corpus)
   assert 'compiled' not in capsys.readouterr().err
   assert untimed(broken) == untimed(straight)
-  loop.train(config, broken.workdir, corpus)
+  train(config, broken.workdir, corpus)
   assert 'has 6 of 6 steps: nothing to do' in capsys.readouterr().out

@@ -24,8 +24,8 @@ from toy.task import TINY
 from transformer_jax.machine import parallel
 from transformer_jax.model import build, flops
 from transformer_jax.training import checkpoint
-from transformer_jax.training.optimizer import optimizer
 from transformer_jax.training.step import Share, TrainState, train_step
+from transformer_jax.training.trainer import adam
 
 pytestmark = pytest.mark.slow
 
@@ -160,7 +160,7 @@ def table(first: str) -> list[list[str]]:
 def step_of(config: ml_collections.ConfigDict) -> tuple[jax.stages.Compiled, int]:
   """A config's step for 8 devices, 125 pairs of 25 tokens each; its state's bytes."""
   graph, params = build.architecture(config)
-  transform = optimizer(config)
+  transform = adam(config)
   step = functools.partial(train_step, graph=graph, transform=transform, epsilon_ls=0.1)
   devices = parallel.Devices(8)
   zero = jax.ShapeDtypeStruct((), np.int32)

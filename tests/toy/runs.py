@@ -4,6 +4,7 @@ import pathlib
 from typing import Any
 
 import jax
+import ml_collections
 import numpy as np
 
 from toy.programs import Program
@@ -11,7 +12,7 @@ from toy.task import TINY, write_raw
 from transformer_jax.model import build
 from transformer_jax.runs.run import Run
 from transformer_jax.training import checkpoint
-from transformer_jax.training.optimizer import optimizer
+from transformer_jax.training.trainer import adam
 
 
 class Toy:
@@ -71,13 +72,21 @@ def records(toy: Toy) -> list[dict]:
   return [r for r in Run(toy.workdir).records() if 'loss' in r]
 
 
+def state_shapes(config: ml_collections.ConfigDict) -> tuple[Any, Any]:
+  """Those of the parameters and of Adam's state."""
+  _, params = build.architecture(config)
+  return params, jax.eval_shape(adam(config).init, params)
+
+
+def restored(toy: Toy, step: int) -> checkpoint.Restored:
+  shapes = state_shapes(Run(toy.workdir).config())
+  return checkpoint.restore(toy.checkpoints, step, *shapes)
+
+
 def assert_equal_runs(one: Toy, other: Toy) -> None:
   """The last state bit for bit, and the records, but for the seconds they tell of."""
-  config = Run(one.workdir).config()
-  _, params = build.architecture(config)
-  shapes = params, jax.eval_shape(optimizer(config).init, params)
-  step = config.train_steps
-  ends = [checkpoint.restore(toy.checkpoints, step, *shapes) for toy in (one, other)]
+  step = Run(one.workdir).config().train_steps
+  ends = [restored(toy, step) for toy in (one, other)]
   jax.tree.map(np.testing.assert_array_equal, *ends)
   logs = [
     [r | {'seconds': 0} for r in Run(toy.workdir).records()] for toy in (one, other)

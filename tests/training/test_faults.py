@@ -21,14 +21,13 @@ from toy.runs import (
   assert_equal_runs,
   finished,
   records,
+  restored,
   undisturbed,
 )
 from toy.task import TINY
 from transformer_jax.machine.signals import EXIT_CODE
-from transformer_jax.model import build
 from transformer_jax.runs.run import Run
 from transformer_jax.training import checkpoint
-from transformer_jax.training.optimizer import optimizer
 
 pytestmark = pytest.mark.slow
 
@@ -213,13 +212,6 @@ def test_an_error_of_the_first_host_ends_both(toy: Toy):
   assert 'Traceback' not in first.said
 
 
-def end_of(toy: Toy, step: int) -> checkpoint.Restored:
-  config = Run(toy.workdir).config()
-  _, params = build.architecture(config)
-  shapes = params, jax.eval_shape(optimizer(config).init, params)
-  return checkpoint.restore(toy.checkpoints, step, *shapes)
-
-
 def largest(tree: Any, less: Any = None) -> float:
   """The largest magnitude in it, or in what it is more than another."""
   if less is not None:
@@ -238,8 +230,8 @@ def assert_similar_runs(one: Toy, other: Toy, start: int) -> None:
   total = [sum(r['target_tokens'] for r in records(toy)) for toy in (one, other)]
   assert total[0] == total[1]
   last = Run(other.workdir).config().train_steps
-  ours, theirs = (end_of(toy, last) for toy in (one, other))
-  moved = largest(theirs.params, end_of(other, start).params)
+  ours, theirs = (restored(toy, last) for toy in (one, other))
+  moved = largest(theirs.params, restored(other, start).params)
   assert moved > 0.01
   assert largest(ours.params, theirs.params) < 1e-4 * moved
   ours, theirs = ours.opt_state[0], theirs.opt_state[0]

@@ -8,7 +8,6 @@ import pathlib
 from typing import Any
 
 import jax
-import ml_collections
 import numpy as np
 
 from transformer_jax.data import batches
@@ -27,16 +26,8 @@ class Counter:
   """A trainer whose parameters are the number of its steps."""
 
   def __init__(self, last: int):
-    self.config = ml_collections.ConfigDict(
-      {
-        'model': {'d_model': 16},
-        'warmup_steps': 10,
-        'rate_factor': 1.0,
-        'log_every_steps': 2,
-        'checkpoint_every_steps': EVERY,
-        'train_steps': last,
-      }
-    )
+    self.last = last
+    self.learning_rate = float
     self.batches = self.devices = self
     self.steps_per_epoch = 100
     self.bad: set[int] = set()  # steps without a finite gradient
@@ -94,8 +85,9 @@ def looped(
   """Runs to the end; what it saved, and what it wrote."""
   kept, run = Kept(), Run(folder)
   state = TrainState(np.int32(start), {'w': np.float32(start)}, ())
-  with Log(run, start, trainer.config.train_steps) as log:
-    one = loop.Loop(trainer, run.records(), log, kept, told)
+  cadence = loop.Cadence(trainer.last, checkpoint_every=EVERY, log_every=2)
+  with Log(run, start, trainer.last) as log:
+    one = loop.Loop(trainer, cadence, run.records(), log, kept, told)
     try:
       one.run(state, start, lambda _: 2.0, unmeasured)
     except (SystemExit, loop.Diverged) as end:
@@ -168,7 +160,7 @@ def test_told_to_stop_where_a_checkpoint_is_due(tmp_path: pathlib.Path):
 
 def test_several_hosts_stop_at_one_step(tmp_path: pathlib.Path, monkeypatch):
   """This one was not told: it stops with that one's wish in the sums, and saves."""
-  monkeypatch.setattr(hosts, 'hosts', lambda: 2)
+  monkeypatch.setattr(hosts, 'count', lambda: 2)
   trainer = Counter(10)
   step = trainer.step
   trainer.step = lambda state, batch, stop, save: step(
@@ -182,7 +174,7 @@ def test_several_hosts_stop_at_one_step(tmp_path: pathlib.Path, monkeypatch):
 
 def test_one_of_several_hosts_does_not_stop_alone(tmp_path: pathlib.Path, monkeypatch):
   """Told after the last step before a checkpoint, it goes on until all know."""
-  monkeypatch.setattr(hosts, 'hosts', lambda: 2)
+  monkeypatch.setattr(hosts, 'count', lambda: 2)
   told, trainer = Interruption(), Counter(10)
   save = Kept.save
 

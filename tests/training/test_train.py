@@ -3,7 +3,6 @@
 import functools
 import pathlib
 import re
-import types
 from collections.abc import Callable
 
 import jax
@@ -36,7 +35,7 @@ from transformer_jax.machine import parallel
 from transformer_jax.machine.signals import Interruption
 from transformer_jax.model import build
 from transformer_jax.runs import run
-from transformer_jax.training import checkpoint, loop, loss, optimizer, trainer
+from transformer_jax.training import checkpoint, loop, loss, optimizer, train, trainer
 from transformer_jax.training.log import Log
 
 # 5.3 Optimiser
@@ -64,7 +63,7 @@ def test_equation_3_peaks_at_the_end_of_warm_up():
 def test_adam_is_the_papers():
   """Five updates with beta 0.9 and 0.98, epsilon 1e-9 and the rate of Equation 3."""
   config = base.get_config()
-  transform = optimizer.optimizer(config)
+  transform = trainer.adam(config)
   rng = np.random.default_rng(0)
   gradients = rng.normal(size=(5, 7)) * np.logspace(-9, 1, 7)
   x = params = np.zeros(7)
@@ -301,7 +300,8 @@ def test_one_bad_batch_is_skipped_and_persistent_ones_end_the_run(
   ours.compile(state, list)
   writer = checkpoint.Writer(directory.checkpoints, 1, 20, lambda _: None)
   with Log(directory, 0, 20) as log, writer:
-    one = loop.Loop(ours, [], log, writer, Interruption())
+    cadence = loop.Cadence(20, checkpoint_every=1, log_every=1)
+    one = loop.Loop(ours, cadence, [], log, writer, Interruption())
     with pytest.raises(loop.Diverged) as stopped:
       one.run(state, 0, lambda _: 2.0, unmeasured=False)
   assert str(stopped.value) == (
@@ -325,7 +325,7 @@ def test_seeds_share_a_program_and_no_dropout(tmp_path: pathlib.Path):
     ours = trainer.Trainer(tiny_config(seed=seed, max_shapes=1), folder)
     fresh = trainer.Trainer(tiny_config(max_shapes=1), folder)
     state, batch = fresh.initial(), fresh.batch(0)
-    share = ours._share(batch.source, batch.target, False, False)
+    share = ours._inputs(batch.source, batch.target, False, False)
     lowered = ours._parallel.lower(state, share)
     programs.append(lowered.as_text())
     run = run or lowered.compile()
@@ -348,6 +348,4 @@ def test_how_large_a_batch_comes_out_is_told(
   for side, length in (('source', 59), ('target', 47)):
     token_files.write_tokens(tmp_path / f'train.{side}', np.full((20_000, length), 5))
   made = corpora.train_batches(tiny_config(slices=slices), tmp_path)
-  said = []
-  loop._say_what_differs(made, types.SimpleNamespace(say=said.append))
-  assert said[1] == f"{expected} the paper's 25,000"
+  assert train.mean_batch(made) == f"{expected} the paper's 25,000"

@@ -1,4 +1,4 @@
-"""A config's model, batches and compiled steps on all devices."""
+"""A config's model, optimizer and batches, and its compiled steps on all devices."""
 
 import functools
 import pathlib
@@ -8,30 +8,54 @@ from typing import Any
 import jax
 import ml_collections
 import numpy as np
+import optax
 
 from transformer_jax.data import batches
 from transformer_jax.data.corpus import train_batches
 from transformer_jax.machine import hosts, parallel
 from transformer_jax.model import build
-from transformer_jax.training import checkpoint
-from transformer_jax.training.optimizer import optimizer
+from transformer_jax.training import checkpoint, optimizer
 from transformer_jax.training.step import Share, Sums, TrainState, train_step
+
+Tree = Any
+
+
+def equation_3(config: ml_collections.ConfigDict) -> optimizer.Schedule:
+  """A config's learning rate."""
+  return optimizer.learning_rate(
+    config.model.d_model, config.warmup_steps, config.rate_factor
+  )
+
+
+def adam(config: ml_collections.ConfigDict) -> optax.GradientTransformation:
+  """A config's optimizer."""
+  return optimizer.adam(
+    equation_3(config), config.adam_b1, config.adam_b2, config.adam_epsilon
+  )
 
 
 class Trainer:
-  """A config's model, batches and compiled steps on all devices."""
+  """Makes a config's updates on all devices of all hosts.
+
+  Attributes:
+    devices: the devices and their slices of a batch.
+    batches: the training batches, all of which are a function of the step.
+    graph: the model without its parameters.
+    learning_rate: of an update, counted from 0.
+  """
 
   def __init__(self, config: ml_collections.ConfigDict, corpus: pathlib.Path):
-    self.config = config
+    self._config = config
     self.devices = parallel.Devices(config.slices)
     self.batches = train_batches(config, corpus)
     self.graph, params = build.architecture(config)
-    self.transform = optimizer(config)
-    self._shapes = params, jax.eval_shape(self.transform.init, params)
+    self.learning_rate = equation_3(config)
+    self._transform = adam(config)
+    self._shapes = params, jax.eval_shape(self._transform.init, params)
     step = functools.partial(
       train_step,
       graph=self.graph,
-      transform=self.transform,
+      transform=self._transform,
       epsilon_ls=config.epsilon_ls,
     )
     self._parallel = self.devices.parallel(step)
@@ -42,11 +66,14 @@ class Trainer:
     slices = self.devices.host_slices.stop - self.devices.host_slices.start
     for shape in progress(self.batches.shapes):
       side = np.zeros((slices, *shape), np.int32)
-      share = self._share(side, side, False, False)
-      self._compiled[shape] = self._parallel.lower(state, share).compile()
+      inputs = self._inputs(side, side, False, False)
+      self._compiled[shape] = self._parallel.lower(state, inputs).compile()
 
   def batch(self, step: int) -> batches.Batch:
-    """This host's share of the batch that update number `step` (from 0) sees."""
+    """This host's slices of the batch of update number `step`, from 0.
+
+    Its `pairs` are those of all slices.
+    """
     return self.batches.batch(step, self.devices.host_slices)
 
   def step(
@@ -56,38 +83,45 @@ class Trainer:
     stop: bool = False,
     save: bool = False,
   ) -> tuple[TrainState, Sums]:
-    """Dispatches one update; a shape that compile() has not seen is a KeyError.
+    """Starts one update on the devices, and does not wait for it.
 
-    `stop` and `save` are this host's wishes; Sums tells those of all.
+    Args:
+      state: given up: its memory is used for the new state.
+      batch: this host's slices.
+      stop: this host wishes to stop.
+      save: this host wishes to save. Sums.wishes are those of all hosts.
+
+    Raises:
+      KeyError: the batch has a shape that compile() has not compiled.
     """
     shape = batches.Shape(*batch.source.shape[1:])
-    share = self._share(batch.source, batch.target, stop, save)
-    return self._compiled[shape](state, share)
+    inputs = self._inputs(batch.source, batch.target, stop, save)
+    return self._compiled[shape](state, inputs)
 
-  def _share(
+  def _inputs(
     self, source: np.ndarray, target: np.ndarray, stop: bool, save: bool
   ) -> Share:
-    """On the devices."""
+    """What a step takes beside the state, on the devices."""
     wishes = np.full((len(source), 2), (stop, save), np.int32)
-    seed = np.full(len(source), self.config.seed, np.int32)
+    seed = np.full(len(source), self._config.seed, np.int32)
     return self.devices.split(Share(source, target, wishes, seed))
 
   def initial(self) -> TrainState:
     """A fresh state on the devices."""
-    _, params = build.transformer(self.config)
+    _, params = build.transformer(self._config)
     return self.devices.replicate(
-      TrainState(np.int32(0), params, self.transform.init(params))
+      TrainState(np.int32(0), params, self._transform.init(params))
     )
 
   def restore(self, folder: pathlib.Path) -> TrainState:
-    """The newest checkpoint that is as it was written, else the initial state."""
+    """The newest checkpoint that is not damaged, or a fresh state if there is none."""
     found = None
     if hosts.is_first_host():
       found = checkpoint.restore_newest(folder, *self._shapes)
     step = hosts.from_first_host(np.int32(0 if found is None else found.step))
     if not step:
       return self.initial()
-    if found is None:
+    if found is None:  # another host, which gets the first host's arrays
       zeros = lambda x: np.zeros(x.shape, x.dtype)
       found = checkpoint.Restored(int(step), *jax.tree.map(zeros, self._shapes))
     return self.devices.replicate(TrainState(np.int32(step), *found[1:]))

@@ -1,0 +1,94 @@
+"""A whole training: from a config, a corpus and a folder to the last checkpoint."""
+
+import contextlib
+import pathlib
+
+import ml_collections
+import numpy as np
+
+from transformer_jax.data import batches, card, token_files
+from transformer_jax.machine import hosts, platform
+from transformer_jax.machine.signals import Interruption
+from transformer_jax.runs import run
+from transformer_jax.training import checkpoint
+from transformer_jax.training.log import Log, Silent
+from transformer_jax.training.loop import Cadence, Loop
+from transformer_jax.training.perplexity import Perplexity
+from transformer_jax.training.trainer import Trainer
+
+
+def train(
+  config: ml_collections.ConfigDict,
+  workdir: pathlib.Path,
+  corpus: pathlib.Path,
+  interruption: Interruption | None = None,
+) -> None:
+  """Trains to config.train_steps, going on from the newest checkpoint in `workdir`.
+
+  The first host alone reads and writes `workdir`.
+
+  Raises:
+    SystemExit: a signal asked for it; all is saved.
+  """
+  first = hosts.is_first_host()
+  folder = run.Run(workdir)
+  with contextlib.ExitStack() as stack:
+    if first:
+      stack.enter_context(folder.locked())
+      run.Run.open(workdir, config, corpus)
+      checkpoint.tidy(folder.checkpoints)
+    hosts.check_same(config.to_json_best_effort() + card.read_card(corpus)['corpus'])
+    trainer = Trainer(config, corpus)
+    state = trainer.restore(folder.checkpoints)
+    start = int(state.step)
+    records = [r for r in folder.records() if r['step'] <= start] if first else []
+    unmeasured = _unmeasured(config, start, records)
+    if start >= config.train_steps and not unmeasured:
+      print(f'{workdir} has {start} of {config.train_steps} steps: nothing to do')
+      return
+    log = stack.enter_context(
+      Log(folder, start, config.train_steps) if first else Silent()
+    )
+    log.say(f'training on {platform.describe_device()}')
+    log.say(mean_batch(trainer.batches))
+    writer = stack.enter_context(
+      checkpoint.Writer(
+        folder.checkpoints,
+        config.checkpoint_every_steps,
+        config.keep_checkpoints,
+        log.saved,
+      )
+    )
+    interruption = Interruption() if interruption is None else interruption
+    if first:
+      interruption.last_words = log.last_words = writer.newest
+    dev = Perplexity(config, trainer.graph, *token_files.read_split(corpus, 'dev'))
+    if start < config.train_steps:
+      trainer.compile(state, log.compiling)
+      hosts.wait_for_all('compiled')
+      log.started()
+    cadence = Cadence(
+      config.train_steps, config.checkpoint_every_steps, config.log_every_steps
+    )
+    loop = Loop(trainer, cadence, records, log, writer, interruption)
+    loop.run(state, start, dev, unmeasured)
+    writer.finish()
+
+
+def _unmeasured(
+  config: ml_collections.ConfigDict, step: int, records: list[dict]
+) -> bool:
+  """Whether the dev perplexity of a checkpoint is missing: a stop came before it."""
+  due = step == config.train_steps or step and step % config.checkpoint_every_steps == 0
+  there = any(r['step'] == step and 'dev_perplexity' in r for r in records)
+  return bool(hosts.from_first_host(np.int32(due and not there)))
+
+
+def mean_batch(of: batches.Batches) -> str:
+  """How many tokens a batch has, beside the paper's 25,000 a side (section 5.1)."""
+  source, target = of.mean_tokens
+  return (
+    f'a batch is {source:,.0f} source and {target:,.0f} target tokens on average, '
+    f"{100 * max(source, target) / batches.PAPER_TOKENS:.0f} % of the paper's "
+    f'{batches.PAPER_TOKENS:,}'
+  )
