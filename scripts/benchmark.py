@@ -22,10 +22,8 @@ import tempfile
 
 import jax
 import ml_collections
-from absl import app, flags, logging
-from ml_collections import config_flags
+from absl import app, logging
 
-from scripts import prepare_data
 from transformer_jax.benchmark import (
   decoding,
   fixed,
@@ -36,38 +34,35 @@ from transformer_jax.benchmark import (
   table,
   training,
 )
-from transformer_jax.data import vocabulary
+from transformer_jax.data import preparing, vocabulary
 from transformer_jax.data.corpus import train_batches
-from transformer_jax.machine import errors, files, platform, processor
+from transformer_jax.data.flags import DataFlags
+from transformer_jax.machine import files, flags, platform, processor
 
-CONFIG = config_flags.DEFINE_config_file('config', None, 'What to time.')
-WHAT = flags.DEFINE_enum(
+FLAGS = flags.Flags(__doc__)
+CONFIG = FLAGS.config('What to time.')
+WHAT = FLAGS.choice(
   'what',
   'training',
   ['training', 'decoding', 'input', 'start'],
   'What to time; start is what training calls to see how long it takes.',
 )
-STEPS = flags.DEFINE_integer('steps', 60, 'Steps that are timed.', lower_bound=1)
-REPEATS = flags.DEFINE_integer(
-  'repeats', 5, 'Rounds, in each of which every program has its turn.', lower_bound=1
+STEPS = FLAGS.integer('steps', 60, 'Steps that are timed.', at_least=1)
+REPEATS = FLAGS.integer(
+  'repeats', 5, 'Rounds, in each of which every program has its turn.', at_least=1
 )
-ROWS = flags.DEFINE_list(
+ROWS = FLAGS.items(
   'rows', None, 'Pairs in a batch of one fixed shape; sentences in those decoded.'
 )
-LENGTH = flags.DEFINE_integer(
-  'length', 32, 'Tokens of a side of a fixed shape.', lower_bound=1
-)
-SENTENCES = flags.DEFINE_integer(
-  'sentences', 64, 'Random sentences to decode.', lower_bound=1
-)
-TEXT = flags.DEFINE_string(
+LENGTH = FLAGS.integer('length', 32, 'Tokens of a side of a fixed shape.', at_least=1)
+SENTENCES = FLAGS.integer('sentences', 64, 'Random sentences to decode.', at_least=1)
+TEXT = FLAGS.string(
   'text', None, "File to decode instead, with the prepared corpus's vocabulary."
 )
-BEAMS = flags.DEFINE_list('beams', ['4', '1'], 'Beams to decode with; 1 is greedy.')
-RIVALS = flags.DEFINE_list('rivals', [], ', '.join(rivals.NEEDS))
-OUTPUT = flags.DEFINE_string('output', None, 'File for the JSON.')
-flags.mark_flags_as_required(['config'])
-flags.adopt_module_key_flags(prepare_data)
+BEAMS = FLAGS.items('beams', ['4', '1'], 'Beams to decode with; 1 is greedy.')
+RIVALS = FLAGS.items('rivals', [], ', '.join(rivals.NEEDS))
+OUTPUT = FLAGS.string('output', None, 'File for the JSON.')
+DATA = DataFlags(FLAGS)
 
 
 def corpus(
@@ -75,10 +70,10 @@ def corpus(
 ) -> tuple[ml_collections.ConfigDict, pathlib.Path]:
   """What to train on, and the config that fits it; one shape is made in `folder`."""
   if ROWS.value is None:
-    return config, prepare_data.prepare(config)
+    return config, preparing.prepare(config, *DATA.folders())
   if len(ROWS.value) > 1:
     raise app.UsageError('--rows: training takes one number')
-  (rows,), length = errors.counts(ROWS), LENGTH.value
+  (rows,), length = flags.counts(ROWS), LENGTH.value
   return fixed.corpus(config, rows, length, folder), folder
 
 
@@ -104,13 +99,13 @@ def time_start(config: ml_collections.ConfigDict) -> None:
 
 
 def time_decoding(config: ml_collections.ConfigDict) -> dict:
-  beams = errors.counts(BEAMS)
-  rows = [16, 64] if ROWS.value is None else errors.counts(ROWS)
+  beams = flags.counts(BEAMS)
+  rows = [16, 64] if ROWS.value is None else flags.counts(ROWS)
   words: vocabulary.Vocabulary | decoding.Numbers = decoding.Numbers()
   size = config.model.vocab_size
   texts = decoding.sentences(SENTENCES.value, LENGTH.value, size)
   if TEXT.value is not None:
-    folder = prepare_data.prepare(config)
+    folder = preparing.prepare(config, *DATA.folders())
     words = vocabulary.Vocabulary(folder / 'vocabulary.model')
     lines = pathlib.Path(TEXT.value).read_text(encoding='utf-8').split('\n')
     texts = [line for line in lines if line.strip()]
@@ -131,12 +126,13 @@ def time_decoding(config: ml_collections.ConfigDict) -> dict:
 
 
 def time_input(config: ml_collections.ConfigDict) -> dict:
-  prepared = prepare_data.prepare(config)
+  prepared = preparing.prepare(config, *DATA.folders())
   make = lambda: train_batches(config, prepared)
   return {'steps': STEPS.value} | input.measure(make, STEPS.value)
 
 
-def main(_: list[str]) -> None:
+def main(argv: list[str]) -> None:
+  FLAGS.parse(argv)
   logging.set_verbosity(logging.WARNING)
   config, what = CONFIG.value, WHAT.value
   if RIVALS.value:  # or JAX would take most of a GPU's memory, which they need
@@ -163,4 +159,4 @@ def main(_: list[str]) -> None:
 
 
 if __name__ == '__main__':
-  errors.run(main)
+  flags.run(main)

@@ -7,19 +7,22 @@ import json
 import pathlib
 
 import ml_collections
-from absl import flags
-from ml_collections import config_flags
 
-from scripts import prepare_data
 from transformer_jax.data import card
 from transformer_jax.data.corpus import asked, train_batches
-from transformer_jax.machine import errors
+from transformer_jax.data.flags import data_dir
+from transformer_jax.machine import flags
 from transformer_jax.model import flops
+
+FLAGS = flags.Flags(__doc__)
+CONFIG = FLAGS.config('What to describe.')
+JSON = FLAGS.boolean('json', 'One JSON object instead of lines.')
+DATA_DIR = data_dir(FLAGS)
 
 CELLS = ('N', 'd_model', 'd_ff', 'h', 'd_k', 'd_v', 'P_drop', 'positions')
 
 
-def describe(config: ml_collections.ConfigDict) -> dict:
+def describe(config: ml_collections.ConfigDict, corpus: pathlib.Path) -> dict:
   """cells, parameters, flops_per_target_token and batch_shapes of a config.
 
   batch_shapes are [slices, rows, length] of each shape. They follow from the lengths
@@ -32,12 +35,13 @@ def describe(config: ml_collections.ConfigDict) -> dict:
     | {'epsilon_ls': config.epsilon_ls, 'train_steps': config.train_steps},
     'parameters': flops.parameters(**sizes),
     'flops_per_target_token': flops.flops_per_target_token(model),
-    'batch_shapes': _shapes(config),
+    'batch_shapes': _shapes(config, corpus),
   }
 
 
-def _shapes(config: ml_collections.ConfigDict) -> list[list[int]] | None:
-  corpus = pathlib.Path(prepare_data.DATA_DIR.value) / config.corpus
+def _shapes(
+  config: ml_collections.ConfigDict, corpus: pathlib.Path
+) -> list[list[int]] | None:
   if not corpus.is_dir():
     return None
   card.check_asked(corpus, asked(config))
@@ -45,8 +49,9 @@ def _shapes(config: ml_collections.ConfigDict) -> list[list[int]] | None:
   return [[config.slices, *shape] for shape in made.shapes]
 
 
-def main(_: list[str]) -> None:
-  described = describe(CONFIG.value)
+def main(argv: list[str]) -> None:
+  FLAGS.parse(argv)
+  described = describe(CONFIG.value, pathlib.Path(DATA_DIR.value) / CONFIG.value.corpus)
   if JSON.value:
     print(json.dumps(described))
     return
@@ -65,8 +70,4 @@ def main(_: list[str]) -> None:
 
 
 if __name__ == '__main__':
-  CONFIG = config_flags.DEFINE_config_file('config', None, 'What to describe.')
-  JSON = flags.DEFINE_bool('json', False, 'One JSON object instead of lines.')
-  flags.mark_flags_as_required(['config'])
-  flags.adopt_module_key_flags(prepare_data)
-  errors.run(main)
+  flags.run(main)

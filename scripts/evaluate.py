@@ -19,13 +19,13 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import ml_collections
-from absl import app, flags, logging
+from absl import app, logging
 from tqdm import tqdm
 
-from scripts import prepare_data
 from transformer_jax.data import card, held_out, token_files
+from transformer_jax.data.flags import data_dir
 from transformer_jax.decoding.translate import Translator
-from transformer_jax.machine import errors, files, parallel, platform, provenance
+from transformer_jax.machine import files, flags, parallel, platform, provenance
 from transformer_jax.machine.signals import Interruption
 from transformer_jax.model import flops
 from transformer_jax.model.build import architecture
@@ -35,33 +35,32 @@ from transformer_jax.scoring import bleu, moses, significance
 from transformer_jax.training import checkpoint
 from transformer_jax.training.perplexity import Perplexity
 
-WORKDIR = flags.DEFINE_string('workdir', None, "The run's folder.")
-SPLIT = flags.DEFINE_enum('split', 'test', ['dev', 'test'], 'What to score on.')
-AVERAGE = flags.DEFINE_integer(
+FLAGS = flags.Flags(__doc__)
+WORKDIR = FLAGS.string('workdir', None, "The run's folder.")
+SPLIT = FLAGS.choice('split', 'test', ['dev', 'test'], 'What to score on.')
+AVERAGE = FLAGS.integer(
   'average',
   None,
   "How many checkpoints to average; the config's by default.",
-  lower_bound=1,
+  at_least=1,
 )
-STEP = flags.DEFINE_integer('step', None, 'The last of them; the newest by default.')
-BEAM = flags.DEFINE_integer(
-  'beam', None, "Beam size; the config's by default.", lower_bound=1
-)
-ALPHA = flags.DEFINE_float('alpha', None, "Length penalty; the config's by default.")
-LOWERCASE = flags.DEFINE_bool('lowercase', False, 'Ignore case in BLEU, and say so.')
-AGAINST = flags.DEFINE_string(
+STEP = FLAGS.integer('step', None, 'The last of them; the newest by default.')
+BEAM = FLAGS.integer('beam', None, "Beam size; the config's by default.", at_least=1)
+ALPHA = FLAGS.number('alpha', None, "Length penalty; the config's by default.")
+LOWERCASE = FLAGS.boolean('lowercase', 'Ignore case in BLEU, and say so.')
+AGAINST = FLAGS.string(
   'against', None, "Another run's folder, to compare its newest translations with."
 )
-HYPOTHESES = flags.DEFINE_string('hypotheses', None, 'Score this file, not a run.')
-REFERENCES = flags.DEFINE_string('references', None, 'What --hypotheses should say.')
-TARGET_LANGUAGE = flags.DEFINE_string('target_language', None, 'Of --hypotheses: de.')
-TOKENIZED = flags.DEFINE_bool('tokenized', False, 'The files hold tokens already.')
-AGAINST_HYPOTHESES = flags.DEFINE_string(
+HYPOTHESES = FLAGS.string('hypotheses', None, 'Score this file, not a run.')
+REFERENCES = FLAGS.string('references', None, 'What --hypotheses should say.')
+TARGET_LANGUAGE = FLAGS.string('target_language', None, 'Of --hypotheses: de.')
+TOKENIZED = FLAGS.boolean('tokenized', 'The files hold tokens already.')
+AGAINST_HYPOTHESES = FLAGS.string(
   'against_hypotheses', None, 'Another file, to compare --hypotheses with.'
 )
 
 PACKAGES = ('jax', 'flax', 'optax', 'sentencepiece', 'sacrebleu', 'sacremoses')
-flags.declare_key_flag('data_dir')
+DATA_DIR = data_dir(FLAGS)
 
 
 class Text(NamedTuple):
@@ -132,7 +131,7 @@ def evaluate(
   run: Run, config: ml_collections.ConfigDict, steps: list[int]
 ) -> tuple[dict, list[str]]:
   """The result of --split with the average of `steps`, and its translations."""
-  corpus = pathlib.Path(prepare_data.DATA_DIR.value) / config.corpus
+  corpus = pathlib.Path(DATA_DIR.value) / config.corpus
   run.check_vocabulary(corpus)
   run.check_held_out(corpus, SPLIT.value)
   graph, shapes = architecture(config)
@@ -228,7 +227,7 @@ def newest(run: Run, config: ml_collections.ConfigDict, path: pathlib.Path) -> T
   sums = [card.read_card(one.workdir)['sha256'][name] for one in (run, other)]
   if sums[0] != sums[1]:
     sys.exit(f'{run.workdir} and {other.workdir} are not of the same {split} set')
-  corpus = pathlib.Path(prepare_data.DATA_DIR.value) / config.corpus
+  corpus = pathlib.Path(DATA_DIR.value) / config.corpus
   run.check_held_out(corpus, split)
   _, references = held_out.text(corpus, split)
   print(f'against {translations}', file=sys.stderr)
@@ -263,7 +262,8 @@ def check_flags() -> None:
       raise app.UsageError(f'--{flag.name} does not go with --{given}')
 
 
-def main(_: list[str]) -> None:
+def main(argv: list[str]) -> None:
+  FLAGS.parse(argv)
   logging.set_verbosity(logging.WARNING)
   interruption = Interruption()
   interruption.last_words = lambda: 'No result was written.'
@@ -297,4 +297,4 @@ def main(_: list[str]) -> None:
 
 
 if __name__ == '__main__':
-  errors.run(main)
+  flags.run(main)

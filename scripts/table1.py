@@ -11,35 +11,36 @@ CPU cores. Accelerators want larger --n and --d.
 import json
 import pathlib
 
-from absl import app, flags, logging
+from absl import app, logging
 from tqdm import tqdm
 
 from transformer_jax.benchmark import machine
 from transformer_jax.benchmark.table1 import measuring
-from transformer_jax.machine import errors, files, platform
+from transformer_jax.machine import files, flags, platform
 from transformer_jax.report import page, pictures
 from transformer_jax.report import table1 as report
 from transformer_jax.report.blocks import Picture
 
-OUTPUT = flags.DEFINE_string('output', None, 'Writes what was measured here, as JSON.')
-N = flags.DEFINE_list(
+FLAGS = flags.Flags(__doc__)
+OUTPUT = FLAGS.string(
+  'output', None, 'Writes what was measured here, as JSON.', required=True
+)
+N = FLAGS.items(
   'n', ['64', '128', '256', '512', '1024', '2048', '4096'], 'Lengths of the sequence.'
 )
-D = flags.DEFINE_list(
-  'd', ['64', '128', '256', '512', '1024'], 'Widths of its vectors.'
-)
-flags.mark_flag_as_required('output')
+D = FLAGS.items('d', ['64', '128', '256', '512', '1024'], 'Widths of its vectors.')
 
 
-def axis(flag: flags.FlagHolder) -> list[int]:
+def axis(flag: FlagHolder) -> list[int]:
   """Of a grid, rising."""
-  found = sorted({*errors.counts(flag)})
+  found = sorted({*flags.counts(flag)})
   if len(found) < 2:
     raise app.UsageError(f'--{flag.name} wants two different numbers or more: 64,128')
   return found
 
 
-def main(_: list[str]) -> None:
+def main(argv: list[str]) -> None:
+  FLAGS.parse(argv)
   logging.set_verbosity(logging.WARNING)
   ns, ds = axis(N), axis(D)
   platform.start(1)
@@ -61,4 +62,4 @@ def main(_: list[str]) -> None:
 
 
 if __name__ == '__main__':
-  errors.run(main)
+  flags.run(main)

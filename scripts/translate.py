@@ -8,23 +8,21 @@ import os
 import pathlib
 import sys
 
-from absl import flags, logging
+from absl import logging
 from tqdm import tqdm
 
 from transformer_jax.decoding.translate import Hypothesis, Translator
-from transformer_jax.machine import errors, platform
+from transformer_jax.machine import flags, platform
 from transformer_jax.machine.signals import Interruption
 from transformer_jax.model.build import architecture
 from transformer_jax.runs.run import Run
 from transformer_jax.training import checkpoint
 
-WORKDIR = flags.DEFINE_string('workdir', None, "The run's folder.")
-INPUT = flags.DEFINE_string('input', '-', "File to translate; '-' is stdin.")
-NBEST = flags.DEFINE_integer(
-  'nbest', 1, 'How many translations of each line.', lower_bound=1
-)
-SCORES = flags.DEFINE_bool('scores', False, 'Put score and tab before each.')
-flags.mark_flags_as_required(['workdir'])
+FLAGS = flags.Flags(__doc__)
+WORKDIR = FLAGS.string('workdir', None, "The run's folder.", required=True)
+INPUT = FLAGS.string('input', '-', "File to translate; '-' is stdin.")
+NBEST = FLAGS.integer('nbest', 1, 'How many translations of each line.', at_least=1)
+SCORES = FLAGS.boolean('scores', 'Put score and tab before each.')
 
 
 def read(path: str) -> list[str]:
@@ -48,7 +46,8 @@ def write(found: list[list[Hypothesis]]) -> None:
       print(score + hypothesis.text)
 
 
-def main(_: list[str]) -> None:
+def main(argv: list[str]) -> None:
+  FLAGS.parse(argv)
   logging.set_verbosity(logging.WARNING)
   interruption = Interruption()
   interruption.last_words = lambda: 'No line was written.'
@@ -78,4 +77,4 @@ def main(_: list[str]) -> None:
 
 
 if __name__ == '__main__':
-  errors.run(main)
+  flags.run(main)

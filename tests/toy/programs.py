@@ -19,7 +19,7 @@ from typing import Any
 
 import jax
 
-from transformer_jax.machine import errors
+from transformer_jax.machine import flags
 
 SERVER = multiprocessing.get_context('forkserver')
 SERVER.set_forkserver_preload(
@@ -71,7 +71,7 @@ def _run(
   for place, seconds in hold.items():
     _hold(place, seconds)
   sys.argv = [name, *argv]
-  errors.run(module.main)
+  flags.run(module.main)
 
 
 class Program:
