@@ -185,7 +185,7 @@ def test_a_killed_save_is_no_checkpoint(place: str, tmp_path, monkeypatch):
     raise KeyboardInterrupt
 
   if place == 'manifest':
-    monkeypatch.setattr(checkpoint, '_sums', stop)
+    monkeypatch.setattr(checkpoint, 'checksums', stop)
   else:
     save = checkpoint.ocp.StandardCheckpointer.save
     some = lambda self, path, tree: (

@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all, their sha256 sums, and locks."""
+"""Writing a file whole or not at all, sha256 sums, and locks."""
 
 import contextlib
 import fcntl
@@ -9,22 +9,23 @@ import time
 from collections.abc import Callable, Iterator
 from typing import IO
 
-LOOK = 0.1  # seconds; who only looks whether a file is locked has it shared for less
+# Seconds. A process that only asks whether a file is locked holds it for less.
+LOOK = 0.1
 
 
 @contextlib.contextmanager
 def named(path: pathlib.Path) -> Iterator[None]:
-  """Says which file it was that could not be written, as a full disk does not."""
+  """Adds the path to a system's error that lacks it, such as that of a full disk."""
   try:
     yield
   except OSError as error:
-    if error.errno is not None:  # else the filename would stand for what it says
+    if error.errno is not None:  # without a number, the message alone is printed
       error.filename = error.filename or str(path)
     raise
 
 
 def write(path: pathlib.Path, text: str) -> None:
-  """Writes a file of which nobody ever sees a part, whenever the machine stops."""
+  """Writes a file as a whole: after a crash it is the old one or the new one."""
   partial = path.with_name(path.name + '.partial')
   with named(partial):
     partial.write_text(text, encoding='utf-8')
@@ -33,7 +34,7 @@ def write(path: pathlib.Path, text: str) -> None:
 
 
 def sync(path: pathlib.Path) -> None:
-  """Waits until a file, or a folder's list of what is in it, is on the disk."""
+  """Waits until a file, or a folder's list of entries, is on the disk."""
   descriptor = os.open(path, os.O_RDONLY)
   try:
     os.fsync(descriptor)
@@ -47,9 +48,11 @@ def sha256(path: pathlib.Path) -> str:
 
 
 def take_lock(file: IO[str], kind: int, unsupported: Callable[[OSError], None]) -> bool:
-  """Whether it could be had at once: fcntl's LOCK_EX or LOCK_SH, or LOCK_UN to give.
+  """Tries to lock or unlock an open file, without waiting; whether that succeeded.
 
-  A file system may have no locks: it is had then, and `unsupported` is called.
+  Args:
+    kind: fcntl's LOCK_EX, LOCK_SH or LOCK_UN.
+    unsupported: is called if the file system has no locks, which counts as a success.
   """
   try:
     fcntl.flock(file, kind | fcntl.LOCK_NB)
@@ -61,7 +64,10 @@ def take_lock(file: IO[str], kind: int, unsupported: Callable[[OSError], None]) 
 
 
 def claim_lock(file: IO[str], unsupported: Callable[[OSError], None]) -> bool:
-  """Whether it was had alone, by whoever did not only look: it is asked for twice."""
+  """Tries to lock a file for this process alone; whether that succeeded.
+
+  It tries twice, since a process that only looks may hold the lock for a moment.
+  """
   if take_lock(file, fcntl.LOCK_EX, unsupported):
     return True
   time.sleep(LOOK)

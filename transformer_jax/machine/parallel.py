@@ -91,7 +91,7 @@ class Devices:
     return jax.tree.map(put, arrays)
 
   def on_this_host(self, tree: Tree) -> Tree:
-    """Replicated arrays of all hosts as arrays of this host alone, as spread() wants."""
+    """Replicated arrays of all hosts as arrays of this host, as spread() takes them."""
     if hosts.count() == 1:
       return tree
     here = NamedSharding(self._ours, PartitionSpec())

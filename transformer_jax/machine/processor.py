@@ -1,4 +1,4 @@
-"""What the processor is, as Linux tells it, and what of it is ours."""
+"""The processor's name, its vector instructions, and the cores that we may use."""
 
 import os
 import pathlib
@@ -8,7 +8,7 @@ CPUINFO = pathlib.Path('/proc/cpuinfo')
 
 
 def describe(cpuinfo: pathlib.Path = CPUINFO) -> tuple[str, list[str]]:
-  """Its name, and which of AVX, AVX-512 and AMX it has; none where nobody tells."""
+  """Its name, and its flags of AVX, AVX-512 and AMX; none if the system has no list."""
   if not cpuinfo.is_file():
     return platform.processor() or platform.machine(), []
   fields = {}
@@ -21,12 +21,12 @@ def describe(cpuinfo: pathlib.Path = CPUINFO) -> tuple[str, list[str]]:
 
 
 def cores() -> list[int]:
-  """Those that this process may use; all where the system has no such limit (macOS)."""
+  """The cores that this process may use; all of them on macOS, which has no limit."""
   if hasattr(os, 'sched_getaffinity'):
     return sorted(os.sched_getaffinity(0))
   return [*range(os.cpu_count() or 1)]
 
 
 def multiplies_bfloat16() -> bool:
-  """Whether it has instructions for that, which are faster than float32's."""
+  """Whether it has bfloat16 instructions, which are faster than float32's."""
   return not {'amx_bf16', 'avx512_bf16'}.isdisjoint(describe()[1])

@@ -1,4 +1,4 @@
-"""What made a figure: the checkout's commit, and the versions of packages."""
+"""What code made a result: the checkout's commit, and the versions of packages."""
 
 import importlib.metadata
 import pathlib
@@ -8,12 +8,13 @@ from collections.abc import Iterable
 
 
 def commit(folder: pathlib.Path = pathlib.Path(__file__).parent) -> str | None:
-  """A checkout's commit, '+' behind it if files differ; None outside of one."""
+  """The checkout's commit, with a '+' if files differ; None outside a checkout."""
   git = lambda *words: subprocess.run(
     ['git', *words], cwd=folder, capture_output=True, text=True, check=True
   ).stdout.strip()
   try:
-    git('ls-files', '--error-unmatch', '.')  # else it is installed inside of another's
+    # Fails if this package is only installed inside another project's checkout.
+    git('ls-files', '--error-unmatch', '.')
     changed = git('status', '--porcelain', '--untracked-files=no')
     return git('rev-parse', 'HEAD') + ('+' if changed else '')
   except (OSError, subprocess.CalledProcessError):
@@ -21,6 +22,6 @@ def commit(folder: pathlib.Path = pathlib.Path(__file__).parent) -> str | None:
 
 
 def versions(packages: Iterable[str]) -> dict[str, str]:
-  """Of Python and of these, which must be installed."""
+  """The versions of Python and of installed packages."""
   found = {name: importlib.metadata.version(name) for name in packages}
   return {'python': platform.python_version()} | found

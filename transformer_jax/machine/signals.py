@@ -1,8 +1,8 @@
-"""SIGTERM, SIGINT and Slurm's SIGUSR1: save what is new and leave, whatever goes on.
+"""SIGTERM, SIGINT and Slurm's SIGUSR1 end a program; what is new is saved first.
 
-Python runs signal handlers between bytecodes, so not before XLA has done compiling. A
-thread that reads what `signal.set_wakeup_fd` writes hears of a signal at once: where
-there is nothing to save it ends the process, elsewhere the main thread does.
+Python runs signal handlers between bytecodes, so a handler would wait until XLA has
+compiled. A thread that reads what `signal.set_wakeup_fd` writes hears of a signal at
+once. If there is nothing to save, it ends the process, else the main thread does.
 """
 
 import contextlib
@@ -15,45 +15,47 @@ import time
 from collections.abc import Callable, Iterator
 
 # EX_TEMPFAIL of sysexits.h, "the user is invited to retry": the same command goes on
-# where this process left off. Neither Python nor absl nor a shell makes a 75 itself.
+# where this process left off. Neither Python, absl nor a shell exits with 75 by itself.
 EXIT_CODE = 75
 SIGNALS = signal.SIGTERM, signal.SIGINT, signal.SIGUSR1
-# `timeout` and some launchers signal a process and then its group, which holds it too.
+# `timeout` and some launchers signal a process and then its whole group.
 SAME = 0.5  # seconds within which signals count as one
 
 
 class Interruption:
-  """Whether this process was told to stop, and what then becomes of it.
+  """Listens to signals and ends the process when one comes.
 
-  The first signal ends the process with EXIT_CODE; while `deferred()` it sets `asked`
-  instead. A second one ends it at once in any case. Without `install()` no signal is
-  listened to.
+  The first signal ends it with EXIT_CODE, or within `deferred()` only sets `asked`. A
+  second signal ends it at once in any case. Before `install()` signals are not heard.
+
+  Attributes:
+    asked: whether a signal has come.
+    last_words: waits for what must not be cut off; returns a sentence to end with.
   """
 
   def __init__(self) -> None:
     self.asked = False
-    # Waits for what must not be cut off, and returns a sentence to end with.
     self.last_words: Callable[[], str] = str
     self._deferred = 0
     self._lock = threading.Lock()
     self._said_to = sys.stderr
 
   def install(self) -> 'Interruption':
-    """Listens to SIGNALS from now on; for the main thread alone."""
-    # What standard error is now: while a vocabulary is learnt, it is a file.
+    """Listens to SIGNALS from now on; call it in the main thread."""
+    # A copy, since standard error may be redirected when a signal comes.
     self._said_to = os.fdopen(os.dup(2), 'w')
     reader, writer = socket.socketpair()
     writer.setblocking(False)
     signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
     for number in SIGNALS:
       signal.signal(number, _nothing)
-    self._writer = writer  # a closed one would tell nobody
+    self._writer = writer  # an unreferenced socket would be closed
     threading.Thread(target=self._listen, args=(reader,), daemon=True).start()
     return self
 
   @contextlib.contextmanager
   def deferred(self) -> Iterator[None]:
-    """Within it a first signal only sets `asked`: the caller saves, then leaves."""
+    """Within it, a first signal only sets `asked`: the caller saves and leaves."""
     with self._lock:
       self._deferred += 1
     try:
@@ -63,7 +65,7 @@ class Interruption:
         self._deferred -= 1
 
   def leave(self) -> None:
-    """Ends the program from the main thread, in order."""
+    """Ends the program from the main thread, in the usual order."""
     self._say()
     raise SystemExit(EXIT_CODE)
 
@@ -82,7 +84,7 @@ class Interruption:
         os._exit(EXIT_CODE)
 
   def _end(self) -> None:
-    """Ends the process from outside the main thread, which may be in a long call."""
+    """Ends the process from another thread: the main thread may be in a long call."""
     self._say()
     os._exit(EXIT_CODE)
 
@@ -91,4 +93,4 @@ class Interruption:
 
 
 def _nothing(*_: object) -> None:
-  """A handler of Python's own, without which nothing is written to the wakeup fd."""
+  """Does nothing; without a handler, Python writes nothing to the wakeup fd."""

@@ -1,9 +1,9 @@
-"""Checkpoints: Orbax writes the arrays, a manifest of sha256 sums vouches for them.
+"""Checkpoints: arrays written by Orbax, and a manifest of sha256 sums to check them by.
 
 `checkpoints/STEP/` holds `params/`, `optimizer/` and `manifest.json`. It is written as
-`STEP.partial` and renamed when the manifest is in it and all of it is on the disk, so a
-step that is there is whole; Orbax would not notice a flipped byte, so every file is
-checked before it is restored. One process, the first, writes and reads them.
+`STEP.partial` and renamed when all of it is on the disk, so a folder named STEP was
+written to its end. Orbax does not notice a flipped byte, so every file is compared with
+the manifest before it is restored. Only the first host's process reads and writes here.
 """
 
 import json
@@ -19,18 +19,23 @@ import numpy as np
 import orbax.checkpoint as ocp
 
 from transformer_jax.machine import files
+from transformer_jax.machine.errors import UserError
 
 MANIFEST = 'manifest.json'
-# What a process was at when it was killed; no checkpoints.
-PARTIAL, DELETED = '.partial', '.deleted'
-ASIDE = '.damaged'  # what was passed over: no checkpoint, and the user's to delete
-# Orbax would wait for the other hosts.
+# Names that end so are no checkpoints: one half written, one half deleted by a process
+# that was killed, and a damaged one that is left to the user.
+PARTIAL, DELETED, ASIDE = '.partial', '.deleted', '.damaged'
+# Without this, Orbax would wait for the other hosts.
 ALONE = ocp.options.MultiprocessingOptions(primary_host=0, active_processes={0})
 Tree = Any
 
 
-class Damaged(ValueError):
-  """A checkpoint whose files are not those its manifest lists."""
+class Damaged(UserError):
+  """A checkpoint whose files are not those that its manifest lists."""
+
+
+class Unsaved(UserError):
+  """A checkpoint could not be written."""
 
 
 class Restored(NamedTuple):
@@ -45,7 +50,7 @@ def steps(folder: pathlib.Path) -> list[int]:
 
 
 def _numbers(folder: pathlib.Path) -> list[int]:
-  """The steps that have a folder, ascending, vouched for or not."""
+  """The steps that have a folder, ascending, with a manifest or without."""
   names = os.listdir(folder) if folder.exists() else []
   return sorted(int(name) for name in names if name.isdigit())
 
@@ -53,25 +58,30 @@ def _numbers(folder: pathlib.Path) -> list[int]:
 def to_average(
   folder: pathlib.Path, every: int, count: int, last: int | None = None
 ) -> list[int]:
-  """The `count` steps, fewer if no more are there, up to `last` (the newest if None).
+  """The last `count` steps, or as many as there are, up to and with `last`.
 
-  Only `last` itself may be off the cadence of `every` steps, so that an average
-  spans the same time whenever a run was stopped and prolonged.
+  All but `last` are multiples of `every`: an average spans the same time, no matter how
+  often a run was stopped and gone on with.
+
+  Args:
+    every: steps between two checkpoints.
+    count: how many to average.
+    last: a step; the newest if None.
 
   Raises:
-    ValueError: there is no finished checkpoint, or none of `last`.
+    UserError: there is no finished checkpoint, or none of `last`.
   """
   there = steps(folder)
   if not there:
-    raise ValueError(f'{folder}: no finished checkpoint there')
+    raise UserError(f'{folder}: no finished checkpoint there')
   last = there[-1] if last is None else last
   if last not in there:
-    raise ValueError(f'{folder}: no checkpoint of step {last}; there are {there}')
+    raise UserError(f'{folder}: no checkpoint of step {last}; there are {there}')
   return [s for s in there if s == last or (s < last and s % every == 0)][-count:]
 
 
 def save(folder: pathlib.Path, step: int, params: Tree, opt_state: Tree) -> None:
-  """Writes one checkpoint; returns when it is on disk and vouched for."""
+  """Writes one checkpoint; returns when it is on the disk, with its manifest."""
   partial = (folder / f'{step}{PARTIAL}').absolute()
   if partial.exists():
     shutil.rmtree(partial)
@@ -80,7 +90,7 @@ def save(folder: pathlib.Path, step: int, params: Tree, opt_state: Tree) -> None
     for name, tree in (('params', params), ('optimizer', opt_state)):
       writer.save(partial / name, jax.device_get(tree))
       writer.wait_until_finished()
-  manifest = {'step': step, 'sha256': _sums(partial)}
+  manifest = {'step': step, 'sha256': checksums(partial)}
   files.write(partial / MANIFEST, json.dumps(manifest, indent=1))
   for path in _below(partial):
     files.sync(path)
@@ -89,9 +99,9 @@ def save(folder: pathlib.Path, step: int, params: Tree, opt_state: Tree) -> None
 
 
 def prune(folder: pathlib.Path, every: int, keep: int) -> None:
-  """Deletes all but the last `keep` finished checkpoints that may be averaged.
+  """Deletes all but the last `keep` checkpoints at multiples of `every`.
 
-  Those are at multiples of `every`. One that is not is kept while it is the newest.
+  Only those are ever averaged. Another one is kept while it is the newest.
   """
   there = steps(folder)
   regular = [step for step in there if step % every == 0]
@@ -100,14 +110,14 @@ def prune(folder: pathlib.Path, every: int, keep: int) -> None:
 
 
 def tidy(folder: pathlib.Path) -> None:
-  """Deletes what killed processes left; only who holds the run's lock may."""
+  """Deletes what killed processes left; the caller holds the run's lock."""
   for suffix in (PARTIAL, DELETED):
     for path in folder.glob(f'*{suffix}'):
       shutil.rmtree(path)
 
 
 def _delete(path: pathlib.Path) -> None:
-  """Renamed first, so that what a kill leaves is no checkpoint."""
+  """Renames it first: a process killed half way leaves nothing named STEP."""
   deleted = path.with_name(path.name + DELETED)
   if deleted.exists():
     shutil.rmtree(deleted)
@@ -115,15 +125,12 @@ def _delete(path: pathlib.Path) -> None:
   shutil.rmtree(deleted)
 
 
-class Unsaved(OSError):
-  """A checkpoint could not be written."""
-
-
 class Writer:
-  """Writes checkpoints while the devices go on; as a context, waits for the last one.
+  """Writes checkpoints in a thread while the training goes on, one at a time.
 
-  One at a time, and `saved` is called with its step when it is there. What went wrong
-  with it is raised by the next call of save(), check() or finish().
+  When one is written, older ones are pruned and `saved` is called with its step. If one
+  could not be written, the next call of save(), check() or finish() raises Unsaved. As
+  a context manager it waits for the last one.
   """
 
   def __init__(
@@ -143,9 +150,10 @@ class Writer:
     self._thread.shutdown()
 
   def save(self, step: int, params: Tree, opt_state: Tree) -> None:
-    """Returns when the arrays are in this host's memory, apart from the devices'."""
+    """Waits for the checkpoint before, copies the arrays and starts writing them."""
     self.finish()
-    # On a CPU what device_get gives is the device's memory, which is soon donated.
+    # A copy of its own: on a CPU, device_get returns the device's memory itself, which
+    # the next update overwrites.
     ours = jax.tree.map(np.array, jax.device_get((params, opt_state)))
     self._step = step
     self._pending = self._thread.submit(self._write, step, *ours)
@@ -161,14 +169,14 @@ class Writer:
       self.finish()
 
   def finish(self) -> None:
-    """Waits for the checkpoint under way."""
+    """Waits for the checkpoint that is being written."""
     error = self._pending.exception()
     if error is not None:
       shutil.rmtree(self._folder / f'{self._step}{PARTIAL}', ignore_errors=True)
       raise Unsaved(self.newest()) from error
 
   def newest(self) -> str:
-    """Waits too, and says which checkpoint there is to go on from."""
+    """Waits as well; says which checkpoint is the newest, and if one failed, why."""
     error = self._pending.exception()
     failed = f'{self._folder / str(self._step)} could not be written: {error}. '
     there = steps(self._folder)
@@ -177,27 +185,30 @@ class Writer:
 
 
 def verify(folder: pathlib.Path, step: int) -> None:
-  """Makes sure that a step is as it was written.
+  """Makes sure that a step's files are those that were written.
 
   Raises:
-    Damaged: it is not; the files are named.
-    OSError: a file could not be read, and may yet be right.
+    Damaged: they are not; those that differ are named.
+    OSError: one could not be read, so that it may be right or wrong.
   """
   path = folder / str(step)
   try:
-    listed = json.loads((path / MANIFEST).read_bytes())['sha256']
-    found = _sums(path)
+    with files.named(path):
+      listed = json.loads((path / MANIFEST).read_bytes())['sha256']
+      found = checksums(path)
   except (FileNotFoundError, ValueError, KeyError) as error:
     raise Damaged(f'{path}: damaged: {MANIFEST} ({error})') from error
-  except OSError as error:
-    raise OSError(f'{path} could not be read: {error}') from error
   wrong = sorted(f for f in listed.keys() | found if listed.get(f) != found.get(f))
   if wrong:
     raise Damaged(f'{path}: damaged or missing: {", ".join(wrong)}')
 
 
 def restore(folder: pathlib.Path, step: int, params: Tree, opt_state: Tree) -> Restored:
-  """Reads a step back as host arrays, with the two examples' structure and shapes."""
+  """Reads a checkpoint as host arrays.
+
+  Args:
+    params, opt_state: trees of the same structure, of arrays or of their shapes.
+  """
   verify(folder, step)
   path = folder / str(step)
   return Restored(
@@ -208,14 +219,14 @@ def restore(folder: pathlib.Path, step: int, params: Tree, opt_state: Tree) -> R
 def restore_newest(
   folder: pathlib.Path, params: Tree, opt_state: Tree
 ) -> Restored | None:
-  """The newest one that is as it was written; None if there never was one.
+  """The newest checkpoint that is not damaged; None if there is none at all.
 
-  Those it passes over are named and set aside, so that they neither count among those
-  that are kept nor are averaged; only who holds the run's lock may.
+  Damaged ones are named and renamed, so that they are neither counted nor averaged. The
+  caller holds the run's lock.
 
   Raises:
-    Damaged: there are some, and none is as it was written.
-    OSError: a file could not be read, and may yet be right.
+    Damaged: all of them are.
+    OSError: a file could not be read, so that it may be right or wrong.
   """
   there, refused = _numbers(folder), []
   while there:
@@ -239,7 +250,7 @@ def restore_newest(
 
 def _set_aside(path: pathlib.Path) -> None:
   aside = path.with_name(path.name + ASIDE)
-  if aside.exists():  # from an earlier time
+  if aside.exists():  # the same step was damaged before
     shutil.rmtree(aside)
   path.rename(aside)
   print(f'{path} is set aside as {aside}: delete it when you like', flush=True)
@@ -251,7 +262,10 @@ def restore_params(folder: pathlib.Path, step: int, params: Tree) -> Tree:
 
 
 def average(folder: pathlib.Path, chosen: list[int], params: Tree) -> Tree:
-  """The mean of the parameters of some steps (section 6.1), as float32 host arrays."""
+  """The mean of the parameters of some steps (section 6.1).
+
+  It is summed in float64; the result are float32 host arrays.
+  """
   total = None
   for step in chosen:
     tree = restore_params(folder, step, params)
@@ -267,8 +281,8 @@ def _read(path: pathlib.Path, example: Tree) -> Tree:
     return reader.restore(path.absolute(), target)
 
 
-def _sums(path: pathlib.Path) -> dict[str, str]:
-  """sha256 of every file below `path` but the manifest, by its place."""
+def checksums(path: pathlib.Path) -> dict[str, str]:
+  """The sha256 of every file below `path` but the manifest, by its relative path."""
   return {
     file.relative_to(path).as_posix(): files.sha256(file)
     for file in sorted(_below(path))
@@ -277,7 +291,7 @@ def _sums(path: pathlib.Path) -> dict[str, str]:
 
 
 def _below(path: pathlib.Path) -> Iterator[pathlib.Path]:
-  """`path` and all that is in it; unlike rglob, it passes over nothing unreadable."""
+  """`path` and all that is in it; raises where rglob would skip what it cannot read."""
 
   def refuse(error: OSError) -> None:
     raise error

@@ -1,4 +1,4 @@
-"""What a training process writes and says: metrics.jsonl, events, a progress bar."""
+"""What a training tells: metrics.jsonl, TensorBoard events and a progress bar."""
 
 import contextlib
 import json
@@ -14,26 +14,27 @@ from tensorboardX.record_writer import RecordWriter
 from tqdm import tqdm
 
 from transformer_jax.machine import files
+from transformer_jax.machine.errors import UserError
 from transformer_jax.runs.run import Run, read_records
 
-# Steps, time left, loss and speed are all to be seen in 80 columns.
+# Short enough to show steps, time left, loss and speed in 80 columns.
 BAR = '{percentage:3.0f}%|{bar}| {n}/{total} [{elapsed}<{remaining}{postfix}]'
 
 
-class Unlogged(OSError):
-  """Metrics or events could not be written."""
+class Unlogged(UserError):
+  """Metrics or events could not be written: the disk is full, for example."""
 
 
 class Log:
-  """metrics.jsonl, TensorBoard events and a progress bar of one training process.
+  """The log of a training process, which goes on from step `start`.
 
-  Raises:
-    Unlogged: the disk is full, or something like it.
+  A record is a line of metrics.jsonl and, but for its words, an event of TensorBoard.
+  Any method that writes one may raise Unlogged.
   """
 
   def __init__(self, run: Run, start: int, train_steps: int):
     self._run, self._start, self._total = run, start, train_steps
-    # A sentence for Unlogged to end with.
+    # Makes the sentence that Unlogged ends with.
     self.last_words: Callable[[], str] = str
     self._bar = tqdm(disable=True)
     self._terminal = sys.stderr.isatty()
@@ -48,7 +49,7 @@ class Log:
 
   def __exit__(self, *_: object) -> None:
     self._bar.close()
-    with contextlib.suppress(OSError):  # of a write that has failed before
+    with contextlib.suppress(OSError):  # Unlogged has told of it
       self._file.close()
     with contextlib.suppress(OSError):
       self._events.close()
@@ -64,11 +65,12 @@ class Log:
       ) from error
 
   def compiling(self, shapes: list) -> Iterator:
+    """Yields the shapes, with a bar that says how many are compiled."""
     self._bar = tqdm(shapes, desc='compiling', unit='shape', disable=not self._terminal)
     yield from self._bar
 
   def started(self) -> None:
-    """Compilation is over: the bar of the steps begins."""
+    """Ends the bar of the compilation and begins that of the steps."""
     if self._start:
       print(f'going on from step {self._start}', file=sys.stderr)
     seconds = time.perf_counter() - self._begin
@@ -81,7 +83,7 @@ class Log:
     )
 
   def advance(self, record: dict | None) -> None:
-    """One step more; `record` is what is to be written about the last steps, if any."""
+    """Counts one step; `record` is about the last steps, if there is to be one."""
     self._bar.update()
     if record is None:
       return
@@ -108,7 +110,7 @@ class Log:
     self.say(f'step {step}: checkpoint saved')
 
   def skipped(self, step: int, pairs: list[int]) -> None:
-    """An update that was left out, and the pairs of the corpus that were to make it."""
+    """Tells of a step that changed nothing, and lists its batch's sentence pairs."""
     with self._writing():
       self._file.write(json.dumps({'step': step, 'skipped_pairs': pairs}) + '\n')
       self._file.flush()
@@ -135,7 +137,7 @@ class Log:
 
 
 class Silent(Log):
-  """The log of a host that is not the first: nothing is written, nothing said."""
+  """The log of a host that is not the first: it neither writes nor prints."""
 
   def __init__(self) -> None:
     self._bar = tqdm(disable=True)
@@ -163,17 +165,17 @@ class Silent(Log):
 
 
 def _events(folder: pathlib.Path, start: int) -> RecordWriter:
-  """A new file for TensorBoard.
+  """Opens a new file of events for TensorBoard.
 
-  tensorboardX's SummaryWriter leaves writing to a thread: when that has died of a full
-  disk, add_scalar waits for it for ever.
+  Not by tensorboardX's SummaryWriter: it writes in a thread, and once a full disk has
+  ended that, add_scalar waits for ever.
   """
   folder.mkdir(exist_ok=True)
   now = time.time()
   name = f'events.out.tfevents.{now:.0f}.{socket.gethostname()}.step-{start}'
   file = RecordWriter(str(folder / name))
   heads = [Event(wall_time=now, file_version='brain.Event:2')]
-  if start:  # what an earlier process logged after it is not to be shown
+  if start:  # TensorBoard drops what an earlier process logged after this step
     begin = SessionLog(status=SessionLog.START)
     heads.append(Event(wall_time=now, step=start + 1, session_log=begin))
   for head in heads:
@@ -182,7 +184,7 @@ def _events(folder: pathlib.Path, start: int) -> RecordWriter:
 
 
 def _cut_back(path: pathlib.Path, start: int) -> None:
-  """Leaves out what a killed process logged after the checkpoint it goes on from."""
+  """Removes the records of later steps, which a killed process left."""
   if path.is_file():
     kept = [record for record in read_records(path) if record['step'] <= start]
     files.write(path, ''.join(json.dumps(record) + '\n' for record in kept))

@@ -1,4 +1,4 @@
-"""What a run writes about its steps, and how it notices that it has gone astray."""
+"""Sums over steps, made into the records of metrics.jsonl; and a watch on the loss."""
 
 import math
 import time
@@ -9,25 +9,25 @@ import numpy as np
 
 
 class Values(NamedTuple):
-  """What one update was, as numbers of the host; sums are over its target tokens."""
+  """One step's sums over its target tokens, as numbers of the host."""
 
   loss: float  # nats, label-smoothed
   negative_log_likelihood: float  # nats
   tokens: int
   gradient_norm: float
-  skipped: int  # 1 if loss or gradient was not finite, so that nothing was updated
+  skipped: int  # 1 if loss or gradient was not finite and nothing was updated
 
 
 class Meter:
-  """Sums up steps into records, at every multiple of each number of `every`.
+  """Makes records, each about the steps since the one before.
 
   Args:
-    rate: learning rate of an update, counted from 0; a step that was skipped is none.
-    every: nothing that a checkpoint has seen may be missing from the records, so its
-      cadence is among them.
+    rate: the learning rate of an update, counted from 0; skipped steps do not count.
+    every: there is a record at every multiple of each of these. The interval of the
+      checkpoints is among them: a run that goes on from one has all records before it.
     last: the last step, which has a record too.
-    epoch: steps of an epoch.
-    skipped: steps that were, before the first that is added.
+    epoch: the number of steps of an epoch.
+    skipped: how many steps have been skipped before the first one added.
   """
 
   def __init__(
@@ -47,13 +47,13 @@ class Meter:
     self._sums, self._steps, self._skipped, self._seconds = np.zeros(3), 0, 0, 0.0
 
   def resume(self) -> None:
-    """Lets time count again: what happened since the last add() does not."""
+    """Starts the clock: the time since the last add() does not count."""
     self._since = time.perf_counter()
 
   def add(self, step: int, values: Values, due: bool = False) -> dict | None:
-    """Takes in a step; a record of those since the last one when it is `due` or time.
+    """Adds a step; returns a record when there is one at this step, or it is `due`.
 
-    There is none while all of them were skipped.
+    While all steps since the last record were skipped, there is none.
     """
     if values.skipped:
       self._skipped += 1
@@ -81,25 +81,25 @@ class Meter:
       'seconds': self._seconds,
     }
     if values.skipped:
-      del record['gradient_norm']  # no number that JSON knows
+      del record['gradient_norm']  # JSON has neither NaN nor infinity
     self._clear()
     return record
 
 
 class Divergence:
-  """Notices a loss that has left its best for good, which no NaN tells of.
+  """Notices a loss that has risen and stays high, though it is finite.
 
-  A record's loss is a mean over many batches and wanders by hundredths of a nat; to be
-  `far` above the best one is to give the words exp(far) times less probability.
+  A record's loss is a mean over many batches, which varies by hundredths of a nat. One
+  that is `far` above the best gives the right words exp(far) times less probability.
   """
 
   def __init__(self, far: float = 1.0, records: int = 5):
-    """`far` in nats per token, for so many `records` on end."""
+    """The loss is `far` nats per token above the best in so many records in a row."""
     self._far, self._records = far, records
     self._best, self._at, self._above = math.inf, 0, 0
 
   def add(self, record: dict) -> str | None:
-    """What to say about it, if anything: once for so many records above."""
+    """A sentence when the run has diverged, else None; once per `records` records."""
     if record['loss'] < self._best:
       self._best, self._at = record['loss'], record['step']
     self._above = self._above + 1 if record['loss'] > self._best + self._far else 0

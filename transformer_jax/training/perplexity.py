@@ -1,4 +1,4 @@
-"""Perplexity of held-out text."""
+"""The perplexity of held-out text."""
 
 import math
 from collections.abc import Iterable
@@ -17,7 +17,13 @@ Tree = Any
 
 
 class Perplexity:
-  """Perplexity per piece of a split, unsmoothed, EOS counted (Table 3's column)."""
+  """The perplexity per piece of a split, without label smoothing (Table 3's column).
+
+  EOS counts as a piece. Call it with parameters on this host's devices.
+
+  Attributes:
+    cut_pairs: how many pairs are longer than the model's learned positions, and cut.
+  """
 
   def __init__(
     self,
@@ -26,7 +32,7 @@ class Perplexity:
     source: token_files.Side,
     target: token_files.Side,
   ):
-    self.cut_pairs = 0  # pairs with a side that is longer than the model can take
+    self.cut_pairs = 0
     if config.model.positions == 'learned':
       most = config.model.max_positions
       longer = np.maximum(source.lengths, target.lengths)
@@ -48,7 +54,7 @@ class Perplexity:
     self._sums = parallel.spread(sums)
 
   def cuts(self) -> Iterable[str]:
-    """What to tell of pairs that were cut."""
+    """A sentence for the user, if pairs were cut."""
     if self.cut_pairs:
       yield f'{self.cut_pairs} pairs were cut for the perplexity: too long'
 
