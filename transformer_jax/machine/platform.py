@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from transformer_jax.machine import hosts, processor
+from transformer_jax.machine.errors import UserError
 
 
 def start(slices: int) -> None:
@@ -95,7 +96,7 @@ def decoding_dtype(name: str) -> jnp.dtype:
 
 def _dtype(key: str, name: str, fast: bool) -> jnp.dtype:
   if name not in ('auto', 'float32', 'bfloat16'):
-    raise ValueError(f"{key}={name!r}: 'auto', 'float32' or 'bfloat16'")
+    raise UserError(f"{key}={name!r}: 'auto', 'float32' or 'bfloat16'")
   return jnp.dtype(('bfloat16' if fast else 'float32') if name == 'auto' else name)
 
 
