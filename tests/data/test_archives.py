@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from transformer_jax.data import archives
 from transformer_jax.data.lines import Bitext, Unequal
+from transformer_jax.machine.errors import UserError
 
 ROOT = pathlib.Path(__file__).parents[2]
 Members = dict[str, bytes]
@@ -28,7 +29,7 @@ NEWS = 'training-parallel-nc-v9.tgz'
 GIGA = 'training-giga-fren.tar'
 NEWS_MEMBER = 'training/news-commentary-v9.de-en.'
 
-# For each pair of languages: archive, members, what the part is called.
+# For each pair of languages: archive, members, what the bitext is called.
 TRAIN = {
   'de': [
     (EUROPARL, 'training/europarl-v7.de-en.{}', 'europarl-v7.de-en'),
@@ -142,18 +143,20 @@ def test_corpora_in_order(languages: str, raw: pathlib.Path, capsys):
   other = source if target == 'en' else target
   found = archives.bitexts(raw, source, target)
   assert [*found] == ['train', 'dev', 'test']
-  assert [part.name for part in found['train']] == [row[2] for row in TRAIN[other]]
-  for part, (archive, pattern, name) in zip(found['train'], TRAIN[other], strict=True):
+  assert [bitext.name for bitext in found['train']] == [row[2] for row in TRAIN[other]]
+  for bitext, (archive, pattern, name) in zip(
+    found['train'], TRAIN[other], strict=True
+  ):
     expected = [*zip(text(name, source), text(name, target), strict=True)]
     for _ in range(2):
-      assert [*part.pairs()] == expected
+      assert [*bitext.pairs()] == expected
     about = {
       'file': archive,
       'sha256': hashlib.sha256((raw / archive).read_bytes()).hexdigest(),
       'published': False,
       'lines': 20,
     }
-    assert part.origin() == {
+    assert bitext.origin() == {
       'source': {**about, 'member': pattern.format(source)},
       'target': {**about, 'member': pattern.format(target)},
     }
@@ -176,43 +179,7 @@ def test_corpora_in_order(languages: str, raw: pathlib.Path, capsys):
 def test_without_wmt14s_own_test_set(raw: pathlib.Path):
   (raw / 'test-full.tgz').unlink()
   [test] = archives.bitexts(raw, 'en', 'de')['test']
-  assert [*test.pairs()][0] == ('dev deen src en 1', 'dev deen ref de 1')
-  assert (
-    test.origin()['target'].items()
-    >= {
-      'file': 'dev.tgz',
-      'member': 'dev/newstest2014-deen-ref.de.sgm',
-      'lines': 3,
-    }.items()
-  )
-
-
-@pytest.mark.parametrize('languages', [('en', 'de'), ('en', 'fr')])
-def test_newstest_byte_for_byte(
-  languages: tuple[str, str], shared_data: pathlib.Path, raw: pathlib.Path
-):
-  folder = shared_data / 'newstest' / '-'.join(languages)
-  given = {
-    name: [(folder / f'{name}.{language}').read_bytes() for language in languages]
-    for name in ('newstest2013', 'newstest2014')
-  }
-  inside = {
-    f'dev/newstest2013.{language}': content
-    for language, content in zip(languages, given['newstest2013'], strict=True)
-  }
-  stem = f'test-full/newstest2014-{languages[1]}en'
-  tests = {
-    f'{stem}-{role}.{language}.sgm': sgm(content.decode().split('\n')[:-1])
-    for role, language, content in zip(
-      ('src', 'ref'), languages, given['newstest2014'], strict=True
-    )
-  }
-  (raw / 'dev.tgz').write_bytes(gzip.compress(tar(inside)))
-  (raw / 'test-full.tgz').write_bytes(gzip.compress(tar(tests)))
-  found = archives.bitexts(raw, *languages)
-  for split, name in (('dev', 'newstest2013'), ('test', 'newstest2014')):
-    sides = zip(*found[split][0].pairs(), strict=True)
-    assert [encoded(side) for side in sides] == given[name]
+  assert next(test.pairs()) == ('dev deen src en 1', 'dev deen ref de 1')
 
 
 def test_other_ways_to_pack_the_same(raw: pathlib.Path):
@@ -230,35 +197,30 @@ def test_other_ways_to_pack_the_same(raw: pathlib.Path):
     assert [*news(raw).pairs()] == NEWS_PAIRS
 
 
-def test_lines_that_are_not_utf8(raw: pathlib.Path):
-  write_news(raw, tar({NEWS_MEMBER + 'en': b'a\nb\xff\n', NEWS_MEMBER + 'de': b'c\nd'}))
-  assert [*news(raw).pairs()] == [('a', 'c'), (None, 'd')]
-
-
 def test_the_published_archive(raw: pathlib.Path, monkeypatch, capsys):
-  """Is told by its sum, without a warning, and read no further than needed."""
+  """It is known by its digest, without a warning, and read no further than needed."""
   content = (raw / NEWS).read_bytes()
   expected = [*news(raw).pairs()]
   capsys.readouterr()
   cut = content + gzip.compress(b'more')[:-5]
   (raw / NEWS).write_bytes(cut)
-  with pytest.raises(ValueError, match='damaged'):
-    [*news(raw).pairs()]
+  refused(raw, 'damaged')
   url, size, _ = archives.ARCHIVES[NEWS]
   for algorithm in ('sha256', 'md5'):
     digest = hashlib.new(algorithm, cut).hexdigest()
     monkeypatch.setitem(archives.ARCHIVES, NEWS, (url, size, digest))
-    part = news(raw)
-    assert [*part.pairs()] == expected
-    assert part.origin()['source']['published'] is True
+    bitext = news(raw)
+    assert [*bitext.pairs()] == expected
+    assert bitext.origin()['source']['published'] is True
   assert not capsys.readouterr().err
 
 
 def test_stamp_tells_of_another_archive(raw: pathlib.Path):
-  before = news(raw).stamp()
-  assert before == news(raw).stamp() and before != archives.bitexts(raw, 'de', 'en')
+  stamp = news(raw).stamp()
+  assert stamp == news(raw).stamp()
+  assert stamp != archives.bitexts(raw, 'de', 'en')['train'][2].stamp()
   (raw / NEWS).write_bytes((raw / NEWS).read_bytes() + bytes(1))
-  assert news(raw).stamp() != before
+  assert news(raw).stamp() != stamp
 
 
 # Archives that do not do
@@ -267,14 +229,14 @@ def test_stamp_tells_of_another_archive(raw: pathlib.Path):
 def test_missing_archives_are_all_named(raw: pathlib.Path):
   for name in (EUROPARL, 'training-parallel-un.tgz', 'dev.tgz', 'test-full.tgz'):
     (raw / name).unlink()
-  with pytest.raises(FileNotFoundError) as german:
+  with pytest.raises(UserError) as german:
     archives.bitexts(raw, 'en', 'de')
   assert str(german.value) == (
     f'{raw} lacks archives of WMT14: {EUROPARL} (get it from '
     f'http://www.statmt.org/wmt13/{EUROPARL}), dev.tgz (get it from '
     f'http://data.statmt.org/wmt19/translation-task/dev.tgz)'
   )
-  with pytest.raises(FileNotFoundError, match='wmt13/training-parallel-un.tgz'):
+  with pytest.raises(UserError, match='wmt13/training-parallel-un.tgz'):
     archives.bitexts(raw, 'fr', 'en')
 
 
@@ -282,25 +244,25 @@ def test_missing_archives_are_all_named(raw: pathlib.Path):
   'languages', [('en', 'cs'), ('de', 'fr'), ('en', 'en'), ('ru', 'en')]
 )
 def test_other_languages(languages: tuple[str, str], raw: pathlib.Path):
-  with pytest.raises(ValueError, match='-'.join(languages)):
+  with pytest.raises(UserError, match='-'.join(languages)):
     archives.bitexts(raw, *languages)
 
 
 def refused(raw: pathlib.Path, message: str) -> None:
   """news() is, before any pair, and the archive named with where the right one is."""
-  with pytest.raises(ValueError, match=message) as error:
+  with pytest.raises(UserError, match=message) as error:
     next(news(raw).pairs())
   assert str(error.value).startswith(f'{raw / NEWS} is truncated, damaged or another')
   assert f'http://www.statmt.org/wmt14/{NEWS} and has 80418416' in str(error.value)
 
 
-@pytest.mark.parametrize('twelfths', range(12))
-def test_truncated(twelfths: int, raw: pathlib.Path):
+def test_truncated(raw: pathlib.Path):
   content = (raw / NEWS).read_bytes()
-  (raw / NEWS).write_bytes(content[: len(content) * twelfths // 12])
-  refused(raw, '.')
-  (raw / NEWS).write_bytes(content[: len(content) - 1 - twelfths])
-  refused(raw, 'ends too early')
+  for twelfths in range(12):
+    (raw / NEWS).write_bytes(content[: len(content) * twelfths // 12])
+    refused(raw, '.')
+    (raw / NEWS).write_bytes(content[: -1 - twelfths])
+    refused(raw, 'ended before the end-of-stream marker')
 
 
 @hypothesis.settings(
@@ -316,20 +278,21 @@ def test_altered(place: int, bit: int, raw: pathlib.Path, published: dict[str, b
   content[place] ^= 1 << bit
   (raw / NEWS).write_bytes(content)
   name = 'news-commentary-v9.de-en'
+  expected = [*zip(text(name, 'en'), text(name, 'de'), strict=True)]
   try:
-    expected = [*zip(text(name, 'en'), text(name, 'de'), strict=True)]
     assert [*news(raw).pairs()] == expected
     assert gzip.decompress(content) == gzip.decompress(published[NEWS])
   except ValueError:
     refused(raw, '.')
 
 
-@pytest.mark.parametrize('place', [-1, -5, -9])
-def test_altered_behind_what_is_needed(place: int, raw: pathlib.Path):
-  content = bytearray(gzip.compress(tar({**NEWS_MEMBERS, 'training/zz': b'z' * 9999})))
-  content[place] ^= 1
-  (raw / NEWS).write_bytes(content)
-  refused(raw, '.')
+def test_altered_behind_what_is_needed(raw: pathlib.Path):
+  packed = gzip.compress(tar({**NEWS_MEMBERS, 'training/zz': b'z' * 9999}))
+  for place in (-1, -5, -9):
+    content = bytearray(packed)
+    content[place] ^= 1
+    (raw / NEWS).write_bytes(content)
+    refused(raw, '.')
 
 
 def test_inner_gzip_file_altered(raw: pathlib.Path):
@@ -339,7 +302,7 @@ def test_inner_gzip_file_altered(raw: pathlib.Path):
   content[start + 30] ^= 1
   (raw / GIGA).write_bytes(content)
   giga = archives.bitexts(raw, 'fr', 'en')['train'][4]
-  with pytest.raises(ValueError, match=f'{GIGA}, giga-.*gz.*: truncated or damaged'):
+  with pytest.raises(UserError, match=f'{GIGA}, giga-.*gz.*: truncated or damaged'):
     [*giga.pairs()]
 
 
@@ -399,11 +362,11 @@ def test_no_regular_file(kind: str, raw: pathlib.Path):
     r'\\host\x',
   ],
 )
-@pytest.mark.parametrize('first', [True, False])
-def test_names_that_lead_elsewhere(name: str, first: bool, raw: pathlib.Path):
+def test_names_that_lead_elsewhere(name: str, raw: pathlib.Path):
   bad = {name: b'a\n'}
-  write_news(raw, tar(bad | NEWS_MEMBERS if first else NEWS_MEMBERS | bad))
-  refused(raw, 'it holds .*, a path that leads out of it')
+  for members in (bad | NEWS_MEMBERS, NEWS_MEMBERS | bad):
+    write_news(raw, tar(members))
+    refused(raw, 'it holds .*, a path that leads out of it')
 
 
 def test_links_that_are_not_read_do_no_harm(raw: pathlib.Path):
@@ -419,7 +382,7 @@ def test_links_that_are_not_read_do_no_harm(raw: pathlib.Path):
 @pytest.mark.parametrize(
   'size, message',
   [
-    (1 << 50, 'unpacks to over'),
+    (1 << 50, 'unexpected end'),
     (1 << 30, 'unexpected end'),
     (9999, 'unexpected end'),
     (-512, 'points backwards|holds no'),  # newer Pythons take it for the end
@@ -436,7 +399,7 @@ def test_false_size(name: str, size: int, message: str, raw: pathlib.Path):
 
 def test_bomb(raw: pathlib.Path, monkeypatch):
   monkeypatch.setattr(archives, '_MOST_UNPACKED', 1 << 20)
-  for size, at in ((1 << 20, 'training/zeros'), (1 << 23, NEWS_MEMBER + 'zz')):
+  for size, at in ((1 << 21, 'training/zeros'), (1 << 23, NEWS_MEMBER + 'zz')):
     write_news(raw, tar({at: bytes(size), **NEWS_MEMBERS}))
     refused(raw, 'unpacks to over 1,[0-9]{3},[0-9]{3} bytes')
   (raw / NEWS).write_bytes(gzip.compress(tar(NEWS_MEMBERS) + bytes(1 << 23)))
@@ -451,18 +414,16 @@ def test_bomb_in_an_inner_gzip_file(raw: pathlib.Path, monkeypatch):
   }
   (raw / GIGA).write_bytes(tar(bombs))
   giga = archives.bitexts(raw, 'en', 'fr')['train'][4]
-  with pytest.raises(ValueError, match=f'{GIGA}, giga-.*gz: .*unpacks to over'):
+  with pytest.raises(UserError, match=f'{GIGA}, giga-.*gz: .*unpacks to over'):
     [*giga.pairs()]
 
 
 def test_headers_without_end(raw: pathlib.Path):
-  """Long names, one after another or one of a gigabyte."""
-  long_name = info('././@LongLink', 1 << 29, type=tarfile.GNUTYPE_LONGNAME)
-  write_news(raw, tar([(long_name, b'x')]))
-  refused(raw, 'has a header of over 16,384 bytes')
-  names = [(info('././@LongLink', 9, type=tarfile.GNUTYPE_LONGNAME), b'x')] * 1000
-  write_news(raw, tar(names))
-  refused(raw, 'has a header of over 16,384 bytes')
+  """One long name of half a gigabyte, or many of them one after another."""
+  for size, count in ((1 << 29, 1), (9, 1000)):
+    long_name = info('././@LongLink', size, type=tarfile.GNUTYPE_LONGNAME)
+    write_news(raw, tar([(long_name, b'x')] * count))
+    refused(raw, 'has a header of over 16,384 bytes')
 
 
 def test_members_without_end(raw: pathlib.Path, monkeypatch):
@@ -479,18 +440,18 @@ def test_test_set_without_end(raw: pathlib.Path, monkeypatch):
   assert len([*test.pairs()]) == 3
   monkeypatch.setattr(archives, '_MOST_SGML', 99)
   [test] = archives.bitexts(raw, 'en', 'de')['test']
-  with pytest.raises(ValueError, match='test-full.tgz.*deen.*sgm has .* bytes, as no'):
+  with pytest.raises(UserError, match='test-full.tgz.*deen.*sgm has .* bytes, as no'):
     [*test.pairs()]
 
 
 READ = """
-import resource, sys
+import pathlib, resource, sys
 from transformer_jax.data import archives
-part = archives.bitexts(__import__('pathlib').Path(sys.argv[1]), 'en', 'de')['train'][2]
+bitext = archives.bitexts(pathlib.Path(sys.argv[1]), 'en', 'de')['train'][2]
 peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 before = peak()
 try:
-  print(sum(1 for _ in part.pairs()))
+  print(sum(1 for _ in bitext.pairs()))
 except ValueError as error:
   print(error)
 print(peak() - before)
@@ -539,22 +500,23 @@ def test_unequal_test_set(raw: pathlib.Path):
   members[name] = members[name].replace(b'id="3"', b'id="4"')
   (raw / 'test-full.tgz').write_bytes(gzip.compress(tar(members)))
   [test] = archives.bitexts(raw, 'en', 'de')['test']
-  with pytest.raises(ValueError, match='test-full.tgz.*segment 3 of document a where'):
+  with pytest.raises(UserError, match='test-full.tgz.*segment 3 of document a where'):
     next(test.pairs())
 
 
 def test_archive_that_changes_while_it_is_read(raw: pathlib.Path):
-  part = news(raw)
-  pairs = part.pairs()
+  bitext = news(raw)
+  pairs = bitext.pairs()
   next(pairs)
   (raw / NEWS).write_bytes((raw / NEWS).read_bytes() + bytes(9))
-  with pytest.raises(ValueError, match=f'{NEWS}.* changed while it was read'):
+  with pytest.raises(UserError, match=f'{NEWS}.* changed while it was read'):
     list(pairs)
 
 
 @pytest.mark.parametrize('packed', [True, False])
+@pytest.mark.parametrize('left', [0.3, 0])
 def test_archive_that_is_cut_while_it_is_read(
-  packed: bool, raw: pathlib.Path, monkeypatch
+  packed: bool, left: float, raw: pathlib.Path, monkeypatch
 ):
   """Right after it was checked; a test set is long then, for more than one read."""
   segments = [random.Random(n).randbytes(300_000).hex() for n in range(3)]
@@ -562,30 +524,30 @@ def test_archive_that_is_cut_while_it_is_read(
   members = {stem.format(end): sgm(segments) for end in ('src.en', 'ref.de')}
   path = raw / 'test-full.tgz'
   path.write_bytes(gzip.compress(tar(members), 1) if packed else tar(members))
-  [part] = archives.bitexts(raw, 'en', 'de')['test']
-  assert list(part.pairs()) == [(segment, segment) for segment in segments]
+  [test] = archives.bitexts(raw, 'en', 'de')['test']
+  assert list(test.pairs()) == [(segment, segment) for segment in segments]
   check = archives.Archive.check
 
   def check_then_cut(archive: archives.Archive) -> None:
     check(archive)
-    os.truncate(path, path.stat().st_size // 3)
+    os.truncate(path, int(path.stat().st_size * left))
 
   monkeypatch.setattr(archives.Archive, 'check', check_then_cut)
-  with pytest.raises(ValueError, match='test-full.tgz: it changed while it was read'):
-    list(part.pairs())
+  with pytest.raises(UserError, match='test-full.tgz: it changed while it was read'):
+    list(test.pairs())
 
 
 def test_archive_that_changes_between(raw: pathlib.Path):
   """Is looked at anew: what was found in the old one does not hold for it."""
-  part = news(raw)
-  assert [*part.pairs()] != NEWS_PAIRS
+  bitext = news(raw)
+  assert [*bitext.pairs()] != NEWS_PAIRS
   write_news(raw, tar(NEWS_MEMBERS))
-  assert [*part.pairs()] == NEWS_PAIRS
+  assert [*bitext.pairs()] == NEWS_PAIRS
   digest = hashlib.sha256((raw / NEWS).read_bytes()).hexdigest()
-  assert part.origin()['source']['sha256'] == digest
+  assert bitext.origin()['source']['sha256'] == digest
   (raw / NEWS).write_bytes(b'gone wrong')
-  with pytest.raises(ValueError, match=NEWS):
-    next(part.pairs())
+  with pytest.raises(UserError, match=NEWS):
+    next(bitext.pairs())
   (raw / NEWS).unlink()
-  with pytest.raises(FileNotFoundError, match=NEWS):
-    next(part.pairs())
+  with pytest.raises(UserError, match=NEWS):
+    next(bitext.pairs())

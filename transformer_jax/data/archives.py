@@ -1,20 +1,23 @@
-"""The door for WMT14's own archives, read where they lie: nothing is unpacked to disk.
+"""WMT14's own archives, read where they lie: nothing is unpacked to disk.
 
-An archive is read once, from end to end, before the first pair comes out of it: gzip's
-checksum of all it holds is compared and the places of its members are noted. One whose
-sum is WMT's own is read no further than the last member needed. (A plain tar has no
-checksums; the one that WMT gives out, giga-fren, has members packed with gzip.)
+Every archive is read twice. The first pass finds the members and checks the archive to
+its end, where gzip has a checksum of everything in it. The second pass reads the pairs,
+with one stream for each side. The first pass over an archive with WMT's own digest ends
+at the last member needed. (A plain tar file has no checksums. The only one that WMT
+gives out is giga-fren, whose members are themselves packed with gzip.)
+
+An archive may have been made to do harm, for example to fill the memory. The limits
+below are far from anything that an archive of text has.
 """
 
 import contextlib
+import gzip
 import hashlib
-import itertools
 import os
 import pathlib
 import re
 import sys
 import tarfile
-import zlib
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
@@ -31,11 +34,12 @@ from transformer_jax.data.lines import (
   paired,
   unchanged,
 )
+from transformer_jax.machine.errors import UserError
 from transformer_jax.machine.files import sha256
 
 # What WMT gives out: URL, bytes, sha256. From TensorFlow Datasets: translate/wmt.py and
-# the url_checksums of wmt13, wmt14 and wmt19; but the last from sacreBLEU, which knows
-# its md5 alone: dataset/__init__.py, wmt14/full.
+# the url_checksums of wmt13, wmt14 and wmt19. The last one is from sacreBLEU, which has
+# only its md5: dataset/__init__.py, wmt14/full.
 _PUBLISHED = """
 www.statmt.org/wmt13/training-parallel-europarl-v7.tgz 657632379
   0224c7c710c8a063dfd893b0cc0830202d61f4c75c17eb8e31836103d27d96e7
@@ -72,122 +76,91 @@ _TESTS = (
   ('dev.tgz', 'dev/newstest2014-{other}en-{role}.{language}.sgm'),
 )
 
-_GZIP, _GZIP_FILE = b'\x1f\x8b', 31  # how one begins, and zlib's name for it
+_GZIP = b'\x1f\x8b'  # the first bytes of a gzip file
 _BLOCK = 1 << 18
-# Text is packed to a third or so, a bomb to a thousandth.
+# gzip packs text to about a third, and what a bomb holds to a thousandth.
 _MOST_UNPACKED, _MOST_PER_BYTE = 1 << 30, 20
 _MOST_MEMBERS = 10_000
-_MOST_HEADERS = 1 << 14  # bytes of what describes one member
+_MOST_HEADERS = 1 << 14  # bytes that describe one member
 _MOST_SGML = 1 << 26  # bytes of a test set
 
 
-class _Unpacked:
-  """What `packed` and the next bytes of a file hold, unpacked by `inflate` if given.
+class _Limited:
+  """A stream that a bomb cannot make endless.
 
-  The size of the file, in bytes, is there to tell a bomb by.
+  Args:
+    stream: what is read.
+    packed_size: bytes of the file that the stream is unpacked from.
   """
 
-  def __init__(self, file: Any, size: int, inflate: Any = None, packed: bytes = b''):
-    self._file, self._inflate, self._packed = file, inflate, packed
-    self._limit = _MOST_UNPACKED + _MOST_PER_BYTE * size
-    self._position = 0
+  def __init__(self, stream: BinaryIO, packed_size: int):
+    self._stream = stream
+    self._limit = _MOST_UNPACKED + _MOST_PER_BYTE * packed_size
 
   def read(self, size: int) -> bytes:
-    """Up to `size` bytes; fewer at the end alone. Raises one of DAMAGE."""
-    self._check(self._position + size)
-    if self._inflate:
-      block = b''.join(self._inflated(size))
-    else:
-      block = self._file.read(size)
-    self._position += len(block)
+    block = self._stream.read(size)
+    if self._stream.tell() > self._limit:
+      raise gzip.BadGzipFile(
+        f'it unpacks to over {self._limit:,} bytes, as no text does'
+      )
     return block
 
-  def _check(self, end: int) -> None:
-    if end > self._limit:
-      raise zlib.error(f'it unpacks to over {self._limit:,} bytes, as no text does')
 
-  def _inflated(self, size: int) -> Iterator[bytes]:
-    while size and not self._inflate.eof:
-      if not self._packed:
-        self._packed = self._file.read(_BLOCK)
-        if not self._packed:
-          raise EOFError('it ends too early')
-      block = self._inflate.decompress(self._packed, size)
-      self._packed = self._inflate.unconsumed_tail
-      size -= len(block)
-      yield block
-      if self._inflate.eof:
-        self._go_on(self._inflate.unused_data)
+class _Tape(_Limited):
+  """The tar file that the first pass reads, forwards only.
 
-  def _go_on(self, rest: bytes) -> None:
-    """Behind what gzip packed there may be more of that, or zeros to fill up."""
-    while not (rest := rest.lstrip(b'\0')):
-      rest = self._file.read(_BLOCK)
-      if not rest:
-        return
-    self._packed, self._inflate = rest, zlib.decompressobj(_GZIP_FILE)
-
-
-class _Tape(_Unpacked):
-  """What tarfile finds its way by; it never reads more than the headers."""
+  tarfile reads the headers and skips the members.
+  """
 
   headers_left = _MOST_HEADERS
+
+  def tell(self) -> int:
+    return self._stream.tell()
 
   def read(self, size: int) -> bytes:
     self.headers_left -= size
     if self.headers_left < 0:
-      raise ValueError(f'it has a header of over {_MOST_HEADERS:,} bytes')
+      raise tarfile.ReadError(f'it has a header of over {_MOST_HEADERS:,} bytes')
     return super().read(size)
 
-  def tell(self) -> int:
-    return self._position
-
   def seek(self, position: int) -> None:
-    if position < self._position:
-      raise ValueError('it has a header that points backwards')
-    self._check(position)
-    if self._inflate:
-      while super().read(min(_BLOCK, position - self._position)):
-        pass
-    else:
-      self._file.seek(position)
-      self._position = position
+    if position < self.tell():
+      raise tarfile.ReadError('it has a header that points backwards')
+    while (left := position - self.tell()) and super().read(min(left, _BLOCK)):
+      pass
 
-  def place(self) -> tuple[int, Any, bytes]:
-    """What it takes to go on from here: where in the file, how, what was read ahead."""
-    return self._file.tell(), self._inflate and self._inflate.copy(), self._packed
+  def finish(self) -> None:
+    """Reads the rest; at its end gzip compares the checksum."""
+    while super().read(_BLOCK):
+      pass
 
 
-class _Member:
-  """The bytes of a member, and not one behind them."""
-
-  def __init__(self, file: BinaryIO, size: int, place: tuple[int, Any, bytes]):
-    offset, inflate, packed = place
-    file.seek(offset)
-    self._stream = _Unpacked(file, size, inflate and inflate.copy(), packed)
-    self._left = size
-
-  def read(self, size: int) -> bytes:
-    block = self._stream.read(min(size, self._left))
-    self._left -= len(block)
-    return block
+def _unpacked(file: Any) -> Any:
+  """What a file opened for reading holds, unpacked if it is a gzip file."""
+  packed = file.peek(len(_GZIP)).startswith(_GZIP)
+  return gzip.GzipFile(fileobj=file) if packed else file
 
 
 class Archive:
-  """One of ARCHIVES on disk, and what was found in it when it was last read."""
+  """One of ARCHIVES on disk.
+
+  Attributes:
+    wanted: the names of the members that will be read.
+    origin: what the card says of the file, once check() has read it.
+  """
 
   def __init__(self, path: pathlib.Path):
     self.path = path
-    self.members: set[str] = set()  # those that will be asked for
+    self.wanted: set[str] = set()
     self.origin: dict = {}
-    self._places: dict[str, tuple] = {}
-    self._checked: list = []
+    self._members: dict[str, tarfile.TarInfo] = {}
+    self._checked: list = []  # the stamp of the file when it was checked
 
   def check(self) -> None:
-    """Reads it, unless that was done since it last changed.
+    """The first pass. Does nothing if the file has not changed since the last one.
 
     Raises:
-      OSError, ValueError: it is missing, damaged, another, or made to do harm.
+      UserError: the archive is missing, damaged, another one, or made to do harm.
     """
     stamp = file_stamp(self.path)
     if stamp == self._checked:
@@ -200,9 +173,9 @@ class Archive:
       md5 = len(published) == 32 and hashlib.file_digest(file, 'md5').hexdigest()
     same = published in (digest, md5)
     try:
-      self._places = self._find(size, all_of_it=not same)
+      self._members = self._find(size, to_the_end=not same)
     except (tarfile.TarError, ValueError, *DAMAGE) as error:
-      raise ValueError(
+      raise UserError(
         f'{self.path} is truncated, damaged or another archive: {error}. {advice}'
       ) from error
     if not same:
@@ -210,95 +183,100 @@ class Archive:
     self.origin = {'file': self.path.name, 'sha256': digest, 'published': same}
     self._checked = stamp
 
-  def _find(self, size: int, all_of_it: bool) -> dict[str, tuple]:
-    """Where the members begin; reads on behind them if all of it is to be checked."""
-    places: dict[str, tuple] = {}
+  def _find(self, size: int, to_the_end: bool) -> dict[str, tarfile.TarInfo]:
+    """The wanted members of the file, which has `size` bytes."""
+    found: dict[str, tarfile.TarInfo] = {}
     others: list[str] = []
     doing = f'checking {self.path.name}'
     with (
       self.path.open('rb') as file,
       tqdm.wrapattr(file, 'read', size, desc=doing, disable=None) as counted,
     ):
-      packed = file.peek(len(_GZIP)).startswith(_GZIP)
-      tape = _Tape(counted, size, zlib.decompressobj(_GZIP_FILE) if packed else None)
+      tape = _Tape(_unpacked(counted), size)
       with tarfile.open(fileobj=tape, mode='r:') as tar:
         for info in _entries(tar):
           tape.headers_left = _MOST_HEADERS
           name = info.name.removeprefix('./')
-          if name not in self.members:
+          if name not in self.wanted:
             others.append(name)
             continue
           if not info.isreg() or info.issparse():
-            raise ValueError(f'its {name} is no regular file')
+            raise tarfile.ReadError(f'its {name} is no regular file')
           if name.endswith('.sgm') and info.size > _MOST_SGML:
-            raise ValueError(f'its {name} has {info.size:,} bytes, as no test set has')
-          places[name] = info.size, tape.place()
-          if not all_of_it and len(places) == len(self.members):
-            return places
-      tape.headers_left = sys.maxsize  # none are left, but at the end is the checksum
-      while tape.read(_BLOCK):
-        pass
-    for name in sorted(self.members - places.keys()):
+            raise tarfile.ReadError(
+              f'its {name} has {info.size:,} bytes, as no test set has'
+            )
+          found[name] = info
+          if not to_the_end and found.keys() == self.wanted:
+            return found
+      tape.finish()
+    for name in sorted(self.wanted - found.keys()):
       there = ', '.join(map(ascii, others[-4:])) or 'nothing'
-      raise ValueError(f'it holds no {name}, but {there}')
-    return places
+      raise tarfile.ReadError(f'it holds no {name}, but {there}')
+    return found
 
-  def member(self, name: str, file: BinaryIO) -> _Unpacked | _Member:
-    """Reads a member, unpacking NAME.gz, from the file opened anew after check()."""
-    size, place = self._places[name]
-    stream = _Member(file, size, place)
-    if not name.endswith('.gz'):
-      return stream
-    return _Unpacked(stream, size, zlib.decompressobj(_GZIP_FILE))
+  @contextlib.contextmanager
+  def open(self, name: str) -> Iterator[Any]:
+    """The second pass, after check(): the bytes of a member, those of NAME.gz unpacked.
+
+    Reading them raises tarfile.TarError or one of DAMAGE if the file has changed.
+    """
+    info = self._members[name]
+    with (
+      self.path.open('rb') as file,
+      tarfile.open(fileobj=_unpacked(file), mode='r:') as tar,
+      tar.extractfile(info) as member,
+    ):
+      if name.endswith('.gz'):
+        member = _Limited(gzip.GzipFile(fileobj=member), info.size)
+      yield member
 
 
 def _entries(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
   """The members of a tar file, their number and names checked.
 
-  Nothing is ever unpacked to where a name says, but neither WMT nor tar itself makes an
-  archive with one that leads out of it: somebody else did, and not for good.
+  Nothing is ever written to where a name says. But neither WMT nor tar makes an archive
+  with a name that leads out of it, so whoever made such a one meant harm.
   """
   for count, info in enumerate(tar):
     if count == _MOST_MEMBERS:
-      raise ValueError(f'it holds over {_MOST_MEMBERS:,} members')
+      raise tarfile.ReadError(f'it holds over {_MOST_MEMBERS:,} members')
     first, *rest = re.split(r'[/\\]', info.name)
     if not first or first.endswith(':') or '..' in (first, *rest):
-      raise ValueError(f'it holds {info.name!a}, a path that leads out of it')
+      raise tarfile.ReadError(f'it holds {info.name!a}, a path that leads out of it')
     yield info
 
 
 class ArchivedBitext:
-  """A part made of two members of an archive, of lines or of WMT's SGML."""
+  """Two members of an archive: files of lines, or a test set in WMT's SGML."""
 
   def __init__(self, archive: Archive, source: str, target: str):
-    # What both are called: training/europarl-v7.de-en.de is europarl-v7.de-en.
+    # What the two names share: training/europarl-v7.de-en.de is europarl-v7.de-en.
     self.name = os.path.commonprefix([source, target]).split('/')[-1].rstrip('-.')
     self._archive, self._members = archive, (source, target)
     self._origin: dict = {}
-    archive.members.update(self._members)
+    archive.wanted.update(self._members)
 
   def stamp(self) -> list:
     return [*file_stamp(self._archive.path), *self._members]
 
   def pairs(self) -> Iterator[Pair]:
-    source, target = (f'{self._archive.path}, {member}' for member in self._members)
-    with contextlib.ExitStack() as stack:
-      stack.enter_context(unchanged(self._archive.path))
+    path = self._archive.path
+    source, target = (f'{path}, {member}' for member in self._members)
+    with unchanged(path), contextlib.ExitStack() as stack:
       self._archive.check()
-      files = [stack.enter_context(self._archive.path.open('rb')) for _ in SIDES]
-      streams = [*map(self._archive.member, self._members, files)]
-      if self._members[0].endswith('.sgm'):
-        try:
-          whole = [stream.read(_MOST_SGML) for stream in streams]
-        except DAMAGE as error:
-          raise ValueError(f'{source}: changed while it was read ({error})') from error
-        segments = sgml.pairs(*whole, (source, target))
-        yield from segments
-        about = [{'lines': len(segments)}] * 2
-      else:
-        sides = Lines(streams[0], source), Lines(streams[1], target)
-        yield from paired(*sides)
-        about = [side.about() for side in sides]
+      try:
+        streams = [stack.enter_context(self._archive.open(m)) for m in self._members]
+        if self._members[0].endswith('.sgm'):
+          segments = sgml.pairs(*(s.read() for s in streams), (source, target))
+          yield from segments
+          about = [{'lines': len(segments)}] * 2
+        else:
+          sides = Lines(streams[0], source), Lines(streams[1], target)
+          yield from paired(*sides)
+          about = [side.about() for side in sides]
+      except (tarfile.TarError, *DAMAGE) as error:
+        raise UserError(f'{path}: it changed while it was read ({error})') from error
     self._origin = {
       side: {**self._archive.origin, 'member': member, **counts}
       for side, member, counts in zip(SIDES, self._members, about, strict=True)
@@ -314,12 +292,12 @@ def bitexts(
   """WMT14's training corpora, newstest2013 as dev and newstest2014 as test.
 
   Raises:
-    FileNotFoundError: archives are missing; names all of them and where they are.
-    ValueError: WMT14 has no such pair of languages here.
+    UserError: WMT14 does not have this pair of languages, or archives are missing; the
+      message names all of them and where they are.
   """
   other = source_language if target_language == 'en' else target_language
   if 'en' not in (source_language, target_language) or other not in ('de', 'fr'):
-    raise ValueError(
+    raise UserError(
       f'{source_language}-{target_language}: WMT14 is read as en with de or fr'
     )
   plan = {
@@ -328,16 +306,16 @@ def bitexts(
     'test': [next((t for t in _TESTS if (raw_dir / t[0]).is_file()), _TESTS[-1])],
   }
   archives = {
-    name: Archive(raw_dir / name) for name, _ in itertools.chain(*plan.values())
+    name: Archive(raw_dir / name) for rows in plan.values() for name, _ in rows
   }
   missing = [name for name, archive in archives.items() if not archive.path.is_file()]
   if missing:
-    raise FileNotFoundError(
+    raise UserError(
       f'{raw_dir} lacks archives of WMT14: '
       + ', '.join(f'{name} (get it from {ARCHIVES[name][0]})' for name in missing)
     )
 
-  def part(name: str, pattern: str) -> ArchivedBitext:
+  def bitext(name: str, pattern: str) -> ArchivedBitext:
     words = {'pair': f'{other}-en', 'other': other}
     return ArchivedBitext(
       archives[name],
@@ -345,4 +323,4 @@ def bitexts(
       pattern.format(role='ref', language=target_language, **words),
     )
 
-  return {split: [part(*row) for row in rows] for split, rows in plan.items()}
+  return {split: [bitext(*row) for row in rows] for split, rows in plan.items()}
