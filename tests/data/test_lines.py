@@ -19,6 +19,7 @@ from transformer_jax.data.lines import (
   paired,
   unchanged,
 )
+from transformer_jax.machine.errors import UserError
 
 
 class Drops(io.RawIOBase):
@@ -100,7 +101,7 @@ def test_longest_line(before: int, end: bytes, most: int):
   read = lines(start + b'y' * MAX_LINE_BYTES + end, most)
   assert [len(line) for line in read][:2] == [before, MAX_LINE_BYTES]
   read = lines(start + b'y' * (MAX_LINE_BYTES + 1) + end, most)
-  with pytest.raises(ValueError, match='FILE, line 2: over 1,000,000 bytes; a file of'):
+  with pytest.raises(UserError, match='FILE, line 2: over 1,000,000 bytes; a file of'):
     list(read)
 
 
@@ -115,7 +116,7 @@ def test_a_line_without_end_is_not_read_to_its_end():
   stream = Zeros()
   tracemalloc.start()
   try:
-    with pytest.raises(ValueError, match='FILE, line 1: over'):
+    with pytest.raises(UserError, match='FILE, line 1: over'):
       list(Lines(stream, 'FILE'))
     assert tracemalloc.get_traced_memory()[1] < 8_000_000
   finally:
@@ -127,7 +128,7 @@ def test_damage_is_named():
   whole = gzip.compress(os.urandom(5000))
   for content in (whole[:-9], whole[:99] + bytes(99) + whole[198:], b'no gzip'):
     with gzip.open(io.BytesIO(content)) as stream:
-      with pytest.raises(ValueError, match=r'FILE: truncated or damaged \(.+\); get'):
+      with pytest.raises(UserError, match=r'FILE: truncated or damaged \(.+\); get'):
         list(Lines(stream, 'FILE'))
 
 
@@ -167,7 +168,7 @@ def test_stamp_tells_of_a_change(tmp_path: pathlib.Path):
   os.utime(path, ns=(0, stamp[2] + 1))
   assert file_stamp(path) != stamp
   for missing in (tmp_path / 'y', tmp_path):
-    with pytest.raises(FileNotFoundError, match=f'{missing}: no such file; --raw_dir'):
+    with pytest.raises(UserError, match=f'{missing}: no such file; --raw_dir'):
       file_stamp(missing)
 
 
@@ -189,7 +190,7 @@ def test_a_change_is_noticed(change, fault, tmp_path: pathlib.Path):
   """It is what is told, for it explains what else is wrong with what was read."""
   path = tmp_path / 'x'
   path.write_bytes(b'abc')
-  with pytest.raises(ValueError, match=f'{path}: it changed while it was read; wait'):
+  with pytest.raises(UserError, match=f'{path}: it changed while it was read; wait'):
     with unchanged(path):
       change(path)
       if fault:
@@ -209,5 +210,5 @@ def test_an_unchanged_file_is_not_blamed(fault, tmp_path: pathlib.Path):
 def test_a_file_that_goes_away(tmp_path: pathlib.Path):
   path = tmp_path / 'x'
   path.write_bytes(b'abc')
-  with pytest.raises(FileNotFoundError, match='x: no such file'), unchanged(path):
+  with pytest.raises(UserError, match='x: no such file'), unchanged(path):
     path.unlink()

@@ -10,6 +10,7 @@ import pytest
 
 from transformer_jax.data import parquet
 from transformer_jax.data.lines import Pair
+from transformer_jax.machine.errors import UserError
 
 Rows = list[dict[str, str | None] | None]
 
@@ -151,9 +152,7 @@ def test_memory_stays_flat(raw: pathlib.Path):
 
 def test_no_files(tmp_path: pathlib.Path):
   (tmp_path / 'something.parquet').write_bytes(b'')
-  with pytest.raises(
-    FileNotFoundError, match='train-00000-of.* nor has en-de or de-en'
-  ):
+  with pytest.raises(UserError, match='train-00000-of.* nor has en-de or de-en'):
     parquet.bitexts(tmp_path, 'en', 'de')
 
 
@@ -162,7 +161,7 @@ def test_no_files(tmp_path: pathlib.Path):
 )
 def test_missing_files_are_named(name: str, raw: pathlib.Path):
   (raw / 'de-en' / f'{name}.parquet').unlink()
-  with pytest.raises(FileNotFoundError, match=f'de-en lacks {name} '):
+  with pytest.raises(UserError, match=f'de-en lacks {name} '):
     parquet.bitexts(raw, 'en', 'de')
 
 
@@ -171,7 +170,7 @@ def test_many_missing_files(raw: pathlib.Path):
     (raw / 'de-en' / f'train-0000{number}-of-00003.parquet').unlink()
   first = raw / 'de-en' / 'train-00000-of-00003.parquet'
   first.rename(first.with_name('train-00000-of-00030.parquet'))
-  with pytest.raises(FileNotFoundError, match='train-00005-of-00030 and 24 more'):
+  with pytest.raises(UserError, match='train-00005-of-00030 and 24 more'):
     parquet.bitexts(raw, 'en', 'de')
 
 
@@ -180,7 +179,7 @@ def test_many_missing_files(raw: pathlib.Path):
 )
 def test_files_of_two_sets(name: str, raw: pathlib.Path):
   write(raw / 'de-en' / f'{name}.parquet', rows('more'))
-  with pytest.raises(ValueError, match='does not go with the others'):
+  with pytest.raises(UserError, match='does not go with the others'):
     parquet.bitexts(raw, 'en', 'de')
 
 
@@ -199,12 +198,12 @@ def test_files_of_two_sets(name: str, raw: pathlib.Path):
 )
 def test_wrong_columns(given: pa.Table, message: str, raw: pathlib.Path):
   write(only(raw), given)
-  with pytest.raises(ValueError, match=f'test-00000-of-00001.parquet: .*{message}'):
+  with pytest.raises(UserError, match=f'test-00000-of-00001.parquet: .*{message}'):
     read(raw)
 
 
 def refused(raw: pathlib.Path) -> None:
-  with pytest.raises(ValueError, match='truncated, damaged or no Parquet') as error:
+  with pytest.raises(UserError, match='truncated, damaged or no Parquet') as error:
     read(raw)
   assert str(only(raw)) in str(error.value)
 
@@ -257,7 +256,7 @@ def test_row_without_end(raw: pathlib.Path):
   assert read(raw) == pairs_of(given)
   given[4600]['en'] = 'a' * 20_000_000
   write(only(raw), given)
-  with pytest.raises(ValueError, match='parquet, row 4601: over 1,000,000 bytes'):
+  with pytest.raises(UserError, match='parquet, row 4601: over 1,000,000 bytes'):
     read(raw)
 
 
@@ -266,11 +265,11 @@ def test_file_that_changes_while_it_is_read(raw: pathlib.Path):
   pairs = part.pairs()
   next(pairs)
   write(only(raw), rows('other', 11))
-  with pytest.raises(ValueError, match='changed while it was read|truncated, damaged'):
+  with pytest.raises(UserError, match='changed while it was read|truncated, damaged'):
     list(pairs)
   assert list(part.pairs()) == pairs_of(rows('other', 11))
   only(raw).unlink()
-  with pytest.raises(FileNotFoundError, match='test-00000-of-00001.parquet: no such'):
+  with pytest.raises(UserError, match='test-00000-of-00001.parquet: no such'):
     next(part.pairs())
 
 

@@ -14,6 +14,7 @@ from transformer_jax.data import (
   wmt14_tfds,
 )
 from transformer_jax.data.embedded import InMemoryBitext
+from transformer_jax.machine.errors import UserError
 
 CORPUS = toy.corpus.CORPUS
 WMT14 = CORPUS._replace(reader='wmt14')
@@ -64,11 +65,11 @@ def test_names_of_files(tmp_path: pathlib.Path):
 
 
 def test_no_folder(asked, tmp_path: pathlib.Path):
-  with pytest.raises(ValueError, match='toy is not prepared: give --raw_dir'):
+  with pytest.raises(UserError, match='toy is not prepared: give --raw_dir'):
     readers.bitexts(CORPUS, None, tmp_path)
   for corpus in (CORPUS, WMT14):
     for folder in (tmp_path / 'none', put(tmp_path, 'file') / 'file'):
-      with pytest.raises(FileNotFoundError, match=rf'{folder}: no such folder \(--raw'):
+      with pytest.raises(UserError, match=rf'{folder}: no such folder \(--raw'):
         readers.bitexts(corpus, folder, None)
   assert asked == []
 
@@ -95,9 +96,7 @@ def test_parquet(folder: str, asked, tmp_path: pathlib.Path):
 
 def test_archives_and_parquet_at_once(asked, tmp_path: pathlib.Path):
   put(tmp_path, 'dev.tgz', 'de-en/test-00000-of-00001.parquet')
-  with pytest.raises(
-    ValueError, match=f'{tmp_path} holds archives and Parquet: give a'
-  ):
+  with pytest.raises(UserError, match=f'{tmp_path} holds archives and Parquet: give a'):
     readers.bitexts(WMT14, tmp_path, None)
   assert asked == []
 
@@ -112,7 +111,7 @@ def test_plain_files_are_read_whatever_lies_beside_them(asked, raw: pathlib.Path
 def test_a_folder_without_any_of_wmt14(tmp_path: pathlib.Path):
   """All three ways in are named, not one file of the last."""
   (tmp_path / 'README').touch()
-  with pytest.raises(FileNotFoundError) as caught:
+  with pytest.raises(UserError) as caught:
     readers.bitexts(WMT14, tmp_path, None)
   for name in ('training-parallel-europarl-v7.tgz', 'Parquet', 'train.en'):
     assert name in str(caught.value)
@@ -122,14 +121,14 @@ def test_a_missing_split(raw: pathlib.Path):
   for language in ('en', 'de'):
     (raw / f'test.{language}').unlink()
   for corpus in (CORPUS, WMT14):
-    with pytest.raises(FileNotFoundError, match=r'test\.en: no such file, nor .*--raw'):
+    with pytest.raises(UserError, match=r'test\.en: no such file, nor .*--raw'):
       readers.bitexts(corpus, raw, None)
 
 
 @pytest.mark.parametrize('reader', ['wmt', 'WMT14', 'tfds', 'file', '', 'none'])
 def test_a_reader_misspelt(reader: str, raw: pathlib.Path):
   message = f"reader={reader!r}: 'wmt14', 'files' or 'embedded'"
-  with pytest.raises(ValueError, match=message):
+  with pytest.raises(UserError, match=message):
     readers.bitexts(CORPUS._replace(reader=reader), raw, raw)
 
 

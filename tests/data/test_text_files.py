@@ -15,6 +15,7 @@ import pytest
 import toy.corpus
 from transformer_jax.data import text_files
 from transformer_jax.data.lines import SIDES, Pair, Unequal
+from transformer_jax.machine.errors import UserError
 
 # Six lines by the command `zstd`, which adds a checksum as pyarrow does not.
 ZSTD = base64.b64decode(
@@ -136,10 +137,10 @@ def test_missing_file(tmp_path: pathlib.Path):
   toy.corpus.write(tmp_path, 'x', b'a\n', b'b\n')
   (tmp_path / 'x.de').unlink()
   message = r'x\.de: no such file, nor x\.de\.gz or x\.de\.zst; --raw_dir names'
-  with pytest.raises(FileNotFoundError, match=message):
+  with pytest.raises(UserError, match=message):
     part(tmp_path)
   (tmp_path / 'x.de').mkdir()
-  with pytest.raises(FileNotFoundError, match=message):
+  with pytest.raises(UserError, match=message):
     part(tmp_path)
 
 
@@ -150,7 +151,7 @@ def test_the_same_file_twice(ends, tmp_path: pathlib.Path):
   for end in ends:
     (tmp_path / f'x.en{end}').write_bytes(ENDS[end](b'a\n'))
   names = ' and '.join(f'x.en{end}' for end in ends)
-  with pytest.raises(ValueError, match=f'{tmp_path} has {names}: keep one of them'):
+  with pytest.raises(UserError, match=f'{tmp_path} has {names}: keep one of them'):
     part(tmp_path)
 
 
@@ -206,7 +207,7 @@ def test_a_line_of_200_megabytes(end: str, tmp_path: pathlib.Path):
     os.truncate(path, 200_000_000)
   tracemalloc.start()
   try:
-    with pytest.raises(ValueError, match=rf'x\.de{end}, line 3: over 1,000,000 bytes'):
+    with pytest.raises(UserError, match=rf'x\.de{end}, line 3: over 1,000,000 bytes'):
       read(tmp_path)
     assert tracemalloc.get_traced_memory()[1] < 15_000_000
   finally:
@@ -223,7 +224,7 @@ def test_a_file_that_grows_while_it_is_read(language, more, tmp_path: pathlib.Pa
   path = tmp_path / f'x.{language}'
   with path.open('ab') as file:
     file.write(more)
-  with pytest.raises(ValueError, match=f'{path}: it changed while it was read; wait'):
+  with pytest.raises(UserError, match=f'{path}: it changed while it was read; wait'):
     for _ in pairs:
       pass
 
@@ -234,7 +235,7 @@ def test_a_file_that_is_replaced_while_it_is_read(tmp_path: pathlib.Path):
   next(pairs)
   (tmp_path / 'new').write_bytes(b'eins\nzwo!\n')
   (tmp_path / 'new').replace(tmp_path / 'x.de')
-  with pytest.raises(ValueError, match='x.de: it changed while it was read'):
+  with pytest.raises(UserError, match='x.de: it changed while it was read'):
     list(pairs)
 
 

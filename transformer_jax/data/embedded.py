@@ -1,14 +1,15 @@
-"""The door to the corpus that comes with the package."""
+"""The reader of the corpus that comes with the package."""
 
 import importlib.metadata
 from collections.abc import Iterator
 
 from transformer_jax.data import embedded_corpus
 from transformer_jax.data.lines import SIDES, Bitext, Pair
+from transformer_jax.machine.errors import UserError
 
 
 class InMemoryBitext:
-  """A part that is held in memory."""
+  """A bitext whose pairs are all in memory."""
 
   def __init__(self, name: str, pairs: list[tuple[str, str]], origin: dict):
     self.name = name
@@ -28,18 +29,19 @@ def bitexts(source: str, target: str, seed: int) -> dict[str, list[Bitext]]:
   """The embedded corpus, in either direction.
 
   Raises:
-    ValueError: it does not have this pair of languages.
+    UserError: it does not have this pair of languages.
   """
-  if 'en' not in (source, target):
-    raise ValueError(f'{source}-{target}: one side of the embedded corpus is en')
-  made = embedded_corpus.sentence_pairs(source if target == 'en' else target, seed)
+  other = source if target == 'en' else target
+  if 'en' not in (source, target) or other not in ('de', 'fr'):
+    raise UserError(
+      f'{source}-{target}: the embedded corpus pairs en with de or fr, either way'
+    )
   versions = {name: importlib.metadata.version(name) for name in ('babel', 'num2words')}
   splits = {}
-  for split, pairs in made.items():
+  for split, pairs in embedded_corpus.sentence_pairs(other, seed).items():
     if target == 'en':
-      pairs = [(other, english) for english, other in pairs]
+      pairs = [(foreign, english) for english, foreign in pairs]
     origin = {side: {'lines': len(pairs), 'versions': versions} for side in SIDES}
-    splits[split] = [
-      InMemoryBitext(f'embedded corpus, seed {seed}', list(pairs), origin)
-    ]
+    name = f'embedded corpus, seed {seed}'
+    splits[split] = [InMemoryBitext(name, list(pairs), origin)]
   return splits

@@ -1,88 +1,91 @@
-"""What every door to a corpus gives: parts of a split, read pair by pair.
+"""What every reader gives: the bitexts of a split, read pair by pair.
 
-A part is what was published together: two files of lines, two members of an archive, a
-table. Parts are read from their start as often as needed and never held whole.
+A bitext is what was published together: two files of lines, two members of an archive,
+or a Parquet file. It is read from its start as often as needed and never held whole.
 """
 
 import contextlib
+import itertools
 import pathlib
 import zlib
 from collections.abc import Iterator
 from typing import BinaryIO, Protocol
 
-# One side is None where a line is not UTF-8.
+from transformer_jax.machine.errors import UserError
+
+# Source and target; None for a side that is not UTF-8.
 Pair = tuple[str | None, str | None]
 
 SIDES = ('source', 'target')
 
-# A longer line is a file that is no text, or not one sentence a line.
+# Longer lines are refused: the file is no text, or does not have a sentence a line.
 MAX_LINE_BYTES = 1_000_000
 _BLOCK = 1 << 20
 
-# What reading a damaged compressed file raises, gzip.BadGzipFile being an OSError.
+# What reading a damaged compressed file raises (gzip.BadGzipFile is an OSError).
 DAMAGE = (EOFError, zlib.error, OSError)
 
 
 class Bitext(Protocol):
-  """A piece of a split."""
+  """A source of sentence pairs. A split has one or more."""
 
-  name: str  # how the card and messages call it: no folders
+  name: str  # for the card and for messages, without folders
 
   def stamp(self) -> list:
-    """What changes whenever the input does, quick to get, as JSON has it."""
+    """A JSON value that changes whenever the input does, without reading all of it."""
 
   def pairs(self) -> Iterator[Pair]:
-    """Source and target, one after another.
+    """The sentence pairs in order.
 
     Raises:
-      OSError, ValueError: the input is missing, damaged, unequal or changing; the
-        message names the file, the line and what to do.
+      UserError: the input is missing, damaged, changing, or its sides are of unequal
+        length; the message names the file, the line and what to do.
     """
 
   def origin(self) -> dict:
-    """What the card says of it: files, sums, counts. Known once pairs() has ended."""
+    """Files, sha256 sums and counts for the card. Complete once pairs() has ended."""
 
 
 def file_stamp(path: pathlib.Path) -> list:
   """Name, size in bytes and time of change of a file.
 
   Raises:
-    FileNotFoundError: it is not there.
+    UserError: there is no such file.
   """
   if not path.is_file():
-    raise FileNotFoundError(f'{path}: no such file; --raw_dir names its folder')
+    raise UserError(f'{path}: no such file; --raw_dir names its folder')
   about = path.stat()
   return [path.name, about.st_size, about.st_mtime_ns]
 
 
 @contextlib.contextmanager
 def unchanged(path: pathlib.Path) -> Iterator[None]:
-  """Raises ValueError if the file is another after the block than it was before."""
+  """Raises UserError if the file has changed by the end of the block."""
   before = file_stamp(path)
 
   def check() -> None:
     if file_stamp(path) != before:
-      raise ValueError(
+      raise UserError(
         f'{path}: it changed while it was read; wait until it is whole, then try again'
       )
 
   try:
     yield
   except ValueError:
-    check()  # else what is wrong with it may be only that it is not whole yet
+    check()  # a file that is still being written is also damaged or unequal
     raise
   check()
 
 
 class Lines:
-  """Lines of a stream of bytes, split at LF alone, one pass.
+  """The lines of a stream of bytes, split at LF alone, in one pass.
 
-  A byte order mark and the CR of CRLF are taken off and counted in `about`; a line that
-  is not valid UTF-8 comes out as None.
+  A byte order mark and the CR of CRLF are removed, and about() says so. A line that is
+  not valid UTF-8 comes out as None.
 
   Args:
-    stream: is read to its end, not closed.
-    name: what errors call it.
+    stream: is read to its end and not closed.
+    name: what error messages call it.
   """
 
   def __init__(self, stream: BinaryIO, name: str):
@@ -111,7 +114,7 @@ class Lines:
       lengths = [*map(len, lines)]
       if max(lengths) > MAX_LINE_BYTES:
         number = seen + next(n for n, l in enumerate(lengths, 1) if l > MAX_LINE_BYTES)
-        raise ValueError(
+        raise UserError(
           f'{self.name}, line {number}: over {MAX_LINE_BYTES:,} bytes; a file of text '
           f'has a sentence a line'
         )
@@ -125,12 +128,12 @@ class Lines:
     try:
       return self._stream.read(_BLOCK)
     except DAMAGE as error:
-      raise ValueError(
+      raise UserError(
         f'{self.name}: truncated or damaged ({error}); get it again'
       ) from error
 
   def about(self) -> dict:
-    """The lines read so far, and what was taken off them."""
+    """For the card: the number of lines read, and what was removed from them."""
     about: dict = {'lines': self._lines}
     if self._byte_order_mark:
       about['byte_order_mark'] = True
@@ -139,20 +142,23 @@ class Lines:
     return about
 
 
-class Unequal(ValueError):
-  """Two sides that do not have the same number of lines."""
+class Unequal(UserError):
+  """The two sides do not have the same number of lines."""
 
 
 def paired(source: Lines, target: Lines) -> Iterator[Pair]:
-  """Lines across from each other; Unequal, after the last pair, if one side has more.
+  """Pairs of lines with the same number.
 
-  Both are read to their ends, so that the counts and damage behind are known.
+  Both sides are read to their ends, so that all damage is found and both counts are
+  known.
+
+  Raises:
+    Unequal: one side has more lines; raised after the last pair.
   """
   sides = iter(source), iter(target)
   yield from zip(*sides, strict=False)
-  for side in sides:
-    for _ in side:
-      pass
+  for _ in itertools.chain(*sides):
+    pass
   counts = [side.about()['lines'] for side in (source, target)]
   if counts[0] != counts[1]:
     raise Unequal(

@@ -1,4 +1,4 @@
-"""Where two sides stop pairing up, for the message about unequal line counts."""
+"""Finds the line where two sides of unequal length lost each other."""
 
 import re
 import zlib
@@ -6,14 +6,15 @@ from collections.abc import Sequence
 
 import numpy as np
 
-# What many translations keep: numbers, names, punctuation.
+# What a translation often keeps: numbers, capitalized words, punctuation.
 _KEPT = re.compile(r'\d+|[A-Z]\w+|[?!",:;()%/-]')
 
 
 def suspicious(sources: Sequence[str | None], targets: Sequence[str | None]) -> int:
-  """The line (from 1) from where on lines no longer go with those across from them.
+  """The first line, counted from 1, that probably does not go with its counterpart.
 
-  Judged by length, names, numbers and punctuation, for sides of unequal line counts.
+  The sides have unequal numbers of lines. Lines are judged by their length, numbers,
+  names and punctuation.
   """
   short, long = sorted((sources, targets), key=len)
   size = lambda lines: np.log([len(line or '') + 8.0 for line in lines])
@@ -23,13 +24,13 @@ def suspicious(sources: Sequence[str | None], targets: Sequence[str | None]) -> 
   )
 
   def fit(shift: int) -> np.ndarray:
-    """How well each line goes with the one `shift` lines further down."""
+    """How well each line of `short` goes with the one `shift` lines on in `long`."""
     there = slice(shift, shift + len(short))
     lengths = np.exp(-5 * np.abs(long_size[there] - short_size)) + 0.1
     return lengths * (1 + np.bitwise_count(long_marks[there] & short_marks))
 
-  # Up to the place sought the lines as they stand go together best; behind it, those
-  # do that are as far apart as lines are missing there: not all need be.
+  # Before the place sought, lines go best with those of the same number; after it, with
+  # those further on by as many lines as are missing there. Some may be missing later.
   missing = len(long) - len(short)
   shifted = np.mean([fit(shift) for shift in {1, min(2, missing), missing}], 0)
   gain = np.concatenate([[0.0], np.cumsum(np.log(fit(0) / shifted))])
@@ -37,6 +38,6 @@ def suspicious(sources: Sequence[str | None], targets: Sequence[str | None]) -> 
 
 
 def _marks(line: str) -> int:
-  """64 bits, some set by what a translation often leaves as it is."""
+  """A 64-bit set of hashes of what a translation often keeps."""
   bits = {zlib.crc32(mark.encode()) % 64 for mark in _KEPT.findall(line)}
   return sum(1 << bit for bit in bits)

@@ -1,14 +1,15 @@
-"""The official order of newstest2013 and newstest2014, and what is not them.
+"""Recognises newstest2013 and newstest2014 and restores their official order.
 
-Copies of these sets go round shuffled (tfds), filtered (newstest2014 en-de with 2,737
-of its 3,003 pairs), with other white space or with entities. So that scores and files
-compare with everyone's, the folder `newstest_order` has a fingerprint of every pair of
-the full sets, in order, one a line. It holds no text.
+Copies of these sets are shuffled (tfds), filtered (newstest2014 en-de with 2,737 of its
+3,003 pairs), or have other white space or entities. Scores compare with other people's
+only on the full set in its order. So the folder `newstest_order` has a fingerprint of
+every pair of the full sets, in order, one a line. It holds no text.
 
-`write_order` made the lists from the sets as WMT published them, which sacreBLEU calls
-`wmt13` and `wmt14/full`. For 2014 sacreBLEU, run on the files of WMT's test-full.tgz,
-gives the same pairs in the same order; and Hugging Face's card of wmt14, which has the
-text of the files that tfds reads, counts as many bytes as the four sets have.
+`write_order` made these lists from the sets as WMT published them, which sacreBLEU
+calls `wmt13` and `wmt14/full`. Two checks confirm them. For 2014, sacreBLEU run on the
+files of WMT's test-full.tgz gives the same pairs in the same order. And Hugging Face's
+card of wmt14, which has the text that tfds reads, counts as many bytes as the four sets
+have.
 """
 
 import collections
@@ -17,6 +18,7 @@ import pathlib
 from collections.abc import Sequence
 
 from transformer_jax.data.sgml import plain
+from transformer_jax.machine.errors import UserError
 
 Pair = tuple[str, str]
 Languages = tuple[str, str]  # of the source and of the target
@@ -24,14 +26,14 @@ Languages = tuple[str, str]  # of the source and of the target
 ORDERS = pathlib.Path(__file__).with_name('newstest_order')
 SETS = ('newstest2013', 'newstest2014')
 
-# Hexadecimal; equal fingerprints in a list are those of equal pairs.
+# Hexadecimal digits of a fingerprint. In each list, only equal pairs share one.
 _DIGITS = 8
 
 
 def fingerprint(pair: Pair, languages: Languages) -> str:
-  """The same for a pair in either direction, with any white space, as SGML or not."""
+  """A hash of a pair: the same in both directions, with any white space or entities."""
   sides = sorted(zip(languages, pair, strict=True))
-  # No-break spaces are made plain here, as sacreBLEU does.
+  # split() takes no-break spaces for white space too, as sacreBLEU does.
   text = '\n'.join(' '.join(plain(side).split()) for _, side in sides)
   return hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]
 
@@ -41,7 +43,7 @@ def _path(name: str, languages: Languages) -> pathlib.Path:
 
 
 def write_order(name: str, pairs: Sequence[Pair], languages: Languages) -> None:
-  """Makes the list of a set from its text."""
+  """Writes the list of a set, given its pairs in the official order."""
   lines = [fingerprint(pair, languages) + '\n' for pair in pairs]
   _path(name, languages).write_bytes(''.join(lines).encode())
 
@@ -50,19 +52,19 @@ def order(name: str, languages: Languages) -> list[str]:
   """The fingerprints of a set's pairs, in order.
 
   Raises:
-    ValueError: no list is there of that set in those languages.
+    UserError: there is no list of that set in those languages.
   """
   path = _path(name, languages)
   if not path.is_file():
-    raise ValueError(f'no order is known of {name} in {" and ".join(languages)}')
+    raise UserError(f'no order is known of {name} in {" and ".join(languages)}')
   return path.read_bytes().decode().split()
 
 
 def restore_order(name: str, pairs: Sequence[Pair], languages: Languages) -> list[Pair]:
-  """The pairs of a set, given in any order, as they are, in the official order.
+  """The pairs of a set, given in any order, in the official order, text unchanged.
 
   Raises:
-    ValueError: some are missing or are not of the set.
+    UserError: some pairs are missing or are not of the set.
   """
   official = order(name, languages)
   given = [fingerprint(pair, languages) for pair in pairs]
@@ -74,7 +76,7 @@ def restore_order(name: str, pairs: Sequence[Pair], languages: Languages) -> lis
     )
     if unknown:
       example = f'such as {pairs[given.index(next(iter(unknown)))][0][:80]!r}'
-    raise ValueError(
+    raise UserError(
       f'not {name} in {" and ".join(languages)} as published: {missing.total()} of its '
       f'{len(official):,} pairs are missing and {unknown.total()} pairs are not of it, '
       f'{example}'
@@ -86,12 +88,15 @@ def restore_order(name: str, pairs: Sequence[Pair], languages: Languages) -> lis
 
 
 def recognise(pairs: Sequence[Pair], languages: Languages) -> dict | None:
-  """Which set at least half of the pairs are of, if any.
+  """Which set at least half of the pairs belong to; None if there is no such set.
 
   Returns:
-    set: its name; of: how many pairs that has; known: how many of them are here;
-    unknown: how many more are here; in_order: whether the known ones are; swapped:
-    whether the source is in the target's language.
+    set: the name of the set.
+    of: how many pairs the set has.
+    known: how many of them are among `pairs`.
+    unknown: how many other pairs there are.
+    in_order: whether the known ones are in the official order.
+    swapped: whether the source is in the target's language.
   """
   for swapped in (False, True):
     given = [fingerprint(pair, languages[:: -1 if swapped else 1]) for pair in pairs]

@@ -1,7 +1,7 @@
-"""The door for tables: Hugging Face's wmt14 as Parquet files, a column `translation`.
+"""The reader of Hugging Face's wmt14: Parquet files with a column `translation`.
 
-Their names are such as `train-00000-of-00003.parquet`, in the folder given or in one of
-it that is called for the languages, such as `de-en`.
+Their names are such as `train-00000-of-00003.parquet`. They lie in the folder given, or
+in a folder inside it that is named after the languages, such as `de-en`.
 """
 
 import pathlib
@@ -20,23 +20,24 @@ from transformer_jax.data.lines import (
   file_stamp,
   unchanged,
 )
+from transformer_jax.machine.errors import UserError
 from transformer_jax.machine.files import sha256
 
-# Hugging Face's names of the splits. Older uploads have a sum behind the numbers.
+# Hugging Face's names of the splits. Older uploads have a hash after the numbers.
 _SPLITS = {'train': 'train', 'dev': 'validation', 'test': 'test'}
 _NAME = re.compile(r'(\w+)-(\d{5})-of-(\d{5})(?:-[0-9a-f]+)?\.parquet')
 
 _COLUMN = 'translation'
-_ROWS = 4096  # taken out of a table at once
+_ROWS = 4096  # decoded at once
 _BUFFER = 1 << 20  # bytes of a column read at once
 _TEXT = (pa.string(), pa.large_string())
 
 
 class ParquetBitext:
-  """A part that is one Parquet file, its rows in their order.
+  """One Parquet file, its rows in their order.
 
-  An altered byte is noticed where it breaks the format, or where the file has checksums
-  of its pages, which pyarrow writes only if asked: else compare the card's sha256.
+  A changed byte is noticed if it breaks the format, or if the file has checksums of its
+  pages, which pyarrow writes only when asked. To be sure, compare the card's sha256.
   """
 
   def __init__(self, path: pathlib.Path, languages: tuple[str, str]):
@@ -67,9 +68,9 @@ class ParquetBitext:
     return self._origin
 
   def _batches(self) -> Iterator[pa.StructArray]:
-    """The column, some rows at a time; not more of it is held."""
+    """The column, _ROWS rows at a time, which are all that memory holds of it."""
     try:
-      # Opened here: of a name alone pyarrow makes a file on a network, if it looks so.
+      # Given a name such as s3:x, ParquetFile would look on the network.
       with (
         pa.OSFile(str(self._path)) as file,
         pq.ParquetFile(
@@ -86,13 +87,13 @@ class ParquetBitext:
         if rows != table.metadata.num_rows:
           raise pa.ArrowInvalid(f'{rows} of {table.metadata.num_rows} rows')
     except (pa.ArrowException, OSError) as error:
-      raise ValueError(
+      raise UserError(
         f'{self._path}: truncated, damaged or no Parquet file ({error}); get it again'
       ) from error
 
   def _check(self, schema: pa.Schema) -> None:
     if _COLUMN not in schema.names:
-      raise ValueError(
+      raise UserError(
         f'{self._path}: no column {_COLUMN!r}, but {", ".join(schema.names)}'
       )
     kind = schema.field(_COLUMN).type
@@ -101,23 +102,23 @@ class ParquetBitext:
     )
     for language in self._languages:
       if language not in fields or fields[language] not in _TEXT:
-        raise ValueError(
+        raise UserError(
           f'{self._path}: column {_COLUMN!r} has no text in {language!r}: it is {kind}'
         )
 
   def _lines(self, texts: pa.Array, rows: int) -> list[str | None]:
-    """The strings of an array that stands behind so many rows."""
+    """The strings of an array; `rows` rows of the file come before it."""
     lengths = pc.binary_length(texts)
     if (pc.max(lengths).as_py() or 0) > MAX_LINE_BYTES:
       row = rows + pc.index(pc.greater(lengths, MAX_LINE_BYTES), True).as_py() + 1
-      raise ValueError(
+      raise UserError(
         f'{self._path}, row {row}: over {MAX_LINE_BYTES:,} bytes; a row has a sentence'
       )
     try:
       lines = texts.to_pylist()
     except UnicodeDecodeError:
       lines = [_decoded(text) for text in texts.cast(pa.large_binary()).to_pylist()]
-    # The CR at an end goes, as it does from a file of lines.
+    # A CR at the end is removed, as it is from a file of lines.
     return [line and line.removesuffix('\r') for line in lines]
 
 
@@ -131,11 +132,11 @@ def _decoded(text: bytes | None) -> str | None:
 def bitexts(
   raw_dir: pathlib.Path, source_language: str, target_language: str
 ) -> dict[str, list[Bitext]]:
-  """The tables of all splits, in the order of their numbers.
+  """The files of all splits, in the order of their numbers.
 
   Raises:
-    FileNotFoundError: a split has none, or some of those its names tell of are missing.
-    ValueError: files of several sets lie side by side.
+    UserError: a split has no files, or lacks some that the names of the others tell of;
+      or the folder holds files of several uploads.
   """
   languages = source_language, target_language
   folders = [raw_dir / '-'.join(pair) for pair in (languages, languages[::-1])]
@@ -148,7 +149,7 @@ def bitexts(
         split: [ParquetBitext(path, languages) for path in _shards(folder, name, found)]
         for split, name in _SPLITS.items()
       }
-  raise FileNotFoundError(
+  raise UserError(
     f'{raw_dir} has no Parquet files such as train-00000-of-00003.parquet, nor has '
     f'{" or ".join(folder.name for folder in folders)} in it'
   )
@@ -157,7 +158,7 @@ def bitexts(
 def _shards(
   folder: pathlib.Path, name: str, found: list[pathlib.Path]
 ) -> list[pathlib.Path]:
-  """The files of a split, all that their names say there are."""
+  """The files of a split, by number. UserError unless all are there, each once."""
   numbered: dict[int, pathlib.Path] = {}
   counts = {1}
   for path in found:
@@ -165,11 +166,11 @@ def _shards(
     if split == name:
       counts = {int(count)} | (counts if numbered else set())
       if len(counts) > 1 or int(number) in numbered or int(number) >= int(count):
-        raise ValueError(f'{path}: does not go with the others; keep one set of files')
+        raise UserError(f'{path}: does not go with the others; keep one set of files')
       numbered[int(number)] = path
   count = counts.pop()
   missing = [f'{name}-{n:05}-of-{count:05}' for n in range(count) if n not in numbered]
   if missing:
     more = f' and {len(missing) - 5} more' if len(missing) > 5 else ''
-    raise FileNotFoundError(f'{folder} lacks {", ".join(missing[:5])}{more} (.parquet)')
+    raise UserError(f'{folder} lacks {", ".join(missing[:5])}{more} (.parquet)')
   return [numbered[n] for n in range(count)]

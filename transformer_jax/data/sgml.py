@@ -1,8 +1,9 @@
-"""WMT's test sets as it wraps them: documents of segments, marked up as SGML.
+"""WMT's test sets in SGML: documents of segments.
 
-The text comes out as in the plain files that go around: no white space at the ends and
-one space for a run of it inside, as sacreBLEU reads it. But to sacreBLEU a no-break
-space is white space too; newstest2014 in French has 1,478 of them, which stay here.
+The text comes out as in the plain files of these sets: no white space at the ends, and
+one space for every run of it inside, as sacreBLEU reads it. One difference: sacreBLEU
+takes a no-break space for white space too. newstest2014 in French has 1,478 of them,
+which stay here.
 """
 
 import html
@@ -11,13 +12,14 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from transformer_jax.data.lines import Unequal
+from transformer_jax.machine.errors import UserError
 
 _TAG = re.compile(r'<(/?)(doc|seg)\b([^<>]*)>', re.IGNORECASE)
 _ATTRIBUTE = r'\b{}\s*=\s*(?:"([^"]*)"|([^\s"]+))'
 _NUMBER = re.compile(_ATTRIBUTE.format('id'), re.IGNORECASE)
 _DOCUMENT = re.compile(_ATTRIBUTE.format('docid'), re.IGNORECASE)
 _SPACE = re.compile('[ \t\n\r\f\v]+')
-# WMT writes a bare & too ("R&D"), so that only what ends in ; is an entity.
+# WMT also writes a bare & ("R&D"), so an entity must end with a semicolon.
 _ENTITY = re.compile(r'&#?\w+;')
 
 
@@ -31,26 +33,26 @@ class Segment(NamedTuple):
 
 
 def segments(content: bytes, name: str) -> Iterator[Segment]:
-  """The segments of a test set in order; one may go over several lines.
+  """The segments of a test set in order. A segment may span several lines.
 
   Args:
     content: the whole file.
-    name: what errors call it.
+    name: what error messages call it.
 
   Raises:
-    ValueError: it is not UTF-8, has no segment, or has one that does not end.
+    UserError: it is not UTF-8, has no segment, or has one that does not end.
   """
   try:
     text = content.decode('utf-8')
   except UnicodeDecodeError as error:
     line = content.count(b'\n', 0, error.start) + 1
-    raise ValueError(f'{name}, line {line}: not UTF-8; get it again') from error
+    raise UserError(f'{name}, line {line}: not UTF-8; get it again') from error
   document, opened, found = '', None, False
   for tag in _TAG.finditer(text):
     segment, closing = tag[2].lower() == 'seg', bool(tag[1])
     if (opened is not None) != (segment and closing):
       line = text.count('\n', 0, tag.start()) + 1
-      raise ValueError(f'{name}, line {line}: {tag[0]} is out of place; get it again')
+      raise UserError(f'{name}, line {line}: {tag[0]} is out of place; get it again')
     if opened:
       inside = text[opened.end() : tag.start()]
       yield Segment(document, _attribute(_NUMBER, opened), plain(inside))
@@ -61,9 +63,9 @@ def segments(content: bytes, name: str) -> Iterator[Segment]:
       document = _attribute(_DOCUMENT, tag)
   if opened:
     line = text.count('\n', 0, opened.start()) + 1
-    raise ValueError(f'{name}, line {line}: {opened[0]} does not end; get it again')
+    raise UserError(f'{name}, line {line}: {opened[0]} does not end; get it again')
   if not found:
-    raise ValueError(f'{name}: no <seg> in it; is it a test set of WMT?')
+    raise UserError(f'{name}: no <seg> in it; is it a test set of WMT?')
 
 
 def _attribute(pattern: re.Pattern, tag: re.Match) -> str:
@@ -72,7 +74,7 @@ def _attribute(pattern: re.Pattern, tag: re.Match) -> str:
 
 
 def plain(text: str) -> str:
-  """A segment without entities, white space as in the plain files that go around."""
+  """A segment's text with its entities replaced and its white space made regular."""
   text = _ENTITY.sub(lambda entity: html.unescape(entity[0]), text)
   return _SPACE.sub(' ', text).strip(' ')
 
@@ -83,12 +85,12 @@ def pairs(
   """Source and reference segments, document by document.
 
   Raises:
-    ValueError: one is no good, or they do not hold the same segments; names it.
+    UserError: a side is damaged, or the two do not hold the same segments.
   """
   sides = [[*segments(*side)] for side in zip((source, target), names, strict=True)]
   for pair in zip(*sides, strict=False):
     if pair[0][:2] != pair[1][:2]:
-      raise ValueError(f'{names[0]} has {pair[0]} where {names[1]} has {pair[1]}')
+      raise UserError(f'{names[0]} has {pair[0]} where {names[1]} has {pair[1]}')
   if len(sides[0]) != len(sides[1]):
     short, long = sorted((0, 1), key=lambda side: len(sides[side]))
     raise Unequal(

@@ -1,6 +1,7 @@
-"""The door for files of text: two of them a part, one sentence a line.
+"""The reader of text files: one sentence a line, one file for each side.
 
-`NAME.LANGUAGE`, or the same with `.gz` or `.zst`, which are read as they are.
+A file is `NAME.LANGUAGE`, or the same with `.gz` or `.zst`, which is unpacked as it is
+read.
 """
 
 import contextlib
@@ -23,16 +24,17 @@ from transformer_jax.data.lines import (
   paired,
   unchanged,
 )
+from transformer_jax.machine.errors import UserError
 from transformer_jax.machine.files import sha256
 
 _COMPRESSED = ('.gz', '.zst')
 
-# Where two files part is looked for in no more lines than these.
+# If the sides are unequal and no longer than this, the line where to look is named.
 MAX_SEARCHED = 1_000_000
 
 
 class FileBitext:
-  """A part made of two files; one whole line of the one goes with one of the other."""
+  """Two files, line n of the one being the translation of line n of the other."""
 
   def __init__(self, source: pathlib.Path, target: pathlib.Path):
     self.paths = source, target
@@ -61,7 +63,7 @@ class FileBitext:
     return self._origin
 
   def _where(self) -> str:
-    """Where two files of unequal length part, if they are not too long to tell."""
+    """From which line on two files of unequal length no longer go together."""
     sides = []
     for path in self.paths:
       with opened(path) as stream:
@@ -72,39 +74,33 @@ class FileBitext:
     return f'. First suspicious line: {misalignment.suspicious(*sides)}'
 
 
-@contextlib.contextmanager
-def opened(path: pathlib.Path) -> Iterator[BinaryIO]:
-  """The bytes of a file, decompressed if its name says that it is compressed."""
+def opened(path: pathlib.Path) -> BinaryIO:
+  """A file opened for reading, unpacked if its name says that it is compressed."""
   if path.suffix in _COMPRESSED and not path.stat().st_size:
-    raise ValueError(f'{path}: truncated, it is empty; get it again')
+    raise UserError(f'{path}: truncated, it is empty; get it again')
   if path.suffix == '.gz':
-    with gzip.open(path) as stream:
-      yield stream
-  elif path.suffix == '.zst':
-    # Unlike other readers of it, this one notices that the end is missing.
-    with pyarrow.input_stream(str(path), compression='zstd') as stream:
-      yield stream
-  else:
-    with path.open('rb') as stream:
-      yield stream
+    return gzip.open(path)
+  if path.suffix == '.zst':
+    # Unlike other readers of zstd, pyarrow notices that the end is missing.
+    return pyarrow.input_stream(str(path), compression='zstd')
+  return path.open('rb')
 
 
 def find(raw_dir: pathlib.Path, name: str) -> pathlib.Path:
-  """raw_dir/NAME as it is or compressed.
+  """raw_dir/NAME, plain or compressed.
 
   Raises:
-    FileNotFoundError: neither is there.
-    ValueError: more than one is there.
+    UserError: there is no such file, or there are several.
   """
   there = [raw_dir / (name + end) for end in ('', *_COMPRESSED)]
   there = [path for path in there if path.is_file()]
   if not there:
     compressed = ' or '.join(name + end for end in _COMPRESSED)
-    raise FileNotFoundError(
+    raise UserError(
       f'{raw_dir / name}: no such file, nor {compressed}; --raw_dir names its folder'
     )
   if len(there) > 1:
-    raise ValueError(
+    raise UserError(
       f'{raw_dir} has {" and ".join(path.name for path in there)}: keep one of them'
     )
   return there[0]
