@@ -1,5 +1,6 @@
 """Scoring files translated elsewhere, and one run or file against another."""
 
+import dataclasses
 import json
 import pathlib
 import random
@@ -10,6 +11,7 @@ import sacrebleu
 
 from configs import quickstart
 from toy.programs import Program
+from toy.result import RESULT
 from transformer_jax.data import card
 from transformer_jax.runs.run import Run
 from transformer_jax.scoring import bleu, significance
@@ -187,7 +189,7 @@ def test_what_cannot_be_scored(evaluate: Evaluate):
   assert code == 1 and '--references does not go with --workdir' in said
   for given in ('--hypotheses=', '--against_hypotheses='):
     code, said = evaluate(f'--hypotheses={name}', *options, given)
-    assert code == 1 and f'{given} is empty' in said
+    assert code == 1 and f'flag {given}: is empty' in said
   (evaluate.folder / 'none').write_bytes(b'caf\xe9\n')
   code, said = evaluate(f'--hypotheses={name}', *options)
   assert code == 1 and f'{evaluate.folder / "none"}: ' in said and 'utf-8' in said
@@ -215,12 +217,10 @@ def make_run(folder: pathlib.Path, name: str, hypotheses: list[str]) -> Run:
   (checkpoint / 'manifest.json').write_text('{}')
   (run.workdir / 'config.json').write_text(config.to_json_best_effort())
   (run.workdir / 'card.json').write_bytes((corpus / 'card.json').read_bytes())
-  result = {'split': 'dev', 'step': STEP, 'averaged': [STEP], 'beam': 4, 'alpha': 0.6}
-  result['sacrebleu'] = {'signature': 'nrefs:1|case:mixed'}
-  (run.workdir / 'result.json').write_text(json.dumps(result))
-  run.translations(result, False).parent.mkdir()
-  text = ''.join(line + '\n' for line in hypotheses)
-  run.translations(result, False).write_text(text)
+  result = dataclasses.replace(RESULT, split='dev', step=STEP, averaged=[STEP])
+  result.write(run.workdir / 'result.json')
+  result.translations(run).parent.mkdir()
+  result.translations(run).write_text(''.join(line + '\n' for line in hypotheses))
   return run
 
 
@@ -245,12 +245,12 @@ def test_one_run_against_another(evaluate: Evaluate):
 
   result = theirs.workdir / 'result.json'
   kept = result.read_text()
-  result.write_text(kept.replace('dev', 'test'))
+  result.write_text(kept.replace('"dev"', '"test"'))
   code, said = evaluate(*options)
   assert code == 1 and 'is of test: evaluate it with --split=dev first' in said
   result.write_text(kept[:20])
   code, said = evaluate(*options)
-  assert code == 1 and f'{result}: no result to compare with' in said
+  assert code == 1 and f'no result to compare with: {result}: ' in said
   result.write_text(kept)
   card = json.loads((theirs.workdir / 'card.json').read_text())
   card['sha256']['dev.target.txt'] = '0'
@@ -272,8 +272,8 @@ def test_other_references_than_the_runs_are_refused(evaluate: Evaluate):
 def test_lower_case_stands_beside(evaluate: Evaluate):
   """It is another result of the same run, and takes no other's place."""
   run = make_run(evaluate.folder, 'a', BETTER)
-  result = json.loads((run.workdir / 'result.json').read_text())
-  cased, lower = (run.translations(result, lowercase) for lowercase in (False, True))
+  searched = 'dev', STEP, 1, 4, 0.6
+  cased, lower = (run.translations(*searched, lowercase) for lowercase in (False, True))
   lower.write_text(''.join(line.lower() + '\n' for line in WORSE))
   options = [f'--workdir={run.workdir}', f'--against={run.workdir}', '--lowercase']
   options += ['--split=dev', '--average=1', f'--data_dir={evaluate.folder / "data"}']
@@ -284,13 +284,13 @@ def test_lower_case_stands_beside(evaluate: Evaluate):
 def test_a_run_against_itself(evaluate: Evaluate):
   """Another result of the same folder can be compared with; the same one cannot."""
   run = make_run(evaluate.folder, 'a', WORSE)
-  greedy = json.loads((run.workdir / 'result.json').read_text()) | {'beam': 1}
-  run.translations(greedy, False).write_text(''.join(line + '\n' for line in BETTER))
+  greedy, wide = (run.translations('dev', STEP, 1, beam, 0.6) for beam in (1, 4))
+  greedy.write_text(''.join(line + '\n' for line in BETTER))
   options = [f'--workdir={run.workdir}', f'--against={run.workdir}', '--split=dev']
   options += [f'--data_dir={evaluate.folder / "data"}', '--average=1']
   code, said = evaluate(*options, '--beam=1')
   expected = significance.paired_bootstrap(BETTER, WORSE, REFERENCES, 'de')
   assert code == 0 and f'p = {expected["sacrebleu"].p:.4f}' in said
-  assert f'against {run.translations(greedy | {"beam": 4}, False)}' in said
+  assert f'against {wide}' in said
   code, said = evaluate(*options)
   assert code == 1 and 'evaluate the other result of this run again' in said

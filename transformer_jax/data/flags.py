@@ -7,9 +7,9 @@ from absl import flags
 from transformer_jax.machine.flags import Flags
 
 
-def data_dir(table: Flags) -> flags.FlagHolder[str]:
+def data_dir(table: Flags) -> flags.FlagHolder[pathlib.Path]:
   """Defines --data_dir."""
-  return table.string('data_dir', 'data', 'Where prepared corpora live.')
+  return table.path('data_dir', 'data', 'Where prepared corpora live.')
 
 
 class DataFlags:
@@ -32,8 +32,8 @@ class DataFlags:
   def folders(self) -> tuple[pathlib.Path, pathlib.Path | None, pathlib.Path | None]:
     """The folders, in the order in which preparing.prepare takes them."""
     data, *others = (holder.value for holder in self._holders)
-    raw, tfds = (path and pathlib.Path(path) for path in others)
-    return pathlib.Path(data), raw, tfds
+    raw, tfds = (pathlib.Path(path) if path else None for path in others)
+    return data, raw, tfds
 
   def command_line(self) -> list[str]:
     """Those that were given, for the command line of another script."""

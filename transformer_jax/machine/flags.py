@@ -5,6 +5,7 @@ absl keeps the flags of a process in one table, in which two scripts that both h
 imported side by side and their main(argv) called any number of times.
 """
 
+import pathlib
 import sys
 from collections.abc import Callable, Sequence
 
@@ -48,6 +49,20 @@ class Flags:
   ) -> flags.FlagHolder[str]:
     return flags.DEFINE_string(
       name, default, about, flag_values=self._values, required=required
+    )
+
+  def path(
+    self, name: str, default: str | None, about: str, required: bool = False
+  ) -> flags.FlagHolder[pathlib.Path]:
+    """A file or a folder; an empty name is refused."""
+    return flags.DEFINE(
+      _PathParser(),
+      name,
+      default,
+      about,
+      flag_values=self._values,
+      serializer=flags.ArgumentSerializer(),
+      required=required,
     )
 
   def boolean(self, name: str, about: str) -> flags.FlagHolder[bool]:
@@ -103,6 +118,13 @@ class Flags:
     print(self._doc, 'flags:', about, sep='\n')
     print(flags.FLAGS.get_help() if full else 'Try --helpfull for a list of all flags.')
     sys.exit(0)
+
+
+class _PathParser(flags.ArgumentParser):
+  def parse(self, argument: str | pathlib.Path) -> pathlib.Path:
+    if argument == '':
+      raise ValueError('is empty')
+    return pathlib.Path(argument)
 
 
 def run(main: Callable[[list[str]], None]) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 
 from transformer_jax.machine import files
 from transformer_jax.machine.errors import UserError
+from transformer_jax.runs.run import Run
 
 VERSION = 1  # of the file's format
 BLEUS = ('sacrebleu', 'paper_bleu')
@@ -82,6 +83,12 @@ class Result:
   def lowercase(self) -> bool:
     """Whether BLEU ignored case."""
     return self.sacrebleu is not None and 'case:lc' in self.sacrebleu.signature
+
+  def translations(self, run: Run) -> pathlib.Path:
+    """The file of a run in which the outputs stand that were scored."""
+    return run.translations(
+      self.split, self.step, len(self.averaged), self.beam, self.alpha, self.lowercase
+    )
 
   @classmethod
   def read(cls, path: pathlib.Path) -> 'Result':

@@ -36,10 +36,20 @@ class Run(NamedTuple):
   def metrics(self) -> pathlib.Path:
     return self.workdir / 'metrics.jsonl'
 
-  def translations(self, result: dict, lowercase: bool) -> pathlib.Path:
-    """The file of a result's translations; another if they were scored lower-cased."""
-    name = f'{result["split"]}.step-{result["step"]}.average-{len(result["averaged"])}'
-    name += f'.beam-{result["beam"]}.alpha-{result["alpha"]}'
+  def translations(
+    self,
+    split: str,
+    step: int,
+    averaged: int,
+    beam: int,
+    alpha: float,
+    lowercase: bool = False,
+  ) -> pathlib.Path:
+    """The file of a result's translations; another if they were scored lower-cased.
+
+    `averaged` is the number of checkpoints, of which `step` is the last.
+    """
+    name = f'{split}.step-{step}.average-{averaged}.beam-{beam}.alpha-{alpha}'
     name += '.lowercase.txt' if lowercase else '.txt'
     return self.workdir / 'translations' / name
 

@@ -1,0 +1,34 @@
+"""A result as an evaluation leaves it."""
+
+import json
+
+from configs import quickstart
+from transformer_jax.runs.result import VERSION, Result, Score
+
+RESULT = Result(
+  version=VERSION,
+  task='translation',
+  row=None,
+  split='test',
+  text='detokenised',
+  step=600,
+  averaged=[500, 600],
+  beam=4,
+  alpha=0.6,
+  decode_dtype='float32',
+  sacrebleu=Score(50.5, 'nrefs:1|case:mixed|tok:13a', [49.0, 52.0]),
+  paper_bleu=Score(51, 'nrefs:1|case:mixed|tok:moses-de', [50, 52.5]),
+  dev_perplexity=2.5,
+  sources_cut=0,
+  outputs_cut=1,
+  dev_pairs_cut=None,
+  parameters=1000,
+  target_tokens_seen=10_000,
+  wall_seconds=12.5,
+  training_device=None,
+  device='CPU, 2 cores',
+  versions={'jax': '0.10'},
+  commit=None,
+  corpus='abc',
+  config=json.loads(quickstart.get_config().to_json_best_effort()),
+)

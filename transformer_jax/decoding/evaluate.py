@@ -1,0 +1,219 @@
+"""The last leg of a run: average, search, score, compare and write (section 6.1)."""
+
+import json
+import pathlib
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+from tqdm import tqdm
+
+from transformer_jax.data import card, held_out, token_files
+from transformer_jax.decoding.translate import Translator
+from transformer_jax.machine import files, parallel, platform, provenance
+from transformer_jax.machine.errors import UserError
+from transformer_jax.machine.signals import Interruption
+from transformer_jax.model import build, flops
+from transformer_jax.runs.result import VERSION, Result, Score
+from transformer_jax.runs.run import Run
+from transformer_jax.scoring import text
+from transformer_jax.scoring.text import Text
+from transformer_jax.training import checkpoint
+from transformer_jax.training.perplexity import Perplexity
+
+PACKAGES = ('jax', 'flax', 'optax', 'sentencepiece', 'sacrebleu', 'sacremoses')
+
+
+class Task(NamedTuple):
+  """How the outputs of a task are scored and compared.
+
+  Attributes:
+    score: a text's scores by the names of Result's fields; the flag ignores case.
+    score_lines: what to tell of the text's kind and its scores.
+    comparison_lines: what to tell of a text beside other outputs.
+  """
+
+  score: Callable[[Text, bool], dict[str, text.Interval]]
+  score_lines: Callable[[str, dict[str, text.Interval]], Iterator[str]]
+  comparison_lines: Callable[[Text, Sequence[str], bool], Iterator[str]]
+
+
+TASKS = {'translation': Task(text.score, text.score_lines, text.comparison_lines)}
+
+
+class Options(NamedTuple):
+  """What to evaluate a run on, and how; None means what its config says."""
+
+  split: str  # 'dev' or 'test'
+  average: int | None  # how many checkpoints
+  step: int | None  # the last of them; None is the newest
+  beam: int | None
+  alpha: float | None
+  lowercase: bool  # whether scores ignore case
+
+
+class Evaluation:
+  """An evaluation of a run, which starts the devices; scores are computed on request.
+
+  Attributes:
+    translations: the file of the outputs, there or not.
+  """
+
+  def __init__(self, run: Run, data_dir: pathlib.Path, options: Options):
+    """Raises UserError if the run is not whole, or has no such checkpoint."""
+    config = run.config()
+    for key in ('beam', 'alpha'):
+      if (value := getattr(options, key)) is not None:
+        config[key] = value
+    if config.task not in TASKS:
+      raise UserError(f'{run.workdir}: no task {config.task!r} among {[*TASKS]}')
+    self._run, self._config, self._options = run, config, options
+    self._corpus = data_dir / config.corpus
+    platform.start(config.slices)
+    self._steps = self._steps_to_average()
+    searched = self._steps[-1], len(self._steps), config.beam, config.alpha
+    self.translations = run.translations(options.split, *searched, options.lowercase)
+
+  def _steps_to_average(self) -> list[int]:
+    given, config = self._options, self._config
+    average = config.average_last if given.average is None else given.average
+    steps = checkpoint.to_average(
+      self._run.checkpoints, config.checkpoint_every_steps, average, given.step
+    )
+    if len(steps) < average:
+      print(f'averaging {len(steps)} checkpoints: no more are there', file=sys.stderr)
+    return steps
+
+  def evaluate(self) -> tuple[Result, list[str]]:
+    """Averages, searches and scores: the result, and the output of each sentence."""
+    config, options, run = self._config, self._options, self._run
+    run.check_vocabulary(self._corpus)
+    run.check_held_out(self._corpus, options.split)
+    graph, shapes = build.architecture(config)
+    params = checkpoint.average(run.checkpoints, self._steps, shapes)
+    params = parallel.everywhere(params)
+    sources, references = held_out.text(self._corpus, options.split)
+    translator = Translator(config, run.vocabulary(), params)
+    bar = lambda items: tqdm(items, desc='translating', unit='batch', disable=None)
+    outputs = [best[0].text for best in translator.translate(sources, bar)]
+    perplexity = Perplexity(config, graph, *token_files.read_split(self._corpus, 'dev'))
+    for line in (*translator.cuts(), *perplexity.cuts()):
+      print(line, file=sys.stderr)
+    output = Text(outputs, references, config.target_language, config.tokenized)
+    scores = TASKS[config.task].score(output, options.lowercase)
+    sizes = config.model.to_dict()
+    del sizes['P_drop']
+    found = dict.fromkeys(('sacrebleu', 'paper_bleu'))
+    found |= {kind: Score(*one[:2], [*one.interval]) for kind, one in scores.items()}
+    result = Result(
+      version=VERSION,
+      task=config.task,
+      row=config.row,
+      split=options.split,
+      text=output.kind,
+      step=self._steps[-1],
+      averaged=self._steps,
+      beam=config.beam,
+      alpha=config.alpha,
+      decode_dtype=translator.dtype.name,
+      **found,
+      dev_perplexity=perplexity(params),
+      sources_cut=translator.cut_sources,
+      outputs_cut=translator.cut_outputs,
+      dev_pairs_cut=perplexity.cut_pairs,
+      parameters=flops.parameters(**sizes),
+      **run.training_so_far(self._steps[-1]),
+      device=platform.describe_device(),
+      versions=provenance.versions(PACKAGES),
+      commit=provenance.commit(),
+      corpus=card.read_card(self._corpus)['corpus'],
+      config=json.loads(run.config().to_json_best_effort()),  # without the options
+    )
+    return result, outputs
+
+  def write(self, result: Result, outputs: Sequence[str]) -> None:
+    """Writes the outputs and the result under translations/, and the run's newest."""
+    self.translations.parent.mkdir(exist_ok=True)
+    files.write(self.translations, ''.join(line + '\n' for line in outputs))
+    result.write(self.translations.with_suffix('.json'))
+    result.write(self._run.workdir / 'result.json')
+
+  def show(self, result: Result) -> Iterator[str]:
+    """The result for a reader."""
+    kinds = ('sacrebleu', 'paper_bleu')
+    scores = {kind: getattr(result, kind) for kind in kinds if getattr(result, kind)}
+    yield from TASKS[result.task].score_lines(result.text, scores)
+    yield f'dev perplexity {result.dev_perplexity:.3f} per piece'
+
+  def baseline(self, other: Run) -> list[str]:
+    """The newest outputs of a run, to compare with.
+
+    Raises:
+      UserError: there are none, or they are of another test set, or are our own.
+    """
+    path, split = other.workdir / 'result.json', self._options.split
+    try:
+      result = Result.read(path)
+    except UserError as error:
+      raise UserError(f'no result to compare with: {error}') from error
+    if result.split != split:
+      raise UserError(
+        f'{path} is of {result.split}: evaluate it with --split={split} first'
+      )
+    theirs = result.translations(other)
+    if theirs.resolve() == self.translations.resolve():
+      raise UserError(
+        f'{path} is of {self.translations} itself: evaluate the other result of this '
+        'run again, so that it is the newest'
+      )
+    name = f'{split}.target.txt'
+    sums = [card.read_card(run.workdir)['sha256'][name] for run in (self._run, other)]
+    if sums[0] != sums[1]:
+      raise UserError(
+        f'{self._run.workdir} and {other.workdir} are not of the same {split} set'
+      )
+    self._run.check_held_out(self._corpus, split)
+    print(f'against {theirs}', file=sys.stderr)
+    return text.read_lines(theirs)
+
+  def compare(self, baseline: Sequence[str]) -> Iterator[str]:
+    """How much better the outputs that were written are than others, for a reader."""
+    config, options = self._config, self._options
+    _, references = held_out.text(self._corpus, options.split)
+    ours = text.read_lines(self.translations)
+    output = Text(ours, references, config.target_language, config.tokenized)
+    return TASKS[config.task].comparison_lines(output, baseline, options.lowercase)
+
+
+def evaluate_run(
+  workdir: pathlib.Path,
+  data_dir: pathlib.Path,
+  against: pathlib.Path | None,
+  options: Options,
+  interruption: Interruption,
+) -> Iterator[str]:
+  """Evaluates a run and yields, line by line, what was found and where it stands.
+
+  Args:
+    against: another run's folder. The run is then compared with the other's newest
+      result, and evaluated only if it was not yet.
+
+  Raises:
+    UserError: the run cannot be evaluated, or not be compared.
+  """
+  interruption.last_words = lambda: 'No result was written.'
+  evaluation = Evaluation(Run(workdir), data_dir, options)
+  translations = evaluation.translations
+  # Read before ours is written, which may become the newest of the same folder.
+  baseline = None if against is None else evaluation.baseline(Run(against))
+  if baseline is None or not translations.is_file():
+    result, outputs = evaluation.evaluate()
+    with interruption.deferred():
+      evaluation.write(result, outputs)
+    interruption.last_words = lambda: f'{translations} is written, and its result.'
+    yield from evaluation.show(result)
+  if baseline is not None:
+    if interruption.asked:  # while it was written
+      interruption.leave()
+    yield from evaluation.compare(baseline)
+  yield str(translations)

@@ -1,0 +1,123 @@
+"""Text beside its references: both BLEUs, their intervals, and one text with another.
+
+The text may be a run's translations, or files that were translated anywhere.
+"""
+
+import pathlib
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from transformer_jax.machine.errors import UserError
+from transformer_jax.scoring import bleu, moses, significance
+
+
+class Text(NamedTuple):
+  """The sentences of a test set, as a system has them and as the references do."""
+
+  hypotheses: list[str]
+  references: list[str]
+  language: str
+  tokenized: bool  # the lines are tokens already, which are scored as they are
+
+  @property
+  def kind(self) -> str:
+    """What is scored: a signature does not tell that text has no capitals."""
+    kind = 'tokens as given' if self.tokenized else 'detokenised'
+    return kind + (', lower-cased' if '\n'.join(self.references).islower() else '')
+
+
+class Interval(NamedTuple):
+  """A score and where it lies with a probability of 95 %."""
+
+  score: float  # percent
+  signature: str
+  interval: tuple[float, float]  # by sacreBLEU's bootstrap over the sentences
+
+
+def score(text: Text, lowercase: bool) -> dict[str, Interval]:
+  """`sacrebleu` and `paper_bleu` of a text; `lowercase` ignores case in both."""
+  sacre = bleu.sacre_bleu(*text[:2], lowercase, text.tokenized)
+  if text.tokenized:
+    paper = bleu.tokenized_bleu(*text[:2], lowercase)
+  else:
+    paper = bleu.paper_bleu(*text[:3], lowercase)
+  intervals = significance.bootstrap_intervals(*text, lowercase)
+  found = {}
+  for kind, one in (('sacrebleu', sacre), ('paper_bleu', paper)):
+    low, high = intervals[kind]
+    interval = round(low, 4), round(high, 4)
+    found[kind] = Interval(one.score, one.signature, interval)
+  return found
+
+
+def score_lines(kind: str, scores: Mapping[str, Interval]) -> Iterator[str]:
+  """The scores for a reader; `kind` is that of the text."""
+  for name, one in scores.items():
+    yield f'{name} {one.score:.2f}  {one.signature}'
+    yield f'  95 % interval: {_between(one.interval)}'
+  if kind != 'detokenised':
+    yield f'of {kind}: to be compared with scores of the same text alone'
+
+
+def comparison_lines(
+  text: Text, baseline: Sequence[str], lowercase: bool
+) -> Iterator[str]:
+  """How much better a text is than other hypotheses, by paired bootstrap."""
+  hypotheses, *others = text
+  paired = significance.paired_bootstrap(hypotheses, baseline, *others, lowercase)
+  for kind, found in paired.items():
+    yield (
+      f'{kind} {found.score:.2f} [{_between(found.interval)}] against '
+      f'{found.baseline:.2f} [{_between(found.baseline_interval)}]: '
+      f'{found.score - found.baseline:+.2f}, p = {found.p:.4f}  {found.signature}'
+    )
+
+
+def read_lines(path: pathlib.Path) -> list[str]:
+  """A file's lines, which end in LF or CRLF; the last may lack its end.
+
+  Raises:
+    UserError: the file cannot be read, or is not UTF-8.
+  """
+  try:
+    content = path.read_bytes().decode('utf-8-sig')
+  except (OSError, UnicodeDecodeError) as error:
+    raise UserError(f'{path}: {error}') from error
+  lines = content.removesuffix('\n').split('\n') if content else []
+  return [line.removesuffix('\r') for line in lines]
+
+
+def score_files(
+  hypotheses: pathlib.Path,
+  references: pathlib.Path,
+  baseline: pathlib.Path | None,
+  language: str,
+  tokenized: bool,
+  lowercase: bool,
+) -> Iterator[str]:
+  """Scores a file of translations, and compares it with `baseline` if there is one.
+
+  Raises:
+    UserError: a file cannot be read, or has not one line for each reference.
+  """
+  if not tokenized and not moses.has_rules(language):
+    print(f'no abbreviations of {language} are known: English ones', file=sys.stderr)
+  expected = read_lines(references)
+  found = []
+  for path in filter(None, (hypotheses, baseline)):
+    lines = read_lines(path)
+    if len(lines) != len(expected) or not lines:
+      raise UserError(
+        f'{path} has {len(lines)} lines, {references} has {len(expected)}: '
+        'a translation has one line for each of the references'
+      )
+    found.append(lines)
+  text = Text(found[0], expected, language, tokenized)
+  yield from score_lines(text.kind, score(text, lowercase))
+  if baseline is not None:
+    yield from comparison_lines(text, found[1], lowercase)
+
+
+def _between(interval: Sequence[float]) -> str:
+  return f'{interval[0]:.2f}, {interval[1]:.2f}'
