@@ -1,4 +1,4 @@
-"""Losses and scores over steps, as SVG."""
+"""Curves of loss, perplexity and BLEU over steps, as SVG."""
 
 from collections.abc import Sequence
 
@@ -6,10 +6,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import ScalarFormatter
 
 from transformer_jax.report.blocks import Picture
+from transformer_jax.report.overview import marks
 from transformer_jax.report.pictures import picture
-from transformer_jax.report.plain import marks
 from transformer_jax.report.results import Scored
-from transformer_jax.report.rules import test_set
 
 Line = tuple[Sequence[float], Sequence[float]]  # steps, values
 
@@ -17,13 +16,13 @@ Line = tuple[Sequence[float], Sequence[float]]  # steps, values
 def curves(found: Sequence[Scored]) -> list[Picture]:
   """Training loss, dev perplexity, and BLEU of runs that were scored at several steps.
 
-  What has no points has no picture. Runs of several corpora or vocabularies, whose
-  losses cannot be compared, have these in their names.
+  A curve without points is not drawn. Where there are several corpora or vocabularies,
+  whose losses cannot be compared, the runs' names tell them.
   """
-  grounds = {_ground(scored) for scored in found}
+  data = {_data(scored) for scored in found}
   logs = {}
   for scored in found:
-    name = scored.run if len(grounds) == 1 else f'{scored.run}, {_ground(scored)}'
+    name = scored.run if len(data) == 1 else f'{scored.run}, {_data(scored)}'
     logs[name] = scored.records
   plots = (
     ('loss', 'Training loss, label-smoothed (nats)', _logged(logs, 'loss')),
@@ -37,10 +36,10 @@ def curves(found: Sequence[Scored]) -> list[Picture]:
   ]
 
 
-def _ground(scored: Scored) -> str:
-  """Corpus, vocabulary: what losses per piece depend on beside the model."""
+def _data(scored: Scored) -> str:
+  """Corpus and vocabulary, on which a loss per piece depends beside the model."""
   size = scored.config['model']['vocab_size']
-  return f'{scored.config["corpus"]} {scored.result["corpus"][:6]}, {size:,} pieces'
+  return f'{scored.config["corpus"]} {scored.result.corpus[:6]}, {size:,} pieces'
 
 
 def _logged(logs: dict[str, list[dict]], key: str) -> dict[str, Line]:
@@ -56,9 +55,9 @@ def _scores(found: Sequence[Scored]) -> dict[str, Line]:
   points: dict[str, dict[int, float]] = {}
   for scored, mark in zip(found, marks(found), strict=True):
     result = scored.result
-    name = f'{scored.run}{mark}, {test_set(scored)}, average {len(result["averaged"])}'
-    name += f', beam {result["beam"]}, alpha {result["alpha"]}'
-    points.setdefault(name, {})[result['step']] = result['paper_bleu']['score']
+    name = f'{scored.run}{mark}, {scored.test_set}, average {len(result.averaged)}'
+    name += f', beam {result.beam}, alpha {result.alpha}'
+    points.setdefault(name, {})[result.step] = scored.bleu
   return {
     name: tuple(zip(*sorted(steps.items()), strict=True))
     for name, steps in points.items()

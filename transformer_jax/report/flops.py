@@ -9,19 +9,21 @@ from transformer_jax.report.results import Scored
 
 
 def counted(scored: Scored) -> float:
-  """FLOPs of the matrix products that training took, backward pass included."""
+  """FLOPs of training's matrix products, backward pass included."""
   each = flops.flops_per_target_token(scored.config['model'])
-  return each * scored.result['target_tokens_seen']
+  return each * scored.result.target_tokens_seen
 
 
 def by_paper(scored: Scored, tflops: float | None) -> float | None:
-  """Time x devices x sustained capacity; None where that is not known.
+  """FLOPs of training as time x devices x sustained capacity; None if not known.
 
-  The paper tells it for its GPUs, `tflops` for another device.
+  Args:
+    tflops: sustained by one device; None for the paper's GPUs, whose it prints.
   """
-  if scored.training_device is None or '; ' in scored.training_device:
-    return None  # not known, or several one after the other
-  device = re.fullmatch(r'(\d+) x (.+)', scored.training_device)
+  trained_on = scored.result.training_device
+  if trained_on is None or '; ' in trained_on:  # not known, or several in turn
+    return None
+  device = re.fullmatch(r'(\d+) x (.+)', trained_on)
   if tflops is None:
     named = lambda kind: device and re.search(rf'\b{kind}\b', device[2])
     kinds = [*filter(named, paper.SUSTAINED_TFLOPS)]
@@ -29,11 +31,11 @@ def by_paper(scored: Scored, tflops: float | None) -> float | None:
       return None
     tflops = paper.SUSTAINED_TFLOPS[kinds[0]]
   devices = int(device[1]) if device else 1
-  return paper.training_flops(scored.result['wall_seconds'], devices, tflops)
+  return paper.training_flops(scored.result.wall_seconds, devices, tflops)
 
 
 def papers_own() -> list[Block]:
-  """The paper's two figures by its method, and what counting gives instead."""
+  """The paper's two figures, made again by its method and counted."""
   rows = []
   for row, training in paper.TRAINING.items():
     cells = paper.BASE | paper.TABLE_3[row].cells

@@ -1,15 +1,14 @@
-"""What each piece of the recipe gives: results that differ in that piece alone.
+"""What averaging, beam, alpha (section 6.1) and label smoothing (section 5.4) give.
 
-Averaging, the beam, alpha (section 6.1) and label smoothing (section 5.4).
+Each piece is measured by results that differ in it alone.
 """
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from transformer_jax.report import effects, paper, rows
+from transformer_jax.report import differences, paper, rows
 from transformer_jax.report.blocks import Block, Heading, Paragraph, Table
 from transformer_jax.report.results import Scored
-from transformer_jax.report.rules import test_set
 from transformer_jax.scoring.significance import spread
 
 
@@ -29,7 +28,7 @@ HEADER += ('difference', 'paired p')
 
 def pieces(scored: Scored) -> Pieces:
   result, epsilon = scored.result, scored.config['epsilon_ls']
-  return Pieces(len(result['averaged']), result['beam'], result['alpha'], epsilon)
+  return Pieces(len(result.averaged), result.beam, result.alpha, epsilon)
 
 
 def as_configured(scored: Scored) -> bool:
@@ -37,8 +36,8 @@ def as_configured(scored: Scored) -> bool:
   return pieces(scored)[:3] == tuple(scored.config[key] for key in AS_CONFIG)
 
 
-def recipe(found: Sequence[Scored], compare: effects.Compare) -> list[Block]:
-  """A table for each test set; nothing where no two results differ in one piece."""
+def recipe(found: Sequence[Scored], compare: differences.Compare) -> list[Block]:
+  """A table for each test set with two results that differ in one piece alone."""
   groups: dict[tuple, list[Scored]] = {}
   for scored in found:
     groups.setdefault(_same(scored), []).append(scored)
@@ -46,8 +45,8 @@ def recipe(found: Sequence[Scored], compare: effects.Compare) -> list[Block]:
   for members in groups.values():
     if pairs := _pairs(members):
       first = members[0]
-      title = f'Pieces of the recipe: {rows.ground(first).name}, {test_set(first)}'
-      title += f', after {first.result["step"]:,} steps'
+      title = f'Pieces of the recipe: {first.config["corpus"]}, {first.test_set}'
+      title += f', after {first.result.step:,} steps'
       lines = [_row(*changed, made, compare) for changed, made in pairs.items()]
       blocks += [Heading(3, title), Table(HEADER, lines)]
   if blocks:
@@ -63,24 +62,24 @@ def recipe(found: Sequence[Scored], compare: effects.Compare) -> list[Block]:
 
 
 def _same(scored: Scored) -> tuple:
-  """What must be equal for a difference to be one piece's."""
+  """All that a result depends on beside the pieces and the seed."""
   cells = rows.cells(scored.config) | {'epsilon_ls': None}
   result = scored.result
-  return rows.ground(scored), *cells.items(), result['split'], result['step']
+  return rows.conditions(scored), *cells.items(), result.split, result.step
 
 
 Changed = tuple[str, float, float]  # name of the piece, as it is, instead
 
 
 def _pairs(members: Sequence[Scored]) -> dict[Changed, list[tuple[Scored, Scored]]]:
-  """(result, what it is compared with) of each change, one of each seed."""
+  """For each change, pairs of a result and the one without it, one pair a seed."""
   usual: dict[tuple, Scored] = {}
   for scored in members:
     if as_configured(scored):
-      usual.setdefault((scored.config['seed'], scored.config['epsilon_ls']), scored)
+      usual.setdefault((scored.seed, scored.config['epsilon_ls']), scored)
   found: dict[tuple[Changed, int], tuple[Scored, Scored]] = {}
   for scored in members:
-    seed, epsilon = scored.config['seed'], scored.config['epsilon_ls']
+    seed, epsilon = scored.seed, scored.config['epsilon_ls']
     own = usual.get((seed, epsilon))
     against = usual.get((seed, SMOOTHED)) if own is scored else own
     if against is not None:
@@ -99,13 +98,13 @@ def _row(
   old: float,
   new: float,
   pairs: Sequence[tuple[Scored, Scored]],
-  compare: effects.Compare,
+  compare: differences.Compare,
 ) -> list[str]:
-  scores = [[effects.bleu(scored) for scored in pair] for pair in pairs]
+  scores = [[scored.bleu for scored in pair] for pair in pairs]
   mean = lambda n: sum(pair[n] for pair in scores) / len(scores)
   difference = spread([ours - usual for ours, usual in scores])
   margin = '' if difference.margin is None else f' ± {difference.margin:.2f}'
-  p = effects.combined(compare(*pair) for pair in pairs)
+  p = differences.combined(compare(*pair) for pair in pairs)
   return [
     name,
     f'{old:g}',
@@ -114,5 +113,5 @@ def _row(
     f'{mean(0):.2f}',
     f'{mean(1):.2f}',
     f'{difference.mean:+.2f}{margin}',
-    effects.p_text(p),
+    differences.p_text(p),
   ]

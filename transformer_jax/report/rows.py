@@ -1,81 +1,102 @@
-"""Which row of Table 3 a run is: by the cells in which it differs from its base."""
+"""What makes runs comparable, and whether a run's cells are those of its row."""
 
 import json
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from transformer_jax.report import paper
-from transformer_jax.report.results import KINDS, Scored
+from transformer_jax.report.results import Scored
+
+Cells = dict[str, float | str]  # of Table 3, by the names of its columns
 
 CELLS = tuple(paper.BASE)
-SIZES = tuple(cell for cell in CELLS if cell not in ('epsilon_ls', 'train_steps'))
-# What may differ between runs that stand in one table: the cells and seeds; how a
-# result was decoded, which the tables' rules look at; what no result depends on.
-FREE = {'epsilon_ls', 'train_steps', 'seed', 'average_last', 'beam', 'alpha'}
+# Settings that may differ between runs of one table, beside the cells: the row, the
+# seed, how the result was decoded (which requirements.py looks at), and what has no
+# influence on a result.
+FREE = {'row', 'epsilon_ls', 'train_steps', 'seed', 'average_last', 'beam', 'alpha'}
 FREE |= {'checkpoint_every_steps', 'keep_checkpoints', 'log_every_steps'}
-FREE |= {'decode_tokens', 'decode_dtype', 'row'}
+FREE |= {'decode_tokens', 'decode_dtype'}
 
 
-class Ground(NamedTuple):
-  """Runs that can be compared: one corpus, vocabulary, test set, scorer and recipe."""
+class Conditions(NamedTuple):
+  """What comparable runs share."""
 
   name: str  # of the corpus
   corpus: str  # its hash
-  signatures: tuple[str, str]
-  recipe: str  # JSON of all other settings
+  signatures: tuple[str, str]  # of the scorers
+  settings: str  # all of the config but the cells and FREE, as JSON
 
 
-def cells(config: dict) -> dict[str, float | str]:
-  return {cell: (config['model'] if cell in SIZES else config)[cell] for cell in CELLS}
-
-
-def ground(scored: Scored) -> Ground:
+def conditions(scored: Scored) -> Conditions:
   config = {k: v for k, v in scored.config.items() if k not in FREE}
   config['model'] = {k: v for k, v in config['model'].items() if k not in CELLS}
-  signatures = tuple(scored.result[kind]['signature'] for kind in KINDS)
-  recipe = json.dumps(config, sort_keys=True)
-  return Ground(scored.config['corpus'], scored.result['corpus'], signatures, recipe)
+  settings = json.dumps(config, sort_keys=True)
+  name, corpus = scored.config['corpus'], scored.result.corpus
+  return Conditions(name, corpus, scored.signatures, settings)
 
 
-def relation(base: dict, row: dict) -> frozenset[tuple[str, float | str]]:
-  """What a row does to its base: a factor for a number, and the name it puts."""
-  differ = (cell for cell in row if row[cell] != base[cell])
-  return frozenset((cell, _factor(base[cell], row[cell])) for cell in differ)
+def cells(config: dict) -> Cells:
+  return {
+    cell: config['model'][cell] if cell in config['model'] else config[cell]
+    for cell in CELLS
+  }
 
 
-def _factor(base: float | str, value: float | str) -> float | str:
-  return value if isinstance(value, str) or not base else round(value / base, 6)
+def cells_of_row(row: str, base: Cells, french: bool) -> Cells:
+  """The cells of a row of Table 3 beside this base, which may be smaller.
 
-
-RELATIONS = {
-  relation(paper.BASE, paper.BASE | row.cells): name
-  for name, row in paper.TABLE_3.items()
-}
-# Section 6.1: for English to French, big drops as much as base.
-BIG_FRENCH = paper.BASE | paper.TABLE_3['big'].cells | {'P_drop': paper.BASE['P_drop']}
-FRENCH = RELATIONS | {relation(paper.BASE, BIG_FRENCH): 'big'}
-
-
-def row_of(base: dict, row: dict, french: bool = False) -> str | None:
-  """The row of Table 3 whose relation to its base is this one's to its."""
-  made, known = relation(base, row), FRENCH if french else RELATIONS
-  return known[made] if made in known else None
-
-
-def base_of(members: Sequence[dict], french: bool = False) -> dict | None:
-  """The cells that make most of these cells rows; None if that leaves it open.
-
-  The paper's base is always a candidate: its rows are known without it.
+  A number stands to the base's as the paper's stands to the paper's base.
   """
-  different = [cells for n, cells in enumerate(members) if cells not in members[:n]]
-  candidates = [paper.BASE, *(cells for cells in different if cells != paper.BASE)]
-  recognised = [
-    sum(row_of(base, other, french) is not None for other in different)
-    for base in candidates
+  expected = dict(base)
+  for cell, printed in paper.TABLE_3[row].cells.items():
+    if isinstance(printed, str):
+      expected[cell] = printed
+    else:
+      expected[cell] = base[cell] * (printed / paper.BASE[cell])
+  if row == 'big' and french:
+    expected['P_drop'] = base['P_drop']  # section 6.1
+  return expected
+
+
+def misfit(scored: Scored, base: Cells) -> str:
+  """In which cells a run is not its row beside this base; '' if it is."""
+  french = scored.config['target_language'] == 'fr'
+  ours = cells(scored.config)
+  expected = cells_of_row(scored.result.row, base, french)
+  return ', '.join(
+    f'{cell} is {ours[cell]}, not {_text(expected[cell])}'
+    for cell in CELLS
+    if not _same(ours[cell], expected[cell])
+  )
+
+
+def _same(ours: float | str, expected: float | str) -> bool:
+  if isinstance(ours, str) or isinstance(expected, str):
+    return ours == expected
+  return math.isclose(ours, expected)
+
+
+def _text(value: float | str) -> str:
+  return value if isinstance(value, str) else f'{value:g}'
+
+
+def find_base(members: Sequence[Scored]) -> Cells | None:
+  """The base beside which most rows of comparable runs have the cells of their row.
+
+  Candidates are the runs of row base, and the paper's base, which on the paper's corpus
+  stands against any single row. None if that leaves it open.
+  """
+  candidates = [paper.BASE]
+  for scored in members:
+    if scored.result.row == 'base' and cells(scored.config) not in candidates:
+      candidates.append(cells(scored.config))
+  fits = [
+    len({s.result.row for s in members if not misfit(s, base)}) for base in candidates
   ]
-  best = max(recognised)
-  if paper.BASE in different and recognised[0] == best:
-    return paper.BASE
-  if recognised[0] == best or (best > 1 and recognised.count(best) == 1):
-    return candidates[recognised.index(best)]
-  return None
+  if members[0].config['reader'] == 'wmt14':
+    fits[0] = max(fits[0], 1)
+  most = max(fits)
+  if not most or (fits[0] < most and fits.count(most) > 1):
+    return None
+  return candidates[fits.index(most)]

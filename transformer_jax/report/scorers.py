@@ -1,11 +1,10 @@
-"""The same translations under every scorer: how much of a score is the scorer's."""
+"""The same translations under every scorer, to show how much scorers differ."""
 
 import pathlib
 from collections.abc import Sequence
 
 from transformer_jax.report.blocks import Block, Heading, Paragraph, Table
 from transformer_jax.report.results import Scored
-from transformer_jax.report.rules import test_set
 from transformer_jax.scoring import bleu, moses
 
 HEADER = ('run', 'scored on', 'sacreBLEU', 'sacreBLEU, lower-cased', 'Moses tokens')
@@ -15,10 +14,10 @@ HEADER += ("the paper's: and compounds split", "the paper's, lower-cased")
 def scorers(
   found: Sequence[Scored], marks: Sequence[str], data_dir: pathlib.Path
 ) -> list[Block]:
-  """One row a run; none of text that was tokenised before, or is not at hand.
+  """One row a run whose text is at hand and was not tokenised before.
 
   Args:
-    marks: see plain.marks.
+    marks: see overview.marks.
   """
   rows = []
   for scored, mark in zip(found, marks, strict=True):
@@ -27,7 +26,7 @@ def scorers(
       continue
     if len(hypotheses) == len(held_out[1]):
       scores = all_scores(hypotheses, held_out[1], scored.config['target_language'])
-      rows.append([scored.run, test_set(scored), *(f'{x:.2f}{mark}' for x in scores)])
+      rows.append([scored.run, scored.test_set, *(f'{x:.2f}{mark}' for x in scores)])
   if not rows:
     return []
   note = (

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from transformer_jax.machine.errors import UserError
 from transformer_jax.report import paper
 from transformer_jax.report.blocks import (
   Block,
@@ -31,7 +32,7 @@ def read(path: pathlib.Path) -> dict | None:
   """What scripts.table1 wrote; None if the file is of another kind, or damaged.
 
   Raises:
-    ValueError: it is of this kind, but not whole.
+    UserError: it is of this kind, but not whole.
   """
   try:
     found = json.loads(path.read_text())
@@ -42,7 +43,7 @@ def read(path: pathlib.Path) -> dict | None:
   try:
     blocks(found, '')  # what is missing, or of another type, shows itself here
   except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-    raise ValueError(f'{path}: no whole measurement of Table 1 ({error!r})') from error
+    raise UserError(f'{path}: no whole measurement of Table 1 ({error!r})') from error
   return found
 
 

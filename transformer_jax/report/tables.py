@@ -2,25 +2,27 @@
 
 from collections.abc import Callable, Sequence
 
-from transformer_jax.report import effects, flops, paper
+from transformer_jax.report import differences, flops, paper
 from transformer_jax.report.blocks import Block, Bullets, Heading, Paragraph, Table
-from transformer_jax.report.placing import Placed
-from transformer_jax.report.results import KINDS, Scored
+from transformer_jax.report.grouping import Group
+from transformer_jax.report.results import Scored
+from transformer_jax.report.rows import Cells, cells
 from transformer_jax.scoring.significance import spread
 
 
 def comparable(
-  placed: Placed, tflops: float | None, compare: effects.Compare
+  group: Group, tflops: float | None, compare: differences.Compare
 ) -> list[Block]:
   """Everything about runs that can be compared."""
-  blocks = [Heading(2, placed.ground.name), Paragraph(_about(placed))]
-  if placed.table_3:
-    blocks += [Heading(3, f'Table 3 on {placed.ground.name}'), _table_3(placed)]
-    blocks += effects.effects(placed, compare)
-  if placed.table_2:
-    blocks += [Heading(3, f'Table 2 on {placed.ground.name}'), _table_2(placed, tflops)]
-  if placed.left_out:
-    blocks += [Paragraph('Left out:'), Bullets(placed.left_out)]
+  corpus = group.conditions.name
+  blocks = [Heading(2, corpus), Paragraph(_about(group))]
+  if group.table_3:
+    blocks += [Heading(3, _title(group)), _table_3(group)]
+    blocks += differences.differences(group, compare)
+  if group.table_2:
+    blocks += [Heading(3, f'Table 2 on {corpus}'), _table_2(group, tflops)]
+  if group.left_out:
+    blocks += [Paragraph('Left out:'), Bullets(group.left_out)]
   return blocks
 
 
@@ -30,46 +32,45 @@ def inconsistencies() -> list[Block]:
   return [Heading(2, 'Where the paper contradicts itself'), Bullets(items)]
 
 
-def values(results: Sequence[Scored], kind: str, digits: int) -> str:
+def _over_seeds(values: Sequence[float]) -> str:
   """'25.31', of several seeds '25.31 ± 0.30 (sd 0.12)'; '' of none."""
-  if not results:
+  if not values:
     return ''
-  read = [_value(scored, kind) for scored in results]
-  found = spread(read)
-  text = f'{found.mean:.{digits}f}'
+  found = spread(values)
+  text = f'{found.mean:.2f}'
   if found.margin is None:
     return text
-  return f'{text} ± {found.margin:.{digits}f} (sd {found.deviation:.{digits}f})'
+  return f'{text} ± {found.margin:.2f} (sd {found.deviation:.2f})'
 
 
-def _value(scored: Scored, kind: str) -> float:
-  value = scored.result[kind]
-  return value['score'] if kind in KINDS else value
+def _title(group: Group) -> str:
+  """Table 3's, in miniature unless test set and base model are the paper's."""
+  test_set = next(iter(group.table_3.values()))[0].test_set
+  if test_set == paper.TEST_SETS['dev'][0] and group.base == paper.BASE:
+    return f'Table 3 on {group.conditions.name}'
+  return f'Table 3 in miniature on {group.conditions.name}, scored on {test_set}'
 
 
-def _about(placed: Placed) -> str:
-  config = placed.any.config
-  pair = f'{config["source_language"]}-{config["target_language"]}'
-  text = f'{pair}, {config["model"]["vocab_size"]:,} pieces, {placed.ground.name} '
-  text += f'{placed.ground.corpus[:12]}. '
-  text += f'Trained on: {_each(placed, lambda scored: scored.training_device)}. '
-  text += f'Decoded in: {_each(placed, lambda scored: scored.decode_dtype)}. '
-  if config['reader'] != 'wmt14':
-    text += "Not the paper's corpus"
-    sizes = [cell for cell, value in placed.base.items() if value != paper.BASE[cell]]
-    if sizes:
-      own = _text({cell: placed.base[cell] for cell in sizes})
-      text += f', nor its base model (here {own})'
-    text += ': its columns can be compared in their directions alone. '
+def _about(group: Group) -> str:
+  scored, (sacre, papers) = group.any, group.conditions.signatures
+  text = f'{scored.pair}, {scored.config["model"]["vocab_size"]:,} pieces, '
+  text += f'{group.conditions.name} {group.conditions.corpus[:12]}. '
+  text += f'Trained on: {_each(group, lambda scored: scored.result.training_device)}. '
+  text += f'Decoded in: {_each(group, lambda scored: scored.result.decode_dtype)}. '
+  other = ['corpus'] if scored.config['reader'] != 'wmt14' else []
+  if sizes := {k: v for k, v in group.base.items() if v != paper.BASE[k]}:
+    other.append(f'base model (here {_text(sizes)})')
+  if other:
+    text += f"Not the paper's {', nor its '.join(other)}: "
+    text += 'its columns can be compared in their directions alone. '
   text += 'Scores: mean of the seeds ± half its 95 % interval (sd between them). '
-  sacre, papers = placed.ground.signatures
   return text + f'sacreBLEU: `{sacre}`; BLEU: `{papers}`.'
 
 
-def _each(placed: Placed, read: Callable[[Scored], str | None]) -> str:
-  """What it reads of all of them; with their rows where that differs."""
+def _each(group: Group, read: Callable[[Scored], str | None]) -> str:
+  """What is read of every run; with the rows where it differs between them."""
   rows: dict[str, list[str]] = {}
-  for table in (placed.table_3, placed.table_2):
+  for table in (group.table_3, group.table_2):
     for row, results in table.items():
       for scored in results:
         rows.setdefault(read(scored) or 'not recorded', []).append(row)
@@ -78,12 +79,12 @@ def _each(placed: Placed, read: Callable[[Scored], str | None]) -> str:
   return '; '.join(f'{k} ({", ".join(dict.fromkeys(x))})' for k, x in rows.items())
 
 
-def _table_3(placed: Placed) -> Table:
+def _table_3(group: Group) -> Table:
   header = ['row', 'cells (paper)', 'cells', 'seeds', 'PPL (paper)', 'PPL']
   header += ['BLEU (paper)', 'BLEU', 'sacreBLEU', 'parameters (paper)', 'parameters']
   rows = []
   for row, printed in paper.TABLE_3.items():
-    results = placed.table_3[row] if row in placed.table_3 else []
+    results = group.table_3[row] if row in group.table_3 else []
     rows.append(
       [
         row,
@@ -91,12 +92,12 @@ def _table_3(placed: Placed) -> Table:
         _cells(row, results),
         str(len(results) or ''),
         f'{printed.perplexity:.2f}',
-        values(results, 'dev_perplexity', 2),
+        _over_seeds([scored.perplexity for scored in results]),
         f'{printed.bleu:.1f}',
-        values(results, 'paper_bleu', 2),
-        values(results, 'sacrebleu', 2),
+        _over_seeds([scored.bleu for scored in results]),
+        _over_seeds([scored.sacrebleu for scored in results]),
         f'{printed.millions} M' if printed.millions else '',
-        f'{results[0].result["parameters"] / 1e6:.2f} M' if results else '',
+        f'{results[0].result.parameters / 1e6:.2f} M' if results else '',
       ]
     )
   return Table(header, rows)
@@ -106,20 +107,20 @@ def _cells(row: str, results: Sequence[Scored]) -> str:
   """Our values of the cells that the row fills in; nothing without a run."""
   if not results:
     return ''
-  flat = results[0].config | results[0].config['model']
-  return _text({cell: flat[cell] for cell in paper.TABLE_3[row].cells})
+  ours = cells(results[0].config)
+  return _text({cell: ours[cell] for cell in paper.TABLE_3[row].cells})
 
 
-def _text(cells: dict[str, float | str]) -> str:
+def _text(values: Cells) -> str:
   return ', '.join(
     f'{cell} {value:,}' if isinstance(value, int) else f'{cell} {value}'
-    for cell, value in cells.items()
+    for cell, value in values.items()
   )
 
 
-def _table_2(placed: Placed, tflops: float | None) -> Table:
-  french = 'fr' in placed.any.config['target_language']
-  ours = {paper.TABLE_2_NAMES[row]: found for row, found in placed.table_2.items()}
+def _table_2(group: Group, tflops: float | None) -> Table:
+  french = group.any.config['target_language'] == 'fr'
+  ours = {paper.TABLE_2_NAMES[row]: found for row, found in group.table_2.items()}
   header = ['model', 'seeds', 'BLEU (paper)', 'BLEU', 'sacreBLEU', 'FLOPs (paper)']
   header += ["FLOPs, paper's method", 'FLOPs, counted']
   rows = []
@@ -133,8 +134,8 @@ def _table_2(placed: Placed, tflops: float | None) -> Table:
         name,
         str(len(results) or ''),
         '' if bleu is None else f'{bleu:g}',
-        values(results, 'paper_bleu', 2),
-        values(results, 'sacrebleu', 2),
+        _over_seeds([scored.bleu for scored in results]),
+        _over_seeds([scored.sacrebleu for scored in results]),
         _mean_flops([printed]),
         _mean_flops(by_paper),
         _mean_flops([flops.counted(scored) for scored in results]),

@@ -1,4 +1,4 @@
-"""Any results beside each other, whatever they are of, and samples of the text."""
+"""All results beside each other, each with its mark, and samples of translations."""
 
 import pathlib
 from collections.abc import Sequence
@@ -11,19 +11,18 @@ from transformer_jax.report.blocks import (
   Sample,
   Table,
 )
-from transformer_jax.report.results import KINDS, Scored
-from transformer_jax.report.rules import test_set
+from transformer_jax.report.results import Scored
 
 HEADER = ('run', 'scored on', 'step', 'averaged', 'beam', 'alpha', 'sacreBLEU', 'BLEU')
 HEADER += ('dev PPL', 'parameters', 'target tokens', 'minutes')
 MARKS = '†‡§¶'
 
 
-def results(found: Sequence[Scored]) -> list[Block]:
-  """One row each. Scores that cannot be compared with the first are marked."""
+def overview(found: Sequence[Scored]) -> list[Block]:
+  """One row a result. Scores that cannot be compared with the first are marked."""
   marks = _marks(found)
   kinds = [*marks]
-  rows = [_row(scored, marks[_ground(scored)]) for scored in found]
+  rows = [_row(scored, marks[_kind(scored)]) for scored in found]
   blocks: list[Block] = [Table(HEADER, rows)]
   if len(kinds) > 1:
     blocks.append(
@@ -46,22 +45,20 @@ def results(found: Sequence[Scored]) -> list[Block]:
 
 
 def marks(found: Sequence[Scored]) -> list[str]:
-  """What stands behind each one's scores, in every table and picture of a report."""
+  """The mark of each result, which stands behind its scores wherever they are shown."""
   each = _marks(found)
-  return [each[_ground(scored)] for scored in found]
+  return [each[_kind(scored)] for scored in found]
 
 
 def _marks(found: Sequence[Scored]) -> dict[tuple, str]:
-  kinds = dict.fromkeys(map(_ground, found))
+  kinds = dict.fromkeys(map(_kind, found))
   return {kind: _mark(n) for n, kind in enumerate(kinds)}
 
 
-def _ground(scored: Scored) -> tuple[str, str, int, str, str]:
-  """Test set, corpus, vocabulary, scorers: equal for scores that can be compared."""
-  result = scored.result
+def _kind(scored: Scored) -> tuple[str, str, int, str, str]:
+  """Test set, corpus, vocabulary, scorers: equal if scores can be compared."""
   vocab_size = scored.config['model']['vocab_size']
-  signatures = (result[kind]['signature'] for kind in KINDS)
-  return test_set(scored), result['corpus'], vocab_size, *signatures
+  return scored.test_set, scored.result.corpus, vocab_size, *scored.signatures
 
 
 def _mark(n: int) -> str:
@@ -73,22 +70,22 @@ def _row(scored: Scored, mark: str) -> list[str]:
   result = scored.result
   return [
     scored.run,
-    test_set(scored),
-    f'{result["step"]:,}',
-    f'{len(result["averaged"])}',
-    f'{result["beam"]}',
-    f'{result["alpha"]}',
-    f'{result["sacrebleu"]["score"]:.2f}{mark}',
-    f'{result["paper_bleu"]["score"]:.2f}{mark}',
-    f'{result["dev_perplexity"]:.3f}{mark}',
-    f'{result["parameters"] / 1e6:.1f} M',
-    f'{result["target_tokens_seen"] / 1e6:.1f} M',
-    f'{result["wall_seconds"] / 60:.1f}',
+    scored.test_set,
+    f'{result.step:,}',
+    f'{len(result.averaged)}',
+    f'{result.beam}',
+    f'{result.alpha}',
+    f'{scored.sacrebleu:.2f}{mark}',
+    f'{scored.bleu:.2f}{mark}',
+    f'{scored.perplexity:.3f}{mark}',
+    f'{result.parameters / 1e6:.1f} M',
+    f'{result.target_tokens_seen / 1e6:.1f} M',
+    f'{result.wall_seconds / 60:.1f}',
   ]
 
 
 def samples(scored: Scored, data_dir: pathlib.Path, count: int) -> list[Block]:
-  """Evenly spaced sentences; nothing if text or translations are not at hand."""
+  """Translations of evenly spaced sentences, if the text is at hand."""
   hypotheses = scored.translations
   held_out = scored.held_out(data_dir)
   if not count or hypotheses is None or held_out is None:
@@ -98,7 +95,7 @@ def samples(scored: Scored, data_dir: pathlib.Path, count: int) -> list[Block]:
     return []
   step = max(1, len(sources) // count)
   return [
-    Heading(3, f'Sample translations of {scored.run}, {test_set(scored)}'),
+    Heading(3, f'Sample translations of {scored.run}, {scored.test_set}'),
     *(
       Sample(sources[i], hypotheses[i], references[i])
       for i in range(0, len(sources), step)[:count]

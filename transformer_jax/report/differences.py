@@ -1,10 +1,11 @@
-"""Table 3 as differences from its base: whether they go the paper's way."""
+"""Differences of Table 3's rows from base, and whether the paper's have their sign."""
 
+import operator
 from collections.abc import Callable, Iterable, Sequence
 
 from transformer_jax.report import paper
 from transformer_jax.report.blocks import Block, Heading, Paragraph, Table
-from transformer_jax.report.placing import Placed
+from transformer_jax.report.grouping import Group
 from transformer_jax.report.results import Scored
 from transformer_jax.scoring.significance import Noise, margin, noise
 
@@ -12,27 +13,26 @@ LEVEL = 0.05
 # (system, baseline) -> p of no difference in BLEU; None if translations are missing
 Compare = Callable[[Scored, Scored], float | None]
 Read = Callable[[Scored], float]
-
-perplexity: Read = lambda scored: scored.result['dev_perplexity']
-bleu: Read = lambda scored: scored.result['paper_bleu']['score']
+READ: tuple[Read, Read] = operator.attrgetter('perplexity'), operator.attrgetter('bleu')
 
 
 def verdict(
   papers: float, ours: float, margin: float | None, p: float | None = None
 ) -> str:
-  """Does the effect go the paper's way? Undecided while noise could have made it.
+  """Whether our difference has the sign of the paper's, unless it may be noise.
 
   Args:
     margin: half the 95 % interval of `ours`; None if no row has a second seed.
-    p: of the test over sentences; None where none was made.
+    p: of the paired test over sentences; None if there was none.
   """
   if margin is None or abs(ours) <= margin or (p is not None and p >= LEVEL):
     return 'undecided'
   return 'agrees' if ours * papers > 0 else 'disagrees'
 
 
-def effects(placed: Placed, compare: Compare) -> list[Block]:
-  table = placed.table_3
+def differences(group: Group, compare: Compare) -> list[Block]:
+  """A table of each row minus base, and of what it says to the paper's claims."""
+  table = group.table_3
   base = table['base'] if 'base' in table else []
   heading = Heading(3, 'Differences from base')
   if not base:
@@ -56,7 +56,8 @@ def effects(placed: Placed, compare: Compare) -> list[Block]:
       results = table[row]
       p = paired_p(results, base, compare)
       ppl, score = (
-        _effect(results, base, read, n) for read, n in zip(READ, noises, strict=True)
+        _difference(results, base, read, n)
+        for read, n in zip(READ, noises, strict=True)
       )
       found[row] = ppl, (*score, p)
       cells[1:3] = [_text(*ppl), verdict(papers[0], *ppl)]
@@ -71,7 +72,7 @@ def effects(placed: Placed, compare: Compare) -> list[Block]:
 
 
 def _claims(found: dict[str, tuple[tuple, tuple]]) -> Table:
-  """What our runs say to each claim; nothing where none of its rows was run."""
+  """What our runs say to each claim; empty where none of its rows was run."""
   rows = []
   for claim in paper.CLAIMS:
     said = []
@@ -84,26 +85,19 @@ def _claims(found: dict[str, tuple[tuple, tuple]]) -> Table:
   return Table(["the paper's claim", 'our rows'], rows)
 
 
-READ = (perplexity, bleu)
-
-
 def paired_p(
   results: Sequence[Scored], base: Sequence[Scored], compare: Compare
 ) -> float | None:
-  """Of the runs of the same seed; None if none could be compared."""
-  seeds = {scored.config['seed']: scored for scored in base}
-  made = [
-    compare(scored, seeds[scored.config['seed']])
-    for scored in results
-    if scored.config['seed'] in seeds
-  ]
-  return combined(made)
+  """p of runs against base's of the same seed; None if none could be compared."""
+  seeds = {scored.seed: scored for scored in base}
+  return combined(compare(s, seeds[s.seed]) for s in results if s.seed in seeds)
 
 
 def combined(made: Iterable[float | None]) -> float | None:
-  """Of several p, twice their mean; None if no test could be made.
+  """One p of several tests: twice their mean; None if there was no test.
 
-  That is a p however they depend on each other (Vovk and Wang, Biometrika 107, 2020).
+  This holds however the tests depend on each other (Vovk and Wang, Biometrika 107,
+  2020).
   """
   each = [p for p in made if p is not None]
   if len(each) < 2:
@@ -111,7 +105,7 @@ def combined(made: Iterable[float | None]) -> float | None:
   return min(1.0, 2 * sum(each) / len(each))
 
 
-def _effect(
+def _difference(
   results: Sequence[Scored], base: Sequence[Scored], read: Read, noise: Noise | None
 ) -> tuple[float, float | None]:
   """Difference of the means, and half its 95 % interval."""

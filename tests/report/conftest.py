@@ -1,0 +1,38 @@
+"""A prepared corpus as the report reads it: its card and its held-out text."""
+
+import pathlib
+from typing import NamedTuple
+
+import pytest
+
+from toy.results import changed, of_row, written
+from transformer_jax.data import card
+from transformer_jax.report.results import Scored
+
+SENTENCES = 6
+
+
+class Prepared(NamedTuple):
+  data_dir: pathlib.Path
+  corpus: str  # its hash
+
+  def run(
+    self, home: pathlib.Path, line: str, row: str = 'base', seed: int = 1, **fields
+  ) -> Scored:
+    """A run of the miniature, whose translation of sentence n is `line` with {n}."""
+    result = of_row(row, seed, 5.0 + seed / 10)
+    result = changed(result, **{'corpus': self.corpus} | fields)
+    lines = (line.format(n=n) + '\n' for n in range(SENTENCES))
+    return written(result, home, ''.join(lines))
+
+
+@pytest.fixture
+def prepared(tmp_path: pathlib.Path) -> Prepared:
+  """Sentences '<i>source</i> sentence {n} of some words', and their references."""
+  folder = tmp_path / 'data' / of_row().config['corpus']
+  folder.mkdir(parents=True)
+  (folder / card.CARD).write_text('{}')
+  for side in ('source', 'target'):
+    lines = (f'<i>{side}</i> sentence {n} of some words\n' for n in range(SENTENCES))
+    (folder / f'dev.{side}.txt').write_text(''.join(lines))
+  return Prepared(folder.parent, card.read_card(folder)['corpus'])

@@ -1,0 +1,98 @@
+"""What is read of runs and files, what is left out, and what the repository holds."""
+
+import pathlib
+
+import pytest
+
+from toy.results import changed, of_row, scored, written
+from transformer_jax.report import results
+from transformer_jax.runs.result import Result
+
+PUBLISHED = pathlib.Path(__file__).parents[2] / 'results'
+
+
+def published() -> list[pathlib.Path]:
+  """Every result of an evaluation that stands in results/."""
+  paths = sorted(PUBLISHED.glob('**/*.json'))
+  return [path for path in paths if '"task": "translation"' in path.read_text()]
+
+
+def test_every_published_result_is_read():
+  rows = {path: Result.read(path).row for path in published()}
+  assert len(rows) > 50
+  for path, row in rows.items():
+    in_table = path.parent.name.startswith('table3')
+    assert row == (path.name.partition('.')[0] if in_table else None), path
+    found, left_out = results.read(path)
+    assert len(found) == 1 and not left_out
+
+
+def test_all_translations_of_a_run_are_read_or_else_its_result(tmp_path: pathlib.Path):
+  home = tmp_path / 'run'
+  found = written(of_row('D1'), home)
+  assert (found.run, found.path) == ('run', home / 'result.json')
+  (home / 'translations').mkdir()
+  for beam in (4, 1):
+    changed(of_row('D1'), beam=beam).write(home / 'translations' / f'{beam}.json')
+  (home / 'result.json').write_text('half')
+  found, left_out = results.read(home)
+  assert [s.result.beam for s in found] == [1, 4] and not left_out
+  assert {s.run for s in found} == {'run'}
+  alone, _ = results.read(home / 'translations' / '4.json')
+  assert alone == found[1:]
+
+
+@pytest.mark.parametrize(
+  'text, reason',
+  [
+    (None, 'damaged or missing'),
+    ('{"task": "tra', 'damaged or missing'),
+    ('{"version": 1}', 'missing or of another type: task'),
+    ('{"task": "translation"}', 'evaluate the run again'),
+    ('parsing', 'its task is parsing'),
+  ],
+)
+def test_what_is_no_result_of_a_translation_is_named(
+  text: str | None, reason: str, tmp_path: pathlib.Path
+):
+  path = tmp_path / 'result.json'
+  if text == 'parsing':
+    changed(of_row(), task='parsing', sacrebleu=None, paper_bleu=None).write(path)
+  elif text is not None:
+    path.write_text(text)
+  found, left_out = results.read(tmp_path)
+  assert not found and len(left_out) == 1
+  assert left_out[0].startswith(f'{path}: ') and reason in left_out[0]
+
+
+@pytest.mark.parametrize('line', ['{"step": 2, "lo}', '{"loss": 3.0}', '{"step": "2"}'])
+def test_damage_beside_a_result_leaves_the_result(line: str, tmp_path: pathlib.Path):
+  whole = written(of_row(), tmp_path / 'run')
+  log = whole.home / 'metrics.jsonl'
+  log.write_text(f'{{"step": 1, "loss": 9}}\n{line}\n')
+  whole.text.parent.mkdir()
+  whole.text.write_bytes(b'\xff\n')
+  (found,), left_out = results.read(whole.home)
+  assert found == whole and found.translations is None and not found.records
+  assert left_out[0].startswith(f'{log}: ') and f'{log}, line 2: ' in left_out[0]
+  assert left_out[1].startswith(f'{whole.text}: ') and len(left_out) == 2
+
+
+def test_runs_of_one_name_bear_their_folders():
+  found = [
+    scored(of_row(row, seed))._replace(home=pathlib.Path(f'/a/{row}/seed-{seed}'))
+    for row in ('base', 'C1')
+    for seed in (1, 2)
+  ]
+  named = results.with_distinct_names([*found, *found])
+  names = ['base/seed-1', 'base/seed-2', 'C1/seed-1', 'C1/seed-2']
+  assert [s.run for s in named] == names * 2
+  assert [s.result for s in named] == [s.result for s in found] * 2
+
+
+def test_the_name_of_the_test_set():
+  assert scored(of_row()).test_set == 'val+test_2016_flickr'
+  plain = {'files.dev': ['x/newstest2013']}
+  assert scored(changed(of_row(), plain)).test_set == 'newstest2013'
+  embedded = {'reader': 'embedded', 'corpus': 'embedded.en-de'}
+  assert scored(changed(of_row(), embedded)).test_set == 'embedded.en-de dev'
