@@ -14,8 +14,8 @@ import pathlib
 from absl import app, logging
 from tqdm import tqdm
 
-from transformer_jax.benchmark import machine
-from transformer_jax.benchmark.table1 import measuring
+from transformer_jax.benchmark import environment
+from transformer_jax.benchmark.layer_types import measuring
 from transformer_jax.machine import files, flags, platform
 from transformer_jax.report import page, pictures
 from transformer_jax.report import table1 as report
@@ -31,20 +31,20 @@ N = FLAGS.items(
 D = FLAGS.items('d', ['64', '128', '256', '512', '1024'], 'Widths of its vectors.')
 
 
-def axis(flag: FlagHolder) -> list[int]:
-  """Of a grid, rising."""
-  found = sorted({*flags.counts(flag)})
+def axis(name: str, numbers: list[int]) -> list[int]:
+  """The numbers of a flag in ascending order."""
+  found = sorted({*numbers})
   if len(found) < 2:
-    raise app.UsageError(f'--{flag.name} wants two different numbers or more: 64,128')
+    raise app.UsageError(f'--{name} wants two different numbers or more: 64,128')
   return found
 
 
 def main(argv: list[str]) -> None:
   FLAGS.parse(argv)
   logging.set_verbosity(logging.WARNING)
-  ns, ds = axis(N), axis(D)
+  ns, ds = axis('n', flags.counts(N)), axis('d', flags.counts(D))
   platform.start(1)
-  about = machine.describe()
+  about = environment.describe()
   bar = lambda places: tqdm(places, desc='measuring', unit='layer', disable=None)
   measured = {
     'task': report.TASK,

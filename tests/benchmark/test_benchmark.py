@@ -1,12 +1,11 @@
 """A benchmark's numbers are what they say: counts, ratios, forced lengths, rivals."""
 
-import functools
 import itertools
 import json
 import os
 import pathlib
-import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -16,28 +15,26 @@ import jax.numpy as jnp
 import ml_collections
 import numpy as np
 import pytest
-from absl import flags
-from absl.testing import flagsaver
 from flax import nnx
 from jax.experimental.compilation_cache import compilation_cache
 
 import toy.corpus
 from configs import base
-from scripts import benchmark as script
 from transformer_jax.benchmark import (
   decoding,
-  fixed,
+  environment,
+  fixed_shape,
   interleave,
-  machine,
-  rate,
+  matmul_rate,
   rivals,
-  start,
-  table,
+  run,
+  startup,
+  summary,
   training,
 )
 from transformer_jax.data import batches, token_files
 from transformer_jax.data.vocabulary import EOS, PAD
-from transformer_jax.machine import platform, processor, provenance
+from transformer_jax.machine import platform, processor
 from transformer_jax.model import build, flops
 from transformer_jax.training.trainer import Trainer
 
@@ -61,7 +58,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 
 
 class Clock:
-  """Stands still but where someone lets it go on."""
+  """Stands still except where a program lets it go on."""
 
   def __init__(self):
     self.now = 0.0
@@ -70,12 +67,12 @@ class Clock:
     return self.now
 
   def takes(self, *seconds: float) -> Any:
-    """A program that takes so long in each of its rounds."""
+    """A program that takes these seconds in its rounds."""
 
-    def run(number: int) -> None:
+    def program(number: int) -> None:
       self.now += seconds[number]
 
-    return run
+    return program
 
 
 # Rounds, medians, ratios
@@ -83,9 +80,7 @@ class Clock:
 
 def test_everyone_has_each_turn():
   seen = []
-  programs = {
-    name: functools.partial(lambda n, i: seen.append(n), name) for name in 'abc'
-  }
+  programs = {name: lambda _, name=name: seen.append(name) for name in 'abc'}
   interleave.interleave(programs, 3)
   assert ''.join(seen) == 'abcbcacab'
 
@@ -101,19 +96,29 @@ def test_medians_and_ratios():
   assert (found['ours']['ratio'], found['them']['ratio']) == (1.0, 2.0)  # of 1, 3, 2
 
 
+def test_rate_of_products(monkeypatch: pytest.MonkeyPatch):
+  """By a clock that goes on by a second whenever it is read."""
+  clock = itertools.count()
+  monkeypatch.setattr(time, 'perf_counter', lambda: float(next(clock)))
+  found = matmul_rate.measure(jnp.dtype('float32'), sizes=(8, 16))
+  of_size = {str(n): jax.device_count() * 2.0 * n**3 for n in (8, 16)}
+  rate = of_size['16']
+  assert found == {'dtype': 'float32', 'flops_per_second': rate, 'of_size': of_size}
+
+
 # Training
 
 
 def test_a_fixed_shape_is_full(tmp_path: pathlib.Path):
-  config = fixed.corpus(tiny(), 24, 7, tmp_path)
+  config = fixed_shape.write_corpus(tiny(), 24, 7, tmp_path)
   made = Trainer(config, tmp_path).batches
   assert made.shapes == [(3, 7)] and made.steps_per_epoch == 1 and made.padding == 0
   for side in made.batch(0)[:2]:
-    assert side.shape == (8, 3, 7)
-    assert (side[..., -1] == EOS).all() and (side[..., :-1] >= fixed.FIRST_WORD).all()
-    assert side.max() < 60
+    assert side.shape == (8, 3, 7) and side.max() < 60
+    assert (side[..., -1] == EOS).all()
+    assert (side[..., :-1] >= fixed_shape.FIRST_WORD).all()
   with pytest.raises(ValueError, match='--rows=12 must be a multiple of slices=8'):
-    fixed.corpus(tiny(), 12, 7, tmp_path)
+    fixed_shape.write_corpus(tiny(), 12, 7, tmp_path)
 
 
 class Recorder:
@@ -131,73 +136,54 @@ class Recorder:
     return 0.0
 
 
-@pytest.fixture(scope='module')
-def measured(corpus: pathlib.Path) -> tuple[dict, Recorder]:
-  """Two rounds of three updates; products of a size that is quick."""
-  rival, patch = Recorder(), pytest.MonkeyPatch()
-  with patch.context() as patched:
-    patched.setattr(rate, 'SIZES', {'cpu': (16,)})
-    patched.setattr(rate, 'ENOUGH', 0.0)
-    found = training.measure(tiny(), corpus, {'them': rival}, each=3, rounds=2)
-  return json.loads(json.dumps(found)), rival
+@pytest.fixture
+def quick_products(monkeypatch: pytest.MonkeyPatch) -> None:
+  monkeypatch.setattr(matmul_rate, 'SIZES', {'cpu': (16,)})
+  monkeypatch.setattr(matmul_rate, 'MIN_SECONDS', 0.0)
 
 
-def test_tokens_are_those_of_the_batches(
-  measured: tuple[dict, Recorder], corpus: pathlib.Path
-):
-  """Counted by pair in the token files, which know nothing of padding."""
-  found, _ = measured
-  lengths = token_files.read_split(corpus, 'train')[1].lengths
+def test_training(corpus: pathlib.Path, quick_products: None):
+  """Two rounds of three updates: tokens, rates, utilisation, and what a rival sees."""
+  rival = Recorder()
+  found = training.measure(tiny(), corpus, {'them': rival}, each=3, rounds=2)
+  found = json.loads(json.dumps(found))
   made = Trainer(tiny(), corpus).batches
+  target = token_files.read_split(corpus, 'train')[1]
+  # Counted by pair in the token files, which know nothing of padding.
   pairs = [made.batch(step).pairs for step in range(6)]
-  counts = [int(lengths[p[p >= 0]].sum()) for p in pairs]
-  assert found['target_tokens'] == [sum(counts[:3]), sum(counts[3:])]
+  counts = [int(target.lengths[p[p >= 0]].sum()) for p in pairs]
+  tokens, ours = [sum(counts[:3]), sum(counts[3:])], found['columns']['ours']
+  assert found['target_tokens'] == tokens
   assert 0 < found['padding'] < 1 and len(found['shapes']) == 2
-  ours = found['columns']['ours']
-  rates = [n / s for n, s in zip(found['target_tokens'], ours['seconds'], strict=True)]
-  assert ours['target_tokens_per_second'] == pytest.approx(np.median(rates))
-  assert found['step']['median'] == pytest.approx(np.median(ours['seconds']) / 3)
+  rate = np.median(np.divide(tokens, ours['seconds']))
+  assert ours['target_tokens_per_second'] == pytest.approx(rate)
 
+  flops_per_token = flops.training_flops_per_target_token(
+    **SIZES, vocab_size=60, length=round(target.lengths.mean())
+  )
+  assert found['flops_per_target_token'] == flops_per_token
+  share = rate * flops_per_token / found['matrix_products']['flops_per_second']
+  assert found['model_flops_utilisation'] == pytest.approx(share)
 
-def test_a_rival_sees_the_same_batches(
-  measured: tuple[dict, Recorder], corpus: pathlib.Path
-):
-  found, rival = measured
-  made = Trainer(tiny(), corpus).batches
+  step = found['step']
+  assert step['median'] == pytest.approx(np.median(ours['seconds']) / 3)
+  assert min(step['compute'], step['input'], step['loss']) > 0
+  assert 0 <= step['waiting_share'] < 1 and step['of_shape'] in found['shapes']
+
   warm_up, timed = rival.given[:2], rival.given[2:]
   assert [list(s.shape) for s, _ in warm_up] == [[8 * r, n] for r, n in found['shapes']]
   assert len(timed) == 6 and rival.waits == 2 + 2
-  for step, sides in enumerate(timed):
-    for side, whole in zip(sides, made.batch(step)[:2], strict=True):
+  for number, sides in enumerate(timed):
+    for side, whole in zip(sides, made.batch(number)[:2], strict=True):
       np.testing.assert_array_equal(side, whole.reshape(-1, whole.shape[-1]))
 
 
-def test_utilisation_is_of_costs_flops(
-  measured: tuple[dict, Recorder], corpus: pathlib.Path
-):
-  found, _ = measured
-  target = token_files.read_split(corpus, 'train')[1]
-  expected = flops.training_flops_per_target_token(
-    **SIZES, vocab_size=60, length=round(target.lengths.mean())
-  )
-  assert found['flops_per_target_token'] == expected
-  achieved = found['columns']['ours']['target_tokens_per_second'] * expected
-  share = achieved / found['matrix_products']['flops_per_second']
-  assert found['model_flops_utilisation'] == pytest.approx(share)
-
-
-def test_what_a_step_goes_to(measured: tuple[dict, Recorder]):
-  step = measured[0]['step']
-  assert step['compute'] > 0 and step['input'] > 0
-  assert 0 <= step['waiting_share'] < 1 and step['of_shape'] in measured[0]['shapes']
-
-
-def test_no_exchange(corpus: pathlib.Path):
+def test_without_exchange(corpus: pathlib.Path):
   """Without the sum, what comes out is the first device's own; then it is back."""
   kept, trainer = jax.lax.psum, Trainer(tiny(), corpus)
   batch, state = trainer.batch(0), trainer.initial()
   trainer.batches.shapes = [batches.Shape(*batch.source.shape[1:])]
-  with training.no_exchange():
+  with training.without_exchange():
     trainer.compile(state, iter)
   _, sums = trainer.step(state, batch)
   own = (batch.target != PAD).sum((1, 2))
@@ -209,9 +195,9 @@ def test_no_exchange(corpus: pathlib.Path):
 def test_waiting_for_input(ready: bool, monkeypatch: pytest.MonkeyPatch):
   """Counted where the update before was over; never for the first one of a round."""
   clock = Clock()
-  monkeypatch.setattr(training.time, 'perf_counter', clock)
+  monkeypatch.setattr(time, 'perf_counter', clock)
 
-  class Slow:
+  class SlowInput:
     initial = compile = lambda self, *_: None
 
     def batch(self, step: int) -> int:
@@ -221,45 +207,39 @@ def test_waiting_for_input(ready: bool, monkeypatch: pytest.MonkeyPatch):
     def step(self, state: None, batch: int) -> tuple[None, Any]:
       return None, SimpleNamespace(tokens=SimpleNamespace(is_ready=lambda: ready))
 
-  monkeypatch.setattr(training.jax, 'device_get', lambda x: x)
-  monkeypatch.setattr(training.jax, 'block_until_ready', lambda x: x)
-  updates = training.Updates(Slow(), each=2)
+  updates = training.Updates(SlowInput(), each=2)
   updates.round(0)
   updates.round(1)
-  assert updates.made == [1.0, 10.0, 100.0, 1000.0]
-  assert updates.waited == (1010.0 if ready else 0.0)
+  assert updates.assembling == [1.0, 10.0, 100.0, 1000.0]
+  assert updates.waiting == (1010.0 if ready else 0.0)
 
 
-def test_rate_of_products(monkeypatch: pytest.MonkeyPatch):
-  """By a clock that goes on by a second whenever it is read."""
-  clock = itertools.count()
-  monkeypatch.setattr(rate.time, 'perf_counter', lambda: float(next(clock)))
-  found = rate.matrix_products(jnp.dtype('float32'), sizes=(8, 16))
-  of_size = {str(n): jax.device_count() * 2.0 * n**3 for n in (8, 16)}
-  assert found == {
-    'dtype': 'float32',
-    'flops_per_second': of_size['16'],
-    'of_size': of_size,
-  }
+def test_the_loss_takes_longer_for_more_words():
+  seconds = []
+  for vocab_size in (100, 20_000):
+    config = tiny()
+    config.model.vocab_size = vocab_size
+    seconds.append(training.loss_seconds(config, batches.Shape(8, 32), 3))
+  assert seconds[1] > 3 * seconds[0] > 0
 
 
-# Start
+# Startup
 
 
-def test_start_is_timed_up_to_the_first_step(tmp_path: pathlib.Path):
+def test_startup_is_timed_up_to_the_first_step(tmp_path: pathlib.Path):
   code = 'import os, time; print("first step", flush=True); time.sleep(0.3); '
   code += 'print(\'{"cache": "\' + os.environ["JAX_COMPILATION_CACHE_DIR"] + \'"}\')'
-  begin = interleave.time.perf_counter()
-  found = start.measure([sys.executable, '-c', code], tmp_path)
-  taken = interleave.time.perf_counter() - begin
+  begin = time.perf_counter()
+  found = startup.measure([sys.executable, '-c', code], tmp_path)
+  taken = time.perf_counter() - begin
   assert [*found] == ['cold', 'warm']
-  assert all(run['cache'] == str(tmp_path) for run in found.values())
-  assert 0 < sum(run['first_step_seconds'] for run in found.values()) < taken - 0.6
-  with pytest.raises(RuntimeError, match='failed'):
-    start.measure([sys.executable, '-c', 'print(1)'], tmp_path)
+  assert all(each['cache'] == str(tmp_path) for each in found.values())
+  assert 0 < sum(each['first_step_seconds'] for each in found.values()) < taken - 0.6
+  with pytest.raises(ValueError, match='failed: exit code 0'):
+    startup.measure([sys.executable, '-c', 'print(1)'], tmp_path)
 
 
-def test_steps_of_every_shape(
+def test_a_step_of_every_shape(
   corpus: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ):
   monkeypatch.setattr(platform, 'start', lambda slices: None)
@@ -267,9 +247,9 @@ def test_steps_of_every_shape(
   note = lambda self, state, batch: taken.append(batch) or (state, 0)
   monkeypatch.setattr(Trainer, 'step', note)
   monkeypatch.setattr(Trainer, 'compile', lambda *_: None)
-  start.take_steps(tiny(), corpus)
+  startup.take_steps(tiny(), corpus)
   first, result = capsys.readouterr().out.splitlines()
-  assert first == start.FIRST_STEP
+  assert first == startup.FIRST_STEP
   assert json.loads(result)['compile_seconds'] >= 0
   assert json.loads(result)['peak_bytes'] > 1e6
   shapes = Trainer(tiny(), corpus).batches.shapes
@@ -281,14 +261,12 @@ def test_steps_of_every_shape(
 
 
 def test_eos_never_wins():
-  config = tiny()
-  graph, params = build.transformer(config)
+  graph, params = build.transformer(tiny())
   changed = decoding.without_eos(params)
   ids = np.random.default_rng(0).integers(1, 60, (2, 5, 9))
-  run = jax.jit(lambda params, *ids: nnx.merge(graph, params)(*ids))
-  logits = np.asarray(run(changed, *ids))
-  assert logits[..., EOS].max() < -(SIZES['d_model'] ** 0.5)
+  logits = jax.jit(lambda params, *ids: nnx.merge(graph, params)(*ids))(changed, *ids)
   others = np.delete(logits, EOS, axis=-1)
+  assert logits[..., EOS].max() < -(SIZES['d_model'] ** 0.5)
   assert others.min() > logits[..., EOS].max() + 1
   same = jax.tree.map(lambda a, b: np.array_equal(a, b), params, changed)
   assert jax.tree.leaves(same).count(False) == 2  # the embedding, one bias
@@ -329,80 +307,56 @@ def test_a_rival_from_text_to_text():
   lengths = (3, 30, 15, 16, 1, 20)
   texts = [' '.join(str(10 + i) for i in range(n)) for n in lengths]
   tokens = decoding.decode_tokens(rows=2, length=20)
-  found = decoding.through(rival, words, 4, tokens)(texts)
+  found = decoding.from_text(rival, words, 4, tokens)(texts)
   expected = [[*reversed(words.encode([text])[0]), 7] for text in texts]
   assert found == words.decode(expected)
   assert rival.batches == [[31, 21], [17, 16], [4, 2]]  # of 32, 32 and 16 tokens
 
 
+def measure_decoding(
+  config: ml_collections.ConfigDict, texts: list[str], rounds: int = 1, **there: Any
+) -> dict:
+  options = {'beams': [2], 'rows': [2], 'rounds': rounds}
+  return decoding.measure(config, decoding.Numbers(), texts, there, **options)
+
+
 def test_decoding_counts_sentences_and_tokens():
   texts = ['4 5 6', '7 8', '9 10 11 12']
-  found = decoding.measure(
-    tiny(),
-    decoding.Numbers(),
-    texts,
-    {'them': Reverser()},
-    beams=[2],
-    rows=[2],
-    rounds=3,
-  )
+  found = measure_decoding(tiny(), texts, rounds=3, them=Reverser())
   found = json.loads(json.dumps(found))
   assert found['dtype'] == 'float32'
   assert (found['sentences'], found['target_tokens']) == (3, 4 + 3 + 5)
   whole, alone = found['runs']
   assert (whole['beam'], whole['rows'], whole['sentences']) == (2, 2, 3)
-  assert (alone['rows'], alone['sentences']) == (1, 1)
-  for run, tokens in ((whole, 12), (alone, 4)):
-    for column in run['columns'].values():
-      taken = np.array(column['seconds'])
-      assert len(taken) == 3
-      assert column['target_tokens_per_second'] == pytest.approx(
-        np.median(tokens / taken)
-      )
+  assert (alone['rows'], alone['sentences'], alone['latency']) == (1, 1, True)
+  for each, tokens in ((whole, 12), (alone, 4)):
+    for column in each['columns'].values():
+      assert len(column['seconds']) == 3
+      rate = np.median(tokens / np.array(column['seconds']))
+      assert column['target_tokens_per_second'] == pytest.approx(rate)
 
 
-# The machine, the rivals that are not there, the table
+def test_what_would_be_cut_is_not_timed():
+  """Or tokens would be counted that nobody translates."""
+  texts = decoding.random_sentences(2, 513, 60)
+  with pytest.raises(ValueError, match='sentence 1 has 513 tokens: 512 are the most'):
+    measure_decoding(tiny(), texts)
+  learned = tiny()
+  learned.model.update(positions='learned', max_positions=8)
+  texts = [text for n in (8, 9) for text in decoding.random_sentences(1, n, 60)]
+  with pytest.raises(ValueError, match='sentence 2 has 9 tokens: 8 are the most'):
+    measure_decoding(learned, texts)
 
 
-def test_processor(tmp_path: pathlib.Path):
-  text = (
-    'processor\t: 0\nmodel name\t: A Chip 3000\nflags\t\t: fpu avx2 avx512f amx_bf16\n'
-  )
-  (tmp_path / 'cpuinfo').write_text(text)
-  expected = 'A Chip 3000', ['amx_bf16', 'avx2', 'avx512f']
-  assert processor.describe(tmp_path / 'cpuinfo') == expected
-  assert processor.describe(tmp_path / 'none')[1] == []
+# The environment, the rivals that are not there, the summary
 
 
 def test_settings_are_recorded(monkeypatch: pytest.MonkeyPatch):
   monkeypatch.setenv('GLIBC_TUNABLES', 'glibc.malloc.hugetlb=1')
-  found = json.loads(json.dumps(machine.describe()))
+  found = json.loads(json.dumps(environment.describe()))
   assert found['environment']['GLIBC_TUNABLES'] == 'glibc.malloc.hugetlb=1'
   assert found['threads'] == len(processor.cores()) >= 1
   assert found['versions']['jax'] == jax.__version__
-
-
-def test_the_commit_of_a_checkout(tmp_path: pathlib.Path):
-  """Clean, changed, none; of another's repository that holds an installation none."""
-  who = '-c', 'user.name=a', '-c', 'user.email=a@b'
-  git = lambda *words: subprocess.run(
-    ['git', *words], cwd=tmp_path, check=True, capture_output=True, text=True
-  ).stdout.strip()
-  package = tmp_path / 'package'
-  package.mkdir()
-  assert provenance.commit(package) is None
-  (package / 'a.py').write_text('1')
-  git('init')
-  git('add', '.')
-  git(*who, 'commit', '-m', 'a')
-  head = git('rev-parse', 'HEAD')
-  assert provenance.commit(package) == head
-  (package / 'a.py').write_text('2')
-  assert provenance.commit(package) == head + '+'
-  installed = tmp_path / '.venv' / 'package'
-  installed.mkdir(parents=True)
-  (installed / 'a.py').touch()
-  assert provenance.commit(installed) is None
 
 
 def test_rivals_run_where_we_do(monkeypatch: pytest.MonkeyPatch):
@@ -417,37 +371,14 @@ def test_rivals_run_where_we_do(monkeypatch: pytest.MonkeyPatch):
     rivals.device()
 
 
-def test_what_would_be_cut_is_not_timed():
-  """Or tokens would be counted that nobody translates."""
-  options = {'beams': [1], 'rows': [2], 'rounds': 1}
-  texts = decoding.sentences(2, 513, 60)
-  with pytest.raises(ValueError, match='sentence 1 has 513 tokens: 512 are the most'):
-    decoding.measure(tiny(), decoding.Numbers(), texts, {}, **options)
-  learned = tiny()
-  learned.model.update(positions='learned', max_positions=8)
-  texts = [*decoding.sentences(1, 8, 60), *decoding.sentences(1, 9, 60)]
-  with pytest.raises(ValueError, match='sentence 2 has 9 tokens: 8 are the most'):
-    decoding.measure(learned, decoding.Numbers(), texts, {}, **options)
-
-
-def test_the_loss_alone_takes_longer_for_more_words():
-  small, large = tiny(), tiny()
-  small.model.vocab_size, large.model.vocab_size = 100, 20_000
-  shape = batches.Shape(8, 32)
-  assert 0 < training.loss_seconds(small, shape, 3)
-  times = [training.loss_seconds(config, shape, 3) for config in (small, large)]
-  assert times[1] > 3 * times[0]
-
-
 def test_a_rival_that_is_not_there(
   monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
 ):
   for name in ('torch', 'transformers', 'ctranslate2'):
     monkeypatch.setitem(sys.modules, name, None)
   for name in ('huggingface', 'ctranslate2'):
-    monkeypatch.delitem(
-      sys.modules, f'transformer_jax.benchmark.rivals.{name}', raising=False
-    )
+    module = f'transformer_jax.benchmark.rivals.{name}'
+    monkeypatch.delitem(sys.modules, module, raising=False)
     monkeypatch.delattr(rivals, name, raising=False)
   asked = ['huggingface', 'ctranslate2', f'flax_wmt={tmp_path}']
   there, absent = rivals.load(asked, 'training', tiny(), 1)
@@ -460,109 +391,84 @@ def test_a_rival_that_is_not_there(
     rivals.load(['marian'], 'training', tiny(), 1)
 
 
-def column(tokens: float, other: str, rate: float, ratio: float) -> dict:
-  return {'target_tokens_per_second': tokens, other: rate, 'ratio': ratio}
-
-
-def test_table_of_training():
-  started = {'compile_seconds': 20.04, 'first_step_seconds': 30.0}
-  started |= {'peak_bytes': 1.5e9, 'memory_of': 'process'}
+def test_summary_of_training():
+  columns = {
+    'ours': {'target_tokens_per_second': 8730.4, 'steps_per_second': 2.14},
+    'huggingface': {
+      'target_tokens_per_second': 7000.0,
+      'steps_per_second': 1.71,
+      'ratio': 1.25,
+    },
+  }
   step = {'median': 0.4667, 'input': 0.0012, 'waiting_share': 0.0005}
-  step |= {'of_shape': [32, 16], 'compute': 0.44, 'exchange': 0.021}
-  step |= {'loss': 0.1234}
-  text = '\n'.join(
-    table.lines(
-      {
-        'what': 'training',
-        'shapes': [[32, 16]],
-        'padding': 0.097,
-        'columns': {
-          'ours': column(8730.4, 'steps_per_second', 2.14, 1.0),
-          'huggingface': column(7000.0, 'steps_per_second', 1.71, 1.25),
-        },
-        'step': step,
-        'matrix_products': {'flops_per_second': 2.5e11, 'dtype': 'float32'},
-        'model_flops_utilisation': 0.321,
-        'start': {'cold': started, 'warm': started | {'compile_seconds': 3.0}},
-        'absent': {'flax_wmt': 'it takes a checkout'},
-      }
-    )
-  )
-  assert 'ours                             8,730         2.14\n' in text
-  assert 'huggingface                      7,000         1.71   1.25x\n' in text
-  assert (
+  step |= {'of_shape': [32, 16], 'compute': 0.44, 'exchange': 0.021, 'loss': 0.1234}
+  start = {'compile_seconds': 20.04, 'first_step_seconds': 30.0}
+  start |= {'peak_bytes': 1.5e9, 'memory_of': 'process'}
+  found = {
+    'what': 'training',
+    'shapes': [[32, 16]],
+    'padding': 0.097,
+    'columns': columns,
+    'step': step,
+    'matrix_products': {'flops_per_second': 2.5e11, 'dtype': 'float32'},
+    'model_flops_utilisation': 0.321,
+    'start': {'cold': start, 'warm': start | {'compile_seconds': 3.0}},
+    'absent': {'flax_wmt': 'it takes a checkout'},
+  }
+  assert '\n'.join(summary.lines(found)).endswith(
+    'ours                             8,730         2.14\n'
+    'huggingface                      7,000         1.71   1.25x\n\n'
     'a step 0.4667 s; of [32, 16]: compute 0.44 s (the loss alone 0.1234 s), exchange '
-    '0.021 s' in text
-  )
-  assert 'a batch 0.0012 s, waited for 0.05% of the time; padding 9.7%' in text
-  assert 'model FLOPs utilisation 32.1% of 0.25 TFLOP/s (float32)' in text
-  assert '1 shapes compiled in 20.0 s, 3.0 s when kept' in text
-  assert (
-    '1.50 GB of memory (process)\nflax_wmt               it takes a checkout' in text
+    '0.021 s\n'
+    'a batch 0.0012 s, waited for 0.05% of the time; padding 9.7%\n'
+    'model FLOPs utilisation 32.1% of 0.25 TFLOP/s (float32)\n'
+    '1 shapes compiled in 20.0 s, 3.0 s when kept; first step after 30.0 s, 30.0 s\n'
+    '1.50 GB of memory (process)\n'
+    'flax_wmt               it takes a checkout'
   )
 
 
-# The script
+# Whole measurements
+
+OPTIONS = run.Options(
+  steps=4, repeats=2, rows=None, length=5, sentences=3, text=None, beams=[1], rivals=[]
+)
 
 
 @pytest.fixture
-def quiet_start(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
   """JAX runs already, and the user's folder of compiled programs is not for tests."""
   monkeypatch.setattr(platform, 'start', lambda slices: None)
   kept = jax.config.jax_compilation_cache_dir
-  flags.FLAGS.mark_as_parsed()
   yield
   jax.config.update('jax_compilation_cache_dir', kept)
   compilation_cache.reset_cache()  # JAX would go on writing to the first folder
 
 
 @pytest.mark.slow
-def test_script_decodes(
-  tmp_path: pathlib.Path,
-  monkeypatch: pytest.MonkeyPatch,
-  quiet_start: None,
-  capsys: Any,
-):
-  monkeypatch.setattr(script, 'CONFIG', SimpleNamespace(value=tiny()))
-  output = tmp_path / 'out.json'
-  given = {'what': 'decoding', 'rows': ['2'], 'beams': ['1'], 'sentences': 3}
-  with flagsaver.flagsaver(**given, length=4, repeats=1, output=str(output)):
-    script.main([])
-  found = json.loads(output.read_text())
+def test_a_measurement_of_decoding(started: None):
+  found = run.measure('decoding', tiny(), OPTIONS._replace(rows=[2]), [])
   assert (found['what'], found['sentences'], found['target_tokens']) == (
-    'decoding',
-    3,
-    12,
+    *('decoding', 3, 15),
   )
   assert found['model']['d_model'] == SIZES['d_model'] and found['absent'] == {}
-  out = capsys.readouterr().out
-  assert 'our products take float32' in out
-  assert 'beam 1, 3 of 4 tokens, rows of 2' in out
-  assert 'beam 1, 1 of 4 tokens, alone' in out
+  lines = [*summary.lines(json.loads(json.dumps(found)))]
+  assert 'our products take float32' in lines
+  assert 'beam 1, 3 of 5 tokens, rows of 2' in lines
+  assert 'beam 1, 1 of 5 tokens, alone' in lines
 
 
 @pytest.mark.slow
-def test_script_trains_on_one_shape(
-  tmp_path: pathlib.Path,
-  monkeypatch: pytest.MonkeyPatch,
-  quiet_start: None,
-  capsys: Any,
-):
-  monkeypatch.setattr(script, 'CONFIG', SimpleNamespace(value=tiny()))
-  monkeypatch.setattr(rate, 'SIZES', {'cpu': (16,)})
-  started = {'compile_seconds': 2.0, 'first_step_seconds': 3.0}
-  started |= {'peak_bytes': 1e9, 'memory_of': 'process'}
-  commands = []
-  measure = lambda command, _: (
-    commands.append(command) or dict.fromkeys(('cold', 'warm'), started)
-  )
-  monkeypatch.setattr(start, 'measure', measure)
-  with flagsaver.flagsaver(rows=['16'], length=5, steps=4, repeats=2):
-    script.main([])
-  out = capsys.readouterr().out
-  found = json.loads(out[out.index('{') :])
+def test_a_measurement_of_training_on_one_shape(started: None, quick_products: None):
+  """Its startup too, which other processes measure."""
+  found = run.measure('training', tiny(), OPTIONS._replace(rows=[16]), [])
   assert found['target_tokens'] == [2 * 16 * 5] * 2 and found['padding'] == 0
-  assert commands[0][-1] == '--what=start' and 'target tokens/s' in out
+  cold, warm = (found['start'][name] for name in ('cold', 'warm'))
+  assert cold['compile_seconds'] > warm['compile_seconds'] > 0
+  assert cold['first_step_seconds'] > cold['compile_seconds']
+  assert any('target tokens/s' in line for line in summary.lines(found))
+  with pytest.raises(ValueError, match='--rows: training takes one number'):
+    run.measure('training', tiny(), OPTIONS._replace(rows=[16, 32]), [])
 
 
 # Rivals that are there
@@ -573,27 +479,25 @@ def test_hugging_face_learns():
   torch, _ = pytest.importorskip('torch'), pytest.importorskip('transformers')
   from transformer_jax.benchmark.rivals import huggingface
 
-  rival = huggingface.Training(tiny(), threads=1, half=False, device='cpu')
-  model = rival._model
+  made = huggingface.marian(tiny(), 'cpu')
+  trained = sum(p.numel() for p in made.parameters() if p.requires_grad)
   attention_biases = 3 * SIZES['N'] * 4 * SIZES['d_model']
-  trained = sum(p.numel() for p in model.parameters() if p.requires_grad)
   sizes = {k: v for k, v in tiny().model.items() if k != 'P_drop'}
-  expected = flops.parameters(**sizes) + attention_biases
-  assert trained == expected
-  random = np.random.default_rng(0)
-  source, target = random.integers(4, 60, (2, 8, 6), np.int32)
+  assert trained == flops.parameters(**sizes) + attention_biases
+  rival = huggingface.Training(tiny(), threads=1, half=False, device='cpu')
+  source, target = np.random.default_rng(0).integers(4, 60, (2, 8, 6), np.int32)
   target[:, 3:] = PAD
-  losses = []
-  for _ in range(30):
-    rival.step(source, target)
-    losses.append(rival.wait())
+  losses = losses_of(rival, source, target)
   assert losses[0] == pytest.approx(np.log(60), rel=0.1) and losses[-1] < losses[0]
   assert torch.get_num_threads() == 1
 
 
-def random_sources(*lengths: int) -> list[list[int]]:
-  random = np.random.default_rng(1)
-  return [[*random.integers(4, 60, n - 1).tolist(), EOS] for n in lengths]
+def losses_of(rival: Any, source: np.ndarray, target: np.ndarray) -> list[float]:
+  losses = []
+  for _ in range(30):
+    rival.step(source, target)
+    losses.append(rival.wait())
+  return losses
 
 
 @pytest.mark.torch
@@ -603,7 +507,8 @@ def test_hugging_face_and_ctranslate2_decode(beam: int):
   pytest.importorskip('transformers')
   from transformer_jax.benchmark.rivals import huggingface
 
-  sources = random_sources(9, 5, 2)
+  random = np.random.default_rng(1)
+  sources = [[*random.integers(4, 60, n - 1).tolist(), EOS] for n in (9, 5, 2)]
   there = huggingface.decoding(tiny(), threads=1, device='cpu')
   assert list(there) == ['huggingface.float32', 'huggingface.bfloat16']
   found, rough = (one.translate(sources, beam, 9) for one in there.values())
@@ -626,10 +531,6 @@ def test_flax_wmt_learns():
 
   rival = flax_wmt.Training(tiny(warmup_steps=10), pathlib.Path(os.environ[CHECKOUT]))
   assert not {'train', 'models', 'decode', 'tensorflow'} & {*sys.modules}
-  random = np.random.default_rng(0)
-  source, target = random.integers(4, 60, (2, 16, 6), np.int32)
-  losses = []
-  for _ in range(30):
-    rival.step(source, target)
-    losses.append(rival.wait())
+  source, target = np.random.default_rng(0).integers(4, 60, (2, 16, 6), np.int32)
+  losses = losses_of(rival, source, target)
   assert losses[-1] < losses[0]

@@ -11,8 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from transformer_jax.benchmark.table1 import counting, layer_types, measuring
-from transformer_jax.benchmark.table1.layer_types import (
+from transformer_jax.benchmark.layer_types import counting, layers, measuring
+from transformer_jax.benchmark.layer_types.layers import (
   convolution,
   dilated_convolution,
   projected_self_attention,
@@ -115,12 +115,12 @@ MULTIPLY_ADDS = {
 
 
 def layer(name: str, d: int, reach: int) -> tuple[Callable, list[np.ndarray]]:
-  kind = layer_types.LAYER_TYPES[name]
+  kind = layers.LAYER_TYPES[name]
   weights = [draw(*shape) for shape in kind.weights(d, reach)]
   return lambda x, *w: kind.apply(reach, x, *w), weights
 
 
-@pytest.mark.parametrize('name', layer_types.LAYER_TYPES)
+@pytest.mark.parametrize('name', layers.LAYER_TYPES)
 def test_flops_of_layers(name: str):
   """By hand; and in proportion to the paper's order where that is all there is."""
   ratios = set()
@@ -273,7 +273,7 @@ def test_no_path():
 def test_dilated_to_both_sides_does_not_join_all():
   """Why dilated_convolution() looks back only."""
   kernel = draw(3, D, D)
-  both = lambda x, by: layer_types._convolve(x, kernel, by, 'SAME')
+  both = lambda x, by: layers._convolve(x, kernel, by, 'SAME')
   stack = [lambda x, by=3**depth: both(x, by) for depth in range(5)]
   assert joined(stack, 3) is None and joined(stack, 5) == 2
 
@@ -374,7 +374,7 @@ def measured() -> dict:
   with pytest.MonkeyPatch.context() as patch:
     patch.setattr(measuring, 'REACHES', {'': (0,), 'k': (3, 5), 'r': (5, 9)})
     patch.setattr(measuring, 'COUNTED_N', (4, 16))
-    patch.setattr(measuring, 'ENOUGH', 0.0)
+    patch.setattr(measuring, 'MIN_SECONDS', 0.0)
     found = measuring.table([8, 16], [4, 8], iter)
   about = {'device': 'a device', 'processor': 'a chip', 'versions': {'jax': '0'}}
   return json.loads(json.dumps({'task': 'table1', **about, **found}))
@@ -382,7 +382,7 @@ def measured() -> dict:
 
 def test_every_cell_is_measured(measured: dict):
   places = [(c['layer'], c['n'], c['d'], c['reach']) for c in measured['cells']]
-  for name in layer_types.LAYER_TYPES:
+  for name in layers.LAYER_TYPES:
     own = [place[1:] for place in places if place[0] == name]
     first = {CONVOLUTION: 3, RESTRICTED: 5}
     grid = list(itertools.product((8, 16), (4, 8)))
@@ -391,7 +391,7 @@ def test_every_cell_is_measured(measured: dict):
     assert sorted(own) == sorted(usual + (others[name] if name in others else []))
   for cell in measured['cells']:
     assert 0 < cell['quartiles'][0] <= cell['seconds'] <= cell['quartiles'][1]
-    assert cell['repeats'] == measuring.LEAST and cell['temporary_bytes'] >= 0
+    assert cell['repeats'] == measuring.MIN_RUNS and cell['temporary_bytes'] >= 0
 
 
 def test_counts(measured: dict):

@@ -1,8 +1,8 @@
-"""Decoding: text in to text out, with lengths forced so that all do equal work.
+"""How fast decoding is, beside rivals: text in, text out, with forced lengths.
 
-An untrained model translates. It is made so that EOS never wins (see without_eos), and
-every sentence may have as many target tokens as its source has: so many it gets, as it
-would about get from a trained model.
+An untrained model translates. EOS never wins (see without_eos), and a hypothesis may
+have as many tokens as its source. So every program generates that many, about as many
+as a trained model would.
 """
 
 import statistics
@@ -12,18 +12,20 @@ from typing import Any, Protocol
 import ml_collections
 import numpy as np
 
-from transformer_jax.benchmark import fixed
+from transformer_jax.benchmark import fixed_shape
 from transformer_jax.benchmark.interleave import OURS, columns, interleave
 from transformer_jax.data.vocabulary import EOS, Vocabulary
 from transformer_jax.decoding import translate
 from transformer_jax.machine import platform
+from transformer_jax.machine.errors import UserError
 from transformer_jax.model import build
 
 Tree = Any
+Program = Callable[[Sequence[str]], list[str]]  # from texts to translations
 
 
 class Numbers:
-  """Ids as the text they stand in for, where there is no vocabulary: '17 4 802'."""
+  """A vocabulary whose text is the ids themselves: '17 4 802'."""
 
   def encode(self, sentences: Sequence[str]) -> list[list[int]]:
     return [[int(word) for word in sentence.split()] for sentence in sentences]
@@ -33,27 +35,30 @@ class Numbers:
 
 
 class Rival(Protocol):
-  """Another program's untrained model of our sizes, in which EOS never wins either."""
+  """Another program's untrained model of our sizes, in which EOS never wins."""
 
   def translate(
     self, sources: Sequence[Sequence[int]], beam: int, length: int
   ) -> list[list[int]]:
-    """Of ids with EOS, one batch; the best of `beam` hypotheses, `length` ids each."""
+    """The best hypothesis, of `length` ids, for each source of one batch.
+
+    Args:
+      sources: ids, EOS included.
+    """
 
 
-def sentences(count: int, length: int, vocab_size: int) -> list[str]:
-  """Random words; with EOS each has `length` tokens."""
-  words = fixed.ids(count, length, vocab_size, seed=0)
+def random_sentences(count: int, length: int, vocab_size: int) -> list[str]:
+  """Random text for Numbers; each sentence has `length` tokens, EOS included."""
+  words = fixed_shape.random_words(count, length, vocab_size, seed=0)
   return Numbers().decode(words)
 
 
 def without_eos(params: Tree) -> Tree:
-  """The same untrained parameters, but for EOS, which no search will ever choose.
+  """Changes untrained parameters so that no search will ever choose EOS.
 
-  The last norm's bias puts a constant, 2 sqrt(d_model), on the first coordinate, in
-  which EOS alone has an embedding, -1. The norm's own output there is sqrt(d_model) at
-  most, so that EOS's logit is below -sqrt(d_model); the other words' do not change but
-  for that coordinate.
+  The last layer norm gets a bias of 2 sqrt(d_model) on the first coordinate, where only
+  EOS has an embedding, -1. As the norm's own output there is at most sqrt(d_model), the
+  logit of EOS is below -sqrt(d_model). The other words only lose that coordinate.
   """
   embedding = np.array(params['embedding'])
   d_model = embedding.shape[1]
@@ -70,10 +75,10 @@ def without_eos(params: Tree) -> Tree:
 
 
 class Ours:
-  """The Translator as scripts.translate has it, with forced lengths.
+  """Our Translator, with forced lengths.
 
   Args:
-    rows: of a batch of sentences of `length` tokens; longer ones come in fewer rows.
+    rows: sentences of `length` tokens in a batch; of longer sentences there are fewer.
   """
 
   def __init__(
@@ -91,7 +96,7 @@ class Ours:
     self.translator = translate.Translator(config, vocabulary, without_eos(params))
 
   def __call__(self, texts: Sequence[str]) -> list[str]:
-    """The best translation of each."""
+    """The best translation of each text."""
     return [found[0].text for found in self.translator.translate(texts)]
 
 
@@ -100,17 +105,17 @@ def bucket(length: int) -> int:
 
 
 def decode_tokens(rows: int, length: int) -> int:
-  """The config's key, for so many rows of sentences of `length` tokens."""
+  """The config's decode_tokens for batches of `rows` sentences of `length` tokens."""
   return rows * bucket(length)
 
 
-def through(
+def from_text(
   rival: Rival, vocabulary: Vocabulary | Numbers, beam: int, tokens: int
-) -> Callable[[Sequence[str]], list[str]]:
-  """A rival from text to text: sorted and batched as our Translator does.
+) -> Program:
+  """A rival from text to text, with the batches that our Translator makes.
 
   Args:
-    tokens: decode_tokens().
+    tokens: the size of a batch, from decode_tokens().
   """
 
   def run(texts: Sequence[str]) -> list[str]:
@@ -139,15 +144,18 @@ def measure(
   rows: Sequence[int],
   rounds: int,
 ) -> dict:
-  """All texts for each beam and number of rows, then one alone; one object for JSON.
+  """Times the texts at each beam and number of rows, and one text alone.
+
+  Returns:
+    One object for JSON.
 
   Raises:
-    ValueError: a text is longer than what we would translate whole.
+    UserError: a text is longer than what we would translate uncut.
   """
   lengths = [len(words) + 1 for words in vocabulary.encode(texts)]
   most = translate.longest_source(config)
   if max(lengths) > most:
-    raise ValueError(
+    raise UserError(
       f'sentence {lengths.index(max(lengths)) + 1} has {max(lengths)} tokens: {most} '
       'are the most that are translated uncut (--length, --text)'
     )
@@ -155,11 +163,12 @@ def measure(
   alone = [texts[lengths.index(min(lengths, key=lambda n: abs(n - usual)))]]
   runs = []
   for beam in beams:
-    of = lambda texts, count, beam=beam: _run(
-      config, vocabulary, texts, rivals, beam, count, usual, rounds
-    )
-    runs += [of(texts, count) for count in rows]
-    runs.append(of(alone, 1) | {'latency': True})
+    for some, count in [*((texts, count) for count in rows), (alone, 1)]:
+      programs = _programs(config, vocabulary, rivals, beam, count, usual)
+      tokens = sum(len(words) + 1 for words in vocabulary.encode(some))
+      found = {'beam': beam, 'rows': count, 'sentences': len(some)}
+      runs.append(found | {'columns': _time(programs, some, tokens, rounds)})
+    runs[-1]['latency'] = True
   return {
     'dtype': platform.decoding_dtype(config.decode_dtype).name,
     'forced_lengths': 'as many target tokens as source tokens, EOS counted',
@@ -170,29 +179,27 @@ def measure(
   }
 
 
-def _run(
+def _programs(
   config: ml_collections.ConfigDict,
   vocabulary: Vocabulary | Numbers,
-  texts: Sequence[str],
   rivals: Mapping[str, Rival],
   beam: int,
   rows: int,
   length: int,
-  rounds: int,
-) -> dict:
-  contestants = {OURS: Ours(config, vocabulary, beam, rows, length)}
+) -> dict[str, Program]:
+  """Ours and each rival, in batches of `rows` sentences of `length` tokens."""
+  programs: dict[str, Program] = {OURS: Ours(config, vocabulary, beam, rows, length)}
   tokens = decode_tokens(rows, length)
   for name, rival in rivals.items():
-    contestants[name] = through(rival, vocabulary, beam, tokens)
-  for program in contestants.values():  # compiles
+    programs[name] = from_text(rival, vocabulary, beam, tokens)
+  return programs
+
+
+def _time(
+  programs: Mapping[str, Program], texts: Sequence[str], tokens: int, rounds: int
+) -> dict[str, dict]:
+  for program in programs.values():  # warm-up, which compiles
     program(texts)
-  timed = {name: lambda _, p=p: p(texts) for name, p in contestants.items()}
-  seconds = interleave(timed, rounds)
-  count = sum(len(words) + 1 for words in vocabulary.encode(texts))
-  work = {'sentences': [len(texts)] * rounds, 'target_tokens': [count] * rounds}
-  return {
-    'beam': beam,
-    'rows': rows,
-    'sentences': len(texts),
-    'columns': columns(seconds, work),
-  }
+  timed = {name: lambda _, p=p: p(texts) for name, p in programs.items()}
+  work = {'sentences': [len(texts)] * rounds, 'target_tokens': [tokens] * rounds}
+  return columns(interleave(timed, rounds), work)

@@ -1,4 +1,4 @@
-"""Programs timed in turn, so that whatever else a machine does falls on all alike."""
+"""Timing several programs in turn, so that other load on the machine hits all alike."""
 
 import operator
 import statistics
@@ -9,21 +9,24 @@ OURS = 'ours'
 
 
 def interleave(
-  contestants: Mapping[str, Callable[[int], object]],
+  programs: Mapping[str, Callable[[int], object]],
   rounds: int,
   clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, list[float]]:
-  """Seconds of each contestant in each round, which it is told the number of.
+  """Calls every program once in every round, with the round's number.
 
-  In each round another one comes first: none always runs in the wake of the same.
+  Each round starts with another program, so that none always follows the same one.
+
+  Returns:
+    The seconds of each program, by round.
   """
-  names = list(contestants)
+  names = list(programs)
   seconds = {name: [] for name in names}
   for number in range(rounds):
     first = number % len(names)
     for name in names[first:] + names[:first]:
       begin = clock()
-      contestants[name](number)
+      programs[name](number)
       seconds[name].append(clock() - begin)
   return seconds
 
@@ -31,15 +34,15 @@ def interleave(
 def columns(
   seconds: Mapping[str, Sequence[float]], work: Mapping[str, Sequence[float]]
 ) -> dict[str, dict]:
-  """What each contestant did in a second, and how many times as fast we are.
+  """How fast each program was, and how many times as fast we were.
 
   Args:
-    seconds: of each contestant in each round; one of them is OURS.
-    work: of each round, by what is counted: {'sentences': [64, 64, 64]}.
+    seconds: of each program, by round; one of the programs is OURS.
+    work: what was done in each round, by kind: {'sentences': [64, 64, 64]}.
 
   Returns:
-    By contestant, medians over the rounds: '..._per_second' of each kind of work, and
-    the `ratio` of its seconds to ours in the same round. `seconds` are all of them.
+    For each program its `seconds`, the median rate of each kind of work as
+    'KIND_per_second', and `ratio`, the median of its seconds over ours.
   """
   found = {}
   for name, taken in seconds.items():
@@ -47,7 +50,7 @@ def columns(
       map(operator.truediv, amounts, taken)
     )
     found[name] = {
-      **{f'{what}_per_second': rate(amounts) for what, amounts in work.items()},
+      **{f'{kind}_per_second': rate(amounts) for kind, amounts in work.items()},
       'ratio': statistics.median(map(operator.truediv, taken, seconds[OURS])),
       'seconds': list(taken),
     }

@@ -1,4 +1,4 @@
-"""Training: rates of whole updates, what an update's time goes to, others beside us."""
+"""How fast training is, beside rivals, and where an update's time goes."""
 
 import collections
 import contextlib
@@ -14,45 +14,48 @@ import jax.numpy as jnp
 import ml_collections
 import numpy as np
 
-from transformer_jax.benchmark import rate, start
-from transformer_jax.benchmark.fixed import FIRST_WORD
+from transformer_jax.benchmark import matmul_rate
+from transformer_jax.benchmark.fixed_shape import FIRST_WORD
 from transformer_jax.benchmark.interleave import OURS, columns, interleave
+from transformer_jax.benchmark.startup import full_batch
 from transformer_jax.data import batches
 from transformer_jax.machine import parallel, platform
-from transformer_jax.model import flops, products
+from transformer_jax.model import flops, ops
 from transformer_jax.training import loss
 from transformer_jax.training.trainer import Trainer
 
 
 class Rival(Protocol):
-  """Another program's model and optimiser of our sizes."""
+  """Another program's model and optimizer of our sizes."""
 
   def step(self, source: np.ndarray, target: np.ndarray) -> None:
-    """Begins an update on [rows, length] ids, each row with EOS and then PAD."""
+    """Starts an update on [rows, length] ids; each row ends with EOS and padding."""
 
   def wait(self) -> float:
-    """Until all updates are over; the last one's loss per target token."""
+    """Waits until all updates are done; returns the last loss per target token."""
 
 
 class Updates:
-  """Compiled updates and their state; rounds of them as train.Loop makes them.
+  """A trainer's updates, made as training/loop.py makes them.
 
-  That is: each is dispatched while the one before it runs, its metrics read one later.
+  That is, an update starts while the one before it runs; then that one's sums are read.
 
   Attributes:
-    made: seconds that assembling each batch took, on the host.
-    waited: of them those that no device was busy in, at most: where the update before
-      was over when the batch was there, all that the batch took.
+    assembling: the seconds that each batch took to assemble, on the host.
+    waiting: how many of these seconds the devices were idle, at most: all of a batch's,
+      if the update before it was done when the batch was there.
   """
 
   def __init__(self, trainer: Trainer, each: int):
+    """`each`: updates of a round."""
     self._trainer, self._each = trainer, each
     self._state = trainer.initial()
     trainer.compile(self._state, iter)
-    self.made: list[float] = []
-    self.waited = 0.0
+    self.assembling: list[float] = []
+    self.waiting = 0.0
 
   def one(self, batch: batches.Batch) -> None:
+    """Makes one update, and waits for it."""
     self._state, sums = self._trainer.step(self._state, batch)
     jax.block_until_ready(sums)
 
@@ -61,9 +64,9 @@ class Updates:
     for step in range(number * self._each, (number + 1) * self._each):
       begin = time.perf_counter()
       batch = self._trainer.batch(step)
-      self.made.append(time.perf_counter() - begin)
+      self.assembling.append(time.perf_counter() - begin)
       if previous is not None and previous.tokens.is_ready():
-        self.waited += self.made[-1]
+        self.waiting += self.assembling[-1]
       self._state, sums = self._trainer.step(self._state, batch)
       if previous is not None:
         jax.device_get(previous)
@@ -78,14 +81,14 @@ def measure(
   each: int,
   rounds: int,
 ) -> dict:
-  """`rounds` of `each` updates by every program; one object for JSON."""
+  """Times `rounds` rounds of `each` updates by every program; one object for JSON."""
   trainer = Trainer(config, corpus)
   ours = Updates(trainer, each)
   contestants = {OURS: ours.round}
   for name, rival in rivals.items():
     contestants[name] = _rounds(rival, trainer, each)
-  for shape in trainer.batches.shapes:  # a first time for everything
-    batch = start.full(trainer, shape)
+  for shape in trainer.batches.shapes:  # warm-up
+    batch = full_batch(trainer, shape)
     ours.one(batch)
     for rival in rivals.values():
       _step(rival, batch)
@@ -97,11 +100,11 @@ def measure(
   ]
   work = {'target_tokens': tokens, 'steps': [each] * rounds}
   found = columns(seconds, work)
-  measured = rate.matrix_products(platform.training_dtype(config.dtype))
+  products_rate = matmul_rate.measure(platform.training_dtype(config.dtype))
   flops = flops_per_target_token(config, trainer.batches)
   achieved = found[OURS]['target_tokens_per_second'] * flops
   return {
-    'dtype': measured['dtype'],
+    'dtype': products_rate['dtype'],
     'shapes': [list(shape) for shape in trainer.batches.shapes],
     'padding': trainer.batches.padding,
     'steps_of_a_round': each,
@@ -109,8 +112,8 @@ def measure(
     'columns': found,
     'step': step_seconds(config, corpus, ours, trainer, seconds[OURS]),
     'flops_per_target_token': flops,
-    'matrix_products': measured,
-    'model_flops_utilisation': achieved / measured['flops_per_second'],
+    'matrix_products': products_rate,
+    'model_flops_utilisation': achieved / products_rate['flops_per_second'],
   }
 
 
@@ -130,7 +133,7 @@ def _step(rival: Rival, batch: batches.Batch) -> None:
 def flops_per_target_token(
   config: ml_collections.ConfigDict, made: batches.Batches
 ) -> int:
-  """For as many source as target tokens, in sentences of the mean target length."""
+  """Model FLOPs of training, if all sentences had the mean target length."""
   length = round(len(made.target.tokens) / len(made.target) + 1)
   return flops.flops_per_target_token(config.model.to_dict(), length)
 
@@ -142,21 +145,23 @@ def step_seconds(
   trainer: Trainer,
   rounds: list[float],
 ) -> dict:
-  """What an update's time goes to, in seconds.
+  """Where an update's time goes, in seconds.
 
-  `input` is the host's time for a batch, which passes while devices compute;
-  `waiting_share` the part of all time that devices waited for it, at the most.
-  `compute` and `exchange` are of the shape that most batches have: the same update is
-  compiled once more with the sum over devices left out, and both are timed in turn, as
-  often as there were rounds. One device exchanges nothing. `loss` is the part of
-  `compute` that logits, their cross-entropy and both gradients take by themselves.
+  `input` is the host's time for a batch, which passes while the devices compute.
+  `waiting_share` is the largest share of all time that the devices may have waited for
+  it. `compute` and `exchange` are for the shape that most batches have: the same update
+  is compiled a second time without the sum over devices, and both are timed in turn.
+  One device exchanges nothing. `loss` is the part of `compute` that logits, their
+  cross-entropy and both gradients take on their own.
   """
-  shapes = (trainer.batch(step).source.shape[1:] for step in range(len(ours.made)))
+  shapes = (
+    trainer.batch(step).source.shape[1:] for step in range(len(ours.assembling))
+  )
   shape = batches.Shape(*collections.Counter(shapes).most_common(1)[0][0])
-  batch = start.full(trainer, shape)
+  batch = full_batch(trainer, shape)
   contestants = {OURS: lambda _: ours.one(batch)}
   if trainer.devices.count > 1:
-    with no_exchange():
+    with without_exchange():
       alone = Trainer(config, corpus)
       alone.batches.shapes = [shape]
       apart = Updates(alone, 1)
@@ -165,9 +170,9 @@ def step_seconds(
   taken = interleave(contestants, len(rounds))
   whole, parts = taken[OURS], taken['apart' if 'apart' in taken else OURS]
   return {
-    'median': statistics.median(rounds) * len(rounds) / len(ours.made),
-    'input': statistics.median(ours.made),
-    'waiting_share': ours.waited / sum(rounds),
+    'median': statistics.median(rounds) * len(rounds) / len(ours.assembling),
+    'input': statistics.median(ours.assembling),
+    'waiting_share': ours.waiting / sum(rounds),
     'of_shape': list(shape),
     'compute': statistics.median(parts),
     'exchange': statistics.median(map(operator.sub, whole, parts)),
@@ -178,7 +183,7 @@ def step_seconds(
 def loss_seconds(
   config: ml_collections.ConfigDict, shape: batches.Shape, repeats: int
 ) -> float:
-  """Logits, their loss, and the gradients by x and by the embedding, of one slice."""
+  """Seconds of one slice's logits, loss, and gradients by x and by the embedding."""
   dtype = platform.training_dtype(config.dtype)
   random = np.random.default_rng(0)
   model = config.model
@@ -187,13 +192,13 @@ def loss_seconds(
   x = random.standard_normal((*shape, model.d_model), np.float32)
   table = random.standard_normal((model.vocab_size, model.d_model), np.float32)
   table = (table * model.d_model**-0.5).astype(dtype)
-  given = parallel.everywhere((table, x.astype(products.activations(dtype))))
+  given = parallel.everywhere((table, x.astype(platform.activation_dtype(dtype))))
 
   def largest(given: tuple[jax.Array, jax.Array], labels: jax.Array) -> jax.Array:
     of = lambda table, x: loss.cross_entropy(
-      products.logits(x, table), labels, config.epsilon_ls
+      ops.logits(x, table), labels, config.epsilon_ls
     )[0]
-    # Not a sum, which XLA could take before the products.
+    # The largest, not the sum, which XLA could compute without the whole products.
     largest = [jnp.abs(g).max() for g in jax.grad(of, (0, 1))(*given)]
     return sum(x.astype(jnp.float32) for x in largest)[None]
 
@@ -205,8 +210,8 @@ def loss_seconds(
 
 
 @contextlib.contextmanager
-def no_exchange() -> Iterator[None]:
-  """What is traced in here leaves sums over devices out: each keeps what it has."""
+def without_exchange() -> Iterator[None]:
+  """Programs traced in this context leave the sum over devices out."""
   kept = jax.lax.psum
   jax.lax.psum = lambda tree, axis: tree
   try:

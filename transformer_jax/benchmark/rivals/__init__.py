@@ -1,4 +1,4 @@
-"""Other programs to be timed beside us; each is imported only where it is asked for."""
+"""Other programs to time beside ours; each is imported only if it is asked for."""
 
 import pathlib
 from collections.abc import Sequence
@@ -8,9 +8,10 @@ import jax
 import ml_collections
 
 from transformer_jax.machine import platform
+from transformer_jax.machine.errors import UserError
 
 TRANSFORMERS = "pip install torch==2.13.0, and then 'transformers>=5,<6'"
-# What each takes, as one would type it.
+# What each needs to be installed.
 NEEDS = {
   'huggingface': TRANSFORMERS,
   'ctranslate2': f"{TRANSFORMERS} 'ctranslate2>=4.8,<5'",
@@ -19,15 +20,15 @@ NEEDS = {
 
 
 def device() -> str:
-  """Where rivals without JAX run, as PyTorch calls it: where we do.
+  """PyTorch's name of our device, on which rivals without JAX run.
 
   Raises:
-    ValueError: they cannot: we have several accelerators, or another kind.
+    UserError: they cannot run there: we have several accelerators, or another kind.
   """
   if jax.default_backend() == 'cpu':
     return 'cpu'
   if jax.default_backend() != 'gpu' or jax.device_count() > 1:
-    raise ValueError(
+    raise UserError(
       f'PyTorch is timed on CPUs or on one GPU, not on {platform.describe_device()}: '
       'CUDA_VISIBLE_DEVICES=0 leaves one, JAX_PLATFORMS=cpu none'
     )
@@ -37,23 +38,26 @@ def device() -> str:
 def load(
   asked: Sequence[str], what: str, config: ml_collections.ConfigDict, threads: int
 ) -> tuple[dict[str, Any], dict[str, str]]:
-  """Rivals by column, as many as are there, and for the others what they lack.
+  """Loads the rivals that are installed.
 
   Args:
-    asked: names of NEEDS; flax_wmt has its checkout behind it, flax_wmt=FOLDER.
+    asked: names of NEEDS; flax_wmt with its checkout, as flax_wmt=FOLDER.
     what: 'training' or 'decoding'.
-    threads: of each.
+    threads: how many threads each may use.
+
+  Returns:
+    The rivals by name, and for each one that is not there the reason.
 
   Raises:
-    ValueError: a name is none of these, or a rival has no model of the config's sizes,
-      or cannot run where we do.
+    UserError: a name is not in NEEDS, a rival has no model of the config's sizes, or it
+      cannot run on our device.
   """
   there: dict[str, Any] = {}
   absent: dict[str, str] = {}
   for given in asked:
     name, _, checkout = given.partition('=')
     if name not in NEEDS:
-      raise ValueError(f'--rivals={given}: there are {", ".join(NEEDS)}')
+      raise UserError(f'--rivals={given}: there are {", ".join(NEEDS)}')
     make = _training if what == 'training' else _decoding
     try:
       found = make(name, config, threads, pathlib.Path(checkout))

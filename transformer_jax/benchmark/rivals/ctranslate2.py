@@ -1,4 +1,4 @@
-"""CTranslate2 with the Marian model of huggingface.py, converted: the same numbers."""
+"""CTranslate2 with huggingface.py's Marian model, converted: the same weights."""
 
 import pathlib
 import tempfile
@@ -12,17 +12,17 @@ from ctranslate2.converters.transformers import BartLoader
 from transformer_jax.benchmark.rivals import huggingface
 from transformer_jax.data.vocabulary import BOS, EOS, UNK
 
-# What it computes in, on either kind of device.
+# The types that it computes in, by the kind of device.
 TYPES = {'cpu': ('float32', 'int8'), 'cuda': ('float16', 'int8_float16')}
 
 
 def decoding(
   config: ml_collections.ConfigDict, threads: int, device: str
 ) -> dict[str, 'Decoding']:
-  """One for each of its types; `threads` share the work on one batch.
+  """A Decoding for each of its types; `threads` share the work on one batch.
 
   Raises:
-    ImportError: it has no such device.
+    ImportError: CTranslate2 has no such device.
   """
   if device == 'cuda' and not ctranslate2.get_cuda_device_count():
     raise ImportError(f'CTranslate2 {ctranslate2.__version__} sees no GPU')
@@ -41,9 +41,10 @@ def decoding(
 
 
 def convert(config: ml_collections.ConfigDict, folder: pathlib.Path) -> None:
-  """Writes the model that huggingface.Decoding has, in CTranslate2's format."""
+  """Writes huggingface.Decoding's model in CTranslate2's format."""
   model = huggingface.without_eos(huggingface.marian(config, 'cpu')).train(False)
-  # Not as a trained Marian, which begins with zeros for BOS and loses its last word.
+  # Converted as a BART model: the converter for Marian drops the last word of the
+  # vocabulary and embeds BOS as zeros, as trained Marian models want it.
   model.config.normalize_before = model.config.normalize_embedding = False
   with torch.no_grad():
     spec = BartLoader().get_model_spec(model)

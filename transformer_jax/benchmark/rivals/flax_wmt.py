@@ -1,8 +1,8 @@
-"""flax's examples/wmt: its model and its train_step, imported from a checkout.
+"""Flax's examples/wmt: its model and train_step, imported from a checkout.
 
-Its packed examples are not used, nor its dropout of attention. Differences that stay:
-norms come before the sub-layers and once more at the end, one more dropout in every
-feed-forward network.
+Packing of examples and dropout of attention weights are off. It still differs from ours
+in that its norms come before the sub-layers and after the last one, and that its
+feed-forward networks have one dropout more.
 """
 
 import functools
@@ -21,22 +21,23 @@ import numpy as np
 import optax
 
 from transformer_jax.machine import parallel, platform
+from transformer_jax.machine.errors import UserError
 
 Tree = Any
 
-LONGEST = 256  # rows of its table of positions, as in its config
-OWN = ('bleu', 'decode', 'models', 'train')
-# Its input, and what its loop logs with: a step needs none of it.
+LONGEST = 256  # positions of its table, as in its config
+OWN = ('bleu', 'decode', 'models', 'train')  # its modules
+# Its input pipeline and its logging, which a step does not need.
 UNUSED = ('input_pipeline', 'tensorflow', 'clu')
 
 
 def train_module(checkout: pathlib.Path) -> types.ModuleType:
-  """Its train.py.
+  """The checkout's train.py, imported with mocks for what is UNUSED.
 
   Raises:
-    ModuleNotFoundError: there is none in the checkout.
+    ModuleNotFoundError: the checkout has none.
   """
-  importlib.import_module('flax.training.checkpoints')  # with no stand-in in its way
+  importlib.import_module('flax.training.checkpoints')  # without the mocks
   missing = {name: mock.MagicMock() for name in UNUSED if name not in sys.modules}
   sys.path.insert(0, str(checkout / 'examples' / 'wmt'))
   sys.modules |= missing
@@ -49,12 +50,16 @@ def train_module(checkout: pathlib.Path) -> types.ModuleType:
 
 
 class Training:
-  """Updates by Adam on its label-smoothed loss, on all devices."""
+  """Updates by Adam on its label-smoothed loss, on all devices.
+
+  Raises:
+    UserError: it has no model of these sizes.
+  """
 
   def __init__(self, config: ml_collections.ConfigDict, checkout: pathlib.Path):
     train, model = train_module(checkout), config.model
     if model.d_k != model.d_v:
-      raise ValueError('flax has d_k = d_v only')
+      raise UserError('flax_wmt needs d_k = d_v')
     sizes = train.models.TransformerConfig(
       vocab_size=model.vocab_size,
       output_vocab_size=model.vocab_size,
@@ -87,8 +92,8 @@ class Training:
 
   def step(self, source: np.ndarray, target: np.ndarray) -> None:
     split = lambda x: x.reshape(len(self._seeds), -1, x.shape[-1])
-    share = self._devices.split((split(source), split(target), self._seeds))
-    self._state, self._metrics = self._step(self._state, share)
+    inputs = self._devices.split((split(source), split(target), self._seeds))
+    self._state, self._metrics = self._step(self._state, inputs)
 
   def wait(self) -> float:
     jax.block_until_ready(self._state)
@@ -116,20 +121,20 @@ def _initial_state(
   )
 
 
-def _on_one_device(step: Any, state: Tree, share: Tree) -> tuple[Tree, Tree]:
-  """Its step's axis is called 'batch', and has one place here: this device."""
+def _on_one_device(step: Any, state: Tree, inputs: Tree) -> tuple[Tree, Tree]:
+  """Runs train_step, which reduces over an axis named 'batch', here of size one."""
 
-  def one(state: Tree, share: Tree) -> tuple[Tree, Tree]:
-    source, target, seed = share
+  def one(state: Tree, inputs: Tree) -> tuple[Tree, Tree]:
+    source, target, seed = inputs
     batch = {'inputs': source, 'targets': target}
     return step(state, batch, dropout_rng=jax.random.key(seed))
 
   mapped = jax.vmap(one, in_axes=(None, 0), out_axes=(None, None), axis_name='batch')
-  return mapped(state, share)
+  return mapped(state, inputs)
 
 
 def _mean_over_devices() -> optax.GradientTransformation:
-  """The mean that its step takes over its own axis, over all devices."""
+  """The mean over all devices, which train_step takes over its own axis only."""
   return optax.GradientTransformation(
     lambda params: optax.EmptyState(),
     lambda updates, state, params=None: (

@@ -1,8 +1,8 @@
-"""Hugging Face transformers' Marian in PyTorch, untrained, of a config's sizes.
+"""Hugging Face transformers' Marian in PyTorch, untrained, with a config's sizes.
 
-In what it is at its best: PyTorch's fused attention, and its fused Adam. Attention has
-no dropout, as ours has none. Differences that stay: attention has biases, and all of a
-batch is one piece where ours may be several slices.
+It runs at its fastest, with PyTorch's fused attention and fused Adam. Dropout of
+attention weights is off, as we have none. It still differs from ours in that attention
+has biases, and that a batch is never split into slices.
 """
 
 import warnings
@@ -14,9 +14,10 @@ import torch
 import transformers
 
 from transformer_jax.data.vocabulary import BOS, EOS, PAD, UNK
+from transformer_jax.machine.errors import UserError
 
-LONGEST = 1024  # rows of its table of positions
-IGNORED = -100  # what cross_entropy counts no loss for
+LONGEST = 1024  # positions of its table
+IGNORED = -100  # a label without a loss
 
 
 def marian(
@@ -25,7 +26,7 @@ def marian(
   """The model, on 'cpu' or 'cuda'.
 
   Raises:
-    ValueError: it has no model of these sizes.
+    UserError: Marian has no model of these sizes.
     ImportError: this PyTorch has no such device.
   """
   if device == 'cuda':
@@ -34,7 +35,7 @@ def marian(
     torch.set_float32_matmul_precision('high')  # TF32, as JAX's default is
   model = config.model
   if {model.h * model.d_k, model.h * model.d_v} != {model.d_model}:
-    raise ValueError('Marian has h d_k = h d_v = d_model only')
+    raise UserError('huggingface needs h d_k = h d_v = d_model')
   torch.manual_seed(config.seed)
   sizes = {}
   for stack in ('encoder', 'decoder'):
@@ -65,7 +66,7 @@ def marian(
 
 
 def padded(rows: Sequence[Sequence[int]]) -> np.ndarray:
-  """[rows, longest] ids."""
+  """[rows, length of the longest] ids."""
   found = np.full((len(rows), max(map(len, rows))), PAD, np.int64)
   for row, ids in zip(found, rows, strict=True):
     row[: len(ids)] = ids
@@ -78,7 +79,7 @@ class Training:
   def __init__(
     self, config: ml_collections.ConfigDict, threads: int, half: bool, device: str
   ):
-    """`half`: bfloat16 by autocast."""
+    """`half`: compute in bfloat16, by autocast."""
     torch.set_num_threads(threads)
     self._model = marian(config, device).train(True)
     self._half, self._epsilon = half, config.epsilon_ls
@@ -133,7 +134,7 @@ def without_eos(model: transformers.MarianMTModel) -> transformers.MarianMTModel
 def decoding(
   config: ml_collections.ConfigDict, threads: int, device: str
 ) -> dict[str, 'Decoding']:
-  """One for each dtype: bfloat16 on a GPU, and on a CPU float32 as well."""
+  """A Decoding for each dtype: bfloat16 on a GPU, float32 and bfloat16 on a CPU."""
   torch.set_num_threads(threads)
   kinds = ['bfloat16'] if device == 'cuda' else ['float32', 'bfloat16']
   of = lambda kind: Decoding(config, getattr(torch, kind), device)
@@ -141,7 +142,7 @@ def decoding(
 
 
 class Decoding:
-  """`generate` with its cache; parameters are of `dtype`."""
+  """`generate` with its cache; the parameters have `dtype`."""
 
   def __init__(
     self, config: ml_collections.ConfigDict, dtype: torch.dtype, device: str
@@ -154,7 +155,7 @@ class Decoding:
   ) -> list[list[int]]:
     ids = torch.from_numpy(padded(sources)).to(self._model.device)
     with torch.inference_mode(), warnings.catch_warnings():
-      warnings.simplefilter('ignore')  # what it deprecates is its own affair
+      warnings.simplefilter('ignore')  # deprecations within transformers
       found = self._model.generate(
         input_ids=ids,
         attention_mask=ids != PAD,

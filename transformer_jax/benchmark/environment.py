@@ -1,4 +1,4 @@
-"""The machine, the libraries and the settings that figures were measured with."""
+"""The hardware, libraries and settings that a measurement was made with."""
 
 import importlib.metadata
 import os
@@ -12,21 +12,17 @@ SETTINGS += ('OMP_NUM_THREADS', 'CT2_USE_MKL', 'XLA_PYTHON_CLIENT_PREALLOCATE')
 
 
 def describe() -> dict:
-  """One object for JSON. GLIBC_TUNABLES tells whether memory came in huge pages."""
+  """One object for JSON."""
   model, flags = processor.describe()
+  installed = {d.name.lower() for d in importlib.metadata.distributions() if d.name}
+  rivals = tuple(name for name in RIVALS if name in installed)
   return {
     'device': platform.describe_device(),
     'processor': model,
     'flags': flags,
-    'threads': len(processor.cores()),  # of every program
-    'load': list(os.getloadavg()),  # of 1, 5 and 15 minutes, this program's included
-    'versions': provenance.versions(PACKAGES + installed()),
+    'threads': len(processor.cores()),  # of each program that was timed
+    'load': list(os.getloadavg()),  # over 1, 5 and 15 minutes, this program included
+    'versions': provenance.versions(PACKAGES + rivals),
     'commit': provenance.commit(),
     'environment': {k: os.environ[k] for k in SETTINGS if k in os.environ},
   }
-
-
-def installed() -> tuple[str, ...]:
-  """Which of the rivals' packages there are."""
-  there = {d.name.lower() for d in importlib.metadata.distributions() if d.name}
-  return tuple(name for name in RIVALS if name in there)

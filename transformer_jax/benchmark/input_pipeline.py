@@ -1,4 +1,4 @@
-"""What comes before the model: start, memory, and the batches one process assembles."""
+"""What training costs before the model: start-up, memory, and assembling batches."""
 
 import pathlib
 import statistics
@@ -9,7 +9,7 @@ from transformer_jax.data.batches import Batches
 
 
 def private_megabytes() -> float | None:
-  """Memory of this process that no file backs; None where the system does not say."""
+  """Memory of this process that no file backs; None if the system does not tell."""
   path = pathlib.Path('/proc/self/smaps_rollup')
   if not path.is_file():
     return None
@@ -18,7 +18,11 @@ def private_megabytes() -> float | None:
 
 
 def measure(make: Callable[[], Batches], steps: int) -> dict:
-  """Seconds to start and to order an epoch, private memory, tokens/s of batches."""
+  """Times make(), the first batch and `steps` batches more in this one process.
+
+  Returns:
+    One object for JSON. `first_batch_seconds` includes the ordering of an epoch.
+  """
   before, begin = private_megabytes(), time.perf_counter()
   made = make()
   start = time.perf_counter() - begin
@@ -32,6 +36,7 @@ def measure(make: Callable[[], Batches], steps: int) -> dict:
     tokens += batch.target_tokens
   after = private_megabytes()
   return {
+    'steps': steps,
     'pairs': len(made.source),
     'start_seconds': start,
     'first_batch_seconds': first,

@@ -1,4 +1,4 @@
-"""A corpus of pairs that all have one length: every batch has one shape, no padding."""
+"""Training batches of one fixed shape, without padding."""
 
 import pathlib
 
@@ -7,28 +7,29 @@ import numpy as np
 
 from transformer_jax.data import token_files
 from transformer_jax.data.vocabulary import BOS, EOS, PAD, UNK
+from transformer_jax.machine.errors import UserError
 
 FIRST_WORD = max(PAD, EOS, BOS, UNK) + 1
 
 
-def ids(count: int, length: int, vocab_size: int, seed: int) -> np.ndarray:
-  """Random words, [count, length - 1]: with EOS they come to `length`."""
+def random_words(count: int, length: int, vocab_size: int, seed: int) -> np.ndarray:
+  """[count, length - 1] ids; EOS, which is added later, completes `length` tokens."""
   random = np.random.default_rng(seed)
   return random.integers(FIRST_WORD, vocab_size, (count, length - 1), np.int32)
 
 
-def corpus(
+def write_corpus(
   config: ml_collections.ConfigDict, rows: int, length: int, folder: pathlib.Path
 ) -> ml_collections.ConfigDict:
-  """Writes a training set of one batch, and gives the config that makes it of it.
+  """Writes a training set of one batch; returns the config that trains on it.
 
   Raises:
-    ValueError: the config's slices cannot share the rows.
+    UserError: the config's slices cannot share the rows equally.
   """
   if rows % config.slices:
-    raise ValueError(f'--rows={rows} must be a multiple of slices={config.slices}')
+    raise UserError(f'--rows={rows} must be a multiple of slices={config.slices}')
   for seed, side in enumerate(('source', 'target')):
-    words = ids(rows, length, config.model.vocab_size, seed)
+    words = random_words(rows, length, config.model.vocab_size, seed)
     token_files.write_tokens(folder / f'train.{side}', words)
   config = config.copy_and_resolve_references()
   config.tokens_per_batch = rows * length

@@ -1,7 +1,7 @@
-"""FLOPs, sequential operations and paths, counted from a layer's own program.
+"""FLOPs, sequential operations and path lengths, counted from a layer's jaxpr.
 
-The program is its jaxpr. Operations are matrix products and convolutions, as in
-cost.py: what is done element by element beside them does not change Table 1's orders.
+Operations are matrix products and convolutions, as in model/flops.py: elementwise
+operations do not change Table 1's orders.
 """
 
 import functools
@@ -19,36 +19,36 @@ Layer = Callable[[jax.Array], jax.Array]  # [n, d] -> [n, d]
 
 
 def flops(function: Callable, *arguments: Array) -> int:
-  """Two for each multiply-add; loops as often as they go round.
+  """Two for each multiply-add; the body of a loop counts once a round.
 
-  XLA's own count takes the body of a loop once.
+  (XLA's own count takes the body of a loop once.)
   """
   return _flops(jax.make_jaxpr(function)(*arguments).jaxpr)
 
 
 def sequential_operations(function: Callable, *arguments: Array) -> int:
-  """Operations of the longest chain in which each needs the one before it.
+  """The length of the longest chain of operations that need one another's results.
 
-  A loop adds as many as it carries from round to round, a loop that is written out as
-  many as the same loop, and one whose rounds do not need each other those of one.
+  It is the same for a loop and for the same loop unrolled. Rounds that do not need one
+  another count once.
   """
   jaxpr = jax.make_jaxpr(function)(*arguments).jaxpr
   return max(_depths(jaxpr, [0] * len(jaxpr.invars)))
 
 
 def layers_between(stack: Iterable[Layer], x: Array) -> int | None:
-  """Fewest layers after which the last position depends on the first.
+  """The fewest layers after which the last position depends on the first.
 
-  Tangents tell it: random ones at all positions that depend on the first, pushed
-  through one layer; where anything but exact zeros comes out, is what depends on it
-  after that layer. They start anew at every layer, so that none fades in a deep stack.
+  Each layer is differentiated (jvp) with random tangents at all positions that depend
+  on the first. Positions with a tangent other than exact zero depend on it after that
+  layer. Fresh tangents for every layer keep them from fading in a deep stack.
 
   Args:
     stack: layers, the lowest first.
     x: [n, d], the input.
 
   Returns:
-    None if the stack ends before.
+    None if the stack has too few layers.
   """
   noise = np.random.default_rng(0).standard_normal(x.shape, np.float32)
   reached = np.arange(len(x)) == 0
@@ -68,7 +68,7 @@ def _follow(
 
 
 def _called(equation: core.JaxprEqn) -> core.Jaxpr | None:
-  """The program inside of a loop or a call; None of a plain operation."""
+  """The jaxpr inside a loop or a call; None for a plain operation."""
   name = equation.primitive.name
   if name in ('while', 'cond'):
     raise ValueError(f'{name}: what it does is not in the program, but in its values')
@@ -95,7 +95,7 @@ def _flops(jaxpr: core.Jaxpr) -> int:
 
 
 def _multiply_adds(equation: core.JaxprEqn) -> int:
-  """Of each number that a product gives."""
+  """Multiply-adds for each number of a product's result."""
   left, right = (variable.aval.shape for variable in equation.invars)
   dimensions = equation.params['dimension_numbers']
   if equation.primitive.name == 'dot_general':
@@ -105,9 +105,9 @@ def _multiply_adds(equation: core.JaxprEqn) -> int:
 
 
 def _depths(jaxpr: core.Jaxpr, given: list[int]) -> list[int]:
-  """Length of the longest chain up to each output, from those up to each input."""
+  """The longest chain that ends at each output, given those that end at the inputs."""
   known = dict(zip(jaxpr.invars, given, strict=True))
-  # Constants are there from the start.
+  # Constants, which `known` does not have, wait for nothing.
   depth = lambda v: 0 if isinstance(v, core.Literal) or v not in known else known[v]
   for equation in jaxpr.eqns:
     before = [depth(variable) for variable in equation.invars]
@@ -123,17 +123,10 @@ def _depths(jaxpr: core.Jaxpr, given: list[int]) -> list[int]:
 
 
 def _loop(equation: core.JaxprEqn, body: core.Jaxpr, before: list[int]) -> list[int]:
-  """Goes round as often as the loop does: each round waits for what it is carried."""
-  # Of constants, carry and items, a round sees the items without their first axis; so
-  # it is with carry and results of the outputs.
-  sliced = lambda outer, inner: [
-    a.aval.shape != b.aval.shape for a, b in zip(outer, inner, strict=True)
-  ]
-  constants_carry = sliced(equation.invars, body.invars).count(False)
-  carried = sliced(equation.outvars, body.outvars).count(False)
-  constants = constants_carry - carried
-  fixed, carry = before[:constants], before[constants:constants_carry]
-  items = before[constants_carry:]
+  """_depths() of a loop's rounds, each of which waits for the carry of the last one."""
+  constants, carried = equation.params['num_consts'], equation.params['num_carry']
+  fixed, items = before[:constants], before[constants + carried :]
+  carry = before[constants : constants + carried]
   results = [0] * (len(equation.outvars) - carried)
   for _ in range(equation.params['length']):
     after = _depths(body, fixed + carry + items)

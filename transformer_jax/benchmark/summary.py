@@ -1,4 +1,4 @@
-"""The short table of a benchmark, from the object that is its JSON."""
+"""The few lines of text that say what a benchmark measured."""
 
 from collections.abc import Iterator, Mapping
 
@@ -6,7 +6,7 @@ from transformer_jax.benchmark.interleave import OURS
 
 
 def lines(result: Mapping) -> Iterator[str]:
-  """What measure() of input, training or decoding found, with `what`."""
+  """Args: result: what run.measure() returns."""
   if result['what'] == 'input':
     for name in ('start_seconds', 'median_batch_seconds', 'target_tokens_per_second'):
       yield f'{name:26} {result[name]:12,.4g}'

@@ -1,4 +1,4 @@
-"""Table 1's columns for the layer types as they are here: one object for JSON."""
+"""Measures Table 1's columns for our layer types, as one object for JSON."""
 
 import functools
 import itertools
@@ -12,25 +12,26 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from transformer_jax.benchmark.table1 import counting
-from transformer_jax.benchmark.table1.layer_types import (
+from transformer_jax.benchmark.layer_types import counting
+from transformer_jax.benchmark.layer_types.layers import (
   LAYER_TYPES,
   dilated_convolution,
 )
 
-REACHES = {'': (0,), 'k': (3, 9, 27), 'r': (33, 65, 129)}  # the first all over the grid
+REACHES = {'': (0,), 'k': (3, 9, 27), 'r': (33, 65, 129)}  # the first at all n, d
 QUANTITIES = ('seconds', 'temporary_bytes', 'flops')
-LARGEST = 3  # of the grid's n and d, to which exponents are fitted
+LARGEST = 3  # how many of the grid's largest n and d exponents are fitted to
 DILATED = ', dilated'
 COUNTED = (*LAYER_TYPES, 'Convolutional' + DILATED)
-COUNTED_D = 8  # no count but FLOPs depends on it
+COUNTED_D = 8  # sequential operations and paths do not depend on d
 COUNTED_N = (32, 128, 512)
 
-LEAST, MOST, ENOUGH = 7, 1000, 0.3  # repeats, and seconds of them
+# A layer runs for MIN_SECONDS, but at least MIN_RUNS and at most MAX_RUNS times.
+MIN_RUNS, MAX_RUNS, MIN_SECONDS = 7, 1000, 0.3
 
 
 class Cell(NamedTuple):
-  """One layer's forward pass over one sequence, in float32."""
+  """The measurements of one layer's forward pass over one sequence, in float32."""
 
   layer: str
   n: int
@@ -39,12 +40,12 @@ class Cell(NamedTuple):
   seconds: float  # median
   quartiles: tuple[float, float]  # of the seconds
   repeats: int
-  temporary_bytes: int  # that XLA sets aside beside input, weights and output
+  temporary_bytes: int  # that XLA allocates beside input, weights and output
   flops: int
 
 
 def places(ns: Sequence[int], ds: Sequence[int]) -> list[tuple[str, int, int, int]]:
-  """(layer, n, d, reach): all n and d, and at the last but one all k and r."""
+  """What to measure, (layer, n, d, reach): all n and d; at one place all k and r."""
   found = []
   for n, d in itertools.product(ns, ds):
     for layer, kind in LAYER_TYPES.items():
@@ -56,7 +57,7 @@ def places(ns: Sequence[int], ds: Sequence[int]) -> list[tuple[str, int, int, in
 
 
 def measure(layer: str, n: int, d: int, reach: int) -> Cell:
-  """Compiles one layer and times it alone, after a first run that is not timed."""
+  """Compiles and times one layer, after a warm-up run."""
   random = np.random.default_rng(0)
   shapes = LAYER_TYPES[layer].weights(d, reach)
   draw = lambda shape: random.standard_normal(shape, np.float32)
@@ -82,7 +83,7 @@ def measure(layer: str, n: int, d: int, reach: int) -> Cell:
 def _seconds(run: Callable[[], object]) -> list[float]:
   run()
   taken: list[float] = []
-  while len(taken) < LEAST or (sum(taken) < ENOUGH and len(taken) < MOST):
+  while len(taken) < MIN_RUNS or (sum(taken) < MIN_SECONDS and len(taken) < MAX_RUNS):
     begin = time.perf_counter()
     run()
     taken.append(time.perf_counter() - begin)
@@ -90,11 +91,13 @@ def _seconds(run: Callable[[], object]) -> list[float]:
 
 
 def exponents(cells: Sequence[Cell], of: str) -> dict[str, dict] | None:
-  """A power law through one layer's cells of the largest n and d, by least squares.
+  """Fits a power law to one layer's cells of the largest n and d, by least squares.
 
-  log(value) = c + a log(n) + b log(d), and for k or r likewise. Gives for each symbol
-  its exponent and the exponent's standard error, None where cells are too few for one;
-  None altogether if a value is 0.
+  log(value) = c + a log(n) + b log(d), and likewise for k or r.
+
+  Returns:
+    For each symbol its exponent and the exponent's standard error, which is None if
+    there are too few cells for one. None altogether if a value is 0.
   """
   large = lambda name: sorted({getattr(cell, name) for cell in cells})[-LARGEST:]
   ns, ds = large('n'), large('d')
@@ -120,7 +123,7 @@ def exponents(cells: Sequence[Cell], of: str) -> dict[str, dict] | None:
 
 
 def _standard_errors(design: np.ndarray, residuals: np.ndarray) -> list[float | None]:
-  """Of all but the constant."""
+  """Standard errors of all fitted numbers but the constant."""
   rows, columns = design.shape
   if rows == columns:
     return [None] * (columns - 1)
@@ -129,7 +132,7 @@ def _standard_errors(design: np.ndarray, residuals: np.ndarray) -> list[float | 
 
 
 def stack(layer: str, reach: int) -> Iterator[counting.Layer]:
-  """Layers one on another, without end; each 'dilated' one k times as far apart."""
+  """An endless stack of layers; each DILATED one is dilated k times as much."""
   name = layer.removesuffix(DILATED)
   shapes = LAYER_TYPES[name].weights(COUNTED_D, reach)
   weights = [_orthogonal(seed, shape) for seed, shape in enumerate(shapes)]
@@ -141,23 +144,23 @@ def stack(layer: str, reach: int) -> Iterator[counting.Layer]:
 
 
 def _orthogonal(seed: int, shape: tuple[int, ...]) -> np.ndarray:
-  """Weights with which no signal fades on its way."""
+  """Orthogonal weights, through which signals do not fade."""
   flat = math.prod(shape[:-1]), shape[-1]
   drawn = np.random.default_rng(seed).standard_normal(flat, np.float32)
   return np.linalg.qr(drawn).Q.reshape(shape)
 
 
 def counts(layer: str) -> dict[str, list]:
-  """For each of COUNTED_N: sequential operations of a layer, layers, and path length.
+  """Sequential operations, layers and path length for each of COUNTED_N.
 
-  The path is from the first position's input to the last one's output: through as many
-  layers as it takes, and in each of them through all of its sequential operations.
-  None where n layers do not join them.
+  The path leads from the first position's input to the last position's output, through
+  `layers` layers and all sequential operations of each. Both are None if n layers do
+  not connect the two.
   """
   reach = REACHES[LAYER_TYPES[layer.removesuffix(DILATED)].reach][0]
   found = {'n': list(COUNTED_N), 'sequential': [], 'layers': [], 'path': []}
   for n in COUNTED_N:
-    # Small, where tanh is almost its argument, so that it does not let signals fade.
+    # Small numbers, for which tanh(x) is almost x, so that signals do not fade.
     x = np.random.default_rng(n).standard_normal((n, COUNTED_D), np.float32) / 1000
     sequential = counting.sequential_operations(next(stack(layer, reach)), x)
     layers = counting.layers_between(itertools.islice(stack(layer, reach), n), x)
@@ -170,11 +173,11 @@ def counts(layer: str) -> dict[str, list]:
 def table(
   ns: Sequence[int], ds: Sequence[int], progress: Callable[[list], Iterable]
 ) -> dict:
-  """Every cell, the exponents fitted to them, and the counts.
+  """Measures all cells, fits the exponents, and counts.
 
   Args:
-    ns, ds: rising, two of each or more.
-    progress: passes on what it is given, and may show how far that is.
+    ns, ds: two or more different numbers each, in ascending order.
+    progress: wraps the list of places, such as tqdm.
   """
   cells = [measure(*place) for place in progress(places(ns, ds))]
   fitted = {}

@@ -1,7 +1,7 @@
-"""From the start of a program to its first update, with and without compiled programs.
+"""From the start of a program to its first update, with a cold and a warm cache.
 
-Two processes of their own tell it: the first has an empty folder of compiled programs,
-the second finds there what the first one left.
+Two processes measure it: the first has an empty cache of compiled programs, the second
+finds there what the first one compiled.
 """
 
 import json
@@ -17,19 +17,23 @@ import jax
 import ml_collections
 import numpy as np
 
-from transformer_jax.benchmark.fixed import FIRST_WORD
+from transformer_jax.benchmark.fixed_shape import FIRST_WORD
 from transformer_jax.data import batches
 from transformer_jax.machine import platform
+from transformer_jax.machine.errors import UserError
 from transformer_jax.training.trainer import Trainer
 
 FIRST_STEP = 'first step'
 
 
 def measure(command: Sequence[str], cache: pathlib.Path) -> dict:
-  """Runs `command`, which calls take_steps(), twice; `cache` is empty.
+  """Runs `command`, this module as a program, twice; `cache` is an empty folder.
 
   Returns:
-    `cold` and `warm`, each what take_steps() found and `first_step_seconds`.
+    `cold` and `warm`, each what take_steps() prints and `first_step_seconds`.
+
+  Raises:
+    UserError: the program failed; it has said why on stderr.
   """
   return {name: _run(command, cache) for name in ('cold', 'warm')}
 
@@ -44,15 +48,15 @@ def _run(command: Sequence[str], cache: pathlib.Path) -> dict:
     taken = time.perf_counter() - begin
     found = process.stdout.read()
   if process.returncode or line.strip() != FIRST_STEP:
-    raise RuntimeError(f'{" ".join(command)} failed: {process.returncode}')
+    raise UserError(f'{" ".join(command)} failed: exit code {process.returncode}')
   return {'first_step_seconds': taken} | json.loads(found)
 
 
 def take_steps(config: ml_collections.ConfigDict, corpus: pathlib.Path) -> None:
-  """An update of every shape of batch; says when the first is over, then what it took.
+  """Makes an update of every shape of batch, and prints FIRST_STEP after the first.
 
-  That is `compile_seconds` of all shapes, and `peak_bytes` of the first device's memory
-  or, where devices do not tell (a CPU), of the whole process's.
+  Then prints, as JSON, the `compile_seconds` of all shapes and the `peak_bytes` of the
+  first device's memory, or of the whole process's where devices do not tell (a CPU).
   """
   platform.start(config.slices)
   trainer = Trainer(config, corpus)
@@ -65,13 +69,13 @@ def take_steps(config: ml_collections.ConfigDict, corpus: pathlib.Path) -> None:
   jax.block_until_ready(sums)
   print(FIRST_STEP, flush=True)
   for shape in {*trainer.batches.shapes} - {first.source.shape[1:]}:
-    state, sums = trainer.step(state, full(trainer, shape))
+    state, sums = trainer.step(state, full_batch(trainer, shape))
     jax.block_until_ready(sums)
   print(json.dumps({'compile_seconds': seconds} | peak_memory()))
 
 
-def full(trainer: Trainer, shape: batches.Shape) -> batches.Batch:
-  """A batch of this shape without padding, of this host's slices."""
+def full_batch(trainer: Trainer, shape: batches.Shape) -> batches.Batch:
+  """This host's slices of a batch of this shape that has no padding."""
   slices = len(trainer.batch(0).source)
   side = np.full((slices, *shape), FIRST_WORD, np.int32)
   return batches.Batch(side, side, np.zeros(side.shape[:2], np.int64))
@@ -84,3 +88,8 @@ def peak_memory() -> dict:
   most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
   unit = 1 if sys.platform == 'darwin' else 1024
   return {'peak_bytes': most * unit, 'memory_of': 'process'}
+
+
+if __name__ == '__main__':  # CONFIG.json CORPUS
+  read = ml_collections.ConfigDict(json.loads(pathlib.Path(sys.argv[1]).read_text()))
+  take_steps(read, pathlib.Path(sys.argv[2]))

@@ -1,11 +1,11 @@
 """The layer types of Table 1 (section 4), each [n, d] -> [n, d] on one sequence.
 
-The paper's n^2 d for self-attention counts the two products of softmax(Q K^T) V alone:
-the projections that make Q, K and V, and the one behind, are four products of n d^2,
-which it does not print. (Section 4 sets a separable convolution, k n d + n d^2, with
-k = n equal to self-attention and a feed-forward layer, so that n d^2 is the latter's.)
-So `self_attention` has none; with them it is a row of its own. It has one head: h heads
-of d / h take as many multiply-adds.
+The paper's n^2 d for self-attention counts only the two products of softmax(Q K^T) V.
+The projections before and after them, four products of n d^2, are not in its table.
+(Section 4 says that a separable convolution with k = n, k n d + n d^2, costs as much as
+self-attention and a feed-forward layer together, so that n d^2 is the latter's.)
+So `self_attention` has no projections, and `projected_self_attention` is a row of its
+own. Both have one head: h heads of size d / h take as many multiply-adds.
 """
 
 from collections.abc import Callable
@@ -22,7 +22,7 @@ Vectors = Float[Array, 'n d']  # a sequence
 
 
 def self_attention(x: Vectors) -> Vectors:
-  """softmax(x x^T / sqrt(d)) x: every position sees every other."""
+  """softmax(x x^T / sqrt(d)) x: every position attends to all."""
   everywhere = np.ones((1, 1, len(x)), bool)
   return _attend(x[None], x[None], x[None], everywhere)[0]
 
@@ -34,16 +34,19 @@ def projected_self_attention(
   w_v: Float[Array, 'd d'],
   w_o: Float[Array, 'd d'],
 ) -> Vectors:
-  """The same with section 3.2.2's projections: n^2 d and n d^2."""
+  """Self-attention with section 3.2.2's projections: n^2 d + n d^2."""
   q, k, v = (x[None] @ w for w in (w_q, w_k, w_v))
   return _attend(q, k, v, np.ones((1, 1, len(x)), bool))[0] @ w_o
 
 
 def restricted_self_attention(x: Vectors, r: int) -> Vectors:
-  """Every position sees the r around it, itself in their middle; r is odd, 3 or more.
+  """Every position attends to the r positions around it; r is odd, 3 or more.
 
-  Blocks of r // 2 positions look at themselves and the two blocks beside them, so that
-  1.5 r products are made of which r count, and nothing grows with n^2.
+  Each block of r // 2 positions attends to itself and to the blocks before and after,
+  under a mask. That makes 1.5 times the scores that are needed, but not n^2.
+
+  Raises:
+    ValueError: r is even, or less than 3.
   """
   if r < 3 or r % 2 == 0:
     raise ValueError(f'r={r}: a neighbourhood with a middle is 3, 5, 7 ... positions')
@@ -72,7 +75,7 @@ def _attend(
 
 
 def recurrent(x: Vectors, u: Float[Array, 'd d'], w: Float[Array, 'd d']) -> Vectors:
-  """h_t = tanh(h_{t-1} W + x_t U), the inputs' products made all at once."""
+  """h_t = tanh(h_{t-1} W + x_t U), with the products of all inputs made at once."""
 
   def step(h: jax.Array, x_u: jax.Array) -> tuple[jax.Array, jax.Array]:
     h = jnp.tanh(h @ w + x_u)
@@ -82,18 +85,18 @@ def recurrent(x: Vectors, u: Float[Array, 'd d'], w: Float[Array, 'd d']) -> Vec
 
 
 def convolution(x: Vectors, kernel: Float[Array, 'k d d']) -> Vectors:
-  """Every position sees the k around it; outside the sequence there are zeros."""
+  """Every position sees the k positions around it, padded with zeros."""
   return _convolve(x, kernel, 1, 'SAME')
 
 
 def dilated_convolution(
   x: Vectors, kernel: Float[Array, 'k d d'], dilation: int
 ) -> Vectors:
-  """Every position sees itself and k - 1 before it, `dilation` apart.
+  """Every position sees itself and k - 1 positions before it, `dilation` apart.
 
-  It looks back, as ByteNet's decoder does. Looking to both sides would not join all
-  positions: with k = 3, dilated by 1, 3, 9 ..., the way from the first to the third is
-  one back and three on, and there is nothing before the first.
+  It is causal, as ByteNet's decoder is. Kernels that look to both sides would not
+  connect all positions: with k = 3, dilated by 1, 3, 9 ..., the path from the first
+  position to the third goes one back and three on, but nothing is before the first.
   """
   return _convolve(x, kernel, dilation, [((len(kernel) - 1) * dilation, 0)])
 
@@ -115,14 +118,14 @@ def _convolve(
 
 
 class LayerType(NamedTuple):
-  """A layer of one width d and, where it has one, one reach: its k or r."""
+  """A layer of width d and, for some types, with a reach, which is its k or r."""
 
-  reach: str  # the symbol, or ''
+  reach: str  # the reach's symbol, or ''
   weights: Callable[[int, int], list[tuple[int, ...]]]  # (d, reach) -> shapes
   apply: Callable[..., jax.Array]  # (reach, x, *weights)
 
 
-# The names of paper.TABLE_1, and the projected one.
+# By the names of paper.TABLE_1; the projected one is not among these.
 LAYER_TYPES = {
   'Self-Attention': LayerType('', lambda d, _: [], lambda _, x: self_attention(x)),
   'Self-Attention, projected': LayerType(

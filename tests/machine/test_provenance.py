@@ -1,0 +1,37 @@
+"""What a result says about the processor and the code that made it."""
+
+import pathlib
+import subprocess
+
+from transformer_jax.machine import processor, provenance
+
+
+def test_processor(tmp_path: pathlib.Path):
+  text = 'processor: 0\nmodel name : A Chip\nflags\t: fpu avx2 avx512f amx_bf16\n'
+  (tmp_path / 'cpuinfo').write_text(text)
+  expected = 'A Chip', ['amx_bf16', 'avx2', 'avx512f']
+  assert processor.describe(tmp_path / 'cpuinfo') == expected
+  assert processor.describe(tmp_path / 'none')[1] == []
+
+
+def test_the_commit_of_a_checkout(tmp_path: pathlib.Path):
+  """Clean, changed, none; of another's repository that holds an installation none."""
+  who = '-c', 'user.name=a', '-c', 'user.email=a@b'
+  git = lambda *words: subprocess.run(
+    ['git', *words], cwd=tmp_path, check=True, capture_output=True, text=True
+  ).stdout.strip()
+  package = tmp_path / 'package'
+  package.mkdir()
+  assert provenance.commit(package) is None
+  (package / 'a.py').write_text('1')
+  git('init')
+  git('add', '.')
+  git(*who, 'commit', '-m', 'a')
+  head = git('rev-parse', 'HEAD')
+  assert provenance.commit(package) == head
+  (package / 'a.py').write_text('2')
+  assert provenance.commit(package) == head + '+'
+  installed = tmp_path / '.venv' / 'package'
+  installed.mkdir(parents=True)
+  (installed / 'a.py').touch()
+  assert provenance.commit(installed) is None
