@@ -1,7 +1,7 @@
-"""Jobs of a sweep on this machine, several at a time, its cores and GPUs divided.
+"""Jobs of a sweep on this machine, several at a time, each on a part of the machine.
 
-A small model keeps neither a GPU nor several cores busy: two of them at once, each with
-half of the machine, are sooner done than one after the other with the whole of it.
+A small model keeps neither a GPU nor several cores busy: two at once, each on half of
+the machine, are done sooner than one after the other on the whole of it.
 """
 
 import concurrent.futures
@@ -14,16 +14,16 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from transformer_jax.machine import processor
-from transformer_jax.runs.sweep import POLL, Busy, Job, State, attempt, failure, state
+from transformer_jax.runs.job import POLL, Job, JobClaimed, JobState
 
-MEMORY = 0.9  # of a GPU, for the runs that share it
+MEMORY = 0.9  # the fraction of a GPU that the runs on it divide among them
 
 
-class Share(NamedTuple):
-  """What one of several jobs has of the machine."""
+class MachinePart(NamedTuple):
+  """The cores and GPUs that one of several jobs may use."""
 
   cores: tuple[int, ...]  # their numbers
-  environment: dict[str, str]
+  environment: dict[str, str]  # variables that tell JAX its GPUs
 
 
 def run(
@@ -32,74 +32,80 @@ def run(
   is_stopped: Callable[[], bool],
   tick: Callable[[], None],
   say: Callable[[str], None],
-) -> dict[str, State]:
-  """Runs the jobs that wait, `together` at a time; those that fail stop no other.
+) -> dict[str, JobState]:
+  """Runs the jobs that wait, `together` at a time; one that fails stops no other.
 
-  `tick` is called again and again from this thread, `say` with a line or more where a
-  job begins or ends. Once `is_stopped()`, no job begins and those that run are stopped.
+  Args:
+    is_stopped: once it is true, no job begins and those that run are stopped.
+    tick: called again and again from this thread.
+    say: called with a line or more where a job begins or ends.
 
-  Returns: in what state each job was left, by its name.
+  Returns: the state in which each job was left, by the job's name.
   """
   left: queue.SimpleQueue[Job] = queue.SimpleQueue()
   for job in jobs:
     left.put(job)
-  waiting = sum(state(job) is State.WAITING for job in jobs)
-  ended: dict[str, State] = {}
+  waiting = sum(job.state() is JobState.WAITING for job in jobs)
+  ended: dict[str, JobState] = {}
 
-  def work(share: Share) -> None:
+  def work(part: MachinePart) -> None:
     if hasattr(os, 'sched_setaffinity'):
-      os.sched_setaffinity(0, share.cores)  # this thread's, and what it starts has them
+      # Of this thread, from which the processes that it starts inherit it.
+      os.sched_setaffinity(0, part.cores)
     while not is_stopped():
       try:
         job = left.get_nowait()
       except queue.Empty:
         return
-      ended[job.name] = _one(job, share, is_stopped, say)
+      ended[job.name] = _run_one(job, part, is_stopped, say)
 
-  machine = shares(max(1, min(together, waiting)))
-  with concurrent.futures.ThreadPoolExecutor(len(machine)) as pool:
-    workers = [pool.submit(work, share) for share in machine]
+  parts = divide_machine(max(1, min(together, waiting)))
+  with concurrent.futures.ThreadPoolExecutor(len(parts)) as pool:
+    workers = [pool.submit(work, part) for part in parts]
     while not all(worker.done() for worker in workers):
       tick()
       time.sleep(POLL)
   for worker in workers:
-    worker.result()  # raises what was raised there
-  return {job.name: state(job) for job in jobs} | ended
+    worker.result()  # raises the exception of its thread
+  return {job.name: job.state() for job in jobs} | ended
 
 
-def _one(
-  job: Job, share: Share, is_stopped: Callable[[], bool], say: Callable[[str], None]
-) -> State:
-  found = state(job)
-  if found is not State.WAITING:
+def _run_one(
+  job: Job,
+  part: MachinePart,
+  is_stopped: Callable[[], bool],
+  say: Callable[[str], None],
+) -> JobState:
+  found = job.state()
+  if found is not JobState.WAITING:
     return found
-  say(f'{job.name}: log in {job.run.workdir / "sweep.log"}')
+  say(f'{job.name}: log in {job.log}')
   try:
-    ended = attempt(job, is_stopped, share.environment)
-  except Busy:
-    ended = State.RUNNING
-  except OSError as error:  # its folder cannot be written, say: no reason to end others
+    ended = job.attempt(is_stopped, part.environment)
+  except JobClaimed:
+    ended = JobState.RUNNING
+  except OSError as error:  # such as a folder that cannot be written: not the others'
     say(f'{job.name} failed: {error}')
-    return State.FAILED
-  say(failure(job) if ended is State.FAILED else f'{job.name}: {ended}')
+    return JobState.FAILED
+  say(job.failure() if ended is JobState.FAILED else f'{job.name}: {ended}')
   return ended
 
 
-def shares(jobs: int) -> list[Share]:
-  """This machine's cores and GPUs divided by `jobs`, or shared where they are fewer."""
+def divide_machine(jobs: int) -> list[MachinePart]:
+  """A part for each of so many jobs. Jobs share cores or GPUs that are fewer."""
   cores = processor.cores()
-  visible = gpus() if jobs > 1 else []  # one alone has what it finds
+  gpus = _visible_gpus() if jobs > 1 else []  # one job alone uses all that it finds
   return [
-    Share(
-      tuple(cores[n] for n in _part(len(cores), jobs, i)),
-      _environment(visible, jobs, i),
+    MachinePart(
+      tuple(cores[n] for n in _indices(len(cores), jobs, i)),
+      _gpu_variables(gpus, jobs, i),
     )
     for i in range(jobs)
   ]
 
 
-def gpus() -> list[str]:
-  """Numbers or names of the GPUs that CUDA has here."""
+def _visible_gpus() -> list[str]:
+  """Numbers or names of the GPUs that CUDA may use here."""
   if 'CUDA_VISIBLE_DEVICES' in os.environ:
     return [x for x in os.environ['CUDA_VISIBLE_DEVICES'].split(',') if x]
   if shutil.which('nvidia-smi') is None:
@@ -109,22 +115,22 @@ def gpus() -> list[str]:
   return asked.stdout.split() if asked.returncode == 0 else []
 
 
-def _environment(visible: Sequence[str], jobs: int, i: int) -> dict[str, str]:
-  if not visible:
+def _gpu_variables(gpus: Sequence[str], jobs: int, i: int) -> dict[str, str]:
+  """Variables that give job i its GPUs, and its part of the memory of one it shares."""
+  if not gpus:
     return {}
-  part = [visible[n] for n in _part(len(visible), jobs, i)]
-  mine = {'CUDA_VISIBLE_DEVICES': ','.join(part)}
-  if jobs > len(visible):
-    sharing = -(-jobs // len(visible))
-    mine['XLA_CLIENT_MEM_FRACTION'] = f'{MEMORY / sharing:.3f}'
-    mine['XLA_PYTHON_CLIENT_MEM_FRACTION'] = ''  # its old name; JAX refuses both
-  return mine
+  part = [gpus[n] for n in _indices(len(gpus), jobs, i)]
+  variables = {'CUDA_VISIBLE_DEVICES': ','.join(part)}
+  if jobs > len(gpus):
+    sharing = -(-jobs // len(gpus))
+    variables['XLA_CLIENT_MEM_FRACTION'] = f'{MEMORY / sharing:.3f}'
+    # The variable's old name is unset, because JAX refuses to have both.
+    variables['XLA_PYTHON_CLIENT_MEM_FRACTION'] = ''
+  return variables
 
 
-def _part(there: int, jobs: int, i: int) -> range:
-  """Which of them job i has: as many as any other; where they are fewer, one."""
-  if not there:
-    return range(0)
-  each = max(1, there // jobs)
-  first = i * each % there
+def _indices(count: int, jobs: int, i: int) -> range:
+  """Which of `count` cores or GPUs job i has: as many as any other, at least one."""
+  each = max(1, count // jobs)
+  first = i * each % count
   return range(first, first + each)

@@ -1,7 +1,7 @@
-"""Jobs of a sweep handed to Slurm, or to submitit's stand-in for it; no JAX.
+"""Jobs of a sweep submitted to Slurm, or to submitit's local stand-in for it; no JAX.
 
-submitit keeps the jobs, in a folder beside the runs: whoever can write there can run
-code as the user.
+submitit pickles the jobs into a folder beside the runs: whoever can write there can run
+code as the user. `sweep.queued.json` in a run's folder says as what it was submitted.
 """
 
 import concurrent.futures
@@ -14,24 +14,25 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from transformer_jax.machine.errors import UserError
 from transformer_jax.runs import local
-from transformer_jax.runs.sweep import POLL, Job, State, state
+from transformer_jax.runs.job import POLL, Job, JobState
 
-SPELLS = 100  # of a job, each of the time it was submitted for; submitit's own are 4
+STARTS = 100  # of a submission: it is queued again whenever its time is up
 
 
 class Node:
-  """Jobs side by side on one machine: what is pickled, and called there by submitit."""
+  """Jobs side by side on one machine: submitit pickles it, and calls it there."""
 
   def __init__(self, jobs: Sequence[Job]):
     self.jobs = jobs
     self._stopped = False
-    self._running: concurrent.futures.Future[dict[str, State]]
+    self._running: concurrent.futures.Future[dict[str, JobState]]
 
-  def __call__(self) -> dict[str, State]:
-    """The state in which each job was left; one that failed stops no other."""
-    # By scancel and at preemption, half a minute before SIGKILL, and to this process
-    # alone: those that it started hear of it from here.
+  def __call__(self) -> dict[str, JobState]:
+    """Runs the jobs; returns the state in which each was left, by its name."""
+    # scancel and preemption send SIGTERM half a minute before SIGKILL, to this process
+    # alone. It passes it on to the processes that it started.
     before = signal.signal(signal.SIGTERM, self._stop)
     try:
       with concurrent.futures.ThreadPoolExecutor(1) as pool:
@@ -48,17 +49,31 @@ class Node:
       signal.signal(signal.SIGTERM, before)
 
   def checkpoint(self) -> Any:
-    """Told to make room: ends the jobs, which save, and returns what goes on later."""
+    """Stops the jobs, which save; returns what submitit is to queue again.
+
+    submitit calls it in the handler of the signal that tells it to make room.
+    """
     from submitit.helpers import DelayedSubmission
 
     self._stop()
-    # In a signal's handler, within the other's result().
+    # The handler runs within the main thread's result(), so this cannot wait for it.
     while not self._running.done():
       time.sleep(POLL)
     return DelayedSubmission(Node(self.jobs))
 
   def _stop(self, *_: object) -> None:
     self._stopped = True
+
+
+def parse(words: Sequence[str], cluster: str) -> dict[str, int | str]:
+  """The parameters of --slurm=KEY=VALUE, numbers as such."""
+  pairs = [word.partition('=') for word in words]
+  for key, equals, _ in pairs:
+    if not key or not equals:
+      raise UserError(f'--slurm={key}: KEY=VALUE, such as timeout_min=1440')
+  if cluster == 'slurm' and 'timeout_min' not in {key for key, _, _ in pairs}:
+    raise UserError('--submit=slurm needs --slurm=timeout_min=MINUTES')
+  return {key: int(v) if v.isdecimal() else v for key, _, v in pairs}
 
 
 def submit(
@@ -68,21 +83,25 @@ def submit(
   per_node: int,
   parameters: Mapping[str, int | str],
 ) -> list[str]:
-  """Submits the jobs that wait, `per_node` of them as one; a line on each submission.
+  """Submits the jobs that wait and are not queued yet, `per_node` of them as one.
 
-  `cluster` is 'slurm', or 'local' for processes of this machine. `folder` keeps what
-  submitit writes; `parameters` are those of its AutoExecutor.update_parameters.
+  Args:
+    cluster: 'slurm', or 'local' for processes of this machine.
+    folder: where submitit writes its files.
+    parameters: of submitit's AutoExecutor.update_parameters.
+
+  Returns: a line on each submission, its number and its jobs.
   """
-  # Trainers save at USR1; USR2, submitit's own choice, would kill them.
+  # USR1 makes a trainer save; USR2, which submitit sends by default, would kill it.
   os.environ['SUBMITIT_PREEMPT_SIGNAL'] = 'USR1'
   import submitit
 
   queued = _queued(jobs)
-  waiting = [job for job in jobs if state(job) is State.WAITING and job not in queued]
+  waiting = [j for j in jobs if j.state() is JobState.WAITING and j not in queued]
   if not waiting:
     return []
   executor = submitit.AutoExecutor(
-    folder, cluster=cluster, slurm_max_num_timeout=SPELLS - 1
+    folder, cluster=cluster, slurm_max_num_timeout=STARTS - 1
   )
   executor.update_parameters(name='sweep', **parameters)
   nodes = [Node(waiting[i : i + per_node]) for i in range(0, len(waiting), per_node)]
@@ -100,7 +119,7 @@ def submit(
 
 
 def _queued(jobs: Sequence[Job]) -> set[Job]:
-  """Those that are part of a Slurm job which runs or will."""
+  """The jobs that are part of a Slurm job which is queued or running."""
   numbers = {}
   for job in jobs:
     note = job.run.workdir / 'sweep.queued.json'
@@ -109,8 +128,8 @@ def _queued(jobs: Sequence[Job]) -> set[Job]:
       numbers[job] = queued['id']
   if not numbers:
     return set()
-  # submitit asks sacct, which knows of no job where no accounting daemon runs.
+  # Not sacct, as submitit does: without an accounting daemon it knows of no job.
   command = 'squeue', '--noheader', '--array', '--format=%i'
   found = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-  there = found.stdout.split()  # 12, or 12_0 of an array
+  there = found.stdout.split()  # 12, or 12_0 for a member of an array
   return {job for job, number in numbers.items() if number in there}

@@ -1,0 +1,99 @@
+"""Jobs through submitit: its local stand-in for a cluster, and stand-ins for Slurm."""
+
+import importlib.util
+import json
+import os
+import pathlib
+import signal
+import threading
+
+import pytest
+
+from toy.jobs import called, make_jobs, states, wait_until
+from transformer_jax.runs import slurm
+
+ROOT = pathlib.Path(__file__).parents[2]
+SUBMITIT = pytest.mark.skipif(
+  importlib.util.find_spec('submitit') is None, reason='submitit is not installed'
+)
+
+
+def test_a_node(tmp_path: pathlib.Path):
+  jobs = make_jobs(tmp_path, 'a', 'crash', 'b')
+  assert slurm.Node(jobs)() == {'a': 'done', 'crash': 'failed', 'b': 'done'}
+
+
+def test_told_to_end(tmp_path: pathlib.Path):
+  """By SIGTERM, of which Slurm tells this process alone: what it started saves."""
+  (job,) = make_jobs(tmp_path, 'slow')
+
+  def tell() -> None:
+    wait_until((job.run.workdir / 'ready').exists)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+  told = threading.Thread(target=tell)
+  told.start()
+  assert slurm.Node([job])() == {'slow': 'waiting'}
+  told.join()
+  assert (job.run.workdir / 'saved').exists()
+  assert slurm.Node([job])() == {'slow': 'done'}
+
+
+@SUBMITIT
+@pytest.mark.filterwarnings(
+  # submitit waits for none of the processes that it starts.
+  'ignore::ResourceWarning',
+  'ignore::pytest.PytestUnraisableExceptionWarning',
+)
+def test_submitit(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch):
+  """Its local executor: two in one submission, interrupted, and gone on with."""
+  monkeypatch.chdir(ROOT)
+  monkeypatch.setenv('SUBMITIT_PREEMPT_SIGNAL', '')  # to have it restored
+  jobs = make_jobs(tmp_path, 'slow', 'crash', 'b')
+  lines = slurm.submit(jobs, 'local', tmp_path / 'submitit', 2, {'timeout_min': 5})
+  assert [line.partition(': ')[2] for line in lines] == ['slow crash', 'b']
+  wait_until((jobs[0].run.workdir / 'ready').exists)
+  wait_until(jobs[2].result.exists)
+  # The submission's number is that of the process that starts its tasks.
+  queued = json.loads((jobs[0].run.workdir / 'sweep.queued.json').read_text())
+  node = int(queued['id'])
+  children = pathlib.Path(f'/proc/{node}/task/{node}/children').read_text().split()
+  for child in children:
+    os.kill(int(child), signal.SIGUSR1)
+  wait_until((jobs[0].run.workdir / 'saved').exists)
+  wait_until(lambda: states(jobs) == ['done', 'failed', 'done'])
+  assert called(jobs[0]) == ['train', 'train', 'evaluate']
+  assert called(jobs[1]) == ['train']
+
+
+@SUBMITIT
+def test_slurm(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch):
+  """Stand-ins for Slurm's commands: what is submitted, and that it is once."""
+  monkeypatch.setenv('SUBMITIT_PREEMPT_SIGNAL', '')  # to have it restored
+  queue = tmp_path / 'queue'
+  scripts = {
+    'srun': 'exit 0',
+    'sbatch': f'cp "$1" {tmp_path}/submitted; echo Submitted batch job 12',
+    'squeue': f'[ "$*" = "--noheader --array --format=%i" ] && cat {queue}',
+  }
+  folder = tmp_path / 'bin'
+  folder.mkdir()
+  for name, body in scripts.items():
+    (folder / name).write_text(f'#!/bin/sh\n{body}\n')
+    (folder / name).chmod(0o755)
+  monkeypatch.setenv('PATH', f'{folder}:{os.environ["PATH"]}')
+  jobs = make_jobs(tmp_path, 'a', 'b', 'c')
+  words = ['timeout_min=90', 'gpus_per_node=8', 'slurm_partition=fast']
+  parameters = slurm.parse(words, 'slurm')
+
+  def submit() -> list[str]:
+    return slurm.submit(jobs, 'slurm', tmp_path / 's', 2, parameters)
+
+  assert submit() == ['12_0: a b', '12_1: c']
+  submitted = (tmp_path / 'submitted').read_text()
+  for words in ('--time=90', '--gpus-per-node=8', '--partition=fast', 'USR1@90'):
+    assert words in submitted
+  queue.write_text('12_0\n12_1\n7\n')
+  assert submit() == []
+  queue.write_text('12_1\n112_0\n')  # the first has left; another's number is longer
+  assert submit() == ['12: a b']
