@@ -1,4 +1,4 @@
-"""The floors: what may import what, and a few things that may stand in no file."""
+"""What may import what, how long files may be, and what no file may contain."""
 
 import ast
 import pathlib
@@ -12,7 +12,7 @@ import pytest
 ROOT = pathlib.Path(__file__).parents[1]
 PACKAGE = 'transformer_jax'
 
-# Lowest first: a room imports from lower floors and from itself alone.
+# Lowest first: a room imports only from lower floors and from itself.
 FLOORS = (
   ('machine',),
   ('data',),
@@ -21,7 +21,7 @@ FLOORS = (
   ('decoding', 'report'),
   ('benchmark',),
 )
-# What never needs JAX: these rooms, and these modules of others.
+# These rooms, and these modules of other rooms, never need JAX.
 WITHOUT_JAX = ('data', 'scoring', 'runs', 'report')
 MODULES_WITHOUT_JAX = (
   'machine.errors',
@@ -34,8 +34,8 @@ MODULES_WITHOUT_JAX = (
   'training.metrics',
 )
 ACCELERATED = {'jax', 'jaxlib', 'flax', 'optax', 'orbax'}
-# What stands in one module alone, and in which.
-ONE_MODULES = {
+# Names that only one module may use, by module.
+RESERVED = {
   'machine/parallel.py': {
     'pmap',
     'shard_map',
@@ -53,6 +53,20 @@ ONE_MODULES = {
     'multihost_utils',
   },
 }
+# Modules and rooms that see a config.
+WITH_CONFIG = (
+  'benchmark/',
+  'data/corpus.py',
+  'data/preparing.py',
+  'decoding/evaluate.py',
+  'decoding/translate.py',
+  'machine/flags.py',
+  'model/build.py',
+  'runs/',
+  'training/perplexity.py',
+  'training/train.py',
+  'training/trainer.py',
+)
 
 
 def rooms() -> list[str]:
@@ -110,6 +124,15 @@ def names(path: pathlib.Path) -> Iterator[str]:
       yield from node.module.split('.')
 
 
+def loaded_by(*modules: str) -> set[str]:
+  """All that a process has imported once it has imported these modules."""
+  code = f'import sys, {", ".join(modules)}; print(*sys.modules)'
+  done = subprocess.run(
+    [sys.executable, '-c', code], cwd=ROOT, capture_output=True, text=True, check=True
+  )
+  return {*done.stdout.split()}
+
+
 def test_every_room_has_a_floor_and_nothing_stands_outside():
   assert rooms() == sorted(name for names in FLOORS for name in names)
   assert [path.name for path in (ROOT / PACKAGE).glob('*.py')] == ['__init__.py']
@@ -124,22 +147,24 @@ def test_imports_come_from_lower_floors(room: str):
         assert rest[0] == room or floor(rest[0]) < floor(room), f'{path} imports {name}'
 
 
-def test_what_needs_no_jax_names_none_of_it():
+def test_what_needs_no_jax_does_not_import_it():
   for path in without_jax():
     assert not packages(path) & ACCELERATED, path
 
 
 def test_what_needs_no_jax_loads_without_it():
-  """Nor does a library that it imports bring it (tensorboardX loads torch if any)."""
+  """A library that it imports could load JAX, as tensorboardX loads torch if any."""
   relative = (path.relative_to(ROOT).with_suffix('') for path in without_jax())
   names = ['.'.join(p.parts).removesuffix('.__init__') for p in relative]
-  code = f'import sys, {", ".join(names)}; print(*sys.modules)'
-  done = subprocess.run(
-    [sys.executable, '-c', code], cwd=ROOT, capture_output=True, text=True, check=True
-  )
-  loaded = {*done.stdout.split()}
+  loaded = loaded_by(*names)
   assert {*names} <= loaded
   assert not {'jax', 'flax', 'optax', 'tensorflow'} & loaded
+
+
+def test_reading_a_run_is_quick():
+  """Libraries that only prepare corpora are not loaded."""
+  loaded = loaded_by('transformer_jax.runs.run', 'transformer_jax.runs.result')
+  assert not {'pyarrow', 'babel', 'num2words', 'tensorflow_datasets'} & loaded
 
 
 def test_nothing_imports_upwards_out_of_the_package():
@@ -151,13 +176,33 @@ def test_nothing_imports_upwards_out_of_the_package():
     assert not packages(path) & {'configs', 'tests'}, path
 
 
-@pytest.mark.parametrize('module, theirs', ONE_MODULES.items())
-def test_one_module_knows_of_several(module: str, theirs: set[str]):
-  """Devices: parallel.py; hosts: hosts.py."""
-  there = ROOT / PACKAGE / module
-  assert theirs & {*names(there)}
+@pytest.mark.parametrize('module, reserved', RESERVED.items())
+def test_one_module_places_arrays_and_one_counts_hosts(module: str, reserved: set[str]):
+  owner = ROOT / PACKAGE / module
+  assert reserved & {*names(owner)}
   for path in sources():
-    assert path == there or not theirs & {*names(path)}, path
+    assert path == owner or not reserved & {*names(path)}, path
+
+
+def test_few_modules_see_a_config():
+  """The others take numbers and arrays."""
+  seeing = [path for path in sources(PACKAGE) if 'ml_collections' in packages(path)]
+  inside = {path.relative_to(ROOT / PACKAGE).as_posix() for path in seeing}
+  assert {path for path in inside if not path.startswith(WITH_CONFIG)} == set()
+
+
+def test_no_script_and_no_test_imports_another():
+  for path in sources('scripts'):
+    assert 'scripts' not in packages(path), path
+  for path in sources('tests'):
+    assert not any(name.startswith('test_') for name in packages(path)), path
+
+
+def test_files_are_short():
+  for folder, most in ((PACKAGE, 350), ('scripts', 80)):
+    for path in sources(folder):
+      length = len(path.read_text().splitlines())
+      assert length <= most, f'{path} has {length} lines'
 
 
 def test_functions_are_short():
