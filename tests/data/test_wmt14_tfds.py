@@ -34,34 +34,17 @@ from tensorflow_datasets.translate import wmt, wmt14
 
 from transformer_jax.data import newstest, wmt14_tfds
 from transformer_jax.data.lines import Pair
+from transformer_jax.machine.errors import UserError
 from transformer_jax.machine.files import sha256
 
 Sides = tuple[list[str], list[str]]  # of the other language and of English
 
-DIRECTIONS = [('en', 'de'), ('de', 'en'), ('en', 'fr'), ('fr', 'en')]
 ORDERS = newstest.ORDERS
 ROOT = pathlib.Path(__file__).parents[2]
 
-# Per language: subset, archive and members for either side. From WMT's archives.
-_SHARED = {
-  'europarl_v7': (
-    'training-parallel-europarl-v7.tgz',
-    'training/europarl-v7.{0}-en.{1}',
-  ),
-  'commoncrawl': ('training-parallel-commoncrawl.tgz', 'commoncrawl.{0}-en.{1}'),
-  'newscommentary_v9': (
-    'training-parallel-nc-v9.tgz',
-    'training/news-commentary-v9.{0}-en.{1}',
-  ),
-}
-TRAIN = {
-  'de': _SHARED,
-  'fr': _SHARED
-  | {
-    'multiun': ('training-parallel-un.tgz', 'un/undoc.2000.{0}-en.{1}'),
-    'gigafren': ('training-giga-fren.tar', 'giga-fren.release2.fixed.{1}.gz'),
-  },
-}
+# The subsets of each language's training split. tfds knows their archives and members.
+_SHARED = ['europarl_v7', 'commoncrawl', 'newscommentary_v9']
+TRAIN = {'de': _SHARED, 'fr': [*_SHARED, 'multiun', 'gigafren']}
 
 
 class Quiet(http.server.SimpleHTTPRequestHandler):
@@ -152,10 +135,12 @@ def sgm(sentences: list[str], kind: str) -> bytes:
 
 def offer(host: Host, other: str, splits: dict[str, Sides]) -> None:
   languages = other, 'en'
-  for subset, (archive, member) in TRAIN[other].items():
+  for subset in TRAIN[other]:
+    about = wmt.DATASET_MAP[subset]
+    archive = about.get_url(other)[0].split('/')[-1]
     members = {
-      member.format(other, language): ''.join(s + '\n' for s in side).encode()
-      for language, side in zip(languages, splits[subset], strict=True)
+      name: ''.join(s + '\n' for s in side).encode()
+      for name, side in zip(about.get_path(other), splits[subset], strict=True)
     }
     if archive.endswith('.tar'):
       members = {name: gzip.compress(content) for name, content in members.items()}
@@ -286,22 +271,21 @@ def train_pairs(
 
 
 @pytest.mark.usefixtures('no_tensorflow')
-@pytest.mark.parametrize(('source', 'target'), DIRECTIONS)
+@pytest.mark.parametrize('other', ['de', 'fr'])
 def test_downloaded_prepared_and_read(
-  source: str, target: str, host: Host, tmp_path: pathlib.Path, monkeypatch
+  other: str, host: Host, tmp_path: pathlib.Path, monkeypatch
 ):
   """Without TensorFlow: train as its files have it, dev and test in order, plain."""
-  other = target if source == 'en' else source
   splits = small(other)
   publish(host, monkeypatch, other, splits)
-  texts = read(tmp_path / 'data', source, target)
-  assert texts['dev'] == directed(splits['dev'], source)
-  assert texts['test'] == directed(splits['test'], source)
-  assert collections.Counter(texts['train']) == train_pairs(splits, other, source)
-  # Then again from what has been prepared.
+  texts = read(tmp_path / 'data', 'en', other)
+  assert texts['dev'] == directed(splits['dev'], 'en')
+  assert texts['test'] == directed(splits['test'], 'en')
+  assert collections.Counter(texts['train']) == train_pairs(splits, other, 'en')
+  # Then again from what has been prepared, in both directions.
   host.handler.fault = '503'
-  assert read(tmp_path / 'data', source, target) == texts
-  assert read(tmp_path / 'data', target, source) == {
+  assert read(tmp_path / 'data', 'en', other) == texts
+  assert read(tmp_path / 'data', other, 'en') == {
     split: [pair[::-1] for pair in pairs] for split, pairs in texts.items()
   }
 
@@ -327,7 +311,7 @@ def test_newstest_comes_back_byte_for_byte(
 
 
 def test_tfds_mixes_and_marks_up(prepared: pathlib.Path):
-  """What the door undoes is there to be undone."""
+  """What the reader undoes is there to be undone."""
   builder = wmt14.Wmt14Translate(config='de-en', data_dir=prepared)
   given = [(r['de'].decode(), r['en'].decode()) for r in builder.as_data_source('test')]
   official = list(zip(*small('de')['test'], strict=True))
@@ -469,7 +453,7 @@ def test_killed_while_preparing(
 def test_a_host_that_fails(fault: str, host: Host, tmp_path: pathlib.Path):
   """The address and the ways out are named; nothing is left that passes for whole."""
   host.handler.fault = fault
-  with pytest.raises(OSError, match='--raw_dir.*--tfds_data_dir') as caught:
+  with pytest.raises(UserError, match='--raw_dir.*--tfds_data_dir') as caught:
     wmt14_tfds.bitexts('en', 'de', tmp_path / 'data')
   message = str(caught.value)
   assert 'wmt14_translate/de-en/1.0.0 could not be downloaded' in message
@@ -480,24 +464,24 @@ def test_a_host_that_fails(fault: str, host: Host, tmp_path: pathlib.Path):
 
 def test_a_host_that_is_down(host: Host, tmp_path: pathlib.Path):
   host.close()
-  with pytest.raises(OSError, match='--raw_dir') as caught:
+  url = host.url('training-parallel-europarl-v7.tgz')
+  with pytest.raises(UserError, match=rf'from {url} \(.*--raw_dir'):
     wmt14_tfds.bitexts('en', 'de', tmp_path / 'data')
-  assert f'from {host.url("training-parallel-europarl-v7.tgz")} (' in str(caught.value)
 
 
 def test_an_archive_that_is_not_wmts(host: Host, tmp_path: pathlib.Path, monkeypatch):
-  """tfds knows the sums of the archives, by their addresses."""
+  """tfds knows the digests of the archives, by their addresses."""
   url = host.url('training-parallel-commoncrawl.tgz')
   known = checksums.UrlInfo(size=1, checksum='0' * 64, filename='x.tgz')
   monkeypatch.setattr(checksums, 'get_all_url_infos', lambda: {url: known})
-  with pytest.raises(OSError, match=f'(?s){url}.*wrong checksum.*--raw_dir'):
+  with pytest.raises(UserError, match=f'(?s){url}.*wrong checksum.*--raw_dir'):
     wmt14_tfds.bitexts('en', 'de', tmp_path / 'data')
 
 
-def test_an_archive_that_is_none(host: Host, tmp_path: pathlib.Path):
+def test_a_truncated_archive(host: Host, tmp_path: pathlib.Path):
   path = host.folder / 'www.statmt.org' / 'training-parallel-nc-v9.tgz'
   path.write_bytes(path.read_bytes()[:-50])
-  with pytest.raises(OSError, match='could not be prepared .*extracting .*-nc-v'):
+  with pytest.raises(UserError, match='could not be prepared .*extracting .*-nc-v'):
     wmt14_tfds.bitexts('en', 'de', tmp_path / 'data')
 
 
@@ -506,7 +490,7 @@ def test_no_room(limit: int, host: Host, tmp_path: pathlib.Path):
   """Where files cannot grow: what is downloaded, or what is prepared."""
   data = tmp_path / 'data'
   done = prepare_in_child(host, data, 'room', limit)
-  complaint = rf'OSError: {version(data)} could not be prepared \(.*File too large'
+  complaint = rf'UserError: {version(data)} could not be prepared \(.*File too large'
   assert re.search(complaint, done.stderr), done.stderr
   assert not version(data).exists()
   assert read(data)['dev'] == directed(small('de')['dev'], 'en')
@@ -519,49 +503,66 @@ def test_other_counts(prepared: pathlib.Path, monkeypatch):
   counts = wmt14_tfds.COUNTS['de-en']
   monkeypatch.setitem(wmt14_tfds.COUNTS, 'de-en', counts | {'train': 4_508_785})
   complaint = rf"{version(prepared)}: {counts['train']} pairs in 'train'.* 4,508,785"
-  with pytest.raises(ValueError, match=complaint):
+  with pytest.raises(UserError, match=complaint):
     wmt14_tfds.bitexts('en', 'de', prepared)
 
 
-def rewrite_info(data: pathlib.Path, **changes: object) -> None:
-  path = version(data) / 'dataset_info.json'
-  path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+def without_a_split(folder: pathlib.Path) -> None:
+  path = folder / 'dataset_info.json'
+  about = json.loads(path.read_text())
+  path.write_text(json.dumps(about | {'splits': about['splits'][:2]}))
 
 
-def splits_of(data: pathlib.Path) -> list[dict]:
-  return json.loads((version(data) / 'dataset_info.json').read_text())['splits']
+def without_description(folder: pathlib.Path) -> None:
+  (folder / 'dataset_info.json').unlink()
 
 
-def without_a_split(data: pathlib.Path) -> None:
-  rewrite_info(data, splits=splits_of(data)[:2])
+def empty(folder: pathlib.Path) -> None:
+  shutil.rmtree(folder)
+  folder.mkdir()
 
 
-def without_description(data: pathlib.Path) -> None:
-  (version(data) / 'dataset_info.json').unlink()
-
-
-def empty(data: pathlib.Path) -> None:
-  shutil.rmtree(version(data))
-  version(data).mkdir()
-
-
-@pytest.mark.parametrize('damage', [without_a_split, without_description, empty])
-def test_half_prepared(damage, prepared: pathlib.Path):
-  damage(prepared)
-  with pytest.raises(ValueError, match=f'{version(prepared)}: only half prepared'):
-    wmt14_tfds.bitexts('en', 'de', prepared)
-
-
-def test_damaged_description(prepared: pathlib.Path):
-  path = version(prepared) / 'dataset_info.json'
+def half_a_description(folder: pathlib.Path) -> None:
+  path = folder / 'dataset_info.json'
   path.write_bytes(path.read_bytes()[:-300])
-  with pytest.raises(ValueError, match=f'{prepared}: the dataset_info.json of .*de-en'):
-    wmt14_tfds.bitexts('en', 'de', prepared)
 
 
-def test_missing_shard(prepared: pathlib.Path):
-  shard(prepared).unlink()
-  with pytest.raises(ValueError, match=f'{shard(prepared)}: not there'):
+def without_a_shard(folder: pathlib.Path) -> None:
+  shard(folder.parents[2]).unlink()
+
+
+def as_format(folder: pathlib.Path, name: str) -> None:
+  """Says of a folder that it is of another format."""
+  for path in folder.glob('*.array_record-*'):
+    path.rename(path.with_name(path.name.replace('array_record', name)))
+  path = folder / 'dataset_info.json'
+  path.write_text(json.dumps(json.loads(path.read_text()) | {'fileFormat': name}))
+
+
+def as_riegeli(folder: pathlib.Path) -> None:
+  as_format(folder, 'riegeli')
+
+
+def as_tfrecord(folder: pathlib.Path) -> None:
+  as_format(folder, 'tfrecord')
+
+
+@pytest.mark.parametrize(
+  ('damage', 'complaint'),
+  [
+    (without_a_split, 'de-en/1.0.0: only half prepared'),
+    (without_description, 'de-en/1.0.0: only half prepared'),
+    (empty, 'de-en/1.0.0: only half prepared'),
+    (half_a_description, 'data: the dataset_info.json of .*de-en is damaged'),
+    (without_a_shard, 'test.array_record-00000-of-00001: not there'),
+    (as_riegeli, 'de-en/1.0.0: riegeli, not array_record'),
+    (as_tfrecord, r"de-en/1.0.0: .*TFRecord.*pip install '\.\[tensorflow\]'"),
+  ],
+)
+def test_refused_folders(damage, complaint: str, prepared: pathlib.Path, monkeypatch):
+  monkeypatch.setitem(sys.modules, 'tensorflow', None)  # not installed
+  damage(version(prepared))
+  with pytest.raises(UserError, match=f'{prepared.parent}/.*{complaint}'):
     wmt14_tfds.bitexts('en', 'de', prepared)
 
 
@@ -579,7 +580,7 @@ def flipped(content: bytes) -> bytes:
 def test_damaged_shard(damage, prepared: pathlib.Path):
   shard(prepared).write_bytes(damage(shard(prepared).read_bytes()))
   texts = wmt14_tfds.bitexts('en', 'de', prepared)
-  with pytest.raises(ValueError, match=f'{shard(prepared)}: truncated or damaged'):
+  with pytest.raises(UserError, match=f'{shard(prepared)}: truncated or damaged'):
     list(texts['test'][0].pairs())
 
 
@@ -588,7 +589,7 @@ def test_another_splits_shard(prepared: pathlib.Path):
   shutil.copy(shard(prepared), shard(prepared, 'validation'))
   texts = wmt14_tfds.bitexts('en', 'de', prepared)
   with pytest.raises(
-    ValueError, match=f"{version(prepared)}: .*'validation' is not new"
+    UserError, match=f"{version(prepared)}: .*'validation' is not new"
   ):
     list(texts['dev'][0].pairs())
 
@@ -597,45 +598,23 @@ def test_a_shard_that_changes(prepared: pathlib.Path):
   pairs = wmt14_tfds.bitexts('en', 'de', prepared)['train'][0].pairs()
   next(pairs)
   os.utime(shard(prepared, 'train'))
-  with pytest.raises(ValueError, match=f'{shard(prepared, "train")}: it changed'):
+  with pytest.raises(UserError, match=f'{shard(prepared, "train")}: it changed'):
     list(pairs)
 
 
 @pytest.mark.parametrize('inner', ['', 'de-en', 'de-en/1.0.0'])
 def test_a_folder_within(inner: str, prepared: pathlib.Path):
-  with pytest.raises(ValueError, match='--tfds_data_dir is the folder of wmt14_trans'):
+  with pytest.raises(UserError, match='--tfds_data_dir is the folder of wmt14_trans'):
     wmt14_tfds.bitexts('en', 'de', prepared / wmt14_tfds.NAME / inner)
 
 
 @pytest.mark.parametrize('languages', [('en', 'cs'), ('de', 'fr'), ('en', 'en')])
 def test_other_languages(languages: tuple[str, str], tmp_path: pathlib.Path):
-  with pytest.raises(ValueError, match=f'^{"-".join(languages)}: .* de-en and fr-en'):
+  with pytest.raises(UserError, match=f'^{"-".join(languages)}: .* de-en and fr-en'):
     wmt14_tfds.bitexts(*languages, tmp_path)
 
 
 # Prepared elsewhere, with TensorFlow
-
-
-def test_tfrecord_without_tensorflow(prepared: pathlib.Path, monkeypatch):
-  monkeypatch.setitem(sys.modules, 'tensorflow', None)
-  for split in ('train', 'validation', 'test'):
-    path = shard(prepared, split)
-    path.rename(path.with_name(path.name.replace('array_record', 'tfrecord')))
-  rewrite_info(prepared, fileFormat='tfrecord')
-  complaint = rf"{version(prepared)}: .*TFRecord.*pip install '\.\[tensorflow\]'"
-  with pytest.raises(ValueError, match=complaint):
-    wmt14_tfds.bitexts('en', 'de', prepared)
-
-
-def test_other_formats(prepared: pathlib.Path):
-  for split in ('train', 'validation', 'test'):
-    path = shard(prepared, split)
-    path.rename(path.with_name(path.name.replace('array_record', 'riegeli')))
-  rewrite_info(prepared, fileFormat='riegeli')
-  with pytest.raises(
-    ValueError, match=f'{version(prepared)}: riegeli, not array_record'
-  ):
-    wmt14_tfds.bitexts('en', 'de', prepared)
 
 
 def test_tfrecord(host: Host, tmp_path: pathlib.Path):
@@ -648,9 +627,9 @@ def test_tfrecord(host: Host, tmp_path: pathlib.Path):
   (path,) = version(data).glob('*test.tfrecord*')
   whole = path.read_bytes()
   path.write_bytes(flipped(whole))
-  with pytest.raises(ValueError, match=f'{path}: truncated or damaged'):
+  with pytest.raises(UserError, match=f'{path}: truncated or damaged'):
     read(data)
   # Without the first record: its length and 16 bytes around it.
   path.write_bytes(whole[16 + int.from_bytes(whole[:8], 'little') :])
-  with pytest.raises(ValueError, match=f'{path}: 32 pairs, but .* says 33'):
+  with pytest.raises(UserError, match=f'{path}: 32 pairs, but .* says 33'):
     read(data)

@@ -1,14 +1,15 @@
-"""The door for WMT14 from TensorFlow Datasets, in German or French and English.
+"""The reader of WMT14 from TensorFlow Datasets, German or French with English.
 
 A folder that tfds has prepared is read where it lies. If there is none, tfds downloads
-and prepares it. It then holds whole files in memory, several GB for de-en and tens of
-GB for fr-en: for that on a small machine there is the door for archives.
+and prepares WMT14. It holds whole files in memory meanwhile, several GB for de-en and
+tens of GB for fr-en; on a small machine, read WMT's archives instead (archives.py).
 
-Training text comes as its files have it, `&amp;` included, for they are plain text; a
-CR at the end of a side is taken off, as it is from a file of lines. The dev and test
-sets, which tfds shuffles like the rest, come in their official order, without mark-up.
+Training text comes as it is in WMT's files, `&amp;` included, because those are plain
+text. A CR at the end of a side is removed, as it is from a file of lines. tfds shuffles
+every split; dev and test come out in their official order, without mark-up.
 
-tfds is imported where it is used: that takes a second, and other doors do without.
+tfds is imported inside functions: the import takes a second, and other readers do not
+need it.
 """
 
 import contextlib
@@ -22,19 +23,20 @@ from typing import Any
 
 from transformer_jax.data import newstest
 from transformer_jax.data.lines import SIDES, Bitext, Pair, file_stamp, unchanged
+from transformer_jax.machine.errors import UserError
 from transformer_jax.machine.files import sha256
 
 NAME = 'wmt14_translate'
 _SPLITS = {'train': 'train', 'dev': 'validation', 'test': 'test'}
 _SETS = {'dev': 'newstest2013', 'test': 'newstest2014'}
 
-# Pairs that have text on both sides; Hugging Face's card of wmt14 has the same.
+# Pairs with text on both sides. Hugging Face's card of wmt14 has the same counts.
 COUNTS = {
   'de-en': {'train': 4_508_785, 'dev': 3_000, 'test': 3_003},
   'fr-en': {'train': 40_836_715, 'dev': 3_000, 'test': 3_003},
 }
 
-# Records read at once. One by one, tfds is a hundred times slower.
+# Records read at once. Reading them one by one is a hundred times slower.
 _BATCH = 4096
 
 _REMEDIES = (
@@ -44,10 +46,15 @@ _REMEDIES = (
 
 
 class TfdsBitext:
-  """A part that is a split of WMT14 as tfds has prepared it."""
+  """One split of WMT14 as tfds has prepared it.
+
+  Args:
+    builder: tfds's; _check() has found its folder complete.
+    split: train, dev or test.
+    languages: of the source and of the target.
+  """
 
   def __init__(self, builder: Any, split: str, languages: newstest.Languages):
-    """The builder is tfds's, whose folder is whole as far as one can see."""
     self.name = f'{builder.info.full_name} {_SPLITS[split]}'
     self._builder, self._split, self._languages = builder, split, languages
     info = builder.info.splits[_SPLITS[split]]
@@ -73,7 +80,7 @@ class TfdsBitext:
     try:
       return newstest.restore_order(_SETS[self._split], pairs, self._languages)
     except ValueError as error:
-      raise ValueError(
+      raise UserError(
         f'{self._builder.data_dir}: the split {_SPLITS[self._split]!r} is {error}; '
         f'remove the folder to have it prepared again, or {_REMEDIES}'
       ) from error
@@ -102,7 +109,7 @@ class TfdsBitext:
   def _records(self) -> Iterator[bytes]:
     start = 0
     for path, count in self._shards.items():
-      # Shard by shard: tfds never closes one that it has opened.
+      # One shard at a time, because tfds never closes a shard that it has opened.
       if self._builder.info.file_format.value == 'tfrecord':
         records = _tfrecords(path)
       else:
@@ -113,7 +120,7 @@ class TfdsBitext:
         yield from batch
         read += len(batch)
       if read != count:
-        raise ValueError(
+        raise UserError(
           f'{path}: {read:,} pairs, but dataset_info.json beside it says {count:,}; '
           f'remove the folder to have it prepared again'
         )
@@ -140,7 +147,7 @@ def _array_records(
 def _tfrecords(path: pathlib.Path) -> Iterator[list[bytes]]:
   import tensorflow as tf
 
-  # The accelerators are JAX's.
+  # TensorFlow must not take the memory of accelerators, which JAX uses.
   for kind in ('GPU', 'TPU'):
     tf.config.set_visible_devices([], kind)
   batches = tf.data.TFRecordDataset(str(path)).batch(_BATCH).as_numpy_iterator()
@@ -151,8 +158,8 @@ def _tfrecords(path: pathlib.Path) -> Iterator[list[bytes]]:
     raise _damaged(path, error) from error
 
 
-def _damaged(path: pathlib.Path, error: Exception) -> ValueError:
-  return ValueError(
+def _damaged(path: pathlib.Path, error: Exception) -> UserError:
+  return UserError(
     f'{path}: truncated or damaged ({error}); remove its folder to have it prepared '
     f'again, or {_REMEDIES}'
   )
@@ -163,20 +170,19 @@ def bitexts(
   target_language: str,
   tfds_data_dir: pathlib.Path | None = None,
 ) -> dict[str, list[Bitext]]:
-  """The splits of WMT14; they are downloaded and prepared if they are not there.
+  """The splits of WMT14, downloaded and prepared first if they are not there.
 
   Args:
-    tfds_data_dir: where tfds keeps its data sets; if None, where it does by default.
+    tfds_data_dir: where tfds keeps its data sets; None for tfds's default.
 
   Raises:
-    OSError: they could not be downloaded or written.
-    ValueError: no such languages; or what is there is not all of WMT14, or is in a
-      format that cannot be read.
+    UserError: there are no such languages; or WMT14 could not be downloaded or written;
+      or what is there is not all of WMT14 or has a format that cannot be read.
   """
   languages = source_language, target_language
   config = next((c for c in COUNTS if sorted(c.split('-')) == sorted(languages)), None)
   if not config:
-    raise ValueError(
+    raise UserError(
       f'{source_language}-{target_language}: from tfds there is WMT14 in '
       f'{" and ".join(COUNTS)}, in either direction'
     )
@@ -193,11 +199,11 @@ def _builder(config: str, folder: pathlib.Path | None) -> Any:
 
   for inner in [folder, *folder.parents] if folder else []:
     if inner.name == NAME and (inner / config).is_dir():
-      raise ValueError(f'{folder}: --tfds_data_dir is the folder of {NAME} and others')
+      raise UserError(f'{folder}: --tfds_data_dir is the folder of {NAME} and others')
   try:
     return wmt14.Wmt14Translate(config=config, data_dir=folder)
   except json_format.ParseError as error:
-    raise ValueError(
+    raise UserError(
       f'{folder}: the dataset_info.json of {NAME}/{config} is damaged ({error}); '
       f'remove its folder to have it prepared again'
     ) from error
@@ -217,21 +223,22 @@ def _prepare(builder: Any) -> None:
     download_manager.NonMatchingChecksumError,
   ) as error:
     request = getattr(error, 'request', None)
-    raise OSError(
-      f'{builder.info.full_name} could not be downloaded'
-      f'{f" from {request.url}" if request else ""} ({error}). Try again later, or '
-      f'{_REMEDIES}'
+    address = f' from {request.url}' if request else ''
+    raise UserError(
+      f'{builder.info.full_name} could not be downloaded{address} ({error}). Try again '
+      f'later, or {_REMEDIES}'
     ) from error
   except (OSError, RuntimeError, extractor.ExtractError) as error:
-    raise OSError(f'{builder.data_dir} could not be prepared ({error})') from error
+    raise UserError(f'{builder.data_dir} could not be prepared ({error})') from error
 
 
 @contextlib.contextmanager
 def _files_without_tensorflow() -> Iterator[None]:
-  """Has tfds use Python's own files for what it uses tf.io.gfile for.
+  """Lets tfds prepare a data set without TensorFlow.
 
-  Only unpacking archives and shuffling more than a gigabyte do so (tfds 4.9.10). And
-  as that keeps a thousand files open, the limit is raised where it is lower.
+  tfds 4.9.10 needs tf.io.gfile only to unpack archives and to shuffle more than a
+  gigabyte; Python's own files stand in for it. Such a shuffle opens a thousand files at
+  once, so the limit on open files is raised by as many.
   """
   from tensorflow_datasets.core import shuffle
   from tensorflow_datasets.core.download import extractor
@@ -260,26 +267,26 @@ def _files_without_tensorflow() -> Iterator[None]:
 
 
 def _check(builder: Any, config: str) -> None:
-  """Raises ValueError if the folder does not hold what tfds prepares."""
+  """Raises UserError if the folder does not hold what tfds prepares."""
   again = 'remove it to have it prepared again, or name another --tfds_data_dir'
   for split, count in COUNTS[config].items():
     name = _SPLITS[split]
     if name not in builder.info.splits:
-      raise ValueError(f'{builder.data_dir}: only half prepared, no {name!r}; {again}')
+      raise UserError(f'{builder.data_dir}: only half prepared, no {name!r}; {again}')
     info = builder.info.splits[name]
     if info.num_examples != count:
-      raise ValueError(
+      raise UserError(
         f'{builder.data_dir}: {info.num_examples:,} pairs in {name!r}, where WMT14 '
         f'{config} has {count:,}; {again}'
       )
     for path in info.filepaths:
       if not path.is_file():
-        raise ValueError(f'{path}: not there, its folder is half a copy; {again}')
+        raise UserError(f'{path}: not there, its folder is half a copy; {again}')
   format_ = builder.info.file_format.value
   if format_ not in ('array_record', 'tfrecord'):
-    raise ValueError(f'{builder.data_dir}: {format_}, not array_record; {again}')
+    raise UserError(f'{builder.data_dir}: {format_}, not array_record; {again}')
   if format_ == 'tfrecord' and not importlib.util.find_spec('tensorflow'):
-    raise ValueError(
+    raise UserError(
       f'{builder.data_dir}: prepared as TFRecord, which takes TensorFlow to read: '
       f"pip install '.[tensorflow]', or name another --tfds_data_dir to have it "
       f'prepared as array_record'
