@@ -6,6 +6,7 @@ import pytest
 
 from transformer_jax.data import embedded, embedded_corpus
 from transformer_jax.data.card import SPLITS
+from transformer_jax.machine.errors import UserError
 
 
 @pytest.fixture(autouse=True)
@@ -30,9 +31,9 @@ def test_sides(pair: str):
     assert max(counts, key=counts.get) == language
 
 
-@pytest.mark.parametrize('pair', ['de-fr', 'en-en', 'en-es'])
+@pytest.mark.parametrize('pair', ['de-fr', 'en-en', 'en-es', 'es-en'])
 def test_pairs_there_are_not(pair: str):
-  with pytest.raises(ValueError, match='embedded corpus'):
+  with pytest.raises(UserError, match='embedded corpus'):
     embedded.bitexts(*pair.split('-'), 1)
 
 
@@ -40,11 +41,11 @@ def test_all_splits_with_their_origin():
   splits = embedded.bitexts('de', 'en', 7)
   assert tuple(splits) == SPLITS
   made = embedded_corpus.sentence_pairs('de', 7)
-  for split, [part] in splits.items():
-    assert part.name == 'embedded corpus, seed 7'
+  for split, [bitext] in splits.items():
+    assert bitext.name == 'embedded corpus, seed 7'
     for _ in range(2):
-      assert list(part.pairs()) == [pair[::-1] for pair in made[split]]
-    for about in part.origin().values():
+      assert list(bitext.pairs()) == [pair[::-1] for pair in made[split]]
+    for about in bitext.origin().values():
       assert about['lines'] == len(made[split])
       assert about['versions'].keys() == {'babel', 'num2words'}
 
@@ -52,7 +53,7 @@ def test_all_splits_with_their_origin():
 def test_stamp():
   """Another seed or another library is another corpus."""
   stamp = lambda seed: [
-    part.stamp() for part in embedded.bitexts('en', 'de', seed)['dev']
+    bitext.stamp() for bitext in embedded.bitexts('en', 'de', seed)['dev']
   ]
   assert stamp(1) == stamp(1) != stamp(2)
   versions = embedded.bitexts('en', 'de', 1)['dev'][0].origin()['source']['versions']

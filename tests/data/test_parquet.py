@@ -51,8 +51,8 @@ def only(raw: pathlib.Path) -> pathlib.Path:
 
 def read(raw: pathlib.Path) -> list[Pair]:
   """The test split."""
-  [part] = parquet.bitexts(raw, 'en', 'de')['test']
-  return list(part.pairs())
+  [bitext] = parquet.bitexts(raw, 'en', 'de')['test']
+  return list(bitext.pairs())
 
 
 # What comes out
@@ -60,32 +60,34 @@ def read(raw: pathlib.Path) -> list[Pair]:
 
 def test_all_splits_in_order(raw: pathlib.Path):
   found = parquet.bitexts(raw, 'en', 'de')
-  assert {split: [part.name for part in parts] for split, parts in found.items()} == {
+  assert {
+    split: [bitext.name for bitext in bitexts] for split, bitexts in found.items()
+  } == {
     'train': [f'train-0000{n}-of-00003.parquet' for n in range(3)],
     'dev': ['validation-00000-of-00001.parquet'],
     'test': ['test-00000-of-00001.parquet'],
   }
   names = {'train': '012', 'dev': ['validation'], 'test': ['test']}
-  for split, parts in found.items():
-    for part, name in zip(parts, names[split], strict=True):
+  for split, bitexts in found.items():
+    for bitext, name in zip(bitexts, names[split], strict=True):
       for _ in range(2):
-        assert list(part.pairs()) == pairs_of(rows(name))
-      content = (raw / 'de-en' / part.name).read_bytes()
+        assert list(bitext.pairs()) == pairs_of(rows(name))
+      content = (raw / 'de-en' / bitext.name).read_bytes()
       about = {
-        'file': part.name,
+        'file': bitext.name,
         'sha256': hashlib.sha256(content).hexdigest(),
         'lines': 10,
       }
-      assert part.origin() == {
+      assert bitext.origin() == {
         'source': {**about, 'field': 'en'},
         'target': {**about, 'field': 'de'},
       }
 
 
 def test_the_other_direction(raw: pathlib.Path):
-  [part] = parquet.bitexts(raw, 'de', 'en')['test']
-  assert list(part.pairs()) == [pair[::-1] for pair in read(raw)]
-  assert part.stamp() != parquet.bitexts(raw, 'en', 'de')['test'][0].stamp()
+  [bitext] = parquet.bitexts(raw, 'de', 'en')['test']
+  assert list(bitext.pairs()) == [pair[::-1] for pair in read(raw)]
+  assert bitext.stamp() != parquet.bitexts(raw, 'en', 'de')['test'][0].stamp()
 
 
 def test_files_in_the_folder_itself(raw: pathlib.Path):
@@ -140,9 +142,9 @@ def test_memory_stays_flat(raw: pathlib.Path):
   given = [{**row, 'en': row['en'] + str(n)} for n, row in enumerate(given)]
   write(only(raw), given, row_group_size=10**6, compression='none')
   assert only(raw).stat().st_size > 20_000_000
-  [part] = parquet.bitexts(raw, 'en', 'de')['test']
+  [bitext] = parquet.bitexts(raw, 'en', 'de')['test']
   before, most = pa.total_allocated_bytes(), 0
-  for _ in part.pairs():
+  for _ in bitext.pairs():
     most = max(most, pa.total_allocated_bytes() - before)
   assert most < 12_000_000
 
@@ -261,16 +263,16 @@ def test_row_without_end(raw: pathlib.Path):
 
 
 def test_file_that_changes_while_it_is_read(raw: pathlib.Path):
-  [part] = parquet.bitexts(raw, 'en', 'de')['test']
-  pairs = part.pairs()
+  [bitext] = parquet.bitexts(raw, 'en', 'de')['test']
+  pairs = bitext.pairs()
   next(pairs)
   write(only(raw), rows('other', 11))
   with pytest.raises(UserError, match='changed while it was read|truncated, damaged'):
     list(pairs)
-  assert list(part.pairs()) == pairs_of(rows('other', 11))
+  assert list(bitext.pairs()) == pairs_of(rows('other', 11))
   only(raw).unlink()
   with pytest.raises(UserError, match='test-00000-of-00001.parquet: no such'):
-    next(part.pairs())
+    next(bitext.pairs())
 
 
 def test_names_are_never_those_of_a_network(raw: pathlib.Path, monkeypatch):
