@@ -14,23 +14,22 @@ import ml_collections
 import pytest
 
 from configs import base
-from transformer_jax.data import card, preparing, vocabulary
+from transformer_jax.data import card, preparing
 from transformer_jax.data.corpus import asked
 from transformer_jax.data.embedded import InMemoryBitext
-from transformer_jax.runs.config_checks import COUNTS, NEEDED
+from transformer_jax.data.vocabulary import Vocabulary
 from transformer_jax.runs.run import Run, RunLocked
 
 ROOT = pathlib.Path(__file__).parents[2]
 LINES = ['one two three four five', 'six seven eight nine ten']
 
 
-def prepared(
-  data_dir: pathlib.Path, name: str = 'toy', extra: str = ''
-) -> pathlib.Path:
+def prepared(data_dir: pathlib.Path, name: str, extra: str = '') -> pathlib.Path:
+  """A corpus with LINES and an `extra` one as each of its splits."""
   pairs = [(line, line) for line in [*LINES, extra]]
-  parts = {split: [InMemoryBitext(split, pairs, {})] for split in card.SPLITS}
+  splits = {split: [InMemoryBitext(split, pairs, {})] for split in card.SPLITS}
   corpus = asked(small_config())._replace(name=name)
-  preparing.prepare_corpus(corpus, parts, data_dir)
+  preparing.prepare_corpus(corpus, splits, data_dir)
   return data_dir / name
 
 
@@ -42,9 +41,15 @@ def small_config() -> ml_collections.ConfigDict:
   return config
 
 
-@pytest.fixture
-def corpus(tmp_path: pathlib.Path) -> pathlib.Path:
-  return prepared(tmp_path / 'data')
+@pytest.fixture(scope='module')
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+  return prepared(tmp_path_factory.mktemp('data'), 'toy')
+
+
+@pytest.fixture(scope='module')
+def other_corpus(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+  extra = 'nine nine nine nine one'
+  return prepared(tmp_path_factory.mktemp('data'), 'other', extra)
 
 
 @pytest.fixture
@@ -52,91 +57,103 @@ def config() -> ml_collections.ConfigDict:
   return small_config()
 
 
-def test_a_new_run(corpus, config, tmp_path: pathlib.Path):
-  workdir = tmp_path / 'runs' / 'new'
-  run = Run.open(workdir, config, corpus)
-  assert sorted(path.name for path in workdir.iterdir()) == [
-    'card.json',
-    'config.json',
-    'vocabulary.model',
-  ]
+@pytest.fixture
+def run(tmp_path: pathlib.Path, config, corpus: pathlib.Path) -> Run:
+  return Run.open(tmp_path / 'runs' / 'new', config, corpus)
+
+
+def edit_config(run: Run, **values: object) -> None:
+  """Changes values of config.json, or deletes those that are '-'."""
+  path = run.workdir / 'config.json'
+  config = json.loads(path.read_text()) | values
+  kept = {key: value for key, value in config.items() if value != '-'}
+  path.write_text(json.dumps(kept))
+
+
+# Opened
+
+
+def test_a_new_run(run: Run, corpus, config):
+  names = sorted(path.name for path in run.workdir.iterdir())
+  assert names == ['card.json', 'config.json', 'vocabulary.model']
   assert run.config().to_dict() == json.loads(config.to_json_best_effort())
   assert run.config().is_locked
   listed = card.read_card(corpus)
   assert run.vocabulary().sha256 == listed['vocabulary']['sha256']
-  assert (workdir / 'card.json').read_bytes() == (corpus / 'card.json').read_bytes()
+  assert (run.workdir / 'card.json').read_bytes() == (corpus / 'card.json').read_bytes()
 
 
-def test_the_same_run_is_opened_again(corpus, config, tmp_path: pathlib.Path):
-  Run.open(tmp_path / 'run', config, corpus)
-  before = (tmp_path / 'run' / 'config.json').read_bytes()
-  Run.open(tmp_path / 'run', config, corpus)
-  assert (tmp_path / 'run' / 'config.json').read_bytes() == before
-
-
-def test_a_run_may_be_prolonged(corpus, config, tmp_path: pathlib.Path):
-  Run.open(tmp_path / 'run', config, corpus)
+def test_the_same_run_is_opened_again_and_may_be_prolonged(run: Run, corpus, config):
+  before = (run.workdir / 'config.json').read_bytes()
+  Run.open(run.workdir, config, corpus)
+  assert (run.workdir / 'config.json').read_bytes() == before
   config.train_steps += 5
-  run = Run.open(tmp_path / 'run', config, corpus)
+  Run.open(run.workdir, config, corpus)
   assert run.config().train_steps == config.train_steps
 
 
-def test_the_run_of_another_config_is_refused(corpus, config, tmp_path: pathlib.Path):
+def test_the_run_of_another_config_is_refused(run: Run, corpus, config):
   """All that differ are named, train_steps is not, and nothing is written."""
-  Run.open(tmp_path / 'run', config, corpus)
-  before = (tmp_path / 'run' / 'config.json').read_bytes()
+  edit_config(run, old=1, beam='-')
+  before = (run.workdir / 'config.json').read_bytes()
   config.model.P_drop = 0.25
   config.seed = 2
   config.train_steps += 1
   with pytest.raises(ValueError) as caught:
-    Run.open(tmp_path / 'run', config, corpus)
+    Run.open(run.workdir, config, corpus)
   message = str(caught.value)
-  assert "holds another config's run; these differ: model.P_drop, seed. " in message
+  differ = 'beam, model.P_drop, old, seed'
+  assert f"holds another config's run; these differ: {differ}. " in message
   assert '--workdir' in message
-  assert (tmp_path / 'run' / 'config.json').read_bytes() == before
+  assert (run.workdir / 'config.json').read_bytes() == before
 
 
-def test_keys_that_came_or_went_are_named(corpus, config, tmp_path: pathlib.Path):
-  Run.open(tmp_path / 'run', config, corpus)
-  path = tmp_path / 'run' / 'config.json'
-  kept = json.loads(path.read_text())
-  del kept['model']['d_k']
-  kept['old'] = 1
-  path.write_text(json.dumps(kept))
-  with pytest.raises(ValueError, match=r'these differ: model\.d_k, old\. '):
-    Run.open(tmp_path / 'run', config, corpus)
+def test_a_run_from_before_configs_had_a_row(run: Run, corpus, config):
+  """It is read with none, and takes the config's when it is resumed."""
+  edit_config(run, row='-')
+  assert run.config().row is None
+  assert Run.open(run.workdir, config, corpus).config().row == 'base'
+  config.row = None
+  with pytest.raises(ValueError, match='these differ: row'):
+    Run.open(run.workdir, config, corpus)
+
+
+def test_a_run_of_another_version(run: Run):
+  """What it lacks is named where it is read, not where it is missed."""
+  edit_config(run, beam='-', decode_dtype='-')
+  with pytest.raises(ValueError, match='config.json lacks beam, decode_dtype: another'):
+    run.config()
 
 
 @pytest.mark.parametrize(
   ('key', 'value'),
-  [('max_length', 9), ('source_language', 'fr'), ('target_language', 'x')],
+  [
+    ('max_length', 9),
+    ('source_language', 'fr'),
+    ('target_language', 'x'),
+    ('model.vocab_size', 31),
+  ],
 )
 def test_a_corpus_of_another_config(key, value, corpus, config, tmp_path: pathlib.Path):
-  config[key] = value
+  config.update_from_flattened_dict({key: value})
+  key = key.removeprefix('model.')
   with pytest.raises(ValueError, match=rf'toy was prepared with {key}=.*says {value}:'):
     Run.open(tmp_path / 'run', config, corpus)
   assert not (tmp_path / 'run').exists()
 
 
-def test_another_vocabulary_size(corpus, config, tmp_path: pathlib.Path):
-  config.model.vocab_size = 31
-  with pytest.raises(
-    ValueError, match='prepared with vocab_size=30, the config says 31'
-  ):
+def test_numbers_that_no_run_can_have(corpus, config, tmp_path: pathlib.Path):
+  """They are refused before there is a folder, which would hold another's run then."""
+  config.beam = 0
+  with pytest.raises(ValueError, match=r'^beam=0: 1 or more \(--config\.beam\)$'):
     Run.open(tmp_path / 'run', config, corpus)
+  assert not (tmp_path / 'run').exists()
 
 
-def test_another_vocabulary_is_one_clear_sentence(
-  corpus, config, tmp_path: pathlib.Path
-):
-  run = Run.open(tmp_path / 'run', config, corpus)
-  other = prepared(tmp_path / 'data', 'other', extra='nine nine nine nine one')
-  assert (
-    vocabulary.Vocabulary(other / 'vocabulary.model').sha256 != run.vocabulary().sha256
-  )
+def test_another_vocabulary_is_one_clear_sentence(run: Run, config, other_corpus):
   for check in (
-    lambda: Run.open(tmp_path / 'run', config, other),
-    lambda: run.check_vocabulary(other),
+    lambda: Run.open(run.workdir, config, other_corpus),
+    lambda: run.check_vocabulary(other_corpus),
   ):
     with pytest.raises(ValueError) as caught:
       check()
@@ -145,13 +162,11 @@ def test_another_vocabulary_is_one_clear_sentence(
     assert '\n' not in str(caught.value)
 
 
-def test_a_swapped_vocabulary_is_refused(corpus, config, tmp_path: pathlib.Path):
+def test_a_swapped_vocabulary_is_refused(run: Run, config, corpus, other_corpus):
   """A good one of another corpus, which would decode to other words, and a torn one."""
-  run = Run.open(tmp_path / 'run', config, corpus)
   path = run.workdir / 'vocabulary.model'
   ours = path.read_bytes()
-  other = prepared(tmp_path / 'data', 'other', extra='nine nine nine nine one')
-  for content in ((other / 'vocabulary.model').read_bytes(), ours[:-1], b''):
+  for content in ((other_corpus / 'vocabulary.model').read_bytes(), ours[:-1], b''):
     path.write_bytes(content)
     for use in (
       run.vocabulary,
@@ -165,23 +180,13 @@ def test_a_swapped_vocabulary_is_refused(corpus, config, tmp_path: pathlib.Path)
   assert len(run.vocabulary()) == 30
 
 
-@pytest.mark.parametrize(
-  ('key', 'value'),
-  [(key, 0) for key in COUNTS]
-  + [('beam', -1), ('model.h', -3), ('seed', -1), ('extra_length', -1)]
-  + [('rate_factor', 0.0), ('adam_epsilon', 0.0), ('adam_b2', 1.0)]
-  + [('model.P_drop', 1.0), ('model.P_drop', -0.1), ('epsilon_ls', 1.0)],
-)
-def test_numbers_that_no_run_can_have(key, value, corpus, config, tmp_path):
-  """They are refused before there is a folder, which would hold another's run then."""
-  config.update_from_flattened_dict({key: value})
-  with pytest.raises(ValueError, match=rf'^{key}={value}: .* \(--config\.{key}\)$'):
-    Run.open(tmp_path / 'run', config, corpus)
-  assert not (tmp_path / 'run').exists()
+def test_held_out_text_of_another_corpus_is_refused(run: Run, corpus, other_corpus):
+  run.check_held_out(corpus, 'dev')
+  with pytest.raises(ValueError, match=r'dev\.source\.txt is not that of .*card\.json'):
+    run.check_held_out(other_corpus, 'dev')
 
 
-def test_fewer_steps_than_were_made(corpus, config, tmp_path: pathlib.Path):
-  run = Run.open(tmp_path / 'run', config, corpus)
+def test_fewer_steps_than_were_made(run: Run, corpus, config):
   run.metrics.write_text('{"step": 30}\n')
   kept = (run.workdir / 'config.json').read_bytes()
   config.train_steps = 29
@@ -192,9 +197,8 @@ def test_fewer_steps_than_were_made(corpus, config, tmp_path: pathlib.Path):
   Run.open(run.workdir, config, corpus)
 
 
-def test_results_of_checkpoints_that_are_gone(corpus, config, tmp_path: pathlib.Path):
+def test_results_of_checkpoints_that_are_gone(run: Run, corpus, config):
   """Trained anew, the run would find them and take them for its own."""
-  run = Run.open(tmp_path / 'run', config, corpus)
   (run.checkpoints / '30').mkdir(parents=True)
   (run.workdir / 'translations').mkdir()
   Run.open(run.workdir, config, corpus)
@@ -203,42 +207,8 @@ def test_results_of_checkpoints_that_are_gone(corpus, config, tmp_path: pathlib.
     Run.open(run.workdir, config, corpus)
 
 
-def test_fewer_are_kept_than_averaged(corpus, config, tmp_path: pathlib.Path):
-  config.keep_checkpoints, config.average_last = 4, 5
-  with pytest.raises(ValueError, match='=4 are too few to average the last 5'):
-    Run.open(tmp_path / 'run', config, corpus)
-  config.average_last = 4
-  Run.open(tmp_path / 'run', config, corpus)
-
-
-def test_a_run_of_another_version(corpus, config, tmp_path: pathlib.Path):
-  """What it lacks is named where it is read, not where it is missed."""
-  run = Run.open(tmp_path / 'run', config, corpus)
-  kept = json.loads((run.workdir / 'config.json').read_text())
-  assert NEEDED <= kept.keys()
-  for lacking in ('decode_dtype', 'beam'):
-    del kept[lacking]
-  (run.workdir / 'config.json').write_text(json.dumps(kept))
-  with pytest.raises(ValueError, match='config.json lacks beam, decode_dtype: another'):
-    run.config()
-
-
-def test_a_run_from_before_configs_had_a_row(corpus, config, tmp_path: pathlib.Path):
-  """It is read with none, and takes the config's when it is gone on with."""
-  run = Run.open(tmp_path / 'run', config, corpus)
-  path = run.workdir / 'config.json'
-  kept = json.loads(path.read_text())
-  del kept['row']
-  path.write_text(json.dumps(kept))
-  assert run.config().row is None
-  assert Run.open(run.workdir, config, corpus).config().row == 'base'
-  config.row = None
-  with pytest.raises(ValueError, match='these differ: row'):
-    Run.open(run.workdir, config, corpus)
-
-
 def test_no_corpus_and_no_run(config, tmp_path: pathlib.Path):
-  with pytest.raises(FileNotFoundError, match=r'card\.json: not there; run scripts'):
+  with pytest.raises((ValueError, OSError), match=r'card\.json: not there; run script'):
     Run.open(tmp_path / 'run', config, tmp_path / 'nowhere')
   assert not (tmp_path / 'run').exists()
   with pytest.raises(ValueError, match='is .* a run'):
@@ -250,7 +220,24 @@ def test_a_kill_while_the_run_is_made(corpus, config, tmp_path: pathlib.Path):
   (tmp_path / 'run').mkdir()
   (tmp_path / 'run' / 'vocabulary.model').write_bytes(b'torn')
   run = Run.open(tmp_path / 'run', config, corpus)
-  assert len(run.vocabulary()) == 30
+  assert run.vocabulary().sha256 == Vocabulary(corpus / 'vocabulary.model').sha256
+
+
+# Read
+
+
+def test_training_so_far_is_up_to_the_step(tmp_path: pathlib.Path):
+  """Of a run that went on after the checkpoint that is scored."""
+  record = {'target_tokens': 5, 'seconds': 2.0, 'device': 'one'}
+  records = [{'step': step} | record for step in (10, 20, 30)]
+  records.insert(2, {'step': 20, 'dev_perplexity': 9.0})
+  text = ''.join(json.dumps(line) + '\n' for line in records)
+  (tmp_path / 'metrics.jsonl').write_text(text)
+  assert Run(tmp_path).training_so_far(20) == {
+    'target_tokens_seen': 10,
+    'wall_seconds': 4.0,
+    'training_device': 'one',
+  }
 
 
 @pytest.mark.parametrize('module', ['runs.run', 'runs.result', 'report'])
@@ -269,7 +256,7 @@ print(*sorted({{'pyarrow', 'babel', 'num2words', 'jax'}} & sys.modules.keys()))
   assert done.stdout.split() == []
 
 
-# The lock
+# Locked
 
 HOLD = """
 import pathlib, sys
@@ -289,21 +276,6 @@ def holder(workdir: pathlib.Path) -> subprocess.Popen:
   )
 
 
-def test_training_so_far_is_up_to_the_step(tmp_path: pathlib.Path):
-  """Of a run that went on after the checkpoint that is scored."""
-  record = {'target_tokens': 5, 'seconds': 2.0, 'device': 'one'}
-  records = [{'step': step} | record for step in (10, 20, 30)]
-  records.insert(2, {'step': 20, 'dev_perplexity': 9.0})
-  text = ''.join(json.dumps(line) + '\n' for line in records)
-  (tmp_path / 'metrics.jsonl').write_text(text)
-  found = Run(tmp_path).training_so_far(20)
-  assert found == {
-    'target_tokens_seen': 10,
-    'wall_seconds': 4.0,
-    'training_device': 'one',
-  }
-
-
 def test_a_folder_has_one_trainer(tmp_path: pathlib.Path):
   """Who has it is named; no lock outlives its process, however that ended."""
   run = Run(tmp_path / 'runs' / 'one')
@@ -311,10 +283,8 @@ def test_a_folder_has_one_trainer(tmp_path: pathlib.Path):
   assert process.stdout.readline() == b'locked\n'
   with pytest.raises(RunLocked) as caught, run.locked():
     pass
-  assert f'in use by process {process.pid} on {socket.gethostname()}:' in str(
-    caught.value
-  )
-  assert str(run.workdir) in str(caught.value)
+  named = f'in use by process {process.pid} on {socket.gethostname()}:'
+  assert named in str(caught.value) and str(run.workdir) in str(caught.value)
   process.kill()
   process.communicate()
   with run.locked():

@@ -47,12 +47,12 @@ class Plan(NamedTuple):
   def prepare(self) -> None:
     """Prepares all corpora; jobs that start together would wait for each other."""
     for name in self.configs:
-      config = load_config(name, self._overrides(self.trainer_flags))
+      config = load_config(name, self.trainer_flags)
       preparing.prepare(config, *self.data.folders())
 
   def _job(self, name: str, seed: int) -> Job:
     given = [f'--config.seed={seed}', *self.trainer_flags]
-    config = load_config(name, self._overrides(given))
+    config = load_config(name, given)
     if self.average > config.keep_checkpoints:
       raise UserError(
         f'--average={self.average}: {name} keeps {config.keep_checkpoints} checkpoints '
@@ -78,12 +78,10 @@ class Plan(NamedTuple):
       translations.with_suffix('.json'),
     )
 
-  def _overrides(self, words: Sequence[str]) -> list[str]:
-    return [word for word in words if word.startswith('--config.')]
 
-
-def load_config(name: str, overrides: Sequence[str]) -> ml_collections.ConfigDict:
-  """The config that --config=NAME and --config.KEY=VALUE make for the trainer."""
+def load_config(name: str, trainer_flags: Sequence[str]) -> ml_collections.ConfigDict:
+  """The config that the trainer makes of --config=NAME and --config.KEY=VALUE."""
+  overrides = [word for word in trainer_flags if word.startswith('--config.')]
   command = ['train', f'--config={name}', *overrides]
   values = flags.FlagValues()
   config_flags.DEFINE_config_file('config', flag_values=values, sys_argv=command)
