@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import ml_collections
 import numpy as np
 import optax
@@ -89,10 +90,10 @@ class Steps:
     return self.devices.replicate(state)
 
   def __call__(
-    self, state: TrainState, source: np.ndarray, target: np.ndarray
+    self, state: TrainState, source: np.ndarray, target: np.ndarray, seed: int = 1
   ) -> tuple[TrainState, Sums]:
-    wishes, seed = np.zeros((SLICES, 2), np.int32), np.ones(SLICES, np.int32)
-    all_of_it = Share(source, target, wishes, seed)
+    wishes, seeds = np.zeros((SLICES, 2), np.int32), np.full(SLICES, seed, np.int32)
+    all_of_it = Share(source, target, wishes, seeds)
     ours = jax.tree.map(lambda x: x[self.devices.host_slices], all_of_it)
     share = self.devices.split(ours)
     if share.source.shape not in self.programs:
@@ -147,3 +148,13 @@ def corpus(
       ids[pair][0] = POISON
     token_files.write_tokens(folder / f'train.{side}', ids)
   return folder
+
+
+def poisonous(cross_entropy: Callable) -> Callable:
+  """A loss that is not a number where the target holds POISON."""
+
+  def loss_of(logits: jax.Array, target: jax.Array, epsilon_ls: float) -> tuple:
+    smoothed, plain = cross_entropy(logits, target, epsilon_ls)
+    return smoothed * jnp.where((target == POISON).any(), jnp.nan, 1.0), plain
+
+  return loss_of

@@ -9,6 +9,7 @@ from typing import Any
 
 import jax
 import numpy as np
+import pytest
 
 from transformer_jax.data import batches
 from transformer_jax.machine import hosts
@@ -16,7 +17,6 @@ from transformer_jax.machine.signals import EXIT_CODE, Interruption
 from transformer_jax.runs.run import Run
 from transformer_jax.training import checkpoint, loop
 from transformer_jax.training.log import Log
-from transformer_jax.training.metrics import Divergence, Meter, Values
 from transformer_jax.training.step import Sums, TrainState
 
 EVERY = 4
@@ -33,6 +33,8 @@ class Counter:
     self.bad: set[int] = set()  # steps without a finite gradient
     self.events: list[Any] = []
     self.wishes: list[tuple[bool, bool]] = []
+    self.begin = lambda step: None  # called with the number of each step
+    self.others_stop = lambda step: False  # whether another host wishes so
 
   def on_this_host(self, params: Any) -> Any:
     return params
@@ -47,6 +49,8 @@ class Counter:
     step = int(state.step) + 1
     assert batch.pairs[0, 0] == 10 * (step - 1)
     self.wishes.append((stop, save))
+    self.begin(step)
+    stop |= self.others_stop(step)
     self.events.append(('step', step))
     bad = step in self.bad
     loss = np.nan if bad else 10.0
@@ -132,40 +136,26 @@ def test_metrics_are_read_one_step_late(tmp_path: pathlib.Path, monkeypatch):
   )
 
 
-def test_told_to_stop_it_saves_and_leaves(tmp_path: pathlib.Path):
-  """After the step under way, though it is on no cadence; the record goes with it."""
+@pytest.mark.parametrize('told_in, saved', [(6, [4, 6]), (4, [4])])
+def test_told_to_stop_it_saves_and_leaves(
+  told_in: int, saved: list[int], tmp_path: pathlib.Path
+):
+  """After the step under way, on the cadence or not; the record goes with it."""
   told, trainer = Interruption(), Counter(10)
-  step = trainer.step
-  trainer.step = lambda state, batch, stop, save: step(
-    state, batch, told.__setattr__('asked', int(state.step) == 5) or stop, save
-  )
+  trainer.begin = lambda step: setattr(told, 'asked', step == told_in)
   kept, records = looped(tmp_path, trainer, told)
-  assert kept.steps == [4, 6] and kept.end.code == EXIT_CODE
-  assert records[-1]['step'] == 6
-  again, records = looped(tmp_path, Counter(10), Interruption(), start=6)
+  assert kept.steps == saved and kept.end.code == EXIT_CODE
+  assert records[-1]['step'] == told_in
+  again, records = looped(tmp_path, Counter(10), Interruption(), start=told_in)
   assert again.steps == [8, 10]
   assert sum(r['target_tokens'] for r in records if 'loss' in r) == 50
-
-
-def test_told_to_stop_where_a_checkpoint_is_due(tmp_path: pathlib.Path):
-  told, trainer = Interruption(), Counter(10)
-  step = trainer.step
-  trainer.step = lambda state, batch, stop, save: step(
-    state, batch, told.__setattr__('asked', int(state.step) == 3) or stop, save
-  )
-  kept, records = looped(tmp_path, trainer, told)
-  assert kept.steps == [4] and kept.end.code == EXIT_CODE
-  assert records[-1]['step'] == 4
 
 
 def test_several_hosts_stop_at_one_step(tmp_path: pathlib.Path, monkeypatch):
   """This one was not told: it stops with that one's wish in the sums, and saves."""
   monkeypatch.setattr(hosts, 'count', lambda: 2)
   trainer = Counter(10)
-  step = trainer.step
-  trainer.step = lambda state, batch, stop, save: step(
-    state, batch, int(state.step) >= 5, save
-  )
+  trainer.others_stop = lambda step: step > 5
   kept, _ = looped(tmp_path, trainer, Interruption())
   assert kept.end.code == EXIT_CODE
   # Step 6 carries the wish, which is read when 7 is on its way.
@@ -242,19 +232,6 @@ def test_persistent_skips_end_the_run(tmp_path: pathlib.Path):
   assert len([r for r in records if 'skipped_pairs' in r]) == 13
 
 
-def test_divergence_without_nan_is_told(tmp_path: pathlib.Path):
-  """Not of a bad record or a few, nor of a worse loss, but of one that stays away."""
-  losses = [9.0, 5.0, 4.0, 5.5, 4.1, 4.9, 4.9, 4.9, 4.9, 4.9, 4.9] + [5.2] * 4
-  told = Divergence()
-  for step, loss in enumerate(losses):
-    assert told.add({'step': step, 'loss': loss}) is None
-  message = told.add({'step': 15, 'loss': 7.5})
-  assert message.startswith('step 15: the loss, 7.500, has been more than 1.0 nats')
-  assert 'its best, 4.000 at step 2, for 5 records' in message
-  assert told.add({'step': 16, 'loss': 7.5}) is None
-  assert told.add({'step': 17, 'loss': 4.0}) is None
-
-
 def test_a_restart_does_not_forget_the_best_loss(tmp_path: pathlib.Path, capsys):
   good = [{'step': step, 'loss': 0.5, 'target_tokens': 5} for step in (1, 2)]
   lines = ''.join(json.dumps(record) + '\n' for record in good)
@@ -263,23 +240,3 @@ def test_a_restart_does_not_forget_the_best_loss(tmp_path: pathlib.Path, capsys)
   said = capsys.readouterr().err
   assert said.count('has diverged') == 1
   assert 'step 12: the loss, 2.000, has been more than 1.0 nats above its best' in said
-
-
-def test_a_record_waits_for_a_step_that_counts():
-  meter = Meter(lambda _: 0.1, (2,), 9, 10, 0)
-  nothing = Values(np.nan, np.nan, 5, np.nan, 1)
-  assert meter.add(1, nothing) is None and meter.add(2, nothing) is None
-  assert meter.add(3, Values(6.0, 5.0, 2, 1.0, 0)) is None
-  record = meter.add(4, nothing)
-  assert (record['loss'], record['steps'], record['skipped']) == (3.0, 4, 3)
-  assert 'NaN' not in json.dumps(record)
-
-
-def test_the_rate_that_is_logged_is_the_one_that_was_applied():
-  """Skipped steps are no updates to Equation 3, those before a restart neither."""
-  good, bad = Values(6.0, 5.0, 2, 1.0, 0), Values(np.nan, np.nan, 5, np.nan, 1)
-  meter = Meter(lambda update: float(update), (1,), 9, 10, 2)
-  rates = [meter.add(step, good)['learning_rate'] for step in (4, 5)]
-  assert rates == [1, 2], 'updates from 0: steps 1 to 3 made one, 4 the second'
-  assert meter.add(6, bad) is None
-  assert meter.add(7, good)['learning_rate'] == 3

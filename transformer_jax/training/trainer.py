@@ -63,11 +63,14 @@ class Trainer:
 
   def compile(self, state: TrainState, progress: Callable[[list], Any]) -> None:
     """Compiles a step for every shape of batch; `progress` wraps the list of them."""
-    slices = self.devices.host_slices.stop - self.devices.host_slices.start
     for shape in progress(self.batches.shapes):
-      side = np.zeros((slices, *shape), np.int32)
-      inputs = self._inputs(side, side, False, False)
-      self._compiled[shape] = self._parallel.lower(state, inputs).compile()
+      self._compiled[shape] = self.lower(state, shape).compile()
+
+  def lower(self, state: TrainState, shape: batches.Shape) -> jax.stages.Lowered:
+    """The step for one shape of batch, not compiled yet."""
+    host = self.devices.host_slices
+    side = np.zeros((host.stop - host.start, *shape), np.int32)
+    return self._parallel.lower(state, self._inputs(side, side, False, False))
 
   def batch(self, step: int) -> batches.Batch:
     """This host's slices of the batch of update number `step`, from 0.

@@ -1,0 +1,150 @@
+"""Several processes: how they find each other, and that they compute as one."""
+
+import os
+import pathlib
+import time
+from collections.abc import Callable
+
+import jax
+import numpy as np
+import pytest
+
+from toy.programs import SERVER, free_port
+from toy.steps import (
+  Course,
+  Steps,
+  assert_same_course,
+  corpus,
+  course,
+  course_on_one,
+  tiny_config,
+)
+from transformer_jax.data import corpus as corpora
+from transformer_jax.machine import hosts
+from transformer_jax.training.trainer import Trainer
+
+
+@pytest.mark.parametrize(
+  'given', [('host:1', 2, None), (None, 2, 0), ('host:1', None, 1)]
+)
+def test_all_three_or_none(given: tuple):
+  with pytest.raises(ValueError, match='all of --coordinator_address, --process_count'):
+    hosts.join_hosts(*given)
+
+
+def test_alone_where_nobody_tells_of_others(monkeypatch):
+  """Outside of any cluster; in a step of one task; or when told so."""
+  for name in ('SLURM_STEP_NUM_TASKS', 'OMPI_COMM_WORLD_SIZE'):
+    monkeypatch.delenv(name, raising=False)
+  joined = []
+
+  def nobody(*given):
+    joined.append(given)
+    if not given:
+      raise ValueError('coordinator_address should be defined.')
+
+  monkeypatch.setattr(jax.distributed, 'initialize', nobody)
+  hosts.join_hosts(None, None, None)
+  assert joined == [()]
+  hosts.join_hosts('host:1', 4, 3)
+  assert joined.pop() == ('host:1', 4, 3)
+  hosts.join_hosts(None, 1, None)
+  monkeypatch.setenv('SLURM_NTASKS', '4')  # of a job, with a step of one task in it
+  monkeypatch.setenv('SLURM_STEP_NUM_TASKS', '1')
+  hosts.join_hosts(None, None, None)
+  monkeypatch.setenv('OMPI_COMM_WORLD_SIZE', '1')
+  hosts.join_hosts(None, None, None)
+  assert joined == [()]
+  # Open MPI's daemon is the step of one task.
+  monkeypatch.setenv('OMPI_COMM_WORLD_SIZE', '3')
+  with pytest.raises(ValueError, match='other of 3 processes .* --coordinator_address'):
+    hosts.join_hosts(None, None, None)
+
+
+def run_two(target: Callable, *arguments: str) -> None:
+  """target(number, address, *arguments) in two processes, 0 and 1."""
+  address = f'localhost:{free_port()}'
+  both = [
+    SERVER.Process(target=target, args=(number, address, *arguments))
+    for number in (0, 1)
+  ]
+  for process in both:
+    process.start()
+  for process in both:
+    process.join(300)
+    assert process.exitcode == 0
+
+
+def one_of_two(number: int, address: str, folder: str) -> None:
+  """In a process of its own: four of eight devices, and the same twenty updates."""
+  os.environ.pop('XLA_FLAGS', None)
+  jax.config.update('jax_num_cpu_devices', 4)
+  hosts.join_hosts(address, 2, number)
+  assert jax.device_count() == 8 and hosts.is_first_host() == (number == 0)
+  steps = Steps(None)
+  found = course(steps)
+  config = tiny_config(tokens_per_batch=64, max_shapes=2)
+  ours = Trainer(config, pathlib.Path(folder))
+  share = ours.devices.host_slices
+  assert share == slice(4 * number, 4 * number + 4)
+  found_batches = [ours.batch(step) for step in range(20)]
+  assert all(len(batch.source) == 4 for batch in found_batches)
+  pairs = [batch.pairs[share] for batch in found_batches]
+  leaves = jax.tree.leaves(found.moved)
+  arrays = {f'leaf{i}': leaf for i, leaf in enumerate(leaves)}
+  arrays |= {f'pairs{i}': rows for i, rows in enumerate(pairs)}
+  other = np.int32(7 + number)
+  np.savez(
+    pathlib.Path(folder) / f'{number}.npz',
+    losses=found.losses,
+    first=hosts.from_first_host(other),
+    **arrays,
+  )
+
+
+@pytest.mark.slow
+def test_two_processes_are_one(tmp_path: pathlib.Path):
+  """The same rows at each step, the same course as one device's, in both of them."""
+  corpus(tmp_path)
+  run_two(one_of_two, str(tmp_path))
+  found = [np.load(tmp_path / f'{number}.npz') for number in (0, 1)]
+  moved = jax.tree.structure(course_on_one().moved)
+  for file in found:
+    leaves = [file[f'leaf{i}'] for i in range(moved.num_leaves)]
+    theirs = Course(list(file['losses']), jax.tree.unflatten(moved, leaves))
+    assert_same_course(course_on_one(), theirs)
+    assert file['first'] == 7
+  ours = Trainer(tiny_config(tokens_per_batch=64, max_shapes=2), tmp_path)
+  for step in range(20):
+    rows = np.concatenate([file[f'pairs{step}'] for file in found])
+    np.testing.assert_array_equal(rows, ours.batches.batch(step).pairs)
+    assert (rows >= 0).any()
+
+
+def late(number: int, address: str) -> None:
+  """The second host comes later than devices wait for each other."""
+  os.environ.pop('XLA_FLAGS', None)
+  jax.config.update('jax_num_cpu_devices', 1)
+  hosts.join_hosts(address, 2, number)
+  assert jax.device_count() == 2
+  time.sleep(40 * number)
+  hosts.wait_for_all('both')
+  assert hosts.from_first_host(np.int32(7 + number)) == 7
+
+
+@pytest.mark.slow
+def test_hosts_wait_for_a_late_one():
+  run_two(late)
+
+
+def test_a_host_reads_its_slices_alone(tmp_path: pathlib.Path):
+  """They are a piece of the whole batch, of which all hosts know the pairs."""
+  config = tiny_config(tokens_per_batch=64, max_shapes=2)
+  made = corpora.train_batches(config, corpus(tmp_path))
+  for step in range(2 * made.steps_per_epoch):
+    whole = made.batch(step)
+    for place in (slice(0, 4), slice(4, 8)):
+      part = made.batch(step, place)
+      np.testing.assert_array_equal(part.source, whole.source[place])
+      np.testing.assert_array_equal(part.target, whole.target[place])
+      np.testing.assert_array_equal(part.pairs, whole.pairs)

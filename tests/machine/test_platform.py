@@ -1,0 +1,92 @@
+"""What JAX is told before it starts: flags, dtypes, the cache of compiled programs."""
+
+import os
+import pathlib
+import subprocess
+import sys
+
+import jax
+import numpy as np
+import pytest
+
+from transformer_jax.machine import platform, processor
+
+FLAGS = """
+import os, jax
+from transformer_jax.machine import platform
+platform.deterministic()
+platform.multiply_by_ynn()
+platform.outlast_stops()
+jax.devices()
+print(os.environ['XLA_FLAGS'])
+"""
+
+
+def test_xla_knows_the_flags_that_are_set():
+  """One that it does not know ends the process; the user's stay."""
+  environment = os.environ | {'XLA_FLAGS': '--xla_cpu_enable_fast_math=false'}
+  command = [sys.executable, '-c', FLAGS]
+  done = subprocess.run(command, env=environment, capture_output=True, text=True)
+  assert done.returncode == 0, done.stderr
+  assert done.stdout.split() == [
+    '--xla_cpu_enable_fast_math=false',
+    '--xla_gpu_deterministic_ops=true',
+    '--xla_cpu_experimental_ynn_fusion_type=individual_dot',
+    '--xla_cpu_collective_call_terminate_timeout_seconds=86400',
+  ]
+
+
+@pytest.mark.parametrize(
+  ('environment', 'folder'),
+  [({'XDG_CACHE_HOME': 'x'}, 'x'), ({'XDG_CACHE_HOME': '', 'HOME': 'h'}, 'h/.cache')],
+)
+def test_compiled_programs_are_kept_where_nobody_else_writes(
+  environment: dict, folder: str, tmp_path: pathlib.Path, monkeypatch
+):
+  for key, value in environment.items():
+    monkeypatch.setenv(key, value and str(tmp_path / value))
+  kept: dict[str, str] = {}
+  monkeypatch.setattr(jax.config, 'update', kept.__setitem__)
+  platform.keep_compiled()
+  cache = tmp_path / folder / 'transformer_jax'
+  assert kept == {'jax_compilation_cache_dir': str(cache)}
+  assert cache.stat().st_mode & 0o777 == 0o700
+
+
+def test_no_place_for_compiled_programs_ends_nothing(tmp_path, monkeypatch, capsys):
+  (tmp_path / 'file').touch()
+  monkeypatch.setenv('XDG_CACHE_HOME', str(tmp_path / 'file'))
+  platform.keep_compiled()
+  assert 'compiled programs are not kept (' in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+  'vectors', [['avx512f'], ['amx_bf16'], ['avx512_bf16', 'avx2']]
+)
+def test_dtypes_of_products(monkeypatch: pytest.MonkeyPatch, vectors: list[str]):
+  """On a CPU that multiplies bfloat16 what is decoded is decoded so, unasked."""
+  monkeypatch.setattr(platform.processor, 'describe', lambda: ('a chip', vectors))
+  fast = vectors != ['avx512f']
+  assert platform.training_dtype('auto') == np.float32
+  assert platform.decoding_dtype('auto').name == ('bfloat16' if fast else 'float32')
+  for dtype in (platform.training_dtype, platform.decoding_dtype):
+    assert (dtype('float32').name, dtype('bfloat16').name) == ('float32', 'bfloat16')
+  with pytest.raises(ValueError, match="^dtype='half': 'auto', 'float32' or"):
+    platform.training_dtype('half')
+  with pytest.raises(ValueError, match="^decode_dtype='half'"):
+    platform.decoding_dtype('half')
+
+
+def test_accelerators_multiply_bfloat16(monkeypatch: pytest.MonkeyPatch):
+  monkeypatch.setattr(platform.processor, 'describe', lambda: ('a chip', []))
+  monkeypatch.setattr(jax, 'default_backend', lambda: 'gpu')
+  for dtype in (platform.training_dtype, platform.decoding_dtype):
+    assert (dtype('auto').name, dtype('float32').name) == ('bfloat16', 'float32')
+
+
+def test_cores_where_a_process_has_no_limit_of_its_own(monkeypatch):
+  """macOS has no sched_getaffinity; and a system may not know its cores either."""
+  monkeypatch.delattr(os, 'sched_getaffinity', raising=False)
+  for told, count in ((6, 6), (None, 1)):
+    monkeypatch.setattr(os, 'cpu_count', lambda told=told: told)
+    assert processor.cores() == [*range(count)]

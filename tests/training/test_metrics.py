@@ -1,0 +1,40 @@
+"""Records of steps, and the notice that a loss has risen for good."""
+
+import json
+
+import numpy as np
+
+from transformer_jax.training.metrics import Divergence, Meter, Values
+
+
+def test_divergence_without_nan_is_told():
+  """Not of a bad record or a few, nor of a worse loss, but of one that stays away."""
+  losses = [9.0, 5.0, 4.0, 5.5, 4.1, 4.9, 4.9, 4.9, 4.9, 4.9, 4.9] + [5.2] * 4
+  told = Divergence()
+  for step, loss in enumerate(losses):
+    assert told.add({'step': step, 'loss': loss}) is None
+  message = told.add({'step': 15, 'loss': 7.5})
+  assert message.startswith('step 15: the loss, 7.500, has been more than 1.0 nats')
+  assert 'its best, 4.000 at step 2, for 5 records' in message
+  assert told.add({'step': 16, 'loss': 7.5}) is None
+  assert told.add({'step': 17, 'loss': 4.0}) is None
+
+
+def test_a_record_waits_for_a_step_that_counts():
+  meter = Meter(lambda _: 0.1, (2,), 9, 10, 0)
+  nothing = Values(np.nan, np.nan, 5, np.nan, 1)
+  assert meter.add(1, nothing) is None and meter.add(2, nothing) is None
+  assert meter.add(3, Values(6.0, 5.0, 2, 1.0, 0)) is None
+  record = meter.add(4, nothing)
+  assert (record['loss'], record['steps'], record['skipped']) == (3.0, 4, 3)
+  assert 'NaN' not in json.dumps(record)
+
+
+def test_the_rate_that_is_logged_is_the_one_that_was_applied():
+  """Skipped steps are no updates to Equation 3, those before a restart neither."""
+  good, bad = Values(6.0, 5.0, 2, 1.0, 0), Values(np.nan, np.nan, 5, np.nan, 1)
+  meter = Meter(lambda update: float(update), (1,), 9, 10, 2)
+  rates = [meter.add(step, good)['learning_rate'] for step in (4, 5)]
+  assert rates == [1, 2], 'updates from 0: steps 1 to 3 made one, 4 the second'
+  assert meter.add(6, bad) is None
+  assert meter.add(7, good)['learning_rate'] == 3

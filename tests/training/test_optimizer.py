@@ -1,0 +1,47 @@
+"""Equation 3 and Adam, against the paper and NumPy (section 5.3)."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from configs import base
+from transformer_jax.training import optimizer
+from transformer_jax.training.trainer import adam
+
+
+@pytest.mark.parametrize(
+  'step, expected', [(1, 1.746928e-7), (4000, 6.987712e-4), (100_000, 1.397542e-4)]
+)
+def test_equation_3(step: int, expected: float):
+  schedule = optimizer.learning_rate(512, 4000, 1.0)
+  np.testing.assert_allclose(schedule(step - 1), expected, rtol=1e-6)
+  written = 512**-0.5 * min(step**-0.5, step * 4000**-1.5)
+  np.testing.assert_allclose(schedule(jnp.int32(step - 1)), written, rtol=1e-6)
+  np.testing.assert_allclose(
+    optimizer.learning_rate(512, 4000, 2.5)(step - 1), 2.5 * written, rtol=1e-6
+  )
+
+
+def test_equation_3_peaks_at_the_end_of_warm_up():
+  rates = optimizer.learning_rate(512, 4000, 1.0)(jnp.arange(10_000))
+  assert int(rates.argmax()) == 3999
+  assert (jnp.diff(rates[:4000]) > 0).all() and (jnp.diff(rates[3999:]) < 0).all()
+
+
+def test_adam_is_the_papers():
+  """Five updates with beta 0.9 and 0.98, epsilon 1e-9 and the rate of Equation 3."""
+  config = base.get_config()
+  transform = adam(config)
+  rng = np.random.default_rng(0)
+  gradients = rng.normal(size=(5, 7)) * np.logspace(-9, 1, 7)
+  x = params = np.zeros(7)
+  m, v, state = np.zeros(7), np.zeros(7), transform.init(jnp.zeros(7))
+  update = jax.jit(transform.update)
+  for step, g in enumerate(gradients, 1):
+    m, v = 0.9 * m + 0.1 * g, 0.98 * v + 0.02 * g**2
+    rate = 512**-0.5 * min(step**-0.5, step * 4000**-1.5)
+    x = x - rate * (m / (1 - 0.9**step)) / (np.sqrt(v / (1 - 0.98**step)) + 1e-9)
+    change, state = update(jnp.asarray(g, jnp.float32), state)
+    params = params + np.asarray(change, np.float64)
+  np.testing.assert_allclose(params, x, rtol=2e-5)

@@ -1,0 +1,143 @@
+"""An update: sums over all slices, on any number of devices; dropout; bad gradients."""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+from toy.steps import (
+  LENGTH,
+  POISON,
+  ROWS,
+  SLICES,
+  Steps,
+  Tree,
+  assert_same_course,
+  course,
+  course_on_one,
+  example,
+  model,
+  poisonous,
+  steps_on,
+)
+from transformer_jax.data.vocabulary import PAD
+from transformer_jax.training import loss
+
+
+def test_sums_are_over_the_tokens_of_all_slices():
+  """They equal those of all sentences at once: no mean of slices' means."""
+  source, target = example()
+  steps = steps_on(1, P_drop=0.0, rate=1e-2)
+  _, sums = steps(steps.initial(), source, target)
+  graph, params = model(0.0)
+  flat = lambda side: side.reshape(-1, LENGTH)
+
+  def objective(p: Tree) -> tuple[jax.Array, jax.Array]:
+    logits = nnx.merge(graph, p)(flat(source), flat(target))
+    return loss.cross_entropy(logits, flat(target), 0.1)
+
+  (smoothed, plain), gradient = jax.jit(jax.value_and_grad(objective, has_aux=True))(
+    params
+  )
+  tokens = (target != PAD).sum()
+  assert len({*(target != PAD).sum((1, 2))}) > 3
+  assert sums.tokens == tokens
+  np.testing.assert_allclose(sums.loss, smoothed, rtol=1e-6)
+  np.testing.assert_allclose(sums.negative_log_likelihood, plain, rtol=1e-6)
+  squares = sum(float((g**2).sum()) for g in jax.tree.leaves(gradient))
+  np.testing.assert_allclose(sums.gradient_norm, squares**0.5 / tokens, rtol=1e-5)
+
+
+@pytest.mark.parametrize('count', [pytest.param(4, marks=pytest.mark.slow), 8])
+def test_any_number_of_devices_is_one_device(count: int):
+  assert_same_course(course_on_one(), course(steps_on(count)))
+
+
+def mean_of_means(psum: Callable) -> Callable:
+  """psum() that weighs all devices alike, however many tokens each of them has."""
+
+  def mutant(sums: Tree, axis: str) -> Tree:
+    (gradient, *losses, tokens), wishes = sums
+    total, devices = psum((tokens, jnp.float32(1)), axis)
+    weight = total / devices / jnp.maximum(tokens, 1)
+    weighted = jax.tree.map(lambda x: x * weight, (gradient, *losses))
+    return psum(((*weighted, tokens), wishes), axis)
+
+  return mutant
+
+
+def one_replaced(seed: int) -> tuple[np.ndarray, np.ndarray]:
+  source, target = example(seed)
+  source[3], target[3] = source[2], target[2]
+  return source, target
+
+
+@pytest.mark.parametrize(
+  'mutant', ['mean of means', 'slice replaced', 'batch repeated']
+)
+def test_a_wrong_step_is_noticed(mutant: str, monkeypatch: pytest.MonkeyPatch):
+  if mutant == 'mean of means':
+    monkeypatch.setattr(jax.lax, 'psum', mean_of_means(jax.lax.psum))
+    wrong = course(Steps(4))
+  elif mutant == 'slice replaced':
+    wrong = course(steps_on(4), one_replaced)
+  else:
+    wrong = course(steps_on(4), lambda number: example(min(number, 18)))
+  with pytest.raises(AssertionError):
+    assert_same_course(course_on_one(), wrong)
+
+
+@pytest.mark.parametrize('count', [1, 8])
+def test_an_update_without_a_finite_gradient_is_skipped(
+  count: int, monkeypatch: pytest.MonkeyPatch
+):
+  """In one slice of one device it is enough; what follows is as if it had not been."""
+  monkeypatch.setattr(loss, 'cross_entropy', poisonous(loss.cross_entropy))
+  steps = Steps(count)
+  clean = [[np.where(side == POISON, 3, side) for side in example(n)] for n in (0, 1)]
+  state, sums = steps(steps.initial(), *clean[0])
+  assert sums.skipped == 0 and np.isfinite(sums.loss)
+  before = jax.device_get(state)
+  source, target = clean[1][0], clean[1][1].copy()
+  target[5, 0, 0] = POISON
+  state, sums = steps(state, source, target)
+  assert sums.skipped == 1 and not np.isfinite(sums.gradient_norm)
+  after = jax.device_get(state)
+  assert after.step == before.step + 1 == 2
+  jax.tree.map(np.testing.assert_array_equal, after[1:], before[1:])
+  state, sums = steps(state, *clean[1])
+  assert sums.skipped == 0
+  moved = jax.tree.map(lambda a, b: np.abs(a - b).max(), state.params, before.params)
+  assert max(jax.tree.leaves(moved)) > 1e-4
+
+
+def test_dropout_depends_on_slice_step_and_seed():
+  """The loss of the same two sentences changes with each of the three alone."""
+  steps = steps_on(1)
+
+  def loss_at(place: int, step: int, seed: int) -> float:
+    sides = np.zeros((2, SLICES, ROWS, LENGTH), np.int32)
+    sides[:, place] = [side[0] for side in example()]
+    return float(steps(steps.initial(step), *sides, seed)[1].loss)
+
+  first = loss_at(0, 0, 1)
+  assert loss_at(0, 0, 1) == first
+  for other in ((1, 0, 1), (7, 0, 1), (0, 1, 1), (1, 1, 1), (0, 0, 2)):
+    assert abs(loss_at(*other) / first - 1) > 1e-4
+
+
+def test_loss_falls_on_a_copy_task():
+  """A word six times over: below what one who only sees the target would come to."""
+  steps = steps_on(1, P_drop=0.0, rate=1e-2)
+  state = steps.initial()
+  rng = np.random.default_rng(0)
+  losses = []
+  for _ in range(60):
+    words = rng.integers(3, 11, (SLICES, 4, 1)).astype(np.int32)
+    side = words.repeat(LENGTH, axis=2)
+    state, sums = steps(state, side, side)
+    losses.append(sums.negative_log_likelihood / sums.tokens)
+  assert losses[-1] < np.log(8) / LENGTH < losses[0]

@@ -1,0 +1,130 @@
+"""A config's compiled steps, and what a training of them tells."""
+
+import functools
+import pathlib
+
+import jax
+import numpy as np
+import pytest
+
+from toy.runs import state_shapes
+from toy.steps import (
+  corpus,
+  model,
+  poisonous,
+  tiny_config,
+)
+from transformer_jax.data import batches, token_files
+from transformer_jax.data import corpus as corpora
+from transformer_jax.machine import parallel
+from transformer_jax.machine.signals import Interruption
+from transformer_jax.model import build
+from transformer_jax.runs import run
+from transformer_jax.training import checkpoint, loop, loss, train
+from transformer_jax.training.log import Log
+from transformer_jax.training.trainer import Trainer
+
+
+def test_a_program_for_each_shape_and_none_later(
+  tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+):
+  monkeypatch.setattr(build, 'transformer', lambda _: model(0.3))
+  config = tiny_config(tokens_per_batch=64, max_shapes=2)
+  ours = Trainer(config, corpus(tmp_path))
+  state = ours.restore(tmp_path / 'checkpoints')
+  ours.compile(state, list)
+  assert len(ours.batches.shapes) == 2
+  state, _ = ours.step(state, ours.batches.batch(0))
+  compiled = []
+  count = lambda event, seconds, **_: compiled.append(event)
+  jax.monitoring.register_event_duration_secs_listener(count)
+  try:
+    seen = set()
+    for step in range(1, ours.batches.steps_per_epoch + 1):
+      batch = ours.batches.batch(step)
+      seen.add(batch.source.shape)
+      state, sums = ours.step(state, batch)
+  finally:
+    jax.monitoring.unregister_event_duration_listener(count)
+  assert len(seen) == 2 and np.isfinite(sums.loss)
+  assert not [event for event in compiled if 'compile' in event]
+  empty = np.zeros((config.slices, 1, 13), np.int32)
+  with pytest.raises(KeyError):
+    ours.step(state, batches.Batch(empty, empty, empty))
+
+
+def test_seeds_share_a_program_and_no_dropout(tmp_path: pathlib.Path):
+  folder, programs, losses = corpus(tmp_path, pairs=200), [], []
+  same = Trainer(tiny_config(max_shapes=1), folder)
+  for seed in 1, 2:
+    ours, state = Trainer(tiny_config(seed=seed, max_shapes=1), folder), same.initial()
+    programs.append(ours.lower(state, ours.batches.shapes[0]).as_text())
+    ours.compile(state, list)
+    losses.append(float(ours.step(state, same.batch(0))[1].loss))
+  assert programs[0] == programs[1] and losses[0] != losses[1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('count', [1, 8])
+def test_one_bad_batch_is_skipped_and_persistent_ones_end_the_run(
+  count: int, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+):
+  """Update 3 is bad and all from 7 on; each second state is saved."""
+  monkeypatch.setattr(build, 'transformer', lambda _: model(0.3))
+  monkeypatch.setattr(loss, 'cross_entropy', poisonous(loss.cross_entropy))
+  first = functools.partial(parallel.Devices, devices=jax.devices()[:count])
+  monkeypatch.setattr(parallel, 'Devices', first)
+  config = tiny_config(
+    tokens_per_batch=64,
+    max_shapes=1,
+    train_steps=20,
+    checkpoint_every_steps=1,
+    keep_checkpoints=20,
+    log_every_steps=1,
+  )
+  order = Trainer(config, corpus(tmp_path, pairs=200)).batches
+  assert order.steps_per_epoch > 16
+  pairs = [set(order.batch(step).pairs.flat) - {-1} for step in range(17)]
+  bad = {min(pairs[2])}.union(*(pairs[6:]))
+  ours = Trainer(config, corpus(tmp_path, pairs=200, poisoned=bad))
+  assert ours.devices.count == count
+  directory = run.Run(tmp_path)
+  state = ours.initial()
+  ours.compile(state, list)
+  writer = checkpoint.Writer(directory.checkpoints, 1, 20, lambda _: None)
+  with Log(directory, 0, 20) as log, writer:
+    cadence = loop.Cadence(20, checkpoint_every=1, log_every=1)
+    one = loop.Loop(ours, cadence, [], log, writer, Interruption())
+    with pytest.raises(loop.Diverged) as stopped:
+      one.run(state, 0, lambda _: 2.0, unmeasured=False)
+  assert str(stopped.value) == (
+    'no finite gradient in 10 steps on end, up to step 16. The newest checkpoint: '
+    f'{directory.checkpoints / "15"}'
+  )
+  shapes = state_shapes(config)
+  restore = lambda step: checkpoint.restore(directory.checkpoints, step, *shapes)
+  same = lambda one, other: jax.tree.all(
+    jax.tree.map(np.array_equal, restore(one)[1:], restore(other)[1:])
+  )
+  assert same(2, 3) and same(6, 7) and same(6, 15)
+  assert not any(same(step, step + 1) for step in (1, 3, 4, 5))
+  skipped = [r for r in directory.records() if 'skipped_pairs' in r]
+  assert [r['step'] for r in skipped] == [3, *range(7, 17)]
+  assert {*skipped[0]['skipped_pairs']} == pairs[2]
+
+
+@pytest.mark.parametrize(
+  'slices, expected',
+  [
+    (8, 'a batch is 25,000 source and 20,000 target tokens on average, 100 % of'),
+    (256, 'a batch is 30,000 source and 24,000 target tokens on average, 120 % of'),
+  ],
+)
+def test_how_large_a_batch_comes_out_is_told(
+  slices: int, expected: str, tmp_path: pathlib.Path
+):
+  """Not what was asked for: 256 slices have two whole rows of 60 tokens each."""
+  for side, length in (('source', 59), ('target', 47)):
+    token_files.write_tokens(tmp_path / f'train.{side}', np.full((20_000, length), 5))
+  made = corpora.train_batches(tiny_config(slices=slices), tmp_path)
+  assert train.mean_batch(made) == f"{expected} the paper's 25,000"
