@@ -1,1 +1,1 @@
-"""Run directories -> the paper's tables, with the paper's numbers beside ours."""
+"""Tables, curves and pages of runs, with the paper's numbers beside ours."""

@@ -1,4 +1,4 @@
-"""What a report consists of, before it is Markdown or HTML."""
+"""The parts of a report, from which page.py makes Markdown or HTML."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -25,8 +25,8 @@ class Table(NamedTuple):
 
 
 class Picture(NamedTuple):
-  name: str  # of a file, without its ending
-  text: str  # for who cannot see it
+  name: str  # of its file, without the ending
+  text: str  # says what it shows to readers who cannot see it
   svg: str
 
 

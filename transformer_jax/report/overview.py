@@ -62,7 +62,7 @@ def _kind(scored: Scored) -> tuple[str, str, int, str, str]:
 
 
 def _mark(n: int) -> str:
-  """Nothing, then † ‡ ..., then numbers."""
+  """The first kind has no mark, the next have † ‡ § ¶, later ones a number."""
   return ('', *MARKS)[n] if n <= len(MARKS) else f'({n})'
 
 

@@ -1,4 +1,4 @@
-"""The blocks of a report as Markdown, and as one HTML page that needs no other file."""
+"""A report's blocks as Markdown, or as one HTML page that needs no other file."""
 
 import html
 import re
@@ -34,7 +34,7 @@ figure { margin: 1rem 0; } figure svg { max-width: 100%; height: auto; }
 
 
 def markdown(blocks: Sequence[Block], pictures: str | None = None) -> str:
-  """Pictures are links to PREFIX.NAME.svg; without a prefix they are left out."""
+  """Markdown whose pictures are links to PICTURES.NAME.svg, or left out without it."""
   parts = []
   for block in blocks:
     match block:
@@ -60,7 +60,7 @@ def markdown(blocks: Sequence[Block], pictures: str | None = None) -> str:
 
 
 def _escaped(text: str) -> str:
-  """Text as it is read: no tags, no emphasis; `code` stays code."""
+  """Escapes what Markdown would take for tags or emphasis; `code` stays code."""
   parts = re.split(r'(`[^`]*`)', text)
   plain = lambda part: re.sub(r'([\\*<>\[\]]|\b_|_\b)', r'\\\1', part)
   return ''.join(part if part[:1] == '`' else plain(part) for part in parts)
@@ -71,7 +71,7 @@ def _cell(text: str) -> str:
 
 
 def page(title: str, blocks: Sequence[Block]) -> str:
-  """One file: style and pictures are within it."""
+  """An HTML page with its style and pictures inside."""
   body = '\n'.join(_html(block) for block in blocks)
   return f"""<!DOCTYPE html>
 <html lang="en">

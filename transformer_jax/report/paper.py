@@ -1,4 +1,4 @@
-"""What the paper printed (arXiv 1706.03762v7), as data; its places and its errors."""
+"""The paper's printed numbers (arXiv 1706.03762v7), each with its table or section."""
 
 import math
 from collections.abc import Callable
@@ -45,7 +45,7 @@ TABLE_1 = {
 
 
 class System(NamedTuple):
-  """A row of Table 2: BLEU on newstest2014, training FLOPs; None where nothing is."""
+  """A row of Table 2: BLEU on newstest2014, training FLOPs; None for an empty cell."""
 
   bleu_de: float | None
   bleu_fr: float | None
@@ -70,16 +70,16 @@ TABLE_2_NAMES = {'base': 'Transformer (base)', 'big': 'Transformer (big)'}
 
 
 class Row(NamedTuple):
-  """A row of Table 3: the cells it fills in, and what came of it."""
+  """A row of Table 3: the cells it fills in, and its results."""
 
   cells: dict[str, float | str]
   perplexity: float  # per piece, newstest2013
   bleu: float  # newstest2013
-  millions: int | None  # of parameters; None where nothing is printed
+  millions: int | None  # of parameters; None for an empty cell
 
 
-# Table 3, section 6.2. The paper prints (A) to (E), the numbers are ours. Row E's cell
-# is a sentence: 'positional embedding instead of sinusoids'.
+# Table 3, section 6.2. The paper names groups of rows, (A) to (E); the numbers of rows
+# are ours. Row E's cell says 'positional embedding instead of sinusoids'.
 TABLE_3 = {
   'base': Row(
     {
@@ -129,16 +129,16 @@ TABLE_3 = {
     213,
   ),
 }
-# What row E replaces; section 3.5.
+# With what row E replaces (section 3.5).
 BASE = TABLE_3['base'].cells | {'positions': 'sinusoid'}
 
 
 class Claim(NamedTuple):
-  """What the paper reads out of rows of Table 3."""
+  """What the paper's text concludes from rows of Table 3."""
 
   text: str
   section: str
-  # The signs of what each row's perplexity and BLEU are said to do beside base's.
+  # For each row, the signs of the claimed differences from base in perplexity and BLEU.
   rows: dict[str, tuple[int, int]]
 
 
@@ -221,7 +221,7 @@ def training_flops(
   return seconds * gpus * tflops * 1e12
 
 
-# Where the paper contradicts itself, or its own arithmetic: place, what is there.
+# Where the paper contradicts itself or its own arithmetic: (place, contradiction).
 INCONSISTENCIES = (
   (
     'Table 2 and abstract against section 6.1',

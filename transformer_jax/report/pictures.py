@@ -1,4 +1,4 @@
-"""Figures of matplotlib as SVG: within a page, or as files of their own."""
+"""Matplotlib's figures as SVG, for a page or for files of their own."""
 
 import io
 import pathlib
@@ -11,7 +11,7 @@ from transformer_jax.report.blocks import Picture
 
 
 def picture(name: str, text: str, figure: Figure) -> Picture:
-  """What the figure shows; the same lines make the same bytes."""
+  """The figure as SVG; equal figures give equal bytes."""
   file = io.StringIO()
   with matplotlib.rc_context({'svg.hashsalt': name}):
     figure.savefig(file, format='svg', metadata={'Date': None})
@@ -20,4 +20,5 @@ def picture(name: str, text: str, figure: Figure) -> Picture:
 
 
 def write(block: Picture, path: pathlib.Path) -> None:
+  """Writes a picture as an SVG file."""
   files.write(path, f'<?xml version="1.0" encoding="utf-8"?>\n{block.svg}')

@@ -19,7 +19,7 @@ class Pieces(NamedTuple):
   epsilon_ls: float
 
 
-AS_CONFIG = ('average_last', 'beam', 'alpha')  # a config's names of the first three
+AS_CONFIG = ('average_last', 'beam', 'alpha')  # the first three, as configs name them
 SMOOTHED = paper.BASE['epsilon_ls']
 NAMES = Pieces('checkpoints averaged', 'beam', 'alpha', 'epsilon_ls')
 HEADER = ('piece', 'as the config has it', 'instead', 'seeds', 'BLEU', 'instead of')

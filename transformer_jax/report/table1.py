@@ -29,10 +29,10 @@ QUANTITIES = ('flops', 'seconds', 'temporary_bytes')
 
 
 def read(path: pathlib.Path) -> dict | None:
-  """What scripts.table1 wrote; None if the file is of another kind, or damaged.
+  """What scripts.table1 wrote; None if the file is something else, or damaged.
 
   Raises:
-    UserError: it is of this kind, but not whole.
+    UserError: the file is a measurement of Table 1 with parts missing.
   """
   try:
     found = json.loads(path.read_text())
@@ -48,10 +48,10 @@ def read(path: pathlib.Path) -> dict | None:
 
 
 def blocks(measured: dict, name: str) -> list[Block]:
-  """Its table, costs at the largest n and d, ratios, and a picture.
+  """A measurement's table, costs at the largest n and d, ratios, and a picture.
 
   Args:
-    name: tells it from others in the same report; empty where there are none.
+    name: tells it from other measurements in the report; empty if it is the only one.
   """
   cells = _grid(measured)
   n, d = (_values(cells, size)[-1] for size in ('n', 'd'))
@@ -69,7 +69,7 @@ def blocks(measured: dict, name: str) -> list[Block]:
 
 
 def _grid(measured: dict) -> list[dict]:
-  """The cells of every n and d, without the other k and r at one of them."""
+  """The cells that vary n and d, without those that vary k or r at one n and d."""
   first = {symbol: reaches[0] for symbol, reaches in measured['reaches'].items()}
   fitted = {x: y['flops'] for x, y in measured['exponents'].items()}
   own = {x: [first[s] for s in first if s in fitted[x]] or [0] for x in fitted}
@@ -97,7 +97,7 @@ def _numbers(found: Sequence[int | None]) -> str:
 
 
 def _power_law(fitted: dict | None, with_errors: bool) -> str:
-  """'n^1.98 d^1.03'; '± 0.02' behind each where that is asked for and known."""
+  """'n^1.98 d^1.03'; with errors 'n^1.98 ± 0.02 d^1.03 ± 0.01' where they are known."""
   if fitted is None:
     return 'none'
   factors = []
@@ -120,7 +120,7 @@ def _costs(cell: dict) -> list[str]:
 
 
 def _ratios(cells: Sequence[dict]) -> list[Block]:
-  """How often recurrence takes self-attention's time, and section 4's word on it."""
+  """Recurrence's time as a multiple of self-attention's, and what section 4 says."""
   seconds = {(c['layer'], c['n'], c['d']): c['seconds'] for c in cells}
   ns, ds = _values(cells, 'n'), _values(cells, 'd')
   ratio = lambda n, d: seconds[RECURRENT, n, d] / seconds[ATTENTION, n, d]
@@ -141,7 +141,7 @@ def _ratios(cells: Sequence[dict]) -> list[Block]:
 
 
 def _notes(measured: dict) -> Bullets:
-  """What each column is, and over what."""
+  """What each column is, and over which sizes it was measured."""
   cells, over = measured['cells'], measured['fitted_over']
   spread = [(c['quartiles'][1] - c['quartiles'][0]) / c['seconds'] for c in cells]
   swept = ' or '.join(f'{s} = {_numbers(x)}' for s, x in measured['reaches'].items())
@@ -171,7 +171,7 @@ def _notes(measured: dict) -> Bullets:
 
 
 def _picture(cells: Sequence[dict], name: str) -> Picture:
-  """Time over n and over d; dashed, the paper's order through the last point."""
+  """Time over n and over d; dashed lines are the paper's orders of growth."""
   n, d = (_values(cells, size)[-2] for size in ('n', 'd'))
   figure = Figure(figsize=(10, 4.2), layout='constrained')
   left, right = figure.subplots(1, 2, sharey=True)

@@ -1,4 +1,4 @@
-"""Tables 2 and 3 of comparable runs, the paper's columns beside ours."""
+"""Tables 2 and 3 of comparable runs, with the paper's columns beside ours."""
 
 from collections.abc import Callable, Sequence
 
@@ -27,7 +27,7 @@ def comparable(
 
 
 def inconsistencies() -> list[Block]:
-  """Where the columns of the paper cannot all be right."""
+  """Where the paper contradicts itself."""
   items = [f'{place}: {what}' for place, what in paper.INCONSISTENCIES]
   return [Heading(2, 'Where the paper contradicts itself'), Bullets(items)]
 
