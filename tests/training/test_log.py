@@ -38,12 +38,15 @@ def log_steps(run: Run, start: int, end: int) -> None:
       log.advance(None)
 
 
-def test_metrics_are_cut_back_on_resume(tmp_path: pathlib.Path, capsys):
+@pytest.mark.parametrize('checkpoint', [3, 0])
+def test_metrics_are_cut_back_on_resume(checkpoint: int, tmp_path, capsys):
+  """Killed after step 5, and after the last checkpoint or before the first."""
   run = Run(tmp_path)
+  assert run.records() == []
   log_steps(run, 0, 5)
-  log_steps(run, 3, 9)  # killed after 5, where the checkpoint was of 3
+  log_steps(run, checkpoint, 9)
   assert [r['step'] for r in records(run)] == list(range(1, 10))
-  assert 'going on from step 3' in capsys.readouterr().err
+  assert ('going on from step 3' in capsys.readouterr().err) == (checkpoint == 3)
 
 
 @pytest.mark.parametrize(
@@ -56,14 +59,6 @@ def test_a_torn_last_line_is_left_out(torn: str, tmp_path: pathlib.Path):
     file.write(torn)
   log_steps(run, 3, 5)
   assert [r['step'] for r in records(run)] == [1, 2, 3, 4, 5]
-
-
-def test_a_fresh_start_leaves_no_old_metrics(tmp_path: pathlib.Path):
-  """Killed before the first checkpoint: all of it is done again."""
-  run = Run(tmp_path)
-  log_steps(run, 0, 3)
-  log_steps(run, 0, 2)
-  assert [r['step'] for r in records(run)] == [1, 2]
 
 
 def test_dev_perplexity_is_logged(tmp_path: pathlib.Path, capsys):
@@ -223,10 +218,6 @@ def test_a_skipped_update_stands_in_the_metrics(tmp_path: pathlib.Path, capsys):
   said = capsys.readouterr().err
   assert 'step 1: loss or gradient is not finite, update skipped' in said
   assert 'pairs 7, 8, 9, 10, 11 ... (6 in' in said
-
-
-def test_no_records_before_the_first_step(tmp_path: pathlib.Path):
-  assert Run(tmp_path).records() == []
 
 
 def test_other_hosts_are_silent(capsys):
