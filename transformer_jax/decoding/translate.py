@@ -1,4 +1,4 @@
-"""From a config to a model, and from sentences to hypotheses and perplexity."""
+"""From sentences to translations: batches, search, and text again (section 6.1)."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
@@ -16,28 +16,35 @@ from transformer_jax.model.transformer import Cache, cast_weights
 
 Tree = Any
 
-# Source lengths a search is compiled for, EOS counted; a longer source is cut.
+# Source lengths that searches are compiled for, EOS counted. A longer source is cut.
 SOURCE_LENGTHS = (16, 32, 64, 128, 256, 512)
 
 
 def longest_source(config: ml_collections.ConfigDict) -> int:
-  """Tokens of a source, EOS counted, that are translated uncut."""
+  """The most tokens of a source that are translated uncut, EOS counted."""
   if config.model.positions == 'learned':
     return min(SOURCE_LENGTHS[-1], config.model.max_positions)
   return SOURCE_LENGTHS[-1]
 
 
 class Hypothesis(NamedTuple):
-  text: str  # one line, whatever str.splitlines takes for an end of one
-  score: float  # log P / length penalty, nats; 0 for an empty line
-  tokens: list[int]  # EOS included where there is one
+  """A translation of one line."""
+
+  text: str  # holds nothing that ends a line, by str.splitlines
+  score: float  # log P / length penalty, in nats; 0 for an empty line
+  tokens: list[int]  # with EOS, unless it was cut at its limit
 
 
 class Translator:
-  """Sentences to n-best hypotheses by the search of section 6.1.
+  """Translates sentences by beam search.
 
   Sentences are sorted by length, cut into batches of few shapes, and put back in
   order. An empty line is its own translation.
+
+  Attributes:
+    dtype: in which matrices are multiplied.
+    cut_sources: how many sentences were longer than the model can take, and cut.
+    cut_outputs: how many best hypotheses met their length limit before EOS.
   """
 
   def __init__(
@@ -46,6 +53,7 @@ class Translator:
     vocabulary: Vocabulary,
     params: Tree,
   ):
+    """`params` are as a checkpoint has them, in float32."""
     self._config, self._vocabulary = config, vocabulary
     self.dtype = platform.decoding_dtype(config.decode_dtype)
     self._graph, _ = build.split(config, self.dtype)
@@ -55,8 +63,7 @@ class Translator:
     self._output = SOURCE_LENGTHS[-1] + config.extra_length
     if config.model.positions == 'learned':
       self._output = min(self._output, config.model.max_positions)
-    self.cut_sources = 0  # sentences that were longer than the model can take
-    self.cut_outputs = 0  # best hypotheses that met their limit before EOS
+    self.cut_sources = self.cut_outputs = 0
     self._searches: dict[int, Callable] = {}
 
   def translate(
@@ -68,13 +75,13 @@ class Translator:
     ids = [self._ids(s) for s in self._vocabulary.encode(sentences)]
     results = [[Hypothesis('', 0.0, [])]] * len(sentences)
     order = [i for i in sorted(range(len(ids)), key=lambda i: -len(ids[i])) if ids[i]]
-    before: tuple | None = None  # the batch that is being searched
+    before: tuple | None = None  # the batch that the devices work on
     for length, rows, chosen in progress(list(self._batches(ids, order))):
       source = np.full((rows, length), PAD, np.int32)
       for row, i in enumerate(chosen):
         source[row, : len(ids[i])] = ids[i]
       found = self._search(length)(self._params, source)
-      if before is not None:  # read while the device works on this one
+      if before is not None:  # its words are read while the devices work on this one
         self._read(*before, results)
       before = chosen, found
     if before is not None:
@@ -87,14 +94,14 @@ class Translator:
     found: Callable[[], Hypotheses],
     results: list[list[Hypothesis]],
   ) -> None:
-    """Waits for a batch and puts its sentences where they belong."""
+    """Waits for a batch, and puts its hypotheses where its sentences stood."""
     arrays = found()
     self.cut_outputs += int((~arrays.finished[: len(chosen), 0]).sum())
     for row, i in enumerate(chosen):
       results[i] = self._hypotheses(*(array[row] for array in arrays))
 
   def cuts(self) -> Iterable[str]:
-    """What to tell of sentences that were cut so far."""
+    """What to tell a user of the sentences that were cut so far."""
     if self.cut_sources:
       yield f'{self.cut_sources} lines were cut: too long'
     if self.cut_outputs:
@@ -107,13 +114,13 @@ class Translator:
     return [*ids, EOS] if ids else []
 
   def _batches(self, ids: list[list[int]], order: list[int]) -> Iterable[tuple]:
-    """(source length, rows, sentences) of each batch; `order` is by length."""
+    """Each batch's source length, rows and sentences; `order` starts at the longest."""
     start, before = 0, None
     while start < len(order):
       needed = len(ids[order[start]])
       length = min(n for n in (*SOURCE_LENGTHS, self._longest) if n >= needed)
       rows = parallel.round_up(max(1, self._config.decode_tokens // length))
-      if length != before:  # else a program for so many rows is there already
+      if length != before:  # else the program for full batches is compiled already
         left = len(order) - start
         rows = min(rows, parallel.round_up(1 << (left - 1).bit_length()))
       yield length, rows, order[start : start + rows]
@@ -128,7 +135,7 @@ class Translator:
       )
       most = min(length + extra, self._output)
 
-      # Few translations are longer than their source's bucket: a smaller cache first.
+      # Few translations are longer than their source's bucket, so start small.
       lengths = sorted({min(length, most), most})
 
       def search(params: Tree, source: jax.Array) -> Hypotheses:
@@ -157,7 +164,7 @@ class Translator:
   ) -> list[Hypothesis]:
     real = [i for i in range(len(scores)) if np.isfinite(scores[i])]
     words = [tokens[i][tokens[i] != PAD].tolist() for i in real]
-    # A model can spell a line's end, in bytes or where its corpus has one in a line.
+    # A model can produce a line's end: spelt in bytes, or as its corpus taught it.
     texts = [' '.join(text.splitlines()) for text in self._vocabulary.decode(words)]
     return [
       Hypothesis(text, float(scores[i]), ids)
