@@ -95,7 +95,7 @@ def test_all_that_is_wrong_is_told(folder: pathlib.Path):
 
 def test_no_card(folder: pathlib.Path):
   (folder / 'card.json').unlink()
-  with pytest.raises(FileNotFoundError, match=r'card\.json: not there; run scripts'):
+  with pytest.raises(ValueError, match=r'card\.json: not there; run scripts'):
     card.verify(folder)
 
 

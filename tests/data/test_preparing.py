@@ -15,7 +15,6 @@ from transformer_jax.data import (
   card,
   cleaning,
   corpus,
-  encoding,
   held_out,
   lines,
   token_files,
@@ -74,16 +73,6 @@ def test_the_card_says_what_was_asked_for(raw: pathlib.Path):
 
 def test_preparing_is_deterministic(raw: pathlib.Path):
   first, second = prepare(raw), prepare(raw, CORPUS._replace(name='again'))
-  assert first == second | {'name': 'toy', 'corpus': first['corpus']}
-
-
-@pytest.mark.parametrize(('block', 'cores'), [(1, 3), (7, 1), (64, 8)])
-def test_neither_blocks_nor_threads_change_it(block, cores, raw, monkeypatch):
-  first = prepare(raw)
-  monkeypatch.setattr(encoding, 'BLOCK', block)
-  monkeypatch.setattr(encoding, 'JOURNAL_EVERY', 2)
-  monkeypatch.setattr(encoding.processor, 'cores', lambda: [*range(cores)])
-  second = prepare(raw, CORPUS._replace(name='again'))
   assert first == second | {'name': 'toy', 'corpus': first['corpus']}
 
 
@@ -309,11 +298,6 @@ def test_swapped_sides(split: str, raw: pathlib.Path):
 # The vocabulary
 
 
-def pieces(folder: pathlib.Path) -> set[str]:
-  words = vocabulary.Vocabulary(folder / 'vocabulary.model')
-  return {words._processor.id_to_piece(i) for i in range(len(words))}
-
-
 def test_the_vocabulary_is_learnt_from_the_whole_corpus(raw: pathlib.Path):
   """A word that only the last tenth has gets its piece from a small sample."""
   sides = [
@@ -323,7 +307,8 @@ def test_the_vocabulary_is_learnt_from_the_whole_corpus(raw: pathlib.Path):
   write(raw, 'train', *(b'\n'.join(side) for side in sides))
   card = prepare(raw, CORPUS._replace(vocabulary_pairs=300, vocab_size=75))
   assert card['vocabulary']['sentences'] == card['vocabulary']['used'] == 600
-  assert {'▁QX', '▁ZY'} <= pieces(raw.parent / 'data' / 'toy')
+  words = vocabulary.Vocabulary(raw.parent / 'data' / 'toy' / 'vocabulary.model')
+  assert {'▁QX', '▁ZY'} <= {*words.pieces()}
 
 
 def test_the_sample_is_seeded(raw: pathlib.Path):

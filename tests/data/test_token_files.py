@@ -1,10 +1,7 @@
-"""Token files hold what was written, are mapped, and go on after any kill."""
+"""Token files hold what was written, and are mapped; damaged ones are refused."""
 
 import errno
 import pathlib
-import signal
-import subprocess
-import sys
 import tempfile
 
 import numpy as np
@@ -156,102 +153,24 @@ def test_check_finds_any_id_that_is_no_text(sentences, block: int, data):
         broken.check(UNK + 97)
 
 
-# Writing that was stopped
+# Writing
 
 
 @settings(max_examples=50, deadline=None)
-@given(st.lists(SENTENCES, max_size=5), st.integers(1, 7))
-def test_blocks_do_not_show(blocks: list, together: int):
+@given(st.lists(SENTENCES, max_size=5))
+def test_blocks_do_not_show(blocks: list):
   sentences = [ids for block in blocks for ids in block]
-  with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+  with tempfile.TemporaryDirectory() as folder:
     path = pathlib.Path(folder) / 'x'
-    patch.setattr(token_files, 'SENTENCES', together)
-    assert write_tokens(path, iter(sentences)) == sum(map(len, sentences))
-    one_by_one = content(path)
+    assert write_tokens(path, sentences) == sum(map(len, sentences))
+    at_once = content(path)
     with TokenWriter(path) as writer:
       for block in blocks:
         append(writer, block)
-    assert content(path) == one_by_one
+    assert content(path) == at_once
     read = Side(path)
   assert read.tokens.tolist() == [i for ids in sentences for i in ids]
   assert read.offsets.tolist() == np.cumsum([0, *map(len, sentences)]).tolist()
-
-
-@settings(max_examples=100, deadline=None)
-@given(st.lists(SENTENCES, min_size=1, max_size=4), st.data())
-def test_a_killed_writer_goes_on_from_its_last_flush(blocks: list, data):
-  """Whatever part of what came after it is on the disk, of either file."""
-  done = data.draw(st.integers(0, len(blocks)), 'blocks before the last flush')
-  with tempfile.TemporaryDirectory() as folder:
-    path = pathlib.Path(folder) / 'x'
-    writer = TokenWriter(path)
-    for block in blocks[:done]:
-      append(writer, block)
-    writer.flush()
-    point = writer.sentences, writer.tokens
-    flushed = content(path)
-    for block in blocks[done:]:
-      append(writer, block)
-    writer.close()
-    whole = content(path)
-    for end, least, all_ in zip(FILES, flushed, whole, strict=True):
-      kept = data.draw(st.integers(len(least), len(all_)), f'bytes of {end}')
-      beyond = data.draw(st.binary(max_size=20), f'beyond {end}')
-      path.with_name(f'x{end}').write_bytes(all_[:kept] + beyond)
-    with TokenWriter(path, *point) as writer:
-      assert done == 0 or content(path) == flushed
-      for block in blocks[done:]:
-        append(writer, block)
-    assert content(path) == whole
-
-
-@pytest.mark.parametrize('end', FILES)
-@pytest.mark.parametrize('missing', [1, 3, 8])
-def test_a_file_short_of_the_point_is_refused(end: str, missing: int, tmp_path):
-  write_tokens(tmp_path / 'x', [[4, 5], [6, 7, 8, 9]])
-  file = tmp_path / f'x{end}'
-  file.write_bytes(file.read_bytes()[:-missing])
-  before = content(tmp_path / 'x')
-  with pytest.raises(ValueError, match=rf'x\{end}: \d+ bytes, but \d+ had been'):
-    TokenWriter(tmp_path / 'x', 2, 6)
-  assert content(tmp_path / 'x') == before
-  file.unlink()
-  with pytest.raises(FileNotFoundError, match=rf'x\{end}'):
-    TokenWriter(tmp_path / 'x', 2, 6)
-
-
-@pytest.mark.parametrize(('point', 'why'), [((2, 5), 'ends at'), ((0, 2), 'no sent')])
-def test_a_point_between_sentences_is_refused(point, why: str, tmp_path: pathlib.Path):
-  write_tokens(tmp_path / 'x', [[4, 5], [6, 7, 8, 9]])
-  with pytest.raises(ValueError, match=why):
-    TokenWriter(tmp_path / 'x', *point)
-
-
-def test_sigkill_takes_nothing_that_was_flushed(tmp_path: pathlib.Path):
-  code = f"""
-import os, pathlib, signal
-import numpy as np
-from transformer_jax.data.token_files import TokenWriter
-writer = TokenWriter(pathlib.Path({str(tmp_path / 'x')!r}))
-for step in range(1, 6):
-  writer.append(np.arange(9000) % 999 + step, np.full(90, 100))
-  if step == 3:
-    writer.{{}}()
-    print(writer.sentences, writer.tokens, flush=True)
-os.kill(os.getpid(), signal.SIGKILL)
-"""
-  root = pathlib.Path(__file__).parents[2]
-  for how in ('flush', 'sync'):
-    done = subprocess.run(
-      [sys.executable, '-c', code.format(how)], cwd=root, capture_output=True, text=True
-    )
-    assert done.returncode == -signal.SIGKILL, done.stderr
-    with pytest.raises(ValueError, match='run scripts.prepare_data again'):
-      Side(tmp_path / 'x')
-    with TokenWriter(tmp_path / 'x', *map(int, done.stdout.split())) as writer:
-      assert (writer.sentences, writer.tokens) == (270, 27_000)
-    ids = np.concatenate([np.arange(9000) % 999 + step for step in (1, 2, 3)])
-    assert np.array_equal(Side(tmp_path / 'x').tokens, ids)
 
 
 FULL = pathlib.Path('/dev/full')

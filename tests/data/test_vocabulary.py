@@ -1,11 +1,13 @@
 """Text survives the vocabulary; sizes that cannot be are refused with what can."""
 
-import os
+import io
 import pathlib
 import re
 from collections.abc import Iterable
 
+import numpy as np
 import pytest
+import sentencepiece
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -33,8 +35,7 @@ def words(tmp_path_factory: pytest.TempPathFactory) -> Vocabulary:
 
 def test_special_ids(words: Vocabulary):
   assert (PAD, EOS, BOS, UNK) == (0, 1, 2, 3)
-  piece = words._processor.id_to_piece
-  assert [piece(i) for i in range(4)] == ['<pad>', '</s>', '<s>', '<unk>']
+  assert words.pieces()[:4] == ['<pad>', '</s>', '<s>', '<unk>']
   assert len(words) == 160
 
 
@@ -112,7 +113,7 @@ def test_more_pieces_than_uint16(tmp_path: pathlib.Path):
     learn(SENTENCES, tmp_path / 'vocabulary.model', 65537)
 
 
-# What SentencePiece does without a word
+# What SentencePiece leaves out, without a word
 
 
 def test_counts(tmp_path: pathlib.Path):
@@ -121,21 +122,38 @@ def test_counts(tmp_path: pathlib.Path):
   assert counts == {'sentences': 3, 'used': 3, 'characters': len(letters)}
 
 
-@pytest.mark.parametrize(
-  'line', ['one \u2585 two', 'x' * (vocabulary.MAX_LINE_BYTES + 1), '', '  ']
-)
-def test_lines_it_leaves_out_are_told(line: str, tmp_path: pathlib.Path):
-  """Those with what it writes for <unk>, too long ones, empty ones."""
-  counts = learn([*SENTENCES, line, *SENTENCES], tmp_path / 'v.model', 24)
-  assert (counts['sentences'], counts['used']) == (7, 6)
+LEFT_OUT = [
+  *('', '  ', ' ▁ ', '\u2585', 'one \u2585 two'),
+  *('x' * (vocabulary.MAX_LINE_BYTES + 1), 'ä' * (vocabulary.MAX_LINE_BYTES // 2 + 1)),
+]
+TAKEN = [
+  *('\t', '\xa0', '\u3000', '\ufeff', '\x00', 'one\u2028two', 'one\x00two', '\u2047'),
+  *('<unk> </s>', '<pad>', '▁x', 'a\rb', 'e\u0301', '\U0010ffff', '\ufffd\u200b'),
+  *('x' * vocabulary.MAX_LINE_BYTES, 'ä' * (vocabulary.MAX_LINE_BYTES // 2)),
+]
 
 
-@pytest.mark.parametrize(
-  'line', ['one\u2028two', 'one\x00two', '<unk> </s>', 'x' * vocabulary.MAX_LINE_BYTES]
-)
-def test_lines_it_does_not_leave_out(line: str, tmp_path: pathlib.Path):
-  counts = learn([*SENTENCES, line], tmp_path / 'v.model', 30)
-  assert (counts['sentences'], counts['used']) == (4, 4)
+@pytest.mark.parametrize('line', LEFT_OUT + TAKEN)
+def test_counts_are_sentencepiece_s_own(line: str, tmp_path: pathlib.Path, capfd):
+  """Of what it takes, and of the characters: as it logs them when it is asked to."""
+  given = [*SENTENCES, line, *SENTENCES]
+  counts = learn(given, tmp_path / 'v.model', 35)
+  assert capfd.readouterr().err == ''
+  assert (counts['sentences'], counts['used']) == (7, 6 + (line in TAKEN))
+  sentencepiece.SentencePieceTrainer.train(
+    sentence_iterator=iter(given),
+    model_writer=io.BytesIO(),
+    vocab_size=35,
+    model_type='bpe',
+    character_coverage=1.0,
+    normalization_rule_name='identity',
+    max_sentence_length=vocabulary.MAX_LINE_BYTES,
+    **{'pad_id': PAD, 'eos_id': EOS, 'bos_id': BOS, 'unk_id': UNK, 'minloglevel': 0},
+  )
+  said = capfd.readouterr().err
+  number = lambda pattern: int(re.search(pattern, said)[1])
+  assert number(r'Done! preprocessed (\d+) sentences') == counts['used']
+  assert number(r'Alphabet size=(\d+)') == counts['characters']
 
 
 COMMON = ['eins zwei drei ' * 20] * 50
@@ -168,7 +186,7 @@ def test_bytes_spell_what_has_no_piece(text: str, tmp_path: pathlib.Path):
   (ids,) = words.encode([text])
   assert not {PAD, EOS, BOS, UNK} & {*ids}
   assert words.decode([ids]) == [text]
-  assert re.fullmatch('<0x..>', words._processor.id_to_piece(ids[-1]))
+  assert re.fullmatch('<0x..>', words.pieces()[ids[-1]])
   learn(COMMON, path, 20)
   assert UNK in Vocabulary(path).encode([text])[0]
 
@@ -196,17 +214,8 @@ def test_ids_one_after_another(words: Vocabulary):
     assert lengths.tolist() == [*map(len, lists)]
 
 
-def test_standard_error_comes_back(tmp_path: pathlib.Path, capfd):
-  """Whatever happens in training."""
-  learn(SENTENCES, tmp_path / 'v.model', 24)
-  with pytest.raises(ValueError):
-    learn(SENTENCES, tmp_path / 'v.model', 4000)
-  os.write(2, b'here')
-  assert capfd.readouterr().err == 'here'
-
-
 def test_missing(tmp_path: pathlib.Path):
-  with pytest.raises(FileNotFoundError, match=r'no vocabulary there; run scripts'):
+  with pytest.raises(ValueError, match=r'no vocabulary there; run scripts'):
     Vocabulary(tmp_path / 'vocabulary.model')
 
 
@@ -221,3 +230,42 @@ def test_an_error_of_the_sentences_own(error: BaseException, tmp_path: pathlib.P
   with pytest.raises(type(error)):
     vocabulary.train(sentences(), tmp_path / 'x.model', 30, 1.0, False)
   assert not (tmp_path / 'x.model').exists()
+
+
+# What the vocabulary is learnt from
+
+
+def numbered(folder: pathlib.Path, count: int) -> list[pathlib.Path]:
+  texts = [folder / name for name in 'ab']
+  for path in texts:
+    path.write_text(''.join(f'{path.name}{n}\n' for n in range(count)))
+  return texts
+
+
+def test_all_of_a_small_corpus_is_drawn(tmp_path: pathlib.Path):
+  texts = numbered(tmp_path, 50)
+  expected = [f'{side}{n}' for side in 'ab' for n in range(50)]
+  for wanted in (50, 51, 10**9):
+    assert list(vocabulary.sample_lines(texts, 50, wanted, 1)) == expected
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(1, 60), st.integers(0, 2**32))
+def test_as_many_as_wanted_are_drawn(tmp_path_factory, wanted: int, seed: int):
+  """The same of both sides, in their order, none twice, decided by the seed alone."""
+  texts = numbered(tmp_path_factory.mktemp('x'), 60)
+  drawn = list(vocabulary.sample_lines(texts, 60, wanted, seed))
+  numbers = [[int(line[1:]) for line in drawn if line[0] == side] for side in 'ab']
+  assert [line[0] for line in drawn] == ['a'] * wanted + ['b'] * wanted
+  assert numbers[0] == numbers[1] == sorted({*numbers[0]})
+  assert drawn == list(vocabulary.sample_lines(texts, 60, wanted, seed))
+
+
+def test_all_of_a_corpus_is_drawn_from(tmp_path: pathlib.Path):
+  """Each pair as often as any other, whatever place it has."""
+  texts, counts = numbered(tmp_path, 20), np.zeros(20, int)
+  for seed in range(400):
+    for line in vocabulary.sample_lines(texts[:1], 20, 5, seed):
+      counts[int(line[1:])] += 1
+  assert counts.sum() == 2000
+  assert 60 < counts.min() and counts.max() < 140

@@ -1,17 +1,27 @@
 """Which training pairs are left out, and why (dev and test are never touched)."""
 
+import contextlib
+import pathlib
 import re
+from collections import Counter
+from collections.abc import Sequence
 from typing import NamedTuple
 
-from transformer_jax.data.lines import Pair
+from tqdm import tqdm
 
-# Characters that some reader somewhere takes for the end of a line, and NUL: a pair
-# that has one inside is more likely damaged than meant.
+from transformer_jax.data import languages as spoken
+from transformer_jax.data.lines import Bitext, Pair
+
+# NUL, and characters that some reader takes for the end of a line. In a training pair
+# they are more likely damage than meant.
 _CONTROL = re.compile('[\x00\n\x0b\x0c\r\x1c-\x1e\x85\u2028\u2029]')
+
+# So many pairs are enough to tell which language each side is in.
+_ENOUGH_PAIRS = 1_000
 
 
 class Cleaning(NamedTuple):
-  """Limits a training pair must keep. Those on tokens come when it is encoded."""
+  """Limits of a training pair. The limit on tokens is applied when it is encoded."""
 
   max_characters: int  # of either side
   max_ratio: float  # words of one side to words of the other, as Moses cleans
@@ -30,7 +40,7 @@ def fault(pair: Pair, limits: Cleaning) -> str | None:
   if _CONTROL.search(source) or _CONTROL.search(target):
     return 'control character'
   if '\ufffd' in source or '\ufffd' in target:
-    return 'replacement character'  # was another encoding once, and is lost
+    return 'replacement character'  # a character was lost in an earlier conversion
   if max(len(source), len(target)) > limits.max_characters:
     return f'over {limits.max_characters} characters'
   if max(words) > limits.max_ratio * min(words):
@@ -42,3 +52,52 @@ def fault(pair: Pair, limits: Cleaning) -> str | None:
     if sum(map(str.isalpha, line)) < limits.min_letters * characters:
       return f'letters under {limits.min_letters:g} of the characters'
   return None
+
+
+def write_clean_text(
+  bitexts: Sequence[Bitext],
+  texts: Sequence[pathlib.Path],
+  languages: tuple[str, str],
+  limits: Cleaning,
+  most: int,
+) -> dict:
+  """Writes the first `most` good pairs to two files, a sentence a line.
+
+  Args:
+    bitexts: what to read, one after another.
+    texts: where the source and the target sentences go.
+    languages: of source and target; a bitext with the two swapped is refused.
+
+  Returns:
+    What the card says: how many pairs were `read` and `kept`, and how many were
+    `dropped` by reason; under `from` the same of each bitext, and its origin.
+  """
+  origins, read, kept, dropped = [], 0, 0, Counter()
+  with contextlib.ExitStack() as stack:
+    source, target = (
+      stack.enter_context(path.open('w', encoding='utf-8', newline='\n'))
+      for path in texts
+    )
+    bar = stack.enter_context(tqdm(desc='reading', unit=' pairs', unit_scale=True))
+    for bitext in bitexts:
+      faults, sample, before = Counter(), [], read
+      for pair in bitext.pairs():
+        read += 1
+        if read % 1000 == 0:
+          bar.update(1000)
+        reason = fault(pair, limits)
+        if reason is None and kept == most:
+          reason = f'beyond the first {most}'
+        if reason is not None:
+          faults[reason] += 1
+          continue
+        kept += 1
+        source.write(f'{pair[0]}\n')
+        target.write(f'{pair[1]}\n')
+        if len(sample) < _ENOUGH_PAIRS:
+          sample.append(pair)
+      spoken.check(sample, languages, bitext.name)
+      about = {'read': read - before, 'dropped': dict(faults)}
+      origins.append({'name': bitext.name, **bitext.origin(), **about})
+      dropped += faults
+  return {'from': origins, 'read': read, 'kept': kept, 'dropped': dict(dropped)}

@@ -1,4 +1,4 @@
-"""Dev and test: text that comes through as it is, whole and in its order."""
+"""Dev and test: their text is kept as it is, whole and in its order."""
 
 import pathlib
 import sys
@@ -7,18 +7,19 @@ from collections.abc import Sequence
 from transformer_jax.data import languages as spoken
 from transformer_jax.data import newstest, token_files, vocabulary
 from transformer_jax.data.lines import SIDES, Bitext
+from transformer_jax.machine.errors import UserError
 
 
 def read(
   split: str, bitexts: Sequence[Bitext], languages: tuple[str, str], reorder: bool
 ) -> tuple[list[tuple[str, str]], dict]:
-  """The pairs of dev or test, from which none is ever dropped, and their card entry.
+  """All pairs of dev or test, and what the card says of where they come from.
 
   Args:
     reorder: whether newstest is put back into the order in which it was published.
 
   Raises:
-    ValueError: there are none, a line is no text, or the sides are swapped.
+    UserError: there are no pairs, a line is no text, or the sides are swapped.
   """
   pairs, origins = [], []
   for bitext in bitexts:
@@ -26,7 +27,7 @@ def read(
       for side, line in zip(SIDES, pair, strict=True):
         if line is None or '\n' in line:
           fault = 'not UTF-8' if line is None else 'a line feed inside'
-          raise ValueError(
+          raise UserError(
             f'{bitext.name}, line {number} of the {side}: {fault}; mend the {split} '
             f'file'
           )
@@ -34,14 +35,14 @@ def read(
     origins.append({'name': bitext.name, **bitext.origin()})
   if not pairs:
     names = ', '.join(bitext.name for bitext in bitexts) or 'no files'
-    raise ValueError(f'{names}: the {split} split is empty')
+    raise UserError(f'{names}: the {split} split is empty')
   about: dict = {'from': origins}
   official = newstest.recognise(pairs, languages)
   if official is None:
     spoken.check(pairs, languages, origins[0]['name'])
     return pairs, about
   if official['swapped']:
-    raise ValueError(
+    raise UserError(
       f'{origins[0]["name"]}: this is {official["set"]} with its sides swapped; the '
       f'config has {languages[0]} -> {languages[1]}'
     )
@@ -66,7 +67,7 @@ def write(
   pairs: Sequence[tuple[str, str]],
   words: vocabulary.Vocabulary,
 ) -> dict:
-  """Writes the text and the token files; what the card says of them."""
+  """Writes the text and the token files; returns the card's counts of them."""
   tokens = {}
   for side, lines in zip(SIDES, zip(*pairs, strict=True), strict=True):
     path = folder / f'{split}.{side}'

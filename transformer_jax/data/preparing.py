@@ -1,9 +1,10 @@
-"""From a corpus's bitexts to its prepared folder, in stages that a kill cannot spoil.
+"""Prepares a corpus: clean text -> vocabulary -> token files -> dev and test -> card.
 
-Work goes on in NAME.partial, whose folder `corpus` becomes NAME in one step when all is
-there. A stage that ended is not done again: cleaned text, vocabulary, token files. What
-a folder was begun with (the corpus, the stamps of its input) stands in it; with
-anything else it is begun anew. Nothing is ever held whole but dev and test.
+The work is done in NAME.partial, whose folder `corpus` is renamed to NAME when all is
+there: a folder NAME is always whole. Clean text and vocabulary are made once: each has
+a marker that is written when it is done, so that a preparation that was stopped goes
+on with them, if its corpus and input are still the same. What follows is made again.
+Training text is never held in memory whole.
 """
 
 import contextlib
@@ -14,28 +15,24 @@ import json
 import pathlib
 import shutil
 import sys
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import ml_collections
-from tqdm import tqdm
 
 from transformer_jax.data import (
   card,
+  cleaning,
   encoding,
   held_out,
-  languages,
   readers,
   vocabulary,
 )
-from transformer_jax.data.card import SPLITS, write_card
-from transformer_jax.data.cleaning import fault
 from transformer_jax.data.corpus import Corpus, asked
 from transformer_jax.data.lines import SIDES, Bitext
 from transformer_jax.machine import files
+from transformer_jax.machine.errors import UserError
 
-# So many pairs tell which language a side is in.
-_ENOUGH_PAIRS = 1_000
+Splits = Mapping[str, Sequence[Bitext]]
 
 
 def prepare(
@@ -52,7 +49,7 @@ def prepare(
     tfds_data_dir: where tensorflow-datasets has or puts its data sets.
 
   Raises:
-    ValueError: the folder was prepared from something else than the config asks for.
+    UserError: the folder was prepared from something else than the config asks for.
   """
   corpus = asked(config)
   folder = data_dir / corpus.name
@@ -63,58 +60,133 @@ def prepare(
   return folder
 
 
-def prepare_corpus(
-  corpus: Corpus, splits: dict[str, list[Bitext]], data_dir: pathlib.Path
-) -> None:
+def prepare_corpus(corpus: Corpus, splits: Splits, data_dir: pathlib.Path) -> None:
   """Writes data_dir/NAME from the bitexts of all splits, whole or not at all.
 
   Raises:
-    ValueError, OSError: the input is bad, or cannot be read or written; the message
-      says where and what to do. What had been done by then is gone on with next time.
+    UserError, OSError: the input is bad, or cannot be read or written. The message says
+      where and what to do.
   """
   final, partial = (data_dir / f'{corpus.name}{end}' for end in ('', '.partial'))
   data_dir.mkdir(parents=True, exist_ok=True)
-  with _alone(data_dir / f'{corpus.name}.lock'), _room(final, partial):
-    if not final.is_dir():  # or else the process that was waited for has made it
-      _begin(corpus, splits, partial)
-      _make(corpus, splits, partial)
-      for path in _made(partial).iterdir():
+  with _locked(data_dir / f'{corpus.name}.lock'), _full_disk_explained(final, partial):
+    if not final.is_dir():  # the process that had the lock may have made it
+      folder = _begin(corpus, splits, partial)
+      _run_stages(corpus, splits, partial, folder)
+      for path in folder.iterdir():
         files.sync(path)
-      _made(partial).rename(final)
+      folder.rename(final)
     if partial.is_dir():
       shutil.rmtree(partial)
 
 
-def _make(
-  corpus: Corpus, splits: dict[str, list[Bitext]], partial: pathlib.Path
+def _run_stages(
+  corpus: Corpus, splits: Splits, partial: pathlib.Path, folder: pathlib.Path
 ) -> None:
-  """All stages, or those that are left."""
-  folder = _made(partial)
-  whole = {
+  """Fills `folder`, with what is left of a stopped preparation in `partial`."""
+  # Dev and test are read first, so that their errors show before the long work.
+  held_out_text = {
     split: held_out.read(
       split, splits[split], corpus.languages, reorder=corpus.reader == 'wmt14'
     )
-    for split in SPLITS[1:]
+    for split in card.SPLITS[1:]
   }
-  text = _once(partial / 'text.json', lambda: _text(corpus, splits['train'], partial))
-  learnt = _once(partial / 'pieces.json', lambda: _pieces(corpus, text, partial))
+  texts = [partial / f'text.{side}' for side in SIDES]
+  clean = _once(
+    partial / 'text.json', lambda: _clean_text(corpus, splits['train'], texts)
+  )
+  learnt = _once(
+    partial / 'pieces.json',
+    lambda: _vocabulary(corpus, texts, clean['kept'], folder / 'vocabulary.model'),
+  )
   words = vocabulary.Vocabulary(folder / 'vocabulary.model')
-  about = {'train': _encoded_train(corpus, words, text, partial)}
-  for split, (pairs, origin) in whole.items():
-    about[split] = origin | held_out.write(folder, split, pairs, words)
-  write_card(
-    folder,
-    corpus.as_json()
-    | {
-      'vocabulary': {'sha256': words.sha256, 'pieces': len(words), **learnt},
-      'splits': about,
-      'versions': {'sentencepiece': importlib.metadata.version('sentencepiece')},
-    },
+  entries = {'train': _token_files(corpus, texts, clean, words, folder)}
+  for split, (pairs, origin) in held_out_text.items():
+    entries[split] = origin | held_out.write(folder, split, pairs, words)
+  entry = {'sha256': words.sha256, 'pieces': len(words), **learnt}
+  versions = {'sentencepiece': importlib.metadata.version('sentencepiece')}
+  made = {'vocabulary': entry, 'splits': entries, 'versions': versions}
+  card.write_card(folder, corpus.as_json() | made)
+
+
+def _clean_text(
+  corpus: Corpus, bitexts: Sequence[Bitext], texts: list[pathlib.Path]
+) -> dict:
+  """The first stage: all good training pairs as text."""
+  clean = cleaning.write_clean_text(
+    bitexts, texts, corpus.languages, corpus.cleaning, corpus.train_pairs
+  )
+  for path in texts:
+    files.sync(path)
+  if not clean['kept']:
+    raise UserError(f'no training pair of {corpus.name} is left: {clean["dropped"]}')
+  return clean
+
+
+def _vocabulary(
+  corpus: Corpus, texts: list[pathlib.Path], pairs: int, path: pathlib.Path
+) -> dict:
+  """The second stage: pieces learnt from a sample of the clean text."""
+  wanted = min(pairs, corpus.vocabulary_pairs)
+  print(f'learning {corpus.vocab_size:,} pieces from {wanted:,} pairs', file=sys.stderr)
+  return vocabulary.train(
+    vocabulary.sample_lines(texts, pairs, wanted, corpus.corpus_seed),
+    path,
+    corpus.vocab_size,
+    corpus.character_coverage,
+    corpus.byte_fallback,
   )
 
 
+def _token_files(
+  corpus: Corpus,
+  texts: list[pathlib.Path],
+  clean: dict,
+  words: vocabulary.Vocabulary,
+  folder: pathlib.Path,
+) -> dict:
+  """The third stage: training text in tokens; returns the card's entry on training."""
+  sides = [folder / f'train.{side}' for side in SIDES]
+  done = encoding.encode(words, texts, sides, corpus.max_length, clean['kept'])
+  if not done.kept:
+    raise UserError(
+      f'every training pair is over max_length={corpus.max_length} tokens'
+    )
+  dropped = clean['dropped']
+  if done.read > done.kept:
+    dropped = dropped | {f'over {corpus.max_length} tokens': done.read - done.kept}
+  return clean | {
+    'kept': done.kept,
+    'dropped': dropped,
+    'tokens': dict(zip(SIDES, done.tokens, strict=True)),
+    'longest': dict(zip(SIDES, done.longest, strict=True)),
+  }
+
+
+def _begin(corpus: Corpus, splits: Splits, partial: pathlib.Path) -> pathlib.Path:
+  """The folder to be filled; what is left of another corpus or input is deleted."""
+  stamps = {name: [b.stamp() for b in bitexts] for name, bitexts in splits.items()}
+  begun_with = json.loads(json.dumps({'corpus': corpus.as_json(), 'stamps': stamps}))
+  marker, folder = partial / 'begun.json', partial / 'corpus'
+  # A process that was killed while it deleted NAME.partial has left no such folder.
+  goes_on = marker.is_file() and folder.is_dir()
+  if not goes_on or json.loads(marker.read_text()) != begun_with:
+    if partial.exists():
+      shutil.rmtree(partial)
+    folder.mkdir(parents=True)
+    files.write(marker, json.dumps(begun_with))
+  return folder
+
+
+def _once(marker: pathlib.Path, stage: Callable[[], dict]) -> dict:
+  """What a stage returns; it is run unless its marker says that it is done."""
+  if not marker.is_file():
+    files.write(marker, json.dumps(stage()))
+  return json.loads(marker.read_text())
+
+
 @contextlib.contextmanager
-def _alone(path: pathlib.Path) -> Iterator[None]:
+def _locked(path: pathlib.Path) -> Iterator[None]:
   """Waits until no other process prepares the same corpus."""
   with path.open('w') as file:
     say = lambda text: print(text, file=sys.stderr)
@@ -126,8 +198,8 @@ def _alone(path: pathlib.Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _room(final: pathlib.Path, partial: pathlib.Path) -> Iterator[None]:
-  """Says what to do when the disk is full."""
+def _full_disk_explained(final: pathlib.Path, partial: pathlib.Path) -> Iterator[None]:
+  """Adds what to do to the error of a full disk."""
   try:
     yield
   except OSError as error:
@@ -139,115 +211,3 @@ def _room(final: pathlib.Path, partial: pathlib.Path) -> Iterator[None]:
       f'on from what is there. What could not be written',
       error.filename or str(partial),
     ) from error
-
-
-def _made(partial: pathlib.Path) -> pathlib.Path:
-  """What of the folder to work in is to be the prepared corpus."""
-  return partial / 'corpus'
-
-
-def _begin(
-  corpus: Corpus, splits: dict[str, list[Bitext]], partial: pathlib.Path
-) -> None:
-  """Empties the folder to work in, unless a killed process left it of the same."""
-  stamps = {
-    name: [bitext.stamp() for bitext in bitexts] for name, bitexts in splits.items()
-  }
-  begun_with = json.loads(json.dumps({'corpus': corpus.as_json(), 'stamps': stamps}))
-  marker = partial / 'begun.json'
-  # Without its folder, what is left is of a process killed while it tidied up.
-  goes_on = marker.is_file() and _made(partial).is_dir()
-  if not goes_on or json.loads(marker.read_text()) != begun_with:
-    if partial.exists():
-      shutil.rmtree(partial)
-    _made(partial).mkdir(parents=True)
-    files.write(marker, json.dumps(begun_with))
-
-
-def _once(marker: pathlib.Path, stage: Callable[[], dict]) -> dict:
-  """What a stage gives, done now if its marker is not there yet."""
-  if not marker.is_file():
-    files.write(marker, json.dumps(stage()))
-  return json.loads(marker.read_text())
-
-
-def _texts(partial: pathlib.Path) -> list[pathlib.Path]:
-  return [partial / f'text.{side}' for side in SIDES]
-
-
-def _text(corpus: Corpus, bitexts: list[Bitext], partial: pathlib.Path) -> dict:
-  """The first stage: all good training pairs as text; what was read and dropped."""
-  abouts, kept = [], 0
-  paths = _texts(partial)
-  with (
-    paths[0].open('w', encoding='utf-8', newline='\n') as source,
-    paths[1].open('w', encoding='utf-8', newline='\n') as target,
-    tqdm(desc='reading', unit=' pairs', unit_scale=True) as bar,
-  ):
-    for bitext in bitexts:
-      read, dropped, sample = 0, Counter(), []
-      for read, pair in enumerate(bitext.pairs(), 1):
-        if read % 1000 == 0:
-          bar.update(1000)
-        reason = fault(pair, corpus.cleaning)
-        if not reason and kept >= corpus.train_pairs:
-          reason = f'beyond the first {kept}'
-        if reason:
-          dropped[reason] += 1
-          continue
-        kept += 1
-        source.write(pair[0] + '\n')
-        target.write(pair[1] + '\n')
-        if len(sample) < _ENOUGH_PAIRS:
-          sample.append(pair)
-      languages.check(sample, corpus.languages, bitext.name)
-      abouts.append(
-        {'name': bitext.name, **bitext.origin(), 'read': read, 'dropped': dict(dropped)}
-      )
-  for path in paths:
-    files.sync(path)
-  total = sum((Counter(about['dropped']) for about in abouts), Counter())
-  read = sum(about['read'] for about in abouts)
-  if not kept:
-    raise ValueError(f'no training pair of {corpus.name} is left: {dict(total)}')
-  return {'from': abouts, 'read': read, 'kept': kept, 'dropped': total}
-
-
-def _pieces(corpus: Corpus, text: dict, partial: pathlib.Path) -> dict:
-  """The second stage: the vocabulary."""
-  count = min(text['kept'], corpus.vocabulary_pairs)
-  print(f'learning {corpus.vocab_size:,} pieces from {count:,} pairs', file=sys.stderr)
-  return vocabulary.train(
-    encoding.sample_lines(_texts(partial), text['kept'], count, corpus.corpus_seed),
-    _made(partial) / 'vocabulary.model',
-    corpus.vocab_size,
-    corpus.character_coverage,
-    corpus.byte_fallback,
-  )
-
-
-def _encoded_train(
-  corpus: Corpus, words: vocabulary.Vocabulary, text: dict, partial: pathlib.Path
-) -> dict:
-  """The third stage: token files; with what the first said, the card's entry."""
-  done = encoding.encode(
-    words,
-    _texts(partial),
-    [_made(partial) / f'train.{side}' for side in SIDES],
-    corpus.max_length,
-    text['kept'],
-    partial / 'train.journal',
-  )
-  if not done.kept:
-    raise ValueError(
-      f'every training pair is over max_length={corpus.max_length} tokens'
-    )
-  dropped = text['dropped']
-  if done.read > done.kept:
-    dropped = dropped | {f'over {corpus.max_length} tokens': done.read - done.kept}
-  return text | {
-    'kept': done.kept,
-    'dropped': dropped,
-    'tokens': dict(zip(SIDES, done.tokens, strict=True)),
-    'longest': dict(zip(SIDES, done.longest, strict=True)),
-  }

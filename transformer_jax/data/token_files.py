@@ -1,8 +1,8 @@
-"""A side of a split on disk: two flat files, written block by block and mapped.
+"""A side of a split on disk: two flat files, written block by block and memory-mapped.
 
-`.tokens` holds all sentences' ids one after another as little-endian uint16, without
-EOS; `.offsets` where each sentence starts, as int64, with one entry more than there are
-sentences. Neither is ever held in memory whole, however many sentences there are.
+SIDE.tokens holds all sentences' ids one after another as little-endian uint16, without
+EOS. SIDE.offsets holds where each sentence starts, and where the last ends, as int64.
+Neither is ever held in memory whole.
 """
 
 import contextlib
@@ -11,78 +11,40 @@ import itertools
 import mmap
 import os
 import pathlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import BinaryIO
 
 import numpy as np
 
 from transformer_jax.data.vocabulary import BOS, EOS, PAD
 from transformer_jax.machine import files
+from transformer_jax.machine.errors import UserError
 
 TOKENS, OFFSETS = np.dtype('<u2'), np.dtype('<i8')
-BLOCK = 2**16  # entries of a file that are looked at together
-SENTENCES = 10_000  # written together
+BLOCK = 2**16  # entries of a file that are read together
 
 
 def _paths(path: pathlib.Path) -> tuple[pathlib.Path, pathlib.Path]:
   return tuple(path.with_name(path.name + end) for end in ('.tokens', '.offsets'))
 
 
-@contextlib.contextmanager
-def _opened(path: pathlib.Path, mode: str) -> Iterator[BinaryIO]:
-  with files.named(path), path.open(mode) as file:
-    yield file
-
-
 class TokenWriter:
   """Writes PATH.tokens and PATH.offsets, a block of sentences at a time.
 
-  Whatever a killed process left, a writer opened at a point where the killed one called
-  `flush` (`sync`, if the machine may go down too) takes both files back to it and goes
-  on from there. Files that were left by an error can be short and yet fit each other:
-  it has to be noted elsewhere that they are whole.
-
   Attributes:
-    sentences, tokens: the point that has been reached.
+    sentences, tokens: how many have been written.
 
   Args:
-    path: of the side, without the ends of the two names.
-    sentences, tokens: the point to go on from; 0 begins anew.
-
-  Raises:
-    ValueError: a file does not reach that point, or has no sentence ending there.
+    path: the side, without the ends of the two names.
   """
 
-  def __init__(self, path: pathlib.Path, sentences: int = 0, tokens: int = 0):
-    self.sentences, self.tokens = sentences, tokens
+  def __init__(self, path: pathlib.Path):
+    self.sentences = self.tokens = 0
     self._path, self._paths = path, _paths(path)
     with contextlib.ExitStack() as stack:
-      mode = 'r+b' if sentences else 'wb'
-      self._files = [stack.enter_context(_opened(p, mode)) for p in self._paths]
-      if sentences:
-        self._take_back()
-      elif tokens:
-        raise ValueError(f'{path}: no sentence can have {tokens} tokens')
-      else:
-        self._write(np.zeros(0, TOKENS), np.zeros(1, OFFSETS))
-      self.close = stack.pop_all().close
-
-  def _take_back(self) -> None:
-    sizes = self.tokens * TOKENS.itemsize, (self.sentences + 1) * OFFSETS.itemsize
-    for path, file, size in zip(self._paths, self._files, sizes, strict=True):
-      if (found := file.seek(0, os.SEEK_END)) < size:
-        raise ValueError(f'{path}: {found} bytes, but {size} had been written')
-    offsets = self._files[1]
-    offsets.seek(sizes[1] - OFFSETS.itemsize)
-    end = int(np.frombuffer(offsets.read(OFFSETS.itemsize), OFFSETS)[0])
-    if end != self.tokens:
-      raise ValueError(
-        f'{self._paths[1]}: sentence {self.sentences} ends at token {end}, '
-        f'not {self.tokens}'
-      )
-    for file, size in zip(self._files, sizes, strict=True):
-      file.truncate(size)
-      file.seek(size)
+      self._files = [stack.enter_context(_created(p)) for p in self._paths]
+      self._write(np.zeros(0, TOKENS), np.zeros(1, OFFSETS))
+      self._close = stack.pop_all().close
 
   def _write(self, *arrays: np.ndarray) -> None:
     for path, file, array in zip(self._paths, self._files, arrays, strict=True):
@@ -90,7 +52,11 @@ class TokenWriter:
         file.write(array)
 
   def append(self, tokens: np.ndarray, lengths: np.ndarray) -> None:
-    """Adds len(lengths) sentences; `tokens` [sum(lengths)] are those of all of them."""
+    """Adds len(lengths) sentences; `tokens` [sum(lengths)] are those of all of them.
+
+    Raises:
+      ValueError: the lengths are not those of the tokens, or an id is beyond uint16.
+    """
     ends = np.cumsum(lengths, dtype=OFFSETS)
     if len(tokens) != (ends[-1] if len(ends) else 0) or np.any(np.less(lengths, 0)):
       raise ValueError(f'{self._path}: {len(tokens)} tokens do not have these lengths')
@@ -104,38 +70,29 @@ class TokenWriter:
     self.sentences += len(ends)
     self.tokens += len(narrow)
 
-  def flush(self) -> None:
-    """Hands all that was appended to the system; a kill cannot undo it any more."""
-    for path, file in zip(self._paths, self._files, strict=True):
-      with files.named(path):
-        file.flush()
-
-  def sync(self) -> None:
-    """Waits until all that was appended is on the disk."""
-    self.flush()
-    for path, file in zip(self._paths, self._files, strict=True):
-      with files.named(path):
-        os.fsync(file.fileno())
-
   def __enter__(self) -> 'TokenWriter':
     return self
 
   def __exit__(self, *_: object) -> None:
-    self.close()
+    self._close()
 
 
-def write_tokens(path: pathlib.Path, sentences: Iterable[Sequence[int]]) -> int:
+@contextlib.contextmanager
+def _created(path: pathlib.Path) -> Iterator[BinaryIO]:
+  with files.named(path), path.open('wb') as file:
+    yield file
+
+
+def write_tokens(path: pathlib.Path, sentences: Sequence[Sequence[int]]) -> int:
   """Writes PATH.tokens and PATH.offsets; returns the number of tokens."""
-  remaining = iter(sentences)
   with TokenWriter(path) as writer:
-    while block := list(itertools.islice(remaining, SENTENCES)):
-      ids = np.fromiter(itertools.chain.from_iterable(block), np.int64)
-      writer.append(ids, np.fromiter(map(len, block), np.int64))
+    ids = np.fromiter(itertools.chain.from_iterable(sentences), np.int64)
+    writer.append(ids, np.fromiter(map(len, sentences), np.int64))
   return writer.tokens
 
 
 def _mapped(path: pathlib.Path) -> np.ndarray:
-  """The bytes of a file."""
+  """The bytes of a file, memory-mapped."""
   with path.open('rb') as file:
     if not os.fstat(file.fileno()).st_size:  # an empty file cannot be mapped
       return np.zeros(0, np.uint8)
@@ -143,16 +100,16 @@ def _mapped(path: pathlib.Path) -> np.ndarray:
 
 
 class Side:
-  """One side of a split, mapped from its two files.
+  """One side of a split, memory-mapped from its two files.
 
   Attributes:
     tokens: [tokens] uint16, of all sentences.
-    offsets: [sentences + 1] int64, where each starts.
+    offsets: [sentences + 1] int64, where each starts and where the last ends.
     ends: [sentences] int64, where each ends.
     longest: tokens of the longest sentence, its EOS counted; 0 if there is none.
 
   Raises:
-    ValueError: the files do not fit each other.
+    UserError: the files do not fit each other.
   """
 
   def __init__(self, path: pathlib.Path):
@@ -176,7 +133,7 @@ class Side:
       self.longest = max(self.longest, int(np.diff(block).max()) + 1)
 
   def _refuse(self, why: str) -> None:
-    raise ValueError(
+    raise UserError(
       f'{self._path}: {why}; delete {self._path.parent} and run scripts.prepare_data '
       'again'
     )
@@ -195,7 +152,7 @@ class Side:
     return lengths.astype(np.int32)
 
   def cut(self, longest: int) -> 'Side':
-    """The same sentences, none longer than `longest` with its EOS."""
+    """The same sentences, each cut to `longest` tokens with its EOS."""
     side = copy.copy(self)
     side.ends = np.minimum(self.ends, self.offsets[:-1] + longest - 1)
     side.longest = min(self.longest, longest)
@@ -205,10 +162,11 @@ class Side:
     """Sentences `rows` with EOS, padded: [len(rows), length] int32; row -1 is empty."""
     place = np.arange(length)
     starts = self.offsets[rows]
-    counts = self.ends[rows] - starts  # of row -1 none, for it starts where all ends
+    counts = self.ends[rows] - starts  # none for row -1, which starts at the end
     words = np.zeros((len(rows), length), TOKENS)
     if len(self.tokens):
-      # A row reads on into the next sentence: quicker than to pick only what it holds.
+      # Each row reads on into the next sentence, which is faster than selecting its own
+      # tokens; what is not its own is replaced below.
       np.take(self.tokens, starts[:, None] + place, out=words, mode='clip')
     block = np.where(place < counts[:, None], words, PAD).astype(np.int32)
     real = np.flatnonzero(rows >= 0)
@@ -219,7 +177,7 @@ class Side:
     """Reads every token.
 
     Raises:
-      ValueError: one is no piece of text of a vocabulary of this size.
+      UserError: an id is no piece of text in a vocabulary of this size.
     """
     for start in range(0, len(self.tokens), BLOCK):
       block = self.tokens[start : start + BLOCK]

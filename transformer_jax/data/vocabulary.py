@@ -1,26 +1,49 @@
-"""The byte-pair vocabulary both sides share (section 5.1), by SentencePiece.
+"""The byte-pair vocabulary that both sides share (section 5.1), by SentencePiece.
 
-Text enters SentencePiece as it is ('identity' normalisation): what the model learns to
+SentencePiece takes text as it is ('identity' normalisation): what the model learns to
 write is compared with raw references, so nothing may be rewritten on the way in.
 """
 
-import contextlib
 import hashlib
-import os
+import itertools
 import pathlib
-import re
-import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TextIO
 
 import numpy as np
 import sentencepiece
 
+from transformer_jax.machine import files
+from transformer_jax.machine.errors import UserError
+
 PAD, EOS, BOS, UNK = 0, 1, 2, 3
 
-# SentencePiece drops longer lines without a word; the corpus is cleaned before it
-# gets here, so that the limit only has to be larger than any line that is kept.
+# SentencePiece leaves out longer lines. The limit has to be larger than any line that
+# cleaning lets through.
 MAX_LINE_BYTES = 100_000
+# What SentencePiece writes for a space, and for an unknown character.
+_SPACE, _UNKNOWN = '\u2581', '\u2585'
+_ONLY_ERRORS = 2  # SentencePiece's minloglevel
+
+
+def sample_lines(
+  texts: Sequence[pathlib.Path], pairs: int, wanted: int, seed: int
+) -> Iterator[str]:
+  """The lines of `wanted` pairs drawn from all: those of texts[0], then of texts[1].
+
+  Args:
+    texts: two files with a sentence a line, UTF-8.
+    pairs: how many lines each file has.
+    wanted: how many are drawn, without replacement; all if there are no more.
+    seed: decides which.
+  """
+  chosen = np.ones(pairs, bool)
+  if wanted < pairs:
+    chosen[:] = False
+    chosen[np.random.default_rng(seed).choice(pairs, wanted, replace=False)] = True
+  for path in texts:
+    with path.open(encoding='utf-8', newline='\n') as file:
+      for line in itertools.compress(file, chosen):
+        yield line.removesuffix('\n')
 
 
 def train(
@@ -30,24 +53,23 @@ def train(
   character_coverage: float,
   byte_fallback: bool,
 ) -> dict:
-  """Learns a BPE vocabulary of `size` pieces from both sides' sentences.
+  """Learns a vocabulary of `size` pieces and writes it to `path`.
 
-  Characters beyond `character_coverage`, the rarest, get no piece. They are spelt in
-  bytes with `byte_fallback`, which takes 256 pieces, and become <unk> without. What
-  SentencePiece keeps to itself (U+2585, <s>, </s>, <pad>, <unk>) has none in any case.
+  The rarest characters, beyond `character_coverage`, get no piece. With `byte_fallback`
+  they are spelt in bytes, which take 256 pieces; without it they become <unk>.
 
   Returns:
-    What SentencePiece made of it, for the card: `sentences` given, `used` of them (it
-    leaves some out without a word), `characters` that got a piece.
+    What the card says of it: the number of `sentences` given, of those `used`, and of
+    `characters` that got a piece.
 
   Raises:
-    ValueError: the sentences cannot fill `size` pieces, or cannot fit in it.
+    UserError: the sentences do not fill `size` pieces, or do not fit in them.
   """
   if size > 65536:
-    raise ValueError(f'vocab_size={size}: token files hold uint16, so 65536 at most')
-  given = _Counted(sentences)
+    raise UserError(f'vocab_size={size}: token files hold uint16, so 65536 at most')
+  given = _Usable(sentences)
   partial = path.with_suffix('.partial')
-  with partial.open('wb') as model, _standard_error_to_file() as log:
+  with partial.open('wb') as model:
     try:
       sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(given),
@@ -62,56 +84,56 @@ def train(
         eos_id=EOS,
         bos_id=BOS,
         unk_id=UNK,
-        minloglevel=0,
+        minloglevel=_ONLY_ERRORS,
       )
     except RuntimeError as error:
       partial.unlink()
-      if given.error is not None:  # not SentencePiece's own
+      if given.error is not None:
         raise given.error from None
       reason = str(error).rpartition('] ')[2] or 'there is no text'
-      raise ValueError(
+      raise UserError(
         f'no vocabulary of {size} pieces (--config.model.vocab_size) can be made from '
         f'this corpus: {reason}'
       ) from error
-    log.seek(0)
-    said = log.read()
+  files.sync(partial)
   partial.rename(path)
-  number = lambda pattern: int(re.search(pattern, said)[1])
   return {
     'sentences': given.count,
-    'used': number(r'Done! preprocessed (\d+) sentences'),
-    'characters': number(r'Alphabet size=(\d+)'),
+    'used': given.used,
+    'characters': sum(len(piece) == 1 for piece in Vocabulary(path).pieces()),
   }
 
 
-class _Counted:
-  """Counts what is taken from it, and keeps the error that ends it too early."""
+class _Usable:
+  """The sentences that SentencePiece learns from; it would leave out the others itself.
 
-  def __init__(self, items: Iterable[str]):
-    self._items, self.count = items, 0
+  Attributes:
+    count, used: how many sentences were read, and how many were passed on.
+    error: what the sentences' source raised. SentencePiece makes a RuntimeError of it.
+  """
+
+  def __init__(self, sentences: Iterable[str]):
+    self._sentences = sentences
+    self.count = self.used = 0
     self.error: BaseException | None = None
 
   def __iter__(self) -> Iterator[str]:
     try:
-      for item in self._items:
+      for sentence in self._sentences:
         self.count += 1
-        yield item
-    except BaseException as error:  # whatever it is, it is raised again
+        if _is_used(sentence):
+          self.used += 1
+          yield sentence
+    except BaseException as error:
       self.error = error
       raise
 
 
-@contextlib.contextmanager
-def _standard_error_to_file() -> Iterator[TextIO]:
-  """What C++ code writes to standard error goes to a file: that is all it tells."""
-  with tempfile.TemporaryFile('w+', errors='replace') as file:
-    kept = os.dup(2)
-    os.dup2(file.fileno(), 2)
-    try:
-      yield file
-    finally:
-      os.dup2(kept, 2)
-      os.close(kept)
+def _is_used(sentence: str) -> bool:
+  """Whether SentencePiece learns from it: not if empty, too long or with its marks."""
+  blank = not sentence.strip(f' {_SPACE}')
+  too_long = len(sentence.encode()) > MAX_LINE_BYTES
+  return not (blank or too_long or _UNKNOWN in sentence)
 
 
 class Vocabulary:
@@ -119,7 +141,7 @@ class Vocabulary:
 
   def __init__(self, path: pathlib.Path):
     if not path.is_file():
-      raise FileNotFoundError(f'{path}: no vocabulary there; run scripts.prepare_data')
+      raise UserError(f'{path}: no vocabulary there; run scripts.prepare_data')
     model = path.read_bytes()
     self.sha256 = hashlib.sha256(model).hexdigest()
     self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
@@ -127,28 +149,28 @@ class Vocabulary:
   def __len__(self) -> int:
     return self._processor.get_piece_size()
 
+  def pieces(self) -> list[str]:
+    """The text of every id, in which U+2581 stands for a space."""
+    return self._processor.id_to_piece([*range(len(self))])
+
   def encode(self, sentences: Sequence[str]) -> list[list[int]]:
+    """The ids of each sentence, with all cores."""
     return self._processor.encode(list(sentences), num_threads=-1)
 
   def encode_flat(self, sentences: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
     """All sentences' ids one after another [tokens], and each one's count [sentences].
 
-    In the calling thread, which does not hold Python's lock meanwhile.
+    It works in the calling thread and does not hold Python's lock meanwhile.
     """
     ids = self._processor.encode(list(sentences), num_threads=1, return_type='numpy')
     lengths = np.fromiter(map(len, ids), np.int64, len(ids))
     return np.concatenate([np.zeros(0, np.int32), *ids]), lengths
 
   def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
-    """Ids up to the first EOS, PAD and BOS left out, as text."""
-    return self._processor.decode([_words(sequence) for sequence in ids])
+    """Text of ids up to the first EOS; PAD and BOS are left out."""
+    return self._processor.decode([_text_ids(sequence) for sequence in ids])
 
 
-def _words(sequence: Sequence[int]) -> list[int]:
-  words = []
-  for i in sequence:
-    if i == EOS:
-      break
-    if i not in (PAD, BOS):
-      words.append(int(i))
-  return words
+def _text_ids(sequence: Sequence[int]) -> list[int]:
+  until_end = itertools.takewhile(lambda i: i != EOS, sequence)
+  return [int(i) for i in until_end if i not in (PAD, BOS)]
