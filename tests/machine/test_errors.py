@@ -3,66 +3,98 @@
 import importlib
 import json
 import pathlib
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 from absl import app, flags
 from ml_collections import config_flags
 
-from transformer_jax.data import card
 from transformer_jax.machine import errors, files
-from transformer_jax.runs.run import Run, RunLocked
+from transformer_jax.runs.run import Run
+
+
+def line_of(call: Callable[[], object]) -> str:
+  """What the user is told of it."""
+  with pytest.raises(SystemExit) as caught, errors.in_one_line():
+    call()
+  return caught.value.code
+
+
+def raises(error: Exception) -> None:
+  raise error
 
 
 def test_what_our_code_refuses_is_one_line(tmp_path: pathlib.Path):
-  (tmp_path / 'card.json').write_text('{')
-  for refuse, said in (
-    (lambda: Run(tmp_path).config(), 'config.json: not there; is '),
-    (lambda: card.read_card(tmp_path), 'card.json: damaged ('),
-    (lambda: (tmp_path / 'none').read_text(), 'No such file or directory: '),
-  ):
-    with pytest.raises(SystemExit) as caught, errors.in_one_line():
-      refuse()
-    assert said in caught.value.code and str(tmp_path) in caught.value.code
+  line = line_of(Run(tmp_path).config)
+  assert line.startswith(f'{tmp_path / "config.json"}: not there; is ')
+  line = line_of((tmp_path / 'none').read_text)
+  assert 'No such file or directory: ' in line and str(tmp_path) in line
+
+
+def test_several_lines_become_one():
+  assert line_of(lambda: raises(errors.UserError('one\n  two'))) == 'one two'
+  assert line_of(lambda: raises(app.UsageError('give --config'))) == 'give --config'
+
+
+# Configs, as ml_collections reads them
+
+
+def seed_of(*flags_given: str) -> int:
+  values = flags.FlagValues()
+  command = ['train', *flags_given]
+  config_flags.DEFINE_config_file('config', flag_values=values, sys_argv=command)
+  values(command)
+  return values['config'].value.seed
 
 
 def test_a_config_that_is_not_there(monkeypatch: pytest.MonkeyPatch):
-  """As ml_collections says it when the flag's value is first looked at."""
   monkeypatch.chdir(pathlib.Path(__file__).parents[2])
-  command, values = ['train', '--config=configs/bsae.py:en-de'], flags.FlagValues()
-  config_flags.DEFINE_config_file('config', flag_values=values, sys_argv=command)
-  values(command)
-  with pytest.raises(SystemExit) as caught, errors.in_one_line():
-    print(values['config'].value.seed)
+  line = line_of(lambda: seed_of('--config=configs/bsae.py:en-de'))
   said = '--config=configs/bsae.py: no such file; there are: configs/base.py, '
-  assert caught.value.code.startswith(said)
+  assert line.startswith(said)
 
 
-def test_a_config_that_misses_another_file(tmp_path: pathlib.Path):
-  """Is not called missing itself."""
+@pytest.mark.parametrize(
+  'body, said',
+  [
+    ('  return open("stems.txt")', "No such file or directory: 'stems.txt'"),
+    ('  raise ValueError("no row Q")', 'no row Q'),
+  ],
+)
+def test_a_config_that_refuses(body: str, said: str, tmp_path: pathlib.Path):
+  """Its own words; a config that misses another file is not called missing itself."""
   path = tmp_path / 'some.py'
-  path.write_text('def get_config():\n  return open("stems.txt")\n')
-  command, values = ['train', f'--config={path}'], flags.FlagValues()
-  config_flags.DEFINE_config_file('config', flag_values=values, sys_argv=command)
-  with pytest.raises(SystemExit) as caught, errors.in_one_line():
-    values(command)
-    print(values['config'].value.seed)
-  assert 'stems.txt' in caught.value.code and 'there are' not in caught.value.code
+  path.write_text(f'def get_config():\n{body}\n')
+  line = line_of(lambda: seed_of(f'--config={path}'))
+  assert line.endswith(said) and 'there are' not in line
 
 
-def test_several_lines_become_one(tmp_path: pathlib.Path, monkeypatch):
-  def refuse(self: Run) -> None:
-    raise RunLocked('one\n  two')
+@pytest.mark.parametrize(
+  'flag, said',
+  [
+    ('--config.sede=1', "--config: 'sede'"),
+    (
+      '--config.seed=one',
+      'flag --config.seed=one: invalid literal for int() with base',
+    ),
+    ('--sede=1', "Unknown command line flag 'sede'"),
+  ],
+)
+def test_a_flag_that_is_none(flag: str, said: str, monkeypatch: pytest.MonkeyPatch):
+  monkeypatch.chdir(pathlib.Path(__file__).parents[2])
+  line = line_of(lambda: seed_of('--config=configs/quickstart.py', flag))
+  assert line.startswith(said)
 
-  monkeypatch.setitem(refuse.__globals__, '__name__', 'scripts.some')
-  with pytest.raises(SystemExit) as caught, errors.in_one_line():
-    refuse(Run(tmp_path))
-  assert caught.value.code == 'one two'
+
+def test_a_bug_in_a_config(tmp_path: pathlib.Path):
+  path = tmp_path / 'some.py'
+  path.write_text('def get_config():\n  return None + 1\n')
+  with pytest.raises(flags.Error, match='TypeError'), errors.in_one_line():
+    seed_of(f'--config={path}')
 
 
-def modules_own(name: str) -> None:
-  """Raises from this file's line, as if it were a library."""
-  raise ValueError(name)
+# Everything else
 
 
 @pytest.mark.parametrize(
@@ -75,21 +107,17 @@ def modules_own(name: str) -> None:
     lambda: {}['x'],
     lambda: None.x,
     lambda: importlib.import_module('transformer_jax.none'),
-    lambda: modules_own('x'),
+    lambda: raises(ValueError('x')),
+    lambda: raises(RuntimeError('x')),
+    lambda: raises(OSError('x')),
     lambda: Run(None).config(),
   ],
 )
-def test_a_bug_is_not_hidden(bug):
+def test_a_bug_is_not_hidden(bug: Callable[[], object]):
   with pytest.raises(Exception) as caught:
     bug()
   with pytest.raises(type(caught.value)), errors.in_one_line():
     bug()
-
-
-def test_flags_that_do_not_go_together():
-  with pytest.raises(SystemExit) as caught, errors.in_one_line():
-    raise app.UsageError('give --config')
-  assert caught.value.code == 'give --config'
 
 
 def test_exits_are_left_alone():
@@ -103,8 +131,7 @@ def test_exits_are_left_alone():
   not pathlib.Path('/dev/full').exists(), reason='Linux has a full device to write to'
 )
 def test_a_full_disk_is_one_line_that_names_the_file(tmp_path: pathlib.Path):
-  (tmp_path / 'config.json.partial').symlink_to('/dev/full')
-  with pytest.raises(SystemExit) as caught, errors.in_one_line():
-    files.write(tmp_path / 'config.json', '{}')
-  assert 'No space left on device' in caught.value.code
-  assert str(tmp_path / 'config.json.partial') in caught.value.code
+  partial = tmp_path / 'config.json.partial'
+  partial.symlink_to('/dev/full')
+  line = line_of(lambda: files.write(tmp_path / 'config.json', '{}'))
+  assert 'No space left on device' in line and str(partial) in line

@@ -1,8 +1,7 @@
-"""What a user did wrong ends a program in one line, what the code did in a traceback.
+"""What the user did wrong ends a program in one line; a bug shows its traceback.
 
-A sentence for the user is what this project's own code raises; an error that comes up
-by itself, in a library or in an expression of ours, is a bug, and how it came about is
-shown. A file that is not there or may not be read is named by the system.
+Our own code raises UserError for the user. So do absl for flags, ml_collections for
+configs, and the system for files, which it names. Any other exception is a bug.
 """
 
 import contextlib
@@ -10,14 +9,9 @@ import pathlib
 import re
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from absl import app, flags
-
-# RuntimeError and ArithmeticError: a folder in use, a run that has diverged.
-KINDS = ValueError, OSError, RuntimeError, ArithmeticError
-# The last says which config file is not there, when the config is first looked at.
-OURS = {'__main__', 'transformer_jax', 'scripts', 'configs', 'ml_collections'}
 
 
 class UserError(ValueError):
@@ -27,22 +21,9 @@ class UserError(ValueError):
   """
 
 
-def run(main: Callable[[list[str]], None]) -> None:
-  """Parses the flags, calls main() and ends the program."""
-  app.run(in_one_line()(main), flags_parser=in_one_line()(flags.FLAGS))
-
-
-def counts(flag: flags.FlagHolder[list[str]]) -> list[int]:
-  """The numbers of a flag that is a list, each 1 or more; UsageError otherwise."""
-  if not flag.value or not all(x.isdecimal() and int(x) for x in flag.value):
-    given = ','.join(flag.value)
-    raise app.UsageError(f'--{flag.name}={given}: numbers of 1 or more, such as 16,64')
-  return [int(text) for text in flag.value]
-
-
 @contextlib.contextmanager
 def in_one_line() -> Iterator[None]:
-  """What is refused within it is said on stderr, and ends the program with 1."""
+  """Prints an error for the user to stderr, and ends the program with exit code 1."""
   try:
     yield
   except Exception as error:
@@ -52,33 +33,33 @@ def in_one_line() -> Iterator[None]:
     sys.exit(' '.join(line.strip() for line in sentence.splitlines()))
 
 
-def _sentence(error: BaseException) -> str | None:
-  """What to tell the user, if it is for the user."""
-  if isinstance(error, app.UsageError | UserError):
+def _sentence(error: Exception) -> str | None:
+  """What to tell the user, or None if the error is a bug."""
+  if isinstance(error, UserError | app.UsageError):
     return str(error)
-  if isinstance(error, flags.Error):
-    if 'parsing config file' not in str(error):
-      return str(error)
-    while error.__context__ is not None:  # to what the file itself has raised
+  if isinstance(error, flags.Error) and 'parsing config file' in str(error):
+    while 'parsing config file' in str(error):  # added to what the file has raised
       error = error.__context__
-    return str(error) if _on_purpose(error) else None
-  frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
-  modules = [frame.f_globals['__name__'] for frame in frames]
+    return str(error) if isinstance(error, ValueError) else None
+  if isinstance(error, flags.Error):
+    return str(error)
+  frames = traceback.walk_tb(error.__traceback__)
+  modules = {frame.f_globals['__name__'] for frame, _ in frames}
   if 'ml_collections.config_flags.config_path' in modules:  # --config.KEY is no key
     while isinstance(error.args[0], Exception):
       error = error.args[0]
     return f'--config: {error.args[0]}'
-  if isinstance(error, OSError) and error.filename is not None:
-    return str(error)
-  if absent := re.search(r"path\]:\s+(\S+)\s+\[Errno 2\][^']*'\1'", str(error)):
-    there = sorted(map(str, pathlib.Path('configs').glob('[!_]*.py')))
-    return f'--config={absent[1]}: no such file; there are: {", ".join(there)}'
-  ours = modules[-1].partition('.')[0] in OURS
-  meant = ours and isinstance(error, KINDS) and _on_purpose(error)
-  return str(error) if meant else None
+  if not isinstance(error, OSError):
+    return None
+  if 'Configuration is not available' in str(error):
+    return _unread_config(str(error))
+  return None if error.filename is None else str(error)
 
 
-def _on_purpose(error: BaseException) -> bool:
-  """Whether it comes from a `raise` statement."""
-  line = traceback.extract_tb(error.__traceback__)[-1].line
-  return (line or '').startswith('raise ')
+def _unread_config(message: str) -> str:
+  """From what ml_collections raises when a config that was not read is used."""
+  absent = re.search(r"path\]:\s+(\S+)\s+\[Errno 2\][^']*'\1'", message)
+  if not absent:  # the config's file is there, and misses another one
+    return message
+  there = sorted(map(str, pathlib.Path('configs').glob('[!_]*.py')))
+  return f'--config={absent[1]}: no such file; there are: {", ".join(there)}'
