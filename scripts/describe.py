@@ -51,7 +51,7 @@ def _shapes(
 
 def main(argv: list[str]) -> None:
   FLAGS.parse(argv)
-  described = describe(CONFIG.value, pathlib.Path(DATA_DIR.value) / CONFIG.value.corpus)
+  described = describe(CONFIG.value, DATA_DIR.value / CONFIG.value.corpus)
   if JSON.value:
     print(json.dumps(described))
     return

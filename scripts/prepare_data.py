@@ -4,8 +4,6 @@ python -m scripts.prepare_data --config=configs/base.py:en-de [--raw_dir=DIR]
 python -m scripts.prepare_data --verify=data/wmt14.en-de
 """
 
-import pathlib
-
 from absl import app
 
 from transformer_jax.data import card, preparing
@@ -14,7 +12,7 @@ from transformer_jax.machine import flags
 
 FLAGS = flags.Flags(__doc__)
 CONFIG = FLAGS.config('Whose corpus to prepare.', required=False)
-VERIFY = FLAGS.string(
+VERIFY = FLAGS.path(
   'verify', None, 'Only checks this prepared folder against its card.'
 )
 DATA = DataFlags(FLAGS)
@@ -23,7 +21,7 @@ DATA = DataFlags(FLAGS)
 def main(argv: list[str]) -> None:
   FLAGS.parse(argv)
   if VERIFY.value is not None:
-    card.verify(pathlib.Path(VERIFY.value))
+    card.verify(VERIFY.value)
     print(f'{VERIFY.value} is as its card says')
   elif CONFIG.value is not None:
     print(preparing.prepare(CONFIG.value, *DATA.folders()))

@@ -7,7 +7,6 @@ SIGTERM, SIGINT and SIGUSR1 (`sbatch --signal=USR1@120`) save and end it with ex
 """
 
 import json
-import pathlib
 
 from absl import logging
 
@@ -20,7 +19,7 @@ from transformer_jax.training.train import train
 
 FLAGS = flags.Flags(__doc__)
 CONFIG = FLAGS.config('What to train.')
-WORKDIR = FLAGS.string('workdir', None, "The run's folder.", required=True)
+WORKDIR = FLAGS.path('workdir', None, "The run's folder.", required=True)
 DETERMINISTIC = FLAGS.boolean(
   'deterministic', 'The same bits in every run on a GPU too, and slower.'
 )
@@ -48,7 +47,7 @@ def main(argv: list[str]) -> None:
   platform.start(config.slices)
   with hosts.one_error_ends_all(), errors.in_one_line():
     corpus = hosts.first_host_first(lambda: preparing.prepare(config, *DATA.folders()))
-    train(config, pathlib.Path(WORKDIR.value), corpus, interruption)
+    train(config, WORKDIR.value, corpus, interruption)
 
 
 if __name__ == '__main__':

@@ -13,14 +13,9 @@ import jax.numpy as jnp
 import ml_collections
 import numpy as np
 import pytest
-from absl import flags
-from absl.testing import flagsaver
 from flax import nnx
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from configs import base
-from scripts import translate as script
 from transformer_jax.data import token_files, vocabulary
 from transformer_jax.data.vocabulary import BOS, EOS, PAD, Vocabulary
 from transformer_jax.decoding import translate
@@ -330,52 +325,3 @@ def test_perplexity(positions: str, tmp_path: pathlib.Path):
     total += log_probs(positions, [*source, EOS], [*target, EOS]).sum()
     count += len(target) + 1
   assert found == pytest.approx(math.exp(-total / count), rel=1e-5)
-
-
-# What scripts.translate reads and writes
-
-
-@settings(max_examples=200, deadline=None)
-@given(st.binary(max_size=60) | st.text('a \n\r\u2028\x00\x85é\ufeff').map(str.encode))
-def test_a_line_for_each_lf(content: bytes):
-  """Whatever the bytes: invalid UTF-8, NUL, BOM, CR; a last line may lack its LF."""
-  with tempfile.NamedTemporaryFile() as file:
-    file.write(content)
-    file.flush()
-    found = script.read(file.name)
-  content = content.removeprefix(b'\xef\xbb\xbf')
-  assert len(found) == content.count(b'\n') + (content[-1:] not in (b'', b'\n'))
-  assert not any(set('\n\x00') & set(line) for line in found)
-
-
-def test_reading(tmp_path: pathlib.Path):
-  path = tmp_path / 'input'
-  path.write_bytes(
-    b'\xef\xbb\xbfone\r\n\n two\x00x \ncaf\xe9\na\xe2\x80\xa8b\nc\rd\n\nlast'
-  )
-  expected = ['one', '', 'two x', 'caf\ufffd', 'a\u2028b', 'c\rd', '', 'last']
-  assert script.read(str(path)) == expected
-
-
-@pytest.mark.parametrize(
-  ('options', 'expected'),
-  [
-    ({}, ['a', '', 'é c']),
-    ({'nbest': 2}, ['a', 'b', '', '', 'é c', '']),
-    (
-      {'nbest': 2, 'scores': True},
-      ['-0.5000\ta', '-1.2500\tb', '0.0000\t', '-inf\t', '-2.0000\té c', '-inf\t'],
-    ),
-  ],
-)
-def test_writing(options: dict, expected: list[str], capsys):
-  """As many lines for every sentence, however many hypotheses it has."""
-  flags.FLAGS.mark_as_parsed()
-  found = [
-    [Hypothesis('a', -0.5, [4, EOS]), Hypothesis('b', -1.25, [5, EOS])],
-    [Hypothesis('', 0.0, [])],
-    [Hypothesis('é c', -2.0, [6])],
-  ]
-  with flagsaver.flagsaver(**options):
-    script.write(found)
-  assert capsys.readouterr().out == ''.join(line + '\n' for line in expected)

@@ -1,0 +1,47 @@
+"""What a run reads and writes as a filter: a line for each line."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from transformer_jax.data.vocabulary import EOS
+from transformer_jax.decoding import pipe
+from transformer_jax.decoding.translate import Hypothesis
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.binary(max_size=60) | st.text('a \n\r\u2028\x00\x85é\ufeff').map(str.encode))
+def test_a_line_for_each_lf(content: bytes):
+  """Whatever the bytes: invalid UTF-8, NUL, BOM, CR; a last line may lack its LF."""
+  found = pipe.split_lines(content)
+  content = content.removeprefix(b'\xef\xbb\xbf')
+  assert len(found) == content.count(b'\n') + (content[-1:] not in (b'', b'\n'))
+  assert not any(set('\n\x00') & set(line) for line in found)
+
+
+def test_lines_in():
+  content = b'\xef\xbb\xbfone\r\n\n two\x00x \ncaf\xe9\na\xe2\x80\xa8b\nc\rd\n\nlast'
+  expected = ['one', '', 'two x', 'caf\ufffd', 'a\u2028b', 'c\rd', '', 'last']
+  assert pipe.split_lines(content) == expected
+
+
+@pytest.mark.parametrize(
+  ('nbest', 'scores', 'expected'),
+  [
+    (1, False, ['a', '', 'é c']),
+    (2, False, ['a', 'b', '', '', 'é c', '']),
+    (
+      2,
+      True,
+      ['-0.5000\ta', '-1.2500\tb', '0.0000\t', '-inf\t', '-2.0000\té c', '-inf\t'],
+    ),
+  ],
+)
+def test_lines_out(nbest: int, scores: bool, expected: list[str]):
+  """As many lines for every sentence, however many hypotheses it has."""
+  found = [
+    [Hypothesis('a', -0.5, [4, EOS]), Hypothesis('b', -1.25, [5, EOS])],
+    [Hypothesis('', 0.0, [])],
+    [Hypothesis('é c', -2.0, [6])],
+  ]
+  assert [*pipe.output_lines(found, nbest, scores)] == expected
