@@ -17,12 +17,12 @@ from transformer_jax.machine import platform
 pytest.register_assert_rewrite('toy')
 jax.config.update('jax_numpy_rank_promotion', 'raise')
 platform.multiply_by_ynn()
+platform.spare_a_thread()
 
 # Shapes and dtypes in signatures are checked at every call that a test makes.
-CHECKED = [
-  f'transformer_jax.{name}'
-  for name in ('model.products', 'model.layers', 'model.transformer', 'training.loss')
-]
+MODEL = ('attention', 'layers', 'ops', 'ops_cpu', 'transformer')
+CHECKED = [f'transformer_jax.model.{name}' for name in MODEL]
+CHECKED.append('transformer_jax.training.loss')
 jaxtyping.install_import_hook(CHECKED, 'beartype.beartype')
 
 ROOT = pathlib.Path(__file__).parents[1]

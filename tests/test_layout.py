@@ -205,6 +205,18 @@ def test_files_are_short():
       assert length <= most, f'{path} has {length} lines'
 
 
+def test_one_module_knows_what_a_cpu_needs():
+  """Others in the model's way neither import its forms nor ask what JAX runs on."""
+  for path in sources():
+    if path.stem != 'ops':
+      assert not any('ops_cpu' in name for name in imports(path)), path
+  asking = {'on_cpu', 'default_backend'}
+  rooms = (f'{PACKAGE}/{room}' for room in ('model', 'training', 'decoding'))
+  for path in sources(*rooms):
+    if path.stem != 'ops':
+      assert not asking & {*names(path)}, path
+
+
 def test_functions_are_short():
   for path in sources(PACKAGE, 'scripts', 'configs', 'tests'):
     for node in ast.walk(tree(path)):

@@ -25,7 +25,7 @@ from toy.task import TINY
 from transformer_jax.machine import parallel
 from transformer_jax.model import build, flops
 from transformer_jax.training import checkpoint
-from transformer_jax.training.step import Share, TrainState, train_step
+from transformer_jax.training.step import StepInput, TrainState, train_step
 from transformer_jax.training.trainer import adam
 
 pytestmark = pytest.mark.slow
@@ -171,7 +171,7 @@ def step_of(config: ml_collections.ConfigDict) -> tuple[jax.stages.Compiled, int
   side, wishes, seed = (
     jax.ShapeDtypeStruct((8, 1, *n), np.int32) for n in ((125, 25), (2,), ())
   )
-  share = Share(side, side, wishes, seed)
+  share = StepInput(side, side, wishes, seed)
   compiled = devices.parallel(step).lower(state, share).compile()
   return compiled, sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(state))
 

@@ -18,7 +18,7 @@ from toy.steps import (
 from transformer_jax.data import corpus as corpora
 from transformer_jax.machine import parallel
 from transformer_jax.model import build
-from transformer_jax.training.step import Share
+from transformer_jax.training.step import StepInput
 from transformer_jax.training.trainer import Trainer
 
 
@@ -82,7 +82,7 @@ def test_the_state_is_updated_in_place():
   assert given == {*range(len(leaves))}
 
 
-def each_device_its_own(share: Share) -> Share:
+def each_device_its_own(share: StepInput) -> StepInput:
   """What Devices.split() gives, left on the host."""
   return jax.tree.map(lambda x: x.reshape(8, 1, *x.shape[1:]), share)
 

@@ -13,7 +13,7 @@ from flax import nnx
 from configs import quickstart
 from transformer_jax.data.vocabulary import BOS, EOS
 from transformer_jax.decoding.beam_search import beam_search
-from transformer_jax.model import build, products
+from transformer_jax.model import build
 from transformer_jax.model.transformer import Cache
 from transformer_jax.training import loss
 
@@ -53,7 +53,7 @@ def search(params: Any, graph: nnx.GraphDef) -> Any:
 
 @pytest.fixture
 def elsewhere(monkeypatch: pytest.MonkeyPatch):
-  monkeypatch.setattr(products, 'on_cpu', lambda: False)
+  monkeypatch.setattr(jax, 'default_backend', lambda: 'gpu')
 
 
 def lowered(function: Any) -> str:
@@ -86,7 +86,7 @@ def test_all_sums_are_in_float32(elsewhere: None):
 def test_gradients_are_near_those_of_float32(monkeypatch: pytest.MonkeyPatch):
   graph, params = build.transformer(config('float32'))
   exact = jax.jit(lambda params: jax.grad(objective)(params, graph))(params)
-  monkeypatch.setattr(products, 'on_cpu', lambda: False)
+  monkeypatch.setattr(jax, 'default_backend', lambda: 'gpu')
   rounding, _ = build.architecture(config('bfloat16'))
   found = jax.jit(lambda params: jax.grad(objective)(params, rounding))(params)
   for ours, expected in zip(*map(jax.tree.leaves, (found, exact)), strict=True):
@@ -98,7 +98,7 @@ def test_gradients_are_near_those_of_float32(monkeypatch: pytest.MonkeyPatch):
 def test_a_search_in_bfloat16_scores_as_in_float32(monkeypatch: pytest.MonkeyPatch):
   graph, params = build.transformer(config('float32'))
   exact = jax.jit(lambda params: search(params, graph))(params)
-  monkeypatch.setattr(products, 'on_cpu', lambda: False)
+  monkeypatch.setattr(jax, 'default_backend', lambda: 'gpu')
   rounding, _ = build.architecture(config('bfloat16'))
   found = jax.jit(lambda params: search(params, rounding))(params)
   np.testing.assert_allclose(found.scores[:, 0], exact.scores[:, 0], rtol=0.02)

@@ -16,6 +16,7 @@ import pytest
 from flax import nnx
 
 from transformer_jax.data.vocabulary import BOS, PAD
+from transformer_jax.model import attention as attention_module
 from transformer_jax.model import layers as module
 from transformer_jax.model.layers import Dropout, sinusoids
 from transformer_jax.model.transformer import Transformer
@@ -40,6 +41,7 @@ def graph_of(positions: str = 'sinusoid', dtype: Any = jnp.float32, **sizes: Any
       max_positions=LONGEST,
       vocab_size=VOCABULARY,
       dtype=dtype,
+      activation_dtype=dtype,
       rngs=nnx.Rngs(params=0),
     )
 
@@ -235,8 +237,8 @@ def test_what_dropout_keeps_is_scaled_exactly_in_the_mean(rate: float, dtype):
 
 def test_every_place_has_its_own_key():
   dropout = Dropout.of(0.1, jax.random.key(3), 1 + 2 * 3)
-  parts = dropout.parts(3, 2)
-  keys = [dropout.keys[0], *(part.keys[n] for part in parts for n in range(2))]
+  layers = dropout.of_layers(3, 2)
+  keys = [dropout.keys[0], *(layer.keys[n] for layer in layers for n in range(2))]
   assert (jnp.stack(keys) == dropout.keys).all() and len(
     np.unique(jax.random.key_data(dropout.keys), axis=0)
   ) == 7
@@ -404,6 +406,7 @@ def test_fresh_embeddings_have_unit_variance_once_scaled():
     max_positions=0,
     vocab_size=W,
     dtype=jnp.float32,
+    activation_dtype=jnp.float32,
     rngs=nnx.Rngs(params=0),
   )
   params = jax.jit(lambda: nnx.to_pure_dict(nnx.state(make())))()
@@ -496,7 +499,9 @@ def test_cached_decoding_equals_teacher_forcing(positions: str):
     [targets[:, order, :swap_at], targets[:, :, swap_at:]], axis=2
   )
   step = jax.jit(lambda p, *state: nnx.merge(graph, p).step(*state))
-  memory = jax.jit(lambda p, ids: nnx.merge(graph, p).precompute_cross_attention(ids))(params, source)
+  memory = jax.jit(lambda p, ids: nnx.merge(graph, p).precompute_cross_attention(ids))(
+    params, source
+  )
   cache = nnx.merge(graph, params).empty_cache(B, R, grow_at)
   stepped = []
   for t in range(T):
@@ -522,7 +527,7 @@ def test_mutants_fail_the_comparison(mutant: str, monkeypatch: pytest.MonkeyPatc
   graph, shapes = graph_of(N=1)
   params = random_params(shapes)
   source, target = (side[:1] for side in sentences())
-  original = module.attention_weights
+  original = attention_module.attention_weights
 
   def changed(q: jax.Array, k: jax.Array, mask: jax.Array) -> jax.Array:
     if mutant == 'unscaled':
@@ -530,7 +535,7 @@ def test_mutants_fail_the_comparison(mutant: str, monkeypatch: pytest.MonkeyPatc
     ahead = jnp.eye(*mask.shape[1:], 1, dtype=bool)
     return original(q, k, mask | ahead[None])
 
-  monkeypatch.setattr(module, 'attention_weights', changed)
+  monkeypatch.setattr(attention_module, 'attention_weights', changed)
   logits = jax.jit(lambda p: nnx.merge(graph, p)(source, target))(params)[0]
   expected = reference(double(params), source[0], target[0])
   assert np.abs(logits - expected).max() > 1e-3

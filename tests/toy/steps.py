@@ -17,7 +17,7 @@ from transformer_jax.data import token_files
 from transformer_jax.data.vocabulary import EOS, PAD
 from transformer_jax.machine import parallel
 from transformer_jax.model import build
-from transformer_jax.training.step import Share, Sums, TrainState, train_step
+from transformer_jax.training.step import StepInput, Sums, TrainState, train_step
 
 Tree = Any
 
@@ -93,7 +93,7 @@ class Steps:
     self, state: TrainState, source: np.ndarray, target: np.ndarray, seed: int = 1
   ) -> tuple[TrainState, Sums]:
     wishes, seeds = np.zeros((SLICES, 2), np.int32), np.full(SLICES, seed, np.int32)
-    all_of_it = Share(source, target, wishes, seeds)
+    all_of_it = StepInput(source, target, wishes, seeds)
     ours = jax.tree.map(lambda x: x[self.devices.host_slices], all_of_it)
     share = self.devices.split(ours)
     if share.source.shape not in self.programs:

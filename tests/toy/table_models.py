@@ -76,7 +76,7 @@ def compiled(beam: int, *lengths: int) -> Callable[..., Hypotheses]:
   def run(logits, limits, alpha):
     contexts = jnp.zeros((limits.shape[0], beam), jnp.int32)
     options = dict(beam=beam, alpha=alpha, bos=BOS, eos=EOS)
-    options |= dict(follow=module.gather, grow=as_it_is, lengths=lengths or (LENGTH,))
+    options |= dict(reorder=module.gather, grow=as_it_is, lengths=lengths or (LENGTH,))
     return beam_search(table_step(logits), contexts, limits, **options)
 
   return jax.jit(run)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from transformer_jax.data.vocabulary import PAD
-from transformer_jax.model.products import logits
+from transformer_jax.model.ops import logits
 from transformer_jax.training.loss import cross_entropy
 
 B, T, W = 3, 5, 11

@@ -1,12 +1,14 @@
-"""Beam search over step(tokens, position, cache); it knows no model (section 6.1).
+"""Beam search for any model that is a function step(tokens, position, cache).
+
+Section 6.1, after Wu et al. 2016 (GNMT).
 
 Axes: B sentences, K beams, W words of the vocabulary, L longest output, C candidates.
 
 A hypothesis Y is finished when it ends in EOS. Its score is log P(Y) / lp(|Y|), where
 lp is GNMT's length penalty and |Y| counts EOS. Each step takes the C = 2K best
-continuations of a sentence's live hypotheses, so that K live on even if K of them end;
-those that end compete for the sentence's K finished places. With K = 1 only the best
-continuation is taken: greedy search, on which alpha has no effect but in the scores.
+continuations of a sentence's live hypotheses, so that K live on even if K of them end.
+Those that end compete for the sentence's K finished places. With K = 1 only the best
+continuation is taken. That is greedy search, where alpha changes scores but no words.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,17 +18,18 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from transformer_jax.decoding.top_words import best_words
+from transformer_jax.model import ops
 
-Cache = Any  # what a model keeps of the tokens so far
+Cache = Any  # what a model remembers of the tokens so far
 Step = Callable[[jax.Array, jax.Array, Cache], tuple[jax.Array, Cache]]
 
 
 class Hypotheses(NamedTuple):
-  """K hypotheses per sentence: the finished, best first, then the cut, then none.
+  """K hypotheses of each sentence: first those that are finished, then those cut.
 
-  A hypothesis is cut if it reached its limit without EOS. Where a sentence has fewer
-  than K hypotheses, the rest are PAD alone with scores and log_probs of -inf.
+  A hypothesis is cut if it reached its limit without EOS. Both kinds stand best first.
+  Where a sentence has fewer than K hypotheses, the remaining places hold PAD alone with
+  scores and log_probs of -inf.
   """
 
   tokens: jax.Array  # [B, K, L] int32: without BOS, with EOS if finished, then PAD
@@ -35,10 +38,10 @@ class Hypotheses(NamedTuple):
   finished: jax.Array  # [B, K] bool: ends in EOS
 
 
-class State(NamedTuple):
-  """What the loop carries; a sentence that is done keeps its hypotheses unchanged."""
+class SearchState(NamedTuple):
+  """The state of the loop; a sentence that is done keeps its hypotheses unchanged."""
 
-  position: jax.Array  # [] int32: tokens generated so far
+  position: jax.Array  # [] int32: the number of tokens generated so far
   live: jax.Array  # [B, K, L] int32: the live hypotheses, best first
   live_log_probs: jax.Array  # [B, K] float32: -inf where there is none
   finished: Hypotheses  # the best finished so far
@@ -56,7 +59,7 @@ class Candidates(NamedTuple):
 
 
 def length_penalty(length: jax.Array | int, alpha: float) -> jax.Array | float:
-  """Wu et al. 2016 (GNMT), Eq. 14; `length` counts EOS."""
+  """Equation 14 of Wu et al. 2016 (GNMT); `length` counts EOS."""
   return ((5 + length) / 6) ** alpha
 
 
@@ -76,21 +79,23 @@ def beam_search(
 ) -> Hypotheses:
   """Returns each sentence's `beam` best hypotheses; L is the last of `lengths`.
 
-  step(tokens [B, K], position [], cache) returns the logits [B, K, W] of the token at
-  `position` (0 for the first, whose input is BOS) and the new cache. After each step
-  reorder(cache, parents [B, K]) is the cache in which beam k is what beam parents[k]
-  was; `gather` does that to leaves [B, K, ...]. What all beams of a sentence share
-  belongs in the closure of `step`. The cache given holds lengths[0] positions; where
-  they are not enough, grow(cache, lengths[1]) holds more, and so on.
-
-  limits [B] is the most tokens each sentence may generate, EOS included, and at most L;
-  0 suits rows that pad a batch. A hypothesis cut there ranks behind every finished one.
-  PAD and BOS are never generated, yet keep their share of the softmax, so that log P is
-  the model's own.
-
-  A sentence is done at its limit or when none of its live hypotheses can enter its K
+  A sentence is done at its limit, or when none of its live hypotheses can enter its K
   finished ones any more. Stopping there is exact, and no sentence's result depends on
-  the others. Equal scores: the shorter first, then the better beam and lower token.
+  the others. Of equal scores the shorter hypothesis comes first, then the one from the
+  better beam, then the one with the lower token. PAD and BOS are never generated; they
+  keep their share of the softmax, so that log P is the model's own.
+
+  Args:
+    step: takes tokens [B, K], their position [] and the cache; returns the logits
+      [B, K, W] of the next token and the new cache. The first tokens are BOS, at
+      position 0. What all beams of a sentence share belongs in step's closure.
+    cache: of lengths[0] positions.
+    limits: [B], the most tokens a sentence may generate, EOS included, L at most; 0 for
+      rows that pad a batch.
+    reorder: takes the cache and parents [B, K]; returns the cache in which beam k is
+      what beam parents[k] was, as `gather` does for leaves [B, K, ...].
+    grow: takes the cache and one of `lengths`; returns a cache of so many positions.
+    lengths: rising; the cache grows to the next one when it is full.
   """
   limits = jnp.clip(limits, 0, lengths[-1])
   state = start(cache, limits, beam, lengths[-1], pad)
@@ -103,12 +108,12 @@ def beam_search(
 
 def start(
   cache: Cache, limits: jax.Array, beam: int, max_length: int, pad: int
-) -> State:
-  """One live hypothesis per sentence, the empty one, in the first of K beams."""
+) -> SearchState:
+  """The first state: each sentence's first beam is the empty hypothesis, live."""
   batch = limits.shape[0]
   none = jnp.full((batch, beam), -jnp.inf, jnp.float32)
   empty = jnp.full((batch, beam, max_length), pad, jnp.int32)
-  return State(
+  return SearchState(
     position=jnp.int32(0),
     live=empty,
     live_log_probs=none.at[:, 0].set(0.0),
@@ -121,17 +126,17 @@ def start(
 def search(
   step: Step,
   reorder: Callable[[Cache, jax.Array], Cache],
-  state: State,
+  state: SearchState,
   limits: jax.Array,
   length: int,
   alpha: float,
   bos: int,
   eos: int,
   pad: int,
-) -> State:
+) -> SearchState:
   """Runs `step` until every sentence is done or has `length` tokens."""
 
-  def advance(state: State) -> State:
+  def advance(state: SearchState) -> SearchState:
     last = lax.dynamic_index_in_dim(
       state.live, jnp.maximum(state.position - 1, 0), axis=2, keepdims=False
     )
@@ -145,7 +150,7 @@ def search(
       (state.live, state.live_log_probs, state.finished),
       (live, live_log_probs, finished),
     )
-    state = State(
+    state = SearchState(
       position=state.position + 1,
       live=live,
       live_log_probs=live_log_probs,
@@ -159,13 +164,15 @@ def search(
   return lax.while_loop(going, advance, state)
 
 
-def expand(state: State, logits: jax.Array, bos: int, eos: int, pad: int) -> Candidates:
+def expand(
+  state: SearchState, logits: jax.Array, bos: int, eos: int, pad: int
+) -> Candidates:
   """The C best of K * W continuations; logits [B, K, W]."""
   batch, beam, vocabulary = logits.shape
   count = 2 * beam if beam > 1 else 1
-  # C of a beam are enough, and two more to pass over PAD and BOS.
+  # C words of a beam are enough; PAD and BOS may be two more.
   per_beam = min(count + 2, vocabulary)
-  best, words, normalizer = best_words(logits.astype(jnp.float32), per_beam)
+  best, words, normalizer = ops.best_words(logits.astype(jnp.float32), per_beam)
   never = ((words == pad) | (words == bos)) & (words != eos)
   log_probs = jnp.where(never, -jnp.inf, best) - normalizer[..., None]
   log_probs = (state.live_log_probs[..., None] + log_probs).reshape(batch, -1)
@@ -186,7 +193,9 @@ def keep_live(
   return tokens, log_probs, parents
 
 
-def keep_finished(state: State, candidates: Candidates, alpha: float) -> Hypotheses:
+def keep_finished(
+  state: SearchState, candidates: Candidates, alpha: float
+) -> Hypotheses:
   """The K best by score of the finished so far and the candidates that ended."""
   log_probs = jnp.where(candidates.ended, candidates.log_probs, -jnp.inf)
   scores = log_probs / length_penalty(state.position + 1, alpha)
@@ -197,11 +206,11 @@ def keep_finished(state: State, candidates: Candidates, alpha: float) -> Hypothe
   return gather(both, kept)
 
 
-def is_done(state: State, limits: jax.Array, alpha: float) -> jax.Array:
-  """[B] bool: at its limit, or no live hypothesis can enter the K finished.
+def is_done(state: SearchState, limits: jax.Array, alpha: float) -> jax.Array:
+  """[B] bool: at its limit, or no live hypothesis can enter the K finished ones.
 
-  log P only falls as a hypothesis grows and lp is monotone in the length, so a live
-  hypothesis can reach at best its present log P over the largest lp ahead of it.
+  As a hypothesis grows, log P only falls and lp is monotone. So the best score that a
+  live hypothesis can reach is its present log P over the largest lp ahead of it.
   """
   ahead = jnp.maximum(
     length_penalty(state.position + 1, alpha), length_penalty(limits, alpha)
@@ -210,8 +219,8 @@ def is_done(state: State, limits: jax.Array, alpha: float) -> jax.Array:
   return (state.position >= limits) | (state.finished.scores[:, -1] >= reachable)
 
 
-def rank(state: State, limits: jax.Array, alpha: float, pad: int) -> Hypotheses:
-  """The finished, then the live that were cut, then none: K in all."""
+def rank(state: SearchState, limits: jax.Array, alpha: float, pad: int) -> Hypotheses:
+  """K hypotheses: the finished ones, then the live ones as cut, then empty places."""
   beam = state.live.shape[1]
   cut = Hypotheses(
     tokens=state.live,
@@ -219,18 +228,18 @@ def rank(state: State, limits: jax.Array, alpha: float, pad: int) -> Hypotheses:
     log_probs=state.live_log_probs,
     finished=jnp.zeros(state.live_log_probs.shape, bool),
   )
-  # Nothing is cut short: done before its limit means K finished or none live.
+  # A sentence that is done before its limit has K finished hypotheses or none live.
   both = _concatenate(state.finished, cut)
   there = both.log_probs > -jnp.inf
   kind = jnp.where(both.finished, 0, jnp.where(there, 1, 2))
   best = gather(both, jnp.argsort(kind, axis=1, stable=True)[:, :beam])
-  # PAD already where top_k keeps the first of equals, as documented; made certain here.
+  # Empty places hold leftovers of the search if top_k breaks ties in another order.
   there = best.log_probs > -jnp.inf
   return best._replace(tokens=jnp.where(there[..., None], best.tokens, pad))
 
 
 def gather(tree: Any, index: jax.Array) -> Any:
-  """Leaves [B, N, ...] and index [B, M] to leaves [B, M, ...]."""
+  """Takes the places `index` [B, M] of leaves [B, N, ...]; returns [B, M, ...]."""
   return jax.tree.map(lambda leaf: jax.vmap(lambda row, i: row[i])(leaf, index), tree)
 
 

@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import re
 import sys
 
 import jax
@@ -12,11 +13,12 @@ from transformer_jax.machine.errors import UserError
 
 
 def start(slices: int) -> None:
-  """What a program does before its first use of JAX."""
+  """Prepares JAX; a program calls this before its first use of it."""
   keep_compiled()
   multiply_by_ynn()
   outlast_stops()
   use_cpu_cores(slices)
+  spare_a_thread()
 
 
 def deterministic() -> None:
@@ -30,13 +32,26 @@ def deterministic() -> None:
 def multiply_by_ynn() -> None:
   """Has XLA on a CPU multiply matrices by its YNN library; call before JAX starts.
 
-  By Eigen a product may be wrong. One of at least 16 blocks of columns (two threads;
-  216 columns each here) and of several blocks of terms, begun on one of Eigen's own
-  threads as happens in loops, loses the first block: up to 320 terms of 216 of 10,000
-  rows of the embedding's gradient, a tenth of its norm (JAX 0.10.2 and 0.12.0, two CPU
-  devices). products.py has the forms that YNN takes. XLA's default has it reduce too.
+  YNN is faster than Eigen in bfloat16, and free of a fault of Eigen's: a product that
+  starts on a pool thread whose queue of 1,024 tasks is full may come out wrong, as
+  scripts/show_eigen_fault.py shows. YNN leaves products whose left side is transposed
+  to Eigen; for those, see spare_a_thread(). XLA's default has YNN reduce as well.
   """
   _set_xla_flag('--xla_cpu_experimental_ynn_fusion_type=individual_dot')
+
+
+def spare_a_thread() -> None:
+  """Gives XLA's pool a thread more than CPU devices; call before JAX starts.
+
+  With one for each device none is idle, and queues fill with tasks that have nothing
+  left to do, until Eigen's products go wrong (see multiply_by_ynn). The idle thread
+  empties them. XLA reads the number from NPROC; one that the user set is kept.
+  """
+  flag = re.search(
+    r'xla_force_host_platform_device_count=(\d+)', os.environ.get('XLA_FLAGS', '')
+  )
+  count = int(flag[1]) if flag else max(jax.config.jax_num_cpu_devices, 1)
+  os.environ.setdefault('NPROC', str(max(count, len(processor.cores())) + 1))
 
 
 def outlast_stops() -> None:
@@ -86,6 +101,15 @@ def use_cpu_cores(slices: int) -> None:
 def training_dtype(name: str) -> jnp.dtype:
   """'auto' is bfloat16 on accelerators and float32 on a CPU."""
   return _dtype('dtype', name, jax.default_backend() != 'cpu')
+
+
+def activation_dtype(dtype: jnp.dtype) -> jnp.dtype:
+  """Returns the dtype of what lies between products whose weights are of `dtype`.
+
+  Processors with bfloat16 multiply it faster, but XLA does all else on a CPU with it
+  more slowly than with float32.
+  """
+  return jnp.dtype('float32') if jax.default_backend() == 'cpu' else dtype
 
 
 def decoding_dtype(name: str) -> jnp.dtype:

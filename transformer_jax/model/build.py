@@ -14,14 +14,14 @@ Tree = Any
 
 
 def transformer(config: ml_collections.ConfigDict) -> tuple[nnx.GraphDef, Tree]:
-  """The model a config describes: its graph, and fresh parameters as a plain tree."""
+  """Returns the model a config describes: its graph, and fresh parameters as a tree."""
   dtype = platform.training_dtype(config.dtype)
   initial = jax.jit(lambda: nnx.to_pure_dict(nnx.split(_build(config, dtype))[1]))
   return architecture(config)[0], initial()
 
 
 def architecture(config: ml_collections.ConfigDict) -> tuple[nnx.GraphDef, Tree]:
-  """The same with shapes and dtypes for parameters, which computes nothing."""
+  """Returns the same with shapes and dtypes for parameters; nothing is computed."""
   graph, shapes = split(config, platform.training_dtype(config.dtype))
   return graph, nnx.to_pure_dict(shapes)
 
@@ -29,8 +29,14 @@ def architecture(config: ml_collections.ConfigDict) -> tuple[nnx.GraphDef, Tree]
 def split(
   config: ml_collections.ConfigDict, dtype: jnp.dtype
 ) -> tuple[nnx.GraphDef, nnx.State]:
+  """Returns the graph and the shapes of a model that multiplies in `dtype`."""
   return nnx.split(nnx.eval_shape(lambda: _build(config, dtype)))
 
 
 def _build(config: ml_collections.ConfigDict, dtype: jnp.dtype) -> Transformer:
-  return Transformer(**config.model, dtype=dtype, rngs=nnx.Rngs(params=config.seed))
+  return Transformer(
+    **config.model,
+    dtype=dtype,
+    activation_dtype=platform.activation_dtype(dtype),
+    rngs=nnx.Rngs(params=config.seed),
+  )

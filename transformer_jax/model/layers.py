@@ -1,4 +1,4 @@
-"""The sub-layers and layers of section 3, in the paper's order.
+"""The sub-layers and layers of section 3; attention has a module of its own.
 
 Shapes, here and in every file that touches an array of the model:
 
@@ -10,6 +10,8 @@ Shapes, here and in every file that touches an array of the model:
 Signatures carry these letters, and the tests check every call against them. Modes are
 arguments: a dropout key of None means no dropout, and the decoding cache goes in and
 comes out.
+
+`dtype` is that of the weights in products. A sub-layer's output has its input's dtype.
 """
 
 import dataclasses
@@ -23,10 +25,10 @@ from flax import nnx
 from jax.typing import DTypeLike
 from jaxtyping import Bool, Float, Int, Key
 
-from transformer_jax.model import products
+from transformer_jax.model import ops
+from transformer_jax.model.attention import KeyValues, MultiHeadAttention
 
 Array = jax.Array | np.ndarray
-glorot = nnx.initializers.glorot_uniform
 
 
 # 3.1 Encoder and decoder stacks: what surrounds every sub-layer
@@ -39,7 +41,7 @@ glorot = nnx.initializers.glorot_uniform
 class Dropout:
   """Section 5.4's residual dropout: P_drop, and a key for each place it is applied.
 
-  No keys: nothing is dropped.
+  Without keys nothing is dropped.
   """
 
   rate: float
@@ -49,48 +51,47 @@ class Dropout:
   def of(cls, rate: float, key: jax.Array | None, places: int) -> 'Dropout':
     return cls(rate, jax.random.split(key, places) if key is not None else None)
 
-  def parts(self, count: int, places: int) -> list['Dropout']:
-    """The last `count` times `places` places, in order."""
+  def of_layers(self, count: int, places: int) -> list['Dropout']:
+    """Returns one Dropout for each of `count` layers: the last places, in order."""
     if self.keys is None:
       return [self] * count
     keys = self.keys[len(self.keys) - count * places :].reshape(count, places)
-    return [Dropout(self.rate, part) for part in keys]
+    return [Dropout(self.rate, of_layer) for of_layer in keys]
 
   def __call__(self, x: Float[Array, '*shape'], place: int) -> Float[Array, '*shape']:
-    # 16 random bits decide on an element, so the rate is the nearest 65536th.
+    # 16 random bits decide on each element, so the rate is rounded to a 65536th.
     drop = round(self.rate * 65536)
     if self.keys is None or not drop:
       return x
     words = jax.random.bits(self.keys[place], (-(-x.size // 2),), jnp.uint32)
     bits = jax.lax.bitcast_convert_type(words, jnp.uint16).ravel()[: x.size]
     keep = bits.reshape(x.shape) >= drop
-    # bfloat16 would round the factor itself, to a mean that is not x.
+    # In float32: bfloat16 would round the factor, and the mean would not be x.
     scaled = x.astype(jnp.float32) * (65536 / (65536 - drop))
     return jnp.where(keep, scaled, 0).astype(x.dtype)
 
 
 class LayerNorm(nnx.Module):
-  """Ba et al. 2016, in float32 inside."""
+  """Layer normalisation (Ba et al. 2016), computed in float32."""
 
-  def __init__(self, d_model: int, *, dtype: DTypeLike):
+  def __init__(self, d_model: int):
     self.scale = nnx.Param(jnp.ones(d_model))
     self.bias = nnx.Param(jnp.zeros(d_model))
-    self.dtype = dtype
 
   def __call__(self, x: Float[Array, 'B T D']) -> Float[Array, 'B T D']:
-    x = x.astype(jnp.float32)
-    scale, bias = (products.for_rows(v[...], x) for v in (self.scale, self.bias))
+    dtype, x = x.dtype, x.astype(jnp.float32)
+    scale, bias = (ops.in_every_row(v[...], x) for v in (self.scale, self.bias))
     mean = x.mean(-1, keepdims=True)
     variance = jnp.square(x).mean(-1, keepdims=True) - jnp.square(mean)
     scale = scale * jax.lax.rsqrt(jnp.maximum(variance, 0) + 1e-6)
-    return ((x - mean) * scale + bias).astype(products.activations(self.dtype))
+    return ((x - mean) * scale + bias).astype(dtype)
 
 
 class AddAndNorm(nnx.Module):
   """LayerNorm(x + Sublayer(x)), section 3.1: the norm comes after the sum."""
 
-  def __init__(self, d_model: int, *, dtype: DTypeLike):
-    self.norm = LayerNorm(d_model, dtype=dtype)
+  def __init__(self, d_model: int):
+    self.norm = LayerNorm(d_model)
 
   def __call__(
     self,
@@ -102,98 +103,6 @@ class AddAndNorm(nnx.Module):
     return self.norm(x + dropout(sublayer, place))
 
 
-# 3.2 Attention
-
-
-def attention_weights(
-  q: Float[Array, 'B T H K'], k: Float[Array, 'B S H K'], mask: Bool[Array, '#B #T S']
-) -> Float[Array, 'B H T S']:
-  """softmax(Q K^T / sqrt(d_k)), equation 1's left factor, in float32.
-
-  `mask` is where T may look; a row that may look nowhere is uniform, not NaN.
-  """
-  q = q * q.shape[-1] ** -0.5
-  scores = products.in_float32('bthk,bshk->bhts', q, k)
-  return jax.nn.softmax(jnp.where(mask[:, None], scores, -1e9))
-
-
-KeysValues = tuple[Float[Array, 'B S H K'], Float[Array, 'B S H V']]
-
-
-class KeyValues(NamedTuple):
-  """Keys and values as decoding looks among them, laid out for its small products."""
-
-  k: Float[Array, 'B H K M']
-  v: Float[Array, 'B H M V']
-
-
-class MultiHeadAttention(nnx.Module):
-  """Section 3.2.2: W^Q, W^K [D, H, K], W^V [D, H, V], W^O [H, V, D]; no biases."""
-
-  def __init__(
-    self,
-    d_model: int,
-    h: int,
-    d_k: int,
-    d_v: int,
-    *,
-    dtype: DTypeLike,
-    rngs: nnx.Rngs,
-  ):
-    inward = glorot(in_axis=0, out_axis=(1, 2))
-    outward = glorot(in_axis=(0, 1), out_axis=2)
-    self.query = nnx.Param(inward(rngs.params(), (d_model, h, d_k)))
-    self.key = nnx.Param(inward(rngs.params(), (d_model, h, d_k)))
-    self.value = nnx.Param(inward(rngs.params(), (d_model, h, d_v)))
-    self.output = nnx.Param(outward(rngs.params(), (h, d_v, d_model)))
-    self.dtype = dtype
-
-  def queries(self, x: Float[Array, 'B T D']) -> Float[Array, 'B T H K']:
-    return self._split(x, self.query)
-
-  def keys_values(self, x: Float[Array, 'B S D']) -> KeysValues:
-    return self._split(x, self.key), self._split(x, self.value)
-
-  def _split(self, x: Float[Array, 'B T D'], weight: nnx.Param) -> jax.Array:
-    """x W of each head, [B, T, H, K or V]."""
-    D, *heads = weight.shape
-    flat = weight[...].astype(self.dtype).reshape(D, -1)
-    return products.linear(x, flat).reshape(*x.shape[:-1], *heads)
-
-  def _join(self, heads: Float[Array, 'B T H V']) -> Float[Array, 'B T D']:
-    """Concat(heads) W^O."""
-    flat = self.output[...].astype(self.dtype).reshape(-1, self.output.shape[-1])
-    return products.linear(heads.reshape(*heads.shape[:2], -1), flat)
-
-  def __call__(
-    self,
-    x: Float[Array, 'B T D'],
-    memory: Float[Array, 'B S D'],
-    mask: Bool[Array, '#B #T S'],
-  ) -> Float[Array, 'B T D']:
-    k, v = self.keys_values(memory)
-    weights = attention_weights(self.queries(x), k, mask).astype(v.dtype)
-    heads = jnp.einsum('bhts,bshv->bthv', weights, v)
-    return self._join(heads)
-
-  # One position at a time (section 6.1)
-
-  def key_values(self, memory: Float[Array, 'B M D']) -> KeyValues:
-    k, v = self.keys_values(memory)
-    return KeyValues(k.transpose(0, 2, 3, 1), v.transpose(0, 2, 1, 3))
-
-  def attend_cached(
-    self, x: Float[Array, 'B R D'], among: KeyValues, mask: Bool[Array, 'B #R M']
-  ) -> Float[Array, 'B R D']:
-    """What __call__ gives, for R rows that share a sentence's keys and values."""
-    q = self.queries(x)
-    q = q * q.shape[-1] ** -0.5
-    scores = products.in_float32('brhk,bhkm->bhrm', q, among.k)
-    weights = jax.nn.softmax(jnp.where(mask[:, None], scores, -1e9))
-    heads = jnp.einsum('bhrm,bhmv->bhrv', weights.astype(among.v.dtype), among.v)
-    return self._join(products.copied(heads).transpose(0, 2, 1, 3))
-
-
 # 3.3 Position-wise feed-forward networks
 
 
@@ -201,14 +110,15 @@ class Linear(nnx.Module):
   """x W + b."""
 
   def __init__(self, d_in: int, d_out: int, *, dtype: DTypeLike, rngs: nnx.Rngs):
-    self.kernel = nnx.Param(glorot()(rngs.params(), (d_in, d_out)))
+    glorot = nnx.initializers.glorot_uniform()
+    self.kernel = nnx.Param(glorot(rngs.params(), (d_in, d_out)))
     self.bias = nnx.Param(jnp.zeros(d_out))
     self.dtype = dtype
 
   def __call__(self, x: Float[Array, 'B T I']) -> Float[Array, 'B T O']:
-    product = products.linear(x, self.kernel[...].astype(self.dtype))
-    # In float32 until it is as large as the product: its gradient, a sum, is so too.
-    return product + products.for_rows(self.bias[...], product).astype(product.dtype)
+    product = ops.linear(x, self.kernel[...].astype(self.dtype))
+    # Cast after it is broadcast: its gradient is then summed in float32.
+    return product + ops.in_every_row(self.bias[...], product).astype(product.dtype)
 
 
 class FeedForward(nnx.Module):
@@ -251,11 +161,13 @@ class Sizes(NamedTuple):
 
 
 class EncoderLayer(nnx.Module):
+  """Self-attention and the feed-forward network, each with its sum and norm."""
+
   def __init__(self, sizes: Sizes, *, dtype: DTypeLike, rngs: nnx.Rngs):
     self.attention = sizes.attention(dtype, rngs)
-    self.attention_norm = AddAndNorm(sizes.d_model, dtype=dtype)
+    self.attention_norm = AddAndNorm(sizes.d_model)
     self.feed_forward = FeedForward(sizes.d_model, sizes.d_ff, dtype=dtype, rngs=rngs)
-    self.feed_forward_norm = AddAndNorm(sizes.d_model, dtype=dtype)
+    self.feed_forward_norm = AddAndNorm(sizes.d_model)
 
   def __call__(
     self, x: Float[Array, 'B S D'], mask: Bool[Array, '#B #S S'], dropout: Dropout
@@ -265,13 +177,15 @@ class EncoderLayer(nnx.Module):
 
 
 class DecoderLayer(nnx.Module):
+  """An encoder layer's sub-layers with attention to the encoder's output between."""
+
   def __init__(self, sizes: Sizes, *, dtype: DTypeLike, rngs: nnx.Rngs):
     self.attention = sizes.attention(dtype, rngs)
-    self.attention_norm = AddAndNorm(sizes.d_model, dtype=dtype)
+    self.attention_norm = AddAndNorm(sizes.d_model)
     self.cross = sizes.attention(dtype, rngs)
-    self.cross_norm = AddAndNorm(sizes.d_model, dtype=dtype)
+    self.cross_norm = AddAndNorm(sizes.d_model)
     self.feed_forward = FeedForward(sizes.d_model, sizes.d_ff, dtype=dtype, rngs=rngs)
-    self.feed_forward_norm = AddAndNorm(sizes.d_model, dtype=dtype)
+    self.feed_forward_norm = AddAndNorm(sizes.d_model)
 
   def __call__(
     self,
@@ -294,7 +208,10 @@ class DecoderLayer(nnx.Module):
     memory: KeyValues,
     memory_mask: Bool[Array, 'B 1 S'],
   ) -> tuple[Float[Array, 'B R D'], KeyValues]:
-    """One position of R rows a sentence; row r's key goes to place position * R + r."""
+    """Returns one position's output for R rows a sentence, and the cache with it.
+
+    The key of row r goes to place position * R + r of the cache.
+    """
     new, R = self.attention.key_values(x), x.shape[1]
     put = jax.lax.dynamic_update_slice_in_dim
     cache = KeyValues(

@@ -1,6 +1,6 @@
 """The Transformer of section 3: embeddings, stacks, logits, and one step of decoding.
 
-layers.py has the glossary of shapes. Ids of 0 are padding; masks are made from them in
+layers.py has the glossary of shapes. Ids of 0 are padding, and masks are made of them
 here. Modes are arguments: a dropout key of None means no dropout.
 """
 
@@ -14,13 +14,14 @@ from jax.typing import DTypeLike
 from jaxtyping import Bool, Float, Float32, Int, Key
 
 from transformer_jax.data.vocabulary import BOS, PAD
-from transformer_jax.model import products
+from transformer_jax.machine.errors import UserError
+from transformer_jax.model import ops
+from transformer_jax.model.attention import KeyValues
 from transformer_jax.model.layers import (
   Array,
   DecoderLayer,
   Dropout,
   EncoderLayer,
-  KeyValues,
   Sizes,
   sinusoids,
 )
@@ -29,41 +30,48 @@ Tree = Any
 
 
 class Memory(NamedTuple):
-  """What decoding needs at each step of a source and of the model, made before it."""
+  """What all steps of decoding share: made once for a batch of sources."""
 
-  layers: list[KeyValues]  # cross-attention's keys and values
+  layers: list[KeyValues]  # of each layer's cross-attention
   mask: Bool[Array, 'B 1 S']
-  table: Float[Array, 'W D']  # the embedding matrix as the logits' product takes it
+  table: Float[Array, 'W D']  # the embedding matrix, cast for the logits
 
 
 class Cache(NamedTuple):
-  """Keys and values of all positions and rows decoded so far, which never move.
+  """The key-value cache of decoding, for R rows (beams) of each sentence.
 
-  What moves when hypotheses change places are `slots`: of a row and a position, the row
-  whose key there is its own.
+  Keys and values stay where they were written. When hypotheses change places only
+  `slots` does: slots[b, r, l] is the row whose key at position l belongs to row r.
   """
 
   slots: Int[Array, 'B R L']
-  layers: list[KeyValues]  # M = L R: row r of position l at l R + r
+  layers: list[KeyValues]  # M = L R: row r of position l is at l R + r
 
   def reorder(self, parents: Int[Array, 'B R']) -> 'Cache':
-    """Row r becomes what row parents[r] was."""
+    """Returns the cache in which row r is what row parents[r] was."""
     slots = jnp.take_along_axis(self.slots, parents[..., None], axis=1)
     return self._replace(slots=slots)
 
   def grow(self, length: int) -> 'Cache':
-    """With places for `length` positions."""
+    """Returns the cache with room for `length` positions."""
+
+    def extend(x: jax.Array, axis: int, by: int) -> jax.Array:
+      return jnp.pad(x, [(0, by * (i == axis)) for i in range(x.ndim)])
+
     more = length - self.slots.shape[2]
-    end = lambda x, axis, n: jnp.pad(x, [(0, n * (i == axis)) for i in range(x.ndim)])
     places = more * self.slots.shape[1]
-    layers = [KeyValues(end(x.k, 3, places), end(x.v, 2, places)) for x in self.layers]
-    return Cache(end(self.slots, 2, more), layers)
+    layers = [
+      KeyValues(extend(layer.k, 3, places), extend(layer.v, 2, places))
+      for layer in self.layers
+    ]
+    return Cache(extend(self.slots, 2, more), layers)
 
 
 def cast_weights(params: Tree, dtype: DTypeLike) -> Tree:
-  """A Transformer's parameters, with the layers' matrices in `dtype`.
+  """Returns a Transformer's parameters with the layers' matrices in `dtype`.
 
-  Searches would cast them anew for each batch. What is added or looked up stays.
+  A search would cast them anew for each batch. Vectors and tables of embeddings, which
+  are added or looked up, stay as they are.
   """
 
   def cast(path: tuple, x: Array) -> Array:
@@ -74,9 +82,10 @@ def cast_weights(params: Tree, dtype: DTypeLike) -> Tree:
 
 
 def _traced_once(method: Callable) -> Callable:
-  """method(layer, ...); JAX traces and differentiates the first of equal ones for all.
+  """Returns method(layer, ...) such that identical layers are traced once.
 
-  That is most of what a start with compiled programs at hand takes.
+  Without that, tracing and differentiating them takes most of a start from compiled
+  programs.
   """
   return jax.jit(lambda *inputs: method(*inputs))
 
@@ -88,8 +97,8 @@ class Transformer(nnx.Module):
     positions: 'sinusoid', or 'learned' (row E) with a table of `max_positions` rows
       for each stack; other than 'learned' ignores `max_positions`.
     vocab_size: W, rows of the one matrix that embeds both sides and makes the logits.
-    dtype: of what matrix products take, and of activations but on a CPU, where they
-      are float32 (products.py); parameters stay float32.
+    dtype: of the weights in products; parameters stay float32.
+    activation_dtype: of what lies between products.
   """
 
   def __init__(
@@ -106,10 +115,11 @@ class Transformer(nnx.Module):
     max_positions: int,
     vocab_size: int,
     dtype: DTypeLike,
+    activation_dtype: DTypeLike,
     rngs: nnx.Rngs,
   ):
     if positions not in ('sinusoid', 'learned'):
-      raise ValueError(f"positions={positions!r}: 'sinusoid' or 'learned'")
+      raise UserError(f"positions={positions!r}: 'sinusoid' or 'learned'")
     normal = nnx.initializers.normal(d_model**-0.5)
     self.embedding = nnx.Param(normal(rngs.params(), (vocab_size, d_model)))
     if positions == 'learned':
@@ -123,7 +133,8 @@ class Transformer(nnx.Module):
       [DecoderLayer(sizes, dtype=dtype, rngs=rngs) for _ in range(N)]
     )
     self.h, self.d_k, self.d_v, self.d_model, self.P_drop = h, d_k, d_v, d_model, P_drop
-    self.positions, self.dtype = positions, dtype
+    self.positions = positions
+    self.dtype, self.activation_dtype = dtype, activation_dtype
 
   # 3.4 Embeddings and softmax
 
@@ -132,31 +143,31 @@ class Transformer(nnx.Module):
       return jnp.asarray(sinusoids(length, self.d_model))
     table = self.source_positions if stack == 'source' else self.target_positions
     if length > table.shape[0]:
-      raise ValueError(f'{length} positions, but max_positions={table.shape[0]}')
+      raise UserError(f'{length} positions, but max_positions={table.shape[0]}')
     return table[:length]
 
   def _embed(
     self, ids: Int[Array, 'B T'], rows: Float[Array, '#B #T D']
   ) -> Float[Array, 'B T D']:
-    """Section 3.4 and 3.5: sqrt(d_model) times the embedding, plus the position's."""
+    """Returns sqrt(d_model) times the embedding, plus the position's (3.4 and 3.5)."""
     x = self.embedding[...][ids] * self.d_model**0.5 + rows
-    return x.astype(products.activations(self.dtype))
+    return x.astype(self.activation_dtype)
 
   def _table(self) -> Float[Array, 'W D']:
-    """The embedding matrix, whose transpose makes the logits."""
+    """Returns the embedding matrix as the logits' product takes it."""
     return self.embedding[...].astype(self.dtype)
 
   def encode(
     self, source: Int[Array, 'B S'], key: Key[Array, ''] | None = None
   ) -> Float[Array, 'B S D']:
-    """Ids to what the encoder makes of them."""
+    """Returns the encoder's output for ids of source words."""
     N = len(self.encoder)
     dropout = Dropout.of(self.P_drop, key, 1 + 2 * N)
     mask = (source != PAD)[:, None]
     rows = self._position_rows('source', source.shape[1])
     x = dropout(self._embed(source, rows[None]), 0)
     run = _traced_once(EncoderLayer.__call__)
-    for layer, part in zip(self.encoder, dropout.parts(N, 2), strict=True):
+    for layer, part in zip(self.encoder, dropout.of_layers(N, 2), strict=True):
       x = run(layer, x, mask, part)
     return x
 
@@ -167,9 +178,9 @@ class Transformer(nnx.Module):
     target: Int[Array, 'B T'],
     key: Key[Array, ''] | None = None,
   ) -> Float32[Array, 'B T W']:
-    """The logits of each target position under teacher forcing.
+    """Returns the logits of each target position under teacher forcing.
 
-    `target` is what shall come out; the shift by one position happens here.
+    `target` is what shall come out: the shift by one position is done here.
     """
     N = len(self.decoder)
     dropout = Dropout.of(self.P_drop, key, 1 + 3 * N)
@@ -179,9 +190,9 @@ class Transformer(nnx.Module):
     causal = jnp.tri(T, dtype=bool)[None]
     memory_mask = (source != PAD)[:, None]
     run = _traced_once(DecoderLayer.__call__)
-    for layer, part in zip(self.decoder, dropout.parts(N, 3), strict=True):
+    for layer, part in zip(self.decoder, dropout.of_layers(N, 3), strict=True):
       x = run(layer, x, causal, encoded, memory_mask, part)
-    return products.logits(x, self._table())
+    return ops.logits(x, self._table())
 
   def __call__(
     self,
@@ -189,22 +200,21 @@ class Transformer(nnx.Module):
     target: Int[Array, 'B T'],
     key: Key[Array, ''] | None = None,
   ) -> Float32[Array, 'B T W']:
-    """The logits of each target position, in float32."""
+    """Returns the logits of each target position, by encode() and decode()."""
     keys = (None, None) if key is None else jax.random.split(key)
     return self.decode(self.encode(source, keys[0]), source, target, keys[1])
 
   # 6.1 Inference, one position at a time
 
   def precompute_cross_attention(self, source: Int[Array, 'B S']) -> Memory:
-    """What the steps need of a source."""
+    """Returns cross-attention's keys and values, and what else step() needs."""
     encoded = self.encode(source)
     layers = [layer.cross.key_values(encoded) for layer in self.decoder]
     return Memory(layers, (source != PAD)[:, None], self._table())
 
   def empty_cache(self, B: int, R: int, L: int) -> Cache:
-    """A cache for R rows of B sentences and up to L positions."""
-    dtype = products.activations(self.dtype)
-    zeros = lambda *shape: jnp.zeros((B, self.h, *shape), dtype)
+    """Returns a cache for R rows of B sentences and up to L positions."""
+    zeros = lambda *shape: jnp.zeros((B, self.h, *shape), self.activation_dtype)
     layers = [
       KeyValues(zeros(self.d_k, L * R), zeros(L * R, self.d_v)) for _ in self.decoder
     ]
@@ -217,7 +227,7 @@ class Transformer(nnx.Module):
     cache: Cache,
     memory: Memory,
   ) -> tuple[Float32[Array, 'B R W'], Cache]:
-    """The logits that follow `tokens` at `position`, and the cache with them in it."""
+    """Returns the logits that follow `tokens` at `position`, and the new cache."""
     B, R, L = cache.slots.shape
     slots = cache.slots.at[:, :, position].set(jnp.arange(R))
     so_far = (jnp.arange(L) <= position)[None, None, :, None]
@@ -230,4 +240,4 @@ class Transformer(nnx.Module):
     ):
       x, among = run(layer, x, position, among, seen, source, memory.mask)
       after.append(among)
-    return products.logits(x, memory.table), Cache(slots, after)
+    return ops.logits(x, memory.table), Cache(slots, after)

@@ -9,7 +9,6 @@ from flax import nnx
 
 from transformer_jax.data.vocabulary import PAD
 from transformer_jax.machine import parallel
-from transformer_jax.model import products
 from transformer_jax.training import loss
 
 Tree = Any
@@ -21,14 +20,14 @@ class TrainState(NamedTuple):
   opt_state: Tree
 
 
-class Share(NamedTuple):
-  """A device's part of a batch, or a host's, and what goes with each of its slices."""
+class StepInput(NamedTuple):
+  """Slices of a batch and what goes with each: a device's part, or a host's."""
 
   source: jax.Array  # [slices, B, L] ids
   target: jax.Array  # the same
-  # The host's, to stop and to save: how hosts agree without another message.
+  # Whether the host wishes to stop, and to save. The step sums them for all hosts.
   wishes: jax.Array  # [slices, 2]
-  # The run's, for dropout. Given here, runs that differ in it share compiled programs.
+  # Of the run's dropout. As an input, so that all seeds share one compiled program.
   seed: jax.Array  # [slices]
 
 
@@ -45,13 +44,13 @@ class Sums(NamedTuple):
 
 def train_step(
   state: TrainState,
-  share: Share,
+  given: StepInput,
   *,
   graph: nnx.GraphDef,
   transform: optax.GradientTransformation,
   epsilon_ls: float,
 ) -> tuple[TrainState, Sums]:
-  """One update from this device's share of a batch.
+  """Returns the state after one update from this device's part of a batch.
 
   Dropout keys are (seed, step, slice). Loss and gradient are sums over all slices of
   all devices, divided by the batch's count of target tokens, so that neither depends on
@@ -60,8 +59,8 @@ def train_step(
   If one of them is not finite, parameters and Adam's state stay as they are. `step`
   goes on all the same: it says which batch is next.
   """
-  each = len(share.source)
-  key = jax.random.fold_in(jax.random.key(share.seed[0]), state.step)
+  each = len(given.source)
+  key = jax.random.fold_in(jax.random.key(given.seed[0]), state.step)
   first = jax.lax.axis_index(parallel.AXIS) * each
 
   def slice_gradient(number: jax.Array, source: jax.Array, target: jax.Array) -> Tree:
@@ -79,15 +78,15 @@ def train_step(
     return jax.tree.map(jnp.add, sums, slice_gradient(*inputs)), None
 
   if each == 1:
-    sums = slice_gradient(jnp.int32(0), share.source[0], share.target[0])
+    sums = slice_gradient(jnp.int32(0), given.source[0], given.target[0])
   else:
-    parts = jnp.arange(each), share.source, share.target
+    parts = jnp.arange(each), given.source, given.target
     one = jax.eval_shape(slice_gradient, *jax.tree.map(lambda x: x[0], parts))
     zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), one)
     sums, _ = jax.lax.scan(add, zeros, parts)
-  sums, wishes = jax.lax.psum((sums, share.wishes.sum(0)), parallel.AXIS)
+  sums, wishes = jax.lax.psum((sums, given.wishes.sum(0)), parallel.AXIS)
   gradient, smoothed, plain, tokens = sums
-  # The sum's, so that the division has one use only and becomes part of Adam's pass.
+  # Of the undivided sum: XLA then divides in the same pass as Adam updates.
   norm = optax.tree.norm(gradient) / tokens
   gradient = jax.tree.map(lambda g: g / tokens, gradient)
   finite = jnp.isfinite(norm) & jnp.isfinite(smoothed)
@@ -95,19 +94,8 @@ def train_step(
   params = optax.apply_updates(state.params, updates)
   keep = lambda new, old: jnp.where(finite, new, old)
   params = jax.tree.map(keep, params, state.params)
-  if products.on_cpu():
-    opt_state = optax.tree.map_params(transform, _after, opt_state, params)
   opt_state = jax.tree.map(keep, opt_state, state.opt_state)
   skipped = 1 - finite.astype(jnp.int32)
   return TrainState(state.step + 1, params, opt_state), Sums(
     smoothed, plain, tokens, norm, skipped, wishes
   )
-
-
-def _after(average: jax.Array, param: jax.Array) -> jax.Array:
-  """The average, computed after the parameter.
-
-  Both come from the average as it was. Left to its own order, XLA on a CPU writes the
-  new one in its place first, for which it copies the old one.
-  """
-  return average + 0 * param.ravel()[0]

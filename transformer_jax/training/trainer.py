@@ -15,7 +15,7 @@ from transformer_jax.data.corpus import train_batches
 from transformer_jax.machine import hosts, parallel
 from transformer_jax.model import build
 from transformer_jax.training import checkpoint, optimizer
-from transformer_jax.training.step import Share, Sums, TrainState, train_step
+from transformer_jax.training.step import StepInput, Sums, TrainState, train_step
 
 Tree = Any
 
@@ -103,11 +103,11 @@ class Trainer:
 
   def _inputs(
     self, source: np.ndarray, target: np.ndarray, stop: bool, save: bool
-  ) -> Share:
+  ) -> StepInput:
     """What a step takes beside the state, on the devices."""
     wishes = np.full((len(source), 2), (stop, save), np.int32)
     seed = np.full(len(source), self._config.seed, np.int32)
-    return self.devices.split(Share(source, target, wishes, seed))
+    return self.devices.split(StepInput(source, target, wishes, seed))
 
   def initial(self) -> TrainState:
     """A fresh state on the devices."""

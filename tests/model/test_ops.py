@@ -1,0 +1,229 @@
+"""A CPU's forms of the operations equal the plain ones, in value and gradient."""
+
+import os
+import pathlib
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+from configs import multi30k, quickstart
+from toy.programs import SERVER
+from toy.steps import Steps
+from transformer_jax.machine import processor
+from transformer_jax.model import build, ops
+from transformer_jax.training import loss
+
+SHAPES = ((7, 5), (2, 3, 5))
+
+
+def normal(*shape: int, seed: int = 0) -> jax.Array:
+  return jnp.asarray(np.random.default_rng(seed).normal(size=shape), jnp.float32)
+
+
+def assert_same(operation: Callable, plain: Callable, *inputs: jax.Array) -> None:
+  """Equal values, and equal gradients of a sum that weighs each element by itself."""
+  np.testing.assert_allclose(operation(*inputs), plain(*inputs), atol=1e-5)
+  weights = normal(*np.shape(plain(*inputs)), seed=9)
+  gradient = lambda f: jax.grad(lambda inputs: jnp.vdot(f(*inputs), weights))(inputs)
+  for ours, expected in zip(gradient(operation), gradient(plain), strict=True):
+    np.testing.assert_allclose(ours, expected, atol=1e-5)
+
+
+@pytest.fixture(params=['cpu', 'gpu'])
+def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+  monkeypatch.setattr(jax, 'default_backend', lambda: request.param)
+  return request.param
+
+
+@pytest.mark.parametrize('shape', SHAPES)
+def test_products(backend: str, shape: tuple[int, ...]):
+  x = normal(*shape)
+  assert_same(ops.linear, jnp.matmul, x, normal(5, 4, seed=1))
+  assert_same(ops.logits, lambda x, table: x @ table.T, x, normal(11, 5, seed=1))
+
+
+@pytest.mark.parametrize('shape', [*SHAPES, (1, 5), (40, 5)])
+def test_a_vector_in_every_row(backend: str, shape: tuple[int, ...]):
+  x = normal(*shape)
+  scaled = lambda vector, x: x * ops.in_every_row(vector, x)
+  plain = lambda vector, x: x * jnp.broadcast_to(vector, x.shape)
+  assert_same(scaled, plain, normal(5, seed=1), x)
+
+
+def test_values_weighted_by_attention(backend: str):
+  plain = lambda weights, v: jnp.einsum('bhrm,bhmv->bhrv', weights, v)
+  assert_same(
+    ops.weighted_values, plain, normal(2, 3, 4, 5), normal(2, 3, 5, 6, seed=1)
+  )
+
+
+def test_terms_of_the_cross_entropy(backend: str):
+  labels = np.array([[1, 2, 3], [10, 0, 5]])
+  plain = {
+    0: lambda z: jax.nn.logsumexp(z, -1),
+    1: lambda z: jnp.take_along_axis(z, labels[..., None], -1)[..., 0],
+    2: lambda z: z.sum(-1),
+  }
+  for number, expected in plain.items():
+    term = lambda z, n=number: ops.cross_entropy_terms(z, labels)[n]
+    assert_same(term, expected, normal(2, 3, 11))
+
+
+@pytest.mark.parametrize('size', [40, 129, 1000, 1280, 1281, 5000])
+def test_best_words(backend: str, size: int):
+  """Ties and all: few different values, and -inf."""
+  rng = np.random.default_rng(size)
+  x = rng.integers(-3, 40, (6, 7, size)).astype(np.float32)
+  x[x < 0] = -np.inf
+  x[0, 0, : size - 3] = -np.inf
+  x[1] = rng.normal(size=(7, size))
+  normalizer = jax.nn.logsumexp(x, -1)
+  for count in 1, 3, 10:
+    expected = jax.lax.top_k(x, count)
+    found = jax.jit(ops.best_words, static_argnums=1)(x, count)
+    assert np.array_equal(found[0], expected[0])
+    there = np.isfinite(expected[0])
+    assert np.array_equal(found[1][there], expected[1][there])
+    np.testing.assert_allclose(found[2], normalizer, rtol=1e-6)
+
+
+def rounded(x: jax.Array) -> jax.Array:
+  return x.astype(jnp.bfloat16).astype(jnp.float32)
+
+
+@pytest.mark.parametrize('rows', [(2, 3), (1, 1)])
+@pytest.mark.parametrize('product', [ops.linear, ops.logits])
+def test_float32_activations_meet_bfloat16_weights(
+  backend: str, product: Callable, rows: tuple[int, int]
+):
+  """Operands are rounded, the result is not; gradients have their inputs' dtypes."""
+  x, weight = normal(*rows, 5), normal(5, 4, seed=1).astype(jnp.bfloat16)
+  given = weight.T if product is ops.logits else weight
+  result, backward = jax.vjp(product, x, given)
+  assert result.dtype == jnp.float32
+  expected = rounded(x) @ rounded(weight)
+  np.testing.assert_allclose(result, expected, atol=1e-5)
+  gradients = backward(normal(*rows, 4, seed=2))
+  assert [g.dtype for g in gradients] == [jnp.float32, jnp.bfloat16]
+
+
+def smoothed(params, graph: nnx.GraphDef, source: np.ndarray, target: np.ndarray):
+  logits = nnx.merge(graph, params)(source, target, jax.random.key(1))
+  return loss.cross_entropy(logits, target, 0.1)[0]
+
+
+def test_the_model_and_its_loss(monkeypatch: pytest.MonkeyPatch):
+  config = quickstart.get_config()
+  config.model.update(N=1, d_model=16, d_ff=24, h=2, d_k=8, d_v=8, vocab_size=50)
+  graph, params = build.transformer(config)
+  pairs = np.random.default_rng(0).integers(4, 50, (2, 3, 6)).astype(np.int32)
+  pairs[:, 0, 4:] = 0
+  of = lambda: jax.jit(jax.value_and_grad(lambda x: smoothed(x, graph, *pairs)))(params)
+  value, gradient = of()
+  monkeypatch.setattr(jax, 'default_backend', lambda: 'gpu')
+  expected, plain = of()
+  np.testing.assert_allclose(value, expected, rtol=1e-6)
+  close = lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+  jax.tree.map(close, gradient, plain)
+
+
+# What XLA makes of the forms
+
+
+MATRIX = re.compile(r'= f32\[([2-9]|\d\d+),([2-9]|\d\d+)\]\S* dot\(')
+
+
+def signatures(text: str) -> list[str]:
+  """Of YNN's products of two matrices, the operands' types; all products are YNN's."""
+  start = text.index('\nENTRY')
+  assert not MATRIX.search(text[start:]), 'left to Eigen'
+  found, signature = [], ''
+  for line in text[:start].splitlines():
+    signature = line.partition('->')[0] if line.endswith('{') else signature
+    if MATRIX.search(line):
+      found.append(signature)
+  assert found
+  return found
+
+
+@pytest.mark.parametrize('rows', [1, 64])
+@pytest.mark.parametrize(
+  ('product', 'shape'), [(ops.linear, (32, 100)), (ops.logits, (100, 32))]
+)
+def test_ynn_multiplies_bfloat16(product: Callable, shape: tuple[int, int], rows: int):
+  """XLA makes bfloat16 float32 again for a vector, or if an operand is transposed."""
+  if not processor.multiplies_bfloat16():
+    pytest.skip('XLA multiplies bfloat16 as float32 on this processor')
+  x, weight = normal(rows, 32), normal(*shape).astype(jnp.bfloat16)
+  text = jax.jit(product).lower(x, weight).compile().as_text()
+  assert not [operands for operands in signatures(text) if 'f32[' in operands]
+
+
+def test_logits_are_never_transposed(backend: str):
+  """The loss takes them as the product stores them: by words on a CPU, or by rows."""
+  labels = 1 + jnp.arange(64)
+  objective = lambda x, table: loss.cross_entropy(ops.logits(x, table), labels, 0.1)[0]
+  gradient = jax.jit(jax.grad(objective, (0, 1)))
+  text = gradient.lower(normal(64, 32), normal(100, 32)).compile().as_text()
+  stored = ['f32[100,64]{1,0}', 'f32[64,100]{1,0}']
+  assert [shape in text for shape in stored] == [backend == 'cpu', backend != 'cpu']
+
+
+# XLA's fault on CPUs
+
+
+def gradients_of_two_devices() -> None:
+  """A step at Multi30k's size has the gradients of its slices taken one by one."""
+  os.environ['NPROC'] = '3'
+  count = '--xla_force_host_platform_device_count'
+  os.environ['XLA_FLAGS'] = re.sub(
+    rf'{count}=\d+', f'{count}=2', os.environ['XLA_FLAGS']
+  )
+  config = multi30k.get_config('en-de')
+  config.model.P_drop = 0.0
+  graph, params = build.transformer(config)
+  params = jax.tree.map(np.array, params)
+  sides = np.random.default_rng(0).integers(4, config.model.vocab_size, (2, 8, 33, 28))
+  source, target = sides.astype(np.int32)
+
+  gradient = jax.jit(jax.grad(lambda params, *pair: smoothed(params, graph, *pair)))
+  each = [gradient(params, *pair) for pair in zip(source, target, strict=True)]
+  expected = jax.tree.map(lambda *parts: sum(np.float64(p) for p in parts), *each)
+
+  steps = Steps(2, of=(graph, params))
+  assert jax.device_count() == steps.devices.count == 2
+  state, _ = steps(steps.initial(), source, target)
+  # Adam's first moment is (1 - beta1) of the first gradient, a mean over tokens.
+  scale = (1 - 0.9) / target.size
+  for ours, theirs in zip(
+    jax.tree.leaves(jax.device_get(state.opt_state[0].mu)),
+    jax.tree.leaves(expected),
+    strict=True,
+  ):
+    off = np.abs(ours / scale - theirs).max()
+    assert off < 1e-3 * np.abs(theirs).max(), (ours.shape, off, np.abs(theirs).max())
+
+
+@pytest.mark.slow
+def test_a_step_on_two_devices_has_right_gradients():
+  process = SERVER.Process(target=gradients_of_two_devices)
+  process.start()
+  process.join(300)
+  assert process.exitcode == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(('threads', 'wrong'), [(2, 1), (3, 0)])
+def test_eigen_needs_a_spare_thread(threads: int, wrong: int):
+  """If two threads are right too, platform.spare_a_thread() is no longer needed."""
+  script = pathlib.Path(__file__).with_name('eigen_fault.py')
+  environment = os.environ | {'NPROC': str(threads), 'XLA_FLAGS': ''}
+  done = subprocess.run([sys.executable, script], env=environment, text=True)
+  assert done.returncode == wrong

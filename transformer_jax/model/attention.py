@@ -1,0 +1,110 @@
+"""Multi-head attention (section 3.2), for whole sentences and for cached decoding.
+
+layers.py has the glossary of shapes.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+from jax.typing import DTypeLike
+from jaxtyping import Bool, Float, Float32
+
+from transformer_jax.model import ops
+
+Array = jax.Array | np.ndarray
+glorot = nnx.initializers.glorot_uniform
+
+
+def attention_weights(
+  q: Float[Array, 'B T H K'], k: Float[Array, 'B S H K'], mask: Bool[Array, '#B #T S']
+) -> Float32[Array, 'B H T S']:
+  """Returns softmax(Q K^T / sqrt(d_k)), the left factor of equation 1.
+
+  `mask` is where T may look. A row that may look nowhere is uniform, not NaN.
+  """
+  return _masked_softmax(ops.scores('bthk,bshk->bhts', _scaled(q), k), mask)
+
+
+def _scaled(q: Array) -> Array:
+  """Q / sqrt(d_k)."""
+  return q * q.shape[-1] ** -0.5
+
+
+def _masked_softmax(
+  scores: Float32[Array, 'B H T S'], mask: Bool[Array, '#B #T S']
+) -> Float32[Array, 'B H T S']:
+  return jax.nn.softmax(jnp.where(mask[:, None], scores, -1e9))
+
+
+class KeyValues(NamedTuple):
+  """The keys and values of M positions, laid out for cached decoding."""
+
+  k: Float[Array, 'B H K M']
+  v: Float[Array, 'B H M V']
+
+
+class MultiHeadAttention(nnx.Module):
+  """Section 3.2.2: W^Q, W^K [D, H, K], W^V [D, H, V], W^O [H, V, D]; no biases."""
+
+  def __init__(
+    self,
+    d_model: int,
+    h: int,
+    d_k: int,
+    d_v: int,
+    *,
+    dtype: DTypeLike,
+    rngs: nnx.Rngs,
+  ):
+    inward = glorot(in_axis=0, out_axis=(1, 2))
+    outward = glorot(in_axis=(0, 1), out_axis=2)
+    self.query = nnx.Param(inward(rngs.params(), (d_model, h, d_k)))
+    self.key = nnx.Param(inward(rngs.params(), (d_model, h, d_k)))
+    self.value = nnx.Param(inward(rngs.params(), (d_model, h, d_v)))
+    self.output = nnx.Param(outward(rngs.params(), (h, d_v, d_model)))
+    self.dtype = dtype
+
+  def _split_heads(self, x: Float[Array, 'B T D'], weight: nnx.Param) -> jax.Array:
+    """Returns x W_i of each head i: [B, T, H, K or V]."""
+    D, *heads = weight.shape
+    flat = weight[...].astype(self.dtype).reshape(D, -1)
+    return ops.linear(x, flat).reshape(*x.shape[:-1], *heads)
+
+  def _join_heads(self, heads: Float[Array, 'B T H V']) -> Float[Array, 'B T D']:
+    """Returns Concat(heads) W^O."""
+    flat = self.output[...].astype(self.dtype).reshape(-1, self.output.shape[-1])
+    return ops.linear(heads.reshape(*heads.shape[:2], -1), flat)
+
+  def __call__(
+    self,
+    x: Float[Array, 'B T D'],
+    memory: Float[Array, 'B S D'],
+    mask: Bool[Array, '#B #T S'],
+  ) -> Float[Array, 'B T D']:
+    """Attends from x to memory; the same array for self-attention."""
+    q = self._split_heads(x, self.query)
+    k = self._split_heads(memory, self.key)
+    v = self._split_heads(memory, self.value)
+    weights = attention_weights(q, k, mask).astype(v.dtype)
+    return self._join_heads(jnp.einsum('bhts,bshv->bthv', weights, v))
+
+  # Section 6.1: one position at a time
+
+  def key_values(self, memory: Float[Array, 'B M D']) -> KeyValues:
+    """Returns the keys and values that attend_cached() takes."""
+    k = self._split_heads(memory, self.key)
+    v = self._split_heads(memory, self.value)
+    return KeyValues(k.transpose(0, 2, 3, 1), v.transpose(0, 2, 1, 3))
+
+  def attend_cached(
+    self, x: Float[Array, 'B R D'], cached: KeyValues, mask: Bool[Array, '#B #R M']
+  ) -> Float[Array, 'B R D']:
+    """Returns what __call__ does, for R rows that share keys and values."""
+    q = self._split_heads(x, self.query)
+    scores = ops.scores('brhk,bhkm->bhrm', _scaled(q), cached.k)
+    weights = _masked_softmax(scores, mask).astype(cached.v.dtype)
+    heads = ops.weighted_values(weights, cached.v)
+    return self._join_heads(heads.transpose(0, 2, 1, 3))

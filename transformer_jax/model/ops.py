@@ -1,0 +1,165 @@
+"""The model's operations, each written plainly, as an accelerator runs it.
+
+On a CPU a few of them are much faster in another form. ops_cpu.py has those under the
+same names, and `_faster_on_cpu` chooses: nothing else asks what JAX runs on, or knows
+that a CPU stores logits by words and not by rows.
+
+Products multiply in the dtype of the weights, so float32 activations may meet bfloat16
+weights. Results have the activations' dtype; what goes into a softmax is float32.
+
+layers.py has the glossary of shapes; F are the features that a product makes of D.
+"""
+
+import functools
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float, Float32, Int
+
+from transformer_jax.model import ops_cpu
+
+Array = jax.Array | np.ndarray
+
+
+def on_cpu() -> bool:
+  return jax.default_backend() == 'cpu'
+
+
+def _faster_on_cpu(form: Callable) -> Callable:
+  """Has `form` run in place of the decorated operation where JAX runs on a CPU."""
+
+  def choosing(plain: Callable) -> Callable:
+    @functools.wraps(plain)
+    def operation(*inputs):
+      return (form if on_cpu() else plain)(*inputs)
+
+    return operation
+
+  return choosing
+
+
+@_faster_on_cpu(ops_cpu.linear)
+def linear(
+  x: Float[Array, '*rows D'], weight: Float[Array, 'D F']
+) -> Float[Array, '*rows F']:
+  """Returns x W."""
+  return jnp.matmul(x.astype(weight.dtype), weight, preferred_element_type=x.dtype)
+
+
+@_faster_on_cpu(ops_cpu.in_every_row)
+def in_every_row(
+  vector: Float[Array, ' F'], x: Float[Array, '*rows F']
+) -> Float[Array, '*rows F']:
+  """Returns the vector in the shape of x, to be added as a bias is.
+
+  Its gradient is a sum over all rows, in the vector's own dtype.
+  """
+  return jnp.broadcast_to(vector, x.shape)
+
+
+def scores(axes: str, q: Float[Array, '...'], k: Float[Array, '...']) -> jax.Array:
+  """Returns Q K^T along the axes of an einsum, in float32 for the softmax."""
+  return _einsum_in_float32(axes, q, k)
+
+
+@_faster_on_cpu(ops_cpu.weighted_values)
+def weighted_values(
+  weights: Float[Array, 'B H R M'], v: Float[Array, 'B H M V']
+) -> Float[Array, 'B H R V']:
+  """Returns each head's values, summed by the weights of attention."""
+  return jnp.einsum('bhrm,bhmv->bhrv', weights, v)
+
+
+@_faster_on_cpu(ops_cpu.logits)
+def logits(
+  x: Float[Array, '*rows D'], table: Float[Array, 'W D']
+) -> Float32[Array, '*rows W']:
+  """Returns x E^T, of the embedding matrix E."""
+  flat = x.reshape(-1, x.shape[-1]).astype(table.dtype)
+  product = _einsum_in_float32('nd,wd->nw', flat, table)
+  return product.reshape(*x.shape[:-1], -1)
+
+
+def _einsum_in_float32(axes: str, a: jax.Array, b: jax.Array) -> jax.Array:
+  """einsum with a float32 result, whatever the operands' dtype.
+
+  Its gradient is rounded to the operands' dtype. JAX would leave it in float32 and make
+  the other operand float32 too, which an accelerator multiplies at half the speed or
+  less.
+  """
+  if a.dtype == jnp.float32:
+    return jnp.einsum(axes, a, b)
+  return _rounding_einsum(axes, a, b)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _rounding_einsum(axes, a, b):
+  return jnp.einsum(axes, a, b, preferred_element_type=jnp.float32)
+
+
+def _rounding_einsum_forward(axes, a, b):
+  return _rounding_einsum(axes, a, b), (a, b)
+
+
+def _rounding_einsum_backward(axes, operands, gradient):
+  plain = functools.partial(jnp.einsum, axes)
+  return jax.vjp(plain, *operands)[1](gradient.astype(operands[0].dtype))
+
+
+_rounding_einsum.defvjp(_rounding_einsum_forward, _rounding_einsum_backward)
+
+
+@_faster_on_cpu(ops_cpu.as_stored)
+def _as_stored(logits: Float32[Array, '*rows W']) -> tuple[Array, int]:
+  """Returns the logits as the matrix in memory, and which axis of it is the words'."""
+  return logits.reshape(-1, logits.shape[-1]), 1
+
+
+def cross_entropy_terms(
+  logits: Float32[Array, '*rows W'], labels: Int[Array, '*rows']
+) -> tuple[Float32[Array, '*rows'], Float32[Array, '*rows'], Float32[Array, '*rows']]:
+  """Returns what a smoothed cross-entropy is made of: three numbers of each row.
+
+  They are log sum exp z, the label's z, and sum z. All are differentiable, and their
+  gradient is made in one pass over the logits: nothing else of that size is kept.
+  """
+  stored, axis = _as_stored(logits)
+  terms = _terms(stored, labels.ravel(), axis)
+  return tuple(term.reshape(labels.shape) for term in terms)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
+def _terms(logits, labels, axis):
+  true = jnp.take_along_axis(logits, jnp.expand_dims(labels, axis), axis).ravel()
+  return jax.nn.logsumexp(logits, axis), true, logits.sum(axis)
+
+
+def _terms_forward(logits, labels, axis):
+  terms = _terms(logits, labels, axis)
+  return terms, (logits, labels, terms[0])
+
+
+def _terms_backward(axis, residuals, gradients):
+  logits, labels, normalizer = residuals
+  column = lambda x: jnp.expand_dims(x, axis)
+  of_normalizer, of_true, of_sum = map(column, gradients)
+  words = jax.lax.broadcasted_iota(jnp.int32, logits.shape, axis)
+  hit = jnp.where(words == column(labels), of_true, 0)
+  return jnp.exp(logits - column(normalizer)) * of_normalizer + hit + of_sum, None
+
+
+_terms.defvjp(_terms_forward, _terms_backward)
+
+
+@_faster_on_cpu(ops_cpu.best_words)
+def best_words(
+  logits: Float32[Array, '*rows W'], count: int
+) -> tuple[Float32[Array, '*rows C'], Int[Array, '*rows C'], Float32[Array, '*rows']]:
+  """Returns the `count` best words of each row, and log sum exp of all of them.
+
+  As lax.top_k has them: values, best first, and words; of equal values the first word
+  comes first.
+  """
+  return *jax.lax.top_k(logits, count), jax.nn.logsumexp(logits, -1)

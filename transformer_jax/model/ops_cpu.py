@@ -1,0 +1,132 @@
+"""Operations of ops.py in the forms that are fast on a CPU; ops.py alone uses them.
+
+XLA for CPUs has two libraries for products of matrices. YNN takes those that leave the
+left side as it is stored; Eigen takes the others, and is slow where the right side is
+transposed. Only YNN multiplies bfloat16 with the processor's own instructions, and XLA
+does all else faster in float32, so results are float32. docs/speed.md has what each
+form is worth.
+
+layers.py has the glossary of shapes; also N rows of F features, made of D.
+"""
+
+import functools
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.typing import DTypeLike
+from jaxtyping import Float, Float32, Int
+
+Array = jax.Array | np.ndarray
+GROUP = 128  # most words of a group, of which the largest logit is looked at first
+
+_matmul = functools.partial(jnp.matmul, preferred_element_type=jnp.float32)
+
+
+def linear(
+  x: Float[Array, '*rows D'], weight: Float[Array, 'D F']
+) -> Float[Array, '*rows F']:
+  """Returns x W as one product of matrices."""
+  rows = _as_rows(x, weight.dtype)
+  product = _matmul(rows, weight)[: x.size // x.shape[-1]]
+  return product.reshape(*x.shape[:-1], -1).astype(x.dtype)
+
+
+def _as_rows(x: Float[Array, '*rows D'], dtype: DTypeLike) -> Float[Array, 'N D']:
+  """Returns x as a matrix; in bfloat16 with two rows or more: YNN takes no vector."""
+  rows = x.reshape(-1, x.shape[-1]).astype(dtype)
+  missing = int(len(rows) == 1 and dtype == jnp.bfloat16)
+  return jnp.pad(rows, ((0, missing), (0, 0)))
+
+
+def in_every_row(
+  vector: Float[Array, ' F'], x: Float[Array, '*rows F']
+) -> Float[Array, '*rows F']:
+  """Returns the vector in the shape of x; its gradient is a product with ones."""
+  return _in_every_row(vector, x.size // x.shape[-1]).reshape(x.shape)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(1,))
+def _in_every_row(vector: Float[Array, ' F'], rows: int) -> Float[Array, 'N F']:
+  return jnp.broadcast_to(vector, (rows, vector.size))
+
+
+_in_every_row.defvjp(
+  lambda vector, rows: (_in_every_row(vector, rows), None),
+  lambda rows, _, gradient: (_sum_of_rows(gradient),),
+)
+
+
+def _sum_of_rows(x: Float[Array, 'N F']) -> Float[Array, ' F']:
+  """Returns x.sum(0), for which XLA alone would go down one column after the other.
+
+  Eight parts are added up first, which XLA does together with what makes x.
+  """
+  parts = math.gcd(len(x), 8)
+  folded = sum(x.reshape(parts, -1, x.shape[1]))
+  return jnp.ones(len(folded), x.dtype) @ folded
+
+
+def weighted_values(
+  weights: Float[Array, 'B H R M'], v: Float[Array, 'B H M V']
+) -> Float[Array, 'B H R V']:
+  """Returns the weights' sums, apart from the transposition that follows."""
+  return lax.optimization_barrier(jnp.einsum('bhrm,bhmv->bhrv', weights, v))
+
+
+def logits(
+  x: Float[Array, '*rows D'], table: Float[Array, 'W D']
+) -> Float32[Array, '*rows W']:
+  """Returns (E x^T)^T: by words, since the other way E would have to be transposed."""
+  rows = _as_rows(x, table.dtype)
+  # The barrier: XLA would make one product x E^T of this.
+  product = lax.optimization_barrier(_matmul(table, _transposed(rows)))
+  return product.T[: x.size // x.shape[-1]].reshape(*x.shape[:-1], -1)
+
+
+def _transposed(x: Float[Array, 'N D']) -> Float[Array, 'D N']:
+  """Returns x^T as a copy that XLA does not recognise as a transposition.
+
+  Where it does, by the operand's layout and before any other pass, it makes operands in
+  bfloat16 float32 again. Hence the way through a vector.
+  """
+  return lax.optimization_barrier(x.T.ravel()).reshape(x.shape[::-1])
+
+
+def as_stored(logits: Float32[Array, '*rows W']) -> tuple[Array, int]:
+  """Returns what logits() has in memory, [W, N]: the two transpositions cancel."""
+  return logits.reshape(-1, logits.shape[-1]).T, 0
+
+
+def best_words(
+  logits: Float32[Array, '*rows W'], count: int
+) -> tuple[Float32[Array, '*rows C'], Int[Array, '*rows C'], Float32[Array, '*rows']]:
+  """Returns the best words without a sort of all of them.
+
+  The `count` largest logits lie in the `count` groups whose own largest are largest; of
+  equal ones in the first groups, as do the first of equal logits.
+  """
+  x, _ = as_stored(logits)
+  found = _best_in_groups(x, count) if len(x) > GROUP * count else _best(x, count)
+  return tuple(part.reshape(*logits.shape[:-1], *part.shape[1:]) for part in found)
+
+
+def _best(x: Float32[Array, 'W N'], count: int) -> tuple[jax.Array, ...]:
+  return *lax.top_k(x.T, count), jax.nn.logsumexp(x, 0)
+
+
+def _best_in_groups(x: Float32[Array, 'W N'], count: int) -> tuple[jax.Array, ...]:
+  words, rows = x.shape
+  size = next((n for n in range(GROUP, GROUP // 2, -1) if words % n == 0), GROUP)
+  fill = ((0, -words % size), (0, 0))
+  whole = jnp.pad(x, fill, constant_values=-jnp.inf) if words % size else x
+  largest = whole.reshape(-1, size, rows).max(1).T
+  groups = jnp.sort(lax.top_k(largest, count)[1])
+  among = (groups[..., None] * size + jnp.arange(size)).reshape(rows, -1)
+  values, places = lax.top_k(jnp.take_along_axis(whole, among.T, 0).T, count)
+  # The barrier: XLA would look for the largest in all of x again.
+  top = lax.optimization_barrier(largest).max(1)
+  total = _sum_of_rows(jnp.exp(x - top))
+  return values, jnp.take_along_axis(among, places, 1), top + jnp.log(total)
