@@ -13,17 +13,17 @@ PAIRS = ('en-de', 'en-fr', 'de-en', 'fr-en')  # source-target
 
 
 def get_config(pair: str = 'en-de') -> ml_collections.ConfigDict:
-  """Every key there is. `pair` is one of PAIRS."""
+  """The config that has every key there is. `pair` is one of PAIRS."""
   config = ml_collections.ConfigDict(
     {
       'task': 'translation',
-      # The row of Table 3 that the report puts the run in; None for none of them
+      # The row of Table 3 that the config stands for, or None
       'row': config_dict.FieldReference('base', field_type=str),
       **_corpus(pair),
       # Batches (section 5.1)
-      'tokens_per_batch': 25000,  # of either side, padding not counted
-      'slices': 8,  # equal parts of a batch, the paper's GPUs
-      'max_shapes': 12,  # shapes that are compiled
+      'tokens_per_batch': 25000,  # of each side, without padding
+      'slices': 8,  # equal parts of a batch, one for each of the paper's GPUs
+      'max_shapes': 12,  # different shapes of batches, each of which is compiled
       # Table 3's columns
       'model': {
         'N': 6,
@@ -41,7 +41,7 @@ def get_config(pair: str = 'en-de') -> ml_collections.ConfigDict:
       'train_steps': 100_000,
       # Optimiser (section 5.3)
       'warmup_steps': 4000,
-      'rate_factor': 1.0,  # what Equation 3 is multiplied by; the paper's is 1
+      'rate_factor': 1.0,  # multiplies Equation 3; 1 in the paper
       'adam_b1': 0.9,
       'adam_b2': 0.98,
       'adam_epsilon': 1e-9,
@@ -54,10 +54,10 @@ def get_config(pair: str = 'en-de') -> ml_collections.ConfigDict:
       'alpha': 0.6,
       'extra_length': 50,  # output limit: source length + this
       'decode_tokens': 4096,  # source positions of a batch
-      'decode_dtype': 'auto',  # of products: bfloat16 where the device is faster so
+      'decode_dtype': 'auto',  # of matrix products: bfloat16 where that is faster
       # Running
       'seed': 1,
-      'dtype': 'auto',  # of products in training: bfloat16 on accelerators alone
+      'dtype': 'auto',  # of matrix products in training: bfloat16 on accelerators
       'log_every_steps': 100,
     }
   )
@@ -71,30 +71,30 @@ def _corpus(pair: str) -> dict:
   source, target = pair.split('-')
   return {
     'corpus': f'wmt14.{pair}',  # the folder below --data_dir
-    # 'wmt14': tfds, or what --raw_dir holds; 'files': those below; or 'embedded'
+    # 'wmt14' (by tfds, or from --raw_dir), 'files' (those below) or 'embedded'
     'reader': 'wmt14',
     'source_language': source,
     'target_language': target,
-    # Names of the files in --raw_dir, LANGUAGE appended: train.en, train.de ...
+    # Names of files in --raw_dir without the language: train.en, train.de ...
     'files': {
       'train': ('train',),
       'dev': ('newstest2013',),
       'test': ('newstest2014',),
     },
-    'suffix': '',  # between name and language, '.lc.norm.tok' for Multi30k's
-    'tokenized': False,  # the files are tokenised already (score them as they are)
-    'corpus_seed': 1,  # of what is drawn in preparing; `seed` is the training's
+    'suffix': '',  # between name and language, such as Multi30k's '.lc.norm.tok'
+    'tokenized': False,  # True: the files are tokenised, and scored as they are
+    'corpus_seed': 1,  # for samples drawn in preparing; `seed` is for training
     # Training pairs beyond these limits are dropped
     'cleaning': {
-      'max_characters': 5000,  # of a side
-      'max_ratio': 9.0,  # words of one side to the other's, as Moses's cleaner has it
-      'drop_identical': True,  # sides
-      'min_letters': 0.3,  # share of letters in a side, spaces not counted
+      'max_characters': 5000,  # a side
+      'max_ratio': 9.0,  # of the sides' words, as in Moses's cleaner
+      'drop_identical': True,  # pairs with two equal sides
+      'min_letters': 0.3,  # fraction of letters in a side, spaces aside
     },
-    'train_pairs': 10**9,  # at most so many: the first that are good
-    # The vocabulary is learnt from so many pairs, drawn at random from all
+    'train_pairs': 10**9,  # keep at most so many, the first ones
+    # The vocabulary is learnt from a random sample of so many pairs
     'vocabulary_pairs': 1_000_000,
     'character_coverage': 0.99995,  # rarer characters are spelt in bytes
     'byte_fallback': True,
-    'max_length': 256,  # tokens of a side, EOS counted; longer pairs are dropped
+    'max_length': 256,  # tokens a side, with EOS; longer pairs are dropped
   }

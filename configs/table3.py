@@ -5,8 +5,8 @@
   python -m scripts.sweep --rows=base,D1,C1 --mini --seeds=1,2,3 \\
     --workdir=runs/table3 --raw_dir=DIR_OF_MULTI30K
 
-Each takes what base takes (C rows and big more or less) and is scored on newstest2013;
-section 6.2 scores the last checkpoint alone.
+A row costs what base costs; rows C and big cost more or less. Rows are scored on
+newstest2013, and as in section 6.2, the last checkpoint alone.
 
 `table3.py:ROW,mini` is the same table in miniature, on Multi30k's 29,000 captions. Its
 cells are the printed ones divided by MINIATURE, so that each row stands to the
@@ -55,8 +55,8 @@ ROWS = {
     'train_steps': 300_000,
   },
 }
-# What a cell of the miniature is the printed one divided by; cells not named are as
-# printed. h stays, and with it h x d_k = d_model.
+# The miniature divides these cells, and leaves the others as printed. As h is kept,
+# h x d_k is still d_model.
 MINIATURE = {'N': 2, 'd_model': 4, 'd_ff': 4, 'd_k': 4, 'd_v': 4, 'train_steps': 32}
 
 

@@ -70,7 +70,7 @@ def main(argv: list[str]) -> None:
     for job in jobs:
       job.forgive()
   if SUBMIT.value:
-    sweep.submit(plan, SUBMIT.value, PER_NODE.value, SLURM.value)
+    sweep.submit(plan, jobs, SUBMIT.value, PER_NODE.value, SLURM.value)
   else:
     sys.exit(sweep.run(jobs, PER_NODE.value, interruption))
 

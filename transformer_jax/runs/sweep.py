@@ -51,12 +51,18 @@ def print_commands(jobs: Sequence[Job], retry: bool) -> None:
   print(progress(jobs), file=sys.stderr)
 
 
-def submit(plan: Plan, cluster: str, per_node: int, parameters: Sequence[str]) -> None:
-  """Submits the jobs that wait, `per_node` of them as one; prints a line on each.
+def submit(
+  plan: Plan,
+  jobs: Sequence[Job],
+  cluster: str,
+  per_node: int,
+  parameters: Sequence[str],
+) -> None:
+  """Submits a plan's jobs that wait, `per_node` of them as one; prints a line on each.
 
   `parameters` are KEY=VALUE of submitit's update_parameters.
   """
-  jobs, settings = plan.jobs(), slurm.parse(parameters, cluster)
+  settings = slurm.parse(parameters, cluster)
   plan.prepare()
   for line in slurm.submit(
     jobs, cluster, plan.workdir / 'submitit', per_node, settings
