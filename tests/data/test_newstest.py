@@ -90,20 +90,10 @@ def test_languages_without_a_list(languages: tuple[str, str]):
 
 
 def test_another_sentence_has_another_fingerprint():
-  marks = {
-    newstest.fingerprint(pair, ('en', 'de'))
-    for pair in [
-      ('a b', 'c'),
-      ('a', 'b c'),
-      ('c', 'a b'),
-      ('ab', 'c'),
-      ('A b', 'c'),
-      ('a b.', 'c'),
-      ('a bé', 'c'),
-      ('a be\u0301', 'c'),
-    ]
-  }
-  assert len(marks) == 8
+  sources = 'a b', 'a', 'c', 'ab', 'A b', 'a b.', 'a bé', 'a be\u0301'
+  targets = 'c', 'b c', 'a b', 'c', 'c', 'c', 'c', 'c'
+  pairs = zip(sources, targets, strict=True)
+  assert len({newstest.fingerprint(pair, ('en', 'de')) for pair in pairs}) == 8
 
 
 def test_the_lists_have_every_line():
@@ -169,9 +159,6 @@ def test_a_set_twice_over(orders: pathlib.Path):
   found = newstest.recognise(PAIRS * 2, ('en', 'de'))
   assert (found['of'], found['known'], found['unknown']) == (5, 5, 5)
   assert newstest.recognise(PAIRS * 3, ('en', 'de')) is None
-
-
-def test_nothing_is_recognised_in_nothing():
   assert newstest.recognise([], ('en', 'de')) is None
 
 

@@ -129,11 +129,6 @@ class _Tape(_Limited):
     while (left := position - self.tell()) and super().read(min(left, _BLOCK)):
       pass
 
-  def finish(self) -> None:
-    """Reads the rest; at its end gzip compares the checksum."""
-    while super().read(_BLOCK):
-      pass
-
 
 def _unpacked(file: Any) -> Any:
   """What a file opened for reading holds, unpacked if it is a gzip file."""
@@ -209,14 +204,14 @@ class Archive:
           found[name] = info
           if not to_the_end and found.keys() == self.wanted:
             return found
-      tape.finish()
+      tape.seek(sys.maxsize)  # at the end gzip compares its checksum
     for name in sorted(self.wanted - found.keys()):
       there = ', '.join(map(ascii, others[-4:])) or 'nothing'
       raise tarfile.ReadError(f'it holds no {name}, but {there}')
     return found
 
   @contextlib.contextmanager
-  def open(self, name: str) -> Iterator[Any]:
+  def member(self, name: str) -> Iterator[Any]:
     """The second pass, after check(): the bytes of a member, those of NAME.gz unpacked.
 
     Reading them raises tarfile.TarError or one of DAMAGE if the file has changed.
@@ -266,7 +261,7 @@ class ArchivedBitext:
     with unchanged(path), contextlib.ExitStack() as stack:
       self._archive.check()
       try:
-        streams = [stack.enter_context(self._archive.open(m)) for m in self._members]
+        streams = [stack.enter_context(self._archive.member(m)) for m in self._members]
         if self._members[0].endswith('.sgm'):
           segments = sgml.pairs(*(s.read() for s in streams), (source, target))
           yield from segments
