@@ -57,8 +57,8 @@ def spare_a_thread() -> None:
 def outlast_stops() -> None:
   """Has a CPU's devices wait a day for one another; call before JAX starts.
 
-  After 40 s XLA would end the process, and a stop counts: one by Ctrl-Z, a suspended
-  job's or a sleeping machine's, that finds a device waiting for another.
+  XLA would end the process when one has waited for 40 s. The time for which a process
+  is suspended counts, by Ctrl-Z, by a scheduler or by a machine that sleeps.
   """
   seconds = hosts.PATIENCE // 1000
   _set_xla_flag(f'--xla_cpu_collective_call_terminate_timeout_seconds={seconds}')
