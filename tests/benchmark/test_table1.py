@@ -20,7 +20,7 @@ from transformer_jax.benchmark.layer_types.layers import (
   restricted_self_attention,
   self_attention,
 )
-from transformer_jax.model.layers import attention_weights
+from transformer_jax.model.attention import attention_weights
 from transformer_jax.report import page, paper
 from transformer_jax.report import table1 as report
 from transformer_jax.report.blocks import Picture

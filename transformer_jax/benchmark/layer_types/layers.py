@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float
 
-from transformer_jax.model.layers import Array, attention_weights
+from transformer_jax.model.attention import Array, attention_weights
 
 Vectors = Float[Array, 'n d']  # a sequence
 
