@@ -165,7 +165,10 @@ def test_order_is_for_ever(sizes, expected: str, block, tmp_path, monkeypatch):
 
 
 def test_memory_of_millions_of_pairs(tmp_path: pathlib.Path):
-  """4 bytes of a pair to keep, 4 for an epoch, for as long as one is made 4 more."""
+  """4 bytes of a pair to keep, 4 for an epoch, for as long as one is made 4 more.
+
+  An epoch is made once, whatever other batches are read meanwhile.
+  """
   count, block = 2_000_000, 100_000
   rng = np.random.default_rng(0)
   for name in ('x.source', 'x.target'):
@@ -176,30 +179,23 @@ def test_memory_of_millions_of_pairs(tmp_path: pathlib.Path):
   tracemalloc.start()
   try:
     sides = [Side(tmp_path / name) for name in ('x.source', 'x.target')]
-    made = Batches(*sides, tokens=25_000, slices=8, max_shapes=12, seed=1)
+    sizes = {'tokens': 25_000, 'slices': 8, 'max_shapes': 12, 'seed': 1}
+    made = Batches(*sides, **sizes)
     started = tracemalloc.get_traced_memory()[1]
     for epoch in range(3):
       made.batch(epoch * made.steps_per_epoch)
     peak = tracemalloc.get_traced_memory()[1]
+    Batches(*sides, **sizes).batch(0)
+    before = tracemalloc.get_traced_memory()[0]
+    tracemalloc.reset_peak()
+    made.batch(2 * made.steps_per_epoch + 1)
+    of_batch = tracemalloc.get_traced_memory()[1] - before
   finally:
     tracemalloc.stop()
   some = 8 * 2**20  # blocks, tables, one batch
   assert 4 * count < started < 4 * count + some
   assert 12 * count < peak < 12 * count + some
-
-
-def test_batches_beside_these_leave_their_order_alone(monkeypatch: pytest.MonkeyPatch):
-  """Shuffling millions of pairs takes seconds: not again after each evaluation."""
-  made, _ = batches_of([(5, 5)] * 300)
-  other, _ = batches_of([(5, 5)] * 300)
-  shuffled, rng = [], np.random.default_rng
-  monkeypatch.setattr(
-    np.random, 'default_rng', lambda seed: shuffled.append(seed) or rng(seed)
-  )
-  for step in range(made.steps_per_epoch + 1):
-    made.batch(step)
-    other.batch(0)
-  assert shuffled == [[1, 0], [1, 0], [1, 1]]
+  assert of_batch < 2 * count
 
 
 def test_epochs_and_seeds_differ():
@@ -274,15 +270,12 @@ def test_chosen_lengths_pad_least(lengths: list[int], count: int):
   assert positions(tuple(lengths), tuple(chosen)) == best
 
 
-def test_an_empty_split_is_refused(tmp_path: pathlib.Path):
-  empty = side([], tmp_path)
-  with pytest.raises(ValueError, match='no sentence pair'):
-    Batches(empty, empty, tokens=10, slices=1, max_shapes=1, seed=0)
-
-
-def test_unequal_sides_are_refused(tmp_path: pathlib.Path):
-  sides = [side(sentences([3] * n), tmp_path, f'x.{n}') for n in (2, 3)]
-  with pytest.raises(ValueError, match='2 source but 3 target sentences'):
+@pytest.mark.parametrize(
+  ('counts', 'why'), [((0, 0), 'no sentence pair'), ((2, 3), '2 source but 3 target')]
+)
+def test_sides_that_make_no_pairs_are_refused(counts, why: str, tmp_path: pathlib.Path):
+  sides = [side(sentences([3] * n), tmp_path, f'x.{i}') for i, n in enumerate(counts)]
+  with pytest.raises(ValueError, match=why):
     Batches(*sides, tokens=10, slices=1, max_shapes=1, seed=0)
 
 

@@ -1,10 +1,10 @@
-"""The batches cut from a split's token files (section 5.1).
+"""Cuts a split's token files into batches (section 5.1).
 
 Pairs are batched "by approximate sequence length" into few rectangular shapes, and
 `Batches.batch(step)` is a pure function of the files, the seed and the step.
 
-What is held in memory of a pair is its number, twice: in the order of the classes of
-length, and in that of the present epoch. All else stays in the mapped files.
+Memory holds 8 bytes of a pair: its number in the order of the classes of length, and
+again in the order of the current epoch. All else stays in the memory-mapped files.
 """
 
 import math
@@ -15,11 +15,13 @@ import numpy as np
 
 from transformer_jax.data.token_files import BLOCK, Side
 from transformer_jax.data.vocabulary import PAD
+from transformer_jax.machine.errors import UserError
 
-PAPER_TOKENS = 25_000  # of either side of a batch, about; section 5.1
+PAPER_TOKENS = 25_000  # about so many source and target tokens a batch; section 5.1
 ALL = slice(None)
 
-# "About 25000 tokens" (section 5.1): how far from it a batch may be to waste no rows.
+# The number of rows may differ by this share from what gives "approximately 25000"
+# tokens, if a class of lengths then fills whole batches.
 ROWS_MAY_DIFFER = 0.12
 
 
@@ -37,26 +39,25 @@ class Batch(NamedTuple):
 
   @property
   def target_tokens(self) -> int:
-    """How many there are, EOS counted."""
+    """The number of target tokens, EOS counted."""
     return int((self.target != PAD).sum())
 
 
 def choose_lengths(histogram: np.ndarray, count: int) -> list[int]:
-  """The `count` lengths, the longest among them, which pad the sentences the least.
+  """At most `count` lengths to pad sentences to, such that padding is least.
 
   Dynamic programming over the distinct lengths: cost[k][j] is the least number of
   positions that hold every sentence up to the j-th length in k + 1 shapes.
 
   Args:
     histogram: how many sentences have each length, from 0 on.
-    count: at most this many.
   """
   values = np.flatnonzero(histogram)
   total = np.concatenate([[0], np.cumsum(histogram[values])])
   cost = values * total[1:]
   cuts = []
   for _ in range(1, min(count, len(values))):
-    # options[i, j]: the last shape holds lengths i..j, those before i cost what is best
+    # options[i, j]: the last shape holds lengths i..j, shorter ones at their best cost
     best_before = np.concatenate([[0], cost[:-1]])
     options = best_before[:, None] + values[None] * (total[None, 1:] - total[:-1, None])
     backwards = np.tri(len(values), k=-1, dtype=bool)
@@ -74,25 +75,33 @@ def choose_lengths(histogram: np.ndarray, count: int) -> list[int]:
 
 
 def _rows(budget: float, left: float) -> int:
-  """Rows of a slice: about `budget`, so that `left` of them fill whole batches."""
+  """Rows of a slice: about `budget`, and such that they divide `left` if possible."""
   usual = max(1, round(budget))
   even = math.ceil(left / max(1, round(left / usual)))
   return even if abs(even / usual - 1) <= ROWS_MAY_DIFFER else usual
 
 
 class Batches:
-  """The batches of one split, in an order that only (seed, step) decide.
+  """The batches of one split, in an order that depends on (seed, step) alone.
 
-  An epoch holds every pair once. The rows of a shape are those that come to the budget,
-  or within ROWS_MAY_DIFFER of it, if that makes its class of lengths fill whole
-  batches. What is left of a class is filled up from the next shorter one, so that no
-  batch of an epoch but the last of the shortest lacks more than a few rows.
+  An epoch holds every pair once. Pairs are sorted into classes of length, one for each
+  shape. The last batch of a class is filled up with pairs of the next shorter class, so
+  that all batches of an epoch but one are full.
 
   Args:
     source, target: the two sides.
     tokens: about how many tokens a batch has on its longer side.
     slices: equal parts every batch is cut into.
     max_shapes: at most this many different shapes.
+
+  Attributes:
+    shapes: of the slices of its batches.
+    steps_per_epoch: batches of an epoch.
+    mean_tokens: source and target tokens of a batch, the mean over an epoch.
+    padding: the share of an epoch's positions, both sides, that hold no token.
+
+  Raises:
+    UserError: there is no pair, or the sides differ in their number of sentences.
   """
 
   def __init__(
@@ -106,12 +115,12 @@ class Batches:
     seed: int,
   ):
     if len(source) != len(target):
-      raise ValueError(f'{len(source)} source but {len(target)} target sentences')
+      raise UserError(f'{len(source)} source but {len(target)} target sentences')
     if not len(source):
-      raise ValueError('there is no sentence pair to make batches of')
+      raise UserError('there is no sentence pair to make batches of')
     self.source, self.target = source, target
     self.slices, self.seed = slices, seed
-    # Of the pairs of each length: how many, their source and their target tokens.
+    # [3, length]: number, source tokens and target tokens of the pairs of each length.
     self._sums = np.zeros((3, max(source.longest, target.longest) + 1), np.int64)
     for _, longer, sides in self._blocks():
       for sums, weights in zip(self._sums, (None, *sides), strict=True):
@@ -119,17 +128,20 @@ class Batches:
     bounds = choose_lengths(self._sums[0], max_shapes)
     self._pairs, self._ends = self._classes(bounds)
     self._cut(bounds, tokens)
-    self._latest: tuple = None, None  # the epoch last asked for, and its order
+    self._latest: tuple = None, None  # the epoch of the last batch, and its order
 
   def _blocks(self) -> Iterator[tuple[int, np.ndarray, tuple[np.ndarray, np.ndarray]]]:
-    """First pair, lengths of the longer sides, and of either, of a block of pairs."""
+    """For each block of pairs: its first pair, their lengths, and those of each side.
+
+    The length of a pair is that of its longer side.
+    """
     for start in range(0, len(self.source), BLOCK):
       stop = min(start + BLOCK, len(self.source))
       sides = tuple(s.lengths_between(start, stop) for s in (self.source, self.target))
       yield start, np.maximum(*sides), sides
 
   def _classes(self, bounds: list[int]) -> tuple[np.ndarray, np.ndarray]:
-    """All pairs, class by class, the longest first, and where each class ends."""
+    """All pairs, class by class from the longest on, and where each class ends."""
     class_of = len(bounds) - 1 - np.searchsorted(bounds, np.arange(bounds[-1] + 1))
     counts = np.zeros(len(bounds), np.int64)
     np.add.at(counts, class_of, self._sums[0])
@@ -138,13 +150,13 @@ class Batches:
     for start, longer, _ in self._blocks():
       classes = class_of[longer]
       for i in range(len(bounds)):
-        mine = np.flatnonzero(classes == i)
-        pairs[place[i] : place[i] + len(mine)] = start + mine
-        place[i] += len(mine)
+        members = np.flatnonzero(classes == i)
+        pairs[place[i] : place[i] + len(members)] = start + members
+        place[i] += len(members)
     return pairs, ends
 
   def _cut(self, bounds: list[int], tokens: int) -> None:
-    """Cuts an epoch's order into batches: the shape of each, and where it starts."""
+    """Cuts an epoch's order into batches: chooses the shape and start of each."""
     self.shapes: list[Shape] = []
     starts, start, held = [], 0, 0
     shorter = [-1, *bounds][-2::-1]
@@ -153,37 +165,36 @@ class Batches:
       usual = tokens / (max(sides) / count) / self.slices
       shape = Shape(_rows(usual, (end - start) / self.slices), length)
       pairs = shape.rows * self.slices
-      mine = np.arange(start, end, pairs)
-      if len(mine):
+      of_class = np.arange(start, end, pairs)
+      if len(of_class):
         self.shapes.append(shape)
-        starts.append(mine)
-        start = mine[-1] + pairs
-        held += 2 * pairs * length * len(mine)
+        starts.append(of_class)
+        start = of_class[-1] + pairs
+        held += 2 * pairs * length * len(of_class)
     self._starts = np.concatenate(starts)
     self._shape_of = np.repeat(np.arange(len(starts)), list(map(len, starts)))
     self.steps_per_epoch = len(self._starts)
-    # Source and target tokens of a batch, the mean of an epoch's: whole rows come to
-    # more than was asked for, or less, the further the fewer a slice has.
+    # Rows are whole, so that this differs from `tokens`: the more, the fewer the rows.
     self.mean_tokens = tuple(self._sums[1:].sum(1) / self.steps_per_epoch)
-    # The share of an epoch's positions, both sides, that hold no token.
     self.padding = 1 - int(self._sums[1:].sum()) / held
 
   def _order(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
-    """Its pairs, shuffled within their classes, and the order of its batches."""
+    """An epoch's pairs, shuffled within their classes, and the order of its batches."""
     known, order = self._latest
     if known != epoch:
       random = np.random.default_rng([self.seed, epoch])
       pairs = self._pairs.copy()
-      for mine in np.split(pairs, self._ends[:-1]):
-        random.shuffle(mine)
+      for members in np.split(pairs, self._ends[:-1]):
+        random.shuffle(members)
       order = pairs, random.permutation(self.steps_per_epoch)
       self._latest = epoch, order
     return order
 
-  def batch(self, step: int, share: slice = ALL) -> Batch:
-    """The batch that update number `step` (from 0) sees.
+  def batch(self, step: int, host_slices: slice = ALL) -> Batch:
+    """The batch of update number `step`, counted from 0.
 
-    Only sentences of the slices in `share` are read and given, but all of `pairs`.
+    Args:
+      host_slices: the slices whose sentences are read; `pairs` is of all slices.
     """
     epoch, place = divmod(step, self.steps_per_epoch)
     pairs, order = self._order(epoch)
@@ -193,6 +204,7 @@ class Batches:
     chosen = pairs[start : start + len(rows)]
     rows[: len(chosen)] = chosen
     rows = rows.reshape(self.slices, shape.rows)
-    ours = rows[share]
-    read = lambda side: side.pad(ours.ravel(), shape.length).reshape(*ours.shape, -1)
+    of_host = rows[host_slices]
+    shaped = (*of_host.shape, shape.length)
+    read = lambda side: side.pad(of_host.ravel(), shape.length).reshape(shaped)
     return Batch(read(self.source), read(self.target), rows)
