@@ -50,7 +50,8 @@ def _tokenizer(language: str) -> sacremoses.MosesTokenizer:
   return sacremoses.MosesTokenizer(language)
 
 
-def tokenize(line: str, language: str) -> list[str]:
+@functools.lru_cache(maxsize=2**14)  # a text is scored several times
+def tokenize(line: str, language: str) -> tuple[str, ...]:
   """tokenizer.perl -l LANGUAGE: tokens, XML characters escaped as it escapes them.
 
   Raises UserError for a language whose rules sacremoses lacks.
@@ -65,4 +66,4 @@ def tokenize(line: str, language: str) -> list[str]:
   # or an initial ("etc.", "26.", "S."); only "..." stays whole.
   if tokens and tokens[-1].endswith('.') and tokens[-1].strip('.'):
     tokens[-1:] = [tokens[-1][:-1], '.']
-  return tokens
+  return tuple(tokens)
