@@ -34,7 +34,7 @@ def multiply_by_ynn() -> None:
 
   YNN is faster than Eigen in bfloat16, and free of a fault of Eigen's: a product that
   starts on a pool thread whose queue of 1,024 tasks is full may come out wrong, as
-  scripts/show_eigen_fault.py shows. YNN leaves products whose left side is transposed
+  tests/model/eigen_fault.py shows. YNN leaves products whose left side is transposed
   to Eigen; for those, see spare_a_thread(). XLA's default has YNN reduce as well.
   """
   _set_xla_flag('--xla_cpu_experimental_ynn_fusion_type=individual_dot')
