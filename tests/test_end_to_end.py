@@ -22,21 +22,16 @@ import pytest
 
 from configs import quickstart
 from toy.runs import state_shapes
-from toy.task import SETTINGS, write_raw
+from toy.task import SETTINGS, TINY, write_raw
 from transformer_jax.data import card, preparing
 from transformer_jax.model import build
+from transformer_jax.runs.result import Result
 from transformer_jax.runs.run import Run
 from transformer_jax.training import checkpoint
 from transformer_jax.training.train import train
 
 ROOT = pathlib.Path(__file__).parents[1]
 STEPS, KILLED = SETTINGS['train_steps'], 100
-
-RESULT = {
-  *('task', 'split', 'step', 'averaged', 'sacrebleu', 'paper_bleu', 'dev_perplexity'),
-  *('parameters', 'target_tokens_seen', 'wall_seconds', 'device', 'versions', 'commit'),
-  *('corpus', 'config', 'text', 'sources_cut', 'outputs_cut', 'dev_pairs_cut'),
-}
 
 
 class Commands:
@@ -89,10 +84,6 @@ class Commands:
     return out, err
 
 
-def records(run: pathlib.Path) -> list[dict]:
-  return [json.loads(line) for line in (run / 'metrics.jsonl').read_text().splitlines()]
-
-
 def test_prepare_train_kill_resume_evaluate_translate(tmp_path: pathlib.Path):
   command = Commands(tmp_path)
   raw = write_raw(tmp_path / 'raw', {'train': 6000, 'dev': 60, 'test': 100})
@@ -117,50 +108,47 @@ def kill_after_checkpoint(command: Commands) -> None:
   process.send_signal(signal.SIGKILL)
   process.communicate()
   assert process.returncode == -signal.SIGKILL, ''.join(seen)
-  assert records(command.workdir)[-1]['step'] > KILLED
+  assert Run(command.workdir).records()[-1]['step'] > KILLED
   with (command.workdir / 'metrics.jsonl').open('a') as file:
     file.write('{"step": 2')  # what a kill in the middle of a write would leave
 
 
 def check_metrics(workdir: pathlib.Path) -> None:
   """Each step's tokens once, as if the run had never been killed."""
-  log = [r for r in records(workdir) if 'loss' in r]
+  log = [r for r in Run(workdir).records() if 'loss' in r]
   assert [r['step'] for r in log] == list(range(50, STEPS + 1, 50))
   assert sum(r['steps'] for r in log) == STEPS
   assert all(r['target_tokens'] > 45 * 900 for r in log)
-  dev = [r['step'] for r in records(workdir) if 'dev_perplexity' in r]
+  dev = [r['step'] for r in Run(workdir).records() if 'dev_perplexity' in r]
   assert dev == list(range(100, STEPS + 1, 100))
   assert log[-1]['loss'] < log[0]['loss'] / 2
 
 
 def check_greedy(command: Commands) -> None:
   """A flag of evaluate's is in the result, and leaves the run's config as it is."""
-  read = lambda: json.loads((command.workdir / 'result.json').read_text())
-  config = read()['config']
+  path = command.workdir / 'result.json'
+  before = Result.read(path)
   command('evaluate', f'--workdir={command.workdir}', command.data, '--beam=1')
-  assert read()['beam'] == 1 != config['beam'] and read()['config'] == config
+  after = Result.read(path)
+  assert after.beam == 1 != before.beam and after.config == before.config
 
 
 def check_result(command: Commands, raw: pathlib.Path, out: str) -> None:
-  result = json.loads((command.workdir / 'result.json').read_text())
-  assert result.keys() >= RESULT
-  assert result['task'] == 'translation' and result['split'] == 'test'
-  assert result['averaged'] == [STEPS - 100, STEPS] and result['step'] == STEPS
-  assert result['sacrebleu']['signature'].startswith('nrefs:1|case:mixed|')
-  assert f'sacrebleu {result["sacrebleu"]["score"]:.2f}' in out
-  assert result['sacrebleu']['score'] > 90
-  assert result['paper_bleu']['score'] > 90
-  assert 1 < result['dev_perplexity'] < 1.3
-  tokens = sum(r.get('target_tokens', 0) for r in records(command.workdir))
-  assert result['target_tokens_seen'] == tokens
-  assert result['wall_seconds'] > 0
-  assert result['corpus'] == card.read_card(command.folder / 'data' / 'toy')['corpus']
-  config = json.loads((command.workdir / 'config.json').read_text())
-  assert result['config'] == config
-  _, params = build.transformer(ml_collections.ConfigDict(config))
-  assert result['parameters'] == sum(x.size for x in jax.tree.leaves(params))
+  result = Result.read(command.workdir / 'result.json')
+  assert (result.task, result.split, result.step) == ('translation', 'test', STEPS)
+  assert result.averaged == [STEPS - 100, STEPS]
+  assert result.sacrebleu.signature.startswith('nrefs:1|case:mixed|')
+  assert f'sacrebleu {result.sacrebleu.score:.2f}' in out
+  assert min(result.sacrebleu.score, result.paper_bleu.score) > 90
+  assert 1 < result.dev_perplexity < 1.3
+  tokens = sum(r.get('target_tokens', 0) for r in Run(command.workdir).records())
+  assert result.target_tokens_seen == tokens and result.wall_seconds > 0
+  assert result.corpus == card.read_card(command.folder / 'data' / 'toy')['corpus']
+  assert result.config == json.loads((command.workdir / 'config.json').read_text())
+  _, params = build.architecture(ml_collections.ConfigDict(result.config))
+  assert result.parameters == sum(x.size for x in jax.tree.leaves(params))
   written = pathlib.Path(out.splitlines()[-1])
-  assert json.loads(written.with_suffix('.json').read_text()) == result
+  assert Result.read(written.with_suffix('.json')) == result
   translations = written.read_text(encoding='utf-8').splitlines()
   references = (raw / 'test.de').read_text(encoding='utf-8').splitlines()
   right = sum(a == b for a, b in zip(translations, references, strict=True))
@@ -170,14 +158,8 @@ def check_result(command: Commands, raw: pathlib.Path, out: str) -> None:
 def check_pipe(command: Commands, raw: pathlib.Path) -> None:
   """As many lines as came in, whatever is in them, on stdout alone."""
   lines = (raw / 'test.en').read_bytes().splitlines()[:5]
-  odd = [
-    b'',
-    b'one\x00two',
-    b'caf\xe9',
-    b'a\xe2\x80\xa8b',
-    b'one two\r',
-    b'nine ' * 3000,
-  ]
+  odd = [b'', b'one\x00two', b'caf\xe9', b'a\xe2\x80\xa8b', b'one two\r']
+  odd.append(b'nine ' * 3000)
   workdir = f'--workdir={command.workdir}'
   out, err = command('translate', workdir, text=b'\n'.join(lines + odd) + b'\n')
   found = out.split('\n')
@@ -204,11 +186,10 @@ def check_pipe(command: Commands, raw: pathlib.Path) -> None:
 def tiny_config() -> ml_collections.ConfigDict:
   config = quickstart.get_config()
   with config.unlocked():
-    for key, value in SETTINGS.items():
-      config.update_from_flattened_dict({key: value})
-  config.model.update({'d_model': 16, 'd_ff': 16, 'd_k': 4, 'd_v': 4, 'P_drop': 0.2})
-  config.update({'slices': 8, 'tokens_per_batch': 64, 'max_shapes': 1})
-  config.update({'train_steps': 6, 'checkpoint_every_steps': 2, 'log_every_steps': 1})
+    config.update_from_flattened_dict(TINY)
+  config.model.P_drop = 0.2
+  config.update({'slices': 8, 'train_steps': 6})
+  config.update({'checkpoint_every_steps': 2, 'log_every_steps': 1})
   return config
 
 
@@ -258,7 +239,7 @@ def test_interrupted_equals_straight(tmp_path: pathlib.Path, capsys):
       for run in (broken, straight)
     )
     jax.tree.map(np.testing.assert_array_equal, ours, theirs)
-  untimed = lambda run: [r | {'seconds': 0} for r in records(run.workdir)]
+  untimed = lambda run: [r | {'seconds': 0} for r in run.records()]
   assert untimed(broken) == untimed(straight)
   assert [r['step'] for r in untimed(broken) if 'loss' in r] == [1, 2, 3, 4, 5, 6]
   forget_dev(broken, 6)
