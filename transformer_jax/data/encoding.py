@@ -16,7 +16,7 @@ from transformer_jax.machine import processor
 
 BLOCK = 5_000  # pairs
 
-Texts = Sequence[list[str]]  # the lines of source and target
+Lines = tuple[list[bytes], list[bytes]]  # of source and target
 
 
 class Encoded(NamedTuple):
@@ -65,15 +65,14 @@ def encode(
     return Encoded(read, source.sentences, [source.tokens, target.tokens], longest)
 
 
-def _blocks(texts: Sequence[pathlib.Path]) -> Iterator[Texts]:
-  read = lambda path: path.open(encoding='utf-8', newline='\n')
-  with read(texts[0]) as source, read(texts[1]) as target:
+def _blocks(texts: Sequence[pathlib.Path]) -> Iterator[Lines]:
+  with texts[0].open('rb') as source, texts[1].open('rb') as target:
     while lines := list(itertools.islice(source, BLOCK)):
       yield lines, list(itertools.islice(target, BLOCK))
 
 
 def _encoded_blocks(
-  words: Vocabulary, blocks: Iterator[Texts], max_length: int
+  words: Vocabulary, blocks: Iterator[Lines], max_length: int
 ) -> Iterator[_Block]:
   """The blocks in their order, encoded by as many threads as there are cores."""
   cores = len(processor.cores())
@@ -87,9 +86,10 @@ def _encoded_blocks(
       yield ahead.popleft().result()
 
 
-def _encode_block(words: Vocabulary, block: Texts, max_length: int) -> _Block:
+def _encode_block(words: Vocabulary, block: Lines, max_length: int) -> _Block:
   encoded = [
-    words.encode_flat([line.removesuffix('\n') for line in lines]) for lines in block
+    words.encode_flat([line.decode().removesuffix('\n') for line in lines])
+    for lines in block
   ]
   fits = np.all([lengths < max_length for _, lengths in encoded], 0)
   return _Block(
