@@ -124,9 +124,9 @@ def _best_in_groups(x: Float32[Array, 'W N'], count: int) -> tuple[jax.Array, ..
   whole = jnp.pad(x, fill, constant_values=-jnp.inf) if words % size else x
   largest = whole.reshape(-1, size, rows).max(1).T
   groups = jnp.sort(lax.top_k(largest, count)[1])
-  among = (groups[..., None] * size + jnp.arange(size)).reshape(rows, -1)
+  among = (groups[..., None] * size + jnp.arange(size)[None, None]).reshape(rows, -1)
   values, places = lax.top_k(jnp.take_along_axis(whole, among.T, 0).T, count)
   # The barrier: XLA would look for the largest in all of x again.
   top = lax.optimization_barrier(largest).max(1)
-  total = _sum_of_rows(jnp.exp(x - top))
+  total = _sum_of_rows(jnp.exp(x - top[None]))
   return values, jnp.take_along_axis(among, places, 1), top + jnp.log(total)
