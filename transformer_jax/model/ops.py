@@ -82,7 +82,7 @@ def logits(
   return product.reshape(*x.shape[:-1], -1)
 
 
-def _einsum_in_float32(axes: str, a: jax.Array, b: jax.Array) -> jax.Array:
+def _einsum_in_float32(axes: str, a: Array, b: Array) -> jax.Array:
   """einsum with a float32 result, whatever the operands' dtype.
 
   Its gradient is rounded to the operands' dtype. JAX would leave it in float32 and make
