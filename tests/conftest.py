@@ -17,7 +17,6 @@ from transformer_jax.machine import platform
 pytest.register_assert_rewrite('toy')
 jax.config.update('jax_numpy_rank_promotion', 'raise')
 platform.multiply_by_ynn()
-platform.spare_a_thread()
 
 # Shapes and dtypes in signatures are checked at every call that a test makes.
 MODEL = ('attention', 'layers', 'ops', 'ops_cpu', 'transformer')

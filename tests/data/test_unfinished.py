@@ -4,7 +4,6 @@ import errno
 import fcntl
 import os
 import pathlib
-import resource
 import shutil
 import subprocess
 import sys
@@ -201,6 +200,12 @@ def test_where_there_are_no_locks_it_says_so(toy, whole, tmp_path, monkeypatch, 
 
 # Many short pairs: their offsets take more room than their text.
 SHORT = b'one\n' * 3000, b'eins\n' * 3000
+# Runs a command that may write files of so many bytes.
+LIMITED = """
+import os, resource, sys
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]), -1))
+os.execv(sys.argv[2], sys.argv[2:])
+"""
 
 
 @pytest.mark.parametrize(
@@ -217,9 +222,8 @@ def test_a_full_disk(most: int, file: str, raw: pathlib.Path, tmp_path: pathlib.
     with (raw / f'train.{language}').open('ab') as train:
       train.write(lines)
   done = subprocess.run(
-    [*COMMAND, str(raw), str(tmp_path / 'data')],
+    [sys.executable, '-c', LIMITED, str(most), *COMMAND, raw, tmp_path / 'data'],
     env=ENVIRONMENT,
-    preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (most, -1)),
     capture_output=True,
     text=True,
   )

@@ -36,37 +36,6 @@ def test_xla_knows_the_flags_that_are_set():
   ]
 
 
-THREADS = """
-import pathlib
-from transformer_jax.machine import platform
-platform.start(2)
-import jax
-jax.block_until_ready(jax.numpy.ones(3) + 1)
-names = [path.read_text() for path in pathlib.Path('/proc/self/task').glob('*/comm')]
-print(jax.device_count(), sum(name.startswith('tf_XLAEigen') for name in names))
-"""
-
-
-@pytest.mark.skipif(sys.platform != 'linux', reason='reads /proc')
-@pytest.mark.parametrize('given', [None, 7])
-def test_xla_has_a_thread_to_spare(given: int | None, tmp_path: pathlib.Path):
-  """More than devices or cores; a number that the user set is kept."""
-  own = {'JAX_NUM_CPU_DEVICES': '2', 'XDG_CACHE_HOME': str(tmp_path)}
-  own |= {'NPROC': str(given)} if given else {}
-  left = {
-    name: os.environ[name] for name in os.environ if name not in ('NPROC', 'XLA_FLAGS')
-  }
-  done = subprocess.run(
-    [sys.executable, '-c', THREADS],
-    env=left | own,
-    capture_output=True,
-    text=True,
-  )
-  devices, threads = map(int, done.stdout.split())
-  expected = given or max(2, len(processor.cores())) + 1
-  assert (devices, threads) == (2, expected), done.stderr
-
-
 @pytest.mark.parametrize(
   ('environment', 'folder'),
   [({'XDG_CACHE_HOME': 'x'}, 'x'), ({'XDG_CACHE_HOME': '', 'HOME': 'h'}, 'h/.cache')],

@@ -153,10 +153,40 @@ def signatures(text: str) -> list[str]:
   return found
 
 
-@pytest.mark.parametrize('rows', [1, 64])
-@pytest.mark.parametrize(
+PRODUCTS = pytest.mark.parametrize(
   ('product', 'shape'), [(ops.linear, (32, 100)), (ops.logits, (100, 32))]
 )
+
+
+@PRODUCTS
+def test_eigen_multiplies_nothing(
+  product: Callable, shape: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+):
+  """Nor in the gradient, where the plain forms transpose a left side."""
+
+  def text() -> str:
+    squares = lambda x, weight: jnp.square(product(x, weight)).sum()
+    gradient = jax.jit(jax.value_and_grad(squares, (0, 1)))
+    return gradient.lower(normal(64, 32), normal(*shape)).compile().as_text()
+
+  assert len(signatures(text())) == 3
+  monkeypatch.setattr(jax, 'default_backend', lambda: 'gpu')
+  with pytest.raises(AssertionError, match='left to Eigen'):
+    signatures(text())
+
+
+@pytest.mark.parametrize('dtype', [jnp.float32, jnp.bfloat16])
+def test_large_weights_are_transposed_in_parts(dtype: jnp.dtype):
+  """As the embedding's gradient needs them; the last part overlaps the one before."""
+  words, width = 16_389, 1024  # in bfloat16, 34 MB
+  table = normal(words, width).astype(dtype)
+  gradient = jax.grad(lambda x: ops.logits(x, table)[0, words - 3])(normal(2, width))
+  expected = table[words - 3].astype(jnp.float32)
+  np.testing.assert_allclose(gradient[0], expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize('rows', [1, 64])
+@PRODUCTS
 def test_ynn_multiplies_bfloat16(product: Callable, shape: tuple[int, int], rows: int):
   """XLA makes bfloat16 float32 again for a vector, or if an operand is transposed."""
   if not processor.multiplies_bfloat16():
@@ -181,7 +211,6 @@ def test_logits_are_never_transposed(backend: str):
 
 def gradients_of_two_devices() -> None:
   """A step at Multi30k's size has the gradients of its slices taken one by one."""
-  os.environ['NPROC'] = '3'
   count = '--xla_force_host_platform_device_count'
   os.environ['XLA_FLAGS'] = re.sub(
     rf'{count}=\d+', f'{count}=2', os.environ['XLA_FLAGS']
@@ -222,7 +251,7 @@ def test_a_step_on_two_devices_has_right_gradients():
 @pytest.mark.slow
 @pytest.mark.parametrize(('threads', 'wrong'), [(2, 1), (3, 0)])
 def test_eigen_needs_a_spare_thread(threads: int, wrong: int):
-  """If two threads are right too, platform.spare_a_thread() is no longer needed."""
+  """If two threads are right too, platform.multiply_by_ynn() is no longer needed."""
   script = pathlib.Path(__file__).with_name('eigen_fault.py')
   environment = os.environ | {'NPROC': str(threads), 'XLA_FLAGS': ''}
   done = subprocess.run([sys.executable, script], env=environment, text=True)

@@ -1,5 +1,6 @@
 """An update: sums over all slices, on any number of devices; dropout; bad gradients."""
 
+import re
 from collections.abc import Callable
 
 import jax
@@ -24,6 +25,7 @@ from toy.steps import (
   steps_on,
 )
 from transformer_jax.data.vocabulary import PAD
+from transformer_jax.model import ops
 from transformer_jax.training import loss
 
 
@@ -127,6 +129,23 @@ def test_dropout_depends_on_slice_step_and_seed():
   assert loss_at(0, 0, 1) == first
   for other in ((1, 0, 1), (7, 0, 1), (0, 1, 1), (1, 1, 1), (0, 0, 2)):
     assert abs(loss_at(*other) / first - 1) > 1e-4
+
+
+def copied_matrices(steps: Steps) -> list[str]:
+  """A compiled step's copies of matrices that it was given."""
+  text = next(iter(steps.programs.values())).as_text()
+  entry = text[text.index('\nENTRY') :].splitlines()
+  return [line for line in entry if re.search(r'f32\[\d+,.* copy\(%param', line)]
+
+
+def test_the_new_state_takes_the_place_of_the_old(monkeypatch: pytest.MonkeyPatch):
+  """Else XLA on a CPU copies both of Adam's averages in every update."""
+  steps, unordered = Steps(2), Steps(2)
+  steps(steps.initial(), *example())
+  assert not copied_matrices(steps)
+  monkeypatch.setattr(ops, 'after', lambda average, param: average)
+  unordered(unordered.initial(), *example())
+  assert copied_matrices(unordered)
 
 
 def test_loss_falls_on_a_copy_task():

@@ -2,7 +2,6 @@
 
 import os
 import pathlib
-import re
 import sys
 
 import jax
@@ -18,7 +17,6 @@ def start(slices: int) -> None:
   multiply_by_ynn()
   outlast_stops()
   use_cpu_cores(slices)
-  spare_a_thread()
 
 
 def deterministic() -> None:
@@ -35,23 +33,9 @@ def multiply_by_ynn() -> None:
   YNN is faster than Eigen in bfloat16, and free of a fault of Eigen's: a product that
   starts on a pool thread whose queue of 1,024 tasks is full may come out wrong, as
   tests/model/eigen_fault.py shows. YNN leaves products whose left side is transposed
-  to Eigen; for those, see spare_a_thread(). XLA's default has YNN reduce as well.
+  to Eigen, so model/ops_cpu.py has none. XLA's default has YNN reduce as well.
   """
   _set_xla_flag('--xla_cpu_experimental_ynn_fusion_type=individual_dot')
-
-
-def spare_a_thread() -> None:
-  """Gives XLA's pool a thread more than CPU devices; call before JAX starts.
-
-  With one for each device none is idle, and queues fill with tasks that have nothing
-  left to do, until Eigen's products go wrong (see multiply_by_ynn). The idle thread
-  empties them. XLA reads the number from NPROC; one that the user set is kept.
-  """
-  flag = re.search(
-    r'xla_force_host_platform_device_count=(\d+)', os.environ.get('XLA_FLAGS', '')
-  )
-  count = int(flag[1]) if flag else max(jax.config.jax_num_cpu_devices, 1)
-  os.environ.setdefault('NPROC', str(max(count, len(processor.cores())) + 1))
 
 
 def outlast_stops() -> None:

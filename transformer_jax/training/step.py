@@ -9,6 +9,7 @@ from flax import nnx
 
 from transformer_jax.data.vocabulary import PAD
 from transformer_jax.machine import parallel
+from transformer_jax.model import ops
 from transformer_jax.training import loss
 
 Tree = Any
@@ -94,6 +95,7 @@ def train_step(
   params = optax.apply_updates(state.params, updates)
   keep = lambda new, old: jnp.where(finite, new, old)
   params = jax.tree.map(keep, params, state.params)
+  opt_state = optax.tree.map_params(transform, ops.after, opt_state, params)
   opt_state = jax.tree.map(keep, opt_state, state.opt_state)
   skipped = 1 - finite.astype(jnp.int32)
   return TrainState(state.step + 1, params, opt_state), Sums(
