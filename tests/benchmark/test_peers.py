@@ -50,6 +50,7 @@ def ours() -> tuple[nnx.GraphDef, Tree]:
       max_positions=0,
       vocab_size=W,
       dtype=jnp.float32,
+      activation_dtype=jnp.float32,
       rngs=nnx.Rngs(params=0),
     )
 
