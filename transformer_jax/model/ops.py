@@ -12,6 +12,7 @@ layers.py has the glossary of shapes; F are the features that a product makes of
 
 import functools
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -23,17 +24,13 @@ from transformer_jax.model import ops_cpu
 Array = jax.Array | np.ndarray
 
 
-def on_cpu() -> bool:
-  return jax.default_backend() == 'cpu'
-
-
 def _faster_on_cpu(form: Callable) -> Callable:
   """Has `form` run in place of the decorated operation where JAX runs on a CPU."""
 
   def choosing(plain: Callable) -> Callable:
     @functools.wraps(plain)
-    def operation(*inputs):
-      return (form if on_cpu() else plain)(*inputs)
+    def operation(*inputs: Any) -> Any:
+      return (form if jax.default_backend() == 'cpu' else plain)(*inputs)
 
     return operation
 
