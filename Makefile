@@ -4,6 +4,8 @@ VENV ?= .venv
 ACCELERATOR ?= cpu
 RUN ?= runs/quickstart
 BIN := $(VENV)/bin
+# Neighbours share the corpora that fixtures make, and a worker without tests takes others'.
+PARALLEL := -n auto --dist worksteal
 # Arrays in large pages: on a CPU a training step takes about a quarter less time.
 # (Read by glibc 2.35 and newer as a program starts; all else ignores it.)
 export GLIBC_TUNABLES ?= glibc.malloc.hugetlb=1
@@ -16,22 +18,23 @@ quickstart: install
 	$(BIN)/python -m scripts.train --config=configs/quickstart.py --workdir=$(RUN)
 	$(BIN)/python -m scripts.evaluate --workdir=$(RUN) --split=test
 	$(BIN)/python -m scripts.report $(RUN)
+	@echo "Where its heads look: $(BIN)/python -m scripts.plot_attention --workdir=$(RUN) --text='They fly to Spain.'"
 
 # Most of its time is XLA's: with few of its optimizations it is a sixth shorter. The same
 # tests with all of them are part of test-all.
 test: $(VENV)/.installed.tests
-	JAX_DISABLE_MOST_OPTIMIZATIONS=1 $(BIN)/python -m pytest -n auto -m 'not slow and not torch'
+	JAX_DISABLE_MOST_OPTIMIZATIONS=1 $(BIN)/python -m pytest $(PARALLEL) -m 'not slow and not torch'
 
 # All tests of the default suite, the long ones, and those that compare with PyTorch.
 test-all: $(VENV)/.installed.torch
 	$(BIN)/python -c 'import torch, transformers, ctranslate2'  # else tests are skipped
-	$(BIN)/python -m pytest -n auto
+	$(BIN)/python -m pytest $(PARALLEL)
 
 # Does it install and run at all, and does it stop when told? For Pythons beside the
 # main one, which get newer versions of JAX than that.
 smoke: $(VENV)/.installed.tests
 	$(BIN)/python -c 'import jax, sys; print("Python", sys.version.split()[0], "JAX", jax.__version__)'
-	$(BIN)/python -m pytest -n auto tests/model/test_transformer.py tests/test_end_to_end.py \
+	$(BIN)/python -m pytest $(PARALLEL) tests/model/test_transformer.py tests/test_end_to_end.py \
 	  tests/machine/test_signals.py tests/machine/test_stops.py \
 	  tests/training/test_faults.py::test_hosts_stop_together_and_one_goes_on
 

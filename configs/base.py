@@ -36,6 +36,9 @@ def get_config(pair: str = 'en-de') -> ml_collections.ConfigDict:
         'positions': 'sinusoid',  # or 'learned' (row E)
         'max_positions': 256,  # rows of each stack's table when learned
         'vocab_size': 32000 if 'fr' in pair else 37000,
+        # Pieces of the target where it has a vocabulary and a table of its own; 0: one
+        # for both sides, as in section 5.1
+        'target_vocab_size': 0,
       },
       'epsilon_ls': 0.1,  # section 5.4
       'train_steps': 100_000,
@@ -71,7 +74,8 @@ def _corpus(pair: str) -> dict:
   source, target = pair.split('-')
   return {
     'corpus': f'wmt14.{pair}',  # the folder below --data_dir
-    # 'wmt14' (by tfds, or from --raw_dir), 'files' (those below) or 'embedded'
+    # 'wmt14' (by tfds, or from --raw_dir), 'files' (those below), 'embedded', or of
+    # trees: 'trees' (the files below) or 'wsj' (the Penn Treebank in --raw_dir)
     'reader': 'wmt14',
     'source_language': source,
     'target_language': target,
@@ -84,12 +88,14 @@ def _corpus(pair: str) -> dict:
     'suffix': '',  # between name and language, such as Multi30k's '.lc.norm.tok'
     'tokenized': False,  # True: the files are tokenised, and scored as they are
     'corpus_seed': 1,  # for samples drawn in preparing; `seed` is for training
-    # Training pairs beyond these limits are dropped
+    # Training pairs beyond these limits are dropped. The paper names no such limits;
+    # its code had only max_length.
     'cleaning': {
+      'off': False,  # True: none of these limits; what is no text is still dropped
       'max_characters': 5000,  # a side
       'max_ratio': 9.0,  # of the sides' words, as in Moses's cleaner
-      'drop_identical': True,  # pairs with two equal sides
-      'min_letters': 0.3,  # fraction of letters in a side, spaces aside
+      'drop_untranslated': True,  # sentences that are the same on both sides
+      'min_alphanumeric': 0.3,  # letters and digits in a side, as a fraction; no spaces
     },
     'train_pairs': 10**9,  # keep at most so many, the first ones
     # The vocabulary is learnt from a random sample of so many pairs

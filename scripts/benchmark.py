@@ -14,17 +14,16 @@ else of random ids. docs/speed.md tells how everything is measured. A table goes
 stdout, and JSON to --output, or else to stdout too.
 """
 
-import json
-import pathlib
-
 from absl import logging
 
 from transformer_jax.benchmark import rivals, run, summary
+from transformer_jax.data.corpus import name_apart
 from transformer_jax.data.flags import DataFlags
 from transformer_jax.machine import files, flags
+from transformer_jax.runs import config_checks
 
 FLAGS = flags.Flags(__doc__)
-CONFIG = FLAGS.config('What to time.')
+CONFIG = FLAGS.config('What to time.', name_apart)
 WHAT = FLAGS.choice('what', 'training', [*run.MEASUREMENTS], 'What to time.')
 STEPS = FLAGS.integer('steps', 60, 'Steps that are timed.', at_least=1)
 REPEATS = FLAGS.integer(
@@ -35,18 +34,20 @@ ROWS = FLAGS.items(
 )
 LENGTH = FLAGS.integer('length', 32, 'Tokens of a side of a fixed shape.', at_least=1)
 SENTENCES = FLAGS.integer('sentences', 64, 'Random sentences to decode.', at_least=1)
-TEXT = FLAGS.string(
+TEXT = FLAGS.path(
   'text', None, "File to decode instead, with the prepared corpus's vocabulary."
 )
 BEAMS = FLAGS.items('beams', ['4', '1'], 'Beams to decode with; 1 is greedy.')
 RIVALS = FLAGS.items('rivals', [], ', '.join(rivals.NEEDS))
-OUTPUT = FLAGS.string('output', None, 'File for the JSON.')
+OUTPUT = FLAGS.path('output', None, 'File for the JSON.')
 DATA = DataFlags(FLAGS)
 
 
 def main(argv: list[str]) -> None:
   FLAGS.parse(argv)
   logging.set_verbosity(logging.WARNING)
+  for beam in flags.counts(BEAMS):
+    config_checks.check_numbers(CONFIG.value.to_dict() | {'beam': beam})
   options = run.Options(
     steps=STEPS.value,
     repeats=REPEATS.value,
@@ -60,11 +61,11 @@ def main(argv: list[str]) -> None:
   result = run.measure(WHAT.value, CONFIG.value, options, DATA.folders())
   for line in summary.lines(result):
     print(line)
-  text = json.dumps(result, indent=1)
+  text = files.as_json(result, indent=1)
   if OUTPUT.value is None:
     print(text)
   else:
-    files.write(pathlib.Path(OUTPUT.value), text + '\n')
+    files.write(OUTPUT.value, text + '\n')
 
 
 if __name__ == '__main__':

@@ -3,19 +3,19 @@
 python -m scripts.describe --config=configs/table3.py:B2 [--json]
 """
 
-import json
 import pathlib
 
 import ml_collections
 
 from transformer_jax.data import card
-from transformer_jax.data.corpus import asked, train_batches
+from transformer_jax.data.corpus import asked, folder_of, name_apart, train_batches
 from transformer_jax.data.flags import data_dir
-from transformer_jax.machine import flags
+from transformer_jax.machine import files, flags
 from transformer_jax.model import flops
+from transformer_jax.runs import config_checks
 
 FLAGS = flags.Flags(__doc__)
-CONFIG = FLAGS.config('What to describe.')
+CONFIG = FLAGS.config('What to describe.', name_apart)
 JSON = FLAGS.boolean('json', 'One JSON object instead of lines.')
 DATA_DIR = data_dir(FLAGS)
 
@@ -51,15 +51,18 @@ def _shapes(
 
 def main(argv: list[str]) -> None:
   FLAGS.parse(argv)
-  described = describe(CONFIG.value, DATA_DIR.value / CONFIG.value.corpus)
+  config_checks.check_numbers(CONFIG.value.to_dict())
+  described = describe(CONFIG.value, folder_of(CONFIG.value.corpus, DATA_DIR.value))
   if JSON.value:
-    print(json.dumps(described))
+    print(files.as_json(described))
     return
   cells = described['cells']
   width = max(map(len, cells))
   for name, value in cells.items():
     print(f'{name:{width}}  {value}')
   print(f'\n{described["parameters"]:,} parameters')
+  if target := CONFIG.value.model.target_vocab_size:
+    print(f'source embedding not tied: the target has {target:,} pieces of its own')
   gigaflops = described['flops_per_target_token'] / 1e9
   print(f'{gigaflops:.3f} GFLOP per target token ({flops.SENTENCE} tokens a side)')
   shapes = described['batch_shapes']

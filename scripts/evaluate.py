@@ -12,26 +12,26 @@ newest result of another (and translates only what is not translated yet),
 detokenised text, a sentence a line, translated anywhere.
 """
 
+from transformer_jax.machine.signals import Interruption
+
+if __name__ == '__main__':  # what is imported below takes seconds
+  Interruption().install()
+
 from absl import app, logging
 
 from transformer_jax.data.flags import data_dir
 from transformer_jax.machine import flags
-from transformer_jax.machine.signals import Interruption
+from transformer_jax.runs.flags import checkpoints
 from transformer_jax.scoring.text import score_files
 
 FLAGS = flags.Flags(__doc__)
 WORKDIR = FLAGS.path('workdir', None, "The run's folder.")
 SPLIT = FLAGS.choice('split', 'test', ['dev', 'test'], 'What to score on.')
-AVERAGE = FLAGS.integer(
-  'average', None, "Checkpoints to average; the config's number by default.", at_least=1
-)
-STEP = FLAGS.integer('step', None, 'The last of them; the newest by default.')
+AVERAGE, STEP = checkpoints(FLAGS)
 BEAM = FLAGS.integer('beam', None, "Beam size; the config's by default.", at_least=1)
 ALPHA = FLAGS.number('alpha', None, "Length penalty; the config's by default.")
 LOWERCASE = FLAGS.boolean('lowercase', 'Ignore case in BLEU, and say so.')
-AGAINST = FLAGS.path(
-  'against', None, "Another run's folder, to compare its newest translations with."
-)
+AGAINST = FLAGS.path('against', None, 'Another run, to compare its newest result with.')
 HYPOTHESES = FLAGS.path('hypotheses', None, 'Score this file, not a run.')
 REFERENCES = FLAGS.path('references', None, 'What --hypotheses should say.')
 TARGET_LANGUAGE = FLAGS.string('target_language', None, 'Of --hypotheses: de.')
@@ -63,8 +63,7 @@ def main(argv: list[str]) -> None:
   interruption = Interruption().install()
   if HYPOTHESES.value:
     files = HYPOTHESES.value, REFERENCES.value, AGAINST_HYPOTHESES.value
-    how = TARGET_LANGUAGE.value, TOKENIZED.value, LOWERCASE.value
-    lines = score_files(*files, *how)
+    lines = score_files(*files, TARGET_LANGUAGE.value, TOKENIZED.value, LOWERCASE.value)
   else:
     from transformer_jax.decoding import evaluate  # JAX, which files do not need
 

@@ -7,11 +7,13 @@ python -m scripts.prepare_data --verify=data/wmt14.en-de
 from absl import app
 
 from transformer_jax.data import card, preparing
+from transformer_jax.data.corpus import name_apart
 from transformer_jax.data.flags import DataFlags
 from transformer_jax.machine import flags
+from transformer_jax.runs import config_checks
 
 FLAGS = flags.Flags(__doc__)
-CONFIG = FLAGS.config('Whose corpus to prepare.', required=False)
+CONFIG = FLAGS.config('Whose corpus to prepare.', name_apart, required=False)
 VERIFY = FLAGS.path(
   'verify', None, 'Only checks this prepared folder against its card.'
 )
@@ -24,6 +26,7 @@ def main(argv: list[str]) -> None:
     card.verify(VERIFY.value)
     print(f'{VERIFY.value} is as its card says')
   elif CONFIG.value is not None:
+    config_checks.check_numbers(CONFIG.value.to_dict())
     print(preparing.prepare(CONFIG.value, *DATA.folders()))
   else:
     raise app.UsageError('give --config, or --verify and a prepared folder')

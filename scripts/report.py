@@ -4,46 +4,56 @@
 
 Runs are folders, or result files whose translations (.txt) and curves (.metrics.jsonl)
 stand beside them under the same name; Table 1 is a file that scripts.table1 wrote.
-Prints Markdown; what is left out is named.
+Prints what they say in few lines; --html and --markdown have all of it. What is left
+out is named.
 """
 
+import math
 import pathlib
 
-from absl import logging
+from absl import app, logging
 
 from transformer_jax.data.flags import data_dir
 from transformer_jax.machine import flags
-from transformer_jax.report import document, page
+from transformer_jax.report import attention_views, document
 
 FLAGS = flags.Flags(__doc__)
-SAMPLES = FLAGS.integer('samples', 5, 'Translations to show of each run.', at_least=0)
+SAMPLES = FLAGS.integer(
+  'samples',
+  5,
+  'Sentences of each test set to show with their translations.',
+  at_least=0,
+)
 TFLOPS = FLAGS.number(
   'sustained_tflops', None, "Of one device, for the paper's estimate of FLOPs."
 )
-HTML = FLAGS.string('html', None, 'Writes one self-contained page here.')
-MARKDOWN = FLAGS.string(
-  'markdown', None, 'Writes Markdown here, its pictures beside it, and prints none.'
-)
+HTML = FLAGS.path('html', None, 'Writes one self-contained page here.')
+MARKDOWN = FLAGS.path('markdown', None, 'Writes Markdown here, its pictures beside.')
+ATTENTION = FLAGS.boolean('attention', "With the pictures in runs' attention folders.")
 DATA_DIR = data_dir(FLAGS)
 
 
 def main(argv: list[str]) -> None:
   arguments = FLAGS.parse(argv)
+  if TFLOPS.value is not None and not 0 < TFLOPS.value < math.inf:
+    raise app.UsageError(f'--sustained_tflops={TFLOPS.value}: more than 0, and finite')
   logging.set_verbosity(logging.WARNING)
   for output in filter(None, (HTML.value, MARKDOWN.value)):
-    pathlib.Path(output).parent.mkdir(parents=True, exist_ok=True)
-  blocks = document.of_paths(
-    [pathlib.Path(argument) for argument in arguments[1:]],
-    pathlib.Path(DATA_DIR.value),
+    output.parent.mkdir(parents=True, exist_ok=True)
+  paths = [pathlib.Path(argument) for argument in arguments[1:]]
+  report = document.of_paths(
+    paths,
+    DATA_DIR.value,
     SAMPLES.value,
     TFLOPS.value,
   )
+  if ATTENTION.value:
+    report.blocks.extend(attention_views.drawn(paths))
   if HTML.value:
-    document.write_html(blocks, pathlib.Path(HTML.value))
+    document.write_html(report.blocks, HTML.value)
   if MARKDOWN.value:
-    document.write_markdown(blocks, pathlib.Path(MARKDOWN.value))
-  else:
-    print(page.markdown(blocks), end='')
+    document.write_markdown(report.blocks, MARKDOWN.value)
+  print(report.summary, end='')
 
 
 if __name__ == '__main__':

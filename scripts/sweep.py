@@ -17,12 +17,15 @@ a time, each with half of the cores and GPUs, most of which a small model leaves
     --per_node=8 --slurm=gpus_per_node=8 --slurm=timeout_min=1440
 """
 
-import pathlib
+from transformer_jax.machine.signals import Interruption
+
+if __name__ == '__main__':  # what is imported below takes seconds
+  Interruption().install()
+
 import sys
 
 from transformer_jax.data.flags import DataFlags
 from transformer_jax.machine import flags
-from transformer_jax.machine.signals import Interruption
 from transformer_jax.report import paper
 from transformer_jax.runs import sweep
 from transformer_jax.runs.planning import Plan
@@ -32,7 +35,7 @@ ROWS = FLAGS.items('rows', [], "Table 3's rows to run: base,D1,C1 ..., or all.")
 MINI = FLAGS.boolean('mini', 'The rows in miniature, on Multi30k.')
 CONFIG = FLAGS.repeated('config', 'A config to run; may be repeated.')
 SEEDS = FLAGS.items('seeds', ['1'], 'Run each with each of these seeds.')
-WORKDIR = FLAGS.string('workdir', None, "The folder of the runs' folders.", True)
+WORKDIR = FLAGS.path('workdir', None, "The folder of the runs' folders.", True)
 SPLIT = FLAGS.choice('split', 'dev', ['dev', 'test'], 'What to score on.')
 AVERAGE = FLAGS.integer('average', 1, 'How many checkpoints to average.', at_least=1)
 DRY_RUN = FLAGS.boolean('dry_run', 'Only print what would be run.')
@@ -53,15 +56,8 @@ def main(argv: list[str]) -> None:
   rows = paper.TABLE_3 if ROWS.value == ['all'] else ROWS.value
   mini = ',mini' if MINI.value else ''
   configs = [f'configs/table3.py:{row}{mini}' for row in rows] + CONFIG.value
-  plan = Plan(
-    pathlib.Path(WORKDIR.value),
-    configs,
-    SEEDS.value,
-    SPLIT.value,
-    AVERAGE.value,
-    DATA,
-    trainer_flags,
-  )
+  how = SEEDS.value, SPLIT.value, AVERAGE.value, DATA, trainer_flags
+  plan = Plan(WORKDIR.value, configs, *how)
   jobs = plan.jobs()
   if DRY_RUN.value:
     sweep.print_commands(jobs, RETRY.value)

@@ -8,9 +8,6 @@ beside it, with the ending .svg. Let nothing else run meanwhile: it takes minute
 CPU cores. Accelerators want larger --n and --d.
 """
 
-import json
-import pathlib
-
 from absl import app, logging
 from tqdm import tqdm
 
@@ -22,7 +19,7 @@ from transformer_jax.report import table1 as report
 from transformer_jax.report.blocks import Picture
 
 FLAGS = flags.Flags(__doc__)
-OUTPUT = FLAGS.string(
+OUTPUT = FLAGS.path(
   'output', None, 'Writes what was measured here, as JSON.', required=True
 )
 N = FLAGS.items(
@@ -51,9 +48,9 @@ def main(argv: list[str]) -> None:
     **about,  # the load is of the minutes before
     **measuring.table(ns, ds, bar),
   }
-  path = pathlib.Path(OUTPUT.value)
+  path = OUTPUT.value
   path.parent.mkdir(parents=True, exist_ok=True)
-  files.write(path, json.dumps(measured, indent=1) + '\n')
+  files.write(path, files.as_json(measured, indent=1) + '\n')
   blocks = report.blocks(measured, '')
   for block in blocks:
     if isinstance(block, Picture):

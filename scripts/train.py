@@ -6,19 +6,22 @@ SIGTERM, SIGINT and SIGUSR1 (`sbatch --signal=USR1@120`) save and end it with ex
 75: the same command goes on from there. docs/devices.md: several devices and hosts.
 """
 
-import json
+from transformer_jax.machine.signals import Interruption
+
+if __name__ == '__main__':  # what is imported below takes seconds
+  Interruption().install()
 
 from absl import logging
 
 from transformer_jax.data import preparing
+from transformer_jax.data.corpus import name_apart
 from transformer_jax.data.flags import DataFlags
 from transformer_jax.machine import errors, flags, hosts, platform
-from transformer_jax.machine.signals import Interruption
 from transformer_jax.runs import config_checks
 from transformer_jax.training.train import train
 
 FLAGS = flags.Flags(__doc__)
-CONFIG = FLAGS.config('What to train.')
+CONFIG = FLAGS.config('What to train.', name_apart)
 WORKDIR = FLAGS.path('workdir', None, "The run's folder.", required=True)
 DETERMINISTIC = FLAGS.boolean(
   'deterministic', 'The same bits in every run on a GPU too, and slower.'
@@ -39,7 +42,7 @@ def main(argv: list[str]) -> None:
   FLAGS.parse(argv)
   config = CONFIG.value
   logging.set_verbosity(logging.WARNING)  # Orbax tells its whole life at INFO
-  config_checks.check_numbers(json.loads(config.to_json_best_effort()))
+  config_checks.check_numbers(config.to_dict())
   interruption = Interruption().install()
   if DETERMINISTIC.value:
     platform.deterministic()

@@ -308,6 +308,16 @@ def test_describe_by_its_command(row: str, tmp_path: pathlib.Path):
   }
 
 
+def test_describe_tells_of_a_vocabulary_of_the_targets_own(tmp_path: pathlib.Path):
+  command = [sys.executable, '-m', 'scripts.describe', f'--data_dir={tmp_path}']
+  command += ['--config=configs/base.py', '--config.model.target_vocab_size=512']
+  root = pathlib.Path(__file__).parents[1]
+  done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True)
+  parameters = PARAMETERS['base'] + 512 * 512
+  told = 'source embedding not tied: the target has 512 pieces of its own'
+  assert f'\n{parameters:,} parameters\n{told}\n' in done.stdout
+
+
 def test_parameters_move_between_rows_as_the_paper_prints():
   """Not for C4 and C5: how much they move depends on the size of the vocabulary."""
   for row in ('B1', 'B2', 'C1', 'C2', 'C3', 'C6', 'C7'):
@@ -334,7 +344,8 @@ def test_describe_shows_the_shapes_of_a_prepared_corpus(
   for side in ('source', 'target'):
     ids = [[5] * length for length in rng.integers(1, 40, 300)]
     token_files.write_tokens(folder / f'train.{side}', ids)
-  card.write_card(folder, asked(config).as_json())
+  made = {'splits': {}, 'vocabulary': {'sha256': ''}}
+  card.write_card(folder, asked(config).as_json() | made)
   shapes = described(config, tmp_path)['batch_shapes']
   assert 1 <= len(shapes) <= config.max_shapes
   for slices, rows, length in shapes:

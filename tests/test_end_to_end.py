@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 
 from configs import quickstart
-from toy.runs import state_shapes
+from toy.runs import state_shapes, untimed
 from toy.task import SETTINGS, TINY, write_raw
 from transformer_jax.data import card, preparing
 from transformer_jax.model import build
@@ -108,7 +108,7 @@ def kill_after_checkpoint(command: Commands) -> None:
   process.send_signal(signal.SIGKILL)
   process.communicate()
   assert process.returncode == -signal.SIGKILL, ''.join(seen)
-  assert Run(command.workdir).records()[-1]['step'] > KILLED
+  assert max(r['step'] for r in Run(command.workdir).records()) > KILLED
   with (command.workdir / 'metrics.jsonl').open('a') as file:
     file.write('{"step": 2')  # what a kill in the middle of a write would leave
 
@@ -143,7 +143,7 @@ def check_result(command: Commands, raw: pathlib.Path, out: str) -> None:
   assert 1 < result.dev_perplexity < 1.3
   tokens = sum(r.get('target_tokens', 0) for r in Run(command.workdir).records())
   assert result.target_tokens_seen == tokens and result.wall_seconds > 0
-  assert result.corpus == card.read_card(command.folder / 'data' / 'toy')['corpus']
+  assert result.corpus == card.read_card(command.folder / 'data' / 'toy')['identity']
   assert result.config == json.loads((command.workdir / 'config.json').read_text())
   _, params = build.architecture(ml_collections.ConfigDict(result.config))
   assert result.parameters == sum(x.size for x in jax.tree.leaves(params))
@@ -239,7 +239,6 @@ def test_interrupted_equals_straight(tmp_path: pathlib.Path, capsys):
       for run in (broken, straight)
     )
     jax.tree.map(np.testing.assert_array_equal, ours, theirs)
-  untimed = lambda run: [r | {'seconds': 0} for r in run.records()]
   assert untimed(broken) == untimed(straight)
   assert [r['step'] for r in untimed(broken) if 'loss' in r] == [1, 2, 3, 4, 5, 6]
   forget_dev(broken, 6)

@@ -15,8 +15,8 @@ PACKAGE = 'transformer_jax'
 # Lowest first: a room imports only from lower floors and from itself.
 FLOORS = (
   ('machine',),
-  ('data',),
-  ('scoring', 'runs', 'model'),
+  ('data', 'scoring'),
+  ('runs', 'model'),
   ('training',),
   ('decoding', 'report'),
   ('benchmark',),

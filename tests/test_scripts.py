@@ -94,8 +94,12 @@ def test_scripts_are_short():
 
 def test_a_misspelt_key():
   message = refused('prepare_data', MULTI30K, '--config.train_step=3')
-  assert 'Did you mean "train_steps" instead of "train_step"?' in message
-  assert 'model.N.x' in refused('describe', MULTI30K, '--config.model.N.x=3')
+  assert message.startswith('--config.train_step: no such key; the nearest: train_st')
+  for key, nearest in (('model.N.x', 'model.N'), ('N', 'model.N'), ('D_FF', 'model')):
+    message = refused('describe', MULTI30K, f'--config.{key}=3')
+    assert message.startswith(f'--config.{key}: no such key; the nearest: {nearest}')
+  message = refused('train', MULTI30K, '--workdir=x', '--config.xyzzy=3')
+  assert message == '--config.xyzzy: no such key; configs/base.py has them all'
 
 
 def test_a_value_of_another_type():
@@ -132,7 +136,7 @@ def test_an_unknown_row_or_key_of_a_sweep(tmp_path: pathlib.Path):
     'sweep', '--rows=Z9', *options
   )
   message = refused('sweep', '--rows=B1', *options, '--', '--config.train_step=3')
-  assert 'Did you mean "train_steps" instead of "train_step"?' in message
+  assert '--config.train_step: no such key; the nearest: train_steps' in message
 
 
 def test_no_raw_dir(tmp_path: pathlib.Path):
@@ -142,7 +146,7 @@ def test_no_raw_dir(tmp_path: pathlib.Path):
   message = refused('prepare_data', MULTI30K, data, f'--raw_dir={tmp_path / "none"}')
   assert 'none: no such folder (--raw_dir)' in message
   message = refused('prepare_data', MULTI30K, data, '--config.reader=tape')
-  assert "reader='tape': 'wmt14', 'files' or 'embedded'" in message
+  assert "reader='tape': 'wmt14', 'files', 'trees', 'wsj' or 'embedded'" in message
   assert not (tmp_path / 'data').exists()
 
 
@@ -198,19 +202,25 @@ def test_a_grid_of_one():
 
 
 def test_preparing(raw: pathlib.Path, tmp_path: pathlib.Path):
-  """Too large a vocabulary is refused with what fits; what fits is prepared, once."""
+  """Too large a vocabulary is refused with what fits; what fits is prepared, once.
+
+  As it is not what the config has, it gets another name than the config's.
+  """
   options = [MULTI30K, f'--data_dir={tmp_path / "data"}', f'--raw_dir={raw}']
   message = refused('prepare_data', *options, alone=False)
   assert 'no vocabulary of 10000 pieces (--config.model.vocab_size)' in message
   fits = message.rpartition('<= ')[2].split('.')[0]
   options.append(f'--config.model.vocab_size={fits}')
   code, out, err = run('prepare_data', *options)
-  folder = tmp_path / 'data' / 'multi30k.en-de'
-  assert (code, out.strip()) == (0, str(folder)), err
+  folder = pathlib.Path(out.strip())
+  assert code == 0 and folder.parent == tmp_path / 'data', err
+  assert re.fullmatch(r'multi30k\.en-de\.[0-9a-f]{8}', folder.name)
   before = {path.name: path.stat().st_mtime_ns for path in folder.iterdir()}
   assert 'card.json' in before
   assert run('prepare_data', *options)[:2] == (0, out)
-  message = refused('prepare_data', *options, '--config.train_pairs=10')
+  assert f'using {folder} (' in run('prepare_data', *options)[2]
+  others = '--config.train_pairs=10', f'--config.corpus={folder.name}'
+  message = refused('prepare_data', *options, *others)
   assert 'prepared with train_pairs=1000000000, the config says 10: delete' in message
   assert {path.name: path.stat().st_mtime_ns for path in folder.iterdir()} == before
 
@@ -218,7 +228,7 @@ def test_preparing(raw: pathlib.Path, tmp_path: pathlib.Path):
 def test_another_configs_run(raw: pathlib.Path, tmp_path: pathlib.Path):
   """Refused before anything is compiled; so is a corpus of another vocabulary size."""
   options = [MULTI30K, f'--data_dir={tmp_path / "data"}', f'--raw_dir={raw}']
-  options += ['--config.model.vocab_size=60']
+  options += ['--config.corpus=multi30k.en-de', '--config.model.vocab_size=60']
   workdir = tmp_path / 'run'
   assert run('prepare_data', *options)[0] == 0
   prepared = tmp_path / 'data' / 'multi30k.en-de'
@@ -226,7 +236,7 @@ def test_another_configs_run(raw: pathlib.Path, tmp_path: pathlib.Path):
   for name in ('vocabulary.model', 'card.json'):
     (workdir / name).write_bytes((prepared / name).read_bytes())
   (workdir / 'config.json').write_text('{"beam": 5, "train_steps": 5}')
-  message = refused('train', *options, f'--workdir={workdir}')
+  message = refused('train', *options, f'--workdir={workdir}', alone=False)
   assert "run holds another config's run; these differ: adam_b1, " in message
   assert 'beam' not in message.rpartition('these differ')[2].split('.')[0]
   message = refused('train', *options[:-1], f'--workdir={workdir}')
@@ -234,15 +244,17 @@ def test_another_configs_run(raw: pathlib.Path, tmp_path: pathlib.Path):
   message = refused(
     'train', *options, f'--workdir={workdir}', '--config.average_last=0'
   )
-  assert 'average_last=0: 1 or more (--config.average_last)' in message
+  assert 'average_last=0: a whole number from 1 to ' in message
   (workdir / 'config.json').write_text('{"beam"')
-  assert 'config.json: damaged' in refused('train', *options, f'--workdir={workdir}')
+  message = refused('train', *options, f'--workdir={workdir}', alone=False)
+  assert 'config.json: damaged' in message
 
 
 def test_a_swapped_vocabulary(raw: pathlib.Path, tmp_path: pathlib.Path):
   """translate says so before it reads, averages or compiles anything."""
   options = [MULTI30K, f'--data_dir={tmp_path / "data"}', f'--raw_dir={raw}']
-  assert run('prepare_data', *options, '--config.model.vocab_size=60')[0] == 0
+  options += ['--config.corpus=multi30k.en-de', '--config.model.vocab_size=60']
+  assert run('prepare_data', *options)[0] == 0
   prepared, workdir = tmp_path / 'data' / 'multi30k.en-de', tmp_path / 'run'
   workdir.mkdir()
   (workdir / 'card.json').write_bytes((prepared / 'card.json').read_bytes())
@@ -255,6 +267,36 @@ def test_a_swapped_vocabulary(raw: pathlib.Path, tmp_path: pathlib.Path):
   message = refused('translate', f'--workdir={workdir}')
   assert f'{workdir / "vocabulary.model"} (' in message
   assert "is not the run's vocabulary" in message
+
+
+@pytest.mark.parametrize(
+  ('name', 'flag'),
+  [
+    ('train', 'workdir'),
+    ('train', 'raw_dir'),
+    ('sweep', 'workdir'),
+    ('evaluate', 'workdir'),
+    ('translate', 'input'),
+    ('report', 'html'),
+    ('report', 'markdown'),
+    ('benchmark', 'text'),
+    ('benchmark', 'output'),
+    ('table1', 'output'),
+  ],
+)
+def test_an_empty_path(name: str, flag: str):
+  assert refused(name, f'--{flag}=') == f'flag --{flag}=: is empty'
+
+
+@pytest.mark.parametrize('number', ['0', '-5', 'nan', 'inf'])
+def test_no_speed(number: str):
+  message = refused('report', 'run', f'--sustained_tflops={number}')
+  assert message.endswith(': more than 0, and finite')
+
+
+def test_a_beam_that_nothing_can_have():
+  message = refused('benchmark', MULTI30K, '--what=decoding', '--beams=4,2000')
+  assert message.startswith('beam=2000: a whole number from 1 to 1,024')
 
 
 @pytest.mark.parametrize('name', ['evaluate', 'translate'])

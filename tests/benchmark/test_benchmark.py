@@ -142,6 +142,7 @@ def quick_products(monkeypatch: pytest.MonkeyPatch) -> None:
   monkeypatch.setattr(matmul_rate, 'MIN_SECONDS', 0.0)
 
 
+@pytest.mark.slow
 def test_training(corpus: pathlib.Path, quick_products: None):
   """Two rounds of three updates: tokens, rates, utilisation, and what a rival sees."""
   rival = Recorder()

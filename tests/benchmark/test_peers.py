@@ -49,6 +49,7 @@ def ours() -> tuple[nnx.GraphDef, Tree]:
       positions='sinusoid',
       max_positions=0,
       vocab_size=W,
+      target_vocab_size=0,
       dtype=jnp.float32,
       activation_dtype=jnp.float32,
       rngs=nnx.Rngs(params=0),

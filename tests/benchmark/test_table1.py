@@ -459,7 +459,7 @@ def test_who_is_faster(measured: dict):
     cell['seconds'] = {'Recurrent': 3.0, 'Self-Attention': 2.0}.get(cell['layer'], 9.0)
     if (cell['layer'], cell['n']) == ('Recurrent', 16):
       cell['seconds'] = 1.0
-  *_, table, text, _ = report.blocks(changed, '')
+  *_, table, text, _, _ = report.blocks(changed, '')
   assert [*map(list, table.rows)] == [
     ['n = 8', '1.50', '1.50'],
     ['n = 16', '0.50', '0.50'],

@@ -16,7 +16,7 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
-from transformer_jax.data import archives
+from transformer_jax.data import archived, archives, tars
 from transformer_jax.data.lines import Bitext, Unequal
 from transformer_jax.machine.errors import UserError
 
@@ -206,10 +206,11 @@ def test_the_published_archive(raw: pathlib.Path, monkeypatch, capsys):
   cut = content + gzip.compress(b'more')[:-5]
   (raw / NEWS).write_bytes(cut)
   refused(raw, 'damaged')
-  url, size, _ = archives.ARCHIVES[NEWS]
   for algorithm in ('sha256', 'md5'):
     digest = hashlib.new(algorithm, cut).hexdigest()
-    monkeypatch.setitem(archives.ARCHIVES, NEWS, (url, size, digest))
+    monkeypatch.setitem(
+      archives.ARCHIVES, NEWS, archives.ARCHIVES[NEWS]._replace(digest=digest)
+    )
     bitext = news(raw)
     assert [*bitext.pairs()] == expected
     assert bitext.origin()['source']['published'] is True
@@ -389,7 +390,7 @@ def test_links_that_are_not_read_do_no_harm(raw: pathlib.Path):
 
 
 def test_bomb(raw: pathlib.Path, monkeypatch):
-  monkeypatch.setattr(archives, '_MOST_UNPACKED', 1 << 20)
+  monkeypatch.setattr(archived, 'MOST_UNPACKED', 1 << 20)
   for size, at in ((1 << 21, 'training/zeros'), (1 << 23, NEWS_MEMBER + 'zz')):
     write_news(raw, tar({at: bytes(size), **NEWS_MEMBERS}))
     refused(raw, 'unpacks to over 1,[0-9]{3},[0-9]{3} bytes')
@@ -398,7 +399,7 @@ def test_bomb(raw: pathlib.Path, monkeypatch):
 
 
 def test_bomb_in_an_inner_gzip_file(raw: pathlib.Path, monkeypatch):
-  monkeypatch.setattr(archives, '_MOST_UNPACKED', 1 << 20)
+  monkeypatch.setattr(archived, 'MOST_UNPACKED', 1 << 20)
   bombs = {
     f'giga-fren.release2.fixed.{language}.gz': gzip.compress(b'a\n' * (1 << 22))
     for language in ('fr', 'en')
@@ -410,7 +411,7 @@ def test_bomb_in_an_inner_gzip_file(raw: pathlib.Path, monkeypatch):
 
 
 def test_members_without_end(raw: pathlib.Path, monkeypatch):
-  monkeypatch.setattr(archives, '_MOST_MEMBERS', 9)
+  monkeypatch.setattr(archived, 'MOST_MEMBERS', 9)
   others = {f'training/{n}': b'' for n in range(7)}
   write_news(raw, tar(others | NEWS_MEMBERS))
   assert [*news(raw).pairs()] == NEWS_PAIRS
@@ -419,7 +420,7 @@ def test_members_without_end(raw: pathlib.Path, monkeypatch):
 
 
 def test_test_set_without_end(raw: pathlib.Path, monkeypatch):
-  monkeypatch.setattr(archives, '_MOST_SGML', 99)
+  monkeypatch.setattr(archived, 'MOST_SGML', 99)
   [test] = archives.bitexts(raw, 'en', 'de')['test']
   with pytest.raises(UserError, match='test-full.tgz.*deen.*sgm has .* bytes, as no'):
     [*test.pairs()]
@@ -485,13 +486,13 @@ def test_archive_that_is_cut_while_it_is_read(
   path.write_bytes(gzip.compress(tar(members), 1) if packed else tar(members))
   [test] = archives.bitexts(raw, 'en', 'de')['test']
   assert list(test.pairs()) == [(segment, segment) for segment in segments]
-  check = archives.Archive.check
+  check = tars.Tar.check
 
-  def check_then_cut(archive: archives.Archive) -> None:
+  def check_then_cut(archive: tars.Tar) -> None:
     check(archive)
     os.truncate(path, int(path.stat().st_size * left))
 
-  monkeypatch.setattr(archives.Archive, 'check', check_then_cut)
+  monkeypatch.setattr(tars.Tar, 'check', check_then_cut)
   with pytest.raises(UserError, match='test-full.tgz: it changed while it was read'):
     list(test.pairs())
 

@@ -164,6 +164,16 @@ def test_order_is_for_ever(sizes, expected: str, block, tmp_path, monkeypatch):
   assert digest.hexdigest()[:16] == expected
 
 
+def test_padding_that_counts_bounds_a_batch(tmp_path: pathlib.Path):
+  """A few long pairs among short ones would have many rows of their length."""
+  both = [side(sentences([3] * 97 + [40] * 3), tmp_path, name) for name in 'st']
+  make = lambda padded: Batches(
+    *both, tokens=200, slices=2, max_shapes=1, seed=0, padded=padded
+  )
+  assert make(False).shapes == [Shape(20, 41)]  # 200 / (5.11 x 2)
+  assert make(True).shapes == [Shape(2, 41)]
+
+
 def test_memory_of_millions_of_pairs(tmp_path: pathlib.Path):
   """4 bytes of a pair to keep, 4 for an epoch, for as long as one is made 4 more.
 

@@ -59,10 +59,35 @@ def test_a_good_folder(folder: pathlib.Path):
   card.verify(folder)
   written = card.read_card(folder)
   sums = {p.name: hashlib.sha256(p.read_bytes()).hexdigest() for p in folder.iterdir()}
-  assert written['corpus'] == sums.pop('card.json')
+  del sums['card.json']
   assert written['sha256'] == sums
   assert written['vocabulary']['sha256'] == sums['vocabulary.model']
   assert sums.keys() == FILES
+
+
+def test_the_identity_is_that_of_the_content(folder: pathlib.Path):
+  """Of vocabulary, tokens and text alone, by a command that is everywhere."""
+  names = 'dev.* test.* train.* vocabulary.model'
+  command = f'LC_ALL=C; sha256sum {names} | sha256sum'
+  done = subprocess.run(command, shell=True, cwd=folder, capture_output=True, text=True)
+  expected = done.stdout.split()[0]
+  assert json.loads((folder / 'card.json').read_bytes())['identity'] == expected
+  rewrite(folder, lambda content: content['splits']['train'].update({'from': []}))
+  assert card.read_card(folder)['identity'] == expected
+  rewrite(folder, lambda content: content.pop('identity'))
+  card.verify(folder)
+  assert card.read_card(folder)['identity'] == expected  # of a card of an older version
+  rewrite(folder, lambda content: content.update(identity='0' * 64))
+  assert 'the identity on the card.json is not that of its sums' in refused(folder)
+
+
+@pytest.mark.parametrize('name', sorted(FILES))
+def test_any_other_content_is_another_corpus(name: str, folder: pathlib.Path):
+  before = card.read_card(folder)
+  with (folder / name).open('ab') as file:
+    file.write(b'x')
+  card.write_card(folder, before)
+  assert card.read_card(folder)['identity'] != before['identity']
 
 
 @pytest.mark.parametrize('name', sorted(FILES))
@@ -127,7 +152,8 @@ def test_tokens_are_of_the_vocabulary(token: int, folder: pathlib.Path):
   ids[3][0] = token
   token_files.write_tokens(folder / 'test.target', ids)
   sums = {p.name: card.sha256(p) for p in folder.iterdir() if p.name != 'card.json'}
-  rewrite(folder, lambda content: content.update(sha256=sums))
+  anew = {'sha256': sums, 'identity': card.identity(sums)}
+  rewrite(folder, lambda content: content.update(anew))
   message = refused(folder)
   assert f'sentence 4 has id {token}, which stands for no text' in message
   assert 'test.target.tokens' in message
@@ -149,6 +175,15 @@ def test_a_damaged_card(folder: pathlib.Path):
   for content in (b'', whole[:-9], b'[]', b'{}', b'{"sha256": 3}', b'\xff'):
     path.write_bytes(content)
     assert 'card.json: damaged' in refused(folder)
+
+
+@pytest.mark.parametrize('value', [None, 5, [], {}, 'x', {'sha256': 5}])
+@pytest.mark.parametrize('key', ['vocabulary', 'sha256', 'splits'])
+def test_a_card_of_other_types(key: str, value: object, folder: pathlib.Path):
+  rewrite(folder, lambda content: content.update({key: value}))
+  if (key, value) not in (('sha256', {}), ('splits', {})):
+    with pytest.raises(ValueError, match=r'card.json: damaged \('):
+      card.read_card(folder)
 
 
 def test_card_is_utf8_whatever_the_locale(tmp_path: pathlib.Path):

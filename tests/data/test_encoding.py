@@ -40,7 +40,8 @@ def encode(
   words: vocabulary.Vocabulary, texts: list[pathlib.Path], name: str = 'train'
 ) -> Encoded:
   sides = [texts[0].parent / f'{name}.{side}' for side in SIDES]
-  return encoding.encode(words, texts, sides, MAX_LENGTH, 100)
+  both = vocabulary.Vocabularies(words, words)
+  return encoding.encode(both, texts, sides, MAX_LENGTH, 100, lambda *_: None)
 
 
 def content(folder: pathlib.Path, name: str = 'train') -> list[bytes]:
@@ -77,6 +78,27 @@ def test_neither_blocks_nor_threads_change_it(block, cores, words, texts, monkey
   monkeypatch.setattr(encoding.processor, 'cores', lambda: [*range(cores)])
   assert encode(words, texts, 'again') == expected
   assert content(texts[0].parent, 'again') == content(texts[0].parent)
+
+
+@pytest.mark.parametrize('block', [1, 7, 5000])
+def test_what_is_kept_is_shown(block: int, words, texts, monkeypatch):
+  monkeypatch.setattr(encoding, 'BLOCK', block)
+  shown: tuple[list[bytes], list[bytes]] = ([], [])
+
+  def look(*lines: list[bytes]) -> None:
+    for side, some in zip(shown, lines, strict=True):
+      side.extend(some)
+
+  sides = [texts[0].parent / f'train.{side}' for side in SIDES]
+  both = vocabulary.Vocabularies(words, words)
+  done = encoding.encode(both, texts, sides, MAX_LENGTH, 100, look)
+  assert 20 < len(shown[0]) == len(shown[1]) == done.kept < 80
+  for path, lines in zip(sides, shown, strict=True):
+    side = token_files.Side(path)
+    rows = [side.tokens[a:b] for a, b in zip(side.offsets, side.ends, strict=False)]
+    assert [row.tolist() for row in rows] == words.encode(
+      [line.decode().removesuffix('\n') for line in lines]
+    )
 
 
 @pytest.mark.parametrize('sides', [([], []), ([b''] * 3, [b'one'] * 3)])

@@ -49,7 +49,7 @@ def test_text_comes_through(tmp_path: pathlib.Path):
   """Whatever is in a line; nothing is dropped, empty pairs neither."""
   toy.corpus.write_raw(tmp_path / 'raw')
   toy.corpus.prepare(tmp_path / 'raw')
-  words = vocabulary.Vocabulary(tmp_path / 'data' / 'toy' / 'vocabulary.model')
+  words = vocabulary.read(tmp_path / 'data' / 'toy', apart=False)
   sources = ODD.split('\n')[:-1] + ['one'] * 5
   pairs = list(zip(sources, reversed(sources), strict=True))
   found, about = held_out.read('dev', bitexts(pairs[:4], pairs[4:]), EN_DE, True)
@@ -64,7 +64,9 @@ def test_text_comes_through(tmp_path: pathlib.Path):
     tokens = token_files.Side(tmp_path / f'dev.{side}')
     assert len(tokens) == 10 == written['read'] == written['kept']
     assert len(tokens.tokens) == written['tokens'][side]
-  words_of = lambda side: words.decode([side.tokens[side.offsets[-6] :].tolist()])
+  words_of = lambda side: words.source.decode(
+    [side.tokens[side.offsets[-6] :].tolist()]
+  )
   assert words_of(token_files.Side(tmp_path / 'dev.source')) == [' '.join(['one'] * 5)]
 
 

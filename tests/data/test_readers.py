@@ -1,11 +1,20 @@
 """Which reader takes which folder. What fits none is refused before it is read."""
 
 import pathlib
+import random
+import zipfile
 
 import pytest
 
 import toy.corpus
-from transformer_jax.data import archives, card, readers, text_files, wmt14_tfds
+from transformer_jax.data import (
+  archives,
+  card,
+  held_out,
+  readers,
+  text_files,
+  wmt14_tfds,
+)
 from transformer_jax.machine.errors import UserError
 
 CORPUS = toy.corpus.CORPUS
@@ -44,6 +53,34 @@ def test_names_of_files(tmp_path: pathlib.Path):
     split: [f'{stem}.lc.tok.de.gz and {stem}.lc.tok.en' for stem in some]
     for split, some in stems.items()
   }
+
+
+def test_a_zip_file(raw: pathlib.Path):
+  """In place of two files; not beside them."""
+  with zipfile.ZipFile(raw / 'train.zip', 'w') as zipped:
+    for language in ('en', 'de'):
+      zipped.writestr(f'News.de-en.{language}', f'{language}\n')
+  with pytest.raises(UserError, match=f'{raw} has train.zip and train.en: keep one'):
+    readers.bitexts(CORPUS, raw, None)
+  for language in ('en', 'de'):
+    (raw / f'train.{language}').unlink()
+  for corpus in (CORPUS, WMT14):
+    [train] = readers.bitexts(corpus, raw, None)['train']
+    assert [*train.pairs()] == [('en', 'de')]
+
+
+def test_sets_of_sacrebleu(raw: pathlib.Path, monkeypatch: pytest.MonkeyPatch):
+  """As any of the files, whatever the suffix of the others."""
+  monkeypatch.setattr(readers.sacrebleu_sets, 'bitext', lambda *given: given)
+  (raw / 'train.en').rename(raw / 'train.tok.en')
+  (raw / 'train.de').rename(raw / 'train.tok.de')
+  stems = CORPUS.files | {
+    'dev': ('sacrebleu:wmt13',),
+    'test': ('sacrebleu:wmt14/full',),
+  }
+  found = readers.bitexts(CORPUS._replace(files=stems, suffix='.tok'), raw, None)
+  assert found['dev'] == [('sacrebleu:wmt13', 'en', 'de')]
+  assert found['test'] == [('sacrebleu:wmt14/full', 'en', 'de')]
 
 
 def test_tfds_without_a_folder(tmp_path: pathlib.Path, monkeypatch):
@@ -91,7 +128,7 @@ def test_no_folder(tmp_path: pathlib.Path):
 
 @pytest.mark.parametrize('reader', ['wmt', 'WMT14', 'tfds', 'file', '', 'none'])
 def test_a_reader_misspelt(reader: str, raw: pathlib.Path):
-  message = f"reader={reader!r}: 'wmt14', 'files' or 'embedded'"
+  message = f"reader={reader!r}: 'wmt14', 'files', 'trees', 'wsj' or 'embedded'"
   with pytest.raises(UserError, match=message):
     readers.bitexts(CORPUS._replace(reader=reader), raw, raw)
 
@@ -105,3 +142,38 @@ def test_embedded(monkeypatch: pytest.MonkeyPatch):
     found = readers.bitexts(corpus, folder, None)
     assert tuple(found) == card.SPLITS
     assert found['dev'][0].name == 'embedded corpus, seed 5'
+
+
+# Trees
+
+
+def test_a_treebank_is_prepared(tmp_path: pathlib.Path):
+  """Words in, the tokens of trees out, each side in its own vocabulary."""
+  rng, raw = random.Random(0), tmp_path / 'raw'
+  raw.mkdir()
+  for split, count in (('train', 200), ('dev', 5), ('test', 5)):
+    rows = [rng.choices(toy.corpus.WORDS, k=rng.randint(1, 5)) for _ in range(count)]
+    trees = (f'( (S {" ".join(f"(CD {word})" for word in row)}))' for row in rows)
+    (raw / f'{split}.mrg').write_text('\n'.join(trees))
+  corpus = CORPUS._replace(reader='trees', target_language='tree', vocab_size=50)
+  corpus = corpus._replace(cleaning=corpus.cleaning._replace(off=True))
+  about = toy.corpus.prepare(raw, corpus._replace(target_vocab_size=9))
+  folder = tmp_path / 'data' / 'toy'
+  card.verify(folder)
+  assert about['splits']['train']['kept'] == 200
+  sources, targets = held_out.text(folder, 'test')
+  expected = [f'(S{" CD" * len(source.split())} )S' for source in sources]
+  assert targets == expected
+  assert about['target_vocabulary']['tokens'] == 3
+  assert about['splits']['test']['tokens']['target'] == sum(
+    len(target.split()) for target in targets
+  )
+
+
+def test_sections_of_the_wall_street_journal(tmp_path: pathlib.Path):
+  put(tmp_path, 'WSJ/02/wsj_0200.mrg', 'WSJ/23/wsj_2300.mrg')
+  corpus = CORPUS._replace(reader='wsj')
+  found = readers.bitexts(corpus, tmp_path, None)
+  assert [one.name for [one] in found.values()] == ['WSJ 02 to 21', 'WSJ 22', 'WSJ 23']
+  with pytest.raises(UserError, match='give --raw_dir'):
+    readers.bitexts(corpus, None, None)

@@ -1,8 +1,10 @@
 """Files of text: as they are or compressed, in order, damaged or unequal: refused."""
 
 import base64
+import bz2
 import gzip
 import hashlib
+import lzma
 import os
 import pathlib
 import re
@@ -21,7 +23,7 @@ from transformer_jax.machine.errors import UserError
 ZSTD = base64.b64decode(
   'KLUv/SSKZQEA4GxpbmUgMSBlaW4ga3VyemVyIFNhdHoKMjM0NTYGAGAWoBxQGFAE6K3XbAJ4XrS0'
 )
-GZIP = gzip.compress(b''.join(b'line %d ein kurzer Satz\n' % n for n in range(1, 7)))
+SIX_LINES = b''.join(b'line %d ein kurzer Satz\n' % n for n in range(1, 7))
 
 
 def as_is(content: bytes) -> bytes:
@@ -39,23 +41,25 @@ ENDS: dict[str, Callable[[bytes], bytes]] = {
   '': as_is,
   '.gz': lambda content: gzip.compress(content, 1),
   '.zst': zstd,
+  '.xz': lzma.compress,
+  '.bz2': bz2.compress,
 }
 
 
 def bitext(folder: pathlib.Path, stem: str = 'x') -> text_files.FileBitext:
-  [found] = text_files.bitexts(folder, [stem], 'en', 'de')
-  return found
+  return text_files.bitext(folder, stem, 'en', 'de')
 
 
 def read(folder: pathlib.Path, *stems: str) -> list[Pair]:
-  found = text_files.bitexts(folder, stems or ['x'], 'en', 'de')
-  return [pair for bitext in found for pair in bitext.pairs()]
+  return [pair for stem in stems or ['x'] for pair in bitext(folder, stem).pairs()]
 
 
 # What comes out
 
 
-@pytest.mark.parametrize('ends', [('', '.gz'), ('.gz', '.zst'), ('.zst', '')])
+@pytest.mark.parametrize(
+  'ends', [('', '.gz'), ('.gz', '.zst'), ('.zst', ''), ('.xz', '.bz2')]
+)
 def test_compressed_files_are_read_as_they_are(ends, tmp_path: pathlib.Path):
   sides = [b'\n'.join(side) + b'\n' for side in toy.corpus.number_lines(9000)]
   toy.corpus.write(tmp_path, 'x', *sides)
@@ -83,9 +87,9 @@ def test_compressed_files_are_read_as_they_are(ends, tmp_path: pathlib.Path):
   }
 
 
-@pytest.mark.parametrize('end', ['.gz', '.zst'])
+@pytest.mark.parametrize('end', ['.gz', '.zst', '.xz', '.bz2'])
 def test_compressed_in_pieces(end: str, tmp_path: pathlib.Path):
-  """As pigz and pzstd do, and `cat a.gz b.gz`."""
+  """As pigz, pzstd, pixz and pbzip2 do, and `cat a.gz b.gz`."""
   toy.corpus.write(tmp_path, 'x', b'a\nb\nc\n', b'')
   (tmp_path / 'x.de').unlink()
   pieces = ENDS[end](b'1\n2') + ENDS[end](b'\n3')
@@ -100,7 +104,7 @@ def test_several_stems_in_their_order(tmp_path: pathlib.Path):
     toy.corpus.write(tmp_path, stem, lines, lines.upper())
   pairs = [(text, text.upper()) for text in 'c1 c2 a1 a2 b1 b2'.split()]
   assert read(tmp_path, 'c', 'a', 'b') == pairs
-  [found] = text_files.bitexts(tmp_path, ['c'], 'de', 'en')
+  found = text_files.bitext(tmp_path, 'c', 'de', 'en')
   assert list(found.pairs()) == [('C1', 'c1'), ('C2', 'c2')]
   assert found.origin()['source']['file'] == 'c.de'
 
@@ -134,7 +138,7 @@ def test_a_reader_that_stops_early(tmp_path: pathlib.Path):
 def test_missing_file(tmp_path: pathlib.Path):
   toy.corpus.write(tmp_path, 'x', b'a\n', b'b\n')
   (tmp_path / 'x.de').unlink()
-  message = r'x\.de: no such file, nor x\.de\.gz or x\.de\.zst; --raw_dir names'
+  message = r'x\.de: no such file, nor x\.de\.gz, x\.de\.zst.*, .*bz2; --raw_dir names'
   with pytest.raises(UserError, match=message):
     bitext(tmp_path)
   (tmp_path / 'x.de').mkdir()
@@ -168,7 +172,9 @@ def damaged(folder: pathlib.Path, end: str, content: bytes) -> bool:
 
 
 @pytest.mark.parametrize(
-  ('end', 'whole'), [('.gz', GZIP), ('.zst', ZSTD)], ids=['gz', 'zst']
+  ('end', 'whole'),
+  [(end, ZSTD if end == '.zst' else ENDS[end](SIX_LINES)) for end in [*ENDS][1:]],
+  ids=[*ENDS][1:],
 )
 def test_damaged_files_are_named(end: str, whole: bytes, tmp_path: pathlib.Path):
   """Or one gets from them what stood in them: a few bits do not matter."""
@@ -181,6 +187,8 @@ def test_damaged_files_are_named(end: str, whole: bytes, tmp_path: pathlib.Path)
     missed += not damaged(tmp_path, end, flipped)
   assert missed < 10  # in gzip's header: flags and times
   assert damaged(tmp_path, end, whole + b'more')
+  # A second stream of which the first bytes are lost.
+  assert damaged(tmp_path, end, whole + ENDS[end](SIX_LINES)[4:])
   assert damaged(tmp_path, end, b'text\n' * 6)
   large = ENDS[end](os.urandom(300_000).hex('\n', 20).encode())
   assert damaged(tmp_path, end, large[: len(large) // 2])  # pairs came out by then
@@ -193,7 +201,7 @@ def test_a_line_of_200_megabytes(end: str, tmp_path: pathlib.Path):
   (tmp_path / 'x.de').unlink()
   path = tmp_path / f'x.de{end}'
   if end:
-    many = 200 if end == '.zst' else 20
+    many = 20 if end == '.gz' else 200
     path.write_bytes(ENDS[end](b'b\nb\n') + ENDS[end](bytes(1_000_000)) * many)
   else:
     path.write_bytes(b'b\nb\n')

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import pytest
 
-from toy.corpus import CORPUS, write_raw
+from toy.corpus import CORPUS, config_of, write_raw
 from transformer_jax.data import (
   card,
   encoding,
@@ -142,17 +142,89 @@ def test_another_input_or_corpus_is_begun_anew(
 
 
 def test_other_content_of_the_folder_to_work_in(toy, whole, tmp_path: pathlib.Path):
-  """Of another version of this code, or made by hand: it is not taken over."""
+  """Of another version of this code: it is not taken over."""
   (tmp_path / 'toy.partial' / 'corpus').mkdir(parents=True)
   (tmp_path / 'toy.partial' / 'corpus' / 'notes').write_bytes(b'x')
   (tmp_path / 'toy.partial' / 'text.json').write_bytes(b'{}')
+  (tmp_path / 'toy.partial' / 'begun.json').write_bytes(b'{}')
   assert prepare(toy, tmp_path) == whole
+
+
+@pytest.mark.parametrize('marker', ['begun.json', 'text.json', 'pieces.json'])
+def test_a_damaged_marker(marker: str, toy, whole, tmp_path, monkeypatch):
+  """What it stood for is made again."""
+  with monkeypatch.context() as patch:
+    patch.setattr(encoding, 'encode', None)
+    with pytest.raises(TypeError):
+      prepare(toy, tmp_path)
+  (tmp_path / 'toy.partial' / marker).write_bytes(b'{"kept": 2\xff')
+  assert prepare(toy, tmp_path) == whole
+
+
+# What no preparation has made
+
+
+def everything(folder: pathlib.Path) -> dict[pathlib.Path, bytes | None]:
+  return {p: p.read_bytes() if p.is_file() else None for p in folder.rglob('*')}
+
+
+def make_folder(path: pathlib.Path) -> None:
+  (path / 'corpus').mkdir(parents=True)
+  (path / 'corpus' / 'thesis').write_bytes(b'years')
+
+
+def make_link(path: pathlib.Path) -> None:
+  make_folder(path.parent / 'elsewhere')
+  path.symlink_to('elsewhere')
+
+
+def make_file(path: pathlib.Path) -> None:
+  path.parent.mkdir()
+  path.write_bytes(b'years')
+
+
+def make_dangling_link(path: pathlib.Path) -> None:
+  path.parent.mkdir()
+  path.symlink_to('elsewhere')
+
+
+@pytest.mark.parametrize('end', ['', '.partial'])
+@pytest.mark.parametrize(
+  'make', [make_folder, make_link, make_file, make_dangling_link]
+)
+def test_what_is_not_ours_stays(make: Callable, end: str, raw, tmp_path, capsys):
+  data_dir = tmp_path / 'data'
+  make(data_dir / f'toy{end}')
+  (data_dir / 'toy.lock').write_bytes(b'not ours either')
+  before = everything(data_dir)
+  config = config_of(CORPUS)
+  with pytest.raises(ValueError, match=rf'toy{end} is (no|not what a) prep.*move it'):
+    preparing.prepare(config, data_dir, raw)
+  assert everything(data_dir) == before and not stages(capsys)
+  config.corpus = 'other'
+  assert preparing.prepare(config, data_dir, raw) == data_dir / 'other'
+
+
+@pytest.mark.parametrize(
+  'name',
+  ['', '.', '..', '../x', '/tmp/x', 'a/b', 'a/', './a', 'a\\b', 'a\nb', '\udc80', 'a\0']
+  + ['a.partial', 'a.lock', '.partial', '.lock'],
+)
+def test_a_name_that_leaves_the_folder(name: str, raw, tmp_path: pathlib.Path):
+  """Or is that of another corpus's unfinished work."""
+  config = config_of(CORPUS._replace(name=name))
+  before = everything(tmp_path)
+  with pytest.raises(ValueError, match=r'that is no name of a folder in --data_dir'):
+    preparing.prepare(config, tmp_path / 'data', raw)
+  with pytest.raises(ValueError, match=r'that is no name of a folder in --data_dir'):
+    prepare(raw, tmp_path / 'data', CORPUS._replace(name=name))
+  assert everything(tmp_path) == before
 
 
 def test_stopped_while_tidying_up_then_removed(toy, whole, tmp_path, monkeypatch):
   """All its stages are marked as done, and what they made is gone."""
   with monkeypatch.context() as patch:
-    patch.setattr(shutil, 'rmtree', None)
+    patch.setattr(pathlib.Path, 'unlink', None)
     with pytest.raises(TypeError):
       prepare(toy, tmp_path)
   assert {path.name for path in tmp_path.iterdir()} > {'toy', 'toy.partial'}

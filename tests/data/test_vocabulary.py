@@ -1,6 +1,7 @@
 """Text survives the vocabulary; sizes that cannot be are refused with what can."""
 
 import io
+import itertools
 import pathlib
 import re
 from collections.abc import Iterable
@@ -250,9 +251,9 @@ def test_all_of_a_small_corpus_is_drawn(tmp_path: pathlib.Path):
 
 
 @settings(max_examples=100, deadline=None)
-@given(st.integers(1, 60), st.integers(0, 2**32))
+@given(st.integers(0, 60), st.integers(-(2**32), 2**200))
 def test_as_many_as_wanted_are_drawn(tmp_path_factory, wanted: int, seed: int):
-  """The same of both sides, in their order, none twice, decided by the seed alone."""
+  """The same of both sides, in their order, none twice, decided by seed and text."""
   texts = numbered(tmp_path_factory.mktemp('x'), 60)
   drawn = list(vocabulary.sample_lines(texts, 60, wanted, seed))
   numbers = [[int(line[1:]) for line in drawn if line[0] == side] for side in 'ab']
@@ -261,11 +262,77 @@ def test_as_many_as_wanted_are_drawn(tmp_path_factory, wanted: int, seed: int):
   assert drawn == list(vocabulary.sample_lines(texts, 60, wanted, seed))
 
 
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.integers(0, 30), min_size=1, max_size=60), st.data())
+def test_the_order_of_a_corpus_does_not_matter(tmp_path_factory, rows, data):
+  """Equal pairs included; so tfds, which shuffles, gives the sample of the archives."""
+  wanted = data.draw(st.integers(0, len(rows)))
+  samples = []
+  for order in (rows, data.draw(st.permutations(rows))):
+    texts = [tmp_path_factory.mktemp('x') / name for name in 'ab']
+    for path in texts:
+      path.write_text(''.join(f'{path.name}{n}\n' for n in order))
+    samples.append(sorted(vocabulary.sample_lines(texts, len(rows), wanted, 1)))
+  assert samples[0] == samples[1]
+
+
+@pytest.mark.parametrize('seed', range(9))
+def test_equal_pairs_are_drawn_as_others_are(seed: int, tmp_path: pathlib.Path):
+  """As often as their share in the corpus, neither all nor none."""
+  texts = numbered(tmp_path, 500)
+  for path in texts:
+    with path.open('a') as file:
+      file.write('same\n' * 500)
+  drawn = list(vocabulary.sample_lines(texts, 1000, 100, seed))
+  assert len(drawn) == 200 and 60 < drawn.count('same') < 140
+
+
 def test_all_of_a_corpus_is_drawn_from(tmp_path: pathlib.Path):
   """Each pair as often as any other, whatever place it has."""
   texts, counts = numbered(tmp_path, 20), np.zeros(20, int)
   for seed in range(400):
-    for line in vocabulary.sample_lines(texts[:1], 20, 5, seed):
+    for line in itertools.islice(vocabulary.sample_lines(texts, 20, 5, seed), 5):
       counts[int(line[1:])] += 1
   assert counts.sum() == 2000
   assert 60 < counts.min() and counts.max() < 140
+
+
+def test_a_file_that_is_no_vocabulary(tmp_path: pathlib.Path):
+  path = tmp_path / 'vocabulary.model'
+  for content in (b'', b'junk', b'\xff' * 99):
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match='vocabulary.model: no SentencePiece model'):
+      Vocabulary(path)
+
+
+# The tokens of trees
+
+
+TREES = ['(S (NP DT NN )NP (VP VBD )VP . )S', '(S (NP PRP$ NN )NP )S', '(FRAG UH )FRAG']
+
+
+def test_tokens_come_through_and_fill_the_model(tmp_path: pathlib.Path):
+  """Each is one id; the rows left over write nothing."""
+  path = tmp_path / 'vocabulary.target.model'
+  counts = vocabulary.train_tokens(iter(TREES), path, 40)
+  words, tokens = Vocabulary(path), {t for tree in TREES for t in tree.split()}
+  assert counts == {'sentences': 3, 'used': 3, 'tokens': len(tokens)}
+  ids = words.encode(TREES)
+  assert [*map(len, ids)] == [len(tree.split()) for tree in TREES]
+  assert words.decode(ids) == TREES
+  used = {i for row in ids for i in row}
+  assert len(words) == 40 and len(used) == len(tokens) and min(used) > UNK
+  unused = {*range(40)} - used - {UNK}
+  assert words.decode([[i] for i in unused]) == [''] * len(unused)
+
+
+def test_tokens_beyond_the_model_are_unknown(tmp_path: pathlib.Path):
+  path = tmp_path / 'vocabulary.target.model'
+  counts = vocabulary.train_tokens([*TREES, '(S', '(S'], path, 5)
+  assert counts['tokens'] == 14 and len(Vocabulary(path)) == 5
+  assert UNK not in Vocabulary(path).encode(['(S (S'])[0]
+  assert UNK in Vocabulary(path).encode(['UH'])[0]
+  with pytest.raises(
+    ValueError, match=r'model.target_vocab_size\).*: there is no text'
+  ):
+    vocabulary.train_tokens([], path, 40)

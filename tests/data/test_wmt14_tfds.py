@@ -5,10 +5,10 @@ names of archives and members.
 """
 
 import collections
-import functools
+import concurrent.futures
+import fcntl
 import gzip
 import html
-import http.server
 import importlib.abc
 import importlib.machinery
 import io
@@ -22,17 +22,18 @@ import shutil
 import subprocess
 import sys
 import tarfile
-import threading
+import time
 import types
 from collections.abc import Iterator
 
 import pytest
 from tensorflow_datasets import download
 from tensorflow_datasets.core import shuffle
-from tensorflow_datasets.core.download import checksums, downloader
+from tensorflow_datasets.core.download import checksums
 from tensorflow_datasets.translate import wmt, wmt14
 
-from transformer_jax.data import newstest, wmt14_tfds
+import toy.host
+from transformer_jax.data import downloads, newstest, tfds_preparing, wmt14_tfds
 from transformer_jax.data.lines import Pair
 from transformer_jax.machine.errors import UserError
 from transformer_jax.machine.files import sha256
@@ -46,40 +47,17 @@ _SHARED = ['europarl_v7', 'commoncrawl', 'newscommentary_v9']
 TRAIN = {'de': _SHARED, 'fr': [*_SHARED, 'multiun', 'gigafren']}
 
 
-class Quiet(http.server.SimpleHTTPRequestHandler):
-  """Serves files; `fault` makes it fail as hosts do."""
-
-  fault = ''
-
-  def log_message(self, *_: object) -> None:
-    pass
-
-  def do_GET(self) -> None:
-    if self.fault == 'cut':
-      self.send_response(200)
-      self.send_header('Content-Length', '9999999')
-      self.end_headers()
-      self.wfile.write(b'too little')
-    elif self.fault:
-      self.send_error(int(self.fault))
-    else:
-      super().do_GET()
-
-
-class Host:
+class Host(toy.host.Host):
   """A host of archives that tfds is sent to."""
 
   def __init__(self, folder: pathlib.Path, patch: pytest.MonkeyPatch):
-    self.folder, self._patch = folder, patch
-    self.handler = type('Handler', (Quiet,), {})
-    serve = functools.partial(self.handler, directory=folder)
-    self.server = http.server.ThreadingHTTPServer(('127.0.0.1', 0), serve)
-    threading.Thread(target=self.server.serve_forever, daemon=True).start()
+    super().__init__(folder)
+    self._patch = patch
     self.urls: dict[str, str] = {}
 
   def url(self, archive: str) -> str:
     # tfds downloads one after another what has this name in its address.
-    return f'http://127.0.0.1:{self.server.server_port}/www.statmt.org/{archive}'
+    return super().url(f'www.statmt.org/{archive}')
 
   def offer(self, subset: str, archive: str, members: dict[str, bytes]) -> None:
     path = self.folder / 'www.statmt.org' / archive
@@ -91,10 +69,6 @@ class Host:
         tar.addfile(info, io.BytesIO(content))
     self.urls[subset] = self.url(archive)
     self._patch.setattr(wmt.DATASET_MAP[subset], '_urls', (self.urls[subset],))
-
-  def close(self) -> None:
-    self.server.shutdown()
-    self.server.server_close()
 
 
 def lines(count: int, seed: int, word: str) -> list[str]:
@@ -185,7 +159,9 @@ def expect(
 @pytest.fixture
 def host(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Host]:
   """A host with the small corpus en-de."""
-  monkeypatch.setattr(downloader, 'MAX_RETRIES', 0)
+  monkeypatch.setattr(tfds_preparing, 'RETRIES', 0)
+  monkeypatch.setattr(downloads, 'LIMIT', 1)
+  monkeypatch.setattr(downloads, 'STALLED', 1)
   folder = tmp_path / 'www'
   folder.mkdir()
   host = Host(folder, monkeypatch)
@@ -218,7 +194,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     host = Host(folder / 'www', patch)
     offer(host, 'de', small('de'))
     builder = wmt14.Wmt14Translate(config='de-en', data_dir=folder / 'data')
-    wmt14_tfds._prepare(builder)
+    tfds_preparing.prepare(builder)
     host.close()
   return folder / 'data'
 
@@ -282,7 +258,7 @@ def test_downloaded_prepared_and_read(
   assert texts['test'] == directed(splits['test'], 'en')
   assert collections.Counter(texts['train']) == train_pairs(splits, other, 'en')
   # Then again from what has been prepared, in both directions.
-  host.handler.fault = '503'
+  host.faults[''] = '503'
   assert read(tmp_path / 'data', 'en', other) == texts
   assert read(tmp_path / 'data', other, 'en') == {
     split: [pair[::-1] for pair in pairs] for split, pairs in texts.items()
@@ -324,12 +300,15 @@ def test_more_than_memory_holds(host: Host, tmp_path: pathlib.Path, monkeypatch)
 def test_several_shards(host: Host, tmp_path: pathlib.Path, monkeypatch):
   """In small bites; nothing is read twice or left out."""
   make = wmt14.Wmt14Translate.download_and_prepare
-  sharding = download.DownloadConfig(num_shards=5)
-  monkeypatch.setattr(
-    wmt14.Wmt14Translate,
-    'download_and_prepare',
-    functools.partialmethod(make, download_config=sharding),
-  )
+
+  def in_five(builder, file_format: str, download_config: download.DownloadConfig):
+    make(
+      builder,
+      file_format=file_format,
+      download_config=download_config.replace(num_shards=5),
+    )
+
+  monkeypatch.setattr(wmt14.Wmt14Translate, 'download_and_prepare', in_five)
   monkeypatch.setattr(wmt14_tfds, '_BATCH', 7)
   texts = read(tmp_path / 'data')
   assert len(list(version(tmp_path / 'data').glob('*train*-of-00005'))) == 5
@@ -431,24 +410,61 @@ def test_stopped_while_preparing(
   assert collections.Counter(texts['train']) == train_pairs(splits, 'de', 'en')
 
 
-@pytest.mark.parametrize('fault', ['503', '404', 'cut'])
-def test_a_host_that_fails(fault: str, host: Host, tmp_path: pathlib.Path):
-  """The address and the ways out are named; nothing is left that passes for whole."""
-  host.handler.fault = fault
+ARCHIVES = {
+  *('training-parallel-europarl-v7.tgz', 'training-parallel-commoncrawl.tgz'),
+  *('training-parallel-nc-v9.tgz', 'dev.tgz'),
+}
+
+
+def failed(host: Host, data: pathlib.Path) -> str:
+  """What is said; nothing is left that passes for whole, once the host works."""
   with pytest.raises(UserError, match='--raw_dir.*--tfds_data_dir') as caught:
+    wmt14_tfds.bitexts('en', 'de', data)
+  host.faults.clear()
+  assert read(data)['dev'] == directed(small('de')['dev'], 'en')
+  return str(caught.value)
+
+
+@pytest.mark.parametrize(
+  ('fault', 'reason'),
+  [('503', '503 Service Unavailable'), ('404', '404 .*'), ('silent', 'silent for 1 s')],
+)
+def test_a_host_that_fails(fault: str, reason: str, host: Host, tmp_path: pathlib.Path):
+  """All addresses are named at once, and the ways out."""
+  host.faults[''] = fault
+  start = time.monotonic()
+  with pytest.raises(UserError):
     wmt14_tfds.bitexts('en', 'de', tmp_path / 'data')
-  message = str(caught.value)
-  assert 'wmt14_translate/de-en/1.0.0 could not be downloaded' in message
-  assert 'www.statmt.org/training-parallel-' in message or fault == 'cut'
-  host.handler.fault = ''
-  assert read(tmp_path / 'data')['dev'] == directed(small('de')['dev'], 'en')
+  assert time.monotonic() - start < 8
+  message = failed(host, tmp_path / 'data')
+  assert message.startswith('wmt14_translate/de-en/1.0.0 cannot be downloaded, no an')
+  for archive in ARCHIVES:
+    assert re.search(rf'{host.url(archive)} \({reason}\)', message)
+
+
+def test_only_what_is_dead_is_named(host: Host, tmp_path: pathlib.Path):
+  host.faults['/www.statmt.org/dev.tgz'] = '404'
+  message = failed(host, tmp_path / 'data')
+  assert {name for name in ARCHIVES if name in message} == {'dev.tgz'}
 
 
 def test_a_host_that_is_down(host: Host, tmp_path: pathlib.Path):
   host.close()
-  url = host.url('training-parallel-europarl-v7.tgz')
-  with pytest.raises(UserError, match=rf'from {url} \(.*--raw_dir'):
+  with pytest.raises(UserError, match='cannot be downloaded.*Connection refused') as e:
     wmt14_tfds.bitexts('en', 'de', tmp_path / 'data')
+  assert all(host.url(archive) in str(e.value) for archive in ARCHIVES)
+
+
+@pytest.mark.parametrize('fault', ['cut', 'stalled'])
+def test_a_download_that_breaks_off(fault: str, host: Host, tmp_path: pathlib.Path):
+  """The archive is named; those before it are kept, and not asked for again."""
+  name = 'training-parallel-nc-v9.tgz'
+  host.faults[f'/www.statmt.org/{name}'] = fault
+  message = failed(host, tmp_path / 'data')
+  assert message.startswith(f'{host.url(name)} was not downloaded whole (')
+  # Each is asked for once to see whether it answers, and once to have it.
+  asked = collections.Counter(path.split('/')[-1] for path in host.asked)
+  assert asked[name] == 4 and asked['training-parallel-europarl-v7.tgz'] == 2
 
 
 def test_an_archive_that_is_not_wmts(host: Host, tmp_path: pathlib.Path, monkeypatch):
@@ -463,8 +479,26 @@ def test_an_archive_that_is_not_wmts(host: Host, tmp_path: pathlib.Path, monkeyp
 def test_a_truncated_archive(host: Host, tmp_path: pathlib.Path):
   path = host.folder / 'www.statmt.org' / 'training-parallel-nc-v9.tgz'
   path.write_bytes(path.read_bytes()[:-50])
-  with pytest.raises(UserError, match='could not be prepared .*extracting .*-nc-v'):
+  with pytest.raises(UserError, match='(?s)extracting .*-nc-v.*Delete the archive'):
     wmt14_tfds.bitexts('en', 'de', tmp_path / 'data')
+
+
+def test_two_processes_at_once(prepared: pathlib.Path, capsys):
+  """The second waits, says so, and takes what the first has made."""
+  made = prepared / wmt14_tfds.NAME
+  aside = made.rename(prepared / 'aside')
+  lock = prepared / f'{wmt14_tfds.NAME}.lock'
+  said = ''
+  with concurrent.futures.ThreadPoolExecutor() as pool:
+    with lock.open('w') as file:
+      fcntl.flock(file, fcntl.LOCK_EX)
+      second = pool.submit(read, prepared)
+      while not said and not second.done():
+        said = capsys.readouterr().err
+      aside.rename(made)
+    assert second.result() == read(prepared)
+  name = f'{wmt14_tfds.NAME} in {prepared}'
+  assert said == f'waiting for another process that prepares {name}\n'
 
 
 # Folders that are refused
@@ -535,6 +569,17 @@ def test_refused_folders(damage, complaint: str, prepared: pathlib.Path, monkeyp
   damage(version(prepared))
   with pytest.raises(UserError, match=f'{prepared.parent}/.*{complaint}'):
     wmt14_tfds.bitexts('en', 'de', prepared)
+
+
+@pytest.mark.parametrize('key', ['splits', 'version', 'fileFormat'])
+def test_a_description_of_other_types(key: str, prepared: pathlib.Path):
+  path = version(prepared) / 'dataset_info.json'
+  whole = path.read_text()
+  wrong = json.dumps(json.loads(whole) | {key: 'x' if key != 'splits' else [{}]})
+  for content in (wrong.encode(), b'[]', b'{}', b'\xff'):
+    path.write_bytes(content)
+    with pytest.raises(UserError, match='dataset_info.json of .*de-en is damaged'):
+      wmt14_tfds.bitexts('en', 'de', prepared)
 
 
 def cut(content: bytes) -> bytes:

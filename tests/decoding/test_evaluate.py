@@ -210,7 +210,8 @@ def make_run(folder: pathlib.Path, name: str, hypotheses: list[str]) -> Run:
     for side in ('source', 'target'):
       text = ''.join(line + '\n' for line in REFERENCES)
       (corpus / f'dev.{side}.txt').write_text(text)
-    card.write_card(corpus, {'name': config.corpus})
+    made = {'name': config.corpus, 'splits': {}, 'vocabulary': {'sha256': '0'}}
+    card.write_card(corpus, made)
   run = Run(folder / name)
   checkpoint = run.checkpoints / str(STEP)
   checkpoint.mkdir(parents=True)

@@ -17,11 +17,12 @@ from flax import nnx
 
 from configs import base
 from transformer_jax.data import token_files, vocabulary
-from transformer_jax.data.vocabulary import BOS, EOS, PAD, Vocabulary
+from transformer_jax.data.vocabulary import BOS, EOS, PAD, Vocabularies, Vocabulary
 from transformer_jax.decoding import translate
 from transformer_jax.decoding.beam_search import Hypotheses
 from transformer_jax.decoding.translate import Hypothesis, Translator
 from transformer_jax.machine import parallel
+from transformer_jax.machine.errors import UserError
 from transformer_jax.model import build
 from transformer_jax.model.transformer import cast_weights
 from transformer_jax.training.perplexity import Perplexity
@@ -64,7 +65,8 @@ def words() -> Vocabulary:
 
 
 def translator(positions: str = 'sinusoid', **changes: Any) -> Translator:
-  return Translator(tiny_config(positions, **changes), words(), model(positions)[1])
+  config, both = tiny_config(positions, **changes), Vocabularies(words(), words())
+  return Translator(config, both, model(positions)[1])
 
 
 @functools.cache
@@ -139,13 +141,21 @@ def test_no_hypothesis_splits_its_line(tmp_path: pathlib.Path):
   tokens = np.array([row + [PAD] * (width - len(row)) for row in ids])
   scores = -np.arange(1.0, len(ids) + 1)[None]
   found = Hypotheses(tokens[None], scores, scores, scores > 0)
-  one = Translator(tiny_config(), spelt, model()[1])
+  one = Translator(tiny_config(), Vocabularies(spelt, spelt), model()[1])
   one._search = lambda length: lambda params, source: lambda: found
   (hypotheses,) = one.translate(['one'])
   assert [h.tokens for h in hypotheses] == ids
   for h, end in zip(hypotheses, ends, strict=True):
     assert end in spelt.decode([h.tokens])[0]
     assert h.text == 'one two'
+
+
+def test_of_a_diverged_training_nothing_is_made_up():
+  """Empty lines, say: its parameters are numbers, but no score is."""
+  huge = jax.tree.map(lambda x: np.full_like(x, 1e30), model()[1])
+  with pytest.raises(UserError, match='no translation has a finite score: the train'):
+    both = Vocabularies(words(), words())
+    Translator(tiny_config(), both, huge).translate(['one two'])
 
 
 def test_best_first():
@@ -264,6 +274,7 @@ def test_beam_of_one_is_greedy():
 
 def test_a_very_long_line_is_cut_and_counted(monkeypatch: pytest.MonkeyPatch):
   monkeypatch.setattr(translate, 'SOURCE_LENGTHS', (8, 16))
+  monkeypatch.setattr(build, 'LONGEST', 16)
   one = translator()
   given = ['one', ' '.join(['two three'] * 50_000), 'one']
   found = one.translate(given)
@@ -325,3 +336,20 @@ def test_perplexity(positions: str, tmp_path: pathlib.Path):
     total += log_probs(positions, [*source, EOS], [*target, EOS]).sum()
     count += len(target) + 1
   assert found == pytest.approx(math.exp(-total / count), rel=1e-5)
+
+
+def test_the_perplexity_of_very_long_lines(tmp_path: pathlib.Path):
+  """They are cut and counted, wherever they stand; their batches stay small."""
+  rng = np.random.default_rng(0)
+  lengths = [3, 600, 5, 511, 512, 9, 40_000]
+  for name in 'st':
+    ids = [rng.integers(3, 50, n) for n in lengths]
+    token_files.write_tokens(tmp_path / name, ids)
+    token_files.write_tokens(tmp_path / f'{name}.cut', [x[:511] for x in ids])
+  read = lambda *names: [token_files.Side(tmp_path / name) for name in names]
+  graph, params = model()
+  measure = lambda *both: Perplexity(tiny_config(decode_tokens=64), graph, *both)
+  whole, cut = measure(*read('s', 't')), measure(*read('s.cut', 't.cut'))
+  assert (whole.cut_pairs, cut.cut_pairs) == (3, 0)
+  given = parallel.everywhere(params)
+  assert whole(given) == cut(given)

@@ -81,7 +81,7 @@ def test_every_training_command_has_flags_that_there_are(monkeypatch):
   monkeypatch.chdir(ROOT)
   text = re.sub(r'\\\n *', '', '\n'.join(blocks()))
   found = re.findall(r'python -m scripts\.train ([^\'#\n&]+)', text)
-  assert len(found) == 7
+  assert len(found) == 8
   for command in found:
     words = shlex.split(re.sub(r'\$\w+', '1', command))
     assert train.FLAGS.parse(['train', *words]) == ['train']

@@ -3,14 +3,17 @@
 import importlib
 import json
 import pathlib
+import sys
 from collections.abc import Callable
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from absl import app, flags
-from ml_collections import config_flags
 
 from transformer_jax.machine import errors, files
+from transformer_jax.machine.flags import Flags
 from transformer_jax.runs.run import Run
 
 
@@ -41,11 +44,10 @@ def test_several_lines_become_one():
 
 
 def seed_of(*flags_given: str) -> int:
-  values = flags.FlagValues()
-  command = ['train', *flags_given]
-  config_flags.DEFINE_config_file('config', flag_values=values, sys_argv=command)
-  values(command)
-  return values['config'].value.seed
+  table = Flags('')
+  config = table.config('', lambda *_: None)
+  table.parse(['train', *flags_given])
+  return config.value.seed
 
 
 def test_a_config_that_is_not_there(monkeypatch: pytest.MonkeyPatch):
@@ -73,7 +75,7 @@ def test_a_config_that_refuses(body: str, said: str, tmp_path: pathlib.Path):
 @pytest.mark.parametrize(
   'flag, said',
   [
-    ('--config.sede=1', "--config: 'sede'"),
+    ('--config.sede=1', '--config.sede: no such key; the nearest: seed'),
     (
       '--config.seed=one',
       'flag --config.seed=one: invalid literal for int() with base',
@@ -85,6 +87,15 @@ def test_a_flag_that_is_none(flag: str, said: str, monkeypatch: pytest.MonkeyPat
   monkeypatch.chdir(pathlib.Path(__file__).parents[2])
   line = line_of(lambda: seed_of('--config=configs/quickstart.py', flag))
   assert line.startswith(said)
+
+
+@pytest.mark.parametrize('content', ['', 'no Python', '\0'])
+def test_a_file_that_is_no_config(content: str, tmp_path: pathlib.Path, monkeypatch):
+  monkeypatch.delitem(sys.modules, 'config_config', raising=False)  # of a test before
+  path = tmp_path / 'some.py'
+  path.write_text(content)
+  line = line_of(lambda: seed_of(f'--config={path}'))
+  assert line.startswith('--config: that file holds no config (')
 
 
 def test_a_bug_in_a_config(tmp_path: pathlib.Path):
@@ -118,6 +129,13 @@ def test_a_bug_is_not_hidden(bug: Callable[[], object]):
     bug()
   with pytest.raises(type(caught.value)), errors.in_one_line():
     bug()
+
+
+def test_too_little_memory_is_no_bug():
+  """Neither for numpy nor for JAX."""
+  for call in (lambda: np.zeros(2**55), lambda: jax.jit(lambda: jnp.zeros(2**45))()):
+    line = line_of(call)
+    assert line.startswith('out of memory (') and 'a smaller model' in line
 
 
 def test_exits_are_left_alone():

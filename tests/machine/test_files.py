@@ -1,5 +1,6 @@
 """A file is the old one or the new one, whenever its writing ends."""
 
+import concurrent.futures
 import hashlib
 import os
 import pathlib
@@ -27,6 +28,17 @@ def test_a_failed_write_leaves_the_old_file(
   files.write(path, 'new\n')
   assert path.read_text() == 'new\n'
   assert [found.name for found in tmp_path.iterdir()] == ['x.json']
+
+
+def test_what_is_no_file_stays_what_it_is(tmp_path: pathlib.Path):
+  """A pipe, or a device such as /dev/stdout: neither replaced nor written beside."""
+  path = tmp_path / 'pipe'
+  os.mkfifo(path)
+  with concurrent.futures.ThreadPoolExecutor() as pool:
+    read = pool.submit(path.read_text)
+    files.write(path, 'text')
+    assert read.result() == 'text'
+  assert path.is_fifo() and [*tmp_path.iterdir()] == [path]
 
 
 def test_sum(tmp_path: pathlib.Path):

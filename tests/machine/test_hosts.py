@@ -32,6 +32,12 @@ def test_all_three_or_none(given: tuple):
     hosts.join_hosts(*given)
 
 
+@pytest.mark.parametrize('number', [-1, 2])
+def test_a_process_beyond_the_others(number: int):
+  with pytest.raises(ValueError, match=f'^--process_id={number}: from 0 to 1$'):
+    hosts.join_hosts('localhost:1', 2, number)
+
+
 def test_alone_where_nobody_tells_of_others(monkeypatch):
   """Outside of any cluster; in a step of one task; or when told so."""
   for name in ('SLURM_STEP_NUM_TASKS', 'OMPI_COMM_WORLD_SIZE'):

@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import pwd
 import subprocess
 import sys
 
@@ -20,6 +21,15 @@ platform.outlast_stops()
 jax.devices()
 print(os.environ['XLA_FLAGS'])
 """
+
+
+@pytest.fixture(autouse=True)
+def nothing_kept_yet():
+  """As in a new process: a test that ran a program in this one has set the folder."""
+  before = jax.config.jax_compilation_cache_dir
+  jax.config.update('jax_compilation_cache_dir', None)
+  yield
+  jax.config.update('jax_compilation_cache_dir', before)
 
 
 def test_xla_knows_the_flags_that_are_set():
@@ -56,6 +66,47 @@ def test_compiled_programs_are_kept_where_nobody_else_writes(
 def test_no_place_for_compiled_programs_ends_nothing(tmp_path, monkeypatch, capsys):
   (tmp_path / 'file').touch()
   monkeypatch.setenv('XDG_CACHE_HOME', str(tmp_path / 'file'))
+  platform.keep_compiled()
+  assert 'compiled programs are not kept (' in capsys.readouterr().err
+
+
+def test_compiled_programs_of_others_are_not_run(tmp_path, monkeypatch, capsys):
+  """What somebody else can write is not used; it is said once, and mended by chmod."""
+  monkeypatch.setenv('XDG_CACHE_HOME', str(tmp_path))
+  cache, kept = tmp_path / 'transformer_jax', {}
+  cache.mkdir()
+  monkeypatch.setattr(jax.config, 'update', kept.__setitem__)
+  for mode in (0o770, 0o705):
+    cache.chmod(mode)
+    platform.keep_compiled()
+  said = f'compiled programs are not kept ({cache} is open to others: chmod 700 it)\n'
+  assert (kept, capsys.readouterr().err) == ({}, said)
+  cache.chmod(0o700)
+  platform.keep_compiled()
+  assert kept == {'jax_compilation_cache_dir': str(cache)}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason='only root gives files away')
+@pytest.mark.parametrize('linked', [False, True])
+def test_a_folder_or_link_of_another_user(linked, tmp_path, monkeypatch, capsys):
+  monkeypatch.setenv('XDG_CACHE_HOME', str(tmp_path))
+  cache, kept = tmp_path / 'transformer_jax', {}
+  if linked:
+    (tmp_path / 'ours').mkdir(mode=0o700)
+    cache.symlink_to('ours')
+  else:
+    cache.mkdir(mode=0o700)
+  os.chown(cache, 12345, -1, follow_symlinks=False)
+  monkeypatch.setattr(jax.config, 'update', kept.__setitem__)
+  platform.keep_compiled()
+  assert not kept and f'{cache} belongs to another user' in capsys.readouterr().err
+
+
+def test_a_user_without_a_home(monkeypatch, capsys):
+  """As in a container whose user has no entry in the list of users."""
+  for key in ('HOME', 'XDG_CACHE_HOME'):
+    monkeypatch.delenv(key, raising=False)
+  monkeypatch.setattr(pwd, 'getpwuid', {}.__getitem__)
   platform.keep_compiled()
   assert 'compiled programs are not kept (' in capsys.readouterr().err
 

@@ -114,3 +114,40 @@ def test_no_signal_no_difference():
   process = started(READY + 'with told.deferred():\n  pass\nsys.exit(told.asked)')
   assert process.communicate(timeout=30) == ('', '')
   assert process.returncode == 0
+
+
+# Our commands, from their first moments on
+
+
+def mapped(process: subprocess.Popen, library: str) -> bool:
+  return library in pathlib.Path(f'/proc/{process.pid}/maps').read_text()
+
+
+def listens(process: subprocess.Popen) -> bool:
+  status = pathlib.Path(f'/proc/{process.pid}/status').read_text()
+  caught = next(line for line in status.splitlines() if line.startswith('SigCgt'))
+  return bool(int(caught.split()[1], 16) >> (signal.SIGUSR1 - 1) & 1)
+
+
+@pytest.mark.parametrize(
+  ('script', 'after'),
+  [(script, '') for script in ('train', 'evaluate', 'translate', 'sweep')]
+  + [('train', library) for library in ('numpy', 'jaxlib', 'tensorstore')]
+  + [('evaluate', 'jaxlib'), ('translate', 'jaxlib')],
+)
+def test_a_signal_is_heard_before_the_imports(
+  script: str, after: str, tmp_path: pathlib.Path
+):
+  """As soon as a library is there, of which numpy is the first, or before any."""
+  command = [sys.executable, '-m', f'scripts.{script}', f'--workdir={tmp_path}/run']
+  if script == 'train':
+    command += ['--config=configs/quickstart.py', f'--data_dir={tmp_path}/data']
+  process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
+  while not (mapped(process, after) if after else listens(process)):
+    assert process.poll() is None
+    time.sleep(0.002)
+  assert after or not mapped(process, 'numpy')
+  process.terminate()
+  _, err = process.communicate(timeout=30)
+  assert (process.returncode, err) == (EXIT_CODE, 'stopped by a signal.\n')
+  assert not [*tmp_path.iterdir()]

@@ -79,7 +79,7 @@ def test_while_preparing(toy: Toy):
   """What was begun is no corpus, and the same command goes on to the end."""
   new = Toy(toy.folder, data_dir='new').in_another('preparing')
   said = told(new.train(hold={LEARN: 60}), LEARN, AT_ONCE)
-  assert said.endswith('stopped by a signal. \n')
+  assert said.endswith('stopped by a signal.\n')
   assert not (toy.folder / 'new' / 'toy').exists()
   finished(new.train())
   assert_equal_runs(new, toy)

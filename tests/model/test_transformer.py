@@ -36,7 +36,7 @@ def graph_of(positions: str = 'sinusoid', dtype: Any = jnp.float32, **sizes: Any
 
   def make() -> Transformer:
     return Transformer(
-      **(SIZES | {'P_drop': 0.3} | sizes),
+      **(SIZES | {'P_drop': 0.3, 'target_vocab_size': 0} | sizes),
       positions=positions,
       max_positions=LONGEST,
       vocab_size=VOCABULARY,
@@ -84,6 +84,10 @@ def logits_of(graph: nnx.GraphDef) -> Callable[..., jax.Array]:
   )
 
 
+def weights_of(graph: nnx.GraphDef) -> Callable[..., Any]:
+  return jax.jit(lambda params, *pair: nnx.merge(graph, params).attention(*pair))
+
+
 # The paper once more, a sentence and a head at a time, without padding or masks
 
 
@@ -119,8 +123,10 @@ def add_and_norm(p: Tree, x: np.ndarray, sublayer: np.ndarray) -> np.ndarray:
 
 
 def embed(p: Tree, ids: list[int], table: str) -> np.ndarray:
-  d = p['embedding'].shape[1]
-  x = np.array([p['embedding'][i] * math.sqrt(d) for i in ids])
+  own = 'source_embedding' in p and table == 'source_positions'
+  rows = p['source_embedding' if own else 'embedding']
+  d = rows.shape[1]
+  x = np.array([rows[i] * math.sqrt(d) for i in ids])
   if table in p:
     return x + p[table][: len(ids)]
   for position in range(len(ids)):
@@ -155,16 +161,154 @@ def double(params: Tree) -> Tree:
   return jax.tree.map(lambda x: np.asarray(x, np.float64), params)
 
 
+@pytest.mark.parametrize('own', [0, 31])
 @pytest.mark.parametrize('positions', ['sinusoid', 'learned'])
-def test_equals_the_paper_written_out(positions: str):
-  graph, shapes = graph_of(positions)
+def test_equals_the_paper_written_out(positions: str, own: int):
+  """With one table, and with one for the target and another for the source."""
+  graph, shapes = graph_of(positions, target_vocab_size=own)
   params = random_params(shapes)
   source, target = sentences()
   logits = logits_of(graph)(params, source, target)
-  assert logits.shape == (*target.shape, VOCABULARY) and logits.dtype == jnp.float32
+  assert logits.shape == (*target.shape, own or VOCABULARY)
+  assert logits.dtype == jnp.float32
   for row, (S, T) in enumerate(LENGTHS):
     expected = reference(double(params), source[row, :S], target[row, :T])
     np.testing.assert_allclose(logits[row, :T], expected, rtol=1e-5, atol=1e-5)
+
+
+# The weights of attention
+
+
+def test_weights_equal_the_paper_written_out(monkeypatch: pytest.MonkeyPatch):
+  """To 1e-6; they sum to 1 where a head may look, and are 0 elsewhere."""
+  graph, shapes = graph_of()
+  params = random_params(shapes)
+  source, target = sentences()
+  found = jax.device_get(weights_of(graph)(params, source, target))
+  rows = []
+  monkeypatch.setitem(globals(), 'softmax', recorded(softmax, rows))
+  for b, (S, T) in enumerate(LENGTHS):
+    rows.clear()
+    reference(double(params), source[b, :S], target[b, :T])
+    left = iter(rows)
+    kinds = [('encoder', S, S)] * SIZES['N']
+    kinds += [('decoder', T, T), ('cross', T, S)] * SIZES['N']
+    for place, (kind, queries, keys) in enumerate(kinds):
+      n = place if kind == 'encoder' else (place - SIZES['N']) // 2
+      ours = getattr(found, kind)[n, b, :, :queries]
+      np.testing.assert_allclose(ours.sum(-1), 1, atol=1e-6)
+      for head, t in np.ndindex(*ours.shape[:2]):
+        row = next(left)
+        assert len(row) == (t + 1 if kind == 'decoder' else keys)
+        np.testing.assert_allclose(ours[head, t, : len(row)], row, atol=1e-6)
+        assert (ours[head, t, len(row) :] == 0).all()
+    assert not [*left]
+
+
+def recorded(function: Callable, results: list) -> Callable:
+  """The function, which puts all it returns into `results`."""
+
+  def record(*args: Any) -> Any:
+    results.append(function(*args))
+    return results[-1]
+
+  return record
+
+
+def test_weights_of_cached_decoding_equal_those_of_teacher_forcing(
+  monkeypatch: pytest.MonkeyPatch,
+):
+  graph, shapes = graph_of(N=1)
+  params = jax.tree.map(jnp.asarray, random_params(shapes))
+  model = nnx.merge(graph, params)
+  source, target = sentences()[0], sentences()[1][:, :3]
+  forced = weights_of(graph)(params, source, target)
+  B, T = target.shape
+  memory, cache = model.precompute_cross_attention(source), model.empty_cache(B, 1, T)
+  rows = []
+  monkeypatch.setattr(jax.nn, 'softmax', recorded(jax.nn.softmax, rows))
+  for t in range(T):
+    rows.clear()
+    tokens = target[:, t - 1 : t] if t else np.full((B, 1), BOS)
+    with jax.disable_jit():  # else there would be tracers in `rows`
+      _, cache = model.step(tokens, jnp.int32(t), cache, memory)
+    assert len(rows) == 2
+    for kind, found in zip(('decoder', 'cross'), rows, strict=True):
+      expected = getattr(forced, kind)[0, :, :, t]
+      np.testing.assert_allclose(found[:, :, 0], expected, atol=1e-6)
+
+
+@pytest.mark.torch
+def test_weights_equal_those_of_torch():
+  torch = pytest.importorskip('torch')
+  D, H, S, T = 12, 3, 5, 7
+  rng = np.random.default_rng(0)
+  layer = attention_module.MultiHeadAttention(
+    D, H, D // H, D // H, dtype=jnp.float32, rngs=nnx.Rngs(params=0)
+  )
+  x, memory = (rng.normal(size=(2, n, D)).astype(np.float32) for n in (T, S))
+  mask = np.ones((2, 1, S), bool)
+  mask[1, :, 3:] = False
+  theirs = torch.nn.MultiheadAttention(D, H, bias=False, batch_first=True)
+  with torch.no_grad():
+    for n, part in enumerate((layer.query, layer.key, layer.value)):
+      matrix = torch.tensor(np.asarray(part[...]).reshape(D, -1).T)
+      theirs.in_proj_weight[n * D : (n + 1) * D] = matrix
+    inputs = (torch.tensor(x), *[torch.tensor(memory)] * 2)
+    ignored = torch.tensor(~mask[:, 0])
+    options = {'need_weights': True, 'average_attn_weights': False}
+    _, expected = theirs(*inputs, key_padding_mask=ignored, **options)
+  _, ours = layer.seen(x, memory, mask)
+  np.testing.assert_allclose(ours, expected.numpy(), atol=1e-6)
+
+
+def plain_attention(self, x: jax.Array, memory: jax.Array, mask: jax.Array):
+  """MultiHeadAttention.__call__ without a way to see its weights."""
+  q = self._split_heads(x, self.query)
+  k = self._split_heads(memory, self.key)
+  v = self._split_heads(memory, self.value)
+  weights = attention_module.attention_weights(q, k, mask).astype(v.dtype)
+  return self._join_heads(jnp.einsum('bhts,bshv->bthv', weights, v))
+
+
+def plain_encoder(self, x: jax.Array, mask: jax.Array, dropout: Dropout):
+  x = self.attention_norm(x, self.attention(x, x, mask), dropout, 0)
+  return self.feed_forward_norm(x, self.feed_forward(x), dropout, 1)
+
+
+def plain_decoder(self, x, causal, memory, mask, dropout):
+  x = self.attention_norm(x, self.attention(x, x, causal), dropout, 0)
+  x = self.cross_norm(x, self.cross(x, memory, mask), dropout, 1)
+  return self.feed_forward_norm(x, self.feed_forward(x), dropout, 2)
+
+
+@pytest.mark.parametrize('dtype', [jnp.float32, jnp.bfloat16])
+def test_weights_that_nobody_looks_at_cost_nothing(dtype, monkeypatch):
+  """Training and search are the programs that they are without them, to the letter."""
+  graph, shapes = graph_of(dtype=dtype)
+  source, target = sentences()
+
+  def training(params: Tree) -> jax.Array:
+    logits = nnx.merge(graph, params)(source, target, jax.random.key(0))
+    return loss.cross_entropy(logits, target, 0.1)[0]
+
+  def search(params: Tree) -> Any:
+    model = nnx.merge(graph, params)
+    memory = model.precompute_cross_attention(source)
+    cache = model.empty_cache(len(source), 2, 3)
+    return model.step(source[:, :2], jnp.int32(0), cache, memory)
+
+  texts = lambda: [
+    jax.jit(f).lower(shapes).as_text() for f in (jax.grad(training), search)
+  ]
+  with_the_option = texts()
+  for owner, plain in (
+    (attention_module.MultiHeadAttention, plain_attention),
+    (module.EncoderLayer, plain_encoder),
+    (module.DecoderLayer, plain_decoder),
+  ):
+    monkeypatch.setattr(owner, '__call__', plain)
+  assert texts() == with_the_option
 
 
 # Dropout
@@ -405,6 +549,7 @@ def test_fresh_embeddings_have_unit_variance_once_scaled():
     positions='sinusoid',
     max_positions=0,
     vocab_size=W,
+    target_vocab_size=0,
     dtype=jnp.float32,
     activation_dtype=jnp.float32,
     rngs=nnx.Rngs(params=0),
@@ -486,11 +631,11 @@ def repeated(rows: int) -> tuple[np.ndarray, np.ndarray]:
   return source, rng.integers(3, VOCABULARY, (len(source), rows, target.shape[1]))
 
 
-@pytest.mark.parametrize('positions', ['sinusoid', 'learned'])
-def test_cached_decoding_equals_teacher_forcing(positions: str):
+@pytest.mark.parametrize(('positions', 'own'), [('sinusoid', 31), ('learned', 0)])
+def test_cached_decoding_equals_teacher_forcing(positions: str, own: int):
   """At every position, with rows that swap as beams do, in a cache that grows."""
   R, swap_at, grow_at = 3, 3, 5
-  graph, shapes = graph_of(positions)
+  graph, shapes = graph_of(positions, target_vocab_size=own)
   params = random_params(shapes)
   source, targets = repeated(R)
   B, _, T = targets.shape

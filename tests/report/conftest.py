@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import pytest
 
-from toy.results import changed, of_row, written
+from toy.results import CARD, changed, of_row, written
 from transformer_jax.data import card
 from transformer_jax.report.results import Scored
 
@@ -31,8 +31,8 @@ def prepared(tmp_path: pathlib.Path) -> Prepared:
   """Sentences '<i>source</i> sentence {n} of some words', and their references."""
   folder = tmp_path / 'data' / of_row().config['corpus']
   folder.mkdir(parents=True)
-  (folder / card.CARD).write_text('{}')
   for side in ('source', 'target'):
     lines = (f'<i>{side}</i> sentence {n} of some words\n' for n in range(SENTENCES))
     (folder / f'dev.{side}.txt').write_text(''.join(lines))
-  return Prepared(folder.parent, card.read_card(folder)['corpus'])
+  card.write_card(folder, CARD)
+  return Prepared(folder.parent, card.read_card(folder)['identity'])

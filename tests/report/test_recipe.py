@@ -38,13 +38,25 @@ def test_each_piece_is_told_by_itself():
     ],
     0.04,
   )
-  assert cells(text, 'beam')[1:] == ['4', '1', '1', '88.50', '90.00', '-1.50', '0.040']
+  beam = ['600', '4', '1', '1', '88.50', '90.00', '-1.50', '0.040']
+  assert cells(text, 'beam')[1:] == beam
   average = str(quickstart.get_config().average_last)
   last = cells(text, 'checkpoints averaged')
-  assert last[1:7] == [average, '1', '1', '89.00', '90.00', '-1.00']
-  assert cells(text, 'alpha')[1:3] == ['0.6', '1'] and '+0.25' in text
-  assert cells(text, 'epsilon_ls')[1:7] == ['0.1', '0', '1', '87.00', '90.00', '-3.00']
+  assert last[2:8] == [average, '1', '1', '89.00', '90.00', '-1.00']
+  assert cells(text, 'alpha')[2:4] == ['0.6', '1'] and '+0.25' in text
+  assert cells(text, 'epsilon_ls')[2:8] == ['0.1', '0', '1', '87.00', '90.00', '-3.00']
   assert '10.00' not in text
+
+
+def test_a_piece_has_a_line_for_each_number_of_steps():
+  found = []
+  for step, score in ((300, 80.0), (600, 90.0)):
+    for beam in (4, 1):
+      result = decoded('run', 1, score - beam, step=step, beam=beam).result
+      found.append(scored(result, f'{step}.{beam}'))
+  text = printed(found)
+  assert text.count('### ') == 1
+  assert [cells(text, 'beam', n)[1] for n in (0, 1)] == ['300', '600']
 
 
 def test_seeds_are_paired_and_their_spread_told():
@@ -55,7 +67,7 @@ def test_seeds_are_paired_and_their_spread_told():
   found.append(decoded('again', 3, 10.0, beam=1))
   # Differences -1, -2, -3: sd 1, t(2) = 4.303, so +- 4.303 / sqrt(3).
   expected = ['3', '83.00', '85.00', '-2.00 ± 2.48', '']
-  assert cells(printed(found), 'beam')[3:] == expected
+  assert cells(printed(found), 'beam')[4:] == expected
 
 
 def test_other_corpora_and_sizes_are_not_compared():
@@ -68,10 +80,10 @@ def test_other_corpora_and_sizes_are_not_compared():
 def test_scorers(prepared, tmp_path: pathlib.Path):
   line = '<i>Target</i> sentence-{n} “of” some words'
   run = prepared.run(tmp_path / 'run', line)
-  text = page.markdown(scorers.scorers([run], ['†'], prepared.data_dir))
-  found = [float(x.removesuffix('†')) for x in cells(text, 'run', 1)[2:]]
+  text = page.markdown(scorers.scorers([run], prepared.data_dir))
+  found = [float(x) for x in cells(text, 'run', 1)[2:]]
   _, references = held_out.text(prepared.data_dir / run.config['corpus'], 'dev')
   assert found[0] == round(bleu.sacre_bleu(run.translations, references).score, 2)
   assert found[3] == round(bleu.paper_bleu(run.translations, references, 'de').score, 2)
   assert found[1] > found[0] and found[4] > found[3] and found[2] != found[3]
-  assert scorers.scorers([run], [''], tmp_path / 'elsewhere') == []
+  assert scorers.scorers([run], tmp_path / 'elsewhere') == []

@@ -4,7 +4,7 @@ import pathlib
 
 import pytest
 
-from toy.results import changed, of_row, scored, written
+from toy.results import changed, of_row, scored, unscored, written
 from transformer_jax.report import results
 from transformer_jax.runs.result import Result
 
@@ -19,12 +19,12 @@ def published() -> list[pathlib.Path]:
 
 def test_every_published_result_is_read():
   rows = {path: Result.read(path).row for path in published()}
-  assert len(rows) > 50
+  assert rows
   for path, row in rows.items():
     in_table = path.parent.name.startswith('table3')
     assert row == (path.name.partition('.')[0] if in_table else None), path
-    found, left_out = results.read(path)
-    assert len(found) == 1 and not left_out
+    found = results.read(path)
+    assert len(found.scored) == 1 and not found.left_out
 
 
 def test_all_translations_of_a_run_are_read_or_else_its_result(tmp_path: pathlib.Path):
@@ -35,17 +35,17 @@ def test_all_translations_of_a_run_are_read_or_else_its_result(tmp_path: pathlib
   for beam in (4, 1):
     changed(of_row('D1'), beam=beam).write(home / 'translations' / f'{beam}.json')
   (home / 'result.json').write_text('half')
-  found, left_out = results.read(home)
-  assert [s.result.beam for s in found] == [1, 4] and not left_out
-  assert {s.run for s in found} == {'run'}
-  alone, _ = results.read(home / 'translations' / '4.json')
-  assert alone == found[1:]
+  found = results.read(home)
+  assert [s.result.beam for s in found.scored] == [1, 4] and not found.left_out
+  assert {s.run for s in found.scored} == {'run'}
+  alone = results.read(home / 'translations' / '4.json')
+  assert alone.scored == found.scored[1:]
 
 
 @pytest.mark.parametrize(
   'text, reason',
   [
-    (None, 'damaged or missing'),
+    (None, 'no run that can be read'),
     ('{"task": "tra', 'damaged or missing'),
     ('{"version": 1}', 'missing or of another type: task'),
     ('{"task": "translation"}', 'evaluate the run again'),
@@ -60,9 +60,20 @@ def test_what_is_no_result_of_a_translation_is_named(
     changed(of_row(), task='parsing', sacrebleu=None, paper_bleu=None).write(path)
   elif text is not None:
     path.write_text(text)
-  found, left_out = results.read(tmp_path)
-  assert not found and len(left_out) == 1
-  assert left_out[0].startswith(f'{path}: ') and reason in left_out[0]
+  found = results.read(tmp_path)
+  assert not found.scored and not found.unscored and len(found.left_out) == 1
+  name = tmp_path if text is None else path
+  assert found.left_out[0].startswith(f'{name}: ') and reason in found.left_out[0]
+
+
+def test_a_run_without_a_result_is_read_for_its_curves(tmp_path: pathlib.Path):
+  started = unscored(tmp_path / 'run', 'D1', [{'step': 25, 'loss': 3.0}])
+  assert str(started) == 'not evaluated: run run (step 25 of 3,125)'
+  assert started.row == 'D1' and started.records == [{'step': 25, 'loss': 3.0}]
+  for damage in ('{}', '{"model": 3}', '['):
+    (tmp_path / 'run' / 'config.json').write_text(damage)
+    found = results.read(tmp_path / 'run')
+    assert not found.unscored and 'no run that can be read' in found.left_out[0]
 
 
 @pytest.mark.parametrize('line', ['{"step": 2, "lo}', '{"loss": 3.0}', '{"step": "2"}'])
@@ -72,7 +83,7 @@ def test_damage_beside_a_result_leaves_the_result(line: str, tmp_path: pathlib.P
   log.write_text(f'{{"step": 1, "loss": 9}}\n{line}\n')
   whole.text.parent.mkdir()
   whole.text.write_bytes(b'\xff\n')
-  (found,), left_out = results.read(whole.home)
+  (found,), _, left_out = results.read(whole.home)
   assert found == whole and found.translations is None and not found.records
   assert left_out[0].startswith(f'{log}: ') and f'{log}, line 2: ' in left_out[0]
   assert left_out[1].startswith(f'{whole.text}: ') and len(left_out) == 2
@@ -84,10 +95,12 @@ def test_runs_of_one_name_bear_their_folders():
     for row in ('base', 'C1')
     for seed in (1, 2)
   ]
-  named = results.with_distinct_names([*found, *found])
-  names = ['base/seed-1', 'base/seed-2', 'C1/seed-1', 'C1/seed-2']
-  assert [s.run for s in named] == names * 2
-  assert [s.result for s in named] == [s.result for s in found] * 2
+  other = results.Unscored('seed-1', pathlib.Path('/b/base/seed-1'), {}, '', [])
+  named = results.Found([*found, *found], [other], []).with_distinct_names()
+  names = ['a/base/seed-1', 'base/seed-2', 'C1/seed-1', 'C1/seed-2']
+  assert [s.run for s in named.scored] == names * 2
+  assert [s.result for s in named.scored] == [s.result for s in found] * 2
+  assert named.unscored[0].run == 'b/base/seed-1'
 
 
 def test_the_name_of_the_test_set():

@@ -1,6 +1,7 @@
 """What the config of a run must say."""
 
 import json
+import math
 import pathlib
 
 import pytest
@@ -9,7 +10,7 @@ from configs import base
 from transformer_jax.runs import config_checks
 
 
-def config_with(**values: float) -> dict:
+def config_with(**values: object) -> dict:
   config = base.get_config()
   config.update_from_flattened_dict(values)
   return json.loads(config.to_json_best_effort())
@@ -17,14 +18,75 @@ def config_with(**values: float) -> dict:
 
 @pytest.mark.parametrize(
   ('key', 'value'),
-  [(key, 0) for key in config_checks.COUNTS]
-  + [('beam', -1), ('model.h', -3), ('seed', -1), ('extra_length', -1)]
-  + [('rate_factor', 0.0), ('adam_epsilon', 0.0), ('adam_b2', 1.0)]
-  + [('model.P_drop', 1.0), ('model.P_drop', -0.1), ('epsilon_ls', 1.0)],
+  [(k, ends[0] - 1) for ends, keys in config_checks.WHOLE.items() for k in keys]
+  + [(k, ends[1] + 1) for ends, keys in config_checks.WHOLE.items() for k in keys]
+  + [('rate_factor', x) for x in (0.0, math.inf, math.nan)]
+  + [('adam_epsilon', x) for x in (0.0, math.inf, math.nan)]
+  + [('alpha', x) for x in (math.inf, math.nan, -11.0)]
+  + [(k, x) for k in ('epsilon_ls', 'model.P_drop') for x in (1.0, -0.1, math.nan)]
+  + [(k, x) for k in ('adam_b1', 'adam_b2') for x in (1.0, -0.1, math.nan)]
+  + [('cleaning.max_ratio', x) for x in (0.5, math.inf, math.nan)]
+  + [('cleaning.min_alphanumeric', x) for x in (-0.1, 1.1, math.nan)]
+  + [('character_coverage', x) for x in (0.5, 1.1, math.nan)]
+  + [('dtype', 'half'), ('decode_dtype', ''), ('model.positions', 'rotary')]
+  + [('task', 'singing')]
+  + [('files.train', ()), ('files.dev', (1,))],
 )
-def test_numbers_that_no_run_can_have(key: str, value: float):
-  with pytest.raises(ValueError, match=rf'^{key}={value}: .* \(--config\.{key}\)$'):
+def test_values_that_no_run_can_have(key: str, value: object):
+  with pytest.raises(ValueError) as caught:
     config_checks.check_numbers(config_with(**{key: value}))
+  said = str(caught.value)
+  assert said.startswith(f'{key}=') and said.endswith(f' (--config.{key})')
+
+
+def test_every_number_of_a_config_has_its_range():
+  """And so has every other value, but for what its reader checks."""
+  checked = {key for _, _, keys in config_checks.VALUES for key in keys}
+  config = base.get_config()
+  there = {
+    *config,
+    *(f'{k}.{x}' for k in config if hasattr(config[k], 'keys') for x in config[k]),
+  }
+  nested = {key for key in config if hasattr(config[key], 'keys')}
+  assert there - nested - checked == {'row'}
+  assert checked <= there
+
+
+def test_more_beams_than_words_of_the_target():
+  own = {'beam': 31, 'model.vocab_size': 50, 'model.target_vocab_size': 30}
+  with pytest.raises(ValueError, match=r'beam=31: no more than target_vocab_size=30 '):
+    config_checks.check_numbers(config_with(**own))
+
+
+def test_more_beams_than_words():
+  with pytest.raises(ValueError, match=r'beam=31: no more than vocab_size=30 '):
+    config_checks.check_numbers(config_with(**{'beam': 31, 'model.vocab_size': 30}))
+
+
+@pytest.mark.parametrize(
+  ('key', 'value', 'said'),
+  [
+    ('beam', '4', 'beam=4: a whole number from 1'),
+    ('beam', True, 'beam=True: a whole number'),
+    ('alpha', None, 'alpha=None: from -10'),
+    ('tokenized', 'no', 'tokenized=no: True or False'),
+    ('corpus', 5, 'corpus=5: text'),
+    ('model', [], ' lacks model.N, model.P_drop, '),
+  ],
+)
+def test_values_of_another_type(key: str, value: object, said: str):
+  """As in a config.json that was edited by hand."""
+  path = pathlib.Path('run/config.json')
+  with pytest.raises(ValueError) as caught:
+    config_checks.check_keys(config_with() | {key: value}, path)
+  assert said in str(caught.value) and str(path) in str(caught.value)
+
+
+def test_a_key_of_another_versions_model():
+  config = config_with()
+  config['model']['gates'] = 2
+  with pytest.raises(ValueError, match=r'^config.json has model.gates, which this ver'):
+    config_checks.check_keys(config, pathlib.Path('config.json'))
 
 
 def test_fewer_are_kept_than_averaged():

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 import pathlib
 from typing import Any
 
@@ -9,7 +10,8 @@ import pytest
 
 from toy.result import RESULT
 from transformer_jax.machine.errors import UserError
-from transformer_jax.runs.result import VERSION, Result, Score
+from transformer_jax.runs.result import VERSION, Result
+from transformer_jax.scoring.score import Score
 
 
 def replaced(key: str, value: Any) -> dict:
@@ -39,6 +41,15 @@ def test_what_is_written_is_read(tmp_path: pathlib.Path):
   assert list(json.loads(path.read_text())) == [
     field.name for field in dataclasses.fields(Result)
   ]
+
+
+def test_what_is_written_is_json(tmp_path: pathlib.Path):
+  """Which has no NaN: it is null, and no result's."""
+  path = tmp_path / 'result.json'
+  dataclasses.replace(RESULT, dev_perplexity=math.nan).write(path)
+  assert 'NaN' not in path.read_text() and '"dev_perplexity": null' in path.read_text()
+  with pytest.raises(UserError, match='of another type: dev_perplexity;'):
+    Result.read(path)
 
 
 def test_a_task_without_bleu(tmp_path: pathlib.Path):
@@ -105,6 +116,14 @@ def test_another_version(tmp_path: pathlib.Path):
   older = json.loads(RESULT.to_json())
   del older['version']
   assert 'evaluate the run again' in refusal(path, older)
+
+
+def test_a_result_of_before_targets_had_their_own_vocabulary(tmp_path: pathlib.Path):
+  path = tmp_path / 'result.json'
+  older = json.loads(RESULT.to_json())
+  del older['config']['model']['target_vocab_size']
+  path.write_text(json.dumps(older))
+  assert Result.read(path) == RESULT
 
 
 def test_lowercase_is_in_the_signature():

@@ -5,6 +5,7 @@ import fcntl
 import json
 import os
 import pathlib
+import shutil
 import socket
 import subprocess
 import sys
@@ -24,11 +25,13 @@ ROOT = pathlib.Path(__file__).parents[2]
 LINES = ['one two three four five', 'six seven eight nine ten']
 
 
-def prepared(data_dir: pathlib.Path, name: str, extra: str = '') -> pathlib.Path:
+def prepared(
+  data_dir: pathlib.Path, name: str, extra: str = '', own: int = 0
+) -> pathlib.Path:
   """A corpus with LINES and an `extra` one as each of its splits."""
   pairs = [(line, line) for line in [*LINES, extra]]
   splits = {split: [InMemoryBitext(split, pairs, {})] for split in card.SPLITS}
-  corpus = asked(small_config())._replace(name=name)
+  corpus = asked(small_config())._replace(name=name, target_vocab_size=own)
   preparing.prepare_corpus(corpus, splits, data_dir)
   return data_dir / name
 
@@ -37,7 +40,7 @@ def small_config() -> ml_collections.ConfigDict:
   config = base.get_config()
   config.model.vocab_size = 30
   config.character_coverage, config.byte_fallback = 1.0, False
-  config.cleaning.drop_identical = False
+  config.cleaning.drop_untranslated = False
   return config
 
 
@@ -79,7 +82,7 @@ def test_a_new_run(run: Run, corpus, config):
   assert run.config().to_dict() == json.loads(config.to_json_best_effort())
   assert run.config().is_locked
   listed = card.read_card(corpus)
-  assert run.vocabulary().sha256 == listed['vocabulary']['sha256']
+  assert run.vocabularies().source.sha256 == listed['vocabulary']['sha256']
   assert (run.workdir / 'card.json').read_bytes() == (corpus / 'card.json').read_bytes()
 
 
@@ -118,6 +121,15 @@ def test_a_run_from_before_configs_had_a_row(run: Run, corpus, config):
     Run.open(run.workdir, config, corpus)
 
 
+def test_a_run_from_before_targets_had_their_own_vocabulary(run, corpus, config):
+  path = run.workdir / 'config.json'
+  stored = json.loads(path.read_bytes())
+  del stored['model']['target_vocab_size']
+  path.write_text(json.dumps(stored))
+  assert run.config().model.target_vocab_size == 0
+  assert Run.open(run.workdir, config, corpus).config().model == config.model
+
+
 def test_a_run_of_another_version(run: Run):
   """What it lacks is named where it is read, not where it is missed."""
   edit_config(run, beam='-', decode_dtype='-')
@@ -145,7 +157,7 @@ def test_a_corpus_of_another_config(key, value, corpus, config, tmp_path: pathli
 def test_numbers_that_no_run_can_have(corpus, config, tmp_path: pathlib.Path):
   """They are refused before there is a folder, which would hold another's run then."""
   config.beam = 0
-  with pytest.raises(ValueError, match=r'^beam=0: 1 or more \(--config\.beam\)$'):
+  with pytest.raises(ValueError, match='^beam=0: a whole number from 1 to 1,024'):
     Run.open(tmp_path / 'run', config, corpus)
   assert not (tmp_path / 'run').exists()
 
@@ -158,8 +170,20 @@ def test_another_vocabulary_is_one_clear_sentence(run: Run, config, other_corpus
     with pytest.raises(ValueError) as caught:
       check()
     assert 'other was encoded with another vocabulary' in str(caught.value)
-    assert run.vocabulary().sha256[:12] in str(caught.value)
+    assert run.vocabularies().source.sha256[:12] in str(caught.value)
     assert '\n' not in str(caught.value)
+
+
+def test_a_vocabulary_of_the_targets_own(config, tmp_path: pathlib.Path):
+  """It is copied into the run, and neither may be another."""
+  folder = prepared(tmp_path, 'apart', own=20)
+  config.model.target_vocab_size = 20
+  run = Run.open(tmp_path / 'run', config, folder)
+  assert [*map(len, run.vocabularies())] == [30, 20]
+  assert run.vocabularies().target.sha256 == card.vocabularies(folder).target.sha256
+  shutil.copy(run.workdir / 'vocabulary.model', run.workdir / 'vocabulary.target.model')
+  with pytest.raises(ValueError, match=r"target.model \(.*is not the run's vocabulary"):
+    run.check_vocabulary(folder)
 
 
 def test_a_swapped_vocabulary_is_refused(run: Run, config, corpus, other_corpus):
@@ -169,7 +193,7 @@ def test_a_swapped_vocabulary_is_refused(run: Run, config, corpus, other_corpus)
   for content in ((other_corpus / 'vocabulary.model').read_bytes(), ours[:-1], b''):
     path.write_bytes(content)
     for use in (
-      run.vocabulary,
+      run.vocabularies,
       lambda: run.check_vocabulary(corpus),
       lambda: Run.open(run.workdir, config, corpus),
     ):
@@ -177,7 +201,7 @@ def test_a_swapped_vocabulary_is_refused(run: Run, config, corpus, other_corpus)
         use()
       assert str(path) in str(caught.value) and '\n' not in str(caught.value)
   path.write_bytes(ours)
-  assert len(run.vocabulary()) == 30
+  assert len(run.vocabularies().source) == 30
 
 
 def test_held_out_text_of_another_corpus_is_refused(run: Run, corpus, other_corpus):
@@ -207,6 +231,50 @@ def test_results_of_checkpoints_that_are_gone(run: Run, corpus, config):
     Run.open(run.workdir, config, corpus)
 
 
+SAVED = '{"step": 57, "loss": 1.0}\n{"step": 50, "saved": true}\n'
+
+
+@pytest.mark.parametrize('how', ['gone', 'empty', 'dangling', 'without any'])
+def test_checkpoints_that_are_gone(how: str, run: Run, corpus, config):
+  """Trained anew, the run would take what it had for nothing, and cut its metrics."""
+  run.metrics.write_text(SAVED)
+  if how == 'dangling':
+    run.checkpoints.symlink_to('/not/mounted')
+    expected = f'{run.checkpoints} is a link to /not/mounted, which is not there: mount'
+  else:
+    if how != 'gone':
+      run.checkpoints.mkdir()
+    if how == 'without any':
+      for name in ('050', '50.damaged', '55.partial'):
+        (run.checkpoints / name).mkdir()
+    expected = f'{run.checkpoints} holds no checkpoint, and {run.metrics} tells of one '
+    expected += 'of step 50: put them back; to train from the first step on, move '
+  for _ in range(2):
+    with pytest.raises(ValueError) as caught:
+      Run.open(run.workdir, config, corpus)
+    assert str(caught.value).startswith(expected)
+    assert run.metrics.read_text() == SAVED
+  if how == 'dangling':
+    run.checkpoints.unlink()
+  run.metrics.rename(run.workdir / 'old.jsonl')
+  Run.open(run.workdir, config, corpus)
+
+
+def test_before_the_first_checkpoint_a_run_begins_anew(run: Run, corpus, config):
+  """It was killed then, and nothing is gone; but a link that leads nowhere is told."""
+  run.metrics.write_text('{"step": 5, "loss": 1.0}\n{"step": 5, "dev_perplexity": 2}\n')
+  Run.open(run.workdir, config, corpus)
+  run.metrics.write_text(SAVED)
+  (run.checkpoints / '45').mkdir(parents=True)
+  Run.open(run.workdir, config, corpus)
+  assert run.newest_saved() == 50
+  shutil.rmtree(run.checkpoints)
+  run.metrics.unlink()
+  run.checkpoints.symlink_to('/not/mounted')
+  with pytest.raises(ValueError, match='which is not there'):
+    Run.open(run.workdir, config, corpus)
+
+
 def test_no_corpus_and_no_run(config, tmp_path: pathlib.Path):
   with pytest.raises((ValueError, OSError), match=r'card\.json: not there; run script'):
     Run.open(tmp_path / 'run', config, tmp_path / 'nowhere')
@@ -220,10 +288,40 @@ def test_a_kill_while_the_run_is_made(corpus, config, tmp_path: pathlib.Path):
   (tmp_path / 'run').mkdir()
   (tmp_path / 'run' / 'vocabulary.model').write_bytes(b'torn')
   run = Run.open(tmp_path / 'run', config, corpus)
-  assert run.vocabulary().sha256 == Vocabulary(corpus / 'vocabulary.model').sha256
+  assert (
+    run.vocabularies().source.sha256 == Vocabulary(corpus / 'vocabulary.model').sha256
+  )
 
 
 # Read
+
+
+@pytest.mark.parametrize(
+  'content', ['', '[]', 'null', '5', '"x"', '{"a":', '[' * 10**5]
+)
+def test_a_damaged_config(content: str, tmp_path: pathlib.Path):
+  (tmp_path / 'config.json').write_text(content)
+  with pytest.raises(ValueError, match='config.json: damaged '):
+    Run(tmp_path).config()
+
+
+@pytest.mark.parametrize(
+  'wrong',
+  [{'step': '2'}, {'step': True}, {'step': 1.5}, {'loss': None}, {'loss': 'x'}]
+  + [{'target_tokens': {}}, {'seconds': '1'}, {'device': []}, {'skipped': 'no'}],
+)
+def test_a_record_of_other_types(wrong: dict, tmp_path: pathlib.Path):
+  run, lines = Run(tmp_path), [{'step': 1}, {'step': 2} | wrong]
+  run.metrics.write_text(''.join(json.dumps(line) + '\n' for line in lines))
+  with pytest.raises(ValueError, match='metrics.jsonl, line 2: no record of a step'):
+    run.records()
+
+
+def test_a_record_that_is_no_text(tmp_path: pathlib.Path):
+  run = Run(tmp_path)
+  run.metrics.write_bytes(b'{"step": 1}\n{"step": 2, "device": "\xff"}\n')
+  with pytest.raises(ValueError, match='metrics.jsonl, line 2: '):
+    run.records()
 
 
 def test_training_so_far_is_up_to_the_step(tmp_path: pathlib.Path):

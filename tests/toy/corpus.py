@@ -3,6 +3,8 @@
 import pathlib
 import random
 
+import ml_collections
+
 from transformer_jax.data import (
   card,
   cleaning,
@@ -22,15 +24,24 @@ CORPUS = corpus.Corpus(
   target_language='de',
   files={'train': ('train',), 'dev': ('dev',), 'test': ('test',)},
   suffix='',
-  cleaning=cleaning.Cleaning(5000, 9.0, False, 0.0),
+  cleaning=cleaning.Cleaning(False, 5000, 9.0, False, 0.0),
   train_pairs=10**9,
   vocab_size=60,
+  target_vocab_size=0,
   vocabulary_pairs=1000,
   character_coverage=1.0,
   byte_fallback=False,
   max_length=64,
   corpus_seed=1,
 )
+
+
+def config_of(corpus: corpus.Corpus) -> ml_collections.ConfigDict:
+  """A config that asks for it."""
+  settings = corpus._asdict() | {'cleaning': corpus.cleaning._asdict()}
+  del settings['name']
+  model = {key: settings.pop(key) for key in ('vocab_size', 'target_vocab_size')}
+  return ml_collections.ConfigDict(settings | {'corpus': corpus.name, 'model': model})
 
 
 def number_lines(count: int, seed: int = 0) -> tuple[list[bytes], list[bytes]]:

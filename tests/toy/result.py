@@ -3,7 +3,8 @@
 import json
 
 from configs import quickstart
-from transformer_jax.runs.result import VERSION, Result, Score
+from transformer_jax.runs.result import VERSION, Result
+from transformer_jax.scoring.score import Score
 
 RESULT = Result(
   version=VERSION,

@@ -2,15 +2,20 @@
 
 import copy
 import dataclasses
+import json
 import pathlib
 
 import ml_collections
 
 from configs import table3
+from transformer_jax.data import card
 from transformer_jax.report import results
 from transformer_jax.report.results import Scored
-from transformer_jax.runs.result import VERSION, Result, Score
+from transformer_jax.runs.result import VERSION, Result
+from transformer_jax.runs.run import Run
+from transformer_jax.scoring.score import Score
 
+CARD = {'splits': {}, 'vocabulary': {'sha256': ''}}  # as little as a card can say
 SIGNATURES = 'nrefs:1|case:mixed|tok:13a', 'tok:moses-de'
 
 
@@ -78,11 +83,21 @@ def written(result: Result, home: pathlib.Path, lines: str | None = None) -> Sco
   home.mkdir(parents=True, exist_ok=True)
   result.write(home / 'result.json')
   if lines is not None:
-    ((found,), _) = results.read(home)
-    found.text.parent.mkdir(exist_ok=True)
-    found.text.write_text(lines)
-  (found,), left_out = results.read(home)
-  assert not left_out
+    text = result.translations(Run(home))
+    text.parent.mkdir(exist_ok=True)
+    text.write_text(lines)
+  found = results.read(home)
+  assert not found.left_out
+  return found.scored[0]
+
+
+def unscored(home: pathlib.Path, row: str, records: list[dict]) -> results.Unscored:
+  """The folder of a run of the miniature that was not evaluated, read back."""
+  home.mkdir(parents=True)
+  (home / 'config.json').write_text(json.dumps(of_row(row).config))
+  (home / 'metrics.jsonl').write_text(''.join(json.dumps(r) + '\n' for r in records))
+  card.write_card(home, CARD)
+  (found,) = results.read(home).unscored
   return found
 
 

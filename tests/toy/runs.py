@@ -83,14 +83,17 @@ def restored(toy: Toy, step: int) -> checkpoint.Restored:
   return checkpoint.restore(toy.checkpoints, step, *shapes)
 
 
+def untimed(run: Run) -> list[dict]:
+  """The records but for what differs between equal runs: seconds, and when it saved."""
+  return [r | {'seconds': 0} for r in run.records() if 'saved' not in r]
+
+
 def assert_equal_runs(one: Toy, other: Toy) -> None:
   """The last state bit for bit, and the records, but for the seconds they tell of."""
   step = Run(one.workdir).config().train_steps
   ends = [restored(toy, step) for toy in (one, other)]
   jax.tree.map(np.testing.assert_array_equal, *ends)
-  logs = [
-    [r | {'seconds': 0} for r in Run(toy.workdir).records()] for toy in (one, other)
-  ]
+  logs = [untimed(Run(toy.workdir)) for toy in (one, other)]
   # A checkpoint off the cadence cuts a record in two, each of fewer `steps`.
   spans = [{(r['step'], r.get('steps')) for r in log} for log in logs]
   there = lambda r: 'loss' not in r or (r['step'], r['steps']) in spans[0] & spans[1]

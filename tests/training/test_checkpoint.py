@@ -1,10 +1,12 @@
 """Restored is what was saved; the damaged is named, the unfinished is passed over."""
 
 import errno
+import json
 import os
 import pathlib
 import random
 import shutil
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -12,6 +14,8 @@ import numpy as np
 import orbax.checkpoint as ocp
 import pytest
 
+from transformer_jax.machine.errors import UserError
+from transformer_jax.runs.run import Run
 from transformer_jax.training import checkpoint
 from transformer_jax.training.checkpoint import Damaged
 
@@ -52,6 +56,16 @@ def files(folder: pathlib.Path, step: int) -> list[pathlib.Path]:
   """All that the step's manifest vouches for."""
   found = (path for path in (folder / str(step)).rglob('*') if path.is_file())
   return sorted(path for path in found if path.name != checkpoint.MANIFEST)
+
+
+def copied(folder: pathlib.Path, step: int, new: int) -> None:
+  """A whole checkpoint of another step."""
+  path = shutil.copytree(folder / str(step), folder / str(new)) / checkpoint.MANIFEST
+  path.write_text(json.dumps(json.loads(path.read_text()) | {'step': new}))
+
+
+def to_average(folder: pathlib.Path, *how: int, last: int | None = None) -> list[int]:
+  return checkpoint.to_average(Run(folder.parent), *how, last)
 
 
 def test_restored_is_what_was_saved(kept: pathlib.Path):
@@ -121,10 +135,31 @@ def test_a_damaged_manifest_is_a_damaged_checkpoint(folder: pathlib.Path):
       found += 1
     path.write_bytes(whole)
   assert found > 180  # all but what hits a part that nothing depends on
-  for content in (b'', whole[:-30], b'{}', b'\xff\xfe'):
+  odd = (
+    b'',
+    whole[:-30],
+    b'\xff\xfe',
+    b'{}',
+    b'[]',
+    b'5',
+    b'"step"',
+    b'null',
+    b'[' * 9999,
+  )
+  odd += b'{"sha256": null, "step": 3}', b'{"sha256": [1], "step": 3}'
+  for content in odd:
     path.write_bytes(content)
     with pytest.raises(Damaged, match=r'3: damaged: manifest\.json'):
       checkpoint.restore(folder, 3, *trees(9))
+
+
+def test_a_manifest_is_of_its_folders_step(folder: pathlib.Path, capsys):
+  """A checkpoint that was copied under another name is not that step's."""
+  shutil.copytree(folder / '1', folder / '4')
+  with pytest.raises(Damaged, match='4: damaged: its manifest.json is of step 1'):
+    checkpoint.average(folder, [1, 4], trees(9)[0])
+  assert checkpoint.restore_newest(folder, *trees(9)).step == 3
+  assert f'{folder / "4"} is set aside' in capsys.readouterr().out
 
 
 def test_a_file_too_many(folder: pathlib.Path):
@@ -135,7 +170,7 @@ def test_a_file_too_many(folder: pathlib.Path):
 
 def test_unfinished_ones_are_no_checkpoints(folder: pathlib.Path):
   for step in (10, 100):
-    shutil.copytree(folder / '3', folder / str(step))
+    copied(folder, 3, step)
   (folder / '3' / checkpoint.MANIFEST).unlink()
   (folder / '2').rename(folder / '2.partial')
   (folder / '4').mkdir()
@@ -210,14 +245,133 @@ def test_prune_keeps_the_newest(folder: pathlib.Path):
     checkpoint.prune(folder, 1, keep)
     assert names() == ['2', '3', '9.partial']
   for step in (10, 15, 20):
-    shutil.copytree(folder / '3', folder / str(step))
+    copied(folder, 3, step)
   checkpoint.prune(folder, 10, 2)
   assert names() == ['10', '20', '9.partial']
-  shutil.copytree(folder / '20', folder / '25')
+  copied(folder, 20, 25)
   checkpoint.prune(folder, 10, 2)
   assert checkpoint.steps(folder) == [10, 20, 25]
-  assert checkpoint.to_average(folder, 10, 3) == [10, 20, 25]
+  assert to_average(folder, 10, 3) == [10, 20, 25]
   checkpoint.verify(folder, 10)
+
+
+def elsewhere(path: pathlib.Path) -> None:
+  """Moves it out of the folder and leaves a link to it."""
+  target = path.parents[1] / f'elsewhere.{path.name}'
+  path.rename(target)
+  path.symlink_to(target)
+
+
+def dangling(path: pathlib.Path) -> None:
+  shutil.rmtree(path)
+  path.symlink_to('nowhere')
+
+
+def a_file(path: pathlib.Path) -> None:
+  shutil.rmtree(path)
+  path.write_text('?')
+
+
+def a_folder_as_manifest(path: pathlib.Path) -> None:
+  (path / checkpoint.MANIFEST).unlink()
+  (path / checkpoint.MANIFEST).mkdir()
+
+
+ODD = [elsewhere, dangling, a_file, a_folder_as_manifest]
+
+
+@pytest.mark.parametrize('odd', ODD)
+def test_what_is_odd_is_set_aside(odd: Callable, folder: pathlib.Path, capsys):
+  """By name, twice if need be; the one before is used, and the step saved again."""
+  for _ in range(2):
+    odd(folder / '3')
+    assert checkpoint.steps(folder) == [1, 2]
+    assert checkpoint.restore_newest(folder, *trees(9)).step == 2
+    said = capsys.readouterr().out
+    assert f'{folder / "3"}: ' in said and f'aside as {folder / "3.damaged"}' in said
+    shutil.rmtree(folder.parent / 'elsewhere.3', ignore_errors=True)
+    checkpoint.save(folder, 3, *trees(3))
+  assert checkpoint.restore_newest(folder, *trees(9)).step == 3
+
+
+@pytest.mark.parametrize('odd', ODD)
+def test_what_is_odd_does_not_hinder(odd: Callable, folder: pathlib.Path):
+  """Where a checkpoint is written, pruned or tidied up; what a link leads to stays."""
+  for step in (4, 5):
+    copied(folder, 3, step)
+  odd(folder / '1')
+  for name in ('2.deleted', '6.partial', '7.partial'):
+    shutil.copytree(folder / '3', folder / name)
+    odd(folder / name)
+  kept = sorted(folder.parent.glob('elsewhere*/params'))
+  checkpoint.prune(folder, 1, 2)
+  checkpoint.save(folder, 6, *trees(6))
+  checkpoint.tidy(folder)
+  assert sorted(path.name for path in folder.iterdir()) == ['1', '4', '5', '6']
+  assert all(path.is_dir() for path in kept)
+
+
+def test_odd_names_are_passed_over(folder: pathlib.Path, capsys):
+  for name in ('075', '\u00b2', '0', 'notes'):
+    shutil.copytree(folder / '3', folder / name)
+  assert checkpoint.steps(folder) == [1, 2, 3]
+  assert checkpoint.restore_newest(folder, *trees(9)).step == 3
+  said = capsys.readouterr().out.splitlines()
+  names = '0', '075', '\u00b2'
+  assert said == [
+    f'{folder / n}: is no name of a checkpoint; passed over' for n in names
+  ]
+  checkpoint.prune(folder, 1, 1)
+  assert sorted(path.name for path in folder.iterdir()) == [
+    '0',
+    '075',
+    '3',
+    'notes',
+    '\u00b2',
+  ]
+
+
+# Averaged
+
+
+def test_one_that_is_missing_is_not_left_out(folder: pathlib.Path, capsys):
+  """Within those to average, or as the newest; fewer or older when asked, not else."""
+  for step in (4, 5, 6):
+    copied(folder, 3, step)
+  assert to_average(folder, 1, 3) == [4, 5, 6]
+  (folder / '5' / checkpoint.MANIFEST).unlink()
+  with pytest.raises(UserError) as caught:
+    to_average(folder, 1, 3)
+  assert str(caught.value) == (
+    f'{folder / "5"} has no manifest.json, one of 3 to average up to step 6: put it '
+    'back, or give --average=1'
+  )
+  assert to_average(folder, 1, 1) == [6]
+  (folder / '6').rename(folder / '6.damaged')
+  (folder / '5').rename(folder / '7')
+  with pytest.raises(UserError, match='7 has no .* or give --step, one of .1, 2, 3, 4'):
+    to_average(folder, 1, 1)
+  assert to_average(folder, 1, 2, last=4) == [3, 4]
+  with pytest.raises(UserError, match='6 is set aside as .*6.damaged, one of 1 to'):
+    to_average(folder, 1, 1, last=6)
+  with pytest.raises(ValueError, match='is not there, one of 2 '):
+    to_average(folder, 1, 2, last=10**20)
+  shutil.rmtree(folder / '7')
+  assert to_average(folder, 1, 2) == [3, 4]
+  (folder.parent / 'metrics.jsonl').write_text('{"step": 5, "saved": true}\n')
+  with pytest.raises(UserError, match='5 is not there, one of 2 to average'):
+    to_average(folder, 1, 2)
+  assert capsys.readouterr().err == ''
+
+
+def test_a_short_run_has_fewer_to_average(folder: pathlib.Path, capsys):
+  """All of it are taken, which is said."""
+  assert to_average(folder, 1, 5) == [1, 2, 3]
+  assert capsys.readouterr().err == 'averaging 3 checkpoints: no more were made\n'
+  assert to_average(folder, 2, 2) == [2, 3]
+
+
+# In a restart
 
 
 @pytest.mark.parametrize('damage', ['flipped', 'truncated', 'file', 'manifest'])
@@ -246,7 +400,7 @@ def test_the_one_before_a_damaged_one_is_used(
 def test_a_damaged_one_does_not_count_any_more(folder: pathlib.Path):
   """What is saved after it stays, is gone on from, and is averaged with the rest."""
   for step in (20, 25, 27, 30):
-    shutil.copytree(folder / '3', folder / str(step))
+    copied(folder, 3, step)
   for step in (1, 2, 3):
     shutil.rmtree(folder / str(step))
   flip(files(folder, 30)[-1], random.Random(0))
@@ -254,7 +408,7 @@ def test_a_damaged_one_does_not_count_any_more(folder: pathlib.Path):
   with checkpoint.Writer(folder, 5, 2, lambda _: None) as background:
     background.save(28, *trees(28))
   assert checkpoint.steps(folder) == [20, 25, 28]
-  assert checkpoint.to_average(folder, 5, 9) == [20, 25, 28]
+  assert to_average(folder, 5, 3) == [20, 25, 28]
   assert (folder / '30.damaged' / checkpoint.MANIFEST).is_file()
   restored = checkpoint.restore_newest(folder, *trees(9))
   assert restored.step == 28 and bits(restored.params) == bits(trees(28)[0])

@@ -3,6 +3,7 @@
 import contextlib
 import fcntl
 import json
+import math
 import os
 import pathlib
 import pty
@@ -10,6 +11,7 @@ import re
 import select
 import struct
 import termios
+import threading
 import time
 from collections.abc import Callable, Iterator
 
@@ -45,7 +47,9 @@ def test_metrics_are_cut_back_on_resume(checkpoint: int, tmp_path, capsys):
   assert run.records() == []
   log_steps(run, 0, 5)
   log_steps(run, checkpoint, 9)
-  assert [r['step'] for r in records(run)] == list(range(1, 10))
+  steps = [r['step'] for r in records(run) if 'saved' not in r]
+  assert steps == list(range(1, 10)) and run.newest_saved() == checkpoint
+  assert not list(tmp_path.glob('metrics.to-*'))
   assert ('going on from step 3' in capsys.readouterr().err) == (checkpoint == 3)
 
 
@@ -58,7 +62,7 @@ def test_a_torn_last_line_is_left_out(torn: str, tmp_path: pathlib.Path):
   with run.metrics.open('a') as file:
     file.write(torn)
   log_steps(run, 3, 5)
-  assert [r['step'] for r in records(run)] == [1, 2, 3, 4, 5]
+  assert [r['step'] for r in records(run)] == [1, 2, 3, 3, 4, 5]
 
 
 def test_dev_perplexity_is_logged(tmp_path: pathlib.Path, capsys):
@@ -68,6 +72,46 @@ def test_dev_perplexity_is_logged(tmp_path: pathlib.Path, capsys):
   assert records(run) == [{'step': 2, 'dev_perplexity': 3.5}]
   assert 'step 2: dev perplexity 3.500' in capsys.readouterr().err
   assert [scalars(e) for e in events(run)[1:]] == [{'step': 2, 'dev_perplexity': 3.5}]
+
+
+def test_metrics_of_a_checkpoint_that_is_gone_are_kept(tmp_path: pathlib.Path, capsys):
+  """What the newest one explains is never cut; from another thread as well."""
+  run = Run(tmp_path)
+  with Log(run, 0, 9) as log:
+    for step in range(1, 7):
+      log.advance(record(step))
+      if step in (2, 4):
+        saving = threading.Thread(target=log.saved, args=(step,))
+        saving.start()
+        saving.join()
+  whole = run.metrics.read_text()
+  assert run.newest_saved() == 4
+  log_steps(run, 4, 6)
+  assert (
+    not list(tmp_path.glob('metrics.to-*')) and 'gone' not in capsys.readouterr().out
+  )
+  log_steps(run, 2, 3)
+  (copy,) = tmp_path.glob('metrics.to-4.*.jsonl')
+  assert copy.read_text() == whole and run.newest_saved() == 2
+  said = capsys.readouterr().out
+  assert f'the checkpoint of step 4 is gone; its metrics are kept as {copy}' in said
+
+
+def test_metrics_are_json(tmp_path: pathlib.Path):
+  """Which has neither NaN nor infinity: they are null there, older ones too."""
+  run = Run(tmp_path)
+  with Log(run, 0, 9) as log:
+    log.advance(record(1) | {'learning_rate': math.inf})
+    log.dev(1, math.nan)
+  run.metrics.write_text(
+    run.metrics.read_text() + '{"step": 2, "dev_perplexity": NaN}\n'
+  )
+  log_steps(run, 2, 2)
+  assert 'NaN' not in run.metrics.read_text()
+  first, dev, old = (r for r in records(run) if 'saved' not in r)
+  assert (
+    first['learning_rate'] is dev['dev_perplexity'] is old['dev_perplexity'] is None
+  )
 
 
 # TensorBoard
@@ -216,7 +260,7 @@ def test_a_skipped_update_stands_in_the_metrics(tmp_path: pathlib.Path, capsys):
     log.skipped(1, [7, 8, 9, 10, 11, 12])
   assert run.records() == [{'step': 1, 'skipped_pairs': [7, 8, 9, 10, 11, 12]}]
   said = capsys.readouterr().err
-  assert 'step 1: loss or gradient is not finite, update skipped' in said
+  assert 'step 1: loss, gradient or update is not finite and skipped; its' in said
   assert 'pairs 7, 8, 9, 10, 11 ... (6 in' in said
 
 

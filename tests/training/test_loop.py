@@ -30,7 +30,7 @@ class Counter:
     self.learning_rate = float
     self.batches = self.devices = self
     self.steps_per_epoch = 100
-    self.bad: set[int] = set()  # steps without a finite gradient
+    self.bad: set[int] = set()  # steps without a finite update
     self.events: list[Any] = []
     self.wishes: list[tuple[bool, bool]] = []
     self.begin = lambda step: None  # called with the number of each step
@@ -116,7 +116,7 @@ def test_a_missing_measurement_is_made_first(tmp_path: pathlib.Path):
   at = next(i for i, line in enumerate(lines) if 'dev_perplexity' in line)
   (stopped / 'metrics.jsonl').write_text(''.join(lines[:at]))
   _, records = looped(stopped, Counter(10), Interruption(), start=4, unmeasured=True)
-  untimed = lambda rows: [row | {'seconds': 0} for row in rows]
+  untimed = lambda rows: [r | {'seconds': 0} for r in rows if 'saved' not in r]
   assert untimed(records) == untimed(expected)
   kept, records = looped(stopped, Counter(10), Interruption(), 10, unmeasured=True)
   assert kept.steps == [] and records[-1] == {'step': 10, 'dev_perplexity': 2.0}
@@ -193,7 +193,7 @@ def test_minutes_add_copies_that_are_never_averaged(
   for step in (*kept.steps, 9):
     (tmp_path / 'checkpoints' / str(step)).mkdir()
     (tmp_path / 'checkpoints' / str(step) / checkpoint.MANIFEST).touch()
-  assert checkpoint.to_average(tmp_path / 'checkpoints', EVERY, 5) == [4, 8, 9]
+  assert checkpoint.to_average(Run(tmp_path), EVERY, 5, None) == [4, 8, 9]
   checkpoint.prune(tmp_path / 'checkpoints', EVERY, 5)
   assert checkpoint.steps(tmp_path / 'checkpoints') == [4, 8, 9]
 
@@ -214,7 +214,9 @@ def test_a_skipped_update_is_counted_and_its_batch_named(
   assert [r['loss'] for r in losses] == [2.0] * 4
   assert sum(r['target_tokens'] for r in losses) == 35
   said = capsys.readouterr().err
-  assert 'step 3: loss or gradient is not finite, update skipped; its batch: ' in said
+  assert (
+    'step 3: loss, gradient or update is not finite and skipped; its batch: ' in said
+  )
   assert 'pairs 20, 21 ... (2 in ' in said
 
 
@@ -225,11 +227,40 @@ def test_persistent_skips_end_the_run(tmp_path: pathlib.Path):
   kept, records = looped(tmp_path, trainer, Interruption())
   assert isinstance(kept.end, loop.Diverged)
   assert str(kept.end) == (
-    'no finite gradient in 10 steps on end, up to step 16. The newest checkpoint: 12'
+    'no finite update in 10 steps on end, up to step 16. The newest checkpoint: 12'
   )
   assert kept.steps == [4, 8, 12]
   assert json.loads((tmp_path / 'metrics.jsonl').read_text().splitlines()[-1])
   assert len([r for r in records if 'skipped_pairs' in r]) == 13
+
+
+@pytest.mark.parametrize('bad', [{3, 4, 5}, {2, 4, 5, 6}, {*range(7, 20)}])
+@pytest.mark.parametrize('stop', [4, 5, 8])
+def test_a_restart_forgets_no_skipped_update(
+  bad: set[int], stop: int, tmp_path: pathlib.Path
+):
+  """Neither their count, which the rate depends on, nor how many they are on end."""
+  ends = []
+  for name in ('straight', 'stopped'):
+    folder, told = tmp_path / name, Interruption()
+    folder.mkdir()
+    trainer, start = Counter(20), 0
+    trainer.bad = bad
+    if name == 'stopped':
+      trainer.begin = lambda step: setattr(told, 'asked', step == stop)  # noqa: B023
+      kept, _ = looped(folder, trainer, told)
+      assert kept.steps[-1] == stop
+      again, trainer.begin, start = Interruption(), lambda step: None, stop
+      kept, records = looped(folder, trainer, again, start)
+    else:
+      kept, records = looped(folder, trainer, told)
+    losses = [r for r in records if 'loss' in r]
+    rates = {r['step']: r['learning_rate'] for r in losses}
+    sums = [
+      sum(r[key] for r in losses) for key in ('skipped', 'steps', 'target_tokens')
+    ]
+    ends.append((rates[losses[-1]['step']], sums, str(getattr(kept, 'end', 'whole'))))
+  assert ends[0] == ends[1]
 
 
 def test_a_restart_does_not_forget_the_best_loss(tmp_path: pathlib.Path, capsys):

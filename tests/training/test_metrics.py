@@ -21,7 +21,7 @@ def test_divergence_without_nan_is_told():
 
 
 def test_a_record_waits_for_a_step_that_counts():
-  meter = Meter(lambda _: 0.1, (2,), 9, 10, 0)
+  meter = Meter(lambda _: 0.1, (2,), 9, 10, 0, 0)
   nothing = Values(np.nan, np.nan, 5, np.nan, 1)
   assert meter.add(1, nothing) is None and meter.add(2, nothing) is None
   assert meter.add(3, Values(6.0, 5.0, 2, 1.0, 0)) is None
@@ -30,10 +30,18 @@ def test_a_record_waits_for_a_step_that_counts():
   assert 'NaN' not in json.dumps(record)
 
 
+def test_skips_that_no_record_told_of_are_told_by_the_next():
+  """Steps 3 and 4 were skipped, and the run was stopped with 4 saved."""
+  meter = Meter(lambda update: float(update), (2,), 9, 10, 3, 2)
+  assert meter.add(5, Values(6.0, 5.0, 2, 1.0, 0)) is None
+  record = meter.add(6, Values(6.0, 5.0, 2, 1.0, 0))
+  assert (record['steps'], record['skipped'], record['learning_rate']) == (4, 2, 2)
+
+
 def test_the_rate_that_is_logged_is_the_one_that_was_applied():
   """Skipped steps are no updates to Equation 3, those before a restart neither."""
   good, bad = Values(6.0, 5.0, 2, 1.0, 0), Values(np.nan, np.nan, 5, np.nan, 1)
-  meter = Meter(lambda update: float(update), (1,), 9, 10, 2)
+  meter = Meter(lambda update: float(update), (1,), 9, 10, 2, 0)
   rates = [meter.add(step, good)['learning_rate'] for step in (4, 5)]
   assert rates == [1, 2], 'updates from 0: steps 1 to 3 made one, 4 the second'
   assert meter.add(6, bad) is None

@@ -98,7 +98,7 @@ def test_one_bad_batch_is_skipped_and_persistent_ones_end_the_run(
     with pytest.raises(loop.Diverged) as stopped:
       one.run(state, 0, lambda _: 2.0, unmeasured=False)
   assert str(stopped.value) == (
-    'no finite gradient in 10 steps on end, up to step 16. The newest checkpoint: '
+    'no finite update in 10 steps on end, up to step 16. The newest checkpoint: '
     f'{directory.checkpoints / "15"}'
   )
   shapes = state_shapes(config)
@@ -127,4 +127,13 @@ def test_how_large_a_batch_comes_out_is_told(
   for side, length in (('source', 59), ('target', 47)):
     token_files.write_tokens(tmp_path / f'train.{side}', np.full((20_000, length), 5))
   made = corpora.train_batches(tiny_config(slices=slices), tmp_path)
-  assert train.mean_batch(made) == f"{expected} the paper's 25,000"
+  assert train.mean_batch(made, 25_000) == f"{expected} the paper's 25,000"
+
+
+def test_fewer_tokens_than_rows(tmp_path: pathlib.Path):
+  for side in ('source', 'target'):
+    token_files.write_tokens(tmp_path / f'train.{side}', np.full((100, 29), 5))
+  config = tiny_config(slices=2, tokens_per_batch=10)
+  said = train.mean_batch(corpora.train_batches(config, tmp_path), 10)
+  assert said.startswith('a batch is 60 source and 60 target tokens on average, ')
+  assert said.endswith(', where tokens_per_batch=10: each of 2 slices has a row')

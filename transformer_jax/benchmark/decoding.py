@@ -14,7 +14,7 @@ import numpy as np
 
 from transformer_jax.benchmark import fixed_shape
 from transformer_jax.benchmark.interleave import OURS, columns, interleave
-from transformer_jax.data.vocabulary import EOS, Vocabulary
+from transformer_jax.data.vocabulary import EOS, Vocabularies, Vocabulary
 from transformer_jax.decoding import translate
 from transformer_jax.machine import platform
 from transformer_jax.machine.errors import UserError
@@ -93,7 +93,8 @@ class Ours:
     config.update({'beam': beam, 'extra_length': 0})
     config.decode_tokens = decode_tokens(rows, length)
     _, params = build.transformer(config)
-    self.translator = translate.Translator(config, vocabulary, without_eos(params))
+    both = Vocabularies(vocabulary, vocabulary)
+    self.translator = translate.Translator(config, both, without_eos(params))
 
   def __call__(self, texts: Sequence[str]) -> list[str]:
     """The best translation of each text."""
@@ -153,7 +154,7 @@ def measure(
     UserError: a text is longer than what we would translate uncut.
   """
   lengths = [len(words) + 1 for words in vocabulary.encode(texts)]
-  most = translate.longest_source(config)
+  most = build.longest_side(config)
   if max(lengths) > most:
     raise UserError(
       f'sentence {lengths.index(max(lengths)) + 1} has {max(lengths)} tokens: {most} '

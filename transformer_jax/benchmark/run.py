@@ -50,7 +50,7 @@ class Options(NamedTuple):
   rows: list[int] | None
   length: int
   sentences: int
-  text: str | None
+  text: pathlib.Path | None
   beams: list[int]
   rivals: list[str]
 
@@ -113,7 +113,7 @@ def _decoding(config: Config, options: Options, folders: Folders) -> dict:
   texts = decoding.random_sentences(options.sentences, options.length, size)
   if options.text is not None:
     words = Vocabulary(preparing.prepare(config, *folders) / 'vocabulary.model')
-    lines = pathlib.Path(options.text).read_text(encoding='utf-8').split('\n')
+    lines = options.text.read_text(encoding='utf-8').split('\n')
     texts = [line for line in lines if line.strip()]
     if not texts:
       raise UserError(f'--text={options.text}: no sentence is in it')
@@ -130,7 +130,7 @@ def _decoding(config: Config, options: Options, folders: Folders) -> dict:
     rows=options.rows or ROWS,
     rounds=options.repeats,
   )
-  return found | {'text': options.text, 'absent': absent}
+  return found | {'text': options.text and str(options.text), 'absent': absent}
 
 
 def _input(config: Config, options: Options, folders: Folders) -> dict:

@@ -93,6 +93,7 @@ class Batches:
     tokens: about how many tokens a batch has on its longer side.
     slices: equal parts every batch is cut into.
     max_shapes: at most this many different shapes.
+    padded: whether `tokens` counts padding too, and so bounds what a batch takes.
 
   Attributes:
     shapes: of the slices of its batches.
@@ -113,6 +114,7 @@ class Batches:
     slices: int,
     max_shapes: int,
     seed: int,
+    padded: bool = False,
   ):
     if len(source) != len(target):
       raise UserError(f'{len(source)} source but {len(target)} target sentences')
@@ -127,7 +129,7 @@ class Batches:
         sums += np.bincount(longer, weights, len(sums)).astype(np.int64)
     bounds = choose_lengths(self._sums[0], max_shapes)
     self._pairs, self._ends = self._classes(bounds)
-    self._cut(bounds, tokens)
+    self._cut(bounds, tokens, padded)
     self._latest: tuple = None, None  # the epoch of the last batch, and its order
 
   def _blocks(self) -> Iterator[tuple[int, np.ndarray, tuple[np.ndarray, np.ndarray]]]:
@@ -155,14 +157,15 @@ class Batches:
         place[i] += len(members)
     return pairs, ends
 
-  def _cut(self, bounds: list[int], tokens: int) -> None:
+  def _cut(self, bounds: list[int], tokens: int, padded: bool) -> None:
     """Cuts an epoch's order into batches: chooses the shape and start of each."""
     self.shapes: list[Shape] = []
     starts, start, held = [], 0, 0
     shorter = [-1, *bounds][-2::-1]
     for length, below, end in zip(bounds[::-1], shorter, self._ends, strict=True):
       count, *sides = self._sums[:, below + 1 : length + 1].sum(1)
-      usual = tokens / (max(sides) / count) / self.slices
+      of_pair = length if padded else max(sides) / count
+      usual = tokens / of_pair / self.slices
       shape = Shape(_rows(usual, (end - start) / self.slices), length)
       pairs = shape.rows * self.slices
       of_class = np.arange(start, end, pairs)

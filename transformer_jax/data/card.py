@@ -1,33 +1,62 @@
-"""A prepared corpus's card: it lists the folder's files and how they were made."""
+"""A prepared corpus's card: it lists the folder's files and how they were made.
+
+A corpus's identity is a hash of what is in its folder: vocabulary, token files, and the
+text of dev and test. Where that came from stands on the card and is no part of it.
+"""
 
 import hashlib
 import json
 import pathlib
+from collections.abc import Mapping
 
-from transformer_jax.data import token_files
+from transformer_jax.data import token_files, vocabulary
 from transformer_jax.data.corpus import Corpus
 from transformer_jax.data.lines import SIDES
-from transformer_jax.data.vocabulary import Vocabulary
+from transformer_jax.data.vocabulary import Vocabularies
 from transformer_jax.machine.errors import UserError
 from transformer_jax.machine.files import sha256
 
 SPLITS = ('train', 'dev', 'test')
 CARD = 'card.json'
 
+# Settings that a card does not name, as none did before parsing needed them.
+UNNAMED = {'target_vocab_size': 0}
+
 _AGAIN = 'Delete the folder and prepare it again'
+# What reading a card raises whose values are not there or of other types.
+_OTHER_JSON = (KeyError, TypeError, AttributeError)
 
 
 def read_card(folder: pathlib.Path) -> dict:
-  """The card of a prepared corpus, with its own sha256 added as `corpus`."""
+  """The card of a prepared corpus; its identity is added where it lacks one.
+
+  Raises:
+    UserError: there is no card, or it is damaged.
+  """
   path = folder / CARD
   if not path.is_file():
     raise UserError(f'{path}: not there; run scripts.prepare_data')
-  content = path.read_bytes()
   try:
-    card = json.loads(content)
-  except ValueError as error:
-    raise UserError(f'{path}: damaged ({error}). {_AGAIN}') from error
-  return card | {'corpus': hashlib.sha256(content).hexdigest()}
+    card = json.loads(path.read_bytes())
+    _check_types(card)
+    return {'identity': identity(card['sha256'])} | UNNAMED | card
+  except (ValueError, RecursionError, *_OTHER_JSON) as error:
+    raise UserError(f'{path}: damaged ({error!r}). {_AGAIN}') from error
+
+
+def _check_types(card: dict) -> None:
+  """Raises one of _OTHER_JSON if what readers take for granted is of another type."""
+  splits = [split for split in card['splits'].values() if 'from' in split]
+  texts = [entry['name'] for split in splits for entry in split['from']]
+  texts += [card['vocabulary']['sha256'], *card['sha256'].values()]
+  if not all(isinstance(text, str) for text in texts):
+    raise TypeError('a name or a sum is no text')
+
+
+def identity(sums: Mapping[str, str]) -> str:
+  """The sha256 of the sums of a folder's files, as the command sha256sum lists them."""
+  lines = [f'{digest}  {name}\n' for name, digest in sorted(sums.items())]
+  return hashlib.sha256(''.join(lines).encode()).hexdigest()
 
 
 def check_asked(folder: pathlib.Path, asked: Corpus) -> None:
@@ -44,11 +73,18 @@ def check_asked(folder: pathlib.Path, asked: Corpus) -> None:
 
 
 def write_card(folder: pathlib.Path, card: dict) -> None:
-  """Writes the card, with the sha256 sums of all files beside it."""
+  """Writes the card, with the identity and the sha256 sums of all files beside it."""
   paths = sorted(path for path in folder.iterdir() if path.name != CARD)
-  card = card | {'sha256': {path.name: sha256(path) for path in paths}}
+  sums = {path.name: sha256(path) for path in paths}
+  card = {key: card[key] for key in card if (key, card[key]) not in UNNAMED.items()}
+  card |= {'identity': identity(sums), 'sha256': sums}
   text = json.dumps(card, indent=1, ensure_ascii=False) + '\n'
   (folder / CARD).write_text(text, encoding='utf-8')
+
+
+def vocabularies(folder: pathlib.Path) -> Vocabularies:
+  """The vocabularies beside a card, of a corpus or of a run."""
+  return vocabulary.read(folder, read_card(folder)['target_vocab_size'] > 0)
 
 
 def verify(folder: pathlib.Path) -> None:
@@ -59,7 +95,7 @@ def verify(folder: pathlib.Path) -> None:
   """
   try:
     _verify(folder, read_card(folder))
-  except (KeyError, TypeError, AttributeError) as error:
+  except _OTHER_JSON as error:
     raise UserError(f'{folder / CARD}: damaged ({error!r}). {_AGAIN}') from error
 
 
@@ -71,15 +107,18 @@ def _verify(folder: pathlib.Path, card: dict) -> None:
   for name in sorted(listed.keys() & there):
     if sha256(folder / name) != listed[name]:
       wrong.append(f'{name} is not as it was written')
+  if card['identity'] != identity(listed):
+    wrong.append(f'the identity on the {CARD} is not that of its sums')
   if wrong:
     raise UserError(f'{folder}: {"; ".join(wrong)}. {_AGAIN}')
-  pieces = len(Vocabulary(folder / 'vocabulary.model'))
-  if pieces != card['vocabulary']['pieces']:
-    raise UserError(f'{folder}: the vocabulary has {pieces} pieces, not as the card')
+  pieces = [len(side) for side in vocabularies(folder)]
+  if pieces[0] != card['vocabulary']['pieces']:
+    raise UserError(f'{folder}: the vocabulary has {pieces[0]} pieces, not as the card')
   for split in SPLITS:
     about = card['splits'][split]
-    for name, side in zip(SIDES, token_files.read_split(folder, split), strict=True):
-      side.check(pieces)
+    sides = token_files.read_split(folder, split)
+    for name, side, size in zip(SIDES, sides, pieces, strict=True):
+      side.check(size)
       found = len(side), len(side.tokens)
       if found != (about['kept'], about['tokens'][name]):
         raise UserError(

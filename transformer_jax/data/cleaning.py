@@ -3,6 +3,7 @@
 import contextlib
 import pathlib
 import re
+import string
 from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -13,8 +14,9 @@ from transformer_jax.data import languages as spoken
 from transformer_jax.data.lines import Bitext, Pair
 
 # NUL, and characters that some reader takes for the end of a line. In a training pair
-# they are more likely damage than meant.
-_CONTROL = re.compile('[\x00\n\x0b\x0c\r\x1c-\x1e\x85\u2028\u2029]')
+# they are more likely damage than meant. U+0085 is another, but web text has it for the
+# three dots of Windows' code page 1252, so it stays as it is.
+_CONTROL = re.compile('[\x00\n\x0b\x0c\r\x1c-\x1e\u2028\u2029]')
 
 # So many pairs are enough to tell which language each side is in.
 _ENOUGH_PAIRS = 1_000
@@ -23,10 +25,11 @@ _ENOUGH_PAIRS = 1_000
 class Cleaning(NamedTuple):
   """Limits of a training pair. The limit on tokens is applied when it is encoded."""
 
+  off: bool  # no limits: only what is no text is left out
   max_characters: int  # of either side
   max_ratio: float  # words of one side to words of the other, as Moses cleans
-  drop_identical: bool  # both sides the same: not translated
-  min_letters: float  # share of letters among a side's characters, spaces not counted
+  drop_untranslated: bool  # both sides the same, and no list of names or numbers
+  min_alphanumeric: float  # share of letters and digits in a side, spaces not counted
 
 
 def fault(pair: Pair, limits: Cleaning) -> str | None:
@@ -34,24 +37,41 @@ def fault(pair: Pair, limits: Cleaning) -> str | None:
   source, target = pair
   if source is None or target is None:
     return 'not UTF-8'
-  words = len(source.split()), len(target.split())
-  if not min(words):
+  if not source.strip() or not target.strip():
     return 'empty'
   if _CONTROL.search(source) or _CONTROL.search(target):
     return 'control character'
+  return None if limits.off else _beyond(limits, source, target)
+
+
+def _beyond(limits: Cleaning, source: str, target: str) -> str | None:
+  """Which limit a pair is beyond; None if it is within all of them."""
   if '\ufffd' in source or '\ufffd' in target:
     return 'replacement character'  # a character was lost in an earlier conversion
   if max(len(source), len(target)) > limits.max_characters:
     return f'over {limits.max_characters} characters'
+  words = len(source.split()), len(target.split())
   if max(words) > limits.max_ratio * min(words):
     return f'length ratio over {limits.max_ratio:g}'
-  if limits.drop_identical and source.strip() == target.strip():
-    return 'identical sides'
+  if limits.drop_untranslated and source.strip() == target.strip():
+    if _is_sentence(source):
+      return 'not translated'
   for line in (source, target):
     characters = len(line) - line.count(' ')
-    if sum(map(str.isalpha, line)) < limits.min_letters * characters:
-      return f'letters under {limits.min_letters:g} of the characters'
+    if sum(map(str.isalnum, line)) < limits.min_alphanumeric * characters:
+      return f'letters and digits under {limits.min_alphanumeric:g} of the characters'
   return None
+
+
+def _is_sentence(line: str) -> bool:
+  """Whether over a third of the words are of letters and begin without a capital.
+
+  Names, numbers and addresses are the same in both languages. A third is for the `van`
+  of Ludwig van Beethoven.
+  """
+  words = [word.strip(string.punctuation) for word in line.split()]
+  plain = sum(word.isalpha() and not word[0].isupper() for word in words)
+  return 3 * plain > len(words)
 
 
 def write_clean_text(

@@ -1,7 +1,10 @@
 """What a config says of its corpus: how to prepare it, how to cut it into batches."""
 
+import hashlib
 import json
 import pathlib
+import re
+from collections.abc import Collection
 from typing import NamedTuple
 
 import ml_collections
@@ -9,6 +12,10 @@ import ml_collections
 from transformer_jax.data import token_files
 from transformer_jax.data.batches import Batches
 from transformer_jax.data.cleaning import Cleaning
+from transformer_jax.machine.errors import UserError
+
+# What a preparation appends to the name of its folder, see preparing.py.
+LOCK, PARTIAL = '.lock', '.partial'
 
 
 class Corpus(NamedTuple):
@@ -23,6 +30,7 @@ class Corpus(NamedTuple):
   cleaning: Cleaning
   train_pairs: int  # at most so many: the first that are good
   vocab_size: int
+  target_vocab_size: int  # 0: one vocabulary for both sides
   vocabulary_pairs: int  # drawn at random to learn the vocabulary from
   character_coverage: float
   byte_fallback: bool
@@ -51,12 +59,48 @@ def asked(config: ml_collections.ConfigDict) -> Corpus:
     cleaning=Cleaning(**config.cleaning.to_dict()),
     train_pairs=config.train_pairs,
     vocab_size=config.model.vocab_size,
+    target_vocab_size=config.model.target_vocab_size,
     vocabulary_pairs=config.vocabulary_pairs,
     character_coverage=config.character_coverage,
     byte_fallback=config.byte_fallback,
     max_length=config.max_length,
     corpus_seed=config.corpus_seed,
   )
+
+
+def folder_of(name: str, data_dir: pathlib.Path) -> pathlib.Path:
+  """Where the prepared corpus of this name is, or would be.
+
+  Raises:
+    UserError: it would not be a folder of its own in `data_dir`.
+  """
+  of_its_own = name not in ('', '.', '..') and not re.search(r'[/\\]', name)
+  if not of_its_own or not name.isprintable() or name.endswith((LOCK, PARTIAL)):
+    raise UserError(
+      f'corpus={name!a}: that is no name of a folder in --data_dir; give one without / '
+      f'that does not end in {LOCK} or {PARTIAL} (--config.corpus), and in --data_dir '
+      'where it shall be'
+    )
+  return data_dir / name
+
+
+def name_apart(
+  config: ml_collections.ConfigDict,
+  plain: ml_collections.ConfigDict,
+  overridden: Collection[str],
+) -> None:
+  """Gives a corpus that an override has changed a name of its own.
+
+  Args:
+    config: whose key `corpus` is set, unless it is overridden itself.
+    plain: the same without overrides.
+    overridden: the keys that are overridden.
+  """
+  ours, theirs = asked(config).as_json(), asked(plain).as_json()
+  changed = {key: value for key, value in ours.items() if value != theirs[key]}
+  if changed and 'corpus' not in overridden:
+    text = json.dumps(changed, sort_keys=True)
+    config.corpus += f'.{hashlib.sha256(text.encode()).hexdigest()[:8]}'
 
 
 def train_batches(config: ml_collections.ConfigDict, folder: pathlib.Path) -> Batches:

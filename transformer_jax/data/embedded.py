@@ -12,7 +12,7 @@ class InMemoryBitext:
   """A bitext whose pairs are all in memory."""
 
   def __init__(self, name: str, pairs: list[tuple[str, str]], origin: dict):
-    self.name = name
+    self.name, self.paths = name, ()
     self._pairs, self._origin = pairs, origin
 
   def stamp(self) -> list:

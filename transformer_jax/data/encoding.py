@@ -3,7 +3,7 @@
 import collections
 import itertools
 import pathlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple
 
@@ -11,7 +11,7 @@ import numpy as np
 from tqdm import tqdm
 
 from transformer_jax.data.token_files import TokenWriter
-from transformer_jax.data.vocabulary import Vocabulary
+from transformer_jax.data.vocabulary import Vocabularies
 from transformer_jax.machine import processor
 
 BLOCK = 5_000  # pairs
@@ -30,15 +30,17 @@ class Encoded(NamedTuple):
 
 class _Block(NamedTuple):
   pairs: int  # that were read
+  kept: Lines
   sides: list[tuple[np.ndarray, np.ndarray]]  # tokens and lengths of those kept
 
 
 def encode(
-  words: Vocabulary,
+  words: Vocabularies,
   texts: Sequence[pathlib.Path],
   sides: Sequence[pathlib.Path],
   max_length: int,
   pairs: int,
+  look: Callable[[Sequence[bytes], Sequence[bytes]], None],
 ) -> Encoded:
   """Encodes two files of lines into two token files.
 
@@ -48,6 +50,7 @@ def encode(
     texts: source and target, a sentence a line, equally many.
     sides: where their token files go, without the ends of their names.
     pairs: how many there are, for the progress bar.
+    look: is shown the lines of all that are not left out, a block at a time.
   """
   read, longest = 0, [0, 0]
   with (
@@ -60,6 +63,7 @@ def encode(
         tokens, lengths = block.sides[i]
         writer.append(tokens, lengths)
         longest[i] = max(longest[i], int(lengths.max(initial=0)))
+      look(*block.kept)
       read += block.pairs
       bar.update(block.pairs)
     return Encoded(read, source.sentences, [source.tokens, target.tokens], longest)
@@ -72,7 +76,7 @@ def _blocks(texts: Sequence[pathlib.Path]) -> Iterator[Lines]:
 
 
 def _encoded_blocks(
-  words: Vocabulary, blocks: Iterator[Lines], max_length: int
+  words: Vocabularies, blocks: Iterator[Lines], max_length: int
 ) -> Iterator[_Block]:
   """The blocks in their order, encoded by as many threads as there are cores."""
   cores = len(processor.cores())
@@ -86,13 +90,15 @@ def _encoded_blocks(
       yield ahead.popleft().result()
 
 
-def _encode_block(words: Vocabulary, block: Lines, max_length: int) -> _Block:
+def _encode_block(words: Vocabularies, block: Lines, max_length: int) -> _Block:
   encoded = [
-    words.encode_flat([line.decode().removesuffix('\n') for line in lines])
-    for lines in block
+    side.encode_flat([line.decode().removesuffix('\n') for line in lines])
+    for side, lines in zip(words, block, strict=True)
   ]
   fits = np.all([lengths < max_length for _, lengths in encoded], 0)
+  source, target = (list(itertools.compress(lines, fits)) for lines in block)
   return _Block(
     pairs=len(block[0]),
+    kept=(source, target),
     sides=[(ids[np.repeat(fits, n)].astype(np.uint16), n[fits]) for ids, n in encoded],
   )

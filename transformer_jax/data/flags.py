@@ -18,22 +18,20 @@ class DataFlags:
   def __init__(self, table: Flags):
     self._holders = (
       data_dir(table),
-      table.string(
+      table.path(
         'raw_dir',
         None,
         "Folder with what to prepare from, instead of tfds: WMT14's archives, "
-        'Parquet, or files of text, one sentence a line.',
+        'Parquet, or files of text, one sentence a line, alone or in zip files.',
       ),
-      table.string(
+      table.path(
         'tfds_data_dir', None, 'Where tensorflow-datasets has or puts its data sets.'
       ),
     )
 
   def folders(self) -> tuple[pathlib.Path, pathlib.Path | None, pathlib.Path | None]:
     """The folders, in the order in which preparing.prepare takes them."""
-    data, *others = (holder.value for holder in self._holders)
-    raw, tfds = (pathlib.Path(path) if path else None for path in others)
-    return data, raw, tfds
+    return tuple(holder.value for holder in self._holders)
 
   def command_line(self) -> list[str]:
     """Those that were given, for the command line of another script."""

@@ -5,8 +5,9 @@ import sys
 from collections.abc import Sequence
 
 from transformer_jax.data import languages as spoken
-from transformer_jax.data import newstest, token_files, vocabulary
+from transformer_jax.data import newstest, token_files
 from transformer_jax.data.lines import SIDES, Bitext
+from transformer_jax.data.vocabulary import Vocabularies
 from transformer_jax.machine.errors import UserError
 
 
@@ -65,15 +66,15 @@ def write(
   folder: pathlib.Path,
   split: str,
   pairs: Sequence[tuple[str, str]],
-  words: vocabulary.Vocabulary,
+  words: Vocabularies,
 ) -> dict:
   """Writes the text and the token files; returns the card's counts of them."""
   tokens = {}
-  for side, lines in zip(SIDES, zip(*pairs, strict=True), strict=True):
+  for side, own, lines in zip(SIDES, words, zip(*pairs, strict=True), strict=True):
     path = folder / f'{split}.{side}'
     text = ''.join(line + '\n' for line in lines)
     path.with_suffix(f'.{side}.txt').write_bytes(text.encode())
-    tokens[side] = token_files.write_tokens(path, words.encode(lines))
+    tokens[side] = token_files.write_tokens(path, own.encode(lines))
   return {'read': len(pairs), 'kept': len(pairs), 'tokens': tokens}
 
 

@@ -6,9 +6,12 @@ or a Parquet file. It is read from its start as often as needed and never held w
 
 import contextlib
 import itertools
+import lzma
 import pathlib
+import tarfile
+import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import BinaryIO, Protocol
 
 from transformer_jax.machine.errors import UserError
@@ -22,14 +25,19 @@ SIDES = ('source', 'target')
 MAX_LINE_BYTES = 1_000_000
 _BLOCK = 1 << 20
 
-# What reading a damaged compressed file raises (gzip.BadGzipFile is an OSError).
-DAMAGE = (EOFError, zlib.error, OSError)
+# What reading a damaged compressed file or archive raises (gzip.BadGzipFile is an
+# OSError).
+DAMAGE = (
+  *(EOFError, OSError, lzma.LZMAError, zlib.error),
+  *(tarfile.TarError, zipfile.BadZipFile),
+)
 
 
 class Bitext(Protocol):
   """A source of sentence pairs. A split has one or more."""
 
   name: str  # for the card and for messages, without folders
+  paths: Sequence[pathlib.Path]  # of both sides, if they are in --raw_dir
 
   def stamp(self) -> list:
     """A JSON value that changes whenever the input does, without reading all of it."""

@@ -41,7 +41,7 @@ class ParquetBitext:
   """
 
   def __init__(self, path: pathlib.Path, languages: tuple[str, str]):
-    self.name = path.name
+    self.name, self.paths = path.name, (path, path)
     self._path, self._languages = path, languages
     self._origin: dict = {}
 

@@ -1,21 +1,24 @@
 """Prepares a corpus: clean text -> vocabulary -> token files -> dev and test -> card.
 
 The work is done in NAME.partial, whose folder `corpus` is renamed to NAME when all is
-there: a folder NAME is always whole. Clean text and vocabulary are made once: each has
-a marker that is written when it is done, so that a preparation that was stopped goes
-on with them, if its corpus and input are still the same. What follows is made again.
-Training text is never held in memory whole.
+there: a folder NAME is always whole. In NAME.partial, `begun.json` is made first and
+deleted last: what has no such file was not made here, and is left alone.
+
+Clean text and vocabulary are made once: each has a marker that is written when it is
+done, so that a preparation that was stopped goes on with them, if its corpus and input
+are still the same. What follows is made again. Training text is never held in memory
+whole.
 """
 
 import contextlib
 import errno
-import fcntl
 import importlib.metadata
 import json
+import os
 import pathlib
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import ml_collections
 
@@ -24,15 +27,18 @@ from transformer_jax.data import (
   cleaning,
   encoding,
   held_out,
+  origin,
   readers,
   vocabulary,
 )
-from transformer_jax.data.corpus import Corpus, asked
+from transformer_jax.data.corpus import LOCK, PARTIAL, Corpus, asked, folder_of
 from transformer_jax.data.lines import SIDES, Bitext
+from transformer_jax.data.origin import Splits
+from transformer_jax.data.overlap import KINDS, Overlap
 from transformer_jax.machine import files
 from transformer_jax.machine.errors import UserError
 
-Splits = Mapping[str, Sequence[Bitext]]
+_BEGUN = 'begun.json'
 
 
 def prepare(
@@ -43,20 +49,38 @@ def prepare(
 ) -> pathlib.Path:
   """The folder of a config's prepared corpus, which is made if it is not there.
 
+  It is said which it is, and what it was made from.
+
   Args:
     data_dir: where prepared corpora live.
     raw_dir: where the raw text lies, for readers that need a folder.
     tfds_data_dir: where tensorflow-datasets has or puts its data sets.
 
   Raises:
-    UserError: the folder was prepared from something else than the config asks for.
+    UserError: the folder was prepared as the config does not ask for, or from other
+      files than those in `raw_dir`, or is no prepared corpus.
   """
   corpus = asked(config)
-  folder = data_dir / corpus.name
-  if folder.is_dir():
-    card.check_asked(folder, corpus)
-  else:
+  folder = folder_of(corpus.name, data_dir)
+  if not os.path.lexists(folder):
     prepare_corpus(corpus, readers.bitexts(corpus, raw_dir, tfds_data_dir), data_dir)
+  if not (folder / card.CARD).is_file():
+    raise UserError(
+      f'{folder} is no prepared corpus, it has no {card.CARD}: move it away, or give '
+      'the corpus another name (--config.corpus)'
+    )
+  card.check_asked(folder, corpus)
+  made = card.read_card(folder)
+  if raw_dir is not None and corpus.reader != 'embedded':
+    try:
+      origin.check_same(made, readers.bitexts(corpus, raw_dir, tfds_data_dir))
+    except UserError as error:
+      raise UserError(
+        f'{folder} is there, and --raw_dir is not what it was made from: {error}. '
+        'Leave out --raw_dir to use it, or give --config.corpus=NAME to prepare another'
+      ) from error
+  about = f'({made["identity"][:12]}), made from {origin.told(made)}'
+  print(f'using {folder} {about}', file=sys.stderr)
   return folder
 
 
@@ -67,17 +91,19 @@ def prepare_corpus(corpus: Corpus, splits: Splits, data_dir: pathlib.Path) -> No
     UserError, OSError: the input is bad, or cannot be read or written. The message says
       where and what to do.
   """
-  final, partial = (data_dir / f'{corpus.name}{end}' for end in ('', '.partial'))
+  final = folder_of(corpus.name, data_dir)
+  partial, lock = (data_dir / f'{corpus.name}{end}' for end in (PARTIAL, LOCK))
   data_dir.mkdir(parents=True, exist_ok=True)
-  with _locked(data_dir / f'{corpus.name}.lock'), _full_disk_explained(final, partial):
-    if not final.is_dir():  # the process that had the lock may have made it
+  doing = f'prepares {corpus.name}'
+  with files.in_turn(lock, doing), _full_disk_explained(final, partial):
+    # The process that had the lock may have made it.
+    if not os.path.lexists(final):
       folder = _begin(corpus, splits, partial)
       _run_stages(corpus, splits, partial, folder)
       for path in folder.iterdir():
         files.sync(path)
       folder.rename(final)
-    if partial.is_dir():
-      shutil.rmtree(partial)
+    _remove(partial)
 
 
 def _run_stages(
@@ -97,16 +123,30 @@ def _run_stages(
   )
   learnt = _once(
     partial / 'pieces.json',
-    lambda: _vocabulary(corpus, texts, clean['kept'], folder / 'vocabulary.model'),
+    lambda: _vocabularies(corpus, texts, clean['kept'], folder),
   )
-  words = vocabulary.Vocabulary(folder / 'vocabulary.model')
-  entries = {'train': _token_files(corpus, texts, clean, words, folder)}
-  for split, (pairs, origin) in held_out_text.items():
-    entries[split] = origin | held_out.write(folder, split, pairs, words)
-  entry = {'sha256': words.sha256, 'pieces': len(words), **learnt}
+  words = vocabulary.read(folder, corpus.target_vocab_size > 0)
+  overlap = Overlap({split: pairs for split, (pairs, _) in held_out_text.items()})
+  entries = {'train': _token_files(corpus, texts, clean, words, folder, overlap)}
+  for split, found in overlap.counts().items():
+    pairs, about = held_out_text[split]
+    _say_overlap(split, len(pairs), found)
+    written = held_out.write(folder, split, pairs, words)
+    entries[split] = about | written | {'in_train': found}
+  own = dict(zip(('vocabulary', 'target_vocabulary'), words, strict=True))
+  made = {
+    name: {'sha256': own[name].sha256, 'pieces': len(own[name]), **about}
+    for name, about in learnt.items()
+  }
   versions = {'sentencepiece': importlib.metadata.version('sentencepiece')}
-  made = {'vocabulary': entry, 'splits': entries, 'versions': versions}
+  made |= {'splits': entries, 'versions': versions}
+  made['stamps'] = _read(partial / _BEGUN)['stamps']
   card.write_card(folder, corpus.as_json() | made)
+
+
+def _say_overlap(split: str, pairs: int, found: dict[str, int]) -> None:
+  counts = ', '.join(f'{found[kind]:,} of the {kind}' for kind in KINDS)
+  print(f'{split} ({pairs:,} pairs): training has {counts} too', file=sys.stderr)
 
 
 def _clean_text(
@@ -123,31 +163,47 @@ def _clean_text(
   return clean
 
 
-def _vocabulary(
-  corpus: Corpus, texts: list[pathlib.Path], pairs: int, path: pathlib.Path
-) -> dict:
-  """The second stage: pieces learnt from a sample of the clean text."""
+def _vocabularies(
+  corpus: Corpus, texts: list[pathlib.Path], pairs: int, folder: pathlib.Path
+) -> dict[str, dict]:
+  """The second stage: pieces learnt from a sample of the clean text.
+
+  Returns: what the card says of the vocabulary, and of the target's if it has its own.
+  """
   wanted = min(pairs, corpus.vocabulary_pairs)
   print(f'learning {corpus.vocab_size:,} pieces from {wanted:,} pairs', file=sys.stderr)
-  return vocabulary.train(
-    vocabulary.sample_lines(texts, pairs, wanted, corpus.corpus_seed),
-    path,
-    corpus.vocab_size,
-    corpus.character_coverage,
-    corpus.byte_fallback,
+  sample = lambda *sides: vocabulary.sample_lines(
+    texts, pairs, wanted, corpus.corpus_seed, sides
   )
+  target = corpus.target_vocab_size
+  learnt = {
+    'vocabulary': vocabulary.train(
+      sample(0) if target else sample(0, 1),
+      folder / vocabulary.SHARED,
+      corpus.vocab_size,
+      corpus.character_coverage,
+      corpus.byte_fallback,
+    )
+  }
+  if target:
+    path = folder / vocabulary.TARGETS
+    learnt['target_vocabulary'] = vocabulary.train_tokens(sample(1), path, target)
+  return learnt
 
 
 def _token_files(
   corpus: Corpus,
   texts: list[pathlib.Path],
   clean: dict,
-  words: vocabulary.Vocabulary,
+  words: vocabulary.Vocabularies,
   folder: pathlib.Path,
+  overlap: Overlap,
 ) -> dict:
   """The third stage: training text in tokens; returns the card's entry on training."""
   sides = [folder / f'train.{side}' for side in SIDES]
-  done = encoding.encode(words, texts, sides, corpus.max_length, clean['kept'])
+  done = encoding.encode(
+    words, texts, sides, corpus.max_length, clean['kept'], overlap.look
+  )
   if not done.kept:
     raise UserError(
       f'every training pair is over max_length={corpus.max_length} tokens'
@@ -165,36 +221,54 @@ def _token_files(
 
 def _begin(corpus: Corpus, splits: Splits, partial: pathlib.Path) -> pathlib.Path:
   """The folder to be filled; what is left of another corpus or input is deleted."""
-  stamps = {name: [b.stamp() for b in bitexts] for name, bitexts in splits.items()}
-  begun_with = json.loads(json.dumps({'corpus': corpus.as_json(), 'stamps': stamps}))
-  marker, folder = partial / 'begun.json', partial / 'corpus'
+  begun_with = {'corpus': corpus.as_json(), 'stamps': origin.stamps(splits)}
+  marker, folder = partial / _BEGUN, partial / 'corpus'
   # A process that was killed while it deleted NAME.partial has left no such folder.
-  goes_on = marker.is_file() and folder.is_dir()
-  if not goes_on or json.loads(marker.read_text()) != begun_with:
-    if partial.exists():
-      shutil.rmtree(partial)
-    folder.mkdir(parents=True)
+  if not folder.is_dir() or _read(marker) != begun_with:
+    _remove(partial)
+    partial.mkdir()
     files.write(marker, json.dumps(begun_with))
+    folder.mkdir()
   return folder
+
+
+def _remove(partial: pathlib.Path) -> None:
+  """Deletes NAME.partial if it is there; UserError if no preparation has made it."""
+  if not os.path.lexists(partial):
+    return
+  marker = partial / _BEGUN
+  ours = partial.is_dir() and not partial.is_symlink()
+  if ours and not marker.is_file():  # then it is empty, or the marker is half written
+    ours = {path.name for path in partial.iterdir()} <= {f'{_BEGUN}.partial'}
+  if not ours:
+    raise UserError(
+      f'{partial} is not what a preparation has left (it has no {_BEGUN}): move it '
+      'away, or give the corpus another name (--config.corpus)'
+    )
+  for path in partial.iterdir():
+    if path.is_dir() and not path.is_symlink():
+      shutil.rmtree(path)
+    elif path != marker:
+      path.unlink()
+  marker.unlink(missing_ok=True)
+  partial.rmdir()
 
 
 def _once(marker: pathlib.Path, stage: Callable[[], dict]) -> dict:
   """What a stage returns; it is run unless its marker says that it is done."""
-  if not marker.is_file():
-    files.write(marker, json.dumps(stage()))
-  return json.loads(marker.read_text())
+  done = _read(marker)
+  if done is None:
+    done = stage()
+    files.write(marker, json.dumps(done))
+  return done
 
 
-@contextlib.contextmanager
-def _locked(path: pathlib.Path) -> Iterator[None]:
-  """Waits until no other process prepares the same corpus."""
-  with path.open('w') as file:
-    say = lambda text: print(text, file=sys.stderr)
-    clash = lambda error: say(f'{path}: no lock ({error}); two at once would clash')
-    if not files.take_lock(file, fcntl.LOCK_EX, clash):
-      say(f'waiting for another process that prepares {path.stem}')
-      fcntl.flock(file, fcntl.LOCK_EX)
-    yield
+def _read(marker: pathlib.Path) -> dict | None:
+  """What a marker says; None if it is not there, or damaged."""
+  try:
+    return json.loads(marker.read_bytes())
+  except (FileNotFoundError, ValueError):
+    return None
 
 
 @contextlib.contextmanager

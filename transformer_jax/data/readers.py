@@ -1,8 +1,17 @@
-"""Picks the reader of a corpus: tfds, archives, Parquet, text files or embedded."""
+"""Picks the reader of a corpus: tfds, archives, Parquet, files, trees or embedded."""
 
 import pathlib
 
-from transformer_jax.data import archives, embedded, parquet, text_files, wmt14_tfds
+from transformer_jax.data import (
+  archives,
+  embedded,
+  parquet,
+  sacrebleu_sets,
+  text_files,
+  treebanks,
+  wmt14_tfds,
+  zips,
+)
 from transformer_jax.data.card import SPLITS
 from transformer_jax.data.corpus import Corpus
 from transformer_jax.data.lines import Bitext
@@ -14,9 +23,11 @@ def bitexts(
 ) -> dict[str, list[Bitext]]:
   """The bitexts of every split.
 
-  The reader 'embedded' makes them; 'files' reads text files in `raw_dir`. The reader
-  'wmt14' takes what `raw_dir` holds, which is WMT's archives, Hugging Face's Parquet
-  files or text files; without `raw_dir` it takes tensorflow-datasets.
+  The reader 'embedded' makes them. 'files' reads text files in `raw_dir`, two files in
+  a zip file, and sets of sacreBLEU. 'wmt14' takes what `raw_dir` holds, which is WMT's
+  archives, Hugging Face's Parquet files, or what 'files' reads; without `raw_dir` it
+  takes tensorflow-datasets. 'trees' reads files of trees, and 'wsj' the sections of the
+  Wall Street Journal in the Penn Treebank.
 
   Raises:
     UserError: the corpus's reader is none of these or needs a folder, or the folder
@@ -24,14 +35,19 @@ def bitexts(
   """
   if corpus.reader == 'embedded':
     return embedded.bitexts(*corpus.languages, corpus.corpus_seed)
-  if corpus.reader not in ('files', 'wmt14'):
-    raise UserError(f"reader={corpus.reader!r}: 'wmt14', 'files' or 'embedded'")
+  if corpus.reader not in ('files', 'wmt14', 'trees', 'wsj'):
+    known = "'wmt14', 'files', 'trees', 'wsj' or 'embedded'"
+    raise UserError(f'reader={corpus.reader!r}: {known}')
   if corpus.reader == 'wmt14' and raw_dir is None:
     return wmt14_tfds.bitexts(*corpus.languages, tfds_data_dir)
   if raw_dir is None:
     raise UserError(f'{corpus.name} is not prepared: give --raw_dir')
   if not raw_dir.is_dir():
     raise UserError(f'{raw_dir}: no such folder (--raw_dir)')
+  if corpus.reader == 'trees':
+    return treebanks.bitexts(raw_dir, corpus.files)
+  if corpus.reader == 'wsj':
+    return treebanks.wsj(raw_dir)
   if corpus.reader == 'wmt14':
     kind = _kind(raw_dir)
     if kind == 'archives':
@@ -45,11 +61,24 @@ def bitexts(
         f'{next(iter(archives.ARCHIVES))}, no Parquet files, and no text '
         f'{first}.{corpus.languages[0]}'
       )
-  stems = {split: [s + corpus.suffix for s in corpus.files[split]] for split in SPLITS}
   return {
-    split: text_files.bitexts(raw_dir, stems[split], *corpus.languages)
+    split: [_named(stem, corpus, raw_dir) for stem in corpus.files[split]]
     for split in SPLITS
   }
+
+
+def _named(stem: str, corpus: Corpus, raw_dir: pathlib.Path) -> Bitext:
+  """The bitext that a config calls `stem`."""
+  if stem.startswith(sacrebleu_sets.PREFIX):
+    return sacrebleu_sets.bitext(stem, *corpus.languages)
+  stem += corpus.suffix
+  zipped = raw_dir / f'{stem}.zip'
+  if not zipped.is_file():
+    return text_files.bitext(raw_dir, stem, *corpus.languages)
+  for language in corpus.languages:
+    for path in text_files.there(raw_dir, f'{stem}.{language}'):
+      raise UserError(f'{raw_dir} has {zipped.name} and {path.name}: keep one of them')
+  return zips.bitext(zipped, *corpus.languages)
 
 
 def _kind(raw_dir: pathlib.Path) -> str:

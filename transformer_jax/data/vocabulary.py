@@ -1,13 +1,15 @@
-"""The byte-pair vocabulary that both sides share (section 5.1), by SentencePiece.
+"""Vocabularies by SentencePiece: byte pairs (section 5.1), or the tokens of trees.
 
 SentencePiece takes text as it is ('identity' normalisation): what the model learns to
 write is compared with raw references, so nothing may be rewritten on the way in.
 """
 
+import collections
 import hashlib
 import itertools
 import pathlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import sentencepiece
@@ -16,6 +18,10 @@ from transformer_jax.machine import files
 from transformer_jax.machine.errors import UserError
 
 PAD, EOS, BOS, UNK = 0, 1, 2, 3
+SPECIAL = 4  # that many ids stand for no text
+
+# Files in a corpus's and in a run's folder; the second only if the target has its own.
+FILES = {SHARED := 'vocabulary.model', TARGETS := 'vocabulary.target.model'}
 
 # SentencePiece leaves out longer lines. The limit has to be larger than any line that
 # cleaning lets through.
@@ -23,27 +29,55 @@ MAX_LINE_BYTES = 100_000
 # What SentencePiece writes for a space, and for an unknown character.
 _SPACE, _UNKNOWN = '\u2581', '\u2585'
 _ONLY_ERRORS = 2  # SentencePiece's minloglevel
+# Its multiples modulo 2**64 spread evenly, however many (Knuth, volume 3, section 6.4).
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
 def sample_lines(
-  texts: Sequence[pathlib.Path], pairs: int, wanted: int, seed: int
+  texts: Sequence[pathlib.Path],
+  pairs: int,
+  wanted: int,
+  seed: int,
+  sides: Sequence[int] = (0, 1),
 ) -> Iterator[str]:
   """The lines of `wanted` pairs drawn from all: those of texts[0], then of texts[1].
+
+  The pairs drawn are those with the smallest hashes of their text. So the sample is the
+  same in whatever order the pairs come.
 
   Args:
     texts: two files with a sentence a line, UTF-8.
     pairs: how many lines each file has.
     wanted: how many are drawn, without replacement; all if there are no more.
     seed: decides which.
+    sides: the texts whose lines are wanted; all decide which pairs are drawn.
   """
   chosen = np.ones(pairs, bool)
   if wanted < pairs:
     chosen[:] = False
-    chosen[np.random.default_rng(seed).choice(pairs, wanted, replace=False)] = True
-  for path in texts:
-    with path.open(encoding='utf-8', newline='\n') as file:
+    chosen[np.argpartition(_hashes(texts, seed), wanted)[:wanted]] = True
+  for side in sides:
+    with texts[side].open(encoding='utf-8', newline='\n') as file:
       for line in itertools.compress(file, chosen):
         yield line.removesuffix('\n')
+
+
+def _hashes(texts: Sequence[pathlib.Path], seed: int) -> np.ndarray:
+  """A hash of each pair, of its text and of its number among equals: [pairs] uint64."""
+  salt = (seed % 2**128).to_bytes(hashlib.blake2b.SALT_SIZE, 'little')
+  found = bytearray()
+  with texts[0].open('rb') as source, texts[1].open('rb') as target:
+    for a, b in zip(source, target, strict=True):
+      found += hashlib.blake2b(a + b, digest_size=8, salt=salt).digest()
+  hashes = np.frombuffer(found, '<u8')
+  order = np.argsort(hashes, kind='stable')
+  ordered, place = hashes[order], np.arange(len(hashes))
+  is_first = np.diff(ordered, prepend=~ordered[:1]) != 0
+  number = place - np.maximum.accumulate(np.where(is_first, place, 0))
+  # Equal pairs were drawn together or not at all, but for this spread of their hashes.
+  spread = np.empty_like(hashes)
+  spread[order] = ordered + number.astype(np.uint64) * _GOLDEN
+  return spread
 
 
 def train(
@@ -67,17 +101,56 @@ def train(
   """
   if size > 65536:
     raise UserError(f'vocab_size={size}: token files hold uint16, so 65536 at most')
+  options = {
+    'model_type': 'bpe',
+    'character_coverage': character_coverage,
+    'byte_fallback': byte_fallback,
+  }
   given = _Usable(sentences)
+  _learn(given, given, path, size, options)
+  return {
+    'sentences': given.count,
+    'used': given.used,
+    'characters': sum(len(piece) == 1 for piece in Vocabulary(path).pieces()),
+  }
+
+
+def train_tokens(sentences: Iterable[str], path: pathlib.Path, size: int) -> dict:
+  """Makes a vocabulary of all that stands between spaces; the rarest becomes <unk>.
+
+  It has `size` pieces in any case, as the model has rows: those left over are control
+  symbols, which no text has.
+
+  Returns:
+    As train(), with the number of `tokens` for that of characters.
+  """
+  given = _Usable(sentences)
+  counts = collections.Counter(token for line in given for token in line.split(' '))
+  del counts['']
+  unused = [f'<unused{i}>' for i in range(size - len(counts) - SPECIAL)]
+  options = {'model_type': 'word', 'input_format': 'tsv'}
+  options |= {'control_symbols': unused} if unused else {}
+  lines = (f'{token}\t{count}' for token, count in counts.items())
+  _learn(lines, given, path, size, options)
+  return {'sentences': given.count, 'used': given.used, 'tokens': len(counts)}
+
+
+def _learn(
+  lines: Iterable[str],
+  given: '_Usable',
+  path: pathlib.Path,
+  size: int,
+  options: Mapping[str, Any],
+) -> None:
+  """Has SentencePiece learn from lines that come of those given."""
   partial = path.with_suffix('.partial')
   with partial.open('wb') as model:
     try:
       sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(given),
+        sentence_iterator=iter(lines),
         model_writer=model,
         vocab_size=size,
-        model_type='bpe',
-        character_coverage=character_coverage,
-        byte_fallback=byte_fallback,
+        **options,
         normalization_rule_name='identity',
         max_sentence_length=MAX_LINE_BYTES,
         pad_id=PAD,
@@ -90,18 +163,15 @@ def train(
       partial.unlink()
       if given.error is not None:
         raise given.error from None
-      reason = str(error).rpartition('] ')[2] or 'there is no text'
+      key = 'target_vocab_size' if path.name == TARGETS else 'vocab_size'
+      reason = str(error).rpartition('] ')[2] or str(error)
+      reason = reason if given.used else 'there is no text'
       raise UserError(
-        f'no vocabulary of {size} pieces (--config.model.vocab_size) can be made from '
+        f'no vocabulary of {size} pieces (--config.model.{key}) can be made from '
         f'this corpus: {reason}'
       ) from error
   files.sync(partial)
   partial.rename(path)
-  return {
-    'sentences': given.count,
-    'used': given.used,
-    'characters': sum(len(piece) == 1 for piece in Vocabulary(path).pieces()),
-  }
 
 
 class _Usable:
@@ -144,7 +214,11 @@ class Vocabulary:
       raise UserError(f'{path}: no vocabulary there; run scripts.prepare_data')
     model = path.read_bytes()
     self.sha256 = hashlib.sha256(model).hexdigest()
-    self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+    try:
+      # It takes no bytes at all for none yet.
+      self._processor = sentencepiece.SentencePieceProcessor(model_proto=model or b'0')
+    except RuntimeError as error:
+      raise UserError(f'{path}: no SentencePiece model, or damaged') from error
 
   def __len__(self) -> int:
     return self._processor.get_piece_size()
@@ -174,3 +248,16 @@ class Vocabulary:
 def _text_ids(sequence: Sequence[int]) -> list[int]:
   until_end = itertools.takewhile(lambda i: i != EOS, sequence)
   return [int(i) for i in until_end if i not in (PAD, BOS)]
+
+
+class Vocabularies(NamedTuple):
+  """Those of source and target, which are one and the same in translation."""
+
+  source: Vocabulary
+  target: Vocabulary
+
+
+def read(folder: pathlib.Path, apart: bool) -> Vocabularies:
+  """The vocabularies in a folder; `apart` if the target has its own."""
+  source = Vocabulary(folder / SHARED)
+  return Vocabularies(source, Vocabulary(folder / TARGETS) if apart else source)

@@ -14,17 +14,14 @@ need it.
 
 import contextlib
 import importlib.util
-import os
 import pathlib
-import resource
-import types
 from collections.abc import Iterator
 from typing import Any
 
-from transformer_jax.data import newstest
+from transformer_jax.data import newstest, tfds_preparing
 from transformer_jax.data.lines import SIDES, Bitext, Pair, file_stamp, unchanged
+from transformer_jax.machine import files
 from transformer_jax.machine.errors import UserError
-from transformer_jax.machine.files import sha256
 
 NAME = 'wmt14_translate'
 _SPLITS = {'train': 'train', 'dev': 'validation', 'test': 'test'}
@@ -39,11 +36,6 @@ COUNTS = {
 # Records read at once. Reading them one by one is a hundred times slower.
 _BATCH = 4096
 
-_REMEDIES = (
-  'name the folder of the archives with --raw_dir, if they are on disk, or one that '
-  'tfds has prepared with --tfds_data_dir'
-)
-
 
 class TfdsBitext:
   """One split of WMT14 as tfds has prepared it.
@@ -55,7 +47,7 @@ class TfdsBitext:
   """
 
   def __init__(self, builder: Any, split: str, languages: newstest.Languages):
-    self.name = f'{builder.info.full_name} {_SPLITS[split]}'
+    self.name, self.paths = f'{builder.info.full_name} {_SPLITS[split]}', ()
     self._builder, self._split, self._languages = builder, split, languages
     info = builder.info.splits[_SPLITS[split]]
     paths = [pathlib.Path(path) for path in info.filepaths]
@@ -72,7 +64,7 @@ class TfdsBitext:
       yield from self._official() if self._split in _SETS else self._as_prepared()
 
   def origin(self) -> dict:
-    sums = {path.name: sha256(path) for path in self._shards}
+    sums = {path.name: files.sha256(path) for path in self._shards}
     return {**self._origin, 'files': sums}
 
   def _official(self) -> list[Pair]:
@@ -82,7 +74,7 @@ class TfdsBitext:
     except ValueError as error:
       raise UserError(
         f'{self._builder.data_dir}: the split {_SPLITS[self._split]!r} is {error}; '
-        f'remove the folder to have it prepared again, or {_REMEDIES}'
+        f'remove the folder to have it prepared again, or {tfds_preparing.WAYS_OUT}'
       ) from error
 
   def _as_prepared(self) -> Iterator[Pair]:
@@ -161,7 +153,7 @@ def _tfrecords(path: pathlib.Path) -> Iterator[list[bytes]]:
 def _damaged(path: pathlib.Path, error: Exception) -> UserError:
   return UserError(
     f'{path}: truncated or damaged ({error}); remove its folder to have it prepared '
-    f'again, or {_REMEDIES}'
+    f'again, or {tfds_preparing.WAYS_OUT}'
   )
 
 
@@ -188,7 +180,12 @@ def bitexts(
     )
   builder = _builder(config, tfds_data_dir)
   if not builder.data_path.exists():
-    _prepare(builder)
+    folder = pathlib.Path(builder.data_dir_root)
+    folder.mkdir(parents=True, exist_ok=True)
+    with files.in_turn(folder / f'{NAME}.lock', f'prepares {NAME} in {folder}'):
+      builder = _builder(config, tfds_data_dir)  # the other process may have made it
+      if not builder.data_path.exists():
+        tfds_preparing.prepare(builder)
   _check(builder, config)
   return {split: [TfdsBitext(builder, split, languages)] for split in _SPLITS}
 
@@ -202,68 +199,11 @@ def _builder(config: str, folder: pathlib.Path | None) -> Any:
       raise UserError(f'{folder}: --tfds_data_dir is the folder of {NAME} and others')
   try:
     return wmt14.Wmt14Translate(config=config, data_dir=folder)
-  except json_format.ParseError as error:
+  except (json_format.ParseError, AssertionError, ValueError) as error:
     raise UserError(
       f'{folder}: the dataset_info.json of {NAME}/{config} is damaged ({error}); '
       f'remove its folder to have it prepared again'
     ) from error
-
-
-def _prepare(builder: Any) -> None:
-  import requests
-  from tensorflow_datasets import download
-  from tensorflow_datasets.core.download import download_manager, extractor
-
-  try:
-    with _files_without_tensorflow():
-      builder.download_and_prepare(file_format='array_record')
-  except (
-    requests.RequestException,
-    download.DownloadError,
-    download_manager.NonMatchingChecksumError,
-  ) as error:
-    request = getattr(error, 'request', None)
-    address = f' from {request.url}' if request else ''
-    raise UserError(
-      f'{builder.info.full_name} could not be downloaded{address} ({error}). Try again '
-      f'later, or {_REMEDIES}'
-    ) from error
-  except (OSError, RuntimeError, extractor.ExtractError) as error:
-    raise UserError(f'{builder.data_dir} could not be prepared ({error})') from error
-
-
-@contextlib.contextmanager
-def _files_without_tensorflow() -> Iterator[None]:
-  """Lets tfds prepare a data set without TensorFlow.
-
-  tfds 4.9.10 needs tf.io.gfile only to unpack archives and to shuffle more than a
-  gigabyte; Python's own files stand in for it. Such a shuffle opens a thousand files at
-  once, so the limit on open files is raised by as many.
-  """
-  from tensorflow_datasets.core import shuffle
-  from tensorflow_datasets.core.download import extractor
-
-  gfile = types.SimpleNamespace(GFile=open, exists=os.path.exists, remove=os.remove)
-  stand_in = types.SimpleNamespace(
-    io=types.SimpleNamespace(gfile=gfile),
-    compat=types.SimpleNamespace(as_text=str),
-    errors=types.SimpleNamespace(ResourceExhaustedError=()),  # nothing raises it
-  )
-  modules = shuffle, extractor
-  before = [module.tf for module in modules]
-  soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-  wanted = soft + shuffle.BUCKETS_NUMBER
-  if hard != resource.RLIM_INFINITY:
-    wanted = min(wanted, hard)
-  resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-  for module in modules:
-    module.tf = stand_in
-  try:
-    yield
-  finally:
-    for module, tensorflow in zip(modules, before, strict=True):
-      module.tf = tensorflow
-    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def _check(builder: Any, config: str) -> None:

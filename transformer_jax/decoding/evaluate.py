@@ -9,14 +9,17 @@ from typing import NamedTuple
 from tqdm import tqdm
 
 from transformer_jax.data import card, held_out, token_files
+from transformer_jax.data.corpus import folder_of
 from transformer_jax.decoding.translate import Translator
 from transformer_jax.machine import files, parallel, platform, provenance
 from transformer_jax.machine.errors import UserError
 from transformer_jax.machine.signals import Interruption
 from transformer_jax.model import build, flops
-from transformer_jax.runs.result import VERSION, Result, Score
+from transformer_jax.runs import config_checks
+from transformer_jax.runs.result import BLEUS, VERSION, Result
 from transformer_jax.runs.run import Run
 from transformer_jax.scoring import text
+from transformer_jax.scoring.score import Score
 from transformer_jax.scoring.text import Text
 from transformer_jax.training import checkpoint
 from transformer_jax.training.perplexity import Perplexity
@@ -33,8 +36,8 @@ class Task(NamedTuple):
     comparison_lines: what to tell of a text beside other outputs.
   """
 
-  score: Callable[[Text, bool], dict[str, text.Interval]]
-  score_lines: Callable[[str, dict[str, text.Interval]], Iterator[str]]
+  score: Callable[[Text, bool], dict[str, Score]]
+  score_lines: Callable[[str, dict[str, Score]], Iterator[str]]
   comparison_lines: Callable[[Text, Sequence[str], bool], Iterator[str]]
 
 
@@ -65,24 +68,16 @@ class Evaluation:
     for key in ('beam', 'alpha'):
       if (value := getattr(options, key)) is not None:
         config[key] = value
+    config_checks.check_numbers(config.to_dict())
     if config.task not in TASKS:
       raise UserError(f'{run.workdir}: no task {config.task!r} among {[*TASKS]}')
     self._run, self._config, self._options = run, config, options
-    self._corpus = data_dir / config.corpus
+    self._corpus = folder_of(config.corpus, data_dir)
     platform.start(config.slices)
-    self._steps = self._steps_to_average()
+    every, count = config.checkpoint_every_steps, options.average or config.average_last
+    self._steps = checkpoint.to_average(run, every, count, options.step)
     searched = self._steps[-1], len(self._steps), config.beam, config.alpha
     self.translations = run.translations(options.split, *searched, options.lowercase)
-
-  def _steps_to_average(self) -> list[int]:
-    given, config = self._options, self._config
-    average = config.average_last if given.average is None else given.average
-    steps = checkpoint.to_average(
-      self._run.checkpoints, config.checkpoint_every_steps, average, given.step
-    )
-    if len(steps) < average:
-      print(f'averaging {len(steps)} checkpoints: no more are there', file=sys.stderr)
-    return steps
 
   def evaluate(self) -> tuple[Result, list[str]]:
     """Averages, searches and scores: the result, and the output of each sentence."""
@@ -93,7 +88,7 @@ class Evaluation:
     params = checkpoint.average(run.checkpoints, self._steps, shapes)
     params = parallel.everywhere(params)
     sources, references = held_out.text(self._corpus, options.split)
-    translator = Translator(config, run.vocabulary(), params)
+    translator = Translator(config, run.vocabularies(), params)
     bar = lambda items: tqdm(items, desc='translating', unit='batch', disable=None)
     outputs = [best[0].text for best in translator.translate(sources, bar)]
     perplexity = Perplexity(config, graph, *token_files.read_split(self._corpus, 'dev'))
@@ -103,8 +98,7 @@ class Evaluation:
     scores = TASKS[config.task].score(output, options.lowercase)
     sizes = config.model.to_dict()
     del sizes['P_drop']
-    found = dict.fromkeys(('sacrebleu', 'paper_bleu'))
-    found |= {kind: Score(*one[:2], [*one.interval]) for kind, one in scores.items()}
+    found = dict.fromkeys(BLEUS) | scores
     result = Result(
       version=VERSION,
       task=config.task,
@@ -126,7 +120,7 @@ class Evaluation:
       device=platform.describe_device(),
       versions=provenance.versions(PACKAGES),
       commit=provenance.commit(),
-      corpus=card.read_card(self._corpus)['corpus'],
+      corpus=card.read_card(self._corpus)['identity'],
       config=json.loads(run.config().to_json_best_effort()),  # without the options
     )
     return result, outputs

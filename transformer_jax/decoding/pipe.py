@@ -8,6 +8,7 @@ from typing import Any
 from transformer_jax.decoding.translate import Hypothesis, Translator
 from transformer_jax.machine import platform
 from transformer_jax.model.build import architecture
+from transformer_jax.runs import config_checks
 from transformer_jax.runs.run import Run
 from transformer_jax.training import checkpoint
 
@@ -37,11 +38,32 @@ def output_lines(
       yield (f'{hypothesis.score:.4f}\t' if scores else '') + hypothesis.text
 
 
+def restore(
+  run: Run, config: Any, average: int | None = None, step: int | None = None
+) -> Any:
+  """The average of a run's checkpoints, in float32; JAX is started for it.
+
+  Args:
+    average: how many checkpoints to average; None is what the config says.
+    step: the last of them; None is the newest.
+
+  Raises:
+    UserError: there is no such checkpoint.
+  """
+  every, count = config.checkpoint_every_steps, average or config.average_last
+  steps = checkpoint.to_average(run, every, count, step)
+  platform.start(config.slices)
+  _, shapes = architecture(config)
+  return checkpoint.average(run.checkpoints, steps, shapes)
+
+
 def translate(
   workdir: pathlib.Path,
   read: Callable[[], bytes],
   nbest: int,
   progress: Callable[[Iterable[Any]], Iterable[Any]],
+  average: int | None = None,
+  step: int | None = None,
 ) -> tuple[list[list[Hypothesis]], list[str]]:
   """Translates a text with a run's average of checkpoints, as its config says.
 
@@ -49,6 +71,7 @@ def translate(
     read: returns the text; called when the run is known to be whole.
     nbest: how many hypotheses there should be; the beam is as wide at least.
     progress: wraps the batches.
+    average, step: see restore().
 
   Returns: the hypotheses of each line, and what to tell of lines that were cut.
 
@@ -58,13 +81,9 @@ def translate(
   run = Run(workdir)
   config = run.config()
   config.beam = max(config.beam, nbest)
-  vocabulary = run.vocabulary()
-  steps = checkpoint.to_average(
-    run.checkpoints, config.checkpoint_every_steps, config.average_last
-  )
+  config_checks.check_numbers(config.to_dict())
+  vocabularies = run.vocabularies()
+  params = restore(run, config, average, step)
   lines = split_lines(read())
-  platform.start(config.slices)
-  _, shapes = architecture(config)
-  params = checkpoint.average(run.checkpoints, steps, shapes)
-  translator = Translator(config, vocabulary, params)
+  translator = Translator(config, vocabularies, params)
   return translator.translate(lines, progress), [*translator.cuts()]

@@ -8,23 +8,17 @@ import ml_collections
 import numpy as np
 from flax import nnx
 
-from transformer_jax.data.vocabulary import BOS, EOS, PAD, Vocabulary
+from transformer_jax.data.vocabulary import BOS, EOS, PAD, Vocabularies
 from transformer_jax.decoding.beam_search import Hypotheses, beam_search
 from transformer_jax.machine import parallel, platform
+from transformer_jax.machine.errors import UserError
 from transformer_jax.model import build
 from transformer_jax.model.transformer import Cache, cast_weights
 
 Tree = Any
 
 # Source lengths that searches are compiled for, EOS counted. A longer source is cut.
-SOURCE_LENGTHS = (16, 32, 64, 128, 256, 512)
-
-
-def longest_source(config: ml_collections.ConfigDict) -> int:
-  """The most tokens of a source that are translated uncut, EOS counted."""
-  if config.model.positions == 'learned':
-    return min(SOURCE_LENGTHS[-1], config.model.max_positions)
-  return SOURCE_LENGTHS[-1]
+SOURCE_LENGTHS = (16, 32, 64, 128, 256, build.LONGEST)
 
 
 class Hypothesis(NamedTuple):
@@ -50,16 +44,16 @@ class Translator:
   def __init__(
     self,
     config: ml_collections.ConfigDict,
-    vocabulary: Vocabulary,
+    vocabularies: Vocabularies,
     params: Tree,
   ):
     """`params` are as a checkpoint has them, in float32."""
-    self._config, self._vocabulary = config, vocabulary
+    self._config, self._vocabularies = config, vocabularies
     self.dtype = platform.decoding_dtype(config.decode_dtype)
     self._graph, _ = build.split(config, self.dtype)
     cast = jax.jit(lambda params: cast_weights(params, self.dtype))
     self._params = cast(parallel.everywhere(params))
-    self._longest = longest_source(config)
+    self._longest = build.longest_side(config)
     self._output = SOURCE_LENGTHS[-1] + config.extra_length
     if config.model.positions == 'learned':
       self._output = min(self._output, config.model.max_positions)
@@ -72,7 +66,7 @@ class Translator:
     progress: Callable[[Iterable], Iterable] = iter,
   ) -> list[list[Hypothesis]]:
     """The hypotheses of each sentence, best first; `progress` wraps the batches."""
-    ids = [self._ids(s) for s in self._vocabulary.encode(sentences)]
+    ids = [self._ids(s) for s in self._vocabularies.source.encode(sentences)]
     results = [[Hypothesis('', 0.0, [])]] * len(sentences)
     order = [i for i in sorted(range(len(ids)), key=lambda i: -len(ids[i])) if ids[i]]
     before: tuple | None = None  # the batch that the devices work on
@@ -163,9 +157,15 @@ class Translator:
     self, tokens: np.ndarray, scores: np.ndarray, *_: np.ndarray
   ) -> list[Hypothesis]:
     real = [i for i in range(len(scores)) if np.isfinite(scores[i])]
+    if not real:
+      raise UserError(
+        'no translation has a finite score: the training of these parameters has '
+        'diverged. Take an earlier checkpoint (--step), if there is a good one'
+      )
     words = [tokens[i][tokens[i] != PAD].tolist() for i in real]
     # A model can produce a line's end: spelt in bytes, or as its corpus taught it.
-    texts = [' '.join(text.splitlines()) for text in self._vocabulary.decode(words)]
+    decoded = self._vocabularies.target.decode(words)
+    texts = [' '.join(text.splitlines()) for text in decoded]
     return [
       Hypothesis(text, float(scores[i]), ids)
       for i, text, ids in zip(real, texts, words, strict=True)

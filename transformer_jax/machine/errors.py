@@ -43,12 +43,13 @@ def _sentence(error: Exception) -> str | None:
     return str(error) if isinstance(error, ValueError) else None
   if isinstance(error, flags.Error):
     return str(error)
-  frames = traceback.walk_tb(error.__traceback__)
-  modules = {frame.f_globals['__name__'] for frame, _ in frames}
-  if 'ml_collections.config_flags.config_path' in modules:  # --config.KEY is no key
-    while isinstance(error.args[0], Exception):
-      error = error.args[0]
-    return f'--config: {error.args[0]}'
+  if isinstance(error, SyntaxError) or getattr(error, 'name', None) == 'get_config':
+    frames = traceback.walk_tb(error.__traceback__)
+    modules = {frame.f_globals['__name__'] for frame, _ in frames}
+    read = 'ml_collections.config_flags.config_flags' in modules
+    return f'--config: that file holds no config ({error})' if read else None
+  if isinstance(error, MemoryError) or str(error).startswith('RESOURCE_EXHAUSTED'):
+    return f'out of memory ({error}): a smaller model, batch or beam takes less'
   if not isinstance(error, OSError):
     return None
   if 'Configuration is not available' in str(error):

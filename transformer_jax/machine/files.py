@@ -1,13 +1,16 @@
-"""Writing a file whole or not at all, sha256 sums, and locks."""
+"""Writing a file whole or not at all, JSON, sha256 sums, and locks."""
 
 import contextlib
 import fcntl
 import hashlib
+import json
+import math
 import os
 import pathlib
+import sys
 import time
 from collections.abc import Callable, Iterator
-from typing import IO
+from typing import IO, Any
 
 # Seconds. A process that only asks whether a file is locked holds it for less.
 LOOK = 0.1
@@ -25,12 +28,32 @@ def named(path: pathlib.Path) -> Iterator[None]:
 
 
 def write(path: pathlib.Path, text: str) -> None:
-  """Writes a file as a whole: after a crash it is the old one or the new one."""
+  """Writes a file as a whole: after a crash it is the old one or the new one.
+
+  What is no file, such as /dev/stdout, is written to and stays what it is.
+  """
+  if path.exists() and not path.is_file():
+    with named(path):
+      path.write_text(text, encoding='utf-8')
+    return
   partial = path.with_name(path.name + '.partial')
   with named(partial):
     partial.write_text(text, encoding='utf-8')
     sync(partial)
   partial.replace(path)
+
+
+def as_json(value: Any, indent: int | None = None) -> str:
+  """JSON that any reader takes: a number that is not finite becomes null."""
+  return json.dumps(_finite(value), indent=indent, allow_nan=False)
+
+
+def _finite(value: Any) -> Any:
+  if isinstance(value, dict):
+    return {key: _finite(inner) for key, inner in value.items()}
+  if isinstance(value, list | tuple):
+    return [_finite(inner) for inner in value]
+  return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def sync(path: pathlib.Path) -> None:
@@ -72,3 +95,20 @@ def claim_lock(file: IO[str], unsupported: Callable[[OSError], None]) -> bool:
     return True
   time.sleep(LOOK)
   return take_lock(file, fcntl.LOCK_EX, unsupported)
+
+
+@contextlib.contextmanager
+def in_turn(path: pathlib.Path, doing: str) -> Iterator[None]:
+  """Waits until no other process is in such a block with the same file, and says so.
+
+  Args:
+    path: a file that is made if it is not there, and stays.
+    doing: such as 'prepares toy'.
+  """
+  with path.open('a') as file:
+    say = lambda text: print(text, file=sys.stderr)
+    clash = lambda error: say(f'{path}: no lock ({error}); two at once would clash')
+    if not take_lock(file, fcntl.LOCK_EX, clash):
+      say(f'waiting for another process that {doing}')
+      fcntl.flock(file, fcntl.LOCK_EX)
+    yield

@@ -5,19 +5,26 @@ absl keeps the flags of a process in one table, in which two scripts that both h
 imported side by side and their main(argv) called any number of times.
 """
 
+import difflib
 import pathlib
+import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import ml_collections
 from absl import app, flags
 from ml_collections import config_flags
 
-from transformer_jax.machine import errors
+from transformer_jax.machine import errors, streams
 
 flags.disclaim_key_flags()  # help lists a flag under the module that asks for it here
 HELP = {'--help', '-help', '--helpshort', '-helpshort', '-?'}
 HELP_FULL = {'--helpfull', '-helpfull'}
+
+
+Settle = Callable[
+  [ml_collections.ConfigDict, ml_collections.ConfigDict, Collection[str]], None
+]
 
 
 class Flags:
@@ -32,17 +39,23 @@ class Flags:
     self._argv: list[str] = []
     self._values = flags.FlagValues()
     self._values.append_flag_values(flags.FLAGS)
+    self._config: flags.FlagHolder | None = None
 
   def config(
-    self, about: str, required: bool = True
+    self, about: str, settle: Settle, required: bool = True
   ) -> flags.FlagHolder[ml_collections.ConfigDict]:
-    """--config=FILE[:ARGUMENT], and --config.KEY=VALUE for each of its keys."""
-    holder = config_flags.DEFINE_config_file(
+    """--config=FILE[:ARGUMENT], and --config.KEY=VALUE for each of its keys.
+
+    `settle` is called if keys are overridden: with the config, the config without that,
+    and the keys. It may change the config.
+    """
+    self._settle = settle
+    self._config = config_flags.DEFINE_config_file(
       'config', None, about, flag_values=self._values, sys_argv=self._argv
     )
     if required:
       flags.mark_flag_as_required('config', self._values)
-    return holder
+    return self._config
 
   def string(
     self, name: str, default: str | None, about: str, required: bool = False
@@ -103,21 +116,68 @@ class Flags:
 
     Raises:
       flags.Error: a flag is unknown, missing or has a value that it cannot have.
+      UserError: a key of the config is unknown.
       SystemExit: help was asked for, and printed.
     """
     if (HELP | HELP_FULL) & {*argv}:
       self._show_help(full=bool(HELP_FULL & {*argv}))
-    for name in [name for name in self._values if name.startswith('config.')]:
-      delattr(self._values, name)  # overrides of the config of an earlier call
-    self._values.unparse_flags()
+    self._forget_overrides()
     self._argv[:] = argv
-    return self._values(argv)
+    try:
+      rest = self._values(argv)
+    except Exception:
+      self._refuse_unknown_keys(argv)
+      raise
+    if any(name.startswith('config.') for name in self._values):
+      flag = self._values['config']
+      plain = flag.parser.parse(config_flags.get_config_filename(flag))
+      self._settle(flag.value, plain, config_flags.get_override_values(flag).keys())
+    return rest
+
+  def _forget_overrides(self) -> None:
+    """Removes the flags --config.KEY that a command line before has defined."""
+    for name in [name for name in self._values if name.startswith('config.')]:
+      delattr(self._values, name)
+    self._values.unparse_flags()
+
+  def _refuse_unknown_keys(self, argv: Sequence[str]) -> None:
+    """Raises UserError if one of --config.KEY is none of the config's."""
+    if self._config is None:
+      return
+    self._forget_overrides()
+    self._argv[:] = argv[:1]
+    self._values(argv, known_only=True)
+    if self._config.value is None:
+      return
+    known = _names(self._config.value)
+    for word in argv:
+      given = re.match('--?config[.]([^=]*)', word)
+      if given and given[1] not in known:
+        near = ', '.join(_nearest(given[1], known))
+        there = f'the nearest: {near}' if near else 'configs/base.py has them all'
+        raise errors.UserError(f'--config.{given[1]}: no such key; {there}')
 
   def _show_help(self, full: bool) -> None:
     about = self._values.get_help(include_special_flags=False)
     print(self._doc, 'flags:', about, sep='\n')
     print(flags.FLAGS.get_help() if full else 'Try --helpfull for a list of all flags.')
     sys.exit(0)
+
+
+def _names(config: ml_collections.ConfigDict) -> list[str]:
+  """The dotted names of all that a config holds."""
+  names = []
+  for key, value in config.items():
+    inner = _names(value) if isinstance(value, ml_collections.ConfigDict) else []
+    names += [key, *(f'{key}.{name}' for name in inner)]
+  return names
+
+
+def _nearest(key: str, names: Sequence[str]) -> list[str]:
+  """At most three names that were perhaps meant, by all of them or by their ends."""
+  spelt = {spelling.casefold(): n for n in names for spelling in (n.split('.')[-1], n)}
+  near = difflib.get_close_matches(key.casefold(), spelt, cutoff=0.5)
+  return [*dict.fromkeys(spelt[spelling] for spelling in near)]
 
 
 class _PathParser(flags.ArgumentParser):
@@ -129,7 +189,8 @@ class _PathParser(flags.ArgumentParser):
 
 def run(main: Callable[[list[str]], None]) -> None:
   """Calls main() with the process's command line, and ends the process."""
-  app.run(errors.in_one_line()(main), flags_parser=errors.in_one_line()(_parse_absls))
+  told = errors.in_one_line()(streams.standard()(main))
+  app.run(told, flags_parser=errors.in_one_line()(_parse_absls))
 
 
 def _parse_absls(argv: list[str]) -> list[str]:

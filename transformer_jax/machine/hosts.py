@@ -59,6 +59,8 @@ def join_hosts(
       raise UserError(
         'give all of --coordinator_address, --process_count and --process_id, or none'
       )
+    if not 0 <= process_id < process_count:
+      raise UserError(f'--process_id={process_id}: from 0 to {process_count - 1}')
     jax.distributed.initialize(*given)
     return
   try:

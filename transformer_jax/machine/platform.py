@@ -1,5 +1,6 @@
 """What JAX is told before it starts, and what it runs on."""
 
+import functools
 import os
 import pathlib
 import sys
@@ -53,19 +54,39 @@ def _set_xla_flag(flag: str) -> None:
 
 
 def keep_compiled() -> None:
-  """Keeps compiled programs between processes, in a folder private to the user.
+  """Keeps compiled programs between processes, in a folder private to the user."""
+  if jax.config.jax_compilation_cache_dir is not None:
+    return
+  try:
+    folder = _private_cache()
+  except (OSError, RuntimeError) as error:
+    _say_once(f'compiled programs are not kept ({error})')
+  else:
+    jax.config.update('jax_compilation_cache_dir', str(folder))
 
-  Whoever can write there can run code as the user, so nobody else may.
+
+def _private_cache() -> pathlib.Path:
+  """The folder of compiled programs, which is made if it is missing.
+
+  Raises:
+    OSError: it cannot be made, or somebody else could write there, and so run code as
+      the user.
+    RuntimeError: the user has no home.
   """
-  if jax.config.jax_compilation_cache_dir is None:
-    cache = pathlib.Path(os.environ.get('XDG_CACHE_HOME') or '~/.cache').expanduser()
-    folder = cache / 'transformer_jax'
-    try:
-      folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as error:
-      print(f'compiled programs are not kept ({error})', file=sys.stderr)
-    else:
-      jax.config.update('jax_compilation_cache_dir', str(folder))
+  cache = pathlib.Path(os.environ.get('XDG_CACHE_HOME') or '~/.cache').expanduser()
+  folder = cache / 'transformer_jax'
+  folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+  for found in (folder.lstat(), folder.stat()):  # a link and where it leads
+    if found.st_uid != os.geteuid():
+      raise PermissionError(f'{folder} belongs to another user')
+  if found.st_mode & 0o077:
+    raise PermissionError(f'{folder} is open to others: chmod 700 it')
+  return folder
+
+
+@functools.cache
+def _say_once(line: str) -> None:
+  print(line, file=sys.stderr)
 
 
 def use_cpu_cores(slices: int) -> None:

@@ -26,7 +26,8 @@ class Interruption:
   """Listens to signals and ends the process when one comes.
 
   The first signal ends it with EXIT_CODE, or within `deferred()` only sets `asked`. A
-  second signal ends it at once in any case. Before `install()` signals are not heard.
+  second signal ends it at once in any case. Before `install()` signals are not heard;
+  if another one listens already, this one takes its place.
 
   Attributes:
     asked: whether a signal has come.
@@ -89,7 +90,8 @@ class Interruption:
     os._exit(EXIT_CODE)
 
   def _say(self) -> None:
-    print(f'stopped by a signal. {self.last_words()}', file=self._said_to, flush=True)
+    words = f'stopped by a signal. {self.last_words()}'.strip()
+    print(words, file=self._said_to, flush=True)
 
 
 def _nothing(*_: object) -> None:

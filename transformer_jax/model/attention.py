@@ -85,11 +85,21 @@ class MultiHeadAttention(nnx.Module):
     mask: Bool[Array, '#B #T S'],
   ) -> Float[Array, 'B T D']:
     """Attends from x to memory; the same array for self-attention."""
+    return self.seen(x, memory, mask)[0]
+
+  def seen(
+    self,
+    x: Float[Array, 'B T D'],
+    memory: Float[Array, 'B S D'],
+    mask: Bool[Array, '#B #T S'],
+  ) -> tuple[Float[Array, 'B T D'], Float32[Array, 'B H T S']]:
+    """Returns what __call__ does, and the weights of every head."""
     q = self._split_heads(x, self.query)
     k = self._split_heads(memory, self.key)
     v = self._split_heads(memory, self.value)
-    weights = attention_weights(q, k, mask).astype(v.dtype)
-    return self._join_heads(jnp.einsum('bhts,bshv->bthv', weights, v))
+    weights = attention_weights(q, k, mask)
+    heads = jnp.einsum('bhts,bshv->bthv', weights.astype(v.dtype), v)
+    return self._join_heads(heads), weights
 
   # Section 6.1: one position at a time
 

@@ -12,6 +12,8 @@ from transformer_jax.model.transformer import Transformer
 
 Tree = Any
 
+LONGEST = 512  # tokens of a side: attention takes memory as its square
+
 
 def transformer(config: ml_collections.ConfigDict) -> tuple[nnx.GraphDef, Tree]:
   """Returns the model a config describes: its graph, and fresh parameters as a tree."""
@@ -31,6 +33,13 @@ def split(
 ) -> tuple[nnx.GraphDef, nnx.State]:
   """Returns the graph and the shapes of a model that multiplies in `dtype`."""
   return nnx.split(nnx.eval_shape(lambda: _build(config, dtype)))
+
+
+def longest_side(config: ml_collections.ConfigDict) -> int:
+  """The most tokens of a side that are translated or measured uncut, EOS counted."""
+  if config.model.positions == 'learned':
+    return min(LONGEST, config.model.max_positions)
+  return LONGEST
 
 
 def _build(config: ml_collections.ConfigDict, dtype: jnp.dtype) -> Transformer:

@@ -14,20 +14,21 @@ def parameters(
   positions: str,
   max_positions: int,
   vocab_size: int,
+  target_vocab_size: int,
 ) -> int:
-  """Numbers that are trained: no attention biases, one table, no final norms."""
+  """Numbers that are trained: no attention biases, no final norms."""
   attention = 2 * d_model * h * (d_k + d_v)
   feed_forward = 2 * d_model * d_ff + d_ff + d_model
   norm = 2 * d_model
   layer_pair = 3 * attention + 2 * feed_forward + 5 * norm
   learned = 2 * max_positions * d_model if positions == 'learned' else 0
-  return vocab_size * d_model + learned + N * layer_pair
+  return (vocab_size + target_vocab_size) * d_model + learned + N * layer_pair
 
 
 # Tokens of a side of a sentence that FLOPs are counted for: about WMT14's mean.
 SENTENCE = 30
 
-_SIZES = ('N', 'd_model', 'd_ff', 'h', 'd_k', 'd_v', 'vocab_size')
+_SIZES = ('N', 'd_model', 'd_ff', 'h', 'd_k', 'd_v')
 
 
 def flops_per_target_token(
@@ -35,7 +36,8 @@ def flops_per_target_token(
 ) -> int:
   """Training FLOPs of a config's model, by its cells, for `length` tokens a side."""
   sizes = {name: int(model[name]) for name in _SIZES}
-  return training_flops_per_target_token(**sizes, length=length)
+  written = int(model['target_vocab_size'] or model['vocab_size'])
+  return training_flops_per_target_token(**sizes, vocab_size=written, length=length)
 
 
 def training_flops_per_target_token(
@@ -53,7 +55,7 @@ def training_flops_per_target_token(
 
   For pairs of `length` tokens a side. A product of n multiply-adds is 2 n FLOPs, and
   the backward pass is two products for each of the forward's; the softmax's product
-  with all the vocabulary counts, looking embeddings up does not.
+  with all the target's vocabulary counts, looking embeddings up does not.
   """
   projections = 2 * d_model * h * (d_k + d_v)  # multiply-adds of one position
   scores = h * length * (d_k + d_v)

@@ -23,7 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 from jax.typing import DTypeLike
-from jaxtyping import Bool, Float, Int, Key
+from jaxtyping import Bool, Float, Float32, Int, Key
 
 from transformer_jax.model import ops
 from transformer_jax.model.attention import KeyValues, MultiHeadAttention
@@ -172,8 +172,15 @@ class EncoderLayer(nnx.Module):
   def __call__(
     self, x: Float[Array, 'B S D'], mask: Bool[Array, '#B #S S'], dropout: Dropout
   ) -> Float[Array, 'B S D']:
-    x = self.attention_norm(x, self.attention(x, x, mask), dropout, 0)
-    return self.feed_forward_norm(x, self.feed_forward(x), dropout, 1)
+    return self.seen(x, mask, dropout)[0]
+
+  def seen(
+    self, x: Float[Array, 'B S D'], mask: Bool[Array, '#B #S S'], dropout: Dropout
+  ) -> tuple[Float[Array, 'B S D'], Float32[Array, 'B H S S']]:
+    """Returns what __call__ does, and attention's weights."""
+    attended, weights = self.attention.seen(x, x, mask)
+    x = self.attention_norm(x, attended, dropout, 0)
+    return self.feed_forward_norm(x, self.feed_forward(x), dropout, 1), weights
 
 
 class DecoderLayer(nnx.Module):
@@ -195,9 +202,24 @@ class DecoderLayer(nnx.Module):
     memory_mask: Bool[Array, 'B #T S'],
     dropout: Dropout,
   ) -> Float[Array, 'B T D']:
-    x = self.attention_norm(x, self.attention(x, x, causal_mask), dropout, 0)
-    x = self.cross_norm(x, self.cross(x, memory, memory_mask), dropout, 1)
-    return self.feed_forward_norm(x, self.feed_forward(x), dropout, 2)
+    return self.seen(x, causal_mask, memory, memory_mask, dropout)[0]
+
+  def seen(
+    self,
+    x: Float[Array, 'B T D'],
+    causal_mask: Bool[Array, '#B T T'],
+    memory: Float[Array, 'B S D'],
+    memory_mask: Bool[Array, 'B #T S'],
+    dropout: Dropout,
+  ) -> tuple[
+    Float[Array, 'B T D'], Float32[Array, 'B H T T'], Float32[Array, 'B H T S']
+  ]:
+    """Returns what __call__ does, and the weights of both attentions."""
+    attended, weights = self.attention.seen(x, x, causal_mask)
+    x = self.attention_norm(x, attended, dropout, 0)
+    attended, cross = self.cross.seen(x, memory, memory_mask)
+    x = self.cross_norm(x, attended, dropout, 1)
+    return self.feed_forward_norm(x, self.feed_forward(x), dropout, 2), weights, cross
 
   def step(
     self,

@@ -160,13 +160,3 @@ def best_words(
   comes first.
   """
   return *jax.lax.top_k(logits, count), jax.nn.logsumexp(logits, -1)
-
-
-@_faster_on_cpu(ops_cpu.after)
-def after(x: jax.Array, other: jax.Array) -> jax.Array:
-  """Returns x; where XLA chooses a bad order, x is computed after `other`.
-
-  Adam's new averages and the new parameter both come from the old averages. XLA for
-  CPUs would write the averages in their place first, and copy the old ones for that.
-  """
-  return x

@@ -104,11 +104,6 @@ def logits(
   return product.T[: x.size // x.shape[-1]].reshape(*x.shape[:-1], -1)
 
 
-def after(x: jax.Array, other: jax.Array) -> jax.Array:
-  """Returns x in a way that XLA cannot compute before `other`."""
-  return x + 0 * other.ravel()[0]
-
-
 def _transposed(x: Float[Array, 'N D']) -> Float[Array, 'D N']:
   """Returns x^T as a copy that XLA does not recognise as a transposition.
 

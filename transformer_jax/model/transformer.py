@@ -67,6 +67,18 @@ class Cache(NamedTuple):
     return Cache(extend(self.slots, 2, more), layers)
 
 
+class Weights(NamedTuple):
+  """The weights of every layer and head of the three attentions.
+
+  Row t of the decoder is where word t of the target is written, and its column t is the
+  word before that: the target is shifted by BOS.
+  """
+
+  encoder: Float32[Array, 'N B H S S']
+  decoder: Float32[Array, 'N B H T T']
+  cross: Float32[Array, 'N B H T S']
+
+
 def cast_weights(params: Tree, dtype: DTypeLike) -> Tree:
   """Returns a Transformer's parameters with the layers' matrices in `dtype`.
 
@@ -97,6 +109,9 @@ class Transformer(nnx.Module):
     positions: 'sinusoid', or 'learned' (row E) with a table of `max_positions` rows
       for each stack; other than 'learned' ignores `max_positions`.
     vocab_size: W, rows of the one matrix that embeds both sides and makes the logits.
+    target_vocab_size: W where the sides have vocabularies of their own: then that
+      matrix is the target's, and the source has another of `vocab_size` rows. 0: they
+      share one.
     dtype: of the weights in products; parameters stay float32.
     activation_dtype: of what lies between products.
   """
@@ -114,6 +129,7 @@ class Transformer(nnx.Module):
     positions: str,
     max_positions: int,
     vocab_size: int,
+    target_vocab_size: int,
     dtype: DTypeLike,
     activation_dtype: DTypeLike,
     rngs: nnx.Rngs,
@@ -121,7 +137,11 @@ class Transformer(nnx.Module):
     if positions not in ('sinusoid', 'learned'):
       raise UserError(f"positions={positions!r}: 'sinusoid' or 'learned'")
     normal = nnx.initializers.normal(d_model**-0.5)
-    self.embedding = nnx.Param(normal(rngs.params(), (vocab_size, d_model)))
+    rows = target_vocab_size or vocab_size
+    self.embedding = nnx.Param(normal(rngs.params(), (rows, d_model)))
+    self.is_tied = not target_vocab_size
+    if target_vocab_size:
+      self.source_embedding = nnx.Param(normal(rngs.params(), (vocab_size, d_model)))
     if positions == 'learned':
       self.source_positions = nnx.Param(normal(rngs.params(), (max_positions, d_model)))
       self.target_positions = nnx.Param(normal(rngs.params(), (max_positions, d_model)))
@@ -147,10 +167,10 @@ class Transformer(nnx.Module):
     return table[:length]
 
   def _embed(
-    self, ids: Int[Array, 'B T'], rows: Float[Array, '#B #T D']
+    self, table: nnx.Param, ids: Int[Array, 'B T'], rows: Float[Array, '#B #T D']
   ) -> Float[Array, 'B T D']:
     """Returns sqrt(d_model) times the embedding, plus the position's (3.4 and 3.5)."""
-    x = self.embedding[...][ids] * self.d_model**0.5 + rows
+    x = table[...][ids] * self.d_model**0.5 + rows
     return x.astype(self.activation_dtype)
 
   def _table(self) -> Float[Array, 'W D']:
@@ -161,15 +181,23 @@ class Transformer(nnx.Module):
     self, source: Int[Array, 'B S'], key: Key[Array, ''] | None = None
   ) -> Float[Array, 'B S D']:
     """Returns the encoder's output for ids of source words."""
-    N = len(self.encoder)
-    dropout = Dropout.of(self.P_drop, key, 1 + 2 * N)
-    mask = (source != PAD)[:, None]
-    rows = self._position_rows('source', source.shape[1])
-    x = dropout(self._embed(source, rows[None]), 0)
+    x, mask, dropout = self._into_encoder(source, key)
     run = _traced_once(EncoderLayer.__call__)
-    for layer, part in zip(self.encoder, dropout.of_layers(N, 2), strict=True):
+    parts = dropout.of_layers(len(self.encoder), 2)
+    for layer, part in zip(self.encoder, parts, strict=True):
       x = run(layer, x, mask, part)
     return x
+
+  def _into_encoder(
+    self, source: Int[Array, 'B S'], key: Key[Array, ''] | None
+  ) -> tuple[Float[Array, 'B S D'], Bool[Array, 'B 1 S'], Dropout]:
+    """Returns what the first layer takes, and the stack's dropout."""
+    dropout = Dropout.of(self.P_drop, key, 1 + 2 * len(self.encoder))
+    mask = (source != PAD)[:, None]
+    rows = self._position_rows('source', source.shape[1])
+    table = self.embedding if self.is_tied else self.source_embedding
+    x = dropout(self._embed(table, source, rows[None]), 0)
+    return x, mask, dropout
 
   def decode(
     self,
@@ -182,17 +210,24 @@ class Transformer(nnx.Module):
 
     `target` is what shall come out: the shift by one position is done here.
     """
-    N = len(self.decoder)
-    dropout = Dropout.of(self.P_drop, key, 1 + 3 * N)
-    T = target.shape[1]
-    shifted = jnp.pad(target[:, :-1], ((0, 0), (1, 0)), constant_values=BOS)
-    x = dropout(self._embed(shifted, self._position_rows('target', T)[None]), 0)
-    causal = jnp.tri(T, dtype=bool)[None]
+    x, causal, dropout = self._into_decoder(target, key)
     memory_mask = (source != PAD)[:, None]
     run = _traced_once(DecoderLayer.__call__)
-    for layer, part in zip(self.decoder, dropout.of_layers(N, 3), strict=True):
+    parts = dropout.of_layers(len(self.decoder), 3)
+    for layer, part in zip(self.decoder, parts, strict=True):
       x = run(layer, x, causal, encoded, memory_mask, part)
     return ops.logits(x, self._table())
+
+  def _into_decoder(
+    self, target: Int[Array, 'B T'], key: Key[Array, ''] | None
+  ) -> tuple[Float[Array, 'B T D'], Bool[Array, '1 T T'], Dropout]:
+    """Returns what the first layer takes, and the stack's dropout."""
+    dropout = Dropout.of(self.P_drop, key, 1 + 3 * len(self.decoder))
+    T = target.shape[1]
+    shifted = jnp.pad(target[:, :-1], ((0, 0), (1, 0)), constant_values=BOS)
+    rows = self._position_rows('target', T)[None]
+    x = dropout(self._embed(self.embedding, shifted, rows), 0)
+    return x, jnp.tri(T, dtype=bool)[None], dropout
 
   def __call__(
     self,
@@ -203,6 +238,23 @@ class Transformer(nnx.Module):
     """Returns the logits of each target position, by encode() and decode()."""
     keys = (None, None) if key is None else jax.random.split(key)
     return self.decode(self.encode(source, keys[0]), source, target, keys[1])
+
+  def attention(self, source: Int[Array, 'B S'], target: Int[Array, 'B T']) -> Weights:
+    """Returns where every head looks while it reads and writes a pair: one pass."""
+    found: tuple[list, list, list] = ([], [], [])
+    x, mask, none = self._into_encoder(source, None)
+    run = _traced_once(EncoderLayer.seen)
+    for layer in self.encoder:
+      x, weights = run(layer, x, mask, none)
+      found[0].append(weights)
+    encoded = x
+    x, causal, none = self._into_decoder(target, None)
+    run = _traced_once(DecoderLayer.seen)
+    for layer in self.decoder:
+      x, *both = run(layer, x, causal, encoded, mask, none)
+      for weights, of_layers in zip(both, found[1:], strict=True):
+        of_layers.append(weights)
+    return Weights(*map(jnp.stack, found))
 
   # 6.1 Inference, one position at a time
 
@@ -233,7 +285,7 @@ class Transformer(nnx.Module):
     so_far = (jnp.arange(L) <= position)[None, None, :, None]
     seen = (jax.nn.one_hot(slots, R, dtype=bool) & so_far).reshape(B, R, L * R)
     rows = self._position_rows('target', L)
-    x = self._embed(tokens, rows[position][None, None])
+    x = self._embed(self.embedding, tokens, rows[position][None, None])
     after, run = [], _traced_once(DecoderLayer.step)
     for layer, among, source in zip(
       self.decoder, cache.layers, memory.layers, strict=True

@@ -1,7 +1,8 @@
 """Differences of Table 3's rows from base, and whether the paper's have their sign."""
 
 import operator
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from transformer_jax.report import paper
 from transformer_jax.report.blocks import Block, Heading, Paragraph, Table
@@ -16,73 +17,90 @@ Read = Callable[[Scored], float]
 READ: tuple[Read, Read] = operator.attrgetter('perplexity'), operator.attrgetter('bleu')
 
 
-def verdict(
-  papers: float, ours: float, margin: float | None, p: float | None = None
-) -> str:
-  """Whether our difference has the sign of the paper's, unless it may be noise.
+class Difference(NamedTuple):
+  """A row minus base, in perplexity or in BLEU."""
 
-  Args:
-    margin: half the 95 % interval of `ours`; None if no row has a second seed.
-    p: of the paired test over sentences; None if there was none.
+  seeds: list[float]  # each run minus the mean of base's
+  mean: float
+  margin: float | None  # half its 95 % interval; None if no row has a second seed
+  p: float | None  # of the paired test over sentences; None if there was none
+
+  def verdict(self, sign: float) -> str:
+    """Whether it has the sign of the paper's, unless it may be noise.
+
+    Args:
+      sign: the paper's difference, or another number of that sign; 0 for none.
+    """
+    if self.may_be_noise or (self.p is not None and self.p >= LEVEL):
+      return 'undecided'
+    return 'agrees' if self.mean * sign > 0 else 'disagrees'
+
+  @property
+  def may_be_noise(self) -> bool:
+    return self.margin is None or abs(self.mean) <= self.margin
+
+  def __str__(self) -> str:
+    return f'{self.mean:+.2f}' + (
+      '' if self.margin is None else f' ± {self.margin:.2f}'
+    )
+
+
+Differences = Mapping[str, tuple[Difference, Difference]]  # perplexity, BLEU of a row
+
+
+def differences(group: Group, compare: Compare) -> Differences:
+  """Of each row that was run, base too, from base; nothing without runs of base.
+
+  BLEU is tested over sentences where it lies outside its interval: elsewhere a test
+  cannot change the verdict.
   """
-  if margin is None or abs(ours) <= margin or (p is not None and p >= LEVEL):
-    return 'undecided'
-  return 'agrees' if ours * papers > 0 else 'disagrees'
+  if 'base' not in group.table_3:
+    return {}
+  base, noises = group.table_3['base'], pooled(group)
+  found = {}
+  for row, results in group.table_3.items():
+    ppl, bleu = (
+      _difference(results, base, read, n) for read, n in zip(READ, noises, strict=True)
+    )
+    if row != 'base' and (bleu.margin is None or not bleu.may_be_noise):
+      bleu = bleu._replace(p=paired_p(results, base, compare))
+    found[row] = ppl, bleu
+  return found
 
 
-def differences(group: Group, compare: Compare) -> list[Block]:
-  """A table of each row minus base, and of what it says to the paper's claims."""
-  table = group.table_3
-  base = table['base'] if 'base' in table else []
-  heading = Heading(3, 'Differences from base')
-  if not base:
+def pooled(group: Group) -> list[Noise | None]:
+  """What the seeds of a row differ by, in perplexity and in BLEU."""
+  return [noise([[*map(read, r)] for r in group.table_3.values()]) for read in READ]
+
+
+def papers(row: str) -> tuple[float, float]:
+  """The paper's differences from its base, in perplexity and BLEU."""
+  own, base = paper.TABLE_3[row], paper.TABLE_3['base']
+  return round(own.perplexity - base.perplexity, 2), round(own.bleu - base.bleu, 1)
+
+
+def blocks(group: Group, found: Differences) -> list[Block]:
+  """A table of each row minus base, beside the paper's."""
+  heading = Heading(3, 'Each row minus base')
+  if not found:
     return [heading, Paragraph('There are no runs of base: nothing to compare.')]
-  noises = [noise([[*map(read, r)] for r in table.values()]) for read in READ]
-  if len(table) < 2:
+  if len(found) < 2:
     text = 'There are no runs of any other row: nothing to compare. '
-    return [heading, Paragraph(text + _smallest(noises, len(base)))]
-  header = ['row', 'PPL (paper)', 'PPL', 'direction', 'BLEU (paper)', 'BLEU']
-  header += ['paired p', 'direction']
-  rows, found = [], {}
-  for row, printed in paper.TABLE_3.items():
+    return [heading, Paragraph(text + smallest(group))]
+  header = ['row', 'PPL (paper)', 'PPL', 'verdict', 'BLEU (paper)', 'BLEU']
+  header += ['paired p', 'verdict']
+  rows = []
+  for row in paper.TABLE_3:
     if row == 'base':
       continue
-    papers = [
-      round(printed.perplexity - paper.TABLE_3['base'].perplexity, 2),
-      round(printed.bleu - paper.TABLE_3['base'].bleu, 1),
-    ]
-    cells = [f'{papers[0]:+.2f}', '', '', f'{papers[1]:+.1f}', '', '', '']
-    if row in table:
-      results = table[row]
-      p = paired_p(results, base, compare)
-      ppl, score = (
-        _difference(results, base, read, n)
-        for read, n in zip(READ, noises, strict=True)
-      )
-      found[row] = ppl, (*score, p)
-      cells[1:3] = [_text(*ppl), verdict(papers[0], *ppl)]
-      cells[4:] = [_text(*score), p_text(p), verdict(papers[1], *score, p)]
+    ppl, bleu = papers(row)
+    cells = [f'{ppl:+.2f}', '', '', f'{bleu:+.1f}', '', '', '']
+    if row in found:
+      ours = found[row]
+      cells[1:3] = [str(ours[0]), ours[0].verdict(ppl)]
+      cells[4:] = [str(ours[1]), p_text(ours[1].p), ours[1].verdict(bleu)]
     rows.append([row, *cells])
-  return [
-    heading,
-    Table(header, rows),
-    Paragraph(_note(noises, len(base))),
-    _claims(found),
-  ]
-
-
-def _claims(found: dict[str, tuple[tuple, tuple]]) -> Table:
-  """What our runs say to each claim; empty where none of its rows was run."""
-  rows = []
-  for claim in paper.CLAIMS:
-    said = []
-    for row, claimed in claim.rows.items():
-      if row in found:
-        pairs = zip(claimed, found[row], strict=True)  # 0 is claimed for none
-        ppl, bleu = (verdict(sign, *ours) for sign, ours in pairs)
-        said.append(f'{row}: PPL {ppl}, BLEU {bleu}')
-    rows.append([f'{claim.text} ({claim.section})', '; '.join(said)])
-  return Table(["the paper's claim", 'our rows'], rows)
+  return [heading, Table(header, rows), Paragraph(f'{NOTE} {smallest(group)}')]
 
 
 def paired_p(
@@ -107,43 +125,40 @@ def combined(made: Iterable[float | None]) -> float | None:
 
 def _difference(
   results: Sequence[Scored], base: Sequence[Scored], read: Read, noise: Noise | None
-) -> tuple[float, float | None]:
-  """Difference of the means, and half its 95 % interval."""
-  mean = lambda group: sum(map(read, group)) / len(group)
+) -> Difference:
+  against = sum(map(read, base)) / len(base)
+  seeds = [read(scored) - against for scored in results]
   half = None if noise is None else margin(noise, len(results), len(base))
-  return mean(results) - mean(base), half
-
-
-def _text(difference: float, half: float | None) -> str:
-  return f'{difference:+.2f}' + ('' if half is None else f' ± {half:.2f}')
+  return Difference(seeds, sum(seeds) / len(seeds), half, None)
 
 
 def p_text(p: float | None) -> str:
   return '' if p is None else f'{p:.3f}'
 
 
-def _note(noises: Sequence[Noise | None], base_seeds: int) -> str:
-  text = (
-    'Each minus base, ± half the 95 % interval (Student, the spread between seeds '
-    "pooled over all rows with several). Paired p: sacreBLEU's paired bootstrap over "
-    'the sentences, of BLEU as above, runs of the same seed, twice the mean of '
-    'several; it is empty where these, their translations or the prepared corpus are '
-    'missing. '
-    '"agrees" and "disagrees" need an effect outside its interval, for BLEU also '
-    f'p < {LEVEL} where there is one; all else is undecided. Each interval is of one '
-    'comparison: where nothing differs, one in twenty goes wrong. A row of one seed is '
-    'taken to vary as the others do. '
-    "The paper's rows are one run each, and it tells no spread. "
-  )
-  return text + _smallest(noises, base_seeds)
+NOTE = (
+  'Each minus base, ± half the 95 % interval (Student, the spread between seeds pooled '
+  "over all rows with several). Paired p: sacreBLEU's paired bootstrap over the "
+  "sentences, of the paper's BLEU, runs of the same seed, twice the mean of several; "
+  'made where the difference lies outside its interval, and where these runs, their '
+  'translations and the prepared corpus are at hand. '
+  '"agrees" and "disagrees" need an effect outside its interval, for BLEU also '
+  f'p < {LEVEL} where there is one; all else is undecided. Each interval is of one '
+  'comparison: where nothing differs, one in twenty goes wrong. A row of one seed is '
+  "taken to vary as the others do. The paper's rows are one run each, and it tells no "
+  'spread.'
+)
 
 
-def _smallest(noises: Sequence[Noise | None], base_seeds: int) -> str:
+def smallest(group: Group) -> str:
+  """The smallest differences that one more run could show."""
+  noises = pooled(group)
   if None in noises:
     return 'No row has a second seed here, so everything is undecided.'
-  smallest = [margin(noise, 1, base_seeds) for noise in noises]
+  base_seeds = len(group.table_3['base'])
+  ppl, bleu = (margin(noise, 1, base_seeds) for noise in noises)
   seeds = f'{base_seeds} of base' if base_seeds > 1 else 'one of base'
   return (
-    f'One run of a row against {seeds} can show differences from {smallest[0]:.2f} PPL '
-    f'and {smallest[1]:.2f} BLEU on.'
+    f'One run of a row against {seeds} can show differences from {ppl:.2f} PPL '
+    f'and {bleu:.2f} BLEU on.'
   )

@@ -3,6 +3,7 @@
 import pathlib
 import sys
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from tqdm import tqdm
 
@@ -10,6 +11,7 @@ from transformer_jax.machine import files
 from transformer_jax.machine.errors import UserError
 from transformer_jax.report import (
   curves,
+  differences,
   flops,
   grouping,
   overview,
@@ -18,14 +20,20 @@ from transformer_jax.report import (
   recipe,
   results,
   scorers,
+  summary,
   table1,
   tables,
 )
-from transformer_jax.report.blocks import Block, Bullets, Heading, Paragraph, Picture
-from transformer_jax.report.results import Scored
+from transformer_jax.report.blocks import Block, Bullets, Heading, Picture, legible
+from transformer_jax.report.results import Found, Scored
 from transformer_jax.scoring.significance import paired_bootstrap
 
 TITLE = 'Attention Is All You Need: runs'
+
+
+class Report(NamedTuple):
+  summary: str  # for a terminal
+  blocks: list[Block]
 
 
 def of_paths(
@@ -33,73 +41,77 @@ def of_paths(
   data_dir: pathlib.Path,
   samples: int,
   tflops: float | None,
-) -> list[Block]:
+) -> Report:
   """The report of runs and of measurements of Table 1; stderr tells what is left out.
 
   Args:
     paths: of runs' folders, of results, and of what scripts.table1 wrote.
     data_dir: where the paired tests and the samples look for prepared corpora.
-    samples: translations to show of each run.
+    samples: sentences of each test set to show with their translations.
     tflops: that one training device sustains, where the paper does not print it.
 
   Raises:
     UserError: there is nothing to report.
   """
-  found, left_out, measured = [], [], []
+  found, measured = Found([], [], []), []
   for path in paths:
     try:
       layers = table1.read(path)
     except UserError as error:
-      left_out.append(str(error))
+      found.left_out.append(str(error))
       continue
     if layers:
       measured.append((path.stem, layers))
-      continue
-    some, wrong = results.read(path)
-    found += some
-    left_out += wrong
-  for reason in left_out:
-    print(f'left out: {reason}', file=sys.stderr)
-  if not found and not measured:
+    else:
+      for every, some in zip(found, results.read(path), strict=True):
+        every += some
+  for reason in found.left_out:
+    print(f'left out: {legible(reason)}', file=sys.stderr)
+  if not found.scored and not found.unscored and not measured:
     raise UserError('no run with a result.json: evaluate one first')
-  blocks = []
-  if found:
-    runs = results.with_distinct_names(found)
-    blocks += _of_runs(runs, left_out, data_dir, samples, tflops)
+  said, blocks = '', []
+  if found.scored or found.unscored:
+    said, blocks = _of_runs(found.with_distinct_names(), data_dir, samples, tflops)
   for n, (stem, layers) in enumerate(measured, 1):
-    blocks += table1.blocks(layers, f'{n}.{stem}' if len(measured) > 1 else '')
-  return blocks
+    made = table1.blocks(layers, f'{n}.{stem}' if len(measured) > 1 else '')
+    said += f'{made[0].text}: {stem}\n'
+    blocks += made
+  return Report(said, blocks)
 
 
 def _of_runs(
-  found: Sequence[Scored],
-  left_out: Sequence[str],
-  data_dir: pathlib.Path,
-  samples: int,
-  tflops: float | None,
-) -> list[Block]:
-  groups, ungrouped = grouping.group(found)
-  left_out = [*left_out, *ungrouped, *_of_other_lengths(found, data_dir)]
-  made = overview.overview(found)
+  found: Found, data_dir: pathlib.Path, samples: int, tflops: float | None
+) -> Report:
+  scored, unscored, left_out = found
+  groups, ungrouped = grouping.group(scored)
+  left_out = [*left_out, *ungrouped, *_of_other_lengths(scored, data_dir)]
   with tqdm(desc='comparing', unit='pair', disable=None) as bar:
 
     def compare(system: Scored, baseline: Scored) -> float | None:
       bar.update()
       return paired_p(system, baseline, data_dir)
 
-    for group in groups:
-      made += tables.comparable(group, tflops, compare)
-    made += recipe.recipe(found, compare)
+    studies = [(group, differences.differences(group, compare)) for group in groups]
+    pieces = recipe.recipe(scored, compare)
+  top = summary.facts(found, studies, left_out)
+  left_out += map(str, unscored)
+  made = [Heading(2, 'What the runs say'), top]
+  for n, (group, differ) in enumerate(studies, 1):
+    number = f'.{n}' if len(studies) > 1 else ''
+    made += tables.comparable(group, tflops, differ, number)
+  made += curves.curves(scored, unscored)
+  if scored:
+    made += [Heading(2, 'Every result'), overview.table(scored)]
+  made += pieces
+  made += scorers.scorers(overview.best(scored), data_dir)
+  made += overview.samples(scored, data_dir, samples)
   if groups:
     made += flops.papers_own() + tables.inconsistencies()
   if left_out:
-    made += [Paragraph('Left out:'), Bullets(left_out)]
-  made += curves.curves(found)
-  shown, marks = zip(*representatives(found), strict=True)
-  made += scorers.scorers(shown, marks, data_dir)
-  for scored in shown:
-    made += overview.samples(scored, data_dir, samples)
-  return made
+    made += [Heading(2, 'Left out'), Bullets(left_out)]
+  if scored:
+    made += overview.footnotes(scored)
+  return Report(summary.on_terminal(top, scored, studies), made)
 
 
 def paired_p(system: Scored, baseline: Scored, data_dir: pathlib.Path) -> float | None:
@@ -120,16 +132,6 @@ def paired_p(system: Scored, baseline: Scored, data_dir: pathlib.Path) -> float 
     tokenized=config['tokenized'],
     kinds=('paper_bleu',),
   )['paper_bleu'].p
-
-
-def representatives(found: Sequence[Scored]) -> list[tuple[Scored, str]]:
-  """Of each run one result of its newest step, as its config decodes, and its mark."""
-  best: dict[str, tuple] = {}
-  for scored, mark in zip(found, overview.marks(found), strict=True):
-    rank = scored.result.step, recipe.as_configured(scored)
-    if scored.run not in best or rank >= best[scored.run][0]:
-      best[scored.run] = rank, scored, mark
-  return [(scored, mark) for _, scored, mark in best.values()]
 
 
 def write_html(blocks: Sequence[Block], path: pathlib.Path) -> None:

@@ -20,6 +20,11 @@ class Group(NamedTuple):
   def any(self) -> Scored:
     return next(s for t in (self.table_3, self.table_2) for r in t.values() for s in r)
 
+  @property
+  def corpus(self) -> str:
+    """The name of the corpus."""
+    return self.any.config['corpus']
+
 
 def group(found: Sequence[Scored]) -> tuple[list[Group], list[str]]:
   """Comparable runs, and why others are left out; runs of no row are in neither.
@@ -40,7 +45,7 @@ def group(found: Sequence[Scored]) -> tuple[list[Group], list[str]]:
       names = ', '.join(dict.fromkeys(scored.run for scored in members))
       left_out.append(
         f'{names}: no base to compare with: there is no run of row base on '
-        f'{conditions.name}, or there are several whose cells differ'
+        f'{members[0].config["corpus"]}, or there are several whose cells differ'
       )
       continue
     made = _group(conditions, base, members)

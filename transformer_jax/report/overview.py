@@ -1,103 +1,118 @@
-"""All results beside each other, each with its mark, and samples of translations."""
+"""All results beside each other, what their scores are of, and samples."""
 
 import pathlib
 from collections.abc import Sequence
+from typing import NamedTuple
 
-from transformer_jax.report.blocks import (
-  Block,
-  Bullets,
-  Heading,
-  Paragraph,
-  Sample,
-  Table,
-)
+from transformer_jax.report import recipe
+from transformer_jax.report.blocks import Block, Bullets, Heading, Table
 from transformer_jax.report.results import Scored
 
-HEADER = ('run', 'scored on', 'step', 'averaged', 'beam', 'alpha', 'sacreBLEU', 'BLEU')
-HEADER += ('dev PPL', 'parameters', 'target tokens', 'minutes')
-MARKS = '†‡§¶'
+HEADER = ('run', 'sacreBLEU', 'BLEU', 'dev PPL', 'scored on', 'step', 'averaged')
+HEADER += ('beam', 'alpha', 'parameters', 'target tokens', 'minutes')
+SUPERSCRIPTS = str.maketrans('0123456789', '⁰¹²³⁴⁵⁶⁷⁸⁹')
 
 
-def overview(found: Sequence[Scored]) -> list[Block]:
-  """One row a result. Scores that cannot be compared with the first are marked."""
-  marks = _marks(found)
-  kinds = [*marks]
-  rows = [_row(scored, marks[_kind(scored)]) for scored in found]
-  blocks: list[Block] = [Table(HEADER, rows)]
-  if len(kinds) > 1:
-    blocks.append(
-      Paragraph(
-        'Scores with different marks are of different corpora, vocabularies, test sets '
-        'or scorers: they cannot be compared.'
-      )
-    )
-  keys = [f'{marks[k]} ' if marks[k] else '' for k in kinds]
-  blocks.append(
-    Bullets(
-      [
-        f'{key}{k[0]}, corpus {k[1][:12]}, {k[2]:,} pieces. sacreBLEU: `{k[3]}`; '
-        f'BLEU: `{k[4]}`'
-        for key, k in zip(keys, kinds, strict=True)
-      ]
-    )
-  )
-  return blocks
+class Kind(NamedTuple):
+  """What a score is of, and how it was made: equal if scores can be compared."""
+
+  test_set: str
+  text: str | None  # such as 'detokenised'
+  corpus: str
+  pieces: int
+  signatures: tuple[str, str]
 
 
-def marks(found: Sequence[Scored]) -> list[str]:
-  """The mark of each result, which stands behind its scores wherever they are shown."""
-  each = _marks(found)
-  return [each[_kind(scored)] for scored in found]
+def kind(scored: Scored) -> Kind:
+  pieces = scored.config['model']['vocab_size']
+  result = scored.result
+  return Kind(scored.test_set, result.text, result.corpus, pieces, scored.signatures)
 
 
-def _marks(found: Sequence[Scored]) -> dict[tuple, str]:
-  kinds = dict.fromkeys(map(_kind, found))
-  return {kind: _mark(n) for n, kind in enumerate(kinds)}
+def marks(found: Sequence[Scored]) -> dict[Kind, str]:
+  """Of each kind the number of its footnote, which stands behind its scores."""
+  kinds = dict.fromkeys(map(kind, found))
+  return {one: f'{n}'.translate(SUPERSCRIPTS) for n, one in enumerate(kinds, 1)}
 
 
-def _kind(scored: Scored) -> tuple[str, str, int, str, str]:
-  """Test set, corpus, vocabulary, scorers: equal if scores can be compared."""
-  vocab_size = scored.config['model']['vocab_size']
-  return scored.test_set, scored.result.corpus, vocab_size, *scored.signatures
+def footnotes(found: Sequence[Scored]) -> list[Block]:
+  """What each kind of score is of, with each pair of signatures once."""
+  first: dict[tuple[str, str], str] = {}
+  items = []
+  for one, mark in marks(found).items():
+    of = one.test_set if one.text is None else f'{one.test_set}, {one.text}'
+    text = f'{mark} {of}, corpus {one.corpus[:12]}, {one.pieces:,} pieces. '
+    if one.signatures in first:
+      text += f'Scored as {first[one.signatures]}.'
+    else:
+      text += 'sacreBLEU: {}; BLEU: {}.'.format(*one.signatures)
+    first.setdefault(one.signatures, mark)
+    items.append(text)
+  return [Heading(2, 'How it was scored'), Bullets(items)]
 
 
-def _mark(n: int) -> str:
-  """The first kind has no mark, the next have † ‡ § ¶, later ones a number."""
-  return ('', *MARKS)[n] if n <= len(MARKS) else f'({n})'
+def table(found: Sequence[Scored]) -> Table:
+  """One row a result."""
+  each = marks(found)
+  return Table(HEADER, [_row(scored, each[kind(scored)]) for scored in found])
 
 
 def _row(scored: Scored, mark: str) -> list[str]:
   result = scored.result
   return [
     scored.run,
+    f'{scored.sacrebleu:.2f}{mark}',
+    f'{scored.bleu:.2f}{mark}',
+    f'{scored.perplexity:.3f}',
     scored.test_set,
     f'{result.step:,}',
     f'{len(result.averaged)}',
     f'{result.beam}',
     f'{result.alpha}',
-    f'{scored.sacrebleu:.2f}{mark}',
-    f'{scored.bleu:.2f}{mark}',
-    f'{scored.perplexity:.3f}{mark}',
     f'{result.parameters / 1e6:.1f} M',
     f'{result.target_tokens_seen / 1e6:.1f} M',
     f'{result.wall_seconds / 60:.1f}',
   ]
 
 
-def samples(scored: Scored, data_dir: pathlib.Path, count: int) -> list[Block]:
-  """Translations of evenly spaced sentences, if the text is at hand."""
-  hypotheses = scored.translations
-  held_out = scored.held_out(data_dir)
-  if not count or hypotheses is None or held_out is None:
-    return []
-  sources, references = held_out
-  if len(hypotheses) != len(sources):
-    return []
-  step = max(1, len(sources) // count)
-  return [
-    Heading(3, f'Sample translations of {scored.run}, {scored.test_set}'),
-    *(
-      Sample(sources[i], hypotheses[i], references[i])
-      for i in range(0, len(sources), step)[:count]
-    ),
-  ]
+def representatives(found: Sequence[Scored]) -> list[Scored]:
+  """Of each run and kind one result of its newest step, as its config decodes."""
+  best: dict[tuple, tuple] = {}
+  for scored in found:
+    key = scored.home, kind(scored)
+    rank = scored.result.step, recipe.as_configured(scored)
+    if key not in best or rank >= best[key][0]:
+      best[key] = rank, scored
+  return [scored for _, scored in best.values()]
+
+
+def best(found: Sequence[Scored]) -> list[Scored]:
+  """Of each kind the representative with the highest sacreBLEU."""
+  highest: dict[Kind, Scored] = {}
+  for scored in representatives(found):
+    own = kind(scored)
+    if own not in highest or scored.sacrebleu > highest[own].sacrebleu:
+      highest[own] = scored
+  return [*highest.values()]
+
+
+def samples(found: Sequence[Scored], data_dir: pathlib.Path, count: int) -> list[Block]:
+  """Evenly spaced sentences of each test set whose text is at hand.
+
+  Of the runs of a row the one of the lowest seed translates them.
+  """
+  alike: dict[tuple, dict[str, Scored]] = {}
+  for scored in sorted(representatives(found), key=lambda scored: scored.seed):
+    text, lines = scored.held_out(data_dir), scored.translations
+    if text is not None and lines is not None and len(lines) == len(text[0]):
+      runs = alike.setdefault((scored.test_set, scored.result.corpus), {})
+      runs.setdefault(scored.result.row or scored.run, scored)
+  made: list[Block] = []
+  for (test_set, _), runs in alike.items() if count else ():
+    shown = [scored for scored in found if scored in runs.values()]
+    sources, references = shown[0].held_out(data_dir)
+    made.append(Heading(2, f'Sample translations of {test_set}'))
+    for i in range(0, len(sources), max(1, len(sources) // count))[:count]:
+      lines = [(scored.run, scored.translations[i]) for scored in shown]
+      made.append(Table(('source', sources[i]), [('reference', references[i]), *lines]))
+  return made

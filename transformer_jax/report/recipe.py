@@ -22,7 +22,15 @@ class Pieces(NamedTuple):
 AS_CONFIG = ('average_last', 'beam', 'alpha')  # the first three, as configs name them
 SMOOTHED = paper.BASE['epsilon_ls']
 NAMES = Pieces('checkpoints averaged', 'beam', 'alpha', 'epsilon_ls')
-HEADER = ('piece', 'as the config has it', 'instead', 'seeds', 'BLEU', 'instead of')
+HEADER = (
+  'piece',
+  'after steps',
+  'as the config has it',
+  'instead',
+  'seeds',
+  'BLEU',
+  'instead of',
+)
 HEADER += ('difference', 'paired p')
 
 
@@ -41,24 +49,25 @@ def recipe(found: Sequence[Scored], compare: differences.Compare) -> list[Block]
   groups: dict[tuple, list[Scored]] = {}
   for scored in found:
     groups.setdefault(_same(scored), []).append(scored)
-  blocks: list[Block] = []
+  tables: dict[tuple[str, str], list[list[str]]] = {}
   for members in groups.values():
-    if pairs := _pairs(members):
-      first = members[0]
-      title = f'Pieces of the recipe: {first.config["corpus"]}, {first.test_set}'
-      title += f', after {first.result.step:,} steps'
-      lines = [_row(*changed, made, compare) for changed, made in pairs.items()]
-      blocks += [Heading(3, title), Table(HEADER, lines)]
-  if blocks:
-    blocks.append(
-      Paragraph(
-        "Each result against the same seed's as the config has it, after as many "
-        "steps. BLEU is the paper-style one; paired p is sacreBLEU's bootstrap over "
-        'the sentences, twice the mean of several seeds; ± is half the 95 % interval '
-        'over seeds.'
-      )
-    )
-  return blocks
+    first = members[0]
+    for changed, made in _pairs(members).items():
+      line = _row(*changed, first.result.step, made, compare)
+      name = first.config['corpus'], first.test_set
+      tables.setdefault(name, []).append(line)
+  if not tables:
+    return []
+  blocks: list[Block] = [Heading(2, 'Pieces of the recipe')]
+  for (corpus, test_set), lines in tables.items():
+    blocks += [Heading(3, f'{corpus}, {test_set}'), Table(HEADER, lines)]
+  note = (
+    "Each result against the same seed's as the config has it, after as many steps. "
+    "BLEU is the paper-style one; paired p is sacreBLEU's bootstrap over the "
+    'sentences, twice the mean of several seeds; ± is half the 95 % interval over '
+    'seeds.'
+  )
+  return [*blocks, Paragraph(note)]
 
 
 def _same(scored: Scored) -> tuple:
@@ -97,6 +106,7 @@ def _row(
   name: str,
   old: float,
   new: float,
+  steps: int,
   pairs: Sequence[tuple[Scored, Scored]],
   compare: differences.Compare,
 ) -> list[str]:
@@ -107,6 +117,7 @@ def _row(
   p = differences.combined(compare(*pair) for pair in pairs)
   return [
     name,
+    f'{steps:,}',
     f'{old:g}',
     f'{new:g}',
     str(len(pairs)),

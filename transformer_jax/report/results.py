@@ -1,12 +1,12 @@
-"""Results of evaluations, found and read, with what stands beside each of them."""
+"""Runs and results of evaluations, found and read, with what stands beside them."""
 
 import pathlib
-from collections.abc import Sequence
 from typing import NamedTuple
 
 from transformer_jax.data import card, held_out
+from transformer_jax.data.corpus import folder_of
 from transformer_jax.machine.errors import UserError
-from transformer_jax.runs.result import Result
+from transformer_jax.runs.result import CONFIG, MODEL, Result
 from transformer_jax.runs.run import Run, read_records
 
 
@@ -44,6 +44,16 @@ class Scored(NamedTuple):
     return self.result.sacrebleu.signature, self.result.paper_bleu.signature
 
   @property
+  def row(self) -> str | None:
+    """Of Table 3."""
+    return self.result.row
+
+  @property
+  def corpus(self) -> str:
+    """Its identity."""
+    return self.result.corpus
+
+  @property
   def seed(self) -> int:
     return self.config['seed']
 
@@ -69,19 +79,54 @@ class Scored(NamedTuple):
 
   def held_out(self, data_dir: pathlib.Path) -> tuple[list[str], list[str]] | None:
     """Sources and references, if the corpus it was scored on is prepared there."""
-    folder = data_dir / self.config['corpus']
     try:
-      if card.read_card(folder)['corpus'] != self.result.corpus:
+      folder = folder_of(self.config['corpus'], data_dir)
+      if card.read_card(folder)['identity'] != self.result.corpus:
         return None
       return held_out.text(folder, self.result.split)
     except (OSError, ValueError):
       return None
 
 
-def read(path: pathlib.Path) -> tuple[list[Scored], list[str]]:
-  """Every result of a run's folder, or of one file, and why others are left out.
+class Unscored(NamedTuple):
+  """A run that has not been evaluated."""
+
+  run: str
+  home: pathlib.Path
+  config: dict
+  corpus: str  # its identity
+  records: list[dict]
+
+  @property
+  def row(self) -> str | None:
+    """Of Table 3."""
+    return self.config['row']
+
+  def __str__(self) -> str:
+    made = max((record['step'] for record in self.records), default=0)
+    steps = f'{made:,} of {self.config["train_steps"]:,}'
+    return f'not evaluated: run {self.run} (step {steps})'
+
+
+class Found(NamedTuple):
+  scored: list[Scored]
+  unscored: list[Unscored]
+  left_out: list[str]  # what could not be read, and why
+
+  def with_distinct_names(self) -> 'Found':
+    """Puts as many folders before equal names of runs as tell them apart."""
+    homes = {one.home for one in (*self.scored, *self.unscored)}
+    names = {home: _name(home, homes) for home in homes}
+    scored = [one._replace(run=names[one.home]) for one in self.scored]
+    unscored = [one._replace(run=names[one.home]) for one in self.unscored]
+    return self._replace(scored=scored, unscored=unscored)
+
+
+def read(path: pathlib.Path) -> Found:
+  """Every result of a run's folder, or of one file.
 
   A folder's results are those under translations/, or result.json if there are none.
+  A run without a result is read for its curves.
   """
   files = [path]
   if path.is_dir():
@@ -93,34 +138,45 @@ def read(path: pathlib.Path) -> tuple[list[Scored], list[str]]:
   else:
     home = path.absolute().with_suffix('')
     log = path.with_suffix('.metrics.jsonl')
-  found, left_out, records = [], [], []
+  found = Found([], [], [])
+  records = []
   try:
     records = read_records(log)
   except (OSError, ValueError) as error:
-    left_out.append(f'{log}: damaged ({error}); its curves are not drawn')
+    found.left_out.append(f'{log}: damaged ({error}); its curves are not drawn')
+  if files == [path / 'result.json'] and not files[0].exists():
+    try:
+      found.unscored.append(_unscored(home, records))
+    except (OSError, ValueError) as error:
+      found.left_out.append(f'{path}: no run that can be read ({error})')
+    return found
   for file in files:
     try:
       result = Result.read(file)
     except UserError as error:
-      left_out.append(str(error))
+      found.left_out.append(str(error))
       continue
     if result.task != 'translation':
-      left_out.append(f'{file}: its task is {result.task}, of which there is no table')
+      wrong = f'its task is {result.task}, of which there is no table'
+      found.left_out.append(f'{file}: {wrong}')
       continue
     text, lines = _text(file, result), None
     try:
       lines = _lines(text)
     except (OSError, ValueError) as error:
-      left_out.append(f'{text}: damaged ({error}); taken for missing')
-    found.append(Scored(home.name, result, file, home, lines, records))
-  return sorted(found, key=_order), left_out
+      found.left_out.append(f'{text}: damaged ({error}); taken for missing')
+    found.scored.append(Scored(home.name, result, file, home, lines, records))
+  found.scored.sort(key=_order)
+  return found
 
 
-def with_distinct_names(found: Sequence[Scored]) -> list[Scored]:
-  """Puts as many folders before equal names of runs as tell them apart."""
-  homes = {scored.home for scored in found}
-  names = {home: _name(home, homes) for home in homes}
-  return [scored._replace(run=names[scored.home]) for scored in found]
+def _unscored(home: pathlib.Path, records: list[dict]) -> Unscored:
+  """A folder without a result; raises OSError or UserError if it is no run either."""
+  config = Run(home).config().to_dict()
+  if missing := CONFIG.keys() - config or MODEL.keys() - config['model']:
+    raise UserError(f'config.json lacks {", ".join(sorted(missing))}')
+  corpus = card.read_card(home)['identity']
+  return Unscored(home.name, home, config, corpus, records)
 
 
 def _name(home: pathlib.Path, homes: set[pathlib.Path]) -> str:

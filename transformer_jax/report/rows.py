@@ -13,17 +13,16 @@ Cells = dict[str, float | str]  # of Table 3, by the names of its columns
 CELLS = tuple(paper.BASE)
 # Settings that may differ between runs of one table, beside the cells: the row, the
 # seed, how the result was decoded (which requirements.py looks at), and what has no
-# influence on a result.
+# influence on a result, as the name of the corpus, whose identity counts.
 FREE = {'row', 'epsilon_ls', 'train_steps', 'seed', 'average_last', 'beam', 'alpha'}
-FREE |= {'checkpoint_every_steps', 'keep_checkpoints', 'log_every_steps'}
+FREE |= {'corpus', 'checkpoint_every_steps', 'keep_checkpoints', 'log_every_steps'}
 FREE |= {'decode_tokens', 'decode_dtype'}
 
 
 class Conditions(NamedTuple):
   """What comparable runs share."""
 
-  name: str  # of the corpus
-  corpus: str  # its hash
+  corpus: str  # its identity
   signatures: tuple[str, str]  # of the scorers
   settings: str  # all of the config but the cells and FREE, as JSON
 
@@ -32,8 +31,7 @@ def conditions(scored: Scored) -> Conditions:
   config = {k: v for k, v in scored.config.items() if k not in FREE}
   config['model'] = {k: v for k, v in config['model'].items() if k not in CELLS}
   settings = json.dumps(config, sort_keys=True)
-  name, corpus = scored.config['corpus'], scored.result.corpus
-  return Conditions(name, corpus, scored.signatures, settings)
+  return Conditions(scored.result.corpus, scored.signatures, settings)
 
 
 def cells(config: dict) -> Cells:
@@ -41,6 +39,14 @@ def cells(config: dict) -> Cells:
     cell: config['model'][cell] if cell in config['model'] else config[cell]
     for cell in CELLS
   }
+
+
+def label(row: str, values: Cells) -> str:
+  """A row and the first of the cells that it fills in: 'C4: d_model 32'."""
+  if row in ('base', 'big'):
+    return row
+  cell = next(iter(paper.TABLE_3[row].cells))
+  return f'{row}: {cell} {_text(values[cell])}'
 
 
 def cells_of_row(row: str, base: Cells, french: bool) -> Cells:

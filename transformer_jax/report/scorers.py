@@ -11,30 +11,25 @@ HEADER = ('run', 'scored on', 'sacreBLEU', 'sacreBLEU, lower-cased', 'Moses toke
 HEADER += ("the paper's: and compounds split", "the paper's, lower-cased")
 
 
-def scorers(
-  found: Sequence[Scored], marks: Sequence[str], data_dir: pathlib.Path
-) -> list[Block]:
-  """One row a run whose text is at hand and was not tokenised before.
-
-  Args:
-    marks: see overview.marks.
-  """
+def scorers(found: Sequence[Scored], data_dir: pathlib.Path) -> list[Block]:
+  """One row a result whose text is at hand and was not tokenised before."""
   rows = []
-  for scored, mark in zip(found, marks, strict=True):
+  for scored in found:
     hypotheses, held_out = scored.translations, scored.held_out(data_dir)
     if scored.config['tokenized'] or hypotheses is None or held_out is None:
       continue
     if len(hypotheses) == len(held_out[1]):
       scores = all_scores(hypotheses, held_out[1], scored.config['target_language'])
-      rows.append([scored.run, scored.test_set, *(f'{x:.2f}{mark}' for x in scores)])
+      rows.append([scored.run, scored.test_set, *(f'{x:.2f}' for x in scores)])
   if not rows:
     return []
   note = (
-    "BLEU of the same lines. Moses tokens are scored by multi-bleu.perl's formula, "
-    'without and with compounds split at their hyphens, as `##AT##-##AT##`.'
+    'BLEU of the same lines, those of the highest score above on each test set. Moses '
+    "tokens are scored by multi-bleu.perl's formula, without and with compounds split "
+    'at their hyphens, as ##AT##-##AT##.'
   )
   return [
-    Heading(3, 'The same translations under every scorer'),
+    Heading(2, 'The same translations under every scorer'),
     Table(HEADER, rows),
     Paragraph(note),
   ]

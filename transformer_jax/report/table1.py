@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter
 
 from transformer_jax.machine.errors import UserError
 from transformer_jax.report import paper
@@ -18,9 +19,10 @@ from transformer_jax.report.blocks import (
   Picture,
   Table,
 )
-from transformer_jax.report.pictures import picture
+from transformer_jax.report.pictures import GREY, picture
 
 TASK = 'table1'
+HEIGHT = 6.6  # inches, of the picture
 ATTENTION, RECURRENT = 'Self-Attention', 'Recurrent'
 SYMBOLS = ('k', 'r', 'n', 'd')  # in the order in which the paper writes them
 HEADER = ('layer', 'per layer (paper)', 'FLOPs', 'time', 'temporary memory')
@@ -64,6 +66,7 @@ def blocks(measured: dict, name: str) -> list[Block]:
     Table(('layer', 'GFLOP', 'ms', 'GFLOP/s', 'temporary MB'), costs),
     Heading(3, "Recurrence's time over self-attention's"),
     *_ratios(cells),
+    Heading(3, 'Time over n and over d'),
     _picture(cells, f'{TASK}.{name}' if name else TASK),
   ]
 
@@ -173,22 +176,17 @@ def _notes(measured: dict) -> Bullets:
 def _picture(cells: Sequence[dict], name: str) -> Picture:
   """Time over n and over d; dashed lines are the paper's orders of growth."""
   n, d = (_values(cells, size)[-2] for size in ('n', 'd'))
-  figure = Figure(figsize=(10, 4.2), layout='constrained')
-  left, right = figure.subplots(1, 2, sharey=True)
-  _lines(left, [cell for cell in cells if cell['d'] == d], 'n')
-  _lines(right, [cell for cell in cells if cell['n'] == n], 'd')
-  left.set(xlabel=f'n (d = {d:,})', ylabel='seconds')
-  right.set(xlabel=f'd (n = {n:,})')
-  handles, labels = left.get_legend_handles_labels()
-  figure.legend(
-    handles,
-    labels,
-    loc='outside upper center',
-    ncols=3,
-    fontsize='small',
-    frameon=False,
-  )
-  return picture(name, 'Time of a layer over n and over d', figure)
+
+  def draw(figure: Figure) -> None:
+    upper, lower = figure.subplots(2)
+    _lines(upper, [cell for cell in cells if cell['d'] == d], 'n')
+    _lines(lower, [cell for cell in cells if cell['n'] == n], 'd')
+    upper.set(xlabel=f'n (d = {d:,})', ylabel='milliseconds')
+    lower.set(xlabel=f'd (n = {n:,})', ylabel='milliseconds')
+    handles = upper.get_legend_handles_labels()
+    figure.legend(*handles, loc='outside lower left', ncols=1)
+
+  return picture(name, 'Time of a layer over n and over d', HEIGHT, draw)
 
 
 def _lines(axes: Axes, cells: Sequence[dict], over: str) -> None:
@@ -204,8 +202,8 @@ def _lines(axes: Axes, cells: Sequence[dict], over: str) -> None:
       values = [order(c['n'], c['d'], c['reach'], c['reach']) for c in own]
       scaled = [seconds[-1] * value / values[-1] for value in values]
       axes.plot(x, scaled, color=line.get_color(), linewidth=0.8, linestyle='--')
-  axes.plot([], [], color='grey', linewidth=0.8, linestyle='--', label=guide)
+  axes.plot([], [], color=GREY, linewidth=0.8, linestyle='--', label=guide)
   axes.set(xscale='log', yscale='log')
+  axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f'{y * 1e3:g}'))
   axes.set_xticks(x, [f'{value:,}' for value in x], minor=False)
   axes.set_xticks([], minor=True)
-  axes.grid(alpha=0.3)

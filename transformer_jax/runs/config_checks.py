@@ -1,55 +1,150 @@
-"""What the config of a run must say: its keys, its numbers, and how two differ."""
+"""What the config of a run must say: its keys, its values, and how two differ."""
 
+import math
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from transformer_jax.machine.errors import UserError
+
+MODEL = {'N', 'd_model', 'd_ff', 'h', 'd_k', 'd_v', 'max_positions', 'vocab_size'}
+MODEL |= {'P_drop', 'positions', 'target_vocab_size'}
 
 # Without these keys no run can be translated with or scored.
 NEEDED = {'task', 'corpus', 'source_language', 'target_language', 'tokenized', 'model'}
 NEEDED |= {'beam', 'alpha', 'extra_length', 'decode_tokens', 'decode_dtype', 'dtype'}
 NEEDED |= {'average_last', 'checkpoint_every_steps', 'slices', 'seed'}
+NEEDED |= {f'model.{key}' for key in MODEL}
 
-# The numbers of a config by the range that each must be in: the range in words, a
-# test for it, and the keys.
-COUNTS = ('slices', 'tokens_per_batch', 'max_shapes', 'train_steps', 'warmup_steps')
-COUNTS += ('checkpoint_every_steps', 'keep_checkpoints', 'average_last')
-COUNTS += ('log_every_steps', 'beam', 'decode_tokens')
-SIZES = 'N', 'd_model', 'd_ff', 'h', 'd_k', 'd_v', 'max_positions'
-COUNTS += tuple(f'model.{size}' for size in SIZES)
-RANGES: dict[str, tuple[Callable[[float], bool], tuple[str, ...]]] = {
-  '1 or more': (lambda x: x >= 1, COUNTS),
-  '0 or more': (lambda x: x >= 0, ('seed', 'extra_length')),
-  'more than 0': (lambda x: x > 0, ('rate_factor', 'adam_epsilon')),
-  'from 0 to less than 1': (
-    lambda x: 0 <= x < 1,
-    ('model.P_drop', 'epsilon_ls', 'adam_b1', 'adam_b2'),
-  ),
+LARGEST = 2**31 - 1  # steps and seeds are of 32 bits on the devices
+
+# The whole numbers of a config, by the least and the most that each may be.
+COUNTS = ('train_steps', 'warmup_steps', 'checkpoint_every_steps', 'log_every_steps')
+COUNTS += ('keep_checkpoints', 'average_last', 'cleaning.max_characters')
+WIDTHS = tuple(f'model.{size}' for size in ('d_model', 'd_ff', 'd_k', 'd_v'))
+WHOLE = {
+  (1, LARGEST): COUNTS,
+  (0, LARGEST): ('seed', 'corpus_seed'),
+  (1, 2**32 - 1): ('train_pairs', 'vocabulary_pairs'),
+  (1, 10**7): ('tokens_per_batch', 'decode_tokens'),
+  (1, 2**16): ('slices', 'model.max_positions', *WIDTHS),
+  (5, 2**16): ('model.vocab_size',),  # four ids stand for no text; files hold uint16
+  (2, 2**13): ('max_length',),  # attention takes memory as its square
+  (1, 2**10): ('max_shapes', 'beam', 'model.N', 'model.h'),
+  (0, 2**10): ('extra_length',),
+  (0, 2**16): ('model.target_vocab_size',),
 }
 
 
-def check_keys(config: dict, path: pathlib.Path) -> None:
-  """Raises UserError if the config that was read from `path` lacks a key."""
-  if missing := ', '.join(sorted(NEEDED - config.keys())):
+def _finite(value: object) -> bool:
+  return type(value) in (int, float) and math.isfinite(value)
+
+
+def _whole(least: int, most: int) -> Callable[[object], bool]:
+  return lambda value: type(value) is int and least <= value <= most
+
+
+def _one_of(*choices: str) -> tuple[str, Callable[[object], bool]]:
+  return ' or '.join(map(repr, choices)), lambda value: value in choices
+
+
+def _names(value: object) -> bool:
+  one_each = isinstance(value, list | tuple) and bool(value)
+  return isinstance(value, str) or (
+    one_each and all(isinstance(name, str) for name in value)
+  )
+
+
+# What a value must be, in words and as a test, and the keys.
+VALUES: list[tuple[str, Callable[[Any], bool], tuple[str, ...]]] = [
+  *(
+    (f'a whole number from {ends[0]:,} to {ends[1]:,}', _whole(*ends), keys)
+    for ends, keys in WHOLE.items()
+  ),
+  (
+    'more than 0, and finite',
+    lambda x: _finite(x) and x > 0,
+    ('rate_factor', 'adam_epsilon'),
+  ),
+  (
+    'from 0 to less than 1',
+    lambda x: _finite(x) and 0 <= x < 1,
+    ('model.P_drop', 'epsilon_ls', 'adam_b1', 'adam_b2'),
+  ),
+  ('from -10 to 10', lambda x: _finite(x) and -10 <= x <= 10, ('alpha',)),
+  ('1 or more, and finite', lambda x: _finite(x) and x >= 1, ('cleaning.max_ratio',)),
+  ('from 0 to 1', lambda x: _finite(x) and 0 <= x <= 1, ('cleaning.min_alphanumeric',)),
+  (
+    'from 0.98 to 1',  # as SentencePiece has it
+    lambda x: _finite(x) and 0.98 <= x <= 1,
+    ('character_coverage',),
+  ),
+  (*_one_of('auto', 'float32', 'bfloat16'), ('dtype', 'decode_dtype')),
+  (*_one_of('sinusoid', 'learned'), ('model.positions',)),
+  (*_one_of('translation'), ('task',)),
+  (
+    'True or False',
+    lambda x: isinstance(x, bool),
+    ('tokenized', 'byte_fallback', 'cleaning.off', 'cleaning.drop_untranslated'),
+  ),
+  (
+    'text',
+    lambda x: isinstance(x, str),
+    ('corpus', 'reader', 'source_language', 'target_language', 'suffix'),
+  ),
+  ('names', _names, ('files.train', 'files.dev', 'files.test')),
+]
+
+
+def completed(config: Mapping[str, Any]) -> dict[str, Any]:
+  """The config of a run that is older than some keys, with what it did then."""
+  config = dict(config)
+  if 'model' in config and isinstance(config['model'], Mapping):
+    config['model'] = {'target_vocab_size': 0} | config['model']
+  return config
+
+
+def check_keys(config: Mapping[str, Any], path: pathlib.Path) -> None:
+  """Raises UserError if the config that was read from `path` is not whole."""
+  if missing := ', '.join(sorted(NEEDED - _flat(config).keys())):
     raise UserError(
       f'{path} lacks {missing}: another version of this code wrote it. Take that '
       'version, or write in what configs/base.py has'
     )
+  if unknown := ', '.join(sorted(config['model'].keys() - MODEL)):
+    raise UserError(f'{path} has model.{unknown}, which this version does not know')
+  try:
+    check_numbers(config)
+  except UserError as error:
+    raise UserError(f'{path}: {error}') from error
 
 
-def check_numbers(config: dict) -> None:
-  """Raises UserError for a number that no run can have."""
-  flat = config | {f'model.{key}': value for key, value in config['model'].items()}
-  for words, (is_in_range, keys) in RANGES.items():
+def check_numbers(config: Mapping[str, Any]) -> None:
+  """Raises UserError for a value that no run can have."""
+  flat = _flat(config)
+  for words, is_right, keys in VALUES:
     for key in keys:
-      if not is_in_range(flat[key]):
+      if key in flat and not is_right(flat[key]):
         raise UserError(f'{key}={flat[key]}: {words} (--config.{key})')
-  keep, average = config['keep_checkpoints'], config['average_last']
-  if keep < average:
+  written = 'target_vocab_size' if flat['model.target_vocab_size'] else 'vocab_size'
+  if flat['beam'] > (pieces := flat[f'model.{written}']):
     raise UserError(
-      f'keep_checkpoints={keep} are too few to average the last {average} '
-      '(--config.keep_checkpoints, --config.average_last)'
+      f'beam={flat["beam"]}: no more than {written}={pieces} (--config.beam)'
     )
+  if 'keep_checkpoints' in flat and flat['keep_checkpoints'] < flat['average_last']:
+    raise UserError(
+      f'keep_checkpoints={flat["keep_checkpoints"]} are too few to average the last '
+      f'{flat["average_last"]} (--config.keep_checkpoints, --config.average_last)'
+    )
+
+
+def _flat(config: Mapping[str, Any]) -> dict[str, Any]:
+  """All values of a config; those of its inner objects under dotted names."""
+  flat = {}
+  for key, value in config.items():
+    inner = _flat(value) if isinstance(value, Mapping) else {}
+    flat |= {key: value} | {f'{key}.{name}': one for name, one in inner.items()}
+  return flat
 
 
 def differences(a: dict, b: dict, prefix: str = '') -> set[str]:

@@ -153,7 +153,7 @@ class Job(NamedTuple):
       'seconds': round(seconds, 1),
       'ended': time.strftime('%Y-%m-%d %H:%M:%S %z'),
     }
-    files.write(self._note, json.dumps(note, indent=1) + '\n')
+    files.write(self._note, files.as_json(note, indent=1) + '\n')
 
 
 def _run(

@@ -8,12 +8,13 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import ml_collections
-from absl import flags
-from ml_collections import config_flags
 
 from transformer_jax.data import preparing
+from transformer_jax.data.corpus import name_apart
 from transformer_jax.data.flags import DataFlags
 from transformer_jax.machine.errors import UserError
+from transformer_jax.machine.flags import Flags
+from transformer_jax.runs import config_checks
 from transformer_jax.runs.job import Job
 from transformer_jax.runs.run import Run
 
@@ -82,11 +83,11 @@ class Plan(NamedTuple):
 def load_config(name: str, trainer_flags: Sequence[str]) -> ml_collections.ConfigDict:
   """The config that the trainer makes of --config=NAME and --config.KEY=VALUE."""
   overrides = [word for word in trainer_flags if word.startswith('--config.')]
-  command = ['train', f'--config={name}', *overrides]
-  values = flags.FlagValues()
-  config_flags.DEFINE_config_file('config', flag_values=values, sys_argv=command)
-  values(command)
-  return values['config'].value
+  table = Flags('')
+  config = table.config('', name_apart)
+  table.parse(['train', f'--config={name}', *overrides])
+  config_checks.check_numbers(config.value.to_dict())
+  return config.value
 
 
 def _folder_name(config: str, seed: int) -> str:

@@ -10,7 +10,9 @@ from collections.abc import Iterator, Mapping
 
 from transformer_jax.machine import files
 from transformer_jax.machine.errors import UserError
+from transformer_jax.runs import config_checks
 from transformer_jax.runs.run import Run
+from transformer_jax.scoring.score import Score
 
 VERSION = 1  # of the file's format
 BLEUS = ('sacrebleu', 'paper_bleu')
@@ -33,16 +35,8 @@ CONFIG = {
   'alpha': float,
 }
 SIZES = ('N', 'd_model', 'd_ff', 'h', 'd_k', 'd_v', 'vocab_size')
+SIZES += ('target_vocab_size',)
 MODEL = {'positions': str, 'P_drop': float} | dict.fromkeys(SIZES, int)
-
-
-@dataclasses.dataclass(frozen=True)
-class Score:
-  """One BLEU of a test set."""
-
-  score: float  # percent
-  signature: str  # how it was computed; scores of another signature do not compare
-  interval: list[float]  # both ends of the 95 % interval, by bootstrap over sentences
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,7 +70,7 @@ class Result:
   device: str  # that decoded
   versions: dict[str, str]
   commit: str | None  # None outside a checkout
-  corpus: str  # hash of its content
+  corpus: str  # its identity, see data/card.py
   config: dict  # the run's config.json
 
   @property
@@ -108,6 +102,8 @@ class Result:
         f'{path}: written in another format ({version}, not {VERSION}): evaluate the '
         'run again'
       )
+    if (config := _inner(found, 'config')) is not None:
+      found['config'] = config_checks.completed(config)
     if wrong := ', '.join(_wrong(found)):
       raise UserError(
         f'{path}: no whole result, missing or of another type: {wrong}; evaluate the '
@@ -122,7 +118,7 @@ class Result:
 
   def to_json(self) -> str:
     """The file's text."""
-    return json.dumps(dataclasses.asdict(self), indent=1) + '\n'
+    return files.as_json(dataclasses.asdict(self), indent=1) + '\n'
 
   def write(self, path: pathlib.Path) -> None:
     """Writes the file at once, so that a kill leaves none that is not whole."""

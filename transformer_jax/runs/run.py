@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import pathlib
+import re
 import shutil
 import socket
 from collections.abc import Iterator
@@ -11,12 +12,18 @@ from typing import NamedTuple
 
 import ml_collections
 
-from transformer_jax.data import card
+from transformer_jax.data import card, vocabulary
 from transformer_jax.data.corpus import asked
-from transformer_jax.data.vocabulary import Vocabulary
+from transformer_jax.data.vocabulary import Vocabularies
 from transformer_jax.machine import files
 from transformer_jax.machine.errors import UserError
 from transformer_jax.runs import config_checks
+
+STEP = re.compile('[1-9][0-9]*')  # the name of a checkpoint's folder
+
+# Types of a record's values, of those that are computed with.
+RECORD = dict.fromkeys(('step', 'target_tokens', 'steps', 'skipped'), (int,))
+RECORD |= {'loss': (float, int), 'seconds': (float, int), 'device': (str,)}
 
 
 class RunLocked(UserError):
@@ -67,25 +74,35 @@ class Run(NamedTuple):
     if not path.is_file():
       raise UserError(f'{path}: not there; is {self.workdir} a run?')
     try:
-      return json.loads(path.read_bytes())
-    except ValueError as error:
+      config = json.loads(path.read_bytes())
+    except (ValueError, RecursionError) as error:
       raise UserError(f'{path}: damaged ({error})') from error
+    if not isinstance(config, dict):
+      raise UserError(f'{path}: damaged (it holds no object)')
+    return config_checks.completed(config)
 
-  def vocabulary(self) -> Vocabulary:
-    """The vocabulary the run was started with; UserError if it is another now."""
-    path = self.workdir / 'vocabulary.model'
-    found = files.sha256(path)
-    listed = card.read_card(self.workdir)['vocabulary']['sha256']
-    if found != listed:
-      raise UserError(
-        f"{path} ({found[:12]}) is not the run's vocabulary ({listed[:12]} in "
-        f'{card.CARD}): put back the one of the corpus the run was trained on'
-      )
-    return Vocabulary(path)
+  def vocabularies(self) -> Vocabularies:
+    """The vocabularies the run was started with; UserError if one is another now."""
+    sums = card.read_card(self.workdir)['sha256']
+    for name in vocabulary.FILES & sums.keys():
+      found, path = files.sha256(self.workdir / name), self.workdir / name
+      if found != sums[name]:
+        raise UserError(
+          f"{path} ({found[:12]}) is not the run's vocabulary ({sums[name][:12]} in "
+          f'{card.CARD}): put back the one of the corpus the run was trained on'
+        )
+    return card.vocabularies(self.workdir)
 
   def records(self) -> list[dict]:
     """What metrics.jsonl holds; none before the first step."""
     return read_records(self.metrics)
+
+  def newest_saved(self) -> int:
+    """The newest step whose checkpoint was finished, by metrics.jsonl; 0 if none was.
+
+    A run that was killed before has no such record, and starts anew by itself.
+    """
+    return max((r['step'] for r in self.records() if 'saved' in r), default=0)
 
   def training_so_far(self, step: int) -> dict:
     """Target tokens, seconds and devices of the training steps up to `step`.
@@ -133,23 +150,25 @@ class Run(NamedTuple):
     """Creates the folder, or checks that it holds a run of this config and corpus.
 
     Raises:
-      UserError: the folder holds a run of another config or another vocabulary, or
-        results of checkpoints that are gone, or a number of the config is impossible.
+      UserError: the folder holds a run of another config or another vocabulary, or one
+        whose checkpoints are gone, or a number of the config is impossible.
     """
     run = cls(workdir)
     given = json.loads(config.to_json_best_effort())
     config_checks.check_numbers(given)
     card.check_asked(corpus, asked(config))
+    run._check_checkpoints()
     path = workdir / 'config.json'
     if path.is_file():
       run.check_same(given)
       run._check_steps(given['train_steps'])
     else:
       workdir.mkdir(parents=True, exist_ok=True)
-      shutil.copy(corpus / 'vocabulary.model', workdir / 'vocabulary.model')
+      for name in vocabulary.FILES & card.read_card(corpus)['sha256'].keys():
+        shutil.copy(corpus / name, workdir / name)
       shutil.copy(corpus / card.CARD, workdir / card.CARD)
     run.check_vocabulary(corpus)
-    files.write(path, json.dumps(given, indent=1) + '\n')
+    files.write(path, files.as_json(given, indent=1) + '\n')
     return run
 
   def check_same(self, given: dict) -> None:
@@ -168,42 +187,76 @@ class Run(NamedTuple):
       )
 
   def _check_steps(self, train_steps: int) -> None:
-    """Raises UserError if more steps were made, or if scored checkpoints are gone."""
+    """Raises UserError if the run has more steps than that."""
     made = max((record['step'] for record in self.records()), default=0)
     if made > train_steps:
       raise UserError(
         f'{self.workdir} has {made} steps: train_steps={train_steps} would be another '
         'run. Give another --workdir, or --config.train_steps of as many or more'
       )
+
+  def _check_checkpoints(self) -> None:
+    """Raises UserError if there were checkpoints and all are gone."""
+    folder, saved = self.checkpoints, self.newest_saved()
+    if numbered(folder):
+      return
+    if folder.is_symlink() and not folder.exists():
+      raise UserError(
+        f'{folder} is a link to {os.readlink(folder)}, which is not there: mount it, '
+        'put it back, or remove the link'
+      )
+    if saved:
+      raise UserError(
+        f'{folder} holds no checkpoint, and {self.metrics} tells of one of step '
+        f'{saved}: put them back; to train from the first step on, move {self.metrics} '
+        'elsewhere, or give another --workdir'
+      )
     results = self.workdir / 'translations'
-    if results.is_dir() and not (
-      self.checkpoints.is_dir() and any(self.checkpoints.iterdir())
-    ):
+    if results.is_dir():
       raise UserError(
         f'{results} are of checkpoints that are gone: move them elsewhere to train '
         'from the first step on, or give another --workdir'
       )
 
   def check_vocabulary(self, corpus: pathlib.Path) -> None:
-    """Raises UserError unless run and corpus share their vocabulary."""
-    ours = self.vocabulary().sha256
-    theirs = Vocabulary(corpus / 'vocabulary.model').sha256
-    if ours != theirs:
-      raise UserError(
-        f"{corpus} was encoded with another vocabulary ({theirs[:12]}) than the run's "
-        f'({ours[:12]}): use the corpus the run was trained on'
-      )
+    """Raises UserError unless run and corpus share their vocabularies."""
+    pairs = zip(self.vocabularies(), card.vocabularies(corpus), strict=True)
+    for ours, theirs in ((run.sha256, other.sha256) for run, other in pairs):
+      if ours != theirs:
+        raise UserError(
+          f'{corpus} was encoded with another vocabulary ({theirs[:12]}) than the '
+          f"run's ({ours[:12]}): use the corpus the run was trained on"
+        )
 
   def check_held_out(self, corpus: pathlib.Path, split: str) -> None:
     """Raises UserError unless dev or test is as it was when the run was started."""
     listed = card.read_card(self.workdir)['sha256']
     for side in ('source', 'target'):
       name = f'{split}.{side}.txt'
-      if files.sha256(corpus / name) != listed[name]:
+      if name not in listed or files.sha256(corpus / name) != listed[name]:
         raise UserError(
           f'{corpus / name} is not that of {self.workdir / card.CARD}: use the '
           'corpus the run was trained on'
         )
+
+
+def numbered(checkpoints: pathlib.Path) -> list[int]:
+  """The steps that something there is named by, ascending: a checkpoint or what not."""
+  names = os.listdir(checkpoints) if checkpoints.exists() else []
+  return sorted(int(name) for name in names if STEP.fullmatch(name))
+
+
+def misnumbered(checkpoints: pathlib.Path) -> list[str]:
+  """Names there that look like a step's and are none, such as 075."""
+  names = os.listdir(checkpoints) if checkpoints.exists() else []
+  return sorted(name for name in names if name.isdigit() and not STEP.fullmatch(name))
+
+
+def _is_record(record: object) -> bool:
+  """Whether a value is a record: it has a step, and its fields have their types."""
+  if not isinstance(record, dict) or 'step' not in record:
+    return False
+  return all(type(record[key]) in RECORD[key] for key in RECORD.keys() & record.keys())
 
 
 def read_records(metrics: pathlib.Path) -> list[dict]:
@@ -217,13 +270,13 @@ def read_records(metrics: pathlib.Path) -> list[dict]:
   if not metrics.is_file():
     return []
   found = []
-  for number, line in enumerate(metrics.read_text().splitlines(), 1):
-    if line.endswith('}'):
+  for number, line in enumerate(metrics.read_bytes().splitlines(), 1):
+    if line.endswith(b'}'):
       try:
         record = json.loads(line)
       except (ValueError, RecursionError) as error:
         raise UserError(f'{metrics}, line {number}: {error}') from error
-      if not isinstance(record, dict) or not isinstance(record.get('step'), int):
+      if not _is_record(record):
         raise UserError(f'{metrics}, line {number}: no record of a step')
       found.append(record)
   return found

@@ -13,7 +13,7 @@ from transformer_jax.scoring import moses
 
 
 @dataclass(frozen=True)
-class Score:
+class Bleu:
   score: float  # percent, unrounded
   signature: str  # how it was computed
 
@@ -66,14 +66,14 @@ def sacre_bleu(
   references: Sequence[str],
   lowercase: bool = False,
   tokenized: bool = False,
-) -> Score:
+) -> Bleu:
   """sacreBLEU of detokenised text, or of tokens as given.
 
   Raises UserError for no sentences or unequal numbers of them.
   """
   metric = sacre_metric(lowercase, tokenized)
   score = _corpus_score(metric, hypotheses, references)
-  return Score(score, str(metric.get_signature()))
+  return Bleu(score, str(metric.get_signature()))
 
 
 def paper_bleu(
@@ -81,7 +81,7 @@ def paper_bleu(
   references: Sequence[str],
   language: str,
   lowercase: bool = False,
-) -> Score:
+) -> Bleu:
   """The paper's BLEU (tensor2tensor's get_ende_bleu.sh) of detokenised text.
 
   Only the hypotheses have their Unicode punctuation replaced, as in that script.
@@ -90,18 +90,18 @@ def paper_bleu(
   """
   plain = [moses.replace_unicode_punctuation(line) for line in hypotheses]
   score = _corpus_score(paper_metric(language, lowercase), plain, references)
-  return Score(score, paper_signature(language, lowercase))
+  return Bleu(score, paper_signature(language, lowercase))
 
 
 def tokenized_bleu(
   hypotheses: Sequence[str], references: Sequence[str], lowercase: bool = False
-) -> Score:
+) -> Bleu:
   """multi-bleu.perl alone, of text that is tokenised already.
 
   Raises UserError for no sentences or unequal numbers of them.
   """
   score = _corpus_score(paper_metric(None, lowercase), hypotheses, references)
-  return Score(score, paper_signature(None, lowercase))
+  return Bleu(score, paper_signature(None, lowercase))
 
 
 def paper_signature(language: str | None, lowercase: bool) -> str:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from transformer_jax.machine.errors import UserError
 from transformer_jax.scoring import bleu, moses, significance
+from transformer_jax.scoring.score import Score
 
 
 class Text(NamedTuple):
@@ -27,15 +28,7 @@ class Text(NamedTuple):
     return kind + (', lower-cased' if '\n'.join(self.references).islower() else '')
 
 
-class Interval(NamedTuple):
-  """A score and where it lies with a probability of 95 %."""
-
-  score: float  # percent
-  signature: str
-  interval: tuple[float, float]  # by sacreBLEU's bootstrap over the sentences
-
-
-def score(text: Text, lowercase: bool) -> dict[str, Interval]:
+def score(text: Text, lowercase: bool) -> dict[str, Score]:
   """`sacrebleu` and `paper_bleu` of a text; `lowercase` ignores case in both."""
   sacre = bleu.sacre_bleu(*text[:2], lowercase, text.tokenized)
   if text.tokenized:
@@ -45,13 +38,12 @@ def score(text: Text, lowercase: bool) -> dict[str, Interval]:
   intervals = significance.bootstrap_intervals(*text, lowercase)
   found = {}
   for kind, one in (('sacrebleu', sacre), ('paper_bleu', paper)):
-    low, high = intervals[kind]
-    interval = round(low, 4), round(high, 4)
-    found[kind] = Interval(one.score, one.signature, interval)
+    interval = [round(end, 4) for end in intervals[kind]]
+    found[kind] = Score(one.score, one.signature, interval)
   return found
 
 
-def score_lines(kind: str, scores: Mapping[str, Interval]) -> Iterator[str]:
+def score_lines(kind: str, scores: Mapping[str, Score]) -> Iterator[str]:
   """The scores for a reader; `kind` is that of the text."""
   for name, one in scores.items():
     yield f'{name} {one.score:.2f}  {one.signature}'

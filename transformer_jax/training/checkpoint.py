@@ -10,6 +10,7 @@ import json
 import os
 import pathlib
 import shutil
+import sys
 from collections.abc import Callable, Iterator
 from concurrent import futures
 from typing import Any, NamedTuple
@@ -20,11 +21,15 @@ import orbax.checkpoint as ocp
 
 from transformer_jax.machine import files
 from transformer_jax.machine.errors import UserError
+from transformer_jax.runs.run import Run, misnumbered, numbered
 
 MANIFEST = 'manifest.json'
 # Names that end so are no checkpoints: one half written, one half deleted by a process
 # that was killed, and a damaged one that is left to the user.
 PARTIAL, DELETED, ASIDE = '.partial', '.deleted', '.damaged'
+# What reading a manifest raises that is none: other JSON, a folder, nothing ...
+ODD = (ValueError, KeyError, TypeError, RecursionError)
+ODD += (FileNotFoundError, IsADirectoryError, NotADirectoryError)
 # Without this, Orbax would wait for the other hosts.
 ALONE = ocp.options.MultiprocessingOptions(primary_host=0, active_processes={0})
 Tree = Any
@@ -46,19 +51,23 @@ class Restored(NamedTuple):
 
 def steps(folder: pathlib.Path) -> list[int]:
   """The steps that have a finished checkpoint, ascending."""
-  return [s for s in _numbers(folder) if (folder / str(s) / MANIFEST).is_file()]
+  return [step for step in numbered(folder) if _flaw(folder / str(step)) is None]
 
 
-def _numbers(folder: pathlib.Path) -> list[int]:
-  """The steps that have a folder, ascending, with a manifest or without."""
-  names = os.listdir(folder) if folder.exists() else []
-  return sorted(int(name) for name in names if name.isdigit())
+def _flaw(path: pathlib.Path) -> str | None:
+  """Why what stands there is no finished checkpoint; None if it is one."""
+  if path.is_symlink():
+    return 'is a link'
+  if (path / MANIFEST).is_file():
+    return None
+  if path.exists():
+    return f'has no {MANIFEST}'
+  aside = path.with_name(path.name + ASIDE)
+  return f'is set aside as {aside}' if aside.exists() else 'is not there'
 
 
-def to_average(
-  folder: pathlib.Path, every: int, count: int, last: int | None = None
-) -> list[int]:
-  """The last `count` steps, or as many as there are, up to and with `last`.
+def to_average(run: Run, every: int, count: int, last: int | None) -> list[int]:
+  """The last `count` steps up to and with `last`, or all of a run that is shorter.
 
   All but `last` are multiples of `every`: an average spans the same time, no matter how
   often a run was stopped and gone on with.
@@ -66,32 +75,42 @@ def to_average(
   Args:
     every: steps between two checkpoints.
     count: how many to average.
-    last: a step; the newest if None.
+    last: a step; the newest that was saved if None.
 
   Raises:
-    UserError: there is no finished checkpoint, or none of `last`.
+    UserError: one of them has no finished checkpoint; it is named.
   """
-  there = steps(folder)
+  folder, there = run.checkpoints, steps(run.checkpoints)
   if not there:
     raise UserError(f'{folder}: no finished checkpoint there')
-  last = there[-1] if last is None else last
-  if last not in there:
-    raise UserError(f'{folder}: no checkpoint of step {last}; there are {there}')
-  return [s for s in there if s == last or (s < last and s % every == 0)][-count:]
+  newest = max(*numbered(folder), run.newest_saved()) if last is None else last
+  before = (newest - 1) // every  # multiples of `every`
+  wanted = [n * every for n in range(max(1, before - count + 2), before + 1)] + [newest]
+  missing = [step for step in wanted if step not in there]
+  if missing:
+    path = folder / str(missing[-1])
+    after = len(wanted) - 1 - wanted.index(missing[-1])
+    remedy = f'--average={after}' if after else f'--step, one of {there}'
+    raise UserError(
+      f'{path} {_flaw(path)}, one of {len(wanted)} to average up to step {newest}: put '
+      f'it back, or give {remedy}'
+    )
+  if len(wanted) < count:
+    print(f'averaging {len(wanted)} checkpoints: no more were made', file=sys.stderr)
+  return wanted
 
 
 def save(folder: pathlib.Path, step: int, params: Tree, opt_state: Tree) -> None:
   """Writes one checkpoint; returns when it is on the disk, with its manifest."""
   partial = (folder / f'{step}{PARTIAL}').absolute()
-  if partial.exists():
-    shutil.rmtree(partial)
+  _remove(partial)
   partial.mkdir(parents=True)
   with ocp.StandardCheckpointer(multiprocessing_options=ALONE) as writer:
     for name, tree in (('params', params), ('optimizer', opt_state)):
       writer.save(partial / name, jax.device_get(tree))
       writer.wait_until_finished()
   manifest = {'step': step, 'sha256': checksums(partial)}
-  files.write(partial / MANIFEST, json.dumps(manifest, indent=1))
+  files.write(partial / MANIFEST, files.as_json(manifest, indent=1))
   for path in _below(partial):
     files.sync(path)
   partial.rename(folder / str(step))
@@ -113,16 +132,23 @@ def tidy(folder: pathlib.Path) -> None:
   """Deletes what killed processes left; the caller holds the run's lock."""
   for suffix in (PARTIAL, DELETED):
     for path in folder.glob(f'*{suffix}'):
-      shutil.rmtree(path)
+      _remove(path)
 
 
 def _delete(path: pathlib.Path) -> None:
   """Renames it first: a process killed half way leaves nothing named STEP."""
   deleted = path.with_name(path.name + DELETED)
-  if deleted.exists():
-    shutil.rmtree(deleted)
+  _remove(deleted)
   path.rename(deleted)
-  shutil.rmtree(deleted)
+  _remove(deleted)
+
+
+def _remove(path: pathlib.Path) -> None:
+  """Removes what stands there, if anything does; of a link, what it leads to stays."""
+  if path.is_symlink() or path.is_file():
+    path.unlink()
+  elif path.exists():
+    shutil.rmtree(path)
 
 
 class Writer:
@@ -192,12 +218,17 @@ def verify(folder: pathlib.Path, step: int) -> None:
     OSError: one could not be read, so that it may be right or wrong.
   """
   path = folder / str(step)
+  if path.is_symlink():
+    raise Damaged(f'{path}: is a link, and no checkpoint')
   try:
     with files.named(path):
-      listed = json.loads((path / MANIFEST).read_bytes())['sha256']
+      manifest = json.loads((path / MANIFEST).read_bytes())
+      written, listed = manifest['step'], dict(manifest['sha256'])
       found = checksums(path)
-  except (FileNotFoundError, ValueError, KeyError) as error:
+  except ODD as error:
     raise Damaged(f'{path}: damaged: {MANIFEST} ({error})') from error
+  if written != step:
+    raise Damaged(f'{path}: damaged: its {MANIFEST} is of step {written}')
   wrong = sorted(f for f in listed.keys() | found if listed.get(f) != found.get(f))
   if wrong:
     raise Damaged(f'{path}: damaged or missing: {", ".join(wrong)}')
@@ -228,7 +259,9 @@ def restore_newest(
     Damaged: all of them are.
     OSError: a file could not be read, so that it may be right or wrong.
   """
-  there, refused = _numbers(folder), []
+  for name in misnumbered(folder):
+    print(f'{folder / name}: is no name of a checkpoint; passed over', flush=True)
+  there, refused = numbered(folder), []
   while there:
     step = there.pop()
     try:
@@ -250,8 +283,7 @@ def restore_newest(
 
 def _set_aside(path: pathlib.Path) -> None:
   aside = path.with_name(path.name + ASIDE)
-  if aside.exists():  # the same step was damaged before
-    shutil.rmtree(aside)
+  _remove(aside)  # the same step was damaged before
   path.rename(aside)
   print(f'{path} is set aside as {aside}: delete it when you like', flush=True)
 

@@ -1,10 +1,11 @@
 """What a training tells: metrics.jsonl, TensorBoard events and a progress bar."""
 
 import contextlib
-import json
 import pathlib
+import shutil
 import socket
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 
@@ -15,7 +16,7 @@ from tqdm import tqdm
 
 from transformer_jax.machine import files
 from transformer_jax.machine.errors import UserError
-from transformer_jax.runs.run import Run, read_records
+from transformer_jax.runs.run import Run
 
 # Short enough to show steps, time left, loss and speed in 80 columns.
 BAR = '{percentage:3.0f}%|{bar}| {n}/{total} [{elapsed}<{remaining}{postfix}]'
@@ -38,8 +39,9 @@ class Log:
     self.last_words: Callable[[], str] = str
     self._bar = tqdm(disable=True)
     self._terminal = sys.stderr.isatty()
+    self._lock = threading.Lock()  # checkpoints are finished in another thread
     with self._writing():
-      _cut_back(run.metrics, start)
+      self._cut_back()
       self._file = run.metrics.open('a')
       self._events = _events(run.workdir / 'events', start)
     self._begin = time.perf_counter()
@@ -71,6 +73,9 @@ class Log:
 
   def started(self) -> None:
     """Ends the bar of the compilation and begins that of the steps."""
+    if self._run.newest_saved() < self._start:  # a kill came before that was noted
+      with self._writing():
+        self._append({'step': self._start, 'saved': True})
     if self._start:
       print(f'going on from step {self._start}', file=sys.stderr)
     seconds = time.perf_counter() - self._begin
@@ -107,21 +112,43 @@ class Log:
     self.say(f'step {step}: dev perplexity {perplexity:.3f}')
 
   def saved(self, step: int) -> None:
+    """Notes that a step's checkpoint is finished; any thread may call it."""
+    with files.named(self._run.metrics):
+      self._append({'step': step, 'saved': True})
     self.say(f'step {step}: checkpoint saved')
 
   def skipped(self, step: int, pairs: list[int]) -> None:
     """Tells of a step that changed nothing, and lists its batch's sentence pairs."""
     with self._writing():
-      self._file.write(json.dumps({'step': step, 'skipped_pairs': pairs}) + '\n')
-      self._file.flush()
+      self._append({'step': step, 'skipped_pairs': pairs})
     some = ', '.join(str(pair) for pair in pairs[:5])
     self.say(
-      f'step {step}: loss or gradient is not finite, update skipped; its batch: pairs '
-      f'{some} ... ({len(pairs)} in {self._file.name})'
+      f'step {step}: loss, gradient or update is not finite and skipped; its batch: '
+      f'pairs {some} ... ({len(pairs)} in {self._file.name})'
     )
 
   def say(self, message: str) -> None:
     tqdm.write(message, file=sys.stderr)
+
+  def _append(self, record: dict) -> None:
+    with self._lock:
+      self._file.write(files.as_json(record) + '\n')
+      self._file.flush()
+
+  def _cut_back(self) -> None:
+    """Removes the records of later steps, which a killed process left.
+
+    Where one of them had a checkpoint, which is gone or damaged then, a copy is kept.
+    """
+    path, saved = self._run.metrics, self._run.newest_saved()
+    if not path.is_file():
+      return
+    if saved > self._start:
+      copy = path.with_name(f'metrics.to-{saved}.{time.time():.0f}.jsonl')
+      shutil.copy(path, copy)
+      print(f'the checkpoint of step {saved} is gone; its metrics are kept as {copy}')
+    kept = [r for r in self._run.records() if r['step'] <= self._start]
+    files.write(path, ''.join(files.as_json(record) + '\n' for record in kept))
 
   def _write(self, record: dict) -> None:
     words = 'step', 'device'
@@ -130,8 +157,7 @@ class Log:
     summary = Summary(value=values)
     event = Event(wall_time=time.time(), step=record['step'], summary=summary)
     with self._writing():
-      self._file.write(json.dumps(record) + '\n')
-      self._file.flush()
+      self._append(record)
       self._events.write(event.SerializeToString())
       self._events.flush()
 
@@ -155,6 +181,9 @@ class Silent(Log):
     pass
 
   def dev(self, step: int, perplexity: float) -> None:
+    pass
+
+  def saved(self, step: int) -> None:
     pass
 
   def skipped(self, step: int, pairs: list[int]) -> None:
@@ -181,10 +210,3 @@ def _events(folder: pathlib.Path, start: int) -> RecordWriter:
   for head in heads:
     file.write(head.SerializeToString())
   return file
-
-
-def _cut_back(path: pathlib.Path, start: int) -> None:
-  """Removes the records of later steps, which a killed process left."""
-  if path.is_file():
-    kept = [record for record in read_records(path) if record['step'] <= start]
-    files.write(path, ''.join(json.dumps(record) + '\n' for record in kept))

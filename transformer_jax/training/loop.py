@@ -17,13 +17,13 @@ from transformer_jax.training.step import Sums, TrainState
 from transformer_jax.training.trainer import Trainer
 
 SAFETY_MINUTES = 10  # training goes unsaved for no longer; the paper's interval
-MAX_SKIPS = 10  # so many steps in a row without a finite gradient end a run
+MAX_SKIPS = 10  # so many steps in a row without a finite update end a run
 
 Tree = Any
 
 
 class Diverged(UserError):
-  """Nothing can be learnt any more: no gradient is finite."""
+  """Nothing can be learnt any more: no update is finite."""
 
 
 class Cadence(NamedTuple):
@@ -57,13 +57,18 @@ class Loop:
     self._every, self._last = cadence.checkpoint_every, cadence.last
     self._device = platform.describe_device()
     every = cadence.log_every, cadence.checkpoint_every
-    skipped = sum(r['skipped'] for r in records if 'skipped' in r)
+    skipped = {r['step'] for r in records if 'skipped_pairs' in r}
+    told = max((r['step'] for r in records if 'skipped' in r), default=0)
+    untold = sum(step > told for step in skipped)
     epoch = trainer.batches.steps_per_epoch
-    self._meter = Meter(trainer.learning_rate, every, cadence.last, epoch, skipped)
+    self._meter = Meter(
+      trainer.learning_rate, every, cadence.last, epoch, len(skipped), untold
+    )
     self._divergence = Divergence()
     for record in records:
       if 'loss' in record:
         self._divergence.add(record)
+    self._skipped = skipped
     self._skips = 0  # in a row
     self._saved = time.monotonic()
 
@@ -84,8 +89,10 @@ class Loop:
 
     Raises:
       SystemExit: a signal asked for it; all is saved.
-      Diverged: MAX_SKIPS steps in a row had no finite gradient.
+      Diverged: MAX_SKIPS steps in a row had no finite update.
     """
+    while step - self._skips in self._skipped:
+      self._skips += 1
     measure = lambda: self._log.dev(
       step, perplexity(self._trainer.devices.on_this_host(state.params))
     )
@@ -147,7 +154,7 @@ class Loop:
       self._log.skipped(step, [int(pair) for pair in pairs.flat if pair >= 0])
     if self._skips == MAX_SKIPS:
       raise Diverged(
-        f'no finite gradient in {MAX_SKIPS} steps on end, up to step {step}. '
+        f'no finite update in {MAX_SKIPS} steps on end, up to step {step}. '
         f'{self._writer.newest()}'
       )
     record = self._meter.add(step, values, due)

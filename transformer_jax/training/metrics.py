@@ -15,7 +15,7 @@ class Values(NamedTuple):
   negative_log_likelihood: float  # nats
   tokens: int
   gradient_norm: float
-  skipped: int  # 1 if loss or gradient was not finite and nothing was updated
+  skipped: int  # 1 if loss, gradient or update was not finite: nothing was changed
 
 
 class Meter:
@@ -28,6 +28,7 @@ class Meter:
     last: the last step, which has a record too.
     epoch: the number of steps of an epoch.
     skipped: how many steps have been skipped before the first one added.
+    untold: how many of these no record has counted yet.
   """
 
   def __init__(
@@ -37,10 +38,12 @@ class Meter:
     last: int,
     epoch: int,
     skipped: int,
+    untold: int,
   ):
     self._lost = skipped
     self._rate, self._every, self._last, self._epoch = rate, every, last, epoch
     self._clear()
+    self._steps = self._skipped = untold
     self.resume()
 
   def _clear(self) -> None:

@@ -11,6 +11,7 @@ from flax import nnx
 
 from transformer_jax.data import batches, token_files
 from transformer_jax.machine import parallel
+from transformer_jax.model import build
 from transformer_jax.training import loss
 
 Tree = Any
@@ -22,7 +23,7 @@ class Perplexity:
   EOS counts as a piece. Call it with parameters on this host's devices.
 
   Attributes:
-    cut_pairs: how many pairs are longer than the model's learned positions, and cut.
+    cut_pairs: how many pairs are longer than build.longest_side, and cut.
   """
 
   def __init__(
@@ -32,19 +33,17 @@ class Perplexity:
     source: token_files.Side,
     target: token_files.Side,
   ):
-    self.cut_pairs = 0
-    if config.model.positions == 'learned':
-      most = config.model.max_positions
-      longer = np.maximum(source.lengths, target.lengths)
-      self.cut_pairs = int((longer > most).sum())
-      source, target = source.cut(most), target.cut(most)
+    most = build.longest_side(config)
+    longer = np.maximum(source.lengths, target.lengths)
+    self.cut_pairs = int((longer > most).sum())
     self._batches = batches.Batches(
-      source,
-      target,
+      source.cut(most),
+      target.cut(most),
       tokens=config.decode_tokens,
       slices=parallel.round_up(1),
       max_shapes=4,
       seed=0,
+      padded=True,
     )
 
     def sums(params: Tree, source: jax.Array, target: jax.Array) -> jax.Array:

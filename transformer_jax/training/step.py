@@ -9,7 +9,6 @@ from flax import nnx
 
 from transformer_jax.data.vocabulary import PAD
 from transformer_jax.machine import parallel
-from transformer_jax.model import ops
 from transformer_jax.training import loss
 
 Tree = Any
@@ -57,8 +56,8 @@ def train_step(
   all devices, divided by the batch's count of target tokens, so that neither depends on
   how many devices share the slices.
 
-  If one of them is not finite, parameters and Adam's state stay as they are. `step`
-  goes on all the same: it says which batch is next.
+  If one of them or of the new parameters is not finite, parameters and Adam's state
+  stay as they are. `step` goes on all the same: it says which batch is next.
   """
   each = len(given.source)
   key = jax.random.fold_in(jax.random.key(given.seed[0]), state.step)
@@ -93,11 +92,13 @@ def train_step(
   finite = jnp.isfinite(norm) & jnp.isfinite(smoothed)
   updates, opt_state = transform.update(gradient, state.opt_state, state.params)
   params = optax.apply_updates(state.params, updates)
+  # This also makes XLA compute Adam's averages after the parameters, which come of the
+  # old averages. XLA on a CPU would write them first, and copy the old ones for that.
+  all_finite = jax.tree.map(lambda x: jnp.isfinite(x).all(), params)
+  finite &= jax.tree.reduce(jnp.logical_and, all_finite)
   keep = lambda new, old: jnp.where(finite, new, old)
   params = jax.tree.map(keep, params, state.params)
-  opt_state = optax.tree.map_params(transform, ops.after, opt_state, params)
   opt_state = jax.tree.map(keep, opt_state, state.opt_state)
-  skipped = 1 - finite.astype(jnp.int32)
   return TrainState(state.step + 1, params, opt_state), Sums(
-    smoothed, plain, tokens, norm, skipped, wishes
+    smoothed, plain, tokens, norm, 1 - finite.astype(jnp.int32), wishes
   )

@@ -37,7 +37,7 @@ def train(
       stack.enter_context(folder.locked())
       run.Run.open(workdir, config, corpus)
       checkpoint.tidy(folder.checkpoints)
-    hosts.check_same(config.to_json_best_effort() + card.read_card(corpus)['corpus'])
+    hosts.check_same(config.to_json_best_effort() + card.read_card(corpus)['identity'])
     trainer = Trainer(config, corpus)
     state = trainer.restore(folder.checkpoints)
     start = int(state.step)
@@ -50,7 +50,7 @@ def train(
       Log(folder, start, config.train_steps) if first else Silent()
     )
     log.say(f'training on {platform.describe_device()}')
-    log.say(mean_batch(trainer.batches))
+    log.say(mean_batch(trainer.batches, config.tokens_per_batch))
     writer = stack.enter_context(
       checkpoint.Writer(
         folder.checkpoints,
@@ -63,6 +63,8 @@ def train(
     if first:
       interruption.last_words = log.last_words = writer.newest
     dev = Perplexity(config, trainer.graph, *token_files.read_split(corpus, 'dev'))
+    for line in dev.cuts():
+      log.say(line)
     if start < config.train_steps:
       trainer.compile(state, log.compiling)
       hosts.wait_for_all('compiled')
@@ -84,11 +86,12 @@ def _unmeasured(
   return bool(hosts.from_first_host(np.int32(due and not there)))
 
 
-def mean_batch(of: batches.Batches) -> str:
+def mean_batch(of: batches.Batches, asked: int) -> str:
   """How many tokens a batch has, beside the paper's 25,000 a side (section 5.1)."""
   source, target = of.mean_tokens
+  beyond = f', where tokens_per_batch={asked:,}: each of {of.slices} slices has a row'
   return (
     f'a batch is {source:,.0f} source and {target:,.0f} target tokens on average, '
     f"{100 * max(source, target) / batches.PAPER_TOKENS:.0f} % of the paper's "
-    f'{batches.PAPER_TOKENS:,}'
+    f'{batches.PAPER_TOKENS:,}{beyond if max(source, target) > 1.5 * asked else ""}'
   )

@@ -1,0 +1,28 @@
+"""A PCFG's parses of a treebank's sentences, to compare a run's with.
+
+  python -m scripts.pcfg --train=gum/train.mrg --test=gum/test.mrg --output=trees.mrg
+
+Reads the rules off the trees of --train, finds the most probable tree of each sentence
+of --test, writes them to --output, one a line, and prints their scores.
+"""
+
+import pathlib
+
+from transformer_jax.benchmark import pcfg
+from transformer_jax.machine import flags
+
+FLAGS = flags.Flags(__doc__)
+TRAIN = FLAGS.items('train', [], 'Files of trees, with commas between them.')
+TEST = FLAGS.path('test', None, 'A file of trees.', required=True)
+OUTPUT = FLAGS.path('output', None, 'Where the trees go.', required=True)
+
+
+def main(argv: list[str]) -> None:
+  FLAGS.parse(argv)
+  train = [pathlib.Path(name) for name in TRAIN.value]
+  for line in pcfg.score_file(train, TEST.value, OUTPUT.value):
+    print(line)
+
+
+if __name__ == '__main__':
+  flags.run(main)

@@ -1,0 +1,65 @@
+"""Draws where a run's heads look: Figures 3 to 5 for any sentence, and a page.
+
+  echo 'A man rides a horse.' | python -m scripts.plot_attention --workdir=runs/multi30k
+  python -m scripts.plot_attention --workdir=RUN --text='It is spilling.' \\
+    --attention=encoder --layers=5 --heads=5,6 --word=It
+
+Writes attention.html, to look around in, and pictures (SVG, PNG) of the layers and
+heads asked for. A line is a sentence; what stands behind a tab is its translation,
+which is searched if there is none. Pieces are merged to words: their weights are summed
+over the words that are looked at, and averaged over those that look.
+"""
+
+from transformer_jax.machine.signals import Interruption
+
+if __name__ == '__main__':  # what is imported below takes seconds
+  Interruption().install()
+
+import sys
+
+from absl import logging
+
+from transformer_jax.decoding import attention_maps, pipe
+from transformer_jax.machine import flags, streams
+from transformer_jax.machine.errors import UserError
+from transformer_jax.report import attention_views
+from transformer_jax.runs.flags import checkpoints
+
+FLAGS = flags.Flags(__doc__)
+WORKDIR = FLAGS.path('workdir', None, "The run's folder.", required=True)
+TEXT = FLAGS.repeated('text', 'A sentence; stdin has them if there is none.')
+OUTPUT = FLAGS.path('output', None, 'Folder to write; attention in the run by default.')
+KIND = FLAGS.choice(
+  'attention', 'encoder', attention_maps.KINDS, 'Whose pictures to draw.'
+)
+LAYERS = FLAGS.items('layers', [], 'From 1; by default the last but one, as the paper.')
+HEADS = FLAGS.items('heads', [], 'From 1; all by default.')
+WORD = FLAGS.string('word', None, 'The word that looks; all by default.')
+PIECES = FLAGS.boolean('pieces', 'Show pieces as they are, and do not merge them.')
+AVERAGE, STEP = checkpoints(FLAGS)
+
+
+def main(argv: list[str]) -> None:
+  FLAGS.parse(argv)
+  logging.set_verbosity(logging.WARNING)
+  Interruption().install()
+  chosen = [flags.counts(f) if f.value else [] for f in (LAYERS, HEADS)]
+  view = attention_views.View(KIND.value, *chosen, WORD.value)
+  watcher = attention_maps.Watcher(WORKDIR.value, AVERAGE.value, STEP.value)
+  text = '\n'.join(TEXT.value).encode() if TEXT.value else streams.read_stdin()
+  lines = [line.partition('\t') for line in pipe.split_lines(text) if line]
+  if not lines:
+    raise UserError('no sentence was given: --text=SENTENCE, or lines on stdin')
+  pairs = [(source, target if tab else None) for source, tab, target in lines]
+  found = watcher.maps(*zip(*pairs, strict=True), whole=not PIECES.value)
+  kinds = attention_maps.KINDS
+  sentences = [{kind: maps.of(kind) for kind in kinds} for maps in found]
+  folder = OUTPUT.value or WORKDIR.value / 'attention'
+  for path in attention_views.write(folder, sentences, str(WORKDIR.value), view):
+    print(path)
+  for line in watcher.translator.cuts():
+    print(line, file=sys.stderr)
+
+
+if __name__ == '__main__':
+  flags.run(main)

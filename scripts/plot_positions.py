@@ -1,0 +1,44 @@
+"""Draws a run's positional encodings (section 3.5), learnt ones beside sinusoids.
+
+  python -m scripts.plot_positions --workdir=runs/multi30k
+
+Prints how well M_k PE(pos) equals PE(pos + k), and how alike positions are that are k
+apart. Draws the encodings, M_k, and similarity over distance (SVG, PNG).
+"""
+
+from transformer_jax.machine.signals import Interruption
+
+if __name__ == '__main__':  # what is imported below takes seconds
+  Interruption().install()
+
+from absl import logging
+
+from transformer_jax.decoding import positions
+from transformer_jax.machine import flags
+from transformer_jax.report import attention_pictures, page, position_pictures
+from transformer_jax.runs.flags import checkpoints
+
+FLAGS = flags.Flags(__doc__)
+WORKDIR = FLAGS.path('workdir', None, "The run's folder.", required=True)
+OUTPUT = FLAGS.path('output', None, 'Folder to write; attention in the run by default.')
+AVERAGE, STEP = checkpoints(FLAGS)
+
+
+def main(argv: list[str]) -> None:
+  FLAGS.parse(argv)
+  logging.set_verbosity(logging.WARNING)
+  Interruption().install()
+  tables = positions.encodings(WORKDIR.value, AVERAGE.value, STEP.value)
+  folder = OUTPUT.value or WORKDIR.value / 'attention'
+  folder.mkdir(parents=True, exist_ok=True)
+  for name, figure in (
+    ('encodings', position_pictures.encodings_figure(tables)),
+    ('shifts', position_pictures.shifts_figure(tables['sinusoids'])),
+    ('similarity', position_pictures.similarity_figure(tables)),
+  ):
+    attention_pictures.save(figure, folder / f'positions.{name}')
+  print(page.markdown(position_pictures.blocks(tables)), end='')
+
+
+if __name__ == '__main__':
+  flags.run(main)

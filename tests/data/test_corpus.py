@@ -1,0 +1,69 @@
+"""A corpus has a folder of its own, and one that overrides change has another name."""
+
+import pathlib
+
+import pytest
+
+from transformer_jax.data.corpus import folder_of, name_apart
+from transformer_jax.machine.errors import UserError
+from transformer_jax.machine.flags import Flags
+
+
+def name(*overrides: str, config: str = 'multi30k.py:en-de') -> str:
+  table = Flags('')
+  holder = table.config('', name_apart)
+  table.parse(['x', f'--config=configs/{config}', *overrides])
+  return holder.value.corpus
+
+
+def test_the_name_of_a_config_as_it_is():
+  assert name() == 'multi30k.en-de'
+  for same in ('seed=5', 'model.N=2', 'tokens_per_batch=9', 'train_steps=1'):
+    assert name(f'--config.{same}') == 'multi30k.en-de'
+  for same in ('train_pairs=1000000000', 'model.vocab_size=10000', 'max_length=256'):
+    assert name(f'--config.{same}') == 'multi30k.en-de'
+
+
+CHANGES = [
+  'train_pairs=20000',
+  'train_pairs=20001',
+  'model.vocab_size=9000',
+  'cleaning.max_ratio=3.0',
+  'max_length=100',
+  'corpus_seed=2',
+  "files.train=('a','b')",
+  'reader=wmt14',
+  'suffix=.tok',
+]
+
+
+def test_a_name_of_its_own():
+  """One for each change, whatever else is overridden, and in whatever order."""
+  names = [name(f'--config.{change}') for change in CHANGES]
+  assert len({*names}) == len(names)
+  assert all(len(given) == len('multi30k.en-de.12345678') for given in names)
+  assert all(given.startswith('multi30k.en-de.') for given in names)
+  first, second = '--config.train_pairs=20000', '--config.max_length=100'
+  assert name(first, '--config.seed=2') == name(first) == names[0]
+  assert name(first, second) == name(second, first) not in names
+  assert name(first, config='newsmix.py:en-de').startswith('newsmix.en-de.')
+
+
+@pytest.mark.parametrize('given', ['mine', 'multi30k.en-de'])
+def test_a_name_that_the_user_gives(given: str):
+  assert name('--config.train_pairs=20000', f'--config.corpus={given}') == given
+
+
+@pytest.mark.parametrize(
+  'given', ['toy', 'multi30k.en-de.1a2b3c4d', 'übung', '...', '-']
+)
+def test_a_folder_of_its_own(given: str):
+  assert folder_of(given, pathlib.Path('data')) == pathlib.Path('data') / given
+
+
+@pytest.mark.parametrize(
+  'given', ['', '.', '..', '/', '../x', 'x/y', '/tmp/x', 'x.lock']
+)
+def test_none(given: str):
+  with pytest.raises(UserError, match='that is no name of a folder in --data_dir'):
+    folder_of(given, pathlib.Path('data'))

@@ -1,0 +1,54 @@
+"""Hosts that are silent, refuse or fail are found out within the limit."""
+
+import pathlib
+import re
+import time
+from collections.abc import Iterator
+
+import pytest
+
+import toy.host
+from transformer_jax.data import downloads
+
+
+@pytest.fixture
+def host(tmp_path: pathlib.Path, monkeypatch) -> Iterator[toy.host.Host]:
+  monkeypatch.setattr(downloads, 'LIMIT', 1)
+  for name in 'abc':
+    (tmp_path / name).write_bytes(name.encode() * 100_000)
+  (tmp_path / 'empty').touch()
+  host = toy.host.Host(tmp_path)
+  yield host
+  host.close()
+
+
+def test_answers(host: toy.host.Host):
+  """Redirections count; what is behind them is not read."""
+  host.faults['/b'] = '/a'
+  urls = [host.url(path) for path in ('a', 'b', 'c', 'empty', 'a')]
+  assert downloads.unanswered(urls) == {}
+
+
+def test_all_dead_addresses_are_named(host: toy.host.Host):
+  host.faults |= {'/b': '404', '/c': '503'}
+  refusing = toy.host.refusing_url()
+  dead = downloads.unanswered([*map(host.url, 'abc'), refusing, 'http://no.invalid/x'])
+  assert dead.keys() == {
+    *(host.url('b'), host.url('c'), refusing, 'http://no.invalid/x')
+  }
+  assert dead[host.url('b')] == '404 Not Found'
+  assert dead[host.url('c')] == '503 Service Unavailable'
+  assert dead[refusing] == '[Errno 111] Connection refused'
+  assert re.fullmatch(
+    r"Failed to resolve 'no.invalid' \(.*\)", dead['http://no.invalid/x']
+  )
+  assert downloads.told({'u': 'x', 'v': 'y'}) == 'no answer from u (x), v (y)'
+
+
+def test_a_silent_host_is_asked_once(host: toy.host.Host):
+  host.faults[''] = 'silent'
+  start = time.monotonic()
+  dead = downloads.unanswered([*map(host.url, 'abc')])
+  assert time.monotonic() - start < 3
+  assert dead == dict.fromkeys(map(host.url, 'abc'), 'silent for 1 s')
+  assert host.asked == ['/a']

@@ -1,0 +1,172 @@
+"""The readers of treebanks: the source is words, the target the tokens of their tree.
+
+A pair has all tags. Whether a parser learns them is up to the target's vocabulary.
+"""
+
+import pathlib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from transformer_jax.data import packed, text_files, trees
+from transformer_jax.data.card import identity
+from transformer_jax.data.lines import (
+  SIDES,
+  Bitext,
+  Lines,
+  Pair,
+  file_stamp,
+  unchanged,
+)
+from transformer_jax.data.trees import Tree
+from transformer_jax.machine.errors import UserError
+from transformer_jax.machine.files import sha256
+
+
+class Sections(NamedTuple):
+  """A split of the Wall Street Journal, the same for all parsers since Collins 1997."""
+
+  first: int
+  last: int
+  trees: int
+
+
+WSJ = {
+  'train': Sections(2, 21, 39_832),
+  'dev': Sections(22, 22, 1_700),
+  'test': Sections(23, 23, 2_416),
+}
+# Where the sections lie below --raw_dir; the last is the LDC's own folder.
+_PLACES = ('', 'WSJ', 'wsj', 'parsed/mrg/wsj')
+_RANGE = re.compile(r'(?P<stem>.+):(?P<first>\d+)-(?P<last>\d+)')
+
+
+def read(path: pathlib.Path) -> Iterator[Tree]:
+  """The trees of a file, normalised; it may be compressed.
+
+  Raises:
+    UserError: it cannot be read, or has what is no tree; the line is named.
+  """
+  with packed.opened(path) as stream:
+    yield from trees.parse(_text(Lines(stream, str(path))), str(path))
+
+
+def _text(lines: Lines) -> Iterator[str]:
+  for number, line in enumerate(lines, 1):
+    if line is None:
+      raise UserError(f'{lines.name}, line {number}: not UTF-8')
+    yield line
+
+
+class TreeFile:
+  """The trees of one file, or of a part of it; a Bitext.
+
+  Args:
+    part: the numbers of the first and the last tree, from 1; None is all of them.
+  """
+
+  def __init__(self, path: pathlib.Path, part: tuple[int, int] | None = None):
+    self.name = path.name + (f', trees {part[0]} to {part[1]}' if part else '')
+    self.paths = path, path
+    self._part = part
+    self._origin: dict = {}
+
+  def stamp(self) -> list:
+    return [*file_stamp(self.paths[0]), self._part]
+
+  def pairs(self) -> Iterator[Pair]:
+    path, count = self.paths[0], 0
+    first, last = self._part or (1, None)
+    with unchanged(path):
+      for number, tree in enumerate(read(path), 1):
+        if first <= number and (last is None or number <= last):
+          count += 1
+          yield _pair(tree)
+    if last is not None and count != last - first + 1:
+      raise UserError(f'{path} has not as many trees as {self.name} asks for')
+    about = {'file': path.name, 'sha256': sha256(path), 'lines': count}
+    self._origin = dict.fromkeys(SIDES, about)
+
+  def origin(self) -> dict:
+    return self._origin
+
+
+class WallStreetJournal:
+  """A Bitext of sections of the Penn Treebank; none of their trees may be missing."""
+
+  def __init__(self, folder: pathlib.Path, sections: Sections):
+    first, last = (f'{n:02}' for n in sections[:2])
+    self.name = f'WSJ {first}' + (f' to {last}' if last != first else '')
+    self.paths = ()  # too many to be listed one by one
+    self._folder, self._sections = folder, sections
+
+  def _files(self) -> list[pathlib.Path]:
+    found = []
+    for number in range(self._sections.first, self._sections.last + 1):
+      folder = self._folder / f'{number:02}'
+      files = [p for p in folder.glob('*') if p.suffix.lower() == '.mrg']
+      if not files:
+        raise UserError(f'{folder}: no files *.mrg; {self.name} need them')
+      found += sorted(files)
+    return found
+
+  def stamp(self) -> list:
+    return [file_stamp(path) for path in self._files()]
+
+  def pairs(self) -> Iterator[Pair]:
+    count = 0
+    for path in self._files():
+      with unchanged(path):
+        for tree in read(path):
+          count += 1
+          yield _pair(tree)
+    if count != self._sections.trees:
+      raise UserError(
+        f'{self._folder}: {self.name} has {count:,} trees, the Penn Treebank has '
+        f'{self._sections.trees:,}: get the whole of it, or no score compares'
+      )
+
+  def origin(self) -> dict:
+    sums = {f'{p.parent.name}/{p.name}': sha256(p) for p in self._files()}
+    about = {'files': len(sums), 'sha256sums': identity(sums)}
+    return dict.fromkeys(SIDES, about | {'lines': self._sections.trees})
+
+
+def wsj(raw_dir: pathlib.Path) -> dict[str, list[Bitext]]:
+  """The Wall Street Journal's sections 02 to 21, 22 and 23.
+
+  Raises:
+    UserError: `raw_dir` has no folders of sections.
+  """
+  for place in _PLACES:
+    folder = raw_dir / place
+    if (folder / '23').is_dir():
+      return {split: [WallStreetJournal(folder, one)] for split, one in WSJ.items()}
+  raise UserError(
+    f'{raw_dir}: no sections of the Penn Treebank, such as WSJ/23/wsj_2300.mrg; the '
+    'LDC has them (LDC99T42)'
+  )
+
+
+def bitexts(
+  raw_dir: pathlib.Path, files: Mapping[str, Sequence[str]]
+) -> dict[str, list[Bitext]]:
+  """The trees of each split's files, raw_dir/STEM.mrg.
+
+  Args:
+    files: stems by split. NAME:1-3000 is the file NAME.mrg's trees 1 to 3000.
+
+  Raises:
+    UserError: there is no such file, or there are several.
+  """
+  return {split: [_file(raw_dir, stem) for stem in files[split]] for split in files}
+
+
+def _file(raw_dir: pathlib.Path, stem: str) -> TreeFile:
+  part = _RANGE.fullmatch(stem)
+  path = text_files.find(raw_dir, f'{part["stem"] if part else stem}.mrg')
+  return TreeFile(path, part and (int(part['first']), int(part['last'])))
+
+
+def _pair(tree: Tree) -> Pair:
+  return ' '.join(tree.words), ' '.join(tree.tokens)

@@ -1,0 +1,192 @@
+"""Where every head looks while a run reads a sentence and writes its translation."""
+
+import pathlib
+import unicodedata
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import jax
+import numpy as np
+from flax import nnx
+
+from transformer_jax.data.vocabulary import BOS, EOS, PAD
+from transformer_jax.decoding import pipe
+from transformer_jax.decoding.translate import Translator
+from transformer_jax.machine import parallel
+from transformer_jax.machine.errors import UserError
+from transformer_jax.model import build
+from transformer_jax.runs.run import Run
+
+Pair = tuple[list[int], list[int]]  # ids of source and target, each with its EOS
+KINDS = ('encoder', 'decoder', 'cross')
+LONGEST = 128  # pieces of a side that a picture shows, EOS counted
+ROWS, STEP = 16, 16  # pairs of a batch; lengths are rounded up to multiples of STEP
+NAMES = {EOS: '</s>', BOS: '<s>'}
+SPACE = '\u2581'  # SentencePiece's, which starts a word
+
+
+class Maps(NamedTuple):
+  """The weights of all layers and heads for one pair, without padding.
+
+  A row of `decoder` and `cross` is the word that is being written. A column of
+  `decoder` is a word written before: <s>, and all of the target but its last.
+  """
+
+  source: list[str]
+  target: list[str]
+  encoder: np.ndarray  # [N, H, S, S]
+  decoder: np.ndarray  # [N, H, T, T]
+  cross: np.ndarray  # [N, H, T, S]
+
+  def of(self, kind: str) -> tuple[np.ndarray, list[str], list[str]]:
+    """The weights of one of KINDS, and what its rows and its columns are."""
+    rows = self.source if kind == 'encoder' else self.target
+    columns = self.source
+    if kind == 'decoder':
+      columns = [NAMES[BOS], *self.target][: self.decoder.shape[-1]]
+    return getattr(self, kind), rows, columns
+
+
+class Watcher:
+  """A run's model, to look at. `translator` searches where no translation is given."""
+
+  def __init__(
+    self, workdir: pathlib.Path, average: int | None = None, step: int | None = None
+  ):
+    """`average`, `step`: as pipe.translate() has them. UserError: no whole run."""
+    run = Run(workdir)
+    self.run, self.config = run, run.config()
+    if self.config.model.target_vocab_size:
+      raise UserError(
+        f'{workdir}: its target has a vocabulary of its own; only a run with one for '
+        'both sides can be looked at'
+      )
+    vocabularies = run.vocabularies()
+    self.vocabulary = vocabularies.source
+    self.pieces = self.vocabulary.pieces()
+    params = pipe.restore(run, self.config, average, step)
+    self.graph, _ = build.architecture(self.config)
+    self.params = parallel.everywhere(params)
+    self.translator = Translator(self.config, vocabularies, params)
+    look = lambda p, *pair: jax.tree.map(
+      lambda x: x.swapaxes(0, 1), nnx.merge(self.graph, p).attention(*pair)
+    )
+    self._look = parallel.spread(look)
+
+  def weights(self, pairs: Sequence[Pair]) -> Iterator[tuple[np.ndarray, ...]]:
+    """Encoder's, decoder's and cross-attention's weights of each pair, in order."""
+    for start in range(0, len(pairs), ROWS):
+      chosen = pairs[start : start + ROWS]
+      sides = [_padded(side) for side in zip(*chosen, strict=True)]
+      found = self._look(self.params, *sides)()
+      for row, (source, target) in enumerate(chosen):
+        S, T = len(source), len(target)
+        encoder, decoder, cross = (part[row] for part in found)
+        yield encoder[:, :, :S, :S], decoder[:, :, :T, :T], cross[:, :, :T, :S]
+
+  def maps(
+    self, sentences: Sequence[str], translations: Sequence[str | None], whole: bool
+  ) -> list[Maps]:
+    """Maps of sentences and their translations; a translation of None is searched.
+
+    Args:
+      whole: whether pieces are merged to words.
+
+    Raises:
+      UserError: a side is too long to be shown; the message numbers the sentence.
+    """
+    pairs = self._pairs(sentences, translations)
+    found = zip(pairs, self.weights(pairs), strict=True)
+    return [self.named(pair, weights, whole) for pair, weights in found]
+
+  def _pairs(
+    self, sentences: Sequence[str], translations: Sequence[str | None]
+  ) -> list[Pair]:
+    sources = [[*ids, EOS] for ids in self.vocabulary.encode(sentences)]
+    self._check_lengths('sentence', sources)
+    missing = [i for i, text in enumerate(translations) if text is None]
+    targets = [
+      [*ids, EOS]
+      for ids in self.vocabulary.encode([text or '' for text in translations])
+    ]
+    searched = self.translator.translate([sentences[i] for i in missing])
+    for i, (best, *_) in zip(missing, searched, strict=True):
+      targets[i] = best.tokens if best.tokens[-1:] == [EOS] else [*best.tokens, EOS]
+    self._check_lengths('translation', targets)
+    return [*zip(sources, targets, strict=True)]
+
+  def _check_lengths(self, what: str, sides: Iterable[list[int]]) -> None:
+    most = min(LONGEST, build.longest_side(self.config))
+    for number, ids in enumerate(sides, 1):
+      if len(ids) > most:
+        raise UserError(
+          f'sentence {number}: the {what} has {len(ids)} pieces, and a picture shows '
+          f'{most} at most: split it'
+        )
+
+  def named(self, pair: Pair, weights: tuple[np.ndarray, ...], whole: bool) -> Maps:
+    """What weights() has for a pair, with its pieces' names, or merged to words."""
+    source, target = (self.words(ids, whole) for ids in pair)
+    if not whole:
+      return Maps(source, target, *weights)
+    first, second = (word_of(self.pieces, ids) for ids in pair)
+    before = np.concatenate([[0], second[:-1] + 1])  # <s> is a word of its own
+    encoder, decoder, cross = weights
+    return Maps(
+      source,
+      target,
+      merged(encoder, first, first),
+      merged(decoder, second, before),
+      merged(cross, second, first),
+    )
+
+  def words(self, ids: Sequence[int], whole: bool) -> list[str]:
+    """What a reader calls each word, or each piece: SentencePiece's, U+2581 and all."""
+    if not whole:
+      return [NAMES[i] if i in NAMES else self.pieces[i] for i in ids]
+    words: list[list[int]] = []
+    for i, word in zip(ids, word_of(self.pieces, ids), strict=True):
+      if word == len(words):
+        words.append([])
+      words[word].append(i)
+    texts = (text.strip() for text in self.vocabulary.decode(words))
+    return [
+      NAMES[word[0]] if word[0] in NAMES else text or SPACE
+      for word, text in zip(words, texts, strict=True)
+    ]
+
+
+def _padded(side: Iterable[list[int]]) -> np.ndarray:
+  """ROWS rows of ids, of a length that few programs are compiled for."""
+  side = [*side]
+  length = -(-max(map(len, side)) // STEP) * STEP
+  ids = np.full((parallel.round_up(len(side)), length), PAD, np.int32)
+  for row, given in zip(ids, side, strict=False):
+    row[: len(given)] = given
+  return ids
+
+
+def word_of(pieces: Sequence[str], ids: Sequence[int]) -> np.ndarray:
+  """The number of the word that each id belongs to.
+
+  A space starts one. EOS is a word of its own, and so is each mark of punctuation that
+  ends a word.
+  """
+  starts, after = [], True
+  for i in reversed(ids):
+    after = i in NAMES or pieces[i].startswith(SPACE) or after and is_mark(pieces[i])
+    starts.append(after)
+  return np.cumsum([False, *starts[-2::-1]])
+
+
+def is_mark(piece: str) -> bool:
+  """Whether a piece is punctuation alone."""
+  text = piece.removeprefix(SPACE)
+  return bool(text) and all(unicodedata.category(c).startswith('P') for c in text)
+
+
+def merged(weights: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
+  """[..., T, S] of pieces as [..., words, words]: summed over keys, mean of queries."""
+  one_hot = lambda words: np.eye(words[-1] + 1, dtype=weights.dtype)[words]
+  mean = one_hot(rows) / np.bincount(rows)[None]
+  return mean.T @ weights @ one_hot(columns)

@@ -1,0 +1,176 @@
+"""What each head does over a corpus, and what the model loses without it."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from transformer_jax.data import token_files
+from transformer_jax.data.vocabulary import EOS
+from transformer_jax.decoding.alignment import Aligner
+from transformer_jax.decoding.attention_maps import (
+  KINDS,
+  LONGEST,
+  Pair,
+  Watcher,
+  is_mark,
+)
+from transformer_jax.machine.errors import UserError
+from transformer_jax.training.perplexity import Perplexity
+
+Sides = tuple[token_files.Side, token_files.Side]
+LEARNT = 10_000  # pairs of the training text that the aligner learns from
+
+
+class Measure(NamedTuple):
+  """The mean of something over all words that look."""
+
+  heads: np.ndarray  # [N, H]
+  uniform: float  # what it would be if every word looked everywhere alike
+
+
+Survey = dict[str, dict[str, Measure]]  # by KINDS, and by what is measured
+
+
+def drawn(sides: Sides, count: int, longest: int = LONGEST) -> list[Pair]:
+  """At most `count` pairs of a split, drawn with a fixed seed; none is too long."""
+  short = np.maximum(*(side.lengths for side in sides)) <= longest
+  chosen = np.random.default_rng(0).permutation(np.flatnonzero(short))[:count]
+  read = lambda side, i: [*map(int, side.tokens[side.offsets[i] : side.ends[i]]), EOS]
+  return [tuple(read(side, i) for side in sides) for i in sorted(chosen)]
+
+
+def survey(watcher: Watcher, pairs: Sequence[Pair], training: Sides) -> Survey:
+  """How much every head looks at what, how far, and how sharply.
+
+  Weights are means over the pieces that look and have such a piece to look at:
+
+    previous, next, same: the piece before, after or at its own place; in the decoder,
+      where a piece looks from is the one that is being written
+    ends: </s>; in the decoder, <s>
+    punctuation: pieces that are punctuation alone
+    aligned: in cross-attention, the piece that Model 1 links with the one being written
+    distance: how many pieces away, by the weights
+    entropy: of the weights, in nats
+
+  Args:
+    training: text for the aligner to learn from, beside `pairs`.
+  """
+  text = lambda pair: (pair[0][:-1], pair[1][:-1])
+  aligner = Aligner([text(pair) for pair in [*drawn(training, LEARNT), *pairs]])
+  marks = np.array([is_mark(piece) for piece in watcher.pieces])
+  sums: dict[str, dict[str, list]] = {kind: {} for kind in KINDS}
+  for pair, weights in zip(pairs, watcher.weights(pairs), strict=True):
+    links = aligner.links(*text(pair))
+    for kind, of_kind in zip(KINDS, weights, strict=True):
+      for name, found in _measured(kind, of_kind, pair, marks, links).items():
+        before = sums[kind].setdefault(name, [0.0, 0.0, 0])
+        sums[kind][name] = [a + b for a, b in zip(before, found, strict=True)]
+  return {
+    kind: {
+      name: Measure(heads / count, uniform / count)
+      for name, (heads, uniform, count) in found.items()
+      if count
+    }
+    for kind, found in sums.items()
+  }
+
+
+def _measured(
+  kind: str,
+  weights: np.ndarray,
+  pair: Pair,
+  marks: np.ndarray,
+  links: np.ndarray,
+) -> dict[str, tuple[np.ndarray, float, int]]:
+  """Of one pair: sums over pieces [N, H], the same of uniform weights, and a count."""
+  T, S = weights.shape[-2:]
+  seen = np.ones((T, S), bool)
+  offset = np.arange(S)[None] - np.arange(T)[:, None]
+  columns = np.array(pair[0])
+  if kind == 'decoder':
+    offset -= 1  # column 0 is <s>, before the first word
+    seen = offset < 0
+    columns = np.array([EOS, *pair[1][:-1]])  # <s> counts as an end
+  targets = {'previous': offset == -1, 'next': offset == 1, 'same': offset == 0}
+  if kind == 'decoder':
+    del targets['next'], targets['same']
+  if kind == 'cross':
+    targets = {'aligned': np.pad(links, ((0, 1), (0, 1)))}
+  targets['ends'] = np.broadcast_to(columns == EOS, (T, S))
+  targets['punctuation'] = np.broadcast_to(marks[columns], (T, S))
+  start = int(kind == 'decoder')  # its first word can look nowhere but at <s>
+  uniform = seen / seen.sum(1, keepdims=True)
+  found = {}
+  for name, target in targets.items():
+    target = target & seen
+    rows = np.flatnonzero(target.any(1))
+    rows = rows[rows >= start]
+    looked = lambda w, target=target, rows=rows: (w * target)[..., rows, :].sum(
+      (-2, -1)
+    )
+    found[name] = looked(weights), float(looked(uniform)), len(rows)
+  far = lambda w: (w * np.abs(offset))[..., start:, :].sum((-2, -1))
+  found['distance'] = far(weights), float(far(uniform)), T - start
+  spread = lambda w: -(w * np.log(np.maximum(w, 1e-30)))[..., start:, :].sum((-2, -1))
+  found['entropy'] = spread(weights), float(spread(uniform)), T - start
+  return found
+
+
+def between(
+  watcher: Watcher, pairs: Iterable[Pair], query: str, key: str
+) -> tuple[dict[str, np.ndarray], dict[str, int]]:
+  """How much the word `query` looks at the word `key`: means [N, H], and of how many.
+
+  Raises:
+    UserError: no pair has both in a place from which one can look at the other.
+  """
+  sums, counts = dict.fromkeys(KINDS, 0.0), dict.fromkeys(KINDS, 0)
+  words = lambda ids: watcher.words(ids, True)
+  both = [pair for pair in pairs if {query, key} <= {*words(pair[0]), *words(pair[1])}]
+  for pair, weights in zip(both, watcher.weights(both), strict=True):
+    maps = watcher.named(pair, weights, True)
+    for kind in KINDS:
+      found, rows, columns = maps.of(kind)
+      for row in (n for n, word in enumerate(rows) if word == query):
+        places = [n for n, word in enumerate(columns) if word == key]
+        if kind == 'decoder':
+          places = [place for place in places if place <= row]
+        if places:
+          sums[kind] = sums[kind] + found[:, :, row, places].sum(-1)
+          counts[kind] += 1
+  if not any(counts.values()):
+    raise UserError(f'--query={query} --key={key}: no sentence has both')
+  return {k: sums[k] / n for k, n in counts.items() if n}, counts
+
+
+class Pruning(NamedTuple):
+  """Dev perplexity of the whole model, and of the model without each head."""
+
+  whole: float
+  without: dict[str, np.ndarray]  # [N, H] by KINDS
+
+
+def prune(watcher: Watcher, dev: Sides, progress: Any = iter) -> Pruning:
+  """Measures what each head is worth: its output is set to zero, one head at a time.
+
+  A head's output is zero where its rows of W^O are, so the model is none the wiser.
+  """
+  perplexity = Perplexity(watcher.config, watcher.graph, *dev)
+  sizes = watcher.config.model
+  without = {kind: np.zeros((sizes.N, sizes.h)) for kind in KINDS}
+  places = [(k, n, h) for k in KINDS for n in range(sizes.N) for h in range(sizes.h)]
+  for kind, layer, head in progress(places):
+    params = without_head(watcher.params, kind, layer, head)
+    without[kind][layer, head] = perplexity(params)
+  return Pruning(perplexity(watcher.params), without)
+
+
+def without_head(params: Any, kind: str, layer: int, head: int) -> Any:
+  """The parameters of the same model, in which this head has no output."""
+  stack = 'encoder' if kind == 'encoder' else 'decoder'
+  part = 'cross' if kind == 'cross' else 'attention'
+  of_layer = params[stack][layer]
+  output = of_layer[part]['output'].at[head].set(0)
+  of_layer = of_layer | {part: of_layer[part] | {'output': output}}
+  return params | {stack: params[stack] | {layer: of_layer}}

@@ -1,0 +1,31 @@
+"""What a run adds to its embeddings for each position (section 3.5)."""
+
+import pathlib
+
+import numpy as np
+
+from transformer_jax.data import card
+from transformer_jax.decoding import pipe
+from transformer_jax.model.layers import sinusoids
+from transformer_jax.runs.run import Run
+
+
+def encodings(
+  workdir: pathlib.Path, average: int | None = None, step: int | None = None
+) -> dict[str, np.ndarray]:
+  """Tables [positions, d_model]: sinusoids, and the run's own if it has learnt some.
+
+  They are as long as the longest sentence of the training text: rows behind that are as
+  they were initialised. `average` and `step` are as pipe.restore() has them.
+  """
+  run = Run(workdir)
+  config = run.config()
+  longest = card.read_card(workdir)['splits']['train']['longest']
+  length = max(longest.values())
+  tables = {'sinusoids': sinusoids(length, config.model.d_model)}
+  if config.model.positions == 'learned':
+    params = pipe.restore(run, config, average, step)
+    for side in ('source', 'target'):
+      table = np.asarray(params[f'{side}_positions'])
+      tables[f'learned, {side}'] = table[: longest[side]]
+  return tables

@@ -1,0 +1,165 @@
+"""Figures 3 to 5 of the paper, and heat maps, for any weights and words."""
+
+import itertools
+import pathlib
+import re
+import sys
+import warnings
+from collections.abc import Sequence
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from transformer_jax.machine import files
+
+FAINTEST = 0.02  # weights below this are not drawn as lines
+SQUARE = 0.06  # of the lines' width
+PLAIN = {'parse_math': False}  # a word may have dollars in it
+# Text stays text in SVG: the reader's fonts know more scripts, and set them both ways.
+SVG = {'svg.fonttype': 'none', 'svg.hashsalt': 'attention'}
+
+
+def colour(head: int, heads: int) -> tuple[float, ...]:
+  """The colour of head 0, 1 ... of so many."""
+  return tuple(0.8 * part for part in matplotlib.colormaps['hsv'](head / heads)[:3])
+
+
+def figure_of_lines(
+  weights: np.ndarray,
+  rows: Sequence[str],
+  columns: Sequence[str],
+  heads: Sequence[int],
+  chosen: int | None,
+  title: str,
+) -> Figure:
+  """Words in two columns, and lines whose strength is the weight.
+
+  Figure 3 of the paper has a chosen word and all heads; Figure 4 one head, whole and
+  for a chosen word.
+
+  Args:
+    weights: [H, T, S] of a layer's heads, from words that look (T) at words (S).
+    heads: those to draw, from 0.
+    chosen: the row whose lines are drawn; all if None.
+  """
+  panels = [chosen] if chosen is None or len(heads) > 1 else [None, chosen]
+  size = max(len(rows), len(columns))
+  figure = Figure(figsize=(4.2 * len(panels), 0.8 + 0.26 * size), layout='constrained')
+  figure.suptitle(title, fontsize='medium', **PLAIN)
+  for place, row in enumerate(panels, 1):
+    axes = figure.add_subplot(1, len(panels), place)
+    _lines(axes, weights, heads, row)
+    _words(axes, rows, columns, row, 0 if row is None else len(heads))
+  return figure
+
+
+def _lines(
+  axes: Axes, weights: np.ndarray, heads: Sequence[int], chosen: int | None
+) -> None:
+  for order, head in enumerate(heads):
+    shade = colour(head, len(weights))
+    for row, column in zip(*np.nonzero(weights[head] >= FAINTEST), strict=True):
+      if chosen in (None, row):
+        weight = min(float(weights[head, row, column]), 1.0)
+        line = {'color': shade, 'alpha': weight, 'linewidth': 1.8}
+        axes.plot((0, 1), (row, column), solid_capstyle='butt', **line)
+        if chosen is not None:  # a row of squares at the word, one for each head
+          at = 1.02 + SQUARE * order, column - 0.35
+          square = matplotlib.patches.Rectangle(at, SQUARE, 0.7)
+          square.set(facecolor=shade, alpha=weight, linewidth=0)
+          axes.add_patch(square)
+
+
+def _words(
+  axes: Axes,
+  rows: Sequence[str],
+  columns: Sequence[str],
+  chosen: int | None,
+  squares: int,
+) -> None:
+  for number, word in enumerate(rows):
+    faint = chosen not in (None, number)
+    axes.text(-0.05, number, word, ha='right', va='center', alpha=0.4 if faint else 1)
+  for number, word in enumerate(columns):
+    axes.text(1.05 + SQUARE * squares, number, word, ha='left', va='center')
+  for text in axes.texts:
+    text.set_parse_math(False)
+  axes.set(
+    xlim=(-1.2, 2.2 + SQUARE * squares), ylim=(max(len(rows), len(columns)) - 0.5, -0.5)
+  )
+  axes.axis('off')
+
+
+def figure_of_maps(
+  weights: np.ndarray,
+  rows: Sequence[str],
+  columns: Sequence[str],
+  heads: Sequence[int],
+  title: str,
+) -> Figure:
+  """A heat map for each of `heads`, with one colour bar; arguments as above."""
+  across = min(4, len(heads))
+  down = -(-len(heads) // across)
+  width, height = (max(1.6, 0.2 * len(words)) for words in (columns, rows))
+  figure = Figure((1.5 + across * width, 1.2 + down * height), layout='constrained')
+  figure.suptitle(title, fontsize='medium', **PLAIN)
+  grid = figure.subplots(down, across, squeeze=False, sharex=True, sharey=True)
+  for axes in grid.flat[len(heads) :]:
+    axes.axis('off')
+  for axes, head in zip(grid.flat, heads, strict=False):
+    image = axes.imshow(weights[head], vmin=0, vmax=1, cmap='viridis', aspect='auto')
+    axes.set_title(f'head {head + 1}', fontsize='small')
+    axes.set_xticks(range(len(columns)), columns, rotation=90, fontsize=6, **PLAIN)
+    axes.set_yticks(range(len(rows)), rows, fontsize=6, **PLAIN)
+  figure.colorbar(image, ax=grid, label='weight')
+  return figure
+
+
+def of_heads(
+  panels: Sequence[tuple[str, np.ndarray] | None], across: int, label: str
+) -> Figure:
+  """Layers x heads: a heat map for each title and its [N, H] numbers, which it shows.
+
+  `label` says what the numbers are; each panel has a scale of its own. None is a gap.
+  """
+  down = -(-len(panels) // across)
+  layers, heads = panels[0][1].shape
+  size = across * max(2.0, 0.4 * heads), down * (0.9 + 0.32 * layers)
+  figure = Figure(size, layout='constrained')
+  figure.suptitle(label, fontsize='medium')
+  grid = figure.subplots(down, across, squeeze=False)
+  for axes, panel in itertools.zip_longest(grid.flat, panels):
+    if panel is None:
+      axes.axis('off')
+      continue
+    title, numbers = panel
+    axes.imshow(numbers, cmap='viridis', aspect='auto')
+    middle = (numbers.max() + numbers.min()) / 2
+    for (layer, head), number in np.ndenumerate(numbers):
+      shade = 'black' if number > middle else 'white'
+      text = re.sub(r'^(-?)0\.', r'\1.', f'{number:.2f}')
+      axes.text(head, layer, text, ha='center', va='center', color=shade, fontsize=6)
+    axes.set_title(title, fontsize='small')
+    axes.set_xticks(range(heads), range(1, heads + 1), fontsize=6)
+    axes.set_yticks(range(layers), range(1, layers + 1), fontsize=6)
+    axes.set_ylabel('layer', fontsize=6)
+    axes.set_xlabel('head', fontsize=6)
+  return figure
+
+
+def save(figure: Figure, path: pathlib.Path) -> list[pathlib.Path]:
+  """Writes path.svg and path.png, and says so if no font here has a character."""
+  written = [path.with_name(f'{path.name}.{ending}') for ending in ('svg', 'png')]
+  partial = path.with_name(f'{path.name}.partial')
+  with warnings.catch_warnings(record=True) as caught, matplotlib.rc_context(SVG):
+    warnings.simplefilter('always')
+    for target in written:
+      metadata = {'Date': None} if target.suffix == '.svg' else {}
+      with files.named(partial):
+        figure.savefig(partial, format=target.suffix[1:], metadata=metadata, dpi=150)
+      partial.replace(target)
+  if any('missing from' in str(warning.message) for warning in caught):
+    print(f'{written[1]}: no font here has all of its characters', file=sys.stderr)
+  return written

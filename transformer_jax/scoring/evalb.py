@@ -1,0 +1,291 @@
+"""Labelled bracketing scores as the program EVALB gives them under COLLINS.prm.
+
+EVALB (Sekine and Collins, 1997) defines what the F1 of a parser is. These are its rules
+and its oddities: where brackets do not balance it goes on with what it has read. Its
+limits are not here: 200 words and as many brackets a tree, 100 bytes a word, 5,000 a
+line, and the eleven errors (MAX_ERROR) after which it ends without a total.
+"""
+
+import pathlib
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from transformer_jax.machine.errors import UserError
+
+# Preterminals of these labels go with their words, other nodes without their children.
+DELETED = frozenset(('TOP', '-NONE-', ',', ':', '``', "''", '.'))
+NOT_IN_LENGTH = frozenset(('-NONE-',))
+EQUAL = {'PRT': 'ADVP'}  # labels, and tags, that count as the other one
+CUT_OFF = 40  # words, at most, of the sentences that have a summary of their own
+
+# What C takes for a space, in a locale without any others.
+_SPACE = r' \t\n\v\f\r'
+_TOKEN = re.compile(
+  rf'[{_SPACE}]*(?:(?P<end>\0)|\((?P<label>[^{_SPACE}()]*)(?:[{_SPACE}]+(?P<word>[^{_SPACE}()]*)(?P<leaf>\)))?'
+  rf'|(?P<close>\))|(?P<stray>[^{_SPACE}()]+))'
+)
+
+
+class Sentence(NamedTuple):
+  """A line of EVALB's output: what it counted in one pair of trees."""
+
+  length: int  # words of the gold tree, with punctuation and without traces
+  status: str  # 'valid', 'error' or 'skipped'
+  matched: int = 0  # brackets, as are `gold`, `test` and `crossing`
+  gold: int = 0
+  test: int = 0
+  crossing: int = 0
+  words: int = 0  # without those that are deleted
+  tags: int = 0  # of the words, those that are tagged as in the gold tree
+
+
+class Summary(NamedTuple):
+  """Counts of sentences, and of brackets and words in those that are valid."""
+
+  sentences: int
+  errors: int
+  skipped: int
+  matched: int
+  gold: int
+  test: int
+  crossing: int
+  words: int
+  tags: int
+  complete: int  # sentences in which all brackets of both trees match
+  uncrossed: int  # sentences without a crossing bracket
+  crossed_twice: int  # sentences with two of them at most
+
+  @property
+  def valid(self) -> int:
+    return self.sentences - self.errors - self.skipped
+
+  @property
+  def recall(self) -> float:
+    """Percent, as all that follow but `average_crossing`; 0 where nothing is."""
+    return _percent(self.matched, self.gold)
+
+  @property
+  def precision(self) -> float:
+    return _percent(self.matched, self.test)
+
+  @property
+  def f1(self) -> float:
+    """Percent; 0 if no bracket matches, where EVALB prints nan."""
+    return _percent(2 * self.matched, self.gold + self.test)
+
+  @property
+  def complete_match(self) -> float:
+    return _percent(self.complete, self.valid)
+
+  @property
+  def average_crossing(self) -> float:
+    """Brackets a sentence."""
+    return _percent(self.crossing, self.valid) / 100
+
+  @property
+  def no_crossing(self) -> float:
+    return _percent(self.uncrossed, self.valid)
+
+  @property
+  def two_or_less_crossing(self) -> float:
+    return _percent(self.crossed_twice, self.valid)
+
+  @property
+  def tagging(self) -> float:
+    return _percent(self.tags, self.words)
+
+
+class _Tree(NamedTuple):
+  """What EVALB keeps of a line."""
+
+  length: int
+  words: list[tuple[str, str]]  # word and tag, of those that are not deleted
+  brackets: list[tuple[int, int, str]]  # start, end and label of those that count
+  balanced: bool
+
+
+def compare(gold: Sequence[str], test: Sequence[str]) -> list[Sentence]:
+  """Counts what lines of bracketed trees have in common, pair by pair.
+
+  A sentence is skipped if nothing is left of the test tree, and an error if the words
+  of the trees differ or brackets do not balance.
+
+  Raises:
+    UserError: there are not as many lines, or a line has a word outside brackets, or
+      two in one pair of them. EVALB ends there.
+  """
+  if len(gold) != len(test):
+    raise UserError(f'{len(test)} trees for {len(gold)} gold trees: one for each')
+  reader, found = _Reader(), []
+  for number, pair in enumerate(zip(gold, test, strict=True), 1):
+    try:
+      found.append(_compare(*map(reader.read, pair)))
+    except UserError as error:
+      raise UserError(f'pair {number} of the trees: {error}') from error
+  return found
+
+
+def summarize(sentences: Sequence[Sentence]) -> Summary:
+  """The totals of sentences; what is no valid one is only counted as such."""
+  valid = [one for one in sentences if one.status == 'valid']
+  total = lambda field: sum(getattr(one, field) for one in valid)
+  return Summary(
+    sentences=len(sentences),
+    errors=sum(one.status == 'error' for one in sentences),
+    skipped=sum(one.status == 'skipped' for one in sentences),
+    **{name: total(name) for name in Sentence._fields[2:]},
+    complete=sum(one.matched == one.gold == one.test for one in valid),
+    uncrossed=sum(one.crossing == 0 for one in valid),
+    crossed_twice=sum(one.crossing <= 2 for one in valid),
+  )
+
+
+def count_labels(
+  gold: Sequence[str], test: Sequence[str]
+) -> dict[str, tuple[int, int, int]]:
+  """Matched, gold and test brackets of each label, in trees that compare() takes."""
+  counts = Counter(), Counter(), Counter()
+  for pair in zip(gold, test, strict=True):
+    ours, theirs = (Counter(_Reader().read(line).brackets) for line in pair)
+    for count, found in zip(counts, (ours & theirs, ours, theirs), strict=True):
+      for (_, _, label), times in found.items():
+        count[label] += times
+  labels = sorted(counts[1] | counts[2], key=lambda label: -counts[1][label])
+  return {label: tuple(count[label] for count in counts) for label in labels}
+
+
+def score_files(
+  gold: pathlib.Path, test: pathlib.Path, cut_off: int = CUT_OFF
+) -> Iterator[str]:
+  """EVALB's output for two files with trees on each line.
+
+  Raises:
+    UserError: a line cannot be read; or, after all that was compared, the files have
+      not as many lines.
+  """
+  lines = [*map(_lines, (gold, test))]
+  count = min(map(len, lines))
+  found = compare(*(side[:count] for side in lines))
+  yield ' ID  Len.  Stat. Recal  Prec.  Bracket gold test Bracket Words  Tags Accracy'
+  for number, one in enumerate(found, 1):
+    code = ('valid', 'error', 'skipped').index(one.status)
+    recall, precision = _percent(one.matched, one.gold), _percent(one.matched, one.test)
+    yield (
+      f'{number:4} {one.length:4} {code:4}  {recall:6.2f} {precision:6.2f} '
+      f'{one.matched:5} {one.gold:6} {one.test:4} {one.crossing:6} {one.words:6} '
+      f'{one.tags:5}   {_percent(one.tags, one.words):6.2f}'
+    )
+  yield from summary_lines('All', summarize(found))
+  short = [one for one in found if one.length <= cut_off]
+  yield from summary_lines(f'len<={cut_off}', summarize(short))
+  if len(lines[0]) != len(lines[1]):
+    raise UserError(
+      f'{gold} has {len(lines[0])} lines and {test} {len(lines[1])}: those are the '
+      f'scores of the first {count}'
+    )
+
+
+def summary_lines(title: str, summary: Summary) -> Iterator[str]:
+  """A summary as EVALB prints it."""
+  yield f'-- {title} --'
+  for name, value in (
+    ('Number of sentence', summary.sentences),
+    ('Number of Error sentence', summary.errors),
+    ('Number of Skip  sentence', summary.skipped),
+    ('Number of Valid sentence', summary.valid),
+  ):
+    yield f'{name:25} = {value:6}'
+  for name, value in (
+    ('Bracketing Recall', summary.recall),
+    ('Bracketing Precision', summary.precision),
+    ('Bracketing FMeasure', summary.f1),
+    ('Complete match', summary.complete_match),
+    ('Average crossing', summary.average_crossing),
+    ('No crossing', summary.no_crossing),
+    ('2 or less crossing', summary.two_or_less_crossing),
+    ('Tagging accuracy', summary.tagging),
+  ):
+    yield f'{name:25} = {value:6.2f}'
+
+
+def _compare(ours: _Tree, theirs: _Tree) -> Sentence:
+  if not theirs.words:
+    return Sentence(ours.length, 'skipped')
+  if [word for word, _ in ours.words] != [word for word, _ in theirs.words]:
+    return Sentence(ours.length, 'error')
+  common = Counter(ours.brackets) & Counter(theirs.brackets)
+  spans = {bracket[:2] for bracket in ours.brackets}
+  crossing = sum(any(_cross(a, b) for a in spans) for b in theirs.brackets)
+  pairs = zip(ours.words, theirs.words, strict=True)
+  return Sentence(
+    length=ours.length,
+    status='valid' if ours.balanced and theirs.balanced else 'error',
+    matched=common.total(),
+    gold=len(ours.brackets),
+    test=len(theirs.brackets),
+    crossing=crossing,
+    words=len(ours.words),
+    tags=sum(_equal(a[1]) == _equal(b[1]) for a, b in pairs),
+  )
+
+
+class _Reader:
+  """Reads lines as EVALB does, which never looks at a tree as a whole."""
+
+  def __init__(self):
+    # Open brackets by depth. Depths below zero, which too many closing brackets reach,
+    # keep what an earlier line left there.
+    self._stack: dict[int, int] = {}
+    # The line, a NUL, and what earlier lines left behind that. A line that ends after a
+    # label goes on there.
+    self._buffer = ''
+
+  def read(self, line: str) -> _Tree:
+    self._buffer = f'{line}\n\0{self._buffer[len(line) + 2 :]}'
+    length, words, opened, ends = 0, [], [], {}
+    depth, balanced = 0, True
+    for token in self._tokens():
+      label = token['label']
+      if token['stray']:
+        raise UserError(f'{token["stray"]!r} is not the one word of a pair of brackets')
+      if token['close']:
+        # The first of too many is no error as yet: another bracket may open later.
+        depth -= 1
+        balanced = balanced and depth >= -1
+        ends[self._stack.get(depth, 0)] = len(words)
+      elif token['leaf']:
+        length += label not in NOT_IN_LENGTH
+        if label not in DELETED:
+          words.append((token['word'].split('\0')[0], label))
+      else:
+        self._stack[depth] = len(opened)
+        depth += 1
+        opened.append((len(words), _equal(re.split('[-=]', label)[0])))
+    found = ((start, ends.get(n, -1), label) for n, (start, label) in enumerate(opened))
+    brackets = [one for one in found if one[0] != one[1] and one[2] not in DELETED]
+    return _Tree(length, words, brackets, balanced and depth == 0)
+
+  def _tokens(self) -> Iterator[re.Match[str]]:
+    at = 0
+    while (token := _TOKEN.match(self._buffer, at)) and not token['end']:
+      yield token
+      at = token.end()
+
+
+def _lines(path: pathlib.Path) -> list[str]:
+  text = path.read_bytes().decode('latin-1')  # EVALB knows bytes, not characters
+  return text.removesuffix('\n').split('\n') if text else []
+
+
+def _equal(label: str) -> str:
+  return EQUAL.get(label, label)
+
+
+def _cross(a: tuple[int, int], b: tuple[int, int, str]) -> bool:
+  return a[0] < b[0] < a[1] < b[1] or b[0] < a[0] < b[1] < a[1]
+
+
+def _percent(part: int, whole: int) -> float:
+  return 100 * part / whole if whole else 0.0
