@@ -326,6 +326,14 @@ def test_tokens_come_through_and_fill_the_model(tmp_path: pathlib.Path):
   assert words.decode([[i] for i in unused]) == [''] * len(unused)
 
 
+def test_a_token_of_a_rare_character_is_kept(tmp_path: pathlib.Path):
+  """Such as EX, the tag of `there`: no other tag has an E."""
+  path = tmp_path / 'vocabulary.target.model'
+  vocabulary.train_tokens([*['(S NN )S'] * 5000, '(S EX )S'], path, 9)
+  words = Vocabulary(path)
+  assert words.decode(words.encode(['(S EX )S'])) == ['(S EX )S'] and len(words) == 9
+
+
 def test_tokens_beyond_the_model_are_unknown(tmp_path: pathlib.Path):
   path = tmp_path / 'vocabulary.target.model'
   counts = vocabulary.train_tokens([*TREES, '(S', '(S'], path, 5)

@@ -129,6 +129,7 @@ def train_tokens(sentences: Iterable[str], path: pathlib.Path, size: int) -> dic
   del counts['']
   unused = [f'<unused{i}>' for i in range(size - len(counts) - SPECIAL)]
   options = {'model_type': 'word', 'input_format': 'tsv'}
+  options |= {'character_coverage': 1.0}  # a token of rarer characters would be lost
   options |= {'control_symbols': unused} if unused else {}
   lines = (f'{token}\t{count}' for token, count in counts.items())
   _learn(lines, given, path, size, options)
