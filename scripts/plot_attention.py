@@ -20,6 +20,7 @@ import sys
 from absl import logging
 
 from transformer_jax.decoding import attention_maps, pipe
+from transformer_jax.decoding.restored import Restored
 from transformer_jax.machine import flags, streams
 from transformer_jax.machine.errors import UserError
 from transformer_jax.report import attention_views
@@ -45,7 +46,8 @@ def main(argv: list[str]) -> None:
   Interruption().install()
   chosen = [flags.counts(f) if f.value else [] for f in (LAYERS, HEADS)]
   view = attention_views.View(KIND.value, *chosen, WORD.value)
-  watcher = attention_maps.Watcher(WORKDIR.value, AVERAGE.value, STEP.value)
+  restored = Restored(WORKDIR.value, AVERAGE.value, STEP.value)
+  watcher = attention_maps.Watcher(restored)
   text = '\n'.join(TEXT.value).encode() if TEXT.value else streams.read_stdin()
   lines = [line.partition('\t') for line in pipe.split_lines(text) if line]
   if not lines:
@@ -57,7 +59,7 @@ def main(argv: list[str]) -> None:
   folder = OUTPUT.value or WORKDIR.value / 'attention'
   for path in attention_views.write(folder, sentences, str(WORKDIR.value), view):
     print(path)
-  for line in watcher.translator.cuts():
+  for line in restored.translator.cuts():
     print(line, file=sys.stderr)
 
 

@@ -20,6 +20,7 @@ from transformer_jax.data import token_files
 from transformer_jax.data.corpus import folder_of
 from transformer_jax.data.flags import data_dir
 from transformer_jax.decoding import attention_maps, head_survey
+from transformer_jax.decoding.restored import Restored
 from transformer_jax.machine import flags
 from transformer_jax.report import attention_heads, attention_pictures, page
 from transformer_jax.runs.flags import checkpoints
@@ -42,9 +43,10 @@ def main(argv: list[str]) -> None:
   if (QUERY.value is None) != (KEY.value is None):
     raise app.UsageError('--query and --key go together')
   Interruption().install()
-  watcher = attention_maps.Watcher(WORKDIR.value, AVERAGE.value, STEP.value)
-  corpus = folder_of(watcher.config.corpus, DATA_DIR.value)
-  watcher.run.check_vocabulary(corpus)
+  restored = Restored(WORKDIR.value, AVERAGE.value, STEP.value)
+  watcher = attention_maps.Watcher(restored)
+  corpus = folder_of(restored.config.corpus, DATA_DIR.value)
+  restored.run.check_vocabulary(corpus)
   sides = token_files.read_split(corpus, SPLIT.value)
   training = token_files.read_split(corpus, 'train')
   pairs = head_survey.drawn(sides, SENTENCES.value)
@@ -64,7 +66,7 @@ def main(argv: list[str]) -> None:
   if PRUNE.value:
     dev = token_files.read_split(corpus, 'dev')
     bar = lambda items: tqdm(items, desc='pruning', unit='head', disable=None)
-    pruning = head_survey.prune(watcher, dev, bar)
+    pruning = head_survey.prune(restored, dev, bar)
     blocks += attention_heads.pruning_blocks(*pruning)
     figure = attention_heads.pruning_figure(*pruning)
     attention_pictures.save(figure, folder / 'pruning')

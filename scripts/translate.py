@@ -1,6 +1,10 @@
 """Translates lines with a run: N lines in, N lines out (N times K with --nbest=K).
 
-echo 'A man rides a horse.' | python -m scripts.translate --workdir=runs/multi30k
+  echo 'A man rides a horse.' | python -m scripts.translate --workdir=runs/multi30k
+  python -m scripts.translate --workdir=runs/multi30k
+
+At a terminal it asks for a line and translates it at once; Ctrl-D ends it. With --nbest
+each line starts with the number of its sentence and a tab.
 """
 
 from transformer_jax.machine.signals import Interruption
@@ -9,42 +13,65 @@ if __name__ == '__main__':  # what is imported below takes seconds
   Interruption().install()
 
 import sys
+from collections.abc import Iterator
 
 from absl import logging
 from tqdm import tqdm
 
+import transformer_jax
 from transformer_jax.decoding import pipe
 from transformer_jax.machine import flags, streams
 from transformer_jax.runs.flags import checkpoints
+from transformer_jax.runs.run import Run
 
 FLAGS = flags.Flags(__doc__)
 WORKDIR = FLAGS.path('workdir', None, "The run's folder.", required=True)
 INPUT = FLAGS.path('input', '-', "File to translate; '-' is stdin.")
 NBEST = FLAGS.integer('nbest', 1, 'How many translations of each line.', at_least=1)
+BEAM = FLAGS.integer('beam', None, "Beam; the config's by default, NBEST at least.")
+ALPHA = FLAGS.number('alpha', None, "Length penalty; the config's by default.")
 AVERAGE, STEP = checkpoints(FLAGS)
 SCORES = FLAGS.boolean('scores', 'Put score and tab before each.')
 
 
-def read() -> bytes:
-  if str(INPUT.value) == '-':
-    return streams.read_stdin()
-  return INPUT.value.read_bytes()
+def typed() -> Iterator[bytes]:
+  """Lines as they are typed at a terminal."""
+  while True:
+    print('> ', end='', file=sys.stderr, flush=True)
+    line = sys.stdin.buffer.readline()
+    if not line:
+      print(file=sys.stderr)
+      return
+    yield line
 
 
 def main(argv: list[str]) -> None:
   FLAGS.parse(argv)
   logging.set_verbosity(logging.WARNING)
-  interruption = Interruption()
-  interruption.last_words = lambda: 'No line was written.'
-  interruption.install()
+  interruption = Interruption().install()
+  is_stdin = str(INPUT.value) == '-'
+  is_typed = is_stdin and sys.stdin.isatty()
+  if is_typed:
+    print(f'Loading {WORKDIR.value}; Ctrl-D ends.', file=sys.stderr)
+  beam = max(BEAM.value or Run(WORKDIR.value).config().beam, NBEST.value)
+  which = {'average': AVERAGE.value, 'step': STEP.value}
+  model = transformer_jax.load(WORKDIR.value, beam=beam, alpha=ALPHA.value, **which)
+  if is_typed:
+    model.translate(['a'])  # compiles before somebody waits for it
+  else:
+    interruption.last_words = lambda: 'No line was written.'
   bar = lambda items: tqdm(items, unit='batch', disable=not sys.stderr.isatty())
-  which = AVERAGE.value, STEP.value
-  found, cuts = pipe.translate(WORKDIR.value, read, NBEST.value, bar, *which)
-  with interruption.deferred():
-    for line in pipe.output_lines(found, NBEST.value, SCORES.value):
-      print(line)
-    sys.stdout.flush()
-  for line in cuts:
+  read = lambda: streams.read_stdin() if is_stdin else INPUT.value.read_bytes()
+  first = 1
+  for text in typed() if is_typed else [read()]:
+    lines = pipe.split_lines(text)
+    found = model.hypotheses(lines, iter if is_typed else bar)
+    with interruption.deferred():
+      for line in pipe.output_lines(found, NBEST.value, SCORES.value, first):
+        print(line)
+      sys.stdout.flush()
+    first += len(lines)
+  for line in model.cuts():
     print(line, file=sys.stderr)
 
 

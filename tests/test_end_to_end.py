@@ -88,7 +88,7 @@ def test_prepare_train_kill_resume_evaluate_translate(tmp_path: pathlib.Path):
   command = Commands(tmp_path)
   raw = write_raw(tmp_path / 'raw', {'train': 6000, 'dev': 60, 'test': 100})
   kill_after_checkpoint(command)
-  out, err = command(*command.train)
+  out, err = command('train', f'--workdir={command.workdir}', command.data)
   assert f'going on from step {KILLED}' in err and f'step {STEPS}/{STEPS}' in err
   check_metrics(command.workdir)
   out, _ = command('evaluate', f'--workdir={command.workdir}', command.data)
@@ -170,9 +170,9 @@ def check_pipe(command: Commands, raw: pathlib.Path) -> None:
   out, shown = command.on_terminal('translate', *options, text=b'\nfour five')
   assert re.search(r'100%\|█+\| (\d+)/\1 \[', shown) and '%|' not in out
   scored = [line.split('\t') for line in out.splitlines()]
-  assert scored[:5] == [['0.0000', ''], *[['-inf', '']] * 4]
-  assert scored[5][1] == 'fünf vier'
-  scores = [float(score) for score, _ in scored[5:]]
+  assert scored[:5] == [['1', '0.0000', ''], *[['1', '-inf', '']] * 4]
+  assert scored[5][2] == 'fünf vier' and {number for number, *_ in scored[5:]} == {'2'}
+  scores = [float(score) for _, score, _ in scored[5:]]
   assert len(scores) == 5 and scores == sorted(scores, reverse=True)
   assert all(map(math.isfinite, scores)), 'the beam is as wide as what is asked for'
   process = command.start('translate', workdir)

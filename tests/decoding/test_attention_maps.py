@@ -8,8 +8,9 @@ import pytest
 from toy import untrained
 from transformer_jax.data import card
 from transformer_jax.data.vocabulary import EOS
-from transformer_jax.decoding import attention_maps, positions
+from transformer_jax.decoding import positions
 from transformer_jax.decoding.attention_maps import KINDS, LONGEST, Watcher
+from transformer_jax.decoding.restored import Restored
 from transformer_jax.machine.errors import UserError
 
 SENTENCES = ['one, two "five"', 'three', 'four. seven-up eight six six ten nine']
@@ -18,7 +19,7 @@ SENTENCES = ['one, two "five"', 'three', 'four. seven-up eight six six ten nine'
 @pytest.fixture(scope='module')
 def watcher(tmp_path_factory: pytest.TempPathFactory) -> Watcher:
   folder = tmp_path_factory.mktemp('attention')
-  return Watcher(untrained.write(folder))
+  return Watcher(Restored(untrained.write(folder)))
 
 
 @pytest.mark.parametrize('whole', [True, False])
@@ -66,7 +67,7 @@ def test_merging_sums_over_keys_and_averages_over_queries(watcher: Watcher):
 
 
 def test_a_searched_translation_is_the_translators(watcher: Watcher):
-  (best, *_), *_ = watcher.translator.translate(['one two'])
+  (best, *_), *_ = watcher.restored.translator.translate(['one two'])
   (maps,) = watcher.maps(['one two'], [None], False)
   pieces = watcher.vocabulary.pieces()
   expected = [pieces[i] for i in best.tokens if i != EOS]
@@ -92,7 +93,7 @@ def test_too_long_to_be_shown(watcher: Watcher):
 
 def test_no_run(tmp_path: pathlib.Path):
   with pytest.raises(UserError, match='is .* a run'):
-    attention_maps.Watcher(tmp_path)
+    Watcher(Restored(tmp_path))
 
 
 @pytest.mark.parametrize('learned', [False, True])

@@ -13,7 +13,8 @@ from transformer_jax.data import token_files
 from transformer_jax.data.vocabulary import EOS
 from transformer_jax.decoding import head_survey
 from transformer_jax.decoding.alignment import Aligner
-from transformer_jax.decoding.attention_maps import KINDS, Maps, Pair, Watcher
+from transformer_jax.decoding.attention_maps import KINDS, Maps
+from transformer_jax.decoding.restored import Pair, Restored
 from transformer_jax.machine.errors import UserError
 from transformer_jax.training.perplexity import Perplexity
 
@@ -129,23 +130,23 @@ def test_pairs_are_drawn_anew_alike():
 
 def test_pruning_leaves_out_one_head(tmp_path: pathlib.Path):
   """A head whose values are zero has no output either."""
-  watcher = Watcher(untrained.write(tmp_path))
+  restored = Restored(untrained.write(tmp_path))
   prepared = tmp_path / 'data' / corpus.CORPUS.name
   dev = token_files.read_split(prepared, 'dev')
-  pruning = head_survey.prune(watcher, dev)
-  perplexity = Perplexity(watcher.config, watcher.graph, *dev)
-  assert pruning.whole == perplexity(watcher.params)
+  pruning = head_survey.prune(restored, dev)
+  perplexity = Perplexity(restored.config, restored.graph, *dev)
+  assert pruning.whole == perplexity(restored.params)
   for kind, layer, head in (('encoder', 1, 2), ('decoder', 0, 0), ('cross', 1, 1)):
-    params = head_survey.without_head(watcher.params, kind, layer, head)
+    params = head_survey.without_head(restored.params, kind, layer, head)
     stack = 'encoder' if kind == 'encoder' else 'decoder'
     part = 'cross' if kind == 'cross' else 'attention'
-    attention = dict(watcher.params[stack][layer][part])
+    attention = dict(restored.params[stack][layer][part])
     changed = params[stack][layer][part]
     assert (changed['output'][head] == 0).all()
     np.testing.assert_array_equal(changed['value'], attention['value'])
     attention['value'] = attention['value'].at[:, head].set(0)
-    of_layer = watcher.params[stack][layer] | {part: attention}
-    layers = watcher.params[stack] | {layer: of_layer}
-    expected = perplexity(watcher.params | {stack: layers})
+    of_layer = restored.params[stack][layer] | {part: attention}
+    layers = restored.params[stack] | {layer: of_layer}
+    expected = perplexity(restored.params | {stack: layers})
     assert pruning.without[kind][layer, head] == pytest.approx(expected, rel=1e-5)
     assert pruning.without[kind][layer, head] != pruning.whole

@@ -29,16 +29,17 @@ def test_lines_in():
   ('nbest', 'scores', 'expected'),
   [
     (1, False, ['a', '', 'é c']),
-    (2, False, ['a', 'b', '', '', 'é c', '']),
+    (2, False, ['1\ta', '1\tb', '2\t', '2\t', '3\té c', '3\t']),
     (
       2,
       True,
-      ['-0.5000\ta', '-1.2500\tb', '0.0000\t', '-inf\t', '-2.0000\té c', '-inf\t'],
+      ['1\t-0.5000\ta', '1\t-1.2500\tb', '2\t0.0000\t', '2\t-inf\t']
+      + ['3\t-2.0000\té c', '3\t-inf\t'],
     ),
   ],
 )
 def test_lines_out(nbest: int, scores: bool, expected: list[str]):
-  """As many lines for every sentence, however many hypotheses it has."""
+  """As many lines for every sentence, which they number, whatever hypotheses it has."""
   found = [
     [Hypothesis('a', -0.5, [4, EOS]), Hypothesis('b', -1.25, [5, EOS])],
     [Hypothesis('', 0.0, [])],

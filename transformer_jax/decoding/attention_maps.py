@@ -1,6 +1,5 @@
 """Where every head looks while a run reads a sentence and writes its translation."""
 
-import pathlib
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
@@ -9,18 +8,14 @@ import jax
 import numpy as np
 from flax import nnx
 
-from transformer_jax.data.vocabulary import BOS, EOS, PAD
-from transformer_jax.decoding import pipe
-from transformer_jax.decoding.translate import Translator
+from transformer_jax.data.vocabulary import BOS, EOS
+from transformer_jax.decoding.restored import Pair, Restored
 from transformer_jax.machine import parallel
 from transformer_jax.machine.errors import UserError
 from transformer_jax.model import build
-from transformer_jax.runs.run import Run
 
-Pair = tuple[list[int], list[int]]  # ids of source and target, each with its EOS
 KINDS = ('encoder', 'decoder', 'cross')
 LONGEST = 128  # pieces of a side that a picture shows, EOS counted
-ROWS, STEP = 16, 16  # pairs of a batch; lengths are rounded up to multiples of STEP
 NAMES = {EOS: '</s>', BOS: '<s>'}
 SPACE = '\u2581'  # SentencePiece's, which starts a word
 
@@ -48,41 +43,29 @@ class Maps(NamedTuple):
 
 
 class Watcher:
-  """A run's model, to look at. `translator` searches where no translation is given."""
+  """A run's model, to look at; its search is used where no translation is given."""
 
-  def __init__(
-    self, workdir: pathlib.Path, average: int | None = None, step: int | None = None
-  ):
-    """`average`, `step`: as pipe.translate() has them. UserError: no whole run."""
-    run = Run(workdir)
-    self.run, self.config = run, run.config()
-    if self.config.model.target_vocab_size:
+  def __init__(self, restored: Restored):
+    """Raises UserError if the sides have vocabularies of their own."""
+    if restored.config.model.target_vocab_size:
       raise UserError(
-        f'{workdir}: its target has a vocabulary of its own; only a run with one for '
-        'both sides can be looked at'
+        f'{restored.run.workdir}: its target has a vocabulary of its own; only a run '
+        'with one for both sides can be looked at'
       )
-    vocabularies = run.vocabularies()
-    self.vocabulary = vocabularies.source
+    self.restored = restored
+    self.vocabulary = restored.vocabularies.source
     self.pieces = self.vocabulary.pieces()
-    params = pipe.restore(run, self.config, average, step)
-    self.graph, _ = build.architecture(self.config)
-    self.params = parallel.everywhere(params)
-    self.translator = Translator(self.config, vocabularies, params)
-    look = lambda p, *pair: jax.tree.map(
-      lambda x: x.swapaxes(0, 1), nnx.merge(self.graph, p).attention(*pair)
+    look = lambda params, *pair: jax.tree.map(
+      lambda x: x.swapaxes(0, 1), nnx.merge(restored.graph, params).attention(*pair)
     )
     self._look = parallel.spread(look)
 
   def weights(self, pairs: Sequence[Pair]) -> Iterator[tuple[np.ndarray, ...]]:
     """Encoder's, decoder's and cross-attention's weights of each pair, in order."""
-    for start in range(0, len(pairs), ROWS):
-      chosen = pairs[start : start + ROWS]
-      sides = [_padded(side) for side in zip(*chosen, strict=True)]
-      found = self._look(self.params, *sides)()
-      for row, (source, target) in enumerate(chosen):
-        S, T = len(source), len(target)
-        encoder, decoder, cross = (part[row] for part in found)
-        yield encoder[:, :, :S, :S], decoder[:, :, :T, :T], cross[:, :, :T, :S]
+    found = self.restored.over_pairs(self._look, pairs)
+    for (source, target), (encoder, decoder, cross) in zip(pairs, found, strict=True):
+      S, T = len(source), len(target)
+      yield encoder[:, :, :S, :S], decoder[:, :, :T, :T], cross[:, :, :T, :S]
 
   def maps(
     self, sentences: Sequence[str], translations: Sequence[str | None], whole: bool
@@ -109,14 +92,14 @@ class Watcher:
       [*ids, EOS]
       for ids in self.vocabulary.encode([text or '' for text in translations])
     ]
-    searched = self.translator.translate([sentences[i] for i in missing])
+    searched = self.restored.translator.translate([sentences[i] for i in missing])
     for i, (best, *_) in zip(missing, searched, strict=True):
       targets[i] = best.tokens if best.tokens[-1:] == [EOS] else [*best.tokens, EOS]
     self._check_lengths('translation', targets)
     return [*zip(sources, targets, strict=True)]
 
   def _check_lengths(self, what: str, sides: Iterable[list[int]]) -> None:
-    most = min(LONGEST, build.longest_side(self.config))
+    most = min(LONGEST, build.longest_side(self.restored.config))
     for number, ids in enumerate(sides, 1):
       if len(ids) > most:
         raise UserError(
@@ -154,16 +137,6 @@ class Watcher:
       NAMES[word[0]] if word[0] in NAMES else text or SPACE
       for word, text in zip(words, texts, strict=True)
     ]
-
-
-def _padded(side: Iterable[list[int]]) -> np.ndarray:
-  """ROWS rows of ids, of a length that few programs are compiled for."""
-  side = [*side]
-  length = -(-max(map(len, side)) // STEP) * STEP
-  ids = np.full((parallel.round_up(len(side)), length), PAD, np.int32)
-  for row, given in zip(ids, side, strict=False):
-    row[: len(given)] = given
-  return ids
 
 
 def word_of(pieces: Sequence[str], ids: Sequence[int]) -> np.ndarray:

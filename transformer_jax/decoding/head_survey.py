@@ -11,10 +11,10 @@ from transformer_jax.decoding.alignment import Aligner
 from transformer_jax.decoding.attention_maps import (
   KINDS,
   LONGEST,
-  Pair,
   Watcher,
   is_mark,
 )
+from transformer_jax.decoding.restored import Pair, Restored
 from transformer_jax.machine.errors import UserError
 from transformer_jax.training.perplexity import Perplexity
 
@@ -151,19 +151,19 @@ class Pruning(NamedTuple):
   without: dict[str, np.ndarray]  # [N, H] by KINDS
 
 
-def prune(watcher: Watcher, dev: Sides, progress: Any = iter) -> Pruning:
+def prune(restored: Restored, dev: Sides, progress: Any = iter) -> Pruning:
   """Measures what each head is worth: its output is set to zero, one head at a time.
 
   A head's output is zero where its rows of W^O are, so the model is none the wiser.
   """
-  perplexity = Perplexity(watcher.config, watcher.graph, *dev)
-  sizes = watcher.config.model
+  perplexity = Perplexity(restored.config, restored.graph, *dev)
+  sizes = restored.config.model
   without = {kind: np.zeros((sizes.N, sizes.h)) for kind in KINDS}
   places = [(k, n, h) for k in KINDS for n in range(sizes.N) for h in range(sizes.h)]
   for kind, layer, head in progress(places):
-    params = without_head(watcher.params, kind, layer, head)
+    params = without_head(restored.params, kind, layer, head)
     without[kind][layer, head] = perplexity(params)
-  return Pruning(perplexity(watcher.params), without)
+  return Pruning(perplexity(restored.params), without)
 
 
 def without_head(params: Any, kind: str, layer: int, head: int) -> Any:

@@ -5,7 +5,7 @@ import pathlib
 import numpy as np
 
 from transformer_jax.data import card
-from transformer_jax.decoding import pipe
+from transformer_jax.decoding.restored import Restored
 from transformer_jax.model.layers import sinusoids
 from transformer_jax.runs.run import Run
 
@@ -16,7 +16,7 @@ def encodings(
   """Tables [positions, d_model]: sinusoids, and the run's own if it has learnt some.
 
   They are as long as the longest sentence of the training text: rows behind that are as
-  they were initialised. `average` and `step` are as pipe.restore() has them.
+  they were initialised. `average` and `step` are as Restored has them.
   """
   run = Run(workdir)
   config = run.config()
@@ -24,7 +24,7 @@ def encodings(
   length = max(longest.values())
   tables = {'sinusoids': sinusoids(length, config.model.d_model)}
   if config.model.positions == 'learned':
-    params = pipe.restore(run, config, average, step)
+    params = Restored(workdir, average, step).params
     for side in ('source', 'target'):
       table = np.asarray(params[f'{side}_positions'])
       tables[f'learned, {side}'] = table[: longest[side]]

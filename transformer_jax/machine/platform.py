@@ -1,5 +1,6 @@
 """What JAX is told before it starts, and what it runs on."""
 
+import contextlib
 import functools
 import os
 import pathlib
@@ -50,7 +51,9 @@ def outlast_stops() -> None:
 
 
 def _set_xla_flag(flag: str) -> None:
-  os.environ['XLA_FLAGS'] = f'{os.environ.get("XLA_FLAGS", "")} {flag}'.strip()
+  flags = os.environ.get('XLA_FLAGS', '')
+  if flag not in flags.split():
+    os.environ['XLA_FLAGS'] = f'{flags} {flag}'.strip()
 
 
 def keep_compiled() -> None:
@@ -100,7 +103,8 @@ def use_cpu_cores(slices: int) -> None:
   chosen |= 'JAX_NUM_CPU_DEVICES' in os.environ or hosts.joined()
   if not chosen:
     count = max(d for d in range(1, len(processor.cores()) + 1) if slices % d == 0)
-    jax.config.update('jax_num_cpu_devices', count)
+    with contextlib.suppress(RuntimeError):  # JAX has started, in another's program
+      jax.config.update('jax_num_cpu_devices', count)
 
 
 def training_dtype(name: str) -> jnp.dtype:

@@ -1,0 +1,105 @@
+"""A run in Python: what it translates, how it scores, and where it looks."""
+
+import functools
+import os
+import pathlib
+import subprocess
+import sys
+
+import jax
+import numpy as np
+import pytest
+from flax import nnx
+
+import transformer_jax
+from toy import untrained
+from transformer_jax.data.vocabulary import EOS
+from transformer_jax.decoding.trained import TrainedModel
+from transformer_jax.machine.errors import UserError
+from transformer_jax.model import build
+from transformer_jax.runs.run import Run
+
+SENTENCES = ['one, two "five"', '', 'four. seven-up eight six six ten nine']
+
+
+@pytest.fixture(scope='module')
+def workdir(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+  return untrained.write(tmp_path_factory.mktemp('trained'))
+
+
+@pytest.fixture(scope='module')
+def model(workdir: pathlib.Path) -> TrainedModel:
+  return transformer_jax.load(str(workdir), beam=3, alpha=0.0)
+
+
+def test_best_translations(model: TrainedModel):
+  found = model.hypotheses(SENTENCES)
+  assert model.translate(SENTENCES) == [best.text for best, *_ in found]
+  assert [len(hypotheses) for hypotheses in found] == [3, 1, 3]
+  assert found[1][0].text == '' and model.translate([]) == []
+
+
+def test_scores_are_log_probabilities_of_pieces(model: TrainedModel):
+  """As JAX's log_softmax has them of each pair alone, unpadded."""
+  targets = ['eins "fünf"', 'zwei', '']
+  words = Run(model.run.workdir).vocabularies()
+  transformer, _ = build.architecture(model.config)
+  params = jax.tree.map(np.asarray, model.params)
+  found = model.score(SENTENCES, targets)
+  for source, target, scored in zip(SENTENCES, targets, found, strict=True):
+    ids = [[*words.source.encode([source])[0], EOS]]
+    out = [[*words.target.encode([target])[0], EOS]]
+    logits = nnx.merge(transformer, params)(np.array(ids), np.array(out))
+    expected = jax.nn.log_softmax(logits[0])[np.arange(len(out[0])), np.array(out[0])]
+    np.testing.assert_allclose(scored.log_probabilities, expected, rtol=1e-4)
+    assert scored.total == pytest.approx(float(expected.sum()), rel=1e-5)
+    assert len(scored.pieces) == len(out[0]) and scored.pieces[-1] == '</s>'
+
+
+def test_attention_of_given_and_of_searched_translations(model: TrainedModel):
+  given, searched = model.attention(['one two'], ['acht']), model.attention(['one two'])
+  for (maps,) in (given, searched):
+    assert maps.cross.shape == (2, 3, len(maps.target), len(maps.source))
+    np.testing.assert_allclose(maps.cross.sum(-1), 1, atol=1e-6)
+  assert ''.join(given[0].target) == '\u2581acht</s>'
+  assert searched[0].target[:-1] == model.pieces(model.hypotheses(['one two'])[0][0])
+
+
+def test_a_string_is_not_a_list_of_sentences(model: TrainedModel):
+  for call in (model.translate, model.attention, lambda x: model.score(x, ['eins'])):
+    with pytest.raises(TypeError, match='a list of sentences'):
+      call('one two')
+
+
+def test_what_cannot_be(model: TrainedModel, workdir: pathlib.Path):
+  with pytest.raises(UserError, match='pair 2 has a side of over'):
+    model.score(['one', 'one'], ['eins', 'eins ' * 600])
+  with pytest.raises(ValueError, match='2 sources and 1 targets'):
+    model.score(['one', 'one'], ['eins'])
+  with pytest.raises(UserError, match='is .* a run'):
+    transformer_jax.load(workdir.parent)
+  with pytest.raises(UserError, match='beam'):
+    transformer_jax.load(workdir, beam=0)
+  with pytest.raises(UserError, match='step'):
+    transformer_jax.load(workdir, step=3)
+
+
+def test_two_models_in_a_program_that_uses_jax(workdir: pathlib.Path):
+  """In a process of its own, without the flags of these tests, and from elsewhere."""
+  program = f"""if True:
+    import jax.numpy as jnp, transformer_jax
+    jnp.zeros(3).block_until_ready()
+    found = [transformer_jax.load({str(workdir)!r}).translate(['one']) for _ in 'ab']
+    print(found[0] == found[1])"""
+  environment = {key: os.environ[key] for key in os.environ if key != 'XLA_FLAGS'}
+  environment['PYTHONPATH'] = str(pathlib.Path(transformer_jax.__file__).parents[1])
+  command = [sys.executable, '-c', program]
+  run = functools.partial(subprocess.run, capture_output=True, text=True)
+  done = run(command, cwd=workdir, env=environment)
+  assert done.stdout == 'True\n', done.stderr
+
+
+def test_importing_the_package_is_quick():
+  """JAX takes seconds, and is loaded with a model."""
+  check = 'import sys, transformer_jax; sys.exit("jax" in sys.modules)'
+  assert subprocess.run([sys.executable, '-c', check]).returncode == 0

@@ -1,0 +1,85 @@
+"""A run's model as its checkpoints have it, and how pairs pass through it."""
+
+import pathlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from transformer_jax.data.vocabulary import PAD
+from transformer_jax.decoding.translate import Translator
+from transformer_jax.machine import parallel, platform
+from transformer_jax.model import build
+from transformer_jax.runs import config_checks
+from transformer_jax.runs.run import Run
+from transformer_jax.training import checkpoint
+
+Pair = tuple[list[int], list[int]]  # ids of source and target, each with its EOS
+
+ROWS, STEP = 16, 16  # pairs of a batch; lengths are rounded up to multiples of STEP
+
+
+class Restored:
+  """The average of a run's checkpoints; JAX is started for it.
+
+  Attributes:
+    run, config: the run's, with `beam` and `alpha` as asked for.
+    vocabularies: of source and target.
+    graph: what nnx.merge needs beside parameters.
+    params: float32, on all devices of this host.
+    translator: searches, as the config says.
+  """
+
+  def __init__(
+    self,
+    workdir: pathlib.Path,
+    average: int | None = None,
+    step: int | None = None,
+    beam: int | None = None,
+    alpha: float | None = None,
+  ):
+    """None stands for what the run's config says; a `step` of None for the newest.
+
+    Args:
+      average: how many checkpoints to average.
+      step: the last of them.
+
+    Raises:
+      UserError: the run is not whole, or there is no such checkpoint.
+    """
+    self.run = Run(workdir)
+    self.config = self.run.config()
+    for key, value in (('beam', beam), ('alpha', alpha)):
+      if value is not None:
+        self.config[key] = value
+    config_checks.check_numbers(self.config.to_dict())
+    self.vocabularies = self.run.vocabularies()
+    every, count = self.config.checkpoint_every_steps, self.config.average_last
+    steps = checkpoint.to_average(self.run, every, average or count, step)
+    platform.start(self.config.slices)
+    self.graph, shapes = build.architecture(self.config)
+    params = checkpoint.average(self.run.checkpoints, steps, shapes)
+    self.params = parallel.everywhere(params)
+    self.translator = Translator(self.config, self.vocabularies, params)
+
+  def over_pairs(self, function: Callable, pairs: Sequence[Pair]) -> Iterator[Any]:
+    """What `function` makes of each pair, in order.
+
+    It comes from parallel.spread(), and takes parameters and both sides' ids, padded:
+    [B, S] and [B, T]. What it returns starts with the axis of pairs, padded or not.
+    """
+    for start in range(0, len(pairs), ROWS):
+      chosen = pairs[start : start + ROWS]
+      found = function(self.params, *map(_padded, zip(*chosen, strict=True)))()
+      for row in range(len(chosen)):
+        yield jax.tree.map(lambda part, row=row: part[row], found)
+
+
+def _padded(side: Sequence[list[int]]) -> np.ndarray:
+  """Rows of ids, of a length that few programs are compiled for."""
+  length = -(-max(map(len, side)) // STEP) * STEP
+  ids = np.full((parallel.round_up(len(side)), length), PAD, np.int32)
+  for row, given in zip(ids, side, strict=False):
+    row[: len(given)] = given
+  return ids

@@ -1,0 +1,146 @@
+"""A trained model for Python programs: to translate, to score and to look inside."""
+
+import pathlib
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from flax import nnx
+
+from transformer_jax.data.vocabulary import EOS
+from transformer_jax.decoding.attention_maps import Maps, Watcher
+from transformer_jax.decoding.restored import Restored
+from transformer_jax.decoding.translate import Hypothesis
+from transformer_jax.machine import parallel
+from transformer_jax.machine.errors import UserError
+from transformer_jax.model import build, ops
+
+
+class Scored(NamedTuple):
+  """A target's pieces, </s> included, and the log probability of each, in nats."""
+
+  pieces: list[str]
+  log_probabilities: np.ndarray  # [pieces] float32
+
+  @property
+  def total(self) -> float:
+    """log P of the whole target."""
+    return float(self.log_probabilities.sum())
+
+
+class TrainedModel:
+  """A run, ready for use: what transformer_jax.load() returns.
+
+  Attributes:
+    run: the run's folder.
+    config: the run's (configs/base.py has the keys), with `beam` and `alpha` as given.
+    params: its parameters, float32: a tree of arrays on all devices of this host.
+  """
+
+  def __init__(
+    self,
+    workdir: str | pathlib.Path,
+    *,
+    average: int | None = None,
+    step: int | None = None,
+    beam: int | None = None,
+    alpha: float | None = None,
+  ):
+    """None stands for what the run's config says; a `step` of None for the newest.
+
+    Args:
+      workdir: the run's folder.
+      average: how many checkpoints to average.
+      step: the last of them.
+      beam, alpha: of the search (section 6.1).
+
+    Raises:
+      UserError: the run is not whole, has no such checkpoint, or a number cannot be.
+    """
+    self._restored = Restored(pathlib.Path(workdir), average, step, beam, alpha)
+    self.run, self.config = self._restored.run, self._restored.config
+    self.params = self._restored.params
+    self._watcher: Watcher | None = None
+
+    def log_probabilities(
+      params: Any, source: jax.Array, target: jax.Array
+    ) -> jax.Array:
+      logits = nnx.merge(self._restored.graph, params)(source, target)
+      normalizer, true, _ = ops.cross_entropy_terms(logits, target)
+      return true - normalizer
+
+    self._log_probabilities = parallel.spread(log_probabilities)
+
+  def translate(self, sentences: Sequence[str]) -> list[str]:
+    """The best translation of each sentence; that of an empty one is empty."""
+    return [best.text for best, *_ in self.hypotheses(sentences)]
+
+  def hypotheses(
+    self, sentences: Sequence[str], progress: Callable[[Iterable], Iterable] = iter
+  ) -> list[list[Hypothesis]]:
+    """At most `beam` translations of each sentence, best first.
+
+    Each has its text, its score (log P / length penalty, in nats) and its pieces' ids.
+    `progress` wraps the batches, as tqdm does.
+    """
+    _check_strings(sentences, sentences)
+    return self._restored.translator.translate(sentences, progress)
+
+  def pieces(self, hypothesis: Hypothesis) -> list[str]:
+    """A hypothesis's pieces, without </s>."""
+    names = self._restored.vocabularies.target.pieces()
+    return [names[i] for i in hypothesis.tokens if i != EOS]
+
+  def cuts(self) -> list[str]:
+    """What there is to tell of sentences and translations that were cut so far."""
+    return [*self._restored.translator.cuts()]
+
+  def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[Scored]:
+    """How probable each target is as its source's translation, by teacher forcing.
+
+    Raises:
+      UserError: a side is longer than the model can take; the message numbers it.
+    """
+    _check_strings(sources, targets)
+    sides = zip(self._restored.vocabularies, (sources, targets), strict=True)
+    ids = [[[*line, EOS] for line in words.encode(texts)] for words, texts in sides]
+    pairs = [*zip(*ids, strict=True)]
+    most = build.longest_side(self.config)
+    for number, pair in enumerate(pairs, 1):
+      if max(map(len, pair)) > most:
+        raise UserError(f'pair {number} has a side of over {most} pieces: split it')
+    names = self._restored.vocabularies.target.pieces()
+    found = self._restored.over_pairs(self._log_probabilities, pairs)
+    return [
+      Scored([names[i] for i in target], row[: len(target)])
+      for (_, target), row in zip(pairs, found, strict=True)
+    ]
+
+  def attention(
+    self, sources: Sequence[str], targets: Sequence[str] | None = None
+  ) -> list[Maps]:
+    """Where every head looks, piece by piece: Figures 3 to 5's weights.
+
+    Args:
+      targets: the translations to look at; searched if None.
+
+    Raises:
+      UserError: a side is too long to be shown; the message numbers the sentence.
+    """
+    _check_strings(sources, sources if targets is None else targets)
+    if self._watcher is None:
+      self._watcher = Watcher(self._restored)
+    given = [None] * len(sources) if targets is None else targets
+    return self._watcher.maps(sources, given, whole=False)
+
+
+def _check_strings(sources: Sequence[str], targets: Sequence[str]) -> None:
+  """Raises TypeError for one string, which would be taken for many short sentences.
+
+  Raises ValueError if there are not as many targets as sources.
+  """
+  if isinstance(sources, str) or isinstance(targets, str):
+    raise TypeError("a list of sentences is needed, such as ['A man sleeps.']")
+  if len(sources) != len(targets):
+    raise ValueError(f'{len(sources)} sources and {len(targets)} targets')
