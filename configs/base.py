@@ -39,6 +39,9 @@ def get_config(pair: str = 'en-de') -> ml_collections.ConfigDict:
         # Pieces of the target where it has a vocabulary and a table of its own; 0: one
         # for both sides, as in section 5.1
         'target_vocab_size': 0,
+        # What the paper's model has not, but Marian's may have
+        'activation': 'relu',  # of the feed-forward networks; or 'swish'
+        'biases': False,  # of attention and of the logits
       },
       'epsilon_ls': 0.1,  # section 5.4
       'train_steps': 100_000,

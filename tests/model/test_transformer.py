@@ -264,9 +264,9 @@ def test_weights_equal_those_of_torch():
 
 def plain_attention(self, x: jax.Array, memory: jax.Array, mask: jax.Array):
   """MultiHeadAttention.__call__ without a way to see its weights."""
-  q = self._split_heads(x, self.query)
-  k = self._split_heads(memory, self.key)
-  v = self._split_heads(memory, self.value)
+  q = self._split_heads(x, self.query, None)
+  k = self._split_heads(memory, self.key, None)
+  v = self._split_heads(memory, self.value, None)
   weights = attention_module.attention_weights(q, k, mask).astype(v.dtype)
   return self._join_heads(jnp.einsum('bhts,bshv->bthv', weights, v))
 
@@ -631,11 +631,18 @@ def repeated(rows: int) -> tuple[np.ndarray, np.ndarray]:
   return source, rng.integers(3, VOCABULARY, (len(source), rows, target.shape[1]))
 
 
-@pytest.mark.parametrize(('positions', 'own'), [('sinusoid', 31), ('learned', 0)])
-def test_cached_decoding_equals_teacher_forcing(positions: str, own: int):
+FORMS = [
+  {'target_vocab_size': 31},
+  {'positions': 'learned'},
+  {'activation': 'swish', 'biases': True},
+]
+
+
+@pytest.mark.parametrize('form', FORMS)
+def test_cached_decoding_equals_teacher_forcing(form: dict[str, Any]):
   """At every position, with rows that swap as beams do, in a cache that grows."""
   R, swap_at, grow_at = 3, 3, 5
-  graph, shapes = graph_of(positions, target_vocab_size=own)
+  graph, shapes = graph_of(**form)
   params = random_params(shapes)
   source, targets = repeated(R)
   B, _, T = targets.shape

@@ -39,6 +39,10 @@ def _masked_softmax(
   return jax.nn.softmax(jnp.where(mask[:, None], scores, -1e9))
 
 
+def _add(x: Array, bias: nnx.Param | None) -> Array:
+  return x if bias is None else ops.add_bias(x, bias[...])
+
+
 class KeyValues(NamedTuple):
   """The keys and values of M positions, laid out for cached decoding."""
 
@@ -47,7 +51,10 @@ class KeyValues(NamedTuple):
 
 
 class MultiHeadAttention(nnx.Module):
-  """Section 3.2.2: W^Q, W^K [D, H, K], W^V [D, H, V], W^O [H, V, D]; no biases."""
+  """Section 3.2.2: W^Q, W^K [D, H, K], W^V [D, H, V], W^O [H, V, D].
+
+  The paper has no biases. With `biases` there are four vectors, as Marian has them.
+  """
 
   def __init__(
     self,
@@ -56,6 +63,7 @@ class MultiHeadAttention(nnx.Module):
     d_k: int,
     d_v: int,
     *,
+    biases: bool = False,
     dtype: DTypeLike,
     rngs: nnx.Rngs,
   ):
@@ -65,18 +73,24 @@ class MultiHeadAttention(nnx.Module):
     self.key = nnx.Param(inward(rngs.params(), (d_model, h, d_k)))
     self.value = nnx.Param(inward(rngs.params(), (d_model, h, d_v)))
     self.output = nnx.Param(outward(rngs.params(), (h, d_v, d_model)))
+    vector = lambda size: nnx.Param(jnp.zeros(size)) if biases else None
+    self.query_bias, self.key_bias = vector(h * d_k), vector(h * d_k)
+    self.value_bias, self.output_bias = vector(h * d_v), vector(d_model)
     self.dtype = dtype
 
-  def _split_heads(self, x: Float[Array, 'B T D'], weight: nnx.Param) -> jax.Array:
-    """Returns x W_i of each head i: [B, T, H, K or V]."""
+  def _split_heads(
+    self, x: Float[Array, 'B T D'], weight: nnx.Param, bias: nnx.Param | None
+  ) -> jax.Array:
+    """Returns x W_i + b_i of each head i: [B, T, H, K or V]."""
     D, *heads = weight.shape
     flat = weight[...].astype(self.dtype).reshape(D, -1)
-    return ops.linear(x, flat).reshape(*x.shape[:-1], *heads)
+    return _add(ops.linear(x, flat), bias).reshape(*x.shape[:-1], *heads)
 
   def _join_heads(self, heads: Float[Array, 'B T H V']) -> Float[Array, 'B T D']:
-    """Returns Concat(heads) W^O."""
+    """Returns Concat(heads) W^O, and its bias if there is one."""
     flat = self.output[...].astype(self.dtype).reshape(-1, self.output.shape[-1])
-    return ops.linear(heads.reshape(*heads.shape[:2], -1), flat)
+    joined = ops.linear(heads.reshape(*heads.shape[:2], -1), flat)
+    return _add(joined, self.output_bias)
 
   def __call__(
     self,
@@ -94,9 +108,9 @@ class MultiHeadAttention(nnx.Module):
     mask: Bool[Array, '#B #T S'],
   ) -> tuple[Float[Array, 'B T D'], Float32[Array, 'B H T S']]:
     """Returns what __call__ does, and the weights of every head."""
-    q = self._split_heads(x, self.query)
-    k = self._split_heads(memory, self.key)
-    v = self._split_heads(memory, self.value)
+    q = self._split_heads(x, self.query, self.query_bias)
+    k = self._split_heads(memory, self.key, self.key_bias)
+    v = self._split_heads(memory, self.value, self.value_bias)
     weights = attention_weights(q, k, mask)
     heads = jnp.einsum('bhts,bshv->bthv', weights.astype(v.dtype), v)
     return self._join_heads(heads), weights
@@ -105,15 +119,15 @@ class MultiHeadAttention(nnx.Module):
 
   def key_values(self, memory: Float[Array, 'B M D']) -> KeyValues:
     """Returns the keys and values that attend_cached() takes."""
-    k = self._split_heads(memory, self.key)
-    v = self._split_heads(memory, self.value)
+    k = self._split_heads(memory, self.key, self.key_bias)
+    v = self._split_heads(memory, self.value, self.value_bias)
     return KeyValues(k.transpose(0, 2, 3, 1), v.transpose(0, 2, 1, 3))
 
   def attend_cached(
     self, x: Float[Array, 'B R D'], cached: KeyValues, mask: Bool[Array, '#B #R M']
   ) -> Float[Array, 'B R D']:
     """Returns what __call__ does, for R rows that share keys and values."""
-    q = self._split_heads(x, self.query)
+    q = self._split_heads(x, self.query, self.query_bias)
     scores = ops.scores('brhk,bhkm->bhrm', _scaled(q), cached.k)
     weights = _masked_softmax(scores, mask).astype(cached.v.dtype)
     heads = ops.weighted_values(weights, cached.v)

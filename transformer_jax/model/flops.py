@@ -15,14 +15,19 @@ def parameters(
   max_positions: int,
   vocab_size: int,
   target_vocab_size: int,
+  activation: str = 'relu',  # has no parameters
+  biases: bool = False,
 ) -> int:
-  """Numbers that are trained: no attention biases, no final norms."""
+  """Numbers that are trained: no final norms, and attention biases only if asked."""
   attention = 2 * d_model * h * (d_k + d_v)
+  attention += (h * (2 * d_k + d_v) + d_model) * biases
   feed_forward = 2 * d_model * d_ff + d_ff + d_model
   norm = 2 * d_model
   layer_pair = 3 * attention + 2 * feed_forward + 5 * norm
   learned = 2 * max_positions * d_model if positions == 'learned' else 0
-  return (vocab_size + target_vocab_size) * d_model + learned + N * layer_pair
+  embeddings = (vocab_size + target_vocab_size) * d_model
+  embeddings += (target_vocab_size or vocab_size) * biases  # of the logits
+  return embeddings + learned + N * layer_pair
 
 
 # Tokens of a side of a sentence that FLOPs are counted for: about WMT14's mean.

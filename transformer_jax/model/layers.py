@@ -117,19 +117,30 @@ class Linear(nnx.Module):
 
   def __call__(self, x: Float[Array, 'B T I']) -> Float[Array, 'B T O']:
     product = ops.linear(x, self.kernel[...].astype(self.dtype))
-    # Cast after it is broadcast: its gradient is then summed in float32.
-    return product + ops.in_every_row(self.bias[...], product).astype(product.dtype)
+    return ops.add_bias(product, self.bias[...])
+
+
+ACTIVATIONS = {'relu': jax.nn.relu, 'swish': jax.nn.silu}
 
 
 class FeedForward(nnx.Module):
-  """max(0, x W_1 + b_1) W_2 + b_2, equation 2."""
+  """max(0, x W_1 + b_1) W_2 + b_2, equation 2; or another activation than max(0, x)."""
 
-  def __init__(self, d_model: int, d_ff: int, *, dtype: DTypeLike, rngs: nnx.Rngs):
+  def __init__(
+    self,
+    d_model: int,
+    d_ff: int,
+    activation: str,
+    *,
+    dtype: DTypeLike,
+    rngs: nnx.Rngs,
+  ):
     self.inner = Linear(d_model, d_ff, dtype=dtype, rngs=rngs)
     self.outer = Linear(d_ff, d_model, dtype=dtype, rngs=rngs)
+    self.activation = activation
 
   def __call__(self, x: Float[Array, 'B T D']) -> Float[Array, 'B T D']:
-    return self.outer(jax.nn.relu(self.inner(x)))
+    return self.outer(ACTIVATIONS[self.activation](self.inner(x)))
 
 
 # 3.5 Positional encoding
@@ -147,17 +158,23 @@ def sinusoids(length: int, d_model: int) -> Float[np.ndarray, 'L D']:
 
 
 class Sizes(NamedTuple):
-  """The columns of Table 3 that shape a layer."""
+  """The columns of Table 3 that shape a layer, and what Marian's layers may have."""
 
   d_model: int
   d_ff: int
   h: int
   d_k: int
   d_v: int
+  activation: str = 'relu'  # one of ACTIVATIONS
+  biases: bool = False  # of attention
 
   def attention(self, dtype: DTypeLike, rngs: nnx.Rngs) -> MultiHeadAttention:
     sizes = self.d_model, self.h, self.d_k, self.d_v
-    return MultiHeadAttention(*sizes, dtype=dtype, rngs=rngs)
+    return MultiHeadAttention(*sizes, biases=self.biases, dtype=dtype, rngs=rngs)
+
+  def feed_forward(self, dtype: DTypeLike, rngs: nnx.Rngs) -> FeedForward:
+    sizes = self.d_model, self.d_ff, self.activation
+    return FeedForward(*sizes, dtype=dtype, rngs=rngs)
 
 
 class EncoderLayer(nnx.Module):
@@ -166,7 +183,7 @@ class EncoderLayer(nnx.Module):
   def __init__(self, sizes: Sizes, *, dtype: DTypeLike, rngs: nnx.Rngs):
     self.attention = sizes.attention(dtype, rngs)
     self.attention_norm = AddAndNorm(sizes.d_model)
-    self.feed_forward = FeedForward(sizes.d_model, sizes.d_ff, dtype=dtype, rngs=rngs)
+    self.feed_forward = sizes.feed_forward(dtype, rngs)
     self.feed_forward_norm = AddAndNorm(sizes.d_model)
 
   def __call__(
@@ -191,7 +208,7 @@ class DecoderLayer(nnx.Module):
     self.attention_norm = AddAndNorm(sizes.d_model)
     self.cross = sizes.attention(dtype, rngs)
     self.cross_norm = AddAndNorm(sizes.d_model)
-    self.feed_forward = FeedForward(sizes.d_model, sizes.d_ff, dtype=dtype, rngs=rngs)
+    self.feed_forward = sizes.feed_forward(dtype, rngs)
     self.feed_forward_norm = AddAndNorm(sizes.d_model)
 
   def __call__(

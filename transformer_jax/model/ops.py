@@ -56,6 +56,14 @@ def in_every_row(
   return jnp.broadcast_to(vector, x.shape)
 
 
+def add_bias(
+  x: Float[Array, '*rows F'], bias: Float[Array, ' F']
+) -> Float[Array, '*rows F']:
+  """Returns x + b."""
+  # Cast after it is broadcast: its gradient is then summed in float32.
+  return x + in_every_row(bias, x).astype(x.dtype)
+
+
 def scores(axes: str, q: Float[Array, '...'], k: Float[Array, '...']) -> jax.Array:
   """Returns Q K^T along the axes of an einsum, in float32 for the softmax."""
   return _einsum_in_float32(axes, q, k)

@@ -112,6 +112,9 @@ class Transformer(nnx.Module):
     target_vocab_size: W where the sides have vocabularies of their own: then that
       matrix is the target's, and the source has another of `vocab_size` rows. 0: they
       share one.
+    activation: of the feed-forward networks: 'relu', or 'swish' as in some of Marian's
+      models.
+    biases: whether attention and the logits have biases, as Marian's models do.
     dtype: of the weights in products; parameters stay float32.
     activation_dtype: of what lies between products.
   """
@@ -130,6 +133,8 @@ class Transformer(nnx.Module):
     max_positions: int,
     vocab_size: int,
     target_vocab_size: int,
+    activation: str = 'relu',
+    biases: bool = False,
     dtype: DTypeLike,
     activation_dtype: DTypeLike,
     rngs: nnx.Rngs,
@@ -145,7 +150,8 @@ class Transformer(nnx.Module):
     if positions == 'learned':
       self.source_positions = nnx.Param(normal(rngs.params(), (max_positions, d_model)))
       self.target_positions = nnx.Param(normal(rngs.params(), (max_positions, d_model)))
-    sizes = Sizes(d_model, d_ff, h, d_k, d_v)
+    self.logits_bias = nnx.Param(jnp.zeros(rows)) if biases else None
+    sizes = Sizes(d_model, d_ff, h, d_k, d_v, activation, biases)
     self.encoder = nnx.List(
       [EncoderLayer(sizes, dtype=dtype, rngs=rngs) for _ in range(N)]
     )
@@ -176,6 +182,14 @@ class Transformer(nnx.Module):
   def _table(self) -> Float[Array, 'W D']:
     """Returns the embedding matrix as the logits' product takes it."""
     return self.embedding[...].astype(self.dtype)
+
+  def _logits(
+    self, x: Float[Array, 'B T D'], table: Float[Array, 'W D']
+  ) -> Float32[Array, 'B T W']:
+    logits = ops.logits(x, table)
+    if self.logits_bias is None:
+      return logits
+    return ops.add_bias(logits, self.logits_bias[...])
 
   def encode(
     self, source: Int[Array, 'B S'], key: Key[Array, ''] | None = None
@@ -216,7 +230,7 @@ class Transformer(nnx.Module):
     parts = dropout.of_layers(len(self.decoder), 3)
     for layer, part in zip(self.decoder, parts, strict=True):
       x = run(layer, x, causal, encoded, memory_mask, part)
-    return ops.logits(x, self._table())
+    return self._logits(x, self._table())
 
   def _into_decoder(
     self, target: Int[Array, 'B T'], key: Key[Array, ''] | None
@@ -292,4 +306,4 @@ class Transformer(nnx.Module):
     ):
       x, among = run(layer, x, position, among, seen, source, memory.mask)
       after.append(among)
-    return ops.logits(x, memory.table), Cache(slots, after)
+    return self._logits(x, memory.table), Cache(slots, after)

@@ -8,7 +8,7 @@ from typing import Any
 from transformer_jax.machine.errors import UserError
 
 MODEL = {'N', 'd_model', 'd_ff', 'h', 'd_k', 'd_v', 'max_positions', 'vocab_size'}
-MODEL |= {'P_drop', 'positions', 'target_vocab_size'}
+MODEL |= {'P_drop', 'positions', 'target_vocab_size', 'activation', 'biases'}
 
 # Without these keys no run can be translated with or scored.
 NEEDED = {'task', 'corpus', 'source_language', 'target_language', 'tokenized', 'model'}
@@ -81,11 +81,18 @@ VALUES: list[tuple[str, Callable[[Any], bool], tuple[str, ...]]] = [
   ),
   (*_one_of('auto', 'float32', 'bfloat16'), ('dtype', 'decode_dtype')),
   (*_one_of('sinusoid', 'learned'), ('model.positions',)),
+  (*_one_of('relu', 'swish'), ('model.activation',)),
   (*_one_of('translation'), ('task',)),
   (
     'True or False',
     lambda x: isinstance(x, bool),
-    ('tokenized', 'byte_fallback', 'cleaning.off', 'cleaning.drop_untranslated'),
+    (
+      'tokenized',
+      'byte_fallback',
+      'cleaning.off',
+      'cleaning.drop_untranslated',
+      'model.biases',
+    ),
   ),
   (
     'text',
@@ -96,11 +103,15 @@ VALUES: list[tuple[str, Callable[[Any], bool], tuple[str, ...]]] = [
 ]
 
 
+# Keys of the model that older runs lack, with what these have.
+LATER = {'target_vocab_size': 0, 'activation': 'relu', 'biases': False}
+
+
 def completed(config: Mapping[str, Any]) -> dict[str, Any]:
   """The config of a run that is older than some keys, with what it did then."""
   config = dict(config)
   if 'model' in config and isinstance(config['model'], Mapping):
-    config['model'] = {'target_vocab_size': 0} | config['model']
+    config['model'] = LATER | config['model']
   return config
 
 
