@@ -3,6 +3,7 @@
 import ast
 import functools
 import importlib
+import json
 import pathlib
 import re
 import shlex
@@ -13,7 +14,8 @@ from transformer_jax.model import flops
 from transformer_jax.report import paper
 
 ROOT = pathlib.Path(__file__).parents[1]
-PAGES = [ROOT / 'README.md', *sorted((ROOT / 'docs').glob('*.md'))]
+PAGES = [*sorted(ROOT.glob('*.md')), *sorted((ROOT / 'docs').glob('*.md'))]
+NOTEBOOK = ROOT / 'docs' / 'quickstart.ipynb'
 SOURCES = sorted(p for f in ('configs', 'scripts') for p in (ROOT / f).glob('*.py'))
 SCRIPTS = sorted(p.stem for p in (ROOT / 'scripts').glob('[!_]*.py'))
 # Flags that a script cannot do without, for commands that leave them out.
@@ -36,6 +38,7 @@ def tracked() -> list[str]:
 
 def prose(text: str) -> str:
   """Without blocks of code."""
+  text = re.sub(r'^```.*?^```', '', text, flags=re.MULTILINE | re.DOTALL)
   return re.sub(r'^( {4,}).*\n', '\n', text, flags=re.MULTILINE)
 
 
@@ -99,6 +102,8 @@ def told() -> list[tuple[str, str]]:
   for path in SOURCES:
     doc = ast.get_docstring(ast.parse(path.read_text()), clean=False) or ''
     texts[named(path)] = doc.replace('\npython', '\n  python')
+  cells = json.loads(NOTEBOOK.read_text())['cells']
+  texts[named(NOTEBOOK)] = ''.join('\n  ' + ''.join(c['source']) for c in cells)
   return [(where, c) for where, text in texts.items() for c in commands(text)]
 
 
@@ -128,6 +133,7 @@ def test_commands_are_found():
   places = [where for where, _ in told()]
   assert places.count('README.md') > 10 and places.count('docs/reproduce.md') > 10
   assert {'configs/table3.py', 'scripts/sweep.py', 'docs/devices.md'} <= {*places}
+  assert places.count('docs/quickstart.ipynb') == 2
 
 
 @pytest.mark.parametrize(

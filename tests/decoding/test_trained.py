@@ -1,8 +1,10 @@
 """A run in Python: what it translates, how it scores, and where it looks."""
 
 import functools
+import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -82,6 +84,22 @@ def test_what_cannot_be(model: TrainedModel, workdir: pathlib.Path):
     transformer_jax.load(workdir, beam=0)
   with pytest.raises(UserError, match='step'):
     transformer_jax.load(workdir, step=3)
+
+
+def test_documented_code_runs(workdir: pathlib.Path, monkeypatch: pytest.MonkeyPatch):
+  """That of docs/python.md, and the notebook's that is no command."""
+  docs = pathlib.Path(transformer_jax.__file__).parents[1] / 'docs'
+  blocks = re.findall(
+    '```python\n(.*?)```', (docs / 'python.md').read_text(), re.DOTALL
+  )
+  cells = json.loads((docs / 'quickstart.ipynb').read_text())['cells']
+  cells = [''.join(cell['source']) for cell in cells if cell['cell_type'] == 'code']
+  monkeypatch.chdir(workdir)
+  for code in (blocks, [cell for cell in cells if not cell.startswith('!')]):
+    names = {'sources': ['one'], 'targets': ['eins']}
+    exec('\n'.join(code).replace('runs/quickstart', str(workdir)), names)
+    assert names['model'].translate(['']) == ['']
+  assert (workdir / 'cross.png').is_file()
 
 
 def test_two_models_in_a_program_that_uses_jax(workdir: pathlib.Path):
