@@ -82,7 +82,7 @@ VALUES: list[tuple[str, Callable[[Any], bool], tuple[str, ...]]] = [
   (*_one_of('auto', 'float32', 'bfloat16'), ('dtype', 'decode_dtype')),
   (*_one_of('sinusoid', 'learned'), ('model.positions',)),
   (*_one_of('relu', 'swish'), ('model.activation',)),
-  (*_one_of('translation'), ('task',)),
+  (*_one_of('translation', 'parsing'), ('task',)),
   (
     'True or False',
     lambda x: isinstance(x, bool),
@@ -97,7 +97,7 @@ VALUES: list[tuple[str, Callable[[Any], bool], tuple[str, ...]]] = [
   (
     'text',
     lambda x: isinstance(x, str),
-    ('corpus', 'reader', 'source_language', 'target_language', 'suffix'),
+    ('corpus', 'reader', 'source_language', 'target_language', 'suffix', 'raw_dir'),
   ),
   ('names', _names, ('files.train', 'files.dev', 'files.test')),
 ]
