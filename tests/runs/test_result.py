@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from toy.result import RESULT
+from toy.result import PARSED, RESULT
 from transformer_jax.machine.errors import UserError
-from transformer_jax.runs.result import VERSION, Result
+from transformer_jax.runs.result import OF_TASK, VERSION, Result
 from transformer_jax.scoring.score import Score
 
 
@@ -52,15 +52,31 @@ def test_what_is_written_is_json(tmp_path: pathlib.Path):
     Result.read(path)
 
 
-def test_a_task_without_bleu(tmp_path: pathlib.Path):
+def test_each_task_needs_its_own_scores(tmp_path: pathlib.Path):
   path = tmp_path / 'result.json'
-  result = dataclasses.replace(RESULT, task='parsing', sacrebleu=None, paper_bleu=None)
-  result.write(path)
-  assert Result.read(path) == result
-  assert 'sacrebleu' in refusal(path, replaced('sacrebleu', None))
+  PARSED.write(path)
+  assert Result.read(path) == PARSED and not PARSED.lowercase
+  for result in (RESULT, PARSED):
+    for name in OF_TASK[result.task]:
+      lacks = json.loads(dataclasses.replace(result, **{name: None}).to_json())
+      assert f': {name}; ' in refusal(path, lacks)
+  unknown = dataclasses.replace(RESULT, task='summarisation')
+  assert ': task; ' in refusal(path, json.loads(unknown.to_json()))
 
 
-@pytest.mark.parametrize('key', json.loads(RESULT.to_json()))
+def test_a_result_of_before_there_was_parsing(tmp_path: pathlib.Path):
+  path = tmp_path / 'result.json'
+  older = json.loads(RESULT.to_json())
+  path.write_text(json.dumps({k: older[k] for k in older.keys() - LATER}))
+  assert Result.read(path) == RESULT
+
+
+LATER = set(OF_TASK['parsing'])
+
+
+@pytest.mark.parametrize(
+  'key', [k for k in json.loads(RESULT.to_json()) if k not in LATER]
+)
 def test_every_field_is_needed(key: str, tmp_path: pathlib.Path):
   result = json.loads(RESULT.to_json())
   del result[key]
@@ -96,6 +112,19 @@ def test_every_field_is_needed(key: str, tmp_path: pathlib.Path):
 def test_another_type_is_named(key: str, value: Any, tmp_path: pathlib.Path):
   message = refusal(tmp_path / 'result.json', replaced(key, value))
   assert f'missing or of another type: {key}; ' in message
+
+
+@pytest.mark.parametrize(
+  ('key', 'value'),
+  [('f1', 73.4), ('f1.interval', ['72']), ('lengths', {'1-10': 3}), ('recall', None)],
+)
+def test_another_type_in_a_score_of_trees(key: str, value: Any, tmp_path: pathlib.Path):
+  result = json.loads(PARSED.to_json())
+  owner, *inner = key.split('.')
+  (result['parsing'][owner] if inner else result['parsing'])[(inner or [owner])[0]] = (
+    value
+  )
+  assert f'parsing.{key}; ' in refusal(tmp_path / 'result.json', result)
 
 
 @pytest.mark.parametrize('content', ['', '{"task"', '[1]', 'null', '[' * 100_000])

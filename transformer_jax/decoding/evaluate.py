@@ -3,45 +3,28 @@
 import json
 import pathlib
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from tqdm import tqdm
 
 from transformer_jax.data import card, held_out, token_files
 from transformer_jax.data.corpus import folder_of
+from transformer_jax.decoding.scorers import SCORERS
 from transformer_jax.decoding.translate import Translator
 from transformer_jax.machine import files, parallel, platform, provenance
 from transformer_jax.machine.errors import UserError
 from transformer_jax.machine.signals import Interruption
 from transformer_jax.model import build, flops
 from transformer_jax.runs import config_checks
-from transformer_jax.runs.result import BLEUS, VERSION, Result
+from transformer_jax.runs.result import SCORES, VERSION, Result
 from transformer_jax.runs.run import Run
 from transformer_jax.scoring import text
-from transformer_jax.scoring.score import Score
 from transformer_jax.scoring.text import Text
 from transformer_jax.training import checkpoint
 from transformer_jax.training.perplexity import Perplexity
 
 PACKAGES = ('jax', 'flax', 'optax', 'sentencepiece', 'sacrebleu', 'sacremoses')
-
-
-class Task(NamedTuple):
-  """How the outputs of a task are scored and compared.
-
-  Attributes:
-    score: a text's scores by the names of Result's fields; the flag ignores case.
-    score_lines: what to tell of the text's kind and its scores.
-    comparison_lines: what to tell of a text beside other outputs.
-  """
-
-  score: Callable[[Text, bool], dict[str, Score]]
-  score_lines: Callable[[str, dict[str, Score]], Iterator[str]]
-  comparison_lines: Callable[[Text, Sequence[str], bool], Iterator[str]]
-
-
-TASKS = {'translation': Task(text.score, text.score_lines, text.comparison_lines)}
 
 
 class Options(NamedTuple):
@@ -69,8 +52,8 @@ class Evaluation:
       if (value := getattr(options, key)) is not None:
         config[key] = value
     config_checks.check_numbers(config.to_dict())
-    if config.task not in TASKS:
-      raise UserError(f'{run.workdir}: no task {config.task!r} among {[*TASKS]}')
+    if options.lowercase and not SCORERS[config.task].has_case:
+      raise UserError(f'--lowercase: scores of {config.task} know no case')
     self._run, self._config, self._options = run, config, options
     self._corpus = folder_of(config.corpus, data_dir)
     platform.start(config.slices)
@@ -85,32 +68,35 @@ class Evaluation:
     run.check_vocabulary(self._corpus)
     run.check_held_out(self._corpus, options.split)
     graph, shapes = build.architecture(config)
+    _say(f'averaging {len(self._steps)} checkpoints up to step {self._steps[-1]}')
     params = checkpoint.average(run.checkpoints, self._steps, shapes)
     params = parallel.everywhere(params)
-    sources, references = held_out.text(self._corpus, options.split)
+    scorer, held = SCORERS[config.task], held_out.text(self._corpus, options.split)
     translator = Translator(config, run.vocabularies(), params)
     bar = lambda items: tqdm(items, desc='translating', unit='batch', disable=None)
-    outputs = [best[0].text for best in translator.translate(sources, bar)]
+    _say(f'translating {len(held[0]):,} sentences; each length is compiled first')
+    best = [found[0] for found in translator.translate(held[0], bar)]
+    outputs = [one.text for one in best]
     perplexity = Perplexity(config, graph, *token_files.read_split(self._corpus, 'dev'))
     for line in (*translator.cuts(), *perplexity.cuts()):
       print(line, file=sys.stderr)
-    output = Text(outputs, references, config.target_language, config.tokenized)
-    scores = TASKS[config.task].score(output, options.lowercase)
+    output = self._text(outputs, held)
+    _say('scoring, with intervals')
+    scores = scorer.score(output, [one.repairs for one in best], options.lowercase)
+    _say('measuring dev perplexity')
     sizes = config.model.to_dict()
     del sizes['P_drop']
-    found = dict.fromkeys(BLEUS) | scores
     result = Result(
       version=VERSION,
       task=config.task,
       row=config.row,
       split=options.split,
-      text=output.kind,
       step=self._steps[-1],
       averaged=self._steps,
       beam=config.beam,
       alpha=config.alpha,
       decode_dtype=translator.dtype.name,
-      **found,
+      **dict.fromkeys(SCORES) | scores,
       dev_perplexity=perplexity(params),
       sources_cut=translator.cut_sources,
       outputs_cut=translator.cut_outputs,
@@ -125,6 +111,12 @@ class Evaluation:
     )
     return result, outputs
 
+  def _text(self, outputs: Sequence[str], held: tuple[list[str], list[str]]) -> Text:
+    """Outputs beside what the task scores them against."""
+    config = self._config
+    references = SCORERS[config.task].references(*held)
+    return Text([*outputs], references, config.target_language, config.tokenized)
+
   def write(self, result: Result, outputs: Sequence[str]) -> None:
     """Writes the outputs and the result under translations/, and the run's newest."""
     self.translations.parent.mkdir(exist_ok=True)
@@ -134,9 +126,7 @@ class Evaluation:
 
   def show(self, result: Result) -> Iterator[str]:
     """The result for a reader."""
-    kinds = ('sacrebleu', 'paper_bleu')
-    scores = {kind: getattr(result, kind) for kind in kinds if getattr(result, kind)}
-    yield from TASKS[result.task].score_lines(result.text, scores)
+    yield from SCORERS[result.task].score_lines(result)
     yield f'dev perplexity {result.dev_perplexity:.3f} per piece'
 
   def baseline(self, other: Run) -> list[str]:
@@ -173,10 +163,13 @@ class Evaluation:
   def compare(self, baseline: Sequence[str]) -> Iterator[str]:
     """How much better the outputs that were written are than others, for a reader."""
     config, options = self._config, self._options
-    _, references = held_out.text(self._corpus, options.split)
     ours = text.read_lines(self.translations)
-    output = Text(ours, references, config.target_language, config.tokenized)
-    return TASKS[config.task].comparison_lines(output, baseline, options.lowercase)
+    output = self._text(ours, held_out.text(self._corpus, options.split))
+    return SCORERS[config.task].comparison_lines(output, baseline, options.lowercase)
+
+
+def _say(doing: str) -> None:
+  print(doing, file=sys.stderr, flush=True)
 
 
 def evaluate_run(

@@ -1,6 +1,6 @@
 """From sentences to translations: batches, search, and text again (section 6.1)."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -10,6 +10,7 @@ from flax import nnx
 
 from transformer_jax.data.vocabulary import BOS, EOS, PAD, Vocabularies
 from transformer_jax.decoding.beam_search import Hypotheses, beam_search
+from transformer_jax.decoding.tasks import TASKS
 from transformer_jax.machine import parallel, platform
 from transformer_jax.machine.errors import UserError
 from transformer_jax.model import build
@@ -22,18 +23,19 @@ SOURCE_LENGTHS = (16, 32, 64, 128, 256, build.LONGEST)
 
 
 class Hypothesis(NamedTuple):
-  """A translation of one line."""
+  """An output for one line."""
 
-  text: str  # holds nothing that ends a line, by str.splitlines
+  text: str  # in one line, as the task finishes it
   score: float  # log P / length penalty, in nats; 0 for an empty line
   tokens: list[int]  # with EOS, unless it was cut at its limit
+  repairs: Mapping[str, int] = {}  # how often the text was mended, see tasks.py
 
 
 class Translator:
   """Translates sentences by beam search.
 
   Sentences are sorted by length, cut into batches of few shapes, and put back in
-  order. An empty line is its own translation.
+  order. A line without words is searched nothing for.
 
   Attributes:
     dtype: in which matrices are multiplied.
@@ -54,6 +56,7 @@ class Translator:
     cast = jax.jit(lambda params: cast_weights(params, self.dtype))
     self._params = cast(parallel.everywhere(params))
     self._longest = build.longest_side(config)
+    self._task = TASKS[config.task]
     self._output = SOURCE_LENGTHS[-1] + config.extra_length
     if config.model.positions == 'learned':
       self._output = min(self._output, config.model.max_positions)
@@ -66,8 +69,9 @@ class Translator:
     progress: Callable[[Iterable], Iterable] = iter,
   ) -> list[list[Hypothesis]]:
     """The hypotheses of each sentence, best first; `progress` wraps the batches."""
-    ids = [self._ids(s) for s in self._vocabularies.source.encode(sentences)]
-    results = [[Hypothesis('', 0.0, [])]] * len(sentences)
+    read = [self._task.read(sentence) for sentence in sentences]
+    ids = [self._ids(s) for s in self._vocabularies.source.encode(read)]
+    results = [[self._finished(s, '', 0.0, [])] for s in sentences]
     order = [i for i in sorted(range(len(ids)), key=lambda i: -len(ids[i])) if ids[i]]
     before: tuple | None = None  # the batch that the devices work on
     for length, rows, chosen in progress(list(self._batches(ids, order))):
@@ -76,23 +80,24 @@ class Translator:
         source[row, : len(ids[i])] = ids[i]
       found = self._search(length)(self._params, source)
       if before is not None:  # its words are read while the devices work on this one
-        self._read(*before, results)
+        self._read(*before, sentences, results)
       before = chosen, found
     if before is not None:
-      self._read(*before, results)
+      self._read(*before, sentences, results)
     return results
 
   def _read(
     self,
     chosen: Sequence[int],
     found: Callable[[], Hypotheses],
+    sentences: Sequence[str],
     results: list[list[Hypothesis]],
   ) -> None:
     """Waits for a batch, and puts its hypotheses where its sentences stood."""
     arrays = found()
     self.cut_outputs += int((~arrays.finished[: len(chosen), 0]).sum())
     for row, i in enumerate(chosen):
-      results[i] = self._hypotheses(*(array[row] for array in arrays))
+      results[i] = self._hypotheses(sentences[i], *(array[row] for array in arrays))
 
   def cuts(self) -> Iterable[str]:
     """What to tell a user of the sentences that were cut so far."""
@@ -154,7 +159,7 @@ class Translator:
     return self._searches[length]
 
   def _hypotheses(
-    self, tokens: np.ndarray, scores: np.ndarray, *_: np.ndarray
+    self, sentence: str, tokens: np.ndarray, scores: np.ndarray, *_: np.ndarray
   ) -> list[Hypothesis]:
     real = [i for i in range(len(scores)) if np.isfinite(scores[i])]
     if not real:
@@ -163,10 +168,14 @@ class Translator:
         'diverged. Take an earlier checkpoint (--step), if there is a good one'
       )
     words = [tokens[i][tokens[i] != PAD].tolist() for i in real]
-    # A model can produce a line's end: spelt in bytes, or as its corpus taught it.
-    decoded = self._vocabularies.target.decode(words)
-    texts = [' '.join(text.splitlines()) for text in decoded]
+    texts = self._vocabularies.target.decode(words)
     return [
-      Hypothesis(text, float(scores[i]), ids)
+      self._finished(sentence, text, float(scores[i]), ids)
       for i, text, ids in zip(real, texts, words, strict=True)
     ]
+
+  def _finished(
+    self, sentence: str, text: str, score: float, ids: list[int]
+  ) -> Hypothesis:
+    output, repairs = self._task.finish(sentence, text)
+    return Hypothesis(output, score, ids, repairs)

@@ -7,15 +7,20 @@ import pathlib
 import types
 import typing
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 from transformer_jax.machine import files
 from transformer_jax.machine.errors import UserError
 from transformer_jax.runs import config_checks
 from transformer_jax.runs.run import Run
+from transformer_jax.scoring.parses import Parsing
 from transformer_jax.scoring.score import Score
 
 VERSION = 1  # of the file's format
 BLEUS = ('sacrebleu', 'paper_bleu')
+# The scores that each task's results have.
+OF_TASK = {'translation': BLEUS, 'parsing': ('parsing', 'valid', 'repairs')}
+SCORES = tuple(name for names in OF_TASK.values() for name in names)
 LARGEST = 2**63  # JSON's integers know no bound, ours do
 
 # What is read of a result's config, and of its config.model.
@@ -48,7 +53,7 @@ class Result:
   """
 
   version: int  # VERSION
-  task: str  # 'translation'
+  task: str  # one of OF_TASK
   row: str | None  # of Table 3, for which the config stands
   split: str  # 'dev' or 'test'
   text: str | None  # what was scored, such as 'detokenised'
@@ -59,6 +64,9 @@ class Result:
   decode_dtype: str | None
   sacrebleu: Score | None
   paper_bleu: Score | None
+  parsing: Parsing | None
+  valid: float | None  # outputs that were trees before repair, in percent
+  repairs: dict[str, int] | None  # see Repairs in data/trees.py
   dev_perplexity: float  # per piece
   sources_cut: int  # sentences that were too long for the model
   outputs_cut: int  # translations that met their length limit
@@ -103,6 +111,8 @@ class Result:
         'run again'
       )
     if (config := _inner(found, 'config')) is not None:
+      # Results of before there was parsing have no fields for it.
+      found = dict.fromkeys(OF_TASK['parsing']) | found
       found['config'] = config_checks.completed(config)
     if wrong := ', '.join(_wrong(found)):
       raise UserError(
@@ -110,9 +120,9 @@ class Result:
         'run again'
       )
     scores = {
-      kind: Score(**{field: found[kind][field] for field in _fields(Score)})
-      for kind in BLEUS
-      if found[kind] is not None
+      name: _made(kind, found[name])
+      for name, kind in _INNER.items()
+      if found[name] is not None
     }
     return cls(**{field: found[field] for field in _fields(cls)} | scores)
 
@@ -125,9 +135,22 @@ class Result:
     files.write(path, self.to_json())
 
 
-def _fields(kind: type) -> dict[str, object]:
+# The fields of a result that are objects of their own.
+_INNER: dict[str, type] = dict.fromkeys(BLEUS, Score) | {'parsing': Parsing}
+
+
+def _fields(kind: type) -> dict[str, Any]:
   """Names and types of a dataclass's fields."""
   return typing.get_type_hints(kind)
+
+
+def _made(kind: type, found: Any) -> Any:
+  """A dataclass, and those in its fields, of what JSON has for them."""
+  if not dataclasses.is_dataclass(kind):
+    return found
+  return kind(
+    **{name: _made(inner, found[name]) for name, inner in _fields(kind).items()}
+  )
 
 
 def _wrong(found: object) -> Iterator[str]:
@@ -136,11 +159,16 @@ def _wrong(found: object) -> Iterator[str]:
     yield 'the object'
     return
   yield from _unlike(found, _fields(Result))
-  for kind in BLEUS:
-    if (score := _inner(found, kind)) is not None:
-      yield from _unlike(score, _fields(Score), f'{kind}.')
-  if found.get('task') == 'translation':
-    yield from (kind for kind in BLEUS if kind in found and found[kind] is None)
+  for name, kind in _INNER.items():
+    if (score := _inner(found, name)) is not None:
+      yield from _unlike(score, _fields(kind), f'{name}.')
+  if (f1 := _inner(found, 'parsing', 'f1')) is not None:
+    yield from _unlike(f1, _fields(Score), 'parsing.f1.')
+  if isinstance(task := found.get('task'), str):
+    if task not in OF_TASK:
+      yield 'task'
+    else:
+      yield from (name for name in OF_TASK[task] if found.get(name, 0) is None)
   for name, kinds in (('config', CONFIG), ('config.model', MODEL)):
     if (inner := _inner(found, *name.split('.'))) is not None:
       yield from _unlike(inner, kinds, f'{name}.')
