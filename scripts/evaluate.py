@@ -17,6 +17,8 @@ from transformer_jax.machine.signals import Interruption
 if __name__ == '__main__':  # what is imported below takes seconds
   Interruption().install()
 
+import sys
+
 from absl import app, logging
 
 from transformer_jax.data.flags import data_dir
@@ -36,9 +38,7 @@ HYPOTHESES = FLAGS.path('hypotheses', None, 'Score this file, not a run.')
 REFERENCES = FLAGS.path('references', None, 'What --hypotheses should say.')
 TARGET_LANGUAGE = FLAGS.string('target_language', None, 'Of --hypotheses: de.')
 TOKENIZED = FLAGS.boolean('tokenized', 'The files hold tokens already.')
-AGAINST_HYPOTHESES = FLAGS.path(
-  'against_hypotheses', None, 'Another file, to compare --hypotheses with.'
-)
+AGAINST_HYPOTHESES = FLAGS.path('against_hypotheses', None, 'To compare them with.')
 DATA_DIR = data_dir(FLAGS)
 
 
@@ -65,7 +65,8 @@ def main(argv: list[str]) -> None:
     files = HYPOTHESES.value, REFERENCES.value, AGAINST_HYPOTHESES.value
     lines = score_files(*files, TARGET_LANGUAGE.value, TOKENIZED.value, LOWERCASE.value)
   else:
-    from transformer_jax.decoding import evaluate  # JAX, which files do not need
+    print('loading JAX', file=sys.stderr, flush=True)
+    from transformer_jax.decoding import evaluate  # files do not need it
 
     asked = (flag.value for flag in (SPLIT, AVERAGE, STEP, BEAM, ALPHA, LOWERCASE))
     paths = WORKDIR.value, DATA_DIR.value, AGAINST.value

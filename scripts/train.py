@@ -1,6 +1,9 @@
 """Trains a config: prepares the corpus if it is missing, resumes what is there.
 
   python -m scripts.train --config=configs/quickstart.py --workdir=runs/quickstart
+  python -m scripts.train --workdir=runs/quickstart
+
+The second goes on with a run that was begun, by the run's own config.
 
 SIGTERM, SIGINT and SIGUSR1 (`sbatch --signal=USR1@120`) save and end it with exit code
 75: the same command goes on from there. docs/devices.md: several devices and hosts.
@@ -11,17 +14,19 @@ from transformer_jax.machine.signals import Interruption
 if __name__ == '__main__':  # what is imported below takes seconds
   Interruption().install()
 
+import sys
+
 from absl import logging
 
 from transformer_jax.data import preparing
 from transformer_jax.data.corpus import name_apart
 from transformer_jax.data.flags import DataFlags
-from transformer_jax.machine import errors, flags, hosts, platform
+from transformer_jax.machine import errors, flags
 from transformer_jax.runs import config_checks
-from transformer_jax.training.train import train
+from transformer_jax.runs.run import Run
 
 FLAGS = flags.Flags(__doc__)
-CONFIG = FLAGS.config('What to train.', name_apart)
+CONFIG = FLAGS.config("What to train; the run's own by default.", name_apart, False)
 WORKDIR = FLAGS.path('workdir', None, "The run's folder.", required=True)
 DETERMINISTIC = FLAGS.boolean(
   'deterministic', 'The same bits in every run on a GPU too, and slower.'
@@ -40,10 +45,14 @@ DATA = DataFlags(FLAGS)
 
 def main(argv: list[str]) -> None:
   FLAGS.parse(argv)
-  config = CONFIG.value
+  config = CONFIG.value or Run(WORKDIR.value).config_to_train()
   logging.set_verbosity(logging.WARNING)  # Orbax tells its whole life at INFO
   config_checks.check_numbers(config.to_dict())
   interruption = Interruption().install()
+  print('loading JAX', file=sys.stderr, flush=True)
+  from transformer_jax.machine import hosts, platform
+  from transformer_jax.training.train import train
+
   if DETERMINISTIC.value:
     platform.deterministic()
   hosts.join_hosts(ADDRESS.value, COUNT.value, NUMBER.value)

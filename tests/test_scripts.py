@@ -8,10 +8,10 @@ import re
 import subprocess
 import sys
 
-import absl.flags
 import pytest
 
 from configs import multi30k
+from transformer_jax.machine.errors import UserError
 
 ROOT = pathlib.Path(__file__).parents[1]
 SCRIPTS = sorted(
@@ -80,7 +80,7 @@ def test_all_scripts_in_one_process(capsys: pytest.CaptureFixture, tmp_path):
   files = [f'--{name}={tmp_path / name}' for name in ('hypotheses', 'references')]
   call('evaluate', *files, '--target_language=de')
   assert 'sacrebleu ' in capsys.readouterr().out
-  with pytest.raises(absl.flags.Error, match='workdir'):
+  with pytest.raises(UserError, match='give --workdir'):
     call('train', MULTI30K)
 
 
@@ -107,9 +107,29 @@ def test_a_value_of_another_type():
   assert 'train_steps' in message
 
 
+@pytest.mark.parametrize(
+  ('name', 'missing'),
+  [
+    ('train', '--workdir'),
+    ('sweep', '--workdir'),
+    ('describe', '--config'),
+    ('evalb', '--gold and --test'),
+  ],
+)
+def test_a_missing_flag(name: str, missing: str):
+  assert refused(name) == f'give {missing} (--help tells of all flags)'
+
+
+def test_a_key_without_a_config():
+  message = refused('train', '--workdir=x', '--config.seed=2')
+  assert message == '--config.seed=2 changes a config: give --config=FILE too'
+
+
 def test_no_config_and_no_such_config():
   assert 'give --config, or --verify' in refused('prepare_data')
-  assert 'Flag --config must have a value' in refused('train', '--workdir=x')
+  assert 'x holds no run to go on with: give --config=' in refused(
+    'train', '--workdir=x'
+  )
   message = refused('prepare_data', '--config=configs/nothing.py')
   assert '--config=configs/nothing.py: no such file; there are: configs/base' in message
 
@@ -239,7 +259,7 @@ def test_another_configs_run(raw: pathlib.Path, tmp_path: pathlib.Path):
   message = refused('train', *options, f'--workdir={workdir}', alone=False)
   assert "run holds another config's run; these differ: adam_b1, " in message
   assert 'beam' not in message.rpartition('these differ')[2].split('.')[0]
-  message = refused('train', *options[:-1], f'--workdir={workdir}')
+  message = refused('train', *options[:-1], f'--workdir={workdir}', alone=False)
   assert 'prepared with vocab_size=60, the config says 10000' in message
   message = refused(
     'train', *options, f'--workdir={workdir}', '--config.average_last=0'
@@ -301,5 +321,5 @@ def test_a_beam_that_nothing_can_have():
 
 @pytest.mark.parametrize('name', ['evaluate', 'translate'])
 def test_no_run(name: str, tmp_path: pathlib.Path):
-  message = refused(name, f'--workdir={tmp_path}')
+  message = refused(name, f'--workdir={tmp_path}', alone=False)
   assert 'config.json: not there; is ' in message and ' a run?' in message

@@ -137,6 +137,17 @@ def test_a_run_of_another_version(run: Run):
     run.config()
 
 
+def test_going_on_with_its_own_config(run: Run, corpus, tmp_path: pathlib.Path):
+  """What only training needs must be there too."""
+  Run.open(run.workdir, run.config_to_train(), corpus)
+  edit_config(run, warmup_steps='-')
+  run.config()
+  with pytest.raises(ValueError, match='config.json lacks warmup_steps: another'):
+    run.config_to_train()
+  with pytest.raises(ValueError, match='holds no run to go on with: give --config'):
+    Run(tmp_path / 'none').config_to_train()
+
+
 @pytest.mark.parametrize(
   ('key', 'value'),
   [

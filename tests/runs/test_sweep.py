@@ -35,7 +35,8 @@ def run_here(jobs: list[Job], **options: object) -> list[str]:
 def test_all_are_trained_and_scored_once(tmp_path: pathlib.Path):
   jobs = make_jobs(tmp_path, 'a', 'b')
   assert states(jobs) == ['waiting'] * 2
-  run_here(jobs)
+  said = run_here(jobs)
+  assert 'a: is trained, scoring' in said
   assert states(jobs) == ['done'] * 2
   run_here(jobs)
   assert [called(job) for job in jobs] == [['train', 'evaluate']] * 2
@@ -112,11 +113,11 @@ def test_two_that_begin_at_once(tmp_path: pathlib.Path):
   """Only one of them runs the commands."""
   (job,) = make_jobs(tmp_path, 'slow')
   stop = threading.Event()
-  first = threading.Thread(target=job.attempt, args=(stop.is_set, {}))
+  first = threading.Thread(target=job.attempt, args=(stop.is_set, {}, print))
   first.start()
   wait_until((job.run.workdir / 'ready').exists)
   with pytest.raises(JobClaimed):
-    job.attempt(lambda: False, {})
+    job.attempt(lambda: False, {}, print)
   stop.set()
   first.join()
   assert called(job) == ['train']
@@ -160,6 +161,8 @@ def test_progress(tmp_path: pathlib.Path):
       metrics.write('}\n')
     # The report and the trainer name the damage.
     assert 'early step 0/20' in str(sweep.progress(jobs))
+    jobs[1].run.metrics.write_text('{"step": 20, "seconds": 1}\n')
+    assert 'early scoring' in str(sweep.progress(jobs))
 
 
 # Side by side

@@ -103,6 +103,7 @@ def prepare_corpus(corpus: Corpus, splits: Splits, data_dir: pathlib.Path) -> No
       for path in folder.iterdir():
         files.sync(path)
       folder.rename(final)
+      print(f'preparing {final}', file=sys.stderr)
     _remove(partial)
 
 

@@ -40,6 +40,7 @@ class Flags:
     self._values = flags.FlagValues()
     self._values.append_flag_values(flags.FLAGS)
     self._config: flags.FlagHolder | None = None
+    self._required: list[str] = []
 
   def config(
     self, about: str, settle: Settle, required: bool = True
@@ -54,20 +55,22 @@ class Flags:
       'config', None, about, flag_values=self._values, sys_argv=self._argv
     )
     if required:
-      flags.mark_flag_as_required('config', self._values)
+      self._required.append('config')
     return self._config
 
   def string(
     self, name: str, default: str | None, about: str, required: bool = False
   ) -> flags.FlagHolder[str]:
-    return flags.DEFINE_string(
-      name, default, about, flag_values=self._values, required=required
-    )
+    if required:
+      self._required.append(name)
+    return flags.DEFINE_string(name, default, about, flag_values=self._values)
 
   def path(
     self, name: str, default: str | None, about: str, required: bool = False
   ) -> flags.FlagHolder[pathlib.Path]:
     """A file or a folder; an empty name is refused."""
+    if required:
+      self._required.append(name)
     return flags.DEFINE(
       _PathParser(),
       name,
@@ -75,7 +78,6 @@ class Flags:
       about,
       flag_values=self._values,
       serializer=flags.ArgumentSerializer(),
-      required=required,
     )
 
   def boolean(self, name: str, about: str) -> flags.FlagHolder[bool]:
@@ -115,8 +117,8 @@ class Flags:
     Returns: what of `argv` is no flag, the program first.
 
     Raises:
-      flags.Error: a flag is unknown, missing or has a value that it cannot have.
-      UserError: a key of the config is unknown.
+      flags.Error: a flag is unknown or has a value that it cannot have.
+      UserError: a flag is missing, or a key of the config is unknown.
       SystemExit: help was asked for, and printed.
     """
     if (HELP | HELP_FULL) & {*argv}:
@@ -128,6 +130,10 @@ class Flags:
     except Exception:
       self._refuse_unknown_keys(argv)
       raise
+    missing = [name for name in self._required if self._values[name].value is None]
+    if missing:
+      names = ' and '.join(f'--{name}' for name in missing)
+      raise errors.UserError(f'give {names} (--help tells of all flags)')
     if any(name.startswith('config.') for name in self._values):
       flag = self._values['config']
       plain = flag.parser.parse(config_flags.get_config_filename(flag))
@@ -148,6 +154,8 @@ class Flags:
     self._argv[:] = argv[:1]
     self._values(argv, known_only=True)
     if self._config.value is None:
+      if orphan := next((w for w in argv if re.match('--?config[.]', w)), None):
+        raise errors.UserError(f'{orphan} changes a config: give --config=FILE too')
       return
     known = _names(self._config.value)
     for word in argv:

@@ -115,9 +115,15 @@ def completed(config: Mapping[str, Any]) -> dict[str, Any]:
   return config
 
 
-def check_keys(config: Mapping[str, Any], path: pathlib.Path) -> None:
-  """Raises UserError if the config that was read from `path` is not whole."""
-  if missing := ', '.join(sorted(NEEDED - _flat(config).keys())):
+def check_keys(
+  config: Mapping[str, Any], path: pathlib.Path, to_train: bool = False
+) -> None:
+  """Raises UserError if the config that was read from `path` is not whole.
+
+  `to_train`: also what only training needs must be there.
+  """
+  needed = NEEDED | {key for *_, keys in VALUES for key in keys} if to_train else NEEDED
+  if missing := ', '.join(sorted(needed - _flat(config).keys())):
     raise UserError(
       f'{path} lacks {missing}: another version of this code wrote it. Take that '
       'version, or write in what configs/base.py has'

@@ -92,14 +92,23 @@ class Job(NamedTuple):
     steps = (record['step'] for record in records if 'seconds' in record)
     return max((step for step in steps if step <= self.train_steps), default=0)
 
+  def doing(self) -> str:
+    """What a job that runs is at."""
+    made = self.steps_made()
+    return f'step {made}/{self.train_steps}' if made < self.train_steps else 'scoring'
+
   def attempt(
-    self, is_stopped: Callable[[], bool], environment: Mapping[str, str]
+    self,
+    is_stopped: Callable[[], bool],
+    environment: Mapping[str, str],
+    say: Callable[[str], None],
   ) -> JobState:
     """Runs the commands until one fails, and returns the state they leave.
 
     Args:
       is_stopped: once it is true, the command is sent SIGTERM and waited for.
       environment: variables that the commands get beside this process's.
+      say: called with a line when the scoring begins.
 
     Raises:
       JobClaimed: another process works on the job.
@@ -107,6 +116,8 @@ class Job(NamedTuple):
     with self._claimed(), self.log.open('ab') as log:
       for command in self.commands:
         begin = time.monotonic()
+        if command is not self.commands[0]:
+          say(f'{self.name}: is trained, scoring')
         code = _run(command, is_stopped, environment, log.fileno())
         if code == 0 and command is self.commands[-1] and not self._is_scored():
           log.write(f'{self.result}: no result of step {self.train_steps}\n'.encode())

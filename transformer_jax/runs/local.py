@@ -81,7 +81,7 @@ def _run_one(
     return found
   say(f'{job.name}: log in {job.log}')
   try:
-    ended = job.attempt(is_stopped, part.environment)
+    ended = job.attempt(is_stopped, part.environment, say)
   except JobClaimed:
     ended = JobState.RUNNING
   except OSError as error:  # such as a folder that cannot be written: not the others'

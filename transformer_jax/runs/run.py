@@ -69,6 +69,17 @@ class Run(NamedTuple):
     config_checks.check_keys(config, self.workdir / 'config.json')
     return ml_collections.ConfigDict(config).lock()
 
+  def config_to_train(self) -> ml_collections.ConfigDict:
+    """The same, to go on training with; UserError if there is none, or an older one."""
+    path = self.workdir / 'config.json'
+    if not path.is_file():
+      raise UserError(
+        f'{self.workdir} holds no run to go on with: give --config=configs/FILE.py to '
+        'begin one'
+      )
+    config_checks.check_keys(self._stored_config(), path, to_train=True)
+    return self.config()
+
   def _stored_config(self) -> dict:
     path = self.workdir / 'config.json'
     if not path.is_file():

@@ -34,7 +34,7 @@ def progress(jobs: Sequence[Job]) -> SweepProgress:
   return SweepProgress(
     {state: counted[state] for state in JobState if counted[state]},
     [
-      f'{job.name} step {job.steps_made()}/{job.train_steps}'
+      f'{job.name} {job.doing()}'
       for job, state in zip(jobs, states, strict=True)
       if state is JobState.RUNNING
     ],

@@ -39,6 +39,7 @@ class Log:
     self.last_words: Callable[[], str] = str
     self._bar = tqdm(disable=True)
     self._terminal = sys.stderr.isatty()
+    self._measured: set[str] = set()
     self._lock = threading.Lock()  # checkpoints are finished in another thread
     with self._writing():
       self._cut_back()
@@ -67,7 +68,9 @@ class Log:
       ) from error
 
   def compiling(self, shapes: list) -> Iterator:
-    """Yields the shapes, with a bar that says how many are compiled."""
+    """Yields the shapes, and says how many are compiled."""
+    if not self._terminal:
+      self.say(f'compiling the step for {len(shapes)} shapes of batches')
     self._bar = tqdm(shapes, desc='compiling', unit='shape', disable=not self._terminal)
     yield from self._bar
 
@@ -106,6 +109,12 @@ class Log:
         file=sys.stderr,
         flush=True,
       )
+
+  def measuring(self, what: str) -> None:
+    """Says what is measured, and compiled for it, the first time."""
+    if what not in self._measured:
+      self._measured.add(what)
+      self.say(f'measuring {what} for the first time: compiling')
 
   def dev(self, step: int, perplexity: float) -> None:
     self._write({'step': step, 'dev_perplexity': perplexity})
@@ -178,6 +187,9 @@ class Silent(Log):
     pass
 
   def advance(self, record: dict | None) -> None:
+    pass
+
+  def measuring(self, what: str) -> None:
     pass
 
   def dev(self, step: int, perplexity: float) -> None:

@@ -93,9 +93,12 @@ class Loop:
     """
     while step - self._skips in self._skipped:
       self._skips += 1
-    measure = lambda: self._log.dev(
-      step, perplexity(self._trainer.devices.on_this_host(state.params))
-    )
+
+    def measure() -> None:
+      self._log.measuring('dev perplexity')
+      params = self._trainer.devices.on_this_host(state.params)
+      self._log.dev(step, perplexity(params))
+
     # One host alone may be stopped while it measures. Several stop together, after a
     # step, so none of them obeys a signal by itself.
     defer = contextlib.nullcontext if self._alone else self._interruption.deferred

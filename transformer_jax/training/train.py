@@ -2,6 +2,7 @@
 
 import contextlib
 import pathlib
+import sys
 
 import ml_collections
 import numpy as np
@@ -37,6 +38,7 @@ def train(
       stack.enter_context(folder.locked())
       run.Run.open(workdir, config, corpus)
       checkpoint.tidy(folder.checkpoints)
+      print('making the model', file=sys.stderr, flush=True)
     hosts.check_same(config.to_json_best_effort() + card.read_card(corpus)['identity'])
     trainer = Trainer(config, corpus)
     state = trainer.restore(folder.checkpoints)
