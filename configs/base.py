@@ -82,7 +82,9 @@ def _corpus(pair: str) -> dict:
     'reader': 'wmt14',
     'source_language': source,
     'target_language': target,
-    # Names of files in --raw_dir without the language: train.en, train.de ...
+    'raw_dir': '',  # the folder of the files, where --raw_dir is not given
+    # Names of files there without the language: train.en, train.de ... ('drawn:1000'
+    # draws so many pairs from train, for dev and test)
     'files': {
       'train': ('train',),
       'dev': ('newstest2013',),

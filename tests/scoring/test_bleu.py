@@ -4,6 +4,7 @@ import hashlib
 import itertools
 import json
 import pathlib
+import sys
 
 import pytest
 import sacrebleu
@@ -11,6 +12,7 @@ import sacremoses
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from transformer_jax.machine.errors import UserError
 from transformer_jax.scoring import bleu, moses
 
 DATA = pathlib.Path(__file__).parents[1] / 'fixtures'
@@ -304,3 +306,20 @@ def test_figures_cover_both_languages_cases_and_corpora():
   seen = {(figure['folder'], figure['language']) for figure in paper}
   assert seen >= set(itertools.product(['tests/fixtures', 'shared/data'], ['de', 'fr']))
   assert all(figure['cased'] != figure['lowercased'] for figure in paper)
+
+
+# Languages whose words have no spaces between them
+
+
+def test_the_tokeniser_fits_the_language():
+  """Chinese is counted by characters, as sacreBLEU does it when told the language."""
+  lines, others = ['我爱你们。', '他来了吗?'], ['我爱他们。', '他来了。']
+  found = bleu.sacre_bleu(lines, others, language='zh_TW')
+  assert '|tok:zh|' in found.signature and found.score > 10
+  assert '|tok:13a|' in bleu.sacre_bleu(lines, others, language='de').signature
+
+
+def test_a_tokeniser_that_is_not_installed(monkeypatch: pytest.MonkeyPatch):
+  monkeypatch.setitem(sys.modules, 'MeCab', None)
+  with pytest.raises(UserError, match=r"pip install 'sacrebleu\[ja\]'"):
+    bleu.sacre_bleu(['a'], ['a'], language='ja')

@@ -41,7 +41,8 @@ def config_of(corpus: corpus.Corpus) -> ml_collections.ConfigDict:
   settings = corpus._asdict() | {'cleaning': corpus.cleaning._asdict()}
   del settings['name']
   model = {key: settings.pop(key) for key in ('vocab_size', 'target_vocab_size')}
-  return ml_collections.ConfigDict(settings | {'corpus': corpus.name, 'model': model})
+  given = {'corpus': corpus.name, 'raw_dir': '', 'model': model}
+  return ml_collections.ConfigDict(settings | given)
 
 
 def number_lines(count: int, seed: int = 0) -> tuple[list[bytes], list[bytes]]:

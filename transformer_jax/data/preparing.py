@@ -53,7 +53,8 @@ def prepare(
 
   Args:
     data_dir: where prepared corpora live.
-    raw_dir: where the raw text lies, for readers that need a folder.
+    raw_dir: where the raw text lies, for readers that need a folder; None is what the
+      config says.
     tfds_data_dir: where tensorflow-datasets has or puts its data sets.
 
   Raises:
@@ -62,6 +63,10 @@ def prepare(
   """
   corpus = asked(config)
   folder = folder_of(corpus.name, data_dir)
+  if raw_dir is None and config.raw_dir:
+    own = pathlib.Path(config.raw_dir)
+    # The raw text of a corpus that is there may be gone.
+    raw_dir = own if own.is_dir() or not os.path.lexists(folder) else None
   if not os.path.lexists(folder):
     prepare_corpus(corpus, readers.bitexts(corpus, raw_dir, tfds_data_dir), data_dir)
   if not (folder / card.CARD).is_file():
@@ -76,7 +81,7 @@ def prepare(
       origin.check_same(made, readers.bitexts(corpus, raw_dir, tfds_data_dir))
     except UserError as error:
       raise UserError(
-        f'{folder} is there, and --raw_dir is not what it was made from: {error}. '
+        f'{folder} is there, and {raw_dir} is not what it was made from: {error}. '
         'Leave out --raw_dir to use it, or give --config.corpus=NAME to prepare another'
       ) from error
   about = f'({made["identity"][:12]}), made from {origin.told(made)}'

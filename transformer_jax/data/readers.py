@@ -1,9 +1,11 @@
 """Picks the reader of a corpus: tfds, archives, Parquet, files, trees or embedded."""
 
 import pathlib
+from collections.abc import Sequence
 
 from transformer_jax.data import (
   archives,
+  drawn,
   embedded,
   parquet,
   sacrebleu_sets,
@@ -61,10 +63,23 @@ def bitexts(
         f'{next(iter(archives.ARCHIVES))}, no Parquet files, and no text '
         f'{first}.{corpus.languages[0]}'
       )
-  return {
+  drawn_splits = {
+    s: corpus.files[s][0] for s in SPLITS[1:] if _is_drawn(corpus.files[s])
+  }
+  found = {
     split: [_named(stem, corpus, raw_dir) for stem in corpus.files[split]]
     for split in SPLITS
+    if split not in drawn_splits
   }
+  if drawn_splits:
+    draw = drawn.Draw(found['train'], drawn_splits, corpus.cleaning, corpus.corpus_seed)
+    found['train'] = draw.rest()
+    found |= {split: [draw.bitext(split)] for split in drawn_splits}
+  return found
+
+
+def _is_drawn(stems: Sequence[str]) -> bool:
+  return any(stem.startswith(drawn.PREFIX) for stem in stems)
 
 
 def _named(stem: str, corpus: Corpus, raw_dir: pathlib.Path) -> Bitext:

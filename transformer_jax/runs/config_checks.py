@@ -109,7 +109,7 @@ LATER = {'target_vocab_size': 0, 'activation': 'relu', 'biases': False}
 
 def completed(config: Mapping[str, Any]) -> dict[str, Any]:
   """The config of a run that is older than some keys, with what it did then."""
-  config = dict(config)
+  config = {'raw_dir': ''} | dict(config)
   if 'model' in config and isinstance(config['model'], Mapping):
     config['model'] = LATER | config['model']
   return config

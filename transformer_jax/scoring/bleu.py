@@ -43,15 +43,25 @@ class PaperTokenizer(BaseTokenizer):
     return ' '.join(token.hex() for token in folded.split())
 
 
-def sacre_metric(lowercase: bool, tokenized: bool) -> BLEU:
-  """sacreBLEU's default: 13a tokens, exponential smoothing.
+def sacre_metric(lowercase: bool, tokenized: bool, language: str | None) -> BLEU:
+  """sacreBLEU's default: exponential smoothing, 13a tokens but for ja, ko and zh.
 
   Args:
     tokenized: the text is tokens already, which are scored as they are.
+    language: of the text, such as 'zh' or 'zh_TW'; None for 13a.
+
+  Raises:
+    UserError: what cuts this language into words is not installed.
   """
   if tokenized:  # force: sacreBLEU would warn of text that is tokenized
     return BLEU(lowercase=lowercase, tokenize='none', force=True)
-  return BLEU(lowercase=lowercase)
+  try:
+    return BLEU(lowercase=lowercase, trg_lang=(language or '').partition('_')[0])
+  except RuntimeError as error:
+    raise UserError(
+      f'BLEU of {language} needs a program that finds its words: pip install '
+      f"'sacrebleu[{language}]', then evaluate again"
+    ) from error
 
 
 def paper_metric(language: str | None, lowercase: bool) -> BLEU:
@@ -66,12 +76,13 @@ def sacre_bleu(
   references: Sequence[str],
   lowercase: bool = False,
   tokenized: bool = False,
+  language: str | None = None,
 ) -> Bleu:
   """sacreBLEU of detokenised text, or of tokens as given.
 
   Raises UserError for no sentences or unequal numbers of them.
   """
-  metric = sacre_metric(lowercase, tokenized)
+  metric = sacre_metric(lowercase, tokenized, language)
   score = _corpus_score(metric, hypotheses, references)
   return Bleu(score, str(metric.get_signature()))
 

@@ -146,7 +146,7 @@ def _metric(
 ) -> tuple[BLEU, list[Sequence[str]]]:
   """The metric, and each system's hypotheses as the metric takes them."""
   if kind == 'sacrebleu':
-    return bleu.sacre_metric(lowercase, tokenized), [*systems]
+    return bleu.sacre_metric(lowercase, tokenized, language), [*systems]
   if tokenized:
     return bleu.paper_metric(None, lowercase), [*systems]
   plain = [[*map(moses.replace_unicode_punctuation, lines)] for lines in systems]

@@ -30,7 +30,7 @@ class Text(NamedTuple):
 
 def score(text: Text, lowercase: bool) -> dict[str, Score]:
   """`sacrebleu` and `paper_bleu` of a text; `lowercase` ignores case in both."""
-  sacre = bleu.sacre_bleu(*text[:2], lowercase, text.tokenized)
+  sacre = bleu.sacre_bleu(*text[:2], lowercase, text.tokenized, text.language)
   if text.tokenized:
     paper = bleu.tokenized_bleu(*text[:2], lowercase)
   else:

@@ -1,0 +1,46 @@
+"""Your own text, in any two languages: DIR/train.de, DIR/train.en, a sentence a line.
+
+  python -m scripts.train --config=configs/my.py:de-en,DIR --workdir=runs/mine
+  python -m scripts.evaluate --workdir=runs/mine
+  python -m scripts.translate --workdir=runs/mine < IN > OUT
+
+dev and test are files of the same folder, or drawn from train: a thousand pairs each, a
+tenth of train at most. Up to a million pairs the model is SMALL, from there on base.
+docs/own_data.md has the rest.
+"""
+
+import ml_collections
+
+from configs import base
+from transformer_jax.data import own_files
+
+SMALL = {
+  'N': 3,
+  'd_model': 256,
+  'd_ff': 1024,
+  'h': 4,
+  'd_k': 64,
+  'd_v': 64,
+  'P_drop': 0.3,
+  'vocab_size': 8000,
+}
+FEW = 1_000_000  # pairs
+
+
+def get_config(arg: str = '') -> ml_collections.ConfigDict:
+  """`arg` is SOURCE-TARGET,DIR."""
+  found = own_files.look(arg)
+  config = base.get_config()
+  config.row = None
+  config.corpus = f'my.{found.folder.name}.{arg.partition(",")[0]}'
+  config.reader, config.raw_dir = 'files', str(found.folder)
+  config.source_language = found.source_language
+  config.target_language = found.target_language
+  config.files.update(found.files)
+  if found.pairs < FEW:
+    config.model.update(SMALL)
+    config.tokens_per_batch = 8000
+    config.train_steps = 12_000
+    config.warmup_steps = 2000
+    config.checkpoint_every_steps = 600
+  return config
