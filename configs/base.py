@@ -16,7 +16,7 @@ def get_config(pair: str = 'en-de') -> ml_collections.ConfigDict:
   """The config that has every key there is. `pair` is one of PAIRS."""
   config = ml_collections.ConfigDict(
     {
-      'task': 'translation',
+      'task': 'translation',  # or 'parsing'
       # The row of Table 3 that the config stands for, or None
       'row': config_dict.FieldReference('base', field_type=str),
       **_corpus(pair),
@@ -33,12 +33,14 @@ def get_config(pair: str = 'en-de') -> ml_collections.ConfigDict:
         'd_k': 64,
         'd_v': 64,
         'P_drop': 0.1,
+        'P_drop_attention': 0.0,  # of attention's weights; parsing has it
         'positions': 'sinusoid',  # or 'learned' (row E)
         'max_positions': 256,  # rows of each stack's table when learned
         'vocab_size': 32000 if 'fr' in pair else 37000,
         # Pieces of the target where it has a vocabulary and a table of its own; 0: one
         # for both sides, as in section 5.1
         'target_vocab_size': 0,
+        'norm_epsilon': 1e-6,  # is added to the variance in a LayerNorm
         # What the paper's model has not, but Marian's may have
         'activation': 'relu',  # of the feed-forward networks; or 'swish'
         'biases': False,  # of attention and of the logits
@@ -55,6 +57,17 @@ def get_config(pair: str = 'en-de') -> ml_collections.ConfigDict:
       'checkpoint_every_steps': 1500,
       'keep_checkpoints': 20,
       'average_last': 5,  # section 6.1
+      # Which checkpoint is kept beside the last ones: the best by dev 'perplexity', by
+      # dev 'bleu' (greedy, of dev's first sentences), or '': none
+      'best_by': '',
+      'bleu_every_checkpoints': 1,  # with best_by='bleu'
+      'bleu_sentences': 500,
+      # So many checkpoints in a row without a better dev perplexity end the training;
+      # 0: none does
+      'patience': 0,
+      # Another run's checkpoint to start from, which --init_from fills in: the run's
+      # folder, the sha256 of the checkpoint's manifest and of the vocabulary
+      'init_from': {'run': '', 'step': 0, 'sha256': '', 'vocabulary': ''},
       # Decoding (section 6.1)
       'beam': 4,
       'alpha': 0.6,
@@ -77,8 +90,8 @@ def _corpus(pair: str) -> dict:
   source, target = pair.split('-')
   return {
     'corpus': f'wmt14.{pair}',  # the folder below --data_dir
-    # 'wmt14' (by tfds, or from --raw_dir), 'files' (those below), 'embedded', or of
-    # trees: 'trees' (the files below) or 'wsj' (the Penn Treebank in --raw_dir)
+    # 'wmt14' (by tfds, or from --raw_dir), 'files' (those below), 'trees' (treebanks,
+    # NAME.mrg, below), or 'embedded'
     'reader': 'wmt14',
     'source_language': source,
     'target_language': target,
@@ -90,6 +103,7 @@ def _corpus(pair: str) -> dict:
       'dev': ('newstest2013',),
       'test': ('newstest2014',),
     },
+    'tags': True,  # of trees: a parser writes each word's tag; False: XX for any
     'suffix': '',  # between name and language, such as Multi30k's '.lc.norm.tok'
     'tokenized': False,  # True: the files are tokenised, and scored as they are
     'corpus_seed': 1,  # for samples drawn in preparing; `seed` is for training

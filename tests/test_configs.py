@@ -13,7 +13,7 @@ import ml_collections
 import numpy as np
 import pytest
 
-from configs import base, big, multi30k, newsmix, quickstart, table3
+from configs import base, big, multi30k, newsmix, parsing, quickstart, table3
 from scripts import describe
 from transformer_jax.data import card, token_files
 from transformer_jax.data.corpus import asked
@@ -48,6 +48,7 @@ def all_configs() -> dict[str, ml_collections.ConfigDict]:
   configs |= {
     f'table3:{row},mini': table3.get_config(f'{row},mini') for row in table3.ROWS
   }
+  configs |= {f'parsing:{arg}': parsing.get_config(arg) for arg in parsing.ARGS}
   configs |= {f'newsmix:{pair}': newsmix.get_config(pair) for pair in PAIRS}
   configs |= {
     f'multi30k:{pair}{option}': multi30k.get_config(pair + option)
@@ -141,8 +142,12 @@ def counted(model: str) -> int:
 def test_names_its_corpus_and_languages(name: str):
   config = CONFIGS[name]
   source, target = name.split(':')[1][:5].split('-') if '-' in name else ('en', 'de')
+  if name.startswith('parsing'):
+    assert config.corpus.startswith('parsing.')
+    target = 'tree'
+  else:
+    assert f'.{source}-{target}' in config.corpus
   assert (config.source_language, config.target_language) == (source, target)
-  assert f'.{source}-{target}' in config.corpus
   assert config.keep_checkpoints >= config.average_last
   assert config.tokenized == ('lowercase' in name)
 
@@ -172,6 +177,8 @@ def test_unknown_arguments_are_refused():
     table3.get_config('B2,tiny')
   with pytest.raises(ValueError, match='lowercase'):
     multi30k.get_config('en-de,uncased')
+  with pytest.raises(ValueError, match="'ptb' is no parser: wsj, semi, gum"):
+    parsing.get_config('ptb')
 
 
 def test_corpora_that_differ_have_names_that_differ():
@@ -180,6 +187,21 @@ def test_corpora_that_differ_have_names_that_differ():
   for name, config in CONFIGS.items():
     settings = asked(config).as_json()
     assert prepared.setdefault(config.corpus, settings) == settings, name
+
+
+# Parsing
+
+
+def test_the_parser_is_section_6_3s():
+  for arg, pieces in (('wsj', 16_000), ('semi', 32_000)):
+    config = parsing.get_config(arg)
+    model = config.model
+    assert (model.N, model.d_model, model.vocab_size) == (4, 1024, pieces)
+    assert model.h * model.d_k == model.h * model.d_v == 1024
+    assert (config.beam, config.alpha, config.extra_length) == (21, 0.3, 300)
+    assert 0 < model.P_drop < 1 and 0 < model.P_drop_attention < 1
+  assert parsing.get_config('semi').files.train == ('wsj.02-21', 'silver')
+  assert parsing.get_config('small').corpus == parsing.get_config('gum').corpus
 
 
 # Table 3

@@ -166,7 +166,7 @@ def test_no_raw_dir(tmp_path: pathlib.Path):
   message = refused('prepare_data', MULTI30K, data, f'--raw_dir={tmp_path / "none"}')
   assert 'none: no such folder (--raw_dir)' in message
   message = refused('prepare_data', MULTI30K, data, '--config.reader=tape')
-  assert "reader='tape': 'wmt14', 'files', 'trees', 'wsj' or 'embedded'" in message
+  assert "reader='tape': 'wmt14', 'files', 'trees' or 'embedded'" in message
   assert not (tmp_path / 'data').exists()
 
 

@@ -57,7 +57,7 @@ def test_text_comes_through(tmp_path: pathlib.Path):
   assert about == {
     'from': [{'name': 'FILE0', 'lines': 4}, {'name': 'FILE1', 'lines': 6}]
   }
-  written = held_out.write(tmp_path, 'dev', found, words)
+  written = held_out.write(tmp_path, 'dev', found, words, lambda line: line)
   assert (tmp_path / 'dev.source.txt').read_bytes() == (ODD + 'one\n' * 5).encode()
   assert held_out.text(tmp_path, 'dev') == (sources, sources[::-1])
   for side in ('source', 'target'):

@@ -13,6 +13,8 @@ from transformer_jax.data import (
   held_out,
   readers,
   text_files,
+  token_files,
+  vocabulary,
   wmt14_tfds,
 )
 from transformer_jax.machine.errors import UserError
@@ -128,7 +130,7 @@ def test_no_folder(tmp_path: pathlib.Path):
 
 @pytest.mark.parametrize('reader', ['wmt', 'WMT14', 'tfds', 'file', '', 'none'])
 def test_a_reader_misspelt(reader: str, raw: pathlib.Path):
-  message = f"reader={reader!r}: 'wmt14', 'files', 'trees', 'wsj' or 'embedded'"
+  message = f"reader={reader!r}: 'wmt14', 'files', 'trees' or 'embedded'"
   with pytest.raises(UserError, match=message):
     readers.bitexts(CORPUS._replace(reader=reader), raw, raw)
 
@@ -157,7 +159,8 @@ def test_a_treebank_is_prepared(tmp_path: pathlib.Path):
     (raw / f'{split}.mrg').write_text('\n'.join(trees))
   corpus = CORPUS._replace(reader='trees', target_language='tree', vocab_size=50)
   corpus = corpus._replace(cleaning=corpus.cleaning._replace(off=True))
-  about = toy.corpus.prepare(raw, corpus._replace(target_vocab_size=9))
+  corpus = corpus._replace(target_vocab_size=9)
+  about = toy.corpus.prepare(raw, corpus)
   folder = tmp_path / 'data' / 'toy'
   card.verify(folder)
   assert about['splits']['train']['kept'] == 200
@@ -165,14 +168,25 @@ def test_a_treebank_is_prepared(tmp_path: pathlib.Path):
   expected = [f'(S{" CD" * len(source.split())} )S' for source in sources]
   assert targets == expected
   assert about['target_vocabulary']['tokens'] == 3
-  assert about['splits']['test']['tokens']['target'] == sum(
-    len(target.split()) for target in targets
-  )
+  counts = sum(len(target.split()) for target in targets)
+  assert about['splits']['test']['tokens']['target'] == counts
+
+  untagged = toy.corpus.prepare(raw, corpus._replace(name='untagged', tags=False))
+  folder = tmp_path / 'data' / 'untagged'
+  assert held_out.text(folder, 'test') == (sources, targets), 'the treebank has tags'
+  pieces = vocabulary.read(folder, apart=True).target.pieces()
+  assert '\u2581XX' in pieces and '\u2581CD' not in pieces
+  tokens = token_files.read_split(folder, 'test')[1].tokens
+  assert vocabulary.UNK not in tokens and len(tokens) == counts
+  assert untagged['splits']['dev']['in_train'] == about['splits']['dev']['in_train']
+  with pytest.raises(UserError, match='tags=False: only trees have tags'):
+    readers.target(CORPUS._replace(tags=False))
 
 
 def test_sections_of_the_wall_street_journal(tmp_path: pathlib.Path):
   put(tmp_path, 'WSJ/02/wsj_0200.mrg', 'WSJ/23/wsj_2300.mrg')
-  corpus = CORPUS._replace(reader='wsj')
+  files = {'train': ('wsj.02-21',), 'dev': ('wsj.22',), 'test': ('wsj.23',)}
+  corpus = CORPUS._replace(reader='trees', files=files)
   found = readers.bitexts(corpus, tmp_path, None)
   assert [one.name for [one] in found.values()] == ['WSJ 02 to 21', 'WSJ 22', 'WSJ 23']
   with pytest.raises(UserError, match='give --raw_dir'):

@@ -7,18 +7,19 @@ import re
 import pytest
 
 from transformer_jax.data import treebanks
-from transformer_jax.data.treebanks import Sections
 from transformer_jax.machine.errors import UserError
 
 TREE = '( (S (NP-SBJ (PRP We)) (VP (VBD slept)) (. .)))\n'
 PAIR = 'We slept .', '(S (NP PRP )NP (VP VBD )VP . )S'
+SECTIONS = {'train': ('wsj.02-21',), 'dev': ('wsj.22',), 'test': ('wsj.23',)}
 
 
 @pytest.fixture
 def journal(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
   """WSJ with one file a section, which has two trees."""
-  small = {'train': Sections(2, 21, 40), 'dev': Sections(22, 22, 2)}
-  monkeypatch.setattr(treebanks, 'WSJ', small | {'test': Sections(23, 23, 2)})
+  for name, sections in treebanks.WSJ.items():
+    trees = 2 * (sections.last - sections.first + 1)
+    monkeypatch.setitem(treebanks.WSJ, name, sections._replace(trees=trees))
   for number in range(25):
     folder = tmp_path / f'WSJ/{number:02}'
     folder.mkdir(parents=True)
@@ -29,14 +30,14 @@ def journal(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.
 
 def test_the_sections_and_their_counts_are_those_of_all_parsers():
   assert treebanks.WSJ == {
-    'train': (2, 21, 39_832),
-    'dev': (22, 22, 1_700),
-    'test': (23, 23, 2_416),
+    'wsj.02-21': (2, 21, 39_832),
+    'wsj.22': (22, 22, 1_700),
+    'wsj.23': (23, 23, 2_416),
   }
 
 
 def test_the_journal_is_read_by_sections(journal: pathlib.Path):
-  splits = treebanks.wsj(journal)
+  splits = treebanks.bitexts(journal, SECTIONS)
   assert {split: len([*one[0].pairs()]) for split, one in splits.items()} == {
     'train': 40,
     'dev': 2,
@@ -46,13 +47,14 @@ def test_the_journal_is_read_by_sections(journal: pathlib.Path):
   assert splits['train'][0].name == 'WSJ 02 to 21'
   about = splits['train'][0].origin()['source']
   assert (about['files'], about['lines']) == (20, 40)
-  assert treebanks.wsj(journal / 'WSJ').keys() == splits.keys()
+  (again,) = treebanks.bitexts(journal / 'WSJ', SECTIONS)['dev']
+  assert [*again.pairs()] == [*splits['dev'][0].pairs()]
 
 
 def test_a_journal_that_lacks_trees_is_refused(journal: pathlib.Path):
-  stamp = treebanks.wsj(journal)['train'][0].stamp()
+  stamp = treebanks.bitexts(journal, SECTIONS)['train'][0].stamp()
   (journal / 'WSJ/21/wsj_2100.mrg').write_text(TREE)
-  (bitext,) = treebanks.wsj(journal)['train']
+  (bitext,) = treebanks.bitexts(journal, SECTIONS)['train']
   assert bitext.stamp() != stamp
   with pytest.raises(UserError, match='02 to 21 has 39 trees, .* has 40: '):
     [*bitext.pairs()]
@@ -63,7 +65,14 @@ def test_a_journal_that_lacks_trees_is_refused(journal: pathlib.Path):
 
 def test_no_journal_is_said_to_be_the_ldcs(tmp_path: pathlib.Path):
   with pytest.raises(UserError, match='WSJ/23/wsj_2300.mrg; the LDC has them'):
-    treebanks.wsj(tmp_path)
+    treebanks.bitexts(tmp_path, SECTIONS)
+
+
+def test_silver_trees_stand_beside_the_sections(journal: pathlib.Path):
+  (journal / 'silver.mrg').write_text(TREE * 5)
+  files = {'train': ('wsj.02-21', 'silver')}
+  found = treebanks.bitexts(journal, files)['train']
+  assert [len([*one.pairs()]) for one in found] == [40, 5]
 
 
 def test_files_may_be_compressed_and_have_several_trees_a_line(tmp_path: pathlib.Path):

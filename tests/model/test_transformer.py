@@ -321,7 +321,10 @@ def test_dropout_stands_where_section_5_4_has_it(monkeypatch: pytest.MonkeyPatch
   source, target = sentences()
   rng, masks, made = np.random.default_rng(2), [], []
 
-  def construct(rate: float, key: jax.Array, places: int) -> Dropout:
+  def construct(
+    rate: float, key: jax.Array, places: int, weights_rate: float
+  ) -> Dropout:
+    assert weights_rate == 0
     made.append((rate, places, tuple(np.asarray(jax.random.key_data(key)))))
     return Dropout(rate, None)
 
@@ -419,6 +422,33 @@ def test_dropout_is_off_without_a_key_or_a_rate():
   np.testing.assert_allclose(
     logits_of(never)(params, source, target, key), plain, rtol=1e-5, atol=1e-5
   )
+
+
+def test_dropout_of_attentions_weights():
+  """It is there with a key and a rate alone, and is that of the weights alone."""
+  shapes = graph_of(N=1)[1]
+  params, (source, target) = random_params(shapes), sentences()
+  key = jax.random.key(0)
+  rates = {'P_drop': 0.0, 'P_drop_attention': 0.5}
+  plain, dropped = (
+    logits_of(graph_of(N=1, **rates | {'P_drop_attention': rate})[0])
+    for rate in (0.0, 0.5)
+  )
+  same = plain(params, source, target)
+  np.testing.assert_allclose(plain(params, source, target, key), same, atol=1e-5)
+  np.testing.assert_allclose(dropped(params, source, target), same, atol=1e-5)
+  assert not np.allclose(dropped(params, source, target, key), same)
+
+
+def test_weights_are_dropped_by_bits_of_their_own():
+  """Each is dropped or divided by what is kept, and not where the output is dropped."""
+  dropout = Dropout.of(0.25, jax.random.key(3), 2, 0.25)
+  x = np.ones((4, 5, 100, 100), np.float32)
+  weights, output = dropout.of_weights(1)(x), dropout(x, 1)
+  assert {*np.unique(weights)} == {0, np.float32(4 / 3)}
+  assert abs((np.asarray(weights) == 0).mean() - 0.25) < 0.005
+  both = ((np.asarray(weights) == 0) & (np.asarray(output) == 0)).mean()
+  assert abs(both - 0.25**2) < 0.005
 
 
 # What may be seen

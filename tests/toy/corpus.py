@@ -17,6 +17,7 @@ from transformer_jax.data import (
 
 WORDS = 'one two three four five six seven eight nine ten'.split()
 GERMAN = 'eins zwei drei vier fünf sechs sieben acht neun zehn'.split()
+INIT = {'run': '', 'vocabulary': ''}
 CORPUS = corpus.Corpus(
   name='toy',
   reader='files',
@@ -28,20 +29,22 @@ CORPUS = corpus.Corpus(
   train_pairs=10**9,
   vocab_size=60,
   target_vocab_size=0,
+  tags=True,
   vocabulary_pairs=1000,
   character_coverage=1.0,
   byte_fallback=False,
   max_length=64,
   corpus_seed=1,
+  given_vocabulary='',
 )
 
 
 def config_of(corpus: corpus.Corpus) -> ml_collections.ConfigDict:
   """A config that asks for it."""
   settings = corpus._asdict() | {'cleaning': corpus.cleaning._asdict()}
-  del settings['name']
+  del settings['name'], settings['given_vocabulary']
   model = {key: settings.pop(key) for key in ('vocab_size', 'target_vocab_size')}
-  given = {'corpus': corpus.name, 'raw_dir': '', 'model': model}
+  given = {'corpus': corpus.name, 'raw_dir': '', 'init_from': INIT, 'model': model}
   return ml_collections.ConfigDict(settings | given)
 
 

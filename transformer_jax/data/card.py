@@ -20,7 +20,7 @@ SPLITS = ('train', 'dev', 'test')
 CARD = 'card.json'
 
 # Settings that a card does not name, as none did before parsing needed them.
-UNNAMED = {'target_vocab_size': 0}
+UNNAMED = {'target_vocab_size': 0, 'tags': True, 'given_vocabulary': ''}
 
 _AGAIN = 'Delete the folder and prepare it again'
 # What reading a card raises whose values are not there or of other types.
@@ -84,7 +84,7 @@ def write_card(folder: pathlib.Path, card: dict) -> None:
 
 def vocabularies(folder: pathlib.Path) -> Vocabularies:
   """The vocabularies beside a card, of a corpus or of a run."""
-  return vocabulary.read(folder, read_card(folder)['target_vocab_size'] > 0)
+  return vocabulary.read(folder, vocabulary.TARGETS in read_card(folder)['sha256'])
 
 
 def verify(folder: pathlib.Path) -> None:

@@ -5,7 +5,7 @@ import pathlib
 import re
 import string
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from tqdm import tqdm
@@ -80,6 +80,7 @@ def write_clean_text(
   languages: tuple[str, str],
   limits: Cleaning,
   most: int,
+  target: Callable[[str], str],
 ) -> dict:
   """Writes the first `most` good pairs to two files, a sentence a line.
 
@@ -87,6 +88,7 @@ def write_clean_text(
     bitexts: what to read, one after another.
     texts: where the source and the target sentences go.
     languages: of source and target; a bitext with the two swapped is refused.
+    target: what a model learns to write of a target's line.
 
   Returns:
     What the card says: how many pairs were `read` and `kept`, and how many were
@@ -94,10 +96,10 @@ def write_clean_text(
   """
   origins, read, kept, dropped = [], 0, 0, Counter()
   with contextlib.ExitStack() as stack:
-    source, target = (
+    writers = [
       stack.enter_context(path.open('w', encoding='utf-8', newline='\n'))
       for path in texts
-    )
+    ]
     bar = stack.enter_context(tqdm(desc='reading', unit=' pairs', unit_scale=True))
     for bitext in bitexts:
       faults, sample, before = Counter(), [], read
@@ -112,8 +114,8 @@ def write_clean_text(
           faults[reason] += 1
           continue
         kept += 1
-        source.write(f'{pair[0]}\n')
-        target.write(f'{pair[1]}\n')
+        writers[0].write(f'{pair[0]}\n')
+        writers[1].write(f'{target(pair[1])}\n')
         if len(sample) < _ENOUGH_PAIRS:
           sample.append(pair)
       spoken.check(sample, languages, bitext.name)

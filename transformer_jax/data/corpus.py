@@ -31,11 +31,13 @@ class Corpus(NamedTuple):
   train_pairs: int  # at most so many: the first that are good
   vocab_size: int
   target_vocab_size: int  # 0: one vocabulary for both sides
+  tags: bool  # of trees: False leaves them out of targets
   vocabulary_pairs: int  # drawn at random to learn the vocabulary from
   character_coverage: float
   byte_fallback: bool
   max_length: int  # tokens of a side, EOS counted
   corpus_seed: int
+  given_vocabulary: str  # sha256 of another run's, that encodes it; '': it is learnt
 
   @property
   def languages(self) -> tuple[str, str]:
@@ -60,11 +62,13 @@ def asked(config: ml_collections.ConfigDict) -> Corpus:
     train_pairs=config.train_pairs,
     vocab_size=config.model.vocab_size,
     target_vocab_size=config.model.target_vocab_size,
+    tags=config.tags,
     vocabulary_pairs=config.vocabulary_pairs,
     character_coverage=config.character_coverage,
     byte_fallback=config.byte_fallback,
     max_length=config.max_length,
     corpus_seed=config.corpus_seed,
+    given_vocabulary=config.init_from.vocabulary,
   )
 
 

@@ -2,7 +2,7 @@
 
 import pathlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from transformer_jax.data import languages as spoken
 from transformer_jax.data import newstest, token_files
@@ -67,14 +67,20 @@ def write(
   split: str,
   pairs: Sequence[tuple[str, str]],
   words: Vocabularies,
+  target: Callable[[str], str],
 ) -> dict:
-  """Writes the text and the token files; returns the card's counts of them."""
+  """Writes the text and the token files; returns the card's counts of them.
+
+  `target` makes what a model learns to write of a target's line; the text is whole.
+  """
   tokens = {}
-  for side, own, lines in zip(SIDES, words, zip(*pairs, strict=True), strict=True):
+  taught = [lambda line: line, target]
+  sides = zip(SIDES, words, zip(*pairs, strict=True), taught, strict=True)
+  for side, own, lines, learnt in sides:
     path = folder / f'{split}.{side}'
     text = ''.join(line + '\n' for line in lines)
     path.with_suffix(f'.{side}.txt').write_bytes(text.encode())
-    tokens[side] = token_files.write_tokens(path, own.encode(lines))
+    tokens[side] = token_files.write_tokens(path, own.encode([*map(learnt, lines)]))
   return {'read': len(pairs), 'kept': len(pairs), 'tokens': tokens}
 
 

@@ -26,6 +26,7 @@ from transformer_jax.data import (
   card,
   cleaning,
   encoding,
+  given_vocabulary,
   held_out,
   origin,
   readers,
@@ -68,7 +69,8 @@ def prepare(
     # The raw text of a corpus that is there may be gone.
     raw_dir = own if own.is_dir() or not os.path.lexists(folder) else None
   if not os.path.lexists(folder):
-    prepare_corpus(corpus, readers.bitexts(corpus, raw_dir, tfds_data_dir), data_dir)
+    splits = readers.bitexts(corpus, raw_dir, tfds_data_dir)
+    prepare_corpus(corpus, splits, data_dir, pathlib.Path(config.init_from.run))
   if not (folder / card.CARD).is_file():
     raise UserError(
       f'{folder} is no prepared corpus, it has no {card.CARD}: move it away, or give '
@@ -89,8 +91,15 @@ def prepare(
   return folder
 
 
-def prepare_corpus(corpus: Corpus, splits: Splits, data_dir: pathlib.Path) -> None:
+def prepare_corpus(
+  corpus: Corpus,
+  splits: Splits,
+  data_dir: pathlib.Path,
+  given: pathlib.Path | None = None,
+) -> None:
   """Writes data_dir/NAME from the bitexts of all splits, whole or not at all.
+
+  `given` is a folder with the vocabulary, if the corpus is to be encoded with one.
 
   Raises:
     UserError, OSError: the input is bad, or cannot be read or written. The message says
@@ -103,17 +112,21 @@ def prepare_corpus(corpus: Corpus, splits: Splits, data_dir: pathlib.Path) -> No
   with files.in_turn(lock, doing), _full_disk_explained(final, partial):
     # The process that had the lock may have made it.
     if not os.path.lexists(final):
+      print(f'preparing {final}', file=sys.stderr)
       folder = _begin(corpus, splits, partial)
-      _run_stages(corpus, splits, partial, folder)
+      _run_stages(corpus, splits, partial, folder, given)
       for path in folder.iterdir():
         files.sync(path)
       folder.rename(final)
-      print(f'preparing {final}', file=sys.stderr)
     _remove(partial)
 
 
 def _run_stages(
-  corpus: Corpus, splits: Splits, partial: pathlib.Path, folder: pathlib.Path
+  corpus: Corpus,
+  splits: Splits,
+  partial: pathlib.Path,
+  folder: pathlib.Path,
+  given: pathlib.Path | None,
 ) -> None:
   """Fills `folder`, with what is left of a stopped preparation in `partial`."""
   # Dev and test are read first, so that their errors show before the long work.
@@ -123,21 +136,29 @@ def _run_stages(
     )
     for split in card.SPLITS[1:]
   }
+  target = readers.target(corpus)
   texts = [partial / f'text.{side}' for side in SIDES]
   clean = _once(
-    partial / 'text.json', lambda: _clean_text(corpus, splits['train'], texts)
+    partial / 'text.json', lambda: _clean_text(corpus, splits['train'], texts, target)
   )
   learnt = _once(
     partial / 'pieces.json',
-    lambda: _vocabularies(corpus, texts, clean['kept'], folder),
+    lambda: _vocabularies(corpus, texts, clean['kept'], folder, given),
   )
   words = vocabulary.read(folder, corpus.target_vocab_size > 0)
-  overlap = Overlap({split: pairs for split, (pairs, _) in held_out_text.items()})
+  overlap = Overlap(
+    {
+      split: [(source, target(line)) for source, line in pairs]
+      for split, (pairs, _) in held_out_text.items()
+    }
+  )
   entries = {'train': _token_files(corpus, texts, clean, words, folder, overlap)}
+  if corpus.given_vocabulary:
+    entries['train']['unknown'] = given_vocabulary.unknown(folder)
   for split, found in overlap.counts().items():
     pairs, about = held_out_text[split]
     _say_overlap(split, len(pairs), found)
-    written = held_out.write(folder, split, pairs, words)
+    written = held_out.write(folder, split, pairs, words, target)
     entries[split] = about | written | {'in_train': found}
   own = dict(zip(('vocabulary', 'target_vocabulary'), words, strict=True))
   made = {
@@ -156,11 +177,14 @@ def _say_overlap(split: str, pairs: int, found: dict[str, int]) -> None:
 
 
 def _clean_text(
-  corpus: Corpus, bitexts: Sequence[Bitext], texts: list[pathlib.Path]
+  corpus: Corpus,
+  bitexts: Sequence[Bitext],
+  texts: list[pathlib.Path],
+  target: Callable[[str], str],
 ) -> dict:
   """The first stage: all good training pairs as text."""
   clean = cleaning.write_clean_text(
-    bitexts, texts, corpus.languages, corpus.cleaning, corpus.train_pairs
+    bitexts, texts, corpus.languages, corpus.cleaning, corpus.train_pairs, target
   )
   for path in texts:
     files.sync(path)
@@ -170,12 +194,18 @@ def _clean_text(
 
 
 def _vocabularies(
-  corpus: Corpus, texts: list[pathlib.Path], pairs: int, folder: pathlib.Path
+  corpus: Corpus,
+  texts: list[pathlib.Path],
+  pairs: int,
+  folder: pathlib.Path,
+  given: pathlib.Path | None,
 ) -> dict[str, dict]:
-  """The second stage: pieces learnt from a sample of the clean text.
+  """The second stage: pieces learnt from a sample of the clean text, or given.
 
   Returns: what the card says of the vocabulary, and of the target's if it has its own.
   """
+  if corpus.given_vocabulary:
+    return given_vocabulary.take(corpus, given, folder)
   wanted = min(pairs, corpus.vocabulary_pairs)
   print(f'learning {corpus.vocab_size:,} pieces from {wanted:,} pairs', file=sys.stderr)
   sample = lambda *sides: vocabulary.sample_lines(

@@ -1,7 +1,7 @@
 """Picks the reader of a corpus: tfds, archives, Parquet, files, trees or embedded."""
 
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from transformer_jax.data import (
   archives,
@@ -26,10 +26,9 @@ def bitexts(
   """The bitexts of every split.
 
   The reader 'embedded' makes them. 'files' reads text files in `raw_dir`, two files in
-  a zip file, and sets of sacreBLEU. 'wmt14' takes what `raw_dir` holds, which is WMT's
-  archives, Hugging Face's Parquet files, or what 'files' reads; without `raw_dir` it
-  takes tensorflow-datasets. 'trees' reads files of trees, and 'wsj' the sections of the
-  Wall Street Journal in the Penn Treebank.
+  a zip file, and sets of sacreBLEU, and draws dev and test from train. 'wmt14' takes
+  what `raw_dir` holds, which is WMT's archives, Hugging Face's Parquet files, or what
+  'files' reads; without `raw_dir` it takes tensorflow-datasets. 'trees' reads treebanks.
 
   Raises:
     UserError: the corpus's reader is none of these or needs a folder, or the folder
@@ -37,8 +36,8 @@ def bitexts(
   """
   if corpus.reader == 'embedded':
     return embedded.bitexts(*corpus.languages, corpus.corpus_seed)
-  if corpus.reader not in ('files', 'wmt14', 'trees', 'wsj'):
-    known = "'wmt14', 'files', 'trees', 'wsj' or 'embedded'"
+  if corpus.reader not in ('files', 'wmt14', 'trees'):
+    known = "'wmt14', 'files', 'trees' or 'embedded'"
     raise UserError(f'reader={corpus.reader!r}: {known}')
   if corpus.reader == 'wmt14' and raw_dir is None:
     return wmt14_tfds.bitexts(*corpus.languages, tfds_data_dir)
@@ -48,8 +47,6 @@ def bitexts(
     raise UserError(f'{raw_dir}: no such folder (--raw_dir)')
   if corpus.reader == 'trees':
     return treebanks.bitexts(raw_dir, corpus.files)
-  if corpus.reader == 'wsj':
-    return treebanks.wsj(raw_dir)
   if corpus.reader == 'wmt14':
     kind = _kind(raw_dir)
     if kind == 'archives':
@@ -80,6 +77,17 @@ def bitexts(
 
 def _is_drawn(stems: Sequence[str]) -> bool:
   return any(stem.startswith(drawn.PREFIX) for stem in stems)
+
+
+def target(corpus: Corpus) -> Callable[[str], str]:
+  """What a model learns to write of a target's line.
+
+  Raises:
+    UserError: tags are left out of what has none.
+  """
+  if not corpus.tags and corpus.reader != 'trees':
+    raise UserError(f'tags={corpus.tags}: only trees have tags (--config.tags)')
+  return treebanks.target(corpus.tags)
 
 
 def _named(stem: str, corpus: Corpus, raw_dir: pathlib.Path) -> Bitext:

@@ -1,11 +1,11 @@
 """The readers of treebanks: the source is words, the target the tokens of their tree.
 
-A pair has all tags. Whether a parser learns them is up to the target's vocabulary.
+A pair has all tags; target() tells what a parser learns of them.
 """
 
 import pathlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from transformer_jax.data import packed, text_files, trees
@@ -31,10 +31,11 @@ class Sections(NamedTuple):
   trees: int
 
 
+# By what a config calls them among its files.
 WSJ = {
-  'train': Sections(2, 21, 39_832),
-  'dev': Sections(22, 22, 1_700),
-  'test': Sections(23, 23, 2_416),
+  'wsj.02-21': Sections(2, 21, 39_832),
+  'wsj.22': Sections(22, 22, 1_700),
+  'wsj.23': Sections(23, 23, 2_416),
 }
 # Where the sections lie below --raw_dir; the last is the LDC's own folder.
 _PLACES = ('', 'WSJ', 'wsj', 'parsed/mrg/wsj')
@@ -132,40 +133,45 @@ class WallStreetJournal:
     return dict.fromkeys(SIDES, about | {'lines': self._sections.trees})
 
 
-def wsj(raw_dir: pathlib.Path) -> dict[str, list[Bitext]]:
-  """The Wall Street Journal's sections 02 to 21, 22 and 23.
+def bitexts(
+  raw_dir: pathlib.Path, files: Mapping[str, Sequence[str]]
+) -> dict[str, list[Bitext]]:
+  """The trees of each split's files.
+
+  Args:
+    files: names by split. NAME is raw_dir/NAME.mrg, NAME:1-3000 its trees 1 to 3000,
+      and a name of WSJ is sections of the Wall Street Journal.
 
   Raises:
-    UserError: `raw_dir` has no folders of sections.
+    UserError: there is no such file, or there are several, or no sections.
   """
+  return {split: [_named(raw_dir, name) for name in files[split]] for split in files}
+
+
+def target(tags: bool) -> Callable[[str], str]:
+  """What a parser writes of a pair's tokens: all, or one tag for every word."""
+  if tags:
+    return lambda tokens: tokens
+  return lambda tokens: ' '.join(trees.without_tags(tokens.split(' ')))
+
+
+def _named(raw_dir: pathlib.Path, stem: str) -> Bitext:
+  if stem in WSJ:
+    return WallStreetJournal(_journal(raw_dir), WSJ[stem])
+  part = _RANGE.fullmatch(stem)
+  path = text_files.find(raw_dir, f'{part["stem"] if part else stem}.mrg')
+  return TreeFile(path, part and (int(part['first']), int(part['last'])))
+
+
+def _journal(raw_dir: pathlib.Path) -> pathlib.Path:
+  """The folder of the Wall Street Journal's sections."""
   for place in _PLACES:
-    folder = raw_dir / place
-    if (folder / '23').is_dir():
-      return {split: [WallStreetJournal(folder, one)] for split, one in WSJ.items()}
+    if (raw_dir / place / '23').is_dir():
+      return raw_dir / place
   raise UserError(
     f'{raw_dir}: no sections of the Penn Treebank, such as WSJ/23/wsj_2300.mrg; the '
     'LDC has them (LDC99T42)'
   )
-
-
-def bitexts(
-  raw_dir: pathlib.Path, files: Mapping[str, Sequence[str]]
-) -> dict[str, list[Bitext]]:
-  """The trees of each split's files, raw_dir/STEM.mrg.
-
-  Args:
-    files: stems by split. NAME:1-3000 is the file NAME.mrg's trees 1 to 3000.
-
-  Raises:
-    UserError: there is no such file, or there are several.
-  """
-  return {split: [_file(raw_dir, stem) for stem in files[split]] for split in files}
-
-
-def _file(raw_dir: pathlib.Path, stem: str) -> TreeFile:
-  part = _RANGE.fullmatch(stem)
-  path = text_files.find(raw_dir, f'{part["stem"] if part else stem}.mrg')
-  return TreeFile(path, part and (int(part['first']), int(part['last'])))
 
 
 def _pair(tree: Tree) -> Pair:

@@ -98,9 +98,9 @@ def tags(tree: Tree) -> list[str]:
   return [token for token in tree.tokens if token[0] not in '()']
 
 
-def without_tags(tree: Tree) -> Tree:
-  """The tree with one tag for all words."""
-  return Tree(tree.words, [t if t[0] in '()' else ANY_TAG for t in tree.tokens])
+def without_tags(tokens: Iterable[str]) -> list[str]:
+  """The tokens with one tag for all words."""
+  return [token if token[0] in '()' else ANY_TAG for token in tokens]
 
 
 def with_tags(tree: Tree, given: Iterable[str]) -> Tree:

@@ -3,6 +3,7 @@
 layers.py has the glossary of shapes.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -106,13 +107,17 @@ class MultiHeadAttention(nnx.Module):
     x: Float[Array, 'B T D'],
     memory: Float[Array, 'B S D'],
     mask: Bool[Array, '#B #T S'],
+    drop: Callable[[jax.Array], jax.Array] = lambda weights: weights,
   ) -> tuple[Float[Array, 'B T D'], Float32[Array, 'B H T S']]:
-    """Returns what __call__ does, and the weights of every head."""
+    """Returns what __call__ does, and the weights of every head.
+
+    `drop` is what dropout makes of the weights before they weigh the values.
+    """
     q = self._split_heads(x, self.query, self.query_bias)
     k = self._split_heads(memory, self.key, self.key_bias)
     v = self._split_heads(memory, self.value, self.value_bias)
     weights = attention_weights(q, k, mask)
-    heads = jnp.einsum('bhts,bshv->bthv', weights.astype(v.dtype), v)
+    heads = jnp.einsum('bhts,bshv->bthv', drop(weights).astype(v.dtype), v)
     return self._join_heads(heads), weights
 
   # Section 6.1: one position at a time

@@ -15,8 +15,10 @@ def parameters(
   max_positions: int,
   vocab_size: int,
   target_vocab_size: int,
-  activation: str = 'relu',  # has no parameters
   biases: bool = False,
+  activation: str = 'relu',  # these three have no parameters
+  norm_epsilon: float = 1e-6,
+  P_drop_attention: float = 0.0,
 ) -> int:
   """Numbers that are trained: no final norms, and attention biases only if asked."""
   attention = 2 * d_model * h * (d_k + d_v)

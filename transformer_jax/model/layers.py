@@ -16,6 +16,7 @@ comes out.
 
 import dataclasses
 import functools
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -35,28 +36,42 @@ Array = jax.Array | np.ndarray
 
 
 @functools.partial(
-  jax.tree_util.register_dataclass, data_fields=['keys'], meta_fields=['rate']
+  jax.tree_util.register_dataclass,
+  data_fields=['keys'],
+  meta_fields=['rate', 'weights_rate'],
 )
 @dataclasses.dataclass(frozen=True)
 class Dropout:
   """Section 5.4's residual dropout: P_drop, and a key for each place it is applied.
 
-  Without keys nothing is dropped.
+  Without keys nothing is dropped. `weights_rate` is P_drop_attention (section 6.3), for
+  the weights of the attention whose output is dropped at a place.
   """
 
   rate: float
   keys: Key[Array, ' places'] | None
+  weights_rate: float = 0.0
 
   @classmethod
-  def of(cls, rate: float, key: jax.Array | None, places: int) -> 'Dropout':
-    return cls(rate, jax.random.split(key, places) if key is not None else None)
+  def of(
+    cls, rate: float, key: jax.Array | None, places: int, weights_rate: float = 0.0
+  ) -> 'Dropout':
+    keys = jax.random.split(key, places) if key is not None else None
+    return cls(rate, keys, weights_rate)
 
   def of_layers(self, count: int, places: int) -> list['Dropout']:
     """Returns one Dropout for each of `count` layers: the last places, in order."""
     if self.keys is None:
       return [self] * count
     keys = self.keys[len(self.keys) - count * places :].reshape(count, places)
-    return [Dropout(self.rate, of_layer) for of_layer in keys]
+    return [dataclasses.replace(self, keys=of_layer) for of_layer in keys]
+
+  def of_weights(self, place: int) -> Callable[[jax.Array], jax.Array]:
+    """Returns what drops the weights of the attention at a place."""
+    if self.keys is None or not self.weights_rate:
+      return lambda weights: weights
+    own = Dropout(self.weights_rate, jax.random.fold_in(self.keys[place], 1)[None])
+    return lambda weights: own(weights, 0)
 
   def __call__(self, x: Float[Array, '*shape'], place: int) -> Float[Array, '*shape']:
     # 16 random bits decide on each element, so the rate is rounded to a 65536th.
@@ -74,24 +89,25 @@ class Dropout:
 class LayerNorm(nnx.Module):
   """Layer normalisation (Ba et al. 2016), computed in float32."""
 
-  def __init__(self, d_model: int):
+  def __init__(self, d_model: int, epsilon: float):
     self.scale = nnx.Param(jnp.ones(d_model))
     self.bias = nnx.Param(jnp.zeros(d_model))
+    self.epsilon = epsilon
 
   def __call__(self, x: Float[Array, 'B T D']) -> Float[Array, 'B T D']:
     dtype, x = x.dtype, x.astype(jnp.float32)
     scale, bias = (ops.in_every_row(v[...], x) for v in (self.scale, self.bias))
     mean = x.mean(-1, keepdims=True)
     variance = jnp.square(x).mean(-1, keepdims=True) - jnp.square(mean)
-    scale = scale * jax.lax.rsqrt(jnp.maximum(variance, 0) + 1e-6)
+    scale = scale * jax.lax.rsqrt(jnp.maximum(variance, 0) + self.epsilon)
     return ((x - mean) * scale + bias).astype(dtype)
 
 
 class AddAndNorm(nnx.Module):
   """LayerNorm(x + Sublayer(x)), section 3.1: the norm comes after the sum."""
 
-  def __init__(self, d_model: int):
-    self.norm = LayerNorm(d_model)
+  def __init__(self, d_model: int, epsilon: float):
+    self.norm = LayerNorm(d_model, epsilon)
 
   def __call__(
     self,
@@ -167,10 +183,14 @@ class Sizes(NamedTuple):
   d_v: int
   activation: str = 'relu'  # one of ACTIVATIONS
   biases: bool = False  # of attention
+  norm_epsilon: float = 1e-6
 
   def attention(self, dtype: DTypeLike, rngs: nnx.Rngs) -> MultiHeadAttention:
     sizes = self.d_model, self.h, self.d_k, self.d_v
     return MultiHeadAttention(*sizes, biases=self.biases, dtype=dtype, rngs=rngs)
+
+  def add_and_norm(self) -> AddAndNorm:
+    return AddAndNorm(self.d_model, self.norm_epsilon)
 
   def feed_forward(self, dtype: DTypeLike, rngs: nnx.Rngs) -> FeedForward:
     sizes = self.d_model, self.d_ff, self.activation
@@ -182,9 +202,9 @@ class EncoderLayer(nnx.Module):
 
   def __init__(self, sizes: Sizes, *, dtype: DTypeLike, rngs: nnx.Rngs):
     self.attention = sizes.attention(dtype, rngs)
-    self.attention_norm = AddAndNorm(sizes.d_model)
+    self.attention_norm = sizes.add_and_norm()
     self.feed_forward = sizes.feed_forward(dtype, rngs)
-    self.feed_forward_norm = AddAndNorm(sizes.d_model)
+    self.feed_forward_norm = sizes.add_and_norm()
 
   def __call__(
     self, x: Float[Array, 'B S D'], mask: Bool[Array, '#B #S S'], dropout: Dropout
@@ -195,7 +215,7 @@ class EncoderLayer(nnx.Module):
     self, x: Float[Array, 'B S D'], mask: Bool[Array, '#B #S S'], dropout: Dropout
   ) -> tuple[Float[Array, 'B S D'], Float32[Array, 'B H S S']]:
     """Returns what __call__ does, and attention's weights."""
-    attended, weights = self.attention.seen(x, x, mask)
+    attended, weights = self.attention.seen(x, x, mask, dropout.of_weights(0))
     x = self.attention_norm(x, attended, dropout, 0)
     return self.feed_forward_norm(x, self.feed_forward(x), dropout, 1), weights
 
@@ -205,11 +225,11 @@ class DecoderLayer(nnx.Module):
 
   def __init__(self, sizes: Sizes, *, dtype: DTypeLike, rngs: nnx.Rngs):
     self.attention = sizes.attention(dtype, rngs)
-    self.attention_norm = AddAndNorm(sizes.d_model)
+    self.attention_norm = sizes.add_and_norm()
     self.cross = sizes.attention(dtype, rngs)
-    self.cross_norm = AddAndNorm(sizes.d_model)
+    self.cross_norm = sizes.add_and_norm()
     self.feed_forward = sizes.feed_forward(dtype, rngs)
-    self.feed_forward_norm = AddAndNorm(sizes.d_model)
+    self.feed_forward_norm = sizes.add_and_norm()
 
   def __call__(
     self,
@@ -232,9 +252,10 @@ class DecoderLayer(nnx.Module):
     Float[Array, 'B T D'], Float32[Array, 'B H T T'], Float32[Array, 'B H T S']
   ]:
     """Returns what __call__ does, and the weights of both attentions."""
-    attended, weights = self.attention.seen(x, x, causal_mask)
+    drop = dropout.of_weights
+    attended, weights = self.attention.seen(x, x, causal_mask, drop(0))
     x = self.attention_norm(x, attended, dropout, 0)
-    attended, cross = self.cross.seen(x, memory, memory_mask)
+    attended, cross = self.cross.seen(x, memory, memory_mask, drop(1))
     x = self.cross_norm(x, attended, dropout, 1)
     return self.feed_forward_norm(x, self.feed_forward(x), dropout, 2), weights, cross
 

@@ -106,6 +106,7 @@ class Transformer(nnx.Module):
   """Figure 1. Arguments are the columns of Table 3.
 
   Args:
+    P_drop_attention: dropout of attention's weights; the paper's parser has it (6.3).
     positions: 'sinusoid', or 'learned' (row E) with a table of `max_positions` rows
       for each stack; other than 'learned' ignores `max_positions`.
     vocab_size: W, rows of the one matrix that embeds both sides and makes the logits.
@@ -115,6 +116,7 @@ class Transformer(nnx.Module):
     activation: of the feed-forward networks: 'relu', or 'swish' as in some of Marian's
       models.
     biases: whether attention and the logits have biases, as Marian's models do.
+    norm_epsilon: is added to the variance in every LayerNorm.
     dtype: of the weights in products; parameters stay float32.
     activation_dtype: of what lies between products.
   """
@@ -129,12 +131,14 @@ class Transformer(nnx.Module):
     d_k: int,
     d_v: int,
     P_drop: float,
+    P_drop_attention: float = 0.0,
     positions: str,
     max_positions: int,
     vocab_size: int,
     target_vocab_size: int,
     activation: str = 'relu',
     biases: bool = False,
+    norm_epsilon: float = 1e-6,
     dtype: DTypeLike,
     activation_dtype: DTypeLike,
     rngs: nnx.Rngs,
@@ -151,14 +155,15 @@ class Transformer(nnx.Module):
       self.source_positions = nnx.Param(normal(rngs.params(), (max_positions, d_model)))
       self.target_positions = nnx.Param(normal(rngs.params(), (max_positions, d_model)))
     self.logits_bias = nnx.Param(jnp.zeros(rows)) if biases else None
-    sizes = Sizes(d_model, d_ff, h, d_k, d_v, activation, biases)
+    sizes = Sizes(d_model, d_ff, h, d_k, d_v, activation, biases, norm_epsilon)
     self.encoder = nnx.List(
       [EncoderLayer(sizes, dtype=dtype, rngs=rngs) for _ in range(N)]
     )
     self.decoder = nnx.List(
       [DecoderLayer(sizes, dtype=dtype, rngs=rngs) for _ in range(N)]
     )
-    self.h, self.d_k, self.d_v, self.d_model, self.P_drop = h, d_k, d_v, d_model, P_drop
+    self.h, self.d_k, self.d_v, self.d_model = h, d_k, d_v, d_model
+    self.P_drop, self.P_drop_attention = P_drop, P_drop_attention
     self.positions = positions
     self.dtype, self.activation_dtype = dtype, activation_dtype
 
@@ -191,6 +196,9 @@ class Transformer(nnx.Module):
       return logits
     return ops.add_bias(logits, self.logits_bias[...])
 
+  def _dropout(self, key: Key[Array, ''] | None, places: int) -> Dropout:
+    return Dropout.of(self.P_drop, key, places, self.P_drop_attention)
+
   def encode(
     self, source: Int[Array, 'B S'], key: Key[Array, ''] | None = None
   ) -> Float[Array, 'B S D']:
@@ -206,7 +214,7 @@ class Transformer(nnx.Module):
     self, source: Int[Array, 'B S'], key: Key[Array, ''] | None
   ) -> tuple[Float[Array, 'B S D'], Bool[Array, 'B 1 S'], Dropout]:
     """Returns what the first layer takes, and the stack's dropout."""
-    dropout = Dropout.of(self.P_drop, key, 1 + 2 * len(self.encoder))
+    dropout = self._dropout(key, 1 + 2 * len(self.encoder))
     mask = (source != PAD)[:, None]
     rows = self._position_rows('source', source.shape[1])
     table = self.embedding if self.is_tied else self.source_embedding
@@ -236,7 +244,7 @@ class Transformer(nnx.Module):
     self, target: Int[Array, 'B T'], key: Key[Array, ''] | None
   ) -> tuple[Float[Array, 'B T D'], Bool[Array, '1 T T'], Dropout]:
     """Returns what the first layer takes, and the stack's dropout."""
-    dropout = Dropout.of(self.P_drop, key, 1 + 3 * len(self.decoder))
+    dropout = self._dropout(key, 1 + 3 * len(self.decoder))
     T = target.shape[1]
     shifted = jnp.pad(target[:, :-1], ((0, 0), (1, 0)), constant_values=BOS)
     rows = self._position_rows('target', T)[None]

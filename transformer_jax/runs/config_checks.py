@@ -8,7 +8,9 @@ from typing import Any
 from transformer_jax.machine.errors import UserError
 
 MODEL = {'N', 'd_model', 'd_ff', 'h', 'd_k', 'd_v', 'max_positions', 'vocab_size'}
-MODEL |= {'P_drop', 'positions', 'target_vocab_size', 'activation', 'biases'}
+MODEL |= {'P_drop', 'P_drop_attention', 'positions', 'target_vocab_size'}
+MODEL |= {'activation', 'biases'}
+MODEL |= {'norm_epsilon'}
 
 # Without these keys no run can be translated with or scored.
 NEEDED = {'task', 'corpus', 'source_language', 'target_language', 'tokenized', 'model'}
@@ -21,6 +23,7 @@ LARGEST = 2**31 - 1  # steps and seeds are of 32 bits on the devices
 # The whole numbers of a config, by the least and the most that each may be.
 COUNTS = ('train_steps', 'warmup_steps', 'checkpoint_every_steps', 'log_every_steps')
 COUNTS += ('keep_checkpoints', 'average_last', 'cleaning.max_characters')
+COUNTS += ('bleu_every_checkpoints', 'bleu_sentences')
 WIDTHS = tuple(f'model.{size}' for size in ('d_model', 'd_ff', 'd_k', 'd_v'))
 WHOLE = {
   (1, LARGEST): COUNTS,
@@ -31,7 +34,7 @@ WHOLE = {
   (5, 2**16): ('model.vocab_size',),  # four ids stand for no text; files hold uint16
   (2, 2**13): ('max_length',),  # attention takes memory as its square
   (1, 2**10): ('max_shapes', 'beam', 'model.N', 'model.h'),
-  (0, 2**10): ('extra_length',),
+  (0, 2**10): ('extra_length', 'patience'),
   (0, 2**16): ('model.target_vocab_size',),
 }
 
@@ -64,12 +67,12 @@ VALUES: list[tuple[str, Callable[[Any], bool], tuple[str, ...]]] = [
   (
     'more than 0, and finite',
     lambda x: _finite(x) and x > 0,
-    ('rate_factor', 'adam_epsilon'),
+    ('rate_factor', 'adam_epsilon', 'model.norm_epsilon'),
   ),
   (
     'from 0 to less than 1',
     lambda x: _finite(x) and 0 <= x < 1,
-    ('model.P_drop', 'epsilon_ls', 'adam_b1', 'adam_b2'),
+    ('model.P_drop', 'model.P_drop_attention', 'epsilon_ls', 'adam_b1', 'adam_b2'),
   ),
   ('from -10 to 10', lambda x: _finite(x) and -10 <= x <= 10, ('alpha',)),
   ('1 or more, and finite', lambda x: _finite(x) and x >= 1, ('cleaning.max_ratio',)),
@@ -89,6 +92,7 @@ VALUES: list[tuple[str, Callable[[Any], bool], tuple[str, ...]]] = [
     (
       'tokenized',
       'byte_fallback',
+      'tags',
       'cleaning.off',
       'cleaning.drop_untranslated',
       'model.biases',
@@ -99,17 +103,29 @@ VALUES: list[tuple[str, Callable[[Any], bool], tuple[str, ...]]] = [
     lambda x: isinstance(x, str),
     ('corpus', 'reader', 'source_language', 'target_language', 'suffix', 'raw_dir'),
   ),
+  (*_one_of('', 'perplexity', 'bleu'), ('best_by',)),
   ('names', _names, ('files.train', 'files.dev', 'files.test')),
 ]
 
 
 # Keys of the model that older runs lack, with what these have.
-LATER = {'target_vocab_size': 0, 'activation': 'relu', 'biases': False}
+LATER = {
+  'target_vocab_size': 0,
+  'activation': 'relu',
+  'biases': False,
+  'norm_epsilon': 1e-6,
+}
+LATER |= {'P_drop_attention': 0.0}
+
+# Keys about keeping and starting that older runs lack.
+KEEPING = {'best_by': '', 'bleu_every_checkpoints': 1, 'bleu_sentences': 500}
+KEEPING |= {'patience': 0}
+KEEPING |= {'init_from': {'run': '', 'step': 0, 'sha256': '', 'vocabulary': ''}}
 
 
 def completed(config: Mapping[str, Any]) -> dict[str, Any]:
   """The config of a run that is older than some keys, with what it did then."""
-  config = {'raw_dir': ''} | dict(config)
+  config = {'raw_dir': '', 'tags': True} | KEEPING | dict(config)
   if 'model' in config and isinstance(config['model'], Mapping):
     config['model'] = LATER | config['model']
   return config

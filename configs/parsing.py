@@ -1,0 +1,75 @@
+"""Constituency parsing (section 6.3, Table 4): words in, the tokens of their tree out.
+
+  python -m scripts.train --config=configs/parsing.py:gum --workdir=runs/parsing.gum \\
+    --raw_dir=DIR_WITH_gum/
+
+`wsj` is the paper's parser: the Wall Street Journal of the Penn Treebank (LDC99T42) in
+--raw_dir, as WSJ/02/wsj_0200.mrg ...; the paper has 91.3 F1 on section 23. `semi` adds
+--raw_dir/silver.mrg, trees that another parser made (the paper: 17 M sentences, 92.7).
+`gum` trains on the 10,910 trees of GUM, `sample` on those and the public sample of the
+Penn Treebank, `small` on GUM with a model for a CPU. The paper does not say dropout,
+rate, steps or how trees are written. docs/parsing.md tells more.
+"""
+
+import ml_collections
+
+from configs import base
+
+ARGS = ('wsj', 'semi', 'gum', 'sample', 'small')
+FILES = {
+  'wsj': {'train': ('wsj.02-21',), 'dev': ('wsj.22',), 'test': ('wsj.23',)},
+  'gum': {'train': ('gum/train',), 'dev': ('gum/dev',), 'test': ('gum/test',)},
+}
+MORE = {'semi': ('silver',), 'sample': ('treebank_sample/wsj_sample',)}
+
+
+def get_config(arg: str = 'wsj') -> ml_collections.ConfigDict:
+  """`arg` is one of ARGS."""
+  if arg not in ARGS:
+    raise ValueError(f'{arg!r} is no parser: {", ".join(ARGS)}')
+  config = base.get_config('en-de')
+  config.task = 'parsing'
+  config.row = None
+  of_wsj = arg in ('wsj', 'semi')
+  config.corpus = f'parsing.{"gum" if arg == "small" else arg}'
+  config.reader = 'trees'
+  config.target_language = 'tree'
+  config.files.update(FILES['wsj' if of_wsj else 'gum'])
+  config.files.train += MORE[arg] if arg in MORE else ()
+  config.cleaning.off = True  # a tree's tokens are no sentence
+  config.character_coverage, config.byte_fallback = 1.0, False
+  config.max_length = 512
+  config.extra_length = 300
+  config.alpha = 0.3
+  if of_wsj:
+    _paper(config, 32000 if arg == 'semi' else 16000)
+  else:
+    _gum(config)
+  if arg == 'small':
+    config.beam = 4
+  return config
+
+
+def _paper(config: ml_collections.ConfigDict, pieces: int) -> None:
+  """What the paper says; else base's, but for what it found on dev and does not say."""
+  config.model.update({'N': 4, 'd_model': 1024, 'd_k': 128, 'd_v': 128})
+  config.model.update({'vocab_size': pieces, 'target_vocab_size': 128})
+  config.model.update({'P_drop': 0.2, 'P_drop_attention': 0.2})
+  config.warmup_steps = 16_000
+  config.beam = 21
+
+
+def _gum(config: ml_collections.ConfigDict) -> None:
+  """Found on dev: docs/parsing.md#what-the-paper-leaves-unsaid."""
+  config.model.update({'N': 3, 'd_model': 128, 'd_ff': 512, 'h': 4})
+  config.model.update({'d_k': 32, 'd_v': 32})
+  config.model.update({'vocab_size': 4000, 'target_vocab_size': 112})
+  config.model.update({'P_drop': 0.1, 'P_drop_attention': 0.1})
+  config.tokens_per_batch = 3000
+  config.slices = 2
+  config.max_shapes = 6
+  config.warmup_steps = 1000
+  config.train_steps = 6000
+  config.checkpoint_every_steps = 150
+  config.average_last = 10
+  config.beam = 21
