@@ -2,8 +2,10 @@
 
   python -m scripts.train --config=configs/quickstart.py --workdir=runs/quickstart
   python -m scripts.train --workdir=runs/quickstart
+  python -m scripts.train --config=C --init_from=runs/quickstart --workdir=runs/tuned
 
-The second goes on with a run that was begun, by the run's own config.
+The second goes on with a run that was begun, by the run's own config; the third starts
+from another run's model (docs/own_data.md).
 
 SIGTERM, SIGINT and SIGUSR1 (`sbatch --signal=USR1@120`) save and end it with exit code
 75: the same command goes on from there. docs/devices.md: several devices and hosts.
@@ -22,12 +24,13 @@ from transformer_jax.data import preparing
 from transformer_jax.data.corpus import name_apart
 from transformer_jax.data.flags import DataFlags
 from transformer_jax.machine import errors, flags
-from transformer_jax.runs import config_checks
+from transformer_jax.runs import config_checks, init_from
 from transformer_jax.runs.run import Run
 
 FLAGS = flags.Flags(__doc__)
 CONFIG = FLAGS.config("What to train; the run's own by default.", name_apart, False)
 WORKDIR = FLAGS.path('workdir', None, "The run's folder.", required=True)
+INIT_FROM = FLAGS.path('init_from', None, 'A run whose model and vocabulary to take.')
 DETERMINISTIC = FLAGS.boolean(
   'deterministic', 'The same bits in every run on a GPU too, and slower.'
 )
@@ -47,9 +50,12 @@ def main(argv: list[str]) -> None:
   FLAGS.parse(argv)
   config = CONFIG.value or Run(WORKDIR.value).config_to_train()
   logging.set_verbosity(logging.WARNING)  # Orbax tells its whole life at INFO
+  if INIT_FROM.value:
+    init_from.start_from(config, INIT_FROM.value, WORKDIR.value)
   config_checks.check_numbers(config.to_dict())
   interruption = Interruption().install()
   print('loading JAX', file=sys.stderr, flush=True)
+  from transformer_jax.decoding.dev_bleu import DevBleu
   from transformer_jax.machine import hosts, platform
   from transformer_jax.training.train import train
 
@@ -59,7 +65,8 @@ def main(argv: list[str]) -> None:
   platform.start(config.slices)
   with hosts.one_error_ends_all(), errors.in_one_line():
     corpus = hosts.first_host_first(lambda: preparing.prepare(config, *DATA.folders()))
-    train(config, WORKDIR.value, corpus, interruption)
+    bleu = DevBleu(config, corpus) if config.best_by == 'bleu' else None
+    train(config, WORKDIR.value, corpus, interruption, bleu)
 
 
 if __name__ == '__main__':

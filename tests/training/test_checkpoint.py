@@ -14,6 +14,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 import pytest
 
+from configs import base
 from transformer_jax.machine.errors import UserError
 from transformer_jax.runs.run import Run
 from transformer_jax.training import checkpoint
@@ -64,7 +65,9 @@ def copied(folder: pathlib.Path, step: int, new: int) -> None:
   path.write_text(json.dumps(json.loads(path.read_text()) | {'step': new}))
 
 
-def to_average(folder: pathlib.Path, *how: int, last: int | None = None) -> list[int]:
+def to_average(
+  folder: pathlib.Path, *how: int, last: int | str | None = None
+) -> list[int]:
   return checkpoint.to_average(Run(folder.parent), *how, last)
 
 
@@ -253,6 +256,8 @@ def test_prune_keeps_the_newest(folder: pathlib.Path):
   assert checkpoint.steps(folder) == [10, 20, 25]
   assert to_average(folder, 10, 3) == [10, 20, 25]
   checkpoint.verify(folder, 10)
+  checkpoint.prune(folder, 10, 1, best=10)
+  assert checkpoint.steps(folder) == [10, 20, 25]
 
 
 def elsewhere(path: pathlib.Path) -> None:
@@ -369,6 +374,30 @@ def test_a_short_run_has_fewer_to_average(folder: pathlib.Path, capsys):
   assert to_average(folder, 1, 5) == [1, 2, 3]
   assert capsys.readouterr().err == 'averaging 3 checkpoints: no more were made\n'
   assert to_average(folder, 2, 2) == [2, 3]
+
+
+def test_the_best_on_dev(folder: pathlib.Path):
+  """By what the config asks for; alone, unless more are asked for."""
+  run, config = Run(folder.parent), base.get_config()
+  write = lambda: (folder.parent / 'config.json').write_text(
+    config.to_json_best_effort()
+  )
+  lines = [{'step': s, 'dev_perplexity': abs(s - 2), 'dev_bleu': s} for s in (1, 2, 3)]
+  run.metrics.write_text(''.join(json.dumps(line) + '\n' for line in lines[:2]))
+  write()
+  with pytest.raises(
+    UserError, match='keeps no best checkpoint: train with --config.b'
+  ):
+    to_average(folder, 1, 1, last='best')
+  config.best_by = 'perplexity'
+  write()
+  assert to_average(folder, 1, 1, last='best') == [2]
+  assert to_average(folder, 1, 2, last='best') == [1, 2]
+  config.best_by = 'bleu'
+  write()
+  run.metrics.write_text('')
+  with pytest.raises(UserError, match='no dev bleu was measured yet'):
+    to_average(folder, 1, 1, last='best')
 
 
 # In a restart

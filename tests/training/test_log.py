@@ -74,6 +74,21 @@ def test_dev_perplexity_is_logged(tmp_path: pathlib.Path, capsys):
   assert [scalars(e) for e in events(run)[1:]] == [{'step': 2, 'dev_perplexity': 3.5}]
 
 
+def test_tensorboard_gets_the_config_bleu_and_speed(tmp_path: pathlib.Path):
+  run = Run(tmp_path)
+  (tmp_path / 'config.json').write_text('{"beam": 4}')
+  with Log(run, 0, 2) as log:
+    log.advance(record(1))
+    log.dev_bleu(1, 20.5, 0.25)
+  _, config, steps, bleu = events(run)
+  (text,) = config.summary.value
+  assert text.tag == 'config' and text.metadata.plugin_data.plugin_name == 'text'
+  assert text.tensor.string_val[0] == b'    {"beam": 4}\n'
+  assert scalars(steps)['target_tokens_per_second'] == 20
+  assert scalars(bleu) == {'step': 1, 'dev_bleu': 20.5, 'bleu_seconds': 0.25}
+  assert records(run)[1] == {'step': 1, 'dev_bleu': 20.5, 'bleu_seconds': 0.25}
+
+
 def test_metrics_of_a_checkpoint_that_is_gone_are_kept(tmp_path: pathlib.Path, capsys):
   """What the newest one explains is never cut; from another thread as well."""
   run = Run(tmp_path)
@@ -139,12 +154,13 @@ def test_events_are_the_records(tmp_path: pathlib.Path):
   log_steps(run, 0, 5)
   first, *rest = events(run)
   assert first.file_version == 'brain.Event:2'
-  assert [scalars(event) for event in rest] == [record(step) for step in range(1, 6)]
+  shown = lambda step: record(step) | {'target_tokens_per_second': 20}
+  assert [scalars(event) for event in rest] == [shown(step) for step in range(1, 6)]
   assert all(abs(event.wall_time - time.time()) < 60 for event in rest)
   log_steps(run, 3, 7)
   version, begin, *rest = events(run)[6:]
   assert version.file_version and (begin.step, begin.session_log.status) == (4, 1)
-  assert [scalars(event) for event in rest] == [record(step) for step in range(4, 8)]
+  assert [scalars(event) for event in rest] == [shown(step) for step in range(4, 8)]
 
 
 # A full disk

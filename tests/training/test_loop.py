@@ -14,12 +14,13 @@ import pytest
 from transformer_jax.data import batches
 from transformer_jax.machine import hosts
 from transformer_jax.machine.signals import EXIT_CODE, Interruption
-from transformer_jax.runs.run import Run
+from transformer_jax.runs.run import Run, best_of
 from transformer_jax.training import checkpoint, loop
 from transformer_jax.training.log import Log
 from transformer_jax.training.step import Sums, TrainState
 
 EVERY = 4
+DEV = loop.Dev(lambda _: 2.0)
 
 
 class Counter:
@@ -85,15 +86,17 @@ def looped(
   told: Interruption,
   start: int = 0,
   unmeasured: bool = False,
+  dev: loop.Dev = DEV,
+  **cadence: int,
 ) -> tuple[Kept, list[dict]]:
   """Runs to the end; what it saved, and what it wrote."""
   kept, run = Kept(), Run(folder)
   state = TrainState(np.int32(start), {'w': np.float32(start)}, ())
-  cadence = loop.Cadence(trainer.last, checkpoint_every=EVERY, log_every=2)
+  cadence = loop.Cadence(trainer.last, EVERY, 2, **cadence)
   with Log(run, start, trainer.last) as log:
     one = loop.Loop(trainer, cadence, run.records(), log, kept, told)
     try:
-      one.run(state, start, lambda _: 2.0, unmeasured)
+      one.run(state, start, dev, unmeasured)
     except (SystemExit, loop.Diverged) as end:
       kept.end = end
   return kept, run.records()
@@ -105,6 +108,30 @@ def test_checkpoints_records_and_measurements(tmp_path: pathlib.Path):
   assert [r['step'] for r in records if 'loss' in r] == [2, 4, 6, 8, 10]
   assert sum(r['target_tokens'] for r in records if 'loss' in r) == 50
   assert [r['step'] for r in records if 'dev_perplexity' in r] == [4, 8, 10]
+
+
+def test_patience(tmp_path: pathlib.Path):
+  """It ends two checkpoints after the best, and begun again, before any step."""
+  found = iter([5.0, 3.0, 3.0, 4.0])
+  options = {'dev': loop.Dev(lambda _: next(found)), 'patience': 2}
+  kept, records = looped(tmp_path, Counter(40), Interruption(), **options)
+  assert kept.steps == [4, 8, 12, 16] and best_of(records, 'perplexity') == 8
+  assert [r['step'] for r in records if 'loss' in r][-1] == 16
+  again, _ = looped(tmp_path, Counter(40), Interruption(), 16, **options)
+  assert again.steps == []
+
+
+def test_dev_bleu(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture):
+  """At every second checkpoint and the last; its cost is said."""
+  dev = DEV._replace(bleu=lambda params: 30 - abs(float(params['w']) - 9))
+  _, records = looped(tmp_path, Counter(18), Interruption(), dev=dev, bleu_every=2)
+  assert {r['step']: r['dev_bleu'] for r in records if 'dev_bleu' in r} == {
+    8: 29.0,
+    16: 23.0,
+    18: 21.0,
+  }
+  assert best_of(records, 'bleu') == 8 and best_of(records, '') is None
+  assert 'step 8: dev BLEU 29.00, greedy, in 0.0 s' in capsys.readouterr().err
 
 
 def test_a_missing_measurement_is_made_first(tmp_path: pathlib.Path):

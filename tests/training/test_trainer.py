@@ -96,7 +96,7 @@ def test_one_bad_batch_is_skipped_and_persistent_ones_end_the_run(
     cadence = loop.Cadence(20, checkpoint_every=1, log_every=1)
     one = loop.Loop(ours, cadence, [], log, writer, Interruption())
     with pytest.raises(loop.Diverged) as stopped:
-      one.run(state, 0, lambda _: 2.0, unmeasured=False)
+      one.run(state, 0, loop.Dev(lambda _: 2.0), unmeasured=False)
   assert str(stopped.value) == (
     'no finite update in 10 steps on end, up to step 16. The newest checkpoint: '
     f'{directory.checkpoints / "15"}'

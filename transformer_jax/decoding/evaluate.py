@@ -32,7 +32,7 @@ class Options(NamedTuple):
 
   split: str  # 'dev' or 'test'
   average: int | None  # how many checkpoints
-  step: int | None  # the last of them; None is the newest
+  step: int | str | None  # the last of them; 'best' on dev, None is the newest
   beam: int | None
   alpha: float | None
   lowercase: bool  # whether scores ignore case
@@ -57,7 +57,8 @@ class Evaluation:
     self._run, self._config, self._options = run, config, options
     self._corpus = folder_of(config.corpus, data_dir)
     platform.start(config.slices)
-    every, count = config.checkpoint_every_steps, options.average or config.average_last
+    every, best = config.checkpoint_every_steps, options.step == 'best'
+    count = options.average or (1 if best else config.average_last)
     self._steps = checkpoint.to_average(run, every, count, options.step)
     searched = self._steps[-1], len(self._steps), config.beam, config.alpha
     self.translations = run.translations(options.split, *searched, options.lowercase)

@@ -35,7 +35,7 @@ class Restored:
     self,
     workdir: pathlib.Path,
     average: int | None = None,
-    step: int | None = None,
+    step: int | str | None = None,
     beam: int | None = None,
     alpha: float | None = None,
   ):
@@ -43,7 +43,7 @@ class Restored:
 
     Args:
       average: how many checkpoints to average.
-      step: the last of them.
+      step: the last of them; 'best' is the best on dev, by default alone.
 
     Raises:
       UserError: the run is not whole, or there is no such checkpoint.
@@ -56,7 +56,8 @@ class Restored:
     config_checks.check_numbers(self.config.to_dict())
     self.vocabularies = self.run.vocabularies()
     every, count = self.config.checkpoint_every_steps, self.config.average_last
-    steps = checkpoint.to_average(self.run, every, average or count, step)
+    count = average or (1 if step == 'best' else count)
+    steps = checkpoint.to_average(self.run, every, count, step)
     platform.start(self.config.slices)
     self.graph, shapes = build.architecture(self.config)
     params = checkpoint.average(self.run.checkpoints, steps, shapes)

@@ -53,8 +53,8 @@ class Translator:
     self._config, self._vocabularies = config, vocabularies
     self.dtype = platform.decoding_dtype(config.decode_dtype)
     self._graph, _ = build.split(config, self.dtype)
-    cast = jax.jit(lambda params: cast_weights(params, self.dtype))
-    self._params = cast(parallel.everywhere(params))
+    self._cast = jax.jit(lambda params: cast_weights(params, self.dtype))
+    self.use(params)
     self._longest = build.longest_side(config)
     self._task = TASKS[config.task]
     self._output = SOURCE_LENGTHS[-1] + config.extra_length
@@ -62,6 +62,10 @@ class Translator:
       self._output = min(self._output, config.model.max_positions)
     self.cut_sources = self.cut_outputs = 0
     self._searches: dict[int, Callable] = {}
+
+  def use(self, params: Tree) -> None:
+    """Translates with other parameters from now on; nothing is compiled again."""
+    self._params = self._cast(parallel.everywhere(params))
 
   def translate(
     self,

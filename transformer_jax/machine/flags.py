@@ -91,6 +91,17 @@ class Flags:
       name, default, about, lower_bound=at_least, flag_values=self._values
     )
 
+  def integer_or(self, name: str, word: str, about: str) -> flags.FlagHolder[int | str]:
+    """An integer or one word; None by default."""
+    return flags.DEFINE(
+      _IntegerOrParser(word),
+      name,
+      None,
+      about,
+      flag_values=self._values,
+      serializer=flags.ArgumentSerializer(),
+    )
+
   def number(
     self, name: str, default: float | None, about: str
   ) -> flags.FlagHolder[float]:
@@ -193,6 +204,18 @@ class _PathParser(flags.ArgumentParser):
     if argument == '':
       raise ValueError('is empty')
     return pathlib.Path(argument)
+
+
+class _IntegerOrParser(flags.ArgumentParser):
+  def __init__(self, word: str):
+    self._word = word
+
+  def parse(self, argument: str | int) -> int | str:
+    if argument == self._word:
+      return argument
+    if not str(argument).removeprefix('-').isdecimal():
+      raise ValueError(f'a whole number, or {self._word}')
+    return int(argument)
 
 
 def run(main: Callable[[list[str]], None]) -> None:

@@ -27,7 +27,7 @@ COUNTS += ('bleu_every_checkpoints', 'bleu_sentences')
 WIDTHS = tuple(f'model.{size}' for size in ('d_model', 'd_ff', 'd_k', 'd_v'))
 WHOLE = {
   (1, LARGEST): COUNTS,
-  (0, LARGEST): ('seed', 'corpus_seed'),
+  (0, LARGEST): ('seed', 'corpus_seed', 'init_from.step'),
   (1, 2**32 - 1): ('train_pairs', 'vocabulary_pairs'),
   (1, 10**7): ('tokens_per_batch', 'decode_tokens'),
   (1, 2**16): ('slices', 'model.max_positions', *WIDTHS),
@@ -101,7 +101,8 @@ VALUES: list[tuple[str, Callable[[Any], bool], tuple[str, ...]]] = [
   (
     'text',
     lambda x: isinstance(x, str),
-    ('corpus', 'reader', 'source_language', 'target_language', 'suffix', 'raw_dir'),
+    ('corpus', 'reader', 'source_language', 'target_language', 'suffix', 'raw_dir')
+    + ('init_from.run', 'init_from.sha256', 'init_from.vocabulary'),
   ),
   (*_one_of('', 'perplexity', 'bleu'), ('best_by',)),
   ('names', _names, ('files.train', 'files.dev', 'files.test')),

@@ -13,5 +13,7 @@ def checkpoints(table: Flags) -> tuple[flags.FlagHolder, flags.FlagHolder]:
     "Checkpoints to average; the config's number by default.",
     at_least=1,
   )
-  step = table.integer('step', None, 'The last of them; the newest by default.')
+  step = table.integer_or(
+    'step', 'best', 'The last of them, the newest by default; or best: on dev, alone.'
+  )
   return average, step

@@ -59,6 +59,11 @@ class Plan(NamedTuple):
         f'--average={self.average}: {name} keeps {config.keep_checkpoints} checkpoints '
         '(-- --config.keep_checkpoints=...)'
       )
+    if config.patience:
+      raise UserError(
+        f'{name}: patience={config.patience} would end a run before its last step, on '
+        'which a sweep scores it (-- --config.patience=0)'
+      )
     run = Run(self.workdir / _folder_name(name, seed))
     if (run.workdir / 'config.json').is_file():
       run.check_same(json.loads(config.to_json_best_effort()))

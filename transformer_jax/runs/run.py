@@ -19,6 +19,7 @@ from transformer_jax.machine import files
 from transformer_jax.machine.errors import UserError
 from transformer_jax.runs import config_checks
 
+MANIFEST = 'manifest.json'  # of a checkpoint: it is finished
 STEP = re.compile('[1-9][0-9]*')  # the name of a checkpoint's folder
 
 # Types of a record's values, of those that are computed with.
@@ -121,6 +122,22 @@ class Run(NamedTuple):
     Returns: three entries of result.json. training_device is None where a step's
       device was not recorded.
     """
+  def best_step(self) -> int:
+    """The step whose checkpoint was kept as the best on dev, by the config's best_by.
+
+    Raises:
+      UserError: the config keeps none, or nothing was measured yet.
+    """
+    by = self.config().best_by
+    if not by:
+      raise UserError(
+        f'{self.workdir} keeps no best checkpoint: train with --config.best_by=bleu or '
+        'perplexity, or give --step a number'
+      )
+    if (step := best_of(self.records(), by)) is None:
+      raise UserError(f'{self.workdir}: no dev {by} was measured yet')
+    return step
+
     steps = [r for r in self.records() if 'target_tokens' in r and r['step'] <= step]
     devices = dict.fromkeys(r['device'] if 'device' in r else None for r in steps)
     known = devices and None not in devices
@@ -255,6 +272,18 @@ def numbered(checkpoints: pathlib.Path) -> list[int]:
   """The steps that something there is named by, ascending: a checkpoint or what not."""
   names = os.listdir(checkpoints) if checkpoints.exists() else []
   return sorted(int(name) for name in names if STEP.fullmatch(name))
+
+
+def best_of(records: list[dict], by: str) -> int | None:
+  """The step with the best dev 'perplexity' or 'bleu'; None if none was measured.
+
+  With '', no step is the best.
+  """
+  if not by:
+    return None
+  key, sign = f'dev_{by}', {'perplexity': 1, 'bleu': -1}[by]
+  found = [(sign * r[key], r['step']) for r in records if r.get(key) is not None]
+  return min(found)[1] if found else None
 
 
 def misnumbered(checkpoints: pathlib.Path) -> list[str]:

@@ -21,9 +21,8 @@ import orbax.checkpoint as ocp
 
 from transformer_jax.machine import files
 from transformer_jax.machine.errors import UserError
-from transformer_jax.runs.run import Run, misnumbered, numbered
+from transformer_jax.runs.run import MANIFEST, Run, misnumbered, numbered
 
-MANIFEST = 'manifest.json'
 # Names that end so are no checkpoints: one half written, one half deleted by a process
 # that was killed, and a damaged one that is left to the user.
 PARTIAL, DELETED, ASIDE = '.partial', '.deleted', '.damaged'
@@ -66,7 +65,7 @@ def _flaw(path: pathlib.Path) -> str | None:
   return f'is set aside as {aside}' if aside.exists() else 'is not there'
 
 
-def to_average(run: Run, every: int, count: int, last: int | None) -> list[int]:
+def to_average(run: Run, every: int, count: int, last: int | str | None) -> list[int]:
   """The last `count` steps up to and with `last`, or all of a run that is shorter.
 
   All but `last` are multiples of `every`: an average spans the same time, no matter how
@@ -75,7 +74,7 @@ def to_average(run: Run, every: int, count: int, last: int | None) -> list[int]:
   Args:
     every: steps between two checkpoints.
     count: how many to average.
-    last: a step; the newest that was saved if None.
+    last: a step; 'best' is run.best_step(), None the newest that was saved.
 
   Raises:
     UserError: one of them has no finished checkpoint; it is named.
@@ -83,6 +82,7 @@ def to_average(run: Run, every: int, count: int, last: int | None) -> list[int]:
   folder, there = run.checkpoints, steps(run.checkpoints)
   if not there:
     raise UserError(f'{folder}: no finished checkpoint there')
+  last = run.best_step() if last == 'best' else last
   newest = max(*numbered(folder), run.newest_saved()) if last is None else last
   before = (newest - 1) // every  # multiples of `every`
   wanted = [n * every for n in range(max(1, before - count + 2), before + 1)] + [newest]
@@ -117,14 +117,14 @@ def save(folder: pathlib.Path, step: int, params: Tree, opt_state: Tree) -> None
   files.sync(folder)
 
 
-def prune(folder: pathlib.Path, every: int, keep: int) -> None:
-  """Deletes all but the last `keep` checkpoints at multiples of `every`.
+def prune(folder: pathlib.Path, every: int, keep: int, best: int | None = None) -> None:
+  """Deletes all but the last `keep` checkpoints at multiples of `every`, and `best`.
 
   Only those are ever averaged. Another one is kept while it is the newest.
   """
   there = steps(folder)
   regular = [step for step in there if step % every == 0]
-  for step in set(there[:-1]) - set(regular[-keep:]):
+  for step in set(there[:-1]) - set(regular[-keep:]) - {best}:
     _delete(folder / str(step))
 
 
@@ -160,8 +160,15 @@ class Writer:
   """
 
   def __init__(
-    self, folder: pathlib.Path, every: int, keep: int, saved: Callable[[int], None]
+    self,
+    folder: pathlib.Path,
+    every: int,
+    keep: int,
+    saved: Callable[[int], None],
+    best: Callable[[], int | None] = lambda: None,
   ):
+    """`best` tells which step is kept in any case, if one is."""
+    self._best = best
     self._folder, self._every, self._keep = folder, every, keep
     self._saved = saved
     self._thread = futures.ThreadPoolExecutor(1)
@@ -186,7 +193,7 @@ class Writer:
 
   def _write(self, step: int, params: Tree, opt_state: Tree) -> None:
     save(self._folder, step, params, opt_state)
-    prune(self._folder, self._every, self._keep)
+    prune(self._folder, self._every, self._keep, self._best())
     self._saved(step)
 
   def check(self) -> None:

@@ -1,7 +1,6 @@
 """What a training tells: metrics.jsonl, TensorBoard events and a progress bar."""
 
 import contextlib
-import pathlib
 import shutil
 import socket
 import sys
@@ -10,7 +9,8 @@ import time
 from collections.abc import Callable, Iterator
 
 from tensorboardX.proto.event_pb2 import Event, SessionLog
-from tensorboardX.proto.summary_pb2 import Summary
+from tensorboardX.proto.summary_pb2 import Summary, SummaryMetadata
+from tensorboardX.proto.tensor_pb2 import TensorProto
 from tensorboardX.record_writer import RecordWriter
 from tqdm import tqdm
 
@@ -44,7 +44,7 @@ class Log:
     with self._writing():
       self._cut_back()
       self._file = run.metrics.open('a')
-      self._events = _events(run.workdir / 'events', start)
+      self._events = _events(run, start)
     self._begin = time.perf_counter()
 
   def __enter__(self) -> 'Log':
@@ -120,6 +120,10 @@ class Log:
     self._write({'step': step, 'dev_perplexity': perplexity})
     self.say(f'step {step}: dev perplexity {perplexity:.3f}')
 
+  def dev_bleu(self, step: int, bleu: float, seconds: float) -> None:
+    self._write({'step': step, 'dev_bleu': bleu, 'bleu_seconds': seconds})
+    self.say(f'step {step}: dev BLEU {bleu:.2f}, greedy, in {seconds:.1f} s')
+
   def saved(self, step: int) -> None:
     """Notes that a step's checkpoint is finished; any thread may call it."""
     with files.named(self._run.metrics):
@@ -162,6 +166,9 @@ class Log:
   def _write(self, record: dict) -> None:
     words = 'step', 'device'
     scalars = {key: value for key, value in record.items() if key not in words}
+    if 'target_tokens' in record:
+      speed = record['target_tokens'] / record['seconds']
+      scalars['target_tokens_per_second'] = speed
     values = [Summary.Value(tag=k, simple_value=v) for k, v in scalars.items()]
     summary = Summary(value=values)
     event = Event(wall_time=time.time(), step=record['step'], summary=summary)
@@ -195,6 +202,9 @@ class Silent(Log):
   def dev(self, step: int, perplexity: float) -> None:
     pass
 
+  def dev_bleu(self, step: int, bleu: float, seconds: float) -> None:
+    pass
+
   def saved(self, step: int) -> None:
     pass
 
@@ -205,12 +215,13 @@ class Silent(Log):
     pass
 
 
-def _events(folder: pathlib.Path, start: int) -> RecordWriter:
-  """Opens a new file of events for TensorBoard.
+def _events(run: Run, start: int) -> RecordWriter:
+  """Opens a new file of events for TensorBoard, which begins with the run's config.
 
   Not by tensorboardX's SummaryWriter: it writes in a thread, and once a full disk has
   ended that, add_scalar waits for ever.
   """
+  folder = run.workdir / 'events'
   folder.mkdir(exist_ok=True)
   now = time.time()
   name = f'events.out.tfevents.{now:.0f}.{socket.gethostname()}.step-{start}'
@@ -219,6 +230,21 @@ def _events(folder: pathlib.Path, start: int) -> RecordWriter:
   if start:  # TensorBoard drops what an earlier process logged after this step
     begin = SessionLog(status=SessionLog.START)
     heads.append(Event(wall_time=now, step=start + 1, session_log=begin))
+  config = run.workdir / 'config.json'
+  if config.is_file():
+    about = Summary(value=[_text('config', config.read_text())])
+    heads.append(Event(wall_time=now, step=start, summary=about))
   for head in heads:
     file.write(head.SerializeToString())
   return file
+
+
+def _text(tag: str, text: str) -> Summary.Value:
+  """A text as TensorBoard shows it: Markdown, of which this is a block of code."""
+  block = ''.join(f'    {line}\n' for line in text.splitlines())
+  plugin = SummaryMetadata.PluginData(plugin_name='text')
+  return Summary.Value(
+    tag=tag,
+    metadata=SummaryMetadata(plugin_data=plugin),
+    tensor=TensorProto(dtype='DT_STRING', string_val=[block.encode()]),
+  )

@@ -6,13 +6,14 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
+import numpy as np
 
 from transformer_jax.machine import hosts, platform
 from transformer_jax.machine.errors import UserError
 from transformer_jax.machine.signals import Interruption
 from transformer_jax.training import checkpoint
 from transformer_jax.training.log import Log
-from transformer_jax.training.metrics import Divergence, Meter, Values
+from transformer_jax.training.metrics import Divergence, Meter, Patience, Values
 from transformer_jax.training.step import Sums, TrainState
 from transformer_jax.training.trainer import Trainer
 
@@ -27,11 +28,20 @@ class Diverged(UserError):
 
 
 class Cadence(NamedTuple):
-  """In steps."""
+  """In steps, but for `bleu_every` and `patience`, which are in checkpoints."""
 
   last: int  # the step that ends the training
   checkpoint_every: int
   log_every: int
+  bleu_every: int = 0  # 0: never
+  patience: int = 0  # without a better dev perplexity; 0: any number
+
+
+class Dev(NamedTuple):
+  """What is measured on dev, by parameters on this host's devices."""
+
+  perplexity: Callable[[Tree], float]
+  bleu: Callable[[Tree], float] | None = None
 
 
 class Loop:
@@ -55,6 +65,8 @@ class Loop:
     self._interruption = interruption
     self._alone = hosts.count() == 1
     self._every, self._last = cadence.checkpoint_every, cadence.last
+    self._bleu_every = cadence.bleu_every * cadence.checkpoint_every
+    self._patience = Patience.of(records, cadence.patience)
     self._device = platform.describe_device()
     every = cadence.log_every, cadence.checkpoint_every
     skipped = {r['step'] for r in records if 'skipped_pairs' in r}
@@ -76,15 +88,14 @@ class Loop:
     self,
     state: TrainState,
     step: int,
-    perplexity: Callable[[Tree], float],
+    dev: Dev,
     unmeasured: bool,
   ) -> None:
-    """Goes on from `step` to the last one.
+    """Goes on from `step` to the last one, or until patience ends.
 
     Args:
       state: after `step` updates.
       step: the number of updates made.
-      perplexity: of the dev set, by parameters on this host's devices.
       unmeasured: whether `step` is saved and its perplexity still to be measured.
 
     Raises:
@@ -94,18 +105,16 @@ class Loop:
     while step - self._skips in self._skipped:
       self._skips += 1
 
-    def measure() -> None:
-      self._log.measuring('dev perplexity')
-      params = self._trainer.devices.on_this_host(state.params)
-      self._log.dev(step, perplexity(params))
-
+    measure = lambda: self._measure(
+      step, self._trainer.devices.on_this_host(state.params), dev
+    )
     # One host alone may be stopped while it measures. Several stop together, after a
     # step, so none of them obeys a signal by itself.
     defer = contextlib.nullcontext if self._alone else self._interruption.deferred
     with defer():
       if unmeasured:
         measure()
-      while step < self._last:
+      while step < self._last and not self._ended(step):
         self._meter.resume()
         goal = min(self._last, step - step % self._every + self._every)
         with self._interruption.deferred():
@@ -118,6 +127,26 @@ class Loop:
           self._interruption.leave()
         if step == goal:
           measure()
+
+  def _measure(self, step: int, params: Tree, dev: Dev) -> None:
+    """BLEU comes first: where a step's perplexity is told, all of it was measured."""
+    due = step == self._last or (self._bleu_every and step % self._bleu_every == 0)
+    if dev.bleu and due:
+      self._log.measuring('dev BLEU')
+      begin = time.monotonic()
+      self._log.dev_bleu(step, dev.bleu(params), time.monotonic() - begin)
+    self._log.measuring('dev perplexity')
+    perplexity = dev.perplexity(params)
+    self._log.dev(step, perplexity)
+    self._patience.add(perplexity)
+
+  def _ended(self, step: int) -> bool:
+    """Whether the first host's patience has ended: only there all records are known."""
+    if ended := bool(hosts.from_first_host(np.int32(self._patience.ended))):
+      self._log.say(
+        f'step {step}: dev perplexity has not improved for `patience` checkpoints; ends'
+      )
+    return ended
 
   def _updates(
     self, state: TrainState, step: int, goal: int

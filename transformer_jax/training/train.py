@@ -3,6 +3,8 @@
 import contextlib
 import pathlib
 import sys
+from collections.abc import Callable
+from typing import Any
 
 import ml_collections
 import numpy as np
@@ -13,9 +15,12 @@ from transformer_jax.machine.signals import Interruption
 from transformer_jax.runs import run
 from transformer_jax.training import checkpoint
 from transformer_jax.training.log import Log, Silent
-from transformer_jax.training.loop import Cadence, Loop
+from transformer_jax.training.loop import Cadence, Dev, Loop
+from transformer_jax.training.metrics import Patience
 from transformer_jax.training.perplexity import Perplexity
 from transformer_jax.training.trainer import Trainer
+
+Tree = Any
 
 
 def train(
@@ -23,10 +28,14 @@ def train(
   workdir: pathlib.Path,
   corpus: pathlib.Path,
   interruption: Interruption | None = None,
+  bleu: Callable[[Tree], float] | None = None,
 ) -> None:
   """Trains to config.train_steps, going on from the newest checkpoint in `workdir`.
 
   The first host alone reads and writes `workdir`.
+
+  Args:
+    bleu: of dev, by parameters on this host's devices, for configs that ask for it.
 
   Raises:
     SystemExit: a signal asked for it; all is saved.
@@ -45,8 +54,18 @@ def train(
     start = int(state.step)
     records = [r for r in folder.records() if r['step'] <= start] if first else []
     unmeasured = _unmeasured(config, start, records)
-    if start >= config.train_steps and not unmeasured:
-      print(f'{workdir} has {start} of {config.train_steps} steps: nothing to do')
+    cadence = Cadence(
+      config.train_steps,
+      config.checkpoint_every_steps,
+      config.log_every_steps,
+      config.bleu_every_checkpoints,
+      config.patience,
+    )
+    ended = Patience.of(records, config.patience).ended
+    ended = bool(hosts.from_first_host(np.int32(ended)))
+    if (start >= config.train_steps or ended) and not unmeasured:
+      why = ', where its patience ended' if ended else ''
+      print(f'{workdir} has {start} of {config.train_steps} steps{why}: nothing to do')
       return
     log = stack.enter_context(
       Log(folder, start, config.train_steps) if first else Silent()
@@ -59,6 +78,7 @@ def train(
         config.checkpoint_every_steps,
         config.keep_checkpoints,
         log.saved,
+        lambda: run.best_of(folder.records(), config.best_by),
       )
     )
     interruption = Interruption() if interruption is None else interruption
@@ -71,11 +91,8 @@ def train(
       trainer.compile(state, log.compiling)
       hosts.wait_for_all('compiled')
       log.started()
-    cadence = Cadence(
-      config.train_steps, config.checkpoint_every_steps, config.log_every_steps
-    )
     loop = Loop(trainer, cadence, records, log, writer, interruption)
-    loop.run(state, start, dev, unmeasured)
+    loop.run(state, start, Dev(dev, bleu), unmeasured)
     writer.finish()
 
 

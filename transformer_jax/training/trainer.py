@@ -14,6 +14,7 @@ from transformer_jax.data import batches
 from transformer_jax.data.corpus import train_batches
 from transformer_jax.machine import hosts, parallel
 from transformer_jax.model import build
+from transformer_jax.runs import init_from
 from transformer_jax.training import checkpoint, optimizer
 from transformer_jax.training.step import StepInput, Sums, TrainState, train_step
 
@@ -110,8 +111,14 @@ class Trainer:
     return self.devices.split(StepInput(source, target, wishes, seed))
 
   def initial(self) -> TrainState:
-    """A fresh state on the devices."""
-    _, params = build.transformer(self._config)
+    """A fresh state on the devices; its parameters may be those of `init_from`."""
+    if not self._config.init_from.run:
+      _, params = build.transformer(self._config)
+    elif hosts.is_first_host():
+      run, step = init_from.check_origin(self._config.init_from)
+      params = checkpoint.restore_params(run.checkpoints, step, self._shapes[0])
+    else:  # it gets the first host's
+      params = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), self._shapes[0])
     return self.devices.replicate(
       TrainState(np.int32(0), params, self._transform.init(params))
     )

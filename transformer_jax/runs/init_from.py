@@ -1,0 +1,84 @@
+"""Where a training starts that goes on from another run's model: fine-tuning."""
+
+import pathlib
+
+import ml_collections
+
+from transformer_jax.data.corpus import name_apart
+from transformer_jax.machine import files
+from transformer_jax.machine.errors import UserError
+from transformer_jax.runs import config_checks
+from transformer_jax.runs.run import MANIFEST, Run, numbered
+
+# What may differ: it belongs to training. The vocabulary comes with the run.
+FREE = {'P_drop', 'P_drop_attention', 'vocab_size'}
+
+
+def start_from(
+  config: ml_collections.ConfigDict, origin: pathlib.Path, workdir: pathlib.Path
+) -> None:
+  """Makes a config start from the newest checkpoint of a run, with its vocabulary.
+
+  A run in `workdir` that started there before keeps the checkpoint that it had.
+
+  Raises:
+    UserError: `origin` is no run of translation with a checkpoint, or its model has
+      other sizes than the config's.
+  """
+  run, plain = Run(origin), config.copy_and_resolve_references()
+  theirs = run.config()
+  if theirs.task != 'translation':
+    raise UserError(f'{origin} is a run of {theirs.task}: give one of translation')
+  _check_sizes(config, theirs, origin)
+  config.init_from.run = str(origin.resolve())
+  sums = (words.sha256 for words in run.vocabularies())
+  config.init_from.vocabulary = ' '.join(dict.fromkeys(sums))
+  config.model.vocab_size = theirs.model.vocab_size
+  name_apart(config, plain, ())  # another vocabulary encodes its corpus
+  begun = Run(workdir)
+  if (workdir / 'config.json').is_file():
+    before = begun.config().init_from
+    if before.run == config.init_from.run:
+      config.init_from.update(step=before.step, sha256=before.sha256)
+      return
+  there = [s for s in numbered(run.checkpoints) if _manifest(run, s).is_file()]
+  if not there:
+    raise UserError(f'{run.checkpoints}: no finished checkpoint to start from')
+  config.init_from.step = there[-1]
+  config.init_from.sha256 = files.sha256(_manifest(run, there[-1]))
+
+
+def check_origin(origin: ml_collections.ConfigDict) -> tuple[Run, int]:
+  """The run and the step that a config's `init_from` names.
+
+  Raises:
+    UserError: the checkpoint is not there, or is another than it was.
+  """
+  run = Run(pathlib.Path(origin.run))
+  path = _manifest(run, origin.step)
+  if not path.is_file() or files.sha256(path) != origin.sha256:
+    raise UserError(
+      f'{path.parent} is not there, or not the checkpoint that this run was to start '
+      'from: put it back, or begin a new run (--init_from, another --workdir)'
+    )
+  return run, origin.step
+
+
+def _manifest(run: Run, step: int) -> pathlib.Path:
+  return run.checkpoints / str(step) / MANIFEST
+
+
+def _check_sizes(
+  config: ml_collections.ConfigDict,
+  theirs: ml_collections.ConfigDict,
+  origin: pathlib.Path,
+) -> None:
+  """Raises UserError if two configs have models whose parameters do not fit."""
+  names = sorted(config_checks.MODEL - FREE)
+  differ = [name for name in names if config.model[name] != theirs.model[name]]
+  if differ:
+    give = ' '.join(f'--config.model.{name}={theirs.model[name]}' for name in differ)
+    raise UserError(
+      f'{origin} has a model of other sizes ({", ".join(differ)}) than the config: '
+      f'give {give}'
+    )
