@@ -49,13 +49,17 @@ class Commands:
     self._environment.pop('JAX_DISABLE_MOST_OPTIMIZATIONS', None)
 
   def start(
-    self, name: str, *options: str, stderr: int = subprocess.PIPE
+    self,
+    name: str,
+    *options: str,
+    stdin: int = subprocess.PIPE,
+    stderr: int = subprocess.PIPE,
   ) -> subprocess.Popen:
     return subprocess.Popen(
       [sys.executable, '-m', f'scripts.{name}', *options],
       cwd=ROOT,
       env=self._environment,
-      stdin=subprocess.PIPE,
+      stdin=stdin,
       stdout=subprocess.PIPE,
       stderr=stderr,
     )
@@ -95,6 +99,7 @@ def test_prepare_train_kill_resume_evaluate_translate(tmp_path: pathlib.Path):
   check_result(command, raw, out)
   check_greedy(command)
   check_pipe(command, raw)
+  check_prompt(command)
 
 
 def kill_after_checkpoint(command: Commands) -> None:
@@ -178,6 +183,25 @@ def check_pipe(command: Commands, raw: pathlib.Path) -> None:
   process = command.start('translate', workdir)
   process.stdout.close()  # as `| head` does
   assert process.communicate(b'one\n')[1] == b'' and process.returncode == 0
+
+
+def check_prompt(command: Commands) -> None:
+  """A line that is typed is translated at once, until Ctrl-D."""
+  keyboard, terminal = pty.openpty()
+  options = f'--workdir={command.workdir}', '--nbest=2'
+  with command.start('translate', *options, stdin=terminal) as process:
+    found = []
+    for typed in (b'four five\n', b'\n', b'one two\n'):
+      os.write(keyboard, typed)
+      found += [process.stdout.readline().decode().split('\t') for _ in 'ab']
+    os.write(keyboard, b'\x04')
+    out, err = (stream.decode() for stream in process.communicate())
+  assert process.returncode == 0 and out == '', err
+  assert [number for number, _ in found] == ['1', '1', '2', '2', '3', '3']
+  assert [text for _, text in found[::2]] == ['fünf vier\n', '\n', 'zwei eins\n']
+  assert err.splitlines() == [f'Loading {command.workdir}; Ctrl-D ends.', '> > > > ']
+  os.close(keyboard)
+  os.close(terminal)
 
 
 # In this process, on eight devices

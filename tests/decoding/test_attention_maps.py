@@ -69,9 +69,19 @@ def test_merging_sums_over_keys_and_averages_over_queries(watcher: Watcher):
 def test_a_searched_translation_is_the_translators(watcher: Watcher):
   (best, *_), *_ = watcher.restored.translator.translate(['one two'])
   (maps,) = watcher.maps(['one two'], [None], False)
-  pieces = watcher.vocabulary.pieces()
+  pieces = watcher.target.pieces
   expected = [pieces[i] for i in best.tokens if i != EOS]
   assert maps.target == [*expected, '</s>']
+
+
+def test_sides_with_vocabularies_of_their_own(tmp_path: pathlib.Path):
+  apart = Watcher(
+    Restored(untrained.write(tmp_path, **{'model.target_vocab_size': 14}))
+  )
+  (maps,) = apart.maps(['two seven-up'], ['acht zwei'], True)
+  assert maps.source == ['two', 'seven-up', '</s>']
+  assert maps.target == ['acht', 'zwei', '</s>']
+  np.testing.assert_allclose(maps.cross.sum(-1), 1, atol=1e-6)
 
 
 def test_texts_that_no_font_or_space_helps(watcher: Watcher):

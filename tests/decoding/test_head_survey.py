@@ -37,7 +37,9 @@ class Looking:
   In cross-attention the first head looks at the translation.
   """
 
-  pieces = PIECES + [p if p == '.' else p + 'x' for p in PIECES]
+  def __init__(self) -> None:
+    self.source = self.target = self
+    self.pieces = PIECES + [p if p == '.' else p + 'x' for p in PIECES]
 
   def weights(self, given: list[Pair]) -> Iterator[tuple[np.ndarray, ...]]:
     for source, target in given:
@@ -55,12 +57,12 @@ class Looking:
       encoder[0, 3], cross[0, 3] = 1 / S, 1 / S
       yield encoder, decoder, cross
 
-  def words(self, ids: list[int], whole: bool) -> list[str]:
+  def names(self, ids: list[int], whole: bool) -> list[str]:
     assert whole
     return [self.pieces[i].removeprefix('▁') for i in ids]
 
   def named(self, pair: Pair, weights: tuple, whole: bool) -> Maps:
-    return Maps(*(self.words(ids, whole) for ids in pair), *weights)
+    return Maps(*(self.names(ids, whole) for ids in pair), *weights)
 
 
 class Text:

@@ -24,11 +24,12 @@ def write(folder: pathlib.Path, **changes: Any) -> pathlib.Path:
   raw.mkdir(parents=True)
   for seed, (stem, count) in enumerate((('train', 200), ('dev', 12), ('test', 12))):
     corpus.write(raw, stem, *_lines(count, seed))
-  corpus.prepare(raw)
+  apart = changes.get('model.target_vocab_size', 0)
+  corpus.prepare(raw, corpus.CORPUS._replace(target_vocab_size=apart))
   prepared, workdir = folder / 'data' / 'toy', folder / 'run'
   workdir.mkdir()
-  for name in ('vocabulary.model', 'card.json'):
-    shutil.copy(prepared / name, workdir / name)
+  for path in (prepared / 'card.json', *prepared.glob('vocabulary*')):
+    shutil.copy(path, workdir)
   config = base.get_config()
   config.model.update(SIZES | {'vocab_size': corpus.CORPUS.vocab_size})
   config.update({'average_last': 1, 'checkpoint_every_steps': STEP, 'slices': 1})

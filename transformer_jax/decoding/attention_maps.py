@@ -8,7 +8,7 @@ import jax
 import numpy as np
 from flax import nnx
 
-from transformer_jax.data.vocabulary import BOS, EOS
+from transformer_jax.data.vocabulary import BOS, EOS, Vocabulary
 from transformer_jax.decoding.restored import Pair, Restored
 from transformer_jax.machine import parallel
 from transformer_jax.machine.errors import UserError
@@ -42,19 +42,38 @@ class Maps(NamedTuple):
     return getattr(self, kind), rows, columns
 
 
+class Words:
+  """How the pieces of one side are called and put together to words."""
+
+  def __init__(self, vocabulary: Vocabulary):
+    self._vocabulary, self.pieces = vocabulary, vocabulary.pieces()
+
+  def names(self, ids: Sequence[int], whole: bool) -> list[str]:
+    """What a reader calls each word, or each piece: SentencePiece's, U+2581 and all."""
+    if not whole:
+      return [NAMES[i] if i in NAMES else self.pieces[i] for i in ids]
+    words: list[list[int]] = []
+    for i, word in zip(ids, word_of(self.pieces, ids), strict=True):
+      if word == len(words):
+        words.append([])
+      words[word].append(i)
+    texts = (text.strip() for text in self._vocabulary.decode(words))
+    return [
+      NAMES[word[0]] if word[0] in NAMES else text or SPACE
+      for word, text in zip(words, texts, strict=True)
+    ]
+
+
 class Watcher:
-  """A run's model, to look at; its search is used where no translation is given."""
+  """A run's model, to look at; its search is used where no translation is given.
+
+  Attributes:
+    source, target: the pieces and words of each side.
+  """
 
   def __init__(self, restored: Restored):
-    """Raises UserError if the sides have vocabularies of their own."""
-    if restored.config.model.target_vocab_size:
-      raise UserError(
-        f'{restored.run.workdir}: its target has a vocabulary of its own; only a run '
-        'with one for both sides can be looked at'
-      )
     self.restored = restored
-    self.vocabulary = restored.vocabularies.source
-    self.pieces = self.vocabulary.pieces()
+    self.source, self.target = (Words(words) for words in restored.vocabularies)
     look = lambda params, *pair: jax.tree.map(
       lambda x: x.swapaxes(0, 1), nnx.merge(restored.graph, params).attention(*pair)
     )
@@ -85,12 +104,13 @@ class Watcher:
   def _pairs(
     self, sentences: Sequence[str], translations: Sequence[str | None]
   ) -> list[Pair]:
-    sources = [[*ids, EOS] for ids in self.vocabulary.encode(sentences)]
+    vocabularies = self.restored.vocabularies
+    sources = [[*ids, EOS] for ids in vocabularies.source.encode(sentences)]
     self._check_lengths('sentence', sources)
     missing = [i for i, text in enumerate(translations) if text is None]
     targets = [
       [*ids, EOS]
-      for ids in self.vocabulary.encode([text or '' for text in translations])
+      for ids in vocabularies.target.encode([text or '' for text in translations])
     ]
     searched = self.restored.translator.translate([sentences[i] for i in missing])
     for i, (best, *_) in zip(missing, searched, strict=True):
@@ -109,10 +129,11 @@ class Watcher:
 
   def named(self, pair: Pair, weights: tuple[np.ndarray, ...], whole: bool) -> Maps:
     """What weights() has for a pair, with its pieces' names, or merged to words."""
-    source, target = (self.words(ids, whole) for ids in pair)
+    sides = [*zip((self.source, self.target), pair, strict=True)]
+    source, target = (words.names(ids, whole) for words, ids in sides)
     if not whole:
       return Maps(source, target, *weights)
-    first, second = (word_of(self.pieces, ids) for ids in pair)
+    first, second = (word_of(words.pieces, ids) for words, ids in sides)
     before = np.concatenate([[0], second[:-1] + 1])  # <s> is a word of its own
     encoder, decoder, cross = weights
     return Maps(
@@ -122,21 +143,6 @@ class Watcher:
       merged(decoder, second, before),
       merged(cross, second, first),
     )
-
-  def words(self, ids: Sequence[int], whole: bool) -> list[str]:
-    """What a reader calls each word, or each piece: SentencePiece's, U+2581 and all."""
-    if not whole:
-      return [NAMES[i] if i in NAMES else self.pieces[i] for i in ids]
-    words: list[list[int]] = []
-    for i, word in zip(ids, word_of(self.pieces, ids), strict=True):
-      if word == len(words):
-        words.append([])
-      words[word].append(i)
-    texts = (text.strip() for text in self.vocabulary.decode(words))
-    return [
-      NAMES[word[0]] if word[0] in NAMES else text or SPACE
-      for word, text in zip(words, texts, strict=True)
-    ]
 
 
 def word_of(pieces: Sequence[str], ids: Sequence[int]) -> np.ndarray:

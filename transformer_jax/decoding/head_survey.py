@@ -58,12 +58,14 @@ def survey(watcher: Watcher, pairs: Sequence[Pair], training: Sides) -> Survey:
   """
   text = lambda pair: (pair[0][:-1], pair[1][:-1])
   aligner = Aligner([text(pair) for pair in [*drawn(training, LEARNT), *pairs]])
-  marks = np.array([is_mark(piece) for piece in watcher.pieces])
+  are_marks = lambda words: np.array([is_mark(piece) for piece in words.pieces])
+  source, target = map(are_marks, (watcher.source, watcher.target))
+  marks = {'encoder': source, 'decoder': target, 'cross': source}
   sums: dict[str, dict[str, list]] = {kind: {} for kind in KINDS}
   for pair, weights in zip(pairs, watcher.weights(pairs), strict=True):
     links = aligner.links(*text(pair))
     for kind, of_kind in zip(KINDS, weights, strict=True):
-      for name, found in _measured(kind, of_kind, pair, marks, links).items():
+      for name, found in _measured(kind, of_kind, pair, marks[kind], links).items():
         before = sums[kind].setdefault(name, [0.0, 0.0, 0])
         sums[kind][name] = [a + b for a, b in zip(before, found, strict=True)]
   return {
@@ -126,8 +128,12 @@ def between(
     UserError: no pair has both in a place from which one can look at the other.
   """
   sums, counts = dict.fromkeys(KINDS, 0.0), dict.fromkeys(KINDS, 0)
-  words = lambda ids: watcher.words(ids, True)
-  both = [pair for pair in pairs if {query, key} <= {*words(pair[0]), *words(pair[1])}]
+  source, target = watcher.source, watcher.target
+  both = [
+    pair
+    for pair in pairs
+    if {query, key} <= {*source.names(pair[0], True), *target.names(pair[1], True)}
+  ]
   for pair, weights in zip(both, watcher.weights(both), strict=True):
     maps = watcher.named(pair, weights, True)
     for kind in KINDS:
