@@ -2,16 +2,12 @@
 
 import dataclasses
 import json
-import math
 import pathlib
-import types
-import typing
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from transformer_jax.machine import files
 from transformer_jax.machine.errors import UserError
-from transformer_jax.runs import config_checks
+from transformer_jax.runs import config_checks, fields
 from transformer_jax.runs.run import Run
 from transformer_jax.scoring.parses import Parsing
 from transformer_jax.scoring.score import Score
@@ -21,7 +17,6 @@ BLEUS = ('sacrebleu', 'paper_bleu')
 # The scores that each task's results have.
 OF_TASK = {'translation': BLEUS, 'parsing': ('parsing', 'valid', 'repairs')}
 SCORES = tuple(name for names in OF_TASK.values() for name in names)
-LARGEST = 2**63  # JSON's integers know no bound, ours do
 
 # What is read of a result's config, and of its config.model.
 CONFIG = {
@@ -119,12 +114,7 @@ class Result:
         f'{path}: no whole result, missing or of another type: {wrong}; evaluate the '
         'run again'
       )
-    scores = {
-      name: _made(kind, found[name])
-      for name, kind in _INNER.items()
-      if found[name] is not None
-    }
-    return cls(**{field: found[field] for field in _fields(cls)} | scores)
+    return fields.made(cls, found)
 
   def to_json(self) -> str:
     """The file's text."""
@@ -135,35 +125,12 @@ class Result:
     files.write(path, self.to_json())
 
 
-# The fields of a result that are objects of their own.
-_INNER: dict[str, type] = dict.fromkeys(BLEUS, Score) | {'parsing': Parsing}
-
-
-def _fields(kind: type) -> dict[str, Any]:
-  """Names and types of a dataclass's fields."""
-  return typing.get_type_hints(kind)
-
-
-def _made(kind: type, found: Any) -> Any:
-  """A dataclass, and those in its fields, of what JSON has for them."""
-  if not dataclasses.is_dataclass(kind):
-    return found
-  return kind(
-    **{name: _made(inner, found[name]) for name, inner in _fields(kind).items()}
-  )
-
-
 def _wrong(found: object) -> Iterator[str]:
   """Dotted names of what is missing in a result or is of another type."""
   if not isinstance(found, dict):
     yield 'the object'
     return
-  yield from _unlike(found, _fields(Result))
-  for name, kind in _INNER.items():
-    if (score := _inner(found, name)) is not None:
-      yield from _unlike(score, _fields(kind), f'{name}.')
-  if (f1 := _inner(found, 'parsing', 'f1')) is not None:
-    yield from _unlike(f1, _fields(Score), 'parsing.f1.')
+  yield from fields.wrong(found, Result)
   if isinstance(task := found.get('task'), str):
     if task not in OF_TASK:
       yield 'task'
@@ -171,7 +138,7 @@ def _wrong(found: object) -> Iterator[str]:
       yield from (name for name in OF_TASK[task] if found.get(name, 0) is None)
   for name, kinds in (('config', CONFIG), ('config.model', MODEL)):
     if (inner := _inner(found, *name.split('.'))) is not None:
-      yield from _unlike(inner, kinds, f'{name}.')
+      yield from fields.unlike(inner, kinds, f'{name}.')
 
 
 def _inner(owner: object, *keys: str) -> dict | None:
@@ -179,31 +146,3 @@ def _inner(owner: object, *keys: str) -> dict | None:
   for key in keys:
     owner = owner[key] if isinstance(owner, dict) and key in owner else None
   return owner if isinstance(owner, dict) else None
-
-
-def _unlike(
-  owner: Mapping[str, object], kinds: Mapping[str, object], within: str = ''
-) -> Iterator[str]:
-  for key, kind in kinds.items():
-    if key not in owner or not _is(owner[key], kind):
-      yield within + key
-
-
-def _is(value: object, kind: object) -> bool:
-  """Whether a value of JSON is of the type that an annotation says."""
-  if isinstance(kind, types.UnionType):
-    return any(_is(value, one) for one in typing.get_args(kind))
-  if kind is float:
-    return _is(value, int) or (isinstance(value, float) and math.isfinite(value))
-  if kind is int:
-    # Python takes a bool for an integer.
-    ours = isinstance(value, int) and not isinstance(value, bool)
-    return ours and abs(value) < LARGEST
-  if dataclasses.is_dataclass(kind):
-    return isinstance(value, dict)
-  plain = typing.get_origin(kind) or kind
-  if not isinstance(value, plain):
-    return False
-  inside = typing.get_args(kind)
-  values = value.values() if isinstance(value, dict) else value
-  return not inside or all(_is(one, inside[-1]) for one in values)
