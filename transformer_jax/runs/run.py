@@ -105,6 +105,12 @@ class Run(NamedTuple):
         )
     return card.vocabularies(self.workdir)
 
+  def vocabulary_files(self) -> tuple[pathlib.Path, pathlib.Path]:
+    """The files of source and target, which are one unless the target has its own."""
+    there = vocabulary.FILES & card.read_card(self.workdir)['sha256'].keys()
+    target = vocabulary.TARGETS if vocabulary.TARGETS in there else vocabulary.SHARED
+    return self.workdir / vocabulary.SHARED, self.workdir / target
+
   def records(self) -> list[dict]:
     """What metrics.jsonl holds; none before the first step."""
     return read_records(self.metrics)
@@ -116,12 +122,6 @@ class Run(NamedTuple):
     """
     return max((r['step'] for r in self.records() if 'saved' in r), default=0)
 
-  def training_so_far(self, step: int) -> dict:
-    """Target tokens, seconds and devices of the training steps up to `step`.
-
-    Returns: three entries of result.json. training_device is None where a step's
-      device was not recorded.
-    """
   def best_step(self) -> int:
     """The step whose checkpoint was kept as the best on dev, by the config's best_by.
 
@@ -138,6 +138,12 @@ class Run(NamedTuple):
       raise UserError(f'{self.workdir}: no dev {by} was measured yet')
     return step
 
+  def training_so_far(self, step: int) -> dict:
+    """Target tokens, seconds and devices of the training steps up to `step`.
+
+    Returns: three entries of result.json. training_device is None where a step's
+      device was not recorded.
+    """
     steps = [r for r in self.records() if 'target_tokens' in r and r['step'] <= step]
     devices = dict.fromkeys(r['device'] if 'device' in r else None for r in steps)
     known = devices and None not in devices
@@ -268,12 +274,6 @@ class Run(NamedTuple):
         )
 
 
-def numbered(checkpoints: pathlib.Path) -> list[int]:
-  """The steps that something there is named by, ascending: a checkpoint or what not."""
-  names = os.listdir(checkpoints) if checkpoints.exists() else []
-  return sorted(int(name) for name in names if STEP.fullmatch(name))
-
-
 def best_of(records: list[dict], by: str) -> int | None:
   """The step with the best dev 'perplexity' or 'bleu'; None if none was measured.
 
@@ -284,6 +284,12 @@ def best_of(records: list[dict], by: str) -> int | None:
   key, sign = f'dev_{by}', {'perplexity': 1, 'bleu': -1}[by]
   found = [(sign * r[key], r['step']) for r in records if r.get(key) is not None]
   return min(found)[1] if found else None
+
+
+def numbered(checkpoints: pathlib.Path) -> list[int]:
+  """The steps that something there is named by, ascending: a checkpoint or what not."""
+  names = os.listdir(checkpoints) if checkpoints.exists() else []
+  return sorted(int(name) for name in names if STEP.fullmatch(name))
 
 
 def misnumbered(checkpoints: pathlib.Path) -> list[str]:
