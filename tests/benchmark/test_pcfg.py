@@ -8,6 +8,7 @@ from transformer_jax.benchmark import pcfg
 from transformer_jax.data import trees
 from transformer_jax.data.trees import Tree
 from transformer_jax.machine.errors import UserError
+from transformer_jax.runs import baseline
 
 LOW = '(S (NP (N they)) (VP (V saw) (NP (NP (N it)) (PP (P with) (NP (N it))))))'
 HIGH = '(S (NP (N they)) (VP (V saw) (NP (N it)) (PP (P with) (NP (N it)))))'
@@ -77,5 +78,9 @@ def test_files_are_parsed_and_scored(tmp_path: pathlib.Path):
   assert output.read_text() == f'(TOP {BARE})\n(TOP (XX slept))\n'
   assert said[0].startswith('F1 85.71  evalb:COLLINS.prm')
   assert '1 of 2 sentences have no tree in the grammar' in said
+  kept = baseline.read(output.with_suffix('.json'))
+  folder = tmp_path.name
+  assert (kept.train, kept.test) == ([f'{folder}/train'] * 2, f'{folder}/test')
+  assert f'F1 {kept.parsing.f1.score:.2f} ' in said[0]
   with pytest.raises(UserError, match='no trees to read rules off: --train'):
     [*pcfg.score_file([], test, output)]

@@ -49,16 +49,14 @@ def test_all_translations_of_a_run_are_read_or_else_its_result(tmp_path: pathlib
     ('{"task": "tra', 'damaged or missing'),
     ('{"version": 1}', 'missing or of another type: task'),
     ('{"task": "translation"}', 'evaluate the run again'),
-    ('parsing', 'its task is parsing'),
+    ('{"kind": "baseline of parsing"}', 'missing or of another type: parser'),
   ],
 )
-def test_what_is_no_result_of_a_translation_is_named(
+def test_what_is_no_result_is_named(
   text: str | None, reason: str, tmp_path: pathlib.Path
 ):
   path = tmp_path / 'result.json'
-  if text == 'parsing':
-    changed(of_row(), task='parsing', sacrebleu=None, paper_bleu=None).write(path)
-  elif text is not None:
+  if text is not None:
     path.write_text(text)
   found = results.read(tmp_path)
   assert not found.scored and not found.unscored and len(found.left_out) == 1
@@ -83,7 +81,7 @@ def test_damage_beside_a_result_leaves_the_result(line: str, tmp_path: pathlib.P
   log.write_text(f'{{"step": 1, "loss": 9}}\n{line}\n')
   whole.text.parent.mkdir()
   whole.text.write_bytes(b'\xff\n')
-  (found,), _, left_out = results.read(whole.home)
+  (found,), _, left_out, *_ = results.read(whole.home)
   assert found == whole and found.translations is None and not found.records
   assert left_out[0].startswith(f'{log}: ') and f'{log}, line 2: ' in left_out[0]
   assert left_out[1].startswith(f'{whole.text}: ') and len(left_out) == 2
@@ -96,7 +94,7 @@ def test_runs_of_one_name_bear_their_folders():
     for seed in (1, 2)
   ]
   other = results.Unscored('seed-1', pathlib.Path('/b/base/seed-1'), {}, '', [])
-  named = results.Found([*found, *found], [other], []).with_distinct_names()
+  named = results.Found([*found, *found], [other], [], [], []).with_distinct_names()
   names = ['a/base/seed-1', 'base/seed-2', 'C1/seed-1', 'C1/seed-2']
   assert [s.run for s in named.scored] == names * 2
   assert [s.result for s in named.scored] == [s.result for s in found] * 2

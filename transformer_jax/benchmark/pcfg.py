@@ -19,8 +19,9 @@ from tqdm import tqdm
 
 from transformer_jax.data import treebanks, trees
 from transformer_jax.data.trees import Tree
-from transformer_jax.machine import files
+from transformer_jax.machine import files, processor, provenance
 from transformer_jax.machine.errors import UserError
+from transformer_jax.runs.baseline import KIND, Baseline
 from transformer_jax.scoring import parses
 
 _ROOT = 'TOP'
@@ -282,7 +283,7 @@ def score_file(
   """Parses the sentences of a file with the grammar of others, and scores the trees.
 
   Args:
-    output: where the trees go, one a line.
+    output: where the trees go, one a line; beside it, as .json, what the report reads.
 
   Raises:
     UserError: a file cannot be read, or has what is no tree.
@@ -298,7 +299,18 @@ def score_file(
   seconds = time.monotonic() - started
   lines = [*map(str, made)]
   files.write(output, ''.join(line + '\n' for line in lines))
-  yield from parses.score_lines(parses.score([*map(str, gold)], lines))
+  scores = parses.score([*map(str, gold)], lines)
+  names = [f'{path.parent.name}/{path.stem}' for path in (*train, test)]
+  Baseline(
+    kind=KIND,
+    parser='PCFG',
+    train=names[:-1],
+    test=names[-1],
+    parsing=scores,
+    device=processor.describe()[0],
+    commit=provenance.commit(),
+  ).write(output.with_suffix('.json'))
+  yield from parses.score_lines(scores)
   flat = sum(trees.ANY_TAG in trees.tags(tree) for tree in made)
   yield f'{flat} of {len(made)} sentences have no tree in the grammar'
   yield f'{seconds:.0f} s'

@@ -22,6 +22,7 @@ from transformer_jax.report import (
   scorers,
   summary,
   table1,
+  table4,
   tables,
 )
 from transformer_jax.report.blocks import Block, Bullets, Heading, Picture, legible
@@ -53,7 +54,7 @@ def of_paths(
   Raises:
     UserError: there is nothing to report.
   """
-  found, measured = Found([], [], []), []
+  found, measured = results.none_found(), []
   for path in paths:
     try:
       layers = table1.read(path)
@@ -67,11 +68,16 @@ def of_paths(
         every += some
   for reason in found.left_out:
     print(f'left out: {legible(reason)}', file=sys.stderr)
-  if not found.scored and not found.unscored and not measured:
+  parsers = found.parsed, found.baselines
+  if not any((found.scored, found.unscored, measured, *parsers)):
     raise UserError('no run with a result.json: evaluate one first')
   said, blocks = '', []
+  found = found.with_distinct_names()
   if found.scored or found.unscored:
-    said, blocks = _of_runs(found.with_distinct_names(), data_dir, samples, tflops)
+    said, blocks = _of_runs(found, data_dir, samples, tflops)
+  if any(parsers):
+    blocks += table4.blocks(found.parsed, found.baselines)
+    said += table4.summary(found.parsed, found.baselines)
   for n, (stem, layers) in enumerate(measured, 1):
     made = table1.blocks(layers, f'{n}.{stem}' if len(measured) > 1 else '')
     said += f'{made[0].text}: {stem}\n'
@@ -82,7 +88,7 @@ def of_paths(
 def _of_runs(
   found: Found, data_dir: pathlib.Path, samples: int, tflops: float | None
 ) -> Report:
-  scored, unscored, left_out = found
+  scored, unscored, left_out = found[:3]
   groups, ungrouped = grouping.group(scored)
   left_out = [*left_out, *ungrouped, *_of_other_lengths(scored, data_dir)]
   with tqdm(desc='comparing', unit='pair', disable=None) as bar:

@@ -6,12 +6,14 @@ from typing import NamedTuple
 from transformer_jax.data import card, held_out
 from transformer_jax.data.corpus import folder_of
 from transformer_jax.machine.errors import UserError
+from transformer_jax.runs import baseline
+from transformer_jax.runs.baseline import Baseline
 from transformer_jax.runs.result import CONFIG, MODEL, Result
 from transformer_jax.runs.run import Run, read_records
 
 
 class Scored(NamedTuple):
-  """One translation result and what was read beside it."""
+  """One result and what was read beside it."""
 
   run: str  # the folder's name, or the file's where there is none
   result: Result
@@ -112,18 +114,25 @@ class Found(NamedTuple):
   scored: list[Scored]
   unscored: list[Unscored]
   left_out: list[str]  # what could not be read, and why
+  parsed: list[Scored]  # of the task of parsing, of which `scored` has none
+  baselines: list[Baseline]
 
   def with_distinct_names(self) -> 'Found':
     """Puts as many folders before equal names of runs as tell them apart."""
-    homes = {one.home for one in (*self.scored, *self.unscored)}
+    homes = {one.home for one in (*self.scored, *self.unscored, *self.parsed)}
     names = {home: _name(home, homes) for home in homes}
     scored = [one._replace(run=names[one.home]) for one in self.scored]
     unscored = [one._replace(run=names[one.home]) for one in self.unscored]
-    return self._replace(scored=scored, unscored=unscored)
+    parsed = [one._replace(run=names[one.home]) for one in self.parsed]
+    return self._replace(scored=scored, unscored=unscored, parsed=parsed)
+
+
+def none_found() -> Found:
+  return Found([], [], [], [], [])
 
 
 def read(path: pathlib.Path) -> Found:
-  """Every result of a run's folder, or of one file.
+  """Every result of a run's folder, or of one file, which may be a parser's baseline.
 
   A folder's results are those under translations/, or result.json if there are none.
   A run without a result is read for its curves.
@@ -138,7 +147,7 @@ def read(path: pathlib.Path) -> Found:
   else:
     home = path.absolute().with_suffix('')
     log = path.with_suffix('.metrics.jsonl')
-  found = Found([], [], [])
+  found = none_found()
   records = []
   try:
     records = read_records(log)
@@ -152,21 +161,22 @@ def read(path: pathlib.Path) -> Found:
     return found
   for file in files:
     try:
+      if parser := baseline.read(file):
+        found.baselines.append(parser)
+        continue
       result = Result.read(file)
     except UserError as error:
       found.left_out.append(str(error))
-      continue
-    if result.task != 'translation':
-      wrong = f'its task is {result.task}, of which there is no table'
-      found.left_out.append(f'{file}: {wrong}')
       continue
     text, lines = _text(file, result), None
     try:
       lines = _lines(text)
     except (OSError, ValueError) as error:
       found.left_out.append(f'{text}: damaged ({error}); taken for missing')
-    found.scored.append(Scored(home.name, result, file, home, lines, records))
-  found.scored.sort(key=_order)
+    one = Scored(home.name, result, file, home, lines, records)
+    (found.parsed if result.task == 'parsing' else found.scored).append(one)
+  for some in (found.scored, found.parsed):
+    some.sort(key=_order)
   return found
 
 

@@ -6,6 +6,7 @@ every sentence in which that leaves other words. How many tags are right is told
 """
 
 import dataclasses
+import hashlib
 import re
 from collections.abc import Iterator, Sequence
 
@@ -19,7 +20,7 @@ from transformer_jax.scoring.significance import SAMPLES
 
 SIGNATURE = 'evalb:COLLINS.prm|tags:gold|lengths:all'
 # Sentences of so many words, as EVALB counts them; None is any number.
-LENGTHS = ((1, 10), (11, 20), (21, 30), (31, 40), (41, None))
+LENGTHS = ((1, 10), (11, 20), (21, 30), (31, 40), (41, None), (1, 40))
 _SEED = 12345  # sacreBLEU's
 _SPACE = r' \t\n\v\f\r'
 _LEAF = re.compile(rf'\(([^{_SPACE}()]+)[{_SPACE}]+([^{_SPACE}()]+)\)')  # tag, word
@@ -39,6 +40,7 @@ class Parsing:
   tagging: float
   lengths: dict[str, list[float]]  # sentences and F1, by words
   labels: dict[str, list[int]]  # matched, gold and test brackets
+  treebank: str  # sha256 of the treebank's trees
 
 
 def score(gold: Sequence[str], outputs: Sequence[str]) -> Parsing:
@@ -62,6 +64,7 @@ def score(gold: Sequence[str], outputs: Sequence[str]) -> Parsing:
     tagging=_tagging(gold, outputs),
     lengths=dict(_by_length(sentences)),
     labels={k: [*v] for k, v in evalb.count_labels(gold, tagged).items()},
+    treebank=hashlib.sha256('\n'.join(gold).encode()).hexdigest(),
   )
 
 

@@ -1,0 +1,58 @@
+"""Table 4: the paper's rows, a run and a baseline beside them, from their files."""
+
+import dataclasses
+import json
+import pathlib
+
+from configs import parsing
+from toy.result import GOLD, PARSED
+from toy.results import cells, scored
+from transformer_jax.report import document, page, paper, table4
+from transformer_jax.runs.baseline import KIND, Baseline
+from transformer_jax.scoring import parses
+
+FLAT = ['(TOP (XX She) (XX laughed))', '(TOP (UH Oh))']
+CONFIG = json.loads(parsing.get_config('gum').to_json_best_effort())
+RUN = dataclasses.replace(PARSED, config=CONFIG, split='dev')
+BASELINE = Baseline(
+  KIND, 'PCFG', ['gum/train'], 'gum/dev', parses.score(GOLD, FLAT), 'a CPU', None
+)
+
+
+def report(folder: pathlib.Path) -> document.Report:
+  (folder / 'run').mkdir()
+  RUN.write(folder / 'run/result.json')
+  BASELINE.write(folder / 'pcfg.json')
+  paths = [folder / 'run', folder / 'pcfg.json']
+  return document.of_paths(paths, folder, 3, None)
+
+
+def test_all_parsers_stand_in_one_table(tmp_path: pathlib.Path):
+  found = report(tmp_path)
+  text = page.markdown(found.blocks, 'x')
+  rows = [line for line in text.splitlines() if '| the paper |' in line]
+  assert len(rows) == len(paper.TABLE_4) == 12
+  ours, pcfg = cells(text, 'run'), cells(text, 'PCFG')
+  f1 = RUN.parsing.f1.score
+  assert ours[1:4] == ['gum/train', 'gum/dev', f'{f1:.2f}'] and ours[9] == '50.00'
+  assert pcfg[1:4] == ['gum/train', 'gum/dev', '0.00'] and pcfg[9] == ''
+  assert f'{f1:6.2f} F1 [' in found.summary and 'gum/dev: PCFG' in found.summary
+  assert "No run here was scored on the paper's test set" in text
+  assert 'Table 3' not in text and 'BLEU' not in text
+
+
+def test_lengths_and_labels_are_told_of_each_test_set(monkeypatch):
+  monkeypatch.setattr(table4, 'FEWEST', 1)
+  other = parses.score(GOLD[:1], GOLD[:1])
+  journal = dataclasses.replace(
+    RUN,
+    split='test',
+    parsing=other,
+    config=CONFIG | {'files': {'train': 'a', 'test': 'wsj.23'}},
+  )
+  runs = [scored(RUN), scored(journal, 'journal')]
+  text = page.markdown(table4.blocks(runs, [BASELINE]), 'x')
+  assert 'No run here' not in text
+  assert '| parser | 1-10 (2) |' in text and '| parser | 1-10 (1) |' in text
+  assert '### F1 by label, gum/dev\n\n| label | brackets | run | PCFG |' in text
+  assert '| NP | 1 | 100.00 | 0.00 |' in text and '### F1 by words, wsj.23' in text
