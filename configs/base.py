@@ -53,21 +53,7 @@ def get_config(pair: str = 'en-de') -> ml_collections.ConfigDict:
       'adam_b1': 0.9,
       'adam_b2': 0.98,
       'adam_epsilon': 1e-9,
-      # Checkpoints: the paper's 10 minutes at 0.4 s a step
-      'checkpoint_every_steps': 1500,
-      'keep_checkpoints': 20,
-      'average_last': 5,  # section 6.1
-      # Which checkpoint is kept beside the last ones: the best by dev 'perplexity', by
-      # dev 'bleu' (greedy, of dev's first sentences), or '': none
-      'best_by': '',
-      'bleu_every_checkpoints': 1,  # with best_by='bleu'
-      'bleu_sentences': 500,
-      # So many checkpoints in a row without a better dev perplexity end the training;
-      # 0: none does
-      'patience': 0,
-      # Another run's checkpoint to start from, which --init_from fills in: the run's
-      # folder, the sha256 of the checkpoint's manifest and of the vocabulary
-      'init_from': {'run': '', 'step': 0, 'sha256': '', 'vocabulary': ''},
+      **_checkpoints(),
       # Decoding (section 6.1)
       'beam': 4,
       'alpha': 0.6,
@@ -81,6 +67,27 @@ def get_config(pair: str = 'en-de') -> ml_collections.ConfigDict:
     }
   )
   return config.lock()
+
+
+def _checkpoints() -> dict:
+  """Where training starts, what of it is kept, and when it ends early."""
+  return {
+    # Checkpoints: the paper's 10 minutes at 0.4 s a step
+    'checkpoint_every_steps': 1500,
+    'keep_checkpoints': 20,
+    'average_last': 5,  # section 6.1
+    # Which checkpoint is kept beside the last ones: the best by dev 'perplexity', by
+    # dev 'bleu' (greedy, of dev's first sentences), or '': none
+    'best_by': '',
+    'bleu_every_checkpoints': 1,  # with best_by='bleu'
+    'bleu_sentences': 500,
+    # So many checkpoints in a row without a better dev perplexity end the training;
+    # 0: none does
+    'patience': 0,
+    # Another run's checkpoint to start from, which --init_from fills in: the run's
+    # folder, the sha256 of the checkpoint's manifest and of the vocabulary
+    'init_from': {'run': '', 'step': 0, 'sha256': '', 'vocabulary': ''},
+  }
 
 
 def _corpus(pair: str) -> dict:

@@ -5,7 +5,7 @@
   python -m scripts.translate --workdir=runs/mine < IN > OUT
 
 dev and test are files of the same folder, or drawn from train: a thousand pairs each, a
-tenth of train at most. Up to a million pairs the model is SMALL, from there on base.
+tenth of train at most. Below a million pairs the model is SMALL, from there on base.
 docs/own_data.md has the rest.
 """
 
@@ -24,7 +24,8 @@ SMALL = {
   'P_drop': 0.3,
   'vocab_size': 8000,
 }
-FEW = 1_000_000  # pairs
+FEW = 1_000_000  # pairs, below which the model is SMALL
+VERY_FEW = 20_000  # pairs, below which so many pieces may not be found in the text
 
 
 def get_config(arg: str = '') -> ml_collections.ConfigDict:
@@ -39,6 +40,8 @@ def get_config(arg: str = '') -> ml_collections.ConfigDict:
   config.files.update(found.files)
   if found.pairs < FEW:
     config.model.update(SMALL)
+    if found.pairs < VERY_FEW:
+      config.model.vocab_size = 4000
     config.tokens_per_batch = 8000
     config.train_steps = 12_000
     config.warmup_steps = 2000

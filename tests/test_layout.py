@@ -58,6 +58,7 @@ WITH_CONFIG = (
   'benchmark/',
   'data/corpus.py',
   'data/preparing.py',
+  'decoding/dev_bleu.py',
   'decoding/evaluate.py',
   'decoding/translate.py',
   'machine/flags.py',

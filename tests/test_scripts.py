@@ -209,6 +209,12 @@ def test_fewer_than_one(name: str, flag: str):
   assert f'flag --{flag}=0: 0 is not' in refused(name, f'--{flag}=0')
 
 
+@pytest.mark.parametrize('step', ['last', '1.5', ''])
+def test_a_step_is_a_number_or_best(step: str):
+  message = refused('evaluate', '--workdir=x', f'--step={step}')
+  assert message == f'flag --step={step}: a whole number, or best'
+
+
 @pytest.mark.parametrize('numbers', ['abc', '0', '-1', ''])
 def test_numbers_of_a_benchmark(numbers: str):
   for options in ([f'--rows={numbers}'], [f'--beams={numbers}', '--what=decoding']):

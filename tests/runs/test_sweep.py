@@ -300,6 +300,12 @@ def test_dry_run(tmp_path: pathlib.Path):
   ]
 
 
+def test_runs_that_may_end_early(tmp_path: pathlib.Path):
+  options = '--dry_run', '--rows=base', '--', '--config.patience=3'
+  code, _, err = Command(tmp_path, '/bin/python')(*options)
+  assert code == 1 and 'patience=3 would end a run before its last step' in err
+
+
 def test_all_rows(tmp_path: pathlib.Path):
   _, _, err = Command(tmp_path, sys.executable)('--dry_run', '--rows=all')
   names = [line.split()[1] for line in err.splitlines()[:-1]]

@@ -19,7 +19,7 @@ from transformer_jax.model import build, flops
 from transformer_jax.runs import config_checks
 from transformer_jax.runs.result import SCORES, VERSION, Result
 from transformer_jax.runs.run import Run
-from transformer_jax.scoring import text
+from transformer_jax.scoring import bleu, text
 from transformer_jax.scoring.text import Text
 from transformer_jax.training import checkpoint
 from transformer_jax.training.perplexity import Perplexity
@@ -54,6 +54,8 @@ class Evaluation:
     config_checks.check_numbers(config.to_dict())
     if options.lowercase and not SCORERS[config.task].has_case:
       raise UserError(f'--lowercase: scores of {config.task} know no case')
+    if config.task == 'translation':  # before the long work
+      bleu.sacre_metric(False, config.tokenized, config.target_language)
     self._run, self._config, self._options = run, config, options
     self._corpus = folder_of(config.corpus, data_dir)
     platform.start(config.slices)

@@ -32,10 +32,8 @@ def train(
 ) -> None:
   """Trains to config.train_steps, going on from the newest checkpoint in `workdir`.
 
-  The first host alone reads and writes `workdir`.
-
-  Args:
-    bleu: of dev, by parameters on this host's devices, for configs that ask for it.
+  The first host alone reads and writes `workdir`. `bleu` measures it on dev, by
+  parameters on this host's devices, for configs that ask for it.
 
   Raises:
     SystemExit: a signal asked for it; all is saved.
@@ -54,17 +52,7 @@ def train(
     start = int(state.step)
     records = [r for r in folder.records() if r['step'] <= start] if first else []
     unmeasured = _unmeasured(config, start, records)
-    cadence = Cadence(
-      config.train_steps,
-      config.checkpoint_every_steps,
-      config.log_every_steps,
-      config.bleu_every_checkpoints,
-      config.patience,
-    )
-    ended = Patience.of(records, config.patience).ended
-    ended = bool(hosts.from_first_host(np.int32(ended)))
-    if (start >= config.train_steps or ended) and not unmeasured:
-      why = ', where its patience ended' if ended else ''
+    if (why := _ended(config, start, records)) is not None and not unmeasured:
       print(f'{workdir} has {start} of {config.train_steps} steps{why}: nothing to do')
       return
     log = stack.enter_context(
@@ -87,13 +75,33 @@ def train(
     dev = Perplexity(config, trainer.graph, *token_files.read_split(corpus, 'dev'))
     for line in dev.cuts():
       log.say(line)
-    if start < config.train_steps:
+    if why is None:
       trainer.compile(state, log.compiling)
       hosts.wait_for_all('compiled')
       log.started()
-    loop = Loop(trainer, cadence, records, log, writer, interruption)
+    loop = Loop(trainer, _cadence(config), records, log, writer, interruption)
     loop.run(state, start, Dev(dev, bleu), unmeasured)
     writer.finish()
+
+
+def _cadence(config: ml_collections.ConfigDict) -> Cadence:
+  return Cadence(
+    config.train_steps,
+    config.checkpoint_every_steps,
+    config.log_every_steps,
+    config.bleu_every_checkpoints,
+    config.patience,
+  )
+
+
+def _ended(
+  config: ml_collections.ConfigDict, step: int, records: list[dict]
+) -> str | None:
+  """Why no step is left, in words that may be none; None if there is one."""
+  patience = Patience.of(records, config.patience)
+  if hosts.from_first_host(np.int32(patience.ended)):
+    return ', where its patience ended'
+  return '' if step >= config.train_steps else None
 
 
 def _unmeasured(
