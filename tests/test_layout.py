@@ -18,7 +18,7 @@ FLOORS = (
   ('data', 'scoring'),
   ('runs', 'model'),
   ('training',),
-  ('decoding', 'report'),
+  ('decoding', 'report', 'exchange'),
   ('benchmark',),
 )
 # These rooms, and these modules of other rooms, never need JAX.
@@ -61,6 +61,7 @@ WITH_CONFIG = (
   'decoding/dev_bleu.py',
   'decoding/evaluate.py',
   'decoding/translate.py',
+  'exchange/importing.py',
   'machine/flags.py',
   'model/build.py',
   'runs/',

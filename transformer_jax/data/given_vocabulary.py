@@ -18,7 +18,7 @@ def take(corpus: Corpus, given: pathlib.Path, folder: pathlib.Path) -> dict[str,
     UserError: they are not those that the corpus asks for.
   """
   names = {'vocabulary': vocabulary.SHARED}
-  if corpus.target_vocab_size:
+  if ' ' in corpus.given_vocabulary:  # the target has its own
     names['target_vocabulary'] = vocabulary.TARGETS
   there = all((given / name).is_file() for name in names.values())
   sums = [files.sha256(given / name) for name in names.values()] if there else []

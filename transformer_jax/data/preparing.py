@@ -145,7 +145,7 @@ def _run_stages(
     partial / 'pieces.json',
     lambda: _vocabularies(corpus, texts, clean['kept'], folder, given),
   )
-  words = vocabulary.read(folder, corpus.target_vocab_size > 0)
+  words = vocabulary.read(folder, 'target_vocabulary' in learnt)
   overlap = Overlap(
     {
       split: [(source, target(line)) for source, line in pairs]

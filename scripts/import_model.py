@@ -1,0 +1,41 @@
+"""Makes a run of a Hugging Face Marian model (docs/export.md).
+
+  python -m scripts.import_model --input=FOLDER --config=configs/newsmix.py:en-de \\
+    --workdir=runs/imported
+
+The config says the languages, the search, and the corpus to score and fine-tune on; the
+model comes from FOLDER. With --prepare that corpus is encoded with the model's
+vocabulary; without, the run can translate and be looked into.
+"""
+
+from transformer_jax.machine.signals import Interruption
+
+if __name__ == '__main__':  # what is imported below takes seconds
+  Interruption().install()
+
+from absl import logging
+
+from transformer_jax.data.corpus import name_apart
+from transformer_jax.data.flags import DataFlags
+from transformer_jax.exchange import importing
+from transformer_jax.machine import flags
+
+FLAGS = flags.Flags(__doc__)
+INPUT = FLAGS.path('input', None, "The model's folder.", required=True)
+CONFIG = FLAGS.config('Languages, search and corpus of the run.', name_apart)
+WORKDIR = FLAGS.path('workdir', None, 'A folder that is not there yet.', required=True)
+PREPARE = FLAGS.boolean('prepare', "Encode the config's corpus with its vocabulary.")
+DATA = DataFlags(FLAGS)
+
+
+def main(argv: list[str]) -> None:
+  FLAGS.parse(argv)
+  logging.set_verbosity(logging.WARNING)
+  Interruption().install()
+  given = INPUT.value, WORKDIR.value, CONFIG.value, DATA.folders(), PREPARE.value
+  for line in importing.import_model(*given):
+    print(line)
+
+
+if __name__ == '__main__':
+  flags.run(main)

@@ -1,0 +1,1 @@
+"""Models that leave for other programs, and models that come in."""

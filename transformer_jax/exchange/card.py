@@ -1,0 +1,81 @@
+"""The page of an exported folder: what it is, how it loads, scores, config, commit."""
+
+import json
+from collections.abc import Iterator
+
+from transformer_jax.exchange.outgoing import Outgoing
+from transformer_jax.machine import provenance
+from transformer_jax.model import flops
+from transformer_jax.runs.result import BLEUS, Result
+
+
+def page(model: Outgoing, loading: str, rest: Iterator[str]) -> str:
+  """Markdown, with the head that Hugging Face reads.
+
+  Args:
+    loading: how it is loaded; BEAM and ALPHA stand for the config's.
+    rest: what else is to be told, line by line.
+  """
+  config = model.config
+  source, target = config['source_language'], config['target_language']
+  for word, value in (('BEAM', config['beam']), ('ALPHA', config['alpha'])):
+    loading = loading.replace(word, str(value))
+  sizes = {key: v for key, v in config['model'].items() if key != 'P_drop'}
+  lines = [
+    *_head(source, target),
+    f'# {model.run.workdir.resolve().name}: {source} to {target}',
+    '',
+    'A Transformer (Vaswani et al. 2017), trained by Transformer-JAX on '
+    f'`{config["corpus"]}`: {flops.parameters(**sizes):,} parameters, '
+    f'{_steps(model.steps)}.',
+    *(['Its text is tokenised, on both sides.'] if config['tokenized'] else []),
+    '',
+    loading,
+    '## Scores',
+    '',
+    *_scores(model.results),
+    '',
+    '## Config',
+    '',
+    f'Exported by commit {provenance.commit() or "(no checkout)"}.',
+    '',
+    '```json',
+    json.dumps(config, indent=1),
+    '```',
+    '',
+    *rest,
+  ]
+  return '\n'.join(lines) + '\n'
+
+
+def _head(source: str, target: str) -> list[str]:
+  languages = [f'- {language}' for language in (source, target)]
+  kind = ['library_name: transformers', 'pipeline_tag: translation']
+  return ['---', 'language:', *languages, *kind, '---', '']
+
+
+def _steps(steps: list[int]) -> str:
+  if len(steps) == 1:
+    return f'step {steps[0]:,}'
+  return f'the average of {len(steps)} checkpoints, steps {steps[0]:,} to {steps[-1]:,}'
+
+
+def _scores(results: list[Result]) -> Iterator[str]:
+  if not results:
+    yield 'These checkpoints have not been evaluated.'
+    return
+  yield '| set | beam | alpha | score | 95 % interval | signature |'
+  yield '|---|---|---|---|---|---|'
+  for result in results:
+    for kind in BLEUS:
+      if (score := getattr(result, kind)) is not None:
+        low, high = score.interval
+        search = f'{result.beam} | {result.alpha}'
+        signature = score.signature.replace('|', r'\|')
+        yield (
+          f'| {result.split} | {search} | {score.score:.2f} {kind} | '
+          f'{low:.2f} to {high:.2f} | `{signature}` |'
+        )
+  commits = dict.fromkeys(result.commit for result in results)
+  yield ''
+  yield f'Evaluated by commit {", ".join(c or "(no checkout)" for c in commits)}.'

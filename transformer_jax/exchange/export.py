@@ -1,0 +1,76 @@
+"""From a run to a folder for another program."""
+
+import pathlib
+
+from transformer_jax.exchange import archive, card, folders, huggingface
+from transformer_jax.exchange.outgoing import Outgoing
+from transformer_jax.machine import files
+from transformer_jax.machine.errors import UserError
+from transformer_jax.model import marian
+from transformer_jax.runs.run import Run
+
+FORMATS = ('huggingface', 'ctranslate2', 'safetensors')
+QUANTIZATIONS = ('float32', 'float16', 'int8')
+
+
+def export(
+  workdir: pathlib.Path,
+  format: str,
+  output: pathlib.Path,
+  quantization: str,
+  average: int | None,
+  step: int | None,
+) -> str:
+  """Writes a run's model to a new folder, whole or not at all.
+
+  Args:
+    format: one of FORMATS.
+    quantization: one of QUANTIZATIONS; other than float32 for ctranslate2 alone.
+    average: how many checkpoints to average; None is what the config says.
+    step: the last of them; None is the newest.
+
+  Returns: a line on what was written.
+
+  Raises:
+    UserError: the run is not whole, or cannot be said in the format.
+  """
+  run = Run(workdir)
+  if format != 'safetensors':
+    try:
+      marian.check(run.config().model.to_dict())
+    except UserError as error:
+      raise UserError(
+        f'{workdir} cannot leave as --format={format}: {error}'
+      ) from error
+  if format == 'ctranslate2':
+    ctranslate2 = _ctranslate2()
+  elif quantization != 'float32':
+    raise UserError(
+      f'--quantization={quantization} goes with --format=ctranslate2 only'
+    )
+  with folders.written(output) as folder:
+    model = Outgoing.read(run, average, step)
+    if format == 'safetensors':
+      archive.write(model, folder)
+      loading, rest = archive.LOADING, archive.listing(model)
+    else:
+      arrays, rest = marian.to_marian(model.params), iter(())
+      if format == 'huggingface':
+        huggingface.write(model, arrays, folder)
+        loading = huggingface.LOADING
+      else:
+        ctranslate2.write(model, arrays, quantization, folder)
+        loading = ctranslate2.LOADING
+    files.write(folder / 'README.md', card.page(model, loading, rest))
+  return f'{output}: {format}, {quantization}, of steps {model.steps} of {workdir}'
+
+
+def _ctranslate2():
+  try:
+    from transformer_jax.exchange import ctranslate2
+  except ImportError as error:
+    raise UserError(
+      f'--format=ctranslate2 needs CTranslate2 ({error}): pip install '
+      "'ctranslate2>=4.8,<5'"
+    ) from error
+  return ctranslate2

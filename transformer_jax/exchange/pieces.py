@@ -1,0 +1,87 @@
+"""SentencePiece models whose ids are the rows of a table that two languages share.
+
+Marian's models cut source and target by a SentencePiece model each, and `vocab.json`
+gives the row of every piece of both. Ours have no such file: an id is a row. So each
+model gets the pieces of all rows, in their order. Those that it did not have are never
+cut from text, but are text if the model writes them.
+"""
+
+import pathlib
+import re
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from sentencepiece import sentencepiece_model_pb2
+
+from transformer_jax.data.vocabulary import SPECIAL, UNK
+from transformer_jax.machine.errors import UserError
+
+SPECIALS = ('<pad>', '</s>', '<s>', '<unk>')  # the first rows of our tables, in order
+# A code of the target's language, with which a text begins: a row of its own, which is
+# cut off with the space that SentencePiece puts before a text.
+CODE = re.compile('>>.+<<')
+
+_Piece = sentencepiece_model_pb2.ModelProto.SentencePiece
+_UNLIKELY = 1e6  # below the score of any piece
+
+
+class OverRows(NamedTuple):
+  """A SentencePiece model whose ids are rows.
+
+  Attributes:
+    spm: the model's file.
+    kept: how many pieces of text it has from the one that it was made of.
+    absent: those that it lacks, since no row has them.
+  """
+
+  spm: bytes
+  kept: int
+  absent: list[str]
+
+
+def over_rows(path: pathlib.Path, rows: Sequence[str]) -> OverRows:
+  """A SentencePiece model that cuts text as that in `path` does, into ids of rows.
+
+  `rows` has the piece of every row; the first four are SPECIALS.
+
+  Raises:
+    UserError: there is no SentencePiece model.
+  """
+  given = path.read_bytes()
+  try:
+    model = sentencepiece_model_pb2.ModelProto.FromString(given)
+  except ValueError as error:  # as protobuf's is
+    raise UserError(f'{path}: no SentencePiece model, or damaged') from error
+  text = {_Piece.NORMAL, _Piece.USER_DEFINED, _Piece.BYTE}
+  known = {as_marian(p.piece): p for p in model.pieces if p.type in text}
+  absent = sorted(known.keys() - {*rows})
+  kept = len(known) - len(absent)
+  if [as_marian(p.piece) for p in model.pieces] == [*rows]:
+    return OverRows(given, kept, absent)
+  lowest = min((p.score for p in known.values()), default=0.0) - _UNLIKELY
+  made = [_piece(row, piece, known, lowest) for row, piece in enumerate(rows)]
+  del model.pieces[:]
+  model.pieces.extend(made)
+  spec = model.trainer_spec
+  spec.vocab_size = len(made)
+  spec.pad_id, spec.eos_id, spec.bos_id, spec.unk_id = range(SPECIAL)
+  spec.pad_piece, spec.eos_piece, spec.bos_piece, spec.unk_piece = SPECIALS
+  return OverRows(model.SerializeToString(), kept, absent)
+
+
+def as_marian(piece: str) -> str:
+  """A piece in vocab.json: codes of languages stand there without a space before."""
+  return re.sub('^\u2581(>>.+<<)$', r'\1', piece)
+
+
+def _piece(row: int, piece: str, known: Mapping[str, _Piece], lowest: float) -> _Piece:
+  if row < SPECIAL:
+    kind = _Piece.UNKNOWN if row == UNK else _Piece.CONTROL
+    return _Piece(piece=SPECIALS[row], type=kind, score=0.0)
+  if piece in known:
+    return known[piece]
+  if CODE.fullmatch(piece):
+    return _Piece(piece=f'\u2581{piece}', type=_Piece.USER_DEFINED, score=0.0)
+  # SentencePiece takes no piece that is empty or there twice.
+  own = piece if piece and piece not in SPECIALS else f'<row {row}>'
+  return _Piece(piece=own, type=_Piece.UNUSED, score=lowest)

@@ -1,0 +1,306 @@
+"""Our parameters under the names and in the shapes of Hugging Face's Marian, and back.
+
+Marian's model is ours but for these things:
+
+- Its sinusoids are not interleaved: all sines come first, then all cosines. So the axis
+  of d_model is put in that order, in all weights that have one. Nothing of the model
+  depends on the order but the sinusoids, which are added to the embeddings.
+- Its matrices are transposed, [out, in], and the heads of attention share one axis.
+- Its attention and its logits have biases. Where ours have none, they are zeros.
+- It may leave out the embeddings' factor sqrt(d_model).
+- Its LayerNorms add 1e-5 to the variance, ours 1e-6; see enlarged().
+
+Shapes as in layers.py: D is d_model, W the vocabulary.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from transformer_jax.machine.errors import UserError
+from transformer_jax.model.layers import sinusoids
+
+Tree = Any
+Arrays = dict[str, np.ndarray]
+
+NORM_EPSILON = 1e-5  # which Hugging Face's Marian has
+EMBEDDING, LOGITS_BIAS = 'model.shared.weight', 'final_logits_bias'
+# What files may hold beside the weights: the embedding under other names, and tables of
+# positions, which are computed.
+TIED = ('lm_head', 'model.encoder.embed_tokens', 'model.decoder.embed_tokens')
+POSITIONS = ('model.encoder.embed_positions', 'model.decoder.embed_positions')
+LAST_NORM = 'model.decoder.layers.{}.final_layer_norm'  # its output makes the logits
+
+_SUBLAYERS = {'attention': 'self_attn', 'cross': 'encoder_attn'}
+_PROJECTIONS = ('query', 'key', 'value', 'output')
+_NORMS = {
+  'attention_norm': 'self_attn_layer_norm',
+  'cross_norm': 'encoder_attn_layer_norm',
+  'feed_forward_norm': 'final_layer_norm',
+}
+
+
+# A sub-layer's weights that read what comes in, those of what it adds, and its norm's.
+_BOTH = ('weight', 'bias')
+_PARTS = {
+  'self_attn': (
+    [f'self_attn.{letter}_proj.weight' for letter in 'qkv'],
+    [f'self_attn.out_proj.{part}' for part in _BOTH],
+    [f'self_attn_layer_norm.{part}' for part in _BOTH],
+  ),
+  'encoder_attn': (
+    ['encoder_attn.q_proj.weight'],
+    [f'encoder_attn.out_proj.{part}' for part in _BOTH],
+    [f'encoder_attn_layer_norm.{part}' for part in _BOTH],
+  ),
+  'fc': (
+    ['fc1.weight'],
+    [f'fc2.{part}' for part in _BOTH],
+    [f'final_layer_norm.{part}' for part in _BOTH],
+  ),
+}
+
+
+class Form(NamedTuple):
+  """How one array becomes Marian's, and Marian's becomes ours of a shape.
+
+  Both take the order in which Marian has the axis of d_model.
+  """
+
+  there: Callable[[np.ndarray, np.ndarray], np.ndarray]
+  back: Callable[[np.ndarray, np.ndarray, tuple[int, ...]], np.ndarray]
+
+
+def _undone(order: np.ndarray) -> np.ndarray:
+  return np.argsort(order)
+
+
+INWARD = Form(  # [D, ...] -> [..., D]
+  lambda x, order: x.reshape(len(order), -1)[order].T,
+  lambda y, order, shape: y.T[_undone(order)].reshape(shape),
+)
+OUTWARD = Form(  # [..., D] -> [D, ...]
+  lambda x, order: x.reshape(-1, len(order))[:, order].T,
+  lambda y, order, shape: y.T[:, _undone(order)].reshape(shape),
+)
+ALONG = Form(  # [..., D], and stays so
+  lambda x, order: x[..., order], lambda y, order, shape: y[..., _undone(order)]
+)
+APART = Form(lambda x, order: x, lambda y, order, shape: y)  # it has no axis D
+ROW = Form(lambda x, order: x[None], lambda y, order, shape: y[0])  # [W] -> [1, W]
+
+
+def order_of(d_model: int) -> np.ndarray:
+  """[D]: which of our dimensions stands at each place of Marian's: sines, cosines."""
+  return np.concatenate([np.arange(0, d_model, 2), np.arange(1, d_model, 2)])
+
+
+def positions(length: int, d_model: int) -> np.ndarray:
+  """[length, D]: the sinusoids in Marian's order."""
+  return sinusoids(length, d_model)[:, order_of(d_model)]
+
+
+def check(model: Mapping[str, Any]) -> None:
+  """Raises UserError for columns of Table 3 that a Marian model cannot have."""
+  inner = {key: model['h'] * model[key] for key in ('d_k', 'd_v')}
+  for key, size in inner.items():
+    if size != model['d_model']:
+      raise UserError(
+        f'model.h x model.{key} is {size} and model.d_model {model["d_model"]}: a '
+        'Marian model needs them equal; --format=safetensors takes any'
+      )
+  if model['positions'] != 'sinusoid':
+    raise UserError(
+      f'model.positions={model["positions"]!r}: a Marian model has sinusoids; '
+      '--format=safetensors takes any'
+    )
+  if model['target_vocab_size']:
+    raise UserError(
+      f'model.target_vocab_size={model["target_vocab_size"]}: a Marian model has one '
+      'vocabulary for both sides; --format=safetensors takes any'
+    )
+
+
+def to_marian(params: Tree) -> Arrays:
+  """Marian's arrays, float32 as ours are."""
+  ours = named(params)
+  order = order_of(ours['embedding'].shape[1])
+  found = {}
+  for mine, theirs, form in _table(len(params['encoder'])):
+    if mine in ours:
+      found[theirs] = np.ascontiguousarray(form.there(ours[mine], order))
+    else:
+      found[theirs] = np.zeros(
+        (1, len(ours['embedding'])) if form is ROW else len(order), np.float32
+      )
+  return found
+
+
+def from_marian(arrays: Mapping[str, np.ndarray], shapes: Tree) -> Tree:
+  """Our parameters; the inverse of to_marian().
+
+  Args:
+    arrays: those of expected(), as checked() returns them.
+    shapes: what our model's parameters are to be like. Where it has no biases, Marian's
+      are left out.
+  """
+  order = order_of(shapes['embedding'].shape[1])
+  table = {mine: rest for mine, *rest in _table(len(shapes['encoder']))}
+
+  def back(path: tuple, leaf: Any) -> np.ndarray:
+    theirs, form = table[_dotted(path)]
+    found = form.back(arrays[theirs], order, leaf.shape)
+    return np.ascontiguousarray(found, np.float32)
+
+  return jax.tree_util.tree_map_with_path(back, shapes)
+
+
+def expected(N: int, d_model: int, d_ff: int, vocab_size: int) -> dict[str, tuple]:
+  """The shape of every array that a Marian model of these sizes has."""
+  D, F = d_model, d_ff
+  shapes = {EMBEDDING: (vocab_size, D), LOGITS_BIAS: (1, vocab_size)}
+  inner = {'fc1.weight': (F, D), 'fc1.bias': (F,), 'fc2.weight': (D, F)}
+  for _, theirs, _ in _table(N):
+    part = '.'.join(theirs.split('.')[-2:])
+    square = theirs.endswith('_proj.weight')
+    shapes.setdefault(theirs, inner[part] if part in inner else (D,) * (1 + square))
+  return shapes
+
+
+def checked(arrays: Mapping[str, np.ndarray], shapes: Mapping[str, tuple]) -> Arrays:
+  """The arrays that a Marian model has, in float32; what repeats them is left out.
+
+  Args:
+    shapes: from expected().
+
+  Raises:
+    UserError: one is missing, has another shape or type, is not finite or of no such
+      model; or the positions are no sinusoids, or the embeddings are not one matrix.
+  """
+  repeats = [f'{name}.weight' for name in (*TIED, *POSITIONS)]
+  _refuse('it lacks', shapes.keys() - arrays)
+  _refuse('no such model has', arrays.keys() - shapes.keys() - set(repeats))
+  for name, array in arrays.items():
+    if array.dtype.name not in ('float32', 'float16', 'bfloat16'):
+      raise UserError(f'{name} is of {array.dtype.name}: float32, float16 or bfloat16')
+    if name in shapes and array.shape != shapes[name]:
+      raise UserError(
+        f'{name} is of shape {list(array.shape)}, but config.json says '
+        f'{list(shapes[name])}'
+      )
+  found = {name: np.asarray(arrays[name], np.float32) for name in shapes}
+  _refuse('not all is finite in', [n for n in found if not np.isfinite(found[n]).all()])
+  embedding = found[EMBEDDING]
+  for name in set(repeats) & arrays.keys():
+    array = np.asarray(arrays[name], np.float32)
+    if name.removesuffix('.weight') in TIED:
+      alike, what = (
+        np.array_equal(array, embedding),
+        f'{EMBEDDING}: they have to be tied',
+      )
+    else:
+      table = positions(len(array), embedding.shape[1])
+      # A half's rounding; computed in float32, an angle is off by as much.
+      alike = array.shape == table.shape and np.abs(array - table).max() < 1e-3
+      what = 'the sinusoids: learned positions cannot come in'
+    if not alike:
+      raise UserError(f'{name} differs from {what}')
+  return found
+
+
+def scaled(arrays: Arrays, N: int) -> Arrays:
+  """The same model of weights that were used without the factor sqrt(d_model).
+
+  Embeddings are divided by it, and so are then the logits, but for the last norm's
+  output being multiplied by it.
+  """
+  factor = np.float32(arrays[EMBEDDING].shape[1] ** 0.5)
+  norm = {f'{LAST_NORM.format(N - 1)}.{part}' for part in ('weight', 'bias')}
+  larger = {name: arrays[name] * factor for name in norm}
+  return arrays | larger | {EMBEDDING: arrays[EMBEDDING] / factor}
+
+
+def norm_factor(epsilon: float) -> float:
+  """The power of two by which enlarged() brings NORM_EPSILON nearest to `epsilon`."""
+  return 2.0 ** round(math.log2(NORM_EPSILON / epsilon) / 2)
+
+
+def enlarged(arrays: Arrays, N: int, factor: float) -> Arrays:
+  """The same model, in which what enters the norms is `factor` times as large.
+
+  So a norm's epsilon counts factor**2 times less. Each norm's output is enlarged, what
+  a sub-layer adds to it too, and what it reads is divided again. The first input of a
+  stack, which has the sinusoids in it, and its last output stay as they are. By a power
+  of two no number is rounded, and 1 / factor undoes it to the last bit.
+  """
+  found = dict(arrays)
+  for stack in ('encoder', 'decoder'):
+    kinds = [k for k in _PARTS if stack == 'decoder' or k != 'encoder_attn']
+    places = [(n, kind) for n in range(N) for kind in kinds]
+    for number, (n, kind) in enumerate(places):
+      reading, adding, norm = _PARTS[kind]
+      factors = dict.fromkeys(reading, 1 / factor) if number else {}
+      factors |= dict.fromkeys(adding, factor) if number else {}
+      factors |= dict.fromkeys(norm, factor) if number < len(places) - 1 else {}
+      for name, by in factors.items():
+        name = f'model.{stack}.layers.{n}.{name}'
+        found[name] = found[name] * np.float32(by)
+  return found
+
+
+def has_biases(arrays: Mapping[str, np.ndarray]) -> bool:
+  """Whether there is another number than 0 in biases that the paper's model lacks."""
+  N = 1 + max(int(n.split('.')[3]) for n in arrays if n.startswith('model.decoder.l'))
+  ours = (theirs for mine, theirs, _ in _table(N) if mine.endswith('_bias'))
+  return any(arrays[theirs].any() for theirs in ours)
+
+
+def named(params: Tree) -> Arrays:
+  """Our arrays by dotted names, such as encoder.0.attention.query."""
+  leaves = jax.tree_util.tree_leaves_with_path(params)
+  return {_dotted(path): np.asarray(leaf) for path, leaf in leaves}
+
+
+def _dotted(path: tuple) -> str:
+  return '.'.join(str(part.key) for part in path)
+
+
+def _refuse(what: str, names: Any) -> None:
+  """Raises UserError if there are names, and tells the first three."""
+  if names:
+    first, more = sorted(names)[:3], len(names) - 3
+    told = ', '.join(first) + (f' and {more} more' if more > 0 else '')
+    raise UserError(f'{what} {told}')
+
+
+def _table(N: int) -> Iterator[tuple[str, str, Form]]:
+  """Our name, Marian's and the form of each array; both of N layers a stack."""
+  yield 'embedding', EMBEDDING, ALONG
+  yield 'logits_bias', LOGITS_BIAS, ROW
+  for stack in ('encoder', 'decoder'):
+    for n in range(N):
+      for mine, theirs, form in _layer(stack):
+        yield f'{stack}.{n}.{mine}', f'model.{stack}.layers.{n}.{theirs}', form
+
+
+def _layer(stack: str) -> Iterator[tuple[str, str, Form]]:
+  is_there = lambda name: stack == 'decoder' or 'cross' not in name
+  for mine, theirs in _SUBLAYERS.items():
+    for part in _PROJECTIONS if is_there(mine) else ():
+      outer = part == 'output'
+      there = f'{theirs}.{"out" if outer else part[0]}_proj'
+      yield f'{mine}.{part}', f'{there}.weight', OUTWARD if outer else INWARD
+      yield f'{mine}.{part}_bias', f'{there}.bias', ALONG if outer else APART
+  for mine, theirs in _NORMS.items():
+    if is_there(mine):
+      yield f'{mine}.norm.scale', f'{theirs}.weight', ALONG
+      yield f'{mine}.norm.bias', f'{theirs}.bias', ALONG
+  for part, there, weight, bias in (
+    ('inner', 'fc1', INWARD, APART),
+    ('outer', 'fc2', OUTWARD, ALONG),
+  ):
+    yield f'feed_forward.{part}.kernel', f'{there}.weight', weight
+    yield f'feed_forward.{part}.bias', f'{there}.bias', bias
