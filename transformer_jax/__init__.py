@@ -19,7 +19,7 @@ def load(
   workdir: 'str | pathlib.Path',
   *,
   average: int | None = None,
-  step: int | None = None,
+  step: int | str | None = None,
   beam: int | None = None,
   alpha: float | None = None,
 ) -> 'TrainedModel':
@@ -33,7 +33,7 @@ def load(
   Args:
     workdir: the run's folder.
     average: how many checkpoints to average.
-    step: the last of them.
+    step: the last of them; 'best' is the best on dev, by default alone.
     beam, alpha: of the search (section 6.1).
 
   Raises:

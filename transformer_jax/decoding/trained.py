@@ -43,7 +43,7 @@ class TrainedModel:
     workdir: str | pathlib.Path,
     *,
     average: int | None = None,
-    step: int | None = None,
+    step: int | str | None = None,
     beam: int | None = None,
     alpha: float | None = None,
   ):
@@ -52,7 +52,7 @@ class TrainedModel:
     Args:
       workdir: the run's folder.
       average: how many checkpoints to average.
-      step: the last of them.
+      step: the last of them; 'best' is the best on dev, by default alone.
       beam, alpha: of the search (section 6.1).
 
     Raises:
