@@ -85,12 +85,22 @@ def test_a_run_is_scored_as_a_parser(run: Run):
     evaluated(run, lowercase=True)
 
 
-ODD = ['', 'the dog ( likes ) a cat', 'the ' * 600, 'w', 'x\u2028y', 'l\u2581', '\u2581']
+ODD = [
+  '',
+  'the dog ( likes ) a cat',
+  'the ' * 600,
+  'w',
+  'x\u2028y',
+  'l\u2581',
+  '\u2581',
+  'an unconstitutional dog',
+]
 
 
 def test_every_line_gets_a_tree_of_its_words(run: Run):
-  """Words nobody saw, brackets, one that is all space to SentencePiece, 600 words."""
+  """Brackets, 600 words, one that is all space to SentencePiece, one of many pieces."""
   model = transformer_jax.load(run.workdir)
+  assert len(run.vocabularies().source.encode([ODD[-1].split()[1]])[0]) > 12
   found = model.translate(ODD)
   assert found[0] == '' and len(found) == len(ODD)
   for line, tree in zip(ODD[1:], found[1:], strict=True):
