@@ -3,11 +3,14 @@
 import dataclasses
 import json
 import pathlib
+import re
 
 from configs import parsing
 from toy.result import GOLD, PARSED
-from toy.results import cells, scored
+from toy.results import CARD, cells, scored
+from transformer_jax.data import card, trees
 from transformer_jax.report import document, page, paper, table4
+from transformer_jax.report.blocks import Picture
 from transformer_jax.runs.baseline import KIND, Baseline
 from transformer_jax.scoring import parses
 
@@ -41,7 +44,9 @@ def test_all_parsers_stand_in_one_table(tmp_path: pathlib.Path):
   assert 'Table 3' not in text and 'BLEU' not in text
 
 
-def test_lengths_and_labels_are_told_of_each_test_set(monkeypatch):
+def test_lengths_and_labels_are_told_of_each_test_set(
+  monkeypatch, tmp_path: pathlib.Path
+):
   monkeypatch.setattr(table4, 'FEWEST', 1)
   other = parses.score(GOLD[:1], GOLD[:1])
   journal = dataclasses.replace(
@@ -51,8 +56,37 @@ def test_lengths_and_labels_are_told_of_each_test_set(monkeypatch):
     config=CONFIG | {'files': {'train': 'a', 'test': 'wsj.23'}},
   )
   runs = [scored(RUN), scored(journal, 'journal')]
-  text = page.markdown(table4.blocks(runs, [BASELINE]), 'x')
+  text = page.markdown(table4.blocks(runs, [BASELINE], tmp_path, 3), 'x')
   assert 'No run here' not in text
   assert '| parser | 1-10 (2) |' in text and '| parser | 1-10 (1) |' in text
   assert '### F1 by label, gum/dev\n\n| label | brackets | run | PCFG |' in text
   assert '| NP | 1 | 100.00 | 0.00 |' in text and '### F1 by words, wsj.23' in text
+
+
+def test_trees_are_drawn_side_by_side(tmp_path: pathlib.Path):
+  """Of the best run with text at hand; what one tree alone has is bold."""
+  gold = (
+    '(TOP (S (NP (PRP She)) (VP (VBD saw) (NP (NP (DT a) (NN cat)) (PP (IN in))))))'
+  )
+  ours = '(TOP (S (NP (PRP She)) (VP (VBD saw) (NP (DT a) (NN cat)) (PP (IN in)))))'
+  (tree,) = trees.parse([gold], 'gold')
+  folder = tmp_path / CONFIG['corpus']
+  folder.mkdir()
+  (folder / 'dev.source.txt').write_text(' '.join(tree.words) + '\n')
+  (folder / 'dev.target.txt').write_text(' '.join(tree.tokens) + '\n')
+  card.write_card(folder, CARD)
+  found = parses.score([gold], [ours])
+  corpus = card.read_card(folder)['identity']
+  result = dataclasses.replace(RUN, parsing=found, corpus=corpus)
+  run = scored(result)._replace(translations=[ours])
+  blocks = table4.blocks([run], [], tmp_path, 3)
+  (picture,) = [block for block in blocks if isinstance(block, Picture)]
+  assert picture.name == 'trees.gum.dev.1' and picture.text.endswith('She saw a cat in')
+  texts = re.findall(r'<text([^>]*)>(?:<tspan[^>]*>)?([^<]+)<', picture.svg)
+  shown = [text for _, text in texts]
+  assert shown.count('cat') == 2 and shown.count('NP') == 5 and shown.count('PP') == 2
+  bold = [text for style, text in texts if 'bold' in style or '700' in style]
+  assert sorted(text for text in bold if text not in ('treebank', 'ours')) == ['NP']
+  assert not [
+    b for b in table4.blocks([run], [], tmp_path, 0) if isinstance(b, Picture)
+  ]

@@ -68,16 +68,16 @@ def of_paths(
         every += some
   for reason in found.left_out:
     print(f'left out: {legible(reason)}', file=sys.stderr)
+  found = found.with_distinct_names()
   parsers = found.parsed, found.baselines
   if not any((found.scored, found.unscored, measured, *parsers)):
     raise UserError('no run with a result.json: evaluate one first')
   said, blocks = '', []
-  found = found.with_distinct_names()
   if found.scored or found.unscored:
     said, blocks = _of_runs(found, data_dir, samples, tflops)
   if any(parsers):
-    blocks += table4.blocks(found.parsed, found.baselines)
-    said += table4.summary(found.parsed, found.baselines)
+    blocks += table4.blocks(*parsers, data_dir, samples)
+    said += table4.summary(*parsers)
   for n, (stem, layers) in enumerate(measured, 1):
     made = table1.blocks(layers, f'{n}.{stem}' if len(measured) > 1 else '')
     said += f'{made[0].text}: {stem}\n'

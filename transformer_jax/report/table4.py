@@ -1,9 +1,12 @@
 """Table 4: the paper's parsers, and ours and their baselines on what they parsed."""
 
+import pathlib
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from transformer_jax.report import paper
+from transformer_jax.data import trees
+from transformer_jax.data.trees import Tree
+from transformer_jax.report import paper, tree_pictures
 from transformer_jax.report.blocks import Block, Heading, Paragraph, Table
 from transformer_jax.report.results import Scored
 from transformer_jax.runs.baseline import Baseline
@@ -13,6 +16,7 @@ JOURNAL = 'wsj.23'  # as configs/parsing.py calls the paper's test set
 HEADER = ('parser', 'training', 'scored on', 'F1', '95 %', 'recall', 'precision')
 HEADER += ('complete', 'tags', 'valid before repair', 'about')
 FEWEST = 20  # brackets that a label has in the treebank, to be told of
+SHOWN = range(5, 13)  # words of a sentence whose trees are drawn
 
 
 class Row(NamedTuple):
@@ -26,8 +30,16 @@ class Row(NamedTuple):
   about: str
 
 
-def blocks(parsed: Sequence[Scored], baselines: Sequence[Baseline]) -> list[Block]:
-  """The table, and for each test set F1 by length and by label."""
+def blocks(
+  parsed: Sequence[Scored],
+  baselines: Sequence[Baseline],
+  data_dir: pathlib.Path,
+  samples: int,
+) -> list[Block]:
+  """The table, and for each test set F1 by length and by label, and trees.
+
+  Trees are those of the best run of the test set, if its text is at hand.
+  """
   rows = [*map(_of_run, parsed), *map(_of_baseline, baselines)]
   found: list[Block] = [Heading(2, 'Table 4')]
   found.append(Table(HEADER, [*_papers(), *map(_cells, rows)]))
@@ -36,6 +48,10 @@ def blocks(parsed: Sequence[Scored], baselines: Sequence[Baseline]) -> list[Bloc
     name = alike[0].test_set
     found += [Heading(3, f'F1 by words, {name}'), _by_length(alike)]
     found += [Heading(3, f'F1 by label, {name}'), _by_label(alike)]
+  for treebank in dict.fromkeys(scored.result.parsing.treebank for scored in parsed):
+    alike = [s for s in parsed if s.result.parsing.treebank == treebank]
+    best = max(alike, key=lambda scored: scored.result.parsing.f1.score)
+    found += _samples(best, data_dir, samples)
   return found
 
 
@@ -49,6 +65,24 @@ def summary(parsed: Sequence[Scored], baselines: Sequence[Baseline]) -> str:
       f'{f1.score:6.2f} F1 [{low:.1f}, {high:.1f}], {row.test_set}: {row.name}'
     )
   return ''.join(line + '\n' for line in lines)
+
+
+def _samples(scored: Scored, data_dir: pathlib.Path, count: int) -> Iterator[Block]:
+  """Evenly spaced short sentences, as the treebank and as the run has them."""
+  held_out, lines = scored.held_out(data_dir), scored.translations
+  if held_out is None or lines is None or len(lines) != len(held_out[0]) or not count:
+    return
+  name = _files(scored, scored.result.split)
+  yield Heading(3, f'Trees of {name}, by {scored.run}')
+  yield Paragraph('What one of the two trees alone has is in colour and bold.')
+  sentences = [line.split(' ') for line in held_out[0]]
+  short = [n for n, words in enumerate(sentences) if len(words) in SHOWN]
+  for n in short[:: max(1, len(short) // count)][:count]:
+    gold = Tree(sentences[n], held_out[1][n].split(' '))
+    (ours,) = trees.parse([lines[n]], str(scored.text))
+    of = f'{name.replace("/", ".")}.{n + 1}'
+    text = f'Two trees of: {held_out[0][n]}'
+    yield tree_pictures.pair(f'trees.{of}', text, ours, gold)
 
 
 def _of_run(scored: Scored) -> Row:
