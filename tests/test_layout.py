@@ -243,10 +243,13 @@ def test_no_key_of_a_config_has_a_default():
 
 
 def test_nothing_that_was_read_is_run():
-  """No pickles, no eval: a checkpoint or a corpus from elsewhere is data."""
+  """No pickles, no eval: a model, a checkpoint or a corpus from elsewhere is data."""
   banned = {'pickle', 'cloudpickle', 'dill', 'marshal', 'shelve', 'eval', 'exec'}
   for path in sources():
     assert not banned & {*names(path)}, path
+    assert not {'yaml', 'joblib'} & packages(path), path
     for node in ast.walk(tree(path)):
       if isinstance(node, ast.keyword):
         assert node.arg not in ('allow_pickle', 'shell'), f'{path}:{node.value.lineno}'
+      if isinstance(node, ast.Attribute) and node.attr == 'load':
+        assert ast.unparse(node.value) not in ('torch', 'np'), f'{path}:{node.lineno}'

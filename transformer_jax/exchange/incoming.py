@@ -197,6 +197,12 @@ def _vocabulary(path: pathlib.Path, config: Mapping[str, Any]) -> list[str]:
       )
   if '<unk>' not in found:
     raise UserError(f'{path}: has no <unk>')
+  for key in (START, 'pad_token_id'):
+    if config[key] in (int(found['</s>']), int(found['<unk>'])):
+      raise UserError(
+        f'{path}: {key}={config[key]} is </s> or <unk>: only models in which padding '
+        'and first word are neither can come in'
+      )
   return sorted(found, key=lambda piece: int(found[piece]))
 
 
@@ -216,11 +222,6 @@ def _rows(config: Mapping[str, Any], vocabulary: Sequence[str]) -> list[Row]:
     BOS: start,
     UNK: vocabulary.index('<unk>'),
   }
-  if start == special[EOS] or start == special[UNK]:
-    raise UserError(
-      f'config.json: {START} is {start}, {vocabulary[start]}: only models whose first '
-      'word is one that they never write can come in'
-    )
   rest = sorted({*range(len(vocabulary))} - {*special.values()})
   rows = [(special[row], pieces.SPECIALS[row]) for row in range(SPECIAL)]
   return rows + [(row, vocabulary[row]) for row in rest]

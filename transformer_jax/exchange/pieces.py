@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from google.protobuf import message
 from sentencepiece import sentencepiece_model_pb2
 
 from transformer_jax.data.vocabulary import SPECIAL, UNK
@@ -50,7 +51,7 @@ def over_rows(path: pathlib.Path, rows: Sequence[str]) -> OverRows:
   given = path.read_bytes()
   try:
     model = sentencepiece_model_pb2.ModelProto.FromString(given)
-  except ValueError as error:  # as protobuf's is
+  except message.DecodeError as error:
     raise UserError(f'{path}: no SentencePiece model, or damaged') from error
   text = {_Piece.NORMAL, _Piece.USER_DEFINED, _Piece.BYTE}
   known = {as_marian(p.piece): p for p in model.pieces if p.type in text}

@@ -1,0 +1,22 @@
+"""A run of random parameters, and what it is as a Marian model."""
+
+import pathlib
+
+import pytest
+
+from toy import untrained
+from transformer_jax.exchange.export import export
+
+
+@pytest.fixture(scope='session')
+def workdir(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+  folder = tmp_path_factory.mktemp('leaving')
+  return untrained.write(folder, **{'model.d_model': 24, 'model.norm_epsilon': 1e-6})
+
+
+@pytest.fixture(scope='session')
+def marian(workdir: pathlib.Path) -> pathlib.Path:
+  """Its folder for Hugging Face; not to be changed."""
+  output = workdir.parent / 'marian'
+  export(workdir, 'huggingface', output, 'float32', None, None)
+  return output

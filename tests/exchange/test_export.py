@@ -1,0 +1,104 @@
+"""Folders for other programs: whole or not at all, described, and refused by name."""
+
+import dataclasses
+import json
+import pathlib
+import shutil
+import sys
+
+import pytest
+from safetensors.numpy import load_file
+
+from toy import untrained
+from toy.result import RESULT
+from transformer_jax.exchange import huggingface
+from transformer_jax.exchange.export import export
+from transformer_jax.machine.errors import UserError
+from transformer_jax.model import flops
+from transformer_jax.runs.run import Run
+
+
+def test_archive_is_described(workdir: pathlib.Path, tmp_path: pathlib.Path):
+  """Every array stands on the page with its shape, and all of them are the model."""
+  export(workdir, 'safetensors', tmp_path / 'out', 'float32', None, None)
+  arrays = load_file(tmp_path / 'out' / 'model.safetensors')
+  page = (tmp_path / 'out' / 'README.md').read_text()
+  for name, array in arrays.items():
+    assert f'| `{name}` | {" x ".join(map(str, array.shape))} |' in page
+  sizes = Run(workdir).config().model.to_dict()
+  del sizes['P_drop']
+  parameters = sum(array.size for array in arrays.values())
+  assert parameters == flops.parameters(**sizes)
+  assert f'{parameters:,} parameters' in page and 'not been evaluated' in page
+
+
+def test_page_has_scores_of_the_same_checkpoints(
+  workdir: pathlib.Path, tmp_path: pathlib.Path
+):
+  run = tmp_path / 'run'
+  shutil.copytree(workdir, run)
+  (run / 'translations').mkdir()
+  ours = dataclasses.replace(RESULT, averaged=[untrained.STEP], split='dev')
+  ours.write(run / 'translations' / 'dev.json')
+  RESULT.write(run / 'translations' / 'other.json')
+  export(run, 'huggingface', tmp_path / 'out', 'float32', None, None)
+  page = (tmp_path / 'out' / 'README.md').read_text()
+  assert '| dev | 4 | 0.6 | 50.50 sacrebleu | 49.00 to 52.00 |' in page
+  assert '| test |' not in page
+
+
+def test_nothing_is_left_of_half_an_export(
+  workdir: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+):
+  monkeypatch.setattr(huggingface, '_tokenizer', lambda config: 1 / 0)
+  with pytest.raises(ZeroDivisionError):
+    export(workdir, 'huggingface', tmp_path / 'out', 'float32', None, None)
+  assert not [*tmp_path.iterdir()]
+
+
+@pytest.mark.parametrize('there', ['out', 'out.partial'])
+def test_what_is_there_is_left_alone(
+  there: str, workdir: pathlib.Path, tmp_path: pathlib.Path
+):
+  (tmp_path / there).mkdir()
+  with pytest.raises(UserError, match=f'{there} is .*delete it, or give another name'):
+    export(workdir, 'huggingface', tmp_path / 'out', 'float32', None, None)
+  assert [path.name for path in tmp_path.iterdir()] == [there]
+
+
+@pytest.mark.parametrize(
+  ('key', 'value', 'named'),
+  [
+    ('d_k', 4, 'model.h x model.d_k is 12 and model.d_model 24'),
+    ('positions', 'learned', "model.positions='learned'"),
+    ('target_vocab_size', 60, 'model.target_vocab_size=60'),
+  ],
+)
+@pytest.mark.parametrize('kind', ['huggingface', 'ctranslate2'])
+def test_what_cannot_be_said_is_named(
+  kind: str, key: str, value: object, named: str, workdir: pathlib.Path
+):
+  """Before anything is read: a copy of the config is enough."""
+  run = workdir.parent / f'{kind}.{key}'
+  run.mkdir()
+  config = json.loads((workdir / 'config.json').read_text())
+  config['model'][key] = value
+  (run / 'config.json').write_text(json.dumps(config))
+  with pytest.raises(UserError, match=named):
+    export(run, kind, run / 'out', 'float32', None, None)
+
+
+def test_quantization_is_ctranslate2s(workdir: pathlib.Path, tmp_path: pathlib.Path):
+  with pytest.raises(UserError, match='int8 goes with --format=ctranslate2'):
+    export(workdir, 'huggingface', tmp_path / 'out', 'int8', None, None)
+
+
+def test_ctranslate2_is_asked_for(
+  workdir: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+):
+  for name in [name for name in sys.modules if 'ctranslate2' in name]:
+    monkeypatch.delitem(sys.modules, name)
+  monkeypatch.setitem(sys.modules, 'ctranslate2.converters', None)
+  monkeypatch.setitem(sys.modules, 'ctranslate2', None)
+  with pytest.raises(UserError, match="pip install 'ctranslate2"):
+    export(workdir, 'ctranslate2', tmp_path / 'out', 'float32', None, None)

@@ -1,0 +1,182 @@
+"""Other programs compute what we compute, with our models and with theirs."""
+
+import json
+import pathlib
+import shutil
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import sentencepiece
+
+import transformer_jax
+from configs import base
+from toy import corpus
+from transformer_jax.data.vocabulary import BOS, EOS
+from transformer_jax.decoding.trained import TrainedModel
+from transformer_jax.exchange import pieces
+from transformer_jax.exchange.export import export
+from transformer_jax.exchange.importing import import_model
+
+torch = pytest.importorskip('torch')
+transformers = pytest.importorskip('transformers')
+ctranslate2 = pytest.importorskip('ctranslate2')
+
+pytestmark = pytest.mark.torch
+
+SOURCES, TARGETS = ([s.decode() for s in side] for side in corpus.number_lines(12, 7))
+TOLERANCE = 1e-4  # nats a piece
+
+
+class HuggingFace:
+  def __init__(self, folder: pathlib.Path):
+    self._model = transformers.MarianMTModel.from_pretrained(folder).eval()
+    self._tokenizer = transformers.MarianTokenizer.from_pretrained(folder)
+
+  def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[np.ndarray]:
+    """The log probability of each piece, by teacher forcing."""
+    config, options = self._model.config, {'return_tensors': 'pt', 'padding': True}
+    batch = self._tokenizer([*sources], text_target=[*targets], **options)
+    labels = batch.pop('labels')
+    start = config.decoder_start_token_id
+    shifted = torch.nn.functional.pad(labels[:, :-1], (1, 0), value=start)
+    with torch.no_grad():
+      logits = self._model(**batch, decoder_input_ids=shifted).logits
+    found = logits.log_softmax(-1).gather(-1, labels[..., None])[..., 0]
+    real = labels != config.pad_token_id
+    return [row[mask].numpy() for row, mask in zip(found, real, strict=True)]
+
+  def greedy(self, sources: Sequence[str], limit: int) -> list[list[str]]:
+    """The pieces of each translation, cut at `limit` or not."""
+    batch = self._tokenizer([*sources], return_tensors='pt', padding=True)
+    options = {'num_beams': 1, 'max_length': None, 'forced_eos_token_id': None}
+    found = self._model.generate(**batch, max_new_tokens=limit, **options)
+    return [self._tokenizer.convert_ids_to_tokens(row[1:]) for row in found]
+
+
+def assert_same_scores(ours: TrainedModel, theirs: list[np.ndarray]) -> None:
+  for scored, row in zip(ours.score(SOURCES, TARGETS), theirs, strict=True):
+    np.testing.assert_allclose(scored.log_probabilities, row, atol=TOLERANCE)
+
+
+def assert_same_words(ours: TrainedModel, theirs: list[list[str]]) -> None:
+  """Of greedy translations, up to the limit of ours."""
+  for (best, *_), row in zip(ours.hypotheses(SOURCES), theirs, strict=True):
+    expected = ours.pieces(best)
+    assert row[: len(expected)] == expected and len(best.tokens) > 5
+    assert best.tokens[-1] != EOS or row[len(expected) :][:1] in ([], ['</s>'])
+
+
+@pytest.fixture(scope='module')
+def ours(workdir: pathlib.Path) -> TrainedModel:
+  return transformer_jax.load(workdir, beam=1)
+
+
+def test_hugging_face_computes_the_same(ours: TrainedModel, marian: pathlib.Path):
+  theirs = HuggingFace(marian)
+  assert_same_scores(ours, theirs.score(SOURCES, TARGETS))
+  assert_same_words(ours, theirs.greedy(SOURCES, 30))
+
+
+@pytest.mark.parametrize('kind', ['float32', 'float16', 'int8'])
+def test_ctranslate2_computes_the_same(
+  kind: str, ours: TrainedModel, workdir: pathlib.Path, tmp_path: pathlib.Path
+):
+  """What is rounded is near enough to be the same model."""
+  folder = tmp_path / 'out'
+  export(workdir, 'ctranslate2', folder, kind, None, None)
+  theirs = ctranslate2.Translator(str(folder))
+  spm = [
+    sentencepiece.SentencePieceProcessor(model_file=str(folder / f'{side}.spm'))
+    for side in ('source', 'target')
+  ]
+  cut = [model.encode(t, out_type=str) for model, t in zip(spm, (SOURCES, TARGETS))]  # noqa: B905
+  found = [np.array(one.log_probs) for one in theirs.score_batch(*cut)]
+  if kind == 'float32':
+    assert_same_scores(ours, found)
+    best = theirs.translate_batch(cut[0], beam_size=1, max_decoding_length=30)
+    assert_same_words(ours, [one.hypotheses[0] for one in best])
+  else:
+    totals = [one.total for one in ours.score(SOURCES, TARGETS)]
+    correlation = np.corrcoef(totals, [row.sum() for row in found])[0, 1]
+    assert correlation > 0.99
+
+
+def made_in_pytorch(folder: pathlib.Path, **settings: Any) -> None:
+  """A model as published ones are: two SentencePiece models, one table, own rows."""
+  vocabulary = {'</s>': 0, '<unk>': 1}
+  folder.mkdir()
+  for side, lines in (('source', SOURCES), ('target', TARGETS)):
+    path = folder / f'{side}.spm'
+    with path.open('wb') as file:
+      sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(lines), model_writer=file, vocab_size=24, minloglevel=2
+      )
+    model = sentencepiece.SentencePieceProcessor(model_file=str(path))
+    for i in range(3, len(model)):
+      vocabulary.setdefault(model.id_to_piece(i), len(vocabulary))
+  vocabulary |= {'>>deu<<': len(vocabulary), '<pad>': len(vocabulary) + 1}
+  (folder / 'vocab.json').write_text(json.dumps(vocabulary))
+  last, sizes = len(vocabulary) - 1, {'d_model': 24}
+  for stack in ('encoder', 'decoder'):
+    sizes |= {f'{stack}_layers': 2, f'{stack}_ffn_dim': 40}
+    sizes |= {f'{stack}_attention_heads': 3}
+  torch.manual_seed(0)
+  ids = {'pad_token_id': last, 'decoder_start_token_id': last, 'eos_token_id': 0}
+  config = transformers.MarianConfig(
+    **sizes, **ids, vocab_size=last + 1, init_std=0.3, **settings
+  )
+  model = transformers.MarianMTModel(config)
+  with torch.no_grad():
+    for name, parameter in model.named_parameters():
+      if 'bias' in name or 'norm' in name:
+        parameter += 0.3 * torch.randn(parameter.shape)
+    model.final_logits_bias.normal_()
+  model.generation_config.bad_words_ids = [[last]]
+  model.save_pretrained(folder)
+
+
+@pytest.mark.parametrize(
+  'settings',
+  [
+    {'activation_function': 'swish', 'scale_embedding': True},
+    {'activation_function': 'relu', 'scale_embedding': False},
+  ],
+)
+def test_a_model_made_in_pytorch_comes_in(
+  settings: dict[str, Any], tmp_path: pathlib.Path
+):
+  folder, run = tmp_path / 'theirs', tmp_path / 'run'
+  made_in_pytorch(folder, **settings)
+  config = base.get_config()
+  config.update({'decode_dtype': 'float32', 'extra_length': 6, 'slices': 1})
+  said = [*import_model(folder, run, config, (tmp_path, None, None), False)]
+  ours, theirs = transformer_jax.load(run, beam=1), HuggingFace(folder)
+  assert_same_scores(ours, theirs.score(SOURCES, TARGETS))
+  coded = [f'>>deu<< {line}' for line in SOURCES]
+  scored = [one.log_probabilities for one in ours.score(coded, TARGETS)]
+  for mine, row in zip(scored, theirs.score(coded, TARGETS), strict=True):
+    np.testing.assert_allclose(mine, row, atol=TOLERANCE)
+  assert_same_words(ours, theirs.greedy(SOURCES, 40))
+  assert len(said) == 2 and ours.config.model.biases
+  again = tmp_path / 'again'
+  export(run, 'huggingface', again, 'float32', None, None)
+  assert_same_scores(ours, HuggingFace(again).score(SOURCES, TARGETS))
+  assert pieces.SPECIALS[BOS] in json.loads((again / 'vocab.json').read_text())
+
+
+def test_the_difference_of_epsilons_would_show(
+  marian: pathlib.Path, ours: TrainedModel, tmp_path: pathlib.Path
+):
+  """A mutant: what our export makes of the norms' inputs is undone."""
+  from safetensors.numpy import load_file, save_file
+
+  from transformer_jax.model import marian as names
+
+  shutil.copytree(marian, tmp_path / 'mutant')
+  path = tmp_path / 'mutant' / 'model.safetensors'
+  arrays = names.enlarged(load_file(path), 2, 1 / 64)
+  save_file(arrays, path, metadata={'format': 'pt'})
+  with pytest.raises(AssertionError):
+    assert_same_scores(ours, HuggingFace(path.parent).score(SOURCES, TARGETS))
