@@ -44,7 +44,7 @@ def test_page_has_scores_of_the_same_checkpoints(
   export(run, 'huggingface', tmp_path / 'out', 'float32', None, None)
   page = (tmp_path / 'out' / 'README.md').read_text()
   assert '| dev | 4 | 0.6 | 50.50 sacrebleu | 49.00 to 52.00 |' in page
-  assert '| test |' not in page
+  assert '| test |' not in page and 'library_name: transformers' in page
 
 
 def test_nothing_is_left_of_half_an_export(

@@ -163,6 +163,7 @@ def test_a_model_made_in_pytorch_comes_in(
   again = tmp_path / 'again'
   export(run, 'huggingface', again, 'float32', None, None)
   assert_same_scores(ours, HuggingFace(again).score(SOURCES, TARGETS))
+  assert 'from a folder `theirs`' in (again / 'README.md').read_text()
   assert pieces.SPECIALS[BOS] in json.loads((again / 'vocab.json').read_text())
 
 

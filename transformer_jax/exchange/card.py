@@ -9,10 +9,11 @@ from transformer_jax.model import flops
 from transformer_jax.runs.result import BLEUS, Result
 
 
-def page(model: Outgoing, loading: str, rest: Iterator[str]) -> str:
+def page(model: Outgoing, library: str, loading: str, rest: Iterator[str]) -> str:
   """Markdown, with the head that Hugging Face reads.
 
   Args:
+    library: which loads it.
     loading: how it is loaded; BEAM and ALPHA stand for the config's.
     rest: what else is to be told, line by line.
   """
@@ -22,12 +23,11 @@ def page(model: Outgoing, loading: str, rest: Iterator[str]) -> str:
     loading = loading.replace(word, str(value))
   sizes = {key: v for key, v in config['model'].items() if key != 'P_drop'}
   lines = [
-    *_head(source, target),
+    *_head(library, source, target),
     f'# {model.run.workdir.resolve().name}: {source} to {target}',
     '',
-    'A Transformer (Vaswani et al. 2017), trained by Transformer-JAX on '
-    f'`{config["corpus"]}`: {flops.parameters(**sizes):,} parameters, '
-    f'{_steps(model.steps)}.',
+    f'A Transformer (Vaswani et al. 2017), {_origin(model)}: '
+    f'{flops.parameters(**sizes):,} parameters, {_steps(model.steps)}.',
     *(['Its text is tokenised, on both sides.'] if config['tokenized'] else []),
     '',
     loading,
@@ -48,10 +48,16 @@ def page(model: Outgoing, loading: str, rest: Iterator[str]) -> str:
   return '\n'.join(lines) + '\n'
 
 
-def _head(source: str, target: str) -> list[str]:
+def _head(library: str, source: str, target: str) -> list[str]:
   languages = [f'- {language}' for language in (source, target)]
-  kind = ['library_name: transformers', 'pipeline_tag: translation']
+  kind = [f'library_name: {library}', 'pipeline_tag: translation']
   return ['---', 'language:', *languages, *kind, '---', '']
+
+
+def _origin(model: Outgoing) -> str:
+  if model.imported:
+    return f'imported into Transformer-JAX from a folder `{model.imported}`'
+  return f'trained by Transformer-JAX on `{model.config["corpus"]}`'
 
 
 def _steps(steps: list[int]) -> str:

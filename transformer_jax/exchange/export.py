@@ -1,6 +1,7 @@
 """From a run to a folder for another program."""
 
 import pathlib
+import types
 
 from transformer_jax.exchange import archive, card, folders, huggingface
 from transformer_jax.exchange.outgoing import Outgoing
@@ -10,6 +11,8 @@ from transformer_jax.model import marian
 from transformer_jax.runs.run import Run
 
 FORMATS = ('huggingface', 'ctranslate2', 'safetensors')
+# By the names that Hugging Face's pages have for them.
+LIBRARIES = dict(zip(FORMATS, ('transformers', 'ctranslate2', 'jax'), strict=True))
 QUANTIZATIONS = ('float32', 'float16', 'int8')
 
 
@@ -19,7 +22,7 @@ def export(
   output: pathlib.Path,
   quantization: str,
   average: int | None,
-  step: int | None,
+  step: int | str | None,
 ) -> str:
   """Writes a run's model to a new folder, whole or not at all.
 
@@ -27,7 +30,7 @@ def export(
     format: one of FORMATS.
     quantization: one of QUANTIZATIONS; other than float32 for ctranslate2 alone.
     average: how many checkpoints to average; None is what the config says.
-    step: the last of them; None is the newest.
+    step: the last of them; 'best' is the best on dev, None the newest.
 
   Returns: a line on what was written.
 
@@ -35,9 +38,10 @@ def export(
     UserError: the run is not whole, or cannot be said in the format.
   """
   run = Run(workdir)
+  sizes = run.config().model.to_dict()
   if format != 'safetensors':
     try:
-      marian.check(run.config().model.to_dict())
+      marian.check(sizes)
     except UserError as error:
       raise UserError(
         f'{workdir} cannot leave as --format={format}: {error}'
@@ -61,11 +65,13 @@ def export(
       else:
         ctranslate2.write(model, arrays, quantization, folder)
         loading = ctranslate2.LOADING
-    files.write(folder / 'README.md', card.page(model, loading, rest))
+    files.write(
+      folder / 'README.md', card.page(model, LIBRARIES[format], loading, rest)
+    )
   return f'{output}: {format}, {quantization}, of steps {model.steps} of {workdir}'
 
 
-def _ctranslate2():
+def _ctranslate2() -> types.ModuleType:
   try:
     from transformer_jax.exchange import ctranslate2
   except ImportError as error:

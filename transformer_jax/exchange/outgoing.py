@@ -4,6 +4,7 @@ import pathlib
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from transformer_jax.data import card
 from transformer_jax.machine import platform
 from transformer_jax.machine.errors import UserError
 from transformer_jax.model import build
@@ -19,6 +20,7 @@ class Outgoing(NamedTuple):
 
   Attributes:
     config: the run's config.json.
+    imported: the name of the folder that the run was made of, if it was imported.
     steps: of the checkpoints that were averaged.
     params: float32.
     pieces: of every row of the embeddings; of the target's where it has its own.
@@ -28,6 +30,7 @@ class Outgoing(NamedTuple):
 
   run: Run
   config: dict[str, Any]
+  imported: str | None
   steps: list[int]
   params: Tree
   pieces: list[str]
@@ -35,7 +38,7 @@ class Outgoing(NamedTuple):
   results: list[Result]
 
   @classmethod
-  def read(cls, run: Run, average: int | None, step: int | None) -> 'Outgoing':
+  def read(cls, run: Run, average: int | None, step: int | str | None) -> 'Outgoing':
     """Averages checkpoints as an evaluation does; None is what the config says.
 
     Raises:
@@ -43,14 +46,16 @@ class Outgoing(NamedTuple):
     """
     config = run.config()
     vocabularies = run.vocabularies()
-    every, count = config.checkpoint_every_steps, average or config.average_last
-    steps = checkpoint.to_average(run, every, count, step)
+    count = average or (1 if step == 'best' else config.average_last)
+    steps = checkpoint.to_average(run, config.checkpoint_every_steps, count, step)
     platform.start(config.slices)
     _, shapes = build.architecture(config)
+    made = card.read_card(run.workdir)
     params = checkpoint.average(run.checkpoints, steps, shapes)
     return cls(
       run,
       config.to_dict(),
+      made['imported']['folder'] if 'imported' in made else None,
       steps,
       params,
       vocabularies.target.pieces(),
