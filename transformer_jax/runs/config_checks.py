@@ -109,26 +109,30 @@ VALUES: list[tuple[str, Callable[[Any], bool], tuple[str, ...]]] = [
 ]
 
 
-# Keys of the model that older runs lack, with what these have.
+# Keys that older runs lack, with what these have; and keys of the model.
 LATER = {
+  'raw_dir': '',
+  'tags': True,
+  'best_by': '',
+  'bleu_every_checkpoints': 1,
+  'bleu_sentences': 500,
+  'patience': 0,
+  'init_from': {'run': '', 'step': 0, 'sha256': '', 'vocabulary': ''},
+}
+LATER_IN_MODEL = {
   'target_vocab_size': 0,
   'activation': 'relu',
   'biases': False,
   'norm_epsilon': 1e-6,
+  'P_drop_attention': 0.0,
 }
-LATER |= {'P_drop_attention': 0.0}
-
-# Keys about keeping and starting that older runs lack.
-KEEPING = {'best_by': '', 'bleu_every_checkpoints': 1, 'bleu_sentences': 500}
-KEEPING |= {'patience': 0}
-KEEPING |= {'init_from': {'run': '', 'step': 0, 'sha256': '', 'vocabulary': ''}}
 
 
 def completed(config: Mapping[str, Any]) -> dict[str, Any]:
   """The config of a run that is older than some keys, with what it did then."""
-  config = {'raw_dir': '', 'tags': True} | KEEPING | dict(config)
+  config = LATER | dict(config)
   if 'model' in config and isinstance(config['model'], Mapping):
-    config['model'] = LATER | config['model']
+    config['model'] = LATER_IN_MODEL | config['model']
   return config
 
 

@@ -70,7 +70,7 @@ class Log:
   def compiling(self, shapes: list) -> Iterator:
     """Yields the shapes, and says how many are compiled."""
     if not self._terminal:
-      self.say(f'compiling the step for {len(shapes)} shapes of batches')
+      self.say(f'compiling the step; shapes of batches: {len(shapes)}')
     self._bar = tqdm(shapes, desc='compiling', unit='shape', disable=not self._terminal)
     yield from self._bar
 

@@ -142,9 +142,12 @@ class Loop:
 
   def _ended(self, step: int) -> bool:
     """Whether the first host's patience has ended: only there all records are known."""
+    if not self._patience.most:
+      return False
     if ended := bool(hosts.from_first_host(np.int32(self._patience.ended))):
       self._log.say(
-        f'step {step}: dev perplexity has not improved for `patience` checkpoints; ends'
+        f'step {step}: no better dev perplexity in {self._patience.most} checkpoints '
+        '(patience): the training ends'
       )
     return ended
 

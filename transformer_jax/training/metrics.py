@@ -97,7 +97,7 @@ class Patience:
   """
 
   def __init__(self, most: int):
-    self._most, self._best, self._worse = most, math.inf, 0
+    self.most, self._best, self._worse = most, math.inf, 0
 
   @classmethod
   def of(cls, records: Iterable[dict], most: int) -> 'Patience':
@@ -115,7 +115,7 @@ class Patience:
 
   @property
   def ended(self) -> bool:
-    return 0 < self._most <= self._worse
+    return 0 < self.most <= self._worse
 
 
 class Divergence:
