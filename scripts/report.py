@@ -1,9 +1,10 @@
-"""Sets runs beside each other and beside the paper's Tables 1, 2 and 3.
+"""Sets runs beside each other and beside the paper's Tables 1 to 4.
 
   python -m scripts.report runs/table3.* results/table1.json --html=report.html
 
 Runs are folders, or result files whose translations (.txt) and curves (.metrics.jsonl)
-stand beside them under the same name; Table 1 is a file that scripts.table1 wrote.
+stand beside them under the same name; Table 1 is a file that scripts.table1 wrote, and
+a baseline of Table 4 one of scripts.pcfg.
 Prints what they say in few lines; --html and --markdown have all of it. What is left
 out is named.
 """
