@@ -11,6 +11,7 @@ from safetensors.numpy import load_file
 
 from toy import untrained
 from toy.result import RESULT
+from transformer_jax import exchange
 from transformer_jax.exchange import huggingface
 from transformer_jax.exchange.export import export
 from transformer_jax.machine.errors import UserError
@@ -98,6 +99,7 @@ def test_ctranslate2_is_asked_for(
 ):
   for name in [name for name in sys.modules if 'ctranslate2' in name]:
     monkeypatch.delitem(sys.modules, name)
+  monkeypatch.delattr(exchange, 'ctranslate2', raising=False)
   monkeypatch.setitem(sys.modules, 'ctranslate2.converters', None)
   monkeypatch.setitem(sys.modules, 'ctranslate2', None)
   with pytest.raises(UserError, match="pip install 'ctranslate2"):

@@ -114,6 +114,10 @@ BAD: dict[str, tuple[Callable[[pathlib.Path], Any], str]] = {
   'gelu': (says(activation_function='gelu'), "activation_function is 'gelu'"),
   'uneven': (says(decoder_layers=3), 'encoder_layers is 2 and decoder_layers 3'),
   'no size': (says(d_model='24'), "d_model is '24': a whole number"),
+  'no end of layers': (
+    says(encoder_layers=10**9),
+    'encoder_layers is 1000000000: a wh',
+  ),
   'heads': (says(encoder_attention_heads=5, decoder_attention_heads=5), 'no multiple'),
   'dropout': (says(dropout=2.0), 'no run can have: model.P_drop=2.0'),
   'two tables': (says(share_encoder_decoder_embeddings=False), 'share_encoder_decoder'),

@@ -22,6 +22,7 @@ PICKLES = ('pytorch_model.bin', 'model.npz', 'tf_model.h5', 'rust_model.ot')
 START = 'decoder_start_token_id'
 # Of the pieces of a SentencePiece model, so many have to be in the vocabulary.
 OVERLAP = 0.9
+MOST = 2**16  # of any size: more pieces do not fit in token files
 NEVER = -100.0  # the logit's bias of a row that is never written
 
 # What a config.json has to say where it says it, and what it means if it does not.
@@ -71,7 +72,7 @@ def read(folder: pathlib.Path) -> Incoming:
     arrays = marian.checked(load_file(folder / WEIGHTS), shapes)
   except (safetensors.SafetensorError, UserError) as error:
     raise UserError(f'{folder / WEIGHTS}: {error}') from error
-  if not _is_set(config, 'scale_embedding', False):
+  if not _value(config, 'scale_embedding', False):
     arrays = marian.scaled(arrays, N)
   factor = marian.norm_factor(model['norm_epsilon'])
   arrays = marian.enlarged(arrays, N, 1 / factor)
@@ -126,19 +127,19 @@ def _config(folder: pathlib.Path) -> dict[str, Any]:
   return config
 
 
-def _is_set(config: Mapping[str, Any], key: str, otherwise: Any) -> Any:
+def _value(config: Mapping[str, Any], key: str, otherwise: Any) -> Any:
   return config[key] if key in config else otherwise
 
 
 def _sizes(config: Mapping[str, Any]) -> dict[str, Any]:
   """Keys of our config's `model`; UserError for what ours cannot be."""
   for key, (needed, otherwise) in REQUIRED.items():
-    if (found := _is_set(config, key, otherwise)) != needed:
+    if (found := _value(config, key, otherwise)) != needed:
       raise UserError(
         f'{key} is {json.dumps(found)}: only {json.dumps(needed)} can come in, as the '
         "paper's model has it"
       )
-  activation = _is_set(config, 'activation_function', 'gelu')
+  activation = _value(config, 'activation_function', 'gelu')
   if activation not in ACTIVATIONS:
     raise UserError(
       f'activation_function is {activation!r}: only {" or ".join(ACTIVATIONS)} can '
@@ -158,15 +159,15 @@ def _sizes(config: Mapping[str, Any]) -> dict[str, Any]:
       f'd_model={sizes["d_model"]} is no multiple of the {sizes["h"]} heads'
     )
   sizes |= dict.fromkeys(('d_k', 'd_v'), sizes['d_model'] // sizes['h'])
-  epsilon = _is_set(config, EPSILON, marian.NORM_EPSILON)
+  epsilon = _value(config, EPSILON, marian.NORM_EPSILON)
   if not isinstance(epsilon, float) or not 0 < epsilon < 1:
     raise UserError(f'{EPSILON} is {epsilon!r}: a number between 0 and 1')
   for key in ('pad_token_id', 'eos_token_id', START):
     if _whole(config, key, least=0) >= _whole(config, 'vocab_size'):
       raise UserError(f'{key} is {config[key]}, and vocab_size {config["vocab_size"]}')
   return sizes | {
-    'P_drop': _is_set(config, 'dropout', 0.1),
-    'P_drop_attention': _is_set(config, 'attention_dropout', 0.0),
+    'P_drop': _value(config, 'dropout', 0.1),
+    'P_drop_attention': _value(config, 'attention_dropout', 0.0),
     'positions': 'sinusoid',
     'target_vocab_size': 0,
     'activation': ACTIVATIONS[activation],
@@ -175,9 +176,9 @@ def _sizes(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _whole(config: Mapping[str, Any], key: str, *, least: int = 1) -> int:
-  value = _is_set(config, key, None)
-  if type(value) is not int or value < least:
-    raise UserError(f'{key} is {value!r}: a whole number of {least} or more is needed')
+  value = _value(config, key, None)
+  if type(value) is not int or not least <= value <= MOST:
+    raise UserError(f'{key} is {value!r}: a whole number from {least} to {MOST:,}')
   return value
 
 
