@@ -58,6 +58,12 @@ def test_more_beams_than_words_of_the_target():
     config_checks.check_numbers(config_with(**own))
 
 
+def test_a_parser_is_not_kept_by_bleu():
+  config_checks.check_numbers(config_with(task='parsing', best_by='perplexity'))
+  with pytest.raises(ValueError, match='best_by=bleu: trees have no'):
+    config_checks.check_numbers(config_with(task='parsing', best_by='bleu'))
+
+
 def test_more_beams_than_words():
   with pytest.raises(ValueError, match=r'beam=31: no more than vocab_size=30 '):
     config_checks.check_numbers(config_with(**{'beam': 31, 'model.vocab_size': 30}))

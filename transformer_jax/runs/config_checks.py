@@ -174,6 +174,10 @@ def check_numbers(config: Mapping[str, Any]) -> None:
       f'keep_checkpoints={flat["keep_checkpoints"]} are too few to average the last '
       f'{flat["average_last"]} (--config.keep_checkpoints, --config.average_last)'
     )
+  if flat['task'] == 'parsing' and 'best_by' in flat and flat['best_by'] == 'bleu':
+    raise UserError(
+      "best_by=bleu: trees have no BLEU; take 'perplexity' (--config.best_by)"
+    )
 
 
 def _flat(config: Mapping[str, Any]) -> dict[str, Any]:
