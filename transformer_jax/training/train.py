@@ -98,9 +98,10 @@ def _ended(
   config: ml_collections.ConfigDict, step: int, records: list[dict]
 ) -> str | None:
   """Why no step is left, in words that may be none; None if there is one."""
-  patience = Patience.of(records, config.patience)
-  if hosts.from_first_host(np.int32(patience.ended)):
-    return ', where its patience ended'
+  if config.patience:
+    patience = Patience.of(records, config.patience)
+    if hosts.from_first_host(np.int32(patience.ended)):
+      return ', where its patience ended'
   return '' if step >= config.train_steps else None
 
 
