@@ -28,7 +28,7 @@ def bitexts(
   The reader 'embedded' makes them. 'files' reads text files in `raw_dir`, two files in
   a zip file, and sets of sacreBLEU, and draws dev and test from train. 'wmt14' takes
   what `raw_dir` holds, which is WMT's archives, Hugging Face's Parquet files, or what
-  'files' reads; without `raw_dir` it takes tensorflow-datasets. 'trees' reads treebanks.
+  'files' reads; without `raw_dir` it takes tensorflow-datasets. 'trees' reads trees.
 
   Raises:
     UserError: the corpus's reader is none of these or needs a folder, or the folder
