@@ -60,7 +60,7 @@ def _paper(config: ml_collections.ConfigDict, pieces: int) -> None:
 
 
 def _gum(config: ml_collections.ConfigDict) -> None:
-  """Found on dev: docs/parsing.md#what-the-paper-leaves-unsaid."""
+  """A start for trials on dev, which are under way: docs/parsing.md#results."""
   config.model.update({'N': 3, 'd_model': 128, 'd_ff': 512, 'h': 4})
   config.model.update({'d_k': 32, 'd_v': 32})
   config.model.update({'vocab_size': 4000, 'target_vocab_size': 112})
