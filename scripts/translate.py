@@ -53,13 +53,13 @@ def main(argv: list[str]) -> None:
   is_typed = is_stdin and sys.stdin.isatty()
   if is_typed:
     print(f'Loading {WORKDIR.value}; Ctrl-D ends.', file=sys.stderr)
+  else:
+    interruption.last_words = lambda: 'No line was written.'
   beam = max(BEAM.value or Run(WORKDIR.value).config().beam, NBEST.value)
   which = {'average': AVERAGE.value, 'step': STEP.value}
   model = transformer_jax.load(WORKDIR.value, beam=beam, alpha=ALPHA.value, **which)
   if is_typed:
     model.translate(['a'])  # compiles before somebody waits for it
-  else:
-    interruption.last_words = lambda: 'No line was written.'
   bar = lambda items: tqdm(items, unit='batch', disable=not sys.stderr.isatty())
   read = lambda: streams.read_stdin() if is_stdin else INPUT.value.read_bytes()
   first = 1
