@@ -18,8 +18,8 @@ from transformer_jax.machine.signals import Interruption
 from transformer_jax.model import build, flops
 from transformer_jax.runs import config_checks
 from transformer_jax.runs.result import SCORES, VERSION, Result
-from transformer_jax.runs.run import Run
-from transformer_jax.scoring import bleu, text
+from transformer_jax.runs.run import Run, averaging
+from transformer_jax.scoring import text
 from transformer_jax.scoring.text import Text
 from transformer_jax.training import checkpoint
 from transformer_jax.training.perplexity import Perplexity
@@ -52,16 +52,15 @@ class Evaluation:
       if (value := getattr(options, key)) is not None:
         config[key] = value
     config_checks.check_numbers(config.to_dict())
-    if options.lowercase and not SCORERS[config.task].has_case:
+    scorer = SCORERS[config.task]
+    if options.lowercase and not scorer.has_case:
       raise UserError(f'--lowercase: scores of {config.task} know no case')
-    if config.task == 'translation':  # before the long work
-      bleu.sacre_metric(False, config.tokenized, config.target_language)
+    scorer.check(config.tokenized, config.target_language)  # before the long work
     self._run, self._config, self._options = run, config, options
     self._corpus = folder_of(config.corpus, data_dir)
     platform.start(config.slices)
-    every, best = config.checkpoint_every_steps, options.step == 'best'
-    count = options.average or (1 if best else config.average_last)
-    self._steps = checkpoint.to_average(run, every, count, options.step)
+    how = averaging(config, options.average, options.step)
+    self._steps = checkpoint.to_average(run, *how, options.step)
     searched = self._steps[-1], len(self._steps), config.beam, config.alpha
     self.translations = run.translations(options.split, *searched, options.lowercase)
 

@@ -12,7 +12,7 @@ from transformer_jax.decoding.translate import Translator
 from transformer_jax.machine import parallel, platform
 from transformer_jax.model import build
 from transformer_jax.runs import config_checks
-from transformer_jax.runs.run import Run
+from transformer_jax.runs.run import Run, averaging
 from transformer_jax.training import checkpoint
 
 Pair = tuple[list[int], list[int]]  # ids of source and target, each with its EOS
@@ -55,9 +55,8 @@ class Restored:
         self.config[key] = value
     config_checks.check_numbers(self.config.to_dict())
     self.vocabularies = self.run.vocabularies()
-    every, count = self.config.checkpoint_every_steps, self.config.average_last
-    count = average or (1 if step == 'best' else count)
-    steps = checkpoint.to_average(self.run, every, count, step)
+    how = averaging(self.config, average, step)
+    steps = checkpoint.to_average(self.run, *how, step)
     platform.start(self.config.slices)
     self.graph, shapes = build.architecture(self.config)
     params = checkpoint.average(self.run.checkpoints, steps, shapes)

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from transformer_jax.data.trees import Repairs, Tree
 from transformer_jax.runs.result import BLEUS, Result
-from transformer_jax.scoring import parses, text
+from transformer_jax.scoring import bleu, parses, text
 from transformer_jax.scoring.text import Text
 
 
@@ -13,6 +13,7 @@ class Scorer(NamedTuple):
   """What follows from a config's `task`, once there are outputs.
 
   Attributes:
+    check: UserError if what scores such a text in such a language is not installed.
     references: what outputs are scored against, of a held-out set's two texts.
     score: fields of Result for a text and for how each line was mended; the flag
       ignores case.
@@ -21,6 +22,7 @@ class Scorer(NamedTuple):
     has_case: whether scores can ignore case.
   """
 
+  check: Callable[[bool, str], Any]  # of whether it is tokenised, and of the language
   references: Callable[[Sequence[str], Sequence[str]], list[str]]
   score: Callable[[Text, Sequence[Mapping[str, int]], bool], dict[str, Any]]
   score_lines: Callable[[Result], Iterator[str]]
@@ -71,6 +73,7 @@ def _compare_trees(
 
 SCORERS = {
   'translation': Scorer(
+    check=lambda *text: bleu.sacre_metric(False, *text),
     references=lambda sources, targets: [*targets],
     score=_score_text,
     score_lines=_text_lines,
@@ -78,6 +81,7 @@ SCORERS = {
     has_case=True,
   ),
   'parsing': Scorer(
+    check=lambda *_: None,
     references=_brackets,
     score=_score_trees,
     score_lines=_tree_lines,

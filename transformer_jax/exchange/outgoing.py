@@ -9,7 +9,7 @@ from transformer_jax.machine import platform
 from transformer_jax.machine.errors import UserError
 from transformer_jax.model import build
 from transformer_jax.runs.result import Result
-from transformer_jax.runs.run import Run
+from transformer_jax.runs.run import Run, averaging
 from transformer_jax.training import checkpoint
 
 Tree = Any
@@ -46,8 +46,8 @@ class Outgoing(NamedTuple):
     """
     config = run.config()
     vocabularies = run.vocabularies()
-    count = average or (1 if step == 'best' else config.average_last)
-    steps = checkpoint.to_average(run, config.checkpoint_every_steps, count, step)
+    how = averaging(config, average, step)
+    steps = checkpoint.to_average(run, *how, step)
     platform.start(config.slices)
     _, shapes = build.architecture(config)
     made = card.read_card(run.workdir)

@@ -286,6 +286,17 @@ def best_of(records: list[dict], by: str) -> int | None:
   return min(found)[1] if found else None
 
 
+def averaging(
+  config: ml_collections.ConfigDict, average: int | None, step: int | str | None
+) -> tuple[int, int]:
+  """How many steps lie between checkpoints, and how many checkpoints to average.
+
+  An `average` of None is what the config says, and 1 where the step is 'best'.
+  """
+  count = average or (1 if step == 'best' else config.average_last)
+  return config.checkpoint_every_steps, count
+
+
 def numbered(checkpoints: pathlib.Path) -> list[int]:
   """The steps that something there is named by, ascending: a checkpoint or what not."""
   names = os.listdir(checkpoints) if checkpoints.exists() else []
