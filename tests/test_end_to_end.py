@@ -88,6 +88,7 @@ class Commands:
     return out, err
 
 
+@pytest.mark.slow
 def test_prepare_train_kill_resume_evaluate_translate(tmp_path: pathlib.Path):
   command = Commands(tmp_path)
   raw = write_raw(tmp_path / 'raw', {'train': 6000, 'dev': 60, 'test': 100})

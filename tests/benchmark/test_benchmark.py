@@ -179,6 +179,7 @@ def test_training(corpus: pathlib.Path, quick_products: None):
       np.testing.assert_array_equal(side, whole.reshape(-1, whole.shape[-1]))
 
 
+@pytest.mark.slow
 def test_without_exchange(corpus: pathlib.Path):
   """Without the sum, what comes out is the first device's own; then it is back."""
   kept, trainer = jax.lax.psum, Trainer(tiny(), corpus)
@@ -215,6 +216,7 @@ def test_waiting_for_input(ready: bool, monkeypatch: pytest.MonkeyPatch):
   assert updates.waiting == (1010.0 if ready else 0.0)
 
 
+@pytest.mark.slow
 def test_the_loss_takes_longer_for_more_words():
   seconds = []
   for vocab_size in (100, 20_000):

@@ -40,6 +40,7 @@ def _texts(rows, column):
   return [row[column] for row in rows]
 
 
+@pytest.mark.slow
 def test_sizes_and_no_sentence_twice(corpus):
   english = [text for rows in corpus.values() for text in _texts(rows, 1)]
   assert len(english) >= 100_000
@@ -47,6 +48,7 @@ def test_sizes_and_no_sentence_twice(corpus):
   assert len(corpus['dev']) == len(corpus['test']) == 1000
 
 
+@pytest.mark.slow
 def test_lengths_are_spread(corpus):
   lengths = [len(text.split()) for text in _texts(corpus['train'], 1)]
   assert min(lengths) >= 3 and max(lengths) <= 40
@@ -54,6 +56,7 @@ def test_lengths_are_spread(corpus):
   assert np.percentile(lengths, 10) <= 9 and np.percentile(lengths, 90) >= 20
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('held_out', ['dev', 'test'])
 def test_no_clause_of_a_held_out_sentence_stands_in_train(corpus, held_out):
   def clauses(split):
@@ -63,6 +66,7 @@ def test_no_clause_of_a_held_out_sentence_stands_in_train(corpus, held_out):
   assert not clauses('train') & clauses(held_out)
 
 
+@pytest.mark.slow
 def test_held_out_shapes_and_words_were_seen_in_train(corpus):
   frames = {row[0].frame.specs for row in corpus['train']}
   assert {row[0].frame.specs for row in corpus['test']} <= frames
@@ -72,6 +76,7 @@ def test_held_out_shapes_and_words_were_seen_in_train(corpus):
     assert sum(seen[word] < 5 for word in words) < 0.01 * len(words)
 
 
+@pytest.mark.slow
 def test_text_is_ordinary(corpus):
   for rows in corpus.values():
     for row in rows:
@@ -82,6 +87,7 @@ def test_text_is_ordinary(corpus):
         assert text[-1] in '.?', text
 
 
+@pytest.mark.slow
 def test_french_is_elided_and_contracted(corpus):
   vowel = '[aeiouéèêîôâ]'
   wrong = rf"\b(de|à) (le|les)\b|\b([jldn]e|que|la) (?!onz){vowel}|\bsi ils?\b|' "
@@ -283,12 +289,9 @@ def _nearest(train, test):
   return found
 
 
-ALL = pytest.param(None, marks=pytest.mark.slow)
-
-
-@pytest.mark.parametrize('count', [300, ALL])
-def test_nearest_training_sentence_scores_under_40(corpus, count):
-  train, test = corpus['train'], corpus['test'][:count]
+@pytest.mark.slow
+def test_nearest_training_sentence_scores_under_40(corpus):
+  train, test = corpus['train'], corpus['test']
   nearest = _nearest(_texts(train, 1), _texts(test, 1))
   for column in (2, 3):
     found = [train[i][column] for i in nearest]
@@ -320,10 +323,10 @@ def _dictionary(pairs, rounds=5):
   return {words[cell_source[i]]: meanings[cell_target[i]] for i in order}
 
 
-@pytest.mark.parametrize('count', [10_000, ALL])
+@pytest.mark.slow
 @pytest.mark.parametrize('column', [2, 3])
-def test_word_for_word_dictionary_scores_under_40(corpus, column, count):
-  train = [(row[1], row[column]) for row in corpus['train'][:count]]
+def test_word_for_word_dictionary_scores_under_40(corpus, column):
+  train = [(row[1], row[column]) for row in corpus['train']]
   meaning = _dictionary(train)
   assert meaning['Monday'] in ('Montag', 'lundi', 'lundis')
   assert meaning['book'] in ('Buch', 'livre', 'Buches')
@@ -335,6 +338,7 @@ def test_word_for_word_dictionary_scores_under_40(corpus, column, count):
   assert _bleu(hypotheses, _texts(corpus['test'], column)) < 40
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('column', [2, 3])
 def test_shuffled_sources_score_under_5(corpus, column):
   references = _texts(corpus['test'], column)

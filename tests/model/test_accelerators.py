@@ -83,6 +83,7 @@ def test_all_sums_are_in_float32(elsewhere: None):
   assert len(found) > 10 and not [sum_ for sum_ in found if 'bf16' in sum_]
 
 
+@pytest.mark.slow
 def test_gradients_are_near_those_of_float32(monkeypatch: pytest.MonkeyPatch):
   graph, params = build.transformer(config('float32'))
   exact = jax.jit(lambda params: jax.grad(objective)(params, graph))(params)

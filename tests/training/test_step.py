@@ -76,9 +76,10 @@ def one_replaced(seed: int) -> tuple[np.ndarray, np.ndarray]:
   return source, target
 
 
-@pytest.mark.parametrize(
-  'mutant', ['mean of means', 'slice replaced', 'batch repeated']
-)
+MEAN = pytest.param('mean of means', marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize('mutant', [MEAN, 'slice replaced', 'batch repeated'])
 def test_a_wrong_step_is_noticed(mutant: str, monkeypatch: pytest.MonkeyPatch):
   if mutant == 'mean of means':
     monkeypatch.setattr(jax.lax, 'psum', mean_of_means(jax.lax.psum))
@@ -91,7 +92,7 @@ def test_a_wrong_step_is_noticed(mutant: str, monkeypatch: pytest.MonkeyPatch):
     assert_same_course(course_on_one(), wrong)
 
 
-@pytest.mark.parametrize('count', [1, 8])
+@pytest.mark.parametrize('count', [pytest.param(1, marks=pytest.mark.slow), 8])
 def test_an_update_without_a_finite_gradient_is_skipped(
   count: int, monkeypatch: pytest.MonkeyPatch
 ):
@@ -115,7 +116,7 @@ def test_an_update_without_a_finite_gradient_is_skipped(
   assert max(jax.tree.leaves(moved)) > 1e-4
 
 
-@pytest.mark.parametrize('count', [1, 8])
+@pytest.mark.parametrize('count', [pytest.param(1, marks=pytest.mark.slow), 8])
 def test_an_update_that_overflows_is_skipped(count: int):
   """Of a gradient that is finite; neither infinity nor NaN gets into the state."""
   steps = Steps(count, rate=np.inf)

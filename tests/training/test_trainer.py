@@ -53,6 +53,7 @@ def test_a_program_for_each_shape_and_none_later(
     ours.step(state, batches.Batch(empty, empty, empty))
 
 
+@pytest.mark.slow
 def test_seeds_share_a_program_and_no_dropout(tmp_path: pathlib.Path):
   folder, programs, losses = corpus(tmp_path, pairs=200), [], []
   same = Trainer(tiny_config(max_shapes=1), folder)
