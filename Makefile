@@ -18,7 +18,7 @@ quickstart: install
 	$(BIN)/python -m scripts.train --config=configs/quickstart.py --workdir=$(RUN)
 	$(BIN)/python -m scripts.evaluate --workdir=$(RUN) --split=test
 	$(BIN)/python -m scripts.report $(RUN)
-	@echo "Where its heads look: $(BIN)/python -m scripts.plot_attention --workdir=$(RUN) --text='They fly to Spain.'"
+	@echo "Where its heads look: $(BIN)/python -m scripts.plot_attention --workdir=$(RUN) --text='When did my sister wait for him?'"
 
 # Most of its time is XLA's: with few of its optimizations it is a sixth shorter. The same
 # tests with all of them are part of test-all.

@@ -31,6 +31,13 @@ def whole(folder: pathlib.Path, prepared, *flags: str) -> str:
   return (folder / 'whole.md').read_text()
 
 
+def test_a_fine_tuned_run_tells_where_it_comes_from():
+  origin = {'init_from.run': '/data/runs/captions', 'init_from.step': 1875}
+  tuned = scored(changed(of_row(), origin), 'tuned')
+  table = overview.table([scored(of_row(), 'base'), tuned])
+  assert [row[0] for row in table.rows] == ['base', 'tuned (from captions, step 1,875)']
+
+
 def test_the_whole_report(prepared, tmp_path: pathlib.Path, capsys):
   for row, seed, word, bleu in (
     ('base', 1, 'target', 20.0),

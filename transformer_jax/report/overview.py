@@ -60,7 +60,7 @@ def table(found: Sequence[Scored]) -> Table:
 def _row(scored: Scored, mark: str) -> list[str]:
   result = scored.result
   return [
-    scored.run,
+    scored.run_and_origin,
     f'{scored.sacrebleu:.2f}{mark}',
     f'{scored.bleu:.2f}{mark}',
     f'{scored.perplexity:.3f}',

@@ -60,6 +60,14 @@ class Scored(NamedTuple):
     return self.config['seed']
 
   @property
+  def run_and_origin(self) -> str:
+    """The run, and which other run's model a fine-tuned one started from."""
+    origin = self.config['init_from']
+    if not origin['run']:
+      return self.run
+    return f'{self.run} (from {pathlib.Path(origin["run"]).name}, step {origin["step"]:,})'
+
+  @property
   def pair(self) -> str:
     """Source and target language: 'en-de'."""
     return f'{self.config["source_language"]}-{self.config["target_language"]}'

@@ -38,7 +38,7 @@ def _best(scored: Scored, mark: str) -> str:
     for score, name in ((result.sacrebleu, 'sacreBLEU'), (result.paper_bleu, 'BLEU'))
   )
   return (
-    f'{sacre}, {papers}{mark} on {scored.test_set} by {scored.run}, step '
+    f'{sacre}, {papers}{mark} on {scored.test_set} by {scored.run_and_origin}, step '
     f'{result.step:,}, average {len(result.averaged)}, beam {result.beam}, alpha '
     f'{result.alpha}'
   )
@@ -104,4 +104,4 @@ def _results(found: Sequence[Scored]) -> Iterator[str]:
     result = scored.result
     line = f'{scored.sacrebleu:6.2f} sacreBLEU, step {result.step:>7,}, average '
     line += f'{len(result.averaged):>2}, beam {result.beam}, alpha {result.alpha}: '
-    yield (line + legible(scored.run))[:WIDTH]
+    yield (line + legible(scored.run_and_origin))[:WIDTH]
