@@ -65,7 +65,8 @@ class Scored(NamedTuple):
     origin = self.config['init_from']
     if not origin['run']:
       return self.run
-    return f'{self.run} (from {pathlib.Path(origin["run"]).name}, step {origin["step"]:,})'
+    name = pathlib.Path(origin['run']).name
+    return f'{self.run} (from {name}, step {origin["step"]:,})'
 
   @property
   def pair(self) -> str:
