@@ -94,8 +94,7 @@ def train_step(
   params = optax.apply_updates(state.params, updates)
   # This also makes XLA compute Adam's averages after the parameters, which come of the
   # old averages. XLA on a CPU would write them first, and copy the old ones for that.
-  all_finite = jax.tree.map(lambda x: jnp.isfinite(x).all(), params)
-  finite &= jax.tree.reduce(jnp.logical_and, all_finite)
+  finite &= jnp.isfinite(optax.tree.norm(params))
   keep = lambda new, old: jnp.where(finite, new, old)
   params = jax.tree.map(keep, params, state.params)
   opt_state = jax.tree.map(keep, opt_state, state.opt_state)
