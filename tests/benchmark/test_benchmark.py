@@ -1,5 +1,6 @@
 """A benchmark's numbers are what they say: counts, ratios, forced lengths, rivals."""
 
+import contextlib
 import itertools
 import json
 import os
@@ -184,13 +185,17 @@ def test_without_exchange(corpus: pathlib.Path):
   """Without the sum, what comes out is the first device's own; then it is back."""
   kept, trainer = jax.lax.psum, Trainer(tiny(), corpus)
   batch, state = trainer.batch(0), trainer.initial()
-  trainer.batches.shapes = [batches.Shape(*batch.source.shape[1:])]
-  with training.without_exchange():
-    trainer.compile(state, iter)
+  shapes = [batches.Shape(*batch.source.shape[1:])]
+  with training.without_exchange(), trainer.compile(state, shapes) as programs:
+    programs.wait_for_all()
   _, sums = trainer.step(state, batch)
   own = (batch.target != PAD).sum((1, 2))
   assert own.sum() > int(sums.tokens) == own[0]
   assert jax.lax.psum is kept
+
+
+def nothing_to_compile(*_: Any) -> contextlib.AbstractContextManager:
+  return contextlib.nullcontext(SimpleNamespace(wait_for_all=lambda: None))
 
 
 @pytest.mark.parametrize('ready', [True, False])
@@ -200,7 +205,8 @@ def test_waiting_for_input(ready: bool, monkeypatch: pytest.MonkeyPatch):
   monkeypatch.setattr(time, 'perf_counter', clock)
 
   class SlowInput:
-    initial = compile = lambda self, *_: None
+    initial = lambda self: None
+    compile = nothing_to_compile
 
     def batch(self, step: int) -> int:
       clock.now += 10.0**step
@@ -209,7 +215,7 @@ def test_waiting_for_input(ready: bool, monkeypatch: pytest.MonkeyPatch):
     def step(self, state: None, batch: int) -> tuple[None, Any]:
       return None, SimpleNamespace(tokens=SimpleNamespace(is_ready=lambda: ready))
 
-  updates = training.Updates(SlowInput(), each=2)
+  updates = training.Updates(SlowInput(), each=2, shapes=[])
   updates.round(0)
   updates.round(1)
   assert updates.assembling == [1.0, 10.0, 100.0, 1000.0]
@@ -249,7 +255,7 @@ def test_a_step_of_every_shape(
   taken = []
   note = lambda self, state, batch: taken.append(batch) or (state, 0)
   monkeypatch.setattr(Trainer, 'step', note)
-  monkeypatch.setattr(Trainer, 'compile', lambda *_: None)
+  monkeypatch.setattr(Trainer, 'compile', nothing_to_compile)
   startup.take_steps(tiny(), corpus)
   first, result = capsys.readouterr().out.splitlines()
   assert first == startup.FIRST_STEP

@@ -109,6 +109,21 @@ def test_batch_is_a_pure_function(pairs, order, tokens, slices, max_shapes, seed
     assert same(other.batch(step), straight[step])
 
 
+def test_shapes_come_as_batches_need_them():
+  """From any step on; a shape that the rest of its epoch lacks comes last."""
+  made, _ = batches_of([(n, n) for n in range(1, 40)] * 3, max_shapes=4)
+  steps, at_the_end = made.steps_per_epoch, 0
+  for start in 0, 3, steps - 1, steps:
+    shapes = made.shapes_from(start)
+    left = range(start, start + steps - start % steps)
+    needed = [Shape(*made.batch(step).source.shape[1:]) for step in left]
+    first_of_each = list(dict.fromkeys(needed))
+    assert shapes[: len(first_of_each)] == first_of_each
+    assert sorted(shapes) == sorted(made.shapes) and len(shapes) == 4
+    at_the_end += len(shapes) - len(first_of_each)
+  assert at_the_end
+
+
 def test_batch_is_the_same_in_another_process(tmp_path: pathlib.Path):
   ids = sentences([3, 9, 4, 8, 1, 0, 7, 5, 5, 5] * 5)
   sides = [side(ids, tmp_path, name) for name in ('x.source', 'x.target')]

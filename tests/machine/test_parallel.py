@@ -96,7 +96,7 @@ def test_nothing_moves_unasked(tmp_path: pathlib.Path, monkeypatch):
   monkeypatch.setattr(build, 'transformer', lambda _: model(0.3))
   ours = Trainer(tiny_config(tokens_per_batch=64, max_shapes=1), corpus(tmp_path))
   state = ours.initial()
-  ours.compile(state, list)
+  ours.compile(state, ours.batches.shapes)
   with jax.transfer_guard('disallow'):
     for step in range(3):
       state, sums = ours.step(state, ours.batches.batch(step))

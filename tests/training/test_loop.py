@@ -5,6 +5,7 @@ Nothing is computed here: a trainer without a model counts its steps.
 
 import json
 import pathlib
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -36,6 +37,7 @@ class Counter:
     self.wishes: list[tuple[bool, bool]] = []
     self.begin = lambda step: None  # called with the number of each step
     self.others_stop = lambda step: False  # whether another host wishes so
+    self.compiled = lambda step: True
 
   def on_this_host(self, params: Any) -> Any:
     return params
@@ -43,6 +45,10 @@ class Counter:
   def batch(self, step: int) -> batches.Batch:
     pairs = np.array([[10 * step, 10 * step + 1, -1]])
     return batches.Batch(pairs, pairs, pairs)
+
+  def wait_for_program(self, batch: batches.Batch, unless: Callable[[], bool]) -> None:
+    while not self.compiled(batch.pairs[0, 0] // 10 + 1) and not unless():
+      pass
 
   def step(
     self, state: TrainState, batch: batches.Batch, stop: bool, save: bool
@@ -176,6 +182,15 @@ def test_told_to_stop_it_saves_and_leaves(
   again, records = looped(tmp_path, Counter(10), Interruption(), start=told_in)
   assert again.steps == [8, 10]
   assert sum(r['target_tokens'] for r in records if 'loss' in r) == 50
+
+
+def test_told_to_stop_while_a_step_is_compiled(tmp_path: pathlib.Path):
+  """The steps before it are saved; this one is not waited for."""
+  told, trainer = Interruption(), Counter(10)
+  trainer.compiled = lambda step: step < 6 or setattr(told, 'asked', True)
+  kept, records = looped(tmp_path, trainer, told)
+  assert kept.steps == [4, 5] and kept.end.code == EXIT_CODE
+  assert records[-1]['step'] == 5
 
 
 def test_several_hosts_stop_at_one_step(tmp_path: pathlib.Path, monkeypatch):

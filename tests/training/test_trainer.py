@@ -32,7 +32,8 @@ def test_a_program_for_each_shape_and_none_later(
   config = tiny_config(tokens_per_batch=64, max_shapes=2)
   ours = Trainer(config, corpus(tmp_path))
   state = ours.restore(tmp_path / 'checkpoints')
-  ours.compile(state, list)
+  with ours.compile(state, ours.batches.shapes) as programs:
+    programs.wait_for_all()
   assert len(ours.batches.shapes) == 2
   state, _ = ours.step(state, ours.batches.batch(0))
   compiled = []
@@ -60,7 +61,7 @@ def test_seeds_share_a_program_and_no_dropout(tmp_path: pathlib.Path):
   for seed in 1, 2:
     ours, state = Trainer(tiny_config(seed=seed, max_shapes=1), folder), same.initial()
     programs.append(ours.lower(state, ours.batches.shapes[0]).as_text())
-    ours.compile(state, list)
+    ours.compile(state, ours.batches.shapes)
     losses.append(float(ours.step(state, same.batch(0))[1].loss))
   assert programs[0] == programs[1] and losses[0] != losses[1]
 
@@ -91,7 +92,7 @@ def test_one_bad_batch_is_skipped_and_persistent_ones_end_the_run(
   assert ours.devices.count == count
   directory = run.Run(tmp_path)
   state = ours.initial()
-  ours.compile(state, list)
+  ours.compile(state, ours.batches.shapes)
   writer = checkpoint.Writer(directory.checkpoints, 1, 20, lambda _: None)
   with Log(directory, 0, 20) as log, writer:
     cadence = loop.Cadence(20, checkpoint_every=1, log_every=1)

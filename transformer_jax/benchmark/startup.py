@@ -55,19 +55,21 @@ def _run(command: Sequence[str], cache: pathlib.Path) -> dict:
 def take_steps(config: ml_collections.ConfigDict, corpus: pathlib.Path) -> None:
   """Makes an update of every shape of batch, and prints FIRST_STEP after the first.
 
-  Then prints, as JSON, the `compile_seconds` of all shapes and the `peak_bytes` of the
-  first device's memory, or of the whole process's where devices do not tell (a CPU).
+  Then prints, as JSON, `compile_seconds`, after which all shapes were compiled, and the
+  `peak_bytes` of the first device's memory, or of the whole process's where devices do
+  not tell (a CPU).
   """
   platform.start(config.slices)
   trainer = Trainer(config, corpus)
   state = trainer.initial()
   begin = time.perf_counter()
-  trainer.compile(state, iter)
+  with trainer.compile(state, trainer.batches.shapes_from(0)) as programs:
+    first = trainer.batch(0)
+    state, sums = trainer.step(state, first)
+    jax.block_until_ready(sums)
+    print(FIRST_STEP, flush=True)
+    programs.wait_for_all()
   seconds = time.perf_counter() - begin
-  first = trainer.batch(0)
-  state, sums = trainer.step(state, first)
-  jax.block_until_ready(sums)
-  print(FIRST_STEP, flush=True)
   for shape in {*trainer.batches.shapes} - {first.source.shape[1:]}:
     state, sums = trainer.step(state, full_batch(trainer, shape))
     jax.block_until_ready(sums)

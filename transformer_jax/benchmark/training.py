@@ -6,7 +6,7 @@ import operator
 import pathlib
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 import jax
@@ -46,11 +46,12 @@ class Updates:
       if the update before it was done when the batch was there.
   """
 
-  def __init__(self, trainer: Trainer, each: int):
-    """`each`: updates of a round."""
+  def __init__(self, trainer: Trainer, each: int, shapes: Sequence[batches.Shape]):
+    """`each`: updates of a round; `shapes`: those of the batches that will come."""
     self._trainer, self._each = trainer, each
     self._state = trainer.initial()
-    trainer.compile(self._state, iter)
+    with trainer.compile(self._state, shapes) as programs:
+      programs.wait_for_all()
     self.assembling: list[float] = []
     self.waiting = 0.0
 
@@ -83,7 +84,7 @@ def measure(
 ) -> dict:
   """Times `rounds` rounds of `each` updates by every program; one object for JSON."""
   trainer = Trainer(config, corpus)
-  ours = Updates(trainer, each)
+  ours = Updates(trainer, each, trainer.batches.shapes)
   contestants = {OURS: ours.round}
   for name, rival in rivals.items():
     contestants[name] = _rounds(rival, trainer, each)
@@ -162,9 +163,7 @@ def step_seconds(
   contestants = {OURS: lambda _: ours.one(batch)}
   if trainer.devices.count > 1:
     with without_exchange():
-      alone = Trainer(config, corpus)
-      alone.batches.shapes = [shape]
-      apart = Updates(alone, 1)
+      apart = Updates(Trainer(config, corpus), 1, [shape])
     apart.one(batch)
     contestants['apart'] = lambda _: apart.one(batch)
   taken = interleave(contestants, len(rounds))

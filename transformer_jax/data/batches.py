@@ -193,6 +193,15 @@ class Batches:
       self._latest = epoch, order
     return order
 
+  def shapes_from(self, step: int) -> list[Shape]:
+    """The shapes in the order in which the batches from `step` on need them.
+
+    Those that no batch left in its epoch needs come last.
+    """
+    epoch, place = divmod(step, self.steps_per_epoch)
+    left = self._shape_of[self._order(epoch)[1][place:]]
+    return list(dict.fromkeys([*(self.shapes[i] for i in left), *self.shapes]))
+
   def batch(self, step: int, host_slices: slice = ALL) -> Batch:
     """The batch of update number `step`, counted from 0.
 

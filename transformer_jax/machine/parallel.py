@@ -31,6 +31,17 @@ def everywhere(tree: Tree) -> Tree:
   return jax.device_put(tree, NamedSharding(mesh, PartitionSpec()))
 
 
+def without_data(tree: Tree) -> Tree:
+  """What a program is lowered for: the arrays' shapes, dtypes and devices.
+
+  With several hosts it is the arrays themselves: pmap takes nothing else there.
+  """
+  if hosts.count() > 1:
+    return tree
+  like = lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding)
+  return jax.tree.map(like, tree)
+
+
 def spread(function: Callable) -> Callable:
   """Maps function(params, *rows) over this host's devices, each with some of the rows.
 

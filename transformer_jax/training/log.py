@@ -67,22 +67,18 @@ class Log:
         f'{self.last_words()}'
       ) from error
 
-  def compiling(self, shapes: list) -> Iterator:
-    """Yields the shapes, and says how many are compiled."""
-    if not self._terminal:
-      self.say(f'compiling the step; shapes of batches: {len(shapes)}')
-    self._bar = tqdm(shapes, desc='compiling', unit='shape', disable=not self._terminal)
-    yield from self._bar
+  def compiling(self, shapes: int) -> None:
+    self.say(f'compiling; shapes of batches: {shapes}, and steps wait for theirs')
 
   def started(self) -> None:
-    """Ends the bar of the compilation and begins that of the steps."""
+    """Begins the bar of the steps: the first of them is compiled."""
     if self._run.newest_saved() < self._start:  # a kill came before that was noted
       with self._writing():
         self._append({'step': self._start, 'saved': True})
     if self._start:
       print(f'going on from step {self._start}', file=sys.stderr)
     seconds = time.perf_counter() - self._begin
-    print(f'compiled in {seconds:.0f} s', file=sys.stderr, flush=True)
+    print(f'the first step begins after {seconds:.0f} s', file=sys.stderr, flush=True)
     self._bar = tqdm(
       initial=self._start,
       total=self._total,
@@ -187,8 +183,8 @@ class Silent(Log):
   def __exit__(self, *_: object) -> None:
     pass
 
-  def compiling(self, shapes: list) -> Iterator:
-    return iter(shapes)
+  def compiling(self, shapes: int) -> None:
+    pass
 
   def started(self) -> None:
     pass

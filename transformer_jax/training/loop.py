@@ -122,7 +122,7 @@ class Loop:
           if done > step and hosts.is_first_host():
             self._writer.save(done, state.params, state.opt_state)
           step, self._saved = done, time.monotonic()
-        if stop or (self._alone and self._interruption.asked):
+        if stop or self._leaves_alone():
           self._writer.finish()
           self._interruption.leave()
         if step == goal:
@@ -151,6 +151,10 @@ class Loop:
       )
     return ended
 
+  def _leaves_alone(self) -> bool:
+    """Whether a signal asks this host to stop, and no other host has to agree."""
+    return self._alone and self._interruption.asked
+
   def _updates(
     self, state: TrainState, step: int, goal: int
   ) -> tuple[TrainState, int, bool]:
@@ -162,10 +166,12 @@ class Loop:
     previous, stop, save = None, False, False
     while step < goal and not stop and not save:
       asked = self._interruption.asked
-      if asked and self._alone:
+      batch = self._trainer.batch(step)
+      self._trainer.wait_for_program(batch, self._leaves_alone)
+      if self._leaves_alone():
         break
       due = time.monotonic() - self._saved > 60 * SAFETY_MINUTES
-      state, sums = self._trainer.step(state, self._trainer.batch(step), asked, due)
+      state, sums = self._trainer.step(state, batch, asked, due)
       if previous is not None:
         stop, save = self._account(step, previous)
       previous = sums

@@ -18,6 +18,7 @@ from transformer_jax.training.log import Log, Silent
 from transformer_jax.training.loop import Cadence, Dev, Loop
 from transformer_jax.training.metrics import Patience
 from transformer_jax.training.perplexity import Perplexity
+from transformer_jax.training.programs import Programs
 from transformer_jax.training.trainer import Trainer
 
 Tree = Any
@@ -76,12 +77,26 @@ def train(
     for line in dev.cuts():
       log.say(line)
     if why is None:
-      trainer.compile(state, log.compiling)
-      hosts.wait_for_all('compiled')
+      shapes = trainer.batches.shapes_from(start)
+      log.compiling(len(shapes))
+      programs = stack.enter_context(trainer.compile(state, shapes))
+      _wait_to_begin(trainer, programs, start)
       log.started()
     loop = Loop(trainer, _cadence(config), records, log, writer, interruption)
     loop.run(state, start, Dev(dev, bleu), unmeasured)
     writer.finish()
+
+
+def _wait_to_begin(trainer: Trainer, programs: Programs, start: int) -> None:
+  """Waits for the first program; of several hosts, for all programs of all of them.
+
+  None of several hosts may come late to a step: the others would not wait long.
+  """
+  if hosts.count() == 1:
+    trainer.wait_for_program(trainer.batch(start))
+  else:
+    programs.wait_for_all()
+    hosts.wait_for_all('compiled')
 
 
 def _cadence(config: ml_collections.ConfigDict) -> Cadence:

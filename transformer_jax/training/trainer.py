@@ -2,7 +2,7 @@
 
 import functools
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -16,6 +16,7 @@ from transformer_jax.machine import hosts, parallel
 from transformer_jax.model import build
 from transformer_jax.runs import init_from
 from transformer_jax.training import checkpoint, optimizer
+from transformer_jax.training.programs import Programs
 from transformer_jax.training.step import StepInput, Sums, TrainState, train_step
 
 Tree = Any
@@ -60,15 +61,21 @@ class Trainer:
       epsilon_ls=config.epsilon_ls,
     )
     self._parallel = self.devices.parallel(step)
-    self._compiled: dict[batches.Shape, Callable] = {}
+    self._programs: Programs
 
-  def compile(self, state: TrainState, progress: Callable[[list], Any]) -> None:
-    """Compiles a step for every shape of batch; `progress` wraps the list of them."""
-    for shape in progress(self.batches.shapes):
-      self._compiled[shape] = self.lower(state, shape).compile()
+  def compile(self, state: TrainState, shapes: Sequence[batches.Shape]) -> Programs:
+    """Begins to compile a step for each shape of batch, in this order, elsewhere.
+
+    Returns:
+      The programs, which step() uses from now on; to be left as a context.
+    """
+    # The arrays themselves are given up by the first step.
+    lower = functools.partial(self.lower, parallel.without_data(state))
+    self._programs = Programs(lower, shapes)
+    return self._programs
 
   def lower(self, state: TrainState, shape: batches.Shape) -> jax.stages.Lowered:
-    """The step for one shape of batch, not compiled yet."""
+    """The step for one shape of batch, not compiled yet; `state` may be its shapes."""
     host = self.devices.host_slices
     side = np.zeros((host.stop - host.start, *shape), np.int32)
     return self._parallel.lower(state, self._inputs(side, side, False, False))
@@ -80,6 +87,12 @@ class Trainer:
     """
     return self.batches.batch(step, self.devices.host_slices)
 
+  def wait_for_program(
+    self, batch: batches.Batch, unless: Callable[[], bool] = lambda: False
+  ) -> None:
+    """Returns when the step of this batch is compiled, or `unless` is true."""
+    self._programs.wait(_shape(batch), unless)
+
   def step(
     self,
     state: TrainState,
@@ -89,6 +102,8 @@ class Trainer:
   ) -> tuple[TrainState, Sums]:
     """Starts one update on the devices, and does not wait for it.
 
+    If its program is still being compiled, it waits for that.
+
     Args:
       state: given up: its memory is used for the new state.
       batch: this host's slices.
@@ -96,11 +111,10 @@ class Trainer:
       save: this host wishes to save. Sums.wishes are those of all hosts.
 
     Raises:
-      KeyError: the batch has a shape that compile() has not compiled.
+      KeyError: the batch has a shape that was not given to compile().
     """
-    shape = batches.Shape(*batch.source.shape[1:])
     inputs = self._inputs(batch.source, batch.target, stop, save)
-    return self._compiled[shape](state, inputs)
+    return self._programs[_shape(batch)](state, inputs)
 
   def _inputs(
     self, source: np.ndarray, target: np.ndarray, stop: bool, save: bool
@@ -135,3 +149,7 @@ class Trainer:
       zeros = lambda x: np.zeros(x.shape, x.dtype)
       found = checkpoint.Restored(int(step), *jax.tree.map(zeros, self._shapes))
     return self.devices.replicate(TrainState(np.int32(step), *found[1:]))
+
+
+def _shape(batch: batches.Batch) -> batches.Shape:
+  return batches.Shape(*batch.source.shape[1:])

@@ -1,0 +1,53 @@
+"""Compiles a program for every shape of batch in other threads, while training begins.
+
+XLA gives up Python's lock while it compiles. So updates go on meanwhile, of shapes that
+have a program.
+"""
+
+from collections.abc import Callable, Sequence
+from concurrent import futures
+
+import jax
+
+from transformer_jax.data.batches import Shape
+from transformer_jax.machine import processor
+
+POLL = 0.1  # seconds
+
+
+class Programs:
+  """A compiled program for each shape, in the order in which the shapes are given.
+
+  Leaving it as a context drops those that are not begun and waits for the others: a
+  process must not end while XLA compiles in it.
+  """
+
+  def __init__(
+    self, lower: Callable[[Shape], jax.stages.Lowered], shapes: Sequence[Shape]
+  ):
+    """Begins to compile; `lower` is called in other threads."""
+    # XLA uses several cores for one program, and on a CPU training needs them too.
+    threads = max(1, len(processor.cores()) // 4)
+    self._pool = futures.ThreadPoolExecutor(threads, 'compile')
+    compiled = lambda shape: lower(shape).compile()
+    self._made = {shape: self._pool.submit(compiled, shape) for shape in shapes}
+
+  def __enter__(self) -> 'Programs':
+    return self
+
+  def __exit__(self, *_: object) -> None:
+    self._pool.shutdown(cancel_futures=True)
+
+  def __getitem__(self, shape: Shape) -> Callable:
+    """Waits for the program of a shape; what went wrong as it was made is raised."""
+    return self._made[shape].result()
+
+  def wait(self, shape: Shape, unless: Callable[[], bool]) -> None:
+    """Returns when a shape's program is there, or `unless` is true."""
+    made = self._made[shape]
+    while not made.done() and not unless():
+      futures.wait([made], POLL)
+
+  def wait_for_all(self) -> None:
+    for made in futures.as_completed(self._made.values()):
+      made.result()
