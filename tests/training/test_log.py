@@ -276,7 +276,7 @@ def test_a_skipped_update_stands_in_the_metrics(tmp_path: pathlib.Path, capsys):
     log.skipped(1, [7, 8, 9, 10, 11, 12])
   assert run.records() == [{'step': 1, 'skipped_pairs': [7, 8, 9, 10, 11, 12]}]
   said = capsys.readouterr().err
-  assert 'step 1: loss, gradient or update is not finite and skipped; its' in said
+  assert 'step 1: loss or gradient is not finite, so it is skipped; its' in said
   assert 'pairs 7, 8, 9, 10, 11 ... (6 in' in said
 
 

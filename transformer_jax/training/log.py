@@ -132,7 +132,7 @@ class Log:
       self._append({'step': step, 'skipped_pairs': pairs})
     some = ', '.join(str(pair) for pair in pairs[:5])
     self.say(
-      f'step {step}: loss, gradient or update is not finite and skipped; its batch: '
+      f'step {step}: loss or gradient is not finite, so it is skipped; its batch: '
       f'pairs {some} ... ({len(pairs)} in {self._file.name})'
     )
 

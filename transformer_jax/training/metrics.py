@@ -15,7 +15,7 @@ class Values(NamedTuple):
   negative_log_likelihood: float  # nats
   tokens: int
   gradient_norm: float
-  skipped: int  # 1 if loss, gradient or update was not finite: nothing was changed
+  skipped: int  # 1 if loss or gradient's norm was not finite: nothing was changed
 
 
 class Meter:

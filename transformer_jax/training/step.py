@@ -56,8 +56,9 @@ def train_step(
   all devices, divided by the batch's count of target tokens, so that neither depends on
   how many devices share the slices.
 
-  If one of them or of the new parameters is not finite, parameters and Adam's state
-  stay as they are. `step` goes on all the same: it says which batch is next.
+  If the loss or the gradient's norm is not finite, parameters and Adam's state stay as
+  they are; otherwise Adam keeps them finite. `step` goes on all the same: it says which
+  batch is next.
   """
   each = len(given.source)
   key = jax.random.fold_in(jax.random.key(given.seed[0]), state.step)
@@ -86,18 +87,20 @@ def train_step(
     sums, _ = jax.lax.scan(add, zeros, parts)
   sums, wishes = jax.lax.psum((sums, given.wishes.sum(0)), parallel.AXIS)
   gradient, smoothed, plain, tokens = sums
-  # Of the undivided sum: XLA then divides in the same pass as Adam updates.
+  # Of the undivided sum: XLA then divides in the same pass as Adam updates. Where a
+  # square overflows, the norm is infinite too: Adam's averages of squares never are.
   norm = optax.tree.norm(gradient) / tokens
-  gradient = jax.tree.map(lambda g: g / tokens, gradient)
   finite = jnp.isfinite(norm) & jnp.isfinite(smoothed)
-  updates, opt_state = transform.update(gradient, state.opt_state, state.params)
-  params = optax.apply_updates(state.params, updates)
-  # This also makes XLA compute Adam's averages after the parameters, which come of the
-  # old averages. XLA on a CPU would write them first, and copy the old ones for that.
-  finite &= jnp.isfinite(optax.tree.norm(params))
-  keep = lambda new, old: jnp.where(finite, new, old)
-  params = jax.tree.map(keep, params, state.params)
-  opt_state = jax.tree.map(keep, opt_state, state.opt_state)
+
+  def update(params: Tree, opt_state: Tree) -> tuple[Tree, Tree]:
+    mean = jax.tree.map(lambda g: g / tokens, gradient)
+    updates, opt_state = transform.update(mean, opt_state, params)
+    return optax.apply_updates(params, updates), opt_state
+
+  # A branch and no selection: XLA then updates in place, in half the passes.
+  params, opt_state = jax.lax.cond(
+    finite, update, lambda *old: old, state.params, state.opt_state
+  )
   return TrainState(state.step + 1, params, opt_state), Sums(
     smoothed, plain, tokens, norm, 1 - finite.astype(jnp.int32), wishes
   )
