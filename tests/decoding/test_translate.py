@@ -24,7 +24,7 @@ from transformer_jax.decoding.translate import Hypothesis, Translator
 from transformer_jax.machine import parallel
 from transformer_jax.machine.errors import UserError
 from transformer_jax.model import build
-from transformer_jax.model.transformer import cast_weights
+from transformer_jax.model.transformer import search_weights
 from transformer_jax.training.perplexity import Perplexity
 
 Tree = Any
@@ -248,9 +248,11 @@ def test_bfloat16_moves_scores_a_little(beam: int):
   assert 1e-4 < np.median(off) and max(off) < 0.02  # nats a token
 
 
-def test_matrices_alone_are_cast():
-  """What is added or looked up stays in float32."""
-  cast = cast_weights(model('learned')[1], jnp.bfloat16)
+def test_matrices_alone_are_prepared_for_a_search():
+  """What is added or looked up stays in float32; those of a step are transposed."""
+  params = model('learned')[1]
+  cast, table = search_weights(params, jnp.bfloat16)
+  np.testing.assert_array_equal(table, params['embedding'].astype(jnp.bfloat16))
   kept = {
     path[-1].key
     for path, x in jax.tree_util.tree_leaves_with_path(cast)
@@ -258,6 +260,15 @@ def test_matrices_alone_are_cast():
   }
   added = {'bias', 'scale'}
   assert kept == added | {'embedding', 'source_positions', 'target_positions'}
+  layer, before = cast['decoder'][0], params['decoder'][0]
+  D, H, K = before['attention']['query'].shape
+  assert layer['attention']['query'].shape == (H, K, D)
+  assert layer['attention']['output'].shape == (D, H, K)
+  inner = before['feed_forward']['inner']['kernel']
+  turned = layer['feed_forward']['inner']['kernel']
+  np.testing.assert_array_equal(turned, inner.T.astype(jnp.bfloat16))
+  assert layer['cross']['key'].shape == (D, H, K)  # for whole sentences
+  assert cast['encoder'][0]['attention']['query'].shape == (D, H, K)
 
 
 def test_beam_of_one_is_greedy():

@@ -14,7 +14,7 @@ from configs import quickstart
 from transformer_jax.data.vocabulary import BOS, EOS
 from transformer_jax.decoding.beam_search import beam_search
 from transformer_jax.model import build
-from transformer_jax.model.transformer import Cache
+from transformer_jax.model.transformer import Cache, search_weights
 from transformer_jax.training import loss
 
 PAIRS = np.random.default_rng(0).integers(4, 50, (2, 3, 6)).astype(np.int32)
@@ -34,9 +34,10 @@ def objective(params: Any, graph: nnx.GraphDef) -> jax.Array:
 
 
 def search(params: Any, graph: nnx.GraphDef) -> Any:
-  model = nnx.merge(graph, params)
+  weights = search_weights(params, jnp.bfloat16)
+  model = nnx.merge(graph, weights.params)
   source = jnp.asarray(PAIRS[0])
-  memory = model.precompute_cross_attention(source)
+  memory = model.precompute_cross_attention(source, weights.table)
   return beam_search(
     lambda *state: model.step(*state, memory),
     model.empty_cache(3, 4, 8),

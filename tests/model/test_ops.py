@@ -46,7 +46,8 @@ def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 def test_products(backend: str, shape: tuple[int, ...]):
   x = normal(*shape)
   assert_same(ops.linear, jnp.matmul, x, normal(5, 4, seed=1))
-  assert_same(ops.logits, lambda x, table: x @ table.T, x, normal(11, 5, seed=1))
+  for product in ops.logits, ops.linear_transposed:
+    assert_same(product, lambda x, table: x @ table.T, x, normal(11, 5, seed=1))
 
 
 @pytest.mark.parametrize('shape', [*SHAPES, (1, 5), (40, 5)])
@@ -99,13 +100,13 @@ def rounded(x: jax.Array) -> jax.Array:
 
 
 @pytest.mark.parametrize('rows', [(2, 3), (1, 1)])
-@pytest.mark.parametrize('product', [ops.linear, ops.logits])
+@pytest.mark.parametrize('product', [ops.linear, ops.linear_transposed, ops.logits])
 def test_float32_activations_meet_bfloat16_weights(
   backend: str, product: Callable, rows: tuple[int, int]
 ):
   """Operands are rounded, the result is not; gradients have their inputs' dtypes."""
   x, weight = normal(*rows, 5), normal(5, 4, seed=1).astype(jnp.bfloat16)
-  given = weight.T if product is ops.logits else weight
+  given = weight if product is ops.linear else weight.T
   result, backward = jax.vjp(product, x, given)
   assert result.dtype == jnp.float32
   expected = rounded(x) @ rounded(weight)
@@ -154,7 +155,12 @@ def signatures(text: str) -> list[str]:
 
 
 PRODUCTS = pytest.mark.parametrize(
-  ('product', 'shape'), [(ops.linear, (32, 100)), (ops.logits, (100, 32))]
+  ('product', 'shape'),
+  [
+    (ops.linear, (32, 100)),
+    (ops.linear_transposed, (100, 32)),
+    (ops.logits, (100, 32)),
+  ],
 )
 
 

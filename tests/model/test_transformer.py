@@ -19,7 +19,7 @@ from transformer_jax.data.vocabulary import BOS, PAD
 from transformer_jax.model import attention as attention_module
 from transformer_jax.model import layers as module
 from transformer_jax.model.layers import Dropout, sinusoids
-from transformer_jax.model.transformer import Transformer
+from transformer_jax.model.transformer import Transformer, search_weights
 from transformer_jax.training import loss
 
 Tree = Any
@@ -220,11 +220,13 @@ def test_weights_of_cached_decoding_equal_those_of_teacher_forcing(
 ):
   graph, shapes = graph_of(N=1)
   params = jax.tree.map(jnp.asarray, random_params(shapes))
-  model = nnx.merge(graph, params)
+  weights = search_weights(params, jnp.float32)
+  model = nnx.merge(graph, weights.params)
   source, target = sentences()[0], sentences()[1][:, :2]
   forced = weights_of(graph)(params, source, target)
   B, T = target.shape
-  memory, cache = model.precompute_cross_attention(source), model.empty_cache(B, 1, T)
+  memory = model.precompute_cross_attention(source, weights.table)
+  cache = model.empty_cache(B, 1, T)
   rows = []
   monkeypatch.setattr(jax.nn, 'softmax', recorded(jax.nn.softmax, rows))
   for t in range(T):
@@ -295,8 +297,9 @@ def test_weights_that_nobody_looks_at_cost_nothing(dtype, monkeypatch):
     return loss.cross_entropy(logits, target, 0.1)[0]
 
   def search(params: Tree) -> Any:
-    model = nnx.merge(graph, params)
-    memory = model.precompute_cross_attention(source)
+    weights = search_weights(params, dtype)
+    model = nnx.merge(graph, weights.params)
+    memory = model.precompute_cross_attention(source, weights.table)
     cache = model.empty_cache(len(source), 2, 3)
     return model.step(source[:, :2], jnp.int32(0), cache, memory)
 
@@ -676,6 +679,7 @@ def test_cached_decoding_equals_teacher_forcing(form: dict[str, Any]):
   R, swap_at, grow_at = 3, 3, 5
   graph, shapes = graph_of(**form)
   params = random_params(shapes)
+  prepared = search_weights(params, jnp.float32)
   source, targets = repeated(R)
   B, _, T = targets.shape
   order = np.array([2, 0, 0])
@@ -683,10 +687,9 @@ def test_cached_decoding_equals_teacher_forcing(form: dict[str, Any]):
     [targets[:, order, :swap_at], targets[:, :, swap_at:]], axis=2
   )
   step = jax.jit(lambda p, *state: nnx.merge(graph, p).step(*state))
-  memory = jax.jit(lambda p, ids: nnx.merge(graph, p).precompute_cross_attention(ids))(
-    params, source
-  )
-  cache = nnx.merge(graph, params).empty_cache(B, R, grow_at)
+  precompute = lambda p, *given: nnx.merge(graph, p).precompute_cross_attention(*given)
+  memory = jax.jit(precompute)(prepared.params, source, prepared.table)
+  cache = nnx.merge(graph, prepared.params).empty_cache(B, R, grow_at)
   stepped = []
   for t in range(T):
     history = targets if t < swap_at else histories
@@ -695,7 +698,7 @@ def test_cached_decoding_equals_teacher_forcing(form: dict[str, Any]):
       cache = cache.reorder(np.broadcast_to(order, (B, R)))
     if t == grow_at:
       cache = cache.grow(T + 2)
-    logits, cache = step(params, tokens, jnp.int32(t), cache, memory)
+    logits, cache = step(prepared.params, tokens, jnp.int32(t), cache, memory)
     stepped.append(logits)
   run = logits_of(graph)
   for r in range(R):

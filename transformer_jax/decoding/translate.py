@@ -14,7 +14,7 @@ from transformer_jax.decoding.tasks import TASKS
 from transformer_jax.machine import parallel, platform
 from transformer_jax.machine.errors import UserError
 from transformer_jax.model import build
-from transformer_jax.model.transformer import Cache, cast_weights
+from transformer_jax.model.transformer import Cache, SearchWeights, search_weights
 
 Tree = Any
 
@@ -53,7 +53,7 @@ class Translator:
     self._config, self._vocabularies = config, vocabularies
     self.dtype = platform.decoding_dtype(config.decode_dtype)
     self._graph, _ = build.split(config, self.dtype)
-    self._cast = jax.jit(lambda params: cast_weights(params, self.dtype))
+    self._prepare = jax.jit(lambda params: search_weights(params, self.dtype))
     self.use(params)
     self._longest = build.longest_side(config)
     self._task = TASKS[config.task]
@@ -65,7 +65,7 @@ class Translator:
 
   def use(self, params: Tree) -> None:
     """Translates with other parameters from now on; nothing is compiled again."""
-    self._params = self._cast(parallel.everywhere(params))
+    self._weights = self._prepare(parallel.everywhere(params))
 
   def translate(
     self,
@@ -82,7 +82,7 @@ class Translator:
       source = np.full((rows, length), PAD, np.int32)
       for row, i in enumerate(chosen):
         source[row, : len(ids[i])] = ids[i]
-      found = self._search(length)(self._params, source)
+      found = self._search(length)(self._weights, source)
       if before is not None:  # its words are read while the devices work on this one
         self._read(*before, sentences, results)
       before = chosen, found
@@ -138,12 +138,13 @@ class Translator:
       )
       most = min(length + extra, self._output)
 
-      # Few translations are longer than their source's bucket, so start small.
-      lengths = sorted({min(length, most), most})
+      # A step looks through the whole cache, and few translations are longer than their
+      # source's bucket. So start small.
+      lengths = sorted({min(size, most) for size in (length // 2, length, most)})
 
-      def search(params: Tree, source: jax.Array) -> Hypotheses:
-        model = nnx.merge(self._graph, params)
-        memory = model.precompute_cross_attention(source)
+      def search(weights: SearchWeights, source: jax.Array) -> Hypotheses:
+        model = nnx.merge(self._graph, weights.params)
+        memory = model.precompute_cross_attention(source, weights.table)
         words = (source != PAD).sum(1)
         return beam_search(
           lambda *state: model.step(*state, memory),

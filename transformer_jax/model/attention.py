@@ -128,12 +128,28 @@ class MultiHeadAttention(nnx.Module):
     v = self._split_heads(memory, self.value, self.value_bias)
     return KeyValues(k.transpose(0, 2, 3, 1), v.transpose(0, 2, 1, 3))
 
+  def new_key_values(self, x: Float[Array, 'B R D']) -> KeyValues:
+    """Returns what key_values() does, for the rows of one position."""
+    k = self._split_transposed(x, self.key, self.key_bias)
+    v = self._split_transposed(x, self.value, self.value_bias)
+    return KeyValues(k.transpose(0, 2, 3, 1), v.transpose(0, 2, 1, 3))
+
   def attend_cached(
     self, x: Float[Array, 'B R D'], cached: KeyValues, mask: Bool[Array, '#B #R M']
   ) -> Float[Array, 'B R D']:
     """Returns what __call__ does, for R rows that share keys and values."""
-    q = self._split_heads(x, self.query, self.query_bias)
+    q = self._split_transposed(x, self.query, self.query_bias)
     scores = ops.scores('brhk,bhkm->bhrm', _scaled(q), cached.k)
     weights = _masked_softmax(scores, mask).astype(cached.v.dtype)
-    heads = ops.weighted_values(weights, cached.v)
-    return self._join_heads(heads.transpose(0, 2, 1, 3))
+    heads = ops.weighted_values(weights, cached.v).transpose(0, 2, 1, 3)
+    flat = self.output[...].astype(self.dtype).reshape(self.output.shape[0], -1)
+    joined = ops.linear_transposed(heads.reshape(*heads.shape[:2], -1), flat)
+    return _add(joined, self.output_bias)
+
+  def _split_transposed(
+    self, x: Float[Array, 'B R D'], weight: nnx.Param, bias: nnx.Param | None
+  ) -> jax.Array:
+    """Returns what _split_heads() does, of a weight stored as [H, K or V, D]."""
+    *heads, D = weight.shape
+    flat = weight[...].astype(self.dtype).reshape(-1, D)
+    return _add(ops.linear_transposed(x, flat), bias).reshape(*x.shape[:-1], *heads)

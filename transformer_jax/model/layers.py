@@ -135,6 +135,11 @@ class Linear(nnx.Module):
     product = ops.linear(x, self.kernel[...].astype(self.dtype))
     return ops.add_bias(product, self.bias[...])
 
+  def transposed(self, x: Float[Array, 'B T I']) -> Float[Array, 'B T O']:
+    """Returns what __call__ does, of a kernel stored transposed."""
+    product = ops.linear_transposed(x, self.kernel[...].astype(self.dtype))
+    return ops.add_bias(product, self.bias[...])
+
 
 ACTIVATIONS = {'relu': jax.nn.relu, 'swish': jax.nn.silu}
 
@@ -157,6 +162,11 @@ class FeedForward(nnx.Module):
 
   def __call__(self, x: Float[Array, 'B T D']) -> Float[Array, 'B T D']:
     return self.outer(ACTIVATIONS[self.activation](self.inner(x)))
+
+  def transposed(self, x: Float[Array, 'B T D']) -> Float[Array, 'B T D']:
+    """Returns what __call__ does, of kernels stored transposed."""
+    inner = ACTIVATIONS[self.activation](self.inner.transposed(x))
+    return self.outer.transposed(inner)
 
 
 # 3.5 Positional encoding
@@ -272,7 +282,7 @@ class DecoderLayer(nnx.Module):
 
     The key of row r goes to place position * R + r of the cache.
     """
-    new, R = self.attention.key_values(x), x.shape[1]
+    new, R = self.attention.new_key_values(x), x.shape[1]
     put = jax.lax.dynamic_update_slice_in_dim
     cache = KeyValues(
       put(cache.k, new.k, position * R, 3), put(cache.v, new.v, position * R, 2)
@@ -280,4 +290,4 @@ class DecoderLayer(nnx.Module):
     none = Dropout(0.0, None)
     x = self.attention_norm(x, self.attention.attend_cached(x, cache, seen), none, 0)
     x = self.cross_norm(x, self.cross.attend_cached(x, memory, memory_mask), none, 1)
-    return self.feed_forward_norm(x, self.feed_forward(x), none, 2), cache
+    return self.feed_forward_norm(x, self.feed_forward.transposed(x), none, 2), cache

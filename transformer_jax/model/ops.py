@@ -45,6 +45,14 @@ def linear(
   return jnp.matmul(x.astype(weight.dtype), weight, preferred_element_type=x.dtype)
 
 
+@_faster_on_cpu(ops_cpu.linear_transposed)
+def linear_transposed(
+  x: Float[Array, '*rows D'], weight: Float[Array, 'F D']
+) -> Float[Array, '*rows F']:
+  """Returns x W^T, of a weight that is stored transposed."""
+  return jnp.matmul(x.astype(weight.dtype), weight.T, preferred_element_type=x.dtype)
+
+
 @_faster_on_cpu(ops_cpu.in_every_row)
 def in_every_row(
   vector: Float[Array, ' F'], x: Float[Array, '*rows F']

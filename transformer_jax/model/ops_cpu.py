@@ -106,6 +106,13 @@ def logits(
   return product.T[: x.size // x.shape[-1]].reshape(*x.shape[:-1], -1)
 
 
+def linear_transposed(
+  x: Float[Array, '*rows D'], weight: Float[Array, 'F D']
+) -> Float[Array, '*rows F']:
+  """Returns (W x^T)^T: YNN arranges its right side anew in each product."""
+  return logits(x, weight).astype(x.dtype)
+
+
 def _transposed(x: Float[Array, 'N D']) -> Float[Array, 'D N']:
   """Returns x^T as a copy that XLA does not recognise as a transposition.
 

@@ -79,18 +79,34 @@ class Weights(NamedTuple):
   cross: Float32[Array, 'N B H T S']
 
 
-def cast_weights(params: Tree, dtype: DTypeLike) -> Tree:
-  """Returns a Transformer's parameters with the layers' matrices in `dtype`.
+class SearchWeights(NamedTuple):
+  """A Transformer's parameters as a search takes them, prepared once for all batches.
 
-  A search would cast them anew for each batch. Vectors and tables of embeddings, which
-  are added or looked up, stay as they are.
+  The layers' matrices have the dtype of products. Those that step() multiplies by are
+  transposed, [out, in]: it has few rows, and a CPU then does not arrange a matrix anew
+  in each product. All others are as the other methods take them. Vectors and tables of
+  embeddings, which are added or looked up, stay as they are.
   """
 
-  def cast(path: tuple, x: Array) -> Array:
-    looked_up = path[-1].key.endswith(('embedding', 'positions'))
-    return x if x.ndim < 2 or looked_up else x.astype(dtype)
+  params: Tree
+  table: Float[Array, 'W D']  # the embedding matrix in the dtype of products
 
-  return jax.tree_util.tree_map_with_path(cast, params)
+
+def search_weights(params: Tree, dtype: DTypeLike) -> SearchWeights:
+  """Prepares parameters for searches that multiply in `dtype`."""
+
+  def prepare(path: tuple, x: Array) -> Array:
+    names = [part.key for part in path]
+    if x.ndim < 2 or names[-1].endswith(('embedding', 'positions')):
+      return x
+    x = x.astype(dtype)
+    if names[0] != 'decoder' or names[-2:] in (['cross', 'key'], ['cross', 'value']):
+      return x
+    inputs = 2 if names[-1] == 'output' else 1  # the first axes of the matrix
+    return x.transpose(*range(inputs, x.ndim), *range(inputs))
+
+  prepared = jax.tree_util.tree_map_with_path(prepare, params)
+  return SearchWeights(prepared, params['embedding'].astype(dtype))
 
 
 def _traced_once(method: Callable) -> Callable:
@@ -280,11 +296,16 @@ class Transformer(nnx.Module):
 
   # 6.1 Inference, one position at a time
 
-  def precompute_cross_attention(self, source: Int[Array, 'B S']) -> Memory:
-    """Returns cross-attention's keys and values, and what else step() needs."""
+  def precompute_cross_attention(
+    self, source: Int[Array, 'B S'], table: Float[Array, 'W D']
+  ) -> Memory:
+    """Returns cross-attention's keys and values, and what else step() needs.
+
+    `table` is the embedding matrix as SearchWeights have it.
+    """
     encoded = self.encode(source)
     layers = [layer.cross.key_values(encoded) for layer in self.decoder]
-    return Memory(layers, (source != PAD)[:, None], self._table())
+    return Memory(layers, (source != PAD)[:, None], table)
 
   def empty_cache(self, B: int, R: int, L: int) -> Cache:
     """Returns a cache for R rows of B sentences and up to L positions."""

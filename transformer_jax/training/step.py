@@ -1,5 +1,6 @@
 """One update: Equation 3, Adam (section 5.3), gradients over all slices of a batch."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -75,16 +76,7 @@ def train_step(
     )
     return gradient, smoothed, plain, (target != PAD).sum()
 
-  def add(sums: Tree, inputs: tuple[jax.Array, ...]) -> tuple[Tree, None]:
-    return jax.tree.map(jnp.add, sums, slice_gradient(*inputs)), None
-
-  if each == 1:
-    sums = slice_gradient(jnp.int32(0), given.source[0], given.target[0])
-  else:
-    parts = jnp.arange(each), given.source, given.target
-    one = jax.eval_shape(slice_gradient, *jax.tree.map(lambda x: x[0], parts))
-    zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), one)
-    sums, _ = jax.lax.scan(add, zeros, parts)
+  sums = _sum_over(slice_gradient, jnp.arange(each), given.source, given.target)
   sums, wishes = jax.lax.psum((sums, given.wishes.sum(0)), parallel.AXIS)
   gradient, smoothed, plain, tokens = sums
   # Of the undivided sum: XLA then divides in the same pass as Adam updates. Where a
@@ -104,3 +96,14 @@ def train_step(
   return TrainState(state.step + 1, params, opt_state), Sums(
     smoothed, plain, tokens, norm, 1 - finite.astype(jnp.int32), wishes
   )
+
+
+def _sum_over(function: Callable[..., Tree], *parts: jax.Array) -> Tree:
+  """Returns the sum of function(*part) over axis 0 of the parts, one at a time."""
+  first = jax.tree.map(lambda x: x[0], parts)
+  if len(parts[0]) == 1:
+    return function(*first)
+  add = lambda sums, part: (jax.tree.map(jnp.add, sums, function(*part)), None)
+  one = jax.eval_shape(function, *first)
+  zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), one)
+  return jax.lax.scan(add, zeros, parts)[0]

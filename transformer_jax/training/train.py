@@ -14,11 +14,11 @@ from transformer_jax.machine import hosts, platform
 from transformer_jax.machine.signals import Interruption
 from transformer_jax.runs import run
 from transformer_jax.training import checkpoint
+from transformer_jax.training.compilation import Programs
 from transformer_jax.training.log import Log, Silent
 from transformer_jax.training.loop import Cadence, Dev, Loop
 from transformer_jax.training.metrics import Patience
 from transformer_jax.training.perplexity import Perplexity
-from transformer_jax.training.programs import Programs
 from transformer_jax.training.trainer import Trainer
 
 Tree = Any
@@ -70,7 +70,7 @@ def train(
         lambda: run.best_of(folder.records(), config.best_by),
       )
     )
-    interruption = Interruption() if interruption is None else interruption
+    interruption = interruption or Interruption()
     if first:
       interruption.last_words = log.last_words = writer.newest
     dev = Perplexity(config, trainer.graph, *token_files.read_split(corpus, 'dev'))
@@ -79,21 +79,20 @@ def train(
     if why is None:
       shapes = trainer.batches.shapes_from(start)
       log.compiling(len(shapes))
-      programs = stack.enter_context(trainer.compile(state, shapes))
-      _wait_to_begin(trainer, programs, start)
+      _wait_to_begin(stack.enter_context(trainer.compile(state, shapes)), shapes[0])
       log.started()
     loop = Loop(trainer, _cadence(config), records, log, writer, interruption)
     loop.run(state, start, Dev(dev, bleu), unmeasured)
     writer.finish()
 
 
-def _wait_to_begin(trainer: Trainer, programs: Programs, start: int) -> None:
+def _wait_to_begin(programs: Programs, first: batches.Shape) -> None:
   """Waits for the first program; of several hosts, for all programs of all of them.
 
   None of several hosts may come late to a step: the others would not wait long.
   """
   if hosts.count() == 1:
-    trainer.wait_for_program(trainer.batch(start))
+    programs.wait(first)
   else:
     programs.wait_for_all()
     hosts.wait_for_all('compiled')

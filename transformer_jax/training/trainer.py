@@ -16,7 +16,7 @@ from transformer_jax.machine import hosts, parallel
 from transformer_jax.model import build
 from transformer_jax.runs import init_from
 from transformer_jax.training import checkpoint, optimizer
-from transformer_jax.training.programs import Programs
+from transformer_jax.training.compilation import Programs
 from transformer_jax.training.step import StepInput, Sums, TrainState, train_step
 
 Tree = Any
@@ -87,9 +87,7 @@ class Trainer:
     """
     return self.batches.batch(step, self.devices.host_slices)
 
-  def wait_for_program(
-    self, batch: batches.Batch, unless: Callable[[], bool] = lambda: False
-  ) -> None:
+  def wait_for_program(self, batch: batches.Batch, unless: Callable[[], bool]) -> None:
     """Returns when the step of this batch is compiled, or `unless` is true."""
     self._programs.wait(_shape(batch), unless)
 

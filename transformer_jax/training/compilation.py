@@ -42,7 +42,7 @@ class Programs:
     """Waits for the program of a shape; what went wrong as it was made is raised."""
     return self._made[shape].result()
 
-  def wait(self, shape: Shape, unless: Callable[[], bool]) -> None:
+  def wait(self, shape: Shape, unless: Callable[[], bool] = lambda: False) -> None:
     """Returns when a shape's program is there, or `unless` is true."""
     made = self._made[shape]
     while not made.done() and not unless():

@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from transformer_jax.data.batches import Shape
-from transformer_jax.training.programs import Programs
+from transformer_jax.training.compilation import Programs
 
 SHAPES = [Shape(rows, 8) for rows in range(1, 9)]
 
