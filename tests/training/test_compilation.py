@@ -18,7 +18,7 @@ class Compiler:
     self.go = threading.Event()
     self._bad = bad
 
-  def __call__(self, shape: Shape) -> 'Compiler':
+  def __call__(self, shape: Shape) -> 'Compiled':
     self.begun.append(shape)
     return Compiled(self, shape)
 

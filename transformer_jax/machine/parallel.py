@@ -32,9 +32,9 @@ def everywhere(tree: Tree) -> Tree:
 
 
 def without_data(tree: Tree) -> Tree:
-  """What a program is lowered for: the arrays' shapes, dtypes and devices.
+  """Returns the shapes, dtypes and devices of arrays: enough to lower a program.
 
-  With several hosts it is the arrays themselves: pmap takes nothing else there.
+  With several hosts it returns the arrays: there, pmap lowers for nothing else.
   """
   if hosts.count() > 1:
     return tree

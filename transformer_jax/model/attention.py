@@ -124,27 +124,31 @@ class MultiHeadAttention(nnx.Module):
 
   def key_values(self, memory: Float[Array, 'B M D']) -> KeyValues:
     """Returns the keys and values that attend_cached() takes."""
-    k = self._split_heads(memory, self.key, self.key_bias)
-    v = self._split_heads(memory, self.value, self.value_bias)
-    return KeyValues(k.transpose(0, 2, 3, 1), v.transpose(0, 2, 1, 3))
+    return self._key_values(memory, self._split_heads)
 
   def new_key_values(self, x: Float[Array, 'B R D']) -> KeyValues:
-    """Returns what key_values() does, for the rows of one position."""
-    k = self._split_transposed(x, self.key, self.key_bias)
-    v = self._split_transposed(x, self.value, self.value_bias)
+    """Returns what key_values() does, with weights that are stored transposed."""
+    return self._key_values(x, self._split_transposed)
+
+  def _key_values(
+    self, memory: Float[Array, 'B M D'], split: Callable[..., jax.Array]
+  ) -> KeyValues:
+    k = split(memory, self.key, self.key_bias)
+    v = split(memory, self.value, self.value_bias)
     return KeyValues(k.transpose(0, 2, 3, 1), v.transpose(0, 2, 1, 3))
 
   def attend_cached(
     self, x: Float[Array, 'B R D'], cached: KeyValues, mask: Bool[Array, '#B #R M']
   ) -> Float[Array, 'B R D']:
-    """Returns what __call__ does, for R rows that share keys and values."""
+    """Returns what __call__ does, for R rows that share keys and values.
+
+    The weights are stored transposed, as search_weights() has them.
+    """
     q = self._split_transposed(x, self.query, self.query_bias)
     scores = ops.scores('brhk,bhkm->bhrm', _scaled(q), cached.k)
     weights = _masked_softmax(scores, mask).astype(cached.v.dtype)
-    heads = ops.weighted_values(weights, cached.v).transpose(0, 2, 1, 3)
-    flat = self.output[...].astype(self.dtype).reshape(self.output.shape[0], -1)
-    joined = ops.linear_transposed(heads.reshape(*heads.shape[:2], -1), flat)
-    return _add(joined, self.output_bias)
+    heads = ops.weighted_values(weights, cached.v)
+    return self._join_transposed(heads.transpose(0, 2, 1, 3))
 
   def _split_transposed(
     self, x: Float[Array, 'B R D'], weight: nnx.Param, bias: nnx.Param | None
@@ -153,3 +157,9 @@ class MultiHeadAttention(nnx.Module):
     *heads, D = weight.shape
     flat = weight[...].astype(self.dtype).reshape(-1, D)
     return _add(ops.linear_transposed(x, flat), bias).reshape(*x.shape[:-1], *heads)
+
+  def _join_transposed(self, heads: Float[Array, 'B R H V']) -> Float[Array, 'B R D']:
+    """Returns what _join_heads() does, of a weight stored as [D, H, V]."""
+    flat = self.output[...].astype(self.dtype).reshape(self.output.shape[0], -1)
+    joined = ops.linear_transposed(heads.reshape(*heads.shape[:2], -1), flat)
+    return _add(joined, self.output_bias)

@@ -136,7 +136,7 @@ class Linear(nnx.Module):
     return ops.add_bias(product, self.bias[...])
 
   def transposed(self, x: Float[Array, 'B T I']) -> Float[Array, 'B T O']:
-    """Returns what __call__ does, of a kernel stored transposed."""
+    """Returns what __call__ does, with a kernel that is stored transposed, [O, I]."""
     product = ops.linear_transposed(x, self.kernel[...].astype(self.dtype))
     return ops.add_bias(product, self.bias[...])
 
@@ -164,7 +164,7 @@ class FeedForward(nnx.Module):
     return self.outer(ACTIVATIONS[self.activation](self.inner(x)))
 
   def transposed(self, x: Float[Array, 'B T D']) -> Float[Array, 'B T D']:
-    """Returns what __call__ does, of kernels stored transposed."""
+    """Returns what __call__ does, with kernels that are stored transposed."""
     inner = ACTIVATIONS[self.activation](self.inner.transposed(x))
     return self.outer.transposed(inner)
 

@@ -200,10 +200,6 @@ class Transformer(nnx.Module):
     x = table[...][ids] * self.d_model**0.5 + rows
     return x.astype(self.activation_dtype)
 
-  def _table(self) -> Float[Array, 'W D']:
-    """Returns the embedding matrix as the logits' product takes it."""
-    return self.embedding[...].astype(self.dtype)
-
   def _logits(
     self, x: Float[Array, 'B T D'], table: Float[Array, 'W D']
   ) -> Float32[Array, 'B T W']:
@@ -254,7 +250,7 @@ class Transformer(nnx.Module):
     parts = dropout.of_layers(len(self.decoder), 3)
     for layer, part in zip(self.decoder, parts, strict=True):
       x = run(layer, x, causal, encoded, memory_mask, part)
-    return self._logits(x, self._table())
+    return self._logits(x, self.embedding[...].astype(self.dtype))
 
   def _into_decoder(
     self, target: Int[Array, 'B T'], key: Key[Array, ''] | None

@@ -39,15 +39,16 @@ class Programs:
     self._pool.shutdown(cancel_futures=True)
 
   def __getitem__(self, shape: Shape) -> Callable:
-    """Waits for the program of a shape; what went wrong as it was made is raised."""
+    """Returns a shape's program when it is compiled; raises what compiling raised."""
     return self._made[shape].result()
 
   def wait(self, shape: Shape, unless: Callable[[], bool] = lambda: False) -> None:
-    """Returns when a shape's program is there, or `unless` is true."""
+    """Returns when a shape's program is compiled, or once unless() is true."""
     made = self._made[shape]
     while not made.done() and not unless():
       futures.wait([made], POLL)
 
   def wait_for_all(self) -> None:
+    """Returns when all are compiled; raises what compiling raised."""
     for made in futures.as_completed(self._made.values()):
       made.result()

@@ -71,7 +71,7 @@ class Log:
     self.say(f'compiling; shapes of batches: {shapes}, and steps wait for theirs')
 
   def started(self) -> None:
-    """Begins the bar of the steps: the first of them is compiled."""
+    """Begins the progress bar of the steps, when the first one is compiled."""
     if self._run.newest_saved() < self._start:  # a kill came before that was noted
       with self._writing():
         self._append({'step': self._start, 'saved': True})

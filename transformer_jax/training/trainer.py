@@ -64,18 +64,21 @@ class Trainer:
     self._programs: Programs
 
   def compile(self, state: TrainState, shapes: Sequence[batches.Shape]) -> Programs:
-    """Begins to compile a step for each shape of batch, in this order, elsewhere.
+    """Begins to compile a step for each shape, in this order, in another thread.
 
     Returns:
       The programs, which step() uses from now on; to be left as a context.
     """
-    # The arrays themselves are given up by the first step.
+    # The first step gives up the memory of the arrays themselves.
     lower = functools.partial(self.lower, parallel.without_data(state))
     self._programs = Programs(lower, shapes)
     return self._programs
 
   def lower(self, state: TrainState, shape: batches.Shape) -> jax.stages.Lowered:
-    """The step for one shape of batch, not compiled yet; `state` may be its shapes."""
+    """The step for one shape of batch, not compiled yet.
+
+    `state` may be as parallel.without_data() returns it.
+    """
     host = self.devices.host_slices
     side = np.zeros((host.stop - host.start, *shape), np.int32)
     return self._parallel.lower(state, self._inputs(side, side, False, False))
@@ -88,7 +91,7 @@ class Trainer:
     return self.batches.batch(step, self.devices.host_slices)
 
   def wait_for_program(self, batch: batches.Batch, unless: Callable[[], bool]) -> None:
-    """Returns when the step of this batch is compiled, or `unless` is true."""
+    """Returns when the step of this batch is compiled, or once unless() is true."""
     self._programs.wait(_shape(batch), unless)
 
   def step(
