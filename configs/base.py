@@ -111,6 +111,9 @@ def _corpus(pair: str) -> dict:
       'test': ('newstest2014',),
     },
     'tags': True,  # of trees: a parser writes each word's tag; False: XX for any
+    'numbers': False,  # of trees: a parser writes each word's number before its tag
+    # Of trees: words have one piece each, and rare ones share that of their kind
+    'whole_words': False,
     'suffix': '',  # between name and language, such as Multi30k's '.lc.norm.tok'
     'tokenized': False,  # True: the files are tokenised, and scored as they are
     'corpus_seed': 1,  # for samples drawn in preparing; `seed` is for training

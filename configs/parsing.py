@@ -20,6 +20,7 @@ FILES = {
   'wsj': {'train': ('wsj.02-21',), 'dev': ('wsj.22',), 'test': ('wsj.23',)},
   'gum': {'train': ('gum/train',), 'dev': ('gum/dev',), 'test': ('gum/test',)},
 }
+SUBTREES = '+subtrees'  # of a file: its short constituents as trees
 MORE = {'semi': ('silver',), 'sample': ('treebank_sample/wsj_sample',)}
 
 
@@ -44,6 +45,7 @@ def get_config(arg: str = 'wsj') -> ml_collections.ConfigDict:
   if of_wsj:
     _paper(config, 32000 if arg == 'semi' else 16000)
   else:
+    config.files.train += tuple(name + SUBTREES for name in config.files.train)
     _gum(config)
   if arg == 'small':
     config.beam = 4
@@ -60,16 +62,16 @@ def _paper(config: ml_collections.ConfigDict, pieces: int) -> None:
 
 
 def _gum(config: ml_collections.ConfigDict) -> None:
-  """A start for trials on dev, which are under way: docs/parsing.md#results."""
+  """By trials on dev, which are not at their end: docs/parsing.md#results."""
+  config.numbers = config.whole_words = True
   config.model.update({'N': 3, 'd_model': 128, 'd_ff': 512, 'h': 4})
   config.model.update({'d_k': 32, 'd_v': 32})
-  config.model.update({'vocab_size': 4000, 'target_vocab_size': 112})
-  config.model.update({'P_drop': 0.1, 'P_drop_attention': 0.1})
-  config.tokens_per_batch = 3000
+  config.model.update({'vocab_size': 8000, 'target_vocab_size': 360})
+  config.model.update({'P_drop': 0.0, 'P_drop_attention': 0.0})
+  config.tokens_per_batch = 1000
   config.slices = 2
   config.max_shapes = 6
-  config.warmup_steps = 1000
-  config.train_steps = 6000
-  config.checkpoint_every_steps = 150
-  config.average_last = 10
+  config.warmup_steps, config.rate_factor = 1000, 0.3
+  config.train_steps = 12_000
+  config.checkpoint_every_steps = 500
   config.beam = 21

@@ -11,7 +11,7 @@ import pytest
 import transformer_jax
 from configs import parsing
 from toy.runs import state_shapes
-from transformer_jax.data import preparing, trees
+from transformer_jax.data import held_out, preparing, token_files, trees, vocabulary
 from transformer_jax.decoding.evaluate import Options, evaluate_run
 from transformer_jax.machine.errors import UserError
 from transformer_jax.machine.signals import Interruption
@@ -43,6 +43,7 @@ def config_of(folder: pathlib.Path) -> ml_collections.ConfigDict:
   config.model.update({'N': 1, 'd_model': 16, 'd_ff': 16, 'h': 2, 'd_k': 8, 'd_v': 8})
   config.model.update({'vocab_size': 50, 'target_vocab_size': 20})
   config.update({'slices': 1, 'beam': 2, 'extra_length': 6, 'decode_dtype': 'float32'})
+  config.whole_words = False  # words of many pieces are harder
   config.update(
     {'checkpoint_every_steps': STEP, 'average_last': 1, 'train_steps': STEP}
   )
@@ -107,3 +108,23 @@ def test_every_line_gets_a_tree_of_its_words(run: Run):
     (read,) = trees.parse([tree], 'output')
     assert read.words == trees.words(line)
   assert ' -LRB-)' in found[1]
+
+
+def test_a_parser_may_write_numbers_and_read_whole_words(tmp_path: pathlib.Path):
+  """Its targets have a number for each word, its sources one piece."""
+  config = config_of(tmp_path)
+  config.update({'numbers': True, 'whole_words': True})
+  config.files.train = ('train', 'train+subtrees')
+  config.model.update({'vocab_size': 30, 'target_vocab_size': 30})
+  corpus = preparing.prepare(config, tmp_path / 'data', tmp_path)
+  words = vocabulary.read(corpus, apart=True)
+  sources, targets = held_out.text(corpus, 'dev')
+  lengths = [side.lengths for side in token_files.read_split(corpus, 'dev')]
+  assert [*lengths[0]] == [len(line.split()) + 1 for line in sources]
+  both = zip(sources, targets, strict=True)
+  more = [len(source.split()) + len(target.split()) + 1 for source, target in both]
+  assert [*lengths[1]] == more, 'a number for each word'
+  assert '\u2581#5' in words.target.pieces()
+  with pytest.raises(UserError, match='whole_words needs a vocabulary of the target'):
+    config.model.target_vocab_size = 0
+    preparing.prepare(config, tmp_path / 'another', tmp_path)

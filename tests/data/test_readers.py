@@ -179,8 +179,10 @@ def test_a_treebank_is_prepared(tmp_path: pathlib.Path):
   tokens = token_files.read_split(folder, 'test')[1].tokens
   assert vocabulary.UNK not in tokens and len(tokens) == counts
   assert untagged['splits']['dev']['in_train'] == about['splits']['dev']['in_train']
-  with pytest.raises(UserError, match='tags=False: only trees have tags'):
-    readers.target(CORPUS._replace(tags=False))
+  for key in readers.TREES_ALONE:
+    asked = {key: not readers.TREES_ALONE[key]}
+    with pytest.raises(UserError, match=f'{key}={asked[key]}: only trees have'):
+      readers.target(CORPUS._replace(**asked))
 
 
 def test_sections_of_the_wall_street_journal(tmp_path: pathlib.Path):

@@ -51,6 +51,20 @@ def test_the_journal_is_read_by_sections(journal: pathlib.Path):
   assert [*again.pairs()] == [*splits['dev'][0].pairs()]
 
 
+def test_subtrees_are_short_constituents_each_once(tmp_path: pathlib.Path):
+  again = '(S (NP (DT the) (NN end)) (. .))\n'
+  long = f'(S (NP {"(NN b) " * 13}) (NP (NP (DT the) (NN end)) (. .)))\n'
+  (tmp_path / 'a.mrg').write_text(again + again + long)
+  files = {'train': ('a', 'a+subtrees', 'a:1-2+subtrees')}
+  whole, parts, fewer = treebanks.bitexts(tmp_path, files)['train']
+  the_end = 'the end', '(NP DT NN )NP'
+  longer = 'the end .', '(NP (NP DT NN )NP . )NP'
+  assert [*parts.pairs()] == [the_end, longer]
+  assert [*fewer.pairs()] == [the_end]
+  assert parts.name == 'subtrees of a.mrg' and parts.stamp() != whole.stamp()
+  assert parts.origin() == (list(whole.pairs()), whole.origin())[1]
+
+
 def test_a_journal_that_lacks_trees_is_refused(journal: pathlib.Path):
   stamp = treebanks.bitexts(journal, SECTIONS)['train'][0].stamp()
   (journal / 'WSJ/21/wsj_2100.mrg').write_text(TREE)

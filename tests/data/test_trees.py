@@ -46,6 +46,24 @@ def test_tags_need_not_be_kept():
   assert trees.with_tags(plain, 'NNP NNP VBZ RB -LRB- .'.split()) == tree
 
 
+def test_words_are_numbered_before_their_tags():
+  numbered = [*trees.numbered(TOKENS)]
+  assert ' '.join(numbered[:6]) == '(S (NP #1 NNP #2 NNP'
+  assert numbered.count('#6') == 1 and '#7' not in numbered
+  assert trees.without_numbers(numbered) == TOKENS
+  assert trees.without_numbers(['#', '$', '#1a']) == ['#', '$', '#1a'], 'tags'
+
+
+def test_a_tree_is_made_of_constituents():
+  (tree,) = parse('(S (NP (A a) (NP (B b))) (VP (C c)))')
+  assert [*map(str, trees.constituents(tree))] == [
+    '(TOP (NP (B b)))',
+    '(TOP (NP (A a) (NP (B b))))',
+    '(TOP (VP (C c)))',
+    str(tree),
+  ]
+
+
 @pytest.mark.parametrize('root', ['', 'TOP', 'ROOT', 'S1'])
 def test_roots_are_no_part_of_a_tree(root: str):
   assert parse(f'({root} (S (A a)))') == parse('(S (A a))')

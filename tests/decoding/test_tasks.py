@@ -35,6 +35,8 @@ def test_what_is_a_tree_is_not_mended():
   written = '(S (NP PRP )NP (VP VBD )VP )S'
   tree = '(TOP (S (NP (PRP She)) (VP (VBD laughed))))'
   assert PARSING.finish('She laughed', written) == (tree, {})
+  numbered = '(S (NP #1 PRP )NP (VP #2 VBD )VP )S'
+  assert PARSING.finish('She laughed', numbered) == (tree, {})
   assert PARSING.finish('She laughed', written + ' )S') == (tree, {'unopened': 1})
 
 

@@ -21,6 +21,7 @@ CARD = 'card.json'
 
 # Settings that a card does not name, as none did before parsing needed them.
 UNNAMED = {'target_vocab_size': 0, 'tags': True, 'given_vocabulary': ''}
+UNNAMED |= {'numbers': False, 'whole_words': False}
 
 _AGAIN = 'Delete the folder and prepare it again'
 # What reading a card raises whose values are not there or of other types.

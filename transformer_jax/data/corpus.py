@@ -32,6 +32,8 @@ class Corpus(NamedTuple):
   vocab_size: int
   target_vocab_size: int  # 0: one vocabulary for both sides
   tags: bool  # of trees: False leaves them out of targets
+  numbers: bool  # of trees: True puts the words' numbers into targets
+  whole_words: bool  # of trees: True gives each word one piece
   vocabulary_pairs: int  # drawn at random to learn the vocabulary from
   character_coverage: float
   byte_fallback: bool
@@ -63,6 +65,8 @@ def asked(config: ml_collections.ConfigDict) -> Corpus:
     vocab_size=config.model.vocab_size,
     target_vocab_size=config.model.target_vocab_size,
     tags=config.tags,
+    numbers=config.numbers,
+    whole_words=config.whole_words,
     vocabulary_pairs=config.vocabulary_pairs,
     character_coverage=config.character_coverage,
     byte_fallback=config.byte_fallback,

@@ -212,15 +212,20 @@ def _vocabularies(
     texts, pairs, wanted, corpus.corpus_seed, sides
   )
   target = corpus.target_vocab_size
-  learnt = {
-    'vocabulary': vocabulary.train(
+  shared = folder / vocabulary.SHARED
+  if corpus.whole_words and not target:
+    raise UserError('whole_words needs a vocabulary of the target (target_vocab_size)')
+  if corpus.whole_words:
+    made = vocabulary.train_words(sample(0), shared, corpus.vocab_size)
+  else:
+    made = vocabulary.train(
       sample(0) if target else sample(0, 1),
-      folder / vocabulary.SHARED,
+      shared,
       corpus.vocab_size,
       corpus.character_coverage,
       corpus.byte_fallback,
     )
-  }
+  learnt = {'vocabulary': made}
   if target:
     path = folder / vocabulary.TARGETS
     learnt['target_vocabulary'] = vocabulary.train_tokens(sample(1), path, target)

@@ -19,6 +19,9 @@ from transformer_jax.data.corpus import Corpus
 from transformer_jax.data.lines import Bitext
 from transformer_jax.machine.errors import UserError
 
+# Settings of trees, and what they are for all other lines.
+TREES_ALONE = {'tags': True, 'numbers': False, 'whole_words': False}
+
 
 def bitexts(
   corpus: Corpus, raw_dir: pathlib.Path | None, tfds_data_dir: pathlib.Path | None
@@ -83,11 +86,14 @@ def target(corpus: Corpus) -> Callable[[str], str]:
   """What a model learns to write of a target's line.
 
   Raises:
-    UserError: tags are left out of what has none.
+    UserError: what only trees have is asked of other lines.
   """
-  if not corpus.tags and corpus.reader != 'trees':
-    raise UserError(f'tags={corpus.tags}: only trees have tags (--config.tags)')
-  return treebanks.target(corpus.tags)
+  if corpus.reader == 'trees':
+    return treebanks.target(corpus.tags, corpus.numbers)
+  for key, plain in TREES_ALONE.items():
+    if getattr(corpus, key) != plain:
+      raise UserError(f'--config.{key}={not plain}: only trees have such lines')
+  return lambda line: line
 
 
 def _named(stem: str, corpus: Corpus, raw_dir: pathlib.Path) -> Bitext:

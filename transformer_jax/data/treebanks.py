@@ -39,6 +39,7 @@ WSJ = {
 }
 # Where the sections lie below --raw_dir; the last is the LDC's own folder.
 _PLACES = ('', 'WSJ', 'wsj', 'parsed/mrg/wsj')
+_SUBTREES = '+subtrees'
 _RANGE = re.compile(r'(?P<stem>.+):(?P<first>\d+)-(?P<last>\d+)')
 
 
@@ -92,6 +93,37 @@ class TreeFile:
     return self._origin
 
 
+class Subtrees:
+  """A Bitext of the constituents of another's trees, each a tree of its own, once.
+
+  They have 2 to MOST words. With them a parser sees more short trees, on which it
+  learns first where to look.
+  """
+
+  MOST = 12
+
+  def __init__(self, trees_of: 'TreeFile | WallStreetJournal'):
+    self.name = f'subtrees of {trees_of.name}'
+    self.paths = trees_of.paths
+    self._trees_of = trees_of
+
+  def stamp(self) -> list:
+    return [*self._trees_of.stamp(), self.MOST]
+
+  def pairs(self) -> Iterator[Pair]:
+    seen = set()
+    for words, tokens in self._trees_of.pairs():
+      whole = Tree(words.split(' '), tokens.split(' '))
+      for part in trees.constituents(whole):
+        pair = _pair(part)
+        if 1 < len(part.words) <= self.MOST and part != whole and pair not in seen:
+          seen.add(pair)
+          yield pair
+
+  def origin(self) -> dict:
+    return self._trees_of.origin()
+
+
 class WallStreetJournal:
   """A Bitext of sections of the Penn Treebank; none of their trees may be missing."""
 
@@ -140,7 +172,8 @@ def bitexts(
 
   Args:
     files: names by split. NAME is raw_dir/NAME.mrg, NAME:1-3000 its trees 1 to 3000,
-      and a name of WSJ is sections of the Wall Street Journal.
+      and a name of WSJ is sections of the Wall Street Journal. NAME+subtrees are the
+      short constituents of any of these.
 
   Raises:
     UserError: there is no such file, or there are several, or no sections.
@@ -148,14 +181,29 @@ def bitexts(
   return {split: [_named(raw_dir, name) for name in files[split]] for split in files}
 
 
-def target(tags: bool) -> Callable[[str], str]:
-  """What a parser writes of a pair's tokens: all, or one tag for every word."""
-  if tags:
-    return lambda tokens: tokens
-  return lambda tokens: ' '.join(trees.without_tags(tokens.split(' ')))
+def target(tags: bool, numbers: bool) -> Callable[[str], str]:
+  """What a parser writes of a pair's tokens.
+
+  Args:
+    tags: all of them, or one tag for every word.
+    numbers: the words' numbers as well.
+  """
+
+  def written(line: str) -> str:
+    tokens = line.split(' ')
+    tokens = tokens if tags else trees.without_tags(tokens)
+    return ' '.join(trees.numbered(tokens) if numbers else tokens)
+
+  return written
 
 
 def _named(raw_dir: pathlib.Path, stem: str) -> Bitext:
+  if stem.endswith(_SUBTREES):
+    return Subtrees(_trees_of(raw_dir, stem.removesuffix(_SUBTREES)))
+  return _trees_of(raw_dir, stem)
+
+
+def _trees_of(raw_dir: pathlib.Path, stem: str) -> TreeFile | WallStreetJournal:
   if stem in WSJ:
     return WallStreetJournal(_journal(raw_dir), WSJ[stem])
   part = _RANGE.fullmatch(stem)

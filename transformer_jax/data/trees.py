@@ -19,6 +19,7 @@ _SPACE = r' \t\n\v\f\r'
 _MARK = re.compile(rf'[()]|[^{_SPACE}()]+')
 _WORD = re.compile(rf'[^{_SPACE}]+')
 _NAME = re.compile(rf'[^{_SPACE}()]+')  # of a label or tag
+_NUMBER = re.compile(r'#[0-9]+')
 _BRACKETS = str.maketrans({'(': '-LRB-', ')': '-RRB-'})
 
 
@@ -101,6 +102,39 @@ def tags(tree: Tree) -> list[str]:
 def without_tags(tokens: Iterable[str]) -> list[str]:
   """The tokens with one tag for all words."""
   return [token if token[0] in '()' else ANY_TAG for token in tokens]
+
+
+def numbered(tokens: Iterable[str]) -> Iterator[str]:
+  """The tokens with the number of each word, from 1, before its tag: #1 DT #2 NN.
+
+  A parser that writes numbers does not have to count its tags to know which word is
+  next, and learns sooner where to look.
+  """
+  number = 0
+  for token in tokens:
+    if token[0] not in '()':
+      number += 1
+      yield f'#{number}'
+    yield token
+
+
+def without_numbers(tokens: Iterable[str]) -> list[str]:
+  """The tokens but for what numbered() has added. Tags are no such numbers."""
+  return [token for token in tokens if not _NUMBER.fullmatch(token)]
+
+
+def constituents(tree: Tree) -> Iterator[Tree]:
+  """Each constituent as a tree of its own, those within another before it."""
+  begun: list[tuple[int, int]] = []  # the places of its first token and word
+  words = 0
+  for place, token in enumerate(tree.tokens):
+    if token[0] == '(':
+      begun.append((place, words))
+    elif token[0] == ')':
+      first, word = begun.pop()
+      yield Tree(tree.words[word:words], tree.tokens[first : place + 1])
+    else:
+      words += 1
 
 
 def with_tags(tree: Tree, given: Iterable[str]) -> Tree:

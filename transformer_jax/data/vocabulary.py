@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import sentencepiece
 
+from transformer_jax.data import word_classes
+from transformer_jax.data.word_classes import CLASS
 from transformer_jax.machine import files
 from transformer_jax.machine.errors import UserError
 
@@ -136,6 +138,30 @@ def train_tokens(sentences: Iterable[str], path: pathlib.Path, size: int) -> dic
   return {'sentences': given.count, 'used': given.used, 'tokens': len(counts)}
 
 
+def train_words(sentences: Iterable[str], path: pathlib.Path, size: int) -> dict:
+  """Makes a vocabulary of whole words; rare ones are of a class (word_classes.py).
+
+  All words that occur once are rare, and the rarest of the others if `size` pieces
+  cannot hold them. A class has a piece if a word of the text is of it.
+
+  Returns:
+    As train_tokens(), and the number of `words` with a piece of their own.
+  """
+  given = _Usable(sentences)
+  lines = [*given]
+  counts = collections.Counter(word for line in lines for word in line.split(' '))
+  kept = word_classes.known(counts, size - SPECIAL)
+  while True:
+    text = [word_classes.classed(line, kept.__contains__) for line in lines]
+    over = len({word for line in text for word in line.split(' ')}) + SPECIAL - size
+    if over <= 0:
+      break
+    rarest = sorted(kept, key=lambda word: (counts[word], word))[:over]
+    kept -= set(rarest)
+  made = train_tokens(text, path, size)
+  return made | {'sentences': given.count, 'used': given.used, 'words': len(kept)}
+
+
 def _learn(
   lines: Iterable[str],
   given: '_Usable',
@@ -221,6 +247,17 @@ class Vocabulary:
     except RuntimeError as error:
       raise UserError(f'{path}: no SentencePiece model, or damaged') from error
 
+    pieces = self.pieces()
+    # Only a vocabulary of whole words has classes; text is then read by words.
+    has_classes = any(piece.startswith(_SPACE + CLASS) for piece in pieces)
+    self._words = {p.removeprefix(_SPACE) for p in pieces} if has_classes else None
+
+  def _read(self, sentences: Sequence[str]) -> list[str]:
+    """The sentences, their rare words as classes where the vocabulary has such."""
+    if self._words is None:
+      return [*sentences]
+    return [word_classes.classed(s, self._words.__contains__) for s in sentences]
+
   def __len__(self) -> int:
     return self._processor.get_piece_size()
 
@@ -230,14 +267,15 @@ class Vocabulary:
 
   def encode(self, sentences: Sequence[str]) -> list[list[int]]:
     """The ids of each sentence, with all cores."""
-    return self._processor.encode(list(sentences), num_threads=-1)
+    return self._processor.encode(self._read(sentences), num_threads=-1)
 
   def encode_flat(self, sentences: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
     """All sentences' ids one after another [tokens], and each one's count [sentences].
 
     It works in the calling thread and does not hold Python's lock meanwhile.
     """
-    ids = self._processor.encode(list(sentences), num_threads=1, return_type='numpy')
+    read = self._read(sentences)
+    ids = self._processor.encode(read, num_threads=1, return_type='numpy')
     lengths = np.fromiter(map(len, ids), np.int64, len(ids))
     return np.concatenate([np.zeros(0, np.int32), *ids]), lengths
 

@@ -20,7 +20,8 @@ class Task(NamedTuple):
 
 
 def _tree(line: str, output: str) -> tuple[str, dict[str, int]]:
-  tree, repairs = trees.repair(output.split(), trees.words(line))
+  tokens = trees.without_numbers(output.split())
+  tree, repairs = trees.repair(tokens, trees.words(line))
   return str(tree), {kind: n for kind, n in repairs._asdict().items() if n}
 
 

@@ -93,6 +93,8 @@ VALUES: list[tuple[str, Callable[[Any], bool], tuple[str, ...]]] = [
       'tokenized',
       'byte_fallback',
       'tags',
+      'numbers',
+      'whole_words',
       'cleaning.off',
       'cleaning.drop_untranslated',
       'model.biases',
@@ -113,6 +115,8 @@ VALUES: list[tuple[str, Callable[[Any], bool], tuple[str, ...]]] = [
 LATER = {
   'raw_dir': '',
   'tags': True,
+  'numbers': False,
+  'whole_words': False,
   'best_by': '',
   'bleu_every_checkpoints': 1,
   'bleu_sentences': 500,
