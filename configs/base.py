@@ -112,7 +112,7 @@ def _corpus(pair: str) -> dict:
     },
     'tags': True,  # of trees: a parser writes each word's tag; False: XX for any
     'numbers': False,  # of trees: a parser writes each word's number before its tag
-    # Of trees: words have one piece each, and rare ones share that of their kind
+    # Of trees: each word is one piece of the source; rare words share their class's
     'whole_words': False,
     'suffix': '',  # between name and language, such as Multi30k's '.lc.norm.tok'
     'tokenized': False,  # True: the files are tokenised, and scored as they are

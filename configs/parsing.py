@@ -20,7 +20,6 @@ FILES = {
   'wsj': {'train': ('wsj.02-21',), 'dev': ('wsj.22',), 'test': ('wsj.23',)},
   'gum': {'train': ('gum/train',), 'dev': ('gum/dev',), 'test': ('gum/test',)},
 }
-SUBTREES = '+subtrees'  # of a file: its short constituents as trees
 MORE = {'semi': ('silver',), 'sample': ('treebank_sample/wsj_sample',)}
 
 
@@ -45,7 +44,7 @@ def get_config(arg: str = 'wsj') -> ml_collections.ConfigDict:
   if of_wsj:
     _paper(config, 32000 if arg == 'semi' else 16000)
   else:
-    config.files.train += tuple(name + SUBTREES for name in config.files.train)
+    config.files.train += tuple(f'{name}+subtrees' for name in config.files.train)
     _gum(config)
   if arg == 'small':
     config.beam = 4

@@ -17,6 +17,7 @@ from transformer_jax.data import (
   vocabulary,
   wmt14_tfds,
 )
+from transformer_jax.data.corpus import TREES_ALONE
 from transformer_jax.machine.errors import UserError
 
 CORPUS = toy.corpus.CORPUS
@@ -179,8 +180,8 @@ def test_a_treebank_is_prepared(tmp_path: pathlib.Path):
   tokens = token_files.read_split(folder, 'test')[1].tokens
   assert vocabulary.UNK not in tokens and len(tokens) == counts
   assert untagged['splits']['dev']['in_train'] == about['splits']['dev']['in_train']
-  for key in readers.TREES_ALONE:
-    asked = {key: not readers.TREES_ALONE[key]}
+  for key, plain in TREES_ALONE.items():
+    asked = {key: not plain}
     with pytest.raises(UserError, match=f'{key}={asked[key]}: only trees have'):
       readers.target(CORPUS._replace(**asked))
 

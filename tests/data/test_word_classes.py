@@ -75,3 +75,9 @@ def test_the_rarest_words_leave_where_there_is_no_room(tmp_path: pathlib.Path):
   assert len(found) == 7
   assert found.encode(['dog a']) == [[found.encode(['b'])[0][0]] * 2]
   assert found.encode(['the cat'])[0] != found.encode(['dog dog'])[0]
+
+
+def test_a_vocabulary_may_be_too_small_for_all_classes(tmp_path: pathlib.Path):
+  path = tmp_path / 'vocabulary.model'
+  assert vocabulary.train_words(TEXT, path, 5)['words'] == 0
+  assert len(Vocabulary(path)) == 5

@@ -19,6 +19,7 @@ from tqdm import tqdm
 
 from transformer_jax.data import treebanks, trees
 from transformer_jax.data.trees import Tree
+from transformer_jax.data.word_classes import form
 from transformer_jax.machine import files, processor, provenance
 from transformer_jax.machine.errors import UserError
 from transformer_jax.runs.baseline import KIND, Baseline
@@ -100,13 +101,7 @@ class Lexicon:
 
 def shapes(word: str, first: bool) -> list[tuple]:
   """Classes of an unknown word, each a part of the one before it."""
-  kind = (
-    any(map(str.isdigit, word)),
-    any(map(str.isalpha, word)),
-    word.isupper() and len(word) > 1,
-    word[:1].isupper() and (1 + first),
-    '-' in word[1:-1],
-  )
+  kind = form(word, first)
   ending = word.lower()
   return [kind, *((*kind, ending[-n:]) for n in (1, 2, 3) if len(word) > n)]
 

@@ -10,7 +10,7 @@ import pathlib
 from collections.abc import Mapping
 
 from transformer_jax.data import token_files, vocabulary
-from transformer_jax.data.corpus import Corpus
+from transformer_jax.data.corpus import TREES_ALONE, Corpus
 from transformer_jax.data.lines import SIDES
 from transformer_jax.data.vocabulary import Vocabularies
 from transformer_jax.machine.errors import UserError
@@ -20,8 +20,7 @@ SPLITS = ('train', 'dev', 'test')
 CARD = 'card.json'
 
 # Settings that a card does not name, as none did before parsing needed them.
-UNNAMED = {'target_vocab_size': 0, 'tags': True, 'given_vocabulary': ''}
-UNNAMED |= {'numbers': False, 'whole_words': False}
+UNNAMED = {'target_vocab_size': 0, 'given_vocabulary': ''} | TREES_ALONE
 
 _AGAIN = 'Delete the folder and prepare it again'
 # What reading a card raises whose values are not there or of other types.

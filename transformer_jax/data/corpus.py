@@ -17,6 +17,9 @@ from transformer_jax.machine.errors import UserError
 # What a preparation appends to the name of its folder, see preparing.py.
 LOCK, PARTIAL = '.lock', '.partial'
 
+# Settings of trees, and what they are for all other lines.
+TREES_ALONE = {'tags': True, 'numbers': False, 'whole_words': False}
+
 
 class Corpus(NamedTuple):
   """All settings that decide how a prepared corpus comes out."""

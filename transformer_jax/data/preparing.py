@@ -213,8 +213,6 @@ def _vocabularies(
   )
   target = corpus.target_vocab_size
   shared = folder / vocabulary.SHARED
-  if corpus.whole_words and not target:
-    raise UserError('whole_words needs a vocabulary of the target (target_vocab_size)')
   if corpus.whole_words:
     made = vocabulary.train_words(sample(0), shared, corpus.vocab_size)
   else:

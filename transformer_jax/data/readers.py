@@ -15,12 +15,9 @@ from transformer_jax.data import (
   zips,
 )
 from transformer_jax.data.card import SPLITS
-from transformer_jax.data.corpus import Corpus
+from transformer_jax.data.corpus import TREES_ALONE, Corpus
 from transformer_jax.data.lines import Bitext
 from transformer_jax.machine.errors import UserError
-
-# Settings of trees, and what they are for all other lines.
-TREES_ALONE = {'tags': True, 'numbers': False, 'whole_words': False}
 
 
 def bitexts(
@@ -86,9 +83,12 @@ def target(corpus: Corpus) -> Callable[[str], str]:
   """What a model learns to write of a target's line.
 
   Raises:
-    UserError: what only trees have is asked of other lines.
+    UserError: what only trees have is asked of other lines, or whole words of a
+      vocabulary that both sides share.
   """
   if corpus.reader == 'trees':
+    if corpus.whole_words and not corpus.target_vocab_size:
+      raise UserError('whole_words needs a vocabulary of the target: target_vocab_size')
     return treebanks.target(corpus.tags, corpus.numbers)
   for key, plain in TREES_ALONE.items():
     if getattr(corpus, key) != plain:

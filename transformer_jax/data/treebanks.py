@@ -94,25 +94,25 @@ class TreeFile:
 
 
 class Subtrees:
-  """A Bitext of the constituents of another's trees, each a tree of its own, once.
+  """A Bitext of a treebank's constituents of 2 to MOST words, each of them once.
 
-  They have 2 to MOST words. With them a parser sees more short trees, on which it
-  learns first where to look.
+  Each is a tree of its own. A parser learns on short trees first which words to attend
+  to, and a treebank has few.
   """
 
   MOST = 12
 
-  def __init__(self, trees_of: 'TreeFile | WallStreetJournal'):
-    self.name = f'subtrees of {trees_of.name}'
-    self.paths = trees_of.paths
-    self._trees_of = trees_of
+  def __init__(self, treebank: Bitext):
+    self.name = f'subtrees of {treebank.name}'
+    self.paths = treebank.paths
+    self._treebank = treebank
 
   def stamp(self) -> list:
-    return [*self._trees_of.stamp(), self.MOST]
+    return [*self._treebank.stamp(), self.MOST]
 
   def pairs(self) -> Iterator[Pair]:
     seen = set()
-    for words, tokens in self._trees_of.pairs():
+    for words, tokens in self._treebank.pairs():
       whole = Tree(words.split(' '), tokens.split(' '))
       for part in trees.constituents(whole):
         pair = _pair(part)
@@ -121,7 +121,7 @@ class Subtrees:
           yield pair
 
   def origin(self) -> dict:
-    return self._trees_of.origin()
+    return self._treebank.origin()
 
 
 class WallStreetJournal:
@@ -199,11 +199,11 @@ def target(tags: bool, numbers: bool) -> Callable[[str], str]:
 
 def _named(raw_dir: pathlib.Path, stem: str) -> Bitext:
   if stem.endswith(_SUBTREES):
-    return Subtrees(_trees_of(raw_dir, stem.removesuffix(_SUBTREES)))
-  return _trees_of(raw_dir, stem)
+    return Subtrees(_treebank(raw_dir, stem.removesuffix(_SUBTREES)))
+  return _treebank(raw_dir, stem)
 
 
-def _trees_of(raw_dir: pathlib.Path, stem: str) -> TreeFile | WallStreetJournal:
+def _treebank(raw_dir: pathlib.Path, stem: str) -> Bitext:
   if stem in WSJ:
     return WallStreetJournal(_journal(raw_dir), WSJ[stem])
   part = _RANGE.fullmatch(stem)

@@ -119,7 +119,7 @@ def numbered(tokens: Iterable[str]) -> Iterator[str]:
 
 
 def without_numbers(tokens: Iterable[str]) -> list[str]:
-  """The tokens but for what numbered() has added. Tags are no such numbers."""
+  """The tokens without the numbers of numbered(). No treebank has a tag like #1."""
   return [token for token in tokens if not _NUMBER.fullmatch(token)]
 
 

@@ -150,14 +150,14 @@ def train_words(sentences: Iterable[str], path: pathlib.Path, size: int) -> dict
   given = _Usable(sentences)
   lines = [*given]
   counts = collections.Counter(word for line in lines for word in line.split(' '))
-  kept = word_classes.known(counts, size - SPECIAL)
-  while True:
+  kept = {word for word, count in counts.items() if count > 1}
+  over = 1
+  while over > 0:
     text = [word_classes.classed(line, kept.__contains__) for line in lines]
-    over = len({word for line in text for word in line.split(' ')}) + SPECIAL - size
-    if over <= 0:
-      break
-    rarest = sorted(kept, key=lambda word: (counts[word], word))[:over]
-    kept -= set(rarest)
+    pieces = len({word for line in text for word in line.split(' ')}) + SPECIAL
+    # Without any words, the rarest classes are left out by train_tokens().
+    over = min(pieces - size, len(kept))
+    kept -= set(sorted(kept, key=lambda word: (counts[word], word))[: max(0, over)])
   made = train_tokens(text, path, size)
   return made | {'sentences': given.count, 'used': given.used, 'words': len(kept)}
 
@@ -272,7 +272,7 @@ class Vocabulary:
   def encode_flat(self, sentences: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
     """All sentences' ids one after another [tokens], and each one's count [sentences].
 
-    It works in the calling thread and does not hold Python's lock meanwhile.
+    It works in the calling thread, and SentencePiece does not hold Python's lock.
     """
     read = self._read(sentences)
     ids = self._processor.encode(read, num_threads=1, return_type='numpy')

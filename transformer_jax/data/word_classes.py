@@ -1,12 +1,12 @@
-"""Classes of rare words, as parsers have them: by form and ending.
+"""Classes of rare words, by their form and their ending.
 
-A vocabulary of whole words has no piece for a rare word, so the word's class stands for
-it: capitals, figures and endings tell much of its tag (Petrov et al. 2006 and Dyer et
-al. 2016 read rare words so).
+A vocabulary of whole words has no piece for a rare word. The word's class stands for
+it: capitals, figures and endings tell much of a word's tag (Petrov et al. 2006 and Dyer
+et al. 2016 read rare words so).
 """
 
-import collections
 from collections.abc import Callable
+from typing import NamedTuple
 
 CLASS = '\u2047-'  # a class begins so: SentencePiece would not take <unk> in a piece
 
@@ -16,37 +16,48 @@ _ENDINGS += ' ism ist age ate ize ful less ble'
 _LONGEST_FIRST = sorted(_ENDINGS.split(), key=len, reverse=True)
 
 
+class Form(NamedTuple):
+  """What a word looks like."""
+
+  figures: bool  # it has some
+  letters: bool  # it has some
+  capitals: bool  # it has several letters, all of them capitals
+  capital: int  # it begins with one: 2 if the word begins a sentence, else 1; 0: not
+  dash: bool  # it has one inside
+
+
+def form(word: str, first: bool) -> Form:
+  """The form of a word; `first` says that it begins a sentence."""
+  return Form(
+    any(map(str.isdigit, word)),
+    any(map(str.isalpha, word)),
+    word.isupper() and len(word) > 1,
+    word[:1].isupper() and 1 + first,
+    '-' in word[1:-1],
+  )
+
+
 def word_class(word: str, first: bool) -> str:
-  """The class of a word; `first` if it begins a sentence."""
-  dashed = '-dash' if '-' in word else ''
-  if any(map(str.isdigit, word)):
-    kind = 'mixed' if any(map(str.isalpha, word)) else 'number'
-    return f'{CLASS}{kind}{dashed}'
-  if not any(map(str.isalpha, word)):
+  """The class of a word; `first` says that it begins a sentence."""
+  found = form(word, first)
+  dash = '-dash' if found.dash else ''
+  if found.figures:
+    return f'{CLASS}{"mixed" if found.letters else "number"}{dash}'
+  if not found.letters:
     return f'{CLASS}sign'
-  form = 'word'
-  if word.isupper() and len(word) > 1:
-    form = 'capitals'
-  elif word[0].isupper():
-    form = 'first' if first else 'capital'
-  if '.' in word or '@' in word:
-    form += '-dot'
+  name = ('word', 'capital', 'first')[found.capital]
+  name = 'capitals' if found.capitals else name
+  dot = '-dot' if '.' in word or '@' in word else ''
   lower = word.lower()
   fits = (e for e in _LONGEST_FIRST if lower.endswith(e) and len(word) > len(e) + 2)
   ending = next((f'-{e}' for e in fits), '')
-  return f'{CLASS}{form}{dashed}{ending}'
-
-
-def known(counts: collections.Counter[str], size: int) -> set[str]:
-  """The words that have a piece of their own: `size` at most, and each seen twice."""
-  often = (word for word, count in counts.most_common(size) if count > 1)
-  return set(often)
+  return f'{CLASS}{name}{dot}{dash}{ending}'
 
 
 def classed(sentence: str, is_known: Callable[[str], bool]) -> str:
-  """The sentence with its unknown words' classes in their place.
+  """The sentence, with a class in place of each unknown word.
 
-  A word that begins a sentence is taken in small letters if only so it is known.
+  If the first word is known in small letters alone, it is written in small letters.
   """
   found = []
   for place, word in enumerate(sentence.split(' ')):
