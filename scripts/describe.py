@@ -25,8 +25,8 @@ CELLS = ('N', 'd_model', 'd_ff', 'h', 'd_k', 'd_v', 'P_drop', 'positions')
 def describe(config: ml_collections.ConfigDict, corpus: pathlib.Path) -> dict:
   """cells, parameters, flops_per_target_token and batch_shapes of a config.
 
-  batch_shapes are [slices, rows, length] of each shape. They follow from the lengths
-  of the corpus: null until it is prepared.
+  batch_shapes are [slices, rows, source tokens, target tokens] of each shape. They
+  follow from the lengths of the corpus: null until it is prepared.
   """
   model = config.model.to_dict()
   sizes = {name: model[name] for name in model if name != 'P_drop'}
@@ -69,7 +69,7 @@ def main(argv: list[str]) -> None:
   if shapes is None:
     print('batch shapes: known once the corpus is prepared')
   else:
-    print('batch shapes [slices, rows, length]:', *shapes)
+    print('batch shapes [slices, rows, source tokens, target tokens]:', *shapes)
 
 
 if __name__ == '__main__':

@@ -370,8 +370,9 @@ def test_describe_shows_the_shapes_of_a_prepared_corpus(
   card.write_card(folder, asked(config).as_json() | made)
   shapes = described(config, tmp_path)['batch_shapes']
   assert 1 <= len(shapes) <= config.max_shapes
-  for slices, rows, length in shapes:
-    assert slices == config.slices and rows >= 1 and 2 <= length <= 41
+  for slices, rows, *sides in shapes:
+    assert slices == config.slices and rows >= 1
+    assert len(sides) == 2 and all(2 <= most <= 41 for most in sides)
   config.max_length += 1
   with pytest.raises(ValueError, match=r'with max_length=\d+, the config says'):
     described(config, tmp_path)

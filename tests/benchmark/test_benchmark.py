@@ -113,7 +113,7 @@ def test_rate_of_products(monkeypatch: pytest.MonkeyPatch):
 def test_a_fixed_shape_is_full(tmp_path: pathlib.Path):
   config = fixed_shape.write_corpus(tiny(), 24, 7, tmp_path)
   made = Trainer(config, tmp_path).batches
-  assert made.shapes == [(3, 7)] and made.steps_per_epoch == 1 and made.padding == 0
+  assert made.shapes == [(3, 7, 7)] and made.steps_per_epoch == 1 and made.padding == 0
   for side in made.batch(0)[:2]:
     assert side.shape == (8, 3, 7) and side.max() < 60
     assert (side[..., -1] == EOS).all()
@@ -173,7 +173,8 @@ def test_training(corpus: pathlib.Path, quick_products: None):
   assert 0 <= step['waiting_share'] < 1 and step['of_shape'] in found['shapes']
 
   warm_up, timed = rival.given[:2], rival.given[2:]
-  assert [list(s.shape) for s, _ in warm_up] == [[8 * r, n] for r, n in found['shapes']]
+  shapes = [[len(s) // 8, s.shape[1], t.shape[1]] for s, t in warm_up]
+  assert shapes == found['shapes']
   assert len(timed) == 6 and rival.waits == 2 + 2
   for number, sides in enumerate(timed):
     for side, whole in zip(sides, made.batch(number)[:2], strict=True):
@@ -185,8 +186,7 @@ def test_without_exchange(corpus: pathlib.Path):
   """Without the sum, what comes out is the first device's own; then it is back."""
   kept, trainer = jax.lax.psum, Trainer(tiny(), corpus)
   batch, state = trainer.batch(0), trainer.initial()
-  shapes = [batches.Shape(*batch.source.shape[1:])]
-  with training.without_exchange(), trainer.compile(state, shapes) as programs:
+  with training.without_exchange(), trainer.compile(state, [batch.shape]) as programs:
     programs.wait_for_all()
   _, sums = trainer.step(state, batch)
   own = (batch.target != PAD).sum((1, 2))
@@ -228,7 +228,7 @@ def test_the_loss_takes_longer_for_more_words():
   for vocab_size in (100, 20_000):
     config = tiny()
     config.model.vocab_size = vocab_size
-    seconds.append(training.loss_seconds(config, batches.Shape(8, 32), 3))
+    seconds.append(training.loss_seconds(config, batches.Shape(8, 20, 32), 3))
   assert seconds[1] > 3 * seconds[0] > 0
 
 
@@ -262,8 +262,8 @@ def test_a_step_of_every_shape(
   assert json.loads(result)['compile_seconds'] >= 0
   assert json.loads(result)['peak_bytes'] > 1e6
   shapes = Trainer(tiny(), corpus).batches.shapes
-  assert sorted(b.target.shape[1:] for b in taken) == sorted(shapes)
-  assert all((b.target != PAD).all() for b in taken[1:])
+  assert sorted(b.shape for b in taken) == sorted(shapes)
+  assert all((b[side] != PAD).all() for b in taken[1:] for side in (0, 1))
 
 
 # Decoding
@@ -410,7 +410,7 @@ def test_summary_of_training():
     },
   }
   step = {'median': 0.4667, 'input': 0.0012, 'waiting_share': 0.0005}
-  step |= {'of_shape': [32, 16], 'compute': 0.44, 'exchange': 0.021, 'loss': 0.1234}
+  step |= {'of_shape': [32, 16, 16], 'compute': 0.44, 'exchange': 0.021, 'loss': 0.1234}
   start = {'compile_seconds': 20.04, 'first_step_seconds': 30.0}
   start |= {'peak_bytes': 1.5e9, 'memory_of': 'process'}
   found = {
@@ -427,8 +427,8 @@ def test_summary_of_training():
   assert '\n'.join(summary.lines(found)).endswith(
     'ours                             8,730         2.14\n'
     'huggingface                      7,000         1.71   1.25x\n\n'
-    'a step 0.4667 s; of [32, 16]: compute 0.44 s (the loss alone 0.1234 s), exchange '
-    '0.021 s\n'
+    'a step 0.4667 s; of [32, 16, 16]: compute 0.44 s (the loss alone 0.1234 s), '
+    'exchange 0.021 s\n'
     'a batch 0.0012 s, waited for 0.05% of the time; padding 9.7%\n'
     'model FLOPs utilisation 32.1% of 0.25 TFLOP/s (float32)\n'
     '1 shapes compiled in 20.0 s, 3.0 s when kept; first step after 30.0 s, 30.0 s\n'

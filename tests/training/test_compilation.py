@@ -7,7 +7,7 @@ import pytest
 from transformer_jax.data.batches import Shape
 from transformer_jax.training.compilation import Programs
 
-SHAPES = [Shape(rows, 8) for rows in range(1, 9)]
+SHAPES = [Shape(rows, 8, 9) for rows in range(1, 9)]
 
 
 class Compiler:
@@ -43,7 +43,7 @@ def test_each_shape_has_its_own():
   assert compiler.begun == SHAPES
   assert programs[SHAPES[-1]] == SHAPES[-1]
   with pytest.raises(KeyError):
-    programs[Shape(9, 9)]
+    programs[Shape(9, 8, 9)]
 
 
 def test_waiting_can_be_given_up():

@@ -70,7 +70,7 @@ def take_steps(config: ml_collections.ConfigDict, corpus: pathlib.Path) -> None:
     print(FIRST_STEP, flush=True)
     programs.wait_for_all()
   seconds = time.perf_counter() - begin
-  for shape in {*trainer.batches.shapes} - {first.source.shape[1:]}:
+  for shape in {*trainer.batches.shapes} - {first.shape}:
     state, sums = trainer.step(state, full_batch(trainer, shape))
     jax.block_until_ready(sums)
   print(json.dumps({'compile_seconds': seconds} | peak_memory()))
@@ -79,8 +79,9 @@ def take_steps(config: ml_collections.ConfigDict, corpus: pathlib.Path) -> None:
 def full_batch(trainer: Trainer, shape: batches.Shape) -> batches.Batch:
   """This host's slices of a batch of this shape that has no padding."""
   slices = len(trainer.batch(0).source)
-  side = np.full((slices, *shape), FIRST_WORD, np.int32)
-  return batches.Batch(side, side, np.zeros(side.shape[:2], np.int64))
+  side = lambda most: np.full((slices, shape.rows, most), FIRST_WORD, np.int32)
+  pairs = np.zeros((slices, shape.rows), np.int64)
+  return batches.Batch(side(shape.source), side(shape.target), pairs)
 
 
 def peak_memory() -> dict:

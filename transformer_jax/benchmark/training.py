@@ -155,10 +155,8 @@ def step_seconds(
   One device exchanges nothing. `loss` is the part of `compute` that logits, their
   cross-entropy and both gradients take on their own.
   """
-  shapes = (
-    trainer.batch(step).source.shape[1:] for step in range(len(ours.assembling))
-  )
-  shape = batches.Shape(*collections.Counter(shapes).most_common(1)[0][0])
+  shapes = (trainer.batch(step).shape for step in range(len(ours.assembling)))
+  shape = collections.Counter(shapes).most_common(1)[0][0]
   batch = full_batch(trainer, shape)
   contestants = {OURS: lambda _: ours.one(batch)}
   if trainer.devices.count > 1:
@@ -186,9 +184,9 @@ def loss_seconds(
   dtype = platform.training_dtype(config.dtype)
   random = np.random.default_rng(0)
   model = config.model
-  size = parallel.round_up(1) * shape[0], shape[1]
+  size = parallel.round_up(1) * shape.rows, shape.target
   labels = random.integers(FIRST_WORD, model.vocab_size, size, np.int32)
-  x = random.standard_normal((*shape, model.d_model), np.float32)
+  x = random.standard_normal((*shape[::2], model.d_model), np.float32)
   table = random.standard_normal((model.vocab_size, model.d_model), np.float32)
   table = (table * model.d_model**-0.5).astype(dtype)
   given = parallel.everywhere((table, x.astype(platform.activation_dtype(dtype))))

@@ -26,16 +26,22 @@ ROWS_MAY_DIFFER = 0.12
 
 
 class Shape(NamedTuple):
-  """What one slice of a batch holds: `rows` pairs of at most `length` tokens a side."""
+  """What one slice of a batch holds: `rows` pairs, and the most tokens of each side."""
 
   rows: int
-  length: int
+  source: int
+  target: int
 
 
 class Batch(NamedTuple):
-  source: np.ndarray  # [slices, rows, length] int32, EOS at the end of each sentence
-  target: np.ndarray  # [slices, rows, length] int32
+  source: np.ndarray  # [slices, rows, L] int32, EOS at the end of each sentence
+  target: np.ndarray  # [slices, rows, T] int32
   pairs: np.ndarray  # [slices, rows] int64, which pair of the split; -1 is padding
+
+  @property
+  def shape(self) -> Shape:
+    """Of each of its slices."""
+    return Shape(*self.source.shape[1:], self.target.shape[2])
 
   @property
   def target_tokens(self) -> int:
@@ -124,7 +130,10 @@ class Batches:
     self.slices, self.seed = slices, seed
     # [3, length]: number, source tokens and target tokens of the pairs of each length.
     self._sums = np.zeros((3, max(source.longest, target.longest) + 1), np.int64)
+    self._most = np.zeros_like(self._sums[1:])  # tokens of one pair's source, target
     for _, longer, sides in self._blocks():
+      for most, lengths in zip(self._most, sides, strict=True):
+        np.maximum.at(most, longer, lengths)
       for sums, weights in zip(self._sums, (None, *sides), strict=True):
         sums += np.bincount(longer, weights, len(sums)).astype(np.int64)
     bounds = choose_lengths(self._sums[0], max_shapes)
@@ -166,14 +175,16 @@ class Batches:
       count, *sides = self._sums[:, below + 1 : length + 1].sum(1)
       of_pair = length if padded else max(sides) / count
       usual = tokens / of_pair / self.slices
-      shape = Shape(_rows(usual, (end - start) / self.slices), length)
+      # Shorter classes count too: their pairs fill this one's last batch.
+      most = map(int, self._most[:, : length + 1].max(1))
+      shape = Shape(_rows(usual, (end - start) / self.slices), *most)
       pairs = shape.rows * self.slices
       of_class = np.arange(start, end, pairs)
       if len(of_class):
         self.shapes.append(shape)
         starts.append(of_class)
         start = of_class[-1] + pairs
-        held += 2 * pairs * length * len(of_class)
+        held += pairs * (shape.source + shape.target) * len(of_class)
     self._starts = np.concatenate(starts)
     self._shape_of = np.repeat(np.arange(len(starts)), list(map(len, starts)))
     self.steps_per_epoch = len(self._starts)
@@ -217,6 +228,7 @@ class Batches:
     rows[: len(chosen)] = chosen
     rows = rows.reshape(self.slices, shape.rows)
     of_host = rows[host_slices]
-    shaped = (*of_host.shape, shape.length)
-    read = lambda side: side.pad(of_host.ravel(), shape.length).reshape(shaped)
-    return Batch(read(self.source), read(self.target), rows)
+    read = lambda side, most: side.pad(of_host.ravel(), most).reshape(
+      *of_host.shape, most
+    )
+    return Batch(read(self.source, shape.source), read(self.target, shape.target), rows)

@@ -80,8 +80,10 @@ class Trainer:
     `state` may be as parallel.without_data() returns it.
     """
     host = self.devices.host_slices
-    side = np.zeros((host.stop - host.start, *shape), np.int32)
-    return self._parallel.lower(state, self._inputs(side, side, False, False))
+    each = host.stop - host.start, shape.rows
+    source = np.zeros((*each, shape.source), np.int32)
+    target = np.zeros((*each, shape.target), np.int32)
+    return self._parallel.lower(state, self._inputs(source, target, False, False))
 
   def batch(self, step: int) -> batches.Batch:
     """This host's slices of the batch of update number `step`, from 0.
@@ -92,7 +94,7 @@ class Trainer:
 
   def wait_for_program(self, batch: batches.Batch, unless: Callable[[], bool]) -> None:
     """Returns when the step of this batch is compiled, or once unless() is true."""
-    self._programs.wait(_shape(batch), unless)
+    self._programs.wait(batch.shape, unless)
 
   def step(
     self,
@@ -115,7 +117,7 @@ class Trainer:
       KeyError: the batch has a shape that was not given to compile().
     """
     inputs = self._inputs(batch.source, batch.target, stop, save)
-    return self._programs[_shape(batch)](state, inputs)
+    return self._programs[batch.shape](state, inputs)
 
   def _inputs(
     self, source: np.ndarray, target: np.ndarray, stop: bool, save: bool
@@ -150,7 +152,3 @@ class Trainer:
       zeros = lambda x: np.zeros(x.shape, x.dtype)
       found = checkpoint.Restored(int(step), *jax.tree.map(zeros, self._shapes))
     return self.devices.replicate(TrainState(np.int32(step), *found[1:]))
-
-
-def _shape(batch: batches.Batch) -> batches.Shape:
-  return batches.Shape(*batch.source.shape[1:])
