@@ -37,7 +37,7 @@ def test_the_sections_and_their_counts_are_those_of_all_parsers():
 
 
 def test_the_journal_is_read_by_sections(journal: pathlib.Path):
-  splits = treebanks.bitexts(journal, SECTIONS)
+  splits = treebanks.bitexts(journal, SECTIONS, 1)
   assert {split: len([*one[0].pairs()]) for split, one in splits.items()} == {
     'train': 40,
     'dev': 2,
@@ -47,28 +47,14 @@ def test_the_journal_is_read_by_sections(journal: pathlib.Path):
   assert splits['train'][0].name == 'WSJ 02 to 21'
   about = splits['train'][0].origin()['source']
   assert (about['files'], about['lines']) == (20, 40)
-  (again,) = treebanks.bitexts(journal / 'WSJ', SECTIONS)['dev']
+  (again,) = treebanks.bitexts(journal / 'WSJ', SECTIONS, 1)['dev']
   assert [*again.pairs()] == [*splits['dev'][0].pairs()]
 
 
-def test_subtrees_are_short_constituents_each_once(tmp_path: pathlib.Path):
-  again = '(S (NP (DT the) (NN end)) (. .))\n'
-  long = f'(S (NP {"(NN b) " * 13}) (NP (NP (DT the) (NN end)) (. .)))\n'
-  (tmp_path / 'a.mrg').write_text(again + again + long)
-  files = {'train': ('a', 'a+subtrees', 'a:1-2+subtrees')}
-  whole, parts, fewer = treebanks.bitexts(tmp_path, files)['train']
-  the_end = 'the end', '(NP DT NN )NP'
-  longer = 'the end .', '(NP (NP DT NN )NP . )NP'
-  assert [*parts.pairs()] == [the_end, longer]
-  assert [*fewer.pairs()] == [the_end]
-  assert parts.name == 'subtrees of a.mrg' and parts.stamp() != whole.stamp()
-  assert len([*whole.pairs()]) == 3 and parts.origin() == whole.origin()
-
-
 def test_a_journal_that_lacks_trees_is_refused(journal: pathlib.Path):
-  stamp = treebanks.bitexts(journal, SECTIONS)['train'][0].stamp()
+  stamp = treebanks.bitexts(journal, SECTIONS, 1)['train'][0].stamp()
   (journal / 'WSJ/21/wsj_2100.mrg').write_text(TREE)
-  (bitext,) = treebanks.bitexts(journal, SECTIONS)['train']
+  (bitext,) = treebanks.bitexts(journal, SECTIONS, 1)['train']
   assert bitext.stamp() != stamp
   with pytest.raises(UserError, match='02 to 21 has 39 trees, .* has 40: '):
     [*bitext.pairs()]
@@ -79,13 +65,13 @@ def test_a_journal_that_lacks_trees_is_refused(journal: pathlib.Path):
 
 def test_no_journal_is_said_to_be_the_ldcs(tmp_path: pathlib.Path):
   with pytest.raises(UserError, match='WSJ/23/wsj_2300.mrg; the LDC has them'):
-    treebanks.bitexts(tmp_path, SECTIONS)
+    treebanks.bitexts(tmp_path, SECTIONS, 1)
 
 
 def test_silver_trees_stand_beside_the_sections(journal: pathlib.Path):
   (journal / 'silver.mrg').write_text(TREE * 5)
   files = {'train': ('wsj.02-21', 'silver')}
-  found = treebanks.bitexts(journal, files)['train']
+  found = treebanks.bitexts(journal, files, 1)['train']
   assert [len([*one.pairs()]) for one in found] == [40, 5]
 
 
@@ -94,7 +80,7 @@ def test_files_may_be_compressed_and_have_several_trees_a_line(tmp_path: pathlib
   with gzip.open(tmp_path / 'b.mrg.gz', 'wt') as file:
     file.write(TREE.strip() * 2 + '\n\n' + TREE.replace(' ', '\n  '))
   files = {'train': ('a', 'b'), 'dev': ('a',), 'test': ('b:2-3',)}
-  splits = treebanks.bitexts(tmp_path, files)
+  splits = treebanks.bitexts(tmp_path, files, 1)
   pairs = {split: [[*b.pairs()] for b in found] for split, found in splits.items()}
   assert pairs == {'train': [[PAIR], [PAIR] * 3], 'dev': [[PAIR]], 'test': [[PAIR] * 2]}
   about = splits['test'][0].origin()['target']
@@ -104,7 +90,7 @@ def test_files_may_be_compressed_and_have_several_trees_a_line(tmp_path: pathlib
 
 def test_a_part_that_is_not_there_is_refused(tmp_path: pathlib.Path):
   (tmp_path / 'a.mrg').write_text(TREE * 3)
-  (bitext,) = treebanks.bitexts(tmp_path, {'dev': ('a:3-4',)})['dev']
+  (bitext,) = treebanks.bitexts(tmp_path, {'dev': ('a:3-4',)}, 1)['dev']
   with pytest.raises(UserError, match='not as many trees as a.mrg, trees 3 to 4'):
     [*bitext.pairs()]
 

@@ -56,7 +56,7 @@ def test_words_are_numbered_before_their_tags():
 
 def test_a_tree_is_made_of_constituents():
   (tree,) = parse('(S (NP (A a) (NP (B b))) (VP (C c)))')
-  assert [*map(str, trees.constituents(tree))] == [
+  assert [str(span.of(tree)) for span in trees.constituents(tree)] == [
     '(TOP (NP (B b)))',
     '(TOP (NP (A a) (NP (B b))))',
     '(TOP (VP (C c)))',

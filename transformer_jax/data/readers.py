@@ -46,7 +46,7 @@ def bitexts(
   if not raw_dir.is_dir():
     raise UserError(f'{raw_dir}: no such folder (--raw_dir)')
   if corpus.reader == 'trees':
-    return treebanks.bitexts(raw_dir, corpus.files)
+    return treebanks.bitexts(raw_dir, corpus.files, corpus.corpus_seed)
   if corpus.reader == 'wmt14':
     kind = _kind(raw_dir)
     if kind == 'archives':

@@ -18,6 +18,7 @@ from transformer_jax.data.lines import (
   file_stamp,
   unchanged,
 )
+from transformer_jax.data.tree_parts import Substituted, Subtrees, pair
 from transformer_jax.data.trees import Tree
 from transformer_jax.machine.errors import UserError
 from transformer_jax.machine.files import sha256
@@ -39,7 +40,6 @@ WSJ = {
 }
 # Where the sections lie below --raw_dir; the last is the LDC's own folder.
 _PLACES = ('', 'WSJ', 'wsj', 'parsed/mrg/wsj')
-_SUBTREES = '+subtrees'
 _RANGE = re.compile(r'(?P<stem>.+):(?P<first>\d+)-(?P<last>\d+)')
 
 
@@ -83,7 +83,7 @@ class TreeFile:
       for number, tree in enumerate(read(path), 1):
         if first <= number and (last is None or number <= last):
           count += 1
-          yield _pair(tree)
+          yield pair(tree)
     if last is not None and count != last - first + 1:
       raise UserError(f'{path} has not as many trees as {self.name} asks for')
     about = {'file': path.name, 'sha256': sha256(path), 'lines': count}
@@ -91,37 +91,6 @@ class TreeFile:
 
   def origin(self) -> dict:
     return self._origin
-
-
-class Subtrees:
-  """A Bitext of a treebank's constituents of 2 to MOST words, each of them once.
-
-  Each is a tree of its own. A parser learns on short trees first which words to attend
-  to, and a treebank has few.
-  """
-
-  MOST = 12
-
-  def __init__(self, treebank: Bitext):
-    self.name = f'subtrees of {treebank.name}'
-    self.paths = treebank.paths
-    self._treebank = treebank
-
-  def stamp(self) -> list:
-    return [*self._treebank.stamp(), self.MOST]
-
-  def pairs(self) -> Iterator[Pair]:
-    seen = set()
-    for words, tokens in self._treebank.pairs():
-      whole = Tree(words.split(' '), tokens.split(' '))
-      for part in trees.constituents(whole):
-        pair = _pair(part)
-        if 1 < len(part.words) <= self.MOST and part != whole and pair not in seen:
-          seen.add(pair)
-          yield pair
-
-  def origin(self) -> dict:
-    return self._treebank.origin()
 
 
 class WallStreetJournal:
@@ -152,7 +121,7 @@ class WallStreetJournal:
       with unchanged(path):
         for tree in read(path):
           count += 1
-          yield _pair(tree)
+          yield pair(tree)
     if count != self._sections.trees:
       raise UserError(
         f'{self._folder}: {self.name} has {count:,} trees, the Penn Treebank has '
@@ -166,19 +135,23 @@ class WallStreetJournal:
 
 
 def bitexts(
-  raw_dir: pathlib.Path, files: Mapping[str, Sequence[str]]
+  raw_dir: pathlib.Path, files: Mapping[str, Sequence[str]], seed: int
 ) -> dict[str, list[Bitext]]:
   """The trees of each split's files.
 
   Args:
     files: names by split. NAME is raw_dir/NAME.mrg, NAME:1-3000 its trees 1 to 3000,
       and a name of WSJ is sections of the Wall Street Journal. NAME+subtrees are the
-      short constituents of any of these.
+      short constituents of any of these, NAME+substituted their trees with constituents
+      of each other.
+    seed: of the substitutions.
 
   Raises:
     UserError: there is no such file, or there are several, or no sections.
   """
-  return {split: [_named(raw_dir, name) for name in files[split]] for split in files}
+  return {
+    split: [_named(raw_dir, name, seed) for name in files[split]] for split in files
+  }
 
 
 def target(tags: bool, numbers: bool) -> Callable[[str], str]:
@@ -197,10 +170,13 @@ def target(tags: bool, numbers: bool) -> Callable[[str], str]:
   return written
 
 
-def _named(raw_dir: pathlib.Path, stem: str) -> Bitext:
-  if stem.endswith(_SUBTREES):
-    return Subtrees(_treebank(raw_dir, stem.removesuffix(_SUBTREES)))
-  return _treebank(raw_dir, stem)
+def _named(raw_dir: pathlib.Path, name: str, seed: int) -> Bitext:
+  stem, _, parts = name.rpartition('+')
+  if stem and parts == 'subtrees':
+    return Subtrees(_treebank(raw_dir, stem))
+  if stem and parts == 'substituted':
+    return Substituted(_treebank(raw_dir, stem), seed)
+  return _treebank(raw_dir, name)
 
 
 def _treebank(raw_dir: pathlib.Path, stem: str) -> Bitext:
@@ -220,7 +196,3 @@ def _journal(raw_dir: pathlib.Path) -> pathlib.Path:
     f'{raw_dir}: no sections of the Penn Treebank, such as WSJ/23/wsj_2300.mrg; the '
     'LDC has them (LDC99T42)'
   )
-
-
-def _pair(tree: Tree) -> Pair:
-  return ' '.join(tree.words), ' '.join(tree.tokens)

@@ -123,8 +123,24 @@ def without_numbers(tokens: Iterable[str]) -> list[str]:
   return [token for token in tokens if not _NUMBER.fullmatch(token)]
 
 
-def constituents(tree: Tree) -> Iterator[Tree]:
-  """Each constituent as a tree of its own, those within another before it."""
+class Span(NamedTuple):
+  """Where a constituent's tokens and words begin, and where they have ended."""
+
+  label: str
+  parent: str  # the label of the constituent around it; empty if there is none
+  token: int
+  token_end: int
+  word: int
+  word_end: int
+
+  def of(self, tree: Tree) -> Tree:
+    """The constituent as a tree of its own."""
+    words = tree.words[self.word : self.word_end]
+    return Tree(words, tree.tokens[self.token : self.token_end])
+
+
+def constituents(tree: Tree) -> Iterator[Span]:
+  """Each constituent, those within another before it."""
   begun: list[tuple[int, int]] = []  # the places of its first token and word
   words = 0
   for place, token in enumerate(tree.tokens):
@@ -132,7 +148,8 @@ def constituents(tree: Tree) -> Iterator[Tree]:
       begun.append((place, words))
     elif token[0] == ')':
       first, word = begun.pop()
-      yield Tree(tree.words[word:words], tree.tokens[first : place + 1])
+      parent = tree.tokens[begun[-1][0]][1:] if begun else ''
+      yield Span(token[1:], parent, first, place + 1, word, words)
     else:
       words += 1
 
