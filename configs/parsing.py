@@ -44,7 +44,11 @@ def get_config(arg: str = 'wsj') -> ml_collections.ConfigDict:
   if of_wsj:
     _paper(config, 32000 if arg == 'semi' else 16000)
   else:
-    config.files.train += tuple(f'{name}+subtrees' for name in config.files.train)
+    config.files.train = tuple(
+      name + parts
+      for name in config.files.train
+      for parts in ('', '+subtrees', '+substituted')
+    )
     _gum(config)
   if arg == 'small':
     config.beam = 4
@@ -71,6 +75,6 @@ def _gum(config: ml_collections.ConfigDict) -> None:
   config.slices = 2
   config.max_shapes = 6
   config.warmup_steps, config.rate_factor = 1000, 0.3
-  config.train_steps = 12_000
+  config.train_steps = 24_000
   config.checkpoint_every_steps = 500
   config.beam = 21
