@@ -18,7 +18,7 @@ from transformer_jax.data.flags import data_dir
 from transformer_jax.machine import flags
 from transformer_jax.report import attention_views, document
 
-FLAGS = flags.Flags(__doc__)
+FLAGS = flags.Flags(__doc__, words=True)
 SAMPLES = FLAGS.integer(
   'samples',
   5,

@@ -30,7 +30,7 @@ from transformer_jax.report import paper
 from transformer_jax.runs import sweep
 from transformer_jax.runs.planning import Plan
 
-FLAGS = flags.Flags(__doc__)
+FLAGS = flags.Flags(__doc__, words=True)
 ROWS = FLAGS.items('rows', [], "Table 3's rows to run: base,D1,C1 ..., or all.")
 MINI = FLAGS.boolean('mini', 'The rows in miniature, on Multi30k.')
 CONFIG = FLAGS.repeated('config', 'A config to run; may be repeated.')

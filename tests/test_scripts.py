@@ -150,6 +150,12 @@ def test_a_missing_flag(name: str, missing: str):
   assert refused(name) == f'give {missing} (--help tells of all flags)'
 
 
+def test_a_word_that_is_no_flag():
+  """Such as a value after a space that a switch does not take."""
+  message = refused('describe', '--config=configs/base.py', '--json', 'true')
+  assert message == "'true' is no flag; flags begin with --"
+
+
 def test_a_key_without_a_config():
   message = refused('train', '--workdir=x', '--config.seed=2')
   assert message == '--config.seed=2 changes a config: give --config=FILE too'

@@ -10,7 +10,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from toy import untrained
-from toy.result import RESULT
+from toy.result import PARSED, RESULT
 from transformer_jax import exchange
 from transformer_jax.exchange import huggingface
 from transformer_jax.exchange.export import export
@@ -41,11 +41,15 @@ def test_page_has_scores_of_the_same_checkpoints(
   (run / 'translations').mkdir()
   ours = dataclasses.replace(RESULT, averaged=[untrained.STEP], split='dev')
   ours.write(run / 'translations' / 'dev.json')
+  parsed = dataclasses.replace(PARSED, averaged=[untrained.STEP], split='test')
+  parsed.write(run / 'translations' / 'test.json')
   RESULT.write(run / 'translations' / 'other.json')
   export(run, 'huggingface', tmp_path / 'out', 'float32', None, None)
   page = (tmp_path / 'out' / 'README.md').read_text()
   assert '| dev | 4 | 0.6 | 50.50 sacrebleu | 49.00 to 52.00 |' in page
-  assert '| test |' not in page and 'library_name: transformers' in page
+  f1 = PARSED.parsing.f1.score
+  assert f'| test | {PARSED.beam} | {PARSED.alpha} | {f1:.2f} F1 |' in page
+  assert page.count('| test |') == 1 and 'library_name: transformers' in page
 
 
 def test_nothing_is_left_of_half_an_export(

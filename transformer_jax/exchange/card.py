@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from transformer_jax.exchange.outgoing import Outgoing
 from transformer_jax.machine import provenance
 from transformer_jax.model import flops
-from transformer_jax.runs.result import BLEUS, Result
+from transformer_jax.runs.result import Result
 
 
 def page(model: Outgoing, library: str, loading: str, rest: Iterator[str]) -> str:
@@ -73,15 +73,14 @@ def _scores(results: list[Result]) -> Iterator[str]:
   yield '| set | beam | alpha | score | 95 % interval | signature |'
   yield '|---|---|---|---|---|---|'
   for result in results:
-    for kind in BLEUS:
-      if (score := getattr(result, kind)) is not None:
-        low, high = score.interval
-        search = f'{result.beam} | {result.alpha}'
-        signature = score.signature.replace('|', r'\|')
-        yield (
-          f'| {result.split} | {search} | {score.score:.2f} {kind} | '
-          f'{low:.2f} to {high:.2f} | `{signature}` |'
-        )
+    for kind, score in result.scores():
+      low, high = score.interval
+      search = f'{result.beam} | {result.alpha}'
+      signature = score.signature.replace('|', r'\|')
+      yield (
+        f'| {result.split} | {search} | {score.score:.2f} {kind} | '
+        f'{low:.2f} to {high:.2f} | `{signature}` |'
+      )
   commits = dict.fromkeys(result.commit for result in results)
   yield ''
   yield f'Evaluated by commit {", ".join(c or "(no checkout)" for c in commits)}.'

@@ -33,9 +33,14 @@ class Flags:
   Each method defines a flag; its `value` can be read once a command line is parsed.
   """
 
-  def __init__(self, doc: str):
-    """`doc` is the script's docstring, which --help shows."""
-    self._doc = doc
+  def __init__(self, doc: str, words: bool = False):
+    """A script's flags.
+
+    Args:
+      doc: the script's docstring, which --help shows.
+      words: it also takes words that are no flags.
+    """
+    self._doc, self._words = doc, words
     self._argv: list[str] = []
     self._values = flags.FlagValues()
     self._values.append_flag_values(flags.FLAGS)
@@ -129,7 +134,8 @@ class Flags:
 
     Raises:
       flags.Error: a flag is unknown or has a value that it cannot have.
-      UserError: a flag is missing, or a key of the config is unknown.
+      UserError: a flag is missing, a key of the config is unknown, or there is a word
+        that is no flag, and the script takes none.
       SystemExit: help was asked for, and printed.
     """
     if (HELP | HELP_FULL) & {*argv}:
@@ -141,6 +147,8 @@ class Flags:
     except Exception:
       self._refuse_unknown_keys(argv)
       raise
+    if rest[1:] and not self._words:
+      raise errors.UserError(f'{rest[1]!r} is no flag; flags begin with --')
     missing = [name for name in self._required if self._values[name].value is None]
     if missing:
       names = ' and '.join(f'--{name}' for name in missing)

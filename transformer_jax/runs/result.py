@@ -81,6 +81,14 @@ class Result:
     """Whether BLEU ignored case."""
     return self.sacrebleu is not None and 'case:lc' in self.sacrebleu.signature
 
+  def scores(self) -> Iterator[tuple[str, Score]]:
+    """The scores of its task with their names."""
+    for name in BLEUS:
+      if (bleu := getattr(self, name)) is not None:
+        yield name, bleu
+    if self.parsing is not None:
+      yield 'F1', self.parsing.f1
+
   def translations(self, run: Run) -> pathlib.Path:
     """The file of a run in which the outputs stand that were scored."""
     return run.translations(
