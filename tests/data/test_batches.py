@@ -315,8 +315,8 @@ def shipped(
   return train_batches(config, preparing.prepare(config, folder, raw))
 
 
-# Tokenised French is longer than its English by far, and the shapes are square: 13.5 %,
-# and 13.3 % without any remainders (docs/speed.md).
+# Tokenised French is longer than its English by far, but not in every pair: 13.3 %
+# (docs/speed.md).
 @pytest.mark.slow
 @pytest.mark.parametrize(
   ('arg', 'most'),
