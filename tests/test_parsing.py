@@ -15,9 +15,11 @@ from transformer_jax.data import held_out, preparing, token_files, trees, vocabu
 from transformer_jax.decoding.evaluate import Options, evaluate_run
 from transformer_jax.machine.errors import UserError
 from transformer_jax.machine.signals import Interruption
+from transformer_jax.runs import init_from
 from transformer_jax.runs.result import Result
 from transformer_jax.runs.run import Run
 from transformer_jax.training import checkpoint
+from transformer_jax.training.trainer import Trainer
 
 NOUNS, VERBS = 'dog cat bird worm'.split(), 'sees eats likes'.split()
 STEP = 10
@@ -108,6 +110,28 @@ def test_every_line_gets_a_tree_of_its_words(run: Run):
     (read,) = trees.parse([tree], 'output')
     assert read.words == trees.words(line)
   assert ' -LRB-)' in found[1]
+
+
+def test_a_parser_is_tuned_to_another_treebank(run: Run, tmp_path: pathlib.Path):
+  """With both of its vocabularies and its parameters; written as its trees are."""
+  config = config_of(tmp_path)
+  config.model.update({'vocab_size': 40, 'target_vocab_size': 19})
+  config.slices = 8  # of the tests' devices
+  (tmp_path / 'train.mrg').write_text('(NP (DT a) (NN dog))\n' * 9)
+  init_from.start_from(config, run.workdir, tmp_path / 'tuned')
+  corpus = preparing.prepare(config, tmp_path / 'data', tmp_path)
+  for name in vocabulary.FILES:
+    assert (corpus / name).read_bytes() == (run.workdir / name).read_bytes()
+  trainer = Trainer(config, corpus)
+  params = jax.tree.map(np.asarray, trainer.initial().params)
+  theirs = checkpoint.restore_params(run.checkpoints, STEP, params)
+  jax.tree.map(np.testing.assert_array_equal, params, theirs)
+  config = config_of(tmp_path)
+  config.numbers = False
+  with pytest.raises(
+    UserError, match='otherwise .numbers. .* give --config.numbers=Tr'
+  ):
+    init_from.start_from(config, run.workdir, tmp_path / 'another')
 
 
 def test_a_parser_may_write_numbers_and_read_whole_words(tmp_path: pathlib.Path):

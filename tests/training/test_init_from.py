@@ -91,7 +91,10 @@ def edit(origin: pathlib.Path, **values: object) -> None:
   [
     (lambda origin: (origin / 'config.json').unlink(), 'is .* a run'),
     (lambda origin: shutil.rmtree(origin / 'checkpoints' / '10'), 'no finished check'),
-    (lambda origin: edit(origin, task='parsing'), 'is a run of parsing: give one of t'),
+    (
+      lambda origin: edit(origin, task='parsing'),
+      'is a run of parsing, and the config of translation',
+    ),
     (
       lambda origin: (origin / 'vocabulary.model').write_bytes(b'x'),
       "is not the run's vocabulary",
@@ -107,6 +110,6 @@ def test_what_is_no_origin(spoil, message: str, made, origin, tmp_path: pathlib.
 def test_other_sizes(made, origin: pathlib.Path, tmp_path: pathlib.Path):
   """The refusal says what to give."""
   config = config_of(made, **{'model.N': 3, 'model.d_ff': 64})
-  give = 'sizes .N, d_ff. than the config: give --config.model.N=2 --config.model.d_ff='
+  give = r'sizes .model\.N, model\.d_ff. than the config: give --config.model.N=2 --con'
   with pytest.raises(ValueError, match=give):
     start_from(config, origin, tmp_path / 'run')

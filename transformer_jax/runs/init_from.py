@@ -1,39 +1,47 @@
 """Where a training starts that goes on from another run's model: fine-tuning."""
 
+import operator
 import pathlib
+from collections.abc import Sequence
 
 import ml_collections
 
-from transformer_jax.data.corpus import name_apart
+from transformer_jax.data.corpus import TREES_ALONE, name_apart
 from transformer_jax.machine import files
 from transformer_jax.machine.errors import UserError
 from transformer_jax.runs import config_checks
 from transformer_jax.runs.run import MANIFEST, Run, numbered
 
-# What may differ: it belongs to training. The vocabulary comes with the run.
-FREE = {'P_drop', 'P_drop_attention', 'vocab_size'}
+# What may differ: it belongs to training. The vocabularies come with the run.
+VOCABULARIES = {'vocab_size', 'target_vocab_size'}
+FREE = {'P_drop', 'P_drop_attention'} | VOCABULARIES
 
 
 def start_from(
   config: ml_collections.ConfigDict, origin: pathlib.Path, workdir: pathlib.Path
 ) -> None:
-  """Makes a config start from the newest checkpoint of a run, with its vocabulary.
+  """Makes a config start from the newest checkpoint of a run, with its vocabularies.
 
   A run in `workdir` that started there before keeps the checkpoint that it had.
 
   Raises:
-    UserError: `origin` is no run of translation with a checkpoint, or its model has
-      other sizes than the config's.
+    UserError: `origin` is no run with a checkpoint, is of another task or writes trees
+      otherwise, or its model has other sizes than the config's.
   """
   run, plain = Run(origin), config.copy_and_resolve_references()
   theirs = run.config()
-  if theirs.task != 'translation':
-    raise UserError(f'{origin} is a run of {theirs.task}: give one of translation')
-  _check_sizes(config, theirs, origin)
+  if theirs.task != config.task:
+    raise UserError(
+      f'{origin} is a run of {theirs.task}, and the config of {config.task}'
+    )
+  lines = sorted(TREES_ALONE)
+  _check_same(lines, config, theirs, f'{origin} reads or writes otherwise')
+  names = [f'model.{name}' for name in sorted(config_checks.MODEL - FREE)]
+  _check_same(names, config, theirs, f'{origin} has a model of other sizes')
   config.init_from.run = str(origin.resolve())
   sums = (words.sha256 for words in run.vocabularies())
   config.init_from.vocabulary = ' '.join(dict.fromkeys(sums))
-  config.model.vocab_size = theirs.model.vocab_size
+  config.model.update({name: theirs.model[name] for name in VOCABULARIES})
   name_apart(config, plain, ())  # another vocabulary encodes its corpus
   begun = Run(workdir)
   if (workdir / 'config.json').is_file():
@@ -68,17 +76,15 @@ def _manifest(run: Run, step: int) -> pathlib.Path:
   return run.checkpoints / str(step) / MANIFEST
 
 
-def _check_sizes(
+def _check_same(
+  names: Sequence[str],
   config: ml_collections.ConfigDict,
   theirs: ml_collections.ConfigDict,
-  origin: pathlib.Path,
+  otherwise: str,
 ) -> None:
-  """Raises UserError if two configs have models whose parameters do not fit."""
-  names = sorted(config_checks.MODEL - FREE)
-  differ = [name for name in names if config.model[name] != theirs.model[name]]
+  """Raises UserError if two configs have other values under dotted names."""
+  wanted = {name: operator.attrgetter(name)(theirs) for name in names}
+  differ = [name for name in names if operator.attrgetter(name)(config) != wanted[name]]
   if differ:
-    give = ' '.join(f'--config.model.{name}={theirs.model[name]}' for name in differ)
-    raise UserError(
-      f'{origin} has a model of other sizes ({", ".join(differ)}) than the config: '
-      f'give {give}'
-    )
+    give = ' '.join(f'--config.{name}={wanted[name]}' for name in differ)
+    raise UserError(f'{otherwise} ({", ".join(differ)}) than the config: give {give}')
