@@ -3,15 +3,19 @@
   python -m scripts.evalb --gold=gold.mrg --test=parsed.mrg
 
 Both files have a tree a line, in the same order. Prints what EVALB prints: the figures
-of each sentence, and the totals of all and of those of --cut_off words at most.
+of each sentence, and the totals of all and of those of --cut_off words at most. With
+--against=other.mrg it says how much better they are than others, and how surely: F1
+as `evaluate` has it, on the treebank's tags, and a paired bootstrap over sentences.
 """
 
+from transformer_jax.data import treebanks
 from transformer_jax.machine import flags
-from transformer_jax.scoring import evalb
+from transformer_jax.scoring import evalb, parses
 
 FLAGS = flags.Flags(__doc__)
 GOLD = FLAGS.path('gold', None, "The treebank's trees.", required=True)
 TEST = FLAGS.path('test', None, 'The trees to score.', required=True)
+AGAINST = FLAGS.path('against', None, "Another parser's trees, to compare them with.")
 CUT_OFF = FLAGS.integer('cut_off', evalb.CUT_OFF, 'Words.', at_least=0)
 
 
@@ -19,6 +23,11 @@ def main(argv: list[str]) -> None:
   FLAGS.parse(argv)
   for line in evalb.score_files(GOLD.value, TEST.value, CUT_OFF.value):
     print(line)
+  if AGAINST.value:
+    paths = GOLD.value, TEST.value, AGAINST.value
+    systems = ([*map(str, treebanks.read(path))] for path in paths)
+    for line in parses.comparison_lines(*systems):
+      print(line)
 
 
 if __name__ == '__main__':

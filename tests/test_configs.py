@@ -202,6 +202,8 @@ def test_the_parser_is_section_6_3s():
     assert 0 < model.P_drop < 1 and 0 < model.P_drop_attention < 1
   assert parsing.get_config('semi').files.train == ('wsj.02-21', 'silver')
   assert parsing.get_config('small').corpus == parsing.get_config('gum').corpus
+  for arg in ('gum', 'sample', 'small'):
+    assert parsing.get_config(arg).alpha == 1.0
 
 
 # Table 3

@@ -150,6 +150,16 @@ def test_a_missing_flag(name: str, missing: str):
   assert refused(name) == f'give {missing} (--help tells of all flags)'
 
 
+def test_evalb_compares_parsers(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture):
+  gold, flat = tmp_path / 'gold.mrg', tmp_path / 'flat.mrg'
+  gold.write_text('(TOP (S (NP (PRP I)) (VP (VBD saw) (NP (PRP it)))))\n')
+  flat.write_text('(TOP (S (PRP I) (VBD saw) (PRP it)))\n')
+  main = importlib.import_module('scripts.evalb').main
+  main(['evalb', f'--gold={gold}', f'--test={flat}', f'--against={gold}'])
+  last = capsys.readouterr().out.splitlines()[-1]
+  assert last.startswith('F1 40.00 against 100.00: -60.00, p = ')
+
+
 def test_a_word_that_is_no_flag():
   """Such as a value after a space that a switch does not take."""
   message = refused('describe', '--config=configs/base.py', '--json', 'true')
