@@ -8,6 +8,8 @@ of each sentence, and the totals of all and of those of --cut_off words at most.
 as `evaluate` has it, on the treebank's tags, and a paired bootstrap over sentences.
 """
 
+import pathlib
+
 from transformer_jax.data import treebanks
 from transformer_jax.machine import flags
 from transformer_jax.scoring import evalb, parses
@@ -21,13 +23,17 @@ CUT_OFF = FLAGS.integer('cut_off', evalb.CUT_OFF, 'Words.', at_least=0)
 
 def main(argv: list[str]) -> None:
   FLAGS.parse(argv)
+  others = _trees(AGAINST.value) if AGAINST.value else None
   for line in evalb.score_files(GOLD.value, TEST.value, CUT_OFF.value):
     print(line)
-  if AGAINST.value:
-    paths = GOLD.value, TEST.value, AGAINST.value
-    systems = ([*map(str, treebanks.read(path))] for path in paths)
-    for line in parses.comparison_lines(*systems):
+  if others is not None:
+    ours = _trees(TEST.value)
+    for line in parses.comparison_lines(_trees(GOLD.value), ours, others):
       print(line)
+
+
+def _trees(path: pathlib.Path) -> list[str]:
+  return [*map(str, treebanks.read(path))]
 
 
 if __name__ == '__main__':

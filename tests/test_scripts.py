@@ -158,6 +158,9 @@ def test_evalb_compares_parsers(tmp_path: pathlib.Path, capsys: pytest.CaptureFi
   main(['evalb', f'--gold={gold}', f'--test={flat}', f'--against={gold}'])
   last = capsys.readouterr().out.splitlines()[-1]
   assert last.startswith('F1 40.00 against 100.00: -60.00, p = ')
+  with pytest.raises(OSError, match='none.mrg'):
+    main(['evalb', f'--gold={gold}', f'--test={flat}', f'--against={flat}.none.mrg'])
+  assert not capsys.readouterr().out  # it is told before 1,000 lines of scores
 
 
 def test_a_word_that_is_no_flag():

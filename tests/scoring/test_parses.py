@@ -81,6 +81,8 @@ def test_comparison_tells_better_from_equal():
 
 
 def test_trees_of_other_words_are_refused():
+  with pytest.raises(UserError, match=r'treebank: nothing where that has \S+$'):
+    parses.score(['(S (NN a) (NN b))'], ['(S (NN a))'])
   with pytest.raises(UserError, match='tree 2 has not the words'):
     parses.score(GOLD[:2], [GOLD[0]] * 2)
   with pytest.raises(UserError, match='0 trees for 0'):

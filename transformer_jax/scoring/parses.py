@@ -7,6 +7,7 @@ every sentence in which that leaves other words. How many tags are right is told
 
 import dataclasses
 import hashlib
+import itertools
 import re
 from collections.abc import Iterator, Sequence
 
@@ -103,8 +104,14 @@ def _with_tags_of(gold: Sequence[str], outputs: Sequence[str]) -> list[str]:
   found = []
   for number, (tree, output) in enumerate(zip(gold, outputs, strict=True), 1):
     leaves = _LEAF.findall(tree)
-    if [word for _, word in leaves] != [word for _, word in _LEAF.findall(output)]:
-      raise UserError(f'tree {number} has not the words of the treebank')
+    words, ours = ([word for _, word in _LEAF.findall(line)] for line in (tree, output))
+    if words != ours:
+      both = itertools.zip_longest(ours, words, fillvalue='nothing')
+      wrong, right = next((a, b) for a, b in both if a != b)
+      raise UserError(
+        f'tree {number} has not the words of the treebank: {wrong} '
+        f'where that has {right}'
+      )
     tags = (tag for tag, _ in leaves)
     found.append(_LEAF.sub(lambda leaf, tags=tags: f'({next(tags)} {leaf[2]})', output))
   return found
