@@ -231,8 +231,9 @@ def test_logits_and_gradients_equal(peer: Callable[..., Any]):
   source, target = sentences()
 
   def loss(p: Tree) -> tuple[jax.Array, jax.Array]:
-    logits = nnx.merge(graph, p)(source, target)
-    return cross_entropy(logits, target, EPSILON)[0], logits
+    model = nnx.merge(graph, p)
+    value = cross_entropy(model.outputs(source, target), target, EPSILON)[0]
+    return value, model(source, target)
 
   (value, logits), gradient = jax.jit(jax.value_and_grad(loss, has_aux=True))(params)
 

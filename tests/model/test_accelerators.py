@@ -29,8 +29,8 @@ def config(dtype: str) -> ml_collections.ConfigDict:
 
 
 def objective(params: Any, graph: nnx.GraphDef) -> jax.Array:
-  logits = nnx.merge(graph, params)(*PAIRS, jax.random.key(1))
-  return loss.cross_entropy(logits, PAIRS[1], 0.1)[0]
+  outputs = nnx.merge(graph, params).outputs(*PAIRS, jax.random.key(1))
+  return loss.cross_entropy(outputs, PAIRS[1], 0.1)[0]
 
 
 def search(params: Any, graph: nnx.GraphDef) -> Any:

@@ -18,6 +18,7 @@ from toy.programs import SERVER
 from toy.steps import Steps
 from transformer_jax.machine import processor
 from transformer_jax.model import build, ops
+from transformer_jax.model.transformer import Outputs
 from transformer_jax.training import loss
 
 SHAPES = ((7, 5), (2, 3, 5))
@@ -65,18 +66,6 @@ def test_values_weighted_by_attention(backend: str):
   )
 
 
-def test_terms_of_the_cross_entropy(backend: str):
-  labels = np.array([[1, 2, 3], [10, 0, 5]])
-  plain = {
-    0: lambda z: jax.nn.logsumexp(z, -1),
-    1: lambda z: jnp.take_along_axis(z, labels[..., None], -1)[..., 0],
-    2: lambda z: z.sum(-1),
-  }
-  for number, expected in plain.items():
-    term = lambda z, n=number: ops.cross_entropy_terms(z, labels)[n]
-    assert_same(term, expected, normal(2, 3, 11))
-
-
 @pytest.mark.parametrize('size', [40, 129, 1000, 1280, 1281, 5000])
 def test_best_words(backend: str, size: int):
   """Ties and all: few different values, and -inf."""
@@ -116,8 +105,8 @@ def test_float32_activations_meet_bfloat16_weights(
 
 
 def smoothed(params, graph: nnx.GraphDef, source: np.ndarray, target: np.ndarray):
-  logits = nnx.merge(graph, params)(source, target, jax.random.key(1))
-  return loss.cross_entropy(logits, target, 0.1)[0]
+  outputs = nnx.merge(graph, params).outputs(source, target, jax.random.key(1))
+  return loss.cross_entropy(outputs, target, 0.1)[0]
 
 
 def test_the_model_and_its_loss(monkeypatch: pytest.MonkeyPatch):
@@ -202,14 +191,41 @@ def test_ynn_multiplies_bfloat16(product: Callable, shape: tuple[int, int], rows
   assert not [operands for operands in signatures(text) if 'f32[' in operands]
 
 
-def test_logits_are_never_transposed(backend: str):
-  """The loss takes them as the product stores them: by words on a CPU, or by rows."""
+def test_the_loss_transposes_no_logits(backend: str):
+  """It takes them as the product stores them: by words on a CPU, or by rows."""
   labels = 1 + jnp.arange(64)
-  objective = lambda x, table: loss.cross_entropy(ops.logits(x, table), labels, 0.1)[0]
+  objective = lambda x, table: loss.cross_entropy(Outputs(x, table, None), labels, 0.1)[
+    0
+  ]
   gradient = jax.jit(jax.grad(objective, (0, 1)))
   text = gradient.lower(normal(64, 32), normal(100, 32)).compile().as_text()
   stored = ['f32[100,64]{1,0}', 'f32[64,100]{1,0}']
   assert [shape in text for shape in stored] == [backend == 'cpu', backend != 'cpu']
+
+
+@pytest.mark.parametrize('dtype', [jnp.float32, jnp.bfloat16])
+@pytest.mark.parametrize('rows', [64, 1000])
+def test_ynn_multiplies_in_the_loss(rows: int, dtype: jnp.dtype):
+  """All three products, of all rows at once and of some at a time."""
+  if dtype == jnp.bfloat16 and not processor.multiplies_bfloat16():
+    pytest.skip('XLA multiplies bfloat16 as float32 on this processor')
+  labels = jnp.ones(rows, jnp.int32)
+  objective = lambda x, table: loss.cross_entropy(Outputs(x, table, None), labels, 0.1)[
+    0
+  ]
+  given = normal(rows, 32), normal(5000, 32).astype(dtype)
+  text = jax.jit(jax.grad(objective, (0, 1))).lower(*given).compile().as_text()
+  found = signatures(text)
+  assert len(found) == 3
+  assert dtype == jnp.float32 or not [types for types in found if 'f32[' in types]
+
+
+@pytest.mark.parametrize('shape', [(8, 40), (40, 8)])
+def test_the_gradient_by_a_weight_transposes_the_smaller_side(shape: tuple[int, int]):
+  squares = lambda weight, x: jnp.square(ops.linear(x, weight)).sum()
+  gradient = jax.jit(jax.grad(squares))
+  text = gradient.lower(normal(*shape), normal(64, shape[0])).compile().as_text()
+  assert 'f32[8,64]' in text and 'f32[40,64]' not in text
 
 
 # XLA's fault on CPUs

@@ -293,8 +293,8 @@ def test_weights_that_nobody_looks_at_cost_nothing(dtype, monkeypatch):
   source, target = sentences()
 
   def training(params: Tree) -> jax.Array:
-    logits = nnx.merge(graph, params)(source, target, jax.random.key(0))
-    return loss.cross_entropy(logits, target, 0.1)[0]
+    outputs = nnx.merge(graph, params).outputs(source, target, jax.random.key(0))
+    return loss.cross_entropy(outputs, target, 0.1)[0]
 
   def search(params: Tree) -> Any:
     weights = search_weights(params, dtype)
@@ -643,8 +643,8 @@ def test_bfloat16_keeps_float32_gradients():
     graph, _ = graph_of(dtype=dtype, N=1)
 
     def objective(params: Tree) -> jax.Array:
-      logits = nnx.merge(graph, params)(source, target)
-      return loss.cross_entropy(logits, target, 0.1)[0]
+      outputs = nnx.merge(graph, params).outputs(source, target)
+      return loss.cross_entropy(outputs, target, 0.1)[0]
 
     return jax.jit(jax.grad(objective))(random_params(shapes))
 

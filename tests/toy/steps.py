@@ -17,6 +17,7 @@ from transformer_jax.data import token_files
 from transformer_jax.data.vocabulary import EOS, PAD
 from transformer_jax.machine import parallel
 from transformer_jax.model import build
+from transformer_jax.model.transformer import Outputs
 from transformer_jax.training.step import StepInput, Sums, TrainState, train_step
 
 Tree = Any
@@ -153,8 +154,8 @@ def corpus(
 def poisonous(cross_entropy: Callable) -> Callable:
   """A loss that is not a number where the target holds POISON."""
 
-  def loss_of(logits: jax.Array, target: jax.Array, epsilon_ls: float) -> tuple:
-    smoothed, plain = cross_entropy(logits, target, epsilon_ls)
+  def loss_of(outputs: Outputs, target: jax.Array, epsilon_ls: float) -> tuple:
+    smoothed, plain = cross_entropy(outputs, target, epsilon_ls)
     return smoothed * jnp.where((target == POISON).any(), jnp.nan, 1.0), plain
 
   return loss_of

@@ -20,7 +20,8 @@ from transformer_jax.benchmark.interleave import OURS, columns, interleave
 from transformer_jax.benchmark.startup import full_batch
 from transformer_jax.data import batches
 from transformer_jax.machine import parallel, platform
-from transformer_jax.model import flops, ops
+from transformer_jax.model import flops
+from transformer_jax.model.transformer import Outputs
 from transformer_jax.training import loss
 from transformer_jax.training.trainer import Trainer
 
@@ -193,7 +194,7 @@ def loss_seconds(
 
   def largest(given: tuple[jax.Array, jax.Array], labels: jax.Array) -> jax.Array:
     of = lambda table, x: loss.cross_entropy(
-      ops.logits(x, table), labels, config.epsilon_ls
+      Outputs(x, table, None), labels, config.epsilon_ls
     )[0]
     # The largest, not the sum, which XLA could compute without the whole products.
     largest = [jnp.abs(g).max() for g in jax.grad(of, (0, 1))(*given)]

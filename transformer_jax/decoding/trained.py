@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+import optax
 from flax import nnx
 
 from transformer_jax.data.vocabulary import EOS
@@ -14,7 +15,7 @@ from transformer_jax.decoding.restored import Restored
 from transformer_jax.decoding.translate import Hypothesis
 from transformer_jax.machine import parallel
 from transformer_jax.machine.errors import UserError
-from transformer_jax.model import build, ops
+from transformer_jax.model import build
 
 
 class Scored(NamedTuple):
@@ -67,8 +68,7 @@ class TrainedModel:
       params: Any, source: jax.Array, target: jax.Array
     ) -> jax.Array:
       logits = nnx.merge(self._restored.graph, params)(source, target)
-      normalizer, true, _ = ops.cross_entropy_terms(logits, target)
-      return true - normalizer
+      return -optax.softmax_cross_entropy_with_integer_labels(logits, target)
 
     self._log_probabilities = parallel.spread(log_probabilities)
 

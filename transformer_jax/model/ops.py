@@ -17,7 +17,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, Float32, Int
+from jaxtyping import Bool, Float, Float32, Int
 
 from transformer_jax.model import ops_cpu
 
@@ -124,41 +124,48 @@ def _rounding_einsum_backward(axes, operands, gradient):
 _rounding_einsum.defvjp(_rounding_einsum_forward, _rounding_einsum_backward)
 
 
-@_faster_on_cpu(ops_cpu.as_stored)
-def _as_stored(logits: Float32[Array, '*rows W']) -> tuple[Array, int]:
-  """Returns the logits as the matrix in memory, and which axis of it is the words'."""
-  return logits.reshape(-1, logits.shape[-1]), 1
+@_faster_on_cpu(ops_cpu.cross_entropy)
+def cross_entropy(
+  x: Float[Array, '*rows D'],
+  table: Float[Array, 'W D'],
+  bias: Float[Array, ' W'] | None,
+  labels: Int[Array, '*rows'],
+  real: Bool[Array, '*rows'],
+  epsilon: float,
+) -> tuple[Float32[Array, ''], Float32[Array, '']]:
+  """Returns the cross-entropy of the logits x E^T + b, summed over the real rows.
 
-
-def cross_entropy_terms(
-  logits: Float32[Array, '*rows W'], labels: Int[Array, '*rows']
-) -> tuple[Float32[Array, '*rows'], Float32[Array, '*rows'], Float32[Array, '*rows']]:
-  """Returns what a smoothed cross-entropy is made of: three numbers of each row.
-
-  They are log sum exp z, the label's z, and sum z. All are differentiable, and their
-  gradient is made in one pass over the logits: nothing else of that size is kept.
+  In the closed form of training/loss.py, smoothed by epsilon and plain, in nats. Only
+  the smoothed one has a gradient. It is made in one pass over the logits: nothing else
+  of that size is kept.
   """
-  stored, axis = _as_stored(logits)
-  terms = _terms(stored, labels.ravel(), axis)
-  return tuple(term.reshape(labels.shape) for term in terms)
+  z = logits(x, table)
+  z = z if bias is None else add_bias(z, bias)
+  normalizer, true, total = _terms(z, labels)
+  off = epsilon / (z.shape[-1] - 1)
+  smoothed = normalizer - (1 - epsilon - off) * true - off * total
+  plain = jax.lax.stop_gradient(normalizer - true)
+  over_real = lambda rows: jnp.where(real, rows, 0).sum()
+  return over_real(smoothed), over_real(plain)
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
-def _terms(logits, labels, axis):
-  true = jnp.take_along_axis(logits, jnp.expand_dims(labels, axis), axis).ravel()
-  return jax.nn.logsumexp(logits, axis), true, logits.sum(axis)
+@jax.custom_vjp
+def _terms(logits, labels):
+  """Returns what a smoothed cross-entropy is made of: log sum exp z, z_true, sum z."""
+  true = jnp.take_along_axis(logits, labels[..., None], -1)[..., 0]
+  return jax.nn.logsumexp(logits, -1), true, logits.sum(-1)
 
 
-def _terms_forward(logits, labels, axis):
-  terms = _terms(logits, labels, axis)
+def _terms_forward(logits, labels):
+  terms = _terms(logits, labels)
   return terms, (logits, labels, terms[0])
 
 
-def _terms_backward(axis, residuals, gradients):
+def _terms_backward(residuals, gradients):
   logits, labels, normalizer = residuals
-  column = lambda x: jnp.expand_dims(x, axis)
+  column = lambda x: x[..., None]
   of_normalizer, of_true, of_sum = map(column, gradients)
-  words = jax.lax.broadcasted_iota(jnp.int32, logits.shape, axis)
+  words = jax.lax.broadcasted_iota(jnp.int32, logits.shape, logits.ndim - 1)
   hit = jnp.where(words == column(labels), of_true, 0)
   return jnp.exp(logits - column(normalizer)) * of_normalizer + hit + of_sum, None
 

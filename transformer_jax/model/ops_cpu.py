@@ -17,10 +17,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.typing import DTypeLike
-from jaxtyping import Float, Float32, Int
+from jaxtyping import Bool, Float, Float32, Int
 
 Array = jax.Array | np.ndarray
 CACHE = 1 << 24  # bytes; larger arrays are read from memory
+LOGITS = 5 << 20  # bytes of logits that the loss makes at a time
+VECTOR = 16  # float32 numbers that a processor reads at once
 GROUP = 128  # most words of a group, of which the largest logit is looked at first
 
 _matmul = functools.partial(jnp.matmul, preferred_element_type=jnp.float32)
@@ -48,7 +50,11 @@ def _product_backward(
   # YNN multiplies by a transposed right side faster than it is copied, in float32.
   transposed_b = b.T if b.dtype == jnp.float32 else _transposed(b)
   towards_a = _matmul(gradient, transposed_b)
-  return towards_a.astype(a.dtype), _matmul(_transposed(a), gradient).astype(b.dtype)
+  if a.shape[1] > gradient.shape[1]:  # the smaller one is transposed
+    towards_b = _transposed(_as_it_is(_matmul(_transposed(gradient), a)))
+  else:
+    towards_b = _matmul(_transposed(a), gradient)
+  return towards_a.astype(a.dtype), towards_b.astype(b.dtype)
 
 
 _product.defvjp(lambda a, b: (_product(a, b), (a, b)), _product_backward)
@@ -142,9 +148,136 @@ def _transposed_in_parts(x: Float[Array, 'N D']) -> Float[Array, 'D N']:
   return lax.fori_loop(0, -(-len(bits) // 16), put, empty).view(x.dtype)
 
 
-def as_stored(logits: Float32[Array, '*rows W']) -> tuple[Array, int]:
-  """Returns what logits() has in memory, [W, N]: the two transpositions cancel."""
-  return logits.reshape(-1, logits.shape[-1]).T, 0
+def cross_entropy(
+  x: Float[Array, '*rows D'],
+  table: Float[Array, 'W D'],
+  bias: Float[Array, ' W'] | None,
+  labels: Int[Array, '*rows'],
+  real: Bool[Array, '*rows'],
+  epsilon: float,
+) -> tuple[Float32[Array, ''], Float32[Array, '']]:
+  """Returns the sums with the logits of some rows at a time, which stay in cache.
+
+  Their gradient is made while they are there, so none are kept for it.
+  """
+  count, each = _parts(labels.size, *table.shape)
+
+  def cut(y: Array) -> Array:
+    missing = [(0, count * each - len(y)), *[(0, 0)] * (y.ndim - 1)]
+    return jnp.pad(y, missing).reshape(count, each, *y.shape[1:])
+
+  parts = cut(x.reshape(-1, x.shape[-1])), cut(labels.ravel())
+  weights = cut(real.ravel().astype(jnp.float32))
+  smoothed, plain = _summed(table, bias, *parts, weights, epsilon)
+  return smoothed, lax.stop_gradient(plain)
+
+
+def _parts(rows: int, words: int, width: int) -> tuple[int, int]:
+  """Into how many parts the rows are cut, and how many rows each has."""
+  # The gradient of the table is added up once for each part, so it has to fit too.
+  most = LOGITS // (4 * words) if 4 * words * width <= CACHE else rows
+  count = -(-rows // max(most, VECTOR))
+  each = -(-rows // count)
+  return count, -(-each // VECTOR) * VECTOR if count > 1 else max(each, 2)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(5,))
+def _summed(
+  table: Float[Array, 'W D'],
+  bias: Float[Array, ' W'] | None,
+  x: Float[Array, 'P N D'],
+  labels: Int[Array, 'P N'],
+  weights: Float32[Array, 'P N'],
+  epsilon: float,
+) -> tuple[Float32[Array, ''], Float32[Array, '']]:
+  """Returns the smoothed and the plain cross-entropy, summed with the rows' weights."""
+
+  def add(sums: tuple, part: tuple) -> tuple[tuple, None]:
+    rows = _rounded(part[0], table)
+    return _plus(sums, _of_part(table, bias, rows, *part[1:], epsilon)[0]), None
+
+  return lax.scan(add, (jnp.float32(0), jnp.float32(0)), (x, labels, weights))[0]
+
+
+def _summed_forward(
+  table: Float[Array, 'W D'],
+  bias: Float[Array, ' W'] | None,
+  x: Float[Array, 'P N D'],
+  labels: Int[Array, 'P N'],
+  weights: Float32[Array, 'P N'],
+  epsilon: float,
+) -> tuple[tuple[jax.Array, jax.Array], tuple[jax.Array | None, ...]]:
+  """Also returns the gradient of the smoothed sum, by table, bias and x."""
+  across = _transposed(table)
+
+  def add(totals: tuple, part: tuple) -> tuple[tuple, jax.Array]:
+    rows = _rounded(part[0], table)
+    sums, by_logits = _of_part(table, bias, rows, *part[1:], epsilon)
+    by_table = _matmul(by_logits, rows)
+    by_bias = None if bias is None else by_logits.astype(jnp.float32).sum(1)
+    # The barrier: XLA would make one product of this that transposes its left side.
+    by_rows = lax.optimization_barrier(_matmul(across, by_logits)).T
+    return _plus(totals, (sums, by_table, by_bias)), by_rows
+
+  nothing = (jnp.float32(0), jnp.float32(0)), jnp.zeros(table.shape)
+  of_bias = None if bias is None else jnp.zeros(bias.shape)
+  (sums, by_table, by_bias), by_x = lax.scan(
+    add, (*nothing, of_bias), (x, labels, weights)
+  )
+  return sums, (by_table.astype(table.dtype), by_bias, by_x.astype(x.dtype))
+
+
+def _summed_backward(
+  epsilon: float, gradient: tuple, sums: tuple[jax.Array, jax.Array]
+) -> tuple:
+  scaled = jax.tree.map(lambda g: (sums[0] * g).astype(g.dtype), gradient)
+  return *scaled, None, None
+
+
+_summed.defvjp(_summed_forward, _summed_backward)
+
+
+def _of_part(
+  table: Float[Array, 'W D'],
+  bias: Float[Array, ' W'] | None,
+  x: Float[Array, 'N D'],
+  labels: Int[Array, ' N'],
+  weights: Float32[Array, ' N'],
+  epsilon: float,
+) -> tuple[tuple[jax.Array, jax.Array], Float[Array, 'W N']]:
+  """Returns both sums of some rows, and the smoothed one's gradient by the logits."""
+  off = epsilon / (len(table) - 1)
+  z = lax.optimization_barrier(_matmul(table, _transposed(x)))
+  z = z if bias is None else z + bias[:, None]
+  parts = z.reshape(math.gcd(len(z), 8), -1, z.shape[1])
+  top = lax.optimization_barrier(functools.reduce(jnp.maximum, parts)).max(0)
+  exponentials = _as_it_is(jnp.exp(z - top[None]))
+  total = _sum_of_rows(exponentials)
+  normalizer = top + jnp.log(total)
+  true = jnp.take_along_axis(z, labels[None], 0)[0]
+  # The sum of a row's logits, from the sum of the table's rows.
+  of_all = x.astype(jnp.float32) @ table.astype(jnp.float32).sum(0)
+  of_all = of_all if bias is None else of_all + bias.sum()
+  smoothed = normalizer - (1 - epsilon - off) * true - off * of_all
+  words = lax.broadcasted_iota(jnp.int32, z.shape, 0)
+  target = jnp.where(words == labels[None], 1 - epsilon, off)
+  by_logits = exponentials * (weights / total)[None] - target * weights[None]
+  sums = jnp.vdot(weights, smoothed), jnp.vdot(weights, normalizer - true)
+  return sums, _as_it_is(by_logits.astype(table.dtype))
+
+
+def _plus(a: tuple, b: tuple) -> tuple:
+  return jax.tree.map(jnp.add, a, b)
+
+
+def _rounded(x: Float[Array, 'N D'], table: Float[Array, 'W D']) -> Float[Array, 'N D']:
+  """Returns x in the table's dtype."""
+  return _as_it_is(x.astype(table.dtype))
+
+
+def _as_it_is(x: Float[Array, 'N F']) -> Float[Array, 'N F']:
+  """Returns x, made once and stored by rows: XLA would choose for each use of it."""
+  return lax.optimization_barrier(x.ravel()).reshape(x.shape)
 
 
 def best_words(
@@ -155,7 +288,7 @@ def best_words(
   The `count` largest logits lie in the `count` groups whose own largest are largest; of
   equal ones in the first groups, as do the first of equal logits.
   """
-  x, _ = as_stored(logits)
+  x = logits.reshape(-1, logits.shape[-1]).T  # as logits() has them in memory
   found = _best_in_groups(x, count) if len(x) > GROUP * count else _best(x, count)
   return tuple(part.reshape(*logits.shape[:-1], *part.shape[1:]) for part in found)
 

@@ -67,6 +67,14 @@ class Cache(NamedTuple):
     return Cache(extend(self.slots, 2, more), layers)
 
 
+class Outputs(NamedTuple):
+  """What the logits x E^T + b are made of."""
+
+  x: Float[Array, 'B T D']  # the decoder's output
+  table: Float[Array, 'W D']  # the embedding matrix in the dtype of products
+  bias: Float[Array, ' W'] | None
+
+
 class Weights(NamedTuple):
   """The weights of every layer and head of the three attentions.
 
@@ -244,13 +252,24 @@ class Transformer(nnx.Module):
 
     `target` is what shall come out: the shift by one position is done here.
     """
+    x = self._decoded(encoded, source, target, key)
+    return self._logits(x, self.embedding[...].astype(self.dtype))
+
+  def _decoded(
+    self,
+    encoded: Float[Array, 'B S D'],
+    source: Int[Array, 'B S'],
+    target: Int[Array, 'B T'],
+    key: Key[Array, ''] | None,
+  ) -> Float[Array, 'B T D']:
+    """Returns what decode() makes the logits of."""
     x, causal, dropout = self._into_decoder(target, key)
     memory_mask = (source != PAD)[:, None]
     run = _traced_once(DecoderLayer.__call__)
     parts = dropout.of_layers(len(self.decoder), 3)
     for layer, part in zip(self.decoder, parts, strict=True):
       x = run(layer, x, causal, encoded, memory_mask, part)
-    return self._logits(x, self.embedding[...].astype(self.dtype))
+    return x
 
   def _into_decoder(
     self, target: Int[Array, 'B T'], key: Key[Array, ''] | None
@@ -272,6 +291,18 @@ class Transformer(nnx.Module):
     """Returns the logits of each target position, by encode() and decode()."""
     keys = (None, None) if key is None else jax.random.split(key)
     return self.decode(self.encode(source, keys[0]), source, target, keys[1])
+
+  def outputs(
+    self,
+    source: Int[Array, 'B S'],
+    target: Int[Array, 'B T'],
+    key: Key[Array, ''] | None = None,
+  ) -> Outputs:
+    """Returns what __call__ makes the logits of, for a loss that never has them all."""
+    keys = (None, None) if key is None else jax.random.split(key)
+    x = self._decoded(self.encode(source, keys[0]), source, target, keys[1])
+    bias = None if self.logits_bias is None else self.logits_bias[...]
+    return Outputs(x, self.embedding[...].astype(self.dtype), bias)
 
   def attention(self, source: Int[Array, 'B S'], target: Int[Array, 'B T']) -> Weights:
     """Returns where every head looks while it reads and writes a pair: one pass."""

@@ -47,8 +47,8 @@ class Perplexity:
     )
 
     def sums(params: Tree, source: jax.Array, target: jax.Array) -> jax.Array:
-      logits = nnx.merge(graph, params)(source, target)
-      return loss.cross_entropy(logits, target, 0.0)[1][None]
+      outputs = nnx.merge(graph, params).outputs(source, target)
+      return loss.cross_entropy(outputs, target, 0.0)[1][None]
 
     self._sums = parallel.spread(sums)
 

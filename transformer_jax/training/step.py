@@ -68,8 +68,8 @@ def train_step(
   def slice_gradient(number: jax.Array, source: jax.Array, target: jax.Array) -> Tree:
     def objective(params: Tree) -> tuple[jax.Array, jax.Array]:
       dropout_key = jax.random.fold_in(key, first + number)
-      logits = nnx.merge(graph, params)(source, target, dropout_key)
-      return loss.cross_entropy(logits, target, epsilon_ls)
+      outputs = nnx.merge(graph, params).outputs(source, target, dropout_key)
+      return loss.cross_entropy(outputs, target, epsilon_ls)
 
     (smoothed, plain), gradient = jax.value_and_grad(objective, has_aux=True)(
       state.params
