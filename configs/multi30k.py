@@ -47,9 +47,9 @@ def get_config(arg: str = 'en-de') -> ml_collections.ConfigDict:
   config.patience = 10  # epochs without a better dev perplexity end it
   config.warmup_steps = 2000
   config.rate_factor = 2.53  # a peak of 0.005, where Equation 3 has 0.00198
-  config.checkpoint_every_steps = 62  # an epoch lower-cased; cased, an epoch has 64
+  config.checkpoint_every_steps = 62 if options else 64  # an epoch of en-de
   config.keep_checkpoints = 130  # all of them: 31 MB each
   config.average_last = 10
   config.beam = 5
-  config.log_every_steps = 62
+  config.log_every_steps = config.checkpoint_every_steps
   return config
