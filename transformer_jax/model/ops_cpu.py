@@ -38,31 +38,45 @@ def linear(
 
 @jax.custom_vjp
 def _product(a: Float[Array, 'N D'], b: Float[Array, 'D F']) -> Float32[Array, 'N F']:
-  """Returns a b; the products of its gradient transpose nothing, as YNN wants it."""
-  return _matmul(a, b)
+  """Returns a b, multiplied in b's dtype.
+
+  The products of its gradient transpose nothing, as YNN wants it, and a's gradient is
+  not rounded to b's dtype.
+  """
+  return _matmul(a.astype(b.dtype), b)
+
+
+def _product_forward(
+  a: Float[Array, 'N D'], b: Float[Array, 'D F']
+) -> tuple[Float32[Array, 'N F'], tuple]:
+  rounded = a.astype(b.dtype)
+  return _matmul(rounded, b), (rounded, b, jnp.zeros(0, a.dtype))
 
 
 def _product_backward(
-  operands: tuple[jax.Array, jax.Array], gradient: Float32[Array, 'N F']
+  residuals: tuple[jax.Array, jax.Array, jax.Array], gradient: Float32[Array, 'N F']
 ) -> tuple[jax.Array, jax.Array]:
-  a, b = operands
-  gradient = gradient.astype(a.dtype)
+  a, b, of_dtype = residuals
+  gradient = gradient.astype(b.dtype)
   # YNN multiplies by a transposed right side faster than it is copied, in float32.
   transposed_b = b.T if b.dtype == jnp.float32 else _transposed(b)
-  towards_a = _matmul(gradient, transposed_b)
-  if a.shape[1] > gradient.shape[1]:  # the smaller one is transposed
+  towards_a = _matmul(gradient, transposed_b).astype(of_dtype.dtype)
+  if gradient.size + b.size < a.size:  # what is smaller is transposed
     towards_b = _transposed(_as_it_is(_matmul(_transposed(gradient), a)))
   else:
     towards_b = _matmul(_transposed(a), gradient)
-  return towards_a.astype(a.dtype), towards_b.astype(b.dtype)
+  return towards_a, towards_b.astype(b.dtype)
 
 
-_product.defvjp(lambda a, b: (_product(a, b), (a, b)), _product_backward)
+_product.defvjp(_product_forward, _product_backward)
 
 
 def _as_rows(x: Float[Array, '*rows D'], dtype: DTypeLike) -> Float[Array, 'N D']:
-  """Returns x as a matrix; in bfloat16 with two rows or more: YNN takes no vector."""
-  rows = x.reshape(-1, x.shape[-1]).astype(dtype)
+  """Returns x as a matrix to multiply in `dtype`.
+
+  In bfloat16 it has two rows or more: YNN takes no vector.
+  """
+  rows = x.reshape(-1, x.shape[-1])
   missing = int(len(rows) == 1 and dtype == jnp.bfloat16)
   return jnp.pad(rows, ((0, missing), (0, 0)))
 
@@ -106,7 +120,7 @@ def logits(
   x: Float[Array, '*rows D'], table: Float[Array, 'W D']
 ) -> Float32[Array, '*rows W']:
   """Returns (E x^T)^T: by words, since the other way E would have to be transposed."""
-  rows = _as_rows(x, table.dtype)
+  rows = _as_rows(x, table.dtype).astype(table.dtype)
   # The barrier: XLA would make one product x E^T of this.
   product = lax.optimization_barrier(_product(table, _transposed(rows)))
   return product.T[: x.size // x.shape[-1]].reshape(*x.shape[:-1], -1)
