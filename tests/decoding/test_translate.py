@@ -24,7 +24,7 @@ from transformer_jax.decoding.translate import Hypothesis, Translator
 from transformer_jax.machine import parallel
 from transformer_jax.machine.errors import UserError
 from transformer_jax.model import build
-from transformer_jax.model.transformer import search_weights
+from transformer_jax.model.search_weights import search_weights
 from transformer_jax.training.perplexity import Perplexity
 
 Tree = Any

@@ -14,7 +14,8 @@ from configs import quickstart
 from transformer_jax.data.vocabulary import BOS, EOS
 from transformer_jax.decoding.beam_search import beam_search
 from transformer_jax.model import build
-from transformer_jax.model.transformer import Cache, search_weights
+from transformer_jax.model.search_weights import search_weights
+from transformer_jax.model.transformer import Cache
 from transformer_jax.training import loss
 
 PAIRS = np.random.default_rng(0).integers(4, 50, (2, 3, 6)).astype(np.int32)

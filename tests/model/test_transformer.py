@@ -19,7 +19,8 @@ from transformer_jax.data.vocabulary import BOS, PAD
 from transformer_jax.model import attention as attention_module
 from transformer_jax.model import layers as module
 from transformer_jax.model.layers import Dropout, sinusoids
-from transformer_jax.model.transformer import Transformer, search_weights
+from transformer_jax.model.search_weights import search_weights
+from transformer_jax.model.transformer import Transformer
 from transformer_jax.training import loss
 
 Tree = Any

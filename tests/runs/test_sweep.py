@@ -300,10 +300,16 @@ def test_dry_run(tmp_path: pathlib.Path):
   ]
 
 
-def test_runs_that_may_end_early(tmp_path: pathlib.Path):
-  options = '--dry_run', '--rows=base', '--', '--config.patience=3'
-  code, _, err = Command(tmp_path, '/bin/python')(*options)
-  assert code == 1 and 'patience=3 would end a run before its last step' in err
+def test_a_run_whose_patience_ends_is_scored_there(tmp_path: pathlib.Path):
+  """And where nothing ends early, a run of so few steps is not done."""
+  jobs = make_jobs(tmp_path, 'impatient', patience=2)
+  run_here(jobs)
+  assert states(jobs) == ['done'] and jobs[0].last_step() == 3
+  run_here(jobs)
+  assert called(jobs[0]) == ['train', 'evaluate']
+  (other,) = make_jobs(tmp_path, 'impatient again', patience=3)
+  run_here([other])
+  assert states([other]) == ['failed'] and other.last_step() == STEPS
 
 
 def test_all_rows(tmp_path: pathlib.Path):

@@ -14,7 +14,8 @@ from transformer_jax.decoding.tasks import TASKS
 from transformer_jax.machine import parallel, platform
 from transformer_jax.machine.errors import UserError
 from transformer_jax.model import build
-from transformer_jax.model.transformer import Cache, SearchWeights, search_weights
+from transformer_jax.model.search_weights import SearchWeights, search_weights
+from transformer_jax.model.transformer import Cache
 
 Tree = Any
 

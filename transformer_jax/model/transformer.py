@@ -5,7 +5,7 @@ here. Modes are arguments: a dropout key of None means no dropout.
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -25,8 +25,6 @@ from transformer_jax.model.layers import (
   Sizes,
   sinusoids,
 )
-
-Tree = Any
 
 
 class Memory(NamedTuple):
@@ -85,36 +83,6 @@ class Weights(NamedTuple):
   encoder: Float32[Array, 'N B H S S']
   decoder: Float32[Array, 'N B H T T']
   cross: Float32[Array, 'N B H T S']
-
-
-class SearchWeights(NamedTuple):
-  """A Transformer's parameters as a search takes them, prepared once for all batches.
-
-  The layers' matrices have the dtype of products. Those that step() multiplies by are
-  transposed, [out, in]: it has few rows, and a CPU then does not arrange a matrix anew
-  in each product. All others are as the other methods take them. Vectors and tables of
-  embeddings, which are added or looked up, stay as they are.
-  """
-
-  params: Tree
-  table: Float[Array, 'W D']  # the embedding matrix in the dtype of products
-
-
-def search_weights(params: Tree, dtype: DTypeLike) -> SearchWeights:
-  """Prepares parameters for searches that multiply in `dtype`."""
-
-  def prepare(path: tuple, x: Array) -> Array:
-    names = [part.key for part in path]
-    if x.ndim < 2 or names[-1].endswith(('embedding', 'positions')):
-      return x
-    x = x.astype(dtype)
-    if names[0] != 'decoder' or names[-2:] in (['cross', 'key'], ['cross', 'value']):
-      return x
-    inputs = 2 if names[-1] == 'output' else 1  # the first axes of the matrix
-    return x.transpose(*range(inputs, x.ndim), *range(inputs))
-
-  prepared = jax.tree_util.tree_map_with_path(prepare, params)
-  return SearchWeights(prepared, params['embedding'].astype(dtype))
 
 
 def _traced_once(method: Callable) -> Callable:

@@ -21,6 +21,7 @@ from typing import NamedTuple
 from transformer_jax.machine import files
 from transformer_jax.machine.errors import UserError
 from transformer_jax.machine.signals import EXIT_CODE
+from transformer_jax.runs.patience import Patience
 from transformer_jax.runs.run import Run
 
 # Seconds between two looks at a process. Less than signals.SAME, so that a trainer
@@ -46,7 +47,8 @@ class Job(NamedTuple):
   run: Run
   commands: tuple[tuple[str, ...], ...]
   train_steps: int
-  result: pathlib.Path  # JSON that the last command writes, of step train_steps
+  patience: int  # checkpoints without a better dev perplexity that end it; 0: none do
+  result_of: Callable[[int], pathlib.Path]  # JSON of a step: the last command writes it
 
   @property
   def name(self) -> str:
@@ -59,6 +61,18 @@ class Job(NamedTuple):
   @property
   def _note(self) -> pathlib.Path:
     return self.run.workdir / 'sweep.json'
+
+  @property
+  def result(self) -> pathlib.Path:
+    """Of the run's last step."""
+    return self.result_of(self.last_step())
+
+  def last_step(self) -> int:
+    """The step that ends the run: train_steps, or where its patience has ended."""
+    measured = {r['step']: r for r in self._records() if 'dev_perplexity' in r}
+    if Patience.of(measured.values(), self.patience).ended:
+      return max(measured)
+    return self.train_steps
 
   def state(self) -> JobState:
     """As the run's folder says it."""
@@ -85,17 +99,20 @@ class Job(NamedTuple):
 
   def steps_made(self) -> int:
     """Steps up to train_steps that metrics.jsonl tells of."""
-    try:
-      records = self.run.records()
-    except UserError:  # the trainer and the report name the damage
-      return 0
-    steps = (record['step'] for record in records if 'seconds' in record)
+    steps = (record['step'] for record in self._records() if 'seconds' in record)
     return max((step for step in steps if step <= self.train_steps), default=0)
+
+  def _records(self) -> list[dict]:
+    try:
+      return self.run.records()
+    except UserError:  # the trainer and the report name the damage
+      return []
 
   def doing(self) -> str:
     """What a job that runs is at."""
     made = self.steps_made()
-    return f'step {made}/{self.train_steps}' if made < self.train_steps else 'scoring'
+    is_trained = made >= self.last_step()
+    return 'scoring' if is_trained else f'step {made}/{self.train_steps}'
 
   def attempt(
     self,
@@ -120,7 +137,8 @@ class Job(NamedTuple):
           say(f'{self.name}: is trained, scoring')
         code = _run(command, is_stopped, environment, log.fileno())
         if code == 0 and command is self.commands[-1] and not self._is_scored():
-          log.write(f'{self.result}: no result of step {self.train_steps}\n'.encode())
+          line = f'{self.result}: no result of step {self.last_step()}\n'
+          log.write(line.encode())
           code = 1
         self._write_note(command, code, time.monotonic() - begin)
         if code or is_stopped():
@@ -143,7 +161,7 @@ class Job(NamedTuple):
 
   def _is_scored(self) -> bool:
     try:
-      return json.loads(self.result.read_text())['step'] == self.train_steps
+      return json.loads(self.result.read_text())['step'] == self.last_step()
     except (FileNotFoundError, ValueError, KeyError, TypeError):
       return False
 

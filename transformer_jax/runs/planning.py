@@ -59,11 +59,6 @@ class Plan(NamedTuple):
         f'--average={self.average}: {name} keeps {config.keep_checkpoints} checkpoints '
         '(-- --config.keep_checkpoints=...)'
       )
-    if config.patience:
-      raise UserError(
-        f'{name}: patience={config.patience} would end a run before its last step, on '
-        'which a sweep scores it (-- --config.patience=0)'
-      )
     run = Run(self.workdir / _folder_name(name, seed))
     if (run.workdir / 'config.json').is_file():
       run.check_same(json.loads(config.to_json_best_effort()))
@@ -71,9 +66,10 @@ class Plan(NamedTuple):
     data_dir = f'--data_dir={self.data.folders()[0]}'
     score = f'--split={self.split}', f'--average={self.average}'
     train = *python, 'scripts.train', f'--config={name}', *given, where
-    translations = run.translations(
-      self.split, config.train_steps, self.average, config.beam, config.alpha
-    )
+    searched = config.beam, config.alpha
+    result_of = lambda step: run.translations(
+      self.split, step, self.average, *searched
+    ).with_suffix('.json')
     return Job(
       run,
       (
@@ -81,7 +77,8 @@ class Plan(NamedTuple):
         (*python, 'scripts.evaluate', where, data_dir, *score),
       ),
       config.train_steps,
-      translations.with_suffix('.json'),
+      config.patience,
+      result_of,
     )
 
 

@@ -11,9 +11,10 @@ import numpy as np
 from transformer_jax.machine import hosts, platform
 from transformer_jax.machine.errors import UserError
 from transformer_jax.machine.signals import Interruption
+from transformer_jax.runs.patience import Patience
 from transformer_jax.training import checkpoint
 from transformer_jax.training.log import Log
-from transformer_jax.training.metrics import Divergence, Meter, Patience, Values
+from transformer_jax.training.metrics import Divergence, Meter, Values
 from transformer_jax.training.step import Sums, TrainState
 from transformer_jax.training.trainer import Trainer
 

@@ -13,11 +13,11 @@ from transformer_jax.data import batches, card, token_files
 from transformer_jax.machine import hosts, platform
 from transformer_jax.machine.signals import Interruption
 from transformer_jax.runs import run
+from transformer_jax.runs.patience import Patience
 from transformer_jax.training import checkpoint
 from transformer_jax.training.compilation import Programs
 from transformer_jax.training.log import Log, Silent
 from transformer_jax.training.loop import Cadence, Dev, Loop
-from transformer_jax.training.metrics import Patience
 from transformer_jax.training.perplexity import Perplexity
 from transformer_jax.training.trainer import Trainer
 
