@@ -19,7 +19,7 @@ jax.config.update('jax_numpy_rank_promotion', 'raise')
 platform.multiply_by_ynn()
 
 # Shapes and dtypes in signatures are checked at every call that a test makes.
-MODEL = ('attention', 'layers', 'ops', 'ops_cpu', 'transformer')
+MODEL = ('attention', 'layers', 'ops', 'ops_cpu', 'search_weights', 'transformer')
 CHECKED = [f'transformer_jax.model.{name}' for name in MODEL]
 CHECKED.append('transformer_jax.training.loss')
 jaxtyping.install_import_hook(CHECKED, 'beartype.beartype')
