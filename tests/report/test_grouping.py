@@ -9,6 +9,7 @@ from configs import base, big, table3
 from toy.results import changed, family, of_config, of_row, scored, written
 from transformer_jax.report import grouping, overview, paper, requirements
 from transformer_jax.report.results import Scored
+from transformer_jax.runs import config_checks
 
 
 def only(found: list[Scored]) -> grouping.Group:
@@ -209,6 +210,17 @@ def test_what_a_corpus_is_called_does_not_matter():
   found = family()
   found[3] = found[3]._replace(result=changed(found[3].result, {'corpus': 'mine'}))
   assert {*only(found).table_3} == {'base', 'C1'}
+
+
+def test_keys_that_older_runs_lack_do_not_matter():
+  """Nor how the corpus was cleaned, which its identity tells."""
+  new, old = of_row('base'), of_row('D1')
+  for key in config_checks.LATER:
+    del old.config[key]
+  for key in config_checks.LATER_IN_MODEL:
+    del old.config['model'][key]
+  old.config['cleaning'] = {'min_letters': 0.3}
+  assert {*only([scored(new, 'new'), scored(old, 'old')]).table_3} == {'base', 'D1'}
 
 
 def test_how_a_result_was_made_faster_does_not_matter():

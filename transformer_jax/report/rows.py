@@ -7,16 +7,18 @@ from typing import NamedTuple
 
 from transformer_jax.report import paper
 from transformer_jax.report.results import Scored
+from transformer_jax.runs import config_checks
 
 Cells = dict[str, float | str]  # of Table 3, by the names of its columns
 
 CELLS = tuple(paper.BASE)
 # Settings that may differ between runs of one table, beside the cells: the row, the
 # seed, how the result was decoded (which requirements.py looks at), and what has no
-# influence on a result, as the name of the corpus, whose identity counts.
+# influence on a result, as the name of the corpus and how it was cleaned: its identity
+# counts.
 FREE = {'row', 'epsilon_ls', 'train_steps', 'seed', 'average_last', 'beam', 'alpha'}
 FREE |= {'corpus', 'checkpoint_every_steps', 'keep_checkpoints', 'log_every_steps'}
-FREE |= {'decode_tokens', 'decode_dtype'}
+FREE |= {'decode_tokens', 'decode_dtype', 'cleaning', 'raw_dir'}
 
 
 class Conditions(NamedTuple):
@@ -28,7 +30,8 @@ class Conditions(NamedTuple):
 
 
 def conditions(scored: Scored) -> Conditions:
-  config = {k: v for k, v in scored.config.items() if k not in FREE}
+  whole = config_checks.completed(scored.config)
+  config = {k: v for k, v in whole.items() if k not in FREE}
   config['model'] = {k: v for k, v in config['model'].items() if k not in CELLS}
   settings = json.dumps(config, sort_keys=True)
   return Conditions(scored.result.corpus, scored.signatures, settings)
