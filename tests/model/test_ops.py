@@ -191,14 +191,17 @@ def test_ynn_multiplies_bfloat16(product: Callable, shape: tuple[int, int], rows
   assert not [operands for operands in signatures(text) if 'f32[' in operands]
 
 
+def loss_gradient(labels: jax.Array, x: jax.Array, table: jax.Array) -> str:
+  """The program of the loss's gradient by x and by the table, as XLA compiled it."""
+  outputs = lambda x, table: Outputs(x, table, None)
+  objective = lambda *given: loss.cross_entropy(outputs(*given), labels, 0.1)[0]
+  return jax.jit(jax.grad(objective, (0, 1))).lower(x, table).compile().as_text()
+
+
 def test_the_loss_transposes_no_logits(backend: str):
   """It takes them as the product stores them: by words on a CPU, or by rows."""
   labels = 1 + jnp.arange(64)
-  objective = lambda x, table: loss.cross_entropy(Outputs(x, table, None), labels, 0.1)[
-    0
-  ]
-  gradient = jax.jit(jax.grad(objective, (0, 1)))
-  text = gradient.lower(normal(64, 32), normal(100, 32)).compile().as_text()
+  text = loss_gradient(labels, normal(64, 32), normal(100, 32))
   stored = ['f32[100,64]{1,0}', 'f32[64,100]{1,0}']
   assert [shape in text for shape in stored] == [backend == 'cpu', backend != 'cpu']
 
@@ -210,12 +213,8 @@ def test_ynn_multiplies_in_the_loss(rows: int, dtype: jnp.dtype):
   if dtype == jnp.bfloat16 and not processor.multiplies_bfloat16():
     pytest.skip('XLA multiplies bfloat16 as float32 on this processor')
   labels = jnp.ones(rows, jnp.int32)
-  objective = lambda x, table: loss.cross_entropy(Outputs(x, table, None), labels, 0.1)[
-    0
-  ]
   given = normal(rows, 32), normal(5000, 32).astype(dtype)
-  text = jax.jit(jax.grad(objective, (0, 1))).lower(*given).compile().as_text()
-  found = signatures(text)
+  found = signatures(loss_gradient(labels, *given))
   assert len(found) == 3
   assert dtype == jnp.float32 or not [types for types in found if 'f32[' in types]
 

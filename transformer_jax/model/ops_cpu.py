@@ -170,9 +170,10 @@ def cross_entropy(
   real: Bool[Array, '*rows'],
   epsilon: float,
 ) -> tuple[Float32[Array, ''], Float32[Array, '']]:
-  """Returns the sums with the logits of some rows at a time, which stay in cache.
+  """Returns both sums, from the logits of a few rows at a time.
 
-  Their gradient is made while they are there, so none are kept for it.
+  So many stay in cache. Their gradient is made while they are there, and none are kept
+  for it. If the table is too large for that, all rows are one part.
   """
   count, each = _parts(labels.size, *table.shape)
 
@@ -290,7 +291,7 @@ def _rounded(x: Float[Array, 'N D'], table: Float[Array, 'W D']) -> Float[Array,
 
 
 def _as_it_is(x: Float[Array, 'N F']) -> Float[Array, 'N F']:
-  """Returns x, made once and stored by rows: XLA would choose for each use of it."""
+  """Returns x, made once and stored row by row; XLA would choose for each use."""
   return lax.optimization_barrier(x.ravel()).reshape(x.shape)
 
 

@@ -257,8 +257,8 @@ class Transformer(nnx.Module):
     key: Key[Array, ''] | None = None,
   ) -> Float32[Array, 'B T W']:
     """Returns the logits of each target position, by encode() and decode()."""
-    keys = (None, None) if key is None else jax.random.split(key)
-    return self.decode(self.encode(source, keys[0]), source, target, keys[1])
+    x, table, _ = self.outputs(source, target, key)
+    return self._logits(x, table)
 
   def outputs(
     self,
@@ -266,7 +266,7 @@ class Transformer(nnx.Module):
     target: Int[Array, 'B T'],
     key: Key[Array, ''] | None = None,
   ) -> Outputs:
-    """Returns what __call__ makes the logits of, for a loss that never has them all."""
+    """Returns what __call__ makes the logits of; the loss does not need them whole."""
     keys = (None, None) if key is None else jax.random.split(key)
     x = self._decoded(self.encode(source, keys[0]), source, target, keys[1])
     bias = None if self.logits_bias is None else self.logits_bias[...]

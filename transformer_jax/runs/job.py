@@ -69,9 +69,9 @@ class Job(NamedTuple):
 
   def last_step(self) -> int:
     """The step that ends the run: train_steps, or where its patience has ended."""
-    measured = {r['step']: r for r in self._records() if 'dev_perplexity' in r}
-    if Patience.of(measured.values(), self.patience).ended:
-      return max(measured)
+    records = self._records() if self.patience else []
+    if Patience.of(records, self.patience).ended:
+      return max(r['step'] for r in records if 'dev_perplexity' in r)
     return self.train_steps
 
   def state(self) -> JobState:
@@ -160,8 +160,9 @@ class Job(NamedTuple):
         files.take_lock(file, fcntl.LOCK_UN, _without_locks)
 
   def _is_scored(self) -> bool:
+    step = self.last_step()
     try:
-      return json.loads(self.result.read_text())['step'] == self.last_step()
+      return json.loads(self.result_of(step).read_text())['step'] == step
     except (FileNotFoundError, ValueError, KeyError, TypeError):
       return False
 

@@ -23,7 +23,7 @@ def cross_entropy(
   """Sums over the positions whose label is not PAD, in nats.
 
   Args:
-    outputs: what the logits are made of. On a CPU they are never all in memory.
+    outputs: what the logits are made of. A CPU makes a few rows of them at a time.
     labels: ids, below W. One beyond would silently become NaN or a neighbour.
     epsilon: epsilon_ls.
 
