@@ -24,6 +24,7 @@ from configs import quickstart
 from toy.runs import state_shapes, untimed
 from toy.task import SETTINGS, TINY, write_raw
 from transformer_jax.data import card, preparing
+from transformer_jax.machine import provenance
 from transformer_jax.model import build
 from transformer_jax.runs.result import Result
 from transformer_jax.runs.run import Run
@@ -150,6 +151,7 @@ def check_result(command: Commands, raw: pathlib.Path, out: str) -> None:
   tokens = sum(r.get('target_tokens', 0) for r in Run(command.workdir).records())
   assert result.target_tokens_seen == tokens and result.wall_seconds > 0
   assert result.corpus == card.read_card(command.folder / 'data' / 'toy')['identity']
+  assert result.training_commit == result.commit == provenance.commit()
   assert result.config == json.loads((command.workdir / 'config.json').read_text())
   _, params = build.architecture(ml_collections.ConfigDict(result.config))
   assert result.parameters == sum(x.size for x in jax.tree.leaves(params))

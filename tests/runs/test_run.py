@@ -338,7 +338,8 @@ def test_a_record_that_is_no_text(tmp_path: pathlib.Path):
 def test_training_so_far_is_up_to_the_step(tmp_path: pathlib.Path):
   """Of a run that went on after the checkpoint that is scored."""
   record = {'target_tokens': 5, 'seconds': 2.0, 'device': 'one'}
-  records = [{'step': step} | record for step in (10, 20, 30)]
+  commits = {10: 'a', 20: 'b', 30: 'c'}
+  records = [{'step': step, 'commit': c} | record for step, c in commits.items()]
   records.insert(2, {'step': 20, 'dev_perplexity': 9.0})
   text = ''.join(json.dumps(line) + '\n' for line in records)
   (tmp_path / 'metrics.jsonl').write_text(text)
@@ -346,6 +347,7 @@ def test_training_so_far_is_up_to_the_step(tmp_path: pathlib.Path):
     'target_tokens_seen': 10,
     'wall_seconds': 4.0,
     'training_device': 'one',
+    'training_commit': 'a; b',
   }
 
 

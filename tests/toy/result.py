@@ -32,6 +32,7 @@ RESULT = Result(
   target_tokens_seen=10_000,
   wall_seconds=12.5,
   training_device=None,
+  training_commit=None,
   device='CPU, 2 cores',
   versions={'jax': '0.10'},
   commit=None,

@@ -58,6 +58,7 @@ def of_config(
     target_tokens_seen=10_000_000,
     wall_seconds=12 * 3600.0,
     training_device='CPU, 2 cores (2 JAX devices)',
+    training_commit='0' * 40,
     device='CPU, 2 cores (2 JAX devices)',
     versions={},
     commit=None,

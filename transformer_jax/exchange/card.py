@@ -81,6 +81,10 @@ def _scores(results: list[Result]) -> Iterator[str]:
         f'| {result.split} | {search} | {score.score:.2f} {kind} | '
         f'{low:.2f} to {high:.2f} | `{signature}` |'
       )
-  commits = dict.fromkeys(result.commit for result in results)
+  trained = dict.fromkeys(result.training_commit for result in results)
+  evaluated = dict.fromkeys(result.commit for result in results)
   yield ''
-  yield f'Evaluated by commit {", ".join(c or "(no checkout)" for c in commits)}.'
+  yield (
+    f'Trained by commit {", ".join(c or "(not recorded)" for c in trained)}, '
+    f'evaluated by commit {", ".join(c or "(no checkout)" for c in evaluated)}.'
+  )

@@ -70,9 +70,10 @@ class Result:
   target_tokens_seen: int  # in training, until `step`
   wall_seconds: float  # of training, until `step`
   training_device: str | None
+  training_commit: str | None  # '; ' between several: it went on with other code
   device: str  # that decoded
   versions: dict[str, str]
-  commit: str | None  # None outside a checkout
+  commit: str | None  # that evaluated; None outside a checkout
   corpus: str  # its identity, see data/card.py
   config: dict  # the run's config.json
 
@@ -114,8 +115,8 @@ class Result:
         'run again'
       )
     if (config := _inner(found, 'config')) is not None:
-      # Results of before there was parsing have no fields for it.
-      found = dict.fromkeys(OF_TASK['parsing']) | found
+      # Older results have no fields for parsing, nor for the commit that trained.
+      found = dict.fromkeys((*OF_TASK['parsing'], 'training_commit')) | found
       found['config'] = config_checks.completed(config)
     if wrong := ', '.join(_wrong(found)):
       raise UserError(

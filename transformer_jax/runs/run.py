@@ -24,7 +24,8 @@ STEP = re.compile('[1-9][0-9]*')  # the name of a checkpoint's folder
 
 # Types of a record's values, of those that are computed with.
 RECORD = dict.fromkeys(('step', 'target_tokens', 'steps', 'skipped'), (int,))
-RECORD |= {'loss': (float, int), 'seconds': (float, int), 'device': (str,)}
+RECORD |= {'loss': (float, int), 'seconds': (float, int)}
+RECORD |= dict.fromkeys(('device', 'commit'), (str,))
 
 
 class RunLocked(UserError):
@@ -139,18 +140,22 @@ class Run(NamedTuple):
     return step
 
   def training_so_far(self, step: int) -> dict:
-    """Target tokens, seconds and devices of the training steps up to `step`.
+    """Target tokens, seconds, devices and commits of the training steps up to `step`.
 
-    Returns: three entries of result.json. training_device is None where a step's
-      device was not recorded.
+    Returns: four entries of result.json. training_device and training_commit name all
+      that differ, and are None where a step's was not recorded.
     """
     steps = [r for r in self.records() if 'target_tokens' in r and r['step'] <= step]
-    devices = dict.fromkeys(r['device'] if 'device' in r else None for r in steps)
-    known = devices and None not in devices
+
+    def all_of(key: str) -> str | None:
+      found = dict.fromkeys(r[key] if key in r else None for r in steps)
+      return '; '.join(found) if found and None not in found else None
+
     return {
       'target_tokens_seen': sum(r['target_tokens'] for r in steps),
       'wall_seconds': round(sum(r['seconds'] for r in steps), 1),
-      'training_device': '; '.join(devices) if known else None,
+      'training_device': all_of('device'),
+      'training_commit': all_of('commit'),
     }
 
   @contextlib.contextmanager

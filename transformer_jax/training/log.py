@@ -160,7 +160,7 @@ class Log:
     files.write(path, ''.join(files.as_json(record) + '\n' for record in kept))
 
   def _write(self, record: dict) -> None:
-    words = 'step', 'device'
+    words = 'step', 'device', 'commit'
     scalars = {key: value for key, value in record.items() if key not in words}
     if 'target_tokens' in record:
       speed = record['target_tokens'] / record['seconds']

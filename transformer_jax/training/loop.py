@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from transformer_jax.machine import hosts, platform
+from transformer_jax.machine import hosts, platform, provenance
 from transformer_jax.machine.errors import UserError
 from transformer_jax.machine.signals import Interruption
 from transformer_jax.runs.patience import Patience
@@ -68,7 +68,9 @@ class Loop:
     self._every, self._last = cadence.checkpoint_every, cadence.last
     self._bleu_every = cadence.bleu_every * cadence.checkpoint_every
     self._patience = Patience.of(records, cadence.patience)
-    self._device = platform.describe_device()
+    self._made_by = {'device': platform.describe_device()}
+    if commit := provenance.commit():
+      self._made_by['commit'] = commit
     every = cadence.log_every, cadence.checkpoint_every
     skipped = {r['step'] for r in records if 'skipped_pairs' in r}
     told = max((r['step'] for r in records if 'skipped' in r), default=0)
@@ -201,7 +203,7 @@ class Loop:
       )
     record = self._meter.add(step, values, due)
     if record is not None:
-      record['device'] = self._device
+      record |= self._made_by
     self._log.advance(record)
     astray = self._divergence.add(record) if record else None
     if astray:
