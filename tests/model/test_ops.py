@@ -191,17 +191,19 @@ def test_ynn_multiplies_bfloat16(product: Callable, shape: tuple[int, int], rows
   assert not [operands for operands in signatures(text) if 'f32[' in operands]
 
 
-def loss_gradient(labels: jax.Array, x: jax.Array, table: jax.Array) -> str:
-  """The program of the loss's gradient by x and by the table, as XLA compiled it."""
+def loss_gradient(
+  labels: jax.Array, x: jax.Array, table: jax.Array
+) -> jax.stages.Compiled:
+  """The program of the loss's gradient by x and by the table."""
   outputs = lambda x, table: Outputs(x, table, None)
   objective = lambda *given: loss.cross_entropy(outputs(*given), labels, 0.1)[0]
-  return jax.jit(jax.grad(objective, (0, 1))).lower(x, table).compile().as_text()
+  return jax.jit(jax.grad(objective, (0, 1))).lower(x, table).compile()
 
 
 def test_the_loss_transposes_no_logits(backend: str):
   """It takes them as the product stores them: by words on a CPU, or by rows."""
   labels = 1 + jnp.arange(64)
-  text = loss_gradient(labels, normal(64, 32), normal(100, 32))
+  text = loss_gradient(labels, normal(64, 32), normal(100, 32)).as_text()
   stored = ['f32[100,64]{1,0}', 'f32[64,100]{1,0}']
   assert [shape in text for shape in stored] == [backend == 'cpu', backend != 'cpu']
 
@@ -214,9 +216,22 @@ def test_ynn_multiplies_in_the_loss(rows: int, dtype: jnp.dtype):
     pytest.skip('XLA multiplies bfloat16 as float32 on this processor')
   labels = jnp.ones(rows, jnp.int32)
   given = normal(rows, 32), normal(5000, 32).astype(dtype)
-  found = signatures(loss_gradient(labels, *given))
+  found = signatures(loss_gradient(labels, *given).as_text())
   assert len(found) == 3
   assert dtype == jnp.float32 or not [types for types in found if 'f32[' in types]
+
+
+@pytest.mark.parametrize('width', [64, 512])
+def test_the_loss_of_many_rows_takes_no_more_memory(width: int):
+  """Whether the table is small enough for a cache, or not."""
+  table = jnp.zeros((37_000, width))
+
+  def needed(rows: int) -> int:
+    program = loss_gradient(jnp.ones(rows, jnp.int32), jnp.zeros((rows, width)), table)
+    return program.memory_analysis().temp_size_in_bytes
+
+  of_rows = 4 * width * (4096 - 1024)  # what x takes more
+  assert needed(4096) - needed(1024) < 4 * of_rows
 
 
 @pytest.mark.parametrize('shape', [(8, 40), (40, 8)])

@@ -172,8 +172,8 @@ def cross_entropy(
 ) -> tuple[Float32[Array, ''], Float32[Array, '']]:
   """Returns both sums, from the logits of a few rows at a time.
 
-  So many stay in cache. Their gradient is made while they are there, and none are kept
-  for it. If the table is too large for that, all rows are one part.
+  So many stay in cache, unless the table is too large for that. Their gradient is made
+  while they are there, and none are kept for it.
   """
   count, each = _parts(labels.size, *table.shape)
 
@@ -189,8 +189,9 @@ def cross_entropy(
 
 def _parts(rows: int, words: int, width: int) -> tuple[int, int]:
   """Into how many parts the rows are cut, and how many rows each has."""
-  # The gradient of the table is added up once for each part, so it has to fit too.
-  most = LOGITS // (4 * words) if 4 * words * width <= CACHE else rows
+  # The gradient of the table is added up once for each part, so it has to fit too. If it
+  # does not, a part's logits take as much memory as that gradient.
+  most = LOGITS // (4 * words) if 4 * words * width <= CACHE else width
   count = -(-rows // max(most, VECTOR))
   each = -(-rows // count)
   return count, -(-each // VECTOR) * VECTOR if count > 1 else max(each, 2)
