@@ -189,8 +189,8 @@ def cross_entropy(
 
 def _parts(rows: int, words: int, width: int) -> tuple[int, int]:
   """Into how many parts the rows are cut, and how many rows each has."""
-  # The gradient of the table is added up once for each part, so it has to fit too. If it
-  # does not, a part's logits take as much memory as that gradient.
+  # The gradient of the table is added up once for each part, so it has to fit too. If
+  # it does not, a part's logits take as much memory as that gradient.
   most = LOGITS // (4 * words) if 4 * words * width <= CACHE else width
   count = -(-rows // max(most, VECTOR))
   each = -(-rows // count)
