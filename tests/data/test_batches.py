@@ -316,7 +316,7 @@ def shipped(
 
 
 # Tokenised French is longer than its English by far, but not in every pair: 13.3 %
-# (docs/speed.md).
+# (docs/speed_tried.md).
 @pytest.mark.slow
 @pytest.mark.parametrize(
   ('arg', 'most'),

@@ -3,8 +3,8 @@
 XLA for CPUs has two libraries for products of matrices. YNN takes those that leave the
 left side as it is stored; Eigen takes the others, and is slow where the right side is
 transposed. Only YNN multiplies bfloat16 with the processor's own instructions, and XLA
-does all else faster in float32, so results are float32. docs/speed.md has what each
-form is worth.
+does all else faster in float32, so results are float32. docs/speed_tried.md has what
+each form is worth.
 
 layers.py has the glossary of shapes; also N rows of F features, made of D.
 """
