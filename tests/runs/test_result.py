@@ -71,6 +71,7 @@ def test_a_result_of_before_there_was_parsing(tmp_path: pathlib.Path):
   assert Result.read(path) == RESULT
 
 
+# Fields that older results lack.
 LATER = {*OF_TASK['parsing'], 'training_commit'}
 
 

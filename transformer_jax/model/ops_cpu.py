@@ -172,8 +172,8 @@ def cross_entropy(
 ) -> tuple[Float32[Array, ''], Float32[Array, '']]:
   """Returns both sums, from the logits of a few rows at a time.
 
-  So many stay in cache, unless the table is too large for that. Their gradient is made
-  while they are there, and none are kept for it.
+  The logits of a few rows stay in cache, unless the table is too large for that. The
+  gradient is made while they are there, so no logits are kept for it.
   """
   count, each = _parts(labels.size, *table.shape)
 
@@ -189,8 +189,8 @@ def cross_entropy(
 
 def _parts(rows: int, words: int, width: int) -> tuple[int, int]:
   """Into how many parts the rows are cut, and how many rows each has."""
-  # The gradient of the table is added up once for each part, so it has to fit too. If
-  # it does not, a part's logits take as much memory as that gradient.
+  # Each part adds to the table's gradient, so the cache has to hold that too. Where it
+  # cannot, a part is so large that its logits take the memory of that gradient.
   most = LOGITS // (4 * words) if 4 * words * width <= CACHE else width
   count = -(-rows // max(most, VECTOR))
   each = -(-rows // count)

@@ -14,8 +14,8 @@ Cells = dict[str, float | str]  # of Table 3, by the names of its columns
 CELLS = tuple(paper.BASE)
 # Settings that may differ between runs of one table, beside the cells: the row, the
 # seed, how the result was decoded (which requirements.py looks at), and what has no
-# influence on a result, as the name of the corpus and how it was cleaned: its identity
-# counts.
+# influence on a result. A corpus counts by its identity, and so neither by its name nor
+# by how it was cleaned.
 FREE = {'row', 'epsilon_ls', 'train_steps', 'seed', 'average_last', 'beam', 'alpha'}
 FREE |= {'corpus', 'checkpoint_every_steps', 'keep_checkpoints', 'log_every_steps'}
 FREE |= {'decode_tokens', 'decode_dtype', 'cleaning', 'raw_dir'}
