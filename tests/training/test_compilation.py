@@ -5,6 +5,7 @@ import threading
 import pytest
 
 from transformer_jax.data.batches import Shape
+from transformer_jax.training import compilation
 from transformer_jax.training.compilation import Programs
 
 SHAPES = [Shape(rows, 8, 9) for rows in range(1, 9)]
@@ -73,3 +74,13 @@ def test_an_error_is_raised_where_the_program_is_used():
     for use in (lambda: programs[SHAPES[1]], programs.wait_for_all):
       with pytest.raises(MemoryError, match='of the device'):
         use()
+
+
+def test_memory_is_given_back_after_each(monkeypatch: pytest.MonkeyPatch):
+  """Before the program can be used: an update's memory then comes on top of less."""
+  compiler, given_back = Compiler(), []
+  compiler.go.set()
+  monkeypatch.setattr(compilation.memory, 'give_back', lambda: given_back.append(1))
+  with Programs(compiler, SHAPES) as programs:
+    programs.wait_for_all()
+    assert len(given_back) == len(SHAPES)

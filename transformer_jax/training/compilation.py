@@ -10,7 +10,7 @@ from concurrent import futures
 import jax
 
 from transformer_jax.data.batches import Shape
-from transformer_jax.machine import processor
+from transformer_jax.machine import memory, processor
 
 POLL = 0.1  # seconds
 
@@ -29,8 +29,13 @@ class Programs:
     # XLA uses several cores for one program, and on a CPU training needs them too.
     threads = max(1, len(processor.cores()) // 4)
     self._pool = futures.ThreadPoolExecutor(threads, 'compile')
-    compiled = lambda shape: lower(shape).compile()
-    self._made = {shape: self._pool.submit(compiled, shape) for shape in shapes}
+
+    def program(shape: Shape) -> Callable:
+      compiled = lower(shape).compile()
+      memory.give_back()
+      return compiled
+
+    self._made = {shape: self._pool.submit(program, shape) for shape in shapes}
 
   def __enter__(self) -> 'Programs':
     return self
