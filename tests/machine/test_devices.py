@@ -10,7 +10,6 @@ import shlex
 import subprocess
 import sys
 import types
-from unittest import mock
 
 import jax
 import ml_collections
@@ -160,11 +159,7 @@ def table(first: str) -> list[list[str]]:
 
 
 def step_of(config: ml_collections.ConfigDict) -> tuple[jax.stages.Compiled, int]:
-  """A config's step for 8 devices, 125 pairs of 25 tokens each; its state's bytes.
-
-  Of the operations it has the forms of an accelerator. A CPU's go through the loss in a
-  loop, and XLA counts a loop's FLOPs as if it ran once.
-  """
+  """A config's step for 8 devices, 125 pairs of 25 tokens each; its state's bytes."""
   graph, params = build.architecture(config)
   transform = adam(config)
   step = functools.partial(train_step, graph=graph, transform=transform, epsilon_ls=0.1)
@@ -177,15 +172,20 @@ def step_of(config: ml_collections.ConfigDict) -> tuple[jax.stages.Compiled, int
     jax.ShapeDtypeStruct((8, 1, *n), np.int32) for n in ((125, 25), (2,), ())
   )
   share = StepInput(side, side, wishes, seed)
-  with mock.patch.object(jax, 'default_backend', return_value='gpu'):
-    lowered = devices.parallel(step).lower(state, share)
-  compiled = lowered.compile()
+  compiled = devices.parallel(step).lower(state, share).compile()
   return compiled, sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(state))
 
 
 @pytest.mark.parametrize('place, module', [(1, base), (2, big)])
-def test_what_a_step_computes_and_moves(place: int, module: types.ModuleType):
-  """As the compiled program has it, to the digits that are printed."""
+def test_what_a_step_computes_and_moves(
+  place: int, module: types.ModuleType, monkeypatch: pytest.MonkeyPatch
+):
+  """As the compiled program has it, to the digits that are printed.
+
+  The program has an accelerator's forms of the operations. A CPU's form of the loss is
+  a loop over its rows, and XLA counts the FLOPs of a loop as if it ran once.
+  """
+  monkeypatch.setattr(jax, 'default_backend', lambda: 'gpu')
   printed, summed, numbers, held = (row[place] for row in table('| | base | big |'))
   config = module.get_config()
   compiled, state = step_of(config)

@@ -22,7 +22,7 @@ def resident() -> int:
   reason='the C library is not glibc',
 )
 def test_freed_memory_goes_back():
-  """Also where what lies above it is still used."""
+  """It does so even if memory above it is in use."""
   c = ctypes.CDLL(None)
   c.malloc.restype = ctypes.c_void_p
   blocks = [ctypes.c_void_p(c.malloc(BLOCK)) for _ in range(1001)]
@@ -40,5 +40,13 @@ def test_freed_memory_goes_back():
 
 
 def test_another_c_library_is_left_alone(monkeypatch: pytest.MonkeyPatch):
-  monkeypatch.setattr(memory.ctypes, 'CDLL', lambda _: object())
+  asked = []
+
+  class Other:
+    def __getattr__(self, name: str) -> None:
+      asked.append(name)
+      raise AttributeError(name)
+
+  monkeypatch.setattr(memory.ctypes, 'CDLL', lambda _: Other())
   memory.give_back()
+  assert asked == ['malloc_trim']

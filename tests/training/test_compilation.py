@@ -77,7 +77,7 @@ def test_an_error_is_raised_where_the_program_is_used():
 
 
 def test_memory_is_given_back_after_each(monkeypatch: pytest.MonkeyPatch):
-  """Before the program can be used: an update's memory then comes on top of less."""
+  """This comes before the program can be used, since an update needs memory too."""
   compiler, given_back = Compiler(), []
   compiler.go.set()
   monkeypatch.setattr(compilation.memory, 'give_back', lambda: given_back.append(1))
