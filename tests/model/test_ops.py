@@ -59,6 +59,20 @@ def test_a_vector_in_every_row(backend: str, shape: tuple[int, ...]):
   assert_same(scaled, plain, normal(5, seed=1), x)
 
 
+@pytest.mark.parametrize('shape', [(5,), *SHAPES, (40, 5), (16, 3, 5)])
+def test_a_sum_of_squares(backend: str, shape: tuple[int, ...]):
+  x = normal(*shape)
+  np.testing.assert_allclose(ops.sum_of_squares(x), np.vdot(x, x), rtol=1e-6)
+
+
+def test_squares_are_summed_without_storing_all_of_them():
+  x = normal(1024, 512)
+  memory = jax.jit(ops.sum_of_squares).lower(x).compile().memory_analysis()
+  assert memory.temp_size_in_bytes < x.nbytes / 4
+  plain = jax.jit(lambda x: (x * x).sum()).lower(x).compile().memory_analysis()
+  assert plain.temp_size_in_bytes >= x.nbytes  # or the form is needed no more
+
+
 def test_values_weighted_by_attention(backend: str):
   plain = lambda weights, v: jnp.einsum('bhrm,bhmv->bhrv', weights, v)
   assert_same(

@@ -72,6 +72,12 @@ def add_bias(
   return x + in_every_row(bias, x).astype(x.dtype)
 
 
+@_faster_on_cpu(ops_cpu.sum_of_squares)
+def sum_of_squares(x: Float[Array, '*shape']) -> Float[Array, '']:
+  """Returns the sum of all elements' squares."""
+  return (x * x).sum()
+
+
 def scores(axes: str, q: Float[Array, '...'], k: Float[Array, '...']) -> jax.Array:
   """Returns Q K^T along the axes of an einsum, in float32 for the softmax."""
   return _einsum_in_float32(axes, q, k)

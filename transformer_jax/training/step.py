@@ -10,6 +10,7 @@ from flax import nnx
 
 from transformer_jax.data.vocabulary import PAD
 from transformer_jax.machine import parallel
+from transformer_jax.model import ops
 from transformer_jax.training import loss
 
 Tree = Any
@@ -79,13 +80,14 @@ def train_step(
   sums = _sum_over(slice_gradient, jnp.arange(each), given.source, given.target)
   sums, wishes = jax.lax.psum((sums, given.wishes.sum(0)), parallel.AXIS)
   gradient, smoothed, plain, tokens = sums
-  # Of the undivided sum: XLA then divides in the same pass as Adam updates. Where a
-  # square overflows, the norm is infinite too: Adam's averages of squares never are.
-  norm = optax.tree.norm(gradient) / tokens
+  # Of the undivided sum: XLA then makes the mean while Adam updates. Where a square
+  # overflows, the norm is infinite too: Adam's averages of squares never are.
+  norm = jnp.sqrt(sum(map(ops.sum_of_squares, jax.tree.leaves(gradient)))) / tokens
   finite = jnp.isfinite(norm) & jnp.isfinite(smoothed)
 
   def update(params: Tree, opt_state: Tree) -> tuple[Tree, Tree]:
-    mean = jax.tree.map(lambda g: g / tokens, gradient)
+    # As a product: a division XLA would store, to make it once for both averages.
+    mean = jax.tree.map(lambda g: g * (1 / tokens), gradient)
     updates, opt_state = transform.update(mean, opt_state, params)
     return optax.apply_updates(params, updates), opt_state
 
