@@ -110,7 +110,10 @@ def _sum_of_rows(x: Float[Array, 'N F']) -> Float[Array, ' F']:
 
 
 def sum_of_squares(x: Float[Array, '*shape']) -> Float[Array, '']:
-  """Returns the sum, made with the squares: XLA alone would store all of them first."""
+  """Returns the sum of all elements' squares.
+
+  Squares are added as they are made; XLA alone would store all of them first.
+  """
   rows = x.reshape(-1, x.shape[-1])
   return _sum_of_rows(rows * rows).sum()
 

@@ -80,13 +80,14 @@ def train_step(
   sums = _sum_over(slice_gradient, jnp.arange(each), given.source, given.target)
   sums, wishes = jax.lax.psum((sums, given.wishes.sum(0)), parallel.AXIS)
   gradient, smoothed, plain, tokens = sums
-  # Of the undivided sum: XLA then makes the mean while Adam updates. Where a square
-  # overflows, the norm is infinite too: Adam's averages of squares never are.
+  # The undivided sum has its norm taken, so that XLA can make the mean as Adam updates.
+  # If a square overflows, the norm is infinite and the update is skipped. So Adam's
+  # averages of squares stay finite.
   norm = jnp.sqrt(sum(map(ops.sum_of_squares, jax.tree.leaves(gradient)))) / tokens
   finite = jnp.isfinite(norm) & jnp.isfinite(smoothed)
 
   def update(params: Tree, opt_state: Tree) -> tuple[Tree, Tree]:
-    # As a product: a division XLA would store, to make it once for both averages.
+    # XLA makes a product anew for each of Adam's averages. It would store a quotient.
     mean = jax.tree.map(lambda g: g * (1 / tokens), gradient)
     updates, opt_state = transform.update(mean, opt_state, params)
     return optax.apply_updates(params, updates), opt_state
