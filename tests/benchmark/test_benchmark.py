@@ -36,6 +36,7 @@ from transformer_jax.benchmark import (
 from transformer_jax.data import batches, token_files
 from transformer_jax.data.vocabulary import EOS, PAD
 from transformer_jax.machine import platform, processor
+from transformer_jax.machine.shares import Shares
 from transformer_jax.model import build, flops
 from transformer_jax.training.trainer import Trainer
 
@@ -184,14 +185,14 @@ def test_training(corpus: pathlib.Path, quick_products: None):
 @pytest.mark.slow
 def test_without_exchange(corpus: pathlib.Path):
   """Without the sum, what comes out is the first device's own; then it is back."""
-  kept, trainer = jax.lax.psum, Trainer(tiny(), corpus)
+  kept, trainer = (Shares.sum, Shares.join), Trainer(tiny(), corpus)
   batch, state = trainer.batch(0), trainer.initial()
   with training.without_exchange(), trainer.compile(state, [batch.shape]) as programs:
     programs.wait_for_all()
   _, sums = trainer.step(state, batch)
   own = (batch.target != PAD).sum((1, 2))
   assert own.sum() > int(sums.tokens) == own[0]
-  assert jax.lax.psum is kept
+  assert (Shares.sum, Shares.join) == kept
 
 
 def nothing_to_compile(*_: Any) -> contextlib.AbstractContextManager:

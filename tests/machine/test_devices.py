@@ -1,6 +1,5 @@
 """docs/devices.md: its commands, word for word, with a small model; and its figures."""
 
-import functools
 import itertools
 import json
 import os
@@ -25,7 +24,7 @@ from toy.task import TINY
 from transformer_jax.machine import parallel
 from transformer_jax.model import build, flops
 from transformer_jax.training import checkpoint
-from transformer_jax.training.step import StepInput, TrainState, train_step
+from transformer_jax.training.step import StepInput, TrainState, on_devices
 from transformer_jax.training.trainer import adam
 
 pytestmark = pytest.mark.slow
@@ -158,22 +157,30 @@ def table(first: str) -> list[list[str]]:
   return [[cell.strip() for cell in line.strip('|').split('|')] for line in lines]
 
 
-def step_of(config: ml_collections.ConfigDict) -> tuple[jax.stages.Compiled, int]:
-  """A config's step for 8 devices, 125 pairs of 25 tokens each; its state's bytes."""
+def step_of(config: ml_collections.ConfigDict) -> tuple[jax.stages.Compiled, int, int]:
+  """A config's step for 8 devices, 125 pairs of 25 tokens each; bytes of its state.
+
+  Those on each device: of these 8, and where nothing is shared.
+  """
   graph, params = build.architecture(config)
   transform = adam(config)
-  step = functools.partial(train_step, graph=graph, transform=transform, epsilon_ls=0.1)
   devices = parallel.Devices(8)
   zero = jax.ShapeDtypeStruct((), np.int32)
   shape = lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype)
-  state = TrainState(zero, params, jax.eval_shape(transform.init, params))
-  state = jax.tree.map(shape, state)
+  whole = jax.eval_shape(transform.init, params)
+  opt_state = jax.eval_shape(devices.shares.split, whole)
+  state = jax.tree.map(shape, TrainState(zero, params, opt_state))
   side, wishes, seed = (
     jax.ShapeDtypeStruct((8, 1, *n), np.int32) for n in ((125, 25), (2,), ())
   )
   share = StepInput(side, side, wishes, seed)
-  compiled = devices.parallel(step).lower(state, share).compile()
-  return compiled, sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(state))
+  step = on_devices(devices, graph, params, transform, 0.1)
+  compiled = step.lower(state, share).compile()
+  bytes_of = lambda x: x.size * x.dtype.itemsize
+  own = lambda x: bytes_of(x) // (8 if devices.shares.has(x) else 1)
+  rest = sum(map(bytes_of, jax.tree.leaves(state[:2])))
+  shared, all_of_it = (sum(map(f, jax.tree.leaves(whole))) for f in (own, bytes_of))
+  return compiled, rest + shared, rest + all_of_it
 
 
 @pytest.mark.parametrize('place, module', [(1, base), (2, big)])
@@ -186,17 +193,25 @@ def test_what_a_step_computes_and_moves(
   a loop over its rows, and XLA counts the FLOPs of a loop as if it ran once.
   """
   monkeypatch.setattr(jax, 'default_backend', lambda: 'gpu')
-  printed, summed, numbers, held = (row[place] for row in table('| | base | big |'))
+  printed, summed, collected, numbers, held, whole = (
+    row[place] for row in table('| | base | big |')
+  )
   config = module.get_config()
-  compiled, state = step_of(config)
+  compiled, shared, state = step_of(config)
   found = compiled.cost_analysis()
   by_arithmetic = 3125 * flops.flops_per_target_token(config.model, 25)
   assert printed == f'{found["flops"]:.2e} ({by_arithmetic:.2e})'.replace('e+', 'e')
   hlo = Hlo(compiled.as_text())
-  reduced = hlo.collectives(hlo.entry)
-  assert summed == f'{sum(map(size, reduced)):,}'
-  assert numbers == str(len(reduced))
-  assert held == f'{state / 1e6:,.4g} MB'
+  kinds = 'reduce-scatter', 'all-gather', 'all-reduce'
+  scatters, gathers, reduces = (
+    [size(line) for line in hlo.collectives(hlo.entry) if f' {kind}(' in line]
+    for kind in kinds
+  )
+  assert summed == f'{8 * sum(scatters) + sum(reduces):,}'
+  assert collected == f'{sum(gathers):,}'
+  assert numbers == f'{len(scatters)}; {len(gathers)}; {len(reduces)}'
+  assert held == f'{shared / 1e6:,.4g} MB'
+  assert whole == f'{state / 1e6:,.4g} MB'
 
 
 PEAK = {'H100': 989e12, 'TPU v5p': 459e12}  # FLOP/s

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 import pytest
 
-from toy.hlo import Hlo, size
+from toy.hlo import COLLECTIVE, Hlo, size
 from toy.steps import (
   corpus,
   example,
@@ -45,17 +45,38 @@ def test_slices_lie_on_devices_in_their_order(count: int, tmp_path: pathlib.Path
 
 @pytest.mark.parametrize('count', [4, pytest.param(8, marks=pytest.mark.slow)])
 def test_what_the_devices_tell_each_other(count: int):
-  """One sum of all gradients a step, after the slices of each have been added up."""
+  """One sum of all gradients a step, after the slices of each have been added up.
+
+  Each device gets its share of the matrices' sums, and then all matrices.
+  """
   steps = steps_on(count)
   steps(steps.initial(), *example())
   (program,) = steps.programs.values()
   hlo = Hlo(program.as_text())
   inside = [line for body in hlo.loops() for line in hlo.collectives(body)]
   assert hlo.loops() and not inside
-  reduced = hlo.collectives(hlo.entry)
-  assert reduced and all(' all-reduce' in line for line in reduced)
-  gradient = sum(x.nbytes for x in jax.tree.leaves(steps.params))
-  assert gradient <= sum(map(size, reduced)) < gradient + 1024
+  told = {kind: 0 for kind in ('all-reduce', 'reduce-scatter', 'all-gather')}
+  for line in hlo.collectives(hlo.entry):
+    told[re.search(COLLECTIVE, line.partition(' = ')[2])[0]] += size(line)
+  leaves = jax.tree.leaves(steps.params)
+  shared = sum(x.nbytes for x in leaves if x.ndim > 1 and len(x) % count == 0)
+  whole = sum(x.nbytes for x in leaves) - shared
+  assert 0 < whole < shared
+  assert told['reduce-scatter'] * count == told['all-gather'] == shared
+  assert whole <= told['all-reduce'] < whole + 1024
+
+
+def test_each_device_stores_its_share_of_adams_averages():
+  steps = steps_on(8)
+  state, _ = steps(steps.initial(), *example())
+  for average in (state.opt_state[0].mu, state.opt_state[0].nu):
+    pairs = zip(*map(jax.tree.leaves, (average, steps.params)), strict=True)
+    stored = {
+      (part.data.size / whole.size, whole.ndim > 1 and len(whole) % 8 == 0)
+      for x, whole in pairs
+      for part in x.addressable_shards
+    }
+    assert stored == {(1 / 8, True), (1.0, False)}
 
 
 def test_a_sum_in_a_loop_would_be_found():

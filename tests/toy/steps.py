@@ -18,7 +18,13 @@ from transformer_jax.data.vocabulary import EOS, PAD
 from transformer_jax.machine import parallel
 from transformer_jax.model import build
 from transformer_jax.model.transformer import Outputs
-from transformer_jax.training.step import StepInput, Sums, TrainState, train_step
+from transformer_jax.training.step import (
+  StepInput,
+  Sums,
+  TrainState,
+  on_devices,
+  placed,
+)
 
 Tree = Any
 
@@ -75,20 +81,13 @@ class Steps:
   ):
     graph, self.params = model(P_drop) if of is None else of
     self._transform = optax.adam(rate, 0.9, 0.98, 1e-9)
-    step = functools.partial(
-      train_step,
-      graph=graph,
-      transform=self._transform,
-      epsilon_ls=0.1,
-    )
     self.devices = parallel.Devices(SLICES, jax.devices()[:count])
-    self._step = self.devices.parallel(step)
+    self._step = on_devices(self.devices, graph, self.params, self._transform, 0.1)
     self.programs = {}
 
   def initial(self, step: int = 0) -> TrainState:
     optimizer = self._transform.init(self.params)
-    state = TrainState(np.int32(step), self.params, optimizer)
-    return self.devices.replicate(state)
+    return placed(TrainState(np.int32(step), self.params, optimizer), self.devices)
 
   def __call__(
     self, state: TrainState, source: np.ndarray, target: np.ndarray, seed: int = 1

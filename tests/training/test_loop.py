@@ -42,6 +42,9 @@ class Counter:
   def on_this_host(self, params: Any) -> Any:
     return params
 
+  def saved(self, state: TrainState) -> tuple[Any, Any]:
+    return state.params, state.opt_state
+
   def batch(self, step: int) -> batches.Batch:
     pairs = np.array([[10 * step, 10 * step + 1, -1]])
     return batches.Batch(pairs, pairs, pairs)

@@ -25,6 +25,7 @@ from toy.steps import (
   steps_on,
 )
 from transformer_jax.data.vocabulary import PAD
+from transformer_jax.machine.shares import AXIS, Shares
 from transformer_jax.training import loss
 
 
@@ -57,15 +58,17 @@ def test_any_number_of_devices_is_one_device(count: int):
   assert_same_course(course_on_one(), course(steps_on(count)))
 
 
-def mean_of_means(psum: Callable) -> Callable:
-  """psum() that weighs all devices alike, however many tokens each of them has."""
+def mean_of_means(sum_of: Callable) -> Callable:
+  """Shares.sum() that weighs all devices alike, however many tokens each has."""
 
-  def mutant(sums: Tree, axis: str) -> Tree:
-    (gradient, *losses, tokens), wishes = sums
-    total, devices = psum((tokens, jnp.float32(1)), axis)
+  def mutant(shares: Shares, tree: Tree) -> Tree:
+    if not isinstance(tree, tuple):  # the squares
+      return sum_of(shares, tree)
+    (gradient, *losses, tokens), wishes = tree
+    total, devices = jax.lax.psum((tokens, jnp.float32(1)), AXIS)
     weight = total / devices / jnp.maximum(tokens, 1)
     weighted = jax.tree.map(lambda x: x * weight, (gradient, *losses))
-    return psum(((*weighted, tokens), wishes), axis)
+    return sum_of(shares, ((*weighted, tokens), wishes))
 
   return mutant
 
@@ -82,7 +85,7 @@ MEAN = pytest.param('mean of means', marks=pytest.mark.slow)
 @pytest.mark.parametrize('mutant', [MEAN, 'slice replaced', 'batch repeated'])
 def test_a_wrong_step_is_noticed(mutant: str, monkeypatch: pytest.MonkeyPatch):
   if mutant == 'mean of means':
-    monkeypatch.setattr(jax.lax, 'psum', mean_of_means(jax.lax.psum))
+    monkeypatch.setattr(Shares, 'sum', mean_of_means(Shares.sum))
     wrong = course(Steps(4))
   elif mutant == 'slice replaced':
     wrong = course(steps_on(4), one_replaced)

@@ -7,7 +7,7 @@ import pathlib
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -20,10 +20,13 @@ from transformer_jax.benchmark.interleave import OURS, columns, interleave
 from transformer_jax.benchmark.startup import full_batch
 from transformer_jax.data import batches
 from transformer_jax.machine import parallel, platform
+from transformer_jax.machine.shares import AXIS, Shares
 from transformer_jax.model import flops
 from transformer_jax.model.transformer import Outputs
 from transformer_jax.training import loss
 from transformer_jax.training.trainer import Trainer
+
+Tree = Any
 
 
 class Rival(Protocol):
@@ -152,8 +155,8 @@ def step_seconds(
   `input` is the host's time for a batch, which passes while the devices compute.
   `waiting_share` is the largest share of all time that the devices may have waited for
   it. `compute` and `exchange` are for the shape that most batches have: the same update
-  is compiled a second time without the sum over devices, and both are timed in turn.
-  One device exchanges nothing. `loss` is the part of `compute` that logits, their
+  is compiled a second time without what devices tell each other, and both are timed in
+  turn. One device exchanges nothing. `loss` is the part of `compute` that logits, their
   cross-entropy and both gradients take on their own.
   """
   shapes = (trainer.batch(step).shape for step in range(len(ours.assembling)))
@@ -209,10 +212,19 @@ def loss_seconds(
 
 @contextlib.contextmanager
 def without_exchange() -> Iterator[None]:
-  """Programs traced in this context leave the sum over devices out."""
-  kept = jax.lax.psum
-  jax.lax.psum = lambda tree, axis: tree
+  """In programs traced in this context, devices tell each other nothing.
+
+  Each takes its share of its own gradient for the sum, and collects no parameters.
+  """
+
+  def put(shares: Shares, own: Tree, whole: Tree) -> Tree:
+    place = jax.lax.axis_index(AXIS)
+    into = lambda x, y: jax.lax.dynamic_update_slice_in_dim(y, x, place * len(x), 0)
+    return jax.tree.map(lambda x, y: into(x, y) if shares.has(y) else x, own, whole)
+
+  kept = Shares.sum, Shares.join
+  Shares.sum, Shares.join = Shares.own, put
   try:
     yield
   finally:
-    jax.lax.psum = kept
+    Shares.sum, Shares.join = kept

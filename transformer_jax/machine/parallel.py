@@ -2,8 +2,9 @@
 
 A batch comes in `slices` equal parts. Each of D devices computes slices / D of them, so
 the data, the dropout and the update are the same for every D that divides `slices`.
-The state has no device axis: pmap takes and returns it replicated. With several hosts,
-each reads the slices of its own devices (hosts.py).
+The parameters have no device axis: pmap takes and returns them replicated. The devices
+of one host share Adam's averages (shares.py). With several hosts, each reads the slices
+of its own devices (hosts.py), and has all of the averages.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,8 +16,8 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from transformer_jax.machine import hosts
 from transformer_jax.machine.errors import UserError
+from transformer_jax.machine.shares import AXIS, Shares
 
-AXIS = 'devices'
 Tree = Any
 
 
@@ -70,6 +71,8 @@ class Devices:
 
   Attributes:
     count: the number of devices.
+    shares: which part of the optimizer's state each of them has. With several hosts it
+      is all of it, for the first host saves what it has.
     slices_each: the number of slices of each device.
     host_slices: which slices are those of this host's devices.
   """
@@ -84,6 +87,7 @@ class Devices:
         f'{self.count} devices cannot share {slices} slices equally; these counts '
         f'can: {works}. Hide some devices or set --config.slices'
       )
+    self.shares = Shares(self.count if hosts.count() == 1 else 1)
     self.slices_each = slices // self.count
     ours = [device for device in devices if device in jax.local_devices()]
     first = devices.index(ours[0]) * self.slices_each
@@ -93,6 +97,15 @@ class Devices:
   def replicate(self, tree: Tree) -> Tree:
     """Copies the first host's arrays to every device."""
     put = lambda x: self._put(x, PartitionSpec(), 1)
+    return jax.tree.map(put, hosts.from_first_host(tree))
+
+  def share(self, tree: Tree) -> Tree:
+    """Gives each device its share of the first host's arrays."""
+
+    def put(x: np.ndarray) -> jax.Array:
+      spec = PartitionSpec(AXIS) if self.shares.has(x) else PartitionSpec()
+      return self._put(self.shares.split(x), spec, 1)
+
     return jax.tree.map(put, hosts.from_first_host(tree))
 
   def split(self, arrays: Tree) -> Tree:
@@ -121,17 +134,22 @@ class Devices:
       shape, NamedSharding(self._all, spec), parts
     )
 
-  def parallel(self, step: Callable) -> Callable:
+  def parallel(self, step: Callable, axes: Tree = None) -> Callable:
     """Maps step(state, inputs) -> (state, sums) over the devices; `state` is donated.
 
-    Each device has the whole state and its slices of the inputs. What `step` returns
-    must be equal on all devices, so it reduces over AXIS.
+    Each device has its slices of the inputs, and the whole state but for what `axes`
+    says. What `step` returns and is not shared must be equal on all devices, so it
+    reduces over AXIS.
+
+    Args:
+      axes: of `state`, or of parts of it: Shares.axes() of what share() gave, or None
+        for what replicate() gave.
     """
     return jax.pmap(
       step,
       axis_name=AXIS,
-      in_axes=(None, 0),
-      out_axes=(None, None),
+      in_axes=(axes, 0),
+      out_axes=(axes, None),
       devices=self._devices,
       donate_argnums=(0,),
     )

@@ -123,7 +123,7 @@ class Loop:
         with self._interruption.deferred():
           state, done, stop = self._updates(state, step, goal)
           if done > step and hosts.is_first_host():
-            self._writer.save(done, state.params, state.opt_state)
+            self._writer.save(done, *self._trainer.saved(state))
           step, self._saved = done, time.monotonic()
         if stop or self._leaves_alone():
           self._writer.finish()

@@ -1,5 +1,6 @@
 """One update: Equation 3, Adam (section 5.3), gradients over all slices of a batch."""
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -10,6 +11,7 @@ from flax import nnx
 
 from transformer_jax.data.vocabulary import PAD
 from transformer_jax.machine import parallel
+from transformer_jax.machine.shares import Shares
 from transformer_jax.model import ops
 from transformer_jax.training import loss
 
@@ -51,12 +53,14 @@ def train_step(
   graph: nnx.GraphDef,
   transform: optax.GradientTransformation,
   epsilon_ls: float,
+  shares: Shares,
 ) -> tuple[TrainState, Sums]:
   """Returns the state after one update from this device's part of a batch.
 
   Dropout keys are (seed, step, slice). Loss and gradient are sums over all slices of
   all devices, divided by the batch's count of target tokens, so that neither depends on
-  how many devices share the slices.
+  how many devices share the slices. Each device has all parameters, its share of the
+  gradient's sum and of Adam's averages, and updates its share of the parameters.
 
   If the loss or the gradient's norm is not finite, parameters and Adam's state stay as
   they are; otherwise Adam keeps them finite. `step` goes on all the same: it says which
@@ -78,27 +82,44 @@ def train_step(
     return gradient, smoothed, plain, (target != PAD).sum()
 
   sums = _sum_over(slice_gradient, jnp.arange(each), given.source, given.target)
-  sums, wishes = jax.lax.psum((sums, given.wishes.sum(0)), parallel.AXIS)
+  sums, wishes = shares.sum((sums, given.wishes.sum(0)))
   gradient, smoothed, plain, tokens = sums
   # The undivided sum has its norm taken, so that XLA can make the mean as Adam updates.
   # If a square overflows, the norm is infinite and the update is skipped. So Adam's
   # averages of squares stay finite.
-  norm = jnp.sqrt(sum(map(ops.sum_of_squares, jax.tree.leaves(gradient)))) / tokens
+  norm = jnp.sqrt(_sum_of_squares(gradient, state.params, shares)) / tokens
   finite = jnp.isfinite(norm) & jnp.isfinite(smoothed)
 
   def update(params: Tree, opt_state: Tree) -> tuple[Tree, Tree]:
     # XLA makes a product anew for each of Adam's averages. It would store a quotient.
     mean = jax.tree.map(lambda g: g * (1 / tokens), gradient)
-    updates, opt_state = transform.update(mean, opt_state, params)
-    return optax.apply_updates(params, updates), opt_state
+    own = shares.own(params)
+    updates, opt_state = transform.update(mean, opt_state, own)
+    return optax.apply_updates(own, updates), opt_state
 
   # A branch and no selection: XLA then updates in place, in half the passes.
-  params, opt_state = jax.lax.cond(
-    finite, update, lambda *old: old, state.params, state.opt_state
+  own, opt_state = jax.lax.cond(
+    finite,
+    update,
+    lambda params, opt_state: (shares.own(params), opt_state),
+    state.params,
+    state.opt_state,
   )
+  params = shares.join(own, state.params)
   return TrainState(state.step + 1, params, opt_state), Sums(
     smoothed, plain, tokens, norm, 1 - finite.astype(jnp.int32), wishes
   )
+
+
+def _sum_of_squares(gradient: Tree, params: Tree, shares: Shares) -> jax.Array:
+  """Of the whole gradient, from this device's share of it."""
+  if shares.count == 1:
+    return sum(map(ops.sum_of_squares, jax.tree.leaves(gradient)))
+  # What all devices have whole is counted by each of them.
+  times = lambda p: 1 if shares.has(p) else shares.count
+  each = lambda g, p: ops.sum_of_squares(g) / times(p)
+  own = sum(jax.tree.leaves(jax.tree.map(each, gradient, params)))
+  return shares.sum(own)
 
 
 def _sum_over(function: Callable[..., Tree], *parts: jax.Array) -> Tree:
@@ -110,3 +131,33 @@ def _sum_over(function: Callable[..., Tree], *parts: jax.Array) -> Tree:
   one = jax.eval_shape(function, *first)
   zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), one)
   return jax.lax.scan(add, zeros, parts)[0]
+
+
+def on_devices(
+  devices: parallel.Devices,
+  graph: nnx.GraphDef,
+  params: Tree,
+  transform: optax.GradientTransformation,
+  epsilon_ls: float,
+) -> Callable[[TrainState, StepInput], tuple[TrainState, Sums]]:
+  """Returns train_step mapped over the devices.
+
+  Args:
+    params: the parameters' shapes.
+  """
+  step = functools.partial(
+    train_step,
+    graph=graph,
+    transform=transform,
+    epsilon_ls=epsilon_ls,
+    shares=devices.shares,
+  )
+  opt_state = jax.eval_shape(transform.init, params)
+  axes = TrainState(None, None, devices.shares.axes(opt_state))
+  return devices.parallel(step, axes)
+
+
+def placed(state: TrainState, devices: parallel.Devices) -> TrainState:
+  """Puts a state of the first host's arrays where on_devices() takes it."""
+  step, params = devices.replicate((state.step, state.params))
+  return TrainState(step, params, devices.share(state.opt_state))

@@ -17,7 +17,13 @@ from transformer_jax.model import build
 from transformer_jax.runs import init_from
 from transformer_jax.training import checkpoint, optimizer
 from transformer_jax.training.compilation import Programs
-from transformer_jax.training.step import StepInput, Sums, TrainState, train_step
+from transformer_jax.training.step import (
+  StepInput,
+  Sums,
+  TrainState,
+  on_devices,
+  placed,
+)
 
 Tree = Any
 
@@ -54,13 +60,9 @@ class Trainer:
     self.learning_rate = equation_3(config)
     self._transform = adam(config)
     self._shapes = params, jax.eval_shape(self._transform.init, params)
-    step = functools.partial(
-      train_step,
-      graph=self.graph,
-      transform=self._transform,
-      epsilon_ls=config.epsilon_ls,
+    self._parallel = on_devices(
+      self.devices, self.graph, params, self._transform, config.epsilon_ls
     )
-    self._parallel = self.devices.parallel(step)
     self._programs: Programs
 
   def compile(self, state: TrainState, shapes: Sequence[batches.Shape]) -> Programs:
@@ -127,6 +129,12 @@ class Trainer:
     seed = np.full(len(source), self._config.seed, np.int32)
     return self.devices.split(StepInput(source, target, wishes, seed))
 
+  def saved(self, state: TrainState) -> tuple[Tree, Tree]:
+    """A state's parameters and the optimizer's state, as checkpoints hold them."""
+    params, opt_state = jax.device_get((state.params, state.opt_state))
+    whole = lambda x, like: x.reshape(like.shape)
+    return params, jax.tree.map(whole, opt_state, self._shapes[1])
+
   def initial(self) -> TrainState:
     """A fresh state on the devices; its parameters may be those of `init_from`."""
     if not self._config.init_from.run:
@@ -136,9 +144,8 @@ class Trainer:
       params = checkpoint.restore_params(run.checkpoints, step, self._shapes[0])
     else:  # it gets the first host's
       params = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), self._shapes[0])
-    return self.devices.replicate(
-      TrainState(np.int32(0), params, self._transform.init(params))
-    )
+    fresh = TrainState(np.int32(0), params, self._transform.init(params))
+    return placed(fresh, self.devices)
 
   def restore(self, folder: pathlib.Path) -> TrainState:
     """The newest checkpoint that is not damaged, or a fresh state if there is none."""
@@ -151,4 +158,4 @@ class Trainer:
     if found is None:  # another host, which gets the first host's arrays
       zeros = lambda x: np.zeros(x.shape, x.dtype)
       found = checkpoint.Restored(int(step), *jax.tree.map(zeros, self._shapes))
-    return self.devices.replicate(TrainState(np.int32(step), *found[1:]))
+    return placed(TrainState(np.int32(step), *found[1:]), self.devices)
