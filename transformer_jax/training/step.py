@@ -90,6 +90,25 @@ def train_step(
   norm = jnp.sqrt(_sum_of_squares(gradient, state.params, shares)) / tokens
   finite = jnp.isfinite(norm) & jnp.isfinite(smoothed)
 
+  params, opt_state = _updated(state, gradient, tokens, finite, transform, shares)
+  return TrainState(state.step + 1, params, opt_state), Sums(
+    smoothed, plain, tokens, norm, 1 - finite.astype(jnp.int32), wishes
+  )
+
+
+def _updated(
+  state: TrainState,
+  gradient: Tree,
+  tokens: jax.Array,
+  finite: jax.Array,
+  transform: optax.GradientTransformation,
+  shares: Shares,
+) -> tuple[Tree, Tree]:
+  """Parameters and Adam's state after an update, or as they are if it is not finite.
+
+  `gradient` is this device's share of the sum over `tokens`.
+  """
+
   def update(params: Tree, opt_state: Tree) -> tuple[Tree, Tree]:
     # XLA makes a product anew for each of Adam's averages. It would store a quotient.
     mean = jax.tree.map(lambda g: g * (1 / tokens), gradient)
@@ -105,10 +124,7 @@ def train_step(
     state.params,
     state.opt_state,
   )
-  params = shares.join(own, state.params)
-  return TrainState(state.step + 1, params, opt_state), Sums(
-    smoothed, plain, tokens, norm, 1 - finite.astype(jnp.int32), wishes
-  )
+  return shares.join(own, state.params), opt_state
 
 
 def _sum_of_squares(gradient: Tree, params: Tree, shares: Shares) -> jax.Array:
