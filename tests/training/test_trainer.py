@@ -54,6 +54,34 @@ def test_a_program_for_each_shape_and_none_later(
     ours.step(state, batches.Batch(empty, empty, empty))
 
 
+def test_checkpoints_do_not_know_of_shares(
+  tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+):
+  """What 8 devices share is saved whole, and 1 or 4 go on with the same numbers."""
+  monkeypatch.setattr(build, 'transformer', lambda _: model(0.3))
+  config = tiny_config(tokens_per_batch=64, max_shapes=1)
+  folder = corpus(tmp_path)
+  ours = Trainer(config, folder)
+  state = ours.initial()
+  ours.compile(state, ours.batches.shapes)
+  for step in range(2):
+    state, _ = ours.step(state, ours.batch(step))
+  saved = ours.saved(state)
+  checkpoint.save(tmp_path / 'checkpoints', 2, *saved)
+  shapes = lambda tree: jax.tree.map(lambda x: x.shape, tree)
+  assert shapes(saved) == shapes(state_shapes(config))
+  largest = [np.abs(x).max() for x in jax.tree.leaves(saved[1][0].nu)]
+  assert min(largest) > 0
+  devices = parallel.Devices
+  for count in (1, 4):
+    some = functools.partial(devices, devices=jax.devices()[:count])
+    monkeypatch.setattr(parallel, 'Devices', some)
+    theirs = Trainer(config, folder)
+    assert theirs.devices.count == count
+    again = theirs.saved(theirs.restore(tmp_path / 'checkpoints'))
+    jax.tree.map(np.testing.assert_array_equal, again, saved)
+
+
 @pytest.mark.slow
 def test_seeds_share_a_program_and_no_dropout(tmp_path: pathlib.Path):
   folder, programs, losses = corpus(tmp_path, pairs=200), [], []
