@@ -129,3 +129,15 @@ def test_nothing_moves_unasked(tmp_path: pathlib.Path, monkeypatch):
   source = ours.devices.split((ours.batches.batch(0).source,))[0]
   program = ours.lower(state, ours.batches.shapes[0]).compile()
   assert source.sharding == program.input_shardings[0][1][0]
+
+
+def test_devices_of_a_cpu_read_the_same_memory():
+  """Whatever the arrays come from: the host, one device, or all of them."""
+  x = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
+  for given in (x, jax.numpy.array(x), parallel.everywhere(x)):
+    found = parallel.to_read({'x': given})['x']
+    parts = [part.data for part in found.addressable_shards]
+    assert [part.device for part in parts] == jax.local_devices()
+    assert len({part.unsafe_buffer_pointer() for part in parts}) == 1
+    for part in parts:
+      np.testing.assert_array_equal(part, x)

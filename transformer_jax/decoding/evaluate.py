@@ -72,7 +72,7 @@ class Evaluation:
     graph, shapes = build.architecture(config)
     _say(f'averaging {len(self._steps)} checkpoints up to step {self._steps[-1]}')
     params = checkpoint.average(run.checkpoints, self._steps, shapes)
-    params = parallel.everywhere(params)
+    params = parallel.to_read(params)
     scorer, held = SCORERS[config.task], held_out.text(self._corpus, options.split)
     translator = Translator(config, run.vocabularies(), params)
     bar = lambda items: tqdm(items, desc='translating', unit='batch', disable=None)

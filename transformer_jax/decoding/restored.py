@@ -60,7 +60,7 @@ class Restored:
     platform.start(self.config.slices)
     self.graph, shapes = build.architecture(self.config)
     params = checkpoint.average(self.run.checkpoints, steps, shapes)
-    self.params = parallel.everywhere(params)
+    self.params = parallel.to_read(params)
     self.translator = Translator(self.config, self.vocabularies, params)
 
   def over_pairs(self, function: Callable, pairs: Sequence[Pair]) -> Iterator[Any]:

@@ -32,6 +32,27 @@ def everywhere(tree: Tree) -> Tree:
   return jax.device_put(tree, NamedSharding(mesh, PartitionSpec()))
 
 
+def to_read(tree: Tree) -> Tree:
+  """Gives every device of this host arrays that programs will only read.
+
+  A CPU's devices read the same memory, so that a core finds in the cache what another
+  has fetched. Elsewhere this is everywhere().
+  """
+  if jax.default_backend() != 'cpu':
+    return everywhere(tree)
+  first, *others = jax.local_devices()
+  sharding = NamedSharding(Mesh(np.array([first, *others]), (AXIS,)), PartitionSpec())
+
+  def share(x: np.ndarray | jax.Array) -> jax.Array:
+    one = jax.device_put(x, first)
+    view = np.asarray(one)
+    same = [jax.device_put(view, device, may_alias=True) for device in others]
+    parts = [one, *same]
+    return jax.make_array_from_single_device_arrays(one.shape, sharding, parts)
+
+  return jax.tree.map(share, tree)
+
+
 def without_data(tree: Tree) -> Tree:
   """Returns the shapes, dtypes and devices of arrays: enough to lower a program.
 
@@ -46,7 +67,7 @@ def without_data(tree: Tree) -> Tree:
 def spread(function: Callable) -> Callable:
   """Maps function(params, *rows) over this host's devices, each with some of the rows.
 
-  The mapped function takes `params` from everywhere() and host arrays whose axis 0, the
+  The mapped function takes `params` from to_read() and host arrays whose axis 0, the
   rows, is a multiple of the number of devices. It returns at once, with a function that
   waits for the result and gives it as host arrays, so the host can do other things
   while an accelerator computes. The devices do not communicate.

@@ -6,6 +6,7 @@ layers.py has the glossary of shapes.
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.typing import DTypeLike
 from jaxtyping import Float
@@ -20,7 +21,7 @@ class SearchWeights(NamedTuple):
   The layers' matrices have the dtype of products. Those that step() multiplies by are
   transposed, [out, in]: it has few rows, and a CPU then does not arrange a matrix anew
   in each product. All others are as the other methods take them. Vectors and tables of
-  embeddings, which are added or looked up, stay as they are.
+  embeddings, which are added or looked up, are copies.
   """
 
   params: Tree
@@ -33,7 +34,7 @@ def search_weights(params: Tree, dtype: DTypeLike) -> SearchWeights:
   def prepare(path: tuple, x: Array) -> Array:
     names = [part.key for part in path]
     if x.ndim < 2 or names[-1].endswith(('embedding', 'positions')):
-      return x
+      return jnp.copy(x)  # a training may give up its own to its next update
     x = x.astype(dtype)
     if names[0] != 'decoder' or names[-2:] in (['cross', 'key'], ['cross', 'value']):
       return x
