@@ -17,7 +17,7 @@ import pytest
 
 from configs import base, big
 from scripts import train
-from toy.hlo import Hlo, size
+from toy.hlo import Hlo
 from toy.programs import Program, free_port
 from toy.runs import Toy
 from toy.task import TINY
@@ -201,12 +201,10 @@ def test_what_a_step_computes_and_moves(
   found = compiled.cost_analysis()
   by_arithmetic = 3125 * flops.flops_per_target_token(config.model, 25)
   assert printed == f'{found["flops"]:.2e} ({by_arithmetic:.2e})'.replace('e+', 'e')
-  hlo = Hlo(compiled.as_text())
+  told = Hlo(compiled.as_text()).told()
   kinds = 'reduce-scatter', 'all-gather', 'all-reduce'
-  scatters, gathers, reduces = (
-    [size(line) for line in hlo.collectives(hlo.entry) if f' {kind}(' in line]
-    for kind in kinds
-  )
+  assert set(told) == set(kinds)
+  scatters, gathers, reduces = (told[kind] for kind in kinds)
   assert summed == f'{8 * sum(scatters) + sum(reduces):,}'
   assert collected == f'{sum(gathers):,}'
   assert numbers == f'{len(scatters)}; {len(gathers)}; {len(reduces)}'

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 import pytest
 
-from toy.hlo import COLLECTIVE, Hlo, size
+from toy.hlo import Hlo, size
 from toy.steps import (
   corpus,
   example,
@@ -55,9 +55,8 @@ def test_what_the_devices_tell_each_other(count: int):
   hlo = Hlo(program.as_text())
   inside = [line for body in hlo.loops() for line in hlo.collectives(body)]
   assert hlo.loops() and not inside
-  told = {kind: 0 for kind in ('all-reduce', 'reduce-scatter', 'all-gather')}
-  for line in hlo.collectives(hlo.entry):
-    told[re.search(COLLECTIVE, line.partition(' = ')[2])[0]] += size(line)
+  told = {kind: sum(sizes) for kind, sizes in hlo.told().items()}
+  assert set(told) == {'all-reduce', 'reduce-scatter', 'all-gather'}
   leaves = jax.tree.leaves(steps.params)
   shared = sum(x.nbytes for x in leaves if x.ndim > 1 and len(x) % count == 0)
   whole = sum(x.nbytes for x in leaves) - shared

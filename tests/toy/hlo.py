@@ -28,6 +28,14 @@ class Hlo:
           found += self.collectives(called)
     return found
 
+  def told(self) -> dict[str, list[int]]:
+    """Bytes of what each collective of the whole program gives, by its kind."""
+    found: dict[str, list[int]] = {}
+    for line in self.collectives(self.entry):
+      kind = re.search(COLLECTIVE, line.partition(' = ')[2])[0]
+      found.setdefault(kind, []).append(size(line))
+    return found
+
   def loops(self) -> list[str]:
     return re.findall(r' while\(.*body=%([^\s,]+)', self.text)
 

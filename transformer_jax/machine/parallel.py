@@ -28,8 +28,11 @@ def round_up(rows: int) -> int:
 
 def everywhere(tree: Tree) -> Tree:
   """Copies arrays to every device of this host."""
-  mesh = Mesh(np.array(jax.local_devices()), (AXIS,))
-  return jax.device_put(tree, NamedSharding(mesh, PartitionSpec()))
+  return jax.device_put(tree, _on_all_of_this_host())
+
+
+def _on_all_of_this_host() -> NamedSharding:
+  return NamedSharding(Mesh(np.array(jax.local_devices()), (AXIS,)), PartitionSpec())
 
 
 def to_read(tree: Tree) -> Tree:
@@ -41,14 +44,14 @@ def to_read(tree: Tree) -> Tree:
   if jax.default_backend() != 'cpu':
     return everywhere(tree)
   first, *others = jax.local_devices()
-  sharding = NamedSharding(Mesh(np.array([first, *others]), (AXIS,)), PartitionSpec())
 
   def share(x: np.ndarray | jax.Array) -> jax.Array:
     one = jax.device_put(x, first)
     view = np.asarray(one)
     same = [jax.device_put(view, device, may_alias=True) for device in others]
-    parts = [one, *same]
-    return jax.make_array_from_single_device_arrays(one.shape, sharding, parts)
+    return jax.make_array_from_single_device_arrays(
+      one.shape, _on_all_of_this_host(), [one, *same]
+    )
 
   return jax.tree.map(share, tree)
 
@@ -67,10 +70,11 @@ def without_data(tree: Tree) -> Tree:
 def spread(function: Callable) -> Callable:
   """Maps function(params, *rows) over this host's devices, each with some of the rows.
 
-  The mapped function takes `params` from to_read() and host arrays whose axis 0, the
-  rows, is a multiple of the number of devices. It returns at once, with a function that
-  waits for the result and gives it as host arrays, so the host can do other things
-  while an accelerator computes. The devices do not communicate.
+  The mapped function takes `params` that every device has, as from to_read(), and host
+  arrays whose axis 0, the rows, is a multiple of the number of devices. It returns at
+  once, with a function that waits for the result and gives it as host arrays, so the
+  host can do other things while an accelerator computes. The devices do not
+  communicate.
   """
   devices = jax.local_devices()
   on_rows = lambda params, rows: function(params, *rows)
@@ -117,15 +121,16 @@ class Devices:
 
   def replicate(self, tree: Tree) -> Tree:
     """Copies the first host's arrays to every device."""
-    put = lambda x: self._put(x, PartitionSpec(), 1)
-    return jax.tree.map(put, hosts.from_first_host(tree))
+    return self._shared(tree, Shares(1))
 
   def share(self, tree: Tree) -> Tree:
     """Gives each device its share of the first host's arrays."""
+    return self._shared(tree, self.shares)
 
+  def _shared(self, tree: Tree, shares: Shares) -> Tree:
     def put(x: np.ndarray) -> jax.Array:
-      spec = PartitionSpec(AXIS) if self.shares.has(x) else PartitionSpec()
-      return self._put(self.shares.split(x), spec, 1)
+      spec = PartitionSpec(AXIS) if shares.has(x) else PartitionSpec()
+      return self._put(shares.split(x), spec, 1)
 
     return jax.tree.map(put, hosts.from_first_host(tree))
 

@@ -1,4 +1,4 @@
-"""Sharing the optimizer's state among devices, so that each makes a part of an update.
+"""Devices share the optimizer's state, and each makes its part of an update.
 
 Adam treats every number by itself: a D-th of its state and of the gradient's sum give a
 D-th of the update. The devices then collect the parameters from each other. This moves
@@ -44,7 +44,7 @@ class Shares:
   # The methods below are for the mapped function; they take arrays of one device.
 
   def sum(self, tree: Tree) -> Tree:
-    """This device's share [n / D, ...] of the sum over the devices of [n, ...]."""
+    """Returns this device's share [n / D, ...] of the devices' sum of [n, ...]."""
     leaves, structure = jax.tree.flatten(tree)
     whole = [x for x in leaves if not self.has(x)]
     summed = iter(jax.lax.psum(whole, AXIS))  # in one message
@@ -54,7 +54,7 @@ class Shares:
     )
 
   def own(self, tree: Tree) -> Tree:
-    """This device's share [n / D, ...] of arrays [n, ...] that it has whole."""
+    """Returns this device's share [n / D, ...] of arrays [n, ...] that it has whole."""
     place = jax.lax.axis_index(AXIS)
 
     def part(x: jax.Array) -> jax.Array:
@@ -66,6 +66,6 @@ class Shares:
     return jax.tree.map(part, tree)
 
   def join(self, tree: Tree, like: Tree) -> Tree:
-    """Collects shares [n / D, ...] from all devices: [n, ...], the shape in `like`."""
+    """Returns arrays [n, ...], shaped as in `like`, made of all devices' shares."""
     collect = lambda x: jax.lax.all_gather(x, AXIS, tiled=True)
     return jax.tree.map(lambda x, y: collect(x) if self.has(y) else x, tree, like)

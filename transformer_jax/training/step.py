@@ -84,7 +84,7 @@ def train_step(
   sums = _sum_over(slice_gradient, jnp.arange(each), given.source, given.target)
   sums, wishes = shares.sum((sums, given.wishes.sum(0)))
   gradient, smoothed, plain, tokens = sums
-  # The undivided sum has its norm taken, so that XLA can make the mean as Adam updates.
+  # The norm is that of the undivided sum, so that XLA can make the mean in Adam's pass.
   # If a square overflows, the norm is infinite and the update is skipped. So Adam's
   # averages of squares stay finite.
   norm = jnp.sqrt(_sum_of_squares(gradient, state.params, shares)) / tokens
@@ -104,7 +104,7 @@ def _updated(
   transform: optax.GradientTransformation,
   shares: Shares,
 ) -> tuple[Tree, Tree]:
-  """Parameters and Adam's state after an update, or as they are if it is not finite.
+  """Returns parameters and Adam's state, updated if the gradient's norm is finite.
 
   `gradient` is this device's share of the sum over `tokens`.
   """
@@ -128,10 +128,10 @@ def _updated(
 
 
 def _sum_of_squares(gradient: Tree, params: Tree, shares: Shares) -> jax.Array:
-  """Of the whole gradient, from this device's share of it."""
+  """Returns the whole gradient's sum of squares, given this device's share of it."""
   if shares.count == 1:
     return sum(map(ops.sum_of_squares, jax.tree.leaves(gradient)))
-  # What all devices have whole is counted by each of them.
+  # Every device adds the squares of what is not shared, so they would count D times.
   times = lambda p: 1 if shares.has(p) else shares.count
   each = lambda g, p: ops.sum_of_squares(g) / times(p)
   own = sum(jax.tree.leaves(jax.tree.map(each, gradient, params)))
@@ -174,6 +174,6 @@ def on_devices(
 
 
 def placed(state: TrainState, devices: parallel.Devices) -> TrainState:
-  """Puts a state of the first host's arrays where on_devices() takes it."""
+  """Places a state of the first host's arrays as the mapped train_step takes it."""
   step, params = devices.replicate((state.step, state.params))
   return TrainState(step, params, devices.share(state.opt_state))

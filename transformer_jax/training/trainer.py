@@ -130,7 +130,7 @@ class Trainer:
     return self.devices.split(StepInput(source, target, wishes, seed))
 
   def saved(self, state: TrainState) -> tuple[Tree, Tree]:
-    """A state's parameters and the optimizer's state, as checkpoints hold them."""
+    """Returns a state's parameters and optimizer state in the form of checkpoints."""
     params, opt_state = jax.device_get((state.params, state.opt_state))
     whole = lambda x, like: x.reshape(like.shape)
     return params, jax.tree.map(whole, opt_state, self._shapes[1])
