@@ -44,14 +44,14 @@ def to_read(tree: Tree) -> Tree:
   if jax.default_backend() != 'cpu':
     return everywhere(tree)
   first, *others = jax.local_devices()
+  sharding = _on_all_of_this_host()
 
   def share(x: np.ndarray | jax.Array) -> jax.Array:
     one = jax.device_put(x, first)
     view = np.asarray(one)
     same = [jax.device_put(view, device, may_alias=True) for device in others]
-    return jax.make_array_from_single_device_arrays(
-      one.shape, _on_all_of_this_host(), [one, *same]
-    )
+    parts = [one, *same]
+    return jax.make_array_from_single_device_arrays(one.shape, sharding, parts)
 
   return jax.tree.map(share, tree)
 
