@@ -47,10 +47,10 @@ def check_flags() -> None:
   if (WORKDIR.value is None) == (HYPOTHESES.value is None):
     raise app.UsageError('give --workdir, or --hypotheses, to say what to score')
   of_runs = AGAINST, AVERAGE, STEP, BEAM, ALPHA
-  of_files = REFERENCES, TARGET_LANGUAGE, AGAINST_HYPOTHESES
+  of_files = REFERENCES, TARGET_LANGUAGE, TOKENIZED, AGAINST_HYPOTHESES
   given, other = ('workdir', of_files) if WORKDIR.value else ('hypotheses', of_runs)
   for flag in other:
-    if flag.value is not None:
+    if flag.value not in (None, False):
       raise app.UsageError(f'--{flag.name} does not go with --{given}')
   if HYPOTHESES.value and None in (REFERENCES.value, TARGET_LANGUAGE.value):
     raise app.UsageError('--hypotheses needs --references and --target_language')

@@ -17,7 +17,7 @@ from absl import logging
 
 from transformer_jax.data.corpus import name_apart
 from transformer_jax.data.flags import DataFlags
-from transformer_jax.exchange import importing
+from transformer_jax.exchange import folders, importing
 from transformer_jax.machine import flags
 
 FLAGS = flags.Flags(__doc__)
@@ -31,7 +31,10 @@ DATA = DataFlags(FLAGS)
 def main(argv: list[str]) -> None:
   FLAGS.parse(argv)
   logging.set_verbosity(logging.WARNING)
-  Interruption().install()
+  partial = folders.partial_of(WORKDIR.value)
+  left = lambda: f'Delete {partial} first.' if partial.exists() else ''
+  interruption = Interruption().install()
+  interruption.last_words = lambda: f'The same command begins anew. {left()}'
   given = INPUT.value, WORKDIR.value, CONFIG.value, DATA.folders(), PREPARE.value
   for line in importing.import_model(*given):
     print(line)

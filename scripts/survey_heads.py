@@ -49,7 +49,7 @@ def main(argv: list[str]) -> None:
   restored.run.check_vocabulary(corpus)
   sides = token_files.read_split(corpus, SPLIT.value)
   training = token_files.read_split(corpus, 'train')
-  pairs = head_survey.drawn(sides, SENTENCES.value)
+  pairs = head_survey.drawn(sides, SENTENCES.value, watcher.longest)
   folder = OUTPUT.value or WORKDIR.value / 'attention'
   folder.mkdir(parents=True, exist_ok=True)
   if QUERY.value is None:
@@ -60,7 +60,7 @@ def main(argv: list[str]) -> None:
     attention_pictures.save(figure, folder / 'heads')
   else:
     words = QUERY.value, KEY.value
-    every = head_survey.drawn(sides, len(sides[0]))
+    every = head_survey.drawn(sides, len(sides[0]), watcher.longest)
     means = head_survey.between(watcher, every, *words)
     blocks = attention_heads.pair_blocks(*means, *words)
   if PRUNE.value:

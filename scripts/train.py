@@ -52,7 +52,7 @@ def main(argv: list[str]) -> None:
   logging.set_verbosity(logging.WARNING)  # Orbax tells its whole life at INFO
   if INIT_FROM.value:
     init_from.start_from(config, INIT_FROM.value, WORKDIR.value)
-  config_checks.check_numbers(config.to_dict())
+  config_checks.check_to_train(config.to_dict())
   interruption = Interruption().install()
   print('loading JAX', file=sys.stderr, flush=True)
   from transformer_jax.decoding.dev_bleu import DevBleu
@@ -64,7 +64,10 @@ def main(argv: list[str]) -> None:
   hosts.join_hosts(ADDRESS.value, COUNT.value, NUMBER.value)
   platform.start(config.slices)
   with hosts.one_error_ends_all(), errors.in_one_line():
-    corpus = hosts.first_host_first(lambda: preparing.prepare(config, *DATA.folders()))
+    begun = (WORKDIR.value / 'config.json').is_file()
+    corpus = hosts.first_host_first(
+      lambda: preparing.prepare(config, *DATA.folders(), begun)
+    )
     bleu = DevBleu(config, corpus) if config.best_by == 'bleu' else None
     train(config, WORKDIR.value, corpus, interruption, bleu)
 

@@ -113,6 +113,25 @@ def test_ratio_of_words(words: tuple[int, int], ratio: float, good: bool):
   assert both(pair, LOOSE._replace(max_ratio=ratio)) == expected
 
 
+@pytest.mark.parametrize(
+  'line',
+  [
+    '今天下午我们去图书馆借了三本关于历史的书。',
+    '今日の午後、図書館で歴史の本を三冊借りました。',
+    'บ่ายนี้เราไปยืมหนังสือประวัติศาสตร์สามเล่มจากห้องสมุด',
+  ],
+)
+def test_ratio_without_spaces(line: str):
+  """A sentence of a script without spaces between words is not one word."""
+  english = (
+    'This afternoon we went and borrowed three books on history from the library.'
+  )
+  limits = LOOSE._replace(max_ratio=9.0)
+  assert both((english, line), limits) is None
+  assert both((' '.join([english] * 45), line), limits) == 'length ratio over 9'
+  assert both(('Books.', line), limits) == 'length ratio over 9'
+
+
 def test_sentences_that_are_not_translated():
   limits = LOOSE._replace(drop_untranslated=True)
   sentences = ['Where is the beef?', 'Monsieur, je veux vous dire.', '这是一个句子']

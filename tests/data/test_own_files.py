@@ -35,8 +35,56 @@ def test_from_files_to_a_corpus(folder: pathlib.Path, tmp_path: pathlib.Path):
   (folder / 'train.cs').write_text('jedna\n')
   with pytest.raises(ValueError, match='is there, and .* is not what it was made from'):
     preparing.prepare(config, tmp_path / 'data')
+  assert preparing.prepare(config, tmp_path / 'data', begun=True) == made
+  with pytest.raises(ValueError, match='Leave out --raw_dir to use it'):
+    preparing.prepare(config, tmp_path / 'data', folder, begun=True)
+  with pytest.raises(ValueError, match='Give --config.raw_dir= to use it'):
+    preparing.prepare(config, tmp_path / 'data')
+  with config.unlocked():
+    config.raw_dir = ''
+  assert preparing.prepare(config, tmp_path / 'data') == made
+  with config.unlocked():
+    config.raw_dir = str(folder)
   folder.rename(tmp_path / 'gone')
   assert preparing.prepare(config, tmp_path / 'data') == made
+
+
+@pytest.mark.parametrize(
+  'damage', [lambda packed: packed[:-9], lambda packed: b'jedna']
+)
+def test_a_damaged_file_is_named(damage, folder: pathlib.Path):
+  path = folder / 'train.cs.gz'
+  path.write_bytes(damage(gzip.compress(path.with_suffix('').read_bytes())))
+  path.with_suffix('').unlink()
+  with pytest.raises(ValueError, match='train.cs.gz: truncated or damaged .*get it'):
+    my.get_config(f'cs-en,{folder}')
+
+
+def test_a_script_without_spaces(tmp_path: pathlib.Path, capsys):
+  """Its sentences are not dropped as one word beside many; what is dropped is said."""
+  (tmp_path / 'train.en').write_text(
+    ''.join(
+      f'On day {i} we went and read two long books on rivers .\n' for i in range(99)
+    )
+    + 'Yes.\n'
+  )
+  chinese = (
+    ''.join(f'第{i}天我们去读了两本关于河流的长篇书。\n' for i in range(99)) + '\n'
+  )
+  (tmp_path / 'train.zh').write_text(chinese)
+  config = my.get_config(f'en-zh,{tmp_path}')
+  config.model.vocab_size = 330
+  made = preparing.prepare(config, tmp_path / 'data')
+  splits = card.read_card(made)['splits']
+  assert [splits[s]['kept'] for s in card.SPLITS] == [79, 10, 10]
+  assert 'training has 79 of 80 pairs; left out: 1 empty' in capsys.readouterr().err
+
+
+def test_text_in_another_encoding(tmp_path: pathlib.Path):
+  for language in ('cs', 'en'):
+    (tmp_path / f'train.{language}').write_text('jedna dva\n' * 9, encoding='utf-16')
+  with pytest.raises(ValueError, match='left out: .* not UTF-8'):
+    preparing.prepare(my.get_config(f'cs-en,{tmp_path}'), tmp_path / 'data')
 
 
 def test_files_of_dev(folder: pathlib.Path):
@@ -60,6 +108,8 @@ def test_many_pairs_have_the_base_model(folder: pathlib.Path, monkeypatch):
     ('cs,{}', 'SOURCE-TARGET,DIR'),
     ('czech-en,{}', "'czech' is no code of a language .*: Czech is cs"),
     ('gr-en,{}', "'gr' is no code of a language"),
+    ('ces-en,{}', "'ces': this language has a code of two letters, cs"),
+    ('cs-jpn_JP,{}', "'jpn_JP': this language has a code of two letters, ja"),
     ('cs-cs,{}', 'two different languages'),
     ('cs-en,{}/none', 'none is no folder'),
     ('cs-pt_BR,{}', 'has no train.pt_BR, a sentence a line'),

@@ -72,6 +72,22 @@ def test_a_zip_file(raw: pathlib.Path):
     assert [*train.pairs()] == [('en', 'de')]
 
 
+def test_files_in_another_folder(raw: pathlib.Path, tmp_path: pathlib.Path):
+  """An absolute name, whatever the reader."""
+  files = CORPUS.files | {'train': (str(raw / 'train'),)}
+  elsewhere = put(tmp_path / 'more', 'dev.en', 'dev.de', 'test.en', 'test.de')
+  for corpus in (CORPUS, WMT14):
+    found = readers.bitexts(corpus._replace(files=files), elsewhere, None)
+    assert found['train'][0].paths == (raw / 'train.en', raw / 'train.de')
+
+
+def test_what_is_drawn_stands_alone(raw: pathlib.Path):
+  files = CORPUS.files | {'dev': ('drawn:5', 'dev')}
+  message = r"files.dev=\('drawn:5', 'dev'\): what is drawn stands alone"
+  with pytest.raises(UserError, match=message):
+    readers.bitexts(CORPUS._replace(files=files), raw, None)
+
+
 def test_sets_of_sacrebleu(raw: pathlib.Path, monkeypatch: pytest.MonkeyPatch):
   """As any of the files, whatever the suffix of the others."""
   monkeypatch.setattr(readers.sacrebleu_sets, 'bitext', lambda *given: given)

@@ -1,12 +1,13 @@
 """Files of trees, and the Wall Street Journal with its sections and their counts."""
 
 import gzip
+import os
 import pathlib
 import re
 
 import pytest
 
-from transformer_jax.data import treebanks
+from transformer_jax.data import origin, treebanks
 from transformer_jax.machine.errors import UserError
 
 TREE = '( (S (NP-SBJ (PRP We)) (VP (VBD slept)) (. .)))\n'
@@ -61,6 +62,23 @@ def test_a_journal_that_lacks_trees_is_refused(journal: pathlib.Path):
   (journal / 'WSJ/05/wsj_0500.mrg').unlink()
   with pytest.raises(UserError, match=r'WSJ/05: no files \*.mrg'):
     [*bitext.pairs()]
+
+
+def test_a_corpus_is_of_one_journal(journal: pathlib.Path):
+  """Sections that were changed are another corpus; those touched alone are not."""
+  splits = treebanks.bitexts(journal, SECTIONS, 1)
+  made = {}
+  for split, (bitext,) in splits.items():
+    assert len([*bitext.pairs()])
+    made[split] = {'from': [{'name': bitext.name, **bitext.origin()}]}
+  card = {'splits': made, 'stamps': origin.stamps(splits)}
+  origin.check_same(card, splits)
+  path = journal / 'WSJ/07/wsj_0700.mrg'
+  os.utime(path, ns=(0, 1))
+  origin.check_same(card, splits)
+  path.write_text(TREE.replace('We', 'He') * 2)
+  with pytest.raises(UserError, match='WSJ 02 to 21 is not what it was'):
+    origin.check_same(card, splits)
 
 
 def test_no_journal_is_said_to_be_the_ldcs(tmp_path: pathlib.Path):

@@ -101,6 +101,24 @@ def test_too_long_to_be_shown(watcher: Watcher):
     watcher.maps(['one'], [long], True)
 
 
+def test_as_long_as_learned_positions(tmp_path: pathlib.Path):
+  """No padding goes beyond the last of them."""
+  sizes = {'model.positions': 'learned', 'model.max_positions': 90}
+  watcher = Watcher(Restored(untrained.write(tmp_path, **sizes)))
+  ids = watcher.restored.source_ids(['one ' * 80])[0]
+  words = 80 - (len(ids) - 90) if len(ids) > 90 else 80
+  (maps,) = watcher.maps(['one ' * words], ['one'], False)
+  assert 80 < len(maps.source) <= 90
+  with pytest.raises(UserError, match='a picture shows 90 at most'):
+    watcher.maps(['one ' * 99], ['one'], False)
+
+
+def test_a_parser_is_shown_what_it_reads(tmp_path: pathlib.Path):
+  restored = Restored(untrained.write(tmp_path, task='parsing'))
+  encoded = restored.vocabularies.source.encode(['-LRB- one'])
+  assert restored.source_ids(['( one']) == [[*encoded[0], EOS]]
+
+
 def test_no_run(tmp_path: pathlib.Path):
   with pytest.raises(UserError, match='is .* a run'):
     Watcher(Restored(tmp_path))

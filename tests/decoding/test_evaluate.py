@@ -10,9 +10,12 @@ import pytest
 import sacrebleu
 
 from configs import quickstart
+from toy import untrained
 from toy.programs import Program
 from toy.result import RESULT
 from transformer_jax.data import card
+from transformer_jax.decoding.evaluate import Evaluation, Options
+from transformer_jax.machine.errors import UserError
 from transformer_jax.runs.run import Run
 from transformer_jax.scoring import bleu, significance
 
@@ -122,6 +125,8 @@ def test_a_language_without_rules_is_said(evaluate: Evaluate):
     code, said = evaluate(*options, f'--target_language={language}')
     assert code == 0
     assert ('no abbreviations of deu are known' in said) == (language == 'deu')
+  code, said = evaluate(*options, '--target_language=sv')
+  assert code == 0 and "lacks some of the Moses script's rules for sv" in said
 
 
 def test_one_file_against_another(evaluate: Evaluate):
@@ -185,6 +190,8 @@ def test_what_cannot_be_scored(evaluate: Evaluate):
   for given in ('--against=r', '--beam=1', '--average=2'):
     code, said = evaluate(f'--hypotheses={name}', *options, given)
     assert code == 1 and f'{given.partition("=")[0]} does not go with --hyp' in said
+  code, said = evaluate('--workdir=r', '--tokenized')
+  assert code == 1 and '--tokenized does not go with --workdir' in said
   code, said = evaluate('--workdir=r', options[0])
   assert code == 1 and '--references does not go with --workdir' in said
   for given in ('--hypotheses=', '--against_hypotheses='):
@@ -268,6 +275,17 @@ def test_other_references_than_the_runs_are_refused(evaluate: Evaluate):
   options = f'--workdir={ours.workdir}', f'--against={theirs.workdir}', '--average=1'
   code, said = evaluate(*options, '--split=dev', f'--data_dir={path.parents[1]}')
   assert code == 1 and f'{path} is not that of {ours.workdir / "card.json"}' in said
+
+
+def test_another_dev_set_is_refused_whatever_is_scored(tmp_path: pathlib.Path):
+  """Its perplexity would stand in the result."""
+  workdir = untrained.write(tmp_path)
+  (path,) = (workdir.parent / 'data').glob('*/dev.source.txt')
+  path.write_text(path.read_text() + 'one more\n')
+  options = Options('test', 1, None, None, None, False)
+  evaluation = Evaluation(Run(workdir), path.parents[1], options)
+  with pytest.raises(UserError, match=f'{path} is not that of'):
+    evaluation.evaluate()
 
 
 def test_lower_case_stands_beside(evaluate: Evaluate):

@@ -123,11 +123,11 @@ def test_one_word_that_looks_at_another():
 
 def test_pairs_are_drawn_anew_alike():
   given = pairs(50)
-  chosen = head_survey.drawn(sides(given), 7)
-  assert chosen == head_survey.drawn(sides(given), 7) and len(chosen) == 7
+  chosen = head_survey.drawn(sides(given), 7, 128)
+  assert chosen == head_survey.drawn(sides(given), 7, 128) and len(chosen) == 7
   assert all(pair in given for pair in chosen)
-  assert head_survey.drawn(sides(given), 99) == given
-  assert all(len(a) <= 4 for a, _ in head_survey.drawn(sides(given), 99, longest=4))
+  assert head_survey.drawn(sides(given), 99, 128) == given
+  assert all(len(a) <= 4 for a, _ in head_survey.drawn(sides(given), 99, 4))
 
 
 def test_pruning_leaves_out_one_head(tmp_path: pathlib.Path):

@@ -4,6 +4,8 @@ import concurrent.futures
 import hashlib
 import os
 import pathlib
+import subprocess
+import sys
 
 import pytest
 
@@ -39,6 +41,28 @@ def test_what_is_no_file_stays_what_it_is(tmp_path: pathlib.Path):
     files.write(path, 'text')
     assert read.result() == 'text'
   assert path.is_fifo() and [*tmp_path.iterdir()] == [path]
+
+
+def test_stdout_is_written_to_wherever_it_goes(tmp_path: pathlib.Path):
+  """Even where it goes to a file: that is no file to be replaced."""
+  program = (
+    'import pathlib; from transformer_jax.machine import files; print(1);'
+    'files.write(pathlib.Path("/dev/stdout"), "2\\n"); print(3)'
+  )
+  path = tmp_path / 'out'
+  with path.open('w') as file:
+    subprocess.run([sys.executable, '-c', program], stdout=file, check=True)
+  assert path.read_text() == '1\n2\n3\n'
+
+
+def test_a_link_stays_a_link(tmp_path: pathlib.Path):
+  target, link = tmp_path / 'there' / 'x', tmp_path / 'link'
+  target.parent.mkdir()
+  target.write_text('old\n')
+  link.symlink_to(target)
+  files.write(link, 'new\n')
+  assert link.is_symlink() and target.read_text() == 'new\n'
+  assert [*target.parent.iterdir()] == [target]
 
 
 def test_sum(tmp_path: pathlib.Path):

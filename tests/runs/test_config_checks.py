@@ -58,6 +58,16 @@ def test_more_beams_than_words_of_the_target():
     config_checks.check_numbers(config_with(**own))
 
 
+def test_pairs_are_no_longer_than_learnt_positions():
+  """To train; a run that was trained nevertheless can be translated with."""
+  own = {'max_length': 300, 'model.positions': 'learned'}
+  config_checks.check_to_train(config_with(max_length=300))
+  config_checks.check_numbers(config_with(**own))
+  with pytest.raises(ValueError, match='max_length=300 .* max_positions=256'):
+    config_checks.check_to_train(config_with(**own))
+  config_checks.check_to_train(config_with(**own | {'model.max_positions': 300}))
+
+
 def test_a_parser_is_not_kept_by_bleu():
   config_checks.check_numbers(config_with(task='parsing', best_by='perplexity'))
   with pytest.raises(ValueError, match='best_by=bleu: trees have no'):

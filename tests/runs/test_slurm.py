@@ -10,7 +10,8 @@ import threading
 import pytest
 
 from toy.jobs import called, make_jobs, states, wait_until
-from transformer_jax.runs import slurm
+from transformer_jax.machine.errors import UserError
+from transformer_jax.runs import slurm, sweep
 
 ROOT = pathlib.Path(__file__).parents[2]
 SUBMITIT = pytest.mark.skipif(
@@ -98,3 +99,13 @@ def test_slurm(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch):
   assert submit() == []
   queue.write_text('12_1\n112_0\n')  # the first has left; another's number is longer
   assert submit() == ['12: a b']
+  (folder / 'squeue').write_text('#!/bin/sh\necho no controller >&2; exit 1\n')
+  with pytest.raises(UserError, match=r'squeue cannot tell .*\(no controller\)'):
+    submit()
+
+
+def test_without_submitit(monkeypatch: pytest.MonkeyPatch):
+  """It is said before the corpora are prepared."""
+  monkeypatch.setattr(importlib.util, 'find_spec', lambda name: None)
+  with pytest.raises(UserError, match='--submit needs submitit: pip install'):
+    sweep.submit(None, [], 'slurm', 1, ['timeout_min=9'])

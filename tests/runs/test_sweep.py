@@ -14,9 +14,12 @@ import pytest
 from configs import table3
 from toy.jobs import STEPS, called, make_jobs, states, wait_until, write_stand_in
 from toy.task import SETTINGS, write_raw
+from transformer_jax.data.flags import DataFlags
 from transformer_jax.machine import processor
+from transformer_jax.machine.flags import Flags
 from transformer_jax.runs import local, sweep
 from transformer_jax.runs.job import Job, JobClaimed
+from transformer_jax.runs.planning import Plan
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -298,6 +301,45 @@ def test_dry_run(tmp_path: pathlib.Path):
     f'/bin/python -m scripts.evaluate --workdir={folder} --data_dir=d --split=dev '
     '--average=1',
   ]
+
+
+def test_the_result_averages_what_there_is(tmp_path: pathlib.Path):
+  """A short run has fewer checkpoints than are asked for, and its result says so."""
+  table = Flags('')
+  plan = Plan(
+    tmp_path,
+    ('configs/quickstart.py:en-de',),
+    ('1',),
+    'dev',
+    5,
+    DataFlags(table),
+    ('--config.checkpoint_every_steps=100', '--config.train_steps=250'),
+  )
+  table.parse(['sweep'])
+  (job,) = plan.jobs()
+  assert job.result.name.startswith('dev.step-250.average-3.')
+  assert job.result_of(800).name.startswith('dev.step-800.average-5.')
+
+
+@pytest.mark.slow
+def test_fine_tuning_is_gone_on_with(tmp_path: pathlib.Path):
+  """What the trainer made of --init_from is what is asked for the second time."""
+  write_raw(tmp_path / 'raw', {'train': 400, 'dev': 20, 'test': 20})
+  settings = SETTINGS | {'train_steps': 1, 'checkpoint_every_steps': 1}
+  options = [
+    '--config=configs/quickstart.py:en-de',
+    f'--data_dir={tmp_path / "data"}',
+    f'--raw_dir={tmp_path / "raw"}',
+    *('--', *(f'--config.{key}={value}' for key, value in settings.items())),
+  ]
+  first, tuned = (Command(tmp_path / name, sys.executable) for name in ('a', 'b'))
+  assert first(*options)[0] == 0
+  origin = first.workdir / 'quickstart.en-de.seed-1'
+  for _ in range(2):
+    code, _, err = tuned(*options, f'--init_from={origin}')
+    assert code == 0 and err.endswith('1 done\n'), err
+  stored = (tuned.workdir / 'quickstart.en-de.seed-1/config.json').read_text()
+  assert json.loads(stored)['init_from']['run'] == str(origin)
 
 
 def test_a_run_whose_patience_ends_is_scored_there(tmp_path: pathlib.Path):

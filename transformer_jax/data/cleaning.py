@@ -5,7 +5,7 @@ import pathlib
 import re
 import string
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from tqdm import tqdm
@@ -18,6 +18,12 @@ from transformer_jax.data.lines import Bitext, Pair
 # three dots of Windows' code page 1252, so it stays as it is.
 _CONTROL = re.compile('[\x00\n\x0b\x0c\r\x1c-\x1e\u2028\u2029]')
 
+# Chinese, Japanese, Thai, Lao, Burmese and Khmer, which have no spaces between words.
+_UNSPACED = re.compile(
+  '[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff'
+  '\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff]'
+)
+
 # So many pairs are enough to tell which language each side is in.
 _ENOUGH_PAIRS = 1_000
 
@@ -27,7 +33,8 @@ class Cleaning(NamedTuple):
 
   off: bool  # no limits: only what is no text is left out
   max_characters: int  # of either side
-  max_ratio: float  # words of one side to words of the other, as Moses cleans
+  max_ratio: float  # words of one side to words of the other, as Moses cleans;
+  #   each letter of Chinese, Japanese, Thai ... is a word
   drop_untranslated: bool  # both sides the same, and no list of names or numbers
   min_alphanumeric: float  # share of letters and digits in a side, spaces not counted
 
@@ -44,13 +51,19 @@ def fault(pair: Pair, limits: Cleaning) -> str | None:
   return None if limits.off else _beyond(limits, source, target)
 
 
+def counted(faults: Mapping[str, int]) -> str:
+  """Faults and their counts in words, the commonest first."""
+  ordered = sorted(faults.items(), key=lambda found: -found[1])
+  return ', '.join(f'{count:,} {fault}' for fault, count in ordered)
+
+
 def _beyond(limits: Cleaning, source: str, target: str) -> str | None:
   """Which limit a pair is beyond; None if it is within all of them."""
   if '\ufffd' in source or '\ufffd' in target:
     return 'replacement character'  # a character was lost in an earlier conversion
   if max(len(source), len(target)) > limits.max_characters:
     return f'over {limits.max_characters} characters'
-  words = len(source.split()), len(target.split())
+  words = _words(source), _words(target)
   if max(words) > limits.max_ratio * min(words):
     return f'length ratio over {limits.max_ratio:g}'
   if limits.drop_untranslated and source.strip() == target.strip():
@@ -61,6 +74,12 @@ def _beyond(limits: Cleaning, source: str, target: str) -> str | None:
     if sum(map(str.isalnum, line)) < limits.min_alphanumeric * characters:
       return f'letters and digits under {limits.min_alphanumeric:g} of the characters'
   return None
+
+
+def _words(line: str) -> int:
+  """What spaces separate; each letter counts where a script has no spaces."""
+  spaced = len(line.split())
+  return spaced if line.isascii() else spaced + len(_UNSPACED.findall(line))
 
 
 def _is_sentence(line: str) -> bool:

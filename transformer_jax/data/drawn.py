@@ -8,6 +8,7 @@ import functools
 import hashlib
 import heapq
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from transformer_jax.data import cleaning
@@ -63,9 +64,11 @@ class Draw:
     found: dict[bytes, tuple[str, str]] = {}
     largest: list[int] = []  # a heap of the negated hashes that are in `found`
     number = lambda key: -int.from_bytes(key)
+    faults: Counter[str] = Counter()
     for bitext in self._train:
       for pair in bitext.pairs():
-        if cleaning.fault(pair, self._limits) is not None:
+        if (fault := cleaning.fault(pair, self._limits)) is not None:
+          faults[fault] += 1
           continue
         key = hashlib.sha256(f'{self._seed}\t{pair[0].strip()}'.encode()).digest()
         if key in found:
@@ -78,9 +81,10 @@ class Draw:
           del found[gone.to_bytes(len(key))]
           found[key] = pair
     if len(found) < wanted:
+      without = f' (left out: {cleaning.counted(faults)})' if faults else ''
       raise UserError(
-        f'training has {len(found)} good pairs of different sources, and {told} are to '
-        'be drawn: give files for dev and test, or draw fewer, such as '
+        f'training has {len(found)} good pairs of different sources{without}, and '
+        f'{told} are to be drawn: give files for dev and test, or draw fewer, such as '
         '--config.files.dev="(\'drawn:9\',)"'
       )
     return [found[key] for key in sorted(found)]

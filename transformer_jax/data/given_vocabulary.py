@@ -35,7 +35,7 @@ def take(corpus: Corpus, given: pathlib.Path, folder: pathlib.Path) -> dict[str,
 def unknown(folder: pathlib.Path) -> dict[str, float]:
   """Which part of each side's training tokens the vocabulary does not know."""
   sides = zip(SIDES, token_files.read_split(folder, 'train'), strict=True)
-  found = {name: float((s.tokens == vocabulary.UNK).mean()) for name, s in sides}
+  found = {name: side.share(vocabulary.UNK) for name, side in sides}
   told = ', '.join(f'{share:.2%} of the {name} tokens' for name, share in found.items())
   print(f'unknown to the given vocabulary: {told}', file=sys.stderr)
   return found

@@ -47,6 +47,11 @@ def check_same(card: dict, given: Splits) -> None:
           f'{path} ({digest(path)[:12]}) is not the {name} ({expected[:12]}) that it '
           'was made from'
         )
+    for bitext, entry in zip(bitexts, card['splits'][split]['from'], strict=False):
+      # A treebank of many files has one sum of all their sums.
+      many = entry[SIDES[0]].get('sha256sums')
+      if many and bitext.origin()[SIDES[0]]['sha256sums'] != many:
+        raise UserError(f'{bitext.name} is not what it was when it was read')
 
 
 def _files(entry: dict) -> list[tuple[str, str]]:

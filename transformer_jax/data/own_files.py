@@ -7,6 +7,7 @@ import re
 from typing import NamedTuple
 
 from transformer_jax.data import drawn, packed, text_files
+from transformer_jax.data.lines import DAMAGE
 from transformer_jax.machine.errors import UserError
 
 MOST_DRAWN = 1000  # pairs of dev or test, where there are no files of them
@@ -29,7 +30,7 @@ def look(argument: str) -> OwnFiles:
   Dev and test are drawn from train where there is none of their files.
 
   Raises:
-    UserError: a language is none, or train is not there.
+    UserError: a language is none, or train is not there or damaged.
   """
   pair, _, name = argument.partition(',')
   languages = tuple(pair.split('-'))
@@ -60,24 +61,29 @@ def look(argument: str) -> OwnFiles:
 def _check_language(code: str) -> None:
   """Raises UserError for what is no code of a language, and says what is meant."""
   from babel import Locale  # here, since it loads slowly
+  from babel.core import get_global
 
+  language = code.partition('_')[0]
+  short = get_global('language_aliases').get(language, '')
+  # A scorer knows how to split Japanese by the code ja alone.
+  if len(language) == 3 and len(short) == 2:
+    raise UserError(f'{code!r}: this language has a code of two letters, {short}')
   names = {name.lower(): key for key, name in Locale('en').languages.items()}
-  if CODE.fullmatch(code) and (len(code.partition('_')[0]) == 3 or _known(code, names)):
+  if CODE.fullmatch(code) and (len(language) == 3 or language in names.values()):
     return
   near = difflib.get_close_matches(code.lower(), names, 1)
   hint = f': {near[0].title()} is {names[near[0]]}' if near else ', such as de or hsb'
   raise UserError(f'{code!r} is no code of a language (ISO 639){hint}')
 
 
-def _known(code: str, names: dict[str, str]) -> bool:
-  return code.partition('_')[0] in names.values()
-
-
 @functools.cache
 def _lines(path: pathlib.Path) -> int:
   """How many lines a file has, the last of which may lack its end."""
   count, last = 0, b'\n'
-  with packed.opened(path) as stream:
-    while block := stream.read(1 << 20):
-      count, last = count + block.count(b'\n'), block[-1:]
+  try:
+    with packed.opened(path) as stream:
+      while block := stream.read(1 << 20):
+        count, last = count + block.count(b'\n'), block[-1:]
+  except DAMAGE as error:
+    raise UserError(f'{path}: truncated or damaged ({error}); get it again') from error
   return count + (last != b'\n')

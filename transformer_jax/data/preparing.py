@@ -47,6 +47,7 @@ def prepare(
   data_dir: pathlib.Path,
   raw_dir: pathlib.Path | None = None,
   tfds_data_dir: pathlib.Path | None = None,
+  begun: bool = False,
 ) -> pathlib.Path:
   """The folder of a config's prepared corpus, which is made if it is not there.
 
@@ -57,6 +58,8 @@ def prepare(
     raw_dir: where the raw text lies, for readers that need a folder; None is what the
       config says.
     tfds_data_dir: where tensorflow-datasets has or puts its data sets.
+    begun: it is for a run that has begun, which keeps its corpus whatever has become of
+      the config's own raw text.
 
   Raises:
     UserError: the folder was prepared as the config does not ask for, or from other
@@ -64,10 +67,12 @@ def prepare(
   """
   corpus = asked(config)
   folder = folder_of(corpus.name, data_dir)
+  to_use = 'Leave out --raw_dir'
   if raw_dir is None and config.raw_dir:
-    own = pathlib.Path(config.raw_dir)
+    to_use = 'Give --config.raw_dir='
+    own, is_there = pathlib.Path(config.raw_dir), os.path.lexists(folder)
     # The raw text of a corpus that is there may be gone.
-    raw_dir = own if own.is_dir() or not os.path.lexists(folder) else None
+    raw_dir = own if not is_there or own.is_dir() and not begun else None
   if not os.path.lexists(folder):
     splits = readers.bitexts(corpus, raw_dir, tfds_data_dir)
     prepare_corpus(corpus, splits, data_dir, pathlib.Path(config.init_from.run))
@@ -84,7 +89,7 @@ def prepare(
     except UserError as error:
       raise UserError(
         f'{folder} is there, and {raw_dir} is not what it was made from: {error}. '
-        'Leave out --raw_dir to use it, or give --config.corpus=NAME to prepare another'
+        f'{to_use} to use it, or give --config.corpus=NAME to prepare another'
       ) from error
   about = f'({made["identity"][:12]}), made from {origin.told(made)}'
   print(f'using {folder} {about}', file=sys.stderr)
@@ -188,8 +193,15 @@ def _clean_text(
   )
   for path in texts:
     files.sync(path)
+  left_out = cleaning.counted(clean['dropped'])
   if not clean['kept']:
-    raise UserError(f'no training pair of {corpus.name} is left: {clean["dropped"]}')
+    raise UserError(f'no training pair of {corpus.name} is left: {left_out}')
+  read, kept = clean['read'], clean['kept']
+  print(
+    f'training has {kept:,} of {read:,} pairs'
+    + (f'; left out: {left_out}' if left_out else ''),
+    file=sys.stderr,
+  )
   return clean
 
 

@@ -54,15 +54,15 @@ def bitexts(
     if kind == 'Parquet':
       return parquet.bitexts(raw_dir, *corpus.languages)
     first = corpus.files['train'][0] + corpus.suffix
-    if not any(raw_dir.glob(f'{first}.*')):
+    texts = (text_files.there(raw_dir, f'{first}.{end}') for end in corpus.languages)
+    if not any(texts) and not (raw_dir / f'{first}.zip').is_file():
       raise UserError(
         f"{raw_dir} (--raw_dir) holds none of WMT14's archives, such as "
         f'{next(iter(archives.ARCHIVES))}, no Parquet files, and no text '
         f'{first}.{corpus.languages[0]}'
       )
-  drawn_splits = {
-    s: corpus.files[s][0] for s in SPLITS[1:] if _is_drawn(corpus.files[s])
-  }
+  held_out = {split: corpus.files[split] for split in SPLITS[1:]}
+  drawn_splits = {s: stems[0] for s, stems in held_out.items() if _is_drawn(s, stems)}
   found = {
     split: [_named(stem, corpus, raw_dir) for stem in corpus.files[split]]
     for split in SPLITS
@@ -75,8 +75,14 @@ def bitexts(
   return found
 
 
-def _is_drawn(stems: Sequence[str]) -> bool:
-  return any(stem.startswith(drawn.PREFIX) for stem in stems)
+def _is_drawn(split: str, stems: Sequence[str]) -> bool:
+  drawn_ones = [stem for stem in stems if stem.startswith(drawn.PREFIX)]
+  if drawn_ones and len(stems) > 1:
+    raise UserError(
+      f'files.{split}={tuple(stems)}: what is drawn stands alone, such as '
+      f"('{drawn_ones[0]}',)"
+    )
+  return bool(drawn_ones)
 
 
 def target(corpus: Corpus) -> Callable[[str], str]:

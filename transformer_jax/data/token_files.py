@@ -173,6 +173,12 @@ class Side:
     block[real, counts[real]] = EOS
     return block
 
+  def share(self, token: int) -> float:
+    """Which part of all tokens is this one."""
+    blocks = range(0, len(self.tokens), BLOCK)
+    found = sum(np.count_nonzero(self.tokens[i : i + BLOCK] == token) for i in blocks)
+    return found / max(len(self.tokens), 1)
+
   def check(self, vocabulary_size: int) -> None:
     """Reads every token.
 

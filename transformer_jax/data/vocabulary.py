@@ -1,7 +1,7 @@
 """Vocabularies by SentencePiece: byte pairs (section 5.1), or the tokens of trees.
 
-SentencePiece takes text as it is ('identity' normalisation): what the model learns to
-write is compared with raw references, so nothing may be rewritten on the way in.
+SentencePiece takes text as it is ('identity' normalisation), but for spaces at the ends
+and runs of spaces: what the model learns to write is compared with raw references.
 """
 
 import collections
@@ -25,8 +25,8 @@ SPECIAL = 4  # that many ids stand for no text
 # Files in a corpus's and in a run's folder; the second only if the target has its own.
 FILES = {SHARED := 'vocabulary.model', TARGETS := 'vocabulary.target.model'}
 
-# SentencePiece leaves out longer lines. The limit has to be larger than any line that
-# cleaning lets through.
+# SentencePiece learns nothing from longer lines. No line is longer that is within the
+# limits of cleaning by default.
 MAX_LINE_BYTES = 100_000
 # What SentencePiece writes for a space, and for an unknown character.
 _SPACE, _UNKNOWN = '\u2581', '\u2585'

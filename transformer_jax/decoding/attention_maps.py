@@ -79,6 +79,11 @@ class Watcher:
     )
     self._look = parallel.spread(look)
 
+  @property
+  def longest(self) -> int:
+    """Pieces of the longest side that can be shown, EOS counted."""
+    return min(LONGEST, build.longest_side(self.restored.config))
+
   def weights(self, pairs: Sequence[Pair]) -> Iterator[tuple[np.ndarray, ...]]:
     """Encoder's, decoder's and cross-attention's weights of each pair, in order."""
     found = self.restored.over_pairs(self._look, pairs)
@@ -104,14 +109,10 @@ class Watcher:
   def _pairs(
     self, sentences: Sequence[str], translations: Sequence[str | None]
   ) -> list[Pair]:
-    vocabularies = self.restored.vocabularies
-    sources = [[*ids, EOS] for ids in vocabularies.source.encode(sentences)]
+    sources = self.restored.source_ids(sentences)
     self._check_lengths('sentence', sources)
     missing = [i for i, text in enumerate(translations) if text is None]
-    targets = [
-      [*ids, EOS]
-      for ids in vocabularies.target.encode([text or '' for text in translations])
-    ]
+    targets = self.restored.target_ids([text or '' for text in translations])
     searched = self.restored.translator.translate([sentences[i] for i in missing])
     for i, (best, *_) in zip(missing, searched, strict=True):
       targets[i] = best.tokens if best.tokens[-1:] == [EOS] else [*best.tokens, EOS]
@@ -119,7 +120,7 @@ class Watcher:
     return [*zip(sources, targets, strict=True)]
 
   def _check_lengths(self, what: str, sides: Iterable[list[int]]) -> None:
-    most = min(LONGEST, build.longest_side(self.restored.config))
+    most = self.longest
     for number, ids in enumerate(sides, 1):
       if len(ids) > most:
         raise UserError(

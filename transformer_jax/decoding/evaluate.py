@@ -17,8 +17,9 @@ from transformer_jax.machine.errors import UserError
 from transformer_jax.machine.signals import Interruption
 from transformer_jax.model import build, flops
 from transformer_jax.runs import config_checks
+from transformer_jax.runs.averaging import averaging
 from transformer_jax.runs.result import SCORES, VERSION, Result
-from transformer_jax.runs.run import Run, averaging
+from transformer_jax.runs.run import Run
 from transformer_jax.scoring import text
 from transformer_jax.scoring.text import Text
 from transformer_jax.training import checkpoint
@@ -68,18 +69,19 @@ class Evaluation:
     """Averages, searches and scores: the result, and the output of each sentence."""
     config, options, run = self._config, self._options, self._run
     run.check_vocabulary(self._corpus)
-    run.check_held_out(self._corpus, options.split)
+    for split in dict.fromkeys((options.split, 'dev')):  # a result has dev's perplexity
+      run.check_held_out(self._corpus, split)
     graph, shapes = build.architecture(config)
     _say(f'averaging {len(self._steps)} checkpoints up to step {self._steps[-1]}')
     params = checkpoint.average(run.checkpoints, self._steps, shapes)
     params = parallel.to_read(params)
     scorer, held = SCORERS[config.task], held_out.text(self._corpus, options.split)
     translator = Translator(config, run.vocabularies(), params)
+    perplexity = Perplexity(config, graph, *token_files.read_split(self._corpus, 'dev'))
     bar = lambda items: tqdm(items, desc='translating', unit='batch', disable=None)
     _say(f'translating {len(held[0]):,} sentences; each length is compiled first')
     best = [found[0] for found in translator.translate(held[0], bar)]
     outputs = [one.text for one in best]
-    perplexity = Perplexity(config, graph, *token_files.read_split(self._corpus, 'dev'))
     for line in (*translator.cuts(), *perplexity.cuts()):
       print(line, file=sys.stderr)
     output = self._text(outputs, held)
@@ -152,13 +154,13 @@ class Evaluation:
         f'{path} is of {self.translations} itself: evaluate the other result of this '
         'run again, so that it is the newest'
       )
+    self._run.check_held_out(self._corpus, split)
     name = f'{split}.target.txt'
     sums = [card.read_card(run.workdir)['sha256'][name] for run in (self._run, other)]
     if sums[0] != sums[1]:
       raise UserError(
         f'{self._run.workdir} and {other.workdir} are not of the same {split} set'
       )
-    self._run.check_held_out(self._corpus, split)
     print(f'against {theirs}', file=sys.stderr)
     return text.read_lines(theirs)
 

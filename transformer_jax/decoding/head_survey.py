@@ -32,8 +32,12 @@ class Measure(NamedTuple):
 Survey = dict[str, dict[str, Measure]]  # by KINDS, and by what is measured
 
 
-def drawn(sides: Sides, count: int, longest: int = LONGEST) -> list[Pair]:
-  """At most `count` pairs of a split, drawn with a fixed seed; none is too long."""
+def drawn(sides: Sides, count: int, longest: int) -> list[Pair]:
+  """At most `count` pairs of a split, drawn with a fixed seed.
+
+  Args:
+    longest: tokens of a side, EOS counted; pairs with a longer one are not drawn.
+  """
   short = np.maximum(*(side.lengths for side in sides)) <= longest
   chosen = np.random.default_rng(0).permutation(np.flatnonzero(short))[:count]
   read = lambda side, i: [*map(int, side.tokens[side.offsets[i] : side.ends[i]]), EOS]
@@ -57,7 +61,9 @@ def survey(watcher: Watcher, pairs: Sequence[Pair], training: Sides) -> Survey:
     training: text for the aligner to learn from, beside `pairs`.
   """
   text = lambda pair: (pair[0][:-1], pair[1][:-1])
-  aligner = Aligner([text(pair) for pair in [*drawn(training, LEARNT), *pairs]])
+  aligner = Aligner(
+    [text(pair) for pair in [*drawn(training, LEARNT, LONGEST), *pairs]]
+  )
   are_marks = lambda words: np.array([is_mark(piece) for piece in words.pieces])
   source, target = map(are_marks, (watcher.source, watcher.target))
   marks = {'encoder': source, 'decoder': target, 'cross': source}
@@ -160,7 +166,7 @@ class Pruning(NamedTuple):
 def prune(restored: Restored, dev: Sides, progress: Any = iter) -> Pruning:
   """Measures what each head is worth: its output is set to zero, one head at a time.
 
-  A head's output is zero where its rows of W^O are, so the model is none the wiser.
+  A head has no output if its rows of W^O are zero.
   """
   perplexity = Perplexity(restored.config, restored.graph, *dev)
   sizes = restored.config.model

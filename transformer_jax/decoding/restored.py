@@ -7,17 +7,20 @@ from typing import Any
 import jax
 import numpy as np
 
-from transformer_jax.data.vocabulary import PAD
+from transformer_jax.data.vocabulary import EOS, PAD
+from transformer_jax.decoding.tasks import TASKS
 from transformer_jax.decoding.translate import Translator
 from transformer_jax.machine import parallel, platform
 from transformer_jax.model import build
 from transformer_jax.runs import config_checks
-from transformer_jax.runs.run import Run, averaging
+from transformer_jax.runs.averaging import averaging
+from transformer_jax.runs.run import Run
 from transformer_jax.training import checkpoint
 
 Pair = tuple[list[int], list[int]]  # ids of source and target, each with its EOS
 
-ROWS, STEP = 16, 16  # pairs of a batch; lengths are rounded up to multiples of STEP
+# Pairs of a batch; lengths are rounded up to multiples of STEP if the model takes them.
+ROWS, STEP = 16, 16
 
 
 class Restored:
@@ -63,22 +66,33 @@ class Restored:
     self.params = parallel.to_read(params)
     self.translator = Translator(self.config, self.vocabularies, params)
 
+  def source_ids(self, sentences: Sequence[str]) -> list[list[int]]:
+    """Each sentence as the model reads it, with its EOS."""
+    read = [TASKS[self.config.task].read(sentence) for sentence in sentences]
+    return [[*ids, EOS] for ids in self.vocabularies.source.encode(read)]
+
+  def target_ids(self, sentences: Sequence[str]) -> list[list[int]]:
+    """Each sentence as the model would write it, with its EOS."""
+    return [[*ids, EOS] for ids in self.vocabularies.target.encode(sentences)]
+
   def over_pairs(self, function: Callable, pairs: Sequence[Pair]) -> Iterator[Any]:
     """What `function` makes of each pair, in order.
 
     It comes from parallel.spread(), and takes parameters and both sides' ids, padded:
     [B, S] and [B, T]. What it returns starts with the axis of pairs, padded or not.
     """
+    longest = build.longest_side(self.config)
     for start in range(0, len(pairs), ROWS):
       chosen = pairs[start : start + ROWS]
-      found = function(self.params, *map(_padded, zip(*chosen, strict=True)))()
+      sides = [_padded(side, longest) for side in zip(*chosen, strict=True)]
+      found = function(self.params, *sides)()
       for row in range(len(chosen)):
         yield jax.tree.map(lambda part, row=row: part[row], found)
 
 
-def _padded(side: Sequence[list[int]]) -> np.ndarray:
+def _padded(side: Sequence[list[int]], longest: int) -> np.ndarray:
   """Rows of ids, of a length that few programs are compiled for."""
-  length = -(-max(map(len, side)) // STEP) * STEP
+  length = min(-(-max(map(len, side)) // STEP) * STEP, longest)
   ids = np.full((parallel.round_up(len(side)), length), PAD, np.int32)
   for row, given in zip(ids, side, strict=False):
     row[: len(given)] = given

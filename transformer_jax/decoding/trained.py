@@ -103,8 +103,7 @@ class TrainedModel:
       UserError: a side is longer than the model can take; the message numbers it.
     """
     _check_strings(sources, targets)
-    sides = zip(self._restored.vocabularies, (sources, targets), strict=True)
-    ids = [[[*line, EOS] for line in words.encode(texts)] for words, texts in sides]
+    ids = self._restored.source_ids(sources), self._restored.target_ids(targets)
     pairs = [*zip(*ids, strict=True)]
     most = build.longest_side(self.config)
     for number, pair in enumerate(pairs, 1):

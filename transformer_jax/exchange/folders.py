@@ -11,6 +11,12 @@ from transformer_jax.machine.errors import UserError
 PARTIAL = '.partial'
 
 
+def partial_of(folder: pathlib.Path) -> pathlib.Path:
+  """Where a folder is written until it is whole."""
+  folder = folder.absolute()
+  return folder.with_name(folder.name + PARTIAL)
+
+
 @contextlib.contextmanager
 def written(folder: pathlib.Path) -> Iterator[pathlib.Path]:
   """Gives a folder beside `folder` to write into, and renames it in the end.
@@ -21,8 +27,7 @@ def written(folder: pathlib.Path) -> Iterator[pathlib.Path]:
   Raises:
     UserError: there is something already.
   """
-  folder = folder.absolute()
-  partial = folder.with_name(folder.name + PARTIAL)
+  folder, partial = folder.absolute(), partial_of(folder)
   for path in (folder, partial):
     if path.exists() or path.is_symlink():
       what = 'left by a process that was killed' if path == partial else 'there already'

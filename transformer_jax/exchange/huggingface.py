@@ -14,7 +14,8 @@ from transformer_jax.exchange.pieces import as_marian
 from transformer_jax.model import build, marian
 
 WEIGHTS, SPM = 'model.safetensors', ('source.spm', 'target.spm')
-EPSILON = 'transformer_jax_norm_epsilon'  # see marian.enlarged(), which this undoes
+# The key of our own epsilon, by which an import undoes marian.enlarged().
+EPSILON = 'transformer_jax_norm_epsilon'
 POSITIONS = 1024  # rows of the table that it computes
 
 IDS = {'pad_token_id': PAD, 'eos_token_id': EOS, 'bos_token_id': BOS}

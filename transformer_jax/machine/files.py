@@ -30,8 +30,13 @@ def named(path: pathlib.Path) -> Iterator[None]:
 def write(path: pathlib.Path, text: str) -> None:
   """Writes a file as a whole: after a crash it is the old one or the new one.
 
-  What is no file, such as /dev/stdout, is written to and stays what it is.
+  What is no file, such as a pipe, is written to and stays what it is; so does a link.
+  /dev/stdout is this process's output, whether that goes to a terminal or to a file.
   """
+  if (stream := _stream(path)) is not None:
+    print(text, end='', file=stream, flush=True)
+    return
+  path = pathlib.Path(os.path.realpath(path))
   if path.exists() and not path.is_file():
     with named(path):
       path.write_text(text, encoding='utf-8')
@@ -41,6 +46,15 @@ def write(path: pathlib.Path, text: str) -> None:
     partial.write_text(text, encoding='utf-8')
     sync(partial)
   partial.replace(path)
+
+
+def _stream(path: pathlib.Path) -> IO[str] | None:
+  """This process's stdout or stderr, if that is what a path such as /dev/stdout is."""
+  for number, stream in ((1, sys.stdout), (2, sys.stderr)):
+    with contextlib.suppress(OSError):  # nothing is there, or the stream is closed
+      if os.path.samestat(path.stat(), os.fstat(number)):
+        return stream
+  return None
 
 
 def as_json(value: Any, indent: int | None = None) -> str:

@@ -184,6 +184,17 @@ def check_numbers(config: Mapping[str, Any]) -> None:
     )
 
 
+def check_to_train(config: Mapping[str, Any]) -> None:
+  """Raises UserError for what no run can be trained with, as check_numbers() does."""
+  check_numbers(config)
+  longest, most = config['max_length'], config['model']['max_positions']
+  if config['model']['positions'] == 'learned' and longest > most:
+    raise UserError(
+      f'max_length={longest} is more than the model learns positions for, '
+      f'max_positions={most} (--config.max_length, --config.model.max_positions)'
+    )
+
+
 def _flat(config: Mapping[str, Any]) -> dict[str, Any]:
   """All values of a config; those of its inner objects under dotted names."""
   flat = {}

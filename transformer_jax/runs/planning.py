@@ -14,7 +14,8 @@ from transformer_jax.data.corpus import name_apart
 from transformer_jax.data.flags import DataFlags
 from transformer_jax.machine.errors import UserError
 from transformer_jax.machine.flags import Flags
-from transformer_jax.runs import config_checks
+from transformer_jax.runs import config_checks, init_from
+from transformer_jax.runs.averaging import averaged_steps
 from transformer_jax.runs.job import Job
 from transformer_jax.runs.run import Run
 
@@ -48,18 +49,19 @@ class Plan(NamedTuple):
   def prepare(self) -> None:
     """Prepares all corpora; jobs that start together would wait for each other."""
     for name in self.configs:
-      config = load_config(name, self.trainer_flags)
+      run = self._run(name, int(self.seeds[0]))
+      config = load_config(name, self.trainer_flags, run)
       preparing.prepare(config, *self.data.folders())
 
   def _job(self, name: str, seed: int) -> Job:
     given = [f'--config.seed={seed}', *self.trainer_flags]
-    config = load_config(name, given)
+    run = self._run(name, seed)
+    config = load_config(name, given, run)
     if self.average > config.keep_checkpoints:
       raise UserError(
         f'--average={self.average}: {name} keeps {config.keep_checkpoints} checkpoints '
         '(-- --config.keep_checkpoints=...)'
       )
-    run = Run(self.workdir / _folder_name(name, seed))
     if (run.workdir / 'config.json').is_file():
       run.check_same(json.loads(config.to_json_best_effort()))
     python, where = (sys.executable, '-m'), f'--workdir={run.workdir}'
@@ -67,9 +69,12 @@ class Plan(NamedTuple):
     score = f'--split={self.split}', f'--average={self.average}'
     train = *python, 'scripts.train', f'--config={name}', *given, where
     searched = config.beam, config.alpha
-    result_of = lambda step: run.translations(
-      self.split, step, self.average, *searched
-    ).with_suffix('.json')
+
+    def result_of(step: int) -> pathlib.Path:
+      averaged = averaged_steps(step, config.checkpoint_every_steps, self.average)
+      path = run.translations(self.split, step, len(averaged), *searched)
+      return path.with_suffix('.json')
+
     return Job(
       run,
       (
@@ -81,14 +86,23 @@ class Plan(NamedTuple):
       result_of,
     )
 
+  def _run(self, config: str, seed: int) -> Run:
+    return Run(self.workdir / _folder_name(config, seed))
 
-def load_config(name: str, trainer_flags: Sequence[str]) -> ml_collections.ConfigDict:
-  """The config that the trainer makes of --config=NAME and --config.KEY=VALUE."""
-  overrides = [word for word in trainer_flags if word.startswith('--config.')]
+
+def load_config(
+  name: str, trainer_flags: Sequence[str], run: Run
+) -> ml_collections.ConfigDict:
+  """The config that the trainer makes for a run of --config=NAME and other flags."""
+  that_change_it = ('--config.', '--init_from')
+  words = [word for word in trainer_flags if word.startswith(that_change_it)]
   table = Flags('')
   config = table.config('', name_apart)
-  table.parse(['train', f'--config={name}', *overrides])
-  config_checks.check_numbers(config.value.to_dict())
+  origin = table.path('init_from', None, '')
+  table.parse(['train', f'--config={name}', *words])
+  if origin.value:
+    init_from.start_from(config.value, origin.value, run.workdir)
+  config_checks.check_to_train(config.value.to_dict())
   return config.value
 
 

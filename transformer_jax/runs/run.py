@@ -194,7 +194,7 @@ class Run(NamedTuple):
     """
     run = cls(workdir)
     given = json.loads(config.to_json_best_effort())
-    config_checks.check_numbers(given)
+    config_checks.check_to_train(given)
     card.check_asked(corpus, asked(config))
     run._check_checkpoints()
     path = workdir / 'config.json'
@@ -289,17 +289,6 @@ def best_of(records: list[dict], by: str) -> int | None:
   key, sign = f'dev_{by}', {'perplexity': 1, 'bleu': -1}[by]
   found = [(sign * r[key], r['step']) for r in records if r.get(key) is not None]
   return min(found)[1] if found else None
-
-
-def averaging(
-  config: ml_collections.ConfigDict, average: int | None, step: int | str | None
-) -> tuple[int, int]:
-  """How many steps lie between checkpoints, and how many checkpoints to average.
-
-  An `average` of None is what the config says, and 1 where the step is 'best'.
-  """
-  count = average or (1 if step == 'best' else config.average_last)
-  return config.checkpoint_every_steps, count
 
 
 def numbered(checkpoints: pathlib.Path) -> list[int]:

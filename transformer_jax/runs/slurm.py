@@ -5,6 +5,7 @@ code as the user. `sweep.queued.json` in a run's folder says as what it was subm
 """
 
 import concurrent.futures
+import importlib.util
 import json
 import os
 import pathlib
@@ -76,6 +77,12 @@ def parse(words: Sequence[str], cluster: str) -> dict[str, int | str]:
   return {key: int(v) if v.isdecimal() else v for key, _, v in pairs}
 
 
+def check_installed() -> None:
+  """Raises UserError if submitit is not there."""
+  if importlib.util.find_spec('submitit') is None:
+    raise UserError("--submit needs submitit: pip install 'submitit>=1.5.4,<2'")
+
+
 def submit(
   jobs: Sequence[Job],
   cluster: str,
@@ -130,6 +137,11 @@ def _queued(jobs: Sequence[Job]) -> set[Job]:
     return set()
   # Not sacct, as submitit does: without an accounting daemon it knows of no job.
   command = 'squeue', '--noheader', '--array', '--format=%i'
-  found = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+  try:
+    found = subprocess.run(command, check=True, capture_output=True, text=True)
+  except subprocess.CalledProcessError as error:
+    raise UserError(
+      f'squeue cannot tell what is queued ({error.stderr.strip()}): try again'
+    ) from error
   there = found.stdout.split()  # 12, or 12_0 for a member of an array
   return {job for job, number in numbers.items() if number in there}

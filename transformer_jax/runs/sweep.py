@@ -63,6 +63,7 @@ def submit(
   `parameters` are KEY=VALUE of submitit's update_parameters.
   """
   settings = slurm.parse(parameters, cluster)
+  slurm.check_installed()
   plan.prepare()
   for line in slurm.submit(
     jobs, cluster, plan.workdir / 'submitit', per_node, settings

@@ -33,9 +33,9 @@ class PaperTokenizer(BaseTokenizer):
   def signature(self) -> str:
     if self.language is None:
       return 'none'
-    return (
-      f'moses-{self.language}-sacremoses-{importlib.metadata.version("sacremoses")}'
-    )
+    partly = '-partly' if self.language in moses.UNFAITHFUL else ''
+    version = importlib.metadata.version('sacremoses')
+    return f'moses-{self.language}{partly}-sacremoses-{version}'
 
   def __call__(self, line: str) -> str:
     split = split_compounds(line, self.language) if self.language else line.encode()
@@ -95,9 +95,9 @@ def paper_bleu(
 ) -> Bleu:
   """The paper's BLEU (tensor2tensor's get_ende_bleu.sh) of detokenised text.
 
-  Only the hypotheses have their Unicode punctuation replaced, as in that script.
-  Raises UserError for no sentences, unequal numbers of them, or a language that
-  cannot be tokenised as the script did.
+  Only the hypotheses have their Unicode punctuation replaced, as in that script. Where
+  the signature says "partly", some of the script's rules for the language are missing.
+  Raises UserError for no sentences or unequal numbers of them.
   """
   plain = [moses.replace_unicode_punctuation(line) for line in hypotheses]
   score = _corpus_score(paper_metric(language, lowercase), plain, references)

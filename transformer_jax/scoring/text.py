@@ -95,6 +95,12 @@ def score_files(
   """
   if not tokenized and not moses.has_rules(language):
     print(f'no abbreviations of {language} are known: English ones', file=sys.stderr)
+  if not tokenized and language in moses.UNFAITHFUL:
+    print(
+      f"paper_bleu lacks some of the Moses script's rules for {language}; sacrebleu "
+      'does not need them',
+      file=sys.stderr,
+    )
   expected = read_lines(references)
   found = []
   for path in filter(None, (hypotheses, baseline)):

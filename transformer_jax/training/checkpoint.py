@@ -21,6 +21,7 @@ import orbax.checkpoint as ocp
 
 from transformer_jax.machine import files
 from transformer_jax.machine.errors import UserError
+from transformer_jax.runs.averaging import averaged_steps
 from transformer_jax.runs.run import MANIFEST, Run, misnumbered, numbered
 
 # Names that end so are no checkpoints: one half written, one half deleted by a process
@@ -66,10 +67,7 @@ def _flaw(path: pathlib.Path) -> str | None:
 
 
 def to_average(run: Run, every: int, count: int, last: int | str | None) -> list[int]:
-  """The last `count` steps up to and with `last`, or all of a run that is shorter.
-
-  All but `last` are multiples of `every`: an average spans the same time, no matter how
-  often a run was stopped and gone on with.
+  """The steps of averaged_steps() for a run, all of which have a checkpoint.
 
   Args:
     every: steps between two checkpoints.
@@ -84,8 +82,7 @@ def to_average(run: Run, every: int, count: int, last: int | str | None) -> list
     raise UserError(f'{folder}: no finished checkpoint there')
   last = run.best_step() if last == 'best' else last
   newest = max(*numbered(folder), run.newest_saved()) if last is None else last
-  before = (newest - 1) // every  # multiples of `every`
-  wanted = [n * every for n in range(max(1, before - count + 2), before + 1)] + [newest]
+  wanted = averaged_steps(newest, every, count)
   missing = [step for step in wanted if step not in there]
   if missing:
     path = folder / str(missing[-1])
@@ -101,7 +98,11 @@ def to_average(run: Run, every: int, count: int, last: int | str | None) -> list
 
 
 def save(folder: pathlib.Path, step: int, params: Tree, opt_state: Tree) -> None:
-  """Writes one checkpoint; returns when it is on the disk, with its manifest."""
+  """Writes one checkpoint; returns when it is on the disk, with its manifest.
+
+  Raises:
+    OSError: it could not be written; what is there of it is named STEP.partial.
+  """
   partial = (folder / f'{step}{PARTIAL}').absolute()
   _remove(partial)
   partial.mkdir(parents=True)
@@ -210,10 +211,12 @@ class Writer:
 
   def newest(self) -> str:
     """Waits as well; says which checkpoint is the newest, and if one failed, why."""
-    error = self._pending.exception()
-    failed = f'{self._folder / str(self._step)} could not be written: {error}. '
-    there = steps(self._folder)
+    error, there = self._pending.exception(), steps(self._folder)
     which = self._folder / str(there[-1]) if there else 'none'
+    last = self._folder / str(self._step)
+    failed = f'{last} could not be written: {error}. '
+    if self._step in there:
+      failed = f'{last} is written, but what follows a checkpoint failed: {error}. '
     return f'{failed if error else ""}The newest checkpoint: {which}'
 
 
@@ -246,6 +249,9 @@ def restore(folder: pathlib.Path, step: int, params: Tree, opt_state: Tree) -> R
 
   Args:
     params, opt_state: trees of the same structure, of arrays or of their shapes.
+
+  Raises:
+    Damaged, OSError: as verify() has them.
   """
   verify(folder, step)
   path = folder / str(step)
@@ -296,6 +302,7 @@ def _set_aside(path: pathlib.Path) -> None:
 
 
 def restore_params(folder: pathlib.Path, step: int, params: Tree) -> Tree:
+  """The parameters of a checkpoint, as host arrays; it raises what restore() does."""
   verify(folder, step)
   return _read(folder / str(step) / 'params', params)
 
