@@ -27,10 +27,8 @@ from transformer_jax.runs.run import Run
 FLAGS = flags.Flags(__doc__)
 WORKDIR = FLAGS.path('workdir', None, "The run's folder.", required=True)
 INPUT = FLAGS.path('input', '-', "File to translate; '-' is stdin.")
-NBEST = FLAGS.integer('nbest', 1, 'How many translations of each line.', at_least=1)
-BEAM = FLAGS.integer(
-  'beam', None, "Beam; the config's by default, NBEST at least.", at_least=1
-)
+NBEST = FLAGS.integer('nbest', 1, 'How many of each line.', at_least=1)
+BEAM = FLAGS.integer('beam', None, "The config's, and NBEST at least.", at_least=1)
 ALPHA = FLAGS.number('alpha', None, "Length penalty; the config's by default.")
 AVERAGE, STEP = checkpoints(FLAGS)
 SCORES = FLAGS.boolean('scores', 'Put score and tab before each.')
