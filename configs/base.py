@@ -21,7 +21,7 @@ def get_config(pair: str = 'en-de') -> ml_collections.ConfigDict:
       'row': config_dict.FieldReference('base', field_type=str),
       **_corpus(pair),
       # Batches (section 5.1)
-      'tokens_per_batch': 25000,  # of each side, without padding
+      'tokens_per_batch': 25000,  # of the longer side, without padding
       'slices': 8,  # equal parts of a batch, one for each of the paper's GPUs
       'max_shapes': 12,  # different shapes of batches, each of which is compiled
       # Table 3's columns

@@ -513,6 +513,20 @@ def test_they_come_one_after_another_and_the_oldest_go(tmp_path: pathlib.Path):
     assert (restored['layers'][0]['w'] == step).all()
 
 
+def test_a_checkpoint_that_is_written_is_not_called_lost(folder: pathlib.Path):
+  """If only what follows it fails, such as its record in metrics.jsonl."""
+
+  def fail(step: int) -> None:
+    raise OSError(errno.ENOSPC, 'No space left on device', 'metrics.jsonl')
+
+  with checkpoint.Writer(folder, 1, 9, fail) as background:
+    background.save(20, *trees(4))
+    message = background.newest()
+  assert message.startswith(f'{folder / "20"} is written, but what follows')
+  assert message.endswith(f"'metrics.jsonl'. The newest checkpoint: {folder / '20'}")
+  checkpoint.verify(folder, 20)
+
+
 def test_a_write_that_fails_is_loud(folder: pathlib.Path, monkeypatch):
   """The next look at it raises; older ones and what was saved before are whole."""
 

@@ -1,7 +1,7 @@
 """Several hosts run the same program: how they join, agree and end together.
 
-Each is one process with its own devices. The first alone reads and writes the run's
-folder.
+Each is one process with its own devices. Once they have joined, the first alone reads
+and writes the run's folder.
 """
 
 import contextlib

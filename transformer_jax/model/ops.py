@@ -1,8 +1,8 @@
 """The model's operations, each written plainly, as an accelerator runs it.
 
 On a CPU a few of them are much faster in another form. ops_cpu.py has those under the
-same names, and `_faster_on_cpu` chooses: nothing else asks what JAX runs on, or knows
-that a CPU stores logits by words and not by rows.
+same names, and `_faster_on_cpu` chooses: nothing else in this room asks what JAX runs
+on, or knows that a CPU stores logits by words and not by rows.
 
 Products multiply in the dtype of the weights, so float32 activations may meet bfloat16
 weights. Results have the activations' dtype; what goes into a softmax is float32.

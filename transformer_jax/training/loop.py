@@ -104,6 +104,7 @@ class Loop:
     Raises:
       SystemExit: a signal asked for it; all is saved.
       Diverged: MAX_SKIPS steps in a row had no finite update.
+      Unsaved, Unlogged: a checkpoint or the log could not be written.
     """
     while step - self._skips in self._skipped:
       self._skips += 1

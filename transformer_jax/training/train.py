@@ -36,8 +36,8 @@ def train(
   The first host alone reads and writes `workdir`. `bleu` measures it on dev, by
   parameters on this host's devices, for configs that ask for it.
 
-  Raises:
-    SystemExit: a signal asked for it; all is saved.
+  Raises SystemExit once all is saved that a signal interrupted, and UserError if
+  `workdir` is in use, of another config, not readable or writable, or if it diverges.
   """
   first = hosts.is_first_host()
   folder = run.Run(workdir)
