@@ -58,6 +58,8 @@ def main(argv: list[str]) -> None:
     beams=flags.counts(BEAMS),
     rivals=RIVALS.value,
   )
+  if OUTPUT.value is not None:  # so that what is measured is not lost
+    OUTPUT.value.parent.mkdir(parents=True, exist_ok=True)
   result = run.measure(WHAT.value, CONFIG.value, options, DATA.folders())
   for line in summary.lines(result):
     print(line)

@@ -39,6 +39,8 @@ def axis(name: str, numbers: list[int]) -> list[int]:
 def main(argv: list[str]) -> None:
   FLAGS.parse(argv)
   logging.set_verbosity(logging.WARNING)
+  if OUTPUT.value.suffix == '.svg':
+    raise app.UsageError(f'--output={OUTPUT.value}: JSON goes there, and .svg beside')
   ns, ds = axis('n', flags.counts(N)), axis('d', flags.counts(D))
   platform.start(1)
   about = environment.describe()

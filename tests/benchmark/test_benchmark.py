@@ -123,6 +123,14 @@ def test_a_fixed_shape_is_full(tmp_path: pathlib.Path):
     fixed_shape.write_corpus(tiny(), 12, 7, tmp_path)
 
 
+def test_targets_have_words_of_their_own_vocabulary(tmp_path: pathlib.Path):
+  config = tiny()
+  config.model.target_vocab_size = 9
+  made = Trainer(fixed_shape.write_corpus(config, 24, 7, tmp_path), tmp_path).batches
+  source, target = made.batch(0)[:2]
+  assert source.max() > 9 > target.max() >= fixed_shape.FIRST_WORD
+
+
 class Recorder:
   """A rival that only writes down what it is given."""
 
@@ -399,6 +407,11 @@ def test_a_rival_that_is_not_there(
   assert not there and absent['ctranslate2'].endswith("'ctranslate2>=4.8,<5'")
   with pytest.raises(ValueError, match='--rivals=marian: there are huggingface'):
     rivals.load(['marian'], 'training', tiny(), 1)
+  apart = tiny()
+  apart.model.target_vocab_size = 9
+  with pytest.raises(ValueError, match='no vocabulary of the target alone'):
+    rivals.load(asked, 'training', apart, 1)
+  assert rivals.load([], 'training', apart, 1) == ({}, {})
 
 
 def test_summary_of_training():

@@ -82,5 +82,7 @@ def test_files_are_parsed_and_scored(tmp_path: pathlib.Path):
   folder = tmp_path.name
   assert (kept.train, kept.test) == ([f'{folder}/train'] * 2, f'{folder}/test')
   assert f'F1 {kept.parsing.f1.score:.2f} ' in said[0]
+  with pytest.raises(UserError, match='x.json: trees go there, and .json beside'):
+    [*pcfg.score_file([train], test, tmp_path / 'x.json')]
   with pytest.raises(UserError, match='no trees to read rules off: --train'):
     [*pcfg.score_file([], test, output)]

@@ -35,7 +35,7 @@ def test_all_parsers_stand_in_one_table(tmp_path: pathlib.Path):
   text = page.markdown(found.blocks, 'x')
   rows = [line for line in text.splitlines() if '| the paper |' in line]
   assert len(rows) == len(paper.TABLE_4) == 12
-  ours, pcfg = cells(text, 'run'), cells(text, 'PCFG')
+  ours, pcfg = cells(text, 'run'), cells(text, 'PCFG of gum/train')
   f1 = RUN.parsing.f1.score
   assert ours[1:4] == [
     'gum/train + gum/train+subtrees + gum/train+substituted',
@@ -44,7 +44,9 @@ def test_all_parsers_stand_in_one_table(tmp_path: pathlib.Path):
   ]
   assert ours[9] == '50.00'
   assert pcfg[1:4] == ['gum/train', 'gum/dev', '0.00'] and pcfg[9] == ''
-  assert f'{f1:6.2f} F1 [' in found.summary and 'gum/dev: PCFG' in found.summary
+  assert (
+    f'{f1:6.2f} F1 [' in found.summary and 'gum/dev: PCFG of gum/train' in found.summary
+  )
   assert "No run here was scored on the paper's test set" in text
   assert 'Table 3' not in text and 'BLEU' not in text
 
@@ -64,7 +66,9 @@ def test_lengths_and_labels_are_told_of_each_test_set(
   text = page.markdown(table4.blocks(runs, [BASELINE], tmp_path, 3), 'x')
   assert 'No run here' not in text
   assert '| parser | 1-10 (2) |' in text and '| parser | 1-10 (1) |' in text
-  assert '### F1 by label, gum/dev\n\n| label | brackets | run | PCFG |' in text
+  assert (
+    '### F1 by label, gum/dev\n\n| label | brackets | run | PCFG of gum/train |' in text
+  )
   assert '| NP | 1 | 100.00 | 0.00 |' in text and '### F1 by words, wsj.23' in text
 
 

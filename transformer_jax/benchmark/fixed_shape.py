@@ -6,10 +6,16 @@ import ml_collections
 import numpy as np
 
 from transformer_jax.data import token_files
+from transformer_jax.data.lines import SIDES
 from transformer_jax.data.vocabulary import BOS, EOS, PAD, UNK
 from transformer_jax.machine.errors import UserError
 
 FIRST_WORD = max(PAD, EOS, BOS, UNK) + 1
+
+
+def vocabulary_of_targets(config: ml_collections.ConfigDict) -> int:
+  """How many pieces the target's vocabulary has, its own or the shared one."""
+  return config.model.target_vocab_size or config.model.vocab_size
 
 
 def random_words(count: int, length: int, vocab_size: int, seed: int) -> np.ndarray:
@@ -28,8 +34,9 @@ def write_corpus(
   """
   if rows % config.slices:
     raise UserError(f'--rows={rows} must be a multiple of slices={config.slices}')
-  for seed, side in enumerate(('source', 'target')):
-    words = random_words(rows, length, config.model.vocab_size, seed)
+  sizes = config.model.vocab_size, vocabulary_of_targets(config)
+  for seed, (side, size) in enumerate(zip(SIDES, sizes, strict=True)):
+    words = random_words(rows, length, size, seed)
     token_files.write_tokens(folder / f'train.{side}', words)
   config = config.copy_and_resolve_references()
   config.tokens_per_batch = rows * length

@@ -281,8 +281,11 @@ def score_file(
     output: where the trees go, one a line; beside it, as .json, what the report reads.
 
   Raises:
-    UserError: a file cannot be read, or has what is no tree.
+    UserError: a file cannot be read or has what is no tree, or `output` ends in .json.
   """
+  if output.suffix == '.json':
+    raise UserError(f'--output={output}: trees go there, and .json beside: give .mrg')
+  output.parent.mkdir(parents=True, exist_ok=True)
   given = [*itertools.chain.from_iterable(map(treebanks.read, train))]
   if not given:
     raise UserError('no trees to read rules off: --train names files with trees')

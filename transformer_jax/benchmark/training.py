@@ -15,7 +15,7 @@ import ml_collections
 import numpy as np
 
 from transformer_jax.benchmark import matmul_rate
-from transformer_jax.benchmark.fixed_shape import FIRST_WORD
+from transformer_jax.benchmark.fixed_shape import FIRST_WORD, vocabulary_of_targets
 from transformer_jax.benchmark.interleave import OURS, columns, interleave
 from transformer_jax.benchmark.startup import full_batch
 from transformer_jax.data import batches
@@ -187,12 +187,12 @@ def loss_seconds(
   """Seconds of one slice's logits, loss, and gradients by x and by the embedding."""
   dtype = platform.training_dtype(config.dtype)
   random = np.random.default_rng(0)
-  model = config.model
+  d_model, words = config.model.d_model, vocabulary_of_targets(config)
   size = parallel.round_up(1) * shape.rows, shape.target
-  labels = random.integers(FIRST_WORD, model.vocab_size, size, np.int32)
-  x = random.standard_normal((*shape[::2], model.d_model), np.float32)
-  table = random.standard_normal((model.vocab_size, model.d_model), np.float32)
-  table = (table * model.d_model**-0.5).astype(dtype)
+  labels = random.integers(FIRST_WORD, words, size, np.int32)
+  x = random.standard_normal((*shape[::2], d_model), np.float32)
+  table = random.standard_normal((words, d_model), np.float32)
+  table = (table * d_model**-0.5).astype(dtype)
   given = parallel.everywhere((table, x.astype(platform.activation_dtype(dtype))))
 
   def largest(given: tuple[jax.Array, jax.Array], labels: jax.Array) -> jax.Array:

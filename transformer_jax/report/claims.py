@@ -86,9 +86,9 @@ def blocks(judged: Sequence[Judged], found: Differences) -> list[Block]:
     Paragraph(
       f"{counted(judged)} Differences from base, the paper's in brackets. A row is "
       'judged by the direction that the claim says, with the intervals and tests of '
-      'the table below. A claim agrees where none of its rows disagrees and both '
-      'perplexity and BLEU agree in one or more; it disagrees where some disagree and '
-      'none agrees; else it is undecided.'
+      'the table below. A claim agrees where nothing disagrees, and perplexity agrees '
+      'in some row and BLEU in some row; it disagrees where something disagrees and '
+      'nothing agrees; else it is undecided.'
     ),
     Facts([_fact(one, found) for one in judged]),
   ]

@@ -143,10 +143,11 @@ NOTE = (
   'made where the difference lies outside its interval, and where these runs, their '
   'translations and the prepared corpus are at hand. '
   '"agrees" and "disagrees" need an effect outside its interval, for BLEU also '
-  f'p < {LEVEL} where there is one; all else is undecided. Each interval is of one '
-  'comparison: where nothing differs, one in twenty goes wrong. A row of one seed is '
-  "taken to vary as the others do. The paper's rows are one run each, and it tells no "
-  'spread.'
+  f'p < {LEVEL} where there is one; all else is undecided. A difference agrees here '
+  "if it has the sign of the paper's, whatever is claimed of its row. Each interval is "
+  'of one comparison: where nothing differs, one in twenty goes wrong. A row of one '
+  "seed is taken to vary as the others do. The paper's rows are one run each, and it "
+  'tells no spread.'
 )
 
 

@@ -106,7 +106,8 @@ def _files(scored: Scored, split: str) -> str:
 
 def _of_baseline(found: Baseline) -> Row:
   training = ' + '.join(found.train)
-  return Row(found.parser, training, found.test, found.parsing, None, found.device)
+  name = f'{found.parser} of {training}'  # one parser may learn from several treebanks
+  return Row(name, training, found.test, found.parsing, None, found.device)
 
 
 def _papers() -> Iterator[list[str]]:

@@ -52,6 +52,11 @@ def load(
     UserError: a name is not in NEEDS, a rival has no model of the config's sizes, or it
       cannot run on our device.
   """
+  if asked and config.model.target_vocab_size:
+    raise UserError(
+      '--rivals: the other programs have no vocabulary of the target alone, as '
+      f'target_vocab_size={config.model.target_vocab_size} asks for'
+    )
   there: dict[str, Any] = {}
   absent: dict[str, str] = {}
   for given in asked:
