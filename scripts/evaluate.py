@@ -50,7 +50,7 @@ def check_flags() -> None:
   of_files = REFERENCES, TARGET_LANGUAGE, TOKENIZED, AGAINST_HYPOTHESES
   given, other = ('workdir', of_files) if WORKDIR.value else ('hypotheses', of_runs)
   for flag in other:
-    if flag.value not in (None, False):
+    if flag.value is not None and flag.value is not False:
       raise app.UsageError(f'--{flag.name} does not go with --{given}')
   if HYPOTHESES.value and None in (REFERENCES.value, TARGET_LANGUAGE.value):
     raise app.UsageError('--hypotheses needs --references and --target_language')

@@ -18,6 +18,7 @@ if __name__ == '__main__':  # what is imported below takes seconds
 
 import sys
 
+import numpy as np
 from absl import logging
 
 from transformer_jax.data import preparing
@@ -48,11 +49,14 @@ DATA = DataFlags(FLAGS)
 
 def main(argv: list[str]) -> None:
   FLAGS.parse(argv)
-  config = CONFIG.value or Run(WORKDIR.value).config_to_train()
+  run = Run(WORKDIR.value)
+  config = CONFIG.value or run.config_to_train()
   logging.set_verbosity(logging.WARNING)  # Orbax tells its whole life at INFO
   if INIT_FROM.value:
     init_from.start_from(config, INIT_FROM.value, WORKDIR.value)
-  config_checks.check_to_train(config.to_dict())
+  config_checks.check_numbers(config.to_dict())
+  if not run.has_begun:
+    config_checks.check_new(config.to_dict())
   interruption = Interruption().install()
   print('loading JAX', file=sys.stderr, flush=True)
   from transformer_jax.decoding.dev_bleu import DevBleu
@@ -64,7 +68,7 @@ def main(argv: list[str]) -> None:
   hosts.join_hosts(ADDRESS.value, COUNT.value, NUMBER.value)
   platform.start(config.slices)
   with hosts.one_error_ends_all(), errors.in_one_line():
-    begun = (WORKDIR.value / 'config.json').is_file()
+    begun = bool(hosts.from_first_host(np.int32(run.has_begun)))
     corpus = hosts.first_host_first(
       lambda: preparing.prepare(config, *DATA.folders(), begun)
     )

@@ -119,6 +119,8 @@ def test_ratio_of_words(words: tuple[int, int], ratio: float, good: bool):
     '今天下午我们去图书馆借了三本关于历史的书。',
     '今日の午後、図書館で歴史の本を三冊借りました。',
     'บ่ายนี้เราไปยืมหนังสือประวัติศาสตร์สามเล่มจากห้องสมุด',
+    'ဒီနေ့ မွန်းလွဲပိုင်းမှာ စာကြည့်တိုက်ကနေ သမိုင်းစာအုပ် သုံးအုပ် ငှားခဲ့တယ်။',
+    'រសៀលនេះយើងបានទៅខ្ចីសៀវភៅប្រវត្តិសាស្ត្របីក្បាលពីបណ្ណាល័យ។',
   ],
 )
 def test_ratio_without_spaces(line: str):
@@ -129,7 +131,16 @@ def test_ratio_without_spaces(line: str):
   limits = LOOSE._replace(max_ratio=9.0)
   assert both((english, line), limits) is None
   assert both((' '.join([english] * 45), line), limits) == 'length ratio over 9'
-  assert both(('Books.', line), limits) == 'length ratio over 9'
+  assert both(('Books.', line), limits) is None
+
+
+def test_ratio_of_letters_without_spaces():
+  """Any letter may be a word, and no sign or mark may be one."""
+  line, limits = 'ကြိုဆိုပါ', LOOSE._replace(max_ratio=2.0)
+  assert sum(map(str.isalpha, line)) == 3 and len(line) == 9
+  most = 2 * (1 + 3)
+  assert both((line, ' '.join(['x'] * most)), limits) is None
+  assert both((line, ' '.join(['x'] * (most + 1))), limits) == 'length ratio over 2'
 
 
 def test_sentences_that_are_not_translated():

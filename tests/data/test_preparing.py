@@ -287,7 +287,7 @@ def test_no_pair_short_enough(raw: pathlib.Path):
 def test_utf16_is_no_text(raw: pathlib.Path):
   text = 'one\ntwo\n'.encode('utf-16')
   write(raw, 'train', text, text)
-  refused(raw, 'no training pair.*: 1 not UTF-8')
+  refused(raw, 'no training pair.*, 1 not UTF-8')
 
 
 @pytest.mark.parametrize('split', ['dev', 'test'])

@@ -187,7 +187,7 @@ def test_what_cannot_be_scored(evaluate: Evaluate):
   options = f'--references={evaluate.folder / "none"}', '--target_language=de'
   code, said = evaluate(f'--hypotheses={name}', *options)
   assert code == 1 and 'No such file' in said
-  for given in ('--against=r', '--beam=1', '--average=2'):
+  for given in ('--against=r', '--beam=1', '--average=2', '--alpha=0'):
     code, said = evaluate(f'--hypotheses={name}', *options, given)
     assert code == 1 and f'{given.partition("=")[0]} does not go with --hyp' in said
   code, said = evaluate('--workdir=r', '--tokenized')

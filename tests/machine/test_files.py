@@ -55,6 +55,15 @@ def test_stdout_is_written_to_wherever_it_goes(tmp_path: pathlib.Path):
   assert path.read_text() == '1\n2\n3\n'
 
 
+def test_a_shells_substitution(tmp_path: pathlib.Path):
+  """Such as --output=>(gzip > x.gz): a pipe that has no name but /dev/fd/N."""
+  reading, writing = os.pipe()
+  files.write(pathlib.Path(f'/dev/fd/{writing}'), 'text')
+  os.close(writing)
+  with open(reading) as file:
+    assert file.read() == 'text'
+
+
 def test_a_link_stays_a_link(tmp_path: pathlib.Path):
   target, link = tmp_path / 'there' / 'x', tmp_path / 'link'
   target.parent.mkdir()

@@ -59,13 +59,13 @@ def test_more_beams_than_words_of_the_target():
 
 
 def test_pairs_are_no_longer_than_learnt_positions():
-  """To train; a run that was trained nevertheless can be translated with."""
+  """In a new run; one that was trained nevertheless can be used."""
   own = {'max_length': 300, 'model.positions': 'learned'}
-  config_checks.check_to_train(config_with(max_length=300))
+  config_checks.check_new(config_with(max_length=300))
   config_checks.check_numbers(config_with(**own))
   with pytest.raises(ValueError, match='max_length=300 .* max_positions=256'):
-    config_checks.check_to_train(config_with(**own))
-  config_checks.check_to_train(config_with(**own | {'model.max_positions': 300}))
+    config_checks.check_new(config_with(**own))
+  config_checks.check_new(config_with(**own | {'model.max_positions': 300}))
 
 
 def test_a_parser_is_not_kept_by_bleu():

@@ -395,6 +395,7 @@ def test_exit_code_of_a_failure(tmp_path: pathlib.Path):
     (['--rows=base', '--seeds='], '--seeds=: numbers'),
     (['--rows=base', '--mini', '--average=21'], 'base,mini keeps 20 checkpoints'),
     (['--rows=base', '--', '--config.train_step=1'], 'train_step'),
+    (['--rows=base', '--', '--init_from', 'r'], '-- --init_from=RUN, in one word'),
     (['--rows=base', '--submit=slurm'], 'needs --slurm=timeout_min=MINUTES'),
     (['--rows=base', '--submit=slurm', '--slurm=mem'], '--slurm=mem: KEY=VALUE'),
   ],

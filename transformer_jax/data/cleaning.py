@@ -1,6 +1,7 @@
 """Which training pairs are left out, and why (dev and test are never touched)."""
 
 import contextlib
+import itertools
 import pathlib
 import re
 import string
@@ -33,8 +34,7 @@ class Cleaning(NamedTuple):
 
   off: bool  # no limits: only what is no text is left out
   max_characters: int  # of either side
-  max_ratio: float  # words of one side to words of the other, as Moses cleans;
-  #   each letter of Chinese, Japanese, Thai ... is a word
+  max_ratio: float  # words of one side to words of the other, as Moses cleans
   drop_untranslated: bool  # both sides the same, and no list of names or numbers
   min_alphanumeric: float  # share of letters and digits in a side, spaces not counted
 
@@ -64,7 +64,8 @@ def _beyond(limits: Cleaning, source: str, target: str) -> str | None:
   if max(len(source), len(target)) > limits.max_characters:
     return f'over {limits.max_characters} characters'
   words = _words(source), _words(target)
-  if max(words) > limits.max_ratio * min(words):
+  # A side with a script without spaces is given the number of words that fits best.
+  if any(a[0] > limits.max_ratio * b[1] for a, b in itertools.permutations(words)):
     return f'length ratio over {limits.max_ratio:g}'
   if limits.drop_untranslated and source.strip() == target.strip():
     if _is_sentence(source):
@@ -76,10 +77,15 @@ def _beyond(limits: Cleaning, source: str, target: str) -> str | None:
   return None
 
 
-def _words(line: str) -> int:
-  """What spaces separate; each letter counts where a script has no spaces."""
+def _words(line: str) -> tuple[int, int]:
+  """The fewest and the most words that a line may have.
+
+  Spaces tell the number, but in scripts without spaces any letter may be a word.
+  """
   spaced = len(line.split())
-  return spaced if line.isascii() else spaced + len(_UNSPACED.findall(line))
+  if line.isascii():
+    return spaced, spaced
+  return spaced, spaced + sum(map(str.isalpha, _UNSPACED.findall(line)))
 
 
 def _is_sentence(line: str) -> bool:

@@ -84,6 +84,8 @@ def _lines(path: pathlib.Path) -> int:
     with packed.opened(path) as stream:
       while block := stream.read(1 << 20):
         count, last = count + block.count(b'\n'), block[-1:]
+  except PermissionError:
+    raise
   except DAMAGE as error:
     raise UserError(f'{path}: truncated or damaged ({error}); get it again') from error
   return count + (last != b'\n')

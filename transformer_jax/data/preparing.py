@@ -158,6 +158,7 @@ def _run_stages(
     }
   )
   entries = {'train': _token_files(corpus, texts, clean, words, folder, overlap)}
+  _say_kept(entries['train'])
   if corpus.given_vocabulary:
     entries['train']['unknown'] = given_vocabulary.unknown(folder)
   for split, found in overlap.counts().items():
@@ -174,6 +175,13 @@ def _run_stages(
   made |= {'splits': entries, 'versions': versions}
   made['stamps'] = _read(partial / _BEGUN)['stamps']
   card.write_card(folder, corpus.as_json() | made)
+
+
+def _say_kept(training: dict) -> None:
+  left_out = cleaning.counted(training['dropped'])
+  told = f'; left out: {left_out}' if left_out else ''
+  counts = f'{training["kept"]:,} of {training["read"]:,}'
+  print(f'training has {counts} pairs{told}', file=sys.stderr)
 
 
 def _say_overlap(split: str, pairs: int, found: dict[str, int]) -> None:
@@ -193,15 +201,9 @@ def _clean_text(
   )
   for path in texts:
     files.sync(path)
-  left_out = cleaning.counted(clean['dropped'])
   if not clean['kept']:
+    left_out = cleaning.counted(clean['dropped'])
     raise UserError(f'no training pair of {corpus.name} is left: {left_out}')
-  read, kept = clean['read'], clean['kept']
-  print(
-    f'training has {kept:,} of {read:,} pairs'
-    + (f'; left out: {left_out}' if left_out else ''),
-    file=sys.stderr,
-  )
   return clean
 
 

@@ -36,11 +36,11 @@ def write(path: pathlib.Path, text: str) -> None:
   if (stream := _stream(path)) is not None:
     print(text, end='', file=stream, flush=True)
     return
-  path = pathlib.Path(os.path.realpath(path))
   if path.exists() and not path.is_file():
     with named(path):
       path.write_text(text, encoding='utf-8')
     return
+  path = pathlib.Path(os.path.realpath(path))
   partial = path.with_name(path.name + '.partial')
   with named(partial):
     partial.write_text(text, encoding='utf-8')

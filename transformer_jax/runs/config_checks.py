@@ -184,9 +184,8 @@ def check_numbers(config: Mapping[str, Any]) -> None:
     )
 
 
-def check_to_train(config: Mapping[str, Any]) -> None:
-  """Raises UserError for what no run can be trained with, as check_numbers() does."""
-  check_numbers(config)
+def check_new(config: Mapping[str, Any]) -> None:
+  """Raises UserError if a new run could not be trained to its end with this config."""
   longest, most = config['max_length'], config['model']['max_positions']
   if config['model']['positions'] == 'learned' and longest > most:
     raise UserError(

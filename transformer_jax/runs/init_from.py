@@ -44,7 +44,7 @@ def start_from(
   config.model.update({name: theirs.model[name] for name in VOCABULARIES})
   name_apart(config, plain, ())  # another vocabulary encodes its corpus
   begun = Run(workdir)
-  if (workdir / 'config.json').is_file():
+  if begun.has_begun:
     before = begun.config().init_from
     if before.run == config.init_from.run:
       config.init_from.update(step=before.step, sha256=before.sha256)

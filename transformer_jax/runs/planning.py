@@ -49,9 +49,10 @@ class Plan(NamedTuple):
   def prepare(self) -> None:
     """Prepares all corpora; jobs that start together would wait for each other."""
     for name in self.configs:
-      run = self._run(name, int(self.seeds[0]))
-      config = load_config(name, self.trainer_flags, run)
-      preparing.prepare(config, *self.data.folders())
+      runs = [self._run(name, int(seed)) for seed in self.seeds]
+      config = load_config(name, self.trainer_flags, runs[0])
+      begun = all(run.has_begun for run in runs)
+      preparing.prepare(config, *self.data.folders(), begun)
 
   def _job(self, name: str, seed: int) -> Job:
     given = [f'--config.seed={seed}', *self.trainer_flags]
@@ -62,7 +63,7 @@ class Plan(NamedTuple):
         f'--average={self.average}: {name} keeps {config.keep_checkpoints} checkpoints '
         '(-- --config.keep_checkpoints=...)'
       )
-    if (run.workdir / 'config.json').is_file():
+    if run.has_begun:
       run.check_same(json.loads(config.to_json_best_effort()))
     python, where = (sys.executable, '-m'), f'--workdir={run.workdir}'
     data_dir = f'--data_dir={self.data.folders()[0]}'
@@ -94,15 +95,18 @@ def load_config(
   name: str, trainer_flags: Sequence[str], run: Run
 ) -> ml_collections.ConfigDict:
   """The config that the trainer makes for a run of --config=NAME and other flags."""
-  that_change_it = ('--config.', '--init_from')
-  words = [word for word in trainer_flags if word.startswith(that_change_it)]
+  words = [w for w in trainer_flags if re.match('--?(config[.]|init_from)', w)]
+  if {'--init_from', '-init_from'} & {*words}:
+    raise UserError('-- --init_from=RUN, in one word')
   table = Flags('')
   config = table.config('', name_apart)
   origin = table.path('init_from', None, '')
   table.parse(['train', f'--config={name}', *words])
   if origin.value:
     init_from.start_from(config.value, origin.value, run.workdir)
-  config_checks.check_to_train(config.value.to_dict())
+  config_checks.check_numbers(config.value.to_dict())
+  if not run.has_begun:
+    config_checks.check_new(config.value.to_dict())
   return config.value
 
 

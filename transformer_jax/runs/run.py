@@ -42,6 +42,10 @@ class Run(NamedTuple):
     return self.workdir / 'checkpoints'
 
   @property
+  def has_begun(self) -> bool:
+    return (self.workdir / 'config.json').is_file()
+
+  @property
   def metrics(self) -> pathlib.Path:
     return self.workdir / 'metrics.jsonl'
 
@@ -194,14 +198,15 @@ class Run(NamedTuple):
     """
     run = cls(workdir)
     given = json.loads(config.to_json_best_effort())
-    config_checks.check_to_train(given)
+    config_checks.check_numbers(given)
     card.check_asked(corpus, asked(config))
     run._check_checkpoints()
     path = workdir / 'config.json'
-    if path.is_file():
+    if run.has_begun:
       run.check_same(given)
       run._check_steps(given['train_steps'])
     else:
+      config_checks.check_new(given)
       workdir.mkdir(parents=True, exist_ok=True)
       for name in vocabulary.FILES & card.read_card(corpus)['sha256'].keys():
         shutil.copy(corpus / name, workdir / name)
