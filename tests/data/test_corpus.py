@@ -4,7 +4,8 @@ import pathlib
 
 import pytest
 
-from transformer_jax.data.corpus import folder_of, name_apart
+from toy.steps import corpus, tiny_config
+from transformer_jax.data.corpus import folder_of, name_apart, train_batches
 from transformer_jax.machine.errors import UserError
 from transformer_jax.machine.flags import Flags
 
@@ -47,6 +48,15 @@ def test_a_name_of_its_own():
   assert name(first, '--config.seed=2') == name(first) == names[0]
   assert name(first, second) == name(second, first) not in names
   assert name(first, config='newsmix.py:en-de').startswith('newsmix.en-de.')
+
+
+def test_batches_are_the_seeds_own(tmp_path: pathlib.Path):
+  folder, sizes = corpus(tmp_path), {'tokens_per_batch': 64, 'max_shapes': 1}
+  first, same, other = (
+    train_batches(tiny_config(seed=seed, **sizes), folder).batch(0).pairs
+    for seed in (1, 1, 2)
+  )
+  assert (first == same).all() and (first != other).any()
 
 
 @pytest.mark.parametrize('given', ['mine', 'multi30k.en-de'])

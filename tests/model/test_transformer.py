@@ -15,8 +15,10 @@ import numpy as np
 import pytest
 from flax import nnx
 
+from configs import base
 from transformer_jax.data.vocabulary import BOS, PAD
 from transformer_jax.model import attention as attention_module
+from transformer_jax.model import build
 from transformer_jax.model import layers as module
 from transformer_jax.model.layers import Dropout, sinusoids
 from transformer_jax.model.search_weights import search_weights
@@ -446,6 +448,45 @@ def test_dropout_of_attentions_weights():
   assert not np.allclose(dropped(params, source, target, key), same)
 
 
+def test_weights_are_dropped_in_every_attention(monkeypatch: pytest.MonkeyPatch):
+  """With known masks the model equals the reference, whose softmax has them.
+
+  So they stand between the softmax and the values, in both stacks.
+  """
+  graph, shapes = graph_of(P_drop=0.0, P_drop_attention=0.5)
+  params, (source, target) = random_params(shapes), sentences()
+  rng, masks, places = np.random.default_rng(2), [], []
+
+  def of_weights(self: Dropout, place: int) -> Callable[[jax.Array], jax.Array]:
+    def drop(weights: jax.Array) -> jax.Array:
+      masks.append((rng.integers(0, 2, weights.shape) * 2).astype(np.float32))
+      return weights * masks[-1]
+
+    assert self.weights_rate == 0.5
+    places.append(place)
+    return drop
+
+  monkeypatch.setattr(Dropout, 'of_weights', of_weights)
+  with jax.disable_jit():  # else equal layers would share a mask
+    logits = nnx.merge(graph, params)(source, target, jax.random.key(0))
+  N = SIZES['N']
+  assert places == [0] * N + [0, 1] * N and len(masks) == 3 * N
+  plain = softmax
+  for row, (S, T) in enumerate(LENGTHS):
+    queries = [S] * N + [T] * 2 * N
+    left = iter(
+      mask[row, head, query]
+      for mask, count in zip(masks, queries, strict=True)
+      for head in range(SIZES['h'])
+      for query in range(count)
+    )
+    dropped = lambda scores, left=left: plain(scores) * next(left)[: len(scores)]
+    monkeypatch.setitem(globals(), 'softmax', dropped)
+    expected = reference(double(params), source[row, :S], target[row, :T])
+    np.testing.assert_allclose(logits[row, :T], expected, rtol=1e-4, atol=1e-4)
+    assert next(left, None) is None
+
+
 def test_weights_are_dropped_by_bits_of_their_own():
   """Each is dropped or divided by what is kept, and not where the output is dropped."""
   dropout = Dropout.of(0.25, jax.random.key(3), 2, 0.25)
@@ -577,21 +618,32 @@ def test_fresh_parameters():
   assert not np.array_equal(layer['attention']['query'], layer['attention']['key'])
 
 
+def fresh(seed: int, **changes: Any) -> dict[str, np.ndarray]:
+  """A model's parameters as they are before training, by their paths."""
+  config = base.get_config()
+  sizes = {'N': 2, 'd_model': 64, 'd_ff': 64, 'h': 4, 'd_k': 16, 'd_v': 16}
+  config.model.update(sizes | {'vocab_size': 512} | changes)
+  config.seed = seed
+  leaves = jax.tree_util.tree_leaves_with_path(build.transformer(config)[1])
+  return {jax.tree_util.keystr(path): np.asarray(leaf) for path, leaf in leaves}
+
+
 def test_fresh_embeddings_have_unit_variance_once_scaled():
-  D, W = 64, 512
-  make = lambda: Transformer(
-    **(SIZES | {'N': 0, 'd_model': D}),
-    P_drop=0.1,
-    positions='sinusoid',
-    max_positions=0,
-    vocab_size=W,
-    target_vocab_size=0,
-    dtype=jnp.float32,
-    activation_dtype=jnp.float32,
-    rngs=nnx.Rngs(params=0),
-  )
-  params = jax.jit(lambda: nnx.to_pure_dict(nnx.state(make())))()
-  np.testing.assert_allclose(params['embedding'].std() * D**0.5, 1, rtol=0.02)
+  """And so have the tables of learned positions before."""
+  own = {'positions': 'learned', 'max_positions': 300, 'target_vocab_size': 400}
+  tables = [x for x in fresh(0, **own).values() if len(x) in (512, 400, 300)]
+  assert len(tables) == 4
+  for table in tables:
+    np.testing.assert_allclose(table.std() * 64**0.5, 1, rtol=0.02)
+
+
+def test_seeds_and_layers_start_apart():
+  """No matrix is that of another seed, and none that of another place."""
+  one, other = fresh(1), fresh(2)
+  matrices = {path: x for path, x in one.items() if x.ndim > 1}
+  assert len(matrices) == 1 + 2 * (4 + 2) + 2 * (8 + 2)
+  different = [*matrices.values(), *(other[path] for path in matrices)]
+  assert len({x.tobytes() for x in different}) == len(different)
 
 
 def test_norms_come_last(monkeypatch: pytest.MonkeyPatch):

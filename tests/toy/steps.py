@@ -109,22 +109,25 @@ class Course(NamedTuple):
   """Twenty updates at a constant rate, with dropout and unequal slices."""
 
   losses: list[float]
+  norms: list[float]  # of the gradients
   moved: Tree  # parameters at the end, less those at the start
 
 
 def course(steps: Steps, batch: Callable[[int], Any] = example) -> Course:
-  losses, state = [], steps.initial()
+  losses, norms, state = [], [], steps.initial()
   for number in range(20):
     state, sums = steps(state, *batch(number))
     losses.append(float(sums.loss / sums.tokens))
+    norms.append(float(sums.gradient_norm))
   assert int(state.step) == 20
   here = jax.device_get(steps.devices.on_this_host(state.params))
-  return Course(losses, jax.tree.map(np.subtract, here, steps.params))
+  return Course(losses, norms, jax.tree.map(np.subtract, here, steps.params))
 
 
 def assert_same_course(one: Course, other: Course) -> None:
-  """Losses to 1e-6, parameters to 1e-3 of the largest movement."""
+  """Losses to 1e-6, norms to 1e-4, parameters to 1e-3 of the largest movement."""
   np.testing.assert_allclose(one.losses, other.losses, rtol=1e-6)
+  np.testing.assert_allclose(one.norms, other.norms, rtol=1e-4)
   largest = max(np.abs(x).max() for x in jax.tree.leaves(one.moved))
   assert largest > 5e-3  # under Equation 3's warm-up nothing would have moved
   for a, b in zip(*map(jax.tree.leaves, (one.moved, other.moved)), strict=True):

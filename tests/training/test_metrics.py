@@ -1,6 +1,7 @@
 """Records of steps, and the notice that a loss has risen for good."""
 
 import json
+import math
 
 import numpy as np
 
@@ -27,6 +28,7 @@ def test_a_record_waits_for_a_step_that_counts():
   assert meter.add(3, Values(6.0, 5.0, 2, 1.0, 0)) is None
   record = meter.add(4, nothing)
   assert (record['loss'], record['steps'], record['skipped']) == (3.0, 4, 3)
+  assert record['perplexity'] == math.exp(5.0 / 2), 'of what is not smoothed'
   assert 'NaN' not in json.dumps(record)
 
 
@@ -34,7 +36,8 @@ def test_skips_that_no_record_told_of_are_told_by_the_next():
   """Steps 3 and 4 were skipped, and the run was stopped with 4 saved."""
   meter = Meter(lambda update: float(update), (2,), 9, 10, 3, 2)
   assert meter.add(5, Values(6.0, 5.0, 2, 1.0, 0)) is None
-  record = meter.add(6, Values(6.0, 5.0, 2, 1.0, 0))
+  record = meter.add(6, Values(6.0, 5.0, 2, 1.5, 0))
+  assert record['gradient_norm'] == 1.5
   assert (record['steps'], record['skipped'], record['learning_rate']) == (4, 2, 2)
 
 

@@ -6,6 +6,7 @@ import pathlib
 import jax
 import numpy as np
 import pytest
+from flax import nnx
 
 from toy.runs import state_shapes
 from toy.steps import (
@@ -52,6 +53,35 @@ def test_a_program_for_each_shape_and_none_later(
   empty = np.zeros((config.slices, 1, 13), np.int32)
   with pytest.raises(KeyError):
     ours.step(state, batches.Batch(empty, empty, empty))
+
+
+def test_the_configs_numbers_reach_an_update(
+  tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+):
+  """Numbers that are no config's: what is computed is not by default."""
+  monkeypatch.setattr(build, 'transformer', lambda _: model(0.0))
+  config = tiny_config(tokens_per_batch=64, max_shapes=1, epsilon_ls=0.3)
+  config.update({'warmup_steps': 7, 'rate_factor': 0.5})
+  config.model.P_drop = 0.0
+  ours = Trainer(config, corpus(tmp_path))
+  state = ours.initial()
+  ours.compile(state, ours.batches.shapes)
+  graph, params = model(0.0)
+  batch = ours.batch(0)
+  sides = [side.reshape(-1, side.shape[-1]) for side in batch[:2]]
+  outputs = nnx.merge(graph, params).outputs(*sides)
+  smoothed, plain = loss.cross_entropy(outputs, sides[1], 0.3)
+  _, sums = ours.step(state, batch)
+  np.testing.assert_allclose(sums.loss, smoothed, rtol=1e-5)
+  np.testing.assert_allclose(sums.negative_log_likelihood, plain, rtol=1e-5)
+  assert float(ours.learning_rate(2)) == pytest.approx(0.5 * 16**-0.5 * 3 * 7**-1.5)
+  assert float(ours.learning_rate(27)) == pytest.approx(0.5 * 16**-0.5 * 28**-0.5)
+
+
+def test_the_configs_numbers_reach_the_loop():
+  config = tiny_config(train_steps=9, checkpoint_every_steps=8, log_every_steps=7)
+  config.update({'bleu_every_checkpoints': 6, 'patience': 5})
+  assert train._cadence(config) == loop.Cadence(9, 8, 7, 6, 5)
 
 
 def test_checkpoints_do_not_know_of_shares(
