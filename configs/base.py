@@ -110,9 +110,9 @@ def _corpus(pair: str) -> dict:
       'dev': ('newstest2013',),
       'test': ('newstest2014',),
     },
-    'tags': True,  # of trees: a parser writes each word's tag; False: XX for any
-    'numbers': False,  # of trees: a parser writes each word's number before its tag
-    # Of trees: each word is one piece of the source; rare words share their class's
+    'tags': True,  # trees only: the target has each word's tag; False: XX for all
+    'numbers': False,  # trees only: the target has each word's number before its tag
+    # Trees only: each source word is one piece; a rare word becomes its class's piece
     'whole_words': False,
     'suffix': '',  # between name and language, such as Multi30k's '.lc.norm.tok'
     'tokenized': False,  # True: the files are tokenised, and scored as they are

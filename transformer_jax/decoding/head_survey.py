@@ -45,12 +45,12 @@ def drawn(sides: Sides, count: int, longest: int) -> list[Pair]:
 
 
 def survey(watcher: Watcher, pairs: Sequence[Pair], training: Sides) -> Survey:
-  """How much every head looks at what, how far, and how sharply.
+  """Measures what each head attends to, how far away, and how sharply.
 
-  Weights are means over the pieces that look and have such a piece to look at:
+  Each entry is a mean over queries. Weights count only queries that have such a key:
 
-    previous, next, same: the piece before, after or at its own place; in the decoder,
-      where a piece looks from is the one that is being written
+    previous, next, same: the piece before, after or at the query's own place; in the
+      decoder, the query's place is that of the piece that it predicts
     ends: </s>; in the decoder, <s>
     punctuation: pieces that are punctuation alone
     aligned: in cross-attention, the piece that Model 1 links with the one being written

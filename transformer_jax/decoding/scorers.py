@@ -13,12 +13,13 @@ class Scorer(NamedTuple):
   """What follows from a config's `task`, once there are outputs.
 
   Attributes:
-    check: UserError if what scores such a text in such a language is not installed.
-    references: what outputs are scored against, of a held-out set's two texts.
-    score: fields of Result for a text and for how each line was mended; the flag
-      ignores case.
-    score_lines: what to tell of a result.
-    comparison_lines: what to tell of a text beside other outputs; the flag as above.
+    check: raises UserError if the scorer for such a text and language is missing.
+    references: takes a held-out set's two texts; returns the outputs' references.
+    score: takes a text, each line's repairs and whether to ignore case; returns fields
+      of Result.
+    score_lines: the lines that show a result to the user.
+    comparison_lines: takes a text, other outputs and whether to ignore case; returns
+      the lines that compare the two.
     has_case: whether scores can ignore case.
   """
 

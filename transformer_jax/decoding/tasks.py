@@ -10,9 +10,9 @@ class Task(NamedTuple):
   """What follows from a config's `task`; how it is scored stands in scorers.py.
 
   Attributes:
-    read: a line as the model was taught to read it.
-    finish: a line and what the model wrote of it -> the output, which is one line, and
-      how often it was mended in which way: empty if never.
+    read: takes a line; returns it in the form of the model's training sources.
+    finish: takes a line and the model's output for it; returns the output as one line,
+      and the number of repairs of each kind, {} for none.
   """
 
   read: Callable[[str], str]

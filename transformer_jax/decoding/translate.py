@@ -36,7 +36,7 @@ class Translator:
   """Translates sentences by beam search.
 
   Sentences are sorted by length, cut into batches of few shapes, and put back in
-  order. A line without words is searched nothing for.
+  order. A line without words is not searched; the model's output for it is ''.
 
   Attributes:
     dtype: in which matrices are multiplied.

@@ -52,8 +52,8 @@ class Flags:
   ) -> flags.FlagHolder[ml_collections.ConfigDict]:
     """--config=FILE[:ARGUMENT], and --config.KEY=VALUE for each of its keys.
 
-    `settle` is called if keys are overridden: with the config, the config without that,
-    and the keys. It may change the config.
+    `settle` is called if keys are overridden. It is given the config, the config
+    without the overrides, and the overridden keys. It may change the config.
     """
     self._settle = settle
     self._config = config_flags.DEFINE_config_file(

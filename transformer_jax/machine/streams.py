@@ -61,9 +61,10 @@ def read_stdin() -> bytes:
 
 
 def _replace_closed() -> None:
-  """Opens what is closed such that using it fails, but stderr, where nobody reads.
+  """Opens closed streams on /dev/null, such that using stdin or stdout raises OSError.
 
-  Else the next file that is opened would get the number, and what is printed.
+  What is written to stderr is discarded. Without this, the next file that is opened
+  would get the closed stream's descriptor, and so receive what is printed.
   """
   while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
     os.close(descriptor)

@@ -24,7 +24,8 @@ def attention_weights(
 ) -> Float32[Array, 'B H T S']:
   """Returns softmax(Q K^T / sqrt(d_k)), the left factor of equation 1.
 
-  `mask` is where T may look. A row that may look nowhere is uniform, not NaN.
+  `mask` is True where a query may attend to a key. A query that may attend to no key
+  has uniform weights, not NaN.
   """
   return _masked_softmax(ops.scores('bthk,bshk->bhts', _scaled(q), k), mask)
 
@@ -109,9 +110,10 @@ class MultiHeadAttention(nnx.Module):
     mask: Bool[Array, '#B #T S'],
     drop: Callable[[jax.Array], jax.Array] = lambda weights: weights,
   ) -> tuple[Float[Array, 'B T D'], Float32[Array, 'B H T S']]:
-    """Returns what __call__ does, and the weights of every head.
+    """Returns the output of __call__, and the attention weights of every head.
 
-    `drop` is what dropout makes of the weights before they weigh the values.
+    `drop` applies dropout to the weights that multiply the values. The returned weights
+    are those before dropout.
     """
     q = self._split_heads(x, self.query, self.query_bias)
     k = self._split_heads(memory, self.key, self.key_bias)

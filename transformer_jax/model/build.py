@@ -23,7 +23,7 @@ def transformer(config: ml_collections.ConfigDict) -> tuple[nnx.GraphDef, Tree]:
 
 
 def architecture(config: ml_collections.ConfigDict) -> tuple[nnx.GraphDef, Tree]:
-  """Returns the same with shapes and dtypes for parameters; nothing is computed."""
+  """Returns a config's graph, and its parameters' shapes and dtypes without values."""
   graph, shapes = split(config, platform.training_dtype(config.dtype))
   return graph, nnx.to_pure_dict(shapes)
 
@@ -36,7 +36,7 @@ def split(
 
 
 def longest_side(config: ml_collections.ConfigDict) -> int:
-  """The most tokens of a side that are translated or measured uncut, EOS counted."""
+  """Most tokens, with EOS, of a source or target; longer ones are cut or refused."""
   if config.model.positions == 'learned':
     return min(LONGEST, config.model.max_positions)
   return LONGEST

@@ -44,8 +44,9 @@ Array = jax.Array | np.ndarray
 class Dropout:
   """Section 5.4's residual dropout: P_drop, and a key for each place it is applied.
 
-  Without keys nothing is dropped. `weights_rate` is P_drop_attention (section 6.3), for
-  the weights of the attention whose output is dropped at a place.
+  A place is an index into `keys`. Without keys nothing is dropped. `weights_rate` is
+  P_drop_attention (section 6.3), the dropout rate of attention weights. Their key is
+  derived from the key of that attention's output.
   """
 
   rate: float
@@ -60,14 +61,14 @@ class Dropout:
     return cls(rate, keys, weights_rate)
 
   def of_layers(self, count: int, places: int) -> list['Dropout']:
-    """Returns one Dropout for each of `count` layers: the last places, in order."""
+    """Splits the last count * places keys into a Dropout for each of `count` layers."""
     if self.keys is None:
       return [self] * count
     keys = self.keys[len(self.keys) - count * places :].reshape(count, places)
     return [dataclasses.replace(self, keys=of_layer) for of_layer in keys]
 
   def of_weights(self, place: int) -> Callable[[jax.Array], jax.Array]:
-    """Returns what drops the weights of the attention at a place."""
+    """Returns a function that applies dropout to the attention weights at `place`."""
     if self.keys is None or not self.weights_rate:
       return lambda weights: weights
     own = Dropout(self.weights_rate, jax.random.fold_in(self.keys[place], 1)[None])
@@ -278,9 +279,10 @@ class DecoderLayer(nnx.Module):
     memory: KeyValues,
     memory_mask: Bool[Array, 'B 1 S'],
   ) -> tuple[Float[Array, 'B R D'], KeyValues]:
-    """Returns one position's output for R rows a sentence, and the cache with it.
+    """Returns the output at `position` for R rows of each sentence, and the new cache.
 
-    The key of row r goes to place position * R + r of the cache.
+    The keys and values of row r are written at index position * R + r of axis M.
+    `seen` is True where a row may attend to a cached key.
     """
     new, R = self.attention.new_key_values(x), x.shape[1]
     put = jax.lax.dynamic_update_slice_in_dim

@@ -43,7 +43,8 @@ _NORMS = {
 }
 
 
-# A sub-layer's weights that read what comes in, those of what it adds, and its norm's.
+# Each sub-layer's input weights, its output weights and biases, and its LayerNorm. The
+# keys and values of encoder_attn are left out: they read the encoder's output.
 _BOTH = ('weight', 'bias')
 _PARTS = {
   'self_attn': (
@@ -65,9 +66,10 @@ _PARTS = {
 
 
 class Form(NamedTuple):
-  """How one array becomes Marian's, and Marian's becomes ours of a shape.
+  """How to convert one array to Marian's form (`there`) and to ours (`back`).
 
-  Both take the order in which Marian has the axis of d_model.
+  Both take order_of(d_model), Marian's order of the axis D. `back` also takes the shape
+  of our array.
   """
 
   there: Callable[[np.ndarray, np.ndarray], np.ndarray]
@@ -212,10 +214,11 @@ def checked(arrays: Mapping[str, np.ndarray], shapes: Mapping[str, tuple]) -> Ar
 
 
 def scaled(arrays: Arrays, N: int) -> Arrays:
-  """The same model of weights that were used without the factor sqrt(d_model).
+  """Converts a model that does not multiply its embeddings by sqrt(d_model).
 
-  Embeddings are divided by it, and so are then the logits, but for the last norm's
-  output being multiplied by it.
+  Ours multiplies them, so the embedding matrix is divided by sqrt(d_model). The logits
+  use the same matrix, so the decoder's last LayerNorm is multiplied by sqrt(d_model),
+  which leaves the logits as they were.
   """
   factor = np.float32(arrays[EMBEDDING].shape[1] ** 0.5)
   norm = {f'{LAST_NORM.format(N - 1)}.{part}' for part in ('weight', 'bias')}
@@ -229,12 +232,13 @@ def norm_factor(epsilon: float) -> float:
 
 
 def enlarged(arrays: Arrays, N: int, factor: float) -> Arrays:
-  """The same model, in which what enters the norms is `factor` times as large.
+  """Returns the same model with LayerNorm inputs that are `factor` times as large.
 
-  So a norm's epsilon counts factor**2 times less. Each norm's output is enlarged, what
-  a sub-layer adds to it too, and what it reads is divided again. The first input of a
-  stack, which has the sinusoids in it, and its last output stay as they are. By a power
-  of two no number is rounded, and 1 / factor undoes it to the last bit.
+  So a norm's epsilon has factor**2 times less effect. Each norm's output and what each
+  sub-layer adds to it are multiplied by `factor`; the weights that read it are divided
+  by `factor`. The input of a stack's first norm, which has the sinusoids in it, and the
+  stack's output do not change. If `factor` is a power of two, nothing is rounded, and
+  enlarged() by 1 / factor undoes it exactly.
   """
   found = dict(arrays)
   for stack in ('encoder', 'decoder'):

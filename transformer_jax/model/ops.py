@@ -139,11 +139,11 @@ def cross_entropy(
   real: Bool[Array, '*rows'],
   epsilon: float,
 ) -> tuple[Float32[Array, ''], Float32[Array, '']]:
-  """Returns the cross-entropy of the logits x E^T + b, summed over the real rows.
+  """Returns the label-smoothed and the plain cross-entropy of the logits x E^T + b.
 
-  In the closed form of training/loss.py, smoothed by epsilon and plain, in nats. Only
-  the smoothed one has a gradient. It is made in one pass over the logits: nothing else
-  of that size is kept.
+  Both are sums over the rows where `real` is True, in nats, by the closed form of
+  training/loss.py. Only the smoothed sum has a gradient. The gradient takes one pass
+  over the logits, and nothing else of their size is kept.
   """
   z = logits(x, table)
   z = z if bias is None else add_bias(z, bias)

@@ -100,9 +100,10 @@ _in_every_row.defvjp(
 
 
 def _sum_of_rows(x: Float[Array, 'N F']) -> Float[Array, ' F']:
-  """Returns x.sum(0), for which XLA alone would go down one column after the other.
+  """Returns x.sum(0); XLA alone would read one column after the other.
 
-  Eight parts are added up first, which XLA does together with what makes x.
+  Blocks of rows, at most eight, are added first: XLA fuses this with what computes x.
+  A product with ones then adds the rows that are left.
   """
   parts = math.gcd(len(x), 8)
   folded = sum(x.reshape(parts, -1, x.shape[1]))
@@ -121,14 +122,14 @@ def sum_of_squares(x: Float[Array, '*shape']) -> Float[Array, '']:
 def weighted_values(
   weights: Float[Array, 'B H R M'], v: Float[Array, 'B H M V']
 ) -> Float[Array, 'B H R V']:
-  """Returns the weights' sums, apart from the transposition that follows."""
+  """Returns weights V; the barrier keeps the transposition that follows separate."""
   return lax.optimization_barrier(jnp.einsum('bhrm,bhmv->bhrv', weights, v))
 
 
 def logits(
   x: Float[Array, '*rows D'], table: Float[Array, 'W D']
 ) -> Float32[Array, '*rows W']:
-  """Returns (E x^T)^T: by words, since the other way E would have to be transposed."""
+  """Returns (E x^T)^T, stored as [W, rows]: x E^T would need a transposed copy of E."""
   rows = _as_rows(x, table.dtype).astype(table.dtype)
   # The barrier: XLA would make one product x E^T of this.
   product = lax.optimization_barrier(_product(table, _transposed(rows)))
@@ -138,15 +139,15 @@ def logits(
 def linear_transposed(
   x: Float[Array, '*rows D'], weight: Float[Array, 'F D']
 ) -> Float[Array, '*rows F']:
-  """Returns (W x^T)^T: YNN arranges its right side anew in each product."""
+  """Returns (W x^T)^T: YNN repacks its right side in each product, so W is the left."""
   return logits(x, weight).astype(x.dtype)
 
 
 def _transposed(x: Float[Array, 'N D']) -> Float[Array, 'D N']:
   """Returns x^T as a copy that XLA does not recognise as a transposition.
 
-  Where it does, by the operand's layout and before any other pass, it makes operands in
-  bfloat16 float32 again. Hence the way through a vector.
+  Before its other passes, XLA looks for operands with the layout of a transposition,
+  and casts them from bfloat16 to float32. Flattening x^T to a vector hides that layout.
   """
   if x.size * x.dtype.itemsize > CACHE:
     return _transposed_in_parts(x)
@@ -310,8 +311,8 @@ def best_words(
 ) -> tuple[Float32[Array, '*rows C'], Int[Array, '*rows C'], Float32[Array, '*rows']]:
   """Returns the best words without a sort of all of them.
 
-  The `count` largest logits lie in the `count` groups whose own largest are largest; of
-  equal ones in the first groups, as do the first of equal logits.
+  The `count` largest logits lie in the `count` groups with the largest maxima. Of equal
+  maxima the first groups are taken, so that equal logits keep their order.
   """
   x = logits.reshape(-1, logits.shape[-1]).T  # as logits() has them in memory
   found = _best_in_groups(x, count) if len(x) > GROUP * count else _best(x, count)

@@ -18,10 +18,10 @@ Tree = Any
 class SearchWeights(NamedTuple):
   """A Transformer's parameters as a search takes them, prepared once for all batches.
 
-  The layers' matrices have the dtype of products. Those that step() multiplies by are
-  transposed, [out, in]: it has few rows, and a CPU then does not arrange a matrix anew
-  in each product. All others are as the other methods take them. Vectors and tables of
-  embeddings, which are added or looked up, are copies.
+  The layers' matrices are cast to the dtype of products. Those that step() multiplies
+  by are also transposed, [out, in]: step() has few rows, and in this layout a CPU need
+  not repack a matrix in each product. Other matrices keep their layout. Vectors, and
+  tables of embeddings and positions, are copies in their own dtype.
   """
 
   params: Tree

@@ -74,10 +74,10 @@ class Outputs(NamedTuple):
 
 
 class Weights(NamedTuple):
-  """The weights of every layer and head of the three attentions.
+  """The attention weights of every layer and head, for each of the three attentions.
 
-  Row t of the decoder is where word t of the target is written, and its column t is the
-  word before that: the target is shifted by BOS.
+  In `decoder` and `cross`, row t is the position that predicts word t of the target.
+  Column t of `decoder` is the input at that position: word t - 1, or BOS if t is 0.
   """
 
   encoder: Float32[Array, 'N B H S S']
@@ -86,10 +86,10 @@ class Weights(NamedTuple):
 
 
 def _traced_once(method: Callable) -> Callable:
-  """Returns method(layer, ...) such that identical layers are traced once.
+  """Jits a layer's method, so that JAX traces it once for all identical layers.
 
-  Without that, tracing and differentiating them takes most of a start from compiled
-  programs.
+  Otherwise, if the compiled programs are cached, tracing and differentiating the layers
+  takes most of the start-up time.
   """
   return jax.jit(lambda *inputs: method(*inputs))
 

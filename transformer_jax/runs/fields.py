@@ -21,7 +21,7 @@ def wrong(found: Mapping[str, Any], kind: type, within: str = '') -> Iterator[st
 
 
 def made(kind: type, found: Any) -> Any:
-  """The dataclass, and those in its fields, of what JSON has for them."""
+  """Converts JSON's `found` to `kind` if that is a dataclass, and so for its fields."""
   inner = _dataclass(kind)
   if inner is None or found is None:
     return found

@@ -10,10 +10,10 @@ def checkpoints(table: Flags) -> tuple[flags.FlagHolder, flags.FlagHolder]:
   average = table.integer(
     'average',
     None,
-    "Checkpoints to average; the config's number by default.",
+    "Checkpoints to average; by default the config's number, or 1 with --step=best.",
     at_least=1,
   )
   step = table.integer_or(
-    'step', 'best', 'The last of them, the newest by default; or best: on dev, alone.'
+    'step', 'best', 'Last step to average, the newest by default; best: best on dev.'
   )
   return average, step

@@ -12,7 +12,8 @@ from transformer_jax.machine.errors import UserError
 from transformer_jax.runs import config_checks
 from transformer_jax.runs.run import MANIFEST, Run, numbered
 
-# What may differ: it belongs to training. The vocabularies come with the run.
+# Keys of the model that may differ from the run's: dropout, which belongs to training,
+# and the vocabulary sizes, which are replaced by the run's.
 VOCABULARIES = {'vocab_size', 'target_vocab_size'}
 FREE = {'P_drop', 'P_drop_attention'} | VOCABULARIES
 

@@ -297,7 +297,7 @@ def best_of(records: list[dict], by: str) -> int | None:
 
 
 def numbered(checkpoints: pathlib.Path) -> list[int]:
-  """The steps that something there is named by, ascending: a checkpoint or what not."""
+  """The steps that entries of the folder are named by, ascending, finished or not."""
   names = os.listdir(checkpoints) if checkpoints.exists() else []
   return sorted(int(name) for name in names if STEP.fullmatch(name))
 

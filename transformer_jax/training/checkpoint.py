@@ -24,8 +24,8 @@ from transformer_jax.machine.errors import UserError
 from transformer_jax.runs.averaging import averaged_steps
 from transformer_jax.runs.run import MANIFEST, Run, misnumbered, numbered
 
-# Names that end so are no checkpoints: one half written, one half deleted by a process
-# that was killed, and a damaged one that is left to the user.
+# Suffixes of folders that are not checkpoints: half written; half deleted by a process
+# that was killed; damaged, and left for the user to delete.
 PARTIAL, DELETED, ASIDE = '.partial', '.deleted', '.damaged'
 # What reading a manifest raises that is none: other JSON, a folder, nothing ...
 ODD = (ValueError, KeyError, TypeError, RecursionError)
@@ -119,9 +119,10 @@ def save(folder: pathlib.Path, step: int, params: Tree, opt_state: Tree) -> None
 
 
 def prune(folder: pathlib.Path, every: int, keep: int, best: int | None = None) -> None:
-  """Deletes all but the last `keep` checkpoints at multiples of `every`, and `best`.
+  """Keeps `best` and the last `keep` checkpoints at multiples of `every`.
 
-  Only those are ever averaged. Another one is kept while it is the newest.
+  Only those are ever averaged. The newest checkpoint is kept too; all others are
+  deleted.
   """
   there = steps(folder)
   regular = [step for step in there if step % every == 0]

@@ -29,8 +29,8 @@ class Unlogged(UserError):
 class Log:
   """The log of a training process, which goes on from step `start`.
 
-  A record is a line of metrics.jsonl and, but for its words, an event of TensorBoard.
-  Any method that writes one may raise Unlogged.
+  A record is a line of metrics.jsonl. The numbers of training and dev records are also
+  TensorBoard events. Any method that writes a record may raise Unlogged.
   """
 
   def __init__(self, run: Run, start: int, train_steps: int):
@@ -145,9 +145,10 @@ class Log:
       self._file.flush()
 
   def _cut_back(self) -> None:
-    """Removes the records of later steps, which a killed process left.
+    """Removes the records of steps after `start`, which a killed process left.
 
-    Where one of them had a checkpoint, which is gone or damaged then, a copy is kept.
+    If one of them notes a saved checkpoint, that checkpoint is now gone or damaged. A
+    copy of the whole file is then kept.
     """
     path, saved = self._run.metrics, self._run.newest_saved()
     if not path.is_file():

@@ -133,7 +133,7 @@ class Loop:
           measure()
 
   def _measure(self, step: int, params: Tree, dev: Dev) -> None:
-    """BLEU comes first: where a step's perplexity is told, all of it was measured."""
+    """Measures BLEU, if due, then perplexity: its record marks the step as measured."""
     due = step == self._last or (self._bleu_every and step % self._bleu_every == 0)
     if dev.bleu and due:
       self._log.measuring('dev BLEU')

@@ -23,8 +23,8 @@ class Meter:
 
   Args:
     rate: the learning rate of an update, counted from 0; skipped steps do not count.
-    every: there is a record at every multiple of each of these. The interval of the
-      checkpoints is among them: a run that goes on from one has all records before it.
+    every: intervals in steps; a record is due at every multiple of each. One is the
+      checkpoint interval, so a run resumed from a checkpoint has all earlier records.
     last: the last step, which has a record too.
     epoch: the number of steps of an epoch.
     skipped: how many steps have been skipped before the first one added.

@@ -110,7 +110,8 @@ def _updated(
   """
 
   def update(params: Tree, opt_state: Tree) -> tuple[Tree, Tree]:
-    # XLA makes a product anew for each of Adam's averages. It would store a quotient.
+    # Not g / tokens: XLA would store the quotient. It recomputes this product for each
+    # of Adam's averages.
     mean = jax.tree.map(lambda g: g * (1 / tokens), gradient)
     own = shares.own(params)
     updates, opt_state = transform.update(mean, opt_state, own)

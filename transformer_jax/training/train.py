@@ -111,7 +111,7 @@ def _cadence(config: ml_collections.ConfigDict) -> Cadence:
 def _ended(
   config: ml_collections.ConfigDict, step: int, records: list[dict]
 ) -> str | None:
-  """Why no step is left, in words that may be none; None if there is one."""
+  """A clause that says why no step is left, '' at train_steps; None if one is left."""
   if config.patience:
     patience = Patience.of(records, config.patience)
     if hosts.from_first_host(np.int32(patience.ended)):
