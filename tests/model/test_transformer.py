@@ -263,7 +263,7 @@ def test_weights_equal_those_of_torch():
     ignored = torch.tensor(~mask[:, 0])
     options = {'need_weights': True, 'average_attn_weights': False}
     _, expected = theirs(*inputs, key_padding_mask=ignored, **options)
-  _, ours = layer.seen(x, memory, mask)
+  _, ours = layer.with_weights(x, memory, mask)
   np.testing.assert_allclose(ours, expected.numpy(), atol=1e-6)
 
 

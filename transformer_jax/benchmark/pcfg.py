@@ -1,9 +1,9 @@
 """A baseline for parsing: a PCFG read off the trees, and its best tree by CKY.
 
-Symbols know their parent's label, and a rule's children the one before them (Klein and
-Manning 2003: v = 2, h = 1). A chain of constituents with one child each is one symbol,
-so that all rules are binary. Words that were seen rarely or never are told apart by
-their capitals, digits and endings.
+A constituent's symbol includes its parent's label (v = 2). The rest of a binarised rule
+includes the label of the child before it (h = 1; Klein and Manning 2003). A chain of
+constituents with one child each is one symbol, so that all rules are binary. Words that
+were seen rarely or never are told apart by their capitals, digits and endings.
 """
 
 import itertools
@@ -27,8 +27,8 @@ from transformer_jax.scoring import parses
 
 _ROOT = 'TOP'
 _BEAM = 10.0  # nats that a symbol may be worse than the best one of its span
-_TRUST = 2.0  # so many observations count as much as what is less specific
-_RARE = 1  # words that were seen so often stand for those never seen
+_TRUST = 2.0  # weight of the less specific estimate in smoothing, in observations
+_RARE = 1  # words that were seen at most this often serve as examples of unknown words
 _MOST_LEAVES = 60  # symbols that a word may have
 
 

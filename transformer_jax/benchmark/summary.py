@@ -24,7 +24,7 @@ def lines(result: Mapping) -> Iterator[str]:
 
 
 def _columns(columns: Mapping[str, Mapping], of: str, unit: str) -> Iterator[str]:
-  """Each program's rates; what we are times as fast as it."""
+  """Each program's rates, and how many times as fast ours is."""
   yield f'{"":22} {"target tokens/s":>15} {unit:>12} {"we are":>7}'
   for name, found in columns.items():
     rates = f'{found["target_tokens_per_second"]:15,.0f} {found[of]:12,.4g}'

@@ -1,8 +1,8 @@
-"""Two members of an archive as a bitext, and what no archive of text has.
+"""A bitext of two members of an archive, and limits that stop harmful archives.
 
-An archive is read where it lies: nothing is unpacked to disk. It may have been made to
-do harm, for example to fill the memory. The limits below are far from anything that an
-archive of text has.
+An archive is read in place: nothing is unpacked to disk. It may be malicious, for
+example a zip bomb that fills the memory. The limits below are far above what any
+archive of text needs.
 """
 
 import contextlib
@@ -34,10 +34,10 @@ def most_unpacked(packed_size: int) -> int:
 
 
 def leads_out(name: str) -> bool:
-  """Whether a path of this name, seen from a folder, would lie outside of it.
+  """Whether a member's name is an absolute path or contains '..'.
 
-  Nothing is ever written to where a name says. But no archive of text has such a name,
-  so whoever made one meant harm.
+  Members are never written to disk under their names. But no honest archive of text has
+  such a name, so it is taken for an attack.
   """
   first, *rest = re.split(r'[/\\]', name)
   return not first or first.endswith(':') or '..' in (first, *rest)

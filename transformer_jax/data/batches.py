@@ -3,8 +3,9 @@
 Pairs are batched "by approximate sequence length" into few rectangular shapes, and
 `Batches.batch(step)` is a pure function of the files, the seed and the step.
 
-Memory holds 8 bytes of a pair: its number in the order of the classes of length, and
-again in the order of the current epoch. All else stays in the memory-mapped files.
+Memory holds 8 bytes for each pair: its 4-byte index stands in two lists. One list is
+sorted by length class, the other is shuffled for the current epoch. All else stays in
+the memory-mapped files.
 """
 
 import math

@@ -19,11 +19,11 @@ from transformer_jax.machine.files import sha256
 SPLITS = ('train', 'dev', 'test')
 CARD = 'card.json'
 
-# Settings that a card does not name, as none did before parsing needed them.
+# Settings that a card omits if they have these values. Older cards lack them as well.
 UNNAMED = {'target_vocab_size': 0, 'given_vocabulary': ''} | TREES_ALONE
 
 _AGAIN = 'Delete the folder and prepare it again'
-# What reading a card raises whose values are not there or of other types.
+# What is raised on reading a card whose values are missing or have the wrong type.
 _OTHER_JSON = (KeyError, TypeError, AttributeError)
 
 

@@ -113,7 +113,7 @@ def write_clean_text(
     bitexts: what to read, one after another.
     texts: where the source and the target sentences go.
     languages: of source and target; a bitext with the two swapped is refused.
-    target: what a model learns to write of a target's line.
+    target: maps a target line to the text that the model learns to write.
 
   Returns:
     What the card says: how many pairs were `read` and `kept`, and how many were

@@ -89,8 +89,8 @@ def folder_of(name: str, data_dir: pathlib.Path) -> pathlib.Path:
   if not of_its_own or not name.isprintable() or name.endswith((LOCK, PARTIAL)):
     raise UserError(
       f'corpus={name!a}: that is no name of a folder in --data_dir; give one without / '
-      f'that does not end in {LOCK} or {PARTIAL} (--config.corpus), and in --data_dir '
-      'where it shall be'
+      f'that does not end in {LOCK} or {PARTIAL} (--config.corpus), and the folder '
+      'around it as --data_dir'
     )
   return data_dir / name
 
@@ -100,11 +100,11 @@ def name_apart(
   plain: ml_collections.ConfigDict,
   overridden: Collection[str],
 ) -> None:
-  """Gives a corpus that an override has changed a name of its own.
+  """Renames the config's corpus if overrides change how the corpus is prepared.
 
   Args:
-    config: whose key `corpus` is set, unless it is overridden itself.
-    plain: the same without overrides.
+    config: its key `corpus` gets a hash of the changes, unless `corpus` is overridden.
+    plain: the same config without overrides.
     overridden: the keys that are overridden.
   """
   ours, theirs = asked(config).as_json(), asked(plain).as_json()

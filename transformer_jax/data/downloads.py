@@ -38,7 +38,7 @@ def told(dead: Mapping[str, str]) -> str:
 def _asked(url: str) -> tuple[str, bool]:
   """What is wrong with an address, '' if nothing; and whether its host has answered."""
   found = [(f'silent for {LIMIT} s', False)]
-  # Neither the look-up of a name nor an answer in drops has a limit of its own.
+  # The timeout of requests limits neither a DNS look-up nor an answer that trickles in.
   asking = threading.Thread(target=lambda: found.append(_ask(url)), daemon=True)
   asking.start()
   asking.join(LIMIT)
@@ -46,7 +46,7 @@ def _asked(url: str) -> tuple[str, bool]:
 
 
 def _ask(url: str) -> tuple[str, bool]:
-  """As _asked, in its own time. Redirections are followed."""
+  """Asks as _asked() does, with no limit on the total time. Follows redirections."""
   first_byte = {'Range': 'bytes=0-0'}
   try:
     with requests.get(url, headers=first_byte, stream=True, timeout=LIMIT) as answer:

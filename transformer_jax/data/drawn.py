@@ -30,7 +30,7 @@ class Draw:
     limits: Cleaning,
     seed: int,
   ):
-    """`stems` are splits to 'drawn:COUNT'; UserError if one has no such number."""
+    """`stems` maps splits to 'drawn:COUNT'. UserError unless COUNT is 1 or more."""
     self._train, self._limits, self._seed = train, limits, seed
     self._counts = {split: _count(split, stem) for split, stem in stems.items()}
 

@@ -71,7 +71,8 @@ def write(
 ) -> dict:
   """Writes the text and the token files; returns the card's counts of them.
 
-  `target` makes what a model learns to write of a target's line; the text is whole.
+  `target` maps a target line to the text that the model learns to write. The tokens are
+  of that text; the text files hold the lines as given.
   """
   tokens = {}
   taught = [lambda line: line, target]

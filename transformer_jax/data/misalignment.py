@@ -29,8 +29,9 @@ def suspicious(sources: Sequence[str | None], targets: Sequence[str | None]) -> 
     lengths = np.exp(-5 * np.abs(long_size[there] - short_size)) + 0.1
     return lengths * (1 + np.bitwise_count(long_marks[there] & short_marks))
 
-  # Before the place sought, lines go best with those of the same number; after it, with
-  # those further on by as many lines as are missing there. Some may be missing later.
+  # Before the fault, line n of `short` fits line n of `long` best. After it, line n of
+  # `short` fits line n + k, if `short` lacks k lines at the fault. k may be less than
+  # `missing`, because `short` may lack other lines further on.
   missing = len(long) - len(short)
   shifted = np.mean([fit(shift) for shift in {1, min(2, missing), missing}], 0)
   gain = np.concatenate([[0.0], np.cumsum(np.log(fit(0) / shifted))])

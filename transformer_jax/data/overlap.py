@@ -1,6 +1,6 @@
 """How much of dev and test is in the training text too: pairs, sources and targets.
 
-Nothing is dropped for it. Of the training text, nothing is held.
+No pair is dropped because of an overlap. The training text is not kept in memory.
 """
 
 from collections.abc import Mapping, Sequence

@@ -23,8 +23,8 @@ _MOST_XZ_MEMORY = 1 << 28
 class _Streams(io.RawIOBase):
   """The streams of an xz or bz2 file, one after another.
 
-  Python's own readers take what follows a stream for rubbish if it is no stream, and
-  end there. But it may be a damaged stream, whose lines would be lost.
+  If the bytes after a stream begin no other stream, Python's own readers end there
+  without an error. But these bytes may be a damaged stream, whose lines would be lost.
 
   Args:
     path: the file.

@@ -51,19 +51,19 @@ def prepare(
 ) -> pathlib.Path:
   """The folder of a config's prepared corpus, which is made if it is not there.
 
-  It is said which it is, and what it was made from.
+  Prints the folder, its identity and what it was made from to stderr.
 
   Args:
     data_dir: where prepared corpora live.
     raw_dir: where the raw text lies, for readers that need a folder; None is what the
       config says.
     tfds_data_dir: where tensorflow-datasets has or puts its data sets.
-    begun: it is for a run that has begun, which keeps its corpus whatever has become of
-      the config's own raw text.
+    begun: whether the run has started already. Its prepared corpus is then used without
+      a comparison with the config's own raw text, which may have changed.
 
   Raises:
-    UserError: the folder was prepared as the config does not ask for, or from other
-      files than those in `raw_dir`, or is no prepared corpus.
+    UserError: the folder was prepared with other settings than the config's, or from
+      other files than those in `raw_dir`, or is no prepared corpus.
   """
   corpus = asked(config)
   folder = folder_of(corpus.name, data_dir)

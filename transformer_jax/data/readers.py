@@ -86,11 +86,11 @@ def _is_drawn(split: str, stems: Sequence[str]) -> bool:
 
 
 def target(corpus: Corpus) -> Callable[[str], str]:
-  """What a model learns to write of a target's line.
+  """The function from a target line to the text that the model learns to write.
 
   Raises:
-    UserError: what only trees have is asked of other lines, or whole words of a
-      vocabulary that both sides share.
+    UserError: a setting for trees is used with another reader, or `whole_words` is set
+      without a vocabulary for the target alone.
   """
   if corpus.reader == 'trees':
     if corpus.whole_words and not corpus.target_vocab_size:

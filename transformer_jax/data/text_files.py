@@ -70,7 +70,7 @@ class FileBitext:
 
 
 def there(raw_dir: pathlib.Path, name: str) -> list[pathlib.Path]:
-  """The files that raw_dir/NAME may be: it, and it compressed."""
+  """The existing files among raw_dir/NAME and its compressed forms, such as NAME.gz."""
   paths = [raw_dir / (name + end) for end in ('', *packed.ENDS)]
   return [path for path in paths if path.is_file()]
 

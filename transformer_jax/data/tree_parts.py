@@ -48,13 +48,13 @@ class Subtrees:
 
 
 class Substituted:
-  """A Bitext of a treebank's trees with constituents replaced by others of them.
+  """A Bitext of new trees: a treebank's, with constituents replaced by other ones.
 
-  Of each tree PASSES others are made. A constituent of at most MOST words is replaced
-  by a random one that has the same label, and a parent of the same label; one of n
-  words by one of at most 2n + 3. A tree of n words gets 1 + n // 8 of them, if it has
-  as many that lie outside each other. What is no new tree is left out. All trees are in
-  memory.
+  Each tree is altered PASSES times. In a tree of n words, 1 + n // 8 constituents are
+  replaced, or fewer if not as many are disjoint. Each has at most MOST words. Its
+  replacement is a random constituent of the treebank with the same label and the same
+  parent label. In place of m words it has at most 2m + 3. Trees that are not new are
+  left out. All trees are in memory.
 
   Args:
     seed: the same seed makes the same trees.
@@ -106,7 +106,7 @@ def _size(tree: Tree) -> int:
 
 
 def _apart(tree: Tree, spans: list[Span], chance: random.Random) -> list[Span]:
-  """Random ones of the spans that lie outside each other, 1 + n // 8, in order."""
+  """Random disjoint spans of a tree of n words, at most 1 + n // 8, in order."""
   chosen: list[Span] = []
   for span in chance.sample(spans, len(spans)):
     if len(chosen) > len(tree.words) // 8:

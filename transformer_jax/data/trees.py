@@ -44,14 +44,14 @@ class Tree(NamedTuple):
 
 
 class Repairs(NamedTuple):
-  """How many tokens were not as they have to be in a tree of the sentence."""
+  """Counts of the faults that repair() found in a sequence of tokens, by kind."""
 
   unopened: int = 0  # closing brackets without an opening one: left out
-  unclosed: int = 0  # constituents that were closed
-  mislabelled: int = 0  # closing brackets of a label that is not open: any open one
+  unclosed: int = 0  # opening brackets without a closing one: one was added
+  mislabelled: int = 0  # closing brackets whose label is not open: close the innermost
   hollow: int = 0  # constituents without words: left out
   unread: int = 0  # tokens that are neither bracket nor tag: left out
-  lacking: int = 0  # tags that were added for the last words
+  lacking: int = 0  # words at the end without a tag: the tag XX was added
   surplus: int = 0  # tags without a word: left out
 
 
@@ -78,7 +78,7 @@ def parse(lines: Iterable[str], name: str) -> Iterator[Tree]:
 
 
 def normalise(tree: Tree) -> Tree:
-  """Without root, traces, what is empty without them, functions and indices."""
+  """Removes root, traces, emptied constituents, and functions and indices of labels."""
   tagged = zip(tree.words, tags(tree), strict=True)
   kept = [word for word, tag in tagged if tag != TRACE]
   tokens: list[str] = []

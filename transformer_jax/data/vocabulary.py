@@ -76,7 +76,7 @@ def _hashes(texts: Sequence[pathlib.Path], seed: int) -> np.ndarray:
   ordered, place = hashes[order], np.arange(len(hashes))
   is_first = np.diff(ordered, prepend=~ordered[:1]) != 0
   number = place - np.maximum.accumulate(np.where(is_first, place, 0))
-  # Equal pairs were drawn together or not at all, but for this spread of their hashes.
+  # Without this spread of their hashes, equal pairs would be drawn all or none.
   spread = np.empty_like(hashes)
   spread[order] = ordered + number.astype(np.uint64) * _GOLDEN
   return spread
@@ -118,13 +118,13 @@ def train(
 
 
 def train_tokens(sentences: Iterable[str], path: pathlib.Path, size: int) -> dict:
-  """Makes a vocabulary of all that stands between spaces; the rarest becomes <unk>.
+  """Makes a vocabulary of the tokens between spaces; the rarest ones become <unk>.
 
-  It has `size` pieces in any case, as the model has rows: those left over are control
-  symbols, which no text has.
+  It always has `size` pieces, one for each row of the model's embedding. Spare pieces
+  are control symbols, which occur in no text.
 
   Returns:
-    As train(), with the number of `tokens` for that of characters.
+    As train(), but with the number of `tokens` in place of `characters`.
   """
   given = _Usable(sentences)
   counts = collections.Counter(token for line in given for token in line.split(' '))
@@ -242,7 +242,7 @@ class Vocabulary:
     model = path.read_bytes()
     self.sha256 = hashlib.sha256(model).hexdigest()
     try:
-      # It takes no bytes at all for none yet.
+      # Without the b'0', empty bytes would count as no model given: no error is raised.
       self._processor = sentencepiece.SentencePieceProcessor(model_proto=model or b'0')
     except RuntimeError as error:
       raise UserError(f'{path}: no SentencePiece model, or damaged') from error

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 CLASS = '\u2047-'  # a class begins so: SentencePiece would not take <unk> in a piece
 
-# The longest that a word ends in counts.
+# A word's class names the longest of these endings that fits the word.
 _ENDINGS = 'ing ed es s ly er est ion ity al ous ic ive able ment ness y or th an en'
 _ENDINGS += ' ism ist age ate ize ful less ble'
 _LONGEST_FIRST = sorted(_ENDINGS.split(), key=len, reverse=True)
@@ -19,11 +19,11 @@ _LONGEST_FIRST = sorted(_ENDINGS.split(), key=len, reverse=True)
 class Form(NamedTuple):
   """What a word looks like."""
 
-  figures: bool  # it has some
-  letters: bool  # it has some
-  capitals: bool  # it has several letters, all of them capitals
-  capital: int  # it begins with one: 2 if the word begins a sentence, else 1; 0: not
-  dash: bool  # it has one inside
+  figures: bool  # contains a digit
+  letters: bool  # contains a letter
+  capitals: bool  # all letters are capitals, and there are two characters or more
+  capital: int  # 1 if it begins with a capital, 2 if it also begins a sentence, else 0
+  dash: bool  # contains a hyphen that is neither first nor last
 
 
 def form(word: str, first: bool) -> Form:

@@ -30,7 +30,7 @@ _FAULTS = (RuntimeError, ValueError, struct.error, *DAMAGE)
 
 
 class _File(io.FileIO):
-  """A file of which zipfile reads little at once, the list of members too."""
+  """A file for zipfile that refuses to read over _MOST_DIRECTORY bytes at once."""
 
   def read(self, size: int = -1) -> bytes:
     if size > _MOST_DIRECTORY:

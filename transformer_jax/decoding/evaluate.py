@@ -74,7 +74,7 @@ class Evaluation:
     graph, shapes = build.architecture(config)
     _say(f'averaging {len(self._steps)} checkpoints up to step {self._steps[-1]}')
     params = checkpoint.average(run.checkpoints, self._steps, shapes)
-    params = parallel.to_read(params)
+    params = parallel.replicate_read_only(params)
     scorer, held = SCORERS[config.task], held_out.text(self._corpus, options.split)
     translator = Translator(config, run.vocabularies(), params)
     perplexity = Perplexity(config, graph, *token_files.read_split(self._corpus, 'dev'))

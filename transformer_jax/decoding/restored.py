@@ -63,7 +63,7 @@ class Restored:
     platform.start(self.config.slices)
     self.graph, shapes = build.architecture(self.config)
     params = checkpoint.average(self.run.checkpoints, steps, shapes)
-    self.params = parallel.to_read(params)
+    self.params = parallel.replicate_read_only(params)
     self.translator = Translator(self.config, self.vocabularies, params)
 
   def source_ids(self, sentences: Sequence[str]) -> list[list[int]]:

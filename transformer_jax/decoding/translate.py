@@ -66,7 +66,7 @@ class Translator:
 
   def use(self, params: Tree) -> None:
     """Translates with other parameters from now on; nothing is compiled again."""
-    self._weights = parallel.to_read(self._prepare(params))
+    self._weights = parallel.replicate_read_only(self._prepare(params))
 
   def translate(
     self,

@@ -35,7 +35,7 @@ def export(
   Returns: a line on what was written.
 
   Raises:
-    UserError: the run is not whole, or cannot be said in the format.
+    UserError: the run is incomplete, or the format cannot express its model.
   """
   run = Run(workdir)
   sizes = run.config().model.to_dict()
@@ -44,7 +44,7 @@ def export(
       marian.check(sizes)
     except UserError as error:
       raise UserError(
-        f'{workdir} cannot leave as --format={format}: {error}'
+        f'{workdir} cannot be exported with --format={format}: {error}'
       ) from error
   if format == 'ctranslate2':
     ctranslate2 = _ctranslate2()

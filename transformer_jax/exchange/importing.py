@@ -27,16 +27,16 @@ def import_model(
   data: tuple[pathlib.Path, pathlib.Path | None, pathlib.Path | None],
   prepare: bool,
 ) -> Iterator[str]:
-  """Makes a run of a model, and yields what to tell of it.
+  """Makes a run from a model in `folder`, and yields lines that tell the user about it.
 
   Args:
-    config: what the run's shall be, but for the model and the checkpoints.
-    data: where corpora are, and what preparing.prepare needs beside.
+    config: becomes the run's config; its keys on model and checkpoints are replaced.
+    data: the arguments data_dir, raw_dir and tfds_data_dir of preparing.prepare().
     prepare: encode the config's corpus with the model's vocabulary, if it is not yet.
       Then the model can be scored on it.
 
   Raises:
-    UserError: the folder holds no model that can come in, or there is a run already.
+    UserError: `folder` holds no model that can be imported, or `workdir` exists.
   """
   model = incoming.read(folder)
   plain = config.copy_and_resolve_references()

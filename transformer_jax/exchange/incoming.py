@@ -20,12 +20,12 @@ VOCABULARY = 'vocab.json'
 FILES = ('config.json', WEIGHTS, VOCABULARY, *SPM)
 PICKLES = ('pytorch_model.bin', 'model.npz', 'tf_model.h5', 'rust_model.ot')
 START = 'decoder_start_token_id'
-# Of the pieces of a SentencePiece model, so many have to be in the vocabulary.
+# The least share of a SentencePiece model's pieces that has to be in the vocabulary.
 OVERLAP = 0.9
 MOST = 2**16  # of any size: more pieces do not fit in token files
 NEVER = -100.0  # the logit's bias of a row that is never written
 
-# What a config.json has to say where it says it, and what it means if it does not.
+# Keys of config.json: the required value, and the value that an absent key stands for.
 REQUIRED = {
   'model_type': ('marian', None),
   'normalize_before': (False, False),  # pre-norm
@@ -73,7 +73,7 @@ def read(folder: pathlib.Path) -> Incoming:
   except (safetensors.SafetensorError, UserError) as error:
     raise UserError(f'{folder / WEIGHTS}: {error}') from error
   if not _value(config, 'scale_embedding', False):
-    arrays = marian.scaled(arrays, N)
+    arrays = marian.with_embedding_scale(arrays, N)
   factor = marian.norm_factor(model['norm_epsilon'])
   arrays = marian.enlarged(arrays, N, 1 / factor)
   rows = _rows(config, _vocabulary(folder / VOCABULARY, config))

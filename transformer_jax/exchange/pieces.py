@@ -1,9 +1,9 @@
 """SentencePiece models whose ids are the rows of a table that two languages share.
 
-Marian's models cut source and target by a SentencePiece model each, and `vocab.json`
-gives the row of every piece of both. Ours have no such file: an id is a row. So each
-model gets the pieces of all rows, in their order. Those that it did not have are never
-cut from text, but are text if the model writes them.
+Marian's models split source and target by one SentencePiece model each. `vocab.json`
+gives the row of every piece of both. Our runs have no such file: an id is a row. So
+each SentencePiece model gets the pieces of all rows, in order. Pieces that it lacked
+are never used to encode text, but they decode to text if the translation has them.
 """
 
 import pathlib
@@ -18,8 +18,8 @@ from transformer_jax.data.vocabulary import SPECIAL, UNK
 from transformer_jax.machine.errors import UserError
 
 SPECIALS = ('<pad>', '</s>', '<s>', '<unk>')  # the first rows of our tables, in order
-# A code of the target's language, with which a text begins: a row of its own, which is
-# cut off with the space that SentencePiece puts before a text.
+# A code of the target language that begins a source text, such as >>deu<<. It has a row
+# of its own. Its piece includes the space that SentencePiece puts before a text.
 CODE = re.compile('>>.+<<')
 
 _Piece = sentencepiece_model_pb2.ModelProto.SentencePiece

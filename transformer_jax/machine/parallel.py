@@ -35,7 +35,7 @@ def _on_all_of_this_host() -> NamedSharding:
   return NamedSharding(Mesh(np.array(jax.local_devices()), (AXIS,)), PartitionSpec())
 
 
-def to_read(tree: Tree) -> Tree:
+def replicate_read_only(tree: Tree) -> Tree:
   """Gives every device of this host arrays that programs will only read.
 
   A CPU's devices read the same memory, so that a core finds in the cache what another
@@ -70,11 +70,11 @@ def without_data(tree: Tree) -> Tree:
 def spread(function: Callable) -> Callable:
   """Maps function(params, *rows) over this host's devices, each with some of the rows.
 
-  The mapped function takes `params` that every device has, as from to_read(), and host
-  arrays whose axis 0, the rows, is a multiple of the number of devices. It returns at
-  once, with a function that waits for the result and gives it as host arrays, so the
-  host can do other things while an accelerator computes. The devices do not
-  communicate.
+  The mapped function takes `params` that every device has, as replicate_read_only()
+  places them, and host arrays whose axis 0, the rows, is a multiple of the number of
+  devices. It returns at once, with a function that waits for the result and gives it as
+  host arrays, so the host can do other things while an accelerator computes. The
+  devices do not communicate.
   """
   devices = jax.local_devices()
   on_rows = lambda params, rows: function(params, *rows)

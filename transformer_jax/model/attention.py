@@ -101,9 +101,9 @@ class MultiHeadAttention(nnx.Module):
     mask: Bool[Array, '#B #T S'],
   ) -> Float[Array, 'B T D']:
     """Attends from x to memory; the same array for self-attention."""
-    return self.seen(x, memory, mask)[0]
+    return self.with_weights(x, memory, mask)[0]
 
-  def seen(
+  def with_weights(
     self,
     x: Float[Array, 'B T D'],
     memory: Float[Array, 'B S D'],

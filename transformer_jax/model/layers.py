@@ -220,13 +220,13 @@ class EncoderLayer(nnx.Module):
   def __call__(
     self, x: Float[Array, 'B S D'], mask: Bool[Array, '#B #S S'], dropout: Dropout
   ) -> Float[Array, 'B S D']:
-    return self.seen(x, mask, dropout)[0]
+    return self.with_weights(x, mask, dropout)[0]
 
-  def seen(
+  def with_weights(
     self, x: Float[Array, 'B S D'], mask: Bool[Array, '#B #S S'], dropout: Dropout
   ) -> tuple[Float[Array, 'B S D'], Float32[Array, 'B H S S']]:
     """Returns what __call__ does, and attention's weights."""
-    attended, weights = self.attention.seen(x, x, mask, dropout.of_weights(0))
+    attended, weights = self.attention.with_weights(x, x, mask, dropout.of_weights(0))
     x = self.attention_norm(x, attended, dropout, 0)
     return self.feed_forward_norm(x, self.feed_forward(x), dropout, 1), weights
 
@@ -250,9 +250,9 @@ class DecoderLayer(nnx.Module):
     memory_mask: Bool[Array, 'B #T S'],
     dropout: Dropout,
   ) -> Float[Array, 'B T D']:
-    return self.seen(x, causal_mask, memory, memory_mask, dropout)[0]
+    return self.with_weights(x, causal_mask, memory, memory_mask, dropout)[0]
 
-  def seen(
+  def with_weights(
     self,
     x: Float[Array, 'B T D'],
     causal_mask: Bool[Array, '#B T T'],
@@ -264,9 +264,9 @@ class DecoderLayer(nnx.Module):
   ]:
     """Returns what __call__ does, and the weights of both attentions."""
     drop = dropout.of_weights
-    attended, weights = self.attention.seen(x, x, causal_mask, drop(0))
+    attended, weights = self.attention.with_weights(x, x, causal_mask, drop(0))
     x = self.attention_norm(x, attended, dropout, 0)
-    attended, cross = self.cross.seen(x, memory, memory_mask, drop(1))
+    attended, cross = self.cross.with_weights(x, memory, memory_mask, drop(1))
     x = self.cross_norm(x, attended, dropout, 1)
     return self.feed_forward_norm(x, self.feed_forward(x), dropout, 2), weights, cross
 
@@ -275,14 +275,14 @@ class DecoderLayer(nnx.Module):
     x: Float[Array, 'B R D'],
     position: Int[Array, ''],
     cache: KeyValues,
-    seen: Bool[Array, 'B R M'],
+    visible: Bool[Array, 'B R M'],
     memory: KeyValues,
     memory_mask: Bool[Array, 'B 1 S'],
   ) -> tuple[Float[Array, 'B R D'], KeyValues]:
     """Returns the output at `position` for R rows of each sentence, and the new cache.
 
     The keys and values of row r are written at index position * R + r of axis M.
-    `seen` is True where a row may attend to a cached key.
+    `visible` is True where a row may attend to a cached key.
     """
     new, R = self.attention.new_key_values(x), x.shape[1]
     put = jax.lax.dynamic_update_slice_in_dim
@@ -290,6 +290,6 @@ class DecoderLayer(nnx.Module):
       put(cache.k, new.k, position * R, 3), put(cache.v, new.v, position * R, 2)
     )
     none = Dropout(0.0, None)
-    x = self.attention_norm(x, self.attention.attend_cached(x, cache, seen), none, 0)
+    x = self.attention_norm(x, self.attention.attend_cached(x, cache, visible), none, 0)
     x = self.cross_norm(x, self.cross.attend_cached(x, memory, memory_mask), none, 1)
     return self.feed_forward_norm(x, self.feed_forward.transposed(x), none, 2), cache

@@ -213,7 +213,7 @@ def checked(arrays: Mapping[str, np.ndarray], shapes: Mapping[str, tuple]) -> Ar
   return found
 
 
-def scaled(arrays: Arrays, N: int) -> Arrays:
+def with_embedding_scale(arrays: Arrays, N: int) -> Arrays:
   """Converts a model that does not multiply its embeddings by sqrt(d_model).
 
   Ours multiplies them, so the embedding matrix is divided by sqrt(d_model). The logits

@@ -62,7 +62,7 @@ def _product_backward(
   transposed_b = b.T if b.dtype == jnp.float32 else _transposed(b)
   towards_a = _matmul(gradient, transposed_b).astype(of_dtype.dtype)
   if gradient.size + b.size < a.size:  # what is smaller is transposed
-    towards_b = _transposed(_as_it_is(_matmul(_transposed(gradient), a)))
+    towards_b = _transposed(_materialized(_matmul(_transposed(gradient), a)))
   else:
     towards_b = _matmul(_transposed(a), gradient)
   return towards_a, towards_b.astype(b.dtype)
@@ -277,7 +277,7 @@ def _of_part(
   z = z if bias is None else z + bias[:, None]
   parts = z.reshape(math.gcd(len(z), 8), -1, z.shape[1])
   top = lax.optimization_barrier(functools.reduce(jnp.maximum, parts)).max(0)
-  exponentials = _as_it_is(jnp.exp(z - top[None]))
+  exponentials = _materialized(jnp.exp(z - top[None]))
   total = _sum_of_rows(exponentials)
   normalizer = top + jnp.log(total)
   true = jnp.take_along_axis(z, labels[None], 0)[0]
@@ -289,7 +289,7 @@ def _of_part(
   target = jnp.where(words == labels[None], 1 - epsilon, off)
   by_logits = exponentials * (weights / total)[None] - target * weights[None]
   sums = jnp.vdot(weights, smoothed), jnp.vdot(weights, normalizer - true)
-  return sums, _as_it_is(by_logits.astype(table.dtype))
+  return sums, _materialized(by_logits.astype(table.dtype))
 
 
 def _plus(a: tuple, b: tuple) -> tuple:
@@ -298,10 +298,10 @@ def _plus(a: tuple, b: tuple) -> tuple:
 
 def _rounded(x: Float[Array, 'N D'], table: Float[Array, 'W D']) -> Float[Array, 'N D']:
   """Returns x in the table's dtype."""
-  return _as_it_is(x.astype(table.dtype))
+  return _materialized(x.astype(table.dtype))
 
 
-def _as_it_is(x: Float[Array, 'N F']) -> Float[Array, 'N F']:
+def _materialized(x: Float[Array, 'N F']) -> Float[Array, 'N F']:
   """Returns x, made once and stored row by row; XLA would choose for each use."""
   return lax.optimization_barrier(x.ravel()).reshape(x.shape)
 

@@ -276,13 +276,13 @@ class Transformer(nnx.Module):
     """Returns where every head looks while it reads and writes a pair: one pass."""
     found: tuple[list, list, list] = ([], [], [])
     x, mask, none = self._into_encoder(source, None)
-    run = _traced_once(EncoderLayer.seen)
+    run = _traced_once(EncoderLayer.with_weights)
     for layer in self.encoder:
       x, weights = run(layer, x, mask, none)
       found[0].append(weights)
     encoded = x
     x, causal, none = self._into_decoder(target, None)
-    run = _traced_once(DecoderLayer.seen)
+    run = _traced_once(DecoderLayer.with_weights)
     for layer in self.decoder:
       x, *both = run(layer, x, causal, encoded, mask, none)
       for weights, of_layers in zip(both, found[1:], strict=True):
@@ -321,13 +321,13 @@ class Transformer(nnx.Module):
     B, R, L = cache.slots.shape
     slots = cache.slots.at[:, :, position].set(jnp.arange(R))
     so_far = (jnp.arange(L) <= position)[None, None, :, None]
-    seen = (jax.nn.one_hot(slots, R, dtype=bool) & so_far).reshape(B, R, L * R)
+    visible = (jax.nn.one_hot(slots, R, dtype=bool) & so_far).reshape(B, R, L * R)
     rows = self._position_rows('target', L)
     x = self._embed(self.embedding, tokens, rows[position][None, None])
     after, run = [], _traced_once(DecoderLayer.step)
     for layer, among, source in zip(
       self.decoder, cache.layers, memory.layers, strict=True
     ):
-      x, among = run(layer, x, position, among, seen, source, memory.mask)
+      x, among = run(layer, x, position, among, visible, source, memory.mask)
       after.append(among)
     return self._logits(x, memory.table), Cache(slots, after)

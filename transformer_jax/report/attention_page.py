@@ -15,7 +15,7 @@ KINDS = {
   'decoder': 'decoder self',
   'cross': 'encoder-decoder',
 }
-# Of one attention: [N, H, T, S] weights, the T words that look, the S looked at.
+# One attention's weights [N, H, T, S], the T words of its queries, the S of its keys.
 Part = tuple[np.ndarray, Sequence[str], Sequence[str]]
 
 

@@ -17,7 +17,8 @@ from transformer_jax.machine import files
 FAINTEST = 0.02  # weights below this are not drawn as lines
 SQUARE = 0.06  # of the lines' width
 PLAIN = {'parse_math': False}  # a word may have dollars in it
-# Text stays text in SVG: the reader's fonts know more scripts, and set them both ways.
+# SVG files keep text as text, so that the viewer's own fonts draw it. These cover more
+# scripts, and the viewer can set text from right to left.
 SVG = {'svg.fonttype': 'none', 'svg.hashsalt': 'attention'}
 
 

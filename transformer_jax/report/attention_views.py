@@ -15,9 +15,9 @@ class View(NamedTuple):
   """What to draw; numbers count from 1, as in the paper."""
 
   kind: str  # one of KINDS
-  layers: Sequence[int]  # none is the last but one, which the paper's figures show
-  heads: Sequence[int]  # none is all
-  word: str | None  # the word that looks; None is every word
+  layers: Sequence[int]  # empty: the last but one, as in the paper's figures
+  heads: Sequence[int]  # empty: all heads
+  word: str | None  # the word whose weights are drawn; None: every word
 
 
 def write(
@@ -59,7 +59,7 @@ def write(
 
 
 def drawn(runs: Sequence[pathlib.Path]) -> list[Block]:
-  """The pictures that stand in runs' folders, for a report; stderr tells of none."""
+  """The pictures in the runs' folders, for a report; stderr names runs without any."""
   blocks: list[Block] = []
   for run in runs:
     pictures = sorted((run / 'attention').glob('*.svg'))

@@ -67,7 +67,7 @@ def _counts(verdicts: Iterable[str]) -> str:
 
 
 def in_short(judged: Judged, found: Differences) -> str:
-  """The claim, and the differences of its rows, or of many rows their verdicts."""
+  """The claim with its rows' differences, or with verdict counts if over two rows."""
   text = judged.claim.text
   if len(judged.rows) > 2:
     each = [verdict for both in judged.rows.values() for verdict in both]

@@ -49,10 +49,10 @@ Differences = Mapping[str, tuple[Difference, Difference]]  # perplexity, BLEU of
 
 
 def differences(group: Group, compare: Compare) -> Differences:
-  """Of each row that was run, base too, from base; nothing without runs of base.
+  """Each row's differences from base, also base's own; empty if base was not run.
 
-  BLEU is tested over sentences where it lies outside its interval: elsewhere a test
-  cannot change the verdict.
+  BLEU also gets a paired test over sentences, unless its difference lies within its
+  interval: then the verdict is 'undecided' in any case.
   """
   if 'base' not in group.table_3:
     return {}
@@ -69,7 +69,7 @@ def differences(group: Group, compare: Compare) -> Differences:
 
 
 def pooled(group: Group) -> list[Noise | None]:
-  """What the seeds of a row differ by, in perplexity and in BLEU."""
+  """The noise between a row's seeds, in perplexity and in BLEU, pooled over rows."""
   return [noise([[*map(read, r)] for r in group.table_3.values()]) for read in READ]
 
 
@@ -143,11 +143,11 @@ NOTE = (
   'made where the difference lies outside its interval, and where these runs, their '
   'translations and the prepared corpus are at hand. '
   '"agrees" and "disagrees" need an effect outside its interval, for BLEU also '
-  f'p < {LEVEL} where there is one; all else is undecided. A difference agrees here '
-  "if it has the sign of the paper's, whatever is claimed of its row. Each interval is "
-  'of one comparison: where nothing differs, one in twenty goes wrong. A row of one '
-  "seed is taken to vary as the others do. The paper's rows are one run each, and it "
-  'tells no spread.'
+  f'p < {LEVEL} where a p is given; all else is undecided. A difference agrees here '
+  "if it has the sign of the paper's difference, whatever the paper claims of the row. "
+  'Each interval is for one comparison: without any true difference, one in twenty is '
+  'wrong. A row with one seed is assumed to vary as the other rows do. The paper has '
+  'one run for each row, and gives no spread.'
 )
 
 

@@ -49,7 +49,7 @@ def of_paths(
     paths: of runs' folders, of results, and of what scripts.table1 wrote.
     data_dir: where the paired tests and the samples look for prepared corpora.
     samples: sentences of each test set to show with their translations.
-    tflops: that one training device sustains, where the paper does not print it.
+    tflops: TFLOP/s that one training device sustains; None takes the paper's figure.
 
   Raises:
     UserError: there is nothing to report.

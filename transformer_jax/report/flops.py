@@ -18,7 +18,8 @@ def by_paper(scored: Scored, tflops: float | None) -> float | None:
   """FLOPs of training as time x devices x sustained capacity; None if not known.
 
   Args:
-    tflops: sustained by one device; None for the paper's GPUs, whose it prints.
+    tflops: TFLOP/s that one device sustains; None takes the figure that the paper
+      prints for this GPU, if it does.
   """
   trained_on = scored.result.training_device
   if trained_on is None or '; ' in trained_on:  # not known, or several in turn

@@ -61,7 +61,7 @@ def _group(
 ) -> Group:
   made = Group(conditions, base, {}, {}, [])
   by_run: dict[tuple[str, str, str], list[Scored]] = {}
-  for scored in members:  # a prolonged run has results of before, with fewer steps
+  for scored in members:  # a run that was prolonged also has results of fewer steps
     key = scored.run, scored.result.row, rows.misfit(scored, base)
     by_run.setdefault(key, []).append(scored)
   for (run, row, misfit), results in by_run.items():

@@ -1,4 +1,4 @@
-"""All results beside each other, what their scores are of, and samples."""
+"""A table of all results, footnotes on how they were scored, sample translations."""
 
 import pathlib
 from collections.abc import Sequence
@@ -30,13 +30,13 @@ def kind(scored: Scored) -> Kind:
 
 
 def marks(found: Sequence[Scored]) -> dict[Kind, str]:
-  """Of each kind the number of its footnote, which stands behind its scores."""
+  """The superscript number of each kind's footnote, which follows the kind's scores."""
   kinds = dict.fromkeys(map(kind, found))
   return {one: f'{n}'.translate(SUPERSCRIPTS) for n, one in enumerate(kinds, 1)}
 
 
 def footnotes(found: Sequence[Scored]) -> list[Block]:
-  """What each kind of score is of, with each pair of signatures once."""
+  """A footnote for each kind of score; each pair of signatures is spelt out once."""
   first: dict[tuple[str, str], str] = {}
   items = []
   for one, mark in marks(found).items():
@@ -76,7 +76,7 @@ def _row(scored: Scored, mark: str) -> list[str]:
 
 
 def representatives(found: Sequence[Scored]) -> list[Scored]:
-  """Of each run and kind one result of its newest step, as its config decodes."""
+  """For each run and kind, a result of the newest step, as configured if possible."""
   best: dict[tuple, tuple] = {}
   for scored in found:
     key = scored.home, kind(scored)

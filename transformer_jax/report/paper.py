@@ -138,7 +138,7 @@ GROUPS = {
   'E': 'positions',
   'big': 'the big model',
 }
-# With what row E replaces (section 3.5).
+# Base's cells with its positions, which row E replaces (section 3.5).
 BASE = TABLE_3['base'].cells | {'positions': 'sinusoid'}
 
 

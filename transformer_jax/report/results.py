@@ -123,11 +123,11 @@ class Found(NamedTuple):
   scored: list[Scored]
   unscored: list[Unscored]
   left_out: list[str]  # what could not be read, and why
-  parsed: list[Scored]  # of the task of parsing, of which `scored` has none
+  parsed: list[Scored]  # results of parsing, which are not in `scored`
   baselines: list[Baseline]
 
   def with_distinct_names(self) -> 'Found':
-    """Puts as many folders before equal names of runs as tell them apart."""
+    """Prefixes equal run names with as many parent folders as make them distinct."""
     homes = {one.home for one in (*self.scored, *self.unscored, *self.parsed)}
     names = {home: _name(home, homes) for home in homes}
     scored = [one._replace(run=names[one.home]) for one in self.scored]

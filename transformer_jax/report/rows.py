@@ -53,9 +53,9 @@ def label(row: str, values: Cells) -> str:
 
 
 def cells_of_row(row: str, base: Cells, french: bool) -> Cells:
-  """The cells of a row of Table 3 beside this base, which may be smaller.
+  """The cells that a row of Table 3 has for this base, which may be smaller.
 
-  A number stands to the base's as the paper's stands to the paper's base.
+  A number is scaled so that its ratio to the base's number is the same as in the paper.
   """
   expected = dict(base)
   for cell, printed in paper.TABLE_3[row].cells.items():
@@ -91,10 +91,11 @@ def _text(value: float | str) -> str:
 
 
 def find_base(members: Sequence[Scored]) -> Cells | None:
-  """The base beside which most rows of comparable runs have the cells of their row.
+  """The base that fits the most rows. It fits a row if misfit() is '' for a run of it.
 
-  Candidates are the runs of row base, and the paper's base, which on the paper's corpus
-  stands against any single row. None if that leaves it open.
+  Candidates are the cells of the runs of row base, and the paper's base. The paper's
+  base wins ties, and on the paper's corpus it counts as fitting at least one row. None
+  if no base fits a row, or several others fit equally many.
   """
   candidates = [paper.BASE]
   for scored in members:

@@ -156,12 +156,12 @@ def _notes(measured: dict) -> Bullets:
     [
       'One forward pass over one sequence of n vectors of d float32 numbers, '
       f'{firsts}; {where}, JAX {measured["versions"]["jax"]}.',
-      f'Exponents: least squares over n = {_numbers(over["n"])} and '
-      f'd = {_numbers(over["d"])} together, and over {swept} at one of these; of the '
-      'time ± their standard error.',
+      f'Exponents: a least-squares fit over n = {_numbers(over["n"])}, over '
+      f'd = {_numbers(over["d"])} and, at one n and d, over {swept}. The exponents of '
+      'time have ± their standard error.',
       "FLOPs: of matrix products, counted from the layer's program.",
-      f'Time: the median of {repeats} runs or more, the middle half of which spans '
-      f'{statistics.median(spread):.1%} of it (median of all cells).',
+      f'Time: the median of {repeats} runs or more. Their interquartile range is '
+      f'{statistics.median(spread):.1%} of that median (the median over all cells).',
       'Temporary memory: what XLA sets aside beside input, weights and output; "none" '
       'is 0 bytes. What a library takes for itself is not seen.',
       f'Sequential, counted from the program at n = {lengths}: matrix products that '

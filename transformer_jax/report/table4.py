@@ -15,7 +15,7 @@ from transformer_jax.scoring.parses import Parsing
 JOURNAL = 'wsj.23'  # as configs/parsing.py calls the paper's test set
 HEADER = ('parser', 'training', 'scored on', 'F1', '95 %', 'recall', 'precision')
 HEADER += ('complete', 'tags', 'valid before repair', 'about')
-FEWEST = 20  # brackets that a label has in the treebank, to be told of
+FEWEST = 20  # a label with fewer brackets in the treebank is not listed
 SHOWN = range(5, 13)  # words of a sentence whose trees are drawn
 
 
@@ -74,7 +74,7 @@ def _samples(scored: Scored, data_dir: pathlib.Path, count: int) -> Iterator[Blo
     return
   name = _files(scored, scored.result.split)
   yield Heading(3, f'Trees of {name}, by {scored.run}')
-  yield Paragraph('What one of the two trees alone has is in colour and bold.')
+  yield Paragraph('Constituents that only one of the trees has are bold and in colour.')
   sentences = [line.split(' ') for line in held_out[0]]
   short = [n for n, words in enumerate(sentences) if len(words) in SHOWN]
   for n in short[:: max(1, len(short) // count)][:count]:

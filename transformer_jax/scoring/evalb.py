@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 from transformer_jax.machine.errors import UserError
 
-# Preterminals of these labels go with their words, other nodes without their children.
+# Labels that do not count. A preterminal with such a label is deleted with its word.
+# Any other node with such a label loses only its bracket, and its children stay.
 DELETED = frozenset(('TOP', '-NONE-', ',', ':', '``', "''", '.'))
 NOT_IN_LENGTH = frozenset(('-NONE-',))
 EQUAL = {'PRT': 'ADVP'}  # labels, and tags, that count as the other one
@@ -63,7 +64,7 @@ class Summary(NamedTuple):
 
   @property
   def recall(self) -> float:
-    """Percent, as all that follow but `average_crossing`; 0 where nothing is."""
+    """In percent, as are all below but `average_crossing`; 0 if nothing is counted."""
     return _percent(self.matched, self.gold)
 
   @property
@@ -128,7 +129,7 @@ def compare(gold: Sequence[str], test: Sequence[str]) -> list[Sentence]:
 
 
 def summarize(sentences: Sequence[Sentence]) -> Summary:
-  """The totals of sentences; what is no valid one is only counted as such."""
+  """Totals over the valid sentences; errors and skipped ones are only counted."""
   valid = [one for one in sentences if one.status == 'valid']
   total = lambda field: sum(getattr(one, field) for one in valid)
   return Summary(
@@ -238,8 +239,8 @@ class _Reader:
     # Open brackets by depth. Depths below zero, which too many closing brackets reach,
     # keep what an earlier line left there.
     self._stack: dict[int, int] = {}
-    # The line, a NUL, and what earlier lines left behind that. A line that ends after a
-    # label goes on there.
+    # The line, a NUL, and what remains of earlier, longer lines. If a line ends after a
+    # label, EVALB reads on into these remains.
     self._buffer = ''
 
   def read(self, line: str) -> _Tree:

@@ -1,8 +1,8 @@
-"""Trees that a parser made beside the treebank's: F1, its parts, and one with another.
+"""Scores of a parser's trees against a treebank's, and a paired test of two parsers.
 
-Trees are lines in brackets. Parsers that make no tags of words, or wrong ones, are
-scored on the treebank's tags: EVALB takes punctuation out by its tag, and throws away
-every sentence in which that leaves other words. How many tags are right is told apart.
+Trees are lines in brackets. The parser's trees get the treebank's tags before they are
+scored: EVALB removes punctuation by its tag, and discards a sentence if the remaining
+words differ. How many of the parser's own tags are right is reported separately.
 """
 
 import dataclasses
@@ -45,10 +45,10 @@ class Parsing:
 
 
 def score(gold: Sequence[str], outputs: Sequence[str]) -> Parsing:
-  """Scores trees, all of the words that the treebank has.
+  """Scores `outputs`, one tree over the same words for each tree of `gold`.
 
   Raises:
-    UserError: there are no trees, or not as many, or they are of other words.
+    UserError: there are no trees, or the numbers of trees or their words differ.
   """
   tagged = _with_tags_of(gold, outputs)
   sentences = evalb.compare(gold, tagged)

@@ -169,7 +169,8 @@ def _paired_test(
   )
   signatures, scores = test()
   baseline_result, result = scores['BLEU']
-  # sacreBLEU counts resamples above a difference, of which equal systems have none.
+  # sacreBLEU counts the resamples that exceed the difference. Equal systems have none,
+  # so that sacreBLEU would give p = 1 / (SAMPLES + 1) for them.
   p = 1.0 if result.score == baseline_result.score else result.p_value
   return signatures['BLEU'], Paired(
     result.score,

@@ -1,4 +1,4 @@
-"""Text beside its references: both BLEUs, their intervals, and one text with another.
+"""BLEU of a text against its references, with intervals, and a test of two texts.
 
 The text may be a run's translations, or files that were translated anywhere.
 """

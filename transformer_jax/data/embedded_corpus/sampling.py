@@ -206,7 +206,7 @@ def _definite(value: Value) -> bool:
 
 
 def _at_odds(subject: Value | None, slots: dict[str, Value]) -> bool:
-  """Whether two slots agree too well, or someone would act on themself."""
+  """Whether a value or a noun occurs twice, or 'I' and 'we' occur together."""
   values = [*slots.values(), subject]
   if len(set(values)) < len(values):
     return True
