@@ -136,3 +136,7 @@ def test_positions_are_those_that_training_saw(learned: bool, tmp_path: pathlib.
     side = name.rpartition(' ')[2]
     length = longest[side] if 'learned' in name else max(longest.values())
     assert table.shape == (length, untrained.SIZES['d_model'])
+  params = Restored(workdir).params
+  for side in ('source', 'target') if learned else ():
+    own = np.asarray(params[f'{side}_positions'])[: longest[side]]
+    np.testing.assert_array_equal(tables[f'learned, {side}'], own)

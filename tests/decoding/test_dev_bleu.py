@@ -4,10 +4,11 @@ import pathlib
 
 import jax
 import numpy as np
+import pytest
 
 from toy import untrained
 from transformer_jax.data import held_out
-from transformer_jax.decoding.dev_bleu import DevBleu
+from transformer_jax.decoding import dev_bleu
 from transformer_jax.decoding.translate import Translator
 from transformer_jax.model import build
 from transformer_jax.runs.run import Run
@@ -15,28 +16,41 @@ from transformer_jax.scoring import bleu
 from transformer_jax.training import checkpoint
 
 
-def test_greedy_of_the_first_sentences(tmp_path: pathlib.Path):
+def test_greedy_of_the_first_sentences(
+  tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+):
   """As the parameters are at each call; nothing is compiled for new ones."""
   run = Run(untrained.write(tmp_path, bleu_sentences=7))
   config, corpus = run.config(), tmp_path / 'data' / 'toy'
   params = checkpoint.average(
     run.checkpoints, [untrained.STEP], build.architecture(config)[1]
   )
-  sides = held_out.text(corpus, 'dev')
+  params = jax.tree.map(lambda x: (x + x[::-1]) / 2, params)  # which beams differ by
+  sources, references = held_out.text(corpus, 'dev')
+  best = lambda: [
+    found[0].text
+    for found in Translator(config, run.vocabularies(), params).translate(sources)
+  ]
+  wide = best()
   config.beam = 1
-  translator = Translator(config, run.vocabularies(), params)
-  found = [best[0].text for best in translator.translate(sides[0][:7])]
-  expected = bleu.sacre_bleu(found, sides[1][:7]).score
+  greedy = best()
+  assert greedy[:7] != wide[:7]
 
   config.beam = 4
-  measure = DevBleu(config, corpus)
-  assert measure(params) == expected
+  scored: list[tuple] = []
+  score = lambda *given: scored.append(given) or bleu.Bleu(float(len(scored)), '')
+  monkeypatch.setattr(dev_bleu.bleu, 'sacre_bleu', score)
+  measure = dev_bleu.DevBleu(config, corpus)
+  assert measure(params) == 1.0
+  asked = references[:7], False, config.tokenized, config.target_language
+  assert scored == [(greedy[:7], *asked)]
   compiled = []
   count = lambda event, seconds, **_: compiled.append(event)
   jax.monitoring.register_event_duration_secs_listener(count)
   try:
     measure(jax.tree.map(np.zeros_like, params))
-    assert measure(params) == expected
+    assert measure(params) == 3.0
   finally:
     jax.monitoring.unregister_event_duration_listener(count)
   assert not [event for event in compiled if 'backend_compile' in event]
+  assert scored[1][0] != greedy[:7] and scored[2] == scored[0]

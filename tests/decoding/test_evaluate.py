@@ -6,18 +6,26 @@ import pathlib
 import random
 import re
 
+import jax
+import numpy as np
 import pytest
 import sacrebleu
 
+import transformer_jax
 from configs import quickstart
 from toy import untrained
 from toy.programs import Program
 from toy.result import RESULT
-from transformer_jax.data import card
+from transformer_jax.data import card, held_out, token_files
 from transformer_jax.decoding.evaluate import Evaluation, Options
+from transformer_jax.decoding.translate import Translator
+from transformer_jax.exchange.outgoing import Outgoing
 from transformer_jax.machine.errors import UserError
+from transformer_jax.model import build
 from transformer_jax.runs.run import Run
 from transformer_jax.scoring import bleu, significance
+from transformer_jax.training import checkpoint
+from transformer_jax.training.perplexity import Perplexity
 
 WORDS = 'Der Hund, die Haus-Katze und „ihr“ Ball lagen 1990 im Garten am See'.split()
 
@@ -275,6 +283,39 @@ def test_other_references_than_the_runs_are_refused(evaluate: Evaluate):
   options = f'--workdir={ours.workdir}', f'--against={theirs.workdir}', '--average=1'
   code, said = evaluate(*options, '--split=dev', f'--data_dir={path.parents[1]}')
   assert code == 1 and f'{path} is not that of {ours.workdir / "card.json"}' in said
+
+
+def test_what_is_asked_for_is_what_is_measured(tmp_path: pathlib.Path):
+  """The mean of two checkpoints, searched with this beam and this alpha."""
+  workdir = untrained.write(tmp_path)
+  run, corpus = Run(workdir), tmp_path / 'data' / 'toy'
+  graph, shapes = build.architecture(run.config())
+  one = checkpoint.restore_params(run.checkpoints, untrained.STEP, shapes)
+  other = jax.tree.map(lambda x: x[::-1].copy(), one)
+  checkpoint.save(run.checkpoints, 2 * untrained.STEP, other, {'count': np.zeros(())})
+  mean = jax.tree.map(lambda a, b: (a + b) / 2, one, other)
+
+  options = Options('test', 2, None, 1, 0.0, False)
+  result, outputs = Evaluation(run, corpus.parent, options).evaluate()
+  dev = Perplexity(run.config(), graph, *token_files.read_split(corpus, 'dev'))
+  assert result.averaged == [untrained.STEP, 2 * untrained.STEP]
+  assert result.dev_perplexity == pytest.approx(dev(mean), rel=1e-5)
+  assert abs(dev(other) / result.dev_perplexity - 1) > 0.01
+  sources = held_out.text(corpus, 'test')[0]
+  config = run.config()
+  config.beam, config.alpha = 1, 0.0
+  greedy = Translator(config, run.vocabularies(), mean).translate(sources)
+  assert outputs == [best[0].text for best in greedy]
+  wide = Translator(run.config(), run.vocabularies(), mean).translate(sources)
+  assert outputs != [best[0].text for best in wide]
+
+  for average, expected in ((2, mean), (1, other)):
+    found = Outgoing.read(run, average, None).params
+    loaded = transformer_jax.load(workdir, average=average).params
+    for given in (found, loaded):
+      jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), given, expected
+      )
 
 
 def test_another_dev_set_is_refused_whatever_is_scored(tmp_path: pathlib.Path):

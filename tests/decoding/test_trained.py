@@ -41,6 +41,19 @@ def test_best_translations(model: TrainedModel):
   assert found[1][0].text == '' and model.translate([]) == []
 
 
+def test_alpha_is_the_one_asked_for(workdir: pathlib.Path):
+  """It changes no greedy translation, but divides its score by the penalty."""
+  plain, penalised = (
+    transformer_jax.load(workdir, beam=1, alpha=alpha).hypotheses(SENTENCES)
+    for alpha in (0.0, 1.0)
+  )
+  for (one,), (other,) in zip(plain, penalised, strict=True):
+    assert one.tokens == other.tokens
+    penalty = (5 + len(one.tokens)) / 6
+    assert one.score == pytest.approx(other.score * penalty, rel=1e-5)
+  assert plain[0][0].score < 0
+
+
 def test_scores_are_log_probabilities_of_pieces(model: TrainedModel):
   """As JAX's log_softmax has them of each pair alone, unpadded."""
   targets = ['eins "fünf"', 'zwei', '']

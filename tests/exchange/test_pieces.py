@@ -55,8 +55,8 @@ def test_text_is_cut_as_before(spm: pathlib.Path):
   start = 4 + rows.index('>>deu<<')
   assert words.encode(['>>deu<< two']) == [[start, *words.encode(['two'])[0]]]
   foreign = 4 + rows.index('ee')
-  if foreign not in {i for line in ids for i in line}:
-    assert words.decode([[foreign]]) == ['ee']
+  assert foreign not in {i for line in ids for i in line}
+  assert words.decode([[foreign]]) == ['ee']
 
 
 def test_pieces_without_a_row_are_told(spm: pathlib.Path):
