@@ -8,7 +8,7 @@
 --raw_dir/silver.mrg, trees that another parser made (the paper: 17 M sentences, 92.7).
 `gum` trains a small model on the 10,910 trees of GUM, `sample` on those and the public
 sample of the Penn Treebank; `small` is `gum` with beam 4. The paper does not say
-dropout, rate, steps or how trees are written. docs/parsing.md tells more.
+dropout, rate or how trees are written. docs/parsing.md tells more.
 """
 
 import ml_collections
@@ -58,7 +58,7 @@ def _paper(config: ml_collections.ConfigDict, pieces: int) -> None:
   """Section 6.3's model and search; what it does not say is ours, or base's."""
   config.model.update({'N': 4, 'd_model': 1024, 'vocab_size': pieces})
   config.beam, config.alpha = 21, 0.3
-  # Ours: the paper chose dropout and rate on dev, and does not print them.
+  # Ours. The paper does not print the dropout and the rate that it chose on dev.
   config.model.update({'d_k': 128, 'd_v': 128, 'target_vocab_size': 128})
   config.model.update({'P_drop': 0.2, 'P_drop_attention': 0.2})
   config.warmup_steps = 16_000
