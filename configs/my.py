@@ -25,7 +25,8 @@ SMALL = {
   'vocab_size': 8000,
 }
 FEW = 1_000_000  # pairs, below which the model is SMALL
-VERY_FEW = 20_000  # pairs, below which so many pieces may not be found in the text
+# Below so many pairs the text may not have enough pieces for SMALL: then so many.
+FEWER_PIECES = {20_000: 4000, 1000: 1000, 200: 400}
 
 
 def get_config(arg: str = '') -> ml_collections.ConfigDict:
@@ -40,8 +41,9 @@ def get_config(arg: str = '') -> ml_collections.ConfigDict:
   config.files.update(found.files)
   if found.pairs < FEW:
     config.model.update(SMALL)
-    if found.pairs < VERY_FEW:
-      config.model.vocab_size = 4000
+    for pairs, pieces in FEWER_PIECES.items():
+      if found.pairs < pairs:
+        config.model.vocab_size = pieces
     config.tokens_per_batch = 8000
     config.train_steps = 12_000
     config.warmup_steps = 2000

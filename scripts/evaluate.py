@@ -5,11 +5,10 @@
   python -m scripts.evaluate --hypotheses=FILE --references=FILE --target_language=de \\
     [--against_hypotheses=FILE]
 
-The translations and this result stay under WORKDIR/translations/, whatever was
-evaluated before; WORKDIR/result.json is the newest. `--against` compares a run with the
-newest result of another (and translates only what is not translated yet),
-`--against_hypotheses` a file with another: sacreBLEU's paired bootstrap. Files are
-detokenised text, a sentence a line, translated anywhere.
+Translations and result stay under WORKDIR/translations/; WORKDIR/result.json is the
+newest result. `--against` compares a run with the newest result of another, and
+`--against_hypotheses` a file with another, by sacreBLEU's paired bootstrap. Files are
+detokenised text, a sentence a line.
 """
 
 from transformer_jax.machine.signals import Interruption
@@ -21,6 +20,7 @@ import sys
 
 from absl import app, logging
 
+from transformer_jax.data import languages
 from transformer_jax.data.flags import data_dir
 from transformer_jax.machine import flags
 from transformer_jax.runs.flags import checkpoints
@@ -62,6 +62,7 @@ def main(argv: list[str]) -> None:
   check_flags()
   interruption = Interruption().install()
   if HYPOTHESES.value:
+    languages.check_code(TARGET_LANGUAGE.value)
     files = HYPOTHESES.value, REFERENCES.value, AGAINST_HYPOTHESES.value
     lines = score_files(*files, TARGET_LANGUAGE.value, TOKENIZED.value, LOWERCASE.value)
   else:

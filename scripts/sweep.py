@@ -26,6 +26,7 @@ import sys
 
 from transformer_jax.data.flags import DataFlags
 from transformer_jax.machine import flags
+from transformer_jax.machine.errors import UserError
 from transformer_jax.report import paper
 from transformer_jax.runs import sweep
 from transformer_jax.runs.planning import Plan
@@ -53,6 +54,8 @@ DATA = DataFlags(FLAGS)
 def main(argv: list[str]) -> None:
   interruption = Interruption().install()
   trainer_flags = FLAGS.parse(argv)[1:]
+  if words := [word for word in trainer_flags if not word.startswith('-')]:
+    raise UserError(f'{words[0]!r} is no flag: --rows=base,D1, -- --config.KEY=VALUE')
   rows = paper.TABLE_3 if ROWS.value == ['all'] else ROWS.value
   mini = ',mini' if MINI.value else ''
   configs = [f'configs/table3.py:{row}{mini}' for row in rows] + CONFIG.value

@@ -16,6 +16,7 @@ from transformer_jax.machine.signals import Interruption
 if __name__ == '__main__':  # what is imported below takes seconds
   Interruption().install()
 
+import json
 import sys
 
 import numpy as np
@@ -25,7 +26,7 @@ from transformer_jax.data import preparing
 from transformer_jax.data.corpus import name_apart
 from transformer_jax.data.flags import DataFlags
 from transformer_jax.machine import errors, flags
-from transformer_jax.runs import config_checks, init_from
+from transformer_jax.runs import init_from
 from transformer_jax.runs.run import Run
 
 FLAGS = flags.Flags(__doc__)
@@ -54,9 +55,7 @@ def main(argv: list[str]) -> None:
   logging.set_verbosity(logging.WARNING)  # Orbax tells its whole life at INFO
   if INIT_FROM.value:
     init_from.start_from(config, INIT_FROM.value, WORKDIR.value)
-  config_checks.check_numbers(config.to_dict())
-  if not run.has_begun:
-    config_checks.check_new(config.to_dict())
+  run.check_given(json.loads(config.to_json_best_effort()))
   interruption = Interruption().install()
   print('loading JAX', file=sys.stderr, flush=True)
   from transformer_jax.decoding.dev_bleu import DevBleu

@@ -54,7 +54,8 @@ def main(argv: list[str]) -> None:
   if is_typed:
     print(f'Loading {WORKDIR.value}; Ctrl-D ends.', file=sys.stderr)
   else:
-    interruption.last_words = lambda: 'No line was written.'
+    interruption.last_words = lambda: pipe.written(first - 1)
+  first = 1
   beam = max(BEAM.value or Run(WORKDIR.value).config().beam, NBEST.value)
   which = {'average': AVERAGE.value, 'step': STEP.value}
   model = transformer_jax.load(WORKDIR.value, beam=beam, alpha=ALPHA.value, **which)
@@ -62,15 +63,15 @@ def main(argv: list[str]) -> None:
     model.translate(['a'])  # compiles before somebody waits for it
   bar = lambda items: tqdm(items, unit='batch', disable=not sys.stderr.isatty())
   read = lambda: streams.read_stdin() if is_stdin else INPUT.value.read_bytes()
-  first = 1
   for text in typed() if is_typed else [read()]:
-    lines = pipe.split_lines(text)
-    found = model.hypotheses(lines, iter if is_typed else bar)
-    with interruption.deferred():
-      for line in pipe.output_lines(found, NBEST.value, SCORES.value, first):
-        print(line)
-      sys.stdout.flush()
-    first += len(lines)
+    for lines in pipe.parts(pipe.split_lines(text)):
+      found = model.hypotheses(lines, iter if is_typed else bar)
+      with interruption.deferred():
+        for line in pipe.output_lines(found, NBEST.value, SCORES.value, first):
+          print(line)
+        sys.stdout.flush()
+        first += len(lines)
+      interruption.leave_if_asked()
   for line in model.cuts():
     print(line, file=sys.stderr)
 

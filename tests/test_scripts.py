@@ -315,7 +315,8 @@ def test_another_configs_run(raw: pathlib.Path, tmp_path: pathlib.Path):
   message = refused_by_process('train', *options, f'--workdir={workdir}')
   assert "run holds another config's run; these differ: adam_b1, " in message
   assert 'beam' not in message.rpartition('these differ')[2].split('.')[0]
-  message = refused_by_process('train', *options[:-1], f'--workdir={workdir}')
+  new = f'--workdir={tmp_path / "new"}'
+  message = refused_by_process('train', *options[:-1], new)
   assert 'prepared with vocab_size=60, the config says 10000' in message
   message = refused_by_process(
     'train', *options, f'--workdir={workdir}', '--config.average_last=0'

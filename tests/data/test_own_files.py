@@ -3,6 +3,7 @@
 import gzip
 import json
 import pathlib
+import random
 
 import pytest
 
@@ -85,6 +86,27 @@ def test_text_in_another_encoding(tmp_path: pathlib.Path):
     (tmp_path / f'train.{language}').write_text('jedna dva\n' * 9, encoding='utf-16')
   with pytest.raises(ValueError, match='left out: .* not UTF-8'):
     preparing.prepare(my.get_config(f'cs-en,{tmp_path}'), tmp_path / 'data')
+
+
+@pytest.mark.parametrize('pairs', [30, 150, 700])
+def test_few_pairs_have_fewer_pieces(pairs: int, tmp_path: pathlib.Path):
+  """As many as can be found in so little text."""
+  rng = random.Random(1)
+  for language in ('cs', 'en'):
+    words = [''.join(rng.choices('abcdefghijklmno', k=6)) for _ in range(300)]
+    lines = (' '.join(rng.choices(words, k=9)) + '\n' for _ in range(pairs))
+    (tmp_path / f'train.{language}').write_text(''.join(lines))
+  config = my.get_config(f'cs-en,{tmp_path}')
+  preparing.prepare(config, tmp_path / 'data')
+  assert config.model.vocab_size < 4000
+
+
+def test_other_names_of_dev(folder: pathlib.Path):
+  (folder / 'valid.cs').write_text('jedna\n')
+  with pytest.raises(ValueError, match='has valid.* and no dev.*: call them dev'):
+    my.get_config(f'cs-en,{folder}')
+  (folder / 'dev.cs').write_text('jedna\n')
+  assert my.get_config(f'cs-en,{folder}').files.dev == ('dev',)
 
 
 def test_files_of_dev(folder: pathlib.Path):

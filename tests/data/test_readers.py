@@ -137,7 +137,9 @@ def test_what_a_folder_of_wmt14_lacks(names, message: str, tmp_path: pathlib.Pat
 
 
 def test_no_folder(tmp_path: pathlib.Path):
-  with pytest.raises(UserError, match='toy is not prepared: give --raw_dir'):
+  with pytest.raises(
+    UserError, match='toy is not prepared in --data_dir: give --raw_dir'
+  ):
     readers.bitexts(CORPUS, None, tmp_path)
   for corpus in (CORPUS, WMT14):
     for folder in (tmp_path / 'none', put(tmp_path, 'file') / 'file'):

@@ -46,3 +46,12 @@ def test_lines_out(nbest: int, scores: bool, expected: list[str]):
     [Hypothesis('é c', -2.0, [6])],
   ]
   assert [*pipe.output_lines(found, nbest, scores)] == expected
+
+
+def test_lines_are_translated_in_parts(monkeypatch: pytest.MonkeyPatch):
+  monkeypatch.setattr(pipe, 'TOGETHER', 3)
+  lines = [str(n) for n in range(7)]
+  assert [*pipe.parts(lines)] == [lines[:3], lines[3:6], lines[6:]]
+  assert [*pipe.parts([])] == []
+  assert pipe.written(0) == 'No line was written.'
+  assert pipe.written(12_345) == '12,345 lines are translated.'

@@ -5,7 +5,9 @@ import json
 import os
 import pathlib
 import signal
+import sys
 import threading
+from types import SimpleNamespace
 
 import pytest
 
@@ -52,7 +54,8 @@ def test_submitit(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch):
   monkeypatch.chdir(ROOT)
   monkeypatch.setenv('SUBMITIT_PREEMPT_SIGNAL', '')  # to have it restored
   jobs = make_jobs(tmp_path, 'slow', 'crash', 'b')
-  lines = slurm.submit(jobs, 'local', tmp_path / 'submitit', 2, {'timeout_min': 5})
+  by = slurm.executor('local', tmp_path / 'submitit', {'timeout_min': 5})
+  lines = slurm.submit(jobs, by, 'local', 2)
   assert [line.partition(': ')[2] for line in lines] == ['slow crash', 'b']
   wait_until((jobs[0].run.workdir / 'ready').exists)
   wait_until(jobs[2].result.exists)
@@ -89,7 +92,8 @@ def test_slurm(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch):
   parameters = slurm.parse(words, 'slurm')
 
   def submit() -> list[str]:
-    return slurm.submit(jobs, 'slurm', tmp_path / 's', 2, parameters)
+    by = slurm.executor('slurm', tmp_path / 's', parameters)
+    return slurm.submit(jobs, by, 'slurm', 2)
 
   assert submit() == ['12_0: a b', '12_1: c']
   submitted = (tmp_path / 'submitted').read_text()
@@ -103,9 +107,23 @@ def test_slurm(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch):
   with pytest.raises(UserError, match=r'squeue cannot tell .*\(no controller\)'):
     submit()
 
+  (folder / 'srun').unlink()
+  monkeypatch.setenv('PATH', str(folder))
+  with pytest.raises(UserError, match='--submit=slurm: .*srun'):
+    submit()
 
-def test_without_submitit(monkeypatch: pytest.MonkeyPatch):
+
+@SUBMITIT
+def test_an_unknown_parameter(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch):
+  monkeypatch.setenv('SUBMITIT_PREEMPT_SIGNAL', '')  # to have it restored
+  with pytest.raises(UserError, match='--submit=local: .*gpu'):
+    slurm.executor('local', tmp_path, {'timeout_min': 9, 'gpu_per_node': 1})
+
+
+def test_without_submitit(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch):
   """It is said before the corpora are prepared."""
-  monkeypatch.setattr(importlib.util, 'find_spec', lambda name: None)
-  with pytest.raises(UserError, match='--submit needs submitit: pip install'):
-    sweep.submit(None, [], 'slurm', 1, ['timeout_min=9'])
+  monkeypatch.setenv('SUBMITIT_PREEMPT_SIGNAL', '')  # to have it restored
+  monkeypatch.setitem(sys.modules, 'submitit', None)
+  plan = SimpleNamespace(workdir=tmp_path)  # which cannot prepare
+  with pytest.raises(UserError, match='--submit needs submitit .*: pip install'):
+    sweep.submit(plan, [], 'slurm', 1, ['timeout_min=9'])

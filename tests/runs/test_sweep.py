@@ -381,6 +381,8 @@ def test_exit_code_of_a_failure(tmp_path: pathlib.Path):
   options = stand_in_config(tmp_path, 'crash')
   code, _, err = command(*options)
   assert code == 1 and 'out of luck' in err and '1 failed' in err
+  code, _, err = command(*options)
+  assert code == 1 and 'out of luck' in err and '--retry_failed runs it again' in err
   assert command('--retry_failed', *options)[0] == 0
 
 
@@ -395,7 +397,8 @@ def test_exit_code_of_a_failure(tmp_path: pathlib.Path):
     (['--rows=base', '--seeds='], '--seeds=: numbers'),
     (['--rows=base', '--mini', '--average=21'], 'base,mini keeps 20 checkpoints'),
     (['--rows=base', '--', '--config.train_step=1'], 'train_step'),
-    (['--rows=base', '--', '--init_from', 'r'], '-- --init_from=RUN, in one word'),
+    (['--rows=base', '--', '--init_from', 'r'], "'r' is no flag: "),
+    (['--rows=base', 'D1'], "'D1' is no flag: --rows=base,D1"),
     (['--rows=base', '--submit=slurm'], 'needs --slurm=timeout_min=MINUTES'),
     (['--rows=base', '--submit=slurm', '--slurm=mem'], '--slurm=mem: KEY=VALUE'),
   ],

@@ -320,6 +320,9 @@ def test_the_tokeniser_fits_the_language():
   found = bleu.sacre_bleu(lines, others, language='zh_TW')
   assert '|tok:zh|' in found.signature and found.score > 10
   assert '|tok:13a|' in bleu.sacre_bleu(lines, others, language='de').signature
+  lines, others = ['ฉันรักพวกคุณ'], ['ฉันรักพวกเขา']
+  found = bleu.sacre_bleu(lines, others, language='th')
+  assert '|tok:char|' in found.signature and 50 < found.score < 100
 
 
 def test_a_tokeniser_that_is_not_installed(monkeypatch: pytest.MonkeyPatch):

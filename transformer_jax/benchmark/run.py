@@ -64,6 +64,7 @@ def measure(what: str, config: Config, options: Options, folders: Folders) -> di
   Raises:
     UserError: what is asked for cannot be measured.
   """
+  rivals.check(options.rivals, config)
   if options.rivals:  # JAX would take most of a GPU's memory, which they need
     os.environ.setdefault('XLA_PYTHON_CLIENT_PREALLOCATE', 'false')
   found = MEASUREMENTS[what](config, options, folders)

@@ -35,7 +35,7 @@ def read_card(folder: pathlib.Path) -> dict:
   """
   path = folder / CARD
   if not path.is_file():
-    raise UserError(f'{path}: not there; run scripts.prepare_data')
+    raise UserError(f'{path}: not there; run scripts.prepare_data, or give --data_dir')
   try:
     card = json.loads(path.read_bytes())
     _check_types(card)
@@ -67,8 +67,9 @@ def check_asked(folder: pathlib.Path, asked: Corpus) -> None:
     if key not in card or card[key] != value:
       found = f'{key}={card[key]}' if key in card else f'no {key}'
       raise UserError(
-        f'{folder} was prepared with {found}, the config says {value}: delete that '
-        'folder to prepare it again, or give the corpus another name (--config.corpus)'
+        f'{folder} was prepared with {found}, the config says {value}: give the corpus '
+        'another name (--config.corpus), or delete that folder to prepare it again, if '
+        'no run needs it'
       )
 
 

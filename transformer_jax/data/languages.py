@@ -1,8 +1,12 @@
-"""Tells the language of a text by its commonest words, to notice swapped sides."""
+"""Codes of languages, and the language of a text, which tells of swapped sides."""
 
+import difflib
+import re
 from collections.abc import Iterable, Sequence
 
 from transformer_jax.machine.errors import UserError
+
+CODE = re.compile('[a-z]{2,3}(_[A-Za-z0-9]+)?')  # de, hsb, pt_BR
 
 # The commonest words of each language, without those that another of them shares.
 _COMMON = {
@@ -37,3 +41,21 @@ def check(
       f'{what}: the source looks like {found[0]} and the target like {found[1]}, but '
       f'the config has {languages[0]} -> {languages[1]}: are the two swapped?'
     )
+
+
+def check_code(code: str) -> None:
+  """Raises UserError for what is no code of a language, and says what is meant."""
+  from babel import Locale  # here, since it loads slowly
+  from babel.core import get_global
+
+  language = code.partition('_')[0]
+  short = get_global('language_aliases').get(language, '')
+  # A scorer knows how to split Japanese by the code ja alone.
+  if len(language) == 3 and len(short) == 2:
+    raise UserError(f'{code!r}: this language has a code of two letters, {short}')
+  names = {name.lower(): key for key, name in Locale('en').languages.items()}
+  if CODE.fullmatch(code) and (len(language) == 3 or language in names.values()):
+    return
+  near = difflib.get_close_matches(code.lower(), names, 1)
+  hint = f': {near[0].title()} is {names[near[0]]}' if near else ', such as de or hsb'
+  raise UserError(f'{code!r} is no code of a language (ISO 639){hint}')

@@ -1,17 +1,17 @@
 """A user's own folder of parallel text: train.de, train.en, perhaps dev and test."""
 
-import difflib
 import functools
 import pathlib
-import re
 from typing import NamedTuple
 
 from transformer_jax.data import drawn, packed, text_files
+from transformer_jax.data import languages as spoken
 from transformer_jax.data.lines import DAMAGE
 from transformer_jax.machine.errors import UserError
 
 MOST_DRAWN = 1000  # pairs of dev or test, where there are no files of them
-CODE = re.compile('[a-z]{2,3}(_[A-Za-z0-9]+)?')  # de, hsb, pt_BR
+# What other programs call dev.
+OTHER_NAMES = ('valid', 'val', 'validation')
 
 
 class OwnFiles(NamedTuple):
@@ -30,14 +30,15 @@ def look(argument: str) -> OwnFiles:
   Dev and test are drawn from train where there is none of their files.
 
   Raises:
-    UserError: a language is none, or train is not there or damaged.
+    UserError: a language is none, train is not there or damaged, or dev has the name
+      that another program gives it.
   """
   pair, _, name = argument.partition(',')
   languages = tuple(pair.split('-'))
   if len(languages) != 2 or not name:
     raise UserError(f'my.py:{argument}: SOURCE-TARGET,DIR, such as my.py:de-en,texts')
   for language in languages:
-    _check_language(language)
+    spoken.check_code(language)
   if len({*languages}) == 1:
     raise UserError(f'my.py:{argument}: two different languages, such as de-en')
   folder = pathlib.Path(name).expanduser().resolve()
@@ -51,29 +52,15 @@ def look(argument: str) -> OwnFiles:
       )
   pairs = _lines(text_files.find(folder, f'train.{languages[0]}'))
   files = {'train': ('train',)}
+  there = lambda stem: any(text_files.there(folder, f'{stem}.{s}') for s in languages)
   for split in ('dev', 'test'):
-    own = any(text_files.there(folder, f'{split}.{language}') for language in languages)
+    own = there(split)
+    other = next((name for name in OTHER_NAMES if there(name)), None)
+    if split == 'dev' and not own and other:
+      raise UserError(f'{folder} has {other}.* and no dev.*: call them dev.*')
     count = max(1, min(MOST_DRAWN, pairs // 10))
     files[split] = (split,) if own else (f'{drawn.PREFIX}{count}',)
   return OwnFiles(folder, *languages, pairs, files)
-
-
-def _check_language(code: str) -> None:
-  """Raises UserError for what is no code of a language, and says what is meant."""
-  from babel import Locale  # here, since it loads slowly
-  from babel.core import get_global
-
-  language = code.partition('_')[0]
-  short = get_global('language_aliases').get(language, '')
-  # A scorer knows how to split Japanese by the code ja alone.
-  if len(language) == 3 and len(short) == 2:
-    raise UserError(f'{code!r}: this language has a code of two letters, {short}')
-  names = {name.lower(): key for key, name in Locale('en').languages.items()}
-  if CODE.fullmatch(code) and (len(language) == 3 or language in names.values()):
-    return
-  near = difflib.get_close_matches(code.lower(), names, 1)
-  hint = f': {near[0].title()} is {names[near[0]]}' if near else ', such as de or hsb'
-  raise UserError(f'{code!r} is no code of a language (ISO 639){hint}')
 
 
 @functools.cache

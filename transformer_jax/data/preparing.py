@@ -74,6 +74,8 @@ def prepare(
     # The raw text of a corpus that is there may be gone.
     raw_dir = own if not is_there or own.is_dir() and not begun else None
   if not os.path.lexists(folder):
+    if begun:
+      print(f"the run's corpus is not in {data_dir} (--data_dir)", file=sys.stderr)
     splits = readers.bitexts(corpus, raw_dir, tfds_data_dir)
     prepare_corpus(corpus, splits, data_dir, pathlib.Path(config.init_from.run))
   if not (folder / card.CARD).is_file():
@@ -202,7 +204,7 @@ def _clean_text(
   for path in texts:
     files.sync(path)
   if not clean['kept']:
-    left_out = cleaning.counted(clean['dropped'])
+    left_out = cleaning.counted(clean['dropped']) or 'there was none, or all were drawn'
     raise UserError(f'no training pair of {corpus.name} is left: {left_out}')
   return clean
 

@@ -42,7 +42,9 @@ def bitexts(
   if corpus.reader == 'wmt14' and raw_dir is None:
     return wmt14_tfds.bitexts(*corpus.languages, tfds_data_dir)
   if raw_dir is None:
-    raise UserError(f'{corpus.name} is not prepared: give --raw_dir')
+    raise UserError(
+      f'{corpus.name} is not prepared in --data_dir: give --raw_dir to prepare it'
+    )
   if not raw_dir.is_dir():
     raise UserError(f'{raw_dir}: no such folder (--raw_dir)')
   if corpus.reader == 'trees':

@@ -204,7 +204,6 @@ def evaluate_run(
     interruption.last_words = lambda: f'{translations} is written, and its result.'
     yield from evaluation.show(result)
   if baseline is not None:
-    if interruption.asked:  # while it was written
-      interruption.leave()
+    interruption.leave_if_asked()
     yield from evaluation.compare(baseline)
   yield str(translations)

@@ -5,6 +5,9 @@ from collections.abc import Iterable, Iterator
 
 from transformer_jax.decoding.translate import Hypothesis
 
+# Lines that are translated and written together: no more are lost if it is stopped.
+TOGETHER = 10_000
+
 
 def split_lines(content: bytes) -> list[str]:
   """The lines of a text, which end at LF alone; the last may lack its LF.
@@ -16,6 +19,17 @@ def split_lines(content: bytes) -> list[str]:
     lines.pop()
   # NUL would end a string for SentencePiece; CR is the rest of a CRLF.
   return [line.removesuffix('\r').replace('\x00', ' ').strip() for line in lines]
+
+
+def parts(lines: list[str]) -> Iterator[list[str]]:
+  """The lines in parts of at most TOGETHER, in order."""
+  for start in range(0, len(lines), TOGETHER):
+    yield lines[start : start + TOGETHER]
+
+
+def written(lines: int) -> str:
+  """What to tell of so many translated lines when a signal ends the program."""
+  return f'{lines:,} lines are translated.' if lines else 'No line was written.'
 
 
 def output_lines(

@@ -65,6 +65,11 @@ class Interruption:
       with self._lock:
         self._deferred -= 1
 
+  def leave_if_asked(self) -> None:
+    """Ends the program if a signal has come while that was deferred."""
+    if self.asked:
+      self.leave()
+
   def leave(self) -> None:
     """Ends the program from the main thread, in the usual order."""
     self._say()

@@ -77,6 +77,8 @@ def _run_one(
   say: Callable[[str], None],
 ) -> JobState:
   found = job.state()
+  if found is JobState.FAILED:
+    say(f'{job.failure()}\n  --retry_failed runs it again')
   if found is not JobState.WAITING:
     return found
   say(f'{job.name}: log in {job.log}')

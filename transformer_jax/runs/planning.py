@@ -14,7 +14,7 @@ from transformer_jax.data.corpus import name_apart
 from transformer_jax.data.flags import DataFlags
 from transformer_jax.machine.errors import UserError
 from transformer_jax.machine.flags import Flags
-from transformer_jax.runs import config_checks, init_from
+from transformer_jax.runs import init_from
 from transformer_jax.runs.averaging import averaged_steps
 from transformer_jax.runs.job import Job
 from transformer_jax.runs.run import Run
@@ -63,8 +63,7 @@ class Plan(NamedTuple):
         f'--average={self.average}: {name} keeps {config.keep_checkpoints} checkpoints '
         '(-- --config.keep_checkpoints=...)'
       )
-    if run.has_begun:
-      run.check_same(json.loads(config.to_json_best_effort()))
+    run.check_given(json.loads(config.to_json_best_effort()))
     python, where = (sys.executable, '-m'), f'--workdir={run.workdir}'
     data_dir = f'--data_dir={self.data.folders()[0]}'
     score = f'--split={self.split}', f'--average={self.average}'
@@ -96,17 +95,12 @@ def load_config(
 ) -> ml_collections.ConfigDict:
   """The config that the trainer makes for a run of --config=NAME and other flags."""
   words = [w for w in trainer_flags if re.match('--?(config[.]|init_from)', w)]
-  if {'--init_from', '-init_from'} & {*words}:
-    raise UserError('-- --init_from=RUN, in one word')
   table = Flags('')
   config = table.config('', name_apart)
   origin = table.path('init_from', None, '')
   table.parse(['train', f'--config={name}', *words])
   if origin.value:
     init_from.start_from(config.value, origin.value, run.workdir)
-  config_checks.check_numbers(config.value.to_dict())
-  if not run.has_begun:
-    config_checks.check_new(config.value.to_dict())
   return config.value
 
 

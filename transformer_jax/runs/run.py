@@ -198,15 +198,13 @@ class Run(NamedTuple):
     """
     run = cls(workdir)
     given = json.loads(config.to_json_best_effort())
-    config_checks.check_numbers(given)
+    run.check_given(given)
     card.check_asked(corpus, asked(config))
     run._check_checkpoints()
     path = workdir / 'config.json'
     if run.has_begun:
-      run.check_same(given)
       run._check_steps(given['train_steps'])
     else:
-      config_checks.check_new(given)
       workdir.mkdir(parents=True, exist_ok=True)
       for name in vocabulary.FILES & card.read_card(corpus)['sha256'].keys():
         shutil.copy(corpus / name, workdir / name)
@@ -214,6 +212,14 @@ class Run(NamedTuple):
     run.check_vocabulary(corpus)
     files.write(path, files.as_json(given, indent=1) + '\n')
     return run
+
+  def check_given(self, given: dict) -> None:
+    """Raises UserError if the run can neither begin nor go on with this config."""
+    config_checks.check_numbers(given)
+    if self.has_begun:
+      self.check_same(given)
+    else:
+      config_checks.check_new(given)
 
   def check_same(self, given: dict) -> None:
     """Raises UserError if the folder holds a run of another config than `given`.
@@ -226,8 +232,8 @@ class Run(NamedTuple):
     if differ:
       raise UserError(
         f"{self.workdir} holds another config's run; these differ: "
-        f'{", ".join(differ)}. Give another --workdir, or the config in '
-        f'{self.workdir}/config.json'
+        f'{", ".join(differ)}. Give another --workdir, or leave out --config to go on '
+        "with the run's own"
       )
 
   def _check_steps(self, train_steps: int) -> None:

@@ -5,7 +5,6 @@ code as the user. `sweep.queued.json` in a run's folder says as what it was subm
 """
 
 import concurrent.futures
-import importlib.util
 import json
 import os
 import pathlib
@@ -77,43 +76,51 @@ def parse(words: Sequence[str], cluster: str) -> dict[str, int | str]:
   return {key: int(v) if v.isdecimal() else v for key, _, v in pairs}
 
 
-def check_installed() -> None:
-  """Raises UserError if submitit is not there."""
-  if importlib.util.find_spec('submitit') is None:
-    raise UserError("--submit needs submitit: pip install 'submitit>=1.5.4,<2'")
-
-
-def submit(
-  jobs: Sequence[Job],
-  cluster: str,
-  folder: pathlib.Path,
-  per_node: int,
-  parameters: Mapping[str, int | str],
-) -> list[str]:
-  """Submits the jobs that wait and are not queued yet, `per_node` of them as one.
+def executor(
+  cluster: str, folder: pathlib.Path, parameters: Mapping[str, int | str]
+) -> Any:
+  """What submits jobs: submitit's AutoExecutor.
 
   Args:
     cluster: 'slurm', or 'local' for processes of this machine.
     folder: where submitit writes its files.
     parameters: of submitit's AutoExecutor.update_parameters.
 
-  Returns: a line on each submission, its number and its jobs.
+  Raises:
+    UserError: submitit or the cluster is not there, or it knows no such parameter.
   """
   # USR1 makes a trainer save; USR2, which submitit sends by default, would kill it.
   os.environ['SUBMITIT_PREEMPT_SIGNAL'] = 'USR1'
-  import submitit
+  try:
+    import submitit
 
+    made = submitit.AutoExecutor(
+      folder, cluster=cluster, slurm_max_num_timeout=STARTS - 1
+    )
+    made.update_parameters(name='sweep', **parameters)
+  except ImportError as error:
+    raise UserError(
+      f"--submit needs submitit ({error}): pip install 'submitit>=1.5.4,<2'"
+    ) from error
+  except (RuntimeError, NameError, TypeError, ValueError) as error:
+    raise UserError(f'--submit={cluster}: {error}') from error
+  return made
+
+
+def submit(jobs: Sequence[Job], by: Any, cluster: str, per_node: int) -> list[str]:
+  """Submits the jobs that wait and are not queued yet, `per_node` of them as one.
+
+  `by` is the executor() of the cluster.
+
+  Returns: a line on each submission, its number and its jobs.
+  """
   queued = _queued(jobs)
   waiting = [j for j in jobs if j.state() is JobState.WAITING and j not in queued]
   if not waiting:
     return []
-  executor = submitit.AutoExecutor(
-    folder, cluster=cluster, slurm_max_num_timeout=STARTS - 1
-  )
-  executor.update_parameters(name='sweep', **parameters)
   nodes = [Node(waiting[i : i + per_node]) for i in range(0, len(waiting), per_node)]
-  with executor.batch():
-    submitted = [executor.submit(node) for node in nodes]
+  with by.batch():
+    submitted = [by.submit(node) for node in nodes]
   for node, one in zip(nodes, submitted, strict=True):
     for job in node.jobs:
       job.run.workdir.mkdir(parents=True, exist_ok=True)

@@ -63,11 +63,9 @@ def submit(
   `parameters` are KEY=VALUE of submitit's update_parameters.
   """
   settings = slurm.parse(parameters, cluster)
-  slurm.check_installed()
+  by = slurm.executor(cluster, plan.workdir / 'submitit', settings)
   plan.prepare()
-  for line in slurm.submit(
-    jobs, cluster, plan.workdir / 'submitit', per_node, settings
-  ):
+  for line in slurm.submit(jobs, by, cluster, per_node):
     print(line)
   for job in jobs:
     if job.state() is JobState.FAILED:

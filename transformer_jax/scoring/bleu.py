@@ -11,6 +11,10 @@ from sacrebleu.tokenizers.tokenizer_base import BaseTokenizer
 from transformer_jax.machine.errors import UserError
 from transformer_jax.scoring import moses
 
+# Thai, Lao, Khmer and Burmese: without spaces between words, and without a tokeniser of
+# their own in sacreBLEU.
+UNSPACED = {'th', 'lo', 'km', 'my'}
+
 
 @dataclass(frozen=True)
 class Bleu:
@@ -46,6 +50,8 @@ class PaperTokenizer(BaseTokenizer):
 def sacre_metric(lowercase: bool, tokenized: bool, language: str | None) -> BLEU:
   """sacreBLEU's default: exponential smoothing, 13a tokens but for ja, ko and zh.
 
+  Languages of UNSPACED are scored by characters, which is not sacreBLEU's default.
+
   Args:
     tokenized: the text is tokens already, which are scored as they are.
     language: of the text, such as 'zh' or 'zh_TW'; None for 13a.
@@ -55,8 +61,11 @@ def sacre_metric(lowercase: bool, tokenized: bool, language: str | None) -> BLEU
   """
   if tokenized:  # force: sacreBLEU would warn of text that is tokenized
     return BLEU(lowercase=lowercase, tokenize='none', force=True)
+  short = (language or '').partition('_')[0]
+  if short in UNSPACED:
+    return BLEU(lowercase=lowercase, tokenize='char')
   try:
-    return BLEU(lowercase=lowercase, trg_lang=(language or '').partition('_')[0])
+    return BLEU(lowercase=lowercase, trg_lang=short)
   except RuntimeError as error:
     raise UserError(
       f'BLEU of {language} needs a program that finds its words: pip install '

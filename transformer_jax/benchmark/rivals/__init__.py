@@ -1,6 +1,8 @@
 """Other programs to time beside ours; each is imported only if it is asked for."""
 
+import importlib.util
 import pathlib
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,6 +18,11 @@ NEEDS = {
   'huggingface': TRANSFORMERS,
   'ctranslate2': f"{TRANSFORMERS} 'ctranslate2>=4.8,<5'",
   'flax_wmt': 'a checkout of github.com/google/flax, --rivals=flax_wmt=FOLDER',
+}
+MODULES = {
+  'huggingface': ('torch', 'transformers'),
+  'ctranslate2': ('torch', 'transformers', 'ctranslate2'),
+  'flax_wmt': (),
 }
 
 
@@ -35,6 +42,25 @@ def device() -> str:
   return 'cuda'
 
 
+def check(asked: Sequence[str], config: ml_collections.ConfigDict) -> None:
+  """Raises UserError for a name that is not in NEEDS, or a model that none of them has.
+
+  What is not installed is told on stderr.
+  """
+  if asked and config.model.target_vocab_size:
+    raise UserError(
+      '--rivals: the other programs have no vocabulary of the target alone, as '
+      f'target_vocab_size={config.model.target_vocab_size} asks for'
+    )
+  for given in asked:
+    name = given.partition('=')[0]
+    if name not in NEEDS:
+      raise UserError(f'--rivals={given}: there are {", ".join(NEEDS)}')
+    for module in MODULES[name]:
+      if importlib.util.find_spec(module) is None:
+        print(f'{name} will be left out: {module} is missing', file=sys.stderr)
+
+
 def load(
   asked: Sequence[str], what: str, config: ml_collections.ConfigDict, threads: int
 ) -> tuple[dict[str, Any], dict[str, str]]:
@@ -52,17 +78,11 @@ def load(
     UserError: a name is not in NEEDS, a rival has no model of the config's sizes, or it
       cannot run on our device.
   """
-  if asked and config.model.target_vocab_size:
-    raise UserError(
-      '--rivals: the other programs have no vocabulary of the target alone, as '
-      f'target_vocab_size={config.model.target_vocab_size} asks for'
-    )
+  check(asked, config)
   there: dict[str, Any] = {}
   absent: dict[str, str] = {}
   for given in asked:
     name, _, checkout = given.partition('=')
-    if name not in NEEDS:
-      raise UserError(f'--rivals={given}: there are {", ".join(NEEDS)}')
     make = _training if what == 'training' else _decoding
     try:
       found = make(name, config, threads, pathlib.Path(checkout))
