@@ -26,7 +26,7 @@ from transformer_jax.data import preparing
 from transformer_jax.data.corpus import name_apart
 from transformer_jax.data.flags import DataFlags
 from transformer_jax.machine import errors, flags
-from transformer_jax.runs import init_from
+from transformer_jax.runs import config_checks, init_from
 from transformer_jax.runs.run import Run
 
 FLAGS = flags.Flags(__doc__)
@@ -55,7 +55,7 @@ def main(argv: list[str]) -> None:
   logging.set_verbosity(logging.WARNING)  # Orbax tells its whole life at INFO
   if INIT_FROM.value:
     init_from.start_from(config, INIT_FROM.value, WORKDIR.value)
-  run.check_given(json.loads(config.to_json_best_effort()))
+  config_checks.check_numbers(config.to_dict())
   interruption = Interruption().install()
   print('loading JAX', file=sys.stderr, flush=True)
   from transformer_jax.decoding.dev_bleu import DevBleu
@@ -67,6 +67,7 @@ def main(argv: list[str]) -> None:
   hosts.join_hosts(ADDRESS.value, COUNT.value, NUMBER.value)
   platform.start(config.slices)
   with hosts.one_error_ends_all(), errors.in_one_line():
+    run.check_given(json.loads(config.to_json_best_effort()))
     begun = bool(hosts.from_first_host(np.int32(run.has_begun)))
     corpus = hosts.first_host_first(
       lambda: preparing.prepare(config, *DATA.folders(), begun)
