@@ -45,7 +45,7 @@ check: $(VENV)/.installed.tests
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; (3, 11) <= sys.version_info < (3, 14) or sys.exit("Python %d.%d is none of 3.11, 3.12 and 3.13: make PYTHON=python3.12 ..." % sys.version_info[:2])'
-	$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }
+	$(PYTHON) -m venv $(VENV) || { rm -f $(BIN)/python; exit 1; }
 
 $(VENV)/.installed.cpu: requirements.txt | $(BIN)/python
 	$(BIN)/python -m pip install -q --disable-pip-version-check -r requirements.txt

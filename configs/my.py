@@ -27,6 +27,7 @@ SMALL = {
 FEW = 1_000_000  # pairs, below which the model is SMALL
 # Below so many pairs the text may not have enough pieces for SMALL: then so many.
 FEWER_PIECES = {20_000: 4000, 1000: 1000, 200: 400}
+ROOM = 400  # pieces beside one for each character: 256 bytes, and some of several
 
 
 def get_config(arg: str = '') -> ml_collections.ConfigDict:
@@ -44,6 +45,9 @@ def get_config(arg: str = '') -> ml_collections.ConfigDict:
     for pairs, pieces in FEWER_PIECES.items():
       if found.pairs < pairs:
         config.model.vocab_size = pieces
+    if found.pairs < 1000:  # Chinese has more characters than that
+      needed = ROOM + own_files.characters(found)
+      config.model.vocab_size = max(config.model.vocab_size, needed)
     config.tokens_per_batch = 8000
     config.train_steps = 12_000
     config.warmup_steps = 2000

@@ -67,11 +67,11 @@ def main(argv: list[str]) -> None:
   hosts.join_hosts(ADDRESS.value, COUNT.value, NUMBER.value)
   platform.start(config.slices)
   with hosts.one_error_ends_all(), errors.in_one_line():
-    run.check_given(json.loads(config.to_json_best_effort()))
+    if hosts.is_first_host():
+      run.check_given(json.loads(config.to_json_best_effort()))
     begun = bool(hosts.from_first_host(np.int32(run.has_begun)))
-    corpus = hosts.first_host_first(
-      lambda: preparing.prepare(config, *DATA.folders(), begun)
-    )
+    ask = config, *DATA.folders(), begun
+    corpus = hosts.first_host_first(lambda: preparing.prepare(*ask))
     bleu = DevBleu(config, corpus) if config.best_by == 'bleu' else None
     train(config, WORKDIR.value, corpus, interruption, bleu)
 

@@ -51,11 +51,11 @@ def main(argv: list[str]) -> None:
   interruption = Interruption().install()
   is_stdin = str(INPUT.value) == '-'
   is_typed = is_stdin and sys.stdin.isatty()
+  first = 1
   if is_typed:
     print(f'Loading {WORKDIR.value}; Ctrl-D ends.', file=sys.stderr)
   else:
     interruption.last_words = lambda: pipe.written(first - 1)
-  first = 1
   beam = max(BEAM.value or Run(WORKDIR.value).config().beam, NBEST.value)
   which = {'average': AVERAGE.value, 'step': STEP.value}
   model = transformer_jax.load(WORKDIR.value, beam=beam, alpha=ALPHA.value, **which)
@@ -65,13 +65,13 @@ def main(argv: list[str]) -> None:
   read = lambda: streams.read_stdin() if is_stdin else INPUT.value.read_bytes()
   for text in typed() if is_typed else [read()]:
     for lines in pipe.parts(pipe.split_lines(text)):
+      interruption.leave_if_asked()  # during the part before
       found = model.hypotheses(lines, iter if is_typed else bar)
       with interruption.deferred():
         for line in pipe.output_lines(found, NBEST.value, SCORES.value, first):
           print(line)
         sys.stdout.flush()
         first += len(lines)
-      interruption.leave_if_asked()
   for line in model.cuts():
     print(line, file=sys.stderr)
 

@@ -13,8 +13,11 @@ import sys
 import pytest
 
 from configs import multi30k
+from toy import untrained
+from transformer_jax.decoding import pipe
 from transformer_jax.machine import errors
 from transformer_jax.machine.errors import UserError
+from transformer_jax.machine.signals import EXIT_CODE
 
 ROOT = pathlib.Path(__file__).parents[1]
 SCRIPTS = sorted(
@@ -211,7 +214,7 @@ def test_an_unknown_row_or_key_of_a_sweep(tmp_path: pathlib.Path):
 def test_no_raw_dir(tmp_path: pathlib.Path):
   data = f'--data_dir={tmp_path / "data"}'
   message = refused('prepare_data', MULTI30K, data)
-  assert 'multi30k.en-de is not prepared: give --raw_dir' in message
+  assert 'multi30k.en-de is not prepared in --data_dir: give --raw_dir' in message
   message = refused('prepare_data', MULTI30K, data, f'--raw_dir={tmp_path / "none"}')
   assert 'none: no such folder (--raw_dir)' in message
   message = refused('prepare_data', MULTI30K, data, '--config.reader=tape')
@@ -222,7 +225,7 @@ def test_no_raw_dir(tmp_path: pathlib.Path):
 def test_no_corpus_and_no_file(tmp_path: pathlib.Path):
   data = f'--data_dir={tmp_path / "data"}'
   message = refused('benchmark', MULTI30K, data, '--what=input')
-  assert 'multi30k.en-de is not prepared: give --raw_dir' in message
+  assert 'multi30k.en-de is not prepared in --data_dir: give --raw_dir' in message
   message = refused('prepare_data', f'--verify={tmp_path}')
   assert 'card.json: not there' in message
   message = refused('report', str(tmp_path / 'run'), alone=False)
@@ -296,7 +299,10 @@ def test_preparing(raw: pathlib.Path, tmp_path: pathlib.Path):
   assert f'using {folder} (' in run('prepare_data', *options)[2]
   others = '--config.train_pairs=10', f'--config.corpus={folder.name}'
   message = refused('prepare_data', *options, *others)
-  assert 'prepared with train_pairs=1000000000, the config says 10: delete' in message
+  assert (
+    'prepared with train_pairs=1000000000, the config says 10: give the corpus'
+    in message
+  )
   assert {path.name: path.stat().st_mtime_ns for path in folder.iterdir()} == before
 
 
@@ -325,6 +331,41 @@ def test_another_configs_run(raw: pathlib.Path, tmp_path: pathlib.Path):
   (workdir / 'config.json').write_text('{"beam"')
   message = refused_by_process('train', *options, f'--workdir={workdir}')
   assert 'config.json: damaged' in message
+
+
+def test_a_text_is_translated_in_parts(
+  tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys
+):
+  """They are numbered on, and a signal in one of them ends it before the next."""
+  text = tmp_path / 'text'
+  text.write_text(''.join(f'{line}\n' for line in ('one two', '', 'six', 'ten', 'two')))
+  options = f'--workdir={untrained.write(tmp_path)}', f'--input={text}', '--nbest=2'
+  translate = importlib.import_module('scripts.translate')
+  monkeypatch.setattr(translate.Interruption, 'install', lambda self: self)
+  translate.main(['translate', *options])
+  whole = capsys.readouterr().out
+  assert [line[0] for line in whole.splitlines()] == [*'1122334455']
+  monkeypatch.setattr(pipe, 'TOGETHER', 2)
+  translate.main(['translate', *options])
+  assert capsys.readouterr().out == whole
+
+  class Told(translate.Interruption):
+    """A signal comes while the second part is printed."""
+
+    parts = 0
+
+    @contextlib.contextmanager
+    def deferred(self):
+      yield
+      self.parts += 1
+      self.asked = self.parts == 2
+
+  monkeypatch.setattr(translate, 'Interruption', Told)
+  with pytest.raises(SystemExit) as ended:
+    translate.main(['translate', *options])
+  assert ended.value.code == EXIT_CODE
+  out, err = capsys.readouterr()
+  assert out.splitlines() == whole.splitlines()[:8] and '4 lines are translated' in err
 
 
 def test_a_swapped_vocabulary(raw: pathlib.Path, tmp_path: pathlib.Path):

@@ -1,6 +1,7 @@
 """A benchmark's numbers are what they say: counts, ratios, forced lengths, rivals."""
 
 import contextlib
+import importlib.util
 import itertools
 import json
 import os
@@ -42,6 +43,9 @@ from transformer_jax.training.trainer import Trainer
 
 SIZES = {'N': 1, 'd_model': 16, 'd_ff': 24, 'h': 2, 'd_k': 8, 'd_v': 8}
 CHECKOUT = 'TRANSFORMER_JAX_FLAX'  # says where a checkout of google/flax is
+OPTIONS = run.Options(
+  steps=4, repeats=2, rows=None, length=5, sentences=3, text=None, beams=[1], rivals=[]
+)
 
 
 def tiny(**changes: Any) -> ml_collections.ConfigDict:
@@ -405,13 +409,25 @@ def test_a_rival_that_is_not_there(
   assert 'checkout of github.com/google/flax' in absent['flax_wmt']
   there, absent = rivals.load(asked[:2], 'decoding', tiny(), 1)
   assert not there and absent['ctranslate2'].endswith("'ctranslate2>=4.8,<5'")
+
+
+@pytest.mark.parametrize('what', ['training', 'decoding'])
+def test_rivals_are_looked_at_first(what: str, monkeypatch, capsys):
+  """Before anything is prepared or started."""
+  stop = lambda *_: pytest.fail('too late')
+  monkeypatch.setattr(run.preparing, 'prepare', stop)
+  monkeypatch.setattr(platform, 'start', stop)
+  asked = OPTIONS._replace(rivals=['marian'], text=pathlib.Path('x'))
   with pytest.raises(ValueError, match='--rivals=marian: there are huggingface'):
-    rivals.load(['marian'], 'training', tiny(), 1)
+    run.measure(what, tiny(), asked, [])
   apart = tiny()
   apart.model.target_vocab_size = 9
   with pytest.raises(ValueError, match='no vocabulary of the target alone'):
-    rivals.load(asked, 'training', apart, 1)
-  assert rivals.load([], 'training', apart, 1) == ({}, {})
+    run.measure(what, apart, asked._replace(rivals=['huggingface']), [])
+  monkeypatch.setattr(importlib.util, 'find_spec', lambda name: None)
+  rivals.check(['huggingface', 'flax_wmt=x'], tiny())
+  told = 'huggingface will be left out: no torch, transformers here\n'
+  assert capsys.readouterr().err == told
 
 
 def test_summary_of_training():
@@ -452,10 +468,6 @@ def test_summary_of_training():
 
 
 # Whole measurements
-
-OPTIONS = run.Options(
-  steps=4, repeats=2, rows=None, length=5, sentences=3, text=None, beams=[1], rivals=[]
-)
 
 
 @pytest.fixture

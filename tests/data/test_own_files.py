@@ -88,15 +88,20 @@ def test_text_in_another_encoding(tmp_path: pathlib.Path):
     preparing.prepare(my.get_config(f'cs-en,{tmp_path}'), tmp_path / 'data')
 
 
+LETTERS = {'cs': 'abcdefghijklmno', 'zh': [chr(0x4E00 + n) for n in range(1500)]}
+
+
 @pytest.mark.parametrize('pairs', [30, 150, 700])
-def test_few_pairs_have_fewer_pieces(pairs: int, tmp_path: pathlib.Path):
-  """As many as can be found in so little text."""
+@pytest.mark.parametrize('source', LETTERS)
+def test_few_pairs_have_fewer_pieces(source: str, pairs: int, tmp_path: pathlib.Path):
+  """As many as can be found in so little text, and one for each character."""
   rng = random.Random(1)
-  for language in ('cs', 'en'):
-    words = [''.join(rng.choices('abcdefghijklmno', k=6)) for _ in range(300)]
+  for language in (source, 'en'):
+    letters = LETTERS['cs' if language == 'en' else source]
+    words = [''.join(rng.choices(letters, k=6)) for _ in range(300)]
     lines = (' '.join(rng.choices(words, k=9)) + '\n' for _ in range(pairs))
     (tmp_path / f'train.{language}').write_text(''.join(lines))
-  config = my.get_config(f'cs-en,{tmp_path}')
+  config = my.get_config(f'{source}-en,{tmp_path}')
   preparing.prepare(config, tmp_path / 'data')
   assert config.model.vocab_size < 4000
 

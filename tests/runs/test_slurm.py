@@ -118,6 +118,8 @@ def test_an_unknown_parameter(tmp_path: pathlib.Path, monkeypatch: pytest.Monkey
   monkeypatch.setenv('SUBMITIT_PREEMPT_SIGNAL', '')  # to have it restored
   with pytest.raises(UserError, match='--submit=local: .*gpu'):
     slurm.executor('local', tmp_path, {'timeout_min': 9, 'gpu_per_node': 1})
+  with pytest.raises(UserError, match='--submit=local: .*timeout_min'):
+    slurm.executor('local', tmp_path, {'timeout_min': '1h'})
 
 
 def test_without_submitit(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch):

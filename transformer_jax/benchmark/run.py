@@ -64,7 +64,6 @@ def measure(what: str, config: Config, options: Options, folders: Folders) -> di
   Raises:
     UserError: what is asked for cannot be measured.
   """
-  rivals.check(options.rivals, config)
   if options.rivals:  # JAX would take most of a GPU's memory, which they need
     os.environ.setdefault('XLA_PYTHON_CLIENT_PREALLOCATE', 'false')
   found = MEASUREMENTS[what](config, options, folders)
@@ -78,6 +77,7 @@ def measure(what: str, config: Config, options: Options, folders: Folders) -> di
 
 
 def _training(config: Config, options: Options, folders: Folders) -> dict:
+  rivals.check(options.rivals, config)
   with tempfile.TemporaryDirectory() as name:
     folder = pathlib.Path(name)
     if options.rows is None:
@@ -109,6 +109,7 @@ def _start_command(
 
 
 def _decoding(config: Config, options: Options, folders: Folders) -> dict:
+  rivals.check(options.rivals, config)
   words: Vocabulary | decoding.Numbers = decoding.Numbers()
   size = config.model.vocab_size
   texts = decoding.random_sentences(options.sentences, options.length, size)

@@ -57,7 +57,10 @@ def look(argument: str) -> OwnFiles:
     own = there(split)
     other = next((name for name in OTHER_NAMES if there(name)), None)
     if split == 'dev' and not own and other:
-      raise UserError(f'{folder} has {other}.* and no dev.*: call them dev.*')
+      raise UserError(
+        f'{folder} has {other}.* and no dev.*: call them dev.*. (A run that has begun '
+        'goes on by train --workdir=RUN alone)'
+      )
     count = max(1, min(MOST_DRAWN, pairs // 10))
     files[split] = (split,) if own else (f'{drawn.PREFIX}{count}',)
   return OwnFiles(folder, *languages, pairs, files)
@@ -76,3 +79,12 @@ def _lines(path: pathlib.Path) -> int:
   except DAMAGE as error:
     raise UserError(f'{path}: truncated or damaged ({error}); get it again') from error
   return count + (last != b'\n')
+
+
+def characters(of: OwnFiles) -> int:
+  """How many different characters train has; it is read whole."""
+  found: set[str] = set()
+  for language in (of.source_language, of.target_language):
+    with packed.opened(text_files.find(of.folder, f'train.{language}')) as stream:
+      found |= {*stream.read().decode(errors='replace')}
+  return len(found)

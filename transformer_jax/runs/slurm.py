@@ -102,7 +102,8 @@ def executor(
     raise UserError(
       f"--submit needs submitit ({error}): pip install 'submitit>=1.5.4,<2'"
     ) from error
-  except (RuntimeError, NameError, TypeError, ValueError) as error:
+  # submitit asserts the types of its parameters.
+  except (RuntimeError, NameError, TypeError, ValueError, AssertionError) as error:
     raise UserError(f'--submit={cluster}: {error}') from error
   return made
 

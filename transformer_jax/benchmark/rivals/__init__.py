@@ -43,9 +43,10 @@ def device() -> str:
 
 
 def check(asked: Sequence[str], config: ml_collections.ConfigDict) -> None:
-  """Raises UserError for a name that is not in NEEDS, or a model that none of them has.
+  """Tells on stderr which rivals are not installed, before anything is measured.
 
-  What is not installed is told on stderr.
+  Raises:
+    UserError: a name is not in NEEDS, or no rival has such a model.
   """
   if asked and config.model.target_vocab_size:
     raise UserError(
@@ -56,9 +57,9 @@ def check(asked: Sequence[str], config: ml_collections.ConfigDict) -> None:
     name = given.partition('=')[0]
     if name not in NEEDS:
       raise UserError(f'--rivals={given}: there are {", ".join(NEEDS)}')
-    for module in MODULES[name]:
-      if importlib.util.find_spec(module) is None:
-        print(f'{name} will be left out: {module} is missing', file=sys.stderr)
+    missing = [m for m in MODULES[name] if importlib.util.find_spec(m) is None]
+    if missing:
+      print(f'{name} will be left out: no {", ".join(missing)} here', file=sys.stderr)
 
 
 def load(
@@ -67,7 +68,7 @@ def load(
   """Loads the rivals that are installed.
 
   Args:
-    asked: names of NEEDS; flax_wmt with its checkout, as flax_wmt=FOLDER.
+    asked: names that passed check(); flax_wmt with its checkout, as flax_wmt=FOLDER.
     what: 'training' or 'decoding'.
     threads: how many threads each may use.
 
@@ -75,10 +76,8 @@ def load(
     The rivals by name, and for each one that is not there the reason.
 
   Raises:
-    UserError: a name is not in NEEDS, a rival has no model of the config's sizes, or it
-      cannot run on our device.
+    UserError: a rival has no model of the config's sizes, or cannot run on our device.
   """
-  check(asked, config)
   there: dict[str, Any] = {}
   absent: dict[str, str] = {}
   for given in asked:
