@@ -59,6 +59,21 @@ def test_a_piece_has_a_line_for_each_number_of_steps():
   assert [cells(text, 'beam', n)[1] for n in (0, 1)] == ['300', '600']
 
 
+def test_the_ends_of_seeds_are_pooled_where_patience_ended_them():
+  """Each against its own end; what was scored on the way is told by its step alone."""
+  found = []
+  for seed, end in ((1, 300), (2, 600)):
+    for beam, score in ((4, 90.0), (1, 88.0 - seed)):
+      found.append(decoded(f'{seed}.{beam}', seed, score, beam=beam, step=end))
+  for beam, score in ((4, 50.0), (1, 45.0)):
+    found.append(decoded(f'way.{beam}', 2, score, beam=beam, step=300))
+  text = printed(found)
+  lines = [cells(text, 'beam', n)[1:] for n in range(3)]
+  assert [line[0] for line in lines] == ['300', '600', '300, 600']
+  assert lines[0][3:5] == ['2', '66.00'] and lines[1][3:5] == ['1', '86.00']
+  assert lines[2][3:6] == ['2', '86.50', '90.00'] and lines[2][6].startswith('-3.50')
+
+
 def test_seeds_are_paired_and_their_spread_told():
   found = []
   for seed, usual, greedy in ((1, 90.0, 89.0), (2, 80.0, 78.0), (3, 85.0, 82.0)):

@@ -46,14 +46,11 @@ def as_configured(scored: Scored) -> bool:
 
 def recipe(found: Sequence[Scored], compare: differences.Compare) -> list[Block]:
   """A table for each test set with two results that differ in one piece alone."""
-  groups: dict[tuple, list[Scored]] = {}
-  for scored in found:
-    groups.setdefault(_same(scored), []).append(scored)
   tables: dict[tuple[str, str], list[list[str]]] = {}
-  for members in groups.values():
+  for members in _groups(found):
     first = members[0]
     for changed, made in _pairs(members).items():
-      line = _row(*changed, first.result.step, made, compare)
+      line = _row(*changed, made, compare)
       name = first.config['corpus'], first.test_set
       tables.setdefault(name, []).append(line)
   if not tables:
@@ -62,7 +59,8 @@ def recipe(found: Sequence[Scored], compare: differences.Compare) -> list[Block]
   for (corpus, test_set), lines in tables.items():
     blocks += [Heading(3, f'{corpus}, {test_set}'), Table(HEADER, lines)]
   note = (
-    "Each result against the same seed's as the config has it, after as many steps. "
+    "Each result against the same seed's as the config has it, after as many steps, or "
+    'after the last step of each seed where these differ. '
     "BLEU is the paper-style one; paired p is sacreBLEU's bootstrap over the "
     'sentences, twice the mean of several seeds; ± is half the 95 % interval over '
     'seeds.'
@@ -70,11 +68,30 @@ def recipe(found: Sequence[Scored], compare: differences.Compare) -> list[Block]
   return [*blocks, Paragraph(note)]
 
 
+def _groups(found: Sequence[Scored]) -> list[list[Scored]]:
+  """Results that may be compared: after as many steps, or each after its run's last.
+
+  Where patience ends runs, each seed has another last step.
+  """
+  last: dict[tuple, int] = {}
+  for scored in found:
+    run = *_same(scored), scored.seed, scored.config['epsilon_ls']
+    last[run] = max(scored.result.step, last.get(run, 0))
+  groups: dict[tuple, list[Scored]] = {}
+  ends: dict[tuple, list[Scored]] = {}
+  for scored in found:
+    same, step = _same(scored), scored.result.step
+    groups.setdefault((*same, step), []).append(scored)
+    if step == last[*same, scored.seed, scored.config['epsilon_ls']]:
+      ends.setdefault(same, []).append(scored)
+  several = [one for one in ends.values() if len({s.result.step for s in one}) > 1]
+  return [*groups.values(), *several]
+
+
 def _same(scored: Scored) -> tuple:
-  """All that a result depends on beside the pieces and the seed."""
+  """All that a result depends on beside the pieces, the seed and the step."""
   cells = rows.cells(scored.config) | {'epsilon_ls': None}
-  result = scored.result
-  return rows.conditions(scored), *cells.items(), result.split, result.step
+  return rows.conditions(scored), *cells.items(), scored.result.split
 
 
 Changed = tuple[str, float, float]  # name of the piece, as it is, instead
@@ -106,18 +123,18 @@ def _row(
   name: str,
   old: float,
   new: float,
-  steps: int,
   pairs: Sequence[tuple[Scored, Scored]],
   compare: differences.Compare,
 ) -> list[str]:
   scores = [[scored.bleu for scored in pair] for pair in pairs]
+  steps = ', '.join(f'{n:,}' for n in sorted({pair[0].result.step for pair in pairs}))
   mean = lambda n: sum(pair[n] for pair in scores) / len(scores)
   difference = spread([ours - usual for ours, usual in scores])
   margin = '' if difference.margin is None else f' ± {difference.margin:.2f}'
   p = differences.combined(compare(*pair) for pair in pairs)
   return [
     name,
-    f'{steps:,}',
+    steps,
     f'{old:g}',
     f'{new:g}',
     str(len(pairs)),
