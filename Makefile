@@ -20,7 +20,7 @@ quickstart: install
 	$(BIN)/python -m scripts.report $(RUN)
 	@echo "Where its heads look: $(BIN)/python -m scripts.plot_attention --workdir=$(RUN) --text='When did my sister wait for him?'"
 
-# docs/table3.md and docs/multi30k.md again, from Multi30k's files in RAW_DIR: some 30 hours
+# docs/table3.md and docs/multi30k.md again, from Multi30k's files in RAW_DIR: about a day
 # of two CPU cores. Stopped, it goes on when it is given again.
 EVIDENCE ?= runs/evidence
 SWEEP = $(BIN)/python -m scripts.sweep --workdir=$(EVIDENCE) --raw_dir=$(RAW_DIR)
