@@ -7,6 +7,7 @@ import json
 import pathlib
 import re
 import shlex
+import subprocess
 
 import pytest
 
@@ -206,3 +207,26 @@ def hours(total: float) -> list[str]:
       h = total / (devices * rate * 1e12 * SHARE) / 3600
       found.append(f'{h:,.0f}' if h >= 100 else f'{h:.1f}' if h >= 10 else f'{h:.2f}')
   return found
+
+
+def test_commits_that_are_named_are_there():
+  """What documentation and results say they were made by is in this history."""
+  git = lambda *words, **given: (
+    subprocess.run(
+      ['git', '-C', str(ROOT), *words], capture_output=True, text=True, **given
+    ).stdout
+  )
+  where = git('rev-parse', '--show-toplevel', '--is-shallow-repository').split()
+  if where != [str(ROOT), 'false']:
+    pytest.skip('no checkout with its history')
+  commits = set()
+  for path in PAGES:
+    words = r'\b(?=\w*[a-f])(?=\w*\d)[0-9a-f]{7}\b'
+    commits |= {*re.findall(words, path.read_text())}
+  for path in (ROOT / 'results').rglob('*.json'):
+    made = re.findall(r'"(?:training_)?commit": "([0-9a-f; ]+)"', path.read_text())
+    commits |= {*'; '.join(made).split('; ')} - {''}
+  assert len(commits) > 20
+  asked = ''.join(f'{commit}^{{commit}}\n' for commit in sorted(commits))
+  told = git('cat-file', '--batch-check', input=asked)
+  assert [line for line in told.splitlines() if ' commit ' not in line] == []
