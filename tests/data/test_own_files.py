@@ -53,12 +53,15 @@ def test_from_files_to_a_corpus(folder: pathlib.Path, tmp_path: pathlib.Path):
 @pytest.mark.parametrize(
   'damage', [lambda packed: packed[:-9], lambda packed: b'jedna']
 )
-def test_a_damaged_file_is_named(damage, folder: pathlib.Path):
-  path = folder / 'train.cs.gz'
-  path.write_bytes(damage(gzip.compress(path.with_suffix('').read_bytes())))
-  path.with_suffix('').unlink()
-  with pytest.raises(ValueError, match='train.cs.gz: truncated or damaged .*get it'):
-    my.get_config(f'cs-en,{folder}')
+@pytest.mark.parametrize('language', ['cs', 'en'])
+def test_a_damaged_file_is_named(damage, language: str, tmp_path: pathlib.Path):
+  for name in ('cs', 'en'):
+    content = gzip.compress(b'jedna dva\n' * 99)
+    whole = damage(content) if name == language else content
+    (tmp_path / f'train.{name}.gz').write_bytes(whole)
+  message = f'train.{language}.gz: truncated or damaged .*get it'
+  with pytest.raises(ValueError, match=message):
+    my.get_config(f'cs-en,{tmp_path}')
 
 
 def test_a_script_without_spaces(tmp_path: pathlib.Path, capsys):

@@ -282,6 +282,18 @@ def stand_in_config(folder: pathlib.Path, name: str) -> tuple[str, ...]:
   return f'--config={path}', '--', f'--config.train_steps={STEPS}'
 
 
+def tiny_runs(folder: pathlib.Path, **changes: int) -> tuple[list[str], list[str]]:
+  """Flags that sweep a tiny model on toy text in `folder`, and the trainer's flags."""
+  write_raw(folder / 'raw', {'train': 400, 'dev': 20, 'test': 20})
+  options = [
+    '--config=configs/quickstart.py:en-de',
+    f'--data_dir={folder / "data"}',
+    f'--raw_dir={folder / "raw"}',
+  ]
+  settings = SETTINGS | changes
+  return options, ['--', *(f'--config.{key}={x}' for key, x in settings.items())]
+
+
 def test_dry_run(tmp_path: pathlib.Path):
   """Commands on stdout, how it stands on stderr; nothing is made."""
   command = Command(tmp_path, '/bin/python')
@@ -324,14 +336,8 @@ def test_the_result_averages_what_there_is(tmp_path: pathlib.Path):
 @pytest.mark.slow
 def test_fine_tuning_is_gone_on_with(tmp_path: pathlib.Path):
   """What the trainer made of --init_from is what is asked for the second time."""
-  write_raw(tmp_path / 'raw', {'train': 400, 'dev': 20, 'test': 20})
-  settings = SETTINGS | {'train_steps': 1, 'checkpoint_every_steps': 1}
-  options = [
-    '--config=configs/quickstart.py:en-de',
-    f'--data_dir={tmp_path / "data"}',
-    f'--raw_dir={tmp_path / "raw"}',
-    *('--', *(f'--config.{key}={value}' for key, value in settings.items())),
-  ]
+  flags, rest = tiny_runs(tmp_path, train_steps=1, checkpoint_every_steps=1)
+  options = [*flags, *rest]
   first, tuned = (Command(tmp_path / name, sys.executable) for name in ('a', 'b'))
   assert first(*options)[0] == 0
   origin = first.workdir / 'quickstart.en-de.seed-1'
@@ -427,14 +433,7 @@ def test_a_folder_of_another_config_is_refused(tmp_path: pathlib.Path):
 @pytest.mark.slow
 def test_the_whole_way(tmp_path: pathlib.Path):
   """Two seeds of a tiny model are trained and scored; a third follows alone."""
-  write_raw(tmp_path / 'raw', {'train': 400, 'dev': 20, 'test': 20})
-  settings = SETTINGS | {'train_steps': 30, 'checkpoint_every_steps': 10}
-  options = [
-    '--config=configs/quickstart.py:en-de',
-    f'--data_dir={tmp_path / "data"}',
-    f'--raw_dir={tmp_path / "raw"}',
-  ]
-  rest = ['--', *(f'--config.{key}={value}' for key, value in settings.items())]
+  options, rest = tiny_runs(tmp_path, train_steps=30, checkpoint_every_steps=10)
   command = Command(tmp_path, sys.executable)
   code, _, err = command('--seeds=1,2', *options, *rest)
   assert code == 0 and err.endswith('2 done\n'), err

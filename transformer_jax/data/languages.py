@@ -1,4 +1,4 @@
-"""Codes of languages, and the language of a text, which tells of swapped sides."""
+"""Checks language codes, and tells a text's language to notice swapped sides."""
 
 import difflib
 import re

@@ -2,6 +2,7 @@
 
 import functools
 import pathlib
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from transformer_jax.data import drawn, packed, text_files
@@ -53,38 +54,47 @@ def look(argument: str) -> OwnFiles:
   pairs = _lines(text_files.find(folder, f'train.{languages[0]}'))
   files = {'train': ('train',)}
   there = lambda stem: any(text_files.there(folder, f'{stem}.{s}') for s in languages)
+  others = [] if there('dev') else [name for name in OTHER_NAMES if there(name)]
+  if others:
+    raise UserError(
+      f'{folder} has {others[0]}.* and no dev.*: call them dev.*. (A run that has '
+      'begun goes on by train --workdir=RUN alone)'
+    )
   for split in ('dev', 'test'):
-    own = there(split)
-    other = next((name for name in OTHER_NAMES if there(name)), None)
-    if split == 'dev' and not own and other:
-      raise UserError(
-        f'{folder} has {other}.* and no dev.*: call them dev.*. (A run that has begun '
-        'goes on by train --workdir=RUN alone)'
-      )
     count = max(1, min(MOST_DRAWN, pairs // 10))
-    files[split] = (split,) if own else (f'{drawn.PREFIX}{count}',)
+    files[split] = (split,) if there(split) else (f'{drawn.PREFIX}{count}',)
   return OwnFiles(folder, *languages, pairs, files)
+
+
+def _blocks(path: pathlib.Path) -> Iterator[bytes]:
+  """A file's content, unpacked; UserError if it is damaged."""
+  try:
+    with packed.opened(path) as stream:
+      while block := stream.read(1 << 20):
+        yield block
+  except PermissionError:
+    raise
+  except DAMAGE as error:
+    raise UserError(f'{path}: truncated or damaged ({error}); get it again') from error
 
 
 @functools.cache
 def _lines(path: pathlib.Path) -> int:
   """How many lines a file has, the last of which may lack its end."""
   count, last = 0, b'\n'
-  try:
-    with packed.opened(path) as stream:
-      while block := stream.read(1 << 20):
-        count, last = count + block.count(b'\n'), block[-1:]
-  except PermissionError:
-    raise
-  except DAMAGE as error:
-    raise UserError(f'{path}: truncated or damaged ({error}); get it again') from error
+  for block in _blocks(path):
+    count, last = count + block.count(b'\n'), block[-1:]
   return count + (last != b'\n')
 
 
 def characters(of: OwnFiles) -> int:
-  """How many different characters train has; it is read whole."""
+  """How many different characters train has. Both files are held in memory.
+
+  Raises:
+    UserError: one of them is damaged.
+  """
   found: set[str] = set()
   for language in (of.source_language, of.target_language):
-    with packed.opened(text_files.find(of.folder, f'train.{language}')) as stream:
-      found |= {*stream.read().decode(errors='replace')}
+    path = text_files.find(of.folder, f'train.{language}')
+    found |= {*b''.join(_blocks(path)).decode(errors='replace')}
   return len(found)

@@ -67,13 +67,12 @@ def prepare(
   """
   corpus = asked(config)
   folder = folder_of(corpus.name, data_dir)
-  to_use = 'Leave out --raw_dir'
+  is_there, to_use = os.path.lexists(folder), 'Leave out --raw_dir'
   if raw_dir is None and config.raw_dir:
-    to_use = 'Give --config.raw_dir='
-    own, is_there = pathlib.Path(config.raw_dir), os.path.lexists(folder)
+    to_use, own = 'Give --config.raw_dir=', pathlib.Path(config.raw_dir)
     # The raw text of a corpus that is there may be gone.
     raw_dir = own if not is_there or own.is_dir() and not begun else None
-  if not os.path.lexists(folder):
+  if not is_there:
     if begun:
       print(f"the run's corpus is not in {data_dir} (--data_dir)", file=sys.stderr)
     splits = readers.bitexts(corpus, raw_dir, tfds_data_dir)

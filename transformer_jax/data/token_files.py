@@ -174,7 +174,7 @@ class Side:
     return block
 
   def share(self, token: int) -> float:
-    """Which part of all tokens is this one."""
+    """The share of the side's tokens that are `token`, from 0 to 1."""
     blocks = range(0, len(self.tokens), BLOCK)
     found = sum(np.count_nonzero(self.tokens[i : i + BLOCK] == token) for i in blocks)
     return found / max(len(self.tokens), 1)

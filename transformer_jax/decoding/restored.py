@@ -19,7 +19,8 @@ from transformer_jax.training import checkpoint
 
 Pair = tuple[list[int], list[int]]  # ids of source and target, each with its EOS
 
-# Pairs of a batch; lengths are rounded up to multiples of STEP if the model takes them.
+# A batch has ROWS pairs. Lengths are rounded up to multiples of STEP, but not beyond
+# what the model takes.
 ROWS, STEP = 16, 16
 
 

@@ -14,7 +14,7 @@ from transformer_jax.exchange.pieces import as_marian
 from transformer_jax.model import build, marian
 
 WEIGHTS, SPM = 'model.safetensors', ('source.spm', 'target.spm')
-# The key of our own epsilon, by which an import undoes marian.enlarged().
+# The config.json key of our norm epsilon. An import needs it to undo marian.enlarged().
 EPSILON = 'transformer_jax_norm_epsilon'
 POSITIONS = 1024  # rows of the table that it computes
 

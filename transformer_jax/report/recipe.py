@@ -73,16 +73,16 @@ def _groups(found: Sequence[Scored]) -> list[list[Scored]]:
 
   Where patience ends runs, each seed has another last step.
   """
+  run = lambda scored: (*_same(scored), scored.seed, scored.config['epsilon_ls'])
   last: dict[tuple, int] = {}
   for scored in found:
-    run = *_same(scored), scored.seed, scored.config['epsilon_ls']
-    last[run] = max(scored.result.step, last.get(run, 0))
+    last[run(scored)] = max(scored.result.step, last.get(run(scored), 0))
   groups: dict[tuple, list[Scored]] = {}
   ends: dict[tuple, list[Scored]] = {}
   for scored in found:
     same, step = _same(scored), scored.result.step
     groups.setdefault((*same, step), []).append(scored)
-    if step == last[*same, scored.seed, scored.config['epsilon_ls']]:
+    if step == last[run(scored)]:
       ends.setdefault(same, []).append(scored)
   several = [one for one in ends.values() if len({s.result.step for s in one}) > 1]
   return [*groups.values(), *several]
