@@ -103,6 +103,7 @@ def one_of_two(number: int, address: str, folder: str) -> None:
   np.savez(
     pathlib.Path(folder) / f'{number}.npz',
     losses=found.losses,
+    norms=found.norms,
     first=hosts.from_first_host(other),
     **arrays,
   )
@@ -117,7 +118,8 @@ def test_two_processes_are_one(tmp_path: pathlib.Path):
   moved = jax.tree.structure(course_on_one().moved)
   for file in found:
     leaves = [file[f'leaf{i}'] for i in range(moved.num_leaves)]
-    theirs = Course(list(file['losses']), jax.tree.unflatten(moved, leaves))
+    losses, norms = list(file['losses']), list(file['norms'])
+    theirs = Course(losses, norms, jax.tree.unflatten(moved, leaves))
     assert_same_course(course_on_one(), theirs)
     assert file['first'] == 7
   ours = Trainer(tiny_config(tokens_per_batch=64, max_shapes=2), tmp_path)
