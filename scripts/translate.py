@@ -59,14 +59,14 @@ def main(argv: list[str]) -> None:
   beam = max(BEAM.value or Run(WORKDIR.value).config().beam, NBEST.value)
   which = {'average': AVERAGE.value, 'step': STEP.value}
   model = transformer_jax.load(WORKDIR.value, beam=beam, alpha=ALPHA.value, **which)
+  bar = lambda items: tqdm(items, unit='batch', disable=is_typed or None)
   if is_typed:
-    model.translate(['a'])  # compiles before somebody waits for it
-  bar = lambda items: tqdm(items, unit='batch', disable=not sys.stderr.isatty())
+    model.hypotheses(['a'], nbest=NBEST.value)  # compiles before somebody waits for it
   read = lambda: streams.read_stdin() if is_stdin else INPUT.value.read_bytes()
   for text in typed() if is_typed else [read()]:
     for lines in pipe.parts(pipe.split_lines(text)):
       interruption.leave_if_asked()  # during the part before
-      found = model.hypotheses(lines, iter if is_typed else bar)
+      found = model.hypotheses(lines, bar, nbest=NBEST.value)
       with interruption.deferred():
         for line in pipe.output_lines(found, NBEST.value, SCORES.value, first):
           print(line)

@@ -299,7 +299,7 @@ def test_forced_lengths(beam: int):
   """Every hypothesis has as many tokens as its source, EOS counted."""
   texts = ['5', '9 8 7 6 5 4 3 9 8 7', '7 7 7', '11 12 13 14 15']
   program = decoding.Ours(tiny(), decoding.Numbers(), beam, rows=2, length=4)
-  found = program.translator.translate(texts)
+  found = program.translator.translate(texts, beam)
   for text, hypotheses in zip(texts, found, strict=True):
     assert len(hypotheses) == beam
     for hypothesis in hypotheses:

@@ -67,7 +67,7 @@ def test_merging_sums_over_keys_and_averages_over_queries(watcher: Watcher):
 
 
 def test_a_searched_translation_is_the_translators(watcher: Watcher):
-  (best, *_), *_ = watcher.restored.translator.translate(['one two'])
+  ((best,),) = watcher.restored.translator.translate(['one two'], 1)
   (maps,) = watcher.maps(['one two'], [None], False)
   pieces = watcher.target.pieces
   expected = [pieces[i] for i in best.tokens if i != EOS]

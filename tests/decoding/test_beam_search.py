@@ -17,6 +17,7 @@ from toy.table_models import (
   PAD,
   PER_ALPHA,
   WORDS,
+  Models,
   all_models,
   as_it_is,
   compiled,
@@ -31,7 +32,12 @@ from toy.table_models import (
   table_step,
 )
 from transformer_jax.decoding import beam_search as module
-from transformer_jax.decoding.beam_search import Hypotheses, beam_search, length_penalty
+from transformer_jax.decoding.beam_search import (
+  Hypotheses,
+  apart,
+  beam_search,
+  length_penalty,
+)
 
 
 @pytest.mark.parametrize('beam', [1, 2, 4, 21])
@@ -98,16 +104,16 @@ def recurrent_search(memory, limits, max_length=12) -> Hypotheses:
   weights = jax.random.normal(jax.random.key(0), (WORDS + width + WORDS, width))
   embedding, recurrence, output = jnp.split(weights, [WORDS, WORDS + width])
 
-  def step(tokens, position, hidden):
+  def step(tokens, position, hidden, memory):
     hidden = hidden @ recurrence / math.sqrt(width) + memory[:, None]
     hidden = jnp.tanh(hidden + embedding[tokens] + jnp.sin(position))
     logits = 2 * hidden @ output.T
     return logits.at[..., EOS].add(3 * position - 12), hidden
 
   hidden = jnp.zeros((len(memory), 4, width))
-  options = dict(beam=4, alpha=0.6, bos=BOS, eos=EOS, lengths=(max_length,))
+  options = dict(beam=4, nbest=4, alpha=0.6, bos=BOS, eos=EOS, lengths=(max_length,))
   options |= dict(reorder=module.gather, grow=as_it_is)
-  return beam_search(step, hidden, limits, **options)
+  return beam_search(step, hidden, memory, limits, **options)
 
 
 def test_batch_size_and_padding_change_nothing():
@@ -142,28 +148,81 @@ def test_beam_one_is_greedy():
     assert found.finished[i, 0] == (tokens[-1] == EOS)
 
 
-def test_early_stop_saves_steps():
-  """Each sentence is searched alone, so that none waits for another.
-
-  That stopping changes nothing, the plain search shows.
-  """
+def steps_alone(nbest: int) -> int:
+  """How many steps 200 sentences take, each alone, so that none waits for another."""
   logits, steps = random_models(200, seed=4).logits, []
 
+  def step(tokens, position, contexts, logits):
+    jax.debug.callback(steps.append, position)
+    return table_step(tokens, position, contexts, logits)
+
   def alone(logits: jax.Array) -> Hypotheses:
-    table = table_step(logits[None])
-
-    def step(tokens, position, contexts):
-      jax.debug.callback(steps.append, position)
-      return table(tokens, position, contexts)
-
     contexts, limits = jnp.zeros((1, 4), jnp.int32), jnp.array([LENGTH])
-    options = dict(beam=4, alpha=0.6, bos=BOS, eos=EOS, lengths=(LENGTH,))
+    options = dict(beam=4, nbest=nbest, alpha=0.6, bos=BOS, eos=EOS, lengths=(LENGTH,))
     options |= dict(reorder=module.gather, grow=as_it_is)
-    return beam_search(step, contexts, limits, **options)
+    return beam_search(step, contexts, logits[None], limits, **options)
 
   jax.block_until_ready(jax.lax.map(alone, logits))
   jax.effects_barrier()
-  assert 200 < len(steps) < 0.85 * LENGTH * 200
+  return len(steps)
+
+
+def test_early_stop_saves_steps():
+  """The fewer are wanted, the more so. That nothing changes, the plain search shows."""
+  best, both, all_four = map(steps_alone, (1, 2, 4))
+  assert 200 < best < both < all_four < 0.85 * LENGTH * 200
+
+
+@pytest.mark.parametrize('nbest', [1, 2, 3])
+def test_the_fewer_that_are_wanted_are_the_first_of_all(nbest: int):
+  wanted, every = search_all(4, nbest=nbest), searched(4)
+  assert wanted.tokens.shape == (len(every.tokens), nbest, LENGTH)
+  for i in range(len(every.tokens)):
+    assert same(listed(wanted, i), listed(every, i)[:nbest])
+
+
+def rows_and_result(models: Models) -> tuple[list[int], Hypotheses]:
+  """The number of sentences in each step of a search, and what it finds."""
+  rows = []
+
+  def step(tokens, position, contexts, logits):
+    jax.debug.callback(lambda _: rows.append(len(tokens)), position)
+    return table_step(tokens, position, contexts, logits)
+
+  contexts = jnp.zeros((len(models.limits), 4), jnp.int32)
+  options = dict(beam=4, nbest=1, alpha=0.6, bos=BOS, eos=EOS, lengths=(2, LENGTH))
+  options |= dict(reorder=module.gather, grow=as_it_is)
+  given = jnp.asarray(models.logits), jnp.asarray(models.limits)
+  found = jax.device_get(beam_search(step, contexts, *given, **options))
+  jax.effects_barrier()
+  return rows, found
+
+
+def test_the_last_quarter_goes_on_alone(monkeypatch: pytest.MonkeyPatch):
+  """In fewer rows, with the same result; too few sentences stay together."""
+  models = random_models(64, seed=6)
+  rows, found = rows_and_result(models)
+  monkeypatch.setattr(module, 'FEWEST', 17)
+  all_rows, expected = rows_and_result(models)
+  assert all_rows == [64] * len(rows)
+  assert {*rows} == {64, 16} and rows == sorted(rows, reverse=True)
+  for ours, theirs in zip(found, expected, strict=True):
+    np.testing.assert_array_equal(ours, theirs)
+
+
+def only_some(search, state, shared, limits, left):
+  """A mutant of apart(): the first sentences go on, done or not."""
+  return apart(search, state._replace(done=state.done & False), shared, limits, left)
+
+
+def none_at_all(search, state, shared, limits, left):
+  return state
+
+
+@pytest.mark.parametrize('mutant', [only_some, none_at_all])
+def test_mutants_of_apart_differ_from_plain_search(monkeypatch, mutant):
+  monkeypatch.setattr(module, 'apart', mutant)
+  assert differing(search_all(beam=4), beam=4) > 10
 
 
 @pytest.mark.parametrize('beam', [1, 4, 21])
@@ -195,13 +254,13 @@ def test_hypotheses_are_well_formed(beam):
 
 @functools.partial(jax.jit, static_argnames=('beam', 'max_length'))
 def chain_run(logits, limits, alpha, beam, bos, eos, pad, max_length=5) -> Hypotheses:
-  def step(tokens, position, cache):
+  def step(tokens, position, cache, shared):
     return logits[tokens], cache
 
   ids = dict(bos=bos, eos=eos, pad=pad)
-  options = dict(beam=beam, alpha=alpha, lengths=(max_length,))
+  options = dict(beam=beam, nbest=beam, alpha=alpha, lengths=(max_length,))
   options |= dict(reorder=module.gather, grow=as_it_is)
-  return beam_search(step, {}, limits, **options, **ids)
+  return beam_search(step, {}, {}, limits, **options, **ids)
 
 
 def chain_search(
@@ -293,11 +352,11 @@ def test_length_penalty_by_hand():
 def test_the_cache_grows_and_nothing_changes():
   """A cache that holds the tokens so far, and must not be written beyond its end."""
   models = random_models(100, seed=5)
-  table, grown = table_step(jnp.asarray(models.logits)), []
+  grown = []
 
-  def step(tokens, position, cache):
+  def step(tokens, position, cache, logits):
     contexts, fed = cache
-    logits, contexts = table(tokens, position, contexts)
+    logits, contexts = table_step(tokens, position, contexts, logits)
     return logits, (contexts, fed.at[:, :, position].set(tokens, mode='drop'))
 
   def grow(cache, length):
@@ -307,9 +366,10 @@ def test_the_cache_grows_and_nothing_changes():
 
   def run(*lengths):
     cache = jnp.zeros((100, 4), jnp.int32), jnp.zeros((100, 4, lengths[0]), jnp.int32)
-    options = dict(beam=4, alpha=0.6, bos=BOS, eos=EOS, lengths=lengths)
+    options = dict(beam=4, nbest=4, alpha=0.6, bos=BOS, eos=EOS, lengths=lengths)
     options |= dict(reorder=module.gather, grow=grow)
-    return beam_search(step, cache, jnp.asarray(models.limits), **options)
+    given = jnp.asarray(models.logits), jnp.asarray(models.limits)
+    return beam_search(step, cache, *given, **options)
 
   expected, found = run(LENGTH), run(3, 4, LENGTH)
   assert grown == [4, LENGTH]

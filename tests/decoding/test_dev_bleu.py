@@ -29,7 +29,7 @@ def test_greedy_of_the_first_sentences(
   sources, references = held_out.text(corpus, 'dev')
   best = lambda: [
     found[0].text
-    for found in Translator(config, run.vocabularies(), params).translate(sources)
+    for found in Translator(config, run.vocabularies(), params).translate(sources, 1)
   ]
   wide = best()
   config.beam = 1

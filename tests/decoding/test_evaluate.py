@@ -307,9 +307,9 @@ def test_what_is_asked_for_is_what_is_measured(tmp_path: pathlib.Path):
   sources = held_out.text(corpus, 'test')[0]
   config = run.config()
   config.beam, config.alpha = 1, 0.0
-  greedy = Translator(config, run.vocabularies(), mean).translate(sources)
+  greedy = Translator(config, run.vocabularies(), mean).translate(sources, 1)
   assert outputs == [best[0].text for best in greedy]
-  wide = Translator(run.config(), run.vocabularies(), mean).translate(sources)
+  wide = Translator(run.config(), run.vocabularies(), mean).translate(sources, 1)
   assert outputs != [best[0].text for best in wide]
 
   for average, expected in ((2, mean), (1, other)):

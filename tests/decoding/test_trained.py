@@ -39,6 +39,13 @@ def test_best_translations(model: TrainedModel):
   assert model.translate(SENTENCES) == [best.text for best, *_ in found]
   assert [len(hypotheses) for hypotheses in found] == [3, 1, 3]
   assert found[1][0].text == '' and model.translate([]) == []
+  assert model.hypotheses(SENTENCES, nbest=2) == [some[:2] for some in found]
+
+
+@pytest.mark.parametrize('nbest', [0, 4])
+def test_no_more_hypotheses_than_beams(model: TrainedModel, nbest: int):
+  with pytest.raises(ValueError, match=f'^nbest={nbest}: 1 to 3, which is the beam$'):
+    model.hypotheses(SENTENCES, nbest=nbest)
 
 
 def test_alpha_is_the_one_asked_for(workdir: pathlib.Path):

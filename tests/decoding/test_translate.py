@@ -18,13 +18,14 @@ from flax import nnx
 from configs import base
 from transformer_jax.data import token_files, vocabulary
 from transformer_jax.data.vocabulary import BOS, EOS, PAD, Vocabularies, Vocabulary
-from transformer_jax.decoding import translate
+from transformer_jax.decoding import beam_search, translate
 from transformer_jax.decoding.beam_search import Hypotheses
 from transformer_jax.decoding.translate import Hypothesis, Translator
 from transformer_jax.machine import parallel
 from transformer_jax.machine.errors import UserError
 from transformer_jax.model import build
 from transformer_jax.model.search_weights import search_weights
+from transformer_jax.model.transformer import Transformer
 from transformer_jax.training.perplexity import Perplexity
 
 Tree = Any
@@ -94,7 +95,7 @@ def test_as_many_out_as_in():
     '日本語 ▁',
   ]
   given = ['', *lines(9), '', *odd, '']
-  found = shared().translate(given)
+  found = shared().translate(given, 3)
   assert len(found) == len(given)
   for line, hypotheses in zip(given, found, strict=True):
     if words().encode([line]) == [[]]:
@@ -103,8 +104,8 @@ def test_as_many_out_as_in():
       assert len(hypotheses) == 3
     assert not any('\n' in h.text for h in hypotheses)
   assert found[0] == found[10] == found[-1] == [Hypothesis('', 0.0, [])]
-  assert shared().translate([]) == []
-  assert shared().translate(['', '']) == [[Hypothesis('', 0.0, [])]] * 2
+  assert shared().translate([], 3) == []
+  assert shared().translate(['', ''], 3) == [[Hypothesis('', 0.0, [])]] * 2
 
 
 def test_a_few_sentences_take_no_batch_of_many(monkeypatch: pytest.MonkeyPatch):
@@ -123,7 +124,7 @@ def test_a_few_sentences_take_no_batch_of_many(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_text_is_that_of_the_tokens():
-  for hypotheses in shared().translate(lines(12)):
+  for hypotheses in shared().translate(lines(12), 3):
     for h in hypotheses:
       assert not {PAD, BOS} & set(h.tokens)
       assert EOS not in h.tokens[:-1]
@@ -142,8 +143,8 @@ def test_no_hypothesis_splits_its_line(tmp_path: pathlib.Path):
   scores = -np.arange(1.0, len(ids) + 1)[None]
   found = Hypotheses(tokens[None], scores, scores, scores > 0)
   one = Translator(tiny_config(), Vocabularies(spelt, spelt), model()[1])
-  one._search = lambda length: lambda params, source: lambda: found
-  (hypotheses,) = one.translate(['one'])
+  one._search = lambda length, nbest: lambda params, source: lambda: found
+  (hypotheses,) = one.translate(['one'], 3)
   assert [h.tokens for h in hypotheses] == ids
   for h, end in zip(hypotheses, ends, strict=True):
     assert end in spelt.decode([h.tokens])[0]
@@ -155,11 +156,11 @@ def test_of_a_diverged_training_nothing_is_made_up():
   huge = jax.tree.map(lambda x: np.full_like(x, 1e30), model()[1])
   with pytest.raises(UserError, match='no translation has a finite score: the train'):
     both = Vocabularies(words(), words())
-    Translator(tiny_config(), both, huge).translate(['one two'])
+    Translator(tiny_config(), both, huge).translate(['one two'], 3)
 
 
 def test_best_first():
-  for hypotheses in shared().translate(lines(12)):
+  for hypotheses in shared().translate(lines(12), 3):
     finished = [h.score for h in hypotheses if h.tokens[-1] == EOS]
     cut = [h.score for h in hypotheses if h.tokens[-1] != EOS]
     assert [h.score for h in hypotheses] == finished + cut
@@ -179,15 +180,32 @@ def same(a: list[list[Hypothesis]], b: list[list[Hypothesis]]) -> None:
 def test_company_does_not_matter():
   """Order, batch size and padding change no token, and scores by 1e-4 at the most."""
   given = [*lines(30, 5), 'one ' * 20, *lines(10, 9)]
-  found = shared().translate(given)
+  found = shared().translate(given, 3)
   lengths = {len(h[0].tokens) for h in found}
   assert len(lengths) > 3, 'the model should end sentences at different lengths'
   order = list(range(len(given)))
   random.Random(0).shuffle(order)
-  shuffled = shared().translate([given[i] for i in order])
+  shuffled = shared().translate([given[i] for i in order], 3)
   same(shuffled, [found[i] for i in order])
-  same([shared().translate([line])[0] for line in given[25:35]], found[25:35])
-  same(translator(decode_tokens=4096).translate(given), found)
+  same([shared().translate([line], 3)[0] for line in given[25:35]], found[25:35])
+  same(translator(decode_tokens=4096).translate(given, 3), found)
+
+
+def test_the_last_of_a_batch_go_on_alone(monkeypatch: pytest.MonkeyPatch):
+  """Each with its own source's keys and its own cache; it changes no translation."""
+  given, rows = lines(40, 9), []
+  step = Transformer.step
+
+  def counted(model: Transformer, tokens: jax.Array, *state: Any) -> Any:
+    rows.append(len(tokens))
+    return step(model, tokens, *state)
+
+  monkeypatch.setattr(Transformer, 'step', counted)
+  monkeypatch.setattr(beam_search, 'FEWEST', 1)
+  one = translator(decode_tokens=4096)
+  same(one.translate(given, 3), shared().translate(given, 3))
+  each = 64 // jax.local_device_count()
+  assert {each, each // 4} <= {*rows}
 
 
 def test_batches_are_whole_and_of_few_shapes():
@@ -229,7 +247,7 @@ def test_scores_are_the_models_own():
   """log P by teacher forcing over ((5 + |Y|) / 6)^alpha, |Y| with EOS."""
   (line,) = lines(1)
   (source,) = words().encode([line])
-  for h in shared().translate([line])[0]:
+  for h in shared().translate([line], 3)[0]:
     total = log_probs('sinusoid', [*source, EOS], h.tokens).sum()
     assert h.score == pytest.approx(total / ((5 + len(h.tokens)) / 6) ** 0.6, abs=1e-4)
 
@@ -240,7 +258,7 @@ def test_bfloat16_moves_scores_a_little(beam: int):
   rounding = translator(decode_dtype='bfloat16', alpha=0.0, beam=beam)
   assert rounding.dtype.name == 'bfloat16'
   given, off = lines(12), []
-  found = rounding.translate(given)
+  found = rounding.translate(given, beam)
   for source, hypotheses in zip(words().encode(given), found, strict=True):
     for h in hypotheses:
       exact = log_probs('sinusoid', [*source, EOS], h.tokens).sum()
@@ -274,7 +292,7 @@ def test_matrices_alone_are_prepared_for_a_search():
 def test_beam_of_one_is_greedy():
   (line,) = lines(1)
   (source,) = words().encode([line])
-  (found,) = translator(beam=1).translate([line])
+  (found,) = translator(beam=1).translate([line], 1)
   target: list[int] = []
   while len(target) < len(source) + 1 + 6 and EOS not in target:
     best = logits('sinusoid', [*source, EOS], [*target, PAD])[-1]
@@ -288,12 +306,12 @@ def test_a_very_long_line_is_cut_and_counted(monkeypatch: pytest.MonkeyPatch):
   monkeypatch.setattr(build, 'LONGEST', 16)
   one = translator()
   given = ['one', ' '.join(['two three'] * 50_000), 'one']
-  found = one.translate(given)
+  found = one.translate(given, 3)
   assert one.cut_sources == 1
   assert [len(h) for h in found] == [3, 3, 3]
   same([found[0]], [found[2]])
   ids = words().encode(given)[1][:15]
-  same([found[1]], one.translate([words().decode([ids])[0]]))
+  same([found[1]], one.translate([words().decode([ids])[0]], 3))
   assert one.cut_sources == 1  # 15 and EOS fit exactly
 
 
@@ -303,14 +321,14 @@ def test_learned_positions_cut_and_count():
   assert [*one.cuts()] == []
   (ids,) = words().encode(['one ' * 30])
   fits, beyond = words().decode([ids[: TABLE - 1], ids[:TABLE]])
-  found = one.translate([fits])
+  found = one.translate([fits], 3)
   assert one.cut_sources == 0
-  same(one.translate([beyond]), found)
+  same(one.translate([beyond], 3), found)
   assert one.cut_sources == 1
-  outputs = one.translate(lines(12, 9))
+  outputs = one.translate(lines(12, 9), 3)
   assert max(len(h.tokens) for hs in outputs for h in hs) <= TABLE
   before = one.cut_outputs
-  cut = sum(h[0].tokens[-1] != EOS for h in one.translate(lines(12, 9)))
+  cut = sum(h[0].tokens[-1] != EOS for h in one.translate(lines(12, 9), 3))
   assert one.cut_outputs - before == cut > 0
   told = f'{one.cut_outputs} translations were cut: at their limit without an end'
   assert [*one.cuts()] == [f'{one.cut_sources} lines were cut: too long', told]

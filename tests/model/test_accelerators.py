@@ -38,14 +38,15 @@ def search(params: Any, graph: nnx.GraphDef) -> Any:
   weights = search_weights(params, jnp.bfloat16)
   model = nnx.merge(graph, weights.params)
   source = jnp.asarray(PAIRS[0])
-  memory = model.precompute_cross_attention(source, weights.table)
   return beam_search(
-    lambda *state: model.step(*state, memory),
+    lambda *state: model.step(*state, weights.table),
     model.empty_cache(3, 4, 8),
+    model.precompute_cross_attention(source),
     jnp.full(3, 8),
     reorder=Cache.reorder,
     grow=Cache.grow,
     beam=4,
+    nbest=1,
     alpha=0.6,
     bos=BOS,
     eos=EOS,

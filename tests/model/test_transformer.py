@@ -228,7 +228,7 @@ def test_weights_of_cached_decoding_equal_those_of_teacher_forcing(
   source, target = sentences()[0], sentences()[1][:, :2]
   forced = weights_of(graph)(params, source, target)
   B, T = target.shape
-  memory = model.precompute_cross_attention(source, weights.table)
+  memory = model.precompute_cross_attention(source)
   cache = model.empty_cache(B, 1, T)
   rows = []
   monkeypatch.setattr(jax.nn, 'softmax', recorded(jax.nn.softmax, rows))
@@ -236,7 +236,7 @@ def test_weights_of_cached_decoding_equal_those_of_teacher_forcing(
     rows.clear()
     tokens = target[:, t - 1 : t] if t else np.full((B, 1), BOS)
     with jax.disable_jit():  # else there would be tracers in `rows`
-      _, cache = model.step(tokens, jnp.int32(t), cache, memory)
+      _, cache = model.step(tokens, jnp.int32(t), cache, memory, weights.table)
     assert len(rows) == 2
     for kind, found in zip(('decoder', 'cross'), rows, strict=True):
       expected = getattr(forced, kind)[0, :, :, t]
@@ -302,9 +302,9 @@ def test_weights_that_nobody_looks_at_cost_nothing(dtype, monkeypatch):
   def search(params: Tree) -> Any:
     weights = search_weights(params, dtype)
     model = nnx.merge(graph, weights.params)
-    memory = model.precompute_cross_attention(source, weights.table)
+    memory = model.precompute_cross_attention(source)
     cache = model.empty_cache(len(source), 2, 3)
-    return model.step(source[:, :2], jnp.int32(0), cache, memory)
+    return model.step(source[:, :2], jnp.int32(0), cache, memory, weights.table)
 
   texts = lambda: [
     jax.jit(f).lower(shapes).as_text() for f in (jax.grad(training), search)
@@ -740,8 +740,8 @@ def test_cached_decoding_equals_teacher_forcing(form: dict[str, Any]):
     [targets[:, order, :swap_at], targets[:, :, swap_at:]], axis=2
   )
   step = jax.jit(lambda p, *state: nnx.merge(graph, p).step(*state))
-  precompute = lambda p, *given: nnx.merge(graph, p).precompute_cross_attention(*given)
-  memory = jax.jit(precompute)(prepared.params, source, prepared.table)
+  precompute = lambda p, source: nnx.merge(graph, p).precompute_cross_attention(source)
+  memory = jax.jit(precompute)(prepared.params, source)
   cache = nnx.merge(graph, prepared.params).empty_cache(B, R, grow_at)
   stepped = []
   for t in range(T):
@@ -751,7 +751,8 @@ def test_cached_decoding_equals_teacher_forcing(form: dict[str, Any]):
       cache = cache.reorder(np.broadcast_to(order, (B, R)))
     if t == grow_at:
       cache = cache.grow(T + 2)
-    logits, cache = step(prepared.params, tokens, jnp.int32(t), cache, memory)
+    given = tokens, jnp.int32(t), cache, memory, prepared.table
+    logits, cache = step(prepared.params, *given)
     stepped.append(logits)
   run = logits_of(graph)
   for r in range(R):

@@ -54,15 +54,11 @@ def next_context(context, token):
   return (context * 5 + token * 3 + 1) % CONTEXTS
 
 
-def table_step(logits: jax.Array) -> module.Step:
-  """The step of a batch of models; its cache is each beam's context [B, K]."""
-
-  def step(tokens, position, contexts):
-    contexts = jnp.where(position == 0, 0, next_context(contexts, tokens))
-    rows = logits[:, position]
-    return jnp.take_along_axis(rows, contexts[..., None], axis=1), contexts
-
-  return step
+def table_step(tokens, position, contexts, logits):
+  """A step of a batch of models; its cache is each beam's context [B, K]."""
+  contexts = jnp.where(position == 0, 0, next_context(contexts, tokens))
+  rows = logits[:, position]
+  return jnp.take_along_axis(rows, contexts[..., None], axis=1), contexts
 
 
 def as_it_is(cache: module.Cache, length: int) -> module.Cache:
@@ -70,21 +66,25 @@ def as_it_is(cache: module.Cache, length: int) -> module.Cache:
   return cache
 
 
-def compiled(beam: int, *lengths: int) -> Callable[..., Hypotheses]:
+def compiled(
+  beam: int, *lengths: int, nbest: int | None = None
+) -> Callable[..., Hypotheses]:
   """A fresh jit of (logits, limits, alpha), so that a patched module is traced anew."""
 
   def run(logits, limits, alpha):
     contexts = jnp.zeros((limits.shape[0], beam), jnp.int32)
-    options = dict(beam=beam, alpha=alpha, bos=BOS, eos=EOS)
+    options = dict(beam=beam, nbest=nbest or beam, alpha=alpha, bos=BOS, eos=EOS)
     options |= dict(reorder=module.gather, grow=as_it_is, lengths=lengths or (LENGTH,))
-    return beam_search(table_step(logits), contexts, limits, **options)
+    return beam_search(table_step, contexts, logits, limits, **options)
 
   return jax.jit(run)
 
 
-def search_all(beam: int, one_limit: bool = False) -> Hypotheses:
+def search_all(
+  beam: int, one_limit: bool = False, nbest: int | None = None
+) -> Hypotheses:
   """Searches all models, a batch for each alpha."""
-  (logits, limits), run = all_models(), compiled(beam)
+  (logits, limits), run = all_models(), compiled(beam, nbest=nbest)
   limits = np.full_like(limits, LENGTH) if one_limit else limits
   parts = [slice(i, i + PER_ALPHA) for i in range(0, len(limits), PER_ALPHA)]
   found = [run(logits[p], limits[p], a) for p, a in zip(parts, ALPHAS, strict=True)]

@@ -1,16 +1,21 @@
-"""Beam search for any model that is a function step(tokens, position, cache).
+"""Beam search for any model that is a function step(tokens, position, cache, shared).
 
 Section 6.1, after Wu et al. 2016 (GNMT).
 
-Axes: B sentences, K beams, W words of the vocabulary, L longest output, C candidates.
+Axes: B sentences, K beams, F hypotheses that are wanted of each sentence, W words of
+the vocabulary, L longest output, C candidates.
 
 A hypothesis Y is finished when it ends in EOS. Its score is log P(Y) / lp(|Y|), where
 lp is GNMT's length penalty and |Y| counts EOS. Each step takes the C = 2K best
 continuations of a sentence's live hypotheses, so that K live on even if K of them end.
-Those that end compete for the sentence's K finished places. With K = 1 only the best
+Those that end compete for the sentence's F finished places. With K = 1 only the best
 continuation is taken. That is greedy search, where alpha changes scores but no words.
+
+The sentences of a batch are done after different numbers of steps. When no more than a
+quarter of them is left, that quarter goes on without the others.
 """
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -20,22 +25,26 @@ from jax import lax
 
 from transformer_jax.model import ops
 
-Cache = Any  # what a model remembers of the tokens so far
-Step = Callable[[jax.Array, jax.Array, Cache], tuple[jax.Array, Cache]]
+Cache = Any  # what a model remembers of the tokens so far: leaves [B, ...]
+Shared = Any  # what all hypotheses of a sentence share: leaves [B, ...]
+Step = Callable[[jax.Array, jax.Array, Cache, Shared], tuple[jax.Array, Cache]]
+
+# A step of fewer sentences than this hardly takes less time, so they stay together.
+FEWEST = 8
 
 
 class Hypotheses(NamedTuple):
-  """K hypotheses of each sentence: first those that are finished, then those cut.
+  """F hypotheses of each sentence: first those that are finished, then those cut.
 
   A hypothesis is cut if it reached its limit without EOS. Both kinds stand best first.
-  Where a sentence has fewer than K hypotheses, the remaining places hold PAD alone with
+  Where a sentence has fewer than F hypotheses, the remaining places hold PAD alone with
   scores and log_probs of -inf.
   """
 
-  tokens: jax.Array  # [B, K, L] int32: without BOS, with EOS if finished, then PAD
-  scores: jax.Array  # [B, K] float32: log_probs / length_penalty
-  log_probs: jax.Array  # [B, K] float32: log P(Y) under the softmax over all W words
-  finished: jax.Array  # [B, K] bool: ends in EOS
+  tokens: jax.Array  # [B, F, L] int32: without BOS, with EOS if finished, then PAD
+  scores: jax.Array  # [B, F] float32: log_probs / length_penalty
+  log_probs: jax.Array  # [B, F] float32: log P(Y) under the softmax over all W words
+  finished: jax.Array  # [B, F] bool: ends in EOS
 
 
 class SearchState(NamedTuple):
@@ -66,29 +75,31 @@ def length_penalty(length: jax.Array | int, alpha: float) -> jax.Array | float:
 def beam_search(
   step: Step,
   cache: Cache,
+  shared: Shared,
   limits: jax.Array,
   *,
   reorder: Callable[[Cache, jax.Array], Cache],
   grow: Callable[[Cache, int], Cache],
   lengths: Sequence[int],
   beam: int,
+  nbest: int,
   alpha: float,
   bos: int,
   eos: int,
   pad: int = 0,
 ) -> Hypotheses:
-  """Returns each sentence's `beam` best hypotheses; L is the last of `lengths`.
+  """Returns each sentence's `nbest` best hypotheses; L is the last of `lengths`.
 
-  A sentence is done at its limit, or when none of its live hypotheses can enter its K
+  A sentence is done at its limit, or when none of its live hypotheses can enter its F
   finished ones any more. Stopping there is exact, and no sentence's result depends on
   the others. Of equal scores the shorter hypothesis comes first, then the one from the
   better beam, then the one with the lower token. PAD and BOS are never generated; they
   keep their share of the softmax, so that log P is the model's own.
 
   Args:
-    step: takes tokens [B, K], their position [] and the cache; returns the logits
-      [B, K, W] of the next token and the new cache. The first tokens are BOS, at
-      position 0. What all beams of a sentence share belongs in step's closure.
+    step: takes tokens [B, K], their position [], the cache and `shared`; returns the
+      logits [B, K, W] of the next token and the new cache. The first tokens are BOS, at
+      position 0. It is also called with fewer sentences than B.
     cache: of lengths[0] positions.
     limits: [B], the most tokens a sentence may generate, EOS included, L at most; 0 for
       rows that pad a batch.
@@ -96,72 +107,119 @@ def beam_search(
       what beam parents[k] was, as `gather` does for leaves [B, K, ...].
     grow: takes the cache and one of `lengths`; returns a cache of so many positions.
     lengths: rising; the cache grows to the next one when it is full.
+    nbest: F, `beam` at most. The fewer are wanted, the sooner a sentence is done.
   """
   limits = jnp.clip(limits, 0, lengths[-1])
-  state = start(cache, limits, beam, lengths[-1], pad)
-  for length in lengths:
-    if length > lengths[0]:
-      state = state._replace(cache=grow(state.cache, length))
-    state = search(step, reorder, state, limits, length, alpha, bos, eos, pad)
+  state = start(cache, limits, beam, nbest, lengths[-1], pad)
+  go_on = functools.partial(advance, step, reorder, alpha, bos, eos, pad)
+  quarter = limits.shape[0] // 4
+  left = quarter if quarter >= FEWEST else 0
+  state = search(go_on, grow, state, shared, limits, lengths, left)
+  if left:
+    rest = functools.partial(search, go_on, grow, lengths=lengths[-1:], left=0)
+    state = apart(rest, state, shared, limits, left)
   return rank(state, limits, alpha, pad)
 
 
 def start(
-  cache: Cache, limits: jax.Array, beam: int, max_length: int, pad: int
+  cache: Cache, limits: jax.Array, beam: int, nbest: int, max_length: int, pad: int
 ) -> SearchState:
   """The first state: each sentence's first beam is the empty hypothesis, live."""
   batch = limits.shape[0]
-  none = jnp.full((batch, beam), -jnp.inf, jnp.float32)
-  empty = jnp.full((batch, beam, max_length), pad, jnp.int32)
+  empty = lambda count: jnp.full((batch, count, max_length), pad, jnp.int32)
+  none = lambda count: jnp.full((batch, count), -jnp.inf, jnp.float32)
+  unfinished = jnp.zeros((batch, nbest), bool)
   return SearchState(
     position=jnp.int32(0),
-    live=empty,
-    live_log_probs=none.at[:, 0].set(0.0),
-    finished=Hypotheses(empty, none, none, jnp.zeros((batch, beam), bool)),
+    live=empty(beam),
+    live_log_probs=none(beam).at[:, 0].set(0.0),
+    finished=Hypotheses(empty(nbest), none(nbest), none(nbest), unfinished),
     done=limits == 0,
     cache=cache,
   )
 
 
 def search(
+  go_on: Callable[[SearchState, Shared, jax.Array], SearchState],
+  grow: Callable[[Cache, int], Cache],
+  state: SearchState,
+  shared: Shared,
+  limits: jax.Array,
+  lengths: Sequence[int],
+  left: int,
+) -> SearchState:
+  """Goes on until at most `left` sentences are not done; the cache grows meanwhile."""
+  for length in lengths:
+    if length > lengths[0]:
+      state = state._replace(cache=grow(state.cache, length))
+    state = lax.while_loop(
+      functools.partial(_is_to_go_on, left, length),
+      lambda state: go_on(state, shared, limits),
+      state,
+    )
+  return state
+
+
+def _is_to_go_on(left: int, length: int, state: SearchState) -> jax.Array:
+  return (jnp.sum(~state.done) > left) & (state.position < length)
+
+
+def apart(
+  search: Callable[[SearchState, Shared, jax.Array], SearchState],
+  state: SearchState,
+  shared: Shared,
+  limits: jax.Array,
+  left: int,
+) -> SearchState:
+  """Searches `left` sentences without the others, which are done.
+
+  The state that it returns has no cache.
+  """
+  _, kept = lax.top_k((~state.done).astype(jnp.float32), left)
+  of_all = state._replace(position=None)  # its other leaves are [B, ...]
+  part, *given = jax.tree.map(lambda x: x[kept], (of_all, shared, limits))
+  part = search(part._replace(position=state.position), *given)
+  return jax.tree.map(
+    lambda whole, found: whole.at[kept].set(found),
+    of_all._replace(cache=None),
+    part._replace(position=None, cache=None),
+  )._replace(position=part.position)
+
+
+def advance(
   step: Step,
   reorder: Callable[[Cache, jax.Array], Cache],
-  state: SearchState,
-  limits: jax.Array,
-  length: int,
   alpha: float,
   bos: int,
   eos: int,
   pad: int,
+  state: SearchState,
+  shared: Shared,
+  limits: jax.Array,
 ) -> SearchState:
-  """Runs `step` until every sentence is done or has `length` tokens."""
-
-  def advance(state: SearchState) -> SearchState:
-    last = lax.dynamic_index_in_dim(
-      state.live, jnp.maximum(state.position - 1, 0), axis=2, keepdims=False
-    )
-    tokens = jnp.where(state.position == 0, bos, last)
-    logits, cache = step(tokens, state.position, state.cache)
-    candidates = expand(state, logits, bos, eos, pad)
-    live, live_log_probs, parents = keep_live(candidates, logits.shape[1])
-    finished = keep_finished(state, candidates, alpha)
-    live, live_log_probs, finished = jax.tree.map(
-      lambda old, new: jax.vmap(jnp.where)(state.done, old, new),
-      (state.live, state.live_log_probs, state.finished),
-      (live, live_log_probs, finished),
-    )
-    state = SearchState(
-      position=state.position + 1,
-      live=live,
-      live_log_probs=live_log_probs,
-      finished=finished,
-      done=state.done,
-      cache=reorder(cache, parents),
-    )
-    return state._replace(done=state.done | is_done(state, limits, alpha))
-
-  going = lambda state: ~jnp.all(state.done) & (state.position < length)
-  return lax.while_loop(going, advance, state)
+  """One step: each live hypothesis grows by a token, if its sentence is not done."""
+  last = lax.dynamic_index_in_dim(
+    state.live, jnp.maximum(state.position - 1, 0), axis=2, keepdims=False
+  )
+  tokens = jnp.where(state.position == 0, bos, last)
+  logits, cache = step(tokens, state.position, state.cache, shared)
+  candidates = expand(state, logits, bos, eos, pad)
+  live, live_log_probs, parents = keep_live(candidates, logits.shape[1])
+  finished = keep_finished(state, candidates, alpha)
+  live, live_log_probs, finished = jax.tree.map(
+    lambda old, new: jax.vmap(jnp.where)(state.done, old, new),
+    (state.live, state.live_log_probs, state.finished),
+    (live, live_log_probs, finished),
+  )
+  state = SearchState(
+    position=state.position + 1,
+    live=live,
+    live_log_probs=live_log_probs,
+    finished=finished,
+    done=state.done,
+    cache=reorder(cache, parents),
+  )
+  return state._replace(done=state.done | is_done(state, limits, alpha))
 
 
 def expand(
@@ -196,18 +254,18 @@ def keep_live(
 def keep_finished(
   state: SearchState, candidates: Candidates, alpha: float
 ) -> Hypotheses:
-  """The K best by score of the finished so far and the candidates that ended."""
+  """The F best by score of the finished so far and the candidates that ended."""
   log_probs = jnp.where(candidates.ended, candidates.log_probs, -jnp.inf)
   scores = log_probs / length_penalty(state.position + 1, alpha)
   ended = Hypotheses(candidates.tokens, scores, log_probs, log_probs > -jnp.inf)
   # The old come first: top_k prefers the lower index, so an equal score is no gain.
   both = _concatenate(state.finished, ended)
-  _, kept = lax.top_k(both.scores, state.live.shape[1])
+  _, kept = lax.top_k(both.scores, state.finished.scores.shape[1])
   return gather(both, kept)
 
 
 def is_done(state: SearchState, limits: jax.Array, alpha: float) -> jax.Array:
-  """[B] bool: at its limit, or no live hypothesis can enter the K finished ones.
+  """[B] bool: at its limit, or no live hypothesis can enter the F finished ones.
 
   As a hypothesis grows, log P only falls and lp is monotone. So the best score that a
   live hypothesis can reach is its present log P over the largest lp ahead of it.
@@ -220,19 +278,19 @@ def is_done(state: SearchState, limits: jax.Array, alpha: float) -> jax.Array:
 
 
 def rank(state: SearchState, limits: jax.Array, alpha: float, pad: int) -> Hypotheses:
-  """K hypotheses: the finished ones, then the live ones as cut, then empty places."""
-  beam = state.live.shape[1]
+  """F hypotheses: the finished ones, then the live ones as cut, then empty places."""
+  nbest = state.finished.scores.shape[1]
   cut = Hypotheses(
     tokens=state.live,
     scores=state.live_log_probs / length_penalty(limits, alpha)[:, None],
     log_probs=state.live_log_probs,
     finished=jnp.zeros(state.live_log_probs.shape, bool),
   )
-  # A sentence that is done before its limit has K finished hypotheses or none live.
+  # A sentence that is done before its limit has F finished hypotheses or none live.
   both = _concatenate(state.finished, cut)
   there = both.log_probs > -jnp.inf
   kind = jnp.where(both.finished, 0, jnp.where(there, 1, 2))
-  best = gather(both, jnp.argsort(kind, axis=1, stable=True)[:, :beam])
+  best = gather(both, jnp.argsort(kind, axis=1, stable=True)[:, :nbest])
   # Empty places hold leftovers of the search if top_k breaks ties in another order.
   there = best.log_probs > -jnp.inf
   return best._replace(tokens=jnp.where(there[..., None], best.tokens, pad))

@@ -34,5 +34,5 @@ class DevBleu:
       self._translator = Translator(self._config, self._vocabularies, params)
     else:
       self._translator.use(params)
-    found = [best[0].text for best in self._translator.translate(self._sources)]
+    found = [best[0].text for best in self._translator.translate(self._sources, 1)]
     return bleu.sacre_bleu(found, self._references, *self._how).score

@@ -74,18 +74,32 @@ class TrainedModel:
 
   def translate(self, sentences: Sequence[str]) -> list[str]:
     """The best translation of each sentence; that of an empty one is empty."""
-    return [best.text for best, *_ in self.hypotheses(sentences)]
+    return [best.text for (best,) in self.hypotheses(sentences, nbest=1)]
 
   def hypotheses(
-    self, sentences: Sequence[str], progress: Callable[[Iterable], Iterable] = iter
+    self,
+    sentences: Sequence[str],
+    progress: Callable[[Iterable], Iterable] = iter,
+    *,
+    nbest: int | None = None,
   ) -> list[list[Hypothesis]]:
-    """At most `beam` translations of each sentence, best first.
+    """At most `nbest` translations of each sentence, best first.
 
     Each has its text, its score (log P / length penalty, in nats) and its pieces' ids.
-    `progress` wraps the batches, as tqdm does.
+    The fewer are wanted, the sooner the search is over. `progress` wraps the batches,
+    as tqdm does.
+
+    Args:
+      nbest: from 1 to the search's beam; None stands for the beam.
+
+    Raises:
+      ValueError: `nbest` is not from 1 to the search's beam.
     """
     _check_strings(sentences, sentences)
-    return self._restored.translator.translate(sentences, progress)
+    nbest = self.config.beam if nbest is None else nbest
+    if not 1 <= nbest <= self.config.beam:
+      raise ValueError(f'nbest={nbest}: 1 to {self.config.beam}, which is the beam')
+    return self._restored.translator.translate(sentences, nbest, progress)
 
   def pieces(self, hypothesis: Hypothesis) -> list[str]:
     """A hypothesis's pieces, without </s>."""

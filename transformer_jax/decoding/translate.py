@@ -62,7 +62,7 @@ class Translator:
     if config.model.positions == 'learned':
       self._output = min(self._output, config.model.max_positions)
     self.cut_sources = self.cut_outputs = 0
-    self._searches: dict[int, Callable] = {}
+    self._searches: dict[tuple[int, int], Callable] = {}
 
   def use(self, params: Tree) -> None:
     """Translates with other parameters from now on; nothing is compiled again."""
@@ -71,9 +71,14 @@ class Translator:
   def translate(
     self,
     sentences: Sequence[str],
+    nbest: int,
     progress: Callable[[Iterable], Iterable] = iter,
   ) -> list[list[Hypothesis]]:
-    """The hypotheses of each sentence, best first; `progress` wraps the batches."""
+    """At most `nbest` hypotheses of each sentence, best first.
+
+    A search for the best alone is over sooner than one for several. `nbest` is the
+    config's `beam` at most. `progress` wraps the batches.
+    """
     read = [self._task.read(sentence) for sentence in sentences]
     ids = [self._ids(s) for s in self._vocabularies.source.encode(read)]
     results = [[self._finished(s, '', 0.0, [])] for s in sentences]
@@ -83,7 +88,7 @@ class Translator:
       source = np.full((rows, length), PAD, np.int32)
       for row, i in enumerate(chosen):
         source[row, : len(ids[i])] = ids[i]
-      found = self._search(length)(self._weights, source)
+      found = self._search(length, nbest)(self._weights, source)
       if before is not None:  # its words are read while the devices work on this one
         self._read(*before, sentences, results)
       before = chosen, found
@@ -131,9 +136,9 @@ class Translator:
       start, before = start + rows, length
 
   def _search(
-    self, length: int
+    self, length: int, nbest: int
   ) -> Callable[[Tree, np.ndarray], Callable[[], Hypotheses]]:
-    if length not in self._searches:
+    if (length, nbest) not in self._searches:
       beam, alpha, extra = (
         self._config[key] for key in ('beam', 'alpha', 'extra_length')
       )
@@ -145,24 +150,25 @@ class Translator:
 
       def search(weights: SearchWeights, source: jax.Array) -> Hypotheses:
         model = nnx.merge(self._graph, weights.params)
-        memory = model.precompute_cross_attention(source, weights.table)
         words = (source != PAD).sum(1)
         return beam_search(
-          lambda *state: model.step(*state, memory),
+          lambda *state: model.step(*state, weights.table),
           model.empty_cache(source.shape[0], beam, lengths[0]),
+          model.precompute_cross_attention(source),
           (words + extra) * (words > 0),
           reorder=Cache.reorder,
           grow=Cache.grow,
           lengths=lengths,
           beam=beam,
+          nbest=nbest,
           alpha=alpha,
           bos=BOS,
           eos=EOS,
           pad=PAD,
         )
 
-      self._searches[length] = parallel.spread(search)
-    return self._searches[length]
+      self._searches[length, nbest] = parallel.spread(search)
+    return self._searches[length, nbest]
 
   def _hypotheses(
     self, sentence: str, tokens: np.ndarray, scores: np.ndarray, *_: np.ndarray

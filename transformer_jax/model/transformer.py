@@ -32,7 +32,6 @@ class Memory(NamedTuple):
 
   layers: list[KeyValues]  # of each layer's cross-attention
   mask: Bool[Array, 'B 1 S']
-  table: Float[Array, 'W D']  # the embedding matrix, cast for the logits
 
 
 class Cache(NamedTuple):
@@ -291,16 +290,11 @@ class Transformer(nnx.Module):
 
   # 6.1 Inference, one position at a time
 
-  def precompute_cross_attention(
-    self, source: Int[Array, 'B S'], table: Float[Array, 'W D']
-  ) -> Memory:
-    """Returns cross-attention's keys and values, and what else step() needs.
-
-    `table` is the embedding matrix as SearchWeights have it.
-    """
+  def precompute_cross_attention(self, source: Int[Array, 'B S']) -> Memory:
+    """Returns cross-attention's keys and values, and which of them are padding's."""
     encoded = self.encode(source)
     layers = [layer.cross.key_values(encoded) for layer in self.decoder]
-    return Memory(layers, (source != PAD)[:, None], table)
+    return Memory(layers, (source != PAD)[:, None])
 
   def empty_cache(self, B: int, R: int, L: int) -> Cache:
     """Returns a cache for R rows of B sentences and up to L positions."""
@@ -316,8 +310,12 @@ class Transformer(nnx.Module):
     position: Int[Array, ''],
     cache: Cache,
     memory: Memory,
+    table: Float[Array, 'W D'],
   ) -> tuple[Float32[Array, 'B R W'], Cache]:
-    """Returns the logits that follow `tokens` at `position`, and the new cache."""
+    """Returns the logits that follow `tokens` at `position`, and the new cache.
+
+    `table` is the embedding matrix as SearchWeights have it.
+    """
     B, R, L = cache.slots.shape
     slots = cache.slots.at[:, :, position].set(jnp.arange(R))
     so_far = (jnp.arange(L) <= position)[None, None, :, None]
@@ -330,4 +328,4 @@ class Transformer(nnx.Module):
     ):
       x, among = run(layer, x, position, among, visible, source, memory.mask)
       after.append(among)
-    return self._logits(x, memory.table), Cache(slots, after)
+    return self._logits(x, table), Cache(slots, after)
