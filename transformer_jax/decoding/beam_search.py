@@ -29,7 +29,7 @@ Cache = Any  # what a model remembers of the tokens so far: leaves [B, ...]
 Shared = Any  # what all hypotheses of a sentence share: leaves [B, ...]
 Step = Callable[[jax.Array, jax.Array, Cache, Shared], tuple[jax.Array, Cache]]
 
-# A step of fewer sentences than this hardly takes less time, so they stay together.
+# No fewer sentences than this go on alone: for them another loop has to be compiled.
 FEWEST = 8
 
 
