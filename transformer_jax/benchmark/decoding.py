@@ -98,7 +98,7 @@ class Ours:
 
   def __call__(self, texts: Sequence[str]) -> list[str]:
     """The best translation of each text."""
-    return [found[0].text for found in self.translator.translate(texts, 1)]
+    return [found[0].text for found in self.translator.translate(texts, nbest=1)]
 
 
 def bucket(length: int) -> int:

@@ -88,7 +88,7 @@ def _lines(path: pathlib.Path) -> int:
 
 
 def characters(of: OwnFiles) -> int:
-  """How many different characters train has. Both files are held in memory.
+  """How many different characters train has. One file at a time is held in memory.
 
   Raises:
     UserError: one of them is damaged.

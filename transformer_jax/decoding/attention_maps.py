@@ -113,8 +113,9 @@ class Watcher:
     self._check_lengths('sentence', sources)
     missing = [i for i, text in enumerate(translations) if text is None]
     targets = self.restored.target_ids([text or '' for text in translations])
-    searched = self.restored.translator.translate([sentences[i] for i in missing], 1)
-    for i, (best, *_) in zip(missing, searched, strict=True):
+    untranslated = [sentences[i] for i in missing]
+    searched = self.restored.translator.translate(untranslated, nbest=1)
+    for i, (best,) in zip(missing, searched, strict=True):
       targets[i] = best.tokens if best.tokens[-1:] == [EOS] else [*best.tokens, EOS]
     self._check_lengths('translation', targets)
     return [*zip(sources, targets, strict=True)]

@@ -29,7 +29,8 @@ Cache = Any  # what a model remembers of the tokens so far: leaves [B, ...]
 Shared = Any  # what all hypotheses of a sentence share: leaves [B, ...]
 Step = Callable[[jax.Array, jax.Array, Cache, Shared], tuple[jax.Array, Cache]]
 
-# No fewer sentences than this go on alone: for them another loop has to be compiled.
+# The last quarter of a batch goes on alone only if it has so many sentences. It needs a
+# loop of its own, and that takes time to compile.
 FEWEST = 8
 
 
@@ -165,20 +166,20 @@ def _is_to_go_on(left: int, length: int, state: SearchState) -> jax.Array:
 
 
 def apart(
-  search: Callable[[SearchState, Shared, jax.Array], SearchState],
+  rest: Callable[[SearchState, Shared, jax.Array], SearchState],
   state: SearchState,
   shared: Shared,
   limits: jax.Array,
   left: int,
 ) -> SearchState:
-  """Searches `left` sentences without the others, which are done.
+  """Searches the rest: `left` sentences, without the others, which are done.
 
-  The state that it returns has no cache.
+  `rest` is the search for them. The state that is returned has no cache.
   """
   _, kept = lax.top_k((~state.done).astype(jnp.float32), left)
   of_all = state._replace(position=None)  # its other leaves are [B, ...]
   part, *given = jax.tree.map(lambda x: x[kept], (of_all, shared, limits))
-  part = search(part._replace(position=state.position), *given)
+  part = rest(part._replace(position=state.position), *given)
   return jax.tree.map(
     lambda whole, found: whole.at[kept].set(found),
     of_all._replace(cache=None),

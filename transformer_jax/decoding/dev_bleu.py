@@ -34,5 +34,6 @@ class DevBleu:
       self._translator = Translator(self._config, self._vocabularies, params)
     else:
       self._translator.use(params)
-    found = [best[0].text for best in self._translator.translate(self._sources, 1)]
+    searched = self._translator.translate(self._sources, nbest=1)
+    found = [best.text for (best,) in searched]
     return bleu.sacre_bleu(found, self._references, *self._how).score

@@ -80,7 +80,8 @@ class Evaluation:
     perplexity = Perplexity(config, graph, *token_files.read_split(self._corpus, 'dev'))
     bar = lambda items: tqdm(items, desc='translating', unit='batch', disable=None)
     _say(f'translating {len(held[0]):,} sentences; each length is compiled first')
-    best = [found[0] for found in translator.translate(held[0], 1, bar)]
+    searched = translator.translate(held[0], nbest=1, progress=bar)
+    best = [found for (found,) in searched]
     outputs = [one.text for one in best]
     for line in (*translator.cuts(), *perplexity.cuts()):
       print(line, file=sys.stderr)

@@ -291,7 +291,7 @@ class Transformer(nnx.Module):
   # 6.1 Inference, one position at a time
 
   def precompute_cross_attention(self, source: Int[Array, 'B S']) -> Memory:
-    """Returns cross-attention's keys and values, and which of them are padding's."""
+    """Returns cross-attention's keys and values, and the mask that hides padding."""
     encoded = self.encode(source)
     layers = [layer.cross.key_values(encoded) for layer in self.decoder]
     return Memory(layers, (source != PAD)[:, None])
