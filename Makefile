@@ -4,9 +4,10 @@ VENV ?= .venv
 ACCELERATOR ?= cpu
 RUN ?= runs/quickstart
 BIN := $(VENV)/bin
-# Neighbours share the corpora that fixtures make, and a worker without tests takes others'.
+# pytest-xdist: tests that stand together use the same prepared corpora, so one worker gets
+# them. A worker that has run out takes tests of others.
 PARALLEL := -n auto --dist worksteal
-# Arrays in large pages: on a CPU a training step takes about a quarter less time.
+# Arrays in large pages: on a CPU base trains some 4 % faster (docs/speed_tried.md).
 # (Read by glibc 2.35 and newer as a program starts; all else ignores it.)
 export GLIBC_TUNABLES ?= glibc.malloc.hugetlb=1
 
@@ -20,8 +21,9 @@ quickstart: install
 	$(BIN)/python -m scripts.report $(RUN)
 	@echo "Where its heads look: $(BIN)/python -m scripts.plot_attention --workdir=$(RUN) --text='When did my sister wait for him?'"
 
-# docs/table3.md and docs/multi30k.md again, from Multi30k's files in RAW_DIR: about a day
-# of two CPU cores. Stopped, it goes on when it is given again.
+# Trains the runs of docs/table3.md and docs/multi30k.md again, from Multi30k's files in
+# RAW_DIR, and scores each as its config says: about a day of two CPU cores. If it is
+# stopped, the same command resumes it.
 EVIDENCE ?= runs/evidence
 SWEEP = $(BIN)/python -m scripts.sweep --workdir=$(EVIDENCE) --raw_dir=$(RAW_DIR)
 FLOAT32 := -- --config.decode_dtype=float32
@@ -37,8 +39,8 @@ evidence: install
 	$(SWEEP) --config=configs/multi30k.py:en-de --seeds=1 $(TEST)
 	$(BIN)/python -m scripts.report $(EVIDENCE)/*.seed-* --samples=0 --html=$(EVIDENCE)/report.html
 
-# Most of its time is XLA's: with few of its optimizations it is a sixth shorter. The same
-# tests with all of them are part of test-all.
+# Most of the time goes to compiling. With few of XLA's optimizations the suite takes a sixth
+# less. test-all runs the same tests with all of them.
 test: $(VENV)/.installed.tests
 	JAX_DISABLE_MOST_OPTIMIZATIONS=1 $(BIN)/python -m pytest $(PARALLEL) -m 'not slow and not torch'
 
@@ -47,8 +49,8 @@ test-all: $(VENV)/.installed.torch
 	$(BIN)/python -c 'import torch, transformers, ctranslate2'  # else tests are skipped
 	$(BIN)/python -m pytest $(PARALLEL)
 
-# Does it install and run at all, and does it stop when told? For Pythons beside the
-# main one, which get newer versions of JAX than that.
+# Does it install, run, and stop when told to? For the other Pythons, for which pip finds
+# newer versions of JAX.
 smoke: $(VENV)/.installed.tests
 	$(BIN)/python -c 'import jax, sys; print("Python", sys.version.split()[0], "JAX", jax.__version__)'
 	$(BIN)/python -m pytest $(PARALLEL) tests/model/test_transformer.py tests/test_end_to_end.py \

@@ -6,9 +6,10 @@
 `wsj` is the paper's parser: the Wall Street Journal of the Penn Treebank (LDC99T42) in
 --raw_dir, as WSJ/02/wsj_0200.mrg ...; the paper has 91.3 F1 on section 23. `semi` adds
 --raw_dir/silver.mrg, trees that another parser made (the paper: 17 M sentences, 92.7).
-`gum` trains a small model on the 10,910 trees of GUM, `sample` on those and the public
-sample of the Penn Treebank; `small` is `gum` with beam 4. The paper does not say
-dropout, rate or how trees are written. docs/parsing.md tells more.
+`gum` trains a small model on GUM's 10,910 trees and on parts of them, `sample` also on
+the public sample of the Penn Treebank. `small` is `gum` with beam 4. The paper gives
+neither dropout nor learning rate, and does not say how trees are written.
+docs/parsing.md tells more.
 """
 
 import ml_collections

@@ -5,8 +5,9 @@
   python -m scripts.sweep --rows=base,D1,C1 --mini --seeds=1,2,3 \\
     --workdir=runs/table3 --raw_dir=DIR_OF_MULTI30K
 
-A row costs what base costs; B costs a little less, rows C and big more or less. Rows
-are scored on newstest2013 and, as in section 6.2, with the last checkpoint alone.
+Rows A, D and E cost as much as base, rows B a little less. C1, C2, C4 and C6 cost less;
+C3, C5, C7 and big cost more (docs/reproduce.md has the hours). Rows are scored on
+newstest2013 and, as in section 6.2, with the last checkpoint alone.
 
 `table3.py:ROW,mini` is the same table in miniature, on Multi30k's 29,000 captions. Its
 cells are the printed ones divided by MINIATURE, so that each row stands to the

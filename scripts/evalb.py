@@ -4,8 +4,9 @@
 
 Both files have a tree a line, in the same order. Prints what EVALB prints: the figures
 of each sentence, and the totals of all and of those of --cut_off words at most. With
---against=other.mrg it says how much better they are than others, and how surely: F1
-as `evaluate` has it, on the treebank's tags, and a paired bootstrap over sentences.
+--against=other.mrg it also says how much better the trees of --test are than those of
+other.mrg, and how surely: F1 as `evaluate` has it, on the treebank's tags, and a paired
+bootstrap over sentences.
 """
 
 import pathlib
@@ -18,7 +19,7 @@ FLAGS = flags.Flags(__doc__)
 GOLD = FLAGS.path('gold', None, "The treebank's trees.", required=True)
 TEST = FLAGS.path('test', None, 'The trees to score.', required=True)
 AGAINST = FLAGS.path('against', None, "Another parser's trees, to compare them with.")
-CUT_OFF = FLAGS.integer('cut_off', evalb.CUT_OFF, 'Words.', at_least=0)
+CUT_OFF = FLAGS.integer('cut_off', evalb.CUT_OFF, 'Most words, see above.', at_least=0)
 
 
 def main(argv: list[str]) -> None:

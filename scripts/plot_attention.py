@@ -5,9 +5,10 @@
     --attention=encoder --layers=5 --heads=5,6 --word=It
 
 Writes attention.html, to look around in, and pictures (SVG, PNG) of the layers and
-heads asked for. A line is a sentence; what stands behind a tab is its translation,
-which is searched if there is none. Pieces are merged to words: their weights are summed
-over the words that are looked at, and averaged over those that look.
+heads asked for. A line is a sentence; blank ones are not counted. What stands behind a
+tab is its translation, which is searched if there is none. Pieces are merged to words:
+their weights are summed over the words that are looked at, and averaged over those that
+look.
 """
 
 from transformer_jax.machine.signals import Interruption

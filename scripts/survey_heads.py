@@ -28,7 +28,9 @@ from transformer_jax.runs.flags import checkpoints
 FLAGS = flags.Flags(__doc__)
 WORKDIR = FLAGS.path('workdir', None, "The run's folder.", required=True)
 SPLIT = FLAGS.choice('split', 'dev', ['dev', 'test'], 'Whose sentences to look at.')
-SENTENCES = FLAGS.integer('sentences', 100, 'How many of them, drawn.', at_least=1)
+SENTENCES = FLAGS.integer(
+  'sentences', 100, 'How many of them, drawn; all with --query.', at_least=1
+)
 PRUNE = FLAGS.boolean('prune', 'Measure what each head is worth.')
 QUERY = FLAGS.string('query', None, 'A word that looks ...')
 KEY = FLAGS.string('key', None, '... and one that it looks at.')
@@ -48,11 +50,11 @@ def main(argv: list[str]) -> None:
   corpus = folder_of(restored.config.corpus, DATA_DIR.value)
   restored.run.check_vocabulary(corpus)
   sides = token_files.read_split(corpus, SPLIT.value)
-  training = token_files.read_split(corpus, 'train')
-  pairs = head_survey.drawn(sides, SENTENCES.value, watcher.longest)
   folder = OUTPUT.value or WORKDIR.value / 'attention'
   folder.mkdir(parents=True, exist_ok=True)
   if QUERY.value is None:
+    training = token_files.read_split(corpus, 'train')
+    pairs = head_survey.drawn(sides, SENTENCES.value, watcher.longest)
     found = head_survey.survey(watcher, pairs, training)
     about = f'Means over {len(pairs)} sentences of {SPLIT.value}.'
     blocks = attention_heads.survey_blocks(found, about)

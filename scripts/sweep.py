@@ -44,9 +44,7 @@ RETRY = FLAGS.boolean('retry_failed', 'Run those again that failed.')
 SUBMIT = FLAGS.choice(
   'submit', None, ['slurm', 'local'], "Submit to Slurm, or submitit's stand-in for it."
 )
-PER_NODE = FLAGS.integer(
-  'per_node', 1, 'Runs side by side, here or in each submission.', at_least=1
-)
+PER_NODE = FLAGS.integer('per_node', 1, 'Runs at a time on a machine.', at_least=1)
 SLURM = FLAGS.repeated('slurm', "KEY=VALUE of submitit's update_parameters.")
 DATA = DataFlags(FLAGS)
 
@@ -59,6 +57,10 @@ def main(argv: list[str]) -> None:
   rows = paper.TABLE_3 if ROWS.value == ['all'] else ROWS.value
   mini = ',mini' if MINI.value else ''
   configs = [f'configs/table3.py:{row}{mini}' for row in rows] + CONFIG.value
+  if mini and not rows:
+    raise UserError('--mini is of --rows; with --config, give table3.py:ROW,mini')
+  if SLURM.value and SUBMIT.value is None:
+    raise UserError('--slurm needs --submit')
   how = SEEDS.value, SPLIT.value, AVERAGE.value, DATA, trainer_flags
   plan = Plan(WORKDIR.value, configs, *how)
   jobs = plan.jobs()
@@ -69,7 +71,7 @@ def main(argv: list[str]) -> None:
     for job in jobs:
       job.forgive()
   if SUBMIT.value:
-    sweep.submit(plan, jobs, SUBMIT.value, PER_NODE.value, SLURM.value)
+    sweep.submit(plan, jobs, SUBMIT.value, PER_NODE.value, SLURM.value, interruption)
   else:
     sys.exit(sweep.run(jobs, PER_NODE.value, interruption))
 

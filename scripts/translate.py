@@ -3,8 +3,8 @@
   echo 'A man rides a horse.' | python -m scripts.translate --workdir=runs/multi30k
   python -m scripts.translate --workdir=runs/multi30k
 
-At a terminal it asks for a line and translates it at once; Ctrl-D ends it. With --nbest
-each line starts with the number of its sentence and a tab.
+At a terminal it asks for a line and translates it at once; Ctrl-D ends it. With
+--nbest=K above 1 each line starts with the number of its sentence and a tab.
 """
 
 from transformer_jax.machine.signals import Interruption
@@ -27,11 +27,11 @@ from transformer_jax.runs.run import Run
 FLAGS = flags.Flags(__doc__)
 WORKDIR = FLAGS.path('workdir', None, "The run's folder.", required=True)
 INPUT = FLAGS.path('input', '-', "File to translate; '-' is stdin.")
-NBEST = FLAGS.integer('nbest', 1, 'How many of each line.', at_least=1)
+NBEST = FLAGS.integer('nbest', 1, 'Translations of each line.', at_least=1)
 BEAM = FLAGS.integer('beam', None, "The config's, and NBEST at least.", at_least=1)
 ALPHA = FLAGS.number('alpha', None, "Length penalty; the config's by default.")
 AVERAGE, STEP = checkpoints(FLAGS)
-SCORES = FLAGS.boolean('scores', 'Put score and tab before each.')
+SCORES = FLAGS.boolean('scores', 'Put its score and a tab before each.')
 
 
 def typed() -> Iterator[bytes]:
@@ -61,7 +61,7 @@ def main(argv: list[str]) -> None:
   model = transformer_jax.load(WORKDIR.value, beam=beam, alpha=ALPHA.value, **which)
   bar = lambda items: tqdm(items, unit='batch', disable=is_typed or None)
   if is_typed:
-    model.hypotheses(['a'], nbest=NBEST.value)  # compiles before somebody waits for it
+    model.warm_up(NBEST.value)  # compiles before somebody waits for it
   read = lambda: streams.read_stdin() if is_stdin else INPUT.value.read_bytes()
   for text in typed() if is_typed else [read()]:
     for lines in pipe.parts(pipe.split_lines(text)):

@@ -33,7 +33,8 @@ def load(
   Args:
     workdir: the run's folder.
     average: how many checkpoints to average.
-    step: the last of them; 'best' is the best on dev, by default alone.
+    step: the last of them. 'best' is the one that was best on dev, and then `average`
+      is 1 by default.
     beam, alpha: of the search (section 6.1).
 
   Raises:

@@ -13,6 +13,7 @@ import pytest
 
 from toy.jobs import called, make_jobs, states, wait_until
 from transformer_jax.machine.errors import UserError
+from transformer_jax.machine.signals import Interruption
 from transformer_jax.runs import slurm, sweep
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -103,6 +104,11 @@ def test_slurm(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch):
   assert submit() == []
   queue.write_text('12_1\n112_0\n')  # the first has left; another's number is longer
   assert submit() == ['12: a b']
+  note = jobs[2].run.workdir / 'sweep.queued.json'
+  note.write_text('{"cluster": "slurm"')
+  with pytest.raises(UserError, match=r'sweep.queued.json: damaged .*; delete it if'):
+    submit()
+  note.unlink()
   (folder / 'squeue').write_text('#!/bin/sh\necho no controller >&2; exit 1\n')
   with pytest.raises(UserError, match=r'squeue cannot tell .*\(no controller\)'):
     submit()
@@ -128,4 +134,4 @@ def test_without_submitit(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatc
   monkeypatch.setitem(sys.modules, 'submitit', None)
   plan = SimpleNamespace(workdir=tmp_path)  # which cannot prepare
   with pytest.raises(UserError, match='--submit needs submitit .*: pip install'):
-    sweep.submit(plan, [], 'slurm', 1, ['timeout_min=9'])
+    sweep.submit(plan, [], 'slurm', 1, ['timeout_min=9'], Interruption())

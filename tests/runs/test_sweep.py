@@ -1,9 +1,13 @@
 """Sweeps of stand-ins for the trainer on this machine, and the script."""
 
+import contextlib
 import fcntl
 import json
 import os
 import pathlib
+import pickle
+import pty
+import re
 import signal
 import subprocess
 import sys
@@ -16,6 +20,7 @@ from toy.jobs import STEPS, called, make_jobs, states, wait_until, write_stand_i
 from toy.task import SETTINGS, write_raw
 from transformer_jax.data.flags import DataFlags
 from transformer_jax.machine import processor
+from transformer_jax.machine.errors import UserError
 from transformer_jax.machine.flags import Flags
 from transformer_jax.runs import local, sweep
 from transformer_jax.runs.job import Job, JobClaimed
@@ -315,22 +320,76 @@ def test_dry_run(tmp_path: pathlib.Path):
   ]
 
 
+def planned(folder: pathlib.Path, configs: tuple[str, ...], *flags: str) -> list[Job]:
+  """The jobs of a plan whose results average five checkpoints."""
+  table = Flags('')
+  plan = Plan(folder, configs, ('1',), 'dev', 5, DataFlags(table), flags)
+  table.parse(['sweep'])
+  return plan.jobs()
+
+
 def test_the_result_averages_what_there_is(tmp_path: pathlib.Path):
   """A short run has fewer checkpoints than are asked for, and its result says so."""
-  table = Flags('')
-  plan = Plan(
-    tmp_path,
-    ('configs/quickstart.py:en-de',),
-    ('1',),
-    'dev',
-    5,
-    DataFlags(table),
-    ('--config.checkpoint_every_steps=100', '--config.train_steps=250'),
-  )
-  table.parse(['sweep'])
-  (job,) = plan.jobs()
+  every = '--config.checkpoint_every_steps=100', '--config.train_steps=250'
+  (job,) = planned(tmp_path, ('configs/quickstart.py:en-de',), *every)
   assert job.result.name.startswith('dev.step-250.average-3.')
   assert job.result_of(800).name.startswith('dev.step-800.average-5.')
+
+
+def test_a_job_can_be_pickled(tmp_path: pathlib.Path):
+  """As submitit does it: the job that is unpickled is the same one."""
+  cloudpickle = pytest.importorskip('cloudpickle')
+  (job,) = planned(tmp_path, ('configs/table3.py:D1,mini',))
+  again = pickle.loads(cloudpickle.dumps(job))
+  assert again[:-1] == job[:-1]
+  assert again.result_of(3125) == job.result_of(3125)
+
+
+def test_two_configs_of_one_name(tmp_path: pathlib.Path):
+  """They would train in one folder, which the message names."""
+  (tmp_path / 'quickstart.py').write_text('from configs.quickstart import get_config\n')
+  configs = 'configs/quickstart.py:en-de', f'{tmp_path}/quickstart.py:en-de'
+  folder = r'quickstart\.en-de\.seed-1 would be the folder of 2 runs: .*or two configs'
+  with pytest.raises(UserError, match=folder):
+    planned(tmp_path, configs)
+
+
+def test_what_is_said_on_a_terminal_stays(tmp_path: pathlib.Path):
+  """A line that is said replaces the line of progress, and does not mix with it."""
+  code = """
+import sys
+from toy.jobs import make_jobs
+from transformer_jax.machine.signals import Interruption
+from transformer_jax.runs import sweep
+import pathlib
+jobs = make_jobs(pathlib.Path(sys.argv[1]), 'a', 'b')
+sys.exit(sweep.run(jobs, 1, Interruption()))
+"""
+  terminal, end = pty.openpty()
+  command = [sys.executable, '-c', code, str(tmp_path)]
+  environment = os.environ | {'PYTHONPATH': f'{ROOT}:{ROOT / "tests"}'}
+  process = subprocess.Popen(command, stderr=end, cwd=ROOT, env=environment)
+  os.close(end)
+  written = b''
+  with contextlib.suppress(OSError):  # of Linux, once the other end is closed
+    while part := os.read(terminal, 4096):
+      written += part
+  os.close(terminal)
+  assert process.wait() == 0
+  assert re.search(rb'\d waiting\r', written), 'the progress was shown'
+  shown = []
+  for line in written.decode().replace('\r\n', '\n').split('\n'):
+    text = ''
+    for over in line.split('\r'):  # what a terminal shows in the end
+      new, cleared = over.removeprefix('\x1b[K'), over.startswith('\x1b[K')
+      text = new if cleared else new + text[len(new) :]
+    shown.append(text)
+  expected = []
+  for name in ('a', 'b'):
+    log = tmp_path / 'runs' / name / 'sweep.log'
+    expected += [f'{name}: log in {log}', f'{name}: is trained, scoring']
+    expected += [f'{name}: done']
+  assert shown == [*expected, '2 done', '']
 
 
 @pytest.mark.slow
@@ -402,7 +461,11 @@ def test_exit_code_of_a_failure(tmp_path: pathlib.Path):
     (['--rows=base', '--seeds=one'], '--seeds=one: numbers'),
     (['--rows=base', '--seeds='], '--seeds=: numbers'),
     (['--rows=base', '--mini', '--average=21'], 'base,mini keeps 20 checkpoints'),
+    (['--config=configs/table3.py:base', '--mini'], '--mini is of --rows'),
+    (['--rows=base', '--slurm=mem_gb=8'], '--slurm needs --submit'),
     (['--rows=base', '--', '--config.train_step=1'], 'train_step'),
+    (['--rows=base', '--', '--config.seed=7'], '--config.seed=7: give --rows, '),
+    (['--rows=base', '--', '--config=configs/big.py'], '.py: give --rows, '),
     (['--rows=base', '--', '--init_from', 'r'], "'r' is no flag: "),
     (['--rows=base', 'D1'], "'D1' is no flag: --rows=base,D1"),
     (['--rows=base', '--submit=slurm'], 'needs --slurm=timeout_min=MINUTES'),

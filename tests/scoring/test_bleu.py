@@ -178,6 +178,23 @@ def test_languages_with_rules_that_sacremoses_lacks_say_so(language):
 
 
 @pytest.mark.parametrize(
+  ('regional', 'language', 'line'),
+  [
+    ('fr_CA', 'fr', "L'homme d'État, env. 3 fois."),
+    ('pt_BR', 'pt', 'O Sr. Silva, a Sra. Lima.'),
+    ('de_AT', 'de', 'Am 26. Mai, usw. und etc.'),
+    ('sv_SE', 'sv', 'EU:n är här.'),
+  ],
+)
+def test_a_region_changes_no_rule(regional: str, language: str, line: str):
+  """Its tokens are the language's, and so is the signature."""
+  assert moses.tokenize(line, regional) == moses.tokenize(line, language)
+  assert moses.has_rules(regional)
+  found = bleu.paper_bleu([line], [line], regional)
+  assert found == bleu.paper_bleu([line], [line], language)
+
+
+@pytest.mark.parametrize(
   ('line', 'plain'),
   [
     ('„Ja“, sagte sie … ’s', '„Ja", sagte sie ... \'s'),

@@ -30,7 +30,8 @@ class _Model1:
     for source, target in pairs:
       keys.append(_keys(source, target).ravel())
       at = count + np.arange(len(target))
-      positions.append(np.repeat(at, len(source)))  # whose probabilities sum to 1
+      # The target position of each key: a position's shares sum to 1.
+      positions.append(np.repeat(at, len(source)))
       count += len(target)
     self._keys, which = np.unique(np.concatenate(keys), return_inverse=True)
     position, given = np.concatenate(positions), self._keys >> 32

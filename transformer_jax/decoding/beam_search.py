@@ -149,7 +149,11 @@ def search(
   lengths: Sequence[int],
   left: int,
 ) -> SearchState:
-  """Goes on until at most `left` sentences are not done; the cache grows meanwhile."""
+  """Goes on until at most `left` sentences are not done; the cache grows meanwhile.
+
+  The state that is returned has a cache of lengths[-1] positions, even if the search
+  is over before it is that long.
+  """
   for length in lengths:
     if length > lengths[0]:
       state = state._replace(cache=grow(state.cache, length))
@@ -172,9 +176,10 @@ def apart(
   limits: jax.Array,
   left: int,
 ) -> SearchState:
-  """Searches the rest: `left` sentences, without the others, which are done.
+  """Goes on with `left` sentences, among them all that are not done.
 
-  `rest` is the search for them. The state that is returned has no cache.
+  `rest` is the search for them. The other sentences are done. The state that is
+  returned has no cache.
   """
   _, kept = lax.top_k((~state.done).astype(jnp.float32), left)
   of_all = state._replace(position=None)  # its other leaves are [B, ...]

@@ -10,13 +10,13 @@ from tqdm import tqdm
 
 from transformer_jax.data import card, held_out, token_files
 from transformer_jax.data.corpus import folder_of
+from transformer_jax.decoding.restored import config_to_search
 from transformer_jax.decoding.scorers import SCORERS
 from transformer_jax.decoding.translate import Translator
 from transformer_jax.machine import files, parallel, platform, provenance
 from transformer_jax.machine.errors import UserError
 from transformer_jax.machine.signals import Interruption
 from transformer_jax.model import build, flops
-from transformer_jax.runs import config_checks
 from transformer_jax.runs.averaging import averaging
 from transformer_jax.runs.result import SCORES, VERSION, Result
 from transformer_jax.runs.run import Run
@@ -33,7 +33,7 @@ class Options(NamedTuple):
 
   split: str  # 'dev' or 'test'
   average: int | None  # how many checkpoints
-  step: int | str | None  # the last of them; 'best' on dev, None is the newest
+  step: int | str | None  # the last of them; 'best': the best on dev; None: the newest
   beam: int | None
   alpha: float | None
   lowercase: bool  # whether scores ignore case
@@ -48,20 +48,16 @@ class Evaluation:
 
   def __init__(self, run: Run, data_dir: pathlib.Path, options: Options):
     """Raises UserError if the run is not whole, or has no such checkpoint."""
-    config = run.config()
-    for key in ('beam', 'alpha'):
-      if (value := getattr(options, key)) is not None:
-        config[key] = value
-    config_checks.check_numbers(config.to_dict())
+    config = config_to_search(run, options.beam, options.alpha)
     scorer = SCORERS[config.task]
     if options.lowercase and not scorer.has_case:
       raise UserError(f'--lowercase: scores of {config.task} know no case')
     scorer.check(config.tokenized, config.target_language)  # before the long work
     self._run, self._config, self._options = run, config, options
     self._corpus = folder_of(config.corpus, data_dir)
-    platform.start(config.slices)
     how = averaging(config, options.average, options.step)
     self._steps = checkpoint.to_average(run, *how, options.step)
+    platform.start(config.slices)
     searched = self._steps[-1], len(self._steps), config.beam, config.alpha
     self.translations = run.translations(options.split, *searched, options.lowercase)
 

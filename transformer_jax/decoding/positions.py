@@ -13,7 +13,7 @@ from transformer_jax.runs.run import Run
 
 
 def encodings(
-  workdir: pathlib.Path, average: int | None = None, step: int | None = None
+  workdir: pathlib.Path, average: int | None = None, step: int | str | None = None
 ) -> dict[str, np.ndarray]:
   """Tables [positions, d_model]: sinusoids, and the run's own if it has learnt some.
 

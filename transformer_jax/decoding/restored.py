@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
+import ml_collections
 import numpy as np
 
 from transformer_jax.data.vocabulary import EOS, PAD
@@ -18,6 +19,21 @@ from transformer_jax.runs.run import Run
 from transformer_jax.training import checkpoint
 
 Pair = tuple[list[int], list[int]]  # ids of source and target, each with its EOS
+
+
+def config_to_search(
+  run: Run, beam: int | None, alpha: float | None
+) -> ml_collections.ConfigDict:
+  """A run's config with another `beam` or `alpha`, where they are given.
+
+  Raises:
+    UserError: the run has no config, or one that is damaged, or a number cannot be.
+  """
+  config, given = run.config(), {'beam': beam, 'alpha': alpha}
+  config.update({key: value for key, value in given.items() if value is not None})
+  config_checks.check_numbers(config.to_dict(), flag='--')
+  return config
+
 
 # A batch has ROWS pairs. Lengths are rounded up to multiples of STEP, but not beyond
 # what the model takes.
@@ -47,17 +63,14 @@ class Restored:
 
     Args:
       average: how many checkpoints to average.
-      step: the last of them; 'best' is the best on dev, by default alone.
+      step: the last of them. 'best' is the one that was best on dev, and then `average`
+        is 1 by default.
 
     Raises:
-      UserError: the run is not whole, or there is no such checkpoint.
+      UserError: the run is not whole, has no such checkpoint, or a number cannot be.
     """
     self.run = Run(workdir)
-    self.config = self.run.config()
-    for key, value in (('beam', beam), ('alpha', alpha)):
-      if value is not None:
-        self.config[key] = value
-    config_checks.check_numbers(self.config.to_dict())
+    self.config = config_to_search(self.run, beam, alpha)
     self.vocabularies = self.run.vocabularies()
     how = averaging(self.config, average, step)
     steps = checkpoint.to_average(self.run, *how, step)
@@ -79,8 +92,9 @@ class Restored:
   def over_pairs(self, function: Callable, pairs: Sequence[Pair]) -> Iterator[Any]:
     """What `function` makes of each pair, in order.
 
-    It comes from parallel.spread(), and takes parameters and both sides' ids, padded:
-    [B, S] and [B, T]. What it returns starts with the axis of pairs, padded or not.
+    `function` comes from parallel.spread(). It takes parameters and both sides' ids,
+    padded: [B, S] and [B, T]. Axis 0 of the arrays that it returns is the batch's rows;
+    those of rows that only fill the batch are left out here.
     """
     longest = build.longest_side(self.config)
     for start in range(0, len(pairs), ROWS):

@@ -53,7 +53,8 @@ class TrainedModel:
     Args:
       workdir: the run's folder.
       average: how many checkpoints to average.
-      step: the last of them; 'best' is the best on dev, by default alone.
+      step: the last of them. 'best' is the one that was best on dev, and then `average`
+        is 1 by default.
       beam, alpha: of the search (section 6.1).
 
     Raises:
@@ -100,6 +101,10 @@ class TrainedModel:
     if not 1 <= nbest <= self.config.beam:
       raise ValueError(f'nbest={nbest}: 1 to {self.config.beam}, which is the beam')
     return self._restored.translator.translate(sentences, nbest, progress)
+
+  def warm_up(self, nbest: int) -> None:
+    """Compiles the search for short sentences, so that the first need not wait."""
+    self._restored.translator.warm_up(nbest)
 
   def pieces(self, hypothesis: Hypothesis) -> list[str]:
     """A hypothesis's pieces, without </s>."""

@@ -96,6 +96,12 @@ class Translator:
       self._read(*before, sentences, results)
     return results
 
+  def warm_up(self, nbest: int) -> None:
+    """Compiles the search for short sentences; its own is not counted as cut."""
+    counted = self.cut_sources, self.cut_outputs
+    self.translate(['a'], nbest)
+    self.cut_sources, self.cut_outputs = counted
+
   def _read(
     self,
     chosen: Sequence[int],

@@ -161,17 +161,20 @@ def check_keys(
     raise UserError(f'{path}: {error}') from error
 
 
-def check_numbers(config: Mapping[str, Any]) -> None:
-  """Raises UserError for a value that no run can have."""
+def check_numbers(config: Mapping[str, Any], flag: str = '--config.') -> None:
+  """Raises UserError for a value that no run can have.
+
+  `flag` begins the command-line flags that set a key, which the message names.
+  """
   flat = _flat(config)
   for words, is_right, keys in VALUES:
     for key in keys:
       if key in flat and not is_right(flat[key]):
-        raise UserError(f'{key}={flat[key]}: {words} (--config.{key})')
+        raise UserError(f'{key}={flat[key]}: {words} ({flag}{key})')
   written = 'target_vocab_size' if flat['model.target_vocab_size'] else 'vocab_size'
   if flat['beam'] > (pieces := flat[f'model.{written}']):
     raise UserError(
-      f'beam={flat["beam"]}: no more than {written}={pieces} (--config.beam)'
+      f'beam={flat["beam"]}: no more than {written}={pieces} ({flag}beam)'
     )
   if 'keep_checkpoints' in flat and flat['keep_checkpoints'] < flat['average_last']:
     raise UserError(

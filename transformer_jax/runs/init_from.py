@@ -10,7 +10,8 @@ from transformer_jax.data.corpus import TREES_ALONE, name_apart
 from transformer_jax.machine import files
 from transformer_jax.machine.errors import UserError
 from transformer_jax.runs import config_checks
-from transformer_jax.runs.run import MANIFEST, Run, numbered
+from transformer_jax.runs.run import Run
+from transformer_jax.runs.saved import MANIFEST, steps
 
 # Keys of the model that may differ from the run's: dropout, which belongs to training,
 # and the vocabulary sizes, which are replaced by the run's.
@@ -50,7 +51,7 @@ def start_from(
     if before.run == config.init_from.run:
       config.init_from.update(step=before.step, sha256=before.sha256)
       return
-  there = [s for s in numbered(run.checkpoints) if _manifest(run, s).is_file()]
+  there = steps(run.checkpoints)
   if not there:
     raise UserError(f'{run.checkpoints}: no finished checkpoint to start from')
   config.init_from.step = there[-1]

@@ -48,7 +48,9 @@ class Job(NamedTuple):
   commands: tuple[tuple[str, ...], ...]
   train_steps: int
   patience: int  # checkpoints without a better dev perplexity that end it; 0: none do
-  result_of: Callable[[int], pathlib.Path]  # JSON of a step: the last command writes it
+  # Takes a step; returns the result file that the last command writes for it. submitit
+  # pickles it.
+  result_of: Callable[[int], pathlib.Path]
 
   @property
   def name(self) -> str:
@@ -64,7 +66,7 @@ class Job(NamedTuple):
 
   @property
   def result(self) -> pathlib.Path:
-    """Of the run's last step."""
+    """The file of the result of the run's last step, there or not."""
     return self.result_of(self.last_step())
 
   def last_step(self) -> int:

@@ -94,7 +94,7 @@ def _run_one(
 
 
 def divide_machine(jobs: int) -> list[MachinePart]:
-  """A part for each of so many jobs. Jobs share cores or GPUs that are fewer."""
+  """A part for each job. If there are fewer cores or GPUs than jobs, some share one."""
   cores = processor.cores()
   gpus = _visible_gpus() if jobs > 1 else []  # one job alone uses all that it finds
   return [

@@ -19,14 +19,17 @@ class Patience:
     """As the records of metrics.jsonl leave it."""
     patience = cls(most)
     for record in records:
-      if record.get('dev_perplexity') is not None:
-        patience.add(record['dev_perplexity'])
+      if 'dev_perplexity' in record:
+        perplexity = record['dev_perplexity']
+        patience.add(math.nan if perplexity is None else perplexity)  # JSON has no NaN
     return patience
 
   def add(self, perplexity: float) -> None:
-    better = perplexity < self._best
-    self._best = min(perplexity, self._best)
-    self._worse = 0 if better else self._worse + 1
+    """Takes the next measurement; NaN is worse than any number."""
+    if perplexity < self._best:
+      self._best, self._worse = perplexity, 0
+    else:
+      self._worse += 1
 
   @property
   def ended(self) -> bool:

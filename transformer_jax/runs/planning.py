@@ -1,5 +1,6 @@
 """Which runs a sweep consists of, and the commands of each."""
 
+import collections
 import json
 import pathlib
 import re
@@ -41,9 +42,16 @@ class Plan(NamedTuple):
       raise UserError('give --rows, or --config')
     if not self.seeds or not all(seed.isdecimal() for seed in self.seeds):
       raise UserError(f'--seeds={",".join(self.seeds)}: numbers, such as 1,2,3')
+    for flag in self.trainer_flags:
+      if re.match('--?config([.]seed)?=', flag):  # a folder is named after both
+        raise UserError(f'{flag}: give --rows, --config and --seeds before the --')
     jobs = [self._job(name, int(seed)) for seed in self.seeds for name in self.configs]
-    if len({job.run for job in jobs}) < len(jobs):
-      raise UserError('a row, a config or a seed is given twice')
+    for name, count in collections.Counter(job.name for job in jobs).items():
+      if count > 1:
+        raise UserError(
+          f'{name} would be the folder of {count} runs: a row, a config or a seed is '
+          'given twice, or two configs have one name'
+        )
     return jobs
 
   def prepare(self) -> None:
@@ -68,11 +76,14 @@ class Plan(NamedTuple):
     data_dir = f'--data_dir={self.data.folders()[0]}'
     score = f'--split={self.split}', f'--average={self.average}'
     train = *python, 'scripts.train', f'--config={name}', *given, where
+    every, split, average = config.checkpoint_every_steps, self.split, self.average
     searched = config.beam, config.alpha
 
+    # submitit pickles the job, which fails on this plan, whose `data` are flags. So the
+    # function is made of plain values.
     def result_of(step: int) -> pathlib.Path:
-      averaged = averaged_steps(step, config.checkpoint_every_steps, self.average)
-      path = run.translations(self.split, step, len(averaged), *searched)
+      averaged = averaged_steps(step, every, average)
+      path = run.translations(split, step, len(averaged), *searched)
       return path.with_suffix('.json')
 
     return Job(

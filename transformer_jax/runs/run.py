@@ -4,7 +4,6 @@ import contextlib
 import json
 import os
 import pathlib
-import re
 import shutil
 import socket
 from collections.abc import Iterator
@@ -18,13 +17,13 @@ from transformer_jax.data.vocabulary import Vocabularies
 from transformer_jax.machine import files
 from transformer_jax.machine.errors import UserError
 from transformer_jax.runs import config_checks
+from transformer_jax.runs.saved import numbered
 
-MANIFEST = 'manifest.json'  # of a checkpoint: it is finished
-STEP = re.compile('[1-9][0-9]*')  # the name of a checkpoint's folder
-
-# Types of a record's values, of those that are computed with.
+# Types of those values of a record that are computed with.
 RECORD = dict.fromkeys(('step', 'target_tokens', 'steps', 'skipped'), (int,))
 RECORD |= {'loss': (float, int), 'seconds': (float, int)}
+# null stands for NaN.
+RECORD |= dict.fromkeys(('dev_perplexity', 'dev_bleu'), (float, int, type(None)))
 RECORD |= dict.fromkeys(('device', 'commit'), (str,))
 
 
@@ -300,18 +299,6 @@ def best_of(records: list[dict], by: str) -> int | None:
   key, sign = f'dev_{by}', {'perplexity': 1, 'bleu': -1}[by]
   found = [(sign * r[key], r['step']) for r in records if r.get(key) is not None]
   return min(found)[1] if found else None
-
-
-def numbered(checkpoints: pathlib.Path) -> list[int]:
-  """The steps that entries of the folder are named by, ascending, finished or not."""
-  names = os.listdir(checkpoints) if checkpoints.exists() else []
-  return sorted(int(name) for name in names if STEP.fullmatch(name))
-
-
-def misnumbered(checkpoints: pathlib.Path) -> list[str]:
-  """Names there that look like a step's and are none, such as 075."""
-  names = os.listdir(checkpoints) if checkpoints.exists() else []
-  return sorted(name for name in names if name.isdigit() and not STEP.fullmatch(name))
 
 
 def _is_record(record: object) -> bool:

@@ -1,7 +1,8 @@
 """Jobs of a sweep submitted to Slurm, or to submitit's local stand-in for it; no JAX.
 
 submitit pickles the jobs into a folder beside the runs: whoever can write there can run
-code as the user. `sweep.queued.json` in a run's folder says as what it was submitted.
+code as the user. `sweep.queued.json` in a run's folder names the cluster and the number
+of the submission that the run is part of.
 """
 
 import concurrent.futures
@@ -14,11 +15,13 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from transformer_jax.machine import files
 from transformer_jax.machine.errors import UserError
 from transformer_jax.runs import local
 from transformer_jax.runs.job import POLL, Job, JobState
 
 STARTS = 100  # of a submission: it is queued again whenever its time is up
+_NOTE = 'sweep.queued.json'  # in a run's folder
 
 
 class Node:
@@ -125,8 +128,8 @@ def submit(jobs: Sequence[Job], by: Any, cluster: str, per_node: int) -> list[st
   for node, one in zip(nodes, submitted, strict=True):
     for job in node.jobs:
       job.run.workdir.mkdir(parents=True, exist_ok=True)
-      note = job.run.workdir / 'sweep.queued.json'
-      note.write_text(json.dumps({'cluster': cluster, 'id': one.job_id}) + '\n')
+      note = {'cluster': cluster, 'id': one.job_id}
+      files.write(job.run.workdir / _NOTE, files.as_json(note) + '\n')
   return [
     f'{one.job_id}: {" ".join(job.name for job in node.jobs)}'
     for node, one in zip(nodes, submitted, strict=True)
@@ -137,10 +140,17 @@ def _queued(jobs: Sequence[Job]) -> set[Job]:
   """The jobs that are part of a Slurm job which is queued or running."""
   numbers = {}
   for job in jobs:
-    note = job.run.workdir / 'sweep.queued.json'
-    queued = json.loads(note.read_text()) if note.is_file() else {'cluster': None}
-    if queued['cluster'] == 'slurm':
-      numbers[job] = queued['id']
+    note = job.run.workdir / _NOTE
+    if not note.is_file():
+      continue
+    try:
+      queued = json.loads(note.read_text())
+      if queued['cluster'] == 'slurm':
+        numbers[job] = queued['id']
+    except (ValueError, KeyError, TypeError) as error:
+      raise UserError(
+        f'{note}: damaged ({error!r}); delete it if the run is not in the queue'
+      ) from error
   if not numbers:
     return set()
   # Not sacct, as submitit does: without an accounting daemon it knows of no job.

@@ -13,6 +13,7 @@ from transformer_jax.runs.job import Job, JobState
 from transformer_jax.runs.planning import Plan
 
 EVERY = 60  # seconds between two lines of progress
+_CLEARED = '\x1b[K'  # what stands in the terminal's line from here on is deleted
 
 
 class SweepProgress(NamedTuple):
@@ -57,16 +58,20 @@ def submit(
   cluster: str,
   per_node: int,
   parameters: Sequence[str],
+  interruption: Interruption,
 ) -> None:
   """Submits a plan's jobs that wait, `per_node` of them as one; prints a line on each.
 
-  `parameters` are KEY=VALUE of submitit's update_parameters.
+  `parameters` are KEY=VALUE of submitit's update_parameters. A signal waits until it is
+  noted which jobs are submitted: else the same command would submit them twice.
   """
   settings = slurm.parse(parameters, cluster)
   by = slurm.executor(cluster, plan.workdir / 'submitit', settings)
   plan.prepare()
-  for line in slurm.submit(jobs, by, cluster, per_node):
-    print(line)
+  with interruption.deferred():
+    for line in slurm.submit(jobs, by, cluster, per_node):
+      print(line, flush=True)
+    interruption.leave_if_asked()
   for job in jobs:
     if job.state() is JobState.FAILED:
       print(job.failure(), file=sys.stderr)
@@ -82,8 +87,8 @@ def run(jobs: Sequence[Job], together: int, interruption: Interruption) -> int:
   """
   line = _ProgressLine(jobs)
   with interruption.deferred():
-    ended = local.run(jobs, together, lambda: interruption.asked, line.tick, _say)
-    line.show()
+    ended = local.run(jobs, together, lambda: interruption.asked, line.tick, line.say)
+    line.say(str(progress(jobs)))
     if interruption.asked:
       interruption.last_words = lambda: 'The same command goes on.'
       interruption.leave()
@@ -91,10 +96,6 @@ def run(jobs: Sequence[Job], together: int, interruption: Interruption) -> int:
   if JobState.FAILED in states:
     return 1
   return 0 if states == {JobState.DONE} else EXIT_CODE
-
-
-def _say(text: str) -> None:
-  print(text, file=sys.stderr, flush=True)
 
 
 class _ProgressLine:
@@ -105,11 +106,16 @@ class _ProgressLine:
     self._is_terminal = sys.stderr.isatty()
 
   def tick(self) -> None:
-    if time.monotonic() >= self._next:
-      self.show()
-
-  def show(self) -> None:
+    if time.monotonic() < self._next:
+      return
     self._next = time.monotonic() + (1 if self._is_terminal else EVERY)
-    # \x1b[K deletes what an earlier line left to the right.
-    end = '\x1b[K\r' if self._is_terminal else '\n'
-    print(progress(self._jobs), end=end, file=sys.stderr, flush=True)
+    if self._is_terminal:
+      print(f'{_CLEARED}{progress(self._jobs)}\r', end='', file=sys.stderr, flush=True)
+    else:
+      self.say(str(progress(self._jobs)))
+
+  def say(self, text: str) -> None:
+    """Prints lines that stay; jobs call it in threads of their own."""
+    cleared = _CLEARED if self._is_terminal else ''
+    # The end of the line is written with it: else the progress could come in between.
+    print(f'{cleared}{text}\n', end='', file=sys.stderr, flush=True)

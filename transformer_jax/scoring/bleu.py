@@ -37,9 +37,9 @@ class PaperTokenizer(BaseTokenizer):
   def signature(self) -> str:
     if self.language is None:
       return 'none'
-    partly = '-partly' if self.language in moses.UNFAITHFUL else ''
+    partly = '' if moses.is_faithful(self.language) else '-partly'
     version = importlib.metadata.version('sacremoses')
-    return f'moses-{self.language}{partly}-sacremoses-{version}'
+    return f'moses-{moses.base(self.language)}{partly}-sacremoses-{version}'
 
   def __call__(self, line: str) -> str:
     split = split_compounds(line, self.language) if self.language else line.encode()
@@ -61,7 +61,7 @@ def sacre_metric(lowercase: bool, tokenized: bool, language: str | None) -> BLEU
   """
   if tokenized:  # force: sacreBLEU would warn of text that is tokenized
     return BLEU(lowercase=lowercase, tokenize='none', force=True)
-  short = (language or '').partition('_')[0]
+  short = moses.base(language or '')
   if short in UNSPACED:
     return BLEU(lowercase=lowercase, tokenize='char')
   try:
@@ -69,7 +69,7 @@ def sacre_metric(lowercase: bool, tokenized: bool, language: str | None) -> BLEU
   except RuntimeError as error:
     raise UserError(
       f'BLEU of {language} needs a program that finds its words: pip install '
-      f"'sacrebleu[{language}]', then evaluate again"
+      f"'sacrebleu[{short}]', then evaluate again"
     ) from error
 
 

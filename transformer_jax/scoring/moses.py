@@ -34,9 +34,20 @@ def replace_unicode_punctuation(line: str) -> str:
   return _NORMALIZER.replace_unicode_punct(line)
 
 
+def base(language: str) -> str:
+  """The language whose rules count: 'fr' for 'fr_CA'."""
+  return language.partition('_')[0]
+
+
 def has_rules(language: str) -> bool:
   """Whether its abbreviations are known; if not, English ones count, as in Perl."""
-  return language in sacremoses.corpus.NonbreakingPrefixes().available_langs.values()
+  known = sacremoses.corpus.NonbreakingPrefixes().available_langs.values()
+  return base(language) in known
+
+
+def is_faithful(language: str) -> bool:
+  """Whether all rules of tokenizer.perl for the language are here."""
+  return base(language) not in UNFAITHFUL
 
 
 @functools.cache
@@ -46,11 +57,14 @@ def _tokenizer(language: str) -> sacremoses.MosesTokenizer:
 
 @functools.lru_cache(maxsize=2**14)  # a text is scored several times
 def tokenize(line: str, language: str) -> tuple[str, ...]:
-  """tokenizer.perl -l LANGUAGE: tokens, XML characters escaped as it escapes them."""
+  """tokenizer.perl -l LANGUAGE: tokens, XML characters escaped as it escapes them.
+
+  A region is left out: tokenizer.perl would not know the language of 'fr_CA'.
+  """
   line = _CONTROL.sub('', line)
   letters = iter(_CJK_LETTER.findall(line))
   masked = _CJK_LETTER.sub(_STAND_IN, line)
-  tokens = _tokenizer(language).tokenize(masked)
+  tokens = _tokenizer(base(language)).tokenize(masked)
   if masked != line:
     tokens = [re.sub(_STAND_IN, lambda _: next(letters), token) for token in tokens]
   # A full stop that ends the line is a token even after an abbreviation, a number

@@ -95,7 +95,7 @@ def score_files(
   """
   if not tokenized and not moses.has_rules(language):
     print(f'no abbreviations of {language} are known: English ones', file=sys.stderr)
-  if not tokenized and language in moses.UNFAITHFUL:
+  if not tokenized and not moses.is_faithful(language):
     print(
       f"paper_bleu lacks some of the Moses script's rules for {language}; sacrebleu "
       'does not need them',

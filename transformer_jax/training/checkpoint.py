@@ -22,12 +22,21 @@ import orbax.checkpoint as ocp
 from transformer_jax.machine import files
 from transformer_jax.machine.errors import UserError
 from transformer_jax.runs.averaging import averaged_steps
-from transformer_jax.runs.run import MANIFEST, Run, misnumbered, numbered
+from transformer_jax.runs.run import Run
+from transformer_jax.runs.saved import (
+  ASIDE,
+  MANIFEST,
+  flaw,
+  misnumbered,
+  numbered,
+  steps,
+)
 
-# Suffixes of folders that are not checkpoints: half written; half deleted by a process
-# that was killed; damaged, and left for the user to delete.
-PARTIAL, DELETED, ASIDE = '.partial', '.deleted', '.damaged'
-# What reading a manifest raises that is none: other JSON, a folder, nothing ...
+# Suffixes of folders that are not checkpoints: half written, and half deleted by a
+# process that was killed.
+PARTIAL, DELETED = '.partial', '.deleted'
+# What reading a manifest may raise where none is there: the file holds other JSON or
+# none, it is missing, or it is a folder.
 ODD = (ValueError, KeyError, TypeError, RecursionError)
 ODD += (FileNotFoundError, IsADirectoryError, NotADirectoryError)
 # Without this, Orbax would wait for the other hosts.
@@ -47,23 +56,6 @@ class Restored(NamedTuple):
   step: int
   params: Tree
   opt_state: Tree
-
-
-def steps(folder: pathlib.Path) -> list[int]:
-  """The steps that have a finished checkpoint, ascending."""
-  return [step for step in numbered(folder) if _flaw(folder / str(step)) is None]
-
-
-def _flaw(path: pathlib.Path) -> str | None:
-  """Why what stands there is no finished checkpoint; None if it is one."""
-  if path.is_symlink():
-    return 'is a link'
-  if (path / MANIFEST).is_file():
-    return None
-  if path.exists():
-    return f'has no {MANIFEST}'
-  aside = path.with_name(path.name + ASIDE)
-  return f'is set aside as {aside}' if aside.exists() else 'is not there'
 
 
 def to_average(run: Run, every: int, count: int, last: int | str | None) -> list[int]:
@@ -89,7 +81,7 @@ def to_average(run: Run, every: int, count: int, last: int | str | None) -> list
     after = len(wanted) - 1 - wanted.index(missing[-1])
     remedy = f'--average={after}' if after else f'--step, one of {there}'
     raise UserError(
-      f'{path} {_flaw(path)}, one of {len(wanted)} to average up to step {newest}: put '
+      f'{path} {flaw(path)}, one of {len(wanted)} to average up to step {newest}: put '
       f'it back, or give {remedy}'
     )
   if len(wanted) < count:
@@ -119,10 +111,10 @@ def save(folder: pathlib.Path, step: int, params: Tree, opt_state: Tree) -> None
 
 
 def prune(folder: pathlib.Path, every: int, keep: int, best: int | None = None) -> None:
-  """Keeps `best` and the last `keep` checkpoints at multiples of `every`.
+  """Keeps `best`, the last `keep` checkpoints at multiples of `every`, and the newest.
 
-  Only those are ever averaged. The newest checkpoint is kept too; all others are
-  deleted.
+  An average takes the newest and multiples of `every` before it (averaging.py). All
+  others are deleted.
   """
   there = steps(folder)
   regular = [step for step in there if step % every == 0]
