@@ -1,4 +1,4 @@
-"""Says what a config is, without data: cells, parameters, FLOPs, batch shapes.
+"""Says what a config is: cells, parameters, FLOPs; batch shapes of a prepared corpus.
 
 python -m scripts.describe --config=configs/table3.py:B2 [--json]
 """
@@ -29,11 +29,11 @@ def describe(config: ml_collections.ConfigDict, corpus: pathlib.Path) -> dict:
   follow from the lengths of the corpus: null until it is prepared.
   """
   model = config.model.to_dict()
-  sizes = {name: model[name] for name in model if name != 'P_drop'}
+
   return {
     'cells': {name: model[name] for name in CELLS}
     | {'epsilon_ls': config.epsilon_ls, 'train_steps': config.train_steps},
-    'parameters': flops.parameters(**sizes),
+    'parameters': flops.parameters(model),
     'flops_per_target_token': flops.flops_per_target_token(model),
     'batch_shapes': _shapes(config, corpus),
   }

@@ -42,9 +42,9 @@ ADDRESS = FLAGS.string(
   'HOST:PORT of process 0, where no Slurm, Open MPI, Kubernetes or TPU pod tells it.',
 )
 COUNT = FLAGS.integer(
-  'process_count', None, 'How many processes there are; 1: this one, whatever they say.'
+  'process_count', None, 'How many there are; 1: no others, whatever Slurm says.', 1
 )
-NUMBER = FLAGS.integer('process_id', None, 'Which of them this is, from 0.')
+NUMBER = FLAGS.integer('process_id', None, 'Which of them this is, from 0.', at_least=0)
 DATA = DataFlags(FLAGS)
 
 

@@ -106,11 +106,6 @@ def test_same_seed_same_pairs(monkeypatch):
   assert [a for a, _ in first['test']] == [a for a, _ in french['test']]
 
 
-def test_other_languages_are_refused():
-  with pytest.raises(ValueError, match="'de' or 'fr'.*'es'"):
-    sentence_pairs('es', 0)
-
-
 # --- grammar: known sentences
 
 

@@ -58,6 +58,16 @@ def read(raw: pathlib.Path) -> list[Pair]:
 # What comes out
 
 
+def test_carriage_returns_are_removed_and_counted(tmp_path: pathlib.Path):
+  given = [{'en': 'a\r', 'de': 'b'}, None, {'en': '\r', 'de': 'c'}]
+  for split in ('train', 'validation', 'test'):
+    write(tmp_path / f'{split}-00000-of-00001.parquet', given)
+  [bitext] = parquet.bitexts(tmp_path, 'en', 'de')['test']
+  assert [*bitext.pairs()] == [('a', 'b'), (None, None), ('', 'c')]
+  assert bitext.origin()['source']['carriage_returns_taken_off'] == 2
+  assert 'carriage_returns_taken_off' not in bitext.origin()['target']
+
+
 def test_all_splits_in_order(raw: pathlib.Path):
   found = parquet.bitexts(raw, 'en', 'de')
   assert {

@@ -72,9 +72,9 @@ def test_the_card_says_what_was_asked_for(raw: pathlib.Path):
 
 
 def test_a_vocabulary_of_the_targets_own(raw: pathlib.Path):
-  """Each side is in its own ids; one for both sides leaves no trace in the folder."""
+  """Each side is in pieces of its own; one vocabulary for both leaves no trace."""
   shared = prepare(raw)
-  about = prepare(raw, CORPUS._replace(name='apart', target_vocab_size=16))
+  about = prepare(raw, CORPUS._replace(name='apart', target_vocab_size=40))
   folder = raw.parent / 'data' / 'apart'
   for side, language in (('source', 'en'), ('target', 'de')):
     lines = (raw / f'train.{language}').read_text(encoding='utf-8').splitlines()
@@ -84,15 +84,15 @@ def test_a_vocabulary_of_the_targets_own(raw: pathlib.Path):
     assert words.decode([tokens.tokens[a:b] for a, b in cuts]) == lines
   assert about['target_vocabulary'] == {
     'sha256': about['sha256']['vocabulary.target.model'],
-    **{'pieces': 16, 'sentences': 200, 'used': 200, 'tokens': 10},
+    **{'pieces': 40, 'sentences': 200, 'used': 200, 'characters': 18},
   }
   assert about['vocabulary']['sentences'] == 200
   card.verify(folder)
   written = json.loads((raw.parent / 'data' / 'toy' / 'card.json').read_bytes())
   assert 'target_vocab_size' not in written and 'target_vocabulary' not in shared
-  with pytest.raises(ValueError, match='target_vocab_size=16, the config says 17'):
-    card.check_asked(folder, CORPUS._replace(target_vocab_size=17))
-  with pytest.raises(ValueError, match='target_vocab_size=16, the config says 0'):
+  with pytest.raises(ValueError, match='target_vocab_size=40, the config says 41'):
+    card.check_asked(folder, CORPUS._replace(target_vocab_size=41))
+  with pytest.raises(ValueError, match='target_vocab_size=40, the config says 0'):
     card.check_asked(folder, CORPUS)
 
 

@@ -122,7 +122,11 @@ PARQUET = [
   [
     *ARCHIVES,
     *PARQUET,
-    (['dev.tgz', 'de-en/x.parquet'], 'holds archives and Parquet: give a folder'),
+    (
+      ['dev.tgz', 'de-en/train-00000-of-00001.parquet'],
+      'holds archives and Parquet: give a folder',
+    ),
+    (['train.en', 'old/x/train-00000-of-00001.parquet'], r'train\.de: no such file'),
     (
       ['README'],
       f'{next(iter(archives.ARCHIVES))}, no Parquet files, and no .*train.en',

@@ -109,8 +109,11 @@ def test_files_may_be_compressed_and_have_several_trees_a_line(tmp_path: pathlib
 def test_a_part_that_is_not_there_is_refused(tmp_path: pathlib.Path):
   (tmp_path / 'a.mrg').write_text(TREE * 3)
   (bitext,) = treebanks.bitexts(tmp_path, {'dev': ('a:3-4',)}, 1)['dev']
-  with pytest.raises(UserError, match='not as many trees as a.mrg, trees 3 to 4'):
+  with pytest.raises(UserError, match='has 3 trees, fewer than a.mrg, trees 3 to 4'):
     [*bitext.pairs()]
+  for part in ('0-3', '4-2', '5-4'):
+    with pytest.raises(UserError, match=f'^a:{part}: trees are numbered from 1'):
+      treebanks.bitexts(tmp_path, {'dev': (f'a:{part}',)}, 1)
 
 
 @pytest.mark.parametrize(

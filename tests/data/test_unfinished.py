@@ -80,6 +80,19 @@ def test_killed(toy, whole, tmp_path: pathlib.Path, capsys):
   assert {*seen} == {3, 2, 1, 0} and seen == sorted(seen, reverse=True)
 
 
+def test_what_a_kill_left_beside_a_whole_corpus(toy, whole, tmp_path: pathlib.Path):
+  """The next program that uses the corpus deletes it, but nothing of others."""
+  prepare(toy, tmp_path)
+  left = tmp_path / 'toy.partial'
+  (left / 'mine').mkdir(parents=True)
+  config = config_of(CORPUS)
+  assert preparing.prepare(config, tmp_path) == tmp_path / 'toy'
+  assert (left / 'mine').is_dir()
+  (left / 'begun.json').write_text('{"corpus": {}}')
+  assert preparing.prepare(config, tmp_path) == tmp_path / 'toy'
+  assert {path.name for path in tmp_path.iterdir()} == {'toy', 'toy.lock'}
+
+
 @pytest.mark.parametrize('error', [KeyboardInterrupt, ValueError, OSError])
 def test_a_failed_preparation_is_no_corpus(error, toy, whole, tmp_path, monkeypatch):
   def stop(*_: object) -> None:

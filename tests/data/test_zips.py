@@ -45,6 +45,15 @@ def refused(folder: pathlib.Path, content: bytes, message: str) -> None:
     read(folder, content)
 
 
+def test_a_name_whose_languages_begin_alike(tmp_path: pathlib.Path):
+  """Their common letters are no part of the corpus's name."""
+  path = tmp_path / 'es-et.txt.zip'
+  with zipfile.ZipFile(path, 'w') as made:
+    for language in ('es', 'et'):
+      made.writestr(f'T.es-et.{language}', 'a\n')
+  assert zips.bitext(path, 'es', 'et').name == 'T.es-et'
+
+
 @pytest.mark.parametrize('method', [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
 @pytest.mark.parametrize('kind', [0, stat.S_IFREG])
 def test_pairs(method: int, kind: int, tmp_path: pathlib.Path):

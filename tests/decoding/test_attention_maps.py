@@ -76,7 +76,7 @@ def test_a_searched_translation_is_the_translators(watcher: Watcher):
 
 def test_sides_with_vocabularies_of_their_own(tmp_path: pathlib.Path):
   apart = Watcher(
-    Restored(untrained.write(tmp_path, **{'model.target_vocab_size': 14}))
+    Restored(untrained.write(tmp_path, **{'model.target_vocab_size': 40}))
   )
   (maps,) = apart.maps(['two seven-up'], ['acht zwei'], True)
   assert maps.source == ['two', 'seven-up', '</s>']

@@ -26,10 +26,8 @@ def test_archive_is_described(workdir: pathlib.Path, tmp_path: pathlib.Path):
   page = (tmp_path / 'out' / 'README.md').read_text()
   for name, array in arrays.items():
     assert f'| `{name}` | {" x ".join(map(str, array.shape))} |' in page
-  sizes = Run(workdir).config().model.to_dict()
-  del sizes['P_drop']
   parameters = sum(array.size for array in arrays.values())
-  assert parameters == flops.parameters(**sizes)
+  assert parameters == flops.parameters(Run(workdir).config().model)
   assert f'{parameters:,} parameters' in page and 'not been evaluated' in page
 
 

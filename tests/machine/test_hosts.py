@@ -27,7 +27,10 @@ from transformer_jax.training.trainer import Trainer
 @pytest.mark.parametrize(
   'given', [('host:1', 2, None), (None, 2, 0), ('host:1', None, 1)]
 )
-def test_all_three_or_none(given: tuple):
+@pytest.mark.parametrize('tasks', ['', '1'])
+def test_all_three_or_none(given: tuple, tasks: str, monkeypatch: pytest.MonkeyPatch):
+  """In a cluster's step of one task too, where none would be right."""
+  monkeypatch.setenv('SLURM_STEP_NUM_TASKS', tasks)
   with pytest.raises(ValueError, match='all of --coordinator_address, --process_count'):
     hosts.join_hosts(*given)
 

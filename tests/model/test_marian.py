@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -84,6 +85,8 @@ def test_other_weights_are_refused(spoil: Callable[[marian.Arrays], Any], said: 
   arrays |= {'lm_head.weight': arrays[marian.EMBEDDING], TABLE: marian.positions(8, D)}
   expected = marian.expected(N, D, FF, W)
   assert marian.checked(arrays, expected).keys() == expected.keys()
+  rounded = {name: array.astype(ml_dtypes.bfloat16) for name, array in arrays.items()}
+  assert marian.checked(rounded, expected).keys() == expected.keys()
   spoil(arrays)
   with pytest.raises(UserError, match=said):
     marian.checked(arrays, expected)

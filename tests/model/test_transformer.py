@@ -29,6 +29,8 @@ Tree = Any
 Drop = Callable[[np.ndarray], np.ndarray]
 
 SIZES = {'N': 2, 'd_model': 7, 'd_ff': 11, 'h': 3, 'd_k': 5, 'd_v': 2}
+PLAIN = {'P_drop': 0.3, 'P_drop_attention': 0.0, 'target_vocab_size': 0}
+PLAIN |= {'activation': 'relu', 'biases': False, 'norm_epsilon': 1e-6}
 VOCABULARY, LONGEST = 29, 13
 LENGTHS = ((5, 7), (3, 4), (1, 6))  # source and target tokens of each sentence
 
@@ -39,7 +41,7 @@ def graph_of(positions: str = 'sinusoid', dtype: Any = jnp.float32, **sizes: Any
 
   def make() -> Transformer:
     return Transformer(
-      **(SIZES | {'P_drop': 0.3, 'target_vocab_size': 0} | sizes),
+      **(SIZES | PLAIN | sizes),
       positions=positions,
       max_positions=LONGEST,
       vocab_size=VOCABULARY,
@@ -595,7 +597,9 @@ def test_fresh_parameters():
   """Glorot's bounds by fan, unit norms, zero biases, no two matrices alike."""
   D = 64
   make = lambda: module.EncoderLayer(
-    module.Sizes(D, 96, 4, 8, 24), dtype=jnp.float32, rngs=nnx.Rngs(params=0)
+    module.Sizes(D, 96, 4, 8, 24, 'relu', False, 1e-6),
+    dtype=jnp.float32,
+    rngs=nnx.Rngs(params=0),
   )
   layer = jax.jit(lambda: nnx.to_pure_dict(nnx.state(make())))()
   assert (layer['attention_norm']['norm']['scale'] == 1).all()

@@ -43,8 +43,8 @@ def sizes(row: str) -> dict[str, int]:
 
 
 def parameters(row: str, vocab_size: int) -> int:
-  rows = {'positions': 'sinusoid', 'max_positions': 256, 'target_vocab_size': 0}
-  return flops.parameters(**sizes(row), **rows, vocab_size=vocab_size)
+  rows = {'vocab_size': vocab_size, 'target_vocab_size': 0, 'biases': False}
+  return flops.parameters(sizes(row) | rows | {'positions': 'sinusoid'})
 
 
 def test_table_2():

@@ -241,7 +241,7 @@ def test_a_bar_on_a_terminal(tmp_path: pathlib.Path):
   row = {'loss': 1.5, 'target_tokens': 2_345_678, 'steps': 1, 'seconds': 1.0}
   with terminal() as shown, Log(Run(tmp_path), 123_450, 300_000) as log:
     log.compiling(2)
-    assert 'compiling; shapes of batches: 2, and steps wait for theirs' in shown()
+    assert 'compiling for 2 shapes of batches; a step waits for its own' in shown()
     log.started()
     assert 'going on from step 123450' in shown()
     log.advance(None)

@@ -148,6 +148,15 @@ def test_large_logits_stay_finite_and_right(scale: float):
   np.testing.assert_allclose(gradient, slope, atol=1e-5)
 
 
+def test_all_rows_are_in_parts_and_no_part_is_empty():
+  rng = np.random.default_rng(5)
+  for rows, words, width in rng.integers(1, [5000, 40_000, 1024], (2000, 3)).tolist():
+    count, each = ops_cpu._parts(rows, words, width)
+    assert (count - 1) * each < rows <= count * each
+    if count > 1 and 4 * words * width <= ops_cpu.CACHE:
+      assert words * each <= max(ops_cpu.LOGITS / 4, words * ops_cpu.VECTOR)
+
+
 def test_gradients_of_table_and_bias(form: str):
   """By autodiff of the logits written out, where both are learnt."""
   rng = np.random.default_rng(1)

@@ -196,4 +196,4 @@ def test_fewer_tokens_than_rows(tmp_path: pathlib.Path):
   config = tiny_config(slices=2, tokens_per_batch=10)
   said = train.mean_batch(corpora.train_batches(config, tmp_path), 10)
   assert said.startswith('a batch is 60 source and 60 target tokens on average, ')
-  assert said.endswith(', where tokens_per_batch=10: each of 2 slices has a row')
+  assert said.endswith(', above tokens_per_batch=10: each of 2 slices holds a pair')

@@ -73,8 +73,10 @@ class ArchivedBitext:
   """Two members of an archive: files of lines, or a test set in WMT's SGML."""
 
   def __init__(self, archive: Archive, source: str, target: str):
-    # What the two names share: training/europarl-v7.de-en.de is europarl-v7.de-en.
-    self.name = os.path.commonprefix([source, target]).split('/')[-1].rstrip('-.')
+    # What the two names share before their last dot or hyphen, without the folder:
+    # training/europarl-v7.de-en.de is europarl-v7.de-en, T.es-et.et is T.es-et.
+    shared = os.path.commonprefix([source, target]).split('/')[-1]
+    self.name = re.split(r'[-.](?=[^-.]*$)', shared)[0]
     self.paths = archive.path, archive.path
     self._archive, self._members = archive, (source, target)
     self._origin: dict = {}

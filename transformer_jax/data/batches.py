@@ -100,7 +100,8 @@ class Batches:
     tokens: about how many tokens a batch has on its longer side.
     slices: equal parts every batch is cut into.
     max_shapes: at most this many different shapes.
-    padded: whether `tokens` counts padding too, and so bounds what a batch takes.
+    padded: whether `tokens` counts padding too. A batch then has about so many
+      positions a side, whatever the lengths of its pairs.
 
   Attributes:
     shapes: of the slices of its batches.

@@ -113,8 +113,11 @@ def _verify(folder: pathlib.Path, card: dict) -> None:
   if wrong:
     raise UserError(f'{folder}: {"; ".join(wrong)}. {_AGAIN}')
   pieces = [len(side) for side in vocabularies(folder)]
-  if pieces[0] != card['vocabulary']['pieces']:
-    raise UserError(f'{folder}: the vocabulary has {pieces[0]} pieces, not as the card')
+  for kind, found in zip(('vocabulary', 'target_vocabulary'), pieces, strict=True):
+    if kind in card and found != card[kind]['pieces']:
+      raise UserError(
+        f'{folder}: the {kind} has {found} pieces, the card says {card[kind]["pieces"]}'
+      )
   for split in SPLITS:
     about = card['splits'][split]
     sides = token_files.read_split(folder, split)

@@ -147,4 +147,5 @@ def write_clean_text(
       about = {'read': read - before, 'dropped': dict(faults)}
       origins.append({'name': bitext.name, **bitext.origin(), **about})
       dropped += faults
+    bar.update(read % 1000)
   return {'from': origins, 'read': read, 'kept': kept, 'dropped': dict(dropped)}

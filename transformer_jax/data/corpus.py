@@ -33,7 +33,7 @@ class Corpus(NamedTuple):
   cleaning: Cleaning
   train_pairs: int  # at most so many: the first that are good
   vocab_size: int
-  target_vocab_size: int  # 0: one vocabulary for both sides
+  target_vocab_size: int  # 0: none is learnt for the target alone
   tags: bool  # of trees: False leaves them out of targets
   numbers: bool  # of trees: True puts the words' numbers into targets
   whole_words: bool  # of trees: True gives each word one piece

@@ -100,5 +100,5 @@ def _encode_block(words: Vocabularies, block: Lines, max_length: int) -> _Block:
   return _Block(
     pairs=len(block[0]),
     kept=(source, target),
-    sides=[(ids[np.repeat(fits, n)].astype(np.uint16), n[fits]) for ids, n in encoded],
+    sides=[(ids[np.repeat(fits, n)], n[fits]) for ids, n in encoded],
   )

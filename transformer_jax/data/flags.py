@@ -21,8 +21,9 @@ class DataFlags:
       table.path(
         'raw_dir',
         None,
-        "Folder with what to prepare from, instead of tfds: WMT14's archives, "
-        'Parquet, or files of text, one sentence a line, alone or in zip files.',
+        "Folder with what to prepare from: WMT14's archives, Parquet, treebanks, or "
+        'files of text, one sentence a line, alone or in zip files. Without it, WMT14 '
+        'comes from tensorflow-datasets.',
       ),
       table.path(
         'tfds_data_dir', None, 'Where tensorflow-datasets has or puts its data sets.'
@@ -34,6 +35,6 @@ class DataFlags:
     return tuple(holder.value for holder in self._holders)
 
   def command_line(self) -> list[str]:
-    """Those that were given, for the command line of another script."""
+    """Those that have a value, for the command line of another script."""
     given = [holder for holder in self._holders if holder.value]
     return [f'--{holder.name}={holder.value}' for holder in given]

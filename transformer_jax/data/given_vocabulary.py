@@ -29,6 +29,7 @@ def take(corpus: Corpus, given: pathlib.Path, folder: pathlib.Path) -> dict[str,
     )
   for name in names.values():
     shutil.copy(given / name, folder / name)
+    files.sync(folder / name)
   return {kind: {'given': True} for kind in names}
 
 

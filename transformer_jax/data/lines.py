@@ -37,7 +37,9 @@ class Bitext(Protocol):
   """A source of sentence pairs. A split has one or more."""
 
   name: str  # for the card and for messages, without folders
-  paths: Sequence[pathlib.Path]  # of both sides, if they are in --raw_dir
+  # The file of each side, of which the card has the sha256; empty if the pairs were not
+  # read from one file a side.
+  paths: Sequence[pathlib.Path]
 
   def stamp(self) -> list:
     """A JSON value that changes whenever the input does, without reading all of it."""

@@ -30,7 +30,8 @@ def told(card: dict) -> str:
 def check_same(card: dict, given: Splits) -> None:
   """Raises UserError if a corpus was made from other files than those given.
 
-  Files of the size and the time that the card says are not read.
+  If every file has the size and the time that the card says, none is read; otherwise
+  all are.
   """
   if 'stamps' in card and card['stamps'] == stamps(given):
     return

@@ -31,8 +31,9 @@ def look(argument: str) -> OwnFiles:
   Dev and test are drawn from train where there is none of their files.
 
   Raises:
-    UserError: a language is none, train is not there or damaged, or dev has the name
-      that another program gives it.
+    UserError: the argument is not of that form, a language's code is unknown, both are
+      the same, DIR or train is not there, train is damaged, or dev has the name that
+      another program gives it.
   """
   pair, _, name = argument.partition(',')
   languages = tuple(pair.split('-'))

@@ -4,6 +4,7 @@ Their names are such as `train-00000-of-00003.parquet`. They lie in the folder g
 in a folder inside it that is named after the languages, such as `de-en`.
 """
 
+import operator
 import pathlib
 import re
 from collections.abc import Iterator
@@ -50,19 +51,25 @@ class ParquetBitext:
 
   def pairs(self) -> Iterator[Pair]:
     """Source and target of every row, None for one that is null or not UTF-8."""
-    rows = 0
+    rows, carriage_returns = 0, [0, 0]
     with unchanged(self._path):
       for batch in self._batches():
         names = [field.name for field in batch.type]
         texts = dict(zip(names, batch.flatten(), strict=True))
         sides = [self._lines(texts[language], rows) for language in self._languages]
+        # A CR at the end is removed, as it is from a file of lines.
+        for i, lines in enumerate(sides):
+          sides[i] = [line and line.removesuffix('\r') for line in lines]
+          carriage_returns[i] += sum(map(operator.ne, lines, sides[i]))
         yield from zip(*sides, strict=True)
         rows += len(batch)
       digest = sha256(self._path)
-    self._origin = {
-      side: {'file': self.name, 'sha256': digest, 'field': language, 'lines': rows}
-      for side, language in zip(SIDES, self._languages, strict=True)
-    }
+    for side, language, count in zip(
+      SIDES, self._languages, carriage_returns, strict=True
+    ):
+      about = {'file': self.name, 'sha256': digest, 'field': language, 'lines': rows}
+      removed = {'carriage_returns_taken_off': count} if count else {}
+      self._origin[side] = about | removed
 
   def origin(self) -> dict:
     return self._origin
@@ -115,11 +122,9 @@ class ParquetBitext:
         f'{self._path}, row {row}: over {MAX_LINE_BYTES:,} bytes; a row has a sentence'
       )
     try:
-      lines = texts.to_pylist()
+      return texts.to_pylist()
     except UnicodeDecodeError:
-      lines = [_decoded(text) for text in texts.cast(pa.large_binary()).to_pylist()]
-    # A CR at the end is removed, as it is from a file of lines.
-    return [line and line.removesuffix('\r') for line in lines]
+      return [_decoded(text) for text in texts.cast(pa.large_binary()).to_pylist()]
 
 
 def _decoded(text: bytes | None) -> str | None:
@@ -139,25 +144,29 @@ def bitexts(
       or the folder holds files of several uploads.
   """
   languages = source_language, target_language
-  folders = [raw_dir / '-'.join(pair) for pair in (languages, languages[::-1])]
-  for folder in (*folders, raw_dir):
-    found = [
-      path for path in sorted(folder.glob('*.parquet')) if _NAME.fullmatch(path.name)
-    ]
-    if found:
-      return {
-        split: [ParquetBitext(path, languages) for path in _shards(folder, name, found)]
-        for split, name in _SPLITS.items()
-      }
-  raise UserError(
-    f'{raw_dir} has no Parquet files such as train-00000-of-00003.parquet, nor has '
-    f'{" or ".join(folder.name for folder in folders)} in it'
-  )
+  found = in_folder(raw_dir, languages)
+  if not found:
+    raise UserError(
+      f'{raw_dir} has no Parquet files such as train-00000-of-00003.parquet, nor has '
+      f'{"-".join(languages)} or {"-".join(languages[::-1])} in it'
+    )
+  return {
+    split: [ParquetBitext(path, languages) for path in _shards(name, found)]
+    for split, name in _SPLITS.items()
+  }
 
 
-def _shards(
-  folder: pathlib.Path, name: str, found: list[pathlib.Path]
-) -> list[pathlib.Path]:
+def in_folder(raw_dir: pathlib.Path, languages: tuple[str, str]) -> list[pathlib.Path]:
+  """The files of a data set: in a folder of its languages there, else in `raw_dir`."""
+  pairs = '-'.join(languages), '-'.join(languages[::-1])
+  for folder in (*(raw_dir / pair for pair in pairs), raw_dir):
+    paths = sorted(folder.glob('*.parquet'))
+    if found := [path for path in paths if _NAME.fullmatch(path.name)]:
+      return found
+  return []
+
+
+def _shards(name: str, found: list[pathlib.Path]) -> list[pathlib.Path]:
   """The files of a split, by number. UserError unless all are there, each once."""
   numbered: dict[int, pathlib.Path] = {}
   counts = {1}
@@ -172,5 +181,6 @@ def _shards(
   missing = [f'{name}-{n:05}-of-{count:05}' for n in range(count) if n not in numbered]
   if missing:
     more = f' and {len(missing) - 5} more' if len(missing) > 5 else ''
+    folder = found[0].parent
     raise UserError(f'{folder} lacks {", ".join(missing[:5])}{more} (.parquet)')
   return [numbered[n] for n in range(count)]

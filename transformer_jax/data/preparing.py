@@ -1,24 +1,16 @@
 """Prepares a corpus: clean text -> vocabulary -> token files -> dev and test -> card.
 
-The work is done in NAME.partial, whose folder `corpus` is renamed to NAME when all is
-there: a folder NAME is always whole. In NAME.partial, `begun.json` is made first and
-deleted last: what has no such file was not made here, and is left alone.
-
-Clean text and vocabulary are made once: each has a marker that is written when it is
-done, so that a preparation that was stopped goes on with them, if its corpus and input
-are still the same. What follows is made again. Training text is never held in memory
-whole.
+The work is done in NAME.partial (unfinished.py), whose folder `corpus` is renamed to
+NAME when all is there: a folder NAME is always whole. A preparation that was stopped
+goes on with its clean text and its vocabulary, if corpus and input are still the same.
+What follows is made again. Training text is never held in memory whole.
 """
 
-import contextlib
-import errno
 import importlib.metadata
-import json
 import os
 import pathlib
-import shutil
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import ml_collections
 
@@ -30,6 +22,7 @@ from transformer_jax.data import (
   held_out,
   origin,
   readers,
+  unfinished,
   vocabulary,
 )
 from transformer_jax.data.corpus import LOCK, PARTIAL, Corpus, asked, folder_of
@@ -38,8 +31,6 @@ from transformer_jax.data.origin import Splits
 from transformer_jax.data.overlap import KINDS, Overlap
 from transformer_jax.machine import files
 from transformer_jax.machine.errors import UserError
-
-_BEGUN = 'begun.json'
 
 
 def prepare(
@@ -77,6 +68,11 @@ def prepare(
       print(f"the run's corpus is not in {data_dir} (--data_dir)", file=sys.stderr)
     splits = readers.bitexts(corpus, raw_dir, tfds_data_dir)
     prepare_corpus(corpus, splits, data_dir, pathlib.Path(config.init_from.run))
+  partial, lock = (data_dir / f'{corpus.name}{end}' for end in (PARTIAL, LOCK))
+  # A process that was killed after the corpus was whole has left it.
+  if unfinished.begun_with(partial) and os.access(data_dir, os.W_OK):
+    with files.in_turn(lock, f'prepares {corpus.name}'):
+      unfinished.remove(partial)
   if not (folder / card.CARD).is_file():
     raise UserError(
       f'{folder} is no prepared corpus, it has no {card.CARD}: move it away, or give '
@@ -85,16 +81,29 @@ def prepare(
   card.check_asked(folder, corpus)
   made = card.read_card(folder)
   if raw_dir is not None and corpus.reader != 'embedded':
-    try:
-      origin.check_same(made, readers.bitexts(corpus, raw_dir, tfds_data_dir))
-    except UserError as error:
-      raise UserError(
-        f'{folder} is there, and {raw_dir} is not what it was made from: {error}. '
-        f'{to_use} to use it, or give --config.corpus=NAME to prepare another'
-      ) from error
+    remedy = f'{to_use} to use it, or give --config.corpus=NAME to prepare another'
+    _check_made_from(corpus, folder, raw_dir, tfds_data_dir, remedy)
   about = f'({made["identity"][:12]}), made from {origin.told(made)}'
   print(f'using {folder} {about}', file=sys.stderr)
   return folder
+
+
+def _check_made_from(
+  corpus: Corpus,
+  folder: pathlib.Path,
+  raw_dir: pathlib.Path,
+  tfds_data_dir: pathlib.Path | None,
+  remedy: str,
+) -> None:
+  """Raises UserError, with the remedy, unless a corpus was made from raw_dir."""
+  wrong = 'whether it was made from {} cannot be told'
+  try:
+    given = readers.bitexts(corpus, raw_dir, tfds_data_dir)
+    wrong = '{} is not what it was made from'
+    origin.check_same(card.read_card(folder), given)
+  except UserError as error:
+    told = f'{folder} is there, and {wrong.format(raw_dir)}: {error}'
+    raise UserError(f'{told}. {remedy}') from error
 
 
 def prepare_corpus(
@@ -115,16 +124,16 @@ def prepare_corpus(
   partial, lock = (data_dir / f'{corpus.name}{end}' for end in (PARTIAL, LOCK))
   data_dir.mkdir(parents=True, exist_ok=True)
   doing = f'prepares {corpus.name}'
-  with files.in_turn(lock, doing), _full_disk_explained(final, partial):
+  with files.in_turn(lock, doing), unfinished.full_disk_explained(final, partial):
     # The process that had the lock may have made it.
     if not os.path.lexists(final):
       print(f'preparing {final}', file=sys.stderr)
-      folder = _begin(corpus, splits, partial)
+      folder = unfinished.begin(corpus, splits, partial)
       _run_stages(corpus, splits, partial, folder, given)
       for path in folder.iterdir():
         files.sync(path)
       folder.rename(final)
-    _remove(partial)
+    unfinished.remove(partial)
 
 
 def _run_stages(
@@ -144,10 +153,10 @@ def _run_stages(
   }
   target = readers.target(corpus)
   texts = [partial / f'text.{side}' for side in SIDES]
-  clean = _once(
+  clean = unfinished.once(
     partial / 'text.json', lambda: _clean_text(corpus, splits['train'], texts, target)
   )
-  learnt = _once(
+  learnt = unfinished.once(
     partial / 'pieces.json',
     lambda: _vocabularies(corpus, texts, clean['kept'], folder, given),
   )
@@ -174,7 +183,7 @@ def _run_stages(
   }
   versions = {'sentencepiece': importlib.metadata.version('sentencepiece')}
   made |= {'splits': entries, 'versions': versions}
-  made['stamps'] = _read(partial / _BEGUN)['stamps']
+  made['stamps'] = unfinished.begun_with(partial)['stamps']
   card.write_card(folder, corpus.as_json() | made)
 
 
@@ -241,7 +250,14 @@ def _vocabularies(
   learnt = {'vocabulary': made}
   if target:
     path = folder / vocabulary.TARGETS
-    learnt['target_vocabulary'] = vocabulary.train_tokens(sample(1), path, target)
+    print(f'learning {target:,} pieces for the target alone', file=sys.stderr)
+    if corpus.reader == 'trees':
+      made = vocabulary.train_tokens(sample(1), path, target)
+    else:
+      made = vocabulary.train(
+        sample(1), path, target, corpus.character_coverage, corpus.byte_fallback
+      )
+    learnt['target_vocabulary'] = made
   return learnt
 
 
@@ -271,71 +287,3 @@ def _token_files(
     'tokens': dict(zip(SIDES, done.tokens, strict=True)),
     'longest': dict(zip(SIDES, done.longest, strict=True)),
   }
-
-
-def _begin(corpus: Corpus, splits: Splits, partial: pathlib.Path) -> pathlib.Path:
-  """The folder to be filled; what is left of another corpus or input is deleted."""
-  begun_with = {'corpus': corpus.as_json(), 'stamps': origin.stamps(splits)}
-  marker, folder = partial / _BEGUN, partial / 'corpus'
-  # A process that was killed while it deleted NAME.partial has left no such folder.
-  if not folder.is_dir() or _read(marker) != begun_with:
-    _remove(partial)
-    partial.mkdir()
-    files.write(marker, json.dumps(begun_with))
-    folder.mkdir()
-  return folder
-
-
-def _remove(partial: pathlib.Path) -> None:
-  """Deletes NAME.partial if it is there; UserError if no preparation has made it."""
-  if not os.path.lexists(partial):
-    return
-  marker = partial / _BEGUN
-  ours = partial.is_dir() and not partial.is_symlink()
-  if ours and not marker.is_file():  # then it is empty, or the marker is half written
-    ours = {path.name for path in partial.iterdir()} <= {f'{_BEGUN}.partial'}
-  if not ours:
-    raise UserError(
-      f'{partial} is not what a preparation has left (it has no {_BEGUN}): move it '
-      'away, or give the corpus another name (--config.corpus)'
-    )
-  for path in partial.iterdir():
-    if path.is_dir() and not path.is_symlink():
-      shutil.rmtree(path)
-    elif path != marker:
-      path.unlink()
-  marker.unlink(missing_ok=True)
-  partial.rmdir()
-
-
-def _once(marker: pathlib.Path, stage: Callable[[], dict]) -> dict:
-  """What a stage returns; it is run unless its marker says that it is done."""
-  done = _read(marker)
-  if done is None:
-    done = stage()
-    files.write(marker, json.dumps(done))
-  return done
-
-
-def _read(marker: pathlib.Path) -> dict | None:
-  """What a marker says; None if it is not there, or damaged."""
-  try:
-    return json.loads(marker.read_bytes())
-  except (FileNotFoundError, ValueError):
-    return None
-
-
-@contextlib.contextmanager
-def _full_disk_explained(final: pathlib.Path, partial: pathlib.Path) -> Iterator[None]:
-  """Adds what to do to the error of a full disk."""
-  try:
-    yield
-  except OSError as error:
-    if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-      raise
-    raise OSError(
-      error.errno,
-      f'{error.strerror} while preparing {final}: make room and start again; it goes '
-      f'on from what is there. What could not be written',
-      error.filename or str(partial),
-    ) from error

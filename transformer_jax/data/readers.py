@@ -50,7 +50,7 @@ def bitexts(
   if corpus.reader == 'trees':
     return treebanks.bitexts(raw_dir, corpus.files, corpus.corpus_seed)
   if corpus.reader == 'wmt14':
-    kind = _kind(raw_dir)
+    kind = _kind(raw_dir, corpus.languages)
     if kind == 'archives':
       return archives.bitexts(raw_dir, *corpus.languages)
     if kind == 'Parquet':
@@ -118,12 +118,12 @@ def _named(stem: str, corpus: Corpus, raw_dir: pathlib.Path) -> Bitext:
   return zips.bitext(zipped, *corpus.languages)
 
 
-def _kind(raw_dir: pathlib.Path) -> str:
+def _kind(raw_dir: pathlib.Path, languages: tuple[str, str]) -> str:
   """What a folder of WMT14 holds; UserError for archives and Parquet files at once."""
   found = []
   if any((raw_dir / name).exists() for name in archives.ARCHIVES):
     found.append('archives')
-  if next(raw_dir.rglob('*.parquet'), None):
+  if parquet.in_folder(raw_dir, languages):
     found.append('Parquet')
   if len(found) > 1:
     raise UserError(f'{raw_dir} holds archives and Parquet: give a folder with one')

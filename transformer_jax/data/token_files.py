@@ -183,7 +183,7 @@ class Side:
     """Reads every token.
 
     Raises:
-      UserError: an id is no piece of text in a vocabulary of this size.
+      UserError: an id is PAD, EOS or BOS, or beyond a vocabulary of this size.
     """
     for start in range(0, len(self.tokens), BLOCK):
       block = self.tokens[start : start + BLOCK]

@@ -1,7 +1,8 @@
 """More trees to learn from, made of the constituents of a treebank's trees.
 
-A treebank is small. Its constituents are short trees, on which a parser learns first
-which words to attend to; trees with each other's constituents are as long as its own
+A treebank is small, so more trees are made of it. `Subtrees` gives its constituents:
+short trees, on which a parser learns first which words to attend to. `Substituted`
+gives whole trees in which constituents are replaced by those of other trees
 (substructure substitution, Shi et al. 2021).
 """
 

@@ -77,7 +77,7 @@ class TreeFile:
     return [*file_stamp(self.paths[0]), self._part]
 
   def pairs(self) -> Iterator[Pair]:
-    path, count = self.paths[0], 0
+    path, number, count = self.paths[0], 0, 0
     first, last = self._part or (1, None)
     with unchanged(path):
       for number, tree in enumerate(read(path), 1):
@@ -85,7 +85,7 @@ class TreeFile:
           count += 1
           yield pair(tree)
     if last is not None and count != last - first + 1:
-      raise UserError(f'{path} has not as many trees as {self.name} asks for')
+      raise UserError(f'{path} has {number:,} trees, fewer than {self.name} asks for')
     about = {'file': path.name, 'sha256': sha256(path), 'lines': count}
     self._origin = dict.fromkeys(SIDES, about)
 
@@ -184,7 +184,15 @@ def _treebank(raw_dir: pathlib.Path, stem: str) -> Bitext:
     return WallStreetJournal(_journal(raw_dir), WSJ[stem])
   part = _RANGE.fullmatch(stem)
   path = text_files.find(raw_dir, f'{part["stem"] if part else stem}.mrg')
-  return TreeFile(path, part and (int(part['first']), int(part['last'])))
+  if part is None:
+    return TreeFile(path)
+  first, last = int(part['first']), int(part['last'])
+  if not 1 <= first <= last:
+    raise UserError(
+      f'{stem}: trees are numbered from 1, and the first comes before the last, as in '
+      f'{part["stem"]}:1-3000 (--config.files)'
+    )
+  return TreeFile(path, (first, last))
 
 
 def _journal(raw_dir: pathlib.Path) -> pathlib.Path:

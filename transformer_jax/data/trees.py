@@ -154,13 +154,6 @@ def constituents(tree: Tree) -> Iterator[Span]:
       words += 1
 
 
-def with_tags(tree: Tree, given: Iterable[str]) -> Tree:
-  """The tree with other tags, one for each word."""
-  others = iter(given)
-  tokens = [token if token[0] in '()' else next(others) for token in tree.tokens]
-  return Tree(tree.words, tokens)
-
-
 def repair(tokens: Sequence[str], words: Sequence[str]) -> tuple[Tree, Repairs]:
   """A tree of the words from any tokens, which are kept where a tree has room for them.
 

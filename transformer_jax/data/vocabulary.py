@@ -1,4 +1,4 @@
-"""Vocabularies by SentencePiece: byte pairs (section 5.1), or the tokens of trees.
+"""Vocabularies by SentencePiece: byte pairs (section 5.1), trees' tokens, whole words.
 
 SentencePiece takes text as it is ('identity' normalisation), but for spaces at the ends
 and runs of spaces: what the model learns to write is compared with raw references.
@@ -290,7 +290,7 @@ def _text_ids(sequence: Sequence[int]) -> list[int]:
 
 
 class Vocabularies(NamedTuple):
-  """Those of source and target, which are one and the same in translation."""
+  """Those of source and target; the same object twice where both sides share one."""
 
   source: Vocabulary
   target: Vocabulary

@@ -192,17 +192,21 @@ def bitexts(
 
 def _builder(config: str, folder: pathlib.Path | None) -> Any:
   from google.protobuf import json_format
+  from tensorflow_datasets.core import constants
   from tensorflow_datasets.translate import wmt14
 
   for inner in [folder, *folder.parents] if folder else []:
     if inner.name == NAME and (inner / config).is_dir():
-      raise UserError(f'{folder}: --tfds_data_dir is the folder of {NAME} and others')
+      raise UserError(
+        f'{folder} is inside {NAME}: give the folder around that, '
+        f'--tfds_data_dir={inner.parent}'
+      )
   try:
     return wmt14.Wmt14Translate(config=config, data_dir=folder)
   except (json_format.ParseError, AssertionError, ValueError) as error:
     raise UserError(
-      f'{folder}: the dataset_info.json of {NAME}/{config} is damaged ({error}); '
-      f'remove its folder to have it prepared again'
+      f'{folder or constants.DATA_DIR}: the dataset_info.json of {NAME}/{config} is '
+      f'damaged ({error}); remove its folder to have it prepared again'
     ) from error
 
 

@@ -8,7 +8,9 @@ et al. 2016 read rare words so).
 from collections.abc import Callable
 from typing import NamedTuple
 
-CLASS = '\u2047-'  # a class begins so: SentencePiece would not take <unk> in a piece
+# Every class begins with this, and not with '<unk>': SentencePiece would not take that
+# in a piece.
+CLASS = '\u2047-'
 
 # A word's class names the longest of these endings that fits the word.
 _ENDINGS = 'ing ed es s ly er est ion ity al ous ic ive able ment ness y or th an en'

@@ -1,7 +1,7 @@
 """Zip files as OPUS gives them out for Moses: NAME.en-de.en and NAME.en-de.de in one.
 
-As archives of WMT, a zip file is read where it lies, twice: once to check what is
-wanted of it, where it has checksums, and once for the pairs.
+As archives of WMT, a zip file is read where it lies, twice: once to compare what is
+wanted of it with its checksums, and once for the pairs.
 """
 
 import contextlib
@@ -81,7 +81,7 @@ class Zip:
       yield members
 
   def _check_member(self, members: zipfile.ZipFile, name: str) -> None:
-    """Reads a member to its end, where it has a checksum."""
+    """Reads a member to its end, where zipfile compares it with its checksum."""
     if members.namelist().count(name) != 1:
       raise zipfile.BadZipFile(
         f'it holds {name} {members.namelist().count(name)} times'

@@ -10,7 +10,6 @@ from tqdm import tqdm
 
 from transformer_jax.data import card, held_out, token_files
 from transformer_jax.data.corpus import folder_of
-from transformer_jax.decoding.restored import config_to_search
 from transformer_jax.decoding.scorers import SCORERS
 from transformer_jax.decoding.translate import Translator
 from transformer_jax.machine import files, parallel, platform, provenance
@@ -48,7 +47,7 @@ class Evaluation:
 
   def __init__(self, run: Run, data_dir: pathlib.Path, options: Options):
     """Raises UserError if the run is not whole, or has no such checkpoint."""
-    config = config_to_search(run, options.beam, options.alpha)
+    config = run.config_to_search(options.beam, options.alpha)
     scorer = SCORERS[config.task]
     if options.lowercase and not scorer.has_case:
       raise UserError(f'--lowercase: scores of {config.task} know no case')
@@ -85,8 +84,6 @@ class Evaluation:
     _say('scoring, with intervals')
     scores = scorer.score(output, [one.repairs for one in best], options.lowercase)
     _say('measuring dev perplexity')
-    sizes = config.model.to_dict()
-    del sizes['P_drop']
     result = Result(
       version=VERSION,
       task=config.task,
@@ -102,7 +99,7 @@ class Evaluation:
       sources_cut=translator.cut_sources,
       outputs_cut=translator.cut_outputs,
       dev_pairs_cut=perplexity.cut_pairs,
-      parameters=flops.parameters(**sizes),
+      parameters=flops.parameters(config.model),
       **run.training_so_far(self._steps[-1]),
       device=platform.describe_device(),
       versions=provenance.versions(PACKAGES),

@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
-import ml_collections
 import numpy as np
 
 from transformer_jax.data.vocabulary import EOS, PAD
@@ -13,27 +12,11 @@ from transformer_jax.decoding.tasks import TASKS
 from transformer_jax.decoding.translate import Translator
 from transformer_jax.machine import parallel, platform
 from transformer_jax.model import build
-from transformer_jax.runs import config_checks
 from transformer_jax.runs.averaging import averaging
 from transformer_jax.runs.run import Run
 from transformer_jax.training import checkpoint
 
 Pair = tuple[list[int], list[int]]  # ids of source and target, each with its EOS
-
-
-def config_to_search(
-  run: Run, beam: int | None, alpha: float | None
-) -> ml_collections.ConfigDict:
-  """A run's config with another `beam` or `alpha`, where they are given.
-
-  Raises:
-    UserError: the run has no config, or one that is damaged, or a number cannot be.
-  """
-  config, given = run.config(), {'beam': beam, 'alpha': alpha}
-  config.update({key: value for key, value in given.items() if value is not None})
-  config_checks.check_numbers(config.to_dict(), flag='--')
-  return config
-
 
 # A batch has ROWS pairs. Lengths are rounded up to multiples of STEP, but not beyond
 # what the model takes.
@@ -70,7 +53,7 @@ class Restored:
       UserError: the run is not whole, has no such checkpoint, or a number cannot be.
     """
     self.run = Run(workdir)
-    self.config = config_to_search(self.run, beam, alpha)
+    self.config = self.run.config_to_search(beam, alpha)
     self.vocabularies = self.run.vocabularies()
     how = averaging(self.config, average, step)
     steps = checkpoint.to_average(self.run, *how, step)

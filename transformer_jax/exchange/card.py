@@ -21,13 +21,12 @@ def page(model: Outgoing, library: str, loading: str, rest: Iterator[str]) -> st
   source, target = config['source_language'], config['target_language']
   for word, value in (('BEAM', config['beam']), ('ALPHA', config['alpha'])):
     loading = loading.replace(word, str(value))
-  sizes = {key: v for key, v in config['model'].items() if key != 'P_drop'}
   lines = [
     *_head(library, source, target),
     f'# {model.run.workdir.resolve().name}: {source} to {target}',
     '',
     f'A Transformer (Vaswani et al. 2017), {_origin(model)}: '
-    f'{flops.parameters(**sizes):,} parameters, {_steps(model.steps)}.',
+    f'{flops.parameters(config["model"]):,} parameters, {_steps(model.steps)}.',
     *(['Its text is tokenised, on both sides.'] if config['tokenized'] else []),
     '',
     loading,

@@ -66,8 +66,7 @@ def import_model(
     optimizer = jax.jit(trainer.adam(config).init)(params)
     checkpoint.save(run / 'checkpoints', STEP, params, optimizer)
   yield from model.notes
-  sizes = {key: value for key, value in config.model.items() if key != 'P_drop'}
-  yield f'{workdir}: {flops.parameters(**sizes):,} parameters of {folder}'
+  yield f'{workdir}: {flops.parameters(config.model):,} parameters of {folder}'
   yield f'corpus: {corpus or "none; with --prepare it can be scored"}'
 
 

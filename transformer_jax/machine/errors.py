@@ -1,7 +1,7 @@
 """What the user did wrong ends a program in one line; a bug shows its traceback.
 
-Our own code raises UserError for the user. So do absl for flags, ml_collections for
-configs, and the system for files, which it names. Any other exception is a bug.
+An error is the user's if it is our UserError, absl's about a flag, ml_collections'
+about a config, or the system's about a file that it names. Any other is a bug.
 """
 
 import contextlib
@@ -49,7 +49,10 @@ def _sentence(error: Exception) -> str | None:
     read = 'ml_collections.config_flags.config_flags' in modules
     return f'--config: that file holds no config ({error})' if read else None
   if isinstance(error, MemoryError) or str(error).startswith('RESOURCE_EXHAUSTED'):
-    return f'out of memory ({error}): a smaller model, batch or beam takes less'
+    return (
+      f'out of memory ({error}): a smaller model, batch or beam takes less, and in '
+      'training more slices of the same batch (--config.slices)'
+    )
   if not isinstance(error, OSError):
     return None
   if 'Configuration is not available' in str(error):

@@ -63,11 +63,7 @@ class Flags:
       self._required.append('config')
     return self._config
 
-  def string(
-    self, name: str, default: str | None, about: str, required: bool = False
-  ) -> flags.FlagHolder[str]:
-    if required:
-      self._required.append(name)
+  def string(self, name: str, default: str | None, about: str) -> flags.FlagHolder[str]:
     return flags.DEFINE_string(name, default, about, flag_values=self._values)
 
   def path(

@@ -50,10 +50,10 @@ def join_hosts(
   mpi = os.environ.get('OMPI_COMM_WORLD_SIZE')
   # SLURM_NTASKS would be the whole job's, even in an interactive step of one task.
   tasks = mpi or os.environ.get('SLURM_STEP_NUM_TASKS')
-  # In a step of one task, JAX would give this process the first of its GPUs only.
-  if process_count == 1 or (process_count is None and tasks == '1'):
-    return
   given = address, process_count, process_id
+  # In a step of one task, JAX would give this process the first of its GPUs only.
+  if process_count == 1 or (given == (None, None, None) and tasks == '1'):
+    return
   if given != (None, None, None):
     if None in given:
       raise UserError(

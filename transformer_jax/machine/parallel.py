@@ -22,7 +22,7 @@ Tree = Any
 
 
 def round_up(rows: int) -> int:
-  """The next multiple of the number of this host's devices."""
+  """`rows`, rounded up to a multiple of the number of this host's devices."""
   return -(-rows // jax.local_device_count()) * jax.local_device_count()
 
 
@@ -72,9 +72,9 @@ def spread(function: Callable) -> Callable:
 
   The mapped function takes `params` that every device has, as replicate_read_only()
   places them, and host arrays whose axis 0, the rows, is a multiple of the number of
-  devices. It returns at once, with a function that waits for the result and gives it as
-  host arrays, so the host can do other things while an accelerator computes. The
-  devices do not communicate.
+  devices. It returns a function that gives the result as host arrays. Accelerators
+  compute meanwhile, so that the host can do other things; a CPU has computed before it
+  returns. The devices do not communicate.
   """
   devices = jax.local_devices()
   on_rows = lambda params, rows: function(params, *rows)

@@ -43,8 +43,8 @@ def multiply_by_ynn() -> None:
 def outlast_stops() -> None:
   """Has a CPU's devices wait a day for one another; call before JAX starts.
 
-  XLA would end the process when one has waited for 40 s. The time for which a process
-  is suspended counts, by Ctrl-Z, by a scheduler or by a machine that sleeps.
+  XLA would end the process when one has waited for 40 s. That includes time for which
+  the process was suspended: by Ctrl-Z, a scheduler or a sleeping machine.
   """
   seconds = hosts.PATIENCE // 1000
   _set_xla_flag(f'--xla_cpu_collective_call_terminate_timeout_seconds={seconds}')
@@ -134,7 +134,7 @@ def _dtype(key: str, name: str, fast: bool) -> jnp.dtype:
 
 
 def describe_device() -> str:
-  """The accelerators in words, as results state them."""
+  """The devices in words, as results state them."""
   devices = jax.devices()
   kind = devices[0].device_kind
   on = f' on {hosts.count()} hosts' if hosts.count() > 1 else ''

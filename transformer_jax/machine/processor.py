@@ -8,7 +8,10 @@ CPUINFO = pathlib.Path('/proc/cpuinfo')
 
 
 def describe(cpuinfo: pathlib.Path = CPUINFO) -> tuple[str, list[str]]:
-  """Its name, and its flags of AVX, AVX-512 and AMX; none if the system has no list."""
+  """The processor's name, and its flags that begin with avx or amx.
+
+  There are no flags where the system has no /proc/cpuinfo.
+  """
   if not cpuinfo.is_file():
     return platform.processor() or platform.machine(), []
   fields = {}

@@ -38,7 +38,8 @@ class Interruption:
     self.asked = False
     self.last_words: Callable[[], str] = str
     self._deferred = 0
-    self._lock = threading.Lock()
+    self._lock, self._saying = threading.Lock(), threading.Lock()
+    self._said = False
     self._said_to = sys.stderr
 
   def install(self) -> 'Interruption':
@@ -95,8 +96,11 @@ class Interruption:
     os._exit(EXIT_CODE)
 
   def _say(self) -> None:
-    words = f'stopped by a signal. {self.last_words()}'.strip()
-    print(words, file=self._said_to, flush=True)
+    with self._saying:  # the main thread may leave while another one is ending it
+      if not self._said:
+        words = f'stopped by a signal. {self.last_words()}'.strip()
+        print(words, file=self._said_to, flush=True)
+        self._said = True
 
 
 def _nothing(*_: object) -> None:

@@ -36,7 +36,10 @@ def split(
 
 
 def longest_side(config: ml_collections.ConfigDict) -> int:
-  """Most tokens, with EOS, of a source or target; longer ones are cut or refused."""
+  """Most tokens, with EOS, of a side in a search or a measurement.
+
+  Training takes up to `max_length`, which may be more.
+  """
   if config.model.positions == 'learned':
     return min(LONGEST, config.model.max_positions)
   return LONGEST

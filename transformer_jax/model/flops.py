@@ -1,41 +1,32 @@
 """What a model costs, by arithmetic alone: parameters and FLOPs (Tables 2 and 3)."""
 
 from collections.abc import Mapping
-
-
-def parameters(
-  *,
-  N: int,
-  d_model: int,
-  d_ff: int,
-  h: int,
-  d_k: int,
-  d_v: int,
-  positions: str,
-  max_positions: int,
-  vocab_size: int,
-  target_vocab_size: int,
-  biases: bool = False,
-  activation: str = 'relu',  # these three have no parameters
-  norm_epsilon: float = 1e-6,
-  P_drop_attention: float = 0.0,
-) -> int:
-  """Numbers that are trained: no final norms, and attention biases only if asked."""
-  attention = 2 * d_model * h * (d_k + d_v)
-  attention += (h * (2 * d_k + d_v) + d_model) * biases
-  feed_forward = 2 * d_model * d_ff + d_ff + d_model
-  norm = 2 * d_model
-  layer_pair = 3 * attention + 2 * feed_forward + 5 * norm
-  learned = 2 * max_positions * d_model if positions == 'learned' else 0
-  embeddings = (vocab_size + target_vocab_size) * d_model
-  embeddings += (target_vocab_size or vocab_size) * biases  # of the logits
-  return embeddings + learned + N * layer_pair
-
+from typing import Any
 
 # Tokens of a side of a sentence that FLOPs are counted for: about WMT14's mean.
 SENTENCE = 30
 
 _SIZES = ('N', 'd_model', 'd_ff', 'h', 'd_k', 'd_v')
+
+
+def parameters(model: Mapping[str, Any]) -> int:
+  """Numbers that are trained, of a config's model.
+
+  There are no final norms, and attention and logits have biases only if asked.
+  """
+  N, d_model, d_ff, h, d_k, d_v = (model[name] for name in _SIZES)
+  source_words, biases = model['vocab_size'], model['biases']
+  target_words = model['target_vocab_size']
+  attention = 2 * d_model * h * (d_k + d_v)
+  attention += (h * (2 * d_k + d_v) + d_model) * biases
+  feed_forward = 2 * d_model * d_ff + d_ff + d_model
+  norm = 2 * d_model
+  layer_pair = 3 * attention + 2 * feed_forward + 5 * norm
+  is_learned = model['positions'] == 'learned'
+  learned = 2 * model['max_positions'] * d_model if is_learned else 0
+  embeddings = (source_words + target_words) * d_model
+  embeddings += (target_words or source_words) * biases  # of the logits
+  return embeddings + learned + N * layer_pair
 
 
 def flops_per_target_token(

@@ -192,9 +192,9 @@ class Sizes(NamedTuple):
   h: int
   d_k: int
   d_v: int
-  activation: str = 'relu'  # one of ACTIVATIONS
-  biases: bool = False  # of attention
-  norm_epsilon: float = 1e-6
+  activation: str  # one of ACTIVATIONS
+  biases: bool  # of attention
+  norm_epsilon: float
 
   def attention(self, dtype: DTypeLike, rngs: nnx.Rngs) -> MultiHeadAttention:
     sizes = self.d_model, self.h, self.d_k, self.d_v

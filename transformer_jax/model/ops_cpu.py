@@ -40,8 +40,8 @@ def linear(
 def _product(a: Float[Array, 'N D'], b: Float[Array, 'D F']) -> Float32[Array, 'N F']:
   """Returns a b, multiplied in b's dtype.
 
-  The products of its gradient transpose nothing, as YNN wants it, and a's gradient is
-  not rounded to b's dtype.
+  No product of its gradient has a transposed left side, which YNN would not take. a's
+  gradient is not rounded to b's dtype.
   """
   return _matmul(a.astype(b.dtype), b)
 
@@ -202,9 +202,12 @@ def _parts(rows: int, words: int, width: int) -> tuple[int, int]:
   # Each part adds to the table's gradient, so the cache has to hold that too. Where it
   # cannot, a part is so large that its logits take the memory of that gradient.
   most = LOGITS // (4 * words) if 4 * words * width <= CACHE else width
-  count = -(-rows // max(most, VECTOR))
-  each = -(-rows // count)
-  return count, -(-each // VECTOR) * VECTOR if count > 1 else max(each, 2)
+  most = max(most // VECTOR, 1) * VECTOR
+  if rows <= most:
+    return 1, max(rows, 2)
+  each = -(-rows // -(-rows // most))
+  each = -(-each // VECTOR) * VECTOR
+  return -(-rows // each), each
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(5,))

@@ -99,7 +99,7 @@ class Transformer(nnx.Module):
   Args:
     P_drop_attention: dropout of attention's weights; the paper's parser has it (6.3).
     positions: 'sinusoid', or 'learned' (row E) with a table of `max_positions` rows
-      for each stack; other than 'learned' ignores `max_positions`.
+      for each stack. 'sinusoid' ignores `max_positions`.
     vocab_size: W, rows of the one matrix that embeds both sides and makes the logits.
     target_vocab_size: W where the sides have vocabularies of their own: then that
       matrix is the target's, and the source has another of `vocab_size` rows. 0: they
@@ -122,14 +122,14 @@ class Transformer(nnx.Module):
     d_k: int,
     d_v: int,
     P_drop: float,
-    P_drop_attention: float = 0.0,
+    P_drop_attention: float,
     positions: str,
     max_positions: int,
     vocab_size: int,
     target_vocab_size: int,
-    activation: str = 'relu',
-    biases: bool = False,
-    norm_epsilon: float = 1e-6,
+    activation: str,
+    biases: bool,
+    norm_epsilon: float,
     dtype: DTypeLike,
     activation_dtype: DTypeLike,
     rngs: nnx.Rngs,
@@ -208,20 +208,6 @@ class Transformer(nnx.Module):
     x = dropout(self._embed(table, source, rows[None]), 0)
     return x, mask, dropout
 
-  def decode(
-    self,
-    encoded: Float[Array, 'B S D'],
-    source: Int[Array, 'B S'],
-    target: Int[Array, 'B T'],
-    key: Key[Array, ''] | None = None,
-  ) -> Float32[Array, 'B T W']:
-    """Returns the logits of each target position under teacher forcing.
-
-    `target` is what shall come out: the shift by one position is done here.
-    """
-    x = self._decoded(encoded, source, target, key)
-    return self._logits(x, self.embedding[...].astype(self.dtype))
-
   def _decoded(
     self,
     encoded: Float[Array, 'B S D'],
@@ -229,7 +215,10 @@ class Transformer(nnx.Module):
     target: Int[Array, 'B T'],
     key: Key[Array, ''] | None,
   ) -> Float[Array, 'B T D']:
-    """Returns what decode() makes the logits of."""
+    """Returns the decoder's output at each target position, under teacher forcing.
+
+    `target` is what shall come out; _into_decoder() shifts it by one position.
+    """
     x, causal, dropout = self._into_decoder(target, key)
     memory_mask = (source != PAD)[:, None]
     run = _traced_once(DecoderLayer.__call__)
@@ -255,7 +244,7 @@ class Transformer(nnx.Module):
     target: Int[Array, 'B T'],
     key: Key[Array, ''] | None = None,
   ) -> Float32[Array, 'B T W']:
-    """Returns the logits of each target position, by encode() and decode()."""
+    """Returns the logits of each target position, made of outputs()."""
     x, table, _ = self.outputs(source, target, key)
     return self._logits(x, table)
 

@@ -85,6 +85,19 @@ class Run(NamedTuple):
     config_checks.check_keys(self._stored_config(), path, to_train=True)
     return self.config()
 
+  def config_to_search(
+    self, beam: int | None, alpha: float | None
+  ) -> ml_collections.ConfigDict:
+    """The same with another `beam` or `alpha`, where they are given.
+
+    Raises:
+      UserError: there is no config, or it is damaged, or a number cannot be.
+    """
+    config, given = self.config(), {'beam': beam, 'alpha': alpha}
+    config.update({key: value for key, value in given.items() if value is not None})
+    config_checks.check_numbers(config.to_dict(), flag='--')
+    return config
+
   def _stored_config(self) -> dict:
     path = self.workdir / 'config.json'
     if not path.is_file():

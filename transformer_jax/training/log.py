@@ -30,7 +30,8 @@ class Log:
   """The log of a training process, which goes on from step `start`.
 
   A record is a line of metrics.jsonl. The numbers of training and dev records are also
-  TensorBoard events. Any method that writes a record may raise Unlogged.
+  TensorBoard events. Any method that writes a record may raise Unlogged, but saved()
+  raises OSError: checkpoint.Writer reports that.
   """
 
   def __init__(self, run: Run, start: int, train_steps: int):
@@ -44,6 +45,8 @@ class Log:
     with self._writing():
       self._cut_back()
       self._file = run.metrics.open('a')
+      if run.newest_saved() < start:  # a kill came before that was noted
+        self._append({'step': start, 'saved': True})
       self._events = _events(run, start)
     self._begin = time.perf_counter()
 
@@ -68,13 +71,10 @@ class Log:
       ) from error
 
   def compiling(self, shapes: int) -> None:
-    self.say(f'compiling; shapes of batches: {shapes}, and steps wait for theirs')
+    self.say(f'compiling for {shapes} shapes of batches; a step waits for its own')
 
   def started(self) -> None:
     """Begins the progress bar of the steps, when the first one is compiled."""
-    if self._run.newest_saved() < self._start:  # a kill came before that was noted
-      with self._writing():
-        self._append({'step': self._start, 'saved': True})
     if self._start:
       print(f'going on from step {self._start}', file=sys.stderr)
     seconds = time.perf_counter() - self._begin
@@ -107,7 +107,7 @@ class Log:
       )
 
   def measuring(self, what: str) -> None:
-    """Says what is measured, and compiled for it, the first time."""
+    """Says that `what` is measured, and is compiled for, the first time it is."""
     if what not in self._measured:
       self._measured.add(what)
       self.say(f'measuring {what} for the first time: compiling')
@@ -179,7 +179,7 @@ class Silent(Log):
   """The log of a host that is not the first: it neither writes nor prints."""
 
   def __init__(self) -> None:
-    self._bar = tqdm(disable=True)
+    pass
 
   def __exit__(self, *_: object) -> None:
     pass

@@ -46,10 +46,10 @@ class Dev(NamedTuple):
 
 
 class Loop:
-  """Makes updates; saves and measures the dev set's perplexity at multiples of a step.
+  """Makes updates, one from each batch in turn.
 
-  Each update is an epoch's next batch. Metrics are read one step late, so that the
-  devices never wait for the host.
+  At every multiple of `checkpoint_every` steps it saves and measures dev. Metrics are
+  read one step late, so that the devices never wait for the host.
   """
 
   def __init__(
@@ -97,8 +97,8 @@ class Loop:
     """Goes on from `step` to the last one, or until patience ends.
 
     Args:
-      state: after `step` updates.
-      step: the number of updates made.
+      state: after `step` steps.
+      step: the number of steps made, with those that were skipped.
       unmeasured: whether `step` is saved and its perplexity still to be measured.
 
     Raises:
@@ -165,7 +165,7 @@ class Loop:
     """Makes updates up to `goal`, or until a host wishes to save or to stop.
 
     Returns:
-      The state, the number of its updates, and whether to stop.
+      The state, the number of its steps, and whether to stop.
     """
     previous, stop, save = None, False, False
     while step < goal and not stop and not save:

@@ -19,7 +19,7 @@ Tree = Any
 
 
 class TrainState(NamedTuple):
-  step: jax.Array  # updates made so far
+  step: jax.Array  # steps made so far, with those that were skipped
   params: Tree
   opt_state: Tree
 
@@ -27,8 +27,8 @@ class TrainState(NamedTuple):
 class StepInput(NamedTuple):
   """Slices of a batch and what goes with each: a device's part, or a host's."""
 
-  source: jax.Array  # [slices, B, L] ids
-  target: jax.Array  # the same
+  source: jax.Array  # [slices, B, S] ids
+  target: jax.Array  # [slices, B, T] ids
   # Whether the host wishes to stop, and to save. The step sums them for all hosts.
   wishes: jax.Array  # [slices, 2]
   # Of the run's dropout. As an input, so that all seeds share one compiled program.
@@ -104,7 +104,7 @@ def _updated(
   transform: optax.GradientTransformation,
   shares: Shares,
 ) -> tuple[Tree, Tree]:
-  """Returns parameters and Adam's state, updated if the gradient's norm is finite.
+  """Returns parameters and Adam's state, updated if loss and norm are `finite`.
 
   `gradient` is this device's share of the sum over `tokens`.
   """

@@ -36,8 +36,10 @@ def train(
   The first host alone reads and writes `workdir`. `bleu` measures it on dev, by
   parameters on this host's devices, for configs that ask for it.
 
-  Raises SystemExit once all is saved that a signal interrupted, and UserError if
-  `workdir` is in use, of another config, not readable or writable, or if it diverges.
+  Raises:
+    SystemExit: a signal asked it to stop; all is saved.
+    UserError: `workdir` is in use, holds another config's run, or cannot be read or
+      written, or the training diverges.
   """
   first = hosts.is_first_host()
   folder = run.Run(workdir)
@@ -54,21 +56,19 @@ def train(
     records = [r for r in folder.records() if r['step'] <= start] if first else []
     unmeasured = _unmeasured(config, start, records)
     if (why := _ended(config, start, records)) is not None and not unmeasured:
-      print(f'{workdir} has {start} of {config.train_steps} steps{why}: nothing to do')
+      if first:
+        made = f'{start} of {config.train_steps} steps'
+        print(f'{workdir} has {made}{why}: nothing to do')
       return
     log = stack.enter_context(
       Log(folder, start, config.train_steps) if first else Silent()
     )
     log.say(f'training on {platform.describe_device()}')
     log.say(mean_batch(trainer.batches, config.tokens_per_batch))
+    best = lambda: run.best_of(folder.records(), config.best_by)
+    kept = config.checkpoint_every_steps, config.keep_checkpoints
     writer = stack.enter_context(
-      checkpoint.Writer(
-        folder.checkpoints,
-        config.checkpoint_every_steps,
-        config.keep_checkpoints,
-        log.saved,
-        lambda: run.best_of(folder.records(), config.best_by),
-      )
+      checkpoint.Writer(folder.checkpoints, *kept, log.saved, best)
     )
     interruption = interruption or Interruption()
     if first:
@@ -131,7 +131,9 @@ def _unmeasured(
 def mean_batch(of: batches.Batches, asked: int) -> str:
   """How many tokens a batch has, beside the paper's 25,000 a side (section 5.1)."""
   source, target = of.mean_tokens
-  beyond = f', where tokens_per_batch={asked:,}: each of {of.slices} slices has a row'
+  beyond = (
+    f', above tokens_per_batch={asked:,}: each of {of.slices} slices holds a pair'
+  )
   return (
     f'a batch is {source:,.0f} source and {target:,.0f} target tokens on average, '
     f"{100 * max(source, target) / batches.PAPER_TOKENS:.0f} % of the paper's "

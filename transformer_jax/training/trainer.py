@@ -66,7 +66,7 @@ class Trainer:
     self._programs: Programs
 
   def compile(self, state: TrainState, shapes: Sequence[batches.Shape]) -> Programs:
-    """Begins to compile a step for each shape, in this order, in another thread.
+    """Begins to compile a step for each shape, in this order, in other threads.
 
     Returns:
       The programs, which step() uses from now on; to be left as a context.

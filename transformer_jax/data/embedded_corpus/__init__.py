@@ -15,7 +15,6 @@ from transformer_jax.data.embedded_corpus import english, french, german
 from transformer_jax.data.embedded_corpus.sampling import clause, slot
 from transformer_jax.data.embedded_corpus.shapes import FRAMES, Clause, Frame
 from transformer_jax.data.embedded_corpus.values import Value
-from transformer_jax.machine.errors import UserError
 
 SIZES = {'train': 110_000, 'dev': 1_000, 'test': 1_000}
 LENGTHS = range(3, 41)
@@ -93,13 +92,9 @@ def sentences(seed: int) -> Iterator[tuple[str, Sentence, str]]:
 def sentence_pairs(target_language: str, seed: int) -> dict[str, list[tuple[str, str]]]:
   """{'train': [(English, foreign), ...], 'dev': ..., 'test': ...}.
 
-  Depends on the seed and the versions of Babel and num2words alone. UserError for a
-  target language other than 'de' and 'fr'.
+  Depends on the seed and the versions of Babel and num2words alone. The foreign
+  language is 'de' or 'fr'.
   """
-  if target_language not in ('de', 'fr'):
-    raise UserError(
-      f"the embedded corpus translates English to 'de' or 'fr', not {target_language!r}"
-    )
   pairs: dict[str, list[tuple[str, str]]] = {split: [] for split in SIZES}
   for split, sentence, in_english in sentences(seed):
     pairs[split].append((in_english, say(sentence, target_language)))

@@ -47,8 +47,6 @@ def _when(kind: str, *payload) -> str:
     return f'in {payload[0]}'
   if kind == 'in_month':
     return f'in {worded(("month", *payload), "en")}'
-  if kind == 'at':
-    return f'at {worded(("clock", *payload), "en")}'
   if kind == 'moment':
     day, minutes = payload
     return f'at {worded(("clock", minutes), "en")} {phrase(day)}'

@@ -7,9 +7,8 @@ from typing import NamedTuple
 
 
 class Noun(NamedTuple):
-  """One thing: gender is German's m f n, genre is French's m f."""
+  """An English plural, and the word elsewhere: gender is m f n, genre is m f."""
 
-  singular: str
   plural: str
   gender: str
   german: str
@@ -118,7 +117,7 @@ def _rows(table: str) -> list[list[list[str]]]:
 
 
 NOUNS = {
-  english[0]: Noun(*english, *german, *french)
+  english[0]: Noun(english[1], *german, *french)
   for english, german, french in _rows(_NOUNS)
 }
 ADJECTIVES = {

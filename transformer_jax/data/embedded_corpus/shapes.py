@@ -105,8 +105,11 @@ def _parse_frame(lines: str) -> Frame:
   return Frame(int(weight), tuple(specs), dict(zip(LOCALES, templates, strict=True)))
 
 
-# weight and the kind of each clause: any; event (with a verb), fact; a tense; timed
-# (has a time); bare (has none). {0:front} is clause 0 with its time first.
+# weight and the kind of each clause: any; event (it has a verb of VERB_PHRASES); a
+# tense; timed (it has a time); bare (it has none); positive (it is not negated);
+# request; infinitive (with the subject of clause 0); about (a fact about a slot
+# 'this'); relative (the clause that says more of it). {0:front} is clause 0 with its
+# time first.
 _FRAMES = """
 10 any
 {0:main}.
