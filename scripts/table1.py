@@ -42,6 +42,8 @@ def main(argv: list[str]) -> None:
   if OUTPUT.value.suffix == '.svg':
     raise app.UsageError(f'--output={OUTPUT.value}: JSON goes there, and .svg beside')
   ns, ds = axis('n', flags.counts(N)), axis('d', flags.counts(D))
+  path = OUTPUT.value
+  path.parent.mkdir(parents=True, exist_ok=True)  # so that what is measured is not lost
   platform.start(1)
   about = environment.describe()
   bar = lambda places: tqdm(places, desc='measuring', unit='layer', disable=None)
@@ -50,8 +52,6 @@ def main(argv: list[str]) -> None:
     **about,  # the load is of the minutes before
     **measuring.table(ns, ds, bar),
   }
-  path = OUTPUT.value
-  path.parent.mkdir(parents=True, exist_ok=True)
   files.write(path, files.as_json(measured, indent=1) + '\n')
   blocks = report.blocks(measured, '')
   for block in blocks:

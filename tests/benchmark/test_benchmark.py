@@ -298,7 +298,7 @@ def test_eos_never_wins():
 def test_forced_lengths(beam: int):
   """Every hypothesis has as many tokens as its source, EOS counted."""
   texts = ['5', '9 8 7 6 5 4 3 9 8 7', '7 7 7', '11 12 13 14 15']
-  program = decoding.Ours(tiny(), decoding.Numbers(), beam, rows=2, length=4)
+  program = decoding.Ours(tiny(), decoding.NUMBERS, beam, rows=2, length=4)
   found = program.translator.translate(texts, beam)
   for text, hypotheses in zip(texts, found, strict=True):
     assert len(hypotheses) == beam
@@ -328,8 +328,8 @@ def test_a_rival_from_text_to_text():
   rival, words = Reverser(), decoding.Numbers()
   lengths = (3, 30, 15, 16, 1, 20)
   texts = [' '.join(str(10 + i) for i in range(n)) for n in lengths]
-  tokens = decoding.decode_tokens(rows=2, length=20)
-  found = decoding.from_text(rival, words, 4, tokens)(texts)
+  tokens = decoding.decode_tokens(rows=2, length=20, longest=512)
+  found = decoding.from_text(rival, decoding.NUMBERS, 4, tokens, 512)(texts)
   expected = [[*reversed(words.encode([text])[0]), 7] for text in texts]
   assert found == words.decode(expected)
   assert rival.batches == [[31, 21], [17, 16], [4, 2]]  # of 32, 32 and 16 tokens
@@ -339,7 +339,7 @@ def measure_decoding(
   config: ml_collections.ConfigDict, texts: list[str], rounds: int = 1, **there: Any
 ) -> dict:
   options = {'beams': [2], 'rows': [2], 'rounds': rounds}
-  return decoding.measure(config, decoding.Numbers(), texts, there, **options)
+  return decoding.measure(config, decoding.NUMBERS, texts, there, **options)
 
 
 def test_decoding_counts_sentences_and_tokens():
@@ -411,6 +411,11 @@ def test_a_rival_that_is_not_there(
   assert not there and absent['ctranslate2'].endswith("'ctranslate2>=4.8,<5'")
 
 
+def test_rivals_make_no_batches():
+  with pytest.raises(ValueError, match='--rivals: no other program makes batches'):
+    run.measure('input', tiny(), OPTIONS._replace(rivals=['huggingface']), [])
+
+
 @pytest.mark.parametrize('what', ['training', 'decoding'])
 def test_rivals_are_looked_at_first(what: str, monkeypatch, capsys):
   """Before anything is prepared or started."""
@@ -420,14 +425,21 @@ def test_rivals_are_looked_at_first(what: str, monkeypatch, capsys):
   asked = OPTIONS._replace(rivals=['marian'], text=pathlib.Path('x'))
   with pytest.raises(ValueError, match='--rivals=marian: there are huggingface'):
     run.measure(what, tiny(), asked, [])
-  apart = tiny()
-  apart.model.target_vocab_size = 9
-  with pytest.raises(ValueError, match='no vocabulary of the target alone'):
-    run.measure(what, apart, asked._replace(rivals=['huggingface']), [])
+  for key, value, said in (
+    ('target_vocab_size', 9, 'target_vocab_size=9, but with 0'),
+    ('activation', 'swish', "activation=swish, but with 'relu'"),
+    ('P_drop_attention', 0.1, 'P_drop_attention=0.1, but with 0.0'),
+    ('d_v', 5, 'huggingface needs h d_k = h d_v = d_model'),
+  ):
+    other = tiny()
+    other.model[key] = value
+    with pytest.raises(ValueError, match=said):
+      run.measure(what, other, asked._replace(rivals=['huggingface']), [])
   monkeypatch.setattr(importlib.util, 'find_spec', lambda name: None)
   rivals.check(['huggingface', 'flax_wmt=x'], tiny())
-  told = 'huggingface will be left out: no torch, transformers here\n'
-  assert capsys.readouterr().err == told
+  told = capsys.readouterr().err.splitlines()
+  assert told[0] == 'huggingface will be left out: no torch, transformers here'
+  assert told[1].startswith('flax_wmt will be left out: it takes a checkout of')
 
 
 def test_summary_of_training():

@@ -64,10 +64,13 @@ def test_what_the_grammar_cannot_read_gets_a_flat_tree():
   assert grammar.parse([]) is None
   sentences = [words, ['a', 'b'], []]
   found = [*pcfg.parse_all(grammar, sentences)]
-  assert [one.words for one in found] == sentences
-  assert found[0].tokens == ['XX'] * 3
-  assert found[1].tokens == '(S A B )S'.split()
-  assert [*pcfg.parse_all(pcfg.Grammar(read('(A a)')), [['b']])][0].tokens == ['A']
+  assert [one.words for one, _ in found] == sentences
+  assert [is_known for _, is_known in found] == [False, True, False]
+  assert found[0][0].tokens == ['XX'] * 3
+  assert found[1][0].tokens == '(S A B )S'.split()
+  # XX may be a tag of the treebank, too.
+  ((tree, is_known),) = pcfg.parse_all(pcfg.Grammar(read('(XX a)')), [['b']])
+  assert tree.tokens == ['XX'] and is_known
 
 
 def test_files_are_parsed_and_scored(tmp_path: pathlib.Path):
@@ -82,7 +85,12 @@ def test_files_are_parsed_and_scored(tmp_path: pathlib.Path):
   folder = tmp_path.name
   assert (kept.train, kept.test) == ([f'{folder}/train'] * 2, f'{folder}/test')
   assert f'F1 {kept.parsing.f1.score:.2f} ' in said[0]
-  with pytest.raises(UserError, match='x.json: trees go there, and .json beside'):
-    [*pcfg.score_file([train], test, tmp_path / 'x.json')]
+  for name in ('x.json', 'x', 'x.dev'):
+    with pytest.raises(UserError, match=f'{name}: trees go there, and .json beside'):
+      [*pcfg.score_file([train], test, tmp_path / name)]
+  test.write_text('')
+  with pytest.raises(UserError, match=f'--test={test}: it has no trees'):
+    [*pcfg.score_file([train], test, output)]
+  assert output.read_text(), 'an earlier output is still there'
   with pytest.raises(UserError, match='no trees to read rules off: --train'):
     [*pcfg.score_file([], test, output)]

@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
+from sentencepiece import sentencepiece_model_pb2
 
 from configs import base
 from toy import untrained
@@ -90,6 +91,14 @@ def other_pieces(folder: pathlib.Path) -> None:
   (folder / 'vocab.json').write_text(json.dumps(found))
 
 
+def pieces_alone(folder: pathlib.Path) -> None:
+  model = sentencepiece_model_pb2.ModelProto()
+  model.ParseFromString((folder / 'target.spm').read_bytes())
+  model.ClearField('trainer_spec')
+  model.ClearField('normalizer_spec')
+  (folder / 'target.spm').write_bytes(model.SerializeToString())
+
+
 LACKS = 'a Hugging Face Marian model has'
 BAD: dict[str, tuple[Callable[[pathlib.Path], Any], str]] = {
   'no model': (lambda f: [path.unlink() for path in f.iterdir()], LACKS),
@@ -103,6 +112,14 @@ BAD: dict[str, tuple[Callable[[pathlib.Path], Any], str]] = {
   'half a config': (cut('config.json'), 'config.json: damaged'),
   'empty weights': (lambda f: (f / 'model.safetensors').write_bytes(b''), 'safetens'),
   'half a vocabulary': (cut('source.spm'), 'source.spm: no SentencePiece model'),
+  'an empty vocabulary': (
+    lambda f: (f / 'source.spm').write_bytes(b''),
+    'source.spm: no SentencePiece model',
+  ),
+  'a vocabulary cut between two pieces': (
+    pieces_alone,
+    'target.spm: no SentencePiece model',
+  ),
   'other sizes': (
     says(encoder_ffn_dim=40, decoder_ffn_dim=40),
     r'but config.json says',
@@ -122,7 +139,9 @@ BAD: dict[str, tuple[Callable[[pathlib.Path], Any], str]] = {
     'encoder_layers is 1000000000: a wh',
   ),
   'heads': (says(encoder_attention_heads=5, decoder_attention_heads=5), 'no multiple'),
-  'dropout': (says(dropout=2.0), 'no run can have: model.P_drop=2.0'),
+  'dropout': (says(dropout=2.0), 'dropout is 2.0: from 0 to less than 1'),
+  'dropout in words': (says(attention_dropout='0.1'), "attention_dropout is '0.1'"),
+  'activations': (says(activation_function=['relu']), "is ['relu']: only"),
   'two tables': (says(share_encoder_decoder_embeddings=False), 'share_encoder_decoder'),
   'other ends': (
     says(eos_token_id=9),

@@ -15,6 +15,7 @@ from transformer_jax.machine.errors import UserError
 from transformer_jax.report import attention_pictures, attention_views
 from transformer_jax.report.attention_page import KINDS
 from transformer_jax.report.attention_views import View
+from transformer_jax.report.blocks import Heading, Picture
 
 N, H = 3, 4
 WORDS = ['It', 'costs', '$5$', '<b>fett</b>', '</script>', '@DATA@', 'שלום', '</s>']
@@ -138,6 +139,13 @@ def test_a_report_takes_the_pictures_that_there_are(tmp_path: pathlib.Path, caps
   assert heading.text == 'Inside run' and len(pictures) == 2
   assert all(picture.svg.startswith('<svg') for picture in pictures)
   assert f'{tmp_path / "other"}: no pictures of attention' in capsys.readouterr().err
+  other = tmp_path / 'b' / 'run'
+  attention_views.write(other / 'attention', SENTENCES[1:], 'x', view())
+  blocks = attention_views.drawn([run, other])
+  headings = [block.text for block in blocks if isinstance(block, Heading)]
+  assert headings == [f'Inside {tmp_path.name}/run', 'Inside b/run']
+  names = [block.name for block in blocks if isinstance(block, Picture)]
+  assert len({*names}) == len(names) == 4 and '/' not in ''.join(names)
 
 
 ACTIONS = """

@@ -77,6 +77,7 @@ def blocks(text: str) -> list:
     Bullets([text, text]),
     Facts([('run', text), (text, 'x')]),
     Table(['x', text], [[text, text]]),
+    Table(['x', 'of nothing'], []),
   ]
 
 

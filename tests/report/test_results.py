@@ -40,6 +40,11 @@ def test_all_translations_of_a_run_are_read_or_else_its_result(tmp_path: pathlib
   assert {s.run for s in found.scored} == {'run'}
   alone = results.read(home / 'translations' / '4.json')
   assert alone.scored == found.scored[1:]
+  of_row('D1').write(home / 'result.json')
+  (home / 'metrics.jsonl').write_text('{"step": 5, "loss": 3.0}\n')
+  (same,) = results.read(home / 'result.json').scored
+  assert (same.run, same.home, same.path) == ('run', home, home / 'result.json')
+  assert same.records == [{'step': 5, 'loss': 3.0}]
 
 
 @pytest.mark.parametrize(

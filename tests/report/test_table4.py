@@ -10,7 +10,7 @@ from toy.result import GOLD, PARSED
 from toy.results import CARD, cells, scored
 from transformer_jax.data import card, trees
 from transformer_jax.report import document, page, paper, table4
-from transformer_jax.report.blocks import Picture
+from transformer_jax.report.blocks import Heading, Picture
 from transformer_jax.runs.baseline import KIND, Baseline
 from transformer_jax.scoring import parses
 
@@ -72,7 +72,15 @@ def test_lengths_and_labels_are_told_of_each_test_set(
   assert '| NP | 1 | 100.00 | 0.00 |' in text and '### F1 by words, wsj.23' in text
 
 
-def test_trees_are_drawn_side_by_side(tmp_path: pathlib.Path):
+def test_few_brackets_of_any_label(tmp_path: pathlib.Path):
+  """Then there is no table by label, and the page is made all the same."""
+  blocks = table4.blocks([scored(RUN)], [], tmp_path, 0)
+  headings = [block.text for block in blocks if isinstance(block, Heading)]
+  assert headings == ['Table 4', 'F1 by words, gum/dev']
+  assert '<h3>F1 by words' in page.page('x', blocks)
+
+
+def test_trees_are_drawn_side_by_side(tmp_path: pathlib.Path, capsys):
   """Of the best run with text at hand; what one tree alone has is bold."""
   gold = (
     '(TOP (S (NP (PRP She)) (VP (VBD saw) (NP (NP (DT a) (NN cat)) (PP (IN in))))))'
@@ -99,3 +107,7 @@ def test_trees_are_drawn_side_by_side(tmp_path: pathlib.Path):
   assert not [
     b for b in table4.blocks([run], [], tmp_path, 0) if isinstance(b, Picture)
   ]
+  for damage in ('', '(S (NP', '(A b) (C d)'):
+    blocks = table4.blocks([run._replace(translations=[damage])], [], tmp_path, 3)
+    assert not [b for b in blocks if isinstance(b, Picture)]
+    assert 'not drawn: sentence 1 of ' in capsys.readouterr().err

@@ -14,7 +14,7 @@ import numpy as np
 
 from transformer_jax.benchmark import fixed_shape
 from transformer_jax.benchmark.interleave import OURS, columns, interleave
-from transformer_jax.data.vocabulary import EOS, Vocabularies, Vocabulary
+from transformer_jax.data.vocabulary import EOS, Vocabularies
 from transformer_jax.decoding import translate
 from transformer_jax.machine import platform
 from transformer_jax.machine.errors import UserError
@@ -34,6 +34,9 @@ class Numbers:
     return [' '.join(map(str, sequence)) for sequence in ids]
 
 
+NUMBERS = Vocabularies(Numbers(), Numbers())
+
+
 class Rival(Protocol):
   """Another program's untrained model of our sizes, in which EOS never wins."""
 
@@ -48,9 +51,8 @@ class Rival(Protocol):
 
 
 def random_sentences(count: int, length: int, vocab_size: int) -> list[str]:
-  """Random text for Numbers; each sentence has `length` tokens, EOS included."""
-  words = fixed_shape.random_words(count, length, vocab_size, seed=0)
-  return Numbers().decode(words)
+  """Random text for NUMBERS; each sentence has `length` tokens, EOS included."""
+  return Numbers().decode(fixed_shape.random_words(count, length, vocab_size, seed=0))
 
 
 def without_eos(params: Tree) -> Tree:
@@ -84,60 +86,59 @@ class Ours:
   def __init__(
     self,
     config: ml_collections.ConfigDict,
-    vocabulary: Vocabulary | Numbers,
+    words: Vocabularies,
     beam: int,
     rows: int,
     length: int,
   ):
     config = config.copy_and_resolve_references()
     config.update({'beam': beam, 'extra_length': 0})
-    config.decode_tokens = decode_tokens(rows, length)
+    config.decode_tokens = decode_tokens(rows, length, build.longest_side(config))
     _, params = build.transformer(config)
-    both = Vocabularies(vocabulary, vocabulary)
-    self.translator = translate.Translator(config, both, without_eos(params))
+    self.translator = translate.Translator(config, words, without_eos(params))
 
   def __call__(self, texts: Sequence[str]) -> list[str]:
     """The best translation of each text."""
     return [found[0].text for found in self.translator.translate(texts, nbest=1)]
 
 
-def bucket(length: int) -> int:
-  return min(n for n in translate.SOURCE_LENGTHS if n >= length)
+def decode_tokens(rows: int, length: int, longest: int) -> int:
+  """The config's decode_tokens for batches of `rows` sentences of `length` tokens.
 
-
-def decode_tokens(rows: int, length: int) -> int:
-  """The config's decode_tokens for batches of `rows` sentences of `length` tokens."""
-  return rows * bucket(length)
+  `longest` is the most that the model takes.
+  """
+  return rows * translate.source_length(length, longest)
 
 
 def from_text(
-  rival: Rival, vocabulary: Vocabulary | Numbers, beam: int, tokens: int
+  rival: Rival, words: Vocabularies, beam: int, tokens: int, longest: int
 ) -> Program:
   """A rival from text to text, with the batches that our Translator makes.
 
   Args:
     tokens: the size of a batch, from decode_tokens().
+    longest: the most tokens that the model takes.
   """
 
   def run(texts: Sequence[str]) -> list[str]:
-    ids = [[*words, EOS] for words in vocabulary.encode(texts)]
+    ids = [[*sentence, EOS] for sentence in words.source.encode(texts)]
     found: list[list[int]] = [[]] * len(ids)
     order = sorted(range(len(ids)), key=lambda i: -len(ids[i]))
     while order:
-      longest = len(ids[order[0]])
-      rows = max(1, tokens // bucket(longest))
+      most = len(ids[order[0]])
+      rows = max(1, tokens // translate.source_length(most, longest))
       chosen, order = order[:rows], order[rows:]
       given = [ids[i] for i in chosen]
-      for i, words in zip(chosen, rival.translate(given, beam, longest), strict=True):
-        found[i] = words[: len(ids[i])]
-    return vocabulary.decode(found)
+      for i, made in zip(chosen, rival.translate(given, beam, most), strict=True):
+        found[i] = made[: len(ids[i])]
+    return words.target.decode(found)
 
   return run
 
 
 def measure(
   config: ml_collections.ConfigDict,
-  vocabulary: Vocabulary | Numbers,
+  words: Vocabularies,
   texts: Sequence[str],
   rivals: Mapping[str, Rival],
   *,
@@ -153,7 +154,7 @@ def measure(
   Raises:
     UserError: a text is longer than what we would translate uncut.
   """
-  lengths = [len(words) + 1 for words in vocabulary.encode(texts)]
+  lengths = [len(ids) + 1 for ids in words.source.encode(texts)]
   most = build.longest_side(config)
   if max(lengths) > most:
     raise UserError(
@@ -165,8 +166,8 @@ def measure(
   runs = []
   for beam in beams:
     for some, count in [*((texts, count) for count in rows), (alone, 1)]:
-      programs = _programs(config, vocabulary, rivals, beam, count, usual)
-      tokens = sum(len(words) + 1 for words in vocabulary.encode(some))
+      programs = _programs(config, words, rivals, beam, count, usual)
+      tokens = sum(len(ids) + 1 for ids in words.source.encode(some))
       found = {'beam': beam, 'rows': count, 'sentences': len(some)}
       runs.append(found | {'columns': _time(programs, some, tokens, rounds)})
     runs[-1]['latency'] = True
@@ -182,17 +183,18 @@ def measure(
 
 def _programs(
   config: ml_collections.ConfigDict,
-  vocabulary: Vocabulary | Numbers,
+  words: Vocabularies,
   rivals: Mapping[str, Rival],
   beam: int,
   rows: int,
   length: int,
 ) -> dict[str, Program]:
   """Ours and each rival, in batches of `rows` sentences of `length` tokens."""
-  programs: dict[str, Program] = {OURS: Ours(config, vocabulary, beam, rows, length)}
-  tokens = decode_tokens(rows, length)
+  programs: dict[str, Program] = {OURS: Ours(config, words, beam, rows, length)}
+  longest = build.longest_side(config)
+  tokens = decode_tokens(rows, length, longest)
   for name, rival in rivals.items():
-    programs[name] = from_text(rival, vocabulary, beam, tokens)
+    programs[name] = from_text(rival, words, beam, tokens, longest)
   return programs
 
 

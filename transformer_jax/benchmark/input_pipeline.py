@@ -14,7 +14,8 @@ def private_megabytes() -> float | None:
   if not path.is_file():
     return None
   lines = path.read_text().splitlines()
-  return next(int(x.split()[1]) / 1000 for x in lines if x.startswith('Anonymous:'))
+  kilobytes = next(x.split()[1] for x in lines if x.startswith('Anonymous:'))  # of 1024
+  return int(kilobytes) * 1024 / 1e6
 
 
 def measure(make: Callable[[], Batches], steps: int) -> dict:

@@ -266,10 +266,13 @@ def _nested(tree: Tree) -> _Node:
   return levels[0]
 
 
-def parse_all(grammar: Grammar, sentences: Iterable[Sequence[str]]) -> Iterator[Tree]:
-  """A tree of each sentence; a flat one where the grammar has none."""
+def parse_all(
+  grammar: Grammar, sentences: Iterable[Sequence[str]]
+) -> Iterator[tuple[Tree, bool]]:
+  """A tree of each sentence, and whether the grammar has one: else it is a flat one."""
   for words in sentences:
-    yield grammar.parse(words) or trees.repair([], words)[0]
+    found = grammar.parse(words)
+    yield found or trees.repair([], words)[0], found is not None
 
 
 def score_file(
@@ -281,24 +284,27 @@ def score_file(
     output: where the trees go, one a line; beside it, as .json, what the report reads.
 
   Raises:
-    UserError: a file cannot be read or has what is no tree, or `output` ends in .json.
+    UserError: a file cannot be read, or has no tree or what is none, or `output` does
+      not end in .mrg.
   """
-  if output.suffix == '.json':
+  if output.suffix != '.mrg':
     raise UserError(f'--output={output}: trees go there, and .json beside: give .mrg')
   output.parent.mkdir(parents=True, exist_ok=True)
   given = [*itertools.chain.from_iterable(map(treebanks.read, train))]
   if not given:
     raise UserError('no trees to read rules off: --train names files with trees')
-  grammar = Grammar(given)
   gold = [*treebanks.read(test)]
+  if not gold:
+    raise UserError(f'--test={test}: it has no trees')
+  grammar = Grammar(given)
   started = time.monotonic()
   sentences = tqdm([tree.words for tree in gold], desc='parsing', disable=None)
-  made = [*parse_all(grammar, sentences)]
+  made, is_known = zip(*parse_all(grammar, sentences), strict=True)
   seconds = time.monotonic() - started
   lines = [*map(str, made)]
   files.write(output, ''.join(line + '\n' for line in lines))
   scores = parses.score([*map(str, gold)], lines)
-  names = [f'{path.parent.name}/{path.stem}' for path in (*train, test)]
+  names = [str(pathlib.Path(p.parent.name) / p.stem) for p in (*train, test)]
   Baseline(
     kind=KIND,
     parser='PCFG',
@@ -309,6 +315,5 @@ def score_file(
     commit=provenance.commit(),
   ).write(output.with_suffix('.json'))
   yield from parses.score_lines(scores)
-  flat = sum(trees.ANY_TAG in trees.tags(tree) for tree in made)
-  yield f'{flat} of {len(made)} sentences have no tree in the grammar'
+  yield f'{is_known.count(False)} of {len(made)} sentences have no tree in the grammar'
   yield f'{seconds:.0f} s'

@@ -19,9 +19,9 @@ from transformer_jax.benchmark import (
   startup,
   training,
 )
-from transformer_jax.data import preparing
+from transformer_jax.data import card, preparing
 from transformer_jax.data.corpus import train_batches
-from transformer_jax.data.vocabulary import Vocabulary
+from transformer_jax.decoding import pipe
 from transformer_jax.machine import platform, processor
 from transformer_jax.machine.errors import UserError
 
@@ -34,7 +34,8 @@ class Options(NamedTuple):
   """What to time, and for how long.
 
   Attributes:
-    steps: the number of updates, or of batches of input, that are timed.
+    steps: batches of input that are timed; or about so many updates, since a round has
+      steps / repeats of them, rounded down, but one at least.
     repeats: the number of rounds.
     rows: sentences in a batch; None means the corpus's batches in training and ROWS in
       decoding.
@@ -110,15 +111,14 @@ def _start_command(
 
 def _decoding(config: Config, options: Options, folders: Folders) -> dict:
   rivals.check(options.rivals, config)
-  words: Vocabulary | decoding.Numbers = decoding.Numbers()
-  size = config.model.vocab_size
-  texts = decoding.random_sentences(options.sentences, options.length, size)
-  if options.text is not None:
-    words = Vocabulary(preparing.prepare(config, *folders) / 'vocabulary.model')
-    lines = options.text.read_text(encoding='utf-8').split('\n')
-    texts = [line for line in lines if line.strip()]
+  if options.text is None:
+    words, size = decoding.NUMBERS, config.model.vocab_size
+    texts = decoding.random_sentences(options.sentences, options.length, size)
+  else:
+    texts = [line for line in pipe.split_lines(options.text.read_bytes()) if line]
     if not texts:
       raise UserError(f'--text={options.text}: no sentence is in it')
+    words = card.vocabularies(preparing.prepare(config, *folders))
   platform.start(config.slices)
   there, absent = rivals.load(
     options.rivals, 'decoding', config, len(processor.cores())
@@ -136,6 +136,8 @@ def _decoding(config: Config, options: Options, folders: Folders) -> dict:
 
 
 def _input(config: Config, options: Options, folders: Folders) -> dict:
+  if options.rivals:
+    raise UserError('--rivals: no other program makes batches of ours (--what=input)')
   corpus = preparing.prepare(config, *folders)
   return input_pipeline.measure(lambda: train_batches(config, corpus), options.steps)
 

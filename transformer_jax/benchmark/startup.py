@@ -20,7 +20,7 @@ import numpy as np
 from transformer_jax.benchmark.fixed_shape import FIRST_WORD
 from transformer_jax.data import batches
 from transformer_jax.machine import platform
-from transformer_jax.machine.errors import UserError
+from transformer_jax.machine.errors import UserError, in_one_line
 from transformer_jax.training.trainer import Trainer
 
 FIRST_STEP = 'first step'
@@ -95,4 +95,5 @@ def peak_memory() -> dict:
 
 if __name__ == '__main__':  # CONFIG.json CORPUS
   read = ml_collections.ConfigDict(json.loads(pathlib.Path(sys.argv[1]).read_text()))
-  take_steps(read, pathlib.Path(sys.argv[2]))
+  with in_one_line():
+    take_steps(read, pathlib.Path(sys.argv[2]))

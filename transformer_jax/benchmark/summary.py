@@ -33,7 +33,7 @@ def _columns(columns: Mapping[str, Mapping], of: str, unit: str) -> Iterator[str
 
 
 def _setting(run: Mapping, length: int) -> str:
-  rows = f'rows of {run["rows"]}' if run['sentences'] > 1 else 'alone'
+  rows = 'alone' if 'latency' in run else f'rows of {run["rows"]}'
   return f'beam {run["beam"]}, {run["sentences"]} of {length} tokens, {rows}'
 
 

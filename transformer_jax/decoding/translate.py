@@ -23,6 +23,14 @@ Tree = Any
 SOURCE_LENGTHS = (16, 32, 64, 128, 256, build.LONGEST)
 
 
+def source_length(needed: int, longest: int) -> int:
+  """The length that a batch is padded to whose longest source has `needed` tokens.
+
+  `longest` is the most that the model takes.
+  """
+  return min(n for n in (*SOURCE_LENGTHS, longest) if n >= needed)
+
+
 class Hypothesis(NamedTuple):
   """An output for one line."""
 
@@ -133,7 +141,7 @@ class Translator:
     start, before = 0, None
     while start < len(order):
       needed = len(ids[order[start]])
-      length = min(n for n in (*SOURCE_LENGTHS, self._longest) if n >= needed)
+      length = source_length(needed, self._longest)
       rows = parallel.round_up(max(1, self._config.decode_tokens // length))
       if length != before:  # else the program for full batches is compiled already
         left = len(order) - start

@@ -20,8 +20,9 @@ from safetensors.numpy import load_file
 arrays = load_file('FOLDER/model.safetensors')
 ```
 
-`run.config.json` is the run's config. The vocabulary is a SentencePiece model in which
-`<pad>`, `</s>`, `<s>` and `<unk>` are 0, 1, 2 and 3.
+`run.config.json` is the run's config. `vocabulary.model` is a SentencePiece model;
+`vocabulary.target.model`, if it is there, is the target's. In both, `<pad>`, `</s>`,
+`<s>` and `<unk>` are 0, 1, 2 and 3.
 """
 
 LETTERS = """\

@@ -22,7 +22,7 @@ def page(model: Outgoing, library: str, loading: str, rest: Iterator[str]) -> st
   for word, value in (('BEAM', config['beam']), ('ALPHA', config['alpha'])):
     loading = loading.replace(word, str(value))
   lines = [
-    *_head(library, source, target),
+    *_head(library, source, target, config['task']),
     f'# {model.run.workdir.resolve().name}: {source} to {target}',
     '',
     f'A Transformer (Vaswani et al. 2017), {_origin(model)}: '
@@ -47,9 +47,11 @@ def page(model: Outgoing, library: str, loading: str, rest: Iterator[str]) -> st
   return '\n'.join(lines) + '\n'
 
 
-def _head(library: str, source: str, target: str) -> list[str]:
-  languages = [f'- {language}' for language in (source, target)]
-  kind = [f'library_name: {library}', 'pipeline_tag: translation']
+def _head(library: str, source: str, target: str, task: str) -> list[str]:
+  languages, kind = [f'- {source}'], [f'library_name: {library}']
+  if task == 'translation':  # a tree is of no language
+    languages.append(f'- {target}')
+    kind.append('pipeline_tag: translation')
   return ['---', 'language:', *languages, *kind, '---', '']
 
 

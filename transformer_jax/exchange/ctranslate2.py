@@ -32,7 +32,7 @@ import ctranslate2, sentencepiece
 translator = ctranslate2.Translator('FOLDER')
 source = sentencepiece.SentencePieceProcessor(model_file='FOLDER/source.spm')
 target = sentencepiece.SentencePieceProcessor(model_file='FOLDER/target.spm')
-lines = source.encode(['A sentence.'], out_type=str)  # </s> is added by itself
+lines = source.encode(['A sentence.'], out_type=str)  # CTranslate2 adds </s>
 found = translator.translate_batch(lines, beam_size=BEAM, length_penalty=ALPHA)
 print([target.decode(one.hypotheses[0]) for one in found])
 ```

@@ -35,7 +35,9 @@ def export(
   Returns: a line on what was written.
 
   Raises:
-    UserError: the run is incomplete, or the format cannot express its model.
+    UserError: the run is incomplete, the format cannot express its model, CTranslate2
+      is needed and missing, `quantization` does not go with `format`, or `output` is
+      there already.
   """
   run = Run(workdir)
   sizes = run.config().model.to_dict()

@@ -34,7 +34,8 @@ def written(folder: pathlib.Path) -> Iterator[pathlib.Path]:
       raise UserError(f'{path} is {what}: delete it, or give another name')
   partial.mkdir(parents=True)
   try:
-    yield partial
+    with files.named(partial):
+      yield partial
     for path in sorted(partial.rglob('*')):
       files.sync(path)
     partial.rename(folder)

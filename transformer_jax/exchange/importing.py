@@ -38,6 +38,7 @@ def import_model(
   Raises:
     UserError: `folder` holds no model that can be imported, or `workdir` exists.
   """
+  config_checks.check_numbers(config.to_dict())
   model = incoming.read(folder)
   plain = config.copy_and_resolve_references()
   config.update({'row': None, 'train_steps': STEP, 'average_last': 1})

@@ -69,7 +69,7 @@ def read(folder: pathlib.Path) -> Incoming:
   N, size = model['N'], config['vocab_size']
   shapes = marian.expected(N, model['d_model'], model['d_ff'], size)
   try:
-    arrays = marian.checked(load_file(folder / WEIGHTS), shapes)
+    arrays = marian.checked(_loaded(folder / WEIGHTS), shapes)
   except (safetensors.SafetensorError, UserError) as error:
     raise UserError(f'{folder / WEIGHTS}: {error}') from error
   if not _value(config, 'scale_embedding', False):
@@ -81,6 +81,16 @@ def read(folder: pathlib.Path) -> Incoming:
   spm, notes = _spm(folder, rows)
   model |= {'vocab_size': len(rows), 'biases': marian.has_biases(arrays)}
   return Incoming(model, arrays, spm, notes)
+
+
+def _loaded(path: pathlib.Path) -> marian.Arrays:
+  try:
+    return load_file(path)
+  except (AttributeError, KeyError, TypeError) as error:  # of safetensors, for NumPy
+    raise UserError(
+      f'it has a type of numbers that cannot come in ({error}): float32, float16 and '
+      'bfloat16 can'
+    ) from error
 
 
 def _check_files(folder: pathlib.Path) -> None:
@@ -140,7 +150,7 @@ def _sizes(config: Mapping[str, Any]) -> dict[str, Any]:
         "paper's model has it"
       )
   activation = _value(config, 'activation_function', 'gelu')
-  if activation not in ACTIVATIONS:
+  if not isinstance(activation, str) or activation not in ACTIVATIONS:
     raise UserError(
       f'activation_function is {activation!r}: only {" or ".join(ACTIVATIONS)} can '
       'come in'
@@ -165,9 +175,16 @@ def _sizes(config: Mapping[str, Any]) -> dict[str, Any]:
   for key in ('pad_token_id', 'eos_token_id', START):
     if _whole(config, key, least=0) >= _whole(config, 'vocab_size'):
       raise UserError(f'{key} is {config[key]}, and vocab_size {config["vocab_size"]}')
+  dropout = {}
+  for ours, theirs, otherwise in (
+    ('P_drop', 'dropout', 0.1),
+    ('P_drop_attention', 'attention_dropout', 0.0),
+  ):
+    dropout[ours] = _value(config, theirs, otherwise)
+    if type(dropout[ours]) not in (int, float) or not 0 <= dropout[ours] < 1:
+      raise UserError(f'{theirs} is {dropout[ours]!r}: from 0 to less than 1')
   return sizes | {
-    'P_drop': _value(config, 'dropout', 0.1),
-    'P_drop_attention': _value(config, 'attention_dropout', 0.0),
+    **dropout,
     'positions': 'sinusoid',
     'target_vocab_size': 0,
     'activation': ACTIVATIONS[activation],

@@ -1,6 +1,7 @@
 """A run's model on its way out: its average, its vocabulary, its scores."""
 
 import pathlib
+import sys
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -69,7 +70,8 @@ def _results(run: Run, steps: list[int]) -> Iterator[Result]:
   for path in sorted((run.workdir / 'translations').glob('*.json')):
     try:
       result = Result.read(path)
-    except UserError:  # of another version
+    except UserError as error:  # damaged, or of another version
+      print(f'not on the page: {error}', file=sys.stderr)
       continue
     if result.averaged == steps:
       yield result

@@ -23,7 +23,7 @@ SVG = {'svg.fonttype': 'none', 'svg.hashsalt': 'attention'}
 
 
 def colour(head: int, heads: int) -> tuple[float, ...]:
-  """The colour of head 0, 1 ... of so many."""
+  """The colour of head number `head`, from 0, of `heads` heads."""
   return tuple(0.8 * part for part in matplotlib.colormaps['hsv'](head / heads)[:3])
 
 
@@ -100,7 +100,10 @@ def figure_of_maps(
   heads: Sequence[int],
   title: str,
 ) -> Figure:
-  """A heat map for each of `heads`, with one colour bar; arguments as above."""
+  """A heat map for each of `heads`, with one colour bar.
+
+  Arguments are as figure_of_lines() has them.
+  """
   across = min(4, len(heads))
   down = -(-len(heads) // across)
   width, height = (max(1.6, 0.2 * len(words)) for words in (columns, rows))

@@ -9,6 +9,7 @@ from transformer_jax.machine.errors import UserError
 from transformer_jax.report import attention_page, attention_pictures
 from transformer_jax.report.attention_page import KINDS, Part
 from transformer_jax.report.blocks import Block, Heading, Picture
+from transformer_jax.report.results import distinct_name
 
 
 class View(NamedTuple):
@@ -61,6 +62,7 @@ def write(
 def drawn(runs: Sequence[pathlib.Path]) -> list[Block]:
   """The pictures in the runs' folders, for a report; stderr names runs without any."""
   blocks: list[Block] = []
+  homes = {run.resolve() for run in runs}
   for run in runs:
     pictures = sorted((run / 'attention').glob('*.svg'))
     if not pictures:
@@ -69,13 +71,12 @@ def drawn(runs: Sequence[pathlib.Path]) -> list[Block]:
         file=sys.stderr,
       )
       continue
-    blocks.append(Heading(2, f'Inside {run.name}'))
+    name = distinct_name(run.resolve(), homes)
+    blocks.append(Heading(2, f'Inside {name}'))
     for path in pictures:
       svg = path.read_text(encoding='utf-8')
-      name = f'{run.name}.{path.stem}'
-      blocks.append(
-        Picture(name, f'{path.stem} of {run.name}', svg[svg.index('<svg') :])
-      )
+      file = f'{name.replace("/", ".")}.{path.stem}'
+      blocks.append(Picture(file, f'{path.stem} of {name}', svg[svg.index('<svg') :]))
   return blocks
 
 

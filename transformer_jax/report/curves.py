@@ -16,7 +16,7 @@ from transformer_jax.report.results import Scored, Unscored
 
 NO_ROW = ''  # the group of runs that stand for no row of Table 3
 DASHES = ('-', '--', ':')
-SETTLED = 0.25  # of its steps, after which all of a curve is on the axis
+SETTLED = 0.25  # the axis fits what follows this share of a curve's steps
 ROUND = (1, 2, 2.5, 5, 10)  # what ticks are multiples of
 LONGEST = 44  # characters of a name in a legend
 

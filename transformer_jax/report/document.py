@@ -80,7 +80,7 @@ def of_paths(
     said += table4.summary(*parsers)
   for n, (stem, layers) in enumerate(measured, 1):
     made = table1.blocks(layers, f'{n}.{stem}' if len(measured) > 1 else '')
-    said += f'{made[0].text}: {stem}\n'
+    said += f'Table 1, measured: {stem}\n'
     blocks += made
   return Report(said, blocks)
 

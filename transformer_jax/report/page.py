@@ -139,7 +139,8 @@ def _html(block: Block) -> str:
 
 
 def _html_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-  styles = [_style(column) for column in zip(*rows, strict=True)]
+  columns = zip(*rows, strict=True) if rows else [()] * len(header)
+  styles = [_style(column) for column in columns]
   head = ''.join(
     f'<th scope="col"{style}>{_text(cell)}</th>'
     for style, cell in zip(styles, header, strict=True)

@@ -49,7 +49,7 @@ def blocks(tables: Mapping[str, np.ndarray]) -> list[Block]:
   for name, table in tables.items():
     means = over_distance(table)
     rows.append((f'mean cosine: {name}', *(f'{means[k]:.2f}' for k in offsets)))
-  text = f'{len(sinusoids)} positions, as in the longest sentence trained on.'
+  text = f'{len(sinusoids)} positions.'
   header = ('', *(f'k = {k}' for k in offsets))
   return [Heading(2, 'Positions'), Paragraph(text), Table(header, rows)]
 

@@ -129,7 +129,7 @@ class Found(NamedTuple):
   def with_distinct_names(self) -> 'Found':
     """Prefixes equal run names with as many parent folders as make them distinct."""
     homes = {one.home for one in (*self.scored, *self.unscored, *self.parsed)}
-    names = {home: _name(home, homes) for home in homes}
+    names = {home: distinct_name(home, homes) for home in homes}
     scored = [one._replace(run=names[one.home]) for one in self.scored]
     unscored = [one._replace(run=names[one.home]) for one in self.unscored]
     parsed = [one._replace(run=names[one.home]) for one in self.parsed]
@@ -150,8 +150,8 @@ def read(path: pathlib.Path) -> Found:
   if path.is_dir():
     home, log = path.resolve(), path / 'metrics.jsonl'
     files = sorted((path / 'translations').glob('*.json')) or [path / 'result.json']
-  elif path.parent.name == 'translations':
-    folder = path.parent.parent
+  elif path.parent.name == 'translations' or path.name == 'result.json':
+    folder = path.parent if path.name == 'result.json' else path.parent.parent
     home, log = folder.resolve(), folder / 'metrics.jsonl'
   else:
     home = path.absolute().with_suffix('')
@@ -198,7 +198,8 @@ def _unscored(home: pathlib.Path, records: list[dict]) -> Unscored:
   return Unscored(home.name, home, config, corpus, records)
 
 
-def _name(home: pathlib.Path, homes: set[pathlib.Path]) -> str:
+def distinct_name(home: pathlib.Path, homes: set[pathlib.Path]) -> str:
+  """The shortest end of a path, in folders, that no other of `homes` ends in."""
   for n in range(1, len(home.parts)):
     if sum(other.parts[-n:] == home.parts[-n:] for other in homes) == 1:
       return str(pathlib.Path(*home.parts[-n:]))

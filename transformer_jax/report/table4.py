@@ -1,6 +1,7 @@
 """Table 4: the paper's parsers, and ours and their baselines on what they parsed."""
 
 import pathlib
+import sys
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -47,7 +48,8 @@ def blocks(
   for alike in _by_treebank(rows):
     name = alike[0].test_set
     found += [Heading(3, f'F1 by words, {name}'), _by_length(alike)]
-    found += [Heading(3, f'F1 by label, {name}'), _by_label(alike)]
+    if (by_label := _by_label(alike)).rows:
+      found += [Heading(3, f'F1 by label, {name}'), by_label]
   for treebank in dict.fromkeys(scored.result.parsing.treebank for scored in parsed):
     alike = [s for s in parsed if s.result.parsing.treebank == treebank]
     best = max(alike, key=lambda scored: scored.result.parsing.f1.score)
@@ -79,7 +81,11 @@ def _samples(scored: Scored, data_dir: pathlib.Path, count: int) -> Iterator[Blo
   short = [n for n, words in enumerate(sentences) if len(words) in SHOWN]
   for n in short[:: max(1, len(short) // count)][:count]:
     gold = Tree(sentences[n], held_out[1][n].split(' '))
-    (ours,) = trees.parse([lines[n]], str(scored.text))
+    try:
+      (ours,) = trees.parse([lines[n]], f'{scored.text}, sentence {n + 1}')
+    except ValueError as error:  # it is damaged, or not one tree
+      print(f'not drawn: sentence {n + 1} of {scored.text} ({error})', file=sys.stderr)
+      continue
     of = f'{name.replace("/", ".")}.{n + 1}'
     text = f'Two trees of: {held_out[0][n]}'
     yield tree_pictures.pair(f'trees.{of}', text, ours, gold)

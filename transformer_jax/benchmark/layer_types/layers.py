@@ -125,7 +125,7 @@ class LayerType(NamedTuple):
   apply: Callable[..., jax.Array]  # (reach, x, *weights)
 
 
-# By the names of paper.TABLE_1; the projected one is not among these.
+# The names are those of paper.TABLE_1, which lacks the projected one.
 LAYER_TYPES = {
   'Self-Attention': LayerType('', lambda d, _: [], lambda _, x: self_attention(x)),
   'Self-Attention, projected': LayerType(

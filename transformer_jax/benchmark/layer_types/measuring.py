@@ -18,9 +18,10 @@ from transformer_jax.benchmark.layer_types.layers import (
   dilated_convolution,
 )
 
-REACHES = {'': (0,), 'k': (3, 9, 27), 'r': (33, 65, 129)}  # the first at all n, d
+# The first k or r is measured at all n and d, the others at one.
+REACHES = {'': (0,), 'k': (3, 9, 27), 'r': (33, 65, 129)}
 QUANTITIES = ('seconds', 'temporary_bytes', 'flops')
-LARGEST = 3  # how many of the grid's largest n and d exponents are fitted to
+LARGEST = 3  # exponents are fitted to the cells of so many of the largest n and d
 DILATED = ', dilated'
 COUNTED = (*LAYER_TYPES, 'Convolutional' + DILATED)
 COUNTED_D = 8  # sequential operations and paths do not depend on d

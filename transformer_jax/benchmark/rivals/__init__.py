@@ -25,6 +25,9 @@ MODULES = {
   'flax_wmt': (),
 }
 
+# What the rivals' models have, whatever the config says.
+PLAIN = {'target_vocab_size': 0, 'activation': 'relu', 'P_drop_attention': 0.0}
+
 
 def device() -> str:
   """PyTorch's name of our device, on which rivals without JAX run.
@@ -46,17 +49,26 @@ def check(asked: Sequence[str], config: ml_collections.ConfigDict) -> None:
   """Tells on stderr which rivals are not installed, before anything is measured.
 
   Raises:
-    UserError: a name is not in NEEDS, or no rival has such a model.
+    UserError: a name is not in NEEDS, or a rival has no such model, or is not there.
   """
-  if asked and config.model.target_vocab_size:
-    raise UserError(
-      '--rivals: the other programs have no vocabulary of the target alone, as '
-      f'target_vocab_size={config.model.target_vocab_size} asks for'
-    )
+  model = config.model
+  for key, plain in PLAIN.items():
+    if asked and model[key] != plain:
+      raise UserError(
+        f'--rivals: the other programs are not timed with model.{key}={model[key]}, '
+        f'but with {plain!r} (--config.model.{key})'
+      )
   for given in asked:
-    name = given.partition('=')[0]
+    name, _, checkout = given.partition('=')
     if name not in NEEDS:
       raise UserError(f'--rivals={given}: there are {", ".join(NEEDS)}')
+    if name == 'flax_wmt':
+      if model.d_k != model.d_v:
+        raise UserError('--rivals: flax_wmt needs d_k = d_v')
+      if not (pathlib.Path(checkout) / 'examples' / 'wmt' / 'train.py').is_file():
+        print(f'{name} will be left out: it takes {NEEDS[name]}', file=sys.stderr)
+    elif {model.h * model.d_k, model.h * model.d_v} != {model.d_model}:
+      raise UserError(f'--rivals: {name} needs h d_k = h d_v = d_model')
     missing = [m for m in MODULES[name] if importlib.util.find_spec(m) is None]
     if missing:
       print(f'{name} will be left out: no {", ".join(missing)} here', file=sys.stderr)
@@ -76,7 +88,7 @@ def load(
     The rivals by name, and for each one that is not there the reason.
 
   Raises:
-    UserError: a rival has no model of the config's sizes, or cannot run on our device.
+    UserError: a rival cannot run on our device.
   """
   there: dict[str, Any] = {}
   absent: dict[str, str] = {}
@@ -87,7 +99,7 @@ def load(
       found = make(name, config, threads, pathlib.Path(checkout))
       there |= found
       if not found:
-        absent[name] = f'is not there to be compared in {what}'
+        absent[name] = f'has no {what} to compare'
     except ImportError as error:
       absent[name] = f'{error}; it takes {NEEDS[name]}'
   return there, absent

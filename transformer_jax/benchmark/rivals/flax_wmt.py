@@ -21,7 +21,6 @@ import numpy as np
 import optax
 
 from transformer_jax.machine import parallel, platform
-from transformer_jax.machine.errors import UserError
 
 Tree = Any
 
@@ -58,8 +57,6 @@ class Training:
 
   def __init__(self, config: ml_collections.ConfigDict, checkout: pathlib.Path):
     train, model = train_module(checkout), config.model
-    if model.d_k != model.d_v:
-      raise UserError('flax_wmt needs d_k = d_v')
     sizes = train.models.TransformerConfig(
       vocab_size=model.vocab_size,
       output_vocab_size=model.vocab_size,

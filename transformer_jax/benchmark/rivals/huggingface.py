@@ -1,8 +1,8 @@
 """Hugging Face transformers' Marian in PyTorch, untrained, with a config's sizes.
 
 It runs at its fastest, with PyTorch's fused attention and fused Adam. Dropout of
-attention weights is off, as we have none. It still differs from ours in that attention
-has biases, and that a batch is never split into slices.
+attention weights is off, as in the paper's translation models. It still differs from
+ours in that attention has biases, and that a batch is never split into slices.
 """
 
 import warnings
@@ -14,7 +14,6 @@ import torch
 import transformers
 
 from transformer_jax.data.vocabulary import BOS, EOS, PAD, UNK
-from transformer_jax.machine.errors import UserError
 
 LONGEST = 1024  # positions of its table
 IGNORED = -100  # a label without a loss
@@ -26,7 +25,6 @@ def marian(
   """The model, on 'cpu' or 'cuda'.
 
   Raises:
-    UserError: Marian has no model of these sizes.
     ImportError: this PyTorch has no such device.
   """
   if device == 'cuda':
@@ -34,8 +32,6 @@ def marian(
       raise ImportError(f'PyTorch {torch.__version__} sees no GPU')
     torch.set_float32_matmul_precision('high')  # TF32, as JAX's default is
   model = config.model
-  if {model.h * model.d_k, model.h * model.d_v} != {model.d_model}:
-    raise UserError('huggingface needs h d_k = h d_v = d_model')
   torch.manual_seed(config.seed)
   sizes = {}
   for stack in ('encoder', 'decoder'):
