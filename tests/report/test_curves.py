@@ -1,13 +1,22 @@
 """Curves: which are drawn together, in which colours, on which axes; and pictures."""
 
+import json
 import pathlib
 import re
 import xml.etree.ElementTree
 
 import pytest
 
+from toy.result import PARSED
 from toy.results import changed, family, of_row, scored, unscored
-from transformer_jax.report import curves, differences, forest, grouping, pictures
+from transformer_jax.report import (
+  curves,
+  differences,
+  document,
+  forest,
+  grouping,
+  pictures,
+)
 from transformer_jax.report.blocks import Heading, Picture
 from transformer_jax.report.results import Scored
 
@@ -83,6 +92,23 @@ def test_one_corpus_to_an_axis():
 def test_runs_without_a_result_are_drawn(tmp_path: pathlib.Path):
   started = unscored(tmp_path / 'run', 'D1', RECORDS)
   assert 'D1: P_drop 0' in words(drawn([], started)['perplexity.D'])
+
+
+def test_a_parsers_curves_are_drawn(tmp_path: pathlib.Path):
+  """In a report of parsers alone, and beside runs that translate."""
+  parser = tmp_path / 'parser'
+  PARSED.write(tmp_path / 'parser.json')
+  lines = ''.join(json.dumps(record) + '\n' for record in RECORDS)
+  (tmp_path / 'parser.metrics.jsonl').write_text(lines)
+  of_row('D1').write(tmp_path / 'D1.json')
+  (tmp_path / 'D1.metrics.jsonl').write_text(lines)
+  for others in ([], [tmp_path / 'D1.json']):
+    paths = [parser.with_suffix('.json'), *others]
+    report = document.of_paths(paths, tmp_path, 0, None)
+    names = [b.name for b in report.blocks if isinstance(b, Picture)]
+    assert [n for n in names if n.startswith('perplexity')] == (
+      ['perplexity.runs.1', 'perplexity.D.2'] if others else ['perplexity.runs']
+    )
 
 
 def test_scores_over_steps_are_drawn_where_there_are_several():

@@ -44,14 +44,19 @@ PERPLEXITY = Plot('perplexity', 'Dev perplexity', 'perplexity per piece', True)
 BLEU = Plot('bleu', 'BLEU over training', 'BLEU (percent)', False)
 
 
-def curves(scored: Sequence[Scored], unscored: Sequence[Unscored]) -> list[Block]:
+def curves(
+  scored: Sequence[Scored], others: Sequence[Scored | Unscored]
+) -> list[Block]:
   """For each corpus dev perplexity, training loss, and BLEU if scored several times.
 
   Losses of several corpora or vocabularies cannot be compared, so each has its own
   pictures; in these, each group of Table 3's rows has one, with base in all.
+
+  Args:
+    others: runs without a BLEU: parsers, and those that were not evaluated.
   """
   data: dict[tuple, list[Scored | Unscored]] = {}
-  for one in {one.home: one for one in (*unscored, *scored)}.values():
+  for one in {one.home: one for one in (*others, *scored)}.values():
     data.setdefault(_data(one), []).append(one)
   made: list[Block] = []
   for n, (of_data, runs) in enumerate(data.items(), 1):

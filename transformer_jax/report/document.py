@@ -77,6 +77,8 @@ def of_paths(
     said, blocks = _of_runs(found, data_dir, samples, tflops)
   if any(parsers):
     blocks += table4.blocks(*parsers, data_dir, samples)
+    if not (found.scored or found.unscored):  # else their curves are drawn already
+      blocks += curves.curves([], found.parsed)
     said += table4.summary(*parsers)
   for n, (stem, layers) in enumerate(measured, 1):
     made = table1.blocks(layers, f'{n}.{stem}' if len(measured) > 1 else '')
@@ -105,7 +107,7 @@ def _of_runs(
   for n, (group, differ) in enumerate(studies, 1):
     number = f'.{n}' if len(studies) > 1 else ''
     made += tables.comparable(group, tflops, differ, number)
-  made += curves.curves(scored, unscored)
+  made += curves.curves(scored, [*unscored, *found.parsed])
   if scored:
     made += [Heading(2, 'Every result'), overview.table(scored)]
   made += pieces
