@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 ACCELERATOR ?= cpu
 RUN ?= runs/quickstart
+DATA ?= data
 BIN := $(VENV)/bin
 # pytest-xdist: tests that stand together use the same prepared corpora, so one worker gets
 # them. A worker that has run out takes tests of others.
@@ -16,9 +17,9 @@ export GLIBC_TUNABLES ?= glibc.malloc.hugetlb=1
 install: $(VENV)/.installed.$(ACCELERATOR)
 
 quickstart: install
-	$(BIN)/python -m scripts.train --config=configs/quickstart.py --workdir=$(RUN)
-	$(BIN)/python -m scripts.evaluate --workdir=$(RUN) --split=test
-	$(BIN)/python -m scripts.report $(RUN)
+	$(BIN)/python -m scripts.train --config=configs/quickstart.py --workdir=$(RUN) --data_dir=$(DATA)
+	$(BIN)/python -m scripts.evaluate --workdir=$(RUN) --split=test --data_dir=$(DATA)
+	$(BIN)/python -m scripts.report $(RUN) --data_dir=$(DATA)
 	@echo "Where its heads look: $(BIN)/python -m scripts.plot_attention --workdir=$(RUN) --text='When did my sister wait for him?'"
 
 # Trains the runs of docs/table3.md and docs/multi30k.md again, from Multi30k's files in

@@ -1,7 +1,9 @@
 """Eight CPU devices, strict ranks, and where real text is looked for."""
 
+import atexit
 import os
 import pathlib
+import tempfile
 
 os.environ['XLA_FLAGS'] = (
   os.environ.get('XLA_FLAGS', '') + ' --xla_force_host_platform_device_count=8'
@@ -16,6 +18,10 @@ from transformer_jax.machine import platform
 
 pytest.register_assert_rewrite('toy')
 jax.config.update('jax_numpy_rank_promotion', 'raise')
+# Else programs that tests compile would be kept among the user's own.
+KEPT = tempfile.TemporaryDirectory(prefix='transformer_jax-')
+atexit.register(KEPT.cleanup)
+jax.config.update('jax_compilation_cache_dir', KEPT.name)
 platform.multiply_by_ynn()
 
 # Shapes and dtypes in signatures are checked at every call that a test makes.

@@ -1,6 +1,7 @@
 """What README and docs name is there: links, commands, flags, code, predicted hours."""
 
 import ast
+import collections
 import functools
 import importlib
 import json
@@ -13,6 +14,7 @@ import pytest
 
 from transformer_jax.model import flops
 from transformer_jax.report import paper
+from transformer_jax.runs.result import Result
 
 ROOT = pathlib.Path(__file__).parents[1]
 PAGES = [*sorted(ROOT.glob('*.md')), *sorted((ROOT / 'docs').glob('*.md'))]
@@ -32,7 +34,7 @@ named = lambda path: str(path.relative_to(ROOT))
 
 
 @functools.cache
-def tracked() -> list[str]:
+def sources() -> list[str]:
   folders = ('configs', 'scripts', 'tests', 'transformer_jax')
   return [named(path) for folder in folders for path in (ROOT / folder).rglob('*.py')]
 
@@ -97,6 +99,7 @@ def test_links_lead_somewhere(page: pathlib.Path):
     assert not anchor or anchor in anchors(there), link
 
 
+@functools.cache
 def told() -> list[tuple[str, str]]:
   """Every command with the place that tells it."""
   texts = {named(page): page.read_text() for page in PAGES}
@@ -105,6 +108,11 @@ def told() -> list[tuple[str, str]]:
     texts[named(path)] = doc.replace('\npython', '\n  python')
   cells = json.loads(NOTEBOOK.read_text())['cells']
   texts[named(NOTEBOOK)] = ''.join('\n  ' + ''.join(c['source']) for c in cells)
+  for target in ('quickstart', 'evidence'):
+    make = ['make', '-n', '-C', str(ROOT), target, f'RAW_DIR={ROOT}']
+    lines = subprocess.run(make, capture_output=True, text=True, check=True).stdout
+    runs = [line for line in lines.splitlines() if not line.startswith('echo')]
+    texts[f'make {target}'] = ''.join(f'  {line}\n' for line in runs)
   return [(where, c) for where, text in texts.items() for c in commands(text)]
 
 
@@ -139,6 +147,7 @@ def test_commands_are_found():
   assert places.count('README.md') > 10 and places.count('docs/reproduce.md') > 10
   assert {'configs/table3.py', 'scripts/sweep.py', 'docs/devices.md'} <= {*places}
   assert places.count('docs/quickstart.ipynb') == 2
+  assert places.count('make quickstart') == 3 and places.count('make evidence') > 5
 
 
 @pytest.mark.parametrize(
@@ -162,16 +171,45 @@ def test_a_wrong_command_is_noticed(command: str, monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize('page', PAGES, ids=named)
 def test_code_that_is_named_is_there(page: pathlib.Path):
   text = page.read_text()
-  tests = ''.join((ROOT / path).read_text() for path in tracked() if 'test_' in path)
+  tests = ''.join((ROOT / path).read_text() for path in sources() if 'test_' in path)
   for span in spans(text):
     if re.fullmatch(r'[\w/]+\.py', span):
-      assert any(f'/{path}'.endswith(f'/{span}') for path in tracked()), span
+      assert any(f'/{path}'.endswith(f'/{span}') for path in sources()), span
     if re.fullmatch(r'test_[a-z]\w+', span):
       assert f'def {span}(' in tests, span
   makefile = (ROOT / 'Makefile').read_text()
+  for path in re.findall(r'tests/[\w/]+\.py', makefile):
+    assert (ROOT / path).is_file(), path
   code = [*spans(text), *re.findall(r'^ {4}(.*)', text, flags=re.MULTILINE)]
   for target in re.findall(r'^make ([a-z][\w-]*)', '\n'.join(code), flags=re.MULTILINE):
     assert f'\n{target}:' in makefile, target
+
+
+def test_scores_are_those_of_their_translations():
+  """A score that links to translations stands in the result beside them."""
+  pattern = r'\[\**([\d.]+)\**\]\(([^)]+\.txt)\)'
+  found = [(page, *x) for page in PAGES for x in re.findall(pattern, page.read_text())]
+  assert len(found) > 50
+  for page, score, link in found:
+    made = Result.read((page.parent / link).resolve().with_suffix('.json'))
+    assert score in {f'{one.score:.2f}' for _, one in made.scores()}, (page, link)
+
+
+def test_the_rows_of_table_3_are_their_results():
+  text = (ROOT / 'docs' / 'table3.md').read_text()
+  by_row = collections.defaultdict(list)
+  for path in sorted((ROOT / 'results' / 'table3').glob('*.json')):
+    by_row[path.name.partition('.')[0]].append(Result.read(path))
+  for row, results in by_row.items():
+    each = lambda number, found=results: ', '.join(f'{number(x):.2f}' for x in found)
+    columns = (
+      each(lambda x: x.dev_perplexity),
+      each(lambda x: x.sacrebleu.score),
+      each(lambda x: x.paper_bleu.score),
+    )
+    expected = f'| {len(results)} | {" | ".join(columns)} |'
+    (line,) = re.findall(rf'^\| {row} \| [^|]*(\| \d .*)$', text, re.M)
+    assert line.startswith(expected), row
 
 
 def test_readme_is_short():

@@ -295,8 +295,8 @@ def test_preparing(raw: pathlib.Path, tmp_path: pathlib.Path):
   assert re.fullmatch(r'multi30k\.en-de\.[0-9a-f]{8}', folder.name)
   before = {path.name: path.stat().st_mtime_ns for path in folder.iterdir()}
   assert 'card.json' in before
-  assert run('prepare_data', *options)[:2] == (0, out)
-  assert f'using {folder} (' in run('prepare_data', *options)[2]
+  again = run('prepare_data', *options)
+  assert again[:2] == (0, out) and f'using {folder} (' in again[2]
   others = '--config.train_pairs=10', f'--config.corpus={folder.name}'
   message = refused('prepare_data', *options, *others)
   assert (
@@ -345,6 +345,19 @@ def test_a_text_is_translated_in_parts(
   translate.main(['translate', *options])
   whole = capsys.readouterr().out
   assert [line[0] for line in whole.splitlines()] == [*'1122334455']
+  # The search, the checkpoint and the length penalty are those asked for.
+  greedy = *options[:2], '--scores', '--beam=1', '--average=1'
+  scores = []
+  for alpha in ('0', '1'):
+    asked = f'--alpha={alpha}', f'--step={untrained.STEP}'
+    translate.main(['translate', *greedy, *asked])
+    lines = [line.split('\t') for line in capsys.readouterr().out.splitlines()]
+    scores.append([float(score) for score, _ in lines])
+  penalised = [a / b for a, b in zip(*scores, strict=True) if b]
+  assert len(penalised) == 4 and min(penalised) > 1
+  with pytest.raises(ValueError, match='no finished checkpoint|is not there'):
+    translate.main(['translate', *options, '--step=3'])
+  capsys.readouterr()
   monkeypatch.setattr(pipe, 'TOGETHER', 2)
   translate.main(['translate', *options])
   assert capsys.readouterr().out == whole
@@ -379,10 +392,10 @@ def test_a_swapped_vocabulary(raw: pathlib.Path, tmp_path: pathlib.Path):
   (workdir / 'config.json').write_text(multi30k.get_config().to_json_best_effort())
   model = (prepared / 'vocabulary.model').read_bytes()
   (workdir / 'vocabulary.model').write_bytes(model)
-  message = refused_by_process('translate', f'--workdir={workdir}')
+  message = refused('translate', f'--workdir={workdir}', alone=False)
   assert 'no finished checkpoint there' in message
   (workdir / 'vocabulary.model').write_bytes(model + b'x')
-  message = refused_by_process('translate', f'--workdir={workdir}')
+  message = refused('translate', f'--workdir={workdir}', alone=False)
   assert f'{workdir / "vocabulary.model"} (' in message
   assert "is not the run's vocabulary" in message
 

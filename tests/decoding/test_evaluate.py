@@ -5,23 +5,27 @@ import json
 import pathlib
 import random
 import re
+import shutil
 
 import jax
 import numpy as np
 import pytest
 import sacrebleu
 
+import toy.corpus
 import transformer_jax
 from configs import quickstart
 from toy import untrained
 from toy.programs import Program
 from toy.result import RESULT
 from transformer_jax.data import card, held_out, token_files
-from transformer_jax.decoding.evaluate import Evaluation, Options
+from transformer_jax.decoding.evaluate import Evaluation, Options, evaluate_run
 from transformer_jax.decoding.translate import Translator
 from transformer_jax.exchange.outgoing import Outgoing
 from transformer_jax.machine.errors import UserError
+from transformer_jax.machine.signals import Interruption
 from transformer_jax.model import build
+from transformer_jax.runs.result import Result
 from transformer_jax.runs.run import Run
 from transformer_jax.scoring import bleu, significance
 from transformer_jax.training import checkpoint
@@ -321,15 +325,40 @@ def test_what_is_asked_for_is_what_is_measured(tmp_path: pathlib.Path):
       )
 
 
-def test_another_dev_set_is_refused_whatever_is_scored(tmp_path: pathlib.Path):
-  """Its perplexity would stand in the result."""
+def test_another_corpus_is_refused(tmp_path: pathlib.Path):
+  """Another test set; another dev set, whose perplexity stands in each result."""
   workdir = untrained.write(tmp_path)
-  (path,) = (workdir.parent / 'data').glob('*/dev.source.txt')
-  path.write_text(path.read_text() + 'one more\n')
+  data_dir = workdir.parent / 'data'
   options = Options('test', 1, None, None, None, False)
-  evaluation = Evaluation(Run(workdir), path.parents[1], options)
-  with pytest.raises(UserError, match=f'{path} is not that of'):
+  evaluation = Evaluation(Run(workdir), data_dir, options)
+  for name in ('dev.source', 'dev.target', 'test.source', 'test.target'):
+    path = data_dir / 'toy' / f'{name}.txt'
+    kept = path.read_text()
+    path.write_text(kept + 'one more\n')
+    with pytest.raises(UserError, match=f'{path} is not that of'):
+      evaluation.evaluate()
+    path.write_text(kept)
+  shutil.rmtree(data_dir)
+  toy.corpus.prepare(tmp_path / 'raw', toy.corpus.CORPUS._replace(vocab_size=50))
+  with pytest.raises(UserError, match='was encoded with another vocabulary'):
     evaluation.evaluate()
+
+
+def test_a_run_is_evaluated_and_then_compared(tmp_path: pathlib.Path):
+  """With what was the newest result of the same folder before."""
+  workdir = untrained.write(tmp_path)
+  greedy = Options('test', 1, None, 1, None, True)
+
+  def go(options: Options, against: pathlib.Path | None) -> list[str]:
+    ask = workdir, tmp_path / 'data', against, options, Interruption()
+    return [*evaluate_run(*ask)]
+
+  first = go(greedy._replace(beam=2), None)
+  said = go(greedy, workdir)
+  compared = [line.split()[0] for line in said if ' against ' in line]
+  assert compared == ['sacrebleu', 'paper_bleu']
+  assert 'beam-2.' in first[-1] and 'beam-1.' in said[-1]
+  assert Result.read(workdir / 'result.json').lowercase
 
 
 def test_lower_case_stands_beside(evaluate: Evaluate):
@@ -342,6 +371,12 @@ def test_lower_case_stands_beside(evaluate: Evaluate):
   options += ['--split=dev', '--average=1', f'--data_dir={evaluate.folder / "data"}']
   code, said = evaluate(*options)
   assert code == 0 and f'against {cased}' in said and said.split()[-1] == str(lower)
+  small = [line.lower() for line in WORSE]
+  expected = significance.paired_bootstrap(
+    small, BETTER, REFERENCES, 'de', lowercase=True
+  )
+  for paired in expected.values():
+    assert f'p = {paired.p:.4f}  {paired.signature}' in said
 
 
 def test_a_run_against_itself(evaluate: Evaluate):

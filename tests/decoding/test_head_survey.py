@@ -3,6 +3,7 @@
 import pathlib
 import random
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -38,8 +39,11 @@ class Looking:
   """
 
   def __init__(self) -> None:
-    self.source = self.target = self
     self.pieces = PIECES + [p if p == '.' else p + 'x' for p in PIECES]
+    without = lambda i: [p if n != i else '▁x' for n, p in enumerate(self.pieces)]
+    # Each side has the full stop at an id of its own: 5, and 15 for the target.
+    self.source = SimpleNamespace(pieces=without(15), names=self.names)
+    self.target = SimpleNamespace(pieces=without(5), names=self.names)
 
   def weights(self, given: list[Pair]) -> Iterator[tuple[np.ndarray, ...]]:
     for source, target in given:
@@ -106,6 +110,17 @@ def test_heads_are_found_by_what_they_look_at():
     assert first[kind]['entropy'][2] == 0
 
 
+def test_who_looks_at_punctuation():
+  """The second of three words is a full stop, on both sides."""
+  given = [([6, 5, 7, 1], [17, 15, 16, 1])]
+  found = head_survey.survey(Looking(), given, sides(pairs(200)))
+  seen = {kind: found[kind]['punctuation'].heads[0].tolist() for kind in KINDS}
+  # One of four queries looks there, by all heads but the one that looks at the end.
+  assert seen['encoder'] == seen['cross'] == [0.25, 0.25, 0, 0.25]
+  # The decoder's <s> cannot look there, nor the word after it.
+  assert seen['decoder'] == pytest.approx([0.5, 0.5, 0, (1 / 3 + 1 / 4) / 2])
+
+
 def test_one_word_that_looks_at_another():
   given = [([6, 7, 1], [17, 16, 1]), ([7, 6, 1], [16, 17, 1]), ([7, 8, 1], [14, 1])]
   means, counts = head_survey.between(Looking(), given, 'c', 'b')
@@ -121,11 +136,13 @@ def test_one_word_that_looks_at_another():
     head_survey.between(Looking(), given, 'its', 'b')
 
 
-def test_pairs_are_drawn_anew_alike():
+def test_the_same_pairs_are_drawn_each_time():
   given = pairs(50)
   chosen = head_survey.drawn(sides(given), 7, 128)
   assert chosen == head_survey.drawn(sides(given), 7, 128) and len(chosen) == 7
-  assert all(pair in given for pair in chosen)
+  assert all(pair in given for pair in chosen) and chosen != given[:7]
+  long = ([6, EOS], [*range(14, 20), EOS])
+  assert long not in head_survey.drawn(sides([*given, long]), 99, 4)
   assert head_survey.drawn(sides(given), 99, 128) == given
   assert all(len(a) <= 4 for a, _ in head_survey.drawn(sides(given), 99, 4))
 

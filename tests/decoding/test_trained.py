@@ -42,6 +42,18 @@ def test_best_translations(model: TrainedModel):
   assert model.hypotheses(SENTENCES, nbest=2) == [some[:2] for some in found]
 
 
+def test_scores_do_not_depend_on_the_batch(model: TrainedModel):
+  """More pairs than are computed together, in two orders."""
+  sources = [' '.join(['one,'] * n) for n in range(1, 21)]
+  targets = [' '.join(['zwei'] * (21 - n)) for n in range(1, 21)]
+  forth = model.score(sources, targets)
+  back = model.score(sources[::-1], targets[::-1])[::-1]
+  for one, other in zip(forth, back, strict=True):
+    assert one.pieces == other.pieces
+    each = one.log_probabilities, other.log_probabilities
+    np.testing.assert_allclose(*each, rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize('nbest', [0, 4])
 def test_no_more_hypotheses_than_beams(model: TrainedModel, nbest: int):
   with pytest.raises(ValueError, match=f'^nbest={nbest}: 1 to 3, which is the beam$'):
@@ -122,7 +134,9 @@ def test_documented_code_runs(workdir: pathlib.Path, monkeypatch: pytest.MonkeyP
   assert (workdir / 'cross.png').is_file()
 
 
-def test_two_models_in_a_program_that_uses_jax(workdir: pathlib.Path):
+def test_two_models_in_a_program_that_uses_jax(
+  workdir: pathlib.Path, tmp_path: pathlib.Path
+):
   """In a process of its own, without the flags of these tests, and from elsewhere."""
   program = f"""if True:
     import jax.numpy as jnp, transformer_jax
@@ -130,6 +144,7 @@ def test_two_models_in_a_program_that_uses_jax(workdir: pathlib.Path):
     found = [transformer_jax.load({str(workdir)!r}).translate(['one']) for _ in 'ab']
     print(found[0] == found[1])"""
   environment = {key: os.environ[key] for key in os.environ if key != 'XLA_FLAGS'}
+  environment['XDG_CACHE_HOME'] = str(tmp_path)
   environment['PYTHONPATH'] = str(pathlib.Path(transformer_jax.__file__).parents[1])
   command = [sys.executable, '-c', program]
   run = functools.partial(subprocess.run, capture_output=True, text=True)

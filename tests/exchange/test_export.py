@@ -6,6 +6,7 @@ import pathlib
 import shutil
 import sys
 
+import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
@@ -14,8 +15,9 @@ from toy.result import PARSED, RESULT
 from transformer_jax import exchange
 from transformer_jax.exchange import huggingface
 from transformer_jax.exchange.export import export
+from transformer_jax.exchange.outgoing import Outgoing
 from transformer_jax.machine.errors import UserError
-from transformer_jax.model import flops
+from transformer_jax.model import flops, marian
 from transformer_jax.runs.run import Run
 
 
@@ -26,6 +28,14 @@ def test_archive_is_described(workdir: pathlib.Path, tmp_path: pathlib.Path):
   page = (tmp_path / 'out' / 'README.md').read_text()
   for name, array in arrays.items():
     assert f'| `{name}` | {" x ".join(map(str, array.shape))} |' in page
+  model = Outgoing.read(Run(workdir), None, None)
+  for name, array in marian.named(model.params).items():
+    np.testing.assert_array_equal(arrays[name], array)
+  kept = (tmp_path / 'out' / 'vocabulary.model').read_bytes()
+  assert kept == (workdir / 'vocabulary.model').read_bytes()
+  config = json.loads((tmp_path / 'out' / 'run.config.json').read_text())
+  assert config == json.loads((workdir / 'config.json').read_text())
+  assert len([*(tmp_path / 'out').iterdir()]) == 4
   parameters = sum(array.size for array in arrays.values())
   assert parameters == flops.parameters(Run(workdir).config().model)
   assert f'{parameters:,} parameters' in page and 'not been evaluated' in page
@@ -79,16 +89,20 @@ def test_what_is_there_is_left_alone(
 )
 @pytest.mark.parametrize('kind', ['huggingface', 'ctranslate2'])
 def test_what_cannot_be_said_is_named(
-  kind: str, key: str, value: object, named: str, workdir: pathlib.Path
+  kind: str, key: str, value: object, named: str, workdir: pathlib.Path, tmp_path
 ):
   """Before anything is read: a copy of the config is enough."""
-  run = workdir.parent / f'{kind}.{key}'
-  run.mkdir()
   config = json.loads((workdir / 'config.json').read_text())
   config['model'][key] = value
-  (run / 'config.json').write_text(json.dumps(config))
+  (tmp_path / 'config.json').write_text(json.dumps(config))
   with pytest.raises(UserError, match=named):
-    export(run, kind, run / 'out', 'float32', None, None)
+    export(tmp_path, kind, tmp_path / 'out', 'float32', None, None)
+
+
+def test_the_page_generates_as_the_config_says(marian: pathlib.Path):
+  found = json.loads((marian / 'generation_config.json').read_text())
+  assert (found['num_beams'], found['length_penalty']) == (4, 0.6)
+  assert found['bad_words_ids'] == [[0], [2]], 'padding and <s> are never written'
 
 
 def test_quantization_is_ctranslate2s(workdir: pathlib.Path, tmp_path: pathlib.Path):

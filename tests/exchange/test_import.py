@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from sentencepiece import sentencepiece_model_pb2
 
+import toy.corpus
 from configs import base
 from toy import untrained
 from transformer_jax.data import card
@@ -33,7 +34,7 @@ def come_in(
 def test_there_and_back(
   workdir: pathlib.Path, marian: pathlib.Path, tmp_path: pathlib.Path
 ):
-  """Vocabulary and parameters are the same to the last bit, and so is every score."""
+  """Vocabulary and parameters are the same to the last bit; the corpus is known."""
   data_dir = workdir.parent / 'data'
   said = come_in(marian, tmp_path / 'run', data_dir)
   assert str(data_dir / 'toy') in said[-1]
@@ -48,6 +49,20 @@ def test_there_and_back(
   jax.tree.map(np.testing.assert_array_equal, *params)
   runs[1].check_vocabulary(data_dir / 'toy')
   runs[1].check_held_out(data_dir / 'toy', 'test')
+
+
+def test_a_corpus_is_encoded_for_it(marian: pathlib.Path, tmp_path: pathlib.Path):
+  """With --prepare: by the model's vocabulary, so that the run can be scored on it."""
+  raw, config = toy.corpus.write_raw(tmp_path / 'raw'), base.get_config()
+  files = {split: (split,) for split in ('train', 'dev', 'test')}
+  config.update({'corpus': 'new', 'reader': 'files', 'files': files})
+  data = tmp_path / 'data', raw, None
+  said = [*import_model(marian, tmp_path / 'run', config, data, True)]
+  corpus, run = pathlib.Path(said[-1].removeprefix('corpus: ')), Run(tmp_path / 'run')
+  assert corpus.parent == tmp_path / 'data'
+  run.check_vocabulary(corpus)
+  run.check_held_out(corpus, 'dev')
+  assert card.read_card(corpus)['vocabulary']['given']
 
 
 def test_without_a_corpus(marian: pathlib.Path, tmp_path: pathlib.Path):

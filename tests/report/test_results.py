@@ -25,6 +25,11 @@ def test_every_published_result_is_read():
     assert row == (path.name.partition('.')[0] if in_table else None), path
     found = results.read(path)
     assert len(found.scored) == 1 and not found.left_out
+  parsers = [*(PUBLISHED / 'parsing').rglob('*.json')]
+  assert parsers
+  for path in parsers:
+    found = results.read(path)
+    assert len(found.parsed) + len(found.baselines) == 1 and not found.left_out, path
 
 
 def test_all_translations_of_a_run_are_read_or_else_its_result(tmp_path: pathlib.Path):

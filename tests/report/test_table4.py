@@ -42,6 +42,9 @@ def test_all_parsers_stand_in_one_table(tmp_path: pathlib.Path):
     'gum/dev',
     f'{f1:.2f}',
   ]
+  of = RUN.parsing
+  parts = of.recall, of.precision, of.complete_match, of.tagging
+  assert ours[5:9] == [f'{part:.2f}' for part in parts] and len({*parts}) > 2
   assert ours[9] == '50.00'
   assert pcfg[1:4] == ['gum/train', 'gum/dev', '0.00'] and pcfg[9] == ''
   assert (

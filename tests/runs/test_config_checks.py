@@ -20,7 +20,7 @@ def config_with(**values: object) -> dict:
   ('key', 'value'),
   [(k, ends[0] - 1) for ends, keys in config_checks.WHOLE.items() for k in keys]
   + [(k, ends[1] + 1) for ends, keys in config_checks.WHOLE.items() for k in keys]
-  + [('rate_factor', x) for x in (0.0, math.inf, math.nan)]
+  + [('rate_factor', x) for x in (0.0, math.inf, math.nan, 1e38)]
   + [('adam_epsilon', x) for x in (0.0, math.inf, math.nan)]
   + [('alpha', x) for x in (math.inf, math.nan, -11.0)]
   + [(k, x) for k in ('epsilon_ls', 'model.P_drop') for x in (1.0, -0.1, math.nan)]

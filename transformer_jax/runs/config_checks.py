@@ -65,8 +65,8 @@ VALUES: list[tuple[str, Callable[[Any], bool], tuple[str, ...]]] = [
     for ends, keys in WHOLE.items()
   ),
   (
-    'more than 0, and finite',
-    lambda x: _finite(x) and x > 0,
+    'more than 0, and 1,000 at most',  # a rate beyond float32 would make all infinite
+    lambda x: _finite(x) and 0 < x <= 1000,
     ('rate_factor', 'adam_epsilon', 'model.norm_epsilon'),
   ),
   (
