@@ -125,13 +125,14 @@ def test_records_its_row_of_table_3(name: str):
 def test_builds_and_counts(name: str):
   """The real model, as shapes alone, has the parameters that cost says."""
   config = CONFIGS[name]
-  assert counted(config.model.to_json()) == flops.parameters(config.model)
+  sizes = config.model.to_dict() | {'P_drop': 0.1}  # which changes no number
+  assert counted(json.dumps(sizes)) == flops.parameters(config.model)
 
 
 @functools.cache
 def counted(model: str) -> int:
   config = base.get_config()
-  config.model.update(json.loads(model) | {'P_drop': 0.1})
+  config.model.update(json.loads(model))
   shapes = build.architecture(config)[1]
   return sum(math.prod(x.shape) for x in jax.tree.leaves(shapes))
 
@@ -307,8 +308,8 @@ def test_describe_counts_the_rows(row: str, tmp_path: pathlib.Path):
   assert result['batch_shapes'] is None
 
 
-@pytest.mark.parametrize('row', ['B2', 'E'])
-def test_describe_by_its_command(row: str, tmp_path: pathlib.Path):
+def test_describe_by_its_command(tmp_path: pathlib.Path):
+  row = 'B2'
   command = [
     sys.executable,
     '-m',

@@ -27,8 +27,6 @@ from transformer_jax.training import checkpoint
 from transformer_jax.training.step import StepInput, TrainState, on_devices
 from transformer_jax.training.trainer import adam
 
-pytestmark = pytest.mark.slow
-
 ROOT = pathlib.Path(__file__).parents[2]
 DOCS = ROOT / 'docs' / 'devices.md'
 SMALL = TINY | {'slices': 8, 'train_steps': 4, 'checkpoint_every_steps': 2}
@@ -86,6 +84,7 @@ def test_every_training_command_has_flags_that_there_are(monkeypatch):
     assert train.FLAGS.parse(['train', *words]) == ['train']
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   'place, config, theirs', [(0, 'base', (5, 8, 0.1)), (1, 'big', (20, 16, 0.3))]
 )
@@ -103,6 +102,7 @@ def test_on_eight_devices(place: int, config: str, theirs: tuple, folder: pathli
   assert (kept['average_last'], kept['model']['h'], kept['model']['P_drop']) == theirs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('config', ['base', 'big'])
 def test_on_two_hosts(config: str, folder: pathlib.Path):
   (command,) = (c for c in commands() if '--process_id=0' in c)
@@ -125,6 +125,7 @@ def test_on_two_hosts(config: str, folder: pathlib.Path):
   assert checkpoint.steps(workdir / 'checkpoints') == [2, 4]
 
 
+@pytest.mark.slow
 def test_two_processes_without_accelerators(folder: pathlib.Path):
   """The loop as it stands there; sizes, folders and the port are others."""
   (loop,) = (block for block in blocks() if block.startswith('for id in 0 1'))
@@ -183,6 +184,7 @@ def step_of(config: ml_collections.ConfigDict) -> tuple[jax.stages.Compiled, int
   return compiled, rest + shared, rest + all_of_it
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('place, module', [(1, base), (2, big)])
 def test_what_a_step_computes_and_moves(
   place: int, module: types.ModuleType, monkeypatch: pytest.MonkeyPatch

@@ -122,6 +122,8 @@ def test_a_bug_in_a_config(tmp_path: pathlib.Path):
     lambda: raises(RuntimeError('x')),
     lambda: raises(OSError('x')),
     lambda: Run(None).config(),
+    lambda: compile('no Python', 'x', 'exec'),
+    lambda: json.get_config,
   ],
 )
 def test_a_bug_is_not_hidden(bug: Callable[[], object]):

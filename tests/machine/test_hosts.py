@@ -3,6 +3,7 @@
 import os
 import pathlib
 import time
+import types
 from collections.abc import Callable
 
 import jax
@@ -33,6 +34,33 @@ def test_all_three_or_none(given: tuple, tasks: str, monkeypatch: pytest.MonkeyP
   monkeypatch.setenv('SLURM_STEP_NUM_TASKS', tasks)
   with pytest.raises(ValueError, match='all of --coordinator_address, --process_count'):
     hosts.join_hosts(*given)
+
+
+def test_another_error_of_joining_is_not_hidden(monkeypatch: pytest.MonkeyPatch):
+  """A host that could not join the others would train alone."""
+  for name in ('SLURM_STEP_NUM_TASKS', 'OMPI_COMM_WORLD_SIZE'):
+    monkeypatch.delenv(name, raising=False)
+
+  def bad(*_: object) -> None:
+    raise ValueError('no route')
+
+  monkeypatch.setattr(jax.distributed, 'initialize', bad)
+  with pytest.raises(ValueError, match='no route'):
+    hosts.join_hosts(None, None, None)
+
+
+def test_devices_stand_in_the_order_of_their_hosts():
+  of = [
+    types.SimpleNamespace(process_index=n, id=i) for i, n in enumerate([1, 0, 1, 0])
+  ]
+  assert [device.id for device in hosts.in_order(of)] == [1, 3, 0, 2]
+
+
+def test_a_host_with_another_config_is_refused(monkeypatch: pytest.MonkeyPatch):
+  hosts.check_same('x')
+  monkeypatch.setattr(hosts, 'from_first_host', np.zeros_like)
+  with pytest.raises(ValueError, match='another config or corpus than the first host'):
+    hosts.check_same('x')
 
 
 @pytest.mark.parametrize('number', [-1, 2])

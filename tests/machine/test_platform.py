@@ -26,6 +26,7 @@ print(os.environ['XLA_FLAGS'])
 @pytest.fixture(autouse=True)
 def nothing_kept_yet():
   """As in a new process: a test that ran a program in this one has set the folder."""
+  platform._say_once.cache_clear()
   before = jax.config.jax_compilation_cache_dir
   jax.config.update('jax_compilation_cache_dir', None)
   yield
@@ -86,9 +87,27 @@ def test_compiled_programs_of_others_are_not_run(tmp_path, monkeypatch, capsys):
   assert kept == {'jax_compilation_cache_dir': str(cache)}
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason='only root gives files away')
+@pytest.mark.parametrize(
+  ('cores', 'slices', 'count'), [(1, 8, 1), (6, 8, 4), (64, 8, 8), (3, 2, 2)]
+)
+def test_cpu_devices_divide_the_slices(cores, slices, count, monkeypatch):
+  """As many as cores allow; a number that the user has set is left alone."""
+  for name in ('XLA_FLAGS', 'JAX_NUM_CPU_DEVICES'):
+    monkeypatch.delenv(name, raising=False)
+  monkeypatch.setattr(platform.processor, 'cores', lambda: [*range(cores)])
+  kept: dict[str, int] = {}
+  monkeypatch.setattr(jax.config, 'update', kept.__setitem__)
+  platform.use_cpu_cores(slices)
+  assert kept.pop('jax_num_cpu_devices') == count
+  monkeypatch.setenv('JAX_NUM_CPU_DEVICES', '3')
+  platform.use_cpu_cores(slices)
+  assert not kept
+
+
 @pytest.mark.parametrize('linked', [False, True])
 def test_a_folder_or_link_of_another_user(linked, tmp_path, monkeypatch, capsys):
+  if linked and os.geteuid() != 0:
+    pytest.skip('only root gives files away')
   monkeypatch.setenv('XDG_CACHE_HOME', str(tmp_path))
   cache, kept = tmp_path / 'transformer_jax', {}
   if linked:
@@ -96,7 +115,10 @@ def test_a_folder_or_link_of_another_user(linked, tmp_path, monkeypatch, capsys)
     cache.symlink_to('ours')
   else:
     cache.mkdir(mode=0o700)
-  os.chown(cache, 12345, -1, follow_symlinks=False)
+  if linked:
+    os.chown(cache, 12345, -1, follow_symlinks=False)
+  else:
+    monkeypatch.setattr(os, 'geteuid', lambda: 12345)
   monkeypatch.setattr(jax.config, 'update', kept.__setitem__)
   platform.keep_compiled()
   assert not kept and f'{cache} belongs to another user' in capsys.readouterr().err

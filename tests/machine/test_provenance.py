@@ -1,7 +1,10 @@
 """What a result says about the processor and the code that made it."""
 
+import os
 import pathlib
 import subprocess
+
+import pytest
 
 from transformer_jax.machine import processor, provenance
 
@@ -14,8 +17,14 @@ def test_processor(tmp_path: pathlib.Path):
   assert processor.describe(tmp_path / 'none')[1] == []
 
 
-def test_the_commit_of_a_checkout(tmp_path: pathlib.Path):
+def test_the_commit_of_a_checkout(
+  tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+):
   """Clean, changed, none; of another's repository that holds an installation none."""
+  for name in [name for name in os.environ if name.startswith('GIT_')]:
+    monkeypatch.delenv(name)
+  monkeypatch.setenv('GIT_CONFIG_GLOBAL', os.devnull)  # the user may sign commits
+  monkeypatch.setenv('GIT_CONFIG_NOSYSTEM', '1')
   who = '-c', 'user.name=a', '-c', 'user.email=a@b'
   git = lambda *words: subprocess.run(
     ['git', *words], cwd=tmp_path, check=True, capture_output=True, text=True

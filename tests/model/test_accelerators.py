@@ -34,8 +34,8 @@ def objective(params: Any, graph: nnx.GraphDef) -> jax.Array:
   return loss.cross_entropy(outputs, PAIRS[1], 0.1)[0]
 
 
-def search(params: Any, graph: nnx.GraphDef) -> Any:
-  weights = search_weights(params, jnp.bfloat16)
+def search(params: Any, graph: nnx.GraphDef, dtype: Any = jnp.bfloat16) -> Any:
+  weights = search_weights(params, dtype)
   model = nnx.merge(graph, weights.params)
   source = jnp.asarray(PAIRS[0])
   return beam_search(
@@ -56,6 +56,7 @@ def search(params: Any, graph: nnx.GraphDef) -> Any:
 
 @pytest.fixture
 def elsewhere(monkeypatch: pytest.MonkeyPatch):
+  """JAX seems to run on a GPU, so that ops.py takes an accelerator's forms."""
   monkeypatch.setattr(jax, 'default_backend', lambda: 'gpu')
 
 
@@ -101,7 +102,7 @@ def test_gradients_are_near_those_of_float32(monkeypatch: pytest.MonkeyPatch):
 
 def test_a_search_in_bfloat16_scores_as_in_float32(monkeypatch: pytest.MonkeyPatch):
   graph, params = build.transformer(config('float32'))
-  exact = jax.jit(lambda params: search(params, graph))(params)
+  exact = jax.jit(lambda params: search(params, graph, jnp.float32))(params)
   monkeypatch.setattr(jax, 'default_backend', lambda: 'gpu')
   rounding, _ = build.architecture(config('bfloat16'))
   found = jax.jit(lambda params: search(params, rounding))(params)

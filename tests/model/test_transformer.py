@@ -7,10 +7,11 @@ be taken for one another.
 import functools
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import jaxtyping
 import numpy as np
 import pytest
 from flax import nnx
@@ -102,28 +103,44 @@ def softmax(scores: np.ndarray) -> np.ndarray:
 
 
 def attention(p: Tree, queries: np.ndarray, memory: np.ndarray, causal: bool):
-  out = np.zeros_like(queries)
-  for head in range(p['query'].shape[1]):
-    q = queries @ p['query'][:, head]
-    k, v = memory @ p['key'][:, head], memory @ p['value'][:, head]
+  out, h = np.zeros_like(queries), p['query'].shape[1]
+  biases = {
+    name: p[f'{name}_bias'].reshape(h, -1) if f'{name}_bias' in p else np.zeros((h, 1))
+    for name in ('query', 'key', 'value')
+  }
+  for head in range(h):
+    q, k, v = (
+      x @ p[name][:, head] + biases[name][head]
+      for x, name in ((queries, 'query'), (memory, 'key'), (memory, 'value'))
+    )
     for t in range(len(queries)):
       sees = t + 1 if causal else len(memory)
       weights = softmax(
         np.array([q[t] @ k[s] for s in range(sees)]) / k.shape[1] ** 0.5
       )
       out[t] += sum(weights[s] * v[s] for s in range(sees)) @ p['output'][head]
-  return out
+  return out + p['output_bias'] if 'output_bias' in p else out
 
 
-def feed_forward(p: Tree, x: np.ndarray) -> np.ndarray:
-  inner = np.maximum(0, x @ p['inner']['kernel'] + p['inner']['bias'])
+class Marians(NamedTuple):
+  """What Marian's models may have otherwise than the paper's."""
+
+  epsilon: float = 1e-6
+  is_swish: bool = False
+
+
+def feed_forward(p: Tree, x: np.ndarray, is_swish: bool) -> np.ndarray:
+  inner = x @ p['inner']['kernel'] + p['inner']['bias']
+  inner = inner / (1 + np.exp(-inner)) if is_swish else np.maximum(0, inner)
   return inner @ p['outer']['kernel'] + p['outer']['bias']
 
 
-def add_and_norm(p: Tree, x: np.ndarray, sublayer: np.ndarray) -> np.ndarray:
+def add_and_norm(
+  p: Tree, x: np.ndarray, sublayer: np.ndarray, epsilon: float
+) -> np.ndarray:
   total = x + sublayer
   for row in total:
-    row[:] = (row - row.mean()) / np.sqrt(row.var() + 1e-6)
+    row[:] = (row - row.mean()) / np.sqrt(row.var() + epsilon)
   return total * p['norm']['scale'] + p['norm']['bias']
 
 
@@ -141,25 +158,33 @@ def embed(p: Tree, ids: list[int], table: str) -> np.ndarray:
   return x
 
 
-def reference(p: Tree, source: list[int], target: list[int], drop: Drop = lambda x: x):
+def reference(
+  p: Tree,
+  source: list[int],
+  target: list[int],
+  drop: Drop = lambda x: x,
+  of: Marians = Marians(),  # noqa: B008
+):
   """[T, W] logits of one sentence; `drop` is called where section 5.4 drops."""
+  add_and_norm_ = functools.partial(add_and_norm, epsilon=of.epsilon)
+  feed_forward_ = functools.partial(feed_forward, is_swish=of.is_swish)
   x = drop(embed(p, source, 'source_positions'))
   for layer in (p['encoder'][n] for n in range(len(p['encoder']))):
     attended = attention(layer['attention'], x, x, causal=False)
-    x = add_and_norm(layer['attention_norm'], x, drop(attended))
-    x = add_and_norm(
-      layer['feed_forward_norm'], x, drop(feed_forward(layer['feed_forward'], x))
+    x = add_and_norm_(layer['attention_norm'], x, drop(attended))
+    x = add_and_norm_(
+      layer['feed_forward_norm'], x, drop(feed_forward_(layer['feed_forward'], x))
     )
   y = drop(embed(p, [BOS, *target[:-1]], 'target_positions'))
   for layer in (p['decoder'][n] for n in range(len(p['decoder']))):
     attended = attention(layer['attention'], y, y, causal=True)
-    y = add_and_norm(layer['attention_norm'], y, drop(attended))
+    y = add_and_norm_(layer['attention_norm'], y, drop(attended))
     attended = attention(layer['cross'], y, x, causal=False)
-    y = add_and_norm(layer['cross_norm'], y, drop(attended))
-    y = add_and_norm(
-      layer['feed_forward_norm'], y, drop(feed_forward(layer['feed_forward'], y))
+    y = add_and_norm_(layer['cross_norm'], y, drop(attended))
+    y = add_and_norm_(
+      layer['feed_forward_norm'], y, drop(feed_forward_(layer['feed_forward'], y))
     )
-  return y @ p['embedding'].T
+  return y @ p['embedding'].T + (p['logits_bias'] if 'logits_bias' in p else 0)
 
 
 def double(params: Tree) -> Tree:
@@ -179,6 +204,25 @@ def test_equals_the_paper_written_out(positions: str, own: int):
   for row, (S, T) in enumerate(LENGTHS):
     expected = reference(double(params), source[row, :S], target[row, :T])
     np.testing.assert_allclose(logits[row, :T], expected, rtol=1e-5, atol=1e-5)
+
+
+def test_equals_marians_written_out():
+  """Biases of attention and of the logits, swish, and another epsilon of the norms."""
+  graph, shapes = graph_of(norm_epsilon=0.3, biases=True, activation='swish')
+  params = random_params(shapes)
+  source, target = sentences()
+  logits = logits_of(graph)(params, source, target)
+  for row, (S, T) in enumerate(LENGTHS):
+    pair = source[row, :S], target[row, :T]
+    expected = reference(double(params), *pair, of=Marians(0.3, True))
+    np.testing.assert_allclose(logits[row, :T], expected, rtol=1e-5, atol=1e-5)
+
+
+def test_shapes_and_dtypes_are_checked_in_tests():
+  """By the hook of conftest.py: a mask has to be of booleans."""
+  q, mask = jnp.ones((1, 2, 3, 4)), jnp.ones((1, 2, 2), int)
+  with pytest.raises(jaxtyping.TypeCheckError):
+    attention_module.attention_weights(q, q, mask)
 
 
 # The weights of attention

@@ -11,6 +11,12 @@ from transformer_jax.training.compilation import Programs
 SHAPES = [Shape(rows, 8, 9) for rows in range(1, 9)]
 
 
+@pytest.fixture(autouse=True)
+def four_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+  """Which are one thread that compiles."""
+  monkeypatch.setattr(compilation.processor, 'cores', lambda: [*range(4)])
+
+
 class Compiler:
   """Stands for what is lowered; compiling waits for `go`."""
 
@@ -24,7 +30,7 @@ class Compiler:
     return Compiled(self, shape)
 
   def compile(self, shape: Shape) -> Shape:
-    self.go.wait()
+    assert self.go.wait(60)
     if shape == self._bad:
       raise MemoryError('of the device')
     return shape

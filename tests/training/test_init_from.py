@@ -68,6 +68,9 @@ def test_starts_with_its_parameters(made, origin: pathlib.Path, tmp_path):
   again = config_of(made, **{'model.P_drop': 0.3})
   start_from(again, origin, workdir)
   assert again.init_from == config.init_from, 'the same command goes on'
+  fresh = config_of(made)
+  start_from(fresh, origin, tmp_path / 'fresh')
+  assert fresh.init_from.step == 20, 'a new run starts from the newest'
   (origin / 'checkpoints' / '10' / 'manifest.json').write_text('{}')
   with pytest.raises(ValueError, match='not the checkpoint that this run was to start'):
     trainer.initial()

@@ -4,7 +4,9 @@ import json
 import math
 
 import numpy as np
+import pytest
 
+from transformer_jax.training import metrics
 from transformer_jax.training.metrics import Divergence, Meter, Values
 
 
@@ -30,6 +32,19 @@ def test_a_record_waits_for_a_step_that_counts():
   assert (record['loss'], record['steps'], record['skipped']) == (3.0, 4, 3)
   assert record['perplexity'] == math.exp(5.0 / 2), 'of what is not smoothed'
   assert 'NaN' not in json.dumps(record)
+
+
+def test_only_steps_take_seconds(monkeypatch: pytest.MonkeyPatch):
+  """What lies between add() and resume(), such as measuring dev, does not count."""
+  now = [0.0]
+  monkeypatch.setattr(metrics.time, 'perf_counter', lambda: now[0])
+  meter, good = Meter(float, (2,), 9, 10, 0, 0), Values(6.0, 5.0, 2, 1.0, 0)
+  now[0] = 3.0
+  assert meter.add(1, good) is None
+  now[0] = 100.0
+  meter.resume()
+  now[0] = 104.0
+  assert meter.add(2, good)['seconds'] == 7.0
 
 
 def test_skips_that_no_record_told_of_are_told_by_the_next():

@@ -30,9 +30,18 @@ def test_equation_3_peaks_at_the_end_of_warm_up():
   assert (jnp.diff(rates[:4000]) > 0).all() and (jnp.diff(rates[3999:]) < 0).all()
 
 
-def test_adam_is_the_papers():
-  """Five updates with beta 0.9 and 0.98, epsilon 1e-9 and the rate of Equation 3."""
+PAPERS = {'warmup_steps': 4000, 'rate_factor': 1.0}
+PAPERS |= {'adam_b1': 0.9, 'adam_b2': 0.98, 'adam_epsilon': 1e-9}
+OTHERS = {'warmup_steps': 3, 'rate_factor': 0.5}
+OTHERS |= {'adam_b1': 0.8, 'adam_b2': 0.95, 'adam_epsilon': 1e-3}
+
+
+@pytest.mark.parametrize('changes', [{}, OTHERS])
+def test_adam_is_the_papers(changes: dict[str, float]):
+  """Five updates by the rate of Equation 3; and with other numbers than the paper's."""
   config = base.get_config()
+  config.update(changes)
+  warmup, factor, b1, b2, epsilon = (PAPERS | changes).values()
   transform = adam(config)
   rng = np.random.default_rng(0)
   gradients = rng.normal(size=(5, 7)) * np.logspace(-9, 1, 7)
@@ -40,9 +49,9 @@ def test_adam_is_the_papers():
   m, v, state = np.zeros(7), np.zeros(7), transform.init(jnp.zeros(7))
   update = jax.jit(transform.update)
   for step, g in enumerate(gradients, 1):
-    m, v = 0.9 * m + 0.1 * g, 0.98 * v + 0.02 * g**2
-    rate = 512**-0.5 * min(step**-0.5, step * 4000**-1.5)
-    x = x - rate * (m / (1 - 0.9**step)) / (np.sqrt(v / (1 - 0.98**step)) + 1e-9)
+    m, v = b1 * m + (1 - b1) * g, b2 * v + (1 - b2) * g**2
+    rate = factor * 512**-0.5 * min(step**-0.5, step * warmup**-1.5)
+    x = x - rate * (m / (1 - b1**step)) / (np.sqrt(v / (1 - b2**step)) + epsilon)
     change, state = update(jnp.asarray(g, jnp.float32), state)
     params = params + np.asarray(change, np.float64)
   np.testing.assert_allclose(params, x, rtol=2e-5)
