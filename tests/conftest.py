@@ -10,6 +10,7 @@ os.environ['XLA_FLAGS'] = (
 )
 os.environ['JAX_PLATFORMS'] = 'cpu'
 
+import hypothesis  # noqa: E402
 import jax  # noqa: E402
 import jaxtyping  # noqa: E402
 import pytest  # noqa: E402
@@ -17,6 +18,8 @@ import pytest  # noqa: E402
 from transformer_jax.machine import platform
 
 pytest.register_assert_rewrite('toy')
+hypothesis.settings.register_profile('no clock', deadline=None)  # cores may be busy
+hypothesis.settings.load_profile('no clock')
 jax.config.update('jax_numpy_rank_promotion', 'raise')
 # Else programs that tests compile would be kept among the user's own.
 KEPT = tempfile.TemporaryDirectory(prefix='transformer_jax-')

@@ -14,7 +14,9 @@ from collections.abc import Sequence
 
 import hypothesis
 import pytest
+import sacrebleu
 from hypothesis import strategies as st
+from tensorflow_datasets.core.download import checksums
 
 from transformer_jax.data import archived, archives, tars
 from transformer_jax.data.lines import Bitext, Unequal
@@ -408,6 +410,27 @@ def test_bomb_in_an_inner_gzip_file(raw: pathlib.Path, monkeypatch):
   giga = archives.bitexts(raw, 'en', 'fr')['train'][4]
   with pytest.raises(UserError, match=f'{GIGA}, giga-.*gz: .*unpacks to over'):
     [*giga.pairs()]
+
+
+def test_honest_archives_are_within_the_limits(raw: pathlib.Path, monkeypatch):
+  """Many members, and more text than a bomb may have of so few packed bytes."""
+  monkeypatch.setattr(archived, 'MOST_UNPACKED', 1 << 20)
+  rng = random.Random(0)
+  lines = encoded([rng.randbytes(20).hex() for _ in range(40_000)])
+  others = {f'training/{n}': b'x' for n in range(40)}
+  sides = {NEWS_MEMBER + language: lines for language in ('de', 'en')}
+  write_news(raw, tar(others | sides))
+  assert sum(1 for _ in news(raw).pairs()) == 40_000
+
+
+def test_the_published_archives_are_those_of_tfds_and_sacrebleu():
+  known = checksums.get_all_url_infos()
+  for archive in archives.ARCHIVES.values():
+    if archive.size != '?':
+      found = known[archive.url]
+      assert (archive.size, archive.digest) == (str(int(found.size)), found.checksum)
+  full = sacrebleu.dataset.DATASETS['wmt14/full']
+  assert full.md5 == [archives.ARCHIVES['test-full.tgz'].digest]
 
 
 def test_members_without_end(raw: pathlib.Path, monkeypatch):

@@ -63,7 +63,7 @@ SIZES = {
 }
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(pairs=PAIRS, **SIZES)
 def test_every_pair_once_an_epoch(pairs, tokens, slices, max_shapes, seed):
   """And each row is its pair: ids, EOS, PAD. At most max_shapes; padding as counted."""
@@ -92,7 +92,7 @@ def test_every_pair_once_an_epoch(pairs, tokens, slices, max_shapes, seed):
     assert made.padding == pytest.approx(1 - real / positions)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(pairs=PAIRS, order=st.randoms(use_true_random=False), **SIZES)
 def test_batch_is_a_pure_function(pairs, order, tokens, slices, max_shapes, seed):
   """The same batch in any order, from a fresh object, after numpy's state changed."""
@@ -254,7 +254,7 @@ def test_lengths_are_mixed_through_the_epoch():
   assert np.mean(lengths[:half]) == pytest.approx(np.mean(lengths[half:]), rel=0.15)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(pairs=PAIRS, **SIZES)
 def test_token_budget(pairs, tokens, slices, max_shapes, seed):
   """A full batch of one length class has `tokens` on its longer side, but for rounding.
@@ -271,11 +271,6 @@ def test_token_budget(pairs, tokens, slices, max_shapes, seed):
     budget = tokens / slices / mine.mean(0).max()  # rows, by the longer side's tokens
     usual = max(1, round(budget))
     assert abs(shape.rows - usual) <= ROWS_MAY_DIFFER * usual
-    batches = [made.batch(i) for i in range(made.steps_per_epoch)]
-    for batch in batches:
-      if batch.shape == shape:
-        real = max((batch.source != PAD).sum(), (batch.target != PAD).sum())
-        assert real <= shape.rows * slices * max(shape[1:])
 
 
 @functools.cache
@@ -283,7 +278,7 @@ def positions(lengths: tuple[int, ...], bounds: tuple[int, ...]) -> int:
   return sum(min(b for b in bounds if b >= n) for n in lengths)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.lists(st.integers(1, 12), min_size=1, max_size=30), st.integers(1, 7))
 def test_chosen_lengths_pad_least(lengths: list[int], count: int):
   chosen = choose_lengths(np.bincount(lengths), count)

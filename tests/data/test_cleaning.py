@@ -208,7 +208,7 @@ REASONS = {
 }
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(TEXT, TEXT)
 @example('a' * 20, 'b ' * 10)
 def test_either_direction_of_any_pair(source: str | None, target: str | None):
@@ -221,7 +221,7 @@ def test_either_direction_of_any_pair(source: str | None, target: str | None):
   assert off in (None, loose)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(TEXT)
 def test_no_translation_is_the_only_fault_of_two_good_sides(line: str | None):
   found = both((line, line), LOOSE._replace(drop_untranslated=True))

@@ -9,11 +9,13 @@ from transformer_jax.data.corpus import folder_of, name_apart, train_batches
 from transformer_jax.machine.errors import UserError
 from transformer_jax.machine.flags import Flags
 
+ROOT = pathlib.Path(__file__).parents[2]
+
 
 def name(*overrides: str, config: str = 'multi30k.py:en-de') -> str:
   table = Flags('')
   holder = table.config('', name_apart)
-  table.parse(['x', f'--config=configs/{config}', *overrides])
+  table.parse(['x', f'--config={ROOT}/configs/{config}', *overrides])
   return holder.value.corpus
 
 
@@ -35,6 +37,18 @@ CHANGES = [
   "files.train=('a','b')",
   'reader=wmt14',
   'suffix=.tok',
+  'vocabulary_pairs=9',
+  'character_coverage=0.99',
+  'byte_fallback=True',
+  'model.target_vocab_size=50',
+  'tags=False',
+  'numbers=True',
+  'whole_words=True',
+  'cleaning.off=True',
+  'source_language=fr',
+  'target_language=fr',
+  "files.dev=('a',)",
+  "files.test=('a',)",
 ]
 
 
@@ -74,6 +88,7 @@ def test_a_folder_of_its_own(given: str):
 @pytest.mark.parametrize(
   'given', ['', '.', '..', '/', '../x', 'x/y', '/tmp/x', 'x.lock']
 )
-def test_none(given: str):
+def test_names_that_are_no_folder(given: str):
+  """A name that would leave --data_dir, or be taken for a lock, is refused."""
   with pytest.raises(UserError, match='that is no name of a folder in --data_dir'):
     folder_of(given, pathlib.Path('data'))

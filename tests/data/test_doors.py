@@ -7,6 +7,7 @@ import bz2
 import gzip
 import io
 import lzma
+import os
 import pathlib
 import tarfile
 import zipfile
@@ -22,6 +23,7 @@ from transformer_jax.data import (
   card,
   downloads,
   newstest,
+  origin,
   preparing,
   readers,
   token_files,
@@ -148,6 +150,11 @@ def test_the_same_folder(door: str, plain: pathlib.Path, tmp_path: pathlib.Path)
   assert card.read_card(plain)['vocabulary']['sentences'] == 300
   assert card.read_card(folder)['sha256'] == card.read_card(plain)['sha256']
   assert card.read_card(folder)['identity'] == card.read_card(plain)['identity']
+  # What was only copied or touched is the same.
+  for path in (tmp_path / 'raw').iterdir():
+    os.utime(path, ns=(0, 1))
+  given = readers.bitexts(WMT14, tmp_path / 'raw', None)
+  origin.check_same(card.read_card(folder), given)
 
 
 def test_tfds_differs_in_the_order_of_training_alone(

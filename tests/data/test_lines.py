@@ -54,7 +54,7 @@ BYTES = st.lists(
 ).map(b''.join)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(BYTES, st.integers(1, 5))
 def test_lines_are_what_stands_between_line_feeds(content: bytes, most: int):
   """And at nothing else; a byte order mark is one only at the start."""

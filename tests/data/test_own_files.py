@@ -109,9 +109,10 @@ def test_few_pairs_have_fewer_pieces(source: str, pairs: int, tmp_path: pathlib.
   assert config.model.vocab_size < 4000
 
 
-def test_other_names_of_dev(folder: pathlib.Path):
-  (folder / 'valid.cs').write_text('jedna\n')
-  with pytest.raises(ValueError, match='has valid.* and no dev.*: call them dev'):
+@pytest.mark.parametrize('name', ['valid', 'val', 'validation'])
+def test_other_names_of_dev(name: str, folder: pathlib.Path):
+  (folder / f'{name}.cs').write_text('jedna\n')
+  with pytest.raises(ValueError, match=rf'has {name}\..* and no dev.*: call them dev'):
     my.get_config(f'cs-en,{folder}')
   (folder / 'dev.cs').write_text('jedna\n')
   assert my.get_config(f'cs-en,{folder}').files.dev == ('dev',)

@@ -39,7 +39,6 @@ PLAIN = st.text(
 ).map(lambda text: ' '.join(text.split(' ')).strip(' '))
 
 
-@hypothesis.settings(deadline=None)
 @hypothesis.given(st.lists(st.lists(PLAIN, max_size=4), max_size=4).filter(any))
 def test_text_comes_back(documents: list[list[str]]):
   """Whatever its letters, once escaped; in order, and told apart by its document."""

@@ -92,7 +92,8 @@ def test_compressed_in_pieces(end: str, tmp_path: pathlib.Path):
   """As pigz, pzstd, pixz and pbzip2 do, and `cat a.gz b.gz`."""
   toy.corpus.write(tmp_path, 'x', b'a\nb\nc\n', b'')
   (tmp_path / 'x.de').unlink()
-  pieces = ENDS[end](b'1\n2') + ENDS[end](b'\n3')
+  pad = bytes(8) if end in ('.xz', '.bz2') else b''  # such as these may have
+  pieces = ENDS[end](b'1\n2') + pad + ENDS[end](b'\n3') + pad
   (tmp_path / f'x.de{end}').write_bytes(pieces)
   assert read(tmp_path) == [('a', '1'), ('b', '2'), ('c', '3')]
 

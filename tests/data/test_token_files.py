@@ -48,7 +48,7 @@ def test_side_reads_what_was_written(tmp_path: pathlib.Path):
   assert block.tolist() == [[EOS, 0, 0, 0, 0], [0] * 5, [5, 6, 65535, EOS, 0]]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(SENTENCES, st.integers(1, 14), st.integers(0, 5), st.data())
 def test_pad(sentences: list[list[int]], longest: int, more: int, data):
   """Whole or cut, mapped or in memory: what a loop over lists gives."""
@@ -134,7 +134,7 @@ def test_files_that_do_not_fit_each_other(
     Side(tmp_path / 'x')
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(SENTENCES, st.integers(1, 9), st.data())
 def test_check_finds_any_id_that_is_no_text(sentences, block: int, data):
   ids = [[UNK + i % 97 for i in sentence] for sentence in sentences]
@@ -156,7 +156,7 @@ def test_check_finds_any_id_that_is_no_text(sentences, block: int, data):
 # Writing
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.lists(SENTENCES, max_size=5))
 def test_blocks_do_not_show(blocks: list):
   sentences = [ids for block in blocks for ids in block]

@@ -40,7 +40,7 @@ def test_special_ids(words: Vocabulary):
   assert len(words) == 160
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
   st.lists(st.text(sorted(set(LETTERS + ODD)), min_size=1, max_size=12), max_size=8)
 )
@@ -53,7 +53,7 @@ def test_text_survives(words: Vocabulary, parts: list[str]):
   assert all(0 <= i < len(words) for i in ids)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.lists(st.text(st.characters(codec='utf-8'), max_size=20), max_size=5))
 def test_any_text_is_encoded_without_control_ids(words: Vocabulary, texts: list[str]):
   """As many sentences out as in; no text can smuggle in PAD, EOS or BOS."""
@@ -192,7 +192,7 @@ def test_bytes_spell_what_has_no_piece(text: str, tmp_path: pathlib.Path):
   assert UNK in Vocabulary(path).encode([text])[0]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(text=st.text(st.characters(codec='utf-8', exclude_characters=' \u2581\x00')))
 def test_bytes_spell_any_text(spelling: Vocabulary, text: str):
   (ids,) = spelling.encode([text])
@@ -250,7 +250,7 @@ def test_all_of_a_small_corpus_is_drawn(tmp_path: pathlib.Path):
     assert list(vocabulary.sample_lines(texts, 50, wanted, 1)) == expected
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.integers(0, 60), st.integers(-(2**32), 2**200))
 def test_as_many_as_wanted_are_drawn(tmp_path_factory, wanted: int, seed: int):
   """The same of both sides, in their order, none twice, decided by seed and text."""
@@ -262,7 +262,7 @@ def test_as_many_as_wanted_are_drawn(tmp_path_factory, wanted: int, seed: int):
   assert drawn == list(vocabulary.sample_lines(texts, 60, wanted, seed))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.lists(st.integers(0, 30), min_size=1, max_size=60), st.data())
 def test_the_order_of_a_corpus_does_not_matter(tmp_path_factory, rows, data):
   """Equal pairs included; so tfds, which shuffles, gives the sample of the archives."""

@@ -25,6 +25,7 @@ TEXT = ['the dog barked', 'the dog slept', 'The cat barked', 'a Corgi yapped .']
     ('a@b.org', 'word-dot'),
     ('--', 'sign'),
     ('bed', 'word'),
+    ('kindness', 'word-ness'),
   ],
 )
 def test_a_class_is_a_form_and_an_ending(word: str, expected: str):

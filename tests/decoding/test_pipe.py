@@ -9,7 +9,7 @@ from transformer_jax.decoding import pipe
 from transformer_jax.decoding.translate import Hypothesis
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.binary(max_size=60) | st.text('a \n\r\u2028\x00\x85é\ufeff').map(str.encode))
 def test_a_line_for_each_lf(content: bytes):
   """Whatever the bytes: invalid UTF-8, NUL, BOM, CR; a last line may lack its LF."""

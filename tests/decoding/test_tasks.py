@@ -40,7 +40,7 @@ def test_what_is_a_tree_is_not_mended():
   assert PARSING.finish('She laughed', written + ' )S') == (tree, {'unopened': 1})
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
   st.text('ab()\u00a0\u2028\x85 \t-', max_size=12),
   st.lists(st.sampled_from(TOKENS) | st.text(max_size=3), max_size=12).map(' '.join),

@@ -351,6 +351,16 @@ def test_training_so_far_is_up_to_the_step(tmp_path: pathlib.Path):
   }
 
 
+def test_training_of_which_a_part_was_not_recorded(tmp_path: pathlib.Path):
+  """Older records name neither devices nor commits."""
+  record = {'target_tokens': 5, 'seconds': 2.0}
+  lines = [{'step': 1}, {'step': 2, 'device': 'one', 'commit': 'a'}]
+  text = ''.join(json.dumps(line | record) + '\n' for line in lines)
+  (tmp_path / 'metrics.jsonl').write_text(text)
+  found = Run(tmp_path).training_so_far(2)
+  assert found['training_device'] is None and found['training_commit'] is None
+
+
 @pytest.mark.parametrize('module', ['runs.run', 'runs.result', 'report'])
 def test_reading_a_run_needs_no_reader_of_raw_text(module: str):
   """They are slow to import, and need not be there where runs are only read."""

@@ -1,5 +1,6 @@
 """Jobs through submitit: its local stand-in for a cluster, and stand-ins for Slurm."""
 
+import contextlib
 import importlib.util
 import json
 import os
@@ -14,7 +15,7 @@ import pytest
 from toy.jobs import called, make_jobs, states, wait_until
 from transformer_jax.machine.errors import UserError
 from transformer_jax.machine.signals import Interruption
-from transformer_jax.runs import slurm, sweep
+from transformer_jax.runs import local, slurm, sweep
 
 ROOT = pathlib.Path(__file__).parents[2]
 SUBMITIT = pytest.mark.skipif(
@@ -117,6 +118,27 @@ def test_slurm(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch):
   monkeypatch.setenv('PATH', str(folder))
   with pytest.raises(UserError, match='--submit=slurm: .*srun'):
     submit()
+
+
+def test_submitted(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys):
+  """Corpora first; then a line on each submission, what failed, and how all stands."""
+  jobs, done = make_jobs(tmp_path, 'a', 'b', 'crash'), []
+  local.run(jobs[2:], 1, lambda: False, lambda: None, lambda text: None)
+  plan = SimpleNamespace(workdir=tmp_path, prepare=lambda: done.append('prepared'))
+  submitted = lambda node: SimpleNamespace(job_id='7')
+  cluster = SimpleNamespace(batch=contextlib.nullcontext, submit=submitted)
+  monkeypatch.setattr(slurm, 'executor', lambda *given: done.append(given) or cluster)
+  sweep.submit(plan, jobs, 'slurm', 2, ['timeout_min=9'], Interruption())
+  out, err = capsys.readouterr()
+  assert done == [('slurm', tmp_path / 'submitit', {'timeout_min': 9}), 'prepared']
+  assert out == '7: a b\n' and 'crash failed, exit code 3' in err
+  assert err.endswith('1 failed, 2 waiting\n')
+  (last,), told = make_jobs(tmp_path, 'c'), Interruption()
+  told.asked = True
+  with pytest.raises(SystemExit, match='75'):
+    sweep.submit(plan, [last], 'slurm', 1, ['timeout_min=9'], told)
+  note = last.run.workdir / 'sweep.queued.json'
+  assert note.exists(), 'it is noted before the program ends'
 
 
 @SUBMITIT

@@ -29,6 +29,11 @@ from transformer_jax.runs.planning import Plan
 ROOT = pathlib.Path(__file__).parents[2]
 
 
+@pytest.fixture(autouse=True)
+def in_the_checkout(monkeypatch: pytest.MonkeyPatch) -> None:
+  monkeypatch.chdir(ROOT)
+
+
 def run_here(jobs: list[Job], **options: object) -> list[str]:
   """What it said."""
   said: list[str] = []
@@ -272,6 +277,7 @@ class Command:
       stdout=subprocess.PIPE,
       stderr=subprocess.PIPE,
       text=True,
+      start_new_session=True,  # a group of processes, as a terminal has it
     )
 
   def __call__(self, *options: str) -> tuple[int, str, str]:
@@ -334,6 +340,28 @@ def test_the_result_averages_what_there_is(tmp_path: pathlib.Path):
   (job,) = planned(tmp_path, ('configs/quickstart.py:en-de',), *every)
   assert job.result.name.startswith('dev.step-250.average-3.')
   assert job.result_of(800).name.startswith('dev.step-800.average-5.')
+
+
+def test_a_plan_prepares_its_corpora(tmp_path: pathlib.Path):
+  raw = write_raw(tmp_path / 'raw', {'train': 400, 'dev': 20, 'test': 20})
+  table = Flags('')
+  flags = [f'--config.{key}={value}' for key, value in SETTINGS.items()]
+  rest = ('1', '2'), 'dev', 1, DataFlags(table), flags
+  plan = Plan(tmp_path / 'runs', ('configs/quickstart.py:en-de',), *rest)
+  data_dir = tmp_path / 'data'
+  table.parse(['sweep', f'--data_dir={data_dir}', f'--raw_dir={raw}'])
+  plan.prepare()
+  assert (data_dir / 'toy' / 'card.json').is_file()
+
+
+def test_the_last_job_has_the_whole_machine(
+  tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+):
+  jobs, asked, divide = make_jobs(tmp_path, 'a', 'b'), [], local.divide_machine
+  run_here(jobs[:1])
+  monkeypatch.setattr(local, 'divide_machine', lambda n: asked.append(n) or divide(n))
+  run_here(jobs, together=4)
+  assert asked == [1]
 
 
 def test_a_job_can_be_pickled(tmp_path: pathlib.Path):
@@ -433,7 +461,7 @@ def test_signalled(tmp_path: pathlib.Path, number: int):
   process = command.start(*options)
   folder = command.workdir / 'slow.seed-1'
   wait_until((folder / 'ready').exists)
-  process.send_signal(number)
+  os.killpg(process.pid, number)  # as a terminal does; the trainer is not in the group
   _, err = process.communicate()
   assert process.returncode == 75 and (folder / 'saved').exists(), err
   assert 'The same command goes on' in err and '\n1 waiting\n' in err

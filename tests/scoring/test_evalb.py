@@ -87,6 +87,8 @@ def test_brackets_that_cross_are_those_of_the_test_tree():
   assert compare(gold, test).crossing == 2
   assert compare(test, gold).crossing == 2
   assert compare(gold, '(S (A a) (Z (A b) (A c)) (A d))').crossing == 1
+  three = evalb.compare([gold], ['(S (A a) (Z (Z (Z (A b) (A c)))) (A d))'])
+  assert three[0].crossing == 3 and evalb.summarize(three).two_or_less_crossing == 0
 
 
 def test_tags_of_deleted_words_do_not_count():

@@ -78,6 +78,17 @@ def test_comparison_tells_better_from_equal():
   assert line.startswith('F1 100.00 against 35.29: +64.71, p = 0.0010')
   (line,) = parses.comparison_lines(gold, flats, flats)
   assert line.endswith('+0.00, p = 1.0000')
+  gold = GOLD[1:2] * 100  # twelve trees better, the others the same
+  base = [tree if n % 2 else flat(tree) for n, tree in enumerate(gold)]
+  ours = [tree if n % 2 or n < 12 else flat(tree) for n, tree in enumerate(gold)]
+  (line,) = parses.comparison_lines(gold, ours, base)
+  assert line == 'F1 80.24 against 76.92: +3.32, p = 0.0140', 'paired, and seeded'
+
+
+def test_where_lengths_end():
+  gold = [f'(S {" ".join(["(A a)"] * words)})' for words in (10, 11, 40, 41)]
+  found = parses.score(gold, gold).lengths
+  assert [count for count, _ in found.values()] == [1, 1, 0, 1, 1, 3]
 
 
 def test_trees_of_other_words_are_refused():

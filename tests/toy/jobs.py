@@ -12,8 +12,9 @@ STEPS = 20
 
 # Stands in for `python -m scripts.train` and `python -m scripts.evaluate`. The run's
 # name says what it does: "slow" works until its first SIGTERM, "shy" does not handle
-# that, "crash" fails once, "early" stops once, "mute" leaves no result, and "pair"
-# waits for another and writes down what it has of the machine.
+# that, "crash" fails once, "early" stops once, "mute" leaves no result, "impatient" has
+# ever worse dev perplexities and ends at step 3, and "pair" waits for another, writing
+# down what it has of the machine.
 STAND_IN = f"""#!{sys.executable} -S
 import json, os, pathlib, signal, sys, time
 flags = dict(word.partition('=')[::2] for word in sys.argv)
