@@ -10,6 +10,10 @@
 the public sample of the Penn Treebank. `small` is `gum` with beam 4. The paper gives
 neither dropout nor learning rate, and does not say how trees are written.
 docs/parsing.md tells more.
+
+`small`: 2.5 M parameters, 94 minutes on one CPU core, F1 75.3 and 74.8 on GUM's test
+set (two seeds). `gum` and `sample` were scored with beam 4 as well; their own beam, 21
+as the paper's, has not been.
 """
 
 import ml_collections

@@ -69,10 +69,8 @@ def curves(
     drawn = [(plot, _pictures(plot, lines, number)) for plot, lines in plots if lines]
     name = f'{runs[0].config["corpus"]}, {of_data[1]:,} pieces'
     made += [Heading(2, f'Curves: {name}')] if drawn else []
-    several = any(len(pictures) > 1 for _, pictures in drawn)
     for plot, pictures in drawn:
-      made += [Heading(3, plot.title)] if several else []
-      made += pictures
+      made += [Heading(3, plot.title), *pictures]
   return made
 
 
