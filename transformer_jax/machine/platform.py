@@ -122,7 +122,7 @@ def activation_dtype(dtype: jnp.dtype) -> jnp.dtype:
 
 
 def decoding_dtype(name: str) -> jnp.dtype:
-  """'auto' is bfloat16 where the device multiplies it faster, which few CPUs do."""
+  """'auto' is bfloat16 on accelerators and on CPUs with instructions for it."""
   fast = jax.default_backend() != 'cpu' or processor.multiplies_bfloat16()
   return _dtype('decode_dtype', name, fast)
 

@@ -31,5 +31,9 @@ def cores() -> list[int]:
 
 
 def multiplies_bfloat16() -> bool:
-  """Whether it has bfloat16 instructions, which are faster than float32's."""
+  """Whether it has instructions for bfloat16.
+
+  They make decoding faster, but for one sentence alone and on some processors without
+  AMX (docs/speed_tried.md).
+  """
   return not {'amx_bf16', 'avx512_bf16'}.isdisjoint(describe()[1])
