@@ -133,6 +133,12 @@ def test_a_user_without_a_home(monkeypatch, capsys):
   assert 'compiled programs are not kept (' in capsys.readouterr().err
 
 
+def test_a_cpu_is_told_by_its_processor(monkeypatch: pytest.MonkeyPatch):
+  monkeypatch.setattr(platform.processor, 'describe', lambda: ('a chip', []))
+  monkeypatch.setattr(platform.processor, 'cores', lambda: [0])
+  assert platform.describe_device() == 'CPU, 1 core (8 JAX devices), a chip'
+
+
 @pytest.mark.parametrize(
   'vectors', [['avx512f'], ['amx_bf16'], ['avx512_bf16', 'avx2']]
 )

@@ -141,5 +141,6 @@ def describe_device() -> str:
   if devices[0].platform == 'cpu':
     count = lambda n, thing: f'{n} {thing}' if n == 1 else f'{n} {thing}s'
     cores = count(len(processor.cores()), 'core')
-    return f'CPU, {cores} ({count(len(devices), "JAX device")}{on})'
+    each = count(len(devices), 'JAX device')
+    return f'CPU, {cores} ({each}{on}), {processor.describe()[0]}'
   return f'{len(devices)} x {kind}{on}'

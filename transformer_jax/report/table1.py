@@ -151,7 +151,9 @@ def _notes(measured: dict) -> Bullets:
   firsts = ', '.join(f'{s} = {x[0]}' for s, x in measured['reaches'].items())
   lengths = _numbers(measured['counts'][ATTENTION]['n'])
   repeats = min(c['repeats'] for c in cells)
-  where = f'{measured["device"]}, {measured["processor"]}'
+  where = measured['device']
+  if measured['processor'] not in where:  # as in older measurements
+    where += f', {measured["processor"]}'
   return Bullets(
     [
       'One forward pass over one sequence of n vectors of d float32 numbers, '
