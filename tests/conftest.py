@@ -1,9 +1,7 @@
 """Eight CPU devices, strict ranks, and where real text is looked for."""
 
-import atexit
 import os
 import pathlib
-import tempfile
 
 os.environ['XLA_FLAGS'] = (
   os.environ.get('XLA_FLAGS', '') + ' --xla_force_host_platform_device_count=8'
@@ -21,10 +19,11 @@ pytest.register_assert_rewrite('toy')
 hypothesis.settings.register_profile('no clock', deadline=None)  # cores may be busy
 hypothesis.settings.load_profile('no clock')
 jax.config.update('jax_numpy_rank_promotion', 'raise')
-# Else programs that tests compile would be kept among the user's own.
-KEPT = tempfile.TemporaryDirectory(prefix='transformer_jax-')
-atexit.register(KEPT.cleanup)
-jax.config.update('jax_compilation_cache_dir', KEPT.name)
+ROOT = pathlib.Path(__file__).parents[1]
+# Programs that tests compile are kept for the next run, but not among the user's own.
+# `pytest --cache-clear` deletes them.
+jax.config.update('jax_compilation_cache_dir', str(ROOT / '.pytest_cache/d/compiled'))
+jax.config.update('jax_persistent_cache_min_compile_time_secs', 0.3)
 platform.multiply_by_ynn()
 
 # Shapes and dtypes in signatures are checked at every call that a test makes.
@@ -32,8 +31,6 @@ MODEL = ('attention', 'layers', 'ops', 'ops_cpu', 'search_weights', 'transformer
 CHECKED = [f'transformer_jax.model.{name}' for name in MODEL]
 CHECKED.append('transformer_jax.training.loss')
 jaxtyping.install_import_hook(CHECKED, 'beartype.beartype')
-
-ROOT = pathlib.Path(__file__).parents[1]
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ import pathlib
 import re
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -345,19 +346,6 @@ def test_a_text_is_translated_in_parts(
   translate.main(['translate', *options])
   whole = capsys.readouterr().out
   assert [line[0] for line in whole.splitlines()] == [*'1122334455']
-  # The search, the checkpoint and the length penalty are those asked for.
-  greedy = *options[:2], '--scores', '--beam=1', '--average=1'
-  scores = []
-  for alpha in ('0', '1'):
-    asked = f'--alpha={alpha}', f'--step={untrained.STEP}'
-    translate.main(['translate', *greedy, *asked])
-    lines = [line.split('\t') for line in capsys.readouterr().out.splitlines()]
-    scores.append([float(score) for score, _ in lines])
-  penalised = [a / b for a, b in zip(*scores, strict=True) if b]
-  assert len(penalised) == 4 and min(penalised) > 1
-  with pytest.raises(ValueError, match='no finished checkpoint|is not there'):
-    translate.main(['translate', *options, '--step=3'])
-  capsys.readouterr()
   monkeypatch.setattr(pipe, 'TOGETHER', 2)
   translate.main(['translate', *options])
   assert capsys.readouterr().out == whole
@@ -379,6 +367,29 @@ def test_a_text_is_translated_in_parts(
   assert ended.value.code == EXIT_CODE
   out, err = capsys.readouterr()
   assert out.splitlines() == whole.splitlines()[:8] and '4 lines are translated' in err
+
+
+def test_what_is_translated_with_is_what_is_asked_for(
+  tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+):
+  """The search, the length penalty and the checkpoints."""
+  translate = importlib.import_module('scripts.translate')
+  monkeypatch.setattr(translate.Interruption, 'install', lambda self: self)
+  monkeypatch.setattr(translate.Run, 'config', lambda self: SimpleNamespace(beam=4))
+  seen = []
+
+  def load(workdir: pathlib.Path, **given: object) -> None:
+    seen.append(given)
+    raise EOFError
+
+  monkeypatch.setattr(translate.transformer_jax, 'load', load)
+  flags = ['--beam=2', '--alpha=0', '--average=3', '--step=7']
+  for asked in ([], flags, ['--nbest=6', '--step=best']):
+    with pytest.raises(EOFError):
+      translate.main(['translate', f'--workdir={tmp_path}', '--input=x', *asked])
+  own = {'beam': 4, 'alpha': None, 'average': None, 'step': None}
+  given = {'beam': 2, 'alpha': 0.0, 'average': 3, 'step': 7}
+  assert seen == [own, given, own | {'beam': 6, 'step': 'best'}]
 
 
 def test_a_swapped_vocabulary(raw: pathlib.Path, tmp_path: pathlib.Path):

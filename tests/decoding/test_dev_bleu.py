@@ -16,6 +16,7 @@ from transformer_jax.scoring import bleu
 from transformer_jax.training import checkpoint
 
 
+@pytest.mark.slow
 def test_greedy_of_the_first_sentences(
   tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ):

@@ -292,6 +292,7 @@ def test_other_references_than_the_runs_are_refused(evaluate: Evaluate):
   assert code == 1 and f'{path} is not that of {ours.workdir / "card.json"}' in said
 
 
+@pytest.mark.slow
 def test_what_is_asked_for_is_what_is_measured(tmp_path: pathlib.Path):
   """The mean of two checkpoints, searched with this beam and this alpha."""
   workdir = untrained.write(tmp_path)
@@ -344,6 +345,7 @@ def test_another_corpus_is_refused(tmp_path: pathlib.Path):
     evaluation.evaluate()
 
 
+@pytest.mark.slow
 def test_a_run_is_evaluated_and_then_compared(tmp_path: pathlib.Path):
   """With what was the newest result of the same folder before."""
   workdir = untrained.write(tmp_path)

@@ -17,7 +17,7 @@ from configs import multi30k, quickstart
 from toy.programs import SERVER
 from toy.steps import Steps
 from transformer_jax.machine import processor
-from transformer_jax.model import build, ops
+from transformer_jax.model import build, ops, ops_cpu
 from transformer_jax.model.transformer import Outputs
 from transformer_jax.training import loss
 
@@ -185,9 +185,12 @@ def test_eigen_multiplies_nothing(
 
 
 @pytest.mark.parametrize('dtype', [jnp.float32, jnp.bfloat16])
-def test_a_large_table_is_transposed_in_parts(dtype: jnp.dtype):
+def test_a_large_table_is_transposed_in_parts(
+  dtype: jnp.dtype, monkeypatch: pytest.MonkeyPatch
+):
   """As the loss's gradient needs it; the last part overlaps the one before."""
-  words, width = 16_389, 512  # in bfloat16 17 MB, which are more than a cache's
+  monkeypatch.setattr(ops_cpu, 'CACHE', 1000)
+  words, width = 37, 30
   table, x = normal(words, width).astype(dtype), normal(2, width)
   labels, real = jnp.array([0, words - 1]), jnp.ones(2, bool)
   of = lambda x: ops.cross_entropy(x, table, None, labels, real, 0.1)[0]

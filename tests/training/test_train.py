@@ -14,6 +14,7 @@ from transformer_jax.training.perplexity import Perplexity
 from transformer_jax.training.train import train
 
 
+@pytest.mark.slow
 def test_the_best_is_kept_and_patience_ends_it(
   tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ):
