@@ -130,7 +130,9 @@ def _corpus(pair: str) -> dict:
       'drop_untranslated': True,  # sentences that are the same on both sides
       'min_alphanumeric': 0.3,  # letters and digits in a side, as a fraction; no spaces
     },
-    'train_pairs': 10**9,  # keep at most so many, the first ones
+    # At most so many are kept. They are drawn by a hash of their text, so that they are
+    # the same in any order of the corpus
+    'train_pairs': 10**9,
     # The vocabulary is learnt from a random sample of so many pairs
     'vocabulary_pairs': 1_000_000,
     'character_coverage': 0.99995,  # rarer characters are spelt in bytes

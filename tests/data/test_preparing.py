@@ -214,19 +214,29 @@ def test_reasons_are_counted_by_part_and_in_all(raw: pathlib.Path):
   assert lines[0] == 'one' and lines[-5:] == ['two'] * 5 and len(lines) == 206
 
 
-def test_the_first_good_pairs_alone(raw: pathlib.Path):
-  """Bad ones do not count; what is behind is read, dropped and counted."""
+def test_some_of_the_good_pairs(raw: pathlib.Path):
+  """Bad ones do not count; in another order the same pairs are drawn."""
   write(raw, 'bad', b'\none\n', b'eins\neins\n')
   files = CORPUS.files | {'train': ('bad', 'train')}
   every = prepare(raw, CORPUS._replace(files=files, name='every'))
   first = prepare(raw, CORPUS._replace(files=files, train_pairs=150))
-  data_dir = raw.parent / 'data'
-  for side in ('train.source', 'train.target'):
-    lines = decoded(data_dir / 'every', side)
-    assert decoded(data_dir / 'toy', side) == lines[:150] and len(lines) == 201
+  turned = files | {'train': ('train', 'bad')}
+  prepare(raw, CORPUS._replace(name='turned', files=turned, train_pairs=150))
+
+  def pairs_of(name: str) -> list[tuple[str, str]]:
+    sides = (
+      decoded(raw.parent / 'data' / name, f'train.{side}') for side in lines.SIDES
+    )
+    return [*zip(*sides, strict=True)]
+
+  every_pair, some = pairs_of('every'), pairs_of('toy')
+  assert (len(every_pair), len(some)) == (201, 150)
+  left = iter(every_pair)
+  assert all(pair in left for pair in some), 'they are in their order'
+  assert some != every_pair[:150] and sorted(some) == sorted(pairs_of('turned'))
   train = first['splits']['train']
   assert (train['read'], train['kept']) == (202, 150)
-  assert train['dropped'] == {'empty': 1, 'beyond the first 150': 51}
+  assert train['dropped'] == {'empty': 1, 'not of the 150 drawn': 51}
   assert [part['read'] for part in train['from']] == [2, 200]
   for given, kept in zip(train['from'], every['splits']['train']['from'], strict=True):
     assert given['source'] == kept['source']  # sums and lines of the whole file
@@ -276,7 +286,7 @@ def test_nothing_left_to_train_on(raw: pathlib.Path):
 
 def test_no_training_pair_asked_for(raw: pathlib.Path):
   none = CORPUS._replace(train_pairs=0)
-  refused(raw, 'no training pair of toy is left: 200 beyond the first 0', none)
+  refused(raw, 'no training pair of toy is left: 200 not of the 0 drawn', none)
 
 
 def test_no_pair_short_enough(raw: pathlib.Path):

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
+import numpy as np
 from tqdm import tqdm
 
 from transformer_jax.data import languages as spoken
@@ -99,15 +100,23 @@ def _is_sentence(line: str) -> bool:
   return 3 * plain > len(words)
 
 
+def keep(texts: Sequence[pathlib.Path], chosen: np.ndarray) -> None:
+  """Removes the lines of two files that are not `chosen` ([pairs] bool)."""
+  for path in texts:
+    kept = path.with_suffix(f'{path.suffix}.kept')
+    with path.open('rb') as lines, kept.open('wb') as file:
+      file.writelines(itertools.compress(lines, chosen))
+    kept.replace(path)
+
+
 def write_clean_text(
   bitexts: Sequence[Bitext],
   texts: Sequence[pathlib.Path],
   languages: tuple[str, str],
   limits: Cleaning,
-  most: int,
   target: Callable[[str], str],
 ) -> dict:
-  """Writes the first `most` good pairs to two files, a sentence a line.
+  """Writes all good pairs to two files, a sentence a line.
 
   Args:
     bitexts: what to read, one after another.
@@ -133,8 +142,6 @@ def write_clean_text(
         if read % 1000 == 0:
           bar.update(1000)
         reason = fault(pair, limits)
-        if reason is None and kept == most:
-          reason = f'beyond the first {most}'
         if reason is not None:
           faults[reason] += 1
           continue

@@ -31,7 +31,7 @@ class Corpus(NamedTuple):
   files: dict  # the stems of each split's files
   suffix: str  # between a stem and the language
   cleaning: Cleaning
-  train_pairs: int  # at most so many: the first that are good
+  train_pairs: int  # at most so many of the good ones, drawn at random
   vocab_size: int
   target_vocab_size: int  # 0: none is learnt for the target alone
   tags: bool  # of trees: False leaves them out of targets

@@ -205,10 +205,15 @@ def _clean_text(
   texts: list[pathlib.Path],
   target: Callable[[str], str],
 ) -> dict:
-  """The first stage: all good training pairs as text."""
+  """The first stage: all good training pairs as text, or those drawn of them."""
   clean = cleaning.write_clean_text(
-    bitexts, texts, corpus.languages, corpus.cleaning, corpus.train_pairs, target
+    bitexts, texts, corpus.languages, corpus.cleaning, target
   )
+  if (left := clean['kept'] - corpus.train_pairs) > 0:
+    drawn = clean['kept'], corpus.train_pairs, corpus.corpus_seed
+    cleaning.keep(texts, vocabulary.drawn(texts, *drawn))
+    dropped = clean['dropped'] | {f'not of the {corpus.train_pairs} drawn': left}
+    clean |= {'kept': corpus.train_pairs, 'dropped': dropped}
   for path in texts:
     files.sync(path)
   if not clean['kept']:

@@ -44,24 +44,35 @@ def sample_lines(
 ) -> Iterator[str]:
   """The lines of `wanted` pairs drawn from all: those of texts[0], then of texts[1].
 
-  The pairs drawn are those with the smallest hashes of their text. So the sample is the
-  same in whatever order the pairs come.
+  Args are those of drawn(), and
+    sides: the texts whose lines are wanted; all decide which pairs are drawn.
+  """
+  chosen = drawn(texts, pairs, wanted, seed)
+  for side in sides:
+    with texts[side].open(encoding='utf-8', newline='\n') as file:
+      for line in itertools.compress(file, chosen):
+        yield line.removesuffix('\n')
+
+
+def drawn(
+  texts: Sequence[pathlib.Path], pairs: int, wanted: int, seed: int
+) -> np.ndarray:
+  """Which of all pairs are drawn: [pairs] bool.
+
+  They are those with the smallest hashes of their text. So they are the same in
+  whatever order the pairs come.
 
   Args:
     texts: two files with a sentence a line, UTF-8.
     pairs: how many lines each file has.
     wanted: how many are drawn, without replacement; all if there are no more.
     seed: decides which.
-    sides: the texts whose lines are wanted; all decide which pairs are drawn.
   """
   chosen = np.ones(pairs, bool)
   if wanted < pairs:
     chosen[:] = False
     chosen[np.argpartition(_hashes(texts, seed), wanted)[:wanted]] = True
-  for side in sides:
-    with texts[side].open(encoding='utf-8', newline='\n') as file:
-      for line in itertools.compress(file, chosen):
-        yield line.removesuffix('\n')
+  return chosen
 
 
 def _hashes(texts: Sequence[pathlib.Path], seed: int) -> np.ndarray:
