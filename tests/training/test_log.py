@@ -33,6 +33,7 @@ def record(step: int) -> dict:
 
 def log_steps(run: Run, start: int, end: int) -> None:
   with Log(run, start, 9) as log:
+    log.note_start()
     log.compiling(2)
     log.started()
     for step in range(start + 1, end + 1):
@@ -282,6 +283,7 @@ def test_a_skipped_update_stands_in_the_metrics(tmp_path: pathlib.Path, capsys):
 
 def test_other_hosts_are_silent(capsys):
   with Silent() as log:
+    log.note_start()
     log.compiling(2)
     log.started()
     log.advance(record(1))

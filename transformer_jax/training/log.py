@@ -45,8 +45,6 @@ class Log:
     with self._writing():
       self._cut_back()
       self._file = run.metrics.open('a')
-      if run.newest_saved() < start:  # a kill came before that was noted
-        self._append({'step': start, 'saved': True})
       self._events = _events(run, start)
     self._begin = time.perf_counter()
 
@@ -69,6 +67,12 @@ class Log:
         f'{self._run.workdir}: metrics.jsonl or events could not be written: {error}. '
         f'{self.last_words()}'
       ) from error
+
+  def note_start(self) -> None:
+    """Notes that the checkpoint of `start` is finished, if a kill came before that."""
+    if self._run.newest_saved() < self._start:
+      with self._writing():
+        self._append({'step': self._start, 'saved': True})
 
   def compiling(self, shapes: int) -> None:
     self.say(f'compiling for {shapes} shapes of batches; a step waits for its own')
@@ -182,6 +186,9 @@ class Silent(Log):
     pass
 
   def __exit__(self, *_: object) -> None:
+    pass
+
+  def note_start(self) -> None:
     pass
 
   def compiling(self, shapes: int) -> None:

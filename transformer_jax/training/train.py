@@ -60,9 +60,8 @@ def train(
         made = f'{start} of {config.train_steps} steps'
         print(f'{workdir} has {made}{why}: nothing to do')
       return
-    log = stack.enter_context(
-      Log(folder, start, config.train_steps) if first else Silent()
-    )
+    log = Log(folder, start, config.train_steps) if first else Silent()
+    stack.enter_context(log)
     log.say(f'training on {platform.describe_device()}')
     log.say(mean_batch(trainer.batches, config.tokens_per_batch))
     best = lambda: run.best_of(folder.records(), config.best_by)
@@ -73,6 +72,7 @@ def train(
     interruption = interruption or Interruption()
     if first:
       interruption.last_words = log.last_words = writer.newest
+    log.note_start()
     dev = Perplexity(config, trainer.graph, *token_files.read_split(corpus, 'dev'))
     for line in dev.cuts():
       log.say(line)
