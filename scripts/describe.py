@@ -29,7 +29,6 @@ def describe(config: ml_collections.ConfigDict, corpus: pathlib.Path) -> dict:
   follow from the lengths of the corpus: null until it is prepared.
   """
   model = config.model.to_dict()
-
   return {
     'cells': {name: model[name] for name in CELLS}
     | {'epsilon_ls': config.epsilon_ls, 'train_steps': config.train_steps},

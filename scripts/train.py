@@ -42,7 +42,7 @@ ADDRESS = FLAGS.string(
   'HOST:PORT of process 0, where no Slurm, Open MPI, Kubernetes or TPU pod tells it.',
 )
 COUNT = FLAGS.integer(
-  'process_count', None, 'How many there are; 1: no others, whatever Slurm says.', 1
+  'process_count', None, 'How many; 1: no others, whatever Slurm says.', at_least=1
 )
 NUMBER = FLAGS.integer('process_id', None, 'Which of them this is, from 0.', at_least=0)
 DATA = DataFlags(FLAGS)

@@ -4,6 +4,7 @@ import pathlib
 import re
 import socket
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -70,6 +71,8 @@ def test_a_name_that_is_not_looked_up_in_time(monkeypatch: pytest.MonkeyPatch):
 def test_a_silent_host_is_asked_once(host: toy.host.Host, monkeypatch):
   monkeypatch.setattr(downloads, 'LIMIT', 1)
   host.faults[''] = 'silent'
+  start = time.monotonic()
   dead = downloads.unanswered([*map(host.url, 'abc')])
+  assert time.monotonic() - start < 3
   assert dead == dict.fromkeys(map(host.url, 'abc'), 'silent for 1 s')
   assert host.asked == ['/a']

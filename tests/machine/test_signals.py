@@ -53,7 +53,7 @@ def test_a_process_in_a_long_call_is_gone_at_once(number: signal.Signals):
   begin = time.monotonic()
   process.send_signal(number)
   _, err = process.communicate(timeout=30)
-  assert time.monotonic() - begin < 15, 'what it does takes far longer'
+  assert time.monotonic() - begin < 2
   assert process.returncode == EXIT_CODE
   assert err == 'stopped by a signal. The newest is 7.\n'
 

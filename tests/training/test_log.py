@@ -227,7 +227,7 @@ def terminal() -> Iterator[Callable[[], str]]:
 
   def shown() -> str:
     found = b''
-    while select.select([ours], [], [], 0.25)[0]:  # it comes piece by piece
+    while select.select([ours], [], [], 0.5)[0]:  # it comes piece by piece
       found += os.read(ours, 10_000)
     return found.decode()
 

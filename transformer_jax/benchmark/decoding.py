@@ -34,7 +34,7 @@ class Numbers:
     return [' '.join(map(str, sequence)) for sequence in ids]
 
 
-NUMBERS = Vocabularies(Numbers(), Numbers())
+NUMBERS = Vocabularies(Numbers(), Numbers())  # of both sides
 
 
 class Rival(Protocol):

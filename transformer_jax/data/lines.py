@@ -56,6 +56,11 @@ class Bitext(Protocol):
     """Files, sha256 sums and counts for the card. Complete once pairs() has ended."""
 
 
+def taken_off(carriage_returns: int) -> dict[str, int]:
+  """For the card: how many lines of a side lost a CR at their end, if any did."""
+  return {'carriage_returns_taken_off': carriage_returns} if carriage_returns else {}
+
+
 def file_stamp(path: pathlib.Path) -> list:
   """Name, size in bytes and time of change of a file.
 
@@ -147,9 +152,7 @@ class Lines:
     about: dict = {'lines': self._lines}
     if self._byte_order_mark:
       about['byte_order_mark'] = True
-    if self._carriage_returns:
-      about['carriage_returns_taken_off'] = self._carriage_returns
-    return about
+    return about | taken_off(self._carriage_returns)
 
 
 class Unequal(UserError):

@@ -19,6 +19,7 @@ from transformer_jax.data.lines import (
   Bitext,
   Pair,
   file_stamp,
+  taken_off,
   unchanged,
 )
 from transformer_jax.machine.errors import UserError
@@ -68,8 +69,7 @@ class ParquetBitext:
       SIDES, self._languages, carriage_returns, strict=True
     ):
       about = {'file': self.name, 'sha256': digest, 'field': language, 'lines': rows}
-      removed = {'carriage_returns_taken_off': count} if count else {}
-      self._origin[side] = about | removed
+      self._origin[side] = about | taken_off(count)
 
   def origin(self) -> dict:
     return self._origin

@@ -6,6 +6,7 @@ goes on with its clean text and its vocabulary, if corpus and input are still th
 What follows is made again. Training text is never held in memory whole.
 """
 
+import functools
 import importlib.metadata
 import os
 import pathlib
@@ -68,7 +69,7 @@ def prepare(
       print(f"the run's corpus is not in {data_dir} (--data_dir)", file=sys.stderr)
     splits = readers.bitexts(corpus, raw_dir, tfds_data_dir)
     prepare_corpus(corpus, splits, data_dir, pathlib.Path(config.init_from.run))
-  partial, lock = (data_dir / f'{corpus.name}{end}' for end in (PARTIAL, LOCK))
+  partial, lock = _beside(folder)
   # A process that was killed after the corpus was whole has left it.
   if unfinished.begun_with(partial) and os.access(data_dir, os.W_OK):
     with files.in_turn(lock, f'prepares {corpus.name}'):
@@ -82,28 +83,42 @@ def prepare(
   made = card.read_card(folder)
   if raw_dir is not None and corpus.reader != 'embedded':
     remedy = f'{to_use} to use it, or give --config.corpus=NAME to prepare another'
-    _check_made_from(corpus, folder, raw_dir, tfds_data_dir, remedy)
+    given = functools.partial(readers.bitexts, corpus, raw_dir, tfds_data_dir)
+    _check_made_from(made, folder, raw_dir, given, remedy)
   about = f'({made["identity"][:12]}), made from {origin.told(made)}'
   print(f'using {folder} {about}', file=sys.stderr)
   return folder
 
 
+def _beside(folder: pathlib.Path) -> tuple[pathlib.Path, pathlib.Path]:
+  """A corpus's NAME.partial and NAME.lock."""
+  partial, lock = (folder.with_name(folder.name + end) for end in (PARTIAL, LOCK))
+  return partial, lock
+
+
 def _check_made_from(
-  corpus: Corpus,
+  made: dict,
   folder: pathlib.Path,
   raw_dir: pathlib.Path,
-  tfds_data_dir: pathlib.Path | None,
+  read: Callable[[], Splits],
   remedy: str,
 ) -> None:
-  """Raises UserError, with the remedy, unless a corpus was made from raw_dir."""
-  wrong = 'whether it was made from {} cannot be told'
+  """Raises UserError, with the remedy, unless a corpus was made from `raw_dir`.
+
+  Args:
+    made: its card.
+    read: gives the bitexts that are in `raw_dir` now.
+  """
   try:
-    given = readers.bitexts(corpus, raw_dir, tfds_data_dir)
-    wrong = '{} is not what it was made from'
-    origin.check_same(card.read_card(folder), given)
+    given = read()
   except UserError as error:
-    told = f'{folder} is there, and {wrong.format(raw_dir)}: {error}'
-    raise UserError(f'{told}. {remedy}') from error
+    why = f'whether it was made from {raw_dir} cannot be told: {error}'
+    raise UserError(f'{folder} is there, and {why}. {remedy}') from error
+  try:
+    origin.check_same(made, given)
+  except UserError as error:
+    why = f'{raw_dir} is not what it was made from: {error}'
+    raise UserError(f'{folder} is there, and {why}. {remedy}') from error
 
 
 def prepare_corpus(
@@ -121,7 +136,7 @@ def prepare_corpus(
       where and what to do.
   """
   final = folder_of(corpus.name, data_dir)
-  partial, lock = (data_dir / f'{corpus.name}{end}' for end in (PARTIAL, LOCK))
+  partial, lock = _beside(final)
   data_dir.mkdir(parents=True, exist_ok=True)
   doing = f'prepares {corpus.name}'
   with files.in_turn(lock, doing), unfinished.full_disk_explained(final, partial):

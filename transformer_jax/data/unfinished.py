@@ -36,7 +36,7 @@ def begin(corpus: Corpus, splits: Splits, partial: pathlib.Path) -> pathlib.Path
 
 
 def begun_with(partial: pathlib.Path) -> dict | None:
-  """The corpus and the input that it was begun for; None if nothing was begun."""
+  """The corpus and the input that a preparation was begun for; None if none was."""
   return _read(partial / _BEGUN)
 
 

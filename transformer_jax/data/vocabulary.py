@@ -44,7 +44,8 @@ def sample_lines(
 ) -> Iterator[str]:
   """The lines of `wanted` pairs drawn from all: those of texts[0], then of texts[1].
 
-  Args are those of drawn(), and
+  Args:
+    texts, pairs, wanted, seed: as drawn() has them.
     sides: the texts whose lines are wanted; all decide which pairs are drawn.
   """
   chosen = drawn(texts, pairs, wanted, seed)

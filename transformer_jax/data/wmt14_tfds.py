@@ -19,7 +19,14 @@ from collections.abc import Iterator
 from typing import Any
 
 from transformer_jax.data import newstest, tfds_preparing
-from transformer_jax.data.lines import SIDES, Bitext, Pair, file_stamp, unchanged
+from transformer_jax.data.lines import (
+  SIDES,
+  Bitext,
+  Pair,
+  file_stamp,
+  taken_off,
+  unchanged,
+)
 from transformer_jax.machine import files
 from transformer_jax.machine.errors import UserError
 
@@ -94,9 +101,7 @@ class TfdsBitext:
       SIDES, self._languages, carriage_returns, strict=True
     ):
       about = {'file': self.name, 'field': field, 'lines': sum(self._shards.values())}
-      if count:
-        about['carriage_returns_taken_off'] = count
-      self._origin[side] = about
+      self._origin[side] = about | taken_off(count)
 
   def _records(self) -> Iterator[bytes]:
     start = 0

@@ -105,7 +105,7 @@ class Translator:
     return results
 
   def warm_up(self, nbest: int) -> None:
-    """Compiles the search for short sentences; its own is not counted as cut."""
+    """Compiles the search for short sentences, by one that is not counted as cut."""
     counted = self.cut_sources, self.cut_outputs
     self.translate(['a'], nbest)
     self.cut_sources, self.cut_outputs = counted

@@ -29,8 +29,8 @@ class Difference(NamedTuple):
     """Whether it has the sign of the paper's, unless it may be noise.
 
     Args:
-      sign: the paper's difference, or another number of that sign. 0 if it says that
-        nothing differs, with which a difference can't agree.
+      sign: the paper's difference, or another number of that sign; 0 if the paper says
+        that nothing differs. Then no difference agrees.
     """
     if self.may_be_noise or (self.p is not None and self.p >= LEVEL):
       return 'undecided'
