@@ -2,8 +2,8 @@
 PYTHON ?= python3
 VENV ?= .venv
 ACCELERATOR ?= cpu
-RUN ?= runs/quickstart
-DATA ?= data
+RUN = runs/quickstart
+DATA = data
 BIN := $(VENV)/bin
 # pytest-xdist: tests that stand together use the same prepared corpora, so one worker gets
 # them. A worker that has run out takes tests of others.
@@ -25,7 +25,7 @@ quickstart: install
 # Trains the runs of docs/table3.md and docs/multi30k.md again, from Multi30k's files in
 # RAW_DIR, and scores each as its config says: about a day of two CPU cores. If it is
 # stopped, the same command resumes it.
-EVIDENCE ?= runs/evidence
+EVIDENCE = runs/evidence
 SWEEP = $(BIN)/python -m scripts.sweep --workdir=$(EVIDENCE) --raw_dir=$(RAW_DIR)
 FLOAT32 := -- --config.decode_dtype=float32
 TEST := --split=test --average=10 -- --config.dtype=bfloat16

@@ -8,6 +8,7 @@ import json
 import pathlib
 import re
 import shlex
+import shutil
 import subprocess
 
 import pytest
@@ -27,6 +28,7 @@ NEEDED = {
   '--workdir': ('--workdir=RUN', ('sweep', 'train', 'translate')),
   '--output': ('--output=FILE', ('table1',)),
 }
+TARGETS = 'quickstart', 'evidence'  # of the Makefile, that run scripts
 # Vendors' TFLOP/s of reproduce.md's columns, and the share that it assumes.
 RATES, SHARE = {'P100': 9.5, 'A100': 312, 'H100': 989}, 0.3
 
@@ -108,8 +110,8 @@ def told() -> list[tuple[str, str]]:
     texts[named(path)] = doc.replace('\npython', '\n  python')
   cells = json.loads(NOTEBOOK.read_text())['cells']
   texts[named(NOTEBOOK)] = ''.join('\n  ' + ''.join(c['source']) for c in cells)
-  for target in ('quickstart', 'evidence'):
-    make = ['make', '-n', '-C', str(ROOT), target, f'RAW_DIR={ROOT}']
+  for target in TARGETS if shutil.which('make') else ():
+    make = ['make', '-n', '-C', str(ROOT), target, 'RAW_DIR=.']
     lines = subprocess.run(make, capture_output=True, text=True, check=True).stdout
     runs = [line for line in lines.splitlines() if not line.startswith('echo')]
     texts[f'make {target}'] = ''.join(f'  {line}\n' for line in runs)
@@ -147,7 +149,8 @@ def test_commands_are_found():
   assert places.count('README.md') > 10 and places.count('docs/reproduce.md') > 10
   assert {'configs/table3.py', 'scripts/sweep.py', 'docs/devices.md'} <= {*places}
   assert places.count('docs/quickstart.ipynb') == 2
-  assert places.count('make quickstart') == 3 and places.count('make evidence') > 5
+  if shutil.which('make'):
+    assert places.count('make quickstart') == 3 and places.count('make evidence') > 5
 
 
 @pytest.mark.parametrize(
@@ -192,7 +195,8 @@ def test_scores_are_those_of_their_translations():
   assert len(found) > 50
   for page, score, link in found:
     made = Result.read((page.parent / link).resolve().with_suffix('.json'))
-    assert score in {f'{one.score:.2f}' for _, one in made.scores()}, (page, link)
+    one = made.sacrebleu or made.parsing.f1
+    assert score == f'{one.score:.2f}', (page, link)
 
 
 def test_the_rows_of_table_3_are_their_results():

@@ -195,14 +195,17 @@ def check_prompt(command: Commands) -> None:
   options = f'--workdir={command.workdir}', '--nbest=2'
   with command.start('translate', *options, stdin=terminal) as process:
     found = []
-    late = threading.Timer(300, process.kill)  # else what is not flushed is awaited
+    late = threading.Timer(300, process.kill)  # else a missing flush would hang this
     late.start()
-    for typed in (b'four five\n', b'\n', b'one two\n'):
-      os.write(keyboard, typed)
-      found += [process.stdout.readline().decode().split('\t') for _ in 'ab']
-    os.write(keyboard, b'\x04')
-    out, err = (stream.decode() for stream in process.communicate())
-    late.cancel()
+    try:
+      for typed in (b'four five\n', b'\n', b'one two\n'):
+        os.write(keyboard, typed)
+        found += [process.stdout.readline().decode().split('\t') for _ in 'ab']
+      os.write(keyboard, b'\x04')
+      out, err = (stream.decode() for stream in process.communicate())
+    finally:
+      late.cancel()
+      process.kill()
   assert process.returncode == 0 and out == '', err
   assert [number for number, _ in found] == ['1', '1', '2', '2', '3', '3']
   assert [text for _, text in found[::2]] == ['fünf vier\n', '\n', 'zwei eins\n']

@@ -6,6 +6,7 @@ import itertools
 import json
 import os
 import pathlib
+import statistics
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -26,6 +27,7 @@ from transformer_jax.benchmark import (
   decoding,
   environment,
   fixed_shape,
+  input_pipeline,
   interleave,
   matmul_rate,
   rivals,
@@ -494,14 +496,18 @@ def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def test_a_measurement_of_input(corpus: pathlib.Path, monkeypatch: pytest.MonkeyPatch):
+  """By a clock that goes on with every look at it: by 1, 4, 9, 16 ... seconds."""
+  now = itertools.accumulate(n * n for n in itertools.count())
   monkeypatch.setattr(run.preparing, 'prepare', lambda *_: corpus)
+  monkeypatch.setattr(input_pipeline.time, 'perf_counter', lambda: float(next(now)))
   found = run.measure('input', tiny(), OPTIONS, [])
   made = Trainer(tiny(), corpus).batches
   tokens = sum(made.batch(step).target_tokens for step in range(1, 5))
   assert (found['steps'], found['pairs']) == (4, len(made.source))
   assert found['padding'] == made.padding
-  seconds = tokens / found['target_tokens_per_second']
-  assert 0 < found['median_batch_seconds'] <= seconds
+  taken = [16, 36, 64, 100]  # the looks before these are at the start and first batch
+  assert found['median_batch_seconds'] == statistics.median(taken)
+  assert found['target_tokens_per_second'] == tokens / sum(taken)
   assert len([*summary.lines(found)]) == 3
 
 

@@ -164,7 +164,7 @@ def test_memory_stays_flat(raw: pathlib.Path):
 
 def test_no_files(tmp_path: pathlib.Path):
   (tmp_path / 'something.parquet').write_bytes(b'')
-  with pytest.raises(UserError, match='train-00000-of.* nor has en-de or de-en'):
+  with pytest.raises(UserError, match='train-00000-of.*, nor has en-de in it'):
     parquet.bitexts(tmp_path, 'en', 'de')
 
 

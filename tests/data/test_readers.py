@@ -128,8 +128,9 @@ PARQUET = [
     ),
     (['train.en', 'old/x/train-00000-of-00001.parquet'], r'train\.de: no such file'),
     (
-      ['README'],
-      f'{next(iter(archives.ARCHIVES))}, no Parquet files, and no .*train.en',
+      ['README', 'data/train-00000-of-00001.parquet'],
+      f'{next(iter(archives.ARCHIVES))}, no train-00000-of-00003.parquet .there or '
+      'in a folder en-de., and no text train.en',
     ),
     (['train.en', 'train.de', 'dev.en'], r'dev\.de: no such file, nor .*--raw_dir'),
   ],

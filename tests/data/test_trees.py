@@ -166,8 +166,9 @@ def test_a_sentence_without_words_has_an_empty_line():
 
 @pytest.mark.slow
 def test_every_tree_of_the_treebanks_makes_a_round_trip(shared_data: pathlib.Path):
-  paths = sorted(shared_data.rglob('*.mrg'))
-  count = 0
+  paths, count = sorted(shared_data.rglob('*.mrg')), 0
+  if not paths:
+    pytest.skip(f'no treebanks in {shared_data}')
   for path in paths:
     with path.open(encoding='utf-8', newline='\n') as lines:
       for tree in trees.parse(lines, str(path)):

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from unittest import mock
 
 import pytest
 
@@ -18,6 +19,7 @@ from transformer_jax.data import (
   preparing,
   readers,
   token_files,
+  unfinished,
   vocabulary,
 )
 from transformer_jax.data.corpus import Corpus
@@ -80,7 +82,7 @@ def test_killed(toy, whole, tmp_path: pathlib.Path, capsys):
   assert {*seen} == {3, 2, 1, 0} and seen == sorted(seen, reverse=True)
 
 
-def test_what_a_kill_left_beside_a_whole_corpus(toy, whole, tmp_path: pathlib.Path):
+def test_what_a_kill_left_beside_a_whole_corpus(toy, tmp_path: pathlib.Path):
   """The next program that uses the corpus deletes it, but nothing of others."""
   prepare(toy, tmp_path)
   left = tmp_path / 'toy.partial'
@@ -88,9 +90,33 @@ def test_what_a_kill_left_beside_a_whole_corpus(toy, whole, tmp_path: pathlib.Pa
   config = config_of(CORPUS)
   assert preparing.prepare(config, tmp_path) == tmp_path / 'toy'
   assert (left / 'mine').is_dir()
+  (left / 'corpus').mkdir()  # another preparation, of the same name, was stopped
   (left / 'begun.json').write_text('{"corpus": {}}')
   assert preparing.prepare(config, tmp_path) == tmp_path / 'toy'
+  assert (left / 'mine').is_dir()
+  (left / 'corpus').rmdir()
+  assert preparing.prepare(config, tmp_path) == tmp_path / 'toy'
   assert {path.name for path in tmp_path.iterdir()} == {'toy', 'toy.lock'}
+
+
+@pytest.mark.parametrize('unlucky', ['file', 'link', 'denied'])
+def test_a_whole_corpus_is_used_beside_what_cannot_be_deleted(
+  unlucky: str, toy, tmp_path: pathlib.Path, monkeypatch
+):
+  prepare(toy, tmp_path)
+  left = tmp_path / 'toy.partial'
+  if unlucky == 'file':
+    left.write_bytes(b'x')
+  else:
+    folder = left if unlucky == 'denied' else tmp_path / 'elsewhere'
+    folder.mkdir()
+    (folder / 'begun.json').write_text('{"corpus": {}}')
+  if unlucky == 'link':
+    left.symlink_to(folder)
+  if unlucky == 'denied':
+    monkeypatch.setattr(unfinished, 'remove', mock.Mock(side_effect=PermissionError))
+  assert preparing.prepare(config_of(CORPUS), tmp_path) == tmp_path / 'toy'
+  assert os.path.lexists(left)
 
 
 @pytest.mark.parametrize('error', [KeyboardInterrupt, ValueError, OSError])

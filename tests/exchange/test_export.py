@@ -99,7 +99,7 @@ def test_what_cannot_be_said_is_named(
     export(tmp_path, kind, tmp_path / 'out', 'float32', None, None)
 
 
-def test_the_page_generates_as_the_config_says(marian: pathlib.Path):
+def test_hugging_face_searches_as_the_config_says(marian: pathlib.Path):
   found = json.loads((marian / 'generation_config.json').read_text())
   assert (found['num_beams'], found['length_penalty']) == (4, 0.6)
   assert found['bad_words_ids'] == [[0], [2]], 'padding and <s> are never written'

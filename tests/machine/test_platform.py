@@ -99,8 +99,14 @@ def test_cpu_devices_divide_the_slices(cores, slices, count, monkeypatch):
   monkeypatch.setattr(jax.config, 'update', kept.__setitem__)
   platform.use_cpu_cores(slices)
   assert kept.pop('jax_num_cpu_devices') == count
-  monkeypatch.setenv('JAX_NUM_CPU_DEVICES', '3')
-  platform.use_cpu_cores(slices)
+  with monkeypatch.context() as patch:  # one of several processes
+    patch.setattr(platform.hosts, 'joined', lambda: True)
+    platform.use_cpu_cores(slices)
+  flag = '--xla_force_host_platform_device_count=3'
+  for name, value in (('JAX_NUM_CPU_DEVICES', '3'), ('XLA_FLAGS', flag)):
+    with monkeypatch.context() as patch:
+      patch.setenv(name, value)
+      platform.use_cpu_cores(slices)
   assert not kept
 
 

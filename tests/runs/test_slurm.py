@@ -125,20 +125,32 @@ def test_submitted(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, caps
   jobs, done = make_jobs(tmp_path, 'a', 'b', 'crash'), []
   local.run(jobs[2:], 1, lambda: False, lambda: None, lambda text: None)
   plan = SimpleNamespace(workdir=tmp_path, prepare=lambda: done.append('prepared'))
-  submitted = lambda node: SimpleNamespace(job_id='7')
-  cluster = SimpleNamespace(batch=contextlib.nullcontext, submit=submitted)
+  submit = lambda node: done.append('submitted') or SimpleNamespace(job_id='7')
+  cluster = SimpleNamespace(batch=contextlib.nullcontext, submit=submit)
   monkeypatch.setattr(slurm, 'executor', lambda *given: done.append(given) or cluster)
   sweep.submit(plan, jobs, 'slurm', 2, ['timeout_min=9'], Interruption())
   out, err = capsys.readouterr()
-  assert done == [('slurm', tmp_path / 'submitit', {'timeout_min': 9}), 'prepared']
+  asked = 'slurm', tmp_path / 'submitit', {'timeout_min': 9}
+  assert done == [asked, 'prepared', 'submitted']
   assert out == '7: a b\n' and 'crash failed, exit code 3' in err
   assert err.endswith('1 failed, 2 waiting\n')
-  (last,), told = make_jobs(tmp_path, 'c'), Interruption()
-  told.asked = True
+
+
+def test_a_signal_while_jobs_are_submitted(tmp_path: pathlib.Path, monkeypatch):
+  """What the cluster has taken is noted first, or it would be submitted twice."""
+  (job,), told = make_jobs(tmp_path, 'a'), Interruption()
+
+  def submit(node: object) -> SimpleNamespace:
+    assert told._deferred == 1, 'else the signal would end the program here'
+    told.asked = True
+    return SimpleNamespace(job_id='7')
+
+  plan = SimpleNamespace(workdir=tmp_path, prepare=lambda: None)
+  cluster = SimpleNamespace(batch=contextlib.nullcontext, submit=submit)
+  monkeypatch.setattr(slurm, 'executor', lambda *_: cluster)
   with pytest.raises(SystemExit, match='75'):
-    sweep.submit(plan, [last], 'slurm', 1, ['timeout_min=9'], told)
-  note = last.run.workdir / 'sweep.queued.json'
-  assert note.exists(), 'it is noted before the program ends'
+    sweep.submit(plan, [job], 'slurm', 1, ['timeout_min=9'], told)
+  assert (job.run.workdir / 'sweep.queued.json').exists()
 
 
 @SUBMITIT

@@ -266,7 +266,8 @@ class Command:
     )
     self.workdir = folder / 'runs'
 
-  def start(self, *options: str) -> subprocess.Popen:
+  def start(self, *options: str, session: bool = False) -> subprocess.Popen:
+    """Starts it; with `session` as a group of processes, as a terminal does."""
     command = [sys.executable, '-c', self._begin, f'--workdir={self.workdir}', *options]
     environment = os.environ | {'XDG_CACHE_HOME': str(self.workdir.parent / 'cache')}
     del environment['XLA_FLAGS']
@@ -277,7 +278,7 @@ class Command:
       stdout=subprocess.PIPE,
       stderr=subprocess.PIPE,
       text=True,
-      start_new_session=True,  # a group of processes, as a terminal has it
+      start_new_session=session,
     )
 
   def __call__(self, *options: str) -> tuple[int, str, str]:
@@ -458,11 +459,16 @@ def test_signalled(tmp_path: pathlib.Path, number: int):
   """The trainer saves, all end with 75, and the same command goes on."""
   command = Command(tmp_path, write_stand_in(tmp_path))
   options = stand_in_config(tmp_path, 'slow')
-  process = command.start(*options)
+  process = command.start(*options, session=True)
   folder = command.workdir / 'slow.seed-1'
-  wait_until((folder / 'ready').exists)
-  os.killpg(process.pid, number)  # as a terminal does; the trainer is not in the group
-  _, err = process.communicate()
+  try:
+    wait_until((folder / 'ready').exists)
+    os.killpg(process.pid, number)  # the trainer is not in the group
+    _, err = process.communicate()
+  finally:
+    if process.poll() is None:
+      process.terminate()  # or it would run for ever, and the trainer with it
+      process.wait()
   assert process.returncode == 75 and (folder / 'saved').exists(), err
   assert 'The same command goes on' in err and '\n1 waiting\n' in err
   code, _, err = command(*options)

@@ -131,9 +131,15 @@ def test_patience(tmp_path: pathlib.Path):
 
 
 def test_dev_bleu(tmp_path: pathlib.Path, capsys, monkeypatch: pytest.MonkeyPatch):
-  """At every second checkpoint and the last; its cost is said, by a still clock."""
-  monkeypatch.setattr(loop.time, 'monotonic', lambda: 0.0)
-  dev = DEV._replace(bleu=lambda params: 30 - abs(float(params['w']) - 9))
+  """At every second checkpoint and the last; its cost is said."""
+  now = [1000.0]
+  monkeypatch.setattr(loop.time, 'monotonic', lambda: now[0])
+
+  def bleu(params: dict) -> float:
+    now[0] += 2
+    return 30 - abs(float(params['w']) - 9)
+
+  dev = DEV._replace(bleu=bleu)
   _, records = looped(tmp_path, Counter(18), Interruption(), dev=dev, bleu_every=2)
   assert {r['step']: r['dev_bleu'] for r in records if 'dev_bleu' in r} == {
     8: 29.0,
@@ -141,7 +147,7 @@ def test_dev_bleu(tmp_path: pathlib.Path, capsys, monkeypatch: pytest.MonkeyPatc
     18: 21.0,
   }
   assert best_of(records, 'bleu') == 8 and best_of(records, '') is None
-  assert 'step 8: dev BLEU 29.00, greedy, in 0.0 s' in capsys.readouterr().err
+  assert 'step 8: dev BLEU 29.00, greedy, in 2.0 s' in capsys.readouterr().err
 
 
 def test_a_missing_measurement_is_made_first(tmp_path: pathlib.Path):

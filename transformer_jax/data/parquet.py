@@ -28,6 +28,7 @@ from transformer_jax.machine.files import sha256
 # Hugging Face's names of the splits. Older uploads have a hash after the numbers.
 _SPLITS = {'train': 'train', 'dev': 'validation', 'test': 'test'}
 _NAME = re.compile(r'(\w+)-(\d{5})-of-(\d{5})(?:-[0-9a-f]+)?\.parquet')
+EXAMPLE = 'train-00000-of-00003.parquet'
 
 _COLUMN = 'translation'
 _ROWS = 4096  # decoded at once
@@ -140,16 +141,13 @@ def bitexts(
   """The files of all splits, in the order of their numbers.
 
   Raises:
-    UserError: a split has no files, or lacks some that the names of the others tell of;
-      or the folder holds files of several uploads.
+    UserError: there are no files; a split has none, or lacks some that the names of the
+      others tell of; or the folder holds files of several uploads.
   """
   languages = source_language, target_language
   found = in_folder(raw_dir, languages)
   if not found:
-    raise UserError(
-      f'{raw_dir} has no Parquet files such as train-00000-of-00003.parquet, nor has '
-      f'{"-".join(languages)} or {"-".join(languages[::-1])} in it'
-    )
+    raise UserError(f'{raw_dir} has no {EXAMPLE}, nor has {"-".join(languages)} in it')
   return {
     split: [ParquetBitext(path, languages) for path in _shards(name, found)]
     for split, name in _SPLITS.items()

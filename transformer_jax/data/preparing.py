@@ -6,6 +6,7 @@ goes on with its clean text and its vocabulary, if corpus and input are still th
 What follows is made again. Training text is never held in memory whole.
 """
 
+import contextlib
 import functools
 import importlib.metadata
 import os
@@ -69,17 +70,13 @@ def prepare(
       print(f"the run's corpus is not in {data_dir} (--data_dir)", file=sys.stderr)
     splits = readers.bitexts(corpus, raw_dir, tfds_data_dir)
     prepare_corpus(corpus, splits, data_dir, pathlib.Path(config.init_from.run))
-  partial, lock = _beside(folder)
-  # A process that was killed after the corpus was whole has left it.
-  if unfinished.begun_with(partial) and os.access(data_dir, os.W_OK):
-    with files.in_turn(lock, f'prepares {corpus.name}'):
-      unfinished.remove(partial)
   if not (folder / card.CARD).is_file():
     raise UserError(
       f'{folder} is no prepared corpus, it has no {card.CARD}: move it away, or give '
       'the corpus another name (--config.corpus)'
     )
   card.check_asked(folder, corpus)
+  _tidy_up(corpus.name, folder)
   made = card.read_card(folder)
   if raw_dir is not None and corpus.reader != 'embedded':
     remedy = f'{to_use} to use it, or give --config.corpus=NAME to prepare another'
@@ -88,6 +85,16 @@ def prepare(
   about = f'({made["identity"][:12]}), made from {origin.told(made)}'
   print(f'using {folder} {about}', file=sys.stderr)
   return folder
+
+
+def _tidy_up(name: str, folder: pathlib.Path) -> None:
+  """Deletes what a process has left that was killed when the corpus was whole."""
+  partial, lock = _beside(folder)
+  # The corpus can be used without that, such as where another user has left it.
+  with contextlib.suppress(OSError, UserError):
+    if unfinished.is_left_over(partial) and os.access(folder.parent, os.W_OK):
+      with files.in_turn(lock, f'prepares {name}'):
+        unfinished.remove(partial)
 
 
 def _beside(folder: pathlib.Path) -> tuple[pathlib.Path, pathlib.Path]:

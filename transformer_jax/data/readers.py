@@ -60,8 +60,8 @@ def bitexts(
     if not any(texts) and not (raw_dir / f'{first}.zip').is_file():
       raise UserError(
         f"{raw_dir} (--raw_dir) holds none of WMT14's archives, such as "
-        f'{next(iter(archives.ARCHIVES))}, no Parquet files, and no text '
-        f'{first}.{corpus.languages[0]}'
+        f'{next(iter(archives.ARCHIVES))}, no {parquet.EXAMPLE} (there or in a folder '
+        f'{"-".join(corpus.languages)}), and no text {first}.{corpus.languages[0]}'
       )
   held_out = {split: corpus.files[split] for split in SPLITS[1:]}
   drawn_splits = {s: stems[0] for s, stems in held_out.items() if _is_drawn(s, stems)}

@@ -26,8 +26,7 @@ def begin(corpus: Corpus, splits: Splits, partial: pathlib.Path) -> pathlib.Path
   """The folder to be filled; what is left of another corpus or input is deleted."""
   asked = {'corpus': corpus.as_json(), 'stamps': origin.stamps(splits)}
   folder = partial / 'corpus'
-  # A process that was killed while it deleted NAME.partial has left no such folder.
-  if not folder.is_dir() or begun_with(partial) != asked:
+  if is_left_over(partial) or begun_with(partial) != asked:
     remove(partial)
     partial.mkdir()
     files.write(partial / _BEGUN, json.dumps(asked))
@@ -38,6 +37,11 @@ def begin(corpus: Corpus, splits: Splits, partial: pathlib.Path) -> pathlib.Path
 def begun_with(partial: pathlib.Path) -> dict | None:
   """The corpus and the input that a preparation was begun for; None if none was."""
   return _read(partial / _BEGUN)
+
+
+def is_left_over(partial: pathlib.Path) -> bool:
+  """Whether the corpus was renamed, and the process killed while it tidied up."""
+  return begun_with(partial) is not None and not (partial / 'corpus').is_dir()
 
 
 def remove(partial: pathlib.Path) -> None:
@@ -75,7 +79,7 @@ def _read(marker: pathlib.Path) -> dict | None:
   """What a marker says; None if it is not there, or damaged."""
   try:
     return json.loads(marker.read_bytes())
-  except (FileNotFoundError, ValueError):
+  except (FileNotFoundError, NotADirectoryError, ValueError):
     return None
 
 

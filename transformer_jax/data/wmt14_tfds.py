@@ -203,7 +203,7 @@ def _builder(config: str, folder: pathlib.Path | None) -> Any:
   for inner in [folder, *folder.parents] if folder else []:
     if inner.name == NAME and (inner / config).is_dir():
       raise UserError(
-        f'{folder} is inside {NAME}: give the folder around that, '
+        f'{folder} is {NAME} or inside it: give the folder around that, '
         f'--tfds_data_dir={inner.parent}'
       )
   try:

@@ -38,11 +38,11 @@ def import_model(
   Raises:
     UserError: `folder` holds no model that can be imported, or `workdir` exists.
   """
-  config_checks.check_numbers(config.to_dict())
-  model = incoming.read(folder)
   plain = config.copy_and_resolve_references()
   config.update({'row': None, 'train_steps': STEP, 'average_last': 1})
   config.checkpoint_every_steps = STEP
+  config_checks.check_numbers(config.to_dict())
+  model = incoming.read(folder)
   config.model.update(model.model)
   try:
     config_checks.check_numbers(config.to_dict())

@@ -53,7 +53,8 @@ def over_rows(path: pathlib.Path, rows: Sequence[str]) -> OverRows:
     model = sentencepiece_model_pb2.ModelProto.FromString(given)
   except message.DecodeError as error:
     raise UserError(f'{path}: no SentencePiece model, or damaged') from error
-  if not model.pieces or not model.HasField('normalizer_spec'):  # it comes last
+  # In a file the normaliser follows the pieces, so one that is cut short lacks it.
+  if not model.pieces or not model.HasField('normalizer_spec'):
     raise UserError(f'{path}: no SentencePiece model, or damaged')
   text = {_Piece.NORMAL, _Piece.USER_DEFINED, _Piece.BYTE}
   known = {as_marian(p.piece): p for p in model.pieces if p.type in text}

@@ -33,7 +33,7 @@ def cores() -> list[int]:
 def multiplies_bfloat16() -> bool:
   """Whether it has instructions for bfloat16.
 
-  They make decoding faster, but for one sentence alone and on some processors without
-  AMX (docs/speed_tried.md).
+  They make decoding faster, except that of one sentence alone without AMX
+  (docs/speed_tried.md).
   """
   return not {'amx_bf16', 'avx512_bf16'}.isdisjoint(describe()[1])

@@ -49,7 +49,7 @@ def check(asked: Sequence[str], config: ml_collections.ConfigDict) -> None:
   """Tells on stderr which rivals are not installed, before anything is measured.
 
   Raises:
-    UserError: a name is not in NEEDS, or a rival has no such model, or is not there.
+    UserError: a name is not in NEEDS, or a rival has no such model.
   """
   model = config.model
   for key, plain in PLAIN.items():

@@ -49,11 +49,7 @@ def train_module(checkout: pathlib.Path) -> types.ModuleType:
 
 
 class Training:
-  """Updates by Adam on its label-smoothed loss, on all devices.
-
-  Raises:
-    UserError: it has no model of these sizes.
-  """
+  """Updates by Adam on its label-smoothed loss, on all devices."""
 
   def __init__(self, config: ml_collections.ConfigDict, checkout: pathlib.Path):
     train, model = train_module(checkout), config.model
