@@ -70,7 +70,7 @@ def main(argv: list[str]) -> None:
     if hosts.is_first_host():
       run.check_given(json.loads(config.to_json_best_effort()))
     begun = bool(hosts.from_first_host(np.int32(run.has_begun)))
-    ask = config, *DATA.folders(), begun
+    ask = config, *DATA.folders(), WORKDIR.value if begun else None
     corpus = hosts.first_host_first(lambda: preparing.prepare(*ask))
     bleu = DevBleu(config, corpus) if config.best_by == 'bleu' else None
     train(config, WORKDIR.value, corpus, interruption, bleu)

@@ -20,13 +20,13 @@ from tqdm import tqdm
 
 import transformer_jax
 from transformer_jax.decoding import pipe
-from transformer_jax.machine import flags, streams
+from transformer_jax.machine import flags
 from transformer_jax.runs.flags import checkpoints
 from transformer_jax.runs.run import Run
 
 FLAGS = flags.Flags(__doc__)
 WORKDIR = FLAGS.path('workdir', None, "The run's folder.", required=True)
-INPUT = FLAGS.path('input', '-', "File to translate; '-' is stdin.")
+INPUT = FLAGS.path('input', '-', "File to translate, perhaps packed; '-' is stdin.")
 NBEST = FLAGS.integer('nbest', 1, 'Translations of each line.', at_least=1)
 BEAM = FLAGS.integer('beam', None, "The config's, and NBEST at least.", at_least=1)
 ALPHA = FLAGS.number('alpha', None, "Length penalty; the config's by default.")
@@ -62,8 +62,7 @@ def main(argv: list[str]) -> None:
   bar = lambda items: tqdm(items, unit='batch', disable=is_typed or None)
   if is_typed:
     model.warm_up(NBEST.value)  # compiles before somebody waits for it
-  read = lambda: streams.read_stdin() if is_stdin else INPUT.value.read_bytes()
-  for text in typed() if is_typed else [read()]:
+  for text in typed() if is_typed else [pipe.read(INPUT.value)]:
     for lines in pipe.parts(pipe.split_lines(text)):
       interruption.leave_if_asked()  # during the part before
       found = model.hypotheses(lines, bar, nbest=NBEST.value)

@@ -16,7 +16,7 @@ import pytest
 from configs import multi30k
 from toy import untrained
 from transformer_jax.decoding import pipe
-from transformer_jax.machine import errors
+from transformer_jax.machine import errors, flags
 from transformer_jax.machine.errors import UserError
 from transformer_jax.machine.signals import EXIT_CODE
 
@@ -319,6 +319,7 @@ def test_another_configs_run(raw: pathlib.Path, tmp_path: pathlib.Path):
   for name in ('vocabulary.model', 'card.json'):
     (workdir / name).write_bytes((prepared / name).read_bytes())
   (workdir / 'config.json').write_text('{"beam": 5, "train_steps": 5}')
+  (workdir / 'metrics.jsonl').write_text('{"step": 5, "loss": 1.0}\n')
   message = refused_by_process('train', *options, f'--workdir={workdir}')
   assert "run holds another config's run; these differ: adam_b1, " in message
   assert 'beam' not in message.rpartition('these differ')[2].split('.')[0]
@@ -428,6 +429,15 @@ def test_a_swapped_vocabulary(raw: pathlib.Path, tmp_path: pathlib.Path):
 )
 def test_an_empty_path(name: str, flag: str):
   assert refused(name, f'--{flag}=') == f'flag --{flag}=: is empty'
+
+
+def test_a_home_in_a_path(monkeypatch: pytest.MonkeyPatch):
+  """Which a shell leaves alone behind a =."""
+  monkeypatch.setenv('HOME', '/home/me')
+  table = flags.Flags('')
+  path = table.path('output', None, '')
+  table.parse(['x', '--output=~/runs/a'])
+  assert path.value == pathlib.Path('/home/me/runs/a')
 
 
 @pytest.mark.parametrize('number', ['0', '-5', 'nan', 'inf'])

@@ -114,12 +114,17 @@ def test_other_names_of_dev(name: str, folder: pathlib.Path):
   (folder / f'{name}.cs').write_text('jedna\n')
   with pytest.raises(ValueError, match=rf'has {name}\..* and no dev.*: call them dev'):
     my.get_config(f'cs-en,{folder}')
-  (folder / 'dev.cs').write_text('jedna\n')
+  for language in ('cs', 'en'):
+    (folder / f'dev.{language}').write_text('jedna\n')
   assert my.get_config(f'cs-en,{folder}').files.dev == ('dev',)
 
 
 def test_files_of_dev(folder: pathlib.Path):
+  """Of both languages: of one alone they are neither taken nor passed over."""
   (folder / 'dev.cs').write_text('jedna\n')
+  with pytest.raises(ValueError, match='has dev.cs and no dev.en: add that, or rename'):
+    my.get_config(f'cs-en,{folder}')
+  (folder / 'dev.en.gz').write_bytes(gzip.compress(b'one\n'))
   files = my.get_config(f'cs-en,{folder}').files
   assert (files.dev, files.test) == (('dev',), ('drawn:300',))
 

@@ -317,6 +317,7 @@ def test_tokens_come_through_and_fill_the_model(tmp_path: pathlib.Path):
   counts = vocabulary.train_tokens(iter(TREES), path, 40)
   words, tokens = Vocabulary(path), {t for tree in TREES for t in tree.split()}
   assert counts == {'sentences': 3, 'used': 3, 'tokens': len(tokens)}
+  assert vocabulary.train_tokens(iter(TREES), path, 18)['tokens'] == 14
   ids = words.encode(TREES)
   assert [*map(len, ids)] == [len(tree.split()) for tree in TREES]
   assert words.decode(ids) == TREES
@@ -334,9 +335,11 @@ def test_a_token_of_a_rare_character_is_kept(tmp_path: pathlib.Path):
   assert words.decode(words.encode(['(S EX )S'])) == ['(S EX )S'] and len(words) == 9
 
 
-def test_tokens_beyond_the_model_are_unknown(tmp_path: pathlib.Path):
+def test_tokens_beyond_the_model_are_unknown(tmp_path: pathlib.Path, capsys):
   path = tmp_path / 'vocabulary.target.model'
   counts = vocabulary.train_tokens([*TREES, '(S', '(S'], path, 5)
+  said = '13 of 14 different tokens get no piece and become <unk>: --config.model.'
+  assert capsys.readouterr().err == f'{said}target_vocab_size=18 would hold all\n'
   assert counts['tokens'] == 14 and len(Vocabulary(path)) == 5
   assert UNK not in Vocabulary(path).encode(['(S (S'])[0]
   assert UNK in Vocabulary(path).encode(['UH'])[0]

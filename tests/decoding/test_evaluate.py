@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 import pathlib
 import random
 import re
@@ -22,6 +23,7 @@ from transformer_jax.data import card, held_out, token_files
 from transformer_jax.decoding.evaluate import Evaluation, Options, evaluate_run
 from transformer_jax.decoding.translate import Translator
 from transformer_jax.exchange.outgoing import Outgoing
+from transformer_jax.machine import files
 from transformer_jax.machine.errors import UserError
 from transformer_jax.machine.signals import Interruption
 from transformer_jax.model import build
@@ -340,8 +342,20 @@ def test_another_corpus_is_refused(tmp_path: pathlib.Path):
       evaluation.evaluate()
     path.write_text(kept)
   shutil.rmtree(data_dir)
+  with pytest.raises(UserError, match="toy: the run's corpus is not there"):
+    evaluation.evaluate()
   toy.corpus.prepare(tmp_path / 'raw', toy.corpus.CORPUS._replace(vocab_size=50))
   with pytest.raises(UserError, match='was encoded with another vocabulary'):
+    evaluation.evaluate()
+
+
+def test_a_folder_that_is_read_only(tmp_path: pathlib.Path, monkeypatch):
+  """Such as another user's run: it is said before the long work."""
+  workdir = untrained.write(tmp_path)
+  options = Options('test', 1, None, None, None, False)
+  evaluation = Evaluation(Run(workdir), workdir.parent / 'data', options)
+  monkeypatch.setattr(files.os, 'access', lambda path, mode: not mode & os.W_OK)
+  with pytest.raises(PermissionError, match=f"written there: '{workdir}/transl"):
     evaluation.evaluate()
 
 

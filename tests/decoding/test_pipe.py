@@ -1,5 +1,8 @@
 """What a run reads and writes as a filter: a line for each line."""
 
+import gzip
+import pathlib
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -19,10 +22,22 @@ def test_a_line_for_each_lf(content: bytes):
   assert not any(set('\n\x00') & set(line) for line in found)
 
 
-def test_lines_in():
+def test_a_compressed_file(tmp_path: pathlib.Path):
+  path = tmp_path / 'test.de.gz'
+  path.write_bytes(gzip.compress(b'eins\nzwei\n'))
+  assert pipe.read(path) == b'eins\nzwei\n'
+  path.write_bytes(path.read_bytes()[:-9])
+  with pytest.raises(ValueError, match='test.de.gz: truncated or damaged'):
+    pipe.read(path)
+  with pytest.raises(FileNotFoundError):
+    pipe.read(tmp_path / 'none')
+
+
+def test_lines_in(capsys: pytest.CaptureFixture):
   content = b'\xef\xbb\xbfone\r\n\n two\x00x \ncaf\xe9\na\xe2\x80\xa8b\nc\rd\n\nlast'
   expected = ['one', '', 'two x', 'caf\ufffd', 'a\u2028b', 'c\rd', '', 'last']
   assert pipe.split_lines(content) == expected
+  assert capsys.readouterr().err == 'lines with bytes that are not UTF-8: 1\n'
 
 
 @pytest.mark.parametrize(

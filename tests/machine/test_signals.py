@@ -110,6 +110,16 @@ def test_its_words_come_out_while_standard_error_is_elsewhere():
   assert err == 'stopped by a signal. The newest is 7.\n'
 
 
+@pytest.mark.parametrize('code', [BUSY, SAVE.format(seconds=0)])
+def test_nobody_reads_its_words(code: str):
+  """As of `2>&1 | tee log` at Ctrl-C, which ends tee too."""
+  process = started(code)
+  process.stderr.close()
+  process.send_signal(signal.SIGINT)
+  process.communicate(timeout=30)
+  assert process.returncode == EXIT_CODE
+
+
 def test_no_signal_no_difference():
   process = started(READY + 'with told.deferred():\n  pass\nsys.exit(told.asked)')
   assert process.communicate(timeout=30) == ('', '')

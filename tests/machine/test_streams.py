@@ -66,6 +66,14 @@ def test_a_reader_that_has_enough(body: str):
   assert shell(body, '{} | head -c 0') == (0, '', '')
 
 
+def test_a_stderr_that_nobody_reads_any_more():
+  """As of `2>&1 | tee log` at Ctrl-C: what is to be saved is saved."""
+  body = "print('x', file=sys.stderr); print('y'); sys.exit(75)"
+  around = '{{ {} 2>&1 >&3 | head -c 0; }} 3>&1'
+  assert shell(body, around) == (75, 'y\n', '')
+  assert shell(body, '{} 2>/dev/full') == (75, 'y\n', '')
+
+
 def test_a_closed_stdin_is_not_an_empty_one():
   body = 'print(len(streams.read_stdin()))'
   assert shell(body, '{} </dev/null') == (0, '0\n', '')

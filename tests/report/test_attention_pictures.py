@@ -66,6 +66,9 @@ def test_every_picture_of_every_layer_asked_for(tmp_path: pathlib.Path):
     assert word in svg  # as text, whatever fonts are here
   again = attention_views.write(tmp_path, SENTENCES, 'x', view('cross', [3], [2]))
   assert svg == (tmp_path / '1.cross.layer-3.lines.svg').read_text() and len(again) == 9
+  attention_views.write(tmp_path, SENTENCES[:1], 'x', view('encoder'))
+  assert {p.name[0] for p in tmp_path.iterdir()} == {'1', 'a'}, 'the second is gone'
+  assert (tmp_path / '1.cross.layer-3.lines.svg').is_file()
 
 
 def test_layers_are_the_papers_by_default(tmp_path: pathlib.Path):

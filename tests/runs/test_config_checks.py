@@ -118,6 +118,8 @@ def test_keys_that_another_version_did_not_have():
     del config[lacking]
   with pytest.raises(ValueError, match='config.json lacks beam, decode_dtype: another'):
     config_checks.check_keys(config, path)
+  with pytest.raises(ValueError, match='is not the config of a run.*import_model'):
+    config_checks.check_keys({'model_type': 'marian', 'd_model': 512}, path)
 
 
 def test_differences():

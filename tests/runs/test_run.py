@@ -65,6 +65,13 @@ def run(tmp_path: pathlib.Path, config, corpus: pathlib.Path) -> Run:
   return Run.open(tmp_path / 'runs' / 'new', config, corpus)
 
 
+@pytest.fixture
+def begun(run: Run) -> Run:
+  """The same run after its first steps."""
+  run.metrics.write_text('{"step": 5, "loss": 1.0}\n')
+  return run
+
+
 def edit_config(run: Run, **values: object) -> None:
   """Changes values of config.json, or deletes those that are '-'."""
   path = run.workdir / 'config.json'
@@ -95,30 +102,30 @@ def test_the_same_run_is_opened_again_and_may_be_prolonged(run: Run, corpus, con
   assert run.config().train_steps == config.train_steps
 
 
-def test_the_run_of_another_config_is_refused(run: Run, corpus, config):
+def test_the_run_of_another_config_is_refused(begun: Run, corpus, config):
   """All that differ are named, train_steps is not, and nothing is written."""
-  edit_config(run, old=1, beam='-')
-  before = (run.workdir / 'config.json').read_bytes()
+  edit_config(begun, old=1, beam='-')
+  before = (begun.workdir / 'config.json').read_bytes()
   config.model.P_drop = 0.25
   config.seed = 2
   config.train_steps += 1
   with pytest.raises(ValueError) as caught:
-    Run.open(run.workdir, config, corpus)
+    Run.open(begun.workdir, config, corpus)
   message = str(caught.value)
   differ = 'beam, model.P_drop, old, seed'
   assert f"holds another config's run; these differ: {differ}. " in message
   assert '--workdir' in message
-  assert (run.workdir / 'config.json').read_bytes() == before
+  assert (begun.workdir / 'config.json').read_bytes() == before
 
 
-def test_a_run_from_before_configs_had_a_row(run: Run, corpus, config):
+def test_a_run_from_before_configs_had_a_row(begun: Run, corpus, config):
   """It is read with none, and takes the config's when it is resumed."""
-  edit_config(run, row='-')
-  assert run.config().row is None
-  assert Run.open(run.workdir, config, corpus).config().row == 'base'
+  edit_config(begun, row='-')
+  assert begun.config().row is None
+  assert Run.open(begun.workdir, config, corpus).config().row == 'base'
   config.row = None
   with pytest.raises(ValueError, match='these differ: row'):
-    Run.open(run.workdir, config, corpus)
+    Run.open(begun.workdir, config, corpus)
 
 
 def test_a_run_from_before_targets_had_their_own_vocabulary(run, corpus, config):
@@ -173,16 +180,54 @@ def test_numbers_that_no_run_can_have(corpus, config, tmp_path: pathlib.Path):
   assert not (tmp_path / 'run').exists()
 
 
-def test_another_vocabulary_is_one_clear_sentence(run: Run, config, other_corpus):
+def test_another_vocabulary_is_one_clear_sentence(begun: Run, config, other_corpus):
   for check in (
-    lambda: Run.open(run.workdir, config, other_corpus),
-    lambda: run.check_vocabulary(other_corpus),
+    lambda: Run.open(begun.workdir, config, other_corpus),
+    lambda: begun.check_vocabulary(other_corpus),
   ):
     with pytest.raises(ValueError) as caught:
       check()
     assert 'other was encoded with another vocabulary' in str(caught.value)
-    assert run.vocabularies().source.sha256[:12] in str(caught.value)
+    assert begun.vocabularies().source.sha256[:12] in str(caught.value)
     assert '\n' not in str(caught.value)
+
+
+def test_a_run_goes_on_with_its_own_text_alone(begun: Run, corpus, config, tmp_path):
+  """Batches would be others with other pairs, and dev's curve with another dev."""
+  folder = tmp_path / 'data' / 'toy'
+  for split in ('train', 'dev'):
+    shutil.copytree(corpus, folder)
+    listed = json.loads((folder / 'card.json').read_text())
+    name = next(name for name in listed['sha256'] if name.startswith(split))
+    listed['sha256'][name] = 'f' * 64
+    listed.pop('identity', None)
+    (folder / 'card.json').write_text(json.dumps(listed))
+    with pytest.raises(ValueError, match='toy .* has other text than the run.s corpus'):
+      Run.open(begun.workdir, config, folder)
+    shutil.rmtree(folder)
+  Run.open(begun.workdir, config, corpus)
+
+
+def test_before_its_first_step_a_run_may_change(run: Run, config, other_corpus):
+  """As after an error that advises another config, such as of memory."""
+  config.slices = 4
+  Run.open(run.workdir, config, other_corpus)
+  assert run.config().slices == 4
+  assert (run.workdir / 'card.json').read_bytes() == (
+    other_corpus / 'card.json'
+  ).read_bytes()
+  run.check_vocabulary(other_corpus)
+
+
+def test_a_corpus_to_score_a_run_on(begun: Run, corpus, tmp_path: pathlib.Path):
+  begun.check_corpus(corpus)
+  train = f'by scripts.train --workdir={begun.workdir}'
+  with pytest.raises(ValueError, match=f"none: the run's corpus is not there.*{train}"):
+    begun.check_corpus(tmp_path / 'none')
+  listed = json.loads((begun.workdir / 'card.json').read_text())
+  (begun.workdir / 'card.json').write_text(json.dumps(listed | {'splits': {}}))
+  with pytest.raises(ValueError, match='was imported without a corpus.*--prepare'):
+    begun.check_corpus(corpus)
 
 
 def test_a_vocabulary_of_the_targets_own(config, tmp_path: pathlib.Path):
@@ -197,22 +242,22 @@ def test_a_vocabulary_of_the_targets_own(config, tmp_path: pathlib.Path):
     run.check_vocabulary(folder)
 
 
-def test_a_swapped_vocabulary_is_refused(run: Run, config, corpus, other_corpus):
+def test_a_swapped_vocabulary_is_refused(begun: Run, config, corpus, other_corpus):
   """A good one of another corpus, which would decode to other words, and a torn one."""
-  path = run.workdir / 'vocabulary.model'
+  path = begun.workdir / 'vocabulary.model'
   ours = path.read_bytes()
   for content in ((other_corpus / 'vocabulary.model').read_bytes(), ours[:-1], b''):
     path.write_bytes(content)
     for use in (
-      run.vocabularies,
-      lambda: run.check_vocabulary(corpus),
-      lambda: Run.open(run.workdir, config, corpus),
+      begun.vocabularies,
+      lambda: begun.check_vocabulary(corpus),
+      lambda: Run.open(begun.workdir, config, corpus),
     ):
       with pytest.raises(ValueError, match="is not the run's vocabulary") as caught:
         use()
       assert str(path) in str(caught.value) and '\n' not in str(caught.value)
   path.write_bytes(ours)
-  assert len(run.vocabularies().source) == 30
+  assert len(begun.vocabularies().source) == 30
 
 
 def test_held_out_text_of_another_corpus_is_refused(run: Run, corpus, other_corpus):

@@ -499,6 +499,8 @@ def test_exit_code_of_a_failure(tmp_path: pathlib.Path):
     (['--rows=base', '--slurm=mem_gb=8'], '--slurm needs --submit'),
     (['--rows=base', '--', '--config.train_step=1'], 'train_step'),
     (['--rows=base', '--', '--config.seed=7'], '--config.seed=7: give --rows, '),
+    (['--rows=base', '--config.seed=7'], '.seed=7: give it behind all other flags'),
+    (['--rows=base', '--', '--raw_dir=/x'], '--raw_dir=/x: give it before the --'),
     (['--rows=base', '--', '--config=configs/big.py'], '.py: give --rows, '),
     (['--rows=base', '--', '--init_from', 'r'], "'r' is no flag: "),
     (['--rows=base', 'D1'], "'D1' is no flag: --rows=base,D1"),
@@ -519,6 +521,7 @@ def test_a_folder_of_another_config_is_refused(tmp_path: pathlib.Path):
   folder = tmp_path / 'runs' / 'table3.base.mini.seed-1'
   folder.mkdir(parents=True)
   (folder / 'config.json').write_text(config.to_json_best_effort())
+  (folder / 'metrics.jsonl').write_text('{"step": 5, "loss": 1.0}\n')
   command = Command(tmp_path, sys.executable)
   code, _, err = command('--dry_run', '--rows=base', '--mini')
   assert code == 1 and "another config's run; these differ: model.P_drop" in err

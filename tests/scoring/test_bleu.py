@@ -335,6 +335,7 @@ def test_the_tokeniser_fits_the_language():
   lines, others = ['我爱你们。', '他来了吗?'], ['我爱他们。', '他来了。']
   found = bleu.sacre_bleu(lines, others, language='zh_TW')
   assert '|tok:zh|' in found.signature and found.score > 10
+  assert bleu.sacre_bleu(lines, others, language='yue') == found
   assert '|tok:13a|' in bleu.sacre_bleu(lines, others, language='de').signature
   lines, others = ['ฉันรักพวกคุณ'], ['ฉันรักพวกเขา']
   found = bleu.sacre_bleu(lines, others, language='th')

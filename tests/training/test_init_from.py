@@ -64,6 +64,7 @@ def test_starts_with_its_parameters(made, origin: pathlib.Path, tmp_path):
 
   run = Run.open(workdir, config, folder)
   assert run.config().init_from == config.init_from
+  run.metrics.write_text('{"step": 1, "loss": 1.0}\n')
   shutil.copytree(origin / 'checkpoints' / '10', origin / 'checkpoints' / '20')
   again = config_of(made, **{'model.P_drop': 0.3})
   start_from(again, origin, workdir)
@@ -79,9 +80,14 @@ def test_starts_with_its_parameters(made, origin: pathlib.Path, tmp_path):
 def test_another_vocabulary_than_before(made, origin: pathlib.Path, tmp_path):
   config = config_of(made)
   start_from(config, origin, tmp_path / 'run')
+  kept = tmp_path / 'moved'
+  kept.mkdir()
+  shutil.copy(origin / 'vocabulary.model', kept)
   shutil.copy(made / 'other' / 'train.de', origin / 'vocabulary.model')
-  with pytest.raises(ValueError, match='does not have the vocabulary that new'):
+  with pytest.raises(ValueError, match='does not have .* that new.* is to be'):
     preparing.prepare(config, tmp_path / 'data')
+  folder = preparing.prepare(config, tmp_path / 'data', begun=kept)
+  assert card.read_card(folder)['vocabulary']['given'], 'a run that has begun has it'
 
 
 def make_a_link(origin: pathlib.Path) -> None:

@@ -15,7 +15,8 @@ import pytest
 from transformer_jax.data import batches
 from transformer_jax.machine import hosts
 from transformer_jax.machine.signals import EXIT_CODE, Interruption
-from transformer_jax.runs.run import Run, best_of
+from transformer_jax.runs.records import best_of
+from transformer_jax.runs.run import Run
 from transformer_jax.training import checkpoint, loop
 from transformer_jax.training.log import Log
 from transformer_jax.training.step import Sums, TrainState

@@ -24,8 +24,9 @@ def take(corpus: Corpus, given: pathlib.Path, folder: pathlib.Path) -> dict[str,
   sums = [files.sha256(given / name) for name in names.values()] if there else []
   if ' '.join(sums) != corpus.given_vocabulary:
     raise UserError(
-      f'{given} does not have the vocabulary that {corpus.name} is to be encoded with '
-      f'({corpus.given_vocabulary[:12]})'
+      f'{given} does not have the vocabulary ({corpus.given_vocabulary[:12]}) that '
+      f'{corpus.name} is to be encoded with: put that run back, or give --init_from '
+      'anew. A run that has begun has it too (scripts.train --workdir=RUN)'
     )
   for name in names.values():
     shutil.copy(given / name, folder / name)

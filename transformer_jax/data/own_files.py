@@ -2,12 +2,10 @@
 
 import functools
 import pathlib
-from collections.abc import Iterator
 from typing import NamedTuple
 
 from transformer_jax.data import drawn, packed, text_files
 from transformer_jax.data import languages as spoken
-from transformer_jax.data.lines import DAMAGE
 from transformer_jax.machine.errors import UserError
 
 MOST_DRAWN = 1000  # pairs of dev or test, where there are no files of them
@@ -62,28 +60,23 @@ def look(argument: str) -> OwnFiles:
       'begun goes on by train --workdir=RUN alone)'
     )
   for split in ('dev', 'test'):
+    have = [s for s in languages if text_files.there(folder, f'{split}.{s}')]
+    if len(have) == 1:
+      (lacks,) = {*languages} - {*have}
+      raise UserError(
+        f'{folder} has {split}.{have[0]} and no {split}.{lacks}: add that, or rename '
+        f'{split}.{have[0]}; without both, {split} is drawn from train'
+      )
     count = max(1, min(MOST_DRAWN, pairs // 10))
-    files[split] = (split,) if there(split) else (f'{drawn.PREFIX}{count}',)
+    files[split] = (split,) if have else (f'{drawn.PREFIX}{count}',)
   return OwnFiles(folder, *languages, pairs, files)
-
-
-def _blocks(path: pathlib.Path) -> Iterator[bytes]:
-  """A file's content, unpacked; UserError if it is damaged."""
-  try:
-    with packed.opened(path) as stream:
-      while block := stream.read(1 << 20):
-        yield block
-  except PermissionError:
-    raise
-  except DAMAGE as error:
-    raise UserError(f'{path}: truncated or damaged ({error}); get it again') from error
 
 
 @functools.cache
 def _lines(path: pathlib.Path) -> int:
   """How many lines a file has, the last of which may lack its end."""
   count, last = 0, b'\n'
-  for block in _blocks(path):
+  for block in packed.blocks(path):
     count, last = count + block.count(b'\n'), block[-1:]
   return count + (last != b'\n')
 
@@ -97,5 +90,5 @@ def characters(of: OwnFiles) -> int:
   found: set[str] = set()
   for language in (of.source_language, of.target_language):
     path = text_files.find(of.folder, f'train.{language}')
-    found |= {*b''.join(_blocks(path)).decode(errors='replace')}
+    found |= {*b''.join(packed.blocks(path)).decode(errors='replace')}
   return len(found)

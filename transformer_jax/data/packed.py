@@ -5,11 +5,12 @@ import gzip
 import io
 import lzma
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import BinaryIO
 
 import pyarrow
 
+from transformer_jax.data.lines import DAMAGE
 from transformer_jax.machine.errors import UserError
 
 # The ends of the names of compressed files.
@@ -58,6 +59,18 @@ class _Streams(io.RawIOBase):
   def close(self) -> None:
     self._file.close()
     super().close()
+
+
+def blocks(path: pathlib.Path) -> Iterator[bytes]:
+  """A file's content, unpacked; UserError if it is damaged."""
+  try:
+    with opened(path) as stream:
+      while block := stream.read(1 << 20):
+        yield block
+  except (FileNotFoundError, IsADirectoryError, PermissionError):
+    raise
+  except DAMAGE as error:
+    raise UserError(f'{path}: truncated or damaged ({error}); get it again') from error
 
 
 def opened(path: pathlib.Path) -> BinaryIO:

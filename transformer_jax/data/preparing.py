@@ -40,7 +40,7 @@ def prepare(
   data_dir: pathlib.Path,
   raw_dir: pathlib.Path | None = None,
   tfds_data_dir: pathlib.Path | None = None,
-  begun: bool = False,
+  begun: pathlib.Path | None = None,
 ) -> pathlib.Path:
   """The folder of a config's prepared corpus, which is made if it is not there.
 
@@ -51,8 +51,9 @@ def prepare(
     raw_dir: where the raw text lies, for readers that need a folder; None is what the
       config says.
     tfds_data_dir: where tensorflow-datasets has or puts its data sets.
-    begun: whether the run has started already. Its prepared corpus is then used without
-      a comparison with the config's own raw text, which may have changed.
+    begun: the folder of a run that has made steps. Its corpus is then used without a
+      comparison with the config's own raw text, which may have changed; and if it was
+      encoded with another run's vocabulary, this folder has that too.
 
   Raises:
     UserError: the folder was prepared with other settings than the config's, or from
@@ -62,14 +63,15 @@ def prepare(
   folder = folder_of(corpus.name, data_dir)
   is_there, to_use = os.path.lexists(folder), 'Leave out --raw_dir'
   if raw_dir is None and config.raw_dir:
-    to_use, own = 'Give --config.raw_dir=', pathlib.Path(config.raw_dir)
+    to_use, own = 'Give --config.raw_dir=', pathlib.Path(config.raw_dir).expanduser()
     # The raw text of a corpus that is there may be gone.
-    raw_dir = own if not is_there or own.is_dir() and not begun else None
+    raw_dir = own if not is_there or own.is_dir() and begun is None else None
   if not is_there:
-    if begun:
+    if begun is not None:
       print(f"the run's corpus is not in {data_dir} (--data_dir)", file=sys.stderr)
     splits = readers.bitexts(corpus, raw_dir, tfds_data_dir)
-    prepare_corpus(corpus, splits, data_dir, pathlib.Path(config.init_from.run))
+    given = begun or pathlib.Path(config.init_from.run)
+    prepare_corpus(corpus, splits, data_dir, given)
   if not (folder / card.CARD).is_file():
     raise UserError(
       f'{folder} is no prepared corpus, it has no {card.CARD}: move it away, or give '

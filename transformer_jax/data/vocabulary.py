@@ -8,6 +8,7 @@ import collections
 import hashlib
 import itertools
 import pathlib
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -141,7 +142,15 @@ def train_tokens(sentences: Iterable[str], path: pathlib.Path, size: int) -> dic
   given = _Usable(sentences)
   counts = collections.Counter(token for line in given for token in line.split(' '))
   del counts['']
-  unused = [f'<unused{i}>' for i in range(size - len(counts) - SPECIAL)]
+  spare = size - SPECIAL - len(counts)
+  if spare < 0:
+    key = 'target_vocab_size' if path.name == TARGETS else 'vocab_size'
+    print(
+      f'{-spare} of {len(counts)} different tokens get no piece and become <unk>: '
+      f'--config.model.{key}={size - spare} would hold all',
+      file=sys.stderr,
+    )
+  unused = [f'<unused{i}>' for i in range(spare)]
   options = {'model_type': 'word', 'input_format': 'tsv'}
   options |= {'character_coverage': 1.0}  # a token of rarer characters would be lost
   options |= {'control_symbols': unused} if unused else {}

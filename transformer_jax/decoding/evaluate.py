@@ -61,11 +61,17 @@ class Evaluation:
     self.translations = run.translations(options.split, *searched, options.lowercase)
 
   def evaluate(self) -> tuple[Result, list[str]]:
-    """Averages, searches and scores: the result, and the output of each sentence."""
+    """Averages, searches and scores: the result, and the output of each sentence.
+
+    Raises:
+      UserError, OSError: the run's corpus is not there, or its folder is read-only.
+    """
     config, options, run = self._config, self._options, self._run
+    run.check_corpus(self._corpus)
     run.check_vocabulary(self._corpus)
     for split in dict.fromkeys((options.split, 'dev')):  # a result has dev's perplexity
       run.check_held_out(self._corpus, split)
+    files.writable(self.translations.parent)
     graph, shapes = build.architecture(config)
     _say(f'averaging {len(self._steps)} checkpoints up to step {self._steps[-1]}')
     params = checkpoint.average(run.checkpoints, self._steps, shapes)
@@ -117,7 +123,6 @@ class Evaluation:
 
   def write(self, result: Result, outputs: Sequence[str]) -> None:
     """Writes the outputs and the result under translations/, and the run's newest."""
-    self.translations.parent.mkdir(exist_ok=True)
     files.write(self.translations, ''.join(line + '\n' for line in outputs))
     result.write(self.translations.with_suffix('.json'))
     result.write(self._run.workdir / 'result.json')

@@ -1,24 +1,43 @@
 """A text as sentences, and their hypotheses as lines: N in, N or N times K out."""
 
 import math
+import pathlib
+import sys
 from collections.abc import Iterable, Iterator
 
+from transformer_jax.data import packed
 from transformer_jax.decoding.translate import Hypothesis
+from transformer_jax.machine import streams
 
 # Lines that are translated and written together: no more are lost if it is stopped.
 TOGETHER = 10_000
 
 
+def read(path: pathlib.Path) -> bytes:
+  """All of a file, plain or compressed; of stdin if its name is -."""
+  return streams.read_stdin() if str(path) == '-' else b''.join(packed.blocks(path))
+
+
 def split_lines(content: bytes) -> list[str]:
   """The lines of a text, which end at LF alone; the last may lack its LF.
 
-  Bytes that are not UTF-8 become U+FFFD, so that no line is lost.
+  Bytes that are not UTF-8 become U+FFFD, so that no line is lost; stderr tells of it.
   """
+  if damaged := sum(map(_is_damaged, content.split(b'\n'))):
+    print(f'lines with bytes that are not UTF-8: {damaged:,}', file=sys.stderr)
   lines = content.decode('utf-8-sig', errors='replace').split('\n')
   if lines[-1] == '':
     lines.pop()
   # NUL would end a string for SentencePiece; CR is the rest of a CRLF.
   return [line.removesuffix('\r').replace('\x00', ' ').strip() for line in lines]
+
+
+def _is_damaged(line: bytes) -> bool:
+  try:
+    line.decode()
+  except UnicodeDecodeError:
+    return True
+  return False
 
 
 def parts(lines: list[str]) -> Iterator[list[str]]:

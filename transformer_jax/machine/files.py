@@ -1,6 +1,7 @@
 """Writing a file whole or not at all, JSON, sha256 sums, and locks."""
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import json
@@ -55,6 +56,13 @@ def _stream(path: pathlib.Path) -> IO[str] | None:
       if os.path.samestat(path.stat(), os.fstat(number)):
         return stream
   return None
+
+
+def writable(folder: pathlib.Path) -> None:
+  """Makes a folder if it is not there; an OSError if nothing can be written in it."""
+  folder.mkdir(exist_ok=True)
+  if not os.access(folder, os.W_OK | os.X_OK):
+    raise PermissionError(errno.EACCES, 'nothing can be written there', str(folder))
 
 
 def as_json(value: Any, indent: int | None = None) -> str:

@@ -6,6 +6,8 @@ imported side by side and their main(argv) called any number of times.
 """
 
 import difflib
+import itertools
+import os
 import pathlib
 import re
 import sys
@@ -164,6 +166,10 @@ class Flags:
   def _refuse_unknown_keys(self, argv: Sequence[str]) -> None:
     """Raises UserError if one of --config.KEY is none of the config's."""
     if self._config is None:
+      before = itertools.takewhile(lambda word: word != '--', argv)
+      orphan = next((w for w in before if re.match('--?config[.]', w)), None)
+      if orphan and 'config' in self._values:
+        raise errors.UserError(f'{orphan}: give it behind all other flags and a --')
       return
     self._forget_overrides()
     self._argv[:] = argv[:1]
@@ -207,7 +213,8 @@ class _PathParser(flags.ArgumentParser):
   def parse(self, argument: str | pathlib.Path) -> pathlib.Path:
     if argument == '':
       raise ValueError('is empty')
-    return pathlib.Path(argument)
+    # A shell leaves the ~ of --flag=~/FOLDER as it is.
+    return pathlib.Path(os.path.expanduser(argument))
 
 
 class _IntegerOrParser(flags.ArgumentParser):

@@ -99,7 +99,8 @@ class Interruption:
     with self._saying:  # the main thread may leave while another one is ending it
       if not self._said:
         words = f'stopped by a signal. {self.last_words()}'.strip()
-        print(words, file=self._said_to, flush=True)
+        with contextlib.suppress(OSError):  # nobody reads it any more
+          print(words, file=self._said_to, flush=True)
         self._said = True
 
 

@@ -16,13 +16,20 @@ STDOUT = pathlib.Path('stdout')
 def standard() -> Iterator[None]:
   """Makes the three usable, and sees to it that what is printed arrives, in UTF-8.
 
-  A reader that leaves early, such as `| head`, has what it wants.
+  A reader of stdout that leaves early, such as `| head`, has what it wants. One of
+  stderr may leave at any time, as `2>&1 | tee log` does at Ctrl-C: the program goes on.
 
   Raises:
     OSError: stdout, which it names, is closed or its disk is full.
   """
   _replace_closed()
-  before = sys.stdout
+  before, before_error = sys.stdout, sys.stderr
+  sys.stderr = io.TextIOWrapper(
+    io.BufferedWriter(_Stderr(2, 'w', closefd=False)),
+    encoding=before_error.encoding,
+    errors=before_error.errors,
+    line_buffering=True,
+  )
   sys.stdout = io.TextIOWrapper(
     io.BufferedWriter(_Stdout(1, 'w', closefd=False)),
     encoding='utf-8',
@@ -43,7 +50,7 @@ def standard() -> Iterator[None]:
     if not (isinstance(error, BrokenPipeError) and error.filename == str(STDOUT)):
       raise error
   finally:
-    sys.stdout = before
+    sys.stdout, sys.stderr = before, before_error
 
 
 class _Stdout(io.FileIO):
@@ -52,6 +59,16 @@ class _Stdout(io.FileIO):
   def write(self, content: bytes) -> int | None:
     with files.named(STDOUT):
       return super().write(content)
+
+
+class _Stderr(io.FileIO):
+  """Drops what cannot be written: saving what is new matters more than telling."""
+
+  def write(self, content: bytes) -> int | None:
+    try:
+      return super().write(content)
+    except OSError:
+      return len(content)
 
 
 def read_stdin() -> bytes:

@@ -29,6 +29,8 @@ def write(
 ) -> list[pathlib.Path]:
   """Writes attention.html, and for each sentence and layer lines and heat maps.
 
+  Pictures of further sentences, which were drawn there before, are deleted.
+
   Raises:
     UserError: there is no such layer, head or word.
   """
@@ -38,6 +40,9 @@ def write(
     words = ' '.join(sentences[0][view.kind][1])
     raise UserError(f'--word={view.word}: no sentence has it; the first has: {words}')
   folder.mkdir(parents=True, exist_ok=True)
+  for old in folder.glob('[0-9]*.*.layer-*.*'):
+    if int(old.name.partition('.')[0]) > len(sentences):
+      old.unlink()
   page = folder / 'attention.html'
   first = layers[0], heads, rows[0]
   attention_page.write(page, sentences, about, view.kind, *first)

@@ -8,8 +8,9 @@ from transformer_jax.data.corpus import folder_of
 from transformer_jax.machine.errors import UserError
 from transformer_jax.runs import baseline
 from transformer_jax.runs.baseline import Baseline
+from transformer_jax.runs.records import read_records
 from transformer_jax.runs.result import CONFIG, MODEL, Result
-from transformer_jax.runs.run import Run, read_records
+from transformer_jax.runs.run import Run
 
 
 class Scored(NamedTuple):

@@ -148,6 +148,11 @@ def check_keys(
   `to_train`: also what only training needs must be there.
   """
   needed = NEEDED | {key for *_, keys in VALUES for key in keys} if to_train else NEEDED
+  if 'corpus' not in config:
+    raise UserError(
+      f'{path} is not the config of a run. (A model of Hugging Face becomes a run by '
+      'scripts.import_model)'
+    )
   if missing := ', '.join(sorted(needed - _flat(config).keys())):
     raise UserError(
       f'{path} lacks {missing}: another version of this code wrote it. Take that '

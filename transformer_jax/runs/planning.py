@@ -45,6 +45,8 @@ class Plan(NamedTuple):
     for flag in self.trainer_flags:
       if re.match('--?config([.]seed)?=', flag):  # a folder is named after both
         raise UserError(f'{flag}: give --rows, --config and --seeds before the --')
+      if re.match('--?(workdir|data_dir|raw_dir|tfds_data_dir)=', flag):
+        raise UserError(f'{flag}: give it before the --')
     jobs = [self._job(name, int(seed)) for seed in self.seeds for name in self.configs]
     for name, count in collections.Counter(job.name for job in jobs).items():
       if count > 1:
@@ -60,7 +62,9 @@ class Plan(NamedTuple):
       runs = [self._run(name, int(seed)) for seed in self.seeds]
       config = load_config(name, self.trainer_flags, runs[0])
       begun = all(run.has_begun for run in runs)
-      preparing.prepare(config, *self.data.folders(), begun)
+      preparing.prepare(
+        config, *self.data.folders(), runs[0].workdir if begun else None
+      )
 
   def _job(self, name: str, seed: int) -> Job:
     given = [f'--config.seed={seed}', *self.trainer_flags]

@@ -17,14 +17,8 @@ from transformer_jax.data.vocabulary import Vocabularies
 from transformer_jax.machine import files
 from transformer_jax.machine.errors import UserError
 from transformer_jax.runs import config_checks
+from transformer_jax.runs.records import best_of, read_records
 from transformer_jax.runs.saved import numbered
-
-# Types of those values of a record that are computed with.
-RECORD = dict.fromkeys(('step', 'target_tokens', 'steps', 'skipped'), (int,))
-RECORD |= {'loss': (float, int), 'seconds': (float, int)}
-# null stands for NaN.
-RECORD |= dict.fromkeys(('dev_perplexity', 'dev_bleu'), (float, int, type(None)))
-RECORD |= dict.fromkeys(('device', 'commit'), (str,))
 
 
 class RunLocked(UserError):
@@ -42,7 +36,10 @@ class Run(NamedTuple):
 
   @property
   def has_begun(self) -> bool:
-    return (self.workdir / 'config.json').is_file()
+    """Whether it has a config and a step: before that, another config may come."""
+    if not (self.workdir / 'config.json').is_file():
+      return False
+    return bool(numbered(self.checkpoints) or self.records())
 
   @property
   def metrics(self) -> pathlib.Path:
@@ -205,8 +202,8 @@ class Run(NamedTuple):
     """Creates the folder, or checks that it holds a run of this config and corpus.
 
     Raises:
-      UserError: the folder holds a run of another config or another vocabulary, or one
-        whose checkpoints are gone, or a number of the config is impossible.
+      UserError: the folder holds a run of another config or corpus, or one whose
+        checkpoints are gone, or a number of the config is impossible.
     """
     run = cls(workdir)
     given = json.loads(config.to_json_best_effort())
@@ -222,6 +219,7 @@ class Run(NamedTuple):
         shutil.copy(corpus / name, workdir / name)
       shutil.copy(corpus / card.CARD, workdir / card.CARD)
     run.check_vocabulary(corpus)
+    run._check_identity(corpus)
     files.write(path, files.as_json(given, indent=1) + '\n')
     return run
 
@@ -280,6 +278,20 @@ class Run(NamedTuple):
         'from the first step on, or give another --workdir'
       )
 
+  def check_corpus(self, corpus: pathlib.Path) -> None:
+    """Raises UserError unless the run has a corpus, and that is there."""
+    if not card.read_card(self.workdir)['splits']:
+      raise UserError(
+        f'{self.workdir} was imported without a corpus: to score it, import it with '
+        '--prepare, into another --workdir'
+      )
+    if not (corpus / card.CARD).is_file():
+      raise UserError(
+        f"{corpus}: the run's corpus is not there. Give --data_dir, or prepare it by "
+        f'scripts.train --workdir={self.workdir}, which makes no more steps if the run '
+        'has all of them'
+      )
+
   def check_vocabulary(self, corpus: pathlib.Path) -> None:
     """Raises UserError unless run and corpus share their vocabularies."""
     pairs = zip(self.vocabularies(), card.vocabularies(corpus), strict=True)
@@ -289,6 +301,15 @@ class Run(NamedTuple):
           f'{corpus} was encoded with another vocabulary ({theirs[:12]}) than the '
           f"run's ({ours[:12]}): use the corpus the run was trained on"
         )
+
+  def _check_identity(self, corpus: pathlib.Path) -> None:
+    """Raises UserError unless the corpus has what it had when the run was started."""
+    ours, theirs = (card.read_card(f)['identity'] for f in (self.workdir, corpus))
+    if ours != theirs:
+      raise UserError(
+        f"{corpus} ({theirs[:12]}) has other text than the run's corpus had "
+        f'({ours[:12]}): put that back (--data_dir), or give another --workdir'
+      )
 
   def check_held_out(self, corpus: pathlib.Path, split: str) -> None:
     """Raises UserError unless dev or test is as it was when the run was started."""
@@ -300,45 +321,3 @@ class Run(NamedTuple):
           f'{corpus / name} is not that of {self.workdir / card.CARD}: use the '
           'corpus the run was trained on'
         )
-
-
-def best_of(records: list[dict], by: str) -> int | None:
-  """The step with the best dev 'perplexity' or 'bleu'; None if none was measured.
-
-  With '', no step is the best.
-  """
-  if not by:
-    return None
-  key, sign = f'dev_{by}', {'perplexity': 1, 'bleu': -1}[by]
-  found = [(sign * r[key], r['step']) for r in records if r.get(key) is not None]
-  return min(found)[1] if found else None
-
-
-def _is_record(record: object) -> bool:
-  """Whether a value is a record: it has a step, and its fields have their types."""
-  if not isinstance(record, dict) or 'step' not in record:
-    return False
-  return all(type(record[key]) in RECORD[key] for key in RECORD.keys() & record.keys())
-
-
-def read_records(metrics: pathlib.Path) -> list[dict]:
-  """The records of a metrics.jsonl, one a line; none if the file is not there.
-
-  An incomplete line is left out: it is being written now, or its writer was killed.
-
-  Raises:
-    UserError: a line is no record of a step; the message names it.
-  """
-  if not metrics.is_file():
-    return []
-  found = []
-  for number, line in enumerate(metrics.read_bytes().splitlines(), 1):
-    if line.endswith(b'}'):
-      try:
-        record = json.loads(line)
-      except (ValueError, RecursionError) as error:
-        raise UserError(f'{metrics}, line {number}: {error}') from error
-      if not _is_record(record):
-        raise UserError(f'{metrics}, line {number}: no record of a step')
-      found.append(record)
-  return found

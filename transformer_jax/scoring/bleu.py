@@ -14,6 +14,8 @@ from transformer_jax.scoring import moses
 # Thai, Lao, Khmer and Burmese: without spaces between words, and without a tokeniser of
 # their own in sacreBLEU.
 UNSPACED = {'th', 'lo', 'km', 'my'}
+# Languages in Chinese characters that sacreBLEU does not know, as it knows 'zh'.
+CHINESE = {'cmn', 'gan', 'hak', 'lzh', 'wuu', 'yue'}
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,8 @@ class PaperTokenizer(BaseTokenizer):
 def sacre_metric(lowercase: bool, tokenized: bool, language: str | None) -> BLEU:
   """sacreBLEU's default: exponential smoothing, 13a tokens but for ja, ko and zh.
 
-  Languages of UNSPACED are scored by characters, which is not sacreBLEU's default.
+  Languages of UNSPACED are scored by characters, those of CHINESE by the tokens of zh,
+  which is not sacreBLEU's default.
 
   Args:
     tokenized: the text is tokens already, which are scored as they are.
@@ -64,6 +67,8 @@ def sacre_metric(lowercase: bool, tokenized: bool, language: str | None) -> BLEU
   short = moses.base(language or '')
   if short in UNSPACED:
     return BLEU(lowercase=lowercase, tokenize='char')
+  if short in CHINESE:
+    return BLEU(lowercase=lowercase, tokenize='zh')
   try:
     return BLEU(lowercase=lowercase, trg_lang=short)
   except RuntimeError as error:
