@@ -41,7 +41,7 @@ def get_config(pair: str = 'en-de') -> ml_collections.ConfigDict:
         # section 5.1
         'target_vocab_size': 0,
         'norm_epsilon': 1e-6,  # is added to the variance in a LayerNorm
-        # What the paper's model has not, but Marian's may have
+        # Not in the paper's model; some of Marian's models have them
         'activation': 'relu',  # of the feed-forward networks; or 'swish'
         'biases': False,  # of attention and of the logits
       },

@@ -10,7 +10,7 @@ ctranslate2.Translator loads. safetensors: an archive of our own names and shape
 
 from transformer_jax.machine.signals import Interruption
 
-if __name__ == '__main__':  # what is imported below takes seconds
+if __name__ == '__main__':  # so that a signal also ends the slow imports below
   Interruption().install()
 
 from absl import logging

@@ -10,7 +10,7 @@ vocabulary; without, the run can translate and be looked into.
 
 from transformer_jax.machine.signals import Interruption
 
-if __name__ == '__main__':  # what is imported below takes seconds
+if __name__ == '__main__':  # so that a signal also ends the slow imports below
   Interruption().install()
 
 from absl import logging

@@ -13,7 +13,7 @@ look.
 
 from transformer_jax.machine.signals import Interruption
 
-if __name__ == '__main__':  # what is imported below takes seconds
+if __name__ == '__main__':  # so that a signal also ends the slow imports below
   Interruption().install()
 
 import sys

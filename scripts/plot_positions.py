@@ -8,7 +8,7 @@ apart. Draws the encodings, M_k, and similarity over distance (SVG, PNG).
 
 from transformer_jax.machine.signals import Interruption
 
-if __name__ == '__main__':  # what is imported below takes seconds
+if __name__ == '__main__':  # so that a signal also ends the slow imports below
   Interruption().install()
 
 from absl import logging

@@ -49,7 +49,7 @@ def main(argv: list[str]) -> None:
     TFLOPS.value,
   )
   if ATTENTION.value:
-    report.blocks.extend(attention_views.drawn(paths))
+    report.blocks.extend(attention_views.blocks(paths))
   if HTML.value:
     document.write_html(report.blocks, HTML.value)
   if MARKDOWN.value:

@@ -10,7 +10,7 @@ measures dev perplexity once for each head, with that head's output set to zero.
 
 from transformer_jax.machine.signals import Interruption
 
-if __name__ == '__main__':  # what is imported below takes seconds
+if __name__ == '__main__':  # so that a signal also ends the slow imports below
   Interruption().install()
 
 from absl import app, logging
@@ -54,7 +54,7 @@ def main(argv: list[str]) -> None:
   folder.mkdir(parents=True, exist_ok=True)
   if QUERY.value is None:
     training = token_files.read_split(corpus, 'train')
-    pairs = head_survey.drawn(sides, SENTENCES.value, watcher.longest)
+    pairs = head_survey.sample_pairs(sides, SENTENCES.value, watcher.longest)
     found = head_survey.survey(watcher, pairs, training)
     about = f'Means over {len(pairs)} sentences of {SPLIT.value}.'
     blocks = attention_heads.survey_blocks(found, about)
@@ -62,7 +62,7 @@ def main(argv: list[str]) -> None:
     attention_pictures.save(figure, folder / 'heads')
   else:
     words = QUERY.value, KEY.value
-    every = head_survey.drawn(sides, len(sides[0]), watcher.longest)
+    every = head_survey.sample_pairs(sides, len(sides[0]), watcher.longest)
     means = head_survey.between(watcher, every, *words)
     blocks = attention_heads.pair_blocks(*means, *words)
   if PRUNE.value:

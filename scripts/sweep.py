@@ -19,7 +19,7 @@ a time, each with half of the cores and GPUs, most of which a small model leaves
 
 from transformer_jax.machine.signals import Interruption
 
-if __name__ == '__main__':  # what is imported below takes seconds
+if __name__ == '__main__':  # so that a signal also ends the slow imports below
   Interruption().install()
 
 import sys

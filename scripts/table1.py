@@ -52,7 +52,7 @@ def main(argv: list[str]) -> None:
     **about,  # the load is of the minutes before
     **measuring.table(ns, ds, bar),
   }
-  files.write(path, files.as_json(measured, indent=1) + '\n')
+  files.write_json(path, measured)
   blocks = report.blocks(measured, '')
   for block in blocks:
     if isinstance(block, Picture):

@@ -9,7 +9,7 @@ At a terminal it asks for a line and translates it at once; Ctrl-D ends it. With
 
 from transformer_jax.machine.signals import Interruption
 
-if __name__ == '__main__':  # what is imported below takes seconds
+if __name__ == '__main__':  # so that a signal also ends the slow imports below
   Interruption().install()
 
 import sys

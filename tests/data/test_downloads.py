@@ -51,7 +51,7 @@ def test_all_dead_addresses_are_named(host: toy.host.Host, monkeypatch):
   assert re.fullmatch(
     r"Failed to resolve 'no.invalid' \(.*\)", dead['http://no.invalid/x']
   )
-  assert downloads.told({'u': 'x', 'v': 'y'}) == 'no answer from u (x), v (y)'
+  assert downloads.describe({'u': 'x', 'v': 'y'}) == 'no answer from u (x), v (y)'
 
 
 def test_a_name_that_is_not_looked_up_in_time(monkeypatch: pytest.MonkeyPatch):

@@ -38,7 +38,7 @@ def test_it_is_always_said_what_is_used(raw: pathlib.Path, capsys):
 def test_few_names_are_said(made: pathlib.Path):
   about = card.read_card(made)
   about['splits']['train']['from'] = [{'name': str(n)} for n in range(30)]
-  assert origin.told(about) == '0, 1, 2, 3, 4, 5, 6, 7, 8, 23 more'
+  assert origin.describe(about) == '0, 1, 2, 3, 4, 5, 6, 7, 8, 23 more'
 
 
 def test_files_that_have_not_changed_are_not_read(made, raw, monkeypatch):

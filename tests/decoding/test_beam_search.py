@@ -34,8 +34,8 @@ from toy.table_models import (
 from transformer_jax.decoding import beam_search as module
 from transformer_jax.decoding.beam_search import (
   Hypotheses,
-  apart,
   beam_search,
+  finish_few,
   length_penalty,
 )
 
@@ -211,9 +211,9 @@ def test_the_last_quarter_goes_on_alone(monkeypatch: pytest.MonkeyPatch):
 
 
 def only_some(rest, state, shared, limits, left):
-  """A mutant of apart(): the first sentences go on, done or not."""
+  """A mutant of finish_few(): the first sentences go on, done or not."""
   none_done = state._replace(done=jnp.zeros_like(state.done))
-  return apart(rest, none_done, shared, limits, left)
+  return finish_few(rest, none_done, shared, limits, left)
 
 
 def none_at_all(rest, state, shared, limits, left):
@@ -222,7 +222,7 @@ def none_at_all(rest, state, shared, limits, left):
 
 @pytest.mark.parametrize('mutant', [only_some, none_at_all])
 def test_mutants_of_apart_differ_from_plain_search(monkeypatch, mutant):
-  monkeypatch.setattr(module, 'apart', mutant)
+  monkeypatch.setattr(module, 'finish_few', mutant)
   assert differing(search_all(beam=4), beam=4) > 10
 
 

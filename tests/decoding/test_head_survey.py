@@ -138,13 +138,13 @@ def test_one_word_that_looks_at_another():
 
 def test_the_same_pairs_are_drawn_each_time():
   given = pairs(50)
-  chosen = head_survey.drawn(sides(given), 7, 128)
-  assert chosen == head_survey.drawn(sides(given), 7, 128) and len(chosen) == 7
+  chosen = head_survey.sample_pairs(sides(given), 7, 128)
+  assert chosen == head_survey.sample_pairs(sides(given), 7, 128) and len(chosen) == 7
   assert all(pair in given for pair in chosen) and chosen != given[:7]
   long = ([6, EOS], [*range(14, 20), EOS])
-  assert long not in head_survey.drawn(sides([*given, long]), 99, 4)
-  assert head_survey.drawn(sides(given), 99, 128) == given
-  assert all(len(a) <= 4 for a, _ in head_survey.drawn(sides(given), 99, 4))
+  assert long not in head_survey.sample_pairs(sides([*given, long]), 99, 4)
+  assert head_survey.sample_pairs(sides(given), 99, 128) == given
+  assert all(len(a) <= 4 for a, _ in head_survey.sample_pairs(sides(given), 99, 4))
 
 
 def test_pruning_leaves_out_one_head(tmp_path: pathlib.Path):

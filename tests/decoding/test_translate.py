@@ -355,7 +355,7 @@ def test_perplexity(positions: str, tmp_path: pathlib.Path):
   pairs, *both = sides(tmp_path)
   graph, params = model(positions)
   perplexity = Perplexity(tiny_config(positions, decode_tokens=64), graph, *both)
-  found = perplexity(parallel.everywhere(params))
+  found = perplexity(parallel.replicate(params))
   beyond = sum(max(map(len, pair)) >= TABLE for pair in pairs)
   assert beyond and perplexity.cut_pairs == (beyond if positions == 'learned' else 0)
   told = [f'{beyond} pairs were cut for the perplexity: too long']
@@ -382,5 +382,5 @@ def test_the_perplexity_of_very_long_lines(tmp_path: pathlib.Path):
   measure = lambda *both: Perplexity(tiny_config(decode_tokens=64), graph, *both)
   whole, cut = measure(*read('s', 't')), measure(*read('s.cut', 't.cut'))
   assert (whole.cut_pairs, cut.cut_pairs) == (3, 0)
-  given = parallel.everywhere(params)
+  given = parallel.replicate(params)
   assert whole(given) == cut(given)

@@ -133,7 +133,7 @@ def test_nothing_moves_unasked(tmp_path: pathlib.Path, monkeypatch):
 def test_devices_of_a_cpu_read_the_same_memory():
   """Whatever the arrays come from: the host, one device, or all of them."""
   x = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
-  for given in (x, jax.numpy.array(x), parallel.everywhere(x)):
+  for given in (x, jax.numpy.array(x), parallel.replicate(x)):
     found = parallel.replicate_read_only({'x': given})['x']
     parts = [part.data for part in found.addressable_shards]
     assert [part.device for part in parts] == jax.local_devices()

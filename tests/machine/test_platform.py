@@ -16,8 +16,8 @@ FLAGS = """
 import os, jax
 from transformer_jax.machine import platform
 platform.deterministic()
-platform.multiply_by_ynn()
-platform.outlast_stops()
+platform.use_ynn()
+platform.lengthen_collective_timeout()
 jax.devices()
 print(os.environ['XLA_FLAGS'])
 """
@@ -58,7 +58,7 @@ def test_compiled_programs_are_kept_where_nobody_else_writes(
     monkeypatch.setenv(key, value and str(tmp_path / value))
   kept: dict[str, str] = {}
   monkeypatch.setattr(jax.config, 'update', kept.__setitem__)
-  platform.keep_compiled()
+  platform.use_compilation_cache()
   cache = tmp_path / folder / 'transformer_jax'
   assert kept == {'jax_compilation_cache_dir': str(cache)}
   assert cache.stat().st_mode & 0o777 == 0o700
@@ -67,7 +67,7 @@ def test_compiled_programs_are_kept_where_nobody_else_writes(
 def test_no_place_for_compiled_programs_ends_nothing(tmp_path, monkeypatch, capsys):
   (tmp_path / 'file').touch()
   monkeypatch.setenv('XDG_CACHE_HOME', str(tmp_path / 'file'))
-  platform.keep_compiled()
+  platform.use_compilation_cache()
   assert 'compiled programs are not kept (' in capsys.readouterr().err
 
 
@@ -79,11 +79,11 @@ def test_compiled_programs_of_others_are_not_run(tmp_path, monkeypatch, capsys):
   monkeypatch.setattr(jax.config, 'update', kept.__setitem__)
   for mode in (0o770, 0o705):
     cache.chmod(mode)
-    platform.keep_compiled()
+    platform.use_compilation_cache()
   said = f'compiled programs are not kept ({cache} is open to others: chmod 700 it)\n'
   assert (kept, capsys.readouterr().err) == ({}, said)
   cache.chmod(0o700)
-  platform.keep_compiled()
+  platform.use_compilation_cache()
   assert kept == {'jax_compilation_cache_dir': str(cache)}
 
 
@@ -126,7 +126,7 @@ def test_a_folder_or_link_of_another_user(linked, tmp_path, monkeypatch, capsys)
   else:
     monkeypatch.setattr(os, 'geteuid', lambda: 12345)
   monkeypatch.setattr(jax.config, 'update', kept.__setitem__)
-  platform.keep_compiled()
+  platform.use_compilation_cache()
   assert not kept and f'{cache} belongs to another user' in capsys.readouterr().err
 
 
@@ -135,7 +135,7 @@ def test_a_user_without_a_home(monkeypatch, capsys):
   for key in ('HOME', 'XDG_CACHE_HOME'):
     monkeypatch.delenv(key, raising=False)
   monkeypatch.setattr(pwd, 'getpwuid', {}.__getitem__)
-  platform.keep_compiled()
+  platform.use_compilation_cache()
   assert 'compiled programs are not kept (' in capsys.readouterr().err
 
 

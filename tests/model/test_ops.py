@@ -318,7 +318,7 @@ def test_a_step_on_two_devices_has_right_gradients():
 @pytest.mark.slow
 @pytest.mark.parametrize(('threads', 'wrong'), [(2, 1), (3, 0)])
 def test_eigen_needs_a_spare_thread(threads: int, wrong: int):
-  """If two threads are right too, platform.multiply_by_ynn() is no longer needed."""
+  """If two threads are right too, platform.use_ynn() is no longer needed."""
   script = pathlib.Path(__file__).with_name('eigen_fault.py')
   environment = os.environ | {'NPROC': str(threads), 'XLA_FLAGS': ''}
   done = subprocess.run([sys.executable, script], env=environment, text=True)

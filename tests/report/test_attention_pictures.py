@@ -138,13 +138,13 @@ def test_the_page_holds_all_weights_and_asks_nobody(tmp_path: pathlib.Path):
 def test_a_report_takes_the_pictures_that_there_are(tmp_path: pathlib.Path, capsys):
   run = tmp_path / 'run'
   attention_views.write(run / 'attention', SENTENCES[:1], 'x', view())
-  heading, *pictures = attention_views.drawn([run, tmp_path / 'other'])
+  heading, *pictures = attention_views.blocks([run, tmp_path / 'other'])
   assert heading.text == 'Inside run' and len(pictures) == 2
   assert all(picture.svg.startswith('<svg') for picture in pictures)
   assert f'{tmp_path / "other"}: no pictures of attention' in capsys.readouterr().err
   other = tmp_path / 'b' / 'run'
   attention_views.write(other / 'attention', SENTENCES[1:], 'x', view())
-  blocks = attention_views.drawn([run, other])
+  blocks = attention_views.blocks([run, other])
   headings = [block.text for block in blocks if isinstance(block, Heading)]
   assert headings == [f'Inside {tmp_path.name}/run', 'Inside b/run']
   names = [block.name for block in blocks if isinstance(block, Picture)]

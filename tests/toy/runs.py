@@ -78,7 +78,7 @@ def state_shapes(config: ml_collections.ConfigDict) -> tuple[Any, Any]:
   return params, jax.eval_shape(adam(config).init, params)
 
 
-def restored(toy: Toy, step: int) -> checkpoint.Restored:
+def restored(toy: Toy, step: int) -> checkpoint.Saved:
   shapes = state_shapes(Run(toy.workdir).config())
   return checkpoint.restore(toy.checkpoints, step, *shapes)
 

@@ -10,12 +10,14 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
+import ml_collections
 import numpy as np
 import orbax.checkpoint as ocp
 import pytest
 
 from configs import base
 from transformer_jax.machine.errors import UserError
+from transformer_jax.runs import averaging
 from transformer_jax.runs.run import Run
 from transformer_jax.training import checkpoint
 from transformer_jax.training.checkpoint import Damaged
@@ -66,9 +68,10 @@ def copied(folder: pathlib.Path, step: int, new: int) -> None:
 
 
 def to_average(
-  folder: pathlib.Path, *how: int, last: int | str | None = None
+  folder: pathlib.Path, every: int, count: int, last: int | str | None = None
 ) -> list[int]:
-  return checkpoint.to_average(Run(folder.parent), *how, last)
+  config = ml_collections.ConfigDict({'checkpoint_every_steps': every})
+  return averaging.chosen_steps(Run(folder.parent), config, count, last)
 
 
 def test_restored_is_what_was_saved(kept: pathlib.Path):

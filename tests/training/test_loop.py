@@ -9,12 +9,14 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import ml_collections
 import numpy as np
 import pytest
 
 from transformer_jax.data import batches
 from transformer_jax.machine import hosts
 from transformer_jax.machine.signals import EXIT_CODE, Interruption
+from transformer_jax.runs import averaging
 from transformer_jax.runs.records import best_of
 from transformer_jax.runs.run import Run
 from transformer_jax.training import checkpoint, loop
@@ -247,7 +249,8 @@ def test_minutes_add_copies_that_are_never_averaged(
   for step in (*kept.steps, 9):
     (tmp_path / 'checkpoints' / str(step)).mkdir()
     (tmp_path / 'checkpoints' / str(step) / checkpoint.MANIFEST).touch()
-  assert checkpoint.to_average(Run(tmp_path), EVERY, 5, None) == [4, 8, 9]
+  config = ml_collections.ConfigDict({'checkpoint_every_steps': EVERY})
+  assert averaging.chosen_steps(Run(tmp_path), config, 5, None) == [4, 8, 9]
   checkpoint.prune(tmp_path / 'checkpoints', EVERY, 5)
   assert checkpoint.steps(tmp_path / 'checkpoints') == [4, 8, 9]
 

@@ -38,7 +38,7 @@ def _rate(size: int, dtype: jnp.dtype) -> float:
   """FLOP/s of products of this size, by a chain long enough to be timed."""
   # Scaled so that the numbers keep their magnitude through any number of products.
   random = np.random.default_rng(0).standard_normal((size, size), np.float32)
-  matrix = parallel.everywhere((random * size**-0.5).astype(dtype))
+  matrix = parallel.replicate((random * size**-0.5).astype(dtype))
   rows = np.arange(1, jax.local_device_count() + 1, dtype=np.int32)
 
   def chain(given: tuple[jax.Array, jax.Array], row: jax.Array) -> jax.Array:
@@ -47,11 +47,11 @@ def _rate(size: int, dtype: jnp.dtype) -> float:
     first = jnp.roll(a, row[0], axis=0)
     return jax.lax.fori_loop(0, count, one, first).sum(dtype=jnp.float32)[None]
 
-  run = parallel.spread(chain)
+  run = parallel.map_rows(chain)
 
   def seconds(count: int) -> float:
     begin = time.perf_counter()
-    run((matrix, parallel.everywhere(np.int32(count))), rows)()
+    run((matrix, parallel.replicate(np.int32(count))), rows)()
     return time.perf_counter() - begin
 
   seconds(1)  # compiles

@@ -6,7 +6,7 @@ from transformer_jax.benchmark.interleave import OURS
 
 
 def lines(result: Mapping) -> Iterator[str]:
-  """Args: result: what run.measure() returns."""
+  """Yields the lines; `result` is what run.measure() returns."""
   if result['what'] == 'input':
     for name in ('start_seconds', 'median_batch_seconds', 'target_tokens_per_second'):
       yield f'{name:26} {result[name]:12,.4g}'

@@ -106,8 +106,8 @@ def measure(
   work = {'target_tokens': tokens, 'steps': [each] * rounds}
   found = columns(seconds, work)
   products_rate = matmul_rate.measure(platform.training_dtype(config.dtype))
-  flops = flops_per_target_token(config, trainer.batches)
-  achieved = found[OURS]['target_tokens_per_second'] * flops
+  per_token = flops_per_target_token(config, trainer.batches)
+  achieved = found[OURS]['target_tokens_per_second'] * per_token
   return {
     'dtype': products_rate['dtype'],
     'shapes': [list(shape) for shape in trainer.batches.shapes],
@@ -116,19 +116,19 @@ def measure(
     'target_tokens': tokens,
     'columns': found,
     'step': step_seconds(config, corpus, ours, trainer, seconds[OURS]),
-    'flops_per_target_token': flops,
+    'flops_per_target_token': per_token,
     'matrix_products': products_rate,
     'model_flops_utilisation': achieved / products_rate['flops_per_second'],
   }
 
 
 def _rounds(rival: Rival, trainer: Trainer, each: int) -> Callable[[int], None]:
-  def round(number: int) -> None:
+  def one_round(number: int) -> None:
     for step in range(number * each, (number + 1) * each):
       _step(rival, trainer.batch(step))
     rival.wait()
 
-  return round
+  return one_round
 
 
 def _step(rival: Rival, batch: batches.Batch) -> None:
@@ -193,7 +193,7 @@ def loss_seconds(
   x = random.standard_normal((*shape[::2], d_model), np.float32)
   table = random.standard_normal((words, d_model), np.float32)
   table = (table * d_model**-0.5).astype(dtype)
-  given = parallel.everywhere((table, x.astype(platform.activation_dtype(dtype))))
+  given = parallel.replicate((table, x.astype(platform.activation_dtype(dtype))))
 
   def largest(given: tuple[jax.Array, jax.Array], labels: jax.Array) -> jax.Array:
     of = lambda table, x: loss.cross_entropy(
@@ -203,7 +203,7 @@ def loss_seconds(
     largest = [jnp.abs(g).max() for g in jax.grad(of, (0, 1))(*given)]
     return sum(x.astype(jnp.float32) for x in largest)[None]
 
-  run = parallel.spread(largest)
+  run = parallel.map_rows(largest)
   run(given, labels)()  # which compiles
   return statistics.median(
     interleave({OURS: lambda _: run(given, labels)()}, repeats)[OURS]

@@ -3,6 +3,7 @@
 import pathlib
 
 from transformer_jax.data.archived import ArchivedBitext
+from transformer_jax.data.languages import beside_english
 from transformer_jax.data.lines import Bitext
 from transformer_jax.data.tars import Published, Tar
 from transformer_jax.machine.errors import UserError
@@ -56,8 +57,8 @@ def bitexts(
     UserError: WMT14 does not have this pair of languages, or archives are missing; the
       message names all of them and where they are.
   """
-  other = source_language if target_language == 'en' else target_language
-  if 'en' not in (source_language, target_language) or other not in ('de', 'fr'):
+  other = beside_english(source_language, target_language)
+  if other is None:
     raise UserError(
       f'{source_language}-{target_language}: WMT14 is read as en with de or fr'
     )

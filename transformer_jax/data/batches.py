@@ -81,10 +81,14 @@ def choose_lengths(histogram: np.ndarray, count: int) -> list[int]:
   return chosen[::-1]
 
 
-def _rows(budget: float, left: float) -> int:
-  """Rows of a slice: about `budget`, and such that they divide `left` if possible."""
-  usual = max(1, round(budget))
-  even = math.ceil(left / max(1, round(left / usual)))
+def _rows(wanted: float, class_rows: float) -> int:
+  """The rows of a slice: about `wanted`.
+
+  If that takes little change, they are such that a class of lengths, of which a slice
+  has `class_rows` rows in an epoch, fills whole batches.
+  """
+  usual = max(1, round(wanted))
+  even = math.ceil(class_rows / max(1, round(class_rows / usual)))
   return even if abs(even / usual - 1) <= ROWS_MAY_DIFFER else usual
 
 
@@ -172,8 +176,8 @@ class Batches:
     """Cuts an epoch's order into batches: chooses the shape and start of each."""
     self.shapes: list[Shape] = []
     starts, start, held = [], 0, 0
-    shorter = [-1, *bounds][-2::-1]
-    for length, below, end in zip(bounds[::-1], shorter, self._ends, strict=True):
+    shorter = [-1, *bounds[:-1]]  # the bound of the next shorter class, -1 if none is
+    for length, below, end in zip(bounds[::-1], shorter[::-1], self._ends, strict=True):
       count, *sides = self._sums[:, below + 1 : length + 1].sum(1)
       of_pair = length if padded else max(sides) / count
       usual = tokens / of_pair / self.slices
@@ -182,7 +186,7 @@ class Batches:
       shape = Shape(_rows(usual, (end - start) / self.slices), *most)
       pairs = shape.rows * self.slices
       of_class = np.arange(start, end, pairs)
-      if len(of_class):
+      if len(of_class):  # else the batch before has taken all of its pairs
         self.shapes.append(shape)
         starts.append(of_class)
         start = of_class[-1] + pairs
@@ -190,7 +194,7 @@ class Batches:
     self._starts = np.concatenate(starts)
     self._shape_of = np.repeat(np.arange(len(starts)), list(map(len, starts)))
     self.steps_per_epoch = len(self._starts)
-    # Rows are whole, so that this differs from `tokens`: the more, the fewer the rows.
+    # It differs from `tokens` because rows are whole, and most where rows are few.
     self.mean_tokens = tuple(self._sums[1:].sum(1) / self.steps_per_epoch)
     self.padding = 1 - int(self._sums[1:].sum()) / held
 

@@ -31,10 +31,10 @@ class Corpus(NamedTuple):
   files: dict  # the stems of each split's files
   suffix: str  # between a stem and the language
   cleaning: Cleaning
-  train_pairs: int  # at most so many of the good ones, drawn at random
+  train_pairs: int  # at most so many of the good ones, drawn by a hash
   vocab_size: int
   target_vocab_size: int  # 0: none is learnt for the target alone
-  tags: bool  # of trees: False leaves them out of targets
+  tags: bool  # of trees: False puts XX in place of every tag in targets
   numbers: bool  # of trees: True puts the words' numbers into targets
   whole_words: bool  # of trees: True gives each word one piece
   vocabulary_pairs: int  # drawn at random to learn the vocabulary from

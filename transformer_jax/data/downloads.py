@@ -30,7 +30,7 @@ def unanswered(urls: Sequence[str]) -> dict[str, str]:
   return dead
 
 
-def told(dead: Mapping[str, str]) -> str:
+def describe(dead: Mapping[str, str]) -> str:
   """What unanswered() found, in words."""
   return 'no answer from ' + ', '.join(f'{url} ({why})' for url, why in dead.items())
 

@@ -4,6 +4,7 @@ import importlib.metadata
 from collections.abc import Iterator
 
 from transformer_jax.data import embedded_corpus
+from transformer_jax.data.languages import beside_english
 from transformer_jax.data.lines import SIDES, Bitext, Pair
 from transformer_jax.machine.errors import UserError
 
@@ -31,8 +32,8 @@ def bitexts(source: str, target: str, seed: int) -> dict[str, list[Bitext]]:
   Raises:
     UserError: it does not have this pair of languages.
   """
-  other = source if target == 'en' else target
-  if 'en' not in (source, target) or other not in ('de', 'fr'):
+  other = beside_english(source, target)
+  if other is None:
     raise UserError(
       f'{source}-{target}: the embedded corpus pairs en with de or fr, either way'
     )

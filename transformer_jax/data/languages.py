@@ -43,6 +43,12 @@ def check(
     )
 
 
+def beside_english(source: str, target: str) -> str | None:
+  """'de' or 'fr' if the other language is 'en'; None for any other pair."""
+  other = source if target == 'en' else target
+  return other if 'en' in (source, target) and other in ('de', 'fr') else None
+
+
 def check_code(code: str) -> None:
   """Raises UserError for what is no code of a language, and says what is meant."""
   from babel import Locale  # here, since it loads slowly

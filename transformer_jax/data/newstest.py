@@ -99,7 +99,8 @@ def recognise(pairs: Sequence[Pair], languages: Languages) -> dict | None:
     swapped: whether the source is in the target's language.
   """
   for swapped in (False, True):
-    given = [fingerprint(pair, languages[:: -1 if swapped else 1]) for pair in pairs]
+    sides = languages[::-1] if swapped else languages
+    given = [fingerprint(pair, sides) for pair in pairs]
     for name in SETS:
       official = order(name, languages) if _path(name, languages).is_file() else []
       left = collections.Counter(official)
@@ -115,6 +116,7 @@ def recognise(pairs: Sequence[Pair], languages: Languages) -> dict | None:
           'of': len(official),
           'known': len(known),
           'unknown': len(pairs) - len(known),
+          # `in` moves `rest` on past the mark, so each must come after the one before.
           'in_order': all(mark in rest for mark in known),
           'swapped': swapped,
         }

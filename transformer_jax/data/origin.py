@@ -19,7 +19,7 @@ def stamps(splits: Splits) -> dict:
   return json.loads(json.dumps(found))
 
 
-def told(card: dict) -> str:
+def describe(card: dict) -> str:
   """The names of all that a corpus was made from."""
   entries = (entry for split in card['splits'].values() for entry in split['from'])
   names = [*dict.fromkeys(entry['name'] for entry in entries)]
@@ -41,7 +41,9 @@ def check_same(card: dict, given: Splits) -> None:
     paths = [path for bitext in bitexts for path in bitext.paths]
     if [path.name for path in paths] != [name for name, _ in made]:
       names = ', '.join(bitext.name for bitext in bitexts)
-      raise UserError(f'it was made from {told(card)}; for {split} there is {names}')
+      raise UserError(
+        f'it was made from {describe(card)}; for {split} there is {names}'
+      )
     for path, (name, expected) in zip(paths, made, strict=True):
       if digest(path) != expected:
         raise UserError(

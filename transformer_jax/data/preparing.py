@@ -84,7 +84,7 @@ def prepare(
     remedy = f'{to_use} to use it, or give --config.corpus=NAME to prepare another'
     given = functools.partial(readers.bitexts, corpus, raw_dir, tfds_data_dir)
     _check_made_from(made, folder, raw_dir, given, remedy)
-  about = f'({made["identity"][:12]}), made from {origin.told(made)}'
+  about = f'({made["identity"][:12]}), made from {origin.describe(made)}'
   print(f'using {folder} {about}', file=sys.stderr)
   return folder
 

@@ -56,7 +56,7 @@ def _explained(stem: str, folder: pathlib.Path, urls: list[str]) -> Iterator[Non
   )
   if dead := downloads.unanswered(urls):
     raise UserError(
-      f'{stem} is not in {folder}; {downloads.told(dead)}. You can {ways}'
+      f'{stem} is not in {folder}; {downloads.describe(dead)}. You can {ways}'
     )
   before = socket.getdefaulttimeout()
   socket.setdefaulttimeout(downloads.STALLED)

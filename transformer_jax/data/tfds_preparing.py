@@ -35,7 +35,7 @@ def prepare(builder: Any) -> None:
   name = builder.info.full_name
   if dead := downloads.unanswered(_to_download(builder)):
     raise UserError(
-      f'{name} cannot be downloaded, {downloads.told(dead)}: try again later, or '
+      f'{name} cannot be downloaded, {downloads.describe(dead)}: try again later, or '
       f'{WAYS_OUT}'
     )
   # Google's copy is of another format; to ask for it can take minutes.

@@ -196,6 +196,14 @@ class Side:
         )
 
 
+def padded(sentences: Sequence[Sequence[int]], rows: int, length: int) -> np.ndarray:
+  """Ids of sentences, filled up with PAD: [rows, length] int32. Rows may be left."""
+  found = np.full((rows, length), PAD, np.int32)
+  for row, ids in zip(found, sentences, strict=False):
+    row[: len(ids)] = ids
+  return found
+
+
 def read_split(folder: pathlib.Path, split: str) -> tuple[Side, Side]:
   """Source and target of a prepared corpus's split."""
   return Side(folder / f'{split}.source'), Side(folder / f'{split}.target')

@@ -172,6 +172,8 @@ def train_words(sentences: Iterable[str], path: pathlib.Path, size: int) -> dict
   lines = [*given]
   counts = collections.Counter(word for line in lines for word in line.split(' '))
   kept = {word for word, count in counts.items() if count > 1}
+  # A word that loses its piece may be the first of its class, which then takes a piece.
+  # So words are dropped until the pieces fit.
   over = 1
   while over > 0:
     text = [word_classes.classed(line, kept.__contains__) for line in lines]

@@ -77,7 +77,7 @@ class Watcher:
     look = lambda params, *pair: jax.tree.map(
       lambda x: x.swapaxes(0, 1), nnx.merge(restored.graph, params).attention(*pair)
     )
-    self._look = parallel.spread(look)
+    self._look = parallel.map_rows(look)
 
   @property
   def longest(self) -> int:
@@ -153,11 +153,13 @@ def word_of(pieces: Sequence[str], ids: Sequence[int]) -> np.ndarray:
   A space starts one. EOS is a word of its own, and so is each mark of punctuation that
   ends a word.
   """
-  starts, after = [], True
+  starts = []
+  ends = True  # whether the word of the piece ends with it: the next one starts a word
   for i in reversed(ids):
-    after = i in NAMES or pieces[i].startswith(SPACE) or after and is_mark(pieces[i])
-    starts.append(after)
-  return np.cumsum([False, *starts[-2::-1]])
+    ends = i in NAMES or pieces[i].startswith(SPACE) or ends and is_mark(pieces[i])
+    starts.append(ends)
+  starts.reverse()
+  return np.cumsum([False, *starts[1:]])  # the first piece is of word 0
 
 
 def is_mark(piece: str) -> bool:

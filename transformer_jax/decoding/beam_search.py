@@ -114,11 +114,11 @@ def beam_search(
   state = start(cache, limits, beam, nbest, lengths[-1], pad)
   go_on = functools.partial(advance, step, reorder, alpha, bos, eos, pad)
   quarter = limits.shape[0] // 4
-  left = quarter if quarter >= FEWEST else 0
-  state = search(go_on, grow, state, shared, limits, lengths, left)
-  if left:
-    rest = functools.partial(search, go_on, grow, lengths=lengths[-1:], left=0)
-    state = apart(rest, state, shared, limits, left)
+  few = quarter if quarter >= FEWEST else 0
+  state = search(go_on, grow, state, shared, limits, lengths, few)
+  if few:
+    finish = functools.partial(search, go_on, grow, lengths=lengths[-1:], few=0)
+    state = finish_few(finish, state, shared, limits, few)
   return rank(state, limits, alpha, pad)
 
 
@@ -147,9 +147,9 @@ def search(
   shared: Shared,
   limits: jax.Array,
   lengths: Sequence[int],
-  left: int,
+  few: int,
 ) -> SearchState:
-  """Goes on until at most `left` sentences are not done; the cache grows meanwhile.
+  """Searches until at most `few` sentences are not done; the cache grows meanwhile.
 
   The state that is returned has a cache of lengths[-1] positions, even if the search
   is over before it is that long.
@@ -158,33 +158,33 @@ def search(
     if length > lengths[0]:
       state = state._replace(cache=grow(state.cache, length))
     state = lax.while_loop(
-      functools.partial(_is_to_go_on, left, length),
+      functools.partial(_must_go_on, few, length),
       lambda state: go_on(state, shared, limits),
       state,
     )
   return state
 
 
-def _is_to_go_on(left: int, length: int, state: SearchState) -> jax.Array:
-  return (jnp.sum(~state.done) > left) & (state.position < length)
+def _must_go_on(few: int, length: int, state: SearchState) -> jax.Array:
+  return (jnp.sum(~state.done) > few) & (state.position < length)
 
 
-def apart(
-  rest: Callable[[SearchState, Shared, jax.Array], SearchState],
+def finish_few(
+  finish: Callable[[SearchState, Shared, jax.Array], SearchState],
   state: SearchState,
   shared: Shared,
   limits: jax.Array,
-  left: int,
+  few: int,
 ) -> SearchState:
-  """Goes on with `left` sentences, among them all that are not done.
+  """Ends the search for `few` sentences, among them all that are not done.
 
-  `rest` is the search for them. The other sentences are done. The state that is
-  returned has no cache.
+  `finish` takes their part of the state, of `shared` and of `limits`. The state that is
+  returned is of all sentences, and has no cache.
   """
-  _, kept = lax.top_k((~state.done).astype(jnp.float32), left)
+  _, kept = lax.top_k((~state.done).astype(jnp.float32), few)
   of_all = state._replace(position=None)  # its other leaves are [B, ...]
   part, *given = jax.tree.map(lambda x: x[kept], (of_all, shared, limits))
-  part = rest(part._replace(position=state.position), *given)
+  part = finish(part._replace(position=state.position), *given)
   return jax.tree.map(
     lambda whole, found: whole.at[kept].set(found),
     of_all._replace(cache=None),

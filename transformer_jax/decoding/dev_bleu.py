@@ -22,8 +22,12 @@ class DevBleu:
     """UserError if the target's tokeniser is not installed."""
     self._config = config.copy_and_resolve_references()
     self._config.beam = 1
-    self._how = False, config.tokenized, config.target_language
-    bleu.sacre_metric(*self._how)
+    self._how = {
+      'lowercase': False,
+      'tokenized': config.tokenized,
+      'language': config.target_language,
+    }
+    bleu.sacre_metric(**self._how)
     self._vocabularies = card.vocabularies(corpus)
     sides = held_out.text(corpus, 'dev')
     self._sources, self._references = (s[: config.bleu_sentences] for s in sides)
@@ -36,4 +40,4 @@ class DevBleu:
       self._translator.use(params)
     searched = self._translator.translate(self._sources, nbest=1)
     found = [best.text for (best,) in searched]
-    return bleu.sacre_bleu(found, self._references, *self._how).score
+    return bleu.sacre_bleu(found, self._references, **self._how).score

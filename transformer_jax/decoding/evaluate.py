@@ -16,7 +16,7 @@ from transformer_jax.machine import files, parallel, platform, provenance
 from transformer_jax.machine.errors import UserError
 from transformer_jax.machine.signals import Interruption
 from transformer_jax.model import build, flops
-from transformer_jax.runs.averaging import averaging
+from transformer_jax.runs.averaging import chosen_steps
 from transformer_jax.runs.result import SCORES, VERSION, Result
 from transformer_jax.runs.run import Run
 from transformer_jax.scoring import text
@@ -54,8 +54,7 @@ class Evaluation:
     scorer.check(config.tokenized, config.target_language)  # before the long work
     self._run, self._config, self._options = run, config, options
     self._corpus = folder_of(config.corpus, data_dir)
-    how = averaging(config, options.average, options.step)
-    self._steps = checkpoint.to_average(run, *how, options.step)
+    self._steps = chosen_steps(run, config, options.average, options.step)
     platform.start(config.slices)
     searched = self._steps[-1], len(self._steps), config.beam, config.alpha
     self.translations = run.translations(options.split, *searched, options.lowercase)

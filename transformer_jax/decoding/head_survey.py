@@ -32,7 +32,7 @@ class Measure(NamedTuple):
 Survey = dict[str, dict[str, Measure]]  # by KINDS, and by what is measured
 
 
-def drawn(sides: Sides, count: int, longest: int) -> list[Pair]:
+def sample_pairs(sides: Sides, count: int, longest: int) -> list[Pair]:
   """At most `count` pairs of a split, drawn with a fixed seed.
 
   Args:
@@ -62,7 +62,7 @@ def survey(watcher: Watcher, pairs: Sequence[Pair], training: Sides) -> Survey:
   """
   text = lambda pair: (pair[0][:-1], pair[1][:-1])
   aligner = Aligner(
-    [text(pair) for pair in [*drawn(training, LEARNT, LONGEST), *pairs]]
+    [text(pair) for pair in [*sample_pairs(training, LEARNT, LONGEST), *pairs]]
   )
   are_marks = lambda words: np.array([is_mark(piece) for piece in words.pieces])
   source, target = map(are_marks, (watcher.source, watcher.target))
@@ -114,15 +114,20 @@ def _measured(
     target = target & seen
     rows = np.flatnonzero(target.any(1))
     rows = rows[rows >= start]
-    looked = lambda w, target=target, rows=rows: (w * target)[..., rows, :].sum(
-      (-2, -1)
-    )
-    found[name] = looked(weights), float(looked(uniform)), len(rows)
-  far = lambda w: (w * np.abs(offset))[..., start:, :].sum((-2, -1))
-  found['distance'] = far(weights), float(far(uniform)), T - start
-  spread = lambda w: -(w * np.log(np.maximum(w, 1e-30)))[..., start:, :].sum((-2, -1))
-  found['entropy'] = spread(weights), float(spread(uniform)), T - start
+    looked = [_over_rows(w * target, rows) for w in (weights, uniform)]
+    found[name] = looked[0], float(looked[1]), len(rows)
+  rows = np.arange(start, T)
+  far = [_over_rows(w * np.abs(offset), rows) for w in (weights, uniform)]
+  found['distance'] = far[0], float(far[1]), len(rows)
+  terms = [-w * np.log(np.maximum(w, 1e-30)) for w in (weights, uniform)]
+  spread = [_over_rows(term, rows) for term in terms]
+  found['entropy'] = spread[0], float(spread[1]), len(rows)
   return found
+
+
+def _over_rows(values: np.ndarray, rows: np.ndarray) -> np.ndarray:
+  """The sums over these rows of [..., T, S], and over all columns: [...]."""
+  return values[..., rows, :].sum((-2, -1))
 
 
 def between(

@@ -7,12 +7,13 @@ from typing import Any
 import jax
 import numpy as np
 
-from transformer_jax.data.vocabulary import EOS, PAD
+from transformer_jax.data import token_files
+from transformer_jax.data.vocabulary import EOS
 from transformer_jax.decoding.tasks import TASKS
 from transformer_jax.decoding.translate import Translator
 from transformer_jax.machine import parallel, platform
 from transformer_jax.model import build
-from transformer_jax.runs.averaging import averaging
+from transformer_jax.runs.averaging import chosen_steps
 from transformer_jax.runs.run import Run
 from transformer_jax.training import checkpoint
 
@@ -42,21 +43,11 @@ class Restored:
     beam: int | None = None,
     alpha: float | None = None,
   ):
-    """None stands for what the run's config says; a `step` of None for the newest.
-
-    Args:
-      average: how many checkpoints to average.
-      step: the last of them. 'best' is the one that was best on dev, and then `average`
-        is 1 by default.
-
-    Raises:
-      UserError: the run is not whole, has no such checkpoint, or a number cannot be.
-    """
+    """Arguments and errors are those of transformer_jax.load()."""
     self.run = Run(workdir)
     self.config = self.run.config_to_search(beam, alpha)
     self.vocabularies = self.run.vocabularies()
-    how = averaging(self.config, average, step)
-    steps = checkpoint.to_average(self.run, *how, step)
+    steps = chosen_steps(self.run, self.config, average, step)
     platform.start(self.config.slices)
     self.graph, shapes = build.architecture(self.config)
     params = checkpoint.average(self.run.checkpoints, steps, shapes)
@@ -75,7 +66,7 @@ class Restored:
   def over_pairs(self, function: Callable, pairs: Sequence[Pair]) -> Iterator[Any]:
     """What `function` makes of each pair, in order.
 
-    `function` comes from parallel.spread(). It takes parameters and both sides' ids,
+    `function` comes from parallel.map_rows(). It takes parameters and both sides' ids,
     padded: [B, S] and [B, T]. Axis 0 of the arrays that it returns is the batch's rows;
     those of rows that only fill the batch are left out here.
     """
@@ -91,7 +82,4 @@ class Restored:
 def _padded(side: Sequence[list[int]], longest: int) -> np.ndarray:
   """Rows of ids, of a length that few programs are compiled for."""
   length = min(-(-max(map(len, side)) // STEP) * STEP, longest)
-  ids = np.full((parallel.round_up(len(side)), length), PAD, np.int32)
-  for row, given in zip(ids, side, strict=False):
-    row[: len(given)] = given
-  return ids
+  return token_files.padded(side, parallel.round_up(len(side)), length)

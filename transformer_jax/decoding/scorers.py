@@ -1,5 +1,6 @@
 """How the outputs of each task are scored and compared."""
 
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -74,7 +75,7 @@ def _compare_trees(
 
 SCORERS = {
   'translation': Scorer(
-    check=lambda *text: bleu.sacre_metric(False, *text),
+    check=functools.partial(bleu.sacre_metric, False),
     references=lambda sources, targets: [*targets],
     score=_score_text,
     score_lines=_text_lines,

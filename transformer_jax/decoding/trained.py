@@ -48,18 +48,7 @@ class TrainedModel:
     beam: int | None = None,
     alpha: float | None = None,
   ):
-    """None stands for what the run's config says; a `step` of None for the newest.
-
-    Args:
-      workdir: the run's folder.
-      average: how many checkpoints to average.
-      step: the last of them. 'best' is the one that was best on dev, and then `average`
-        is 1 by default.
-      beam, alpha: of the search (section 6.1).
-
-    Raises:
-      UserError: the run is not whole, has no such checkpoint, or a number cannot be.
-    """
+    """Arguments and errors are those of transformer_jax.load()."""
     self._restored = Restored(pathlib.Path(workdir), average, step, beam, alpha)
     self.run, self.config = self._restored.run, self._restored.config
     self.params = self._restored.params
@@ -71,7 +60,7 @@ class TrainedModel:
       logits = nnx.merge(self._restored.graph, params)(source, target)
       return -optax.softmax_cross_entropy_with_integer_labels(logits, target)
 
-    self._log_probabilities = parallel.spread(log_probabilities)
+    self._log_probabilities = parallel.map_rows(log_probabilities)
 
   def translate(self, sentences: Sequence[str]) -> list[str]:
     """The best translation of each sentence; that of an empty one is empty."""

@@ -8,6 +8,7 @@ import ml_collections
 import numpy as np
 from flax import nnx
 
+from transformer_jax.data import token_files
 from transformer_jax.data.vocabulary import BOS, EOS, PAD, Vocabularies
 from transformer_jax.decoding.beam_search import Hypotheses, beam_search
 from transformer_jax.decoding.tasks import TASKS
@@ -93,9 +94,7 @@ class Translator:
     order = [i for i in sorted(range(len(ids)), key=lambda i: -len(ids[i])) if ids[i]]
     before: tuple | None = None  # the batch that the devices work on
     for length, rows, chosen in progress(list(self._batches(ids, order))):
-      source = np.full((rows, length), PAD, np.int32)
-      for row, i in enumerate(chosen):
-        source[row, : len(ids[i])] = ids[i]
+      source = token_files.padded([ids[i] for i in chosen], rows, length)
       found = self._search(length, nbest)(self._weights, source)
       if before is not None:  # its words are read while the devices work on this one
         self._read(*before, sentences, results)
@@ -181,7 +180,7 @@ class Translator:
           pad=PAD,
         )
 
-      self._searches[length, nbest] = parallel.spread(search)
+      self._searches[length, nbest] = parallel.map_rows(search)
     return self._searches[length, nbest]
 
   def _hypotheses(

@@ -3,7 +3,7 @@
 import pathlib
 import types
 
-from transformer_jax.exchange import archive, card, folders, huggingface
+from transformer_jax.exchange import archive, folders, huggingface, model_card
 from transformer_jax.exchange.outgoing import Outgoing
 from transformer_jax.machine import files
 from transformer_jax.machine.errors import UserError
@@ -67,9 +67,8 @@ def export(
       else:
         ctranslate2.write(model, arrays, quantization, folder)
         loading = ctranslate2.LOADING
-    files.write(
-      folder / 'README.md', card.page(model, LIBRARIES[format], loading, rest)
-    )
+    text = model_card.page(model, LIBRARIES[format], loading, rest)
+    files.write(folder / 'README.md', text)
   return f'{output}: {format}, {quantization}, of steps {model.steps} of {workdir}'
 
 

@@ -59,11 +59,8 @@ def import_model(
     corpus = _corpus(config, plain, words, data[0], run, data if prepare else None)
     made = card.read_card(corpus) if corpus else _card(run, names, words)
     about = {'folder': folder.name, 'sha256': files.sha256(folder / WEIGHTS)}
-    files.write(
-      run / card.CARD, json.dumps(made | {'imported': about}, indent=1) + '\n'
-    )
-    text = json.loads(config.to_json_best_effort())
-    files.write(run / 'config.json', files.as_json(text, indent=1) + '\n')
+    files.write_json(run / card.CARD, made | {'imported': about})
+    files.write_json(run / 'config.json', json.loads(config.to_json_best_effort()))
     optimizer = jax.jit(trainer.adam(config).init)(params)
     checkpoint.save(run / 'checkpoints', STEP, params, optimizer)
   yield from model.notes

@@ -13,6 +13,7 @@ from transformer_jax.data.vocabulary import BOS, EOS, PAD, SPECIAL, UNK
 from transformer_jax.exchange import archive, pieces
 from transformer_jax.exchange.folders import PARTIAL
 from transformer_jax.exchange.huggingface import EPSILON, SPM, WEIGHTS
+from transformer_jax.machine import files
 from transformer_jax.machine.errors import UserError
 from transformer_jax.model import marian
 
@@ -119,21 +120,13 @@ def _check_files(folder: pathlib.Path) -> None:
   raise UserError(f'{folder} {why}')
 
 
-def _json(path: pathlib.Path) -> dict[str, Any]:
-  try:
-    found = json.loads(path.read_bytes())
-  except (ValueError, RecursionError) as error:
-    raise UserError(f'{path}: damaged ({error})') from error
-  if not isinstance(found, dict):
-    raise UserError(f'{path}: damaged (it holds no object)')
-  return found
-
-
 def _config(folder: pathlib.Path) -> dict[str, Any]:
   """config.json, with the first word's id, which may stand in a file of its own."""
-  config, generation = _json(folder / 'config.json'), folder / 'generation_config.json'
+  config = files.read_json_object(folder / 'config.json')
+  generation = folder / 'generation_config.json'
   if START not in config and generation.is_file():
-    config |= {key: value for key, value in _json(generation).items() if key == START}
+    more = files.read_json_object(generation)
+    config |= {START: more[START]} if START in more else {}
   return config
 
 
@@ -201,7 +194,7 @@ def _whole(config: Mapping[str, Any], key: str, *, least: int = 1) -> int:
 
 def _vocabulary(path: pathlib.Path, config: Mapping[str, Any]) -> list[str]:
   """The piece of each of their rows."""
-  found, size = _json(path), config['vocab_size']
+  found, size = files.read_json_object(path), config['vocab_size']
   if sorted(map(str, found.values())) != sorted(map(str, range(size))):
     raise UserError(
       f'{path}: is not the vocabulary of the model: with vocab_size={size}, the rows 0 '

@@ -9,7 +9,7 @@ from transformer_jax.data import card
 from transformer_jax.machine import platform
 from transformer_jax.machine.errors import UserError
 from transformer_jax.model import build
-from transformer_jax.runs.averaging import averaging
+from transformer_jax.runs.averaging import chosen_steps
 from transformer_jax.runs.result import Result
 from transformer_jax.runs.run import Run
 from transformer_jax.training import checkpoint
@@ -48,8 +48,7 @@ class Outgoing(NamedTuple):
     """
     config = run.config()
     vocabularies = run.vocabularies()
-    how = averaging(config, average, step)
-    steps = checkpoint.to_average(run, *how, step)
+    steps = chosen_steps(run, config, average, step)
     platform.start(config.slices)
     _, shapes = build.architecture(config)
     made = card.read_card(run.workdir)

@@ -1,4 +1,4 @@
-"""What the user did wrong ends a program in one line; a bug shows its traceback.
+"""A mistake of the user ends a program with one line; a bug shows its traceback.
 
 An error is the user's if it is our UserError, absl's about a flag, ml_collections'
 about a config, or the system's about a file that it names. Any other is a bug.

@@ -13,6 +13,8 @@ import time
 from collections.abc import Callable, Iterator
 from typing import IO, Any
 
+from transformer_jax.machine.errors import UserError
+
 # Seconds. A process that only asks whether a file is locked holds it for less.
 LOOK = 0.1
 
@@ -68,6 +70,27 @@ def writable(folder: pathlib.Path) -> None:
 def as_json(value: Any, indent: int | None = None) -> str:
   """JSON that any reader takes: a number that is not finite becomes null."""
   return json.dumps(_finite(value), indent=indent, allow_nan=False)
+
+
+def write_json(path: pathlib.Path, value: Any) -> None:
+  """Writes a value as indented JSON, whole or not at all."""
+  write(path, as_json(value, indent=1) + '\n')
+
+
+def read_json_object(path: pathlib.Path) -> dict[str, Any]:
+  """The object that a JSON file holds.
+
+  Raises:
+    UserError: the file holds no JSON, or another value than an object.
+    OSError: it cannot be read.
+  """
+  try:
+    found = json.loads(path.read_bytes())
+  except (ValueError, RecursionError) as error:
+    raise UserError(f'{path}: damaged ({error})') from error
+  if not isinstance(found, dict):
+    raise UserError(f'{path}: damaged (it holds no object)')
+  return found
 
 
 def _finite(value: Any) -> Any:

@@ -231,8 +231,16 @@ class _IntegerOrParser(flags.ArgumentParser):
 
 def run(main: Callable[[list[str]], None]) -> None:
   """Calls main() with the process's command line, and ends the process."""
-  told = errors.in_one_line()(streams.standard()(main))
-  app.run(told, flags_parser=errors.in_one_line()(_parse_absls))
+
+  def guarded(argv: list[str]) -> None:
+    with errors.in_one_line(), streams.standard():
+      main(argv)
+
+  def parse(argv: list[str]) -> list[str]:
+    with errors.in_one_line():
+      return _parse_absls(argv)
+
+  app.run(guarded, flags_parser=parse)
 
 
 def _parse_absls(argv: list[str]) -> list[str]:

@@ -20,7 +20,7 @@ from orbax.checkpoint import multihost
 from transformer_jax.machine.errors import UserError
 from transformer_jax.machine.signals import EXIT_CODE
 
-PATIENCE = 24 * 60 * 60 * 1000  # milliseconds for which hosts wait for each other
+TIMEOUT_MS = 24 * 60 * 60 * 1000  # for which hosts wait for one another: a day
 
 Tree = Any
 
@@ -128,11 +128,11 @@ def first_host_first(make: Callable[[], Any]) -> Any:
 def wait_for_all(key: str) -> None:
   """Returns when all hosts have called it.
 
-  The hosts wait at JAX's coordinator, for up to PATIENCE. In a collective operation
+  The hosts wait at JAX's coordinator, for up to TIMEOUT_MS. In a collective operation
   between CPU devices they would give up after 30 s; a host comes later than that when
   it has to compile what the first host found in its cache.
   """
-  multihost.get_barrier_sync_fn()(key=key, timeout_ms=PATIENCE)
+  multihost.get_barrier_sync_fn()(key=key, timeout_ms=TIMEOUT_MS)
 
 
 def from_first_host(tree: Tree) -> Tree:

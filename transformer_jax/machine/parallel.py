@@ -26,7 +26,7 @@ def round_up(rows: int) -> int:
   return -(-rows // jax.local_device_count()) * jax.local_device_count()
 
 
-def everywhere(tree: Tree) -> Tree:
+def replicate(tree: Tree) -> Tree:
   """Copies arrays to every device of this host."""
   return jax.device_put(tree, _on_all_of_this_host())
 
@@ -39,10 +39,10 @@ def replicate_read_only(tree: Tree) -> Tree:
   """Gives every device of this host arrays that programs will only read.
 
   A CPU's devices read the same memory, so that a core finds in the cache what another
-  has fetched. Elsewhere this is everywhere().
+  has fetched. Elsewhere this is replicate().
   """
   if jax.default_backend() != 'cpu':
-    return everywhere(tree)
+    return replicate(tree)
   first, *others = jax.local_devices()
   sharding = _on_all_of_this_host()
 
@@ -67,7 +67,7 @@ def without_data(tree: Tree) -> Tree:
   return jax.tree.map(like, tree)
 
 
-def spread(function: Callable) -> Callable:
+def map_rows(function: Callable) -> Callable:
   """Maps function(params, *rows) over this host's devices, each with some of the rows.
 
   The mapped function takes `params` that every device has, as replicate_read_only()
@@ -141,7 +141,7 @@ class Devices:
     return jax.tree.map(put, arrays)
 
   def on_this_host(self, tree: Tree) -> Tree:
-    """Replicated arrays of all hosts as arrays of this host, as spread() takes them."""
+    """Replicated arrays of all hosts as this host's arrays, which map_rows() takes."""
     if hosts.count() == 1:
       return tree
     here = NamedSharding(self._ours, PartitionSpec())

@@ -14,10 +14,14 @@ from transformer_jax.machine.errors import UserError
 
 
 def start(slices: int) -> None:
-  """Prepares JAX; a program calls this before its first use of it."""
-  keep_compiled()
-  multiply_by_ynn()
-  outlast_stops()
+  """Sets JAX's flags and caches; a program calls this before it first uses JAX.
+
+  Args:
+    slices: of a batch. The number of CPU devices is chosen so that it divides them.
+  """
+  use_compilation_cache()
+  use_ynn()
+  lengthen_collective_timeout()
   use_cpu_cores(slices)
 
 
@@ -29,7 +33,7 @@ def deterministic() -> None:
   _set_xla_flag('--xla_gpu_deterministic_ops=true')
 
 
-def multiply_by_ynn() -> None:
+def use_ynn() -> None:
   """Has XLA on a CPU multiply matrices by its YNN library; call before JAX starts.
 
   YNN is faster than Eigen in bfloat16, and free of a fault of Eigen's: a product that
@@ -40,13 +44,13 @@ def multiply_by_ynn() -> None:
   _set_xla_flag('--xla_cpu_experimental_ynn_fusion_type=individual_dot')
 
 
-def outlast_stops() -> None:
+def lengthen_collective_timeout() -> None:
   """Has a CPU's devices wait a day for one another; call before JAX starts.
 
   XLA would end the process when one has waited for 40 s. That includes time for which
   the process was suspended: by Ctrl-Z, a scheduler or a sleeping machine.
   """
-  seconds = hosts.PATIENCE // 1000
+  seconds = hosts.TIMEOUT_MS // 1000
   _set_xla_flag(f'--xla_cpu_collective_call_terminate_timeout_seconds={seconds}')
 
 
@@ -56,7 +60,7 @@ def _set_xla_flag(flag: str) -> None:
     os.environ['XLA_FLAGS'] = f'{flags} {flag}'.strip()
 
 
-def keep_compiled() -> None:
+def use_compilation_cache() -> None:
   """Keeps compiled programs between processes, in a folder private to the user."""
   if jax.config.jax_compilation_cache_dir is not None:
     return

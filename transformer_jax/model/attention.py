@@ -128,8 +128,8 @@ class MultiHeadAttention(nnx.Module):
     """Returns the keys and values that attend_cached() takes."""
     return self._key_values(memory, self._split_heads)
 
-  def new_key_values(self, x: Float[Array, 'B R D']) -> KeyValues:
-    """Returns what key_values() does, with weights that are stored transposed."""
+  def key_values_transposed(self, x: Float[Array, 'B R D']) -> KeyValues:
+    """Returns what key_values() does, of weights as search_weights() has them."""
     return self._key_values(x, self._split_transposed)
 
   def _key_values(

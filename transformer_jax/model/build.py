@@ -12,7 +12,7 @@ from transformer_jax.model.transformer import Transformer
 
 Tree = Any
 
-LONGEST = 512  # tokens of a side: attention takes memory as its square
+LONGEST = 512  # tokens of a side; the memory for attention grows with the square
 
 
 def transformer(config: ml_collections.ConfigDict) -> tuple[nnx.GraphDef, Tree]:
@@ -36,7 +36,7 @@ def split(
 
 
 def longest_side(config: ml_collections.ConfigDict) -> int:
-  """Most tokens, with EOS, of a side in a search or a measurement.
+  """The most tokens of a side, EOS included, that a search or a measurement takes.
 
   Training takes up to `max_length`, which may be more.
   """

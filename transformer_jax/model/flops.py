@@ -3,16 +3,17 @@
 from collections.abc import Mapping
 from typing import Any
 
-# Tokens of a side of a sentence that FLOPs are counted for: about WMT14's mean.
+# FLOPs are counted for sentences of so many tokens a side: about WMT14's mean length.
 SENTENCE = 30
 
 _SIZES = ('N', 'd_model', 'd_ff', 'h', 'd_k', 'd_v')
 
 
 def parameters(model: Mapping[str, Any]) -> int:
-  """Numbers that are trained, of a config's model.
+  """The number of trainable parameters of a config's model.
 
-  There are no final norms, and attention and logits have biases only if asked.
+  The stacks have no final LayerNorm. Attention and the logits have biases only with
+  `biases`.
   """
   N, d_model, d_ff, h, d_k, d_v = (model[name] for name in _SIZES)
   source_words, biases = model['vocab_size'], model['biases']
@@ -34,8 +35,8 @@ def flops_per_target_token(
 ) -> int:
   """Training FLOPs of a config's model, by its cells, for `length` tokens a side."""
   sizes = {name: int(model[name]) for name in _SIZES}
-  written = int(model['target_vocab_size'] or model['vocab_size'])
-  return training_flops_per_target_token(**sizes, vocab_size=written, length=length)
+  pieces = int(model['target_vocab_size'] or model['vocab_size'])
+  return training_flops_per_target_token(**sizes, vocab_size=pieces, length=length)
 
 
 def training_flops_per_target_token(

@@ -57,11 +57,15 @@ class Dropout:
   def of(
     cls, rate: float, key: jax.Array | None, places: int, weights_rate: float = 0.0
   ) -> 'Dropout':
+    """Makes a key for each of `places` places out of `key`; None: no dropout."""
     keys = jax.random.split(key, places) if key is not None else None
     return cls(rate, keys, weights_rate)
 
   def of_layers(self, count: int, places: int) -> list['Dropout']:
-    """Splits the last count * places keys into a Dropout for each of `count` layers."""
+    """Returns a Dropout with `places` keys for each of `count` layers.
+
+    They are the last keys. The keys before them are for what comes before the layers.
+    """
     if self.keys is None:
       return [self] * count
     keys = self.keys[len(self.keys) - count * places :].reshape(count, places)
@@ -75,6 +79,7 @@ class Dropout:
     return lambda weights: own(weights, 0)
 
   def __call__(self, x: Float[Array, '*shape'], place: int) -> Float[Array, '*shape']:
+    """Returns x with elements set to 0 at random, scaled to keep the expectation."""
     # 16 random bits decide on each element, so the rate is rounded to a 65536th.
     drop = round(self.rate * 65536)
     if self.keys is None or not drop:
@@ -82,7 +87,7 @@ class Dropout:
     words = jax.random.bits(self.keys[place], (-(-x.size // 2),), jnp.uint32)
     bits = jax.lax.bitcast_convert_type(words, jnp.uint16).ravel()[: x.size]
     keep = bits.reshape(x.shape) >= drop
-    # In float32: bfloat16 would round the factor, and the mean would not be x.
+    # In float32, because bfloat16 would round the factor.
     scaled = x.astype(jnp.float32) * (65536 / (65536 - drop))
     return jnp.where(keep, scaled, 0).astype(x.dtype)
 
@@ -136,7 +141,7 @@ class Linear(nnx.Module):
     product = ops.linear(x, self.kernel[...].astype(self.dtype))
     return ops.add_bias(product, self.bias[...])
 
-  def transposed(self, x: Float[Array, 'B T I']) -> Float[Array, 'B T O']:
+  def call_transposed(self, x: Float[Array, 'B T I']) -> Float[Array, 'B T O']:
     """Returns what __call__ does, with a kernel that is stored transposed, [O, I]."""
     product = ops.linear_transposed(x, self.kernel[...].astype(self.dtype))
     return ops.add_bias(product, self.bias[...])
@@ -164,10 +169,10 @@ class FeedForward(nnx.Module):
   def __call__(self, x: Float[Array, 'B T D']) -> Float[Array, 'B T D']:
     return self.outer(ACTIVATIONS[self.activation](self.inner(x)))
 
-  def transposed(self, x: Float[Array, 'B T D']) -> Float[Array, 'B T D']:
+  def call_transposed(self, x: Float[Array, 'B T D']) -> Float[Array, 'B T D']:
     """Returns what __call__ does, with kernels that are stored transposed."""
-    inner = ACTIVATIONS[self.activation](self.inner.transposed(x))
-    return self.outer.transposed(inner)
+    inner = ACTIVATIONS[self.activation](self.inner.call_transposed(x))
+    return self.outer.call_transposed(inner)
 
 
 # 3.5 Positional encoding
@@ -209,7 +214,9 @@ class Sizes(NamedTuple):
 
 
 class EncoderLayer(nnx.Module):
-  """Self-attention and the feed-forward network, each with its sum and norm."""
+  """Self-attention, then the feed-forward network; each is followed by AddAndNorm."""
+
+  PLACES = 2  # of dropout: one for each sub-layer
 
   def __init__(self, sizes: Sizes, *, dtype: DTypeLike, rngs: nnx.Rngs):
     self.attention = sizes.attention(dtype, rngs)
@@ -232,7 +239,12 @@ class EncoderLayer(nnx.Module):
 
 
 class DecoderLayer(nnx.Module):
-  """An encoder layer's sub-layers with attention to the encoder's output between."""
+  """Causal self-attention, attention to the encoder's output, feed-forward network.
+
+  Each is followed by AddAndNorm.
+  """
+
+  PLACES = 3  # of dropout: one for each sub-layer
 
   def __init__(self, sizes: Sizes, *, dtype: DTypeLike, rngs: nnx.Rngs):
     self.attention = sizes.attention(dtype, rngs)
@@ -284,7 +296,8 @@ class DecoderLayer(nnx.Module):
     The keys and values of row r are written at index position * R + r of axis M.
     `visible` is True where a row may attend to a cached key.
     """
-    new, R = self.attention.new_key_values(x), x.shape[1]
+    R = x.shape[1]
+    new = self.attention.key_values_transposed(x)
     put = jax.lax.dynamic_update_slice_in_dim
     cache = KeyValues(
       put(cache.k, new.k, position * R, 3), put(cache.v, new.v, position * R, 2)
@@ -292,4 +305,5 @@ class DecoderLayer(nnx.Module):
     none = Dropout(0.0, None)
     x = self.attention_norm(x, self.attention.attend_cached(x, cache, visible), none, 0)
     x = self.cross_norm(x, self.cross.attend_cached(x, memory, memory_mask), none, 1)
-    return self.feed_forward_norm(x, self.feed_forward.transposed(x), none, 2), cache
+    transformed = self.feed_forward.call_transposed(x)
+    return self.feed_forward_norm(x, transformed, none, 2), cache

@@ -23,7 +23,7 @@ Array = jax.Array | np.ndarray
 CACHE = 1 << 24  # bytes; larger arrays are read from memory
 LOGITS = 5 << 20  # bytes of logits that the loss makes at a time
 VECTOR = 16  # float32 numbers that a processor reads at once
-GROUP = 128  # most words of a group, of which the largest logit is looked at first
+GROUP = 128  # best_words() finds the largest logit of each group of so many words first
 
 _matmul = functools.partial(jnp.matmul, preferred_element_type=jnp.float32)
 
@@ -129,18 +129,25 @@ def weighted_values(
 def logits(
   x: Float[Array, '*rows D'], table: Float[Array, 'W D']
 ) -> Float32[Array, '*rows W']:
-  """Returns (E x^T)^T, stored as [W, rows]: x E^T would need a transposed copy of E."""
-  rows = _as_rows(x, table.dtype).astype(table.dtype)
-  # The barrier: XLA would make one product x E^T of this.
-  product = lax.optimization_barrier(_product(table, _transposed(rows)))
-  return product.T[: x.size // x.shape[-1]].reshape(*x.shape[:-1], -1)
+  """Returns x E^T; E would have to be copied to be the right side of a product."""
+  return _times_transposed(x, table)
 
 
 def linear_transposed(
   x: Float[Array, '*rows D'], weight: Float[Array, 'F D']
 ) -> Float[Array, '*rows F']:
-  """Returns (W x^T)^T: YNN repacks its right side in each product, so W is the left."""
-  return logits(x, weight).astype(x.dtype)
+  """Returns x W^T; YNN would repack W in each product if it were the right side."""
+  return _times_transposed(x, weight).astype(x.dtype)
+
+
+def _times_transposed(
+  x: Float[Array, '*rows D'], weight: Float[Array, 'F D']
+) -> Float32[Array, '*rows F']:
+  """Returns x W^T as (W x^T)^T, so that W is the left side; stored as [F, rows]."""
+  rows = _as_rows(x, weight.dtype).astype(weight.dtype)
+  # The barrier: XLA would make one product x W^T of this.
+  product = lax.optimization_barrier(_product(weight, _transposed(rows)))
+  return product.T[: x.size // x.shape[-1]].reshape(*x.shape[:-1], -1)
 
 
 def _transposed(x: Float[Array, 'N D']) -> Float[Array, 'D N']:
@@ -198,13 +205,13 @@ def cross_entropy(
 
 
 def _parts(rows: int, words: int, width: int) -> tuple[int, int]:
-  """Into how many parts the rows are cut, and how many rows each has."""
+  """Returns how many parts the rows are cut into, and how many rows each part has."""
   # Each part adds to the table's gradient, so the cache has to hold that too. Where it
   # cannot, a part is so large that its logits take the memory of that gradient.
   most = LOGITS // (4 * words) if 4 * words * width <= CACHE else width
   most = max(most // VECTOR, 1) * VECTOR
   if rows <= most:
-    return 1, max(rows, 2)
+    return 1, max(rows, 2)  # a vector would not do, see _as_rows()
   each = -(-rows // -(-rows // most))
   each = -(-each // VECTOR) * VECTOR
   return -(-rows // each), each
@@ -328,6 +335,7 @@ def _best(x: Float32[Array, 'W N'], count: int) -> tuple[jax.Array, ...]:
 
 def _best_in_groups(x: Float32[Array, 'W N'], count: int) -> tuple[jax.Array, ...]:
   words, rows = x.shape
+  # A size that divides the vocabulary, if there is one, saves a padded copy.
   size = next((n for n in range(GROUP, GROUP // 2, -1) if words % n == 0), GROUP)
   fill = ((0, -words % size), (0, 0))
   whole = jnp.pad(x, fill, constant_values=-jnp.inf) if words % size else x

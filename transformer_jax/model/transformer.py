@@ -65,7 +65,10 @@ class Cache(NamedTuple):
 
 
 class Outputs(NamedTuple):
-  """What the logits x E^T + b are made of."""
+  """The factors of the logits x E^T + b.
+
+  The loss takes them and not the logits, of which a CPU makes a few rows at a time.
+  """
 
   x: Float[Array, 'B T D']  # the decoder's output
   table: Float[Array, 'W D']  # the embedding matrix in the dtype of products
@@ -94,7 +97,7 @@ def _traced_once(method: Callable) -> Callable:
 
 
 class Transformer(nnx.Module):
-  """Figure 1. Arguments are the columns of Table 3.
+  """Figure 1. Arguments are the columns of Table 3, and these:
 
   Args:
     P_drop_attention: dropout of attention's weights; the paper's parser has it (6.3).
@@ -110,6 +113,9 @@ class Transformer(nnx.Module):
     norm_epsilon: is added to the variance in every LayerNorm.
     dtype: of the weights in products; parameters stay float32.
     activation_dtype: of what lies between products.
+
+  Raises:
+    UserError: `positions` is neither of the two.
   """
 
   def __init__(
@@ -160,7 +166,12 @@ class Transformer(nnx.Module):
 
   # 3.4 Embeddings and softmax
 
-  def _position_rows(self, stack: str, length: int) -> Float[Array, 'L D']:
+  def _positional_encoding(self, stack: str, length: int) -> Float[Array, 'L D']:
+    """Returns PE(0), ..., PE(length - 1): sinusoids, or a stack's learned table.
+
+    Raises:
+      UserError: the table has fewer than `length` rows.
+    """
     if self.positions == 'sinusoid':
       return jnp.asarray(sinusoids(length, self.d_model))
     table = self.source_positions if stack == 'source' else self.target_positions
@@ -169,10 +180,10 @@ class Transformer(nnx.Module):
     return table[:length]
 
   def _embed(
-    self, table: nnx.Param, ids: Int[Array, 'B T'], rows: Float[Array, '#B #T D']
+    self, table: nnx.Param, ids: Int[Array, 'B T'], encoding: Float[Array, '#B #T D']
   ) -> Float[Array, 'B T D']:
-    """Returns sqrt(d_model) times the embedding, plus the position's (3.4 and 3.5)."""
-    x = table[...][ids] * self.d_model**0.5 + rows
+    """Returns sqrt(d_model) times the embeddings (3.4), plus the positions' (3.5)."""
+    x = table[...][ids] * self.d_model**0.5 + encoding
     return x.astype(self.activation_dtype)
 
   def _logits(
@@ -190,25 +201,25 @@ class Transformer(nnx.Module):
     self, source: Int[Array, 'B S'], key: Key[Array, ''] | None = None
   ) -> Float[Array, 'B S D']:
     """Returns the encoder's output for ids of source words."""
-    x, mask, dropout = self._into_encoder(source, key)
+    x, mask, dropout = self._encoder_input(source, key)
     run = _traced_once(EncoderLayer.__call__)
-    parts = dropout.of_layers(len(self.encoder), 2)
+    parts = dropout.of_layers(len(self.encoder), EncoderLayer.PLACES)
     for layer, part in zip(self.encoder, parts, strict=True):
       x = run(layer, x, mask, part)
     return x
 
-  def _into_encoder(
+  def _encoder_input(
     self, source: Int[Array, 'B S'], key: Key[Array, ''] | None
   ) -> tuple[Float[Array, 'B S D'], Bool[Array, 'B 1 S'], Dropout]:
     """Returns what the first layer takes, and the stack's dropout."""
-    dropout = self._dropout(key, 1 + 2 * len(self.encoder))
+    dropout = self._dropout(key, 1 + EncoderLayer.PLACES * len(self.encoder))
     mask = (source != PAD)[:, None]
-    rows = self._position_rows('source', source.shape[1])
+    encoding = self._positional_encoding('source', source.shape[1])
     table = self.embedding if self.is_tied else self.source_embedding
-    x = dropout(self._embed(table, source, rows[None]), 0)
+    x = dropout(self._embed(table, source, encoding[None]), 0)
     return x, mask, dropout
 
-  def _decoded(
+  def _decode(
     self,
     encoded: Float[Array, 'B S D'],
     source: Int[Array, 'B S'],
@@ -217,25 +228,25 @@ class Transformer(nnx.Module):
   ) -> Float[Array, 'B T D']:
     """Returns the decoder's output at each target position, under teacher forcing.
 
-    `target` is what shall come out; _into_decoder() shifts it by one position.
+    `target` is what shall come out; _decoder_input() shifts it by one position.
     """
-    x, causal, dropout = self._into_decoder(target, key)
+    x, causal, dropout = self._decoder_input(target, key)
     memory_mask = (source != PAD)[:, None]
     run = _traced_once(DecoderLayer.__call__)
-    parts = dropout.of_layers(len(self.decoder), 3)
+    parts = dropout.of_layers(len(self.decoder), DecoderLayer.PLACES)
     for layer, part in zip(self.decoder, parts, strict=True):
       x = run(layer, x, causal, encoded, memory_mask, part)
     return x
 
-  def _into_decoder(
+  def _decoder_input(
     self, target: Int[Array, 'B T'], key: Key[Array, ''] | None
   ) -> tuple[Float[Array, 'B T D'], Bool[Array, '1 T T'], Dropout]:
     """Returns what the first layer takes, and the stack's dropout."""
-    dropout = self._dropout(key, 1 + 3 * len(self.decoder))
+    dropout = self._dropout(key, 1 + DecoderLayer.PLACES * len(self.decoder))
     T = target.shape[1]
     shifted = jnp.pad(target[:, :-1], ((0, 0), (1, 0)), constant_values=BOS)
-    rows = self._position_rows('target', T)[None]
-    x = dropout(self._embed(self.embedding, shifted, rows), 0)
+    encoding = self._positional_encoding('target', T)[None]
+    x = dropout(self._embed(self.embedding, shifted, encoding), 0)
     return x, jnp.tri(T, dtype=bool)[None], dropout
 
   def __call__(
@@ -244,7 +255,10 @@ class Transformer(nnx.Module):
     target: Int[Array, 'B T'],
     key: Key[Array, ''] | None = None,
   ) -> Float32[Array, 'B T W']:
-    """Returns the logits of each target position, made of outputs()."""
+    """Returns the logits of each target position, under teacher forcing.
+
+    Without a dropout `key` nothing is dropped.
+    """
     x, table, _ = self.outputs(source, target, key)
     return self._logits(x, table)
 
@@ -254,22 +268,22 @@ class Transformer(nnx.Module):
     target: Int[Array, 'B T'],
     key: Key[Array, ''] | None = None,
   ) -> Outputs:
-    """Returns what __call__ makes the logits of; the loss does not need them whole."""
+    """Returns the factors of the logits that __call__ returns."""
     keys = (None, None) if key is None else jax.random.split(key)
-    x = self._decoded(self.encode(source, keys[0]), source, target, keys[1])
+    x = self._decode(self.encode(source, keys[0]), source, target, keys[1])
     bias = None if self.logits_bias is None else self.logits_bias[...]
     return Outputs(x, self.embedding[...].astype(self.dtype), bias)
 
   def attention(self, source: Int[Array, 'B S'], target: Int[Array, 'B T']) -> Weights:
-    """Returns where every head looks while it reads and writes a pair: one pass."""
+    """Returns the attention weights of one pass under teacher forcing."""
     found: tuple[list, list, list] = ([], [], [])
-    x, mask, none = self._into_encoder(source, None)
+    x, mask, none = self._encoder_input(source, None)
     run = _traced_once(EncoderLayer.with_weights)
     for layer in self.encoder:
       x, weights = run(layer, x, mask, none)
       found[0].append(weights)
     encoded = x
-    x, causal, none = self._into_decoder(target, None)
+    x, causal, none = self._decoder_input(target, None)
     run = _traced_once(DecoderLayer.with_weights)
     for layer in self.decoder:
       x, *both = run(layer, x, causal, encoded, mask, none)
@@ -309,12 +323,12 @@ class Transformer(nnx.Module):
     slots = cache.slots.at[:, :, position].set(jnp.arange(R))
     so_far = (jnp.arange(L) <= position)[None, None, :, None]
     visible = (jax.nn.one_hot(slots, R, dtype=bool) & so_far).reshape(B, R, L * R)
-    rows = self._position_rows('target', L)
-    x = self._embed(self.embedding, tokens, rows[position][None, None])
-    after, run = [], _traced_once(DecoderLayer.step)
-    for layer, among, source in zip(
+    encoding = self._positional_encoding('target', L)[position]
+    x = self._embed(self.embedding, tokens, encoding[None, None])
+    run, updated = _traced_once(DecoderLayer.step), []
+    for layer, own, cross in zip(
       self.decoder, cache.layers, memory.layers, strict=True
     ):
-      x, among = run(layer, x, position, among, visible, source, memory.mask)
-      after.append(among)
-    return self._logits(x, table), Cache(slots, after)
+      x, own = run(layer, x, position, own, visible, cross, memory.mask)
+      updated.append(own)
+    return self._logits(x, table), Cache(slots, updated)

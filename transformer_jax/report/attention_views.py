@@ -64,9 +64,9 @@ def write(
   return written
 
 
-def drawn(runs: Sequence[pathlib.Path]) -> list[Block]:
+def blocks(runs: Sequence[pathlib.Path]) -> list[Block]:
   """The pictures in the runs' folders, for a report; stderr names runs without any."""
-  blocks: list[Block] = []
+  made: list[Block] = []
   homes = {run.resolve() for run in runs}
   for run in runs:
     pictures = sorted((run / 'attention').glob('*.svg'))
@@ -77,12 +77,12 @@ def drawn(runs: Sequence[pathlib.Path]) -> list[Block]:
       )
       continue
     name = distinct_name(run.resolve(), homes)
-    blocks.append(Heading(2, f'Inside {name}'))
+    made.append(Heading(2, f'Inside {name}'))
     for path in pictures:
       svg = path.read_text(encoding='utf-8')
       file = f'{name.replace("/", ".")}.{path.stem}'
-      blocks.append(Picture(file, f'{path.stem} of {name}', svg[svg.index('<svg') :]))
-  return blocks
+      made.append(Picture(file, f'{path.stem} of {name}', svg[svg.index('<svg') :]))
+  return made
 
 
 def _chosen(view: View, shape: tuple[int, ...]) -> tuple[list[int], list[int]]:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from transformer_jax.report import paper
 from transformer_jax.report.blocks import Block, Facts, Heading, Paragraph
-from transformer_jax.report.differences import Differences, papers
+from transformer_jax.report.differences import Differences, paper_differences
 
 # In words, of one and of several.
 VERDICTS = {
@@ -73,7 +73,7 @@ def in_short(judged: Judged, found: Differences) -> str:
     each = [verdict for both in judged.rows.values() for verdict in both]
     return f'{text} Of {len(each)} differences {_counts(each)}.'
   for row in judged.rows:
-    (ppl, bleu), (papers_ppl, papers_bleu) = found[row], papers(row)
+    (ppl, bleu), (papers_ppl, papers_bleu) = found[row], paper_differences(row)
     text += f' {row}: {ppl.mean:+.2f} PPL (paper {papers_ppl:+.2f}),'
     text += f' {bleu.mean:+.1f} BLEU ({papers_bleu:+.1f}).'
   return text
@@ -97,7 +97,7 @@ def blocks(judged: Sequence[Judged], found: Differences) -> list[Block]:
 def _fact(judged: Judged, found: Differences) -> tuple[str, str]:
   said = []
   for row, verdicts in judged.rows.items():
-    (ppl, bleu), (papers_ppl, papers_bleu) = found[row], papers(row)
+    (ppl, bleu), (papers_ppl, papers_bleu) = found[row], paper_differences(row)
     said.append(
       f'{row}: perplexity {ppl.mean:+.2f} ({papers_ppl:+.2f}) {verdicts[0]}, '
       f'BLEU {bleu.mean:+.2f} ({papers_bleu:+.1f}) {verdicts[1]}.'

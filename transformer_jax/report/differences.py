@@ -74,7 +74,7 @@ def pooled(group: Group) -> list[Noise | None]:
   return [noise([[*map(read, r)] for r in group.table_3.values()]) for read in READ]
 
 
-def papers(row: str) -> tuple[float, float]:
+def paper_differences(row: str) -> tuple[float, float]:
   """The paper's differences from its base, in perplexity and BLEU."""
   own, base = paper.TABLE_3[row], paper.TABLE_3['base']
   return round(own.perplexity - base.perplexity, 2), round(own.bleu - base.bleu, 1)
@@ -94,7 +94,7 @@ def blocks(group: Group, found: Differences) -> list[Block]:
   for row in paper.TABLE_3:
     if row == 'base':
       continue
-    ppl, bleu = papers(row)
+    ppl, bleu = paper_differences(row)
     cells = [f'{ppl:+.2f}', '', '', f'{bleu:+.1f}', '', '', '']
     if row in found:
       ours = found[row]

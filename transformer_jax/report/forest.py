@@ -9,7 +9,11 @@ from matplotlib.figure import Figure
 
 from transformer_jax.report import paper, rows
 from transformer_jax.report.blocks import Picture
-from transformer_jax.report.differences import Difference, Differences, papers
+from transformer_jax.report.differences import (
+  Difference,
+  Differences,
+  paper_differences,
+)
 from transformer_jax.report.grouping import Group
 from transformer_jax.report.pictures import INK, LINES, picture
 
@@ -51,7 +55,7 @@ def pictures(group: Group, found: Differences, number: str) -> list[Picture]:
         _draw,
         base=group.base,
         ours={row: both[n] for row, both in found.items()},
-        theirs={row: papers(row)[n] for row in paper.TABLE_3},
+        theirs={row: paper_differences(row)[n] for row in paper.TABLE_3},
         measure=measure,
       ),
     )
@@ -123,5 +127,5 @@ def _edge(ours: dict[str, Difference], theirs: dict[str, float]) -> float:
     for row, one in ours.items()
   ]
   usual, largest = 4 * statistics.median(needed), max(needed)
-  papers = max(map(abs, theirs.values()))
-  return max(papers, largest if largest < 1.5 * usual else usual)
+  printed = max(map(abs, theirs.values()))
+  return max(printed, largest if largest < 1.5 * usual else usual)

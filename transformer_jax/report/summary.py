@@ -49,11 +49,10 @@ def _of_table_3(
 ) -> Iterator[tuple[str, str]]:
   where = f'{group.corpus}: ' if several else ''
   if 'base' in group.table_3:
+    base = [*group.table_3].index('base')
     rows = group.table_3.values()
     ppl, bleu = (
-      dict(
-        zip(group.table_3, tables.column([[*map(read, r)] for r in rows]), strict=True)
-      )['base']
+      tables.column([[*map(read, row)] for row in rows])[base]
       for read in differences.READ
     )
     seeds = len(group.table_3['base'])

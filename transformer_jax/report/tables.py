@@ -1,6 +1,5 @@
 """Tables 2 and 3 of comparable runs, with the paper's columns beside ours."""
 
-import math
 import operator
 import statistics
 from collections.abc import Callable, Sequence
@@ -11,7 +10,7 @@ from transformer_jax.report.differences import Differences
 from transformer_jax.report.grouping import Group
 from transformer_jax.report.results import Scored
 from transformer_jax.report.rows import Cells, cells
-from transformer_jax.scoring.significance import noise, quantile
+from transformer_jax.scoring.significance import half_interval, noise
 
 SPREAD = (
   'Scores: mean of the seeds ± half its 95 % interval (Student, the spread between '
@@ -56,7 +55,7 @@ def column(rows: Sequence[Sequence[float]]) -> list[str]:
   for values in rows:
     text = f'{statistics.fmean(values):.2f}' if values else ''
     if values and pooled is not None:
-      half = quantile(pooled.freedom) * pooled.deviation / math.sqrt(len(values))
+      half = half_interval(pooled.deviation, pooled.freedom, len(values))
       text += f' ± {half:.2f}'
     if len(values) > 1:
       text += f' (sd {statistics.stdev(values):.2f})'

@@ -25,7 +25,7 @@ class Baseline:
   commit: str | None  # None outside a checkout
 
   def write(self, path: pathlib.Path) -> None:
-    files.write(path, files.as_json(dataclasses.asdict(self), indent=1) + '\n')
+    files.write_json(path, dataclasses.asdict(self))
 
 
 def read(path: pathlib.Path) -> Baseline | None:
@@ -40,6 +40,6 @@ def read(path: pathlib.Path) -> Baseline | None:
     return None
   if not isinstance(found, dict) or 'kind' not in found or found['kind'] != KIND:
     return None
-  if wrong := ', '.join(fields.wrong(found, Baseline)):
+  if wrong := ', '.join(fields.faults(found, Baseline)):
     raise UserError(f'{path}: missing or of another type: {wrong}; make it again')
-  return fields.made(Baseline, found)
+  return fields.from_json(Baseline, found)

@@ -111,7 +111,8 @@ VALUES: list[tuple[str, Callable[[Any], bool], tuple[str, ...]]] = [
 ]
 
 
-# Keys that older runs lack, with what these have; and keys of the model.
+# Keys that were added after runs had been made, and what a run without the key does.
+# LATER_IN_MODEL has those of config.model.
 LATER = {
   'raw_dir': '',
   'tags': True,
@@ -133,7 +134,7 @@ LATER_IN_MODEL = {
 
 
 def completed(config: Mapping[str, Any]) -> dict[str, Any]:
-  """The config of a run that is older than some keys, with what it did then."""
+  """A run's config with the keys of LATER that it lacks."""
   config = LATER | dict(config)
   if 'model' in config and isinstance(config['model'], Mapping):
     config['model'] = LATER_IN_MODEL | config['model']

@@ -10,26 +10,26 @@ from typing import Any
 LARGEST = 2**63  # JSON's integers know no bound, ours do
 
 
-def wrong(found: Mapping[str, Any], kind: type, within: str = '') -> Iterator[str]:
+def faults(found: Mapping[str, Any], kind: type, within: str = '') -> Iterator[str]:
   """Dotted names of the fields that `found` lacks or has with another type."""
   hints = typing.get_type_hints(kind)
-  yield from unlike(found, hints, within)
+  yield from key_faults(found, hints, within)
   for name, hint in hints.items():
     inner = _dataclass(hint)
     if inner and name in found and isinstance(found[name], dict):
-      yield from wrong(found[name], inner, f'{within}{name}.')
+      yield from faults(found[name], inner, f'{within}{name}.')
 
 
-def made(kind: type, found: Any) -> Any:
+def from_json(kind: type, found: Any) -> Any:
   """Converts JSON's `found` to `kind` if that is a dataclass, and so for its fields."""
   inner = _dataclass(kind)
   if inner is None or found is None:
     return found
   hints = typing.get_type_hints(inner).items()
-  return inner(**{name: made(hint, found[name]) for name, hint in hints})
+  return inner(**{name: from_json(hint, found[name]) for name, hint in hints})
 
 
-def unlike(
+def key_faults(
   owner: Mapping[str, object], kinds: Mapping[str, object], within: str = ''
 ) -> Iterator[str]:
   """Dotted names of the keys that `owner` lacks or has with another type."""

@@ -185,7 +185,7 @@ class Job(NamedTuple):
       'seconds': round(seconds, 1),
       'ended': time.strftime('%Y-%m-%d %H:%M:%S %z'),
     }
-    files.write(self._note, files.as_json(note, indent=1) + '\n')
+    files.write_json(self._note, note)
 
 
 def _run(

@@ -123,7 +123,7 @@ class Result:
         f'{path}: no whole result, missing or of another type: {wrong}; evaluate the '
         'run again'
       )
-    return fields.made(cls, found)
+    return fields.from_json(cls, found)
 
   def to_json(self) -> str:
     """The file's text."""
@@ -139,7 +139,7 @@ def _wrong(found: object) -> Iterator[str]:
   if not isinstance(found, dict):
     yield 'the object'
     return
-  yield from fields.wrong(found, Result)
+  yield from fields.faults(found, Result)
   if isinstance(task := found.get('task'), str):
     if task not in OF_TASK:
       yield 'task'
@@ -147,7 +147,7 @@ def _wrong(found: object) -> Iterator[str]:
       yield from (name for name in OF_TASK[task] if found.get(name, 0) is None)
   for name, kinds in (('config', CONFIG), ('config.model', MODEL)):
     if (inner := _inner(found, *name.split('.'))) is not None:
-      yield from fields.unlike(inner, kinds, f'{name}.')
+      yield from fields.key_faults(inner, kinds, f'{name}.')
 
 
 def _inner(owner: object, *keys: str) -> dict | None:

@@ -88,7 +88,7 @@ class Run(NamedTuple):
     """The same with another `beam` or `alpha`, where they are given.
 
     Raises:
-      UserError: there is no config, or it is damaged, or a number cannot be.
+      UserError: there is no config, or it is damaged, or a number is impossible.
     """
     config, given = self.config(), {'beam': beam, 'alpha': alpha}
     config.update({key: value for key, value in given.items() if value is not None})
@@ -99,13 +99,7 @@ class Run(NamedTuple):
     path = self.workdir / 'config.json'
     if not path.is_file():
       raise UserError(f'{path}: not there; is {self.workdir} a run?')
-    try:
-      config = json.loads(path.read_bytes())
-    except (ValueError, RecursionError) as error:
-      raise UserError(f'{path}: damaged ({error})') from error
-    if not isinstance(config, dict):
-      raise UserError(f'{path}: damaged (it holds no object)')
-    return config_checks.completed(config)
+    return config_checks.completed(files.read_json_object(path))
 
   def vocabularies(self) -> Vocabularies:
     """The vocabularies the run was started with; UserError if one is another now."""
@@ -220,7 +214,7 @@ class Run(NamedTuple):
       shutil.copy(corpus / card.CARD, workdir / card.CARD)
     run.check_vocabulary(corpus)
     run._check_identity(corpus)
-    files.write(path, files.as_json(given, indent=1) + '\n')
+    files.write_json(path, given)
     return run
 
   def check_given(self, given: dict) -> None:

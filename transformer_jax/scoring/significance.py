@@ -43,16 +43,21 @@ class Paired(NamedTuple):
   baseline_interval: tuple[float, float]
 
 
-def quantile(freedom: int) -> float:
-  """The t that 95 % of Student's distribution lie within, between -t and t."""
+def student_t(freedom: int) -> float:
+  """The t for which 95 % of Student's distribution lies between -t and t."""
   return float(stdtrit(freedom, 0.975))
+
+
+def half_interval(deviation: float, freedom: int, seeds: int) -> float:
+  """Half the 95 % interval of a mean over seeds, by Student's t distribution."""
+  return student_t(freedom) * deviation / math.sqrt(seeds)
 
 
 def spread(values: Sequence[float]) -> Spread:
   if len(values) < 2:
     return Spread(values[0], None, None, 1)
   deviation = statistics.stdev(values)
-  margin = quantile(len(values) - 1) * deviation / math.sqrt(len(values))
+  margin = half_interval(deviation, len(values) - 1, len(values))
   return Spread(statistics.fmean(values), deviation, margin, len(values))
 
 
@@ -73,7 +78,7 @@ def noise(groups: Sequence[Sequence[float]]) -> Noise | None:
 def margin(noise: Noise, seeds: int, base_seeds: int) -> float:
   """Half the 95 % interval of the difference of two means over seeds."""
   error = noise.deviation * math.sqrt(1 / seeds + 1 / base_seeds)
-  return quantile(noise.freedom) * error
+  return student_t(noise.freedom) * error
 
 
 def paired_bootstrap(

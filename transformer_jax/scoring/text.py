@@ -30,11 +30,12 @@ class Text(NamedTuple):
 
 def score(text: Text, lowercase: bool) -> dict[str, Score]:
   """`sacrebleu` and `paper_bleu` of a text; `lowercase` ignores case in both."""
-  sacre = bleu.sacre_bleu(*text[:2], lowercase, text.tokenized, text.language)
-  if text.tokenized:
-    paper = bleu.tokenized_bleu(*text[:2], lowercase)
+  hypotheses, references, language, tokenized = text
+  sacre = bleu.sacre_bleu(hypotheses, references, lowercase, tokenized, language)
+  if tokenized:
+    paper = bleu.tokenized_bleu(hypotheses, references, lowercase)
   else:
-    paper = bleu.paper_bleu(*text[:3], lowercase)
+    paper = bleu.paper_bleu(hypotheses, references, language, lowercase)
   intervals = significance.bootstrap_intervals(*text, lowercase)
   found = {}
   for kind, one in (('sacrebleu', sacre), ('paper_bleu', paper)):
@@ -56,8 +57,9 @@ def comparison_lines(
   text: Text, baseline: Sequence[str], lowercase: bool
 ) -> Iterator[str]:
   """How much better a text is than other hypotheses, by paired bootstrap."""
-  hypotheses, *others = text
-  paired = significance.paired_bootstrap(hypotheses, baseline, *others, lowercase)
+  paired = significance.paired_bootstrap(
+    text.hypotheses, baseline, text.references, text.language, text.tokenized, lowercase
+  )
   for kind, found in paired.items():
     yield (
       f'{kind} {found.score:.2f} [{_between(found.interval)}] against '

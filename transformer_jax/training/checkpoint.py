@@ -10,7 +10,6 @@ import json
 import os
 import pathlib
 import shutil
-import sys
 from collections.abc import Callable, Iterator
 from concurrent import futures
 from typing import Any, NamedTuple
@@ -21,24 +20,15 @@ import orbax.checkpoint as ocp
 
 from transformer_jax.machine import files
 from transformer_jax.machine.errors import UserError
-from transformer_jax.runs.averaging import averaged_steps
-from transformer_jax.runs.run import Run
-from transformer_jax.runs.saved import (
-  ASIDE,
-  MANIFEST,
-  flaw,
-  misnumbered,
-  numbered,
-  steps,
-)
+from transformer_jax.runs.saved import ASIDE, MANIFEST, misnumbered, numbered, steps
 
 # Suffixes of folders that are not checkpoints: half written, and half deleted by a
 # process that was killed.
 PARTIAL, DELETED = '.partial', '.deleted'
-# What reading a manifest may raise where none is there: the file holds other JSON or
-# none, it is missing, or it is a folder.
-ODD = (ValueError, KeyError, TypeError, RecursionError)
-ODD += (FileNotFoundError, IsADirectoryError, NotADirectoryError)
+# What reading a manifest raises where the file is missing, is a folder, or holds
+# something else.
+NO_MANIFEST = (ValueError, KeyError, TypeError, RecursionError)
+NO_MANIFEST += (FileNotFoundError, IsADirectoryError, NotADirectoryError)
 # Without this, Orbax would wait for the other hosts.
 ALONE = ocp.options.MultiprocessingOptions(primary_host=0, active_processes={0})
 Tree = Any
@@ -52,41 +42,12 @@ class Unsaved(UserError):
   """A checkpoint could not be written."""
 
 
-class Restored(NamedTuple):
+class Saved(NamedTuple):
+  """What a checkpoint holds, as host arrays."""
+
   step: int
   params: Tree
   opt_state: Tree
-
-
-def to_average(run: Run, every: int, count: int, last: int | str | None) -> list[int]:
-  """The steps of averaged_steps() for a run, all of which have a checkpoint.
-
-  Args:
-    every: steps between two checkpoints.
-    count: how many to average.
-    last: a step; 'best' is run.best_step(), None the newest that was saved.
-
-  Raises:
-    UserError: one of them has no finished checkpoint; it is named.
-  """
-  folder, there = run.checkpoints, steps(run.checkpoints)
-  if not there:
-    raise UserError(f'{folder}: no finished checkpoint there')
-  last = run.best_step() if last == 'best' else last
-  newest = max(*numbered(folder), run.newest_saved()) if last is None else last
-  wanted = averaged_steps(newest, every, count)
-  missing = [step for step in wanted if step not in there]
-  if missing:
-    path = folder / str(missing[-1])
-    after = len(wanted) - 1 - wanted.index(missing[-1])
-    remedy = f'--average={after}' if after else f'--step, one of {there}'
-    raise UserError(
-      f'{path} {flaw(path)}, one of {len(wanted)} to average up to step {newest}: put '
-      f'it back, or give {remedy}'
-    )
-  if len(wanted) < count:
-    print(f'averaging {len(wanted)} checkpoints: no more were made', file=sys.stderr)
-  return wanted
 
 
 def save(folder: pathlib.Path, step: int, params: Tree, opt_state: Tree) -> None:
@@ -228,7 +189,7 @@ def verify(folder: pathlib.Path, step: int) -> None:
       manifest = json.loads((path / MANIFEST).read_bytes())
       written, listed = manifest['step'], dict(manifest['sha256'])
       found = checksums(path)
-  except ODD as error:
+  except NO_MANIFEST as error:
     raise Damaged(f'{path}: damaged: {MANIFEST} ({error})') from error
   if written != step:
     raise Damaged(f'{path}: damaged: its {MANIFEST} is of step {written}')
@@ -237,7 +198,7 @@ def verify(folder: pathlib.Path, step: int) -> None:
     raise Damaged(f'{path}: damaged or missing: {", ".join(wrong)}')
 
 
-def restore(folder: pathlib.Path, step: int, params: Tree, opt_state: Tree) -> Restored:
+def restore(folder: pathlib.Path, step: int, params: Tree, opt_state: Tree) -> Saved:
   """Reads a checkpoint as host arrays.
 
   Args:
@@ -248,14 +209,12 @@ def restore(folder: pathlib.Path, step: int, params: Tree, opt_state: Tree) -> R
   """
   verify(folder, step)
   path = folder / str(step)
-  return Restored(
+  return Saved(
     step, _read(path / 'params', params), _read(path / 'optimizer', opt_state)
   )
 
 
-def restore_newest(
-  folder: pathlib.Path, params: Tree, opt_state: Tree
-) -> Restored | None:
+def restore_newest(folder: pathlib.Path, params: Tree, opt_state: Tree) -> Saved | None:
   """The newest checkpoint that is not damaged; None if there is none at all.
 
   Damaged ones are named and renamed, so that they are neither counted nor averaged. The
@@ -301,16 +260,14 @@ def restore_params(folder: pathlib.Path, step: int, params: Tree) -> Tree:
 
 
 def average(folder: pathlib.Path, chosen: list[int], params: Tree) -> Tree:
-  """The mean of the parameters of some steps (section 6.1).
+  """The mean of the parameters of some steps (section 6.1), as float32 host arrays.
 
-  It is summed in float64; the result are float32 host arrays.
+  It is summed in float64. `params` and errors are as restore() has them.
   """
-  total = None
+  add = lambda total, x: total + x.astype(np.float64)
+  total = jax.tree.map(lambda x: np.zeros(x.shape, np.float64), params)
   for step in chosen:
-    tree = restore_params(folder, step, params)
-    add = lambda a, b: a + b.astype(np.float64)
-    zeros = jax.tree.map(lambda x: np.zeros(x.shape, np.float64), tree)
-    total = jax.tree.map(add, zeros if total is None else total, tree)
+    total = jax.tree.map(add, total, restore_params(folder, step, params))
   return jax.tree.map(lambda x: (x / len(chosen)).astype(np.float32), total)
 
 

@@ -73,11 +73,11 @@ class Loop:
       self._made_by['commit'] = commit
     every = cadence.log_every, cadence.checkpoint_every
     skipped = {r['step'] for r in records if 'skipped_pairs' in r}
-    told = max((r['step'] for r in records if 'skipped' in r), default=0)
-    untold = sum(step > told for step in skipped)
+    recorded = max((r['step'] for r in records if 'skipped' in r), default=0)
+    unrecorded = sum(step > recorded for step in skipped)
     epoch = trainer.batches.steps_per_epoch
     self._meter = Meter(
-      trainer.learning_rate, every, cadence.last, epoch, len(skipped), untold
+      trainer.learning_rate, every, cadence.last, epoch, len(skipped), unrecorded
     )
     self._divergence = Divergence()
     for record in records:
@@ -106,18 +106,16 @@ class Loop:
       Diverged: MAX_SKIPS steps in a row had no finite update.
       Unsaved, Unlogged: a checkpoint or the log could not be written.
     """
+    # How many of the last steps in a row were skipped before this process took over.
     while step - self._skips in self._skipped:
       self._skips += 1
 
-    measure = lambda: self._measure(
-      step, self._trainer.devices.on_this_host(state.params), dev
-    )
     # One host alone may be stopped while it measures. Several stop together, after a
     # step, so none of them obeys a signal by itself.
     defer = contextlib.nullcontext if self._alone else self._interruption.deferred
     with defer():
       if unmeasured:
-        measure()
+        self._measure(step, state, dev)
       while step < self._last and not self._ended(step):
         self._meter.resume()
         goal = min(self._last, step - step % self._every + self._every)
@@ -130,10 +128,11 @@ class Loop:
           self._writer.finish()
           self._interruption.leave()
         if step == goal:
-          measure()
+          self._measure(step, state, dev)
 
-  def _measure(self, step: int, params: Tree, dev: Dev) -> None:
+  def _measure(self, step: int, state: TrainState, dev: Dev) -> None:
     """Measures BLEU, if due, then perplexity: its record marks the step as measured."""
+    params = self._trainer.devices.on_this_host(state.params)
     due = step == self._last or (self._bleu_every and step % self._bleu_every == 0)
     if dev.bleu and due:
       self._log.measuring('dev BLEU')

@@ -8,6 +8,11 @@ from typing import NamedTuple
 import numpy as np
 
 
+def perplexity(nats: float) -> float:
+  """exp(nats) of a mean per token, capped where math.exp() would overflow."""
+  return math.exp(min(nats, 700.0))
+
+
 class Values(NamedTuple):
   """One step's sums over its target tokens, as numbers of the host."""
 
@@ -28,7 +33,7 @@ class Meter:
     last: the last step, which has a record too.
     epoch: the number of steps of an epoch.
     skipped: how many steps have been skipped before the first one added.
-    untold: how many of these no record has counted yet.
+    unrecorded: how many of these no record has counted yet.
   """
 
   def __init__(
@@ -38,12 +43,12 @@ class Meter:
     last: int,
     epoch: int,
     skipped: int,
-    untold: int,
+    unrecorded: int,
   ):
-    self._lost = skipped
+    self._skipped_in_all = skipped
     self._rate, self._every, self._last, self._epoch = rate, every, last, epoch
     self._clear()
-    self._steps = self._skipped = untold
+    self._steps = self._skipped = unrecorded
     self.resume()
 
   def _clear(self) -> None:
@@ -60,7 +65,7 @@ class Meter:
     """
     if values.skipped:
       self._skipped += 1
-      self._lost += 1
+      self._skipped_in_all += 1
     else:
       self._sums += [values.loss, values.negative_log_likelihood, values.tokens]
     self._steps += 1
@@ -75,8 +80,8 @@ class Meter:
       'step': step,
       'epoch': round(step / self._epoch, 3),
       'loss': smoothed / tokens,
-      'perplexity': math.exp(min(plain / tokens, 700.0)),
-      'learning_rate': float(self._rate(step - 1 - self._lost)),
+      'perplexity': perplexity(plain / tokens),
+      'learning_rate': float(self._rate(step - 1 - self._skipped_in_all)),
       'gradient_norm': float(values.gradient_norm),
       'target_tokens': int(tokens),
       'steps': self._steps,
@@ -97,7 +102,10 @@ class Divergence:
   """
 
   def __init__(self, far: float = 1.0, records: int = 5):
-    """The loss is `far` nats per token above the best in so many records in a row."""
+    """The run has diverged if `records` losses in a row are `far` nats above the best.
+
+    Losses are in nats per token.
+    """
     self._far, self._records = far, records
     self._best, self._at, self._above = math.inf, 0, 0
 

@@ -1,6 +1,5 @@
 """The perplexity of held-out text."""
 
-import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -12,7 +11,7 @@ from flax import nnx
 from transformer_jax.data import batches, token_files
 from transformer_jax.machine import parallel
 from transformer_jax.model import build
-from transformer_jax.training import loss
+from transformer_jax.training import loss, metrics
 
 Tree = Any
 
@@ -50,7 +49,7 @@ class Perplexity:
       outputs = nnx.merge(graph, params).outputs(source, target)
       return loss.cross_entropy(outputs, target, 0.0)[1][None]
 
-    self._sums = parallel.spread(sums)
+    self._sums = parallel.map_rows(sums)
 
   def cuts(self) -> Iterable[str]:
     """A sentence for the user, if pairs were cut."""
@@ -58,6 +57,7 @@ class Perplexity:
       yield f'{self.cut_pairs} pairs were cut for the perplexity: too long'
 
   def __call__(self, params: Tree) -> float:
+    """Returns exp(nats per target piece), EOS counted."""
     sums, tokens = [], 0
     for step in range(self._batches.steps_per_epoch):
       batch = self._batches.batch(step)
@@ -65,4 +65,4 @@ class Perplexity:
       sums.append(self._sums(params, rows(batch.source), rows(batch.target)))
       tokens += batch.target_tokens
     total = sum(float(wait().sum()) for wait in sums)
-    return math.exp(min(total / tokens, 700.0))
+    return metrics.perplexity(total / tokens)

@@ -63,9 +63,8 @@ def train_step(
   gradient's sum and of Adam's averages, and updates its share of the parameters.
 
   If the loss or the gradient's norm is not finite, parameters and Adam's state stay as
-  they are; otherwise Adam keeps them finite, at any rate that config_checks allows.
-  `step` goes on all the same: it says which
-  batch is next.
+  they are. Otherwise Adam's update is finite at every rate that config_checks allows.
+  `step` rises in both cases, because it also says which batch is next.
   """
   each = len(given.source)
   key = jax.random.fold_in(jax.random.key(given.seed[0]), state.step)

@@ -56,10 +56,10 @@ def train(
     start = int(state.step)
     records = [r for r in folder.records() if r['step'] <= start] if first else []
     unmeasured = _unmeasured(config, start, records)
-    if (why := _ended(config, start, records)) is not None and not unmeasured:
+    ended = _ended(config, start, records)
+    if ended and not unmeasured:
       if first:
-        made = f'{start} of {config.train_steps} steps'
-        print(f'{workdir} has {made}{why}: nothing to do')
+        print(f'{workdir} has {ended}: nothing to do')
       return
     log = Log(folder, start, config.train_steps) if first else Silent()
     stack.enter_context(log)
@@ -77,7 +77,7 @@ def train(
     dev = Perplexity(config, trainer.graph, *token_files.read_split(corpus, 'dev'))
     for line in dev.cuts():
       log.say(line)
-    if why is None:
+    if not ended:
       shapes = trainer.batches.shapes_from(start)
       log.compiling(len(shapes))
       _wait_to_begin(stack.enter_context(trainer.compile(state, shapes)), shapes[0])
@@ -112,12 +112,13 @@ def _cadence(config: ml_collections.ConfigDict) -> Cadence:
 def _ended(
   config: ml_collections.ConfigDict, step: int, records: list[dict]
 ) -> str | None:
-  """A clause that says why no step is left, '' at train_steps; None if one is left."""
+  """How many steps the run has, in words, if it makes no more; None if it does."""
+  made = f'{step} of {config.train_steps} steps'
   if config.patience:
     patience = Patience.of(records, config.patience)
     if hosts.from_first_host(np.int32(patience.ended)):
-      return ', where its patience ended'
-  return '' if step >= config.train_steps else None
+      return f'{made}, where its patience ended'
+  return made if step >= config.train_steps else None
 
 
 def _unmeasured(

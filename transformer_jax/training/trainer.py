@@ -157,5 +157,5 @@ class Trainer:
       return self.initial()
     if found is None:  # another host, which gets the first host's arrays
       zeros = lambda x: np.zeros(x.shape, x.dtype)
-      found = checkpoint.Restored(int(step), *jax.tree.map(zeros, self._shapes))
+      found = checkpoint.Saved(int(step), *jax.tree.map(zeros, self._shapes))
     return placed(TrainState(np.int32(step), *found[1:]), self.devices)

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 import transformers
 
+from transformer_jax.data import token_files
 from transformer_jax.data.vocabulary import BOS, EOS, PAD, UNK
 
 LONGEST = 1024  # positions of its table
@@ -59,14 +60,6 @@ def marian(
     )
   )
   return made.to(device)
-
-
-def padded(rows: Sequence[Sequence[int]]) -> np.ndarray:
-  """[rows, length of the longest] ids."""
-  found = np.full((len(rows), max(map(len, rows))), PAD, np.int64)
-  for row, ids in zip(found, rows, strict=True):
-    row[: len(ids)] = ids
-  return found
 
 
 class Training:
@@ -149,7 +142,8 @@ class Decoding:
   def translate(
     self, sources: Sequence[Sequence[int]], beam: int, length: int
   ) -> list[list[int]]:
-    ids = torch.from_numpy(padded(sources)).to(self._model.device)
+    padded = token_files.padded(sources, len(sources), max(map(len, sources)))
+    ids = torch.from_numpy(padded.astype(np.int64)).to(self._model.device)
     with torch.inference_mode(), warnings.catch_warnings():
       warnings.simplefilter('ignore')  # deprecations within transformers
       found = self._model.generate(

@@ -192,15 +192,15 @@ def phrase(value: Value, form: str = '') -> str:
 def is_feminine(value: Value) -> bool:
   """Whether a person or thing is feminine in French."""
   kind, word, *_ = value
-  return (
-    word == 'she'
-    if kind == 'pronoun'
-    else word in WOMEN
-    if kind == 'name'
-    else NOUNS[word].genre == 'f'
-    if kind == 'thing'
-    else PEOPLE[word].feminine
-  )
+  match kind:
+    case 'pronoun':
+      return word == 'she'
+    case 'name':
+      return word in WOMEN
+    case 'thing':
+      return NOUNS[word].genre == 'f'
+    case _:
+      return PEOPLE[word].feminine
 
 
 def _agreement(value: Value) -> str:

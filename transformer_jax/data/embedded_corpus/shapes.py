@@ -86,7 +86,7 @@ def fill(
   """The template with its slots worded, but for the omitted one."""
 
   text, *rest = _pieces(template)
-  for name, form, literal in zip(*[iter(rest)] * 3, strict=True):
+  for name, form, literal in zip(rest[::3], rest[1::3], rest[2::3], strict=True):
     said = '' if name == omitted else phrase(clause.slots[name], form or '')
     text += said + literal
   return text

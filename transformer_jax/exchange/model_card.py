@@ -1,4 +1,4 @@
-"""The page of an exported folder: what it is, how it loads, scores, config, commit."""
+"""The model card of an exported folder: its README.md, as Hugging Face shows it."""
 
 import json
 from collections.abc import Iterator
