@@ -65,6 +65,17 @@ def test_the_whole_report(prepared, tmp_path: pathlib.Path, capsys):
   assert headings[-2:] == ['## Left out', '## How it was scored']
 
 
+def test_a_run_that_is_left_out_of_a_table_is_told(prepared, tmp_path, capsys):
+  """With its reason, on the terminal too."""
+  for seed in (1, 2):
+    written(of_row('base', seed), tmp_path / f'run.base.{seed}')
+  written(changed(of_row('A1', 1), split='test'), tmp_path / 'run.A1')
+  report(tmp_path, prepared)
+  text = ' '.join(capsys.readouterr().out.split())
+  assert 'Left out run.A1 (row A1) is not in Table 3: ' in text
+  assert 'Missing rows A1, A2, ' in text
+
+
 def test_what_the_runs_say_fits_a_screen(prepared, tmp_path: pathlib.Path, capsys):
   """All rows but two, two seeds each, and a run that was not evaluated."""
   for n, row in enumerate(paper.TABLE_3):
@@ -81,7 +92,7 @@ def test_what_the_runs_say_fits_a_screen(prepared, tmp_path: pathlib.Path, capsy
   assert re.search(r'Best score +19.50 sacreBLEU \[19.0, 20.0\]', text)
   assert re.search(r'Table 3 +Base, 2 seeds: perplexity 5.03 ± ', text)
   assert re.search(r'Claims +Of 7 claims .* 2 were not run', text)
-  assert re.search(r'Not run +A1, E\n', text)
+  assert re.search(r'Missing rows +A1, E\n', text)
   assert re.search(r'Not evaluated +run.started\n', text)
   assert re.search(
     r'\n  (agrees|disagrees|undecided) +Smaller attention keys hurt', text

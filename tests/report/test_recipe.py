@@ -102,3 +102,6 @@ def test_scorers(prepared, tmp_path: pathlib.Path):
   assert found[3] == round(bleu.paper_bleu(run.translations, references, 'de').score, 2)
   assert found[1] > found[0] and found[4] > found[3] and found[2] != found[3]
   assert scorers.scorers([run], tmp_path / 'elsewhere') == []
+  lines, others = ['我爱你们。', '他来了吗?'], ['我爱他们。', '他来了。']
+  expected = bleu.sacre_bleu(lines, others, language='zh').score
+  assert scorers.all_scores(lines, others, 'zh')[:2] == [expected, expected]

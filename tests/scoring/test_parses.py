@@ -71,6 +71,13 @@ def test_the_interval_is_the_spread_of_f1():
   assert high - low == pytest.approx(100 * 2 * 1.96 * spread, rel=0.1)
 
 
+def test_a_tree_that_evalb_leaves_out_is_in_no_sample():
+  gold = GOLD[:3] * 20
+  broken = [tree[:-1] if n % 2 else flat(tree) for n, tree in enumerate(gold)]
+  found = parses.score(gold, broken).f1
+  assert found.interval[0] <= found.score <= found.interval[1]
+
+
 def test_comparison_tells_better_from_equal():
   gold = GOLD[:3] * 20
   flats = [*map(flat, gold)]

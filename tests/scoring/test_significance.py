@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import scipy.stats
+from sacrebleu.significance import PairedTest
 
 from transformer_jax.scoring import bleu, significance
 
@@ -46,6 +47,11 @@ def test_spread_is_scipys():
 def test_one_seed_has_no_spread():
   assert significance.spread([3.0]) == (3.0, None, None, 1)
   assert significance.noise([[3.0], [4.0]]) is None
+
+
+def test_seeds_that_are_all_equal_tell_of_no_noise():
+  """As where all score 0.00: else any difference would be beyond it."""
+  assert significance.noise([[0.0, 0.0], [0.4]]) is None
 
 
 def test_noise_pools_what_varies_within_groups():
@@ -103,7 +109,31 @@ def test_p(systems: dict):
     assert clear[kind].p < 0.01
     assert equal[kind].p == 1.0  # sacreBLEU itself says 0.001 here
     assert alike[kind].p > 0.05
+  metric = bleu.sacre_metric(False, False, 'de')
+  named = [('alike', systems['alike']), ('good', good)]
+  own = PairedTest(named, {'BLEU': metric}, [references], test_type='bs')()[1]
+  assert alike['sacrebleu'].p == min(1.0, 2 * own['BLEU'][1].p_value)
   assert test(bad, good)['sacrebleu'].p == clear['sacrebleu'].p
+
+
+@pytest.mark.slow
+def test_p_where_nothing_differs():
+  """Of two systems with equal chances of errors, one in twenty has p < 0.05."""
+  rng = np.random.default_rng(7)
+  words = np.array([f'w{i}' for i in range(200)])
+
+  def spoilt(lines: list[np.ndarray]) -> list[str]:
+    drawn = lambda line: words[rng.integers(200, size=len(line))]
+    bad = lambda line: rng.random(len(line)) < 0.25
+    return [' '.join(np.where(bad(line), drawn(line), line)) for line in lines]
+
+  below = 0
+  for _ in range(400):
+    lines = [words[rng.integers(200, size=rng.integers(6, 14))] for _ in range(50)]
+    texts = spoilt(lines), spoilt(lines), [' '.join(line) for line in lines]
+    found = significance.paired_bootstrap(*texts, 'de', True, kinds=['paper_bleu'])
+    below += found['paper_bleu'].p < 0.05
+  assert 0.03 < below / 400 < 0.09  # sacreBLEU's own p: 0.12
 
 
 def test_unequal_numbers_of_lines_are_refused():

@@ -140,7 +140,8 @@ def p_text(p: float | None) -> str:
 NOTE = (
   'Each minus base, ± half the 95 % interval (Student, the spread between seeds pooled '
   "over all rows with several). Paired p: sacreBLEU's paired bootstrap over the "
-  "sentences, of the paper's BLEU, runs of the same seed, twice the mean of several; "
+  "sentences, two-sided (twice sacreBLEU's p), of the paper's BLEU, runs of the same "
+  'seed, twice the mean of several; '
   'made where the difference lies outside its interval, and where these runs, their '
   'translations and the prepared corpus are at hand. '
   '"agrees" and "disagrees" need an effect outside its interval, for BLEU also '

@@ -43,8 +43,8 @@ def all_scores(
   plain = [moses.replace_unicode_punctuation(line) for line in hypotheses]
   texts = hypotheses, references
   return [
-    bleu.sacre_bleu(*texts).score,
-    bleu.sacre_bleu(*texts, lowercase=True).score,
+    bleu.sacre_bleu(*texts, language=language).score,
+    bleu.sacre_bleu(*texts, lowercase=True, language=language).score,
     bleu.tokenized_bleu(tokens(plain), tokens(references)).score,
     bleu.paper_bleu(*texts, language).score,
     bleu.paper_bleu(*texts, language, lowercase=True).score,

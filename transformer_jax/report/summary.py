@@ -15,7 +15,10 @@ Study = tuple[Group, Differences]
 
 
 def facts(found: Found, studies: Sequence[Study], left_out: Sequence[str]) -> Facts:
-  """Best scores; base, claims and missing rows of each Table 3; what is left out."""
+  """Best scores; base, claims and missing rows of each Table 3; what is left out.
+
+  `left_out` has the reasons, but for those of the studies.
+  """
   items = []
   marks = overview.marks(found.scored)
   for scored in overview.best(found.scored)[:KINDS]:
@@ -26,8 +29,10 @@ def facts(found: Found, studies: Sequence[Study], left_out: Sequence[str]) -> Fa
   if found.unscored:
     names = ', '.join(one.run for one in found.unscored)
     items.append(('Not evaluated', names))
-  if left_out:
-    items.append(('Left out', f'{len(left_out)}, with the reasons at the end'))
+  reasons = [*(why for group, _ in studies for why in group.left_out), *left_out]
+  if reasons:
+    rest = f' (and {len(reasons) - 1} more in the report)' if len(reasons) > 1 else ''
+    items.append(('Left out', reasons[0] + rest))
   return Facts(items)
 
 
@@ -61,7 +66,7 @@ def _of_table_3(
   if len(differ) > 1:
     yield 'Claims', where + claims.counted(claims.judge(differ))
   if missing := [row for row in paper.TABLE_3 if row not in group.table_3]:
-    yield 'Not run', where + ', '.join(missing)
+    yield 'Missing rows', where + ', '.join(missing)
 
 
 def on_terminal(top: Facts, scored: Sequence[Scored], studies: Sequence[Study]) -> str:

@@ -137,7 +137,8 @@ def _by_length(sentences: Sequence[Sentence]) -> Iterator[tuple[str, list[float]
 
 def _resampled(sentences: Sequence[Sentence]) -> np.ndarray:
   """F1 [SAMPLES] of sentences drawn anew; the same ones are drawn for all systems."""
-  counts = np.array([(s.matched, s.gold + s.test) for s in sentences])
+  counted = lambda s: (s.matched, s.gold + s.test) if s.status == 'valid' else (0, 0)
+  counts = np.array([counted(sentence) for sentence in sentences])
   rng = np.random.default_rng(_SEED)
   drawn = (rng.integers(len(sentences), size=len(sentences)) for _ in range(SAMPLES))
   matched, both = np.array([counts[rows].sum(0) for rows in drawn]).T

@@ -37,7 +37,7 @@ class Paired(NamedTuple):
 
   score: float  # percent
   baseline: float
-  p: float  # of no difference
+  p: float  # of no difference, two-sided: twice sacreBLEU's
   signature: str
   interval: tuple[float, float]  # as bootstrap_intervals has it
   baseline_interval: tuple[float, float]
@@ -64,7 +64,7 @@ def spread(values: Sequence[float]) -> Spread:
 def noise(groups: Sequence[Sequence[float]]) -> Noise | None:
   """Pools the deviation between seeds, taken to be the same in all groups.
 
-  None if no group has a second seed.
+  None if no group has a second seed, or if none of them differs from the first.
   """
   freedom = sum(len(values) - 1 for values in groups)
   if not freedom:
@@ -72,7 +72,7 @@ def noise(groups: Sequence[Sequence[float]]) -> Noise | None:
   squares = sum(
     sum((v - statistics.fmean(values)) ** 2 for v in values) for values in groups
   )
-  return Noise(math.sqrt(squares / freedom), freedom)
+  return Noise(math.sqrt(squares / freedom), freedom) if squares else None
 
 
 def margin(noise: Noise, seeds: int, base_seeds: int) -> float:
@@ -174,9 +174,10 @@ def _paired_test(
   )
   signatures, scores = test()
   baseline_result, result = scores['BLEU']
-  # sacreBLEU counts the resamples that exceed the difference. Equal systems have none,
-  # so that sacreBLEU would give p = 1 / (SAMPLES + 1) for them.
-  p = 1.0 if result.score == baseline_result.score else result.p_value
+  # sacreBLEU counts resamples in which the better system is better by more than chance:
+  # one side of two. Of equal systems none is counted, as if they differed surely.
+  p = min(1.0, 2 * result.p_value)
+  p = 1.0 if result.score == baseline_result.score else p
   return signatures['BLEU'], Paired(
     result.score,
     baseline_result.score,
