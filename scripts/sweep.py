@@ -14,7 +14,7 @@ a time, each with half of the cores and GPUs, most of which a small model leaves
 `--submit=slurm` submits instead, through submitit (pip install submitit):
 
   python -m scripts.sweep --rows=all --workdir=runs/table3 --submit=slurm \\
-    --per_node=8 --slurm=gpus_per_node=8 --slurm=timeout_min=1440
+    --per_node=8 --slurm=gpus_per_node=8 --slurm=cpus_per_task=64 --slurm=timeout_min=99
 """
 
 from transformer_jax.machine.signals import Interruption

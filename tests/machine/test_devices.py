@@ -121,7 +121,7 @@ def test_on_two_hosts(config: str, folder: pathlib.Path):
     both.append(Program(folder, 'train', *flags, devices=2))
   for program in both:
     assert program.code() == 0, program.said
-  assert '4 JAX devices on 2 hosts' in both[0].said and 'step' not in both[1].said
+  assert '4 JAX devices in 2 processes' in both[0].said and 'step' not in both[1].said
   assert checkpoint.steps(workdir / 'checkpoints') == [2, 4]
 
 
@@ -144,7 +144,7 @@ def test_two_processes_without_accelerators(folder: pathlib.Path):
   ended = subprocess.run(
     ['bash', '-c', loop], cwd=ROOT, env=environment, capture_output=True, text=True
   )
-  assert '8 JAX devices on 2 hosts' in ended.stderr, ended.stderr
+  assert '8 JAX devices in 2 processes' in ended.stderr, ended.stderr
   assert checkpoint.steps(folder / 'two' / 'checkpoints') == [2, 4]
 
 

@@ -64,6 +64,31 @@ def test_compiled_programs_are_kept_where_nobody_else_writes(
   assert cache.stat().st_mode & 0o777 == 0o700
 
 
+def test_several_processes_on_gpus_keep_nothing_apart(tmp_path, monkeypatch, capsys):
+  """One would find its program where the others do not, and they would wait for it."""
+  monkeypatch.setenv('XDG_CACHE_HOME', str(tmp_path))
+  monkeypatch.setattr(platform.hosts, 'joined', lambda: True)
+  monkeypatch.setattr(jax, 'default_backend', lambda: 'gpu')
+  kept: dict[str, str] = {}
+  monkeypatch.setattr(jax.config, 'update', kept.__setitem__)
+  platform.use_compilation_cache()
+  assert not kept and 'JAX_COMPILATION_CACHE_DIR' in capsys.readouterr().err
+  monkeypatch.setattr(jax, 'default_backend', lambda: 'cpu')
+  platform.use_compilation_cache()
+  assert kept
+
+
+def test_programs_compiled_at_a_time(monkeypatch):
+  monkeypatch.setattr(platform.processor, 'cores', lambda: [*range(64)])
+  found = {}
+  for backend in ('cpu', 'gpu', 'tpu'):
+    monkeypatch.setattr(jax, 'default_backend', lambda name=backend: name)
+    found[backend] = platform.compiling_threads()
+  assert found == {'cpu': 16, 'gpu': 2, 'tpu': 16}
+  monkeypatch.setattr(platform.processor, 'cores', lambda: [0, 1])
+  assert platform.compiling_threads() == 1
+
+
 def test_no_place_for_compiled_programs_ends_nothing(tmp_path, monkeypatch, capsys):
   (tmp_path / 'file').touch()
   monkeypatch.setenv('XDG_CACHE_HOME', str(tmp_path / 'file'))

@@ -14,7 +14,7 @@ SHAPES = [Shape(rows, 8, 9) for rows in range(1, 9)]
 @pytest.fixture(autouse=True)
 def four_cores(monkeypatch: pytest.MonkeyPatch) -> None:
   """Which are one thread that compiles."""
-  monkeypatch.setattr(compilation.processor, 'cores', lambda: [*range(4)])
+  monkeypatch.setattr(compilation.platform, 'compiling_threads', lambda: 1)
 
 
 class Compiler:

@@ -35,6 +35,13 @@ def _on_all_of_this_host() -> NamedSharding:
   return NamedSharding(Mesh(np.array(jax.local_devices()), (AXIS,)), PartitionSpec())
 
 
+def to_host(tree: Tree) -> Tree:
+  """Returns host arrays with memory of their own."""
+  arrays = jax.device_get(tree)
+  # On a CPU they are the devices' memory itself, which the next update overwrites.
+  return jax.tree.map(np.array, arrays) if jax.default_backend() == 'cpu' else arrays
+
+
 def replicate_read_only(tree: Tree) -> Tree:
   """Gives every device of this host arrays that programs will only read.
 

@@ -19,10 +19,10 @@ def start(slices: int) -> None:
   Args:
     slices: of a batch. The number of CPU devices is chosen so that it divides them.
   """
-  use_compilation_cache()
   use_ynn()
   lengthen_collective_timeout()
   use_cpu_cores(slices)
+  use_compilation_cache()
 
 
 def deterministic() -> None:
@@ -61,8 +61,20 @@ def _set_xla_flag(flag: str) -> None:
 
 
 def use_compilation_cache() -> None:
-  """Keeps compiled programs between processes, in a folder private to the user."""
+  """Keeps compiled programs between processes, in a folder private to the user.
+
+  Call it when JAX is configured: one of several processes asks which devices there are.
+  """
   if jax.config.jax_compilation_cache_dir is not None:
+    return
+  # On GPUs several processes share the search for fast kernels, and wait for what each
+  # has found. One that takes its program from a cache which the others do not see
+  # searches for none, and they would wait for ever.
+  if hosts.joined() and jax.default_backend() == 'gpu':
+    _say_once(
+      'compiled programs are not kept: several processes need a folder that all share '
+      '(JAX_COMPILATION_CACHE_DIR)'
+    )
     return
   try:
     folder = _private_cache()
@@ -111,6 +123,16 @@ def use_cpu_cores(slices: int) -> None:
       jax.config.update('jax_num_cpu_devices', count)
 
 
+def compiling_threads() -> int:
+  """How many programs are best compiled at a time.
+
+  XLA uses several cores for one program, and on a CPU training needs them too. For a
+  GPU it also tries kernels out, all programs on the same one.
+  """
+  threads = max(1, len(processor.cores()) // 4)
+  return min(threads, 2) if jax.default_backend() == 'gpu' else threads
+
+
 def training_dtype(name: str) -> jnp.dtype:
   """'auto' is bfloat16 on accelerators and float32 on a CPU."""
   return _dtype('dtype', name, jax.default_backend() != 'cpu')
@@ -141,7 +163,7 @@ def describe_device() -> str:
   """The devices in words, as results state them."""
   devices = jax.devices()
   kind = devices[0].device_kind
-  on = f' on {hosts.count()} hosts' if hosts.count() > 1 else ''
+  on = f' in {hosts.count()} processes' if hosts.count() > 1 else ''
   if devices[0].platform == 'cpu':
     count = lambda n, thing: f'{n} {thing}' if n == 1 else f'{n} {thing}s'
     cores = count(len(processor.cores()), 'core')

@@ -18,7 +18,7 @@ import jax
 import numpy as np
 import orbax.checkpoint as ocp
 
-from transformer_jax.machine import files
+from transformer_jax.machine import files, parallel
 from transformer_jax.machine.errors import UserError
 from transformer_jax.runs.saved import ASIDE, MANIFEST, misnumbered, numbered, steps
 
@@ -140,9 +140,7 @@ class Writer:
   def save(self, step: int, params: Tree, opt_state: Tree) -> None:
     """Waits for the checkpoint before, copies the arrays and starts writing them."""
     self.finish()
-    # A copy of its own: on a CPU, device_get returns the device's memory itself, which
-    # the next update overwrites.
-    ours = jax.tree.map(np.array, jax.device_get((params, opt_state)))
+    ours = parallel.to_host((params, opt_state))
     self._step = step
     self._pending = self._thread.submit(self._write, step, *ours)
 
@@ -174,8 +172,11 @@ class Writer:
     return f'{failed if error else ""}The newest checkpoint: {which}'
 
 
-def verify(folder: pathlib.Path, step: int) -> None:
+def verify(folder: pathlib.Path, step: int, part: str = '') -> None:
   """Makes sure that a step's files are those that were written.
+
+  Args:
+    part: of these, a folder whose files are looked at; all files by default.
 
   Raises:
     Damaged: they are not; those that differ are named.
@@ -188,11 +189,12 @@ def verify(folder: pathlib.Path, step: int) -> None:
     with files.named(path):
       manifest = json.loads((path / MANIFEST).read_bytes())
       written, listed = manifest['step'], dict(manifest['sha256'])
-      found = checksums(path)
+      found = checksums(path, part)
   except NO_MANIFEST as error:
     raise Damaged(f'{path}: damaged: {MANIFEST} ({error})') from error
   if written != step:
     raise Damaged(f'{path}: damaged: its {MANIFEST} is of step {written}')
+  listed = {name: one for name, one in listed.items() if name.startswith(part)}
   wrong = sorted(f for f in listed.keys() | found if listed.get(f) != found.get(f))
   if wrong:
     raise Damaged(f'{path}: damaged or missing: {", ".join(wrong)}')
@@ -255,7 +257,7 @@ def _set_aside(path: pathlib.Path) -> None:
 
 def restore_params(folder: pathlib.Path, step: int, params: Tree) -> Tree:
   """The parameters of a checkpoint, as host arrays; it raises what restore() does."""
-  verify(folder, step)
+  verify(folder, step, 'params')
   return _read(folder / str(step) / 'params', params)
 
 
@@ -277,11 +279,11 @@ def _read(path: pathlib.Path, example: Tree) -> Tree:
     return reader.restore(path.absolute(), target)
 
 
-def checksums(path: pathlib.Path) -> dict[str, str]:
-  """The sha256 of every file below `path` but the manifest, by its relative path."""
+def checksums(path: pathlib.Path, part: str = '') -> dict[str, str]:
+  """The sha256 of every file below path/part but the manifest, by its place in path."""
   return {
     file.relative_to(path).as_posix(): files.sha256(file)
-    for file in sorted(_below(path))
+    for file in sorted(_below(path / part))
     if file.is_file() and file.name != MANIFEST
   }
 

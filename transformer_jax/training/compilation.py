@@ -10,7 +10,7 @@ from concurrent import futures
 import jax
 
 from transformer_jax.data.batches import Shape
-from transformer_jax.machine import memory, processor
+from transformer_jax.machine import memory, platform
 
 POLL = 0.1  # seconds
 
@@ -26,9 +26,7 @@ class Programs:
     self, lower: Callable[[Shape], jax.stages.Lowered], shapes: Sequence[Shape]
   ):
     """Begins to compile; `lower` is called in other threads."""
-    # XLA uses several cores for one program, and on a CPU training needs them too.
-    threads = max(1, len(processor.cores()) // 4)
-    self._pool = futures.ThreadPoolExecutor(threads, 'compile')
+    self._pool = futures.ThreadPoolExecutor(platform.compiling_threads(), 'compile')
 
     def program(shape: Shape) -> Callable:
       compiled = lower(shape).compile()
