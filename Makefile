@@ -2,6 +2,9 @@
 PYTHON ?= python3
 VENV ?= .venv
 ACCELERATOR ?= cpu
+ifeq ($(filter $(ACCELERATOR),cpu cuda12 cuda13 tpu),)
+$(error ACCELERATOR=$(ACCELERATOR): cpu, cuda12, cuda13 or tpu)
+endif
 RUN = runs/quickstart
 DATA = data
 BIN := $(VENV)/bin
@@ -73,7 +76,7 @@ $(VENV)/.installed.cpu: requirements.txt | $(BIN)/python
 
 # For NVIDIA's GPUs not before JAX 0.11.1, which Python 3.11 does not get: from 0.10.2 on XLA
 # summed the embedding's gradient many times slower there (openxla/xla #46225).
-$(VENV)/.installed.cuda%: requirements.txt | $(BIN)/python
+$(VENV)/.installed.cuda12 $(VENV)/.installed.cuda13: $(VENV)/.installed.cuda%: requirements.txt | $(BIN)/python
 	@$(BIN)/python -c 'import sys; sys.version_info >= (3, 12) or sys.exit("JAX for CUDA is slow on Python 3.11 (docs/devices.md): make install PYTHON=python3.12 VENV=.venv-gpu ...")'
 	$(BIN)/python -m pip install -q --disable-pip-version-check -r requirements.txt \
 	  'jax[cuda$*]>=0.11.1'

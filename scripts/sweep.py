@@ -13,8 +13,8 @@ scored as in section 6.2: on dev, the last checkpoint alone. `--per_node=2` runs
 a time, each with half of the cores and GPUs, most of which a small model leaves idle.
 `--submit=slurm` submits instead, through submitit (pip install submitit):
 
-  python -m scripts.sweep --rows=all --workdir=runs/table3 --submit=slurm \\
-    --per_node=8 --slurm=gpus_per_node=8 --slurm=cpus_per_task=64 --slurm=timeout_min=99
+  python -m scripts.sweep --rows=all --workdir=runs --submit=slurm --per_node=8 \\
+    --slurm=gpus_per_node=8 --slurm=cpus_per_task=64 --slurm=timeout_min=1440
 """
 
 from transformer_jax.machine.signals import Interruption

@@ -67,9 +67,9 @@ def main(argv: list[str]) -> None:
   hosts.join_hosts(ADDRESS.value, COUNT.value, NUMBER.value)
   platform.start(config.slices)
   with hosts.one_error_ends_all(), errors.in_one_line():
-    if hosts.is_first_host():
+    if first := hosts.is_first_host():
       run.check_given(json.loads(config.to_json_best_effort()))
-    begun = bool(hosts.from_first_host(np.int32(run.has_begun)))
+    begun = bool(hosts.from_first_host(np.int32(first and run.has_begun)))
     ask = config, *DATA.folders(), WORKDIR.value if begun else None
     corpus = hosts.first_host_first(lambda: preparing.prepare(*ask))
     bleu = DevBleu(config, corpus) if config.best_by == 'bleu' else None

@@ -31,6 +31,8 @@ def test_a_compressed_file(tmp_path: pathlib.Path):
     pipe.read(path)
   with pytest.raises(FileNotFoundError):
     pipe.read(tmp_path / 'none')
+  with pytest.raises(NotADirectoryError):
+    pipe.read(path / 'none.gz')
 
 
 def test_lines_in(capsys: pytest.CaptureFixture):

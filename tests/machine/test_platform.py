@@ -68,12 +68,13 @@ def test_several_processes_on_gpus_keep_nothing_apart(tmp_path, monkeypatch, cap
   """One would find its program where the others do not, and they would wait for it."""
   monkeypatch.setenv('XDG_CACHE_HOME', str(tmp_path))
   monkeypatch.setattr(platform.hosts, 'joined', lambda: True)
+  monkeypatch.setattr(platform.hosts, 'count', lambda: 2)
   monkeypatch.setattr(jax, 'default_backend', lambda: 'gpu')
   kept: dict[str, str] = {}
   monkeypatch.setattr(jax.config, 'update', kept.__setitem__)
   platform.use_compilation_cache()
   assert not kept and 'JAX_COMPILATION_CACHE_DIR' in capsys.readouterr().err
-  monkeypatch.setattr(jax, 'default_backend', lambda: 'cpu')
+  monkeypatch.setattr(platform.hosts, 'count', lambda: 1)
   platform.use_compilation_cache()
   assert kept
 

@@ -71,7 +71,8 @@ def test_a_stderr_that_nobody_reads_any_more():
   body = "print('x', file=sys.stderr); print('y'); sys.exit(75)"
   around = '{{ {} 2>&1 >&3 | head -c 0; }} 3>&1'
   assert shell(body, around) == (75, 'y\n', '')
-  assert shell(body, '{} 2>/dev/full') == (75, 'y\n', '')
+  if pathlib.Path('/dev/full').exists():
+    assert shell(body, '{} 2>/dev/full') == (75, 'y\n', '')
 
 
 def test_a_closed_stdin_is_not_an_empty_one():

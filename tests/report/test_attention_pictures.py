@@ -66,7 +66,10 @@ def test_every_picture_of_every_layer_asked_for(tmp_path: pathlib.Path):
     assert word in svg  # as text, whatever fonts are here
   again = attention_views.write(tmp_path, SENTENCES, 'x', view('cross', [3], [2]))
   assert svg == (tmp_path / '1.cross.layer-3.lines.svg').read_text() and len(again) == 9
+  other = tmp_path / '2024-05.mine.layer-1.png'
+  other.touch()
   attention_views.write(tmp_path, SENTENCES[:1], 'x', view('encoder'))
+  other.unlink()
   assert {p.name[0] for p in tmp_path.iterdir()} == {'1', 'a'}, 'the second is gone'
   assert (tmp_path / '1.cross.layer-3.lines.svg').is_file()
 

@@ -108,7 +108,7 @@ def test_differences_from_base():
 def test_what_is_missing_to_tell_differences_is_said():
   text = printed([s for s in family() if s.seed == 1], lambda *_: 0.001)
   assert cells(text, 'C1')[2:4] == ['+2.00', 'undecided']
-  assert 'agrees |' not in text and 'No row has a second seed' in text
+  assert 'agrees |' not in text and 'No row has seeds that differ' in text
   text = printed([s for s in family() if s.run.startswith('base')])
   assert 'no runs of any other row' in text
   assert 'can show differences from 0.50 PPL and 0.99 BLEU on' in text

@@ -226,8 +226,10 @@ def test_a_corpus_to_score_a_run_on(begun: Run, corpus, tmp_path: pathlib.Path):
     begun.check_corpus(tmp_path / 'none')
   listed = json.loads((begun.workdir / 'card.json').read_text())
   (begun.workdir / 'card.json').write_text(json.dumps(listed | {'splits': {}}))
-  with pytest.raises(ValueError, match='was imported without a corpus.*--prepare'):
-    begun.check_corpus(corpus)
+  given = begun.config().to_dict()
+  for check in (lambda: begun.check_corpus(corpus), lambda: begun.check_given(given)):
+    with pytest.raises(ValueError, match='was imported without a corpus.*--prepare'):
+      check()
 
 
 def test_a_vocabulary_of_the_targets_own(config, tmp_path: pathlib.Path):

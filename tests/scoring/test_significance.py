@@ -52,6 +52,7 @@ def test_one_seed_has_no_spread():
 def test_seeds_that_are_all_equal_tell_of_no_noise():
   """As where all score 0.00: else any difference would be beyond it."""
   assert significance.noise([[0.0, 0.0], [0.4]]) is None
+  assert significance.noise([[0.1, 0.1, 0.1]]) is None, 'however it is rounded'
 
 
 def test_noise_pools_what_varies_within_groups():

@@ -106,6 +106,10 @@ def test_average(folder: pathlib.Path):
     if path.is_file():
       path.write_bytes(b'')
   checkpoint.average(folder, [1, 2, 3], example)
+  (folder / '2' / 'params').rename(folder / 'elsewhere')
+  with pytest.raises(Damaged, match=r'checkpoints.2: damaged or missing: params.'):
+    checkpoint.average(folder, [1, 2, 3], example)
+  (folder / 'elsewhere').rename(folder / '2' / 'params')
   files(folder, 2)[-1].write_bytes(b'')
   with pytest.raises(Damaged, match=r'checkpoints.2: damaged'):
     checkpoint.average(folder, [1, 2, 3], example)

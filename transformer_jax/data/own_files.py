@@ -1,6 +1,7 @@
 """A user's own folder of parallel text: train.de, train.en, perhaps dev and test."""
 
 import functools
+import os
 import pathlib
 from typing import NamedTuple
 
@@ -41,7 +42,7 @@ def look(argument: str) -> OwnFiles:
     spoken.check_code(language)
   if len({*languages}) == 1:
     raise UserError(f'my.py:{argument}: two different languages, such as de-en')
-  folder = pathlib.Path(name).expanduser().resolve()
+  folder = pathlib.Path(os.path.expanduser(name)).resolve()
   if not folder.is_dir():
     raise UserError(f'my.py:{argument}: {folder} is no folder')
   for language in languages:

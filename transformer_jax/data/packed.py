@@ -67,9 +67,9 @@ def blocks(path: pathlib.Path) -> Iterator[bytes]:
     with opened(path) as stream:
       while block := stream.read(1 << 20):
         yield block
-  except (FileNotFoundError, IsADirectoryError, PermissionError):
-    raise
   except DAMAGE as error:
+    if getattr(error, 'filename', None):  # it could not be opened; the system says why
+      raise
     raise UserError(f'{path}: truncated or damaged ({error}); get it again') from error
 
 

@@ -63,14 +63,19 @@ def prepare(
   folder = folder_of(corpus.name, data_dir)
   is_there, to_use = os.path.lexists(folder), 'Leave out --raw_dir'
   if raw_dir is None and config.raw_dir:
-    to_use, own = 'Give --config.raw_dir=', pathlib.Path(config.raw_dir).expanduser()
+    to_use, own = (
+      'Give --config.raw_dir=',
+      pathlib.Path(os.path.expanduser(config.raw_dir)),
+    )
     # The raw text of a corpus that is there may be gone.
     raw_dir = own if not is_there or own.is_dir() and begun is None else None
   if not is_there:
     if begun is not None:
       print(f"the run's corpus is not in {data_dir} (--data_dir)", file=sys.stderr)
     splits = readers.bitexts(corpus, raw_dir, tfds_data_dir)
-    given = begun or pathlib.Path(config.init_from.run)
+    given = begun  # another host may not have that folder
+    if begun is None or not (begun / vocabulary.SHARED).is_file():
+      given = pathlib.Path(config.init_from.run)
     prepare_corpus(corpus, splits, data_dir, given)
   if not (folder / card.CARD).is_file():
     raise UserError(

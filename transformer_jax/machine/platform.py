@@ -70,11 +70,12 @@ def use_compilation_cache() -> None:
   # On GPUs several processes share the search for fast kernels, and wait for what each
   # has found. One that takes its program from a cache which the others do not see
   # searches for none, and they would wait for ever.
-  if hosts.joined() and jax.default_backend() == 'gpu':
-    _say_once(
-      'compiled programs are not kept: several processes need a folder that all share '
-      '(JAX_COMPILATION_CACHE_DIR)'
-    )
+  if hosts.joined() and jax.default_backend() == 'gpu' and hosts.count() > 1:
+    if hosts.is_first_host():
+      _say_once(
+        'compiled programs are not kept: several processes need a folder that all '
+        'share (JAX_COMPILATION_CACHE_DIR)'
+      )
     return
   try:
     folder = _private_cache()

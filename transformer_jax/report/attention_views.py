@@ -1,6 +1,7 @@
 """What is drawn of a few sentences' weights: the page, and pictures of chosen heads."""
 
 import pathlib
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -10,6 +11,10 @@ from transformer_jax.report import attention_page, attention_pictures
 from transformer_jax.report.attention_page import KINDS, Part
 from transformer_jax.report.blocks import Block, Heading, Picture
 from transformer_jax.report.results import distinct_name
+
+_PICTURE = re.compile(
+  rf'(\d+)\.({"|".join(KINDS)})\.layer-\d+\.(lines|maps)\.(svg|png)'
+)
 
 
 class View(NamedTuple):
@@ -40,8 +45,9 @@ def write(
     words = ' '.join(sentences[0][view.kind][1])
     raise UserError(f'--word={view.word}: no sentence has it; the first has: {words}')
   folder.mkdir(parents=True, exist_ok=True)
-  for old in folder.glob('[0-9]*.*.layer-*.*'):
-    if int(old.name.partition('.')[0]) > len(sentences):
+  for old in folder.iterdir():
+    is_ours = _PICTURE.fullmatch(old.name)
+    if is_ours and int(is_ours[1]) > len(sentences):
       old.unlink()
   page = folder / 'attention.html'
   first = layers[0], heads, rows[0]

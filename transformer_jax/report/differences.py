@@ -22,7 +22,7 @@ class Difference(NamedTuple):
 
   seeds: list[float]  # each run minus the mean of base's
   mean: float
-  margin: float | None  # half its 95 % interval; None if no row has a second seed
+  margin: float | None  # half its 95 % interval; None if no seeds of a row differ
   p: float | None  # of the paired test over sentences; None if there was none
 
   def verdict(self, sign: float) -> str:
@@ -156,8 +156,9 @@ NOTE = (
 def smallest(group: Group) -> str:
   """The smallest differences that one more run could show."""
   noises = pooled(group)
-  if None in noises:
-    return 'No row has a second seed here, so everything is undecided.'
+  named = zip(('perplexity', 'BLEU'), noises, strict=True)
+  if lacking := [name for name, noise in named if noise is None]:
+    return f'No row has seeds that differ in {" or ".join(lacking)}: that is undecided.'
   base_seeds = len(group.table_3['base'])
   ppl, bleu = (margin(noise, 1, base_seeds) for noise in noises)
   seeds = f'{base_seeds} of base' if base_seeds > 1 else 'one of base'

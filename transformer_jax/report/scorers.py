@@ -1,8 +1,10 @@
 """The same translations under every scorer, to show how much scorers differ."""
 
 import pathlib
+import sys
 from collections.abc import Sequence
 
+from transformer_jax.machine.errors import UserError
 from transformer_jax.report.blocks import Block, Heading, Paragraph, Table
 from transformer_jax.report.results import Scored
 from transformer_jax.scoring import bleu, moses
@@ -18,9 +20,14 @@ def scorers(found: Sequence[Scored], data_dir: pathlib.Path) -> list[Block]:
     hypotheses, held_out = scored.translations, scored.held_out(data_dir)
     if scored.config['tokenized'] or hypotheses is None or held_out is None:
       continue
-    if len(hypotheses) == len(held_out[1]):
+    if len(hypotheses) != len(held_out[1]):
+      continue
+    try:
       scores = all_scores(hypotheses, held_out[1], scored.config['target_language'])
-      rows.append([scored.run, scored.test_set, *(f'{x:.2f}' for x in scores)])
+    except UserError as error:  # what cuts the language into words is not installed
+      print(f'{scored.run} is not scored anew: {error}', file=sys.stderr)
+      continue
+    rows.append([scored.run, scored.test_set, *(f'{x:.2f}' for x in scores)])
   if not rows:
     return []
   note = (

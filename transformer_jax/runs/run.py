@@ -39,7 +39,8 @@ class Run(NamedTuple):
     """Whether it has a config and a step: before that, another config may come."""
     if not (self.workdir / 'config.json').is_file():
       return False
-    return bool(numbered(self.checkpoints) or self.records())
+    recorded = self.metrics.is_file() and self.metrics.stat().st_size > 0
+    return recorded or bool(numbered(self.checkpoints))
 
   @property
   def metrics(self) -> pathlib.Path:
@@ -222,6 +223,8 @@ class Run(NamedTuple):
     config_checks.check_numbers(given)
     if self.has_begun:
       self.check_same(given)
+      if (self.workdir / card.CARD).is_file():
+        self._check_has_corpus('train from')
     else:
       config_checks.check_new(given)
 
@@ -274,16 +277,19 @@ class Run(NamedTuple):
 
   def check_corpus(self, corpus: pathlib.Path) -> None:
     """Raises UserError unless the run has a corpus, and that is there."""
-    if not card.read_card(self.workdir)['splits']:
-      raise UserError(
-        f'{self.workdir} was imported without a corpus: to score it, import it with '
-        '--prepare, into another --workdir'
-      )
+    self._check_has_corpus('score')
     if not (corpus / card.CARD).is_file():
       raise UserError(
         f"{corpus}: the run's corpus is not there. Give --data_dir, or prepare it by "
         f'scripts.train --workdir={self.workdir}, which makes no more steps if the run '
         'has all of them'
+      )
+
+  def _check_has_corpus(self, purpose: str) -> None:
+    if not card.read_card(self.workdir)['splits']:
+      raise UserError(
+        f'{self.workdir} was imported without a corpus: to {purpose} it, import it '
+        'with --prepare into another --workdir, or tune it (--init_from)'
       )
 
   def check_vocabulary(self, corpus: pathlib.Path) -> None:

@@ -15,7 +15,7 @@ from transformer_jax.scoring import moses
 # their own in sacreBLEU.
 UNSPACED = {'th', 'lo', 'km', 'my'}
 # Languages in Chinese characters that sacreBLEU does not know, as it knows 'zh'.
-CHINESE = {'cmn', 'gan', 'hak', 'lzh', 'wuu', 'yue'}
+CHINESE = {'gan', 'hak', 'lzh', 'wuu', 'yue'}
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def sacre_metric(lowercase: bool, tokenized: bool, language: str | None) -> BLEU
   except RuntimeError as error:
     raise UserError(
       f'BLEU of {language} needs a program that finds its words: pip install '
-      f"'sacrebleu[{short}]', then evaluate again"
+      f"'sacrebleu[{short}]', then give the command again"
     ) from error
 
 

@@ -69,10 +69,12 @@ def noise(groups: Sequence[Sequence[float]]) -> Noise | None:
   freedom = sum(len(values) - 1 for values in groups)
   if not freedom:
     return None
+  if all(len({*values}) == 1 for values in groups):
+    return None
   squares = sum(
     sum((v - statistics.fmean(values)) ** 2 for v in values) for values in groups
   )
-  return Noise(math.sqrt(squares / freedom), freedom) if squares else None
+  return Noise(math.sqrt(squares / freedom), freedom)
 
 
 def margin(noise: Noise, seeds: int, base_seeds: int) -> float:

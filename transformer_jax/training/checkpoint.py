@@ -189,7 +189,7 @@ def verify(folder: pathlib.Path, step: int, part: str = '') -> None:
     with files.named(path):
       manifest = json.loads((path / MANIFEST).read_bytes())
       written, listed = manifest['step'], dict(manifest['sha256'])
-      found = checksums(path, part)
+      found = checksums(path, part) if (path / part).is_dir() else {}
   except NO_MANIFEST as error:
     raise Damaged(f'{path}: damaged: {MANIFEST} ({error})') from error
   if written != step:
