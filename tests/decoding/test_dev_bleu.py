@@ -38,13 +38,18 @@ def test_greedy_of_the_first_sentences(
   assert greedy[:7] != wide[:7]
 
   config.beam = 4
-  scored: list[tuple] = []
-  score = lambda *given: scored.append(given) or bleu.Bleu(float(len(scored)), '')
+  scored: list[dict] = []
+
+  def score(hypotheses: list[str], references: list[str], **how: object) -> bleu.Bleu:
+    scored.append({'of': hypotheses, 'references': references} | how)
+    return bleu.Bleu(float(len(scored)), '')
+
   monkeypatch.setattr(dev_bleu.bleu, 'sacre_bleu', score)
   measure = dev_bleu.DevBleu(config, corpus)
   assert measure(params) == 1.0
-  asked = references[:7], False, config.tokenized, config.target_language
-  assert scored == [(greedy[:7], *asked)]
+  asked = {'of': greedy[:7], 'references': references[:7], 'lowercase': False}
+  asked |= {'tokenized': config.tokenized, 'language': config.target_language}
+  assert scored == [asked]
   compiled = []
   count = lambda event, seconds, **_: compiled.append(event)
   jax.monitoring.register_event_duration_secs_listener(count)
@@ -54,4 +59,4 @@ def test_greedy_of_the_first_sentences(
   finally:
     jax.monitoring.unregister_event_duration_listener(count)
   assert not [event for event in compiled if 'backend_compile' in event]
-  assert scored[1][0] != greedy[:7] and scored[2] == scored[0]
+  assert scored[1]['of'] != greedy[:7] and scored[2] == scored[0]
