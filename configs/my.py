@@ -45,7 +45,7 @@ def get_config(arg: str = '') -> ml_collections.ConfigDict:
     for pairs, pieces in FEWER_PIECES.items():
       if found.pairs < pairs:
         config.model.vocab_size = pieces
-    if found.pairs < 1000:  # Chinese text may have more characters than pieces then
+    if found.pairs < 20_000:  # Chinese text may have more characters than pieces then
       needed = ROOM + own_files.characters(found)
       config.model.vocab_size = max(config.model.vocab_size, needed)
     config.tokens_per_batch = 8000

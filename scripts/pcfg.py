@@ -2,9 +2,9 @@
 
   python -m scripts.pcfg --train=gum/train.mrg --test=gum/test.mrg --output=trees.mrg
 
-Reads the rules off the trees of --train, finds the most probable tree of each sentence
-of --test, writes them to --output, one a line, and prints their scores. What the report
-reads of them goes beside --output, as .json.
+Reads the rules off the trees of --train, finds a probable tree of each sentence of
+--test by CKY with a beam, writes them to --output, one a line, and prints their scores.
+What the report reads of them goes beside --output, as .json.
 """
 
 import pathlib

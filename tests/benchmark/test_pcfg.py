@@ -80,7 +80,7 @@ def test_files_are_parsed_and_scored(tmp_path: pathlib.Path):
   said = [*pcfg.score_file([train, train], test, output)]
   assert output.read_text() == f'(TOP {BARE})\n(TOP (XX slept))\n'
   assert said[0].startswith('F1 85.71  evalb:COLLINS.prm')
-  assert '1 of 2 sentences have no tree in the grammar' in said
+  assert '1 of 2 sentences got a flat tree' in said
   kept = baseline.read(output.with_suffix('.json'))
   folder = tmp_path.name
   assert (kept.train, kept.test) == ([f'{folder}/train'] * 2, f'{folder}/test')

@@ -146,6 +146,7 @@ def test_ratio_of_letters_without_spaces():
 def test_sentences_that_are_not_translated():
   limits = LOOSE._replace(drop_untranslated=True)
   sentences = ['Where is the beef?', 'Monsieur, je veux vous dire.', '这是一个句子']
+  sentences += ['你好,世界!你好吗?', 'मैं कल घर जाऊँगा।', 'من فردا به خانه می‌روم']
   for line in ('a b', ' a b', *sentences):
     pair = line, f'{line.strip()}  '
     assert both(pair, LOOSE) is None
@@ -162,6 +163,9 @@ def test_sentences_that_are_not_translated():
     'Ludwig van Beethoven',
     '2014',
     'Die Presse (diepresse.com)',
+    '日本銀行',
+    'محمد',
+    'ایالات متحده آمریکا',
   ],
 )
 def test_names_and_numbers_are_the_same_in_both_languages(line: str):
@@ -181,7 +185,9 @@ def test_names_and_numbers_are_the_same_in_both_languages(line: str):
     ('(...) 1', False),
     ('---', False),
     ('x --', False),
-    ('e\u0301\u0301', False),  # a combining mark is no letter
+    ('e\u0301\u0301', True),  # marks do not count, as they stand at a letter
+    ('\u0301\u0301-', False),
+    ('မြို့', True),
   ],
 )
 def test_share_of_letters_and_digits(line: str, good: bool):

@@ -119,6 +119,15 @@ def test_newstest_as_published(languages, name, count, reorder, shared_data, cap
   assert capsys.readouterr().err == ''
 
 
+def test_newstest_with_entities(shared_data):
+  """As Parquet files may have it: where the corpus is WMT14, it is made plain."""
+  pairs = published(shared_data, 'en-de', 'newstest2014')
+  entities = lambda line: line.replace('&', '&amp;').replace('"', '&quot;')
+  given = [(entities(a), entities(b)) for a, b in pairs]
+  assert read(given, EN_DE, True)[0] == pairs != given
+  assert read(given, EN_DE, False)[0] == given
+
+
 @pytest.mark.parametrize(('languages', 'name', 'count'), SETS)
 def test_newstest_shuffled(languages, name, count, shared_data, capsys):
   """Noted; where the corpus is WMT14, put back into its order."""

@@ -7,6 +7,7 @@ import zipfile
 import pytest
 
 import toy.corpus
+from configs import base
 from transformer_jax.data import (
   archives,
   card,
@@ -21,7 +22,7 @@ from transformer_jax.data.corpus import TREES_ALONE
 from transformer_jax.machine.errors import UserError
 
 CORPUS = toy.corpus.CORPUS
-WMT14 = CORPUS._replace(reader='wmt14')
+WMT14 = CORPUS._replace(reader='wmt14', files=readers.WMT14_FILES)
 
 
 def put(folder: pathlib.Path, *names: str) -> pathlib.Path:
@@ -33,7 +34,7 @@ def put(folder: pathlib.Path, *names: str) -> pathlib.Path:
 
 def test_files(raw: pathlib.Path):
   """Both readers take them from a folder with nothing else."""
-  for corpus in (CORPUS, WMT14):
+  for corpus in (CORPUS, CORPUS._replace(reader='wmt14')):
     found = readers.bitexts(corpus, raw, None)
     assert tuple(found) == card.SPLITS
     for split, [bitext] in found.items():
@@ -67,7 +68,7 @@ def test_a_zip_file(raw: pathlib.Path):
     readers.bitexts(CORPUS, raw, None)
   for language in ('en', 'de'):
     (raw / f'train.{language}').unlink()
-  for corpus in (CORPUS, WMT14):
+  for corpus in (CORPUS, CORPUS._replace(reader='wmt14')):
     [train] = readers.bitexts(corpus, raw, None)['train']
     assert [*train.pairs()] == [('en', 'de')]
 
@@ -132,13 +133,27 @@ PARQUET = [
       f'{next(iter(archives.ARCHIVES))}, no train-00000-of-00003.parquet .there or '
       'in a folder en-de., and no text train.en',
     ),
-    (['train.en', 'train.de', 'dev.en'], r'dev\.de: no such file, nor .*--raw_dir'),
+    (
+      ['train.en', 'train.de', 'newstest2013.en'],
+      r'newstest2013\.de: no such file, nor .*--raw_dir',
+    ),
   ],
 )
 def test_what_a_folder_of_wmt14_lacks(names, message: str, tmp_path: pathlib.Path):
   """The reader that was chosen says it."""
   with pytest.raises(UserError, match=f'{tmp_path}.*{message}'):
     readers.bitexts(WMT14, put(tmp_path, *names), tmp_path)
+
+
+@pytest.mark.parametrize('name', ['dev.tgz', 'de-en/train-00000-of-00001.parquet', ''])
+def test_files_that_would_not_be_read(name: str, tmp_path: pathlib.Path):
+  """Other corpora beside WMT14's, say: it has its own, wherever it comes from."""
+  assert base.get_config().files.to_dict() == readers.WMT14_FILES
+  raw = put(tmp_path, name) if name else None
+  more = WMT14.files | {'train': ('train', 'paracrawl')}
+  for other in (WMT14._replace(files=more), WMT14._replace(suffix='.tok')):
+    with pytest.raises(UserError, match='config.files and config.suffix choose noth'):
+      readers.bitexts(other, raw, tmp_path)
 
 
 def test_no_folder(tmp_path: pathlib.Path):

@@ -1,4 +1,4 @@
-"""A baseline for parsing: a PCFG read off the trees, and its best tree by CKY.
+"""A baseline for parsing: a PCFG read off the trees, and a best tree by CKY, pruned.
 
 A constituent's symbol includes its parent's label (v = 2). The rest of a binarised rule
 includes the label of the child before it (h = 1; Klein and Manning 2003). A chain of
@@ -107,7 +107,7 @@ def shapes(word: str, first: bool) -> list[tuple]:
 
 
 class Grammar:
-  """Rules with their probabilities, and the chart that finds the best tree."""
+  """Rules with their probabilities, and the chart that finds a best tree."""
 
   def __init__(self, given: Iterable[Tree]):
     rules: Counter[Rule] = Counter()
@@ -137,7 +137,10 @@ class Grammar:
     self._roots = np.array(roots)
 
   def parse(self, words: Sequence[str]) -> Tree | None:
-    """Returns the most probable tree, or None if the grammar derives no such words."""
+    """Returns the most probable tree that pruning leaves, or None if it leaves none.
+
+    _BEAM and _MOST_LEAVES prune the chart.
+    """
     if not words:
       return None
     chart = _Chart(len(words), len(self._symbols))
@@ -269,7 +272,7 @@ def _nested(tree: Tree) -> _Node:
 def parse_all(
   grammar: Grammar, sentences: Iterable[Sequence[str]]
 ) -> Iterator[tuple[Tree, bool]]:
-  """A tree of each sentence, and whether the grammar has one: else it is a flat one."""
+  """A tree of each sentence, and whether parse() found it: else it is a flat one."""
   for words in sentences:
     found = grammar.parse(words)
     yield found or trees.repair([], words)[0], found is not None
@@ -315,5 +318,5 @@ def score_file(
     commit=provenance.commit(),
   ).write(output.with_suffix('.json'))
   yield from parses.score_lines(scores)
-  yield f'{is_known.count(False)} of {len(made)} sentences have no tree in the grammar'
+  yield f'{is_known.count(False)} of {len(made)} sentences got a flat tree'
   yield f'{seconds:.0f} s'

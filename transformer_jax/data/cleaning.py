@@ -5,6 +5,7 @@ import itertools
 import pathlib
 import re
 import string
+import unicodedata
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
@@ -20,10 +21,11 @@ from transformer_jax.data.lines import Bitext, Pair
 # three dots of Windows' code page 1252, so it stays as it is.
 _CONTROL = re.compile('[\x00\n\x0b\x0c\r\x1c-\x1e\u2028\u2029]')
 
-# Chinese, Japanese, Thai, Lao, Burmese and Khmer, which have no spaces between words.
+# Chinese, Japanese, Thai, Lao, Tibetan, Burmese and Khmer, which have no spaces between
+# words.
 _UNSPACED = re.compile(
   '[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff'
-  '\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff]'
+  '\u0e00-\u0fff\u1000-\u109f\ua9e0-\ua9ff\uaa60-\uaa7f\u1780-\u17ff]'
 )
 
 # So many pairs are enough to tell which language each side is in.
@@ -37,7 +39,7 @@ class Cleaning(NamedTuple):
   max_characters: int  # of either side
   max_ratio: float  # words of one side to words of the other, as Moses cleans
   drop_untranslated: bool  # both sides the same, and no list of names or numbers
-  min_alphanumeric: float  # share of letters and digits in a side, spaces not counted
+  min_alphanumeric: float  # share of letters and digits; spaces and accents not counted
 
 
 def fault(pair: Pair, limits: Cleaning) -> str | None:
@@ -72,8 +74,9 @@ def _beyond(limits: Cleaning, source: str, target: str) -> str | None:
     if _is_sentence(source):
       return 'not translated'
   for line in (source, target):
-    characters = len(line) - line.count(' ')
-    if sum(map(str.isalnum, line)) < limits.min_alphanumeric * characters:
+    if _alphanumeric(line) < limits.min_alphanumeric and (
+      line.isascii() or _alphanumeric(_without_marks(line)) < limits.min_alphanumeric
+    ):
       return f'letters and digits under {limits.min_alphanumeric:g} of the characters'
   return None
 
@@ -89,15 +92,31 @@ def _words(line: str) -> tuple[int, int]:
   return spaced, spaced + sum(map(str.isalpha, _UNSPACED.findall(line)))
 
 
+def _alphanumeric(line: str) -> float:
+  """The share of letters and digits among the characters that are no spaces."""
+  characters = len(line) - line.count(' ')
+  return sum(map(str.isalnum, line)) / characters if characters else 1.0
+
+
+def _without_marks(line: str) -> str:
+  """Without accents, vowel signs and other marks that stand at a letter."""
+  return ''.join(c for c in line if unicodedata.category(c)[0] != 'M')
+
+
 def _is_sentence(line: str) -> bool:
   """Whether over a third of the words are of letters and begin without a capital.
 
   Names, numbers and addresses are the same in both languages. A third is for the `van`
-  of Ludwig van Beethoven.
+  of Ludwig van Beethoven. A script without capitals does not tell names apart: there a
+  sentence has more than three words, two letters for one if no spaces part them.
   """
+  line = line if line.isascii() else _without_marks(line)
   words = [word.strip(string.punctuation) for word in line.split()]
   plain = sum(word.isalpha() and not word[0].isupper() for word in words)
-  return 3 * plain > len(words)
+  if line.lower() != line.upper():
+    return 3 * plain > len(words)
+  unspaced = sum(map(str.isalpha, _UNSPACED.findall(line)))
+  return len(re.findall(r'[^\W\d_]+', line)) + unspaced / 2 > 3
 
 
 def keep(texts: Sequence[pathlib.Path], chosen: np.ndarray) -> None:

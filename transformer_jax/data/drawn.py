@@ -11,6 +11,8 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
+from tqdm import tqdm
+
 from transformer_jax.data import cleaning
 from transformer_jax.data.cleaning import Cleaning
 from transformer_jax.data.lines import SIDES, Bitext, Pair
@@ -66,7 +68,7 @@ class Draw:
     number = lambda key: -int.from_bytes(key)
     faults: Counter[str] = Counter()
     for bitext in self._train:
-      for pair in bitext.pairs():
+      for pair in tqdm(bitext.pairs(), desc='drawing', unit=' pairs', unit_scale=True):
         if (fault := cleaning.fault(pair, self._limits)) is not None:
           faults[fault] += 1
           continue

@@ -19,6 +19,13 @@ from transformer_jax.data.corpus import TREES_ALONE, Corpus
 from transformer_jax.data.lines import Bitext
 from transformer_jax.machine.errors import UserError
 
+# What configs/base.py names, for text that is in files of its own.
+WMT14_FILES = {
+  'train': ('train',),
+  'dev': ('newstest2013',),
+  'test': ('newstest2014',),
+}
+
 
 def bitexts(
   corpus: Corpus, raw_dir: pathlib.Path | None, tfds_data_dir: pathlib.Path | None
@@ -40,6 +47,7 @@ def bitexts(
     known = "'wmt14', 'files', 'trees' or 'embedded'"
     raise UserError(f'reader={corpus.reader!r}: {known}')
   if corpus.reader == 'wmt14' and raw_dir is None:
+    _refuse_named_files(corpus, 'tensorflow-datasets')
     return wmt14_tfds.bitexts(*corpus.languages, tfds_data_dir)
   if raw_dir is None:
     raise UserError(
@@ -51,6 +59,8 @@ def bitexts(
     return treebanks.bitexts(raw_dir, corpus.files, corpus.corpus_seed)
   if corpus.reader == 'wmt14':
     kind = _kind(raw_dir, corpus.languages)
+    if kind != 'files':
+      _refuse_named_files(corpus, f'the {kind} in {raw_dir}')
     if kind == 'archives':
       return archives.bitexts(raw_dir, *corpus.languages)
     if kind == 'Parquet':
@@ -75,6 +85,15 @@ def bitexts(
     found['train'] = draw.rest()
     found |= {split: [draw.bitext(split)] for split in drawn_splits}
   return found
+
+
+def _refuse_named_files(corpus: Corpus, whence: str) -> None:
+  """Raises UserError if a config names other files than WMT14's, which are not read."""
+  if corpus.files != WMT14_FILES or corpus.suffix:
+    raise UserError(
+      f'WMT14 comes from {whence}, where config.files and config.suffix choose '
+      'nothing: leave them out, or give a --raw_dir with files of text'
+    )
 
 
 def _is_drawn(split: str, stems: Sequence[str]) -> bool:

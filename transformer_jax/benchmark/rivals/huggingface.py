@@ -1,6 +1,6 @@
 """Hugging Face transformers' Marian in PyTorch, untrained, with a config's sizes.
 
-It runs at its fastest, with PyTorch's fused attention and fused Adam. Dropout of
+It has PyTorch's fused attention and fused Adam, and runs eagerly. Dropout of
 attention weights is off, as in the paper's translation models. It still differs from
 ours in that attention has biases, and that a batch is never split into slices.
 """
