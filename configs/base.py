@@ -61,12 +61,12 @@ def get_config(pair: str = 'en-de') -> ml_collections.ConfigDict:
       # Positions of a batch: of the source in a search, of the longer side when dev
       # perplexity is measured
       'decode_tokens': 4096,
-      # Of matrix products. auto: bfloat16 on accelerators and on CPUs with instructions
-      # for it, else float32
+      # Of matrix products, and on accelerators of activations. auto: bfloat16 on
+      # accelerators and on CPUs with instructions for it, else float32
       'decode_dtype': 'auto',
       # Running
       'seed': 1,
-      'dtype': 'auto',  # of matrix products in training: bfloat16 on accelerators
+      'dtype': 'auto',  # the same in training: bfloat16 on accelerators
       'log_every_steps': 100,
     }
   )

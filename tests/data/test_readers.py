@@ -1,5 +1,6 @@
 """Which reader takes which folder. What fits none is refused before it is read."""
 
+import json
 import pathlib
 import random
 import zipfile
@@ -146,10 +147,16 @@ def test_what_a_folder_of_wmt14_lacks(names, message: str, tmp_path: pathlib.Pat
 
 
 @pytest.mark.parametrize('name', ['dev.tgz', 'de-en/train-00000-of-00001.parquet', ''])
-def test_files_that_would_not_be_read(name: str, tmp_path: pathlib.Path):
+def test_files_that_would_not_be_read(name: str, tmp_path: pathlib.Path, monkeypatch):
   """Other corpora beside WMT14's, say: it has its own, wherever it comes from."""
   assert base.get_config().files.to_dict() == readers.WMT14_FILES
   raw = put(tmp_path, name) if name else None
+  monkeypatch.setattr(readers.wmt14_tfds, 'bitexts', lambda *_: 'tfds')
+  kept = json.loads(json.dumps(WMT14.files))  # as a run's own config has them
+  try:
+    readers.bitexts(WMT14._replace(files=kept), raw, tmp_path)
+  except UserError as error:
+    assert 'choose' not in str(error)
   more = WMT14.files | {'train': ('train', 'paracrawl')}
   for other in (WMT14._replace(files=more), WMT14._replace(suffix='.tok')):
     with pytest.raises(UserError, match='config.files and config.suffix choose noth'):

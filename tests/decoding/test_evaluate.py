@@ -23,7 +23,7 @@ from transformer_jax.data import card, held_out, token_files
 from transformer_jax.decoding.evaluate import Evaluation, Options, evaluate_run
 from transformer_jax.decoding.translate import Translator
 from transformer_jax.exchange.outgoing import Outgoing
-from transformer_jax.machine import files
+from transformer_jax.machine import files, platform
 from transformer_jax.machine.errors import UserError
 from transformer_jax.machine.signals import Interruption
 from transformer_jax.model import build
@@ -242,9 +242,12 @@ def make_run(folder: pathlib.Path, name: str, hypotheses: list[str]) -> Run:
   (checkpoint / 'manifest.json').write_text('{}')
   (run.workdir / 'config.json').write_text(config.to_json_best_effort())
   (run.workdir / 'card.json').write_bytes((corpus / 'card.json').read_bytes())
+  dtype = platform.decoding_dtype(config.decode_dtype).name
   result = dataclasses.replace(RESULT, split='dev', step=STEP, averaged=[STEP])
+  result = dataclasses.replace(result, decode_dtype=dtype)
   result.write(run.workdir / 'result.json')
   result.translations(run).parent.mkdir()
+  result.write(result.translations(run).with_suffix('.json'))
   result.translations(run).write_text(''.join(line + '\n' for line in hypotheses))
   return run
 
@@ -359,6 +362,26 @@ def test_a_folder_that_is_read_only(tmp_path: pathlib.Path, monkeypatch):
     evaluation.evaluate()
 
 
+@pytest.mark.parametrize('change', [{'decode_dtype': 'float32'}, {'extra_length': 5}])
+def test_a_search_by_other_settings_is_another(change: dict, tmp_path: pathlib.Path):
+  """Its outputs do not stand for those of the config as it is today."""
+  run = make_run(tmp_path, 'a', BETTER)
+  options = Options('dev', 1, None, None, None, False)
+  assert Evaluation(run, tmp_path / 'data', options).is_made()
+  path = run.translations('dev', STEP, 1, 4, 0.6).with_suffix('.json')
+  made = dataclasses.replace(Result.read(path), decode_dtype='bfloat16')
+  made.write(path)
+  config = json.loads((run.workdir / 'config.json').read_text())
+  config |= {'decode_dtype': 'bfloat16'}
+  (run.workdir / 'config.json').write_text(json.dumps(config))
+  assert Evaluation(run, tmp_path / 'data', options).is_made()
+  (run.workdir / 'config.json').write_text(json.dumps(config | change))
+  assert not Evaluation(run, tmp_path / 'data', options).is_made()
+  path.unlink()
+  (run.workdir / 'config.json').write_text(json.dumps(config))
+  assert not Evaluation(run, tmp_path / 'data', options).is_made(), 'a kill came before'
+
+
 @pytest.mark.slow
 def test_a_run_is_evaluated_and_then_compared(tmp_path: pathlib.Path):
   """With what was the newest result of the same folder before."""
@@ -383,6 +406,7 @@ def test_lower_case_stands_beside(evaluate: Evaluate):
   searched = 'dev', STEP, 1, 4, 0.6
   cased, lower = (run.translations(*searched, lowercase) for lowercase in (False, True))
   lower.write_text(''.join(line.lower() + '\n' for line in WORSE))
+  shutil.copy(cased.with_suffix('.json'), lower.with_suffix('.json'))
   options = [f'--workdir={run.workdir}', f'--against={run.workdir}', '--lowercase']
   options += ['--split=dev', '--average=1', f'--data_dir={evaluate.folder / "data"}']
   code, said = evaluate(*options)
@@ -400,6 +424,7 @@ def test_a_run_against_itself(evaluate: Evaluate):
   run = make_run(evaluate.folder, 'a', WORSE)
   greedy, wide = (run.translations('dev', STEP, 1, beam, 0.6) for beam in (1, 4))
   greedy.write_text(''.join(line + '\n' for line in BETTER))
+  shutil.copy(wide.with_suffix('.json'), greedy.with_suffix('.json'))
   options = [f'--workdir={run.workdir}', f'--against={run.workdir}', '--split=dev']
   options += [f'--data_dir={evaluate.folder / "data"}', '--average=1']
   code, said = evaluate(*options, '--beam=1')

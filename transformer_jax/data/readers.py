@@ -89,7 +89,8 @@ def bitexts(
 
 def _refuse_named_files(corpus: Corpus, whence: str) -> None:
   """Raises UserError if a config names other files than WMT14's, which are not read."""
-  if corpus.files != WMT14_FILES or corpus.suffix:
+  stems = {split: tuple(named) for split, named in corpus.files.items()}
+  if stems != WMT14_FILES or corpus.suffix:
     raise UserError(
       f'WMT14 comes from {whence}, where config.files and config.suffix choose '
       'nothing: leave them out, or give a --raw_dir with files of text'

@@ -120,6 +120,16 @@ class Evaluation:
     references = SCORERS[config.task].references(*held)
     return Text([*outputs], references, config.target_language, config.tokenized)
 
+  def is_made(self) -> bool:
+    """Whether the outputs are there, searched as the config says today."""
+    path = self.translations.with_suffix('.json')
+    if not (self.translations.is_file() and path.is_file()):
+      return False
+    made, config = Result.read(path), self._config
+    dtype = platform.decoding_dtype(config.decode_dtype).name
+    length = made.config['extra_length'] if 'extra_length' in made.config else None
+    return (made.decode_dtype, length) == (dtype, config.extra_length)
+
   def write(self, result: Result, outputs: Sequence[str]) -> None:
     """Writes the outputs and the result under translations/, and the run's newest."""
     files.write(self.translations, ''.join(line + '\n' for line in outputs))
@@ -195,7 +205,7 @@ def evaluate_run(
   translations = evaluation.translations
   # Read before ours is written, which may become the newest of the same folder.
   baseline = None if against is None else evaluation.baseline(Run(against))
-  if baseline is None or not translations.is_file():
+  if baseline is None or not evaluation.is_made():
     result, outputs = evaluation.evaluate()
     with interruption.deferred():
       evaluation.write(result, outputs)

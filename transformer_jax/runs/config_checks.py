@@ -72,7 +72,12 @@ VALUES: list[tuple[str, Callable[[Any], bool], tuple[str, ...]]] = [
   (
     'from 0 to less than 1',
     lambda x: _finite(x) and 0 <= x < 1,
-    ('model.P_drop', 'model.P_drop_attention', 'epsilon_ls', 'adam_b1', 'adam_b2'),
+    ('epsilon_ls', 'adam_b1', 'adam_b2'),
+  ),
+  (
+    'from 0 to 0.999',  # what is kept is divided by the rest
+    lambda x: _finite(x) and 0 <= x <= 0.999,
+    ('model.P_drop', 'model.P_drop_attention'),
   ),
   ('from -10 to 10', lambda x: _finite(x) and -10 <= x <= 10, ('alpha',)),
   ('1 or more, and finite', lambda x: _finite(x) and x >= 1, ('cleaning.max_ratio',)),
