@@ -111,12 +111,12 @@ def _is_sentence(line: str) -> bool:
   sentence has more than three words, two letters for one if no spaces part them.
   """
   line = line if line.isascii() else _without_marks(line)
+  if line.lower() == line.upper():
+    unspaced = sum(map(str.isalpha, _UNSPACED.findall(line)))
+    return len(re.findall(r'[^\W\d_]+', line)) + unspaced / 2 > 3
   words = [word.strip(string.punctuation) for word in line.split()]
   plain = sum(word.isalpha() and not word[0].isupper() for word in words)
-  if line.lower() != line.upper():
-    return 3 * plain > len(words)
-  unspaced = sum(map(str.isalpha, _UNSPACED.findall(line)))
-  return len(re.findall(r'[^\W\d_]+', line)) + unspaced / 2 > 3
+  return 3 * plain > len(words)
 
 
 def keep(texts: Sequence[pathlib.Path], chosen: np.ndarray) -> None:

@@ -63,20 +63,18 @@ def prepare(
   folder = folder_of(corpus.name, data_dir)
   is_there, to_use = os.path.lexists(folder), 'Leave out --raw_dir'
   if raw_dir is None and config.raw_dir:
-    to_use, own = (
-      'Give --config.raw_dir=',
-      pathlib.Path(os.path.expanduser(config.raw_dir)),
-    )
+    to_use = 'Give --config.raw_dir='
+    own = pathlib.Path(os.path.expanduser(config.raw_dir))
     # The raw text of a corpus that is there may be gone.
     raw_dir = own if not is_there or own.is_dir() and begun is None else None
   if not is_there:
     if begun is not None:
       print(f"the run's corpus is not in {data_dir} (--data_dir)", file=sys.stderr)
     splits = readers.bitexts(corpus, raw_dir, tfds_data_dir)
-    given = begun  # another host may not have that folder
-    if begun is None or not (begun / vocabulary.SHARED).is_file():
-      given = pathlib.Path(config.init_from.run)
-    prepare_corpus(corpus, splits, data_dir, given)
+    words = pathlib.Path(config.init_from.run)
+    if begun is not None and (begun / vocabulary.SHARED).is_file():
+      words = begun  # which is not there on every host
+    prepare_corpus(corpus, splits, data_dir, words)
   if not (folder / card.CARD).is_file():
     raise UserError(
       f'{folder} is no prepared corpus, it has no {card.CARD}: move it away, or give '
@@ -97,7 +95,7 @@ def prepare(
 def _tidy_up(name: str, folder: pathlib.Path) -> None:
   """Deletes what a process has left that was killed when the corpus was whole."""
   partial, lock = _beside(folder)
-  # The corpus can be used without that, such as where another user has left it.
+  # If that fails, the corpus is no worse. Another user's files cannot be deleted, say.
   with contextlib.suppress(OSError, UserError):
     if unfinished.is_left_over(partial) and os.access(folder.parent, os.W_OK):
       with files.in_turn(lock, f'prepares {name}'):

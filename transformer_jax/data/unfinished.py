@@ -26,7 +26,7 @@ def begin(corpus: Corpus, splits: Splits, partial: pathlib.Path) -> pathlib.Path
   """The folder to be filled; what is left of another corpus or input is deleted."""
   asked = {'corpus': corpus.as_json(), 'stamps': origin.stamps(splits)}
   folder = partial / 'corpus'
-  if is_left_over(partial) or begun_with(partial) != asked:
+  if not folder.is_dir() or begun_with(partial) != asked:  # no folder: see is_left_over
     remove(partial)
     partial.mkdir()
     files.write(partial / _BEGUN, json.dumps(asked))

@@ -23,9 +23,13 @@ def split_lines(content: bytes) -> list[str]:
 
   Bytes that are not UTF-8 become U+FFFD, so that no line is lost; stderr tells of it.
   """
-  if damaged := sum(map(_is_damaged, content.split(b'\n'))):
+  try:
+    text = content.decode('utf-8-sig')
+  except UnicodeDecodeError:
+    damaged = sum(map(_is_damaged, content.split(b'\n')))
     print(f'lines with bytes that are not UTF-8: {damaged:,}', file=sys.stderr)
-  lines = content.decode('utf-8-sig', errors='replace').split('\n')
+    text = content.decode('utf-8-sig', errors='replace')
+  lines = text.split('\n')
   if lines[-1] == '':
     lines.pop()
   # NUL would end a string for SentencePiece; CR is the rest of a CRLF.

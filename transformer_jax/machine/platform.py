@@ -125,7 +125,7 @@ def use_cpu_cores(slices: int) -> None:
 
 
 def compiling_threads() -> int:
-  """How many programs are best compiled at a time.
+  """How many programs to compile at a time.
 
   XLA uses several cores for one program, and on a CPU training needs them too. For a
   GPU it also tries kernels out, all programs on the same one.

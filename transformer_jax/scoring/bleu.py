@@ -14,7 +14,7 @@ from transformer_jax.scoring import moses
 # Thai, Lao, Khmer and Burmese: without spaces between words, and without a tokeniser of
 # their own in sacreBLEU.
 UNSPACED = {'th', 'lo', 'km', 'my'}
-# Languages in Chinese characters that sacreBLEU does not know, as it knows 'zh'.
+# Written in Chinese characters, but unknown to sacreBLEU: they get the tokens of 'zh'.
 CHINESE = {'gan', 'hak', 'lzh', 'wuu', 'yue'}
 
 

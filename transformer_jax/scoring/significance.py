@@ -176,10 +176,9 @@ def _paired_test(
   )
   signatures, scores = test()
   baseline_result, result = scores['BLEU']
-  # sacreBLEU counts resamples in which the better system is better by more than chance:
-  # one side of two. Of equal systems none is counted, as if they differed surely.
-  p = min(1.0, 2 * result.p_value)
-  p = 1.0 if result.score == baseline_result.score else p
+  # sacreBLEU's p is of one side. Equal systems would get the smallest p that there is.
+  equal = result.score == baseline_result.score
+  p = 1.0 if equal else min(1.0, 2 * result.p_value)
   return signatures['BLEU'], Paired(
     result.score,
     baseline_result.score,
