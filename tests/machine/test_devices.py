@@ -175,7 +175,7 @@ def step_of(config: ml_collections.ConfigDict) -> tuple[jax.stages.Compiled, int
     jax.ShapeDtypeStruct((8, 1, *n), np.int32) for n in ((125, 25), (2,), ())
   )
   share = StepInput(side, side, wishes, seed)
-  step = on_devices(devices, graph, params, transform, 0.1)
+  step = on_devices(devices, graph, params, transform, 0.1, at_once=1)
   compiled = step.lower(state, share).compile()
   bytes_of = lambda x: x.size * x.dtype.itemsize
   own = lambda x: bytes_of(x) // (8 if devices.shares.has(x) else 1)

@@ -69,7 +69,7 @@ class Steps:
   """train_step on the first devices, at a constant rate; a program compiled once.
 
   With several hosts, each gives its share of the batch. `of` is another model than
-  the tiny one.
+  the tiny one, `at_once` how many slices a device computes at once.
   """
 
   def __init__(
@@ -78,11 +78,14 @@ class Steps:
     P_drop: float = 0.3,
     rate: float = 1e-3,
     of: tuple[nnx.GraphDef, Tree] | None = None,
+    at_once: int = 1,
   ):
     graph, self.params = model(P_drop) if of is None else of
     self._transform = optax.adam(rate, 0.9, 0.98, 1e-9)
     self.devices = parallel.Devices(SLICES, jax.devices()[:count])
-    self._step = on_devices(self.devices, graph, self.params, self._transform, 0.1)
+    self._step = on_devices(
+      self.devices, graph, self.params, self._transform, 0.1, at_once
+    )
     self.programs = {}
 
   def initial(self, step: int = 0) -> TrainState:

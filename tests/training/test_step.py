@@ -58,6 +58,14 @@ def test_any_number_of_devices_is_one_device(count: int):
   assert_same_course(course_on_one(), course(steps_on(count)))
 
 
+@pytest.mark.parametrize(
+  'count, at_once',
+  [(1, 8), (2, 2), pytest.param(1, 4, marks=pytest.mark.slow)],
+)
+def test_any_number_of_slices_at_once_is_one_at_a_time(count: int, at_once: int):
+  assert_same_course(course_on_one(), course(Steps(count, at_once=at_once)))
+
+
 def mean_of_means(sum_of: Callable) -> Callable:
   """Shares.sum() that weighs all devices alike, however many tokens each has."""
 

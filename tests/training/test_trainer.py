@@ -2,6 +2,7 @@
 
 import functools
 import pathlib
+import types
 
 import jax
 import numpy as np
@@ -112,13 +113,39 @@ def test_checkpoints_do_not_know_of_shares(
     jax.tree.map(np.testing.assert_array_equal, again, saved)
 
 
+@pytest.mark.parametrize('memory, expected', [(8, 8), (5, 4), (0.5, 1)])
+def test_as_many_slices_at_once_as_memory_allows(
+  memory: float, expected: int, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+):
+  """Where a slice needs one unit of memory; no other shape tries what did not fit."""
+  monkeypatch.setattr(build, 'transformer', lambda _: model(0.3))
+  one = functools.partial(parallel.Devices, devices=jax.devices()[:1])
+  monkeypatch.setattr(parallel, 'Devices', one)
+  monkeypatch.setattr(jax, 'default_backend', lambda: 'gpu')
+  config = tiny_config(tokens_per_batch=64, max_shapes=2)
+  ours, tried = Trainer(config, corpus(tmp_path)), []
+  assert ours.at_once == 8
+
+  def lower(state: object, shape: batches.Shape, at_once: int) -> types.SimpleNamespace:
+    tried.append(at_once)
+    return types.SimpleNamespace(at_once=at_once, compile=lambda: at_once)
+
+  monkeypatch.setattr(ours, 'lower', lower)
+  fits = lambda lowered: lowered.compile() if lowered.at_once <= memory else None
+  monkeypatch.setattr(parallel, 'compile_if_it_fits', fits)
+  with ours.compile(ours.initial(), ours.batches.shapes) as programs:
+    assert [programs[shape] for shape in ours.batches.shapes] == [expected] * 2
+  assert ours.at_once == expected
+  assert tried == [*(n for n in (8, 4, 2, 1) if n >= expected), expected]
+
+
 @pytest.mark.slow
 def test_seeds_share_a_program_and_no_dropout(tmp_path: pathlib.Path):
   folder, programs, losses = corpus(tmp_path, pairs=200), [], []
   same = Trainer(tiny_config(max_shapes=1), folder)
   for seed in 1, 2:
     ours, state = Trainer(tiny_config(seed=seed, max_shapes=1), folder), same.initial()
-    programs.append(ours.lower(state, ours.batches.shapes[0]).as_text())
+    programs.append(ours.lower(state, ours.batches.shapes[0], 1).as_text())
     ours.compile(state, ours.batches.shapes)
     losses.append(float(ours.step(state, same.batch(0))[1].loss))
   assert programs[0] == programs[1] and losses[0] != losses[1]

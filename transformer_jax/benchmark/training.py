@@ -177,14 +177,26 @@ def step_seconds(
     'of_shape': list(shape),
     'compute': statistics.median(parts),
     'exchange': statistics.median(map(operator.sub, whole, parts)),
-    'loss': trainer.devices.slices_each * loss_seconds(config, shape, len(rounds)),
+    'loss': _loss_seconds_of_update(config, trainer, shape, len(rounds)),
   }
+
+
+def _loss_seconds_of_update(
+  config: ml_collections.ConfigDict,
+  trainer: Trainer,
+  shape: batches.Shape,
+  repeats: int,
+) -> float:
+  """loss_seconds() of all slices of a device, computed as many at once as in a step."""
+  at_once = shape._replace(rows=shape.rows * trainer.at_once)
+  times = trainer.devices.slices_each // trainer.at_once
+  return times * loss_seconds(config, at_once, repeats)
 
 
 def loss_seconds(
   config: ml_collections.ConfigDict, shape: batches.Shape, repeats: int
 ) -> float:
-  """Seconds of one slice's logits, loss, and gradients by x and by the embedding."""
+  """Seconds of logits, loss, and gradients by x and by the embedding, for a shape."""
   dtype = platform.training_dtype(config.dtype)
   random = np.random.default_rng(0)
   d_model, words = config.model.d_model, vocabulary_of_targets(config)

@@ -74,6 +74,28 @@ def without_data(tree: Tree) -> Tree:
   return jax.tree.map(like, tree)
 
 
+def compile_if_it_fits(lowered: jax.stages.Lowered) -> jax.stages.Compiled | None:
+  """Returns the program, or None if it needs more memory than a device has.
+
+  A tenth of the memory is kept for what else is there, such as the next batch. Where
+  devices do not tell what they have, as a CPU does not, every program fits that
+  XLA compiles.
+  """
+  try:
+    program = lowered.compile()
+  except jax.errors.JaxRuntimeError as error:
+    if 'RESOURCE_EXHAUSTED' not in str(error):
+      raise
+    return None
+  stats = jax.local_devices()[0].memory_stats()
+  needs = program.memory_analysis()
+  if stats is None or 'bytes_limit' not in stats or needs is None:
+    return program
+  arrays = needs.argument_size_in_bytes + needs.output_size_in_bytes
+  arrays += needs.temp_size_in_bytes - needs.alias_size_in_bytes
+  return program if arrays <= 0.9 * stats['bytes_limit'] else None
+
+
 def map_rows(function: Callable) -> Callable:
   """Maps function(params, *rows) over this host's devices, each with some of the rows.
 
@@ -106,6 +128,8 @@ class Devices:
     shares: which part of the optimizer's state each of them has. With several hosts it
       is all of it, for the first host saves what it has.
     slices_each: the number of slices of each device.
+    slices_at_once: how many of them it may compute at once, the most first. On a CPU
+      it is one, so that more of it stays in the caches.
     host_slices: which slices are those of this host's devices.
   """
 
@@ -121,6 +145,8 @@ class Devices:
       )
     self.shares = Shares(self.count if hosts.count() == 1 else 1)
     self.slices_each = slices // self.count
+    most = 1 if jax.default_backend() == 'cpu' else self.slices_each
+    self.slices_at_once = [n for n in range(most, 0, -1) if self.slices_each % n == 0]
     ours = [device for device in devices if device in jax.local_devices()]
     first = devices.index(ours[0]) * self.slices_each
     self.host_slices = slice(first, first + len(ours) * self.slices_each)

@@ -35,6 +35,20 @@ Array = jax.Array | np.ndarray
 # 3.1 Encoder and decoder stacks: what surrounds every sub-layer
 
 
+def _of_each(
+  function: Callable[[jax.Array], jax.Array],
+  keys: Key[Array, '*parts'],
+  out_axis: int = 0,
+) -> jax.Array:
+  """Returns function(key), or of several keys the results along a new axis."""
+  return jax.vmap(function, out_axes=out_axis)(keys) if keys.ndim else function(keys)
+
+
+def split_keys(keys: Key[Array, '*parts'], count: int) -> Key[Array, 'count *parts']:
+  """Returns `count` new keys, or so many for each of several keys."""
+  return _of_each(lambda key: jax.random.split(key, count), keys, out_axis=1)
+
+
 @functools.partial(
   jax.tree_util.register_dataclass,
   data_fields=['keys'],
@@ -47,18 +61,25 @@ class Dropout:
   A place is an index into `keys`. Without keys nothing is dropped. `weights_rate` is
   P_drop_attention (section 6.3), the dropout rate of attention weights. Their key is
   derived from the key of that attention's output.
+
+  If a place has several keys, the rows of what is dropped are so many equal parts, and
+  each part has its own key: it is dropped as if it were there alone.
   """
 
   rate: float
-  keys: Key[Array, ' places'] | None
+  keys: Key[Array, 'places *parts'] | None
   weights_rate: float = 0.0
 
   @classmethod
   def of(
-    cls, rate: float, key: jax.Array | None, places: int, weights_rate: float = 0.0
+    cls,
+    rate: float,
+    key: Key[Array, '*parts'] | None,
+    places: int,
+    weights_rate: float = 0.0,
   ) -> 'Dropout':
     """Makes a key for each of `places` places out of `key`; None: no dropout."""
-    keys = jax.random.split(key, places) if key is not None else None
+    keys = split_keys(key, places) if key is not None else None
     return cls(rate, keys, weights_rate)
 
   def of_layers(self, count: int, places: int) -> list['Dropout']:
@@ -68,14 +89,16 @@ class Dropout:
     """
     if self.keys is None:
       return [self] * count
-    keys = self.keys[len(self.keys) - count * places :].reshape(count, places)
+    last = self.keys[len(self.keys) - count * places :]
+    keys = last.reshape(count, places, *last.shape[1:])
     return [dataclasses.replace(self, keys=of_layer) for of_layer in keys]
 
   def of_weights(self, place: int) -> Callable[[jax.Array], jax.Array]:
     """Returns a function that applies dropout to the attention weights at `place`."""
     if self.keys is None or not self.weights_rate:
       return lambda weights: weights
-    own = Dropout(self.weights_rate, jax.random.fold_in(self.keys[place], 1)[None])
+    derived = _of_each(lambda key: jax.random.fold_in(key, 1), self.keys[place])
+    own = Dropout(self.weights_rate, derived[None])
     return lambda weights: own(weights, 0)
 
   def __call__(self, x: Float[Array, '*shape'], place: int) -> Float[Array, '*shape']:
@@ -84,9 +107,13 @@ class Dropout:
     drop = round(self.rate * 65536)
     if self.keys is None or not drop:
       return x
-    words = jax.random.bits(self.keys[place], (-(-x.size // 2),), jnp.uint32)
-    bits = jax.lax.bitcast_convert_type(words, jnp.uint16).ravel()[: x.size]
-    keep = bits.reshape(x.shape) >= drop
+    size = x.size // self.keys[place].size
+
+    def bits(key: jax.Array) -> jax.Array:
+      words = jax.random.bits(key, (-(-size // 2),), jnp.uint32)
+      return jax.lax.bitcast_convert_type(words, jnp.uint16).ravel()[:size]
+
+    keep = _of_each(bits, self.keys[place]).reshape(x.shape) >= drop
     # In float32, because bfloat16 would round the factor.
     scaled = x.astype(jnp.float32) * (65536 / (65536 - drop))
     return jnp.where(keep, scaled, 0).astype(x.dtype)

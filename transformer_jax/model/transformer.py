@@ -24,6 +24,7 @@ from transformer_jax.model.layers import (
   EncoderLayer,
   Sizes,
   sinusoids,
+  split_keys,
 )
 
 
@@ -194,11 +195,11 @@ class Transformer(nnx.Module):
       return logits
     return ops.add_bias(logits, self.logits_bias[...])
 
-  def _dropout(self, key: Key[Array, ''] | None, places: int) -> Dropout:
+  def _dropout(self, key: Key[Array, '*parts'] | None, places: int) -> Dropout:
     return Dropout.of(self.P_drop, key, places, self.P_drop_attention)
 
   def encode(
-    self, source: Int[Array, 'B S'], key: Key[Array, ''] | None = None
+    self, source: Int[Array, 'B S'], key: Key[Array, '*parts'] | None = None
   ) -> Float[Array, 'B S D']:
     """Returns the encoder's output for ids of source words."""
     x, mask, dropout = self._encoder_input(source, key)
@@ -209,7 +210,7 @@ class Transformer(nnx.Module):
     return x
 
   def _encoder_input(
-    self, source: Int[Array, 'B S'], key: Key[Array, ''] | None
+    self, source: Int[Array, 'B S'], key: Key[Array, '*parts'] | None
   ) -> tuple[Float[Array, 'B S D'], Bool[Array, 'B 1 S'], Dropout]:
     """Returns what the first layer takes, and the stack's dropout."""
     dropout = self._dropout(key, 1 + EncoderLayer.PLACES * len(self.encoder))
@@ -224,7 +225,7 @@ class Transformer(nnx.Module):
     encoded: Float[Array, 'B S D'],
     source: Int[Array, 'B S'],
     target: Int[Array, 'B T'],
-    key: Key[Array, ''] | None,
+    key: Key[Array, '*parts'] | None,
   ) -> Float[Array, 'B T D']:
     """Returns the decoder's output at each target position, under teacher forcing.
 
@@ -239,7 +240,7 @@ class Transformer(nnx.Module):
     return x
 
   def _decoder_input(
-    self, target: Int[Array, 'B T'], key: Key[Array, ''] | None
+    self, target: Int[Array, 'B T'], key: Key[Array, '*parts'] | None
   ) -> tuple[Float[Array, 'B T D'], Bool[Array, '1 T T'], Dropout]:
     """Returns what the first layer takes, and the stack's dropout."""
     dropout = self._dropout(key, 1 + DecoderLayer.PLACES * len(self.decoder))
@@ -253,7 +254,7 @@ class Transformer(nnx.Module):
     self,
     source: Int[Array, 'B S'],
     target: Int[Array, 'B T'],
-    key: Key[Array, ''] | None = None,
+    key: Key[Array, '*parts'] | None = None,
   ) -> Float32[Array, 'B T W']:
     """Returns the logits of each target position, under teacher forcing.
 
@@ -266,10 +267,10 @@ class Transformer(nnx.Module):
     self,
     source: Int[Array, 'B S'],
     target: Int[Array, 'B T'],
-    key: Key[Array, ''] | None = None,
+    key: Key[Array, '*parts'] | None = None,
   ) -> Outputs:
     """Returns the factors of the logits that __call__ returns."""
-    keys = (None, None) if key is None else jax.random.split(key)
+    keys = (None, None) if key is None else split_keys(key, 2)
     x = self._decode(self.encode(source, keys[0]), source, target, keys[1])
     bias = None if self.logits_bias is None else self.logits_bias[...]
     return Outputs(x, self.embedding[...].astype(self.dtype), bias)

@@ -7,8 +7,6 @@ have a program.
 from collections.abc import Callable, Sequence
 from concurrent import futures
 
-import jax
-
 from transformer_jax.data.batches import Shape
 from transformer_jax.machine import memory, platform
 
@@ -22,16 +20,14 @@ class Programs:
   process must not end while XLA compiles in it.
   """
 
-  def __init__(
-    self, lower: Callable[[Shape], jax.stages.Lowered], shapes: Sequence[Shape]
-  ):
-    """Begins to compile; `lower` is called in other threads."""
+  def __init__(self, compiled: Callable[[Shape], Callable], shapes: Sequence[Shape]):
+    """Begins to compile; `compiled`, which does it, is called in other threads."""
     self._pool = futures.ThreadPoolExecutor(platform.compiling_threads(), 'compile')
 
     def program(shape: Shape) -> Callable:
-      compiled = lower(shape).compile()
+      made = compiled(shape)
       memory.give_back()
-      return compiled
+      return made
 
     self._made = {shape: self._pool.submit(program, shape) for shape in shapes}
 

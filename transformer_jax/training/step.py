@@ -54,13 +54,15 @@ def train_step(
   transform: optax.GradientTransformation,
   epsilon_ls: float,
   shares: Shares,
+  at_once: int,
 ) -> tuple[TrainState, Sums]:
   """Returns the state after one update from this device's part of a batch.
 
   Dropout keys are (seed, step, slice). Loss and gradient are sums over all slices of
   all devices, divided by the batch's count of target tokens, so that neither depends on
-  how many devices share the slices. Each device has all parameters, its share of the
-  gradient's sum and of Adam's averages, and updates its share of the parameters.
+  how many devices share the slices, or on how many a device computes at once. Each
+  device has all parameters, its share of the gradient's sum and of Adam's averages, and
+  updates its share of the parameters.
 
   If the loss or the gradient's norm is not finite, parameters and Adam's state stay as
   they are. Otherwise Adam's update is finite at every rate that config_checks allows.
@@ -70,9 +72,13 @@ def train_step(
   key = jax.random.fold_in(jax.random.key(given.seed[0]), state.step)
   first = jax.lax.axis_index(parallel.AXIS) * each
 
-  def slice_gradient(number: jax.Array, source: jax.Array, target: jax.Array) -> Tree:
+  def gradient_of(numbers: jax.Array, source: jax.Array, target: jax.Array) -> Tree:
+    """The sum over `at_once` slices: numbers [slices], ids [slices, B, S or T]."""
+    keys = jax.vmap(lambda number: jax.random.fold_in(key, number))(first + numbers)
+    dropout_key = keys if at_once > 1 else keys[0]
+    source, target = (x.reshape(-1, x.shape[-1]) for x in (source, target))
+
     def objective(params: Tree) -> tuple[jax.Array, jax.Array]:
-      dropout_key = jax.random.fold_in(key, first + number)
       outputs = nnx.merge(graph, params).outputs(source, target, dropout_key)
       return loss.cross_entropy(outputs, target, epsilon_ls)
 
@@ -81,7 +87,9 @@ def train_step(
     )
     return gradient, smoothed, plain, (target != PAD).sum()
 
-  sums = _sum_over(slice_gradient, jnp.arange(each), given.source, given.target)
+  group = lambda x: x.reshape(-1, at_once, *x.shape[1:])
+  parts = jnp.arange(each), given.source, given.target
+  sums = _sum_over(gradient_of, *map(group, parts))
   sums, wishes = shares.sum((sums, given.wishes.sum(0)))
   gradient, smoothed, plain, tokens = sums
   # The norm is that of the undivided sum, so that XLA can make the mean in Adam's pass.
@@ -156,11 +164,14 @@ def on_devices(
   params: Tree,
   transform: optax.GradientTransformation,
   epsilon_ls: float,
+  at_once: int,
 ) -> Callable[[TrainState, StepInput], tuple[TrainState, Sums]]:
   """Returns train_step mapped over the devices.
 
   Args:
     params: the parameters' shapes.
+    at_once: how many of its slices a device computes at once; a divisor of their
+      number.
   """
   step = functools.partial(
     train_step,
@@ -168,6 +179,7 @@ def on_devices(
     transform=transform,
     epsilon_ls=epsilon_ls,
     shares=devices.shares,
+    at_once=at_once,
   )
   opt_state = jax.eval_shape(transform.init, params)
   axes = TrainState(None, None, devices.shares.axes(opt_state))

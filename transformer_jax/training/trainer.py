@@ -50,6 +50,8 @@ class Trainer:
     batches: the training batches, all of which are a function of the step.
     graph: the model without its parameters.
     learning_rate: of an update, counted from 0.
+    at_once: how many of its slices a device computes at once, as far as compile() has
+      found out yet.
   """
 
   def __init__(self, config: ml_collections.ConfigDict, corpus: pathlib.Path):
@@ -60,9 +62,10 @@ class Trainer:
     self.learning_rate = equation_3(config)
     self._transform = adam(config)
     self._shapes = params, jax.eval_shape(self._transform.init, params)
-    self._parallel = on_devices(
-      self.devices, self.graph, params, self._transform, config.epsilon_ls
+    self._parallel = functools.partial(
+      on_devices, self.devices, self.graph, params, self._transform, config.epsilon_ls
     )
+    self.at_once = self.devices.slices_at_once[0]
     self._programs: Programs
 
   def compile(self, state: TrainState, shapes: Sequence[batches.Shape]) -> Programs:
@@ -72,20 +75,39 @@ class Trainer:
       The programs, which step() uses from now on; to be left as a context.
     """
     # The first step gives up the memory of the arrays themselves.
-    lower = functools.partial(self.lower, parallel.without_data(state))
-    self._programs = Programs(lower, shapes)
+    compiled = functools.partial(self._compiled, parallel.without_data(state))
+    self._programs = Programs(compiled, shapes)
     return self._programs
 
-  def lower(self, state: TrainState, shape: batches.Shape) -> jax.stages.Lowered:
+  def _compiled(self, state: TrainState, shape: batches.Shape) -> jax.stages.Compiled:
+    """The step for one shape, with as many slices at once as memory allows.
+
+    Other shapes do not try more slices than fitted here.
+    """
+    *more, fewest = (n for n in self.devices.slices_at_once if n <= self.at_once)
+    for at_once in more:
+      program = parallel.compile_if_it_fits(self.lower(state, shape, at_once))
+      if program is not None:
+        self.at_once = min(self.at_once, at_once)
+        return program
+    self.at_once = fewest
+    return self.lower(state, shape, fewest).compile()
+
+  def lower(
+    self, state: TrainState, shape: batches.Shape, at_once: int
+  ) -> jax.stages.Lowered:
     """The step for one shape of batch, not compiled yet.
 
-    `state` may be as parallel.without_data() returns it.
+    Args:
+      state: may be as parallel.without_data() returns it.
+      at_once: how many of its slices a device computes at once.
     """
     host = self.devices.host_slices
     each = host.stop - host.start, shape.rows
     source = np.zeros((*each, shape.source), np.int32)
     target = np.zeros((*each, shape.target), np.int32)
-    return self._parallel.lower(state, self._inputs(source, target, False, False))
+    inputs = self._inputs(source, target, False, False)
+    return self._parallel(at_once).lower(state, inputs)
 
   def batch(self, step: int) -> batches.Batch:
     """This host's slices of the batch of update number `step`, from 0.
