@@ -445,6 +445,22 @@ def test_every_place_has_its_own_key():
   ) == 7
 
 
+def test_each_of_several_keys_drops_its_part_of_the_rows():
+  """As if the part were there alone: in a layer, and among attention's weights."""
+  keys = jax.random.split(jax.random.key(3), 2)
+  of = lambda key: Dropout.of(0.3, key, 1 + 2 * 3, 0.4).of_layers(3, 2)[1]
+  x = jnp.ones((2, 3, 5, 7))  # an odd number of elements in a part
+  rows = jnp.ones((6, 5, 7))
+  for drop in (
+    lambda own, x: own(x, 1),
+    lambda own, x: own.of_weights(1)(x),
+  ):
+    apart = [drop(of(key), part) for key, part in zip(keys, x, strict=True)]
+    together = drop(of(keys), rows)
+    np.testing.assert_array_equal(together, jnp.concatenate(apart))
+    assert not jnp.array_equal(*apart)
+
+
 def test_equal_layers_are_traced_once(monkeypatch: pytest.MonkeyPatch):
   calls = []
   original = module.EncoderLayer.__call__

@@ -77,9 +77,9 @@ def without_data(tree: Tree) -> Tree:
 def compile_if_it_fits(lowered: jax.stages.Lowered) -> jax.stages.Compiled | None:
   """Returns the program, or None if it needs more memory than a device has.
 
-  A tenth of the memory is kept for what else is there, such as the next batch. Where
-  devices do not tell what they have, as a CPU does not, every program fits that
-  XLA compiles.
+  A tenth of the memory is kept for what else is there, such as the next batch. Hosts
+  must decide alike, so their devices must have the same memory. Where devices do not
+  tell what they have, as a CPU does not, every program fits that XLA compiles.
   """
   try:
     program = lowered.compile()
