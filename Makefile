@@ -41,7 +41,9 @@ evidence: install
 	$(SWEEP) --rows=big --mini --seeds=1 $(FLOAT32)
 	$(SWEEP) --config=configs/multi30k.py:en-de,lowercase --seeds=1,2,3 $(TEST)
 	$(SWEEP) --config=configs/multi30k.py:en-de --seeds=1 $(TEST)
-	$(BIN)/python -m scripts.report $(EVIDENCE)/*.seed-* --samples=0 --html=$(EVIDENCE)/report.html
+	$(SWEEP) --config=configs/multi30k.py:en-de,lowercase --seeds=1,2,3 \
+	  --workdir=$(EVIDENCE)/without_smoothing $(TEST) --config.epsilon_ls=0
+	$(BIN)/python -m scripts.report $(EVIDENCE)/*.seed-* $(EVIDENCE)/without_smoothing/*.seed-* --samples=0 --html=$(EVIDENCE)/report.html
 
 # Most of the time goes to compiling. With few of XLA's optimizations the suite takes a sixth
 # less. test-all runs the same tests with all of them.

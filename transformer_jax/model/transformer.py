@@ -269,7 +269,10 @@ class Transformer(nnx.Module):
     target: Int[Array, 'B T'],
     key: Key[Array, '*parts'] | None = None,
   ) -> Outputs:
-    """Returns the factors of the logits that __call__ returns."""
+    """Returns the factors of the logits that __call__ returns.
+
+    Of several keys, each is for an equal part of the sentences (layers.Dropout).
+    """
     keys = (None, None) if key is None else split_keys(key, 2)
     x = self._decode(self.encode(source, keys[0]), source, target, keys[1])
     bias = None if self.logits_bias is None else self.logits_bias[...]
