@@ -119,13 +119,16 @@ def test_scores_over_steps_are_drawn_where_there_are_several():
   assert {'beam 4', 'beam 9'} <= {*words(svg)}
 
 
-@pytest.mark.parametrize('last, few', [(5.0, 6), (2.0, 8), (0.01, 9)])
+@pytest.mark.parametrize(
+  'last, few',
+  [(5.0, 6), (3.5, 6), (3.0, 6), (2.5, 6), (2.0, 8), (1.5, 8), (1.0, 8), (0.01, 9)],
+)
 def test_a_logarithmic_axis_has_few_round_numbers(last: float, few: int):
   records = [{'step': n, 'dev_perplexity': last + 50 / n} for n in range(1, 41)]
   svg = drawn(with_curves(family(), records))['perplexity.C']
   ticks = [x for x in texts(svg) if re.fullmatch(r'[\d.,]+', ''.join(x.itertext()))]
   heights = sorted(float(x.attrib['y']) for x in ticks if 'end' in x.attrib['style'])
-  assert 2 <= len(heights) <= few
+  assert 3 <= len(heights) <= few
   assert min(b - a for a, b in zip(heights, heights[1:], strict=False)) > 8  # points
 
 

@@ -216,8 +216,10 @@ def _set_axes(axes: Axes, plot: Plot, lines: Sequence[Line]) -> None:
   low, high = min(settled), max(settled)
   if plot.logarithmic:
     axes.set_ylim(low / 1.05, high * 1.05)
-    if high > 3 * low:
+    if high > 10 * low:
       axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    elif high > 3 * low:  # of 1, 2 and 5 there would be one between 5.5 and 17
+      axes.yaxis.set_major_locator(LogLocator(subs=(1, 1.5, 2, 3, 4, 5, 7)))
   else:
     margin = 0.05 * (high - low) or 0.1
     axes.set_ylim(low - margin, high + margin)
