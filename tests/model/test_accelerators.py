@@ -29,8 +29,11 @@ def config(dtype: str) -> ml_collections.ConfigDict:
   return made
 
 
-def objective(params: Any, graph: nnx.GraphDef) -> jax.Array:
-  outputs = nnx.merge(graph, params).outputs(*PAIRS, jax.random.key(1))
+def objective(
+  params: Any, graph: nnx.GraphDef, key: jax.Array | None = None
+) -> jax.Array:
+  key = jax.random.key(1) if key is None else key
+  outputs = nnx.merge(graph, params).outputs(*PAIRS, key)
   return loss.cross_entropy(outputs, PAIRS[1], 0.1)[0]
 
 
@@ -79,6 +82,13 @@ def test_all_products_are_of_bfloat16(elsewhere: None, function: Any):
   found = DOT.findall(text)
   assert len(found) == text.count('stablehlo.dot_general') > 10
   assert all(side.endswith('bf16>') for sides in found for side in sides)
+
+
+def test_slices_at_once_share_their_products(elsewhere: None):
+  """Each has its own dropout, but no product of its own."""
+  keys = jax.random.split(jax.random.key(1), 3)
+  three = lowered(jax.grad(lambda *given: objective(*given, keys)))
+  assert DOT.findall(three) == DOT.findall(lowered(jax.grad(objective)))
 
 
 def test_all_sums_are_in_float32(elsewhere: None):
