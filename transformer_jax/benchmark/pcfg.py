@@ -107,7 +107,7 @@ def shapes(word: str, first: bool) -> list[tuple]:
 
 
 class Grammar:
-  """Rules with their probabilities, and the chart that finds a best tree."""
+  """Rules with their probabilities; parse() finds a sentence's tree by them."""
 
   def __init__(self, given: Iterable[Tree]):
     rules: Counter[Rule] = Counter()

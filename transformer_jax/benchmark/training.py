@@ -187,7 +187,7 @@ def _loss_seconds_of_update(
   shape: batches.Shape,
   repeats: int,
 ) -> float:
-  """loss_seconds() of all slices of a device, computed as many at once as in a step."""
+  """Seconds of the loss of all slices of a device, as many at once as in a step."""
   at_once = shape._replace(rows=shape.rows * trainer.at_once)
   times = trainer.devices.slices_each // trainer.at_once
   return times * loss_seconds(config, at_once, repeats)
@@ -196,7 +196,7 @@ def _loss_seconds_of_update(
 def loss_seconds(
   config: ml_collections.ConfigDict, shape: batches.Shape, repeats: int
 ) -> float:
-  """Seconds of logits, loss, and gradients by x and by the embedding, for a shape."""
+  """Seconds of a shape's logits, loss, and gradients by x and by the embedding."""
   dtype = platform.training_dtype(config.dtype)
   random = np.random.default_rng(0)
   d_model, words = config.model.d_model, vocabulary_of_targets(config)

@@ -95,7 +95,7 @@ def prepare(
 def _tidy_up(name: str, folder: pathlib.Path) -> None:
   """Deletes what a process has left that was killed when the corpus was whole."""
   partial, lock = _beside(folder)
-  # If that fails, the corpus is no worse. Another user's files cannot be deleted, say.
+  # The corpus is whole even if this fails, because another user owns the files, say.
   with contextlib.suppress(OSError, UserError):
     if unfinished.is_left_over(partial) and os.access(folder.parent, os.W_OK):
       with files.in_turn(lock, f'prepares {name}'):

@@ -19,7 +19,7 @@ from transformer_jax.data.corpus import TREES_ALONE, Corpus
 from transformer_jax.data.lines import Bitext
 from transformer_jax.machine.errors import UserError
 
-# What configs/base.py names, for text that is in files of its own.
+# The files that configs/base.py names: those of WMT14, where it is files of text.
 WMT14_FILES = {
   'train': ('train',),
   'dev': ('newstest2013',),

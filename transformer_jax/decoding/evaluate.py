@@ -121,7 +121,7 @@ class Evaluation:
     return Text([*outputs], references, config.target_language, config.tokenized)
 
   def is_made(self) -> bool:
-    """Whether the outputs are there, searched as the config says today."""
+    """Whether there are outputs of a search with the config's present settings."""
     path = self.translations.with_suffix('.json')
     if not (self.translations.is_file() and path.is_file()):
       return False

@@ -40,12 +40,12 @@ def _of_each(
   keys: Key[Array, '*parts'],
   out_axis: int = 0,
 ) -> jax.Array:
-  """Returns function(key), or of several keys the results along a new axis."""
+  """Applies a function to a key, or to each of several, and stacks the results."""
   return jax.vmap(function, out_axes=out_axis)(keys) if keys.ndim else function(keys)
 
 
 def split_keys(keys: Key[Array, '*parts'], count: int) -> Key[Array, 'count *parts']:
-  """Returns `count` new keys, or so many for each of several keys."""
+  """Splits a key into `count` new keys, or each of several keys into so many."""
   return _of_each(lambda key: jax.random.split(key, count), keys, out_axis=1)
 
 
@@ -62,8 +62,8 @@ class Dropout:
   P_drop_attention (section 6.3), the dropout rate of attention weights. Their key is
   derived from the key of that attention's output.
 
-  If a place has several keys, the rows of what is dropped are so many equal parts, and
-  each part has its own key: it is dropped as if it were there alone.
+  A place may have several keys. The rows of an input are then cut into as many equal
+  parts. Each part gets its own key, and the dropout that it would get alone.
   """
 
   rate: float

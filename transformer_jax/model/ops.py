@@ -179,9 +179,6 @@ def _terms_backward(residuals, gradients):
 _terms.defvjp(_terms_forward, _terms_backward)
 
 
-GROUP = 128  # words among which best_words() looks for the largest logit first
-
-
 @_faster_on_cpu(ops_cpu.best_words)
 def best_words(
   logits: Float32[Array, '*rows W'], count: int
@@ -189,20 +186,20 @@ def best_words(
   """Returns the `count` best words of each row, and log sum exp of all of them.
 
   As lax.top_k has them: values, best first, and words; of equal values the first word
-  comes first. top_k itself is slow for whole rows. The `count` largest logits lie in
-  the `count` groups with the largest maxima. Of equal maxima the first groups are
-  taken, so that equal logits keep their order.
+  comes first. top_k itself is slow for whole rows, so the words are taken in groups.
+  The `count` largest logits lie in the `count` groups with the largest maxima. Of equal
+  maxima the first groups are taken, so that equal logits keep their order.
   """
-  words = logits.shape[-1]
+  words, size = logits.shape[-1], ops_cpu.GROUP
   normalizer = jax.nn.logsumexp(logits, -1)
-  if words <= GROUP * count:
+  if words <= size * count:
     return *jax.lax.top_k(logits, count), normalizer
   *rows, _ = logits.shape
-  missing = [(0, 0)] * len(rows) + [(0, -words % GROUP)]
+  missing = [(0, 0)] * len(rows) + [(0, -words % size)]
   whole = jnp.pad(logits, missing, constant_values=-jnp.inf)
-  groups = whole.reshape(*rows, -1, GROUP)
-  chosen = jnp.sort(jax.lax.top_k(groups.max(-1), count)[1])[..., None]
-  candidates = jnp.take_along_axis(groups, chosen, -2).reshape(*rows, -1)
-  values, places = jax.lax.top_k(candidates, count)
-  numbers = (chosen * GROUP + jnp.arange(GROUP)).reshape(*rows, -1)
-  return values, jnp.take_along_axis(numbers, places, -1), normalizer
+  groups = whole.reshape(*rows, -1, size)
+  chosen = jnp.sort(jax.lax.top_k(groups.max(-1), count)[1])
+  among = jnp.take_along_axis(groups, chosen[..., None], -2)
+  values, places = jax.lax.top_k(among.reshape(*rows, -1), count)
+  found = jnp.take_along_axis(chosen, places // size, -1) * size + places % size
+  return values, found, normalizer

@@ -23,7 +23,7 @@ Array = jax.Array | np.ndarray
 CACHE = 1 << 24  # bytes; larger arrays are read from memory
 LOGITS = 5 << 20  # bytes of logits that the loss makes at a time
 VECTOR = 16  # float32 numbers that a processor reads at once
-GROUP = 128  # best_words() finds the largest logit of each group of so many words first
+GROUP = 128  # words of a group in best_words(), in ops.py too
 
 _matmul = functools.partial(jnp.matmul, preferred_element_type=jnp.float32)
 
@@ -319,11 +319,7 @@ def _materialized(x: Float[Array, 'N F']) -> Float[Array, 'N F']:
 def best_words(
   logits: Float32[Array, '*rows W'], count: int
 ) -> tuple[Float32[Array, '*rows C'], Int[Array, '*rows C'], Float32[Array, '*rows']]:
-  """Returns the best words without a sort of all of them.
-
-  The `count` largest logits lie in the `count` groups with the largest maxima. Of equal
-  maxima the first groups are taken, so that equal logits keep their order.
-  """
+  """Returns the best words by groups, as the plain form does, of logits by words."""
   x = logits.reshape(-1, logits.shape[-1]).T  # as logits() has them in memory
   found = _best_in_groups(x, count) if len(x) > GROUP * count else _best(x, count)
   return tuple(part.reshape(*logits.shape[:-1], *part.shape[1:]) for part in found)

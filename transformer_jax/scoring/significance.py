@@ -176,7 +176,7 @@ def _paired_test(
   )
   signatures, scores = test()
   baseline_result, result = scores['BLEU']
-  # sacreBLEU's p is of one side. Equal systems would get the smallest p that there is.
+  # sacreBLEU's p counts one side alone. It gives equal systems the smallest p there is.
   equal = result.score == baseline_result.score
   p = 1.0 if equal else min(1.0, 2 * result.p_value)
   return signatures['BLEU'], Paired(
