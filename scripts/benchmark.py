@@ -16,7 +16,7 @@ stdout, and JSON to --output, or else to stdout too.
 
 from absl import logging
 
-from transformer_jax.benchmark import rivals, run, summary
+from benchmarks import rivals, run, summary
 from transformer_jax.data.corpus import name_apart
 from transformer_jax.data.flags import DataFlags
 from transformer_jax.machine import files, flags

@@ -11,9 +11,8 @@ bootstrap over sentences.
 
 import pathlib
 
-from transformer_jax.data import treebanks
 from transformer_jax.machine import flags
-from transformer_jax.scoring import evalb, parses
+from transformer_jax.parsing import evalb, parses, treebanks
 
 FLAGS = flags.Flags(__doc__)
 GOLD = FLAGS.path('gold', None, "The treebank's trees.", required=True)

@@ -9,8 +9,8 @@ What the report reads of them goes beside --output, as .json.
 
 import pathlib
 
-from transformer_jax.benchmark import pcfg
 from transformer_jax.machine import flags
+from transformer_jax.parsing import pcfg
 
 FLAGS = flags.Flags(__doc__)
 TRAIN = FLAGS.items('train', [], 'Files of trees, with commas between them.')

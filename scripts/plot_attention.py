@@ -20,11 +20,11 @@ import sys
 
 from absl import logging
 
-from transformer_jax.decoding import attention_maps, pipe
+from transformer_jax.analysis import attention_maps, attention_views
+from transformer_jax.decoding import pipe
 from transformer_jax.decoding.restored import Restored
 from transformer_jax.machine import flags, streams
 from transformer_jax.machine.errors import UserError
-from transformer_jax.report import attention_views
 from transformer_jax.runs.flags import checkpoints
 
 FLAGS = flags.Flags(__doc__)

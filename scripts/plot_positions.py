@@ -13,9 +13,9 @@ if __name__ == '__main__':  # so that a signal also ends the slow imports below
 
 from absl import logging
 
-from transformer_jax.decoding import positions
+from transformer_jax.analysis import attention_pictures, position_pictures, positions
 from transformer_jax.machine import flags
-from transformer_jax.report import attention_pictures, page, position_pictures
+from transformer_jax.report import page
 from transformer_jax.runs.flags import checkpoints
 
 FLAGS = flags.Flags(__doc__)

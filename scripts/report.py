@@ -14,9 +14,10 @@ import pathlib
 
 from absl import app, logging
 
+from transformer_jax.analysis import attention_views
 from transformer_jax.data.flags import data_dir
 from transformer_jax.machine import flags
-from transformer_jax.report import attention_views, document
+from transformer_jax.report import document
 
 FLAGS = flags.Flags(__doc__, words=True)
 SAMPLES = FLAGS.integer(

@@ -16,13 +16,18 @@ if __name__ == '__main__':  # so that a signal also ends the slow imports below
 from absl import app, logging
 from tqdm import tqdm
 
+from transformer_jax.analysis import (
+  attention_heads,
+  attention_maps,
+  attention_pictures,
+  head_survey,
+)
 from transformer_jax.data import token_files
 from transformer_jax.data.corpus import folder_of
 from transformer_jax.data.flags import data_dir
-from transformer_jax.decoding import attention_maps, head_survey
 from transformer_jax.decoding.restored import Restored
 from transformer_jax.machine import flags
-from transformer_jax.report import attention_heads, attention_pictures, page
+from transformer_jax.report import page
 from transformer_jax.runs.flags import checkpoints
 
 FLAGS = flags.Flags(__doc__)

@@ -11,8 +11,8 @@ CPU cores. Accelerators want larger --n and --d.
 from absl import app, logging
 from tqdm import tqdm
 
-from transformer_jax.benchmark import environment
-from transformer_jax.benchmark.layer_types import measuring
+from benchmarks import environment
+from benchmarks.layer_types import measuring
 from transformer_jax.machine import files, flags, platform
 from transformer_jax.report import page, pictures
 from transformer_jax.report import table1 as report

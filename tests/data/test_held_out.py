@@ -7,8 +7,8 @@ import pytest
 
 import toy.corpus
 from transformer_jax.data import held_out, newstest, token_files, vocabulary
-from transformer_jax.data.embedded import InMemoryBitext
 from transformer_jax.data.lines import Pair
+from transformer_jax.quickstart_corpus.embedded import InMemoryBitext
 
 EN_DE = 'en', 'de'
 SETS = [

@@ -6,7 +6,7 @@ import pathlib
 import pytest
 
 import toy.corpus
-from transformer_jax.data import embedded_corpus
+from transformer_jax import quickstart_corpus
 from transformer_jax.data.languages import check, looks_like
 
 ENGLISH = ['The end of the day is near', 'This is for you and that is it']
@@ -62,10 +62,10 @@ def test_words_of_two_languages_tell_nothing():
   assert looks_like(['Hast du das, du Armer', 'Bist du des Lebens und du']) == 'de'
 
 
-def test_the_embedded_corpus(monkeypatch: pytest.MonkeyPatch):
-  monkeypatch.setattr(embedded_corpus, 'SIZES', {'train': 50, 'dev': 5, 'test': 5})
+def test_the_quickstart_corpus(monkeypatch: pytest.MonkeyPatch):
+  monkeypatch.setattr(quickstart_corpus, 'SIZES', {'train': 50, 'dev': 5, 'test': 5})
   for other in ('de', 'fr'):
-    pairs = embedded_corpus.sentence_pairs(other, 1)['train']
+    pairs = quickstart_corpus.sentence_pairs(other, 1)['train']
     check(pairs, ('en', other), 'FILE')
     with pytest.raises(ValueError, match='swapped'):
       check(pairs, (other, 'en'), 'FILE')

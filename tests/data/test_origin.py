@@ -108,7 +108,7 @@ def test_no_files(made: pathlib.Path, raw: pathlib.Path):
 def test_a_reader_that_reads_no_files(raw, monkeypatch, capsys):
   """It is given a folder in vain, whatever that holds."""
   sizes = {'train': 400, 'dev': 5, 'test': 5}
-  monkeypatch.setattr(readers.embedded.embedded_corpus, 'SIZES', sizes)
+  monkeypatch.setattr(readers.embedded.quickstart_corpus, 'SIZES', sizes)
   corpus = CORPUS._replace(reader='embedded', vocab_size=150)
   for _ in range(2):
     prepare(raw, corpus)

@@ -184,7 +184,7 @@ def test_a_reader_misspelt(reader: str, raw: pathlib.Path):
 def test_embedded(monkeypatch: pytest.MonkeyPatch):
   """Needs no folder, and looks into none."""
   sizes = {'train': 40, 'dev': 5, 'test': 5}
-  monkeypatch.setattr(readers.embedded.embedded_corpus, 'SIZES', sizes)
+  monkeypatch.setattr(readers.embedded.quickstart_corpus, 'SIZES', sizes)
   corpus = CORPUS._replace(reader='embedded', corpus_seed=5)
   for folder in (None, pathlib.Path('nowhere')):
     found = readers.bitexts(corpus, folder, None)

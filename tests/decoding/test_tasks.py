@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from transformer_jax.data import trees
 from transformer_jax.decoding.scorers import SCORERS
 from transformer_jax.decoding.tasks import TASKS
+from transformer_jax.parsing import trees
 from transformer_jax.runs import config_checks
 from transformer_jax.runs.result import OF_TASK
 from transformer_jax.scoring.text import Text

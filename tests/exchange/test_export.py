@@ -13,11 +13,11 @@ from safetensors.numpy import load_file
 from toy import untrained
 from toy.result import PARSED, RESULT
 from transformer_jax import exchange
-from transformer_jax.exchange import huggingface
+from transformer_jax.exchange import huggingface, marian
 from transformer_jax.exchange.export import export
 from transformer_jax.exchange.outgoing import Outgoing
 from transformer_jax.machine.errors import UserError
-from transformer_jax.model import flops, marian
+from transformer_jax.model import flops
 from transformer_jax.runs.run import Run
 
 

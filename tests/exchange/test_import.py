@@ -14,8 +14,8 @@ from sentencepiece import sentencepiece_model_pb2
 import toy.corpus
 from configs import base
 from toy import untrained
+from transformer_jax.analysis import positions
 from transformer_jax.data import card
-from transformer_jax.decoding import positions
 from transformer_jax.exchange.importing import STEP, import_model
 from transformer_jax.machine.errors import UserError
 from transformer_jax.model import build

@@ -173,7 +173,7 @@ def test_the_difference_of_epsilons_would_show(
   """A mutant: what our export makes of the norms' inputs is undone."""
   from safetensors.numpy import load_file, save_file
 
-  from transformer_jax.model import marian as names
+  from transformer_jax.exchange import marian as names
 
   shutil.copytree(marian, tmp_path / 'mutant')
   path = tmp_path / 'mutant' / 'model.safetensors'

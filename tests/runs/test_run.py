@@ -17,8 +17,8 @@ import pytest
 from configs import base
 from transformer_jax.data import card, preparing
 from transformer_jax.data.corpus import asked
-from transformer_jax.data.embedded import InMemoryBitext
 from transformer_jax.data.vocabulary import Vocabulary
+from transformer_jax.quickstart_corpus.embedded import InMemoryBitext
 from transformer_jax.runs.run import Run, RunLocked
 
 ROOT = pathlib.Path(__file__).parents[2]

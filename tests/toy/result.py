@@ -4,8 +4,8 @@ import dataclasses
 import json
 
 from configs import quickstart
+from transformer_jax.parsing import parses
 from transformer_jax.runs.result import VERSION, Result
-from transformer_jax.scoring import parses
 from transformer_jax.scoring.score import Score
 
 RESULT = Result(

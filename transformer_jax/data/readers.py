@@ -6,11 +6,9 @@ from collections.abc import Callable, Sequence
 from transformer_jax.data import (
   archives,
   drawn,
-  embedded,
   parquet,
   sacrebleu_sets,
   text_files,
-  treebanks,
   wmt14_tfds,
   zips,
 )
@@ -18,6 +16,8 @@ from transformer_jax.data.card import SPLITS
 from transformer_jax.data.corpus import TREES_ALONE, Corpus
 from transformer_jax.data.lines import Bitext
 from transformer_jax.machine.errors import UserError
+from transformer_jax.parsing import treebanks
+from transformer_jax.quickstart_corpus import embedded
 
 # The files that configs/base.py names: those of WMT14, where it is files of text.
 WMT14_FILES = {

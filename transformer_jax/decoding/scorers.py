@@ -4,9 +4,10 @@ import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from transformer_jax.data.trees import Repairs, Tree
+from transformer_jax.parsing import parses
+from transformer_jax.parsing.trees import Repairs, Tree
 from transformer_jax.runs.result import BLEUS, Result
-from transformer_jax.scoring import bleu, parses, text
+from transformer_jax.scoring import bleu, text
 from transformer_jax.scoring.text import Text
 
 

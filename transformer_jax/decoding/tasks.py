@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-from transformer_jax.data import trees
+from transformer_jax.parsing import trees
 
 
 class Task(NamedTuple):

@@ -9,8 +9,8 @@ import numpy as np
 import optax
 from flax import nnx
 
+from transformer_jax.analysis.attention_maps import Maps, Watcher
 from transformer_jax.data.vocabulary import EOS
-from transformer_jax.decoding.attention_maps import Maps, Watcher
 from transformer_jax.decoding.restored import Restored
 from transformer_jax.decoding.translate import Hypothesis
 from transformer_jax.machine import parallel

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 from safetensors.numpy import save
 
+from transformer_jax.exchange import marian
 from transformer_jax.exchange.huggingface import WEIGHTS
 from transformer_jax.exchange.outgoing import Outgoing
-from transformer_jax.model import marian
 
 CONFIG = 'run.config.json'
 

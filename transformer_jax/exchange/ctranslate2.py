@@ -14,9 +14,9 @@ from ctranslate2.converters import utils
 from ctranslate2.specs import common_spec, transformer_spec
 
 from transformer_jax.data.vocabulary import BOS, EOS, UNK
+from transformer_jax.exchange import marian
 from transformer_jax.exchange.huggingface import POSITIONS, SPM
 from transformer_jax.exchange.outgoing import Outgoing
-from transformer_jax.model import marian
 
 Arrays = Mapping[str, np.ndarray]
 

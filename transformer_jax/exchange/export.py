@@ -3,11 +3,10 @@
 import pathlib
 import types
 
-from transformer_jax.exchange import archive, folders, huggingface, model_card
+from transformer_jax.exchange import archive, folders, huggingface, marian, model_card
 from transformer_jax.exchange.outgoing import Outgoing
 from transformer_jax.machine import files
 from transformer_jax.machine.errors import UserError
-from transformer_jax.model import marian
 from transformer_jax.runs.run import Run
 
 FORMATS = ('huggingface', 'ctranslate2', 'safetensors')

@@ -9,9 +9,10 @@ from typing import Any
 from safetensors.numpy import save
 
 from transformer_jax.data.vocabulary import BOS, EOS, PAD
+from transformer_jax.exchange import marian
 from transformer_jax.exchange.outgoing import Outgoing
 from transformer_jax.exchange.pieces import as_marian
-from transformer_jax.model import build, marian
+from transformer_jax.model import build
 
 WEIGHTS, SPM = 'model.safetensors', ('source.spm', 'target.spm')
 # The config.json key of our norm epsilon. An import needs it to undo marian.enlarged().

@@ -9,11 +9,11 @@ import ml_collections
 
 from transformer_jax.data import card, preparing, vocabulary
 from transformer_jax.data.corpus import folder_of, name_apart
-from transformer_jax.exchange import folders, incoming
+from transformer_jax.exchange import folders, incoming, marian
 from transformer_jax.exchange.huggingface import WEIGHTS
 from transformer_jax.machine import files, platform
 from transformer_jax.machine.errors import UserError
-from transformer_jax.model import build, flops, marian
+from transformer_jax.model import build, flops
 from transformer_jax.runs import config_checks
 from transformer_jax.training import checkpoint, trainer
 

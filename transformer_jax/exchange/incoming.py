@@ -10,12 +10,11 @@ import safetensors
 from safetensors.numpy import load_file
 
 from transformer_jax.data.vocabulary import BOS, EOS, PAD, SPECIAL, UNK
-from transformer_jax.exchange import archive, pieces
+from transformer_jax.exchange import archive, marian, pieces
 from transformer_jax.exchange.folders import PARTIAL
 from transformer_jax.exchange.huggingface import EPSILON, SPM, WEIGHTS
 from transformer_jax.machine import files
 from transformer_jax.machine.errors import UserError
-from transformer_jax.model import marian
 
 VOCABULARY = 'vocab.json'
 FILES = ('config.json', WEIGHTS, VOCABULARY, *SPM)

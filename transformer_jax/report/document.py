@@ -9,6 +9,7 @@ from tqdm import tqdm
 
 from transformer_jax.machine import files
 from transformer_jax.machine.errors import UserError
+from transformer_jax.parsing import table4
 from transformer_jax.report import (
   curves,
   differences,
@@ -22,7 +23,6 @@ from transformer_jax.report import (
   scorers,
   summary,
   table1,
-  table4,
   tables,
 )
 from transformer_jax.report.blocks import Block, Bullets, Heading, Picture, legible

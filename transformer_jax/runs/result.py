@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 from transformer_jax.machine import files
 from transformer_jax.machine.errors import UserError
+from transformer_jax.parsing.parses import Parsing
 from transformer_jax.runs import config_checks, fields
 from transformer_jax.runs.run import Run
-from transformer_jax.scoring.parses import Parsing
 from transformer_jax.scoring.score import Score
 
 VERSION = 1  # of the file's format

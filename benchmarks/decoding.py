@@ -1,0 +1,208 @@
+"""How fast decoding is, beside rivals: text in, text out, with forced lengths.
+
+An untrained model translates. EOS never wins (see without_eos), and a hypothesis may
+have as many tokens as its source. So every program generates that many, about as many
+as a trained model would.
+"""
+
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import ml_collections
+import numpy as np
+
+from benchmarks import fixed_shape
+from benchmarks.interleave import OURS, columns, interleave
+from transformer_jax.data.vocabulary import EOS, Vocabularies
+from transformer_jax.decoding import translate
+from transformer_jax.machine import platform
+from transformer_jax.machine.errors import UserError
+from transformer_jax.model import build
+
+Tree = Any
+Program = Callable[[Sequence[str]], list[str]]  # from texts to translations
+
+
+class Numbers:
+  """A vocabulary whose text is the ids themselves: '17 4 802'."""
+
+  def encode(self, sentences: Sequence[str]) -> list[list[int]]:
+    return [[int(word) for word in sentence.split()] for sentence in sentences]
+
+  def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
+    return [' '.join(map(str, sequence)) for sequence in ids]
+
+
+NUMBERS = Vocabularies(Numbers(), Numbers())  # of both sides
+
+
+class Rival(Protocol):
+  """Another program's untrained model of our sizes, in which EOS never wins."""
+
+  def translate(
+    self, sources: Sequence[Sequence[int]], beam: int, length: int
+  ) -> list[list[int]]:
+    """The best hypothesis, of `length` ids, for each source of one batch.
+
+    Args:
+      sources: ids, EOS included.
+    """
+
+
+def random_sentences(count: int, length: int, vocab_size: int) -> list[str]:
+  """Random text for NUMBERS; each sentence has `length` tokens, EOS included."""
+  return Numbers().decode(fixed_shape.random_words(count, length, vocab_size, seed=0))
+
+
+def without_eos(params: Tree) -> Tree:
+  """Changes untrained parameters so that no search will ever choose EOS.
+
+  The last layer norm gets a bias of 2 sqrt(d_model) on the first coordinate, where only
+  EOS has an embedding, -1. As the norm's own output there is at most sqrt(d_model), the
+  logit of EOS is below -sqrt(d_model). The other words only lose that coordinate.
+  """
+  embedding = np.array(params['embedding'])
+  d_model = embedding.shape[1]
+  embedding[:, 0], embedding[EOS] = 0.0, 0.0
+  embedding[EOS, 0] = -1.0
+  decoder = dict(params['decoder'])
+  last = max(decoder)
+  norm = decoder[last]['feed_forward_norm']['norm']
+  bias = np.array(norm['bias'])
+  bias[0] = 2 * d_model**0.5
+  changed = {'feed_forward_norm': {'norm': norm | {'bias': bias}}}
+  decoder[last] = decoder[last] | changed
+  return params | {'embedding': embedding, 'decoder': decoder}
+
+
+class Ours:
+  """Our Translator, with forced lengths.
+
+  Args:
+    rows: sentences of `length` tokens in a batch; of longer sentences there are fewer.
+  """
+
+  def __init__(
+    self,
+    config: ml_collections.ConfigDict,
+    words: Vocabularies,
+    beam: int,
+    rows: int,
+    length: int,
+  ):
+    config = config.copy_and_resolve_references()
+    config.update({'beam': beam, 'extra_length': 0})
+    config.decode_tokens = decode_tokens(rows, length, build.longest_side(config))
+    _, params = build.transformer(config)
+    self.translator = translate.Translator(config, words, without_eos(params))
+
+  def __call__(self, texts: Sequence[str]) -> list[str]:
+    """The best translation of each text."""
+    return [found[0].text for found in self.translator.translate(texts, nbest=1)]
+
+
+def decode_tokens(rows: int, length: int, longest: int) -> int:
+  """The config's decode_tokens for batches of `rows` sentences of `length` tokens.
+
+  `longest` is the most that the model takes.
+  """
+  return rows * translate.source_length(length, longest)
+
+
+def from_text(
+  rival: Rival, words: Vocabularies, beam: int, tokens: int, longest: int
+) -> Program:
+  """A rival from text to text, with the batches that our Translator makes.
+
+  Args:
+    tokens: the size of a batch, from decode_tokens().
+    longest: the most tokens that the model takes.
+  """
+
+  def run(texts: Sequence[str]) -> list[str]:
+    ids = [[*sentence, EOS] for sentence in words.source.encode(texts)]
+    found: list[list[int]] = [[]] * len(ids)
+    order = sorted(range(len(ids)), key=lambda i: -len(ids[i]))
+    while order:
+      most = len(ids[order[0]])
+      rows = max(1, tokens // translate.source_length(most, longest))
+      chosen, order = order[:rows], order[rows:]
+      given = [ids[i] for i in chosen]
+      for i, made in zip(chosen, rival.translate(given, beam, most), strict=True):
+        found[i] = made[: len(ids[i])]
+    return words.target.decode(found)
+
+  return run
+
+
+def measure(
+  config: ml_collections.ConfigDict,
+  words: Vocabularies,
+  texts: Sequence[str],
+  rivals: Mapping[str, Rival],
+  *,
+  beams: Sequence[int],
+  rows: Sequence[int],
+  rounds: int,
+) -> dict:
+  """Times the texts at each beam and number of rows, and one text alone.
+
+  Returns:
+    One object for JSON.
+
+  Raises:
+    UserError: a text is longer than what we would translate uncut.
+  """
+  lengths = [len(ids) + 1 for ids in words.source.encode(texts)]
+  most = build.longest_side(config)
+  if max(lengths) > most:
+    raise UserError(
+      f'sentence {lengths.index(max(lengths)) + 1} has {max(lengths)} tokens: {most} '
+      'are the most that are translated uncut (--length, --text)'
+    )
+  usual = round(statistics.median(lengths))
+  alone = [texts[lengths.index(min(lengths, key=lambda n: abs(n - usual)))]]
+  runs = []
+  for beam in beams:
+    for some, count in [*((texts, count) for count in rows), (alone, 1)]:
+      programs = _programs(config, words, rivals, beam, count, usual)
+      tokens = sum(len(ids) + 1 for ids in words.source.encode(some))
+      found = {'beam': beam, 'rows': count, 'sentences': len(some)}
+      runs.append(found | {'columns': _time(programs, some, tokens, rounds)})
+    runs[-1]['latency'] = True
+  return {
+    'dtype': platform.decoding_dtype(config.decode_dtype).name,
+    'forced_lengths': 'as many target tokens as source tokens, EOS counted',
+    'sentences': len(texts),
+    'target_tokens': sum(lengths),
+    'median_length': usual,
+    'runs': runs,
+  }
+
+
+def _programs(
+  config: ml_collections.ConfigDict,
+  words: Vocabularies,
+  rivals: Mapping[str, Rival],
+  beam: int,
+  rows: int,
+  length: int,
+) -> dict[str, Program]:
+  """Ours and each rival, in batches of `rows` sentences of `length` tokens."""
+  programs: dict[str, Program] = {OURS: Ours(config, words, beam, rows, length)}
+  longest = build.longest_side(config)
+  tokens = decode_tokens(rows, length, longest)
+  for name, rival in rivals.items():
+    programs[name] = from_text(rival, words, beam, tokens, longest)
+  return programs
+
+
+def _time(
+  programs: Mapping[str, Program], texts: Sequence[str], tokens: int, rounds: int
+) -> dict[str, dict]:
+  for program in programs.values():  # warm-up, which compiles
+    program(texts)
+  timed = {name: lambda _, p=p: p(texts) for name, p in programs.items()}
+  work = {'sentences': [len(texts)] * rounds, 'target_tokens': [tokens] * rounds}
+  return columns(interleave(timed, rounds), work)

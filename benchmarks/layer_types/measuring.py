@@ -1,0 +1,191 @@
+"""Measures Table 1's columns for our layer types, as one object for JSON."""
+
+import functools
+import itertools
+import math
+import statistics
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from benchmarks.layer_types import counting
+from benchmarks.layer_types.layers import LAYER_TYPES, dilated_convolution
+
+# The first k or r is measured at all n and d, the others at one.
+REACHES = {'': (0,), 'k': (3, 9, 27), 'r': (33, 65, 129)}
+QUANTITIES = ('seconds', 'temporary_bytes', 'flops')
+LARGEST = 3  # exponents are fitted to the cells of so many of the largest n and d
+DILATED = ', dilated'
+COUNTED = (*LAYER_TYPES, 'Convolutional' + DILATED)
+COUNTED_D = 8  # sequential operations and paths do not depend on d
+COUNTED_N = (32, 128, 512)
+
+# A layer runs for MIN_SECONDS, but at least MIN_RUNS and at most MAX_RUNS times.
+MIN_RUNS, MAX_RUNS, MIN_SECONDS = 7, 1000, 0.3
+
+
+class Cell(NamedTuple):
+  """The measurements of one layer's forward pass over one sequence, in float32."""
+
+  layer: str
+  n: int
+  d: int
+  reach: int  # k or r; 0 where there is none
+  seconds: float  # median
+  quartiles: tuple[float, float]  # of the seconds
+  repeats: int
+  temporary_bytes: int  # that XLA allocates beside input, weights and output
+  flops: int
+
+
+def places(ns: Sequence[int], ds: Sequence[int]) -> list[tuple[str, int, int, int]]:
+  """What to measure, (layer, n, d, reach): all n and d; at one place all k and r."""
+  found = []
+  for n, d in itertools.product(ns, ds):
+    for layer, kind in LAYER_TYPES.items():
+      first, *others = REACHES[kind.reach]
+      found.append((layer, n, d, first))
+      if (n, d) == (ns[-2], ds[-2]):
+        found += [(layer, n, d, reach) for reach in others]
+  return found
+
+
+def measure(layer: str, n: int, d: int, reach: int) -> Cell:
+  """Compiles and times one layer, after a warm-up run."""
+  random = np.random.default_rng(0)
+  shapes = LAYER_TYPES[layer].weights(d, reach)
+  draw = lambda shape: random.standard_normal(shape, np.float32)
+  scale = lambda shape: np.float32(math.prod(shape[:-1]) ** -0.5)
+  x, *weights = map(jnp.asarray, [draw((n, d)), *(draw(s) * scale(s) for s in shapes)])
+  function = functools.partial(LAYER_TYPES[layer].apply, reach)
+  compiled = jax.jit(function).lower(x, *weights).compile()
+  taken = _seconds(lambda: jax.block_until_ready(compiled(x, *weights)))
+  first, median, third = statistics.quantiles(taken, n=4)
+  return Cell(
+    layer,
+    n,
+    d,
+    reach,
+    median,
+    (first, third),
+    len(taken),
+    compiled.memory_analysis().temp_size_in_bytes,
+    counting.flops(function, x, *weights),
+  )
+
+
+def _seconds(run: Callable[[], object]) -> list[float]:
+  run()
+  taken: list[float] = []
+  while len(taken) < MIN_RUNS or (sum(taken) < MIN_SECONDS and len(taken) < MAX_RUNS):
+    begin = time.perf_counter()
+    run()
+    taken.append(time.perf_counter() - begin)
+  return taken
+
+
+def exponents(cells: Sequence[Cell], of: str) -> dict[str, dict] | None:
+  """Fits a power law to one layer's cells of the largest n and d, by least squares.
+
+  log(value) = c + a log(n) + b log(d), and likewise for k or r.
+
+  Returns:
+    For each symbol its exponent and the exponent's standard error, which is None if
+    there are too few cells for one. None altogether if a value is 0.
+  """
+  large = lambda name: sorted({getattr(cell, name) for cell in cells})[-LARGEST:]
+  ns, ds = large('n'), large('d')
+  kept = [cell for cell in cells if cell.n in ns and cell.d in ds]
+  values = [getattr(cell, of) for cell in kept]
+  if not all(values):
+    return None
+  symbols = {'n': 'n', 'd': 'd'}
+  if reach := LAYER_TYPES[kept[0].layer].reach:
+    symbols[reach] = 'reach'
+  logs = [np.log([getattr(cell, name) for cell in kept]) for name in symbols.values()]
+  design = np.stack([np.ones(len(kept)), *logs], axis=1)
+  fitted, _, rank, _ = np.linalg.lstsq(design, np.log(values))
+  if rank < design.shape[1]:
+    raise ValueError(f'{kept[0].layer}: two of each of {", ".join(symbols)} are needed')
+  errors = _standard_errors(design, np.log(values) - design @ fitted)
+  return {
+    symbol: {'exponent': exponent, 'standard_error': error}
+    for symbol, exponent, error in zip(
+      symbols, fitted[1:].tolist(), errors, strict=True
+    )
+  }
+
+
+def _standard_errors(design: np.ndarray, residuals: np.ndarray) -> list[float | None]:
+  """Standard errors of all fitted numbers but the constant."""
+  rows, columns = design.shape
+  if rows == columns:
+    return [None] * (columns - 1)
+  variance = residuals @ residuals / (rows - columns)
+  return np.sqrt(variance * np.diag(np.linalg.inv(design.T @ design)))[1:].tolist()
+
+
+def stack(layer: str, reach: int) -> Iterator[counting.Layer]:
+  """An endless stack of layers; each DILATED one is dilated k times as much."""
+  name = layer.removesuffix(DILATED)
+  shapes = LAYER_TYPES[name].weights(COUNTED_D, reach)
+  weights = [_orthogonal(seed, shape) for seed, shape in enumerate(shapes)]
+  if name == layer:
+    apply = LAYER_TYPES[name].apply
+    yield from itertools.repeat(lambda x: apply(reach, x, *weights))
+  for depth in itertools.count():
+    yield lambda x, by=reach**depth: dilated_convolution(x, *weights, by)
+
+
+def _orthogonal(seed: int, shape: tuple[int, ...]) -> np.ndarray:
+  """Orthogonal weights, through which signals do not fade."""
+  flat = math.prod(shape[:-1]), shape[-1]
+  drawn = np.random.default_rng(seed).standard_normal(flat, np.float32)
+  return np.linalg.qr(drawn).Q.reshape(shape)
+
+
+def counts(layer: str) -> dict[str, list]:
+  """Sequential operations, layers and path length for each of COUNTED_N.
+
+  The path leads from the first position's input to the last position's output, through
+  `layers` layers and all sequential operations of each. Both are None if n layers do
+  not connect the two.
+  """
+  reach = REACHES[LAYER_TYPES[layer.removesuffix(DILATED)].reach][0]
+  found = {'n': list(COUNTED_N), 'sequential': [], 'layers': [], 'path': []}
+  for n in COUNTED_N:
+    # Small numbers, for which tanh(x) is almost x, so that signals do not fade.
+    x = np.random.default_rng(n).standard_normal((n, COUNTED_D), np.float32) / 1000
+    sequential = counting.sequential_operations(next(stack(layer, reach)), x)
+    layers = counting.layers_between(itertools.islice(stack(layer, reach), n), x)
+    found['sequential'].append(sequential)
+    found['layers'].append(layers)
+    found['path'].append(None if layers is None else sequential * layers)
+  return found
+
+
+def table(
+  ns: Sequence[int], ds: Sequence[int], progress: Callable[[list], Iterable]
+) -> dict:
+  """Measures all cells, fits the exponents, and counts.
+
+  Args:
+    ns, ds: two or more different numbers each, in ascending order.
+    progress: wraps the list of places, such as tqdm.
+  """
+  cells = [measure(*place) for place in progress(places(ns, ds))]
+  fitted = {}
+  for layer in LAYER_TYPES:
+    own = [cell for cell in cells if cell.layer == layer]
+    fitted[layer] = {quantity: exponents(own, quantity) for quantity in QUANTITIES}
+  return {
+    'reaches': {symbol: reaches for symbol, reaches in REACHES.items() if symbol},
+    'fitted_over': {'n': ns[-LARGEST:], 'd': ds[-LARGEST:]},
+    'exponents': fitted,
+    'counts': {name: counts(name) for name in COUNTED},
+    'cells': [cell._asdict() for cell in cells],
+  }

@@ -1,0 +1,200 @@
+"""Pictures of weights, and the page, which is tried in a browser where there is one."""
+
+import base64
+import json
+import pathlib
+import re
+import shutil
+import subprocess
+import warnings
+
+import numpy as np
+import pytest
+
+from transformer_jax.analysis import attention_pictures, attention_views
+from transformer_jax.analysis.attention_page import KINDS
+from transformer_jax.analysis.attention_views import View
+from transformer_jax.machine.errors import UserError
+from transformer_jax.report.blocks import Heading, Picture
+
+N, H = 3, 4
+WORDS = ['It', 'costs', '$5$', '<b>fett</b>', '</script>', '@DATA@', 'שלום', '</s>']
+BROWSER = shutil.which('chromium') or shutil.which('google-chrome')
+
+
+def sentence(source: list[str], target: list[str], seed: int = 0) -> dict:
+  """Random weights of the three attentions."""
+  rng = np.random.default_rng(seed)
+
+  def part(rows: list[str], columns: list[str]) -> tuple:
+    weights = np.exp(2 * rng.normal(size=(N, H, len(rows), len(columns))))
+    return weights / weights.sum(-1, keepdims=True), rows, columns
+
+  return {
+    'encoder': part(source, source),
+    'decoder': part(target, ['<s>', *target[:-1]]),
+    'cross': part(target, source),
+  }
+
+
+SENTENCES = [sentence(WORDS, ['Das', 'da', '</s>']), sentence(['a', '</s>'], ['</s>'])]
+
+
+def view(kind: str = 'encoder', layers=(), heads=(), word=None) -> View:
+  return View(kind, layers, heads, word)
+
+
+def data_of(page: pathlib.Path) -> dict:
+  text = page.read_text()
+  return json.loads(re.search(r'type="application/json"[^>]*>(.*?)</script>', text)[1])
+
+
+def test_every_picture_of_every_layer_asked_for(tmp_path: pathlib.Path):
+  written = attention_views.write(tmp_path, SENTENCES, 'x', view('cross', [1, 3], [2]))
+  names = {path.name for path in written}
+  assert names == {path.name for path in tmp_path.iterdir()}
+  pictures = {
+    f'{n}.cross.layer-{layer}.{form}.{ending}'
+    for n in (1, 2)
+    for layer in (1, 3)
+    for form in ('lines', 'maps')
+    for ending in ('svg', 'png')
+  }
+  assert names == pictures | {'attention.html'}
+  svg = (tmp_path / '1.cross.layer-3.lines.svg').read_text()
+  for word in ('$5$', '&lt;b&gt;fett&lt;/b&gt;', 'שלום'):
+    assert word in svg  # as text, whatever fonts are here
+  again = attention_views.write(tmp_path, SENTENCES, 'x', view('cross', [3], [2]))
+  assert svg == (tmp_path / '1.cross.layer-3.lines.svg').read_text() and len(again) == 9
+  other = tmp_path / '2024-05.mine.layer-1.png'
+  other.touch()
+  attention_views.write(tmp_path, SENTENCES[:1], 'x', view('encoder'))
+  other.unlink()
+  assert {p.name[0] for p in tmp_path.iterdir()} == {'1', 'a'}, 'the second is gone'
+  assert (tmp_path / '1.cross.layer-3.lines.svg').is_file()
+
+
+def test_layers_are_the_papers_by_default(tmp_path: pathlib.Path):
+  written = attention_views.write(tmp_path, SENTENCES[:1], 'x', view())
+  assert {p.name.split('.')[2] for p in written[1:]} == {f'layer-{N - 1}'}
+
+
+def test_the_strength_of_a_line_is_its_weight():
+  weights = SENTENCES[0]['encoder'][0][1]
+  figure = attention_pictures.figure_of_lines(weights, WORDS, WORDS, [0, 2], 3, 'x')
+  (axes,) = figure.axes
+  found = {round(float(line.get_ydata()[1])): line.get_alpha() for line in axes.lines}
+  assert all(line.get_ydata()[0] == 3 for line in axes.lines)
+  assert len({line.get_color() for line in axes.lines}) == 2
+  drawn = [weights[h, 3, c] for h in (0, 2) for c in range(len(WORDS))]
+  drawn = [w for w in drawn if w >= attention_pictures.FAINTEST]
+  assert sorted(line.get_alpha() for line in axes.lines) == pytest.approx(sorted(drawn))
+  assert set(found) <= {*range(len(WORDS))}
+
+
+def test_one_head_is_drawn_whole_and_for_its_word():
+  weights = SENTENCES[0]['encoder'][0][1]
+  figure = attention_pictures.figure_of_lines(weights, WORDS, WORDS, [1], 3, 'x')
+  whole, one = ({line.get_ydata()[0] for line in axes.lines} for axes in figure.axes)
+  assert whole == {*range(len(WORDS))} and one == {3}
+
+
+@pytest.mark.parametrize(
+  ('given', 'message'),
+  [
+    (view(layers=[4]), '--layers=4: the model has layers 1 to 3'),
+    (view(heads=[1, 5]), '--heads=5: the model has heads 1 to 4'),
+    (view(word='its'), '--word=its: no sentence has it; the first has: It costs'),
+  ],
+)
+def test_what_is_not_there(given: View, message: str, tmp_path: pathlib.Path):
+  with pytest.raises(UserError, match=re.escape(message)):
+    attention_views.write(tmp_path, SENTENCES, 'x', given)
+  assert not [*tmp_path.iterdir()]
+
+
+def test_a_character_that_no_font_has_is_told(tmp_path, capsys):
+  figure = attention_pictures.figure_of_maps(
+    SENTENCES[1]['encoder'][0][0], ['\U0001fbca', 'b'], ['a', 'b'], [0], 'x'
+  )
+  with warnings.catch_warnings():
+    warnings.simplefilter('error')
+    attention_pictures.save(figure, tmp_path / 'x')
+  assert 'no font here has all of its characters' in capsys.readouterr().err
+
+
+def test_the_page_holds_all_weights_and_asks_nobody(tmp_path: pathlib.Path):
+  page, *_ = attention_views.write(tmp_path, SENTENCES, 'run <x>', view(word='It'))
+  text, data = page.read_text(), data_of(page)
+  assert text.count('<script') == 2 and '<b>' not in text
+  assert not re.search(r'(src|href)=|@import|url\(|fetch|innerHTML', text)
+  assert set(re.findall(r'https?://[\w./]+', text)) == {'http://www.w3.org/2000/svg'}
+  assert data['word'] == 0 and data['layer'] == 1 and data['about'] == 'run <x>'
+  for given, found in zip(SENTENCES, data['sentences'], strict=True):
+    for kind in KINDS:
+      weights, rows, columns = given[kind]
+      assert found[kind]['rows'] == rows and found[kind]['columns'] == columns
+      read = np.frombuffer(base64.b64decode(found[kind]['weights']), np.uint8)
+      np.testing.assert_allclose(read.reshape(weights.shape) / 255, weights, atol=0.002)
+
+
+def test_a_report_takes_the_pictures_that_there_are(tmp_path: pathlib.Path, capsys):
+  run = tmp_path / 'run'
+  attention_views.write(run / 'attention', SENTENCES[:1], 'x', view())
+  heading, *pictures = attention_views.blocks([run, tmp_path / 'other'])
+  assert heading.text == 'Inside run' and len(pictures) == 2
+  assert all(picture.svg.startswith('<svg') for picture in pictures)
+  assert f'{tmp_path / "other"}: no pictures of attention' in capsys.readouterr().err
+  other = tmp_path / 'b' / 'run'
+  attention_views.write(other / 'attention', SENTENCES[1:], 'x', view())
+  blocks = attention_views.blocks([run, other])
+  headings = [block.text for block in blocks if isinstance(block, Heading)]
+  assert headings == [f'Inside {tmp_path.name}/run', 'Inside b/run']
+  names = [block.name for block in blocks if isinstance(block, Picture)]
+  assert len({*names}) == len(names) == 4 and '/' not in ''.join(names)
+
+
+ACTIONS = """
+const log = [];
+const press = (key, what) => document.querySelector(`[data-key="${key}"]`)[what]();
+const type = (element, key) => element.dispatchEvent(
+  new KeyboardEvent('keydown', {key, bubbles: true}));
+const note = () => log.push([
+  document.querySelectorAll('#lines line').length,
+  [...document.querySelectorAll('#rows [aria-pressed=true]')].map(e => e.textContent),
+  document.querySelectorAll('#heads [aria-pressed=true]').length,
+  document.querySelectorAll('#maps button').length,
+  document.getElementById('told').textContent]);
+note();
+press('word 1', 'click'); note();
+type(document.querySelector('[data-key="word 1"]'), 'ArrowDown'); note();
+press('head 0', 'click'); press('kind cross', 'click'); note();
+press('map 2 3', 'click'); note();
+type(document, 'Escape');
+const chooser = document.getElementById('sentences');
+chooser.value = 1; chooser.dispatchEvent(new Event('change')); note();
+log.push(document.documentElement.scrollWidth <= innerWidth);
+document.body.textContent = JSON.stringify(log);
+"""
+
+
+@pytest.mark.skipif(BROWSER is None, reason='no Chromium here')
+def test_the_page_in_a_browser(tmp_path: pathlib.Path):
+  """Words, heads, attentions, maps and sentences are chosen by click and by key."""
+  page, *_ = attention_views.write(tmp_path, SENTENCES, 'x', view())
+  tried = page.read_text().replace('</body>', f'<script>{ACTIONS}</script></body>')
+  page.write_text(tried)
+  command = [BROWSER, '--headless', '--no-sandbox', '--disable-gpu', '--no-first-run']
+  command += ['--disable-background-networking', f'--user-data-dir={tmp_path / "home"}']
+  command += ['--window-size=500,900', '--dump-dom', page.as_uri()]
+  done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+  body = re.search(r'<body>(.*)</body>', done.stdout, re.DOTALL)[1]
+  *log, narrow = json.loads(body.replace('&lt;', '<').replace('&gt;', '>'))
+  whole, clicked, moved, cross, mapped, other = log
+  size = len(WORDS)
+  assert whole[0] > clicked[0] > 0 and whole[1] == [] and whole[2] == H + 1
+  assert clicked[1] == ['costs'] and clicked[4].startswith('\u2068costs\u2069')
+  assert moved[1] == ['$5$'] and moved[0] <= H * size
+  assert cross[2] == H - 1 and cross[1] == [] and cross[0] <= 3 * size * (H - 1)
+  assert mapped[2] == 1 and mapped[0] <= 3 * size
+  assert other[3] == N * H and other[0] <= 2 and narrow

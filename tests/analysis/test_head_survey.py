@@ -1,0 +1,171 @@
+"""Heads that are known to look somewhere are found; a head left out is left out."""
+
+import pathlib
+import random
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from toy import corpus, untrained
+from transformer_jax.analysis import head_survey
+from transformer_jax.analysis.attention_maps import KINDS, Maps
+from transformer_jax.data import token_files
+from transformer_jax.data.vocabulary import EOS
+from transformer_jax.decoding.alignment import Aligner
+from transformer_jax.decoding.restored import Pair, Restored
+from transformer_jax.machine.errors import UserError
+from transformer_jax.training.perplexity import Perplexity
+
+PIECES = ['<pad>', '</s>', '<s>', '<unk>', '▁a', '.', '▁b', '▁c', '▁d', '▁e']
+
+
+def pairs(count: int) -> list[Pair]:
+  """Targets are sources backwards, with other ids: piece n is translated by n + 10."""
+  rng = random.Random(0)
+  found = []
+  for _ in range(count):
+    source = rng.sample(range(4, 10), rng.randint(2, 6))
+    found.append(([*source, EOS], [*(i + 10 for i in reversed(source)), EOS]))
+  return found
+
+
+class Looking:
+  """A watcher of one layer with four heads: at before, after, </s> or <s>, all alike.
+
+  In cross-attention the first head looks at the translation.
+  """
+
+  def __init__(self) -> None:
+    self.pieces = PIECES + [p if p == '.' else p + 'x' for p in PIECES]
+    without = lambda i: [p if n != i else '▁x' for n, p in enumerate(self.pieces)]
+    # Each side has the full stop at an id of its own: 5, and 15 for the target.
+    self.source = SimpleNamespace(pieces=without(15), names=self.names)
+    self.target = SimpleNamespace(pieces=without(5), names=self.names)
+
+  def weights(self, given: list[Pair]) -> Iterator[tuple[np.ndarray, ...]]:
+    for source, target in given:
+      S, T = len(source), len(target)
+      encoder, decoder, cross = (
+        np.zeros((1, 4, *shape)) for shape in ((S, S), (T, T), (T, S))
+      )
+      for s in range(S):
+        encoder[0, 0, s, max(s - 1, 0)] = encoder[0, 1, s, min(s + 1, S - 1)] = 1
+      encoder[0, 2, :, S - 1] = decoder[0, 2, :, 0] = cross[0, 2, :, S - 1] = 1
+      for t in range(T):
+        decoder[0, :2, t, t] = 1
+        cross[0, :2, t, S - 2 - t if t < T - 1 else S - 1] = 1
+        decoder[0, 3, t, : t + 1] = 1 / (t + 1)
+      encoder[0, 3], cross[0, 3] = 1 / S, 1 / S
+      yield encoder, decoder, cross
+
+  def names(self, ids: list[int], whole: bool) -> list[str]:
+    assert whole
+    return [self.pieces[i].removeprefix('▁') for i in ids]
+
+  def named(self, pair: Pair, weights: tuple, whole: bool) -> Maps:
+    return Maps(*(self.names(ids, whole) for ids in pair), *weights)
+
+
+class Text:
+  """A side of a split, of the words of some pairs."""
+
+  def __init__(self, given: list[list[int]]):
+    words = [ids[:-1] for ids in given]
+    self.lengths = np.array([*map(len, given)])
+    self.offsets = np.cumsum([0, *map(len, words)])
+    self.ends, self.tokens = self.offsets[1:], np.concatenate(words)
+
+  def __len__(self) -> int:
+    return len(self.lengths)
+
+
+def sides(given: list[Pair]) -> Any:
+  return tuple(Text([*side]) for side in zip(*given, strict=True))
+
+
+def test_the_aligner_finds_a_dictionary():
+  given = pairs(200)
+  aligner = Aligner([(source[:-1], target[:-1]) for source, target in given])
+  for source, target in given[:20]:
+    links = aligner.links(source[:-1], target[:-1])
+    np.testing.assert_array_equal(links, np.eye(len(links), dtype=bool)[::-1])
+  assert not aligner.links([99], [14]).any() and aligner.links([], []).shape == (0, 0)
+
+
+def test_heads_are_found_by_what_they_look_at():
+  found = head_survey.survey(Looking(), pairs(60), sides(pairs(200)))
+  first = {k: {n: m.heads[0].round(6) for n, m in v.items()} for k, v in found.items()}
+  encoder, decoder, cross = (first[kind] for kind in KINDS)
+  assert encoder['previous'][0] == encoder['next'][1] == encoder['ends'][2] == 1
+  assert decoder['previous'][0] == decoder['ends'][2] == cross['aligned'][0] == 1
+  assert cross['ends'][2] == 1 and encoder['same'][3] < 1
+  assert {*decoder} == {'previous', 'ends', 'punctuation', 'distance', 'entropy'}
+  assert 0 < encoder['distance'][0] < 1 and decoder['distance'][0] == 1
+  for kind in KINDS:
+    for name, measure in found[kind].items():
+      assert measure.heads[0, 3] == pytest.approx(measure.uniform), (kind, name)
+    assert first[kind]['entropy'][2] == 0
+
+
+def test_who_looks_at_punctuation():
+  """The second of three words is a full stop, on both sides."""
+  given = [([6, 5, 7, 1], [17, 15, 16, 1])]
+  found = head_survey.survey(Looking(), given, sides(pairs(200)))
+  seen = {kind: found[kind]['punctuation'].heads[0].tolist() for kind in KINDS}
+  # One of four queries looks there, by all heads but the one that looks at the end.
+  assert seen['encoder'] == seen['cross'] == [0.25, 0.25, 0, 0.25]
+  # The decoder's <s> cannot look there, nor the word after it.
+  assert seen['decoder'] == pytest.approx([0.5, 0.5, 0, (1 / 3 + 1 / 4) / 2])
+
+
+def test_one_word_that_looks_at_another():
+  given = [([6, 7, 1], [17, 16, 1]), ([7, 6, 1], [16, 17, 1]), ([7, 8, 1], [14, 1])]
+  means, counts = head_survey.between(Looking(), given, 'c', 'b')
+  assert counts == {'encoder': 2, 'decoder': 0, 'cross': 0}
+  np.testing.assert_allclose(means['encoder'], [[0.5, 0.5, 0, 1 / 3]])
+  means, counts = head_survey.between(Looking(), given, 'cx', 'c')
+  assert (
+    counts == {'encoder': 0, 'decoder': 0, 'cross': 2} and means['cross'][0, 0] == 1
+  )
+  means, counts = head_survey.between(Looking(), given, 'bx', 'cx')
+  assert counts['decoder'] == 1 and means['decoder'][0, 0] == 1
+  with pytest.raises(UserError, match='--query=its --key=b: no sentence has both'):
+    head_survey.between(Looking(), given, 'its', 'b')
+
+
+def test_the_same_pairs_are_drawn_each_time():
+  given = pairs(50)
+  chosen = head_survey.sample_pairs(sides(given), 7, 128)
+  assert chosen == head_survey.sample_pairs(sides(given), 7, 128) and len(chosen) == 7
+  assert all(pair in given for pair in chosen) and chosen != given[:7]
+  long = ([6, EOS], [*range(14, 20), EOS])
+  assert long not in head_survey.sample_pairs(sides([*given, long]), 99, 4)
+  assert head_survey.sample_pairs(sides(given), 99, 128) == given
+  assert all(len(a) <= 4 for a, _ in head_survey.sample_pairs(sides(given), 99, 4))
+
+
+def test_pruning_leaves_out_one_head(tmp_path: pathlib.Path):
+  """A head whose values are zero has no output either."""
+  restored = Restored(untrained.write(tmp_path))
+  prepared = tmp_path / 'data' / corpus.CORPUS.name
+  dev = token_files.read_split(prepared, 'dev')
+  pruning = head_survey.prune(restored, dev)
+  perplexity = Perplexity(restored.config, restored.graph, *dev)
+  assert pruning.whole == perplexity(restored.params)
+  for kind, layer, head in (('encoder', 1, 2), ('decoder', 0, 0), ('cross', 1, 1)):
+    params = head_survey.without_head(restored.params, kind, layer, head)
+    stack = 'encoder' if kind == 'encoder' else 'decoder'
+    part = 'cross' if kind == 'cross' else 'attention'
+    attention = dict(restored.params[stack][layer][part])
+    changed = params[stack][layer][part]
+    assert (changed['output'][head] == 0).all()
+    np.testing.assert_array_equal(changed['value'], attention['value'])
+    attention['value'] = attention['value'].at[:, head].set(0)
+    of_layer = restored.params[stack][layer] | {part: attention}
+    layers = restored.params[stack] | {layer: of_layer}
+    expected = perplexity(restored.params | {stack: layers})
+    assert pruning.without[kind][layer, head] == pytest.approx(expected, rel=1e-5)
+    assert pruning.without[kind][layer, head] != pruning.whole

@@ -1,0 +1,264 @@
+"""The whole Transformer equals PyTorch's and Hugging Face Marian's, weights copied.
+
+Logits, and gradients of the label-smoothed loss, in float32. Neither peer computes with
+code of this project; embeddings and positions around PyTorch's layers are written here.
+"""
+
+import math
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import ml_collections
+import numpy as np
+import pytest
+from flax import nnx
+
+from transformer_jax.data.vocabulary import BOS, PAD
+from transformer_jax.model.transformer import Transformer
+from transformer_jax.training.loss import cross_entropy
+
+torch = pytest.importorskip('torch')
+pytest.importorskip('transformers')
+
+from benchmarks.rivals import huggingface  # noqa: E402
+
+pytestmark = pytest.mark.torch
+
+Tree = Any
+Weights = dict[str, Any]  # our names to tensors that require gradients
+
+N, D, FF, H, W = 2, 24, 40, 3, 31
+EPSILON = 0.1
+
+
+def ours() -> tuple[nnx.GraphDef, Tree]:
+  """The model with every parameter random, biases and norms too."""
+
+  def make() -> Transformer:
+    return Transformer(
+      N=N,
+      d_model=D,
+      d_ff=FF,
+      h=H,
+      d_k=D // H,
+      d_v=D // H,
+      P_drop=0.1,
+      P_drop_attention=0.0,
+      positions='sinusoid',
+      max_positions=0,
+      vocab_size=W,
+      target_vocab_size=0,
+      activation='relu',
+      biases=False,
+      norm_epsilon=1e-6,
+      dtype=jnp.float32,
+      activation_dtype=jnp.float32,
+      rngs=nnx.Rngs(params=0),
+    )
+
+  graph, shapes = nnx.split(nnx.eval_shape(make))
+  rng = np.random.default_rng(0)
+
+  def fill(path: tuple, leaf: jax.ShapeDtypeStruct) -> np.ndarray:
+    # Norms near 1: where they are near 0, gradients are what rounding leaves of them.
+    return (rng.normal(size=leaf.shape) * 0.3 + (path[-1].key == 'scale')).astype('f4')
+
+  return graph, jax.tree_util.tree_map_with_path(fill, nnx.to_pure_dict(shapes))
+
+
+def sentences() -> tuple[np.ndarray, np.ndarray]:
+  """[3, 7] source and [3, 9] target, padded to different lengths."""
+  rng = np.random.default_rng(1)
+  source = rng.integers(3, W, (3, 7))
+  target = rng.integers(3, W, (3, 9))
+  for row, (S, T) in enumerate(((7, 5), (3, 9), (1, 2))):
+    source[row, S:] = PAD
+    target[row, T:] = PAD
+  return source, target
+
+
+def positions(length: int) -> np.ndarray:
+  table = np.zeros((length, D), np.float32)
+  for position in range(length):
+    for i in range(0, D, 2):
+      angle = position / math.pow(10000, i / D)
+      table[position, i : i + 2] = math.sin(angle), math.cos(angle)
+  return table
+
+
+def named(params: Tree) -> dict[str, np.ndarray]:
+  """Dotted names, such as encoder.0.attention.query."""
+  leaves = jax.tree_util.tree_leaves_with_path(params)
+  return {'.'.join(str(p.key) for p in path): np.asarray(x) for path, x in leaves}
+
+
+def inward(w: Any) -> Any:
+  """Our [D, H, K] as PyTorch's [H K, D]."""
+  return w.reshape(D, -1).T
+
+
+def outward(w: Any) -> Any:
+  """Our [H, V, D] as PyTorch's [D, H V]."""
+  return w.reshape(-1, D).T
+
+
+# Each peer: weights by our names -> the tensors of its own, and its forward pass
+
+
+def torch_layers() -> tuple[Any, Any]:
+  sizes = {'dropout': 0.0, 'layer_norm_eps': 1e-6, 'batch_first': True}
+  layers = (
+    torch.nn.TransformerEncoderLayer(D, H, FF, **sizes),
+    torch.nn.TransformerDecoderLayer(D, H, FF, **sizes),
+  )
+  encoder = torch.nn.TransformerEncoder(layers[0], N, enable_nested_tensor=False)
+  return encoder, torch.nn.TransformerDecoder(layers[1], N)
+
+
+def torch_weights(w: Weights, stack: str) -> Weights:
+  """State of one of torch.nn's stacks; attention's biases stay zero."""
+  norms = ['attention_norm', 'cross_norm', 'feed_forward_norm']
+  if stack == 'encoder':
+    norms.remove('cross_norm')
+  state = {}
+  for n in range(N):
+    here, there = f'{stack}.{n}', f'layers.{n}'
+    for mine, theirs in (('attention', 'self_attn'), ('cross', 'multihead_attn')):
+      if f'{here}.{mine}.query' in w:
+        three = [inward(w[f'{here}.{mine}.{x}']) for x in ('query', 'key', 'value')]
+        state[f'{there}.{theirs}.in_proj_weight'] = torch.cat(three)
+        state[f'{there}.{theirs}.in_proj_bias'] = torch.zeros(3 * D)
+        state[f'{there}.{theirs}.out_proj.weight'] = outward(w[f'{here}.{mine}.output'])
+        state[f'{there}.{theirs}.out_proj.bias'] = torch.zeros(D)
+    for mine, theirs in (('inner', 'linear1'), ('outer', 'linear2')):
+      state[f'{there}.{theirs}.weight'] = w[f'{here}.feed_forward.{mine}.kernel'].T
+      state[f'{there}.{theirs}.bias'] = w[f'{here}.feed_forward.{mine}.bias']
+    for number, mine in enumerate(norms, 1):
+      state[f'{there}.norm{number}.weight'] = w[f'{here}.{mine}.norm.scale']
+      state[f'{there}.norm{number}.bias'] = w[f'{here}.{mine}.norm.bias']
+  return state
+
+
+def torch_logits(w: Weights, source: Any, shifted: Any) -> Any:
+  encoder, decoder = torch_layers()
+  embedding = w['embedding']
+  embed = lambda ids: (
+    torch.nn.functional.embedding(ids, embedding) * math.sqrt(D)
+    + torch.from_numpy(positions(ids.shape[1]))
+  )
+  T = shifted.shape[1]
+  memory = torch.func.functional_call(
+    encoder,
+    torch_weights(w, 'encoder'),
+    (embed(source),),
+    {'src_key_padding_mask': source == PAD},
+  )
+  out = torch.func.functional_call(
+    decoder,
+    torch_weights(w, 'decoder'),
+    (embed(shifted), memory),
+    {
+      'tgt_mask': torch.ones(T, T, dtype=torch.bool).triu(1),
+      'memory_key_padding_mask': source == PAD,
+    },
+  )
+  return out @ embedding.T
+
+
+def marian() -> Any:
+  """The one that scripts.benchmark times beside us."""
+  sizes = {'N': N, 'd_model': D, 'd_ff': FF, 'h': H, 'd_k': D // H, 'd_v': D // H}
+  model = sizes | {'vocab_size': W, 'P_drop': 0.0}
+  made = huggingface.marian(
+    ml_collections.ConfigDict({'model': model, 'seed': 0}), 'cpu'
+  )
+  for module in made.modules():
+    if isinstance(module, torch.nn.LayerNorm):
+      module.eps = 1e-6
+  return made.eval()
+
+
+def marian_weights(w: Weights) -> Weights:
+  state = {'final_logits_bias': torch.zeros(1, W), 'lm_head.weight': w['embedding']}
+  for name in (
+    'model.shared',
+    'model.encoder.embed_tokens',
+    'model.decoder.embed_tokens',
+  ):
+    state[f'{name}.weight'] = w['embedding']
+  # Marian puts all sines before all cosines.
+  for stack in ('encoder', 'decoder'):
+    state[f'model.{stack}.embed_positions.weight'] = torch.from_numpy(
+      positions(huggingface.LONGEST)
+    )
+    for n in range(N):
+      here, there = f'{stack}.{n}', f'model.{stack}.layers.{n}'
+      for mine, theirs in (('attention', 'self_attn'), ('cross', 'encoder_attn')):
+        if f'{here}.{mine}.query' in w:
+          for x in ('query', 'key', 'value'):
+            weight = inward(w[f'{here}.{mine}.{x}'])
+            state[f'{there}.{theirs}.{x[0]}_proj.weight'] = weight
+            state[f'{there}.{theirs}.{x[0]}_proj.bias'] = torch.zeros(D)
+          state[f'{there}.{theirs}.out_proj.weight'] = outward(
+            w[f'{here}.{mine}.output']
+          )
+          state[f'{there}.{theirs}.out_proj.bias'] = torch.zeros(D)
+          norm = f'{there}.{theirs}_layer_norm'
+          state[f'{norm}.weight'] = w[f'{here}.{mine}_norm.norm.scale']
+          state[f'{norm}.bias'] = w[f'{here}.{mine}_norm.norm.bias']
+      for mine, theirs in (('inner', 'fc1'), ('outer', 'fc2')):
+        state[f'{there}.{theirs}.weight'] = w[f'{here}.feed_forward.{mine}.kernel'].T
+        state[f'{there}.{theirs}.bias'] = w[f'{here}.feed_forward.{mine}.bias']
+      norm = f'{there}.final_layer_norm'
+      state[f'{norm}.weight'] = w[f'{here}.feed_forward_norm.norm.scale']
+      state[f'{norm}.bias'] = w[f'{here}.feed_forward_norm.norm.bias']
+  return state
+
+
+def marian_logits(w: Weights, source: Any, shifted: Any) -> Any:
+  model, state = marian(), marian_weights(w)
+  assert {*model.state_dict()} == {*state}
+  inputs = {
+    'input_ids': source,
+    'attention_mask': (source != PAD).long(),
+    'decoder_input_ids': shifted,
+  }
+  return torch.func.functional_call(model, state, (), inputs, tie_weights=False).logits
+
+
+@pytest.mark.parametrize('peer', [torch_logits, marian_logits])
+def test_logits_and_gradients_equal(peer: Callable[..., Any]):
+  graph, params = ours()
+  source, target = sentences()
+
+  def loss(p: Tree) -> tuple[jax.Array, jax.Array]:
+    model = nnx.merge(graph, p)
+    value = cross_entropy(model.outputs(source, target), target, EPSILON)[0]
+    return value, model(source, target)
+
+  (value, logits), gradient = jax.jit(jax.value_and_grad(loss, has_aux=True))(params)
+
+  weights = {k: torch.tensor(v, requires_grad=True) for k, v in named(params).items()}
+  shifted = np.concatenate([np.full((len(target), 1), BOS), target[:, :-1]], axis=1)
+  with warnings.catch_warnings():
+    warnings.simplefilter('ignore')  # what a peer deprecates is its own affair
+    theirs = peer(weights, torch.from_numpy(source), torch.from_numpy(shifted))
+  # PyTorch shares epsilon out among all words, the true one included.
+  their_value = torch.nn.functional.cross_entropy(
+    theirs.reshape(-1, W),
+    torch.from_numpy(target).reshape(-1),
+    ignore_index=PAD,
+    label_smoothing=EPSILON * W / (W - 1),
+    reduction='sum',
+  )
+  their_value.backward()
+
+  real = target != PAD
+  close = lambda a, b: np.abs(a - b).max() <= 1e-4 * np.abs(b).max()
+  assert close(np.asarray(logits)[real], theirs.detach().numpy()[real])
+  np.testing.assert_allclose(value, their_value.item(), rtol=1e-5)
+  for name, mine in named(gradient).items():
+    assert close(mine, weights[name].grad.numpy()), name

@@ -1,0 +1,479 @@
+"""Table 1's layer types, what is counted from their programs, and the fits."""
+
+import itertools
+import json
+import math
+import pathlib
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from benchmarks.layer_types import counting, layers, measuring
+from benchmarks.layer_types.layers import (
+  convolution,
+  dilated_convolution,
+  projected_self_attention,
+  recurrent,
+  restricted_self_attention,
+  self_attention,
+)
+from transformer_jax.model.attention import attention_weights
+from transformer_jax.report import page, paper
+from transformer_jax.report import table1 as report
+from transformer_jax.report.blocks import Picture
+
+D = 4
+CONVOLUTION, RESTRICTED = 'Convolutional', 'Self-Attention (restricted)'
+PROJECTED = 'Self-Attention, projected'
+
+
+def draw(*shape: int, seed: int = 0) -> np.ndarray:
+  return np.random.default_rng(seed).standard_normal(shape, np.float32)
+
+
+# The layers, against loops
+
+
+def attended(q: np.ndarray, k: np.ndarray, v: np.ndarray, reach: int) -> np.ndarray:
+  """softmax(q k^T / sqrt(d)) v, one position after another."""
+  rows = []
+  for i in range(len(q)):
+    near = [j for j in range(len(k)) if abs(i - j) <= reach]
+    weights = np.array([math.exp(q[i] @ k[j] / math.sqrt(q.shape[1])) for j in near])
+    rows.append(weights / weights.sum() @ v[near])
+  return np.stack(rows)
+
+
+def test_self_attention():
+  x = draw(7, D)
+  np.testing.assert_allclose(self_attention(x), attended(x, x, x, 7), atol=1e-5)
+
+
+def test_projected_self_attention():
+  x, *w = draw(7, D), *(draw(D, D, seed=seed) for seed in range(1, 5))
+  ours = attended(x @ w[0], x @ w[1], x @ w[2], 7) @ w[3]
+  np.testing.assert_allclose(projected_self_attention(x, *w), ours, rtol=1e-4)
+
+
+@pytest.mark.parametrize(('n', 'r'), [(13, 3), (13, 7), (12, 7), (1, 5), (5, 21)])
+def test_restricted_self_attention(n: int, r: int):
+  """Also what full attention gives under a mask that is a band."""
+  x = draw(n, D)
+  z = jax.jit(restricted_self_attention, static_argnums=1)(x, r)
+  np.testing.assert_allclose(z, attended(x, x, x, r // 2), atol=1e-5)
+  band = np.abs(np.arange(n)[:, None] - np.arange(n)) <= r // 2
+  weights = attention_weights(x[None, :, None], x[None, :, None], band[None])[0, 0]
+  np.testing.assert_allclose(z, weights @ x, atol=1e-5)
+
+
+@pytest.mark.parametrize('r', [1, 4])
+def test_a_neighbourhood_without_a_middle(r: int):
+  with pytest.raises(ValueError, match='3, 5, 7'):
+    restricted_self_attention(jnp.ones((8, D)), r)
+
+
+def test_recurrent():
+  x, u, w = draw(6, D), draw(D, D, seed=1), draw(D, D, seed=2)
+  h, rows = np.zeros(D), []
+  for x_t in x:
+    h = np.tanh(h @ w + x_t @ u)
+    rows.append(h)
+  np.testing.assert_allclose(recurrent(x, u, w), np.stack(rows), atol=1e-5)
+
+
+def convolved(x: np.ndarray, kernel: np.ndarray, offsets: list[int]) -> np.ndarray:
+  z = np.zeros_like(x)
+  taps = zip(kernel, offsets, strict=True)
+  for i, (weights, by) in itertools.product(range(len(x)), taps):
+    if 0 <= i + by < len(x):
+      z[i] += x[i + by] @ weights
+  return z
+
+
+def test_convolutions():
+  x, kernel = draw(11, D), draw(5, D, D, seed=1)
+  expected = convolved(x, kernel, [-2, -1, 0, 1, 2])
+  np.testing.assert_allclose(convolution(x, kernel), expected, atol=1e-5)
+  for by in (1, 3):
+    expected = convolved(x, kernel, [-4 * by, -3 * by, -2 * by, -by, 0])
+    ours = dilated_convolution(x, kernel, by)
+    np.testing.assert_allclose(ours, expected, atol=1e-5)
+
+
+# FLOPs
+
+MULTIPLY_ADDS = {
+  'Self-Attention': lambda n, d, _: 2 * n * n * d,
+  PROJECTED: lambda n, d, _: 2 * n * n * d + 4 * n * d * d,
+  'Recurrent': lambda n, d, _: 2 * n * d * d,
+  CONVOLUTION: lambda n, d, k: k * n * d * d,
+  RESTRICTED: lambda n, d, r: 2 * n * 3 * (r // 2) * d,  # where r // 2 divides n
+}
+
+
+def layer(name: str, d: int, reach: int) -> tuple[Callable, list[np.ndarray]]:
+  kind = layers.LAYER_TYPES[name]
+  weights = [draw(*shape) for shape in kind.weights(d, reach)]
+  return lambda x, *w: kind.apply(reach, x, *w), weights
+
+
+@pytest.mark.parametrize('name', layers.LAYER_TYPES)
+def test_flops_of_layers(name: str):
+  """By hand; and in proportion to the paper's order where that is all there is."""
+  ratios = set()
+  for n, d, reach in itertools.product((24, 48), (4, 8), (5, 9)):
+    function, weights = layer(name, d, reach)
+    counted = counting.flops(function, draw(n, d), *weights)
+    assert counted == 2 * MULTIPLY_ADDS[name](n, d, reach)
+    if name in paper.TABLE_1:
+      order = paper.TABLE_1[name].per_layer.value
+      # Blocks are of r - 1 positions: their neighbourhood's middle is in both halves.
+      ratios.add(counted / order(n, d, reach, reach - 1))
+  assert len(ratios) == (name in paper.TABLE_1)
+
+
+def test_flops_are_xlas_own():
+  """Of programs of products only; XLA leaves out what falls on padding."""
+  x, w, kernel = draw(6, 8), draw(8, 5), draw(3, 4, 10)
+
+  def grouped(x: jax.Array, kernel: jax.Array) -> jax.Array:
+    return jax.lax.conv_general_dilated(
+      x[None],
+      kernel,
+      (1,),
+      'VALID',
+      dimension_numbers=('NWC', 'WIO', 'NWC'),
+      feature_group_count=2,
+    )
+
+  batched = lambda a, b: jnp.einsum('abc,dbc->bad', a, b)
+  for function, *arguments in (
+    (jnp.matmul, x, w),
+    (batched, draw(2, 3, 4), draw(5, 3, 4)),
+    (grouped, x, kernel),
+  ):
+    theirs = jax.jit(function).lower(*arguments).cost_analysis()['flops']
+    assert counting.flops(function, *arguments) == theirs
+
+
+# Sequential operations
+
+W = draw(D, D)
+
+
+def looped(x: jax.Array) -> jax.Array:
+  """Six rounds, each of two products and then two more in a loop within."""
+  inner = lambda h, _: (h @ W, None)
+  outer = lambda h, _: (jax.lax.scan(inner, h @ W @ W, None, length=2)[0], None)
+  return jax.lax.scan(outer, x, None, length=6)[0]
+
+
+def written_out(x: jax.Array) -> jax.Array:
+  h, rows = jnp.zeros_like(x[0]), []
+  for x_t in x @ W:
+    h = jnp.tanh(h @ W + x_t)
+    rows.append(h)
+  return jnp.stack(rows)
+
+
+def counter(x: jax.Array) -> jax.Array:
+  """What is carried is no product; the products of the rounds do not wait."""
+  step = lambda i, x_t: (i + 1.0, x_t @ W + i)
+  return jax.lax.scan(step, 0.0, x)[1]
+
+
+@pytest.mark.parametrize(
+  ('function', 'expected'),
+  [
+    (lambda x: x + 1.0, 0),
+    (lambda x: jnp.tanh(x @ W) @ W @ W, 3),
+    (lambda x: x @ W + jnp.sin(x) @ W, 1),
+    (lambda x: (x @ W @ W, x @ W), 2),
+    (lambda x: jax.nn.relu(jax.jit(lambda y: y @ W)(x @ W)), 2),
+    (lambda x: jax.checkpoint(lambda y: y @ W)(x) @ W, 2),
+    (lambda x: recurrent(x, W, W), 9),
+    (lambda x: recurrent(x[::-1], W, W), 9),
+    (written_out, 9),
+    (looped, 24),
+    (lambda x: jax.lax.map(lambda row: row @ W, x), 1),
+    (counter, 1),
+  ],
+)
+def test_sequential_operations(function: Callable, expected: int):
+  assert counting.sequential_operations(function, draw(9, D)) == expected
+
+
+def test_loops_of_unknown_length():
+  endless = lambda x: jax.lax.while_loop(lambda y: y.sum() < 9.0, lambda y: y @ W, x)
+  with pytest.raises(ValueError, match='while'):
+    counting.sequential_operations(endless, draw(3, D))
+  with pytest.raises(ValueError, match='while'):
+    counting.flops(endless, draw(3, D))
+
+
+# Paths
+
+
+def masked(mask: np.ndarray) -> Callable[[jax.Array], jax.Array]:
+  def attend(x: jax.Array) -> jax.Array:
+    heads = x[None, :, None]
+    return attention_weights(heads, heads, mask[None])[0, 0] @ x
+
+  return attend
+
+
+def joined(stack: list[Callable], n: int) -> int | None:
+  return counting.layers_between(stack, draw(n, D))
+
+
+def test_paths_in_closed_form():
+  n, most = 28, 40
+  assert joined([self_attention], n) == 1
+  assert joined([lambda x: recurrent(x, W, W)], n) == 1
+  for k in (3, 5):
+    kernel = draw(k, D, D)
+    one = lambda x, kernel=kernel: convolution(x, kernel)
+    assert joined([one] * most, n) == math.ceil((n - 1) / (k // 2))
+    dilated = [
+      lambda x, kernel=kernel, by=k**depth: dilated_convolution(x, kernel, by)
+      for depth in range(4)
+    ]
+    layers = next(m for m in range(9) if k**m >= n)  # log_k(n), rounded up
+    assert joined(dilated, n) == layers
+  for r in (3, 7):
+    one = lambda x, r=r: restricted_self_attention(x, r)
+    assert joined([one] * most, n) == math.ceil((n - 1) / (r // 2))
+
+
+def test_masks_change_the_path():
+  """Who may look where is all that differs; who looks ahead never sees the first."""
+  n = 6
+  i, j = np.arange(n)[:, None], np.arange(n)
+  for mask, expected in (
+    (j >= 0, 1),
+    (j <= i, 1),
+    (j >= i, None),
+    ((j == i) | (j == i - 1), n - 1),
+    ((j == i) | (j == i - 2), None),
+  ):
+    one = masked(np.broadcast_to(mask, (n, n)))
+    assert joined([one] * n, n) == expected
+
+
+def test_no_path():
+  backwards = lambda x: recurrent(x[::-1], W, W)[::-1]
+  assert joined([backwards] * 5, 5) is None
+  assert joined([lambda x: x] * 5, 5) is None
+  assert joined([], 5) is None
+
+
+def test_dilated_to_both_sides_does_not_join_all():
+  """Why dilated_convolution() looks back only."""
+  kernel = draw(3, D, D)
+  both = lambda x, by: layers._convolve(x, kernel, by, 'SAME')
+  stack = [lambda x, by=3**depth: both(x, by) for depth in range(5)]
+  assert joined(stack, 3) is None and joined(stack, 5) == 2
+
+
+KERNEL = draw(3, D, D)
+
+
+@pytest.mark.parametrize(
+  'stack',
+  [
+    [lambda x: convolution(x, KERNEL)] * 7,
+    [lambda x: restricted_self_attention(x, 5)] * 7,
+    [lambda x, by=3**depth: dilated_convolution(x, KERNEL, by) for depth in range(3)],
+  ],
+)
+def test_paths_are_those_of_the_stacks_jacobian(stack: list[Callable]):
+  """The derivative of a whole stack, with nothing renewed in between."""
+  x = jnp.asarray(draw(7, D) / 100)
+  found = counting.layers_between(stack, x)
+  assert found > 1
+
+  def last(first: jax.Array, layers: int) -> jax.Array:
+    z = x.at[0].set(first)
+    for one in stack[:layers]:
+      z = one(z)
+    return z[-1]
+
+  jacobian = jax.jit(jax.jacobian(last), static_argnums=1)
+  assert not jacobian(x[0], found - 1).any()
+  assert jacobian(x[0], found).all()
+
+
+# Fits
+
+
+def cells(
+  value: Callable[[int, int, int], float], name: str = CONVOLUTION
+) -> list[measuring.Cell]:
+  """A whole grid with value(n, d, reach) as seconds, and no memory."""
+  ns, ds = (16, 32, 64, 128), (8, 16, 32, 64)
+  found = [place for place in measuring.places(ns, ds) if place[0] == name]
+  return [
+    measuring.Cell(*p, value(*p[1:]), (0.0, 0.0), 7, 0, value(*p[1:])) for p in found
+  ]
+
+
+def test_exponents_are_recovered():
+  law = lambda n, d, k: 3e-9 * n**1.7 * d**0.6 * max(k, 1) ** 1.2
+  fitted = measuring.exponents(cells(law), 'seconds')
+  assert [*fitted] == ['n', 'd', 'k']
+  found = [fitted[symbol]['exponent'] for symbol in fitted]
+  np.testing.assert_allclose(found, [1.7, 0.6, 1.2])
+  assert all(fitted[symbol]['standard_error'] < 1e-9 for symbol in fitted)
+  assert [*measuring.exponents(cells(law, 'Recurrent'), 'seconds')] == ['n', 'd']
+
+
+def test_noise_is_in_the_standard_error():
+  """By the textbook's formulas, for a grid as square as this one."""
+  random = np.random.default_rng(1)
+  law = lambda n, d, k: 1e-9 * n**2 * d * math.exp(0.05 * random.standard_normal())
+  found = cells(law, 'Self-Attention')
+  large = [cell for cell in found if cell.n > 16 and cell.d > 8]
+  log = lambda name: np.log([getattr(cell, name) for cell in large])
+  centred = {name: log(name) - log(name).mean() for name in ('n', 'd', 'seconds')}
+  squares = {name: x @ x for name, x in centred.items()}
+  slopes = {s: centred[s] @ centred['seconds'] / squares[s] for s in 'nd'}
+  residuals = centred['seconds'] - sum(slopes[s] * centred[s] for s in 'nd')
+  variance = residuals @ residuals / (9 - 3)
+  for symbol, fitted in measuring.exponents(found, 'seconds').items():
+    error = math.sqrt(variance / squares[symbol])
+    assert math.isclose(fitted['exponent'], slopes[symbol])
+    assert math.isclose(fitted['standard_error'], error) and error > 0.005
+
+
+def test_only_the_large_end_is_fitted():
+  law = lambda n, d, k: n * d if n > 16 and d > 8 else 1e3
+  fitted = measuring.exponents(cells(law, 'Recurrent'), 'seconds')
+  np.testing.assert_allclose([fitted[s]['exponent'] for s in 'nd'], [1.0, 1.0])
+
+
+def test_what_cannot_be_fitted():
+  found = cells(lambda n, d, k: n * d * k)
+  assert measuring.exponents(found, 'temporary_bytes') is None
+  with pytest.raises(ValueError, match='two of each of n, d, k'):
+    measuring.exponents([cell for cell in found if cell.reach == 3], 'seconds')
+  corners = [cell for cell in cells(lambda n, d, _: n * d, 'Recurrent') if cell.n > 32]
+  three = [cell for cell in corners if cell.d > 16][:3]
+  exact = measuring.exponents(three, 'seconds')
+  assert [exact[symbol]['standard_error'] for symbol in 'nd'] == [None, None]
+
+
+# All of it
+
+
+@pytest.fixture(scope='module')
+def measured() -> dict:
+  """A tiny grid, really run, through JSON and back."""
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setattr(measuring, 'REACHES', {'': (0,), 'k': (3, 5), 'r': (5, 9)})
+    patch.setattr(measuring, 'COUNTED_N', (4, 16))
+    patch.setattr(measuring, 'MIN_SECONDS', 0.0)
+    found = measuring.table([8, 16], [4, 8], iter)
+  about = {'device': 'a device', 'processor': 'a chip', 'versions': {'jax': '0'}}
+  return json.loads(json.dumps({'task': 'table1', **about, **found}))
+
+
+def test_every_cell_is_measured(measured: dict):
+  places = [(c['layer'], c['n'], c['d'], c['reach']) for c in measured['cells']]
+  for name in layers.LAYER_TYPES:
+    own = [place[1:] for place in places if place[0] == name]
+    first = {CONVOLUTION: 3, RESTRICTED: 5}
+    grid = list(itertools.product((8, 16), (4, 8)))
+    usual = [(n, d, first[name] if name in first else 0) for n, d in grid]
+    others = {CONVOLUTION: [(8, 4, 5)], RESTRICTED: [(8, 4, 9)]}
+    assert sorted(own) == sorted(usual + (others[name] if name in others else []))
+  for cell in measured['cells']:
+    assert 0 < cell['quartiles'][0] <= cell['seconds'] <= cell['quartiles'][1]
+    assert cell['repeats'] == measuring.MIN_RUNS and cell['temporary_bytes'] >= 0
+
+
+def test_counts(measured: dict):
+  counts = {name: found['path'] for name, found in measured['counts'].items()}
+  assert counts == {
+    'Self-Attention': [2, 2],
+    PROJECTED: [4, 4],
+    'Recurrent': [4, 16],
+    CONVOLUTION: [3, 15],
+    RESTRICTED: [4, 16],  # 2 and 8 layers
+    'Convolutional, dilated': [2, 3],
+  }
+  sequential = {name: x['sequential'] for name, x in measured['counts'].items()}
+  assert sequential.pop('Recurrent') == [4, 16]
+  assert all(one == two for one, two in sequential.values())
+
+
+def test_fitted_flops_are_the_papers_orders(measured: dict):
+  for name, layer in paper.TABLE_1.items():
+    if name == RESTRICTED:
+      continue  # on so small a grid its last block juts out
+    fitted = measured['exponents'][name]['flops']
+    for factor in layer.per_layer.text.split():
+      symbol, _, power = factor.partition('^')
+      assert math.isclose(fitted[symbol]['exponent'], int(power or 1)), name
+
+
+def test_memory():
+  """Full attention holds n x n numbers, restricted attention nothing like it."""
+  full = measuring.measure('Self-Attention', 256, 4, 0).temporary_bytes
+  assert full >= 4 * 256**2
+  assert measuring.measure(RESTRICTED, 256, 4, 9).temporary_bytes < full / 4
+
+
+def test_report(measured: dict):
+  blocks = report.blocks(measured, '')
+  lines = page.markdown(blocks, 'x').splitlines()
+  row = lambda name: next(x for x in lines if x.startswith(f'| {name} |')).split(' | ')
+  assert row('Self-Attention')[1:3] == ['O(n^2 d)', 'n^2.00 d^1.00']
+  assert row('Recurrent')[5:] == ['O(n)', '4, 16', 'O(n)', '4, 16 |']
+  assert row('Recurrent')[3].startswith('n^') and '±' in row('Recurrent')[3]
+  assert row(CONVOLUTION)[2] == 'k^1.00 n^1.00 d^2.00'
+  assert row(CONVOLUTION)[-2:] == ['O(log_k(n))', '3, 15; dilated 2, 3 |']
+  assert row(PROJECTED)[1] == row(PROJECTED)[5] == row(PROJECTED)[7] == ''
+  assert '](x.table1.svg)' in lines[-1]
+  (picture,) = (block for block in blocks if isinstance(block, Picture))
+  assert picture.svg.startswith('<svg') and 'd (n = 8)' in picture.svg
+  assert picture == report.blocks(measured, '')[-1]  # the same bytes
+  assert '<th scope="row">Recurrent</th>' in page.page('Table 1', blocks)
+
+
+def test_no_memory_and_no_path_are_said(measured: dict):
+  changed = json.loads(json.dumps(measured))
+  changed['exponents']['Recurrent']['temporary_bytes'] = None
+  changed['counts']['Recurrent']['path'] = [4, None]
+  table = report.blocks(changed, '')[1]
+  (row,) = (row for row in table.rows if row[0] == 'Recurrent')
+  assert row[4] == 'none' and row[-1] == '4, none'
+
+
+def test_who_is_faster(measured: dict):
+  """The ratio, cell by cell, and how often it is as section 4 says."""
+  changed = json.loads(json.dumps(measured))
+  for cell in changed['cells']:
+    cell['seconds'] = {'Recurrent': 3.0, 'Self-Attention': 2.0}.get(cell['layer'], 9.0)
+    if (cell['layer'], cell['n']) == ('Recurrent', 16):
+      cell['seconds'] = 1.0
+  *_, table, text, _, _ = report.blocks(changed, '')
+  assert [*map(list, table.rows)] == [
+    ['n = 8', '1.50', '1.50'],
+    ['n = 16', '0.50', '0.50'],
+  ]
+  assert 'With n = d it is faster in 1 of 1 cells.' in text.text
+  assert 'With n > d it is faster in 1 of 3 cells.' in text.text
+  assert 'n < d it' not in text.text  # there is none
+
+
+def test_reading(measured: dict, tmp_path: pathlib.Path):
+  path = tmp_path / 'table1.json'
+  assert report.read(path) is None
+  path.write_text(json.dumps(measured))
+  assert report.read(path) == measured
+  for text in ('{"task": "translation"}', '[1]', '{"task": "tab'):
+    path.write_text(text)
+    assert report.read(path) is None

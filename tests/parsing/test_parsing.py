@@ -1,0 +1,155 @@
+"""The whole way of a parser: a treebank, training, trees of any text, their scores."""
+
+import pathlib
+import random
+
+import jax
+import ml_collections
+import numpy as np
+import pytest
+
+import transformer_jax
+from configs import parsing
+from toy.runs import state_shapes
+from transformer_jax.data import held_out, preparing, token_files, vocabulary
+from transformer_jax.decoding.evaluate import Options, evaluate_run
+from transformer_jax.machine.errors import UserError
+from transformer_jax.machine.signals import Interruption
+from transformer_jax.parsing import trees
+from transformer_jax.runs import init_from
+from transformer_jax.runs.result import Result
+from transformer_jax.runs.run import Run
+from transformer_jax.training import checkpoint
+from transformer_jax.training.trainer import Trainer
+
+NOUNS, VERBS = 'dog cat bird worm'.split(), 'sees eats likes'.split()
+STEP = 10
+
+
+def sentence(rng: random.Random) -> str:
+  noun = lambda: f'(NP (DT the) (NN {rng.choice(NOUNS)}))'
+  verb = f'(VBZ {rng.choice(VERBS)})'
+  return f'( (S {noun()} (VP {verb} {noun()}) (. .)))'
+
+
+def config_of(folder: pathlib.Path) -> ml_collections.ConfigDict:
+  """A small parser of a treebank that is written to the folder."""
+  rng = random.Random(0)
+  for split, count in (('train', 60), ('dev', 5), ('test', 6)):
+    lines = [sentence(rng) + '\n' for _ in range(count)]
+    if split == 'test':
+      lines[0] = lines[0].strip() + lines[1].replace(' ', '\n ')
+      lines[1] = '( (FRAG (UH unheard) (QQ of)))\n'
+    (folder / f'{split}.mrg').write_text(''.join(lines))
+  config = parsing.get_config('small')
+  config.files.update({split: (split,) for split in ('train', 'dev', 'test')})
+  config.model.update({'N': 1, 'd_model': 16, 'd_ff': 16, 'h': 2, 'd_k': 8, 'd_v': 8})
+  config.model.update({'vocab_size': 50, 'target_vocab_size': 20})
+  config.update({'slices': 1, 'beam': 2, 'extra_length': 6, 'decode_dtype': 'float32'})
+  config.whole_words = False  # words of many pieces are harder
+  config.update(
+    {'checkpoint_every_steps': STEP, 'average_last': 1, 'train_steps': STEP}
+  )
+  return config
+
+
+@pytest.fixture(scope='module')
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+  """A run on the treebank whose parameters are random."""
+  folder = tmp_path_factory.mktemp('parsing')
+  config = config_of(folder)
+  corpus = preparing.prepare(config, folder / 'data', folder)
+  run = Run.open(folder / 'run', config, corpus)
+  noise = np.random.default_rng(4)
+  fill = lambda x: noise.normal(size=x.shape, scale=0.4).astype(np.float32)
+  params = jax.tree.map(fill, state_shapes(config)[0])
+  checkpoint.save(run.checkpoints, STEP, params, {'count': np.zeros(())})
+  return run
+
+
+def evaluated(run: Run, **options: object) -> list[str]:
+  asked = Options('test', None, None, None, None, False)._replace(**options)
+  data_dir = run.workdir.parent / 'data'
+  return [*evaluate_run(run.workdir, data_dir, None, asked, Interruption())]
+
+
+def test_a_run_is_scored_as_a_parser(run: Run):
+  """The seventh tree begins in the first's line, and has words that nothing knows."""
+  said = '\n'.join(evaluated(run))
+  result = Result.read(run.workdir / 'result.json')
+  assert (result.task, result.text, result.sacrebleu) == ('parsing', 'trees', None)
+  assert 'F1 ' in said and '% of the outputs were trees' in said
+  lines = result.translations(run).read_text().splitlines()
+  words = [tree.words for tree in trees.parse(lines, 'output')]
+  assert len(words) == len(lines) == 7
+  assert words[2] == ['unheard', 'of'] and words[0][-1] == '.'
+  assert sum(n for n, _ in result.parsing.lengths.values()) >= 7
+  assert 0 <= result.valid < 100 and sum(result.repairs.values()) > 0
+  with pytest.raises(UserError, match='--lowercase: scores of parsing know no case'):
+    evaluated(run, lowercase=True)
+
+
+ODD = [
+  '',
+  'the dog ( likes ) a cat',
+  'the ' * 600,
+  'w',
+  'x\u2028y',
+  'l\u2581',
+  '\u2581',
+  'an unconstitutional dog',
+]
+
+
+def test_every_line_gets_a_tree_of_its_words(run: Run):
+  """Brackets, 600 words, one that is all space to SentencePiece, one of many pieces."""
+  model = transformer_jax.load(run.workdir)
+  assert len(run.vocabularies().source.encode([ODD[-1].split()[1]])[0]) > 12
+  found = model.translate(ODD)
+  assert found[0] == '' and len(found) == len(ODD)
+  for line, tree in zip(ODD[1:], found[1:], strict=True):
+    (read,) = trees.parse([tree], 'output')
+    assert read.words == trees.words(line)
+  assert ' -LRB-)' in found[1]
+
+
+def test_a_parser_is_tuned_to_another_treebank(run: Run, tmp_path: pathlib.Path):
+  """With both of its vocabularies and its parameters; written as its trees are."""
+  config = config_of(tmp_path)
+  config.model.update({'vocab_size': 40, 'target_vocab_size': 19})
+  config.slices = 8  # of the tests' devices
+  (tmp_path / 'train.mrg').write_text('(NP (DT a) (NN dog))\n' * 9)
+  init_from.start_from(config, run.workdir, tmp_path / 'tuned')
+  corpus = preparing.prepare(config, tmp_path / 'data', tmp_path)
+  for name in vocabulary.FILES:
+    assert (corpus / name).read_bytes() == (run.workdir / name).read_bytes()
+  trainer = Trainer(config, corpus)
+  params = jax.tree.map(np.asarray, trainer.initial().params)
+  theirs = checkpoint.restore_params(run.checkpoints, STEP, params)
+  jax.tree.map(np.testing.assert_array_equal, params, theirs)
+  config = config_of(tmp_path)
+  config.numbers = False
+  with pytest.raises(
+    UserError, match='otherwise .numbers. .* give --config.numbers=Tr'
+  ):
+    init_from.start_from(config, run.workdir, tmp_path / 'another')
+
+
+def test_a_parser_may_write_numbers_and_read_whole_words(tmp_path: pathlib.Path):
+  """Its targets have a number for each word, its sources one piece."""
+  config = config_of(tmp_path)
+  config.update({'numbers': True, 'whole_words': True})
+  config.files.train = ('train', 'train+subtrees')
+  config.model.update({'vocab_size': 30, 'target_vocab_size': 30})
+  corpus = preparing.prepare(config, tmp_path / 'data', tmp_path)
+  words = vocabulary.read(corpus, apart=True)
+  sources, targets = held_out.text(corpus, 'dev')
+  lengths = [side.lengths for side in token_files.read_split(corpus, 'dev')]
+  assert [*lengths[0]] == [len(line.split()) + 1 for line in sources]
+  both = zip(sources, targets, strict=True)
+  more = [len(source.split()) + len(target.split()) + 1 for source, target in both]
+  assert [*lengths[1]] == more, 'a number for each word'
+  assert '\u2581#5' in words.target.pieces()
+  with pytest.raises(UserError, match='whole_words needs a vocabulary of the target'):
+    config.model.target_vocab_size = 0
+    preparing.prepare(config, tmp_path / 'another', tmp_path)

@@ -1,0 +1,94 @@
+"""The PCFG's best trees, how it takes unknown words, and its last resort."""
+
+import pathlib
+
+import pytest
+
+from transformer_jax.machine.errors import UserError
+from transformer_jax.parsing import baseline, pcfg, trees
+from transformer_jax.parsing.trees import Tree
+
+LOW = '(S (NP (N they)) (VP (V saw) (NP (NP (N it)) (PP (P with) (NP (N it))))))'
+HIGH = '(S (NP (N they)) (VP (V saw) (NP (N it)) (PP (P with) (NP (N it)))))'
+BARE = '(S (NP (N it)) (VP (V slept)))'
+
+
+def read(*lines: str) -> list[Tree]:
+  return [*trees.parse(lines, 'made')]
+
+
+def tree(line: str) -> Tree:
+  return read(line)[0]
+
+
+@pytest.mark.parametrize(
+  ('given', 'expected'),
+  [([LOW, LOW, HIGH, BARE], LOW), ([LOW, HIGH, HIGH, BARE], HIGH)],
+)
+def test_the_tree_is_the_one_seen_more_often(given: list[str], expected: str):
+  grammar = pcfg.Grammar(read(*given))
+  for line in (expected, BARE):
+    assert grammar.parse(tree(line).words) == tree(line)
+
+
+def test_constituents_of_any_width_and_chains_come_back():
+  lines = (
+    '(S (A a) (B b) (C c) (D d) (E e))',
+    '(X (Y (Z (A a))))',
+    '(A a) (B b)',
+    '(S (S (S (A a) (B b)) (C c)) (S (S (D d))))',
+  )
+  for line in lines:
+    (one,) = read(f'(TOP {line})')
+    assert pcfg.Grammar([one]).parse(one.words) == one
+
+
+def test_unknown_words_are_told_by_their_shape():
+  grammar = pcfg.Grammar(
+    read(
+      '(S (N dogs) (V walked) (J daily))',
+      '(S (N cats) (V jumped) (J early))',
+      '(S (N ducks) (V swam) (J often))',
+    )
+  )
+  parsed = grammar.parse('rats talked weekly'.split())
+  assert parsed.tokens == '(S N V J )S'.split()
+
+
+def test_what_the_grammar_cannot_read_gets_a_flat_tree():
+  grammar = pcfg.Grammar(read('(S (A a) (B b))'))
+  words = ['a', 'b', 'a']
+  assert grammar.parse(words) is None
+  assert grammar.parse([]) is None
+  sentences = [words, ['a', 'b'], []]
+  found = [*pcfg.parse_all(grammar, sentences)]
+  assert [one.words for one, _ in found] == sentences
+  assert [is_known for _, is_known in found] == [False, True, False]
+  assert found[0][0].tokens == ['XX'] * 3
+  assert found[1][0].tokens == '(S A B )S'.split()
+  # XX may be a tag of the treebank, too.
+  ((tree, is_known),) = pcfg.parse_all(pcfg.Grammar(read('(XX a)')), [['b']])
+  assert tree.tokens == ['XX'] and is_known
+
+
+def test_files_are_parsed_and_scored(tmp_path: pathlib.Path):
+  train, test, output = (tmp_path / f'{name}.mrg' for name in ('train', 'test', 'out'))
+  train.write_text(f'{LOW}\n{BARE}\n')
+  test.write_text(f'{BARE}\n(S (V slept))\n')
+  said = [*pcfg.score_file([train, train], test, output)]
+  assert output.read_text() == f'(TOP {BARE})\n(TOP (XX slept))\n'
+  assert said[0].startswith('F1 85.71  evalb:COLLINS.prm')
+  assert '1 of 2 sentences got a flat tree' in said
+  kept = baseline.read(output.with_suffix('.json'))
+  folder = tmp_path.name
+  assert (kept.train, kept.test) == ([f'{folder}/train'] * 2, f'{folder}/test')
+  assert f'F1 {kept.parsing.f1.score:.2f} ' in said[0]
+  for name in ('x.json', 'x', 'x.dev'):
+    with pytest.raises(UserError, match=f'{name}: trees go there, and .json beside'):
+      [*pcfg.score_file([train], test, tmp_path / name)]
+  test.write_text('')
+  with pytest.raises(UserError, match=f'--test={test}: it has no trees'):
+    [*pcfg.score_file([train], test, output)]
+  assert output.read_text(), 'an earlier output is still there'
+  with pytest.raises(UserError, match='no trees to read rules off: --train'):
+    [*pcfg.score_file([], test, output)]

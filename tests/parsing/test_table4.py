@@ -1,0 +1,116 @@
+"""Table 4: the paper's rows, a run and a baseline beside them, from their files."""
+
+import dataclasses
+import json
+import pathlib
+import re
+
+from configs import parsing
+from toy.result import GOLD, PARSED
+from toy.results import CARD, cells, scored
+from transformer_jax.data import card
+from transformer_jax.parsing import parses, table4, trees
+from transformer_jax.parsing.baseline import KIND, Baseline
+from transformer_jax.report import document, page, paper
+from transformer_jax.report.blocks import Heading, Picture
+
+FLAT = ['(TOP (XX She) (XX laughed))', '(TOP (UH Oh))']
+CONFIG = json.loads(parsing.get_config('gum').to_json_best_effort())
+RUN = dataclasses.replace(PARSED, config=CONFIG, split='dev')
+BASELINE = Baseline(
+  KIND, 'PCFG', ['gum/train'], 'gum/dev', parses.score(GOLD, FLAT), 'a CPU', None
+)
+
+
+def report(folder: pathlib.Path) -> document.Report:
+  (folder / 'run').mkdir()
+  RUN.write(folder / 'run/result.json')
+  BASELINE.write(folder / 'pcfg.json')
+  paths = [folder / 'run', folder / 'pcfg.json']
+  return document.of_paths(paths, folder, 3, None)
+
+
+def test_all_parsers_stand_in_one_table(tmp_path: pathlib.Path):
+  found = report(tmp_path)
+  text = page.markdown(found.blocks, 'x')
+  rows = [line for line in text.splitlines() if '| the paper |' in line]
+  assert len(rows) == len(paper.TABLE_4) == 12
+  ours, pcfg = cells(text, 'run'), cells(text, 'PCFG of gum/train')
+  f1 = RUN.parsing.f1.score
+  assert ours[1:4] == [
+    'gum/train + gum/train+subtrees + gum/train+substituted',
+    'gum/dev',
+    f'{f1:.2f}',
+  ]
+  of = RUN.parsing
+  parts = of.recall, of.precision, of.complete_match, of.tagging
+  assert ours[5:9] == [f'{part:.2f}' for part in parts] and len({*parts}) > 2
+  assert ours[9] == '50.00'
+  assert pcfg[1:4] == ['gum/train', 'gum/dev', '0.00'] and pcfg[9] == ''
+  assert (
+    f'{f1:6.2f} F1 [' in found.summary and 'gum/dev: PCFG of gum/train' in found.summary
+  )
+  assert "No run here was scored on the paper's test set" in text
+  assert 'Table 3' not in text and 'BLEU' not in text
+
+
+def test_lengths_and_labels_are_told_of_each_test_set(
+  monkeypatch, tmp_path: pathlib.Path
+):
+  monkeypatch.setattr(table4, 'FEWEST', 1)
+  other = parses.score(GOLD[:1], GOLD[:1])
+  journal = dataclasses.replace(
+    RUN,
+    split='test',
+    parsing=other,
+    config=CONFIG | {'files': {'train': 'a', 'test': 'wsj.23'}},
+  )
+  runs = [scored(RUN), scored(journal, 'journal')]
+  text = page.markdown(table4.blocks(runs, [BASELINE], tmp_path, 3), 'x')
+  assert 'No run here' not in text
+  assert '| parser | 1-10 (2) |' in text and '| parser | 1-10 (1) |' in text
+  assert (
+    '### F1 by label, gum/dev\n\n| label | brackets | run | PCFG of gum/train |' in text
+  )
+  assert '| NP | 1 | 100.00 | 0.00 |' in text and '### F1 by words, wsj.23' in text
+
+
+def test_few_brackets_of_any_label(tmp_path: pathlib.Path):
+  """Then there is no table by label, and the page is made all the same."""
+  blocks = table4.blocks([scored(RUN)], [], tmp_path, 0)
+  headings = [block.text for block in blocks if isinstance(block, Heading)]
+  assert headings == ['Table 4', 'F1 by words, gum/dev']
+  assert '<h3>F1 by words' in page.page('x', blocks)
+
+
+def test_trees_are_drawn_side_by_side(tmp_path: pathlib.Path, capsys):
+  """Of the best run with text at hand; what one tree alone has is bold."""
+  gold = (
+    '(TOP (S (NP (PRP She)) (VP (VBD saw) (NP (NP (DT a) (NN cat)) (PP (IN in))))))'
+  )
+  ours = '(TOP (S (NP (PRP She)) (VP (VBD saw) (NP (DT a) (NN cat)) (PP (IN in)))))'
+  (tree,) = trees.parse([gold], 'gold')
+  folder = tmp_path / CONFIG['corpus']
+  folder.mkdir()
+  (folder / 'dev.source.txt').write_text(' '.join(tree.words) + '\n')
+  (folder / 'dev.target.txt').write_text(' '.join(tree.tokens) + '\n')
+  card.write_card(folder, CARD)
+  found = parses.score([gold], [ours])
+  corpus = card.read_card(folder)['identity']
+  result = dataclasses.replace(RUN, parsing=found, corpus=corpus)
+  run = scored(result)._replace(translations=[ours])
+  blocks = table4.blocks([run], [], tmp_path, 3)
+  (picture,) = [block for block in blocks if isinstance(block, Picture)]
+  assert picture.name == 'trees.gum.dev.1' and picture.text.endswith('She saw a cat in')
+  texts = re.findall(r'<text([^>]*)>(?:<tspan[^>]*>)?([^<]+)<', picture.svg)
+  shown = [text for _, text in texts]
+  assert shown.count('cat') == 2 and shown.count('NP') == 5 and shown.count('PP') == 2
+  bold = [text for style, text in texts if 'bold' in style or '700' in style]
+  assert sorted(text for text in bold if text not in ('treebank', 'ours')) == ['NP']
+  assert not [
+    b for b in table4.blocks([run], [], tmp_path, 0) if isinstance(b, Picture)
+  ]
+  for damage in ('', '(S (NP', '(A b) (C d)'):
+    blocks = table4.blocks([run._replace(translations=[damage])], [], tmp_path, 3)
+    assert not [b for b in blocks if isinstance(b, Picture)]
+    assert 'not drawn: sentence 1 of ' in capsys.readouterr().err

@@ -1,0 +1,181 @@
+"""Trees to tokens and back; repair makes a tree of any tokens."""
+
+import pathlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from transformer_jax.machine.errors import UserError
+from transformer_jax.parsing import trees
+from transformer_jax.parsing.trees import Repairs, Tree
+
+# As the Penn Treebank has it, over several lines.
+PENN = """
+( (S-1
+    (NP-SBJ-2 (NNP Mr.) (NNP Vinken) )
+    (VP (VBZ is)
+      (NP=3 (-NONE- *T*-2) )
+      (ADVP|PRT-TMP (RB out) (SBAR (-NONE- 0) (S (-NONE- *) ))))
+    (-LRB- -LRB-) (. .) ))
+"""
+TOKENS = '(S (NP NNP NNP )NP (VP VBZ (ADVP|PRT RB )ADVP|PRT )VP -LRB- . )S'.split()
+
+
+def parse(*lines: str) -> list[Tree]:
+  return [*trees.parse(lines, 'a.mrg')]
+
+
+def test_a_tree_is_words_and_tokens():
+  (tree,) = parse(*PENN.split('\n'))
+  assert tree.words == 'Mr. Vinken is out -LRB- .'.split()
+  assert tree.tokens == TOKENS
+  assert str(tree) == (
+    '(TOP (S (NP (NNP Mr.) (NNP Vinken)) (VP (VBZ is) (ADVP|PRT (RB out))) '
+    '(-LRB- -LRB-) (. .)))'
+  )
+
+
+def test_tags_need_not_be_kept():
+  (tree,) = parse(PENN)
+  plain = tree._replace(tokens=trees.without_tags(tree.tokens))
+  assert ' '.join(plain.tokens) == (
+    '(S (NP XX XX )NP (VP XX (ADVP|PRT XX )ADVP|PRT )VP XX XX )S'
+  )
+
+
+def test_words_are_numbered_before_their_tags():
+  numbered = [*trees.numbered(TOKENS)]
+  assert ' '.join(numbered[:6]) == '(S (NP #1 NNP #2 NNP'
+  assert numbered.count('#6') == 1 and '#7' not in numbered
+  assert trees.without_numbers(numbered) == TOKENS
+  assert trees.without_numbers(['#', '$', '#1a']) == ['#', '$', '#1a'], 'tags'
+
+
+def test_a_tree_is_made_of_constituents():
+  (tree,) = parse('(S (NP (A a) (NP (B b))) (VP (C c)))')
+  assert [str(span.of(tree)) for span in trees.constituents(tree)] == [
+    '(TOP (NP (B b)))',
+    '(TOP (NP (A a) (NP (B b))))',
+    '(TOP (VP (C c)))',
+    str(tree),
+  ]
+
+
+@pytest.mark.parametrize('root', ['', 'TOP', 'ROOT', 'S1'])
+def test_roots_are_no_part_of_a_tree(root: str):
+  assert parse(f'({root} (S (A a)))') == parse('(S (A a))')
+
+
+def test_trees_share_lines_and_lines_share_trees():
+  lines = '( (S (A a))) (S (B b)) (S', '', '(C', '\tc)', ') (D d)\r'
+  assert [' '.join(tree.words) for tree in parse(*lines)] == ['a', 'b', 'c', 'd']
+  assert [tree.tokens for tree in parse(*lines)][2:] == [['(S', 'C', ')S'], ['D']]
+
+
+def test_words_may_have_spaces_that_are_not_ascii():
+  (tree,) = parse('(S (CD 1\xa0000) (NN a\u2028b))')
+  assert tree.words == ['1\xa0000', 'a\u2028b']
+  assert trees.words(' 1\xa0000\ta\u2028b (x)') == [*tree.words, '-LRB-x-RRB-']
+
+
+@pytest.mark.parametrize(
+  ('lines', 'error'),
+  [
+    (['(S (A a))', '', '(S (A a)', '', ''], 'line 3: .* begins here is not closed'),
+    (['(S (A a))', '(S (A a)))'], 'line 2: a bracket closes that was not opened'),
+    (
+      ['(TOP (S (A a))', '(TOP (S (A a))))'],
+      r"line 2: a root 'TOP' inside .* line 1\)",
+    ),
+    (['( (S (A a))', '( (S (A a))))'], r"line 2: a root '' inside .* line 1\)"),
+    (['(S (A a))', '()'], 'line 2: nothing in a bracket'),
+    (['(S (A a) (B))'], 'line 1: nothing in a bracket'),
+    (['(S (A a b))'], "line 1: two words, 'a' and 'b', in one bracket"),
+    (['(S (A a) b)'], "line 1: 'b' stands in no brackets of its own"),
+    (['(S a (A a))'], "line 1: 'a' stands beside a bracket"),
+    (['a'], "line 1: 'a' stands in no brackets"),
+    (['(S (A a))', '(S (NP (-NONE- *)))'], 'line 2: a tree without words'),
+  ],
+)
+def test_what_is_no_tree_is_named_with_its_line(lines: list[str], error: str):
+  with pytest.raises(UserError, match=f'^a.mrg, {error}'):
+    parse(*lines)
+
+
+@pytest.mark.parametrize(
+  ('tokens', 'expected', 'repairs'),
+  [
+    ('(S (NP A )NP B )S', '(S (NP A )NP B )S', {}),
+    ('(S (NP A B', '(S (NP A B )NP )S', {'unclosed': 2}),
+    ('(S (NP A )S B', '(S (NP A )NP )S B', {'unclosed': 1}),
+    ('(S (NP A )VP B )S', '(S (NP A )NP B )S', {'mislabelled': 1}),
+    (')NP (S A )S )S B', '(S A )S B', {'unopened': 2}),
+    ('(S A (VP (NP )NP )VP B )S', '(S A B )S', {'hollow': 2}),
+    ('(S A B C (NP D )NP )S', '(S A B )S', {'surplus': 2, 'hollow': 1}),
+    ('(S (NP A )NP )S', '(S (NP A )NP XX )S', {'lacking': 1}),
+    ('(S )S A', 'A XX', {'hollow': 1, 'lacking': 1}),
+    ('', 'XX XX', {'lacking': 2}),
+    ('(S A ( ) (B )B a(b B )S', '(S A B )S', {'unread': 3, 'hollow': 1}),
+    ('(TOP (S A -NONE- B )S )TOP', '(S A B )S', {'unread': 3}),
+  ],
+)
+def test_repair(tokens: str, expected: str, repairs: dict[str, int]):
+  tree, found = trees.repair(tokens.split(), ['a', 'b'])
+  assert tree == (['a', 'b'], expected.split())
+  assert found == Repairs(**repairs)
+
+
+# Tokens as a parser writes them, with words of any kind among them.
+NAMES = st.sampled_from(
+  ['S', 'NP', 'VP', 'X-1', '', 'é', '(', ' ', 'a b', '))', 'TOP', '-NONE-']
+)
+ANY_TOKENS = st.lists(
+  st.one_of(st.tuples(st.sampled_from('()'), NAMES).map(''.join), NAMES, st.text())
+)
+SENTENCES = st.text(min_size=1).filter(trees.words)
+
+
+@given(ANY_TOKENS, SENTENCES)
+def test_any_tokens_and_any_sentence_give_a_tree_with_its_words(
+  tokens: list[str], sentence: str
+):
+  words = trees.words(sentence)
+  tree, repairs = trees.repair(tokens, words)
+  assert tree.words == words
+  assert sum(token[0] not in '()' for token in tree.tokens) == len(words)
+  again, none = trees.repair(tree.tokens, words)
+  assert again == tree and not any(none)
+  assert any(repairs) == (tree.tokens != tokens)
+  assert parse(str(tree)) == [trees.normalise(tree)]  # of functions in its labels
+
+
+@given(st.integers(1, 5000), st.booleans())
+def test_depth_has_no_limit(depth: int, closed: bool):
+  tokens = ['(S'] * depth + ['A'] + [')S'] * (depth * closed)
+  tree, repairs = trees.repair(tokens, ['a'])
+  assert parse(str(tree)) == [tree]
+  assert repairs.unclosed == depth * (not closed)
+
+
+def test_a_sentence_without_words_has_an_empty_line():
+  tree, repairs = trees.repair(['(S', 'A', ')S'], [])
+  assert str(tree) == ''
+  assert repairs == Repairs(hollow=1, surplus=1)
+
+
+@pytest.mark.slow
+def test_every_tree_of_the_treebanks_makes_a_round_trip(shared_data: pathlib.Path):
+  paths, count = sorted(shared_data.rglob('*.mrg')), 0
+  if not paths:
+    pytest.skip(f'no treebanks in {shared_data}')
+  for path in paths:
+    with path.open(encoding='utf-8', newline='\n') as lines:
+      for tree in trees.parse(lines, str(path)):
+        for kept in (tree, Tree(tree.words, trees.without_tags(tree.tokens))):
+          sentence = ' '.join(kept.words)
+          made, repairs = trees.repair(kept.tokens, trees.words(sentence))
+          assert made == kept and not any(repairs)
+          assert [*trees.parse([str(made)], 'made')] == [kept]
+        count += 1
+  assert count > 10_000

@@ -1,0 +1,336 @@
+"""The embedded corpus: well formed, held out, grammatical and hard for baselines."""
+
+import random
+import re
+import unicodedata
+from collections import Counter
+
+import numpy as np
+import pytest
+import sacrebleu
+import scipy.sparse as sparse
+
+from configs import quickstart
+from transformer_jax import quickstart_corpus
+from transformer_jax.quickstart_corpus import say, sentence_pairs, sentences
+from transformer_jax.quickstart_corpus.shapes import EVENTS, FRAMES, STATEMENTS, Clause
+
+BOOK = ('thing', 'book', 'the', 'red')
+CAR = ('thing', 'car', 'a', 'new')
+ANNA, PAUL, SHE = ('name', 'Anna'), ('name', 'Paul'), ('pronoun', 'she')
+MONDAY = ('last', 0)
+
+
+@pytest.fixture(scope='module')
+def corpus():
+  """split -> rows of (sentence, English, German, French)."""
+  rows = {split: [] for split in quickstart_corpus.SIZES}
+  for split, sentence, english in sentences(quickstart.get_config().corpus_seed):
+    row = sentence, english, say(sentence, 'de'), say(sentence, 'fr')
+    rows[split].append(row)
+  return rows
+
+
+def _texts(rows, column):
+  return [row[column] for row in rows]
+
+
+@pytest.mark.slow
+def test_sizes_and_no_sentence_twice(corpus):
+  english = [text for rows in corpus.values() for text in _texts(rows, 1)]
+  assert len(english) >= 100_000
+  assert len(set(english)) == len(english)
+  assert len(corpus['dev']) == len(corpus['test']) == 1000
+
+
+@pytest.mark.slow
+def test_lengths_are_spread(corpus):
+  lengths = [len(text.split()) for text in _texts(corpus['train'], 1)]
+  assert min(lengths) >= 3 and max(lengths) <= 40
+  assert 12 <= np.mean(lengths) <= 16.5
+  assert np.percentile(lengths, 10) <= 9 and np.percentile(lengths, 90) >= 20
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('held_out', ['dev', 'test'])
+def test_no_clause_of_a_held_out_sentence_stands_in_train(corpus, held_out):
+  def clauses(split):
+    rows = corpus[split]
+    return {repr((c.shape, c.values)) for row in rows for c in row[0].clauses}
+
+  assert not clauses('train') & clauses(held_out)
+
+
+@pytest.mark.slow
+def test_held_out_shapes_and_words_were_seen_in_train(corpus):
+  frames = {row[0].frame.specs for row in corpus['train']}
+  assert {row[0].frame.specs for row in corpus['test']} <= frames
+  for column in (1, 2, 3):
+    seen = Counter(' '.join(_texts(corpus['train'], column)).split())
+    words = ' '.join(_texts(corpus['test'], column)).split()
+    assert sum(seen[word] < 5 for word in words) < 0.01 * len(words)
+
+
+@pytest.mark.slow
+def test_text_is_ordinary(corpus):
+  for rows in corpus.values():
+    for row in rows:
+      for text in row[1:]:
+        assert unicodedata.is_normalized('NFC', text)
+        assert not re.search(r'[^\S ]|  |[{}@#~|_]| [,.]', text), text
+        assert text[0].isdigit() or text[0].isupper() or text[0] in '€$£', text
+        assert text[-1] in '.?', text
+
+
+@pytest.mark.slow
+def test_french_is_elided_and_contracted(corpus):
+  vowel = '[aeiouéèêîôâ]'
+  wrong = rf"\b(de|à) (le|les)\b|\b([jldn]e|que|la) (?!onz){vowel}|\bsi ils?\b|' "
+  for row in corpus['train']:
+    assert not re.search(wrong, row[3], re.IGNORECASE), row[3]
+
+
+def test_same_seed_same_pairs(monkeypatch):
+  sizes = {'train': 300, 'dev': 20, 'test': 20}
+  monkeypatch.setattr(quickstart_corpus, 'SIZES', sizes)
+  first = sentence_pairs('de', 3)
+  assert {split: len(pairs) for split, pairs in first.items()} == sizes
+  assert first == sentence_pairs('de', 3)
+  assert first['train'] != sentence_pairs('de', 4)['train']
+  french = sentence_pairs('fr', 3)
+  assert [a for a, _ in first['test']] == [a for a, _ in french['test']]
+
+
+# --- grammar: known sentences
+
+
+def _clause(verb, tense='past', negated=False, subject=ANNA, time=None, **slots):
+  pattern = next(p for p in EVENTS if p.verb['en'].split()[0] == verb)
+  return Clause(pattern, slots, tense, negated, subject, time)
+
+
+def _fact(start, tense='always', **slots):
+  pattern = next(p for p in STATEMENTS if p.template['en'].startswith(start))
+  return Clause(pattern, slots, tense)
+
+
+def _said(frame_start, *clauses):
+  frame = next(f for f in FRAMES if f.template['en'].startswith(frame_start))
+  sentence = quickstart_corpus.Sentence(frame, clauses, PAUL)
+  return tuple(say(sentence, locale) for locale in ('en', 'de', 'fr'))
+
+
+CITY = ('city', 'Europe/Vienna')
+CASES = {
+  'verb second': (
+    ('{0:front}.', _clause('buy', thing=CAR, time=MONDAY)),
+    'Last Monday, Anna bought a new car.',
+    'Letzten Montag hat Anna ein neues Auto gekauft.',
+    'Lundi dernier, Anna a acheté une nouvelle voiture.',
+  ),
+  'verb last': (
+    ('{speaker:nom} says that {0:main}.', _clause('call', 'present', person=SHE)),
+    'Paul says that Anna calls her.',
+    'Paul sagt, dass Anna sie anruft.',
+    "Paul dit qu'Anna l'appelle.",
+  ),
+  'separable verb': (
+    ('{0:main}.', _clause('call', 'present', True, person=('pronoun', 'he'))),
+    'Anna does not call him.',
+    'Anna ruft ihn nicht an.',
+    "Anna ne l'appelle pas.",
+  ),
+  'participles agree': (
+    ('{0:main}.', _clause('arrive', subject=('pronoun', 'they'), city=CITY)),
+    'They arrived in Vienna.',
+    'Sie sind in Wien angekommen.',
+    'Ils sont arrivés à Vienne.',
+  ),
+  'clitic before auxiliary': (
+    ('{0:question}?', _clause('help', person=SHE)),
+    'Did Anna help her?',
+    'Hat Anna ihr geholfen?',
+    "Est-ce qu'Anna l'a aidée ?",
+  ),
+  'dative and genitive s': (
+    (
+      '{0:main}.',
+      _clause('give', person=PAUL, thing=('thing', 'hat', 'Anna', 'black')),
+    ),
+    "Anna gave Paul Anna's black hat.",
+    'Anna hat Paul Annas schwarzen Hut gegeben.',
+    "Anna a donné le chapeau noir d'Anna à Paul.",
+  ),
+  'request': (
+    (
+      'please',
+      _clause('thank', 'present', person=SHE, thing=BOOK)._replace(
+        subject=('pronoun', 'you')
+      ),
+    ),
+    'Please thank her for the red book.',
+    'Bitte danken Sie ihr für das rote Buch.',
+    'Veuillez la remercier pour le livre rouge.',
+  ),
+  'purpose': (
+    ('{0:main} in order', _clause('buy', thing=CAR), _clause('call', person=PAUL)),
+    'Anna bought a new car in order to call Paul.',
+    'Anna hat ein neues Auto gekauft, um Paul anzurufen.',
+    'Anna a acheté une nouvelle voiture pour appeler Paul.',
+  ),
+  'relative clause': (
+    (
+      '{0:about}.',
+      _fact('{this} | weighs', this=CAR, weight=('measure', '2.5', 'mass-kilogram')),
+      _clause('send', thing=CAR, person=('pronoun', 'I')),
+    ),
+    'A new car that Anna sent me weighs 2.5 kilograms.',
+    'Ein neues Auto, das Anna mir geschickt hat, wiegt 2,5 Kilogramm.',
+    "Une nouvelle voiture qu'Anna m'a envoyée pèse 2,5 kilogrammes.",
+  ),
+  'countries': (
+    (
+      '{0:main}.',
+      _fact(
+        '{language} | is',
+        language=('language', 'de'),
+        countries=('list', tuple(('country', code) for code in ('CH', 'US', 'JP'))),
+      ),
+    ),
+    'German is spoken in Switzerland, the United States, and Japan.',
+    'Deutsch wird in der Schweiz, in den Vereinigten Staaten und in Japan gesprochen.',
+    "L'allemand est parlé en Suisse, aux États-Unis et au Japon.",
+  ),
+  'subjunctive, date and clock': (
+    (
+      'although',
+      _clause('return', 'future', country=('country', 'NL')),
+      _clause(
+        'leave', subject=SHE, city=CITY, time=('moment', ('on', 737093, True), 945)
+      ),
+    ),
+    'Although she left for Vienna at 3:45 PM on Sunday, February 3, 2019, Anna will'
+    ' return to the Netherlands.',
+    'Obwohl sie am Sonntag, dem 3. Februar 2019, um 15:45 Uhr nach Wien abgereist ist,'
+    ' wird Anna in die Niederlande zurückkehren.',
+    "Bien qu'elle soit partie pour Vienne le dimanche 3 février 2019 à 15:45, Anna"
+    ' retournera aux Pays-Bas.',
+  ),
+  'numbers in words': (
+    (
+      '{0:main}.',
+      _clause('order', count=('count', 'cup', 21, 'words', 'old')),
+    ),
+    'Anna ordered twenty-one old cups.',
+    'Anna hat einundzwanzig alte Tassen bestellt.',
+    'Anna a commandé vingt et une vieilles tasses.',
+  ),
+  'currency': (
+    ('{0:main}.', _clause('pay', money=('money', '1500', 'SEK'), thing=BOOK)),
+    'Anna paid 1,500 Swedish kronor for the red book.',
+    'Anna hat 1.500 Schwedische Kronen für das rote Buch bezahlt.',
+    'Anna a payé 1 500 couronnes suédoises pour le livre rouge.',
+  ),
+}
+
+
+@pytest.mark.parametrize('case', CASES)
+def test_known_sentences(case):
+  (frame, *clauses), *expected = CASES[case]
+  assert list(_said(frame, *clauses)) == expected
+
+
+# --- hardness: what needs no understanding must fail
+
+
+def _tokens(text):
+  return re.findall(r'\w+|[^\w\s]', text)
+
+
+def _bleu(hypotheses, references):
+  return sacrebleu.corpus_bleu(hypotheses, [references]).score
+
+
+def _nearest(train, test):
+  """For each test text the training text of highest TF-IDF cosine (1- and 2-grams)."""
+  index = {}
+
+  def counts(texts):
+    rows, columns = [], []
+    for row, text in enumerate(texts):
+      words = _tokens(text)
+      for gram in {*words, *zip(words, words[1:], strict=False)}:
+        rows.append(row)
+        columns.append(index.setdefault(gram, len(index)))
+    return np.array(rows), np.array(columns)
+
+  (rows, columns), (test_rows, test_columns) = counts(train), counts(test)
+  frequency = np.maximum(np.bincount(columns, minlength=len(index)), 1)
+  weight = np.log(len(train) / frequency)
+  shape = len(train), len(index)
+  matrix = sparse.csr_matrix((weight[columns], (rows, columns)), shape)
+  lengths = np.sqrt(np.asarray(matrix.multiply(matrix).sum(1)).ravel())
+  shape = len(test), len(index)
+  queries = sparse.csr_matrix((weight[test_columns], (test_rows, test_columns)), shape)
+  found = []
+  for start in range(0, len(test), 100):  # all at once take a gigabyte
+    scores = (matrix @ queries[start : start + 100].T.tocsc()).toarray()
+    found += (scores / lengths[:, None]).argmax(0).tolist()
+  return found
+
+
+@pytest.mark.slow
+def test_nearest_training_sentence_scores_under_40(corpus):
+  train, test = corpus['train'], corpus['test']
+  nearest = _nearest(_texts(train, 1), _texts(test, 1))
+  for column in (2, 3):
+    found = [train[i][column] for i in nearest]
+    assert _bleu(found, _texts(test, column)) < 40
+
+
+def _dictionary(pairs, rounds=5):
+  """IBM model 1: each source word's most probable translation."""
+  source, target = {}, {}
+  rows, columns, lengths = [], [], []
+  for english, foreign in pairs:
+    words = [source.setdefault(w, len(source)) for w in _tokens(english)]
+    meant = [target.setdefault(w, len(target)) for w in _tokens(foreign)]
+    rows.append(np.tile(words, len(meant)))
+    columns.append(np.repeat(meant, len(words)))
+    lengths += [len(words)] * len(meant)
+  positions = np.repeat(np.arange(len(lengths)), lengths)
+  cells = np.concatenate(rows) * len(target) + np.concatenate(columns)
+  cell, where = np.unique(cells, return_inverse=True)
+  cell_source, cell_target = np.divmod(cell, len(target))
+  probability = np.ones(len(cell))
+  for _ in range(rounds):
+    expected = probability[where]
+    expected /= np.bincount(positions, expected)[positions]
+    count = np.bincount(where, expected)
+    probability = count / np.bincount(cell_source, count)[cell_source]
+  order = np.argsort(probability)
+  words, meanings = list(source), list(target)
+  return {words[cell_source[i]]: meanings[cell_target[i]] for i in order}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('column', [2, 3])
+def test_word_for_word_dictionary_scores_under_40(corpus, column):
+  train = [(row[1], row[column]) for row in corpus['train']]
+  meaning = _dictionary(train)
+  assert meaning['Monday'] in ('Montag', 'lundi', 'lundis')
+  assert meaning['book'] in ('Buch', 'livre', 'Buches')
+  hypotheses = []
+  for text in _texts(corpus['test'], 1):
+    words = ' '.join(meaning.get(word, word) for word in _tokens(text))
+    words = re.sub(r' (?=[,.])|(?<=\d) (?=%)', '', words)
+    hypotheses.append(re.sub(" ' ?", "'", words))
+  assert _bleu(hypotheses, _texts(corpus['test'], column)) < 40
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('column', [2, 3])
+def test_shuffled_sources_score_under_5(corpus, column):
+  references = _texts(corpus['test'], column)
+  shuffled = random.Random(0).sample(references, len(references))
+  assert _bleu(shuffled, references) < 5

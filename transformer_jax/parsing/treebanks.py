@@ -1,0 +1,207 @@
+"""The readers of treebanks: the source is words, the target the tokens of their tree.
+
+A pair has all tags; target() tells what a parser learns of them.
+"""
+
+import pathlib
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from transformer_jax.data import packed, text_files
+from transformer_jax.data.card import identity
+from transformer_jax.data.lines import (
+  SIDES,
+  Bitext,
+  Lines,
+  Pair,
+  file_stamp,
+  unchanged,
+)
+from transformer_jax.machine.errors import UserError
+from transformer_jax.machine.files import sha256
+from transformer_jax.parsing import trees
+from transformer_jax.parsing.tree_parts import Substituted, Subtrees, pair
+from transformer_jax.parsing.trees import Tree
+
+
+class Sections(NamedTuple):
+  """A split of the Wall Street Journal, the same for all parsers since Collins 1997."""
+
+  first: int
+  last: int
+  trees: int
+
+
+# By what a config calls them among its files.
+WSJ = {
+  'wsj.02-21': Sections(2, 21, 39_832),
+  'wsj.22': Sections(22, 22, 1_700),
+  'wsj.23': Sections(23, 23, 2_416),
+}
+# Where the sections lie below --raw_dir; the last is the LDC's own folder.
+_PLACES = ('', 'WSJ', 'wsj', 'parsed/mrg/wsj')
+_RANGE = re.compile(r'(?P<stem>.+):(?P<first>\d+)-(?P<last>\d+)')
+
+
+def read(path: pathlib.Path) -> Iterator[Tree]:
+  """The trees of a file, normalised; it may be compressed.
+
+  Raises:
+    UserError: it cannot be read, or has what is no tree; the line is named.
+  """
+  with packed.opened(path) as stream:
+    yield from trees.parse(_text(Lines(stream, str(path))), str(path))
+
+
+def _text(lines: Lines) -> Iterator[str]:
+  for number, line in enumerate(lines, 1):
+    if line is None:
+      raise UserError(f'{lines.name}, line {number}: not UTF-8')
+    yield line
+
+
+class TreeFile:
+  """The trees of one file, or of a part of it; a Bitext.
+
+  Args:
+    part: the numbers of the first and the last tree, from 1; None is all of them.
+  """
+
+  def __init__(self, path: pathlib.Path, part: tuple[int, int] | None = None):
+    self.name = path.name + (f', trees {part[0]} to {part[1]}' if part else '')
+    self.paths = path, path
+    self._part = part
+    self._origin: dict = {}
+
+  def stamp(self) -> list:
+    return [*file_stamp(self.paths[0]), self._part]
+
+  def pairs(self) -> Iterator[Pair]:
+    path, number, count = self.paths[0], 0, 0
+    first, last = self._part or (1, None)
+    with unchanged(path):
+      for number, tree in enumerate(read(path), 1):
+        if first <= number and (last is None or number <= last):
+          count += 1
+          yield pair(tree)
+    if last is not None and count != last - first + 1:
+      raise UserError(f'{path} has {number:,} trees, fewer than {self.name} asks for')
+    about = {'file': path.name, 'sha256': sha256(path), 'lines': count}
+    self._origin = dict.fromkeys(SIDES, about)
+
+  def origin(self) -> dict:
+    return self._origin
+
+
+class WallStreetJournal:
+  """A Bitext of sections of the Penn Treebank; none of their trees may be missing."""
+
+  def __init__(self, folder: pathlib.Path, sections: Sections):
+    first, last = (f'{n:02}' for n in sections[:2])
+    self.name = f'WSJ {first}' + (f' to {last}' if last != first else '')
+    self.paths = ()  # too many to be listed one by one
+    self._folder, self._sections = folder, sections
+
+  def _files(self) -> list[pathlib.Path]:
+    found = []
+    for number in range(self._sections.first, self._sections.last + 1):
+      folder = self._folder / f'{number:02}'
+      files = [p for p in folder.glob('*') if p.suffix.lower() == '.mrg']
+      if not files:
+        raise UserError(f'{folder}: no files *.mrg; {self.name} need them')
+      found += sorted(files)
+    return found
+
+  def stamp(self) -> list:
+    return [file_stamp(path) for path in self._files()]
+
+  def pairs(self) -> Iterator[Pair]:
+    count = 0
+    for path in self._files():
+      with unchanged(path):
+        for tree in read(path):
+          count += 1
+          yield pair(tree)
+    if count != self._sections.trees:
+      raise UserError(
+        f'{self._folder}: {self.name} has {count:,} trees, the Penn Treebank has '
+        f'{self._sections.trees:,}: get the whole of it, or no score compares'
+      )
+
+  def origin(self) -> dict:
+    sums = {f'{p.parent.name}/{p.name}': sha256(p) for p in self._files()}
+    about = {'files': len(sums), 'sha256sums': identity(sums)}
+    return dict.fromkeys(SIDES, about | {'lines': self._sections.trees})
+
+
+def bitexts(
+  raw_dir: pathlib.Path, files: Mapping[str, Sequence[str]], seed: int
+) -> dict[str, list[Bitext]]:
+  """The trees of each split's files.
+
+  Args:
+    files: names by split. NAME is raw_dir/NAME.mrg, NAME:1-3000 its trees 1 to 3000,
+      and a name of WSJ is sections of the Wall Street Journal. NAME+subtrees are the
+      short constituents of any of these, NAME+substituted their trees with constituents
+      of each other.
+    seed: of the substitutions.
+
+  Raises:
+    UserError: there is no such file, or there are several, or no sections.
+  """
+  return {
+    split: [_named(raw_dir, name, seed) for name in files[split]] for split in files
+  }
+
+
+def target(tags: bool, numbers: bool) -> Callable[[str], str]:
+  """What a parser writes of a pair's tokens.
+
+  Args:
+    tags: all of them, or one tag for every word.
+    numbers: the words' numbers as well.
+  """
+
+  def written(line: str) -> str:
+    tokens = line.split(' ')
+    tokens = tokens if tags else trees.without_tags(tokens)
+    return ' '.join(trees.numbered(tokens) if numbers else tokens)
+
+  return written
+
+
+def _named(raw_dir: pathlib.Path, name: str, seed: int) -> Bitext:
+  stem, _, parts = name.rpartition('+')
+  if stem and parts == 'subtrees':
+    return Subtrees(_treebank(raw_dir, stem))
+  if stem and parts == 'substituted':
+    return Substituted(_treebank(raw_dir, stem), seed)
+  return _treebank(raw_dir, name)
+
+
+def _treebank(raw_dir: pathlib.Path, stem: str) -> Bitext:
+  if stem in WSJ:
+    return WallStreetJournal(_journal(raw_dir), WSJ[stem])
+  part = _RANGE.fullmatch(stem)
+  path = text_files.find(raw_dir, f'{part["stem"] if part else stem}.mrg')
+  if part is None:
+    return TreeFile(path)
+  first, last = int(part['first']), int(part['last'])
+  if not 1 <= first <= last:
+    raise UserError(
+      f'{stem}: trees are numbered from 1, and the first comes before the last, as in '
+      f'{part["stem"]}:1-3000 (--config.files)'
+    )
+  return TreeFile(path, (first, last))
+
+
+def _journal(raw_dir: pathlib.Path) -> pathlib.Path:
+  """The folder of the Wall Street Journal's sections."""
+  for place in _PLACES:
+    if (raw_dir / place / '23').is_dir():
+      return raw_dir / place
+  raise UserError(
+    f'{raw_dir}: no sections of the Penn Treebank, such as WSJ/23/wsj_2300.mrg; the '
+    'LDC has them (LDC99T42)'
+  )
