@@ -15,7 +15,7 @@ PARALLEL := -n auto --dist worksteal
 # (Read by glibc 2.35 and newer as a program starts; all else ignores it.)
 export GLIBC_TUNABLES ?= glibc.malloc.hugetlb=1
 
-.PHONY: install quickstart evidence test test-all smoke check
+.PHONY: install quickstart evidence test test-all smoke check docs
 
 install: $(VENV)/.installed.$(ACCELERATOR)
 
@@ -98,3 +98,8 @@ $(VENV)/.installed.torch: $(VENV)/.installed.tests
 	$(BIN)/python -m pip install -q --disable-pip-version-check 'transformers>=5,<6' \
 	  'ctranslate2>=4.8,<5'
 	touch $@
+
+# The docs as a site, in site/. A dead link or anchor is an error.
+docs: | $(BIN)/python
+	$(BIN)/python -m pip install -q --disable-pip-version-check 'mkdocs-material>=9.8,<10'
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build -q -d site
