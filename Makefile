@@ -102,4 +102,4 @@ $(VENV)/.installed.torch: $(VENV)/.installed.tests
 # The docs as a site, in site/. A dead link or anchor is an error.
 docs: | $(BIN)/python
 	$(BIN)/python -m pip install -q --disable-pip-version-check 'mkdocs-material>=9.8,<10'
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build -q -d site
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build -d site
