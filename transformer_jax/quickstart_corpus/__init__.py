@@ -1,28 +1,23 @@
-"""The embedded corpus: English-German and English-French pairs made on the spot.
+"""The embedded corpus: English-German sentence pairs, made on the spot.
 
-Values come from Unicode CLDR (Babel) and num2words, sentences from the tables of
-clauses.py and shapes.py. Nothing is downloaded.
+The words come from Unicode CLDR (through Babel), num2words and the tables of words.py,
+the sentences from those of templates.py. Nothing is downloaded.
 """
 
 import re
 from collections.abc import Iterator
 from random import Random
-from types import ModuleType
 from typing import NamedTuple
 from zlib import crc32
 
-from transformer_jax.quickstart_corpus import english, french, german
+from transformer_jax.quickstart_corpus import english, german
 from transformer_jax.quickstart_corpus.sampling import clause, slot
-from transformer_jax.quickstart_corpus.shapes import FRAMES, Clause, Frame
-from transformer_jax.quickstart_corpus.values import Value
+from transformer_jax.quickstart_corpus.templates import FRAMES, Clause, Frame
+from transformer_jax.quickstart_corpus.words import Value
 
 SIZES = {'train': 110_000, 'dev': 1_000, 'test': 1_000}
-LENGTHS = range(3, 41)
-_GRAMMARS: dict[str, ModuleType] = {
-  'en': english,
-  'de': german,
-  'fr': french,
-}
+LENGTHS = range(3, 41)  # words of an English sentence
+_GRAMMARS = {'en': english, 'de': german}
 _SLOT = re.compile(r'\{(\w+):(\w+)\}')
 
 
@@ -40,11 +35,11 @@ def split_of(one: Clause, seed: int) -> str:
   return {0: 'test', 1: 'dev'}.get(crc32(identity) % 20, 'train')
 
 
-def say(sentence: Sentence, locale: str) -> str:
-  """A sentence in one language."""
-  grammar = _GRAMMARS[locale]
+def write(sentence: Sentence, language: str) -> str:
+  """A sentence as text in 'en' or 'de'."""
+  grammar = _GRAMMARS[language]
 
-  def word(match: re.Match) -> str:
+  def words(match: re.Match) -> str:
     name, form = match.groups()
     if name == 'speaker':
       return grammar.phrase(sentence.speaker, form)
@@ -54,7 +49,30 @@ def say(sentence: Sentence, locale: str) -> str:
     subject, rest = grammar.render(one, form.removeprefix('about') or 'main')
     return f'{subject} {grammar.relative(sentence.clauses[1])} {rest}'.strip()
 
-  return grammar.finish(_SLOT.sub(word, sentence.frame.template[locale]))
+  return _tidy(_SLOT.sub(words, sentence.frame.template[language]))
+
+
+def _tidy(text: str) -> str:
+  """Single spaces, none before a comma or full stop, one comma, a capital first."""
+  text = re.sub(r' (?=[,.])', '', ' '.join(text.split()))
+  text = re.sub(r',(?=[,.?])', '', text)
+  return text[0].upper() + text[1:]
+
+
+def sentences(seed: int) -> Iterator[tuple[str, Sentence, str]]:
+  """Yields (split, sentence, its English), no English text twice."""
+  rng = Random(seed)
+  weights = [frame.weight for frame in FRAMES]
+  seen: set[str] = set()
+  for split, size in SIZES.items():
+    goal = len(seen) + size
+    while len(seen) < goal:
+      frame = rng.choices(FRAMES, weights)[0]
+      sentence = _draw(rng, frame, split, seed)
+      text = write(sentence, 'en')
+      if text not in seen and len(text.split()) in LENGTHS:
+        seen.add(text)
+        yield split, sentence, text
 
 
 def _draw(rng: Random, frame: Frame, split: str, seed: int) -> Sentence:
@@ -73,29 +91,12 @@ def _draw(rng: Random, frame: Frame, split: str, seed: int) -> Sentence:
   return Sentence(frame, tuple(clauses), speaker)
 
 
-def sentences(seed: int) -> Iterator[tuple[str, Sentence, str]]:
-  """(split, sentence, its English), each English once; the same for every language."""
-  rng = Random(seed)
-  weights = [frame.weight for frame in FRAMES]
-  seen: set[str] = set()
-  for split, size in SIZES.items():
-    goal = len(seen) + size
-    while len(seen) < goal:
-      frame = rng.choices(FRAMES, weights)[0]
-      sentence = _draw(rng, frame, split, seed)
-      english = say(sentence, 'en')
-      if english not in seen and len(english.split()) in LENGTHS:
-        seen.add(english)
-        yield split, sentence, english
+def sentence_pairs(seed: int) -> dict[str, list[tuple[str, str]]]:
+  """{'train': [(English, German), ...], 'dev': ..., 'test': ...}.
 
-
-def sentence_pairs(target_language: str, seed: int) -> dict[str, list[tuple[str, str]]]:
-  """{'train': [(English, foreign), ...], 'dev': ..., 'test': ...}.
-
-  Depends on the seed and the versions of Babel and num2words alone. The foreign
-  language is 'de' or 'fr'.
+  Depends on the seed and the versions of Babel and num2words alone.
   """
   pairs: dict[str, list[tuple[str, str]]] = {split: [] for split in SIZES}
-  for split, sentence, in_english in sentences(seed):
-    pairs[split].append((in_english, say(sentence, target_language)))
+  for split, sentence, text in sentences(seed):
+    pairs[split].append((text, write(sentence, 'de')))
   return pairs

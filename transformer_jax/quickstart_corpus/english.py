@@ -2,18 +2,16 @@
 
 from functools import lru_cache
 
-from transformer_jax.quickstart_corpus.lexicon import NOUNS, PLURAL_COUNTRIES
-from transformer_jax.quickstart_corpus.shapes import Clause, fill, sentence_case
-from transformer_jax.quickstart_corpus.values import Value, listed, worded
+from transformer_jax.quickstart_corpus.templates import Clause, fill
+from transformer_jax.quickstart_corpus.words import (
+  NOUNS,
+  PLURAL_COUNTRIES,
+  Value,
+  listed,
+  worded,
+)
 
-_OBJECTIVE = {
-  'I': 'me',
-  'he': 'him',
-  'she': 'her',
-  'we': 'us',
-  'you': 'you',
-  'they': 'them',
-}
+_OBJECTIVE = dict(I='me', he='him', she='her', we='us', you='you', they='them')
 _DETERMINERS = ('the', 'a', 'this', 'my', 'his', 'her', 'our')
 _WITH_ARTICLE = (*PLURAL_COUNTRIES, 'GB')
 
@@ -29,51 +27,40 @@ def _thing(noun: str, determiner: str, adjective: str) -> str:
   return f'{determiner} {words}'
 
 
-def _count(noun: str, number: int, kind: str, adjective: str) -> str:
-  words = f'{worded((kind, number), "en")} {adjective} {NOUNS[noun].plural}'
-  return ' '.join(words.split())
-
-
-def _when(kind: str, *payload) -> str:
-  if kind == 'on':
-    ordinal, with_weekday = payload
-    day = worded(('date', ordinal), 'en')
-    if with_weekday:
-      day = f'{worded(("weekday", (ordinal - 1) % 7), "en")}, {day}'
-    return f'on {day}'
-  if kind in ('last', 'next', 'every'):
-    return f'{kind} {worded(("weekday", *payload), "en")}'
-  if kind == 'in_year':
-    return f'in {payload[0]}'
-  if kind == 'in_month':
-    return f'in {worded(("month", *payload), "en")}'
-  if kind == 'moment':
-    day, minutes = payload
-    return f'at {worded(("clock", minutes), "en")} {phrase(day)}'
-  return worded((kind, *payload), 'en')
-
-
 @lru_cache(maxsize=1 << 17)
 def phrase(value: Value, form: str = '') -> str:
   """A value in English; form 'nom' gives pronouns as subjects."""
-  kind, *payload = value
-  match kind:
-    case 'name' | 'adverb' | 'food':
-      return payload[0]
-    case 'pronoun':
-      return payload[0] if form == 'nom' else _OBJECTIVE[payload[0]]
-    case 'person':
-      return f'{payload[1]} {payload[0]}'
-    case 'thing':
+  match value:
+    case 'name' | 'adverb' | 'food', word:
+      return word
+    case 'pronoun', pronoun:
+      return pronoun if form == 'nom' else _OBJECTIVE[pronoun]
+    case 'person', noun, determiner:
+      return f'{determiner} {noun}'
+    case 'thing', *payload:
       return _thing(*payload)
-    case 'count':
-      return _count(*payload)
-    case 'list':
-      return listed([phrase(member, form) for member in payload[0]], 'en')
-    case 'country' if payload[0] in _WITH_ARTICLE:
+    case 'count', noun, number, kind, adjective:
+      words = f'{worded((kind, number), "en")} {adjective} {NOUNS[noun].plural}'
+      return ' '.join(words.split())
+    case 'list', members:
+      return listed([phrase(member, form) for member in members], 'en')
+    case 'country', code if code in _WITH_ARTICLE:
       return f'the {worded(value, "en")}'
+    case 'on', ordinal, with_weekday:
+      day = worded(('date', ordinal), 'en')
+      if with_weekday:
+        day = f'{worded(("weekday", (ordinal - 1) % 7), "en")}, {day}'
+      return f'on {day}'
+    case 'last' | 'next' | 'every' as which, weekday:
+      return f'{which} {worded(("weekday", weekday), "en")}'
+    case 'in_year', year:
+      return f'in {year}'
+    case 'in_month', *payload:
+      return f'in {worded(("month", *payload), "en")}'
+    case 'moment', day, minutes:
+      return f'at {worded(("clock", minutes), "en")} {phrase(day)}'
     case _:
-      return _when(kind, *payload)
+      return worded(value, 'en')
 
 
 def _third_person(base: str) -> str:
@@ -111,12 +98,11 @@ def render(clause: Clause, mode: str) -> tuple[str, str]:
   (the slot 'thing' left out).
   """
   omitted = 'thing' if mode == 'relative' else ''
-  template = clause.pattern.template['en']
+  text = fill(clause.pattern.template['en'], clause, phrase, omitted)
   time = phrase(clause.time) if clause.time else ''
   if clause.subject is None:
-    subject, rest = fill(template, clause, phrase, omitted).split('|')
+    subject, rest = text.split('|')
   else:
-    rest = fill(template, clause, phrase, omitted)
     subject = phrase(clause.subject, 'nom')
     auxiliary, infinitive, finite = _verb(clause)
     if mode == 'infinitive':
@@ -126,7 +112,7 @@ def render(clause: Clause, mode: str) -> tuple[str, str]:
     elif clause.negated:
       negated = 'cannot' if auxiliary == 'can' else f'{auxiliary} not'
       finite = f'{negated} {infinitive}'
-    rest = f'{finite} {rest}'
+    rest = f'{finite} {text}'
   if mode == 'front':
     return f'{time}, {subject}', rest
   return subject, f'{rest} {time}'
@@ -135,8 +121,3 @@ def render(clause: Clause, mode: str) -> tuple[str, str]:
 def relative(clause: Clause) -> str:
   """'that Anna bought on Monday', to follow its noun."""
   return 'that ' + ' '.join(render(clause, 'relative'))
-
-
-def finish(text: str) -> str:
-  """Spaces and capitals of a whole sentence."""
-  return sentence_case(text)

@@ -3,16 +3,18 @@
 import re
 from functools import lru_cache
 
-from transformer_jax.quickstart_corpus.lexicon import (
+from transformer_jax.quickstart_corpus.templates import Clause, fill
+from transformer_jax.quickstart_corpus.words import (
   ADJECTIVES,
   ADVERBS,
   FOODS,
   GERMAN_ARTICLES,
   NOUNS,
   PEOPLE,
+  Value,
+  listed,
+  worded,
 )
-from transformer_jax.quickstart_corpus.shapes import Clause, fill, sentence_case
-from transformer_jax.quickstart_corpus.values import Value, listed, worded
 
 # Endings by case, in the order of _GENDERS (masculine, feminine, neuter, plural).
 _GENDERS = 'mfnp'
@@ -40,13 +42,7 @@ _WEAK = {
   'dat': ('en', 'en', 'en', 'en'),
   'gen': ('en', 'en', 'en', 'en'),
 }
-_STEMS = {
-  'a': 'ein',
-  'my': 'mein',
-  'his': 'sein',
-  'her': 'ihr',
-  'our': 'unser',
-}
+_STEMS = dict(a='ein', my='mein', his='sein', her='ihr', our='unser')
 _PRONOUNS = {
   'I': {'nom': 'ich', 'acc': 'mich', 'dat': 'mir'},
   'he': {'nom': 'er', 'acc': 'ihn', 'dat': 'ihm'},
@@ -64,7 +60,7 @@ _AUXILIARIES = {
   'can': ('kann', 'kann', 'können'),
   'want': ('will', 'will', 'wollen'),
 }
-_COUNTRY_PREPOSITIONS = {
+_BEFORE_ARTICLE = {
   'in': ('in', 'dat'),
   'to': ('in', 'acc'),
   'from': ('aus', 'dat'),
@@ -105,14 +101,8 @@ def _thing(case: str, noun: str, determiner: str, adjective: str) -> str:
     word = _genitive(word, gender)
   if case == 'dat' and gender == 'p' and word[-1] not in 'ns':
     word += 'n'
-  stem = ADJECTIVES[adjective].german + ending if adjective else ''
+  stem = ADJECTIVES[adjective] + ending if adjective else ''
   return ' '.join(f'{article} {stem} {word}'.split())
-
-
-def _count(noun: str, number: int, kind: str, adjective: str) -> str:
-  stem = ADJECTIVES[adjective].german + 'e' if adjective else ''
-  words = f'{worded((kind, number), "de")} {stem} {NOUNS[noun].german_plural}'
-  return ' '.join(words.split())
 
 
 def _country(form: str, code: str) -> str:
@@ -120,7 +110,7 @@ def _country(form: str, code: str) -> str:
   if gender is None:
     preposition = {'in': 'in ', 'to': 'nach ', 'from': 'aus '}.get(form, '')
     return preposition + name
-  preposition, case = _COUNTRY_PREPOSITIONS.get(form, ('', form or 'nom'))
+  preposition, case = _BEFORE_ARTICLE.get(form, ('', form or 'nom'))
   if name.startswith('Vereinigte'):
     stem, noun = re.fullmatch(r'(Vereinigte)\w? (\w+)', name).groups()
     name = f'{stem}{_ending(_WEAK, case, gender)[1:]} {noun}'
@@ -132,70 +122,52 @@ def _country(form: str, code: str) -> str:
   return f'{contracted.get(opening, opening)} {name}'
 
 
-def _language(form: str, code: str) -> str:
-  name = worded(('language', code), 'de')
-  return {'from': f'aus dem {name}en', 'into': f'ins {name}e'}.get(form, name)
-
-
-def _person(case: str, noun: str, determiner: str) -> str:
-  entry = PEOPLE[noun]
-  article, _ = _determined(determiner, case, 'f' if entry.feminine else 'm')
-  return f'{article} {entry.german}'
-
-
-def _when(kind: str, *payload) -> str:
-  match kind:
-    case 'on':
-      ordinal, with_weekday = payload
+@lru_cache(maxsize=1 << 17)
+def phrase(value: Value, form: str = '') -> str:
+  """A value in German; form is a case (nom acc dat gen) or in, to, from, into."""
+  match value:
+    case 'name', name:
+      return name
+    case 'adverb', adverb:
+      return ADVERBS[adverb]
+    case 'food', food:
+      return FOODS[food]
+    case 'pronoun', pronoun:
+      return _PRONOUNS[pronoun][form]
+    case 'person', noun, determiner:
+      article, _ = _determined(determiner, form, PEOPLE[noun].gender)
+      return f'{article} {PEOPLE[noun].german}'
+    case 'thing', *payload:
+      return _thing(form, *payload)
+    case 'count', noun, number, kind, adjective:
+      stem = ADJECTIVES[adjective] + 'e' if adjective else ''
+      words = f'{worded((kind, number), "de")} {stem} {NOUNS[noun].german_plural}'
+      return ' '.join(words.split())
+    case 'list', members:
+      return listed([phrase(member, form) for member in members], 'de')
+    case 'country', code:
+      return _country(form, code)
+    case 'language', _:
+      name = worded(value, 'de')
+      return {'from': f'aus dem {name}en', 'into': f'ins {name}e'}.get(form, name)
+    case 'ordinal', _:
+      return worded(value, 'de') + form
+    case 'on', ordinal, with_weekday:
       day = worded(('date', ordinal), 'de')
       if with_weekday:
         day = f'{worded(("weekday", (ordinal - 1) % 7), "de")}, dem {day},'
       return f'am {day}'
-    case 'last' | 'next' | 'every':
-      which = {'last': 'letzten', 'next': 'nächsten', 'every': 'jeden'}[kind]
-      return f'{which} {worded(("weekday", *payload), "de")}'
-    case 'in_year':
-      return f'im Jahr {payload[0]}'
-    case 'in_month':
+    case 'last' | 'next' | 'every' as which, weekday:
+      word = {'last': 'letzten', 'next': 'nächsten', 'every': 'jeden'}[which]
+      return f'{word} {worded(("weekday", weekday), "de")}'
+    case 'in_year', year:
+      return f'im Jahr {year}'
+    case 'in_month', *payload:
       return f'im {worded(("month", *payload), "de")}'
-    case 'at':
-      return f'um {worded(("clock", *payload), "de")} Uhr'
-    case 'moment':
-      day, minutes = payload
-      return f'{phrase(day)} {phrase(("at", minutes))}'
+    case 'moment', day, minutes:
+      return f'{phrase(day)} um {worded(("clock", minutes), "de")} Uhr'
     case _:
-      return worded((kind, *payload), 'de')
-
-
-@lru_cache(maxsize=1 << 17)
-def phrase(value: Value, form: str = '') -> str:
-  """A value in German; form is a case (nom acc dat gen) or in, to, from, into."""
-  kind, *payload = value
-  match kind:
-    case 'name':
-      return payload[0]
-    case 'adverb':
-      return ADVERBS[payload[0]][0]
-    case 'food':
-      return FOODS[payload[0]][0]
-    case 'pronoun':
-      return _PRONOUNS[payload[0]][form]
-    case 'person':
-      return _person(form, *payload)
-    case 'thing':
-      return _thing(form, *payload)
-    case 'count':
-      return _count(*payload)
-    case 'list':
-      return listed([phrase(member, form) for member in payload[0]], 'de')
-    case 'country':
-      return _country(form, *payload)
-    case 'language':
-      return _language(form, *payload)
-    case 'ordinal':
-      return worded(value, 'de') + form
-    case _:
-      return _when(kind, *payload)
+      return worded(value, 'de')
 
 
 def _verb(clause: Clause, mode: str) -> tuple[str, str]:
@@ -251,8 +223,3 @@ def relative(clause: Clause) -> str:
   gender = NOUNS[clause.slots['thing'][1]].gender
   pronoun = _ending(_ARTICLE, 'acc', gender)
   return f', {pronoun} ' + ' '.join(render(clause, 'relative')) + ','
-
-
-def finish(text: str) -> str:
-  """Spaces and capitals of a whole sentence."""
-  return sentence_case(text)

@@ -1,10 +1,17 @@
-"""Draws the values of the embedded corpus: slots, subjects, times and whole clauses."""
+"""Draws the values of the embedded corpus, and whole clauses of them."""
 
 from collections.abc import Callable
 from datetime import date
 from random import Random
 
-from transformer_jax.quickstart_corpus.lexicon import (
+from transformer_jax.quickstart_corpus.templates import (
+  EVENTS,
+  FACTS,
+  TENSES,
+  Clause,
+  Pattern,
+)
+from transformer_jax.quickstart_corpus.words import (
   ADJECTIVES,
   ADVERBS,
   CITIES,
@@ -18,19 +25,12 @@ from transformer_jax.quickstart_corpus.lexicon import (
   PLURAL_COUNTRIES,
   SYMBOL_CURRENCIES,
   WOMEN,
+  Value,
 )
-from transformer_jax.quickstart_corpus.shapes import (
-  EVENTS,
-  STATEMENTS,
-  TENSES,
-  Clause,
-  Pattern,
-)
-from transformer_jax.quickstart_corpus.values import Value
 
 _NOUNS, _ADJECTIVES, _FOODS = tuple(NOUNS), tuple(ADJECTIVES), tuple(FOODS)
-_KNOWN = tuple(noun for noun, person in PEOPLE.items() if person.known)
-_RELATIVES = tuple(noun for noun, person in PEOPLE.items() if not person.known)
+_KNOWN = tuple(noun for noun, person in PEOPLE.items() if person.determiner == 'the')
+_RELATIVES = tuple(noun for noun in PEOPLE if noun not in _KNOWN)
 _ADVERBS = tuple(ADVERBS)
 _STATES = tuple(code for code in COUNTRIES if code not in PLURAL_COUNTRIES)
 _PRONOUNS = ('I', 'he', 'she', 'we', 'you', 'they')
@@ -205,7 +205,7 @@ def _definite(value: Value) -> bool:
   return kind != 'count' and (kind != 'thing' or payload[1] != 'a')
 
 
-def _at_odds(subject: Value | None, slots: dict[str, Value]) -> bool:
+def _clash(subject: Value | None, slots: dict[str, Value]) -> bool:
   """Whether a value or a noun occurs twice, or 'I' and 'we' occur together."""
   values = [*slots.values(), subject]
   if len(set(values)) < len(values):
@@ -223,31 +223,33 @@ def _subject(rng: Random, spec: str, before: Clause | None) -> Value:
 
 def _pattern(rng: Random, traits: list[str]) -> Pattern:
   if 'relative' in traits:
-    return rng.choice([pattern for pattern in EVENTS if pattern.relative])
+    return rng.choice([pattern for pattern in EVENTS if pattern.can_be_relative])
   if 'about' in traits:
-    return rng.choice([pattern for pattern in STATEMENTS if 'this' in pattern.slots])
+    return rng.choice([pattern for pattern in FACTS if 'this' in pattern.slots])
   wants_event = {'event', 'request', 'infinitive'} & set(traits)
-  patterns = EVENTS if wants_event or rng.random() < 0.6 else STATEMENTS
+  patterns = EVENTS if wants_event or rng.random() < 0.6 else FACTS
   return rng.choice(patterns)
 
 
 def _tense(rng: Random, traits: list[str], pattern: Pattern) -> str | None:
-  """The tense asked for, or any the pattern has; None if they do not meet."""
+  """A tense that the traits allow; None if the pattern has none of those."""
   if {'request', 'infinitive'} & set(traits):
     return 'present' if 'want' in pattern.tenses else None
-  asked = [trait for trait in traits if trait in TENSES]
-  if asked:
-    return asked[0] if asked[0] in pattern.tenses else None
+  required = [trait for trait in traits if trait in TENSES]
+  if required:
+    return required[0] if required[0] in pattern.tenses else None
   # The past is about as common as the rest together.
   more_past = ('past',) * (3 * ('past' in pattern.tenses))
   return rng.choice(pattern.tenses + more_past)
 
 
 def clause(rng: Random, spec: str, before: Clause | None = None) -> Clause | None:
-  """One draw of a clause of the kind `spec` ('event+past'); None if it does not fit.
+  """Draws a clause of the kind `spec`, such as 'event+past'; None if it does not fit.
 
-  `before` is the clause that an infinitive takes its subject from, or that a relative
-  clause takes its thing from.
+  Args:
+    spec: as templates.FRAMES have it.
+    before: the sentence's first clause, from which an infinitive takes its subject and
+      a relative clause its thing.
   """
   traits = spec.split('+')
   pattern = _pattern(rng, traits)
@@ -258,10 +260,10 @@ def clause(rng: Random, spec: str, before: Clause | None = None) -> Clause | Non
   if spec == 'relative':
     slots['thing'] = before.slots['this']
   subject = _subject(rng, spec, before) if pattern.verb else None
-  if _at_odds(subject, slots):
+  if _clash(subject, slots):
     return None
   time = None
-  may_be_timed = pattern.timed and spec != 'infinitive' and 'bare' not in traits
+  may_be_timed = pattern.can_be_timed and spec != 'infinitive' and 'bare' not in traits
   if may_be_timed and ('timed' in traits or rng.random() < 0.4):
     era = tense if tense in ('past', 'present') and spec != 'request' else 'future'
     time = _time(rng, era, hours=subject is not None)
