@@ -45,15 +45,21 @@ evidence: install
 	  --workdir=$(EVIDENCE)/without_smoothing $(TEST) --config.epsilon_ls=0
 	$(BIN)/python -m scripts.report $(EVIDENCE)/*.seed-* $(EVIDENCE)/without_smoothing/*.seed-* --samples=0 --html=$(EVIDENCE)/report.html
 
-# Most of the time goes to compiling. With few of XLA's optimizations the suite takes a sixth
-# less. test-all runs the same tests with all of them.
+PYTEST := $(BIN)/python -m pytest $(PARALLEL)
+# Most of the time goes to compiling, which takes less with few of XLA's optimizations.
+# test-all runs the same tests with all of them.
+QUICK := JAX_DISABLE_MOST_OPTIMIZATIONS=1 $(PYTEST)
+# Tests of several devices run after the others, which compile for one.
+EIGHT := JAX_NUM_CPU_DEVICES=8
 test: $(VENV)/.installed.tests
-	JAX_DISABLE_MOST_OPTIMIZATIONS=1 $(BIN)/python -m pytest $(PARALLEL) -m 'not slow and not torch'
+	$(QUICK) -m 'not slow and not torch and not devices' --durations=30
+	$(EIGHT) $(QUICK) -m 'devices and not slow'
 
 # All tests of the default suite, the long ones, and those that compare with PyTorch.
 test-all: $(VENV)/.installed.torch
 	$(BIN)/python -c 'import torch, transformers, ctranslate2'  # else tests are skipped
-	$(BIN)/python -m pytest $(PARALLEL)
+	$(PYTEST) -m 'not devices' --durations=30
+	$(EIGHT) $(PYTEST) -m devices
 
 # Does it install, run, and stop when told to? For the other Pythons, for which pip finds
 # newer versions of JAX.

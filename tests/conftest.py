@@ -1,11 +1,13 @@
-"""Eight CPU devices, strict ranks, and where real text is looked for."""
+"""One CPU device, or eight for tests of several devices; strict ranks; real text.
+
+A test of several devices has the marker `devices`. It runs where eight are configured:
+`JAX_NUM_CPU_DEVICES=8 pytest -m devices`, as `make test` does after all other tests.
+"""
 
 import os
 import pathlib
 
-os.environ['XLA_FLAGS'] = (
-  os.environ.get('XLA_FLAGS', '') + ' --xla_force_host_platform_device_count=8'
-)
+os.environ.setdefault('JAX_NUM_CPU_DEVICES', '1')
 os.environ['JAX_PLATFORMS'] = 'cpu'
 
 import hypothesis  # noqa: E402
@@ -31,6 +33,14 @@ MODEL = ('attention', 'layers', 'ops', 'ops_cpu', 'search_weights', 'transformer
 CHECKED = [f'transformer_jax.model.{name}' for name in MODEL]
 CHECKED.append('transformer_jax.training.loss')
 jaxtyping.install_import_hook(CHECKED, 'beartype.beartype')
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+  if jax.config.jax_num_cpu_devices < 8:
+    skip = pytest.mark.skip(reason='needs JAX_NUM_CPU_DEVICES=8')
+    for item in items:
+      if item.get_closest_marker('devices'):
+        item.add_marker(skip)
 
 
 @pytest.fixture

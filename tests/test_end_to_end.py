@@ -47,7 +47,7 @@ class Commands:
     self.train = ['train', f'--workdir={self.workdir}', f'--raw_dir={folder / "raw"}']
     self.train += self.config
     self._environment = os.environ | {'XDG_CACHE_HOME': str(folder / 'cache')}
-    del self._environment['XLA_FLAGS']
+    self._environment.pop('JAX_NUM_CPU_DEVICES', None)
     self._environment.pop('JAX_DISABLE_MOST_OPTIMIZATIONS', None)
 
   def start(

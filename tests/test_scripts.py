@@ -29,7 +29,7 @@ MULTI30K = '--config=configs/multi30k.py:en-de'
 
 def run(name: str, *options: str) -> tuple[int, str, str]:
   """Exit code, stdout and stderr of scripts.NAME."""
-  environment = {k: v for k, v in os.environ.items() if k != 'XLA_FLAGS'}
+  environment = {k: v for k, v in os.environ.items() if k != 'JAX_NUM_CPU_DEVICES'}
   command = [sys.executable, '-m', f'scripts.{name}', *options]
   done = subprocess.run(
     command, cwd=ROOT, env=environment, capture_output=True, text=True, encoding='utf-8'

@@ -384,6 +384,7 @@ def test_settings_are_recorded(monkeypatch: pytest.MonkeyPatch):
   assert found['versions']['jax'] == jax.__version__
 
 
+@pytest.mark.devices
 def test_rivals_run_where_we_do(monkeypatch: pytest.MonkeyPatch):
   assert rivals.device() == 'cpu'  # though there are eight
   monkeypatch.setattr(jax, 'default_backend', lambda: 'gpu')

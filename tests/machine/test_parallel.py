@@ -22,6 +22,8 @@ from transformer_jax.model import build
 from transformer_jax.training.step import StepInput
 from transformer_jax.training.trainer import Trainer
 
+pytestmark = pytest.mark.devices
+
 
 def test_a_device_count_that_does_not_divide_the_slices_is_refused():
   with pytest.raises(ValueError, match='1, 2, 4, 8'):

@@ -168,7 +168,7 @@ def test_a_user_without_a_home(monkeypatch, capsys):
 def test_a_cpu_is_told_by_its_processor(monkeypatch: pytest.MonkeyPatch):
   monkeypatch.setattr(platform.processor, 'describe', lambda: ('a chip', []))
   monkeypatch.setattr(platform.processor, 'cores', lambda: [0])
-  assert platform.describe_device() == 'CPU, 1 core (8 JAX devices), a chip'
+  assert platform.describe_device() == 'CPU, 1 core (1 JAX device), a chip'
 
 
 @pytest.mark.parametrize(

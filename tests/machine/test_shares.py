@@ -28,6 +28,9 @@ def test_which_are_shared():
   assert set(Shares(1).axes(shapes).values()) == {None}
 
 
+pytestmark = pytest.mark.devices
+
+
 @pytest.mark.parametrize('count', [1, 4])
 def test_the_shares_of_a_sum_are_parts_of_it(count: int):
   """In the order in which split() cuts, so that they fit the state that it has cut."""

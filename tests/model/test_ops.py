@@ -278,10 +278,7 @@ def test_the_gradient_by_a_weight_transposes_the_smaller_side(shape: tuple[int, 
 
 def gradients_of_two_devices() -> None:
   """A step at Multi30k's size has the gradients of its slices taken one by one."""
-  count = '--xla_force_host_platform_device_count'
-  os.environ['XLA_FLAGS'] = re.sub(
-    rf'{count}=\d+', f'{count}=2', os.environ['XLA_FLAGS']
-  )
+  jax.config.update('jax_num_cpu_devices', 2)
   config = multi30k.get_config('en-de')
   config.model.P_drop = 0.0
   graph, params = build.transformer(config)

@@ -270,7 +270,7 @@ class Command:
     """Starts it; with `session` as a group of processes, as a terminal does."""
     command = [sys.executable, '-c', self._begin, f'--workdir={self.workdir}', *options]
     environment = os.environ | {'XDG_CACHE_HOME': str(self.workdir.parent / 'cache')}
-    del environment['XLA_FLAGS']
+    environment.pop('JAX_NUM_CPU_DEVICES', None)
     return subprocess.Popen(
       command,
       cwd=ROOT,

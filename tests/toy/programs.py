@@ -63,7 +63,6 @@ def _run(
   os.dup2(file, 1)
   os.dup2(file, 2)
   sys.stdout, sys.stderr = (os.fdopen(fd, 'w', buffering=1) for fd in (1, 2))
-  os.environ.pop('XLA_FLAGS', None)
   # Read when JAX was imported, so that for JAX setting it here would be too late.
   os.environ |= environment | {'JAX_NUM_CPU_DEVICES': str(devices)}
   jax.config.update('jax_num_cpu_devices', devices)

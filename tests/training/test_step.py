@@ -53,11 +53,13 @@ def test_sums_are_over_the_tokens_of_all_slices():
   np.testing.assert_allclose(sums.gradient_norm, squares**0.5 / tokens, rtol=1e-5)
 
 
+@pytest.mark.devices
 @pytest.mark.parametrize('count', [pytest.param(4, marks=pytest.mark.slow), 8])
 def test_any_number_of_devices_is_one_device(count: int):
   assert_same_course(course_on_one(), course(steps_on(count)))
 
 
+@pytest.mark.devices
 @pytest.mark.parametrize(
   'count, at_once',
   [(1, 8)] + [pytest.param(*n, marks=pytest.mark.slow) for n in ((2, 2), (1, 4))],
@@ -87,6 +89,7 @@ def one_replaced(seed: int) -> tuple[np.ndarray, np.ndarray]:
   return source, target
 
 
+@pytest.mark.devices
 @pytest.mark.slow
 @pytest.mark.parametrize(
   'mutant', ['mean of means', 'slice replaced', 'batch repeated']
@@ -103,6 +106,7 @@ def test_a_wrong_step_is_noticed(mutant: str, monkeypatch: pytest.MonkeyPatch):
     assert_same_course(course_on_one(), wrong)
 
 
+@pytest.mark.devices
 @pytest.mark.parametrize('count', [pytest.param(1, marks=pytest.mark.slow), 8])
 def test_an_update_without_a_finite_gradient_is_skipped(
   count: int, monkeypatch: pytest.MonkeyPatch
@@ -149,6 +153,7 @@ def copied_matrices(steps: Steps) -> list[str]:
   return [line for line in entry if re.search(r'f32\[\d+,.* copy\(%param', line)]
 
 
+@pytest.mark.devices
 def test_the_new_state_takes_the_place_of_the_old():
   """Else XLA on a CPU copies both of Adam's averages in every update."""
   steps = Steps(2)

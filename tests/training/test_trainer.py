@@ -85,6 +85,7 @@ def test_the_configs_numbers_reach_the_loop():
   assert train._cadence(config) == loop.Cadence(9, 8, 7, 6, 5)
 
 
+@pytest.mark.devices
 def test_checkpoints_do_not_know_of_shares(
   tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -151,6 +152,7 @@ def test_seeds_share_a_program_and_no_dropout(tmp_path: pathlib.Path):
   assert programs[0] == programs[1] and losses[0] != losses[1]
 
 
+@pytest.mark.devices
 @pytest.mark.slow
 @pytest.mark.parametrize('count', [1, 8])
 def test_one_bad_batch_is_skipped_and_persistent_ones_end_the_run(
