@@ -118,14 +118,6 @@ def test_all_scripts_in_one_process(capsys: pytest.CaptureFixture, tmp_path):
     call('train', MULTI30K)
 
 
-def test_scripts_are_short():
-  """Flags in, one call, text out; none imports another."""
-  for name in SCRIPTS:
-    source = (ROOT / 'scripts' / f'{name}.py').read_text()
-    assert len(source.splitlines()) <= 80, name
-    assert 'from scripts' not in source and 'import scripts' not in source, name
-
-
 def test_a_misspelt_key():
   message = refused('prepare_data', MULTI30K, '--config.train_step=3')
   assert message.startswith('--config.train_step: no such key; the nearest: train_st')

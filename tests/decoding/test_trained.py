@@ -144,9 +144,7 @@ def test_two_models_in_a_program_that_uses_jax(
     jnp.zeros(3).block_until_ready()
     found = [transformer_jax.load({str(workdir)!r}).translate(['one']) for _ in 'ab']
     print(found[0] == found[1])"""
-  environment = {
-    key: os.environ[key] for key in os.environ if key != 'JAX_NUM_CPU_DEVICES'
-  }
+  environment = {k: v for k, v in os.environ.items() if k != 'JAX_NUM_CPU_DEVICES'}
   environment['XDG_CACHE_HOME'] = str(tmp_path)
   environment['PYTHONPATH'] = str(pathlib.Path(transformer_jax.__file__).parents[1])
   command = [sys.executable, '-c', program]
