@@ -1,17 +1,16 @@
-"""The whole Transformer equals PyTorch's and Hugging Face Marian's, weights copied.
+"""The whole Transformer equals one made of PyTorch's layers, weights copied.
 
-Logits, and gradients of the label-smoothed loss, in float32. Neither peer computes with
-code of this project; embeddings and positions around PyTorch's layers are written here.
+Logits, and gradients of the label-smoothed loss, in float32. Embeddings and positions
+around PyTorch's layers are written here, so nothing of this project computes them.
+(tests/exchange compares with Hugging Face's Marian.)
 """
 
 import math
 import warnings
-from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import ml_collections
 import numpy as np
 import pytest
 from flax import nnx
@@ -21,9 +20,6 @@ from transformer_jax.model.transformer import Transformer
 from transformer_jax.training.loss import cross_entropy
 
 torch = pytest.importorskip('torch')
-pytest.importorskip('transformers')
-
-from benchmarks.rivals import huggingface  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -105,9 +101,6 @@ def outward(w: Any) -> Any:
   return w.reshape(-1, D).T
 
 
-# Each peer: weights by our names -> the tensors of its own, and its forward pass
-
-
 def torch_layers() -> tuple[Any, Any]:
   sizes = {'dropout': 0.0, 'layer_norm_eps': 1e-6, 'batch_first': True}
   layers = (
@@ -168,69 +161,7 @@ def torch_logits(w: Weights, source: Any, shifted: Any) -> Any:
   return out @ embedding.T
 
 
-def marian() -> Any:
-  """The one that scripts.benchmark times beside us."""
-  sizes = {'N': N, 'd_model': D, 'd_ff': FF, 'h': H, 'd_k': D // H, 'd_v': D // H}
-  model = sizes | {'vocab_size': W, 'P_drop': 0.0}
-  made = huggingface.marian(
-    ml_collections.ConfigDict({'model': model, 'seed': 0}), 'cpu'
-  )
-  for module in made.modules():
-    if isinstance(module, torch.nn.LayerNorm):
-      module.eps = 1e-6
-  return made.eval()
-
-
-def marian_weights(w: Weights) -> Weights:
-  state = {'final_logits_bias': torch.zeros(1, W), 'lm_head.weight': w['embedding']}
-  for name in (
-    'model.shared',
-    'model.encoder.embed_tokens',
-    'model.decoder.embed_tokens',
-  ):
-    state[f'{name}.weight'] = w['embedding']
-  # Marian puts all sines before all cosines.
-  for stack in ('encoder', 'decoder'):
-    state[f'model.{stack}.embed_positions.weight'] = torch.from_numpy(
-      positions(huggingface.LONGEST)
-    )
-    for n in range(N):
-      here, there = f'{stack}.{n}', f'model.{stack}.layers.{n}'
-      for mine, theirs in (('attention', 'self_attn'), ('cross', 'encoder_attn')):
-        if f'{here}.{mine}.query' in w:
-          for x in ('query', 'key', 'value'):
-            weight = inward(w[f'{here}.{mine}.{x}'])
-            state[f'{there}.{theirs}.{x[0]}_proj.weight'] = weight
-            state[f'{there}.{theirs}.{x[0]}_proj.bias'] = torch.zeros(D)
-          state[f'{there}.{theirs}.out_proj.weight'] = outward(
-            w[f'{here}.{mine}.output']
-          )
-          state[f'{there}.{theirs}.out_proj.bias'] = torch.zeros(D)
-          norm = f'{there}.{theirs}_layer_norm'
-          state[f'{norm}.weight'] = w[f'{here}.{mine}_norm.norm.scale']
-          state[f'{norm}.bias'] = w[f'{here}.{mine}_norm.norm.bias']
-      for mine, theirs in (('inner', 'fc1'), ('outer', 'fc2')):
-        state[f'{there}.{theirs}.weight'] = w[f'{here}.feed_forward.{mine}.kernel'].T
-        state[f'{there}.{theirs}.bias'] = w[f'{here}.feed_forward.{mine}.bias']
-      norm = f'{there}.final_layer_norm'
-      state[f'{norm}.weight'] = w[f'{here}.feed_forward_norm.norm.scale']
-      state[f'{norm}.bias'] = w[f'{here}.feed_forward_norm.norm.bias']
-  return state
-
-
-def marian_logits(w: Weights, source: Any, shifted: Any) -> Any:
-  model, state = marian(), marian_weights(w)
-  assert {*model.state_dict()} == {*state}
-  inputs = {
-    'input_ids': source,
-    'attention_mask': (source != PAD).long(),
-    'decoder_input_ids': shifted,
-  }
-  return torch.func.functional_call(model, state, (), inputs, tie_weights=False).logits
-
-
-@pytest.mark.parametrize('peer', [torch_logits, marian_logits])
-def test_logits_and_gradients_equal(peer: Callable[..., Any]):
+def test_logits_and_gradients_equal():
   graph, params = ours()
   source, target = sentences()
 
@@ -244,8 +175,8 @@ def test_logits_and_gradients_equal(peer: Callable[..., Any]):
   weights = {k: torch.tensor(v, requires_grad=True) for k, v in named(params).items()}
   shifted = np.concatenate([np.full((len(target), 1), BOS), target[:, :-1]], axis=1)
   with warnings.catch_warnings():
-    warnings.simplefilter('ignore')  # what a peer deprecates is its own affair
-    theirs = peer(weights, torch.from_numpy(source), torch.from_numpy(shifted))
+    warnings.simplefilter('ignore')  # PyTorch's own deprecations
+    theirs = torch_logits(weights, torch.from_numpy(source), torch.from_numpy(shifted))
   # PyTorch shares epsilon out among all words, the true one included.
   their_value = torch.nn.functional.cross_entropy(
     theirs.reshape(-1, W),
