@@ -23,13 +23,13 @@ from absl import app, logging
 from transformer_jax.data import languages
 from transformer_jax.data.flags import data_dir
 from transformer_jax.machine import flags
-from transformer_jax.runs.flags import checkpoints
+from transformer_jax.runs import checkpoints
 from transformer_jax.scoring.text import score_files
 
 FLAGS = flags.Flags(__doc__)
 WORKDIR = FLAGS.path('workdir', None, "The run's folder.")
 SPLIT = FLAGS.choice('split', 'test', ['dev', 'test'], 'What to score on.')
-AVERAGE, STEP = checkpoints(FLAGS)
+AVERAGE, STEP = checkpoints.define_flags(FLAGS)
 BEAM = FLAGS.integer('beam', None, "Beam size; the config's by default.", at_least=1)
 ALPHA = FLAGS.number('alpha', None, "Length penalty; the config's by default.")
 LOWERCASE = FLAGS.boolean('lowercase', 'Ignore case in BLEU, and say so.')

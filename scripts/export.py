@@ -17,7 +17,7 @@ from absl import logging
 
 from transformer_jax.exchange import export
 from transformer_jax.machine import flags
-from transformer_jax.runs.flags import checkpoints
+from transformer_jax.runs import checkpoints
 
 FLAGS = flags.Flags(__doc__)
 WORKDIR = FLAGS.path('workdir', None, "The run's folder.", required=True)
@@ -26,7 +26,7 @@ OUTPUT = FLAGS.path('output', None, 'A folder that is not there yet.', required=
 QUANTIZATION = FLAGS.choice(
   'quantization', 'float32', export.QUANTIZATIONS, "Of ctranslate2's weights."
 )
-AVERAGE, STEP = checkpoints(FLAGS)
+AVERAGE, STEP = checkpoints.define_flags(FLAGS)
 
 
 def main(argv: list[str]) -> None:

@@ -25,7 +25,7 @@ from transformer_jax.decoding import pipe
 from transformer_jax.decoding.restored import Restored
 from transformer_jax.machine import flags, streams
 from transformer_jax.machine.errors import UserError
-from transformer_jax.runs.flags import checkpoints
+from transformer_jax.runs import checkpoints
 
 FLAGS = flags.Flags(__doc__)
 WORKDIR = FLAGS.path('workdir', None, "The run's folder.", required=True)
@@ -38,7 +38,7 @@ LAYERS = FLAGS.items('layers', [], 'From 1; by default the last but one, as the 
 HEADS = FLAGS.items('heads', [], 'From 1; all by default.')
 WORD = FLAGS.string('word', None, 'The word that looks; all by default.')
 PIECES = FLAGS.boolean('pieces', 'Show pieces as they are, and do not merge them.')
-AVERAGE, STEP = checkpoints(FLAGS)
+AVERAGE, STEP = checkpoints.define_flags(FLAGS)
 
 
 def main(argv: list[str]) -> None:

@@ -16,12 +16,12 @@ from absl import logging
 from transformer_jax.analysis import attention_pictures, position_pictures, positions
 from transformer_jax.machine import flags
 from transformer_jax.report import page
-from transformer_jax.runs.flags import checkpoints
+from transformer_jax.runs import checkpoints
 
 FLAGS = flags.Flags(__doc__)
 WORKDIR = FLAGS.path('workdir', None, "The run's folder.", required=True)
 OUTPUT = FLAGS.path('output', None, 'Folder to write; attention in the run by default.')
-AVERAGE, STEP = checkpoints(FLAGS)
+AVERAGE, STEP = checkpoints.define_flags(FLAGS)
 
 
 def main(argv: list[str]) -> None:

@@ -28,7 +28,7 @@ from transformer_jax.data.flags import data_dir
 from transformer_jax.decoding.restored import Restored
 from transformer_jax.machine import flags
 from transformer_jax.report import page
-from transformer_jax.runs.flags import checkpoints
+from transformer_jax.runs import checkpoints
 
 FLAGS = flags.Flags(__doc__)
 WORKDIR = FLAGS.path('workdir', None, "The run's folder.", required=True)
@@ -40,7 +40,7 @@ PRUNE = FLAGS.boolean('prune', 'Measure what each head is worth.')
 QUERY = FLAGS.string('query', None, 'A word that looks ...')
 KEY = FLAGS.string('key', None, '... and one that it looks at.')
 OUTPUT = FLAGS.path('output', None, 'Folder to write; attention in the run by default.')
-AVERAGE, STEP = checkpoints(FLAGS)
+AVERAGE, STEP = checkpoints.define_flags(FLAGS)
 DATA_DIR = data_dir(FLAGS)
 
 

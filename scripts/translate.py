@@ -21,7 +21,7 @@ from tqdm import tqdm
 import transformer_jax
 from transformer_jax.decoding import pipe
 from transformer_jax.machine import flags
-from transformer_jax.runs.flags import checkpoints
+from transformer_jax.runs import checkpoints
 from transformer_jax.runs.run import Run
 
 FLAGS = flags.Flags(__doc__)
@@ -30,7 +30,7 @@ INPUT = FLAGS.path('input', '-', "File to translate, perhaps packed; '-' is stdi
 NBEST = FLAGS.integer('nbest', 1, 'Translations of each line.', at_least=1)
 BEAM = FLAGS.integer('beam', None, "The config's, and NBEST at least.", at_least=1)
 ALPHA = FLAGS.number('alpha', None, "Length penalty; the config's by default.")
-AVERAGE, STEP = checkpoints(FLAGS)
+AVERAGE, STEP = checkpoints.define_flags(FLAGS)
 SCORES = FLAGS.boolean('scores', 'Put its score and a tab before each.')
 
 

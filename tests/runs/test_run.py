@@ -363,25 +363,6 @@ def test_a_damaged_config(content: str, tmp_path: pathlib.Path):
     Run(tmp_path).config()
 
 
-@pytest.mark.parametrize(
-  'wrong',
-  [{'step': '2'}, {'step': True}, {'step': 1.5}, {'loss': None}, {'loss': 'x'}]
-  + [{'target_tokens': {}}, {'seconds': '1'}, {'device': []}, {'skipped': 'no'}],
-)
-def test_a_record_of_other_types(wrong: dict, tmp_path: pathlib.Path):
-  run, lines = Run(tmp_path), [{'step': 1}, {'step': 2} | wrong]
-  run.metrics.write_text(''.join(json.dumps(line) + '\n' for line in lines))
-  with pytest.raises(ValueError, match='metrics.jsonl, line 2: no record of a step'):
-    run.records()
-
-
-def test_a_record_that_is_no_text(tmp_path: pathlib.Path):
-  run = Run(tmp_path)
-  run.metrics.write_bytes(b'{"step": 1}\n{"step": 2, "device": "\xff"}\n')
-  with pytest.raises(ValueError, match='metrics.jsonl, line 2: '):
-    run.records()
-
-
 def test_training_so_far_is_up_to_the_step(tmp_path: pathlib.Path):
   """Of a run that went on after the checkpoint that is scored."""
   record = {'target_tokens': 5, 'seconds': 2.0, 'device': 'one'}

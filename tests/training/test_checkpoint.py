@@ -17,8 +17,7 @@ import pytest
 
 from configs import base
 from transformer_jax.machine.errors import UserError
-from transformer_jax.runs import averaging
-from transformer_jax.runs.run import Run
+from transformer_jax.runs.run import Run, chosen_steps
 from transformer_jax.training import checkpoint
 from transformer_jax.training.checkpoint import Damaged
 
@@ -71,7 +70,7 @@ def to_average(
   folder: pathlib.Path, every: int, count: int, last: int | str | None = None
 ) -> list[int]:
   config = ml_collections.ConfigDict({'checkpoint_every_steps': every})
-  return averaging.chosen_steps(Run(folder.parent), config, count, last)
+  return chosen_steps(Run(folder.parent), config, count, last)
 
 
 def test_restored_is_what_was_saved(kept: pathlib.Path):

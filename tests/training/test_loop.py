@@ -16,9 +16,8 @@ import pytest
 from transformer_jax.data import batches
 from transformer_jax.machine import hosts
 from transformer_jax.machine.signals import EXIT_CODE, Interruption
-from transformer_jax.runs import averaging
-from transformer_jax.runs.records import best_of
-from transformer_jax.runs.run import Run
+from transformer_jax.runs.metrics import best_step
+from transformer_jax.runs.run import Run, chosen_steps
 from transformer_jax.training import checkpoint, loop
 from transformer_jax.training.log import Log
 from transformer_jax.training.step import Sums, TrainState
@@ -127,7 +126,7 @@ def test_patience(tmp_path: pathlib.Path):
   found = iter([5.0, 3.0, 3.0, 4.0])
   options = {'dev': loop.Dev(lambda _: next(found)), 'patience': 2}
   kept, records = looped(tmp_path, Counter(40), Interruption(), **options)
-  assert kept.steps == [4, 8, 12, 16] and best_of(records, 'perplexity') == 8
+  assert kept.steps == [4, 8, 12, 16] and best_step(records, 'perplexity') == 8
   assert [r['step'] for r in records if 'loss' in r][-1] == 16
   again, _ = looped(tmp_path, Counter(40), Interruption(), 16, **options)
   assert again.steps == []
@@ -149,7 +148,7 @@ def test_dev_bleu(tmp_path: pathlib.Path, capsys, monkeypatch: pytest.MonkeyPatc
     16: 23.0,
     18: 21.0,
   }
-  assert best_of(records, 'bleu') == 8 and best_of(records, '') is None
+  assert best_step(records, 'bleu') == 8 and best_step(records, '') is None
   assert 'step 8: dev BLEU 29.00, greedy, in 2.0 s' in capsys.readouterr().err
 
 
@@ -250,7 +249,7 @@ def test_minutes_add_copies_that_are_never_averaged(
     (tmp_path / 'checkpoints' / str(step)).mkdir()
     (tmp_path / 'checkpoints' / str(step) / checkpoint.MANIFEST).touch()
   config = ml_collections.ConfigDict({'checkpoint_every_steps': EVERY})
-  assert averaging.chosen_steps(Run(tmp_path), config, 5, None) == [4, 8, 9]
+  assert chosen_steps(Run(tmp_path), config, 5, None) == [4, 8, 9]
   checkpoint.prune(tmp_path / 'checkpoints', EVERY, 5)
   assert checkpoint.steps(tmp_path / 'checkpoints') == [4, 8, 9]
 

@@ -16,9 +16,8 @@ from transformer_jax.machine import files, parallel, platform, provenance
 from transformer_jax.machine.errors import UserError
 from transformer_jax.machine.signals import Interruption
 from transformer_jax.model import build, flops
-from transformer_jax.runs.averaging import chosen_steps
 from transformer_jax.runs.result import SCORES, VERSION, Result
-from transformer_jax.runs.run import Run
+from transformer_jax.runs.run import Run, chosen_steps
 from transformer_jax.scoring import text
 from transformer_jax.scoring.text import Text
 from transformer_jax.training import checkpoint

@@ -13,8 +13,7 @@ from transformer_jax.decoding.tasks import TASKS
 from transformer_jax.decoding.translate import Translator
 from transformer_jax.machine import parallel, platform
 from transformer_jax.model import build
-from transformer_jax.runs.averaging import chosen_steps
-from transformer_jax.runs.run import Run
+from transformer_jax.runs.run import Run, chosen_steps
 from transformer_jax.training import checkpoint
 
 Pair = tuple[list[int], list[int]]  # ids of source and target, each with its EOS

@@ -9,9 +9,8 @@ from transformer_jax.data import card
 from transformer_jax.machine import platform
 from transformer_jax.machine.errors import UserError
 from transformer_jax.model import build
-from transformer_jax.runs.averaging import chosen_steps
 from transformer_jax.runs.result import Result
-from transformer_jax.runs.run import Run
+from transformer_jax.runs.run import Run, chosen_steps
 from transformer_jax.training import checkpoint
 
 Tree = Any

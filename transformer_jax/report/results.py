@@ -8,7 +8,7 @@ from transformer_jax.data.corpus import folder_of
 from transformer_jax.machine.errors import UserError
 from transformer_jax.parsing import baseline
 from transformer_jax.parsing.baseline import Baseline
-from transformer_jax.runs.records import read_records
+from transformer_jax.runs.metrics import read_records
 from transformer_jax.runs.result import CONFIG, MODEL, Result
 from transformer_jax.runs.run import Run
 

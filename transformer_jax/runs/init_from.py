@@ -10,8 +10,8 @@ from transformer_jax.data.corpus import TREES_ALONE, name_apart
 from transformer_jax.machine import files
 from transformer_jax.machine.errors import UserError
 from transformer_jax.runs import config_checks
+from transformer_jax.runs.checkpoints import MANIFEST, steps
 from transformer_jax.runs.run import Run
-from transformer_jax.runs.saved import MANIFEST, steps
 
 # Keys of the model that may differ from the run's: dropout, which belongs to training,
 # and the vocabulary sizes, which are replaced by the run's.

@@ -21,7 +21,7 @@ from typing import NamedTuple
 from transformer_jax.machine import files
 from transformer_jax.machine.errors import UserError
 from transformer_jax.machine.signals import EXIT_CODE
-from transformer_jax.runs.patience import Patience
+from transformer_jax.runs.metrics import Patience
 from transformer_jax.runs.run import Run
 
 # Seconds between two looks at a process. Less than signals.SAME, so that a trainer

@@ -16,7 +16,7 @@ from transformer_jax.data.flags import DataFlags
 from transformer_jax.machine.errors import UserError
 from transformer_jax.machine.flags import Flags
 from transformer_jax.runs import init_from
-from transformer_jax.runs.averaging import averaged_steps
+from transformer_jax.runs.checkpoints import averaged_steps
 from transformer_jax.runs.job import Job
 from transformer_jax.runs.run import Run
 

@@ -6,6 +6,7 @@ import os
 import pathlib
 import shutil
 import socket
+import sys
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -17,8 +18,8 @@ from transformer_jax.data.vocabulary import Vocabularies
 from transformer_jax.machine import files
 from transformer_jax.machine.errors import UserError
 from transformer_jax.runs import config_checks
-from transformer_jax.runs.records import best_of, read_records
-from transformer_jax.runs.saved import numbered
+from transformer_jax.runs.checkpoints import averaged_steps, flaw, numbered, steps
+from transformer_jax.runs.metrics import best_step, read_records
 
 
 class RunLocked(UserError):
@@ -143,7 +144,7 @@ class Run(NamedTuple):
         f'{self.workdir} keeps no best checkpoint: train with --config.best_by=bleu or '
         'perplexity, or give --step a number'
       )
-    if (step := best_of(self.records(), by)) is None:
+    if (step := best_step(self.records(), by)) is None:
       raise UserError(f'{self.workdir}: no dev {by} was measured yet')
     return step
 
@@ -321,3 +322,43 @@ class Run(NamedTuple):
           f'{corpus / name} is not that of {self.workdir / card.CARD}: use the '
           'corpus the run was trained on'
         )
+
+
+def chosen_steps(
+  run: Run,
+  config: ml_collections.ConfigDict,
+  average: int | None,
+  last: int | str | None,
+) -> list[int]:
+  """The steps of the checkpoints to average (section 6.1), ascending.
+
+  Args:
+    average: how many; None is what the config says, and 1 where `last` is 'best'.
+    last: the last of them; 'best' is run.best_step(), None the newest that was saved.
+
+  Raises:
+    UserError: `average` is less than 1, or a step has no finished checkpoint; it is
+      named.
+  """
+  if average is None:
+    average = 1 if last == 'best' else config.average_last
+  if average < 1:
+    raise UserError(f'average={average}: 1 or more')
+  folder, finished = run.checkpoints, steps(run.checkpoints)
+  if not finished:
+    raise UserError(f'{folder}: no finished checkpoint there')
+  last = run.best_step() if last == 'best' else last
+  newest = max(*numbered(folder), run.newest_saved()) if last is None else last
+  wanted = averaged_steps(newest, config.checkpoint_every_steps, average)
+  missing = [step for step in wanted if step not in finished]
+  if missing:
+    path = folder / str(missing[-1])
+    after = len(wanted) - 1 - wanted.index(missing[-1])
+    remedy = f'--average={after}' if after else f'--step, one of {finished}'
+    raise UserError(
+      f'{path} {flaw(path)}, one of {len(wanted)} to average up to step {newest}: put '
+      f'it back, or give {remedy}'
+    )
+  if len(wanted) < average:
+    print(f'averaging {len(wanted)} checkpoints: no more were made', file=sys.stderr)
+  return wanted

@@ -20,7 +20,13 @@ import orbax.checkpoint as ocp
 
 from transformer_jax.machine import files, parallel
 from transformer_jax.machine.errors import UserError
-from transformer_jax.runs.saved import ASIDE, MANIFEST, misnumbered, numbered, steps
+from transformer_jax.runs.checkpoints import (
+  ASIDE,
+  MANIFEST,
+  misnumbered,
+  numbered,
+  steps,
+)
 
 # Suffixes of folders that are not checkpoints: half written, and half deleted by a
 # process that was killed.
@@ -74,7 +80,7 @@ def save(folder: pathlib.Path, step: int, params: Tree, opt_state: Tree) -> None
 def prune(folder: pathlib.Path, every: int, keep: int, best: int | None = None) -> None:
   """Keeps `best`, the last `keep` checkpoints at multiples of `every`, and the newest.
 
-  An average takes the newest and multiples of `every` before it (averaging.py). All
+  An average takes the newest and multiples of `every` before it (runs.checkpoints). All
   others are deleted.
   """
   there = steps(folder)

@@ -11,7 +11,7 @@ import numpy as np
 from transformer_jax.machine import hosts, platform, provenance
 from transformer_jax.machine.errors import UserError
 from transformer_jax.machine.signals import Interruption
-from transformer_jax.runs.patience import Patience
+from transformer_jax.runs.metrics import Patience
 from transformer_jax.training import checkpoint
 from transformer_jax.training.log import Log
 from transformer_jax.training.metrics import Divergence, Meter, Values

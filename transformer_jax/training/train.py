@@ -13,8 +13,7 @@ from transformer_jax.data import batches, card, token_files
 from transformer_jax.machine import hosts, platform
 from transformer_jax.machine.signals import Interruption
 from transformer_jax.runs import run
-from transformer_jax.runs.patience import Patience
-from transformer_jax.runs.records import best_of
+from transformer_jax.runs.metrics import Patience, best_step
 from transformer_jax.training import checkpoint
 from transformer_jax.training.compilation import Programs
 from transformer_jax.training.log import Log, Silent
@@ -65,7 +64,7 @@ def train(
     stack.enter_context(log)
     log.say(f'training on {platform.describe_device()}')
     log.say(mean_batch(trainer.batches, config.tokens_per_batch))
-    best = lambda: best_of(folder.records(), config.best_by)
+    best = lambda: best_step(folder.records(), config.best_by)
     kept = config.checkpoint_every_steps, config.keep_checkpoints
     writer = stack.enter_context(
       checkpoint.Writer(folder.checkpoints, *kept, log.saved, best)

@@ -1,8 +1,12 @@
-"""Which checkpoints stand in a run's folder `checkpoints/`, by their names; no JAX."""
+"""Which checkpoints stand in a run's folder, and which are averaged; no JAX."""
 
 import os
 import pathlib
 import re
+
+from absl import flags
+
+from transformer_jax.machine.flags import Flags
 
 MANIFEST = 'manifest.json'  # of a checkpoint: it is finished
 STEP = re.compile('[1-9][0-9]*')  # the name of a checkpoint's folder
@@ -36,3 +40,27 @@ def misnumbered(checkpoints: pathlib.Path) -> list[str]:
   """Names there that look like a step's and are none, such as 075."""
   names = os.listdir(checkpoints) if checkpoints.exists() else []
   return sorted(name for name in names if name.isdigit() and not STEP.fullmatch(name))
+
+
+def averaged_steps(last: int, every: int, count: int) -> list[int]:
+  """The `count` steps to average, up to and including `last`; fewer in a short run.
+
+  All but `last` are multiples of `every`, the steps between two checkpoints. So an
+  average spans as many steps in a run that was stopped and resumed as in any other.
+  """
+  before = (last - 1) // every  # multiples of `every`
+  return [n * every for n in range(max(1, before - count + 2), before + 1)] + [last]
+
+
+def define_flags(table: Flags) -> tuple[flags.FlagHolder, flags.FlagHolder]:
+  """Defines --average and --step: which checkpoints to average; None by default."""
+  average = table.integer(
+    'average',
+    None,
+    "Checkpoints to average; by default the config's number, or 1 with --step=best.",
+    at_least=1,
+  )
+  step = table.integer_or(
+    'step', 'best', 'Last step to average, the newest by default; best: best on dev.'
+  )
+  return average, step

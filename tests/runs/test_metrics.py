@@ -1,0 +1,79 @@
+"""Records are read or named as damaged; dev perplexity ends a training."""
+
+import json
+import math
+import pathlib
+
+import pytest
+
+from transformer_jax.machine import files
+from transformer_jax.machine.errors import UserError
+from transformer_jax.runs.metrics import Patience, read_records
+
+
+@pytest.mark.parametrize(
+  ('lines', 'said'),
+  [
+    (['{"step": "2"}'], 'Expected `int`, got `str` - at `$.step`'),
+    (['{"step": true}'], '$.step'),
+    (['{"step": 1.5}'], '$.step'),
+    (['{"step": 2, "loss": null}'], '$.loss'),
+    (['{"step": 2, "target_tokens": {}}'], '$.target_tokens'),
+    (['{"step": 2, "device": []}'], '$.device'),
+    (['{"loss": 2}'], 'missing required field `step`'),
+    (['[2]'], 'Expected `object`'),
+    (['{"step": 2, "device": "\udcff"}', '{"step": 3}'], 'utf-8'),
+    # Torn in the middle: the rest of the line is lost, and all after it may be
+    (['{"step": 2, "lo', '{"step": 3}'], 'truncated'),
+    (['{"step": 2, "lo{"step": 3}', ''], 'malformed'),
+    (['', '{"step": 3}'], 'truncated'),
+  ],
+)
+def test_a_line_that_is_no_record(lines: list[str], said: str, tmp_path: pathlib.Path):
+  path = tmp_path / 'metrics.jsonl'
+  text = '\n'.join(['{"step": 1}', *lines, '{"step": 4}', ''])
+  path.write_bytes(text.encode(errors='surrogateescape'))
+  with pytest.raises(UserError) as caught:
+    read_records(path)
+  assert str(caught.value).startswith(f'{path}, line 2: damaged (')
+  assert said in str(caught.value)
+
+
+@pytest.mark.parametrize('torn', ['{"step": 4, "lo', '{', '{"step": 2', '\0\0\n', '\n'])
+def test_a_torn_last_line_is_left_out(torn: str, tmp_path: pathlib.Path):
+  path = tmp_path / 'metrics.jsonl'
+  path.write_text('{"step": 1}\n{"step": 2, "loss": 3}\n' + torn)
+  assert read_records(path) == [{'step': 1}, {'step': 2, 'loss': 3.0}]
+  assert read_records(tmp_path / 'none') == []
+
+
+@pytest.mark.parametrize(
+  ('measured', 'ended'),
+  [
+    ([], False),
+    ([3, 2, 1], False),
+    ([1, 2], False),
+    ([1, 2, 1], True),
+    ([2, 3, 1, 2], False),
+    # NaN is worse than any number, and spoils no later one.
+    ([10, math.nan, 9], False),
+    ([10, math.nan, 9, 9.5], False),
+    ([10, math.nan, math.nan], True),
+    ([math.nan, 8, 9], False),
+  ],
+)
+def test_two_without_a_better_one(measured: list[float], ended: bool):
+  live = Patience(2)
+  for perplexity in measured:
+    live.add(perplexity)
+  records = [{'step': n, 'dev_perplexity': x} for n, x in enumerate(measured)]
+  lines = [files.as_json(record) for record in [*records, {'step': 9, 'seconds': 1.0}]]
+  again = Patience.of(map(json.loads, lines), 2)
+  assert live.ended == again.ended == ended
+
+
+def test_no_patience_is_asked_for():
+  endless = Patience(0)
+  for _ in range(50):
+    endless.add(7.0)
+  assert not endless.ended

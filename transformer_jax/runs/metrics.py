@@ -1,0 +1,100 @@
+"""What metrics.jsonl holds of a training, and what follows from it; no JAX."""
+
+import math
+import pathlib
+from collections.abc import Iterable
+from typing import Any, Required, TypedDict
+
+import msgspec
+
+from transformer_jax.machine.errors import UserError
+
+
+class Record(TypedDict, total=False):
+  """A line of metrics.jsonl: of training steps, a dev measurement or a checkpoint."""
+
+  step: Required[int]  # the newest it tells of
+  # Of training, since the record before
+  epoch: float
+  loss: float  # label-smoothed, nats per piece
+  perplexity: float | None  # null, here and below, stands for NaN or infinity
+  learning_rate: float | None
+  gradient_norm: float | None
+  target_tokens: int
+  steps: int
+  skipped: int  # steps without an update, for a gradient that was not finite
+  seconds: float
+  device: str
+  commit: str
+  # Of dev
+  dev_perplexity: float | None
+  dev_bleu: float | None
+  bleu_seconds: float
+  # Of a checkpoint that is whole
+  saved: bool
+  # Of a step that was skipped: the training pairs of its batch
+  skipped_pairs: list[int]
+
+
+def read_records(metrics: pathlib.Path) -> list[dict[str, Any]]:
+  """The records of a metrics.jsonl, one a line; none without the file.
+
+  A last line that is no JSON is left out: it is being written, or its writer was
+  killed.
+
+  Raises:
+    UserError: a line is no record; the message names it.
+  """
+  lines = metrics.read_bytes().splitlines() if metrics.is_file() else []
+  records = []
+  for number, line in enumerate(lines, 1):
+    try:
+      records.append(msgspec.json.decode(line, type=Record))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+      if number < len(lines) or isinstance(error, msgspec.ValidationError):
+        raise UserError(f'{metrics}, line {number}: damaged ({error})') from error
+  return records
+
+
+def best_step(records: Iterable[dict[str, Any]], by: str) -> int | None:
+  """The step with the best dev 'perplexity' or 'bleu'; None if none was measured.
+
+  With '', no step is the best.
+  """
+  if not by:
+    return None
+  key, sign = f'dev_{by}', {'perplexity': 1, 'bleu': -1}[by]
+  measured = [(sign * r[key], r['step']) for r in records if r.get(key) is not None]
+  return min(measured)[1] if measured else None
+
+
+class Patience:
+  """Says when dev perplexity has not improved for too long, which ends a training.
+
+  Args:
+    most: so many measurements in a row may be no better than the best; 0: any number.
+  """
+
+  def __init__(self, most: int):
+    self.most, self._best, self._worse = most, math.inf, 0
+
+  @classmethod
+  def of(cls, records: Iterable[dict[str, Any]], most: int) -> 'Patience':
+    """As the records of metrics.jsonl leave it."""
+    patience = cls(most)
+    for record in records:
+      if 'dev_perplexity' in record:
+        perplexity = record['dev_perplexity']
+        patience.add(math.nan if perplexity is None else perplexity)
+    return patience
+
+  def add(self, perplexity: float) -> None:
+    """Takes the next measurement; NaN is worse than any number."""
+    if perplexity < self._best:
+      self._best, self._worse = perplexity, 0
+    else:
+      self._worse += 1
+
+  @property
+  def ended(self) -> bool:
+    return 0 < self.most <= self._worse
