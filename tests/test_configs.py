@@ -176,7 +176,7 @@ def test_unknown_arguments_are_refused():
     table3.get_config('B2,tiny')
   with pytest.raises(ValueError, match='lowercase'):
     multi30k.get_config('en-de,uncased')
-  with pytest.raises(ValueError, match="'ptb' is no parser: wsj, semi, gum"):
+  with pytest.raises(ValueError, match="'ptb' is no parser: wsj, semi, craft"):
     parsing.get_config('ptb')
 
 
@@ -201,7 +201,7 @@ def test_the_parser_is_section_6_3s():
     assert 0 < model.P_drop < 1 and 0 < model.P_drop_attention < 1
   assert parsing.get_config('semi').files.train == ('wsj.02-21', 'silver')
   assert parsing.get_config('small').corpus == parsing.get_config('gum').corpus
-  for arg in ('gum', 'sample', 'small'):
+  for arg in ('craft', 'gum', 'sample', 'small'):
     assert parsing.get_config(arg).alpha == 1.0
 
 

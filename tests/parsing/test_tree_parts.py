@@ -96,7 +96,7 @@ def test_trees_without_parts_make_no_others(text: str, tmp_path: pathlib.Path):
 def test_a_seed_makes_the_same_trees(tmp_path: pathlib.Path):
   first, again, other = (made(GIVEN, tmp_path, 'substituted', s) for s in (1, 1, 2))
   assert first == again != other
-  read = treebanks.TreeFile(tmp_path / 'a.mrg')
+  read = treebanks.TreeFile(tmp_path / 'a.mrg', None, False)
   one, two = Substituted(read, 1), Substituted(read, 2)
   assert one.stamp() != two.stamp() != read.stamp()
   assert one.origin() == read.origin() and one.name == 'substituted trees of a.mrg'

@@ -107,10 +107,38 @@ def test_files_may_be_compressed_and_have_several_trees_a_line(tmp_path: pathlib
   assert splits['test'][0].stamp() != splits['train'][1].stamp()
 
 
+FLAWED = TREE + '(S (NN two words))\n' + TREE * 2 + '(S (NN))\n' + TREE
+
+
+def test_flawed_trees_are_left_out_of_training_and_told(
+  tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+):
+  path = tmp_path / 'a.mrg'
+  path.write_text(FLAWED)
+  files = {'train': ('a', 'a+subtrees'), 'dev': ('a:3-4',), 'test': ('a:3-5',)}
+  splits = treebanks.bitexts(tmp_path, files, 1)
+  plain, parts = splits['train']
+  assert [*plain.pairs()] == [PAIR] * 4 and [*parts.pairs()] == []
+  flaw = "line 2: two words, 'two' and 'words', in one bracket"
+  assert capsys.readouterr().err == f'2 of 6 trees left out; {path}, {flaw}\n'
+  about = plain.origin()['source']
+  assert (about['lines'], about['flawed'], about['first_flawed']) == (6, 2, flaw)
+  assert [*splits['dev'][0].pairs()] == [PAIR] * 2, 'none is in this part'
+  with pytest.raises(UserError, match=re.escape(f'{path}, line 5: nothing in')):
+    [*splits['test'][0].pairs()]
+
+
+def test_a_part_reads_nothing_beyond_it(tmp_path: pathlib.Path):
+  (tmp_path / 'a.mrg').write_text(TREE * 3 + 'no tree\n')
+  (bitext,) = treebanks.bitexts(tmp_path, {'dev': ('a:1-3',)}, 1)['dev']
+  assert [*bitext.pairs()] == [PAIR] * 3
+
+
 def test_a_part_that_is_not_there_is_refused(tmp_path: pathlib.Path):
   (tmp_path / 'a.mrg').write_text(TREE * 3)
   (bitext,) = treebanks.bitexts(tmp_path, {'dev': ('a:3-4',)}, 1)['dev']
-  with pytest.raises(UserError, match='has 3 trees, fewer than a.mrg, trees 3 to 4'):
+  said = 'has 1 trees from number 3 on, a.mrg, trees 3 to 4 are 2'
+  with pytest.raises(UserError, match=said):
     [*bitext.pairs()]
   for part in ('0-3', '4-2', '5-4'):
     with pytest.raises(UserError, match=f'^a:{part}: trees are numbered from 1'):

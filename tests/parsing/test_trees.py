@@ -94,13 +94,21 @@ def test_words_may_have_spaces_that_are_not_ascii():
     (['(S (A a b))'], "line 1: two words, 'a' and 'b', in one bracket"),
     (['(S (A a) b)'], "line 1: 'b' stands in no brackets of its own"),
     (['(S a (A a))'], "line 1: 'a' stands beside a bracket"),
-    (['a'], "line 1: 'a' stands in no brackets"),
+    (['a'], "line 1: 'a' stands outside brackets"),
     (['(S (A a))', '(S (NP (-NONE- *)))'], 'line 2: a tree without words'),
   ],
 )
 def test_what_is_no_tree_is_named_with_its_line(lines: list[str], error: str):
   with pytest.raises(UserError, match=f'^a.mrg, {error}'):
     parse(*lines)
+
+
+def test_a_flawed_tree_does_not_spoil_those_around_it():
+  lines = '(S (A a))', '(S (A a b)', ' c (B) d (C c (D d))) (E e)', '(X (-NONE- 0))'
+  one, flawed, other, empty = trees.parse_flawed(lines, 'a.mrg')
+  assert (one.words, other.words) == (['a'], ['e'])
+  assert "line 2: two words, 'a' and 'b', in one" in str(flawed)
+  assert 'line 4: a tree without words' in str(empty)
 
 
 @pytest.mark.parametrize(
@@ -166,12 +174,15 @@ def test_a_sentence_without_words_has_an_empty_line():
 
 @pytest.mark.slow
 def test_every_tree_of_the_treebanks_makes_a_round_trip(shared_data: pathlib.Path):
-  paths, count = sorted(shared_data.rglob('*.mrg')), 0
+  paths, count, flawed = sorted(shared_data.rglob('*.mrg')), 0, []
   if not paths:
     pytest.skip(f'no treebanks in {shared_data}')
   for path in paths:
     with path.open(encoding='utf-8', newline='\n') as lines:
-      for tree in trees.parse(lines, str(path)):
+      for tree in trees.parse_flawed(lines, str(path)):
+        if isinstance(tree, UserError):
+          flawed.append(path)
+          continue
         for kept in (tree, Tree(tree.words, trees.without_tags(tree.tokens))):
           sentence = ' '.join(kept.words)
           made, repairs = trees.repair(kept.tokens, trees.words(sentence))
@@ -179,3 +190,5 @@ def test_every_tree_of_the_treebanks_makes_a_round_trip(shared_data: pathlib.Pat
           assert [*trees.parse([str(made)], 'made')] == [kept]
         count += 1
   assert count > 10_000
+  craft = shared_data / 'craft/train.mrg'
+  assert flawed == [craft] * (4 * (craft in paths))

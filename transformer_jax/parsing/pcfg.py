@@ -277,6 +277,14 @@ def parse_all(
     yield found or trees.repair([], words)[0], found is not None
 
 
+def _whole(path: pathlib.Path) -> list[Tree]:
+  """The trees of a file, without the flawed ones."""
+  found = [*treebanks.read_flawed(path)]
+  flaws = [tree for tree in found if isinstance(tree, UserError)]
+  treebanks.tell_flaws(flaws, len(found))
+  return [tree for tree in found if not isinstance(tree, UserError)]
+
+
 def score_file(
   train: Sequence[pathlib.Path], test: pathlib.Path, output: pathlib.Path
 ) -> Iterator[str]:
@@ -292,7 +300,7 @@ def score_file(
   if output.suffix != '.mrg':
     raise UserError(f'--output={output}: trees go there, and .json beside: give .mrg')
   output.parent.mkdir(parents=True, exist_ok=True)
-  given = [*itertools.chain.from_iterable(map(treebanks.read, train))]
+  given = [*itertools.chain.from_iterable(map(_whole, train))]
   if not given:
     raise UserError('no trees to read rules off: --train names files with trees')
   gold = [*treebanks.read(test)]

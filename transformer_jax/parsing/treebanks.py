@@ -3,8 +3,11 @@
 A pair has all tags; target() tells what a parser learns of them.
 """
 
+import functools
+import itertools
 import pathlib
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -44,14 +47,35 @@ _PLACES = ('', 'WSJ', 'wsj', 'parsed/mrg/wsj')
 _RANGE = re.compile(r'(?P<stem>.+):(?P<first>\d+)-(?P<last>\d+)')
 
 
-def read(path: pathlib.Path) -> Iterator[Tree]:
-  """The trees of a file, normalised; it may be compressed.
+def read(path: pathlib.Path, first: int = 1, last: int | None = None) -> Iterator[Tree]:
+  """Yields the trees of a file, normalised; it may be compressed.
+
+  Args:
+    first, last: the numbers of the trees to read, from 1; None is to the end. What
+      comes after the last is not looked at.
 
   Raises:
-    UserError: it cannot be read, or has what is no tree; the line is named.
+    UserError: the file cannot be read, or a tree is flawed; the line is named.
   """
+  for tree in read_flawed(path, first, last):
+    if isinstance(tree, UserError):
+      raise tree
+    yield tree
+
+
+def read_flawed(
+  path: pathlib.Path, first: int = 1, last: int | None = None
+) -> Iterator[Tree | UserError]:
+  """Yields trees as read() does, and an error in place of each flawed tree."""
   with packed.opened(path) as stream:
-    yield from trees.parse(_text(Lines(stream, str(path))), str(path))
+    found = trees.parse_flawed(_text(Lines(stream, str(path))), str(path))
+    yield from itertools.islice(found, first - 1, last)
+
+
+def tell_flaws(flaws: Sequence[UserError], trees: int) -> None:
+  """Says on stderr how many flawed trees are left out of `trees`, and the first."""
+  if flaws:
+    print(f'{len(flaws)} of {trees:,} trees left out; {flaws[0]}', file=sys.stderr)
 
 
 def _text(lines: Lines) -> Iterator[str]:
@@ -66,28 +90,43 @@ class TreeFile:
 
   Args:
     part: the numbers of the first and the last tree, from 1; None is all of them.
+    leave_out: leaves flawed trees out, tells their number and the first of them on
+      stderr and in origin(); otherwise they are an error.
   """
 
-  def __init__(self, path: pathlib.Path, part: tuple[int, int] | None = None):
+  def __init__(self, path: pathlib.Path, part: tuple[int, int] | None, leave_out: bool):
     self.name = path.name + (f', trees {part[0]} to {part[1]}' if part else '')
     self.paths = path, path
-    self._part = part
+    self._part, self._leave_out = part, leave_out
     self._origin: dict = {}
 
   def stamp(self) -> list:
     return [*file_stamp(self.paths[0]), self._part]
 
   def pairs(self) -> Iterator[Pair]:
-    path, number, count = self.paths[0], 0, 0
+    path, count, flaws = self.paths[0], 0, []
     first, last = self._part or (1, None)
     with unchanged(path):
-      for number, tree in enumerate(read(path), 1):
-        if first <= number and (last is None or number <= last):
-          count += 1
+      for tree in read_flawed(path, first, last):
+        count += 1
+        if not isinstance(tree, UserError):
           yield pair(tree)
+        elif self._leave_out:
+          flaws.append(tree)
+        else:
+          raise tree
     if last is not None and count != last - first + 1:
-      raise UserError(f'{path} has {number:,} trees, fewer than {self.name} asks for')
+      raise UserError(
+        f'{path} has {count} trees from number {first} on, {self.name} are '
+        f'{last - first + 1}'
+      )
     about = {'file': path.name, 'sha256': sha256(path), 'lines': count}
+    if flaws:
+      # The file stands on the card already, without its folder.
+      first_flaw = str(flaws[0]).removeprefix(f'{path}, ')
+      about |= {'flawed': len(flaws), 'first_flawed': first_flaw}
+    if not self._origin:  # subtrees and substitutions read the file again
+      tell_flaws(flaws, count)
     self._origin = dict.fromkeys(SIDES, about)
 
   def origin(self) -> dict:
@@ -138,7 +177,7 @@ class WallStreetJournal:
 def bitexts(
   raw_dir: pathlib.Path, files: Mapping[str, Sequence[str]], seed: int
 ) -> dict[str, list[Bitext]]:
-  """The trees of each split's files.
+  """The trees of each split's files; flawed ones are left out of training alone.
 
   Args:
     files: names by split. NAME is raw_dir/NAME.mrg, NAME:1-3000 its trees 1 to 3000,
@@ -150,9 +189,13 @@ def bitexts(
   Raises:
     UserError: there is no such file, or there are several, or no sections.
   """
-  return {
-    split: [_named(raw_dir, name, seed) for name in files[split]] for split in files
-  }
+  found = {}
+  for split, names in files.items():
+    stem = functools.cache(
+      functools.partial(_treebank, raw_dir, leave_out=split == 'train')
+    )
+    found[split] = [_named(name, stem, seed) for name in names]
+  return found
 
 
 def target(tags: bool, numbers: bool) -> Callable[[str], str]:
@@ -171,29 +214,29 @@ def target(tags: bool, numbers: bool) -> Callable[[str], str]:
   return written
 
 
-def _named(raw_dir: pathlib.Path, name: str, seed: int) -> Bitext:
+def _named(name: str, treebank: Callable[[str], Bitext], seed: int) -> Bitext:
   stem, _, parts = name.rpartition('+')
   if stem and parts == 'subtrees':
-    return Subtrees(_treebank(raw_dir, stem))
+    return Subtrees(treebank(stem))
   if stem and parts == 'substituted':
-    return Substituted(_treebank(raw_dir, stem), seed)
-  return _treebank(raw_dir, name)
+    return Substituted(treebank(stem), seed)
+  return treebank(name)
 
 
-def _treebank(raw_dir: pathlib.Path, stem: str) -> Bitext:
+def _treebank(raw_dir: pathlib.Path, stem: str, leave_out: bool) -> Bitext:
   if stem in WSJ:
     return WallStreetJournal(_journal(raw_dir), WSJ[stem])
   part = _RANGE.fullmatch(stem)
   path = text_files.find(raw_dir, f'{part["stem"] if part else stem}.mrg')
   if part is None:
-    return TreeFile(path)
+    return TreeFile(path, None, leave_out)
   first, last = int(part['first']), int(part['last'])
   if not 1 <= first <= last:
     raise UserError(
       f'{stem}: trees are numbered from 1, and the first comes before the last, as in '
       f'{part["stem"]}:1-3000 (--config.files)'
     )
-  return TreeFile(path, (first, last))
+  return TreeFile(path, (first, last), leave_out)
 
 
 def _journal(raw_dir: pathlib.Path) -> pathlib.Path:

@@ -61,13 +61,28 @@ def words(sentence: str) -> list[str]:
 
 
 def parse(lines: Iterable[str], name: str) -> Iterator[Tree]:
-  """Trees in brackets, several a line or one over many lines, normalised.
+  """Yields trees in brackets, several a line or one over many lines, normalised.
 
   Args:
     name: what error messages call the text.
 
   Raises:
-    UserError: this is no tree, or one without words; it names the line.
+    UserError: this is no tree, or a flawed one; it names the line.
+  """
+  for tree in parse_flawed(lines, name):
+    if isinstance(tree, UserError):
+      raise tree
+    yield tree
+
+
+def parse_flawed(lines: Iterable[str], name: str) -> Iterator[Tree | UserError]:
+  """Yields trees as parse() does, and an error in place of each flawed tree.
+
+  The brackets of a flawed tree match, but a bracket in it holds nothing, two words, or
+  a word beside another bracket; or the whole tree has no word.
+
+  Raises:
+    UserError: brackets do not match, so that nobody knows where a tree ends.
   """
   reading = _Reading(name)
   for number, line in enumerate(lines, 1):
@@ -185,11 +200,15 @@ class _Reading:
     # What stands since the last bracket was opened: [], [label] or [label, word]
     self._here: list[str] | None = None
     self._lines = 0, 0  # of the first and the last mark
+    self._flaw: UserError | None = None  # the first one of this tree
 
   def _error(self, what: str) -> UserError:
     first, last = self._lines
     begun = f' (the tree begins in line {first})' if first != last else ''
     return UserError(f'{self._name}, line {last}: {what}{begun}')
+
+  def _note(self, flaw: str) -> None:
+    self._flaw = self._flaw or self._error(flaw)
 
   def read(self, mark: str, line: int) -> bool:
     """Whether a tree ends with the mark."""
@@ -199,10 +218,12 @@ class _Reading:
       self._here = []
     elif mark == ')':
       return self._close()
+    elif self._here is None and not self._open:
+      raise self._error(f'{mark!r} stands outside brackets')
     elif self._here is None:
-      raise self._error(f'{mark!r} stands in no brackets of its own')
+      self._note(f'{mark!r} stands in no brackets of its own')
     elif len(self._here) == 2:
-      raise self._error(f'two words, {self._here[1]!r} and {mark!r}, in one bracket')
+      self._note(f'two words, {self._here[1]!r} and {mark!r}, in one bracket')
     else:
       self._here.append(mark)
     return False
@@ -212,8 +233,8 @@ class _Reading:
     if self._here is None:
       return
     if len(self._here) == 2:
-      raise self._error(f'{self._here[1]!r} stands beside a bracket')
-    label = ''.join(self._here)
+      self._note(f'{self._here[1]!r} stands beside a bracket')
+    label = ''.join(self._here[:1])
     if self._open and label in ROOTS:
       raise self._error(
         f'a root {label!r} inside a tree: a bracket before it is not closed'
@@ -223,11 +244,12 @@ class _Reading:
 
   def _close(self) -> bool:
     if self._here is not None:
-      if len(self._here) < 2:
-        raise self._error('nothing in a bracket')
-      tag, word = self._here
-      self._tokens.append(tag)
-      self._words.append(word)
+      if len(self._here) == 2:
+        tag, word = self._here
+        self._tokens.append(tag)
+        self._words.append(word)
+      else:
+        self._note('nothing in a bracket')
       self._here = None
     elif not self._open:
       raise self._error('a bracket closes that was not opened')
@@ -235,13 +257,16 @@ class _Reading:
       self._tokens.append(f'){self._open.pop()}')
     return not self._open
 
-  def tree(self) -> Tree:
-    """The tree that has ended."""
-    tree = normalise(Tree(self._words, self._tokens))
-    if not tree.words:
-      raise self._error('a tree without words')
+  def tree(self) -> Tree | UserError:
+    """Returns the tree that has ended, or its first flaw."""
+    tree = Tree(self._words, self._tokens)
+    if not self._flaw:
+      tree = normalise(tree)
+      if not tree.words:
+        self._note('a tree without words')
+    flaw = self._flaw
     self._start()
-    return tree
+    return flaw or tree
 
   def end(self) -> None:
     """Raises UserError if a tree has not ended."""
