@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from transformer_jax.machine import parallel
+from transformer_jax.machine.devices import map_rows, replicate
 
 # Sizes of square matrices to try; the fastest one counts.
 SIZES = {'cpu': (512, 1024, 2048), 'accelerator': (4096, 8192, 16384)}
@@ -38,7 +38,7 @@ def _rate(size: int, dtype: jnp.dtype) -> float:
   """FLOP/s of products of this size, by a chain long enough to be timed."""
   # Scaled so that the numbers keep their magnitude through any number of products.
   random = np.random.default_rng(0).standard_normal((size, size), np.float32)
-  matrix = parallel.replicate((random * size**-0.5).astype(dtype))
+  matrix = replicate((random * size**-0.5).astype(dtype))
   rows = np.arange(1, jax.local_device_count() + 1, dtype=np.int32)
 
   def chain(given: tuple[jax.Array, jax.Array], row: jax.Array) -> jax.Array:
@@ -47,11 +47,11 @@ def _rate(size: int, dtype: jnp.dtype) -> float:
     first = jnp.roll(a, row[0], axis=0)
     return jax.lax.fori_loop(0, count, one, first).sum(dtype=jnp.float32)[None]
 
-  run = parallel.map_rows(chain)
+  run = map_rows(chain)
 
   def seconds(count: int) -> float:
     begin = time.perf_counter()
-    run((matrix, parallel.replicate(np.int32(count))), rows)()
+    run((matrix, replicate(np.int32(count))), rows)()
     return time.perf_counter() - begin
 
   seconds(1)  # compiles

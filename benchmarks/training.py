@@ -19,11 +19,12 @@ from benchmarks.fixed_shape import FIRST_WORD, vocabulary_of_targets
 from benchmarks.interleave import OURS, columns, interleave
 from benchmarks.startup import full_batch
 from transformer_jax.data import batches
-from transformer_jax.machine import parallel, platform
-from transformer_jax.machine.shares import AXIS, Shares
+from transformer_jax.machine import platform
+from transformer_jax.machine.devices import map_rows, replicate, round_up
 from transformer_jax.model import flops
 from transformer_jax.model.transformer import Outputs
 from transformer_jax.training import loss
+from transformer_jax.training import step as training_step
 from transformer_jax.training.trainer import Trainer
 
 Tree = Any
@@ -200,12 +201,12 @@ def loss_seconds(
   dtype = platform.training_dtype(config.dtype)
   random = np.random.default_rng(0)
   d_model, words = config.model.d_model, vocabulary_of_targets(config)
-  size = parallel.round_up(1) * shape.rows, shape.target
+  size = round_up(1) * shape.rows, shape.target
   labels = random.integers(FIRST_WORD, words, size, np.int32)
   x = random.standard_normal((*shape[::2], d_model), np.float32)
   table = random.standard_normal((words, d_model), np.float32)
   table = (table * d_model**-0.5).astype(dtype)
-  given = parallel.replicate((table, x.astype(platform.activation_dtype(dtype))))
+  given = replicate((table, x.astype(platform.activation_dtype(dtype))))
 
   def largest(given: tuple[jax.Array, jax.Array], labels: jax.Array) -> jax.Array:
     of = lambda table, x: loss.cross_entropy(
@@ -215,7 +216,7 @@ def loss_seconds(
     largest = [jnp.abs(g).max() for g in jax.grad(of, (0, 1))(*given)]
     return sum(x.astype(jnp.float32) for x in largest)[None]
 
-  run = parallel.map_rows(largest)
+  run = map_rows(largest)
   run(given, labels)()  # which compiles
   return statistics.median(
     interleave({OURS: lambda _: run(given, labels)()}, repeats)[OURS]
@@ -226,17 +227,11 @@ def loss_seconds(
 def without_exchange() -> Iterator[None]:
   """In programs traced in this context, devices tell each other nothing.
 
-  Each takes its share of its own gradient for the sum, and collects no parameters.
+  Each takes its own gradient for the sum.
   """
-
-  def put(shares: Shares, own: Tree, whole: Tree) -> Tree:
-    place = jax.lax.axis_index(AXIS)
-    into = lambda x, y: jax.lax.dynamic_update_slice_in_dim(y, x, place * len(x), 0)
-    return jax.tree.map(lambda x, y: into(x, y) if shares.has(y) else x, own, whole)
-
-  kept = Shares.sum, Shares.join
-  Shares.sum, Shares.join = Shares.own, put
+  kept = training_step.sum_over_devices
+  training_step.sum_over_devices = lambda own: own
   try:
     yield
   finally:
-    Shares.sum, Shares.join = kept
+    training_step.sum_over_devices = kept

@@ -19,10 +19,10 @@ from absl import logging
 from benchmarks import rivals, run, summary
 from transformer_jax.data.corpus import name_apart
 from transformer_jax.data.flags import DataFlags
-from transformer_jax.machine import files, flags
+from transformer_jax.machine import cli, files
 from transformer_jax.runs import config_checks
 
-FLAGS = flags.Flags(__doc__)
+FLAGS = cli.Flags(__doc__)
 CONFIG = FLAGS.config('What to time.', name_apart)
 WHAT = FLAGS.choice('what', 'training', [*run.MEASUREMENTS], 'What to time.')
 STEPS = FLAGS.integer('steps', 60, 'Steps that are timed.', at_least=1)
@@ -46,16 +46,16 @@ DATA = DataFlags(FLAGS)
 def main(argv: list[str]) -> None:
   FLAGS.parse(argv)
   logging.set_verbosity(logging.WARNING)
-  for beam in flags.counts(BEAMS):
+  for beam in cli.counts(BEAMS):
     config_checks.check_numbers(CONFIG.value.to_dict() | {'beam': beam})
   options = run.Options(
     steps=STEPS.value,
     repeats=REPEATS.value,
-    rows=None if ROWS.value is None else flags.counts(ROWS),
+    rows=None if ROWS.value is None else cli.counts(ROWS),
     length=LENGTH.value,
     sentences=SENTENCES.value,
     text=TEXT.value,
-    beams=flags.counts(BEAMS),
+    beams=cli.counts(BEAMS),
     rivals=RIVALS.value,
   )
   if OUTPUT.value is not None:  # so that what is measured is not lost
@@ -71,4 +71,4 @@ def main(argv: list[str]) -> None:
 
 
 if __name__ == '__main__':
-  flags.run(main)
+  cli.run(main)

@@ -10,11 +10,11 @@ import ml_collections
 from transformer_jax.data import card
 from transformer_jax.data.corpus import asked, folder_of, name_apart, train_batches
 from transformer_jax.data.flags import data_dir
-from transformer_jax.machine import files, flags
+from transformer_jax.machine import cli, files
 from transformer_jax.model import flops
 from transformer_jax.runs import config_checks
 
-FLAGS = flags.Flags(__doc__)
+FLAGS = cli.Flags(__doc__)
 CONFIG = FLAGS.config('What to describe.', name_apart)
 JSON = FLAGS.boolean('json', 'One JSON object instead of lines.')
 DATA_DIR = data_dir(FLAGS)
@@ -72,4 +72,4 @@ def main(argv: list[str]) -> None:
 
 
 if __name__ == '__main__':
-  flags.run(main)
+  cli.run(main)

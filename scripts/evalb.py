@@ -11,10 +11,10 @@ bootstrap over sentences.
 
 import pathlib
 
-from transformer_jax.machine import flags
+from transformer_jax.machine import cli
 from transformer_jax.parsing import evalb, parses, treebanks
 
-FLAGS = flags.Flags(__doc__)
+FLAGS = cli.Flags(__doc__)
 GOLD = FLAGS.path('gold', None, "The treebank's trees.", required=True)
 TEST = FLAGS.path('test', None, 'The trees to score.', required=True)
 AGAINST = FLAGS.path('against', None, "Another parser's trees, to compare them with.")
@@ -37,4 +37,4 @@ def _trees(path: pathlib.Path) -> list[str]:
 
 
 if __name__ == '__main__':
-  flags.run(main)
+  cli.run(main)

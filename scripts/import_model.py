@@ -18,9 +18,9 @@ from absl import logging
 from transformer_jax.data.corpus import name_apart
 from transformer_jax.data.flags import DataFlags
 from transformer_jax.exchange import folders, importing
-from transformer_jax.machine import flags
+from transformer_jax.machine import cli
 
-FLAGS = flags.Flags(__doc__)
+FLAGS = cli.Flags(__doc__)
 INPUT = FLAGS.path('input', None, "The model's folder.", required=True)
 CONFIG = FLAGS.config('Languages, search and corpus of the run.', name_apart)
 WORKDIR = FLAGS.path('workdir', None, 'A folder that is not there yet.', required=True)
@@ -41,4 +41,4 @@ def main(argv: list[str]) -> None:
 
 
 if __name__ == '__main__':
-  flags.run(main)
+  cli.run(main)

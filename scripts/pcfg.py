@@ -9,10 +9,10 @@ What the report reads of them goes beside --output, as .json.
 
 import pathlib
 
-from transformer_jax.machine import flags
+from transformer_jax.machine import cli
 from transformer_jax.parsing import pcfg
 
-FLAGS = flags.Flags(__doc__)
+FLAGS = cli.Flags(__doc__)
 TRAIN = FLAGS.items('train', [], 'Files of trees, with commas between them.')
 TEST = FLAGS.path('test', None, 'A file of trees.', required=True)
 OUTPUT = FLAGS.path('output', None, 'Where the trees go.', required=True)
@@ -26,4 +26,4 @@ def main(argv: list[str]) -> None:
 
 
 if __name__ == '__main__':
-  flags.run(main)
+  cli.run(main)

@@ -23,11 +23,11 @@ from absl import logging
 from transformer_jax.analysis import attention_maps, attention_views
 from transformer_jax.decoding import pipe
 from transformer_jax.decoding.restored import Restored
-from transformer_jax.machine import flags, streams
+from transformer_jax.machine import cli, streams
 from transformer_jax.machine.errors import UserError
 from transformer_jax.runs import checkpoints
 
-FLAGS = flags.Flags(__doc__)
+FLAGS = cli.Flags(__doc__)
 WORKDIR = FLAGS.path('workdir', None, "The run's folder.", required=True)
 TEXT = FLAGS.repeated('text', 'A sentence; stdin has them if there is none.')
 OUTPUT = FLAGS.path('output', None, 'Folder to write; attention in the run by default.')
@@ -45,7 +45,7 @@ def main(argv: list[str]) -> None:
   FLAGS.parse(argv)
   logging.set_verbosity(logging.WARNING)
   Interruption().install()
-  chosen = [flags.counts(f) if f.value else [] for f in (LAYERS, HEADS)]
+  chosen = [cli.counts(f) if f.value else [] for f in (LAYERS, HEADS)]
   view = attention_views.View(KIND.value, *chosen, WORD.value)
   restored = Restored(WORKDIR.value, AVERAGE.value, STEP.value)
   watcher = attention_maps.Watcher(restored)
@@ -65,4 +65,4 @@ def main(argv: list[str]) -> None:
 
 
 if __name__ == '__main__':
-  flags.run(main)
+  cli.run(main)

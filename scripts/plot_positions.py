@@ -14,11 +14,11 @@ if __name__ == '__main__':  # so that a signal also ends the slow imports below
 from absl import logging
 
 from transformer_jax.analysis import attention_pictures, position_pictures, positions
-from transformer_jax.machine import flags
+from transformer_jax.machine import cli
 from transformer_jax.report import page
 from transformer_jax.runs import checkpoints
 
-FLAGS = flags.Flags(__doc__)
+FLAGS = cli.Flags(__doc__)
 WORKDIR = FLAGS.path('workdir', None, "The run's folder.", required=True)
 OUTPUT = FLAGS.path('output', None, 'Folder to write; attention in the run by default.')
 AVERAGE, STEP = checkpoints.define_flags(FLAGS)
@@ -41,4 +41,4 @@ def main(argv: list[str]) -> None:
 
 
 if __name__ == '__main__':
-  flags.run(main)
+  cli.run(main)

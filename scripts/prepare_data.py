@@ -9,10 +9,10 @@ from absl import app
 from transformer_jax.data import card, preparing
 from transformer_jax.data.corpus import name_apart
 from transformer_jax.data.flags import DataFlags
-from transformer_jax.machine import flags
+from transformer_jax.machine import cli
 from transformer_jax.runs import config_checks
 
-FLAGS = flags.Flags(__doc__)
+FLAGS = cli.Flags(__doc__)
 CONFIG = FLAGS.config('Whose corpus to prepare.', name_apart, required=False)
 VERIFY = FLAGS.path(
   'verify', None, 'Only checks this prepared folder against its card.'
@@ -33,4 +33,4 @@ def main(argv: list[str]) -> None:
 
 
 if __name__ == '__main__':
-  flags.run(main)
+  cli.run(main)

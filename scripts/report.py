@@ -16,10 +16,10 @@ from absl import app, logging
 
 from transformer_jax.analysis import attention_views
 from transformer_jax.data.flags import data_dir
-from transformer_jax.machine import flags
+from transformer_jax.machine import cli
 from transformer_jax.report import document
 
-FLAGS = flags.Flags(__doc__, words=True)
+FLAGS = cli.Flags(__doc__, words=True)
 SAMPLES = FLAGS.integer(
   'samples',
   5,
@@ -59,4 +59,4 @@ def main(argv: list[str]) -> None:
 
 
 if __name__ == '__main__':
-  flags.run(main)
+  cli.run(main)

@@ -26,11 +26,11 @@ from transformer_jax.data import token_files
 from transformer_jax.data.corpus import folder_of
 from transformer_jax.data.flags import data_dir
 from transformer_jax.decoding.restored import Restored
-from transformer_jax.machine import flags
+from transformer_jax.machine import cli
 from transformer_jax.report import page
 from transformer_jax.runs import checkpoints
 
-FLAGS = flags.Flags(__doc__)
+FLAGS = cli.Flags(__doc__)
 WORKDIR = FLAGS.path('workdir', None, "The run's folder.", required=True)
 SPLIT = FLAGS.choice('split', 'dev', ['dev', 'test'], 'Whose sentences to look at.')
 SENTENCES = FLAGS.integer(
@@ -81,4 +81,4 @@ def main(argv: list[str]) -> None:
 
 
 if __name__ == '__main__':
-  flags.run(main)
+  cli.run(main)

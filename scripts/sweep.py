@@ -25,13 +25,13 @@ if __name__ == '__main__':  # so that a signal also ends the slow imports below
 import sys
 
 from transformer_jax.data.flags import DataFlags
-from transformer_jax.machine import flags
+from transformer_jax.machine import cli
 from transformer_jax.machine.errors import UserError
 from transformer_jax.report import paper
 from transformer_jax.runs import sweep
 from transformer_jax.runs.planning import Plan
 
-FLAGS = flags.Flags(__doc__, words=True)
+FLAGS = cli.Flags(__doc__, words=True)
 ROWS = FLAGS.items('rows', [], "Table 3's rows to run: base,D1,C1 ..., or all.")
 MINI = FLAGS.boolean('mini', 'The rows in miniature, on Multi30k.')
 CONFIG = FLAGS.repeated('config', 'A config to run; may be repeated.')
@@ -77,4 +77,4 @@ def main(argv: list[str]) -> None:
 
 
 if __name__ == '__main__':
-  flags.run(main)
+  cli.run(main)

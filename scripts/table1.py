@@ -13,12 +13,12 @@ from tqdm import tqdm
 
 from benchmarks import environment
 from benchmarks.layer_types import measuring
-from transformer_jax.machine import files, flags, platform
+from transformer_jax.machine import cli, files, platform
 from transformer_jax.report import page, pictures
 from transformer_jax.report import table1 as report
 from transformer_jax.report.blocks import Picture
 
-FLAGS = flags.Flags(__doc__)
+FLAGS = cli.Flags(__doc__)
 OUTPUT = FLAGS.path(
   'output', None, 'Writes what was measured here, as JSON.', required=True
 )
@@ -41,7 +41,7 @@ def main(argv: list[str]) -> None:
   logging.set_verbosity(logging.WARNING)
   if OUTPUT.value.suffix == '.svg':
     raise app.UsageError(f'--output={OUTPUT.value}: JSON goes there, and .svg beside')
-  ns, ds = axis('n', flags.counts(N)), axis('d', flags.counts(D))
+  ns, ds = axis('n', cli.counts(N)), axis('d', cli.counts(D))
   path = OUTPUT.value
   path.parent.mkdir(parents=True, exist_ok=True)  # so that what is measured is not lost
   platform.start(1)
@@ -61,4 +61,4 @@ def main(argv: list[str]) -> None:
 
 
 if __name__ == '__main__':
-  flags.run(main)
+  cli.run(main)

@@ -25,11 +25,11 @@ from absl import logging
 from transformer_jax.data import preparing
 from transformer_jax.data.corpus import name_apart
 from transformer_jax.data.flags import DataFlags
-from transformer_jax.machine import errors, flags
+from transformer_jax.machine import cli, errors
 from transformer_jax.runs import config_checks, init_from
 from transformer_jax.runs.run import Run
 
-FLAGS = flags.Flags(__doc__)
+FLAGS = cli.Flags(__doc__)
 CONFIG = FLAGS.config("What to train; the run's own by default.", name_apart, False)
 WORKDIR = FLAGS.path('workdir', None, "The run's folder.", required=True)
 INIT_FROM = FLAGS.path('init_from', None, 'A run whose model and vocabulary to take.')
@@ -77,4 +77,4 @@ def main(argv: list[str]) -> None:
 
 
 if __name__ == '__main__':
-  flags.run(main)
+  cli.run(main)

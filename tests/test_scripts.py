@@ -16,7 +16,7 @@ import pytest
 from configs import multi30k
 from toy import untrained
 from transformer_jax.decoding import pipe
-from transformer_jax.machine import errors, flags
+from transformer_jax.machine import cli, errors
 from transformer_jax.machine.errors import UserError
 from transformer_jax.machine.signals import EXIT_CODE
 
@@ -426,7 +426,7 @@ def test_an_empty_path(name: str, flag: str):
 def test_a_home_in_a_path(monkeypatch: pytest.MonkeyPatch):
   """Which a shell leaves alone behind a =."""
   monkeypatch.setenv('HOME', '/home/me')
-  table = flags.Flags('')
+  table = cli.Flags('')
   path = table.path('output', None, '')
   table.parse(['x', '--output=~/runs/a'])
   assert path.value == pathlib.Path('/home/me/runs/a')

@@ -20,7 +20,8 @@ import ml_collections
 import numpy as np
 import optax
 
-from transformer_jax.machine import parallel, platform
+from transformer_jax.machine import platform
+from transformer_jax.machine.devices import AXIS, Devices
 
 Tree = Any
 
@@ -69,7 +70,7 @@ class Training:
       attention_dropout_rate=0.0,
     )
     count = jax.local_device_count()
-    self._devices = parallel.Devices(count, jax.local_devices())
+    self._devices = Devices(count, jax.local_devices())
     self._seeds = np.arange(count, dtype=np.uint32)
     rate = train.create_learning_rate_schedule(0.002, config.warmup_steps)
     initial = _initial_state(train, sizes, config, rate)
@@ -80,7 +81,7 @@ class Training:
       learning_rate_fn=rate,
       label_smoothing=config.epsilon_ls,
     )
-    self._step = self._devices.parallel(functools.partial(_on_one_device, step))
+    self._step = self._devices.pmap(functools.partial(_on_one_device, step))
     self._metrics: Tree = None
 
   def step(self, source: np.ndarray, target: np.ndarray) -> None:
@@ -131,7 +132,7 @@ def _mean_over_devices() -> optax.GradientTransformation:
   return optax.GradientTransformation(
     lambda params: optax.EmptyState(),
     lambda updates, state, params=None: (
-      jax.lax.pmean(updates, parallel.AXIS),
+      jax.lax.pmean(updates, AXIS),
       state,
     ),
   )

@@ -39,8 +39,8 @@ from configs import base
 from transformer_jax.data import batches, card, token_files
 from transformer_jax.data.vocabulary import EOS, PAD
 from transformer_jax.machine import platform, processor
-from transformer_jax.machine.shares import Shares
 from transformer_jax.model import build, flops
+from transformer_jax.training import step
 from transformer_jax.training.trainer import Trainer
 
 SIZES = {'N': 1, 'd_model': 16, 'd_ff': 24, 'h': 2, 'd_k': 8, 'd_v': 8}
@@ -199,14 +199,14 @@ def test_training(corpus: pathlib.Path, quick_products: None):
 @pytest.mark.slow
 def test_without_exchange(corpus: pathlib.Path):
   """Without the sum, what comes out is the first device's own; then it is back."""
-  kept, trainer = (Shares.sum, Shares.join), Trainer(tiny(), corpus)
+  kept, trainer = step.sum_over_devices, Trainer(tiny(), corpus)
   batch, state = trainer.batch(0), trainer.initial()
   with training.without_exchange(), trainer.compile(state, [batch.shape]) as programs:
     programs.wait_for_all()
   _, sums = trainer.step(state, batch)
   own = (batch.target != PAD).sum((1, 2))
   assert own.sum() > int(sums.tokens) == own[0]
-  assert (Shares.sum, Shares.join) == kept
+  assert step.sum_over_devices is kept
 
 
 def nothing_to_compile(*_: Any) -> contextlib.AbstractContextManager:

@@ -6,8 +6,8 @@ import pytest
 
 from toy.steps import corpus, tiny_config
 from transformer_jax.data.corpus import folder_of, name_apart, train_batches
+from transformer_jax.machine.cli import Flags
 from transformer_jax.machine.errors import UserError
-from transformer_jax.machine.flags import Flags
 
 ROOT = pathlib.Path(__file__).parents[2]
 

@@ -21,7 +21,7 @@ from transformer_jax.data.vocabulary import BOS, EOS, PAD, Vocabularies, Vocabul
 from transformer_jax.decoding import beam_search, translate
 from transformer_jax.decoding.beam_search import Hypotheses
 from transformer_jax.decoding.translate import Hypothesis, Translator
-from transformer_jax.machine import parallel
+from transformer_jax.machine.devices import replicate
 from transformer_jax.machine.errors import UserError
 from transformer_jax.model import build
 from transformer_jax.model.search_weights import search_weights
@@ -110,7 +110,7 @@ def test_as_many_out_as_in():
 
 def test_a_few_sentences_take_no_batch_of_many(monkeypatch: pytest.MonkeyPatch):
   """Their rows are a power of two; where a program for all is there, it is used."""
-  monkeypatch.setattr(translate.parallel, 'round_up', lambda rows: rows)
+  monkeypatch.setattr(translate, 'round_up', lambda rows: rows)
   made = translator(decode_tokens=16 * 100)
 
   def shapes(sentences: int) -> list[tuple[int, int]]:
@@ -355,7 +355,7 @@ def test_perplexity(positions: str, tmp_path: pathlib.Path):
   pairs, *both = sides(tmp_path)
   graph, params = model(positions)
   perplexity = Perplexity(tiny_config(positions, decode_tokens=64), graph, *both)
-  found = perplexity(parallel.replicate(params))
+  found = perplexity(replicate(params))
   beyond = sum(max(map(len, pair)) >= TABLE for pair in pairs)
   assert beyond and perplexity.cut_pairs == (beyond if positions == 'learned' else 0)
   told = [f'{beyond} pairs were cut for the perplexity: too long']
@@ -382,5 +382,5 @@ def test_the_perplexity_of_very_long_lines(tmp_path: pathlib.Path):
   measure = lambda *both: Perplexity(tiny_config(decode_tokens=64), graph, *both)
   whole, cut = measure(*read('s', 't')), measure(*read('s.cut', 't.cut'))
   assert (whole.cut_pairs, cut.cut_pairs) == (3, 0)
-  given = parallel.replicate(params)
+  given = replicate(params)
   assert whole(given) == cut(given)

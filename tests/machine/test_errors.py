@@ -13,7 +13,7 @@ import pytest
 from absl import app, flags
 
 from transformer_jax.machine import errors, files
-from transformer_jax.machine.flags import Flags
+from transformer_jax.machine.cli import Flags
 from transformer_jax.runs.run import Run
 
 

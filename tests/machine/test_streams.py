@@ -10,11 +10,11 @@ import pytest
 ROOT = pathlib.Path(__file__).parents[2]
 CODE = """
 import sys
-from transformer_jax.machine import flags, streams
-FLAGS = flags.Flags('doc')
+from transformer_jax.machine import cli, streams
+FLAGS = cli.Flags('doc')
 def main(argv):
   BODY
-flags.run(main)
+cli.run(main)
 """
 
 

@@ -20,8 +20,8 @@ from toy.jobs import STEPS, called, make_jobs, states, wait_until, write_stand_i
 from toy.task import SETTINGS, write_raw
 from transformer_jax.data.flags import DataFlags
 from transformer_jax.machine import processor
+from transformer_jax.machine.cli import Flags
 from transformer_jax.machine.errors import UserError
-from transformer_jax.machine.flags import Flags
 from transformer_jax.runs import local, sweep
 from transformer_jax.runs.job import Job, JobClaimed
 from transformer_jax.runs.planning import Plan
@@ -261,8 +261,8 @@ class Command:
   def __init__(self, folder: pathlib.Path, python: str | pathlib.Path):
     self._begin = (
       f'import sys; sys.executable = {str(python)!r}; sys.argv[0] = "sweep"\n'
-      'from transformer_jax.machine import flags; from scripts import sweep\n'
-      'flags.run(sweep.main)'
+      'from transformer_jax.machine import cli; from scripts import sweep\n'
+      'cli.run(sweep.main)'
     )
     self.workdir = folder / 'runs'
 

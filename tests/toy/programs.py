@@ -19,7 +19,7 @@ from typing import Any
 
 import jax
 
-from transformer_jax.machine import flags
+from transformer_jax.machine import cli
 
 SERVER = multiprocessing.get_context('forkserver')
 SERVER.set_forkserver_preload(
@@ -70,7 +70,7 @@ def _run(
   for place, seconds in hold.items():
     _hold(place, seconds)
   sys.argv = [name, *argv]
-  flags.run(module.main)
+  cli.run(module.main)
 
 
 class Program:

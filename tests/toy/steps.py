@@ -15,16 +15,10 @@ from flax import nnx
 from configs import base
 from transformer_jax.data import token_files
 from transformer_jax.data.vocabulary import EOS, PAD
-from transformer_jax.machine import parallel
+from transformer_jax.machine.devices import Devices
 from transformer_jax.model import build
 from transformer_jax.model.transformer import Outputs
-from transformer_jax.training.step import (
-  StepInput,
-  Sums,
-  TrainState,
-  on_devices,
-  placed,
-)
+from transformer_jax.training.step import StepInput, Sums, TrainState, train_step
 
 Tree = Any
 
@@ -82,21 +76,26 @@ class Steps:
   ):
     graph, self.params = model(P_drop) if of is None else of
     self._transform = optax.adam(rate, 0.9, 0.98, 1e-9)
-    self.devices = parallel.Devices(SLICES, jax.devices()[:count])
-    self._step = on_devices(
-      self.devices, graph, self.params, self._transform, 0.1, at_once
+    self.devices = Devices(SLICES, jax.devices()[:count])
+    step = functools.partial(
+      train_step,
+      graph=graph,
+      transform=self._transform,
+      epsilon_ls=0.1,
+      at_once=at_once,
     )
+    self._step = self.devices.pmap(step)
     self.programs = {}
 
   def initial(self, step: int = 0) -> TrainState:
     optimizer = self._transform.init(self.params)
-    return placed(TrainState(np.int32(step), self.params, optimizer), self.devices)
+    return self.devices.replicate(TrainState(np.int32(step), self.params, optimizer))
 
   def __call__(
     self, state: TrainState, source: np.ndarray, target: np.ndarray, seed: int = 1
   ) -> tuple[TrainState, Sums]:
-    wishes, seeds = np.zeros((SLICES, 2), np.int32), np.full(SLICES, seed, np.int32)
-    all_of_it = StepInput(source, target, wishes, seeds)
+    requests, seeds = np.zeros((SLICES, 2), np.int32), np.full(SLICES, seed, np.int32)
+    all_of_it = StepInput(source, target, requests, seeds)
     ours = jax.tree.map(lambda x: x[self.devices.host_slices], all_of_it)
     share = self.devices.split(ours)
     if share.source.shape not in self.programs:

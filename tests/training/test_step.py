@@ -1,7 +1,6 @@
 """An update: sums over all slices, on any number of devices; dropout; bad gradients."""
 
 import re
-from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -25,8 +24,8 @@ from toy.steps import (
   steps_on,
 )
 from transformer_jax.data.vocabulary import PAD
-from transformer_jax.machine.shares import AXIS, Shares
-from transformer_jax.training import loss
+from transformer_jax.machine.devices import sum_over_devices
+from transformer_jax.training import loss, step
 
 
 def test_sums_are_over_the_tokens_of_all_slices():
@@ -68,19 +67,13 @@ def test_any_number_of_slices_at_once_is_one_at_a_time(count: int, at_once: int)
   assert_same_course(course_on_one(), course(Steps(count, at_once=at_once)))
 
 
-def mean_of_means(sum_of: Callable) -> Callable:
-  """Shares.sum() that weighs all devices alike, however many tokens each has."""
-
-  def mutant(shares: Shares, tree: Tree) -> Tree:
-    if not isinstance(tree, tuple):  # the squares
-      return sum_of(shares, tree)
-    (gradient, *losses, tokens), wishes = tree
-    total, devices = jax.lax.psum((tokens, jnp.float32(1)), AXIS)
-    weight = total / devices / jnp.maximum(tokens, 1)
-    weighted = jax.tree.map(lambda x: x * weight, (gradient, *losses))
-    return sum_of(shares, ((*weighted, tokens), wishes))
-
-  return mutant
+def mean_of_means(tree: Tree) -> Tree:
+  """sum_over_devices() that weighs all devices alike, however many tokens each has."""
+  (gradient, *losses, tokens), requests = tree
+  total, devices = sum_over_devices((tokens, jnp.float32(1)))
+  weight = total / devices / jnp.maximum(tokens, 1)
+  weighted = jax.tree.map(lambda x: x * weight, (gradient, *losses))
+  return sum_over_devices(((*weighted, tokens), requests))
 
 
 def one_replaced(seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -96,7 +89,7 @@ def one_replaced(seed: int) -> tuple[np.ndarray, np.ndarray]:
 )
 def test_a_wrong_step_is_noticed(mutant: str, monkeypatch: pytest.MonkeyPatch):
   if mutant == 'mean of means':
-    monkeypatch.setattr(Shares, 'sum', mean_of_means(Shares.sum))
+    monkeypatch.setattr(step, 'sum_over_devices', mean_of_means)
     wrong = course(Steps(4))
   elif mutant == 'slice replaced':
     wrong = course(steps_on(4), one_replaced)

@@ -10,7 +10,7 @@ from flax import nnx
 
 from transformer_jax.data.vocabulary import BOS, EOS, Vocabulary
 from transformer_jax.decoding.restored import Pair, Restored
-from transformer_jax.machine import parallel
+from transformer_jax.machine.devices import map_rows
 from transformer_jax.machine.errors import UserError
 from transformer_jax.model import build
 
@@ -77,7 +77,7 @@ class Watcher:
     look = lambda params, *pair: jax.tree.map(
       lambda x: x.swapaxes(0, 1), nnx.merge(restored.graph, params).attention(*pair)
     )
-    self._look = parallel.map_rows(look)
+    self._look = map_rows(look)
 
   @property
   def longest(self) -> int:

@@ -4,7 +4,7 @@ import pathlib
 
 from absl import flags
 
-from transformer_jax.machine.flags import Flags
+from transformer_jax.machine.cli import Flags
 
 
 def data_dir(table: Flags) -> flags.FlagHolder[pathlib.Path]:

@@ -12,7 +12,8 @@ from transformer_jax.data import card, held_out, token_files
 from transformer_jax.data.corpus import folder_of
 from transformer_jax.decoding.scorers import SCORERS
 from transformer_jax.decoding.translate import Translator
-from transformer_jax.machine import files, parallel, platform, provenance
+from transformer_jax.machine import files, platform, provenance
+from transformer_jax.machine.devices import replicate_read_only
 from transformer_jax.machine.errors import UserError
 from transformer_jax.machine.signals import Interruption
 from transformer_jax.model import build, flops
@@ -73,7 +74,7 @@ class Evaluation:
     graph, shapes = build.architecture(config)
     _say(f'averaging {len(self._steps)} checkpoints up to step {self._steps[-1]}')
     params = checkpoint.average(run.checkpoints, self._steps, shapes)
-    params = parallel.replicate_read_only(params)
+    params = replicate_read_only(params)
     scorer, held = SCORERS[config.task], held_out.text(self._corpus, options.split)
     translator = Translator(config, run.vocabularies(), params)
     perplexity = Perplexity(config, graph, *token_files.read_split(self._corpus, 'dev'))

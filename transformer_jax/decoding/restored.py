@@ -11,7 +11,8 @@ from transformer_jax.data import token_files
 from transformer_jax.data.vocabulary import EOS
 from transformer_jax.decoding.tasks import TASKS
 from transformer_jax.decoding.translate import Translator
-from transformer_jax.machine import parallel, platform
+from transformer_jax.machine import platform
+from transformer_jax.machine.devices import replicate_read_only, round_up
 from transformer_jax.model import build
 from transformer_jax.runs.run import Run, chosen_steps
 from transformer_jax.training import checkpoint
@@ -50,7 +51,7 @@ class Restored:
     platform.start(self.config.slices)
     self.graph, shapes = build.architecture(self.config)
     params = checkpoint.average(self.run.checkpoints, steps, shapes)
-    self.params = parallel.replicate_read_only(params)
+    self.params = replicate_read_only(params)
     self.translator = Translator(self.config, self.vocabularies, params)
 
   def source_ids(self, sentences: Sequence[str]) -> list[list[int]]:
@@ -65,7 +66,7 @@ class Restored:
   def over_pairs(self, function: Callable, pairs: Sequence[Pair]) -> Iterator[Any]:
     """What `function` makes of each pair, in order.
 
-    `function` comes from parallel.map_rows(). It takes parameters and both sides' ids,
+    `function` comes from map_rows(). It takes parameters and both sides' ids,
     padded: [B, S] and [B, T]. Axis 0 of the arrays that it returns is the batch's rows;
     those of rows that only fill the batch are left out here.
     """
@@ -81,4 +82,4 @@ class Restored:
 def _padded(side: Sequence[list[int]], longest: int) -> np.ndarray:
   """Rows of ids, of a length that few programs are compiled for."""
   length = min(-(-max(map(len, side)) // STEP) * STEP, longest)
-  return token_files.padded(side, parallel.round_up(len(side)), length)
+  return token_files.padded(side, round_up(len(side)), length)

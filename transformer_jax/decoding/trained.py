@@ -13,7 +13,7 @@ from transformer_jax.analysis.attention_maps import Maps, Watcher
 from transformer_jax.data.vocabulary import EOS
 from transformer_jax.decoding.restored import Restored
 from transformer_jax.decoding.translate import Hypothesis
-from transformer_jax.machine import parallel
+from transformer_jax.machine.devices import map_rows
 from transformer_jax.machine.errors import UserError
 from transformer_jax.model import build
 
@@ -60,7 +60,7 @@ class TrainedModel:
       logits = nnx.merge(self._restored.graph, params)(source, target)
       return -optax.softmax_cross_entropy_with_integer_labels(logits, target)
 
-    self._log_probabilities = parallel.map_rows(log_probabilities)
+    self._log_probabilities = map_rows(log_probabilities)
 
   def translate(self, sentences: Sequence[str]) -> list[str]:
     """The best translation of each sentence; that of an empty one is empty."""

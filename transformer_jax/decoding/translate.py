@@ -12,7 +12,8 @@ from transformer_jax.data import token_files
 from transformer_jax.data.vocabulary import BOS, EOS, PAD, Vocabularies
 from transformer_jax.decoding.beam_search import Hypotheses, beam_search
 from transformer_jax.decoding.tasks import TASKS
-from transformer_jax.machine import parallel, platform
+from transformer_jax.machine import platform
+from transformer_jax.machine.devices import map_rows, replicate_read_only, round_up
 from transformer_jax.machine.errors import UserError
 from transformer_jax.model import build
 from transformer_jax.model.search_weights import SearchWeights, search_weights
@@ -75,7 +76,7 @@ class Translator:
 
   def use(self, params: Tree) -> None:
     """Translates with other parameters from now on; nothing is compiled again."""
-    self._weights = parallel.replicate_read_only(self._prepare(params))
+    self._weights = replicate_read_only(self._prepare(params))
 
   def translate(
     self,
@@ -141,10 +142,10 @@ class Translator:
     while start < len(order):
       needed = len(ids[order[start]])
       length = source_length(needed, self._longest)
-      rows = parallel.round_up(max(1, self._config.decode_tokens // length))
+      rows = round_up(max(1, self._config.decode_tokens // length))
       if length != before:  # else the program for full batches is compiled already
         left = len(order) - start
-        rows = min(rows, parallel.round_up(1 << (left - 1).bit_length()))
+        rows = min(rows, round_up(1 << (left - 1).bit_length()))
       yield length, rows, order[start : start + rows]
       start, before = start + rows, length
 
@@ -180,7 +181,7 @@ class Translator:
           pad=PAD,
         )
 
-      self._searches[length, nbest] = parallel.map_rows(search)
+      self._searches[length, nbest] = map_rows(search)
     return self._searches[length, nbest]
 
   def _hypotheses(

@@ -13,8 +13,8 @@ import ml_collections
 from transformer_jax.data import preparing
 from transformer_jax.data.corpus import name_apart
 from transformer_jax.data.flags import DataFlags
+from transformer_jax.machine.cli import Flags
 from transformer_jax.machine.errors import UserError
-from transformer_jax.machine.flags import Flags
 from transformer_jax.runs import init_from
 from transformer_jax.runs.checkpoints import averaged_steps
 from transformer_jax.runs.job import Job

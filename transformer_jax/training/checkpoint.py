@@ -18,7 +18,8 @@ import jax
 import numpy as np
 import orbax.checkpoint as ocp
 
-from transformer_jax.machine import files, parallel
+from transformer_jax.machine import files
+from transformer_jax.machine.devices import to_host
 from transformer_jax.machine.errors import UserError
 from transformer_jax.runs.checkpoints import (
   ASIDE,
@@ -146,7 +147,7 @@ class Writer:
   def save(self, step: int, params: Tree, opt_state: Tree) -> None:
     """Waits for the checkpoint before, copies the arrays and starts writing them."""
     self.finish()
-    ours = parallel.to_host((params, opt_state))
+    ours = to_host((params, opt_state))
     self._step = step
     self._pending = self._thread.submit(self._write, step, *ours)
 

@@ -122,7 +122,7 @@ class Loop:
         with self._interruption.deferred():
           state, done, stop = self._updates(state, step, goal)
           if done > step and hosts.is_first_host():
-            self._writer.save(done, *self._trainer.saved(state))
+            self._writer.save(done, state.params, state.opt_state)
           step, self._saved = done, time.monotonic()
         if stop or self._leaves_alone():
           self._writer.finish()
@@ -161,7 +161,7 @@ class Loop:
   def _updates(
     self, state: TrainState, step: int, goal: int
   ) -> tuple[TrainState, int, bool]:
-    """Makes updates up to `goal`, or until a host wishes to save or to stop.
+    """Makes updates up to `goal`, or until a host has to save or to stop.
 
     Returns:
       The state, the number of its steps, and whether to stop.
@@ -188,9 +188,9 @@ class Loop:
     """Waits for a step's sums and logs them.
 
     Returns:
-      Whether any host wishes to stop, and whether any wishes to save.
+      Whether any host has to stop, and whether any has to save.
     """
-    *values, wishes = jax.device_get(sums)
+    *values, requests = jax.device_get(sums)
     values = Values(*values)
     self._skips = self._skips + 1 if values.skipped else 0
     if values.skipped:
@@ -208,4 +208,4 @@ class Loop:
     astray = self._divergence.add(record) if record else None
     if astray:
       self._log.say(astray)
-    return bool(wishes[0]), bool(wishes[1])
+    return bool(requests[0]), bool(requests[1])

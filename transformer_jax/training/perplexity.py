@@ -9,7 +9,7 @@ import numpy as np
 from flax import nnx
 
 from transformer_jax.data import batches, token_files
-from transformer_jax.machine import parallel
+from transformer_jax.machine.devices import map_rows, round_up
 from transformer_jax.model import build
 from transformer_jax.training import loss, metrics
 
@@ -39,7 +39,7 @@ class Perplexity:
       source.cut(most),
       target.cut(most),
       tokens=config.decode_tokens,
-      slices=parallel.round_up(1),
+      slices=round_up(1),
       max_shapes=4,
       seed=0,
       padded=True,
@@ -49,7 +49,7 @@ class Perplexity:
       outputs = nnx.merge(graph, params).outputs(source, target)
       return loss.cross_entropy(outputs, target, 0.0)[1][None]
 
-    self._sums = parallel.map_rows(sums)
+    self._sums = map_rows(sums)
 
   def cuts(self) -> Iterable[str]:
     """A sentence for the user, if pairs were cut."""

@@ -12,18 +12,13 @@ import optax
 
 from transformer_jax.data import batches
 from transformer_jax.data.corpus import train_batches
-from transformer_jax.machine import hosts, parallel
+from transformer_jax.machine import hosts
+from transformer_jax.machine.devices import Devices, compile_if_it_fits, without_data
 from transformer_jax.model import build
 from transformer_jax.runs import init_from
 from transformer_jax.training import checkpoint, optimizer
 from transformer_jax.training.compilation import Programs
-from transformer_jax.training.step import (
-  StepInput,
-  Sums,
-  TrainState,
-  on_devices,
-  placed,
-)
+from transformer_jax.training.step import StepInput, Sums, TrainState, train_step
 
 Tree = Any
 
@@ -54,17 +49,20 @@ class Trainer:
       found out yet.
   """
 
-  def __init__(self, config: ml_collections.ConfigDict, corpus: pathlib.Path):
+  def __init__(
+    self,
+    config: ml_collections.ConfigDict,
+    corpus: pathlib.Path,
+    devices: Devices | None = None,
+  ):
+    """`devices` are all of all hosts by default."""
     self._config = config
-    self.devices = parallel.Devices(config.slices)
+    self.devices = devices or Devices(config.slices)
     self.batches = train_batches(config, corpus)
     self.graph, params = build.architecture(config)
     self.learning_rate = equation_3(config)
     self._transform = adam(config)
     self._shapes = params, jax.eval_shape(self._transform.init, params)
-    self._parallel = functools.partial(
-      on_devices, self.devices, self.graph, params, self._transform, config.epsilon_ls
-    )
     self.at_once = self.devices.slices_at_once[0]
     self._programs: Programs
 
@@ -75,7 +73,7 @@ class Trainer:
       The programs, which step() uses from now on; to be left as a context.
     """
     # The first step gives up the memory of the arrays themselves.
-    compiled = functools.partial(self._compiled, parallel.without_data(state))
+    compiled = functools.partial(self._compiled, without_data(state))
     self._programs = Programs(compiled, shapes)
     return self._programs
 
@@ -86,7 +84,7 @@ class Trainer:
     """
     *more, fewest = (n for n in self.devices.slices_at_once if n <= self.at_once)
     for at_once in more:
-      program = parallel.compile_if_it_fits(self.lower(state, shape, at_once))
+      program = compile_if_it_fits(self.lower(state, shape, at_once))
       if program is not None:
         self.at_once = min(self.at_once, at_once)
         return program
@@ -99,15 +97,22 @@ class Trainer:
     """The step for one shape of batch, not compiled yet.
 
     Args:
-      state: may be as parallel.without_data() returns it.
+      state: may be as without_data() returns it.
       at_once: how many of its slices a device computes at once.
     """
     host = self.devices.host_slices
     each = host.stop - host.start, shape.rows
     source = np.zeros((*each, shape.source), np.int32)
     target = np.zeros((*each, shape.target), np.int32)
+    step = functools.partial(
+      train_step,
+      graph=self.graph,
+      transform=self._transform,
+      epsilon_ls=self._config.epsilon_ls,
+      at_once=at_once,
+    )
     inputs = self._inputs(source, target, False, False)
-    return self._parallel(at_once).lower(state, inputs)
+    return self.devices.pmap(step).lower(state, inputs)
 
   def batch(self, step: int) -> batches.Batch:
     """This host's slices of the batch of update number `step`, from 0.
@@ -134,8 +139,8 @@ class Trainer:
     Args:
       state: given up: its memory is used for the new state.
       batch: this host's slices.
-      stop: this host wishes to stop.
-      save: this host wishes to save. Sums.wishes are those of all hosts.
+      stop: this host has to stop.
+      save: this host has to save. Sums.requests are those of all hosts.
 
     Raises:
       KeyError: the batch has a shape that was not given to compile().
@@ -147,15 +152,9 @@ class Trainer:
     self, source: np.ndarray, target: np.ndarray, stop: bool, save: bool
   ) -> StepInput:
     """What a step takes beside the state, on the devices."""
-    wishes = np.full((len(source), 2), (stop, save), np.int32)
+    requests = np.full((len(source), 2), (stop, save), np.int32)
     seed = np.full(len(source), self._config.seed, np.int32)
-    return self.devices.split(StepInput(source, target, wishes, seed))
-
-  def saved(self, state: TrainState) -> tuple[Tree, Tree]:
-    """Returns a state's parameters and optimizer state in the form of checkpoints."""
-    params, opt_state = jax.device_get((state.params, state.opt_state))
-    whole = lambda x, like: x.reshape(like.shape)
-    return params, jax.tree.map(whole, opt_state, self._shapes[1])
+    return self.devices.split(StepInput(source, target, requests, seed))
 
   def initial(self) -> TrainState:
     """A fresh state on the devices; its parameters may be those of `init_from`."""
@@ -167,7 +166,7 @@ class Trainer:
     else:  # it gets the first host's
       params = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), self._shapes[0])
     fresh = TrainState(np.int32(0), params, self._transform.init(params))
-    return placed(fresh, self.devices)
+    return self.devices.replicate(fresh)
 
   def restore(self, folder: pathlib.Path) -> TrainState:
     """The newest checkpoint that is not damaged, or a fresh state if there is none."""
@@ -180,4 +179,4 @@ class Trainer:
     if found is None:  # another host, which gets the first host's arrays
       zeros = lambda x: np.zeros(x.shape, x.dtype)
       found = checkpoint.Saved(int(step), *jax.tree.map(zeros, self._shapes))
-    return placed(TrainState(np.int32(step), *found[1:]), self.devices)
+    return self.devices.replicate(TrainState(np.int32(step), *found[1:]))

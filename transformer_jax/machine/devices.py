@@ -1,10 +1,9 @@
 """Data parallelism by `jax.pmap`; the only module that places arrays on devices.
 
-A batch comes in `slices` equal parts. Each of D devices computes slices / D of them, so
-the data, the dropout and the update are the same for every D that divides `slices`.
-The parameters have no device axis: pmap takes and returns them replicated. The devices
-of one host share Adam's averages (shares.py). With several hosts, each reads the slices
-of its own devices (hosts.py), and has all of the averages.
+A batch comes in `slices` of equal shape. Each of D devices computes slices / D of them,
+so the data, the dropout and the update are the same for every D that divides `slices`.
+Parameters and optimizer state are replicated: pmap takes and returns them without a
+device axis. With several hosts, each reads the slices of its own devices (hosts.py).
 """
 
 from collections.abc import Callable, Sequence
@@ -16,8 +15,8 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from transformer_jax.machine import hosts
 from transformer_jax.machine.errors import UserError
-from transformer_jax.machine.shares import AXIS, Shares
 
+AXIS = 'devices'
 Tree = Any
 
 
@@ -53,14 +52,13 @@ def replicate_read_only(tree: Tree) -> Tree:
   first, *others = jax.local_devices()
   sharding = _on_all_of_this_host()
 
-  def share(x: np.ndarray | jax.Array) -> jax.Array:
+  def alias(x: np.ndarray | jax.Array) -> jax.Array:
     one = jax.device_put(x, first)
     view = np.asarray(one)
-    same = [jax.device_put(view, device, may_alias=True) for device in others]
-    parts = [one, *same]
+    parts = [one, *(jax.device_put(view, d, may_alias=True) for d in others)]
     return jax.make_array_from_single_device_arrays(one.shape, sharding, parts)
 
-  return jax.tree.map(share, tree)
+  return jax.tree.map(alias, tree)
 
 
 def without_data(tree: Tree) -> Tree:
@@ -120,13 +118,16 @@ def map_rows(function: Callable) -> Callable:
   return call
 
 
+def sum_over_devices(tree: Tree) -> Tree:
+  """Returns the sum over all devices of all hosts, within what Devices.pmap() maps."""
+  return jax.lax.psum(tree, AXIS)
+
+
 class Devices:
-  """All devices, or those given, each with an equal number of a batch's slices.
+  """The devices of all hosts, or those passed, with as many slices of a batch each.
 
   Attributes:
     count: the number of devices.
-    shares: which part of the optimizer's state each of them has. With several hosts it
-      is all of it, for the first host saves what it has.
     slices_each: the number of slices of each device.
     slices_at_once: how many of them it may compute at once, the most first. On a CPU
       it is one, so that more of it stays in the caches.
@@ -143,7 +144,6 @@ class Devices:
         f'{self.count} devices cannot share {slices} slices equally; these counts '
         f'can: {works}. Hide some devices or set --config.slices'
       )
-    self.shares = Shares(self.count if hosts.count() == 1 else 1)
     self.slices_each = slices // self.count
     most = 1 if jax.default_backend() == 'cpu' else self.slices_each
     self.slices_at_once = [n for n in range(most, 0, -1) if self.slices_each % n == 0]
@@ -153,18 +153,8 @@ class Devices:
     self._all, self._ours = (Mesh(np.array(some), (AXIS,)) for some in (devices, ours))
 
   def replicate(self, tree: Tree) -> Tree:
-    """Copies the first host's arrays to every device."""
-    return self._shared(tree, Shares(1))
-
-  def share(self, tree: Tree) -> Tree:
-    """Gives each device its share of the first host's arrays."""
-    return self._shared(tree, self.shares)
-
-  def _shared(self, tree: Tree, shares: Shares) -> Tree:
-    def put(x: np.ndarray) -> jax.Array:
-      spec = PartitionSpec(AXIS) if shares.has(x) else PartitionSpec()
-      return self._put(shares.split(x), spec, 1)
-
+    """Copies the first host's arrays to every device of every host."""
+    put = lambda x: self._put(x, PartitionSpec(), 1)
     return jax.tree.map(put, hosts.from_first_host(tree))
 
   def split(self, arrays: Tree) -> Tree:
@@ -174,7 +164,7 @@ class Devices:
     return jax.tree.map(put, arrays)
 
   def on_this_host(self, tree: Tree) -> Tree:
-    """Replicated arrays of all hosts as this host's arrays, which map_rows() takes."""
+    """Returns replicated arrays as arrays of this host, which map_rows() takes."""
     if hosts.count() == 1:
       return tree
     here = NamedSharding(self._ours, PartitionSpec())
@@ -183,7 +173,7 @@ class Devices:
     return jax.tree.map(one, tree)
 
   def _put(self, ours: np.ndarray, spec: PartitionSpec, times: int) -> jax.Array:
-    """One array of all hosts, `times` as long on axis 0 as this host's part of it."""
+    """Returns one array of all hosts, `times` as long on axis 0 as this host's part."""
     local = jax.device_put(ours, NamedSharding(self._ours, spec))
     if hosts.count() == 1:
       return local
@@ -193,22 +183,17 @@ class Devices:
       shape, NamedSharding(self._all, spec), parts
     )
 
-  def parallel(self, step: Callable, axes: Tree = None) -> Callable:
+  def pmap(self, step: Callable) -> Callable:
     """Maps step(state, inputs) -> (state, sums) over the devices; `state` is donated.
 
-    Each device has its slices of the inputs, and the whole state but for what `axes`
-    says. What `step` returns and is not shared must be equal on all devices, so it
-    reduces over AXIS.
-
-    Args:
-      axes: of `state`, or of parts of it: Shares.axes() of what share() gave, or None
-        for what replicate() gave.
+    Each device has its slices of the inputs and the whole state. What `step` returns
+    must be equal on all devices, so it sums over AXIS.
     """
     return jax.pmap(
       step,
       axis_name=AXIS,
-      in_axes=(axes, 0),
-      out_axes=(axes, None),
+      in_axes=(None, 0),
+      out_axes=(None, None),
       devices=self._devices,
       donate_argnums=(0,),
     )
