@@ -15,10 +15,3 @@ from transformer_jax.machine.signals import Interruption
 
 if __name__ == '__main__':  # so that a signal also ends the slow imports below
   Interruption().install()
-
-import sys
-
-from absl import app, logging
-
-from transformer_jax.data import languages
-from transformer_jax.data.flags import data_dir

@@ -12,7 +12,3 @@ from transformer_jax.machine.signals import Interruption
 
 if __name__ == '__main__':  # so that a signal also ends the slow imports below
   Interruption().install()
-
-from absl import logging
-
-from transformer_jax.exchange import export

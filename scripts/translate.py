@@ -11,12 +11,3 @@ from transformer_jax.machine.signals import Interruption
 
 if __name__ == '__main__':  # so that a signal also ends the slow imports below
   Interruption().install()
-
-import sys
-from collections.abc import Iterator
-
-from absl import logging
-from tqdm import tqdm
-
-import transformer_jax
-from transformer_jax.decoding import pipe

@@ -6,7 +6,7 @@ import re
 
 from absl import flags
 
-from transformer_jax.machine.flags import Flags
+from transformer_jax.machine.cli import Flags
 
 MANIFEST = 'manifest.json'  # of a checkpoint: it is finished
 STEP = re.compile('[1-9][0-9]*')  # the name of a checkpoint's folder
