@@ -15,3 +15,66 @@ from transformer_jax.machine.signals import Interruption
 
 if __name__ == '__main__':  # so that a signal also ends the slow imports below
   Interruption().install()
+
+import sys
+
+from absl import app, logging
+
+from transformer_jax.data import languages
+from transformer_jax.data.flags import data_dir
+from transformer_jax.machine import cli
+from transformer_jax.runs import checkpoints
+from transformer_jax.scoring.text import score_files
+
+FLAGS = cli.Flags(__doc__)
+WORKDIR = FLAGS.path('workdir', None, "The run's folder.")
+SPLIT = FLAGS.choice('split', 'test', ['dev', 'test'], 'What to score on.')
+AVERAGE, STEP = checkpoints.define_flags(FLAGS)
+BEAM = FLAGS.integer('beam', None, "Beam size; the config's by default.", at_least=1)
+ALPHA = FLAGS.number('alpha', None, "Length penalty; the config's by default.")
+LOWERCASE = FLAGS.boolean('lowercase', 'Ignore case in BLEU, and say so.')
+AGAINST = FLAGS.path('against', None, 'Another run, to compare its newest result with.')
+HYPOTHESES = FLAGS.path('hypotheses', None, 'Score this file, not a run.')
+REFERENCES = FLAGS.path('references', None, 'Reference translations for --hypotheses.')
+TARGET_LANGUAGE = FLAGS.string('target_language', None, "Files' language, such as de.")
+TOKENIZED = FLAGS.boolean('tokenized', 'The files are tokenised already.')
+AGAINST_HYPOTHESES = FLAGS.path('against_hypotheses', None, 'A file to compare with.')
+DATA_DIR = data_dir(FLAGS)
+
+
+def check_flags() -> None:
+  """Raises UsageError for flags that do not go together."""
+  if (WORKDIR.value is None) == (HYPOTHESES.value is None):
+    raise app.UsageError('give --workdir, or --hypotheses, to say what to score')
+  of_runs = AGAINST, AVERAGE, STEP, BEAM, ALPHA
+  of_files = REFERENCES, TARGET_LANGUAGE, TOKENIZED, AGAINST_HYPOTHESES
+  given, other = ('workdir', of_files) if WORKDIR.value else ('hypotheses', of_runs)
+  for flag in other:
+    if flag.value is not None and flag.value is not False:
+      raise app.UsageError(f'--{flag.name} does not go with --{given}')
+  if HYPOTHESES.value and None in (REFERENCES.value, TARGET_LANGUAGE.value):
+    raise app.UsageError('--hypotheses needs --references and --target_language')
+
+
+def main(argv: list[str]) -> None:
+  FLAGS.parse(argv)
+  logging.set_verbosity(logging.WARNING)
+  check_flags()
+  interruption = Interruption().install()
+  if HYPOTHESES.value:
+    languages.check_code(TARGET_LANGUAGE.value)
+    files = HYPOTHESES.value, REFERENCES.value, AGAINST_HYPOTHESES.value
+    lines = score_files(*files, TARGET_LANGUAGE.value, TOKENIZED.value, LOWERCASE.value)
+  else:
+    print('loading JAX', file=sys.stderr, flush=True)
+    from transformer_jax.decoding import evaluate  # files do not need it
+
+    asked = (flag.value for flag in (SPLIT, AVERAGE, STEP, BEAM, ALPHA, LOWERCASE))
+    paths = WORKDIR.value, DATA_DIR.value, AGAINST.value
+    lines = evaluate.evaluate_run(*paths, evaluate.Options(*asked), interruption)
+  for line in lines:
+    print(line)
+
+
+if __name__ == '__main__':
+  cli.run(main)

@@ -11,3 +11,69 @@ from transformer_jax.machine.signals import Interruption
 
 if __name__ == '__main__':  # so that a signal also ends the slow imports below
   Interruption().install()
+
+import sys
+from collections.abc import Iterator
+
+from absl import logging
+from tqdm import tqdm
+
+import transformer_jax
+from transformer_jax.decoding import pipe
+from transformer_jax.machine import cli
+from transformer_jax.runs import checkpoints
+from transformer_jax.runs.run import Run
+
+FLAGS = cli.Flags(__doc__)
+WORKDIR = FLAGS.path('workdir', None, "The run's folder.", required=True)
+INPUT = FLAGS.path('input', '-', "File to translate, perhaps packed; '-' is stdin.")
+NBEST = FLAGS.integer('nbest', 1, 'Translations of each line.', at_least=1)
+BEAM = FLAGS.integer('beam', None, "The config's, and NBEST at least.", at_least=1)
+ALPHA = FLAGS.number('alpha', None, "Length penalty; the config's by default.")
+AVERAGE, STEP = checkpoints.define_flags(FLAGS)
+SCORES = FLAGS.boolean('scores', 'Put its score and a tab before each.')
+
+
+def typed() -> Iterator[bytes]:
+  """Lines as they are typed at a terminal."""
+  while True:
+    print('> ', end='', file=sys.stderr, flush=True)
+    line = sys.stdin.buffer.readline()
+    if not line:
+      print(file=sys.stderr)
+      return
+    yield line
+
+
+def main(argv: list[str]) -> None:
+  FLAGS.parse(argv)
+  logging.set_verbosity(logging.WARNING)
+  interruption = Interruption().install()
+  is_stdin = str(INPUT.value) == '-'
+  is_typed = is_stdin and sys.stdin.isatty()
+  first = 1
+  if is_typed:
+    print(f'Loading {WORKDIR.value}; Ctrl-D ends.', file=sys.stderr)
+  else:
+    interruption.last_words = lambda: pipe.written(first - 1)
+  beam = max(BEAM.value or Run(WORKDIR.value).config().beam, NBEST.value)
+  which = {'average': AVERAGE.value, 'step': STEP.value}
+  model = transformer_jax.load(WORKDIR.value, beam=beam, alpha=ALPHA.value, **which)
+  bar = lambda items: tqdm(items, unit='batch', disable=is_typed or None)
+  if is_typed:
+    model.warm_up(NBEST.value)  # compiles before somebody waits for it
+  for text in typed() if is_typed else [pipe.read(INPUT.value)]:
+    for lines in pipe.parts(pipe.split_lines(text)):
+      interruption.leave_if_asked()  # during the part before
+      found = model.hypotheses(lines, bar, nbest=NBEST.value)
+      with interruption.deferred():
+        for line in pipe.output_lines(found, NBEST.value, SCORES.value, first):
+          print(line)
+        sys.stdout.flush()
+        first += len(lines)
+  for line in model.cuts():
+    print(line, file=sys.stderr)
+
+
+if __name__ == '__main__':
+  cli.run(main)
