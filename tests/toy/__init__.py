@@ -2,7 +2,7 @@
 
 - `corpus`: a corpus that counts in two languages (`CORPUS`, `write_raw`, `prepare`).
 - `untrained.write(folder)`: a run's folder with random parameters, for tests of
-  decoding, export and pictures. `SIZES` are its sizes: change as little as a test needs,
+  decoding, export and pictures. `SIZES` are its sizes: change as little as needed,
   for each other size, slice or length is another program to compile.
 - `task`: settings of runs that train (`TINY` takes a second, `SETTINGS` translates).
 - `steps`: `train_step` on numbers of devices, of one tiny model and one batch's shape.
