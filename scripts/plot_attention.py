@@ -4,11 +4,10 @@
   python -m scripts.plot_attention --workdir=RUN --text='It is spilling.' \\
     --attention=encoder --layers=5 --heads=5,6 --word=It
 
-Writes attention.html, to look around in, and pictures (SVG, PNG) of the layers and
-heads asked for. A line is a sentence; blank ones are not counted. What stands behind a
-tab is its translation, which is searched if there is none. Pieces are merged to words:
-their weights are summed over the words that are looked at, and averaged over those that
-look.
+Writes attention.html, an interactive page, and pictures (SVG, PNG) of the layers and
+heads that the flags name. A line is a sentence; blank lines are not counted. A
+translation may stand behind a tab, else beam search finds it. Pieces are merged to
+words: their weights are summed over keys and averaged over queries.
 """
 
 from transformer_jax.machine.signals import Interruption
@@ -20,7 +19,8 @@ import sys
 
 from absl import logging
 
-from transformer_jax.analysis import attention_maps, attention_views
+from transformer_jax.analysis import views
+from transformer_jax.analysis.maps import KINDS, RunAttention
 from transformer_jax.decoding import pipe
 from transformer_jax.decoding.restored import Restored
 from transformer_jax.machine import cli, streams
@@ -31,9 +31,7 @@ FLAGS = cli.Flags(__doc__)
 WORKDIR = FLAGS.path('workdir', None, "The run's folder.", required=True)
 TEXT = FLAGS.repeated('text', 'A sentence; stdin has them if there is none.')
 OUTPUT = FLAGS.path('output', None, 'Folder to write; attention in the run by default.')
-KIND = FLAGS.choice(
-  'attention', 'encoder', attention_maps.KINDS, 'Whose pictures to draw.'
-)
+KIND = FLAGS.choice('attention', 'encoder', [*KINDS], 'Whose pictures to draw.')
 LAYERS = FLAGS.items('layers', [], 'From 1; by default the last but one, as the paper.')
 HEADS = FLAGS.items('heads', [], 'From 1; all by default.')
 WORD = FLAGS.string('word', None, 'The word that looks; all by default.')
@@ -46,21 +44,19 @@ def main(argv: list[str]) -> None:
   logging.set_verbosity(logging.WARNING)
   Interruption().install()
   chosen = [cli.counts(f) if f.value else [] for f in (LAYERS, HEADS)]
-  view = attention_views.View(KIND.value, *chosen, WORD.value)
-  restored = Restored(WORKDIR.value, AVERAGE.value, STEP.value)
-  watcher = attention_maps.Watcher(restored)
+  view = views.View(KIND.value, *chosen, WORD.value)
+  run = Restored(WORKDIR.value, AVERAGE.value, STEP.value)
   text = '\n'.join(TEXT.value).encode() if TEXT.value else streams.read_stdin()
   lines = [line.partition('\t') for line in pipe.split_lines(text) if line]
   if not lines:
-    raise UserError('no sentence was given: --text=SENTENCE, or lines on stdin')
+    raise UserError('no sentence to show: --text=SENTENCE, or lines on stdin')
   pairs = [(source, target if tab else None) for source, tab, target in lines]
-  found = watcher.maps(*zip(*pairs, strict=True), whole=not PIECES.value)
-  kinds = attention_maps.KINDS
-  sentences = [{kind: maps.of(kind) for kind in kinds} for maps in found]
+  sentences, translations = zip(*pairs, strict=True)
+  maps = RunAttention(run).maps(sentences, translations, merge=not PIECES.value)
   folder = OUTPUT.value or WORKDIR.value / 'attention'
-  for path in attention_views.write(folder, sentences, str(WORKDIR.value), view):
+  for path in views.write(folder, maps, str(WORKDIR.value), view):
     print(path)
-  for line in restored.translator.cuts():
+  for line in run.translator.cuts():
     print(line, file=sys.stderr)
 
 

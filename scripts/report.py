@@ -14,7 +14,7 @@ import pathlib
 
 from absl import app, logging
 
-from transformer_jax.analysis import attention_views
+from transformer_jax.analysis import views
 from transformer_jax.data.flags import data_dir
 from transformer_jax.machine import cli
 from transformer_jax.report import document
@@ -50,7 +50,7 @@ def main(argv: list[str]) -> None:
     TFLOPS.value,
   )
   if ATTENTION.value:
-    report.blocks.extend(attention_views.blocks(paths))
+    report.blocks.extend(views.blocks(paths))
   if HTML.value:
     document.write_html(report.blocks, HTML.value)
   if MARKDOWN.value:

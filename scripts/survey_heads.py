@@ -16,18 +16,13 @@ if __name__ == '__main__':  # so that a signal also ends the slow imports below
 from absl import app, logging
 from tqdm import tqdm
 
-from transformer_jax.analysis import (
-  attention_heads,
-  attention_maps,
-  attention_pictures,
-  head_survey,
-)
+from transformer_jax.analysis import figures, survey
+from transformer_jax.analysis.maps import RunAttention
 from transformer_jax.data import token_files
 from transformer_jax.data.corpus import folder_of
 from transformer_jax.data.flags import data_dir
 from transformer_jax.decoding.restored import Restored
 from transformer_jax.machine import cli
-from transformer_jax.report import page
 from transformer_jax.runs import checkpoints
 
 FLAGS = cli.Flags(__doc__)
@@ -50,34 +45,30 @@ def main(argv: list[str]) -> None:
   if (QUERY.value is None) != (KEY.value is None):
     raise app.UsageError('--query and --key go together')
   Interruption().install()
-  restored = Restored(WORKDIR.value, AVERAGE.value, STEP.value)
-  watcher = attention_maps.Watcher(restored)
-  corpus = folder_of(restored.config.corpus, DATA_DIR.value)
-  restored.run.check_vocabulary(corpus)
-  sides = token_files.read_split(corpus, SPLIT.value)
+  run = Restored(WORKDIR.value, AVERAGE.value, STEP.value)
+  attention = RunAttention(run)
+  corpus = folder_of(run.config.corpus, DATA_DIR.value)
+  run.run.check_vocabulary(corpus)
+  split = token_files.read_split(corpus, SPLIT.value)
   folder = OUTPUT.value or WORKDIR.value / 'attention'
   folder.mkdir(parents=True, exist_ok=True)
   if QUERY.value is None:
     training = token_files.read_split(corpus, 'train')
-    pairs = head_survey.sample_pairs(sides, SENTENCES.value, watcher.longest)
-    found = head_survey.survey(watcher, pairs, training)
+    pairs = survey.sample_pairs(split, SENTENCES.value, attention.longest)
+    surveyed = survey.survey(attention, pairs, training)
     about = f'Means over {len(pairs)} sentences of {SPLIT.value}.'
-    blocks = attention_heads.survey_blocks(found, about)
-    figure = attention_heads.survey_figure(found)
-    attention_pictures.save(figure, folder / 'heads')
+    print(survey.survey_table(surveyed, about))
+    figures.save(figures.survey(surveyed), folder / 'heads')
   else:
     words = QUERY.value, KEY.value
-    every = head_survey.sample_pairs(sides, len(sides[0]), watcher.longest)
-    means = head_survey.between(watcher, every, *words)
-    blocks = attention_heads.pair_blocks(*means, *words)
+    pairs = survey.sample_pairs(split, len(split[0]), attention.longest)
+    print(survey.between_table(*survey.between(attention, pairs, *words), *words))
   if PRUNE.value:
     dev = token_files.read_split(corpus, 'dev')
     bar = lambda items: tqdm(items, desc='pruning', unit='head', disable=None)
-    pruning = head_survey.prune(restored, dev, bar)
-    blocks += attention_heads.pruning_blocks(*pruning)
-    figure = attention_heads.pruning_figure(*pruning)
-    attention_pictures.save(figure, folder / 'pruning')
-  print(page.markdown(blocks), end='')
+    pruning = survey.prune(run, dev, bar)
+    print(f'\n{survey.pruning_table(pruning)}')
+    figures.save(figures.pruning(pruning), folder / 'pruning')
 
 
 if __name__ == '__main__':

@@ -14,7 +14,6 @@ from sentencepiece import sentencepiece_model_pb2
 import toy.corpus
 from configs import base
 from toy import untrained
-from transformer_jax.analysis import positions
 from transformer_jax.data import card
 from transformer_jax.exchange.importing import STEP, import_model
 from transformer_jax.machine.errors import UserError
@@ -71,8 +70,6 @@ def test_without_a_corpus(marian: pathlib.Path, tmp_path: pathlib.Path):
   assert '--prepare' in said[-1]
   assert card.read_card(tmp_path / 'run')['splits'] == {}
   assert len(Run(tmp_path / 'run').vocabularies().target) == 60
-  (table,) = positions.encodings(tmp_path / 'run').values()
-  assert len(table) == base.get_config().max_length
   with pytest.raises(UserError, match='is there already'):
     come_in(marian, tmp_path / 'run', tmp_path)
 

@@ -9,7 +9,7 @@ import numpy as np
 import optax
 from flax import nnx
 
-from transformer_jax.analysis.attention_maps import Maps, Watcher
+from transformer_jax.analysis.maps import Maps, RunAttention
 from transformer_jax.data.vocabulary import EOS
 from transformer_jax.decoding.restored import Restored
 from transformer_jax.decoding.translate import Hypothesis
@@ -52,7 +52,7 @@ class TrainedModel:
     self._restored = Restored(pathlib.Path(workdir), average, step, beam, alpha)
     self.run, self.config = self._restored.run, self._restored.config
     self.params = self._restored.params
-    self._watcher: Watcher | None = None
+    self._attention: RunAttention | None = None
 
     def log_probabilities(
       params: Any, source: jax.Array, target: jax.Array
@@ -136,10 +136,10 @@ class TrainedModel:
       UserError: a side is too long to be shown; the message numbers the sentence.
     """
     _check_strings(sources, sources if targets is None else targets)
-    if self._watcher is None:
-      self._watcher = Watcher(self._restored)
+    if self._attention is None:
+      self._attention = RunAttention(self._restored)
     given = [None] * len(sources) if targets is None else targets
-    return self._watcher.maps(sources, given, whole=False)
+    return self._attention.maps(sources, given, merge=False)
 
 
 def _check_strings(sources: Sequence[str], targets: Sequence[str]) -> None:

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from toy import corpus, untrained
-from transformer_jax.analysis import head_survey
-from transformer_jax.analysis.attention_maps import KINDS, Maps
+from transformer_jax.analysis import survey
+from transformer_jax.analysis.maps import KINDS, Maps
 from transformer_jax.data import token_files
 from transformer_jax.data.vocabulary import EOS
 from transformer_jax.decoding.alignment import Aligner
@@ -32,10 +32,11 @@ def pairs(count: int) -> list[Pair]:
   return found
 
 
-class Looking:
-  """A watcher of one layer with four heads: at before, after, </s> or <s>, all alike.
+class KnownHeads:
+  """In place of RunAttention: one layer, whose four heads attend to known positions.
 
-  In cross-attention the first head looks at the translation.
+  They are the one before, the one after, </s> or <s>, and all alike. In cross-attention
+  the first head attends to the translation.
   """
 
   def __init__(self) -> None:
@@ -61,12 +62,12 @@ class Looking:
       encoder[0, 3], cross[0, 3] = 1 / S, 1 / S
       yield encoder, decoder, cross
 
-  def names(self, ids: list[int], whole: bool) -> list[str]:
-    assert whole
+  def names(self, ids: list[int], merge: bool) -> list[str]:
+    assert merge
     return [self.pieces[i].removeprefix('▁') for i in ids]
 
-  def named(self, pair: Pair, weights: tuple, whole: bool) -> Maps:
-    return Maps(*(self.names(ids, whole) for ids in pair), *weights)
+  def named(self, pair: Pair, weights: tuple, merge: bool) -> Maps:
+    return Maps(*(self.names(ids, merge) for ids in pair), *weights)
 
 
 class Text:
@@ -86,7 +87,7 @@ def sides(given: list[Pair]) -> Any:
   return tuple(Text([*side]) for side in zip(*given, strict=True))
 
 
-def test_the_aligner_finds_a_dictionary():
+def test_the_aligner_learns_a_dictionary():
   given = pairs(200)
   aligner = Aligner([(source[:-1], target[:-1]) for source, target in given])
   for source, target in given[:20]:
@@ -95,8 +96,8 @@ def test_the_aligner_finds_a_dictionary():
   assert not aligner.links([99], [14]).any() and aligner.links([], []).shape == (0, 0)
 
 
-def test_heads_are_found_by_what_they_look_at():
-  found = head_survey.survey(Looking(), pairs(60), sides(pairs(200)))
+def test_heads_are_known_by_what_they_attend_to():
+  found = survey.survey(KnownHeads(), pairs(60), sides(pairs(200)))
   first = {k: {n: m.heads[0].round(6) for n, m in v.items()} for k, v in found.items()}
   encoder, decoder, cross = (first[kind] for kind in KINDS)
   assert encoder['previous'][0] == encoder['next'][1] == encoder['ends'][2] == 1
@@ -110,10 +111,10 @@ def test_heads_are_found_by_what_they_look_at():
     assert first[kind]['entropy'][2] == 0
 
 
-def test_who_looks_at_punctuation():
+def test_attention_to_punctuation():
   """The second of three words is a full stop, on both sides."""
   given = [([6, 5, 7, 1], [17, 15, 16, 1])]
-  found = head_survey.survey(Looking(), given, sides(pairs(200)))
+  found = survey.survey(KnownHeads(), given, sides(pairs(200)))
   seen = {kind: found[kind]['punctuation'].heads[0].tolist() for kind in KINDS}
   # One of four queries looks there, by all heads but the one that looks at the end.
   assert seen['encoder'] == seen['cross'] == [0.25, 0.25, 0, 0.25]
@@ -121,42 +122,42 @@ def test_who_looks_at_punctuation():
   assert seen['decoder'] == pytest.approx([0.5, 0.5, 0, (1 / 3 + 1 / 4) / 2])
 
 
-def test_one_word_that_looks_at_another():
+def test_attention_from_word_to_word():
   given = [([6, 7, 1], [17, 16, 1]), ([7, 6, 1], [16, 17, 1]), ([7, 8, 1], [14, 1])]
-  means, counts = head_survey.between(Looking(), given, 'c', 'b')
+  means, counts = survey.between(KnownHeads(), given, 'c', 'b')
   assert counts == {'encoder': 2, 'decoder': 0, 'cross': 0}
   np.testing.assert_allclose(means['encoder'], [[0.5, 0.5, 0, 1 / 3]])
-  means, counts = head_survey.between(Looking(), given, 'cx', 'c')
+  means, counts = survey.between(KnownHeads(), given, 'cx', 'c')
   assert (
     counts == {'encoder': 0, 'decoder': 0, 'cross': 2} and means['cross'][0, 0] == 1
   )
-  means, counts = head_survey.between(Looking(), given, 'bx', 'cx')
+  means, counts = survey.between(KnownHeads(), given, 'bx', 'cx')
   assert counts['decoder'] == 1 and means['decoder'][0, 0] == 1
   with pytest.raises(UserError, match='--query=its --key=b: no sentence has both'):
-    head_survey.between(Looking(), given, 'its', 'b')
+    survey.between(KnownHeads(), given, 'its', 'b')
 
 
-def test_the_same_pairs_are_drawn_each_time():
+def test_the_same_pairs_are_chosen_each_time():
   given = pairs(50)
-  chosen = head_survey.sample_pairs(sides(given), 7, 128)
-  assert chosen == head_survey.sample_pairs(sides(given), 7, 128) and len(chosen) == 7
+  chosen = survey.sample_pairs(sides(given), 7, 128)
+  assert chosen == survey.sample_pairs(sides(given), 7, 128) and len(chosen) == 7
   assert all(pair in given for pair in chosen) and chosen != given[:7]
   long = ([6, EOS], [*range(14, 20), EOS])
-  assert long not in head_survey.sample_pairs(sides([*given, long]), 99, 4)
-  assert head_survey.sample_pairs(sides(given), 99, 128) == given
-  assert all(len(a) <= 4 for a, _ in head_survey.sample_pairs(sides(given), 99, 4))
+  assert long not in survey.sample_pairs(sides([*given, long]), 99, 4)
+  assert survey.sample_pairs(sides(given), 99, 128) == given
+  assert all(len(a) <= 4 for a, _ in survey.sample_pairs(sides(given), 99, 4))
 
 
-def test_pruning_leaves_out_one_head(tmp_path: pathlib.Path):
+def test_pruning_removes_one_head(tmp_path: pathlib.Path):
   """A head whose values are zero has no output either."""
   restored = Restored(untrained.write(tmp_path))
   prepared = tmp_path / 'data' / corpus.CORPUS.name
   dev = token_files.read_split(prepared, 'dev')
-  pruning = head_survey.prune(restored, dev)
+  pruning = survey.prune(restored, dev)
   perplexity = Perplexity(restored.config, restored.graph, *dev)
   assert pruning.whole == perplexity(restored.params)
   for kind, layer, head in (('encoder', 1, 2), ('decoder', 0, 0), ('cross', 1, 1)):
-    params = head_survey.without_head(restored.params, kind, layer, head)
+    params = survey.without_head(restored.params, kind, layer, head)
     stack = 'encoder' if kind == 'encoder' else 'decoder'
     part = 'cross' if kind == 'cross' else 'attention'
     attention = dict(restored.params[stack][layer][part])

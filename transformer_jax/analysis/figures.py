@@ -1,33 +1,34 @@
-"""Figures 3 to 5 of the paper, and heat maps, for any weights and words."""
+"""Figures 3 to 5 of the paper and heat maps, for given weights and words."""
 
 import itertools
 import pathlib
 import re
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from transformer_jax.machine import files
+from transformer_jax.analysis.maps import KINDS
+from transformer_jax.analysis.survey import Pruning, Survey
 
 FAINTEST = 0.02  # weights below this are not drawn as lines
-SQUARE = 0.06  # of the lines' width
+SQUARE = 0.06  # the width of a square, as a fraction of the lines' width
 PLAIN = {'parse_math': False}  # a word may have dollars in it
 # SVG files keep text as text, so that the viewer's own fonts draw it. These cover more
 # scripts, and the viewer can set text from right to left.
 SVG = {'svg.fonttype': 'none', 'svg.hashsalt': 'attention'}
 
 
-def colour(head: int, heads: int) -> tuple[float, ...]:
+def _colour(head: int, heads: int) -> tuple[float, ...]:
   """The colour of head number `head`, from 0, of `heads` heads."""
   return tuple(0.8 * part for part in matplotlib.colormaps['hsv'](head / heads)[:3])
 
 
-def figure_of_lines(
+def lines(
   weights: np.ndarray,
   rows: Sequence[str],
   columns: Sequence[str],
@@ -41,7 +42,8 @@ def figure_of_lines(
   for a chosen word.
 
   Args:
-    weights: [H, T, S] of a layer's heads, from words that look (T) at words (S).
+    weights: [H, T, S] of a layer's heads, from the words in `rows` (T) to those in
+      `columns` (S).
     heads: those to draw, from 0.
     chosen: the row whose lines are drawn; all if None.
   """
@@ -49,18 +51,18 @@ def figure_of_lines(
   size = max(len(rows), len(columns))
   figure = Figure(figsize=(4.2 * len(panels), 0.8 + 0.26 * size), layout='constrained')
   figure.suptitle(title, fontsize='medium', **PLAIN)
-  for place, row in enumerate(panels, 1):
-    axes = figure.add_subplot(1, len(panels), place)
-    _lines(axes, weights, heads, row)
-    _words(axes, rows, columns, row, 0 if row is None else len(heads))
+  for number, row in enumerate(panels, 1):
+    axes = figure.add_subplot(1, len(panels), number)
+    _draw_lines(axes, weights, heads, row)
+    _draw_words(axes, rows, columns, row, 0 if row is None else len(heads))
   return figure
 
 
-def _lines(
+def _draw_lines(
   axes: Axes, weights: np.ndarray, heads: Sequence[int], chosen: int | None
 ) -> None:
   for order, head in enumerate(heads):
-    shade = colour(head, len(weights))
+    shade = _colour(head, len(weights))
     for row, column in zip(*np.nonzero(weights[head] >= FAINTEST), strict=True):
       if chosen in (None, row):
         weight = min(float(weights[head, row, column]), 1.0)
@@ -73,7 +75,7 @@ def _lines(
           axes.add_patch(square)
 
 
-def _words(
+def _draw_words(
   axes: Axes,
   rows: Sequence[str],
   columns: Sequence[str],
@@ -93,7 +95,7 @@ def _words(
   axes.axis('off')
 
 
-def figure_of_maps(
+def maps(
   weights: np.ndarray,
   rows: Sequence[str],
   columns: Sequence[str],
@@ -102,7 +104,7 @@ def figure_of_maps(
 ) -> Figure:
   """A heat map for each of `heads`, with one colour bar.
 
-  Arguments are as figure_of_lines() has them.
+  Arguments are those of lines().
   """
   across = min(4, len(heads))
   down = -(-len(heads) // across)
@@ -121,16 +123,20 @@ def figure_of_maps(
   return figure
 
 
-def of_heads(
+def heads(
   panels: Sequence[tuple[str, np.ndarray] | None], across: int, label: str
 ) -> Figure:
-  """Layers x heads: a heat map for each title and its [N, H] numbers, which it shows.
+  """Heat maps of numbers, each of all layers and heads.
 
-  `label` says what the numbers are; each panel has a scale of its own. None is a gap.
+  Args:
+    panels: a title and its numbers [N, H], which are written into the map; None leaves
+      a gap. Each panel has a scale of its own.
+    across: panels in a row.
+    label: what the numbers are.
   """
   down = -(-len(panels) // across)
-  layers, heads = panels[0][1].shape
-  size = across * max(2.0, 0.4 * heads), down * (0.9 + 0.32 * layers)
+  N, H = panels[0][1].shape
+  size = across * max(2.0, 0.4 * H), down * (0.9 + 0.32 * N)
   figure = Figure(size, layout='constrained')
   figure.suptitle(label, fontsize='medium')
   grid = figure.subplots(down, across, squeeze=False)
@@ -146,24 +152,60 @@ def of_heads(
       text = re.sub(r'^(-?)0\.', r'\1.', f'{number:.2f}')
       axes.text(head, layer, text, ha='center', va='center', color=shade, fontsize=6)
     axes.set_title(title, fontsize='small')
-    axes.set_xticks(range(heads), range(1, heads + 1), fontsize=6)
-    axes.set_yticks(range(layers), range(1, layers + 1), fontsize=6)
+    axes.set_xticks(range(H), range(1, H + 1), fontsize=6)
+    axes.set_yticks(range(N), range(1, N + 1), fontsize=6)
     axes.set_ylabel('layer', fontsize=6)
     axes.set_xlabel('head', fontsize=6)
   return figure
 
 
+def survey(surveyed: Survey) -> Figure:
+  """A row of panels for each attention, with a panel for each measure."""
+  across = max(map(len, surveyed.values()))
+  panels: list[tuple[str, np.ndarray] | None] = []
+  for kind, measures in surveyed.items():
+    panels += [(f'{KINDS[kind]}: {name}', m.heads) for name, m in measures.items()]
+    panels += [None] * (across - len(measures))
+  return heads(panels, across, 'Mean weight; distance in pieces; entropy in nats')
+
+
+def pruning(pruned: Pruning) -> Figure:
+  """A panel for each attention: what dev perplexity gains without a head."""
+  panels = [(KINDS[k], without - pruned.whole) for k, without in pruned.without.items()]
+  return heads(panels, 3, f'Dev perplexity without a head, less {pruned.whole:.3f}')
+
+
+def similarity(encodings: Mapping[str, np.ndarray]) -> Figure:
+  """The cosine of every two positions' encodings, and its mean over their distance.
+
+  Args:
+    encodings: [positions, d_model] by name, such as layers.sinusoids(60, 512) and
+      the parameters 'source_positions' of a model that has learnt them.
+  """
+  figure = Figure((3.2 * (len(encodings) + 1), 3.2), layout='constrained')
+  *panels, last = figure.subplots(1, len(encodings) + 1)
+  for axes, (name, table) in zip(panels, encodings.items(), strict=True):
+    unit = table / np.linalg.norm(table, axis=1, keepdims=True)
+    cosine = unit @ unit.T
+    image = axes.imshow(cosine, cmap='RdBu', vmin=-1, vmax=1)
+    axes.set(title=name, xlabel='position', ylabel='position')
+    means = [np.diagonal(cosine, k).mean() for k in range(len(table))]
+    last.plot(means, label=name)
+  figure.colorbar(image, ax=panels)
+  last.set(title='mean cosine', xlabel='positions apart')
+  last.legend(frameon=False, fontsize='small')
+  last.grid(alpha=0.3)
+  return figure
+
+
 def save(figure: Figure, path: pathlib.Path) -> list[pathlib.Path]:
-  """Writes path.svg and path.png, and says so if no font here has a character."""
+  """Writes path.svg and path.png, and warns if no font here has a character."""
   written = [path.with_name(f'{path.name}.{ending}') for ending in ('svg', 'png')]
-  partial = path.with_name(f'{path.name}.partial')
   with warnings.catch_warnings(record=True) as caught, matplotlib.rc_context(SVG):
     warnings.simplefilter('always')
     for target in written:
       metadata = {'Date': None} if target.suffix == '.svg' else {}
-      with files.named(partial):
-        figure.savefig(partial, format=target.suffix[1:], metadata=metadata, dpi=150)
-      partial.replace(target)
+      figure.savefig(target, metadata=metadata, dpi=150)
   if any('missing from' in str(warning.message) for warning in caught):
     print(f'{written[1]}: no font here has all of its characters', file=sys.stderr)
   return written

@@ -1,6 +1,7 @@
 """Pictures of weights, and the page, which is tried in a browser where there is one."""
 
 import base64
+import importlib
 import json
 import pathlib
 import re
@@ -11,10 +12,12 @@ import warnings
 import numpy as np
 import pytest
 
-from transformer_jax.analysis import attention_pictures, attention_views
-from transformer_jax.analysis.attention_page import KINDS
-from transformer_jax.analysis.attention_views import View
+from toy import untrained
+from transformer_jax.analysis import figures, views
+from transformer_jax.analysis.maps import KINDS, Maps
+from transformer_jax.analysis.views import View
 from transformer_jax.machine.errors import UserError
+from transformer_jax.model.layers import sinusoids
 from transformer_jax.report.blocks import Heading, Picture
 
 N, H = 3, 4
@@ -22,19 +25,16 @@ WORDS = ['It', 'costs', '$5$', '<b>fett</b>', '</script>', '@DATA@', 'שלום',
 BROWSER = shutil.which('chromium') or shutil.which('google-chrome')
 
 
-def sentence(source: list[str], target: list[str], seed: int = 0) -> dict:
+def sentence(source: list[str], target: list[str], seed: int = 0) -> Maps:
   """Random weights of the three attentions."""
   rng = np.random.default_rng(seed)
 
-  def part(rows: list[str], columns: list[str]) -> tuple:
+  def random(rows: list[str], columns: list[str]) -> np.ndarray:
     weights = np.exp(2 * rng.normal(size=(N, H, len(rows), len(columns))))
-    return weights / weights.sum(-1, keepdims=True), rows, columns
+    return weights / weights.sum(-1, keepdims=True)
 
-  return {
-    'encoder': part(source, source),
-    'decoder': part(target, ['<s>', *target[:-1]]),
-    'cross': part(target, source),
-  }
+  sides = (source, source), (target, target), (target, source)
+  return Maps(source, target, *(random(*pair) for pair in sides))
 
 
 SENTENCES = [sentence(WORDS, ['Das', 'da', '</s>']), sentence(['a', '</s>'], ['</s>'])]
@@ -50,7 +50,7 @@ def data_of(page: pathlib.Path) -> dict:
 
 
 def test_every_picture_of_every_layer_asked_for(tmp_path: pathlib.Path):
-  written = attention_views.write(tmp_path, SENTENCES, 'x', view('cross', [1, 3], [2]))
+  written = views.write(tmp_path, SENTENCES, 'x', view('cross', [1, 3], [2]))
   names = {path.name for path in written}
   assert names == {path.name for path in tmp_path.iterdir()}
   pictures = {
@@ -64,37 +64,37 @@ def test_every_picture_of_every_layer_asked_for(tmp_path: pathlib.Path):
   svg = (tmp_path / '1.cross.layer-3.lines.svg').read_text()
   for word in ('$5$', '&lt;b&gt;fett&lt;/b&gt;', 'שלום'):
     assert word in svg  # as text, whatever fonts are here
-  again = attention_views.write(tmp_path, SENTENCES, 'x', view('cross', [3], [2]))
+  again = views.write(tmp_path, SENTENCES, 'x', view('cross', [3], [2]))
   assert svg == (tmp_path / '1.cross.layer-3.lines.svg').read_text() and len(again) == 9
   other = tmp_path / '2024-05.mine.layer-1.png'
   other.touch()
-  attention_views.write(tmp_path, SENTENCES[:1], 'x', view('encoder'))
+  views.write(tmp_path, SENTENCES[:1], 'x', view('encoder'))
   other.unlink()
   assert {p.name[0] for p in tmp_path.iterdir()} == {'1', 'a'}, 'the second is gone'
   assert (tmp_path / '1.cross.layer-3.lines.svg').is_file()
 
 
 def test_layers_are_the_papers_by_default(tmp_path: pathlib.Path):
-  written = attention_views.write(tmp_path, SENTENCES[:1], 'x', view())
+  written = views.write(tmp_path, SENTENCES[:1], 'x', view())
   assert {p.name.split('.')[2] for p in written[1:]} == {f'layer-{N - 1}'}
 
 
 def test_the_strength_of_a_line_is_its_weight():
-  weights = SENTENCES[0]['encoder'][0][1]
-  figure = attention_pictures.figure_of_lines(weights, WORDS, WORDS, [0, 2], 3, 'x')
+  weights = SENTENCES[0].encoder[1]
+  figure = figures.lines(weights, WORDS, WORDS, [0, 2], 3, 'x')
   (axes,) = figure.axes
   found = {round(float(line.get_ydata()[1])): line.get_alpha() for line in axes.lines}
   assert all(line.get_ydata()[0] == 3 for line in axes.lines)
   assert len({line.get_color() for line in axes.lines}) == 2
   drawn = [weights[h, 3, c] for h in (0, 2) for c in range(len(WORDS))]
-  drawn = [w for w in drawn if w >= attention_pictures.FAINTEST]
+  drawn = [w for w in drawn if w >= figures.FAINTEST]
   assert sorted(line.get_alpha() for line in axes.lines) == pytest.approx(sorted(drawn))
   assert set(found) <= {*range(len(WORDS))}
 
 
 def test_one_head_is_drawn_whole_and_for_its_word():
-  weights = SENTENCES[0]['encoder'][0][1]
-  figure = attention_pictures.figure_of_lines(weights, WORDS, WORDS, [1], 3, 'x')
+  weights = SENTENCES[0].encoder[1]
+  figure = figures.lines(weights, WORDS, WORDS, [1], 3, 'x')
   whole, one = ({line.get_ydata()[0] for line in axes.lines} for axes in figure.axes)
   assert whole == {*range(len(WORDS))} and one == {3}
 
@@ -107,24 +107,24 @@ def test_one_head_is_drawn_whole_and_for_its_word():
     (view(word='its'), '--word=its: no sentence has it; the first has: It costs'),
   ],
 )
-def test_what_is_not_there(given: View, message: str, tmp_path: pathlib.Path):
+def test_messages(given: View, message: str, tmp_path: pathlib.Path):
   with pytest.raises(UserError, match=re.escape(message)):
-    attention_views.write(tmp_path, SENTENCES, 'x', given)
+    views.write(tmp_path, SENTENCES, 'x', given)
   assert not [*tmp_path.iterdir()]
 
 
-def test_a_character_that_no_font_has_is_told(tmp_path, capsys):
-  figure = attention_pictures.figure_of_maps(
-    SENTENCES[1]['encoder'][0][0], ['\U0001fbca', 'b'], ['a', 'b'], [0], 'x'
+def test_a_missing_character_is_told(tmp_path, capsys):
+  figure = figures.maps(
+    SENTENCES[1].encoder[0], ['\U0001fbca', 'b'], ['a', 'b'], [0], 'x'
   )
   with warnings.catch_warnings():
     warnings.simplefilter('error')
-    attention_pictures.save(figure, tmp_path / 'x')
+    figures.save(figure, tmp_path / 'x')
   assert 'no font here has all of its characters' in capsys.readouterr().err
 
 
 def test_the_page_holds_all_weights_and_asks_nobody(tmp_path: pathlib.Path):
-  page, *_ = attention_views.write(tmp_path, SENTENCES, 'run <x>', view(word='It'))
+  page, *_ = views.write(tmp_path, SENTENCES, 'run <x>', view(word='It'))
   text, data = page.read_text(), data_of(page)
   assert text.count('<script') == 2 and '<b>' not in text
   assert not re.search(r'(src|href)=|@import|url\(|fetch|innerHTML', text)
@@ -132,22 +132,22 @@ def test_the_page_holds_all_weights_and_asks_nobody(tmp_path: pathlib.Path):
   assert data['word'] == 0 and data['layer'] == 1 and data['about'] == 'run <x>'
   for given, found in zip(SENTENCES, data['sentences'], strict=True):
     for kind in KINDS:
-      weights, rows, columns = given[kind]
+      weights, rows, columns = given.of(kind)
       assert found[kind]['rows'] == rows and found[kind]['columns'] == columns
       read = np.frombuffer(base64.b64decode(found[kind]['weights']), np.uint8)
       np.testing.assert_allclose(read.reshape(weights.shape) / 255, weights, atol=0.002)
 
 
-def test_a_report_takes_the_pictures_that_there_are(tmp_path: pathlib.Path, capsys):
+def test_a_report_takes_the_pictures_of_its_runs(tmp_path: pathlib.Path, capsys):
   run = tmp_path / 'run'
-  attention_views.write(run / 'attention', SENTENCES[:1], 'x', view())
-  heading, *pictures = attention_views.blocks([run, tmp_path / 'other'])
+  views.write(run / 'attention', SENTENCES[:1], 'x', view())
+  heading, *pictures = views.blocks([run, tmp_path / 'other'])
   assert heading.text == 'Inside run' and len(pictures) == 2
   assert all(picture.svg.startswith('<svg') for picture in pictures)
   assert f'{tmp_path / "other"}: no pictures of attention' in capsys.readouterr().err
   other = tmp_path / 'b' / 'run'
-  attention_views.write(other / 'attention', SENTENCES[1:], 'x', view())
-  blocks = attention_views.blocks([run, other])
+  views.write(other / 'attention', SENTENCES[1:], 'x', view())
+  blocks = views.blocks([run, other])
   headings = [block.text for block in blocks if isinstance(block, Heading)]
   assert headings == [f'Inside {tmp_path.name}/run', 'Inside b/run']
   names = [block.name for block in blocks if isinstance(block, Picture)]
@@ -181,7 +181,7 @@ document.body.textContent = JSON.stringify(log);
 @pytest.mark.skipif(BROWSER is None, reason='no Chromium here')
 def test_the_page_in_a_browser(tmp_path: pathlib.Path):
   """Words, heads, attentions, maps and sentences are chosen by click and by key."""
-  page, *_ = attention_views.write(tmp_path, SENTENCES, 'x', view())
+  page, *_ = views.write(tmp_path, SENTENCES, 'x', view())
   tried = page.read_text().replace('</body>', f'<script>{ACTIONS}</script></body>')
   page.write_text(tried)
   command = [BROWSER, '--headless', '--no-sandbox', '--disable-gpu', '--no-first-run']
@@ -198,3 +198,57 @@ def test_the_page_in_a_browser(tmp_path: pathlib.Path):
   assert cross[2] == H - 1 and cross[1] == [] and cross[0] <= 3 * size * (H - 1)
   assert mapped[2] == 1 and mapped[0] <= 3 * size
   assert other[3] == N * H and other[0] <= 2 and narrow
+
+
+def test_sinusoids_are_as_similar_as_they_are_near():
+  """Section 3.5: PE(pos + k) depends on PE(pos) by k alone; learnt ones need not."""
+  learnt = np.random.default_rng(0).normal(size=(9, 12))
+  figure = figures.similarity({'sinusoids': sinusoids(20, 12), 'learned': learnt})
+  first, second, last, _ = figure.axes
+  cosine = first.images[0].get_array()
+  for k in (1, 9):
+    assert np.ptp(np.diagonal(cosine, k)) < 1e-5
+  assert np.ptp(np.diagonal(second.images[0].get_array(), 1)) > 0.1
+  means = [line.get_ydata() for line in last.lines]
+  assert [len(line) for line in means] == [20, 9] and means[0][0] == pytest.approx(1)
+
+
+# The scripts, from flags to files
+
+
+@pytest.fixture(scope='module')
+def folder(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+  folder = tmp_path_factory.mktemp('scripts')
+  untrained.write(folder)
+  return folder
+
+
+def call(folder: pathlib.Path, name: str, *options: str) -> None:
+  script = importlib.import_module(f'scripts.{name}')
+  script.main([name, f'--workdir={folder / "run"}', *options])
+
+
+def test_sentences_to_pictures(folder: pathlib.Path, capsys: pytest.CaptureFixture):
+  """A translation may stand behind a tab; empty lines are left out."""
+  text = ['--text=one, two\teins zwei', '--text=', '--text=three', '--word=three']
+  call(folder, 'plot_attention', *text, '--layers=1,2', '--heads=2,3')
+  written = [pathlib.Path(line) for line in capsys.readouterr().out.split()]
+  assert len(written) == 1 + 2 * 2 * 4 and all(path.is_file() for path in written)
+  assert written[0] == folder / 'run' / 'attention' / 'attention.html'
+  with pytest.raises(UserError, match='no sentence to show'):
+    call(folder, 'plot_attention', '--text=', '--text= ')
+
+
+@pytest.mark.slow
+def test_a_survey(folder: pathlib.Path, capsys: pytest.CaptureFixture):
+  options = f'--data_dir={folder / "data"}', f'--output={folder / "survey"}'
+  call(folder, 'survey_heads', *options, '--sentences=5', '--prune')
+  printed = capsys.readouterr().out
+  assert 'Means over 5 sentences of dev.' in printed
+  assert '| encoder-decoder | aligned |' in printed
+  assert 'without one head it changes by:' in printed
+  assert {path.name for path in (folder / 'survey').iterdir()} == {
+    f'{name}.{ending}' for name in ('heads', 'pruning') for ending in ('svg', 'png')
+  }
+  call(folder, 'survey_heads', *options, '--query=zwei', '--key=two')
+  assert '## From zwei to two' in capsys.readouterr().out

@@ -1,0 +1,108 @@
+"""Weights of sentences and translations, by pieces and by words."""
+
+import pathlib
+
+import numpy as np
+import pytest
+
+from toy import untrained
+from transformer_jax.analysis.maps import KINDS, LONGEST, RunAttention
+from transformer_jax.data.vocabulary import EOS
+from transformer_jax.decoding.restored import Restored
+from transformer_jax.machine.errors import UserError
+
+SENTENCES = ['one, two "five"', 'three', 'four. seven-up eight six six ten nine']
+
+
+@pytest.fixture(scope='module')
+def attention(tmp_path_factory: pytest.TempPathFactory) -> RunAttention:
+  return RunAttention(Restored(untrained.write(tmp_path_factory.mktemp('attention'))))
+
+
+@pytest.mark.parametrize('merge', [True, False])
+def test_rows_sum_to_one_and_nothing_attends_ahead(
+  attention: RunAttention, merge: bool
+):
+  all_maps = attention.maps(SENTENCES, [*SENTENCES[1:], None], merge)
+  assert len(all_maps) == len(SENTENCES)
+  for maps in all_maps:
+    for kind in KINDS:
+      weights, rows, columns = maps.of(kind)
+      assert weights.shape == (2, 3, len(rows), len(columns))
+      np.testing.assert_allclose(weights.sum(-1), 1, atol=1e-6)
+    assert (np.triu(maps.decoder, 2 if merge else 1) == 0).all()
+    assert maps.source[-1] == '</s>' and maps.of('decoder')[2][0] == '<s>'
+
+
+def test_weights_do_not_depend_on_the_batch(attention: RunAttention):
+  together = attention.maps(SENTENCES, SENTENCES[::-1], False)
+  for pair, maps in zip(zip(SENTENCES, SENTENCES[::-1]), together):  # noqa: B905
+    (alone,) = attention.maps([pair[0]], [pair[1]], False)
+    for kind in KINDS:
+      np.testing.assert_allclose(maps.of(kind)[0], alone.of(kind)[0], atol=1e-6)
+
+
+def test_words_end_at_spaces_and_at_final_punctuation(attention: RunAttention):
+  (maps,) = attention.maps(['one, two "five" seven-up four.'], ['"five".'], True)
+  expected = ['one', ',', 'two', '"five', '"', 'seven-up', 'four', '.', '</s>']
+  assert maps.source == expected
+  assert maps.target == ['"five', '"', '.', '</s>']
+  assert maps.of('decoder')[2] == ['<s>', '"five', '"', '.']
+
+
+def test_merging_sums_over_keys_and_averages_over_queries(attention: RunAttention):
+  (pieces,) = attention.maps(['seven-up two'], ['eight'], False)
+  (words,) = attention.maps(['seven-up two'], ['eight'], True)
+  spaces = [i for i, piece in enumerate(pieces.source) if piece[0] == '\u2581']
+  starts = [*spaces, len(pieces.source) - 1]
+  parts = [*zip(starts, [*starts[1:], len(pieces.source)], strict=True)]
+  assert words.source == ['seven-up', 'two', '</s>'] and parts[0][1] > 1
+  for row, (a, b) in enumerate(parts):
+    for column, (c, d) in enumerate(parts):
+      expected = pieces.encoder[..., a:b, c:d].sum(-1).mean(-1)
+      np.testing.assert_allclose(words.encoder[..., row, column], expected, atol=1e-6)
+
+
+def test_without_a_translation_it_is_searched(attention: RunAttention):
+  ((best,),) = attention.run.translator.translate(['one two'], 1)
+  (maps,) = attention.maps(['one two'], [None], False)
+  expected = [attention.target.pieces[i] for i in best.tokens if i != EOS]
+  assert maps.target == [*expected, '</s>']
+
+
+def test_each_side_with_its_own_vocabulary(tmp_path: pathlib.Path):
+  sizes = {'model.target_vocab_size': 40}
+  attention = RunAttention(Restored(untrained.write(tmp_path, **sizes)))
+  (maps,) = attention.maps(['two seven-up'], ['acht zwei'], True)
+  assert maps.source == ['two', 'seven-up', '</s>']
+  assert maps.target == ['acht', 'zwei', '</s>']
+  np.testing.assert_allclose(maps.cross.sum(-1), 1, atol=1e-6)
+
+
+@pytest.mark.parametrize('text', ['日本語', 'שלום עולם', '', ' '])
+def test_every_word_has_a_name(attention: RunAttention, text: str):
+  """Of unknown characters, and where there is nothing at all."""
+  (maps,) = attention.maps([text], [text], True)
+  assert maps.source[-1] == '</s>' and all(maps.source)
+
+
+def test_too_long_to_be_shown(attention: RunAttention):
+  long = 'one ' * LONGEST
+  with pytest.raises(
+    UserError, match='sentence 2: the sentence has .* a picture shows 128'
+  ):
+    attention.maps(['one', long], [None, None], True)
+  with pytest.raises(UserError, match='sentence 1: the translation has .* split it'):
+    attention.maps(['one'], [long], True)
+
+
+def test_as_long_as_learned_positions(tmp_path: pathlib.Path):
+  """No padding goes beyond the last of them."""
+  sizes = {'model.positions': 'learned', 'model.max_positions': 90}
+  attention = RunAttention(Restored(untrained.write(tmp_path, **sizes)))
+  ids = attention.run.source_ids(['one ' * 80])[0]
+  words = 80 - (len(ids) - 90) if len(ids) > 90 else 80
+  (maps,) = attention.maps(['one ' * words], ['one'], False)
+  assert 80 < len(maps.source) <= 90
+  with pytest.raises(UserError, match='a picture shows 90 at most'):
+    attention.maps(['one ' * 99], ['one'], False)

@@ -1,0 +1,193 @@
+"""Attention weights of a run's model for given sentences, by pieces or by words."""
+
+import unicodedata
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import jax
+import numpy as np
+from flax import nnx
+
+from transformer_jax.data.vocabulary import BOS, EOS, Vocabulary
+from transformer_jax.decoding.restored import Pair, Restored
+from transformer_jax.machine.devices import map_rows
+from transformer_jax.machine.errors import UserError
+from transformer_jax.model import build
+
+# The three attentions of section 3.2.3, and what tables and pictures call them.
+KINDS = {
+  'encoder': 'encoder self',
+  'decoder': 'decoder self',
+  'cross': 'encoder-decoder',
+}
+LONGEST = 128  # pieces of a sentence that a picture shows, EOS counted
+SPECIAL_NAMES = {EOS: '</s>', BOS: '<s>'}
+SPACE = '\u2581'  # SentencePiece's, which starts a word
+
+# Weights [N, H, T, S] of encoder [S, S], decoder [T, T] and cross-attention [T, S].
+Weights = tuple[np.ndarray, np.ndarray, np.ndarray]
+
+
+class Maps(NamedTuple):
+  """The weights of all layers and heads for one sentence pair, without padding.
+
+  A row of `decoder` and `cross` is the word that is being written. A column of
+  `decoder` is a word written before: <s>, and all of the target but its last.
+  """
+
+  source: list[str]
+  target: list[str]
+  encoder: np.ndarray  # [N, H, S, S]
+  decoder: np.ndarray  # [N, H, T, T]
+  cross: np.ndarray  # [N, H, T, S]
+
+  def of(self, kind: str) -> tuple[np.ndarray, list[str], list[str]]:
+    """The weights of one of KINDS, and the words of its rows and of its columns."""
+    rows = self.source if kind == 'encoder' else self.target
+    columns = self.source
+    if kind == 'decoder':
+      columns = [SPECIAL_NAMES[BOS], *self.target][: self.decoder.shape[-1]]
+    return getattr(self, kind), rows, columns
+
+
+class Words:
+  """The names of one language's pieces, and of the words that they make."""
+
+  def __init__(self, vocabulary: Vocabulary):
+    self._vocabulary, self.pieces = vocabulary, vocabulary.pieces()
+
+  def names(self, ids: Sequence[int], merge: bool) -> list[str]:
+    """A name for each piece, or with `merge` for each word."""
+    if not merge:
+      return [SPECIAL_NAMES.get(i, self.pieces[i]) for i in ids]
+    words: list[list[int]] = []
+    for i, word in zip(ids, word_of(self.pieces, ids), strict=True):
+      if word == len(words):
+        words.append([])
+      words[word].append(i)
+    texts = (text.strip() for text in self._vocabulary.decode(words))
+    return [
+      SPECIAL_NAMES.get(word[0], text or SPACE)
+      for word, text in zip(words, texts, strict=True)
+    ]
+
+
+class RunAttention:
+  """The attention weights of a run's model, for any sentences.
+
+  Attributes:
+    run: the loaded run.
+    source, target: the names of each language's pieces and words.
+  """
+
+  def __init__(self, run: Restored):
+    self.run = run
+    self.source, self.target = map(Words, run.vocabularies)
+    # [N, B, ...] as [B, N, ...]: axis 0 is what over_pairs() splits.
+    self._attention = map_rows(
+      lambda params, source, target: jax.tree.map(
+        lambda x: x.swapaxes(0, 1),
+        nnx.merge(run.graph, params).attention(source, target),
+      )
+    )
+
+  @property
+  def longest(self) -> int:
+    """Pieces of the longest sentence that can be shown, EOS counted."""
+    return min(LONGEST, build.longest_side(self.run.config))
+
+  def weights(self, pairs: Sequence[Pair]) -> Iterator[Weights]:
+    """Yields the weights of each pair of ids, by teacher forcing, in order."""
+    padded = self.run.over_pairs(self._attention, pairs)
+    for (source, target), (encoder, decoder, cross) in zip(pairs, padded, strict=True):
+      S, T = len(source), len(target)
+      yield encoder[:, :, :S, :S], decoder[:, :, :T, :T], cross[:, :, :T, :S]
+
+  def maps(
+    self, sentences: Sequence[str], translations: Sequence[str | None], merge: bool
+  ) -> list[Maps]:
+    """The maps of sentences and their translations.
+
+    Args:
+      translations: None stands for the translation that beam search finds.
+      merge: whether pieces are merged to words.
+
+    Raises:
+      UserError: a sentence or a translation is too long to be shown; the message
+        numbers it.
+    """
+    pairs = self._pairs(sentences, translations)
+    return [
+      self.named(pair, weights, merge)
+      for pair, weights in zip(pairs, self.weights(pairs), strict=True)
+    ]
+
+  def _pairs(
+    self, sentences: Sequence[str], translations: Sequence[str | None]
+  ) -> list[Pair]:
+    sources = self.run.source_ids(sentences)
+    self._check_lengths('sentence', sources)
+    missing = [i for i, text in enumerate(translations) if text is None]
+    targets = self.run.target_ids([text or '' for text in translations])
+    searched = self.run.translator.translate([sentences[i] for i in missing], nbest=1)
+    for i, (best,) in zip(missing, searched, strict=True):
+      targets[i] = best.tokens if best.tokens[-1:] == [EOS] else [*best.tokens, EOS]
+    self._check_lengths('translation', targets)
+    return [*zip(sources, targets, strict=True)]
+
+  def _check_lengths(self, what: str, sentences: Iterable[list[int]]) -> None:
+    for number, ids in enumerate(sentences, 1):
+      if len(ids) > self.longest:
+        raise UserError(
+          f'sentence {number}: the {what} has {len(ids)} pieces, and a picture shows '
+          f'{self.longest} at most: split it'
+        )
+
+  def named(self, pair: Pair, weights: Weights, merge: bool) -> Maps:
+    """Maps of what weights() yields for a pair; with `merge`, of words."""
+    encoder, decoder, cross = weights
+    source, target = (
+      words.names(ids, merge)
+      for words, ids in zip((self.source, self.target), pair, strict=True)
+    )
+    if merge:
+      first = word_of(self.source.pieces, pair[0])
+      second = word_of(self.target.pieces, pair[1])
+      before = np.concatenate([[0], second[:-1] + 1])  # <s> is a word of its own
+      encoder = merged(encoder, first, first)
+      decoder = merged(decoder, second, before)
+      cross = merged(cross, second, first)
+    return Maps(source, target, encoder, decoder, cross)
+
+
+def word_of(pieces: Sequence[str], ids: Sequence[int]) -> np.ndarray:
+  """The number of the word that each id belongs to, from 0.
+
+  A space starts a word. EOS is a word of its own, and so is each mark of punctuation
+  that ends a word.
+  """
+  starts = []
+  ends = True  # whether the word of the piece ends with it: the next one starts a word
+  for i in reversed(ids):
+    own_word = i in SPECIAL_NAMES or pieces[i].startswith(SPACE)
+    ends = own_word or (ends and is_punctuation(pieces[i]))
+    starts.append(ends)
+  starts.reverse()
+  return np.cumsum([False, *starts[1:]])  # the first piece is of word 0
+
+
+def is_punctuation(piece: str) -> bool:
+  """Whether a piece is punctuation alone."""
+  text = piece.removeprefix(SPACE)
+  return bool(text) and all(unicodedata.category(c).startswith('P') for c in text)
+
+
+def merged(weights: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
+  """[..., T, S] of pieces as [..., words, words]: summed over keys, mean of queries.
+
+  Args:
+    rows, columns: the word that each piece belongs to.
+  """
+  one_hot = lambda words: np.eye(words[-1] + 1, dtype=weights.dtype)[words]
+  mean = one_hot(rows) / np.bincount(rows)[None]
+  return mean.T @ weights @ one_hot(columns)

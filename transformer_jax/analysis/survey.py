@@ -1,0 +1,254 @@
+"""What each head does over a corpus, and what the model loses without it."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from transformer_jax.analysis.maps import KINDS, LONGEST, RunAttention, is_punctuation
+from transformer_jax.data import token_files
+from transformer_jax.data.vocabulary import EOS
+from transformer_jax.decoding.alignment import Aligner
+from transformer_jax.decoding.restored import Pair, Restored
+from transformer_jax.machine.errors import UserError
+from transformer_jax.training.perplexity import Perplexity
+
+Split = tuple[token_files.Side, token_files.Side]
+ALIGNER_PAIRS = 10_000  # pairs of the training text that the aligner learns from
+NAMED_HEADS = 3  # heads that a table names
+
+
+class Measure(NamedTuple):
+  """The mean of a quantity over all queries."""
+
+  heads: np.ndarray  # [N, H]
+  uniform: float  # for a head that attends to every position alike
+
+
+Survey = dict[str, dict[str, Measure]]  # by KINDS, and by the quantity's name
+
+
+def sample_pairs(split: Split, count: int, longest: int) -> list[Pair]:
+  """At most `count` pairs of a split, chosen at random with a fixed seed.
+
+  Args:
+    longest: the most tokens of a sentence, EOS counted; longer pairs are left out.
+  """
+  short = np.maximum(*(side.lengths for side in split)) <= longest
+  chosen = np.random.default_rng(0).permutation(np.flatnonzero(short))[:count]
+  read = lambda side, i: [*map(int, side.tokens[side.offsets[i] : side.ends[i]]), EOS]
+  return [tuple(read(side, i) for side in split) for i in sorted(chosen)]
+
+
+def survey(attention: RunAttention, pairs: Sequence[Pair], training: Split) -> Survey:
+  """Measures what each head attends to, how far away, and how sharply.
+
+  Each measure is a mean over queries. Weights count only queries that have such a key:
+
+    previous, next, same: the piece before, after or at the query's own position; in the
+      decoder, the query's position is that of the piece that it predicts
+    ends: </s>; in the decoder, <s>
+    punctuation: pieces that are punctuation alone
+    aligned: in cross-attention, the piece that Model 1 links with the one being written
+    distance: how many pieces away, by the weights
+    entropy: of the weights, in nats
+
+  Args:
+    training: text for the aligner to learn from, beside `pairs`.
+  """
+  text = lambda pair: (pair[0][:-1], pair[1][:-1])
+  learning = [*sample_pairs(training, ALIGNER_PAIRS, LONGEST), *pairs]
+  aligner = Aligner([text(pair) for pair in learning])
+  source, target = (
+    np.array([is_punctuation(piece) for piece in words.pieces])
+    for words in (attention.source, attention.target)
+  )
+  punctuation = {'encoder': source, 'decoder': target, 'cross': source}
+  sums: dict[str, dict[str, list]] = {kind: {} for kind in KINDS}
+  for pair, weights in zip(pairs, attention.weights(pairs), strict=True):
+    links = aligner.links(*text(pair))
+    for kind, of_kind in zip(KINDS, weights, strict=True):
+      measured = _measure(kind, of_kind, pair, punctuation[kind], links)
+      for name, numbers in measured.items():
+        before = sums[kind].setdefault(name, [0.0, 0.0, 0])
+        sums[kind][name] = [a + b for a, b in zip(before, numbers, strict=True)]
+  return {
+    kind: {
+      name: Measure(heads / count, uniform / count)
+      for name, (heads, uniform, count) in of_kind.items()
+      if count
+    }
+    for kind, of_kind in sums.items()
+  }
+
+
+def _measure(
+  kind: str,
+  weights: np.ndarray,
+  pair: Pair,
+  punctuation: np.ndarray,
+  links: np.ndarray,
+) -> dict[str, tuple[np.ndarray, float, int]]:
+  """Of one pair: sums over queries [N, H], the same of uniform weights, and a count.
+
+  Args:
+    weights: [N, H, T, S].
+    punctuation: [vocabulary] bool, of the keys' pieces.
+    links: [T - 1, S - 1] bool, which pieces of target and source the aligner links.
+  """
+  T, S = weights.shape[-2:]
+  visible = np.ones((T, S), bool)
+  offset = np.arange(S)[None] - np.arange(T)[:, None]
+  keys = np.array(pair[0])
+  if kind == 'decoder':
+    offset -= 1  # column 0 is <s>, before the first word
+    visible = offset < 0
+    keys = np.array([EOS, *pair[1][:-1]])  # <s> counts as an end
+  wanted = {'previous': offset == -1, 'next': offset == 1, 'same': offset == 0}
+  if kind == 'decoder':
+    del wanted['next'], wanted['same']
+  if kind == 'cross':
+    wanted = {'aligned': np.pad(links, ((0, 1), (0, 1)))}
+  wanted['ends'] = np.broadcast_to(keys == EOS, (T, S))
+  wanted['punctuation'] = np.broadcast_to(punctuation[keys], (T, S))
+  start = int(kind == 'decoder')  # its first word can attend to nothing but <s>
+  uniform = visible / visible.sum(1, keepdims=True)
+
+  def over(rows: np.ndarray, of: Callable) -> tuple[np.ndarray, float, int]:
+    """of(weights), summed over all columns of these rows."""
+    heads, alike = (of(w)[..., rows, :].sum((-2, -1)) for w in (weights, uniform))
+    return heads, float(alike), len(rows)
+
+  measured = {}
+  for name, mask in wanted.items():
+    mask = mask & visible
+    rows = np.flatnonzero(mask.any(1))
+    measured[name] = over(rows[rows >= start], lambda w, mask=mask: w * mask)
+  rows = np.arange(start, T)
+  measured['distance'] = over(rows, lambda w: w * np.abs(offset))
+  measured['entropy'] = over(rows, lambda w: -w * np.log(np.maximum(w, 1e-30)))
+  return measured
+
+
+def between(
+  attention: RunAttention, pairs: Iterable[Pair], query: str, key: str
+) -> tuple[dict[str, np.ndarray], dict[str, int]]:
+  """How much the word `query` attends to the word `key`.
+
+  Returns:
+    By KINDS, the mean weights [N, H] and the number of queries; the means lack kinds
+    in which the number is 0.
+
+  Raises:
+    UserError: no pair has both, at positions from which one can attend to the other.
+  """
+  sums, counts = dict.fromkeys(KINDS, 0.0), dict.fromkeys(KINDS, 0)
+  words_of = lambda pair: {
+    *attention.source.names(pair[0], True),
+    *attention.target.names(pair[1], True),
+  }
+  both = [pair for pair in pairs if {query, key} <= words_of(pair)]
+  for pair, weights in zip(both, attention.weights(both), strict=True):
+    maps = attention.named(pair, weights, True)
+    for kind in KINDS:
+      of_kind, rows, columns = maps.of(kind)
+      for row in (n for n, word in enumerate(rows) if word == query):
+        keys = [n for n, word in enumerate(columns) if word == key]
+        if kind == 'decoder':
+          keys = [n for n in keys if n <= row]
+        if keys:
+          sums[kind] = sums[kind] + of_kind[:, :, row, keys].sum(-1)
+          counts[kind] += 1
+  if not any(counts.values()):
+    raise UserError(f'--query={query} --key={key}: no sentence has both')
+  return {kind: sums[kind] / n for kind, n in counts.items() if n}, counts
+
+
+class Pruning(NamedTuple):
+  """Dev perplexity of the whole model, and of the model without each head."""
+
+  whole: float
+  without: dict[str, np.ndarray]  # [N, H] by KINDS
+
+
+def prune(run: Restored, dev: Split, progress: Any = iter) -> Pruning:
+  """Measures what each head is worth: its output is set to zero, one head at a time.
+
+  A head has no output if its rows of W^O are zero.
+  """
+  perplexity = Perplexity(run.config, run.graph, *dev)
+  N, h = run.config.model.N, run.config.model.h
+  without = {kind: np.zeros((N, h)) for kind in KINDS}
+  for kind, layer, head in progress(
+    [(k, *at) for k in KINDS for at in np.ndindex(N, h)]
+  ):
+    params = without_head(run.params, kind, layer, head)
+    without[kind][layer, head] = perplexity(params)
+  return Pruning(perplexity(run.params), without)
+
+
+def without_head(params: Any, kind: str, layer: int, head: int) -> Any:
+  """The parameters of the same model, in which this head has no output."""
+  stack = 'encoder' if kind == 'encoder' else 'decoder'
+  part = 'cross' if kind == 'cross' else 'attention'
+  of_layer = params[stack][layer]
+  output = of_layer[part]['output'].at[head].set(0)
+  of_layer = of_layer | {part: of_layer[part] | {'output': output}}
+  return params | {stack: params[stack] | {layer: of_layer}}
+
+
+def survey_table(surveyed: Survey, about: str) -> str:
+  """Markdown: the heads with the most of each measure, beside the uniform value.
+
+  Of distance and entropy the least is as telling, so both ends are named.
+  """
+  rows = []
+  for kind, measures in surveyed.items():
+    for name, (heads, uniform) in measures.items():
+      rows.append((KINDS[kind], name, f'{uniform:.2f}', _first(-heads, heads)))
+      if name in ('distance', 'entropy'):
+        least = _first(heads, heads)
+        rows.append((KINDS[kind], f'{name}, least', f'{uniform:.2f}', least))
+  header = ('attention', 'looks at', 'uniform', 'heads with the most (layer.head)')
+  return _section('What heads look at', about, header, rows)
+
+
+def between_table(
+  means: Mapping[str, np.ndarray], counts: Mapping[str, int], query: str, key: str
+) -> str:
+  """Markdown: the heads by which one word attends most to another."""
+  rows = [
+    (KINDS[kind], f'{counts[kind]}', _first(-heads, heads))
+    for kind, heads in means.items()
+  ]
+  header = ('attention', 'times', 'mean weight (layer.head)')
+  return _section(f'From {query} to {key}', '', header, rows)
+
+
+def pruning_table(pruning: Pruning) -> str:
+  """Markdown: the heads without which dev perplexity is highest, and lowest."""
+  rows = []
+  for kind, perplexity in pruning.without.items():
+    cost = perplexity - pruning.whole
+    most, least = _first(-cost, cost, '+.3f'), _first(cost, cost, '+.3f')
+    rows.append((KINDS[kind], most, least, f'{(cost <= 0).sum()} of {cost.size}'))
+  header = ('attention', 'costs most', 'costs least', 'costs nothing')
+  text = f'Dev perplexity per piece is {pruning.whole:.3f}; without one head it changes'
+  return _section('What a head is worth', f'{text} by:', header, rows)
+
+
+def _first(order: np.ndarray, shown: np.ndarray, form: str = '.2f') -> str:
+  """The first heads in ascending order, as LAYER.HEAD (NUMBER), ..."""
+  best = np.argsort(order, axis=None, kind='stable')[:NAMED_HEADS]
+  at = zip(*np.unravel_index(best, order.shape), strict=True)
+  return ', '.join(f'{n + 1}.{h + 1} ({shown[n, h]:{form}})' for n, h in at)
+
+
+def _section(
+  title: str, text: str, header: Sequence[str], rows: Iterable[Sequence[str]]
+) -> str:
+  row = lambda cells: (
+    '| ' + ' | '.join(cell.replace('|', r'\|') for cell in cells) + ' |'
+  )
+  table = [row(header), '|---' * len(header) + '|', *map(row, rows)]
+  return '\n\n'.join(part for part in (f'## {title}', text, '\n'.join(table)) if part)
