@@ -133,9 +133,17 @@ def numbered(tokens: Iterable[str]) -> Iterator[str]:
     yield token
 
 
+def is_number(token: str) -> bool:
+  """Whether a token is a word's number, as numbered() writes it.
+
+  No treebank has a tag like #1.
+  """
+  return _NUMBER.fullmatch(token) is not None
+
+
 def without_numbers(tokens: Iterable[str]) -> list[str]:
-  """The tokens without the numbers of numbered(). No treebank has a tag like #1."""
-  return [token for token in tokens if not _NUMBER.fullmatch(token)]
+  """The tokens without the numbers of numbered()."""
+  return [token for token in tokens if not is_number(token)]
 
 
 class Span(NamedTuple):
