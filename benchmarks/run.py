@@ -70,7 +70,7 @@ def measure(what: str, config: Config, options: Options, folders: Folders) -> di
   found = MEASUREMENTS[what](config, options, folders)
   return {
     'what': what,
-    'config': config.corpus,
+    'config': config.data.name,
     'model': config.model.to_dict(),
     **found,
     'machine': environment.describe(),

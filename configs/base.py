@@ -19,7 +19,7 @@ def get_config(pair: str = 'en-de') -> ml_collections.ConfigDict:
       'task': 'translation',  # or 'parsing'
       # The row of Table 3 that the config stands for, or None
       'row': config_dict.FieldReference('base', field_type=str),
-      **_corpus(pair),
+      'data': _data(pair),
       # Batches (section 5.1)
       'tokens_per_batch': 25000,  # of the longer side, without padding
       'slices': 8,  # equal parts of a batch, one for each of the paper's GPUs
@@ -94,13 +94,13 @@ def _checkpoints() -> dict:
   }
 
 
-def _corpus(pair: str) -> dict:
+def _data(pair: str) -> dict:
   """Where pairs come from, and which are left out (section 5.1)."""
   if pair not in PAIRS:
     raise ValueError(f'{pair!r} is none of the pairs of languages: {", ".join(PAIRS)}')
   source, target = pair.split('-')
   return {
-    'corpus': f'wmt14.{pair}',  # the folder below --data_dir
+    'name': f'wmt14.{pair}',  # the folder below --data_dir
     # 'wmt14' (by tfds, or from --raw_dir), 'files' (those below), 'trees' (treebanks,
     # NAME.mrg, below), or 'embedded'
     'reader': 'wmt14',
@@ -120,7 +120,7 @@ def _corpus(pair: str) -> dict:
     'whole_words': False,
     'suffix': '',  # between name and language, such as Multi30k's '.lc.norm.tok'
     'tokenized': False,  # True: the files are tokenised, and scored as they are
-    'corpus_seed': 1,  # for samples drawn in preparing; `seed` is for training
+    'seed': 1,  # of samples drawn in preparing; config.seed is of training
     # Training pairs beyond these limits are dropped. The paper names no such limits;
     # its code had only max_length.
     'cleaning': {

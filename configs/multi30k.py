@@ -28,13 +28,13 @@ def get_config(arg: str = 'en-de') -> ml_collections.ConfigDict:
     raise ValueError(f"multi30k:{arg}: PAIR or PAIR,lowercase, such as 'en-de'")
   config = base.get_config(pair)
   config.row = None
-  config.corpus = f'multi30k.{pair}' + ('.lowercase' if options else '')
-  config.reader = 'files'
-  config.files.update({'dev': ('val',), 'test': ('test_2016_flickr',)})
-  config.character_coverage, config.byte_fallback = 1.0, False
+  config.data.name = f'multi30k.{pair}' + ('.lowercase' if options else '')
+  config.data.reader = 'files'
+  config.data.files.update({'dev': ('val',), 'test': ('test_2016_flickr',)})
+  config.data.character_coverage, config.data.byte_fallback = 1.0, False
   if options:
-    config.suffix = '.lc.norm.tok'
-    config.tokenized = True
+    config.data.suffix = '.lc.norm.tok'
+    config.data.tokenized = True
   config.model.update(
     {
       'N': 4,

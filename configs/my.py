@@ -35,11 +35,11 @@ def get_config(arg: str = '') -> ml_collections.ConfigDict:
   found = own_files.look(arg)
   config = base.get_config()
   config.row = None
-  config.corpus = f'my.{found.folder.name}.{arg.partition(",")[0]}'
-  config.reader, config.raw_dir = 'files', str(found.folder)
-  config.source_language = found.source_language
-  config.target_language = found.target_language
-  config.files.update(found.files)
+  config.data.name = f'my.{found.folder.name}.{arg.partition(",")[0]}'
+  config.data.reader, config.data.raw_dir = 'files', str(found.folder)
+  config.data.source_language = found.source_language
+  config.data.target_language = found.target_language
+  config.data.files.update(found.files)
   if found.pairs < FEW:
     config.model.update(SMALL)
     for pairs, pieces in FEWER_PIECES.items():

@@ -18,10 +18,10 @@ def get_config(pair: str = 'en-de') -> ml_collections.ConfigDict:
   """`pair`: en-de, en-fr, or the reverse."""
   config = base.get_config(pair)
   config.row = None
-  config.corpus = f'newsmix.{pair}'
-  config.reader = 'files'
+  config.data.name = f'newsmix.{pair}'
+  config.data.reader = 'files'
   folder = 'en-fr' if 'fr' in pair else 'en-de'
-  config.files.update(
+  config.data.files.update(
     {
       'train': (f'newsmix/{folder}/train',),
       'dev': (f'newstest/{folder}/newstest2013',),

@@ -38,21 +38,23 @@ def get_config(arg: str = 'wsj') -> ml_collections.ConfigDict:
   config.task = 'parsing'
   config.row = None
   of_wsj = arg in ('wsj', 'semi')
-  config.corpus = f'parsing.{"gum" if arg == "small" else arg}'
-  config.reader = 'trees'
-  config.target_language = 'tree'
-  config.files.update(FILES['wsj' if of_wsj else 'craft' if arg == 'craft' else 'gum'])
-  config.files.train += MORE[arg] if arg in MORE else ()
-  config.cleaning.off = True  # a tree's tokens are no sentence
-  config.character_coverage, config.byte_fallback = 1.0, False
-  config.max_length = 512
+  config.data.name = f'parsing.{"gum" if arg == "small" else arg}'
+  config.data.reader = 'trees'
+  config.data.target_language = 'tree'
+  config.data.files.update(
+    FILES['wsj' if of_wsj else 'craft' if arg == 'craft' else 'gum']
+  )
+  config.data.files.train += MORE[arg] if arg in MORE else ()
+  config.data.cleaning.off = True  # a tree's tokens are no sentence
+  config.data.character_coverage, config.data.byte_fallback = 1.0, False
+  config.data.max_length = 512
   config.extra_length = 300
   if of_wsj:
     _paper(config, 32000 if arg == 'semi' else 16000)
   else:
-    config.files.train = tuple(
+    config.data.files.train = tuple(
       name + parts
-      for name in config.files.train
+      for name in config.data.files.train
       for parts in ('', '+subtrees', '+substituted')
     )
     _gum(config)
@@ -75,7 +77,7 @@ def _paper(config: ml_collections.ConfigDict, pieces: int) -> None:
 
 def _gum(config: ml_collections.ConfigDict) -> None:
   """By trials on dev: docs/parsing.md#trials."""
-  config.numbers = config.whole_words = True
+  config.data.numbers = config.data.whole_words = True
   config.model.update({'N': 3, 'd_model': 128, 'd_ff': 512, 'h': 4})
   config.model.update({'d_k': 32, 'd_v': 32})
   config.model.update({'vocab_size': 8000, 'target_vocab_size': 360})

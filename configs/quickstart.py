@@ -15,9 +15,9 @@ def get_config(pair: str = 'en-de') -> ml_collections.ConfigDict:
   """`pair`: en-de or de-en."""
   config = base.get_config(pair)
   config.row = None
-  config.corpus = f'embedded.{pair}'
-  config.reader = 'embedded'
-  config.character_coverage, config.byte_fallback = 1.0, False
+  config.data.name = f'embedded.{pair}'
+  config.data.reader = 'embedded'
+  config.data.character_coverage, config.data.byte_fallback = 1.0, False
   config.model.update(
     {
       'N': 2,

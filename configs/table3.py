@@ -97,9 +97,9 @@ def _miniature() -> ml_collections.ConfigDict:
   """The miniature's base row."""
   config, captions = base.get_config('en-de'), multi30k.get_config('en-de')
   for key in ('reader', 'files', 'character_coverage', 'byte_fallback'):
-    config[key] = captions[key]
-  config.corpus = f'{captions.corpus}.mini'
-  config.files.dev = ('val', 'test_2016_flickr')
+    config.data[key] = captions.data[key]
+  config.data.name = f'{captions.data.name}.mini'
+  config.data.files.dev = ('val', 'test_2016_flickr')
   for cell, divisor in MINIATURE.items():
     where = config.model if cell in config.model else config
     where[cell] //= divisor

@@ -8,7 +8,7 @@ import pathlib
 import ml_collections
 
 from transformer_jax.data import card
-from transformer_jax.data.corpus import asked, folder_of, name_apart, train_batches
+from transformer_jax.data.corpus import Corpus, folder_of, name_apart, train_batches
 from transformer_jax.data.flags import data_dir
 from transformer_jax.machine import cli, files
 from transformer_jax.model import flops
@@ -43,7 +43,7 @@ def _shapes(
 ) -> list[list[int]] | None:
   if not corpus.is_dir():
     return None
-  card.check_asked(corpus, asked(config))
+  card.check_asked(corpus, Corpus.of(config))
   made = train_batches(config, corpus)
   return [[config.slices, *shape] for shape in made.shapes]
 
@@ -51,7 +51,7 @@ def _shapes(
 def main(argv: list[str]) -> None:
   FLAGS.parse(argv)
   config_checks.check_numbers(CONFIG.value.to_dict())
-  described = describe(CONFIG.value, folder_of(CONFIG.value.corpus, DATA_DIR.value))
+  described = describe(CONFIG.value, folder_of(CONFIG.value.data.name, DATA_DIR.value))
   if JSON.value:
     print(files.as_json(described))
     return

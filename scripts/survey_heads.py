@@ -47,7 +47,7 @@ def main(argv: list[str]) -> None:
   Interruption().install()
   run = Restored(WORKDIR.value, AVERAGE.value, STEP.value)
   attention = RunAttention(run)
-  corpus = folder_of(run.config.corpus, DATA_DIR.value)
+  corpus = folder_of(run.config.data.name, DATA_DIR.value)
   run.run.check_vocabulary(corpus)
   split = token_files.read_split(corpus, SPLIT.value)
   folder = OUTPUT.value or WORKDIR.value / 'attention'

@@ -16,7 +16,7 @@ import pytest
 from configs import base, big, multi30k, newsmix, parsing, quickstart, table3
 from scripts import describe
 from transformer_jax.data import card, token_files
-from transformer_jax.data.corpus import asked
+from transformer_jax.data.corpus import Corpus
 from transformer_jax.model import build, flops
 from transformer_jax.report import paper
 
@@ -64,11 +64,11 @@ CONFIGS = all_configs()
 EVERY = pytest.mark.parametrize('name', CONFIGS)
 
 
-def flat(config: ml_collections.ConfigDict) -> dict:
+def flat(config: ml_collections.ConfigDict | dict) -> dict:
   """Dotted names to values."""
   found = {}
-  for key, value in config.to_dict().items():
-    nested = value if isinstance(value, dict) else {'': value}
+  for key, value in dict(config).items():
+    nested = flat(value) if hasattr(value, 'keys') else {'': value}
     found |= {f'{key}.{k}'.rstrip('.'): v for k, v in nested.items()}
   return found
 
@@ -79,7 +79,7 @@ def flat(config: ml_collections.ConfigDict) -> dict:
 @EVERY
 def test_locked(name: str):
   config = CONFIGS[name].copy_and_resolve_references()
-  assert config.is_locked and config.model.is_locked and config.files.is_locked
+  assert config.is_locked and config.model.is_locked and config.data.files.is_locked
   with pytest.raises(AttributeError):
     config.warmup_step = 1
   with pytest.raises(KeyError):
@@ -101,7 +101,7 @@ def test_survives_json(name: str):
     k: list(v) if 'files' in k else v for k, v in flat(config).items()
   }
   assert plain(again) == plain(config)
-  assert asked(again).as_json() == asked(config).as_json()
+  assert Corpus.of(again).as_json() == Corpus.of(config).as_json()
 
 
 @EVERY
@@ -142,13 +142,13 @@ def test_names_its_corpus_and_languages(name: str):
   config = CONFIGS[name]
   source, target = name.split(':')[1][:5].split('-') if '-' in name else ('en', 'de')
   if name.startswith('parsing'):
-    assert config.corpus.startswith('parsing.')
+    assert config.data.name.startswith('parsing.')
     target = 'tree'
   else:
-    assert f'.{source}-{target}' in config.corpus
-  assert (config.source_language, config.target_language) == (source, target)
+    assert f'.{source}-{target}' in config.data.name
+  assert (config.data.source_language, config.data.target_language) == (source, target)
   assert config.keep_checkpoints >= config.average_last
-  assert config.tokenized == ('lowercase' in name)
+  assert config.data.tokenized == ('lowercase' in name)
 
 
 @pytest.mark.parametrize('config', [base, big, multi30k, newsmix, quickstart])
@@ -162,7 +162,7 @@ def test_unknown_pairs_are_refused(config: ModuleType, pair: str):
 @pytest.mark.parametrize('pair', base.PAIRS)
 def test_every_pair_is_a_config(config: ModuleType, pair: str):
   found = config.get_config(pair)
-  assert f'{found.source_language}-{found.target_language}' == pair
+  assert f'{found.data.source_language}-{found.data.target_language}' == pair
 
 
 def test_unknown_arguments_are_refused():
@@ -184,8 +184,8 @@ def test_corpora_that_differ_have_names_that_differ():
   """What decides on a prepared corpus: configs that share its name share all that."""
   prepared = {}
   for name, config in CONFIGS.items():
-    settings = asked(config).as_json()
-    assert prepared.setdefault(config.corpus, settings) == settings, name
+    settings = Corpus.of(config).as_json()
+    assert prepared.setdefault(config.data.name, settings) == settings, name
 
 
 # Parsing
@@ -199,8 +199,8 @@ def test_the_parser_is_section_6_3s():
     assert model.h * model.d_k == model.h * model.d_v == 1024
     assert (config.beam, config.alpha, config.extra_length) == (21, 0.3, 300)
     assert 0 < model.P_drop < 1 and 0 < model.P_drop_attention < 1
-  assert parsing.get_config('semi').files.train == ('wsj.02-21', 'silver')
-  assert parsing.get_config('small').corpus == parsing.get_config('gum').corpus
+  assert parsing.get_config('semi').data.files.train == ('wsj.02-21', 'silver')
+  assert parsing.get_config('small').data.name == parsing.get_config('gum').data.name
   for arg in ('craft', 'gum', 'sample', 'small'):
     assert parsing.get_config(arg).alpha == 1.0
 
@@ -249,14 +249,17 @@ MINIATURE_BASE = table3.get_config('base,mini')
 def test_the_miniature_is_small_and_otherwise_as_the_paper():
   config, printed = MINIATURE_BASE, base.get_config('en-de')
   captions = multi30k.get_config('en-de')
-  assert config.files.train == captions.files.train
-  assert config.files.dev == captions.files.dev + captions.files.test
-  assert config.corpus != captions.corpus and config.reader == captions.reader
+  assert config.data.files.train == captions.data.files.train
+  assert config.data.files.dev == captions.data.files.dev + captions.data.files.test
+  assert (
+    config.data.name != captions.data.name
+    and config.data.reader == captions.data.reader
+  )
   model = config.model
   assert model.h * model.d_k == model.h * model.d_v == model.d_model < 512
   assert model.d_ff == 4 * model.d_model
   kept = ('beam', 'alpha', 'extra_length', 'rate_factor', 'adam_b2', 'slices')
-  for key in (*kept, 'epsilon_ls', 'seed', 'corpus_seed', 'max_length'):
+  for key in (*kept, 'epsilon_ls', 'seed', 'data.seed', 'data.max_length'):
     assert config[key] == printed[key]
   assert printed.train_steps % config.train_steps == 0
   assert config.train_steps % config.checkpoint_every_steps == 0
@@ -289,7 +292,7 @@ def test_big_is_the_last_row():
 
 def described(config: ml_collections.ConfigDict, data_dir: pathlib.Path) -> dict:
   """What --json prints."""
-  return json.loads(json.dumps(describe.describe(config, data_dir / config.corpus)))
+  return json.loads(json.dumps(describe.describe(config, data_dir / config.data.name)))
 
 
 @pytest.mark.parametrize('row', table3.ROWS)
@@ -361,19 +364,19 @@ def test_describe_shows_the_shapes_of_a_prepared_corpus(
   tmp_path: pathlib.Path,
 ):
   config = quickstart.get_config()
-  folder = tmp_path / config.corpus
+  folder = tmp_path / config.data.name
   folder.mkdir(parents=True)
   rng = np.random.default_rng(0)
   for side in ('source', 'target'):
     ids = [[5] * length for length in rng.integers(1, 40, 300)]
     token_files.write_tokens(folder / f'train.{side}', ids)
   made = {'splits': {}, 'vocabulary': {'sha256': ''}}
-  card.write_card(folder, asked(config).as_json() | made)
+  card.write_card(folder, Corpus.of(config).as_json() | made)
   shapes = described(config, tmp_path)['batch_shapes']
   assert 1 <= len(shapes) <= config.max_shapes
   for slices, rows, *sides in shapes:
     assert slices == config.slices and rows >= 1
     assert len(sides) == 2 and all(2 <= most <= 41 for most in sides)
-  config.max_length += 1
+  config.data.max_length += 1
   with pytest.raises(ValueError, match=r'with max_length=\d+, the config says'):
     described(config, tmp_path)

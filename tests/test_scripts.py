@@ -210,7 +210,7 @@ def test_no_raw_dir(tmp_path: pathlib.Path):
   assert 'multi30k.en-de is not prepared in --data_dir: give --raw_dir' in message
   message = refused('prepare_data', MULTI30K, data, f'--raw_dir={tmp_path / "none"}')
   assert 'none: no such folder (--raw_dir)' in message
-  message = refused('prepare_data', MULTI30K, data, '--config.reader=tape')
+  message = refused('prepare_data', MULTI30K, data, '--config.data.reader=tape')
   assert "reader='tape': 'wmt14', 'files', 'trees' or 'embedded'" in message
   assert not (tmp_path / 'data').exists()
 
@@ -290,7 +290,7 @@ def test_preparing(raw: pathlib.Path, tmp_path: pathlib.Path):
   assert 'card.json' in before
   again = run('prepare_data', *options)
   assert again[:2] == (0, out) and f'using {folder} (' in again[2]
-  others = '--config.train_pairs=10', f'--config.corpus={folder.name}'
+  others = '--config.data.train_pairs=10', f'--config.data.name={folder.name}'
   message = refused('prepare_data', *options, *others)
   assert (
     'prepared with train_pairs=1000000000, the config says 10: give the corpus'
@@ -303,7 +303,7 @@ def test_preparing(raw: pathlib.Path, tmp_path: pathlib.Path):
 def test_another_configs_run(raw: pathlib.Path, tmp_path: pathlib.Path):
   """Refused before anything is compiled; so is a corpus of another vocabulary size."""
   options = [MULTI30K, f'--data_dir={tmp_path / "data"}', f'--raw_dir={raw}']
-  options += ['--config.corpus=multi30k.en-de', '--config.model.vocab_size=60']
+  options += ['--config.data.name=multi30k.en-de', '--config.model.vocab_size=60']
   workdir = tmp_path / 'run'
   assert run('prepare_data', *options)[0] == 0
   prepared = tmp_path / 'data' / 'multi30k.en-de'
@@ -388,7 +388,7 @@ def test_what_is_translated_with_is_what_is_asked_for(
 def test_a_swapped_vocabulary(raw: pathlib.Path, tmp_path: pathlib.Path):
   """translate says so before it reads, averages or compiles anything."""
   options = [MULTI30K, f'--data_dir={tmp_path / "data"}', f'--raw_dir={raw}']
-  options += ['--config.corpus=multi30k.en-de', '--config.model.vocab_size=60']
+  options += ['--config.data.name=multi30k.en-de', '--config.model.vocab_size=60']
   assert run('prepare_data', *options)[0] == 0
   prepared, workdir = tmp_path / 'data' / 'multi30k.en-de', tmp_path / 'run'
   workdir.mkdir()

@@ -326,7 +326,7 @@ def shipped(
 def test_padding_of_multi30k(arg: str, most: float, shared_data, tmp_path):
   config = multi30k.get_config(arg)
   made = shipped(config, shared_data / 'multi30k', tmp_path)
-  print(f'{config.corpus}: {made.padding:.2%} padding')
+  print(f'{config.data.name}: {made.padding:.2%} padding')
   assert made.padding < most
   check_epoch(made, config.tokens_per_batch)
   # An epoch of 20 batches has 12 remainders; it must still be whole.
@@ -339,7 +339,7 @@ def test_padding_of_multi30k(arg: str, most: float, shared_data, tmp_path):
 def test_padding_of_newsmix(pair: str, shared_data, tmp_path: pathlib.Path):
   config = newsmix.get_config(pair)
   made = shipped(config, shared_data, tmp_path)
-  print(f'{config.corpus}: {made.padding:.2%} padding')
+  print(f'{config.data.name}: {made.padding:.2%} padding')
   assert made.padding < 0.20
   check_epoch(made, config.tokens_per_batch)
 

@@ -58,7 +58,7 @@ def test_a_name_of_its_own():
   assert len({*names}) == len(names)
   assert all(len(given) == len('multi30k.en-de.12345678') for given in names)
   assert all(given.startswith('multi30k.en-de.') for given in names)
-  first, second = '--config.train_pairs=20000', '--config.max_length=100'
+  first, second = '--config.data.train_pairs=20000', '--config.data.max_length=100'
   assert name(first, '--config.seed=2') == name(first) == names[0]
   assert name(first, second) == name(second, first) not in names
   assert name(first, config='newsmix.py:en-de').startswith('newsmix.en-de.')
@@ -75,7 +75,7 @@ def test_batches_are_the_seeds_own(tmp_path: pathlib.Path):
 
 @pytest.mark.parametrize('given', ['mine', 'multi30k.en-de'])
 def test_a_name_that_the_user_gives(given: str):
-  assert name('--config.train_pairs=20000', f'--config.corpus={given}') == given
+  assert name('--config.data.train_pairs=20000', f'--config.data.name={given}') == given
 
 
 @pytest.mark.parametrize(

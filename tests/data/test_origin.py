@@ -62,7 +62,7 @@ def test_files_are_what_they_hold(stamps: bool, made, raw, capsys):
   assert f'using {made} (' in capsys.readouterr().err
 
 
-WAY_OUT = r'Leave out --raw_dir to use it, or give --config.corpus=NAME to prepare ano'
+WAY_OUT = r'Leave out --raw_dir to use it, or give --config.data.name=NAME to pre'
 
 
 @pytest.mark.parametrize('name', ['train.en', 'train.de', 'dev.en', 'test.de'])

@@ -27,7 +27,9 @@ def test_from_files_to_a_corpus(folder: pathlib.Path, tmp_path: pathlib.Path):
   """What is not there is drawn; the corpus needs no raw text once it is made."""
   config = my.get_config(f'cs-en,{folder}')
   assert config.is_locked and config.row is None and config.model.N == 3
-  assert config.files.test == ('drawn:300',) and config.files.train == ('train',)
+  assert config.data.files.test == ('drawn:300',) and config.data.files.train == (
+    'train',
+  )
   config.model.vocab_size = 300
   made = preparing.prepare(config, tmp_path / 'data')
   assert made.name == 'my.a, b: c.cs-en'
@@ -39,13 +41,13 @@ def test_from_files_to_a_corpus(folder: pathlib.Path, tmp_path: pathlib.Path):
   assert preparing.prepare(config, tmp_path / 'data', begun=True) == made
   with pytest.raises(ValueError, match='Leave out --raw_dir to use it'):
     preparing.prepare(config, tmp_path / 'data', folder, begun=True)
-  with pytest.raises(ValueError, match='Give --config.raw_dir= to use it'):
+  with pytest.raises(ValueError, match='Give --config.data.raw_dir= to use it'):
     preparing.prepare(config, tmp_path / 'data')
   with config.unlocked():
-    config.raw_dir = ''
+    config.data.raw_dir = ''
   assert preparing.prepare(config, tmp_path / 'data') == made
   with config.unlocked():
-    config.raw_dir = str(folder)
+    config.data.raw_dir = str(folder)
   folder.rename(tmp_path / 'gone')
   assert preparing.prepare(config, tmp_path / 'data') == made
 

@@ -159,7 +159,7 @@ def test_files_that_would_not_be_read(name: str, tmp_path: pathlib.Path, monkeyp
     assert 'choose' not in str(error)
   more = WMT14.files | {'train': ('train', 'paracrawl')}
   for other in (WMT14._replace(files=more), WMT14._replace(suffix='.tok')):
-    with pytest.raises(UserError, match='config.files and config.suffix choose noth'):
+    with pytest.raises(UserError, match='config.data.files and config.data.suffix'):
       readers.bitexts(other, raw, tmp_path)
 
 

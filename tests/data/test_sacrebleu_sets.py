@@ -112,7 +112,7 @@ def test_a_host_that_fails(fault: str, cache: pathlib.Path, host: toy.host.Host)
     read()
   message = str(caught.value)
   assert message.count('\n') == 0 and message.startswith('sacrebleu:toy/full ')
-  for part in (host.url('test.tgz'), str(cache / 'toy/full'), '--config.files'):
+  for part in (host.url('test.tgz'), str(cache / 'toy/full'), '--config.data.files'):
     assert part in message
   if fault != 'closed':
     host.faults.clear()

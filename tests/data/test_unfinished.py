@@ -240,7 +240,7 @@ def test_what_is_not_ours_stays(make: Callable, end: str, raw, tmp_path, capsys)
   with pytest.raises(ValueError, match=rf'toy{end} is (no|not what a) prep.*move it'):
     preparing.prepare(config, data_dir, raw)
   assert everything(data_dir) == before and not stages(capsys)
-  config.corpus = 'other'
+  config.data.name = 'other'
   assert preparing.prepare(config, data_dir, raw) == data_dir / 'other'
 
 

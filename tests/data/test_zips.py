@@ -82,7 +82,7 @@ def test_a_folder_within(tmp_path: pathlib.Path):
 @pytest.mark.parametrize(
   ('members', 'message'),
   [
-    ({}, 'holds nothing; unpack it and name the files in --config.files'),
+    ({}, 'holds nothing; unpack it and name the files in --config.data.files'),
     ({'README': b'', 'a.en': b''}, "holds 'README', 'a.en'; unpack"),
     ({**SIDES, 'B.en': b'', 'B.de': b''}, "holds 'B', 'News.de-en'; unpack"),
   ],

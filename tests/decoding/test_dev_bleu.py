@@ -48,7 +48,7 @@ def test_greedy_of_the_first_sentences(
   measure = dev_bleu.DevBleu(config, corpus)
   assert measure(params) == 1.0
   asked = {'of': greedy[:7], 'references': references[:7], 'lowercase': False}
-  asked |= {'tokenized': config.tokenized, 'language': config.target_language}
+  asked |= {'tokenized': config.data.tokenized, 'language': config.data.target_language}
   assert scored == [asked]
   compiled = []
   count = lambda event, seconds, **_: compiled.append(event)

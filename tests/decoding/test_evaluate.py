@@ -228,13 +228,13 @@ STEP = 30
 def make_run(folder: pathlib.Path, name: str, hypotheses: list[str]) -> Run:
   """A run that was trained and scored on dev, as far as a comparison looks at it."""
   config = quickstart.get_config()
-  corpus = folder / 'data' / config.corpus
+  corpus = folder / 'data' / config.data.name
   if not corpus.exists():
     corpus.mkdir(parents=True)
     for side in ('source', 'target'):
       text = ''.join(line + '\n' for line in REFERENCES)
       (corpus / f'dev.{side}.txt').write_text(text)
-    made = {'name': config.corpus, 'splits': {}, 'vocabulary': {'sha256': '0'}}
+    made = {'name': config.data.name, 'splits': {}, 'vocabulary': {'sha256': '0'}}
     card.write_card(corpus, made)
   run = Run(folder / name)
   checkpoint = run.checkpoints / str(STEP)

@@ -26,7 +26,8 @@ def come_in(
   folder: pathlib.Path, workdir: pathlib.Path, data_dir: pathlib.Path
 ) -> list[str]:
   config = base.get_config()
-  config.update({'corpus': 'toy', 'decode_dtype': 'float32', 'extra_length': 6})
+  config.data.name = 'toy'
+  config.update({'decode_dtype': 'float32', 'extra_length': 6})
   config.keep_checkpoints = 3  # too few to average base's last 5, but there is only one
   return [*import_model(folder, workdir, config, (data_dir, None, None), False)]
 
@@ -55,7 +56,7 @@ def test_a_corpus_is_encoded_for_it(marian: pathlib.Path, tmp_path: pathlib.Path
   """With --prepare: by the model's vocabulary, so that the run can be scored on it."""
   raw, config = toy.corpus.write_raw(tmp_path / 'raw'), base.get_config()
   files = {split: (split,) for split in ('train', 'dev', 'test')}
-  config.update({'corpus': 'new', 'reader': 'files', 'files': files})
+  config.data.update({'name': 'new', 'reader': 'files', 'files': files})
   data = tmp_path / 'data', raw, None
   said = [*import_model(marian, tmp_path / 'run', config, data, True)]
   corpus, run = pathlib.Path(said[-1].removeprefix('corpus: ')), Run(tmp_path / 'run')

@@ -42,11 +42,11 @@ def config_of(folder: pathlib.Path) -> ml_collections.ConfigDict:
       lines[1] = '( (FRAG (UH unheard) (QQ of)))\n'
     (folder / f'{split}.mrg').write_text(''.join(lines))
   config = parsing.get_config('small')
-  config.files.update({split: (split,) for split in ('train', 'dev', 'test')})
+  config.data.files.update({split: (split,) for split in ('train', 'dev', 'test')})
   config.model.update({'N': 1, 'd_model': 16, 'd_ff': 16, 'h': 2, 'd_k': 8, 'd_v': 8})
   config.model.update({'vocab_size': 50, 'target_vocab_size': 20})
   config.update({'slices': 1, 'beam': 2, 'extra_length': 6, 'decode_dtype': 'float32'})
-  config.whole_words = False  # words of many pieces are harder
+  config.data.whole_words = False  # words of many pieces are harder
   config.update(
     {'checkpoint_every_steps': STEP, 'average_last': 1, 'train_steps': STEP}
   )
@@ -128,9 +128,9 @@ def test_a_parser_is_tuned_to_another_treebank(run: Run, tmp_path: pathlib.Path)
   theirs = checkpoint.restore_params(run.checkpoints, STEP, params)
   jax.tree.map(np.testing.assert_array_equal, params, theirs)
   config = config_of(tmp_path)
-  config.numbers = False
+  config.data.numbers = False
   with pytest.raises(
-    UserError, match='otherwise .numbers. .* give --config.numbers=Tr'
+    UserError, match='otherwise .data.numbers. .* give --config.data.numbers=Tr'
   ):
     init_from.start_from(config, run.workdir, tmp_path / 'another')
 
@@ -138,8 +138,8 @@ def test_a_parser_is_tuned_to_another_treebank(run: Run, tmp_path: pathlib.Path)
 def test_a_parser_may_write_numbers_and_read_whole_words(tmp_path: pathlib.Path):
   """Its targets have a number for each word, its sources one piece."""
   config = config_of(tmp_path)
-  config.update({'numbers': True, 'whole_words': True})
-  config.files.train = ('train', 'train+subtrees')
+  config.data.update({'numbers': True, 'whole_words': True})
+  config.data.files.train = ('train', 'train+subtrees')
   config.model.update({'vocab_size': 30, 'target_vocab_size': 30})
   corpus = preparing.prepare(config, tmp_path / 'data', tmp_path)
   words = vocabulary.read(corpus, apart=True)

@@ -63,7 +63,8 @@ def test_lengths_and_labels_are_told_of_each_test_set(
     RUN,
     split='test',
     parsing=other,
-    config=CONFIG | {'files': {'train': 'a', 'test': 'wsj.23'}},
+    config=CONFIG
+    | {'data': CONFIG['data'] | {'files': {'train': 'a', 'test': 'wsj.23'}}},
   )
   runs = [scored(RUN), scored(journal, 'journal')]
   text = page.markdown(table4.blocks(runs, [BASELINE], tmp_path, 3), 'x')
@@ -90,7 +91,7 @@ def test_trees_are_drawn_side_by_side(tmp_path: pathlib.Path, capsys):
   )
   ours = '(TOP (S (NP (PRP She)) (VP (VBD saw) (NP (DT a) (NN cat)) (PP (IN in)))))'
   (tree,) = trees.parse([gold], 'gold')
-  folder = tmp_path / CONFIG['corpus']
+  folder = tmp_path / CONFIG['data']['name']
   folder.mkdir()
   (folder / 'dev.source.txt').write_text(' '.join(tree.words) + '\n')
   (folder / 'dev.target.txt').write_text(' '.join(tree.tokens) + '\n')

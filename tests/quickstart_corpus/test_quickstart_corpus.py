@@ -26,7 +26,7 @@ MONDAY = ('last', 0)
 def corpus():
   """split -> rows of (sentence, English, German)."""
   rows = {split: [] for split in quickstart_corpus.SIZES}
-  for split, sentence, english in sentences(quickstart.get_config().corpus_seed):
+  for split, sentence, english in sentences(quickstart.get_config().data.seed):
     row = sentence, english, write(sentence, 'de')
     rows[split].append(row)
   return rows

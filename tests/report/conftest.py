@@ -29,7 +29,7 @@ class Prepared(NamedTuple):
 @pytest.fixture
 def prepared(tmp_path: pathlib.Path) -> Prepared:
   """Sentences '<i>source</i> sentence {n} of some words', and their references."""
-  folder = tmp_path / 'data' / of_row().config['corpus']
+  folder = tmp_path / 'data' / of_row().config['data']['name']
   folder.mkdir(parents=True)
   for side in ('source', 'target'):
     lines = (f'<i>{side}</i> sentence {n} of some words\n' for n in range(SENTENCES))

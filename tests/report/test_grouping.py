@@ -190,7 +190,7 @@ def test_big_drops_less_for_french():
     ({}, {'corpus': 'another'}),
     ({}, {'paper_bleu': of_row().sacrebleu}),
     ({'model.vocab_size': 9000}, {}),
-    ({'files.dev': ['val']}, {}),
+    ({'data.files.dev': ['val']}, {}),
     ({'warmup_steps': 1}, {}),
   ],
 )
@@ -208,7 +208,7 @@ def test_what_cannot_be_compared_stands_in_no_common_table(config: dict, fields:
 def test_what_a_corpus_is_called_does_not_matter():
   """Its content does."""
   found = family()
-  found[3] = found[3]._replace(result=changed(found[3].result, {'corpus': 'mine'}))
+  found[3] = found[3]._replace(result=changed(found[3].result, {'data.name': 'mine'}))
   assert {*only(found).table_3} == {'base', 'C1'}
 
 
@@ -219,7 +219,7 @@ def test_keys_that_older_runs_lack_do_not_matter():
     del old.config[key]
   for key in config_checks.LATER_IN_MODEL:
     del old.config['model'][key]
-  old.config['cleaning'] = {'min_letters': 0.3}
+  old.config['data']['cleaning'] = {'min_letters': 0.3}
   assert {*only([scored(new, 'new'), scored(old, 'old')]).table_3} == {'base', 'D1'}
 
 

@@ -113,7 +113,7 @@ def test_runs_of_one_name_bear_their_folders():
 
 def test_the_name_of_the_test_set():
   assert scored(of_row()).test_set == 'val+test_2016_flickr'
-  plain = {'files.dev': ['x/newstest2013']}
+  plain = {'data.files.dev': ['x/newstest2013']}
   assert scored(changed(of_row(), plain)).test_set == 'newstest2013'
-  embedded = {'reader': 'embedded', 'corpus': 'embedded.en-de'}
+  embedded = {'data.reader': 'embedded', 'data.name': 'embedded.en-de'}
   assert scored(changed(of_row(), embedded)).test_set == 'embedded.en-de dev'

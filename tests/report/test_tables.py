@@ -51,10 +51,10 @@ def test_runs_of_the_papers_size_stand_beside_its_numbers():
   result = of_config(table3.get_config('base'))
   text = printed([scored(result)])
   assert '## Table 3 on wmt14.en-de\n' in text and "Not the paper's" not in text
-  other = changed(result, {'reader': 'files', 'corpus': 'mine'})
+  other = changed(result, {'data.reader': 'files', 'data.name': 'mine'})
   text = printed([scored(other)])
   assert '## Table 3 on mine\n' in text and "Not the paper's corpus: its col" in text
-  held_out = changed(result, {'files.dev': ['newstest2012']})
+  held_out = changed(result, {'data.files.dev': ['newstest2012']})
   text = printed([scored(held_out)])
   assert '## Table 3 in miniature on wmt14.en-de, scored on newstest2012' in text
 
@@ -150,7 +150,7 @@ def test_table_2(row: str, bleu: str, flops: str):
   ours = cells(text, f'Transformer ({row})')
   assert ours[1:7] == ['1', bleu, '20.00', '19.50', flops, '3.3e+18']
   assert cells(text, 'ByteNet')[1:] == ['', '23.75', '', '', '', '', '']
-  french = {'target_language': 'fr'}
+  french = {'data.target_language': 'fr'}
   text = printed([scored(changed(on_test('base'), french))])
   assert cells(text, 'Transformer (base)')[2] == '38.1'
 

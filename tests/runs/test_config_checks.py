@@ -25,12 +25,12 @@ def config_with(**values: object) -> dict:
   + [('alpha', x) for x in (math.inf, math.nan, -11.0)]
   + [(k, x) for k in ('epsilon_ls', 'model.P_drop') for x in (1.0, -0.1, math.nan)]
   + [(k, x) for k in ('adam_b1', 'adam_b2') for x in (1.0, -0.1, math.nan)]
-  + [('cleaning.max_ratio', x) for x in (0.5, math.inf, math.nan)]
-  + [('cleaning.min_alphanumeric', x) for x in (-0.1, 1.1, math.nan)]
-  + [('character_coverage', x) for x in (0.5, 1.1, math.nan)]
+  + [('data.cleaning.max_ratio', x) for x in (0.5, math.inf, math.nan)]
+  + [('data.cleaning.min_alphanumeric', x) for x in (-0.1, 1.1, math.nan)]
+  + [('data.character_coverage', x) for x in (0.5, 1.1, math.nan)]
   + [('dtype', 'half'), ('decode_dtype', ''), ('model.positions', 'rotary')]
   + [('task', 'singing')]
-  + [('files.train', ()), ('files.dev', (1,))],
+  + [('data.files.train', ()), ('data.files.dev', (1,))],
 )
 def test_values_that_no_run_can_have(key: str, value: object):
   with pytest.raises(ValueError) as caught:
@@ -42,14 +42,11 @@ def test_values_that_no_run_can_have(key: str, value: object):
 def test_every_number_of_a_config_has_its_range():
   """And so has every other value, but for what its reader checks."""
   checked = {key for _, _, keys in config_checks.VALUES for key in keys}
-  config = base.get_config()
-  there = {
-    *config,
-    *(f'{k}.{x}' for k in config if hasattr(config[k], 'keys') for x in config[k]),
-  }
-  nested = {key for key in config if hasattr(config[key], 'keys')}
-  assert there - nested - checked == {'row'}
-  assert checked <= there
+  there, nested = set(), [('', config_with())]
+  for prefix, inner in nested:
+    nested += [(f'{prefix}{k}.', x) for k, x in inner.items() if isinstance(x, dict)]
+    there |= {f'{prefix}{k}' for k, x in inner.items() if not isinstance(x, dict)}
+  assert there - checked == {'row'} and checked <= there
 
 
 def test_more_beams_than_words_of_the_target():
@@ -60,10 +57,10 @@ def test_more_beams_than_words_of_the_target():
 
 def test_pairs_are_no_longer_than_learnt_positions():
   """In a new run; one that was trained nevertheless can be used."""
-  own = {'max_length': 300, 'model.positions': 'learned'}
-  config_checks.check_new(config_with(max_length=300))
+  own = {'data.max_length': 300, 'model.positions': 'learned'}
+  config_checks.check_new(config_with(**{'data.max_length': 300}))
   config_checks.check_numbers(config_with(**own))
-  with pytest.raises(ValueError, match='max_length=300 .* max_positions=256'):
+  with pytest.raises(ValueError, match='data.max_length=300 .* max_positions=256'):
     config_checks.check_new(config_with(**own))
   config_checks.check_new(config_with(**own | {'model.max_positions': 300}))
 
@@ -85,8 +82,7 @@ def test_more_beams_than_words():
     ('beam', '4', 'beam=4: a whole number from 1'),
     ('beam', True, 'beam=True: a whole number'),
     ('alpha', None, 'alpha=None: from -10'),
-    ('tokenized', 'no', 'tokenized=no: True or False'),
-    ('corpus', 5, 'corpus=5: text'),
+    ('data', {'name': 5}, ' lacks data.'),
     ('model', [], ' lacks model.N, model.P_drop, '),
   ],
 )

@@ -16,7 +16,7 @@ import pytest
 
 from configs import base
 from transformer_jax.data import card, preparing
-from transformer_jax.data.corpus import asked
+from transformer_jax.data.corpus import Corpus
 from transformer_jax.data.vocabulary import Vocabulary
 from transformer_jax.quickstart_corpus.embedded import InMemoryBitext
 from transformer_jax.runs.run import Run, RunLocked
@@ -31,7 +31,7 @@ def prepared(
   """A corpus with LINES and an `extra` one as each of its splits."""
   pairs = [(line, line) for line in [*LINES, extra]]
   splits = {split: [InMemoryBitext(split, pairs, {})] for split in card.SPLITS}
-  corpus = asked(small_config())._replace(name=name, target_vocab_size=own)
+  corpus = Corpus.of(small_config())._replace(name=name, target_vocab_size=own)
   preparing.prepare_corpus(corpus, splits, data_dir)
   return data_dir / name
 
@@ -39,8 +39,8 @@ def prepared(
 def small_config() -> ml_collections.ConfigDict:
   config = base.get_config()
   config.model.vocab_size = 30
-  config.character_coverage, config.byte_fallback = 1.0, False
-  config.cleaning.drop_untranslated = False
+  config.data.character_coverage, config.data.byte_fallback = 1.0, False
+  config.data.cleaning.drop_untranslated = False
   return config
 
 
@@ -158,15 +158,15 @@ def test_going_on_with_its_own_config(run: Run, corpus, tmp_path: pathlib.Path):
 @pytest.mark.parametrize(
   ('key', 'value'),
   [
-    ('max_length', 9),
-    ('source_language', 'fr'),
-    ('target_language', 'x'),
+    ('data.max_length', 9),
+    ('data.source_language', 'fr'),
+    ('data.target_language', 'x'),
     ('model.vocab_size', 31),
   ],
 )
 def test_a_corpus_of_another_config(key, value, corpus, config, tmp_path: pathlib.Path):
   config.update_from_flattened_dict({key: value})
-  key = key.removeprefix('model.')
+  key = key.rpartition('.')[2]
   with pytest.raises(ValueError, match=rf'toy was prepared with {key}=.*says {value}:'):
     Run.open(tmp_path / 'run', config, corpus)
   assert not (tmp_path / 'run').exists()

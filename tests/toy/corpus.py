@@ -23,12 +23,12 @@ CORPUS = corpus.Corpus(
   reader='files',
   source_language='en',
   target_language='de',
+  raw_dir='',
   files={'train': ('train',), 'dev': ('dev',), 'test': ('test',)},
   suffix='',
+  tokenized=False,
   cleaning=cleaning.Cleaning(False, 5000, 9.0, False, 0.0),
   train_pairs=10**9,
-  vocab_size=60,
-  target_vocab_size=0,
   tags=True,
   numbers=False,
   whole_words=False,
@@ -36,7 +36,9 @@ CORPUS = corpus.Corpus(
   character_coverage=1.0,
   byte_fallback=False,
   max_length=64,
-  corpus_seed=1,
+  seed=1,
+  vocab_size=60,
+  target_vocab_size=0,
   given_vocabulary='',
 )
 
@@ -44,10 +46,10 @@ CORPUS = corpus.Corpus(
 def config_of(corpus: corpus.Corpus) -> ml_collections.ConfigDict:
   """A config that asks for it."""
   settings = corpus._asdict() | {'cleaning': corpus.cleaning._asdict()}
-  del settings['name'], settings['given_vocabulary']
+  del settings['given_vocabulary']
   model = {key: settings.pop(key) for key in ('vocab_size', 'target_vocab_size')}
-  given = {'corpus': corpus.name, 'raw_dir': '', 'init_from': INIT, 'model': model}
-  return ml_collections.ConfigDict(settings | given)
+  given = {'data': settings, 'init_from': INIT, 'model': model}
+  return ml_collections.ConfigDict(given)
 
 
 def number_lines(count: int, seed: int = 0) -> tuple[list[bytes], list[bytes]]:

@@ -32,7 +32,8 @@ def of_config(
   average: int = 1,
 ) -> Result:
   settings = config.copy_and_resolve_references().to_dict() | {'seed': seed}
-  settings['files'] = {k: list(v) for k, v in settings['files'].items()}
+  files = settings['data']['files']
+  settings['data']['files'] = {k: list(v) for k, v in files.items()}
   last = settings['train_steps']
   return Result(
     version=VERSION,
@@ -72,7 +73,10 @@ def changed(result: Result, config: dict | None = None, **fields: object) -> Res
   settings = copy.deepcopy(result.config)
   for key, value in (config or {}).items():
     *outer, last = key.split('.')
-    (settings[outer[0]] if outer else settings)[last] = value
+    owner = settings
+    for name in outer:
+      owner = owner[name]
+    owner[last] = value
   return dataclasses.replace(result, config=settings, **fields)
 
 

@@ -6,10 +6,10 @@ import random
 ENGLISH = 'zero one two three four five six seven eight nine'.split()
 GERMAN = 'null eins zwei drei vier fünf sechs sieben acht neun'.split()
 SETTINGS = {
-  'reader': 'files',
-  'corpus': 'toy',
-  'files.dev': ('dev',),
-  'files.test': ('test',),
+  'data.reader': 'files',
+  'data.name': 'toy',
+  'data.files.dev': ('dev',),
+  'data.files.test': ('test',),
   'model.N': 1,
   'model.d_model': 64,
   'model.d_ff': 128,

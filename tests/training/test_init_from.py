@@ -37,8 +37,9 @@ def config_of(made: pathlib.Path, **changes: object) -> ml_collections.ConfigDic
   config = base.get_config()
   config.model.update(untrained.SIZES | {'vocab_size': 50})
   files = {'train': ('train',), 'dev': ('dev',), 'test': ('test',)}
-  config.update({'reader': 'files', 'raw_dir': str(made / 'other'), 'files': files})
-  config.update({'corpus': 'new', 'slices': 8, 'tokens_per_batch': 64})
+  config.data.update({'name': 'new', 'reader': 'files', 'files': files})
+  config.data.raw_dir = str(made / 'other')
+  config.update({'slices': 8, 'tokens_per_batch': 64})
   config.update_from_flattened_dict(changes)
   return config
 
@@ -47,7 +48,7 @@ def test_starts_with_its_parameters(made, origin: pathlib.Path, tmp_path):
   """At step 0 with a new optimiser; its vocabulary encodes the new corpus."""
   config, workdir = config_of(made, **{'model.P_drop': 0.3}), tmp_path / 'run'
   start_from(config, origin, workdir)
-  assert config.corpus.startswith('new.') and config.is_locked
+  assert config.data.name.startswith('new.') and config.is_locked
   assert config.init_from.step == untrained.STEP
   folder = preparing.prepare(config, tmp_path / 'data')
   words = [place / 'vocabulary.model' for place in (folder, origin)]

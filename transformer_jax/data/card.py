@@ -10,7 +10,7 @@ import pathlib
 from collections.abc import Mapping
 
 from transformer_jax.data import token_files, vocabulary
-from transformer_jax.data.corpus import TREES_ALONE, Corpus
+from transformer_jax.data.corpus import Corpus
 from transformer_jax.data.lines import SIDES
 from transformer_jax.data.vocabulary import Vocabularies
 from transformer_jax.machine.errors import UserError
@@ -18,9 +18,6 @@ from transformer_jax.machine.files import sha256
 
 SPLITS = ('train', 'dev', 'test')
 CARD = 'card.json'
-
-# Settings that a card omits if they have these values. Older cards lack them as well.
-UNNAMED = {'target_vocab_size': 0, 'given_vocabulary': ''} | TREES_ALONE
 
 _AGAIN = 'Delete the folder and prepare it again'
 # What is raised on reading a card whose values are missing or have the wrong type.
@@ -39,7 +36,7 @@ def read_card(folder: pathlib.Path) -> dict:
   try:
     card = json.loads(path.read_bytes())
     _check_types(card)
-    return {'identity': identity(card['sha256'])} | UNNAMED | card
+    return {'identity': identity(card['sha256'])} | card
   except (ValueError, RecursionError, *_OTHER_JSON) as error:
     raise UserError(f'{path}: damaged ({error!r}). {_AGAIN}') from error
 
@@ -63,13 +60,14 @@ def check_asked(folder: pathlib.Path, asked: Corpus) -> None:
   """Raises UserError unless the folder was prepared as is asked now."""
   card, settings = read_card(folder), asked.as_json()
   del settings['name']  # a folder may be renamed
+  if settings.keys() - card.keys():
+    raise UserError(f'{folder} was written by an older version: prepare it again')
   for key, value in settings.items():
-    if key not in card or card[key] != value:
-      found = f'{key}={card[key]}' if key in card else f'no {key}'
+    if card[key] != value:
       raise UserError(
-        f'{folder} was prepared with {found}, the config says {value}: give the corpus '
-        'another name (--config.corpus), or delete that folder to prepare it again, if '
-        'no run needs it'
+        f'{folder} was prepared with {key}={card[key]}, the config says {value}: give '
+        'the corpus another name (--config.data.name), or delete that folder to '
+        'prepare it again, if no run needs it'
       )
 
 
@@ -77,8 +75,7 @@ def write_card(folder: pathlib.Path, card: dict) -> None:
   """Writes the card, with the identity and the sha256 sums of all files beside it."""
   paths = sorted(path for path in folder.iterdir() if path.name != CARD)
   sums = {path.name: sha256(path) for path in paths}
-  card = {key: card[key] for key in card if (key, card[key]) not in UNNAMED.items()}
-  card |= {'identity': identity(sums), 'sha256': sums}
+  card = card | {'identity': identity(sums), 'sha256': sums}
   text = json.dumps(card, indent=1, ensure_ascii=False) + '\n'
   (folder / CARD).write_text(text, encoding='utf-8')
 

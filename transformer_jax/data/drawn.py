@@ -87,7 +87,7 @@ class Draw:
       raise UserError(
         f'training has {len(found)} good pairs of different sources{without}, and '
         f'{told} are to be drawn: give files for dev and test, or draw fewer, such as '
-        '--config.files.dev="(\'drawn:9\',)"'
+        '--config.data.files.dev="(\'drawn:9\',)"'
       )
     return [found[key] for key in sorted(found)]
 

@@ -27,7 +27,7 @@ from transformer_jax.data import (
   unfinished,
   vocabulary,
 )
-from transformer_jax.data.corpus import LOCK, PARTIAL, Corpus, asked, folder_of
+from transformer_jax.data.corpus import LOCK, PARTIAL, Corpus, folder_of
 from transformer_jax.data.lines import SIDES, Bitext
 from transformer_jax.data.origin import Splits
 from transformer_jax.data.overlap import KINDS, Overlap
@@ -59,12 +59,12 @@ def prepare(
     UserError: the folder was prepared with other settings than the config's, or from
       other files than those in `raw_dir`, or is no prepared corpus.
   """
-  corpus = asked(config)
+  corpus = Corpus.of(config)
   folder = folder_of(corpus.name, data_dir)
   is_there, to_use = os.path.lexists(folder), 'Leave out --raw_dir'
-  if raw_dir is None and config.raw_dir:
-    to_use = 'Give --config.raw_dir='
-    own = pathlib.Path(os.path.expanduser(config.raw_dir))
+  if raw_dir is None and config.data.raw_dir:
+    to_use = 'Give --config.data.raw_dir='
+    own = pathlib.Path(os.path.expanduser(config.data.raw_dir))
     # The raw text of a corpus that is there may be gone.
     raw_dir = own if not is_there or own.is_dir() and begun is None else None
   if not is_there:
@@ -78,13 +78,13 @@ def prepare(
   if not (folder / card.CARD).is_file():
     raise UserError(
       f'{folder} is no prepared corpus, it has no {card.CARD}: move it away, or give '
-      'the corpus another name (--config.corpus)'
+      'the corpus another name (--config.data.name)'
     )
   card.check_asked(folder, corpus)
   _tidy_up(corpus.name, folder)
   made = card.read_card(folder)
   if raw_dir is not None and corpus.reader != 'embedded':
-    remedy = f'{to_use} to use it, or give --config.corpus=NAME to prepare another'
+    remedy = f'{to_use} to use it, or give --config.data.name=NAME to prepare another'
     given = functools.partial(readers.bitexts, corpus, raw_dir, tfds_data_dir)
     _check_made_from(made, folder, raw_dir, given, remedy)
   about = f'({made["identity"][:12]}), made from {origin.describe(made)}'
@@ -237,7 +237,7 @@ def _clean_text(
     bitexts, texts, corpus.languages, corpus.cleaning, target
   )
   if (left := clean['kept'] - corpus.train_pairs) > 0:
-    drawn = clean['kept'], corpus.train_pairs, corpus.corpus_seed
+    drawn = clean['kept'], corpus.train_pairs, corpus.seed
     cleaning.keep(texts, vocabulary.drawn(texts, *drawn))
     dropped = clean['dropped'] | {f'not of the {corpus.train_pairs} drawn': left}
     clean |= {'kept': corpus.train_pairs, 'dropped': dropped}
@@ -265,7 +265,7 @@ def _vocabularies(
   wanted = min(pairs, corpus.vocabulary_pairs)
   print(f'learning {corpus.vocab_size:,} pieces from {wanted:,} pairs', file=sys.stderr)
   sample = lambda *sides: vocabulary.sample_lines(
-    texts, pairs, wanted, corpus.corpus_seed, sides
+    texts, pairs, wanted, corpus.seed, sides
   )
   target = corpus.target_vocab_size
   shared = folder / vocabulary.SHARED

@@ -42,7 +42,7 @@ def bitexts(
       does not hold what it should.
   """
   if corpus.reader == 'embedded':
-    return embedded.bitexts(*corpus.languages, corpus.corpus_seed)
+    return embedded.bitexts(*corpus.languages, corpus.seed)
   if corpus.reader not in ('files', 'wmt14', 'trees'):
     known = "'wmt14', 'files', 'trees' or 'embedded'"
     raise UserError(f'reader={corpus.reader!r}: {known}')
@@ -56,7 +56,7 @@ def bitexts(
   if not raw_dir.is_dir():
     raise UserError(f'{raw_dir}: no such folder (--raw_dir)')
   if corpus.reader == 'trees':
-    return treebanks.bitexts(raw_dir, corpus.files, corpus.corpus_seed)
+    return treebanks.bitexts(raw_dir, corpus.files, corpus.seed)
   if corpus.reader == 'wmt14':
     kind = _kind(raw_dir, corpus.languages)
     if kind != 'files':
@@ -81,7 +81,7 @@ def bitexts(
     if split not in drawn_splits
   }
   if drawn_splits:
-    draw = drawn.Draw(found['train'], drawn_splits, corpus.cleaning, corpus.corpus_seed)
+    draw = drawn.Draw(found['train'], drawn_splits, corpus.cleaning, corpus.seed)
     found['train'] = draw.rest()
     found |= {split: [draw.bitext(split)] for split in drawn_splits}
   return found
@@ -92,8 +92,8 @@ def _refuse_named_files(corpus: Corpus, whence: str) -> None:
   stems = {split: tuple(named) for split, named in corpus.files.items()}
   if stems != WMT14_FILES or corpus.suffix:
     raise UserError(
-      f'WMT14 comes from {whence}, where config.files and config.suffix choose '
-      'nothing: leave them out, or give a --raw_dir with files of text'
+      f'WMT14 comes from {whence}, where config.data.files and config.data.suffix '
+      'choose nothing: leave them out, or give a --raw_dir with files of text'
     )
 
 
@@ -120,7 +120,7 @@ def target(corpus: Corpus) -> Callable[[str], str]:
     return treebanks.target(corpus.tags, corpus.numbers)
   for key, plain in TREES_ALONE.items():
     if getattr(corpus, key) != plain:
-      raise UserError(f'--config.{key}={not plain}: only trees have such lines')
+      raise UserError(f'--config.data.{key}={not plain}: only trees have such lines')
   return lambda line: line
 
 

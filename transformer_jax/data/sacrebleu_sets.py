@@ -52,7 +52,7 @@ def _explained(stem: str, folder: pathlib.Path, urls: list[str]) -> Iterator[Non
   """Says in one line what to do if the set cannot be downloaded."""
   ways = (
     f'set SACREBLEU to a folder that has it, unpack it into {folder / "raw"}, or name '
-    f'other files in --config.files'
+    f'other files in --config.data.files'
   )
   if dead := downloads.unanswered(urls):
     raise UserError(

@@ -55,7 +55,7 @@ def remove(partial: pathlib.Path) -> None:
   if not ours:
     raise UserError(
       f'{partial} is not what a preparation has left (it has no {_BEGUN}): move it '
-      'away, or give the corpus another name (--config.corpus)'
+      'away, or give the corpus another name (--config.data.name)'
     )
   for path in partial.iterdir():
     if path.is_dir() and not path.is_symlink():

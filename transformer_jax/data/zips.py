@@ -133,6 +133,6 @@ def bitext(path: pathlib.Path, source: str, target: str) -> archived.ArchivedBit
     there = ', '.join(map(ascii, stems or names[:4])) or 'nothing'
     raise UserError(
       f'{path}: it should hold one NAME{ends[0]} with its NAME{ends[1]}, but holds '
-      f'{there}; unpack it and name the files in --config.files'
+      f'{there}; unpack it and name the files in --config.data.files'
     )
   return archived.ArchivedBitext(archive, *(stems[0] + end for end in ends))

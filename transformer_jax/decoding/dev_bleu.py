@@ -24,8 +24,8 @@ class DevBleu:
     self._config.beam = 1
     self._how = {
       'lowercase': False,
-      'tokenized': config.tokenized,
-      'language': config.target_language,
+      'tokenized': config.data.tokenized,
+      'language': config.data.target_language,
     }
     bleu.sacre_metric(**self._how)
     self._vocabularies = card.vocabularies(corpus)

@@ -51,9 +51,11 @@ class Evaluation:
     scorer = SCORERS[config.task]
     if options.lowercase and not scorer.has_case:
       raise UserError(f'--lowercase: scores of {config.task} know no case')
-    scorer.check(config.tokenized, config.target_language)  # before the long work
+    scorer.check(
+      config.data.tokenized, config.data.target_language
+    )  # before the long work
     self._run, self._config, self._options = run, config, options
-    self._corpus = folder_of(config.corpus, data_dir)
+    self._corpus = folder_of(config.data.name, data_dir)
     self._steps = chosen_steps(run, config, options.average, options.step)
     platform.start(config.slices)
     searched = self._steps[-1], len(self._steps), config.beam, config.alpha
@@ -118,7 +120,9 @@ class Evaluation:
     """Outputs beside what the task scores them against."""
     config = self._config
     references = SCORERS[config.task].references(*held)
-    return Text([*outputs], references, config.target_language, config.tokenized)
+    return Text(
+      [*outputs], references, config.data.target_language, config.data.tokenized
+    )
 
   def is_made(self) -> bool:
     """Whether there are outputs of a search with the config's present settings."""

@@ -102,8 +102,8 @@ def _generation(config: Mapping[str, Any]) -> dict[str, Any]:
 def _tokenizer(config: Mapping[str, Any]) -> dict[str, Any]:
   return {
     'tokenizer_class': 'MarianTokenizer',
-    'source_lang': config['source_language'],
-    'target_lang': config['target_language'],
+    'source_lang': config['data']['source_language'],
+    'target_lang': config['data']['target_language'],
     'model_max_length': build.LONGEST,
     'separate_vocabs': False,
     'clean_up_tokenization_spaces': False,

@@ -77,12 +77,12 @@ def _corpus(
   data: tuple | None,
 ) -> pathlib.Path | None:
   """The prepared corpus that has this vocabulary; it is made if `data` are given."""
-  there = folder_of(config.corpus, data_dir)
+  there = folder_of(config.data.name, data_dir)
   if (there / card.CARD).is_file() and _sums(card.vocabularies(there)) == _sums(words):
     return there
   config.init_from.vocabulary = _sums(words)
   name_apart(config, plain, ())
-  there = folder_of(config.corpus, data_dir)
+  there = folder_of(config.data.name, data_dir)
   if data is None:
     return there if (there / card.CARD).is_file() else None
   encoding = config.copy_and_resolve_references()

@@ -18,7 +18,7 @@ def page(model: Outgoing, library: str, loading: str, rest: Iterator[str]) -> st
     rest: what else is to be told, line by line.
   """
   config = model.config
-  source, target = config['source_language'], config['target_language']
+  source, target = config['data']['source_language'], config['data']['target_language']
   for word, value in (('BEAM', config['beam']), ('ALPHA', config['alpha'])):
     loading = loading.replace(word, str(value))
   lines = [
@@ -27,7 +27,7 @@ def page(model: Outgoing, library: str, loading: str, rest: Iterator[str]) -> st
     '',
     f'A Transformer (Vaswani et al. 2017), {_origin(model)}: '
     f'{flops.parameters(config["model"]):,} parameters, {_steps(model.steps)}.',
-    *(['Its text is tokenised, on both sides.'] if config['tokenized'] else []),
+    *(['Its text is tokenised, on both sides.'] if config['data']['tokenized'] else []),
     '',
     loading,
     '## Scores',
@@ -58,7 +58,7 @@ def _head(library: str, source: str, target: str, task: str) -> list[str]:
 def _origin(model: Outgoing) -> str:
   if model.imported:
     return f'imported into Transformer-JAX from a folder `{model.imported}`'
-  return f'trained by Transformer-JAX on `{model.config["corpus"]}`'
+  return f'trained by Transformer-JAX on `{model.config["data"]["name"]}`'
 
 
 def _steps(steps: list[int]) -> str:

@@ -106,7 +106,7 @@ def _of_run(scored: Scored) -> Row:
 
 
 def _files(scored: Scored, split: str) -> str:
-  names = scored.config['files'][split]
+  names = scored.config['data']['files'][split]
   return ' + '.join([names] if isinstance(names, str) else names)
 
 

@@ -234,7 +234,7 @@ def _treebank(raw_dir: pathlib.Path, stem: str, leave_out: bool) -> Bitext:
   if not 1 <= first <= last:
     raise UserError(
       f'{stem}: trees are numbered from 1, and the first comes before the last, as in '
-      f'{part["stem"]}:1-3000 (--config.files)'
+      f'{part["stem"]}:1-3000 (--config.data.files)'
     )
   return TreeFile(path, (first, last), leave_out)
 

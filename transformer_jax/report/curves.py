@@ -67,7 +67,7 @@ def curves(
       (BLEU, _scores([one for one in scored if _data(one) == of_data])),
     )
     drawn = [(plot, _pictures(plot, lines, number)) for plot, lines in plots if lines]
-    name = f'{runs[0].config["corpus"]}, {of_data[1]:,} pieces'
+    name = f'{runs[0].config["data"]["name"]}, {of_data[1]:,} pieces'
     made += [Heading(2, f'Curves: {name}')] if drawn else []
     for plot, pictures in drawn:
       made += [Heading(3, plot.title), *pictures]

@@ -135,9 +135,9 @@ def paired_p(system: Scored, baseline: Scored, data_dir: pathlib.Path) -> float 
     ours,
     theirs,
     held_out[1],
-    config['target_language'],
+    config['data']['target_language'],
     lowercase=system.result.lowercase,
-    tokenized=config['tokenized'],
+    tokenized=config['data']['tokenized'],
     kinds=('paper_bleu',),
   )['paper_bleu'].p
 

@@ -23,7 +23,7 @@ class Group(NamedTuple):
   @property
   def corpus(self) -> str:
     """The name of the corpus."""
-    return self.any.config['corpus']
+    return self.any.config['data']['name']
 
 
 def group(found: Sequence[Scored]) -> tuple[list[Group], list[str]]:
@@ -44,9 +44,9 @@ def group(found: Sequence[Scored]) -> tuple[list[Group], list[str]]:
     if base is None:
       names = ', '.join(dict.fromkeys(scored.run for scored in members))
       left_out.append(
-        f'{names}: no base to compare with: no run of row base has the same content of '
-        f'{members[0].config["corpus"]}, the same scorer and settings; or there are '
-        'several whose cells differ'
+        f'{names}: no base to compare with: no run of row base has the same content '
+        f'of {members[0].config["data"]["name"]}, the same scorer and settings; or '
+        'there are several whose cells differ'
       )
       continue
     made = _group(conditions, base, members)

@@ -51,7 +51,7 @@ def recipe(found: Sequence[Scored], compare: differences.Compare) -> list[Block]
     first = members[0]
     for changed, made in _pairs(members).items():
       line = _row(*changed, made, compare)
-      name = first.config['corpus'], first.test_set
+      name = first.config['data']['name'], first.test_set
       tables.setdefault(name, []).append(line)
   if not tables:
     return []

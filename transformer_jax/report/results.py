@@ -72,15 +72,16 @@ class Scored(NamedTuple):
   @property
   def pair(self) -> str:
     """Source and target language: 'en-de'."""
-    return f'{self.config["source_language"]}-{self.config["target_language"]}'
+    data = self.config['data']
+    return f'{data["source_language"]}-{data["target_language"]}'
 
   @property
   def test_set(self) -> str:
     """The name of the text it was scored on, as its config tells it."""
     config, split = self.config, self.result.split
-    if config['reader'] == 'embedded' or split not in config['files']:
-      return f'{config["corpus"]} {split}'
-    names = config['files'][split]
+    if config['data']['reader'] == 'embedded' or split not in config['data']['files']:
+      return f'{config["data"]["name"]} {split}'
+    names = config['data']['files'][split]
     names = [names] if isinstance(names, str) else names
     return '+'.join(name.rpartition('/')[2] for name in names)
 
@@ -92,7 +93,7 @@ class Scored(NamedTuple):
   def held_out(self, data_dir: pathlib.Path) -> tuple[list[str], list[str]] | None:
     """Sources and references, if the corpus it was scored on is prepared there."""
     try:
-      folder = folder_of(self.config['corpus'], data_dir)
+      folder = folder_of(self.config['data']['name'], data_dir)
       if card.read_card(folder)['identity'] != self.result.corpus:
         return None
       return held_out.text(folder, self.result.split)

@@ -17,8 +17,9 @@ CELLS = tuple(paper.BASE)
 # influence on a result. A corpus counts by its identity, and so neither by its name nor
 # by how it was cleaned.
 FREE = {'row', 'epsilon_ls', 'train_steps', 'seed', 'average_last', 'beam', 'alpha'}
-FREE |= {'corpus', 'checkpoint_every_steps', 'keep_checkpoints', 'log_every_steps'}
-FREE |= {'decode_tokens', 'decode_dtype', 'cleaning', 'raw_dir'}
+FREE |= {'checkpoint_every_steps', 'keep_checkpoints', 'log_every_steps'}
+FREE |= {'decode_tokens', 'decode_dtype'}
+FREE_OF_DATA = {'name', 'cleaning', 'raw_dir'}
 
 
 class Conditions(NamedTuple):
@@ -32,6 +33,7 @@ class Conditions(NamedTuple):
 def conditions(scored: Scored) -> Conditions:
   whole = config_checks.completed(scored.config)
   config = {k: v for k, v in whole.items() if k not in FREE}
+  config['data'] = {k: v for k, v in config['data'].items() if k not in FREE_OF_DATA}
   config['model'] = {k: v for k, v in config['model'].items() if k not in CELLS}
   settings = json.dumps(config, sort_keys=True)
   return Conditions(scored.result.corpus, scored.signatures, settings)
@@ -70,7 +72,7 @@ def cells_of_row(row: str, base: Cells, french: bool) -> Cells:
 
 def misfit(scored: Scored, base: Cells) -> str:
   """In which cells a run is not its row beside this base; '' if it is."""
-  french = scored.config['target_language'] == 'fr'
+  french = scored.config['data']['target_language'] == 'fr'
   ours = cells(scored.config)
   expected = cells_of_row(scored.result.row, base, french)
   return ', '.join(
@@ -104,7 +106,7 @@ def find_base(members: Sequence[Scored]) -> Cells | None:
   fits = [
     len({s.result.row for s in members if not misfit(s, base)}) for base in candidates
   ]
-  if members[0].config['reader'] == 'wmt14':
+  if members[0].config['data']['reader'] == 'wmt14':
     fits[0] = max(fits[0], 1)
   most = max(fits)
   if not most or (fits[0] < most and fits.count(most) > 1):

@@ -18,12 +18,14 @@ def scorers(found: Sequence[Scored], data_dir: pathlib.Path) -> list[Block]:
   rows = []
   for scored in found:
     hypotheses, held_out = scored.translations, scored.held_out(data_dir)
-    if scored.config['tokenized'] or hypotheses is None or held_out is None:
+    if scored.config['data']['tokenized'] or hypotheses is None or held_out is None:
       continue
     if len(hypotheses) != len(held_out[1]):
       continue
     try:
-      scores = all_scores(hypotheses, held_out[1], scored.config['target_language'])
+      scores = all_scores(
+        hypotheses, held_out[1], scored.config['data']['target_language']
+      )
     except UserError as error:  # what cuts the language into words is not installed
       print(f'{scored.run} is not scored anew: {error}', file=sys.stderr)
       continue

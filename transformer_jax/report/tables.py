@@ -79,7 +79,7 @@ def _about(group: Group) -> str:
   text += f'{group.corpus} {group.conditions.corpus[:12]}. '
   text += f'Trained on: {_each(group, lambda scored: scored.result.training_device)}. '
   text += f'Decoded in: {_each(group, lambda scored: scored.result.decode_dtype)}. '
-  other = ['corpus'] if scored.config['reader'] != 'wmt14' else []
+  other = ['corpus'] if scored.config['data']['reader'] != 'wmt14' else []
   if sizes := {k: v for k, v in group.base.items() if v != paper.BASE[k]}:
     other.append(f'base model (here {_text(sizes)})')
   if other:
@@ -145,7 +145,7 @@ def _text(values: Cells) -> str:
 
 
 def _table_2(group: Group, tflops: float | None) -> Table:
-  french = group.any.config['target_language'] == 'fr'
+  french = group.any.config['data']['target_language'] == 'fr'
   ours = {paper.TABLE_2_NAMES[row]: runs for row, runs in group.table_2.items()}
   header = ['model', 'seeds', 'BLEU (paper)', 'BLEU', 'sacreBLEU', 'FLOPs (paper)']
   header += ["FLOPs, paper's method", 'FLOPs, counted']

@@ -13,7 +13,8 @@ MODEL |= {'activation', 'biases'}
 MODEL |= {'norm_epsilon'}
 
 # Without these keys no run can be translated with or scored.
-NEEDED = {'task', 'corpus', 'source_language', 'target_language', 'tokenized', 'model'}
+NEEDED = {'task', 'data', 'model', 'data.name', 'data.tokenized'}
+NEEDED |= {'data.source_language', 'data.target_language'}
 NEEDED |= {'beam', 'alpha', 'extra_length', 'decode_tokens', 'decode_dtype', 'dtype'}
 NEEDED |= {'average_last', 'checkpoint_every_steps', 'slices', 'seed'}
 NEEDED |= {f'model.{key}' for key in MODEL}
@@ -22,17 +23,17 @@ LARGEST = 2**31 - 1  # steps and seeds are of 32 bits on the devices
 
 # The whole numbers of a config, by the least and the most that each may be.
 COUNTS = ('train_steps', 'warmup_steps', 'checkpoint_every_steps', 'log_every_steps')
-COUNTS += ('keep_checkpoints', 'average_last', 'cleaning.max_characters')
+COUNTS += ('keep_checkpoints', 'average_last', 'data.cleaning.max_characters')
 COUNTS += ('bleu_every_checkpoints', 'bleu_sentences')
 WIDTHS = tuple(f'model.{size}' for size in ('d_model', 'd_ff', 'd_k', 'd_v'))
 WHOLE = {
   (1, LARGEST): COUNTS,
-  (0, LARGEST): ('seed', 'corpus_seed', 'init_from.step'),
-  (1, 2**32 - 1): ('train_pairs', 'vocabulary_pairs'),
+  (0, LARGEST): ('seed', 'data.seed', 'init_from.step'),
+  (1, 2**32 - 1): ('data.train_pairs', 'data.vocabulary_pairs'),
   (1, 10**7): ('tokens_per_batch', 'decode_tokens'),
   (1, 2**16): ('slices', 'model.max_positions', *WIDTHS),
   (5, 2**16): ('model.vocab_size',),  # four ids stand for no text; files hold uint16
-  (2, 2**13): ('max_length',),  # attention takes memory as its square
+  (2, 2**13): ('data.max_length',),  # attention takes memory as its square
   (1, 2**10): ('max_shapes', 'beam', 'model.N', 'model.h'),
   (0, 2**10): ('extra_length', 'patience'),
   (0, 2**16): ('model.target_vocab_size',),
@@ -80,12 +81,20 @@ VALUES: list[tuple[str, Callable[[Any], bool], tuple[str, ...]]] = [
     ('model.P_drop', 'model.P_drop_attention'),
   ),
   ('from -10 to 10', lambda x: _finite(x) and -10 <= x <= 10, ('alpha',)),
-  ('1 or more, and finite', lambda x: _finite(x) and x >= 1, ('cleaning.max_ratio',)),
-  ('from 0 to 1', lambda x: _finite(x) and 0 <= x <= 1, ('cleaning.min_alphanumeric',)),
+  (
+    '1 or more, and finite',
+    lambda x: _finite(x) and x >= 1,
+    ('data.cleaning.max_ratio',),
+  ),
+  (
+    'from 0 to 1',
+    lambda x: _finite(x) and 0 <= x <= 1,
+    ('data.cleaning.min_alphanumeric',),
+  ),
   (
     'from 0.98 to 1',  # as SentencePiece has it
     lambda x: _finite(x) and 0.98 <= x <= 1,
-    ('character_coverage',),
+    ('data.character_coverage',),
   ),
   (*_one_of('auto', 'float32', 'bfloat16'), ('dtype', 'decode_dtype')),
   (*_one_of('sinusoid', 'learned'), ('model.positions',)),
@@ -95,34 +104,31 @@ VALUES: list[tuple[str, Callable[[Any], bool], tuple[str, ...]]] = [
     'True or False',
     lambda x: isinstance(x, bool),
     (
-      'tokenized',
-      'byte_fallback',
-      'tags',
-      'numbers',
-      'whole_words',
-      'cleaning.off',
-      'cleaning.drop_untranslated',
+      'data.tokenized',
+      'data.byte_fallback',
+      'data.tags',
+      'data.numbers',
+      'data.whole_words',
+      'data.cleaning.off',
+      'data.cleaning.drop_untranslated',
       'model.biases',
     ),
   ),
   (
     'text',
     lambda x: isinstance(x, str),
-    ('corpus', 'reader', 'source_language', 'target_language', 'suffix', 'raw_dir')
+    ('data.name', 'data.reader', 'data.source_language', 'data.target_language')
+    + ('data.suffix', 'data.raw_dir')
     + ('init_from.run', 'init_from.sha256', 'init_from.vocabulary'),
   ),
   (*_one_of('', 'perplexity', 'bleu'), ('best_by',)),
-  ('names', _names, ('files.train', 'files.dev', 'files.test')),
+  ('names', _names, ('data.files.train', 'data.files.dev', 'data.files.test')),
 ]
 
 
 # Keys that were added after runs had been made, and what a run without the key does.
 # LATER_IN_MODEL has those of config.model.
 LATER = {
-  'raw_dir': '',
-  'tags': True,
-  'numbers': False,
-  'whole_words': False,
   'best_by': '',
   'bleu_every_checkpoints': 1,
   'bleu_sentences': 500,
@@ -136,6 +142,26 @@ LATER_IN_MODEL = {
   'norm_epsilon': 1e-6,
   'P_drop_attention': 0.0,
 }
+
+
+# until results/ are migrated: the keys of config.data where configs were flat
+FLAT = {'corpus': 'name', 'corpus_seed': 'seed'} | {
+  key: key
+  for key in ('reader', 'source_language', 'target_language', 'raw_dir', 'files')
+  + ('suffix', 'tokenized', 'cleaning', 'tags', 'numbers', 'whole_words', 'max_length')
+  + ('train_pairs', 'vocabulary_pairs', 'character_coverage', 'byte_fallback')
+}
+
+
+def nested(config: Mapping[str, Any]) -> dict[str, Any]:
+  """A config of before there was config.data, as one of today."""
+  if 'corpus' not in config:  # until results/ are migrated
+    return dict(config)
+  later = {'raw_dir': '', 'tags': True, 'numbers': False, 'whole_words': False}
+  data = {
+    FLAT[key]: value for key, value in (later | dict(config)).items() if key in FLAT
+  }
+  return {key: config[key] for key in config if key not in FLAT} | {'data': data}
 
 
 def completed(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -154,7 +180,9 @@ def check_keys(
   `to_train`: also what only training needs must be there.
   """
   needed = NEEDED | {key for *_, keys in VALUES for key in keys} if to_train else NEEDED
-  if 'corpus' not in config:
+  if 'corpus' in config:
+    raise UserError(f'{path} was written by an older version: train it again')
+  if 'data' not in config:
     raise UserError(
       f'{path} is not the config of a run. (A model of Hugging Face becomes a run by '
       'scripts.import_model)'
@@ -200,11 +228,11 @@ def check_numbers(config: Mapping[str, Any], flag: str = '--config.') -> None:
 
 def check_new(config: Mapping[str, Any]) -> None:
   """Raises UserError if a new run could not be trained to its end with this config."""
-  longest, most = config['max_length'], config['model']['max_positions']
+  longest, most = config['data']['max_length'], config['model']['max_positions']
   if config['model']['positions'] == 'learned' and longest > most:
     raise UserError(
-      f'max_length={longest} is more than the model learns positions for, '
-      f'max_positions={most} (--config.max_length, --config.model.max_positions)'
+      f'data.max_length={longest} is more than the model learns positions for, '
+      f'max_positions={most} (--config.data.max_length, --config.model.max_positions)'
     )
 
 

@@ -36,7 +36,7 @@ def start_from(
     raise UserError(
       f'{origin} is a run of {theirs.task}, and the config of {config.task}'
     )
-  lines = sorted(TREES_ALONE)
+  lines = [f'data.{name}' for name in sorted(TREES_ALONE)]
   _check_same(lines, config, theirs, f'{origin} reads or writes otherwise')
   names = [f'model.{name}' for name in sorted(config_checks.MODEL - FREE)]
   _check_same(names, config, theirs, f'{origin} has a model of other sizes')

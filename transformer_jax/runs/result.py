@@ -18,14 +18,9 @@ BLEUS = ('sacrebleu', 'paper_bleu')
 OF_TASK = {'translation': BLEUS, 'parsing': ('parsing', 'valid', 'repairs')}
 SCORES = tuple(name for names in OF_TASK.values() for name in names)
 
-# What is read of a result's config, and of its config.model.
+# What is read of a result's config, of its config.data and its config.model.
 CONFIG = {
-  'reader': str,
-  'corpus': str,
-  'source_language': str,
-  'target_language': str,
-  'files': dict[str, list[str] | str],
-  'tokenized': bool,
+  'data': dict,
   'model': dict,
   'epsilon_ls': float,
   'train_steps': int,
@@ -36,6 +31,14 @@ CONFIG = {
 }
 SIZES = ('N', 'd_model', 'd_ff', 'h', 'd_k', 'd_v', 'vocab_size')
 SIZES += ('target_vocab_size',)
+DATA = {
+  'reader': str,
+  'name': str,
+  'source_language': str,
+  'target_language': str,
+  'files': dict[str, list[str] | str],
+  'tokenized': bool,
+}
 MODEL = {'positions': str, 'P_drop': float} | dict.fromkeys(SIZES, int)
 
 
@@ -117,7 +120,7 @@ class Result:
     if (config := _inner(found, 'config')) is not None:
       # Older results have no fields for parsing, nor for the commit that trained.
       found = dict.fromkeys((*OF_TASK['parsing'], 'training_commit')) | found
-      found['config'] = config_checks.completed(config)
+      found['config'] = config_checks.completed(config_checks.nested(config))
     if wrong := ', '.join(_wrong(found)):
       raise UserError(
         f'{path}: no whole result, missing or of another type: {wrong}; evaluate the '
@@ -145,7 +148,11 @@ def _wrong(found: object) -> Iterator[str]:
       yield 'task'
     else:
       yield from (name for name in OF_TASK[task] if found.get(name, 0) is None)
-  for name, kinds in (('config', CONFIG), ('config.model', MODEL)):
+  for name, kinds in (
+    ('config', CONFIG),
+    ('config.data', DATA),
+    ('config.model', MODEL),
+  ):
     if (inner := _inner(found, *name.split('.'))) is not None:
       yield from fields.key_faults(inner, kinds, f'{name}.')
 

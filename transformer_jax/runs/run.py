@@ -13,7 +13,7 @@ from typing import NamedTuple
 import ml_collections
 
 from transformer_jax.data import card, vocabulary
-from transformer_jax.data.corpus import asked
+from transformer_jax.data.corpus import Corpus
 from transformer_jax.data.vocabulary import Vocabularies
 from transformer_jax.machine import files
 from transformer_jax.machine.errors import UserError
@@ -204,7 +204,7 @@ class Run(NamedTuple):
     run = cls(workdir)
     given = json.loads(config.to_json_best_effort())
     run.check_given(given)
-    card.check_asked(corpus, asked(config))
+    card.check_asked(corpus, Corpus.of(config))
     run._check_checkpoints()
     path = workdir / 'config.json'
     if run.has_begun:
