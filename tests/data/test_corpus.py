@@ -16,39 +16,43 @@ def name(*overrides: str, config: str = 'multi30k.py:en-de') -> str:
   table = Flags('')
   holder = table.config('', name_apart)
   table.parse(['x', f'--config={ROOT}/configs/{config}', *overrides])
-  return holder.value.corpus
+  return holder.value.data.name
 
 
 def test_the_name_of_a_config_as_it_is():
   assert name() == 'multi30k.en-de'
   for same in ('seed=5', 'model.N=2', 'tokens_per_batch=9', 'train_steps=1'):
     assert name(f'--config.{same}') == 'multi30k.en-de'
-  for same in ('train_pairs=1000000000', 'model.vocab_size=10000', 'max_length=256'):
+  for same in (
+    'data.train_pairs=1000000000',
+    'model.vocab_size=10000',
+    'data.max_length=256',
+  ):
     assert name(f'--config.{same}') == 'multi30k.en-de'
 
 
 CHANGES = [
-  'train_pairs=20000',
-  'train_pairs=20001',
+  'data.train_pairs=20000',
+  'data.train_pairs=20001',
   'model.vocab_size=9000',
-  'cleaning.max_ratio=3.0',
-  'max_length=100',
-  'corpus_seed=2',
-  "files.train=('a','b')",
-  'reader=wmt14',
-  'suffix=.tok',
-  'vocabulary_pairs=9',
-  'character_coverage=0.99',
-  'byte_fallback=True',
+  'data.cleaning.max_ratio=3.0',
+  'data.max_length=100',
+  'data.seed=2',
+  "data.files.train=('a','b')",
+  'data.reader=wmt14',
+  'data.suffix=.tok',
+  'data.vocabulary_pairs=9',
+  'data.character_coverage=0.99',
+  'data.byte_fallback=True',
   'model.target_vocab_size=50',
-  'tags=False',
-  'numbers=True',
-  'whole_words=True',
-  'cleaning.off=True',
-  'source_language=fr',
-  'target_language=fr',
-  "files.dev=('a',)",
-  "files.test=('a',)",
+  'data.tags=False',
+  'data.numbers=True',
+  'data.whole_words=True',
+  'data.cleaning.off=True',
+  'data.source_language=fr',
+  'data.target_language=fr',
+  "data.files.dev=('a',)",
+  "data.files.test=('a',)",
 ]
 
 

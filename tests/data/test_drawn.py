@@ -52,9 +52,7 @@ def test_whatever_the_order(tmp_path: pathlib.Path):
   """The same text gives the same dev and test; another seed gives others."""
   found = []
   for name, shuffled, seed in (('a', False, 1), ('b', True, 1), ('c', False, 2)):
-    corpus.prepare(
-      raw(tmp_path / name / 'raw', shuffled), DRAWN._replace(corpus_seed=seed)
-    )
+    corpus.prepare(raw(tmp_path / name / 'raw', shuffled), DRAWN._replace(seed=seed))
     found.append(texts(tmp_path / name / 'data' / 'toy'))
   assert found[0]['dev'] == found[1]['dev'] and found[0]['test'] == found[1]['test']
   assert found[0]['dev'] != found[2]['dev']

@@ -118,7 +118,7 @@ def test_other_names_of_dev(name: str, folder: pathlib.Path):
     my.get_config(f'cs-en,{folder}')
   for language in ('cs', 'en'):
     (folder / f'dev.{language}').write_text('jedna\n')
-  assert my.get_config(f'cs-en,{folder}').files.dev == ('dev',)
+  assert my.get_config(f'cs-en,{folder}').data.files.dev == ('dev',)
 
 
 def test_files_of_dev(folder: pathlib.Path):
@@ -127,7 +127,7 @@ def test_files_of_dev(folder: pathlib.Path):
   with pytest.raises(ValueError, match='has dev.cs and no dev.en: add that, or rename'):
     my.get_config(f'cs-en,{folder}')
   (folder / 'dev.en.gz').write_bytes(gzip.compress(b'one\n'))
-  files = my.get_config(f'cs-en,{folder}').files
+  files = my.get_config(f'cs-en,{folder}').data.files
   assert (files.dev, files.test) == (('dev',), ('drawn:300',))
 
 

@@ -149,7 +149,7 @@ def test_what_a_folder_of_wmt14_lacks(names, message: str, tmp_path: pathlib.Pat
 @pytest.mark.parametrize('name', ['dev.tgz', 'de-en/train-00000-of-00001.parquet', ''])
 def test_files_that_would_not_be_read(name: str, tmp_path: pathlib.Path, monkeypatch):
   """Other corpora beside WMT14's, say: it has its own, wherever it comes from."""
-  assert base.get_config().files.to_dict() == readers.WMT14_FILES
+  assert base.get_config().data.files.to_dict() == readers.WMT14_FILES
   raw = put(tmp_path, name) if name else None
   monkeypatch.setattr(readers.wmt14_tfds, 'bitexts', lambda *_: 'tfds')
   kept = json.loads(json.dumps(WMT14.files))  # as a run's own config has them
@@ -185,7 +185,7 @@ def test_embedded(monkeypatch: pytest.MonkeyPatch):
   """Needs no folder, and looks into none."""
   sizes = {'train': 40, 'dev': 5, 'test': 5}
   monkeypatch.setattr(readers.embedded.quickstart_corpus, 'SIZES', sizes)
-  corpus = CORPUS._replace(reader='embedded', corpus_seed=5)
+  corpus = CORPUS._replace(reader='embedded', seed=5)
   for folder in (None, pathlib.Path('nowhere')):
     found = readers.bitexts(corpus, folder, None)
     assert tuple(found) == card.SPLITS

@@ -157,7 +157,7 @@ def longer(raw: pathlib.Path) -> None:
     ({'cleaning': CORPUS.cleaning._replace(max_ratio=8.0)}, True),
     ({'vocab_size': 59}, True),
     ({'train_pairs': 199}, True),
-    ({'corpus_seed': 2}, True),
+    ({'seed': 2}, True),
     ({'files': CORPUS.files | {'train': ('train', 'train')}}, True),
   ],
 )
