@@ -18,7 +18,7 @@ import transformer_jax
 from configs import quickstart
 from toy import untrained
 from toy.programs import Program
-from toy.result import RESULT
+from toy.results import RESULT
 from transformer_jax.data import card, held_out, token_files
 from transformer_jax.decoding.evaluate import Evaluation, Options, evaluate_run
 from transformer_jax.decoding.translate import Translator

@@ -11,7 +11,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from toy import untrained
-from toy.result import PARSED, RESULT
+from toy.results import PARSED, RESULT
 from transformer_jax import exchange
 from transformer_jax.exchange import huggingface, marian
 from transformer_jax.exchange.export import export

@@ -6,8 +6,7 @@ import pathlib
 import re
 
 from configs import parsing
-from toy.result import GOLD, PARSED
-from toy.results import CARD, cells, scored
+from toy.results import CARD, GOLD, PARSED, cells, scored
 from transformer_jax.data import card
 from transformer_jax.parsing import parses, table4, trees
 from transformer_jax.parsing.baseline import KIND, Baseline

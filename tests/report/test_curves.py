@@ -7,8 +7,7 @@ import xml.etree.ElementTree
 
 import pytest
 
-from toy.result import PARSED
-from toy.results import changed, family, of_row, scored, unscored
+from toy.results import PARSED, changed, family, of_row, scored, unscored
 from transformer_jax.report import (
   curves,
   differences,

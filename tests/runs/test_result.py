@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from toy.result import PARSED, RESULT
+from toy.results import PARSED, RESULT
 from transformer_jax.machine.errors import UserError
 from transformer_jax.runs.result import OF_TASK, VERSION, Result
 from transformer_jax.scoring.score import Score

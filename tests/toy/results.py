@@ -1,4 +1,4 @@
-"""Made results of Table 3's configs, and what is read of a report's Markdown."""
+"""Results as evaluations write them, and cells of a report's Markdown."""
 
 import copy
 import dataclasses
@@ -7,8 +7,9 @@ import pathlib
 
 import ml_collections
 
-from configs import table3
+from configs import quickstart, table3
 from transformer_jax.data import card
+from transformer_jax.parsing import parses
 from transformer_jax.report import results
 from transformer_jax.report.results import Scored
 from transformer_jax.runs.result import VERSION, Result
@@ -66,6 +67,39 @@ def of_config(
     corpus='c0ffee' * 10,
     config=settings,
   )
+
+
+# The quickstart's, and a parser's.
+RESULT = dataclasses.replace(
+  of_config(quickstart.get_config(), average=2),
+  split='test',
+  step=600,
+  averaged=[500, 600],
+  sacrebleu=Score(50.5, SIGNATURES[0], [49.0, 52.0]),
+  paper_bleu=Score(51, 'nrefs:1|case:mixed|tok:moses-de', [50, 52.5]),
+  dev_perplexity=2.5,
+  outputs_cut=1,
+  dev_pairs_cut=None,
+  parameters=1000,
+  target_tokens_seen=10_000,
+  wall_seconds=12.5,
+  training_device=None,
+  training_commit=None,
+  device='CPU, 2 cores',
+  versions={'jax': '0.10'},
+  corpus='abc',
+)
+GOLD = ['(TOP (S (NP (PRP She)) (VP (VBD laughed))))', '(TOP (FRAG (UH Oh)))']
+PARSED = dataclasses.replace(
+  RESULT,
+  task='parsing',
+  text='trees',
+  sacrebleu=None,
+  paper_bleu=None,
+  parsing=parses.score(GOLD, [GOLD[0], '(TOP (UH Oh))']),
+  valid=50.0,
+  repairs={'unclosed': 1},
+)
 
 
 def changed(result: Result, config: dict | None = None, **fields: object) -> Result:
