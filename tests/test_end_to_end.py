@@ -17,8 +17,7 @@ import numpy as np
 import pytest
 
 from configs import quickstart
-from toy.runs import state_shapes, untimed
-from toy.task import SETTINGS, TINY, write_raw
+from toy.runs import SETTINGS, TINY, state_shapes, untimed, write_raw
 from transformer_jax.data import card, preparing
 from transformer_jax.model import build
 from transformer_jax.runs.result import Result

@@ -5,8 +5,7 @@ import pathlib
 
 import pytest
 
-from toy.runs import Toy, finished
-from toy.task import write_raw
+from toy.runs import Toy, finished, write_raw
 from transformer_jax.runs.run import Run
 
 

@@ -17,7 +17,7 @@ import pytest
 
 from configs import table3
 from toy.jobs import STEPS, called, make_jobs, states, wait_until, write_stand_in
-from toy.task import SETTINGS, write_raw
+from toy.runs import SETTINGS, write_raw
 from transformer_jax.data.flags import DataFlags
 from transformer_jax.machine import processor
 from transformer_jax.machine.cli import Flags

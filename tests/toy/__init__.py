@@ -4,10 +4,11 @@
 - `untrained.write(folder)`: a run's folder with random parameters, for tests of
   decoding, export and pictures. `SIZES` are its sizes: change as little as needed,
   for each other size, slice or length is another program to compile.
-- `task`: settings of runs that train (`TINY` takes a second, `SETTINGS` translates).
+
 - `steps`: `train_step` on numbers of devices, of one tiny model and one batch's shape.
-- `runs`, `programs`: our commands in processes of their own, forked and so quick.
-- `result`, `results`: results as evaluations leave them.
+- `runs`, `programs`: a task that trains in a second (`TINY`) or until it translates
+  (`SETTINGS`), and our commands on it in forked processes, which start quickly.
+- `results`: results as evaluations leave them.
 
 Tests have one CPU device. A test of several devices has the marker `devices`; it runs
 by `JAX_NUM_CPU_DEVICES=8 pytest -m devices FILE`, as `make test` does after all others.

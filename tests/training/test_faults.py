@@ -16,6 +16,7 @@ import pytest
 
 from toy.programs import Program, free_port
 from toy.runs import (
+  TINY,
   Toy,
   assert_all_whole,
   assert_equal_runs,
@@ -24,7 +25,6 @@ from toy.runs import (
   restored,
   undisturbed,
 )
-from toy.task import TINY
 from transformer_jax.machine.signals import EXIT_CODE
 from transformer_jax.runs.run import Run
 from transformer_jax.training import checkpoint
