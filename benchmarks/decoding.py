@@ -19,6 +19,7 @@ from transformer_jax.decoding import translate
 from transformer_jax.machine import platform
 from transformer_jax.machine.errors import UserError
 from transformer_jax.model import build
+from transformer_jax.tasks import task_of
 
 Tree = Any
 Program = Callable[[Sequence[str]], list[str]]  # from texts to translations
@@ -95,7 +96,9 @@ class Ours:
     config.update({'beam': beam, 'extra_length': 0})
     config.decode_tokens = decode_tokens(rows, length, build.longest_side(config))
     _, params = build.transformer(config)
-    self.translator = translate.Translator(config, words, without_eos(params))
+    self.translator = translate.Translator(
+      config, task_of(config), words, without_eos(params)
+    )
 
   def __call__(self, texts: Sequence[str]) -> list[str]:
     """The best translation of each text."""

@@ -24,6 +24,7 @@ from transformer_jax.data.corpus import train_batches
 from transformer_jax.decoding import pipe
 from transformer_jax.machine import platform, processor
 from transformer_jax.machine.errors import UserError
+from transformer_jax.tasks import task_of
 
 ROWS = (16, 64)  # in a batch of decoding, unless asked otherwise
 Config = ml_collections.ConfigDict
@@ -82,7 +83,7 @@ def _training(config: Config, options: Options, folders: Folders) -> dict:
   with tempfile.TemporaryDirectory() as name:
     folder = pathlib.Path(name)
     if options.rows is None:
-      corpus = preparing.prepare(config, *folders)
+      corpus = preparing.prepare(config, task_of(config), *folders)
     elif len(options.rows) > 1:
       raise UserError('--rows: training takes one number')
     else:
@@ -118,7 +119,7 @@ def _decoding(config: Config, options: Options, folders: Folders) -> dict:
     texts = [line for line in pipe.split_lines(options.text.read_bytes()) if line]
     if not texts:
       raise UserError(f'--text={options.text}: no sentence is in it')
-    words = card.vocabularies(preparing.prepare(config, *folders))
+    words = card.vocabularies(preparing.prepare(config, task_of(config), *folders))
   platform.start(config.slices)
   there, absent = rivals.load(
     options.rivals, 'decoding', config, len(processor.cores())
@@ -138,7 +139,7 @@ def _decoding(config: Config, options: Options, folders: Folders) -> dict:
 def _input(config: Config, options: Options, folders: Folders) -> dict:
   if options.rivals:
     raise UserError('--rivals: no other program makes batches of ours (--what=input)')
-  corpus = preparing.prepare(config, *folders)
+  corpus = preparing.prepare(config, task_of(config), *folders)
   return input_pipeline.measure(lambda: train_batches(config, corpus), options.steps)
 
 

@@ -68,10 +68,19 @@ def main(argv: list[str]) -> None:
   else:
     print('loading JAX', file=sys.stderr, flush=True)
     from transformer_jax.decoding import evaluate  # files do not need it
+    from transformer_jax.runs.run import Run
+    from transformer_jax.tasks import task_of
 
     asked = (flag.value for flag in (SPLIT, AVERAGE, STEP, BEAM, ALPHA, LOWERCASE))
-    paths = WORKDIR.value, DATA_DIR.value, AGAINST.value
-    lines = evaluate.evaluate_run(*paths, evaluate.Options(*asked), interruption)
+    run = Run(WORKDIR.value)
+    lines = evaluate.evaluate_run(
+      run,
+      task_of(run.config()),
+      DATA_DIR.value,
+      AGAINST.value,
+      evaluate.Options(*asked),
+      interruption,
+    )
   for line in lines:
     print(line)
 

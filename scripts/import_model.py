@@ -19,6 +19,7 @@ from transformer_jax.data.corpus import name_apart
 from transformer_jax.data.flags import DataFlags
 from transformer_jax.exchange import folders, importing
 from transformer_jax.machine import cli
+from transformer_jax.tasks import task_of
 
 FLAGS = cli.Flags(__doc__)
 INPUT = FLAGS.path('input', None, "The model's folder.", required=True)
@@ -35,8 +36,8 @@ def main(argv: list[str]) -> None:
   left = lambda: f'Delete {partial} first.' if partial.exists() else ''
   interruption = Interruption().install()
   interruption.last_words = lambda: f'The same command begins anew. {left()}'
-  given = INPUT.value, WORKDIR.value, CONFIG.value, DATA.folders(), PREPARE.value
-  for line in importing.import_model(*given):
+  given = INPUT.value, WORKDIR.value, CONFIG.value, task_of(CONFIG.value)
+  for line in importing.import_model(*given, DATA.folders(), PREPARE.value):
     print(line)
 
 

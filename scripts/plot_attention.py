@@ -26,6 +26,8 @@ from transformer_jax.decoding.restored import Restored
 from transformer_jax.machine import cli, streams
 from transformer_jax.machine.errors import UserError
 from transformer_jax.runs import checkpoints
+from transformer_jax.runs.run import Run
+from transformer_jax.tasks import task_of
 
 FLAGS = cli.Flags(__doc__)
 WORKDIR = FLAGS.path('workdir', None, "The run's folder.", required=True)
@@ -45,7 +47,8 @@ def main(argv: list[str]) -> None:
   Interruption().install()
   chosen = [cli.counts(f) if f.value else [] for f in (LAYERS, HEADS)]
   view = views.View(KIND.value, *chosen, WORD.value)
-  run = Restored(WORKDIR.value, AVERAGE.value, STEP.value)
+  task = task_of(Run(WORKDIR.value).config())
+  run = Restored(WORKDIR.value, task, AVERAGE.value, STEP.value)
   text = '\n'.join(TEXT.value).encode() if TEXT.value else streams.read_stdin()
   lines = [line.partition('\t') for line in pipe.split_lines(text) if line]
   if not lines:

@@ -11,6 +11,7 @@ from transformer_jax.data.corpus import name_apart
 from transformer_jax.data.flags import DataFlags
 from transformer_jax.machine import cli
 from transformer_jax.runs import config_checks
+from transformer_jax.tasks import task_of
 
 FLAGS = cli.Flags(__doc__)
 CONFIG = FLAGS.config('Whose corpus to prepare.', name_apart, required=False)
@@ -27,7 +28,7 @@ def main(argv: list[str]) -> None:
     print(f'{VERIFY.value} is as its card says')
   elif CONFIG.value is not None:
     config_checks.check_numbers(CONFIG.value.to_dict())
-    print(preparing.prepare(CONFIG.value, *DATA.folders()))
+    print(preparing.prepare(CONFIG.value, task_of(CONFIG.value), *DATA.folders()))
   else:
     raise app.UsageError('give --config, or --verify and a prepared folder')
 

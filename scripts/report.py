@@ -18,6 +18,7 @@ from transformer_jax.analysis import views
 from transformer_jax.data.flags import data_dir
 from transformer_jax.machine import cli
 from transformer_jax.report import document
+from transformer_jax.tasks import TASKS
 
 FLAGS = cli.Flags(__doc__, words=True)
 SAMPLES = FLAGS.integer(
@@ -45,6 +46,7 @@ def main(argv: list[str]) -> None:
   paths = [pathlib.Path(argument) for argument in arguments[1:]]
   report = document.of_paths(
     paths,
+    TASKS,
     DATA_DIR.value,
     SAMPLES.value,
     TFLOPS.value,

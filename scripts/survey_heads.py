@@ -24,6 +24,8 @@ from transformer_jax.data.flags import data_dir
 from transformer_jax.decoding.restored import Restored
 from transformer_jax.machine import cli
 from transformer_jax.runs import checkpoints
+from transformer_jax.runs.run import Run
+from transformer_jax.tasks import task_of
 
 FLAGS = cli.Flags(__doc__)
 WORKDIR = FLAGS.path('workdir', None, "The run's folder.", required=True)
@@ -45,7 +47,8 @@ def main(argv: list[str]) -> None:
   if (QUERY.value is None) != (KEY.value is None):
     raise app.UsageError('--query and --key go together')
   Interruption().install()
-  run = Restored(WORKDIR.value, AVERAGE.value, STEP.value)
+  task = task_of(Run(WORKDIR.value).config())
+  run = Restored(WORKDIR.value, task, AVERAGE.value, STEP.value)
   attention = RunAttention(run)
   corpus = folder_of(run.config.data.name, DATA_DIR.value)
   run.run.check_vocabulary(corpus)

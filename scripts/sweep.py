@@ -30,6 +30,7 @@ from transformer_jax.machine.errors import UserError
 from transformer_jax.report import paper
 from transformer_jax.runs import sweep
 from transformer_jax.runs.planning import Plan
+from transformer_jax.tasks import task_of
 
 FLAGS = cli.Flags(__doc__, words=True)
 ROWS = FLAGS.items('rows', [], "Table 3's rows to run: base,D1,C1 ..., or all.")
@@ -61,7 +62,7 @@ def main(argv: list[str]) -> None:
     raise UserError('--mini is of --rows; with --config, give table3.py:ROW,mini')
   if SLURM.value and SUBMIT.value is None:
     raise UserError('--slurm needs --submit')
-  how = SEEDS.value, SPLIT.value, AVERAGE.value, DATA, trainer_flags
+  how = SEEDS.value, SPLIT.value, AVERAGE.value, DATA, trainer_flags, task_of
   plan = Plan(WORKDIR.value, configs, *how)
   jobs = plan.jobs()
   if DRY_RUN.value:

@@ -28,6 +28,7 @@ from transformer_jax.data.flags import DataFlags
 from transformer_jax.machine import cli, errors
 from transformer_jax.runs import config_checks, init_from
 from transformer_jax.runs.run import Run
+from transformer_jax.tasks import task_of
 
 FLAGS = cli.Flags(__doc__)
 CONFIG = FLAGS.config("What to train; the run's own by default.", name_apart, False)
@@ -56,6 +57,7 @@ def main(argv: list[str]) -> None:
   if INIT_FROM.value:
     init_from.start_from(config, INIT_FROM.value, WORKDIR.value)
   config_checks.check_numbers(config.to_dict())
+  task = task_of(config)
   interruption = Interruption().install()
   print('loading JAX', file=sys.stderr, flush=True)
   from transformer_jax.decoding.dev_bleu import DevBleu
@@ -70,9 +72,9 @@ def main(argv: list[str]) -> None:
     if first := hosts.is_first_host():
       run.check_given(json.loads(config.to_json_best_effort()))
     begun = bool(hosts.from_first_host(np.int32(first and run.has_begun)))
-    ask = config, *DATA.folders(), WORKDIR.value if begun else None
+    ask = config, task, *DATA.folders(), WORKDIR.value if begun else None
     corpus = hosts.first_host_first(lambda: preparing.prepare(*ask))
-    bleu = DevBleu(config, corpus) if config.best_by == 'bleu' else None
+    bleu = DevBleu(config, task, corpus) if config.best_by == 'bleu' else None
     train(config, WORKDIR.value, corpus, interruption, bleu)
 
 

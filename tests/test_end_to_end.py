@@ -22,6 +22,7 @@ from transformer_jax.data import card, preparing
 from transformer_jax.model import build
 from transformer_jax.runs.result import Result
 from transformer_jax.runs.run import Run
+from transformer_jax.tasks import TRANSLATION
 from transformer_jax.training import checkpoint
 from transformer_jax.training.train import train
 
@@ -169,7 +170,7 @@ def test_interrupted_equals_straight(tmp_path: pathlib.Path, capsys):
     config.update_from_flattened_dict(TINY)
   config.update({'slices': 8, 'train_steps': 6, 'keep_checkpoints': 3})
   config.update({'checkpoint_every_steps': 2, 'log_every_steps': 1})
-  preparing.prepare(config, tmp_path, raw)
+  preparing.prepare(config, TRANSLATION, tmp_path, raw)
   straight, broken = Run(tmp_path / 'straight'), Run(tmp_path / 'broken')
   train(config, straight.workdir, corpus)
 

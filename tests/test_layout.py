@@ -11,7 +11,8 @@ PACKAGE = 'transformer_jax'
 # Subpackages of the core, lowest first: each imports itself and those of lower layers.
 LAYERS = (
   ('machine',),
-  ('data', 'scoring'),
+  ('data',),
+  ('scoring',),
   ('runs', 'model'),
   ('training',),
   ('decoding', 'report'),

@@ -5,18 +5,19 @@ model = transformer_jax.load('runs/multi30k')
 model.translate(['A man rides a horse.'])
 """
 
+import pathlib
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-  import pathlib
-
+  from transformer_jax.analysis.maps import Maps
   from transformer_jax.decoding.trained import TrainedModel
 
 __version__ = '0.1.0'
 
 
 def load(
-  workdir: 'str | pathlib.Path',
+  workdir: str | pathlib.Path,
   *,
   average: int | None = None,
   step: int | str | None = None,
@@ -41,5 +42,29 @@ def load(
     UserError: the run is not whole, has no such checkpoint, or a number is impossible.
   """
   from transformer_jax.decoding.trained import TrainedModel  # JAX takes seconds
+  from transformer_jax.runs.run import Run
+  from transformer_jax.tasks import task_of
 
-  return TrainedModel(workdir, average=average, step=step, beam=beam, alpha=alpha)
+  workdir = pathlib.Path(workdir)
+  task = task_of(Run(workdir).config())
+  return TrainedModel(workdir, task, average=average, step=step, beam=beam, alpha=alpha)
+
+
+def attention(
+  model: 'TrainedModel', sources: Sequence[str], targets: Sequence[str] | None = None
+) -> 'list[Maps]':
+  """Where every head looks, piece by piece: the weights of Figures 3 to 5.
+
+  Args:
+    model: from load().
+    targets: the translations to look at; searched if None.
+
+  Raises:
+    UserError: a side is too long to be shown; the message numbers the sentence.
+  """
+  from transformer_jax.analysis.maps import RunAttention
+  from transformer_jax.decoding.trained import check_strings
+
+  check_strings(sources, sources if targets is None else targets)
+  given = [None] * len(sources) if targets is None else targets
+  return RunAttention(model.restored).maps(sources, given, merge=False)

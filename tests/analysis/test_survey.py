@@ -17,6 +17,7 @@ from transformer_jax.data.vocabulary import EOS
 from transformer_jax.decoding.alignment import Aligner
 from transformer_jax.decoding.restored import Pair, Restored
 from transformer_jax.machine.errors import UserError
+from transformer_jax.tasks import TRANSLATION
 from transformer_jax.training.perplexity import Perplexity
 
 PIECES = ['<pad>', '</s>', '<s>', '<unk>', '▁a', '.', '▁b', '▁c', '▁d', '▁e']
@@ -150,7 +151,7 @@ def test_the_same_pairs_are_chosen_each_time():
 
 def test_pruning_removes_one_head(tmp_path: pathlib.Path):
   """A head whose values are zero has no output either."""
-  restored = Restored(untrained.write(tmp_path))
+  restored = Restored(untrained.write(tmp_path), TRANSLATION)
   prepared = tmp_path / 'data' / corpus.CORPUS.name
   dev = token_files.read_split(prepared, 'dev')
   pruning = survey.prune(restored, dev)

@@ -12,13 +12,15 @@ import signal
 import sys
 
 from toy.corpus import CORPUS
-from transformer_jax.data import preparing, readers
+from transformer_jax.data import preparing
+from transformer_jax.tasks import TRANSLATION
 
 CHANGES = {'os.rename', 'os.mkdir', 'os.remove', 'os.rmdir', 'shutil.rmtree'}
 
 
 def prepare(raw: pathlib.Path, data_dir: pathlib.Path) -> None:
-  preparing.prepare_corpus(CORPUS, readers.bitexts(CORPUS, raw, None), data_dir)
+  splits = TRANSLATION.splits(CORPUS, raw, None)
+  preparing.prepare_corpus(CORPUS, TRANSLATION, splits, data_dir)
 
 
 def kill_at(number: int) -> None:

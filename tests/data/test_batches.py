@@ -21,6 +21,7 @@ from transformer_jax.data.batches import ROWS_MAY_DIFFER, Batches, Shape, choose
 from transformer_jax.data.corpus import train_batches
 from transformer_jax.data.token_files import Side, TokenWriter, write_tokens
 from transformer_jax.data.vocabulary import EOS, PAD
+from transformer_jax.tasks import TRANSLATION
 
 
 def sentences(lengths: list[int], seed: int = 0) -> list[list[int]]:
@@ -307,7 +308,7 @@ def shipped(
   config: ml_collections.ConfigDict, raw: pathlib.Path, folder: pathlib.Path
 ) -> Batches:
   """The batches that a config as it is cuts real text into."""
-  return train_batches(config, preparing.prepare(config, folder, raw))
+  return train_batches(config, preparing.prepare(config, TRANSLATION, folder, raw))
 
 
 # Tokenised French is longer than its English by far, but not in every pair: 13.3 %

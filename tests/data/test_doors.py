@@ -29,6 +29,7 @@ from transformer_jax.data import (
   token_files,
   wmt14_tfds,
 )
+from transformer_jax.tasks import TRANSLATION
 
 LANGUAGES = 'en', 'de'
 FILES = {'train': ('train',), 'dev': ('newstest2013',), 'test': ('newstest2014',)}
@@ -129,7 +130,7 @@ def published(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def made(folder: pathlib.Path, raw_dir: pathlib.Path | None) -> pathlib.Path:
   splits = readers.bitexts(WMT14, raw_dir, folder / 'tfds')
-  preparing.prepare_corpus(WMT14, splits, folder / 'data')
+  preparing.prepare_corpus(WMT14, TRANSLATION, splits, folder / 'data')
   return folder / 'data' / 'toy'
 
 

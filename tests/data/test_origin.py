@@ -8,12 +8,14 @@ import pytest
 
 import toy.corpus
 from toy.corpus import CORPUS, config_of
-from transformer_jax.data import card, origin, preparing, readers
+from transformer_jax import quickstart_corpus
+from transformer_jax.data import card, origin, preparing
 from transformer_jax.machine.errors import UserError
+from transformer_jax.tasks import TRANSLATION
 
 
 def prepare(raw: pathlib.Path, corpus=CORPUS) -> None:
-  preparing.prepare(config_of(corpus), raw.parent / 'data', raw)
+  preparing.prepare(config_of(corpus), TRANSLATION, raw.parent / 'data', raw)
 
 
 @pytest.fixture
@@ -26,7 +28,7 @@ def made(raw: pathlib.Path, capsys: pytest.CaptureFixture) -> pathlib.Path:
 
 def test_it_is_always_said_what_is_used(raw: pathlib.Path, capsys):
   for given in (raw, raw, None):
-    preparing.prepare(config_of(CORPUS), raw.parent / 'data', given)
+    preparing.prepare(config_of(CORPUS), TRANSLATION, raw.parent / 'data', given)
     folder = raw.parent / 'data' / 'toy'
     identity = card.read_card(folder)['identity'][:12]
     assert capsys.readouterr().err.endswith(
@@ -81,7 +83,7 @@ def test_another_file(name: str, longer: bool, made, raw, capsys):
   assert {path.name: path.read_bytes() for path in made.iterdir()} == before
   assert capsys.readouterr().err == ''
   prepare(raw, CORPUS._replace(name='another'))
-  preparing.prepare(config_of(CORPUS), made.parent)  # without --raw_dir
+  preparing.prepare(config_of(CORPUS), TRANSLATION, made.parent)  # without --raw_dir
 
 
 def test_through_another_door(made: pathlib.Path, raw: pathlib.Path):
@@ -102,13 +104,13 @@ def test_no_files(made: pathlib.Path, raw: pathlib.Path):
   with pytest.raises(UserError, match=f'dev.de: no such file, .*{WAY_OUT}'):
     prepare(raw)
   with pytest.raises(UserError, match=rf'no such folder \(--raw_dir\). {WAY_OUT}'):
-    preparing.prepare(config_of(CORPUS), made.parent, raw / 'none')
+    preparing.prepare(config_of(CORPUS), TRANSLATION, made.parent, raw / 'none')
 
 
 def test_a_reader_that_reads_no_files(raw, monkeypatch, capsys):
   """It is given a folder in vain, whatever that holds."""
   sizes = {'train': 400, 'dev': 5, 'test': 5}
-  monkeypatch.setattr(readers.embedded.quickstart_corpus, 'SIZES', sizes)
+  monkeypatch.setattr(quickstart_corpus, 'SIZES', sizes)
   corpus = CORPUS._replace(reader='embedded', vocab_size=150)
   for _ in range(2):
     prepare(raw, corpus)
@@ -127,7 +129,7 @@ def test_settings_of_another_process(made, raw, monkeypatch):
 
 
 def test_the_card_has_what_begun_with(made: pathlib.Path, raw: pathlib.Path):
-  splits = readers.bitexts(CORPUS, raw, None)
+  splits = TRANSLATION.splits(CORPUS, raw, None)
   assert card.read_card(made)['stamps'] == origin.stamps(splits)
   size = (raw / 'dev.de').stat().st_size
   assert card.read_card(made)['stamps']['dev'][0][1][:2] == ['dev.de', size]

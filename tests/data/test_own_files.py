@@ -9,6 +9,7 @@ import pytest
 
 from configs import base, my
 from transformer_jax.data import card, preparing
+from transformer_jax.tasks import TRANSLATION
 
 
 @pytest.fixture
@@ -31,25 +32,25 @@ def test_from_files_to_a_corpus(folder: pathlib.Path, tmp_path: pathlib.Path):
     'train',
   )
   config.model.vocab_size = 300
-  made = preparing.prepare(config, tmp_path / 'data')
+  made = preparing.prepare(config, TRANSLATION, tmp_path / 'data')
   assert made.name == 'my.a, b: c.cs-en'
   splits = card.read_card(made)['splits']
   assert [splits[s]['kept'] for s in card.SPLITS] == [2400, 300, 300]
   (folder / 'train.cs').write_text('jedna\n')
   with pytest.raises(ValueError, match='is there, and .* is not what it was made from'):
-    preparing.prepare(config, tmp_path / 'data')
-  assert preparing.prepare(config, tmp_path / 'data', begun=True) == made
+    preparing.prepare(config, TRANSLATION, tmp_path / 'data')
+  assert preparing.prepare(config, TRANSLATION, tmp_path / 'data', begun=True) == made
   with pytest.raises(ValueError, match='Leave out --raw_dir to use it'):
-    preparing.prepare(config, tmp_path / 'data', folder, begun=True)
+    preparing.prepare(config, TRANSLATION, tmp_path / 'data', folder, begun=True)
   with pytest.raises(ValueError, match='Give --config.data.raw_dir= to use it'):
-    preparing.prepare(config, tmp_path / 'data')
+    preparing.prepare(config, TRANSLATION, tmp_path / 'data')
   with config.unlocked():
     config.data.raw_dir = ''
-  assert preparing.prepare(config, tmp_path / 'data') == made
+  assert preparing.prepare(config, TRANSLATION, tmp_path / 'data') == made
   with config.unlocked():
     config.data.raw_dir = str(folder)
   folder.rename(tmp_path / 'gone')
-  assert preparing.prepare(config, tmp_path / 'data') == made
+  assert preparing.prepare(config, TRANSLATION, tmp_path / 'data') == made
 
 
 @pytest.mark.parametrize(
@@ -80,7 +81,7 @@ def test_a_script_without_spaces(tmp_path: pathlib.Path, capsys):
   (tmp_path / 'train.zh').write_text(chinese)
   config = my.get_config(f'en-zh,{tmp_path}')
   config.model.vocab_size = 330
-  made = preparing.prepare(config, tmp_path / 'data')
+  made = preparing.prepare(config, TRANSLATION, tmp_path / 'data')
   splits = card.read_card(made)['splits']
   assert [splits[s]['kept'] for s in card.SPLITS] == [79, 10, 10]
   assert 'training has 79 of 80 pairs; left out: 1 empty' in capsys.readouterr().err
@@ -90,7 +91,9 @@ def test_text_in_another_encoding(tmp_path: pathlib.Path):
   for language in ('cs', 'en'):
     (tmp_path / f'train.{language}').write_text('jedna dva\n' * 9, encoding='utf-16')
   with pytest.raises(ValueError, match='left out: .* not UTF-8'):
-    preparing.prepare(my.get_config(f'cs-en,{tmp_path}'), tmp_path / 'data')
+    preparing.prepare(
+      my.get_config(f'cs-en,{tmp_path}'), TRANSLATION, tmp_path / 'data'
+    )
 
 
 LETTERS = {'cs': 'abcdefghijklmno', 'zh': [chr(0x4E00 + n) for n in range(1500)]}
@@ -107,7 +110,7 @@ def test_few_pairs_have_fewer_pieces(source: str, pairs: int, tmp_path: pathlib.
     lines = (' '.join(rng.choices(words, k=9)) + '\n' for _ in range(pairs))
     (tmp_path / f'train.{language}').write_text(''.join(lines))
   config = my.get_config(f'{source}-en,{tmp_path}')
-  preparing.prepare(config, tmp_path / 'data')
+  preparing.prepare(config, TRANSLATION, tmp_path / 'data')
   assert config.model.vocab_size < 4000
 
 

@@ -2,25 +2,23 @@
 
 import json
 import pathlib
-import random
 import zipfile
 
 import pytest
 
 import toy.corpus
 from configs import base
+from transformer_jax import quickstart_corpus
 from transformer_jax.data import (
   archives,
   card,
-  held_out,
   readers,
   text_files,
-  token_files,
-  vocabulary,
   wmt14_tfds,
 )
 from transformer_jax.data.corpus import TREES_ALONE
 from transformer_jax.machine.errors import UserError
+from transformer_jax.tasks import TRANSLATION
 
 CORPUS = toy.corpus.CORPUS
 WMT14 = CORPUS._replace(reader='wmt14', files=readers.WMT14_FILES)
@@ -36,13 +34,13 @@ def put(folder: pathlib.Path, *names: str) -> pathlib.Path:
 def test_files(raw: pathlib.Path):
   """Both readers take them from a folder with nothing else."""
   for corpus in (CORPUS, CORPUS._replace(reader='wmt14')):
-    found = readers.bitexts(corpus, raw, None)
+    found = TRANSLATION.splits(corpus, raw, None)
     assert tuple(found) == card.SPLITS
     for split, [bitext] in found.items():
       assert isinstance(bitext, text_files.FileBitext)
       assert bitext.paths == (raw / f'{split}.en', raw / f'{split}.de')
   put(raw, 'dev.tgz', 'x.parquet')  # which are nothing to a corpus of files
-  assert readers.bitexts(CORPUS, raw, None)['dev'][0].name == 'dev.en and dev.de'
+  assert TRANSLATION.splits(CORPUS, raw, None)['dev'][0].name == 'dev.en and dev.de'
 
 
 def test_names_of_files(tmp_path: pathlib.Path):
@@ -53,7 +51,7 @@ def test_names_of_files(tmp_path: pathlib.Path):
   stems = {'train': ('b', 'a'), 'dev': ('val',), 'test': ('t1', 't2')}
   corpus = CORPUS._replace(files=stems, suffix='.lc.tok')
   corpus = corpus._replace(source_language='de', target_language='en')
-  found = readers.bitexts(corpus, tmp_path, None)
+  found = TRANSLATION.splits(corpus, tmp_path, None)
   assert {split: [bitext.name for bitext in some] for split, some in found.items()} == {
     split: [f'{stem}.lc.tok.de.gz and {stem}.lc.tok.en' for stem in some]
     for split, some in stems.items()
@@ -66,11 +64,11 @@ def test_a_zip_file(raw: pathlib.Path):
     for language in ('en', 'de'):
       zipped.writestr(f'News.de-en.{language}', f'{language}\n')
   with pytest.raises(UserError, match=f'{raw} has train.zip and train.en: keep one'):
-    readers.bitexts(CORPUS, raw, None)
+    TRANSLATION.splits(CORPUS, raw, None)
   for language in ('en', 'de'):
     (raw / f'train.{language}').unlink()
   for corpus in (CORPUS, CORPUS._replace(reader='wmt14')):
-    [train] = readers.bitexts(corpus, raw, None)['train']
+    [train] = TRANSLATION.splits(corpus, raw, None)['train']
     assert [*train.pairs()] == [('en', 'de')]
 
 
@@ -79,7 +77,7 @@ def test_files_in_another_folder(raw: pathlib.Path, tmp_path: pathlib.Path):
   files = CORPUS.files | {'train': (str(raw / 'train'),)}
   elsewhere = put(tmp_path / 'more', 'dev.en', 'dev.de', 'test.en', 'test.de')
   for corpus in (CORPUS, WMT14):
-    found = readers.bitexts(corpus._replace(files=files), elsewhere, None)
+    found = TRANSLATION.splits(corpus._replace(files=files), elsewhere, None)
     assert found['train'][0].paths == (raw / 'train.en', raw / 'train.de')
 
 
@@ -87,7 +85,7 @@ def test_what_is_drawn_stands_alone(raw: pathlib.Path):
   files = CORPUS.files | {'dev': ('drawn:5', 'dev')}
   message = r"files.dev=\('drawn:5', 'dev'\): what is drawn stands alone"
   with pytest.raises(UserError, match=message):
-    readers.bitexts(CORPUS._replace(files=files), raw, None)
+    TRANSLATION.splits(CORPUS._replace(files=files), raw, None)
 
 
 def test_sets_of_sacrebleu(raw: pathlib.Path, monkeypatch: pytest.MonkeyPatch):
@@ -99,7 +97,7 @@ def test_sets_of_sacrebleu(raw: pathlib.Path, monkeypatch: pytest.MonkeyPatch):
     'dev': ('sacrebleu:wmt13',),
     'test': ('sacrebleu:wmt14/full',),
   }
-  found = readers.bitexts(CORPUS._replace(files=stems, suffix='.tok'), raw, None)
+  found = TRANSLATION.splits(CORPUS._replace(files=stems, suffix='.tok'), raw, None)
   assert found['dev'] == [('sacrebleu:wmt13', 'en', 'de')]
   assert found['test'] == [('sacrebleu:wmt14/full', 'en', 'de')]
 
@@ -107,7 +105,7 @@ def test_sets_of_sacrebleu(raw: pathlib.Path, monkeypatch: pytest.MonkeyPatch):
 def test_tfds_without_a_folder(tmp_path: pathlib.Path, monkeypatch):
   monkeypatch.setattr(wmt14_tfds, 'bitexts', lambda *given: given)
   for folder in (None, tmp_path):
-    assert readers.bitexts(WMT14, None, folder) == ('en', 'de', folder)
+    assert TRANSLATION.splits(WMT14, None, folder) == ('en', 'de', folder)
 
 
 ARCHIVES = [
@@ -143,7 +141,7 @@ PARQUET = [
 def test_what_a_folder_of_wmt14_lacks(names, message: str, tmp_path: pathlib.Path):
   """The reader that was chosen says it."""
   with pytest.raises(UserError, match=f'{tmp_path}.*{message}'):
-    readers.bitexts(WMT14, put(tmp_path, *names), tmp_path)
+    TRANSLATION.splits(WMT14, put(tmp_path, *names), tmp_path)
 
 
 @pytest.mark.parametrize('name', ['dev.tgz', 'de-en/train-00000-of-00001.parquet', ''])
@@ -154,88 +152,46 @@ def test_files_that_would_not_be_read(name: str, tmp_path: pathlib.Path, monkeyp
   monkeypatch.setattr(readers.wmt14_tfds, 'bitexts', lambda *_: 'tfds')
   kept = json.loads(json.dumps(WMT14.files))  # as a run's own config has them
   try:
-    readers.bitexts(WMT14._replace(files=kept), raw, tmp_path)
+    TRANSLATION.splits(WMT14._replace(files=kept), raw, tmp_path)
   except UserError as error:
     assert 'choose' not in str(error)
   more = WMT14.files | {'train': ('train', 'paracrawl')}
   for other in (WMT14._replace(files=more), WMT14._replace(suffix='.tok')):
     with pytest.raises(UserError, match='config.data.files and config.data.suffix'):
-      readers.bitexts(other, raw, tmp_path)
+      TRANSLATION.splits(other, raw, tmp_path)
 
 
 def test_no_folder(tmp_path: pathlib.Path):
   with pytest.raises(
     UserError, match='toy is not prepared in --data_dir: give --raw_dir'
   ):
-    readers.bitexts(CORPUS, None, tmp_path)
+    TRANSLATION.splits(CORPUS, None, tmp_path)
   for corpus in (CORPUS, WMT14):
     for folder in (tmp_path / 'none', put(tmp_path, 'file') / 'file'):
       with pytest.raises(UserError, match=rf'{folder}: no such folder \(--raw'):
-        readers.bitexts(corpus, folder, None)
+        TRANSLATION.splits(corpus, folder, None)
 
 
 @pytest.mark.parametrize('reader', ['wmt', 'WMT14', 'tfds', 'file', '', 'none'])
 def test_a_reader_misspelt(reader: str, raw: pathlib.Path):
-  message = f"reader={reader!r}: 'wmt14', 'files', 'trees' or 'embedded'"
+  message = f"reader={reader!r}: 'wmt14' or 'files' or 'embedded'"
   with pytest.raises(UserError, match=message):
-    readers.bitexts(CORPUS._replace(reader=reader), raw, raw)
+    TRANSLATION.splits(CORPUS._replace(reader=reader), raw, raw)
 
 
 def test_embedded(monkeypatch: pytest.MonkeyPatch):
   """Needs no folder, and looks into none."""
   sizes = {'train': 40, 'dev': 5, 'test': 5}
-  monkeypatch.setattr(readers.embedded.quickstart_corpus, 'SIZES', sizes)
+  monkeypatch.setattr(quickstart_corpus, 'SIZES', sizes)
   corpus = CORPUS._replace(reader='embedded', seed=5)
   for folder in (None, pathlib.Path('nowhere')):
-    found = readers.bitexts(corpus, folder, None)
+    found = TRANSLATION.splits(corpus, folder, None)
     assert tuple(found) == card.SPLITS
     assert found['dev'][0].name == 'embedded corpus, seed 5'
 
 
-# Trees
-
-
-def test_a_treebank_is_prepared(tmp_path: pathlib.Path):
-  """Words in, the tokens of trees out, each side in its own vocabulary."""
-  rng, raw = random.Random(0), tmp_path / 'raw'
-  raw.mkdir()
-  for split, count in (('train', 200), ('dev', 5), ('test', 5)):
-    rows = [rng.choices(toy.corpus.WORDS, k=rng.randint(1, 5)) for _ in range(count)]
-    trees = (f'( (S {" ".join(f"(CD {word})" for word in row)}))' for row in rows)
-    (raw / f'{split}.mrg').write_text('\n'.join(trees))
-  corpus = CORPUS._replace(reader='trees', target_language='tree', vocab_size=50)
-  corpus = corpus._replace(cleaning=corpus.cleaning._replace(off=True))
-  corpus = corpus._replace(target_vocab_size=9)
-  about = toy.corpus.prepare(raw, corpus)
-  folder = tmp_path / 'data' / 'toy'
-  card.verify(folder)
-  assert about['splits']['train']['kept'] == 200
-  sources, targets = held_out.text(folder, 'test')
-  expected = [f'(S{" CD" * len(source.split())} )S' for source in sources]
-  assert targets == expected
-  assert about['target_vocabulary']['tokens'] == 3
-  counts = sum(len(target.split()) for target in targets)
-  assert about['splits']['test']['tokens']['target'] == counts
-
-  untagged = toy.corpus.prepare(raw, corpus._replace(name='untagged', tags=False))
-  folder = tmp_path / 'data' / 'untagged'
-  assert held_out.text(folder, 'test') == (sources, targets), 'the treebank has tags'
-  pieces = vocabulary.read(folder, apart=True).target.pieces()
-  assert '\u2581XX' in pieces and '\u2581CD' not in pieces
-  tokens = token_files.read_split(folder, 'test')[1].tokens
-  assert vocabulary.UNK not in tokens and len(tokens) == counts
-  assert untagged['splits']['dev']['in_train'] == about['splits']['dev']['in_train']
+def test_settings_of_trees():
   for key, plain in TREES_ALONE.items():
     asked = {key: not plain}
     with pytest.raises(UserError, match=f'{key}={asked[key]}: only trees have'):
-      readers.target(CORPUS._replace(**asked))
-
-
-def test_sections_of_the_wall_street_journal(tmp_path: pathlib.Path):
-  put(tmp_path, 'WSJ/02/wsj_0200.mrg', 'WSJ/23/wsj_2300.mrg')
-  files = {'train': ('wsj.02-21',), 'dev': ('wsj.22',), 'test': ('wsj.23',)}
-  corpus = CORPUS._replace(reader='trees', files=files)
-  found = readers.bitexts(corpus, tmp_path, None)
-  assert [one.name for [one] in found.values()] == ['WSJ 02 to 21', 'WSJ 22', 'WSJ 23']
-  with pytest.raises(UserError, match='give --raw_dir'):
-    readers.bitexts(corpus, None, None)
+      TRANSLATION.target(CORPUS._replace(**asked))

@@ -17,12 +17,12 @@ from transformer_jax.data import (
   card,
   encoding,
   preparing,
-  readers,
   token_files,
   unfinished,
   vocabulary,
 )
 from transformer_jax.data.corpus import Corpus
+from transformer_jax.tasks import TRANSLATION
 
 ROOT = pathlib.Path(__file__).parents[2]
 COMMAND = [sys.executable, str(pathlib.Path(__file__).with_name('stopped.py'))]
@@ -36,7 +36,8 @@ def content(folder: pathlib.Path) -> dict[str, bytes]:
 def prepare(
   raw: pathlib.Path, data_dir: pathlib.Path, corpus: Corpus = CORPUS
 ) -> dict[str, bytes]:
-  preparing.prepare_corpus(corpus, readers.bitexts(corpus, raw, None), data_dir)
+  splits = TRANSLATION.splits(corpus, raw, None)
+  preparing.prepare_corpus(corpus, TRANSLATION, splits, data_dir)
   return content(data_dir / corpus.name)
 
 
@@ -88,14 +89,14 @@ def test_what_a_kill_left_beside_a_whole_corpus(toy, tmp_path: pathlib.Path):
   left = tmp_path / 'toy.partial'
   (left / 'mine').mkdir(parents=True)
   config = config_of(CORPUS)
-  assert preparing.prepare(config, tmp_path) == tmp_path / 'toy'
+  assert preparing.prepare(config, TRANSLATION, tmp_path) == tmp_path / 'toy'
   assert (left / 'mine').is_dir()
   (left / 'corpus').mkdir()  # another preparation, of the same name, was stopped
   (left / 'begun.json').write_text('{"corpus": {}}')
-  assert preparing.prepare(config, tmp_path) == tmp_path / 'toy'
+  assert preparing.prepare(config, TRANSLATION, tmp_path) == tmp_path / 'toy'
   assert (left / 'mine').is_dir()
   (left / 'corpus').rmdir()
-  assert preparing.prepare(config, tmp_path) == tmp_path / 'toy'
+  assert preparing.prepare(config, TRANSLATION, tmp_path) == tmp_path / 'toy'
   assert {path.name for path in tmp_path.iterdir()} == {'toy', 'toy.lock'}
 
 
@@ -115,7 +116,7 @@ def test_a_whole_corpus_is_used_beside_what_cannot_be_deleted(
     left.symlink_to(folder)
   if unlucky == 'denied':
     monkeypatch.setattr(unfinished, 'remove', mock.Mock(side_effect=PermissionError))
-  assert preparing.prepare(config_of(CORPUS), tmp_path) == tmp_path / 'toy'
+  assert preparing.prepare(config_of(CORPUS), TRANSLATION, tmp_path) == tmp_path / 'toy'
   assert os.path.lexists(left)
 
 
@@ -238,10 +239,10 @@ def test_what_is_not_ours_stays(make: Callable, end: str, raw, tmp_path, capsys)
   before = everything(data_dir)
   config = config_of(CORPUS)
   with pytest.raises(ValueError, match=rf'toy{end} is (no|not what a) prep.*move it'):
-    preparing.prepare(config, data_dir, raw)
+    preparing.prepare(config, TRANSLATION, data_dir, raw)
   assert everything(data_dir) == before and not stages(capsys)
   config.data.name = 'other'
-  assert preparing.prepare(config, data_dir, raw) == data_dir / 'other'
+  assert preparing.prepare(config, TRANSLATION, data_dir, raw) == data_dir / 'other'
 
 
 @pytest.mark.parametrize(
@@ -254,7 +255,7 @@ def test_a_name_that_leaves_the_folder(name: str, raw, tmp_path: pathlib.Path):
   config = config_of(CORPUS._replace(name=name))
   before = everything(tmp_path)
   with pytest.raises(ValueError, match=r'that is no name of a folder in --data_dir'):
-    preparing.prepare(config, tmp_path / 'data', raw)
+    preparing.prepare(config, TRANSLATION, tmp_path / 'data', raw)
   with pytest.raises(ValueError, match=r'that is no name of a folder in --data_dir'):
     prepare(raw, tmp_path / 'data', CORPUS._replace(name=name))
   assert everything(tmp_path) == before

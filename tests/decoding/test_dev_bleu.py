@@ -13,6 +13,7 @@ from transformer_jax.decoding.translate import Translator
 from transformer_jax.model import build
 from transformer_jax.runs.run import Run
 from transformer_jax.scoring import bleu
+from transformer_jax.tasks import TRANSLATION
 from transformer_jax.training import checkpoint
 
 
@@ -30,7 +31,9 @@ def test_greedy_of_the_first_sentences(
   sources, references = held_out.text(corpus, 'dev')
   best = lambda: [
     found[0].text
-    for found in Translator(config, run.vocabularies(), params).translate(sources, 1)
+    for found in Translator(config, TRANSLATION, run.vocabularies(), params).translate(
+      sources, 1
+    )
   ]
   wide = best()
   config.beam = 1
@@ -45,7 +48,7 @@ def test_greedy_of_the_first_sentences(
     return bleu.Bleu(float(len(scored)), '')
 
   monkeypatch.setattr(dev_bleu.bleu, 'sacre_bleu', score)
-  measure = dev_bleu.DevBleu(config, corpus)
+  measure = dev_bleu.DevBleu(config, TRANSLATION, corpus)
   assert measure(params) == 1.0
   asked = {'of': greedy[:7], 'references': references[:7], 'lowercase': False}
   asked |= {'tokenized': config.data.tokenized, 'language': config.data.target_language}

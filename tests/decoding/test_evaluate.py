@@ -30,6 +30,7 @@ from transformer_jax.model import build
 from transformer_jax.runs.result import Result
 from transformer_jax.runs.run import Run
 from transformer_jax.scoring import bleu, significance
+from transformer_jax.tasks import TRANSLATION
 from transformer_jax.training import checkpoint
 from transformer_jax.training.perplexity import Perplexity
 
@@ -309,7 +310,7 @@ def test_what_is_asked_for_is_what_is_measured(tmp_path: pathlib.Path):
   mean = jax.tree.map(lambda a, b: (a + b) / 2, one, other)
 
   options = Options('test', 2, None, 1, 0.0, False)
-  result, outputs = Evaluation(run, corpus.parent, options).evaluate()
+  result, outputs = Evaluation(run, TRANSLATION, corpus.parent, options).evaluate()
   dev = Perplexity(run.config(), graph, *token_files.read_split(corpus, 'dev'))
   assert result.averaged == [untrained.STEP, 2 * untrained.STEP]
   assert result.dev_perplexity == pytest.approx(dev(mean), rel=1e-5)
@@ -317,9 +318,13 @@ def test_what_is_asked_for_is_what_is_measured(tmp_path: pathlib.Path):
   sources = held_out.text(corpus, 'test')[0]
   config = run.config()
   config.beam, config.alpha = 1, 0.0
-  greedy = Translator(config, run.vocabularies(), mean).translate(sources, 1)
+  greedy = Translator(config, TRANSLATION, run.vocabularies(), mean).translate(
+    sources, 1
+  )
   assert outputs == [best[0].text for best in greedy]
-  wide = Translator(run.config(), run.vocabularies(), mean).translate(sources, 1)
+  wide = Translator(run.config(), TRANSLATION, run.vocabularies(), mean).translate(
+    sources, 1
+  )
   assert outputs != [best[0].text for best in wide]
 
   for average, expected in ((2, mean), (1, other)):
@@ -336,7 +341,7 @@ def test_another_corpus_is_refused(tmp_path: pathlib.Path):
   workdir = untrained.write(tmp_path)
   data_dir = workdir.parent / 'data'
   options = Options('test', 1, None, None, None, False)
-  evaluation = Evaluation(Run(workdir), data_dir, options)
+  evaluation = Evaluation(Run(workdir), TRANSLATION, data_dir, options)
   for name in ('dev.source', 'dev.target', 'test.source', 'test.target'):
     path = data_dir / 'toy' / f'{name}.txt'
     kept = path.read_text()
@@ -356,7 +361,7 @@ def test_a_folder_that_is_read_only(tmp_path: pathlib.Path, monkeypatch):
   """Such as another user's run: it is said before the long work."""
   workdir = untrained.write(tmp_path)
   options = Options('test', 1, None, None, None, False)
-  evaluation = Evaluation(Run(workdir), workdir.parent / 'data', options)
+  evaluation = Evaluation(Run(workdir), TRANSLATION, workdir.parent / 'data', options)
   monkeypatch.setattr(files.os, 'access', lambda path, mode: not mode & os.W_OK)
   with pytest.raises(PermissionError, match=f"written there: '{workdir}/transl"):
     evaluation.evaluate()
@@ -367,19 +372,21 @@ def test_a_search_by_other_settings_is_another(change: dict, tmp_path: pathlib.P
   """Its outputs do not stand for those of the config as it is today."""
   run = make_run(tmp_path, 'a', BETTER)
   options = Options('dev', 1, None, None, None, False)
-  assert Evaluation(run, tmp_path / 'data', options).is_made()
+  assert Evaluation(run, TRANSLATION, tmp_path / 'data', options).is_made()
   path = run.translations('dev', STEP, 1, 4, 0.6).with_suffix('.json')
   made = dataclasses.replace(Result.read(path), decode_dtype='bfloat16')
   made.write(path)
   config = json.loads((run.workdir / 'config.json').read_text())
   config |= {'decode_dtype': 'bfloat16'}
   (run.workdir / 'config.json').write_text(json.dumps(config))
-  assert Evaluation(run, tmp_path / 'data', options).is_made()
+  assert Evaluation(run, TRANSLATION, tmp_path / 'data', options).is_made()
   (run.workdir / 'config.json').write_text(json.dumps(config | change))
-  assert not Evaluation(run, tmp_path / 'data', options).is_made()
+  assert not Evaluation(run, TRANSLATION, tmp_path / 'data', options).is_made()
   path.unlink()
   (run.workdir / 'config.json').write_text(json.dumps(config))
-  assert not Evaluation(run, tmp_path / 'data', options).is_made(), 'a kill came before'
+  assert not Evaluation(run, TRANSLATION, tmp_path / 'data', options).is_made(), (
+    'a kill came before'
+  )
 
 
 @pytest.mark.slow
@@ -389,7 +396,7 @@ def test_a_run_is_evaluated_and_then_compared(tmp_path: pathlib.Path):
   greedy = Options('test', 1, None, 1, None, True)
 
   def go(options: Options, against: pathlib.Path | None) -> list[str]:
-    ask = workdir, tmp_path / 'data', against, options, Interruption()
+    ask = Run(workdir), TRANSLATION, tmp_path / 'data', against, options, Interruption()
     return [*evaluate_run(*ask)]
 
   first = go(greedy._replace(beam=2), None)

@@ -92,7 +92,8 @@ def test_scores_are_log_probabilities_of_pieces(model: TrainedModel):
 
 
 def test_attention_of_given_and_of_searched_translations(model: TrainedModel):
-  given, searched = model.attention(['one two'], ['acht']), model.attention(['one two'])
+  given = transformer_jax.attention(model, ['one two'], ['acht'])
+  searched = transformer_jax.attention(model, ['one two'])
   for (maps,) in (given, searched):
     assert maps.cross.shape == (2, 3, len(maps.target), len(maps.source))
     np.testing.assert_allclose(maps.cross.sum(-1), 1, atol=1e-6)
@@ -101,7 +102,8 @@ def test_attention_of_given_and_of_searched_translations(model: TrainedModel):
 
 
 def test_a_string_is_not_a_list_of_sentences(model: TrainedModel):
-  for call in (model.translate, model.attention, lambda x: model.score(x, ['eins'])):
+  attention = lambda line: transformer_jax.attention(model, line)
+  for call in (model.translate, attention, lambda x: model.score(x, ['eins'])):
     with pytest.raises(TypeError, match='a list of sentences'):
       call('one two')
 

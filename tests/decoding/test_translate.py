@@ -26,6 +26,7 @@ from transformer_jax.machine.errors import UserError
 from transformer_jax.model import build
 from transformer_jax.model.search_weights import search_weights
 from transformer_jax.model.transformer import Transformer
+from transformer_jax.tasks import TRANSLATION
 from transformer_jax.training.perplexity import Perplexity
 
 Tree = Any
@@ -67,7 +68,7 @@ def words() -> Vocabulary:
 
 def translator(positions: str = 'sinusoid', **changes: Any) -> Translator:
   config, both = tiny_config(positions, **changes), Vocabularies(words(), words())
-  return Translator(config, both, model(positions)[1])
+  return Translator(config, TRANSLATION, both, model(positions)[1])
 
 
 @functools.cache
@@ -142,7 +143,7 @@ def test_no_hypothesis_splits_its_line(tmp_path: pathlib.Path):
   tokens = np.array([row + [PAD] * (width - len(row)) for row in ids])
   scores = -np.arange(1.0, len(ids) + 1)[None]
   found = Hypotheses(tokens[None], scores, scores, scores > 0)
-  one = Translator(tiny_config(), Vocabularies(spelt, spelt), model()[1])
+  one = Translator(tiny_config(), TRANSLATION, Vocabularies(spelt, spelt), model()[1])
   one._search = lambda length, nbest: lambda params, source: lambda: found
   (hypotheses,) = one.translate(['one'], 3)
   assert [h.tokens for h in hypotheses] == ids
@@ -156,7 +157,7 @@ def test_of_a_diverged_training_nothing_is_made_up():
   huge = jax.tree.map(lambda x: np.full_like(x, 1e30), model()[1])
   with pytest.raises(UserError, match='no translation has a finite score: the train'):
     both = Vocabularies(words(), words())
-    Translator(tiny_config(), both, huge).translate(['one two'], 3)
+    Translator(tiny_config(), TRANSLATION, both, huge).translate(['one two'], 3)
 
 
 def test_best_first():

@@ -55,7 +55,7 @@ def test_page_has_scores_of_the_same_checkpoints(
   export(run, 'huggingface', tmp_path / 'out', 'float32', None, None)
   page = (tmp_path / 'out' / 'README.md').read_text()
   assert '| dev | 4 | 0.6 | 50.50 sacrebleu | 49.00 to 52.00 |' in page
-  f1 = PARSED.parsing.f1.score
+  f1 = PARSED.parsing['f1']['score']
   assert f'| test | {PARSED.beam} | {PARSED.alpha} | {f1:.2f} F1 |' in page
   assert page.count('| test |') == 1 and 'library_name: transformers' in page
 

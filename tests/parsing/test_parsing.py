@@ -16,6 +16,7 @@ from transformer_jax.decoding.evaluate import Options, evaluate_run
 from transformer_jax.machine.errors import UserError
 from transformer_jax.machine.signals import Interruption
 from transformer_jax.parsing import trees
+from transformer_jax.parsing.task import PARSING
 from transformer_jax.runs import init_from
 from transformer_jax.runs.result import Result
 from transformer_jax.runs.run import Run
@@ -58,7 +59,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
   """A run on the treebank whose parameters are random."""
   folder = tmp_path_factory.mktemp('parsing')
   config = config_of(folder)
-  corpus = preparing.prepare(config, folder / 'data', folder)
+  corpus = preparing.prepare(config, PARSING, folder / 'data', folder)
   run = Run.open(folder / 'run', config, corpus)
   noise = np.random.default_rng(4)
   fill = lambda x: noise.normal(size=x.shape, scale=0.4).astype(np.float32)
@@ -70,7 +71,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 def evaluated(run: Run, **options: object) -> list[str]:
   asked = Options('test', None, None, None, None, False)._replace(**options)
   data_dir = run.workdir.parent / 'data'
-  return [*evaluate_run(run.workdir, data_dir, None, asked, Interruption())]
+  return [*evaluate_run(run, PARSING, data_dir, None, asked, Interruption())]
 
 
 def test_a_run_is_scored_as_a_parser(run: Run):
@@ -83,7 +84,7 @@ def test_a_run_is_scored_as_a_parser(run: Run):
   words = [tree.words for tree in trees.parse(lines, 'output')]
   assert len(words) == len(lines) == 7
   assert words[2] == ['unheard', 'of'] and words[0][-1] == '.'
-  assert sum(n for n, _ in result.parsing.lengths.values()) >= 7
+  assert sum(n for n, _ in result.parsing['lengths'].values()) >= 7
   assert 0 <= result.valid < 100 and sum(result.repairs.values()) > 0
   with pytest.raises(UserError, match='--lowercase: scores of parsing know no case'):
     evaluated(run, lowercase=True)
@@ -120,7 +121,7 @@ def test_a_parser_is_tuned_to_another_treebank(run: Run, tmp_path: pathlib.Path)
   config.slices = 8  # of the tests' devices
   (tmp_path / 'train.mrg').write_text('(NP (DT a) (NN dog))\n' * 9)
   init_from.start_from(config, run.workdir, tmp_path / 'tuned')
-  corpus = preparing.prepare(config, tmp_path / 'data', tmp_path)
+  corpus = preparing.prepare(config, PARSING, tmp_path / 'data', tmp_path)
   for name in vocabulary.FILES:
     assert (corpus / name).read_bytes() == (run.workdir / name).read_bytes()
   trainer = Trainer(config, corpus)
@@ -141,7 +142,7 @@ def test_a_parser_may_write_numbers_and_read_whole_words(tmp_path: pathlib.Path)
   config.data.update({'numbers': True, 'whole_words': True})
   config.data.files.train = ('train', 'train+subtrees')
   config.model.update({'vocab_size': 30, 'target_vocab_size': 30})
-  corpus = preparing.prepare(config, tmp_path / 'data', tmp_path)
+  corpus = preparing.prepare(config, PARSING, tmp_path / 'data', tmp_path)
   words = vocabulary.read(corpus, apart=True)
   sources, targets = held_out.text(corpus, 'dev')
   lengths = [side.lengths for side in token_files.read_split(corpus, 'dev')]
@@ -152,4 +153,4 @@ def test_a_parser_may_write_numbers_and_read_whole_words(tmp_path: pathlib.Path)
   assert '\u2581#5' in words.target.pieces()
   with pytest.raises(UserError, match='whole_words needs a vocabulary of the target'):
     config.model.target_vocab_size = 0
-    preparing.prepare(config, tmp_path / 'another', tmp_path)
+    preparing.prepare(config, PARSING, tmp_path / 'another', tmp_path)

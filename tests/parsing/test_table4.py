@@ -12,6 +12,7 @@ from transformer_jax.parsing import parses, table4, trees
 from transformer_jax.parsing.baseline import KIND, Baseline
 from transformer_jax.report import document, page, paper
 from transformer_jax.report.blocks import Heading, Picture
+from transformer_jax.tasks import TASKS
 
 FLAT = ['(TOP (XX She) (XX laughed))', '(TOP (UH Oh))']
 CONFIG = json.loads(parsing.get_config('gum').to_json_best_effort())
@@ -26,7 +27,7 @@ def report(folder: pathlib.Path) -> document.Report:
   RUN.write(folder / 'run/result.json')
   BASELINE.write(folder / 'pcfg.json')
   paths = [folder / 'run', folder / 'pcfg.json']
-  return document.of_paths(paths, folder, 3, None)
+  return document.of_paths(paths, TASKS, folder, 3, None)
 
 
 def test_all_parsers_stand_in_one_table(tmp_path: pathlib.Path):
@@ -35,13 +36,13 @@ def test_all_parsers_stand_in_one_table(tmp_path: pathlib.Path):
   rows = [line for line in text.splitlines() if '| the paper |' in line]
   assert len(rows) == len(paper.TABLE_4) == 12
   ours, pcfg = cells(text, 'run'), cells(text, 'PCFG of gum/train')
-  f1 = RUN.parsing.f1.score
+  f1 = RUN.parsing['f1']['score']
   assert ours[1:4] == [
     'gum/train + gum/train+subtrees + gum/train+substituted',
     'gum/dev',
     f'{f1:.2f}',
   ]
-  of = RUN.parsing
+  of = parses.Parsing.from_json(RUN.parsing)
   parts = of.recall, of.precision, of.complete_match, of.tagging
   assert ours[5:9] == [f'{part:.2f}' for part in parts] and len({*parts}) > 2
   assert ours[9] == '50.00'
@@ -61,7 +62,7 @@ def test_lengths_and_labels_are_told_of_each_test_set(
   journal = dataclasses.replace(
     RUN,
     split='test',
-    parsing=other,
+    parsing=dataclasses.asdict(other),
     config=CONFIG
     | {'data': CONFIG['data'] | {'files': {'train': 'a', 'test': 'wsj.23'}}},
   )
@@ -95,7 +96,7 @@ def test_trees_are_drawn_side_by_side(tmp_path: pathlib.Path, capsys):
   (folder / 'dev.source.txt').write_text(' '.join(tree.words) + '\n')
   (folder / 'dev.target.txt').write_text(' '.join(tree.tokens) + '\n')
   card.write_card(folder, CARD)
-  found = parses.score([gold], [ours])
+  found = dataclasses.asdict(parses.score([gold], [ours]))
   corpus = card.read_card(folder)['identity']
   result = dataclasses.replace(RUN, parsing=found, corpus=corpus)
   run = scored(result)._replace(translations=[ours])

@@ -18,6 +18,7 @@ from transformer_jax.report import (
 )
 from transformer_jax.report.blocks import Heading, Picture
 from transformer_jax.report.results import Scored
+from transformer_jax.tasks import TASKS
 
 RECORDS = [{'step': n, 'loss': 4 + 9 / n} for n in range(1, 41)]
 RECORDS += [{'step': n, 'dev_perplexity': 5 + 900 / n**2} for n in range(1, 41)]
@@ -103,7 +104,7 @@ def test_a_parsers_curves_are_drawn(tmp_path: pathlib.Path):
   (tmp_path / 'D1.metrics.jsonl').write_text(lines)
   for others in ([], [tmp_path / 'D1.json']):
     paths = [parser.with_suffix('.json'), *others]
-    report = document.of_paths(paths, tmp_path, 0, None)
+    report = document.of_paths(paths, TASKS, tmp_path, 0, None)
     names = [b.name for b in report.blocks if isinstance(b, Picture)]
     assert [n for n in names if n.startswith('perplexity')] == (
       ['perplexity.runs.1', 'perplexity.D.2'] if others else ['perplexity.runs']

@@ -7,6 +7,7 @@ import pytest
 from toy.results import changed, of_row, scored, unscored, written
 from transformer_jax.report import results
 from transformer_jax.runs.result import Result
+from transformer_jax.tasks import TASKS
 
 PUBLISHED = pathlib.Path(__file__).parents[2] / 'results'
 
@@ -23,13 +24,13 @@ def test_every_published_result_is_read():
   for path, row in rows.items():
     in_table = path.parent.name.startswith('table3')
     assert row == (path.name.partition('.')[0] if in_table else None), path
-    found = results.read(path)
+    found = results.read(path, TASKS)
     assert len(found.scored) == 1 and not found.left_out
   parsers = [*(PUBLISHED / 'parsing').rglob('*.json')]
   assert parsers
   for path in parsers:
-    found = results.read(path)
-    assert len(found.parsed) + len(found.baselines) == 1 and not found.left_out, path
+    found = results.read(path, TASKS)
+    assert len(found.sectioned) + len(found.baselines) == 1 and not found.left_out, path
 
 
 def test_all_translations_of_a_run_are_read_or_else_its_result(tmp_path: pathlib.Path):
@@ -40,14 +41,14 @@ def test_all_translations_of_a_run_are_read_or_else_its_result(tmp_path: pathlib
   for beam in (4, 1):
     changed(of_row('D1'), beam=beam).write(home / 'translations' / f'{beam}.json')
   (home / 'result.json').write_text('half')
-  found = results.read(home)
+  found = results.read(home, TASKS)
   assert [s.result.beam for s in found.scored] == [1, 4] and not found.left_out
   assert {s.run for s in found.scored} == {'run'}
-  alone = results.read(home / 'translations' / '4.json')
+  alone = results.read(home / 'translations' / '4.json', TASKS)
   assert alone.scored == found.scored[1:]
   of_row('D1').write(home / 'result.json')
   (home / 'metrics.jsonl').write_text('{"step": 5, "loss": 3.0}\n')
-  (same,) = results.read(home / 'result.json').scored
+  (same,) = results.read(home / 'result.json', TASKS).scored
   assert (same.run, same.home, same.path) == ('run', home, home / 'result.json')
   assert same.records == [{'step': 5, 'loss': 3.0}]
 
@@ -68,7 +69,7 @@ def test_what_is_no_result_is_named(
   path = tmp_path / 'result.json'
   if text is not None:
     path.write_text(text)
-  found = results.read(tmp_path)
+  found = results.read(tmp_path, TASKS)
   assert not found.scored and not found.unscored and len(found.left_out) == 1
   name = tmp_path if text is None else path
   assert found.left_out[0].startswith(f'{name}: ') and reason in found.left_out[0]
@@ -80,7 +81,7 @@ def test_a_run_without_a_result_is_read_for_its_curves(tmp_path: pathlib.Path):
   assert started.row == 'D1' and started.records == [{'step': 25, 'loss': 3.0}]
   for damage in ('{}', '{"model": 3}', '['):
     (tmp_path / 'run' / 'config.json').write_text(damage)
-    found = results.read(tmp_path / 'run')
+    found = results.read(tmp_path / 'run', TASKS)
     assert not found.unscored and 'no run that can be read' in found.left_out[0]
 
 
@@ -91,7 +92,7 @@ def test_damage_beside_a_result_leaves_the_result(line: str, tmp_path: pathlib.P
   log.write_text(f'{{"step": 1, "loss": 9}}\n{line}\n')
   whole.text.parent.mkdir()
   whole.text.write_bytes(b'\xff\n')
-  (found,), _, left_out, *_ = results.read(whole.home)
+  (found,), _, left_out, *_ = results.read(whole.home, TASKS)
   assert found == whole and found.translations is None and not found.records
   assert left_out[0].startswith(f'{log}: ') and f'{log}, line 2: ' in left_out[0]
   assert left_out[1].startswith(f'{whole.text}: ') and len(left_out) == 2

@@ -29,7 +29,6 @@ def config_with(**values: object) -> dict:
   + [('data.cleaning.min_alphanumeric', x) for x in (-0.1, 1.1, math.nan)]
   + [('data.character_coverage', x) for x in (0.5, 1.1, math.nan)]
   + [('dtype', 'half'), ('decode_dtype', ''), ('model.positions', 'rotary')]
-  + [('task', 'singing')]
   + [('data.files.train', ()), ('data.files.dev', (1,))],
 )
 def test_values_that_no_run_can_have(key: str, value: object):
@@ -63,12 +62,6 @@ def test_pairs_are_no_longer_than_learnt_positions():
   with pytest.raises(ValueError, match='data.max_length=300 .* max_positions=256'):
     config_checks.check_new(config_with(**own))
   config_checks.check_new(config_with(**own | {'model.max_positions': 300}))
-
-
-def test_a_parser_is_not_kept_by_bleu():
-  config_checks.check_numbers(config_with(task='parsing', best_by='perplexity'))
-  with pytest.raises(ValueError, match='best_by=bleu: trees have no'):
-    config_checks.check_numbers(config_with(task='parsing', best_by='bleu'))
 
 
 def test_more_beams_than_words():

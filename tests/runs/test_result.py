@@ -115,19 +115,6 @@ def test_another_type_is_named(key: str, value: Any, tmp_path: pathlib.Path):
   assert f'missing or of another type: {key}; ' in message
 
 
-@pytest.mark.parametrize(
-  ('key', 'value'),
-  [('f1', 73.4), ('f1.interval', ['72']), ('lengths', {'1-10': 3}), ('recall', None)],
-)
-def test_another_type_in_a_score_of_trees(key: str, value: Any, tmp_path: pathlib.Path):
-  result = json.loads(PARSED.to_json())
-  owner, *inner = key.split('.')
-  (result['parsing'][owner] if inner else result['parsing'])[(inner or [owner])[0]] = (
-    value
-  )
-  assert f'parsing.{key}; ' in refusal(tmp_path / 'result.json', result)
-
-
 @pytest.mark.parametrize('content', ['', '{"task"', '[1]', 'null', '[' * 100_000])
 def test_what_is_no_result(content: str, tmp_path: pathlib.Path):
   path = tmp_path / 'result.json'

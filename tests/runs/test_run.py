@@ -20,6 +20,7 @@ from transformer_jax.data.corpus import Corpus
 from transformer_jax.data.vocabulary import Vocabulary
 from transformer_jax.quickstart_corpus.embedded import InMemoryBitext
 from transformer_jax.runs.run import Run, RunLocked
+from transformer_jax.tasks import TRANSLATION
 
 ROOT = pathlib.Path(__file__).parents[2]
 LINES = ['one two three four five', 'six seven eight nine ten']
@@ -32,7 +33,7 @@ def prepared(
   pairs = [(line, line) for line in [*LINES, extra]]
   splits = {split: [InMemoryBitext(split, pairs, {})] for split in card.SPLITS}
   corpus = Corpus.of(small_config())._replace(name=name, target_vocab_size=own)
-  preparing.prepare_corpus(corpus, splits, data_dir)
+  preparing.prepare_corpus(corpus, TRANSLATION, splits, data_dir)
   return data_dir / name
 
 

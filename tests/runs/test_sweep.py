@@ -25,6 +25,7 @@ from transformer_jax.machine.errors import UserError
 from transformer_jax.runs import local, sweep
 from transformer_jax.runs.job import Job, JobClaimed
 from transformer_jax.runs.planning import Plan
+from transformer_jax.tasks import task_of
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -330,7 +331,7 @@ def test_dry_run(tmp_path: pathlib.Path):
 def planned(folder: pathlib.Path, configs: tuple[str, ...], *flags: str) -> list[Job]:
   """The jobs of a plan whose results average five checkpoints."""
   table = Flags('')
-  plan = Plan(folder, configs, ('1',), 'dev', 5, DataFlags(table), flags)
+  plan = Plan(folder, configs, ('1',), 'dev', 5, DataFlags(table), flags, task_of)
   table.parse(['sweep'])
   return plan.jobs()
 
@@ -347,7 +348,7 @@ def test_a_plan_prepares_its_corpora(tmp_path: pathlib.Path):
   raw = write_raw(tmp_path / 'raw', {'train': 400, 'dev': 20, 'test': 20})
   table = Flags('')
   flags = [f'--config.{key}={value}' for key, value in SETTINGS.items()]
-  rest = ('1', '2'), 'dev', 1, DataFlags(table), flags
+  rest = ('1', '2'), 'dev', 1, DataFlags(table), flags, task_of
   plan = Plan(tmp_path / 'runs', ('configs/quickstart.py:en-de',), *rest)
   data_dir = tmp_path / 'data'
   table.parse(['sweep', f'--data_dir={data_dir}', f'--raw_dir={raw}'])

@@ -10,10 +10,11 @@ from transformer_jax.data import (
   cleaning,
   corpus,
   preparing,
-  readers,
   token_files,
   vocabulary,
 )
+from transformer_jax.data.task import Task
+from transformer_jax.tasks import TRANSLATION
 
 WORDS = 'one two three four five six seven eight nine ten'.split()
 GERMAN = 'eins zwei drei vier fünf sechs sieben acht neun zehn'.split()
@@ -72,10 +73,13 @@ def write_raw(folder: pathlib.Path) -> pathlib.Path:
   return folder
 
 
-def prepare(raw: pathlib.Path, corpus: corpus.Corpus = CORPUS) -> dict:
+def prepare(
+  raw: pathlib.Path, corpus: corpus.Corpus = CORPUS, task: Task = TRANSLATION
+) -> dict:
   """Prepares it beside `raw`, in data/NAME; its card."""
   data_dir = raw.parent / 'data'
-  preparing.prepare_corpus(corpus, readers.bitexts(corpus, raw, None), data_dir)
+  splits = task.splits(corpus, raw, None)
+  preparing.prepare_corpus(corpus, task, splits, data_dir)
   return card.read_card(data_dir / corpus.name)
 
 

@@ -15,6 +15,7 @@ from transformer_jax.report.results import Scored
 from transformer_jax.runs.result import VERSION, Result
 from transformer_jax.runs.run import Run
 from transformer_jax.scoring.score import Score
+from transformer_jax.tasks import TASKS
 
 CARD = {'splits': {}, 'vocabulary': {'sha256': ''}}  # as little as a card can say
 SIGNATURES = 'nrefs:1|case:mixed|tok:13a', 'tok:moses-de'
@@ -96,7 +97,7 @@ PARSED = dataclasses.replace(
   text='trees',
   sacrebleu=None,
   paper_bleu=None,
-  parsing=parses.score(GOLD, [GOLD[0], '(TOP (UH Oh))']),
+  parsing=dataclasses.asdict(parses.score(GOLD, [GOLD[0], '(TOP (UH Oh))'])),
   valid=50.0,
   repairs={'unclosed': 1},
 )
@@ -128,7 +129,7 @@ def written(result: Result, home: pathlib.Path, lines: str | None = None) -> Sco
     text = result.translations(Run(home))
     text.parent.mkdir(exist_ok=True)
     text.write_text(lines)
-  found = results.read(home)
+  found = results.read(home, TASKS)
   assert not found.left_out
   return found.scored[0]
 
@@ -139,7 +140,7 @@ def unscored(home: pathlib.Path, row: str, records: list[dict]) -> results.Unsco
   (home / 'config.json').write_text(json.dumps(of_row(row).config))
   (home / 'metrics.jsonl').write_text(''.join(json.dumps(r) + '\n' for r in records))
   card.write_card(home, CARD)
-  (found,) = results.read(home).unscored
+  (found,) = results.read(home, TASKS).unscored
   return found
 
 

@@ -14,6 +14,7 @@ from toy import corpus, untrained
 from transformer_jax.data import card, preparing
 from transformer_jax.runs.init_from import start_from
 from transformer_jax.runs.run import Run
+from transformer_jax.tasks import TRANSLATION
 from transformer_jax.training import checkpoint
 from transformer_jax.training.trainer import Trainer
 
@@ -50,7 +51,7 @@ def test_starts_with_its_parameters(made, origin: pathlib.Path, tmp_path):
   start_from(config, origin, workdir)
   assert config.data.name.startswith('new.') and config.is_locked
   assert config.init_from.step == untrained.STEP
-  folder = preparing.prepare(config, tmp_path / 'data')
+  folder = preparing.prepare(config, TRANSLATION, tmp_path / 'data')
   words = [place / 'vocabulary.model' for place in (folder, origin)]
   assert words[0].read_bytes() == words[1].read_bytes()
   about = card.read_card(folder)
@@ -86,8 +87,8 @@ def test_another_vocabulary_than_before(made, origin: pathlib.Path, tmp_path):
   shutil.copy(origin / 'vocabulary.model', kept)
   shutil.copy(made / 'other' / 'train.de', origin / 'vocabulary.model')
   with pytest.raises(ValueError, match='does not have .* that new.* is to be'):
-    preparing.prepare(config, tmp_path / 'data')
-  folder = preparing.prepare(config, tmp_path / 'data', begun=kept)
+    preparing.prepare(config, TRANSLATION, tmp_path / 'data')
+  folder = preparing.prepare(config, TRANSLATION, tmp_path / 'data', begun=kept)
   assert card.read_card(folder)['vocabulary']['given'], 'a run that has begun has it'
 
 

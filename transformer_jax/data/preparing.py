@@ -23,7 +23,6 @@ from transformer_jax.data import (
   given_vocabulary,
   held_out,
   origin,
-  readers,
   unfinished,
   vocabulary,
 )
@@ -31,12 +30,14 @@ from transformer_jax.data.corpus import LOCK, PARTIAL, Corpus, folder_of
 from transformer_jax.data.lines import SIDES, Bitext
 from transformer_jax.data.origin import Splits
 from transformer_jax.data.overlap import KINDS, Overlap
+from transformer_jax.data.task import Task
 from transformer_jax.machine import files
 from transformer_jax.machine.errors import UserError
 
 
 def prepare(
   config: ml_collections.ConfigDict,
+  task: Task,
   data_dir: pathlib.Path,
   raw_dir: pathlib.Path | None = None,
   tfds_data_dir: pathlib.Path | None = None,
@@ -70,11 +71,11 @@ def prepare(
   if not is_there:
     if begun is not None:
       print(f"the run's corpus is not in {data_dir} (--data_dir)", file=sys.stderr)
-    splits = readers.bitexts(corpus, raw_dir, tfds_data_dir)
+    splits = task.splits(corpus, raw_dir, tfds_data_dir)
     words = pathlib.Path(config.init_from.run)
     if begun is not None and (begun / vocabulary.SHARED).is_file():
       words = begun  # which is not there on every host
-    prepare_corpus(corpus, splits, data_dir, words)
+    prepare_corpus(corpus, task, splits, data_dir, words)
   if not (folder / card.CARD).is_file():
     raise UserError(
       f'{folder} is no prepared corpus, it has no {card.CARD}: move it away, or give '
@@ -85,7 +86,7 @@ def prepare(
   made = card.read_card(folder)
   if raw_dir is not None and corpus.reader != 'embedded':
     remedy = f'{to_use} to use it, or give --config.data.name=NAME to prepare another'
-    given = functools.partial(readers.bitexts, corpus, raw_dir, tfds_data_dir)
+    given = functools.partial(task.splits, corpus, raw_dir, tfds_data_dir)
     _check_made_from(made, folder, raw_dir, given, remedy)
   about = f'({made["identity"][:12]}), made from {origin.describe(made)}'
   print(f'using {folder} {about}', file=sys.stderr)
@@ -135,6 +136,7 @@ def _check_made_from(
 
 def prepare_corpus(
   corpus: Corpus,
+  task: Task,
   splits: Splits,
   data_dir: pathlib.Path,
   given: pathlib.Path | None = None,
@@ -156,7 +158,7 @@ def prepare_corpus(
     if not os.path.lexists(final):
       print(f'preparing {final}', file=sys.stderr)
       folder = unfinished.begin(corpus, splits, partial)
-      _run_stages(corpus, splits, partial, folder, given)
+      _run_stages(corpus, task, splits, partial, folder, given)
       for path in folder.iterdir():
         files.sync(path)
       folder.rename(final)
@@ -165,6 +167,7 @@ def prepare_corpus(
 
 def _run_stages(
   corpus: Corpus,
+  task: Task,
   splits: Splits,
   partial: pathlib.Path,
   folder: pathlib.Path,
@@ -178,14 +181,14 @@ def _run_stages(
     )
     for split in card.SPLITS[1:]
   }
-  target = readers.target(corpus)
+  target = task.target(corpus)
   texts = [partial / f'text.{side}' for side in SIDES]
   clean = unfinished.once(
     partial / 'text.json', lambda: _clean_text(corpus, splits['train'], texts, target)
   )
   learnt = unfinished.once(
     partial / 'pieces.json',
-    lambda: _vocabularies(corpus, texts, clean['kept'], folder, given),
+    lambda: _vocabularies(corpus, task, texts, clean['kept'], folder, given),
   )
   words = vocabulary.read(folder, 'target_vocabulary' in learnt)
   overlap = Overlap(
@@ -251,6 +254,7 @@ def _clean_text(
 
 def _vocabularies(
   corpus: Corpus,
+  task: Task,
   texts: list[pathlib.Path],
   pairs: int,
   folder: pathlib.Path,
@@ -283,7 +287,7 @@ def _vocabularies(
   if target:
     path = folder / vocabulary.TARGETS
     print(f'learning {target:,} pieces for the target alone', file=sys.stderr)
-    if corpus.reader == 'trees':
+    if task.target_has_tokens:
       made = vocabulary.train_tokens(sample(1), path, target)
     else:
       made = vocabulary.train(

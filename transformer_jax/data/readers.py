@@ -1,4 +1,4 @@
-"""Picks the reader of a corpus: tfds, archives, Parquet, files, trees or embedded."""
+"""Picks the reader of a corpus of translations: tfds, archives, Parquet or files."""
 
 import pathlib
 from collections.abc import Callable, Sequence
@@ -16,8 +16,6 @@ from transformer_jax.data.card import SPLITS
 from transformer_jax.data.corpus import TREES_ALONE, Corpus
 from transformer_jax.data.lines import Bitext
 from transformer_jax.machine.errors import UserError
-from transformer_jax.parsing import treebanks
-from transformer_jax.quickstart_corpus import embedded
 
 # The files that configs/base.py names: those of WMT14, where it is files of text.
 WMT14_FILES = {
@@ -32,31 +30,18 @@ def bitexts(
 ) -> dict[str, list[Bitext]]:
   """The bitexts of every split.
 
-  The reader 'embedded' makes them. 'files' reads text files in `raw_dir`, two files in
-  a zip file, and sets of sacreBLEU, and draws dev and test from train. 'wmt14' takes
-  what `raw_dir` holds, which is WMT's archives, Hugging Face's Parquet files, or what
-  'files' reads; without `raw_dir` it takes tensorflow-datasets. 'trees' reads trees.
+  The reader 'files' reads text files in `raw_dir`, two files in a zip file, and sets of
+  sacreBLEU, and draws dev and test from train. 'wmt14' takes what `raw_dir` holds,
+  which is WMT's archives, Hugging Face's Parquet files, or what 'files' reads; without
+  `raw_dir` it takes tensorflow-datasets.
 
   Raises:
-    UserError: the corpus's reader is none of these or needs a folder, or the folder
-      does not hold what it should.
+    UserError: the reader needs a folder, or the folder does not hold what it should.
   """
-  if corpus.reader == 'embedded':
-    return embedded.bitexts(*corpus.languages, corpus.seed)
-  if corpus.reader not in ('files', 'wmt14', 'trees'):
-    known = "'wmt14', 'files', 'trees' or 'embedded'"
-    raise UserError(f'reader={corpus.reader!r}: {known}')
   if corpus.reader == 'wmt14' and raw_dir is None:
     _refuse_named_files(corpus, 'tensorflow-datasets')
     return wmt14_tfds.bitexts(*corpus.languages, tfds_data_dir)
-  if raw_dir is None:
-    raise UserError(
-      f'{corpus.name} is not prepared in --data_dir: give --raw_dir to prepare it'
-    )
-  if not raw_dir.is_dir():
-    raise UserError(f'{raw_dir}: no such folder (--raw_dir)')
-  if corpus.reader == 'trees':
-    return treebanks.bitexts(raw_dir, corpus.files, corpus.seed)
+  raw_dir = check_folder(corpus, raw_dir)
   if corpus.reader == 'wmt14':
     kind = _kind(raw_dir, corpus.languages)
     if kind != 'files':
@@ -87,6 +72,17 @@ def bitexts(
   return found
 
 
+def check_folder(corpus: Corpus, raw_dir: pathlib.Path | None) -> pathlib.Path:
+  """The folder of the raw text; UserError if there is none."""
+  if raw_dir is None:
+    raise UserError(
+      f'{corpus.name} is not prepared in --data_dir: give --raw_dir to prepare it'
+    )
+  if not raw_dir.is_dir():
+    raise UserError(f'{raw_dir}: no such folder (--raw_dir)')
+  return raw_dir
+
+
 def _refuse_named_files(corpus: Corpus, whence: str) -> None:
   """Raises UserError if a config names other files than WMT14's, which are not read."""
   stems = {split: tuple(named) for split, named in corpus.files.items()}
@@ -108,16 +104,10 @@ def _is_drawn(split: str, stems: Sequence[str]) -> bool:
 
 
 def target(corpus: Corpus) -> Callable[[str], str]:
-  """The function from a target line to the text that the model learns to write.
+  """The map from a translation to the text that the model learns to write: itself.
 
-  Raises:
-    UserError: a setting for trees is used with another reader, or `whole_words` is set
-      without a vocabulary for the target alone.
+  Raises UserError if a setting for trees is used.
   """
-  if corpus.reader == 'trees':
-    if corpus.whole_words and not corpus.target_vocab_size:
-      raise UserError('whole_words needs a vocabulary of the target: target_vocab_size')
-    return treebanks.target(corpus.tags, corpus.numbers)
   for key, plain in TREES_ALONE.items():
     if getattr(corpus, key) != plain:
       raise UserError(f'--config.data.{key}={not plain}: only trees have such lines')

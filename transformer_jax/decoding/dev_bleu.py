@@ -6,6 +6,7 @@ from typing import Any
 import ml_collections
 
 from transformer_jax.data import card, held_out
+from transformer_jax.data.task import Task
 from transformer_jax.decoding.translate import Translator
 from transformer_jax.scoring import bleu
 
@@ -18,10 +19,13 @@ class DevBleu:
   Call it with parameters on this host's devices. Programs are compiled once.
   """
 
-  def __init__(self, config: ml_collections.ConfigDict, corpus: pathlib.Path):
+  def __init__(
+    self, config: ml_collections.ConfigDict, task: Task, corpus: pathlib.Path
+  ):
     """UserError if the target's tokeniser is not installed."""
     self._config = config.copy_and_resolve_references()
     self._config.beam = 1
+    self._task = task
     self._how = {
       'lowercase': False,
       'tokenized': config.data.tokenized,
@@ -35,7 +39,9 @@ class DevBleu:
 
   def __call__(self, params: Tree) -> float:
     if self._translator is None:
-      self._translator = Translator(self._config, self._vocabularies, params)
+      self._translator = Translator(
+        self._config, self._task, self._vocabularies, params
+      )
     else:
       self._translator.use(params)
     searched = self._translator.translate(self._sources, nbest=1)

@@ -10,8 +10,8 @@ from tqdm import tqdm
 
 from transformer_jax.data import card, held_out, token_files
 from transformer_jax.data.corpus import folder_of
-from transformer_jax.decoding.scorers import SCORERS
-from transformer_jax.decoding.translate import Translator
+from transformer_jax.data.task import Outputs, Task
+from transformer_jax.decoding.translate import Hypothesis, Translator
 from transformer_jax.machine import files, platform, provenance
 from transformer_jax.machine.devices import replicate_read_only
 from transformer_jax.machine.errors import UserError
@@ -20,7 +20,6 @@ from transformer_jax.model import build, flops
 from transformer_jax.runs.result import SCORES, VERSION, Result
 from transformer_jax.runs.run import Run, chosen_steps
 from transformer_jax.scoring import text
-from transformer_jax.scoring.text import Text
 from transformer_jax.training import checkpoint
 from transformer_jax.training.perplexity import Perplexity
 
@@ -45,16 +44,15 @@ class Evaluation:
     translations: the file of the outputs, there or not.
   """
 
-  def __init__(self, run: Run, data_dir: pathlib.Path, options: Options):
+  def __init__(self, run: Run, task: Task, data_dir: pathlib.Path, options: Options):
     """Raises UserError if the run is not whole, or has no such checkpoint."""
     config = run.config_to_search(options.beam, options.alpha)
-    scorer = SCORERS[config.task]
-    if options.lowercase and not scorer.has_case:
+    if options.lowercase and not task.scorer.has_bleu:
       raise UserError(f'--lowercase: scores of {config.task} know no case')
-    scorer.check(
-      config.data.tokenized, config.data.target_language
-    )  # before the long work
+    # Before the long work.
+    task.scorer.check(config.data.tokenized, config.data.target_language)
     self._run, self._config, self._options = run, config, options
+    self._task = task
     self._corpus = folder_of(config.data.name, data_dir)
     self._steps = chosen_steps(run, config, options.average, options.step)
     platform.start(config.slices)
@@ -77,8 +75,8 @@ class Evaluation:
     _say(f'averaging {len(self._steps)} checkpoints up to step {self._steps[-1]}')
     params = checkpoint.average(run.checkpoints, self._steps, shapes)
     params = replicate_read_only(params)
-    scorer, held = SCORERS[config.task], held_out.text(self._corpus, options.split)
-    translator = Translator(config, run.vocabularies(), params)
+    held = held_out.text(self._corpus, options.split)
+    translator = Translator(config, self._task, run.vocabularies(), params)
     perplexity = Perplexity(config, graph, *token_files.read_split(self._corpus, 'dev'))
     bar = lambda items: tqdm(items, desc='translating', unit='batch', disable=None)
     _say(f'translating {len(held[0]):,} sentences; each length is compiled first')
@@ -87,9 +85,8 @@ class Evaluation:
     outputs = [one.text for one in best]
     for line in (*translator.cuts(), *perplexity.cuts()):
       print(line, file=sys.stderr)
-    output = self._text(outputs, held)
     _say('scoring, with intervals')
-    scores = scorer.score(output, [one.repairs for one in best], options.lowercase)
+    scores = self._task.scorer.score(self._outputs(outputs, held, best))
     _say('measuring dev perplexity')
     result = Result(
       version=VERSION,
@@ -116,12 +113,20 @@ class Evaluation:
     )
     return result, outputs
 
-  def _text(self, outputs: Sequence[str], held: tuple[list[str], list[str]]) -> Text:
+  def _outputs(
+    self,
+    outputs: Sequence[str],
+    held: tuple[list[str], list[str]],
+    best: Sequence[Hypothesis] = (),
+  ) -> Outputs:
     """Outputs beside what the task scores them against."""
-    config = self._config
-    references = SCORERS[config.task].references(*held)
-    return Text(
-      [*outputs], references, config.data.target_language, config.data.tokenized
+    return Outputs(
+      [*outputs],
+      self._task.scorer.references(*held),
+      self._config.data.target_language,
+      self._config.data.tokenized,
+      self._options.lowercase,
+      [one.repairs for one in best],
     )
 
   def is_made(self) -> bool:
@@ -142,7 +147,7 @@ class Evaluation:
 
   def show(self, result: Result) -> Iterator[str]:
     """The result for a reader."""
-    yield from SCORERS[result.task].score_lines(result)
+    yield from self._task.scorer.score_lines(result)
     yield f'dev perplexity {result.dev_perplexity:.3f} per piece'
 
   def baseline(self, other: Run) -> list[str]:
@@ -178,10 +183,9 @@ class Evaluation:
 
   def compare(self, baseline: Sequence[str]) -> Iterator[str]:
     """How much better the outputs that were written are than others, for a reader."""
-    config, options = self._config, self._options
     ours = text.read_lines(self.translations)
-    output = self._text(ours, held_out.text(self._corpus, options.split))
-    return SCORERS[config.task].comparison_lines(output, baseline, options.lowercase)
+    outputs = self._outputs(ours, held_out.text(self._corpus, self._options.split))
+    return self._task.scorer.comparison_lines(outputs, baseline)
 
 
 def _say(doing: str) -> None:
@@ -189,7 +193,8 @@ def _say(doing: str) -> None:
 
 
 def evaluate_run(
-  workdir: pathlib.Path,
+  run: Run,
+  task: Task,
   data_dir: pathlib.Path,
   against: pathlib.Path | None,
   options: Options,
@@ -205,7 +210,7 @@ def evaluate_run(
     UserError: the run cannot be evaluated, or not be compared.
   """
   interruption.last_words = lambda: 'No result was written.'
-  evaluation = Evaluation(Run(workdir), data_dir, options)
+  evaluation = Evaluation(run, task, data_dir, options)
   translations = evaluation.translations
   # Read before ours is written, which may become the newest of the same folder.
   baseline = None if against is None else evaluation.baseline(Run(against))

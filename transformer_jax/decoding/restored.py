@@ -8,8 +8,8 @@ import jax
 import numpy as np
 
 from transformer_jax.data import token_files
+from transformer_jax.data.task import Task
 from transformer_jax.data.vocabulary import EOS
-from transformer_jax.decoding.tasks import TASKS
 from transformer_jax.decoding.translate import Translator
 from transformer_jax.machine import platform
 from transformer_jax.machine.devices import replicate_read_only, round_up
@@ -29,6 +29,7 @@ class Restored:
 
   Attributes:
     run, config: the run's, with `beam` and `alpha` as asked for.
+    task: that the config chooses.
     vocabularies: of source and target.
     graph: what nnx.merge needs beside parameters.
     params: float32, on all devices of this host.
@@ -38,13 +39,14 @@ class Restored:
   def __init__(
     self,
     workdir: pathlib.Path,
+    task: Task,
     average: int | None = None,
     step: int | str | None = None,
     beam: int | None = None,
     alpha: float | None = None,
   ):
     """Arguments and errors are those of transformer_jax.load()."""
-    self.run = Run(workdir)
+    self.run, self.task = Run(workdir), task
     self.config = self.run.config_to_search(beam, alpha)
     self.vocabularies = self.run.vocabularies()
     steps = chosen_steps(self.run, self.config, average, step)
@@ -52,11 +54,11 @@ class Restored:
     self.graph, shapes = build.architecture(self.config)
     params = checkpoint.average(self.run.checkpoints, steps, shapes)
     self.params = replicate_read_only(params)
-    self.translator = Translator(self.config, self.vocabularies, params)
+    self.translator = Translator(self.config, task, self.vocabularies, params)
 
   def source_ids(self, sentences: Sequence[str]) -> list[list[int]]:
     """Each sentence as the model reads it, with its EOS."""
-    read = [TASKS[self.config.task].read(sentence) for sentence in sentences]
+    read = [self.task.read(sentence) for sentence in sentences]
     return [[*ids, EOS] for ids in self.vocabularies.source.encode(read)]
 
   def target_ids(self, sentences: Sequence[str]) -> list[list[int]]:

@@ -9,7 +9,7 @@ import numpy as np
 import optax
 from flax import nnx
 
-from transformer_jax.analysis.maps import Maps, RunAttention
+from transformer_jax.data.task import Task
 from transformer_jax.data.vocabulary import EOS
 from transformer_jax.decoding.restored import Restored
 from transformer_jax.decoding.translate import Hypothesis
@@ -36,12 +36,14 @@ class TrainedModel:
   Attributes:
     run: the run's folder.
     config: the run's (configs/base.py has the keys), with `beam` and `alpha` as given.
+    restored: the run with its search.
     params: its parameters, float32: a tree of arrays on all devices of this host.
   """
 
   def __init__(
     self,
-    workdir: str | pathlib.Path,
+    workdir: pathlib.Path,
+    task: Task,
     *,
     average: int | None = None,
     step: int | str | None = None,
@@ -49,15 +51,14 @@ class TrainedModel:
     alpha: float | None = None,
   ):
     """Arguments and errors are those of transformer_jax.load()."""
-    self._restored = Restored(pathlib.Path(workdir), average, step, beam, alpha)
-    self.run, self.config = self._restored.run, self._restored.config
-    self.params = self._restored.params
-    self._attention: RunAttention | None = None
+    self.restored = Restored(workdir, task, average, step, beam, alpha)
+    self.run, self.config = self.restored.run, self.restored.config
+    self.params = self.restored.params
 
     def log_probabilities(
       params: Any, source: jax.Array, target: jax.Array
     ) -> jax.Array:
-      logits = nnx.merge(self._restored.graph, params)(source, target)
+      logits = nnx.merge(self.restored.graph, params)(source, target)
       return -optax.softmax_cross_entropy_with_integer_labels(logits, target)
 
     self._log_probabilities = map_rows(log_probabilities)
@@ -85,24 +86,24 @@ class TrainedModel:
     Raises:
       ValueError: `nbest` is not from 1 to the search's beam.
     """
-    _check_strings(sentences, sentences)
+    check_strings(sentences, sentences)
     nbest = self.config.beam if nbest is None else nbest
     if not 1 <= nbest <= self.config.beam:
       raise ValueError(f'nbest={nbest}: 1 to {self.config.beam}, which is the beam')
-    return self._restored.translator.translate(sentences, nbest, progress)
+    return self.restored.translator.translate(sentences, nbest, progress)
 
   def warm_up(self, nbest: int) -> None:
     """Compiles the search for short sentences, so that the first need not wait."""
-    self._restored.translator.warm_up(nbest)
+    self.restored.translator.warm_up(nbest)
 
   def pieces(self, hypothesis: Hypothesis) -> list[str]:
     """A hypothesis's pieces, without </s>."""
-    names = self._restored.vocabularies.target.pieces()
+    names = self.restored.vocabularies.target.pieces()
     return [names[i] for i in hypothesis.tokens if i != EOS]
 
   def cuts(self) -> list[str]:
     """What there is to tell of sentences and translations that were cut so far."""
-    return [*self._restored.translator.cuts()]
+    return [*self.restored.translator.cuts()]
 
   def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[Scored]:
     """How probable each target is as its source's translation, by teacher forcing.
@@ -110,39 +111,22 @@ class TrainedModel:
     Raises:
       UserError: a side is longer than the model can take; the message numbers it.
     """
-    _check_strings(sources, targets)
-    ids = self._restored.source_ids(sources), self._restored.target_ids(targets)
+    check_strings(sources, targets)
+    ids = self.restored.source_ids(sources), self.restored.target_ids(targets)
     pairs = [*zip(*ids, strict=True)]
     most = build.longest_side(self.config)
     for number, pair in enumerate(pairs, 1):
       if max(map(len, pair)) > most:
         raise UserError(f'pair {number} has a side of over {most} pieces: split it')
-    names = self._restored.vocabularies.target.pieces()
-    found = self._restored.over_pairs(self._log_probabilities, pairs)
+    names = self.restored.vocabularies.target.pieces()
+    found = self.restored.over_pairs(self._log_probabilities, pairs)
     return [
       Scored([names[i] for i in target], row[: len(target)])
       for (_, target), row in zip(pairs, found, strict=True)
     ]
 
-  def attention(
-    self, sources: Sequence[str], targets: Sequence[str] | None = None
-  ) -> list[Maps]:
-    """Where every head looks, piece by piece: Figures 3 to 5's weights.
 
-    Args:
-      targets: the translations to look at; searched if None.
-
-    Raises:
-      UserError: a side is too long to be shown; the message numbers the sentence.
-    """
-    _check_strings(sources, sources if targets is None else targets)
-    if self._attention is None:
-      self._attention = RunAttention(self._restored)
-    given = [None] * len(sources) if targets is None else targets
-    return self._attention.maps(sources, given, merge=False)
-
-
-def _check_strings(sources: Sequence[str], targets: Sequence[str]) -> None:
+def check_strings(sources: Sequence[str], targets: Sequence[str]) -> None:
   """Raises TypeError for one string, which would be taken for many short sentences.
 
   Raises ValueError if there are not as many targets as sources.

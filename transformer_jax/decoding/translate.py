@@ -9,9 +9,9 @@ import numpy as np
 from flax import nnx
 
 from transformer_jax.data import token_files
+from transformer_jax.data.task import Task
 from transformer_jax.data.vocabulary import BOS, EOS, PAD, Vocabularies
 from transformer_jax.decoding.beam_search import Hypotheses, beam_search
-from transformer_jax.decoding.tasks import TASKS
 from transformer_jax.machine import platform
 from transformer_jax.machine.devices import map_rows, replicate_read_only, round_up
 from transformer_jax.machine.errors import UserError
@@ -39,7 +39,7 @@ class Hypothesis(NamedTuple):
   text: str  # in one line, as the task finishes it
   score: float  # log P / length penalty, in nats; 0 for an empty line
   tokens: list[int]  # with EOS, unless it was cut at its limit
-  repairs: Mapping[str, int] = {}  # how often the text was mended, see tasks.py
+  repairs: Mapping[str, int] = {}  # how often the text was mended, see Task.finish
 
 
 class Translator:
@@ -57,6 +57,7 @@ class Translator:
   def __init__(
     self,
     config: ml_collections.ConfigDict,
+    task: Task,
     vocabularies: Vocabularies,
     params: Tree,
   ):
@@ -67,7 +68,7 @@ class Translator:
     self._prepare = jax.jit(lambda params: search_weights(params, self.dtype))
     self.use(params)
     self._longest = build.longest_side(config)
-    self._task = TASKS[config.task]
+    self._task = task
     self._output = SOURCE_LENGTHS[-1] + config.extra_length
     if config.model.positions == 'learned':
       self._output = min(self._output, config.model.max_positions)

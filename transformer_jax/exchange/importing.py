@@ -9,6 +9,7 @@ import ml_collections
 
 from transformer_jax.data import card, preparing, vocabulary
 from transformer_jax.data.corpus import folder_of, name_apart
+from transformer_jax.data.task import Task
 from transformer_jax.exchange import folders, incoming, marian
 from transformer_jax.exchange.huggingface import WEIGHTS
 from transformer_jax.machine import files, platform
@@ -24,6 +25,7 @@ def import_model(
   folder: pathlib.Path,
   workdir: pathlib.Path,
   config: ml_collections.ConfigDict,
+  task: Task,
   data: tuple[pathlib.Path, pathlib.Path | None, pathlib.Path | None],
   prepare: bool,
 ) -> Iterator[str]:
@@ -31,7 +33,7 @@ def import_model(
 
   Args:
     config: becomes the run's config; its keys on model and checkpoints are replaced.
-    data: the arguments data_dir, raw_dir and tfds_data_dir of preparing.prepare().
+    data: the folders data_dir, raw_dir and tfds_data_dir of preparing.prepare().
     prepare: encode the config's corpus with the model's vocabulary, if it is not yet.
       Then the model can be scored on it.
 
@@ -56,7 +58,9 @@ def import_model(
     for name, spm in zip(names, model.spm, strict=False):
       (run / name).write_bytes(spm)
     words = vocabulary.read(run, len(names) > 1)
-    corpus = _corpus(config, plain, words, data[0], run, data if prepare else None)
+    corpus = _corpus(
+      config, plain, words, data[0], run, (task, *data) if prepare else None
+    )
     made = card.read_card(corpus) if corpus else _card(run, names, words)
     about = {'folder': folder.name, 'sha256': files.sha256(folder / WEIGHTS)}
     files.write_json(run / card.CARD, made | {'imported': about})

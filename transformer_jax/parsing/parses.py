@@ -9,13 +9,15 @@ import dataclasses
 import hashlib
 import itertools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from transformer_jax.machine.errors import UserError
 from transformer_jax.parsing import evalb
 from transformer_jax.parsing.evalb import Sentence
+from transformer_jax.runs import fields
 from transformer_jax.scoring.score import Score
 from transformer_jax.scoring.significance import SAMPLES
 
@@ -42,6 +44,13 @@ class Parsing:
   lengths: dict[str, list[float]]  # sentences and F1, by words
   labels: dict[str, list[int]]  # matched, gold and test brackets
   treebank: str  # sha256 of the treebank's trees
+
+  @classmethod
+  def from_json(cls, scores: Mapping[str, Any]) -> 'Parsing':
+    """The scores from a result's field `parsing`; UserError if that is damaged."""
+    if wrong := ', '.join(fields.faults(scores, cls, 'parsing.')):
+      raise UserError(f'missing or of another type: {wrong}; evaluate the run again')
+    return fields.from_json(cls, scores)
 
 
 def score(gold: Sequence[str], outputs: Sequence[str]) -> Parsing:

@@ -50,9 +50,9 @@ def blocks(
     found += [Heading(3, f'F1 by words, {name}'), _by_length(alike)]
     if (by_label := _by_label(alike)).rows:
       found += [Heading(3, f'F1 by label, {name}'), by_label]
-  for treebank in dict.fromkeys(scored.result.parsing.treebank for scored in parsed):
-    alike = [s for s in parsed if s.result.parsing.treebank == treebank]
-    best = max(alike, key=lambda scored: scored.result.parsing.f1.score)
+  for treebank in dict.fromkeys(scored.result.parsing['treebank'] for scored in parsed):
+    alike = [s for s in parsed if s.result.parsing['treebank'] == treebank]
+    best = max(alike, key=lambda scored: scored.result.parsing['f1']['score'])
     found += _samples(best, data_dir, samples)
   return found
 
@@ -97,7 +97,7 @@ def _of_run(scored: Scored) -> Row:
     scored.run,
     _files(scored, 'train'),
     _files(scored, result.split),
-    result.parsing,
+    Parsing.from_json(result.parsing),
     result.valid,
     f'N {model["N"]}, d_model {model["d_model"]}, {result.parameters / 1e6:.1f} M, '
     f'seed {scored.seed}, step {result.step:,}, averaged {len(result.averaged)}, '

@@ -2,14 +2,14 @@
 
 import pathlib
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from tqdm import tqdm
 
+from transformer_jax.data.task import Task
 from transformer_jax.machine import files
 from transformer_jax.machine.errors import UserError
-from transformer_jax.parsing import table4
 from transformer_jax.report import (
   curves,
   differences,
@@ -39,6 +39,7 @@ class Report(NamedTuple):
 
 def of_paths(
   paths: Sequence[pathlib.Path],
+  tasks: Mapping[str, Task],
   data_dir: pathlib.Path,
   samples: int,
   tflops: float | None,
@@ -47,6 +48,7 @@ def of_paths(
 
   Args:
     paths: of runs' folders, of results, and of what scripts.table1 wrote.
+    tasks: all there are, by name.
     data_dir: where the paired tests and the samples look for prepared corpora.
     samples: sentences of each test set to show with their translations.
     tflops: TFLOP/s that one training device sustains; None takes the paper's figure.
@@ -64,22 +66,24 @@ def of_paths(
     if layers:
       measured.append((path.stem, layers))
     else:
-      for every, some in zip(found, results.read(path), strict=True):
+      for every, some in zip(found, results.read(path, tasks), strict=True):
         every += some
   for reason in found.left_out:
     print(f'left out: {legible(reason)}', file=sys.stderr)
   found = found.with_distinct_names()
-  parsers = found.parsed, found.baselines
-  if not any((found.scored, found.unscored, measured, *parsers)):
+  if not any((found.scored, found.unscored, measured, *found[3:])):
     raise UserError('no run with a result.json: evaluate one first')
   said, blocks = '', []
   if found.scored or found.unscored:
     said, blocks = _of_runs(found, data_dir, samples, tflops)
-  if any(parsers):
-    blocks += table4.blocks(*parsers, data_dir, samples)
-    if not (found.scored or found.unscored):  # else their curves are drawn already
-      blocks += curves.curves([], found.parsed)
-    said += table4.summary(*parsers)
+  for name, task in tasks.items():
+    scored = [one for one in found.sectioned if one.result.task == name]
+    baselines = [baseline for of, baseline in found.baselines if of == name]
+    if scored or baselines:
+      lines, made = task.section.write(scored, baselines, data_dir, samples)
+      said, blocks = said + lines, blocks + made
+      if not (found.scored or found.unscored):  # else their curves are drawn already
+        blocks += curves.curves([], scored)
   for n, (stem, layers) in enumerate(measured, 1):
     made = table1.blocks(layers, f'{n}.{stem}' if len(measured) > 1 else '')
     said += f'Table 1, measured: {stem}\n'
@@ -107,7 +111,7 @@ def _of_runs(
   for n, (group, differ) in enumerate(studies, 1):
     number = f'.{n}' if len(studies) > 1 else ''
     made += tables.comparable(group, tflops, differ, number)
-  made += curves.curves(scored, [*unscored, *found.parsed])
+  made += curves.curves(scored, [*unscored, *found.sectioned])
   if scored:
     made += [Heading(2, 'Every result'), overview.table(scored)]
   made += pieces

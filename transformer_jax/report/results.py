@@ -1,13 +1,13 @@
 """Runs and results of evaluations, found and read, with what stands beside them."""
 
 import pathlib
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
 from transformer_jax.data import card, held_out
 from transformer_jax.data.corpus import folder_of
+from transformer_jax.data.task import Task
 from transformer_jax.machine.errors import UserError
-from transformer_jax.parsing import baseline
-from transformer_jax.parsing.baseline import Baseline
 from transformer_jax.runs.metrics import read_records
 from transformer_jax.runs.result import CONFIG, MODEL, Result
 from transformer_jax.runs.run import Run
@@ -125,25 +125,25 @@ class Found(NamedTuple):
   scored: list[Scored]
   unscored: list[Unscored]
   left_out: list[str]  # what could not be read, and why
-  parsed: list[Scored]  # results of parsing, which are not in `scored`
-  baselines: list[Baseline]
+  sectioned: list[Scored]  # results of tasks with a section of their own
+  baselines: list[tuple[str, Any]]  # the task's name, and what its section read
 
   def with_distinct_names(self) -> 'Found':
     """Prefixes equal run names with as many parent folders as make them distinct."""
-    homes = {one.home for one in (*self.scored, *self.unscored, *self.parsed)}
+    homes = {one.home for one in (*self.scored, *self.unscored, *self.sectioned)}
     names = {home: distinct_name(home, homes) for home in homes}
     scored = [one._replace(run=names[one.home]) for one in self.scored]
     unscored = [one._replace(run=names[one.home]) for one in self.unscored]
-    parsed = [one._replace(run=names[one.home]) for one in self.parsed]
-    return self._replace(scored=scored, unscored=unscored, parsed=parsed)
+    sectioned = [one._replace(run=names[one.home]) for one in self.sectioned]
+    return self._replace(scored=scored, unscored=unscored, sectioned=sectioned)
 
 
 def none_found() -> Found:
   return Found([], [], [], [], [])
 
 
-def read(path: pathlib.Path) -> Found:
-  """Every result of a run's folder, or of one file, which may be a parser's baseline.
+def read(path: pathlib.Path, tasks: Mapping[str, Task]) -> Found:
+  """Every result of a run's folder, or of one file, which may be a task's baseline.
 
   A folder's results are those under translations/, or result.json if there are none.
   A run without a result is read for its curves.
@@ -172,8 +172,8 @@ def read(path: pathlib.Path) -> Found:
     return found
   for file in files:
     try:
-      if parser := baseline.read(file):
-        found.baselines.append(parser)
+      if baselines := [*_baselines(file, tasks)]:
+        found.baselines.extend(baselines)
         continue
       result = Result.read(file)
     except UserError as error:
@@ -185,10 +185,18 @@ def read(path: pathlib.Path) -> Found:
     except (OSError, ValueError) as error:
       found.left_out.append(f'{text}: damaged ({error}); taken for missing')
     one = Scored(home.name, result, file, home, lines, records)
-    (found.parsed if result.task == 'parsing' else found.scored).append(one)
-  for some in (found.scored, found.parsed):
+    (found.sectioned if tasks[result.task].section else found.scored).append(one)
+  for some in (found.scored, found.sectioned):
     some.sort(key=_order)
   return found
+
+
+def _baselines(
+  path: pathlib.Path, tasks: Mapping[str, Task]
+) -> Iterator[tuple[str, Any]]:
+  for name, task in tasks.items():
+    if task.section and (baseline := task.section.read_baseline(path)):
+      yield name, baseline
 
 
 def _unscored(home: pathlib.Path, records: list[dict]) -> Unscored:

@@ -99,7 +99,6 @@ VALUES: list[tuple[str, Callable[[Any], bool], tuple[str, ...]]] = [
   (*_one_of('auto', 'float32', 'bfloat16'), ('dtype', 'decode_dtype')),
   (*_one_of('sinusoid', 'learned'), ('model.positions',)),
   (*_one_of('relu', 'swish'), ('model.activation',)),
-  (*_one_of('translation', 'parsing'), ('task',)),
   (
     'True or False',
     lambda x: isinstance(x, bool),
@@ -117,8 +116,8 @@ VALUES: list[tuple[str, Callable[[Any], bool], tuple[str, ...]]] = [
   (
     'text',
     lambda x: isinstance(x, str),
-    ('data.name', 'data.reader', 'data.source_language', 'data.target_language')
-    + ('data.suffix', 'data.raw_dir')
+    ('task', 'data.name', 'data.reader', 'data.source_language')
+    + ('data.target_language', 'data.suffix', 'data.raw_dir')
     + ('init_from.run', 'init_from.sha256', 'init_from.vocabulary'),
   ),
   (*_one_of('', 'perplexity', 'bleu'), ('best_by',)),
@@ -219,10 +218,6 @@ def check_numbers(config: Mapping[str, Any], flag: str = '--config.') -> None:
     raise UserError(
       f'keep_checkpoints={flat["keep_checkpoints"]} are too few to average the last '
       f'{flat["average_last"]} (--config.keep_checkpoints, --config.average_last)'
-    )
-  if flat['task'] == 'parsing' and 'best_by' in flat and flat['best_by'] == 'bleu':
-    raise UserError(
-      "best_by=bleu: trees have no BLEU; take 'perplexity' (--config.best_by)"
     )
 
 

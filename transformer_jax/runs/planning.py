@@ -5,7 +5,7 @@ import json
 import pathlib
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import ml_collections
@@ -13,6 +13,7 @@ import ml_collections
 from transformer_jax.data import preparing
 from transformer_jax.data.corpus import name_apart
 from transformer_jax.data.flags import DataFlags
+from transformer_jax.data.task import Task
 from transformer_jax.machine.cli import Flags
 from transformer_jax.machine.errors import UserError
 from transformer_jax.runs import init_from
@@ -31,6 +32,7 @@ class Plan(NamedTuple):
   average: int  # how many checkpoints to average
   data: DataFlags
   trainer_flags: Sequence[str]  # more flags of the trainer, --config.KEY=VALUE say
+  task_of: Callable[[ml_collections.ConfigDict], Task]  # that a config chooses
 
   def jobs(self) -> list[Job]:
     """All jobs, ordered by seed first: every config has a run before any has two.
@@ -62,9 +64,8 @@ class Plan(NamedTuple):
       runs = [self._run(name, int(seed)) for seed in self.seeds]
       config = load_config(name, self.trainer_flags, runs[0])
       begun = all(run.has_begun for run in runs)
-      preparing.prepare(
-        config, *self.data.folders(), runs[0].workdir if begun else None
-      )
+      workdir = runs[0].workdir if begun else None
+      preparing.prepare(config, self.task_of(config), *self.data.folders(), workdir)
 
   def _job(self, name: str, seed: int) -> Job:
     given = [f'--config.seed={seed}', *self.trainer_flags]

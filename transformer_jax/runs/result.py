@@ -7,7 +7,6 @@ from collections.abc import Iterator
 
 from transformer_jax.machine import files
 from transformer_jax.machine.errors import UserError
-from transformer_jax.parsing.parses import Parsing
 from transformer_jax.runs import config_checks, fields
 from transformer_jax.runs.run import Run
 from transformer_jax.scoring.score import Score
@@ -62,7 +61,7 @@ class Result:
   decode_dtype: str | None
   sacrebleu: Score | None
   paper_bleu: Score | None
-  parsing: Parsing | None
+  parsing: dict | None  # see parsing/parses.py
   valid: float | None  # outputs that were trees before repair, in percent
   repairs: dict[str, int] | None  # see Repairs in data/trees.py
   dev_perplexity: float  # per piece
@@ -91,7 +90,7 @@ class Result:
       if (bleu := getattr(self, name)) is not None:
         yield name, bleu
     if self.parsing is not None:
-      yield 'F1', self.parsing.f1
+      yield 'F1', Score(**self.parsing['f1'])
 
   def translations(self, run: Run) -> pathlib.Path:
     """The file of a run in which the outputs stand that were scored."""

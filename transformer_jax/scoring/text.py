@@ -6,37 +6,30 @@ The text may be a run's translations, or files that were translated anywhere.
 import pathlib
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
 
+from transformer_jax.data.task import Outputs
 from transformer_jax.machine.errors import UserError
 from transformer_jax.scoring import bleu, moses, significance
 from transformer_jax.scoring.score import Score
 
 
-class Text(NamedTuple):
-  """The sentences of a test set, as a system has them and as the references do."""
-
-  hypotheses: list[str]
-  references: list[str]
-  language: str
-  tokenized: bool  # the lines are tokens already, which are scored as they are
-
-  @property
-  def kind(self) -> str:
-    """What is scored: a signature does not tell that text has no capitals."""
-    kind = 'tokens as given' if self.tokenized else 'detokenised'
-    return kind + (', lower-cased' if '\n'.join(self.references).islower() else '')
+def kind(outputs: Outputs) -> str:
+  """What is scored: a signature does not tell that text has no capitals."""
+  kind = 'tokens as given' if outputs.tokenized else 'detokenised'
+  return kind + (', lower-cased' if '\n'.join(outputs.references).islower() else '')
 
 
-def score(text: Text, lowercase: bool) -> dict[str, Score]:
-  """`sacrebleu` and `paper_bleu` of a text; `lowercase` ignores case in both."""
-  hypotheses, references, language, tokenized = text
+def score(outputs: Outputs) -> dict[str, Score]:
+  """`sacrebleu` and `paper_bleu` of a text."""
+  hypotheses, references, language, tokenized, lowercase = outputs[:5]
   sacre = bleu.sacre_bleu(hypotheses, references, lowercase, tokenized, language)
   if tokenized:
     paper = bleu.tokenized_bleu(hypotheses, references, lowercase)
   else:
     paper = bleu.paper_bleu(hypotheses, references, language, lowercase)
-  intervals = significance.bootstrap_intervals(*text, lowercase)
+  intervals = significance.bootstrap_intervals(
+    hypotheses, references, language, tokenized, lowercase
+  )
   found = {}
   for kind, one in (('sacrebleu', sacre), ('paper_bleu', paper)):
     interval = [round(end, 4) for end in intervals[kind]]
@@ -53,12 +46,15 @@ def score_lines(kind: str, scores: Mapping[str, Score]) -> Iterator[str]:
     yield f'of {kind}: to be compared with scores of the same text alone'
 
 
-def comparison_lines(
-  text: Text, baseline: Sequence[str], lowercase: bool
-) -> Iterator[str]:
+def comparison_lines(outputs: Outputs, baseline: Sequence[str]) -> Iterator[str]:
   """How much better a text is than other hypotheses, by paired bootstrap."""
   paired = significance.paired_bootstrap(
-    text.hypotheses, baseline, text.references, text.language, text.tokenized, lowercase
+    outputs.hypotheses,
+    baseline,
+    outputs.references,
+    outputs.language,
+    outputs.tokenized,
+    outputs.lowercase,
   )
   for kind, found in paired.items():
     yield (
@@ -113,10 +109,10 @@ def score_files(
         'a translation has one line for each of the references'
       )
     found.append(lines)
-  text = Text(found[0], expected, language, tokenized)
-  yield from score_lines(text.kind, score(text, lowercase))
+  outputs = Outputs(found[0], expected, language, tokenized, lowercase)
+  yield from score_lines(kind(outputs), score(outputs))
   if baseline is not None:
-    yield from comparison_lines(text, found[1], lowercase)
+    yield from comparison_lines(outputs, found[1])
 
 
 def _between(interval: Sequence[float]) -> str:

@@ -1,0 +1,115 @@
+"""Parsing as a task: how a line goes in, how an output comes out, how it is scored."""
+
+import pathlib
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import toy.corpus
+from toy.corpus import CORPUS
+from transformer_jax.data import card, held_out, token_files, vocabulary
+from transformer_jax.data.task import Outputs
+from transformer_jax.machine.errors import UserError
+from transformer_jax.parsing import trees
+from transformer_jax.parsing.task import PARSING
+
+TOKENS = '(S )S (NP )NP )VP DT NN ( ) (TOP \u2047 (S)'.split()
+
+
+def test_a_sentence_is_read_as_treebanks_spell_it():
+  assert PARSING.read('  She (\tlaughed ) ') == 'She -LRB- laughed -RRB-'
+
+
+def test_what_is_a_tree_is_not_mended():
+  written = '(S (NP PRP )NP (VP VBD )VP )S'
+  tree = '(TOP (S (NP (PRP She)) (VP (VBD laughed))))'
+  assert PARSING.finish('She laughed', written) == (tree, {})
+  numbered = '(S (NP #1 PRP )NP (VP #2 VBD )VP )S'
+  assert PARSING.finish('She laughed', numbered) == (tree, {})
+  assert PARSING.finish('She laughed', written + ' )S') == (tree, {'unopened': 1})
+
+
+@settings(max_examples=300)
+@given(
+  st.text('ab()\u00a0\u2028\x85 \t-', max_size=12),
+  st.lists(st.sampled_from(TOKENS) | st.text(max_size=3), max_size=12).map(' '.join),
+)
+def test_any_output_of_any_line_is_a_tree_of_its_words(line: str, output: str):
+  """One line by LF, which is what ends lines where trees are read."""
+  finished, _ = PARSING.finish(line, output)
+  assert '\n' not in finished
+  words = trees.words(line)
+  assert [tree.words for tree in trees.parse([finished], 'x')] == [words][: len(words)]
+
+
+GOLD = ['(TOP (S (NP (PRP She)) (VP (VBD laughed))))', '(TOP (FRAG (UH Oh)))']
+
+
+def test_trees_are_scored_with_how_many_were_mended():
+  scorer = PARSING.scorer
+  sources, targets = (
+    ['She laughed', 'Oh'],
+    ['(S (NP PRP )NP (VP VBD )VP )S', '(FRAG UH )FRAG'],
+  )
+  assert scorer.references(sources, targets) == GOLD
+  flat = '(TOP (XX She) (XX laughed))'
+  repairs = [{'lacking': 2}, {}]
+  outputs = Outputs([flat, GOLD[1]], GOLD, 'tree', False, False, repairs)
+  found = scorer.score(outputs)
+  assert (found['valid'], found['repairs']['lacking']) == (50, 2)
+  assert found['parsing']['recall'] == 25 and found['parsing']['precision'] == 100
+  lines = [*scorer.comparison_lines(outputs, GOLD)]
+  assert lines[0].startswith('F1 40.00 against 100.00: -60.00')
+
+
+def test_a_tree_of_other_words_is_no_output():
+  with pytest.raises(ValueError, match='tree 2 has not the words'):
+    PARSING.scorer.score(
+      Outputs([GOLD[0], '(TOP (UH Ah))'], GOLD, 'tree', False, False, [{}, {}])
+    )
+
+
+def test_a_treebank_is_prepared(tmp_path: pathlib.Path):
+  """Words in, the tokens of trees out, each side in its own vocabulary."""
+  rng, raw = random.Random(0), tmp_path / 'raw'
+  raw.mkdir()
+  for split, count in (('train', 200), ('dev', 5), ('test', 5)):
+    rows = [rng.choices(toy.corpus.WORDS, k=rng.randint(1, 5)) for _ in range(count)]
+    trees = (f'( (S {" ".join(f"(CD {word})" for word in row)}))' for row in rows)
+    (raw / f'{split}.mrg').write_text('\n'.join(trees))
+  corpus = CORPUS._replace(reader='trees', target_language='tree', vocab_size=50)
+  corpus = corpus._replace(cleaning=corpus.cleaning._replace(off=True))
+  corpus = corpus._replace(target_vocab_size=9)
+  about = toy.corpus.prepare(raw, corpus, PARSING)
+  folder = tmp_path / 'data' / 'toy'
+  card.verify(folder)
+  assert about['splits']['train']['kept'] == 200
+  sources, targets = held_out.text(folder, 'test')
+  expected = [f'(S{" CD" * len(source.split())} )S' for source in sources]
+  assert targets == expected
+  assert about['target_vocabulary']['tokens'] == 3
+  counts = sum(len(target.split()) for target in targets)
+  assert about['splits']['test']['tokens']['target'] == counts
+
+  untagged = toy.corpus.prepare(
+    raw, corpus._replace(name='untagged', tags=False), PARSING
+  )
+  folder = tmp_path / 'data' / 'untagged'
+  assert held_out.text(folder, 'test') == (sources, targets), 'the treebank has tags'
+  pieces = vocabulary.read(folder, apart=True).target.pieces()
+  assert '\u2581XX' in pieces and '\u2581CD' not in pieces
+  tokens = token_files.read_split(folder, 'test')[1].tokens
+  assert vocabulary.UNK not in tokens and len(tokens) == counts
+  assert untagged['splits']['dev']['in_train'] == about['splits']['dev']['in_train']
+
+
+def test_sections_of_the_wall_street_journal(tmp_path: pathlib.Path):
+  (tmp_path / 'WSJ' / '23').mkdir(parents=True)
+  files = {'train': ('wsj.02-21',), 'dev': ('wsj.22',), 'test': ('wsj.23',)}
+  corpus = CORPUS._replace(reader='trees', files=files)
+  found = PARSING.splits(corpus, tmp_path, None)
+  assert [one.name for [one] in found.values()] == ['WSJ 02 to 21', 'WSJ 22', 'WSJ 23']
+  with pytest.raises(UserError, match='give --raw_dir'):
+    PARSING.splits(corpus, None, None)

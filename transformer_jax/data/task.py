@@ -1,0 +1,106 @@
+"""What follows from a config's `task`: `transformer_jax/tasks.py` has all of them."""
+
+import dataclasses
+import pathlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from transformer_jax.data.corpus import Corpus
+from transformer_jax.data.origin import Splits
+from transformer_jax.machine.errors import UserError
+
+# Takes a corpus, --raw_dir and --tfds_data_dir; returns the text of all splits.
+Reader = Callable[[Corpus, pathlib.Path | None, pathlib.Path | None], Splits]
+
+
+class Outputs(NamedTuple):
+  """What a system wrote for a test set, one line a sentence, and what scores need."""
+
+  hypotheses: list[str]
+  references: list[str]
+  language: str  # of the text
+  tokenized: bool  # the lines are tokens already, which are scored as they are
+  lowercase: bool  # whether scores ignore case
+  repairs: Sequence[Mapping[str, int]] = ()  # of each line, as Task.finish counts them
+
+
+@dataclasses.dataclass(frozen=True)
+class Scorer:
+  """How outputs of a task are scored and compared.
+
+  Attributes:
+    has_bleu: whether scores are BLEU, which can ignore case and choose checkpoints.
+    check: takes whether the text is tokenized and its language; raises UserError if
+      the scorer of such a text is not installed.
+    references: takes a held-out set's two texts; returns the outputs' references.
+    score: returns fields of runs.result.Result.
+    score_lines: takes a Result; returns the lines that show its scores to a user.
+    comparison_lines: takes outputs and those of another system; returns the lines that
+      compare the two.
+  """
+
+  has_bleu: bool
+  check: Callable[[bool, str], Any]
+  references: Callable[[Sequence[str], Sequence[str]], list[str]]
+  score: Callable[[Outputs], dict[str, Any]]
+  score_lines: Callable[[Any], Iterator[str]]
+  comparison_lines: Callable[[Outputs, Sequence[str]], Iterator[str]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Section:
+  """A task's part of the report.
+
+  Attributes:
+    read_baseline: takes a file; returns the scores of a system that is no run of ours,
+      or None if the file is something else.
+    write: takes the task's results (report.results.Scored), its baselines, --data_dir
+      and how many samples to show; returns lines for a terminal and the blocks.
+  """
+
+  read_baseline: Callable[[pathlib.Path], Any]
+  write: Callable[[Sequence[Any], Sequence[Any], pathlib.Path, int], tuple[str, list]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+  """What the core has to know of a task.
+
+  Attributes:
+    name: the config's `task`.
+    readers: by the config's `data.reader`.
+    target: takes a corpus; returns the map from a target line to the text that the
+      model learns to write. Raises UserError if the corpus's settings are of another
+      task.
+    target_has_tokens: whether a vocabulary of the target alone is the tokens between
+      its spaces; if not, pieces are learnt.
+    read: takes a line; returns it in the form of the model's training sources.
+    finish: takes a line and the model's output for it; returns the output as one line,
+      and the number of repairs of each kind, {} for none.
+    section: of the report; None if results stand in the paper's Tables 2 and 3.
+  """
+
+  name: str
+  readers: Mapping[str, Reader]
+  target: Callable[[Corpus], Callable[[str], str]]
+  target_has_tokens: bool
+  read: Callable[[str], str]
+  finish: Callable[[str, str], tuple[str, dict[str, int]]]
+  scorer: Scorer
+  section: Section | None
+
+  def splits(
+    self,
+    corpus: Corpus,
+    raw_dir: pathlib.Path | None,
+    tfds_data_dir: pathlib.Path | None,
+  ) -> Splits:
+    """The text of every split, by the corpus's reader.
+
+    Raises:
+      UserError: the task has no such reader, or the reader does not find the text.
+    """
+    if corpus.reader not in self.readers:
+      known = ' or '.join(map(repr, self.readers))
+      raise UserError(f'reader={corpus.reader!r}: {known} (--config.data.reader)')
+    return self.readers[corpus.reader](corpus, raw_dir, tfds_data_dir)

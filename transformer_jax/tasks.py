@@ -1,0 +1,75 @@
+"""The tasks that a config can choose: the core gets one of them as an argument."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import ml_collections
+
+from transformer_jax.data import readers
+from transformer_jax.data.corpus import Corpus
+from transformer_jax.data.origin import Splits
+from transformer_jax.data.task import Outputs, Scorer, Task
+from transformer_jax.machine.errors import UserError
+from transformer_jax.parsing.task import PARSING
+from transformer_jax.quickstart_corpus import embedded
+from transformer_jax.runs.result import BLEUS, Result
+from transformer_jax.scoring import bleu, text
+
+
+def _embedded(corpus: Corpus, *_: object) -> Splits:
+  return embedded.bitexts(*corpus.languages, corpus.seed)
+
+
+def _check(tokenized: bool, language: str) -> None:
+  bleu.sacre_metric(False, tokenized, language)
+
+
+def _score(outputs: Outputs) -> dict[str, Any]:
+  return {'text': text.kind(outputs), **text.score(outputs)}
+
+
+def _score_lines(result: Result) -> Iterator[str]:
+  return text.score_lines(result.text, {k: getattr(result, k) for k in BLEUS})
+
+
+TRANSLATION = Task(
+  name='translation',
+  readers={
+    'wmt14': readers.bitexts,
+    'files': readers.bitexts,
+    'embedded': _embedded,
+  },
+  target=readers.target,
+  target_has_tokens=False,
+  read=lambda line: line,
+  # A model can produce a line's end: spelt in bytes, or as its corpus taught it.
+  finish=lambda line, output: (' '.join(output.splitlines()), {}),
+  scorer=Scorer(
+    has_bleu=True,
+    check=_check,
+    references=lambda sources, targets: [*targets],
+    score=_score,
+    score_lines=_score_lines,
+    comparison_lines=text.comparison_lines,
+  ),
+  section=None,
+)
+
+TASKS = {task.name: task for task in (TRANSLATION, PARSING)}
+
+
+def task_of(config: ml_collections.ConfigDict) -> Task:
+  """The task that a config chooses.
+
+  Raises:
+    UserError: there is no such task, or it has no BLEU to choose a checkpoint by.
+  """
+  if config.task not in TASKS:
+    known = ' or '.join(map(repr, TASKS))
+    raise UserError(f'task={config.task!r}: {known} (--config.task)')
+  task = TASKS[config.task]
+  if config.get('best_by') == 'bleu' and not task.scorer.has_bleu:
+    raise UserError(
+      f"best_by=bleu: {task.name} has no BLEU; take 'perplexity' (--config.best_by)"
+    )
+  return task
