@@ -49,17 +49,19 @@ PYTEST := $(BIN)/python -m pytest $(PARALLEL)
 # Most of the time goes to compiling, which takes less with few of XLA's optimizations.
 # test-all runs the same tests with all of them.
 QUICK := JAX_DISABLE_MOST_OPTIMIZATIONS=1 $(PYTEST)
-# Tests of several devices run after the others, which compile for one.
+# Tests of several devices run after the others, which compile for one. Only their files
+# are read, for importing all takes seconds.
 EIGHT := JAX_NUM_CPU_DEVICES=8
+ABOUT_DEVICES := $(shell grep -rl 'mark\.devices' tests --include=test_*.py)
 test: $(VENV)/.installed.tests
 	$(QUICK) -m 'not slow and not torch and not devices' --durations=30
-	$(EIGHT) $(QUICK) -m 'devices and not slow'
+	$(EIGHT) $(QUICK) -m 'devices and not slow' $(ABOUT_DEVICES)
 
 # All tests of the default suite, the long ones, and those that compare with PyTorch.
 test-all: $(VENV)/.installed.torch
 	$(BIN)/python -c 'import torch, transformers, ctranslate2'  # else tests are skipped
 	$(PYTEST) -m 'not devices' --durations=30
-	$(EIGHT) $(PYTEST) -m devices
+	$(EIGHT) $(PYTEST) -m devices $(ABOUT_DEVICES)
 
 # Does it install, run, and stop when told to? For the other Pythons, for which pip finds
 # newer versions of JAX.
