@@ -21,8 +21,8 @@ from transformer_jax.runs import checkpoints
 
 FLAGS = cli.Flags(__doc__)
 WORKDIR = FLAGS.path('workdir', None, "The run's folder.", required=True)
-FORMAT = FLAGS.choice('format', 'huggingface', export.FORMATS, 'For which program.')
-OUTPUT = FLAGS.path('output', None, 'A folder that is not there yet.', required=True)
+FORMAT = FLAGS.choice('format', 'huggingface', [*export.LIBRARIES], 'What loads it.')
+OUTPUT = FLAGS.path('output', None, 'A new folder.', required=True)
 QUANTIZATION = FLAGS.choice(
   'quantization', 'float32', export.QUANTIZATIONS, "Of ctranslate2's weights."
 )
@@ -34,9 +34,9 @@ def main(argv: list[str]) -> None:
   logging.set_verbosity(logging.WARNING)
   interruption = Interruption()
   interruption.install()
-  given = WORKDIR.value, FORMAT.value, OUTPUT.value, QUANTIZATION.value
+  model = WORKDIR.value, FORMAT.value, OUTPUT.value, QUANTIZATION.value
   with interruption.deferred():  # it takes seconds, and a stop would leave a half
-    print(export.export(*given, AVERAGE.value, STEP.value))
+    print(export.export(*model, AVERAGE.value, STEP.value))
 
 
 if __name__ == '__main__':

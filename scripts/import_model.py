@@ -3,9 +3,9 @@
   python -m scripts.import_model --input=FOLDER --config=configs/newsmix.py:en-de \\
     --workdir=runs/imported
 
-The config says the languages, the search, and the corpus to score and fine-tune on; the
-model comes from FOLDER. With --prepare that corpus is encoded with the model's
-vocabulary; without, the run can translate and be looked into.
+The config has the languages, the search, and the corpus to score and fine-tune on; the
+model comes from FOLDER. --prepare encodes that corpus with the model's vocabulary.
+Without it the run can translate, but not be scored.
 """
 
 from transformer_jax.machine.signals import Interruption
@@ -17,14 +17,14 @@ from absl import logging
 
 from transformer_jax.data.corpus import name_apart
 from transformer_jax.data.flags import DataFlags
-from transformer_jax.exchange import folders, importing
+from transformer_jax.exchange.import_model import import_model
 from transformer_jax.machine import cli
 from transformer_jax.tasks import task_of
 
 FLAGS = cli.Flags(__doc__)
 INPUT = FLAGS.path('input', None, "The model's folder.", required=True)
 CONFIG = FLAGS.config('Languages, search and corpus of the run.', name_apart)
-WORKDIR = FLAGS.path('workdir', None, 'A folder that is not there yet.', required=True)
+WORKDIR = FLAGS.path('workdir', None, 'A new folder.', required=True)
 PREPARE = FLAGS.boolean('prepare', "Encode the config's corpus with its vocabulary.")
 DATA = DataFlags(FLAGS)
 
@@ -32,12 +32,10 @@ DATA = DataFlags(FLAGS)
 def main(argv: list[str]) -> None:
   FLAGS.parse(argv)
   logging.set_verbosity(logging.WARNING)
-  partial = folders.partial_of(WORKDIR.value)
-  left = lambda: f'Delete {partial} first.' if partial.exists() else ''
   interruption = Interruption().install()
-  interruption.last_words = lambda: f'The same command begins anew. {left()}'
-  given = INPUT.value, WORKDIR.value, CONFIG.value, task_of(CONFIG.value)
-  for line in importing.import_model(*given, DATA.folders(), PREPARE.value):
+  interruption.last_words = lambda: 'Nothing was written: give the same command again.'
+  model = INPUT.value, WORKDIR.value, CONFIG.value, task_of(CONFIG.value)
+  for line in import_model(*model, DATA.folders(), PREPARE.value):
     print(line)
 
 

@@ -10,7 +10,7 @@ from transformer_jax.exchange.export import export
 
 @pytest.fixture(scope='session')
 def workdir(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-  folder = tmp_path_factory.mktemp('leaving')
+  folder = tmp_path_factory.mktemp('exchange')
   return untrained.write(folder, **{'model.d_model': 24, 'model.norm_epsilon': 1e-6})
 
 

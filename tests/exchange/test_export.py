@@ -4,7 +4,6 @@ import dataclasses
 import json
 import pathlib
 import shutil
-import sys
 
 import numpy as np
 import pytest
@@ -12,32 +11,33 @@ from safetensors.numpy import load_file
 
 from toy import untrained
 from toy.results import PARSED, RESULT
-from transformer_jax import exchange
-from transformer_jax.exchange import huggingface, marian
+from transformer_jax.exchange import huggingface, marian, new_folder
 from transformer_jax.exchange.export import export
-from transformer_jax.exchange.outgoing import Outgoing
 from transformer_jax.machine.errors import UserError
-from transformer_jax.model import flops
+from transformer_jax.model import build, flops
 from transformer_jax.runs.run import Run
+from transformer_jax.training import checkpoint
 
 
-def test_archive_is_described(workdir: pathlib.Path, tmp_path: pathlib.Path):
-  """Every array stands on the page with its shape, and all of them are the model."""
-  export(workdir, 'safetensors', tmp_path / 'out', 'float32', None, None)
-  arrays = load_file(tmp_path / 'out' / 'model.safetensors')
-  page = (tmp_path / 'out' / 'README.md').read_text()
-  for name, array in arrays.items():
-    assert f'| `{name}` | {" x ".join(map(str, array.shape))} |' in page
-  model = Outgoing.read(Run(workdir), None, None)
-  for name, array in marian.named(model.params).items():
+def test_archive(workdir: pathlib.Path, tmp_path: pathlib.Path):
+  """Every array is on the page with its shape, and all of them are the model."""
+  output = tmp_path / 'out'
+  export(workdir, 'safetensors', output, 'float32', None, None)
+  arrays, run = load_file(output / 'model.safetensors'), Run(workdir)
+  page = (output / 'README.md').read_text()
+  shapes = build.architecture(run.config())[1]
+  params = checkpoint.restore_params(run.checkpoints, untrained.STEP, shapes)
+  assert arrays.keys() == marian.named(params).keys()
+  for name, array in marian.named(params).items():
     np.testing.assert_array_equal(arrays[name], array)
-  kept = (tmp_path / 'out' / 'vocabulary.model').read_bytes()
-  assert kept == (workdir / 'vocabulary.model').read_bytes()
-  config = json.loads((tmp_path / 'out' / 'run.config.json').read_text())
+    assert f'| `{name}` | {" x ".join(map(str, array.shape))} |' in page
+  vocabulary = (output / 'vocabulary.model').read_bytes()
+  assert vocabulary == (workdir / 'vocabulary.model').read_bytes()
+  config = json.loads((output / 'run.config.json').read_text())
   assert config == json.loads((workdir / 'config.json').read_text())
-  assert len([*(tmp_path / 'out').iterdir()]) == 4
+  assert len([*output.iterdir()]) == 4
   parameters = sum(array.size for array in arrays.values())
-  assert parameters == flops.parameters(Run(workdir).config().model)
+  assert parameters == flops.parameters(run.config().model)
   assert f'{parameters:,} parameters' in page and 'not been evaluated' in page
 
 
@@ -58,65 +58,51 @@ def test_page_has_scores_of_the_same_checkpoints(
   f1 = PARSED.parsing['f1']['score']
   assert f'| test | {PARSED.beam} | {PARSED.alpha} | {f1:.2f} F1 |' in page
   assert page.count('| test |') == 1 and 'library_name: transformers' in page
+  for limit in ('leading `>>xx<<`', 'scripts.export --format=ctranslate2'):
+    assert limit in page
 
 
-def test_nothing_is_left_of_half_an_export(
-  workdir: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-):
-  monkeypatch.setattr(huggingface, '_tokenizer', lambda config: 1 / 0)
-  with pytest.raises(ZeroDivisionError):
-    export(workdir, 'huggingface', tmp_path / 'out', 'float32', None, None)
+def test_a_folder_is_whole_or_not_there(tmp_path: pathlib.Path):
+  with pytest.raises(ZeroDivisionError), new_folder(tmp_path / 'out') as folder:
+    (folder / 'file').write_text(f'{1 / 0}')
   assert not [*tmp_path.iterdir()]
-
-
-@pytest.mark.parametrize('there', ['out', 'out.partial'])
-def test_what_is_there_is_left_alone(
-  there: str, workdir: pathlib.Path, tmp_path: pathlib.Path
-):
-  (tmp_path / there).mkdir()
-  with pytest.raises(UserError, match=f'{there} is .*delete it, or give another name'):
-    export(workdir, 'huggingface', tmp_path / 'out', 'float32', None, None)
-  assert [path.name for path in tmp_path.iterdir()] == [there]
+  with new_folder(tmp_path / 'out') as folder:
+    (folder / 'file').touch()
+  assert [path.name for path in tmp_path.rglob('*')] == ['out', 'file']
+  with pytest.raises(UserError, match='out exists: delete it, or give another name'):
+    with new_folder(tmp_path / 'out'):
+      pytest.fail('entered')
 
 
 @pytest.mark.parametrize(
-  ('key', 'value', 'named'),
+  ('key', 'value', 'message'),
   [
     ('d_k', 4, 'model.h x model.d_k is 12 and model.d_model 24'),
+    ('d_v', 4, 'model.h x model.d_v is 12 and model.d_model 24'),
     ('positions', 'learned', "model.positions='learned'"),
     ('target_vocab_size', 60, 'model.target_vocab_size=60'),
   ],
 )
 @pytest.mark.parametrize('kind', ['huggingface', 'ctranslate2'])
-def test_what_cannot_be_said_is_named(
-  kind: str, key: str, value: object, named: str, workdir: pathlib.Path, tmp_path
+def test_models_that_marian_cannot_be(
+  kind: str, key: str, value: object, message: str, workdir: pathlib.Path, tmp_path
 ):
   """Before anything is read: a copy of the config is enough."""
   config = json.loads((workdir / 'config.json').read_text())
   config['model'][key] = value
   (tmp_path / 'config.json').write_text(json.dumps(config))
-  with pytest.raises(UserError, match=named):
+  with pytest.raises(UserError, match=message):
     export(tmp_path, kind, tmp_path / 'out', 'float32', None, None)
 
 
 def test_hugging_face_searches_as_the_config_says(marian: pathlib.Path):
-  found = json.loads((marian / 'generation_config.json').read_text())
-  assert (found['num_beams'], found['length_penalty']) == (4, 0.6)
-  assert found['bad_words_ids'] == [[0], [2]], 'padding and <s> are never written'
+  generation = json.loads((marian / 'generation_config.json').read_text())
+  assert (generation['num_beams'], generation['length_penalty']) == (4, 0.6)
+  assert generation['bad_words_ids'] == [[0], [2]], '<pad> and <s> are never written'
+  key = huggingface.EPSILON
+  assert json.loads((marian / 'config.json').read_text())[key] == 1e-6
 
 
 def test_quantization_is_ctranslate2s(workdir: pathlib.Path, tmp_path: pathlib.Path):
   with pytest.raises(UserError, match='int8 goes with --format=ctranslate2'):
     export(workdir, 'huggingface', tmp_path / 'out', 'int8', None, None)
-
-
-def test_ctranslate2_is_asked_for(
-  workdir: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-):
-  for name in [name for name in sys.modules if 'ctranslate2' in name]:
-    monkeypatch.delitem(sys.modules, name)
-  monkeypatch.delattr(exchange, 'ctranslate2', raising=False)
-  monkeypatch.setitem(sys.modules, 'ctranslate2.converters', None)
-  monkeypatch.setitem(sys.modules, 'ctranslate2', None)
-  with pytest.raises(UserError, match="pip install 'ctranslate2"):
-    export(workdir, 'ctranslate2', tmp_path / 'out', 'float32', None, None)

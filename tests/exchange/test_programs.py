@@ -13,11 +13,12 @@ import sentencepiece
 import transformer_jax
 from configs import base
 from toy import corpus
-from transformer_jax.data.vocabulary import BOS, EOS
+from transformer_jax.data.vocabulary import BOS, EOS, UNK
 from transformer_jax.decoding.trained import TrainedModel
 from transformer_jax.exchange import pieces
 from transformer_jax.exchange.export import export
-from transformer_jax.exchange.importing import import_model
+from transformer_jax.exchange.import_model import import_model
+from transformer_jax.tasks import TRANSLATION
 
 torch = pytest.importorskip('torch')
 transformers = pytest.importorskip('transformers')
@@ -55,8 +56,13 @@ class HuggingFace:
     return [self._tokenizer.convert_ids_to_tokens(row[1:]) for row in found]
 
 
-def assert_same_scores(ours: TrainedModel, theirs: list[np.ndarray]) -> None:
-  for scored, row in zip(ours.score(SOURCES, TARGETS), theirs, strict=True):
+def assert_same_scores(
+  ours: TrainedModel,
+  theirs: list[np.ndarray],
+  sources: Sequence[str] = SOURCES,
+  targets: Sequence[str] = TARGETS,
+) -> None:
+  for scored, row in zip(ours.score(sources, targets), theirs, strict=True):
     np.testing.assert_allclose(scored.log_probabilities, row, atol=TOLERANCE)
 
 
@@ -79,6 +85,26 @@ def test_hugging_face_computes_the_same(ours: TrainedModel, marian: pathlib.Path
   assert_same_words(ours, theirs.greedy(SOURCES, 30))
 
 
+SPECIAL_TEXTS = [
+  *(f'one {token} two' for token in pieces.SPECIALS),
+  *(f'{token}five{token} {token}' for token in pieces.SPECIALS),
+  ' '.join(pieces.SPECIALS),
+]
+
+
+def test_special_tokens_in_a_text_are_text(ours: TrainedModel, marian: pathlib.Path):
+  """`</s>` and the like, anywhere in a source or a target, alone or within a word."""
+  theirs = HuggingFace(marian).score(SPECIAL_TEXTS, SPECIAL_TEXTS[::-1])
+  assert_same_scores(ours, theirs, SPECIAL_TEXTS, SPECIAL_TEXTS[::-1])
+
+
+def test_a_leading_code_is_unknown_to_marian(marian: pathlib.Path):
+  """As the card says."""
+  tokenizer = transformers.MarianTokenizer.from_pretrained(marian)
+  ids = tokenizer('>>deu<< one')['input_ids']
+  assert ids[0] == UNK and ids[1:] == tokenizer('one')['input_ids']
+
+
 @pytest.mark.parametrize('kind', ['float32', 'float16', 'int8'])
 def test_ctranslate2_computes_the_same(
   kind: str, ours: TrainedModel, workdir: pathlib.Path, tmp_path: pathlib.Path
@@ -91,19 +117,19 @@ def test_ctranslate2_computes_the_same(
     sentencepiece.SentencePieceProcessor(model_file=str(folder / f'{side}.spm'))
     for side in ('source', 'target')
   ]
-  cut = [model.encode(t, out_type=str) for model, t in zip(spm, (SOURCES, TARGETS))]  # noqa: B905
-  found = [np.array(one.log_probs) for one in theirs.score_batch(*cut)]
+  cut = [spm[0].encode(SOURCES, out_type=str), spm[1].encode(TARGETS, out_type=str)]
+  scores = [np.array(one.log_probs) for one in theirs.score_batch(*cut)]
   if kind == 'float32':
-    assert_same_scores(ours, found)
+    assert_same_scores(ours, scores)
     best = theirs.translate_batch(cut[0], beam_size=1, max_decoding_length=30)
     assert_same_words(ours, [one.hypotheses[0] for one in best])
   else:
     totals = [one.total for one in ours.score(SOURCES, TARGETS)]
-    correlation = np.corrcoef(totals, [row.sum() for row in found])[0, 1]
+    correlation = np.corrcoef(totals, [row.sum() for row in scores])[0, 1]
     assert correlation > 0.99
 
 
-def made_in_pytorch(folder: pathlib.Path, **settings: Any) -> None:
+def make_in_pytorch(folder: pathlib.Path, **settings: Any) -> None:
   """A model as published ones are: two SentencePiece models, one table, own rows."""
   vocabulary = {'</s>': 0, '<unk>': 1}
   folder.mkdir()
@@ -144,22 +170,26 @@ def made_in_pytorch(folder: pathlib.Path, **settings: Any) -> None:
     {'activation_function': 'relu', 'scale_embedding': False},
   ],
 )
-def test_a_model_made_in_pytorch_comes_in(
+def test_import_of_a_model_made_in_pytorch(
   settings: dict[str, Any], tmp_path: pathlib.Path
 ):
   folder, run = tmp_path / 'theirs', tmp_path / 'run'
-  made_in_pytorch(folder, **settings)
+  make_in_pytorch(folder, **settings)
   config = base.get_config()
   config.update({'decode_dtype': 'float32', 'extra_length': 6, 'slices': 1})
-  said = [*import_model(folder, run, config, (tmp_path, None, None), False)]
+  lines = [
+    *import_model(folder, run, config, TRANSLATION, (tmp_path, None, None), False)
+  ]
   ours, theirs = transformer_jax.load(run, beam=1), HuggingFace(folder)
   assert_same_scores(ours, theirs.score(SOURCES, TARGETS))
-  coded = [f'>>deu<< {line}' for line in SOURCES]
-  scored = [one.log_probabilities for one in ours.score(coded, TARGETS)]
-  for mine, row in zip(scored, theirs.score(coded, TARGETS), strict=True):
-    np.testing.assert_allclose(mine, row, atol=TOLERANCE)
+  # A language's code; characters that the source's or the target's pieces lack.
+  for sources, targets in (
+    ([f'>>deu<< {line}' for line in SOURCES], TARGETS),
+    ([f'{line} {other} V' for line, other in zip(SOURCES, TARGETS)], SOURCES),  # noqa: B905
+  ):
+    assert_same_scores(ours, theirs.score(sources, targets), sources, targets)
   assert_same_words(ours, theirs.greedy(SOURCES, 40))
-  assert len(said) == 2 and ours.config.model.biases
+  assert len(lines) == 2 and ours.config.model.biases
   again = tmp_path / 'again'
   export(run, 'huggingface', again, 'float32', None, None)
   assert_same_scores(ours, HuggingFace(again).score(SOURCES, TARGETS))

@@ -274,6 +274,8 @@ class Vocabulary:
     # Only a vocabulary of whole words has classes; text is then read by words.
     has_classes = any(piece.startswith(_SPACE + CLASS) for piece in pieces)
     self._words = {p.removeprefix(_SPACE) for p in pieces} if has_classes else None
+    # The pieces of an imported model's other language (exchange/pieces.py).
+    self._unused = {p: i for i, p in enumerate(pieces) if self._processor.is_unused(i)}
 
   def _read(self, sentences: Sequence[str]) -> list[str]:
     """The sentences, their rare words as classes where the vocabulary has such."""
@@ -290,7 +292,17 @@ class Vocabulary:
 
   def encode(self, sentences: Sequence[str]) -> list[list[int]]:
     """The ids of each sentence, with all cores."""
-    return self._processor.encode(self._read(sentences), num_threads=-1)
+    read = self._read(sentences)
+    ids = self._processor.encode(read, num_threads=-1)
+    if not self._unused:
+      return ids
+    return [self._look_up(*pair) for pair in zip(read, ids, strict=True)]
+
+  def _look_up(self, sentence: str, ids: Sequence[int]) -> list[int]:
+    """The ids, with unused pieces for unknown parts of the sentence that equal them."""
+    names = self._processor.encode(sentence, out_type=str) if UNK in ids else ids
+    pairs = zip(ids, names, strict=True)
+    return [self._unused.get(name, UNK) if i == UNK else int(i) for i, name in pairs]
 
   def encode_flat(self, sentences: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
     """All sentences' ids one after another [tokens], and each one's count [sentences].
@@ -299,6 +311,8 @@ class Vocabulary:
     """
     read = self._read(sentences)
     ids = self._processor.encode(read, num_threads=1, return_type='numpy')
+    if self._unused:
+      ids = [self._look_up(*pair) for pair in zip(read, ids, strict=True)]
     lengths = np.fromiter(map(len, ids), np.int64, len(ids))
     return np.concatenate([np.zeros(0, np.int32), *ids]), lengths
 

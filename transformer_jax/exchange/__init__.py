@@ -1,1 +1,34 @@
-"""Models that leave for other programs, and models that come in."""
+"""Models for other programs, and models from them (docs/export.md)."""
+
+import contextlib
+import os
+import pathlib
+import shutil
+from collections.abc import Iterator
+
+from transformer_jax.machine import files
+from transformer_jax.machine.errors import UserError
+
+PARTIAL = '.partial'  # ends the name of a folder that is not complete
+
+
+@contextlib.contextmanager
+def new_folder(path: pathlib.Path) -> Iterator[pathlib.Path]:
+  """A context that gives a folder to write into, and renames it to `path` at its end.
+
+  If the block raises, nothing is left. A killed process leaves PATH.NUMBER.partial.
+
+  Raises:
+    UserError: `path` exists.
+  """
+  path = path.absolute()
+  if path.exists() or path.is_symlink():
+    raise UserError(f'{path} exists: delete it, or give another name')
+  partial = path.with_name(f'{path.name}.{os.getpid()}{PARTIAL}')
+  partial.mkdir(parents=True)
+  try:
+    with files.named(partial):
+      yield partial
+    partial.rename(path)
+  finally:
+    shutil.rmtree(partial, ignore_errors=True)

@@ -1,22 +1,22 @@
 """A folder that ctranslate2.Translator loads; CTranslate2 itself writes it.
 
-It needs neither PyTorch nor transformers. CTranslate2's own converter of Hugging Face's
-Marian models would not do: it drops the last piece, and starts from an embedding of
-zeros.
+It needs neither PyTorch nor transformers. (The converter that comes with CTranslate2
+drops the last piece of a Marian model, and starts every translation from an embedding
+of zeros, as published models need; ours start from that of <s>.)
 """
 
 import pathlib
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
+import ml_collections
 import numpy as np
 from ctranslate2.converters import utils
 from ctranslate2.specs import common_spec, transformer_spec
 
-from transformer_jax.data.vocabulary import BOS, EOS, UNK
+from transformer_jax.data.vocabulary import BOS, EOS, UNK, Vocabulary
 from transformer_jax.exchange import marian
 from transformer_jax.exchange.huggingface import POSITIONS, SPM
-from transformer_jax.exchange.outgoing import Outgoing
 
 Arrays = Mapping[str, np.ndarray]
 
@@ -33,8 +33,8 @@ translator = ctranslate2.Translator('FOLDER')
 source = sentencepiece.SentencePieceProcessor(model_file='FOLDER/source.spm')
 target = sentencepiece.SentencePieceProcessor(model_file='FOLDER/target.spm')
 lines = source.encode(['A sentence.'], out_type=str)  # CTranslate2 adds </s>
-found = translator.translate_batch(lines, beam_size=BEAM, length_penalty=ALPHA)
-print([target.decode(one.hypotheses[0]) for one in found])
+results = translator.translate_batch(lines, beam_size=BEAM, length_penalty=ALPHA)
+print([target.decode(result.hypotheses[0]) for result in results])
 ```
 
 Its beam search divides log P by length**alpha, where GNMT's penalty, with which the
@@ -44,21 +44,30 @@ same in float32.
 
 
 def write(
-  model: Outgoing, arrays: Arrays, quantization: str, folder: pathlib.Path
+  params: marian.Tree,
+  config: ml_collections.ConfigDict,
+  spm: Sequence[pathlib.Path],
+  quantization: str,
+  folder: pathlib.Path,
 ) -> None:
-  """Writes all files but the page; `arrays` are Marian's."""
-  sizes = model.config['model']
-  spec = _spec(arrays, sizes['N'], sizes['h'], sizes['activation'])
-  spec.register_source_vocabulary(model.pieces)
-  spec.register_target_vocabulary(model.pieces)
+  """Writes all files but the page.
+
+  Args:
+    spm: the SentencePiece models of source and target, with the same pieces.
+    quantization: the type of the weights: float32, float16 or int8.
+  """
+  sizes, pieces = config.model, Vocabulary(spm[1]).pieces()
+  spec = _spec(marian.to_marian(params), sizes.N, sizes.h, sizes.activation)
+  spec.register_source_vocabulary(pieces)
+  spec.register_target_vocabulary(pieces)
   spec.config.add_source_eos = True
-  spec.config.bos_token = spec.config.decoder_start_token = model.pieces[BOS]
-  spec.config.eos_token, spec.config.unk_token = model.pieces[EOS], model.pieces[UNK]
-  spec.config.layer_norm_epsilon = sizes['norm_epsilon']
+  spec.config.bos_token = spec.config.decoder_start_token = pieces[BOS]
+  spec.config.eos_token, spec.config.unk_token = pieces[EOS], pieces[UNK]
+  spec.config.layer_norm_epsilon = sizes.norm_epsilon
   spec.validate()
   spec.optimize(quantization=quantization)
   spec.save(str(folder))
-  for path, name in zip(model.spm, SPM, strict=True):
+  for path, name in zip(spm, SPM, strict=True):
     shutil.copyfile(path, folder / name)
 
 

@@ -1,18 +1,51 @@
-"""From a run to a folder for another program."""
+"""From a run to a folder for another program, with a page that describes the model."""
 
+import json
 import pathlib
+import shutil
+import sys
 import types
+from collections.abc import Iterator
 
-from transformer_jax.exchange import archive, folders, huggingface, marian, model_card
-from transformer_jax.exchange.outgoing import Outgoing
-from transformer_jax.machine import files
+from safetensors.numpy import save_file
+
+from transformer_jax.data import card
+from transformer_jax.exchange import huggingface, marian, new_folder
+from transformer_jax.machine import files, platform, provenance
 from transformer_jax.machine.errors import UserError
-from transformer_jax.runs.run import Run
+from transformer_jax.model import build, flops
+from transformer_jax.runs.result import Result
+from transformer_jax.runs.run import Run, chosen_steps
+from transformer_jax.training import checkpoint
 
-FORMATS = ('huggingface', 'ctranslate2', 'safetensors')
-# By the names that Hugging Face's pages have for them.
-LIBRARIES = dict(zip(FORMATS, ('transformers', 'ctranslate2', 'jax'), strict=True))
+# The formats, and what Hugging Face's pages call the library that loads each.
+LIBRARIES = {
+  'huggingface': 'transformers',
+  'ctranslate2': 'ctranslate2',
+  'safetensors': 'jax',
+}
 QUANTIZATIONS = ('float32', 'float16', 'int8')
+ARCHIVED_CONFIG = 'run.config.json'
+
+_LOAD_ARCHIVE = """\
+```python
+from safetensors.numpy import load_file
+
+arrays = load_file('FOLDER/model.safetensors')
+```
+
+`run.config.json` is the run's config. `vocabulary.model` is a SentencePiece model;
+`vocabulary.target.model`, if it is there, is the target's. In both, `<pad>`, `</s>`,
+`<s>` and `<unk>` are 0, 1, 2 and 3.
+"""
+_LETTERS = """\
+D is d_model, F is d_ff, H the number of heads, K is d_k, V is d_v and W the vocabulary.
+`query`, `key` and `value` are [D, H, K or V], `output` is [H, V, D] and `kernel`
+[in, out]: a query of head i is x W_i with x [D] and W_i = `query`[:, i, :]. `embedding`
+[W, D] also makes the logits. Biases of attention have the heads in one axis.
+Embeddings are multiplied by sqrt(D) where words are looked up, and not for the logits.
+Sinusoids, which are not stored, are interleaved: sine, cosine, sine ...
+"""
 
 
 def export(
@@ -26,23 +59,23 @@ def export(
   """Writes a run's model to a new folder, whole or not at all.
 
   Args:
-    format: one of FORMATS.
+    format: one of LIBRARIES.
     quantization: one of QUANTIZATIONS; other than float32 for ctranslate2 alone.
     average: how many checkpoints to average; None is what the config says.
     step: the last of them; 'best' is the best on dev, None the newest.
 
-  Returns: a line on what was written.
+  Returns:
+    A line on what was written.
 
   Raises:
     UserError: the run is incomplete, the format cannot express its model, CTranslate2
-      is needed and missing, `quantization` does not go with `format`, or `output` is
-      there already.
+      is missing, `quantization` does not go with `format`, or `output` exists.
   """
   run = Run(workdir)
-  sizes = run.config().model.to_dict()
+  config = run.config()
   if format != 'safetensors':
     try:
-      marian.check(sizes)
+      marian.check(config.model)
     except UserError as error:
       raise UserError(
         f'{workdir} cannot be exported with --format={format}: {error}'
@@ -53,22 +86,29 @@ def export(
     raise UserError(
       f'--quantization={quantization} goes with --format=ctranslate2 only'
     )
-  with folders.written(output) as folder:
-    model = Outgoing.read(run, average, step)
-    if format == 'safetensors':
-      archive.write(model, folder)
-      loading, rest = archive.LOADING, archive.listing(model)
+  spm = run.vocabulary_files()
+  with new_folder(output) as folder:
+    steps = chosen_steps(run, config, average, step)
+    platform.start(config.slices)
+    _, shapes = build.architecture(config)
+    params = checkpoint.average(run.checkpoints, steps, shapes)
+    about = ''
+    if format == 'huggingface':
+      huggingface.write(params, config, spm, folder)
+      loading = huggingface.LOADING
+    elif format == 'ctranslate2':
+      ctranslate2.write(params, config, spm, quantization, folder)
+      loading = ctranslate2.LOADING
     else:
-      arrays, rest = marian.to_marian(model.params), iter(())
-      if format == 'huggingface':
-        huggingface.write(model, arrays, folder)
-        loading = huggingface.LOADING
-      else:
-        ctranslate2.write(model, arrays, quantization, folder)
-        loading = ctranslate2.LOADING
-    text = model_card.page(model, LIBRARIES[format], loading, rest)
-    files.write(folder / 'README.md', text)
-  return f'{output}: {format}, {quantization}, of steps {model.steps} of {workdir}'
+      arrays = marian.named(params)
+      save_file(arrays, folder / huggingface.WEIGHTS)
+      for path in {*spm}:
+        shutil.copyfile(path, folder / path.name)
+      files.write_json(folder / ARCHIVED_CONFIG, config.to_dict())
+      loading, about = _LOAD_ARCHIVE, '\n'.join(_listing(arrays))
+    page = '\n'.join(_page(run, steps, LIBRARIES[format], loading))
+    files.write(folder / 'README.md', f'{page}\n{about}\n')
+  return f'{output}: {format}, {quantization}, of steps {steps} of {workdir}'
 
 
 def _ctranslate2() -> types.ModuleType:
@@ -80,3 +120,82 @@ def _ctranslate2() -> types.ModuleType:
       "'ctranslate2>=4.8,<5'"
     ) from error
   return ctranslate2
+
+
+def _listing(arrays: marian.Arrays) -> Iterator[str]:
+  """The lines of an archive's page that name every array."""
+  yield from ('## Names and shapes', '', _LETTERS, '| array | shape |', '|---|---|')
+  for name, array in arrays.items():
+    yield f'| `{name}` | {" x ".join(map(str, array.shape))} |'
+
+
+def _page(run: Run, steps: list[int], library: str, loading: str) -> Iterator[str]:
+  """The lines of README.md, with the head that Hugging Face reads.
+
+  Args:
+    loading: how the model is loaded; BEAM and ALPHA stand for the config's.
+  """
+  config, about = run.config(), card.read_card(run.workdir)
+  source, target = config.data.source_language, config.data.target_language
+  for word, value in (('BEAM', config.beam), ('ALPHA', config.alpha)):
+    loading = loading.replace(word, str(value))
+  yield from ('---', 'language:', f'- {source}')
+  if config.task == 'translation':  # a tree is of no language
+    yield from (f'- {target}', 'pipeline_tag: translation')
+  yield from (f'library_name: {library}', '---', '')
+  yield from (f'# {run.workdir.resolve().name}: {source} to {target}', '')
+  origin = f'trained by Transformer-JAX on `{config.data.name}`'
+  if 'imported' in about:
+    folder = about['imported']['folder']
+    origin = f'imported into Transformer-JAX from a folder `{folder}`'
+  which = f'step {steps[0]:,}'
+  if len(steps) > 1:
+    which = f'the average of {len(steps)} checkpoints, steps {steps[0]:,}'
+    which += f' to {steps[-1]:,}'
+  yield (
+    f'A Transformer (Vaswani et al. 2017), {origin}: '
+    f'{flops.parameters(config.model):,} parameters, {which}.'
+  )
+  if config.data.tokenized:
+    yield 'Its text is tokenised, on both sides.'
+  yield from ('', loading, '## Scores', '', *_scores(_results(run, steps)), '')
+  commit = provenance.commit() or '(no checkout)'
+  yield from ('## Config', '', f'Exported by commit {commit}.', '')
+  yield from ('```json', json.dumps(config.to_dict(), indent=1), '```', '')
+
+
+def _results(run: Run, steps: list[int]) -> Iterator[Result]:
+  """The run's evaluations of the same checkpoints."""
+  for path in sorted((run.workdir / 'translations').glob('*.json')):
+    try:
+      result = Result.read(path)
+    except UserError as error:
+      print(f'not on the page: {error}', file=sys.stderr)
+      continue
+    if result.averaged == steps:
+      yield result
+
+
+def _scores(results: Iterator[Result]) -> Iterator[str]:
+  rows, trained, evaluated = [], {}, {}
+  for result in results:
+    trained[result.training_commit or '(not recorded)'] = None
+    evaluated[result.commit or '(no checkout)'] = None
+    for kind, score in result.scores():
+      low, high = score.interval
+      signature = score.signature.replace('|', r'\|')
+      rows.append(
+        f'| {result.split} | {result.beam} | {result.alpha} | {score.score:.2f} {kind} '
+        f'| {low:.2f} to {high:.2f} | `{signature}` |'
+      )
+  if not rows:
+    yield 'These checkpoints have not been evaluated.'
+    return
+  yield '| set | beam | alpha | score | 95 % interval | signature |'
+  yield '|---|---|---|---|---|---|'
+  yield from rows
+  yield ''
+  yield (
+    f'Trained by commit {", ".join(trained)}, '
+    f'evaluated by commit {", ".join(evaluated)}.'
+  )

@@ -3,14 +3,14 @@
 import json
 import pathlib
 import shutil
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Any
 
-from safetensors.numpy import save
+import ml_collections
+from safetensors.numpy import save_file
 
-from transformer_jax.data.vocabulary import BOS, EOS, PAD
+from transformer_jax.data.vocabulary import BOS, EOS, PAD, Vocabulary
 from transformer_jax.exchange import marian
-from transformer_jax.exchange.outgoing import Outgoing
 from transformer_jax.exchange.pieces import as_marian
 from transformer_jax.model import build
 
@@ -34,44 +34,61 @@ print(tokenizer.batch_decode(model.generate(**inputs), skip_special_tokens=True)
 
 Its beam search divides log P by length**alpha, where GNMT's penalty, with which the
 scores below were made, is ((5 + length) / 6)**alpha. Greedy translations are the same.
+
+The tokenizer reads `<s>`, `</s>`, `<pad>` and `<unk>` in a text as plain characters. It
+reads a leading `>>xx<<` as the code of a language, which becomes `<unk>` where the
+model has no such code.
+
+`ct2-transformers-converter` cannot convert this folder, since it starts every
+translation from an embedding of zeros and drops the last piece, as published Marian
+models need. `scripts.export --format=ctranslate2` writes the run for CTranslate2.
 """
 
 
-def write(model: Outgoing, arrays: marian.Arrays, to: pathlib.Path) -> None:
-  """Writes all files but the page; `arrays` are Marian's."""
-  sizes = model.config['model']
-  factor = marian.norm_factor(sizes['norm_epsilon'])
-  arrays = marian.enlarged(arrays, sizes['N'], factor)
-  (to / WEIGHTS).write_bytes(save(arrays, metadata={'format': 'pt'}))
-  for path, name in zip(model.spm, SPM, strict=True):
-    shutil.copyfile(path, to / name)
-  pieces = {as_marian(piece): row for row, piece in enumerate(model.pieces)}
+def write(
+  params: marian.Tree,
+  config: ml_collections.ConfigDict,
+  spm: Sequence[pathlib.Path],
+  folder: pathlib.Path,
+) -> None:
+  """Writes all files but the page.
+
+  Args:
+    spm: the SentencePiece models of source and target, with the same pieces.
+  """
+  sizes = config.model
+  factor = marian.norm_factor(sizes.norm_epsilon)
+  arrays = marian.enlarged(marian.to_marian(params), sizes.N, factor)
+  save_file(arrays, folder / WEIGHTS, metadata={'format': 'pt'})
+  for path, name in zip(spm, SPM, strict=True):
+    shutil.copyfile(path, folder / name)
+  pieces = Vocabulary(spm[1]).pieces()
   for name, value in (
-    ('vocab.json', pieces),
-    ('config.json', config_of(sizes)),
-    ('generation_config.json', _generation(model.config)),
-    ('tokenizer_config.json', _tokenizer(model.config)),
+    ('vocab.json', {as_marian(piece): row for row, piece in enumerate(pieces)}),
+    ('config.json', _config(sizes)),
+    ('generation_config.json', _generation(config)),
+    ('tokenizer_config.json', _tokenizer(config)),
   ):
     text = json.dumps(value, indent=1, ensure_ascii=False) + '\n'
-    (to / name).write_text(text, encoding='utf-8')
+    (folder / name).write_text(text, encoding='utf-8')
 
 
-def config_of(model: Mapping[str, Any]) -> dict[str, Any]:
-  sizes = {'d_model': model['d_model'], 'num_hidden_layers': model['N']}
+def _config(model: ml_collections.ConfigDict) -> dict[str, Any]:
+  sizes = {'d_model': model.d_model, 'num_hidden_layers': model.N}
   for stack in ('encoder', 'decoder'):
-    sizes[f'{stack}_layers'] = model['N']
-    sizes[f'{stack}_attention_heads'] = model['h']
-    sizes[f'{stack}_ffn_dim'] = model['d_ff']
+    sizes[f'{stack}_layers'] = model.N
+    sizes[f'{stack}_attention_heads'] = model.h
+    sizes[f'{stack}_ffn_dim'] = model.d_ff
   return {
     'architectures': ['MarianMTModel'],
     'model_type': 'marian',
     **sizes,
-    'vocab_size': model['vocab_size'],
-    'decoder_vocab_size': model['vocab_size'],
+    'vocab_size': model.vocab_size,
+    'decoder_vocab_size': model.vocab_size,
     'max_position_embeddings': POSITIONS,
-    'activation_function': model['activation'],
-    'dropout': model['P_drop'],
-    'attention_dropout': model['P_drop_attention'],
+    'activation_function': model.activation,
+    'dropout': model.P_drop,
+    'attention_dropout': model.P_drop_attention,
     'activation_dropout': 0.0,
     'scale_embedding': True,
     'static_position_embeddings': True,
@@ -81,32 +98,33 @@ def config_of(model: Mapping[str, Any]) -> dict[str, Any]:
     'share_encoder_decoder_embeddings': True,
     'tie_word_embeddings': True,
     'is_encoder_decoder': True,
-    'init_std': model['d_model'] ** -0.5,
+    'init_std': model.d_model**-0.5,
     'dtype': 'float32',
     'forced_eos_token_id': None,
-    EPSILON: model['norm_epsilon'],
+    EPSILON: model.norm_epsilon,
     **IDS,
   }
 
 
-def _generation(config: Mapping[str, Any]) -> dict[str, Any]:
+def _generation(config: ml_collections.ConfigDict) -> dict[str, Any]:
   return {
     **IDS,
     'bad_words_ids': [[PAD], [BOS]],
-    'num_beams': config['beam'],
-    'length_penalty': config['alpha'],
+    'num_beams': config.beam,
+    'length_penalty': config.alpha,
     'max_length': build.LONGEST,
   }
 
 
-def _tokenizer(config: Mapping[str, Any]) -> dict[str, Any]:
+def _tokenizer(config: ml_collections.ConfigDict) -> dict[str, Any]:
   return {
     'tokenizer_class': 'MarianTokenizer',
-    'source_lang': config['data']['source_language'],
-    'target_lang': config['data']['target_language'],
+    'source_lang': config.data.source_language,
+    'target_lang': config.data.target_language,
     'model_max_length': build.LONGEST,
     'separate_vocabs': False,
     'clean_up_tokenization_spaces': False,
+    'split_special_tokens': True,  # so that '</s>' in a text does not end it
     'bos_token': '<s>',
     'eos_token': '</s>',
     'pad_token': '<pad>',

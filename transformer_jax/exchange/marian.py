@@ -66,37 +66,35 @@ _PARTS = {
 
 
 class Form(NamedTuple):
-  """How to convert one array to Marian's form (`there`) and to ours (`back`).
+  """How an array of ours becomes Marian's, and back.
 
-  Both take order_of(d_model), Marian's order of the axis D. `back` also takes the shape
-  of our array.
+  Attributes:
+    export: (our array, order_of(d_model)) -> Marian's.
+    restore: (Marian's array, order_of(d_model), our array's shape) -> ours.
   """
 
-  there: Callable[[np.ndarray, np.ndarray], np.ndarray]
-  back: Callable[[np.ndarray, np.ndarray, tuple[int, ...]], np.ndarray]
-
-
-def _undone(order: np.ndarray) -> np.ndarray:
-  return np.argsort(order)
+  export: Callable[[np.ndarray, np.ndarray], np.ndarray]
+  restore: Callable[[np.ndarray, np.ndarray, tuple[int, ...]], np.ndarray]
 
 
 INWARD = Form(  # [D, ...] -> [..., D]
   lambda x, order: x.reshape(len(order), -1)[order].T,
-  lambda y, order, shape: y.T[_undone(order)].reshape(shape),
+  lambda y, order, shape: y.T[np.argsort(order)].reshape(shape),
 )
 OUTWARD = Form(  # [..., D] -> [D, ...]
   lambda x, order: x.reshape(-1, len(order))[:, order].T,
-  lambda y, order, shape: y.T[:, _undone(order)].reshape(shape),
+  lambda y, order, shape: y.T[:, np.argsort(order)].reshape(shape),
 )
-ALONG = Form(  # [..., D], and stays so
-  lambda x, order: x[..., order], lambda y, order, shape: y[..., _undone(order)]
+ALONG = Form(  # [..., D] -> [..., D]
+  lambda x, order: x[..., order],
+  lambda y, order, shape: y[..., np.argsort(order)],
 )
-APART = Form(lambda x, order: x, lambda y, order, shape: y)  # it has no axis D
+UNCHANGED = Form(lambda x, order: x, lambda y, order, shape: y)  # without an axis D
 ROW = Form(lambda x, order: x[None], lambda y, order, shape: y[0])  # [W] -> [1, W]
 
 
 def order_of(d_model: int) -> np.ndarray:
-  """[D]: which of our dimensions stands at each place of Marian's: sines, cosines."""
+  """[D]: our dimension for each of Marian's: those of sines, then those of cosines."""
   return np.concatenate([np.arange(0, d_model, 2), np.arange(1, d_model, 2)])
 
 
@@ -127,37 +125,35 @@ def check(model: Mapping[str, Any]) -> None:
 
 
 def to_marian(params: Tree) -> Arrays:
-  """Marian's arrays, float32 as ours are."""
+  """Marian's arrays, float32 as ours are, with zeros for biases that ours lack."""
   ours = named(params)
-  order = order_of(ours['embedding'].shape[1])
-  found = {}
+  W, D = ours['embedding'].shape
+  order = order_of(D)
+  arrays = {}
   for mine, theirs, form in _table(len(params['encoder'])):
     if mine in ours:
-      found[theirs] = np.ascontiguousarray(form.there(ours[mine], order))
+      arrays[theirs] = np.ascontiguousarray(form.export(ours[mine], order))
     else:
-      found[theirs] = np.zeros(
-        (1, len(ours['embedding'])) if form is ROW else len(order), np.float32
-      )
-  return found
+      arrays[theirs] = np.zeros((1, W) if form is ROW else D, np.float32)
+  return arrays
 
 
 def from_marian(arrays: Mapping[str, np.ndarray], shapes: Tree) -> Tree:
   """Our parameters; the inverse of to_marian().
 
   Args:
-    arrays: those of expected(), as checked() returns them.
-    shapes: what our model's parameters are to be like. Where it has no biases, Marian's
-      are left out.
+    arrays: as checked() returns them.
+    shapes: of our model's parameters. Where it has no biases, Marian's are left out.
   """
   order = order_of(shapes['embedding'].shape[1])
   table = {mine: rest for mine, *rest in _table(len(shapes['encoder']))}
 
-  def back(path: tuple, leaf: Any) -> np.ndarray:
+  def restore(path: tuple, leaf: Any) -> np.ndarray:
     theirs, form = table[_dotted(path)]
-    found = form.back(arrays[theirs], order, leaf.shape)
-    return np.ascontiguousarray(found, np.float32)
+    array = form.restore(arrays[theirs], order, leaf.shape)
+    return np.ascontiguousarray(array, np.float32)
 
-  return jax.tree_util.tree_map_with_path(back, shapes)
+  return jax.tree_util.tree_map_with_path(restore, shapes)
 
 
 def expected(N: int, d_model: int, d_ff: int, vocab_size: int) -> dict[str, tuple]:
@@ -173,14 +169,14 @@ def expected(N: int, d_model: int, d_ff: int, vocab_size: int) -> dict[str, tupl
 
 
 def checked(arrays: Mapping[str, np.ndarray], shapes: Mapping[str, tuple]) -> Arrays:
-  """The arrays that a Marian model has, in float32; what repeats them is left out.
+  """The arrays that a Marian model has, in float32, without those that repeat them.
 
   Args:
     shapes: from expected().
 
   Raises:
-    UserError: one is missing, has another shape or type, is not finite or of no such
-      model; or the positions are no sinusoids, or the embeddings are not one matrix.
+    UserError: an array is missing, unknown, not finite, or of another shape or type; or
+      the positions are no sinusoids, or the embeddings are not one matrix.
   """
   repeats = [f'{name}.weight' for name in (*TIED, *POSITIONS)]
   _refuse('it lacks', shapes.keys() - arrays)
@@ -193,25 +189,23 @@ def checked(arrays: Mapping[str, np.ndarray], shapes: Mapping[str, tuple]) -> Ar
         f'{name} is of shape {list(array.shape)}, but config.json says '
         f'{list(shapes[name])}'
       )
-  found = {name: np.asarray(arrays[name], np.float32) for name in shapes}
-  _refuse('not all is finite in', [n for n in found if not np.isfinite(found[n]).all()])
-  embedding = found[EMBEDDING]
+  ours = {name: np.asarray(arrays[name], np.float32) for name in shapes}
+  _refuse('not all is finite in', [n for n in ours if not np.isfinite(ours[n]).all()])
+  embedding = ours[EMBEDDING]
   for name in set(repeats) & arrays.keys():
     array = np.asarray(arrays[name], np.float32)
     if name.removesuffix('.weight') in TIED:
-      alike, what = (
-        np.array_equal(array, embedding),
-        f'{EMBEDDING}: they have to be tied',
-      )
+      if not np.array_equal(array, embedding):
+        raise UserError(f'{name} differs from {EMBEDDING}: they have to be tied')
     else:
       table = positions(len(array), embedding.shape[1])
       # Rounding to bfloat16 moves a sine by 2**-9 at most; computed in float32, an
       # angle is off by less.
-      alike = array.shape == table.shape and np.abs(array - table).max() < 2**-8
-      what = 'the sinusoids: learned positions cannot come in'
-    if not alike:
-      raise UserError(f'{name} differs from {what}')
-  return found
+      if array.shape != table.shape or np.abs(array - table).max() >= 2**-8:
+        raise UserError(
+          f'{name} differs from the sinusoids: learned positions cannot come in'
+        )
+  return ours
 
 
 def with_embedding_scale(arrays: Arrays, N: int) -> Arrays:
@@ -241,19 +235,19 @@ def enlarged(arrays: Arrays, N: int, factor: float) -> Arrays:
   stack's output do not change. If `factor` is a power of two, nothing is rounded, and
   enlarged() by 1 / factor undoes it exactly.
   """
-  found = dict(arrays)
+  scaled = dict(arrays)
   for stack in ('encoder', 'decoder'):
     kinds = [k for k in _PARTS if stack == 'decoder' or k != 'encoder_attn']
-    places = [(n, kind) for n in range(N) for kind in kinds]
-    for number, (n, kind) in enumerate(places):
+    sublayers = [(n, kind) for n in range(N) for kind in kinds]
+    for number, (n, kind) in enumerate(sublayers):
       reading, adding, norm = _PARTS[kind]
       factors = dict.fromkeys(reading, 1 / factor) if number else {}
       factors |= dict.fromkeys(adding, factor) if number else {}
-      factors |= dict.fromkeys(norm, factor) if number < len(places) - 1 else {}
+      factors |= dict.fromkeys(norm, factor) if number < len(sublayers) - 1 else {}
       for name, by in factors.items():
         name = f'model.{stack}.layers.{n}.{name}'
-        found[name] = found[name] * np.float32(by)
-  return found
+        scaled[name] = scaled[name] * np.float32(by)
+  return scaled
 
 
 def has_biases(arrays: Mapping[str, np.ndarray]) -> bool:
@@ -274,11 +268,10 @@ def _dotted(path: tuple) -> str:
 
 
 def _refuse(what: str, names: Any) -> None:
-  """Raises UserError if there are names, and tells the first three."""
+  """Raises UserError if there are names; the message has the first three."""
   if names:
-    first, more = sorted(names)[:3], len(names) - 3
-    told = ', '.join(first) + (f' and {more} more' if more > 0 else '')
-    raise UserError(f'{what} {told}')
+    first, more = ', '.join(sorted(names)[:3]), len(names) - 3
+    raise UserError(f'{what} {first}' + (f' and {more} more' if more > 0 else ''))
 
 
 def _table(N: int) -> Iterator[tuple[str, str, Form]]:
@@ -292,20 +285,20 @@ def _table(N: int) -> Iterator[tuple[str, str, Form]]:
 
 
 def _layer(stack: str) -> Iterator[tuple[str, str, Form]]:
-  is_there = lambda name: stack == 'decoder' or 'cross' not in name
+  has = lambda name: stack == 'decoder' or 'cross' not in name
   for mine, theirs in _SUBLAYERS.items():
-    for part in _PROJECTIONS if is_there(mine) else ():
+    for part in _PROJECTIONS if has(mine) else ():
       outer = part == 'output'
-      there = f'{theirs}.{"out" if outer else part[0]}_proj'
-      yield f'{mine}.{part}', f'{there}.weight', OUTWARD if outer else INWARD
-      yield f'{mine}.{part}_bias', f'{there}.bias', ALONG if outer else APART
+      name = f'{theirs}.{"out" if outer else part[0]}_proj'
+      yield f'{mine}.{part}', f'{name}.weight', OUTWARD if outer else INWARD
+      yield f'{mine}.{part}_bias', f'{name}.bias', ALONG if outer else UNCHANGED
   for mine, theirs in _NORMS.items():
-    if is_there(mine):
+    if has(mine):
       yield f'{mine}.norm.scale', f'{theirs}.weight', ALONG
       yield f'{mine}.norm.bias', f'{theirs}.bias', ALONG
-  for part, there, weight, bias in (
-    ('inner', 'fc1', INWARD, APART),
+  for part, theirs, weight, bias in (
+    ('inner', 'fc1', INWARD, UNCHANGED),
     ('outer', 'fc2', OUTWARD, ALONG),
   ):
-    yield f'feed_forward.{part}.kernel', f'{there}.weight', weight
-    yield f'feed_forward.{part}.bias', f'{there}.bias', bias
+    yield f'feed_forward.{part}.kernel', f'{theirs}.weight', weight
+    yield f'feed_forward.{part}.bias', f'{theirs}.bias', bias

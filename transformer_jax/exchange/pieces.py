@@ -1,9 +1,10 @@
 """SentencePiece models whose ids are the rows of a table that two languages share.
 
 Marian's models split source and target by one SentencePiece model each. `vocab.json`
-gives the row of every piece of both. Our runs have no such file: an id is a row. So
-each SentencePiece model gets the pieces of all rows, in order. Pieces that it lacked
-are never used to encode text, but they decode to text if the translation has them.
+has the row of every piece of both. Our runs have no such file: an id is a row. So each
+SentencePiece model gets the pieces of all rows, in order. Those that it lacked are
+"unused" to SentencePiece: it splits text as before. Like MarianTokenizer, Vocabulary
+takes such a piece for text that is otherwise unknown and equals it.
 """
 
 import pathlib
@@ -23,16 +24,16 @@ SPECIALS = ('<pad>', '</s>', '<s>', '<unk>')  # the first rows of our tables, in
 CODE = re.compile('>>.+<<')
 
 _Piece = sentencepiece_model_pb2.ModelProto.SentencePiece
-_UNLIKELY = 1e6  # below the score of any piece
+_UNLIKELY = 1e6  # by so much is the score of unused pieces below the others
 
 
-class OverRows(NamedTuple):
+class RowModel(NamedTuple):
   """A SentencePiece model whose ids are rows.
 
   Attributes:
     spm: the model's file.
-    kept: how many pieces of text it has from the one that it was made of.
-    absent: those that it lacks, since no row has them.
+    kept: how many pieces of text it has from the original model.
+    absent: the original's pieces that no row has.
   """
 
   spm: bytes
@@ -40,17 +41,17 @@ class OverRows(NamedTuple):
   absent: list[str]
 
 
-def over_rows(path: pathlib.Path, rows: Sequence[str]) -> OverRows:
-  """A SentencePiece model that cuts text as that in `path` does, into ids of rows.
+def over_rows(path: pathlib.Path, rows: Sequence[str]) -> RowModel:
+  """A SentencePiece model that splits text as that in `path` does, into ids of rows.
 
   `rows` has the piece of every row; the first four are SPECIALS.
 
   Raises:
-    UserError: there is no SentencePiece model.
+    UserError: the file holds no SentencePiece model.
   """
-  given = path.read_bytes()
+  original = path.read_bytes()
   try:
-    model = sentencepiece_model_pb2.ModelProto.FromString(given)
+    model = sentencepiece_model_pb2.ModelProto.FromString(original)
   except message.DecodeError as error:
     raise UserError(f'{path}: no SentencePiece model, or damaged') from error
   # In a file the normaliser follows the pieces, so one that is cut short lacks it.
@@ -61,16 +62,17 @@ def over_rows(path: pathlib.Path, rows: Sequence[str]) -> OverRows:
   absent = sorted(known.keys() - {*rows})
   kept = len(known) - len(absent)
   if [as_marian(p.piece) for p in model.pieces] == [*rows]:
-    return OverRows(given, kept, absent)
+    return RowModel(original, kept, absent)
+  # By byte pairs, SentencePiece also merges unused pieces, and splits them again: last.
   lowest = min((p.score for p in known.values()), default=0.0) - _UNLIKELY
-  made = [_piece(row, piece, known, lowest) for row, piece in enumerate(rows)]
+  pieces = [_piece(row, piece, known, lowest) for row, piece in enumerate(rows)]
   del model.pieces[:]
-  model.pieces.extend(made)
+  model.pieces.extend(pieces)
   spec = model.trainer_spec
-  spec.vocab_size = len(made)
+  spec.vocab_size = len(pieces)
   spec.pad_id, spec.eos_id, spec.bos_id, spec.unk_id = range(SPECIAL)
   spec.pad_piece, spec.eos_piece, spec.bos_piece, spec.unk_piece = SPECIALS
-  return OverRows(model.SerializeToString(), kept, absent)
+  return RowModel(model.SerializeToString(), kept, absent)
 
 
 def as_marian(piece: str) -> str:
@@ -86,6 +88,6 @@ def _piece(row: int, piece: str, known: Mapping[str, _Piece], lowest: float) -> 
     return known[piece]
   if CODE.fullmatch(piece):
     return _Piece(piece=f'\u2581{piece}', type=_Piece.USER_DEFINED, score=0.0)
-  # SentencePiece takes no piece that is empty or there twice.
+  # SentencePiece takes no piece that is empty or occurs twice.
   own = piece if piece and piece not in SPECIALS else f'<row {row}>'
   return _Piece(piece=own, type=_Piece.UNUSED, score=lowest)

@@ -1,0 +1,361 @@
+"""From a folder of Hugging Face's Marian to a run; no pickle is opened."""
+
+import json
+import pathlib
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any, Literal, NamedTuple
+
+import jax
+import ml_collections
+import msgspec
+import numpy as np
+import safetensors
+from safetensors.numpy import load_file
+
+from transformer_jax.data import card, preparing, vocabulary
+from transformer_jax.data.corpus import folder_of, name_apart
+from transformer_jax.data.task import Task
+from transformer_jax.data.vocabulary import BOS, EOS, PAD, SPECIAL, UNK
+from transformer_jax.exchange import PARTIAL, marian, new_folder, pieces
+from transformer_jax.exchange.huggingface import SPM, WEIGHTS
+from transformer_jax.machine import files, platform
+from transformer_jax.machine.errors import UserError
+from transformer_jax.model import build, flops
+from transformer_jax.runs import config_checks
+from transformer_jax.training import checkpoint, trainer
+
+VOCABULARY = 'vocab.json'
+FILES = ('config.json', WEIGHTS, VOCABULARY, *SPM)
+PICKLES = ('pytorch_model.bin', 'model.npz', 'tf_model.h5', 'rust_model.ot')
+# The smallest part of a SentencePiece model's pieces that has to be in the vocabulary.
+OVERLAP = 0.9
+MOST = 2**16  # of any size: more pieces do not fit in token files
+NEVER = -100.0  # the logit's bias of a row that is never written
+STEP = 1  # of the checkpoint: a name has to be 1 or more
+
+Size = Annotated[int, msgspec.Meta(ge=1, le=MOST)]
+Row = Annotated[int, msgspec.Meta(ge=0, lt=MOST)]
+Dropout = Annotated[float, msgspec.Meta(ge=0, lt=1)]
+
+
+class MarianConfig(msgspec.Struct, kw_only=True):
+  """The keys of config.json that count, with the defaults of Hugging Face's Marian."""
+
+  model_type: Literal['marian']
+  d_model: Size
+  encoder_layers: Size
+  decoder_layers: Size
+  encoder_attention_heads: Size
+  decoder_attention_heads: Size
+  encoder_ffn_dim: Size
+  decoder_ffn_dim: Size
+  vocab_size: Size
+  pad_token_id: Row
+  eos_token_id: Row
+  decoder_start_token_id: Row
+  activation_function: Literal['relu', 'swish', 'silu']
+  dropout: Dropout = 0.1
+  attention_dropout: Dropout = 0.0
+  scale_embedding: bool = False
+  normalize_before: bool = False  # pre-norm
+  normalize_embedding: bool = False
+  add_final_layer_norm: bool = False
+  static_position_embeddings: bool = True
+  share_encoder_decoder_embeddings: bool = True
+  tie_word_embeddings: bool = True
+  # Our norm epsilon, by which an export chose the factor of marian.enlarged().
+  transformer_jax_norm_epsilon: Annotated[float, msgspec.Meta(gt=0, lt=1)] = (
+    marian.NORM_EPSILON
+  )
+
+
+# What the paper's model has.
+REQUIRED = {
+  'normalize_before': False,
+  'normalize_embedding': False,
+  'add_final_layer_norm': False,
+  'static_position_embeddings': True,
+  'share_encoder_decoder_embeddings': True,
+  'tie_word_embeddings': True,
+}
+
+
+class MarianModel(NamedTuple):
+  """A model, read and checked.
+
+  Attributes:
+    sizes: keys of our config's `model`.
+    arrays: Marian's, float32; their rows are ours.
+    spm: SentencePiece models of source and target, whose ids are the rows.
+    notes: lines to print for the user.
+  """
+
+  sizes: dict[str, Any]
+  arrays: marian.Arrays
+  spm: tuple[bytes, bytes]
+  notes: list[str]
+
+
+def import_model(
+  folder: pathlib.Path,
+  workdir: pathlib.Path,
+  config: ml_collections.ConfigDict,
+  task: Task,
+  data: tuple[pathlib.Path, pathlib.Path | None, pathlib.Path | None],
+  prepare: bool,
+) -> Iterator[str]:
+  """Makes a run from a model in `folder`, and yields lines that tell the user about it.
+
+  Args:
+    config: becomes the run's config; its keys on model and checkpoints are replaced.
+    data: the folders data_dir, raw_dir and tfds_data_dir of preparing.prepare().
+    prepare: encode the config's corpus with the model's vocabulary, unless that was
+      done before. Then the model can be scored on it.
+
+  Raises:
+    UserError: `folder` holds no model that can be imported, or `workdir` exists.
+  """
+  plain = config.copy_and_resolve_references()
+  config.update({'row': None, 'train_steps': STEP, 'average_last': 1})
+  config.checkpoint_every_steps = STEP
+  config_checks.check_numbers(config.to_dict())
+  model = read(folder)
+  config.model.update(model.sizes)
+  try:
+    config_checks.check_numbers(config.to_dict())
+  except UserError as error:
+    raise UserError(f'{folder} has a model that no run can have: {error}') from error
+  platform.start(config.slices)
+  _, shapes = build.architecture(config)
+  params = marian.from_marian(model.arrays, shapes)
+  with new_folder(workdir) as run:
+    names = (vocabulary.SHARED, vocabulary.TARGETS)[: len({*model.spm})]
+    for name, spm in zip(names, model.spm, strict=False):
+      (run / name).write_bytes(spm)
+    words = vocabulary.read(run, len(names) > 1)
+    preparation = (task, *data) if prepare else None
+    corpus = _corpus(config, plain, words, data[0], run, preparation)
+    about = {
+      'vocabulary': {'sha256': words.source.sha256, 'pieces': len(words.source)},
+      'splits': {},
+      'sha256': {name: files.sha256(run / name) for name in names},
+    }
+    about = card.read_card(corpus) if corpus else about
+    origin = {'folder': folder.name, 'sha256': files.sha256(folder / WEIGHTS)}
+    files.write_json(run / card.CARD, about | {'imported': origin})
+    files.write_json(run / 'config.json', json.loads(config.to_json_best_effort()))
+    optimizer = jax.jit(trainer.adam(config).init)(params)
+    checkpoint.save(run / 'checkpoints', STEP, params, optimizer)
+  yield from model.notes
+  yield f'{workdir}: {flops.parameters(config.model):,} parameters of {folder}'
+  yield f'corpus: {corpus or "none; with --prepare it can be scored"}'
+
+
+def _corpus(
+  config: ml_collections.ConfigDict,
+  plain: ml_collections.ConfigDict,
+  words: vocabulary.Vocabularies,
+  data_dir: pathlib.Path,
+  run: pathlib.Path,
+  preparation: tuple | None,
+) -> pathlib.Path | None:
+  """The prepared corpus with this vocabulary, if there is one or it may be prepared.
+
+  Args:
+    preparation: what preparing.prepare() takes after the config; None: do not prepare.
+  """
+  sums = lambda side: ' '.join(dict.fromkeys(words.sha256 for words in side))
+  corpus = folder_of(config.data.name, data_dir)
+  if (corpus / card.CARD).is_file() and sums(card.vocabularies(corpus)) == sums(words):
+    return corpus
+  config.init_from.vocabulary = sums(words)
+  name_apart(config, plain, ())
+  corpus = folder_of(config.data.name, data_dir)
+  if preparation is None:
+    return corpus if (corpus / card.CARD).is_file() else None
+  encoding = config.copy_and_resolve_references()
+  encoding.init_from.run = str(run)
+  return preparing.prepare(encoding, *preparation)
+
+
+def read(folder: pathlib.Path) -> MarianModel:
+  """Reads a folder as MarianMTModel.save_pretrained() and its tokenizer write it.
+
+  Raises:
+    UserError: the folder is incomplete, or holds a model that ours cannot be.
+  """
+  _check_files(folder)
+  config = _config(folder)
+  N, d_model = config.encoder_layers, config.d_model
+  shapes = marian.expected(N, d_model, config.encoder_ffn_dim, config.vocab_size)
+  try:
+    arrays = marian.checked(load_file(folder / WEIGHTS), shapes)
+  except (safetensors.SafetensorError, UserError) as error:
+    raise UserError(f'{folder / WEIGHTS}: {error}') from error
+  except (AttributeError, KeyError, TypeError) as error:  # of safetensors, for NumPy
+    raise UserError(
+      f'{folder / WEIGHTS}: it has a type of numbers that cannot come in ({error}): '
+      'float32, float16 and bfloat16 can'
+    ) from error
+  if not config.scale_embedding:
+    arrays = marian.with_embedding_scale(arrays, N)
+  epsilon = config.transformer_jax_norm_epsilon
+  arrays = marian.enlarged(arrays, N, 1 / marian.norm_factor(epsilon))
+  theirs, names = _rows(config, _vocabulary(folder / VOCABULARY, config))
+  arrays |= _of_rows(arrays, theirs)
+  spm, notes = _spm(folder, names)
+  heads = config.encoder_attention_heads
+  sizes = {
+    'N': N,
+    'd_model': d_model,
+    'd_ff': config.encoder_ffn_dim,
+    'h': heads,
+    'd_k': d_model // heads,
+    'd_v': d_model // heads,
+    'P_drop': config.dropout,
+    'P_drop_attention': config.attention_dropout,
+    'positions': 'sinusoid',
+    'vocab_size': len(names),
+    'target_vocab_size': 0,
+    'activation': 'relu' if config.activation_function == 'relu' else 'swish',
+    'biases': marian.has_biases(arrays),
+    'norm_epsilon': epsilon,
+  }
+  return MarianModel(sizes, arrays, spm, notes)
+
+
+def _check_files(folder: pathlib.Path) -> None:
+  missing = [name for name in FILES if not (folder / name).is_file()]
+  pickles = [name for name in PICKLES if (folder / name).exists()]
+  if folder.name.endswith(PARTIAL):
+    why = 'is half of an export that was stopped: export again'
+  elif not folder.is_dir():
+    why = 'is no folder; --input takes the folder of a Hugging Face Marian model'
+  elif WEIGHTS in missing and pickles:
+    why = (
+      f'has its weights as {pickles[0]}, and no such file is opened here, since some '
+      'can run code: MarianMTModel.from_pretrained(FOLDER).save_pretrained(OTHER) '
+      f'writes {WEIGHTS}'
+    )
+  elif missing:
+    why = (
+      f'lacks {", ".join(missing)}: a Hugging Face Marian model has {", ".join(FILES)}'
+    )
+  else:
+    return
+  raise UserError(f'{folder} {why}')
+
+
+def _config(folder: pathlib.Path) -> MarianConfig:
+  """config.json, with the first word's id, which may stand in a file of its own."""
+  path, generation = folder / 'config.json', folder / 'generation_config.json'
+  keys = files.read_json_object(path)
+  start = 'decoder_start_token_id'
+  if start not in keys and generation.is_file():
+    more = files.read_json_object(generation)
+    keys |= {start: more[start]} if start in more else {}
+  try:
+    config = msgspec.convert(keys, MarianConfig)
+    _check(config)
+  except (msgspec.ValidationError, UserError) as error:
+    raise UserError(f'{path}: {error}') from error
+  return config
+
+
+def _check(config: MarianConfig) -> None:
+  """Raises UserError for what our model cannot be."""
+  for key, needed in REQUIRED.items():
+    if getattr(config, key) != needed:
+      raise UserError(
+        f'{key} is {not needed}: only {needed} can come in, as the paper has it'
+      )
+  for part in ('layers', 'attention_heads', 'ffn_dim'):
+    encoder, decoder = (getattr(config, f'{s}_{part}') for s in ('encoder', 'decoder'))
+    if encoder != decoder:
+      raise UserError(
+        f'encoder_{part} is {encoder} and decoder_{part} {decoder}: only models whose '
+        'stacks are alike can come in'
+      )
+  if config.d_model % config.encoder_attention_heads:
+    heads = config.encoder_attention_heads
+    raise UserError(f'd_model={config.d_model} is no multiple of the {heads} heads')
+
+
+def _vocabulary(path: pathlib.Path, config: MarianConfig) -> list[str]:
+  """The piece of each of their rows."""
+  start, pad = config.decoder_start_token_id, config.pad_token_id
+  size = config.vocab_size
+  try:
+    rows = msgspec.json.decode(path.read_bytes(), type=dict[str, int])
+  except msgspec.DecodeError as error:
+    raise UserError(f'{path}: {error}') from error
+  other = f'{path}: is not the vocabulary of the model'
+  if sorted(rows.values()) != [*range(size)]:
+    raise UserError(
+      f'{other}: with vocab_size={size}, the rows 0 to {size - 1} should have a piece '
+      f'each, and it has {len(rows)} pieces'
+    )
+  for piece, row in {'</s>': config.eos_token_id, '<pad>': pad}.items():
+    if piece not in rows or rows[piece] != row:
+      raise UserError(f'{other}: {piece} is not {row}')
+  if '<unk>' not in rows:
+    raise UserError(f'{path}: has no <unk>')
+  if {start, pad} & {rows['</s>'], rows['<unk>']} or start >= size:
+    raise UserError(
+      f'{path}: decoder_start_token_id={start} or pad_token_id={pad} is </s>, <unk> or '
+      'no row: only models with other rows for padding and first word can come in'
+    )
+  return sorted(rows, key=lambda piece: rows[piece])
+
+
+def _rows(
+  config: MarianConfig, names: Sequence[str]
+) -> tuple[list[int | None], list[str]]:
+  """Their row for each of ours, None for a row of zeros; and the pieces of ours.
+
+  Ours are the four special ones, and then theirs in order. Where the first word is
+  their padding, as in published models, that row is our <s>, and <pad> is a row of
+  zeros.
+  """
+  start, pad = config.decoder_start_token_id, config.pad_token_id
+  special: dict[int, int | None] = {
+    PAD: None if start == pad else pad,
+    EOS: config.eos_token_id,
+    BOS: start,
+    UNK: names.index('<unk>'),
+  }
+  rest = sorted({*range(len(names))} - {*special.values()})
+  rows = [special[row] for row in range(SPECIAL)] + rest
+  return rows, [*pieces.SPECIALS, *(names[row] for row in rest)]
+
+
+def _of_rows(arrays: marian.Arrays, rows: Sequence[int | None]) -> marian.Arrays:
+  """The embeddings and the logits' biases of our rows; a new row is never written."""
+  index = [0 if row is None else row for row in rows]
+  new = np.array([row is None for row in rows])
+  embedding = arrays[marian.EMBEDDING][index]
+  bias = arrays[marian.LOGITS_BIAS][:, index]
+  embedding[new], bias[:, new] = 0.0, NEVER
+  return {marian.EMBEDDING: embedding, marian.LOGITS_BIAS: bias}
+
+
+def _spm(
+  folder: pathlib.Path, names: Sequence[str]
+) -> tuple[tuple[bytes, bytes], list[str]]:
+  """The SentencePiece models over our rows, and lines on pieces without a row."""
+  models, notes = [], []
+  for name in SPM:
+    model = pieces.over_rows(folder / name, names)
+    if model.kept < OVERLAP * (model.kept + len(model.absent)):
+      raise UserError(
+        f'{folder / name}: is not the vocabulary of the model: of its pieces, '
+        f'{model.kept:,} are in {VOCABULARY} and {len(model.absent):,} are not'
+      )
+    if model.absent:
+      some = ', '.join(map(repr, model.absent[:3]))
+      notes.append(
+        f'{name}: {len(model.absent):,} pieces have no row ({some} ...): text is split '
+        'into other pieces'
+      )
+    models.append(model.spm)
+  return (models[0], models[1]), notes
