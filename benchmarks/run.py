@@ -22,7 +22,8 @@ from benchmarks import (
 from transformer_jax.data import card, preparing
 from transformer_jax.data.corpus import train_batches
 from transformer_jax.decoding import pipe
-from transformer_jax.machine import platform, processor
+from transformer_jax.machine import platform
+from transformer_jax.machine.environment import cores
 from transformer_jax.machine.errors import UserError
 from transformer_jax.tasks import task_of
 
@@ -94,9 +95,7 @@ def _training(config: Config, options: Options, folders: Folders) -> dict:
     started = startup.measure(_start_command(config, corpus, folder), cache)
     jax.config.update('jax_compilation_cache_dir', str(cache))
     platform.start(config.slices)
-    there, absent = rivals.load(
-      options.rivals, 'training', config, len(processor.cores())
-    )
+    there, absent = rivals.load(options.rivals, 'training', config, len(cores()))
     each = max(1, options.steps // options.repeats)
     found = training.measure(config, corpus, there, each, options.repeats)
   return found | {'start': started, 'absent': absent}
@@ -121,9 +120,7 @@ def _decoding(config: Config, options: Options, folders: Folders) -> dict:
       raise UserError(f'--text={options.text}: no sentence is in it')
     words = card.vocabularies(preparing.prepare(config, task_of(config), *folders))
   platform.start(config.slices)
-  there, absent = rivals.load(
-    options.rivals, 'decoding', config, len(processor.cores())
-  )
+  there, absent = rivals.load(options.rivals, 'decoding', config, len(cores()))
   found = decoding.measure(
     config,
     words,

@@ -14,7 +14,7 @@ else of random ids. docs/speed.md tells how everything is measured. A table goes
 stdout, and JSON to --output, or else to stdout too.
 """
 
-from absl import logging
+from absl import flags, logging
 
 from benchmarks import rivals, run, summary
 from transformer_jax.data.corpus import name_apart
@@ -24,21 +24,46 @@ from transformer_jax.runs import config_checks
 
 FLAGS = cli.Flags(__doc__)
 CONFIG = FLAGS.config('What to time.', name_apart)
-WHAT = FLAGS.choice('what', 'training', [*run.MEASUREMENTS], 'What to time.')
-STEPS = FLAGS.integer('steps', 60, 'Steps that are timed.', at_least=1)
-REPEATS = FLAGS.integer(
-  'repeats', 5, 'Rounds, in each of which every program has its turn.', at_least=1
+WHAT = flags.DEFINE_enum(
+  'what', 'training', [*run.MEASUREMENTS], 'What to time.', FLAGS.values
 )
-ROWS = FLAGS.items(
-  'rows', None, 'Pairs in a batch of one fixed shape; sentences in those decoded.'
+STEPS = flags.DEFINE_integer(
+  'steps', 60, 'Steps that are timed.', lower_bound=1, flag_values=FLAGS.values
 )
-LENGTH = FLAGS.integer('length', 32, 'Tokens of a side of a fixed shape.', at_least=1)
-SENTENCES = FLAGS.integer('sentences', 64, 'Random sentences to decode.', at_least=1)
+REPEATS = flags.DEFINE_integer(
+  'repeats',
+  5,
+  'Rounds, in each of which every program has its turn.',
+  lower_bound=1,
+  flag_values=FLAGS.values,
+)
+ROWS = flags.DEFINE_list(
+  'rows',
+  None,
+  'Pairs in a batch of one fixed shape; sentences in those decoded.',
+  FLAGS.values,
+)
+LENGTH = flags.DEFINE_integer(
+  'length',
+  32,
+  'Tokens of a side of a fixed shape.',
+  lower_bound=1,
+  flag_values=FLAGS.values,
+)
+SENTENCES = flags.DEFINE_integer(
+  'sentences',
+  64,
+  'Random sentences to decode.',
+  lower_bound=1,
+  flag_values=FLAGS.values,
+)
 TEXT = FLAGS.path(
   'text', None, "File to decode instead, with the prepared corpus's vocabulary."
 )
-BEAMS = FLAGS.items('beams', ['4', '1'], 'Beams to decode with; 1 is greedy.')
-RIVALS = FLAGS.items('rivals', [], ', '.join(rivals.NEEDS))
+BEAMS = flags.DEFINE_list(
+  'beams', ['4', '1'], 'Beams to decode with; 1 is greedy.', FLAGS.values
+)
+RIVALS = flags.DEFINE_list('rivals', [], ', '.join(rivals.NEEDS), FLAGS.values)
 OUTPUT = FLAGS.path('output', None, 'File for the JSON.')
 DATA = DataFlags(FLAGS)
 

@@ -6,6 +6,7 @@ python -m scripts.describe --config=configs/table3.py:B2 [--json]
 import pathlib
 
 import ml_collections
+from absl import flags
 
 from transformer_jax.data import card
 from transformer_jax.data.corpus import Corpus, folder_of, name_apart, train_batches
@@ -16,7 +17,9 @@ from transformer_jax.runs import config_checks
 
 FLAGS = cli.Flags(__doc__)
 CONFIG = FLAGS.config('What to describe.', name_apart)
-JSON = FLAGS.boolean('json', 'One JSON object instead of lines.')
+JSON = flags.DEFINE_bool(
+  'json', False, 'One JSON object instead of lines.', FLAGS.values
+)
 DATA_DIR = data_dir(FLAGS)
 
 CELLS = ('N', 'd_model', 'd_ff', 'h', 'd_k', 'd_v', 'P_drop', 'positions')

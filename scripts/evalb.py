@@ -11,6 +11,8 @@ bootstrap over sentences.
 
 import pathlib
 
+from absl import flags
+
 from transformer_jax.machine import cli
 from transformer_jax.parsing import evalb, parses, treebanks
 
@@ -18,7 +20,13 @@ FLAGS = cli.Flags(__doc__)
 GOLD = FLAGS.path('gold', None, "The treebank's trees.", required=True)
 TEST = FLAGS.path('test', None, 'The trees to score.', required=True)
 AGAINST = FLAGS.path('against', None, "Another parser's trees, to compare them with.")
-CUT_OFF = FLAGS.integer('cut_off', evalb.CUT_OFF, 'Most words, see above.', at_least=0)
+CUT_OFF = flags.DEFINE_integer(
+  'cut_off',
+  evalb.CUT_OFF,
+  'Most words, see above.',
+  lower_bound=0,
+  flag_values=FLAGS.values,
+)
 
 
 def main(argv: list[str]) -> None:

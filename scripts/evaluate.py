@@ -11,33 +11,45 @@ newest result. `--against` compares a run with the newest result of another, and
 detokenised text, a sentence a line.
 """
 
-from transformer_jax.machine.signals import Interruption
-
-if __name__ == '__main__':  # so that a signal also ends the slow imports below
-  Interruption().install()
-
 import sys
 
-from absl import app, logging
+from absl import app, flags, logging
 
 from transformer_jax.data import languages
 from transformer_jax.data.flags import data_dir
 from transformer_jax.machine import cli
+from transformer_jax.machine.signals import Interruption
 from transformer_jax.runs import checkpoints
 from transformer_jax.scoring.text import score_files
 
 FLAGS = cli.Flags(__doc__)
 WORKDIR = FLAGS.path('workdir', None, "The run's folder.")
-SPLIT = FLAGS.choice('split', 'test', ['dev', 'test'], 'What to score on.')
+SPLIT = flags.DEFINE_enum(
+  'split', 'test', ['dev', 'test'], 'What to score on.', FLAGS.values
+)
 AVERAGE, STEP = checkpoints.define_flags(FLAGS)
-BEAM = FLAGS.integer('beam', None, "Beam size; the config's by default.", at_least=1)
-ALPHA = FLAGS.number('alpha', None, "Length penalty; the config's by default.")
-LOWERCASE = FLAGS.boolean('lowercase', 'Ignore case in BLEU, and say so.')
+BEAM = flags.DEFINE_integer(
+  'beam',
+  None,
+  "Beam size; the config's by default.",
+  lower_bound=1,
+  flag_values=FLAGS.values,
+)
+ALPHA = flags.DEFINE_float(
+  'alpha', None, "Length penalty; the config's by default.", flag_values=FLAGS.values
+)
+LOWERCASE = flags.DEFINE_bool(
+  'lowercase', False, 'Ignore case in BLEU, and say so.', FLAGS.values
+)
 AGAINST = FLAGS.path('against', None, 'Another run, to compare its newest result with.')
 HYPOTHESES = FLAGS.path('hypotheses', None, 'Score this file, not a run.')
 REFERENCES = FLAGS.path('references', None, 'Reference translations for --hypotheses.')
-TARGET_LANGUAGE = FLAGS.string('target_language', None, "Files' language, such as de.")
-TOKENIZED = FLAGS.boolean('tokenized', 'The files are tokenised already.')
+TARGET_LANGUAGE = flags.DEFINE_string(
+  'target_language', None, "Files' language, such as de.", FLAGS.values
+)
+TOKENIZED = flags.DEFINE_bool(
+  'tokenized', False, 'The files are tokenised already.', FLAGS.values
+)
 AGAINST_HYPOTHESES = FLAGS.path('against_hypotheses', None, 'A file to compare with.')
 DATA_DIR = data_dir(FLAGS)
 
@@ -60,7 +72,7 @@ def main(argv: list[str]) -> None:
   FLAGS.parse(argv)
   logging.set_verbosity(logging.WARNING)
   check_flags()
-  interruption = Interruption().install()
+  interruption = Interruption()
   if HYPOTHESES.value:
     languages.check_code(TARGET_LANGUAGE.value)
     files = HYPOTHESES.value, REFERENCES.value, AGAINST_HYPOTHESES.value
@@ -81,8 +93,9 @@ def main(argv: list[str]) -> None:
       evaluate.Options(*asked),
       interruption,
     )
-  for line in lines:
-    print(line)
+  with interruption:
+    for line in lines:
+      print(line)
 
 
 if __name__ == '__main__':

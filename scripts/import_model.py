@@ -8,35 +8,34 @@ model comes from FOLDER. --prepare encodes that corpus with the model's vocabula
 Without it the run can translate, but not be scored.
 """
 
-from transformer_jax.machine.signals import Interruption
-
-if __name__ == '__main__':  # so that a signal also ends the slow imports below
-  Interruption().install()
-
-from absl import logging
+from absl import flags, logging
 
 from transformer_jax.data.corpus import name_apart
 from transformer_jax.data.flags import DataFlags
 from transformer_jax.exchange.import_model import import_model
 from transformer_jax.machine import cli
+from transformer_jax.machine.signals import Interruption
 from transformer_jax.tasks import task_of
 
 FLAGS = cli.Flags(__doc__)
 INPUT = FLAGS.path('input', None, "The model's folder.", required=True)
 CONFIG = FLAGS.config('Languages, search and corpus of the run.', name_apart)
 WORKDIR = FLAGS.path('workdir', None, 'A new folder.', required=True)
-PREPARE = FLAGS.boolean('prepare', "Encode the config's corpus with its vocabulary.")
+PREPARE = flags.DEFINE_bool(
+  'prepare', False, "Encode the config's corpus with its vocabulary.", FLAGS.values
+)
 DATA = DataFlags(FLAGS)
 
 
 def main(argv: list[str]) -> None:
   FLAGS.parse(argv)
   logging.set_verbosity(logging.WARNING)
-  interruption = Interruption().install()
+  interruption = Interruption()
   interruption.last_words = lambda: 'Nothing was written: give the same command again.'
   model = INPUT.value, WORKDIR.value, CONFIG.value, task_of(CONFIG.value)
-  for line in import_model(*model, DATA.folders(), PREPARE.value):
-    print(line)
+  with interruption:
+    for line in import_model(*model, DATA.folders(), PREPARE.value):
+      print(line)
 
 
 if __name__ == '__main__':

@@ -10,20 +10,15 @@ translation may stand behind a tab, else beam search finds it. Pieces are merged
 words: their weights are summed over keys and averaged over queries.
 """
 
-from transformer_jax.machine.signals import Interruption
-
-if __name__ == '__main__':  # so that a signal also ends the slow imports below
-  Interruption().install()
-
 import sys
 
-from absl import logging
+from absl import flags, logging
 
 from transformer_jax.analysis import views
 from transformer_jax.analysis.maps import KINDS, RunAttention
 from transformer_jax.decoding import pipe
 from transformer_jax.decoding.restored import Restored
-from transformer_jax.machine import cli, streams
+from transformer_jax.machine import cli
 from transformer_jax.machine.errors import UserError
 from transformer_jax.runs import checkpoints
 from transformer_jax.runs.run import Run
@@ -31,25 +26,40 @@ from transformer_jax.tasks import task_of
 
 FLAGS = cli.Flags(__doc__)
 WORKDIR = FLAGS.path('workdir', None, "The run's folder.", required=True)
-TEXT = FLAGS.repeated('text', 'A sentence; stdin has them if there is none.')
+TEXT = flags.DEFINE_multi_string(
+  'text', [], 'A sentence; stdin has them if there is none.', FLAGS.values
+)
 OUTPUT = FLAGS.path('output', None, 'Folder to write; attention in the run by default.')
-KIND = FLAGS.choice('attention', 'encoder', [*KINDS], 'Whose pictures to draw.')
-LAYERS = FLAGS.items('layers', [], 'From 1; by default the last but one, as the paper.')
-HEADS = FLAGS.items('heads', [], 'From 1; all by default.')
-WORD = FLAGS.string('word', None, 'The word that looks; all by default.')
-PIECES = FLAGS.boolean('pieces', 'Show pieces as they are, and do not merge them.')
+KIND = flags.DEFINE_enum(
+  'attention', 'encoder', [*KINDS], 'Whose pictures to draw.', FLAGS.values
+)
+LAYERS = flags.DEFINE_list(
+  'layers',
+  [],
+  'From 1; by default the last but one, as the paper.',
+  FLAGS.values,
+)
+HEADS = flags.DEFINE_list('heads', [], 'From 1; all by default.', FLAGS.values)
+WORD = flags.DEFINE_string(
+  'word', None, 'The word that looks; all by default.', FLAGS.values
+)
+PIECES = flags.DEFINE_bool(
+  'pieces',
+  False,
+  'Show pieces as they are, and do not merge them.',
+  FLAGS.values,
+)
 AVERAGE, STEP = checkpoints.define_flags(FLAGS)
 
 
 def main(argv: list[str]) -> None:
   FLAGS.parse(argv)
   logging.set_verbosity(logging.WARNING)
-  Interruption().install()
   chosen = [cli.counts(f) if f.value else [] for f in (LAYERS, HEADS)]
   view = views.View(KIND.value, *chosen, WORD.value)
   task = task_of(Run(WORKDIR.value).config())
   run = Restored(WORKDIR.value, task, AVERAGE.value, STEP.value)
-  text = '\n'.join(TEXT.value).encode() if TEXT.value else streams.read_stdin()
+  text = '\n'.join(TEXT.value).encode() if TEXT.value else sys.stdin.buffer.read()
   lines = [line.partition('\t') for line in pipe.split_lines(text) if line]
   if not lines:
     raise UserError('no sentence to show: --text=SENTENCE, or lines on stdin')

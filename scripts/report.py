@@ -12,7 +12,7 @@ out is named.
 import math
 import pathlib
 
-from absl import app, logging
+from absl import app, flags, logging
 
 from transformer_jax.analysis import views
 from transformer_jax.data.flags import data_dir
@@ -21,18 +21,27 @@ from transformer_jax.report import document
 from transformer_jax.tasks import TASKS
 
 FLAGS = cli.Flags(__doc__, words=True)
-SAMPLES = FLAGS.integer(
+SAMPLES = flags.DEFINE_integer(
   'samples',
   5,
   'Sentences of each test set to show with their translations.',
-  at_least=0,
+  lower_bound=0,
+  flag_values=FLAGS.values,
 )
-TFLOPS = FLAGS.number(
-  'sustained_tflops', None, "Of one device, for the paper's estimate of FLOPs."
+TFLOPS = flags.DEFINE_float(
+  'sustained_tflops',
+  None,
+  "Of one device, for the paper's estimate of FLOPs.",
+  flag_values=FLAGS.values,
 )
 HTML = FLAGS.path('html', None, 'Writes one self-contained page here.')
 MARKDOWN = FLAGS.path('markdown', None, 'Writes Markdown here, its pictures beside.')
-ATTENTION = FLAGS.boolean('attention', "With the pictures in runs' attention folders.")
+ATTENTION = flags.DEFINE_bool(
+  'attention',
+  False,
+  "With the pictures in runs' attention folders.",
+  FLAGS.values,
+)
 DATA_DIR = data_dir(FLAGS)
 
 

@@ -8,12 +8,7 @@ measures dev perplexity once for each head, with that head's output set to zero.
 --query and --key find the heads by which one word looks at another in the whole split.
 """
 
-from transformer_jax.machine.signals import Interruption
-
-if __name__ == '__main__':  # so that a signal also ends the slow imports below
-  Interruption().install()
-
-from absl import app, logging
+from absl import app, flags, logging
 from tqdm import tqdm
 
 from transformer_jax.analysis import figures, survey
@@ -29,13 +24,25 @@ from transformer_jax.tasks import task_of
 
 FLAGS = cli.Flags(__doc__)
 WORKDIR = FLAGS.path('workdir', None, "The run's folder.", required=True)
-SPLIT = FLAGS.choice('split', 'dev', ['dev', 'test'], 'Whose sentences to look at.')
-SENTENCES = FLAGS.integer(
-  'sentences', 100, 'How many of them, drawn; all with --query.', at_least=1
+SPLIT = flags.DEFINE_enum(
+  'split',
+  'dev',
+  ['dev', 'test'],
+  'Whose sentences to look at.',
+  FLAGS.values,
 )
-PRUNE = FLAGS.boolean('prune', 'Measure what each head is worth.')
-QUERY = FLAGS.string('query', None, 'A word that looks ...')
-KEY = FLAGS.string('key', None, '... and one that it looks at.')
+SENTENCES = flags.DEFINE_integer(
+  'sentences',
+  100,
+  'How many of them, drawn; all with --query.',
+  lower_bound=1,
+  flag_values=FLAGS.values,
+)
+PRUNE = flags.DEFINE_bool(
+  'prune', False, 'Measure what each head is worth.', FLAGS.values
+)
+QUERY = flags.DEFINE_string('query', None, 'A word that looks ...', FLAGS.values)
+KEY = flags.DEFINE_string('key', None, '... and one that it looks at.', FLAGS.values)
 OUTPUT = FLAGS.path('output', None, 'Folder to write; attention in the run by default.')
 AVERAGE, STEP = checkpoints.define_flags(FLAGS)
 DATA_DIR = data_dir(FLAGS)
@@ -46,7 +53,6 @@ def main(argv: list[str]) -> None:
   logging.set_verbosity(logging.WARNING)
   if (QUERY.value is None) != (KEY.value is None):
     raise app.UsageError('--query and --key go together')
-  Interruption().install()
   task = task_of(Run(WORKDIR.value).config())
   run = Restored(WORKDIR.value, task, AVERAGE.value, STEP.value)
   attention = RunAttention(run)

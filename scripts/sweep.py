@@ -17,41 +17,66 @@ a time, each with half of the cores and GPUs, most of which a small model leaves
     --slurm=gpus_per_node=8 --slurm=cpus_per_task=64 --slurm=timeout_min=1440
 """
 
-from transformer_jax.machine.signals import Interruption
-
-if __name__ == '__main__':  # so that a signal also ends the slow imports below
-  Interruption().install()
-
 import sys
+
+from absl import flags
 
 from transformer_jax.data.flags import DataFlags
 from transformer_jax.machine import cli
 from transformer_jax.machine.errors import UserError
+from transformer_jax.machine.signals import Interruption
 from transformer_jax.report import paper
 from transformer_jax.runs import sweep
 from transformer_jax.runs.planning import Plan
 from transformer_jax.tasks import task_of
 
 FLAGS = cli.Flags(__doc__, words=True)
-ROWS = FLAGS.items('rows', [], "Table 3's rows to run: base,D1,C1 ..., or all.")
-MINI = FLAGS.boolean('mini', 'The rows in miniature, on Multi30k.')
-CONFIG = FLAGS.repeated('config', 'A config to run; may be repeated.')
-SEEDS = FLAGS.items('seeds', ['1'], 'Run each with each of these seeds.')
-WORKDIR = FLAGS.path('workdir', None, "The folder of the runs' folders.", True)
-SPLIT = FLAGS.choice('split', 'dev', ['dev', 'test'], 'What to score on.')
-AVERAGE = FLAGS.integer('average', 1, 'How many checkpoints to average.', at_least=1)
-DRY_RUN = FLAGS.boolean('dry_run', 'Only print what would be run.')
-RETRY = FLAGS.boolean('retry_failed', 'Run those again that failed.')
-SUBMIT = FLAGS.choice(
-  'submit', None, ['slurm', 'local'], "Submit to Slurm, or submitit's stand-in for it."
+ROWS = flags.DEFINE_list(
+  'rows', [], "Table 3's rows to run: base,D1,C1 ..., or all.", FLAGS.values
 )
-PER_NODE = FLAGS.integer('per_node', 1, 'Runs at a time on a machine.', at_least=1)
-SLURM = FLAGS.repeated('slurm', "KEY=VALUE of submitit's update_parameters.")
+MINI = flags.DEFINE_bool(
+  'mini', False, 'The rows in miniature, on Multi30k.', FLAGS.values
+)
+CONFIG = flags.DEFINE_multi_string(
+  'config', [], 'A config to run; may be repeated.', FLAGS.values
+)
+SEEDS = flags.DEFINE_list(
+  'seeds', ['1'], 'Run each with each of these seeds.', FLAGS.values
+)
+WORKDIR = FLAGS.path('workdir', None, "The folder of the runs' folders.", True)
+SPLIT = flags.DEFINE_enum(
+  'split', 'dev', ['dev', 'test'], 'What to score on.', FLAGS.values
+)
+AVERAGE = flags.DEFINE_integer(
+  'average',
+  1,
+  'How many checkpoints to average.',
+  lower_bound=1,
+  flag_values=FLAGS.values,
+)
+DRY_RUN = flags.DEFINE_bool(
+  'dry_run', False, 'Only print what would be run.', FLAGS.values
+)
+RETRY = flags.DEFINE_bool(
+  'retry_failed', False, 'Run those again that failed.', FLAGS.values
+)
+SUBMIT = flags.DEFINE_enum(
+  'submit',
+  None,
+  ['slurm', 'local'],
+  "Submit to Slurm, or submitit's stand-in for it.",
+  FLAGS.values,
+)
+PER_NODE = flags.DEFINE_integer(
+  'per_node', 1, 'Runs at a time on a machine.', lower_bound=1, flag_values=FLAGS.values
+)
+SLURM = flags.DEFINE_multi_string(
+  'slurm', [], "KEY=VALUE of submitit's update_parameters.", FLAGS.values
+)
 DATA = DataFlags(FLAGS)
 
 
 def main(argv: list[str]) -> None:
-  interruption = Interruption().install()
   trainer_flags = FLAGS.parse(argv)[1:]
   if words := [word for word in trainer_flags if not word.startswith('-')]:
     raise UserError(f'{words[0]!r} is no flag: --rows=base,D1, -- --config.KEY=VALUE')
@@ -71,10 +96,12 @@ def main(argv: list[str]) -> None:
   if RETRY.value:
     for job in jobs:
       job.forgive()
-  if SUBMIT.value:
-    sweep.submit(plan, jobs, SUBMIT.value, PER_NODE.value, SLURM.value, interruption)
-  else:
-    sys.exit(sweep.run(jobs, PER_NODE.value, interruption))
+  with Interruption() as interruption:
+    if SUBMIT.value:
+      more = SUBMIT.value, PER_NODE.value, SLURM.value
+      sweep.submit(plan, jobs, *more, interruption)
+    else:
+      sys.exit(sweep.run(jobs, PER_NODE.value, interruption))
 
 
 if __name__ == '__main__':

@@ -8,7 +8,7 @@ beside it, with the ending .svg. Let nothing else run meanwhile: it takes minute
 CPU cores. Accelerators want larger --n and --d.
 """
 
-from absl import app, logging
+from absl import app, flags, logging
 from tqdm import tqdm
 
 from benchmarks import environment
@@ -22,10 +22,18 @@ FLAGS = cli.Flags(__doc__)
 OUTPUT = FLAGS.path(
   'output', None, 'Writes what was measured here, as JSON.', required=True
 )
-N = FLAGS.items(
-  'n', ['64', '128', '256', '512', '1024', '2048', '4096'], 'Lengths of the sequence.'
+N = flags.DEFINE_list(
+  'n',
+  ['64', '128', '256', '512', '1024', '2048', '4096'],
+  'Lengths of the sequence.',
+  FLAGS.values,
 )
-D = FLAGS.items('d', ['64', '128', '256', '512', '1024'], 'Widths of its vectors.')
+D = flags.DEFINE_list(
+  'd',
+  ['64', '128', '256', '512', '1024'],
+  'Widths of its vectors.',
+  FLAGS.values,
+)
 
 
 def axis(name: str, numbers: list[int]) -> list[int]:

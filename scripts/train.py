@@ -11,21 +11,17 @@ SIGTERM, SIGINT and SIGUSR1 (`sbatch --signal=USR1@120`) save and end it with ex
 75: the same command goes on from there. docs/devices.md: several devices and hosts.
 """
 
-from transformer_jax.machine.signals import Interruption
-
-if __name__ == '__main__':  # so that a signal also ends the slow imports below
-  Interruption().install()
-
 import json
 import sys
 
 import numpy as np
-from absl import logging
+from absl import flags, logging
 
 from transformer_jax.data import preparing
 from transformer_jax.data.corpus import name_apart
 from transformer_jax.data.flags import DataFlags
 from transformer_jax.machine import cli, errors
+from transformer_jax.machine.signals import Interruption
 from transformer_jax.runs import config_checks, init_from
 from transformer_jax.runs.run import Run
 from transformer_jax.tasks import task_of
@@ -34,18 +30,32 @@ FLAGS = cli.Flags(__doc__)
 CONFIG = FLAGS.config("What to train; the run's own by default.", name_apart, False)
 WORKDIR = FLAGS.path('workdir', None, "The run's folder.", required=True)
 INIT_FROM = FLAGS.path('init_from', None, 'A run whose model and vocabulary to take.')
-DETERMINISTIC = FLAGS.boolean(
-  'deterministic', 'The same bits in every run on a GPU too, and slower.'
+DETERMINISTIC = flags.DEFINE_bool(
+  'deterministic',
+  False,
+  'The same bits in every run on a GPU too, and slower.',
+  FLAGS.values,
 )
-ADDRESS = FLAGS.string(
+ADDRESS = flags.DEFINE_string(
   'coordinator_address',
   None,
   'HOST:PORT of process 0, where no Slurm, Open MPI, Kubernetes or TPU pod tells it.',
+  FLAGS.values,
 )
-COUNT = FLAGS.integer(
-  'process_count', None, 'How many; 1: no others, whatever Slurm says.', at_least=1
+COUNT = flags.DEFINE_integer(
+  'process_count',
+  None,
+  'How many; 1: no others, whatever Slurm says.',
+  lower_bound=1,
+  flag_values=FLAGS.values,
 )
-NUMBER = FLAGS.integer('process_id', None, 'Which of them this is, from 0.', at_least=0)
+NUMBER = flags.DEFINE_integer(
+  'process_id',
+  None,
+  'Which of them this is, from 0.',
+  lower_bound=0,
+  flag_values=FLAGS.values,
+)
 DATA = DataFlags(FLAGS)
 
 
@@ -58,24 +68,24 @@ def main(argv: list[str]) -> None:
     init_from.start_from(config, INIT_FROM.value, WORKDIR.value)
   config_checks.check_numbers(config.to_dict())
   task = task_of(config)
-  interruption = Interruption().install()
   print('loading JAX', file=sys.stderr, flush=True)
   from transformer_jax.decoding.dev_bleu import DevBleu
   from transformer_jax.machine import hosts, platform
   from transformer_jax.training.train import train
 
   if DETERMINISTIC.value:
-    platform.deterministic()
-  hosts.join_hosts(ADDRESS.value, COUNT.value, NUMBER.value)
-  platform.start(config.slices)
-  with hosts.one_error_ends_all(), errors.in_one_line():
-    if first := hosts.is_first_host():
-      run.check_given(json.loads(config.to_json_best_effort()))
-    begun = bool(hosts.from_first_host(np.int32(first and run.has_begun)))
-    ask = config, task, *DATA.folders(), WORKDIR.value if begun else None
-    corpus = hosts.first_host_first(lambda: preparing.prepare(*ask))
-    bleu = DevBleu(config, task, corpus) if config.best_by == 'bleu' else None
-    train(config, WORKDIR.value, corpus, interruption, bleu)
+    platform.set_deterministic()
+  with Interruption() as interruption:
+    hosts.join_hosts(ADDRESS.value, COUNT.value, NUMBER.value)
+    platform.start(config.slices)
+    with hosts.one_error_ends_all(), errors.in_one_line():
+      if first := hosts.is_first_host():
+        run.check_given(json.loads(config.to_json_best_effort()))
+      goes_on = bool(hosts.from_first_host(np.int32(first and run.has_begun)))
+      options = config, task, *DATA.folders(), WORKDIR.value if goes_on else None
+      corpus = hosts.first_host_first(lambda: preparing.prepare(*options))
+      bleu = DevBleu(config, task, corpus) if config.best_by == 'bleu' else None
+      train(config, WORKDIR.value, corpus, interruption, bleu)
 
 
 if __name__ == '__main__':

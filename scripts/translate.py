@@ -7,31 +7,39 @@ At a terminal it asks for a line and translates it at once; Ctrl-D ends it. With
 --nbest=K above 1 each line starts with the number of its sentence and a tab.
 """
 
-from transformer_jax.machine.signals import Interruption
-
-if __name__ == '__main__':  # so that a signal also ends the slow imports below
-  Interruption().install()
-
 import sys
 from collections.abc import Iterator
 
-from absl import logging
+from absl import flags, logging
 from tqdm import tqdm
 
 import transformer_jax
 from transformer_jax.decoding import pipe
 from transformer_jax.machine import cli
+from transformer_jax.machine.signals import Interruption
 from transformer_jax.runs import checkpoints
 from transformer_jax.runs.run import Run
 
 FLAGS = cli.Flags(__doc__)
 WORKDIR = FLAGS.path('workdir', None, "The run's folder.", required=True)
 INPUT = FLAGS.path('input', '-', "File to translate, perhaps packed; '-' is stdin.")
-NBEST = FLAGS.integer('nbest', 1, 'Translations of each line.', at_least=1)
-BEAM = FLAGS.integer('beam', None, "The config's, and NBEST at least.", at_least=1)
-ALPHA = FLAGS.number('alpha', None, "Length penalty; the config's by default.")
+NBEST = flags.DEFINE_integer(
+  'nbest', 1, 'Translations of each line.', lower_bound=1, flag_values=FLAGS.values
+)
+BEAM = flags.DEFINE_integer(
+  'beam',
+  None,
+  "The config's, and NBEST at least.",
+  lower_bound=1,
+  flag_values=FLAGS.values,
+)
+ALPHA = flags.DEFINE_float(
+  'alpha', None, "Length penalty; the config's by default.", flag_values=FLAGS.values
+)
 AVERAGE, STEP = checkpoints.define_flags(FLAGS)
-SCORES = FLAGS.boolean('scores', 'Put its score and a tab before each.')
+SCORES = flags.DEFINE_bool(
+  'scores', False, 'Put its score and a tab before each.', FLAGS.values
+)
 
 
 def typed() -> Iterator[bytes]:
@@ -48,7 +56,7 @@ def typed() -> Iterator[bytes]:
 def main(argv: list[str]) -> None:
   FLAGS.parse(argv)
   logging.set_verbosity(logging.WARNING)
-  interruption = Interruption().install()
+  interruption = Interruption()
   is_stdin = str(INPUT.value) == '-'
   is_typed = is_stdin and sys.stdin.isatty()
   first = 1
@@ -62,15 +70,16 @@ def main(argv: list[str]) -> None:
   bar = lambda items: tqdm(items, unit='batch', disable=is_typed or None)
   if is_typed:
     model.warm_up(NBEST.value)  # compiles before somebody waits for it
-  for text in typed() if is_typed else [pipe.read(INPUT.value)]:
-    for lines in pipe.parts(pipe.split_lines(text)):
-      interruption.leave_if_asked()  # during the part before
-      found = model.hypotheses(lines, bar, nbest=NBEST.value)
-      with interruption.deferred():
-        for line in pipe.output_lines(found, NBEST.value, SCORES.value, first):
-          print(line)
-        sys.stdout.flush()
-        first += len(lines)
+  with interruption:
+    for text in typed() if is_typed else [pipe.read(INPUT.value)]:
+      for lines in pipe.parts(pipe.split_lines(text)):
+        interruption.leave_if_requested()  # during the part before
+        found = model.hypotheses(lines, bar, nbest=NBEST.value)
+        with interruption.deferred():
+          for line in pipe.output_lines(found, NBEST.value, SCORES.value, first):
+            print(line)
+          sys.stdout.flush()
+          first += len(lines)
   for line in model.cuts():
     print(line, file=sys.stderr)
 

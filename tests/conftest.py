@@ -26,7 +26,7 @@ ROOT = pathlib.Path(__file__).parents[1]
 # `pytest --cache-clear` deletes them.
 jax.config.update('jax_compilation_cache_dir', str(ROOT / '.pytest_cache/d/compiled'))
 jax.config.update('jax_persistent_cache_min_compile_time_secs', 0.3)
-platform.use_ynn()
+platform.set_cpu_flags()
 
 # Shapes and dtypes in signatures are checked at every call that a test makes.
 MODEL = ('attention', 'layers', 'ops', 'ops_cpu', 'search_weights', 'transformer')

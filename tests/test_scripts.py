@@ -126,7 +126,7 @@ def test_help(name: str, capsys: pytest.CaptureFixture):
   assert (end.value.code, err) == (0, '')
   assert f'python -m scripts.{name}' in out
   source = (ROOT / 'scripts' / f'{name}.py').read_text()
-  own = re.findall(r"FLAGS\.(?!config|parse)\w+\(\s*'(\w+)'", source)
+  own = re.findall(r"(?:FLAGS\.path|DEFINE_\w+)\(\s*'(\w+)'", source)
   assert own and all(f'--{flag}:' in out or f'--[no]{flag}:' in out for flag in own)
 
 

@@ -38,7 +38,9 @@ from benchmarks import (
 from configs import base
 from transformer_jax.data import batches, card, token_files
 from transformer_jax.data.vocabulary import EOS, PAD
-from transformer_jax.machine import platform, processor
+from transformer_jax.machine import environment as machine
+from transformer_jax.machine import platform
+from transformer_jax.machine.errors import UserError
 from transformer_jax.model import build, flops
 from transformer_jax.training import step
 from transformer_jax.training.trainer import Trainer
@@ -125,7 +127,7 @@ def test_a_fixed_shape_is_full(tmp_path: pathlib.Path):
     assert side.shape == (8, 3, 7) and side.max() < 60
     assert (side[..., -1] == EOS).all()
     assert (side[..., :-1] >= fixed_shape.FIRST_WORD).all()
-  with pytest.raises(ValueError, match='--rows=12 must be a multiple of slices=8'):
+  with pytest.raises(UserError, match='--rows=12 must be a multiple of slices=8'):
     fixed_shape.write_corpus(tiny(), 12, 7, tmp_path)
 
 
@@ -260,7 +262,7 @@ def test_startup_is_timed_up_to_the_first_step(tmp_path: pathlib.Path):
   assert all(each['cache'] == str(tmp_path) for each in found.values())
   # Both sleep for longer than that, since we may be late to read that they are there.
   assert 0 < sum(each['first_step_seconds'] for each in found.values()) < taken - 0.6
-  with pytest.raises(ValueError, match='failed: exit code 0'):
+  with pytest.raises(UserError, match='failed: exit code 0'):
     startup.measure([sys.executable, '-c', 'print(1)'], tmp_path)
 
 
@@ -364,12 +366,12 @@ def test_decoding_counts_sentences_and_tokens():
 def test_what_would_be_cut_is_not_timed():
   """Or tokens would be counted that nobody translates."""
   texts = decoding.random_sentences(2, 513, 60)
-  with pytest.raises(ValueError, match='sentence 1 has 513 tokens: 512 are the most'):
+  with pytest.raises(UserError, match='sentence 1 has 513 tokens: 512 are the most'):
     measure_decoding(tiny(), texts)
   learned = tiny()
   learned.model.update(positions='learned', max_positions=8)
   texts = [text for n in (8, 9) for text in decoding.random_sentences(1, n, 60)]
-  with pytest.raises(ValueError, match='sentence 2 has 9 tokens: 8 are the most'):
+  with pytest.raises(UserError, match='sentence 2 has 9 tokens: 8 are the most'):
     measure_decoding(learned, texts)
 
 
@@ -380,7 +382,7 @@ def test_settings_are_recorded(monkeypatch: pytest.MonkeyPatch):
   monkeypatch.setenv('GLIBC_TUNABLES', 'glibc.malloc.hugetlb=1')
   found = json.loads(json.dumps(environment.describe()))
   assert found['environment']['GLIBC_TUNABLES'] == 'glibc.malloc.hugetlb=1'
-  assert found['threads'] == len(processor.cores()) >= 1
+  assert found['threads'] == len(machine.cores()) >= 1
   assert found['versions']['jax'] == jax.__version__
 
 
@@ -388,12 +390,12 @@ def test_settings_are_recorded(monkeypatch: pytest.MonkeyPatch):
 def test_rivals_run_where_we_do(monkeypatch: pytest.MonkeyPatch):
   assert rivals.device() == 'cpu'  # though there are eight
   monkeypatch.setattr(jax, 'default_backend', lambda: 'gpu')
-  with pytest.raises(ValueError, match='CUDA_VISIBLE_DEVICES=0 leaves one'):
+  with pytest.raises(UserError, match='CUDA_VISIBLE_DEVICES=0 leaves one'):
     rivals.device()
   monkeypatch.setattr(jax, 'device_count', lambda: 1)
   assert rivals.device() == 'cuda'
   monkeypatch.setattr(jax, 'default_backend', lambda: 'tpu')
-  with pytest.raises(ValueError, match='on CPUs or on one GPU'):
+  with pytest.raises(UserError, match='on CPUs or on one GPU'):
     rivals.device()
 
 
@@ -416,7 +418,7 @@ def test_a_rival_that_is_not_there(
 
 
 def test_rivals_make_no_batches():
-  with pytest.raises(ValueError, match='--rivals: no other program makes batches'):
+  with pytest.raises(UserError, match='--rivals: no other program makes batches'):
     run.measure('input', tiny(), OPTIONS._replace(rivals=['huggingface']), [])
 
 
@@ -427,7 +429,7 @@ def test_rivals_are_looked_at_first(what: str, monkeypatch, capsys):
   monkeypatch.setattr(run.preparing, 'prepare', stop)
   monkeypatch.setattr(platform, 'start', stop)
   asked = OPTIONS._replace(rivals=['marian'], text=pathlib.Path('x'))
-  with pytest.raises(ValueError, match='--rivals=marian: there are huggingface'):
+  with pytest.raises(UserError, match='--rivals=marian: there are huggingface'):
     run.measure(what, tiny(), asked, [])
   for key, value, said in (
     ('target_vocab_size', 9, 'target_vocab_size=9, but with 0'),
@@ -437,7 +439,7 @@ def test_rivals_are_looked_at_first(what: str, monkeypatch, capsys):
   ):
     other = tiny()
     other.model[key] = value
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(UserError, match=said):
       run.measure(what, other, asked._replace(rivals=['huggingface']), [])
   monkeypatch.setattr(importlib.util, 'find_spec', lambda name: None)
   rivals.check(['huggingface', 'flax_wmt=x'], tiny())
@@ -524,7 +526,7 @@ def test_a_measurement_of_decoding_a_text(
   assert found['text'] == str(text) and found['sentences'] == 2
   assert found['target_tokens'] == sum(len(ids) + 1 for ids in words)
   text.write_bytes(b'\n\n')
-  with pytest.raises(ValueError, match='no sentence is in it'):
+  with pytest.raises(UserError, match='no sentence is in it'):
     run.measure('decoding', tiny(), OPTIONS._replace(text=text), [])
 
 
@@ -550,7 +552,7 @@ def test_a_measurement_of_training_on_one_shape(started: None, quick_products: N
   assert cold['compile_seconds'] > warm['compile_seconds'] > 0
   assert cold['first_step_seconds'] > cold['compile_seconds']
   assert any('target tokens/s' in line for line in summary.lines(found))
-  with pytest.raises(ValueError, match='--rows: training takes one number'):
+  with pytest.raises(UserError, match='--rows: training takes one number'):
     run.measure('training', tiny(), OPTIONS._replace(rows=[16, 32]), [])
 
 

@@ -286,7 +286,7 @@ def test_altered(place: int, bit: int, raw: pathlib.Path, published: dict[str, b
   try:
     assert [*news(raw).pairs()] == expected
     assert gzip.decompress(content) == gzip.decompress(published[NEWS])
-  except ValueError:
+  except UserError:
     refused(raw, '.')
 
 

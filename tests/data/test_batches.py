@@ -21,6 +21,7 @@ from transformer_jax.data.batches import ROWS_MAY_DIFFER, Batches, Shape, choose
 from transformer_jax.data.corpus import train_batches
 from transformer_jax.data.token_files import Side, TokenWriter, write_tokens
 from transformer_jax.data.vocabulary import EOS, PAD
+from transformer_jax.machine.errors import UserError
 from transformer_jax.tasks import TRANSLATION
 
 
@@ -300,7 +301,7 @@ def test_chosen_lengths_pad_least(lengths: list[int], count: int):
 )
 def test_sides_that_make_no_pairs_are_refused(counts, why: str, tmp_path: pathlib.Path):
   sides = [side(sentences([3] * n), tmp_path, f'x.{i}') for i, n in enumerate(counts)]
-  with pytest.raises(ValueError, match=why):
+  with pytest.raises(UserError, match=why):
     Batches(*sides, tokens=10, slices=1, max_shapes=1, seed=0)
 
 

@@ -14,6 +14,7 @@ import toy.corpus
 from transformer_jax.data import card, held_out, token_files
 from transformer_jax.data.card import SPLITS
 from transformer_jax.data.lines import SIDES
+from transformer_jax.machine.errors import UserError
 
 ROOT = pathlib.Path(__file__).parents[2]
 FILES = {
@@ -42,7 +43,7 @@ def folder(prepared: pathlib.Path, tmp_path: pathlib.Path) -> pathlib.Path:
 
 
 def refused(folder: pathlib.Path) -> str:
-  with pytest.raises(ValueError) as caught:
+  with pytest.raises(UserError) as caught:
     card.verify(folder)
   assert str(folder) in str(caught.value)
   return str(caught.value)
@@ -120,7 +121,7 @@ def test_all_that_is_wrong_is_told(folder: pathlib.Path):
 
 def test_no_card(folder: pathlib.Path):
   (folder / 'card.json').unlink()
-  with pytest.raises(ValueError, match=r'card\.json: not there; run scripts'):
+  with pytest.raises(UserError, match=r'card\.json: not there; run scripts'):
     card.verify(folder)
 
 
@@ -168,7 +169,7 @@ def test_a_damaged_card(folder: pathlib.Path):
     path.write_bytes(whole[:place] + bytes([whole[place] ^ 4]) + whole[place + 1 :])
     try:
       card.verify(folder)
-    except ValueError as error:
+    except UserError as error:
       noticed += 1
       assert str(folder) in str(error)
   assert noticed > len(whole) / 11 / 2
@@ -188,7 +189,7 @@ def test_a_damaged_card(folder: pathlib.Path):
 )
 def test_a_card_of_other_types(key: str, value: object, folder: pathlib.Path):
   rewrite(folder, lambda content: content.update({key: value}))
-  with pytest.raises(ValueError, match=r'card.json: damaged \('):
+  with pytest.raises(UserError, match=r'card.json: damaged \('):
     card.read_card(folder)
 
 

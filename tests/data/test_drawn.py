@@ -7,6 +7,7 @@ import pytest
 
 from toy import corpus
 from transformer_jax.data import held_out
+from transformer_jax.machine.errors import UserError
 
 DRAWN = corpus.CORPUS._replace(
   files={'train': ('train',), 'dev': ('drawn:7',), 'test': ('drawn:5',)}
@@ -71,5 +72,5 @@ def test_whatever_the_order(tmp_path: pathlib.Path):
 )
 def test_what_cannot_be_drawn(stem: str, message: str, tmp_path: pathlib.Path):
   files = DRAWN.files | {'dev': (stem,)}
-  with pytest.raises(ValueError, match=message):
+  with pytest.raises(UserError, match=message):
     corpus.prepare(raw(tmp_path / 'raw'), DRAWN._replace(files=files))

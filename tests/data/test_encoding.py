@@ -75,7 +75,7 @@ def test_encoding_is_the_vocabulary_s_own(words, texts):
 def test_neither_blocks_nor_threads_change_it(block, cores, words, texts, monkeypatch):
   expected = encode(words, texts)
   monkeypatch.setattr(encoding, 'BLOCK', block)
-  monkeypatch.setattr(encoding.processor, 'cores', lambda: [*range(cores)])
+  monkeypatch.setattr(encoding.environment, 'cores', lambda: [*range(cores)])
   assert encode(words, texts, 'again') == expected
   assert content(texts[0].parent, 'again') == content(texts[0].parent)
 

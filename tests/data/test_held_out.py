@@ -8,6 +8,7 @@ import pytest
 import toy.corpus
 from transformer_jax.data import held_out, newstest, token_files, vocabulary
 from transformer_jax.data.lines import Pair
+from transformer_jax.machine.errors import UserError
 from transformer_jax.quickstart_corpus.embedded import InMemoryBitext
 
 EN_DE = 'en', 'de'
@@ -79,7 +80,7 @@ def test_a_line_that_is_no_line(side: int, name: str, bad: str | None, fault: st
   pair[side] = bad
   given = bitexts([('a', 'b')], [('a', 'b'), ('', ''), tuple(pair)])
   message = f'FILE1, line 3 of the {name}: {fault}; mend the test file'
-  with pytest.raises(ValueError, match=message):
+  with pytest.raises(UserError, match=message):
     held_out.read('test', given, EN_DE, False)
 
 
@@ -89,16 +90,14 @@ def test_an_empty_split():
     (bitexts([], []), 'FILE0, FILE1'),
     ([], 'no files'),
   ):
-    with pytest.raises(ValueError, match=f'^{names}: the dev split is empty'):
+    with pytest.raises(UserError, match=f'^{names}: the dev split is empty'):
       held_out.read('dev', given, EN_DE, False)
 
 
 def test_swapped_sides_of_any_text():
   pairs = [('Das ist nicht der Tag', 'This is not the day of it')] * 3
   assert read(pairs, ('de', 'en'))[0] == pairs
-  with pytest.raises(
-    ValueError, match='FILE0: the source looks like de and the target'
-  ):
+  with pytest.raises(UserError, match='FILE0: the source looks like de and the target'):
     read(pairs)
 
 
@@ -168,7 +167,7 @@ def test_newstest_filtered(reorder: bool, shared_data, capsys):
 def test_newstest_swapped(reorder: bool, shared_data):
   pairs = published(shared_data, 'en-fr', 'newstest2013')
   message = 'FILE0: this is newstest2013 with its sides swapped; .* has fr -> en'
-  with pytest.raises(ValueError, match=message):
+  with pytest.raises(UserError, match=message):
     read(pairs, ('fr', 'en'), reorder)
 
 

@@ -8,6 +8,7 @@ import pytest
 import toy.corpus
 from transformer_jax import quickstart_corpus
 from transformer_jax.data.languages import check, looks_like
+from transformer_jax.machine.errors import UserError
 
 ENGLISH = ['The end of the day is near', 'This is for you and that is it']
 GERMAN = ['Der Tag ist nicht von Dauer', 'Das ist ein Haus und eine Burg']
@@ -36,7 +37,7 @@ def test_either_direction(pair: tuple[str, str]):
     f'FILE: the source looks like {pair[0]} and the target like {pair[1]}, but the '
     f'config has {pair[1]} -> {pair[0]}: are the two swapped'
   )
-  with pytest.raises(ValueError, match=message):
+  with pytest.raises(UserError, match=message):
     check(pairs, pair[::-1], 'FILE')
 
 
@@ -67,7 +68,7 @@ def test_the_quickstart_corpus(monkeypatch: pytest.MonkeyPatch):
   for other in ('de', 'fr'):
     pairs = quickstart_corpus.sentence_pairs(other, 1)['train']
     check(pairs, ('en', other), 'FILE')
-    with pytest.raises(ValueError, match='swapped'):
+    with pytest.raises(UserError, match='swapped'):
       check(pairs, (other, 'en'), 'FILE')
 
 
@@ -80,5 +81,5 @@ def test_real_text(stem: str, other: str, shared_data: pathlib.Path):
   for start in range(0, len(pairs) - 1000, len(pairs) // 20):
     some = pairs[start : start + 1000]
     check(some, ('en', other), name)
-    with pytest.raises(ValueError, match=f'{name}: .*are the two swapped'):
+    with pytest.raises(UserError, match=f'{name}: .*are the two swapped'):
       check(some, (other, 'en'), name)

@@ -7,6 +7,7 @@ import pytest
 import sacrebleu.dataset
 
 from transformer_jax.data import newstest
+from transformer_jax.machine.errors import UserError
 
 SETS = [(name, other) for name in newstest.SETS for other in ('de', 'fr')]
 
@@ -78,13 +79,13 @@ def test_pairs_are_given_back_as_they_are(orders: pathlib.Path):
 )
 def test_another_set_is_refused(given, complaint: str, orders: pathlib.Path):
   newstest.write_order('newstest2013', PAIRS, ('en', 'de'))
-  with pytest.raises(ValueError, match=f'^not newstest2013 in en and de.*{complaint}'):
+  with pytest.raises(UserError, match=f'^not newstest2013 in en and de.*{complaint}'):
     newstest.restore_order('newstest2013', given, ('en', 'de'))
 
 
 @pytest.mark.parametrize('languages', [('en', 'cs'), ('de', 'fr'), ('en', 'en')])
 def test_languages_without_a_list(languages: tuple[str, str]):
-  with pytest.raises(ValueError, match='no order is known of newstest2013'):
+  with pytest.raises(UserError, match='no order is known of newstest2013'):
     newstest.restore_order('newstest2013', PAIRS, languages)
   assert newstest.recognise(PAIRS, languages) is None
 

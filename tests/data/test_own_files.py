@@ -9,6 +9,7 @@ import pytest
 
 from configs import base, my
 from transformer_jax.data import card, preparing
+from transformer_jax.machine.errors import UserError
 from transformer_jax.tasks import TRANSLATION
 
 
@@ -37,12 +38,12 @@ def test_from_files_to_a_corpus(folder: pathlib.Path, tmp_path: pathlib.Path):
   splits = card.read_card(made)['splits']
   assert [splits[s]['kept'] for s in card.SPLITS] == [2400, 300, 300]
   (folder / 'train.cs').write_text('jedna\n')
-  with pytest.raises(ValueError, match='is there, and .* is not what it was made from'):
+  with pytest.raises(UserError, match='is there, and .* is not what it was made from'):
     preparing.prepare(config, TRANSLATION, tmp_path / 'data')
   assert preparing.prepare(config, TRANSLATION, tmp_path / 'data', begun=True) == made
-  with pytest.raises(ValueError, match='Leave out --raw_dir to use it'):
+  with pytest.raises(UserError, match='Leave out --raw_dir to use it'):
     preparing.prepare(config, TRANSLATION, tmp_path / 'data', folder, begun=True)
-  with pytest.raises(ValueError, match='Give --config.data.raw_dir= to use it'):
+  with pytest.raises(UserError, match='Give --config.data.raw_dir= to use it'):
     preparing.prepare(config, TRANSLATION, tmp_path / 'data')
   with config.unlocked():
     config.data.raw_dir = ''
@@ -63,7 +64,7 @@ def test_a_damaged_file_is_named(damage, language: str, tmp_path: pathlib.Path):
     whole = damage(content) if name == language else content
     (tmp_path / f'train.{name}.gz').write_bytes(whole)
   message = f'train.{language}.gz: truncated or damaged .*get it'
-  with pytest.raises(ValueError, match=message):
+  with pytest.raises(UserError, match=message):
     my.get_config(f'cs-en,{tmp_path}')
 
 
@@ -90,7 +91,7 @@ def test_a_script_without_spaces(tmp_path: pathlib.Path, capsys):
 def test_text_in_another_encoding(tmp_path: pathlib.Path):
   for language in ('cs', 'en'):
     (tmp_path / f'train.{language}').write_text('jedna dva\n' * 9, encoding='utf-16')
-  with pytest.raises(ValueError, match='left out: .* not UTF-8'):
+  with pytest.raises(UserError, match='left out: .* not UTF-8'):
     preparing.prepare(
       my.get_config(f'cs-en,{tmp_path}'), TRANSLATION, tmp_path / 'data'
     )
@@ -117,7 +118,7 @@ def test_few_pairs_have_fewer_pieces(source: str, pairs: int, tmp_path: pathlib.
 @pytest.mark.parametrize('name', ['valid', 'val', 'validation'])
 def test_other_names_of_dev(name: str, folder: pathlib.Path):
   (folder / f'{name}.cs').write_text('jedna\n')
-  with pytest.raises(ValueError, match=rf'has {name}\..* and no dev.*: call them dev'):
+  with pytest.raises(UserError, match=rf'has {name}\..* and no dev.*: call them dev'):
     my.get_config(f'cs-en,{folder}')
   for language in ('cs', 'en'):
     (folder / f'dev.{language}').write_text('jedna\n')
@@ -127,7 +128,7 @@ def test_other_names_of_dev(name: str, folder: pathlib.Path):
 def test_files_of_dev(folder: pathlib.Path):
   """Of both languages: of one alone they are neither taken nor passed over."""
   (folder / 'dev.cs').write_text('jedna\n')
-  with pytest.raises(ValueError, match='has dev.cs and no dev.en: add that, or rename'):
+  with pytest.raises(UserError, match='has dev.cs and no dev.en: add that, or rename'):
     my.get_config(f'cs-en,{folder}')
   (folder / 'dev.en.gz').write_bytes(gzip.compress(b'one\n'))
   files = my.get_config(f'cs-en,{folder}').data.files
@@ -157,5 +158,5 @@ def test_many_pairs_have_the_base_model(folder: pathlib.Path, monkeypatch):
   ],
 )
 def test_what_cannot_be(argument: str, message: str, folder: pathlib.Path):
-  with pytest.raises(ValueError, match=message):
+  with pytest.raises(UserError, match=message):
     my.get_config(argument.format(folder))

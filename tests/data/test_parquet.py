@@ -255,7 +255,7 @@ def test_altered(seed: int, raw: pathlib.Path):
     only(raw).write_bytes(altered)
     try:
       assert read(raw) == pairs_of(rows('n', 300))
-    except ValueError as error:
+    except UserError as error:
       found += 1
       assert str(only(raw)) in str(error)
   assert found > 25

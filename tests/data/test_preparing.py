@@ -21,6 +21,7 @@ from transformer_jax.data import (
   vocabulary,
 )
 from transformer_jax.data.cleaning import Cleaning
+from transformer_jax.machine.errors import UserError
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -89,9 +90,9 @@ def test_a_vocabulary_of_the_targets_own(raw: pathlib.Path):
   assert about['vocabulary']['sentences'] == 200
   card.verify(folder)
   assert 'target_vocabulary' not in shared
-  with pytest.raises(ValueError, match='target_vocab_size=40, the config says 41'):
+  with pytest.raises(UserError, match='target_vocab_size=40, the config says 41'):
     card.check_asked(folder, CORPUS._replace(target_vocab_size=41))
-  with pytest.raises(ValueError, match='target_vocab_size=40, the config says 0'):
+  with pytest.raises(UserError, match='target_vocab_size=40, the config says 0'):
     card.check_asked(folder, CORPUS)
 
 
@@ -271,7 +272,7 @@ def test_byte_order_mark_and_crlf_are_taken_off(raw: pathlib.Path):
 
 
 def refused(raw: pathlib.Path, message: str, corpus: corpus.Corpus = CORPUS) -> None:
-  with pytest.raises(ValueError, match=message):
+  with pytest.raises(UserError, match=message):
     prepare(raw, corpus)
   assert not (raw.parent / 'data' / corpus.name).exists()
 

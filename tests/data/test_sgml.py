@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from sacrebleu.dataset.fake_sgml import FakeSGMLDataset
 
 from transformer_jax.data import sgml
+from transformer_jax.machine.errors import UserError
 
 Documents = dict[str, list[str]]
 
@@ -130,7 +131,7 @@ GOOD = wrapped({'a': ['one', 'two'], 'b': ['three']})
 )
 def test_bad_markup(old: bytes, new: bytes, message: str):
   assert GOOD.count(old) == 1
-  with pytest.raises(ValueError, match=f'x.sgm.*{message}'):
+  with pytest.raises(UserError, match=f'x.sgm.*{message}'):
     texts(GOOD.replace(old, new))
 
 
@@ -140,7 +141,7 @@ def test_cut_anywhere():
   for end in range(len(GOOD)):
     try:
       assert texts(GOOD[:end]) == whole[: GOOD[:end].count(b'</seg>')]
-    except ValueError as error:
+    except UserError as error:
       assert 'x.sgm' in str(error)
 
 
@@ -165,5 +166,5 @@ OTHERS = {
 
 @pytest.mark.parametrize('message', OTHERS)
 def test_sides_that_do_not_go_together(message: str):
-  with pytest.raises(ValueError, match=message):
+  with pytest.raises(UserError, match=message):
     sgml.pairs(GOOD, wrapped(OTHERS[message], 'ref'), ('en.sgm', 'de.sgm'))

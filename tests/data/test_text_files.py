@@ -164,7 +164,7 @@ def damaged(folder: pathlib.Path, end: str, content: bytes) -> bool:
   (folder / f'x.de{end}').write_bytes(content)
   try:
     pairs = read(folder)
-  except ValueError as error:
+  except UserError as error:
     message = rf'x\.de{end}: truncated.*; get it again$'
     assert re.search(message, str(error), re.DOTALL)
     return True

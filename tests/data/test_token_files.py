@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from transformer_jax.data import token_files
 from transformer_jax.data.token_files import Side, TokenWriter, write_tokens
 from transformer_jax.data.vocabulary import BOS, EOS, PAD, UNK
+from transformer_jax.machine.errors import UserError
 
 SENTENCES = st.lists(
   st.lists(st.integers(UNK, 65535), max_size=12), min_size=1, max_size=40
@@ -130,7 +131,7 @@ def test_files_that_do_not_fit_each_other(
   kind = 'u1' if isinstance(offsets, np.ndarray) else '<i8'
   np.array(offsets, kind).tofile(tmp_path / 'x.offsets')
   again = r'.*run scripts\.prepare_data again'
-  with pytest.raises(ValueError, match=rf'x\.tokens: .*{why}{again}'):
+  with pytest.raises(UserError, match=rf'x\.tokens: .*{why}{again}'):
     Side(tmp_path / 'x')
 
 
@@ -147,9 +148,7 @@ def test_check_finds_any_id_that_is_no_text(sentences, block: int, data):
       bad = data.draw(st.sampled_from([PAD, EOS, BOS, UNK + 97, 65535]))
       ids[number][place] = bad
       broken = written(ids, pathlib.Path(folder))
-      with pytest.raises(
-        ValueError, match=rf'x\.tokens: sentence {number + 1} .*{bad}'
-      ):
+      with pytest.raises(UserError, match=rf'x\.tokens: sentence {number + 1} .*{bad}'):
         broken.check(UNK + 97)
 
 

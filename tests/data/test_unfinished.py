@@ -22,6 +22,7 @@ from transformer_jax.data import (
   vocabulary,
 )
 from transformer_jax.data.corpus import Corpus
+from transformer_jax.machine.errors import UserError
 from transformer_jax.tasks import TRANSLATION
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -130,7 +131,7 @@ def test_a_failed_preparation_is_no_corpus(error, toy, whole, tmp_path, monkeypa
     with pytest.raises(error, match='no'):
       prepare(toy, tmp_path)
   assert {path.name for path in tmp_path.iterdir()} == {'toy.partial', 'toy.lock'}
-  with pytest.raises(ValueError, match=r'card\.json: not there; run scripts'):
+  with pytest.raises(UserError, match=r'card\.json: not there; run scripts'):
     card.read_card(tmp_path / 'toy')
   assert prepare(toy, tmp_path) == whole
 
@@ -238,7 +239,7 @@ def test_what_is_not_ours_stays(make: Callable, end: str, raw, tmp_path, capsys)
   (data_dir / 'toy.lock').write_bytes(b'not ours either')
   before = everything(data_dir)
   config = config_of(CORPUS)
-  with pytest.raises(ValueError, match=rf'toy{end} is (no|not what a) prep.*move it'):
+  with pytest.raises(UserError, match=rf'toy{end} is (no|not what a) prep.*move it'):
     preparing.prepare(config, TRANSLATION, data_dir, raw)
   assert everything(data_dir) == before and not stages(capsys)
   config.data.name = 'other'
@@ -254,9 +255,9 @@ def test_a_name_that_leaves_the_folder(name: str, raw, tmp_path: pathlib.Path):
   """Or is that of another corpus's unfinished work."""
   config = config_of(CORPUS._replace(name=name))
   before = everything(tmp_path)
-  with pytest.raises(ValueError, match=r'that is no name of a folder in --data_dir'):
+  with pytest.raises(UserError, match=r'that is no name of a folder in --data_dir'):
     preparing.prepare(config, TRANSLATION, tmp_path / 'data', raw)
-  with pytest.raises(ValueError, match=r'that is no name of a folder in --data_dir'):
+  with pytest.raises(UserError, match=r'that is no name of a folder in --data_dir'):
     prepare(raw, tmp_path / 'data', CORPUS._replace(name=name))
   assert everything(tmp_path) == before
 
@@ -323,7 +324,7 @@ os.execv(sys.argv[2], sys.argv[2:])
 @pytest.mark.parametrize(
   ('most', 'file'),
   [
-    (100, 'begun.json.partial'),
+    (100, 'begun.json'),
     (9000, 'toy.partial'),
     (20_000, 'train.source.offsets'),
   ],

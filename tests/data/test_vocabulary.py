@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from transformer_jax.data import vocabulary
 from transformer_jax.data.vocabulary import BOS, EOS, PAD, UNK, Vocabulary
+from transformer_jax.machine.errors import UserError
 
 # Whatever is printable and likely, and some that naive code trips over: no-break and
 # ideographic spaces, combining and zero-width characters, an emoji, a replacement.
@@ -88,13 +89,13 @@ def test_training_is_deterministic(tmp_path: pathlib.Path):
 
 def test_too_large_says_what_fits(tmp_path: pathlib.Path):
   path = tmp_path / 'vocabulary.model'
-  with pytest.raises(ValueError, match='no vocabulary of 4000 pieces') as caught:
+  with pytest.raises(UserError, match='no vocabulary of 4000 pieces') as caught:
     learn(SENTENCES, path, 4000)
   assert '--config.model.vocab_size' in str(caught.value)
   assert 'INTERNAL' not in str(caught.value)
   assert not list(tmp_path.iterdir())  # nothing half made stays
   fits = int(re.search(r'<= (\d+)', str(caught.value)).group(1))
-  with pytest.raises(ValueError, match='too high'):
+  with pytest.raises(UserError, match='too high'):
     learn(SENTENCES, path, fits + 1)
   learn(SENTENCES, path, fits)
   assert len(Vocabulary(path)) == fits
@@ -102,15 +103,15 @@ def test_too_large_says_what_fits(tmp_path: pathlib.Path):
 
 def test_too_small_and_empty(tmp_path: pathlib.Path):
   path = tmp_path / 'vocabulary.model'
-  with pytest.raises(ValueError, match='smaller than required_chars'):
+  with pytest.raises(UserError, match='smaller than required_chars'):
     learn(SENTENCES, path, 5)
-  with pytest.raises(ValueError, match='no text'):
+  with pytest.raises(UserError, match='no text'):
     learn([], path, 50)
   assert not path.exists()
 
 
 def test_more_pieces_than_uint16(tmp_path: pathlib.Path):
-  with pytest.raises(ValueError, match='65536 at most'):
+  with pytest.raises(UserError, match='65536 at most'):
     learn(SENTENCES, tmp_path / 'vocabulary.model', 65537)
 
 
@@ -216,7 +217,7 @@ def test_ids_one_after_another(words: Vocabulary):
 
 
 def test_missing(tmp_path: pathlib.Path):
-  with pytest.raises(ValueError, match=r'no vocabulary there; run scripts'):
+  with pytest.raises(UserError, match=r'no vocabulary there; run scripts'):
     Vocabulary(tmp_path / 'vocabulary.model')
 
 
@@ -301,7 +302,7 @@ def test_a_file_that_is_no_vocabulary(tmp_path: pathlib.Path):
   path = tmp_path / 'vocabulary.model'
   for content in (b'', b'junk', b'\xff' * 99):
     path.write_bytes(content)
-    with pytest.raises(ValueError, match='vocabulary.model: no SentencePiece model'):
+    with pytest.raises(UserError, match='vocabulary.model: no SentencePiece model'):
       Vocabulary(path)
 
 
@@ -343,7 +344,5 @@ def test_tokens_beyond_the_model_are_unknown(tmp_path: pathlib.Path, capsys):
   assert counts['tokens'] == 14 and len(Vocabulary(path)) == 5
   assert UNK not in Vocabulary(path).encode(['(S (S'])[0]
   assert UNK in Vocabulary(path).encode(['UH'])[0]
-  with pytest.raises(
-    ValueError, match=r'model.target_vocab_size\).*: there is no text'
-  ):
+  with pytest.raises(UserError, match=r'model.target_vocab_size\).*: there is no text'):
     vocabulary.train_tokens([], path, 40)

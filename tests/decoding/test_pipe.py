@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from transformer_jax.data.vocabulary import EOS
 from transformer_jax.decoding import pipe
 from transformer_jax.decoding.translate import Hypothesis
+from transformer_jax.machine.errors import UserError
 
 
 @settings(max_examples=200)
@@ -27,7 +28,7 @@ def test_a_compressed_file(tmp_path: pathlib.Path):
   path.write_bytes(gzip.compress(b'eins\nzwei\n'))
   assert pipe.read(path) == b'eins\nzwei\n'
   path.write_bytes(path.read_bytes()[:-9])
-  with pytest.raises(ValueError, match='test.de.gz: truncated or damaged'):
+  with pytest.raises(UserError, match='test.de.gz: truncated or damaged'):
     pipe.read(path)
   with pytest.raises(FileNotFoundError):
     pipe.read(tmp_path / 'none')

@@ -21,6 +21,7 @@ from transformer_jax.machine.devices import (
   replicate,
   replicate_read_only,
 )
+from transformer_jax.machine.errors import UserError
 from transformer_jax.model import build
 from transformer_jax.training.step import StepInput
 from transformer_jax.training.trainer import Trainer
@@ -29,7 +30,7 @@ pytestmark = pytest.mark.devices
 
 
 def test_a_device_count_that_does_not_divide_the_slices_is_refused():
-  with pytest.raises(ValueError, match='1, 2, 4, 8'):
+  with pytest.raises(UserError, match='1, 2, 4, 8'):
     Devices(8, jax.devices()[:3])
 
 

@@ -22,6 +22,7 @@ from toy.steps import (
 )
 from transformer_jax.data import corpus as corpora
 from transformer_jax.machine import hosts
+from transformer_jax.machine.errors import UserError
 from transformer_jax.training.trainer import Trainer
 
 
@@ -32,7 +33,7 @@ from transformer_jax.training.trainer import Trainer
 def test_all_three_or_none(given: tuple, tasks: str, monkeypatch: pytest.MonkeyPatch):
   """In a cluster's step of one task too, where none would be right."""
   monkeypatch.setenv('SLURM_STEP_NUM_TASKS', tasks)
-  with pytest.raises(ValueError, match='all of --coordinator_address, --process_count'):
+  with pytest.raises(UserError, match='all of --coordinator_address, --process_count'):
     hosts.join_hosts(*given)
 
 
@@ -42,10 +43,10 @@ def test_another_error_of_joining_is_not_hidden(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.delenv(name, raising=False)
 
   def bad(*_: object) -> None:
-    raise ValueError('no route')
+    raise RuntimeError('no route')
 
   monkeypatch.setattr(jax.distributed, 'initialize', bad)
-  with pytest.raises(ValueError, match='no route'):
+  with pytest.raises(RuntimeError, match='no route'):
     hosts.join_hosts(None, None, None)
 
 
@@ -59,13 +60,21 @@ def test_devices_stand_in_the_order_of_their_hosts():
 def test_a_host_with_another_config_is_refused(monkeypatch: pytest.MonkeyPatch):
   hosts.check_same('x')
   monkeypatch.setattr(hosts, 'from_first_host', np.zeros_like)
-  with pytest.raises(ValueError, match='another config or corpus than the first host'):
+  with pytest.raises(UserError, match='another config or corpus than the first host'):
     hosts.check_same('x')
+
+
+def test_half_an_open_mpi_environment(monkeypatch: pytest.MonkeyPatch):
+  """JAX then misses a variable."""
+  monkeypatch.setenv('OMPI_COMM_WORLD_SIZE', '2')
+  monkeypatch.setattr(jax.distributed, 'initialize', lambda: {}['OMPI_WORLD_RANK'])
+  with pytest.raises(UserError, match="'OMPI_WORLD_RANK'.*give --coordinator"):
+    hosts.join_hosts(None, None, None)
 
 
 @pytest.mark.parametrize('number', [-1, 2])
 def test_a_process_beyond_the_others(number: int):
-  with pytest.raises(ValueError, match=f'^--process_id={number}: from 0 to 1$'):
+  with pytest.raises(UserError, match=f'^--process_id={number}: from 0 to 1$'):
     hosts.join_hosts('localhost:1', 2, number)
 
 
@@ -94,7 +103,9 @@ def test_alone_where_nobody_tells_of_others(monkeypatch):
   assert joined == [()]
   # Open MPI's daemon is the step of one task.
   monkeypatch.setenv('OMPI_COMM_WORLD_SIZE', '3')
-  with pytest.raises(ValueError, match='other of 3 processes .* --coordinator_address'):
+  with pytest.raises(
+    UserError, match='other processes of this cluster .* --coordinator_address'
+  ):
     hosts.join_hosts(None, None, None)
 
 

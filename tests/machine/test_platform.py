@@ -2,7 +2,6 @@
 
 import os
 import pathlib
-import pwd
 import subprocess
 import sys
 
@@ -10,34 +9,45 @@ import jax
 import numpy as np
 import pytest
 
-from transformer_jax.machine import platform, processor
-
-FLAGS = """
-import os, jax
-from transformer_jax.machine import platform
-platform.deterministic()
-platform.use_ynn()
-platform.lengthen_collective_timeout()
-jax.devices()
-print(os.environ['XLA_FLAGS'])
-"""
+from transformer_jax.machine import environment, platform
+from transformer_jax.machine.errors import UserError
 
 
 @pytest.fixture(autouse=True)
-def nothing_kept_yet():
-  """As in a new process: a test that ran a program in this one has set the folder."""
+def nothing_is_kept(monkeypatch: pytest.MonkeyPatch) -> dict:
+  """JAX's settings that a test makes, without their effect on other tests."""
   platform._say_once.cache_clear()
-  before = jax.config.jax_compilation_cache_dir
+  before, settings = jax.config.jax_compilation_cache_dir, {}
   jax.config.update('jax_compilation_cache_dir', None)
-  yield
+  with monkeypatch.context() as patch:
+    patch.setattr(jax.config, 'update', settings.__setitem__)
+    yield settings
   jax.config.update('jax_compilation_cache_dir', before)
+
+
+def start(**environment_: str) -> subprocess.CompletedProcess:
+  """A process that starts JAX as our commands do, and prints the flags it set."""
+  code = (
+    'import os\n'
+    'from transformer_jax.machine import cli\n'
+    'def main(argv):\n'
+    '  from transformer_jax.machine import platform\n'
+    '  platform.set_deterministic()\n'
+    '  platform.start(8)\n'
+    "  print(os.environ['XLA_FLAGS'])\n"
+    'cli.run(main)\n'
+  )
+  return subprocess.run(
+    [sys.executable, '-c', code],
+    env=os.environ | environment_,
+    capture_output=True,
+    text=True,
+  )
 
 
 def test_xla_knows_the_flags_that_are_set():
   """One that it does not know ends the process; the user's stay."""
-  environment = os.environ | {'XLA_FLAGS': '--xla_cpu_enable_fast_math=false'}
-  command = [sys.executable, '-c', FLAGS]
-  done = subprocess.run(command, env=environment, capture_output=True, text=True)
+  done = start(XLA_FLAGS='--xla_cpu_enable_fast_math=false')
   assert done.returncode == 0, done.stderr
   assert done.stdout.split() == [
     '--xla_cpu_enable_fast_math=false',
@@ -48,156 +58,120 @@ def test_xla_knows_the_flags_that_are_set():
 
 
 @pytest.mark.parametrize(
-  ('environment', 'folder'),
+  ('variable', 'value', 'said'),
+  [
+    ('JAX_PLATFORMS', 'cuda', 'JAX cannot use cuda here'),
+    ('JAX_DEFAULT_MATMUL_PRECISION', 'high5', 'JAX_DEFAULT_MATMUL_PRECISION'),
+  ],
+)
+def test_a_setting_that_cannot_be_ends_in_one_line(
+  variable: str, value: str, said: str
+):
+  done = start(**{variable: value})
+  assert done.returncode == 1 and said in done.stderr
+  assert len(done.stderr.splitlines()) == 1, done.stderr
+
+
+def test_a_flag_that_xla_lacks_is_left_out(monkeypatch: pytest.MonkeyPatch, capsys):
+  monkeypatch.setenv('XLA_FLAGS', '')
+  monkeypatch.setattr(platform, '_xla_knows', lambda name: 'ynn' not in name)
+  platform.set_cpu_flags()
+  assert 'ynn' not in os.environ['XLA_FLAGS']
+  assert 'no xla_cpu_experimental_ynn_fusion_type' in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+  ('variables', 'folder'),
   [({'XDG_CACHE_HOME': 'x'}, 'x'), ({'XDG_CACHE_HOME': '', 'HOME': 'h'}, 'h/.cache')],
 )
 def test_compiled_programs_are_kept_where_nobody_else_writes(
-  environment: dict, folder: str, tmp_path: pathlib.Path, monkeypatch
+  variables: dict, folder: str, tmp_path: pathlib.Path, monkeypatch, nothing_is_kept
 ):
-  for key, value in environment.items():
+  for key, value in variables.items():
     monkeypatch.setenv(key, value and str(tmp_path / value))
-  kept: dict[str, str] = {}
-  monkeypatch.setattr(jax.config, 'update', kept.__setitem__)
   platform.use_compilation_cache()
   cache = tmp_path / folder / 'transformer_jax'
-  assert kept == {'jax_compilation_cache_dir': str(cache)}
+  assert nothing_is_kept == {'jax_compilation_cache_dir': str(cache)}
   assert cache.stat().st_mode & 0o777 == 0o700
 
 
-def test_several_processes_on_gpus_keep_nothing_apart(tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize('fault', ['a file', 'open to others', 'of another user'])
+def test_programs_of_others_are_not_run(
+  fault: str, tmp_path: pathlib.Path, monkeypatch, nothing_is_kept, capsys
+):
+  """What somebody else can write is not used; nothing ends by that."""
+  monkeypatch.setenv('XDG_CACHE_HOME', str(tmp_path))
+  cache = tmp_path / 'transformer_jax'
+  if fault == 'a file':
+    cache.touch()
+  else:
+    cache.mkdir(mode=0o700)
+  if fault == 'open to others':
+    cache.chmod(0o770)
+  elif fault == 'of another user':
+    monkeypatch.setattr(os, 'geteuid', lambda: 12345)
+  platform.use_compilation_cache()
+  assert not nothing_is_kept
+  assert 'compiled programs are not kept (' in capsys.readouterr().err
+
+
+def test_several_processes_on_gpus_share_or_keep_nothing(
+  tmp_path, monkeypatch, nothing_is_kept, capsys
+):
   """One would find its program where the others do not, and they would wait for it."""
   monkeypatch.setenv('XDG_CACHE_HOME', str(tmp_path))
   monkeypatch.setattr(platform.hosts, 'joined', lambda: True)
   monkeypatch.setattr(platform.hosts, 'count', lambda: 2)
   monkeypatch.setattr(jax, 'default_backend', lambda: 'gpu')
-  kept: dict[str, str] = {}
-  monkeypatch.setattr(jax.config, 'update', kept.__setitem__)
   platform.use_compilation_cache()
-  assert not kept and 'JAX_COMPILATION_CACHE_DIR' in capsys.readouterr().err
-  monkeypatch.setattr(platform.hosts, 'count', lambda: 1)
-  platform.use_compilation_cache()
-  assert kept
-
-
-def test_programs_compiled_at_a_time(monkeypatch):
-  monkeypatch.setattr(platform.processor, 'cores', lambda: [*range(64)])
-  found = {}
-  for backend in ('cpu', 'gpu', 'tpu'):
-    monkeypatch.setattr(jax, 'default_backend', lambda name=backend: name)
-    found[backend] = platform.compiling_threads()
-  assert found == {'cpu': 16, 'gpu': 2, 'tpu': 16}
-  monkeypatch.setattr(platform.processor, 'cores', lambda: [0, 1])
-  assert platform.compiling_threads() == 1
-
-
-def test_no_place_for_compiled_programs_ends_nothing(tmp_path, monkeypatch, capsys):
-  (tmp_path / 'file').touch()
-  monkeypatch.setenv('XDG_CACHE_HOME', str(tmp_path / 'file'))
-  platform.use_compilation_cache()
-  assert 'compiled programs are not kept (' in capsys.readouterr().err
-
-
-def test_compiled_programs_of_others_are_not_run(tmp_path, monkeypatch, capsys):
-  """What somebody else can write is not used; it is said once, and mended by chmod."""
-  monkeypatch.setenv('XDG_CACHE_HOME', str(tmp_path))
-  cache, kept = tmp_path / 'transformer_jax', {}
-  cache.mkdir()
-  monkeypatch.setattr(jax.config, 'update', kept.__setitem__)
-  for mode in (0o770, 0o705):
-    cache.chmod(mode)
-    platform.use_compilation_cache()
-  said = f'compiled programs are not kept ({cache} is open to others: chmod 700 it)\n'
-  assert (kept, capsys.readouterr().err) == ({}, said)
-  cache.chmod(0o700)
-  platform.use_compilation_cache()
-  assert kept == {'jax_compilation_cache_dir': str(cache)}
+  said = capsys.readouterr().err
+  assert not nothing_is_kept and 'JAX_COMPILATION_CACHE_DIR' in said
 
 
 @pytest.mark.parametrize(
   ('cores', 'slices', 'count'), [(1, 8, 1), (6, 8, 4), (64, 8, 8), (3, 2, 2)]
 )
-def test_cpu_devices_divide_the_slices(cores, slices, count, monkeypatch):
+def test_cpu_devices_divide_the_slices(
+  cores, slices, count, monkeypatch, nothing_is_kept
+):
   """As many as cores allow; a number that the user has set is left alone."""
   for name in ('XLA_FLAGS', 'JAX_NUM_CPU_DEVICES'):
     monkeypatch.delenv(name, raising=False)
-  monkeypatch.setattr(platform.processor, 'cores', lambda: [*range(cores)])
-  kept: dict[str, int] = {}
-  monkeypatch.setattr(jax.config, 'update', kept.__setitem__)
+  monkeypatch.setattr(environment, 'cores', lambda: [*range(cores)])
   platform.use_cpu_cores(slices)
-  assert kept.pop('jax_num_cpu_devices') == count
-  with monkeypatch.context() as patch:  # one of several processes
-    patch.setattr(platform.hosts, 'joined', lambda: True)
-    platform.use_cpu_cores(slices)
-  flag = '--xla_force_host_platform_device_count=3'
-  for name, value in (('JAX_NUM_CPU_DEVICES', '3'), ('XLA_FLAGS', flag)):
-    with monkeypatch.context() as patch:
-      patch.setenv(name, value)
-      platform.use_cpu_cores(slices)
-  assert not kept
+  assert nothing_is_kept.pop('jax_num_cpu_devices') == count
+  monkeypatch.setenv('JAX_NUM_CPU_DEVICES', '3')
+  platform.use_cpu_cores(slices)
+  assert not nothing_is_kept
 
 
-@pytest.mark.parametrize('linked', [False, True])
-def test_a_folder_or_link_of_another_user(linked, tmp_path, monkeypatch, capsys):
-  if linked and os.geteuid() != 0:
-    pytest.skip('only root gives files away')
-  monkeypatch.setenv('XDG_CACHE_HOME', str(tmp_path))
-  cache, kept = tmp_path / 'transformer_jax', {}
-  if linked:
-    (tmp_path / 'ours').mkdir(mode=0o700)
-    cache.symlink_to('ours')
-  else:
-    cache.mkdir(mode=0o700)
-  if linked:
-    os.chown(cache, 12345, -1, follow_symlinks=False)
-  else:
-    monkeypatch.setattr(os, 'geteuid', lambda: 12345)
-  monkeypatch.setattr(jax.config, 'update', kept.__setitem__)
-  platform.use_compilation_cache()
-  assert not kept and f'{cache} belongs to another user' in capsys.readouterr().err
-
-
-def test_a_user_without_a_home(monkeypatch, capsys):
-  """As in a container whose user has no entry in the list of users."""
-  for key in ('HOME', 'XDG_CACHE_HOME'):
-    monkeypatch.delenv(key, raising=False)
-  monkeypatch.setattr(pwd, 'getpwuid', {}.__getitem__)
-  platform.use_compilation_cache()
-  assert 'compiled programs are not kept (' in capsys.readouterr().err
-
-
-def test_a_cpu_is_told_by_its_processor(monkeypatch: pytest.MonkeyPatch):
-  monkeypatch.setattr(platform.processor, 'describe', lambda: ('a chip', []))
-  monkeypatch.setattr(platform.processor, 'cores', lambda: [0])
-  assert platform.describe_device() == 'CPU, 1 core (1 JAX device), a chip'
+def test_programs_compiled_at_a_time(monkeypatch):
+  monkeypatch.setattr(environment, 'cores', lambda: [*range(64)])
+  for backend, expected in (('cpu', 16), ('gpu', 2), ('tpu', 16)):
+    monkeypatch.setattr(jax, 'default_backend', lambda name=backend: name)
+    assert platform.compiling_threads() == expected
 
 
 @pytest.mark.parametrize(
   'vectors', [['avx512f'], ['amx_bf16'], ['avx512_bf16', 'avx2']]
 )
 def test_dtypes_of_products(monkeypatch: pytest.MonkeyPatch, vectors: list[str]):
-  """On a CPU that multiplies bfloat16 what is decoded is decoded so, unasked."""
-  monkeypatch.setattr(platform.processor, 'describe', lambda: ('a chip', vectors))
+  """A CPU that multiplies bfloat16 decodes so; an accelerator always does."""
+  monkeypatch.setattr(environment, 'processor', lambda: ('a chip', vectors))
   fast = vectors != ['avx512f']
   assert platform.training_dtype('auto') == np.float32
   assert platform.decoding_dtype('auto').name == ('bfloat16' if fast else 'float32')
-  for dtype in (platform.training_dtype, platform.decoding_dtype):
+  for key, dtype in (
+    ('dtype', platform.training_dtype),
+    ('decode_dtype', platform.decoding_dtype),
+  ):
     assert (dtype('float32').name, dtype('bfloat16').name) == ('float32', 'bfloat16')
-  with pytest.raises(ValueError, match="^dtype='half': 'auto', 'float32' or"):
-    platform.training_dtype('half')
-  with pytest.raises(ValueError, match="^decode_dtype='half'"):
-    platform.decoding_dtype('half')
+    with pytest.raises(UserError, match=f"^{key}='half': 'auto', 'float32' or"):
+      dtype('half')
+    with monkeypatch.context() as patch:
+      patch.setattr(jax, 'default_backend', lambda: 'gpu')
+      assert (dtype('auto').name, dtype('float32').name) == ('bfloat16', 'float32')
 
 
-def test_accelerators_multiply_bfloat16(monkeypatch: pytest.MonkeyPatch):
-  monkeypatch.setattr(platform.processor, 'describe', lambda: ('a chip', []))
-  monkeypatch.setattr(jax, 'default_backend', lambda: 'gpu')
-  for dtype in (platform.training_dtype, platform.decoding_dtype):
-    assert (dtype('auto').name, dtype('float32').name) == ('bfloat16', 'float32')
-
-
-def test_cores_where_a_process_has_no_limit_of_its_own(monkeypatch):
-  """macOS has no sched_getaffinity; and a system may not know its cores either."""
-  monkeypatch.delattr(os, 'sched_getaffinity', raising=False)
-  for told, count in ((6, 6), (None, 1)):
-    monkeypatch.setattr(os, 'cpu_count', lambda told=told: told)
-    assert processor.cores() == [*range(count)]
+def test_freed_memory_goes_back_where_there_is_a_call_for_it():
+  platform.trim_memory()

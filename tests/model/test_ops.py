@@ -16,7 +16,7 @@ from flax import nnx
 from configs import multi30k, quickstart
 from toy.programs import SERVER
 from toy.steps import Steps
-from transformer_jax.machine import processor
+from transformer_jax.machine import environment
 from transformer_jax.model import build, ops, ops_cpu
 from transformer_jax.model.transformer import Outputs
 from transformer_jax.training import loss
@@ -215,7 +215,7 @@ def _smoothed(x: jax.Array, table: jax.Array, labels: jax.Array) -> jax.Array:
 @PRODUCTS
 def test_ynn_multiplies_bfloat16(product: Callable, shape: tuple[int, int], rows: int):
   """XLA makes bfloat16 float32 again for a vector, or if an operand is transposed."""
-  if not processor.multiplies_bfloat16():
+  if not environment.multiplies_bfloat16():
     pytest.skip('XLA multiplies bfloat16 as float32 on this processor')
   x, weight = normal(rows, 32), normal(*shape).astype(jnp.bfloat16)
   text = jax.jit(product).lower(x, weight).compile().as_text()
@@ -243,7 +243,7 @@ def test_the_loss_transposes_no_logits(backend: str):
 @pytest.mark.parametrize('rows', [64, 1000])
 def test_ynn_multiplies_in_the_loss(rows: int, dtype: jnp.dtype):
   """All three products, of all rows at once and of some at a time."""
-  if dtype == jnp.bfloat16 and not processor.multiplies_bfloat16():
+  if dtype == jnp.bfloat16 and not environment.multiplies_bfloat16():
     pytest.skip('XLA multiplies bfloat16 as float32 on this processor')
   labels = jnp.ones(rows, jnp.int32)
   given = normal(rows, 32), normal(5000, 32).astype(dtype)
@@ -316,7 +316,7 @@ def test_a_step_on_two_devices_has_right_gradients():
 @pytest.mark.slow
 @pytest.mark.parametrize(('threads', 'wrong'), [(2, 1), (3, 0)])
 def test_eigen_needs_a_spare_thread(threads: int, wrong: int):
-  """If two threads are right too, platform.use_ynn() is no longer needed."""
+  """If two threads are right too, platform.set_cpu_flags() is no longer needed."""
   script = pathlib.Path(__file__).with_name('eigen_fault.py')
   environment = os.environ | {'NPROC': str(threads), 'XLA_FLAGS': ''}
   done = subprocess.run([sys.executable, script], env=environment, text=True)

@@ -18,6 +18,7 @@ from flax import nnx
 
 from configs import base
 from transformer_jax.data.vocabulary import BOS, PAD
+from transformer_jax.machine.errors import UserError
 from transformer_jax.model import attention as attention_module
 from transformer_jax.model import build
 from transformer_jax.model import layers as module
@@ -731,11 +732,11 @@ def test_norms_come_last(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_unknown_positions_and_too_long_a_sentence_are_refused():
-  with pytest.raises(ValueError, match="'sinusoid' or 'learned'"):
+  with pytest.raises(UserError, match="'sinusoid' or 'learned'"):
     graph_of('rotary')
   graph, shapes = graph_of('learned')
   ids = np.ones((1, LONGEST + 1), np.int32)
-  with pytest.raises(ValueError, match='max_positions=13'):
+  with pytest.raises(UserError, match='max_positions=13'):
     nnx.merge(graph, random_params(shapes))(ids, ids)
 
 

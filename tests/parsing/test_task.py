@@ -65,7 +65,7 @@ def test_trees_are_scored_with_how_many_were_mended():
 
 
 def test_a_tree_of_other_words_is_no_output():
-  with pytest.raises(ValueError, match='tree 2 has not the words'):
+  with pytest.raises(UserError, match='tree 2 has not the words'):
     PARSING.scorer.score(
       Outputs([GOLD[0], '(TOP (UH Ah))'], GOLD, 'tree', False, False, [{}, {}])
     )

@@ -7,6 +7,7 @@ import pathlib
 import pytest
 
 from configs import base
+from transformer_jax.machine.errors import UserError
 from transformer_jax.runs import config_checks
 
 
@@ -32,7 +33,7 @@ def config_with(**values: object) -> dict:
   + [('data.files.train', ()), ('data.files.dev', (1,))],
 )
 def test_values_that_no_run_can_have(key: str, value: object):
-  with pytest.raises(ValueError) as caught:
+  with pytest.raises(UserError) as caught:
     config_checks.check_numbers(config_with(**{key: value}))
   said = str(caught.value)
   assert said.startswith(f'{key}=') and said.endswith(f' (--config.{key})')
@@ -50,7 +51,7 @@ def test_every_number_of_a_config_has_its_range():
 
 def test_more_beams_than_words_of_the_target():
   own = {'beam': 31, 'model.vocab_size': 50, 'model.target_vocab_size': 30}
-  with pytest.raises(ValueError, match=r'beam=31: no more than target_vocab_size=30 '):
+  with pytest.raises(UserError, match=r'beam=31: no more than target_vocab_size=30 '):
     config_checks.check_numbers(config_with(**own))
 
 
@@ -59,13 +60,13 @@ def test_pairs_are_no_longer_than_learnt_positions():
   own = {'data.max_length': 300, 'model.positions': 'learned'}
   config_checks.check_new(config_with(**{'data.max_length': 300}))
   config_checks.check_numbers(config_with(**own))
-  with pytest.raises(ValueError, match='data.max_length=300 .* max_positions=256'):
+  with pytest.raises(UserError, match='data.max_length=300 .* max_positions=256'):
     config_checks.check_new(config_with(**own))
   config_checks.check_new(config_with(**own | {'model.max_positions': 300}))
 
 
 def test_more_beams_than_words():
-  with pytest.raises(ValueError, match=r'beam=31: no more than vocab_size=30 '):
+  with pytest.raises(UserError, match=r'beam=31: no more than vocab_size=30 '):
     config_checks.check_numbers(config_with(**{'beam': 31, 'model.vocab_size': 30}))
 
 
@@ -82,7 +83,7 @@ def test_more_beams_than_words():
 def test_values_of_another_type(key: str, value: object, said: str):
   """As in a config.json that was edited by hand."""
   path = pathlib.Path('run/config.json')
-  with pytest.raises(ValueError) as caught:
+  with pytest.raises(UserError) as caught:
     config_checks.check_keys(config_with() | {key: value}, path)
   assert said in str(caught.value) and str(path) in str(caught.value)
 
@@ -90,12 +91,12 @@ def test_values_of_another_type(key: str, value: object, said: str):
 def test_a_key_of_another_versions_model():
   config = config_with()
   config['model']['gates'] = 2
-  with pytest.raises(ValueError, match=r'^config.json has model.gates, which this ver'):
+  with pytest.raises(UserError, match=r'^config.json has model.gates, which this ver'):
     config_checks.check_keys(config, pathlib.Path('config.json'))
 
 
 def test_fewer_are_kept_than_averaged():
-  with pytest.raises(ValueError, match='=4 are too few to average the last 5'):
+  with pytest.raises(UserError, match='=4 are too few to average the last 5'):
     config_checks.check_numbers(config_with(keep_checkpoints=4, average_last=5))
   config_checks.check_numbers(config_with(keep_checkpoints=4, average_last=4))
 
@@ -105,9 +106,9 @@ def test_keys_that_another_version_did_not_have():
   config_checks.check_keys(config, path)
   for lacking in ('decode_dtype', 'beam'):
     del config[lacking]
-  with pytest.raises(ValueError, match='config.json lacks beam, decode_dtype: another'):
+  with pytest.raises(UserError, match='config.json lacks beam, decode_dtype: another'):
     config_checks.check_keys(config, path)
-  with pytest.raises(ValueError, match='is not the config of a run.*import_model'):
+  with pytest.raises(UserError, match='is not the config of a run.*import_model'):
     config_checks.check_keys({'model_type': 'marian', 'd_model': 512}, path)
 
 

@@ -18,6 +18,7 @@ from configs import base
 from transformer_jax.data import card, preparing
 from transformer_jax.data.corpus import Corpus
 from transformer_jax.data.vocabulary import Vocabulary
+from transformer_jax.machine.errors import UserError
 from transformer_jax.quickstart_corpus.embedded import InMemoryBitext
 from transformer_jax.runs.run import Run, RunLocked
 from transformer_jax.tasks import TRANSLATION
@@ -110,7 +111,7 @@ def test_the_run_of_another_config_is_refused(begun: Run, corpus, config):
   config.model.P_drop = 0.25
   config.seed = 2
   config.train_steps += 1
-  with pytest.raises(ValueError) as caught:
+  with pytest.raises(UserError) as caught:
     Run.open(begun.workdir, config, corpus)
   message = str(caught.value)
   differ = 'beam, model.P_drop, old, seed'
@@ -125,7 +126,7 @@ def test_a_run_from_before_configs_had_a_row(begun: Run, corpus, config):
   assert begun.config().row is None
   assert Run.open(begun.workdir, config, corpus).config().row == 'base'
   config.row = None
-  with pytest.raises(ValueError, match='these differ: row'):
+  with pytest.raises(UserError, match='these differ: row'):
     Run.open(begun.workdir, config, corpus)
 
 
@@ -141,7 +142,7 @@ def test_a_run_from_before_targets_had_their_own_vocabulary(run, corpus, config)
 def test_a_run_of_another_version(run: Run):
   """What it lacks is named where it is read, not where it is missed."""
   edit_config(run, beam='-', decode_dtype='-')
-  with pytest.raises(ValueError, match='config.json lacks beam, decode_dtype: another'):
+  with pytest.raises(UserError, match='config.json lacks beam, decode_dtype: another'):
     run.config()
 
 
@@ -150,9 +151,9 @@ def test_going_on_with_its_own_config(run: Run, corpus, tmp_path: pathlib.Path):
   Run.open(run.workdir, run.config_to_train(), corpus)
   edit_config(run, warmup_steps='-')
   run.config()
-  with pytest.raises(ValueError, match='config.json lacks warmup_steps: another'):
+  with pytest.raises(UserError, match='config.json lacks warmup_steps: another'):
     run.config_to_train()
-  with pytest.raises(ValueError, match='holds no run to go on with: give --config'):
+  with pytest.raises(UserError, match='holds no run to go on with: give --config'):
     Run(tmp_path / 'none').config_to_train()
 
 
@@ -168,7 +169,7 @@ def test_going_on_with_its_own_config(run: Run, corpus, tmp_path: pathlib.Path):
 def test_a_corpus_of_another_config(key, value, corpus, config, tmp_path: pathlib.Path):
   config.update_from_flattened_dict({key: value})
   key = key.rpartition('.')[2]
-  with pytest.raises(ValueError, match=rf'toy was prepared with {key}=.*says {value}:'):
+  with pytest.raises(UserError, match=rf'toy was prepared with {key}=.*says {value}:'):
     Run.open(tmp_path / 'run', config, corpus)
   assert not (tmp_path / 'run').exists()
 
@@ -176,7 +177,7 @@ def test_a_corpus_of_another_config(key, value, corpus, config, tmp_path: pathli
 def test_numbers_that_no_run_can_have(corpus, config, tmp_path: pathlib.Path):
   """They are refused before there is a folder, which would hold another's run then."""
   config.beam = 0
-  with pytest.raises(ValueError, match='^beam=0: a whole number from 1 to 1,024'):
+  with pytest.raises(UserError, match='^beam=0: a whole number from 1 to 1,024'):
     Run.open(tmp_path / 'run', config, corpus)
   assert not (tmp_path / 'run').exists()
 
@@ -186,7 +187,7 @@ def test_another_vocabulary_is_one_clear_sentence(begun: Run, config, other_corp
     lambda: Run.open(begun.workdir, config, other_corpus),
     lambda: begun.check_vocabulary(other_corpus),
   ):
-    with pytest.raises(ValueError) as caught:
+    with pytest.raises(UserError) as caught:
       check()
     assert 'other was encoded with another vocabulary' in str(caught.value)
     assert begun.vocabularies().source.sha256[:12] in str(caught.value)
@@ -203,7 +204,7 @@ def test_a_run_goes_on_with_its_own_text_alone(begun: Run, corpus, config, tmp_p
     listed['sha256'][name] = 'f' * 64
     listed.pop('identity', None)
     (folder / 'card.json').write_text(json.dumps(listed))
-    with pytest.raises(ValueError, match='toy .* has other text than the run.s corpus'):
+    with pytest.raises(UserError, match='toy .* has other text than the run.s corpus'):
       Run.open(begun.workdir, config, folder)
     shutil.rmtree(folder)
   Run.open(begun.workdir, config, corpus)
@@ -223,13 +224,13 @@ def test_before_its_first_step_a_run_may_change(run: Run, config, other_corpus):
 def test_a_corpus_to_score_a_run_on(begun: Run, corpus, tmp_path: pathlib.Path):
   begun.check_corpus(corpus)
   train = f'by scripts.train --workdir={begun.workdir}'
-  with pytest.raises(ValueError, match=f"none: the run's corpus is not there.*{train}"):
+  with pytest.raises(UserError, match=f"none: the run's corpus is not there.*{train}"):
     begun.check_corpus(tmp_path / 'none')
   listed = json.loads((begun.workdir / 'card.json').read_text())
   (begun.workdir / 'card.json').write_text(json.dumps(listed | {'splits': {}}))
   given = begun.config().to_dict()
   for check in (lambda: begun.check_corpus(corpus), lambda: begun.check_given(given)):
-    with pytest.raises(ValueError, match='was imported without a corpus.*--prepare'):
+    with pytest.raises(UserError, match='was imported without a corpus.*--prepare'):
       check()
 
 
@@ -241,7 +242,7 @@ def test_a_vocabulary_of_the_targets_own(config, tmp_path: pathlib.Path):
   assert [*map(len, run.vocabularies())] == [30, 20]
   assert run.vocabularies().target.sha256 == card.vocabularies(folder).target.sha256
   shutil.copy(run.workdir / 'vocabulary.model', run.workdir / 'vocabulary.target.model')
-  with pytest.raises(ValueError, match=r"target.model \(.*is not the run's vocabulary"):
+  with pytest.raises(UserError, match=r"target.model \(.*is not the run's vocabulary"):
     run.check_vocabulary(folder)
 
 
@@ -256,7 +257,7 @@ def test_a_swapped_vocabulary_is_refused(begun: Run, config, corpus, other_corpu
       lambda: begun.check_vocabulary(corpus),
       lambda: Run.open(begun.workdir, config, corpus),
     ):
-      with pytest.raises(ValueError, match="is not the run's vocabulary") as caught:
+      with pytest.raises(UserError, match="is not the run's vocabulary") as caught:
         use()
       assert str(path) in str(caught.value) and '\n' not in str(caught.value)
   path.write_bytes(ours)
@@ -265,7 +266,7 @@ def test_a_swapped_vocabulary_is_refused(begun: Run, config, corpus, other_corpu
 
 def test_held_out_text_of_another_corpus_is_refused(run: Run, corpus, other_corpus):
   run.check_held_out(corpus, 'dev')
-  with pytest.raises(ValueError, match=r'dev\.source\.txt is not that of .*card\.json'):
+  with pytest.raises(UserError, match=r'dev\.source\.txt is not that of .*card\.json'):
     run.check_held_out(other_corpus, 'dev')
 
 
@@ -273,7 +274,7 @@ def test_fewer_steps_than_were_made(run: Run, corpus, config):
   run.metrics.write_text('{"step": 30}\n')
   kept = (run.workdir / 'config.json').read_bytes()
   config.train_steps = 29
-  with pytest.raises(ValueError, match='has 30 steps: train_steps=29 would be another'):
+  with pytest.raises(UserError, match='has 30 steps: train_steps=29 would be another'):
     Run.open(run.workdir, config, corpus)
   assert (run.workdir / 'config.json').read_bytes() == kept
   config.train_steps = 30
@@ -286,7 +287,7 @@ def test_results_of_checkpoints_that_are_gone(run: Run, corpus, config):
   (run.workdir / 'translations').mkdir()
   Run.open(run.workdir, config, corpus)
   (run.checkpoints / '30').rmdir()
-  with pytest.raises(ValueError, match='translations are of checkpoints that are gone'):
+  with pytest.raises(UserError, match='translations are of checkpoints that are gone'):
     Run.open(run.workdir, config, corpus)
 
 
@@ -309,7 +310,7 @@ def test_checkpoints_that_are_gone(how: str, run: Run, corpus, config):
     expected = f'{run.checkpoints} holds no checkpoint, and {run.metrics} tells of one '
     expected += 'of step 50: put them back; to train from the first step on, move '
   for _ in range(2):
-    with pytest.raises(ValueError) as caught:
+    with pytest.raises(UserError) as caught:
       Run.open(run.workdir, config, corpus)
     assert str(caught.value).startswith(expected)
     assert run.metrics.read_text() == SAVED
@@ -330,15 +331,15 @@ def test_before_the_first_checkpoint_a_run_begins_anew(run: Run, corpus, config)
   shutil.rmtree(run.checkpoints)
   run.metrics.unlink()
   run.checkpoints.symlink_to('/not/mounted')
-  with pytest.raises(ValueError, match='which is not there'):
+  with pytest.raises(UserError, match='which is not there'):
     Run.open(run.workdir, config, corpus)
 
 
 def test_no_corpus_and_no_run(config, tmp_path: pathlib.Path):
-  with pytest.raises((ValueError, OSError), match=r'card\.json: not there; run script'):
+  with pytest.raises(UserError, match=r'card\.json: not there; run script'):
     Run.open(tmp_path / 'run', config, tmp_path / 'nowhere')
   assert not (tmp_path / 'run').exists()
-  with pytest.raises(ValueError, match='is .* a run'):
+  with pytest.raises(UserError, match='is .* a run'):
     Run(tmp_path).config()
 
 
@@ -360,7 +361,7 @@ def test_a_kill_while_the_run_is_made(corpus, config, tmp_path: pathlib.Path):
 )
 def test_a_damaged_config(content: str, tmp_path: pathlib.Path):
   (tmp_path / 'config.json').write_text(content)
-  with pytest.raises(ValueError, match='config.json: damaged '):
+  with pytest.raises(UserError, match='config.json: damaged '):
     Run(tmp_path).config()
 
 

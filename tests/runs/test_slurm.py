@@ -141,8 +141,8 @@ def test_a_signal_while_jobs_are_submitted(tmp_path: pathlib.Path, monkeypatch):
   (job,), told = make_jobs(tmp_path, 'a'), Interruption()
 
   def submit(node: object) -> SimpleNamespace:
-    assert told._deferred == 1, 'else the signal would end the program here'
-    told.asked = True
+    assert told._deferrals == 1, 'else the signal would end the program here'
+    told.requested = True
     return SimpleNamespace(job_id='7')
 
   plan = SimpleNamespace(workdir=tmp_path, prepare=lambda: None)

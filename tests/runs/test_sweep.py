@@ -19,7 +19,7 @@ from configs import table3
 from toy.jobs import STEPS, called, make_jobs, states, wait_until, write_stand_in
 from toy.runs import SETTINGS, write_raw
 from transformer_jax.data.flags import DataFlags
-from transformer_jax.machine import processor
+from transformer_jax.machine import environment
 from transformer_jax.machine.cli import Flags
 from transformer_jax.machine.errors import UserError
 from transformer_jax.runs import local, sweep
@@ -95,7 +95,7 @@ def test_a_damaged_note_is_named(tmp_path: pathlib.Path, text: str):
   jobs = make_jobs(tmp_path, 'a')
   jobs[0].run.workdir.mkdir(parents=True)
   (jobs[0].run.workdir / 'sweep.json').write_text(text)
-  with pytest.raises(ValueError, match='sweep.json: damaged .* delete it'):
+  with pytest.raises(UserError, match='sweep.json: damaged .* delete it'):
     run_here(jobs)
 
 
@@ -232,7 +232,7 @@ def test_gpus_that_no_variable_names(
 
 
 def test_cores_are_divided(monkeypatch: pytest.MonkeyPatch):
-  monkeypatch.setattr(processor, 'cores', lambda: [1, 2, 4, 6, 7])
+  monkeypatch.setattr(environment, 'cores', lambda: [1, 2, 4, 6, 7])
   cores = lambda jobs: [part.cores for part in local.divide_machine(jobs)]
   assert cores(1) == [(1, 2, 4, 6, 7)]
   assert cores(2) == [(1, 2), (4, 6)]
@@ -242,13 +242,13 @@ def test_cores_are_divided(monkeypatch: pytest.MonkeyPatch):
 def test_two_at_once(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch):
   """Each waits for the other, and has its own part of the machine."""
   monkeypatch.setenv('CUDA_VISIBLE_DEVICES', '4,5')
-  before = processor.cores()
+  before = environment.cores()
   jobs = make_jobs(tmp_path, 'pair-a', 'pair-b', 'c')
   run_here(jobs, together=2)
   assert states(jobs) == ['done'] * 3
   has = [json.loads((job.run.workdir / 'has.json').read_text()) for job in jobs[:2]]
   assert sorted(one['gpus'] for one in has) == ['4', '5']
-  assert processor.cores() == before, 'its own cores are as they were'
+  assert environment.cores() == before, 'its own cores are as they were'
   if len(before) > 1:
     assert not set(has[0]['cores']) & set(has[1]['cores'])
 

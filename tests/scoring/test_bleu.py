@@ -314,9 +314,9 @@ def test_no_match_of_four_words_or_no_words_is_zero():
   ],
 )
 def test_unequal_or_empty_input_is_refused_with_both_counts(score, extra):
-  with pytest.raises(ValueError, match='3 hypotheses but 2 references'):
+  with pytest.raises(UserError, match='3 hypotheses but 2 references'):
     score(['a'] * 3, ['a'] * 2, *extra)
-  with pytest.raises(ValueError, match='no sentences'):
+  with pytest.raises(UserError, match='no sentences'):
     score([], [], *extra)
 
 

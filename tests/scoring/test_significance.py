@@ -5,6 +5,7 @@ import pytest
 import scipy.stats
 from sacrebleu.significance import PairedTest
 
+from transformer_jax.machine.errors import UserError
 from transformer_jax.scoring import bleu, significance
 
 WORDS = (
@@ -138,7 +139,7 @@ def test_p_where_nothing_differs():
 
 
 def test_unequal_numbers_of_lines_are_refused():
-  with pytest.raises(ValueError, match='2 and 1 hypotheses for 2 references'):
+  with pytest.raises(UserError, match='2 and 1 hypotheses for 2 references'):
     significance.paired_bootstrap(['a', 'b'], ['a'], ['a', 'b'], 'de')
-  with pytest.raises(ValueError, match='0 and 0 hypotheses'):
+  with pytest.raises(UserError, match='0 and 0 hypotheses'):
     significance.paired_bootstrap([], [], [], 'de')

@@ -369,7 +369,7 @@ def test_one_that_is_missing_is_not_left_out(folder: pathlib.Path, capsys):
   assert to_average(folder, 1, 2, last=4) == [3, 4]
   with pytest.raises(UserError, match='6 is set aside as .*6.damaged, one of 1 to'):
     to_average(folder, 1, 1, last=6)
-  with pytest.raises(ValueError, match='is not there, one of 2 '):
+  with pytest.raises(UserError, match='is not there, one of 2 '):
     to_average(folder, 1, 2, last=10**20)
   shutil.rmtree(folder / '7')
   assert to_average(folder, 1, 2) == [3, 4]

@@ -12,6 +12,7 @@ import pytest
 from configs import base
 from toy import corpus, untrained
 from transformer_jax.data import card, preparing
+from transformer_jax.machine.errors import UserError
 from transformer_jax.runs.init_from import start_from
 from transformer_jax.runs.run import Run
 from transformer_jax.tasks import TRANSLATION
@@ -75,7 +76,7 @@ def test_starts_with_its_parameters(made, origin: pathlib.Path, tmp_path):
   start_from(fresh, origin, tmp_path / 'fresh')
   assert fresh.init_from.step == 20, 'a new run starts from the newest'
   (origin / 'checkpoints' / '10' / 'manifest.json').write_text('{}')
-  with pytest.raises(ValueError, match='not the checkpoint that this run was to start'):
+  with pytest.raises(UserError, match='not the checkpoint that this run was to start'):
     trainer.initial()
 
 
@@ -86,7 +87,7 @@ def test_another_vocabulary_than_before(made, origin: pathlib.Path, tmp_path):
   kept.mkdir()
   shutil.copy(origin / 'vocabulary.model', kept)
   shutil.copy(made / 'other' / 'train.de', origin / 'vocabulary.model')
-  with pytest.raises(ValueError, match='does not have .* that new.* is to be'):
+  with pytest.raises(UserError, match='does not have .* that new.* is to be'):
     preparing.prepare(config, TRANSLATION, tmp_path / 'data')
   folder = preparing.prepare(config, TRANSLATION, tmp_path / 'data', begun=kept)
   assert card.read_card(folder)['vocabulary']['given'], 'a run that has begun has it'
@@ -120,7 +121,7 @@ def edit(origin: pathlib.Path, **values: object) -> None:
 )
 def test_what_is_no_origin(spoil, message: str, made, origin, tmp_path: pathlib.Path):
   spoil(origin)
-  with pytest.raises(ValueError, match=message):
+  with pytest.raises(UserError, match=message):
     start_from(config_of(made), origin, tmp_path / 'run')
 
 
@@ -128,5 +129,5 @@ def test_other_sizes(made, origin: pathlib.Path, tmp_path: pathlib.Path):
   """The refusal says what to give."""
   config = config_of(made, **{'model.N': 3, 'model.d_ff': 64})
   give = r'sizes .model\.N, model\.d_ff. than the config: give --config.model.N=2 --con'
-  with pytest.raises(ValueError, match=give):
+  with pytest.raises(UserError, match=give):
     start_from(config, origin, tmp_path / 'run')

@@ -187,7 +187,7 @@ def test_told_to_stop_it_saves_and_leaves(
 ):
   """After the step under way, on the cadence or not; the record goes with it."""
   told, trainer = Interruption(), Counter(10)
-  trainer.begin = lambda step: setattr(told, 'asked', step == told_in)
+  trainer.begin = lambda step: setattr(told, 'requested', step == told_in)
   kept, records = looped(tmp_path, trainer, told)
   assert kept.steps == saved and kept.end.code == EXIT_CODE
   assert records[-1]['step'] == told_in
@@ -199,7 +199,7 @@ def test_told_to_stop_it_saves_and_leaves(
 def test_told_to_stop_while_a_step_is_compiled(tmp_path: pathlib.Path):
   """The steps before it are saved; this one is not waited for."""
   told, trainer = Interruption(), Counter(10)
-  trainer.compiled = lambda step: step < 6 or setattr(told, 'asked', True)
+  trainer.compiled = lambda step: step < 6 or setattr(told, 'requested', True)
   kept, records = looped(tmp_path, trainer, told)
   assert kept.steps == [4, 5] and kept.end.code == EXIT_CODE
   assert records[-1]['step'] == 5
@@ -223,7 +223,7 @@ def test_one_of_several_hosts_does_not_stop_alone(tmp_path: pathlib.Path, monkey
   save = Kept.save
 
   def told_now(self: Kept, step: int, *rest: Any) -> None:
-    told.asked = True
+    told.requested = True
     save(self, step, *rest)
 
   monkeypatch.setattr(Kept, 'save', told_now)
@@ -301,7 +301,7 @@ def test_a_restart_forgets_no_skipped_update(
     trainer, start = Counter(20), 0
     trainer.bad = bad
     if name == 'stopped':
-      trainer.begin = lambda step: setattr(told, 'asked', step == stop)  # noqa: B023
+      trainer.begin = lambda step: setattr(told, 'requested', step == stop)  # noqa: B023
       kept, _ = looped(folder, trainer, told)
       assert kept.steps[-1] == stop
       again, trainer.begin, start = Interruption(), lambda step: None, stop

@@ -12,7 +12,7 @@ from tqdm import tqdm
 
 from transformer_jax.data.token_files import TokenWriter
 from transformer_jax.data.vocabulary import Vocabularies
-from transformer_jax.machine import processor
+from transformer_jax.machine import environment
 
 BLOCK = 5_000  # pairs
 
@@ -79,7 +79,7 @@ def _encoded_blocks(
   words: Vocabularies, blocks: Iterator[Lines], max_length: int
 ) -> Iterator[_Block]:
   """The blocks in their order, encoded by as many threads as there are cores."""
-  cores = len(processor.cores())
+  cores = len(environment.cores())
   with ThreadPoolExecutor(cores) as pool:
     ahead: collections.deque[Future[_Block]] = collections.deque()
     for block in blocks:

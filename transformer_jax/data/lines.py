@@ -86,7 +86,7 @@ def unchanged(path: pathlib.Path) -> Iterator[None]:
 
   try:
     yield
-  except ValueError:
+  except (UserError, ValueError):
     check()  # a file that is still being written is also damaged or unequal
     raise
   check()

@@ -51,7 +51,7 @@ def remove(partial: pathlib.Path) -> None:
   marker = partial / _BEGUN
   ours = partial.is_dir() and not partial.is_symlink()
   if ours and not marker.is_file():  # then it is empty, or the marker is half written
-    ours = {path.name for path in partial.iterdir()} <= {f'{_BEGUN}.partial'}
+    ours = all(path.name.startswith(_BEGUN) for path in partial.iterdir())
   if not ours:
     raise UserError(
       f'{partial} is not what a preparation has left (it has no {_BEGUN}): move it '
@@ -79,7 +79,7 @@ def _read(marker: pathlib.Path) -> dict | None:
   """What a marker says; None if it is not there, or damaged."""
   try:
     return json.loads(marker.read_bytes())
-  except (FileNotFoundError, NotADirectoryError, ValueError):
+  except (FileNotFoundError, NotADirectoryError, UserError, ValueError):
     return None
 
 

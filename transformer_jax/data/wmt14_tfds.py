@@ -78,7 +78,7 @@ class TfdsBitext:
     pairs = [(newstest.plain(a), newstest.plain(b)) for a, b in self._as_prepared()]
     try:
       return newstest.restore_order(_SETS[self._split], pairs, self._languages)
-    except ValueError as error:
+    except (UserError, ValueError) as error:
       raise UserError(
         f'{self._builder.data_dir}: the split {_SPLITS[self._split]!r} is {error}; '
         f'remove the folder to have it prepared again, or {tfds_preparing.WAYS_OUT}'

@@ -12,7 +12,7 @@ from transformer_jax.data import card, held_out, token_files
 from transformer_jax.data.corpus import folder_of
 from transformer_jax.data.task import Outputs, Task
 from transformer_jax.decoding.translate import Hypothesis, Translator
-from transformer_jax.machine import files, platform, provenance
+from transformer_jax.machine import environment, files, platform
 from transformer_jax.machine.devices import replicate_read_only
 from transformer_jax.machine.errors import UserError
 from transformer_jax.machine.signals import Interruption
@@ -106,8 +106,8 @@ class Evaluation:
       parameters=flops.parameters(config.model),
       **run.training_so_far(self._steps[-1]),
       device=platform.describe_device(),
-      versions=provenance.versions(PACKAGES),
-      commit=provenance.commit(),
+      versions=environment.versions(PACKAGES),
+      commit=environment.commit(),
       corpus=card.read_card(self._corpus)['identity'],
       config=json.loads(run.config().to_json_best_effort()),  # without the options
     )
@@ -221,6 +221,6 @@ def evaluate_run(
     interruption.last_words = lambda: f'{translations} is written, and its result.'
     yield from evaluation.show(result)
   if baseline is not None:
-    interruption.leave_if_asked()
+    interruption.leave_if_requested()
     yield from evaluation.compare(baseline)
   yield str(translations)

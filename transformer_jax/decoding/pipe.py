@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator
 
 from transformer_jax.data import packed
 from transformer_jax.decoding.translate import Hypothesis
-from transformer_jax.machine import streams
 
 # Lines that are translated and written together: no more are lost if it is stopped.
 TOGETHER = 10_000
@@ -15,7 +14,7 @@ TOGETHER = 10_000
 
 def read(path: pathlib.Path) -> bytes:
   """All of a file, plain or compressed; of stdin if its name is -."""
-  return streams.read_stdin() if str(path) == '-' else b''.join(packed.blocks(path))
+  return sys.stdin.buffer.read() if str(path) == '-' else b''.join(packed.blocks(path))
 
 
 def split_lines(content: bytes) -> list[str]:

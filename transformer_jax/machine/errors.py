@@ -1,7 +1,8 @@
 """A mistake of the user ends a program with one line; a bug shows its traceback.
 
 An error is the user's if it is our UserError, absl's about a flag, ml_collections'
-about a config, or the system's about a file that it names. Any other is a bug.
+about a config, JAX's about a setting of its own, or the system's about a file that it
+names. Any other is a bug.
 """
 
 import contextlib
@@ -14,7 +15,7 @@ from collections.abc import Iterator
 from absl import app, flags
 
 
-class UserError(ValueError):
+class UserError(Exception):
   """What the user did wrong, in a sentence that says where and what to do.
 
   A program ends with this sentence on stderr and exit code 1, without a traceback.
@@ -34,13 +35,13 @@ def in_one_line() -> Iterator[None]:
 
 
 def _sentence(error: Exception) -> str | None:
-  """What to tell the user, or None if the error is a bug."""
+  """Returns what to tell the user, or None if the error is a bug."""
   if isinstance(error, UserError | app.UsageError):
     return str(error)
   if isinstance(error, flags.Error) and 'parsing config file' in str(error):
     while 'parsing config file' in str(error):  # added to what the file has raised
       error = error.__context__
-    return str(error) if isinstance(error, ValueError) else None
+    return str(error) if isinstance(error, UserError | ValueError) else None
   if isinstance(error, flags.Error):
     return str(error)
   if isinstance(error, SyntaxError) or getattr(error, 'name', None) == 'get_config':
@@ -48,6 +49,8 @@ def _sentence(error: Exception) -> str | None:
     modules = {frame.f_globals['__name__'] for frame, _ in frames}
     read = 'ml_collections.config_flags.config_flags' in modules
     return f'--config: that file holds no config ({error})' if read else None
+  if setting := re.search(r'for JAX flag (\w+)', str(error)):
+    return f'{error}: change or unset {setting[1].upper()}'
   if isinstance(error, MemoryError) or str(error).startswith('RESOURCE_EXHAUSTED'):
     return (
       f'out of memory ({error}): a smaller model, batch or beam takes less, and in '
@@ -63,7 +66,7 @@ def _sentence(error: Exception) -> str | None:
 def _unread_config(message: str) -> str:
   """From what ml_collections raises when a config that was not read is used."""
   absent = re.search(r"path\]:\s+(\S+)\s+\[Errno 2\][^']*'\1'", message)
-  if not absent:  # the config's file is there, and misses another one
+  if not absent:  # the config's file exists, and misses another one
     return message
-  there = sorted(map(str, pathlib.Path('configs').glob('[!_]*.py')))
-  return f'--config={absent[1]}: no such file; there are: {", ".join(there)}'
+  configs = sorted(map(str, pathlib.Path('configs').glob('[!_]*.py')))
+  return f'--config={absent[1]}: no such file; there are: {", ".join(configs)}'

@@ -8,6 +8,7 @@ import json
 import math
 import os
 import pathlib
+import secrets
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -15,8 +16,9 @@ from typing import IO, Any
 
 from transformer_jax.machine.errors import UserError
 
-# Seconds. A process that only asks whether a file is locked holds it for less.
-LOOK = 0.1
+# Seconds between two tries: a process that only asks whether a file is locked holds the
+# lock for less.
+AGAIN = 0.1
 
 
 @contextlib.contextmanager
@@ -33,31 +35,26 @@ def named(path: pathlib.Path) -> Iterator[None]:
 def write(path: pathlib.Path, text: str) -> None:
   """Writes a file as a whole: after a crash it is the old one or the new one.
 
-  What is no file, such as a pipe, is written to and stays what it is; so does a link.
-  /dev/stdout is this process's output, whether that goes to a terminal or to a file.
+  Of two processes that write the same file, the last one's text is what it holds. What
+  is no file, such as a pipe or /dev/stdout, is written to and stays what it is; so does
+  a link.
   """
-  if (stream := _stream(path)) is not None:
-    print(text, end='', file=stream, flush=True)
+  if path == pathlib.Path('/dev/stdout'):  # it may be a file that others write to
+    print(text, end='', flush=True)
     return
   if path.exists() and not path.is_file():
     with named(path):
       path.write_text(text, encoding='utf-8')
     return
   path = pathlib.Path(os.path.realpath(path))
-  partial = path.with_name(path.name + '.partial')
-  with named(partial):
-    partial.write_text(text, encoding='utf-8')
-    sync(partial)
-  partial.replace(path)
-
-
-def _stream(path: pathlib.Path) -> IO[str] | None:
-  """This process's stdout or stderr, if that is what a path such as /dev/stdout is."""
-  for number, stream in ((1, sys.stdout), (2, sys.stderr)):
-    with contextlib.suppress(OSError):  # nothing is there, or the stream is closed
-      if os.path.samestat(path.stat(), os.fstat(number)):
-        return stream
-  return None
+  partial = path.with_name(f'{path.name}.{secrets.token_hex(4)}.partial')
+  try:
+    with named(path):
+      partial.write_text(text, encoding='utf-8')
+      sync(partial)
+    partial.replace(path)
+  finally:
+    partial.unlink(missing_ok=True)
 
 
 def writable(folder: pathlib.Path) -> None:
@@ -68,29 +65,8 @@ def writable(folder: pathlib.Path) -> None:
 
 
 def as_json(value: Any, indent: int | None = None) -> str:
-  """JSON that any reader takes: a number that is not finite becomes null."""
+  """Returns JSON that any reader takes: a number that is not finite becomes null."""
   return json.dumps(_finite(value), indent=indent, allow_nan=False)
-
-
-def write_json(path: pathlib.Path, value: Any) -> None:
-  """Writes a value as indented JSON, whole or not at all."""
-  write(path, as_json(value, indent=1) + '\n')
-
-
-def read_json_object(path: pathlib.Path) -> dict[str, Any]:
-  """The object that a JSON file holds.
-
-  Raises:
-    UserError: the file holds no JSON, or another value than an object.
-    OSError: it cannot be read.
-  """
-  try:
-    found = json.loads(path.read_bytes())
-  except (ValueError, RecursionError) as error:
-    raise UserError(f'{path}: damaged ({error})') from error
-  if not isinstance(found, dict):
-    raise UserError(f'{path}: damaged (it holds no object)')
-  return found
 
 
 def _finite(value: Any) -> Any:
@@ -99,6 +75,27 @@ def _finite(value: Any) -> Any:
   if isinstance(value, list | tuple):
     return [_finite(inner) for inner in value]
   return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def write_json(path: pathlib.Path, value: Any) -> None:
+  """Writes a value as indented JSON, whole or not at all."""
+  write(path, as_json(value, indent=1) + '\n')
+
+
+def read_json_object(path: pathlib.Path) -> dict[str, Any]:
+  """Returns the object that a JSON file holds.
+
+  Raises:
+    UserError: the file holds no JSON, or another value than an object.
+    OSError: it cannot be read.
+  """
+  try:
+    value = json.loads(path.read_bytes())
+  except (ValueError, RecursionError) as error:
+    raise UserError(f'{path}: damaged ({error})') from error
+  if not isinstance(value, dict):
+    raise UserError(f'{path}: damaged (it holds no object)')
+  return value
 
 
 def sync(path: pathlib.Path) -> None:
@@ -111,12 +108,13 @@ def sync(path: pathlib.Path) -> None:
 
 
 def sha256(path: pathlib.Path) -> str:
+  """Returns the sha256 sum of a file's bytes, in hexadecimal."""
   with path.open('rb') as file:
     return hashlib.file_digest(file, 'sha256').hexdigest()
 
 
 def take_lock(file: IO[str], kind: int, unsupported: Callable[[OSError], None]) -> bool:
-  """Tries to lock or unlock an open file, without waiting; whether that succeeded.
+  """Tries to lock or unlock an open file, without waiting; tells whether it could.
 
   Args:
     kind: fcntl's LOCK_EX, LOCK_SH or LOCK_UN.
@@ -132,13 +130,13 @@ def take_lock(file: IO[str], kind: int, unsupported: Callable[[OSError], None]) 
 
 
 def claim_lock(file: IO[str], unsupported: Callable[[OSError], None]) -> bool:
-  """Tries to lock a file for this process alone; whether that succeeded.
+  """Tries to lock a file for this process alone; tells whether it could.
 
   It tries twice, since a process that only looks may hold the lock for a moment.
   """
   if take_lock(file, fcntl.LOCK_EX, unsupported):
     return True
-  time.sleep(LOOK)
+  time.sleep(AGAIN)
   return take_lock(file, fcntl.LOCK_EX, unsupported)
 
 

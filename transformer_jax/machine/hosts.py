@@ -40,8 +40,8 @@ def join_hosts(
     process_id: which of them this one is, from 0.
 
   Raises:
-    UserError: some of the three are given and others not, or Open MPI started several
-      processes that this version of JAX cannot join.
+    UserError: some of the three are given and others not, or JAX cannot read what Open
+      MPI or another cluster says of the processes.
   """
   # JAX would handle SIGTERM by itself; here signals.py does.
   jax.config.update('jax_enable_preemption_service', False)
@@ -50,29 +50,30 @@ def join_hosts(
   mpi = os.environ.get('OMPI_COMM_WORLD_SIZE')
   # SLURM_NTASKS would be the whole job's, even in an interactive step of one task.
   tasks = mpi or os.environ.get('SLURM_STEP_NUM_TASKS')
-  given = address, process_count, process_id
+  flags = address, process_count, process_id
   # In a step of one task, JAX would give this process the first of its GPUs only.
-  if process_count == 1 or (given == (None, None, None) and tasks == '1'):
+  if process_count == 1 or (flags == (None, None, None) and tasks == '1'):
     return
-  if given != (None, None, None):
-    if None in given:
+  if flags != (None, None, None):
+    if None in flags:
       raise UserError(
         'give all of --coordinator_address, --process_count and --process_id, or none'
       )
     if not 0 <= process_id < process_count:
       raise UserError(f'--process_id={process_id}: from 0 to {process_count - 1}')
-    jax.distributed.initialize(*given)
+    jax.distributed.initialize(*flags)
     return
   try:
     jax.distributed.initialize()
-  except ValueError as error:
-    if 'coordinator_address' not in str(error):
-      raise
-    if mpi:  # else no cluster has started this process, which stays alone
+  except (ValueError, KeyError) as error:
+    if mpi or isinstance(error, KeyError):
       raise UserError(
-        f'this JAX does not find the other of {mpi} processes of this Open MPI: give '
+        f'JAX does not find the other processes of this cluster ({error!r}): give '
         '--coordinator_address, --process_count and --process_id (docs/devices.md)'
       ) from error
+    if 'coordinator_address' not in str(error):
+      raise
+    # No cluster has started this process, which stays alone.
 
 
 @contextlib.contextmanager
@@ -100,29 +101,33 @@ def one_error_ends_all() -> Iterator[None]:
 
 
 def joined() -> bool:
-  """Whether this process is one of several that found each other."""
+  """Tells whether this process is one of several that joined."""
   return jax.distributed.is_initialized()
 
 
 def count() -> int:
+  """Returns the number of hosts."""
   return jax.process_count()
 
 
 def is_first_host() -> bool:
-  """Whether this process is the one that reads and writes the run's folder."""
+  """Tells whether this process is the one that reads and writes the run's folder."""
   return jax.process_index() == 0
 
 
 def in_order(devices: Sequence[jax.Device]) -> list[jax.Device]:
-  """The devices of the first host, then those of the second, and so on."""
+  """Returns the devices of the first host, then those of the second, and so on."""
   return sorted(devices, key=lambda device: device.process_index)
 
 
 def first_host_first(make: Callable[[], Any]) -> Any:
-  """Calls make() on the first host; when it has returned there, on the others."""
-  made = make() if is_first_host() else None
+  """Calls make() on the first host; when it has returned, on the others."""
+  if is_first_host():
+    result = make()
+    wait_for_all('made')
+    return result
   wait_for_all('made')
-  return made if is_first_host() else make()
+  return make()
 
 
 def wait_for_all(key: str) -> None:
@@ -130,13 +135,13 @@ def wait_for_all(key: str) -> None:
 
   The hosts wait at JAX's coordinator, for up to TIMEOUT_MS. In a collective operation
   between CPU devices they would give up after 30 s; a host comes later than that when
-  it has to compile what the first host found in its cache.
+  it has to compile what the first host has in its cache.
   """
   multihost.get_barrier_sync_fn()(key=key, timeout_ms=TIMEOUT_MS)
 
 
 def from_first_host(tree: Tree) -> Tree:
-  """The first host's arrays, on every host; each gives arrays of the same shapes."""
+  """Returns the first host's arrays; every host passes arrays of the same shapes."""
   return tree if count() == 1 else multihost_utils.broadcast_one_to_all(tree)
 
 

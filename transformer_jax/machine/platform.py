@@ -1,16 +1,23 @@
 """What JAX is told before it starts, and what it runs on."""
 
 import contextlib
+import ctypes
 import functools
+import importlib.util
+import mmap
 import os
 import pathlib
 import sys
 
 import jax
 import jax.numpy as jnp
+import jaxlib
 
-from transformer_jax.machine import hosts, processor
+from transformer_jax.machine import environment, hosts
 from transformer_jax.machine.errors import UserError
+
+# Files that show an accelerator: of NVIDIA, in Windows too, of AMD, and a TPU.
+DEVICE_FILES = 'nvidia[0-9]*', 'dxg', 'kfd', 'accel*', 'vfio/*'
 
 
 def start(slices: int) -> None:
@@ -18,46 +25,79 @@ def start(slices: int) -> None:
 
   Args:
     slices: of a batch. The number of CPU devices is chosen so that it divides them.
+
+  Raises:
+    UserError: JAX finds no device of the kind that it was told to use.
   """
-  use_ynn()
-  lengthen_collective_timeout()
+  set_cpu_flags()
   use_cpu_cores(slices)
+  try:
+    jax.devices()
+  except (RuntimeError, AssertionError) as error:
+    wanted = jax.config.jax_platforms or 'an accelerator'
+    raise UserError(
+      f'JAX cannot use {wanted} here ({str(error) or "none was found"}): install its '
+      'build (make install ACCELERATOR=...), or set JAX_PLATFORMS=cpu'
+    ) from error
   use_compilation_cache()
 
 
-def deterministic() -> None:
-  """The same bits in every run on a GPU, and slower; call before JAX starts.
+def set_deterministic() -> None:
+  """Asks for the same bits in every run on a GPU, and slower; call before JAX starts.
 
   Some of its operations sum in an order that changes. A CPU needs none of this.
   """
   _set_xla_flag('--xla_gpu_deterministic_ops=true')
 
 
-def use_ynn() -> None:
-  """Has XLA on a CPU multiply matrices by its YNN library; call before JAX starts.
+def set_cpu_flags() -> None:
+  """Tells XLA how to multiply and to wait on a CPU, if that is what JAX will run on.
 
-  YNN is faster than Eigen in bfloat16, and free of a fault of Eigen's: a product that
-  starts on a pool thread whose queue of 1,024 tasks is full may come out wrong, as
-  tests/model/eigen_fault.py shows. YNN leaves products whose left side is transposed
-  to Eigen, so model/ops_cpu.py has none. XLA's default has YNN reduce as well.
+  Its YNN library multiplies matrices: it is faster than Eigen in bfloat16, and free of
+  a fault of Eigen's: a product that starts on a pool thread whose queue of 1,024 tasks
+  is full may come out wrong, as tests/model/eigen_fault.py shows. YNN leaves products
+  whose left operand is transposed to Eigen, so model/ops_cpu.py has none. XLA's default
+  has YNN reduce as well.
+
+  Devices wait a day for one another. XLA would end the process when one has waited for
+  40 s, which includes time for which the process was suspended: by Ctrl-Z, a scheduler
+  or a sleeping machine.
   """
+  if not _will_use_cpu():
+    return
   _set_xla_flag('--xla_cpu_experimental_ynn_fusion_type=individual_dot')
-
-
-def lengthen_collective_timeout() -> None:
-  """Has a CPU's devices wait a day for one another; call before JAX starts.
-
-  XLA would end the process when one has waited for 40 s. That includes time for which
-  the process was suspended: by Ctrl-Z, a scheduler or a sleeping machine.
-  """
   seconds = hosts.TIMEOUT_MS // 1000
   _set_xla_flag(f'--xla_cpu_collective_call_terminate_timeout_seconds={seconds}')
 
 
+def _will_use_cpu() -> bool:
+  """Tells whether JAX will choose the CPU; asking JAX would start it."""
+  if jax.config.jax_platforms:
+    return jax.config.jax_platforms.split(',')[0] == 'cpu'
+  builds = any(map(importlib.util.find_spec, ('jax_plugins', 'libtpu')))
+  dev = pathlib.Path('/dev')
+  return not (builds and any(any(dev.glob(name)) for name in DEVICE_FILES))
+
+
 def _set_xla_flag(flag: str) -> None:
+  """Adds to XLA_FLAGS, unless XLA lacks the flag, which would end the process."""
   flags = os.environ.get('XLA_FLAGS', '')
-  if flag not in flags.split():
+  name = flag.removeprefix('--').partition('=')[0]
+  if name in flags:
+    return
+  if _xla_knows(name):
     os.environ['XLA_FLAGS'] = f'{flags} {flag}'.strip()
+  else:
+    _say_once(f'this jaxlib ({jaxlib.__version__}) has no {name}: going on without')
+
+
+def _xla_knows(name: str) -> bool:
+  """Tells whether the library that XLA is in has this word."""
+  for library in pathlib.Path(jaxlib.__file__).parent.glob('libjax_common*'):
+    with library.open('rb') as file:
+      with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        return content.find(name.encode()) >= 0
+  return True  # another build of jaxlib
 
 
 def use_compilation_cache() -> None:
@@ -67,8 +107,8 @@ def use_compilation_cache() -> None:
   """
   if jax.config.jax_compilation_cache_dir is not None:
     return
-  # On GPUs several processes share the search for fast kernels, and wait for what each
-  # has found. One that takes its program from a cache which the others do not see
+  # On GPUs several processes share the search for fast kernels, and wait for each
+  # other's results. One that takes its program from a cache which the others do not see
   # searches for none, and they would wait for ever.
   if hosts.joined() and jax.default_backend() == 'gpu' and hosts.count() > 1:
     if hosts.is_first_host():
@@ -86,7 +126,7 @@ def use_compilation_cache() -> None:
 
 
 def _private_cache() -> pathlib.Path:
-  """The folder of compiled programs, which is made if it is missing.
+  """Returns the folder of compiled programs, which is made if it is missing.
 
   Raises:
     OSError: it cannot be made, or somebody else could write there, and so run code as
@@ -96,10 +136,9 @@ def _private_cache() -> pathlib.Path:
   cache = pathlib.Path(os.environ.get('XDG_CACHE_HOME') or '~/.cache').expanduser()
   folder = cache / 'transformer_jax'
   folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-  for found in (folder.lstat(), folder.stat()):  # a link and where it leads
-    if found.st_uid != os.geteuid():
-      raise PermissionError(f'{folder} belongs to another user')
-  if found.st_mode & 0o077:
+  if folder.stat().st_uid != os.geteuid():
+    raise PermissionError(f'{folder} belongs to another user')
+  if folder.stat().st_mode & 0o077:
     raise PermissionError(f'{folder} is open to others: chmod 700 it')
   return folder
 
@@ -119,23 +158,35 @@ def use_cpu_cores(slices: int) -> None:
   chosen = 'xla_force_host_platform_device_count' in os.environ.get('XLA_FLAGS', '')
   chosen |= 'JAX_NUM_CPU_DEVICES' in os.environ or hosts.joined()
   if not chosen:
-    count = max(d for d in range(1, len(processor.cores()) + 1) if slices % d == 0)
+    cores = len(environment.cores())
+    count = max(d for d in range(1, cores + 1) if slices % d == 0)
     with contextlib.suppress(RuntimeError):  # JAX has started, in another's program
       jax.config.update('jax_num_cpu_devices', count)
 
 
 def compiling_threads() -> int:
-  """How many programs to compile at a time.
+  """Returns how many programs to compile at a time.
 
   XLA uses several cores for one program, and on a CPU training needs them too. For a
   GPU it also tries kernels out, all programs on the same one.
   """
-  threads = max(1, len(processor.cores()) // 4)
+  threads = max(1, len(environment.cores()) // 4)
   return min(threads, 2) if jax.default_backend() == 'gpu' else threads
 
 
+def trim_memory() -> None:
+  """Returns freed memory to the operating system, which glibc would keep.
+
+  Compiling a program leaves some 0.2 GB of it, making base's first parameters 0.3 GB.
+  Other C libraries have no call for this, and nothing is done.
+  """
+  trim = getattr(ctypes.CDLL(None), 'malloc_trim', None)
+  if trim is not None:
+    trim(ctypes.c_size_t(0))
+
+
 def training_dtype(name: str) -> jnp.dtype:
-  """'auto' is bfloat16 on accelerators and float32 on a CPU."""
+  """Returns the dtype of products: for 'auto' bfloat16, but float32 on a CPU."""
   return _dtype('dtype', name, jax.default_backend() != 'cpu')
 
 
@@ -149,8 +200,8 @@ def activation_dtype(dtype: jnp.dtype) -> jnp.dtype:
 
 
 def decoding_dtype(name: str) -> jnp.dtype:
-  """'auto' is bfloat16 on accelerators and on CPUs with instructions for it."""
-  fast = jax.default_backend() != 'cpu' or processor.multiplies_bfloat16()
+  """Returns the dtype of products: for 'auto' bfloat16, but float32 on older CPUs."""
+  fast = jax.default_backend() != 'cpu' or environment.multiplies_bfloat16()
   return _dtype('decode_dtype', name, fast)
 
 
@@ -161,13 +212,13 @@ def _dtype(key: str, name: str, fast: bool) -> jnp.dtype:
 
 
 def describe_device() -> str:
-  """The devices in words, as results state them."""
+  """Returns the devices in words, as results state them."""
   devices = jax.devices()
   kind = devices[0].device_kind
   on = f' in {hosts.count()} processes' if hosts.count() > 1 else ''
   if devices[0].platform == 'cpu':
     count = lambda n, thing: f'{n} {thing}' if n == 1 else f'{n} {thing}s'
-    cores = count(len(processor.cores()), 'core')
+    cores = count(len(environment.cores()), 'core')
     each = count(len(devices), 'JAX device')
-    return f'CPU, {cores} ({each}{on}), {processor.describe()[0]}'
+    return f'CPU, {cores} ({each}{on}), {environment.processor()[0]}'
   return f'{len(devices)} x {kind}{on}'

@@ -18,7 +18,7 @@ import numpy as np
 from tqdm import tqdm
 
 from transformer_jax.data.word_classes import form
-from transformer_jax.machine import files, processor, provenance
+from transformer_jax.machine import environment, files
 from transformer_jax.machine.errors import UserError
 from transformer_jax.parsing import parses, treebanks, trees
 from transformer_jax.parsing.baseline import KIND, Baseline
@@ -321,8 +321,8 @@ def score_file(
     train=names[:-1],
     test=names[-1],
     parsing=scores,
-    device=processor.describe()[0],
-    commit=provenance.commit(),
+    device=environment.processor()[0],
+    commit=environment.commit(),
   ).write(output.with_suffix('.json'))
   yield from parses.score_lines(scores)
   yield f'{is_known.count(False)} of {len(made)} sentences got a flat tree'

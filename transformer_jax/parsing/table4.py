@@ -5,6 +5,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from transformer_jax.machine.errors import UserError
 from transformer_jax.parsing import tree_pictures, trees
 from transformer_jax.parsing.baseline import Baseline
 from transformer_jax.parsing.parses import Parsing
@@ -83,7 +84,7 @@ def _samples(scored: Scored, data_dir: pathlib.Path, count: int) -> Iterator[Blo
     gold = Tree(sentences[n], held_out[1][n].split(' '))
     try:
       (ours,) = trees.parse([lines[n]], f'{scored.text}, sentence {n + 1}')
-    except ValueError as error:  # it is damaged, or not one tree
+    except UserError as error:  # it is damaged, or not one tree
       print(f'not drawn: sentence {n + 1} of {scored.text} ({error})', file=sys.stderr)
       continue
     of = f'{name.replace("/", ".")}.{n + 1}'

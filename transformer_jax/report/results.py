@@ -97,7 +97,7 @@ class Scored(NamedTuple):
       if card.read_card(folder)['identity'] != self.result.corpus:
         return None
       return held_out.text(folder, self.result.split)
-    except (OSError, ValueError):
+    except (OSError, UserError, ValueError):
       return None
 
 
@@ -162,12 +162,12 @@ def read(path: pathlib.Path, tasks: Mapping[str, Task]) -> Found:
   records = []
   try:
     records = read_records(log)
-  except (OSError, ValueError) as error:
+  except (OSError, UserError, ValueError) as error:
     found.left_out.append(f'{log}: damaged ({error}); its curves are not drawn')
   if files == [path / 'result.json'] and not files[0].exists():
     try:
       found.unscored.append(_unscored(home, records))
-    except (OSError, ValueError) as error:
+    except (OSError, UserError, ValueError) as error:
       found.left_out.append(f'{path}: no run that can be read ({error})')
     return found
   for file in files:
@@ -182,7 +182,7 @@ def read(path: pathlib.Path, tasks: Mapping[str, Task]) -> Found:
     text, lines = _text(file, result), None
     try:
       lines = _lines(text)
-    except (OSError, ValueError) as error:
+    except (OSError, UserError, ValueError) as error:
       found.left_out.append(f'{text}: damaged ({error}); taken for missing')
     one = Scored(home.name, result, file, home, lines, records)
     (found.sectioned if tasks[result.task].section else found.scored).append(one)

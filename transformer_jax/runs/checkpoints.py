@@ -6,7 +6,7 @@ import re
 
 from absl import flags
 
-from transformer_jax.machine.cli import Flags
+from transformer_jax.machine.cli import Flags, IntegerOrWord
 
 MANIFEST = 'manifest.json'  # of a checkpoint: it is finished
 STEP = re.compile('[1-9][0-9]*')  # the name of a checkpoint's folder
@@ -54,13 +54,19 @@ def averaged_steps(last: int, every: int, count: int) -> list[int]:
 
 def define_flags(table: Flags) -> tuple[flags.FlagHolder, flags.FlagHolder]:
   """Defines --average and --step: which checkpoints to average; None by default."""
-  average = table.integer(
+  average = flags.DEFINE_integer(
     'average',
     None,
     "Checkpoints to average; by default the config's number, or 1 with --step=best.",
-    at_least=1,
+    lower_bound=1,
+    flag_values=table.values,
   )
-  step = table.integer_or(
-    'step', 'best', 'Last step to average, the newest by default; best: best on dev.'
+  step = flags.DEFINE(
+    IntegerOrWord('best'),
+    'step',
+    None,
+    'Last step to average, the newest by default; best: best on dev.',
+    flag_values=table.values,
+    serializer=flags.ArgumentSerializer(),
   )
   return average, step

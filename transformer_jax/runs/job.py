@@ -24,7 +24,7 @@ from transformer_jax.machine.signals import EXIT_CODE
 from transformer_jax.runs.metrics import Patience
 from transformer_jax.runs.run import Run
 
-# Seconds between two looks at a process. Less than signals.SAME, so that a trainer
+# Seconds between two looks at a process. Less than signals.REPEATED, so that a trainer
 # counts a cluster's signal and ours as one.
 POLL = 0.1
 TAIL = 5  # lines of a failed job's log that are shown

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from transformer_jax.machine import processor
+from transformer_jax.machine import environment
 from transformer_jax.runs.job import POLL, Job, JobClaimed, JobState
 
 MEMORY = 0.9  # the fraction of a GPU that the runs on it divide among them
@@ -95,7 +95,7 @@ def _run_one(
 
 def divide_machine(jobs: int) -> list[MachinePart]:
   """A part for each job. If there are fewer cores or GPUs than jobs, some share one."""
-  cores = processor.cores()
+  cores = environment.cores()
   gpus = _visible_gpus() if jobs > 1 else []  # one job alone uses all that it finds
   return [
     MachinePart(

@@ -71,7 +71,7 @@ def submit(
   with interruption.deferred():
     for line in slurm.submit(jobs, by, cluster, per_node):
       print(line, flush=True)
-    interruption.leave_if_asked()
+    interruption.leave_if_requested()
   for job in jobs:
     if job.state() is JobState.FAILED:
       print(job.failure(), file=sys.stderr)
@@ -87,9 +87,11 @@ def run(jobs: Sequence[Job], together: int, interruption: Interruption) -> int:
   """
   line = _ProgressLine(jobs)
   with interruption.deferred():
-    ended = local.run(jobs, together, lambda: interruption.asked, line.tick, line.say)
+    ended = local.run(
+      jobs, together, lambda: interruption.requested, line.tick, line.say
+    )
     line.say(str(progress(jobs)))
-    if interruption.asked:
+    if interruption.requested:
       interruption.last_words = lambda: 'The same command goes on.'
       interruption.leave()
   states = {*ended.values()}

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from concurrent import futures
 
 from transformer_jax.data.batches import Shape
-from transformer_jax.machine import memory, platform
+from transformer_jax.machine import platform
 
 POLL = 0.1  # seconds
 
@@ -26,7 +26,7 @@ class Programs:
 
     def program(shape: Shape) -> Callable:
       made = compiled(shape)
-      memory.give_back()
+      platform.trim_memory()
       return made
 
     self._made = {shape: self._pool.submit(program, shape) for shape in shapes}

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from transformer_jax.machine import hosts, platform, provenance
+from transformer_jax.machine import environment, hosts, platform
 from transformer_jax.machine.errors import UserError
 from transformer_jax.machine.signals import Interruption
 from transformer_jax.runs.metrics import Patience
@@ -69,7 +69,7 @@ class Loop:
     self._bleu_every = cadence.bleu_every * cadence.checkpoint_every
     self._patience = Patience.of(records, cadence.patience)
     self._made_by = {'device': platform.describe_device()}
-    if commit := provenance.commit():
+    if commit := environment.commit():
       self._made_by['commit'] = commit
     every = cadence.log_every, cadence.checkpoint_every
     skipped = {r['step'] for r in records if 'skipped_pairs' in r}
@@ -156,7 +156,7 @@ class Loop:
 
   def _leaves_alone(self) -> bool:
     """Whether a signal asks this host to stop, and no other host has to agree."""
-    return self._alone and self._interruption.asked
+    return self._alone and self._interruption.requested
 
   def _updates(
     self, state: TrainState, step: int, goal: int
@@ -168,13 +168,13 @@ class Loop:
     """
     previous, stop, save = None, False, False
     while step < goal and not stop and not save:
-      asked = self._interruption.asked
+      requested = self._interruption.requested
       batch = self._trainer.batch(step)
       self._trainer.wait_for_program(batch, self._leaves_alone)
       if self._leaves_alone():
         break
       due = time.monotonic() - self._saved > 60 * SAFETY_MINUTES
-      state, sums = self._trainer.step(state, batch, asked, due)
+      state, sums = self._trainer.step(state, batch, requested, due)
       if previous is not None:
         stop, save = self._account(step, previous)
       previous = sums

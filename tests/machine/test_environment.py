@@ -6,15 +6,15 @@ import subprocess
 
 import pytest
 
-from transformer_jax.machine import processor, provenance
+from transformer_jax.machine import environment
 
 
 def test_processor(tmp_path: pathlib.Path):
   text = 'processor: 0\nmodel name : A Chip\nflags\t: fpu avx2 avx512f amx_bf16\n'
   (tmp_path / 'cpuinfo').write_text(text)
   expected = 'A Chip', ['amx_bf16', 'avx2', 'avx512f']
-  assert processor.describe(tmp_path / 'cpuinfo') == expected
-  assert processor.describe(tmp_path / 'none')[1] == []
+  assert environment.processor(tmp_path / 'cpuinfo') == expected
+  assert environment.processor(tmp_path / 'none')[1] == []
 
 
 def test_the_commit_of_a_checkout(
@@ -31,16 +31,16 @@ def test_the_commit_of_a_checkout(
   ).stdout.strip()
   package = tmp_path / 'package'
   package.mkdir()
-  assert provenance.commit(package) is None
+  assert environment.commit(package) is None
   (package / 'a.py').write_text('1')
   git('init')
   git('add', '.')
   git(*who, 'commit', '-m', 'a')
   head = git('rev-parse', 'HEAD')
-  assert provenance.commit(package) == head
+  assert environment.commit(package) == head
   (package / 'a.py').write_text('2')
-  assert provenance.commit(package) == head + '+'
+  assert environment.commit(package) == head + '+'
   installed = tmp_path / '.venv' / 'package'
   installed.mkdir(parents=True)
   (installed / 'a.py').touch()
-  assert provenance.commit(installed) is None
+  assert environment.commit(installed) is None
