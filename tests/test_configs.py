@@ -15,6 +15,7 @@ from configs import base, big, multi30k, newsmix, parsing, quickstart, table3
 from scripts import describe
 from transformer_jax.data import card, token_files
 from transformer_jax.data.corpus import Corpus
+from transformer_jax.machine.errors import UserError
 from transformer_jax.model import build, flops
 from transformer_jax.report import paper
 
@@ -262,5 +263,5 @@ def test_describe_shows_the_shapes_of_a_prepared_corpus(tmp_path: pathlib.Path):
     assert slices == config.slices and rows >= 1
     assert len(sides) == 2 and all(2 <= most <= 41 for most in sides)
   config.data.max_length += 1
-  with pytest.raises(ValueError, match=r'with max_length=\d+, the config says'):
+  with pytest.raises(UserError, match=r'with max_length=\d+, the config says'):
     describe.describe(config, folder)

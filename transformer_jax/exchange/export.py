@@ -11,7 +11,7 @@ from safetensors.numpy import save_file
 
 from transformer_jax.data import card
 from transformer_jax.exchange import huggingface, marian, new_folder
-from transformer_jax.machine import files, platform, provenance
+from transformer_jax.machine import environment, files, platform
 from transformer_jax.machine.errors import UserError
 from transformer_jax.model import build, flops
 from transformer_jax.runs.result import Result
@@ -159,7 +159,7 @@ def _page(run: Run, steps: list[int], library: str, loading: str) -> Iterator[st
   if config.data.tokenized:
     yield 'Its text is tokenised, on both sides.'
   yield from ('', loading, '## Scores', '', *_scores(_results(run, steps)), '')
-  commit = provenance.commit() or '(no checkout)'
+  commit = environment.commit() or '(no checkout)'
   yield from ('## Config', '', f'Exported by commit {commit}.', '')
   yield from ('```json', json.dumps(config.to_dict(), indent=1), '```', '')
 
