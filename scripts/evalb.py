@@ -14,7 +14,7 @@ import pathlib
 from absl import flags
 
 from transformer_jax.machine import cli
-from transformer_jax.parsing import evalb, parses, treebanks
+from transformer_jax.parsing import evalb, treebanks
 
 FLAGS = cli.Flags(__doc__)
 GOLD = FLAGS.path('gold', None, "The treebank's trees.", required=True)
@@ -36,7 +36,7 @@ def main(argv: list[str]) -> None:
     print(line)
   if others is not None:
     ours = _trees(TEST.value)
-    for line in parses.comparison_lines(_trees(GOLD.value), ours, others):
+    for line in evalb.comparison_lines(_trees(GOLD.value), ours, others):
       print(line)
 
 

@@ -5,7 +5,7 @@ import pathlib
 import pytest
 
 from transformer_jax.machine.errors import UserError
-from transformer_jax.parsing import baseline, pcfg, trees
+from transformer_jax.parsing import pcfg, trees
 from transformer_jax.parsing.trees import Tree
 
 LOW = '(S (NP (N they)) (VP (V saw) (NP (NP (N it)) (PP (P with) (NP (N it))))))'
@@ -79,7 +79,7 @@ def test_files_are_parsed_and_scored(tmp_path: pathlib.Path):
   assert output.read_text() == f'(TOP {BARE})\n(TOP (XX slept))\n'
   assert said[0].startswith('F1 85.71  evalb:COLLINS.prm')
   assert '1 of 2 sentences got a flat tree' in said
-  kept = baseline.read(output.with_suffix('.json'))
+  kept = pcfg.read_baseline(output.with_suffix('.json'))
   folder = tmp_path.name
   assert (kept.train, kept.test) == ([f'{folder}/train'] * 2, f'{folder}/test')
   assert f'F1 {kept.parsing.f1.score:.2f} ' in said[0]

@@ -8,8 +8,8 @@ import re
 from configs import parsing
 from toy.results import CARD, GOLD, PARSED, cells, scored
 from transformer_jax.data import card
-from transformer_jax.parsing import parses, table4, trees
-from transformer_jax.parsing.baseline import KIND, Baseline
+from transformer_jax.parsing import evalb, table4, trees
+from transformer_jax.parsing.pcfg import KIND, Baseline
 from transformer_jax.report import document, page, paper
 from transformer_jax.report.blocks import Heading, Picture
 from transformer_jax.tasks import TASKS
@@ -18,7 +18,7 @@ FLAT = ['(TOP (XX She) (XX laughed))', '(TOP (UH Oh))']
 CONFIG = json.loads(parsing.get_config('gum').to_json_best_effort())
 RUN = dataclasses.replace(PARSED, config=CONFIG, split='dev')
 BASELINE = Baseline(
-  KIND, 'PCFG', ['gum/train'], 'gum/dev', parses.score(GOLD, FLAT), 'a CPU', None
+  KIND, 'PCFG', ['gum/train'], 'gum/dev', evalb.score(GOLD, FLAT), 'a CPU', None
 )
 
 
@@ -42,14 +42,14 @@ def test_all_parsers_stand_in_one_table(tmp_path: pathlib.Path):
     'gum/dev',
     f'{f1:.2f}',
   ]
-  of = parses.Parsing.from_json(RUN.parsing)
+  of = evalb.Parsing.from_json(RUN.parsing)
   parts = of.recall, of.precision, of.complete_match, of.tagging
   assert ours[5:9] == [f'{part:.2f}' for part in parts] and len({*parts}) > 2
   assert ours[9] == '50.00'
   assert pcfg[1:4] == ['gum/train', 'gum/dev', '0.00'] and pcfg[9] == ''
-  assert (
-    f'{f1:6.2f} F1 [' in found.summary and 'gum/dev: PCFG of gum/train' in found.summary
-  )
+  assert f'{f1:6.2f} F1 [' in found.summary
+  assert 'gum/dev (agreement with a parser): PCFG of gum/train' in found.summary
+  assert "GUM's trees are the output of another parser" in text
   assert "No run here was scored on the paper's test set" in text
   assert 'Table 3' not in text and 'BLEU' not in text
 
@@ -58,7 +58,7 @@ def test_lengths_and_labels_are_told_of_each_test_set(
   monkeypatch, tmp_path: pathlib.Path
 ):
   monkeypatch.setattr(table4, 'FEWEST', 1)
-  other = parses.score(GOLD[:1], GOLD[:1])
+  other = evalb.score(GOLD[:1], GOLD[:1])
   journal = dataclasses.replace(
     RUN,
     split='test',
@@ -68,7 +68,7 @@ def test_lengths_and_labels_are_told_of_each_test_set(
   )
   runs = [scored(RUN), scored(journal, 'journal')]
   text = page.markdown(table4.blocks(runs, [BASELINE], tmp_path, 3), 'x')
-  assert 'No run here' not in text
+  assert 'No run here' not in text and 'F1 on GUM is agreement' in text
   assert '| parser | 1-10 (2) |' in text and '| parser | 1-10 (1) |' in text
   assert (
     '### F1 by label, gum/dev\n\n| label | brackets | run | PCFG of gum/train |' in text
@@ -96,7 +96,7 @@ def test_trees_are_drawn_side_by_side(tmp_path: pathlib.Path, capsys):
   (folder / 'dev.source.txt').write_text(' '.join(tree.words) + '\n')
   (folder / 'dev.target.txt').write_text(' '.join(tree.tokens) + '\n')
   card.write_card(folder, CARD)
-  found = dataclasses.asdict(parses.score([gold], [ours]))
+  found = dataclasses.asdict(evalb.score([gold], [ours]))
   corpus = card.read_card(folder)['identity']
   result = dataclasses.replace(RUN, parsing=found, corpus=corpus)
   run = scored(result)._replace(translations=[ours])

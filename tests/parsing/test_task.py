@@ -1,5 +1,6 @@
 """Parsing as a task: how a line goes in, how an output comes out, how it is scored."""
 
+import dataclasses
 import pathlib
 import random
 
@@ -9,11 +10,13 @@ from hypothesis import strategies as st
 
 import toy.corpus
 from toy.corpus import CORPUS
+from toy.results import PARSED
 from transformer_jax.data import card, held_out, token_files, vocabulary
 from transformer_jax.data.task import Outputs
 from transformer_jax.machine.errors import UserError
 from transformer_jax.parsing import trees
 from transformer_jax.parsing.task import PARSING
+from transformer_jax.parsing.trees import Repairs
 
 TOKENS = '(S )S (NP )NP )VP DT NN ( ) (TOP \u2047 (S)'.split()
 
@@ -62,6 +65,30 @@ def test_trees_are_scored_with_how_many_were_mended():
   assert found['parsing']['recall'] == 25 and found['parsing']['precision'] == 100
   lines = [*scorer.comparison_lines(outputs, GOLD)]
   assert lines[0].startswith('F1 40.00 against 100.00: -60.00')
+
+
+@pytest.mark.parametrize(
+  ('valid', 'repairs', 'lines'),
+  [
+    (100, {}, ['all outputs were trees']),
+    (
+      92.5,
+      {'lacking': 3, 'hollow': 1},
+      [
+        '92.50 % of the outputs were trees, the others were repaired:',
+        '  1 constituents without words: left out',
+        '  3 words without a tag: tagged XX',
+      ],
+    ),
+    (0, {}, ['no output was a tree; all were repaired:']),
+  ],
+)
+def test_repairs_are_told_in_words(
+  valid: float, repairs: dict[str, int], lines: list[str]
+):
+  counts = dict.fromkeys(Repairs._fields, 0) | repairs
+  result = dataclasses.replace(PARSED, valid=valid, repairs=counts)
+  assert [*PARSING.scorer.score_lines(result)][-len(lines) :] == lines
 
 
 def test_a_tree_of_other_words_is_no_output():

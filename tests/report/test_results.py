@@ -60,7 +60,7 @@ def test_all_translations_of_a_run_are_read_or_else_its_result(tmp_path: pathlib
     ('{"task": "tra', 'damaged or missing'),
     ('{"version": 1}', 'missing or of another type: task'),
     ('{"task": "translation"}', 'evaluate the run again'),
-    ('{"kind": "baseline of parsing"}', 'missing or of another type: parser'),
+    ('{"kind": "baseline of parsing"}', 'required field `parser`'),
   ],
 )
 def test_what_is_no_result_is_named(

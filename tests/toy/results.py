@@ -9,7 +9,7 @@ import ml_collections
 
 from configs import quickstart, table3
 from transformer_jax.data import card
-from transformer_jax.parsing import parses
+from transformer_jax.parsing import evalb
 from transformer_jax.report import results
 from transformer_jax.report.results import Scored
 from transformer_jax.runs.result import VERSION, Result
@@ -97,7 +97,7 @@ PARSED = dataclasses.replace(
   text='trees',
   sacrebleu=None,
   paper_bleu=None,
-  parsing=dataclasses.asdict(parses.score(GOLD, [GOLD[0], '(TOP (UH Oh))'])),
+  parsing=dataclasses.asdict(evalb.score(GOLD, [GOLD[0], '(TOP (UH Oh))'])),
   valid=50.0,
   repairs={'unclosed': 1},
 )

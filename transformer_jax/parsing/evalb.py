@@ -4,15 +4,32 @@ EVALB (Sekine and Collins, 1997) defines what the F1 of a parser is. These are i
 and its oddities: where brackets do not balance it goes on with what it has read. Its
 limits are not here: 200 words and as many brackets a tree, 100 bytes a word, 5,000 a
 line, and the eleven errors (MAX_ERROR) after which it ends without a total.
+
+`score` is for a parser of ours. It gives the parser's trees the treebank's tags first:
+EVALB removes punctuation by its tag, and discards a sentence if the remaining words
+differ. How many of the parser's own tags are right is reported separately.
 """
 
+import dataclasses
+import hashlib
+import itertools
 import pathlib
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
 
 from transformer_jax.machine.errors import UserError
+from transformer_jax.scoring.score import Score
+from transformer_jax.scoring.significance import SAMPLES
+
+SIGNATURE = 'evalb:COLLINS.prm|tags:gold|lengths:all'
+# Sentences of so many words, as EVALB counts them; None is any number.
+LENGTHS = ((1, 10), (11, 20), (21, 30), (31, 40), (41, None), (1, 40))
+_SEED = 12345  # sacreBLEU's
 
 # Labels that do not count. A preterminal with such a label is deleted with its word.
 # Any other node with such a label loses only its bracket, and its children stay.
@@ -27,6 +44,7 @@ _TOKEN = re.compile(
   rf'[{_SPACE}]*(?:(?P<end>\0)|\((?P<label>[^{_SPACE}()]*)(?:[{_SPACE}]+(?P<word>[^{_SPACE}()]*)(?P<leaf>\)))?'
   rf'|(?P<close>\))|(?P<stray>[^{_SPACE}()]+))'
 )
+_LEAF = re.compile(rf'\(([^{_SPACE}()]+)[{_SPACE}]+([^{_SPACE}()]+)\)')  # tag, word
 
 
 class Sentence(NamedTuple):
@@ -108,7 +126,7 @@ class _Tree(NamedTuple):
 
 
 def compare(gold: Sequence[str], test: Sequence[str]) -> list[Sentence]:
-  """Counts what lines of bracketed trees have in common, pair by pair.
+  """Counts what bracketed trees have in common, one to a line, pair by pair.
 
   A sentence is skipped if nothing is left of the test tree, and an error if the words
   of the trees differ or brackets do not balance.
@@ -119,13 +137,13 @@ def compare(gold: Sequence[str], test: Sequence[str]) -> list[Sentence]:
   """
   if len(gold) != len(test):
     raise UserError(f'{len(test)} trees for {len(gold)} gold trees: one for each')
-  reader, found = _Reader(), []
+  reader, sentences = _Reader(), []
   for number, pair in enumerate(zip(gold, test, strict=True), 1):
     try:
-      found.append(_compare(*map(reader.read, pair)))
+      sentences.append(_compare(*map(reader.read, pair)))
     except UserError as error:
       raise UserError(f'pair {number} of the trees: {error}') from error
-  return found
+  return sentences
 
 
 def summarize(sentences: Sequence[Sentence]) -> Summary:
@@ -150,8 +168,8 @@ def count_labels(
   counts = Counter(), Counter(), Counter()
   for pair in zip(gold, test, strict=True):
     ours, theirs = (Counter(_Reader().read(line).brackets) for line in pair)
-    for count, found in zip(counts, (ours & theirs, ours, theirs), strict=True):
-      for (_, _, label), times in found.items():
+    for count, brackets in zip(counts, (ours & theirs, ours, theirs), strict=True):
+      for (_, _, label), times in brackets.items():
         count[label] += times
   labels = sorted(counts[1] | counts[2], key=lambda label: -counts[1][label])
   return {label: tuple(count[label] for count in counts) for label in labels}
@@ -160,7 +178,7 @@ def count_labels(
 def score_files(
   gold: pathlib.Path, test: pathlib.Path, cut_off: int = CUT_OFF
 ) -> Iterator[str]:
-  """EVALB's output for two files with trees on each line.
+  """Yields EVALB's output for two files with a tree on each line.
 
   Raises:
     UserError: a line cannot be read; or, after all that was compared, the files have
@@ -168,9 +186,9 @@ def score_files(
   """
   lines = [*map(_lines, (gold, test))]
   count = min(map(len, lines))
-  found = compare(*(side[:count] for side in lines))
+  sentences = compare(*(side[:count] for side in lines))
   yield ' ID  Len.  Stat. Recal  Prec.  Bracket gold test Bracket Words  Tags Accracy'
-  for number, one in enumerate(found, 1):
+  for number, one in enumerate(sentences, 1):
     code = ('valid', 'error', 'skipped').index(one.status)
     recall, precision = _percent(one.matched, one.gold), _percent(one.matched, one.test)
     yield (
@@ -178,8 +196,8 @@ def score_files(
       f'{one.matched:5} {one.gold:6} {one.test:4} {one.crossing:6} {one.words:6} '
       f'{one.tags:5}   {_percent(one.tags, one.words):6.2f}'
     )
-  yield from summary_lines('All', summarize(found))
-  short = [one for one in found if one.length <= cut_off]
+  yield from summary_lines('All', summarize(sentences))
+  short = [one for one in sentences if one.length <= cut_off]
   yield from summary_lines(f'len<={cut_off}', summarize(short))
   if len(lines[0]) != len(lines[1]):
     raise UserError(
@@ -189,7 +207,7 @@ def score_files(
 
 
 def summary_lines(title: str, summary: Summary) -> Iterator[str]:
-  """A summary as EVALB prints it."""
+  """Yields a summary as EVALB prints it."""
   yield f'-- {title} --'
   for name, value in (
     ('Number of sentence', summary.sentences),
@@ -209,6 +227,84 @@ def summary_lines(title: str, summary: Summary) -> Iterator[str]:
     ('Tagging accuracy', summary.tagging),
   ):
     yield f'{name:25} = {value:6.2f}'
+
+
+@dataclasses.dataclass(frozen=True)
+class Parsing:
+  """Scores of a parser's trees, in percent."""
+
+  f1: Score
+  recall: float
+  precision: float
+  complete_match: float
+  average_crossing: float  # brackets a sentence
+  no_crossing: float
+  two_or_less_crossing: float
+  tagging: float
+  lengths: dict[str, list[float]]  # sentences and F1, by words
+  labels: dict[str, list[int]]  # matched, gold and test brackets
+  treebank: str  # sha256 of the treebank's trees
+
+  @classmethod
+  def from_json(cls, scores: Mapping[str, Any]) -> 'Parsing':
+    """The scores as a result.json has them; UserError names what is damaged."""
+    try:
+      return msgspec.convert(scores, cls)
+    except msgspec.ValidationError as error:
+      raise UserError(f'scores of parsing: {error}; make them again') from error
+
+
+def score(gold: Sequence[str], outputs: Sequence[str]) -> Parsing:
+  """Scores `outputs`, one tree over the same words for each tree of `gold`.
+
+  Raises:
+    UserError: there are no trees, or the numbers of trees or their words differ.
+  """
+  tagged = _with_tags_of(gold, outputs)
+  sentences = compare(gold, tagged)
+  total = summarize(sentences)
+  low, high = np.quantile(_resampled(sentences), (0.025, 0.975)).round(4).tolist()
+  return Parsing(
+    f1=Score(total.f1, SIGNATURE, [low, high]),
+    recall=total.recall,
+    precision=total.precision,
+    complete_match=total.complete_match,
+    average_crossing=total.average_crossing,
+    no_crossing=total.no_crossing,
+    two_or_less_crossing=total.two_or_less_crossing,
+    tagging=_tagging(gold, outputs),
+    lengths=dict(_by_length(sentences)),
+    labels={k: [*v] for k, v in count_labels(gold, tagged).items()},
+    treebank=hashlib.sha256('\n'.join(gold).encode()).hexdigest(),
+  )
+
+
+def score_lines(parsing: Parsing) -> Iterator[str]:
+  """Yields the scores for a terminal."""
+  low, high = parsing.f1.interval
+  yield f'F1 {parsing.f1.score:.2f}  {parsing.f1.signature}'
+  yield f'  95 % interval: {low:.2f}, {high:.2f}'
+  yield (
+    f'  recall {parsing.recall:.2f}, precision {parsing.precision:.2f}, complete match '
+    f'{parsing.complete_match:.2f}, crossing {parsing.average_crossing:.2f} a sentence'
+  )
+  for words, (sentences, f1) in parsing.lengths.items():
+    yield f'  {words} words: F1 {f1:.2f} of {sentences} sentences'
+  yield f'tagging accuracy {parsing.tagging:.2f}'
+
+
+def comparison_lines(
+  gold: Sequence[str], outputs: Sequence[str], baseline: Sequence[str]
+) -> Iterator[str]:
+  """Yields how much better trees are than others, by paired bootstrap (Koehn 2004)."""
+  systems = [_with_tags_of(gold, lines) for lines in (outputs, baseline)]
+  ours, theirs = (compare(gold, lines) for lines in systems)
+  scores = [summarize(sentences).f1 for sentences in (ours, theirs)]
+  gain = scores[0] - scores[1]
+  gains = _resampled(ours) - _resampled(theirs)
+  beyond = np.sum(np.abs(gains - gains.mean()) >= abs(gain))
+  p = (beyond + 1) / (SAMPLES + 1)
+  yield f'F1 {scores[0]:.2f} against {scores[1]:.2f}: {gain:+.2f}, p = {p:.4f}'
 
 
 def _compare(ours: _Tree, theirs: _Tree) -> Sentence:
@@ -264,8 +360,8 @@ class _Reader:
         self._stack[depth] = len(opened)
         depth += 1
         opened.append((len(words), _equal(re.split('[-=]', label)[0])))
-    found = ((start, ends.get(n, -1), label) for n, (start, label) in enumerate(opened))
-    brackets = [one for one in found if one[0] != one[1] and one[2] not in DELETED]
+    spans = ((start, ends.get(n, -1), label) for n, (start, label) in enumerate(opened))
+    brackets = [one for one in spans if one[0] != one[1] and one[2] not in DELETED]
     return _Tree(length, words, brackets, balanced and depth == 0)
 
   def _tokens(self) -> Iterator[re.Match[str]]:
@@ -290,3 +386,54 @@ def _cross(a: tuple[int, int], b: tuple[int, int, str]) -> bool:
 
 def _percent(part: int, whole: int) -> float:
   return 100 * part / whole if whole else 0.0
+
+
+def _with_tags_of(gold: Sequence[str], outputs: Sequence[str]) -> list[str]:
+  """Returns the outputs with the treebank's tags."""
+  if len(gold) != len(outputs) or not gold:
+    raise UserError(f'{len(outputs)} trees for {len(gold)} of the treebank')
+  tagged = []
+  for number, (tree, output) in enumerate(zip(gold, outputs, strict=True), 1):
+    leaves = _LEAF.findall(tree)
+    words, ours = ([word for _, word in _LEAF.findall(line)] for line in (tree, output))
+    if words != ours:
+      both = itertools.zip_longest(ours, words, fillvalue='nothing')
+      wrong, right = next((a, b) for a, b in both if a != b)
+      raise UserError(
+        f'tree {number} has not the words of the treebank: {wrong} '
+        f'where that has {right}'
+      )
+    tags = (tag for tag, _ in leaves)
+    tagged.append(
+      _LEAF.sub(lambda leaf, tags=tags: f'({next(tags)} {leaf[2]})', output)
+    )
+  return tagged
+
+
+def _tagging(gold: Sequence[str], outputs: Sequence[str]) -> float:
+  """Returns the percentage of right tags, of the words that EVALB keeps."""
+  right = words = 0
+  for tree, output in zip(gold, outputs, strict=True):
+    for ours, theirs in zip(*map(_LEAF.findall, (tree, output)), strict=True):
+      if ours[0] not in DELETED:
+        words += 1
+        right += ours[0] == theirs[0]
+  return 100 * right / words if words else 0.0
+
+
+def _by_length(sentences: Sequence[Sentence]) -> Iterator[tuple[str, list[float]]]:
+  for first, last in LENGTHS:
+    chosen = [s for s in sentences if first <= s.length <= (last or s.length)]
+    name = f'{first}-{last}' if last else f'{first} or more'
+    yield name, [len(chosen), summarize(chosen).f1]
+
+
+def _resampled(sentences: Sequence[Sentence]) -> np.ndarray:
+  """Returns F1 [SAMPLES] of random samples, which are the same for all systems."""
+  counted = lambda s: (s.matched, s.gold + s.test) if s.status == 'valid' else (0, 0)
+  counts = np.array([counted(sentence) for sentence in sentences])
+  rng = np.random.default_rng(_SEED)
+  size = len(sentences)
+  samples = (rng.integers(size, size=size) for _ in range(SAMPLES))
+  matched, brackets = np.array([counts[rows].sum(0) for rows in samples]).T
+  return 200 * matched / np.maximum(brackets, 1)

@@ -3,9 +3,10 @@
 A constituent's symbol includes its parent's label (v = 2). The rest of a binarised rule
 includes the label of the child before it (h = 1; Klein and Manning 2003). A chain of
 constituents with one child each is one symbol, so that all rules are binary. Words that
-were seen rarely or never are told apart by their capitals, digits and endings.
+are rare or unknown are classed by their capitals, digits and endings.
 """
 
+import dataclasses
 import itertools
 import math
 import pathlib
@@ -14,14 +15,15 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 from tqdm import tqdm
 
 from transformer_jax.data.word_classes import form
 from transformer_jax.machine import environment, files
 from transformer_jax.machine.errors import UserError
-from transformer_jax.parsing import parses, treebanks, trees
-from transformer_jax.parsing.baseline import KIND, Baseline
+from transformer_jax.parsing import evalb, treebanks, trees
+from transformer_jax.parsing.evalb import Parsing
 from transformer_jax.parsing.trees import Tree
 
 _ROOT = 'TOP'
@@ -51,7 +53,7 @@ Rule = tuple[Symbol, Symbol, Symbol]  # left-hand side and two children
 
 
 class Lexicon:
-  """How probable each symbol of a word is."""
+  """Estimates how probable each symbol of a word is."""
 
   def __init__(self, leaves: Counter[tuple[str, bool, Symbol]]):
     """`leaves` counts words, whether each is the first of its sentence, and symbols."""
@@ -73,45 +75,45 @@ class Lexicon:
     self._total = self._all.total()
 
   def scores(self, word: str, first: bool) -> dict[Symbol, float]:
-    """log P(word | symbol) of the likeliest symbols, but for a constant of the word."""
+    """Returns log P(word | symbol) + constant of the word, of the likeliest symbols."""
     tags = self._tag_probabilities(word, first)
     seen = self._symbols.get(word, Counter())
-    found = {}
+    scores = {}
     for tag, probability in tags.items():
       of_tag = self._by_tag[tag]
       total = of_tag.total()
       for symbol, count in of_tag.items():
         general = probability * count / total
         posterior = (seen[symbol] + _TRUST * general) / (seen.total() + _TRUST)
-        found[symbol] = math.log(posterior * self._total / self._all[symbol])
-    best = sorted(found, key=lambda s: -found[s] - math.log(self._all[s]))
-    return {symbol: found[symbol] for symbol in best[:_MOST_LEAVES]}
+        scores[symbol] = math.log(posterior * self._total / self._all[symbol])
+    best = sorted(scores, key=lambda s: -scores[s] - math.log(self._all[s]))
+    return {symbol: scores[symbol] for symbol in best[:_MOST_LEAVES]}
 
   def _tag_probabilities(self, word: str, first: bool) -> dict[str, float]:
-    """P(tag | word), from the least specific shape to the word itself."""
-    found = {tag: of_tag.total() / self._total for tag, of_tag in self._by_tag.items()}
+    """Returns P(tag | word), smoothed from the least specific shape to the word."""
+    tags = {tag: of_tag.total() / self._total for tag, of_tag in self._by_tag.items()}
     counters = [self._shapes.get(shape) for shape in shapes(word, first)]
     for counts in (*counters, self._tags.get(word)):
       if counts:
         total = counts.total() + _TRUST
-        found = {t: (counts[t] + _TRUST * p) / total for t, p in found.items()}
-    return found
+        tags = {t: (counts[t] + _TRUST * p) / total for t, p in tags.items()}
+    return tags
 
 
 def shapes(word: str, first: bool) -> list[tuple]:
-  """Classes of an unknown word, each a part of the one before it."""
+  """Returns classes of an unknown word, from the widest to the narrowest."""
   kind = form(word, first)
   ending = word.lower()
   return [kind, *((*kind, ending[-n:]) for n in (1, 2, 3) if len(word) > n)]
 
 
 class Grammar:
-  """Rules with their probabilities; parse() finds a sentence's tree by them."""
+  """The rules of a treebank with their probabilities."""
 
-  def __init__(self, given: Iterable[Tree]):
+  def __init__(self, treebank: Iterable[Tree]):
     rules: Counter[Rule] = Counter()
     leaves: Counter[tuple[str, bool, Symbol]] = Counter()
-    for tree in given:
+    for tree in treebank:
       _count(tree, rules, leaves)
     self._lexicon = Lexicon(leaves)
     totals: Counter[Symbol] = Counter()
@@ -158,7 +160,7 @@ class Grammar:
     return Tree(list(words), [*self._tokens(chart, int(self._roots[best]), len(words))])
 
   def _combine(self, chart: '_Chart', i: int, j: int) -> tuple[np.ndarray, np.ndarray]:
-    """The symbols that a span may have, and their scores."""
+    """Returns the symbols that a span may have, and their scores."""
     alive = chart.starting[i][self._left] & chart.ending[j][self._right]
     rules = np.flatnonzero(alive)
     if not len(rules):
@@ -195,7 +197,7 @@ class Grammar:
   def _best_rule(
     self, chart: '_Chart', number: int, i: int, j: int
   ) -> tuple[int, int, int]:
-    """Left and right symbol, and where the right one begins."""
+    """Returns the left and the right symbol, and where the right one begins."""
     at = slice(*np.searchsorted(self._above, [number, number + 1]))
     left, right = self._left[at], self._right[at]
     scores = chart.starts[i, left, i + 1 : j] + chart.ends[j, right, i + 1 : j]
@@ -247,7 +249,7 @@ def _count(
 
 
 def _chain(node: _Node, parent: str) -> tuple[Symbol, _Node]:
-  """The symbol of all constituents with one child from a node on, and the last node."""
+  """Returns the symbol of a chain of only children, and the last node of the chain."""
   labels = [node.label]
   while len(node.children) == 1:
     node = node.children[0]
@@ -271,24 +273,61 @@ def _nested(tree: Tree) -> _Node:
 def parse_all(
   grammar: Grammar, sentences: Iterable[Sequence[str]]
 ) -> Iterator[tuple[Tree, bool]]:
-  """A tree of each sentence, and whether parse() found it: else it is a flat one."""
+  """Yields each sentence's tree, and whether it is parse()'s; a flat one if not."""
   for words in sentences:
-    found = grammar.parse(words)
-    yield found or trees.repair([], words)[0], found is not None
+    tree = grammar.parse(words)
+    yield tree or trees.repair([], words)[0], tree is not None
+
+
+KIND = 'baseline of parsing'
+
+
+@dataclasses.dataclass(frozen=True)
+class Baseline:
+  """The scores of a parser that is no run, which Table 4 shows beside runs."""
+
+  kind: str  # KIND
+  parser: str
+  train: list[str]  # files of trees
+  test: str
+  parsing: Parsing
+  device: str
+  commit: str | None  # None outside a checkout
+
+  def write(self, path: pathlib.Path) -> None:
+    files.write_json(path, dataclasses.asdict(self))
+
+
+def read_baseline(path: pathlib.Path) -> Baseline | None:
+  """Reads what write() wrote; None if the file is another.
+
+  Raises:
+    UserError: parts of it are missing or damaged.
+  """
+  try:
+    scores = msgspec.json.decode(path.read_bytes())
+  except (OSError, msgspec.DecodeError):
+    return None
+  if not isinstance(scores, dict) or scores.get('kind') != KIND:
+    return None
+  try:
+    return msgspec.convert(scores, Baseline)
+  except msgspec.ValidationError as error:
+    raise UserError(f'{path}: {error}; make it again') from error
 
 
 def _whole(path: pathlib.Path) -> list[Tree]:
-  """The trees of a file, without the flawed ones."""
-  found = [*treebanks.read_flawed(path)]
-  flaws = [tree for tree in found if isinstance(tree, UserError)]
-  treebanks.tell_flaws(flaws, len(found))
-  return [tree for tree in found if not isinstance(tree, UserError)]
+  """Returns the trees of a file, without the flawed ones."""
+  both = [*treebanks.read_flawed(path)]
+  flaws = [tree for tree in both if isinstance(tree, UserError)]
+  treebanks.tell_flaws(flaws, len(both))
+  return [tree for tree in both if not isinstance(tree, UserError)]
 
 
 def score_file(
   train: Sequence[pathlib.Path], test: pathlib.Path, output: pathlib.Path
 ) -> Iterator[str]:
-  """Parses the sentences of a file with the grammar of others, and scores the trees.
+  """Parses a file's sentences with other files' grammar; yields the trees' scores.
 
   Args:
     output: where the trees go, one a line; beside it, as .json, what the report reads.
@@ -300,20 +339,20 @@ def score_file(
   if output.suffix != '.mrg':
     raise UserError(f'--output={output}: trees go there, and .json beside: give .mrg')
   output.parent.mkdir(parents=True, exist_ok=True)
-  given = [*itertools.chain.from_iterable(map(_whole, train))]
-  if not given:
+  learnt_from = [*itertools.chain.from_iterable(map(_whole, train))]
+  if not learnt_from:
     raise UserError('no trees to read rules off: --train names files with trees')
   gold = [*treebanks.read(test)]
   if not gold:
     raise UserError(f'--test={test}: it has no trees')
-  grammar = Grammar(given)
+  grammar = Grammar(learnt_from)
   started = time.monotonic()
   sentences = tqdm([tree.words for tree in gold], desc='parsing', disable=None)
-  made, is_known = zip(*parse_all(grammar, sentences), strict=True)
+  outputs, is_parsed = zip(*parse_all(grammar, sentences), strict=True)
   seconds = time.monotonic() - started
-  lines = [*map(str, made)]
+  lines = [*map(str, outputs)]
   files.write(output, ''.join(line + '\n' for line in lines))
-  scores = parses.score([*map(str, gold)], lines)
+  scores = evalb.score([*map(str, gold)], lines)
   names = [str(pathlib.Path(p.parent.name) / p.stem) for p in (*train, test)]
   Baseline(
     kind=KIND,
@@ -324,6 +363,6 @@ def score_file(
     device=environment.processor()[0],
     commit=environment.commit(),
   ).write(output.with_suffix('.json'))
-  yield from parses.score_lines(scores)
-  yield f'{is_known.count(False)} of {len(made)} sentences got a flat tree'
+  yield from evalb.score_lines(scores)
+  yield f'{is_parsed.count(False)} of {len(outputs)} sentences got a flat tree'
   yield f'{seconds:.0f} s'

@@ -1,24 +1,32 @@
-"""Table 4: the paper's parsers, and ours and their baselines on what they parsed."""
+"""Table 4: the paper's parsers, ours and their baselines, with pictures of trees."""
 
 import pathlib
 import sys
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
 from transformer_jax.machine.errors import UserError
-from transformer_jax.parsing import tree_pictures, trees
-from transformer_jax.parsing.baseline import Baseline
-from transformer_jax.parsing.parses import Parsing
+from transformer_jax.parsing import trees
+from transformer_jax.parsing.evalb import Parsing
+from transformer_jax.parsing.pcfg import Baseline
 from transformer_jax.parsing.trees import Tree
 from transformer_jax.report import paper
-from transformer_jax.report.blocks import Block, Heading, Paragraph, Table
+from transformer_jax.report.blocks import Block, Heading, Paragraph, Picture, Table
+from transformer_jax.report.pictures import FAINT, GREY, INK, LINES, picture
 from transformer_jax.report.results import Scored
 
-JOURNAL = 'wsj.23'  # as configs/parsing.py calls the paper's test set
+JOURNAL, GUM = 'wsj.23', 'gum/'  # as configs/parsing.py calls their files
 HEADER = ('parser', 'training', 'scored on', 'F1', '95 %', 'recall', 'precision')
-HEADER += ('complete', 'tags', 'valid before repair', 'about')
+HEADER += ('complete', 'tags', 'trees before repair', 'about')
 FEWEST = 20  # a label with fewer brackets in the treebank is not listed
-SHOWN = range(5, 13)  # words of a sentence whose trees are drawn
+SHOWN = range(5, 13)  # words of a sentence whose trees are shown
+
+WRONG = LINES[1]  # the colour of what only one of two trees has
+LEVEL = 0.28  # inches
+WORDS = 0.8  # inches, for words that stand upright
 
 
 class Row(NamedTuple):
@@ -38,40 +46,42 @@ def blocks(
   data_dir: pathlib.Path,
   samples: int,
 ) -> list[Block]:
-  """The table, and for each test set F1 by length and by label, and trees.
+  """Returns the table, and for each test set F1 by length and by label, and trees.
 
-  Trees are those of the best run of the test set, if its text is at hand.
+  Trees are those of the best run of the test set, if its text is in `data_dir`.
   """
-  rows = [*map(_of_run, parsed), *map(_of_baseline, baselines)]
-  found: list[Block] = [Heading(2, 'Table 4')]
-  found.append(Table(HEADER, [*_papers(), *map(_cells, rows)]))
-  found.append(Paragraph(_about(rows)))
-  for alike in _by_treebank(rows):
-    name = alike[0].test_set
-    found += [Heading(3, f'F1 by words, {name}'), _by_length(alike)]
-    if (by_label := _by_label(alike)).rows:
-      found += [Heading(3, f'F1 by label, {name}'), by_label]
-  for treebank in dict.fromkeys(scored.result.parsing['treebank'] for scored in parsed):
-    alike = [s for s in parsed if s.result.parsing['treebank'] == treebank]
-    best = max(alike, key=lambda scored: scored.result.parsing['f1']['score'])
-    found += _samples(best, data_dir, samples)
-  return found
+  rows = [*map(_run_row, parsed), *map(_baseline_row, baselines)]
+  section: list[Block] = [Heading(2, 'Table 4')]
+  section.append(Table(HEADER, [*_paper_rows(), *map(_cells, rows)]))
+  section.append(Paragraph(_about(rows)))
+  for group in _by_treebank(rows):
+    name = group[0].test_set
+    section += [Heading(3, f'F1 by words, {name}'), _by_length(group)]
+    if (by_label := _by_label(group)).rows:
+      section += [Heading(3, f'F1 by label, {name}'), by_label]
+  for treebank in dict.fromkeys(one.result.parsing['treebank'] for one in parsed):
+    runs = [one for one in parsed if one.result.parsing['treebank'] == treebank]
+    best = max(runs, key=lambda one: one.result.parsing['f1']['score'])
+    section += _samples(best, data_dir, samples)
+  return section
 
 
 def summary(parsed: Sequence[Scored], baselines: Sequence[Baseline]) -> str:
-  """A line for each parser."""
+  """Returns a line for each parser, for a terminal."""
   lines = []
-  for row in [*map(_of_run, parsed), *map(_of_baseline, baselines)]:
+  for row in [*map(_run_row, parsed), *map(_baseline_row, baselines)]:
     f1 = row.parsing.f1
     low, high = f1.interval
+    agreement = ' (agreement with a parser)' if row.test_set.startswith(GUM) else ''
     lines.append(
-      f'{f1.score:6.2f} F1 [{low:.1f}, {high:.1f}], {row.test_set}: {row.name}'
+      f'{f1.score:6.2f} F1 [{low:.1f}, {high:.1f}], {row.test_set}{agreement}: '
+      f'{row.name}'
     )
   return ''.join(line + '\n' for line in lines)
 
 
 def _samples(scored: Scored, data_dir: pathlib.Path, count: int) -> Iterator[Block]:
-  """Evenly spaced short sentences, as the treebank and as the run has them."""
+  """Yields pictures of short sentences, evenly spaced in the test set."""
   held_out, lines = scored.held_out(data_dir), scored.translations
   if held_out is None or lines is None or len(lines) != len(held_out[0]) or not count:
     return
@@ -84,15 +94,15 @@ def _samples(scored: Scored, data_dir: pathlib.Path, count: int) -> Iterator[Blo
     gold = Tree(sentences[n], held_out[1][n].split(' '))
     try:
       (ours,) = trees.parse([lines[n]], f'{scored.text}, sentence {n + 1}')
-    except UserError as error:  # it is damaged, or not one tree
+    except (UserError, ValueError) as error:  # it is damaged, or not one tree
       print(f'not drawn: sentence {n + 1} of {scored.text} ({error})', file=sys.stderr)
       continue
-    of = f'{name.replace("/", ".")}.{n + 1}'
+    number = f'{name.replace("/", ".")}.{n + 1}'
     text = f'Two trees of: {held_out[0][n]}'
-    yield tree_pictures.pair(f'trees.{of}', text, ours, gold)
+    yield _picture(f'trees.{number}', text, ours, gold)
 
 
-def _of_run(scored: Scored) -> Row:
+def _run_row(scored: Scored) -> Row:
   result, model = scored.result, scored.config['model']
   return Row(
     scored.run,
@@ -111,24 +121,25 @@ def _files(scored: Scored, split: str) -> str:
   return ' + '.join([names] if isinstance(names, str) else names)
 
 
-def _of_baseline(found: Baseline) -> Row:
-  training = ' + '.join(found.train)
-  name = f'{found.parser} of {training}'  # one parser may learn from several treebanks
-  return Row(name, training, found.test, found.parsing, None, found.device)
+def _baseline_row(baseline: Baseline) -> Row:
+  training = ' + '.join(baseline.train)
+  # One parser may learn from several treebanks.
+  name = f'{baseline.parser} of {training}'
+  return Row(name, training, baseline.test, baseline.parsing, None, baseline.device)
 
 
-def _papers() -> Iterator[list[str]]:
+def _paper_rows() -> Iterator[list[str]]:
   blank = [''] * (len(HEADER) - 5)
   for parser in paper.TABLE_4:
     yield [parser.name, parser.training, JOURNAL, f'{parser.f1}', *blank, 'the paper']
 
 
 def _cells(row: Row) -> list[str]:
-  found = row.parsing
-  low, high = found.f1.interval
-  parts = found.recall, found.precision, found.complete_match, found.tagging
+  scores = row.parsing
+  low, high = scores.f1.interval
+  parts = scores.recall, scores.precision, scores.complete_match, scores.tagging
   return [
-    *(row.name, row.training, row.test_set, f'{found.f1.score:.2f}'),
+    *(row.name, row.training, row.test_set, f'{scores.f1.score:.2f}'),
     f'{low:.2f}, {high:.2f}',
     *(f'{part:.2f}' for part in parts),
     '' if row.valid is None else f'{row.valid:.2f}',
@@ -137,18 +148,26 @@ def _cells(row: Row) -> list[str]:
 
 
 def _about(rows: Sequence[Row]) -> str:
-  text = 'F1 as EVALB counts it under COLLINS.prm, all lengths, on the tags of the '
-  text += (
-    'treebank; its interval is by bootstrap. After repair every output is a tree. '
-  )
+  text = [
+    'F1 as EVALB counts it under COLLINS.prm, all lengths, on the tags of the '
+    'treebank; its interval is by bootstrap. An output that is no tree is repaired '
+    'first.'
+  ]
+  if any(row.test_set.startswith(GUM) for row in rows):
+    text.append(
+      "GUM's trees are the output of another parser from gold tags, which has 88.4 F1 "
+      'on a small sample made by people: F1 on GUM is agreement with that parser.'
+    )
   if not any(row.test_set == JOURNAL for row in rows):
-    text += "No run here was scored on the paper's test set, section 23 of the Wall "
-    text += 'Street Journal: the rows of other text do not compare with its figures.'
-  return text
+    text.append(
+      "No run here was scored on the paper's test set, section 23 of the Wall Street "
+      'Journal: the rows of other text do not compare with its figures.'
+    )
+  return ' '.join(text)
 
 
 def _by_treebank(rows: Sequence[Row]) -> Iterator[list[Row]]:
-  """Rows of the same trees."""
+  """Yields the rows that were scored on the same trees."""
   for treebank in dict.fromkeys(row.parsing.treebank for row in rows):
     yield [row for row in rows if row.parsing.treebank == treebank]
 
@@ -163,7 +182,7 @@ def _by_length(rows: Sequence[Row]) -> Table:
 
 
 def _by_label(rows: Sequence[Row]) -> Table:
-  """Labels by how often the treebank has them."""
+  """Returns F1 by label, the commonest label of the treebank first."""
   gold = {label: n for label, (_, n, _) in rows[0].parsing.labels.items()}
   chosen = sorted((one for one in gold if gold[one] >= FEWEST), key=lambda l: -gold[l])
   cells = [
@@ -176,3 +195,74 @@ def _by_label(rows: Sequence[Row]) -> Table:
 def _f1(parsing: Parsing, label: str) -> str:
   matched, gold, test = parsing.labels[label]
   return f'{200 * matched / (gold + test):.2f}'
+
+
+class _Node(NamedTuple):
+  """A constituent, or a word with its tag."""
+
+  label: str
+  first: int  # word
+  last: int
+  x: float
+  level: int  # 0 of a word; one more than the highest below
+  below: list['_Node']
+
+  @property
+  def bracket(self) -> tuple[str, int, int]:
+    return self.label, self.first, self.last
+
+
+def _nodes(tree: Tree) -> list[_Node]:
+  """Returns the highest nodes of a tree, which has no root."""
+  rows: list[list[_Node]] = [[]]
+  count = 0
+  for token in tree.tokens:
+    if token[0] == '(':
+      rows.append([])
+    elif token[0] != ')':
+      rows[-1].append(_Node(token, count, count, float(count), 0, []))
+      count += 1
+    else:
+      below = rows.pop()
+      x = (below[0].x + below[-1].x) / 2
+      level = 1 + max(node.level for node in below)
+      ends = below[0].first, below[-1].last
+      rows[-1].append(_Node(token[1:], *ends, x, level, below))
+  return rows[0]
+
+
+def _picture(name: str, text: str, ours: Tree, gold: Tree) -> Picture:
+  """Draws two trees of the same words, what only one of them has in another colour."""
+  tops = _nodes(gold), _nodes(ours)
+  brackets = [{node.bracket for node in _all(top) if node.level} for top in tops]
+  wrong = brackets[0] ^ brackets[1]
+  heights = [LEVEL * (2 + max(node.level for node in top)) + WORDS for top in tops]
+
+  def draw(figure: Figure) -> None:
+    panels = figure.subplots(2, 1, height_ratios=heights)
+    for axes, title, top in zip(panels, ('treebank', 'ours'), tops, strict=True):
+      axes.set_title(title)
+      axes.axis('off')
+      axes.set_xlim(-0.6, len(gold.words) - 0.4)
+      deepest = max(node.level for node in top)
+      axes.set_ylim(-WORDS / LEVEL, deepest + 0.7)
+      for node in _all(top):
+        _draw(axes, node, gold.words, node.level > 0 and node.bracket in wrong)
+
+  return picture(name, text, sum(heights), draw)
+
+
+def _all(top: Sequence[_Node]) -> list[_Node]:
+  return [one for node in top for one in (node, *_all(node.below))]
+
+
+def _draw(axes: Axes, node: _Node, words: Sequence[str], is_wrong: bool) -> None:
+  for below in node.below:
+    axes.plot((node.x, below.x), (node.level, below.level), color=FAINT, linewidth=1)
+  style = {'color': WRONG, 'weight': 'bold'} if is_wrong else {'color': INK}
+  if not node.level:
+    style = {'color': GREY}
+    axes.text(node.x, -0.4, words[node.first], rotation=90, ha='center', va='top')
+  box = {'facecolor': 'none', 'edgecolor': 'none', 'pad': 1}
+  centre = {'ha': 'center', 'va': 'center', 'fontsize': 7, 'bbox': box}
+  axes.text(node.x, node.level, node.label, **centre, **style)

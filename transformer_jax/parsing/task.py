@@ -10,10 +10,21 @@ from transformer_jax.data.corpus import Corpus
 from transformer_jax.data.origin import Splits
 from transformer_jax.data.task import Outputs, Scorer, Section, Task
 from transformer_jax.machine.errors import UserError
-from transformer_jax.parsing import baseline, parses, treebanks, trees
-from transformer_jax.parsing.parses import Parsing
+from transformer_jax.parsing import evalb, pcfg, treebanks, trees
+from transformer_jax.parsing.evalb import Parsing
 from transformer_jax.parsing.trees import Repairs, Tree
 from transformer_jax.runs.result import Result
+
+# The fields of Repairs, for a terminal.
+_REPAIRS = {
+  'unopened': 'closing brackets that nothing had opened: left out',
+  'unclosed': 'brackets that nothing closed: closed',
+  'mislabelled': 'closing brackets of another label: closed the innermost one',
+  'hollow': 'constituents without words: left out',
+  'unread': 'tokens that are neither brackets nor tags: left out',
+  'lacking': 'words without a tag: tagged XX',
+  'surplus': 'tags without a word: left out',
+}
 
 
 def _splits(corpus: Corpus, raw_dir: pathlib.Path | None, _: Any) -> Splits:
@@ -44,7 +55,7 @@ def _references(sources: Sequence[str], targets: Sequence[str]) -> list[str]:
 
 def _score(outputs: Outputs) -> dict[str, Any]:
   repairs = outputs.repairs
-  scores = parses.score(outputs.references, outputs.hypotheses)
+  scores = evalb.score(outputs.references, outputs.hypotheses)
   return {
     'text': 'trees',
     'parsing': dataclasses.asdict(scores),
@@ -56,19 +67,26 @@ def _score(outputs: Outputs) -> dict[str, Any]:
 
 
 def _score_lines(result: Result) -> Iterator[str]:
-  yield from parses.score_lines(Parsing.from_json(result.parsing))
-  counts = ', '.join(f'{n} {kind}' for kind, n in result.repairs.items() if n)
-  repaired = f', all after repair ({counts})' if counts else ''
-  yield f'{result.valid:.2f} % of the outputs were trees{repaired}'
+  yield from evalb.score_lines(Parsing.from_json(result.parsing))
+  if result.valid == 100:
+    yield 'all outputs were trees'
+    return
+  if result.valid:
+    yield f'{result.valid:.2f} % of the outputs were trees, the others were repaired:'
+  else:
+    yield 'no output was a tree; all were repaired:'
+  for kind, count in result.repairs.items():
+    if count:
+      yield f'  {count} {_REPAIRS[kind]}'
 
 
 def _comparison_lines(outputs: Outputs, others: Sequence[str]) -> Iterator[str]:
-  return parses.comparison_lines(outputs.references, outputs.hypotheses, others)
+  return evalb.comparison_lines(outputs.references, outputs.hypotheses, others)
 
 
 def _section(
   scored: Sequence[Any],
-  baselines: Sequence[baseline.Baseline],
+  baselines: Sequence[pcfg.Baseline],
   data_dir: pathlib.Path,
   samples: int,
 ) -> tuple[str, list]:
@@ -93,5 +111,5 @@ PARSING = Task(
     score_lines=_score_lines,
     comparison_lines=_comparison_lines,
   ),
-  section=Section(read_baseline=baseline.read, write=_section),
+  section=Section(read_baseline=pcfg.read_baseline, write=_section),
 )

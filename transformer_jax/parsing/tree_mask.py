@@ -65,10 +65,6 @@ class TreeMask(NamedTuple):
       raise UserError('the vocabulary of the target has no tag: is it of trees?')
     return cls(kind, value, 2 if (kind == _NUMBER).any() else 1)
 
-  def shortest(self, words: int) -> int:
-    """The tokens of the shortest output for so many words, EOS included."""
-    return words * self.per_word + 1
-
   def __call__(
     self,
     tokens: jax.Array,

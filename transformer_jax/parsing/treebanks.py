@@ -1,13 +1,18 @@
 """The readers of treebanks: the source is words, the target the tokens of their tree.
 
-A pair has all tags; target() tells what a parser learns of them.
+A pair has all tags; target() says what a parser learns of them. A treebank is small, so
+more trees can be made of it: its constituents, short trees on which a parser learns
+first which words to attend to, and its trees with constituents of other trees in them.
 """
 
+import bisect
 import functools
 import itertools
 import pathlib
+import random
 import re
 import sys
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -24,8 +29,7 @@ from transformer_jax.data.lines import (
 from transformer_jax.machine.errors import UserError
 from transformer_jax.machine.files import sha256
 from transformer_jax.parsing import trees
-from transformer_jax.parsing.tree_parts import Substituted, Subtrees, pair
-from transformer_jax.parsing.trees import Tree
+from transformer_jax.parsing.trees import Span, Tree
 
 
 class Sections(NamedTuple):
@@ -43,7 +47,7 @@ WSJ = {
   'wsj.23': Sections(23, 23, 2_416),
 }
 # Where the sections lie below --raw_dir; the last is the LDC's own folder.
-_PLACES = ('', 'WSJ', 'wsj', 'parsed/mrg/wsj')
+_FOLDERS = ('', 'WSJ', 'wsj', 'parsed/mrg/wsj')
 _RANGE = re.compile(r'(?P<stem>.+):(?P<first>\d+)-(?P<last>\d+)')
 
 
@@ -68,8 +72,8 @@ def read_flawed(
 ) -> Iterator[Tree | UserError]:
   """Yields trees as read() does, and an error in place of each flawed tree."""
   with packed.opened(path) as stream:
-    found = trees.parse_flawed(_text(Lines(stream, str(path))), str(path))
-    yield from itertools.islice(found, first - 1, last)
+    all_trees = trees.parse_flawed(_text(Lines(stream, str(path))), str(path))
+    yield from itertools.islice(all_trees, first - 1, last)
 
 
 def tell_flaws(flaws: Sequence[UserError], trees: int) -> None:
@@ -83,6 +87,11 @@ def _text(lines: Lines) -> Iterator[str]:
     if line is None:
       raise UserError(f'{lines.name}, line {number}: not UTF-8')
     yield line
+
+
+def pair(tree: Tree) -> Pair:
+  """Returns the line of a tree's words and the line of its tokens."""
+  return ' '.join(tree.words), ' '.join(tree.tokens)
 
 
 class TreeFile:
@@ -143,14 +152,14 @@ class WallStreetJournal:
     self._folder, self._sections = folder, sections
 
   def _files(self) -> list[pathlib.Path]:
-    found = []
+    paths = []
     for number in range(self._sections.first, self._sections.last + 1):
       folder = self._folder / f'{number:02}'
       files = [p for p in folder.glob('*') if p.suffix.lower() == '.mrg']
       if not files:
         raise UserError(f'{folder}: no files *.mrg; {self.name} need them')
-      found += sorted(files)
-    return found
+      paths += sorted(files)
+    return paths
 
   def stamp(self) -> list:
     return [file_stamp(path) for path in self._files()]
@@ -174,10 +183,86 @@ class WallStreetJournal:
     return dict.fromkeys(SIDES, about | {'lines': self._sections.trees})
 
 
+class Subtrees:
+  """A Bitext of a treebank's constituents of 2 to MOST words, each of them once."""
+
+  MOST = 12
+
+  def __init__(self, treebank: Bitext):
+    self.name = f'subtrees of {treebank.name}'
+    self.paths = treebank.paths
+    self._treebank = treebank
+
+  def stamp(self) -> list:
+    return [*self._treebank.stamp(), self.MOST]
+
+  def pairs(self) -> Iterator[Pair]:
+    seen = set()
+    for whole in _trees(self._treebank):
+      for span in trees.constituents(whole):
+        part = span.of(whole)
+        lines = pair(part)
+        if 1 < len(part.words) <= self.MOST and part != whole and lines not in seen:
+          seen.add(lines)
+          yield lines
+
+  def origin(self) -> dict:
+    return self._treebank.origin()
+
+
+class Substituted:
+  """A Bitext of a treebank's trees with constituents replaced by others (Shi 2021).
+
+  Each tree is altered PASSES times. In a tree of n words, 1 + n // 8 constituents are
+  replaced, or fewer if not as many are disjoint. Each has at most MOST words. Its
+  replacement is a random constituent of the treebank with the same label and the same
+  parent label. In place of m words it has at most 2m + 3. Trees that are not new are
+  left out. All trees are in memory.
+
+  Args:
+    seed: the same seed makes the same trees.
+  """
+
+  PASSES = 6
+  MOST = 15
+
+  def __init__(self, treebank: Bitext, seed: int):
+    self.name = f'substituted trees of {treebank.name}'
+    self.paths = treebank.paths
+    self._treebank, self._seed = treebank, seed
+
+  def stamp(self) -> list:
+    return [*self._treebank.stamp(), self.PASSES, self.MOST, self._seed]
+
+  def pairs(self) -> Iterator[Pair]:
+    originals = [*_trees(self._treebank)]
+    spans = [[s for s in trees.constituents(t) if self._is_part(s)] for t in originals]
+    parts: dict[tuple[str, str], list[Tree]] = defaultdict(list)
+    for tree, of_tree in zip(originals, spans, strict=True):
+      for span in of_tree:
+        parts[span.label, span.parent].append(span.of(tree))
+    for same_label in parts.values():
+      same_label.sort(key=_size)
+    rng = random.Random(self._seed)
+    seen = {pair(tree) for tree in originals}
+    for _ in range(self.PASSES):
+      for tree, of_tree in zip(originals, spans, strict=True):
+        new = _replace(tree, _disjoint(tree, of_tree, rng), parts, rng)
+        if (lines := pair(new)) not in seen:
+          seen.add(lines)
+          yield lines
+
+  def _is_part(self, span: Span) -> bool:
+    return bool(span.parent) and span.word_end - span.word <= self.MOST
+
+  def origin(self) -> dict:
+    return self._treebank.origin()
+
+
 def bitexts(
   raw_dir: pathlib.Path, files: Mapping[str, Sequence[str]], seed: int
 ) -> dict[str, list[Bitext]]:
-  """The trees of each split's files; flawed ones are left out of training alone.
+  """Returns the trees of each split's files, without flawed ones in training.
 
   Args:
     files: names by split. NAME is raw_dir/NAME.mrg, NAME:1-3000 its trees 1 to 3000,
@@ -189,21 +274,21 @@ def bitexts(
   Raises:
     UserError: there is no such file, or there are several, or no sections.
   """
-  found = {}
+  splits = {}
   for split, names in files.items():
     stem = functools.cache(
       functools.partial(_treebank, raw_dir, leave_out=split == 'train')
     )
-    found[split] = [_named(name, stem, seed) for name in names]
-  return found
+    splits[split] = [_named(name, stem, seed) for name in names]
+  return splits
 
 
 def target(tags: bool, numbers: bool) -> Callable[[str], str]:
-  """What a parser writes of a pair's tokens.
+  """Returns the map from a pair's tokens to what a parser learns to write.
 
   Args:
-    tags: all of them, or one tag for every word.
-    numbers: the words' numbers as well.
+    tags: whether it writes all tags, or one tag for every word.
+    numbers: whether it writes the words' numbers.
   """
 
   def written(line: str) -> str:
@@ -240,11 +325,49 @@ def _treebank(raw_dir: pathlib.Path, stem: str, leave_out: bool) -> Bitext:
 
 
 def _journal(raw_dir: pathlib.Path) -> pathlib.Path:
-  """The folder of the Wall Street Journal's sections."""
-  for place in _PLACES:
-    if (raw_dir / place / '23').is_dir():
-      return raw_dir / place
+  """Returns the folder of the Wall Street Journal's sections."""
+  for folder in _FOLDERS:
+    if (raw_dir / folder / '23').is_dir():
+      return raw_dir / folder
   raise UserError(
     f'{raw_dir}: no sections of the Penn Treebank, such as WSJ/23/wsj_2300.mrg; the '
     'LDC has them (LDC99T42)'
   )
+
+
+def _trees(treebank: Bitext) -> Iterator[Tree]:
+  for words, tokens in treebank.pairs():
+    yield Tree(words.split(' '), tokens.split(' '))
+
+
+def _size(tree: Tree) -> int:
+  return len(tree.words)
+
+
+def _disjoint(tree: Tree, spans: list[Span], rng: random.Random) -> list[Span]:
+  """Returns random disjoint spans in order: 1 + n // 8 at most, of n words."""
+  chosen: list[Span] = []
+  for span in rng.sample(spans, len(spans)):
+    if len(chosen) > len(tree.words) // 8:
+      break
+    if all(span.token >= s.token_end or s.token >= span.token_end for s in chosen):
+      chosen.append(span)
+  return sorted(chosen, key=lambda span: span.token)
+
+
+def _replace(
+  tree: Tree,
+  spans: list[Span],
+  parts: dict[tuple[str, str], list[Tree]],
+  rng: random.Random,
+) -> Tree:
+  """Returns the tree with a random one of `parts`, sorted by size, for each span."""
+  words, tokens = [*tree.words], [*tree.tokens]
+  for span in reversed(spans):
+    same_label = parts[span.label, span.parent]
+    most = 2 * (span.word_end - span.word) + 3
+    fitting = bisect.bisect_right(same_label, most, key=_size)
+    part = same_label[rng.randrange(fitting)]
+    words[span.word : span.word_end] = part.words
+    tokens[span.token : span.token_end] = part.tokens
+  return Tree(words, tokens)

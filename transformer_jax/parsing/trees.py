@@ -164,15 +164,15 @@ class Span(NamedTuple):
 
 def constituents(tree: Tree) -> Iterator[Span]:
   """Each constituent, those within another before it."""
-  begun: list[tuple[int, int]] = []  # the places of its first token and word
+  starts: list[tuple[int, int]] = []  # of open constituents: first token and word
   words = 0
-  for place, token in enumerate(tree.tokens):
+  for index, token in enumerate(tree.tokens):
     if token[0] == '(':
-      begun.append((place, words))
+      starts.append((index, words))
     elif token[0] == ')':
-      first, word = begun.pop()
-      parent = tree.tokens[begun[-1][0]][1:] if begun else ''
-      yield Span(token[1:], parent, first, place + 1, word, words)
+      first, word = starts.pop()
+      parent = tree.tokens[starts[-1][0]][1:] if starts else ''
+      yield Span(token[1:], parent, first, index + 1, word, words)
     else:
       words += 1
 
@@ -212,8 +212,8 @@ class _Reading:
 
   def _error(self, what: str) -> UserError:
     first, last = self._lines
-    begun = f' (the tree begins in line {first})' if first != last else ''
-    return UserError(f'{self._name}, line {last}: {what}{begun}')
+    start = f' (the tree begins in line {first})' if first != last else ''
+    return UserError(f'{self._name}, line {last}: {what}{start}')
 
   def _note(self, flaw: str) -> None:
     self._flaw = self._flaw or self._error(flaw)

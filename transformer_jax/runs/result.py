@@ -61,7 +61,7 @@ class Result:
   decode_dtype: str | None
   sacrebleu: Score | None
   paper_bleu: Score | None
-  parsing: dict | None  # see parsing/parses.py
+  parsing: dict | None  # see parsing/evalb.py
   valid: float | None  # outputs that were trees before repair, in percent
   repairs: dict[str, int] | None  # see Repairs in data/trees.py
   dev_perplexity: float  # per piece
