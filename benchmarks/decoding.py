@@ -1,4 +1,4 @@
-"""How fast decoding is, beside rivals: text in, text out, with forced lengths.
+"""How fast decoding is, beside other programs: from text to text, at forced lengths.
 
 An untrained model translates. EOS never wins (see without_eos), and a hypothesis may
 have as many tokens as its source. So every program generates that many, about as many
@@ -12,8 +12,8 @@ from typing import Any, Protocol
 import ml_collections
 import numpy as np
 
-from benchmarks import fixed_shape
-from benchmarks.interleave import OURS, columns, interleave
+from benchmarks.timing import OURS, columns, interleave
+from benchmarks.training import random_words
 from transformer_jax.data.vocabulary import EOS, Vocabularies
 from transformer_jax.decoding import translate
 from transformer_jax.machine import platform
@@ -53,7 +53,7 @@ class Rival(Protocol):
 
 def random_sentences(count: int, length: int, vocab_size: int) -> list[str]:
   """Random text for NUMBERS; each sentence has `length` tokens, EOS included."""
-  return Numbers().decode(fixed_shape.random_words(count, length, vocab_size, seed=0))
+  return Numbers().decode(random_words(count, length, vocab_size, seed=0))
 
 
 def without_eos(params: Tree) -> Tree:
@@ -102,7 +102,7 @@ class Ours:
 
   def __call__(self, texts: Sequence[str]) -> list[str]:
     """The best translation of each text."""
-    return [found[0].text for found in self.translator.translate(texts, nbest=1)]
+    return [best.text for (best,) in self.translator.translate(texts, nbest=1)]
 
 
 def decode_tokens(rows: int, length: int, longest: int) -> int:
@@ -125,16 +125,16 @@ def from_text(
 
   def run(texts: Sequence[str]) -> list[str]:
     ids = [[*sentence, EOS] for sentence in words.source.encode(texts)]
-    found: list[list[int]] = [[]] * len(ids)
+    translations: list[list[int]] = [[]] * len(ids)
     order = sorted(range(len(ids)), key=lambda i: -len(ids[i]))
     while order:
       most = len(ids[order[0]])
       rows = max(1, tokens // translate.source_length(most, longest))
       chosen, order = order[:rows], order[rows:]
-      given = [ids[i] for i in chosen]
-      for i, made in zip(chosen, rival.translate(given, beam, most), strict=True):
-        found[i] = made[: len(ids[i])]
-    return words.target.decode(found)
+      batch = rival.translate([ids[i] for i in chosen], beam, most)
+      for i, translation in zip(chosen, batch, strict=True):
+        translations[i] = translation[: len(ids[i])]
+    return words.target.decode(translations)
 
   return run
 
@@ -158,21 +158,29 @@ def measure(
     UserError: a text is longer than what we would translate uncut.
   """
   lengths = [len(ids) + 1 for ids in words.source.encode(texts)]
-  most = build.longest_side(config)
-  if max(lengths) > most:
+  longest = build.longest_side(config)
+  if max(lengths) > longest:
+    number = lengths.index(max(lengths)) + 1
     raise UserError(
-      f'sentence {lengths.index(max(lengths)) + 1} has {max(lengths)} tokens: {most} '
-      'are the most that are translated uncut (--length, --text)'
+      f'sentence {number} has {max(lengths)} tokens: {longest} are the most that are '
+      'translated uncut (--length, --text)'
     )
   usual = round(statistics.median(lengths))
-  alone = [texts[lengths.index(min(lengths, key=lambda n: abs(n - usual)))]]
+  alone = lengths.index(min(lengths, key=lambda n: abs(n - usual)))
   runs = []
   for beam in beams:
-    for some, count in [*((texts, count) for count in rows), (alone, 1)]:
-      programs = _programs(config, words, rivals, beam, count, usual)
-      tokens = sum(len(ids) + 1 for ids in words.source.encode(some))
-      found = {'beam': beam, 'rows': count, 'sentences': len(some)}
-      runs.append(found | {'columns': _time(programs, some, tokens, rounds)})
+    for some, count in [
+      *((range(len(texts)), count) for count in rows),
+      ([alone], 1),
+    ]:
+      programs: dict[str, Program] = {OURS: Ours(config, words, beam, count, usual)}
+      size = decode_tokens(count, usual, longest)
+      for name, rival in rivals.items():
+        programs[name] = from_text(rival, words, beam, size, longest)
+      tokens = sum(lengths[i] for i in some)
+      timed = _time(programs, [texts[i] for i in some], tokens, rounds)
+      run = {'beam': beam, 'rows': count, 'sentences': len(some), 'columns': timed}
+      runs.append(run)
     runs[-1]['latency'] = True
   return {
     'dtype': platform.decoding_dtype(config.decode_dtype).name,
@@ -184,28 +192,11 @@ def measure(
   }
 
 
-def _programs(
-  config: ml_collections.ConfigDict,
-  words: Vocabularies,
-  rivals: Mapping[str, Rival],
-  beam: int,
-  rows: int,
-  length: int,
-) -> dict[str, Program]:
-  """Ours and each rival, in batches of `rows` sentences of `length` tokens."""
-  programs: dict[str, Program] = {OURS: Ours(config, words, beam, rows, length)}
-  longest = build.longest_side(config)
-  tokens = decode_tokens(rows, length, longest)
-  for name, rival in rivals.items():
-    programs[name] = from_text(rival, words, beam, tokens, longest)
-  return programs
-
-
 def _time(
   programs: Mapping[str, Program], texts: Sequence[str], tokens: int, rounds: int
 ) -> dict[str, dict]:
   for program in programs.values():  # warm-up, which compiles
     program(texts)
-  timed = {name: lambda _, p=p: p(texts) for name, p in programs.items()}
+  calls = {name: lambda _, p=p: p(texts) for name, p in programs.items()}
   work = {'sentences': [len(texts)] * rounds, 'target_tokens': [tokens] * rounds}
-  return columns(interleave(timed, rounds), work)
+  return columns(interleave(calls, rounds), work)

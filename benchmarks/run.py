@@ -1,35 +1,35 @@
 """What scripts.benchmark does: one measurement of a config, as one object for JSON."""
 
+import importlib.metadata
 import os
 import pathlib
-import sys
+import statistics
 import tempfile
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import jax
 import ml_collections
 
-from benchmarks import (
-  decoding,
-  environment,
-  fixed_shape,
-  input_pipeline,
-  rivals,
-  startup,
-  training,
-)
+from benchmarks import decoding, rivals, training
+from benchmarks.timing import OURS
 from transformer_jax.data import card, preparing
+from transformer_jax.data.batches import Batches
 from transformer_jax.data.corpus import train_batches
 from transformer_jax.decoding import pipe
-from transformer_jax.machine import platform
-from transformer_jax.machine.environment import cores
+from transformer_jax.machine import environment, platform
 from transformer_jax.machine.errors import UserError
 from transformer_jax.tasks import task_of
 
-ROWS = (16, 64)  # in a batch of decoding, unless asked otherwise
+ROWS = (16, 64)  # in a batch of decoding, by default
 Config = ml_collections.ConfigDict
 Folders = Sequence[pathlib.Path | None]  # data_dir, raw_dir, tfds_data_dir
+
+PACKAGES = ('jax', 'jaxlib', 'flax', 'optax', 'numpy', 'sentencepiece')
+PACKAGES_OF_RIVALS = ('torch', 'transformers', 'ctranslate2')
+SETTINGS = ('GLIBC_TUNABLES', 'XLA_FLAGS', 'JAX_PLATFORMS', 'JAX_NUM_CPU_DEVICES')
+SETTINGS += ('OMP_NUM_THREADS', 'CT2_USE_MKL', 'XLA_PYTHON_CLIENT_PREALLOCATE')
 
 
 class Options(NamedTuple):
@@ -59,28 +59,28 @@ class Options(NamedTuple):
 
 
 def measure(what: str, config: Config, options: Options, folders: Folders) -> dict:
-  """Measures 'training', 'decoding' or 'input'; summary.lines() tells the result.
+  """Measures 'training', 'decoding' or 'input'; lines() tells the result.
 
   Args:
     folders: what preparing.prepare() takes, if a corpus is needed.
 
   Raises:
-    UserError: what is asked for cannot be measured.
+    UserError: what the options say cannot be measured.
   """
   if options.rivals:  # JAX would take most of a GPU's memory, which they need
     os.environ.setdefault('XLA_PYTHON_CLIENT_PREALLOCATE', 'false')
-  found = MEASUREMENTS[what](config, options, folders)
+  result = MEASUREMENTS[what](config, options, folders)
   return {
     'what': what,
     'config': config.data.name,
     'model': config.model.to_dict(),
-    **found,
-    'machine': environment.describe(),
+    **result,
+    'machine': describe_machine(),
   }
 
 
 def _training(config: Config, options: Options, folders: Folders) -> dict:
-  rivals.check(options.rivals, config)
+  rivals.check(options.rivals, 'training', config)
   with tempfile.TemporaryDirectory() as name:
     folder = pathlib.Path(name)
     if options.rows is None:
@@ -89,28 +89,19 @@ def _training(config: Config, options: Options, folders: Folders) -> dict:
       raise UserError('--rows: training takes one number')
     else:
       corpus = folder
-      config = fixed_shape.write_corpus(config, *options.rows, options.length, corpus)
-    cache = folder / 'compiled'
+      config = training.write_corpus(config, *options.rows, options.length, corpus)
     # Other processes; they come before this one occupies the devices.
-    started = startup.measure(_start_command(config, corpus, folder), cache)
-    jax.config.update('jax_compilation_cache_dir', str(cache))
+    start = training.time_start(config, corpus, folder)
+    jax.config.update('jax_compilation_cache_dir', str(folder / 'compiled'))
     platform.start(config.slices)
-    there, absent = rivals.load(options.rivals, 'training', config, len(cores()))
+    others = rivals.load(options.rivals, 'training', config)
     each = max(1, options.steps // options.repeats)
-    found = training.measure(config, corpus, there, each, options.repeats)
-  return found | {'start': started, 'absent': absent}
-
-
-def _start_command(
-  config: Config, corpus: pathlib.Path, folder: pathlib.Path
-) -> list[str]:
-  path = folder / 'config.json'
-  path.write_text(config.to_json_best_effort())
-  return [sys.executable, '-m', startup.__name__, str(path), str(corpus)]
+    result = training.measure(config, corpus, others, each, options.repeats)
+  return result | {'start': start}
 
 
 def _decoding(config: Config, options: Options, folders: Folders) -> dict:
-  rivals.check(options.rivals, config)
+  rivals.check(options.rivals, 'decoding', config)
   if options.text is None:
     words, size = decoding.NUMBERS, config.model.vocab_size
     texts = decoding.random_sentences(options.sentences, options.length, size)
@@ -120,24 +111,131 @@ def _decoding(config: Config, options: Options, folders: Folders) -> dict:
       raise UserError(f'--text={options.text}: no sentence is in it')
     words = card.vocabularies(preparing.prepare(config, task_of(config), *folders))
   platform.start(config.slices)
-  there, absent = rivals.load(options.rivals, 'decoding', config, len(cores()))
-  found = decoding.measure(
+  result = decoding.measure(
     config,
     words,
     texts,
-    there,
+    rivals.load(options.rivals, 'decoding', config),
     beams=options.beams,
     rows=options.rows or ROWS,
     rounds=options.repeats,
   )
-  return found | {'text': options.text and str(options.text), 'absent': absent}
+  return result | {'text': options.text and str(options.text)}
 
 
 def _input(config: Config, options: Options, folders: Folders) -> dict:
   if options.rivals:
     raise UserError('--rivals: no other program makes batches of ours (--what=input)')
   corpus = preparing.prepare(config, task_of(config), *folders)
-  return input_pipeline.measure(lambda: train_batches(config, corpus), options.steps)
+  return time_input(lambda: train_batches(config, corpus), options.steps)
 
 
 MEASUREMENTS = {'training': _training, 'decoding': _decoding, 'input': _input}
+
+
+def time_input(make: Callable[[], Batches], steps: int) -> dict:
+  """Times make(), the first batch and `steps` batches more in this one process.
+
+  Returns:
+    One object for JSON. `first_batch_seconds` includes the ordering of an epoch.
+  """
+  before, start = private_megabytes(), time.perf_counter()
+  batches = make()
+  made = time.perf_counter()
+  batches.batch(0)
+  first = time.perf_counter()
+  seconds, tokens = [], 0
+  for step in range(1, steps + 1):
+    began = time.perf_counter()
+    tokens += batches.batch(step).target_tokens
+    seconds.append(time.perf_counter() - began)
+  after = private_megabytes()
+  return {
+    'steps': steps,
+    'pairs': len(batches.source),
+    'start_seconds': made - start,
+    'first_batch_seconds': first - made,
+    'median_batch_seconds': statistics.median(seconds),
+    'target_tokens_per_second': tokens / sum(seconds),
+    'private_megabytes': None if before is None else after - before,
+    'padding': batches.padding,
+  }
+
+
+def private_megabytes() -> float | None:
+  """Memory of this process that no file backs; None if the system does not tell."""
+  path = pathlib.Path('/proc/self/smaps_rollup')
+  if not path.is_file():
+    return None
+  lines = path.read_text().splitlines()
+  kilobytes = next(x.split()[1] for x in lines if x.startswith('Anonymous:'))  # of 1024
+  return int(kilobytes) * 1024 / 1e6
+
+
+def describe_machine() -> dict:
+  """Hardware, libraries and settings of a measurement: one object for JSON."""
+  model, flags = environment.processor()
+  installed = {d.name.lower() for d in importlib.metadata.distributions() if d.name}
+  others = tuple(name for name in PACKAGES_OF_RIVALS if name in installed)
+  return {
+    'device': platform.describe_device(),
+    'processor': model,
+    'flags': flags,
+    'threads': len(environment.cores()),  # of each program that was timed
+    'load': list(os.getloadavg()),  # over 1, 5 and 15 minutes, this program included
+    'versions': environment.versions(PACKAGES + others),
+    'commit': environment.commit(),
+    'environment': {k: os.environ[k] for k in SETTINGS if k in os.environ},
+  }
+
+
+def lines(result: Mapping) -> Iterator[str]:
+  """The few lines of text that say what measure() measured."""
+  if result['what'] == 'input':
+    for name in ('start_seconds', 'median_batch_seconds', 'target_tokens_per_second'):
+      yield f'{name:26} {result[name]:12,.4g}'
+  elif result['what'] == 'training':
+    yield from _training_lines(result)
+  else:
+    yield f'our products take {result["dtype"]}'
+    for run in result['runs']:
+      rows = 'alone' if 'latency' in run else f'rows of {run["rows"]}'
+      length = result['median_length']
+      yield ''
+      yield f'beam {run["beam"]}, {run["sentences"]} of {length} tokens, {rows}'
+      yield from _column_lines(run['columns'], 'sentences_per_second', 'sentences/s')
+
+
+def _column_lines(columns: Mapping[str, Mapping], of: str, unit: str) -> Iterator[str]:
+  """Each program's rates, and how many times as fast ours is."""
+  yield f'{"":22} {"target tokens/s":>15} {unit:>12} {"we are":>7}'
+  for name, column in columns.items():
+    rates = f'{column["target_tokens_per_second"]:15,.0f} {column[of]:12,.4g}'
+    ratio = '' if name == OURS else f'{column["ratio"]:6.2f}x'
+    yield f'{name:22} {rates} {ratio}'.rstrip()
+
+
+def _training_lines(result: Mapping) -> Iterator[str]:
+  yield from _column_lines(result['columns'], 'steps_per_second', 'steps/s')
+  yield ''
+  step, start = result['step'], result['start']
+  yield (
+    f'a step {step["median"]:.4g} s; of {step["of_shape"]}: {step["whole"]:.4g} s, of '
+    f'which exchange {step["exchange"]:.4g} s'
+  )
+  yield (
+    f'a batch {step["input"]:.2g} s, waited for {step["waiting_share"]:.2%} of the '
+    f'time; padding {result["padding"]:.1%}'
+  )
+  products = result['matrix_products']
+  yield (
+    f'model FLOPs utilisation {result["model_flops_utilisation"]:.1%} of '
+    f'{products["flops_per_second"] / 1e12:.3g} TFLOP/s ({products["dtype"]})'
+  )
+  cold, warm = start['cold'], start['warm']
+  yield (
+    f'{len(result["shapes"])} shapes compiled in {cold["compile_seconds"]:.1f} s, '
+    f'{warm["compile_seconds"]:.1f} s when kept; first step after '
+    f'{cold["first_step_seconds"]:.1f} s, {warm["first_step_seconds"]:.1f} s'
+  )
+  yield f'{warm["peak_bytes"] / 1e9:.2f} GB of memory ({warm["memory_of"]})'

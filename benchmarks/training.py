@@ -1,33 +1,37 @@
-"""How fast training is, beside rivals, and where an update's time goes."""
+"""How fast training is, beside other programs, and where an update's time goes.
+
+As a program, `python -m benchmarks.training CONFIG.json CORPUS` makes first updates, by
+which time_start() times a start with an empty and with a filled cache.
+"""
 
 import collections
-import contextlib
-import operator
+import json
+import os
 import pathlib
+import resource
 import statistics
+import subprocess
+import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import jax
-import jax.numpy as jnp
 import ml_collections
 import numpy as np
 
-from benchmarks import matmul_rate
-from benchmarks.fixed_shape import FIRST_WORD, vocabulary_of_targets
-from benchmarks.interleave import OURS, columns, interleave
-from benchmarks.startup import full_batch
-from transformer_jax.data import batches
+from benchmarks.timing import OURS, columns, interleave, matrix_products
+from transformer_jax.data import batches, token_files
+from transformer_jax.data.vocabulary import BOS, EOS, PAD, UNK
 from transformer_jax.machine import platform
-from transformer_jax.machine.devices import map_rows, replicate, round_up
+from transformer_jax.machine.devices import sum_over_devices
+from transformer_jax.machine.errors import UserError, in_one_line
 from transformer_jax.model import flops
-from transformer_jax.model.transformer import Outputs
-from transformer_jax.training import loss
-from transformer_jax.training import step as training_step
 from transformer_jax.training.trainer import Trainer
 
 Tree = Any
+FIRST_WORD = max(PAD, EOS, BOS, UNK) + 1
+FIRST_STEP = 'first step'  # what the program prints after its first update
 
 
 class Rival(Protocol):
@@ -48,7 +52,7 @@ class Updates:
   Attributes:
     assembling: the seconds that each batch took to assemble, on the host.
     waiting: how many of these seconds the devices were idle, at most: all of a batch's,
-      if the update before it was done when the batch was there.
+      if the update before it was done when the batch was ready.
   """
 
   def __init__(self, trainer: Trainer, each: int, shapes: Sequence[batches.Shape]):
@@ -68,9 +72,9 @@ class Updates:
   def round(self, number: int) -> None:
     previous = None
     for step in range(number * self._each, (number + 1) * self._each):
-      begin = time.perf_counter()
+      start = time.perf_counter()
       batch = self._trainer.batch(step)
-      self.assembling.append(time.perf_counter() - begin)
+      self.assembling.append(time.perf_counter() - start)
       if previous is not None and previous.tokens.is_ready():
         self.waiting += self.assembling[-1]
       self._state, sums = self._trainer.step(self._state, batch)
@@ -90,36 +94,35 @@ def measure(
   """Times `rounds` rounds of `each` updates by every program; one object for JSON."""
   trainer = Trainer(config, corpus)
   ours = Updates(trainer, each, trainer.batches.shapes)
-  contestants = {OURS: ours.round}
+  programs = {OURS: ours.round}
   for name, rival in rivals.items():
-    contestants[name] = _rounds(rival, trainer, each)
+    programs[name] = _rounds(rival, trainer, each)
   for shape in trainer.batches.shapes:  # warm-up
     batch = full_batch(trainer, shape)
     ours.one(batch)
     for rival in rivals.values():
       _step(rival, batch)
       rival.wait()
-  seconds = interleave(contestants, rounds)
+  seconds = interleave(programs, rounds)
   tokens = [
     sum(trainer.batch(step).target_tokens for step in range(i * each, (i + 1) * each))
     for i in range(rounds)
   ]
-  work = {'target_tokens': tokens, 'steps': [each] * rounds}
-  found = columns(seconds, work)
-  products_rate = matmul_rate.measure(platform.training_dtype(config.dtype))
+  rates = columns(seconds, {'target_tokens': tokens, 'steps': [each] * rounds})
+  products = matrix_products(platform.training_dtype(config.dtype))
   per_token = flops_per_target_token(config, trainer.batches)
-  achieved = found[OURS]['target_tokens_per_second'] * per_token
+  achieved = rates[OURS]['target_tokens_per_second'] * per_token
   return {
-    'dtype': products_rate['dtype'],
+    'dtype': products['dtype'],
     'shapes': [list(shape) for shape in trainer.batches.shapes],
     'padding': trainer.batches.padding,
     'steps_of_a_round': each,
     'target_tokens': tokens,
-    'columns': found,
-    'step': step_seconds(config, corpus, ours, trainer, seconds[OURS]),
+    'columns': rates,
+    'step': step_seconds(ours, trainer, seconds[OURS]),
     'flops_per_target_token': per_token,
-    'matrix_products': products_rate,
-    'model_flops_utilisation': achieved / products_rate['flops_per_second'],
+    'matrix_products': products,
+    'model_flops_utilisation': achieved / products['flops_per_second'],
   }
 
 
@@ -137,101 +140,172 @@ def _step(rival: Rival, batch: batches.Batch) -> None:
 
 
 def flops_per_target_token(
-  config: ml_collections.ConfigDict, made: batches.Batches
+  config: ml_collections.ConfigDict, training: batches.Batches
 ) -> int:
   """Model FLOPs of training, if all sentences had the mean target length."""
-  length = round(len(made.target.tokens) / len(made.target) + 1)
+  length = round(len(training.target.tokens) / len(training.target) + 1)
   return flops.flops_per_target_token(config.model.to_dict(), length)
 
 
-def step_seconds(
-  config: ml_collections.ConfigDict,
-  corpus: pathlib.Path,
-  ours: Updates,
-  trainer: Trainer,
-  rounds: list[float],
-) -> dict:
+def step_seconds(ours: Updates, trainer: Trainer, rounds: list[float]) -> dict:
   """Where an update's time goes, in seconds.
 
   `input` is the host's time for a batch, which passes while the devices compute.
-  `waiting_share` is the largest share of all time that the devices may have waited for
-  it. `compute` and `exchange` are for the shape that most batches have: the same update
-  is compiled a second time without what devices tell each other, and both are timed in
-  turn. One device exchanges nothing. `loss` is the part of `compute` that logits, their
-  cross-entropy and both gradients take on their own.
+  `waiting_share` is the largest part of all time that the devices may have waited for
+  it. `whole` is an update of the shape that most batches have, and `exchange` the part
+  of it that the sum of all gradients over the devices takes on its own.
   """
   shapes = (trainer.batch(step).shape for step in range(len(ours.assembling)))
   shape = collections.Counter(shapes).most_common(1)[0][0]
   batch = full_batch(trainer, shape)
-  contestants = {OURS: lambda _: ours.one(batch)}
-  if trainer.devices.count > 1:
-    with without_exchange():
-      apart = Updates(Trainer(config, corpus), 1, [shape])
-    apart.one(batch)
-    contestants['apart'] = lambda _: apart.one(batch)
-  taken = interleave(contestants, len(rounds))
-  whole, parts = taken[OURS], taken['apart' if 'apart' in taken else OURS]
+  whole = interleave({OURS: lambda _: ours.one(batch)}, len(rounds))[OURS]
   return {
     'median': statistics.median(rounds) * len(rounds) / len(ours.assembling),
     'input': statistics.median(ours.assembling),
     'waiting_share': ours.waiting / sum(rounds),
     'of_shape': list(shape),
-    'compute': statistics.median(parts),
-    'exchange': statistics.median(map(operator.sub, whole, parts)),
-    'loss': _loss_seconds_of_update(config, trainer, shape, len(rounds)),
+    'whole': statistics.median(whole),
+    'exchange': exchange_seconds(trainer, len(rounds)),
   }
 
 
-def _loss_seconds_of_update(
-  config: ml_collections.ConfigDict,
-  trainer: Trainer,
-  shape: batches.Shape,
-  repeats: int,
-) -> float:
-  """Seconds of the loss of all slices of a device, as many at once as in a step."""
-  at_once = shape._replace(rows=shape.rows * trainer.at_once)
-  times = trainer.devices.slices_each // trainer.at_once
-  return times * loss_seconds(config, at_once, repeats)
-
-
-def loss_seconds(
-  config: ml_collections.ConfigDict, shape: batches.Shape, repeats: int
-) -> float:
-  """Seconds of a shape's logits, loss, and gradients by x and by the embedding."""
-  dtype = platform.training_dtype(config.dtype)
-  random = np.random.default_rng(0)
-  d_model, words = config.model.d_model, vocabulary_of_targets(config)
-  size = round_up(1) * shape.rows, shape.target
-  labels = random.integers(FIRST_WORD, words, size, np.int32)
-  x = random.standard_normal((*shape[::2], d_model), np.float32)
-  table = random.standard_normal((words, d_model), np.float32)
-  table = (table * d_model**-0.5).astype(dtype)
-  given = replicate((table, x.astype(platform.activation_dtype(dtype))))
-
-  def largest(given: tuple[jax.Array, jax.Array], labels: jax.Array) -> jax.Array:
-    of = lambda table, x: loss.cross_entropy(
-      Outputs(x, table, None), labels, config.epsilon_ls
-    )[0]
-    # The largest, not the sum, which XLA could compute without the whole products.
-    largest = [jnp.abs(g).max() for g in jax.grad(of, (0, 1))(*given)]
-    return sum(x.astype(jnp.float32) for x in largest)[None]
-
-  run = map_rows(largest)
-  run(given, labels)()  # which compiles
-  return statistics.median(
-    interleave({OURS: lambda _: run(given, labels)()}, repeats)[OURS]
+def exchange_seconds(trainer: Trainer, repeats: int) -> float:
+  """The median seconds of a sum of all gradients over the devices; 0 for one device."""
+  devices = trainer.devices
+  if devices.count == 1:
+    return 0.0
+  mean = lambda x: x / devices.count
+  exchange = devices.pmap(
+    lambda gradient, _: (jax.tree.map(mean, sum_over_devices(gradient)), 0)
   )
+  gradient = trainer.initial().params
+  slices = devices.host_slices
+  nothing = devices.split(np.zeros(slices.stop - slices.start, np.int32))
+
+  def once(_: int) -> None:
+    nonlocal gradient
+    gradient, _ = exchange(gradient, nothing)
+    jax.block_until_ready(gradient)
+
+  once(0)  # compiles
+  return statistics.median(interleave({OURS: once}, repeats)[OURS])
 
 
-@contextlib.contextmanager
-def without_exchange() -> Iterator[None]:
-  """In programs traced in this context, devices tell each other nothing.
+# A corpus of one batch
 
-  Each takes its own gradient for the sum.
+
+def vocabulary_of_targets(config: ml_collections.ConfigDict) -> int:
+  """How many pieces the target's vocabulary has, its own or the shared one."""
+  return config.model.target_vocab_size or config.model.vocab_size
+
+
+def random_words(count: int, length: int, vocab_size: int, seed: int) -> np.ndarray:
+  """[count, length - 1] ids; EOS, which is added later, completes `length` tokens."""
+  random = np.random.default_rng(seed)
+  return random.integers(FIRST_WORD, vocab_size, (count, length - 1), np.int32)
+
+
+def write_corpus(
+  config: ml_collections.ConfigDict, rows: int, length: int, folder: pathlib.Path
+) -> ml_collections.ConfigDict:
+  """Writes a training set of one batch without padding; returns its config.
+
+  Raises:
+    UserError: the config's slices cannot share the rows equally.
   """
-  kept = training_step.sum_over_devices
-  training_step.sum_over_devices = lambda own: own
-  try:
-    yield
-  finally:
-    training_step.sum_over_devices = kept
+  if rows % config.slices:
+    raise UserError(f'--rows={rows} must be a multiple of slices={config.slices}')
+  sizes = {'source': config.model.vocab_size, 'target': vocabulary_of_targets(config)}
+  for seed, (side, size) in enumerate(sizes.items()):
+    words = random_words(rows, length, size, seed)
+    token_files.write_tokens(folder / f'train.{side}', words)
+  config = config.copy_and_resolve_references()
+  config.tokens_per_batch = rows * length
+  return config
+
+
+def full_batch(trainer: Trainer, shape: batches.Shape) -> batches.Batch:
+  """This host's slices of a batch of this shape that has no padding."""
+  slices = len(trainer.batch(0).source)
+  side = lambda most: np.full((slices, shape.rows, most), FIRST_WORD, np.int32)
+  pairs = np.zeros((slices, shape.rows), np.int64)
+  return batches.Batch(side(shape.source), side(shape.target), pairs)
+
+
+# The start of a program
+
+
+def time_start(
+  config: ml_collections.ConfigDict, corpus: pathlib.Path, folder: pathlib.Path
+) -> dict:
+  """Times two processes that start to train, the second with what the first compiled.
+
+  Args:
+    folder: an empty one. Its folder `compiled` keeps the compiled programs.
+
+  Returns:
+    `cold` and `warm`, each what take_steps() prints and `first_step_seconds`, from the
+    start of the process to the end of the first update.
+  """
+  path = folder / 'config.json'
+  path.write_text(config.to_json_best_effort())
+  command = [sys.executable, '-m', __name__, str(path), str(corpus)]
+  return {name: time_first_step(command, folder) for name in ('cold', 'warm')}
+
+
+def time_first_step(command: Sequence[str], folder: pathlib.Path) -> dict:
+  """Runs a command that prints FIRST_STEP, and then an object as JSON.
+
+  Raises:
+    UserError: the command failed; it has said why on stderr.
+  """
+  environment = os.environ | {'JAX_COMPILATION_CACHE_DIR': str(folder / 'compiled')}
+  start = time.perf_counter()
+  with subprocess.Popen(
+    command, env=environment, stdout=subprocess.PIPE, text=True
+  ) as process:
+    line = process.stdout.readline()
+    taken = time.perf_counter() - start
+    rest = process.stdout.read()
+  if process.returncode or line.strip() != FIRST_STEP:
+    raise UserError(f'{" ".join(command)} failed: exit code {process.returncode}')
+  return {'first_step_seconds': taken} | json.loads(rest)
+
+
+def take_steps(config: ml_collections.ConfigDict, corpus: pathlib.Path) -> None:
+  """Makes an update of every shape of batch, and prints FIRST_STEP after the first.
+
+  Then prints, as JSON, `compile_seconds`, after which all shapes were compiled, and the
+  `peak_bytes` of the first device's memory, or of the whole process's where devices do
+  not tell (a CPU).
+  """
+  platform.start(config.slices)
+  trainer = Trainer(config, corpus)
+  state = trainer.initial()
+  start = time.perf_counter()
+  with trainer.compile(state, trainer.batches.shapes_from(0)) as programs:
+    first = trainer.batch(0)
+    state, sums = trainer.step(state, first)
+    jax.block_until_ready(sums)
+    print(FIRST_STEP, flush=True)
+    programs.wait_for_all()
+  seconds = time.perf_counter() - start
+  for shape in {*trainer.batches.shapes} - {first.shape}:
+    state, sums = trainer.step(state, full_batch(trainer, shape))
+    jax.block_until_ready(sums)
+  print(json.dumps({'compile_seconds': seconds} | peak_memory()))
+
+
+def peak_memory() -> dict:
+  stats = jax.local_devices()[0].memory_stats()
+  if stats is not None and 'peak_bytes_in_use' in stats:
+    return {'peak_bytes': stats['peak_bytes_in_use'], 'memory_of': 'device'}
+  most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+  unit = 1 if sys.platform == 'darwin' else 1024
+  return {'peak_bytes': most * unit, 'memory_of': 'process'}
+
+
+if __name__ == '__main__':
+  settings = json.loads(pathlib.Path(sys.argv[1]).read_text())
+  with in_one_line():
+    take_steps(ml_collections.ConfigDict(settings), pathlib.Path(sys.argv[2]))

@@ -10,13 +10,13 @@
 Training takes the prepared corpus's sequence of batches, input included; with --rows
 and --length, batches of one shape without padding, which need no corpus. Decoding is
 from text to text, by an untrained model with forced lengths: of the lines of --text, or
-else of random ids. docs/speed.md tells how everything is measured. A table goes to
+else of random ids. docs/speed.md says how everything is measured. A table goes to
 stdout, and JSON to --output, or else to stdout too.
 """
 
 from absl import flags, logging
 
-from benchmarks import rivals, run, summary
+from benchmarks import rivals, run
 from transformer_jax.data.corpus import name_apart
 from transformer_jax.data.flags import DataFlags
 from transformer_jax.machine import cli, files
@@ -86,7 +86,7 @@ def main(argv: list[str]) -> None:
   if OUTPUT.value is not None:  # so that what is measured is not lost
     OUTPUT.value.parent.mkdir(parents=True, exist_ok=True)
   result = run.measure(WHAT.value, CONFIG.value, options, DATA.folders())
-  for line in summary.lines(result):
+  for line in run.lines(result):
     print(line)
   text = files.as_json(result, indent=1)
   if OUTPUT.value is None:

@@ -11,7 +11,7 @@ CPU cores. Accelerators want larger --n and --d.
 from absl import app, flags, logging
 from tqdm import tqdm
 
-from benchmarks import environment
+from benchmarks import run
 from benchmarks.layer_types import measuring
 from transformer_jax.machine import cli, files, platform
 from transformer_jax.report import page, pictures
@@ -53,7 +53,7 @@ def main(argv: list[str]) -> None:
   path = OUTPUT.value
   path.parent.mkdir(parents=True, exist_ok=True)  # so that what is measured is not lost
   platform.start(1)
-  about = environment.describe()
+  about = run.describe_machine()
   bar = lambda places: tqdm(places, desc='measuring', unit='layer', disable=None)
   measured = {
     'task': report.TASK,

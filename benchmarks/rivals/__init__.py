@@ -1,15 +1,14 @@
-"""Other programs to time beside ours; each is imported only if it is asked for."""
+"""Other programs to time beside ours; each is imported only where --rivals names it."""
 
 import importlib.util
 import pathlib
-import sys
 from collections.abc import Sequence
 from typing import Any
 
 import jax
 import ml_collections
 
-from transformer_jax.machine import platform
+from transformer_jax.machine import environment, platform
 from transformer_jax.machine.errors import UserError
 
 TRANSFORMERS = "pip install torch==2.13.0, and then 'transformers>=5,<6'"
@@ -24,16 +23,57 @@ MODULES = {
   'ctranslate2': ('torch', 'transformers', 'ctranslate2'),
   'flax_wmt': (),
 }
-
+# What each can be timed in.
+CAN = {
+  'huggingface': ('training', 'decoding'),
+  'ctranslate2': ('decoding',),
+  'flax_wmt': ('training',),
+}
 # What the rivals' models have, whatever the config says.
 PLAIN = {'target_vocab_size': 0, 'activation': 'relu', 'P_drop_attention': 0.0}
+
+
+def check(names: Sequence[str], what: str, config: ml_collections.ConfigDict) -> None:
+  """Checks that every rival can be timed, before anything is measured.
+
+  Args:
+    names: of rivals; flax_wmt with its checkout, as flax_wmt=FOLDER.
+    what: 'training' or 'decoding'.
+
+  Raises:
+    UserError: a name is not in NEEDS, or the rival is not installed, has no such model,
+      or does not do this.
+  """
+  model = config.model
+  for key, plain in PLAIN.items():
+    if names and model[key] != plain:
+      raise UserError(
+        f'--rivals: the other programs are not timed with model.{key}={model[key]}, '
+        f'but with {plain!r} (--config.model.{key})'
+      )
+  for argument in names:
+    name, _, checkout = argument.partition('=')
+    if name not in NEEDS:
+      raise UserError(f'--rivals={argument}: not one of {", ".join(NEEDS)}')
+    if what not in CAN[name]:
+      raise UserError(f'--rivals: {name} is not timed in {what} (--what)')
+    missing = [m for m in MODULES[name] if importlib.util.find_spec(m) is None]
+    train = pathlib.Path(checkout) / 'examples' / 'wmt' / 'train.py'
+    if missing or (name == 'flax_wmt' and not train.is_file()):
+      raise UserError(f'--rivals: {name} is missing: it takes {NEEDS[name]}')
+    if name == 'flax_wmt' and model.d_k != model.d_v:
+      raise UserError('--rivals: flax_wmt needs d_k = d_v')
+    if name != 'flax_wmt' and {model.h * model.d_k, model.h * model.d_v} != {
+      model.d_model
+    }:
+      raise UserError(f'--rivals: {name} needs h d_k = h d_v = d_model')
 
 
 def device() -> str:
   """PyTorch's name of our device, on which rivals without JAX run.
 
   Raises:
-    UserError: they cannot run there: we have several accelerators, or another kind.
+    UserError: they cannot run on it: we have several accelerators, or another kind.
   """
   if jax.default_backend() == 'cpu':
     return 'cpu'
@@ -45,90 +85,24 @@ def device() -> str:
   return 'cuda'
 
 
-def check(asked: Sequence[str], config: ml_collections.ConfigDict) -> None:
-  """Tells on stderr which rivals are not installed, before anything is measured.
-
-  Raises:
-    UserError: a name is not in NEEDS, or a rival has no such model.
-  """
-  model = config.model
-  for key, plain in PLAIN.items():
-    if asked and model[key] != plain:
-      raise UserError(
-        f'--rivals: the other programs are not timed with model.{key}={model[key]}, '
-        f'but with {plain!r} (--config.model.{key})'
-      )
-  for given in asked:
-    name, _, checkout = given.partition('=')
-    if name not in NEEDS:
-      raise UserError(f'--rivals={given}: there are {", ".join(NEEDS)}')
-    if name == 'flax_wmt':
-      if model.d_k != model.d_v:
-        raise UserError('--rivals: flax_wmt needs d_k = d_v')
-      if not (pathlib.Path(checkout) / 'examples' / 'wmt' / 'train.py').is_file():
-        print(f'{name} will be left out: it takes {NEEDS[name]}', file=sys.stderr)
-    elif {model.h * model.d_k, model.h * model.d_v} != {model.d_model}:
-      raise UserError(f'--rivals: {name} needs h d_k = h d_v = d_model')
-    missing = [m for m in MODULES[name] if importlib.util.find_spec(m) is None]
-    if missing:
-      print(f'{name} will be left out: no {", ".join(missing)} here', file=sys.stderr)
-
-
 def load(
-  asked: Sequence[str], what: str, config: ml_collections.ConfigDict, threads: int
-) -> tuple[dict[str, Any], dict[str, str]]:
-  """Loads the rivals that are installed.
-
-  Args:
-    asked: names that passed check(); flax_wmt with its checkout, as flax_wmt=FOLDER.
-    what: 'training' or 'decoding'.
-    threads: how many threads each may use.
-
-  Returns:
-    The rivals by name, and for each one that is not there the reason.
+  names: Sequence[str], what: str, config: ml_collections.ConfigDict
+) -> dict[str, Any]:
+  """The rivals that passed check(), by name; each uses as many threads as we do.
 
   Raises:
     UserError: a rival cannot run on our device.
   """
-  there: dict[str, Any] = {}
-  absent: dict[str, str] = {}
-  for given in asked:
-    name, _, checkout = given.partition('=')
-    make = _training if what == 'training' else _decoding
-    try:
-      found = make(name, config, threads, pathlib.Path(checkout))
-      there |= found
-      if not found:
-        absent[name] = f'has no {what} to compare'
-    except ImportError as error:
-      absent[name] = f'{error}; it takes {NEEDS[name]}'
-  return there, absent
-
-
-def _training(
-  name: str, config: ml_collections.ConfigDict, threads: int, checkout: pathlib.Path
-) -> dict[str, Any]:
-  if name == 'huggingface':
-    from benchmarks.rivals import huggingface
-
-    half = platform.training_dtype(config.dtype).name == 'bfloat16'
-    return {name: huggingface.Training(config, threads, half, device())}
-  if name == 'flax_wmt':
-    from benchmarks.rivals import flax_wmt
-
-    return {name: flax_wmt.Training(config, checkout)}
-  return {}
-
-
-def _decoding(
-  name: str, config: ml_collections.ConfigDict, threads: int, _: pathlib.Path
-) -> dict[str, Any]:
-  if name == 'huggingface':
-    from benchmarks.rivals import huggingface
-
-    return huggingface.decoding(config, threads, device())
-  if name == 'ctranslate2':
-    from benchmarks.rivals import ctranslate2
-
-    return ctranslate2.decoding(config, threads, device())
-  return {}
+  threads = len(environment.cores())
+  loaded: dict[str, Any] = {}
+  for argument in names:
+    name, _, checkout = argument.partition('=')
+    module = importlib.import_module(f'benchmarks.rivals.{name}')
+    if name == 'flax_wmt':
+      loaded[name] = module.Training(config, pathlib.Path(checkout))
+    elif what == 'training':
+      half = platform.training_dtype(config.dtype).name == 'bfloat16'
+      loaded[name] = module.Training(config, threads, half, device())
+    else:
+      loaded |= module.decoding(config, threads, device())
+  return loaded

@@ -11,6 +11,7 @@ from ctranslate2.converters.transformers import BartLoader
 
 from benchmarks.rivals import huggingface
 from transformer_jax.data.vocabulary import BOS, EOS, UNK
+from transformer_jax.machine.errors import UserError
 
 # The types that it computes in, by the kind of device.
 TYPES = {'cpu': ('float32', 'int8'), 'cuda': ('float16', 'int8_float16')}
@@ -22,10 +23,10 @@ def decoding(
   """A Decoding for each of its types; `threads` share the work on one batch.
 
   Raises:
-    ImportError: CTranslate2 has no such device.
+    UserError: CTranslate2 has no such device.
   """
   if device == 'cuda' and not ctranslate2.get_cuda_device_count():
-    raise ImportError(f'CTranslate2 {ctranslate2.__version__} sees no GPU')
+    raise UserError(f'CTranslate2 {ctranslate2.__version__} sees no GPU')
   with tempfile.TemporaryDirectory() as name:
     folder = pathlib.Path(name)
     convert(config, folder)
@@ -68,11 +69,11 @@ class Decoding:
   def translate(
     self, sources: Sequence[Sequence[int]], beam: int, length: int
   ) -> list[list[int]]:
-    found = self._translator.translate_batch(
+    results = self._translator.translate_batch(
       [[self._words[i] for i in ids] for ids in sources],
       beam_size=beam,
       length_penalty=self._alpha,
       max_decoding_length=length,
       max_input_length=0,
     )
-    return [[int(word) for word in result.hypotheses[0]] for result in found]
+    return [[int(word) for word in result.hypotheses[0]] for result in results]

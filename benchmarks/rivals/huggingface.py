@@ -15,6 +15,7 @@ import transformers
 
 from transformer_jax.data import token_files
 from transformer_jax.data.vocabulary import BOS, EOS, PAD, UNK
+from transformer_jax.machine.errors import UserError
 
 LONGEST = 1024  # positions of its table
 IGNORED = -100  # a label without a loss
@@ -26,11 +27,11 @@ def marian(
   """The model, on 'cpu' or 'cuda'.
 
   Raises:
-    ImportError: this PyTorch has no such device.
+    UserError: this PyTorch has no such device.
   """
   if device == 'cuda':
     if not torch.cuda.is_available():
-      raise ImportError(f'PyTorch {torch.__version__} sees no GPU')
+      raise UserError(f'PyTorch {torch.__version__} sees no GPU')
     torch.set_float32_matmul_precision('high')  # TF32, as JAX's default is
   model = config.model
   torch.manual_seed(config.seed)
@@ -39,7 +40,7 @@ def marian(
     sizes[f'{stack}_layers'] = model.N
     sizes[f'{stack}_attention_heads'] = model.h
     sizes[f'{stack}_ffn_dim'] = model.d_ff
-  made = transformers.MarianMTModel(
+  untrained = transformers.MarianMTModel(
     transformers.MarianConfig(
       **sizes,
       vocab_size=model.vocab_size,
@@ -59,7 +60,7 @@ def marian(
       attn_implementation='sdpa',
     )
   )
-  return made.to(device)
+  return untrained.to(device)
 
 
 class Training:
@@ -110,7 +111,7 @@ class Training:
 
 
 def without_eos(model: transformers.MarianMTModel) -> transformers.MarianMTModel:
-  """What decoding.without_eos does to our parameters."""
+  """Makes the end of a sentence never win, as decoding.without_eos does with ours."""
   with torch.no_grad():
     embedding = model.get_input_embeddings().weight
     embedding[:, 0], embedding[EOS] = 0.0, 0.0
@@ -146,7 +147,7 @@ class Decoding:
     ids = torch.from_numpy(padded.astype(np.int64)).to(self._model.device)
     with torch.inference_mode(), warnings.catch_warnings():
       warnings.simplefilter('ignore')  # deprecations within transformers
-      found = self._model.generate(
+      ids = self._model.generate(
         input_ids=ids,
         attention_mask=ids != PAD,
         num_beams=beam,
@@ -154,4 +155,4 @@ class Decoding:
         length_penalty=self._alpha if beam > 1 else None,
         max_new_tokens=length,
       )
-    return found[:, 1:].tolist()  # without BOS
+    return ids[:, 1:].tolist()  # without BOS
