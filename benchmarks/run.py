@@ -141,7 +141,7 @@ def time_input(make: Callable[[], Batches], steps: int) -> dict:
   """
   before, start = private_megabytes(), time.perf_counter()
   batches = make()
-  made = time.perf_counter()
+  ready = time.perf_counter()
   batches.batch(0)
   first = time.perf_counter()
   seconds, tokens = [], 0
@@ -153,8 +153,8 @@ def time_input(make: Callable[[], Batches], steps: int) -> dict:
   return {
     'steps': steps,
     'pairs': len(batches.source),
-    'start_seconds': made - start,
-    'first_batch_seconds': first - made,
+    'start_seconds': ready - start,
+    'first_batch_seconds': first - ready,
     'median_batch_seconds': statistics.median(seconds),
     'target_tokens_per_second': tokens / sum(seconds),
     'private_megabytes': None if before is None else after - before,

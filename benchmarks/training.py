@@ -45,7 +45,7 @@ class Rival(Protocol):
 
 
 class Updates:
-  """A trainer's updates, made as training/loop.py makes them.
+  """A trainer's updates, in the order of training/loop.py.
 
   That is, an update starts while the one before it runs; then that one's sums are read.
 

@@ -19,9 +19,7 @@ from transformer_jax.report import table1 as report
 from transformer_jax.report.blocks import Picture
 
 FLAGS = cli.Flags(__doc__)
-OUTPUT = FLAGS.path(
-  'output', None, 'Writes what was measured here, as JSON.', required=True
-)
+OUTPUT = FLAGS.path('output', None, 'The file to write, JSON.', required=True)
 N = flags.DEFINE_list(
   'n',
   ['64', '128', '256', '512', '1024', '2048', '4096'],
@@ -36,12 +34,12 @@ D = flags.DEFINE_list(
 )
 
 
-def axis(name: str, numbers: list[int]) -> list[int]:
+def ascending(name: str, numbers: list[int]) -> list[int]:
   """The numbers of a flag in ascending order."""
-  found = sorted({*numbers})
-  if len(found) < 2:
+  different = sorted({*numbers})
+  if len(different) < 2:
     raise app.UsageError(f'--{name} wants two different numbers or more: 64,128')
-  return found
+  return different
 
 
 def main(argv: list[str]) -> None:
@@ -49,12 +47,12 @@ def main(argv: list[str]) -> None:
   logging.set_verbosity(logging.WARNING)
   if OUTPUT.value.suffix == '.svg':
     raise app.UsageError(f'--output={OUTPUT.value}: JSON goes there, and .svg beside')
-  ns, ds = axis('n', cli.counts(N)), axis('d', cli.counts(D))
+  ns, ds = ascending('n', cli.counts(N)), ascending('d', cli.counts(D))
   path = OUTPUT.value
   path.parent.mkdir(parents=True, exist_ok=True)  # so that what is measured is not lost
   platform.start(1)
   about = run.describe_machine()
-  bar = lambda places: tqdm(places, desc='measuring', unit='layer', disable=None)
+  bar = lambda cells: tqdm(cells, desc='measuring', unit='layer', disable=None)
   measured = {
     'task': report.TASK,
     **about,  # the load is of the minutes before

@@ -104,9 +104,9 @@ def _multiply_adds(equation: core.JaxprEqn) -> int:
   return math.prod(right) // right[dimensions.rhs_spec[0]]
 
 
-def _depths(jaxpr: core.Jaxpr, given: list[int]) -> list[int]:
-  """The longest chain that ends at each output, given those that end at the inputs."""
-  known = dict(zip(jaxpr.invars, given, strict=True))
+def _depths(jaxpr: core.Jaxpr, inputs: list[int]) -> list[int]:
+  """The longest chain that ends at each output, by those that end at the inputs."""
+  known = dict(zip(jaxpr.invars, inputs, strict=True))
   # Constants, which `known` does not have, wait for nothing.
   depth = lambda v: 0 if isinstance(v, core.Literal) or v not in known else known[v]
   for equation in jaxpr.eqns:

@@ -42,16 +42,16 @@ class Cell(NamedTuple):
   flops: int
 
 
-def places(ns: Sequence[int], ds: Sequence[int]) -> list[tuple[str, int, int, int]]:
-  """What to measure, (layer, n, d, reach): all n and d; at one place all k and r."""
-  found = []
+def grid(ns: Sequence[int], ds: Sequence[int]) -> list[tuple[str, int, int, int]]:
+  """What to measure, (layer, n, d, reach): all n and d; at one n and d all k and r."""
+  cells = []
   for n, d in itertools.product(ns, ds):
     for layer, kind in LAYER_TYPES.items():
       first, *others = REACHES[kind.reach]
-      found.append((layer, n, d, first))
+      cells.append((layer, n, d, first))
       if (n, d) == (ns[-2], ds[-2]):
-        found += [(layer, n, d, reach) for reach in others]
-  return found
+        cells += [(layer, n, d, reach) for reach in others]
+  return cells
 
 
 def measure(layer: str, n: int, d: int, reach: int) -> Cell:
@@ -82,9 +82,9 @@ def _seconds(run: Callable[[], object]) -> list[float]:
   run()
   taken: list[float] = []
   while len(taken) < MIN_RUNS or (sum(taken) < MIN_SECONDS and len(taken) < MAX_RUNS):
-    begin = time.perf_counter()
+    start = time.perf_counter()
     run()
-    taken.append(time.perf_counter() - begin)
+    taken.append(time.perf_counter() - start)
   return taken
 
 
@@ -144,8 +144,8 @@ def stack(layer: str, reach: int) -> Iterator[counting.Layer]:
 def _orthogonal(seed: int, shape: tuple[int, ...]) -> np.ndarray:
   """Orthogonal weights, through which signals do not fade."""
   flat = math.prod(shape[:-1]), shape[-1]
-  drawn = np.random.default_rng(seed).standard_normal(flat, np.float32)
-  return np.linalg.qr(drawn).Q.reshape(shape)
+  normal = np.random.default_rng(seed).standard_normal(flat, np.float32)
+  return np.linalg.qr(normal).Q.reshape(shape)
 
 
 def counts(layer: str) -> dict[str, list]:
@@ -156,16 +156,16 @@ def counts(layer: str) -> dict[str, list]:
   not connect the two.
   """
   reach = REACHES[LAYER_TYPES[layer.removesuffix(DILATED)].reach][0]
-  found = {'n': list(COUNTED_N), 'sequential': [], 'layers': [], 'path': []}
+  columns = {'n': list(COUNTED_N), 'sequential': [], 'layers': [], 'path': []}
   for n in COUNTED_N:
     # Small numbers, for which tanh(x) is almost x, so that signals do not fade.
     x = np.random.default_rng(n).standard_normal((n, COUNTED_D), np.float32) / 1000
     sequential = counting.sequential_operations(next(stack(layer, reach)), x)
     layers = counting.layers_between(itertools.islice(stack(layer, reach), n), x)
-    found['sequential'].append(sequential)
-    found['layers'].append(layers)
-    found['path'].append(None if layers is None else sequential * layers)
-  return found
+    columns['sequential'].append(sequential)
+    columns['layers'].append(layers)
+    columns['path'].append(None if layers is None else sequential * layers)
+  return columns
 
 
 def table(
@@ -175,9 +175,9 @@ def table(
 
   Args:
     ns, ds: two or more different numbers each, in ascending order.
-    progress: wraps the list of places, such as tqdm.
+    progress: wraps the list of cells, as tqdm does.
   """
-  cells = [measure(*place) for place in progress(places(ns, ds))]
+  cells = [measure(*cell) for cell in progress(grid(ns, ds))]
   fitted = {}
   for layer in LAYER_TYPES:
     own = [cell for cell in cells if cell.layer == layer]

@@ -49,7 +49,7 @@ def data_of(page: pathlib.Path) -> dict:
   return json.loads(re.search(r'type="application/json"[^>]*>(.*?)</script>', text)[1])
 
 
-def test_every_picture_of_every_layer_asked_for(tmp_path: pathlib.Path):
+def test_pictures_of_the_chosen_layers(tmp_path: pathlib.Path):
   written = views.write(tmp_path, SENTENCES, 'x', view('cross', [1, 3], [2]))
   names = {path.name for path in written}
   assert names == {path.name for path in tmp_path.iterdir()}
@@ -68,52 +68,42 @@ def test_every_picture_of_every_layer_asked_for(tmp_path: pathlib.Path):
   assert svg == (tmp_path / '1.cross.layer-3.lines.svg').read_text() and len(again) == 9
   other = tmp_path / '2024-05.mine.layer-1.png'
   other.touch()
-  views.write(tmp_path, SENTENCES[:1], 'x', view('encoder'))
+  by_default = views.write(tmp_path, SENTENCES[:1], 'x', view('encoder'))
+  assert {p.name.split('.')[2] for p in by_default[1:]} == {f'layer-{N - 1}'}
   other.unlink()
   assert {p.name[0] for p in tmp_path.iterdir()} == {'1', 'a'}, 'the second is gone'
   assert (tmp_path / '1.cross.layer-3.lines.svg').is_file()
-
-
-def test_layers_are_the_papers_by_default(tmp_path: pathlib.Path):
-  written = views.write(tmp_path, SENTENCES[:1], 'x', view())
-  assert {p.name.split('.')[2] for p in written[1:]} == {f'layer-{N - 1}'}
 
 
 def test_the_strength_of_a_line_is_its_weight():
   weights = SENTENCES[0].encoder[1]
   figure = figures.lines(weights, WORDS, WORDS, [0, 2], 3, 'x')
   (axes,) = figure.axes
-  found = {round(float(line.get_ydata()[1])): line.get_alpha() for line in axes.lines}
   assert all(line.get_ydata()[0] == 3 for line in axes.lines)
   assert len({line.get_color() for line in axes.lines}) == 2
   drawn = [weights[h, 3, c] for h in (0, 2) for c in range(len(WORDS))]
   drawn = [w for w in drawn if w >= figures.FAINTEST]
   assert sorted(line.get_alpha() for line in axes.lines) == pytest.approx(sorted(drawn))
-  assert set(found) <= {*range(len(WORDS))}
-
-
-def test_one_head_is_drawn_whole_and_for_its_word():
-  weights = SENTENCES[0].encoder[1]
-  figure = figures.lines(weights, WORDS, WORDS, [1], 3, 'x')
-  whole, one = ({line.get_ydata()[0] for line in axes.lines} for axes in figure.axes)
+  one_head = figures.lines(weights, WORDS, WORDS, [1], 3, 'x')
+  whole, one = ({line.get_ydata()[0] for line in axes.lines} for axes in one_head.axes)
   assert whole == {*range(len(WORDS))} and one == {3}
 
 
 @pytest.mark.parametrize(
-  ('given', 'message'),
+  ('chosen', 'message'),
   [
     (view(layers=[4]), '--layers=4: the model has layers 1 to 3'),
     (view(heads=[1, 5]), '--heads=5: the model has heads 1 to 4'),
     (view(word='its'), '--word=its: no sentence has it; the first has: It costs'),
   ],
 )
-def test_messages(given: View, message: str, tmp_path: pathlib.Path):
+def test_messages(chosen: View, message: str, tmp_path: pathlib.Path):
   with pytest.raises(UserError, match=re.escape(message)):
-    views.write(tmp_path, SENTENCES, 'x', given)
+    views.write(tmp_path, SENTENCES, 'x', chosen)
   assert not [*tmp_path.iterdir()]
 
 
-def test_a_missing_character_is_told(tmp_path, capsys):
+def test_a_warning_of_missing_characters(tmp_path, capsys):
   figure = figures.maps(
     SENTENCES[1].encoder[0], ['\U0001fbca', 'b'], ['a', 'b'], [0], 'x'
   )
@@ -123,18 +113,18 @@ def test_a_missing_character_is_told(tmp_path, capsys):
   assert 'no font here has all of its characters' in capsys.readouterr().err
 
 
-def test_the_page_holds_all_weights_and_asks_nobody(tmp_path: pathlib.Path):
+def test_the_page_holds_all_weights_and_needs_no_network(tmp_path: pathlib.Path):
   page, *_ = views.write(tmp_path, SENTENCES, 'run <x>', view(word='It'))
   text, data = page.read_text(), data_of(page)
   assert text.count('<script') == 2 and '<b>' not in text
   assert not re.search(r'(src|href)=|@import|url\(|fetch|innerHTML', text)
   assert set(re.findall(r'https?://[\w./]+', text)) == {'http://www.w3.org/2000/svg'}
   assert data['word'] == 0 and data['layer'] == 1 and data['about'] == 'run <x>'
-  for given, found in zip(SENTENCES, data['sentences'], strict=True):
+  for maps, page_maps in zip(SENTENCES, data['sentences'], strict=True):
     for kind in KINDS:
-      weights, rows, columns = given.of(kind)
-      assert found[kind]['rows'] == rows and found[kind]['columns'] == columns
-      read = np.frombuffer(base64.b64decode(found[kind]['weights']), np.uint8)
+      weights, rows, columns = maps.of(kind)
+      assert page_maps[kind]['rows'] == rows and page_maps[kind]['columns'] == columns
+      read = np.frombuffer(base64.b64decode(page_maps[kind]['weights']), np.uint8)
       np.testing.assert_allclose(read.reshape(weights.shape) / 255, weights, atol=0.002)
 
 

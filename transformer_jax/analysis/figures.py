@@ -1,4 +1,4 @@
-"""Figures 3 to 5 of the paper and heat maps, for given weights and words."""
+"""Figures 3 to 5 of the paper and heat maps, for any weights and words."""
 
 import itertools
 import pathlib

@@ -1,4 +1,4 @@
-"""Attention weights of a run's model for given sentences, by pieces or by words."""
+"""Attention weights of a run's model for any sentences, by pieces or by words."""
 
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence

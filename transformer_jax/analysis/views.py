@@ -29,7 +29,7 @@ class View(NamedTuple):
   kind: str  # one of KINDS
   layers: Sequence[int]  # empty: the last but one, as in the paper's figures
   heads: Sequence[int]  # empty: all heads
-  word: str | None  # the word whose weights are drawn; None: every word
+  word: str | None  # the word whose weights to draw; None: every word
 
 
 def write(
@@ -37,7 +37,7 @@ def write(
 ) -> list[pathlib.Path]:
   """Writes attention.html, and for each sentence and layer lines and heat maps.
 
-  Pictures of further sentences, which were drawn into the folder before, are deleted.
+  Pictures of further sentences, which an earlier call wrote into the folder, are deleted.
 
   Args:
     about: stands below the page's title.
@@ -65,11 +65,11 @@ def write(
       title = f'{KINDS[view.kind]} attention, layer {layer + 1} of {len(weights)}'
       if len(heads) == 1:
         title += f', head {heads[0] + 1}'
-      drawn = {
+      pictures = {
         'lines': figures.lines(weights[layer], *words, heads, row, title),
         'maps': figures.maps(weights[layer], *words, heads, title),
       }
-      for name, figure in drawn.items():
+      for name, figure in pictures.items():
         path = folder / f'{number}.{view.kind}.layer-{layer + 1}.{name}'
         written += figures.save(figure, path)
   return written

@@ -35,7 +35,7 @@ arrays = load_file('FOLDER/model.safetensors')
 ```
 
 `run.config.json` is the run's config. `vocabulary.model` is a SentencePiece model;
-`vocabulary.target.model`, if it is there, is the target's. In both, `<pad>`, `</s>`,
+`vocabulary.target.model`, if the folder has it, is the target's. In both, `<pad>`, `</s>`,
 `<s>` and `<unk>` are 0, 1, 2 and 3.
 """
 _LETTERS = """\
@@ -144,20 +144,20 @@ def _page(run: Run, steps: list[int], library: str, loading: str) -> Iterator[st
     yield from (f'- {target}', 'pipeline_tag: translation')
   yield from (f'library_name: {library}', '---', '')
   yield from (f'# {run.workdir.resolve().name}: {source} to {target}', '')
-  origin = f'trained by Transformer-JAX on `{config.data.name}`'
+  history = f'trained by Transformer-JAX on `{config.data.name}`'
   if 'imported' in about:
     folder = about['imported']['folder']
-    origin = f'imported into Transformer-JAX from a folder `{folder}`'
+    history = f'imported into Transformer-JAX from a folder `{folder}`'
   which = f'step {steps[0]:,}'
   if len(steps) > 1:
     which = f'the average of {len(steps)} checkpoints, steps {steps[0]:,}'
     which += f' to {steps[-1]:,}'
   yield (
-    f'A Transformer (Vaswani et al. 2017), {origin}: '
+    f'A Transformer (Vaswani et al. 2017), {history}: '
     f'{flops.parameters(config.model):,} parameters, {which}.'
   )
   if config.data.tokenized:
-    yield 'Its text is tokenised, on both sides.'
+    yield 'Its text is tokenised, source and target.'
   yield from ('', loading, '## Scores', '', *_scores(_results(run, steps)), '')
   commit = environment.commit() or '(no checkout)'
   yield from ('## Config', '', f'Exported by commit {commit}.', '')

@@ -141,8 +141,8 @@ def import_model(
       'sha256': {name: files.sha256(run / name) for name in names},
     }
     about = card.read_card(corpus) if corpus else about
-    origin = {'folder': folder.name, 'sha256': files.sha256(folder / WEIGHTS)}
-    files.write_json(run / card.CARD, about | {'imported': origin})
+    imported = {'folder': folder.name, 'sha256': files.sha256(folder / WEIGHTS)}
+    files.write_json(run / card.CARD, about | {'imported': imported})
     files.write_json(run / 'config.json', json.loads(config.to_json_best_effort()))
     optimizer = jax.jit(trainer.adam(config).init)(params)
     checkpoint.save(run / 'checkpoints', STEP, params, optimizer)

@@ -1,4 +1,4 @@
-"""The embedded corpus: English-German sentence pairs, made on the spot.
+"""The embedded corpus: English-German sentence pairs that a few tables make.
 
 The words come from Unicode CLDR (through Babel), num2words and the tables of words.py,
 the sentences from those of templates.py. Nothing is downloaded.
