@@ -37,7 +37,7 @@ def write(
 ) -> list[pathlib.Path]:
   """Writes attention.html, and for each sentence and layer lines and heat maps.
 
-  Pictures of further sentences, which an earlier call wrote into the folder, are deleted.
+  Pictures of further sentences, which an earlier call wrote, are deleted.
 
   Args:
     about: stands below the page's title.

@@ -35,8 +35,8 @@ arrays = load_file('FOLDER/model.safetensors')
 ```
 
 `run.config.json` is the run's config. `vocabulary.model` is a SentencePiece model;
-`vocabulary.target.model`, if the folder has it, is the target's. In both, `<pad>`, `</s>`,
-`<s>` and `<unk>` are 0, 1, 2 and 3.
+the target's is `vocabulary.target.model`, if the folder has that. In both, `<pad>`,
+`</s>`, `<s>` and `<unk>` are 0, 1, 2 and 3.
 """
 _LETTERS = """\
 D is d_model, F is d_ff, H the number of heads, K is d_k, V is d_v and W the vocabulary.
