@@ -14,9 +14,8 @@ import ml_collections
 
 from benchmarks import decoding, rivals, training
 from benchmarks.timing import OURS
-from transformer_jax.data import card, preparing
-from transformer_jax.data.batches import Batches
-from transformer_jax.data.corpus import train_batches
+from transformer_jax.data import card, prepare
+from transformer_jax.data.batches import Batches, train_batches
 from transformer_jax.decoding import pipe
 from transformer_jax.machine import environment, platform
 from transformer_jax.machine.errors import UserError
@@ -62,7 +61,7 @@ def measure(what: str, config: Config, options: Options, folders: Folders) -> di
   """Measures 'training', 'decoding' or 'input'; lines() tells the result.
 
   Args:
-    folders: what preparing.prepare() takes, if a corpus is needed.
+    folders: what prepare.prepare_corpus() takes, if a corpus is needed.
 
   Raises:
     UserError: what the options say cannot be measured.
@@ -84,7 +83,7 @@ def _training(config: Config, options: Options, folders: Folders) -> dict:
   with tempfile.TemporaryDirectory() as name:
     folder = pathlib.Path(name)
     if options.rows is None:
-      corpus = preparing.prepare(config, task_of(config), *folders)
+      corpus = prepare.prepare_corpus(config, task_of(config), *folders)
     elif len(options.rows) > 1:
       raise UserError('--rows: training takes one number')
     else:
@@ -109,7 +108,7 @@ def _decoding(config: Config, options: Options, folders: Folders) -> dict:
     texts = [line for line in pipe.split_lines(options.text.read_bytes()) if line]
     if not texts:
       raise UserError(f'--text={options.text}: no sentence is in it')
-    words = card.vocabularies(preparing.prepare(config, task_of(config), *folders))
+    words = card.vocabularies(prepare.prepare_corpus(config, task_of(config), *folders))
   platform.start(config.slices)
   result = decoding.measure(
     config,
@@ -126,7 +125,7 @@ def _decoding(config: Config, options: Options, folders: Folders) -> dict:
 def _input(config: Config, options: Options, folders: Folders) -> dict:
   if options.rivals:
     raise UserError('--rivals: no other program makes batches of ours (--what=input)')
-  corpus = preparing.prepare(config, task_of(config), *folders)
+  corpus = prepare.prepare_corpus(config, task_of(config), *folders)
   return time_input(lambda: train_batches(config, corpus), options.steps)
 
 

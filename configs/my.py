@@ -12,7 +12,7 @@ docs/own_data.md has the rest.
 import ml_collections
 
 from configs import base
-from transformer_jax.data import own_files
+from transformer_jax.data import sources
 
 SMALL = {
   'N': 3,
@@ -32,21 +32,20 @@ ROOM = 400  # pieces beside one for each character: 256 bytes, and some of sever
 
 def get_config(arg: str = '') -> ml_collections.ConfigDict:
   """`arg` is SOURCE-TARGET,DIR."""
-  found = own_files.look(arg)
+  own = sources.own_files(arg)
   config = base.get_config()
   config.row = None
-  config.data.name = f'my.{found.folder.name}.{arg.partition(",")[0]}'
-  config.data.reader, config.data.raw_dir = 'files', str(found.folder)
-  config.data.source_language = found.source_language
-  config.data.target_language = found.target_language
-  config.data.files.update(found.files)
-  if found.pairs < FEW:
+  config.data.name = own.name
+  config.data.reader, config.data.raw_dir = 'files', str(own.folder)
+  config.data.source_language, config.data.target_language = own.languages
+  config.data.files.update(own.files)
+  if own.pairs < FEW:
     config.model.update(SMALL)
     for pairs, pieces in FEWER_PIECES.items():
-      if found.pairs < pairs:
+      if own.pairs < pairs:
         config.model.vocab_size = pieces
-    if found.pairs < 20_000:  # Chinese text may have more characters than pieces then
-      needed = ROOM + own_files.characters(found)
+    if own.pairs < 20_000:  # Chinese text may have more characters than pieces then
+      needed = ROOM + own.count_characters()
       config.model.vocab_size = max(config.model.vocab_size, needed)
     config.tokens_per_batch = 8000
     config.train_steps = 12_000

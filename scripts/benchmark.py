@@ -17,8 +17,7 @@ stdout, and JSON to --output, or else to stdout too.
 from absl import flags, logging
 
 from benchmarks import rivals, run
-from transformer_jax.data.corpus import name_apart
-from transformer_jax.data.flags import DataFlags
+from transformer_jax.data.corpus import DataFlags, name_apart
 from transformer_jax.machine import cli, files
 from transformer_jax.runs import config_checks
 

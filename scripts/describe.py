@@ -9,8 +9,8 @@ import ml_collections
 from absl import flags
 
 from transformer_jax.data import card
-from transformer_jax.data.corpus import Corpus, folder_of, name_apart, train_batches
-from transformer_jax.data.flags import data_dir
+from transformer_jax.data.batches import train_batches
+from transformer_jax.data.corpus import Corpus, data_dir, folder_of, name_apart
 from transformer_jax.machine import cli, files
 from transformer_jax.model import flops
 from transformer_jax.runs import config_checks
@@ -46,7 +46,7 @@ def _shapes(
 ) -> list[list[int]] | None:
   if not corpus.is_dir():
     return None
-  card.check_asked(corpus, Corpus.of(config))
+  card.check_settings(corpus, Corpus.of(config))
   made = train_batches(config, corpus)
   return [[config.slices, *shape] for shape in made.shapes]
 

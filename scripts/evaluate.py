@@ -15,8 +15,8 @@ import sys
 
 from absl import app, flags, logging
 
-from transformer_jax.data import languages
-from transformer_jax.data.flags import data_dir
+from transformer_jax.data import cleaning
+from transformer_jax.data.corpus import data_dir
 from transformer_jax.machine import cli
 from transformer_jax.machine.signals import Interruption
 from transformer_jax.runs import checkpoints
@@ -74,7 +74,7 @@ def main(argv: list[str]) -> None:
   check_flags()
   interruption = Interruption()
   if HYPOTHESES.value:
-    languages.check_code(TARGET_LANGUAGE.value)
+    cleaning.check_code(TARGET_LANGUAGE.value)
     files = HYPOTHESES.value, REFERENCES.value, AGAINST_HYPOTHESES.value
     lines = score_files(*files, TARGET_LANGUAGE.value, TOKENIZED.value, LOWERCASE.value)
   else:

@@ -10,8 +10,7 @@ Without it the run can translate, but not be scored.
 
 from absl import flags, logging
 
-from transformer_jax.data.corpus import name_apart
-from transformer_jax.data.flags import DataFlags
+from transformer_jax.data.corpus import DataFlags, name_apart
 from transformer_jax.exchange.import_model import import_model
 from transformer_jax.machine import cli
 from transformer_jax.machine.signals import Interruption

@@ -6,9 +6,8 @@ python -m scripts.prepare_data --verify=data/wmt14.en-de
 
 from absl import app
 
-from transformer_jax.data import card, preparing
-from transformer_jax.data.corpus import name_apart
-from transformer_jax.data.flags import DataFlags
+from transformer_jax.data import card, prepare
+from transformer_jax.data.corpus import DataFlags, name_apart
 from transformer_jax.machine import cli
 from transformer_jax.runs import config_checks
 from transformer_jax.tasks import task_of
@@ -28,7 +27,7 @@ def main(argv: list[str]) -> None:
     print(f'{VERIFY.value} is as its card says')
   elif CONFIG.value is not None:
     config_checks.check_numbers(CONFIG.value.to_dict())
-    print(preparing.prepare(CONFIG.value, task_of(CONFIG.value), *DATA.folders()))
+    print(prepare.prepare_corpus(CONFIG.value, task_of(CONFIG.value), *DATA.folders()))
   else:
     raise app.UsageError('give --config, or --verify and a prepared folder')
 

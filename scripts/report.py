@@ -15,7 +15,7 @@ import pathlib
 from absl import app, flags, logging
 
 from transformer_jax.analysis import views
-from transformer_jax.data.flags import data_dir
+from transformer_jax.data.corpus import data_dir
 from transformer_jax.machine import cli
 from transformer_jax.report import document
 from transformer_jax.tasks import TASKS

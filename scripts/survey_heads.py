@@ -14,8 +14,7 @@ from tqdm import tqdm
 from transformer_jax.analysis import figures, survey
 from transformer_jax.analysis.maps import RunAttention
 from transformer_jax.data import token_files
-from transformer_jax.data.corpus import folder_of
-from transformer_jax.data.flags import data_dir
+from transformer_jax.data.corpus import data_dir, folder_of
 from transformer_jax.decoding.restored import Restored
 from transformer_jax.machine import cli
 from transformer_jax.runs import checkpoints

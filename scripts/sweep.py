@@ -21,7 +21,7 @@ import sys
 
 from absl import flags
 
-from transformer_jax.data.flags import DataFlags
+from transformer_jax.data.corpus import DataFlags
 from transformer_jax.machine import cli
 from transformer_jax.machine.errors import UserError
 from transformer_jax.machine.signals import Interruption

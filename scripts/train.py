@@ -17,9 +17,8 @@ import sys
 import numpy as np
 from absl import flags, logging
 
-from transformer_jax.data import preparing
-from transformer_jax.data.corpus import name_apart
-from transformer_jax.data.flags import DataFlags
+from transformer_jax.data import prepare
+from transformer_jax.data.corpus import DataFlags, name_apart
 from transformer_jax.machine import cli, errors
 from transformer_jax.machine.signals import Interruption
 from transformer_jax.runs import config_checks, init_from
@@ -83,7 +82,7 @@ def main(argv: list[str]) -> None:
         run.check_given(json.loads(config.to_json_best_effort()))
       goes_on = bool(hosts.from_first_host(np.int32(first and run.has_begun)))
       options = config, task, *DATA.folders(), WORKDIR.value if goes_on else None
-      corpus = hosts.first_host_first(lambda: preparing.prepare(*options))
+      corpus = hosts.first_host_first(lambda: prepare.prepare_corpus(*options))
       bleu = DevBleu(config, task, corpus) if config.best_by == 'bleu' else None
       train(config, WORKDIR.value, corpus, interruption, bleu)
 

@@ -18,7 +18,7 @@ import pytest
 
 from configs import quickstart
 from toy.runs import SETTINGS, TINY, state_shapes, untimed, write_raw
-from transformer_jax.data import card, preparing
+from transformer_jax.data import card, prepare
 from transformer_jax.model import build
 from transformer_jax.runs.result import Result
 from transformer_jax.runs.run import Run
@@ -104,7 +104,7 @@ def check_result(command: Commands, raw: pathlib.Path, out: str) -> None:
   assert 1 < result.dev_perplexity < 1.3
   tokens = sum(r.get('target_tokens', 0) for r in Run(command.workdir).records())
   assert result.target_tokens_seen == tokens and result.wall_seconds > 0
-  assert result.corpus == card.read_card(command.folder / 'data' / 'toy')['identity']
+  assert result.corpus == card.read_card(command.folder / 'data' / 'toy').identity
   assert result.config == json.loads((command.workdir / 'config.json').read_text())
   _, params = build.architecture(ml_collections.ConfigDict(result.config))
   assert result.parameters == sum(x.size for x in jax.tree.leaves(params))
@@ -170,7 +170,7 @@ def test_interrupted_equals_straight(tmp_path: pathlib.Path, capsys):
     config.update_from_flattened_dict(TINY)
   config.update({'slices': 8, 'train_steps': 6, 'keep_checkpoints': 3})
   config.update({'checkpoint_every_steps': 2, 'log_every_steps': 1})
-  preparing.prepare(config, TRANSLATION, tmp_path, raw)
+  prepare.prepare_corpus(config, TRANSLATION, tmp_path, raw)
   straight, broken = Run(tmp_path / 'straight'), Run(tmp_path / 'broken')
   train(config, straight.workdir, corpus)
 

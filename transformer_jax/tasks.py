@@ -5,9 +5,8 @@ from typing import Any
 
 import ml_collections
 
-from transformer_jax.data import readers
-from transformer_jax.data.corpus import Corpus
-from transformer_jax.data.origin import Splits
+from transformer_jax.data import sources
+from transformer_jax.data.corpus import Corpus, Splits
 from transformer_jax.data.task import Outputs, Scorer, Task
 from transformer_jax.machine.errors import UserError
 from transformer_jax.parsing.task import PARSING
@@ -17,7 +16,7 @@ from transformer_jax.scoring import bleu, text
 
 
 def _embedded(corpus: Corpus, *_: object) -> Splits:
-  return embedded.bitexts(*corpus.languages, corpus.seed)
+  return embedded.read_splits(*corpus.languages, corpus.seed)
 
 
 def _check(tokenized: bool, language: str) -> None:
@@ -35,11 +34,11 @@ def _score_lines(result: Result) -> Iterator[str]:
 TRANSLATION = Task(
   name='translation',
   readers={
-    'wmt14': readers.bitexts,
-    'files': readers.bitexts,
+    'wmt14': sources.from_wmt14,
+    'files': sources.from_files,
     'embedded': _embedded,
   },
-  target=readers.target,
+  target=sources.target,
   target_has_tokens=False,
   read=lambda line: line,
   # A model can produce a line's end: spelt in bytes, or as its corpus taught it.

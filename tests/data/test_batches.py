@@ -16,9 +16,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from configs import multi30k, newsmix
-from transformer_jax.data import batches, preparing, token_files
-from transformer_jax.data.batches import ROWS_MAY_DIFFER, Batches, Shape, choose_lengths
-from transformer_jax.data.corpus import train_batches
+from transformer_jax.data import batches, prepare, token_files
+from transformer_jax.data.batches import (
+  ROWS_MAY_DIFFER,
+  Batches,
+  Shape,
+  choose_lengths,
+  train_batches,
+)
 from transformer_jax.data.token_files import Side, TokenWriter, write_tokens
 from transformer_jax.data.vocabulary import EOS, PAD
 from transformer_jax.machine.errors import UserError
@@ -309,7 +314,7 @@ def shipped(
   config: ml_collections.ConfigDict, raw: pathlib.Path, folder: pathlib.Path
 ) -> Batches:
   """The batches that a config as it is cuts real text into."""
-  return train_batches(config, preparing.prepare(config, TRANSLATION, folder, raw))
+  return train_batches(config, prepare.prepare_corpus(config, TRANSLATION, folder, raw))
 
 
 # Tokenised French is longer than its English by far, but not in every pair: 13.3 %

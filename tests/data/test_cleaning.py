@@ -1,12 +1,23 @@
 """Each limit at its edge; a pair is as good in the one direction as in the other."""
 
+import itertools
+import pathlib
 from collections import Counter
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from transformer_jax.data.cleaning import Cleaning, fault
+import toy.corpus
+from transformer_jax.data.cleaning import (
+  check_code,
+  check_is_text,
+  check_languages,
+  fault,
+  looks_like,
+)
+from transformer_jax.data.corpus import Cleaning
+from transformer_jax.machine.errors import UserError
 
 LOOSE = Cleaning(
   off=False,
@@ -239,3 +250,105 @@ def test_the_first_fault_is_the_one_that_counts():
   pairs = [(None, ''), ('', '\x00'), ('\x00', '\ufffd'), ('\ufffd', 'x' * 21)]
   pairs += [('x' * 21, 'a b c d'), ('- . -', '1'), ('a.....', 'a.....'), ('.', '2')]
   assert Counter(both(pair, STRICT) for pair in pairs) == Counter(REASONS - {None})
+
+
+# Languages
+
+ENGLISH = ['The end of the day is near', 'This is for you and that is it']
+GERMAN = ['Der Tag ist nicht von Dauer', 'Das ist ein Haus und eine Burg']
+FRENCH = ['Le jour est dans la nuit', 'Les jours et les nuits du mois']
+SIDES = {'en': ENGLISH, 'de': GERMAN, 'fr': FRENCH}
+
+
+def parted(folder: pathlib.Path, stem: str, *languages: str) -> list[list[str]]:
+  return [
+    (folder / f'{stem}.{language}').read_bytes().decode().split('\n')[:-1]
+    for language in languages
+  ]
+
+
+@pytest.mark.parametrize('language', SIDES)
+def test_known_languages(language: str):
+  assert looks_like(SIDES[language]) == language
+  assert looks_like([line.upper() for line in SIDES[language]]) == language
+
+
+@pytest.mark.parametrize('pair', itertools.permutations(SIDES, 2))
+def test_either_direction(pair: tuple[str, str]):
+  pairs = list(zip(SIDES[pair[0]], SIDES[pair[1]], strict=True))
+  check_languages(pairs, pair, 'FILE')
+  message = (
+    f'FILE: the source looks like {pair[0]} and the target like {pair[1]}, but the '
+    f'config has {pair[1]} -> {pair[0]}: are the two swapped'
+  )
+  with pytest.raises(UserError, match=message):
+    check_languages(pairs, pair[::-1], 'FILE')
+
+
+def test_nothing_is_said_of_other_text():
+  """Toy corpora, other languages, numbers, nothing at all."""
+  numbers = [[line.decode() for line in side] for side in toy.corpus.number_lines(200)]
+  polish = ['Ala ma kota a kot ma Alę'], ['El gato de Ana es muy grande']
+  for sides in (numbers, polish, (['1 2 3'], ['4 5 6']), ([''], [''])):
+    assert [looks_like(side) for side in sides] == [None, None]
+    for pair in itertools.permutations(('en', 'de', 'fr', 'pl', 'es'), 2):
+      check_languages(list(zip(*sides, strict=True)), pair, 'FILE')
+  check_languages([], ('en', 'de'), 'FILE')
+
+
+def test_one_side_alone_is_not_enough():
+  """Untranslated text is bad, but it is not swapped."""
+  for sides in ((GERMAN, GERMAN), (ENGLISH, ENGLISH), (GERMAN, FRENCH)):
+    check_languages(list(zip(*sides, strict=True)), ('en', 'de'), 'FILE')
+
+
+def test_words_of_two_languages_tell_nothing():
+  """Colloquial German has as many `du`s as French has."""
+  assert looks_like(['Hast du das, du Armer', 'Bist du des Lebens und du']) == 'de'
+
+
+@pytest.mark.parametrize('other', ['de', 'fr'])
+@pytest.mark.parametrize('stem', ['newsmix/en-{}/train', 'newstest/en-{}/newstest2014'])
+def test_real_text(stem: str, other: str, shared_data: pathlib.Path):
+  """Any thousand pairs of it tell."""
+  folder, name = (shared_data / stem.format(other)).parent, stem.split('/')[-1]
+  pairs = list(zip(*parted(folder, name, 'en', other), strict=True))
+  for start in range(0, len(pairs) - 1000, len(pairs) // 20):
+    some = pairs[start : start + 1000]
+    check_languages(some, ('en', other), name)
+    with pytest.raises(UserError, match=f'{name}: .*are the two swapped'):
+      check_languages(some, (other, 'en'), name)
+
+
+@pytest.mark.parametrize(
+  ('code', 'hint'),
+  [
+    ('DE', ': write de'),
+    ('de-DE', ': write de_DE'),
+    ('zh-Hant', ': write zh_Hant'),
+    ('deu', 'a code of two letters, de'),
+    ('german', ': German is de'),
+    ('q', 'such as de or hsb'),
+  ],
+)
+def test_what_is_no_code(code: str, hint: str):
+  with pytest.raises(UserError, match=f'^{code!r}.*{hint}'):
+    check_code(code)
+
+
+@pytest.mark.parametrize('code', ['de', 'hsb', 'pt_BR', 'zh_Hant'])
+def test_codes(code: str):
+  check_code(code)
+
+
+# Another encoding
+
+
+def test_most_of_a_text_is_no_text(capsys):
+  check_is_text('FILE', 10, {'empty': 9})
+  assert capsys.readouterr().err == ''
+  check_is_text('FILE', 10, {'not UTF-8': 3, 'control character': 2, 'empty': 5})
+  said = capsys.readouterr().err
+  assert said.startswith('WARNING: FILE: 5 of 10 pairs are no text (3 not UTF-8, 2 con')
+  with pytest.raises(UserError, match='206 of 240 .*another encoding, convert '):
+    check_is_text('FILE', 240, {'not UTF-8': 206})

@@ -4,8 +4,10 @@ import pathlib
 
 import pytest
 
+from toy.corpus import CORPUS, config_of
 from toy.steps import corpus, tiny_config
-from transformer_jax.data.corpus import folder_of, name_apart, train_batches
+from transformer_jax.data.batches import train_batches
+from transformer_jax.data.corpus import Corpus, folder_of, name_apart, set_name
 from transformer_jax.machine.cli import Flags
 from transformer_jax.machine.errors import UserError
 
@@ -96,3 +98,23 @@ def test_names_that_are_no_folder(given: str):
   """A name that would leave --data_dir, or be taken for a lock, is refused."""
   with pytest.raises(UserError, match='that is no name of a folder in --data_dir'):
     folder_of(given, pathlib.Path('data'))
+
+
+def test_a_name_in_place_of_names():
+  """It would be read letter by letter."""
+  config = config_of(CORPUS._replace(files={'train': 'train'}))
+  with pytest.raises(UserError, match="data.files.train='train': a tuple of names, "):
+    Corpus.of(config)
+
+
+@pytest.mark.parametrize(
+  ('stem', 'name'),
+  [
+    ('newstest/en-de/newstest2014', 'newstest2014'),
+    ('sacrebleu:wmt13', 'newstest2013'),
+    ('sacrebleu:wmt14/full', 'newstest2014'),
+    ('sacrebleu:wmt14', 'sacrebleu:wmt14'),
+  ],
+)
+def test_the_name_of_a_test_set(stem: str, name: str):
+  assert set_name(stem) == name

@@ -1,7 +1,6 @@
 """Text survives the vocabulary; sizes that cannot be are refused with what can."""
 
 import io
-import itertools
 import pathlib
 import re
 from collections.abc import Iterable
@@ -12,8 +11,18 @@ import sentencepiece
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from transformer_jax.data import vocabulary
-from transformer_jax.data.vocabulary import BOS, EOS, PAD, UNK, Vocabulary
+import toy.corpus
+from transformer_jax.data import token_files, vocabulary
+from transformer_jax.data.corpus import SIDES
+from transformer_jax.data.vocabulary import (
+  BOS,
+  EOS,
+  PAD,
+  UNK,
+  Encoded,
+  Learnt,
+  Vocabulary,
+)
 from transformer_jax.machine.errors import UserError
 
 # Whatever is printable and likely, and some that naive code trips over: no-break and
@@ -23,9 +32,9 @@ ODD = '\xa0\u3000e\u0301\u200b\u200d\u00ad\ufeff\ufffd\t中文ру\U0001f600'
 SENTENCES = ['one and two and three', 'two plus two', 'eins und zwei und drei']
 
 
-def learn(sentences: Iterable[str], path: pathlib.Path, size: int) -> dict:
+def learn(sentences: Iterable[str], path: pathlib.Path, size: int) -> Learnt:
   """With a piece for every character, however rare."""
-  return vocabulary.train(sentences, path, size, 1.0, False)
+  return vocabulary.learn_pieces(sentences, path, size, 1.0, False)
 
 
 @pytest.fixture(scope='module')
@@ -121,7 +130,7 @@ def test_more_pieces_than_uint16(tmp_path: pathlib.Path):
 def test_counts(tmp_path: pathlib.Path):
   counts = learn(iter(SENTENCES), tmp_path / 'v.model', 24)
   letters = {*''.join(SENTENCES)} - {' '} | {'▁'}
-  assert counts == {'sentences': 3, 'used': 3, 'characters': len(letters)}
+  assert (counts.sentences, counts.used, counts.units) == (3, 3, len(letters))
 
 
 LEFT_OUT = [
@@ -141,7 +150,7 @@ def test_counts_are_sentencepiece_s_own(line: str, tmp_path: pathlib.Path, capfd
   given = [*SENTENCES, line, *SENTENCES]
   counts = learn(given, tmp_path / 'v.model', 35)
   assert capfd.readouterr().err == ''
-  assert (counts['sentences'], counts['used']) == (7, 6 + (line in TAKEN))
+  assert (counts.sentences, counts.used) == (7, 6 + (line in TAKEN))
   sentencepiece.SentencePieceTrainer.train(
     sentence_iterator=iter(given),
     model_writer=io.BytesIO(),
@@ -154,8 +163,8 @@ def test_counts_are_sentencepiece_s_own(line: str, tmp_path: pathlib.Path, capfd
   )
   said = capfd.readouterr().err
   number = lambda pattern: int(re.search(pattern, said)[1])
-  assert number(r'Done! preprocessed (\d+) sentences') == counts['used']
-  assert number(r'Alphabet size=(\d+)') == counts['characters']
+  assert number(r'Done! preprocessed (\d+) sentences') == counts.used
+  assert number(r'Alphabet size=(\d+)') == counts.units
 
 
 COMMON = ['eins zwei drei ' * 20] * 50
@@ -167,9 +176,9 @@ COMMON = ['eins zwei drei ' * 20] * 50
 def test_character_coverage(coverage: float, kept: bool, tmp_path: pathlib.Path):
   """Of some 15,000 characters one is another: the rarest, that gets no piece."""
   path = tmp_path / 'v.model'
-  counts = vocabulary.train([*COMMON, 'ß'], path, 20, coverage, False)
+  counts = vocabulary.learn_pieces([*COMMON, 'ß'], path, 20, coverage, False)
   words = Vocabulary(path)
-  assert counts['characters'] == len({*''.join(COMMON)}) + kept
+  assert counts.units == len({*''.join(COMMON)}) + kept
   assert (UNK in words.encode(['ß'])[0]) != kept
   assert words.decode(words.encode(['drei'])) == ['drei']
 
@@ -181,8 +190,8 @@ RARE = ['ß', 'Ångström', '中文', '\U0001f600 e\u0301', 'a\x85\u2028b', '\uf
 def test_bytes_spell_what_has_no_piece(text: str, tmp_path: pathlib.Path):
   """And are read back; without them there is but <unk>."""
   path = tmp_path / 'v.model'
-  counts = vocabulary.train([*COMMON, *RARE], path, 290, 0.99, True)
-  assert counts['sentences'] == counts['used'] == len(COMMON) + len(RARE)
+  counts = vocabulary.learn_pieces([*COMMON, *RARE], path, 290, 0.99, True)
+  assert counts.sentences == counts.used == len(COMMON) + len(RARE)
   words = Vocabulary(path)
   assert len(words) == 290
   (ids,) = words.encode([text])
@@ -203,7 +212,7 @@ def test_bytes_spell_any_text(spelling: Vocabulary, text: str):
 @pytest.fixture(scope='module')
 def spelling(tmp_path_factory: pytest.TempPathFactory) -> Vocabulary:
   path = tmp_path_factory.mktemp('spelling') / 'vocabulary.model'
-  vocabulary.train(COMMON, path, 280, 1.0, True)
+  vocabulary.learn_pieces(COMMON, path, 280, 1.0, True)
   return Vocabulary(path)
 
 
@@ -230,11 +239,16 @@ def test_an_error_of_the_sentences_own(error: BaseException, tmp_path: pathlib.P
     raise error
 
   with pytest.raises(type(error)):
-    vocabulary.train(sentences(), tmp_path / 'x.model', 30, 1.0, False)
+    vocabulary.learn_pieces(sentences(), tmp_path / 'x.model', 30, 1.0, False)
   assert not (tmp_path / 'x.model').exists()
 
 
 # What the vocabulary is learnt from
+
+
+def sample_lines(texts, pairs: int, count: int, seed: int) -> list[str]:
+  chosen = vocabulary.choose_pairs(texts, pairs, count, seed)
+  return [line for path in texts for line in vocabulary.chosen_lines(path, chosen)]
 
 
 def numbered(folder: pathlib.Path, count: int) -> list[pathlib.Path]:
@@ -248,7 +262,7 @@ def test_all_of_a_small_corpus_is_drawn(tmp_path: pathlib.Path):
   texts = numbered(tmp_path, 50)
   expected = [f'{side}{n}' for side in 'ab' for n in range(50)]
   for wanted in (50, 51, 10**9):
-    assert list(vocabulary.sample_lines(texts, 50, wanted, 1)) == expected
+    assert list(sample_lines(texts, 50, wanted, 1)) == expected
 
 
 @settings(max_examples=100)
@@ -256,24 +270,24 @@ def test_all_of_a_small_corpus_is_drawn(tmp_path: pathlib.Path):
 def test_as_many_as_wanted_are_drawn(tmp_path_factory, wanted: int, seed: int):
   """The same of both sides, in their order, none twice, decided by seed and text."""
   texts = numbered(tmp_path_factory.mktemp('x'), 60)
-  drawn = list(vocabulary.sample_lines(texts, 60, wanted, seed))
+  drawn = list(sample_lines(texts, 60, wanted, seed))
   numbers = [[int(line[1:]) for line in drawn if line[0] == side] for side in 'ab']
   assert [line[0] for line in drawn] == ['a'] * wanted + ['b'] * wanted
   assert numbers[0] == numbers[1] == sorted({*numbers[0]})
-  assert drawn == list(vocabulary.sample_lines(texts, 60, wanted, seed))
+  assert drawn == list(sample_lines(texts, 60, wanted, seed))
 
 
 @settings(max_examples=100)
 @given(st.lists(st.integers(0, 30), min_size=1, max_size=60), st.data())
 def test_the_order_of_a_corpus_does_not_matter(tmp_path_factory, rows, data):
-  """Equal pairs included; so tfds, which shuffles, gives the sample of the archives."""
+  """Equal pairs included; so tfds, which shuffles, gives the sample of text files."""
   wanted = data.draw(st.integers(0, len(rows)))
   samples = []
   for order in (rows, data.draw(st.permutations(rows))):
     texts = [tmp_path_factory.mktemp('x') / name for name in 'ab']
     for path in texts:
       path.write_text(''.join(f'{path.name}{n}\n' for n in order))
-    samples.append(sorted(vocabulary.sample_lines(texts, len(rows), wanted, 1)))
+    samples.append(sorted(sample_lines(texts, len(rows), wanted, 1)))
   assert samples[0] == samples[1]
 
 
@@ -284,7 +298,7 @@ def test_equal_pairs_are_drawn_as_others_are(seed: int, tmp_path: pathlib.Path):
   for path in texts:
     with path.open('a') as file:
       file.write('same\n' * 500)
-  drawn = list(vocabulary.sample_lines(texts, 1000, 100, seed))
+  drawn = list(sample_lines(texts, 1000, 100, seed))
   assert len(drawn) == 200 and 60 < drawn.count('same') < 140
 
 
@@ -292,7 +306,7 @@ def test_all_of_a_corpus_is_drawn_from(tmp_path: pathlib.Path):
   """Each pair as often as any other, whatever place it has."""
   texts, counts = numbered(tmp_path, 20), np.zeros(20, int)
   for seed in range(400):
-    for line in itertools.islice(vocabulary.sample_lines(texts, 20, 5, seed), 5):
+    for line in sample_lines(texts, 20, 5, seed)[:5]:
       counts[int(line[1:])] += 1
   assert counts.sum() == 2000
   assert 60 < counts.min() and counts.max() < 140
@@ -315,10 +329,10 @@ TREES = ['(S (NP DT NN )NP (VP VBD )VP . )S', '(S (NP PRP$ NN )NP )S', '(FRAG UH
 def test_tokens_come_through_and_fill_the_model(tmp_path: pathlib.Path):
   """Each is one id; the rows left over write nothing."""
   path = tmp_path / 'vocabulary.target.model'
-  counts = vocabulary.train_tokens(iter(TREES), path, 40)
+  counts = vocabulary.learn_tokens(iter(TREES), path, 40)
   words, tokens = Vocabulary(path), {t for tree in TREES for t in tree.split()}
-  assert counts == {'sentences': 3, 'used': 3, 'tokens': len(tokens)}
-  assert vocabulary.train_tokens(iter(TREES), path, 18)['tokens'] == 14
+  assert (counts.sentences, counts.used, counts.units) == (3, 3, len(tokens))
+  assert vocabulary.learn_tokens(iter(TREES), path, 18).units == 14
   ids = words.encode(TREES)
   assert [*map(len, ids)] == [len(tree.split()) for tree in TREES]
   assert words.decode(ids) == TREES
@@ -331,18 +345,247 @@ def test_tokens_come_through_and_fill_the_model(tmp_path: pathlib.Path):
 def test_a_token_of_a_rare_character_is_kept(tmp_path: pathlib.Path):
   """Such as EX, the tag of `there`: no other tag has an E."""
   path = tmp_path / 'vocabulary.target.model'
-  vocabulary.train_tokens([*['(S NN )S'] * 5000, '(S EX )S'], path, 9)
+  vocabulary.learn_tokens([*['(S NN )S'] * 5000, '(S EX )S'], path, 9)
   words = Vocabulary(path)
   assert words.decode(words.encode(['(S EX )S'])) == ['(S EX )S'] and len(words) == 9
 
 
 def test_tokens_beyond_the_model_are_unknown(tmp_path: pathlib.Path, capsys):
   path = tmp_path / 'vocabulary.target.model'
-  counts = vocabulary.train_tokens([*TREES, '(S', '(S'], path, 5)
+  counts = vocabulary.learn_tokens([*TREES, '(S', '(S'], path, 5)
   said = '13 of 14 different tokens get no piece and become <unk>: --config.model.'
   assert capsys.readouterr().err == f'{said}target_vocab_size=18 would hold all\n'
-  assert counts['tokens'] == 14 and len(Vocabulary(path)) == 5
+  assert counts.units == 14 and len(Vocabulary(path)) == 5
   assert UNK not in Vocabulary(path).encode(['(S (S'])[0]
   assert UNK in Vocabulary(path).encode(['UH'])[0]
   with pytest.raises(UserError, match=r'model.target_vocab_size\).*: there is no text'):
-    vocabulary.train_tokens([], path, 40)
+    vocabulary.learn_tokens([], path, 40)
+
+
+TOKENS = [
+  '(S',
+  ')S',
+  'NN',
+  'ZZ',
+  'ZZ1',
+  '▁',
+  'a▁b',
+  '<unk>',
+  '<unused0>',
+  '\u2047',
+  '\xa0',
+]
+
+
+@settings(max_examples=200)
+@given(st.lists(st.sampled_from(TOKENS) | st.text(min_size=1, max_size=3)))
+def test_no_token_is_ever_lost(tokens_alone: Vocabulary, tokens: list[str]):
+  """Each is one id, known or not, whatever stands beside it."""
+  tokens = [token for token in tokens if ' ' not in token]
+  (ids,) = tokens_alone.encode([' '.join(tokens)])
+  assert len(ids) == len(tokens)
+  for token, number in zip(tokens, ids, strict=True):
+    assert tokens_alone.encode([token]) == [[number]]
+    assert number == UNK or tokens_alone.decode([[number]]) == [token]
+  flat, lengths = tokens_alone.encode_flat([' '.join(tokens)])
+  assert flat.tolist() == ids and lengths.tolist() == [len(ids)]
+
+
+@pytest.fixture(scope='module')
+def tokens_alone(tmp_path_factory: pytest.TempPathFactory) -> Vocabulary:
+  path = tmp_path_factory.mktemp('tokens') / 'vocabulary.target.model'
+  vocabulary.learn_tokens(TREES, path, 40)
+  return Vocabulary(path)
+
+
+def test_unknown_neighbours_are_two(tokens_alone: Vocabulary):
+  assert tokens_alone.encode(['(S ZZ1 ZZ2 )S'])[0][1:3] == [UNK, UNK]
+  assert tokens_alone.decode([[UNK, UNK]]) == ['\u2047 \u2047']
+
+
+# Classes of rare words
+
+TEXT = ['the dog barked', 'the dog slept', 'The cat barked', 'a Corgi yapped .']
+
+
+@pytest.mark.parametrize(
+  'word, expected',
+  [
+    ('yapped', 'word-ed'),
+    ('NASA', 'capitals'),
+    ('Corgis', 'capital-s'),
+    ('12,5', 'number'),
+    ('12-13', 'number-dash'),
+    ('b2b', 'mixed'),
+    ('well-meaning', 'word-dash-ing'),
+    ('a@b.org', 'word-dot'),
+    ('--', 'sign'),
+    ('bed', 'word'),
+    ('kindness', 'word-ness'),
+  ],
+)
+def test_a_class_is_a_form_and_an_ending(word: str, expected: str):
+  assert vocabulary.word_class(word, False) == vocabulary.CLASS + expected
+
+
+def test_a_capital_tells_less_at_the_beginning():
+  known = {'the', 'dog'}.__contains__
+  assert vocabulary.classed('The Dogs', known) == 'the \u2047-capital-s'
+  assert vocabulary.classed('Dogs the', known) == '\u2047-first-s the'
+  assert vocabulary.classed('', known) == ''
+
+
+@given(st.lists(st.text(st.characters(exclude_characters=' '), min_size=1)))
+def test_a_sentence_keeps_its_number_of_words(words: list[str]):
+  learnt = vocabulary.classed(' '.join(words), lambda word: False)
+  assert len(learnt.split(' ')) == max(1, len(words))
+
+
+@pytest.fixture
+def whole_words(tmp_path: pathlib.Path) -> Vocabulary:
+  path = tmp_path / 'vocabulary.model'
+  about = vocabulary.learn_words(TEXT, path, 20)
+  assert (about.sentences, about.units) == (4, 3), 'the, dog, barked'
+  return Vocabulary(path)
+
+
+def test_every_word_is_one_piece(whole_words: Vocabulary):
+  rows = whole_words.encode(TEXT)
+  assert [*map(len, rows)] == [3, 3, 3, 4] and len(whole_words) == 20
+  assert UNK not in {i for row in rows for i in row}
+  ids, lengths = whole_words.encode_flat(TEXT)
+  assert ids.tolist() == [i for row in rows for i in row]
+  assert lengths.tolist() == [3, 3, 3, 4]
+
+
+def test_words_of_a_class_are_read_alike(whole_words: Vocabulary):
+  assert whole_words.encode(['the yapped']) == whole_words.encode(['the bolted'])
+  assert whole_words.encode(['the dog']) == whole_words.encode(['The dog'])
+  assert whole_words.encode(['dog NASA'])[0][1] == UNK, (
+    'no word of the text is of its class'
+  )
+
+
+def test_the_rarest_words_leave_where_there_is_no_room(tmp_path: pathlib.Path):
+  text = ['the the the dog dog cat cat cat', 'a', 'b']
+  path = tmp_path / 'vocabulary.model'
+  assert vocabulary.learn_words(text, path, 7).units == 2
+  learnt = Vocabulary(path)
+  assert len(learnt) == 7
+  assert learnt.encode(['dog a']) == [[learnt.encode(['b'])[0][0]] * 2]
+  assert learnt.encode(['the cat'])[0] != learnt.encode(['dog dog'])[0]
+
+
+def test_a_vocabulary_may_be_too_small_for_all_classes(tmp_path: pathlib.Path):
+  path = tmp_path / 'vocabulary.model'
+  assert vocabulary.learn_words(TEXT, path, 5).units == 0
+  assert len(Vocabulary(path)) == 5
+
+
+# Text files to token files
+
+MAX_LENGTH = 6  # tokens, EOS counted: some pairs of the toy corpus are longer
+
+
+@pytest.fixture(scope='module')
+def number_words(tmp_path_factory: pytest.TempPathFactory) -> vocabulary.Vocabulary:
+  path = tmp_path_factory.mktemp('words') / 'vocabulary.model'
+  sides = toy.corpus.number_lines(200)
+  lines = [line.decode() for side in sides for line in side]
+  vocabulary.learn_pieces(lines, path, 60, 1.0, False)
+  return vocabulary.Vocabulary(path)
+
+
+@pytest.fixture
+def texts(tmp_path: pathlib.Path) -> list[pathlib.Path]:
+  """100 pairs; a line of other spaces and characters among them."""
+  source, target = toy.corpus.number_lines(99, seed=5)
+  source[40:40], target[40:40] = ['  one\u2028\r x '.encode()], ['ß\t'.encode()]
+  return written(tmp_path, source, target)
+
+
+def written(folder: pathlib.Path, *sides: list[bytes]) -> list[pathlib.Path]:
+  paths = [folder / f'text.{side}' for side in SIDES]
+  for path, lines in zip(paths, sides, strict=True):
+    path.write_bytes(b''.join(line + b'\n' for line in lines))
+  return paths
+
+
+def encode(
+  words: vocabulary.Vocabulary, texts: list[pathlib.Path], name: str = 'train'
+) -> Encoded:
+  sides = [texts[0].parent / f'{name}.{side}' for side in SIDES]
+  both = vocabulary.Vocabularies(words, words)
+  return vocabulary.encode_files(both, texts, sides, MAX_LENGTH, lambda *_: None)
+
+
+def content(folder: pathlib.Path, name: str = 'train') -> list[bytes]:
+  paths = [
+    folder / f'{name}.{side}.{end}' for side in SIDES for end in ('tokens', 'offsets')
+  ]
+  return [path.read_bytes() for path in paths]
+
+
+def test_encoding_is_the_vocabulary_s_own(number_words, texts):
+  """Line by line; pairs with a side too long are left out together."""
+  lines = [path.read_bytes().decode().split('\n')[:-1] for path in texts]
+  pairs = list(zip(*map(number_words.encode, lines), strict=True))
+  kept = [pair for pair in pairs if max(map(len, pair)) < MAX_LENGTH]
+  assert 20 < len(kept) < 80
+  done = encode(number_words, texts)
+  for number, side in enumerate(
+    token_files.Side(texts[0].parent / f'train.{s}') for s in SIDES
+  ):
+    ids = [pair[number] for pair in kept]
+    assert [
+      side.tokens[a:b].tolist() for a, b in zip(side.offsets, side.ends, strict=False)
+    ] == ids
+    assert done.tokens[number] == sum(map(len, ids))
+    assert done.longest[number] == max(map(len, ids))
+  assert (done.read, done.kept) == (100, len(kept))
+
+
+@pytest.mark.parametrize('cores', [1, 3])
+@pytest.mark.parametrize('block', [1, 7, 100, 5000])
+def test_neither_blocks_nor_threads_change_it(
+  block, cores, number_words, texts, monkeypatch
+):
+  expected = encode(number_words, texts)
+  monkeypatch.setattr(vocabulary, '_BLOCK', block)
+  monkeypatch.setattr(vocabulary.environment, 'cores', lambda: [*range(cores)])
+  assert encode(number_words, texts, 'again') == expected
+  assert content(texts[0].parent, 'again') == content(texts[0].parent)
+
+
+@pytest.mark.parametrize('block', [1, 7, 5000])
+def test_what_is_kept_is_shown(block: int, number_words, texts, monkeypatch):
+  monkeypatch.setattr(vocabulary, '_BLOCK', block)
+  shown: tuple[list[bytes], list[bytes]] = ([], [])
+
+  def look(*lines: list[bytes]) -> None:
+    for side, some in zip(shown, lines, strict=True):
+      side.extend(some)
+
+  sides = [texts[0].parent / f'train.{side}' for side in SIDES]
+  both = vocabulary.Vocabularies(number_words, number_words)
+  done = vocabulary.encode_files(both, texts, sides, MAX_LENGTH, look)
+  assert 20 < len(shown[0]) == len(shown[1]) == done.kept < 80
+  for path, lines in zip(sides, shown, strict=True):
+    side = token_files.Side(path)
+    rows = [side.tokens[a:b] for a, b in zip(side.offsets, side.ends, strict=False)]
+    assert [row.tolist() for row in rows] == number_words.encode(
+      [line.decode().removesuffix('\n') for line in lines]
+    )
+
+
+@pytest.mark.parametrize('sides', [([], []), ([b''] * 3, [b'one'] * 3)])
+def test_little_text(sides, number_words, tmp_path: pathlib.Path):
+  done = encode(number_words, written(tmp_path, *sides))
+  assert (done.read, done.kept) == (len(sides[0]), len(sides[0]))
+  assert done.tokens[0] == 0
+  assert len(token_files.Side(tmp_path / 'train.source')) == len(sides[0])
+
+
+def test_all_too_long(number_words, tmp_path: pathlib.Path):
+  done = encode(number_words, written(tmp_path, [b'one ' * 9] * 3, [b'eins'] * 3))
+  assert (done.read, done.kept, done.tokens, done.longest) == (3, 0, [0, 0], [0, 0])

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from toy import untrained
-from transformer_jax.data import held_out
+from transformer_jax.data import card
 from transformer_jax.decoding import dev_bleu
 from transformer_jax.decoding.translate import Translator
 from transformer_jax.model import build
@@ -28,7 +28,7 @@ def test_greedy_of_the_first_sentences(
     run.checkpoints, [untrained.STEP], build.architecture(config)[1]
   )
   params = jax.tree.map(lambda x: (x + x[::-1]) / 2, params)  # which beams differ by
-  sources, references = held_out.text(corpus, 'dev')
+  sources, references = card.read_text(corpus, 'dev')
   best = lambda: [
     found[0].text
     for found in Translator(config, TRANSLATION, run.vocabularies(), params).translate(

@@ -19,7 +19,7 @@ from configs import quickstart
 from toy import untrained
 from toy.programs import Program
 from toy.results import RESULT
-from transformer_jax.data import card, held_out, token_files
+from transformer_jax.data import card, token_files
 from transformer_jax.decoding.evaluate import Evaluation, Options, evaluate_run
 from transformer_jax.decoding.translate import Translator
 from transformer_jax.machine import files, platform
@@ -234,8 +234,7 @@ def make_run(folder: pathlib.Path, name: str, hypotheses: list[str]) -> Run:
     for side in ('source', 'target'):
       text = ''.join(line + '\n' for line in REFERENCES)
       (corpus / f'dev.{side}.txt').write_text(text)
-    made = {'name': config.data.name, 'splits': {}, 'vocabulary': {'sha256': '0'}}
-    card.write_card(corpus, made)
+    card.write_card(corpus, card.Card(card.Learnt('0'), {}))
   run = Run(folder / name)
   checkpoint = run.checkpoints / str(STEP)
   checkpoint.mkdir(parents=True)
@@ -314,7 +313,7 @@ def test_what_is_asked_for_is_what_is_measured(tmp_path: pathlib.Path):
   assert result.averaged == [untrained.STEP, 2 * untrained.STEP]
   assert result.dev_perplexity == pytest.approx(dev(mean), rel=1e-5)
   assert abs(dev(other) / result.dev_perplexity - 1) > 0.01
-  sources = held_out.text(corpus, 'test')[0]
+  sources = card.read_text(corpus, 'test')[0]
   config = run.config()
   config.beam, config.alpha = 1, 0.0
   greedy = Translator(config, TRANSLATION, run.vocabularies(), mean).translate(

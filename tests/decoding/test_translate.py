@@ -62,7 +62,7 @@ def words() -> Vocabulary:
   text = [' '.join(rng.choices(WORDS, k=5)) for _ in range(300)]
   with tempfile.TemporaryDirectory() as folder:
     path = pathlib.Path(folder) / 'vocabulary.model'
-    vocabulary.train(text, path, 50, 1.0, False)
+    vocabulary.learn_pieces(text, path, 50, 1.0, False)
     return Vocabulary(path)
 
 
@@ -135,7 +135,7 @@ def test_text_is_that_of_the_tokens():
 def test_no_hypothesis_splits_its_line(tmp_path: pathlib.Path):
   """Whatever its bytes or characters spell; tokens stay as they are."""
   path, text = tmp_path / 'vocabulary.model', ['one\u2029two', 'three four'] * 50
-  vocabulary.train(text, path, 290, 1.0, True)
+  vocabulary.learn_pieces(text, path, 290, 1.0, True)
   spelt = Vocabulary(path)
   ends = ['\n', '\r', '\r\n', '\x0b', '\x0c', '\x1c', '\x85', '\u2028', '\u2029']
   ids = spelt.encode([f'one{end}two' for end in ends])

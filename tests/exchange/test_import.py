@@ -67,13 +67,13 @@ def test_a_corpus_is_encoded_for_it(marian: pathlib.Path, tmp_path: pathlib.Path
   assert corpus.parent == tmp_path / 'data'
   run.check_vocabulary(corpus)
   run.check_held_out(corpus, 'dev')
-  assert card.read_card(corpus)['vocabulary']['given']
+  assert card.read_card(corpus).vocabulary.given
 
 
 def test_without_a_corpus(marian: pathlib.Path, tmp_path: pathlib.Path):
   lines = import_toy(marian, tmp_path / 'run', tmp_path)
   assert '--prepare' in lines[-1]
-  assert card.read_card(tmp_path / 'run')['splits'] == {}
+  assert card.read_card(tmp_path / 'run').splits == {}
   assert len(Run(tmp_path / 'run').vocabularies().target) == 60
   with pytest.raises(UserError, match='run exists'):
     import_toy(marian, tmp_path / 'run', tmp_path)

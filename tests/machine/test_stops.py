@@ -36,7 +36,7 @@ MEASURE = 'transformer_jax.training.perplexity:Perplexity.__call__'
 TRANSLATE = 'transformer_jax.decoding.translate:Translator.translate'
 COMPILE = 'jax.stages:Lowered.compile'
 RESTORE = 'transformer_jax.training.checkpoint:restore'
-LEARN = 'transformer_jax.data.vocabulary:train'
+LEARN = 'transformer_jax.data.vocabulary:learn_pieces'
 AVERAGE = 'transformer_jax.training.checkpoint:average'
 BOOTSTRAP = 'transformer_jax.scoring.significance:bootstrap_intervals'
 
@@ -88,7 +88,7 @@ def test_while_preparing(toy: Toy):
 PREPARE = """
 import runpy, time
 from transformer_jax.data import vocabulary
-vocabulary.train = lambda *_: print('begin', flush=True) or time.sleep(60)
+vocabulary.learn_pieces = lambda *_, **__: print('begin', flush=True) or time.sleep(60)
 runpy.run_module('scripts.prepare_data', run_name='__main__', alter_sys=True)
 """
 

@@ -11,7 +11,7 @@ import pytest
 import transformer_jax
 from configs import parsing
 from toy.runs import state_shapes
-from transformer_jax.data import held_out, preparing, token_files, vocabulary
+from transformer_jax.data import card, prepare, token_files, vocabulary
 from transformer_jax.decoding.evaluate import Options, evaluate_run
 from transformer_jax.machine.errors import UserError
 from transformer_jax.machine.signals import Interruption
@@ -59,7 +59,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
   """A run on the treebank whose parameters are random."""
   folder = tmp_path_factory.mktemp('parsing')
   config = config_of(folder)
-  corpus = preparing.prepare(config, PARSING, folder / 'data', folder)
+  corpus = prepare.prepare_corpus(config, PARSING, folder / 'data', folder)
   run = Run.open(folder / 'run', config, corpus)
   noise = np.random.default_rng(4)
   fill = lambda x: noise.normal(size=x.shape, scale=0.4).astype(np.float32)
@@ -121,7 +121,7 @@ def test_a_parser_is_tuned_to_another_treebank(run: Run, tmp_path: pathlib.Path)
   config.slices = 8  # of the tests' devices
   (tmp_path / 'train.mrg').write_text('(NP (DT a) (NN dog))\n' * 9)
   init_from.start_from(config, run.workdir, tmp_path / 'tuned')
-  corpus = preparing.prepare(config, PARSING, tmp_path / 'data', tmp_path)
+  corpus = prepare.prepare_corpus(config, PARSING, tmp_path / 'data', tmp_path)
   for name in vocabulary.FILES:
     assert (corpus / name).read_bytes() == (run.workdir / name).read_bytes()
   trainer = Trainer(config, corpus)
@@ -142,9 +142,9 @@ def test_a_parser_may_write_numbers_and_read_whole_words(tmp_path: pathlib.Path)
   config.data.update({'numbers': True, 'whole_words': True})
   config.data.files.train = ('train', 'train+subtrees')
   config.model.update({'vocab_size': 30, 'target_vocab_size': 30})
-  corpus = preparing.prepare(config, PARSING, tmp_path / 'data', tmp_path)
+  corpus = prepare.prepare_corpus(config, PARSING, tmp_path / 'data', tmp_path)
   words = vocabulary.read(corpus, apart=True)
-  sources, targets = held_out.text(corpus, 'dev')
+  sources, targets = card.read_text(corpus, 'dev')
   lengths = [side.lengths for side in token_files.read_split(corpus, 'dev')]
   assert [*lengths[0]] == [len(line.split()) + 1 for line in sources]
   both = zip(sources, targets, strict=True)
@@ -153,4 +153,4 @@ def test_a_parser_may_write_numbers_and_read_whole_words(tmp_path: pathlib.Path)
   assert '\u2581#5' in words.target.pieces()
   with pytest.raises(UserError, match='whole_words needs a vocabulary of the target'):
     config.model.target_vocab_size = 0
-    preparing.prepare(config, PARSING, tmp_path / 'another', tmp_path)
+    prepare.prepare_corpus(config, PARSING, tmp_path / 'another', tmp_path)

@@ -97,7 +97,7 @@ def test_trees_are_drawn_side_by_side(tmp_path: pathlib.Path, capsys):
   (folder / 'dev.target.txt').write_text(' '.join(tree.tokens) + '\n')
   card.write_card(folder, CARD)
   found = dataclasses.asdict(evalb.score([gold], [ours]))
-  corpus = card.read_card(folder)['identity']
+  corpus = card.read_card(folder).identity
   result = dataclasses.replace(RUN, parsing=found, corpus=corpus)
   run = scored(result)._replace(translations=[ours])
   blocks = table4.blocks([run], [], tmp_path, 3)

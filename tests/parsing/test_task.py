@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import toy.corpus
 from toy.corpus import CORPUS
 from toy.results import PARSED
-from transformer_jax.data import card, held_out, token_files, vocabulary
+from transformer_jax.data import card, token_files, vocabulary
 from transformer_jax.data.task import Outputs
 from transformer_jax.machine.errors import UserError
 from transformer_jax.parsing import trees
@@ -112,24 +112,24 @@ def test_a_treebank_is_prepared(tmp_path: pathlib.Path):
   about = toy.corpus.prepare(raw, corpus, PARSING)
   folder = tmp_path / 'data' / 'toy'
   card.verify(folder)
-  assert about['splits']['train']['kept'] == 200
-  sources, targets = held_out.text(folder, 'test')
+  assert about.splits['train'].kept == 200
+  sources, targets = card.read_text(folder, 'test')
   expected = [f'(S{" CD" * len(source.split())} )S' for source in sources]
   assert targets == expected
-  assert about['target_vocabulary']['tokens'] == 3
+  assert about.target_vocabulary.units == 3
   counts = sum(len(target.split()) for target in targets)
-  assert about['splits']['test']['tokens']['target'] == counts
+  assert about.splits['test'].tokens['target'] == counts
 
   untagged = toy.corpus.prepare(
     raw, corpus._replace(name='untagged', tags=False), PARSING
   )
   folder = tmp_path / 'data' / 'untagged'
-  assert held_out.text(folder, 'test') == (sources, targets), 'the treebank has tags'
+  assert card.read_text(folder, 'test') == (sources, targets), 'the treebank has tags'
   pieces = vocabulary.read(folder, apart=True).target.pieces()
   assert '\u2581XX' in pieces and '\u2581CD' not in pieces
   tokens = token_files.read_split(folder, 'test')[1].tokens
   assert vocabulary.UNK not in tokens and len(tokens) == counts
-  assert untagged['splits']['dev']['in_train'] == about['splits']['dev']['in_train']
+  assert untagged.splits['dev'].in_train == about.splits['dev'].in_train
 
 
 def test_sections_of_the_wall_street_journal(tmp_path: pathlib.Path):

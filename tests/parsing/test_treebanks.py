@@ -1,13 +1,11 @@
 """Files of trees, and the Wall Street Journal with its sections and their counts."""
 
 import gzip
-import os
 import pathlib
 import re
 
 import pytest
 
-from transformer_jax.data import origin
 from transformer_jax.machine.errors import UserError
 from transformer_jax.parsing import treebanks, trees
 from transformer_jax.parsing.trees import Tree
@@ -40,7 +38,7 @@ def test_the_sections_and_their_counts_are_those_of_all_parsers():
 
 
 def test_the_journal_is_read_by_sections(journal: pathlib.Path):
-  splits = treebanks.bitexts(journal, SECTIONS, 1)
+  splits = treebanks.read_splits(journal, SECTIONS, 1)
   assert {split: len([*one[0].pairs()]) for split, one in splits.items()} == {
     'train': 40,
     'dev': 2,
@@ -48,50 +46,30 @@ def test_the_journal_is_read_by_sections(journal: pathlib.Path):
   }
   assert next(splits['dev'][0].pairs()) == PAIR
   assert splits['train'][0].name == 'WSJ 02 to 21'
-  about = splits['train'][0].origin()['source']
-  assert (about['files'], about['lines']) == (20, 40)
-  (again,) = treebanks.bitexts(journal / 'WSJ', SECTIONS, 1)['dev']
+  assert len(splits['train'][0].files) == 20
+  (again,) = treebanks.read_splits(journal / 'WSJ', SECTIONS, 1)['dev']
   assert [*again.pairs()] == [*splits['dev'][0].pairs()]
 
 
 def test_a_journal_that_lacks_trees_is_refused(journal: pathlib.Path):
-  stamp = treebanks.bitexts(journal, SECTIONS, 1)['train'][0].stamp()
   (journal / 'WSJ/21/wsj_2100.mrg').write_text(TREE)
-  (bitext,) = treebanks.bitexts(journal, SECTIONS, 1)['train']
-  assert bitext.stamp() != stamp
+  (bitext,) = treebanks.read_splits(journal, SECTIONS, 1)['train']
   with pytest.raises(UserError, match='02 to 21 has 39 trees, .* has 40: '):
     [*bitext.pairs()]
   (journal / 'WSJ/05/wsj_0500.mrg').unlink()
   with pytest.raises(UserError, match=r'WSJ/05: no files \*.mrg'):
-    [*bitext.pairs()]
-
-
-def test_a_corpus_is_of_one_journal(journal: pathlib.Path):
-  """Sections that were changed are another corpus; those touched alone are not."""
-  splits = treebanks.bitexts(journal, SECTIONS, 1)
-  made = {}
-  for split, (bitext,) in splits.items():
-    assert len([*bitext.pairs()])
-    made[split] = {'from': [{'name': bitext.name, **bitext.origin()}]}
-  card = {'splits': made, 'stamps': origin.stamps(splits)}
-  origin.check_same(card, splits)
-  path = journal / 'WSJ/07/wsj_0700.mrg'
-  os.utime(path, ns=(0, 1))
-  origin.check_same(card, splits)
-  path.write_text(TREE.replace('We', 'He') * 2)
-  with pytest.raises(UserError, match='WSJ 02 to 21 is not what it was'):
-    origin.check_same(card, splits)
+    treebanks.read_splits(journal, SECTIONS, 1)
 
 
 def test_no_journal_is_said_to_be_the_ldcs(tmp_path: pathlib.Path):
   with pytest.raises(UserError, match='WSJ/23/wsj_2300.mrg; the LDC has them'):
-    treebanks.bitexts(tmp_path, SECTIONS, 1)
+    treebanks.read_splits(tmp_path, SECTIONS, 1)
 
 
 def test_silver_trees_stand_beside_the_sections(journal: pathlib.Path):
   (journal / 'silver.mrg').write_text(TREE * 5)
   files = {'train': ('wsj.02-21', 'silver')}
-  found = treebanks.bitexts(journal, files, 1)['train']
+  found = treebanks.read_splits(journal, files, 1)['train']
   assert [len([*one.pairs()]) for one in found] == [40, 5]
 
 
@@ -100,12 +78,10 @@ def test_files_may_be_compressed_and_have_several_trees_a_line(tmp_path: pathlib
   with gzip.open(tmp_path / 'b.mrg.gz', 'wt') as file:
     file.write(TREE.strip() * 2 + '\n\n' + TREE.replace(' ', '\n  '))
   files = {'train': ('a', 'b'), 'dev': ('a',), 'test': ('b:2-3',)}
-  splits = treebanks.bitexts(tmp_path, files, 1)
+  splits = treebanks.read_splits(tmp_path, files, 1)
   pairs = {split: [[*b.pairs()] for b in found] for split, found in splits.items()}
   assert pairs == {'train': [[PAIR], [PAIR] * 3], 'dev': [[PAIR]], 'test': [[PAIR] * 2]}
-  about = splits['test'][0].origin()['target']
-  assert (about['file'], about['lines']) == ('b.mrg.gz', 2)
-  assert splits['test'][0].stamp() != splits['train'][1].stamp()
+  assert splits['test'][0].files == (tmp_path / 'b.mrg.gz',)
 
 
 FLAWED = TREE + '(S (NN two words))\n' + TREE * 2 + '(S (NN))\n' + TREE
@@ -117,13 +93,11 @@ def test_flawed_trees_are_left_out_of_training_and_told(
   path = tmp_path / 'a.mrg'
   path.write_text(FLAWED)
   files = {'train': ('a', 'a+subtrees'), 'dev': ('a:3-4',), 'test': ('a:3-5',)}
-  splits = treebanks.bitexts(tmp_path, files, 1)
+  splits = treebanks.read_splits(tmp_path, files, 1)
   plain, parts = splits['train']
   assert [*plain.pairs()] == [PAIR] * 4 and [*parts.pairs()] == []
   flaw = "line 2: two words, 'two' and 'words', in one bracket"
   assert capsys.readouterr().err == f'2 of 6 trees left out; {path}, {flaw}\n'
-  about = plain.origin()['source']
-  assert (about['lines'], about['flawed'], about['first_flawed']) == (6, 2, flaw)
   assert [*splits['dev'][0].pairs()] == [PAIR] * 2, 'none is in this part'
   with pytest.raises(UserError, match=re.escape(f'{path}, line 5: nothing in')):
     [*splits['test'][0].pairs()]
@@ -131,19 +105,19 @@ def test_flawed_trees_are_left_out_of_training_and_told(
 
 def test_a_part_reads_nothing_beyond_it(tmp_path: pathlib.Path):
   (tmp_path / 'a.mrg').write_text(TREE * 3 + 'no tree\n')
-  (bitext,) = treebanks.bitexts(tmp_path, {'dev': ('a:1-3',)}, 1)['dev']
+  (bitext,) = treebanks.read_splits(tmp_path, {'dev': ('a:1-3',)}, 1)['dev']
   assert [*bitext.pairs()] == [PAIR] * 3
 
 
 def test_a_part_that_is_not_there_is_refused(tmp_path: pathlib.Path):
   (tmp_path / 'a.mrg').write_text(TREE * 3)
-  (bitext,) = treebanks.bitexts(tmp_path, {'dev': ('a:3-4',)}, 1)['dev']
+  (bitext,) = treebanks.read_splits(tmp_path, {'dev': ('a:3-4',)}, 1)['dev']
   said = 'has 1 trees from number 3 on, a.mrg, trees 3 to 4 are 2'
   with pytest.raises(UserError, match=said):
     [*bitext.pairs()]
   for part in ('0-3', '4-2', '5-4'):
     with pytest.raises(UserError, match=f'^a:{part}: trees are numbered from 1'):
-      treebanks.bitexts(tmp_path, {'dev': (f'a:{part}',)}, 1)
+      treebanks.read_splits(tmp_path, {'dev': (f'a:{part}',)}, 1)
 
 
 @pytest.mark.parametrize(
@@ -176,7 +150,7 @@ GIVEN = """
 
 def made(text: str, folder: pathlib.Path, kind: str, seed: int = 1) -> list[Tree]:
   (folder / 'a.mrg').write_text(text)
-  (bitext,) = treebanks.bitexts(folder, {'train': (f'a+{kind}',)}, seed)['train']
+  (bitext,) = treebanks.read_splits(folder, {'train': (f'a+{kind}',)}, seed)['train']
   return [Tree(w.split(' '), t.split(' ')) for w, t in bitext.pairs()]
 
 
@@ -185,13 +159,13 @@ def test_subtrees_are_short_constituents_each_once(tmp_path: pathlib.Path):
   long = f'(S (NP {"(NN b) " * 13}) (NP (NP (DT the) (NN end)) (. .)))\n'
   (tmp_path / 'a.mrg').write_text(again + again + long)
   files = {'train': ('a', 'a+subtrees', 'a:1-2+subtrees')}
-  whole, parts, fewer = treebanks.bitexts(tmp_path, files, 1)['train']
+  whole, parts, fewer = treebanks.read_splits(tmp_path, files, 1)['train']
   the_end = 'the end', '(NP DT NN )NP'
   longer = 'the end .', '(NP (NP DT NN )NP . )NP'
   assert [*parts.pairs()] == [the_end, longer]
   assert [*fewer.pairs()] == [the_end]
-  assert parts.name == 'subtrees of a.mrg' and parts.stamp() != whole.stamp()
-  assert len([*whole.pairs()]) == 3 and parts.origin() == whole.origin()
+  assert parts.name == 'subtrees of a.mrg' and parts.files == whole.files
+  assert len([*whole.pairs()]) == 3 and whole.is_text and not parts.is_text
 
 
 def edges(tree: Tree) -> set[tuple[str, str, tuple, tuple]]:
@@ -253,7 +227,6 @@ def test_trees_without_parts_make_no_others(text: str, tmp_path: pathlib.Path):
 def test_a_seed_makes_the_same_trees(tmp_path: pathlib.Path):
   first, again, other = (made(GIVEN, tmp_path, 'substituted', s) for s in (1, 1, 2))
   assert first == again != other
-  read = treebanks.TreeFile(tmp_path / 'a.mrg', None, False)
-  one, two = treebanks.Substituted(read, 1), treebanks.Substituted(read, 2)
-  assert one.stamp() != two.stamp() != read.stamp()
-  assert one.origin() == read.origin() and one.name == 'substituted trees of a.mrg'
+  read = treebanks.tree_file(tmp_path / 'a.mrg', None, False)
+  parts = treebanks.substituted(read, 1)
+  assert parts.files == read.files and parts.name == 'substituted trees of a.mrg'

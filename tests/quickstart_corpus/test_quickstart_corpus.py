@@ -89,9 +89,9 @@ def test_same_seed_same_pairs(monkeypatch):
 
 @pytest.mark.parametrize('languages', [('en', 'de'), ('de', 'en')])
 def test_reader_in_both_directions(languages, monkeypatch):
-  """Source and target in the order of the config, all splits, libraries named."""
+  """Source and target in the order of the config, all splits."""
   monkeypatch.setattr(quickstart_corpus, 'SIZES', {'train': 40, 'dev': 5, 'test': 5})
-  splits = embedded.bitexts(*languages, 7)
+  splits = embedded.read_splits(*languages, 7)
   pairs = sentence_pairs(7)
   assert [*splits] == ['train', 'dev', 'test']
   for split, [bitext] in splits.items():
@@ -101,15 +101,12 @@ def test_reader_in_both_directions(languages, monkeypatch):
       else [pair[::-1] for pair in bitext.pairs()]
     )
     assert bitext.name == 'embedded corpus, seed 7' and english_first == pairs[split]
-    for side in bitext.origin().values():
-      assert side['lines'] == len(pairs[split])
-      assert side['versions'].keys() == {'babel', 'num2words'}
 
 
 @pytest.mark.parametrize('pair', ['en-fr', 'de-fr', 'en-en'])
 def test_other_languages_are_refused(pair):
   with pytest.raises(UserError, match=f'{pair}: the embedded corpus is en-de or de-en'):
-    embedded.bitexts(*pair.split('-'), 1)
+    embedded.read_splits(*pair.split('-'), 1)
 
 
 # --- grammar: known sentences

@@ -35,4 +35,4 @@ def prepared(tmp_path: pathlib.Path) -> Prepared:
     lines = (f'<i>{side}</i> sentence {n} of some words\n' for n in range(SENTENCES))
     (folder / f'dev.{side}.txt').write_text(''.join(lines))
   card.write_card(folder, CARD)
-  return Prepared(folder.parent, card.read_card(folder)['identity'])
+  return Prepared(folder.parent, card.read_card(folder).identity)

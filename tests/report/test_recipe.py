@@ -4,7 +4,7 @@ import pathlib
 
 from configs import quickstart
 from toy.results import cells, changed, of_config, scored
-from transformer_jax.data import held_out
+from transformer_jax.data import card
 from transformer_jax.report import page, recipe, scorers
 from transformer_jax.report.results import Scored
 from transformer_jax.scoring import bleu
@@ -97,7 +97,7 @@ def test_scorers(prepared, tmp_path: pathlib.Path):
   run = prepared.run(tmp_path / 'run', line)
   text = page.markdown(scorers.scorers([run], prepared.data_dir))
   found = [float(x) for x in cells(text, 'run', 1)[2:]]
-  _, references = held_out.text(prepared.data_dir / run.config['data']['name'], 'dev')
+  _, references = card.read_text(prepared.data_dir / run.config['data']['name'], 'dev')
   assert found[0] == round(bleu.sacre_bleu(run.translations, references).score, 2)
   assert found[3] == round(bleu.paper_bleu(run.translations, references, 'de').score, 2)
   assert found[1] > found[0] and found[4] > found[3] and found[2] != found[3]

@@ -15,11 +15,10 @@ import ml_collections
 import pytest
 
 from configs import base
-from transformer_jax.data import card, preparing
-from transformer_jax.data.corpus import Corpus
+from transformer_jax.data import card, prepare
+from transformer_jax.data.corpus import SPLITS, Corpus, Source
 from transformer_jax.data.vocabulary import Vocabulary
 from transformer_jax.machine.errors import UserError
-from transformer_jax.quickstart_corpus.embedded import InMemoryBitext
 from transformer_jax.runs.run import Run, RunLocked
 from transformer_jax.tasks import TRANSLATION
 
@@ -32,9 +31,9 @@ def prepared(
 ) -> pathlib.Path:
   """A corpus with LINES and an `extra` one as each of its splits."""
   pairs = [(line, line) for line in [*LINES, extra]]
-  splits = {split: [InMemoryBitext(split, pairs, {})] for split in card.SPLITS}
+  splits = {split: [Source(split, (), lambda: iter(pairs))] for split in SPLITS}
   corpus = Corpus.of(small_config())._replace(name=name, target_vocab_size=own)
-  preparing.prepare_corpus(corpus, TRANSLATION, splits, data_dir)
+  prepare.write_corpus(corpus, TRANSLATION, splits, data_dir)
   return data_dir / name
 
 
@@ -91,7 +90,7 @@ def test_a_new_run(run: Run, corpus, config):
   assert run.config().to_dict() == json.loads(config.to_json_best_effort())
   assert run.config().is_locked
   listed = card.read_card(corpus)
-  assert run.vocabularies().source.sha256 == listed['vocabulary']['sha256']
+  assert run.vocabularies().source.sha256 == listed.vocabulary.sha256
   assert (run.workdir / 'card.json').read_bytes() == (corpus / 'card.json').read_bytes()
 
 
@@ -202,7 +201,7 @@ def test_a_run_goes_on_with_its_own_text_alone(begun: Run, corpus, config, tmp_p
     listed = json.loads((folder / 'card.json').read_text())
     name = next(name for name in listed['sha256'] if name.startswith(split))
     listed['sha256'][name] = 'f' * 64
-    listed.pop('identity', None)
+    listed['identity'] = 'f' * 64
     (folder / 'card.json').write_text(json.dumps(listed))
     with pytest.raises(UserError, match='toy .* has other text than the run.s corpus'):
       Run.open(begun.workdir, config, folder)

@@ -18,7 +18,7 @@ import pytest
 from configs import table3
 from toy.jobs import STEPS, called, make_jobs, states, wait_until, write_stand_in
 from toy.runs import SETTINGS, write_raw
-from transformer_jax.data.flags import DataFlags
+from transformer_jax.data.corpus import DataFlags
 from transformer_jax.machine import environment
 from transformer_jax.machine.cli import Flags
 from transformer_jax.machine.errors import UserError

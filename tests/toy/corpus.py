@@ -5,14 +5,8 @@ import random
 
 import ml_collections
 
-from transformer_jax.data import (
-  card,
-  cleaning,
-  corpus,
-  preparing,
-  token_files,
-  vocabulary,
-)
+from transformer_jax.data import card, corpus, token_files, vocabulary
+from transformer_jax.data.prepare import write_corpus
 from transformer_jax.data.task import Task
 from transformer_jax.tasks import TRANSLATION
 
@@ -28,7 +22,7 @@ CORPUS = corpus.Corpus(
   files={'train': ('train',), 'dev': ('dev',), 'test': ('test',)},
   suffix='',
   tokenized=False,
-  cleaning=cleaning.Cleaning(False, 5000, 9.0, False, 0.0),
+  cleaning=corpus.Cleaning(False, 5000, 9.0, False, 0.0),
   train_pairs=10**9,
   tags=True,
   numbers=False,
@@ -75,11 +69,11 @@ def write_raw(folder: pathlib.Path) -> pathlib.Path:
 
 def prepare(
   raw: pathlib.Path, corpus: corpus.Corpus = CORPUS, task: Task = TRANSLATION
-) -> dict:
+) -> card.Card:
   """Prepares it beside `raw`, in data/NAME; its card."""
   data_dir = raw.parent / 'data'
   splits = task.splits(corpus, raw, None)
-  preparing.prepare_corpus(corpus, task, splits, data_dir)
+  write_corpus(corpus, task, splits, data_dir)
   return card.read_card(data_dir / corpus.name)
 
 

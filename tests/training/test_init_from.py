@@ -11,7 +11,7 @@ import pytest
 
 from configs import base
 from toy import corpus, untrained
-from transformer_jax.data import card, preparing
+from transformer_jax.data import card, prepare
 from transformer_jax.machine.errors import UserError
 from transformer_jax.runs.init_from import start_from
 from transformer_jax.runs.run import Run
@@ -52,12 +52,12 @@ def test_starts_with_its_parameters(made, origin: pathlib.Path, tmp_path):
   start_from(config, origin, workdir)
   assert config.data.name.startswith('new.') and config.is_locked
   assert config.init_from.step == untrained.STEP
-  folder = preparing.prepare(config, TRANSLATION, tmp_path / 'data')
+  folder = prepare.prepare_corpus(config, TRANSLATION, tmp_path / 'data')
   words = [place / 'vocabulary.model' for place in (folder, origin)]
   assert words[0].read_bytes() == words[1].read_bytes()
   about = card.read_card(folder)
-  assert about['vocabulary']['given'] and about['vocab_size'] == 60
-  assert about['splits']['train']['unknown'] == {'source': 0.0, 'target': 0.0}
+  assert about.vocabulary.given and about.corpus['vocab_size'] == 60
+  assert about.splits['train'].unknown == {'source': 0.0, 'target': 0.0}
   trainer = Trainer(config, folder)
   state = trainer.restore(workdir / 'checkpoints')
   assert state.step == 0 and not any(x.any() for x in jax.tree.leaves(state.opt_state))
@@ -88,9 +88,9 @@ def test_another_vocabulary_than_before(made, origin: pathlib.Path, tmp_path):
   shutil.copy(origin / 'vocabulary.model', kept)
   shutil.copy(made / 'other' / 'train.de', origin / 'vocabulary.model')
   with pytest.raises(UserError, match='does not have .* that new.* is to be'):
-    preparing.prepare(config, TRANSLATION, tmp_path / 'data')
-  folder = preparing.prepare(config, TRANSLATION, tmp_path / 'data', begun=kept)
-  assert card.read_card(folder)['vocabulary']['given'], 'a run that has begun has it'
+    prepare.prepare_corpus(config, TRANSLATION, tmp_path / 'data')
+  folder = prepare.prepare_corpus(config, TRANSLATION, tmp_path / 'data', run=kept)
+  assert card.read_card(folder).vocabulary.given, 'a run that has begun has it'
 
 
 def make_a_link(origin: pathlib.Path) -> None:

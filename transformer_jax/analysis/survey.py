@@ -56,6 +56,8 @@ def survey(attention: RunAttention, pairs: Sequence[Pair], training: Split) -> S
   Args:
     training: text for the aligner to learn from, beside `pairs`.
   """
+  if not pairs:
+    raise UserError(f'there is no pair of at most {LONGEST} pieces a side to survey')
   text = lambda pair: (pair[0][:-1], pair[1][:-1])
   learning = [*sample_pairs(training, ALIGNER_PAIRS, LONGEST), *pairs]
   aligner = Aligner([text(pair) for pair in learning])

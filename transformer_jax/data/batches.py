@@ -9,13 +9,15 @@ the memory-mapped files.
 """
 
 import math
+import pathlib
 from collections.abc import Iterator
 from typing import NamedTuple
 
+import ml_collections
 import numpy as np
 
-from transformer_jax.data.token_files import BLOCK, Side
-from transformer_jax.data.vocabulary import PAD
+from transformer_jax.data import token_files
+from transformer_jax.data.token_files import BLOCK, PAD, Side
 from transformer_jax.machine.errors import UserError
 
 PAPER_TOKENS = 25_000  # about so many source and target tokens a batch; section 5.1
@@ -53,8 +55,8 @@ class Batch(NamedTuple):
 def choose_lengths(histogram: np.ndarray, count: int) -> list[int]:
   """At most `count` lengths to pad sentences to, such that padding is least.
 
-  Dynamic programming over the distinct lengths: cost[k][j] is the least number of
-  positions that hold every sentence up to the j-th length in k + 1 shapes.
+  Dynamic programming over the distinct lengths: cost[j] is the least number of
+  positions that hold every sentence up to the j-th length in the shapes so far.
 
   Args:
     histogram: how many sentences have each length, from 0 on.
@@ -64,13 +66,16 @@ def choose_lengths(histogram: np.ndarray, count: int) -> list[int]:
   cost = values * total[1:]
   cuts = []
   for _ in range(1, min(count, len(values))):
-    # options[i, j]: the last shape holds lengths i..j, shorter ones at their best cost
-    best_before = np.concatenate([[0], cost[:-1]])
-    options = best_before[:, None] + values[None] * (total[None, 1:] - total[:-1, None])
-    backwards = np.tri(len(values), k=-1, dtype=bool)
-    options[backwards] = np.iinfo(np.int64).max
-    cuts.append(options.argmin(0))
-    cost = options.min(0)
+    before = np.concatenate([[0], cost[:-1]])
+    cut, cost = np.zeros(len(values), np.int64), np.zeros_like(cost)
+    for j, length in enumerate(values):
+      # The last shape holds lengths i..j, shorter ones are at their best cost. The best
+      # i never falls as j grows.
+      first = cut[j - 1] if j else 0
+      options = before[first : j + 1] + length * (total[j + 1] - total[first : j + 1])
+      cut[j] = first + options.argmin()
+      cost[j] = options.min()
+    cuts.append(cut)
   last = len(values) - 1
   chosen = [int(values[last])]
   for cut in reversed(cuts):
@@ -238,3 +243,14 @@ class Batches:
       *of_host.shape, most
     )
     return Batch(read(self.source, shape.source), read(self.target, shape.target), rows)
+
+
+def train_batches(config: ml_collections.ConfigDict, folder: pathlib.Path) -> Batches:
+  """The batches that a config cuts a prepared corpus's training set into."""
+  return Batches(
+    *token_files.read_split(folder, 'train'),
+    tokens=config.tokens_per_batch,
+    slices=config.slices,
+    max_shapes=config.max_shapes,
+    seed=config.seed,
+  )

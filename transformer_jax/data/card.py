@@ -1,31 +1,64 @@
-"""A prepared corpus's card: it lists the folder's files and how they were made.
+"""A prepared corpus on disk: the card that lists its files, and how they came about.
 
 A corpus's identity is a hash of what is in its folder: vocabulary, token files, and the
-text of dev and test. Where that came from stands on the card and is no part of it.
+text of dev and test. What that was made from stands on the card and is no part of it.
 """
 
 import hashlib
-import json
 import pathlib
 from collections.abc import Mapping
+from typing import Any
+
+import msgspec
 
 from transformer_jax.data import token_files, vocabulary
-from transformer_jax.data.corpus import Corpus
-from transformer_jax.data.lines import SIDES
-from transformer_jax.data.vocabulary import Vocabularies
+from transformer_jax.data.corpus import SIDES, SPLITS, Corpus
+from transformer_jax.data.vocabulary import Learnt, Vocabularies
 from transformer_jax.machine.errors import UserError
 from transformer_jax.machine.files import sha256
 
-SPLITS = ('train', 'dev', 'test')
 CARD = 'card.json'
 
 _AGAIN = 'Delete the folder and prepare it again'
-# What is raised on reading a card whose values are missing or have the wrong type.
-_OTHER_JSON = (KeyError, TypeError, AttributeError)
 
 
-def read_card(folder: pathlib.Path) -> dict:
-  """The card of a prepared corpus; its identity is added where it lacks one.
+class Origin(msgspec.Struct, omit_defaults=True):
+  """A source as it was read."""
+
+  name: str
+  files: dict[str, str] = {}  # names to sha256 sums
+  read: int = 0  # pairs
+  dropped: dict[str, int] = {}  # by reason
+
+
+class Split(msgspec.Struct, omit_defaults=True):
+  """A split; numbers are of pairs but for tokens."""
+
+  read: int = 0
+  kept: int = 0
+  tokens: dict[str, int] = {}  # of each side
+  sources: list[Origin] = []
+  dropped: dict[str, int] = {}  # of training, by reason
+  longest: dict[str, int] = {}  # tokens of each side's longest training sentence
+  unknown: dict[str, float] = {}  # fraction of tokens that a given vocabulary lacks
+  in_train: dict[str, int] = {}  # how many of dev or test are in training too
+
+
+class Card(msgspec.Struct, omit_defaults=True):
+  """What card.json holds."""
+
+  vocabulary: Learnt
+  splits: dict[str, Split]  # none where a model was imported without a corpus
+  corpus: dict[str, Any] = {}  # Corpus.as_json()
+  target_vocabulary: Learnt | None = None  # None: both sides share one
+  versions: dict[str, str] = {}
+  imported: dict[str, str] = {}  # what a run's model was imported from
+  identity: str = ''
+  sha256: dict[str, str] = {}  # of all files beside it
+
+
+def read_card(folder: pathlib.Path) -> Card:
+  """Reads the card of a prepared corpus, or of a run.
 
   Raises:
     UserError: there is no card, or it is damaged.
@@ -34,20 +67,18 @@ def read_card(folder: pathlib.Path) -> dict:
   if not path.is_file():
     raise UserError(f'{path}: not there; run scripts.prepare_data, or give --data_dir')
   try:
-    card = json.loads(path.read_bytes())
-    _check_types(card)
-    return {'identity': identity(card['sha256'])} | card
-  except (ValueError, RecursionError, *_OTHER_JSON) as error:
-    raise UserError(f'{path}: damaged ({error!r}). {_AGAIN}') from error
+    return msgspec.json.decode(path.read_bytes(), type=Card)
+  except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+    raise UserError(f'{path}: damaged ({error}). {_AGAIN}') from error
 
 
-def _check_types(card: dict) -> None:
-  """Raises one of _OTHER_JSON if what readers take for granted is of another type."""
-  splits = [split for split in card['splits'].values() if 'from' in split]
-  texts = [entry['name'] for split in splits for entry in split['from']]
-  texts += [card['vocabulary']['sha256'], *card['sha256'].values()]
-  if not all(isinstance(text, str) for text in texts):
-    raise TypeError('a name or a sum is no text')
+def write_card(folder: pathlib.Path, card: Card) -> None:
+  """Writes the card, with the identity and the sha256 sums of all files beside it."""
+  paths = sorted(path for path in folder.iterdir() if path.name != CARD)
+  sums = {path.name: sha256(path) for path in paths}
+  card = msgspec.structs.replace(card, identity=identity(sums), sha256=sums)
+  text = msgspec.json.format(msgspec.json.encode(card), indent=1)
+  (folder / CARD).write_bytes(text + b'\n')
 
 
 def identity(sums: Mapping[str, str]) -> str:
@@ -56,33 +87,38 @@ def identity(sums: Mapping[str, str]) -> str:
   return hashlib.sha256(''.join(lines).encode()).hexdigest()
 
 
-def check_asked(folder: pathlib.Path, asked: Corpus) -> None:
-  """Raises UserError unless the folder was prepared as is asked now."""
-  card, settings = read_card(folder), asked.as_json()
-  del settings['name']  # a folder may be renamed
-  if settings.keys() - card.keys():
+def check_settings(folder: pathlib.Path, corpus: Corpus) -> None:
+  """Raises UserError unless the folder was prepared as `corpus` says."""
+  card, settings = read_card(folder), corpus.as_json()
+  if not card.corpus:
     raise UserError(f'{folder} was written by an older version: prepare it again')
+  del settings['name']  # a folder may be renamed
   for key, value in settings.items():
-    if card[key] != value:
+    if (before := card.corpus.get(key)) != value:
       raise UserError(
-        f'{folder} was prepared with {key}={card[key]}, the config says {value}: give '
-        'the corpus another name (--config.data.name), or delete that folder to '
-        'prepare it again, if no run needs it'
+        f'{folder} was prepared with {key}={before}, the config says {value}: give the '
+        'corpus another name (--config.data.name), or delete that folder to prepare it '
+        'again, if no run needs it'
       )
 
 
-def write_card(folder: pathlib.Path, card: dict) -> None:
-  """Writes the card, with the identity and the sha256 sums of all files beside it."""
-  paths = sorted(path for path in folder.iterdir() if path.name != CARD)
-  sums = {path.name: sha256(path) for path in paths}
-  card = card | {'identity': identity(sums), 'sha256': sums}
-  text = json.dumps(card, indent=1, ensure_ascii=False) + '\n'
-  (folder / CARD).write_text(text, encoding='utf-8')
+def describe_sources(card: Card) -> str:
+  """The names of what a corpus was made from, nine at most."""
+  names = [source.name for split in card.splits.values() for source in split.sources]
+  names = [*dict.fromkeys(names)]
+  more = [f'{len(names) - 9} more'] if len(names) > 9 else []
+  return ', '.join(names[:9] + more)
+
+
+def read_text(folder: pathlib.Path, split: str) -> tuple[list[str], list[str]]:
+  """Source and target sentences of dev or test, as they were in their files."""
+  read = lambda side: (folder / f'{split}.{side}.txt').read_bytes().decode().split('\n')
+  return read('source')[:-1], read('target')[:-1]
 
 
 def vocabularies(folder: pathlib.Path) -> Vocabularies:
   """The vocabularies beside a card, of a corpus or of a run."""
-  return vocabulary.read(folder, vocabulary.TARGETS in read_card(folder)['sha256'])
+  return vocabulary.read(folder, vocabulary.TARGETS in read_card(folder).sha256)
 
 
 def verify(folder: pathlib.Path) -> None:
@@ -91,38 +127,31 @@ def verify(folder: pathlib.Path) -> None:
   Raises:
     UserError: it differs; the message names the files.
   """
-  try:
-    _verify(folder, read_card(folder))
-  except _OTHER_JSON as error:
-    raise UserError(f'{folder / CARD}: damaged ({error!r}). {_AGAIN}') from error
-
-
-def _verify(folder: pathlib.Path, card: dict) -> None:
-  there = {path.name for path in folder.iterdir()} - {CARD}
-  listed = card['sha256']
-  wrong = [f'{name} is missing' for name in sorted(listed.keys() - there)]
-  wrong += [f'{name} is not on the card' for name in sorted(there - listed.keys())]
-  for name in sorted(listed.keys() & there):
-    if sha256(folder / name) != listed[name]:
+  card = read_card(folder)
+  names = {path.name for path in folder.iterdir()} - {CARD}
+  wrong = [f'{name} is missing' for name in sorted(card.sha256.keys() - names)]
+  wrong += [f'{name} is not on the card' for name in sorted(names - card.sha256.keys())]
+  for name in sorted(card.sha256.keys() & names):
+    if sha256(folder / name) != card.sha256[name]:
       wrong.append(f'{name} is not as it was written')
-  if card['identity'] != identity(listed):
+  if card.identity != identity(card.sha256):
     wrong.append(f'the identity on the {CARD} is not that of its sums')
   if wrong:
     raise UserError(f'{folder}: {"; ".join(wrong)}. {_AGAIN}')
-  pieces = [len(side) for side in vocabularies(folder)]
-  for kind, found in zip(('vocabulary', 'target_vocabulary'), pieces, strict=True):
-    if kind in card and found != card[kind]['pieces']:
-      raise UserError(
-        f'{folder}: the {kind} has {found} pieces, the card says {card[kind]["pieces"]}'
-      )
+  sizes = [len(side) for side in vocabularies(folder)]
+  learnt = card.vocabulary, card.target_vocabulary or card.vocabulary
+  if sizes != [side.pieces for side in learnt]:
+    raise UserError(
+      f'{folder}: the vocabularies have {sizes} pieces, the card says '
+      f'{[side.pieces for side in learnt]}'
+    )
   for split in SPLITS:
-    about = card['splits'][split]
+    about = card.splits.get(split, Split())
     sides = token_files.read_split(folder, split)
-    for name, side, size in zip(SIDES, sides, pieces, strict=True):
+    for name, side, size in zip(SIDES, sides, sizes, strict=True):
       side.check(size)
-      found = len(side), len(side.tokens)
-      if found != (about['kept'], about['tokens'][name]):
+      if (len(side), len(side.tokens)) != (about.kept, about.tokens.get(name, 0)):
         raise UserError(
-          f'{folder}: {split}.{name} has {found[0]} sentences and {found[1]} tokens, '
-          f'the card says {about["kept"]} and {about["tokens"][name]}'
+          f'{folder}: {split}.{name} has {len(side)} sentences and {len(side.tokens)} '
+          f'tokens, the card says {about.kept} and {about.tokens.get(name, 0)}'
         )

@@ -1,20 +1,26 @@
-"""Which training pairs are left out, and why (dev and test are never touched)."""
+"""Which training pairs are left out, and why; and in which language a text is.
+
+Dev and test are never cleaned.
+"""
 
 import contextlib
+import difflib
 import itertools
 import pathlib
 import re
 import string
+import sys
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from tqdm import tqdm
 
-from transformer_jax.data import languages as spoken
-from transformer_jax.data.lines import Bitext, Pair
+from transformer_jax.data.corpus import Cleaning, Pair, Source
+from transformer_jax.data.text import convert_to_utf8
+from transformer_jax.machine.errors import UserError
 
 # NUL, and characters that some reader takes for the end of a line. In a training pair
 # they are more likely damage than meant. U+0085 is another, but web text has it for the
@@ -32,38 +38,48 @@ _UNSPACED = re.compile(
 _ENOUGH_PAIRS = 1_000
 
 
-class Cleaning(NamedTuple):
-  """Limits of a training pair. The limit on tokens is applied when it is encoded."""
+# Faults of what is no text, or text of another encoding.
+_NO_TEXT = (_NOT_UTF8, _CONTROLS, _REPLACED) = (
+  'not UTF-8',
+  'control character',
+  'replacement character',
+)
 
-  off: bool  # no limits: only what is no text is left out
-  max_characters: int  # of either side
-  max_ratio: float  # words of one side to words of the other, as Moses cleans
-  drop_untranslated: bool  # both sides the same, and no list of names or numbers
-  min_alphanumeric: float  # share of letters and digits; spaces and accents not counted
+CODE = re.compile('[a-z]{2,3}(_[A-Za-z0-9]+)?')  # de, hsb, pt_BR
+
+# The commonest words of each language, without those that another of them shares.
+_COMMON = {
+  'en': {'the', 'of', 'and', 'to', 'that', 'is', 'for', 'it', 'with', 'this', 'are'},
+  'de': {'der', 'und', 'den', 'das', 'ist', 'von', 'nicht', 'zu', 'auf', 'ein', 'eine'},
+  'fr': {'le', 'la', 'les', 'et', 'que', 'il', 'est', 'une', 'dans', 'pour', 'qui'},
+}
+
+# The share of common words that a text must have. In other languages it has fewer.
+_ENOUGH = 0.02
 
 
 def fault(pair: Pair, limits: Cleaning) -> str | None:
   """Why a pair is left out of training, as the card counts it; None if it is good."""
   source, target = pair
   if source is None or target is None:
-    return 'not UTF-8'
+    return _NOT_UTF8
   if not source.strip() or not target.strip():
     return 'empty'
   if _CONTROL.search(source) or _CONTROL.search(target):
-    return 'control character'
+    return _CONTROLS
   return None if limits.off else _beyond(limits, source, target)
 
 
-def counted(faults: Mapping[str, int]) -> str:
+def describe_faults(faults: Mapping[str, int]) -> str:
   """Faults and their counts in words, the commonest first."""
-  ordered = sorted(faults.items(), key=lambda found: -found[1])
+  ordered = sorted(faults.items(), key=lambda item: -item[1])
   return ', '.join(f'{count:,} {fault}' for fault, count in ordered)
 
 
 def _beyond(limits: Cleaning, source: str, target: str) -> str | None:
   """Which limit a pair is beyond; None if it is within all of them."""
   if '\ufffd' in source or '\ufffd' in target:
-    return 'replacement character'  # a character was lost in an earlier conversion
+    return _REPLACED  # a character was lost in an earlier conversion
   if max(len(source), len(target)) > limits.max_characters:
     return f'over {limits.max_characters} characters'
   words = _words(source), _words(target)
@@ -119,7 +135,79 @@ def _is_sentence(line: str) -> bool:
   return 3 * plain > len(words)
 
 
-def keep(texts: Sequence[pathlib.Path], chosen: np.ndarray) -> None:
+def check_is_text(name: str, read: int, faults: Mapping[str, int]) -> None:
+  """Tells on stderr how many of the pairs that were read are no text.
+
+  Raises:
+    UserError: over half of them are no text: the file is in another encoding.
+  """
+  wrong = {fault: faults[fault] for fault in _NO_TEXT if faults.get(fault)}
+  if not (count := sum(wrong.values())):
+    return
+  told = f'{name}: {count:,} of {read:,} pairs are no text ({describe_faults(wrong)})'
+  remedy = f'if it is in another encoding, {convert_to_utf8("LATIN1")} or the like'
+  if 2 * count > read:
+    raise UserError(f'{told}: {remedy}')
+  print(f'WARNING: {told}; they are left out. {remedy.capitalize()}', file=sys.stderr)
+
+
+class Cleaned(NamedTuple):
+  """A source as cleaning left it."""
+
+  read: int  # pairs
+  kept: int
+  dropped: dict[str, int]  # by reason
+
+
+def write_clean_text(
+  sources: Sequence[Source],
+  texts: Sequence[pathlib.Path],
+  languages: tuple[str, str],
+  limits: Cleaning,
+  target: Callable[[str], str],
+) -> list[Cleaned]:
+  """Writes all good pairs of the sources, one after another, to two files of lines.
+
+  Args:
+    texts: where the source and the target sentences go.
+    languages: of source and target; text with the two swapped is refused.
+    target: maps a target line to the text that the model learns to write.
+
+  Returns:
+    What became of each source.
+
+  Raises:
+    UserError: a source cannot be read, is mostly no text, or its languages are swapped.
+  """
+  cleaned = []
+  with contextlib.ExitStack() as stack:
+    writers = [
+      stack.enter_context(path.open('w', encoding='utf-8', newline='\n'))
+      for path in texts
+    ]
+    bar = stack.enter_context(tqdm(desc='reading', unit=' pairs', unit_scale=True))
+    for source in sources:
+      read, faults, sample = 0, Counter(), []
+      for pair in source.pairs():
+        read += 1
+        if read % 1000 == 0:
+          bar.update(1000)
+        reason = fault(pair, limits)
+        if reason is not None:
+          faults[reason] += 1
+          continue
+        writers[0].write(f'{pair[0]}\n')
+        writers[1].write(f'{target(pair[1])}\n')
+        if len(sample) < _ENOUGH_PAIRS:
+          sample.append(pair)
+      bar.update(read % 1000)
+      check_is_text(source.name, read, faults)
+      check_languages(sample, languages, source.name)
+      cleaned.append(Cleaned(read, read - faults.total(), dict(faults)))
+  return cleaned
+
+
+def keep_lines(texts: Sequence[pathlib.Path], chosen: np.ndarray) -> None:
   """Removes the lines of two files that are not `chosen` ([pairs] bool)."""
   for path in texts:
     kept = path.with_suffix(f'{path.suffix}.kept')
@@ -128,50 +216,51 @@ def keep(texts: Sequence[pathlib.Path], chosen: np.ndarray) -> None:
     kept.replace(path)
 
 
-def write_clean_text(
-  bitexts: Sequence[Bitext],
-  texts: Sequence[pathlib.Path],
-  languages: tuple[str, str],
-  limits: Cleaning,
-  target: Callable[[str], str],
-) -> dict:
-  """Writes all good pairs to two files, a sentence a line.
+# Languages
 
-  Args:
-    bitexts: what to read, one after another.
-    texts: where the source and the target sentences go.
-    languages: of source and target; a bitext with the two swapped is refused.
-    target: maps a target line to the text that the model learns to write.
 
-  Returns:
-    What the card says: how many pairs were `read` and `kept`, and how many were
-    `dropped` by reason; under `from` the same of each bitext, and its origin.
-  """
-  origins, read, kept, dropped = [], 0, 0, Counter()
-  with contextlib.ExitStack() as stack:
-    writers = [
-      stack.enter_context(path.open('w', encoding='utf-8', newline='\n'))
-      for path in texts
-    ]
-    bar = stack.enter_context(tqdm(desc='reading', unit=' pairs', unit_scale=True))
-    for bitext in bitexts:
-      faults, sample, before = Counter(), [], read
-      for pair in bitext.pairs():
-        read += 1
-        if read % 1000 == 0:
-          bar.update(1000)
-        reason = fault(pair, limits)
-        if reason is not None:
-          faults[reason] += 1
-          continue
-        kept += 1
-        writers[0].write(f'{pair[0]}\n')
-        writers[1].write(f'{target(pair[1])}\n')
-        if len(sample) < _ENOUGH_PAIRS:
-          sample.append(pair)
-      spoken.check(sample, languages, bitext.name)
-      about = {'read': read - before, 'dropped': dict(faults)}
-      origins.append({'name': bitext.name, **bitext.origin(), **about})
-      dropped += faults
-    bar.update(read % 1000)
-  return {'from': origins, 'read': read, 'kept': kept, 'dropped': dict(dropped)}
+def looks_like(lines: Iterable[str]) -> str | None:
+  """The one of en, de and fr whose common words occur most; None if they are rare."""
+  counts, total = dict.fromkeys(_COMMON, 0), 0
+  for line in lines:
+    words = line.lower().split()
+    total += len(words)
+    for language, common in _COMMON.items():
+      counts[language] += sum(word in common for word in words)
+  best = max(counts, key=lambda language: counts[language])
+  return best if counts[best] > _ENOUGH * total else None
+
+
+def check_languages(
+  pairs: Sequence[tuple[str, str]], languages: tuple[str, str], what: str
+) -> None:
+  """Raises UserError if the sides of `pairs`, called `what`, look swapped."""
+  looks = tuple(looks_like(side) for side in zip(*pairs, strict=True))
+  if looks == languages[::-1]:
+    raise UserError(
+      f'{what}: the source looks like {looks[0]} and the target like {looks[1]}, but '
+      f'the config has {languages[0]} -> {languages[1]}: are the two swapped?'
+    )
+
+
+def check_code(code: str) -> None:
+  """Raises UserError for what is no code of a language, and says what is meant."""
+  from babel import Locale  # here, since it loads slowly
+  from babel.core import get_global
+
+  language, _, region = code.replace('-', '_').partition('_')
+  language = language.lower()
+  usual = f'{language}_{region}' if region else language
+  short = get_global('language_aliases').get(language, '')
+  # A scorer knows how to split Japanese by the code ja alone.
+  if len(language) == 3 and len(short) == 2:
+    raise UserError(f'{code!r}: this language has a code of two letters, {short}')
+  names = {name.lower(): key for key, name in Locale('en').languages.items()}
+  if CODE.fullmatch(usual) and (len(language) == 3 or language in names.values()):
+    if usual == code:
+      return
+    hint = f': write {usual}'
+  else:
+    near = difflib.get_close_matches(code.lower(), names, 1)
+    hint = f': {near[0].title()} is {names[near[0]]}' if near else ', such as de or hsb'
+  raise UserError(f'{code!r} is no code of a language (ISO 639){hint}')

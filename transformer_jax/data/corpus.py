@@ -1,31 +1,64 @@
-"""What a config says of its corpus: how to prepare it, how to cut it into batches."""
+"""A corpus as a config describes it, and a source of text as all readers give it."""
 
 import hashlib
 import json
 import pathlib
 import re
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterator
 from typing import NamedTuple
 
 import ml_collections
+from absl import flags
 
-from transformer_jax.data import token_files
-from transformer_jax.data.batches import Batches
-from transformer_jax.data.cleaning import Cleaning
+from transformer_jax.machine.cli import Flags
 from transformer_jax.machine.errors import UserError
 
-# What a preparation appends to the name of its folder, see preparing.py.
+SIDES = ('source', 'target')
+SPLITS = ('train', 'dev', 'test')
+
+# Source and target sentence; None for a side that is not UTF-8.
+Pair = tuple[str | None, str | None]
+
+# In a config, names of files that start so are sacreBLEU's names of test sets.
+SACREBLEU = 'sacrebleu:'
+# The files that configs/base.py names, as sacreBLEU calls their sets.
+WMT14 = {'newstest2013': 'sacrebleu:wmt13', 'newstest2014': 'sacrebleu:wmt14/full'}
+
+# What a preparation appends to the name of its folder, see prepare.py.
 LOCK, PARTIAL = '.lock', '.partial'
 
 # Settings of trees, and what they are for all other lines.
 TREES_ALONE = {'tags': True, 'numbers': False, 'whole_words': False}
 
 
+class Source(NamedTuple):
+  """Sentence pairs that were published together; a split has one or more of them."""
+
+  name: str  # for the card and for messages, without folders
+  files: tuple[pathlib.Path, ...]  # that the pairs are read from, if any are
+  pairs: Callable[[], Iterator[Pair]]  # reads them in order, from the start
+  # Whether its words count as text: not if its pairs are pieces of another source's.
+  is_text: bool = True
+
+
+Splits = dict[str, list[Source]]  # by SPLITS
+
+
+class Cleaning(NamedTuple):
+  """Limits of a training pair. The limit on tokens is applied when it is encoded."""
+
+  off: bool  # no limits: only what is no text is left out
+  max_characters: int  # of either side
+  max_ratio: float  # words of one side to words of the other, as Moses cleans
+  drop_untranslated: bool  # both sides the same, and no list of names or numbers
+  min_alphanumeric: float  # letters and digits, as a fraction; spaces do not count
+
+
 class Corpus(NamedTuple):
-  """What a config says of its corpus: the keys of config.data, and three more."""
+  """A corpus as a config describes it: the keys of config.data, and three more."""
 
   name: str  # of its folder
-  reader: str  # what reads the raw text, see readers.py
+  reader: str  # what reads the raw text, see sources.py
   source_language: str
   target_language: str
   raw_dir: str  # where the raw text lies, if --raw_dir does not tell
@@ -36,20 +69,30 @@ class Corpus(NamedTuple):
   tags: bool  # of trees: False puts XX in place of every tag in targets
   numbers: bool  # of trees: True puts the words' numbers into targets
   whole_words: bool  # of trees: True gives each word one piece
-  train_pairs: int  # at most so many of the good ones, drawn by a hash
-  vocabulary_pairs: int  # drawn at random to learn the vocabulary from
+  train_pairs: int  # at most so many of the good ones, chosen by a hash
+  vocabulary_pairs: int  # chosen by a hash to learn the vocabulary from
   character_coverage: float
   byte_fallback: bool
   max_length: int  # tokens of a side, EOS counted
-  seed: int  # of what is drawn
+  seed: int  # of what is chosen by a hash
   vocab_size: int
   target_vocab_size: int  # 0: none is learnt for the target alone
   given_vocabulary: str  # sha256 of another run's, that encodes it; '': it is learnt
 
   @classmethod
   def of(cls, config: ml_collections.ConfigDict) -> 'Corpus':
-    """The corpus that a config names."""
+    """The corpus of a config.
+
+    Raises:
+      UserError: the names of a split's files are no tuple.
+    """
     data = config.data.to_dict()
+    for split, stems in data['files'].items():
+      if isinstance(stems, str):
+        raise UserError(
+          f"data.files.{split}={stems!r}: a tuple of names, such as ('{stems}',) "
+          f'(--config.data.files.{split})'
+        )
     return cls(
       **data | {'cleaning': Cleaning(**data['cleaning'])},
       vocab_size=config.model.vocab_size,
@@ -68,14 +111,22 @@ class Corpus(NamedTuple):
     return json.loads(json.dumps(settings))
 
 
+def set_name(stem: str) -> str:
+  """The name of the text that a config calls `stem`; WMT's for what sacreBLEU has."""
+  of_wmt = {ours: name for name, ours in WMT14.items()}
+  if stem in of_wmt:
+    return of_wmt[stem]
+  return stem if stem.startswith(SACREBLEU) else stem.rpartition('/')[2]
+
+
 def folder_of(name: str, data_dir: pathlib.Path) -> pathlib.Path:
-  """Where the prepared corpus of this name is, or would be.
+  """The folder of the prepared corpus of this name, which need not exist.
 
   Raises:
-    UserError: it would not be a folder of its own in `data_dir`.
+    UserError: the name is not that of a folder in `data_dir`.
   """
-  of_its_own = name not in ('', '.', '..') and not re.search(r'[/\\]', name)
-  if not of_its_own or not name.isprintable() or name.endswith((LOCK, PARTIAL)):
+  is_name = name not in ('', '.', '..') and not re.search(r'[/\\]', name)
+  if not is_name or not name.isprintable() or name.endswith((LOCK, PARTIAL)):
     raise UserError(
       f'data.name={name!a}: that is no name of a folder in --data_dir; give one '
       f'without / that does not end in {LOCK} or {PARTIAL} (--config.data.name), '
@@ -103,12 +154,33 @@ def name_apart(
     config.data.name += f'.{hashlib.sha256(text.encode()).hexdigest()[:8]}'
 
 
-def train_batches(config: ml_collections.ConfigDict, folder: pathlib.Path) -> Batches:
-  """The batches that a config cuts a prepared corpus's training set into."""
-  return Batches(
-    *token_files.read_split(folder, 'train'),
-    tokens=config.tokens_per_batch,
-    slices=config.slices,
-    max_shapes=config.max_shapes,
-    seed=config.seed,
-  )
+def data_dir(table: Flags) -> flags.FlagHolder[pathlib.Path]:
+  """Defines --data_dir."""
+  return table.path('data_dir', 'data', 'Where prepared corpora live.')
+
+
+class DataFlags:
+  """--data_dir, --raw_dir and --tfds_data_dir: the folders that a preparation needs."""
+
+  def __init__(self, table: Flags):
+    self._holders = (
+      data_dir(table),
+      table.path(
+        'raw_dir',
+        None,
+        'Folder with what to prepare from: files of text, one sentence a line, '
+        "treebanks, or Hugging Face's Parquet files of WMT14. Without it, WMT14 comes "
+        'from tensorflow-datasets.',
+      ),
+      table.path(
+        'tfds_data_dir', None, 'Where tensorflow-datasets has or puts its data sets.'
+      ),
+    )
+
+  def folders(self) -> tuple[pathlib.Path, pathlib.Path | None, pathlib.Path | None]:
+    """The folders, in the order in which prepare_corpus takes them."""
+    return tuple(holder.value for holder in self._holders)
+
+  def command_line(self) -> list[str]:
+    """Those that have a value, for the command line of another script."""
+    return [f'--{flag.name}={flag.value}' for flag in self._holders if flag.value]

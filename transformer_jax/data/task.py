@@ -5,8 +5,7 @@ import pathlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from transformer_jax.data.corpus import Corpus
-from transformer_jax.data.origin import Splits
+from transformer_jax.data.corpus import Corpus, Splits
 from transformer_jax.machine.errors import UserError
 
 # Takes a corpus, --raw_dir and --tfds_data_dir; returns the text of all splits.

@@ -16,9 +16,11 @@ from typing import BinaryIO
 
 import numpy as np
 
-from transformer_jax.data.vocabulary import BOS, EOS, PAD
 from transformer_jax.machine import files
 from transformer_jax.machine.errors import UserError
+
+# Ids that stand for no text, and for text without a piece; SentencePiece has the same.
+PAD, EOS, BOS, UNK = 0, 1, 2, 3
 
 TOKENS, OFFSETS = np.dtype('<u2'), np.dtype('<i8')
 BLOCK = 2**16  # entries of a file that are read together
@@ -176,8 +178,8 @@ class Side:
   def share(self, token: int) -> float:
     """The share of the side's tokens that are `token`, from 0 to 1."""
     blocks = range(0, len(self.tokens), BLOCK)
-    found = sum(np.count_nonzero(self.tokens[i : i + BLOCK] == token) for i in blocks)
-    return found / max(len(self.tokens), 1)
+    count = sum(np.count_nonzero(self.tokens[i : i + BLOCK] == token) for i in blocks)
+    return float(count / max(len(self.tokens), 1))
 
   def check(self, vocabulary_size: int) -> None:
     """Reads every token.
@@ -198,10 +200,10 @@ class Side:
 
 def padded(sentences: Sequence[Sequence[int]], rows: int, length: int) -> np.ndarray:
   """Ids of sentences, filled up with PAD: [rows, length] int32. Rows may be left."""
-  found = np.full((rows, length), PAD, np.int32)
-  for row, ids in zip(found, sentences, strict=False):
+  block = np.full((rows, length), PAD, np.int32)
+  for row, ids in zip(block, sentences, strict=False):
     row[: len(ids)] = ids
-  return found
+  return block
 
 
 def read_split(folder: pathlib.Path, split: str) -> tuple[Side, Side]:

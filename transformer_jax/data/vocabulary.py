@@ -1,7 +1,12 @@
-"""Vocabularies by SentencePiece: byte pairs (section 5.1), trees' tokens, whole words.
+"""Vocabularies: byte pairs (section 5.1), the tokens of trees, or whole words.
 
-SentencePiece takes text as it is ('identity' normalisation), but for spaces at the ends
-and runs of spaces: what the model learns to write is compared with raw references.
+SentencePiece learns them and stores them. It takes text as it is ('identity'
+normalisation), but for spaces at the ends and runs of spaces: what the model learns to
+write is compared with raw references.
+
+A vocabulary of tokens or words has exactly one id for each token between spaces. A rare
+word is read as its class, by its form and its ending: capitals, figures and endings
+tell much of a word's tag (Petrov et al. 2006, Dyer et al. 2016).
 """
 
 import collections
@@ -9,19 +14,22 @@ import hashlib
 import itertools
 import pathlib
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 import sentencepiece
+from google.protobuf.message import DecodeError
+from sentencepiece import sentencepiece_model_pb2
+from tqdm import tqdm
 
-from transformer_jax.data import word_classes
-from transformer_jax.data.word_classes import CLASS
-from transformer_jax.machine import files
+from transformer_jax.data.token_files import BOS, EOS, PAD, UNK, TokenWriter
+from transformer_jax.machine import environment
 from transformer_jax.machine.errors import UserError
 
-PAD, EOS, BOS, UNK = 0, 1, 2, 3
-SPECIAL = 4  # that many ids stand for no text
+SPECIAL = 4  # that many ids stand for no text: PAD, EOS, BOS, UNK
 
 # Files in a corpus's and in a run's folder; the second only if the target has its own.
 FILES = {SHARED := 'vocabulary.model', TARGETS := 'vocabulary.target.model'}
@@ -31,35 +39,40 @@ FILES = {SHARED := 'vocabulary.model', TARGETS := 'vocabulary.target.model'}
 MAX_LINE_BYTES = 100_000
 # What SentencePiece writes for a space, and for an unknown character.
 _SPACE, _UNKNOWN = '\u2581', '\u2585'
+_UNKNOWN_TOKEN = '\u2047'  # what it decodes UNK to
 _ONLY_ERRORS = 2  # SentencePiece's minloglevel
 # Its multiples modulo 2**64 spread evenly, however many (Knuth, volume 3, section 6.4).
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
+# Every class begins with this, and not with '<unk>': SentencePiece would not take that
+# in a piece.
+CLASS = f'{_UNKNOWN_TOKEN}-'
+# A word's class names the longest of these endings that fits the word.
+_ENDINGS = 'ing ed es s ly er est ion ity al ous ic ive able ment ness y or th an en'
+_ENDINGS += ' ism ist age ate ize ful less ble'
+_LONGEST_FIRST = sorted(_ENDINGS.split(), key=len, reverse=True)
 
-def sample_lines(
-  texts: Sequence[pathlib.Path],
-  pairs: int,
-  wanted: int,
-  seed: int,
-  sides: Sequence[int] = (0, 1),
-) -> Iterator[str]:
-  """The lines of `wanted` pairs drawn from all: those of texts[0], then of texts[1].
-
-  Args:
-    texts, pairs, wanted, seed: as drawn() has them.
-    sides: the texts whose lines are wanted; all decide which pairs are drawn.
-  """
-  chosen = drawn(texts, pairs, wanted, seed)
-  for side in sides:
-    with texts[side].open(encoding='utf-8', newline='\n') as file:
-      for line in itertools.compress(file, chosen):
-        yield line.removesuffix('\n')
+_BLOCK = 5_000  # pairs that are encoded together
 
 
-def drawn(
-  texts: Sequence[pathlib.Path], pairs: int, wanted: int, seed: int
+class Learnt(msgspec.Struct, omit_defaults=True):
+  """What a card says of a vocabulary."""
+
+  sha256: str
+  pieces: int = 0
+  given: bool = False  # by another run; then nothing was learnt
+  sentences: int = 0  # that it was learnt from
+  used: int = 0  # those of them that SentencePiece can learn from
+  units: int = 0  # characters, tokens or words that have a piece of their own
+
+
+# Which pairs are chosen
+
+
+def choose_pairs(
+  texts: Sequence[pathlib.Path], pairs: int, count: int, seed: int
 ) -> np.ndarray:
-  """Which of all pairs are drawn: [pairs] bool.
+  """Chooses `count` pairs at random: [pairs] bool.
 
   They are those with the smallest hashes of their text. So they are the same in
   whatever order the pairs come.
@@ -67,49 +80,55 @@ def drawn(
   Args:
     texts: two files with a sentence a line, UTF-8.
     pairs: how many lines each file has.
-    wanted: how many are drawn, without replacement; all if there are no more.
+    count: how many to choose, without replacement; all if there are no more.
     seed: decides which.
   """
   chosen = np.ones(pairs, bool)
-  if wanted < pairs:
+  if count < pairs:
     chosen[:] = False
-    chosen[np.argpartition(_hashes(texts, seed), wanted)[:wanted]] = True
+    chosen[np.argpartition(_hashes(texts, seed), count)[:count]] = True
   return chosen
 
 
 def _hashes(texts: Sequence[pathlib.Path], seed: int) -> np.ndarray:
   """A hash of each pair, of its text and of its number among equals: [pairs] uint64."""
   salt = (seed % 2**128).to_bytes(hashlib.blake2b.SALT_SIZE, 'little')
-  found = bytearray()
+  digests = bytearray()
   with texts[0].open('rb') as source, texts[1].open('rb') as target:
     for a, b in zip(source, target, strict=True):
-      found += hashlib.blake2b(a + b, digest_size=8, salt=salt).digest()
-  hashes = np.frombuffer(found, '<u8')
+      digests += hashlib.blake2b(a + b, digest_size=8, salt=salt).digest()
+  hashes = np.frombuffer(digests, '<u8')
   order = np.argsort(hashes, kind='stable')
-  ordered, place = hashes[order], np.arange(len(hashes))
+  ordered, position = hashes[order], np.arange(len(hashes))
   is_first = np.diff(ordered, prepend=~ordered[:1]) != 0
-  number = place - np.maximum.accumulate(np.where(is_first, place, 0))
-  # Without this spread of their hashes, equal pairs would be drawn all or none.
+  number = position - np.maximum.accumulate(np.where(is_first, position, 0))
+  # Without this spread of their hashes, equal pairs would be chosen all or none.
   spread = np.empty_like(hashes)
   spread[order] = ordered + number.astype(np.uint64) * _GOLDEN
   return spread
 
 
-def train(
+def chosen_lines(path: pathlib.Path, chosen: np.ndarray) -> Iterator[str]:
+  """Yields the lines of a file that are chosen ([lines] bool)."""
+  with path.open(encoding='utf-8', newline='\n') as file:
+    for line in itertools.compress(file, chosen):
+      yield line.removesuffix('\n')
+
+
+# Learning
+
+
+def learn_pieces(
   sentences: Iterable[str],
   path: pathlib.Path,
   size: int,
   character_coverage: float,
   byte_fallback: bool,
-) -> dict:
-  """Learns a vocabulary of `size` pieces and writes it to `path`.
+) -> Learnt:
+  """Learns a vocabulary of `size` pieces by byte-pair encoding and writes it to `path`.
 
   The rarest characters, beyond `character_coverage`, get no piece. With `byte_fallback`
   they are spelt in bytes, which take 256 pieces; without it they become <unk>.
-
-  Returns:
-    What the card says of it: the number of `sentences` given, of those `used`, and of
-    `characters` that got a piece.
 
   Raises:
     UserError: the sentences do not fill `size` pieces, or do not fit in them.
@@ -121,26 +140,50 @@ def train(
     'character_coverage': character_coverage,
     'byte_fallback': byte_fallback,
   }
-  given = _Usable(sentences)
-  _learn(given, given, path, size, options)
-  return {
-    'sentences': given.count,
-    'used': given.used,
-    'characters': sum(len(piece) == 1 for piece in Vocabulary(path).pieces()),
-  }
+  usable = _Usable(sentences)
+  _learn(usable, usable, path, size, options)
+  characters = sum(len(piece) == 1 for piece in Vocabulary(path).pieces())
+  return _learnt(path, usable, characters)
 
 
-def train_tokens(sentences: Iterable[str], path: pathlib.Path, size: int) -> dict:
+def learn_tokens(sentences: Iterable[str], path: pathlib.Path, size: int) -> Learnt:
   """Makes a vocabulary of the tokens between spaces; the rarest ones become <unk>.
 
   It always has `size` pieces, one for each row of the model's embedding. Spare pieces
   are control symbols, which occur in no text.
-
-  Returns:
-    As train(), but with the number of `tokens` in place of `characters`.
   """
-  given = _Usable(sentences)
-  counts = collections.Counter(token for line in given for token in line.split(' '))
+  usable = _Usable(sentences)
+  counts = collections.Counter(token for line in usable for token in line.split(' '))
+  return _learn_counted(counts, usable, path, size)
+
+
+def learn_words(sentences: Iterable[str], path: pathlib.Path, size: int) -> Learnt:
+  """Makes a vocabulary of whole words, and of classes for the rare ones.
+
+  All words that occur once are rare, and the rarest of the others if `size` pieces
+  cannot hold them. A class has a piece if a word of the sentences is of it.
+  """
+  usable = _Usable(sentences)
+  lines = [*usable]
+  counts = collections.Counter(word for line in lines for word in line.split(' '))
+  kept = {word for word, count in counts.items() if count > 1}
+  # A word that loses its piece may be the first of its class, which then takes a piece.
+  # So words are dropped until the pieces fit.
+  over = 1
+  while over > 0:
+    text = [classed(line, kept.__contains__) for line in lines]
+    pieces = collections.Counter(word for line in text for word in line.split(' '))
+    # Without any words, the rarest classes become <unk>.
+    over = min(len(pieces) + SPECIAL - size, len(kept))
+    kept -= set(sorted(kept, key=lambda word: (counts[word], word))[: max(0, over)])
+  learnt = _learn_counted(pieces, usable, path, size)
+  return msgspec.structs.replace(learnt, units=len(kept))
+
+
+def _learn_counted(
+  counts: collections.Counter[str], usable: '_Usable', path: pathlib.Path, size: int
+) -> Learnt:
+  """Makes a vocabulary of counted tokens."""
   del counts['']
   spare = size - SPECIAL - len(counts)
   if spare < 0:
@@ -155,46 +198,30 @@ def train_tokens(sentences: Iterable[str], path: pathlib.Path, size: int) -> dic
   options |= {'character_coverage': 1.0}  # a token of rarer characters would be lost
   options |= {'control_symbols': unused} if unused else {}
   lines = (f'{token}\t{count}' for token, count in counts.items())
-  _learn(lines, given, path, size, options)
-  return {'sentences': given.count, 'used': given.used, 'tokens': len(counts)}
+  _learn(lines, usable, path, size, options)
+  return _learnt(path, usable, len(counts))
 
 
-def train_words(sentences: Iterable[str], path: pathlib.Path, size: int) -> dict:
-  """Makes a vocabulary of whole words; rare ones are of a class (word_classes.py).
-
-  All words that occur once are rare, and the rarest of the others if `size` pieces
-  cannot hold them. A class has a piece if a word of the text is of it.
-
-  Returns:
-    As train_tokens(), and the number of `words` with a piece of their own.
-  """
-  given = _Usable(sentences)
-  lines = [*given]
-  counts = collections.Counter(word for line in lines for word in line.split(' '))
-  kept = {word for word, count in counts.items() if count > 1}
-  # A word that loses its piece may be the first of its class, which then takes a piece.
-  # So words are dropped until the pieces fit.
-  over = 1
-  while over > 0:
-    text = [word_classes.classed(line, kept.__contains__) for line in lines]
-    pieces = len({word for line in text for word in line.split(' ')}) + SPECIAL
-    # Without any words, the rarest classes are left out by train_tokens().
-    over = min(pieces - size, len(kept))
-    kept -= set(sorted(kept, key=lambda word: (counts[word], word))[: max(0, over)])
-  made = train_tokens(text, path, size)
-  return made | {'sentences': given.count, 'used': given.used, 'words': len(kept)}
+def _learnt(path: pathlib.Path, usable: '_Usable', units: int) -> Learnt:
+  words = Vocabulary(path)
+  return Learnt(
+    words.sha256,
+    len(words),
+    sentences=usable.count,
+    used=usable.used,
+    units=units,
+  )
 
 
 def _learn(
   lines: Iterable[str],
-  given: '_Usable',
+  usable: '_Usable',
   path: pathlib.Path,
   size: int,
   options: Mapping[str, Any],
 ) -> None:
-  """Has SentencePiece learn from lines that come of those given."""
-  partial = path.with_suffix('.partial')
-  with partial.open('wb') as model:
+  """Has SentencePiece learn from lines that are made of usable sentences."""
+  with path.open('wb') as model:
     try:
       sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(lines),
@@ -210,18 +237,16 @@ def _learn(
         minloglevel=_ONLY_ERRORS,
       )
     except RuntimeError as error:
-      partial.unlink()
-      if given.error is not None:
-        raise given.error from None
+      path.unlink()
+      if usable.error is not None:
+        raise usable.error from None
       key = 'target_vocab_size' if path.name == TARGETS else 'vocab_size'
       reason = str(error).rpartition('] ')[2] or str(error)
-      reason = reason if given.used else 'there is no text'
+      reason = reason if usable.used else 'there is no text'
       raise UserError(
         f'no vocabulary of {size} pieces (--config.model.{key}) can be made from '
         f'this corpus: {reason}'
       ) from error
-  files.sync(partial)
-  partial.rename(path)
 
 
 class _Usable:
@@ -241,7 +266,9 @@ class _Usable:
     try:
       for sentence in self._sentences:
         self.count += 1
-        if _is_used(sentence):
+        blank = not sentence.strip(f' {_SPACE}')
+        too_long = len(sentence.encode()) > MAX_LINE_BYTES
+        if not (blank or too_long or _UNKNOWN in sentence):
           self.used += 1
           yield sentence
     except BaseException as error:
@@ -249,39 +276,102 @@ class _Usable:
       raise
 
 
-def _is_used(sentence: str) -> bool:
-  """Whether SentencePiece learns from it: not if empty, too long or with its marks."""
-  blank = not sentence.strip(f' {_SPACE}')
-  too_long = len(sentence.encode()) > MAX_LINE_BYTES
-  return not (blank or too_long or _UNKNOWN in sentence)
+# Classes of rare words
+
+
+class Form(NamedTuple):
+  """What a word looks like."""
+
+  figures: bool  # contains a digit
+  letters: bool  # contains a letter
+  capitals: bool  # all letters are capitals, and there are two characters or more
+  capital: int  # 1 if it begins with a capital, 2 if it also begins a sentence, else 0
+  dash: bool  # contains a hyphen that is neither first nor last
+
+
+def form(word: str, first: bool) -> Form:
+  """The form of a word; `first` says that it begins a sentence."""
+  return Form(
+    any(map(str.isdigit, word)),
+    any(map(str.isalpha, word)),
+    word.isupper() and len(word) > 1,
+    word[:1].isupper() and 1 + first,
+    '-' in word[1:-1],
+  )
+
+
+def word_class(word: str, first: bool) -> str:
+  """The class of a word; `first` says that it begins a sentence."""
+  looks = form(word, first)
+  dash = '-dash' if looks.dash else ''
+  if looks.figures:
+    return f'{CLASS}{"mixed" if looks.letters else "number"}{dash}'
+  if not looks.letters:
+    return f'{CLASS}sign'
+  name = ('word', 'capital', 'first')[looks.capital]
+  name = 'capitals' if looks.capitals else name
+  dot = '-dot' if '.' in word or '@' in word else ''
+  lower = word.lower()
+  fits = (e for e in _LONGEST_FIRST if lower.endswith(e) and len(word) > len(e) + 2)
+  ending = next((f'-{e}' for e in fits), '')
+  return f'{CLASS}{name}{dot}{dash}{ending}'
+
+
+def classed(sentence: str, is_known: Callable[[str], bool]) -> str:
+  """The sentence, with a class in place of each unknown word.
+
+  If the first word is known in small letters alone, it is written in small letters.
+  """
+  words = []
+  for position, word in enumerate(sentence.split(' ')):
+    if word and not is_known(word):
+      lower = word.lower()
+      small = not position and is_known(lower)
+      word = lower if small else word_class(word, not position)
+    words.append(word)
+  return ' '.join(words)
+
+
+# Text to ids and back
 
 
 class Vocabulary:
-  """A trained SentencePiece model: text <-> ids. Ids leave here without BOS or EOS."""
+  """A SentencePiece model: text <-> ids. Ids leave here without BOS or EOS.
+
+  Args:
+    path: its file.
+
+  Raises:
+    UserError: the file is not there, or is no such model.
+  """
 
   def __init__(self, path: pathlib.Path):
     if not path.is_file():
       raise UserError(f'{path}: no vocabulary there; run scripts.prepare_data')
-    model = path.read_bytes()
-    self.sha256 = hashlib.sha256(model).hexdigest()
+    content = path.read_bytes()
+    self.sha256 = hashlib.sha256(content).hexdigest()
     try:
       # Without the b'0', empty bytes would count as no model given: no error is raised.
-      self._processor = sentencepiece.SentencePieceProcessor(model_proto=model or b'0')
-    except RuntimeError as error:
+      self._processor = sentencepiece.SentencePieceProcessor(
+        model_proto=content or b'0'
+      )
+      model = sentencepiece_model_pb2.ModelProto.FromString(content)
+    except (RuntimeError, DecodeError) as error:
       raise UserError(f'{path}: no SentencePiece model, or damaged') from error
-
-    pieces = self.pieces()
-    # Only a vocabulary of whole words has classes; text is then read by words.
-    has_classes = any(piece.startswith(_SPACE + CLASS) for piece in pieces)
-    self._words = {p.removeprefix(_SPACE) for p in pieces} if has_classes else None
     # The pieces of an imported model's other language (exchange/pieces.py).
-    self._unused = {p: i for i, p in enumerate(pieces) if self._processor.is_unused(i)}
-
-  def _read(self, sentences: Sequence[str]) -> list[str]:
-    """The sentences, their rare words as classes where the vocabulary has such."""
-    if self._words is None:
-      return [*sentences]
-    return [word_classes.classed(s, self._words.__contains__) for s in sentences]
+    unused = self._processor.is_unused
+    self._unused = {p: i for i, p in enumerate(self.pieces()) if unused(i)}
+    self._tokens: dict[str, int] | None = None  # ids, where text is read token by token
+    if model.trainer_spec.model_type == sentencepiece_model_pb2.TrainerSpec.WORD:
+      normal = sentencepiece_model_pb2.ModelProto.SentencePiece.NORMAL
+      self._tokens = {
+        piece.piece.removeprefix(_SPACE): number
+        for number, piece in enumerate(model.pieces)
+        if piece.type == normal
+      }
+      self._texts = {number: token for token, number in self._tokens.items()}
+      self._texts[UNK] = _UNKNOWN_TOKEN
+      self._has_classes = any(token.startswith(CLASS) for token in self._tokens)
 
   def __len__(self) -> int:
     return self._processor.get_piece_size()
@@ -292,11 +382,26 @@ class Vocabulary:
 
   def encode(self, sentences: Sequence[str]) -> list[list[int]]:
     """The ids of each sentence, with all cores."""
-    read = self._read(sentences)
-    ids = self._processor.encode(read, num_threads=-1)
+    if self._tokens is not None:
+      return [*map(self._encode_tokens, sentences)]
+    ids = self._processor.encode([*sentences], num_threads=-1)
     if not self._unused:
       return ids
-    return [self._look_up(*pair) for pair in zip(read, ids, strict=True)]
+    return [self._look_up(*pair) for pair in zip(sentences, ids, strict=True)]
+
+  def encode_flat(self, sentences: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+    """All sentences' ids one after another [tokens], and each one's count [sentences].
+
+    It works in the calling thread, and SentencePiece does not hold Python's lock.
+    """
+    if self._tokens is not None:
+      ids = [np.array(self._encode_tokens(s), np.int32) for s in sentences]
+    else:
+      ids = self._processor.encode([*sentences], num_threads=1, return_type='numpy')
+      if self._unused:
+        ids = [self._look_up(*pair) for pair in zip(sentences, ids, strict=True)]
+    lengths = np.fromiter(map(len, ids), np.int64, len(ids))
+    return np.concatenate([np.zeros(0, np.int32), *ids]), lengths
 
   def _look_up(self, sentence: str, ids: Sequence[int]) -> list[int]:
     """The ids, with unused pieces for unknown parts of the sentence that equal them."""
@@ -304,21 +409,19 @@ class Vocabulary:
     pairs = zip(ids, names, strict=True)
     return [self._unused.get(name, UNK) if i == UNK else int(i) for i, name in pairs]
 
-  def encode_flat(self, sentences: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-    """All sentences' ids one after another [tokens], and each one's count [sentences].
-
-    It works in the calling thread, and SentencePiece does not hold Python's lock.
-    """
-    read = self._read(sentences)
-    ids = self._processor.encode(read, num_threads=1, return_type='numpy')
-    if self._unused:
-      ids = [self._look_up(*pair) for pair in zip(read, ids, strict=True)]
-    lengths = np.fromiter(map(len, ids), np.int64, len(ids))
-    return np.concatenate([np.zeros(0, np.int32), *ids]), lengths
+  def _encode_tokens(self, sentence: str) -> list[int]:
+    """One id for each token. SentencePiece would make one of neighbouring UNKs."""
+    if self._has_classes:
+      sentence = classed(sentence, self._tokens.__contains__)
+    return [self._tokens.get(token, UNK) for token in sentence.split(' ') if token]
 
   def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
     """Text of ids up to the first EOS; PAD and BOS are left out."""
-    return self._processor.decode([_text_ids(sequence) for sequence in ids])
+    texts = [_text_ids(sequence) for sequence in ids]
+    if self._tokens is not None:
+      known = self._texts
+      return [' '.join(known[i] for i in text if i in known) for text in texts]
+    return self._processor.decode(texts)
 
 
 def _text_ids(sequence: Sequence[int]) -> list[int]:
@@ -337,3 +440,90 @@ def read(folder: pathlib.Path, apart: bool) -> Vocabularies:
   """The vocabularies in a folder; `apart` if the target has its own."""
   source = Vocabulary(folder / SHARED)
   return Vocabularies(source, Vocabulary(folder / TARGETS) if apart else source)
+
+
+# Text files to token files
+
+
+class Encoded(NamedTuple):
+  """How many pairs were read and written; each list has an entry a side."""
+
+  read: int
+  kept: int
+  tokens: list[int]
+  longest: list[int]  # sentence, in tokens without EOS
+
+
+class _Block(NamedTuple):
+  pairs: int  # that were read
+  lines: tuple[list[bytes], list[bytes]]  # of source and target, of those kept
+  sides: list[tuple[np.ndarray, np.ndarray]]  # tokens and lengths of those kept
+
+
+def encode_files(
+  words: Vocabularies,
+  texts: Sequence[pathlib.Path],
+  sides: Sequence[pathlib.Path],
+  max_length: int,
+  look: Callable[[Sequence[bytes], Sequence[bytes]], None],
+) -> Encoded:
+  """Encodes two files of lines into two token files, with all cores.
+
+  Pairs with a side of over `max_length` tokens, its EOS counted, are left out.
+
+  Args:
+    texts: source and target, a sentence a line, equally many.
+    sides: where their token files go, without the ends of their names.
+    look: is shown the lines of all that are not left out, a block at a time.
+  """
+  read, longest = 0, [0, 0]
+  with (
+    TokenWriter(sides[0]) as source,
+    TokenWriter(sides[1]) as target,
+    tqdm(desc='encoding', unit=' pairs', unit_scale=True) as bar,
+  ):
+    for block in _encoded_blocks(words, texts, max_length):
+      for i, writer in enumerate((source, target)):
+        tokens, lengths = block.sides[i]
+        writer.append(tokens, lengths)
+        longest[i] = max(longest[i], int(lengths.max(initial=0)))
+      look(*block.lines)
+      read += block.pairs
+      bar.update(block.pairs)
+    return Encoded(read, source.sentences, [source.tokens, target.tokens], longest)
+
+
+def _encoded_blocks(
+  words: Vocabularies, texts: Sequence[pathlib.Path], max_length: int
+) -> Iterator[_Block]:
+  """Yields blocks in their order, encoded by as many threads as there are cores."""
+  cores = len(environment.cores())
+  with (
+    ThreadPoolExecutor(cores) as pool,
+    texts[0].open('rb') as source,
+    texts[1].open('rb') as target,
+  ):
+    ahead: collections.deque[Future[_Block]] = collections.deque()
+    while lines := list(itertools.islice(source, _BLOCK)):
+      pairs = lines, list(itertools.islice(target, _BLOCK))
+      ahead.append(pool.submit(_encode_block, words, pairs, max_length))
+      if len(ahead) > 2 * cores:
+        yield ahead.popleft().result()
+    while ahead:
+      yield ahead.popleft().result()
+
+
+def _encode_block(
+  words: Vocabularies, block: tuple[list[bytes], list[bytes]], max_length: int
+) -> _Block:
+  encoded = [
+    side.encode_flat([line.decode().removesuffix('\n') for line in lines])
+    for side, lines in zip(words, block, strict=True)
+  ]
+  fits = np.all([lengths < max_length for _, lengths in encoded], 0)
+  source, target = (list(itertools.compress(lines, fits)) for lines in block)
+  return _Block(
+    pairs=len(block[0]),
+    lines=(source, target),
+    sides=[(ids[np.repeat(fits, n)], n[fits]) for ids, n in encoded],
+  )

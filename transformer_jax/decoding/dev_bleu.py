@@ -5,7 +5,7 @@ from typing import Any
 
 import ml_collections
 
-from transformer_jax.data import card, held_out
+from transformer_jax.data import card
 from transformer_jax.data.task import Task
 from transformer_jax.decoding.translate import Translator
 from transformer_jax.scoring import bleu
@@ -33,7 +33,7 @@ class DevBleu:
     }
     bleu.sacre_metric(**self._how)
     self._vocabularies = card.vocabularies(corpus)
-    sides = held_out.text(corpus, 'dev')
+    sides = card.read_text(corpus, 'dev')
     self._sources, self._references = (s[: config.bleu_sentences] for s in sides)
     self._translator: Translator | None = None
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from tqdm import tqdm
 
-from transformer_jax.data import card, held_out, token_files
+from transformer_jax.data import card, token_files
 from transformer_jax.data.corpus import folder_of
 from transformer_jax.data.task import Outputs, Task
 from transformer_jax.decoding.translate import Hypothesis, Translator
@@ -75,7 +75,7 @@ class Evaluation:
     _say(f'averaging {len(self._steps)} checkpoints up to step {self._steps[-1]}')
     params = checkpoint.average(run.checkpoints, self._steps, shapes)
     params = replicate_read_only(params)
-    held = held_out.text(self._corpus, options.split)
+    held = card.read_text(self._corpus, options.split)
     translator = Translator(config, self._task, run.vocabularies(), params)
     perplexity = Perplexity(config, graph, *token_files.read_split(self._corpus, 'dev'))
     bar = lambda items: tqdm(items, desc='translating', unit='batch', disable=None)
@@ -108,7 +108,7 @@ class Evaluation:
       device=platform.describe_device(),
       versions=environment.versions(PACKAGES),
       commit=environment.commit(),
-      corpus=card.read_card(self._corpus)['identity'],
+      corpus=card.read_card(self._corpus).identity,
       config=json.loads(run.config().to_json_best_effort()),  # without the options
     )
     return result, outputs
@@ -173,7 +173,7 @@ class Evaluation:
       )
     self._run.check_held_out(self._corpus, split)
     name = f'{split}.target.txt'
-    sums = [card.read_card(run.workdir)['sha256'][name] for run in (self._run, other)]
+    sums = [card.read_card(run.workdir).sha256[name] for run in (self._run, other)]
     if sums[0] != sums[1]:
       raise UserError(
         f'{self._run.workdir} and {other.workdir} are not of the same {split} set'
@@ -184,7 +184,7 @@ class Evaluation:
   def compare(self, baseline: Sequence[str]) -> Iterator[str]:
     """How much better the outputs that were written are than others, for a reader."""
     ours = text.read_lines(self.translations)
-    outputs = self._outputs(ours, held_out.text(self._corpus, self._options.split))
+    outputs = self._outputs(ours, card.read_text(self._corpus, self._options.split))
     return self._task.scorer.comparison_lines(outputs, baseline)
 
 

@@ -5,7 +5,7 @@ import pathlib
 import sys
 from collections.abc import Iterable, Iterator
 
-from transformer_jax.data import packed
+from transformer_jax.data import text
 from transformer_jax.decoding.translate import Hypothesis
 
 # Lines that are translated and written together: no more are lost if it is stopped.
@@ -14,7 +14,9 @@ TOGETHER = 10_000
 
 def read(path: pathlib.Path) -> bytes:
   """All of a file, plain or compressed; of stdin if its name is -."""
-  return sys.stdin.buffer.read() if str(path) == '-' else b''.join(packed.blocks(path))
+  return (
+    sys.stdin.buffer.read() if str(path) == '-' else b''.join(text.read_blocks(path))
+  )
 
 
 def split_lines(content: bytes) -> list[str]:

@@ -145,8 +145,8 @@ def _page(run: Run, steps: list[int], library: str, loading: str) -> Iterator[st
   yield from (f'library_name: {library}', '---', '')
   yield from (f'# {run.workdir.resolve().name}: {source} to {target}', '')
   history = f'trained by Transformer-JAX on `{config.data.name}`'
-  if 'imported' in about:
-    folder = about['imported']['folder']
+  if about.imported:
+    folder = about.imported['folder']
     history = f'imported into Transformer-JAX from a folder `{folder}`'
   which = f'step {steps[0]:,}'
   if len(steps) > 1:

@@ -12,7 +12,7 @@ import numpy as np
 import safetensors
 from safetensors.numpy import load_file
 
-from transformer_jax.data import card, preparing, vocabulary
+from transformer_jax.data import card, prepare, vocabulary
 from transformer_jax.data.corpus import folder_of, name_apart
 from transformer_jax.data.task import Task
 from transformer_jax.data.vocabulary import BOS, EOS, PAD, SPECIAL, UNK
@@ -108,7 +108,7 @@ def import_model(
 
   Args:
     config: becomes the run's config; its keys on model and checkpoints are replaced.
-    data: the folders data_dir, raw_dir and tfds_data_dir of preparing.prepare().
+    data: the folders data_dir, raw_dir and tfds_data_dir of prepare.prepare_corpus().
     prepare: encode the config's corpus with the model's vocabulary, unless that was
       done before. Then the model can be scored on it.
 
@@ -135,14 +135,13 @@ def import_model(
     words = vocabulary.read(run, len(names) > 1)
     preparation = (task, *data) if prepare else None
     corpus = _corpus(config, plain, words, data[0], run, preparation)
-    about = {
-      'vocabulary': {'sha256': words.source.sha256, 'pieces': len(words.source)},
-      'splits': {},
-      'sha256': {name: files.sha256(run / name) for name in names},
-    }
-    about = card.read_card(corpus) if corpus else about
     imported = {'folder': folder.name, 'sha256': files.sha256(folder / WEIGHTS)}
-    files.write_json(run / card.CARD, about | {'imported': imported})
+    if corpus:
+      about = msgspec.structs.replace(card.read_card(corpus), imported=imported)
+      (run / card.CARD).write_bytes(msgspec.json.encode(about))
+    else:
+      learnt = card.Learnt(words.source.sha256, len(words.source), given=True)
+      card.write_card(run, card.Card(learnt, {}, imported=imported))
     files.write_json(run / 'config.json', json.loads(config.to_json_best_effort()))
     optimizer = jax.jit(trainer.adam(config).init)(params)
     checkpoint.save(run / 'checkpoints', STEP, params, optimizer)
@@ -162,7 +161,7 @@ def _corpus(
   """The prepared corpus with this vocabulary, if there is one or it may be prepared.
 
   Args:
-    preparation: what preparing.prepare() takes after the config; None: do not prepare.
+    preparation: what prepare_corpus() takes after the config; None: do not prepare.
   """
   sums = lambda side: ' '.join(dict.fromkeys(words.sha256 for words in side))
   corpus = folder_of(config.data.name, data_dir)
@@ -175,7 +174,7 @@ def _corpus(
     return corpus if (corpus / card.CARD).is_file() else None
   encoding = config.copy_and_resolve_references()
   encoding.init_from.run = str(run)
-  return preparing.prepare(encoding, *preparation)
+  return prepare.prepare_corpus(encoding, *preparation)
 
 
 def read(folder: pathlib.Path) -> MarianModel:

@@ -19,7 +19,7 @@ import msgspec
 import numpy as np
 from tqdm import tqdm
 
-from transformer_jax.data.word_classes import form
+from transformer_jax.data.vocabulary import form
 from transformer_jax.machine import environment, files
 from transformer_jax.machine.errors import UserError
 from transformer_jax.parsing import evalb, treebanks, trees

@@ -5,9 +5,8 @@ import pathlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from transformer_jax.data import readers
-from transformer_jax.data.corpus import Corpus
-from transformer_jax.data.origin import Splits
+from transformer_jax.data import sources
+from transformer_jax.data.corpus import Corpus, Splits
 from transformer_jax.data.task import Outputs, Scorer, Section, Task
 from transformer_jax.machine.errors import UserError
 from transformer_jax.parsing import evalb, pcfg, treebanks, trees
@@ -28,8 +27,8 @@ _REPAIRS = {
 
 
 def _splits(corpus: Corpus, raw_dir: pathlib.Path | None, _: Any) -> Splits:
-  folder = readers.check_folder(corpus, raw_dir)
-  return treebanks.bitexts(folder, corpus.files, corpus.seed)
+  folder = sources.check_folder(corpus, raw_dir)
+  return treebanks.read_splits(folder, corpus.files, corpus.seed)
 
 
 def _target(corpus: Corpus) -> Callable[[str], str]:

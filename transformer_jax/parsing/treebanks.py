@@ -16,18 +16,9 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from transformer_jax.data import packed, text_files
-from transformer_jax.data.card import identity
-from transformer_jax.data.lines import (
-  SIDES,
-  Bitext,
-  Lines,
-  Pair,
-  file_stamp,
-  unchanged,
-)
+from transformer_jax.data import text
+from transformer_jax.data.corpus import Pair, Source, Splits
 from transformer_jax.machine.errors import UserError
-from transformer_jax.machine.files import sha256
 from transformer_jax.parsing import trees
 from transformer_jax.parsing.trees import Span, Tree
 
@@ -71,9 +62,8 @@ def read_flawed(
   path: pathlib.Path, first: int = 1, last: int | None = None
 ) -> Iterator[Tree | UserError]:
   """Yields trees as read() does, and an error in place of each flawed tree."""
-  with packed.opened(path) as stream:
-    all_trees = trees.parse_flawed(_text(Lines(stream, str(path))), str(path))
-    yield from itertools.islice(all_trees, first - 1, last)
+  all_trees = trees.parse_flawed(_text(path), str(path))
+  yield from itertools.islice(all_trees, first - 1, last)
 
 
 def tell_flaws(flaws: Sequence[UserError], trees: int) -> None:
@@ -82,10 +72,10 @@ def tell_flaws(flaws: Sequence[UserError], trees: int) -> None:
     print(f'{len(flaws)} of {trees:,} trees left out; {flaws[0]}', file=sys.stderr)
 
 
-def _text(lines: Lines) -> Iterator[str]:
-  for number, line in enumerate(lines, 1):
+def _text(path: pathlib.Path) -> Iterator[str]:
+  for number, line in enumerate(text.read_lines(path), 1):
     if line is None:
-      raise UserError(f'{lines.name}, line {number}: not UTF-8')
+      raise UserError(f'{path}, line {number}: not UTF-8')
     yield line
 
 
@@ -94,174 +84,133 @@ def pair(tree: Tree) -> Pair:
   return ' '.join(tree.words), ' '.join(tree.tokens)
 
 
-class TreeFile:
-  """The trees of one file, or of a part of it; a Bitext.
+MOST_SUBTREE = 12  # words
+PASSES = 6  # in which each tree is altered
+MOST_SUBSTITUTED = 15  # words of a constituent that is replaced
+
+
+def tree_file(
+  path: pathlib.Path, part: tuple[int, int] | None, leave_out: bool
+) -> Source:
+  """Returns the trees of one file, or of a part of it.
 
   Args:
     part: the numbers of the first and the last tree, from 1; None is all of them.
-    leave_out: leaves flawed trees out, tells their number and the first of them on
-      stderr and in origin(); otherwise they are an error.
+    leave_out: leaves flawed trees out, and tells their number and the first of them on
+      stderr; otherwise they are an error.
   """
+  name = path.name + (f', trees {part[0]} to {part[1]}' if part else '')
+  first, last = part or (1, None)
+  told = False  # subtrees and substitutions read the file again
 
-  def __init__(self, path: pathlib.Path, part: tuple[int, int] | None, leave_out: bool):
-    self.name = path.name + (f', trees {part[0]} to {part[1]}' if part else '')
-    self.paths = path, path
-    self._part, self._leave_out = part, leave_out
-    self._origin: dict = {}
-
-  def stamp(self) -> list:
-    return [*file_stamp(self.paths[0]), self._part]
-
-  def pairs(self) -> Iterator[Pair]:
-    path, count, flaws = self.paths[0], 0, []
-    first, last = self._part or (1, None)
-    with unchanged(path):
-      for tree in read_flawed(path, first, last):
-        count += 1
-        if not isinstance(tree, UserError):
-          yield pair(tree)
-        elif self._leave_out:
-          flaws.append(tree)
-        else:
-          raise tree
+  def pairs() -> Iterator[Pair]:
+    nonlocal told
+    count, flaws = 0, []
+    for tree in read_flawed(path, first, last):
+      count += 1
+      if not isinstance(tree, UserError):
+        yield pair(tree)
+      elif leave_out:
+        flaws.append(tree)
+      else:
+        raise tree
     if last is not None and count != last - first + 1:
       raise UserError(
-        f'{path} has {count} trees from number {first} on, {self.name} are '
+        f'{path} has {count} trees from number {first} on, {name} are '
         f'{last - first + 1}'
       )
-    about = {'file': path.name, 'sha256': sha256(path), 'lines': count}
-    if flaws:
-      # The file stands on the card already, without its folder.
-      first_flaw = str(flaws[0]).removeprefix(f'{path}, ')
-      about |= {'flawed': len(flaws), 'first_flawed': first_flaw}
-    if not self._origin:  # subtrees and substitutions read the file again
+    if not told:
       tell_flaws(flaws, count)
-    self._origin = dict.fromkeys(SIDES, about)
+    told = True
 
-  def origin(self) -> dict:
-    return self._origin
+  return Source(name, (path,), pairs)
 
 
-class WallStreetJournal:
-  """A Bitext of sections of the Penn Treebank; none of their trees may be missing."""
+def wall_street_journal(folder: pathlib.Path, sections: Sections) -> Source:
+  """Returns sections of the Penn Treebank; none of their trees may be missing."""
+  first, last = (f'{n:02}' for n in sections[:2])
+  name = f'WSJ {first}' + (f' to {last}' if last != first else '')
+  files = []
+  for number in range(sections.first, sections.last + 1):
+    section = folder / f'{number:02}'
+    paths = [p for p in section.glob('*') if p.suffix.lower() == '.mrg']
+    if not paths:
+      raise UserError(f'{section}: no files *.mrg; {name} need them')
+    files += sorted(paths)
 
-  def __init__(self, folder: pathlib.Path, sections: Sections):
-    first, last = (f'{n:02}' for n in sections[:2])
-    self.name = f'WSJ {first}' + (f' to {last}' if last != first else '')
-    self.paths = ()  # too many to be listed one by one
-    self._folder, self._sections = folder, sections
-
-  def _files(self) -> list[pathlib.Path]:
-    paths = []
-    for number in range(self._sections.first, self._sections.last + 1):
-      folder = self._folder / f'{number:02}'
-      files = [p for p in folder.glob('*') if p.suffix.lower() == '.mrg']
-      if not files:
-        raise UserError(f'{folder}: no files *.mrg; {self.name} need them')
-      paths += sorted(files)
-    return paths
-
-  def stamp(self) -> list:
-    return [file_stamp(path) for path in self._files()]
-
-  def pairs(self) -> Iterator[Pair]:
+  def pairs() -> Iterator[Pair]:
     count = 0
-    for path in self._files():
-      with unchanged(path):
-        for tree in read(path):
-          count += 1
-          yield pair(tree)
-    if count != self._sections.trees:
+    for path in files:
+      for tree in read(path):
+        count += 1
+        yield pair(tree)
+    if count != sections.trees:
       raise UserError(
-        f'{self._folder}: {self.name} has {count:,} trees, the Penn Treebank has '
-        f'{self._sections.trees:,}: get the whole of it, or no score compares'
+        f'{folder}: {name} has {count:,} trees, the Penn Treebank has '
+        f'{sections.trees:,}: get the whole of it, or no score compares'
       )
 
-  def origin(self) -> dict:
-    sums = {f'{p.parent.name}/{p.name}': sha256(p) for p in self._files()}
-    about = {'files': len(sums), 'sha256sums': identity(sums)}
-    return dict.fromkeys(SIDES, about | {'lines': self._sections.trees})
+  return Source(name, tuple(files), pairs)
 
 
-class Subtrees:
-  """A Bitext of a treebank's constituents of 2 to MOST words, each of them once."""
+def subtrees(treebank: Source) -> Source:
+  """Returns a treebank's constituents of 2 to MOST_SUBTREE words, each of them once."""
 
-  MOST = 12
-
-  def __init__(self, treebank: Bitext):
-    self.name = f'subtrees of {treebank.name}'
-    self.paths = treebank.paths
-    self._treebank = treebank
-
-  def stamp(self) -> list:
-    return [*self._treebank.stamp(), self.MOST]
-
-  def pairs(self) -> Iterator[Pair]:
+  def pairs() -> Iterator[Pair]:
     seen = set()
-    for whole in _trees(self._treebank):
+    for whole in _trees(treebank):
       for span in trees.constituents(whole):
         part = span.of(whole)
         lines = pair(part)
-        if 1 < len(part.words) <= self.MOST and part != whole and lines not in seen:
+        if 1 < len(part.words) <= MOST_SUBTREE and part != whole and lines not in seen:
           seen.add(lines)
           yield lines
 
-  def origin(self) -> dict:
-    return self._treebank.origin()
+  return Source(f'subtrees of {treebank.name}', treebank.files, pairs, is_text=False)
 
 
-class Substituted:
-  """A Bitext of a treebank's trees with constituents replaced by others (Shi 2021).
+def substituted(treebank: Source, seed: int) -> Source:
+  """Returns a treebank's trees with constituents replaced by others (Shi 2021).
 
   Each tree is altered PASSES times. In a tree of n words, 1 + n // 8 constituents are
-  replaced, or fewer if not as many are disjoint. Each has at most MOST words. Its
-  replacement is a random constituent of the treebank with the same label and the same
-  parent label. In place of m words it has at most 2m + 3. Trees that are not new are
-  left out. All trees are in memory.
+  replaced, or fewer if not as many are disjoint. Each has at most MOST_SUBSTITUTED
+  words. Its replacement is a random constituent of the treebank with the same label and
+  the same parent label. In place of m words it has at most 2m + 3. Trees that are not
+  new are left out. All trees are in memory.
 
   Args:
     seed: the same seed makes the same trees.
   """
 
-  PASSES = 6
-  MOST = 15
-
-  def __init__(self, treebank: Bitext, seed: int):
-    self.name = f'substituted trees of {treebank.name}'
-    self.paths = treebank.paths
-    self._treebank, self._seed = treebank, seed
-
-  def stamp(self) -> list:
-    return [*self._treebank.stamp(), self.PASSES, self.MOST, self._seed]
-
-  def pairs(self) -> Iterator[Pair]:
-    originals = [*_trees(self._treebank)]
-    spans = [[s for s in trees.constituents(t) if self._is_part(s)] for t in originals]
+  def pairs() -> Iterator[Pair]:
+    originals = [*_trees(treebank)]
+    spans = [[s for s in trees.constituents(t) if _is_part(s)] for t in originals]
     parts: dict[tuple[str, str], list[Tree]] = defaultdict(list)
     for tree, of_tree in zip(originals, spans, strict=True):
       for span in of_tree:
         parts[span.label, span.parent].append(span.of(tree))
     for same_label in parts.values():
       same_label.sort(key=_size)
-    rng = random.Random(self._seed)
+    rng = random.Random(seed)
     seen = {pair(tree) for tree in originals}
-    for _ in range(self.PASSES):
+    for _ in range(PASSES):
       for tree, of_tree in zip(originals, spans, strict=True):
         new = _replace(tree, _disjoint(tree, of_tree, rng), parts, rng)
         if (lines := pair(new)) not in seen:
           seen.add(lines)
           yield lines
 
-  def _is_part(self, span: Span) -> bool:
-    return bool(span.parent) and span.word_end - span.word <= self.MOST
-
-  def origin(self) -> dict:
-    return self._treebank.origin()
+  name = f'substituted trees of {treebank.name}'
+  return Source(name, treebank.files, pairs, is_text=False)
 
 
-def bitexts(
+def _is_part(span: Span) -> bool:
+  return bool(span.parent) and span.word_end - span.word <= MOST_SUBSTITUTED
+
+
+def read_splits(
   raw_dir: pathlib.Path, files: Mapping[str, Sequence[str]], seed: int
-) -> dict[str, list[Bitext]]:
+) -> Splits:
   """Returns the trees of each split's files, without flawed ones in training.
 
   Args:
@@ -299,29 +248,29 @@ def target(tags: bool, numbers: bool) -> Callable[[str], str]:
   return written
 
 
-def _named(name: str, treebank: Callable[[str], Bitext], seed: int) -> Bitext:
+def _named(name: str, treebank: Callable[[str], Source], seed: int) -> Source:
   stem, _, parts = name.rpartition('+')
   if stem and parts == 'subtrees':
-    return Subtrees(treebank(stem))
+    return subtrees(treebank(stem))
   if stem and parts == 'substituted':
-    return Substituted(treebank(stem), seed)
+    return substituted(treebank(stem), seed)
   return treebank(name)
 
 
-def _treebank(raw_dir: pathlib.Path, stem: str, leave_out: bool) -> Bitext:
+def _treebank(raw_dir: pathlib.Path, stem: str, leave_out: bool) -> Source:
   if stem in WSJ:
-    return WallStreetJournal(_journal(raw_dir), WSJ[stem])
+    return wall_street_journal(_journal(raw_dir), WSJ[stem])
   part = _RANGE.fullmatch(stem)
-  path = text_files.find(raw_dir, f'{part["stem"] if part else stem}.mrg')
+  path = text.find_file(raw_dir, f'{part["stem"] if part else stem}.mrg')
   if part is None:
-    return TreeFile(path, None, leave_out)
+    return tree_file(path, None, leave_out)
   first, last = int(part['first']), int(part['last'])
   if not 1 <= first <= last:
     raise UserError(
       f'{stem}: trees are numbered from 1, and the first comes before the last, as in '
       f'{part["stem"]}:1-3000 (--config.data.files)'
     )
-  return TreeFile(path, (first, last), leave_out)
+  return tree_file(path, (first, last), leave_out)
 
 
 def _journal(raw_dir: pathlib.Path) -> pathlib.Path:
@@ -335,7 +284,7 @@ def _journal(raw_dir: pathlib.Path) -> pathlib.Path:
   )
 
 
-def _trees(treebank: Bitext) -> Iterator[Tree]:
+def _trees(treebank: Source) -> Iterator[Tree]:
   for words, tokens in treebank.pairs():
     yield Tree(words.split(' '), tokens.split(' '))
 

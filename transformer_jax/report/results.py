@@ -1,11 +1,12 @@
 """Runs and results of evaluations, found and read, with what stands beside them."""
 
 import pathlib
+import sys
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from transformer_jax.data import card, held_out
-from transformer_jax.data.corpus import folder_of
+from transformer_jax.data import card
+from transformer_jax.data.corpus import folder_of, set_name
 from transformer_jax.data.task import Task
 from transformer_jax.machine.errors import UserError
 from transformer_jax.runs.metrics import read_records
@@ -83,7 +84,7 @@ class Scored(NamedTuple):
       return f'{config["data"]["name"]} {split}'
     names = config['data']['files'][split]
     names = [names] if isinstance(names, str) else names
-    return '+'.join(name.rpartition('/')[2] for name in names)
+    return '+'.join(set_name(name) for name in names)
 
   @property
   def text(self) -> pathlib.Path:
@@ -92,12 +93,15 @@ class Scored(NamedTuple):
 
   def held_out(self, data_dir: pathlib.Path) -> tuple[list[str], list[str]] | None:
     """Sources and references, if the corpus it was scored on is prepared there."""
+    folder = folder_of(self.config['data']['name'], data_dir)
+    if not (folder / card.CARD).is_file():
+      return None
     try:
-      folder = folder_of(self.config['data']['name'], data_dir)
-      if card.read_card(folder)['identity'] != self.result.corpus:
+      if card.read_card(folder).identity != self.result.corpus:
         return None
-      return held_out.text(folder, self.result.split)
-    except (OSError, UserError, ValueError):
+      return card.read_text(folder, self.result.split)
+    except (OSError, UserError, ValueError) as error:
+      print(f'{self.run} is shown without samples: {error}', file=sys.stderr)
       return None
 
 
@@ -204,7 +208,7 @@ def _unscored(home: pathlib.Path, records: list[dict]) -> Unscored:
   config = Run(home).config().to_dict()
   if missing := CONFIG.keys() - config or MODEL.keys() - config['model']:
     raise UserError(f'config.json lacks {", ".join(sorted(missing))}')
-  corpus = card.read_card(home)['identity']
+  corpus = card.read_card(home).identity
   return Unscored(home.name, home, config, corpus, records)
 
 

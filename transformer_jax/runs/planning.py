@@ -10,9 +10,8 @@ from typing import NamedTuple
 
 import ml_collections
 
-from transformer_jax.data import preparing
-from transformer_jax.data.corpus import name_apart
-from transformer_jax.data.flags import DataFlags
+from transformer_jax.data import prepare
+from transformer_jax.data.corpus import DataFlags, name_apart
 from transformer_jax.data.task import Task
 from transformer_jax.machine.cli import Flags
 from transformer_jax.machine.errors import UserError
@@ -65,7 +64,9 @@ class Plan(NamedTuple):
       config = load_config(name, self.trainer_flags, runs[0])
       begun = all(run.has_begun for run in runs)
       workdir = runs[0].workdir if begun else None
-      preparing.prepare(config, self.task_of(config), *self.data.folders(), workdir)
+      prepare.prepare_corpus(
+        config, self.task_of(config), *self.data.folders(), workdir
+      )
 
   def _job(self, name: str, seed: int) -> Job:
     given = [f'--config.seed={seed}', *self.trainer_flags]

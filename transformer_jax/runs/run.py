@@ -105,7 +105,7 @@ class Run(NamedTuple):
 
   def vocabularies(self) -> Vocabularies:
     """The vocabularies the run was started with; UserError if one is another now."""
-    sums = card.read_card(self.workdir)['sha256']
+    sums = card.read_card(self.workdir).sha256
     for name in vocabulary.FILES & sums.keys():
       found, path = files.sha256(self.workdir / name), self.workdir / name
       if found != sums[name]:
@@ -117,7 +117,7 @@ class Run(NamedTuple):
 
   def vocabulary_files(self) -> tuple[pathlib.Path, pathlib.Path]:
     """The files of source and target, which are one unless the target has its own."""
-    there = vocabulary.FILES & card.read_card(self.workdir)['sha256'].keys()
+    there = vocabulary.FILES & card.read_card(self.workdir).sha256.keys()
     target = vocabulary.TARGETS if vocabulary.TARGETS in there else vocabulary.SHARED
     return self.workdir / vocabulary.SHARED, self.workdir / target
 
@@ -204,14 +204,14 @@ class Run(NamedTuple):
     run = cls(workdir)
     given = json.loads(config.to_json_best_effort())
     run.check_given(given)
-    card.check_asked(corpus, Corpus.of(config))
+    card.check_settings(corpus, Corpus.of(config))
     run._check_checkpoints()
     path = workdir / 'config.json'
     if run.has_begun:
       run._check_steps(given['train_steps'])
     else:
       workdir.mkdir(parents=True, exist_ok=True)
-      for name in vocabulary.FILES & card.read_card(corpus)['sha256'].keys():
+      for name in vocabulary.FILES & card.read_card(corpus).sha256.keys():
         shutil.copy(corpus / name, workdir / name)
       shutil.copy(corpus / card.CARD, workdir / card.CARD)
     run.check_vocabulary(corpus)
@@ -287,7 +287,7 @@ class Run(NamedTuple):
       )
 
   def _check_has_corpus(self, purpose: str) -> None:
-    if not card.read_card(self.workdir)['splits']:
+    if not card.read_card(self.workdir).splits:
       raise UserError(
         f'{self.workdir} was imported without a corpus: to {purpose} it, import it '
         'with --prepare into another --workdir, or tune it (--init_from)'
@@ -305,7 +305,7 @@ class Run(NamedTuple):
 
   def _check_identity(self, corpus: pathlib.Path) -> None:
     """Raises UserError unless the corpus has what it had when the run was started."""
-    ours, theirs = (card.read_card(f)['identity'] for f in (self.workdir, corpus))
+    ours, theirs = (card.read_card(f).identity for f in (self.workdir, corpus))
     if ours != theirs:
       raise UserError(
         f"{corpus} ({theirs[:12]}) has other text than the run's corpus had "
@@ -314,7 +314,7 @@ class Run(NamedTuple):
 
   def check_held_out(self, corpus: pathlib.Path, split: str) -> None:
     """Raises UserError unless dev or test is as it was when the run was started."""
-    listed = card.read_card(self.workdir)['sha256']
+    listed = card.read_card(self.workdir).sha256
     for side in ('source', 'target'):
       name = f'{split}.{side}.txt'
       if name not in listed or files.sha256(corpus / name) != listed[name]:

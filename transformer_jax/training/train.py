@@ -49,7 +49,7 @@ def train(
       run.Run.open(workdir, config, corpus)
       checkpoint.tidy(folder.checkpoints)
       print('making the model', file=sys.stderr, flush=True)
-    hosts.check_same(config.to_json_best_effort() + card.read_card(corpus)['identity'])
+    hosts.check_same(config.to_json_best_effort() + card.read_card(corpus).identity)
     trainer = Trainer(config, corpus)
     state = trainer.restore(folder.checkpoints)
     start = int(state.step)

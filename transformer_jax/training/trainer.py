@@ -11,7 +11,7 @@ import numpy as np
 import optax
 
 from transformer_jax.data import batches
-from transformer_jax.data.corpus import train_batches
+from transformer_jax.data.batches import train_batches
 from transformer_jax.machine import hosts
 from transformer_jax.machine.devices import Devices, compile_if_it_fits, without_data
 from transformer_jax.model import build

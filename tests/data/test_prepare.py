@@ -1,0 +1,309 @@
+"""From raw text to a prepared corpus: whole or not at all, and of its own text."""
+
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+
+import pytest
+
+import toy.corpus
+from toy.corpus import CORPUS, config_of, decoded, number_lines, prepare, write
+from transformer_jax.data import card, token_files
+from transformer_jax.data.corpus import SPLITS, Source
+from transformer_jax.data.prepare import NEWSTEST, prepare_corpus, write_corpus
+from transformer_jax.machine.errors import UserError
+from transformer_jax.parsing.task import PARSING
+from transformer_jax.tasks import TRANSLATION
+
+
+def content(folder: pathlib.Path) -> dict[str, bytes]:
+  return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+# What is in it
+
+
+def test_text_comes_through(raw: pathlib.Path):
+  about, folder = prepare(raw), raw.parent / 'data' / 'toy'
+  card.verify(folder)
+  for split in SPLITS:
+    for side, language in (('source', 'en'), ('target', 'de')):
+      lines = (raw / f'{split}.{language}').read_text().splitlines()
+      assert decoded(folder, f'{split}.{side}') == lines
+  assert about.corpus == CORPUS.as_json()
+  (origin,) = about.splits['train'].sources
+  assert origin.files == {
+    f'train.{x}': card.sha256(raw / f'train.{x}') for x in ('en', 'de')
+  }
+  assert (about.vocabulary.pieces, about.vocabulary.sentences) == (60, 400)
+  assert sorted(path.name for path in folder.parent.iterdir()) == ['toy', 'toy.lock']
+
+
+def test_preparing_is_deterministic(raw: pathlib.Path):
+  first, second = prepare(raw), prepare(raw, CORPUS._replace(name='again'))
+  assert first.identity == second.identity
+
+
+def test_a_vocabulary_of_the_targets_own(raw: pathlib.Path):
+  """Each side is in pieces of its own."""
+  about = prepare(raw, CORPUS._replace(target_vocab_size=40))
+  assert (about.vocabulary.sentences, about.target_vocabulary.sentences) == (200, 200)
+  assert (about.vocabulary.pieces, about.target_vocabulary.pieces) == (60, 40)
+  words = card.vocabularies(raw.parent / 'data' / 'toy')
+  assert {*''.join(words.target.pieces()[4:])} >= {*'üß'} & {*''.join(GERMAN)}
+
+
+GERMAN = toy.corpus.GERMAN
+
+
+def test_what_is_left_out_is_counted(raw: pathlib.Path, capsys):
+  """Once by each reason, of each source."""
+  source, target = number_lines(40, seed=9)
+  source[3], target[5], source[7] = b'', b'f\xfcnf', b'one ' * 70
+  write(raw, 'odd', b'\n'.join(source), b'\n'.join(target))
+  files = CORPUS.files | {'train': ('odd', 'train')}
+  corpus = CORPUS._replace(files=files, cleaning=CORPUS.cleaning._replace(max_ratio=99))
+  train = prepare(raw, corpus).splits['train']
+  dropped = {'empty': 1, 'not UTF-8': 1, 'over 64 tokens': 1}
+  assert train.dropped == dropped and (train.read, train.kept) == (240, 237)
+  assert [one.read for one in train.sources] == [40, 200]
+  said = capsys.readouterr().err
+  assert 'training has 237 of 240 pairs; left out: 1 ' in said
+  assert 'WARNING: odd.en and odd.de: 1 of 40 pairs are no text (1 not UTF-8)' in said
+
+
+def test_so_many_pairs_as_are_asked_for(raw: pathlib.Path):
+  """Chosen by their text: the same in any order of the files."""
+  few = prepare(raw, CORPUS._replace(name='few', train_pairs=50, vocab_size=40))
+  assert few.splits['train'].kept == 50
+  assert few.splits['train'].dropped == {'not of the 50 drawn': 150}
+  some = decoded(raw.parent / 'data' / 'few', 'train.source')
+  for language in ('en', 'de'):
+    lines = (raw / f'train.{language}').read_text().splitlines()
+    (raw / f'train.{language}').write_text('\n'.join(lines[::-1]))
+  prepare(raw, CORPUS._replace(name='again', train_pairs=50, vocab_size=40))
+  again = decoded(raw.parent / 'data' / 'again', 'train.source')
+  assert sorted(again) == sorted(some)
+
+
+def test_overlap_is_counted_and_kept(raw: pathlib.Path):
+  for language in ('en', 'de'):
+    lines = (raw / f'train.{language}').read_bytes().split(b'\n')
+    more = [lines[4], lines[4], lines[9] if language == 'en' else b'nie']
+    (raw / f'dev.{language}').write_bytes(b'\n'.join([b'never x', *more]) + b'\n')
+  about = prepare(raw)
+  assert about.splits['dev'].in_train == {'pairs': 2, 'sources': 3, 'targets': 2}
+  assert about.splits['train'].kept == 200
+
+
+def test_words_are_counted_where_they_are_text(tmp_path: pathlib.Path):
+  """Not in the pieces that are made of them: 'rare' occurs once, in many subtrees."""
+  text = [('a rare dog', 'X'), ('a dog', 'X')] * 2
+  text[2:3] = [('a dog dog', 'X')]
+  pieces = [('rare', 'X')] * 9
+  sources = [
+    Source('text', (), lambda: iter(text)),
+    Source('pieces', (), lambda: iter(pieces), is_text=False),
+  ]
+  splits = {'train': sources, 'dev': sources[:1], 'test': sources[:1]}
+  corpus = CORPUS._replace(
+    reader='trees', whole_words=True, vocab_size=12, target_vocab_size=6
+  )
+  write_corpus(corpus, PARSING, splits, tmp_path)
+  words = card.vocabularies(tmp_path / 'toy').source
+  assert '▁rare' not in words.pieces() and '▁dog' in words.pieces()
+  side = token_files.Side(tmp_path / 'toy' / 'train.source')
+  assert side.lengths.tolist() == [4, 3, 4, 3] + [2] * 9
+
+
+@pytest.mark.parametrize('lines', [*NEWSTEST.values(), 2737])
+def test_a_filtered_newstest_is_told(lines: int, raw: pathlib.Path, capsys):
+  write(raw, 'newstest2014', b'one\n' * lines, b'eins\n' * lines)
+  prepare(raw, CORPUS._replace(files=CORPUS.files | {'test': ('newstest2014',)}))
+  told = f'test: {lines:,} pairs, where newstest2014 has 3,003: its scores compare with'
+  assert (told in capsys.readouterr().err) == (lines != 3003)
+
+
+# What is refused
+
+
+def spoil_dev(raw: pathlib.Path) -> None:
+  (raw / 'dev.de').write_bytes(b'a\nb\n\xff\nc\nd\n')
+
+
+def empty_test(raw: pathlib.Path) -> None:
+  write(raw, 'test', b'', b'')
+
+
+def swap(raw: pathlib.Path) -> None:
+  write(raw, 'dev', b'Das ist nicht der Tag\n', b'This is not the day of it\n')
+
+
+def drop_all(raw: pathlib.Path) -> None:
+  write(raw, 'train', b'\n' * 9, b'x\n' * 9)
+
+
+def lengthen_all(raw: pathlib.Path) -> None:
+  for path in raw.glob('train.*'):
+    lines = path.read_bytes().split(b'\n')[:-1]
+    path.write_bytes(b'\n'.join(b' '.join([line] * 70) for line in lines))
+
+
+def lose_a_line(raw: pathlib.Path) -> None:
+  lines = (raw / 'train.de').read_bytes().split(b'\n')
+  (raw / 'train.de').write_bytes(b'\n'.join(lines[:50] + lines[51:]))
+
+
+MESSAGES = [
+  (spoil_dev, 'dev.en and dev.de, line 3 of the target: not UTF-8; mend the dev file'),
+  (empty_test, 'test.en and test.de: the test split is empty'),
+  (swap, 'the source looks like de and the target like en, .*are the two swapped'),
+  (drop_all, 'no training pair of toy is left: 9 empty'),
+  (lengthen_all, r'every training pair is over max_length=64 tokens \(--config.data'),
+  (lose_a_line, 'has 200 lines and .* has 199: they must pair up. First susp'),
+]
+
+
+@pytest.mark.parametrize(('spoil', 'message'), MESSAGES)
+def test_bad_text_is_refused(spoil, message: str, raw: pathlib.Path):
+  """And leaves nothing behind."""
+  spoil(raw)
+  with pytest.raises(UserError, match=message):
+    prepare(raw)
+  assert [path.name for path in (raw.parent / 'data').iterdir()] == ['toy.lock']
+
+
+def test_a_file_that_changes_while_it_is_read(raw: pathlib.Path):
+  splits = TRANSLATION.splits(CORPUS, raw, None)
+  read = splits['dev'][0].pairs
+
+  def pairs():
+    yield from read()
+    with (raw / 'train.en').open('a') as file:
+      file.write('more\n')
+
+  splits['dev'] = [splits['dev'][0]._replace(pairs=pairs)]
+  with pytest.raises(UserError, match='train.en: it changed while it was read; '):
+    write_corpus(CORPUS, TRANSLATION, splits, raw.parent / 'data')
+
+
+# Whole or not at all
+
+
+@pytest.mark.parametrize('number', [1, 3, 6, 9, 12])
+def test_killed_while_preparing(number: int, raw: pathlib.Path):
+  """At whatever file: nothing is there that looks whole, and the next one makes it."""
+  script = f"""
+import os, pathlib, signal, sys
+from toy import corpus
+left = [{number}]
+def audit(event, args):
+  if event == 'open' and '.partial' in str(args[0]) and 'w' in str(args[1]):
+    left[0] -= 1
+    if not left[0]:
+      os.kill(os.getpid(), signal.SIGKILL)
+sys.addaudithook(audit)
+corpus.prepare(pathlib.Path({str(raw)!r}))
+"""
+  environment = os.environ | {'PYTHONPATH': os.pathsep.join(sys.path)}
+  done = subprocess.run([sys.executable, '-c', script], env=environment, check=False)
+  data = raw.parent / 'data'
+  assert done.returncode == -signal.SIGKILL
+  assert sorted(path.name for path in data.iterdir()) == ['toy.lock', 'toy.partial']
+  about = prepare(raw)
+  assert sorted(path.name for path in data.iterdir()) == ['toy', 'toy.lock']
+  assert about.identity == prepare(raw, CORPUS._replace(name='other')).identity
+
+
+def test_two_processes_prepare_once(raw: pathlib.Path):
+  script = 'import pathlib; from toy import corpus; '
+  script += f'corpus.prepare(pathlib.Path({str(raw)!r}))'
+  environment = os.environ | {'PYTHONPATH': os.pathsep.join(sys.path)}
+  start = lambda: subprocess.Popen(
+    [sys.executable, '-c', script], env=environment, stderr=subprocess.PIPE, text=True
+  )
+  both = [start(), start()]
+  said = [process.communicate()[1] for process in both]
+  assert [process.returncode for process in both] == [0, 0]
+  assert sum('preparing' in text for text in said) == 1
+  card.verify(raw.parent / 'data' / 'toy')
+
+
+# Whether it is what a config names
+
+
+def used(raw: pathlib.Path, given: pathlib.Path | None, **options) -> pathlib.Path:
+  data = raw.parent / 'data'
+  return prepare_corpus(config_of(CORPUS), TRANSLATION, data, given, **options)
+
+
+def test_it_is_always_said_what_is_used(raw: pathlib.Path, capsys):
+  for given in (raw, raw, None):
+    folder = used(raw, given)
+    identity = card.read_card(folder).identity[:12]
+    assert capsys.readouterr().err.endswith(
+      f'using {folder} ({identity}), made from train.en and train.de, dev.en and '
+      'dev.de, test.en and test.de\n'
+    )
+
+
+@pytest.mark.parametrize('name', ['train.en', 'dev.de', 'test.de'])
+def test_other_text_is_not_taken_for_it(name: str, raw: pathlib.Path):
+  folder = used(raw, raw)
+  before = content(folder)
+  for path in raw.iterdir():
+    os.utime(path, (0, 0))
+  assert used(raw, raw) == folder
+  (raw / name).write_bytes((raw / name).read_bytes().replace(b'e', b'E'))
+  message = f'is not what it was made from: .*{name} .* is not the {name} .* Leave out'
+  with pytest.raises(UserError, match=message):
+    used(raw, raw)
+  assert content(folder) == before and used(raw, None) == folder
+  (raw / name).unlink()
+  with pytest.raises(UserError, match=f'{name}: no such file'):
+    used(raw, raw)
+
+
+def test_a_run_that_goes_on_does_not_look(raw: pathlib.Path, tmp_path: pathlib.Path):
+  """At the config's own folder, which may have changed or be gone."""
+  corpus = CORPUS._replace(raw_dir=str(raw))
+  ask = config_of(corpus), TRANSLATION, raw.parent / 'data'
+  folder = prepare_corpus(*ask)
+  (raw / 'dev.de').write_text('anders\n' * 5)
+  with pytest.raises(UserError, match='Give --config.data.raw_dir= to use it'):
+    prepare_corpus(*ask)
+  assert prepare_corpus(*ask, run=tmp_path / 'run') == folder
+  raw.rename(tmp_path / 'gone')
+  assert prepare_corpus(*ask) == folder
+
+
+def test_a_folder_that_is_no_corpus(raw: pathlib.Path):
+  (raw.parent / 'data' / 'toy').mkdir(parents=True)
+  with pytest.raises(UserError, match='toy is no prepared corpus, it has no card'):
+    used(raw, raw)
+  assert not [*(raw.parent / 'data' / 'toy').iterdir()]
+
+
+@pytest.mark.slow
+def test_memory_does_not_hold_the_text(tmp_path: pathlib.Path):
+  """Twenty times the text takes little more than the text itself takes."""
+  script = """
+import pathlib, resource, sys
+from toy import corpus
+folder, times = pathlib.Path(sys.argv[1]), int(sys.argv[2])
+raw = corpus.write_raw(folder / 'raw')
+for language in ('en', 'de'):
+  path = raw / f'train.{language}'
+  path.write_bytes(path.read_bytes() * times)
+corpus.prepare(raw)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10)
+"""
+  environment = os.environ | {'PYTHONPATH': os.pathsep.join(sys.path)}
+  peaks = []
+  for times in (50, 1500):
+    command = [sys.executable, '-c', script, str(tmp_path / str(times)), str(times)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    peaks.append(int(done.stdout.split()[-1]))
+  assert peaks[1] - peaks[0] < 40, peaks  # MB

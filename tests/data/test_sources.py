@@ -1,0 +1,289 @@
+"""Which text a corpus is made from: files, drawn pairs, a user's own folder, WMT14."""
+
+import pathlib
+import random
+
+import pyarrow
+import pyarrow.parquet
+import pytest
+
+import toy.corpus
+from configs import base, my
+from toy.corpus import CORPUS
+from transformer_jax.data import card, parquet, sources, text, tfds
+from transformer_jax.data.corpus import SPLITS, Source, Splits
+from transformer_jax.machine.errors import UserError
+from transformer_jax.tasks import TRANSLATION
+
+
+def lines(splits: Splits) -> dict[str, list]:
+  return {
+    split: [pair for source in some for pair in source.pairs()]
+    for split, some in splits.items()
+  }
+
+
+def test_files_by_name(raw: pathlib.Path):
+  """Several files of a split, in their order; one may lie in a folder."""
+  (raw / 'more').mkdir()
+  toy.corpus.write(raw / 'more', 'train', b'a\n', b'b\n')
+  files = CORPUS.files | {'train': ('more/train', 'train'), 'dev': (str(raw / 'dev'),)}
+  splits = lines(sources.from_files(CORPUS._replace(files=files), raw))
+  assert splits['train'][0] == ('a', 'b')
+  assert [len(splits[split]) for split in SPLITS] == [201, 5, 5]
+
+
+# Drawn
+
+
+DRAWN = CORPUS._replace(
+  files=CORPUS.files | {'dev': ('drawn:7',), 'test': ('drawn:5',)}
+)
+
+
+def test_drawn_pairs_leave_training(raw: pathlib.Path):
+  """With all pairs of the same source, and the same whatever their order."""
+  splits = lines(sources.from_files(DRAWN, raw))
+  drawn = splits['dev'] + splits['test']
+  assert len({source for source, _ in drawn}) == 12
+  assert not {source for source, _ in drawn} & {source for source, _ in splits['train']}
+  whole = lines(sources.from_files(CORPUS, raw))['train']
+  assert {*splits['train'], *drawn} <= {*whole}
+  rows = [*whole]
+  random.Random(1).shuffle(rows)
+  toy.corpus.write(
+    raw, 'train', *('\n'.join(side).encode() for side in zip(*rows, strict=True))
+  )
+  again = lines(sources.from_files(DRAWN, raw))
+  assert again['dev'] == splits['dev'] and again['test'] == splits['test']
+  other = lines(sources.from_files(DRAWN._replace(seed=2), raw))
+  assert other['dev'] != splits['dev']
+
+
+@pytest.mark.parametrize(
+  ('stems', 'message'),
+  [
+    (('drawn:x',), r'data.files.dev=\(.drawn:x.,\): drawn: and a number'),
+    (('drawn:0',), 'a number, which stands alone'),
+    (('drawn:5', 'dev'), 'a number, which stands alone'),
+    (('drawn:999',), '999 for dev are to be drawn: .*or draw fewer'),
+  ],
+)
+def test_what_cannot_be_drawn(stems: tuple, message: str, raw: pathlib.Path):
+  with pytest.raises(UserError, match=message):
+    lines(sources.from_files(CORPUS._replace(files=CORPUS.files | {'dev': stems}), raw))
+
+
+@pytest.mark.parametrize(
+  ('encoding', 'message'),
+  [
+    ('latin-1', 'train.en and train.de: .* pairs are no text .*in another encoding'),
+    ('utf-16', 'is UTF-16: convert it'),
+    ('utf-16-le', 'are no text .*control character.*in another encoding'),
+  ],
+)
+def test_text_of_another_encoding(encoding: str, message: str, raw: pathlib.Path):
+  """Whether it is drawn from or prepared: the encoding is named."""
+  texts = ((word * 9).encode(encoding) for word in ('eñe\n', 'fünf\n'))
+  toy.corpus.write(raw, 'train', *texts)
+  for corpus in (DRAWN, CORPUS):
+    with pytest.raises(UserError, match=message):
+      toy.corpus.prepare(raw, corpus)
+
+
+def test_one_pair_is_too_few(raw: pathlib.Path):
+  toy.corpus.write(raw, 'train', b'one\n', b'eins\n')
+  with pytest.raises(UserError, match='has 1 good pairs .* for dev and test$'):
+    toy.corpus.prepare(raw, DRAWN)
+
+
+# A user's own folder
+
+
+@pytest.fixture
+def folder(tmp_path: pathlib.Path) -> pathlib.Path:
+  folder = tmp_path / 'a, b: c'
+  folder.mkdir()
+  for language, word in (('cs', 'slovo'), ('en', 'word')):
+    (folder / f'train.{language}').write_text(
+      ''.join(f'{word} {n}\n' for n in range(3000))
+    )
+  return folder
+
+
+def test_from_own_files_to_a_config(folder: pathlib.Path, tmp_path: pathlib.Path):
+  config = my.get_config(f'cs-en,{folder}')
+  assert config.is_locked and config.row is None and config.model.N == 3
+  assert config.data.files.test == ('drawn:300',)
+  assert config.data.files.train == ('train',)
+  assert (config.data.source_language, config.data.target_language) == ('cs', 'en')
+  assert config.data.raw_dir == str(folder)
+  (tmp_path / 'x').mkdir()
+  moved = folder.rename(tmp_path / 'x' / folder.name)
+  assert my.get_config(f'cs-en,{moved}').data.name != config.data.name
+
+
+def test_sizes_of_own_text(folder: pathlib.Path, tmp_path: pathlib.Path):
+  for language in ('cs', 'en'):
+    (folder / f'train.{language}').write_text('ab\n' * 150)
+  assert my.get_config(f'cs-en,{folder}').model.vocab_size == my.ROOM + 3
+  (tmp_path / 'big').mkdir()
+  for language in ('cs', 'en'):
+    (tmp_path / 'big' / f'train.{language}').write_text('ab\n' * 1_000_000)
+  config = my.get_config(f'cs-en,{tmp_path / "big"}')
+  assert config.model == base.get_config().model
+  assert config.data.files.dev == ('drawn:1000',)
+
+
+def test_files_of_dev(folder: pathlib.Path):
+  (folder / 'dev.cs').write_text('x\n')
+  with pytest.raises(UserError, match=r'has dev.cs and no dev.en: add that, or rename'):
+    my.get_config(f'cs-en,{folder}')
+  (folder / 'dev.en').write_text('x\n')
+  files = my.get_config(f'cs-en,{folder}').data.files
+  assert (files.dev, files.test) == (('dev',), ('drawn:300',))
+
+
+OWN_MESSAGES = [
+  ('', 'SOURCE-TARGET,DIR, such as my.py:de-en,texts'),
+  ('cs-en', 'SOURCE-TARGET,DIR'),
+  ('zh-Hant-en,{}', 'a region is written with _, as in my.py:zh_Hant-en'),
+  ('CS-EN,{}', r'CS. is no code .*write cs \(my.py:cs-en,DIR\)'),
+  ('czech-en,{}', 'Czech is cs'),
+  ('en-en,{}', 'two different languages'),
+  ('cs-en,{}/none', 'none is no folder'),
+  ('cs-de,{}', 'has no train.de, a sentence a line, plain or packed'),
+]
+
+
+@pytest.mark.parametrize(('argument', 'message'), OWN_MESSAGES)
+def test_own_files_that_are_refused(argument: str, message: str, folder: pathlib.Path):
+  with pytest.raises(UserError, match=message):
+    sources.own_files(argument.format(folder))
+
+
+@pytest.mark.parametrize('name', sources.OTHER_NAMES)
+def test_other_names_of_dev(name: str, folder: pathlib.Path):
+  (folder / f'{name}.cs').write_text('x\n')
+  with pytest.raises(UserError, match=rf'has {name}\.\* and no dev\.\*: call them dev'):
+    sources.own_files(f'cs-en,{folder}')
+
+
+# WMT14
+
+
+WMT14 = CORPUS._replace(
+  reader='wmt14', files={k: tuple(v) for k, v in base.get_config().data.files.items()}
+)
+
+
+@pytest.fixture
+def pairs(raw: pathlib.Path) -> list[tuple[str, str]]:
+  """Training pairs, one side of which has a CR at its end."""
+  rows = lines(sources.from_files(CORPUS, raw))['train']
+  rows[3] = (rows[3][0], rows[3][1] + '\r')
+  return rows
+
+
+@pytest.fixture(autouse=True)
+def sacrebleu_sets(monkeypatch: pytest.MonkeyPatch, raw: pathlib.Path) -> None:
+  """dev and test of the toy corpus stand for newstest2013 and newstest2014."""
+  names = {'sacrebleu:wmt13': 'dev', 'sacrebleu:wmt14/full': 'test'}
+  read = lambda stem, languages: text.file_source(raw, names[stem], languages)
+  monkeypatch.setattr(text, 'sacrebleu_source', read)
+
+
+def write_parquet(path: pathlib.Path, rows: list, column: str = 'translation') -> None:
+  table = [{'de': target, 'en': source} for source, target in rows]
+  pyarrow.parquet.write_table(pyarrow.table({column: table}), path, row_group_size=7)
+
+
+def prepared_parquet(raw: pathlib.Path, rows: list) -> pathlib.Path:
+  folder = raw / 'hugging' / 'de-en'
+  folder.mkdir(parents=True)
+  for n in range(2):
+    path = folder / f'train-{n:05}-of-00002.parquet'
+    write_parquet(path, rows[n * 90 : 90 if n == 0 else None])
+  return raw / 'hugging'
+
+
+def test_readers_give_the_same_corpus(raw: pathlib.Path, pairs: list, monkeypatch):
+  """Files plain and packed, Parquet and tfds, which shuffles: byte for byte."""
+  for stem, split in (('dev', 'newstest2013'), ('test', 'newstest2014')):
+    for end in ('en', 'de'):
+      (raw / f'{split}.{end}').write_bytes((raw / f'{stem}.{end}').read_bytes())
+  (raw / 'train.de').write_text(''.join(f'{target}\n' for _, target in pairs))
+  folder = prepared_parquet(raw, pairs)
+  shuffled = random.Random(1).sample(pairs, len(pairs))
+  clean = lambda rows: [tuple(s.removesuffix('\r') for s in row) for row in rows]
+  tfds_source = Source('tfds', (), lambda: iter(clean(shuffled)))
+  monkeypatch.setattr(tfds, 'source', lambda *_: tfds_source)
+  splits = {
+    'files': TRANSLATION.splits(WMT14, raw, None),
+    'Parquet': TRANSLATION.splits(WMT14, folder, None),
+    'tfds': TRANSLATION.splits(WMT14, None, None),
+  }
+  texts = {name: lines(some) for name, some in splits.items()}
+  assert texts['files'] == texts['Parquet']
+  assert sorted(texts['tfds'].pop('train')) == sorted(texts['files'].pop('train'))
+  assert texts['tfds'] == texts['files']
+
+
+def test_where_files_choose_nothing(raw: pathlib.Path, pairs: list):
+  folder = prepared_parquet(raw, pairs)
+  more = WMT14.files | {'train': ('train', 'paracrawl')}
+  for other in (WMT14._replace(files=more), WMT14._replace(suffix='.tok')):
+    for where in (None, folder):
+      with pytest.raises(UserError, match='config.data.files and config.data.suffix'):
+        sources.from_wmt14(other, where, None)
+
+
+def test_parquet_files_of_one_upload(raw: pathlib.Path, pairs: list):
+  folder = prepared_parquet(raw, pairs)
+  assert parquet.training_files(raw, ('en', 'de')) == []
+  files = parquet.training_files(folder, ('en', 'de'))
+  assert [path.name for path in files] == sorted(path.name for path in files)
+  files[0].unlink()
+  with pytest.raises(UserError, match='are not all of one upload'):
+    parquet.training_files(folder, ('en', 'de'))
+
+
+def test_faults_of_parquet(tmp_path: pathlib.Path):
+  path = tmp_path / 'train-00000-of-00001.parquet'
+  read = lambda languages='en-de': [
+    *parquet.source(path, tuple(languages.split('-'))).pairs()
+  ]
+  write_parquet(path, [('one', None), ('x' * 9999, 'eins')])
+  assert read()[0] == ('one', None)
+  with pytest.raises(UserError, match="column 'translation' has no text in en and fr"):
+    read('en-fr')
+  whole = path.read_bytes()
+  for content in (whole[:-9], whole[: len(whole) // 2], b'', b'text\n'):
+    path.write_bytes(content)
+    with pytest.raises(UserError, match='parquet: truncated or damaged .*get it again'):
+      read()
+  write_parquet(path, [('a', 'b')], 'text')
+  with pytest.raises(UserError, match="no column 'translation', but text"):
+    read()
+
+
+def test_readers_and_folders_that_are_refused(raw: pathlib.Path):
+  for corpus, folder, message in (
+    (CORPUS, None, 'toy is not prepared in --data_dir: give --raw_dir to prepare it'),
+    (CORPUS, raw / 'none', r'none: no such folder \(--raw_dir\)'),
+    (WMT14, raw / 'none', r'none: no such folder \(--raw_dir\)'),
+    (CORPUS._replace(reader='tape'), raw, "reader='tape': 'wmt14' or 'files' or 'embe"),
+  ):
+    with pytest.raises(UserError, match=message):
+      TRANSLATION.splits(corpus, folder, None)
+  for key, value in (('tags', False), ('numbers', True), ('whole_words', True)):
+    with pytest.raises(UserError, match=f'{key}={value}: only trees have such lines'):
+      sources.target(CORPUS._replace(**{key: value}))
+
+
+def test_the_card_names_what_was_read(raw: pathlib.Path):
+  about = toy.corpus.prepare(raw, DRAWN)
+  assert card.describe_sources(about) == (
+    'train.en and train.de, 7 pairs drawn from training, seed 1, 5 pairs drawn from '
+    'training, seed 1'
+  )

@@ -1,0 +1,207 @@
+"""Files of lines and WMT's sets: what is read of them, and all that is refused."""
+
+import bz2
+import gzip
+import itertools
+import lzma
+import pathlib
+
+import pyarrow
+import pytest
+import sacrebleu.dataset
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sacrebleu import utils
+
+from transformer_jax.data import text
+from transformer_jax.machine.errors import UserError
+
+LINES = ''.join(f'line {n} é\n' for n in range(20_000)).encode()
+PACKERS = {
+  '': bytes,
+  '.gz': gzip.compress,
+  '.bz2': bz2.compress,
+  '.xz': lzma.compress,
+  '.zst': lambda content: pyarrow.compress(content, codec='zstd', asbytes=True),
+}
+FAULTS = {
+  'cut': lambda content: content[:-9],
+  'cut in half': lambda content: content[: len(content) // 2],
+  'one bit flipped': lambda content: (
+    content[:900] + bytes([content[900] ^ 8]) + content[901:]
+  ),
+  'not packed': lambda content: LINES,
+}
+
+
+def written(path: pathlib.Path, content: bytes) -> pathlib.Path:
+  path.write_bytes(content)
+  return path
+
+
+@pytest.mark.parametrize('end', PACKERS)
+def test_packed_files(end: str, tmp_path: pathlib.Path):
+  """Also where several were written one after another."""
+  content = PACKERS[end](LINES)
+  path = written(tmp_path / f'train.de{end}', content + PACKERS[end](b'more\n'))
+  assert [*text.read_lines(path)] == LINES.decode().splitlines() + ['more']
+
+
+@pytest.mark.parametrize(
+  ('end', 'fault'),
+  # pyarrow packs .zst without a checksum, as the command zstd has it.
+  {*itertools.product([*PACKERS][1:], FAULTS)} - {('.zst', 'one bit flipped')},
+)
+def test_damage_is_named(end: str, fault: str, tmp_path: pathlib.Path):
+  content = FAULTS[fault](PACKERS[end](LINES))
+  path = written(tmp_path / f'train.de{end}', content)
+  with pytest.raises(
+    UserError, match=f'train.de{end}(: truncated or damaged|, line 1: over)'
+  ):
+    [*text.read_lines(path)]
+
+
+def test_breton_is_not_packed(tmp_path: pathlib.Path):
+  """Its code ends a name as brotli's files do."""
+  assert [*text.read_lines(written(tmp_path / 'train.br', b'brezhoneg\n'))] == [
+    'brezhoneg'
+  ]
+
+
+@pytest.mark.parametrize(
+  ('content', 'lines'),
+  [
+    (b'', []),
+    (b'a', ['a']),
+    (b'a\n\nb', ['a', '', 'b']),
+    (b'a\r\nb\r', ['a', 'b']),
+    (b'\xef\xbb\xbfa\n', ['a']),
+    ('a\u2028b\x85\x0cc\n'.encode(), ['a\u2028b\x85\x0cc']),
+    (b'a\xff\nb\n', [None, 'b']),
+    (b'a\rb\n', ['a\rb']),
+  ],
+)
+def test_lines_end_at_line_feeds_alone(content, lines, tmp_path: pathlib.Path):
+  assert [*text.read_lines(written(tmp_path / 'x', content))] == lines
+
+
+@settings(max_examples=50)
+@given(st.lists(st.text(st.characters(exclude_characters='\n\r', codec='utf-8'))))
+def test_any_line_is_read_as_it_is(tmp_path_factory, lines: list[str]):
+  content = (
+    ''.join(line + '\n' for line in lines).encode().removeprefix(b'\xef\xbb\xbf')
+  )
+  path = written(tmp_path_factory.mktemp('x') / 'x', b'\xef\xbb\xbf' + content)
+  if not content.startswith((b'\xff\xfe', b'\xfe\xff')):
+    assert [*text.read_lines(path)] == content.decode().split('\n')[:-1]
+
+
+def test_long_files_are_cut_into_blocks(tmp_path: pathlib.Path, monkeypatch):
+  path = written(tmp_path / 'x', LINES)
+  monkeypatch.setattr(text, '_BLOCK', 17)
+  assert [*text.read_lines(path)] == LINES.decode().splitlines()
+
+
+MESSAGES = [
+  ('a\n'.encode('utf-16'), 'is UTF-16: convert it by iconv -f UTF-16 -t UTF-8'),
+  (b'a\n' + b'x' * 1_000_001, 'line 2: over 1,000,000 bytes; .* a sentence a line'),
+]
+
+
+@pytest.mark.parametrize(('content', 'message'), MESSAGES)
+def test_what_is_no_text(content: bytes, message: str, tmp_path: pathlib.Path):
+  with pytest.raises(UserError, match=message):
+    [*text.read_lines(written(tmp_path / 'x', content))]
+
+
+# Pairs
+
+
+@pytest.mark.parametrize('lost', [0, 4000, 9000])
+@pytest.mark.parametrize('side', [0, 1])
+def test_unequal_sides(side: int, lost: int, shared_data, tmp_path: pathlib.Path):
+  """The line where they part is told, within ten lines or so, by their lengths."""
+  sides = [
+    (shared_data / f'multi30k/train.{x}').read_bytes().split(b'\n')[:10_000]
+    for x in ('en', 'de')
+  ]
+  del sides[side][lost : lost + 1]
+  paths = [
+    written(tmp_path / f'train.{n}', b''.join(line + b'\n' for line in lines))
+    for n, lines in enumerate(sides)
+  ]
+  read = text.read_pairs(*paths)
+  pairs = []
+  with pytest.raises(UserError, match='must pair up. First suspicious line: ') as error:
+    pairs.extend(read)
+  assert len(pairs) == 9_999
+  message = str(error.value)
+  assert f'{paths[side]} has 9999' in message
+  assert abs(int(message.rpartition(' ')[2]) - lost) < 30
+
+
+def test_the_only_file_of_a_name(tmp_path: pathlib.Path):
+  source = lambda: text.file_source(tmp_path, 'train', ('en', 'de'))
+  with pytest.raises(UserError, match='train.en: no such file, nor train.en.gz, '):
+    source()
+  written(tmp_path / 'train.en.gz', gzip.compress(b'one\n'))
+  written(tmp_path / 'train.de', b'eins\n')
+  assert source().name == 'train.en.gz and train.de'
+  assert [*source().pairs()] == [*source().pairs()] == [('one', 'eins')]
+  written(tmp_path / 'train.en', b'one\n')
+  with pytest.raises(UserError, match='train.en and train.en.gz: keep one of them'):
+    source()
+
+
+# Test sets
+
+
+SGML = """<refset><doc docid="a"><hl>
+<seg id="1">  R&D &amp; &quot;so&quot;
+ on\xa0&#228; </seg></hl><p><SEG id=2>two</SEG></p></doc></refset>"""
+
+
+def test_segments(tmp_path: pathlib.Path):
+  path = written(tmp_path / 'x.sgm', SGML.encode())
+  assert [*text.read_segments(path)] == ['R&D & "so" on\xa0ä', 'two']
+  for content, message in ((b'\xff', 'not UTF-8'), (b'text', 'no <seg> in it')):
+    with pytest.raises(UserError, match=f'x.sgm: {message}'):
+      [*text.read_segments(written(path, content))]
+
+
+@pytest.fixture
+def cache(tmp_path: pathlib.Path, monkeypatch) -> pathlib.Path:
+  monkeypatch.setattr(utils, 'SACREBLEU_DIR', str(tmp_path))
+  return tmp_path
+
+
+def test_a_set_of_sacrebleu(cache: pathlib.Path):
+  files = sacrebleu.dataset.DATASETS['wmt14/full'].langpairs['en-de']
+  for name, word in zip(files, ('two', 'zwei'), strict=True):
+    path = cache / 'wmt14/full/raw' / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    written(path, SGML.replace('two', word).encode())
+  source = text.sacrebleu_source('sacrebleu:wmt14/full', ('en', 'de'))
+  assert [*source.pairs()][1] == ('two', 'zwei')
+  assert source.name == 'newstest2014-deen-src.en.sgm and newstest2014-deen-ref.de.sgm'
+  written(path, b'<seg id="1">eins</seg>')
+  with pytest.raises(UserError, match='has 2 lines and .* has 1: they must pair up'):
+    [*source.pairs()]
+
+
+@pytest.mark.parametrize(
+  ('stem', 'languages', 'message'),
+  [
+    ('sacrebleu:wmt99', 'en-de', 'sacreBLEU has no such set; `sacrebleu --list`'),
+    ('sacrebleu:wmt13', 'en-xx', 'sacreBLEU has it in .*de-en'),
+    ('sacrebleu:wmt21', 'en-de', 'only sets of two SGML files are read'),
+    ('sacrebleu:wmt13', 'en-de', 'could not be downloaded .*no net.*set SACREBLEU to'),
+  ],
+)
+def test_sets_that_cannot_be_had(stem, languages, message, cache, monkeypatch):
+  def fail(*_: object) -> None:
+    raise OSError('no net')
+
+  monkeypatch.setattr(sacrebleu.dataset.DATASETS['wmt13'], 'maybe_download', fail)
+  with pytest.raises(UserError, match=message):
+    text.sacrebleu_source(stem, tuple(languages.split('-')))
