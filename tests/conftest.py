@@ -29,7 +29,7 @@ jax.config.update('jax_persistent_cache_min_compile_time_secs', 0.3)
 platform.set_cpu_flags()
 
 # Shapes and dtypes in signatures are checked at every call that a test makes.
-MODEL = ('attention', 'layers', 'ops', 'ops_cpu', 'search_weights', 'transformer')
+MODEL = ('attention', 'layers', 'ops', 'ops_cpu', 'transformer')
 CHECKED = [f'transformer_jax.model.{name}' for name in MODEL]
 CHECKED.append('transformer_jax.training.loss')
 jaxtyping.install_import_hook(CHECKED, 'beartype.beartype')

@@ -70,7 +70,7 @@ def _attend(
   v: Float[Array, 'B S d'],
   mask: Bool[np.ndarray, '#B #T S'],
 ) -> Float[Array, 'B T d']:
-  weights = attention_weights(q[:, :, None], k[:, :, None], mask)
+  weights = attention_weights(q[:, :, None], k.swapaxes(1, 2)[:, None], mask)
   return jnp.einsum('bts,bsd->btd', weights[:, 0], v)
 
 

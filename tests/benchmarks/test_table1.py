@@ -65,7 +65,7 @@ def test_restricted_self_attention(n: int, r: int):
   z = jax.jit(restricted_self_attention, static_argnums=1)(x, r)
   np.testing.assert_allclose(z, attended(x, x, x, r // 2), atol=1e-5)
   band = np.abs(np.arange(n)[:, None] - np.arange(n)) <= r // 2
-  weights = attention_weights(x[None, :, None], x[None, :, None], band[None])[0, 0]
+  weights = attention_weights(x[None, :, None], x.T[None, None], band[None])[0, 0]
   np.testing.assert_allclose(z, weights @ x, atol=1e-5)
 
 
@@ -207,8 +207,8 @@ def test_loops_of_unknown_length():
 
 def masked(mask: np.ndarray) -> Callable[[jax.Array], jax.Array]:
   def attend(x: jax.Array) -> jax.Array:
-    heads = x[None, :, None]
-    return attention_weights(heads, heads, mask[None])[0, 0] @ x
+    q, k = x[None, :, None], x.T[None, None]
+    return attention_weights(q, k, mask[None])[0, 0] @ x
 
   return attend
 

@@ -84,7 +84,7 @@ def test_scores_are_log_probabilities_of_pieces(model: TrainedModel):
   for source, target, scored in zip(SENTENCES, targets, found, strict=True):
     ids = [[*words.source.encode([source])[0], EOS]]
     out = [[*words.target.encode([target])[0], EOS]]
-    logits = nnx.merge(transformer, params)(np.array(ids), np.array(out))
+    logits = nnx.merge(transformer, params)(np.array(ids), np.array(out)).logits
     expected = jax.nn.log_softmax(logits[0])[np.arange(len(out[0])), np.array(out[0])]
     np.testing.assert_allclose(scored.log_probabilities, expected, rtol=1e-4)
     assert scored.total == pytest.approx(float(expected.sum()), rel=1e-5)

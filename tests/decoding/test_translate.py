@@ -24,8 +24,8 @@ from transformer_jax.decoding.translate import Hypothesis, Translator
 from transformer_jax.machine.devices import replicate
 from transformer_jax.machine.errors import UserError
 from transformer_jax.model import build
-from transformer_jax.model.search_weights import search_weights
-from transformer_jax.model.transformer import Transformer
+from transformer_jax.model.ops import Transposed
+from transformer_jax.model.transformer import Transformer, search_weights
 from transformer_jax.tasks import TRANSLATION
 from transformer_jax.training.perplexity import Perplexity
 
@@ -226,7 +226,7 @@ def test_batches_are_whole_and_of_few_shapes():
 @functools.cache
 def logits_of(positions: str) -> Callable[[Tree, np.ndarray, np.ndarray], jax.Array]:
   graph = model(positions)[0]
-  return jax.jit(lambda params, *pair: nnx.merge(graph, params)(*pair))
+  return jax.jit(lambda params, *pair: nnx.merge(graph, params)(*pair).logits)
 
 
 def logits(positions: str, source: list[int], target: list[int]) -> np.ndarray:
@@ -271,20 +271,21 @@ def test_matrices_alone_are_prepared_for_a_search():
   """What is added or looked up stays in float32; those of a step are transposed."""
   params = model('learned')[1]
   cast, table = search_weights(params, jnp.bfloat16)
+  is_transposed = lambda x: isinstance(x, Transposed)
   np.testing.assert_array_equal(table, params['embedding'].astype(jnp.bfloat16))
   kept = {
     path[-1].key
-    for path, x in jax.tree_util.tree_leaves_with_path(cast)
-    if x.dtype == jnp.float32
+    for path, x in jax.tree_util.tree_leaves_with_path(cast, is_leaf=is_transposed)
+    if not is_transposed(x) and x.dtype == jnp.float32
   }
   added = {'bias', 'scale'}
   assert kept == added | {'embedding', 'source_positions', 'target_positions'}
   layer, before = cast['decoder'][0], params['decoder'][0]
   D, H, K = before['attention']['query'].shape
-  assert layer['attention']['query'].shape == (H, K, D)
-  assert layer['attention']['output'].shape == (D, H, K)
+  assert layer['attention']['query'].array.shape == (H, K, D)
+  assert layer['attention']['output'].array.shape == (D, H, K)
   inner = before['feed_forward']['inner']['kernel']
-  turned = layer['feed_forward']['inner']['kernel']
+  turned = layer['feed_forward']['inner']['kernel'].array
   np.testing.assert_array_equal(turned, inner.T.astype(jnp.bfloat16))
   assert layer['cross']['key'].shape == (D, H, K)  # for whole sentences
   assert cast['encoder'][0]['attention']['query'].shape == (D, H, K)

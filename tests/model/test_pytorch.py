@@ -16,6 +16,7 @@ import pytest
 from flax import nnx
 
 from transformer_jax.data.vocabulary import BOS, PAD
+from transformer_jax.model.layers import Hyperparameters
 from transformer_jax.model.transformer import Transformer
 from transformer_jax.training.loss import cross_entropy
 
@@ -35,21 +36,23 @@ def ours() -> tuple[nnx.GraphDef, Tree]:
 
   def make() -> Transformer:
     return Transformer(
-      N=N,
-      d_model=D,
-      d_ff=FF,
-      h=H,
-      d_k=D // H,
-      d_v=D // H,
-      P_drop=0.1,
-      P_drop_attention=0.0,
-      positions='sinusoid',
-      max_positions=0,
-      vocab_size=W,
-      target_vocab_size=0,
-      activation='relu',
-      biases=False,
-      norm_epsilon=1e-6,
+      Hyperparameters(
+        N=N,
+        d_model=D,
+        d_ff=FF,
+        h=H,
+        d_k=D // H,
+        d_v=D // H,
+        P_drop=0.1,
+        P_drop_attention=0.0,
+        positions='sinusoid',
+        max_positions=0,
+        vocab_size=W,
+        target_vocab_size=0,
+        activation='relu',
+        biases=False,
+        norm_epsilon=1e-6,
+      ),
       dtype=jnp.float32,
       activation_dtype=jnp.float32,
       rngs=nnx.Rngs(params=0),
@@ -166,9 +169,8 @@ def test_logits_and_gradients_equal():
   source, target = sentences()
 
   def loss(p: Tree) -> tuple[jax.Array, jax.Array]:
-    model = nnx.merge(graph, p)
-    value = cross_entropy(model.outputs(source, target), target, EPSILON)[0]
-    return value, model(source, target)
+    outputs = nnx.merge(graph, p)(source, target)
+    return cross_entropy(outputs, target, EPSILON)[0], outputs.logits
 
   (value, logits), gradient = jax.jit(jax.value_and_grad(loss, has_aux=True))(params)
 

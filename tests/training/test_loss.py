@@ -4,12 +4,14 @@ Of an identity matrix as the table: then the logits are what the outputs are mad
 """
 
 import math
+from collections.abc import Iterator
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from toy import forms
 from transformer_jax.data.vocabulary import PAD
 from transformer_jax.model import ops_cpu
 from transformer_jax.model.transformer import Outputs
@@ -22,14 +24,18 @@ EPSILONS = (0.0, 0.1, 0.3)
 @pytest.fixture(
   params=['plain', 'all rows at once', 'four rows at a time'], autouse=True
 )
-def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+def form(
+  request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[str]:
   """An accelerator's form and a CPU's; of the 15 rows the last part lacks one."""
-  backend = 'gpu' if request.param == 'plain' else 'cpu'
-  monkeypatch.setattr(jax, 'default_backend', lambda: backend)
+  if request.param == 'plain':
+    with forms.of_an_accelerator():
+      yield request.param
+    return
   if request.param.startswith('four'):
     monkeypatch.setattr(ops_cpu, 'LOGITS', 4 * 4 * W)
     monkeypatch.setattr(ops_cpu, 'VECTOR', 4)
-  return request.param
+  yield request.param
 
 
 def example(scale: float = 2.0) -> tuple[np.ndarray, np.ndarray]:
@@ -153,7 +159,7 @@ def test_all_rows_are_in_parts_and_no_part_is_empty(form: str):
     pytest.skip('it has no parts')
   rng = np.random.default_rng(5)
   for rows, words, width in rng.integers(1, [5000, 40_000, 1024], (2000, 3)).tolist():
-    count, each = ops_cpu._parts(rows, words, width)
+    count, each = ops_cpu.chunks(rows, words, width)
     assert (count - 1) * each < rows <= count * each
     if count > 1 and 4 * words * width <= ops_cpu.CACHE:
       assert words * each <= max(ops_cpu.LOGITS / 4, words * ops_cpu.VECTOR)

@@ -37,7 +37,7 @@ def test_sums_are_over_the_tokens_of_all_slices():
   flat = lambda side: side.reshape(-1, LENGTH)
 
   def objective(p: Tree) -> tuple[jax.Array, jax.Array]:
-    outputs = nnx.merge(graph, p).outputs(flat(source), flat(target))
+    outputs = nnx.merge(graph, p)(flat(source), flat(target))
     return loss.cross_entropy(outputs, flat(target), 0.1)
 
   (smoothed, plain), gradient = jax.jit(jax.value_and_grad(objective, has_aux=True))(

@@ -69,7 +69,7 @@ def test_the_configs_numbers_reach_an_update(
   graph, params = model(0.0)
   batch = ours.batch(0)
   sides = [side.reshape(-1, side.shape[-1]) for side in batch[:2]]
-  outputs = nnx.merge(graph, params).outputs(*sides)
+  outputs = nnx.merge(graph, params)(*sides)
   smoothed, plain = loss.cross_entropy(outputs, sides[1], 0.3)
   _, sums = ours.step(state, batch)
   np.testing.assert_allclose(sums.loss, smoothed, rtol=1e-5)

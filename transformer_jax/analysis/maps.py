@@ -87,7 +87,7 @@ class RunAttention:
     self._attention = map_rows(
       lambda params, source, target: jax.tree.map(
         lambda x: x.swapaxes(0, 1),
-        nnx.merge(run.graph, params).attention(source, target),
+        nnx.merge(run.graph, params)(source, target).weights,
       )
     )
 

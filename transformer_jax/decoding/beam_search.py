@@ -236,7 +236,7 @@ def expand(
   count = 2 * beam if beam > 1 else 1
   # C words of a beam are enough; PAD and BOS may be two more.
   per_beam = min(count + 2, vocabulary)
-  best, words, normalizer = ops.best_words(logits.astype(jnp.float32), per_beam)
+  best, words, normalizer = ops.top_tokens(logits.astype(jnp.float32), per_beam)
   never = ((words == pad) | (words == bos)) & (words != eos)
   log_probs = jnp.where(never, -jnp.inf, best) - normalizer[..., None]
   log_probs = (state.live_log_probs[..., None] + log_probs).reshape(batch, -1)

@@ -58,7 +58,7 @@ class TrainedModel:
     def log_probabilities(
       params: Any, source: jax.Array, target: jax.Array
     ) -> jax.Array:
-      logits = nnx.merge(self.restored.graph, params)(source, target)
+      logits = nnx.merge(self.restored.graph, params)(source, target).logits
       return -optax.softmax_cross_entropy_with_integer_labels(logits, target)
 
     self._log_probabilities = map_rows(log_probabilities)

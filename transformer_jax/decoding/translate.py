@@ -16,8 +16,7 @@ from transformer_jax.machine import platform
 from transformer_jax.machine.devices import map_rows, replicate_read_only, round_up
 from transformer_jax.machine.errors import UserError
 from transformer_jax.model import build
-from transformer_jax.model.search_weights import SearchWeights, search_weights
-from transformer_jax.model.transformer import Cache
+from transformer_jax.model.transformer import Cache, SearchWeights, search_weights
 
 Tree = Any
 

@@ -185,18 +185,22 @@ def trim_memory() -> None:
     trim(ctypes.c_size_t(0))
 
 
-def training_dtype(name: str) -> jnp.dtype:
-  """Returns the dtype of products: for 'auto' bfloat16, but float32 on a CPU."""
-  return _dtype('dtype', name, jax.default_backend() != 'cpu')
+def training_dtype(name: str, backend: str | None = None) -> jnp.dtype:
+  """'auto' is bfloat16 on accelerators and float32 on a CPU.
+
+  `backend` is what programs are lowered for; None: what JAX runs on.
+  """
+  return _dtype('dtype', name, (backend or jax.default_backend()) != 'cpu')
 
 
-def activation_dtype(dtype: jnp.dtype) -> jnp.dtype:
+def activation_dtype(dtype: jnp.dtype, backend: str | None = None) -> jnp.dtype:
   """Returns the dtype of what lies between products whose weights are of `dtype`.
 
   Processors with bfloat16 multiply it faster, but XLA does all else on a CPU with it
   more slowly than with float32.
   """
-  return jnp.dtype('float32') if jax.default_backend() == 'cpu' else dtype
+  on_cpu = (backend or jax.default_backend()) == 'cpu'
+  return jnp.dtype('float32') if on_cpu else dtype
 
 
 def decoding_dtype(name: str) -> jnp.dtype:

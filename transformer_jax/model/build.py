@@ -8,47 +8,59 @@ import ml_collections
 from flax import nnx
 
 from transformer_jax.machine import platform
+from transformer_jax.model.layers import Hyperparameters
 from transformer_jax.model.transformer import Transformer
 
 Tree = Any
 
-LONGEST = 512  # tokens of a side; the memory for attention grows with the square
+# The most tokens of a source or target; attention's memory grows with their square.
+LONGEST = 512
 
 
 def transformer(config: ml_collections.ConfigDict) -> tuple[nnx.GraphDef, Tree]:
-  """Returns the model a config describes: its graph, and fresh parameters as a tree."""
+  """Returns the model that a config describes: its graph, and fresh parameters."""
   dtype = platform.training_dtype(config.dtype)
   initial = jax.jit(lambda: nnx.to_pure_dict(nnx.split(_build(config, dtype))[1]))
   return architecture(config)[0], initial()
 
 
-def architecture(config: ml_collections.ConfigDict) -> tuple[nnx.GraphDef, Tree]:
-  """Returns a config's graph, and its parameters' shapes and dtypes without values."""
-  graph, shapes = split(config, platform.training_dtype(config.dtype))
+def architecture(
+  config: ml_collections.ConfigDict, backend: str | None = None
+) -> tuple[nnx.GraphDef, Tree]:
+  """Returns a config's graph, and its parameters' shapes and dtypes without values.
+
+  Args:
+    backend: what its programs will be lowered for: 'cpu', 'gpu' or 'tpu'. None: what
+      JAX runs on.
+  """
+  graph, shapes = split(config, platform.training_dtype(config.dtype, backend), backend)
   return graph, nnx.to_pure_dict(shapes)
 
 
 def split(
-  config: ml_collections.ConfigDict, dtype: jnp.dtype
+  config: ml_collections.ConfigDict, dtype: jnp.dtype, backend: str | None = None
 ) -> tuple[nnx.GraphDef, nnx.State]:
   """Returns the graph and the shapes of a model that multiplies in `dtype`."""
-  return nnx.split(nnx.eval_shape(lambda: _build(config, dtype)))
+  return nnx.split(nnx.eval_shape(lambda: _build(config, dtype, backend)))
 
 
 def longest_side(config: ml_collections.ConfigDict) -> int:
-  """The most tokens of a side, EOS included, that a search or a measurement takes.
+  """Returns the most tokens, EOS included, that a search or a measurement takes.
 
-  Training takes up to `max_length`, which may be more.
+  That holds for source and target. Training takes up to `max_length`, which may be
+  more.
   """
   if config.model.positions == 'learned':
     return min(LONGEST, config.model.max_positions)
   return LONGEST
 
 
-def _build(config: ml_collections.ConfigDict, dtype: jnp.dtype) -> Transformer:
+def _build(
+  config: ml_collections.ConfigDict, dtype: jnp.dtype, backend: str | None = None
+) -> Transformer:
   return Transformer(
-    **config.model,
+    Hyperparameters(**config.model),
     dtype=dtype,
-    activation_dtype=platform.activation_dtype(dtype),
+    activation_dtype=platform.activation_dtype(dtype, backend),
     rngs=nnx.Rngs(params=config.seed),
   )

@@ -1,23 +1,21 @@
-"""The sub-layers and layers of section 3; attention has a module of its own.
+"""The sub-layers and layers of section 3; attention.py has the attention.
 
-Shapes, here and in every file that touches an array of the model:
+Axes, here and in every signature of the model (the tests check each call against them):
 
-  B  sentences of a batch       D  d_model             W  vocabulary
-  S  source positions           H  h, heads            R  rows (beams) of a sentence
-  T  target positions           K  d_k    V  d_v       L  positions of a cache
-                                                       M  keys to look among
+  B  sentences of a batch        D  d_model            W  vocabulary
+  S  source positions            H  h, heads           I  inputs of a matrix
+  T  target positions            K  d_k                O  its outputs
+  M  positions attended to       V  d_v                R  rows of a sentence: its beams
+  N  layers of a stack                                 L  positions of a cache
 
-Signatures carry these letters, and the tests check every call against them. Modes are
-arguments: a dropout key of None means no dropout, and the decoding cache goes in and
-comes out.
-
-`dtype` is that of the weights in products. A sub-layer's output has its input's dtype.
+No layer has a mode. Dropout is an argument, and so is what decoding remembers of the
+positions before. `dtype` is that of the weights in products; a sub-layer's output has
+the dtype of its input.
 """
 
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -26,97 +24,141 @@ from flax import nnx
 from jax.typing import DTypeLike
 from jaxtyping import Bool, Float, Float32, Int, Key
 
+from transformer_jax.machine.errors import UserError
 from transformer_jax.model import ops
 from transformer_jax.model.attention import KeyValues, MultiHeadAttention
 
 Array = jax.Array | np.ndarray
 
+ACTIVATIONS = {'relu': jax.nn.relu, 'swish': jax.nn.silu}
 
-# 3.1 Encoder and decoder stacks: what surrounds every sub-layer
+
+@dataclasses.dataclass(frozen=True)
+class Hyperparameters:
+  """The columns of Table 3 that make a model, and what other models have otherwise.
+
+  Attributes:
+    P_drop: rate of residual dropout (section 5.4).
+    P_drop_attention: dropout rate of the attention weights; the paper's parser has it
+      (section 6.3).
+    positions: 'sinusoid', or 'learned' (row E): a table for each stack.
+    max_positions: rows of these tables; not read for 'sinusoid'.
+    vocab_size: W, rows of the one matrix that embeds source and target and makes the
+      logits (section 3.4).
+    target_vocab_size: W if source and target have vocabularies of their own: that
+      matrix is then the target's, and the source has one of `vocab_size` rows. 0: they
+      share one.
+    activation: of the feed-forward networks: 'relu', or 'swish' as in some of Marian's
+      models.
+    biases: whether attention and the logits have biases, as in Marian's models.
+    norm_epsilon: is added to the variance in every LayerNorm.
+
+  Raises:
+    UserError: `positions` or `activation` has none of these values.
+  """
+
+  N: int
+  d_model: int
+  d_ff: int
+  h: int
+  d_k: int
+  d_v: int
+  P_drop: float
+  P_drop_attention: float
+  positions: str
+  max_positions: int
+  vocab_size: int
+  target_vocab_size: int
+  activation: str
+  biases: bool
+  norm_epsilon: float
+
+  def __post_init__(self):
+    if self.positions not in ('sinusoid', 'learned'):
+      raise UserError(f"positions={self.positions!r}: 'sinusoid' or 'learned'")
+    if self.activation not in ACTIVATIONS:
+      raise UserError(f"activation={self.activation!r}: 'relu' or 'swish'")
 
 
-def _of_each(
+# 5.4 Residual dropout
+
+
+def _for_each_slice(
   function: Callable[[jax.Array], jax.Array],
-  keys: Key[Array, '*parts'],
+  keys: Key[Array, '*slices'],
   out_axis: int = 0,
 ) -> jax.Array:
-  """Applies a function to a key, or to each of several, and stacks the results."""
+  """Applies a function to a key, or to each slice's key, and stacks the results."""
   return jax.vmap(function, out_axes=out_axis)(keys) if keys.ndim else function(keys)
 
 
-def split_keys(keys: Key[Array, '*parts'], count: int) -> Key[Array, 'count *parts']:
-  """Splits a key into `count` new keys, or each of several keys into so many."""
-  return _of_each(lambda key: jax.random.split(key, count), keys, out_axis=1)
+def split_keys(keys: Key[Array, '*slices'], count: int) -> Key[Array, 'count *slices']:
+  """Splits a key, or the key of each slice, into `count` new ones."""
+  return _for_each_slice(lambda key: jax.random.split(key, count), keys, out_axis=1)
 
 
 @functools.partial(
   jax.tree_util.register_dataclass,
   data_fields=['keys'],
-  meta_fields=['rate', 'weights_rate'],
+  meta_fields=['rate', 'attention_rate'],
 )
 @dataclasses.dataclass(frozen=True)
 class Dropout:
-  """Section 5.4's residual dropout: P_drop, and a key for each place it is applied.
+  """Residual dropout: P_drop, and a key for each dropout site.
 
-  A place is an index into `keys`. Without keys nothing is dropped. `weights_rate` is
-  P_drop_attention (section 6.3), the dropout rate of attention weights. Their key is
-  derived from the key of that attention's output.
+  A site is an index into `keys`. Without keys nothing is dropped. `attention_rate` is
+  P_drop_attention; the key for the weights of an attention is made of that for its
+  output.
 
-  A place may have several keys. The rows of an input are then cut into as many equal
-  parts. Each part gets its own key, and the dropout that it would get alone.
+  A site may have a key for each of several slices. The rows of an input are then so
+  many equal slices, and each is dropped as it would be alone.
   """
 
   rate: float
-  keys: Key[Array, 'places *parts'] | None
-  weights_rate: float = 0.0
+  keys: Key[Array, 'sites *slices'] | None
+  attention_rate: float = 0.0
 
-  @classmethod
-  def of(
-    cls,
-    rate: float,
-    key: Key[Array, '*parts'] | None,
-    places: int,
-    weights_rate: float = 0.0,
-  ) -> 'Dropout':
-    """Makes a key for each of `places` places out of `key`; None: no dropout."""
-    keys = split_keys(key, places) if key is not None else None
-    return cls(rate, keys, weights_rate)
+  def of_layers(self, layers: int, sites: int) -> list['Dropout']:
+    """Returns the Dropout of each layer, with the keys of its `sites` sites.
 
-  def of_layers(self, count: int, places: int) -> list['Dropout']:
-    """Returns a Dropout with `places` keys for each of `count` layers.
-
-    They are the last keys. The keys before them are for what comes before the layers.
+    These are the last keys. Those before them are for what comes before the layers.
     """
     if self.keys is None:
-      return [self] * count
-    last = self.keys[len(self.keys) - count * places :]
-    keys = last.reshape(count, places, *last.shape[1:])
+      return [self] * layers
+    last = self.keys[len(self.keys) - layers * sites :]
+    keys = last.reshape(layers, sites, *last.shape[1:])
     return [dataclasses.replace(self, keys=of_layer) for of_layer in keys]
 
-  def of_weights(self, place: int) -> Callable[[jax.Array], jax.Array]:
-    """Returns a function that applies dropout to the attention weights at `place`."""
-    if self.keys is None or not self.weights_rate:
+  def of_attention(self, site: int) -> Callable[[jax.Array], jax.Array]:
+    """Returns a function that drops weights of the attention whose output is `site`."""
+    if self.keys is None or not self.attention_rate:
       return lambda weights: weights
-    derived = _of_each(lambda key: jax.random.fold_in(key, 1), self.keys[place])
-    own = Dropout(self.weights_rate, derived[None])
+    keys = _for_each_slice(lambda key: jax.random.fold_in(key, 1), self.keys[site])
+    own = Dropout(self.attention_rate, keys[None])
     return lambda weights: own(weights, 0)
 
-  def __call__(self, x: Float[Array, '*shape'], place: int) -> Float[Array, '*shape']:
+  def __call__(self, x: Float[Array, '*shape'], site: int) -> Float[Array, '*shape']:
     """Returns x with elements set to 0 at random, scaled to keep the expectation."""
     # 16 random bits decide on each element, so the rate is rounded to a 65536th.
     drop = round(self.rate * 65536)
     if self.keys is None or not drop:
       return x
-    size = x.size // self.keys[place].size
+    size = x.size // self.keys[site].size
 
     def bits(key: jax.Array) -> jax.Array:
       words = jax.random.bits(key, (-(-size // 2),), jnp.uint32)
       return jax.lax.bitcast_convert_type(words, jnp.uint16).ravel()[:size]
 
-    keep = _of_each(bits, self.keys[place]).reshape(x.shape) >= drop
+    keep = _for_each_slice(bits, self.keys[site]).reshape(x.shape) >= drop
     # In float32, because bfloat16 would round the factor.
     scaled = x.astype(jnp.float32) * (65536 / (65536 - drop))
     return jnp.where(keep, scaled, 0).astype(x.dtype)
+
+
+NO_DROPOUT = Dropout(0.0, None)
+
+
+# 3.1 Encoder and decoder stacks: what surrounds every sub-layer
 
 
 class LayerNorm(nnx.Module):
@@ -129,7 +171,7 @@ class LayerNorm(nnx.Module):
 
   def __call__(self, x: Float[Array, 'B T D']) -> Float[Array, 'B T D']:
     dtype, x = x.dtype, x.astype(jnp.float32)
-    scale, bias = (ops.in_every_row(v[...], x) for v in (self.scale, self.bias))
+    scale, bias = (ops.repeat_rows(v[...], x) for v in (self.scale, self.bias))
     mean = x.mean(-1, keepdims=True)
     variance = jnp.square(x).mean(-1, keepdims=True) - jnp.square(mean)
     scale = scale * jax.lax.rsqrt(jnp.maximum(variance, 0) + self.epsilon)
@@ -137,7 +179,7 @@ class LayerNorm(nnx.Module):
 
 
 class AddAndNorm(nnx.Module):
-  """LayerNorm(x + Sublayer(x)), section 3.1: the norm comes after the sum."""
+  """LayerNorm(x + Dropout(Sublayer(x))): the norm comes after the sum."""
 
   def __init__(self, d_model: int, epsilon: float):
     self.norm = LayerNorm(d_model, epsilon)
@@ -147,9 +189,9 @@ class AddAndNorm(nnx.Module):
     x: Float[Array, 'B T D'],
     sublayer: Float[Array, 'B T D'],
     dropout: Dropout,
-    place: int,
+    site: int,
   ) -> Float[Array, 'B T D']:
-    return self.norm(x + dropout(sublayer, place))
+    return self.norm(x + dropout(sublayer, site))
 
 
 # 3.3 Position-wise feed-forward networks
@@ -165,26 +207,20 @@ class Linear(nnx.Module):
     self.dtype = dtype
 
   def __call__(self, x: Float[Array, 'B T I']) -> Float[Array, 'B T O']:
-    product = ops.linear(x, self.kernel[...].astype(self.dtype))
-    return ops.add_bias(product, self.bias[...])
-
-  def call_transposed(self, x: Float[Array, 'B T I']) -> Float[Array, 'B T O']:
-    """Returns what __call__ does, with a kernel that is stored transposed, [O, I]."""
-    product = ops.linear_transposed(x, self.kernel[...].astype(self.dtype))
-    return ops.add_bias(product, self.bias[...])
-
-
-ACTIVATIONS = {'relu': jax.nn.relu, 'swish': jax.nn.silu}
+    return ops.linear(x, self.kernel.get_value(), self.bias[...], dtype=self.dtype)
 
 
 class FeedForward(nnx.Module):
-  """max(0, x W_1 + b_1) W_2 + b_2, equation 2; or another activation than max(0, x)."""
+  """FFN(x) = max(0, x W_1 + b_1) W_2 + b_2, equation 2.
+
+  Other models have another activation than max(0, x).
+  """
 
   def __init__(
     self,
     d_model: int,
     d_ff: int,
-    activation: str,
+    activation: str = 'relu',
     *,
     dtype: DTypeLike,
     rngs: nnx.Rngs,
@@ -195,11 +231,6 @@ class FeedForward(nnx.Module):
 
   def __call__(self, x: Float[Array, 'B T D']) -> Float[Array, 'B T D']:
     return self.outer(ACTIVATIONS[self.activation](self.inner(x)))
-
-  def call_transposed(self, x: Float[Array, 'B T D']) -> Float[Array, 'B T D']:
-    """Returns what __call__ does, with kernels that are stored transposed."""
-    inner = ACTIVATIONS[self.activation](self.inner.call_transposed(x))
-    return self.outer.call_transposed(inner)
 
 
 # 3.5 Positional encoding
@@ -216,98 +247,67 @@ def sinusoids(length: int, d_model: int) -> Float[np.ndarray, 'L D']:
 # 3.1 again: the layers
 
 
-class Sizes(NamedTuple):
-  """The columns of Table 3 that shape a layer, and what Marian's layers may have."""
-
-  d_model: int
-  d_ff: int
-  h: int
-  d_k: int
-  d_v: int
-  activation: str  # one of ACTIVATIONS
-  biases: bool  # of attention
-  norm_epsilon: float
-
-  def attention(self, dtype: DTypeLike, rngs: nnx.Rngs) -> MultiHeadAttention:
-    sizes = self.d_model, self.h, self.d_k, self.d_v
-    return MultiHeadAttention(*sizes, biases=self.biases, dtype=dtype, rngs=rngs)
-
-  def add_and_norm(self) -> AddAndNorm:
-    return AddAndNorm(self.d_model, self.norm_epsilon)
-
-  def feed_forward(self, dtype: DTypeLike, rngs: nnx.Rngs) -> FeedForward:
-    sizes = self.d_model, self.d_ff, self.activation
-    return FeedForward(*sizes, dtype=dtype, rngs=rngs)
-
-
 class EncoderLayer(nnx.Module):
-  """Self-attention, then the feed-forward network; each is followed by AddAndNorm."""
+  """Self-attention, then the feed-forward network, each in an AddAndNorm."""
 
-  PLACES = 2  # of dropout: one for each sub-layer
+  SITES = 2  # of dropout: the output of each sub-layer
 
-  def __init__(self, sizes: Sizes, *, dtype: DTypeLike, rngs: nnx.Rngs):
-    self.attention = sizes.attention(dtype, rngs)
-    self.attention_norm = sizes.add_and_norm()
-    self.feed_forward = sizes.feed_forward(dtype, rngs)
-    self.feed_forward_norm = sizes.add_and_norm()
+  def __init__(self, model: Hyperparameters, *, dtype: DTypeLike, rngs: nnx.Rngs):
+    d_model = model.d_model
+    numerics = {'dtype': dtype, 'rngs': rngs}
+    heads = model.h, model.d_k, model.d_v
+    self.attention = MultiHeadAttention(
+      d_model, *heads, biases=model.biases, **numerics
+    )
+    self.attention_norm = AddAndNorm(d_model, model.norm_epsilon)
+    self.feed_forward = FeedForward(d_model, model.d_ff, model.activation, **numerics)
+    self.feed_forward_norm = AddAndNorm(d_model, model.norm_epsilon)
 
   def __call__(
     self, x: Float[Array, 'B S D'], mask: Bool[Array, '#B #S S'], dropout: Dropout
-  ) -> Float[Array, 'B S D']:
-    return self.with_weights(x, mask, dropout)[0]
-
-  def with_weights(
-    self, x: Float[Array, 'B S D'], mask: Bool[Array, '#B #S S'], dropout: Dropout
   ) -> tuple[Float[Array, 'B S D'], Float32[Array, 'B H S S']]:
-    """Returns what __call__ does, and attention's weights."""
-    attended, weights = self.attention.with_weights(x, x, mask, dropout.of_weights(0))
-    x = self.attention_norm(x, attended, dropout, 0)
+    """Returns the layer's output, and the weights of its attention."""
+    own = self.attention.key_values(x)
+    output, weights = self.attention(x, own, mask, dropout.of_attention(0))
+    x = self.attention_norm(x, output, dropout, 0)
     return self.feed_forward_norm(x, self.feed_forward(x), dropout, 1), weights
 
 
 class DecoderLayer(nnx.Module):
   """Causal self-attention, attention to the encoder's output, feed-forward network.
 
-  Each is followed by AddAndNorm.
+  Each is in an AddAndNorm.
   """
 
-  PLACES = 3  # of dropout: one for each sub-layer
+  SITES = 3  # of dropout: the output of each sub-layer
 
-  def __init__(self, sizes: Sizes, *, dtype: DTypeLike, rngs: nnx.Rngs):
-    self.attention = sizes.attention(dtype, rngs)
-    self.attention_norm = sizes.add_and_norm()
-    self.cross = sizes.attention(dtype, rngs)
-    self.cross_norm = sizes.add_and_norm()
-    self.feed_forward = sizes.feed_forward(dtype, rngs)
-    self.feed_forward_norm = sizes.add_and_norm()
+  def __init__(self, model: Hyperparameters, *, dtype: DTypeLike, rngs: nnx.Rngs):
+    d_model = model.d_model
+    numerics = {'dtype': dtype, 'rngs': rngs}
+    heads = model.h, model.d_k, model.d_v
+    self.attention = MultiHeadAttention(
+      d_model, *heads, biases=model.biases, **numerics
+    )
+    self.attention_norm = AddAndNorm(d_model, model.norm_epsilon)
+    self.cross = MultiHeadAttention(d_model, *heads, biases=model.biases, **numerics)
+    self.cross_norm = AddAndNorm(d_model, model.norm_epsilon)
+    self.feed_forward = FeedForward(d_model, model.d_ff, model.activation, **numerics)
+    self.feed_forward_norm = AddAndNorm(d_model, model.norm_epsilon)
 
   def __call__(
     self,
     x: Float[Array, 'B T D'],
     causal_mask: Bool[Array, '#B T T'],
-    memory: Float[Array, 'B S D'],
-    memory_mask: Bool[Array, 'B #T S'],
-    dropout: Dropout,
-  ) -> Float[Array, 'B T D']:
-    return self.with_weights(x, causal_mask, memory, memory_mask, dropout)[0]
-
-  def with_weights(
-    self,
-    x: Float[Array, 'B T D'],
-    causal_mask: Bool[Array, '#B T T'],
-    memory: Float[Array, 'B S D'],
-    memory_mask: Bool[Array, 'B #T S'],
+    encoder_output: Float[Array, 'B S D'],
+    source_mask: Bool[Array, 'B #T S'],
     dropout: Dropout,
   ) -> tuple[
     Float[Array, 'B T D'], Float32[Array, 'B H T T'], Float32[Array, 'B H T S']
   ]:
-    """Returns what __call__ does, and the weights of both attentions."""
-    drop = dropout.of_weights
-    attended, weights = self.attention.with_weights(x, x, causal_mask, drop(0))
-    x = self.attention_norm(x, attended, dropout, 0)
-    attended, cross = self.cross.with_weights(x, memory, memory_mask, drop(1))
-    x = self.cross_norm(x, attended, dropout, 1)
-    return self.feed_forward_norm(x, self.feed_forward(x), dropout, 2), weights, cross
+    """Returns the outputs at all positions, and the weights of both attentions."""
+    own = self.attention.key_values(x)
+    memory = self.cross.key_values(encoder_output)
+    return self._attend(x, own, causal_mask, memory, source_mask, dropout)
 
   def step(
     self,
@@ -316,21 +316,38 @@ class DecoderLayer(nnx.Module):
     cache: KeyValues,
     visible: Bool[Array, 'B R M'],
     memory: KeyValues,
-    memory_mask: Bool[Array, 'B 1 S'],
+    source_mask: Bool[Array, 'B 1 S'],
   ) -> tuple[Float[Array, 'B R D'], KeyValues]:
     """Returns the output at `position` for R rows of each sentence, and the new cache.
 
-    The keys and values of row r are written at index position * R + r of axis M.
-    `visible` is True where a row may attend to a cached key.
+    Args:
+      cache: keys and values of the positions before. Those of row r at `position` are
+        written at index position * R + r of axis M.
+      visible: True where a row may attend to a position of the cache.
+      memory: cross.key_values() of the encoder's output.
     """
-    R = x.shape[1]
-    new = self.attention.key_values_transposed(x)
-    put = jax.lax.dynamic_update_slice_in_dim
-    cache = KeyValues(
-      put(cache.k, new.k, position * R, 3), put(cache.v, new.v, position * R, 2)
-    )
-    none = Dropout(0.0, None)
-    x = self.attention_norm(x, self.attention.attend_cached(x, cache, visible), none, 0)
-    x = self.cross_norm(x, self.cross.attend_cached(x, memory, memory_mask), none, 1)
-    transformed = self.feed_forward.call_transposed(x)
-    return self.feed_forward_norm(x, transformed, none, 2), cache
+    index = position * x.shape[1]
+    new = self.attention.key_values(x)
+    write = jax.lax.dynamic_update_slice_in_dim
+    cache = KeyValues(write(cache.k, new.k, index, 3), write(cache.v, new.v, index, 2))
+    x, *_ = self._attend(x, cache, visible, memory, source_mask, NO_DROPOUT)
+    return x, cache
+
+  def _attend(
+    self,
+    x: Float[Array, 'B T D'],
+    own: KeyValues,
+    own_mask: Bool[Array, '#B T M'],
+    memory: KeyValues,
+    source_mask: Bool[Array, 'B #T S'],
+    dropout: Dropout,
+  ) -> tuple[
+    Float[Array, 'B T D'], Float32[Array, 'B H T M'], Float32[Array, 'B H T S']
+  ]:
+    """The three sub-layers, from the keys and values of target and source."""
+    drop = dropout.of_attention
+    output, weights = self.attention(x, own, own_mask, drop(0))
+    x = self.attention_norm(x, output, dropout, 0)
+    output, cross = self.cross(x, memory, source_mask, drop(1))
+    x = self.cross_norm(x, output, dropout, 1)
+    return self.feed_forward_norm(x, self.feed_forward(x), dropout, 2), weights, cross

@@ -1,15 +1,16 @@
 """The model's operations, each written plainly, as an accelerator runs it.
 
-On a CPU a few of them are much faster in another form. ops_cpu.py has those under the
-same names, and `_faster_on_cpu` chooses: nothing else in this room asks what JAX runs
-on, or knows that a CPU stores logits by words and not by rows.
+A CPU needs some of them in another form, to be fast or to be right. ops_cpu.py has
+those under the same names, and `_on_cpu` puts them into programs for CPUs: it is the
+platform that a program is lowered for that decides, not what JAX runs on.
 
 Products multiply in the dtype of the weights, so float32 activations may meet bfloat16
 weights. Results have the activations' dtype; what goes into a softmax is float32.
 
-layers.py has the glossary of shapes; F are the features that a product makes of D.
+layers.py has the glossary of axes; C is a number of tokens to choose.
 """
 
+import dataclasses
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -17,6 +18,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import DTypeLike
 from jaxtyping import Bool, Float, Float32, Int
 
 from transformer_jax.model import ops_cpu
@@ -24,40 +26,75 @@ from transformer_jax.model import ops_cpu
 Array = jax.Array | np.ndarray
 
 
-def _faster_on_cpu(form: Callable) -> Callable:
-  """Has `form` run in place of the decorated operation where JAX runs on a CPU."""
+def _on_cpu(form: Callable) -> Callable:
+  """Has `form` compute the decorated operation in programs that run on a CPU."""
 
-  def choosing(plain: Callable) -> Callable:
+  def decorate(plain: Callable) -> Callable:
+    @jax.jit  # so that JAX traces both forms once for all layers
     @functools.wraps(plain)
     def operation(*inputs: Any) -> Any:
-      return (form if jax.default_backend() == 'cpu' else plain)(*inputs)
+      return jax.lax.platform_dependent(*inputs, cpu=form, default=plain)
 
     return operation
 
-  return choosing
+  return decorate
 
 
-@_faster_on_cpu(ops_cpu.linear)
+@functools.partial(
+  jax.tree_util.register_dataclass, data_fields=['array'], meta_fields=[]
+)
+@dataclasses.dataclass(frozen=True)
+class Transposed:
+  """A weight that is stored transposed: the axes of its outputs come first.
+
+  A product of few rows reads such a weight faster on a CPU. linear() takes it as it
+  takes any other.
+  """
+
+  array: Array
+
+
 def linear(
-  x: Float[Array, '*rows D'], weight: Float[Array, 'D F']
-) -> Float[Array, '*rows F']:
-  """Returns x W."""
+  x: Float[Array, '*rows I'],
+  weight: Array | Transposed,
+  bias: Float[Array, ' O'] | None = None,
+  *,
+  dtype: DTypeLike,
+) -> Float[Array, '*rows O']:
+  """Returns x W + b, multiplied in `dtype`.
+
+  W has I inputs; other axes of it, as there are for each head, are taken as one.
+  """
+  if isinstance(weight, Transposed):
+    product = _linear_transposed(x, _matrix(weight.array, (-1, x.shape[-1]), dtype))
+  else:
+    product = _linear(x, _matrix(weight, (x.shape[-1], -1), dtype))
+  return product if bias is None else add_bias(product, bias)
+
+
+def _matrix(weight: Array, shape: tuple[int, int], dtype: DTypeLike) -> jax.Array:
+  return jnp.asarray(weight, dtype).reshape(shape)
+
+
+@_on_cpu(ops_cpu.linear)
+def _linear(
+  x: Float[Array, '*rows I'], weight: Float[Array, 'I O']
+) -> Float[Array, '*rows O']:
   return jnp.matmul(x.astype(weight.dtype), weight, preferred_element_type=x.dtype)
 
 
-@_faster_on_cpu(ops_cpu.linear_transposed)
-def linear_transposed(
-  x: Float[Array, '*rows D'], weight: Float[Array, 'F D']
-) -> Float[Array, '*rows F']:
-  """Returns x W^T, of a weight that is stored transposed."""
+@_on_cpu(ops_cpu.linear_transposed)
+def _linear_transposed(
+  x: Float[Array, '*rows I'], weight: Float[Array, 'O I']
+) -> Float[Array, '*rows O']:
   return jnp.matmul(x.astype(weight.dtype), weight.T, preferred_element_type=x.dtype)
 
 
-@_faster_on_cpu(ops_cpu.in_every_row)
-def in_every_row(
-  vector: Float[Array, ' F'], x: Float[Array, '*rows F']
-) -> Float[Array, '*rows F']:
-  """Returns the vector in the shape of x, to be added as a bias is.
+@_on_cpu(ops_cpu.repeat_rows)
+def repeat_rows(
+  vector: Float[Array, ' O'], x: Float[Array, '*rows O']
+) -> Float[Array, '*rows O']:
+  """Returns the vector in the shape of x: it is repeated in every row.
 
   Its gradient is a sum over all rows, in the vector's own dtype.
   """
@@ -65,17 +102,11 @@ def in_every_row(
 
 
 def add_bias(
-  x: Float[Array, '*rows F'], bias: Float[Array, ' F']
-) -> Float[Array, '*rows F']:
+  x: Float[Array, '*rows O'], bias: Float[Array, ' O']
+) -> Float[Array, '*rows O']:
   """Returns x + b."""
-  # Cast after it is broadcast: its gradient is then summed in float32.
-  return x + in_every_row(bias, x).astype(x.dtype)
-
-
-@_faster_on_cpu(ops_cpu.sum_of_squares)
-def sum_of_squares(x: Float[Array, '*shape']) -> Float[Array, '']:
-  """Returns the sum of all elements' squares."""
-  return (x * x).sum()
+  # Cast after it is repeated: its gradient is then summed in float32.
+  return x + repeat_rows(bias, x).astype(x.dtype)
 
 
 def scores(axes: str, q: Float[Array, '...'], k: Float[Array, '...']) -> jax.Array:
@@ -83,21 +114,13 @@ def scores(axes: str, q: Float[Array, '...'], k: Float[Array, '...']) -> jax.Arr
   return _einsum_in_float32(axes, q, k)
 
 
-@_faster_on_cpu(ops_cpu.weighted_values)
-def weighted_values(
-  weights: Float[Array, 'B H R M'], v: Float[Array, 'B H M V']
-) -> Float[Array, 'B H R V']:
-  """Returns each head's values, summed by the weights of attention."""
-  return jnp.einsum('bhrm,bhmv->bhrv', weights, v)
-
-
-@_faster_on_cpu(ops_cpu.logits)
+@_on_cpu(ops_cpu.logits)
 def logits(
   x: Float[Array, '*rows D'], table: Float[Array, 'W D']
 ) -> Float32[Array, '*rows W']:
   """Returns x E^T, of the embedding matrix E."""
-  flat = x.reshape(-1, x.shape[-1]).astype(table.dtype)
-  product = _einsum_in_float32('nd,wd->nw', flat, table)
+  rows = x.reshape(-1, x.shape[-1]).astype(table.dtype)
+  product = _einsum_in_float32('nd,wd->nw', rows, table)
   return product.reshape(*x.shape[:-1], -1)
 
 
@@ -130,8 +153,7 @@ def _rounding_einsum_backward(axes, operands, gradient):
 _rounding_einsum.defvjp(_rounding_einsum_forward, _rounding_einsum_backward)
 
 
-@_faster_on_cpu(ops_cpu.cross_entropy)
-def cross_entropy(
+def smoothed_cross_entropy(
   x: Float[Array, '*rows D'],
   table: Float[Array, 'W D'],
   bias: Float[Array, ' W'] | None,
@@ -141,10 +163,17 @@ def cross_entropy(
 ) -> tuple[Float32[Array, ''], Float32[Array, '']]:
   """Returns the label-smoothed and the plain cross-entropy of the logits x E^T + b.
 
-  Both are sums over the rows where `real` is True, in nats, by the closed form of
-  training/loss.py. Only the smoothed sum has a gradient. The gradient takes one pass
-  over the logits, and nothing else of their size is kept.
+  Both are sums over the rows where `real` is True, in nats. training/loss.py has the
+  closed form; `epsilon` is epsilon_ls. Only the smoothed sum has a gradient. It takes
+  one pass over the logits, and nothing else of their size is kept for it.
   """
+  forms = ops_cpu.smoothed_cross_entropy, _smoothed_cross_entropy
+  on_cpu, plain = (functools.partial(form, epsilon=epsilon) for form in forms)
+  inputs = x, table, bias, labels, real
+  return jax.lax.platform_dependent(*inputs, cpu=on_cpu, default=plain)
+
+
+def _smoothed_cross_entropy(x, table, bias, labels, real, epsilon):
   z = logits(x, table)
   z = z if bias is None else add_bias(z, bias)
   normalizer, true, total = _terms(z, labels)
@@ -171,35 +200,40 @@ def _terms_backward(residuals, gradients):
   logits, labels, normalizer = residuals
   column = lambda x: x[..., None]
   of_normalizer, of_true, of_sum = map(column, gradients)
-  words = jax.lax.broadcasted_iota(jnp.int32, logits.shape, logits.ndim - 1)
-  hit = jnp.where(words == column(labels), of_true, 0)
+  tokens = jax.lax.broadcasted_iota(jnp.int32, logits.shape, logits.ndim - 1)
+  hit = jnp.where(tokens == column(labels), of_true, 0)
   return jnp.exp(logits - column(normalizer)) * of_normalizer + hit + of_sum, None
 
 
 _terms.defvjp(_terms_forward, _terms_backward)
 
 
-@_faster_on_cpu(ops_cpu.best_words)
-def best_words(
+def top_tokens(
   logits: Float32[Array, '*rows W'], count: int
 ) -> tuple[Float32[Array, '*rows C'], Int[Array, '*rows C'], Float32[Array, '*rows']]:
-  """Returns the `count` best words of each row, and log sum exp of all of them.
+  """Returns the `count` largest logits of each row, and log sum exp of all of them.
 
-  As lax.top_k has them: values, best first, and words; of equal values the first word
-  comes first. top_k itself is slow for whole rows, so the words are taken in groups.
-  The `count` largest logits lie in the `count` groups with the largest maxima. Of equal
-  maxima the first groups are taken, so that equal logits keep their order.
+  Logits and tokens are those of lax.top_k: best first, and of equal logits the lower
+  token first. lax.top_k is slow for a whole row. So tokens are taken in groups of 128:
+  the `count` largest logits of a row lie in the `count` groups with the largest maxima.
   """
-  words, size = logits.shape[-1], ops_cpu.GROUP
+  forms = ops_cpu.top_tokens, _top_tokens
+  on_cpu, plain = (functools.partial(form, count=count) for form in forms)
+  return jax.lax.platform_dependent(logits, cpu=on_cpu, default=plain)
+
+
+def _top_tokens(logits: Array, count: int) -> tuple[jax.Array, jax.Array, jax.Array]:
+  size = ops_cpu.GROUP
+  *rows, tokens = logits.shape
   normalizer = jax.nn.logsumexp(logits, -1)
-  if words <= size * count:
+  if tokens <= size * count:
     return *jax.lax.top_k(logits, count), normalizer
-  *rows, _ = logits.shape
-  missing = [(0, 0)] * len(rows) + [(0, -words % size)]
-  whole = jnp.pad(logits, missing, constant_values=-jnp.inf)
-  groups = whole.reshape(*rows, -1, size)
-  chosen = jnp.sort(jax.lax.top_k(groups.max(-1), count)[1])
-  among = jnp.take_along_axis(groups, chosen[..., None], -2)
-  values, places = jax.lax.top_k(among.reshape(*rows, -1), count)
-  found = jnp.take_along_axis(chosen, places // size, -1) * size + places % size
-  return values, found, normalizer
+  missing = [(0, 0)] * len(rows) + [(0, -tokens % size)]
+  padded = jnp.pad(logits, missing, constant_values=-jnp.inf)
+  groups = padded.reshape(*rows, -1, size)
+  # Sorted, so that equal logits keep their order; top_k takes the first of equal ones.
+  best = jnp.sort(jax.lax.top_k(groups.max(-1), count)[1])
+  candidates = jnp.take_along_axis(groups, best[..., None], -2).reshape(*rows, -1)
+  values, index = jax.lax.top_k(candidates, count)
+  top = jnp.take_along_axis(best, index // size, -1) * size + index % size
+  return values, top, normalizer

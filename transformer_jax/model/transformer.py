@@ -1,11 +1,11 @@
 """The Transformer of section 3: embeddings, stacks, logits, and one step of decoding.
 
-layers.py has the glossary of shapes. Ids of 0 are padding, and masks are made of them
-here. Modes are arguments: a dropout key of None means no dropout.
+layers.py has the glossary of axes. Ids of 0 are padding, and masks are made of them
+here.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -22,10 +22,41 @@ from transformer_jax.model.layers import (
   DecoderLayer,
   Dropout,
   EncoderLayer,
-  Sizes,
+  Hyperparameters,
   sinusoids,
   split_keys,
 )
+
+Tree = Any
+
+
+class AttentionWeights(NamedTuple):
+  """The weights of every layer and head, for each of the three attentions.
+
+  In `decoder` and `cross`, row t is the position that predicts token t of the target.
+  Column t of `decoder` is the input at that position: token t - 1, or BOS if t is 0.
+  """
+
+  encoder: Float32[Array, 'N B H S S']
+  decoder: Float32[Array, 'N B H T T']
+  cross: Float32[Array, 'N B H T S']
+
+
+class Outputs(NamedTuple):
+  """What a pass under teacher forcing gives. XLA computes what a program reads of it.
+
+  The logits are x E^T + b. The loss takes these factors, because a CPU makes the logits
+  of a few rows at a time.
+  """
+
+  x: Float[Array, 'B T D']  # the decoder's output
+  table: Float[Array, 'W D']  # the embedding matrix E in the dtype of products
+  bias: Float[Array, ' W'] | None
+  weights: AttentionWeights | None = None
+
+  @property
+  def logits(self) -> Float32[Array, 'B T W']:
+    return _logits(self.x, self.table, self.bias)
 
 
 class Memory(NamedTuple):
@@ -38,8 +69,8 @@ class Memory(NamedTuple):
 class Cache(NamedTuple):
   """The key-value cache of decoding, for R rows (beams) of each sentence.
 
-  Keys and values stay where they were written. When hypotheses change places only
-  `slots` does: slots[b, r, l] is the row whose key at position l belongs to row r.
+  Keys and values stay where they were written. When hypotheses change rows only `slots`
+  does: slots[b, r, l] is the row whose key at position l belongs to row r.
   """
 
   slots: Int[Array, 'B R L']
@@ -57,35 +88,48 @@ class Cache(NamedTuple):
       return jnp.pad(x, [(0, by * (i == axis)) for i in range(x.ndim)])
 
     more = length - self.slots.shape[2]
-    places = more * self.slots.shape[1]
+    keys = more * self.slots.shape[1]
     layers = [
-      KeyValues(extend(layer.k, 3, places), extend(layer.v, 2, places))
+      KeyValues(extend(layer.k, 3, keys), extend(layer.v, 2, keys))
       for layer in self.layers
     ]
     return Cache(extend(self.slots, 2, more), layers)
 
 
-class Outputs(NamedTuple):
-  """The factors of the logits x E^T + b.
+class SearchWeights(NamedTuple):
+  """A Transformer's parameters as a search takes them, made once for all batches."""
 
-  The loss takes them and not the logits, of which a CPU makes a few rows at a time.
-  """
-
-  x: Float[Array, 'B T D']  # the decoder's output
+  params: Tree
   table: Float[Array, 'W D']  # the embedding matrix in the dtype of products
-  bias: Float[Array, ' W'] | None
 
 
-class Weights(NamedTuple):
-  """The attention weights of every layer and head, for each of the three attentions.
+def search_weights(params: Tree, dtype: DTypeLike) -> SearchWeights:
+  """Prepares parameters for searches that multiply in `dtype`.
 
-  In `decoder` and `cross`, row t is the position that predicts word t of the target.
-  Column t of `decoder` is the input at that position: word t - 1, or BOS if t is 0.
+  The layers' matrices are cast to that dtype. Those that Transformer.step() multiplies
+  by are stored transposed as well, since a step has few rows. Vectors, and the tables
+  of embeddings and positions, are copies in their own dtype.
   """
 
-  encoder: Float32[Array, 'N B H S S']
-  decoder: Float32[Array, 'N B H T T']
-  cross: Float32[Array, 'N B H T S']
+  def prepare(path: tuple, x: Array) -> Array | ops.Transposed:
+    names = [part.key for part in path]
+    if x.ndim < 2 or names[-1].endswith(('embedding', 'positions')):
+      return jnp.copy(x)  # a training may give up its own to its next update
+    x = x.astype(dtype)
+    if names[0] != 'decoder' or names[-2:] in (['cross', 'key'], ['cross', 'value']):
+      return x
+    inputs = 2 if names[-1] == 'output' else 1  # the first axes of the matrix
+    return ops.Transposed(x.transpose(*range(inputs, x.ndim), *range(inputs)))
+
+  prepared = jax.tree_util.tree_map_with_path(prepare, params)
+  return SearchWeights(prepared, params['embedding'].astype(dtype))
+
+
+def _logits(
+  x: Float[Array, 'B T D'], table: Float[Array, 'W D'], bias: Float[Array, ' W'] | None
+) -> Float32[Array, 'B T W']:
+  logits = ops.logits(x, table)
+  return logits if bias is None else ops.add_bias(logits, bias)
 
 
 def _traced_once(method: Callable) -> Callable:
@@ -98,72 +142,37 @@ def _traced_once(method: Callable) -> Callable:
 
 
 class Transformer(nnx.Module):
-  """Figure 1. Arguments are the columns of Table 3, and these:
+  """Figure 1.
 
   Args:
-    P_drop_attention: dropout of attention's weights; the paper's parser has it (6.3).
-    positions: 'sinusoid', or 'learned' (row E) with a table of `max_positions` rows
-      for each stack. 'sinusoid' ignores `max_positions`.
-    vocab_size: W, rows of the one matrix that embeds both sides and makes the logits.
-    target_vocab_size: W where the sides have vocabularies of their own: then that
-      matrix is the target's, and the source has another of `vocab_size` rows. 0: they
-      share one.
-    activation: of the feed-forward networks: 'relu', or 'swish' as in some of Marian's
-      models.
-    biases: whether attention and the logits have biases, as Marian's models do.
-    norm_epsilon: is added to the variance in every LayerNorm.
+    model: Table 3's columns and others.
     dtype: of the weights in products; parameters stay float32.
     activation_dtype: of what lies between products.
-
-  Raises:
-    UserError: `positions` is neither of the two.
   """
 
   def __init__(
     self,
+    model: Hyperparameters,
     *,
-    N: int,
-    d_model: int,
-    d_ff: int,
-    h: int,
-    d_k: int,
-    d_v: int,
-    P_drop: float,
-    P_drop_attention: float,
-    positions: str,
-    max_positions: int,
-    vocab_size: int,
-    target_vocab_size: int,
-    activation: str,
-    biases: bool,
-    norm_epsilon: float,
     dtype: DTypeLike,
     activation_dtype: DTypeLike,
     rngs: nnx.Rngs,
   ):
-    if positions not in ('sinusoid', 'learned'):
-      raise UserError(f"positions={positions!r}: 'sinusoid' or 'learned'")
-    normal = nnx.initializers.normal(d_model**-0.5)
-    rows = target_vocab_size or vocab_size
-    self.embedding = nnx.Param(normal(rngs.params(), (rows, d_model)))
-    self.is_tied = not target_vocab_size
-    if target_vocab_size:
-      self.source_embedding = nnx.Param(normal(rngs.params(), (vocab_size, d_model)))
-    if positions == 'learned':
-      self.source_positions = nnx.Param(normal(rngs.params(), (max_positions, d_model)))
-      self.target_positions = nnx.Param(normal(rngs.params(), (max_positions, d_model)))
-    self.logits_bias = nnx.Param(jnp.zeros(rows)) if biases else None
-    sizes = Sizes(d_model, d_ff, h, d_k, d_v, activation, biases, norm_epsilon)
-    self.encoder = nnx.List(
-      [EncoderLayer(sizes, dtype=dtype, rngs=rngs) for _ in range(N)]
-    )
-    self.decoder = nnx.List(
-      [DecoderLayer(sizes, dtype=dtype, rngs=rngs) for _ in range(N)]
-    )
-    self.h, self.d_k, self.d_v, self.d_model = h, d_k, d_v, d_model
-    self.P_drop, self.P_drop_attention = P_drop, P_drop_attention
-    self.positions = positions
-    self.dtype, self.activation_dtype = dtype, activation_dtype
+    normal = nnx.initializers.normal(model.d_model**-0.5)
+    table = lambda rows: nnx.Param(normal(rngs.params(), (rows, model.d_model)))
+    tokens = model.target_vocab_size or model.vocab_size
+    self.embedding = table(tokens)
+    if model.target_vocab_size:
+      self.source_embedding = table(model.vocab_size)
+    if model.positions == 'learned':
+      self.source_positions = table(model.max_positions)
+      self.target_positions = table(model.max_positions)
+    self.logits_bias = nnx.Param(jnp.zeros(tokens)) if model.biases else None
+    numerics = {'dtype': dtype, 'rngs': rngs}
+    layers = range(model.N)
+    self.encoder = nnx.List([EncoderLayer(model, **numerics) for _ in layers])
+    self.decoder = nnx.List([DecoderLayer(model, **numerics) for _ in layers])
+    self.model, self.dtype, self.activation_dtype = model, dtype, activation_dtype
 
   # 3.4 Embeddings and softmax
 
@@ -173,8 +182,8 @@ class Transformer(nnx.Module):
     Raises:
       UserError: the table has fewer than `length` rows.
     """
-    if self.positions == 'sinusoid':
-      return jnp.asarray(sinusoids(length, self.d_model))
+    if self.model.positions == 'sinusoid':
+      return jnp.asarray(sinusoids(length, self.model.d_model))
     table = self.source_positions if stack == 'source' else self.target_positions
     if length > table.shape[0]:
       raise UserError(f'{length} positions, but max_positions={table.shape[0]}')
@@ -183,131 +192,98 @@ class Transformer(nnx.Module):
   def _embed(
     self, table: nnx.Param, ids: Int[Array, 'B T'], encoding: Float[Array, '#B #T D']
   ) -> Float[Array, 'B T D']:
-    """Returns sqrt(d_model) times the embeddings (3.4), plus the positions' (3.5)."""
-    x = table[...][ids] * self.d_model**0.5 + encoding
+    """Returns sqrt(d_model) times the embeddings (3.4), plus the encoding (3.5)."""
+    x = table[...][ids] * self.model.d_model**0.5 + encoding
     return x.astype(self.activation_dtype)
 
-  def _logits(
-    self, x: Float[Array, 'B T D'], table: Float[Array, 'W D']
-  ) -> Float32[Array, 'B T W']:
-    logits = ops.logits(x, table)
-    if self.logits_bias is None:
-      return logits
-    return ops.add_bias(logits, self.logits_bias[...])
+  def _logits_bias(self) -> Float[Array, ' W'] | None:
+    return None if self.logits_bias is None else self.logits_bias[...]
 
-  def _dropout(self, key: Key[Array, '*parts'] | None, places: int) -> Dropout:
-    return Dropout.of(self.P_drop, key, places, self.P_drop_attention)
+  # 3.1 Encoder and decoder stacks
+
+  def _dropout(self, key: Key[Array, '*slices'] | None, sites: int) -> Dropout:
+    keys = None if key is None else split_keys(key, sites)
+    return Dropout(self.model.P_drop, keys, self.model.P_drop_attention)
 
   def encode(
-    self, source: Int[Array, 'B S'], key: Key[Array, '*parts'] | None = None
-  ) -> Float[Array, 'B S D']:
-    """Returns the encoder's output for ids of source words."""
-    x, mask, dropout = self._encoder_input(source, key)
-    run = _traced_once(EncoderLayer.__call__)
-    parts = dropout.of_layers(len(self.encoder), EncoderLayer.PLACES)
-    for layer, part in zip(self.encoder, parts, strict=True):
-      x = run(layer, x, mask, part)
-    return x
+    self, source: Int[Array, 'B S'], key: Key[Array, '*slices'] | None = None
+  ) -> tuple[Float[Array, 'B S D'], Float32[Array, 'N B H S S']]:
+    """Returns the encoder's output for ids of source tokens, and attention's weights.
 
-  def _encoder_input(
-    self, source: Int[Array, 'B S'], key: Key[Array, '*parts'] | None
-  ) -> tuple[Float[Array, 'B S D'], Bool[Array, 'B 1 S'], Dropout]:
-    """Returns what the first layer takes, and the stack's dropout."""
-    dropout = self._dropout(key, 1 + EncoderLayer.PLACES * len(self.encoder))
+    Without a dropout `key` nothing is dropped. Each of several keys is for an equal
+    slice of the sentences.
+    """
+    N, sites = len(self.encoder), EncoderLayer.SITES
+    dropout = self._dropout(key, 1 + N * sites)
+    encoding = self._positional_encoding('source', source.shape[1])[None]
+    is_shared = not self.model.target_vocab_size
+    table = self.embedding if is_shared else self.source_embedding
+    x = dropout(self._embed(table, source, encoding), 0)
     mask = (source != PAD)[:, None]
-    encoding = self._positional_encoding('source', source.shape[1])
-    table = self.embedding if self.is_tied else self.source_embedding
-    x = dropout(self._embed(table, source, encoding[None]), 0)
-    return x, mask, dropout
+    run, weights = _traced_once(EncoderLayer.__call__), []
+    for layer, own in zip(self.encoder, dropout.of_layers(N, sites), strict=True):
+      x, layers_weights = run(layer, x, mask, own)
+      weights.append(layers_weights)
+    return x, jnp.stack(weights)
 
   def _decode(
     self,
-    encoded: Float[Array, 'B S D'],
+    encoder_output: Float[Array, 'B S D'],
     source: Int[Array, 'B S'],
     target: Int[Array, 'B T'],
-    key: Key[Array, '*parts'] | None,
-  ) -> Float[Array, 'B T D']:
-    """Returns the decoder's output at each target position, under teacher forcing.
+    key: Key[Array, '*slices'] | None,
+  ) -> tuple[
+    Float[Array, 'B T D'], Float32[Array, 'N B H T T'], Float32[Array, 'N B H T S']
+  ]:
+    """Returns the decoder's output at each target position, and attentions' weights.
 
-    `target` is what shall come out; _decoder_input() shifts it by one position.
+    `target` is what shall come out. What goes in is that, shifted by one position.
     """
-    x, causal, dropout = self._decoder_input(target, key)
-    memory_mask = (source != PAD)[:, None]
-    run = _traced_once(DecoderLayer.__call__)
-    parts = dropout.of_layers(len(self.decoder), DecoderLayer.PLACES)
-    for layer, part in zip(self.decoder, parts, strict=True):
-      x = run(layer, x, causal, encoded, memory_mask, part)
-    return x
-
-  def _decoder_input(
-    self, target: Int[Array, 'B T'], key: Key[Array, '*parts'] | None
-  ) -> tuple[Float[Array, 'B T D'], Bool[Array, '1 T T'], Dropout]:
-    """Returns what the first layer takes, and the stack's dropout."""
-    dropout = self._dropout(key, 1 + DecoderLayer.PLACES * len(self.decoder))
-    T = target.shape[1]
+    N, sites, T = len(self.decoder), DecoderLayer.SITES, target.shape[1]
+    dropout = self._dropout(key, 1 + N * sites)
     shifted = jnp.pad(target[:, :-1], ((0, 0), (1, 0)), constant_values=BOS)
     encoding = self._positional_encoding('target', T)[None]
     x = dropout(self._embed(self.embedding, shifted, encoding), 0)
-    return x, jnp.tri(T, dtype=bool)[None], dropout
+    masks = jnp.tri(T, dtype=bool)[None], (source != PAD)[:, None]
+    run, weights, cross = _traced_once(DecoderLayer.__call__), [], []
+    for layer, own in zip(self.decoder, dropout.of_layers(N, sites), strict=True):
+      x, of_self, of_cross = run(layer, x, masks[0], encoder_output, masks[1], own)
+      weights.append(of_self)
+      cross.append(of_cross)
+    return x, jnp.stack(weights), jnp.stack(cross)
 
   def __call__(
     self,
     source: Int[Array, 'B S'],
     target: Int[Array, 'B T'],
-    key: Key[Array, '*parts'] | None = None,
-  ) -> Float32[Array, 'B T W']:
-    """Returns the logits of each target position, under teacher forcing.
-
-    Without a dropout `key` nothing is dropped.
-    """
-    x, table, _ = self.outputs(source, target, key)
-    return self._logits(x, table)
-
-  def outputs(
-    self,
-    source: Int[Array, 'B S'],
-    target: Int[Array, 'B T'],
-    key: Key[Array, '*parts'] | None = None,
+    key: Key[Array, '*slices'] | None = None,
   ) -> Outputs:
-    """Returns the factors of the logits that __call__ returns.
+    """Returns the outputs at each target position, under teacher forcing.
 
-    Of several keys, each is for an equal part of the sentences (layers.Dropout).
+    Without a dropout `key` nothing is dropped. Each of several keys is for an equal
+    slice of the sentences.
     """
     keys = (None, None) if key is None else split_keys(key, 2)
-    x = self._decode(self.encode(source, keys[0]), source, target, keys[1])
-    bias = None if self.logits_bias is None else self.logits_bias[...]
-    return Outputs(x, self.embedding[...].astype(self.dtype), bias)
-
-  def attention(self, source: Int[Array, 'B S'], target: Int[Array, 'B T']) -> Weights:
-    """Returns the attention weights of one pass under teacher forcing."""
-    found: tuple[list, list, list] = ([], [], [])
-    x, mask, none = self._encoder_input(source, None)
-    run = _traced_once(EncoderLayer.with_weights)
-    for layer in self.encoder:
-      x, weights = run(layer, x, mask, none)
-      found[0].append(weights)
-    encoded = x
-    x, causal, none = self._decoder_input(target, None)
-    run = _traced_once(DecoderLayer.with_weights)
-    for layer in self.decoder:
-      x, *both = run(layer, x, causal, encoded, mask, none)
-      for weights, of_layers in zip(both, found[1:], strict=True):
-        of_layers.append(weights)
-    return Weights(*map(jnp.stack, found))
+    encoder_output, encoder = self.encode(source, keys[0])
+    x, decoder, cross = self._decode(encoder_output, source, target, keys[1])
+    table = self.embedding[...].astype(self.dtype)
+    weights = AttentionWeights(encoder, decoder, cross)
+    return Outputs(x, table, self._logits_bias(), weights)
 
   # 6.1 Inference, one position at a time
 
   def precompute_cross_attention(self, source: Int[Array, 'B S']) -> Memory:
     """Returns cross-attention's keys and values, and the mask that hides padding."""
-    encoded = self.encode(source)
-    layers = [layer.cross.key_values(encoded) for layer in self.decoder]
+    encoder_output, _ = self.encode(source)
+    layers = [layer.cross.key_values(encoder_output) for layer in self.decoder]
     return Memory(layers, (source != PAD)[:, None])
 
   def empty_cache(self, B: int, R: int, L: int) -> Cache:
     """Returns a cache for R rows of B sentences and up to L positions."""
-    zeros = lambda *shape: jnp.zeros((B, self.h, *shape), self.activation_dtype)
+    h, d_k, d_v = self.model.h, self.model.d_k, self.model.d_v
+    zeros = lambda *shape: jnp.zeros(shape, self.activation_dtype)
     layers = [
-      KeyValues(zeros(self.d_k, L * R), zeros(L * R, self.d_v)) for _ in self.decoder
+      KeyValues(zeros(B, h, d_k, L * R), zeros(B, h, L * R, d_v)) for _ in self.decoder
     ]
     return Cache(jnp.zeros((B, R, L), jnp.int32), layers)
 
@@ -329,10 +305,10 @@ class Transformer(nnx.Module):
     visible = (jax.nn.one_hot(slots, R, dtype=bool) & so_far).reshape(B, R, L * R)
     encoding = self._positional_encoding('target', L)[position]
     x = self._embed(self.embedding, tokens, encoding[None, None])
-    run, updated = _traced_once(DecoderLayer.step), []
+    run, layers = _traced_once(DecoderLayer.step), []
     for layer, own, cross in zip(
       self.decoder, cache.layers, memory.layers, strict=True
     ):
       x, own = run(layer, x, position, own, visible, cross, memory.mask)
-      updated.append(own)
-    return self._logits(x, table), Cache(slots, updated)
+      layers.append(own)
+    return _logits(x, table, self._logits_bias()), Cache(slots, layers)

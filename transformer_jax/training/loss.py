@@ -31,4 +31,5 @@ def cross_entropy(
     The smoothed cross-entropy, which is what is trained on and has the gradient, and
     the unsmoothed one, which perplexity is made of and has none.
   """
-  return ops.cross_entropy(*outputs, labels, labels != PAD, epsilon)
+  factors = outputs.x, outputs.table, outputs.bias
+  return ops.smoothed_cross_entropy(*factors, labels, labels != PAD, epsilon)

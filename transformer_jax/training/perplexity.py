@@ -46,7 +46,7 @@ class Perplexity:
     )
 
     def sums(params: Tree, source: jax.Array, target: jax.Array) -> jax.Array:
-      outputs = nnx.merge(graph, params).outputs(source, target)
+      outputs = nnx.merge(graph, params)(source, target)
       return loss.cross_entropy(outputs, target, 0.0)[1][None]
 
     self._sums = map_rows(sums)

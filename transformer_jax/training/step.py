@@ -81,7 +81,7 @@ def train_step(
     source, target = (x.reshape(-1, x.shape[-1]) for x in (source, target))
 
     def objective(params: Tree) -> tuple[jax.Array, jax.Array]:
-      outputs = nnx.merge(graph, params).outputs(source, target, dropout_key)
+      outputs = nnx.merge(graph, params)(source, target, dropout_key)
       return loss.cross_entropy(outputs, target, epsilon_ls)
 
     (smoothed, plain), gradient = jax.value_and_grad(objective, has_aux=True)(
