@@ -202,7 +202,7 @@ def test_the_last_of_a_batch_go_on_alone(monkeypatch: pytest.MonkeyPatch):
     return step(model, tokens, *state)
 
   monkeypatch.setattr(Transformer, 'step', counted)
-  monkeypatch.setattr(beam_search, 'FEWEST', 1)
+  monkeypatch.setattr(beam_search, 'FEWEST_ROWS', 1)
   one = translator(decode_tokens=4096)
   same(one.translate(given, 3), shared().translate(given, 3))
   each = 64 // jax.local_device_count()

@@ -12,10 +12,10 @@ from flax import nnx
 
 from configs import quickstart
 from toy import forms
-from transformer_jax.data.vocabulary import BOS, EOS
-from transformer_jax.decoding.beam_search import beam_search
+from transformer_jax.data.vocabulary import BOS, EOS, PAD
+from transformer_jax.decoding.beam_search import Search
 from transformer_jax.model import build
-from transformer_jax.model.transformer import Cache, search_weights
+from transformer_jax.model.transformer import search_weights
 from transformer_jax.training import loss
 
 PAIRS = np.random.default_rng(0).integers(4, 50, (2, 3, 6)).astype(np.int32)
@@ -41,20 +41,10 @@ def search(params: Any, graph: nnx.GraphDef, dtype: Any = jnp.bfloat16) -> Any:
   weights = search_weights(params, dtype)
   model = nnx.merge(graph, weights.params)
   source = jnp.asarray(PAIRS[0])
-  return beam_search(
-    lambda *state: model.step(*state, weights.table),
-    model.empty_cache(3, 4, 8),
-    model.precompute_cross_attention(source),
-    jnp.full(3, 8),
-    reorder=Cache.reorder,
-    grow=Cache.grow,
-    beam=4,
-    nbest=1,
-    alpha=0.6,
-    bos=BOS,
-    eos=EOS,
-    lengths=[8],
-  )
+  step = lambda *state: model.step(*state, weights.table)
+  beam_search = Search(step, [8], beam=4, nbest=1, alpha=0.6, bos=BOS, eos=EOS, pad=PAD)
+  memory = model.precompute_cross_attention(source)
+  return beam_search(model.empty_cache(3, 4, 8), memory, jnp.full(3, 8))
 
 
 def trace(function: Any) -> jax.stages.Traced:

@@ -14,8 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from transformer_jax.decoding import beam_search as module
-from transformer_jax.decoding.beam_search import Hypotheses, beam_search
+from transformer_jax.decoding.beam_search import Hypotheses, Search, gather
 
 PAD, EOS, BOS = 0, 1, 2
 WORDS = 8
@@ -54,30 +53,51 @@ def next_context(context, token):
   return (context * 5 + token * 3 + 1) % CONTEXTS
 
 
-def table_step(tokens, position, contexts, logits):
-  """A step of a batch of models; its cache is each beam's context [B, K]."""
-  contexts = jnp.where(position == 0, 0, next_context(contexts, tokens))
+class BeamCache(NamedTuple):
+  """A cache that is a state of each beam, and holds no positions."""
+
+  state: jax.Array  # [B, K, ...]
+
+  def reorder(self, parents: jax.Array) -> 'BeamCache':
+    return gather(self, parents)
+
+  def grow(self, length: int) -> 'BeamCache':
+    return self
+
+
+def table_step(tokens, position, cache, logits):
+  """A step of a batch of models; the state is each beam's context."""
+  contexts = jnp.where(position == 0, 0, next_context(cache.state, tokens))
   rows = logits[:, position]
-  return jnp.take_along_axis(rows, contexts[..., None], axis=1), contexts
+  return jnp.take_along_axis(rows, contexts[..., None], axis=1), BeamCache(contexts)
 
 
-def as_it_is(cache: module.Cache, length: int) -> module.Cache:
-  """The growing of a cache that holds no positions."""
-  return cache
+def table_search(
+  beam: int,
+  *lengths: int,
+  nbest: int | None = None,
+  alpha: float = 0.6,
+  step: Callable = table_step,
+) -> Callable[[Models], Hypotheses]:
+  """A search over models."""
+  options = dict(beam=beam, nbest=nbest or beam, alpha=alpha)
+  search = Search(step, lengths or (LENGTH,), **options, bos=BOS, eos=EOS, pad=PAD)
+
+  def run(models: Models) -> Hypotheses:
+    logits, limits = map(jnp.asarray, models)
+    contexts = jnp.zeros((len(limits), beam), jnp.int32)
+    return search(BeamCache(contexts), logits, limits)
+
+  return run
 
 
 def compiled(
   beam: int, *lengths: int, nbest: int | None = None
-) -> Callable[..., Hypotheses]:
-  """A fresh jit of (logits, limits, alpha), so that a patched module is traced anew."""
-
-  def run(logits, limits, alpha):
-    contexts = jnp.zeros((limits.shape[0], beam), jnp.int32)
-    options = dict(beam=beam, nbest=nbest or beam, alpha=alpha, bos=BOS, eos=EOS)
-    options |= dict(reorder=module.gather, grow=as_it_is, lengths=lengths or (LENGTH,))
-    return beam_search(table_step, contexts, logits, limits, **options)
-
-  return jax.jit(run)
+) -> Callable[[Models, float], Hypotheses]:
+  """A fresh jit, so that a patched search is traced anew."""
+  return jax.jit(
+    lambda models, alpha: table_search(beam, *lengths, nbest=nbest, alpha=alpha)(models)
+  )
 
 
 def search_all(
@@ -87,7 +107,10 @@ def search_all(
   (logits, limits), run = all_models(), compiled(beam, nbest=nbest)
   limits = np.full_like(limits, LENGTH) if one_limit else limits
   parts = [slice(i, i + PER_ALPHA) for i in range(0, len(limits), PER_ALPHA)]
-  found = [run(logits[p], limits[p], a) for p, a in zip(parts, ALPHAS, strict=True)]
+  found = [
+    run(Models(logits[p], limits[p]), alpha)
+    for p, alpha in zip(parts, ALPHAS, strict=True)
+  ]
   return jax.tree.map(lambda *x: np.concatenate(x), *jax.device_get(found))
 
 

@@ -1,23 +1,14 @@
-"""Beam search for any model that is a function step(tokens, position, cache, shared).
+"""Beam search (section 6.1), with the length penalty of Wu et al. 2016 (GNMT).
 
-Section 6.1, after Wu et al. 2016 (GNMT).
+It knows no model: a model is a function step(tokens, position, cache, memory).
 
-Axes: B sentences, K beams, F hypotheses that are wanted of each sentence, W words of
-the vocabulary, L longest output, C candidates.
-
-A hypothesis Y is finished when it ends in EOS. Its score is log P(Y) / lp(|Y|), where
-lp is GNMT's length penalty and |Y| counts EOS. Each step takes the C = 2K best
-continuations of a sentence's live hypotheses, so that K live on even if K of them end.
-Those that end compete for the sentence's F finished places. With K = 1 only the best
-continuation is taken. That is greedy search, where alpha changes scores but no words.
-
-The sentences of a batch are done after different numbers of steps. When no more than a
-quarter of them is left, that quarter goes on without the others.
+Axes: B sentences, K beams, F hypotheses to return of a sentence, W tokens of the
+vocabulary, L tokens of the longest output, C candidates.
 """
 
-import functools
+import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -25,38 +16,48 @@ from jax import lax
 
 from transformer_jax.model import ops
 
-Cache = Any  # what a model remembers of the tokens so far: leaves [B, ...]
-Shared = Any  # what all hypotheses of a sentence share: leaves [B, ...]
-Step = Callable[[jax.Array, jax.Array, Cache, Shared], tuple[jax.Array, Cache]]
+Memory = Any  # what all hypotheses of a sentence share: arrays [B, ...]
 
-# The last quarter of a batch goes on alone only if it has so many sentences. It needs a
-# loop of its own, and that takes time to compile.
-FEWEST = 8
+# When a quarter of a batch is left, and that is so many sentences, it goes on without
+# the others. That needs a loop of its own, which takes time to compile.
+FEWEST_ROWS = 8
+
+
+class Cache(Protocol):
+  """What a model remembers of the tokens so far: a pytree of arrays [B, ...]."""
+
+  def reorder(self, parents: jax.Array) -> 'Cache':
+    """Returns the cache whose beam k is what beam parents[b, k] was; [B, K]."""
+
+  def grow(self, length: int) -> 'Cache':
+    """Returns the cache with room for `length` positions."""
 
 
 class Hypotheses(NamedTuple):
   """F hypotheses of each sentence: first those that are finished, then those cut.
 
-  A hypothesis is cut if it reached its limit without EOS. Both kinds stand best first.
-  Where a sentence has fewer than F hypotheses, the remaining places hold PAD alone with
-  scores and log_probs of -inf.
+  A hypothesis is finished if it ends in EOS, and cut if it met its sentence's limit
+  without. Both kinds stand best first. If a sentence has fewer than F hypotheses, the
+  others are PAD alone, with scores and log_probs of -inf.
   """
 
   tokens: jax.Array  # [B, F, L] int32: without BOS, with EOS if finished, then PAD
   scores: jax.Array  # [B, F] float32: log_probs / length_penalty
-  log_probs: jax.Array  # [B, F] float32: log P(Y) under the softmax over all W words
-  finished: jax.Array  # [B, F] bool: ends in EOS
+  log_probs: jax.Array  # [B, F] float32: log P(Y) under the softmax over all W tokens
+  finished: jax.Array  # [B, F] bool
 
 
-class SearchState(NamedTuple):
-  """The state of the loop; a sentence that is done keeps its hypotheses unchanged."""
+class State(NamedTuple):
+  """The state of a search. A sentence that is done keeps its hypotheses unchanged."""
 
   position: jax.Array  # [] int32: the number of tokens generated so far
   live: jax.Array  # [B, K, L] int32: the live hypotheses, best first
-  live_log_probs: jax.Array  # [B, K] float32: -inf where there is none
-  finished: Hypotheses  # the best finished so far
+  live_log_probs: jax.Array  # [B, K] float32: -inf for a beam without a hypothesis
+  finished: Hypotheses  # the F best that have ended in EOS so far
   done: jax.Array  # [B] bool
+  limits: jax.Array  # [B] int32: the most tokens of a sentence's output
   cache: Cache
+  memory: Memory
 
 
 class Candidates(NamedTuple):
@@ -65,246 +66,213 @@ class Candidates(NamedTuple):
   tokens: jax.Array  # [B, C, L] int32
   log_probs: jax.Array  # [B, C] float32
   ended: jax.Array  # [B, C] bool: the last token is EOS
-  parents: jax.Array  # [B, C] int32: the beams they continue
+  parents: jax.Array  # [B, C] int32: the beams that they continue
 
 
 def length_penalty(length: jax.Array | int, alpha: float) -> jax.Array | float:
-  """Equation 14 of Wu et al. 2016 (GNMT); `length` counts EOS."""
+  """lp(|Y|) = ((5 + |Y|) / 6)^alpha, equation 14 of Wu et al. 2016; |Y| counts EOS."""
   return ((5 + length) / 6) ** alpha
 
 
-def beam_search(
-  step: Step,
-  cache: Cache,
-  shared: Shared,
-  limits: jax.Array,
-  *,
-  reorder: Callable[[Cache, jax.Array], Cache],
-  grow: Callable[[Cache, int], Cache],
-  lengths: Sequence[int],
-  beam: int,
-  nbest: int,
-  alpha: float,
-  bos: int,
-  eos: int,
-  pad: int = 0,
-) -> Hypotheses:
-  """Returns each sentence's `nbest` best hypotheses; L is the last of `lengths`.
+@dataclasses.dataclass(frozen=True)
+class Search:
+  """A beam search; call it with a batch of sentences.
 
-  A sentence is done at its limit, or when none of its live hypotheses can enter its F
-  finished ones any more. Stopping there is exact, and no sentence's result depends on
-  the others. Of equal scores the shorter hypothesis comes first, then the one from the
-  better beam, then the one with the lower token. PAD and BOS are never generated; they
-  keep their share of the softmax, so that log P is the model's own.
+  The score of a finished hypothesis Y is log P(Y) / lp(|Y|). Each step takes the C = 2K
+  best continuations of a sentence's K live hypotheses, so that K live on even if K of
+  them end. Those that end compete for the F best finished. With K = 1 only the best
+  continuation is taken. That is greedy search: alpha changes scores but no tokens.
 
-  Args:
-    step: takes tokens [B, K], their position [], the cache and `shared`; returns the
-      logits [B, K, W] of the next token and the new cache. The first tokens are BOS, at
-      position 0. It is also called with fewer sentences than B.
-    cache: of lengths[0] positions.
-    limits: [B], the most tokens a sentence may generate, EOS included, L at most; 0 for
-      rows that pad a batch.
-    reorder: takes the cache and parents [B, K]; returns the cache in which beam k is
-      what beam parents[k] was, as `gather` does for leaves [B, K, ...].
-    grow: takes the cache and one of `lengths`; returns a cache of so many positions.
-    lengths: rising; the cache grows to the next one when it is full.
-    nbest: F, `beam` at most. The fewer are wanted, the sooner a sentence is done.
+  A sentence is done at its limit, or when none of its live hypotheses can become one of
+  the F best. Stopping then is exact, and no sentence's result depends on the others. Of
+  equal scores the shorter hypothesis comes first, then the one from the better beam,
+  then the one with the lower token. PAD and BOS are never generated. They count in the
+  softmax, so that log P is the model's own.
+
+  Attributes:
+    step: takes tokens [B, K], their position [], a cache and a memory; returns the
+      logits [B, K, W] of the next token, and the new cache. The first tokens are BOS,
+      at position 0. It is also called with fewer sentences than a batch has.
+    cache_lengths: rising. A step attends to the whole cache, and few outputs are as
+      long as the longest may be. So the cache has cache_lengths[0] positions at first,
+      and grows to the next length when it is full. The last is L.
+    beam: K.
+    nbest: F, K at most. A search for fewer is over sooner.
+    alpha: of the length penalty.
   """
-  limits = jnp.clip(limits, 0, lengths[-1])
-  state = start(cache, limits, beam, nbest, lengths[-1], pad)
-  go_on = functools.partial(advance, step, reorder, alpha, bos, eos, pad)
-  quarter = limits.shape[0] // 4
-  few = quarter if quarter >= FEWEST else 0
-  state = search(go_on, grow, state, shared, limits, lengths, few)
-  if few:
-    finish = functools.partial(search, go_on, grow, lengths=lengths[-1:], few=0)
-    state = finish_few(finish, state, shared, limits, few)
-  return rank(state, limits, alpha, pad)
 
+  step: Callable[..., tuple[jax.Array, Cache]]
+  cache_lengths: Sequence[int]
+  beam: int
+  nbest: int
+  alpha: float
+  bos: int
+  eos: int
+  pad: int
 
-def start(
-  cache: Cache, limits: jax.Array, beam: int, nbest: int, max_length: int, pad: int
-) -> SearchState:
-  """The first state: each sentence's first beam is the empty hypothesis, live."""
-  batch = limits.shape[0]
-  empty = lambda count: jnp.full((batch, count, max_length), pad, jnp.int32)
-  none = lambda count: jnp.full((batch, count), -jnp.inf, jnp.float32)
-  unfinished = jnp.zeros((batch, nbest), bool)
-  return SearchState(
-    position=jnp.int32(0),
-    live=empty(beam),
-    live_log_probs=none(beam).at[:, 0].set(0.0),
-    finished=Hypotheses(empty(nbest), none(nbest), none(nbest), unfinished),
-    done=limits == 0,
-    cache=cache,
-  )
+  def __call__(self, cache: Cache, memory: Memory, limits: jax.Array) -> Hypotheses:
+    """Returns the `nbest` best hypotheses of each sentence.
 
+    Args:
+      cache: empty, of cache_lengths[0] positions.
+      limits: [B], the most tokens of each sentence's output, EOS included, L at most; 0
+        for rows that pad a batch.
+    """
+    state = self.start(cache, memory, limits)
+    quarter = len(limits) // 4
+    quarter = quarter if quarter >= FEWEST_ROWS else 0
+    for length in self.cache_lengths:
+      if length > self.cache_lengths[0]:
+        state = state._replace(cache=state.cache.grow(length))
+      state = self.run(state, length, quarter)
+    if quarter:
+      _, rows = lax.top_k((~state.done).astype(jnp.float32), quarter)
+      last = self.run(_take(state, rows), self.cache_lengths[-1], 0)
+      state = _put(state, rows, last)
+    return self.rank(state)
 
-def search(
-  go_on: Callable[[SearchState, Shared, jax.Array], SearchState],
-  grow: Callable[[Cache, int], Cache],
-  state: SearchState,
-  shared: Shared,
-  limits: jax.Array,
-  lengths: Sequence[int],
-  few: int,
-) -> SearchState:
-  """Searches until at most `few` sentences are not done; the cache grows meanwhile.
-
-  The state that is returned has a cache of lengths[-1] positions, even if the search
-  is over before it is that long.
-  """
-  for length in lengths:
-    if length > lengths[0]:
-      state = state._replace(cache=grow(state.cache, length))
-    state = lax.while_loop(
-      functools.partial(_must_go_on, few, length),
-      lambda state: go_on(state, shared, limits),
-      state,
+  def start(self, cache: Cache, memory: Memory, limits: jax.Array) -> State:
+    """Returns the first state: the first beam is the empty hypothesis, live."""
+    B, L = len(limits), self.cache_lengths[-1]
+    limits = jnp.clip(limits, 0, L)
+    empty = lambda count: jnp.full((B, count, L), self.pad, jnp.int32)
+    none = lambda count: jnp.full((B, count), -jnp.inf, jnp.float32)
+    F = self.nbest
+    finished = Hypotheses(empty(F), none(F), none(F), jnp.zeros((B, F), bool))
+    live_log_probs = none(self.beam).at[:, 0].set(0.0)
+    return State(
+      jnp.int32(0),
+      empty(self.beam),
+      live_log_probs,
+      finished,
+      limits == 0,
+      limits,
+      cache,
+      memory,
     )
-  return state
 
+  def run(self, state: State, length: int, left: int) -> State:
+    """Advances until at most `left` sentences are not done, or at position `length`."""
 
-def _must_go_on(few: int, length: int, state: SearchState) -> jax.Array:
-  return (jnp.sum(~state.done) > few) & (state.position < length)
+    def goes_on(state: State) -> jax.Array:
+      return (jnp.sum(~state.done) > left) & (state.position < length)
 
+    return lax.while_loop(goes_on, self.advance, state)
 
-def finish_few(
-  finish: Callable[[SearchState, Shared, jax.Array], SearchState],
-  state: SearchState,
-  shared: Shared,
-  limits: jax.Array,
-  few: int,
-) -> SearchState:
-  """Ends the search for `few` sentences, among them all that are not done.
+  def advance(self, state: State) -> State:
+    """One step: each live hypothesis grows by a token, if its sentence is not done."""
+    last = lax.dynamic_index_in_dim(
+      state.live, jnp.maximum(state.position - 1, 0), axis=2, keepdims=False
+    )
+    tokens = jnp.where(state.position == 0, self.bos, last)
+    logits, cache = self.step(tokens, state.position, state.cache, state.memory)
+    candidates = self.expand(state, *self.next_tokens(state, logits))
+    live, live_log_probs, parents = self.keep_live(candidates)
+    finished = self.keep_finished(state, candidates)
+    live, live_log_probs, finished = jax.tree.map(
+      lambda old, new: jax.vmap(jnp.where)(state.done, old, new),
+      (state.live, state.live_log_probs, state.finished),
+      (live, live_log_probs, finished),
+    )
+    state = state._replace(
+      position=state.position + 1,
+      live=live,
+      live_log_probs=live_log_probs,
+      finished=finished,
+      cache=cache.reorder(parents),
+    )
+    return state._replace(done=state.done | self.is_done(state))
 
-  `finish` takes their part of the state, of `shared` and of `limits`. The state that is
-  returned is of all sentences, and has no cache.
-  """
-  _, kept = lax.top_k((~state.done).astype(jnp.float32), few)
-  of_all = state._replace(position=None)  # its other leaves are [B, ...]
-  part, *given = jax.tree.map(lambda x: x[kept], (of_all, shared, limits))
-  part = finish(part._replace(position=state.position), *given)
-  return jax.tree.map(
-    lambda whole, found: whole.at[kept].set(found),
-    of_all._replace(cache=None),
-    part._replace(position=None, cache=None),
-  )._replace(position=part.position)
+  def next_tokens(self, state: State, logits: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Returns the best tokens to follow each beam, and their log probabilities.
 
+    Both are [B, K, P] for logits [B, K, W], P enough for C candidates. A token that may
+    not follow has -inf.
+    """
+    # C tokens of a beam are enough; PAD and BOS may be two more.
+    count = min(self.candidates + 2, logits.shape[2])
+    best, tokens, normalizer = ops.top_tokens(logits.astype(jnp.float32), count)
+    never = ((tokens == self.pad) | (tokens == self.bos)) & (tokens != self.eos)
+    return tokens, jnp.where(never, -jnp.inf, best) - normalizer[..., None]
 
-def advance(
-  step: Step,
-  reorder: Callable[[Cache, jax.Array], Cache],
-  alpha: float,
-  bos: int,
-  eos: int,
-  pad: int,
-  state: SearchState,
-  shared: Shared,
-  limits: jax.Array,
-) -> SearchState:
-  """One step: each live hypothesis grows by a token, if its sentence is not done."""
-  last = lax.dynamic_index_in_dim(
-    state.live, jnp.maximum(state.position - 1, 0), axis=2, keepdims=False
-  )
-  tokens = jnp.where(state.position == 0, bos, last)
-  logits, cache = step(tokens, state.position, state.cache, shared)
-  candidates = expand(state, logits, bos, eos, pad)
-  live, live_log_probs, parents = keep_live(candidates, logits.shape[1])
-  finished = keep_finished(state, candidates, alpha)
-  live, live_log_probs, finished = jax.tree.map(
-    lambda old, new: jax.vmap(jnp.where)(state.done, old, new),
-    (state.live, state.live_log_probs, state.finished),
-    (live, live_log_probs, finished),
-  )
-  state = SearchState(
-    position=state.position + 1,
-    live=live,
-    live_log_probs=live_log_probs,
-    finished=finished,
-    done=state.done,
-    cache=reorder(cache, parents),
-  )
-  return state._replace(done=state.done | is_done(state, limits, alpha))
+  @property
+  def candidates(self) -> int:
+    """C."""
+    return 2 * self.beam if self.beam > 1 else 1
 
+  def expand(self, state: State, tokens: jax.Array, log_probs: jax.Array) -> Candidates:
+    """Returns the C best continuations by next_tokens() of all beams."""
+    B, _, each = tokens.shape
+    log_probs = (state.live_log_probs[..., None] + log_probs).reshape(B, -1)
+    log_probs, best = lax.top_k(log_probs, self.candidates)
+    tokens, parents = gather(tokens.reshape(B, -1), best), best // each
+    grown = gather(state.live, parents).at[:, :, state.position].set(tokens)
+    return Candidates(grown, log_probs, tokens == self.eos, parents)
 
-def expand(
-  state: SearchState, logits: jax.Array, bos: int, eos: int, pad: int
-) -> Candidates:
-  """The C best of K * W continuations; logits [B, K, W]."""
-  batch, beam, vocabulary = logits.shape
-  count = 2 * beam if beam > 1 else 1
-  # C words of a beam are enough; PAD and BOS may be two more.
-  per_beam = min(count + 2, vocabulary)
-  best, words, normalizer = ops.top_tokens(logits.astype(jnp.float32), per_beam)
-  never = ((words == pad) | (words == bos)) & (words != eos)
-  log_probs = jnp.where(never, -jnp.inf, best) - normalizer[..., None]
-  log_probs = (state.live_log_probs[..., None] + log_probs).reshape(batch, -1)
-  log_probs, chosen = lax.top_k(log_probs, count)
-  words = gather(words.reshape(batch, -1), chosen)
-  parents = chosen // per_beam
-  tokens = gather(state.live, parents).at[:, :, state.position].set(words)
-  return Candidates(tokens, log_probs, words == eos, parents)
+  def keep_live(self, candidates: Candidates) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Returns the K best that have not ended: tokens, log_probs and parents."""
+    log_probs = jnp.where(candidates.ended, -jnp.inf, candidates.log_probs)
+    log_probs, best = lax.top_k(log_probs, self.beam)
+    tokens, parents = gather((candidates.tokens, candidates.parents), best)
+    return tokens, log_probs, parents
 
+  def keep_finished(self, state: State, candidates: Candidates) -> Hypotheses:
+    """Returns the F best by score of the finished and of the candidates that ended."""
+    log_probs = jnp.where(candidates.ended, candidates.log_probs, -jnp.inf)
+    scores = log_probs / length_penalty(state.position + 1, self.alpha)
+    ended = Hypotheses(candidates.tokens, scores, log_probs, log_probs > -jnp.inf)
+    # The old come first: top_k prefers the lower index, so an equal score is no gain.
+    both = _concatenate(state.finished, ended)
+    return gather(both, lax.top_k(both.scores, self.nbest)[1])
 
-def keep_live(
-  candidates: Candidates, beam: int
-) -> tuple[jax.Array, jax.Array, jax.Array]:
-  """The K best that have not ended: tokens [B, K, L], log_probs, parents [B, K]."""
-  log_probs = jnp.where(candidates.ended, -jnp.inf, candidates.log_probs)
-  log_probs, kept = lax.top_k(log_probs, beam)
-  tokens, parents = gather((candidates.tokens, candidates.parents), kept)
-  return tokens, log_probs, parents
+  def is_done(self, state: State) -> jax.Array:
+    """[B] bool: at its limit, or no live hypothesis can become one of the F best.
 
+    As a hypothesis grows, log P only falls and lp is monotone. So the best score that a
+    live hypothesis can reach is its present log P over the largest lp ahead of it.
+    """
+    ahead = jnp.maximum(
+      length_penalty(state.position + 1, self.alpha),
+      length_penalty(state.limits, self.alpha),
+    )
+    reachable = jnp.max(state.live_log_probs, axis=1) / ahead
+    at_limit = state.position >= state.limits
+    return at_limit | (state.finished.scores[:, -1] >= reachable)
 
-def keep_finished(
-  state: SearchState, candidates: Candidates, alpha: float
-) -> Hypotheses:
-  """The F best by score of the finished so far and the candidates that ended."""
-  log_probs = jnp.where(candidates.ended, candidates.log_probs, -jnp.inf)
-  scores = log_probs / length_penalty(state.position + 1, alpha)
-  ended = Hypotheses(candidates.tokens, scores, log_probs, log_probs > -jnp.inf)
-  # The old come first: top_k prefers the lower index, so an equal score is no gain.
-  both = _concatenate(state.finished, ended)
-  _, kept = lax.top_k(both.scores, state.finished.scores.shape[1])
-  return gather(both, kept)
-
-
-def is_done(state: SearchState, limits: jax.Array, alpha: float) -> jax.Array:
-  """[B] bool: at its limit, or no live hypothesis can enter the F finished ones.
-
-  As a hypothesis grows, log P only falls and lp is monotone. So the best score that a
-  live hypothesis can reach is its present log P over the largest lp ahead of it.
-  """
-  ahead = jnp.maximum(
-    length_penalty(state.position + 1, alpha), length_penalty(limits, alpha)
-  )
-  reachable = jnp.max(state.live_log_probs, axis=1) / ahead
-  return (state.position >= limits) | (state.finished.scores[:, -1] >= reachable)
-
-
-def rank(state: SearchState, limits: jax.Array, alpha: float, pad: int) -> Hypotheses:
-  """F hypotheses: the finished ones, then the live ones as cut, then empty places."""
-  nbest = state.finished.scores.shape[1]
-  cut = Hypotheses(
-    tokens=state.live,
-    scores=state.live_log_probs / length_penalty(limits, alpha)[:, None],
-    log_probs=state.live_log_probs,
-    finished=jnp.zeros(state.live_log_probs.shape, bool),
-  )
-  # A sentence that is done before its limit has F finished hypotheses or none live.
-  both = _concatenate(state.finished, cut)
-  there = both.log_probs > -jnp.inf
-  kind = jnp.where(both.finished, 0, jnp.where(there, 1, 2))
-  best = gather(both, jnp.argsort(kind, axis=1, stable=True)[:, :nbest])
-  # Empty places hold leftovers of the search if top_k breaks ties in another order.
-  there = best.log_probs > -jnp.inf
-  return best._replace(tokens=jnp.where(there[..., None], best.tokens, pad))
+  def rank(self, state: State) -> Hypotheses:
+    """Returns F hypotheses: the finished, then the live as cut, then none."""
+    penalty = length_penalty(state.limits, self.alpha)[:, None]
+    cut = Hypotheses(
+      tokens=state.live,
+      scores=state.live_log_probs / penalty,
+      log_probs=state.live_log_probs,
+      finished=jnp.zeros(state.live_log_probs.shape, bool),
+    )
+    # A sentence that is done before its limit has F finished hypotheses or none live.
+    both = _concatenate(state.finished, cut)
+    kind = jnp.where(both.finished, 0, jnp.where(both.log_probs > -jnp.inf, 1, 2))
+    best = gather(both, jnp.argsort(kind, axis=1, stable=True)[:, : self.nbest])
+    # Without a hypothesis, a row holds what top_k took among equals of -inf.
+    exists = (best.log_probs > -jnp.inf)[..., None]
+    return best._replace(tokens=jnp.where(exists, best.tokens, self.pad))
 
 
 def gather(tree: Any, index: jax.Array) -> Any:
-  """Takes the places `index` [B, M] of leaves [B, N, ...]; returns [B, M, ...]."""
-  return jax.tree.map(lambda leaf: jax.vmap(lambda row, i: row[i])(leaf, index), tree)
+  """Takes the elements `index` [B, M] of arrays [B, N, ...]; returns [B, M, ...]."""
+  return jax.tree.map(lambda x: jax.vmap(lambda row, i: row[i])(x, index), tree)
+
+
+def _take(state: State, rows: jax.Array) -> State:
+  """Returns the state of some sentences."""
+  return jax.tree.map(lambda x: x[rows] if x.ndim else x, state)
+
+
+def _put(state: State, rows: jax.Array, other: State) -> State:
+  """Returns the state with some sentences from another, without their cache."""
+  state, other = (x._replace(cache=None, memory=None) for x in (state, other))
+  return jax.tree.map(
+    lambda old, new: old.at[rows].set(new) if old.ndim else new, state, other
+  )
 
 
 def _concatenate(first: Hypotheses, second: Hypotheses) -> Hypotheses:

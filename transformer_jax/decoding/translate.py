@@ -11,12 +11,12 @@ from flax import nnx
 from transformer_jax.data import token_files
 from transformer_jax.data.task import Task
 from transformer_jax.data.vocabulary import BOS, EOS, PAD, Vocabularies
-from transformer_jax.decoding.beam_search import Hypotheses, beam_search
+from transformer_jax.decoding.beam_search import Hypotheses, Search
 from transformer_jax.machine import platform
 from transformer_jax.machine.devices import map_rows, replicate_read_only, round_up
 from transformer_jax.machine.errors import UserError
 from transformer_jax.model import build
-from transformer_jax.model.transformer import Cache, SearchWeights, search_weights
+from transformer_jax.model.transformer import SearchWeights, search_weights
 
 Tree = Any
 
@@ -165,14 +165,9 @@ class Translator:
       def search(weights: SearchWeights, source: jax.Array) -> Hypotheses:
         model = nnx.merge(self._graph, weights.params)
         words = (source != PAD).sum(1)
-        return beam_search(
-          lambda *state: model.step(*state, weights.table),
-          model.empty_cache(source.shape[0], beam, lengths[0]),
-          model.precompute_cross_attention(source),
-          (words + extra) * (words > 0),
-          reorder=Cache.reorder,
-          grow=Cache.grow,
-          lengths=lengths,
+        beam_search = Search(
+          step=lambda *state: model.step(*state, weights.table),
+          cache_lengths=lengths,
           beam=beam,
           nbest=nbest,
           alpha=alpha,
@@ -180,6 +175,9 @@ class Translator:
           eos=EOS,
           pad=PAD,
         )
+        cache = model.empty_cache(len(source), beam, lengths[0])
+        memory = model.precompute_cross_attention(source)
+        return beam_search(cache, memory, (words + extra) * (words > 0))
 
       self._searches[length, nbest] = map_rows(search)
     return self._searches[length, nbest]
