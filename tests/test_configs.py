@@ -255,7 +255,7 @@ def test_describe_shows_the_shapes_of_a_prepared_corpus(tmp_path: pathlib.Path):
   for side in ('source', 'target'):
     ids = [[5] * length for length in rng.integers(1, 40, 300)]
     token_files.write_tokens(folder / f'train.{side}', ids)
-  about = card.Card(card.Learnt(''), {}, Corpus.of(config).as_json())
+  about = card.Card(card.VocabularyEntry(''), {}, Corpus.of(config).as_json())
   card.write_card(folder, about)
   shapes = describe.describe(config, folder)['batch_shapes']
   assert 1 <= len(shapes) <= config.max_shapes

@@ -364,3 +364,12 @@ def check_epoch(made: Batches, tokens: int) -> None:
   longer = np.max(real, 1)
   assert np.mean(longer) == pytest.approx(tokens, rel=0.1)
   assert np.max(longer) < 1.25 * tokens
+
+
+def test_choosing_lengths_takes_little_memory():
+  """Text of trees has thousands of lengths."""
+  tracemalloc.start()
+  choose_lengths(np.arange(1, 2049), 12)
+  peak = tracemalloc.get_traced_memory()[1]
+  tracemalloc.stop()
+  assert peak < 2_000_000

@@ -234,7 +234,7 @@ def make_run(folder: pathlib.Path, name: str, hypotheses: list[str]) -> Run:
     for side in ('source', 'target'):
       text = ''.join(line + '\n' for line in REFERENCES)
       (corpus / f'dev.{side}.txt').write_text(text)
-    card.write_card(corpus, card.Card(card.Learnt('0'), {}))
+    card.write_card(corpus, card.Card(card.VocabularyEntry('0'), {}))
   run = Run(folder / name)
   checkpoint = run.checkpoints / str(STEP)
   checkpoint.mkdir(parents=True)

@@ -67,7 +67,7 @@ def test_a_corpus_is_encoded_for_it(marian: pathlib.Path, tmp_path: pathlib.Path
   assert corpus.parent == tmp_path / 'data'
   run.check_vocabulary(corpus)
   run.check_held_out(corpus, 'dev')
-  assert card.read_card(corpus).vocabulary.given
+  assert card.read_card(corpus).vocabulary.from_run
 
 
 def test_without_a_corpus(marian: pathlib.Path, tmp_path: pathlib.Path):

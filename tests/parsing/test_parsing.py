@@ -143,7 +143,7 @@ def test_a_parser_may_write_numbers_and_read_whole_words(tmp_path: pathlib.Path)
   config.data.files.train = ('train', 'train+subtrees')
   config.model.update({'vocab_size': 30, 'target_vocab_size': 30})
   corpus = prepare.prepare_corpus(config, PARSING, tmp_path / 'data', tmp_path)
-  words = vocabulary.read(corpus, apart=True)
+  words = vocabulary.read(corpus, own_target=True)
   sources, targets = card.read_text(corpus, 'dev')
   lengths = [side.lengths for side in token_files.read_split(corpus, 'dev')]
   assert [*lengths[0]] == [len(line.split()) + 1 for line in sources]

@@ -116,7 +116,6 @@ def test_a_treebank_is_prepared(tmp_path: pathlib.Path):
   sources, targets = card.read_text(folder, 'test')
   expected = [f'(S{" CD" * len(source.split())} )S' for source in sources]
   assert targets == expected
-  assert about.target_vocabulary.units == 3
   counts = sum(len(target.split()) for target in targets)
   assert about.splits['test'].tokens['target'] == counts
 
@@ -125,7 +124,7 @@ def test_a_treebank_is_prepared(tmp_path: pathlib.Path):
   )
   folder = tmp_path / 'data' / 'untagged'
   assert card.read_text(folder, 'test') == (sources, targets), 'the treebank has tags'
-  pieces = vocabulary.read(folder, apart=True).target.pieces()
+  pieces = vocabulary.read(folder, own_target=True).target.pieces()
   assert '\u2581XX' in pieces and '\u2581CD' not in pieces
   tokens = token_files.read_split(folder, 'test')[1].tokens
   assert vocabulary.UNK not in tokens and len(tokens) == counts

@@ -34,14 +34,14 @@ CORPUS = corpus.Corpus(
   seed=1,
   vocab_size=60,
   target_vocab_size=0,
-  given_vocabulary='',
+  run_vocabulary='',
 )
 
 
 def config_of(corpus: corpus.Corpus) -> ml_collections.ConfigDict:
   """A config that asks for it."""
   settings = corpus._asdict() | {'cleaning': corpus.cleaning._asdict()}
-  del settings['given_vocabulary']
+  del settings['run_vocabulary']
   model = {key: settings.pop(key) for key in ('vocab_size', 'target_vocab_size')}
   given = {'data': settings, 'init_from': INIT, 'model': model}
   return ml_collections.ConfigDict(given)

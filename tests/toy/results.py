@@ -17,7 +17,7 @@ from transformer_jax.runs.run import Run
 from transformer_jax.scoring.score import Score
 from transformer_jax.tasks import TASKS
 
-CARD = card.Card(card.Learnt(''), {})  # as little as a card can say
+CARD = card.Card(card.VocabularyEntry(''), {})  # as little as a card can say
 SIGNATURES = 'nrefs:1|case:mixed|tok:13a', 'tok:moses-de'
 
 

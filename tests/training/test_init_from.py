@@ -56,7 +56,7 @@ def test_starts_with_its_parameters(made, origin: pathlib.Path, tmp_path):
   words = [place / 'vocabulary.model' for place in (folder, origin)]
   assert words[0].read_bytes() == words[1].read_bytes()
   about = card.read_card(folder)
-  assert about.vocabulary.given and about.corpus['vocab_size'] == 60
+  assert about.vocabulary.from_run and about.corpus['vocab_size'] == 60
   assert about.splits['train'].unknown == {'source': 0.0, 'target': 0.0}
   trainer = Trainer(config, folder)
   state = trainer.restore(workdir / 'checkpoints')
@@ -90,7 +90,7 @@ def test_another_vocabulary_than_before(made, origin: pathlib.Path, tmp_path):
   with pytest.raises(UserError, match='does not have .* that new.* is to be'):
     prepare.prepare_corpus(config, TRANSLATION, tmp_path / 'data')
   folder = prepare.prepare_corpus(config, TRANSLATION, tmp_path / 'data', run=kept)
-  assert card.read_card(folder).vocabulary.given, 'a run that has begun has it'
+  assert card.read_card(folder).vocabulary.from_run, 'a run that has begun has it'
 
 
 def make_a_link(origin: pathlib.Path) -> None:

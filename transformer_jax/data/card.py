@@ -13,7 +13,7 @@ import msgspec
 
 from transformer_jax.data import token_files, vocabulary
 from transformer_jax.data.corpus import SIDES, SPLITS, Corpus
-from transformer_jax.data.vocabulary import Learnt, Vocabularies
+from transformer_jax.data.vocabulary import Vocabularies, VocabularyEntry
 from transformer_jax.machine.errors import UserError
 from transformer_jax.machine.files import sha256
 
@@ -40,17 +40,19 @@ class Split(msgspec.Struct, omit_defaults=True):
   sources: list[Origin] = []
   dropped: dict[str, int] = {}  # of training, by reason
   longest: dict[str, int] = {}  # tokens of each side's longest training sentence
-  unknown: dict[str, float] = {}  # fraction of tokens that a given vocabulary lacks
+  unknown: dict[
+    str, float
+  ] = {}  # fraction of tokens that another run's vocabulary lacks
   in_train: dict[str, int] = {}  # how many of dev or test are in training too
 
 
 class Card(msgspec.Struct, omit_defaults=True):
   """What card.json holds."""
 
-  vocabulary: Learnt
+  vocabulary: VocabularyEntry
   splits: dict[str, Split]  # none where a model was imported without a corpus
   corpus: dict[str, Any] = {}  # Corpus.as_json()
-  target_vocabulary: Learnt | None = None  # None: both sides share one
+  target_vocabulary: VocabularyEntry | None = None  # None: both sides share one
   versions: dict[str, str] = {}
   imported: dict[str, str] = {}  # what a run's model was imported from
   identity: str = ''

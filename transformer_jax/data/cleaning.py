@@ -151,7 +151,7 @@ def check_is_text(name: str, read: int, faults: Mapping[str, int]) -> None:
   print(f'WARNING: {told}; they are left out. {remedy.capitalize()}', file=sys.stderr)
 
 
-class Cleaned(NamedTuple):
+class SourceCounts(NamedTuple):
   """A source as cleaning left it."""
 
   read: int  # pairs
@@ -165,7 +165,7 @@ def write_clean_text(
   languages: tuple[str, str],
   limits: Cleaning,
   target: Callable[[str], str],
-) -> list[Cleaned]:
+) -> list[SourceCounts]:
   """Writes all good pairs of the sources, one after another, to two files of lines.
 
   Args:
@@ -203,7 +203,7 @@ def write_clean_text(
       bar.update(read % 1000)
       check_is_text(source.name, read, faults)
       check_languages(sample, languages, source.name)
-      cleaned.append(Cleaned(read, read - faults.total(), dict(faults)))
+      cleaned.append(SourceCounts(read, read - faults.total(), dict(faults)))
   return cleaned
 
 

@@ -77,7 +77,7 @@ class Corpus(NamedTuple):
   seed: int  # of what is chosen by a hash
   vocab_size: int
   target_vocab_size: int  # 0: none is learnt for the target alone
-  given_vocabulary: str  # sha256 of another run's, that encodes it; '': it is learnt
+  run_vocabulary: str  # sha256 of another run's, that encodes it; '': it is learnt
 
   @classmethod
   def of(cls, config: ml_collections.ConfigDict) -> 'Corpus':
@@ -97,7 +97,7 @@ class Corpus(NamedTuple):
       **data | {'cleaning': Cleaning(**data['cleaning'])},
       vocab_size=config.model.vocab_size,
       target_vocab_size=config.model.target_vocab_size,
-      given_vocabulary=config.init_from.vocabulary,
+      run_vocabulary=config.init_from.vocabulary,
     )
 
   @property

@@ -39,7 +39,7 @@ from transformer_jax.data.corpus import (
   folder_of,
 )
 from transformer_jax.data.task import Task
-from transformer_jax.data.vocabulary import Learnt, Vocabularies
+from transformer_jax.data.vocabulary import Vocabularies, VocabularyEntry
 from transformer_jax.machine import files
 from transformer_jax.machine.errors import UserError
 
@@ -224,7 +224,7 @@ def _fill(
   if not len(is_text):
     left_out = cleaning.describe_faults(dropped) or 'there was none, or all were drawn'
     raise UserError(f'no training pair of {corpus.name} is left: {left_out}')
-  if corpus.given_vocabulary:
+  if corpus.run_vocabulary:
     learnt = _take_vocabularies(corpus, words, folder)
   else:
     learnt = _learn_vocabularies(corpus, task, texts, is_text, folder)
@@ -256,7 +256,7 @@ def _fill(
     ],
     dropped=dict(dropped),
     longest=dict(zip(SIDES, encoded.longest, strict=True)),
-    unknown=_measure_unknown(folder) if corpus.given_vocabulary else {},
+    unknown=_measure_unknown(folder) if corpus.run_vocabulary else {},
   )
   told = cleaning.describe_faults(dropped)
   print(
@@ -304,8 +304,8 @@ def _learn_vocabularies(
   texts: Sequence[pathlib.Path],
   is_text: np.ndarray,
   folder: pathlib.Path,
-) -> tuple[Learnt, Learnt | None]:
-  """Learns the vocabulary from a sample of the clean text, and the target's if asked.
+) -> tuple[VocabularyEntry, VocabularyEntry | None]:
+  """Learns the vocabulary from a sample of the clean text, and the target's own.
 
   Args:
     is_text: [pairs] bool, False for pieces of other pairs, whose words do not count.
@@ -336,20 +336,20 @@ def _learn_vocabularies(
 
 def _take_vocabularies(
   corpus: Corpus, words: pathlib.Path, folder: pathlib.Path
-) -> tuple[Learnt, Learnt | None]:
+) -> tuple[VocabularyEntry, VocabularyEntry | None]:
   """Copies another run's vocabularies from the folder `words`.
 
   Raises:
     UserError: they are not those that the corpus is to be encoded with.
   """
   names = [vocabulary.SHARED]
-  if ' ' in corpus.given_vocabulary:  # the target has its own
+  if ' ' in corpus.run_vocabulary:  # the target has its own
     names.append(vocabulary.TARGETS)
   exist = all((words / name).is_file() for name in names)
   sums = [files.sha256(words / name) for name in names] if exist else []
-  if ' '.join(sums) != corpus.given_vocabulary:
+  if ' '.join(sums) != corpus.run_vocabulary:
     raise UserError(
-      f'{words} does not have the vocabulary ({corpus.given_vocabulary[:12]}) that '
+      f'{words} does not have the vocabulary ({corpus.run_vocabulary[:12]}) that '
       f'{corpus.name} is to be encoded with: put that run back, or give --init_from '
       'anew. A run that has steps has it too (scripts.train --workdir=RUN)'
     )
@@ -357,17 +357,15 @@ def _take_vocabularies(
   for name, digest in zip(names, sums, strict=True):
     shutil.copy(words / name, folder / name)
     pieces = len(vocabulary.Vocabulary(folder / name))
-    taken.append(Learnt(digest, pieces, given=True))
+    taken.append(VocabularyEntry(digest, pieces, from_run=True))
   return taken[0], taken[1] if len(taken) > 1 else None
 
 
 def _measure_unknown(folder: pathlib.Path) -> dict[str, float]:
   """The fraction of each side's training tokens that the vocabulary does not know."""
   sides = zip(SIDES, token_files.read_split(folder, 'train'), strict=True)
-  unknown = {name: side.share(token_files.UNK) for name, side in sides}
-  told = ', '.join(
-    f'{share:.2%} of the {name} tokens' for name, share in unknown.items()
-  )
+  unknown = {name: side.fraction(token_files.UNK) for name, side in sides}
+  told = ', '.join(f'{part:.2%} of the {name} tokens' for name, part in unknown.items())
   print(f'unknown to the vocabulary of --init_from: {told}', file=sys.stderr)
   return unknown
 

@@ -175,8 +175,8 @@ class Side:
     block[real, counts[real]] = EOS
     return block
 
-  def share(self, token: int) -> float:
-    """The share of the side's tokens that are `token`, from 0 to 1."""
+  def fraction(self, token: int) -> float:
+    """The fraction of the side's tokens that are `token`, from 0 to 1."""
     blocks = range(0, len(self.tokens), BLOCK)
     count = sum(np.count_nonzero(self.tokens[i : i + BLOCK] == token) for i in blocks)
     return float(count / max(len(self.tokens), 1))

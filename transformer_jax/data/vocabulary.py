@@ -55,15 +55,13 @@ _LONGEST_FIRST = sorted(_ENDINGS.split(), key=len, reverse=True)
 _BLOCK = 5_000  # pairs that are encoded together
 
 
-class Learnt(msgspec.Struct, omit_defaults=True):
+class VocabularyEntry(msgspec.Struct, omit_defaults=True):
   """What a card says of a vocabulary."""
 
   sha256: str
   pieces: int = 0
-  given: bool = False  # by another run; then nothing was learnt
+  from_run: bool = False  # whether another run learnt it
   sentences: int = 0  # that it was learnt from
-  used: int = 0  # those of them that SentencePiece can learn from
-  units: int = 0  # characters, tokens or words that have a piece of their own
 
 
 # Which pairs are chosen
@@ -124,7 +122,7 @@ def learn_pieces(
   size: int,
   character_coverage: float,
   byte_fallback: bool,
-) -> Learnt:
+) -> VocabularyEntry:
   """Learns a vocabulary of `size` pieces by byte-pair encoding and writes it to `path`.
 
   The rarest characters, beyond `character_coverage`, get no piece. With `byte_fallback`
@@ -140,49 +138,50 @@ def learn_pieces(
     'character_coverage': character_coverage,
     'byte_fallback': byte_fallback,
   }
-  usable = _Usable(sentences)
-  _learn(usable, usable, path, size, options)
-  characters = sum(len(piece) == 1 for piece in Vocabulary(path).pieces())
-  return _learnt(path, usable, characters)
+  text = _Text(sentences)
+  return _learn(text, text, path, size, options)
 
 
-def learn_tokens(sentences: Iterable[str], path: pathlib.Path, size: int) -> Learnt:
+def learn_tokens(
+  sentences: Iterable[str], path: pathlib.Path, size: int
+) -> VocabularyEntry:
   """Makes a vocabulary of the tokens between spaces; the rarest ones become <unk>.
 
   It always has `size` pieces, one for each row of the model's embedding. Spare pieces
   are control symbols, which occur in no text.
   """
-  usable = _Usable(sentences)
-  counts = collections.Counter(token for line in usable for token in line.split(' '))
-  return _learn_counted(counts, usable, path, size)
+  text = _Text(sentences)
+  counts = collections.Counter(token for line in text for token in line.split(' '))
+  return _learn_counted(counts, text, path, size)
 
 
-def learn_words(sentences: Iterable[str], path: pathlib.Path, size: int) -> Learnt:
+def learn_words(
+  sentences: Iterable[str], path: pathlib.Path, size: int
+) -> VocabularyEntry:
   """Makes a vocabulary of whole words, and of classes for the rare ones.
 
   All words that occur once are rare, and the rarest of the others if `size` pieces
   cannot hold them. A class has a piece if a word of the sentences is of it.
   """
-  usable = _Usable(sentences)
-  lines = [*usable]
+  text = _Text(sentences)
+  lines = [*text]
   counts = collections.Counter(word for line in lines for word in line.split(' '))
   kept = {word for word, count in counts.items() if count > 1}
   # A word that loses its piece may be the first of its class, which then takes a piece.
   # So words are dropped until the pieces fit.
   over = 1
   while over > 0:
-    text = [classed(line, kept.__contains__) for line in lines]
-    pieces = collections.Counter(word for line in text for word in line.split(' '))
+    read = [classed(line, kept.__contains__) for line in lines]
+    pieces = collections.Counter(word for line in read for word in line.split(' '))
     # Without any words, the rarest classes become <unk>.
     over = min(len(pieces) + SPECIAL - size, len(kept))
     kept -= set(sorted(kept, key=lambda word: (counts[word], word))[: max(0, over)])
-  learnt = _learn_counted(pieces, usable, path, size)
-  return msgspec.structs.replace(learnt, units=len(kept))
+  return _learn_counted(pieces, text, path, size)
 
 
 def _learn_counted(
-  counts: collections.Counter[str], usable: '_Usable', path: pathlib.Path, size: int
-) -> Learnt:
+  counts: collections.Counter[str], text: '_Text', path: pathlib.Path, size: int
+) -> VocabularyEntry:
   """Makes a vocabulary of counted tokens."""
   del counts['']
   spare = size - SPECIAL - len(counts)
@@ -198,29 +197,17 @@ def _learn_counted(
   options |= {'character_coverage': 1.0}  # a token of rarer characters would be lost
   options |= {'control_symbols': unused} if unused else {}
   lines = (f'{token}\t{count}' for token, count in counts.items())
-  _learn(lines, usable, path, size, options)
-  return _learnt(path, usable, len(counts))
-
-
-def _learnt(path: pathlib.Path, usable: '_Usable', units: int) -> Learnt:
-  words = Vocabulary(path)
-  return Learnt(
-    words.sha256,
-    len(words),
-    sentences=usable.count,
-    used=usable.used,
-    units=units,
-  )
+  return _learn(lines, text, path, size, options)
 
 
 def _learn(
   lines: Iterable[str],
-  usable: '_Usable',
+  text: '_Text',
   path: pathlib.Path,
   size: int,
   options: Mapping[str, Any],
-) -> None:
-  """Has SentencePiece learn from lines that are made of usable sentences."""
+) -> VocabularyEntry:
+  """Has SentencePiece learn from lines that are made of a text."""
   with path.open('wb') as model:
     try:
       sentencepiece.SentencePieceTrainer.train(
@@ -238,38 +225,38 @@ def _learn(
       )
     except RuntimeError as error:
       path.unlink()
-      if usable.error is not None:
-        raise usable.error from None
+      if text.error is not None:
+        raise text.error from None
       key = 'target_vocab_size' if path.name == TARGETS else 'vocab_size'
       reason = str(error).rpartition('] ')[2] or str(error)
-      reason = reason if usable.used else 'there is no text'
+      reason = reason if text.sentences else 'there is no text'
       raise UserError(
         f'no vocabulary of {size} pieces (--config.model.{key}) can be made from '
         f'this corpus: {reason}'
       ) from error
+  words = Vocabulary(path)
+  return VocabularyEntry(words.sha256, len(words), sentences=text.sentences)
 
 
-class _Usable:
-  """The sentences that SentencePiece learns from; it would leave out the others itself.
+class _Text:
+  """Sentences that SentencePiece can learn from; it would skip all others itself.
 
   Attributes:
-    count, used: how many sentences were read, and how many were passed on.
-    error: what the sentences' source raised. SentencePiece makes a RuntimeError of it.
+    sentences: how many were read.
+    error: what their source raised. SentencePiece makes a RuntimeError of it.
   """
 
   def __init__(self, sentences: Iterable[str]):
     self._sentences = sentences
-    self.count = self.used = 0
+    self.sentences = 0
     self.error: BaseException | None = None
 
   def __iter__(self) -> Iterator[str]:
     try:
       for sentence in self._sentences:
-        self.count += 1
-        blank = not sentence.strip(f' {_SPACE}')
         too_long = len(sentence.encode()) > MAX_LINE_BYTES
-        if not (blank or too_long or _UNKNOWN in sentence):
-          self.used += 1
+        if sentence.strip(f' {_SPACE}') and not too_long and _UNKNOWN not in sentence:
+          self.sentences += 1
           yield sentence
     except BaseException as error:
       self.error = error
@@ -436,16 +423,16 @@ class Vocabularies(NamedTuple):
   target: Vocabulary
 
 
-def read(folder: pathlib.Path, apart: bool) -> Vocabularies:
-  """The vocabularies in a folder; `apart` if the target has its own."""
+def read(folder: pathlib.Path, own_target: bool) -> Vocabularies:
+  """The vocabularies in a folder; `own_target` if the target has its own."""
   source = Vocabulary(folder / SHARED)
-  return Vocabularies(source, Vocabulary(folder / TARGETS) if apart else source)
+  return Vocabularies(source, Vocabulary(folder / TARGETS) if own_target else source)
 
 
 # Text files to token files
 
 
-class Encoded(NamedTuple):
+class TokenCounts(NamedTuple):
   """How many pairs were read and written; each list has an entry a side."""
 
   read: int
@@ -466,7 +453,7 @@ def encode_files(
   sides: Sequence[pathlib.Path],
   max_length: int,
   look: Callable[[Sequence[bytes], Sequence[bytes]], None],
-) -> Encoded:
+) -> TokenCounts:
   """Encodes two files of lines into two token files, with all cores.
 
   Pairs with a side of over `max_length` tokens, its EOS counted, are left out.
@@ -490,7 +477,7 @@ def encode_files(
       look(*block.lines)
       read += block.pairs
       bar.update(block.pairs)
-    return Encoded(read, source.sentences, [source.tokens, target.tokens], longest)
+    return TokenCounts(read, source.sentences, [source.tokens, target.tokens], longest)
 
 
 def _encoded_blocks(

@@ -140,7 +140,9 @@ def import_model(
       about = msgspec.structs.replace(card.read_card(corpus), imported=imported)
       (run / card.CARD).write_bytes(msgspec.json.encode(about))
     else:
-      learnt = card.Learnt(words.source.sha256, len(words.source), given=True)
+      learnt = card.VocabularyEntry(
+        words.source.sha256, len(words.source), from_run=True
+      )
       card.write_card(run, card.Card(learnt, {}, imported=imported))
     files.write_json(run / 'config.json', json.loads(config.to_json_best_effort()))
     optimizer = jax.jit(trainer.adam(config).init)(params)
