@@ -19,7 +19,7 @@ from absl import flags, logging
 from benchmarks import rivals, run
 from transformer_jax.data.corpus import DataFlags, name_apart
 from transformer_jax.machine import cli, files
-from transformer_jax.runs import config_checks
+from transformer_jax.runs import config
 
 FLAGS = cli.Flags(__doc__)
 CONFIG = FLAGS.config('What to time.', name_apart)
@@ -71,7 +71,7 @@ def main(argv: list[str]) -> None:
   FLAGS.parse(argv)
   logging.set_verbosity(logging.WARNING)
   for beam in cli.counts(BEAMS):
-    config_checks.check_numbers(CONFIG.value.to_dict() | {'beam': beam})
+    config.check(CONFIG.value.to_dict() | {'beam': beam})
   options = run.Options(
     steps=STEPS.value,
     repeats=REPEATS.value,

@@ -13,7 +13,7 @@ from transformer_jax.data.batches import train_batches
 from transformer_jax.data.corpus import Corpus, data_dir, folder_of, name_apart
 from transformer_jax.machine import cli, files
 from transformer_jax.model import flops
-from transformer_jax.runs import config_checks
+from transformer_jax.runs import config
 
 FLAGS = cli.Flags(__doc__)
 CONFIG = FLAGS.config('What to describe.', name_apart)
@@ -53,7 +53,7 @@ def _shapes(
 
 def main(argv: list[str]) -> None:
   FLAGS.parse(argv)
-  config_checks.check_numbers(CONFIG.value.to_dict())
+  config.check(CONFIG.value.to_dict())
   described = describe(CONFIG.value, folder_of(CONFIG.value.data.name, DATA_DIR.value))
   if JSON.value:
     print(files.as_json(described))

@@ -9,7 +9,7 @@ from absl import app
 from transformer_jax.data import card, prepare
 from transformer_jax.data.corpus import DataFlags, name_apart
 from transformer_jax.machine import cli
-from transformer_jax.runs import config_checks
+from transformer_jax.runs import config
 from transformer_jax.tasks import task_of
 
 FLAGS = cli.Flags(__doc__)
@@ -26,7 +26,7 @@ def main(argv: list[str]) -> None:
     card.verify(VERIFY.value)
     print(f'{VERIFY.value} is as its card says')
   elif CONFIG.value is not None:
-    config_checks.check_numbers(CONFIG.value.to_dict())
+    config.check(CONFIG.value.to_dict())
     print(prepare.prepare_corpus(CONFIG.value, task_of(CONFIG.value), *DATA.folders()))
   else:
     raise app.UsageError('give --config, or --verify and a prepared folder')

@@ -1,10 +1,12 @@
 """Sets runs beside each other and beside the paper's Tables 1 to 4.
 
   python -m scripts.report runs/table3.* results/table1.json --html=report.html
+  python -m scripts.report results/table3/*.json --references=dev.de
 
 Runs are folders, or result files whose translations (.txt) and curves (.metrics.jsonl)
 stand beside them under the same name; Table 1 is a file that scripts.table1 wrote, and
-a baseline of Table 4 one of scripts.pcfg.
+a baseline of Table 4 one of scripts.pcfg. Paired tests need the text that was scored: a
+prepared corpus in --data_dir, or files of its references.
 Prints what they say in few lines; --html and --markdown have all of it. What is left
 out is named.
 """
@@ -16,8 +18,9 @@ from absl import app, flags, logging
 
 from transformer_jax.analysis import views
 from transformer_jax.data.corpus import data_dir
-from transformer_jax.machine import cli
-from transformer_jax.report import document
+from transformer_jax.machine import cli, files
+from transformer_jax.report import page, report
+from transformer_jax.report.results import HeldOut
 from transformer_jax.tasks import TASKS
 
 FLAGS = cli.Flags(__doc__, words=True)
@@ -42,6 +45,12 @@ ATTENTION = flags.DEFINE_bool(
   "With the pictures in runs' attention folders.",
   FLAGS.values,
 )
+REFERENCES = flags.DEFINE_list(
+  'references',
+  [],
+  'Files of references, one a line, where no corpus is prepared.',
+  FLAGS.values,
+)
 DATA_DIR = data_dir(FLAGS)
 
 
@@ -53,20 +62,16 @@ def main(argv: list[str]) -> None:
   for output in filter(None, (HTML.value, MARKDOWN.value)):
     output.parent.mkdir(parents=True, exist_ok=True)
   paths = [pathlib.Path(argument) for argument in arguments[1:]]
-  report = document.of_paths(
-    paths,
-    TASKS,
-    DATA_DIR.value,
-    SAMPLES.value,
-    TFLOPS.value,
-  )
+  texts = HeldOut(DATA_DIR.value, map(pathlib.Path, REFERENCES.value))
+  made = report.make_report(paths, TASKS, texts, SAMPLES.value, TFLOPS.value)
+  blocks = [page.heading(1, report.TITLE), *made.blocks]
   if ATTENTION.value:
-    report.blocks.extend(views.blocks(paths))
+    blocks += views.blocks(paths)
   if HTML.value:
-    document.write_html(report.blocks, HTML.value)
+    files.write(HTML.value, page.page(report.TITLE, blocks))
   if MARKDOWN.value:
-    document.write_markdown(report.blocks, MARKDOWN.value)
-  print(report.summary, end='')
+    page.write_markdown(blocks, MARKDOWN.value)
+  print(made.summary, end='')
 
 
 if __name__ == '__main__':

@@ -26,8 +26,7 @@ from transformer_jax.machine import cli
 from transformer_jax.machine.errors import UserError
 from transformer_jax.machine.signals import Interruption
 from transformer_jax.report import paper
-from transformer_jax.runs import sweep
-from transformer_jax.runs.planning import Plan
+from transformer_jax.runs import slurm, sweep
 from transformer_jax.tasks import task_of
 
 FLAGS = cli.Flags(__doc__, words=True)
@@ -88,7 +87,7 @@ def main(argv: list[str]) -> None:
   if SLURM.value and SUBMIT.value is None:
     raise UserError('--slurm needs --submit')
   how = SEEDS.value, SPLIT.value, AVERAGE.value, DATA, trainer_flags, task_of
-  plan = Plan(WORKDIR.value, configs, *how)
+  plan = sweep.Plan(WORKDIR.value, configs, *how)
   jobs = plan.jobs()
   if DRY_RUN.value:
     sweep.print_commands(jobs, RETRY.value)
@@ -99,7 +98,7 @@ def main(argv: list[str]) -> None:
   with Interruption() as interruption:
     if SUBMIT.value:
       more = SUBMIT.value, PER_NODE.value, SLURM.value
-      sweep.submit(plan, jobs, *more, interruption)
+      slurm.submit_plan(plan, jobs, *more, interruption)
     else:
       sys.exit(sweep.run(jobs, PER_NODE.value, interruption))
 

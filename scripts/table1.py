@@ -14,9 +14,9 @@ from tqdm import tqdm
 from benchmarks import run
 from benchmarks.layer_types import measuring
 from transformer_jax.machine import cli, files, platform
-from transformer_jax.report import page, pictures
+from transformer_jax.report import page
 from transformer_jax.report import table1 as report
-from transformer_jax.report.blocks import Picture
+from transformer_jax.report.page import Picture
 
 FLAGS = cli.Flags(__doc__)
 OUTPUT = FLAGS.path('output', None, 'The file to write, JSON.', required=True)
@@ -62,7 +62,7 @@ def main(argv: list[str]) -> None:
   blocks = report.blocks(measured, '')
   for block in blocks:
     if isinstance(block, Picture):
-      pictures.write(block, path.with_suffix('.svg'))
+      block.write(path.with_suffix('.svg'))
   print(page.markdown(blocks), end='')
 
 

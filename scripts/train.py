@@ -11,7 +11,6 @@ SIGTERM, SIGINT and SIGUSR1 (`sbatch --signal=USR1@120`) save and end it with ex
 75: the same command goes on from there. docs/devices.md: several devices and hosts.
 """
 
-import json
 import sys
 
 import numpy as np
@@ -21,8 +20,8 @@ from transformer_jax.data import prepare
 from transformer_jax.data.corpus import DataFlags, name_apart
 from transformer_jax.machine import cli, errors
 from transformer_jax.machine.signals import Interruption
-from transformer_jax.runs import config_checks, init_from
-from transformer_jax.runs.run import Run
+from transformer_jax.runs import config as configs
+from transformer_jax.runs.run import Run, start_from
 from transformer_jax.tasks import task_of
 
 FLAGS = cli.Flags(__doc__)
@@ -61,11 +60,11 @@ DATA = DataFlags(FLAGS)
 def main(argv: list[str]) -> None:
   FLAGS.parse(argv)
   run = Run(WORKDIR.value)
-  config = CONFIG.value or run.config_to_train()
+  config = CONFIG.value or run.config()
   logging.set_verbosity(logging.WARNING)  # Orbax tells its whole life at INFO
   if INIT_FROM.value:
-    init_from.start_from(config, INIT_FROM.value, WORKDIR.value)
-  config_checks.check_numbers(config.to_dict())
+    start_from(config, INIT_FROM.value, WORKDIR.value)
+  configs.check(config.to_dict())
   task = task_of(config)
   print('loading JAX', file=sys.stderr, flush=True)
   from transformer_jax.decoding.dev_bleu import DevBleu
@@ -79,8 +78,8 @@ def main(argv: list[str]) -> None:
     platform.start(config.slices)
     with hosts.one_error_ends_all(), errors.in_one_line():
       if first := hosts.is_first_host():
-        run.check_given(json.loads(config.to_json_best_effort()))
-      goes_on = bool(hosts.from_first_host(np.int32(first and run.has_begun)))
+        run.check_config(configs.as_json(config))
+      goes_on = bool(hosts.from_first_host(np.int32(first and run.is_started)))
       options = config, task, *DATA.folders(), WORKDIR.value if goes_on else None
       corpus = hosts.first_host_first(lambda: prepare.prepare_corpus(*options))
       bleu = DevBleu(config, task, corpus) if config.best_by == 'bleu' else None

@@ -17,9 +17,8 @@ from transformer_jax.machine.errors import UserError
 from transformer_jax.machine.signals import Interruption
 from transformer_jax.parsing import trees
 from transformer_jax.parsing.task import PARSING
-from transformer_jax.runs import init_from
 from transformer_jax.runs.result import Result
-from transformer_jax.runs.run import Run
+from transformer_jax.runs.run import Run, start_from
 from transformer_jax.training import checkpoint
 from transformer_jax.training.trainer import Trainer
 
@@ -120,7 +119,7 @@ def test_a_parser_is_tuned_to_another_treebank(run: Run, tmp_path: pathlib.Path)
   config.model.update({'vocab_size': 40, 'target_vocab_size': 19})
   config.slices = 8  # of the tests' devices
   (tmp_path / 'train.mrg').write_text('(NP (DT a) (NN dog))\n' * 9)
-  init_from.start_from(config, run.workdir, tmp_path / 'tuned')
+  start_from(config, run.workdir, tmp_path / 'tuned')
   corpus = prepare.prepare_corpus(config, PARSING, tmp_path / 'data', tmp_path)
   for name in vocabulary.FILES:
     assert (corpus / name).read_bytes() == (run.workdir / name).read_bytes()
@@ -133,7 +132,7 @@ def test_a_parser_is_tuned_to_another_treebank(run: Run, tmp_path: pathlib.Path)
   with pytest.raises(
     UserError, match='otherwise .data.numbers. .* give --config.data.numbers=Tr'
   ):
-    init_from.start_from(config, run.workdir, tmp_path / 'another')
+    start_from(config, run.workdir, tmp_path / 'another')
 
 
 def test_a_parser_may_write_numbers_and_read_whole_words(tmp_path: pathlib.Path):

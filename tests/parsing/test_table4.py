@@ -10,8 +10,10 @@ from toy.results import CARD, GOLD, PARSED, cells, scored
 from transformer_jax.data import card
 from transformer_jax.parsing import evalb, table4, trees
 from transformer_jax.parsing.pcfg import KIND, Baseline
-from transformer_jax.report import document, page, paper
-from transformer_jax.report.blocks import Heading, Picture
+from transformer_jax.report import page, paper
+from transformer_jax.report.page import Picture
+from transformer_jax.report.report import Report, make_report
+from transformer_jax.report.results import HeldOut
 from transformer_jax.tasks import TASKS
 
 FLAT = ['(TOP (XX She) (XX laughed))', '(TOP (UH Oh))']
@@ -22,12 +24,12 @@ BASELINE = Baseline(
 )
 
 
-def report(folder: pathlib.Path) -> document.Report:
+def report(folder: pathlib.Path) -> Report:
   (folder / 'run').mkdir()
   RUN.write(folder / 'run/result.json')
   BASELINE.write(folder / 'pcfg.json')
   paths = [folder / 'run', folder / 'pcfg.json']
-  return document.of_paths(paths, TASKS, folder, 3, None)
+  return make_report(paths, TASKS, HeldOut(folder), 3, None)
 
 
 def test_all_parsers_stand_in_one_table(tmp_path: pathlib.Path):
@@ -67,7 +69,7 @@ def test_lengths_and_labels_are_told_of_each_test_set(
     | {'data': CONFIG['data'] | {'files': {'train': 'a', 'test': 'wsj.23'}}},
   )
   runs = [scored(RUN), scored(journal, 'journal')]
-  text = page.markdown(table4.blocks(runs, [BASELINE], tmp_path, 3), 'x')
+  text = page.markdown(table4.blocks(runs, [BASELINE], HeldOut(tmp_path), 3), 'x')
   assert 'No run here' not in text and 'F1 on GUM is agreement' in text
   assert '| parser | 1-10 (2) |' in text and '| parser | 1-10 (1) |' in text
   assert (
@@ -78,8 +80,8 @@ def test_lengths_and_labels_are_told_of_each_test_set(
 
 def test_few_brackets_of_any_label(tmp_path: pathlib.Path):
   """Then there is no table by label, and the page is made all the same."""
-  blocks = table4.blocks([scored(RUN)], [], tmp_path, 0)
-  headings = [block.text for block in blocks if isinstance(block, Heading)]
+  blocks = table4.blocks([scored(RUN)], [], HeldOut(tmp_path), 0)
+  headings = [block.lstrip('# ') for block in blocks if block.startswith('#')]
   assert headings == ['Table 4', 'F1 by words, gum/dev']
   assert '<h3>F1 by words' in page.page('x', blocks)
 
@@ -100,7 +102,7 @@ def test_trees_are_drawn_side_by_side(tmp_path: pathlib.Path, capsys):
   corpus = card.read_card(folder).identity
   result = dataclasses.replace(RUN, parsing=found, corpus=corpus)
   run = scored(result)._replace(translations=[ours])
-  blocks = table4.blocks([run], [], tmp_path, 3)
+  blocks = table4.blocks([run], [], HeldOut(tmp_path), 3)
   (picture,) = [block for block in blocks if isinstance(block, Picture)]
   assert picture.name == 'trees.gum.dev.1' and picture.text.endswith('She saw a cat in')
   texts = re.findall(r'<text([^>]*)>(?:<tspan[^>]*>)?([^<]+)<', picture.svg)
@@ -109,9 +111,10 @@ def test_trees_are_drawn_side_by_side(tmp_path: pathlib.Path, capsys):
   bold = [text for style, text in texts if 'bold' in style or '700' in style]
   assert sorted(text for text in bold if text not in ('treebank', 'ours')) == ['NP']
   assert not [
-    b for b in table4.blocks([run], [], tmp_path, 0) if isinstance(b, Picture)
+    b for b in table4.blocks([run], [], HeldOut(tmp_path), 0) if isinstance(b, Picture)
   ]
   for damage in ('', '(S (NP', '(A b) (C d)'):
-    blocks = table4.blocks([run._replace(translations=[damage])], [], tmp_path, 3)
+    damaged = run._replace(translations=[damage])
+    blocks = table4.blocks([damaged], [], HeldOut(tmp_path), 3)
     assert not [b for b in blocks if isinstance(b, Picture)]
     assert 'not drawn: sentence 1 of ' in capsys.readouterr().err

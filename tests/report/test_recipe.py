@@ -1,13 +1,9 @@
-"""The report's tables of the recipe's pieces and of scorers, from made results."""
-
-import pathlib
+"""The report's tables of the recipe's pieces, from made results."""
 
 from configs import quickstart
 from toy.results import cells, changed, of_config, scored
-from transformer_jax.data import card
-from transformer_jax.report import page, recipe, scorers
+from transformer_jax.report import page, recipe
 from transformer_jax.report.results import Scored
-from transformer_jax.scoring import bleu
 
 
 def decoded(
@@ -90,18 +86,3 @@ def test_other_corpora_and_sizes_are_not_compared():
   smaller = decoded('smaller', 1, 10.0, {'model.N': 1}, beam=1)
   found = [decoded('usual', 1, 90.0), other, smaller]
   assert not recipe.recipe(found, lambda *_: 0)
-
-
-def test_scorers(prepared, tmp_path: pathlib.Path):
-  line = '<i>Target</i> sentence-{n} “of” some words'
-  run = prepared.run(tmp_path / 'run', line)
-  text = page.markdown(scorers.scorers([run], prepared.data_dir))
-  found = [float(x) for x in cells(text, 'run', 1)[2:]]
-  _, references = card.read_text(prepared.data_dir / run.config['data']['name'], 'dev')
-  assert found[0] == round(bleu.sacre_bleu(run.translations, references).score, 2)
-  assert found[3] == round(bleu.paper_bleu(run.translations, references, 'de').score, 2)
-  assert found[1] > found[0] and found[4] > found[3] and found[2] != found[3]
-  assert scorers.scorers([run], tmp_path / 'elsewhere') == []
-  lines, others = ['我爱你们。', '他来了吗?'], ['我爱他们。', '他来了。']
-  expected = bleu.sacre_bleu(lines, others, language='zh').score
-  assert scorers.all_scores(lines, others, 'zh')[:2] == [expected, expected]

@@ -30,7 +30,7 @@ def test_every_published_result_is_read():
   assert parsers
   for path in parsers:
     found = results.read(path, TASKS)
-    assert len(found.sectioned) + len(found.baselines) == 1 and not found.left_out, path
+    assert len(found.scored) + len(found.baselines) == 1 and not found.left_out, path
 
 
 def test_all_translations_of_a_run_are_read_or_else_its_result(tmp_path: pathlib.Path):
@@ -57,10 +57,10 @@ def test_all_translations_of_a_run_are_read_or_else_its_result(tmp_path: pathlib
   'text, reason',
   [
     (None, 'no run that can be read'),
-    ('{"task": "tra', 'damaged or missing'),
-    ('{"version": 1}', 'missing or of another type: task'),
+    ('{"task": "tra', 'damaged'),
+    ('{"version": 2}', 'missing required field `task`'),
     ('{"task": "translation"}', 'evaluate the run again'),
-    ('{"kind": "baseline of parsing"}', 'required field `parser`'),
+    ('{"kind": "baseline of parsing"}', 'missing required field `parser`'),
   ],
 )
 def test_what_is_no_result_is_named(
@@ -85,16 +85,18 @@ def test_a_run_without_a_result_is_read_for_its_curves(tmp_path: pathlib.Path):
     assert not found.unscored and 'no run that can be read' in found.left_out[0]
 
 
-@pytest.mark.parametrize('line', ['{"step": 2, "lo}', '{"loss": 3.0}', '{"step": "2"}'])
+@pytest.mark.parametrize(
+  'line', ['{"step": 2, "lo\n{"step": 3}', '{"loss": 3.0}', '{"step": "2"}']
+)
 def test_damage_beside_a_result_leaves_the_result(line: str, tmp_path: pathlib.Path):
   whole = written(of_row(), tmp_path / 'run')
   log = whole.home / 'metrics.jsonl'
   log.write_text(f'{{"step": 1, "loss": 9}}\n{line}\n')
   whole.text.parent.mkdir()
   whole.text.write_bytes(b'\xff\n')
-  (found,), _, left_out, *_ = results.read(whole.home, TASKS)
+  (found,), *_, left_out = results.read(whole.home, TASKS)
   assert found == whole and found.translations is None and not found.records
-  assert left_out[0].startswith(f'{log}: ') and f'{log}, line 2: ' in left_out[0]
+  assert left_out[0].startswith(f'{log}, line 2: damaged (')
   assert left_out[1].startswith(f'{whole.text}: ') and len(left_out) == 2
 
 
@@ -105,7 +107,7 @@ def test_runs_of_one_name_bear_their_folders():
     for seed in (1, 2)
   ]
   other = results.Unscored('seed-1', pathlib.Path('/b/base/seed-1'), {}, '', [])
-  named = results.Found([*found, *found], [other], [], [], []).with_distinct_names()
+  named = results.Results([*found, *found], [other], [], []).with_distinct_names()
   names = ['a/base/seed-1', 'base/seed-2', 'C1/seed-1', 'C1/seed-2']
   assert [s.run for s in named.scored] == names * 2
   assert [s.result for s in named.scored] == [s.result for s in found] * 2

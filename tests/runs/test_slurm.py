@@ -15,7 +15,8 @@ import pytest
 from toy.jobs import called, make_jobs, states, wait_until
 from transformer_jax.machine.errors import UserError
 from transformer_jax.machine.signals import Interruption
-from transformer_jax.runs import local, slurm, sweep
+from transformer_jax.runs import slurm
+from transformer_jax.runs.jobs import run_jobs
 
 ROOT = pathlib.Path(__file__).parents[2]
 SUBMITIT = pytest.mark.skipif(
@@ -123,12 +124,12 @@ def test_slurm(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch):
 def test_submitted(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys):
   """Corpora first; then a line on each submission, what failed, and how all stands."""
   jobs, done = make_jobs(tmp_path, 'a', 'b', 'crash'), []
-  local.run(jobs[2:], 1, lambda: False, lambda: None, lambda text: None)
+  run_jobs(jobs[2:], 1, lambda: False, lambda: None, lambda text: None)
   plan = SimpleNamespace(workdir=tmp_path, prepare=lambda: done.append('prepared'))
   submit = lambda node: done.append('submitted') or SimpleNamespace(job_id='7')
   cluster = SimpleNamespace(batch=contextlib.nullcontext, submit=submit)
   monkeypatch.setattr(slurm, 'executor', lambda *given: done.append(given) or cluster)
-  sweep.submit(plan, jobs, 'slurm', 2, ['timeout_min=9'], Interruption())
+  slurm.submit_plan(plan, jobs, 'slurm', 2, ['timeout_min=9'], Interruption())
   out, err = capsys.readouterr()
   asked = 'slurm', tmp_path / 'submitit', {'timeout_min': 9}
   assert done == [asked, 'prepared', 'submitted']
@@ -149,7 +150,7 @@ def test_a_signal_while_jobs_are_submitted(tmp_path: pathlib.Path, monkeypatch):
   cluster = SimpleNamespace(batch=contextlib.nullcontext, submit=submit)
   monkeypatch.setattr(slurm, 'executor', lambda *_: cluster)
   with pytest.raises(SystemExit, match='75'):
-    sweep.submit(plan, [job], 'slurm', 1, ['timeout_min=9'], told)
+    slurm.submit_plan(plan, [job], 'slurm', 1, ['timeout_min=9'], told)
   assert (job.run.workdir / 'sweep.queued.json').exists()
 
 
@@ -168,4 +169,4 @@ def test_without_submitit(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatc
   monkeypatch.setitem(sys.modules, 'submitit', None)
   plan = SimpleNamespace(workdir=tmp_path)  # which cannot prepare
   with pytest.raises(UserError, match='--submit needs submitit .*: pip install'):
-    sweep.submit(plan, [], 'slurm', 1, ['timeout_min=9'], Interruption())
+    slurm.submit_plan(plan, [], 'slurm', 1, ['timeout_min=9'], Interruption())

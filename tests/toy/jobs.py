@@ -5,7 +5,7 @@ import sys
 import time
 from collections.abc import Callable
 
-from transformer_jax.runs.job import Job
+from transformer_jax.runs.jobs import Job
 from transformer_jax.runs.run import Run
 
 STEPS = 20

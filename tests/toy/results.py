@@ -66,6 +66,7 @@ def of_config(
     versions={},
     commit=None,
     corpus='c0ffee' * 10,
+    references=None,
     config=settings,
   )
 
@@ -89,6 +90,7 @@ RESULT = dataclasses.replace(
   device='CPU, 2 cores',
   versions={'jax': '0.10'},
   corpus='abc',
+  references=None,
 )
 GOLD = ['(TOP (S (NP (PRP She)) (VP (VBD laughed))))', '(TOP (FRAG (UH Oh)))']
 PARSED = dataclasses.replace(

@@ -13,8 +13,7 @@ from configs import base
 from toy import corpus, untrained
 from transformer_jax.data import card, prepare
 from transformer_jax.machine.errors import UserError
-from transformer_jax.runs.init_from import start_from
-from transformer_jax.runs.run import Run
+from transformer_jax.runs.run import Run, start_from
 from transformer_jax.tasks import TRANSLATION
 from transformer_jax.training import checkpoint
 from transformer_jax.training.trainer import Trainer

@@ -14,7 +14,7 @@ from transformer_jax.analysis import figures
 from transformer_jax.analysis.maps import KINDS, Maps
 from transformer_jax.machine import files
 from transformer_jax.machine.errors import UserError
-from transformer_jax.report.blocks import Block, Heading, Picture
+from transformer_jax.report.page import Block, Picture, heading
 from transformer_jax.report.results import distinct_name
 
 PAGE = pathlib.Path(__file__).with_name('page.html')  # with @DATA@ for the data
@@ -116,7 +116,7 @@ def blocks(runs: Sequence[pathlib.Path]) -> list[Block]:
       )
       continue
     name = distinct_name(run.resolve(), homes)
-    blocks.append(Heading(2, f'Inside {name}'))
+    blocks.append(heading(2, f'Inside {name}'))
     for path in pictures:
       svg = path.read_text(encoding='utf-8')
       file = f'{name.replace("/", ".")}.{path.stem}'

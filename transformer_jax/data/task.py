@@ -53,12 +53,13 @@ class Section:
   Attributes:
     read_baseline: takes a file; returns the scores of a system that is no run of ours,
       or None if the file is something else.
-    write: takes the task's results (report.results.Scored), its baselines, --data_dir
-      and how many samples to show; returns lines for a terminal and the blocks.
+    write: takes the task's results (report.results.Scored), its baselines, the text
+      that they were scored on (report.results.HeldOut) and how many samples to show;
+      returns lines for a terminal and the blocks.
   """
 
   read_baseline: Callable[[pathlib.Path], Any]
-  write: Callable[[Sequence[Any], Sequence[Any], pathlib.Path, int], tuple[str, list]]
+  write: Callable[[Sequence[Any], Sequence[Any], Any, int], tuple[str, list]]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -88,6 +88,7 @@ class Evaluation:
     _say('scoring, with intervals')
     scores = self._task.scorer.score(self._outputs(outputs, held, best))
     _say('measuring dev perplexity')
+    about = card.read_card(self._corpus)
     result = Result(
       version=VERSION,
       task=config.task,
@@ -108,7 +109,8 @@ class Evaluation:
       device=platform.describe_device(),
       versions=environment.versions(PACKAGES),
       commit=environment.commit(),
-      corpus=card.read_card(self._corpus).identity,
+      corpus=about.identity,
+      references=about.sha256[f'{options.split}.target.txt'],
       config=json.loads(run.config().to_json_best_effort()),  # without the options
     )
     return result, outputs

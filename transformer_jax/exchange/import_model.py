@@ -21,7 +21,7 @@ from transformer_jax.exchange.huggingface import SPM, WEIGHTS
 from transformer_jax.machine import files, platform
 from transformer_jax.machine.errors import UserError
 from transformer_jax.model import build, flops
-from transformer_jax.runs import config_checks
+from transformer_jax.runs import config as configs
 from transformer_jax.training import checkpoint, trainer
 
 VOCABULARY = 'vocab.json'
@@ -118,11 +118,11 @@ def import_model(
   plain = config.copy_and_resolve_references()
   config.update({'row': None, 'train_steps': STEP, 'average_last': 1})
   config.checkpoint_every_steps = STEP
-  config_checks.check_numbers(config.to_dict())
+  configs.check(config.to_dict())
   model = read(folder)
   config.model.update(model.sizes)
   try:
-    config_checks.check_numbers(config.to_dict())
+    configs.check(config.to_dict())
   except UserError as error:
     raise UserError(f'{folder} has a model that no run can have: {error}') from error
   platform.start(config.slices)

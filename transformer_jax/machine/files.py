@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import fcntl
+import gzip
 import hashlib
 import json
 import math
@@ -55,6 +56,12 @@ def write(path: pathlib.Path, text: str) -> None:
     partial.replace(path)
   finally:
     partial.unlink(missing_ok=True)
+
+
+def read_bytes(path: pathlib.Path) -> bytes:
+  """A file's content; of one whose name ends in .gz, what was compressed."""
+  content = path.read_bytes()
+  return gzip.decompress(content) if path.suffix == '.gz' else content
 
 
 def writable(folder: pathlib.Path) -> None:

@@ -1,8 +1,7 @@
 """Table 4: the paper's parsers, ours and their baselines, with pictures of trees."""
 
-import pathlib
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from matplotlib.axes import Axes
@@ -14,9 +13,9 @@ from transformer_jax.parsing.evalb import Parsing
 from transformer_jax.parsing.pcfg import Baseline
 from transformer_jax.parsing.trees import Tree
 from transformer_jax.report import paper
-from transformer_jax.report.blocks import Block, Heading, Paragraph, Picture, Table
-from transformer_jax.report.pictures import FAINT, GREY, INK, LINES, picture
-from transformer_jax.report.results import Scored
+from transformer_jax.report.figures import FAINT, GREY, INK, LINES, picture
+from transformer_jax.report.page import Block, Picture, heading, paragraph, table
+from transformer_jax.report.results import HeldOut, Scored
 
 JOURNAL, GUM = 'wsj.23', 'gum/'  # as configs/parsing.py calls their files
 HEADER = ('parser', 'training', 'scored on', 'F1', '95 %', 'recall', 'precision')
@@ -43,26 +42,26 @@ class Row(NamedTuple):
 def blocks(
   parsed: Sequence[Scored],
   baselines: Sequence[Baseline],
-  data_dir: pathlib.Path,
+  texts: HeldOut,
   samples: int,
 ) -> list[Block]:
   """Returns the table, and for each test set F1 by length and by label, and trees.
 
-  Trees are those of the best run of the test set, if its text is in `data_dir`.
+  Trees are those of the best run of the test set, if its text is at hand.
   """
   rows = [*map(_run_row, parsed), *map(_baseline_row, baselines)]
-  section: list[Block] = [Heading(2, 'Table 4')]
-  section.append(Table(HEADER, [*_paper_rows(), *map(_cells, rows)]))
-  section.append(Paragraph(_about(rows)))
+  section: list[Block] = [heading(2, 'Table 4')]
+  section.append(table(HEADER, [*_paper_rows(), *map(_cells, rows)]))
+  section.append(paragraph(_about(rows)))
   for group in _by_treebank(rows):
     name = group[0].test_set
-    section += [Heading(3, f'F1 by words, {name}'), _by_length(group)]
-    if (by_label := _by_label(group)).rows:
-      section += [Heading(3, f'F1 by label, {name}'), by_label]
+    section += [heading(3, f'F1 by words, {name}'), _by_length(group)]
+    if labels := _labels(group):
+      section += [heading(3, f'F1 by label, {name}'), _by_label(group, labels)]
   for treebank in dict.fromkeys(one.result.parsing['treebank'] for one in parsed):
     runs = [one for one in parsed if one.result.parsing['treebank'] == treebank]
     best = max(runs, key=lambda one: one.result.parsing['f1']['score'])
-    section += _samples(best, data_dir, samples)
+    section += _samples(best, texts, samples)
   return section
 
 
@@ -80,14 +79,14 @@ def summary(parsed: Sequence[Scored], baselines: Sequence[Baseline]) -> str:
   return ''.join(line + '\n' for line in lines)
 
 
-def _samples(scored: Scored, data_dir: pathlib.Path, count: int) -> Iterator[Block]:
+def _samples(scored: Scored, texts: HeldOut, count: int) -> Iterator[Block]:
   """Yields pictures of short sentences, evenly spaced in the test set."""
-  held_out, lines = scored.held_out(data_dir), scored.translations
+  held_out, lines = texts.text(scored), scored.translations
   if held_out is None or lines is None or len(lines) != len(held_out[0]) or not count:
     return
   name = _files(scored, scored.result.split)
-  yield Heading(3, f'Trees of {name}, by {scored.run}')
-  yield Paragraph('Constituents that only one of the trees has are bold and in colour.')
+  yield heading(3, f'Trees of {name}, by {scored.run}')
+  yield paragraph('Constituents that only one of the trees has are bold and in colour.')
   sentences = [line.split(' ') for line in held_out[0]]
   short = [n for n, words in enumerate(sentences) if len(words) in SHOWN]
   for n in short[:: max(1, len(short) // count)][:count]:
@@ -117,7 +116,7 @@ def _run_row(scored: Scored) -> Row:
 
 
 def _files(scored: Scored, split: str) -> str:
-  names = scored.config['data']['files'][split]
+  names = scored.data['files'][split]
   return ' + '.join([names] if isinstance(names, str) else names)
 
 
@@ -172,24 +171,28 @@ def _by_treebank(rows: Sequence[Row]) -> Iterator[list[Row]]:
     yield [row for row in rows if row.parsing.treebank == treebank]
 
 
-def _by_length(rows: Sequence[Row]) -> Table:
+def _by_length(rows: Sequence[Row]) -> str:
   counts = rows[0].parsing.lengths
   header = ['parser', *(f'{words} ({int(n):,})' for words, (n, _) in counts.items())]
   cells = lambda row: [
     f'{f1:.2f}' if n else '' for n, f1 in row.parsing.lengths.values()
   ]
-  return Table(header, [[row.name, *cells(row)] for row in rows])
+  return table(header, [[row.name, *cells(row)] for row in rows])
 
 
-def _by_label(rows: Sequence[Row]) -> Table:
-  """Returns F1 by label, the commonest label of the treebank first."""
+def _labels(rows: Sequence[Row]) -> dict[str, int]:
+  """Returns how often the treebank has each label, the commonest first."""
   gold = {label: n for label, (_, n, _) in rows[0].parsing.labels.items()}
-  chosen = sorted((one for one in gold if gold[one] >= FEWEST), key=lambda l: -gold[l])
+  often = {label: n for label, n in gold.items() if n >= FEWEST}
+  return dict(sorted(often.items(), key=lambda item: -item[1]))
+
+
+def _by_label(rows: Sequence[Row], labels: Mapping[str, int]) -> str:
   cells = [
-    [label, f'{gold[label]:,}', *(_f1(row.parsing, label) for row in rows)]
-    for label in chosen
+    [label, f'{count:,}', *(_f1(row.parsing, label) for row in rows)]
+    for label, count in labels.items()
   ]
-  return Table(['label', 'brackets', *(row.name for row in rows)], cells)
+  return table(['label', 'brackets', *(row.name for row in rows)], cells)
 
 
 def _f1(parsing: Parsing, label: str) -> str:

@@ -86,12 +86,12 @@ def _comparison_lines(outputs: Outputs, others: Sequence[str]) -> Iterator[str]:
 def _section(
   scored: Sequence[Any],
   baselines: Sequence[pcfg.Baseline],
-  data_dir: pathlib.Path,
+  texts: Any,
   samples: int,
 ) -> tuple[str, list]:
   from transformer_jax.parsing import table4  # it draws, which loads slowly
 
-  blocks = table4.blocks(scored, baselines, data_dir, samples)
+  blocks = table4.blocks(scored, baselines, texts, samples)
   return table4.summary(scored, baselines), blocks
 
 

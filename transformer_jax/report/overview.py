@@ -1,12 +1,11 @@
 """A table of all results, footnotes on how they were scored, sample translations."""
 
-import pathlib
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from transformer_jax.report import recipe
-from transformer_jax.report.blocks import Block, Bullets, Heading, Table
-from transformer_jax.report.results import Scored
+from transformer_jax.report.page import heading, table
+from transformer_jax.report.results import HeldOut, Scored
 
 HEADER = ('run', 'sacreBLEU', 'BLEU', 'dev PPL', 'scored on', 'step', 'averaged')
 HEADER += ('beam', 'alpha', 'parameters', 'target tokens', 'minutes')
@@ -29,17 +28,17 @@ def kind(scored: Scored) -> Kind:
   return Kind(scored.test_set, result.text, result.corpus, pieces, scored.signatures)
 
 
-def marks(found: Sequence[Scored]) -> dict[Kind, str]:
+def marks(results: Sequence[Scored]) -> dict[Kind, str]:
   """The superscript number of each kind's footnote, which follows the kind's scores."""
-  kinds = dict.fromkeys(map(kind, found))
+  kinds = dict.fromkeys(map(kind, results))
   return {one: f'{n}'.translate(SUPERSCRIPTS) for n, one in enumerate(kinds, 1)}
 
 
-def footnotes(found: Sequence[Scored]) -> list[Block]:
+def footnotes(results: Sequence[Scored]) -> list[str]:
   """A footnote for each kind of score; each pair of signatures is spelt out once."""
   first: dict[tuple[str, str], str] = {}
   items = []
-  for one, mark in marks(found).items():
+  for one, mark in marks(results).items():
     of = one.test_set if one.text is None else f'{one.test_set}, {one.text}'
     text = f'{mark} {of}, corpus {one.corpus[:12]}, {one.pieces:,} pieces. '
     if one.signatures in first:
@@ -48,19 +47,20 @@ def footnotes(found: Sequence[Scored]) -> list[Block]:
       text += 'sacreBLEU: {}; BLEU: {}.'.format(*one.signatures)
     first.setdefault(one.signatures, mark)
     items.append(text)
-  return [Heading(2, 'How it was scored'), Bullets(items)]
+  return items
 
 
-def table(found: Sequence[Scored]) -> Table:
-  """One row a result."""
-  each = marks(found)
-  return Table(HEADER, [_row(scored, each[kind(scored)]) for scored in found])
+def every_result(results: Sequence[Scored]) -> list[str]:
+  """A table with one row a result."""
+  each = marks(results)
+  rows = [_row(scored, each[kind(scored)]) for scored in results]
+  return [heading(2, 'Every result'), table(HEADER, rows)]
 
 
 def _row(scored: Scored, mark: str) -> list[str]:
   result = scored.result
   return [
-    scored.run_and_origin,
+    scored.run_with_parent,
     f'{scored.sacrebleu:.2f}{mark}',
     f'{scored.bleu:.2f}{mark}',
     f'{scored.perplexity:.3f}',
@@ -75,10 +75,10 @@ def _row(scored: Scored, mark: str) -> list[str]:
   ]
 
 
-def representatives(found: Sequence[Scored]) -> list[Scored]:
+def representatives(results: Sequence[Scored]) -> list[Scored]:
   """For each run and kind, a result of the newest step, as configured if possible."""
   best: dict[tuple, tuple] = {}
-  for scored in found:
+  for scored in results:
     key = scored.home, kind(scored)
     rank = scored.result.step, recipe.as_configured(scored)
     if key not in best or rank >= best[key][0]:
@@ -86,33 +86,34 @@ def representatives(found: Sequence[Scored]) -> list[Scored]:
   return [scored for _, scored in best.values()]
 
 
-def best(found: Sequence[Scored]) -> list[Scored]:
+def best_scores(results: Sequence[Scored]) -> list[Scored]:
   """Of each kind the representative with the highest sacreBLEU."""
   highest: dict[Kind, Scored] = {}
-  for scored in representatives(found):
+  for scored in representatives(results):
     own = kind(scored)
     if own not in highest or scored.sacrebleu > highest[own].sacrebleu:
       highest[own] = scored
   return [*highest.values()]
 
 
-def samples(found: Sequence[Scored], data_dir: pathlib.Path, count: int) -> list[Block]:
+def samples(results: Sequence[Scored], texts: HeldOut, count: int) -> list[str]:
   """Evenly spaced sentences of each test set whose text is at hand.
 
   Of the runs of a row the one of the lowest seed translates them.
   """
   alike: dict[tuple, dict[str, Scored]] = {}
-  for scored in sorted(representatives(found), key=lambda scored: scored.seed):
-    text, lines = scored.held_out(data_dir), scored.translations
+  for scored in sorted(representatives(results), key=lambda scored: scored.seed):
+    text, lines = texts.text(scored), scored.translations
     if text is not None and lines is not None and len(lines) == len(text[0]):
-      runs = alike.setdefault((scored.test_set, scored.result.corpus), {})
-      runs.setdefault(scored.result.row or scored.run, scored)
-  made: list[Block] = []
+      runs = alike.setdefault((scored.test_set, scored.corpus), {})
+      runs.setdefault(scored.row or scored.run, scored)
+  blocks: list[str] = []
   for (test_set, _), runs in alike.items() if count else ():
-    shown = [scored for scored in found if scored in runs.values()]
-    sources, references = shown[0].held_out(data_dir)
-    made.append(Heading(2, f'Sample translations of {test_set}'))
+    shown = [scored for scored in results if scored in runs.values()]
+    sources, references = texts.text(shown[0])
+    blocks.append(heading(2, f'Sample translations of {test_set}'))
     for i in range(0, len(sources), max(1, len(sources) // count))[:count]:
       lines = [(scored.run, scored.translations[i]) for scored in shown]
-      made.append(Table(('source', sources[i]), [('reference', references[i]), *lines]))
-  return made
+      rows = [('reference', references[i]), *lines]
+      blocks.append(table(('source', sources[i]), rows))
+  return blocks

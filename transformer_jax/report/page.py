@@ -1,26 +1,35 @@
-"""A report's blocks as Markdown, or as one HTML page that needs no other file."""
+"""A report's parts as Markdown, and one HTML page of them that needs no other file."""
 
 import html
 import itertools
 import os
+import pathlib
 import re
 import urllib.parse
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
-from transformer_jax.report import pictures
-from transformer_jax.report.blocks import (
-  Block,
-  Bullets,
-  Facts,
-  Heading,
-  Paragraph,
-  Picture,
-  Table,
-  legible,
-)
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+
+from transformer_jax.machine import files
 
 NARROW = 8  # characters of a first column that stays in sight on a phone
 LONG = 28  # characters of a cell that takes several lines
+# Each colour on a light and on a dark page. Pictures and page have them as variables of
+# CSS. Those of lines, grey too, have hues of Okabe and Ito (2008), moved apart until
+# any two differ by 26 (CIE 1976) to all kinds of colour vision.
+COLOURS = {
+  'paper': ('#ffffff', '#0d1117'),
+  'ink': ('#1f2328', '#e6edf3'),
+  'faint': ('#d1d9e0', '#3d444d'),
+  'grey': ('#a7a7a7', '#7d7d7d'),
+  'blue': ('#0a50bb', '#4c8dff'),
+  'vermilion': ('#bd3200', '#dd6433'),
+  'green': ('#00a65c', '#42dda0'),
+  'purple': ('#983177', '#f5a3e4'),
+  'gold': ('#d99c00', '#e0e05a'),
+}
 STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; color: var(--ink);
   background: var(--paper); max-width: 72rem; margin: 2rem auto; padding: 0 1rem;
@@ -28,17 +37,13 @@ body { font: 16px/1.5 system-ui, sans-serif; color: var(--ink);
 h1, h2, h3 { line-height: 1.25; }
 h2 { margin-top: 3rem; border-bottom: 1px solid var(--faint); }
 h3 { margin-top: 2rem; }
-p, ul, dl { max-width: 50rem; }
-dl { border-left: 3px solid var(--faint); padding-left: 1rem; }
-dt { font-size: 0.875rem; font-weight: 600; }
-dd { margin: 0 0 0.5rem; }
+p, ul { max-width: 50rem; }
 .scroll { overflow-x: auto; margin: 1rem 0; }
 table { border-collapse: separate; border-spacing: 0; font-size: 0.875rem;
   overflow-wrap: normal; }
-th, td { padding: 0.25rem 0.6rem; text-align: right; white-space: nowrap;
+th, td { padding: 0.25rem 0.6rem; text-align: left; white-space: nowrap;
   border-bottom: 1px solid var(--faint); font-variant-numeric: tabular-nums; }
 thead th { vertical-align: bottom; white-space: normal; }
-th:first-child, .words, .text { text-align: left; }
 .text { white-space: normal; min-width: 9rem; max-width: 40rem; }
 .narrow th:first-child { position: sticky; left: 0; background: var(--paper); }
 .pictures { display: grid; gap: 1rem;
@@ -46,52 +51,101 @@ th:first-child, .words, .text { text-align: left; }
 figure { margin: 0; }
 figure svg { width: 100%; max-width: 36rem; height: auto; }
 """
+# What neither XML nor a terminal takes: control characters, and the surrogates that
+# stand for the bytes of a file's name that are not UTF-8.
+_UNPRINTABLE = re.compile('[\x00-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]')
 
 
-def markdown(blocks: Sequence[Block], stem: str | None = None) -> str:
-  """Markdown whose pictures are links to STEM.NAME.svg, or left out without it."""
-  parts = []
-  for kind, some in itertools.groupby(blocks, type):
-    if kind is Picture:
-      links = [f'![{_escaped(x.text)}]({_link(f"{stem}.{x.name}.svg")})' for x in some]
-      parts += ['\n'.join(links)] if stem else []
-    else:
-      parts += map(_markdown, some)
-  return '\n\n'.join(parts) + '\n'
+class Picture(NamedTuple):
+  """Pictures that follow one another stand side by side where there is room."""
+
+  name: str  # of its file, without the ending
+  text: str  # says what it shows to readers who cannot see it
+  svg: str
+
+  def write(self, path: pathlib.Path) -> None:
+    """Writes an SVG file of its own, which brings its colours along."""
+    start = self.svg.index('>') + 1
+    svg = f'{self.svg[:start]}\n<style>{css()}</style>{self.svg[start:]}'
+    files.write(path, f'<?xml version="1.0" encoding="utf-8"?>\n{svg}')
 
 
-def _markdown(block: Block) -> str:
-  match block:
-    case Heading(level, text):
-      return f'{"#" * level} {_escaped(text)}'
-    case Paragraph(text):
-      return _line(text)
-    case Bullets(items):
-      return '\n'.join(f'- {_line(item)}' for item in items)
-    case Facts(items):
-      return '\n'.join(f'- **{_escaped(name)}**: {_escaped(x)}' for name, x in items)
-    case Table(header, rows):
-      line = lambda cells: '| ' + ' | '.join(map(_escaped, cells)) + ' |'
-      rule = '|---' * len(header) + '|'
-      return '\n'.join([line(header), rule, *map(line, rows)])
+Block = str | Picture  # a str is Markdown, as the functions below return it
 
 
-def _link(file: str) -> str:
-  return urllib.parse.quote(os.fsencode(file))
+def legible(text: str) -> str:
+  """The text in one line, with U+FFFD for each character that cannot be shown."""
+  return _UNPRINTABLE.sub('\ufffd', ' '.join(text.split()))
 
 
-def _escaped(text: str) -> str:
+def heading(level: int, text: str) -> str:
+  return f'{"#" * level} {_escape(text)}'
+
+
+def paragraph(text: str) -> str:
+  return _escape_line(text)
+
+
+def bullets(items: Iterable[str]) -> str:
+  return '\n'.join(f'- {_escape_line(item)}' for item in items)
+
+
+def facts(items: Iterable[tuple[str, str]]) -> str:
+  """Sentences, each under a name."""
+  return '\n'.join(f'- **{_escape(name)}**: {_escape(text)}' for name, text in items)
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+  """Rows of text; the first column names the row. Numbers are set to the right."""
+  columns = zip(*rows, strict=True) if rows else ((),) * len(header)
+  rules = ('---:' if n and not _has_words(c) else '---' for n, c in enumerate(columns))
+  lines = [[*map(_escape, line)] for line in (header, *rows)]
+  lines.insert(1, [*rules])
+  return '\n'.join(f'| {" | ".join(cells)} |' for cells in lines)
+
+
+def _has_words(cells: Iterable[str]) -> bool:
+  return any(re.match('[A-Za-z]', cell) for cell in cells)
+
+
+def _escape(text: str) -> str:
   """Escapes what Markdown would take for markup within a line."""
   inside = r'([\\`*<>\[\]|~$]|&(?=[#\w])|(?<![^\W_])_|_(?![^\W_]))'
   return re.sub(inside, r'\\\1', legible(text))
 
 
-def _line(text: str) -> str:
+def _escape_line(text: str) -> str:
   """Escapes, too, what a line must not begin with."""
-  return re.sub(r'^(\d*)([-+=#.)])', r'\1\\\2', _escaped(text))
+  return re.sub(r'^(\d*)([-+=#.)])', r'\1\\\2', _escape(text))
 
 
-def page(title: str, blocks: Sequence[Block]) -> str:
+def markdown(blocks: Iterable[Block], stem: str | None = None) -> str:
+  """Markdown whose pictures are links to STEM.NAME.svg, or left out without it."""
+  parts = []
+  for is_picture, group in itertools.groupby(blocks, _is_picture):
+    if not is_picture:
+      parts += group
+    elif stem:
+      parts.append('\n'.join(f'![{_escape(x.text)}]({_link(stem, x)})' for x in group))
+  return '\n\n'.join(parts) + '\n'
+
+
+def write_markdown(blocks: Sequence[Block], path: pathlib.Path) -> None:
+  """Writes Markdown, and its pictures beside it as STEM.NAME.svg."""
+  for picture in filter(_is_picture, blocks):
+    picture.write(path.with_suffix(f'.{picture.name}.svg'))
+  files.write(path, markdown(blocks, path.stem))
+
+
+def _is_picture(block: Block) -> bool:
+  return isinstance(block, Picture)
+
+
+def _link(stem: str, picture: Picture) -> str:
+  return urllib.parse.quote(os.fsencode(f'{stem}.{picture.name}.svg'))
+
+
+def page(title: str, blocks: Iterable[Block]) -> str:
   """An HTML page with its style and pictures inside."""
   body = '\n'.join(_bodies(blocks))
   return f"""<!DOCTYPE html>
@@ -99,9 +153,9 @@ def page(title: str, blocks: Sequence[Block]) -> str:
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{_text(title)}</title>
+<title>{html.escape(legible(title))}</title>
 <style>
-{pictures.css()}{STYLE}</style>
+{css()}{STYLE}</style>
 </head>
 <body>
 {body}
@@ -110,60 +164,65 @@ def page(title: str, blocks: Sequence[Block]) -> str:
 """
 
 
-def _bodies(blocks: Sequence[Block]) -> Iterator[str]:
-  for kind, some in itertools.groupby(blocks, type):
-    if kind is Picture:
-      yield f'<div class="pictures">{"".join(map(_figure, some))}</div>'
+def css() -> str:
+  """The colours as variables, which pictures and page share."""
+  light, dark = (
+    ' '.join(f'--{name}: {both[n]};' for name, both in COLOURS.items()) for n in (0, 1)
+  )
+  return (
+    f':root {{ color-scheme: light dark; {light} }}\n'
+    f'@media (prefers-color-scheme: dark) {{ :root {{ {dark} }} }}\n'
+  )
+
+
+def _bodies(blocks: Iterable[Block]) -> Iterator[str]:
+  reader = MarkdownIt('commonmark', {'html': False}).enable('table')
+  reader.add_render_rule('table_open', _open_table)
+  reader.add_render_rule('table_close', lambda *_: '</table></div>\n')
+  for is_picture, group in itertools.groupby(blocks, _is_picture):
+    if is_picture:
+      yield f'<div class="pictures">{"".join(map(_figure, group))}</div>'
     else:
-      yield from map(_html, some)
+      tokens = reader.parse(markdown(group))
+      _style_tables(tokens)
+      yield reader.renderer.render(tokens, reader.options, {}).strip()
+
+
+def _open_table(_: object, tokens: Sequence[Token], n: int, *__: object) -> str:
+  return f'<div class="{tokens[n].meta["class"]}"><table>\n'
 
 
 def _figure(picture: Picture) -> str:
-  named = f'<svg role="img" aria-label="{_text(picture.text)}"'
+  named = f'<svg role="img" aria-label="{html.escape(legible(picture.text))}"'
   return f'<figure>{picture.svg.replace("<svg", named, 1)}</figure>'
 
 
-def _html(block: Block) -> str:
-  match block:
-    case Heading(level, text):
-      return f'<h{level}>{_text(text)}</h{level}>'
-    case Paragraph(text):
-      return f'<p>{_text(text)}</p>'
-    case Bullets(items):
-      return f'<ul>{"".join(f"<li>{_text(item)}</li>" for item in items)}</ul>'
-    case Facts(items):
-      inside = (f'<dt>{_text(name)}</dt><dd>{_text(x)}</dd>' for name, x in items)
-      return f'<dl>{"".join(inside)}</dl>'
-    case Table(header, rows):
-      return _html_table(header, rows)
+def _style_tables(tokens: list[Token]) -> None:
+  """Names rows by their first cell, wraps long cells, and lets wide tables scroll."""
+  rows: list[list[tuple[Token, str, Token]]] = []  # each cell opens, has text, closes
+  for n, token in enumerate(tokens):
+    if token.type == 'table_open':
+      rows, opening = [], token
+    elif token.type == 'tr_open':
+      rows.append([])
+    elif token.type in ('th_open', 'td_open'):
+      text = ''.join(child.content for child in tokens[n + 1].children)
+      rows[-1].append((token, text, tokens[n + 2]))
+    elif token.type == 'table_close':
+      opening.meta['class'] = 'scroll'
+      _style_cells(rows)
+      if all(len(text) <= NARROW for (_, text, _), *_ in rows[1:]):
+        opening.meta['class'] += ' narrow'
 
 
-def _html_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-  columns = zip(*rows, strict=True) if rows else [()] * len(header)
-  styles = [_style(column) for column in columns]
-  head = ''.join(
-    f'<th scope="col"{style}>{_text(cell)}</th>'
-    for style, cell in zip(styles, header, strict=True)
-  )
-  lines = []
-  for first, *others in rows:
-    cells = ''.join(
-      f'<td{style}>{_text(cell)}</td>'
-      for style, cell in zip(styles[1:], others, strict=True)
-    )
-    lines.append(f'<tr><th scope="row">{_text(first)}</th>{cells}</tr>')
-  narrow = ' narrow' if all(len(row[0]) <= NARROW for row in rows) else ''
-  body = '\n'.join(lines)
-  table = f'<table><thead><tr>{head}</tr></thead>\n<tbody>{body}</tbody></table>'
-  return f'<div class="scroll{narrow}">{table}</div>'
-
-
-def _style(column: Sequence[str]) -> str:
-  """Words are set to the left, long ones in several lines; numbers to the right."""
-  if not any(re.match('[A-Za-z]', cell) for cell in column):
-    return ''
-  return ' class="text"' if max(map(len, column)) > LONG else ' class="words"'
-
-
-def _text(text: str) -> str:
-  return html.escape(legible(text))
+def _style_cells(rows: Sequence[Sequence[tuple[Token, str, Token]]]) -> None:
+  for opening, _, _ in rows[0]:
+    opening.attrSet('scope', 'col')
+  for (opening, _, closing), *_ in rows[1:]:
+    opening.tag = closing.tag = 'th'
+    opening.attrSet('scope', 'row')
+  for column in zip(*rows, strict=True):
+    texts = [text for _, text, _ in column[1:]]
+    if _has_words(texts) and max(map(len, texts)) > LONG:
+      for opening, _, _ in column:
+        opening.attrJoin('class', 'text')

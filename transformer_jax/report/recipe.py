@@ -6,9 +6,10 @@ Each piece is measured by results that differ in it alone.
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from transformer_jax.report import differences, paper, rows
-from transformer_jax.report.blocks import Block, Heading, Paragraph, Table
+from transformer_jax.report import comparable, paper
+from transformer_jax.report.page import heading, paragraph, table
 from transformer_jax.report.results import Scored
+from transformer_jax.report.table3 import Compare, combine, p_text
 from transformer_jax.scoring.significance import spread
 
 
@@ -44,20 +45,18 @@ def as_configured(scored: Scored) -> bool:
   return pieces(scored)[:3] == tuple(scored.config[key] for key in AS_CONFIG)
 
 
-def recipe(found: Sequence[Scored], compare: differences.Compare) -> list[Block]:
+def recipe(results: Sequence[Scored], compare: Compare) -> list[str]:
   """A table for each test set with two results that differ in one piece alone."""
   tables: dict[tuple[str, str], list[list[str]]] = {}
-  for members in _groups(found):
-    first = members[0]
-    for changed, made in _pairs(members).items():
-      line = _row(*changed, made, compare)
-      name = first.config['data']['name'], first.test_set
-      tables.setdefault(name, []).append(line)
+  for members in _groups(results):
+    name = members[0].data['name'], members[0].test_set
+    for changed, pairs in _pairs(members).items():
+      tables.setdefault(name, []).append(_row(*changed, pairs, compare))
   if not tables:
     return []
-  blocks: list[Block] = [Heading(2, 'Pieces of the recipe')]
+  blocks = [heading(2, 'Pieces of the recipe')]
   for (corpus, test_set), lines in tables.items():
-    blocks += [Heading(3, f'{corpus}, {test_set}'), Table(HEADER, lines)]
+    blocks += [heading(3, f'{corpus}, {test_set}'), table(HEADER, lines)]
   note = (
     "Each result against the same seed's as the config has it, after as many steps, or "
     'after the last step of each seed where these differ. '
@@ -65,33 +64,33 @@ def recipe(found: Sequence[Scored], compare: differences.Compare) -> list[Block]
     'sentences, twice the mean of several seeds; ± is half the 95 % interval over '
     'seeds.'
   )
-  return [*blocks, Paragraph(note)]
+  return [*blocks, paragraph(note)]
 
 
-def _groups(found: Sequence[Scored]) -> list[list[Scored]]:
+def _groups(results: Sequence[Scored]) -> list[list[Scored]]:
   """Results that may be compared: after as many steps, or each after its run's last.
 
   Where patience ends runs, each seed has another last step.
   """
-  run = lambda scored: (*_same(scored), scored.seed, scored.config['epsilon_ls'])
+  run = lambda scored: (*_rest(scored), scored.seed, scored.config['epsilon_ls'])
   last: dict[tuple, int] = {}
-  for scored in found:
+  for scored in results:
     last[run(scored)] = max(scored.result.step, last.get(run(scored), 0))
   groups: dict[tuple, list[Scored]] = {}
   ends: dict[tuple, list[Scored]] = {}
-  for scored in found:
-    same, step = _same(scored), scored.result.step
-    groups.setdefault((*same, step), []).append(scored)
+  for scored in results:
+    rest, step = _rest(scored), scored.result.step
+    groups.setdefault((*rest, step), []).append(scored)
     if step == last[run(scored)]:
-      ends.setdefault(same, []).append(scored)
+      ends.setdefault(rest, []).append(scored)
   several = [one for one in ends.values() if len({s.result.step for s in one}) > 1]
   return [*groups.values(), *several]
 
 
-def _same(scored: Scored) -> tuple:
+def _rest(scored: Scored) -> tuple:
   """All that a result depends on beside the pieces, the seed and the step."""
-  cells = rows.cells(scored.config) | {'epsilon_ls': None}
-  return rows.conditions(scored), *cells.items(), scored.result.split
+  cells = comparable.cells(scored.config) | {'epsilon_ls': None}
+  return comparable.conditions(scored), *cells.items(), scored.result.split
 
 
 Changed = tuple[str, float, float]  # name of the piece, as it is, instead
@@ -103,7 +102,7 @@ def _pairs(members: Sequence[Scored]) -> dict[Changed, list[tuple[Scored, Scored
   for scored in members:
     if as_configured(scored):
       usual.setdefault((scored.seed, scored.config['epsilon_ls']), scored)
-  found: dict[tuple[Changed, int], tuple[Scored, Scored]] = {}
+  pairs: dict[tuple[Changed, int], tuple[Scored, Scored]] = {}
   for scored in members:
     seed, epsilon = scored.seed, scored.config['epsilon_ls']
     own = usual.get((seed, epsilon))
@@ -112,11 +111,11 @@ def _pairs(members: Sequence[Scored]) -> dict[Changed, list[tuple[Scored, Scored
       both = zip(NAMES, pieces(against), pieces(scored), strict=True)
       differ = [change for change in both if change[1] != change[2]]
       if len(differ) == 1:
-        found.setdefault((differ[0], seed), (scored, against))
-  gathered: dict[Changed, list[tuple[Scored, Scored]]] = {}
-  for change, seed in sorted(found, key=lambda k: (NAMES.index(k[0][0]), k)):
-    gathered.setdefault(change, []).append(found[change, seed])
-  return gathered
+        pairs.setdefault((differ[0], seed), (scored, against))
+  by_change: dict[Changed, list[tuple[Scored, Scored]]] = {}
+  for change, seed in sorted(pairs, key=lambda k: (NAMES.index(k[0][0]), k)):
+    by_change.setdefault(change, []).append(pairs[change, seed])
+  return by_change
 
 
 def _row(
@@ -124,14 +123,14 @@ def _row(
   old: float,
   new: float,
   pairs: Sequence[tuple[Scored, Scored]],
-  compare: differences.Compare,
+  compare: Compare,
 ) -> list[str]:
   scores = [[scored.bleu for scored in pair] for pair in pairs]
   steps = ', '.join(f'{n:,}' for n in sorted({pair[0].result.step for pair in pairs}))
   mean = lambda n: sum(pair[n] for pair in scores) / len(scores)
   difference = spread([ours - usual for ours, usual in scores])
   margin = '' if difference.margin is None else f' ± {difference.margin:.2f}'
-  p = differences.combined(compare(*pair) for pair in pairs)
+  p = combine(compare(*pair) for pair in pairs)
   return [
     name,
     steps,
@@ -141,5 +140,5 @@ def _row(
     f'{mean(0):.2f}',
     f'{mean(1):.2f}',
     f'{difference.mean:+.2f}{margin}',
-    differences.p_text(p),
+    p_text(p),
   ]

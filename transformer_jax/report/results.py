@@ -1,23 +1,24 @@
-"""Runs and results of evaluations, found and read, with what stands beside them."""
+"""Runs and results of evaluations, read with what stands beside them."""
 
 import pathlib
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from transformer_jax.data import card
 from transformer_jax.data.corpus import folder_of, set_name
 from transformer_jax.data.task import Task
+from transformer_jax.machine import files
 from transformer_jax.machine.errors import UserError
 from transformer_jax.runs.metrics import read_records
-from transformer_jax.runs.result import CONFIG, MODEL, Result
+from transformer_jax.runs.result import Result
 from transformer_jax.runs.run import Run
 
 
 class Scored(NamedTuple):
   """One result and what was read beside it."""
 
-  run: str  # the folder's name, or the file's where there is none
+  run: str  # the folder's name, or the file's where there is no folder
   result: Result
   path: pathlib.Path  # of the result
   home: pathlib.Path  # the run's folder, or the file without its ending
@@ -27,6 +28,11 @@ class Scored(NamedTuple):
   @property
   def config(self) -> dict:
     return self.result.config
+
+  @property
+  def data(self) -> dict:
+    """What the config says of the corpus."""
+    return self.result.config['data']
 
   @property
   def bleu(self) -> float:
@@ -62,47 +68,36 @@ class Scored(NamedTuple):
     return self.config['seed']
 
   @property
-  def run_and_origin(self) -> str:
+  def run_with_parent(self) -> str:
     """The run, and which other run's model a fine-tuned one started from."""
-    origin = self.config['init_from']
-    if not origin['run']:
+    parent = self.config['init_from']
+    if not parent['run']:
       return self.run
-    name = pathlib.Path(origin['run']).name
-    return f'{self.run} (from {name}, step {origin["step"]:,})'
+    name = pathlib.Path(parent['run']).name
+    return f'{self.run} (from {name}, step {parent["step"]:,})'
 
   @property
   def pair(self) -> str:
     """Source and target language: 'en-de'."""
-    data = self.config['data']
-    return f'{data["source_language"]}-{data["target_language"]}'
+    return f'{self.data["source_language"]}-{self.data["target_language"]}'
 
   @property
   def test_set(self) -> str:
     """The name of the text it was scored on, as its config tells it."""
-    config, split = self.config, self.result.split
-    if config['data']['reader'] == 'embedded' or split not in config['data']['files']:
-      return f'{config["data"]["name"]} {split}'
-    names = config['data']['files'][split]
-    names = [names] if isinstance(names, str) else names
-    return '+'.join(set_name(name) for name in names)
+    split = self.result.split
+    if self.data['reader'] == 'embedded':
+      return f'{self.data["name"]} {split}'
+    names = self.data['files'][split]
+    return '+'.join(map(set_name, [names] if isinstance(names, str) else names))
 
   @property
   def text(self) -> pathlib.Path:
-    """The file of the translations, which may not be there."""
-    return _text(self.path, self.result)
-
-  def held_out(self, data_dir: pathlib.Path) -> tuple[list[str], list[str]] | None:
-    """Sources and references, if the corpus it was scored on is prepared there."""
-    folder = folder_of(self.config['data']['name'], data_dir)
-    if not (folder / card.CARD).is_file():
-      return None
-    try:
-      if card.read_card(folder).identity != self.result.corpus:
-        return None
-      return card.read_text(folder, self.result.split)
-    except (OSError, UserError, ValueError) as error:
-      print(f'{self.run} is shown without samples: {error}', file=sys.stderr)
-      return None
+    """The file of the translations, perhaps as .txt.gz, which may be missing."""
+    path = self.path.with_suffix('.txt')
+    if self.path.name == 'result.json':
+      path = self.result.translations(Run(self.path.parent))
+    compressed = path.with_name(path.name + '.gz')
+    return compressed if compressed.is_file() else path
 
 
 class Unscored(NamedTuple):
@@ -120,79 +115,101 @@ class Unscored(NamedTuple):
     return self.config['row']
 
   def __str__(self) -> str:
-    made = max((record['step'] for record in self.records), default=0)
-    steps = f'{made:,} of {self.config["train_steps"]:,}'
+    last = max((record['step'] for record in self.records), default=0)
+    steps = f'{last:,} of {self.config["train_steps"]:,}'
     return f'not evaluated: run {self.run} (step {steps})'
 
 
-class Found(NamedTuple):
+class HeldOut:
+  """The text that results were scored on, where it is at hand.
+
+  Args:
+    data_dir: the folder of prepared corpora.
+    references: files of references, one a line, for where no corpus is prepared.
+  """
+
+  def __init__(self, data_dir: pathlib.Path, references: Iterable[pathlib.Path] = ()):
+    self._data_dir = data_dir
+    self._references = {files.sha256(path): path for path in references}
+
+  def text(self, scored: Scored) -> tuple[list[str], list[str]] | None:
+    """Sources and references, if the corpus is prepared."""
+    folder = folder_of(scored.data['name'], self._data_dir)
+    if not (folder / card.CARD).is_file():
+      return None
+    try:
+      if card.read_card(folder).identity != scored.corpus:
+        return None
+      return card.read_text(folder, scored.result.split)
+    except (OSError, UserError) as error:
+      print(f'{scored.run} is shown without its text: {error}', file=sys.stderr)
+      return None
+
+  def references(self, scored: Scored) -> list[str] | None:
+    """The references, of the prepared corpus or of a file with the same lines."""
+    if (text := self.text(scored)) is not None:
+      return text[1]
+    if scored.result.references not in self._references:
+      return None
+    return read_lines(self._references[scored.result.references])
+
+
+class Results(NamedTuple):
+  """What was read for a report."""
+
   scored: list[Scored]
   unscored: list[Unscored]
+  baselines: list[tuple[str, Any]]  # a task, and what its section read: no run's score
   left_out: list[str]  # what could not be read, and why
-  sectioned: list[Scored]  # results of tasks with a section of their own
-  baselines: list[tuple[str, Any]]  # the task's name, and what its section read
 
-  def with_distinct_names(self) -> 'Found':
+  def with_distinct_names(self) -> 'Results':
     """Prefixes equal run names with as many parent folders as make them distinct."""
-    homes = {one.home for one in (*self.scored, *self.unscored, *self.sectioned)}
+    homes = {one.home for one in (*self.scored, *self.unscored)}
     names = {home: distinct_name(home, homes) for home in homes}
-    scored = [one._replace(run=names[one.home]) for one in self.scored]
-    unscored = [one._replace(run=names[one.home]) for one in self.unscored]
-    sectioned = [one._replace(run=names[one.home]) for one in self.sectioned]
-    return self._replace(scored=scored, unscored=unscored, sectioned=sectioned)
+    return self._replace(
+      scored=[one._replace(run=names[one.home]) for one in self.scored],
+      unscored=[one._replace(run=names[one.home]) for one in self.unscored],
+    )
 
 
-def none_found() -> Found:
-  return Found([], [], [], [], [])
-
-
-def read(path: pathlib.Path, tasks: Mapping[str, Task]) -> Found:
+def read(path: pathlib.Path, tasks: Mapping[str, Task]) -> Results:
   """Every result of a run's folder, or of one file, which may be a task's baseline.
 
   A folder's results are those under translations/, or result.json if there are none.
   A run without a result is read for its curves.
   """
-  files = [path]
+  paths = [path]
   if path.is_dir():
     home, log = path.resolve(), path / 'metrics.jsonl'
-    files = sorted((path / 'translations').glob('*.json')) or [path / 'result.json']
+    paths = sorted((path / 'translations').glob('*.json')) or [path / 'result.json']
   elif path.parent.name == 'translations' or path.name == 'result.json':
     folder = path.parent if path.name == 'result.json' else path.parent.parent
     home, log = folder.resolve(), folder / 'metrics.jsonl'
   else:
     home = path.absolute().with_suffix('')
     log = path.with_suffix('.metrics.jsonl')
-  found = none_found()
-  records = []
+  results, records = Results([], [], [], []), []
   try:
     records = read_records(log)
-  except (OSError, UserError, ValueError) as error:
-    found.left_out.append(f'{log}: damaged ({error}); its curves are not drawn')
-  if files == [path / 'result.json'] and not files[0].exists():
+  except UserError as error:
+    results.left_out.append(f'{error}; its curves are not drawn')
+  if paths == [path / 'result.json'] and not paths[0].exists():
     try:
-      found.unscored.append(_unscored(home, records))
-    except (OSError, UserError, ValueError) as error:
-      found.left_out.append(f'{path}: no run that can be read ({error})')
-    return found
-  for file in files:
+      results.unscored.append(_read_unscored(home, records))
+    except UserError as error:
+      results.left_out.append(f'{path}: no run that can be read ({error})')
+    return results
+  for file in paths:
     try:
       if baselines := [*_baselines(file, tasks)]:
-        found.baselines.extend(baselines)
-        continue
-      result = Result.read(file)
+        results.baselines.extend(baselines)
+      else:
+        one = Scored(home.name, Result.read(file), file, home, None, records)
+        results.scored.append(_with_translations(one, results.left_out))
     except UserError as error:
-      found.left_out.append(str(error))
-      continue
-    text, lines = _text(file, result), None
-    try:
-      lines = _lines(text)
-    except (OSError, UserError, ValueError) as error:
-      found.left_out.append(f'{text}: damaged ({error}); taken for missing')
-    one = Scored(home.name, result, file, home, lines, records)
-    (found.sectioned if tasks[result.task].section else found.scored).append(one)
-  for some in (found.scored, found.sectioned):
-    some.sort(key=_order)
-  return found
+      results.left_out.append(str(error))
+  results.scored.sort(key=_order)
+  return results
 
 
 def _baselines(
@@ -203,11 +220,23 @@ def _baselines(
       yield name, baseline
 
 
-def _unscored(home: pathlib.Path, records: list[dict]) -> Unscored:
-  """A folder without a result; raises OSError or UserError if it is no run either."""
+def _with_translations(scored: Scored, left_out: list[str]) -> Scored:
+  try:
+    lines = read_lines(scored.text) if scored.text.is_file() else None
+  except UnicodeDecodeError as error:
+    left_out.append(f'{scored.text}: damaged ({error}); taken for missing')
+    return scored
+  return scored._replace(translations=lines)
+
+
+def read_lines(path: pathlib.Path) -> list[str]:
+  """The lines of a text, which are parted by line feeds alone."""
+  return files.read_bytes(path).decode().split('\n')[:-1]
+
+
+def _read_unscored(home: pathlib.Path, records: list[dict]) -> Unscored:
+  """A folder without a result; raises UserError if it is no run either."""
   config = Run(home).config().to_dict()
-  if missing := CONFIG.keys() - config or MODEL.keys() - config['model']:
-    raise UserError(f'config.json lacks {", ".join(sorted(missing))}')
   corpus = card.read_card(home).identity
   return Unscored(home.name, home, config, corpus, records)
 
@@ -218,16 +247,6 @@ def distinct_name(home: pathlib.Path, homes: set[pathlib.Path]) -> str:
     if sum(other.parts[-n:] == home.parts[-n:] for other in homes) == 1:
       return str(pathlib.Path(*home.parts[-n:]))
   return str(home)
-
-
-def _text(path: pathlib.Path, result: Result) -> pathlib.Path:
-  if path.name == 'result.json':
-    return result.translations(Run(path.parent))
-  return path.with_suffix('.txt')
-
-
-def _lines(path: pathlib.Path) -> list[str] | None:
-  return path.read_bytes().decode().split('\n')[:-1] if path.is_file() else None
 
 
 def _order(scored: Scored) -> tuple:

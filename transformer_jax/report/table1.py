@@ -1,25 +1,28 @@
 """Table 1 as scripts.table1 measured it, beside the orders that the paper prints."""
 
-import json
 import pathlib
 import statistics
 from collections.abc import Callable, Sequence
+from typing import Annotated, Literal, TypedDict
 
+import msgspec
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
+from msgspec import Meta
 
+from transformer_jax.machine import files
 from transformer_jax.machine.errors import UserError
 from transformer_jax.report import paper
-from transformer_jax.report.blocks import (
+from transformer_jax.report.figures import GREY, picture
+from transformer_jax.report.page import (
   Block,
-  Bullets,
-  Heading,
-  Paragraph,
   Picture,
-  Table,
+  bullets,
+  heading,
+  paragraph,
+  table,
 )
-from transformer_jax.report.pictures import GREY, picture
 
 TASK = 'table1'
 HEIGHT = 6.6  # inches, of the picture
@@ -30,26 +33,66 @@ HEADER += ('sequential (paper)', 'sequential', 'path (paper)', 'path')
 QUANTITIES = ('flops', 'seconds', 'temporary_bytes')
 
 
-def read(path: pathlib.Path) -> dict | None:
+class Exponent(TypedDict):
+  exponent: float
+  standard_error: float | None
+
+
+class Cell(TypedDict):
+  """A layer at one length and width."""
+
+  layer: str
+  n: int
+  d: int
+  reach: int
+  flops: float
+  seconds: float
+  quartiles: list[float]
+  repeats: int
+  temporary_bytes: float
+
+
+class Counts(TypedDict):
+  """What is counted from a layer's program at each n; None: there is no path."""
+
+  n: list[int]
+  sequential: list[int | None]
+  path: list[int | None]
+
+
+class Measured(TypedDict):
+  """What scripts.table1 writes."""
+
+  task: Literal['table1']
+  device: str
+  processor: str
+  versions: dict[str, str]
+  cells: Annotated[list[Cell], Meta(min_length=1)]
+  exponents: dict[str, dict[str, dict[str, Exponent] | None]]
+  fitted_over: dict[str, list[int]]
+  reaches: dict[str, list[int]]
+  counts: dict[str, Counts]
+
+
+def read(path: pathlib.Path) -> Measured | None:
   """What scripts.table1 wrote; None if the file is something else, or damaged.
 
   Raises:
     UserError: the file is a measurement of Table 1 with parts missing.
   """
   try:
-    found = json.loads(path.read_text())
-  except (OSError, ValueError, RecursionError):
+    content = files.read_json_object(path)
+  except (OSError, UserError):
     return None
-  if not isinstance(found, dict) or 'task' not in found or found['task'] != TASK:
+  if content.get('task') != TASK:
     return None
   try:
-    blocks(found, '')  # what is missing, or of another type, shows itself here
-  except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-    raise UserError(f'{path}: no whole measurement of Table 1 ({error!r})') from error
-  return found
+    return msgspec.convert(content, Measured)
+  except msgspec.ValidationError as error:
+    raise UserError(f'{path}: no whole measurement of Table 1 ({error})') from error
 
 
-def blocks(measured: dict, name: str) -> list[Block]:
+def blocks(measured: Measured, name: str) -> list[Block]:
   """A measurement's table, costs at the largest n and d, ratios, and a picture.
 
   Args:
@@ -59,19 +102,19 @@ def blocks(measured: dict, name: str) -> list[Block]:
   n, d = (_values(cells, size)[-1] for size in ('n', 'd'))
   costs = [_costs(cell) for cell in cells if (cell['n'], cell['d']) == (n, d)]
   return [
-    Heading(2, 'Table 1, measured' + (f': {name}' if name else '')),
-    Table(HEADER, [_row(layer, measured) for layer in measured['exponents']]),
+    heading(2, 'Table 1, measured' + (f': {name}' if name else '')),
+    table(HEADER, [_row(layer, measured) for layer in measured['exponents']]),
     _notes(measured),
-    Heading(3, f'At n = {n:,}, d = {d:,}'),
-    Table(('layer', 'GFLOP', 'ms', 'GFLOP/s', 'temporary MB'), costs),
-    Heading(3, "Recurrence's time over self-attention's"),
+    heading(3, f'At n = {n:,}, d = {d:,}'),
+    table(('layer', 'GFLOP', 'ms', 'GFLOP/s', 'temporary MB'), costs),
+    heading(3, "Recurrence's time over self-attention's"),
     *_ratios(cells),
-    Heading(3, 'Time over n and over d'),
+    heading(3, 'Time over n and over d'),
     _picture(cells, f'{TASK}.{name}' if name else TASK),
   ]
 
 
-def _grid(measured: dict) -> list[dict]:
+def _grid(measured: Measured) -> list[Cell]:
   """The cells that vary n and d, without those that vary k or r at one n and d."""
   first = {symbol: reaches[0] for symbol, reaches in measured['reaches'].items()}
   fitted = {x: y['flops'] for x, y in measured['exponents'].items()}
@@ -79,11 +122,11 @@ def _grid(measured: dict) -> list[dict]:
   return [cell for cell in measured['cells'] if cell['reach'] in own[cell['layer']]]
 
 
-def _values(cells: Sequence[dict], name: str) -> list[int]:
+def _values(cells: Sequence[Cell], name: str) -> list[int]:
   return sorted({cell[name] for cell in cells})
 
 
-def _row(layer: str, measured: dict) -> list[str]:
+def _row(layer: str, measured: Measured) -> list[str]:
   orders = paper.TABLE_1[layer] if layer in paper.TABLE_1 else None
   printed = [f'O({order.text})' for order in orders] if orders else [''] * 3
   fitted, counts = measured['exponents'][layer], measured['counts']
@@ -95,8 +138,8 @@ def _row(layer: str, measured: dict) -> list[str]:
   return [layer, printed[0], *laws, printed[1], sequential, printed[2], path]
 
 
-def _numbers(found: Sequence[int | None]) -> str:
-  return ', '.join('none' if x is None else f'{x:,}' for x in found)
+def _numbers(counts: Sequence[int | None]) -> str:
+  return ', '.join('none' if x is None else f'{x:,}' for x in counts)
 
 
 def _power_law(fitted: dict | None, with_errors: bool) -> str:
@@ -112,7 +155,7 @@ def _power_law(fitted: dict | None, with_errors: bool) -> str:
   return ' '.join(factors)
 
 
-def _costs(cell: dict) -> list[str]:
+def _costs(cell: Cell) -> list[str]:
   return [
     cell['layer'],
     f'{cell["flops"] / 1e9:.2f}',
@@ -122,28 +165,28 @@ def _costs(cell: dict) -> list[str]:
   ]
 
 
-def _ratios(cells: Sequence[dict]) -> list[Block]:
+def _ratios(cells: Sequence[Cell]) -> list[Block]:
   """Recurrence's time as a multiple of self-attention's, and what section 4 says."""
   seconds = {(c['layer'], c['n'], c['d']): c['seconds'] for c in cells}
   ns, ds = _values(cells, 'n'), _values(cells, 'd')
   ratio = lambda n, d: seconds[RECURRENT, n, d] / seconds[ATTENTION, n, d]
   rows = [[f'n = {n:,}', *(f'{ratio(n, d):.2f}' for d in ds)] for n in ns]
   text = 'By section 4, self-attention is the faster one where n is smaller than d.'
-  sides: dict[str, Callable[[int, int], bool]] = {
+  cases: dict[str, Callable[[int, int], bool]] = {
     'n < d': lambda n, d: n < d,
     'n = d': lambda n, d: n == d,
     'n > d': lambda n, d: n > d,
   }
-  for name, holds in sides.items():
-    found = [ratio(n, d) for n in ns for d in ds if holds(n, d)]
-    if found:
-      faster = sum(x > 1 for x in found)
-      text += f' With {name} it is faster in {faster} of {len(found)} cells.'
+  for name, holds in cases.items():
+    ratios = [ratio(n, d) for n in ns for d in ds if holds(n, d)]
+    if ratios:
+      faster = sum(x > 1 for x in ratios)
+      text += f' With {name} it is faster in {faster} of {len(ratios)} cells.'
   header = ['', *(f'd = {d:,}' for d in ds)]
-  return [Table(header, rows), Paragraph(text)]
+  return [table(header, rows), paragraph(text)]
 
 
-def _notes(measured: dict) -> Bullets:
+def _notes(measured: Measured) -> str:
   """What each column is, and over which sizes it was measured."""
   cells, over = measured['cells'], measured['fitted_over']
   spread = [(c['quartiles'][1] - c['quartiles'][0]) / c['seconds'] for c in cells]
@@ -152,9 +195,9 @@ def _notes(measured: dict) -> Bullets:
   lengths = _numbers(measured['counts'][ATTENTION]['n'])
   repeats = min(c['repeats'] for c in cells)
   where = measured['device']
-  if measured['processor'] not in where:  # as in older measurements
+  if measured['processor'] not in where:
     where += f', {measured["processor"]}'
-  return Bullets(
+  return bullets(
     [
       'One forward pass over one sequence of n vectors of d float32 numbers, '
       f'{firsts}; {where}, JAX {measured["versions"]["jax"]}.',
@@ -175,7 +218,7 @@ def _notes(measured: dict) -> Bullets:
   )
 
 
-def _picture(cells: Sequence[dict], name: str) -> Picture:
+def _picture(cells: Sequence[Cell], name: str) -> Picture:
   """Time over n and over d; dashed lines are the paper's orders of growth."""
   n, d = (_values(cells, size)[-2] for size in ('n', 'd'))
 
@@ -191,7 +234,7 @@ def _picture(cells: Sequence[dict], name: str) -> Picture:
   return picture(name, 'Time of a layer over n and over d', HEIGHT, draw)
 
 
-def _lines(axes: Axes, cells: Sequence[dict], over: str) -> None:
+def _lines(axes: Axes, cells: Sequence[Cell], over: str) -> None:
   guide = "the paper's order, through the last point"
   for layer in dict.fromkeys(cell['layer'] for cell in cells):
     own = sorted((c for c in cells if c['layer'] == layer), key=lambda c: c[over])

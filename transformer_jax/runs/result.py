@@ -1,56 +1,32 @@
 """The result of an evaluation: result.json, written and read by one type."""
 
 import dataclasses
-import json
 import pathlib
 from collections.abc import Iterator
+from typing import Any
+
+import msgspec
 
 from transformer_jax.machine import files
 from transformer_jax.machine.errors import UserError
-from transformer_jax.runs import config_checks, fields
+from transformer_jax.runs import config
 from transformer_jax.runs.run import Run
 from transformer_jax.scoring.score import Score
 
-VERSION = 1  # of the file's format
+VERSION = 2  # of the file's format
 BLEUS = ('sacrebleu', 'paper_bleu')
-# The scores that each task's results have.
-OF_TASK = {'translation': BLEUS, 'parsing': ('parsing', 'valid', 'repairs')}
-SCORES = tuple(name for names in OF_TASK.values() for name in names)
-
-# What is read of a result's config, of its config.data and its config.model.
-CONFIG = {
-  'data': dict,
-  'model': dict,
-  'epsilon_ls': float,
-  'train_steps': int,
-  'seed': int,
-  'average_last': int,
-  'beam': int,
-  'alpha': float,
-}
-SIZES = ('N', 'd_model', 'd_ff', 'h', 'd_k', 'd_v', 'vocab_size')
-SIZES += ('target_vocab_size',)
-DATA = {
-  'reader': str,
-  'name': str,
-  'source_language': str,
-  'target_language': str,
-  'files': dict[str, list[str] | str],
-  'tokenized': bool,
-}
-MODEL = {'positions': str, 'P_drop': float} | dict.fromkeys(SIZES, int)
+SCORES = (*BLEUS, 'parsing', 'valid', 'repairs')  # None where a task has no such score
 
 
 @dataclasses.dataclass(frozen=True)
 class Result:
   """What evaluating a run on a split found, and all that it depends on.
 
-  A field is None where its task has no such score, or where the run is older than the
-  field and did not record it.
+  A field is None where its task has no such score, or where it was not recorded.
   """
 
   version: int  # VERSION
-  task: str  # one of OF_TASK
+  task: str
   row: str | None  # of Table 3, for which the config stands
   split: str  # 'dev' or 'test'
   text: str | None  # what was scored, such as 'detokenised'
@@ -61,9 +37,9 @@ class Result:
   decode_dtype: str | None
   sacrebleu: Score | None
   paper_bleu: Score | None
-  parsing: dict | None  # see parsing/evalb.py
+  parsing: dict[str, Any] | None  # of the task 'parsing', which knows its fields
   valid: float | None  # outputs that were trees before repair, in percent
-  repairs: dict[str, int] | None  # see Repairs in data/trees.py
+  repairs: dict[str, int] | None  # of outputs that were none, by their kind
   dev_perplexity: float  # per piece
   sources_cut: int  # sentences that were too long for the model
   outputs_cut: int  # translations that met their length limit
@@ -77,7 +53,8 @@ class Result:
   versions: dict[str, str]
   commit: str | None  # that evaluated; None outside a checkout
   corpus: str  # its identity, see data/card.py
-  config: dict  # the run's config.json
+  references: str | None  # sha256 of the references, one a line
+  config: dict[str, Any]  # the run's config.json
 
   @property
   def lowercase(self) -> bool:
@@ -104,28 +81,27 @@ class Result:
 
     Raises:
       UserError: the file is missing, is damaged, or is no result of this version. The
-        message names the file and what of it is missing or of another type.
+        message names the file and the field.
     """
+    if not path.is_file():
+      raise UserError(f'{path}: not there; evaluate the run')
+    content = files.read_json_object(path)
+    if content.get('version') != VERSION:
+      version = content.get('version', 'none')
+      raise UserError(
+        f'{path}: written in another format (version {version}, not {VERSION}): '
+        'evaluate the run again'
+      )
     try:
-      found = json.loads(path.read_text(encoding='utf-8'))
-    except (OSError, ValueError, RecursionError) as error:
-      raise UserError(f'{path}: damaged or missing ({error})') from error
-    if isinstance(found, dict) and found.get('version') != VERSION:
-      version = found.get('version', 'of before version 1')
+      result = msgspec.convert(content, cls)
+      config.check(result.config)
+      if result.task == 'translation' and None in (result.sacrebleu, result.paper_bleu):
+        raise UserError('a translation without its scores')
+    except (msgspec.ValidationError, UserError) as error:
       raise UserError(
-        f'{path}: written in another format ({version}, not {VERSION}): evaluate the '
-        'run again'
-      )
-    if (config := _inner(found, 'config')) is not None:
-      # Older results have no fields for parsing, nor for the commit that trained.
-      found = dict.fromkeys((*OF_TASK['parsing'], 'training_commit')) | found
-      found['config'] = config_checks.completed(config_checks.nested(config))
-    if wrong := ', '.join(_wrong(found)):
-      raise UserError(
-        f'{path}: no whole result, missing or of another type: {wrong}; evaluate the '
-        'run again'
-      )
-    return fields.from_json(cls, found)
+        f'{path}: no whole result ({error}); evaluate the run again'
+      ) from error
+    return result
 
   def to_json(self) -> str:
     """The file's text."""
@@ -134,30 +110,3 @@ class Result:
   def write(self, path: pathlib.Path) -> None:
     """Writes the file at once, so that a kill leaves none that is not whole."""
     files.write(path, self.to_json())
-
-
-def _wrong(found: object) -> Iterator[str]:
-  """Dotted names of what is missing in a result or is of another type."""
-  if not isinstance(found, dict):
-    yield 'the object'
-    return
-  yield from fields.faults(found, Result)
-  if isinstance(task := found.get('task'), str):
-    if task not in OF_TASK:
-      yield 'task'
-    else:
-      yield from (name for name in OF_TASK[task] if found.get(name, 0) is None)
-  for name, kinds in (
-    ('config', CONFIG),
-    ('config.data', DATA),
-    ('config.model', MODEL),
-  ):
-    if (inner := _inner(found, *name.split('.'))) is not None:
-      yield from fields.key_faults(inner, kinds, f'{name}.')
-
-
-def _inner(owner: object, *keys: str) -> dict | None:
-  """The object below some keys, if one is there."""
-  for key in keys:
-    owner = owner[key] if isinstance(owner, dict) and key in owner else None
-  return owner if isinstance(owner, dict) else None

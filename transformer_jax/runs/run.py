@@ -1,25 +1,36 @@
 """A run's folder: config, vocabulary, metrics, checkpoints, results; no JAX."""
 
 import contextlib
-import json
+import operator
 import os
 import pathlib
 import shutil
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import ml_collections
 
 from transformer_jax.data import card, vocabulary
-from transformer_jax.data.corpus import Corpus
+from transformer_jax.data.corpus import TREES_ALONE, Corpus, name_apart
 from transformer_jax.data.vocabulary import Vocabularies
 from transformer_jax.machine import files
 from transformer_jax.machine.errors import UserError
-from transformer_jax.runs import config_checks
-from transformer_jax.runs.checkpoints import averaged_steps, flaw, numbered, steps
+from transformer_jax.runs import config as configs
+from transformer_jax.runs.checkpoints import (
+  MANIFEST,
+  averaged_steps,
+  flaw,
+  numbered,
+  steps,
+)
 from transformer_jax.runs.metrics import best_step, read_records
+
+# Keys of the model that may differ between a run and its parent, whose model it starts
+# from: the vocabulary sizes, which become the parent's, and dropout.
+VOCABULARY_SIZES = ('vocab_size', 'target_vocab_size')
+TRAINING_ALONE = ('P_drop', 'P_drop_attention')
 
 
 class RunLocked(UserError):
@@ -36,7 +47,7 @@ class Run(NamedTuple):
     return self.workdir / 'checkpoints'
 
   @property
-  def has_begun(self) -> bool:
+  def is_started(self) -> bool:
     """Whether it has a config and a step: before that, another config may come."""
     if not (self.workdir / 'config.json').is_file():
       return False
@@ -65,52 +76,42 @@ class Run(NamedTuple):
     return self.workdir / 'translations' / name
 
   def config(self) -> ml_collections.ConfigDict:
-    """The config the run was started with, locked; UserError if it is damaged.
+    """The config the run was started with, locked.
 
-    A run that was started before configs had the key `row` is read with a row of None.
+    Raises:
+      UserError: there is none, or it is damaged, or of another version of this program.
     """
-    config = {'row': None} | self._stored_config()
-    config_checks.check_keys(config, self.workdir / 'config.json')
-    return ml_collections.ConfigDict(config).lock()
-
-  def config_to_train(self) -> ml_collections.ConfigDict:
-    """The same, to go on training with; UserError if there is none, or an older one."""
     path = self.workdir / 'config.json'
     if not path.is_file():
       raise UserError(
-        f'{self.workdir} holds no run to go on with: give --config=configs/FILE.py to '
-        'begin one'
+        f'{path}: not there; is {self.workdir} a run? (scripts.train starts one with '
+        '--config=configs/FILE.py)'
       )
-    config_checks.check_keys(self._stored_config(), path, to_train=True)
-    return self.config()
+    config = files.read_json_object(path)
+    configs.check_stored(config, path)
+    return ml_collections.ConfigDict(config).lock()
 
   def config_to_search(
     self, beam: int | None, alpha: float | None
   ) -> ml_collections.ConfigDict:
-    """The same with another `beam` or `alpha`, where they are given.
+    """The same with another `beam` or `alpha`, unless they are None.
 
     Raises:
       UserError: there is no config, or it is damaged, or a number is impossible.
     """
-    config, given = self.config(), {'beam': beam, 'alpha': alpha}
-    config.update({key: value for key, value in given.items() if value is not None})
-    config_checks.check_numbers(config.to_dict(), flag='--')
+    config, search = self.config(), {'beam': beam, 'alpha': alpha}
+    config.update({key: value for key, value in search.items() if value is not None})
+    configs.check(config.to_dict(), flag='--')
     return config
-
-  def _stored_config(self) -> dict:
-    path = self.workdir / 'config.json'
-    if not path.is_file():
-      raise UserError(f'{path}: not there; is {self.workdir} a run?')
-    return config_checks.completed(files.read_json_object(path))
 
   def vocabularies(self) -> Vocabularies:
     """The vocabularies the run was started with; UserError if one is another now."""
     sums = card.read_card(self.workdir).sha256
     for name in vocabulary.FILES & sums.keys():
-      found, path = files.sha256(self.workdir / name), self.workdir / name
-      if found != sums[name]:
+      path = self.workdir / name
+      if (own := files.sha256(path)) != sums[name]:
         raise UserError(
-          f"{path} ({found[:12]}) is not the run's vocabulary ({sums[name][:12]} in "
+          f"{path} ({own[:12]}) is not the run's vocabulary ({sums[name][:12]} in "
           f'{card.CARD}): put back the one of the corpus the run was trained on'
         )
     return card.vocabularies(self.workdir)
@@ -201,14 +202,12 @@ class Run(NamedTuple):
       UserError: the folder holds a run of another config or corpus, or one whose
         checkpoints are gone, or a number of the config is impossible.
     """
-    run = cls(workdir)
-    given = json.loads(config.to_json_best_effort())
-    run.check_given(given)
+    run, settings = cls(workdir), configs.as_json(config)
+    run.check_config(settings)
     card.check_settings(corpus, Corpus.of(config))
     run._check_checkpoints()
-    path = workdir / 'config.json'
-    if run.has_begun:
-      run._check_steps(given['train_steps'])
+    if run.is_started:
+      run._check_steps(config.train_steps)
     else:
       workdir.mkdir(parents=True, exist_ok=True)
       for name in vocabulary.FILES & card.read_card(corpus).sha256.keys():
@@ -216,40 +215,35 @@ class Run(NamedTuple):
       shutil.copy(corpus / card.CARD, workdir / card.CARD)
     run.check_vocabulary(corpus)
     run._check_identity(corpus)
-    files.write_json(path, given)
+    files.write_json(workdir / 'config.json', settings)
     return run
 
-  def check_given(self, given: dict) -> None:
-    """Raises UserError if the run can neither begin nor go on with this config."""
-    config_checks.check_numbers(given)
-    if self.has_begun:
-      self.check_same(given)
-      if (self.workdir / card.CARD).is_file():
-        self._check_has_corpus('train from')
-    else:
-      config_checks.check_new(given)
+  def check_config(self, settings: dict) -> None:
+    """Raises UserError if the run can neither start nor go on with these settings.
 
-  def check_same(self, given: dict) -> None:
-    """Raises UserError if the folder holds a run of another config than `given`.
-
-    Two things may differ: train_steps, for a run may be prolonged, and the key `row`
-    where the run is from before configs had it.
+    All but train_steps must be the run's own, if it is started; a run may be prolonged.
     """
-    stored = {'row': given['row']} | self._stored_config()
-    differ = sorted(config_checks.differences(stored, given) - {'train_steps'})
+    configs.check(settings)
+    if not self.is_started:
+      configs.check_new(settings)
+      return
+    own = self.config().to_dict()
+    differ = sorted(configs.differences(own, settings) - {'train_steps'})
     if differ:
       raise UserError(
         f"{self.workdir} holds another config's run; these differ: "
         f'{", ".join(differ)}. Give another --workdir, or leave out --config to go on '
         "with the run's own"
       )
+    if (self.workdir / card.CARD).is_file():
+      self._check_has_corpus('train from')
 
   def _check_steps(self, train_steps: int) -> None:
     """Raises UserError if the run has more steps than that."""
-    made = max((record['step'] for record in self.records()), default=0)
-    if made > train_steps:
+    last = max((record['step'] for record in self.records()), default=0)
+    if last > train_steps:
       raise UserError(
-        f'{self.workdir} has {made} steps: train_steps={train_steps} would be another '
+        f'{self.workdir} has {last} steps: train_steps={train_steps} would be another '
         'run. Give another --workdir, or --config.train_steps of as many or more'
       )
 
@@ -362,3 +356,80 @@ def chosen_steps(
   if len(wanted) < average:
     print(f'averaging {len(wanted)} checkpoints: no more were made', file=sys.stderr)
   return wanted
+
+
+# Fine-tuning
+
+
+def start_from(
+  config: ml_collections.ConfigDict, parent: pathlib.Path, workdir: pathlib.Path
+) -> None:
+  """Makes a config start from the newest checkpoint of a run, with its vocabularies.
+
+  A run in `workdir` that started there before keeps the checkpoint that it had.
+
+  Raises:
+    UserError: `parent` is no run with a checkpoint, is of another task or writes trees
+      otherwise, or its model has other sizes than the config's.
+  """
+  run, plain = Run(parent), config.copy_and_resolve_references()
+  theirs = run.config()
+  if theirs.task != config.task:
+    raise UserError(
+      f'{parent} is a run of {theirs.task}, and the config of {config.task}'
+    )
+  names = [f'data.{name}' for name in sorted(TREES_ALONE)]
+  _check_equal(names, config, theirs, f'{parent} reads or writes otherwise')
+  free = {*VOCABULARY_SIZES, *TRAINING_ALONE}
+  names = [f'model.{name}' for name in sorted(theirs.model.keys() - free)]
+  _check_equal(names, config, theirs, f'{parent} has a model of other sizes')
+  config.init_from.run = str(parent.resolve())
+  sums = (words.sha256 for words in run.vocabularies())
+  config.init_from.vocabulary = ' '.join(dict.fromkeys(sums))
+  config.model.update({name: theirs.model[name] for name in VOCABULARY_SIZES})
+  name_apart(config, plain, ())  # another vocabulary encodes its corpus
+  own = Run(workdir)
+  if own.is_started:
+    before = own.config().init_from
+    if before.run == config.init_from.run:
+      config.init_from.update(step=before.step, sha256=before.sha256)
+      return
+  finished = steps(run.checkpoints)
+  if not finished:
+    raise UserError(f'{run.checkpoints}: no finished checkpoint to start from')
+  config.init_from.step = finished[-1]
+  config.init_from.sha256 = files.sha256(_manifest(run, finished[-1]))
+
+
+def find_parent(init_from: ml_collections.ConfigDict) -> tuple[Run, int]:
+  """The run and the step that a config's `init_from` names.
+
+  Raises:
+    UserError: the checkpoint is not there, or is another than it was.
+  """
+  run = Run(pathlib.Path(init_from.run))
+  path = _manifest(run, init_from.step)
+  if not path.is_file() or files.sha256(path) != init_from.sha256:
+    raise UserError(
+      f'{path.parent} is not there, or not the checkpoint that this run was to start '
+      'from: put it back, or begin a new run (--init_from, another --workdir)'
+    )
+  return run, init_from.step
+
+
+def _manifest(run: Run, step: int) -> pathlib.Path:
+  return run.checkpoints / str(step) / MANIFEST
+
+
+def _check_equal(
+  names: Sequence[str],
+  config: ml_collections.ConfigDict,
+  theirs: ml_collections.ConfigDict,
+  otherwise: str,
+) -> None:
+  """Raises UserError if two configs have other values under dotted names."""
+  wanted = {name: operator.attrgetter(name)(theirs) for name in names}
+  differ = [name for name in names if operator.attrgetter(name)(config) != wanted[name]]
+  if differ:
+    give = ' '.join(f'--config.{name}={wanted[name]}' for name in differ)
+    raise UserError(f'{otherwise} ({", ".join(differ)}) than the config: give {give}')

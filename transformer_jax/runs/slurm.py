@@ -6,22 +6,34 @@ of the submission that the run is part of.
 """
 
 import concurrent.futures
-import json
+import dataclasses
 import os
 import pathlib
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from transformer_jax.machine import files
 from transformer_jax.machine.errors import UserError
-from transformer_jax.runs import local
-from transformer_jax.runs.job import POLL, Job, JobState
+from transformer_jax.machine.signals import Interruption
+from transformer_jax.runs.jobs import POLL, Job, JobState, run_jobs
+from transformer_jax.runs.sweep import Plan, describe_progress
 
 STARTS = 100  # of a submission: it is queued again whenever its time is up
 _NOTE = 'sweep.queued.json'  # in a run's folder
+
+
+@dataclasses.dataclass(frozen=True)
+class Submission:
+  """The submission that a run is part of: its sweep.queued.json."""
+
+  cluster: str
+  id: str
 
 
 class Node:
@@ -40,7 +52,7 @@ class Node:
     try:
       with concurrent.futures.ThreadPoolExecutor(1) as pool:
         self._running = pool.submit(
-          local.run,
+          run_jobs,
           self.jobs,
           together=len(self.jobs),
           is_stopped=lambda: self._stopped,
@@ -97,10 +109,10 @@ def executor(
   try:
     import submitit
 
-    made = submitit.AutoExecutor(
+    by = submitit.AutoExecutor(
       folder, cluster=cluster, slurm_max_num_timeout=STARTS - 1
     )
-    made.update_parameters(name='sweep', **parameters)
+    by.update_parameters(name='sweep', **parameters)
   except ImportError as error:
     raise UserError(
       f"--submit needs submitit ({error}): pip install 'submitit>=1.5.4,<2'"
@@ -108,7 +120,32 @@ def executor(
   # submitit asserts the types of its parameters.
   except (RuntimeError, NameError, TypeError, ValueError, AssertionError) as error:
     raise UserError(f'--submit={cluster}: {error}') from error
-  return made
+  return by
+
+
+def submit_plan(
+  plan: Plan,
+  jobs: Sequence[Job],
+  cluster: str,
+  per_node: int,
+  parameters: Sequence[str],
+  interruption: Interruption,
+) -> None:
+  """Submits a plan's jobs that wait, `per_node` of them as one; prints a line on each.
+
+  `parameters` are KEY=VALUE of submitit's update_parameters. A signal waits until it is
+  noted which jobs are submitted: else the same command would submit them twice.
+  """
+  by = executor(cluster, plan.workdir / 'submitit', parse(parameters, cluster))
+  plan.prepare()
+  with interruption.deferred():
+    for line in submit(jobs, by, cluster, per_node):
+      print(line, flush=True)
+    interruption.leave_if_requested()
+  for job in jobs:
+    if job.state() is JobState.FAILED:
+      print(job.failure(), file=sys.stderr)
+  print(describe_progress(jobs), file=sys.stderr)
 
 
 def submit(jobs: Sequence[Job], by: Any, cluster: str, per_node: int) -> list[str]:
@@ -128,8 +165,8 @@ def submit(jobs: Sequence[Job], by: Any, cluster: str, per_node: int) -> list[st
   for node, one in zip(nodes, submitted, strict=True):
     for job in node.jobs:
       job.run.workdir.mkdir(parents=True, exist_ok=True)
-      note = {'cluster': cluster, 'id': one.job_id}
-      files.write(job.run.workdir / _NOTE, files.as_json(note) + '\n')
+      note = dataclasses.asdict(Submission(cluster, one.job_id))
+      files.write_json(job.run.workdir / _NOTE, note)
   return [
     f'{one.job_id}: {" ".join(job.name for job in node.jobs)}'
     for node, one in zip(nodes, submitted, strict=True)
@@ -144,22 +181,22 @@ def _queued(jobs: Sequence[Job]) -> set[Job]:
     if not note.is_file():
       continue
     try:
-      queued = json.loads(note.read_text())
-      if queued['cluster'] == 'slurm':
-        numbers[job] = queued['id']
-    except (ValueError, KeyError, TypeError) as error:
+      queued = msgspec.json.decode(note.read_bytes(), type=Submission)
+    except msgspec.DecodeError as error:
       raise UserError(
-        f'{note}: damaged ({error!r}); delete it if the run is not in the queue'
+        f'{note}: damaged ({error}); delete it if the run is not in the queue'
       ) from error
+    if queued.cluster == 'slurm':
+      numbers[job] = queued.id
   if not numbers:
     return set()
   # Not sacct, as submitit does: without an accounting daemon it knows of no job.
   command = 'squeue', '--noheader', '--array', '--format=%i'
   try:
-    found = subprocess.run(command, check=True, capture_output=True, text=True)
+    queue = subprocess.run(command, check=True, capture_output=True, text=True)
   except subprocess.CalledProcessError as error:
     raise UserError(
       f'squeue cannot tell what is queued ({error.stderr.strip()}): try again'
     ) from error
-  there = found.stdout.split()  # 12, or 12_0 for a member of an array
-  return {job for job, number in numbers.items() if number in there}
+  queued = queue.stdout.split()  # 12, or 12_0 for a member of an array
+  return {job for job, number in numbers.items() if number in queued}

@@ -1,45 +1,133 @@
-"""A sweep of jobs: what it would run, running it here or on a cluster, its progress."""
+"""A sweep: which runs it consists of, what it would run, running it, its progress."""
 
 import collections
+import pathlib
+import re
 import shlex
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+import ml_collections
+
+from transformer_jax.data import prepare
+from transformer_jax.data.corpus import DataFlags, name_apart
+from transformer_jax.data.task import Task
+from transformer_jax.machine.cli import Flags
+from transformer_jax.machine.errors import UserError
 from transformer_jax.machine.signals import EXIT_CODE, Interruption
-from transformer_jax.runs import local, slurm
-from transformer_jax.runs.job import Job, JobState
-from transformer_jax.runs.planning import Plan
+from transformer_jax.runs.checkpoints import averaged_steps
+from transformer_jax.runs.config import as_json
+from transformer_jax.runs.jobs import Job, JobState, run_jobs
+from transformer_jax.runs.run import Run, start_from
 
 EVERY = 60  # seconds between two lines of progress
-_CLEARED = '\x1b[K'  # what stands in the terminal's line from here on is deleted
 
 
-class SweepProgress(NamedTuple):
-  """How many jobs are in each state, and how far those have come that run."""
+class Plan(NamedTuple):
+  """Configs and seeds, each pair of which is a run, and how runs are made."""
 
-  counts: dict[JobState, int]
-  running: list[str]
+  workdir: pathlib.Path  # holds the runs' folders
+  configs: Sequence[str]  # FILE or FILE:ARGUMENT, as --config takes it
+  seeds: Sequence[str]
+  split: str  # what to score on
+  average: int  # how many checkpoints to average
+  data: DataFlags
+  trainer_flags: Sequence[str]  # more flags of the trainer, --config.KEY=VALUE say
+  task_of: Callable[[ml_collections.ConfigDict], Task]  # that a config chooses
 
-  def __str__(self) -> str:
-    parts = [f'{count} {state}' for state, count in self.counts.items()]
-    if JobState.RUNNING in self.counts:
-      parts[[*self.counts].index(JobState.RUNNING)] += f' ({", ".join(self.running)})'
-    return ', '.join(parts)
+  def jobs(self) -> list[Job]:
+    """All jobs, ordered by seed first: every config has a run before any has two.
+
+    Raises:
+      UserError: what was asked for cannot be run, or not in these folders.
+    """
+    if not self.configs:
+      raise UserError('give --rows, or --config')
+    if not self.seeds or not all(seed.isdecimal() for seed in self.seeds):
+      raise UserError(f'--seeds={",".join(self.seeds)}: numbers, such as 1,2,3')
+    for flag in self.trainer_flags:
+      if re.match('--?config([.]seed)?=', flag):  # a folder is named after both
+        raise UserError(f'{flag}: give --rows, --config and --seeds before the --')
+      if re.match('--?(workdir|data_dir|raw_dir|tfds_data_dir)=', flag):
+        raise UserError(f'{flag}: give it before the --')
+    jobs = [self._job(name, int(seed)) for seed in self.seeds for name in self.configs]
+    for name, count in collections.Counter(job.name for job in jobs).items():
+      if count > 1:
+        raise UserError(
+          f'{name} would be the folder of {count} runs: a row, a config or a seed is '
+          'given twice, or two configs have one name'
+        )
+    return jobs
+
+  def prepare(self) -> None:
+    """Prepares all corpora; jobs that start together would wait for each other."""
+    for name in self.configs:
+      runs = [self._run(name, int(seed)) for seed in self.seeds]
+      config = load_config(name, self.trainer_flags, runs[0])
+      workdir = runs[0].workdir if all(run.is_started for run in runs) else None
+      task = self.task_of(config)
+      prepare.prepare_corpus(config, task, *self.data.folders(), workdir)
+
+  def _job(self, name: str, seed: int) -> Job:
+    given = [f'--config.seed={seed}', *self.trainer_flags]
+    run = self._run(name, seed)
+    config = load_config(name, given, run)
+    if self.average > config.keep_checkpoints:
+      raise UserError(
+        f'--average={self.average}: {name} keeps {config.keep_checkpoints} checkpoints '
+        '(-- --config.keep_checkpoints=...)'
+      )
+    run.check_config(as_json(config))
+    python, where = (sys.executable, '-m'), f'--workdir={run.workdir}'
+    data_dir = f'--data_dir={self.data.folders()[0]}'
+    score = f'--split={self.split}', f'--average={self.average}'
+    train = *python, 'scripts.train', f'--config={name}', *given, where
+    every, split, average = config.checkpoint_every_steps, self.split, self.average
+    searched = config.beam, config.alpha
+
+    # submitit pickles the job, which fails on this plan, whose `data` are flags. So the
+    # function is made of plain values.
+    def result_of(step: int) -> pathlib.Path:
+      averaged = averaged_steps(step, every, average)
+      path = run.translations(split, step, len(averaged), *searched)
+      return path.with_suffix('.json')
+
+    return Job(
+      run,
+      (
+        (*train, *self.data.command_line()),
+        (*python, 'scripts.evaluate', where, data_dir, *score),
+      ),
+      config.train_steps,
+      config.patience,
+      result_of,
+    )
+
+  def _run(self, config: str, seed: int) -> Run:
+    return Run(self.workdir / _folder_name(config, seed))
 
 
-def progress(jobs: Sequence[Job]) -> SweepProgress:
-  states = [job.state() for job in jobs]
-  counted = collections.Counter(states)
-  return SweepProgress(
-    {state: counted[state] for state in JobState if counted[state]},
-    [
-      f'{job.name} {job.doing()}'
-      for job, state in zip(jobs, states, strict=True)
-      if state is JobState.RUNNING
-    ],
-  )
+def load_config(
+  name: str, trainer_flags: Sequence[str], run: Run
+) -> ml_collections.ConfigDict:
+  """The config that the trainer makes for a run of --config=NAME and other flags."""
+  words = [w for w in trainer_flags if re.match('--?(config[.]|init_from)', w)]
+  table = Flags('')
+  config = table.config('', name_apart)
+  origin = table.path('init_from', None, '')
+  table.parse(['train', f'--config={name}', *words])
+  if origin.value:
+    start_from(config.value, origin.value, run.workdir)
+  return config.value
+
+
+def _folder_name(config: str, seed: int) -> str:
+  """Such as table3.base.mini.seed-1, of configs/table3.py:base,mini."""
+  path, _, argument = config.partition(':')
+  words = [pathlib.Path(path).stem, *re.split('[,/]', argument), f'seed-{seed}']
+  return '.'.join(word for word in words if word)
 
 
 def print_commands(jobs: Sequence[Job], retry: bool) -> None:
@@ -49,33 +137,23 @@ def print_commands(jobs: Sequence[Job], retry: bool) -> None:
     print(f'{state:8}{job.name}', file=sys.stderr)
     if state is JobState.WAITING or (retry and state is JobState.FAILED):
       print(*map(shlex.join, job.commands), sep='\n')
-  print(progress(jobs), file=sys.stderr)
+  print(describe_progress(jobs), file=sys.stderr)
 
 
-def submit(
-  plan: Plan,
-  jobs: Sequence[Job],
-  cluster: str,
-  per_node: int,
-  parameters: Sequence[str],
-  interruption: Interruption,
-) -> None:
-  """Submits a plan's jobs that wait, `per_node` of them as one; prints a line on each.
-
-  `parameters` are KEY=VALUE of submitit's update_parameters. A signal waits until it is
-  noted which jobs are submitted: else the same command would submit them twice.
-  """
-  settings = slurm.parse(parameters, cluster)
-  by = slurm.executor(cluster, plan.workdir / 'submitit', settings)
-  plan.prepare()
-  with interruption.deferred():
-    for line in slurm.submit(jobs, by, cluster, per_node):
-      print(line, flush=True)
-    interruption.leave_if_requested()
-  for job in jobs:
-    if job.state() is JobState.FAILED:
-      print(job.failure(), file=sys.stderr)
-  print(progress(jobs), file=sys.stderr)
+def describe_progress(jobs: Sequence[Job]) -> str:
+  """How many jobs are in each state, and how far those have come that run."""
+  states = [job.state() for job in jobs]
+  counts = collections.Counter(states)
+  running = ', '.join(
+    f'{job.name} {job.progress()}'
+    for job, state in zip(jobs, states, strict=True)
+    if state is JobState.RUNNING
+  )
+  return ', '.join(
+    f'{counts[state]} {state}' + f' ({running})' * (state is JobState.RUNNING)
+    for state in JobState
+    if counts[state]
+  )
 
 
 def run(jobs: Sequence[Job], together: int, interruption: Interruption) -> int:
@@ -85,39 +163,25 @@ def run(jobs: Sequence[Job], together: int, interruption: Interruption) -> int:
 
   Returns: the exit code: 0 if all jobs are done, 1 if one failed, else EXIT_CODE.
   """
-  line = _ProgressLine(jobs)
+  due = time.monotonic()
+
+  def tick() -> None:
+    nonlocal due
+    if time.monotonic() >= due:
+      due = time.monotonic() + EVERY
+      say(describe_progress(jobs))
+
   with interruption.deferred():
-    ended = local.run(
-      jobs, together, lambda: interruption.requested, line.tick, line.say
-    )
-    line.say(str(progress(jobs)))
+    states = run_jobs(jobs, together, lambda: interruption.requested, tick, say)
+    say(describe_progress(jobs))
     if interruption.requested:
       interruption.last_words = lambda: 'The same command goes on.'
       interruption.leave()
-  states = {*ended.values()}
-  if JobState.FAILED in states:
+  if JobState.FAILED in states.values():
     return 1
-  return 0 if states == {JobState.DONE} else EXIT_CODE
+  return 0 if {*states.values()} == {JobState.DONE} else EXIT_CODE
 
 
-class _ProgressLine:
-  """The sweep's progress: a line a minute, or one line that changes on a terminal."""
-
-  def __init__(self, jobs: Sequence[Job]):
-    self._jobs, self._next = jobs, time.monotonic()
-    self._is_terminal = sys.stderr.isatty()
-
-  def tick(self) -> None:
-    if time.monotonic() < self._next:
-      return
-    self._next = time.monotonic() + (1 if self._is_terminal else EVERY)
-    if self._is_terminal:
-      print(f'{_CLEARED}{progress(self._jobs)}\r', end='', file=sys.stderr, flush=True)
-    else:
-      self.say(str(progress(self._jobs)))
-
-  def say(self, text: str) -> None:
-    """Prints lines that stay; jobs call it in threads of their own."""
-    cleared = _CLEARED if self._is_terminal else ''
-    # The end of the line is written with it: else the progress could come in between.
-    print(f'{cleared}{text}\n', end='', file=sys.stderr, flush=True)
+def say(text: str) -> None:
+  """Prints whole lines to stderr; jobs call it in threads of their own."""
+  print(f'{text}\n', end='', file=sys.stderr, flush=True)

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 
 from transformer_jax.data.task import Outputs
+from transformer_jax.machine import files
 from transformer_jax.machine.errors import UserError
 from transformer_jax.scoring import bleu, moses, significance
 from transformer_jax.scoring.score import Score
@@ -71,7 +72,7 @@ def read_lines(path: pathlib.Path) -> list[str]:
     UserError: the file cannot be read, or is not UTF-8.
   """
   try:
-    content = path.read_bytes().decode('utf-8-sig')
+    content = files.read_bytes(path).decode('utf-8-sig')
   except (OSError, UnicodeDecodeError) as error:
     raise UserError(f'{path}: {error}') from error
   lines = content.removesuffix('\n').split('\n') if content else []

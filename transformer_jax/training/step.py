@@ -60,7 +60,7 @@ def train_step(
   computes at once.
 
   If the loss or the gradient's norm is not finite, parameters and optimizer state stay
-  as they are. Otherwise Adam's update is finite at every rate that config_checks
+  as they are. Otherwise Adam's update is finite at every rate that runs.config
   allows. `step` rises in both cases, because it also says which batch is next.
 
   Args:

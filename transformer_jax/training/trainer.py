@@ -15,7 +15,7 @@ from transformer_jax.data.batches import train_batches
 from transformer_jax.machine import hosts
 from transformer_jax.machine.devices import Devices, compile_if_it_fits, without_data
 from transformer_jax.model import build
-from transformer_jax.runs import init_from
+from transformer_jax.runs.run import find_parent
 from transformer_jax.training import checkpoint, optimizer
 from transformer_jax.training.compilation import Programs
 from transformer_jax.training.step import StepInput, Sums, TrainState, train_step
@@ -161,7 +161,7 @@ class Trainer:
     if not self._config.init_from.run:
       _, params = build.transformer(self._config)
     elif hosts.is_first_host():
-      run, step = init_from.check_origin(self._config.init_from)
+      run, step = find_parent(self._config.init_from)
       params = checkpoint.restore_params(run.checkpoints, step, self._shapes[0])
     else:  # it gets the first host's
       params = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), self._shapes[0])

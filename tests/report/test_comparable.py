@@ -1,0 +1,235 @@
+"""Which runs stand in one table, whether they are their rows, and what is left out."""
+
+import itertools
+import pathlib
+
+import pytest
+
+from configs import base, big, table3
+from toy.results import changed, family, of_config, of_row, scored, written
+from transformer_jax.report import comparable, overview, paper
+from transformer_jax.report.results import Scored
+from transformer_jax.runs.config import flat
+
+
+def only(found: list[Scored]) -> comparable.Group:
+  groups, left_out = comparable.group(found)
+  assert len(groups) == 1 and not left_out, left_out
+  return groups[0]
+
+
+# Which row a run is
+
+
+@pytest.mark.parametrize('option', ['', ',mini'])
+def test_every_row_is_taken_for_what_its_config_says(option: str):
+  found = [
+    scored(of_config(table3.get_config(row + option)), row) for row in paper.TABLE_3
+  ]
+  group = only(found)
+  assert {row: [s.run for s in made] for row, made in group.table_3.items()} == {
+    row: [row] for row in paper.TABLE_3
+  }
+  assert not group.left_out and (group.base == paper.BASE) == (not option)
+
+
+@pytest.mark.parametrize(
+  'row, config, misfit',
+  [
+    ('base', {'model.N': 2}, 'N is 2, not 3'),
+    ('C1', {'model.h': 2}, 'h is 2, not 8'),
+    ('D1', {'model.P_drop': 0.2}, 'P_drop is 0.2, not 0'),
+    ('E', {'model.positions': 'sinusoid'}, 'positions is sinusoid, not learned'),
+    ('B1', {'model.d_v': 8}, 'd_v is 8, not 16'),
+  ],
+)
+def test_a_run_that_is_not_its_row_is_named(row: str, config: dict, misfit: str):
+  odd = scored(changed(of_row(row, 7), config), 'odd')
+  for found in ([odd, *family()], [*family(), odd]):
+    group = only(found)
+    assert group.left_out == [f'odd is not row {row}, as its config says: {misfit}']
+    assert {row: len(made) for row, made in group.table_3.items()} == {
+      'base': 3,
+      'C1': 1,
+    }
+
+
+def test_on_the_papers_corpus_a_single_row_is_held_against_the_papers_base():
+  smaller = {'model.N': 2}
+  odd = scored(changed(of_config(table3.get_config('base')), smaller), 'odd')
+  groups, left_out = comparable.group([odd])
+  reason = 'odd is not row base, as its config says: N is 2, not 6'
+  assert not groups and left_out == [reason]
+  # Several rows that agree on another base are a miniature of their own.
+  sizes = {'model.N': 3, 'train_steps': 50_000}
+  found = [scored(changed(of_config(table3.get_config('base')), sizes), 'base')]
+  sizes = {'model.N': 1, 'train_steps': 50_000}
+  small = changed(of_config(table3.get_config('C1')), sizes, step=50_000)
+  group = only([*found, scored(small, 'C1')])
+  assert group.base['N'] == 3 and 'C1' in group.table_3
+
+
+def test_without_one_base_there_is_nothing_to_compare():
+  smaller = {'model.N': 2}
+  several = [scored(of_row(), 'x'), scored(changed(of_row(), smaller), 'y')]
+  for found in (several, [scored(of_row('C1'), 'x'), scored(of_row('D1'), 'y')]):
+    for order in itertools.permutations(found):
+      groups, left_out = comparable.group([*order])
+      names = ', '.join(s.run for s in order)
+      assert not groups and left_out[0].startswith(f'{names}: no base to compare with')
+  group = only([*several, scored(of_row('D1'), 'z')])
+  assert {*group.table_3} == {'base', 'D1'} and group.left_out[0].startswith('y is not')
+
+
+def test_rows_need_no_base_at_the_papers_size():
+  found = [scored(of_config(table3.get_config(row)), row) for row in ('C6', 'big')]
+  group = only(found)
+  assert {*group.table_3} == {'C6', 'big'} and group.base == paper.BASE
+
+
+def test_runs_of_no_row_are_in_no_group():
+  assert comparable.group([scored(changed(of_row(), row=None))]) == ([], [])
+  unknown = comparable.group([scored(changed(of_row(), row='Z9'))])
+  assert unknown == ([], ['run: Table 3 has no row Z9'])
+
+
+def test_a_prolonged_run_is_its_row_with_the_steps_of_before():
+  """Its earlier results belong to the config that was asked for then."""
+  longer = changed(of_row('D1'), {'train_steps': 4000}, step=4000, averaged=[4000])
+  group = only([*family(), scored(of_row('D1'), 'D1'), scored(longer, 'D1')])
+  assert [s.result.step for s in group.table_3['D1']] == [3125]
+  assert group.left_out == [
+    'D1 is not row D1, as its config says: train_steps is 4000, not 3125'
+  ]
+
+
+# How it was scored
+
+
+@pytest.mark.parametrize(
+  'change, reason',
+  [
+    ({'beam': 1}, 'beam 1, alpha 0.6, not beam 4, alpha 0.6'),
+    ({'alpha': 1.0}, 'beam 4, alpha 1.0, not beam 4, alpha 0.6'),
+    ({'averaged': [3000, 3125]}, '2 checkpoints averaged, not 1'),
+    ({'step': 3000}, 'step 3,000 of 3,125'),
+    ({'split': 'test'}, 'scored on test_2016_flickr, which is test, not dev'),
+  ],
+)
+def test_what_was_scored_otherwise_is_left_out(change: dict, reason: str):
+  group = only([*family(), scored(changed(of_row('D1'), **change), 'wrong')])
+  assert 'D1' not in group.table_3
+  assert group.left_out == [f'wrong (row D1) is not in Table 3: {reason}']
+
+
+def test_other_languages_are_refused():
+  for pair, right in (('en-de', True), ('en-fr', True), ('de-en', False)):
+    result = changed(of_config(base.get_config(pair), average=5), split='test')
+    unmet = [*comparable.unmet_by_table_2(scored(result))]
+    assert unmet == ([] if right else [f'{pair}, not en-de or en-fr'])
+  french = scored(of_config(base.get_config('en-fr')))
+  assert [*comparable.unmet_by_table_3(french)] == ['en-fr, not en-de']
+
+
+def test_lower_case_and_missing_sentences_are_refused(tmp_path: pathlib.Path):
+  result = of_config(table3.get_config('C1'))
+  ignored = changed(result, sacrebleu=result.sacrebleu.__class__(20, 'case:lc', []))
+  one = written(ignored, tmp_path / 'run', 'a line\n' * 2999)
+  assert [*comparable.unmet_by_table_3(one)] == [
+    '2999 translations, newstest2013 has 3000 sentences',
+    'scored in lower case',
+  ]
+
+
+def test_of_several_results_of_a_run_the_fitting_one_is_taken():
+  several = [
+    scored(changed(of_row('D1', bleu=10.0 + n), **change), 'D1')
+    for n, change in enumerate(({'beam': 1}, {}, {'alpha': 0.0}))
+  ]
+  group = only([*family(), *several])
+  assert not group.left_out and [s.bleu for s in group.table_3['D1']] == [11.0]
+
+
+def test_a_seed_counts_once():
+  found = family()
+  again, other = found[0]._replace(run='copy'), scored(of_row('base', 1, 4.0), 'other')
+  group = only([*found, again, other])
+  assert len(group.table_3['base']) == 3
+  assert group.left_out == [
+    'other (row base) is not in Table 3: seed 1 is there already, from base.seed1'
+  ]
+
+
+def test_table_2_needs_its_averages():
+  for row, average in (('base', 5), ('big', 20)):
+    made = lambda count, row=row: changed(
+      of_config(table3.get_config(row), average=count), split='test'
+    )
+    right, wrong = scored(made(average), 'right'), scored(made(average - 1), 'wrong')
+    group = only([right, wrong])
+    assert group.table_2 == {row: [right]} and not group.table_3
+    assert group.left_out == [
+      f'wrong (row {row}) is not in Table 2: {average - 1} checkpoints averaged, '
+      f'not {average}'
+    ]
+
+
+def test_big_drops_less_for_french():
+  french = changed(of_config(big.get_config('en-fr'), average=20), split='test')
+  assert {*only([scored(french)]).table_2} == {'big'}
+  more = changed(french, {'model.P_drop': 0.3})
+  assert 'P_drop is 0.3, not 0.1' in comparable.group([scored(more)])[1][0]
+
+
+# What may stand together
+
+
+@pytest.mark.parametrize(
+  'config, fields',
+  [
+    ({}, {'corpus': 'another'}),
+    ({}, {'paper_bleu': of_row().sacrebleu}),
+    ({'model.vocab_size': 9000}, {}),
+    ({'data.files.dev': ['val']}, {}),
+    ({'warmup_steps': 1}, {}),
+  ],
+)
+def test_what_cannot_be_compared_stands_in_no_common_table(config: dict, fields: dict):
+  first = family()
+  second = [s._replace(result=changed(s.result, config, **fields)) for s in first]
+  groups, left_out = comparable.group(first + second)
+  assert not left_out
+  assert [len(group.table_3['base']) for group in groups] == [3, 3]
+  if 'warmup_steps' not in config:
+    _, table = overview.every_result([first[0], second[0]])
+    assert '| 19.50¹ |' in table and '| 19.50² |' in table
+
+
+def test_what_a_corpus_is_called_does_not_matter():
+  """Its content does."""
+  found = family()
+  found[3] = found[3]._replace(result=changed(found[3].result, {'data.name': 'mine'}))
+  assert {*only(found).table_3} == {'base', 'C1'}
+
+
+def test_settings_without_influence_do_not_matter():
+  """A corpus counts by its content, not by how it was cleaned; all others matter."""
+  one = of_row('D1')
+  for key, value in flat(one.config).items():
+    if key in comparable.VARIED or isinstance(value, list):
+      continue
+    other = not value if isinstance(value, bool) else value * 2 if value else 'x'
+    found = family()
+    found[3] = found[3]._replace(result=changed(found[3].result, {key: other}))
+    groups, _ = comparable.group(found)
+    together = len(groups) == 1 and {*groups[0].table_3} == {'base', 'C1'}
+    assert together == (key in comparable.NO_INFLUENCE), key
+
+
+def test_settings_in_which_runs_differ_are_listed():
+  found = family()
+  faster = {'log_every_steps': 7, 'best_by': 'bleu'}
+  found[3] = found[3]._replace(result=changed(found[3].result, faster))
+  assert {*comparable.differing_settings(only(found))} == (
+    {'row', 'model.N', 'best_by', 'seed', 'log_every_steps'}
+  )

@@ -1,0 +1,267 @@
+"""The whole report by its script: pages, curves, samples and what is left out."""
+
+import itertools
+import json
+import pathlib
+import re
+import shutil
+
+import pytest
+
+from scripts import report as script
+from toy.results import cells, changed, of_row, scored, unscored, written
+from transformer_jax.machine.errors import UserError
+from transformer_jax.report import overview, paper
+from transformer_jax.report import report as module
+from transformer_jax.report.results import HeldOut
+from transformer_jax.scoring.score import Score
+
+TABLE_1 = pathlib.Path(__file__).parents[2] / 'results' / 'table1.json'
+RECORDS = [{'step': n, 'loss': 9 / n} for n in (1, 2, 3)]
+RECORDS += [{'step': n, 'dev_perplexity': 100 / n} for n in (1, 3)]
+
+
+def report(folder: pathlib.Path, prepared, *flags: str) -> None:
+  """scripts.report on all in `folder` whose name begins with `run`."""
+  names = [str(p) for p in sorted(folder.iterdir()) if p.name.startswith('run')]
+  script.main(['report', *names, f'--data_dir={prepared.data_dir}', *flags])
+
+
+def whole(folder: pathlib.Path, prepared, *flags: str) -> str:
+  """The report in Markdown."""
+  report(folder, prepared, f'--markdown={folder / "whole.md"}', *flags)
+  return (folder / 'whole.md').read_text()
+
+
+def test_a_fine_tuned_run_tells_where_it_comes_from():
+  origin = {'init_from.run': '/data/runs/captions', 'init_from.step': 1875}
+  tuned = scored(changed(of_row(), origin), 'tuned')
+  _, table = overview.every_result([scored(of_row(), 'base'), tuned])
+  assert '| tuned (from captions, step 1,875) |' in table and '| base |' in table
+
+
+def test_the_whole_report(prepared, tmp_path: pathlib.Path, capsys):
+  for row, seed, word, bleu in (
+    ('base', 1, 'target', 20.0),
+    ('base', 2, 'x', 20.1),
+    ('D1', 1, 'y', 15.0),
+  ):
+    line = f'<i>{word}</i> sentence {{n}} of some words'
+    score = Score(bleu, 'tok:moses-de', [bleu - 1, bleu + 1])
+    home = tmp_path / f'run.{row}.{seed}'
+    prepared.run(home, line, row, seed, paper_bleu=score)
+  (tmp_path / 'run.half').mkdir()
+  (tmp_path / 'run.half' / 'result.json').write_text('{"split": ')
+  text = whole(tmp_path, prepared, '--samples=2', f'--html={tmp_path / "page.html"}')
+  assert 'run.half/result.json: damaged' in text
+  assert 'left out: ' in (err := capsys.readouterr().err)
+  assert 'run.half/result.json: damaged' in err
+  assert 0.0 < float(cells(text, 'D1')[6]) < 0.05  # base's seed 1 is the reference
+  assert text.count('| reference |') == 2
+  assert text.count('| run.base.2 |') == 1, 'one seed of a row is sampled'
+  assert r'| run.D1.1 | \<i\>y\</i\> sentence 3 of some words |' in text
+  source = (tmp_path / 'page.html').read_text()
+  assert '<i>' not in source and '&lt;i&gt;y&lt;/i&gt; sentence 3 of some' in source
+  headings = [line for line in text.splitlines() if line.startswith('#')]
+  assert headings[:2] == ['# Attention Is All You Need: runs', '## What the runs say']
+  assert headings[-2:] == ['## Left out', '## How it was scored']
+
+
+def test_a_run_that_is_left_out_of_a_table_is_told(prepared, tmp_path, capsys):
+  """With its reason, on the terminal too."""
+  for seed in (1, 2):
+    written(of_row('base', seed), tmp_path / f'run.base.{seed}')
+  written(changed(of_row('A1', 1), split='test'), tmp_path / 'run.A1')
+  report(tmp_path, prepared)
+  text = ' '.join(capsys.readouterr().out.split())
+  assert 'Left out run.A1 (row A1) is not in Table 3: ' in text
+  assert 'Missing rows A1, A2, ' in text
+
+
+def test_what_the_runs_say_fits_a_screen(prepared, tmp_path: pathlib.Path, capsys):
+  """All rows but two, two seeds each, and a run that was not evaluated."""
+  for n, row in enumerate(paper.TABLE_3):
+    for seed in (1, 2):
+      score = Score(20.0 + n / 10 + seed / 50, 'tok:moses-de', [19, 21])
+      result = changed(of_row(row, seed, 5.0 + n / 9 + seed / 50), paper_bleu=score)
+      if row not in ('A1', 'E'):
+        written(result, tmp_path / f'run.{row}.{seed}')
+  unscored(tmp_path / 'run.started', 'A1', RECORDS)
+  report(tmp_path, prepared)
+  lines = capsys.readouterr().out.splitlines()
+  assert len(lines) <= 24 and max(map(len, lines)) <= 100
+  text = '\n'.join(lines)
+  assert re.search(r'Best score +19.50 sacreBLEU \[19.0, 20.0\]', text)
+  assert re.search(r'Table 3 +Base, 2 seeds: perplexity 5.03 ± ', text)
+  assert re.search(r'Claims +Of 7 claims .* 2 were not run', text)
+  assert re.search(r'Missing rows +A1, E\n', text)
+  assert re.search(r'Not evaluated +run.started\n', text)
+  assert re.search(
+    r'\n  (agrees|disagrees|undecided) +Smaller attention keys hurt', text
+  )
+  assert 'nrefs:1|case:mixed|tok:13a' in text and 'tok:moses-de' in text
+
+
+def test_few_results_are_listed_on_the_terminal(
+  prepared, tmp_path: pathlib.Path, capsys
+):
+  for n in range(40):
+    result = changed(of_row(seed=n), row=None, corpus=f'{n}' * 40)
+    written(result, tmp_path / f'run.{n}')
+  report(tmp_path, prepared)
+  lines = capsys.readouterr().out.splitlines()
+  assert len(lines) <= 24 and max(map(len, lines)) <= 100
+  assert sum(line.startswith('Best score') for line in lines) == 3
+  shutil.rmtree(tmp_path / 'run.1')
+  for n in range(3, 40):
+    shutil.rmtree(tmp_path / f'run.{n}')
+  report(tmp_path, prepared)
+  out = capsys.readouterr().out
+  assert re.search(r'\n +19.50 sacreBLEU, step +3,125, .*: run.2\n', out)
+
+
+def test_a_run_that_was_not_evaluated_is_named_and_drawn(
+  prepared, tmp_path: pathlib.Path, capsys
+):
+  unscored(tmp_path / 'run.started', 'D1', RECORDS)
+  text = whole(tmp_path, prepared)
+  assert '- not evaluated: run run.started (step 3 of 3,125)' in text
+  assert 'damaged' not in text and '(whole.loss.D.svg)' in text
+  assert re.search(r'Not evaluated +run.started\n', capsys.readouterr().out)
+
+
+@pytest.mark.parametrize(
+  'name', ['$x_1$', '_a`b', '<b>', '- x', 'b\udcff', '1. \n|\x07']
+)
+def test_no_name_of_a_run_breaks_the_report(
+  name: str, prepared, tmp_path: pathlib.Path, capsys
+):
+  runs = tmp_path / 'run'
+  result = changed(of_row(), corpus=prepared.corpus, row=None)
+  home = written(result, runs / name, 'a `line`\n' * 6).home
+  (home / 'metrics.jsonl').write_text('\n'.join(map(json.dumps, RECORDS)))
+  page = tmp_path / 'page.html'
+  flags = [f'--data_dir={prepared.data_dir}', f'--html={page}']
+  script.main(['report', str(home), f'--markdown={tmp_path / "x.md"}', *flags])
+  assert '<b>' not in page.read_text() and '<b>' not in (tmp_path / 'x.md').read_text()
+  assert len(capsys.readouterr().out.encode().splitlines()) <= 24
+
+
+def test_markdown_with_its_pictures(prepared, tmp_path: pathlib.Path):
+  home = prepared.run(tmp_path / 'run', 'a line').home
+  lines = [json.dumps(record) for record in RECORDS] + ['{"step": 4, "lo']
+  (home / 'metrics.jsonl').write_text('\n'.join(lines))
+  folder = tmp_path / 'new'
+  report(tmp_path, prepared, f'--markdown={folder / "table.md"}')
+  assert '(table.loss.base.svg)' in (folder / 'table.md').read_text()
+  assert (folder / 'table.loss.base.svg').read_text().startswith('<?xml')
+
+
+def test_table_1_stands_behind_the_runs_or_alone(
+  prepared, tmp_path: pathlib.Path, capsys
+):
+  shutil.copy(TABLE_1, tmp_path / 'run.table1.json')
+  title = '# Attention Is All You Need: runs\n\n'
+  alone = whole(tmp_path, prepared).removeprefix(title)
+  assert alone.startswith('## Table 1, measured') and 'O(n^2 d)' in alone
+  assert capsys.readouterr().out == 'Table 1, measured: run.table1\n'
+  prepared.run(tmp_path / 'run.base', 'a line')
+  text = whole(tmp_path, prepared)
+  assert text.endswith(alone) and len(text) > len(alone) + len(title)
+
+
+def test_two_measurements_of_table_1(prepared, tmp_path: pathlib.Path, capsys):
+  """Each under its name, with its own picture; half of one is named and skipped."""
+  values = json.loads(TABLE_1.read_text())
+  for cell in values['cells']:
+    cell['seconds'] *= 1 + cell['n'] / 1000
+  (tmp_path / 'run.1.json').write_text(TABLE_1.read_text())
+  (tmp_path / 'run.2.json').write_text(json.dumps(values))
+  (tmp_path / 'run.3.json').write_text(json.dumps({'task': 'table1', 'cells': []}))
+  del values['fitted_over']
+  halves = {'cells': [{'n': 1}], 'exponents': 5, 'reaches': [], 'counts': 8}
+  for n, (key, half) in enumerate(halves.items(), 4):
+    (tmp_path / f'run.{n}.json').write_text(json.dumps(values | {key: half}))
+  report(tmp_path, prepared, f'--markdown={tmp_path / "two.md"}')
+  said = capsys.readouterr().err
+  for n in range(3, 8):
+    assert f'run.{n}.json: no whole measurement of Table 1' in said
+  pictures = sorted(tmp_path.glob('*.svg'))
+  assert len(pictures) == len({path.read_text() for path in pictures}) == 2
+  text = (tmp_path / 'two.md').read_text()
+  assert all(f']({path.name})' in text for path in pictures)
+  assert '## Table 1, measured: 1.run.1' in text
+
+
+def test_translations_that_lack_a_sentence_are_named_and_not_compared(
+  prepared, tmp_path: pathlib.Path
+):
+  for row, seed in (('base', 1), ('base', 2), ('D1', 1)):
+    prepared.run(tmp_path / f'run.{row}.{seed}', 'a line', row, seed)
+  folder = tmp_path / 'run.base.1' / 'translations'
+  (usual,) = folder.glob('*.txt')
+  shutil.copy(folder.parent / 'result.json', usual.with_suffix('.json'))
+  greedy = changed(of_row(), corpus=prepared.corpus, beam=1)
+  greedy.write(folder / 'greedy.json')
+  (folder / 'greedy.txt').write_text('a line\n' * 5)
+  out = whole(tmp_path, prepared)
+  assert 'greedy.txt: 5 translations of 6 sentences' in out
+  pieces = [x for x in out.splitlines() if x.startswith('| beam | 3,125 | 4 | 1 |')]
+  assert len(pieces) == 1 and pieces[0].endswith('|  |')
+
+
+def test_lower_case_is_compared_in_lower_case(prepared, tmp_path: pathlib.Path):
+  """Two texts that differ in their capitals alone do not differ."""
+  line = 'target sentence {n} of some words'
+  for case, expected in (('lc', 1.0), ('mixed', 0.0)):
+    score = Score(20.0, f'nrefs:1|case:{case}|tok:13a', [19.0, 21.0])
+    upper, lower = (
+      prepared.run(tmp_path / case / name, text, sacrebleu=score)
+      for name, text in (('upper', line.upper().replace('{N}', '{n}')), ('lower', line))
+    )
+    p = module.paired_p(upper, lower, HeldOut(prepared.data_dir))
+    assert p == pytest.approx(expected, abs=0.05)
+
+
+def test_a_run_is_shown_as_its_config_decodes():
+  """At its newest step, whatever else it was decoded with."""
+  found = [
+    scored(changed(of_row(), step=step, averaged=[step], alpha=alpha))
+    for step, alpha in ((3000, 0.6), (3125, 0.6), (3125, 1.0))
+  ]
+  for order in itertools.permutations(found):
+    (shown,) = overview.representatives(order)
+    assert (shown.result.step, shown.result.alpha) == (3125, 0.6)
+
+
+def test_another_corpus_gives_neither_test_nor_samples(
+  prepared, tmp_path: pathlib.Path
+):
+  for row, seed in (('base', 1), ('base', 2), ('D1', 1)):
+    home = tmp_path / f'run.{row}.{seed}'
+    prepared.run(home, 'a line', row, seed, corpus='of another card')
+  text = whole(tmp_path, prepared)
+  assert cells(text, 'D1')[6] == '' and 'Sample' not in text
+
+
+def test_a_run_of_no_row_has_a_short_report(prepared, tmp_path: pathlib.Path):
+  home = prepared.run(tmp_path / 'run.1', 'a line').home
+  changed(of_row(), corpus=prepared.corpus, row=None).write(home / 'result.json')
+  text = whole(tmp_path, prepared, '--samples=1')
+  assert 'Table' not in text
+  row = '| run.1 | 19.50¹ | 20.00¹ | 5.000 | val+test_2016_flickr | 3,125 | 1 | 4 |'
+  assert row in text and text.count('| reference |') == 1
+
+
+def test_signatures_stand_in_one_footnote(prepared, tmp_path: pathlib.Path):
+  for n, corpus in enumerate(('a' * 40, 'b' * 40)):
+    written(changed(of_row(), corpus=corpus, row=None), tmp_path / f'run.{n}')
+  text = whole(tmp_path, prepared)
+  assert text.count('nrefs:1') == 1 and text.count('tok:moses-de') == 1
+  assert '- ² val+test_2016_flickr, detokenised, corpus bbbbbbbbbbbb' in text
+  assert text.endswith('Scored as ¹.\n')
+
+
+def test_no_runs(prepared, tmp_path: pathlib.Path):
+  with pytest.raises(UserError, match='evaluate one first'):
+    report(tmp_path, prepared)

@@ -1,0 +1,162 @@
+"""What the config of a run must say."""
+
+import json
+import math
+import pathlib
+
+import msgspec
+import pytest
+
+from configs import base
+from transformer_jax.machine.errors import UserError
+from transformer_jax.runs import config as configs
+
+PATH = pathlib.Path('run/config.json')
+
+
+def config_with(**values: object) -> dict:
+  config = base.get_config()
+  config.update_from_flattened_dict(values)
+  return configs.as_json(config)
+
+
+def edited(key: str, value: object) -> dict:
+  """The config as JSON with any value at a dotted key; '-' deletes it."""
+  config = config_with()
+  *outer, last = key.split('.')
+  owner = config
+  for name in outer:
+    owner = owner[name]
+  owner[last] = value
+  if value == '-':
+    del owner[last]
+  return config
+
+
+def bounds() -> list[tuple[str, object]]:
+  """Each number's key with values just outside its bounds, and NaN and infinity."""
+  wrong: list[tuple[str, object]] = []
+
+  def visit(schema: type, prefix: str) -> None:
+    _, schemas = msgspec.json.schema_components([schema])
+    for name, about in schemas[schema.__name__]['properties'].items():
+      key = prefix + name
+      if '$ref' in about:
+        visit(getattr(configs, about['$ref'].rpartition('/')[2]), f'{key}.')
+      elif about.get('type') == 'integer':
+        wrong.extend([(key, about['minimum'] - 1), (key, about['maximum'] + 1)])
+      elif about.get('type') == 'number':
+        wrong.extend((key, x) for x in (math.nan, math.inf, -math.inf))
+
+  visit(configs.Config, '')
+  return wrong
+
+
+@pytest.mark.parametrize(
+  ('key', 'value'),
+  [
+    *bounds(),
+    *((key, x) for key in ('rate_factor', 'adam_epsilon') for x in (0.0, 1e38)),
+    ('alpha', -11.0),
+    *((k, x) for k in ('epsilon_ls', 'model.P_drop', 'adam_b1') for x in (1.0, -0.1)),
+    ('data.cleaning.max_ratio', 0.5),
+    *(('data.cleaning.min_alphanumeric', x) for x in (-0.1, 1.1)),
+    *(('data.character_coverage', x) for x in (0.5, 1.1)),
+    ('dtype', 'half'),
+    ('decode_dtype', ''),
+    ('model.positions', 'rotary'),
+    ('best_by', 'loss'),
+    ('data.files.train', []),
+    ('data.files.dev', [1]),
+    # Values of another type, as in a config.json that was edited by hand
+    ('beam', '4'),
+    ('beam', True),
+    ('alpha', None),
+    ('data.tokenized', 'no'),
+    ('data.name', 5),
+    ('model', []),
+  ],
+)
+def test_values_that_no_run_can_have(key: str, value: object):
+  with pytest.raises(UserError) as caught:
+    configs.check(edited(key, value))
+  said = str(caught.value)
+  assert said.startswith(f'{key}=') and said.endswith(f' (--config.{key})')
+
+
+def test_every_number_has_its_bounds():
+  numbers = {
+    key
+    for key, value in configs.flat(config_with()).items()
+    if isinstance(value, int | float) and not isinstance(value, bool)
+  }
+  assert numbers == {key for key, _ in bounds()}
+
+
+KEYS = [*configs.flat(config_with()), 'model', 'data']
+
+
+@pytest.mark.parametrize('key', [key for key in KEYS if key != 'task'])
+def test_every_key_is_needed(key: str):
+  with pytest.raises(UserError, match=f'^{PATH}: the config lacks {key}, '):
+    configs.check_stored(edited(key, '-'), PATH)
+
+
+def test_the_config_of_something_else():
+  with pytest.raises(UserError, match='is not the config of a run.*import_model'):
+    configs.check_stored({'model_type': 'marian', 'd_model': 512}, PATH)
+
+
+@pytest.mark.parametrize('key', ['gates', 'model.gates', 'data.cleaning.gates'])
+def test_a_key_of_another_version(key: str):
+  with pytest.raises(
+    UserError, match=f'^{PATH}: the config has {key}, which this vers'
+  ):
+    configs.check_stored(edited(key, 2), PATH)
+
+
+def test_a_run_of_before_corpora_had_their_own_keys_is_refused_in_one_line():
+  config = config_with()
+  config |= config.pop('data')
+  with pytest.raises(UserError) as caught:
+    configs.check_stored(config, PATH)
+  assert str(PATH) in str(caught.value) and '\n' not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+  ('values', 'said'),
+  [
+    ({'beam': 31, 'model.vocab_size': 30}, 'beam=31: no more than vocab_size=30 '),
+    (
+      {'beam': 31, 'model.vocab_size': 50, 'model.target_vocab_size': 30},
+      'beam=31: no more than target_vocab_size=30 ',
+    ),
+    (
+      {'keep_checkpoints': 4, 'average_last': 5},
+      'keep_checkpoints=4 are too few to average the last 5 ',
+    ),
+  ],
+)
+def test_values_that_do_not_go_together(values: dict, said: str):
+  with pytest.raises(UserError) as caught:
+    configs.check(config_with(**values))
+  assert str(caught.value).startswith(said)
+  first, value = next(iter(values.items()))
+  configs.check(config_with(**values | {first: value - 1, 'average_last': 1}))
+
+
+def test_pairs_are_no_longer_than_learnt_positions():
+  """In a new run; one that was trained nevertheless can be used."""
+  own = {'data.max_length': 300, 'model.positions': 'learned'}
+  configs.check_new(config_with(**{'data.max_length': 300}))
+  configs.check(config_with(**own))
+  with pytest.raises(UserError, match='max_length=300 .* max_positions=256'):
+    configs.check_new(config_with(**own))
+  configs.check_new(config_with(**own | {'model.max_positions': 300}))
+
+
+def test_differences():
+  a = {'x': 1, 'model': {'N': 6, 'h': 8}, 'old': 0}
+  b = {'x': 1, 'model': {'N': 2, 'd_k': 4, 'h': 8}}
+  assert configs.differences(a, b) == {'model.N', 'model.d_k', 'old'}
+  assert configs.flat(json.loads('{"a": {"b": {"c": 1}}}')) == {'a.b.c': 1}

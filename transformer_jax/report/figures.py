@@ -1,0 +1,422 @@
+"""A report's pictures: SVG as wide as a phone, in light and in dark.
+
+Curves of loss, perplexity and BLEU over steps, and Table 3 as differences from base.
+"""
+
+import functools
+import io
+import math
+import statistics
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+import cycler
+import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
+
+from transformer_jax.report import paper
+from transformer_jax.report.comparable import Cells, Group, cells, cells_of_row, label
+from transformer_jax.report.page import COLOURS, Block, Picture, heading, legible
+from transformer_jax.report.results import Scored, Unscored
+from transformer_jax.report.table3 import Difference, Differences, paper_differences
+
+PAPER, INK, FAINT, GREY, *LINES = (light for light, _ in COLOURS.values())
+WIDTH = 4.0  # inches: 384 pixels, so that a phone shows the letters as they are
+FONT = 'DejaVu Sans'  # measures the text; the reader's own font shows it
+
+_STYLE = {
+  'axes.edgecolor': GREY,
+  'axes.facecolor': 'none',
+  'axes.grid': True,
+  'axes.labelcolor': INK,
+  'axes.prop_cycle': cycler.cycler(color=LINES),
+  'axes.spines.right': False,
+  'axes.spines.top': False,
+  'axes.titlecolor': INK,
+  'axes.titlelocation': 'left',
+  'axes.titlesize': 9,
+  'axes.titleweight': 'bold',
+  'figure.facecolor': PAPER,
+  'font.sans-serif': [FONT],
+  'font.size': 8,
+  'grid.color': FAINT,
+  'grid.linewidth': 0.6,
+  'legend.frameon': False,
+  'legend.labelcolor': INK,
+  'savefig.facecolor': PAPER,
+  'svg.fonttype': 'none',
+  'text.color': INK,
+  'text.parse_math': False,  # names of runs may have dollar signs
+  'xtick.color': GREY,
+  'xtick.labelcolor': INK,
+  'ytick.color': GREY,
+  'ytick.labelcolor': INK,
+}
+
+
+def picture(
+  name: str, text: str, height: float, draw: Callable[[Figure], None]
+) -> Picture:
+  """Returns what `draw` draws, as SVG; equal figures give equal bytes.
+
+  Args:
+    height: in inches.
+  """
+  file = io.StringIO()
+  style = matplotlib.rc_context(_STYLE | {'svg.hashsalt': name})
+  with style, warnings.catch_warnings():
+    warnings.filterwarnings('ignore', r'Glyph \d+')  # the reader's font may have it
+    figure = Figure(figsize=(WIDTH, height), layout='constrained')
+    draw(figure)
+    figure.savefig(file, format='svg', metadata={'Date': None})
+  svg = file.getvalue()
+  svg = svg[svg.index('<svg') :].replace(f"'{FONT}'", 'system-ui')
+  for variable, (light, _) in COLOURS.items():
+    svg = svg.replace(light, f'var(--{variable})')
+  return Picture(name, text, svg)
+
+
+# Curves
+
+NO_ROW = ''  # the group of runs that stand for no row of Table 3
+DASHES = ('-', '--', ':')
+SETTLED = 0.25  # the axis fits what follows this share of a curve's steps
+ROUND = (1, 2, 2.5, 5, 10)  # what ticks are multiples of
+LONGEST = 44  # characters of a name in a legend
+
+
+class Line(NamedTuple):
+  """One curve of one run."""
+
+  row: str | None  # of Table 3
+  label: str
+  epsilon_ls: float
+  steps: Sequence[int]
+  values: Sequence[float]
+
+
+class Plot(NamedTuple):
+  name: str
+  title: str
+  axis: str
+  logarithmic: bool
+
+  def title_of(self, lines: Sequence[Line]) -> str:
+    """The title, which says of a loss whose targets were smoothed (section 5.4)."""
+    if self.name != 'loss' or not any(line.epsilon_ls for line in lines):
+      return self.title
+    smoothed = all(line.epsilon_ls for line in lines)
+    where = '' if smoothed else ' where epsilon_ls is not 0'
+    return f'{self.title}, label-smoothed{where}'
+
+
+LOSS = Plot('loss', 'Training loss', 'training loss (nats per piece)', False)
+PERPLEXITY = Plot('perplexity', 'Dev perplexity', 'perplexity per piece', True)
+BLEU = Plot('bleu', 'BLEU over training', 'BLEU (percent)', False)
+
+
+def curves(
+  scored: Sequence[Scored], others: Sequence[Scored | Unscored]
+) -> list[Block]:
+  """For each corpus dev perplexity, training loss, and BLEU if scored several times.
+
+  Losses of several corpora or vocabularies cannot be compared, so each has its own
+  pictures; in these, each group of Table 3's rows has one, with base in all.
+
+  Args:
+    others: runs without a BLEU: parsers, and those that were not evaluated.
+  """
+  data: dict[tuple, list[Scored | Unscored]] = {}
+  for one in {one.home: one for one in (*others, *scored)}.values():
+    data.setdefault(_data(one), []).append(one)
+  blocks: list[Block] = []
+  for n, (of_data, runs) in enumerate(data.items(), 1):
+    number = f'.{n}' if len(data) > 1 else ''
+    plots = (
+      (PERPLEXITY, _logged(runs, 'dev_perplexity')),
+      (LOSS, _logged(runs, 'loss')),
+      (BLEU, _scores([one for one in scored if _data(one) == of_data])),
+    )
+    drawn = [(plot, lines) for plot, lines in plots if lines]
+    name = f'{runs[0].config["data"]["name"]}, {of_data[1]:,} pieces'
+    blocks += [heading(2, f'Curves: {name}')] if drawn else []
+    for plot, lines in drawn:
+      blocks.append(heading(3, plot.title_of(lines)))
+      blocks += _pictures(plot, lines, number)
+  return blocks
+
+
+def _data(one: Scored | Unscored) -> tuple[str, int]:
+  """Corpus and vocabulary, on which a loss per piece depends beside the model."""
+  return one.corpus, one.config['model']['vocab_size']
+
+
+def _row(one: Scored | Unscored) -> str | None:
+  return one.row if one.row in paper.TABLE_3 else None
+
+
+def _label(one: Scored | Unscored) -> str:
+  row = _row(one)
+  return label(row, cells(one.config)) if row else one.run
+
+
+def _logged(runs: Iterable[Scored | Unscored], key: str) -> list[Line]:
+  lines = []
+  for one in runs:
+    points = [(r['step'], r[key]) for r in one.records if key in r and _finite(r[key])]
+    if points:
+      epsilon_ls = one.config['epsilon_ls']
+      curve = zip(*points, strict=True)
+      lines.append(Line(_row(one), _label(one), epsilon_ls, *curve))
+  return lines
+
+
+def _finite(value: object) -> bool:
+  return isinstance(value, int | float) and math.isfinite(value)
+
+
+def _scores(found: Sequence[Scored]) -> list[Line]:
+  """BLEU over steps; a line is named by what tells it from the others."""
+  points: dict[tuple, dict[int, float]] = {}
+  for scored in found:
+    result = scored.result
+    told = (
+      _label(scored),
+      scored.test_set,
+      f'average {len(result.averaged)}',
+      f'beam {result.beam}',
+      f'alpha {result.alpha}',
+    )
+    epsilon_ls = scored.config['epsilon_ls']
+    key = scored.home, _row(scored), epsilon_ls, scored.signatures, told
+    points.setdefault(key, {})[result.step] = scored.bleu
+  points = {key: steps for key, steps in points.items() if len(steps) > 1}
+  differing = [
+    len({*each}) > 1 for each in zip(*(key[-1] for key in points), strict=True)
+  ]
+  lines = []
+  for (_, row, epsilon_ls, _, told), steps in points.items():
+    tells = [text for text, differs in zip(told, differing, strict=True) if differs]
+    label = ', '.join(tells) or told[0]
+    curve = zip(*sorted(steps.items()), strict=True)
+    lines.append(Line(row, label, epsilon_ls, *curve))
+  return lines
+
+
+def _pictures(plot: Plot, lines: Sequence[Line], number: str) -> list[Picture]:
+  groups: dict[str, list[Line]] = {}
+  for line in lines:
+    groups.setdefault(_group(line), []).append(line)
+  of_base = groups.pop('base') if 'base' in groups and len(groups) > 1 else []
+  pictures = []
+  for group in sorted(groups, key=[*paper.GROUPS, 'base', NO_ROW].index):
+    name = f'{plot.name}.{group or "runs"}{number}'
+    shown = groups[group] + (of_base if group != NO_ROW else [])
+    title = plot.title_of(shown)
+    text = f'{title} over steps: '
+    if group in paper.GROUPS:
+      title = f'{group}: {paper.GROUPS[group]}'
+    names = dict.fromkeys(line.label for line in shown)
+    columns = 1 if max(map(len, names)) > LONGEST / 2 else 2
+    draw = functools.partial(
+      _draw, plot=plot, title=title, lines=shown, names=[*names], columns=columns
+    )
+    height = 2.6 + 0.17 * -(-len(names) // columns)
+    pictures.append(picture(name, text + ', '.join(names), height, draw))
+  return pictures
+
+
+def _group(line: Line) -> str:
+  if line.row is None:
+    return NO_ROW
+  return line.row if line.row in ('base', 'big') else line.row[0]
+
+
+def _draw(
+  figure: Figure,
+  plot: Plot,
+  title: str,
+  lines: Sequence[Line],
+  names: Sequence[str],
+  columns: int,
+) -> None:
+  axes = figure.add_subplot(title=title, xlabel='step', ylabel=plot.axis)
+  handles = {}
+  for line in lines:
+    style = _style(line, names)
+    (handles[line.label],) = axes.plot(line.steps, line.values, **style)
+  _set_axes(axes, plot, lines)
+  shown = [_short(name) for name in handles]
+  where = {'loc': 'outside lower left', 'ncols': columns, 'handlelength': 1.8}
+  figure.legend([*handles.values()], shown, **where)
+
+
+def _style(line: Line, names: Sequence[str]) -> dict:
+  """The same for a row wherever it is drawn; base is grey and behind all others."""
+  if line.row == 'base':
+    return {'color': GREY, 'linewidth': 1.1, 'zorder': 1}
+  if line.row is None:
+    number = names.index(line.label)
+  else:
+    alike = [row for row in paper.TABLE_3 if row[0] == line.row[0] and row != 'base']
+    number = alike.index(line.row)
+  dashes, colour = divmod(number, len(LINES))
+  dash = DASHES[dashes % len(DASHES)]
+  return {'color': LINES[colour], 'linewidth': 1.3, 'linestyle': dash}
+
+
+def _short(name: str) -> str:
+  """The name for a legend, which passes over names that begin with an underscore."""
+  text = legible(name)
+  if len(text) > LONGEST:
+    text = f'{text[: LONGEST // 2]}…{text[-LONGEST // 2 :]}'
+  return f' {text}' if text.startswith('_') else text
+
+
+def _set_axes(axes: Axes, plot: Plot, lines: Sequence[Line]) -> None:
+  """Cuts off how curves begin, and gives a logarithmic axis few round numbers."""
+  axes.xaxis.set_major_locator(MaxNLocator(5, integer=True, steps=ROUND))
+  axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f'{x:,.0f}'))
+  axes.set_xlim(left=0)
+  if plot.logarithmic:
+    axes.set_yscale('log')
+    axes.yaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f'{y:g}'))
+  axes.yaxis.set_major_locator(MaxNLocator(5, steps=ROUND))
+  if plot is BLEU:
+    return
+  settled = [
+    value
+    for line in lines
+    for step, value in zip(line.steps, line.values, strict=True)
+    if step >= SETTLED * line.steps[-1]
+  ]
+  low, high = min(settled), max(settled)
+  if plot.logarithmic:
+    axes.set_ylim(low / 1.05, high * 1.05)
+    if high > 10 * low:
+      axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    elif high > 3 * low:  # of 1, 2 and 5 there would be one between 5.5 and 17
+      axes.yaxis.set_major_locator(LogLocator(subs=(1, 1.5, 2, 3, 4, 5, 7)))
+  else:
+    margin = 0.05 * (high - low) or 0.1
+    axes.set_ylim(low - margin, high + margin)
+
+
+# Table 3
+
+OURS, PAPERS = LINES[:2]
+HEIGHT = 5.6  # inches
+RUN = {'marker': 'o', 'color': OURS, 'markersize': 3.2, 'linestyle': ''}
+MEAN = {'marker': '|', 'color': OURS, 'markersize': 8, 'markeredgewidth': 1.4}
+INTERVAL = {'color': OURS, 'linewidth': 5, 'alpha': 0.3, 'solid_capstyle': 'butt'}
+PRINTED = {'marker': 'D', 'color': PAPERS, 'markersize': 4, 'linestyle': ''}
+BELOW = 0.32  # of a row, where the paper's value stands
+
+
+class Measure(NamedTuple):
+  name: str
+  title: str
+  axis: str
+  left: str
+  right: str
+
+
+MEASURES = (
+  Measure('perplexity', 'Perplexity', 'perplexity per piece', 'better', 'worse'),
+  Measure('bleu', 'BLEU', 'BLEU (percent)', 'worse', 'better'),
+)
+
+
+def rows_minus_base(group: Group, rows: Differences, number: str) -> list[Picture]:
+  """Each row of Table 3 minus base: a picture of perplexity and one of BLEU.
+
+  Args:
+    number: tells the names of the pictures from those of other groups.
+  """
+  return [
+    picture(
+      f'table3.{measure.name}{number}',
+      f"{measure.title} of each row of Table 3 minus base's, ours and the paper's",
+      HEIGHT,
+      functools.partial(
+        _draw_rows,
+        base=group.base,
+        ours={row: both[n] for row, both in rows.items()},
+        theirs={row: paper_differences(row)[n] for row in paper.TABLE_3},
+        measure=measure,
+      ),
+    )
+    for n, measure in enumerate(MEASURES)
+  ]
+
+
+def _draw_rows(
+  figure: Figure,
+  base: Cells,
+  ours: dict[str, Difference],
+  theirs: dict[str, float],
+  measure: Measure,
+) -> None:
+  axes = figure.add_subplot(xlabel=f'{measure.axis}, minus base')
+  heights, edge = _heights(), _edge(ours, theirs)
+  axes.set(xlim=(-1.08 * edge, 1.08 * edge), ylim=(max(heights.values()) + 0.8, -0.8))
+  axes.axvline(0, color=INK, linewidth=0.8)
+  labels = [label(row, cells_of_row(row, base, False)) for row in heights]
+  axes.set_yticks([*heights.values()], labels)
+  axes.tick_params(axis='y', length=0)
+  axes.spines['left'].set_visible(False)
+  axes.set_title(f'← {measure.left}', weight='normal')
+  axes.set_title(f'{measure.right} →', loc='right', weight='normal')
+  axes.set_title(measure.title, loc='center')
+  for row, y in heights.items():
+    if row in ours:
+      _draw_row(axes, ours[row], y, edge, row != 'base')
+    if row != 'base':
+      axes.plot(theirs[row], y + BELOW, **PRINTED)
+  kinds = {'a run': RUN, 'mean': MEAN | {'linestyle': ''}, '95 % interval': INTERVAL}
+  kinds['the paper'] = PRINTED
+  handles = [axes.plot([], [], **kind)[0] for kind in kinds.values()]
+  where = {'loc': 'outside lower center', 'ncols': 4, 'handlelength': 1.2}
+  figure.legend(handles, kinds, columnspacing=1.2, **where)
+
+
+def _draw_row(
+  axes: Axes, ours: Difference, y: float, edge: float, has_interval: bool
+) -> None:
+  """A point for each seed, the mean, its interval; a number if it is off the axis."""
+  if abs(ours.mean) > edge:
+    right = ours.mean > 0
+    text = f'{ours.mean:+.1f} →' if right else f'← {ours.mean:+.1f}'
+    style = {'ha': 'right' if right else 'left', 'va': 'center', 'weight': 'bold'}
+    axes.text(edge if right else -edge, y, text, color=OURS, **style)
+    return
+  if has_interval:
+    half = ours.margin or 0.0
+    axes.plot([ours.mean - half, ours.mean + half], [y, y], **INTERVAL)
+    axes.plot(ours.mean, y, **MEAN)
+  axes.plot(ours.seeds, [y] * len(ours.seeds), **RUN)
+
+
+def _heights() -> dict[str, float]:
+  """Each row's height, from the top, with a gap between groups."""
+  heights, y, before = {}, 0.0, 'base'
+  for row in paper.TABLE_3:
+    y += 0.5 if row[0] != before[0] or row == 'big' else 0.0
+    heights[row], before = y, row
+    y += 1.0
+  return heights
+
+
+def _edge(ours: dict[str, Difference], theirs: dict[str, float]) -> float:
+  """Where the axis ends, so that a row that is far off does not squeeze all others."""
+  needed = [
+    max(abs(theirs[row]), abs(one.mean) + (one.margin or 0.0), *map(abs, one.seeds))
+    for row, one in ours.items()
+  ]
+  usual, largest = 4 * statistics.median(needed), max(needed)
+  printed = max(map(abs, theirs.values()))
+  return max(printed, largest if largest < 1.5 * usual else usual)

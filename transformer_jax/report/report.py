@@ -1,0 +1,301 @@
+"""The whole report: read from paths, made of its sections, told in few lines."""
+
+import pathlib
+import sys
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from tqdm import tqdm
+
+from transformer_jax.data.task import Task
+from transformer_jax.machine.errors import UserError
+from transformer_jax.report import (
+  comparable,
+  figures,
+  overview,
+  paper,
+  recipe,
+  results,
+  table1,
+  table2,
+  table3,
+)
+from transformer_jax.report.comparable import Group
+from transformer_jax.report.page import (
+  Block,
+  bullets,
+  facts,
+  heading,
+  legible,
+  paragraph,
+)
+from transformer_jax.report.results import HeldOut, Results, Scored
+from transformer_jax.report.table3 import Differences
+from transformer_jax.scoring.significance import paired_bootstrap
+
+TITLE = 'Attention Is All You Need: runs'
+WIDTH, LINES, INDENT = 96, 23, 15  # of a terminal
+KINDS = 3  # of scores, of which the best is told
+Study = tuple[Group, Differences]
+Facts = list[tuple[str, str]]
+
+
+class Report(NamedTuple):
+  summary: str  # for a terminal
+  blocks: list[Block]
+
+
+def make_report(
+  paths: Sequence[pathlib.Path],
+  tasks: Mapping[str, Task],
+  texts: HeldOut,
+  samples: int,
+  tflops: float | None,
+) -> Report:
+  """The report of runs and of measurements of Table 1; stderr tells what is left out.
+
+  Args:
+    paths: of runs' folders, of results, and of what scripts.table1 wrote.
+    tasks: all of them, by name. Those with a section of their own have no BLEU.
+    texts: what the paired tests and the samples take.
+    samples: sentences of each test set to show with their translations.
+    tflops: TFLOP/s that one training device sustains; None takes the paper's figure.
+
+  Raises:
+    UserError: there is nothing to report.
+  """
+  found, measured = _read(paths, tasks)
+  for reason in found.left_out:
+    print(f'left out: {legible(reason)}', file=sys.stderr)
+  found = found.with_distinct_names()
+  if not any((found.scored, found.unscored, found.baselines, measured)):
+    raise UserError('no run with a result.json: evaluate one first')
+  others = [one for one in found.scored if tasks[one.result.task].section]
+  runs = found._replace(scored=[one for one in found.scored if one not in others])
+  said, blocks = '', []
+  if runs.scored or runs.unscored:
+    said, blocks = _report_runs(runs, others, texts, samples, tflops)
+  for name, task in tasks.items():
+    scored = [one for one in others if one.result.task == name]
+    baselines = [baseline for of, baseline in found.baselines if of == name]
+    if scored or baselines:
+      lines, more = task.section.write(scored, baselines, texts, samples)
+      said, blocks = said + lines, [*blocks, *more]
+  if not (runs.scored or runs.unscored):  # else their curves are drawn already
+    blocks += figures.curves([], others)
+  for n, (stem, layers) in enumerate(measured, 1):
+    said += f'Table 1, measured: {stem}\n'
+    blocks += table1.blocks(layers, f'{n}.{stem}' if len(measured) > 1 else '')
+  return Report(said, blocks)
+
+
+def _read(
+  paths: Sequence[pathlib.Path], tasks: Mapping[str, Task]
+) -> tuple[Results, list[tuple[str, table1.Measured]]]:
+  """What stands at the paths: results and runs, and measurements of Table 1."""
+  found, measured = Results([], [], [], []), []
+  for path in paths:
+    try:
+      layers = table1.read(path)
+    except UserError as error:
+      found.left_out.append(str(error))
+      continue
+    if layers:
+      measured.append((path.stem, layers))
+    else:
+      for every, some in zip(found, results.read(path, tasks), strict=True):
+        every += some
+  return found, measured
+
+
+def _report_runs(
+  found: Results,
+  others: Sequence[Scored],
+  texts: HeldOut,
+  samples: int,
+  tflops: float | None,
+) -> Report:
+  """`others` are results of other tasks, whose curves are drawn beside these."""
+  groups, ungrouped = comparable.group(found.scored)
+  left_out = [*found.left_out, *ungrouped, *_of_other_lengths(found.scored, texts)]
+  with tqdm(desc='comparing', unit='pair', disable=None) as bar:
+
+    def compare(system: Scored, baseline: Scored) -> float | None:
+      bar.update()
+      return paired_p(system, baseline, texts)
+
+    studies = [(group, table3.differences(group, compare)) for group in groups]
+    pieces = recipe.recipe(found.scored, compare)
+  top = _facts(found, studies, left_out)
+  left_out += map(str, found.unscored)
+  blocks: list[Block] = [heading(2, 'What the runs say'), facts(top)]
+  for n, study in enumerate(studies, 1):
+    blocks += describe_group(*study, tflops, f'.{n}' if len(studies) > 1 else '')
+  blocks += figures.curves(found.scored, [*found.unscored, *others])
+  if found.scored:
+    blocks += overview.every_result(found.scored)
+  blocks += pieces
+  blocks += overview.samples(found.scored, texts, samples)
+  if groups:
+    blocks += table2.paper_flops()
+    blocks.append(heading(2, 'Where the paper contradicts itself'))
+    blocks.append(bullets(f'{where}: {what}' for where, what in paper.INCONSISTENCIES))
+  if left_out:
+    blocks += [heading(2, 'Left out'), bullets(left_out)]
+  if found.scored:
+    notes = bullets(overview.footnotes(found.scored))
+    blocks += [heading(2, 'How it was scored'), notes]
+  return Report(_on_terminal(top, found.scored, studies), blocks)
+
+
+def describe_group(
+  group: Group, ours: Differences, tflops: float | None, number: str
+) -> list[Block]:
+  """Everything about runs that can be compared.
+
+  Args:
+    number: tells the names of its pictures from those of other groups.
+  """
+  blocks: list[Block] = [heading(2, table3.title(group))]
+  blocks.append(paragraph(table3.about(group)))
+  if len(ours) > 1:
+    blocks.append(heading(3, "Differences from base, ours and the paper's"))
+    blocks += figures.rows_minus_base(group, ours, number)
+    blocks += table3.claims(ours)
+  if group.table_3:
+    blocks += table3.rows_minus_base(group, ours)
+    blocks += [heading(3, 'Table 3'), table3.table_3(group)]
+  if group.table_2:
+    title = heading(3, f'Table 2 on {group.corpus}')
+    blocks += [title, table2.table_2(group, tflops)]
+  if group.left_out:
+    blocks += [paragraph('Left out:'), bullets(group.left_out)]
+  return blocks
+
+
+def paired_p(system: Scored, baseline: Scored, texts: HeldOut) -> float | None:
+  """p of no difference in BLEU; None unless text and translations are at hand."""
+  references = texts.references(system)
+  ours, theirs = system.translations, baseline.translations
+  if references is None or ours is None or theirs is None:
+    return None
+  if not len(ours) == len(theirs) == len(references):
+    return None  # _of_other_lengths names them
+  return paired_bootstrap(
+    ours,
+    theirs,
+    references,
+    system.data['target_language'],
+    lowercase=system.result.lowercase,
+    tokenized=system.data['tokenized'],
+    kinds=('paper_bleu',),
+  )['paper_bleu'].p
+
+
+def _of_other_lengths(scored: Sequence[Scored], texts: HeldOut) -> Iterator[str]:
+  """Names translations that are not one for each sentence."""
+  for one in scored:
+    references = texts.references(one)
+    if references is not None and one.translations is not None:
+      lines, sentences = len(one.translations), len(references)
+      if lines != sentences:
+        yield f'{one.text}: {lines} translations of {sentences} sentences'
+
+
+# In few lines
+
+
+def _facts(found: Results, studies: Sequence[Study], left_out: Sequence[str]) -> Facts:
+  """Best scores; base, claims and missing rows of each Table 3; what is left out.
+
+  `left_out` has the reasons, but for those of the studies.
+  """
+  items = []
+  marks = overview.marks(found.scored)
+  for scored in overview.best_scores(found.scored)[:KINDS]:
+    items.append(('Best score', _best(scored, marks[overview.kind(scored)])))
+  for group, ours in studies:
+    if group.table_3:
+      items += _table_3_facts(group, ours, f'{group.corpus}: ' * (len(studies) > 1))
+  if found.unscored:
+    names = ', '.join(one.run for one in found.unscored)
+    items.append(('Not evaluated', names))
+  reasons = [*(why for group, _ in studies for why in group.left_out), *left_out]
+  if reasons:
+    rest = f' (and {len(reasons) - 1} more in the report)' if len(reasons) > 1 else ''
+    items.append(('Left out', reasons[0] + rest))
+  return items
+
+
+def _best(scored: Scored, mark: str) -> str:
+  result = scored.result
+  sacre, papers = (
+    f'{score.score:.2f} {name} [{score.interval[0]:.1f}, {score.interval[1]:.1f}]'
+    for score, name in ((result.sacrebleu, 'sacreBLEU'), (result.paper_bleu, 'BLEU'))
+  )
+  return (
+    f'{sacre}, {papers}{mark} on {scored.test_set} by {scored.run_with_parent}, step '
+    f'{result.step:,}, average {len(result.averaged)}, beam {result.beam}, alpha '
+    f'{result.alpha}'
+  )
+
+
+def _table_3_facts(
+  group: Group, ours: Differences, where: str
+) -> Iterator[tuple[str, str]]:
+  if 'base' in group.table_3:
+    base = [*group.table_3].index('base')
+    rows = group.table_3.values()
+    ppl, bleu = (
+      table3.column([[*map(read, row)] for row in rows])[base] for read in table3.READ
+    )
+    seeds = len(group.table_3['base'])
+    text = f'{where}Base, {seeds} seed{"s" if seeds > 1 else ""}: perplexity {ppl}, '
+    yield 'Table 3', f'{text}BLEU {bleu}. {table3.smallest_difference(group)}'
+  if len(ours) > 1:
+    yield 'Claims', where + table3.count_verdicts(table3.judge(ours), ours)
+  if missing := [row for row in paper.TABLE_3 if row not in group.table_3]:
+    yield 'Missing rows', where + ', '.join(missing)
+
+
+def _on_terminal(top: Facts, scored: Sequence[Scored], studies: Sequence[Study]) -> str:
+  """At most LINES lines of WIDTH columns: the facts, claims or results, footnotes."""
+  lines = [line for fact in top for line in _wrapped(*fact)]
+  notes = overview.footnotes(scored)[:KINDS]
+  notes = [line for note in notes for line in _wrapped('', note)]
+  if len(studies) == 1 and len(studies[0][1]) > 1:
+    details = [*_claims(studies[0][1])]
+  else:
+    details = [*_results(overview.representatives(scored))]
+  room = max(1, LINES - len(lines) - len(notes))
+  if len(details) > room:
+    details[room - 1 :] = [f'... and {len(details) - room + 1} lines more']
+  return '\n'.join([*lines, *details, *notes][:LINES]) + '\n'
+
+
+def _wrapped(name: str, text: str) -> list[str]:
+  """Few lines of WIDTH columns; signatures are parted between their fields alone."""
+  lines = textwrap.wrap(
+    legible(text).replace('|', '| '),
+    WIDTH,
+    initial_indent=f'{name:{INDENT - 1}} ',
+    subsequent_indent=' ' * INDENT,
+    break_on_hyphens=False,
+    max_lines=5,
+    placeholder=' ...',
+  )
+  return [line.replace('| ', '|') for line in lines]
+
+
+def _claims(ours: Differences) -> Iterator[str]:
+  for one in table3.judge(ours):
+    yield from _wrapped(f'  {one.verdict}', table3.summarize(one, ours))
+
+
+def _results(scored: Sequence[Scored]) -> Iterator[str]:
+  for one in scored:
+    result = one.result
+    line = f'{one.sacrebleu:6.2f} sacreBLEU, step {result.step:>7,}, average '
+    line += f'{len(result.averaged):>2}, beam {result.beam}, alpha {result.alpha}: '
+    yield (line + legible(one.run_with_parent))[:WIDTH]

@@ -1,0 +1,109 @@
+"""Table 2 beside the paper's, with training FLOPs as it estimates them and counted."""
+
+import re
+from collections.abc import Sequence
+
+from transformer_jax.model import flops
+from transformer_jax.report import paper
+from transformer_jax.report.comparable import Group
+from transformer_jax.report.page import heading, paragraph, table
+from transformer_jax.report.results import Scored
+from transformer_jax.report.table3 import SCORES, column
+
+
+def table_2(group: Group, tflops: float | None) -> str:
+  """Table 2 with the paper's columns beside ours.
+
+  Args:
+    tflops: as flops_by_paper() has it.
+  """
+  french = group.members[0].data['target_language'] == 'fr'
+  ours = {paper.TABLE_2_NAMES[row]: runs for row, runs in group.table_2.items()}
+  header = ['model', 'seeds', 'BLEU (paper)', 'BLEU', 'sacreBLEU', 'FLOPs (paper)']
+  header += ["FLOPs, paper's method", 'FLOPs, counted']
+  runs = [ours[name] if name in ours else [] for name in paper.TABLE_2]
+  rows = []
+  for (name, system), results, ours_bleu, sacre in zip(
+    paper.TABLE_2.items(),
+    runs,
+    *(column([[*map(read, results)] for results in runs]) for read in SCORES[1:]),
+    strict=True,
+  ):
+    bleu = system.bleu_fr if french else system.bleu_de
+    printed = system.flops_fr if french else system.flops_de
+    rows.append(
+      [
+        name,
+        str(len(results) or ''),
+        '' if bleu is None else f'{bleu:g}',
+        ours_bleu,
+        sacre,
+        _mean_flops([printed]),
+        _mean_flops([flops_by_paper(scored, tflops) for scored in results]),
+        _mean_flops([flops_counted(scored) for scored in results]),
+      ]
+    )
+  return table(header, rows)
+
+
+def _mean_flops(runs: Sequence[float | None]) -> str:
+  known = [x for x in runs if x is not None]
+  if not known or len(known) < len(runs):
+    return ''
+  return f'{sum(known) / len(known):.1e}'
+
+
+def flops_counted(scored: Scored) -> float:
+  """FLOPs of training's matrix products, backward pass included."""
+  each = flops.flops_per_target_token(scored.config['model'])
+  return each * scored.result.target_tokens_seen
+
+
+def flops_by_paper(scored: Scored, tflops: float | None) -> float | None:
+  """FLOPs of training as time x devices x sustained capacity; None if not known.
+
+  Args:
+    tflops: TFLOP/s that one device sustains; None takes the figure that the paper
+      prints for this GPU, if it does.
+  """
+  trained_on = scored.result.training_device
+  if trained_on is None or '; ' in trained_on:  # not known, or several in turn
+    return None
+  device = re.fullmatch(r'(\d+) x (.+)', trained_on)
+  if tflops is None:
+    named = lambda kind: device and re.search(rf'\b{kind}\b', device[2])
+    kinds = [*filter(named, paper.SUSTAINED_TFLOPS)]
+    if not kinds:
+      return None
+    tflops = paper.SUSTAINED_TFLOPS[kinds[0]]
+  devices = int(device[1]) if device else 1
+  return paper.training_flops(scored.result.wall_seconds, devices, tflops)
+
+
+def paper_flops() -> list[str]:
+  """The paper's two figures, computed again by its method and counted."""
+  rows = []
+  for row, training in paper.TRAINING.items():
+    cells = paper.BASE | paper.TABLE_3[row].cells
+    vocab_size = paper.VOCABULARY['en-de']
+    sizes = {'vocab_size': vocab_size, 'target_vocab_size': 0}
+    each = flops.flops_per_target_token(cells | sizes)
+    ours = training.steps * paper.BATCH_TOKENS * each
+    method = paper.training_flops(training.hours * 3600)
+    by_steps = paper.training_flops(training.steps * training.step_seconds)
+    printed = paper.TABLE_2[paper.TABLE_2_NAMES[row]].flops_de
+    figures = [f'{x:.2e}' for x in (method, by_steps, ours)]
+    rows.append([row, f'{printed:.1e}', *figures, f'{ours / method:.0%}'])
+  header = ['model', 'printed', 'hours x 8 x 9.5e12', 'steps x seconds x 8 x 9.5e12']
+  header += ['counted', 'counted / hours']
+  return [
+    heading(2, "The paper's training FLOPs"),
+    table(header, rows),
+    paragraph(
+      'Counted: multiply-adds of all matrix products as two FLOPs each, backward twice '
+      f'the forward, softmax included, {paper.BATCH_TOKENS:,} target tokens a step, as '
+      f'many source tokens, {flops.SENTENCE} tokens a side, 37,000 pieces. The printed '
+      'figures are what 8 P100 could have done in that time, the last column is the '
+      "model's share of it."
+    ),
+  ]

@@ -1,0 +1,221 @@
+"""What the config of a run must say: its keys and their values, and how two differ."""
+
+import functools
+import json
+import operator
+import pathlib
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+import ml_collections
+import msgspec
+from msgspec import Meta
+
+from transformer_jax.machine.errors import UserError
+
+LARGEST = 2**31 - 1  # steps and seeds are of 32 bits on the devices
+
+Count = Annotated[int, Meta(ge=1, le=LARGEST)]
+FromZero = Annotated[int, Meta(ge=0, le=LARGEST)]
+Few = Annotated[int, Meta(ge=1, le=2**10)]
+FewOrNone = Annotated[int, Meta(ge=0, le=2**10)]
+Width = Annotated[int, Meta(ge=1, le=2**16)]
+Pairs = Annotated[int, Meta(ge=1, le=2**32 - 1)]
+Tokens = Annotated[int, Meta(ge=1, le=10**7)]
+# A rate beyond float32 would make all infinite.
+Positive = Annotated[float, Meta(gt=0, le=1000)]
+BelowOne = Annotated[float, Meta(ge=0, lt=1)]
+Dropout = Annotated[float, Meta(ge=0, le=0.999)]  # what is kept is divided by the rest
+Fraction = Annotated[float, Meta(ge=0, le=1)]
+Name = Annotated[str, Meta(min_length=1)]
+Names = str | Annotated[list[str], Meta(min_length=1)]
+DType = Literal['auto', 'float32', 'bfloat16']
+
+
+class Schema(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+  """Keys, all of which are needed, and their types; see configs/base.py."""
+
+
+class Model(Schema):
+  N: Few
+  d_model: Width
+  d_ff: Width
+  h: Few
+  d_k: Width
+  d_v: Width
+  P_drop: Dropout
+  P_drop_attention: Dropout
+  positions: Literal['sinusoid', 'learned']
+  max_positions: Width
+  # Four ids stand for no text, and files hold uint16.
+  vocab_size: Annotated[int, Meta(ge=5, le=2**16)]
+  target_vocab_size: Annotated[int, Meta(ge=0, le=2**16)]
+  norm_epsilon: Positive
+  activation: Literal['relu', 'swish']
+  biases: bool
+
+
+class Cleaning(Schema):
+  off: bool
+  max_characters: Count
+  max_ratio: Annotated[float, Meta(ge=1, le=1e9)]
+  min_alphanumeric: Fraction
+  drop_untranslated: bool
+
+
+class Files(Schema):
+  train: Names
+  dev: Names
+  test: Names
+
+
+class InitFrom(Schema):
+  run: str
+  step: FromZero
+  sha256: str
+  vocabulary: str
+
+
+class Data(Schema):
+  name: Name
+  reader: Name
+  source_language: Name
+  target_language: Name
+  raw_dir: str
+  files: Files
+  suffix: str
+  tokenized: bool
+  tags: bool
+  numbers: bool
+  whole_words: bool
+  cleaning: Cleaning
+  train_pairs: Pairs
+  vocabulary_pairs: Pairs
+  character_coverage: Annotated[float, Meta(ge=0.98, le=1)]  # SentencePiece's range
+  byte_fallback: bool
+  max_length: Annotated[int, Meta(ge=2, le=2**13)]  # attention takes its square
+  seed: FromZero
+
+
+class Config(Schema):
+  task: Name
+  row: str | None
+  data: Data
+  tokens_per_batch: Tokens
+  slices: Width
+  max_shapes: Few
+  model: Model
+  epsilon_ls: BelowOne
+  train_steps: Count
+  warmup_steps: Count
+  rate_factor: Positive
+  adam_b1: BelowOne
+  adam_b2: BelowOne
+  adam_epsilon: Positive
+  checkpoint_every_steps: Count
+  keep_checkpoints: Count
+  average_last: Count
+  best_by: Literal['', 'perplexity', 'bleu']
+  bleu_every_checkpoints: Count
+  bleu_sentences: Count
+  patience: FewOrNone
+  init_from: InitFrom
+  beam: Few
+  alpha: Annotated[float, Meta(ge=-10, le=10)]
+  extra_length: FewOrNone
+  decode_tokens: Tokens
+  decode_dtype: DType
+  seed: FromZero
+  dtype: DType
+  log_every_steps: Count
+
+
+# What msgspec calls the types of values.
+_WORDS = {'int': 'a whole number', 'float': 'a number', 'str': 'text', 'null': 'None'}
+_WORDS |= {'bool': 'True or False', 'array': 'a list', 'object': 'keys with values'}
+
+
+def as_json(config: ml_collections.ConfigDict) -> dict[str, Any]:
+  """The config as config.json has it: plain dictionaries, and lists for tuples."""
+  return json.loads(config.to_json_best_effort())
+
+
+def check(config: Mapping[str, Any], flag: str = '--config.') -> None:
+  """Raises UserError if a key is missing, unknown, or has a value that no run can have.
+
+  `flag` begins the command-line flags that set a key, which the message names.
+  """
+  try:
+    msgspec.convert(config, Config)
+  except msgspec.ValidationError as error:
+    raise UserError(_sentence(str(error), config, flag)) from error
+  model = config['model']
+  written = 'target_vocab_size' if model['target_vocab_size'] else 'vocab_size'
+  if config['beam'] > model[written]:
+    raise UserError(
+      f'beam={config["beam"]}: no more than {written}={model[written]} ({flag}beam)'
+    )
+  if config['keep_checkpoints'] < config['average_last']:
+    raise UserError(
+      f'keep_checkpoints={config["keep_checkpoints"]} are too few to average the last '
+      f'{config["average_last"]} (--config.keep_checkpoints, --config.average_last)'
+    )
+
+
+def _sentence(error: str, config: Mapping[str, Any], flag: str) -> str:
+  """What msgspec says of a value, after `key=value:` and with the flag that sets it."""
+  said, _, path = error.partition(' - at `$')
+  key = path.rstrip('`').lstrip('.').partition('[')[0]
+  if key_alone := re.search('(unknown|required) field `(.+)`', said):
+    name = f'{key}.{key_alone[2]}'.lstrip('.')
+    if key_alone[1] == 'required':
+      return f'the config lacks {name}, as configs/base.py has it'
+    return f'the config has {name}, which this version does not know'
+  for kind, words in _WORDS.items():
+    said = said.replace(f'`{kind}`', words)
+  value = functools.reduce(operator.getitem, key.split('.'), config)
+  return f'{key}={value}: {said[0].lower()}{said[1:]} ({flag}{key})'
+
+
+def check_stored(config: Mapping[str, Any], path: pathlib.Path) -> None:
+  """Raises UserError if what was read from `path` is no config of this version."""
+  if 'task' not in config:
+    raise UserError(
+      f'{path} is not the config of a run. (A model of Hugging Face becomes a run by '
+      'scripts.import_model)'
+    )
+  try:
+    check(config)
+  except UserError as error:
+    raise UserError(f'{path}: {error}') from error
+
+
+def check_new(config: Mapping[str, Any]) -> None:
+  """Raises UserError if a new run could not be trained to its end with this config."""
+  longest, most = config['data']['max_length'], config['model']['max_positions']
+  if config['model']['positions'] == 'learned' and longest > most:
+    raise UserError(
+      f'max_length={longest} is more than the model learns positions for, '
+      f'max_positions={most} (--config.data.max_length, --config.model.max_positions)'
+    )
+
+
+def flat(config: Mapping[str, Any], prefix: str = '') -> dict[str, Any]:
+  """The values of a nested dictionary under dotted names."""
+  values = {}
+  for key, value in config.items():
+    inner = flat(value, f'{prefix}{key}.') if isinstance(value, Mapping) else None
+    values |= {prefix + key: value} if inner is None else inner
+  return values
+
+
+def differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> set[str]:
+  """Dotted names of the entries in which two nested dictionaries differ."""
+  ours, theirs = flat(a), flat(b)
+  absent = object()
+  return {
+    key
+    for key in ours.keys() | theirs.keys()
+    if ours.get(key, absent) != theirs.get(key, absent)
+  }
