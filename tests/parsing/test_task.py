@@ -132,7 +132,10 @@ def test_a_treebank_is_prepared(tmp_path: pathlib.Path):
 
 
 def test_sections_of_the_wall_street_journal(tmp_path: pathlib.Path):
-  (tmp_path / 'WSJ' / '23').mkdir(parents=True)
+  for number in range(2, 24):
+    folder = tmp_path / 'WSJ' / f'{number:02}'
+    folder.mkdir(parents=True)
+    (folder / 'wsj.mrg').touch()
   files = {'train': ('wsj.02-21',), 'dev': ('wsj.22',), 'test': ('wsj.23',)}
   corpus = CORPUS._replace(reader='trees', files=files)
   found = PARSING.splits(corpus, tmp_path, None)
