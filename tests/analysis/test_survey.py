@@ -26,11 +26,11 @@ PIECES = ['<pad>', '</s>', '<s>', '<unk>', '▁a', '.', '▁b', '▁c', '▁d', 
 def pairs(count: int) -> list[Pair]:
   """Targets are sources backwards, with other ids: piece n is translated by n + 10."""
   rng = random.Random(0)
-  found = []
+  rows = []
   for _ in range(count):
     source = rng.sample(range(4, 10), rng.randint(2, 6))
-    found.append(([*source, EOS], [*(i + 10 for i in reversed(source)), EOS]))
-  return found
+    rows.append(([*source, EOS], [*(i + 10 for i in reversed(source)), EOS]))
+  return rows
 
 
 class KnownHeads:
@@ -47,8 +47,8 @@ class KnownHeads:
     self.source = SimpleNamespace(pieces=without(15), names=self.names)
     self.target = SimpleNamespace(pieces=without(5), names=self.names)
 
-  def weights(self, given: list[Pair]) -> Iterator[tuple[np.ndarray, ...]]:
-    for source, target in given:
+  def weights(self, sample: list[Pair]) -> Iterator[tuple[np.ndarray, ...]]:
+    for source, target in sample:
       S, T = len(source), len(target)
       encoder, decoder, cross = (
         np.zeros((1, 4, *shape)) for shape in ((S, S), (T, T), (T, S))
@@ -74,9 +74,9 @@ class KnownHeads:
 class Text:
   """A side of a split, of the words of some pairs."""
 
-  def __init__(self, given: list[list[int]]):
-    words = [ids[:-1] for ids in given]
-    self.lengths = np.array([*map(len, given)])
+  def __init__(self, sample: list[list[int]]):
+    words = [ids[:-1] for ids in sample]
+    self.lengths = np.array([*map(len, sample)])
     self.offsets = np.cumsum([0, *map(len, words)])
     self.ends, self.tokens = self.offsets[1:], np.concatenate(words)
 
@@ -84,22 +84,25 @@ class Text:
     return len(self.lengths)
 
 
-def sides(given: list[Pair]) -> Any:
-  return tuple(Text([*side]) for side in zip(*given, strict=True))
+def sides(sample: list[Pair]) -> Any:
+  return tuple(Text([*side]) for side in zip(*sample, strict=True))
 
 
 def test_the_aligner_learns_a_dictionary():
-  given = pairs(200)
-  aligner = Aligner([(source[:-1], target[:-1]) for source, target in given])
-  for source, target in given[:20]:
+  sample = pairs(200)
+  aligner = Aligner([(source[:-1], target[:-1]) for source, target in sample])
+  for source, target in sample[:20]:
     links = aligner.links(source[:-1], target[:-1])
     np.testing.assert_array_equal(links, np.eye(len(links), dtype=bool)[::-1])
   assert not aligner.links([99], [14]).any() and aligner.links([], []).shape == (0, 0)
 
 
 def test_heads_are_known_by_what_they_attend_to():
-  found = survey.survey(KnownHeads(), pairs(60), sides(pairs(200)))
-  first = {k: {n: m.heads[0].round(6) for n, m in v.items()} for k, v in found.items()}
+  surveyed = survey.survey(KnownHeads(), pairs(60), sides(pairs(200)))
+  first = {
+    kind: {name: m.heads[0].round(6) for name, m in measures.items()}
+    for kind, measures in surveyed.items()
+  }
   encoder, decoder, cross = (first[kind] for kind in KINDS)
   assert encoder['previous'][0] == encoder['next'][1] == encoder['ends'][2] == 1
   assert decoder['previous'][0] == decoder['ends'][2] == cross['aligned'][0] == 1
@@ -107,16 +110,16 @@ def test_heads_are_known_by_what_they_attend_to():
   assert {*decoder} == {'previous', 'ends', 'punctuation', 'distance', 'entropy'}
   assert 0 < encoder['distance'][0] < 1 and decoder['distance'][0] == 1
   for kind in KINDS:
-    for name, measure in found[kind].items():
+    for name, measure in surveyed[kind].items():
       assert measure.heads[0, 3] == pytest.approx(measure.uniform), (kind, name)
     assert first[kind]['entropy'][2] == 0
 
 
 def test_attention_to_punctuation():
   """The second of three words is a full stop, on both sides."""
-  given = [([6, 5, 7, 1], [17, 15, 16, 1])]
-  found = survey.survey(KnownHeads(), given, sides(pairs(200)))
-  seen = {kind: found[kind]['punctuation'].heads[0].tolist() for kind in KINDS}
+  sample = [([6, 5, 7, 1], [17, 15, 16, 1])]
+  surveyed = survey.survey(KnownHeads(), sample, sides(pairs(200)))
+  seen = {kind: surveyed[kind]['punctuation'].heads[0].tolist() for kind in KINDS}
   # One of four queries looks there, by all heads but the one that looks at the end.
   assert seen['encoder'] == seen['cross'] == [0.25, 0.25, 0, 0.25]
   # The decoder's <s> cannot look there, nor the word after it.
@@ -124,29 +127,29 @@ def test_attention_to_punctuation():
 
 
 def test_attention_from_word_to_word():
-  given = [([6, 7, 1], [17, 16, 1]), ([7, 6, 1], [16, 17, 1]), ([7, 8, 1], [14, 1])]
-  means, counts = survey.between(KnownHeads(), given, 'c', 'b')
+  sample = [([6, 7, 1], [17, 16, 1]), ([7, 6, 1], [16, 17, 1]), ([7, 8, 1], [14, 1])]
+  means, counts = survey.between(KnownHeads(), sample, 'c', 'b')
   assert counts == {'encoder': 2, 'decoder': 0, 'cross': 0}
   np.testing.assert_allclose(means['encoder'], [[0.5, 0.5, 0, 1 / 3]])
-  means, counts = survey.between(KnownHeads(), given, 'cx', 'c')
+  means, counts = survey.between(KnownHeads(), sample, 'cx', 'c')
   assert (
     counts == {'encoder': 0, 'decoder': 0, 'cross': 2} and means['cross'][0, 0] == 1
   )
-  means, counts = survey.between(KnownHeads(), given, 'bx', 'cx')
+  means, counts = survey.between(KnownHeads(), sample, 'bx', 'cx')
   assert counts['decoder'] == 1 and means['decoder'][0, 0] == 1
   with pytest.raises(UserError, match='--query=its --key=b: no sentence has both'):
-    survey.between(KnownHeads(), given, 'its', 'b')
+    survey.between(KnownHeads(), sample, 'its', 'b')
 
 
 def test_the_same_pairs_are_chosen_each_time():
-  given = pairs(50)
-  chosen = survey.sample_pairs(sides(given), 7, 128)
-  assert chosen == survey.sample_pairs(sides(given), 7, 128) and len(chosen) == 7
-  assert all(pair in given for pair in chosen) and chosen != given[:7]
+  sample = pairs(50)
+  chosen = survey.sample_pairs(sides(sample), 7, 128)
+  assert chosen == survey.sample_pairs(sides(sample), 7, 128) and len(chosen) == 7
+  assert all(pair in sample for pair in chosen) and chosen != sample[:7]
   long = ([6, EOS], [*range(14, 20), EOS])
-  assert long not in survey.sample_pairs(sides([*given, long]), 99, 4)
-  assert survey.sample_pairs(sides(given), 99, 128) == given
-  assert all(len(a) <= 4 for a, _ in survey.sample_pairs(sides(given), 99, 4))
+  assert long not in survey.sample_pairs(sides([*sample, long]), 99, 4)
+  assert survey.sample_pairs(sides(sample), 99, 128) == sample
+  assert all(len(a) <= 4 for a, _ in survey.sample_pairs(sides(sample), 99, 4))
 
 
 def test_pruning_removes_one_head(tmp_path: pathlib.Path):
