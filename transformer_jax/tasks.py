@@ -5,18 +5,18 @@ from typing import Any
 
 import ml_collections
 
+from transformer_jax import quickstart_corpus
 from transformer_jax.data import sources
 from transformer_jax.data.corpus import Corpus, Splits
 from transformer_jax.data.task import Outputs, Scorer, Task
 from transformer_jax.machine.errors import UserError
 from transformer_jax.parsing.task import PARSING
-from transformer_jax.quickstart_corpus import embedded
 from transformer_jax.runs.result import BLEUS, Result
 from transformer_jax.scoring import bleu, text
 
 
 def _embedded(corpus: Corpus, *_: object) -> Splits:
-  return embedded.read_splits(*corpus.languages, corpus.seed)
+  return quickstart_corpus.read_splits(*corpus.languages, corpus.seed)
 
 
 def _check(tokenized: bool, language: str) -> None:

@@ -4,12 +4,15 @@ The words come from Unicode CLDR (through Babel), num2words and the tables of wo
 the sentences from those of templates.py. Nothing is downloaded.
 """
 
+import functools
 import re
 from collections.abc import Iterator
 from random import Random
 from typing import NamedTuple
 from zlib import crc32
 
+from transformer_jax.data.corpus import Source, Splits
+from transformer_jax.machine.errors import UserError
 from transformer_jax.quickstart_corpus import english, german
 from transformer_jax.quickstart_corpus.sampling import clause, slot
 from transformer_jax.quickstart_corpus.templates import FRAMES, Clause, Frame
@@ -89,6 +92,22 @@ def _draw(rng: Random, frame: Frame, split: str, seed: int) -> Sentence:
   while speaker in [one.subject for one in clauses]:
     speaker = slot(rng, 'speaker')
   return Sentence(frame, tuple(clauses), speaker)
+
+
+def read_splits(source: str, target: str, seed: int) -> Splits:
+  """The sources of each split, in either direction.
+
+  Raises:
+    UserError: the languages are not English and German.
+  """
+  if {source, target} != {'en', 'de'}:
+    raise UserError(f'{source}-{target}: the embedded corpus is en-de or de-en')
+  order = 1 if source == 'en' else -1
+  splits = {}
+  for split, pairs in sentence_pairs(seed).items():
+    ordered = functools.partial(iter, [pair[::order] for pair in pairs])
+    splits[split] = [Source(f'embedded corpus, seed {seed}', (), ordered)]
+  return splits
 
 
 def sentence_pairs(seed: int) -> dict[str, list[tuple[str, str]]]:
