@@ -47,8 +47,8 @@ def _shapes(
   if not corpus.is_dir():
     return None
   card.check_settings(corpus, Corpus.of(config))
-  made = train_batches(config, corpus)
-  return [[config.slices, *shape] for shape in made.shapes]
+  batches = train_batches(config, corpus)
+  return [[config.slices, *shape] for shape in batches.shapes]
 
 
 def main(argv: list[str]) -> None:

@@ -63,15 +63,15 @@ def main(argv: list[str]) -> None:
     output.parent.mkdir(parents=True, exist_ok=True)
   paths = [pathlib.Path(argument) for argument in arguments[1:]]
   texts = HeldOut(DATA_DIR.value, map(pathlib.Path, REFERENCES.value))
-  made = report.make_report(paths, TASKS, texts, SAMPLES.value, TFLOPS.value)
-  blocks = [page.heading(1, report.TITLE), *made.blocks]
+  whole = report.make_report(paths, TASKS, texts, SAMPLES.value, TFLOPS.value)
+  blocks = [page.heading(1, report.TITLE), *whole.blocks]
   if ATTENTION.value:
     blocks += views.blocks(paths)
   if HTML.value:
     files.write(HTML.value, page.page(report.TITLE, blocks))
   if MARKDOWN.value:
     page.write_markdown(blocks, MARKDOWN.value)
-  print(made.summary, end='')
+  print(whole.summary, end='')
 
 
 if __name__ == '__main__':

@@ -140,10 +140,10 @@ def curves(
       (LOSS, _logged(runs, 'loss')),
       (BLEU, _scores([one for one in scored if _data(one) == of_data])),
     )
-    drawn = [(plot, lines) for plot, lines in plots if lines]
+    nonempty = [(plot, lines) for plot, lines in plots if lines]
     name = f'{runs[0].config["data"]["name"]}, {of_data[1]:,} pieces'
-    blocks += [heading(2, f'Curves: {name}')] if drawn else []
-    for plot, lines in drawn:
+    blocks += [heading(2, f'Curves: {name}')] if nonempty else []
+    for plot, lines in nonempty:
       blocks.append(heading(3, plot.title_of(lines)))
       blocks += _pictures(plot, lines, number)
   return blocks
@@ -178,10 +178,10 @@ def _finite(value: object) -> bool:
   return isinstance(value, int | float) and math.isfinite(value)
 
 
-def _scores(found: Sequence[Scored]) -> list[Line]:
+def _scores(results: Sequence[Scored]) -> list[Line]:
   """BLEU over steps; a line is named by what tells it from the others."""
   points: dict[tuple, dict[int, float]] = {}
-  for scored in found:
+  for scored in results:
     result = scored.result
     told = (
       _label(scored),

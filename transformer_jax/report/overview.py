@@ -13,7 +13,7 @@ SUPERSCRIPTS = str.maketrans('0123456789', '⁰¹²³⁴⁵⁶⁷⁸⁹')
 
 
 class Kind(NamedTuple):
-  """What a score is of, and how it was made: equal if scores can be compared."""
+  """What a score is of, and how it was computed: equal if scores can be compared."""
 
   test_set: str
   text: str | None  # such as 'detokenised'

@@ -65,20 +65,20 @@ def make_report(
   Raises:
     UserError: there is nothing to report.
   """
-  found, measured = _read(paths, tasks)
-  for reason in found.left_out:
+  evidence, measured = _read(paths, tasks)
+  for reason in evidence.left_out:
     print(f'left out: {legible(reason)}', file=sys.stderr)
-  found = found.with_distinct_names()
-  if not any((found.scored, found.unscored, found.baselines, measured)):
+  evidence = evidence.with_distinct_names()
+  if not any((evidence.scored, evidence.unscored, evidence.baselines, measured)):
     raise UserError('no run with a result.json: evaluate one first')
-  others = [one for one in found.scored if tasks[one.result.task].section]
-  runs = found._replace(scored=[one for one in found.scored if one not in others])
+  others = [one for one in evidence.scored if tasks[one.result.task].section]
+  runs = evidence._replace(scored=[one for one in evidence.scored if one not in others])
   said, blocks = '', []
   if runs.scored or runs.unscored:
     said, blocks = _report_runs(runs, others, texts, samples, tflops)
   for name, task in tasks.items():
     scored = [one for one in others if one.result.task == name]
-    baselines = [baseline for of, baseline in found.baselines if of == name]
+    baselines = [baseline for of, baseline in evidence.baselines if of == name]
     if scored or baselines:
       lines, more = task.section.write(scored, baselines, texts, samples)
       said, blocks = said + lines, [*blocks, *more]
@@ -94,31 +94,32 @@ def _read(
   paths: Sequence[pathlib.Path], tasks: Mapping[str, Task]
 ) -> tuple[Results, list[tuple[str, table1.Measured]]]:
   """What stands at the paths: results and runs, and measurements of Table 1."""
-  found, measured = Results([], [], [], []), []
+  evidence, measured = Results([], [], [], []), []
   for path in paths:
     try:
       layers = table1.read(path)
     except UserError as error:
-      found.left_out.append(str(error))
+      evidence.left_out.append(str(error))
       continue
     if layers:
       measured.append((path.stem, layers))
     else:
-      for every, some in zip(found, results.read(path, tasks), strict=True):
+      for every, some in zip(evidence, results.read(path, tasks), strict=True):
         every += some
-  return found, measured
+  return evidence, measured
 
 
 def _report_runs(
-  found: Results,
+  evidence: Results,
   others: Sequence[Scored],
   texts: HeldOut,
   samples: int,
   tflops: float | None,
 ) -> Report:
   """`others` are results of other tasks, whose curves are drawn beside these."""
-  groups, ungrouped = comparable.group(found.scored)
-  left_out = [*found.left_out, *ungrouped, *_of_other_lengths(found.scored, texts)]
+  groups, ungrouped = comparable.group(evidence.scored)
+  left_out = [*evidence.left_out, *ungrouped]
+  left_out += _of_other_lengths(evidence.scored, texts)
   with tqdm(desc='comparing', unit='pair', disable=None) as bar:
 
     def compare(system: Scored, baseline: Scored) -> float | None:
@@ -126,27 +127,27 @@ def _report_runs(
       return paired_p(system, baseline, texts)
 
     studies = [(group, table3.differences(group, compare)) for group in groups]
-    pieces = recipe.recipe(found.scored, compare)
-  top = _facts(found, studies, left_out)
-  left_out += map(str, found.unscored)
+    pieces = recipe.recipe(evidence.scored, compare)
+  top = _facts(evidence, studies, left_out)
+  left_out += map(str, evidence.unscored)
   blocks: list[Block] = [heading(2, 'What the runs say'), facts(top)]
   for n, study in enumerate(studies, 1):
     blocks += describe_group(*study, tflops, f'.{n}' if len(studies) > 1 else '')
-  blocks += figures.curves(found.scored, [*found.unscored, *others])
-  if found.scored:
-    blocks += overview.every_result(found.scored)
+  blocks += figures.curves(evidence.scored, [*evidence.unscored, *others])
+  if evidence.scored:
+    blocks += overview.every_result(evidence.scored)
   blocks += pieces
-  blocks += overview.samples(found.scored, texts, samples)
+  blocks += overview.samples(evidence.scored, texts, samples)
   if groups:
     blocks += table2.paper_flops()
     blocks.append(heading(2, 'Where the paper contradicts itself'))
     blocks.append(bullets(f'{where}: {what}' for where, what in paper.INCONSISTENCIES))
   if left_out:
     blocks += [heading(2, 'Left out'), bullets(left_out)]
-  if found.scored:
-    notes = bullets(overview.footnotes(found.scored))
+  if evidence.scored:
+    notes = bullets(overview.footnotes(evidence.scored))
     blocks += [heading(2, 'How it was scored'), notes]
-  return Report(_on_terminal(top, found.scored, studies), blocks)
+  return Report(_on_terminal(top, evidence.scored, studies), blocks)
 
 
 def describe_group(
@@ -206,20 +207,22 @@ def _of_other_lengths(scored: Sequence[Scored], texts: HeldOut) -> Iterator[str]
 # In few lines
 
 
-def _facts(found: Results, studies: Sequence[Study], left_out: Sequence[str]) -> Facts:
+def _facts(
+  evidence: Results, studies: Sequence[Study], left_out: Sequence[str]
+) -> Facts:
   """Best scores; base, claims and missing rows of each Table 3; what is left out.
 
   `left_out` has the reasons, but for those of the studies.
   """
   items = []
-  marks = overview.marks(found.scored)
-  for scored in overview.best_scores(found.scored)[:KINDS]:
+  marks = overview.marks(evidence.scored)
+  for scored in overview.best_scores(evidence.scored)[:KINDS]:
     items.append(('Best score', _best(scored, marks[overview.kind(scored)])))
   for group, ours in studies:
     if group.table_3:
       items += _table_3_facts(group, ours, f'{group.corpus}: ' * (len(studies) > 1))
-  if found.unscored:
-    names = ', '.join(one.run for one in found.unscored)
+  if evidence.unscored:
+    names = ', '.join(one.run for one in evidence.unscored)
     items.append(('Not evaluated', names))
   reasons = [*(why for group, _ in studies for why in group.left_out), *left_out]
   if reasons:

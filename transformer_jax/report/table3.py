@@ -65,15 +65,15 @@ def differences(group: Group, compare: Compare) -> Differences:
   if 'base' not in group.table_3:
     return {}
   base, noises = group.table_3['base'], pooled(group)
-  found = {}
+  rows = {}
   for row, results in group.table_3.items():
     ppl, bleu = (
       _difference(results, base, read, n) for read, n in zip(READ, noises, strict=True)
     )
     if row != 'base' and (bleu.margin is None or not bleu.may_be_noise):
       bleu = bleu._replace(p=paired_p(results, base, compare))
-    found[row] = ppl, bleu
-  return found
+    rows[row] = ppl, bleu
+  return rows
 
 
 def pooled(group: Group) -> list[Noise | None]:

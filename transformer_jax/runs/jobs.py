@@ -300,11 +300,11 @@ def _run_job(
   is_stopped: Callable[[], bool],
   say: Callable[[str], None],
 ) -> JobState:
-  found = job.state()
-  if found is JobState.FAILED:
+  state = job.state()
+  if state is JobState.FAILED:
     say(f'{job.failure()}\n  --retry_failed runs it again')
-  if found is not JobState.WAITING:
-    return found
+  if state is not JobState.WAITING:
+    return state
   say(f'{job.name}: log in {job.log}')
   try:
     ended = job.attempt(is_stopped, part.environment, say)

@@ -118,8 +118,8 @@ class Run(NamedTuple):
 
   def vocabulary_files(self) -> tuple[pathlib.Path, pathlib.Path]:
     """The files of source and target, which are one unless the target has its own."""
-    there = vocabulary.FILES & card.read_card(self.workdir).sha256.keys()
-    target = vocabulary.TARGETS if vocabulary.TARGETS in there else vocabulary.SHARED
+    listed = vocabulary.FILES & card.read_card(self.workdir).sha256.keys()
+    target = vocabulary.TARGETS if vocabulary.TARGETS in listed else vocabulary.SHARED
     return self.workdir / vocabulary.SHARED, self.workdir / target
 
   def records(self) -> list[dict]:
@@ -158,8 +158,8 @@ class Run(NamedTuple):
     steps = [r for r in self.records() if 'target_tokens' in r and r['step'] <= step]
 
     def all_of(key: str) -> str | None:
-      found = dict.fromkeys(r[key] if key in r else None for r in steps)
-      return '; '.join(found) if found and None not in found else None
+      names = dict.fromkeys(r[key] if key in r else None for r in steps)
+      return '; '.join(names) if names and None not in names else None
 
     return {
       'target_tokens_seen': sum(r['target_tokens'] for r in steps),

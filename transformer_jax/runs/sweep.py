@@ -41,7 +41,7 @@ class Plan(NamedTuple):
     """All jobs, ordered by seed first: every config has a run before any has two.
 
     Raises:
-      UserError: what was asked for cannot be run, or not in these folders.
+      UserError: the plan cannot be run, or not in these folders.
     """
     if not self.configs:
       raise UserError('give --rows, or --config')
@@ -71,9 +71,9 @@ class Plan(NamedTuple):
       prepare.prepare_corpus(config, task, *self.data.folders(), workdir)
 
   def _job(self, name: str, seed: int) -> Job:
-    given = [f'--config.seed={seed}', *self.trainer_flags]
+    settings = [f'--config.seed={seed}', *self.trainer_flags]
     run = self._run(name, seed)
-    config = load_config(name, given, run)
+    config = load_config(name, settings, run)
     if self.average > config.keep_checkpoints:
       raise UserError(
         f'--average={self.average}: {name} keeps {config.keep_checkpoints} checkpoints '
@@ -83,7 +83,7 @@ class Plan(NamedTuple):
     python, where = (sys.executable, '-m'), f'--workdir={run.workdir}'
     data_dir = f'--data_dir={self.data.folders()[0]}'
     score = f'--split={self.split}', f'--average={self.average}'
-    train = *python, 'scripts.train', f'--config={name}', *given, where
+    train = *python, 'scripts.train', f'--config={name}', *settings, where
     every, split, average = config.checkpoint_every_steps, self.split, self.average
     searched = config.beam, config.alpha
 
@@ -116,10 +116,10 @@ def load_config(
   words = [w for w in trainer_flags if re.match('--?(config[.]|init_from)', w)]
   table = Flags('')
   config = table.config('', name_apart)
-  origin = table.path('init_from', None, '')
+  parent = table.path('init_from', None, '')
   table.parse(['train', f'--config={name}', *words])
-  if origin.value:
-    start_from(config.value, origin.value, run.workdir)
+  if parent.value:
+    start_from(config.value, parent.value, run.workdir)
   return config.value
 
 
