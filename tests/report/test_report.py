@@ -10,11 +10,13 @@ import pytest
 
 from scripts import report as script
 from toy.results import cells, changed, of_row, scored, unscored, written
+from transformer_jax.machine import files
 from transformer_jax.machine.errors import UserError
-from transformer_jax.report import overview, paper
+from transformer_jax.report import comparable, overview, paper, results, table3
 from transformer_jax.report import report as module
 from transformer_jax.report.results import HeldOut
 from transformer_jax.scoring.score import Score
+from transformer_jax.tasks import TASKS
 
 TABLE_1 = pathlib.Path(__file__).parents[2] / 'results' / 'table1.json'
 RECORDS = [{'step': n, 'loss': 9 / n} for n in (1, 2, 3)]
@@ -221,6 +223,56 @@ def test_lower_case_is_compared_in_lower_case(prepared, tmp_path: pathlib.Path):
     )
     p = module.paired_p(upper, lower, HeldOut(prepared.data_dir))
     assert p == pytest.approx(expected, abs=0.05)
+
+
+def test_references_in_a_file_stand_for_the_corpus(prepared, tmp_path: pathlib.Path):
+  """If they are those that were scored, whatever the file is called."""
+  path = tmp_path / 'references.de'
+  (folder,) = prepared.data_dir.iterdir()
+  shutil.copy(folder / 'dev.target.txt', path)
+  runs = [
+    prepared.run(tmp_path / word, f'<i>{word}</i> sentence {{n}} of some words', **sums)
+    for sums in ({'references': files.sha256(path)},)
+    for word in ('target', 'x')
+  ]
+  expected = module.paired_p(*runs, HeldOut(prepared.data_dir))
+  assert module.paired_p(*runs, HeldOut(tmp_path, [path])) == expected < 0.05
+  assert module.paired_p(*runs, HeldOut(tmp_path)) is None
+  path.write_text('another line\n' * 6)
+  assert module.paired_p(*runs, HeldOut(tmp_path, [path])) is None
+
+
+def published_table_3() -> comparable.Group:
+  paths = (TABLE_1.parent / 'table3').glob('*.json')
+  found = [one for path in paths for one in results.read(path, TASKS).scored]
+  (group,), left_out = comparable.group(found)
+  assert len(group.members) == 43 and not left_out
+  return group
+
+
+def test_the_published_table_3_says_what_the_readme_says():
+  """From a fresh clone, whose references are not ours to give."""
+  group = published_table_3()
+  ours = table3.differences(group, lambda *_: None)
+  said = table3.count_verdicts(table3.judge(ours), ours)
+  assert said.startswith(
+    'Of 7 claims 4 agree, 2 disagree, 1 is undecided, without the '
+  )
+  base = cells(table3.table_3(group), 'base')
+  assert base[5:9:2] == ['5.90 ± 0.05 (sd 0.06)', '36.68 ± 0.29 (sd 0.31)']
+
+
+@pytest.mark.slow
+def test_the_published_table_3_with_its_references(shared_data, tmp_path: pathlib.Path):
+  captions = shared_data / 'multi30k'
+  path = tmp_path / 'dev.de'
+  names = 'val.de', 'test_2016_flickr.de'
+  path.write_bytes(b''.join((captions / name).read_bytes() for name in names))
+  texts = HeldOut(tmp_path, [path])
+  compare = lambda system, base: module.paired_p(system, base, texts)
+  ours = table3.differences(published_table_3(), compare)
+  said = table3.count_verdicts(table3.judge(ours), ours)
+  assert said == 'Of 7 claims 4 agree, 3 disagree.'
 
 
 def test_a_run_is_shown_as_its_config_decodes():

@@ -26,6 +26,7 @@ def test_every_published_result_is_read():
     assert row == (path.name.partition('.')[0] if in_table else None), path
     found = results.read(path, TASKS)
     assert len(found.scored) == 1 and not found.left_out
+    assert not in_table or len(found.scored[0].translations) == 2014
   parsers = [*(PUBLISHED / 'parsing').rglob('*.json')]
   assert parsers
   for path in parsers:
