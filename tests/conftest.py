@@ -17,6 +17,14 @@ import pytest  # noqa: E402
 
 from transformer_jax.machine import platform
 
+if os.environ.get('JAX_DISABLE_MOST_OPTIMIZATIONS'):  # takes half of what is left
+  quick = (
+    'use_fusion_emitters=false'
+    if jax.__version_info__ < (0, 11)
+    else 'opt_preset=CPU_OPT_PRESET_FAST_COMPILE'
+  )
+  os.environ['XLA_FLAGS'] = os.environ.get('XLA_FLAGS', '') + f' --xla_cpu_{quick}'
+
 pytest.register_assert_rewrite('toy')
 hypothesis.settings.register_profile('no clock', deadline=None)  # cores may be busy
 hypothesis.settings.load_profile('no clock')
