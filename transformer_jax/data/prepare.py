@@ -199,17 +199,85 @@ def _fill(
 ) -> None:
   """Writes all of a corpus into an empty folder."""
   target = task.target(corpus)
-  digest = functools.cache(files.sha256)
   # Dev and test are read first, so that their errors show before the long work.
   held_out = {
     split: _read_held_out(corpus, split, splits[split]) for split in SPLITS[1:]
   }
   texts = [folder / f'text.{side}' for side in SIDES]
+  train, is_text = _clean_training(corpus, splits['train'], texts, target)
+  if corpus.run_vocabulary:
+    entries = _take_vocabularies(corpus, words, folder)
+  else:
+    entries = _learn_vocabularies(corpus, task, texts, is_text, folder)
+  own = vocabulary.read(folder, entries[1] is not None)
+  overlap = _Overlap(
+    {
+      split: [(source, target(line)) for source, line in pairs]
+      for split, pairs in held_out.items()
+    }
+  )
+  sides = [folder / f'train.{side}' for side in SIDES]
+  counts = vocabulary.encode_files(own, texts, sides, corpus.max_length, overlap.look)
+  for path in texts:
+    path.unlink()
+  if counts.read > counts.kept:
+    train.dropped[f'over {corpus.max_length} tokens'] = counts.read - counts.kept
+  if not counts.kept:
+    raise UserError(
+      f'every training pair is over max_length={corpus.max_length} tokens '
+      '(--config.data.max_length)'
+    )
+  train.kept = counts.kept
+  train.tokens = dict(zip(SIDES, counts.tokens, strict=True))
+  train.longest = dict(zip(SIDES, counts.longest, strict=True))
+  if corpus.run_vocabulary:
+    train.unknown = _measure_unknown(folder)
+  told = cleaning.describe_faults(train.dropped)
+  print(
+    f'training has {train.kept:,} of {train.read:,} pairs'
+    f'{f"; left out: {told}" if told else ""}',
+    file=sys.stderr,
+  )
+  cards = {'train': train}
+  for split, in_train in overlap.counts().items():
+    pairs = held_out[split]
+    told = ', '.join(f'{count:,} of the {kind}' for kind, count in in_train.items())
+    print(f'{split} ({len(pairs):,} pairs): training has {told} too', file=sys.stderr)
+    cards[split] = Split(
+      read=len(pairs),
+      kept=len(pairs),
+      tokens=_write_held_out(folder, split, pairs, own, target),
+      sources=[Origin(source.name) for source in splits[split]],
+      in_train=in_train,
+    )
+  digest = functools.cache(files.sha256)  # a file may be of several sources
+  for split, sources in splits.items():
+    for source, about in zip(sources, cards[split].sources, strict=True):
+      about.files = {path.name: digest(path) for path in source.files}
+  versions = {'sentencepiece': importlib.metadata.version('sentencepiece')}
+  write_card(
+    folder,
+    Card(entries[0], cards, corpus.as_json(), entries[1], versions),
+  )
+
+
+def _clean_training(
+  corpus: Corpus,
+  sources: Sequence[Source],
+  texts: Sequence[pathlib.Path],
+  target: Callable[[str], str],
+) -> tuple[Split, np.ndarray]:
+  """Writes the clean training text to two files, or as much as the corpus is to have.
+
+  Returns:
+    What the card says so far; and for each pair whether its words count as text,
+    [pairs] bool.
+  """
   cleaned = cleaning.write_clean_text(
-    splits['train'], texts, corpus.languages, corpus.cleaning, target
+    sources, texts, corpus.languages, corpus.cleaning, target
   )
   is_text = np.repeat(
-    [source.is_text for source in splits['train']], [each.kept for each in cleaned]
+    [source.is_text for source in sources], [each.kept for each in cleaned]
   )
   dropped = collections.Counter()
   for each in cleaned:
@@ -224,75 +292,12 @@ def _fill(
   if not len(is_text):
     left_out = cleaning.describe_faults(dropped) or 'there was none, or all were drawn'
     raise UserError(f'no training pair of {corpus.name} is left: {left_out}')
-  if corpus.run_vocabulary:
-    learnt = _take_vocabularies(corpus, words, folder)
-  else:
-    learnt = _learn_vocabularies(corpus, task, texts, is_text, folder)
-  own = vocabulary.read(folder, learnt[1] is not None)
-  overlap = _Overlap(
-    {
-      split: [(source, target(line)) for source, line in pairs]
-      for split, pairs in held_out.items()
-    }
-  )
-  sides = [folder / f'train.{side}' for side in SIDES]
-  encoded = vocabulary.encode_files(own, texts, sides, corpus.max_length, overlap.look)
-  for path in texts:
-    path.unlink()
-  if encoded.read > encoded.kept:
-    dropped[f'over {corpus.max_length} tokens'] = encoded.read - encoded.kept
-  if not encoded.kept:
-    raise UserError(
-      f'every training pair is over max_length={corpus.max_length} tokens '
-      '(--config.data.max_length)'
-    )
-  train = Split(
-    read=sum(each.read for each in cleaned),
-    kept=encoded.kept,
-    tokens=dict(zip(SIDES, encoded.tokens, strict=True)),
-    sources=[
-      Origin(*_origin(source, digest), each.read, each.dropped)
-      for source, each in zip(splits['train'], cleaned, strict=True)
-    ],
-    dropped=dict(dropped),
-    longest=dict(zip(SIDES, encoded.longest, strict=True)),
-    unknown=_measure_unknown(folder) if corpus.run_vocabulary else {},
-  )
-  told = cleaning.describe_faults(dropped)
-  print(
-    f'training has {train.kept:,} of {train.read:,} pairs'
-    f'{f"; left out: {told}" if told else ""}',
-    file=sys.stderr,
-  )
-  entries = {'train': train}
-  for split, in_train in overlap.counts().items():
-    pairs = held_out[split]
-    counts = ', '.join(f'{count:,} of the {kind}' for kind, count in in_train.items())
-    print(f'{split} ({len(pairs):,} pairs): training has {counts} too', file=sys.stderr)
-    entries[split] = Split(
-      read=len(pairs),
-      kept=len(pairs),
-      tokens=_write_held_out(folder, split, pairs, own, target),
-      sources=[Origin(*_origin(source, digest)) for source in splits[split]],
-      in_train=in_train,
-    )
-  write_card(
-    folder,
-    Card(
-      vocabulary=learnt[0],
-      splits=entries,
-      corpus=corpus.as_json(),
-      target_vocabulary=learnt[1],
-      versions={'sentencepiece': importlib.metadata.version('sentencepiece')},
-    ),
-  )
-
-
-def _origin(
-  source: Source, digest: Callable[[pathlib.Path], str]
-) -> tuple[str, dict[str, str]]:
-  """A source's name, and the sha256 sums of its files."""
-  return source.name, {path.name: digest(path) for path in source.files}
+  about = [
+    Origin(source.name, read=each.read, dropped=each.dropped)
+    for source, each in zip(sources, cleaned, strict=True)
+  ]
+  read = sum(each.read for each in cleaned)
+  return Split(read=read, sources=about, dropped=dict(dropped)), is_text
 
 
 # Vocabularies

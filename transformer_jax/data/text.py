@@ -69,12 +69,13 @@ def read_lines(path: pathlib.Path) -> Iterator[str | None]:
   rest = rest.removeprefix(b'\xef\xbb\xbf')
   for block in itertools.chain([b''], blocks):
     lines = (rest + block).split(b'\n')
-    for number, line in enumerate(lines, count + 1):
-      if len(line) > MAX_LINE_BYTES:
-        raise UserError(
-          f'{path}, line {number}: over {MAX_LINE_BYTES:,} bytes; a file of text has a '
-          'sentence a line'
-        )
+    sizes = [*map(len, lines)]
+    if max(sizes) > MAX_LINE_BYTES:
+      number = next(n for n, size in enumerate(sizes, 1) if size > MAX_LINE_BYTES)
+      raise UserError(
+        f'{path}, line {count + number}: over {MAX_LINE_BYTES:,} bytes; a file of text '
+        'has a sentence a line'
+      )
     rest = lines.pop()
     yield from map(decode_line, lines)
     count += len(lines)
