@@ -11,9 +11,11 @@ import sys
 import pytest
 
 from configs import table3
+from scripts import sweep as script
 from toy.jobs import STEPS, wait_until, write_stand_in
 from toy.runs import SETTINGS, write_raw
 from transformer_jax.data.corpus import DataFlags
+from transformer_jax.machine import errors
 from transformer_jax.machine.cli import Flags
 from transformer_jax.machine.errors import UserError
 from transformer_jax.runs.jobs import Job
@@ -79,19 +81,27 @@ def tiny_runs(folder: pathlib.Path, **changes: int) -> tuple[list[str], list[str
   return options, ['--', *(f'--config.{key}={x}' for key, x in settings.items())]
 
 
-def test_dry_run(tmp_path: pathlib.Path):
-  """Commands on stdout, how it stands on stderr; nothing is made."""
-  command = Command(tmp_path, '/bin/python')
-  code, out, err = command(
+def run_script(folder: pathlib.Path, *options: str) -> None:
+  """scripts.sweep in this process, without runs; SystemExit has what it refuses."""
+  with errors.in_one_line():
+    script.main(['sweep', f'--workdir={folder / "runs"}', *options])
+
+
+def test_dry_run(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys):
+  """Commands on stdout, how it stands on stderr; nothing is written."""
+  monkeypatch.setattr(sys, 'executable', '/bin/python')
+  run_script(
+    tmp_path,
     *('--dry_run', '--rows=base,D1', '--mini', '--seeds=1,2', '--raw_dir=r'),
     *('--data_dir=d', '--config=configs/newsmix.py:en-de', '--'),
     '--config.train_steps=7',
   )
-  assert code == 0 and not command.workdir.exists()
+  out, err = capsys.readouterr()
+  assert not (tmp_path / 'runs').exists()
   rows = ('table3.base.mini', 'table3.D1.mini', 'newsmix.en-de')
   expected = [f'waiting {row}.seed-{seed}' for seed in (1, 2) for row in rows]
   assert err.splitlines() == [*expected, '6 waiting']
-  folder = command.workdir / 'table3.D1.mini.seed-2'
+  folder = tmp_path / 'runs' / 'table3.D1.mini.seed-2'
   assert out.splitlines()[8:10] == [
     '/bin/python -m scripts.train --config=configs/table3.py:D1,mini --config.seed=2 '
     f'--config.train_steps=7 --workdir={folder} --data_dir=d --raw_dir=r',
@@ -161,9 +171,9 @@ def test_fine_tuning_is_gone_on_with(tmp_path: pathlib.Path):
   assert json.loads(stored)['init_from']['run'] == str(origin)
 
 
-def test_all_rows(tmp_path: pathlib.Path):
-  _, _, err = Command(tmp_path, sys.executable)('--dry_run', '--rows=all')
-  names = [line.split()[1] for line in err.splitlines()[:-1]]
+def test_all_rows(tmp_path: pathlib.Path, capsys):
+  run_script(tmp_path, '--dry_run', '--rows=all')
+  names = [line.split()[1] for line in capsys.readouterr().err.splitlines()[:-1]]
   assert names == [f'table3.{row}.seed-1' for row in table3.ROWS]
 
 
@@ -222,12 +232,13 @@ def test_exit_code_of_a_failure(tmp_path: pathlib.Path):
   ],
 )
 def test_refused(options: list[str], message: str, tmp_path: pathlib.Path):
-  code, _, err = Command(tmp_path, sys.executable)(*options)
-  assert code == 1 and message in err and 'Traceback' not in err
+  with pytest.raises(SystemExit) as caught:
+    run_script(tmp_path, *options)
+  assert message in str(caught.value)
   assert not (tmp_path / 'runs').exists()
 
 
-def test_a_folder_of_another_config_is_refused(tmp_path: pathlib.Path):
+def test_a_folder_of_another_config_is_refused(tmp_path: pathlib.Path, capsys):
   """Though it is finished: its result is not of what is asked for."""
   config = table3.get_config('base,mini').unlock()
   config.model.P_drop = 0.3
@@ -235,12 +246,12 @@ def test_a_folder_of_another_config_is_refused(tmp_path: pathlib.Path):
   folder.mkdir(parents=True)
   (folder / 'config.json').write_text(config.to_json_best_effort())
   (folder / 'metrics.jsonl').write_text('{"step": 5, "loss": 1.0}\n')
-  command = Command(tmp_path, sys.executable)
-  code, _, err = command('--dry_run', '--rows=base', '--mini')
-  assert code == 1 and "another config's run; these differ: model.P_drop" in err
-  asked = '--', '--config.model.P_drop=0.3', '--config.train_steps=20000'
-  code, _, err = command('--dry_run', '--rows=base', '--mini', *asked)
-  assert code == 0 and 'waiting table3.base.mini.seed-1' in err
+  options = '--dry_run', '--rows=base', '--mini'
+  with pytest.raises(SystemExit, match='these differ: model.P_drop'):
+    run_script(tmp_path, *options)
+  same = '--', '--config.model.P_drop=0.3', '--config.train_steps=20000'
+  run_script(tmp_path, *options, *same)
+  assert 'waiting table3.base.mini.seed-1' in capsys.readouterr().err
 
 
 @pytest.mark.slow
