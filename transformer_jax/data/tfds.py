@@ -155,6 +155,7 @@ def _read_pairs(
   builder: Any, paths: tuple[pathlib.Path, ...], languages: tuple[str, str]
 ) -> Iterator[Pair]:
   """Yields the pairs shard by shard; a CR at the end of a side is removed."""
+  from google.protobuf.message import DecodeError
   from tensorflow_datasets.proto import tf_example_pb2
 
   parse = tf_example_pb2.Example.FromString
@@ -174,7 +175,7 @@ def _read_pairs(
           values = (texts[side].bytes_list.value[0].decode() for side in languages)
           yield tuple(value.removesuffix('\r') for value in values)
         read += len(batch)
-    except RuntimeError as error:
+    except (RuntimeError, IndexError, ValueError, DecodeError) as error:
       raise UserError(f'{path}: truncated or damaged ({error}): {WAYS}') from error
     if read != count:
       raise UserError(

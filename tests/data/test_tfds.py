@@ -1,0 +1,172 @@
+"""WMT14 through tfds itself: its builder, downloader, unpacker and reader, small files.
+
+A server on this machine stands in for WMT's, with archives made here under the true
+names of archives and members.
+"""
+
+import collections
+import importlib.abc
+import importlib.machinery
+import io
+import pathlib
+import random
+import resource
+import shutil
+import sys
+import tarfile
+import types
+from collections.abc import Iterator
+
+import pytest
+from tensorflow_datasets.core import shuffle
+from tensorflow_datasets.core.download import checksums
+from tensorflow_datasets.translate import wmt, wmt14
+
+import toy.host
+from transformer_jax.data import tfds
+from transformer_jax.machine.errors import UserError
+
+TRAIN = ['europarl_v7', 'commoncrawl', 'newscommentary_v9']
+Sides = tuple[list[str], list[str]]  # German and English
+
+
+def lines(count: int, seed: int, word: str) -> list[str]:
+  rng = random.Random(seed)
+  return [f'{word} {n}: {rng.random()}' for n in range(count)]
+
+
+def small(count: int = 40) -> dict[str, Sides]:
+  """Training by subsets, with what is bad in real files."""
+  subsets = {
+    name: (lines(count, seed, f'de {name}'), lines(count, seed, f'en {name}'))
+    for seed, name in enumerate(TRAIN)
+  }
+  german, english = subsets['europarl_v7']
+  german[3:8] = [
+    '',
+    'x',
+    'A &amp; B',
+    'end\r',
+    'tab\there\u2028\x85\xa0é日本\U0001f600 ',
+  ]
+  english[3:8] = ['no other side', '', 'A & B', 'end\r', 'trailing\r']
+  return subsets
+
+
+def expected(subsets: dict[str, Sides]) -> collections.Counter:
+  """Without pairs that lack a side, which tfds drops; CR at the end is off."""
+  pairs = [pair for name in TRAIN for pair in zip(*subsets[name], strict=True)]
+  return collections.Counter(
+    (b.removesuffix('\r'), a.removesuffix('\r')) for a, b in pairs if a and b
+  )
+
+
+@pytest.fixture
+def host(tmp_path: pathlib.Path, monkeypatch) -> Iterator[toy.host.Host]:
+  (tmp_path / 'www').mkdir()
+  host = toy.host.Host(tmp_path / 'www')
+  offer(host, monkeypatch, small())
+  yield host
+  host.close()
+
+
+def offer(host: toy.host.Host, patch: pytest.MonkeyPatch, subsets: dict) -> None:
+  """Puts archives on the host, and makes tfds expect them."""
+  archives = collections.defaultdict(dict)
+  for name in [*TRAIN, 'newstest2013', 'newstest2014']:
+    about = wmt.DATASET_MAP[name]
+    archive = about.get_url('de')[0].split('/')[-1]
+    sides = subsets[name] if name in subsets else (['eins'] * 3, ['one'] * 3)
+    for member, side in zip(about.get_path('de'), sides, strict=True):
+      text = '\n'.join(side) + '\n'
+      if member.endswith('.sgm'):
+        text = ''.join(f'<seg id="{n}">{line}</seg>\n' for n, line in enumerate(side))
+      archives[archive][member] = text.encode()
+    # tfds downloads one after another what has this name in its address.
+    url = host.url(f'www.statmt.org/{archive}')
+    patch.setattr(about, '_urls', (url,))
+  (host.folder / 'www.statmt.org').mkdir(exist_ok=True)
+  for archive, members in archives.items():
+    with tarfile.open(host.folder / 'www.statmt.org' / archive, 'w:gz') as tar:
+      for name, content in members.items():
+        info = tarfile.TarInfo(name)
+        info.size = len(content)
+        tar.addfile(info, io.BytesIO(content))
+  patch.setitem(tfds.COUNTS, 'de-en', expected(subsets).total())
+
+
+@pytest.fixture
+def no_tensorflow(monkeypatch: pytest.MonkeyPatch) -> None:
+  """Importing it fails, be it there or not, if nothing has imported it before."""
+
+  class Refusal(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    def find_spec(self, name: str, *_: object) -> importlib.machinery.ModuleSpec | None:
+      refused = name == 'tensorflow'
+      return importlib.machinery.ModuleSpec(name, self) if refused else None
+
+    def exec_module(self, module: types.ModuleType) -> None:
+      raise AssertionError('TensorFlow was imported')
+
+  monkeypatch.setattr(sys, 'meta_path', [Refusal(), *sys.meta_path])
+
+
+@pytest.mark.usefixtures('no_tensorflow')
+def test_downloaded_prepared_and_read(host, tmp_path: pathlib.Path):
+  """Without TensorFlow, as its files have it; then from what has been prepared."""
+  source = tfds.source(('en', 'de'), tmp_path / 'data')
+  pairs = [*source.pairs()]
+  assert collections.Counter(pairs) == expected(small())
+  assert source.name == 'wmt14_translate/de-en/1.0.0 train' and len(source.files) == 1
+  host.close()
+  again = tfds.source(('de', 'en'), tmp_path / 'data')
+  assert [*again.pairs()] == [*again.pairs()] == [pair[::-1] for pair in pairs]
+
+
+@pytest.mark.usefixtures('no_tensorflow')
+def test_more_than_memory_holds(host, tmp_path: pathlib.Path, monkeypatch):
+  """tfds then shuffles through a thousand files; fewer may be open as a rule."""
+  offer(host, monkeypatch, small(1000))
+  monkeypatch.setattr(shuffle, 'MAX_MEM_BUFFER_SIZE', 1000)
+  limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+  resource.setrlimit(resource.RLIMIT_NOFILE, (256, limits[1]))
+  try:
+    source = tfds.source(('en', 'de'), tmp_path / 'disk')
+    assert collections.Counter(source.pairs()) == expected(small(1000))
+    assert resource.getrlimit(resource.RLIMIT_NOFILE) == (256, limits[1])
+  finally:
+    resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+def test_damage(host, tmp_path: pathlib.Path, monkeypatch):
+  """Each is one sentence that says what to do."""
+  data = tmp_path / 'data'
+  (shard,) = tfds.source(('en', 'de'), data).files
+
+  def refused(message: str, folder: pathlib.Path = data) -> None:
+    with pytest.raises(UserError, match=f'(?s){message}.*--raw_dir, or one that tfds'):
+      [*tfds.source(('en', 'de'), folder).pairs()]
+
+  whole = shard.read_bytes()
+  shard.write_bytes(whole[: len(whole) // 2])
+  refused('array_record.*: truncated or damaged')
+  shard.unlink()
+  refused('not there, its folder is half a copy')
+  shard.write_bytes(whole)
+  (shard.parent / 'dataset_info.json').write_text('{')
+  refused('cannot be had from tfds')
+  shutil.rmtree(shard.parent)
+  monkeypatch.setitem(tfds.COUNTS, 'de-en', 7)
+  refused('training pairs, where WMT14 de-en has 7')
+
+
+def test_other_languages():
+  with pytest.raises(UserError, match='en-cs: tfds has WMT14 in de-en and fr-en'):
+    tfds.source(('en', 'cs'))
+
+
+def test_known_checksums():
+  """Those of the real archives, which tfds compares what it downloads with."""
+  known = checksums.get_all_url_infos()
+  urls = [url for name in TRAIN for url in wmt.DATASET_MAP[name].get_url('de')]
+  assert all(url in known for url in urls)
+  assert wmt14.Wmt14Translate.BUILDER_CONFIGS
