@@ -16,7 +16,7 @@ from benchmarks import decoding, rivals, training
 from benchmarks.timing import OURS
 from transformer_jax.data import card, prepare
 from transformer_jax.data.batches import Batches, train_batches
-from transformer_jax.decoding import pipe
+from transformer_jax.decoding.translate import split_lines
 from transformer_jax.machine import environment, platform
 from transformer_jax.machine.errors import UserError
 from transformer_jax.tasks import task_of
@@ -105,7 +105,7 @@ def _decoding(config: Config, options: Options, folders: Folders) -> dict:
     words, size = decoding.NUMBERS, config.model.vocab_size
     texts = decoding.random_sentences(options.sentences, options.length, size)
   else:
-    texts = [line for line in pipe.split_lines(options.text.read_bytes()) if line]
+    texts = [line for line in split_lines(options.text.read_bytes()) if line]
     if not texts:
       raise UserError(f'--text={options.text}: no sentence is in it')
     words = card.vocabularies(prepare.prepare_corpus(config, task_of(config), *folders))

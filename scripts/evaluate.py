@@ -8,7 +8,9 @@
 Translations and result stay under WORKDIR/translations/; WORKDIR/result.json is the
 newest result. `--against` compares a run with the newest result of another, and
 `--against_hypotheses` a file with another, by sacreBLEU's paired bootstrap. Files are
-detokenised text, a sentence a line.
+detokenised text, a sentence a line. Of a German file three BLEUs are printed that are
+often taken for each other: sacreBLEU's, the paper's, and the paper's with the
+references' quotation marks replaced too, each with its signature.
 """
 
 import sys
@@ -20,7 +22,8 @@ from transformer_jax.data.corpus import data_dir
 from transformer_jax.machine import cli
 from transformer_jax.machine.signals import Interruption
 from transformer_jax.runs import checkpoints
-from transformer_jax.scoring.text import score_files
+from transformer_jax.runs.run import Run
+from transformer_jax.scoring import bleu
 
 FLAGS = cli.Flags(__doc__)
 WORKDIR = FLAGS.path('workdir', None, "The run's folder.")
@@ -76,23 +79,19 @@ def main(argv: list[str]) -> None:
   if HYPOTHESES.value:
     cleaning.check_code(TARGET_LANGUAGE.value)
     files = HYPOTHESES.value, REFERENCES.value, AGAINST_HYPOTHESES.value
-    lines = score_files(*files, TARGET_LANGUAGE.value, TOKENIZED.value, LOWERCASE.value)
+    how = TARGET_LANGUAGE.value, TOKENIZED.value, LOWERCASE.value
+    lines = bleu.score_files(*files, *how)
   else:
     print('loading JAX', file=sys.stderr, flush=True)
-    from transformer_jax.decoding import evaluate  # files do not need it
-    from transformer_jax.runs.run import Run
-    from transformer_jax.tasks import task_of
+    import transformer_jax
+    from transformer_jax.decoding.evaluate import evaluate_run  # files do not need it
 
-    asked = (flag.value for flag in (SPLIT, AVERAGE, STEP, BEAM, ALPHA, LOWERCASE))
-    run = Run(WORKDIR.value)
-    lines = evaluate.evaluate_run(
-      run,
-      task_of(run.config()),
-      DATA_DIR.value,
-      AGAINST.value,
-      evaluate.Options(*asked),
-      interruption,
-    )
+    which = {'average': AVERAGE.value, 'step': STEP.value}
+    search = {'beam': BEAM.value, 'alpha': ALPHA.value}
+    loaded = transformer_jax.load(WORKDIR.value, **which, **search)
+    against = Run(AGAINST.value) if AGAINST.value else None
+    options = SPLIT.value, LOWERCASE.value, against
+    lines = evaluate_run(loaded, DATA_DIR.value, *options, interruption)
   with interruption:
     for line in lines:
       print(line)

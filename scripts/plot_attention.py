@@ -16,8 +16,8 @@ from absl import flags, logging
 
 from transformer_jax.analysis import views
 from transformer_jax.analysis.maps import KINDS, RunAttention
-from transformer_jax.decoding import pipe
-from transformer_jax.decoding.restored import Restored
+from transformer_jax.decoding.loaded_run import LoadedRun
+from transformer_jax.decoding.translate import split_lines
 from transformer_jax.machine import cli
 from transformer_jax.machine.errors import UserError
 from transformer_jax.runs import checkpoints
@@ -57,10 +57,10 @@ def main(argv: list[str]) -> None:
   logging.set_verbosity(logging.WARNING)
   chosen = [cli.counts(f) if f.value else [] for f in (LAYERS, HEADS)]
   view = views.View(KIND.value, *chosen, WORD.value)
-  task = task_of(Run(WORKDIR.value).config())
-  run = Restored(WORKDIR.value, task, AVERAGE.value, STEP.value)
+  run = Run(WORKDIR.value)
+  run = LoadedRun(run, task_of(run.config()), AVERAGE.value, STEP.value)
   text = '\n'.join(TEXT.value).encode() if TEXT.value else sys.stdin.buffer.read()
-  lines = [line.partition('\t') for line in pipe.split_lines(text) if line]
+  lines = [line.partition('\t') for line in split_lines(text) if line]
   if not lines:
     raise UserError('no sentence to show: --text=SENTENCE, or lines on stdin')
   pairs = [(source, target if tab else None) for source, tab, target in lines]

@@ -15,7 +15,7 @@ from transformer_jax.analysis import figures, survey
 from transformer_jax.analysis.maps import RunAttention
 from transformer_jax.data import token_files
 from transformer_jax.data.corpus import data_dir, folder_of
-from transformer_jax.decoding.restored import Restored
+from transformer_jax.decoding.loaded_run import LoadedRun
 from transformer_jax.machine import cli
 from transformer_jax.runs import checkpoints
 from transformer_jax.runs.run import Run
@@ -52,8 +52,8 @@ def main(argv: list[str]) -> None:
   logging.set_verbosity(logging.WARNING)
   if (QUERY.value is None) != (KEY.value is None):
     raise app.UsageError('--query and --key go together')
-  task = task_of(Run(WORKDIR.value).config())
-  run = Restored(WORKDIR.value, task, AVERAGE.value, STEP.value)
+  run = Run(WORKDIR.value)
+  run = LoadedRun(run, task_of(run.config()), AVERAGE.value, STEP.value)
   attention = RunAttention(run)
   corpus = folder_of(run.config.data.name, DATA_DIR.value)
   run.run.check_vocabulary(corpus)

@@ -67,7 +67,7 @@ def main(argv: list[str]) -> None:
   configs.check(config.to_dict())
   task = task_of(config)
   print('loading JAX', file=sys.stderr, flush=True)
-  from transformer_jax.decoding.dev_bleu import DevBleu
+  from transformer_jax.decoding.evaluate import DevBleu
   from transformer_jax.machine import hosts, platform
   from transformer_jax.training.train import train
 

@@ -1,10 +1,11 @@
-"""Translates lines with a run: N lines in, N lines out (N times K with --nbest=K).
+"""Translates lines with a run: N lines in, N lines out.
 
   echo 'A man rides a horse.' | python -m scripts.translate --workdir=runs/multi30k
   python -m scripts.translate --workdir=runs/multi30k
 
-At a terminal it asks for a line and translates it at once; Ctrl-D ends it. With
---nbest=K above 1 each line starts with the number of its sentence and a tab.
+At a terminal it asks for a line and translates it at once; Ctrl-D ends it. In a pipe it
+translates what has come as soon as nothing more comes for a moment. With --nbest=K
+above 1 there are up to K lines for each, which start with its number and a tab.
 """
 
 import sys
@@ -14,7 +15,6 @@ from absl import flags, logging
 from tqdm import tqdm
 
 import transformer_jax
-from transformer_jax.decoding import pipe
 from transformer_jax.machine import cli
 from transformer_jax.machine.signals import Interruption
 from transformer_jax.runs import checkpoints
@@ -57,29 +57,34 @@ def main(argv: list[str]) -> None:
   FLAGS.parse(argv)
   logging.set_verbosity(logging.WARNING)
   interruption = Interruption()
-  is_stdin = str(INPUT.value) == '-'
-  is_typed = is_stdin and sys.stdin.isatty()
-  first = 1
+  is_typed = str(INPUT.value) == '-' and sys.stdin.isatty()
+  count = 0
+  told = lambda: f'{count:,} lines are translated.' if count else 'No line was written.'
   if is_typed:
     print(f'Loading {WORKDIR.value}; Ctrl-D ends.', file=sys.stderr)
   else:
-    interruption.last_words = lambda: pipe.written(first - 1)
+    interruption.last_words = told
   beam = max(BEAM.value or Run(WORKDIR.value).config().beam, NBEST.value)
   which = {'average': AVERAGE.value, 'step': STEP.value}
   model = transformer_jax.load(WORKDIR.value, beam=beam, alpha=ALPHA.value, **which)
-  bar = lambda items: tqdm(items, unit='batch', disable=is_typed or None)
+  from transformer_jax.decoding import translate  # JAX takes seconds
+
   if is_typed:
     model.warm_up(NBEST.value)  # compiles before somebody waits for it
+    batches = map(translate.split_lines, typed())
+  else:
+    batches = translate.line_batches(INPUT.value)
+  bar = lambda items: tqdm(items, unit='batch', disable=is_typed or None)
   with interruption:
-    for text in typed() if is_typed else [pipe.read(INPUT.value)]:
-      for lines in pipe.parts(pipe.split_lines(text)):
-        interruption.leave_if_requested()  # during the part before
-        found = model.hypotheses(lines, bar, nbest=NBEST.value)
-        with interruption.deferred():
-          for line in pipe.output_lines(found, NBEST.value, SCORES.value, first):
-            print(line)
-          sys.stdout.flush()
-          first += len(lines)
+    for lines in batches:
+      interruption.leave_if_requested()  # during the batch before
+      translations = model.hypotheses(lines, bar, nbest=NBEST.value)
+      options = NBEST.value, SCORES.value, count + 1
+      with interruption.deferred():
+        for line in translate.output_lines(translations, *options):
+          print(line)
+        sys.stdout.flush()
+        count += len(lines)
   for line in model.cuts():
     print(line, file=sys.stderr)
 

@@ -5,13 +5,14 @@ model = transformer_jax.load('runs/multi30k')
 model.translate(['A man rides a horse.'])
 """
 
+import functools
 import pathlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-  from transformer_jax.analysis.maps import Maps
-  from transformer_jax.decoding.trained import TrainedModel
+  from transformer_jax.analysis.maps import Maps, RunAttention
+  from transformer_jax.decoding.loaded_run import LoadedRun
 
 __version__ = '0.1.0'
 
@@ -23,7 +24,7 @@ def load(
   step: int | str | None = None,
   beam: int | None = None,
   alpha: float | None = None,
-) -> 'TrainedModel':
+) -> 'LoadedRun':
   """Loads a trained run, to translate, score and look inside.
 
   The first call should come before the program uses JAX, for it tells XLA how a CPU is
@@ -41,30 +42,36 @@ def load(
   Raises:
     UserError: the run is not whole, has no such checkpoint, or a number is impossible.
   """
-  from transformer_jax.decoding.trained import TrainedModel  # JAX takes seconds
+  from transformer_jax.decoding.loaded_run import LoadedRun  # JAX takes seconds
   from transformer_jax.runs.run import Run
   from transformer_jax.tasks import task_of
 
-  workdir = pathlib.Path(workdir)
-  task = task_of(Run(workdir).config())
-  return TrainedModel(workdir, task, average=average, step=step, beam=beam, alpha=alpha)
+  run = Run(pathlib.Path(workdir))
+  return LoadedRun(run, task_of(run.config()), average, step, beam, alpha)
 
 
 def attention(
-  model: 'TrainedModel', sources: Sequence[str], targets: Sequence[str] | None = None
+  model: 'LoadedRun', sources: Sequence[str], targets: Sequence[str] | None = None
 ) -> 'list[Maps]':
-  """Where every head looks, piece by piece: the weights of Figures 3 to 5.
+  """The attention weights of every head, piece by piece: those of Figures 3 to 5.
 
   Args:
     model: from load().
-    targets: the translations to look at; searched if None.
+    targets: translations of the sources; None stands for those that beam search finds.
 
   Raises:
-    UserError: a side is too long to be shown; the message numbers the sentence.
+    UserError: a text is too long to be shown; the message numbers the sentence.
   """
-  from transformer_jax.analysis.maps import RunAttention
-  from transformer_jax.decoding.trained import check_strings
+  from transformer_jax.decoding.loaded_run import check_strings
 
   check_strings(sources, sources if targets is None else targets)
-  given = [None] * len(sources) if targets is None else targets
-  return RunAttention(model.restored).maps(sources, given, merge=False)
+  translations = [None] * len(sources) if targets is None else targets
+  return _attention_of(model).maps(sources, translations, merge=False)
+
+
+@functools.lru_cache(maxsize=1)
+def _attention_of(model: 'LoadedRun') -> 'RunAttention':
+  """Keeps what is compiled for a model's attention between two calls."""
+  from transformer_jax.analysis.maps import RunAttention
+
+  return RunAttention(model)

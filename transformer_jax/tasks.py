@@ -12,7 +12,7 @@ from transformer_jax.data.task import Outputs, Scorer, Task
 from transformer_jax.machine.errors import UserError
 from transformer_jax.parsing.task import PARSING
 from transformer_jax.runs.result import BLEUS, Result
-from transformer_jax.scoring import bleu, text
+from transformer_jax.scoring import bleu
 
 
 def _embedded(corpus: Corpus, *_: object) -> Splits:
@@ -20,15 +20,15 @@ def _embedded(corpus: Corpus, *_: object) -> Splits:
 
 
 def _check(tokenized: bool, language: str) -> None:
-  bleu.sacre_metric(False, tokenized, language)
+  bleu.sacrebleu(language, tokenized, False)
 
 
 def _score(outputs: Outputs) -> dict[str, Any]:
-  return {'text': text.kind(outputs), **text.score(outputs)}
+  return {'text': bleu.kind(outputs), **bleu.score(outputs)}
 
 
 def _score_lines(result: Result) -> Iterator[str]:
-  return text.score_lines(result.text, {k: getattr(result, k) for k in BLEUS})
+  return bleu.score_lines(result.text, {k: getattr(result, k) for k in BLEUS})
 
 
 TRANSLATION = Task(
@@ -49,7 +49,7 @@ TRANSLATION = Task(
     references=lambda sources, targets: [*targets],
     score=_score,
     score_lines=_score_lines,
-    comparison_lines=text.comparison_lines,
+    comparison_lines=bleu.comparison_lines,
   ),
   section=None,
 )

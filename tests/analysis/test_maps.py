@@ -8,8 +8,9 @@ import pytest
 from toy import untrained
 from transformer_jax.analysis.maps import KINDS, LONGEST, RunAttention
 from transformer_jax.data.vocabulary import EOS
-from transformer_jax.decoding.restored import Restored
+from transformer_jax.decoding.loaded_run import LoadedRun
 from transformer_jax.machine.errors import UserError
+from transformer_jax.runs.run import Run
 from transformer_jax.tasks import TRANSLATION
 
 SENTENCES = ['one, two "five"', 'three', 'four. seven-up eight six six ten nine']
@@ -18,7 +19,7 @@ SENTENCES = ['one, two "five"', 'three', 'four. seven-up eight six six ten nine'
 @pytest.fixture(scope='module')
 def attention(tmp_path_factory: pytest.TempPathFactory) -> RunAttention:
   return RunAttention(
-    Restored(untrained.write(tmp_path_factory.mktemp('attention')), TRANSLATION)
+    LoadedRun(Run(untrained.write(tmp_path_factory.mktemp('attention'))), TRANSLATION)
   )
 
 
@@ -75,7 +76,8 @@ def test_without_a_translation_it_is_searched(attention: RunAttention):
 
 def test_each_side_with_its_own_vocabulary(tmp_path: pathlib.Path):
   sizes = {'model.target_vocab_size': 40}
-  attention = RunAttention(Restored(untrained.write(tmp_path, **sizes), TRANSLATION))
+  run = Run(untrained.write(tmp_path, **sizes))
+  attention = RunAttention(LoadedRun(run, TRANSLATION))
   (maps,) = attention.maps(['two seven-up'], ['acht zwei'], True)
   assert maps.source == ['two', 'seven-up', '</s>']
   assert maps.target == ['acht', 'zwei', '</s>']
@@ -102,7 +104,8 @@ def test_too_long_to_be_shown(attention: RunAttention):
 def test_as_long_as_learned_positions(tmp_path: pathlib.Path):
   """No padding goes beyond the last of them."""
   sizes = {'model.positions': 'learned', 'model.max_positions': 90}
-  attention = RunAttention(Restored(untrained.write(tmp_path, **sizes), TRANSLATION))
+  run = Run(untrained.write(tmp_path, **sizes))
+  attention = RunAttention(LoadedRun(run, TRANSLATION))
   ids = attention.run.source_ids(['one ' * 80])[0]
   words = 80 - (len(ids) - 90) if len(ids) > 90 else 80
   (maps,) = attention.maps(['one ' * words], ['one'], False)

@@ -15,8 +15,9 @@ from transformer_jax.analysis.maps import KINDS, Maps
 from transformer_jax.data import token_files
 from transformer_jax.data.vocabulary import EOS
 from transformer_jax.decoding.alignment import Aligner
-from transformer_jax.decoding.restored import Pair, Restored
+from transformer_jax.decoding.loaded_run import LoadedRun, Pair
 from transformer_jax.machine.errors import UserError
+from transformer_jax.runs.run import Run
 from transformer_jax.tasks import TRANSLATION
 from transformer_jax.training.perplexity import Perplexity
 
@@ -154,23 +155,23 @@ def test_the_same_pairs_are_chosen_each_time():
 
 def test_pruning_removes_one_head(tmp_path: pathlib.Path):
   """A head whose values are zero has no output either."""
-  restored = Restored(untrained.write(tmp_path), TRANSLATION)
+  run = LoadedRun(Run(untrained.write(tmp_path)), TRANSLATION)
   prepared = tmp_path / 'data' / corpus.CORPUS.name
   dev = token_files.read_split(prepared, 'dev')
-  pruning = survey.prune(restored, dev)
-  perplexity = Perplexity(restored.config, restored.graph, *dev)
-  assert pruning.whole == perplexity(restored.params)
+  pruning = survey.prune(run, dev)
+  perplexity = Perplexity(run.config, run.graph, *dev)
+  assert pruning.whole == perplexity(run.device_params)
   for kind, layer, head in (('encoder', 1, 2), ('decoder', 0, 0), ('cross', 1, 1)):
-    params = survey.without_head(restored.params, kind, layer, head)
+    params = survey.without_head(run.device_params, kind, layer, head)
     stack = 'encoder' if kind == 'encoder' else 'decoder'
     part = 'cross' if kind == 'cross' else 'attention'
-    attention = dict(restored.params[stack][layer][part])
+    attention = dict(run.device_params[stack][layer][part])
     changed = params[stack][layer][part]
     assert (changed['output'][head] == 0).all()
     np.testing.assert_array_equal(changed['value'], attention['value'])
     attention['value'] = attention['value'].at[:, head].set(0)
-    of_layer = restored.params[stack][layer] | {part: attention}
-    layers = restored.params[stack] | {layer: of_layer}
-    expected = perplexity(restored.params | {stack: layers})
+    of_layer = run.device_params[stack][layer] | {part: attention}
+    layers = run.device_params[stack] | {layer: of_layer}
+    expected = perplexity(run.device_params | {stack: layers})
     assert pruning.without[kind][layer, head] == pytest.approx(expected, rel=1e-5)
     assert pruning.without[kind][layer, head] != pruning.whole

@@ -14,7 +14,7 @@ import transformer_jax
 from configs import base
 from toy import corpus
 from transformer_jax.data.vocabulary import BOS, EOS, UNK
-from transformer_jax.decoding.trained import TrainedModel
+from transformer_jax.decoding.loaded_run import LoadedRun
 from transformer_jax.exchange import pieces
 from transformer_jax.exchange.export import export
 from transformer_jax.exchange.import_model import import_model
@@ -57,7 +57,7 @@ class HuggingFace:
 
 
 def assert_same_scores(
-  ours: TrainedModel,
+  ours: LoadedRun,
   theirs: list[np.ndarray],
   sources: Sequence[str] = SOURCES,
   targets: Sequence[str] = TARGETS,
@@ -66,7 +66,7 @@ def assert_same_scores(
     np.testing.assert_allclose(scored.log_probabilities, row, atol=TOLERANCE)
 
 
-def assert_same_words(ours: TrainedModel, theirs: list[list[str]]) -> None:
+def assert_same_words(ours: LoadedRun, theirs: list[list[str]]) -> None:
   """Of greedy translations, up to the limit of ours."""
   for (best, *_), row in zip(ours.hypotheses(SOURCES), theirs, strict=True):
     expected = ours.pieces(best)
@@ -75,11 +75,11 @@ def assert_same_words(ours: TrainedModel, theirs: list[list[str]]) -> None:
 
 
 @pytest.fixture(scope='module')
-def ours(workdir: pathlib.Path) -> TrainedModel:
+def ours(workdir: pathlib.Path) -> LoadedRun:
   return transformer_jax.load(workdir, beam=1)
 
 
-def test_hugging_face_computes_the_same(ours: TrainedModel, marian: pathlib.Path):
+def test_hugging_face_computes_the_same(ours: LoadedRun, marian: pathlib.Path):
   theirs = HuggingFace(marian)
   assert_same_scores(ours, theirs.score(SOURCES, TARGETS))
   assert_same_words(ours, theirs.greedy(SOURCES, 30))
@@ -92,7 +92,7 @@ SPECIAL_TEXTS = [
 ]
 
 
-def test_special_tokens_in_a_text_are_text(ours: TrainedModel, marian: pathlib.Path):
+def test_special_tokens_in_a_text_are_text(ours: LoadedRun, marian: pathlib.Path):
   """`</s>` and the like, anywhere in a source or a target, alone or within a word."""
   theirs = HuggingFace(marian).score(SPECIAL_TEXTS, SPECIAL_TEXTS[::-1])
   assert_same_scores(ours, theirs, SPECIAL_TEXTS, SPECIAL_TEXTS[::-1])
@@ -107,7 +107,7 @@ def test_a_leading_code_is_unknown_to_marian(marian: pathlib.Path):
 
 @pytest.mark.parametrize('kind', ['float32', 'float16', 'int8'])
 def test_ctranslate2_computes_the_same(
-  kind: str, ours: TrainedModel, workdir: pathlib.Path, tmp_path: pathlib.Path
+  kind: str, ours: LoadedRun, workdir: pathlib.Path, tmp_path: pathlib.Path
 ):
   """What is rounded is near enough to be the same model."""
   folder = tmp_path / 'out'
@@ -198,7 +198,7 @@ def test_import_of_a_model_made_in_pytorch(
 
 
 def test_the_difference_of_epsilons_would_show(
-  marian: pathlib.Path, ours: TrainedModel, tmp_path: pathlib.Path
+  marian: pathlib.Path, ours: LoadedRun, tmp_path: pathlib.Path
 ):
   """A mutant: what our export makes of the norms' inputs is undone."""
   from safetensors.numpy import load_file, save_file

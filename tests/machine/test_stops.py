@@ -220,7 +220,7 @@ def test_while_writing_the_result(toy: Toy):
 
 def test_while_writing_what_is_to_be_compared(toy: Toy):
   """It is written, and the comparison not begun."""
-  write, compare = 'machine.files:write', 'scoring.significance:paired_bootstrap'
+  write, compare = 'machine.files:write', 'scoring.bleu:PairedTest'
   write, compare = (f'transformer_jax.{place}' for place in (write, compare))
   flags = f'--against={toy.workdir}', '--beam=2'
   program = toy.evaluate(*flags, hold={write: 0.5, compare: 0})

@@ -12,7 +12,8 @@ import transformer_jax
 from configs import parsing
 from toy.runs import state_shapes
 from transformer_jax.data import card, prepare, token_files, vocabulary
-from transformer_jax.decoding.evaluate import Options, evaluate_run
+from transformer_jax.decoding.evaluate import evaluate_run
+from transformer_jax.decoding.loaded_run import LoadedRun
 from transformer_jax.machine.errors import UserError
 from transformer_jax.machine.signals import Interruption
 from transformer_jax.parsing import trees
@@ -67,10 +68,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
   return run
 
 
-def evaluated(run: Run, **options: object) -> list[str]:
-  asked = Options('test', None, None, None, None, False)._replace(**options)
-  data_dir = run.workdir.parent / 'data'
-  return [*evaluate_run(run, PARSING, data_dir, None, asked, Interruption())]
+def evaluated(run: Run, lowercase: bool = False) -> list[str]:
+  data_dir, loaded = run.workdir.parent / 'data', LoadedRun(run, PARSING)
+  return [*evaluate_run(loaded, data_dir, 'test', lowercase, None, Interruption())]
 
 
 def test_a_run_is_scored_as_a_parser(run: Run):

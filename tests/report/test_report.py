@@ -15,7 +15,7 @@ from transformer_jax.machine.errors import UserError
 from transformer_jax.report import comparable, overview, paper, results, table3
 from transformer_jax.report import report as module
 from transformer_jax.report.results import HeldOut
-from transformer_jax.scoring.score import Score
+from transformer_jax.scoring.bleu import Score
 from transformer_jax.tasks import TASKS
 
 TABLE_1 = pathlib.Path(__file__).parents[2] / 'results' / 'table1.json'

@@ -11,7 +11,7 @@ import pytest
 from toy.results import PARSED, RESULT
 from transformer_jax.machine.errors import UserError
 from transformer_jax.runs.result import VERSION, Result
-from transformer_jax.scoring.score import Score
+from transformer_jax.scoring.bleu import Score
 
 
 def replaced(key: str, value: Any) -> dict:

@@ -14,7 +14,7 @@ from transformer_jax.report import results
 from transformer_jax.report.results import Scored
 from transformer_jax.runs.result import VERSION, Result
 from transformer_jax.runs.run import Run
-from transformer_jax.scoring.score import Score
+from transformer_jax.scoring.bleu import Score
 from transformer_jax.tasks import TASKS
 
 CARD = card.Card(card.VocabularyEntry(''), {})  # as little as a card can say

@@ -9,7 +9,7 @@ import numpy as np
 from flax import nnx
 
 from transformer_jax.data.vocabulary import BOS, EOS, Vocabulary
-from transformer_jax.decoding.restored import Pair, Restored
+from transformer_jax.decoding.loaded_run import LoadedRun, Pair
 from transformer_jax.machine.devices import map_rows
 from transformer_jax.machine.errors import UserError
 from transformer_jax.model import build
@@ -80,7 +80,7 @@ class RunAttention:
     source, target: the names of each language's pieces and words.
   """
 
-  def __init__(self, run: Restored):
+  def __init__(self, run: LoadedRun):
     self.run = run
     self.source, self.target = map(Words, run.vocabularies)
     # [N, B, ...] as [B, N, ...]: axis 0 is what over_pairs() splits.
@@ -117,10 +117,13 @@ class RunAttention:
         numbers it.
     """
     pairs = self._pairs(sentences, translations)
-    return [
-      self.named(pair, weights, merge)
-      for pair, weights in zip(pairs, self.weights(pairs), strict=True)
-    ]
+    order = sorted(range(len(pairs)), key=lambda i: -max(map(len, pairs[i])))
+    weights = self.weights([pairs[i] for i in order])
+    maps = {
+      i: self.named(pairs[i], of_pair, merge)
+      for i, of_pair in zip(order, weights, strict=True)
+    }
+    return [maps[i] for i in range(len(pairs))]
 
   def _pairs(
     self, sentences: Sequence[str], translations: Sequence[str | None]

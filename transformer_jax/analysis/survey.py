@@ -9,7 +9,7 @@ from transformer_jax.analysis.maps import KINDS, LONGEST, RunAttention, is_punct
 from transformer_jax.data import token_files
 from transformer_jax.data.vocabulary import EOS
 from transformer_jax.decoding.alignment import Aligner
-from transformer_jax.decoding.restored import Pair, Restored
+from transformer_jax.decoding.loaded_run import LoadedRun, Pair
 from transformer_jax.machine.errors import UserError
 from transformer_jax.training.perplexity import Perplexity
 
@@ -173,7 +173,7 @@ class Pruning(NamedTuple):
   without: dict[str, np.ndarray]  # [N, H] by KINDS
 
 
-def prune(run: Restored, dev: Split, progress: Any = iter) -> Pruning:
+def prune(run: LoadedRun, dev: Split, progress: Any = iter) -> Pruning:
   """Measures what each head is worth: its output is set to zero, one head at a time.
 
   A head has no output if its rows of W^O are zero.
@@ -184,9 +184,9 @@ def prune(run: Restored, dev: Split, progress: Any = iter) -> Pruning:
   for kind, layer, head in progress(
     [(k, *at) for k in KINDS for at in np.ndindex(N, h)]
   ):
-    params = without_head(run.params, kind, layer, head)
+    params = without_head(run.device_params, kind, layer, head)
     without[kind][layer, head] = perplexity(params)
-  return Pruning(perplexity(run.params), without)
+  return Pruning(perplexity(run.device_params), without)
 
 
 def without_head(params: Any, kind: str, layer: int, head: int) -> Any:

@@ -27,12 +27,19 @@ from transformer_jax.machine.errors import UserError
 # three dots of Windows' code page 1252, so it stays as it is.
 _CONTROL = re.compile('[\x00\n\x0b\x0c\r\x1c-\x1e\u2028\u2029]')
 
-# Chinese, Japanese, Thai, Lao, Tibetan, Burmese and Khmer, which have no spaces between
-# words.
-_UNSPACED = re.compile(
-  '[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff'
-  '\u0e00-\u0fff\u1000-\u109f\ua9e0-\ua9ff\uaa60-\uaa7f\u1780-\u17ff]'
+# Scripts without spaces between words: languages that are written in them (ISO 639),
+# and their letters. Where words are counted, such a letter may be one.
+UNSPACED = (
+  (
+    {'zh', 'ja', 'gan', 'hak', 'lzh', 'wuu', 'yue'},
+    '\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff',
+  ),
+  ({'th', 'lo'}, '\u0e00-\u0eff'),
+  ({'bo', 'dz'}, '\u0f00-\u0fff'),
+  ({'my'}, '\u1000-\u109f\ua9e0-\ua9ff\uaa60-\uaa7f'),
+  ({'km'}, '\u1780-\u17ff'),
 )
+UNSPACED_LETTER = re.compile(f'[{"".join(letters for _, letters in UNSPACED)}]')
 
 # So many pairs are enough to tell which language each side is in.
 _ENOUGH_PAIRS = 1_000
@@ -105,7 +112,7 @@ def _words(line: str) -> tuple[int, int]:
   spaced = len(line.split())
   if line.isascii():
     return spaced, spaced
-  return spaced, spaced + sum(map(str.isalpha, _UNSPACED.findall(line)))
+  return spaced, spaced + sum(map(str.isalpha, UNSPACED_LETTER.findall(line)))
 
 
 def _alphanumeric(line: str) -> float:
@@ -128,7 +135,7 @@ def _is_sentence(line: str) -> bool:
   """
   line = line if line.isascii() else _without_marks(line)
   if line.lower() == line.upper():
-    unspaced = sum(map(str.isalpha, _UNSPACED.findall(line)))
+    unspaced = sum(map(str.isalpha, UNSPACED_LETTER.findall(line)))
     return len(re.findall(r'[^\W\d_]+', line)) + unspaced / 2 > 3
   words = [word.strip(string.punctuation) for word in line.split()]
   plain = sum(word.isalpha() and not word[0].isupper() for word in words)
@@ -217,6 +224,11 @@ def keep_lines(texts: Sequence[pathlib.Path], chosen: np.ndarray) -> None:
 
 
 # Languages
+
+
+def is_unspaced(code: str) -> bool:
+  """Whether a language has no spaces between words."""
+  return any(code in codes for codes, _ in UNSPACED)
 
 
 def looks_like(lines: Iterable[str]) -> str | None:

@@ -1,6 +1,11 @@
-"""From sentences to translations: batches, search, and text again (section 6.1)."""
+"""From lines to translations: batches, beam search, and text again (section 6.1)."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import codecs
+import os
+import pathlib
+import select
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -8,17 +13,21 @@ import ml_collections
 import numpy as np
 from flax import nnx
 
-from transformer_jax.data import token_files
+from transformer_jax.data import text, token_files
 from transformer_jax.data.task import Task
 from transformer_jax.data.vocabulary import BOS, EOS, PAD, Vocabularies
 from transformer_jax.decoding.beam_search import Hypotheses, Search
-from transformer_jax.machine import platform
+from transformer_jax.machine import files, platform
 from transformer_jax.machine.devices import map_rows, replicate_read_only, round_up
 from transformer_jax.machine.errors import UserError
 from transformer_jax.model import build
 from transformer_jax.model.transformer import SearchWeights, search_weights
 
 Tree = Any
+
+# Lines that are translated and written together: no more are lost at an interruption.
+TOGETHER = 10_000
+MOMENT = 0.1  # seconds without a new line on stdin until those that came are translated
 
 # Source lengths that searches are compiled for, EOS counted. A longer source is cut.
 SOURCE_LENGTHS = (16, 32, 64, 128, 256, build.LONGEST)
@@ -89,19 +98,19 @@ class Translator:
     A search for the best alone is over sooner than one for several. `nbest` is the
     config's `beam` at most. `progress` wraps the batches.
     """
-    read = [self._task.read(sentence) for sentence in sentences]
-    ids = [self._ids(s) for s in self._vocabularies.source.encode(read)]
-    results = [[self._finished(s, '', 0.0, [])] for s in sentences]
+    lines = [self._task.read(sentence) for sentence in sentences]
+    ids = [self._ids(line) for line in self._vocabularies.source.encode(lines)]
+    results = [[self._finish(s, '', 0.0, [])] for s in sentences]
     order = [i for i in sorted(range(len(ids)), key=lambda i: -len(ids[i])) if ids[i]]
     before: tuple | None = None  # the batch that the devices work on
-    for length, rows, chosen in progress(list(self._batches(ids, order))):
-      source = token_files.padded([ids[i] for i in chosen], rows, length)
-      found = self._search(length, nbest)(self._weights, source)
+    for length, rows, batch in progress(list(self._batches(ids, order))):
+      source = token_files.padded([ids[i] for i in batch], rows, length)
+      wait = self._search(length, nbest)(self._weights, source)
       if before is not None:  # its words are read while the devices work on this one
-        self._read(*before, sentences, results)
-      before = chosen, found
+        self._collect(*before, sentences, results)
+      before = batch, wait
     if before is not None:
-      self._read(*before, sentences, results)
+      self._collect(*before, sentences, results)
     return results
 
   def warm_up(self, nbest: int) -> None:
@@ -110,21 +119,21 @@ class Translator:
     self.translate(['a'], nbest)
     self.cut_sources, self.cut_outputs = counted
 
-  def _read(
+  def _collect(
     self,
-    chosen: Sequence[int],
-    found: Callable[[], Hypotheses],
+    batch: Sequence[int],
+    wait: Callable[[], Hypotheses],
     sentences: Sequence[str],
     results: list[list[Hypothesis]],
   ) -> None:
-    """Waits for a batch, and puts its hypotheses where its sentences stood."""
-    arrays = found()
-    self.cut_outputs += int((~arrays.finished[: len(chosen), 0]).sum())
-    for row, i in enumerate(chosen):
+    """Waits for the search of a batch, and puts its hypotheses into the results."""
+    arrays = wait()
+    self.cut_outputs += int((~arrays.finished[: len(batch), 0]).sum())
+    for row, i in enumerate(batch):
       results[i] = self._hypotheses(sentences[i], *(array[row] for array in arrays))
 
   def cuts(self) -> Iterable[str]:
-    """What to tell a user of the sentences that were cut so far."""
+    """Yields sentences for a user on what was cut so far."""
     if self.cut_sources:
       yield f'{self.cut_sources} lines were cut: too long'
     if self.cut_outputs:
@@ -194,12 +203,83 @@ class Translator:
     words = [tokens[i][tokens[i] != PAD].tolist() for i in real]
     texts = self._vocabularies.target.decode(words)
     return [
-      self._finished(sentence, text, float(scores[i]), ids)
+      self._finish(sentence, text, float(scores[i]), ids)
       for i, text, ids in zip(real, texts, words, strict=True)
     ]
 
-  def _finished(
+  def _finish(
     self, sentence: str, text: str, score: float, ids: list[int]
   ) -> Hypothesis:
     output, repairs = self._task.finish(sentence, text)
     return Hypothesis(output, score, ids, repairs)
+
+
+def split_lines(content: bytes) -> list[str]:
+  """The lines of a text, which end at LF alone; the last may lack its LF.
+
+  Bytes that are not UTF-8 become U+FFFD, so that no line is lost; stderr tells of it.
+  """
+  lines = content.removeprefix(codecs.BOM_UTF8).split(b'\n')
+  return _decode(lines if lines[-1] else lines[:-1])
+
+
+def _decode(lines: Sequence[bytes]) -> list[str]:
+  texts = [line.decode(errors='replace') for line in lines]
+  damaged = sum(text.encode() != line for text, line in zip(texts, lines, strict=True))
+  if damaged:
+    print(f'lines with bytes that are not UTF-8: {damaged:,}', file=sys.stderr)
+  # NUL would end a string for SentencePiece; CR is the rest of a CRLF.
+  return [text.removesuffix('\r').replace('\x00', ' ').strip() for text in texts]
+
+
+def line_batches(path: pathlib.Path) -> Iterator[list[str]]:
+  """Yields a text's lines, at most TOGETHER at once, as split_lines() has them.
+
+  Args:
+    path: of a file, plain or compressed; '-' is stdin, whose lines are yielded as soon
+      as no more come for a MOMENT.
+  """
+  waiting: list[bytes] = []
+  parts: list[bytes] = []  # of a line whose LF has not come yet
+  mark = codecs.BOM_UTF8  # what the next line may begin with
+  for block in _stdin_blocks() if str(path) == '-' else text.read_blocks(path):
+    first, *others = block.split(b'\n')
+    parts.append(first)
+    if others:
+      waiting += [b''.join(parts).removeprefix(mark), *others[:-1]]
+      parts, mark = [others[-1]], b''
+    while len(waiting) >= TOGETHER or (waiting and not block):
+      yield _decode(waiting[:TOGETHER])
+      del waiting[:TOGETHER]
+  if last := b''.join(parts).removeprefix(mark):
+    waiting.append(last)
+  if waiting:
+    yield _decode(waiting)
+
+
+def _stdin_blocks() -> Iterator[bytes]:
+  """Yields what comes on stdin, and b'' whenever nothing has come for a MOMENT."""
+  with files.named(pathlib.Path('stdin')):
+    descriptor, has_paused = sys.stdin.fileno(), True
+    while True:
+      ready, *_ = select.select([descriptor], [], [], None if has_paused else MOMENT)
+      block = os.read(descriptor, 1 << 20) if ready else b''
+      if ready and not block:
+        return
+      has_paused = not block
+      yield block
+
+
+def output_lines(
+  translations: Iterable[list[Hypothesis]], nbest: int, scores: bool, first: int
+) -> Iterator[str]:
+  """A line for each hypothesis.
+
+  If `nbest` is above 1, it starts with its sentence's number, counted from `first`, and
+  a tab. With `scores`, the hypothesis's score and a tab follow.
+  """
+  for number, hypotheses in enumerate(translations, first):
+    for hypothesis in hypotheses:
+      fields = [str(number)] if nbest > 1 else []
+      fields += [f'{hypothesis.score:.4f}'] if scores else []
+      yield '\t'.join([*fields, hypothesis.text])

@@ -24,7 +24,7 @@ import numpy as np
 
 from transformer_jax.machine import files
 from transformer_jax.machine.errors import UserError
-from transformer_jax.scoring.score import Score
+from transformer_jax.scoring.bleu import Score
 from transformer_jax.scoring.significance import SAMPLES
 
 SIGNATURE = 'evalb:COLLINS.prm|tags:gold|lengths:all'

@@ -32,7 +32,7 @@ from transformer_jax.report.page import (
 )
 from transformer_jax.report.results import HeldOut, Results, Scored
 from transformer_jax.report.table3 import Differences
-from transformer_jax.scoring.significance import paired_bootstrap
+from transformer_jax.scoring import bleu
 
 TITLE = 'Attention Is All You Need: runs'
 WIDTH, LINES, INDENT = 96, 23, 15  # of a terminal
@@ -183,15 +183,9 @@ def paired_p(system: Scored, baseline: Scored, texts: HeldOut) -> float | None:
     return None
   if not len(ours) == len(theirs) == len(references):
     return None  # _of_other_lengths names them
-  return paired_bootstrap(
-    ours,
-    theirs,
-    references,
-    system.data['target_language'],
-    lowercase=system.result.lowercase,
-    tokenized=system.data['tokenized'],
-    kinds=('paper_bleu',),
-  )['paper_bleu'].p
+  data, lowercase = system.data, system.result.lowercase
+  metric = bleu.paper_bleu(data['target_language'], data['tokenized'], lowercase)
+  return metric.compare(ours, theirs, references).p
 
 
 def _of_other_lengths(scored: Sequence[Scored], texts: HeldOut) -> Iterator[str]:

@@ -11,7 +11,7 @@ from transformer_jax.machine import files
 from transformer_jax.machine.errors import UserError
 from transformer_jax.runs import config
 from transformer_jax.runs.run import Run
-from transformer_jax.scoring.score import Score
+from transformer_jax.scoring.bleu import Score
 
 VERSION = 2  # of the file's format
 BLEUS = ('sacrebleu', 'paper_bleu')

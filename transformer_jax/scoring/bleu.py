@@ -1,27 +1,194 @@
 """BLEU in two ways: as sacreBLEU has it, and as the script that the paper used."""
 
+import dataclasses
 import importlib.metadata
+import pathlib
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 
 from sacrebleu.metrics import BLEU
+from sacrebleu.significance import PairedTest
 from sacrebleu.tokenizers.tokenizer_base import BaseTokenizer
 
+from transformer_jax.data import cleaning
+from transformer_jax.data.task import Outputs
+from transformer_jax.machine import files
 from transformer_jax.machine.errors import UserError
 from transformer_jax.scoring import moses
+from transformer_jax.scoring.significance import SAMPLES
 
-# Thai, Lao, Khmer and Burmese: without spaces between words, and without a tokeniser of
-# their own in sacreBLEU.
-UNSPACED = {'th', 'lo', 'km', 'my'}
 # Written in Chinese characters, but unknown to sacreBLEU: they get the tokens of 'zh'.
 CHINESE = {'gan', 'hak', 'lzh', 'wuu', 'yue'}
 
 
-@dataclass(frozen=True)
-class Bleu:
+@dataclasses.dataclass(frozen=True)
+class Score:
+  """One score of a test set, as any scorer computes it and result.json keeps it."""
+
   score: float  # percent, unrounded
-  signature: str  # how it was computed
+  signature: str  # how it was computed; scores of another signature do not compare
+  interval: list[float]  # both ends of the 95 % interval, by bootstrap over sentences
+
+
+@dataclasses.dataclass(frozen=True)
+class Paired:
+  """Scores of two systems on the same sentences, by paired bootstrap (Koehn 2004)."""
+
+  score: float  # percent
+  baseline: float
+  p: float  # of no difference, two-sided: twice sacreBLEU's
+  signature: str
+  interval: list[float]  # as Score has it
+  baseline_interval: list[float]
+
+
+@dataclasses.dataclass(frozen=True)
+class Metric:
+  """One way to compute BLEU.
+
+  Attributes:
+    name: what result.json and messages call it.
+    signature: all choices that its scores depend on.
+    metric: sacreBLEU's, with the tokens to count.
+    replaces: whether Unicode punctuation is replaced, in hypotheses and in references.
+  """
+
+  name: str
+  signature: str
+  metric: BLEU
+  replaces: tuple[bool, bool] = (False, False)
+
+  def percent(self, hypotheses: Sequence[str], references: Sequence[str]) -> float:
+    """BLEU alone, without its interval; arguments and errors are those of score()."""
+    texts = self._texts(hypotheses, references)
+    return self.metric.corpus_score(texts[0], [texts[1]]).score
+
+  def score(self, hypotheses: Sequence[str], references: Sequence[str]) -> Score:
+    """BLEU and its 95 % interval, by sacreBLEU's bootstrap over the sentences.
+
+    The interval's centre is the mean score of the resampled test sets, its width the
+    range of the middle 95 % of them. It may pass 100.
+
+    Raises:
+      UserError: there are no sentences, or unequal numbers of them.
+    """
+    texts = self._texts(hypotheses, references)
+    found = self.metric.corpus_score(texts[0], [texts[1]], n_bootstrap=SAMPLES)
+    return Score(found.score, self.signature, _interval(found._mean, found._ci))
+
+  def compare(
+    self,
+    hypotheses: Sequence[str],
+    baseline: Sequence[str],
+    references: Sequence[str],
+  ) -> Paired:
+    """sacreBLEU's paired bootstrap of two systems.
+
+    Raises:
+      UserError: there are no sentences, or unequal numbers of them.
+    """
+    ours, expected = self._texts(hypotheses, references)
+    theirs, _ = self._texts(baseline, references)
+    test = PairedTest(
+      [('baseline', theirs), ('system', ours)],
+      {'BLEU': self.metric},
+      [expected],
+      test_type='bs',
+      n_samples=SAMPLES,
+    )
+    signatures, scores = test()
+    theirs, ours = scores['BLEU']
+    info = signatures['BLEU'].info
+    # sacreBLEU's p is one-sided. It gives equal systems the smallest p there is.
+    equal = ours.score == theirs.score
+    return Paired(
+      ours.score,
+      theirs.score,
+      1.0 if equal else min(1.0, 2 * ours.p_value),
+      self.signature.replace('nrefs:1', f'nrefs:1|bs:{info["bs"]}|seed:{info["seed"]}'),
+      _interval(ours.mean, ours.ci),
+      _interval(theirs.mean, theirs.ci),
+    )
+
+  def _texts(
+    self, hypotheses: Sequence[str], references: Sequence[str]
+  ) -> list[list[str]]:
+    if len(hypotheses) != len(references):
+      raise UserError(
+        f'{len(hypotheses)} hypotheses but {len(references)} references: '
+        'BLEU needs one reference for each'
+      )
+    if not hypotheses:
+      raise UserError('no sentences to score')
+    return [
+      [*map(moses.replace_unicode_punctuation, lines)] if replace else [*lines]
+      for lines, replace in zip((hypotheses, references), self.replaces, strict=True)
+    ]
+
+
+def _interval(mean: float, margin: float) -> list[float]:
+  return [round(float(mean - margin), 4), round(float(mean + margin), 4)]
+
+
+def sacrebleu(language: str | None, tokenized: bool, lowercase: bool) -> Metric:
+  """sacreBLEU's default: exponential smoothing, 13a tokens but for ja, ko and zh.
+
+  That is not sacreBLEU's default: languages without spaces between words are scored by
+  characters, those of CHINESE by the tokens of zh.
+
+  Args:
+    language: of the text, such as 'zh' or 'zh_TW'; None for 13a.
+    tokenized: the text is tokens already, which are scored as they are.
+
+  Raises:
+    UserError: what cuts this language into words is not installed.
+  """
+  short = moses.base(language or '')
+  if tokenized:  # force: sacreBLEU would warn of text that is tokenized
+    metric = BLEU(lowercase=lowercase, tokenize='none', force=True)
+  elif short in CHINESE:
+    metric = BLEU(lowercase=lowercase, tokenize='zh')
+  elif cleaning.is_unspaced(short) and short not in ('zh', 'ja'):
+    metric = BLEU(lowercase=lowercase, tokenize='char')
+  else:
+    try:
+      metric = BLEU(lowercase=lowercase, trg_lang=short)
+    except RuntimeError as error:
+      raise UserError(
+        f'BLEU of {language} needs a program that finds its words: pip install '
+        f"'sacrebleu[{short}]', then give the command again"
+      ) from error
+  metric.num_refs = 1
+  return Metric('sacrebleu', str(metric.get_signature()), metric)
+
+
+def paper_bleu(
+  language: str, tokenized: bool, lowercase: bool, replace_both: bool = False
+) -> Metric:
+  """The paper's BLEU (tensor2tensor's get_ende_bleu.sh): compounds split at hyphens.
+
+  It is multi-bleu.perl's formula, which has no smoothing. As in that script, only the
+  hypotheses have their Unicode punctuation replaced, which costs German about half a
+  point (tensor2tensor's issue 317). Where the signature says "partly", some rules of
+  the Moses tokeniser for the language are missing.
+
+  Args:
+    tokenized: the text is tokens already: multi-bleu.perl scores them as they are.
+    replace_both: replace the references' punctuation too, as many papers do.
+  """
+  tokenizer = PaperTokenizer(None if tokenized else language, lowercase)
+  metric = BLEU(tokenize='none', smooth_method='none', force=True)
+  metric.tokenizer = tokenizer
+  parts = ['nrefs:1', 'case:lc-ascii' if lowercase else 'case:mixed']
+  parts += ['' if tokenized else 'punct:unicode-replaced-in-hyp']
+  parts[-1] += '-and-ref' if replace_both else ''
+  parts += [f'tok:{tokenizer.signature()}']
+  parts += ['' if tokenized else 'compounds:##AT##-##AT##']
+  parts += ['smooth:none', 'formula:multi-bleu']
+  name = 'paper_bleu_both' if replace_both else 'paper_bleu'
+  replaces = not tokenized, replace_both
+  return Metric(name, '|'.join(filter(None, parts)), metric, replaces)
 
 
 class PaperTokenizer(BaseTokenizer):
@@ -49,97 +216,6 @@ class PaperTokenizer(BaseTokenizer):
     return ' '.join(token.hex() for token in folded.split())
 
 
-def sacre_metric(lowercase: bool, tokenized: bool, language: str | None) -> BLEU:
-  """sacreBLEU's default: exponential smoothing, 13a tokens but for ja, ko and zh.
-
-  Languages of UNSPACED are scored by characters, those of CHINESE by the tokens of zh,
-  which is not sacreBLEU's default.
-
-  Args:
-    tokenized: the text is tokens already, which are scored as they are.
-    language: of the text, such as 'zh' or 'zh_TW'; None for 13a.
-
-  Raises:
-    UserError: what cuts this language into words is not installed.
-  """
-  if tokenized:  # force: sacreBLEU would warn of text that is tokenized
-    return BLEU(lowercase=lowercase, tokenize='none', force=True)
-  short = moses.base(language or '')
-  if short in UNSPACED:
-    return BLEU(lowercase=lowercase, tokenize='char')
-  if short in CHINESE:
-    return BLEU(lowercase=lowercase, tokenize='zh')
-  try:
-    return BLEU(lowercase=lowercase, trg_lang=short)
-  except RuntimeError as error:
-    raise UserError(
-      f'BLEU of {language} needs a program that finds its words: pip install '
-      f"'sacrebleu[{short}]', then give the command again"
-    ) from error
-
-
-def paper_metric(language: str | None, lowercase: bool) -> BLEU:
-  """multi-bleu.perl: sacreBLEU's formula without smoothing, over PaperTokenizer."""
-  metric = BLEU(tokenize='none', smooth_method='none', force=True)
-  metric.tokenizer = PaperTokenizer(language, lowercase)
-  return metric
-
-
-def sacre_bleu(
-  hypotheses: Sequence[str],
-  references: Sequence[str],
-  lowercase: bool = False,
-  tokenized: bool = False,
-  language: str | None = None,
-) -> Bleu:
-  """sacreBLEU of detokenised text, or of tokens as given.
-
-  Raises UserError for no sentences or unequal numbers of them.
-  """
-  metric = sacre_metric(lowercase, tokenized, language)
-  score = _corpus_score(metric, hypotheses, references)
-  return Bleu(score, str(metric.get_signature()))
-
-
-def paper_bleu(
-  hypotheses: Sequence[str],
-  references: Sequence[str],
-  language: str,
-  lowercase: bool = False,
-) -> Bleu:
-  """The paper's BLEU (tensor2tensor's get_ende_bleu.sh) of detokenised text.
-
-  Only the hypotheses have their Unicode punctuation replaced, as in that script. Where
-  the signature says "partly", some of the script's rules for the language are missing.
-  Raises UserError for no sentences or unequal numbers of them.
-  """
-  plain = [moses.replace_unicode_punctuation(line) for line in hypotheses]
-  score = _corpus_score(paper_metric(language, lowercase), plain, references)
-  return Bleu(score, paper_signature(language, lowercase))
-
-
-def tokenized_bleu(
-  hypotheses: Sequence[str], references: Sequence[str], lowercase: bool = False
-) -> Bleu:
-  """multi-bleu.perl alone, of text that is tokenised already.
-
-  Raises UserError for no sentences or unequal numbers of them.
-  """
-  score = _corpus_score(paper_metric(None, lowercase), hypotheses, references)
-  return Bleu(score, paper_signature(None, lowercase))
-
-
-def paper_signature(language: str | None, lowercase: bool) -> str:
-  """How paper_bleu scores a language; without one, how tokenized_bleu scores."""
-  parts = ['nrefs:1', 'case:lc-ascii' if lowercase else 'case:mixed']
-  tokens = f'tok:{PaperTokenizer(language, lowercase).signature()}'
-  if language is None:
-    parts.append(tokens)
-  else:
-    parts += ['punct:unicode-replaced-in-hyp', tokens, 'compounds:##AT##-##AT##']
-  return '|'.join([*parts, 'smooth:none', 'formula:multi-bleu'])
-
-
 def split_compounds(line: str, language: str) -> bytes:
   """Moses tokens with hyphens split off as ##AT##-##AT##, in UTF-8.
 
@@ -150,19 +226,102 @@ def split_compounds(line: str, language: str) -> bytes:
   return re.sub(rb'(\S)-(\S)', rb'\1 ##AT##-##AT## \2', tokens)
 
 
-def check_lengths(hypotheses: Sequence[str], references: Sequence[str]) -> None:
-  """Raises UserError for no sentences or unequal numbers of them."""
-  if len(hypotheses) != len(references):
-    raise UserError(
-      f'{len(hypotheses)} hypotheses but {len(references)} references: '
-      'BLEU needs one reference for each'
+def both(language: str, tokenized: bool, lowercase: bool) -> list[Metric]:
+  """The two BLEUs that a result has."""
+  return [make(language, tokenized, lowercase) for make in (sacrebleu, paper_bleu)]
+
+
+def kind(outputs: Outputs) -> str:
+  """What is scored: a signature does not tell that text has no capitals."""
+  kind = 'tokens as given' if outputs.tokenized else 'detokenised'
+  return kind + (', lower-cased' if '\n'.join(outputs.references).islower() else '')
+
+
+def score(outputs: Outputs) -> dict[str, Score]:
+  """`sacrebleu` and `paper_bleu` of a system's outputs."""
+  texts = outputs.hypotheses, outputs.references
+  how = outputs.language, outputs.tokenized, outputs.lowercase
+  return {metric.name: metric.score(*texts) for metric in both(*how)}
+
+
+def score_lines(kind: str, scores: Mapping[str, Score]) -> Iterator[str]:
+  """The scores for a reader; `kind` is that of the text."""
+  for name, one in scores.items():
+    yield f'{name} {one.score:.2f}  {one.signature}'
+    yield f'  95 % interval: {_between(one.interval)}'
+  if kind != 'detokenised':
+    yield f'of {kind}: to be compared with scores of the same text alone'
+
+
+def comparison_lines(outputs: Outputs, baseline: Sequence[str]) -> Iterator[str]:
+  """How much better outputs are than another system's, by paired bootstrap."""
+  texts = outputs.hypotheses, baseline, outputs.references
+  for metric in both(outputs.language, outputs.tokenized, outputs.lowercase):
+    paired = metric.compare(*texts)
+    yield (
+      f'{metric.name} {paired.score:.2f} [{_between(paired.interval)}] against '
+      f'{paired.baseline:.2f} [{_between(paired.baseline_interval)}]: '
+      f'{paired.score - paired.baseline:+.2f}, p = {paired.p:.4f}  {paired.signature}'
     )
-  if not hypotheses:
-    raise UserError('no sentences to score')
 
 
-def _corpus_score(
-  metric: BLEU, hypotheses: Sequence[str], references: Sequence[str]
-) -> float:
-  check_lengths(hypotheses, references)
-  return metric.corpus_score(hypotheses, [references]).score
+def _between(interval: Sequence[float]) -> str:
+  return f'{interval[0]:.2f}, {interval[1]:.2f}'
+
+
+def read_lines(path: pathlib.Path) -> list[str]:
+  """A file's lines, which end in LF or CRLF; the last may lack its end.
+
+  Raises:
+    UserError: the file cannot be read, or is not UTF-8.
+  """
+  try:
+    content = files.read_bytes(path).decode('utf-8-sig')
+  except (OSError, UnicodeDecodeError) as error:
+    raise UserError(f'{path}: {error}') from error
+  lines = content.removesuffix('\n').split('\n') if content else []
+  return [line.removesuffix('\r') for line in lines]
+
+
+def score_files(
+  hypotheses: pathlib.Path,
+  references: pathlib.Path,
+  baseline: pathlib.Path | None,
+  language: str,
+  tokenized: bool,
+  lowercase: bool,
+) -> Iterator[str]:
+  """Scores a file of translations, and compares it with `baseline` if there is one.
+
+  German has a third score, by which the paper's is often replaced: the references'
+  punctuation is replaced too.
+
+  Raises:
+    UserError: a file cannot be read, or has not one line for each reference.
+  """
+  if not tokenized and not moses.has_rules(language):
+    print(f'no abbreviations of {language} are known: English ones', file=sys.stderr)
+  if not tokenized and not moses.is_faithful(language):
+    print(
+      f"paper_bleu lacks some of the Moses script's rules for {language}; sacrebleu "
+      'does not need them',
+      file=sys.stderr,
+    )
+  expected = read_lines(references)
+  texts = []
+  for path in filter(None, (hypotheses, baseline)):
+    lines = read_lines(path)
+    if len(lines) != len(expected) or not lines:
+      raise UserError(
+        f'{path} has {len(lines)} lines, {references} has {len(expected)}: '
+        'a translation has one line for each of the references'
+      )
+    texts.append(lines)
+  outputs = Outputs(texts[0], expected, language, tokenized, lowercase)
+  scores = score(outputs)
+  if moses.base(language) == 'de' and not tokenized:
+    third = paper_bleu(language, tokenized, lowercase, replace_both=True)
+    scores[third.name] = third.score(texts[0], expected)
+  yield from score_lines(kind(outputs), scores)
+  if baseline is not None:
+    yield from comparison_lines(outputs, texts[1])

@@ -1,15 +1,17 @@
 """Moses tokens: sacremoses, corrected where it differs from the Perl scripts.
 
 Checked line by line against tokenizer.perl (mosesdecoder 34452895, default options,
-perl 5.36) on newstest2013 and 2014, Multi30k and 484,000 lines of mixed German and
-French: one line differs, by a Devanagari virama. Left as they are: letters and signs
-of scripts that sacremoses' tables miss, the literal word DOTMULTI, and a line of
-no-break spaces alone, which tokenizer.perl counts as a token.
+perl 5.36) on newstest2013 and 2014, Multi30k, 484,000 lines of mixed German and French,
+and random lines in 26 languages. Left as they are: what Unicode has changed since
+perl's, which are a few signs of Telugu and Tibetan and the case of Georgian letters;
+the literal word DOTMULTI; and a line of no-break spaces alone, which tokenizer.perl
+counts as a token.
 """
 
 import functools
 import re
 
+import regex
 import sacremoses
 
 # Languages with rules of their own in tokenizer.perl that sacremoses lacks. Some of
@@ -19,9 +21,7 @@ UNFAITHFUL = frozenset({'ca', 'fi', 'ga', 'so', 'sv', 'tdt'})
 _NORMALIZER = sacremoses.MosesPunctNormalizer()
 # Perl deletes these before it splits at spaces; to Python some of them are spaces.
 _CONTROL = re.compile('[\x00-\x08\x0e-\x1f]')
-# sacremoses does not know these as letters and cuts them apart, so another letter
-# stands in for each while it works.
-_CJK_LETTER = re.compile('[ƻ々\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7a3\uf900-\ufaff]')
+_ALPHANUMERIC = regex.compile(r'[\p{Alphabetic}\p{Nd}]')  # Perl's IsAlnum
 _STAND_IN = 'ƻ'  # a letter to both, without case
 
 
@@ -50,9 +50,29 @@ def is_faithful(language: str) -> bool:
   return base(language) not in UNFAITHFUL
 
 
+class _Corrections(dict[int, str]):
+  """What stands for each character while sacremoses works, as str.translate takes it.
+
+  _STAND_IN is for letters that its table lacks: it would cut words apart there. Signs
+  that the table has wrongly are split off: viramas, nuktas, and 。 in Chinese.
+  """
+
+  def __init__(self, known: str):
+    self._known = frozenset(known)
+
+  def __missing__(self, code: int) -> str:
+    character = chr(code)
+    if (character in self._known) == bool(_ALPHANUMERIC.match(character)):
+      self[code] = character
+    else:
+      self[code] = f' {character} ' if character in self._known else _STAND_IN
+    return self[code]
+
+
 @functools.cache
-def _tokenizer(language: str) -> sacremoses.MosesTokenizer:
-  return sacremoses.MosesTokenizer(language)
+def _tokenizer(language: str) -> tuple[sacremoses.MosesTokenizer, _Corrections]:
+  tokenizer = sacremoses.MosesTokenizer(language)
+  return tokenizer, _Corrections(tokenizer.IsAlnum)
 
 
 @functools.lru_cache(maxsize=2**14)  # a text is scored several times
@@ -61,11 +81,12 @@ def tokenize(line: str, language: str) -> tuple[str, ...]:
 
   A region is left out: tokenizer.perl would not know the language of 'fr_CA'.
   """
+  tokenizer, corrections = _tokenizer(base(language))
   line = _CONTROL.sub('', line)
-  letters = iter(_CJK_LETTER.findall(line))
-  masked = _CJK_LETTER.sub(_STAND_IN, line)
-  tokens = _tokenizer(base(language)).tokenize(masked)
-  if masked != line:
+  masked = line if line.isascii() else line.translate(corrections)
+  tokens = tokenizer.tokenize(masked)
+  if _STAND_IN in masked:
+    letters = (c for c in line if corrections[ord(c)] == _STAND_IN)
     tokens = [re.sub(_STAND_IN, lambda _: next(letters), token) for token in tokens]
   # A full stop that ends the line is a token even after an abbreviation, a number
   # or an initial ("etc.", "26.", "S."); only "..." stays whole.

@@ -16,7 +16,7 @@ from flax import nnx
 import transformer_jax
 from toy import untrained
 from transformer_jax.data.vocabulary import EOS
-from transformer_jax.decoding.trained import TrainedModel
+from transformer_jax.decoding.loaded_run import LoadedRun
 from transformer_jax.machine.errors import UserError
 from transformer_jax.model import build
 from transformer_jax.runs.run import Run
@@ -30,11 +30,11 @@ def workdir(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 
 
 @pytest.fixture(scope='module')
-def model(workdir: pathlib.Path) -> TrainedModel:
+def model(workdir: pathlib.Path) -> LoadedRun:
   return transformer_jax.load(str(workdir), beam=3, alpha=0.0)
 
 
-def test_best_translations(model: TrainedModel):
+def test_best_translations(model: LoadedRun):
   found = model.hypotheses(SENTENCES)
   assert model.translate(SENTENCES) == [best.text for best, *_ in found]
   assert [len(hypotheses) for hypotheses in found] == [3, 1, 3]
@@ -42,7 +42,7 @@ def test_best_translations(model: TrainedModel):
   assert model.hypotheses(SENTENCES, nbest=2) == [some[:2] for some in found]
 
 
-def test_scores_do_not_depend_on_the_batch(model: TrainedModel):
+def test_scores_do_not_depend_on_the_batch(model: LoadedRun):
   """More pairs than are computed together, in two orders."""
   sources = [' '.join(['one,'] * (1 + n % 4)) for n in range(20)]
   targets = [' '.join(['zwei'] * (1 + n % 5)) for n in range(20)]
@@ -55,7 +55,7 @@ def test_scores_do_not_depend_on_the_batch(model: TrainedModel):
 
 
 @pytest.mark.parametrize('nbest', [0, 4])
-def test_no_more_hypotheses_than_beams(model: TrainedModel, nbest: int):
+def test_no_more_hypotheses_than_beams(model: LoadedRun, nbest: int):
   with pytest.raises(ValueError, match=f'^nbest={nbest}: 1 to 3, which is the beam$'):
     model.hypotheses(SENTENCES, nbest=nbest)
 
@@ -74,7 +74,7 @@ def test_alpha_is_the_one_asked_for(workdir: pathlib.Path):
   assert plain[0][0].score < 0
 
 
-def test_scores_are_log_probabilities_of_pieces(model: TrainedModel):
+def test_scores_are_log_probabilities_of_pieces(model: LoadedRun):
   """As JAX's log_softmax has them of each pair alone, unpadded."""
   targets = ['eins "fünf"', 'zwei', '']
   words = Run(model.run.workdir).vocabularies()
@@ -91,7 +91,7 @@ def test_scores_are_log_probabilities_of_pieces(model: TrainedModel):
     assert len(scored.pieces) == len(out[0]) and scored.pieces[-1] == '</s>'
 
 
-def test_attention_of_given_and_of_searched_translations(model: TrainedModel):
+def test_attention_of_given_and_of_searched_translations(model: LoadedRun):
   given = transformer_jax.attention(model, ['one two'], ['acht'])
   searched = transformer_jax.attention(model, ['one two'])
   for (maps,) in (given, searched):
@@ -101,15 +101,15 @@ def test_attention_of_given_and_of_searched_translations(model: TrainedModel):
   assert searched[0].target[:-1] == model.pieces(model.hypotheses(['one two'])[0][0])
 
 
-def test_a_string_is_not_a_list_of_sentences(model: TrainedModel):
+def test_a_string_is_not_a_list_of_sentences(model: LoadedRun):
   attention = lambda line: transformer_jax.attention(model, line)
   for call in (model.translate, attention, lambda x: model.score(x, ['eins'])):
     with pytest.raises(TypeError, match='a list of sentences'):
       call('one two')
 
 
-def test_what_cannot_be(model: TrainedModel, workdir: pathlib.Path):
-  with pytest.raises(UserError, match='pair 2 has a side of over'):
+def test_what_cannot_be(model: LoadedRun, workdir: pathlib.Path):
+  with pytest.raises(UserError, match='pair 2 has a text of over'):
     model.score(['one', 'one'], ['eins', 'eins ' * 600])
   with pytest.raises(ValueError, match='2 sources and 1 targets'):
     model.score(['one', 'one'], ['eins'])

@@ -1,0 +1,108 @@
+"""What a run reads and writes as a filter: a line for each line, as lines come."""
+
+import functools
+import gzip
+import os
+import pathlib
+import subprocess
+import sys
+import threading
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+import transformer_jax
+from toy import untrained
+from transformer_jax.data.vocabulary import EOS
+from transformer_jax.decoding import translate
+from transformer_jax.decoding.translate import Hypothesis, line_batches, split_lines
+from transformer_jax.machine.errors import UserError
+
+BYTES = st.binary(max_size=60) | st.text('a \n\r\u2028\x00\x85é\ufeff').map(str.encode)
+
+
+@settings(max_examples=200)
+@given(BYTES)
+def test_a_line_for_each_lf(content: bytes):
+  """Whatever the bytes: invalid UTF-8, NUL, BOM, CR; a last line may lack its LF."""
+  lines = split_lines(content)
+  content = content.removeprefix(b'\xef\xbb\xbf')
+  assert len(lines) == content.count(b'\n') + (content[-1:] not in (b'', b'\n'))
+  assert not any(set('\n\x00') & set(line) for line in lines)
+
+
+def test_lines_in(capsys: pytest.CaptureFixture):
+  content = b'\xef\xbb\xbfone\r\n\n two\x00x \ncaf\xe9\na\xe2\x80\xa8b\nc\rd\n\nlast'
+  expected = ['one', '', 'two x', 'caf\ufffd', 'a\u2028b', 'c\rd', '', 'last']
+  assert split_lines(content) == expected
+  assert capsys.readouterr().err == 'lines with bytes that are not UTF-8: 1\n'
+
+
+@settings(max_examples=100)
+@example(content=b'\xef\xbb\xbfone\n', cuts=[1])
+@given(content=BYTES, cuts=st.lists(st.integers(0, 60), max_size=4))
+def test_lines_from_stdin_are_the_same_however_they_come(
+  content: bytes, cuts: list[int]
+):
+  """In blocks that end anywhere, with pauses between them, at most TOGETHER at once."""
+  edges = [0, *sorted(cuts), len(content)]
+  blocks = [content[a:b] for a, b in zip(edges, edges[1:], strict=False)]
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setattr(translate, 'TOGETHER', 3)
+    patch.setattr(translate, '_stdin_blocks', lambda: iter(blocks))
+    batches = [*line_batches(pathlib.Path('-'))]
+  assert [line for batch in batches for line in batch] == split_lines(content)
+  assert all(0 < len(batch) <= 3 for batch in batches)
+
+
+def test_a_compressed_file(tmp_path: pathlib.Path):
+  path = tmp_path / 'test.de.gz'
+  path.write_bytes(gzip.compress(b'eins\nzwei\n'))
+  assert [*line_batches(path)] == [['eins', 'zwei']]
+  path.write_bytes(path.read_bytes()[:-9])
+  with pytest.raises(UserError, match='test.de.gz: truncated or damaged'):
+    list(line_batches(path))
+  with pytest.raises(FileNotFoundError):
+    list(line_batches(tmp_path / 'none'))
+
+
+@pytest.mark.parametrize(
+  ('nbest', 'scores', 'expected'),
+  [
+    (1, False, ['a', 'b', '', 'é c']),
+    (2, False, ['7\ta', '7\tb', '8\t', '9\té c']),
+    (2, True, ['7\t-0.5000\ta', '7\t-1.2500\tb', '8\t0.0000\t', '9\t-2.0000\té c']),
+  ],
+)
+def test_lines_out(nbest: int, scores: bool, expected: list[str]):
+  """A line for each hypothesis; an empty sentence has one."""
+  hypotheses = [
+    [Hypothesis('a', -0.5, [4, EOS]), Hypothesis('b', -1.25, [5, EOS])],
+    [Hypothesis('', 0.0, [])],
+    [Hypothesis('é c', -2.0, [6])],
+  ]
+  assert [*translate.output_lines(hypotheses, nbest, scores, 7)] == expected
+
+
+@pytest.mark.slow
+def test_a_client_that_waits_for_each_translation(tmp_path: pathlib.Path):
+  """Each line is translated before the next one is sent, to a pipe that stays open."""
+  workdir = untrained.write(tmp_path)
+  lines = ['one', 'two three', '', 'one\r', 'six seven-up']
+  expected = transformer_jax.load(workdir).translate([line.strip() for line in lines])
+  command = [sys.executable, '-m', 'scripts.translate', f'--workdir={workdir}']
+  root = pathlib.Path(transformer_jax.__file__).parents[1]
+  environment = os.environ | {'PYTHONPATH': str(root)}
+  pipes = {'stdin': subprocess.PIPE, 'stdout': subprocess.PIPE, 'cwd': root}
+  start = functools.partial(subprocess.Popen, env=environment, **pipes)
+  with start(command) as server:
+    timer = threading.Timer(300, server.kill)  # it would wait for ever
+    timer.start()
+    for line, translation in zip(lines, expected, strict=True):
+      server.stdin.write(f'{line}\n'.encode())
+      server.stdin.flush()
+      assert server.stdout.readline().decode() == f'{translation}\n'
+    server.stdin.close()
+    assert server.stdout.read() == b'' and server.wait() == 0
+    timer.cancel()

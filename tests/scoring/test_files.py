@@ -1,0 +1,121 @@
+"""Files of translations made anywhere are scored and compared."""
+
+import pathlib
+import random
+import re
+
+import pytest
+
+from transformer_jax.machine.errors import UserError
+from transformer_jax.scoring import bleu
+
+WORDS = 'Der Hund, die Haus-Katze und „ihr“ Ball lagen 1990 im Garten am See'.split()
+
+
+def sentences(count: int) -> list[str]:
+  rng = random.Random(0)
+  return [' '.join(rng.choices(WORDS, k=rng.randint(4, 12))) for _ in range(count)]
+
+
+def spoilt(lines: list[str], share: float) -> list[str]:
+  """Each word left out with the probability `share`."""
+  rng = random.Random(1)
+  return [' '.join(w for w in line.split() if rng.random() > share) for line in lines]
+
+
+REFERENCES = sentences(60)
+WORSE, BETTER = spoilt(REFERENCES, 0.4), spoilt(REFERENCES, 0.1)
+
+
+def write(path: pathlib.Path, lines: list[str], end: str = '\n') -> pathlib.Path:
+  path.write_bytes(end.join([*lines, '']).encode())
+  return path
+
+
+@pytest.fixture
+def files(tmp_path: pathlib.Path) -> list[pathlib.Path]:
+  """Hypotheses, references, and hypotheses of another system."""
+  texts = {'hypotheses': BETTER, 'references': REFERENCES, 'worse': WORSE}
+  return [write(tmp_path / name, lines) for name, lines in texts.items()]
+
+
+def numbers(text: str) -> list[float]:
+  return [float(x) for x in re.findall(r'[-+]?\d+\.\d+', text)]
+
+
+def test_three_scores_with_their_signatures(files: list[pathlib.Path]):
+  """Line ends do not matter, nor the last one, nor a byte order mark."""
+  lines = [*bleu.score_files(*files[:2], None, 'de', False, False)]
+  metrics = bleu.both('de', False, False)
+  metrics.append(bleu.paper_bleu('de', False, False, replace_both=True))
+  for n, metric in enumerate(metrics):
+    score = metric.score(BETTER, REFERENCES)
+    assert lines[2 * n] == f'{metric.name} {score.score:.2f}  {metric.signature}'
+    assert numbers(lines[2 * n + 1])[-2:] == pytest.approx(score.interval, abs=0.006)
+  assert len(lines) == 6 and numbers(lines[2])[0] < numbers(lines[4])[0]
+  files[0].write_bytes(b'\xef\xbb\xbf' + '\r\n'.join(BETTER).encode())
+  assert [*bleu.score_files(*files[:2], None, 'de', False, False)] == lines
+
+
+def test_tokens_are_not_tokenised_again(files: list[pathlib.Path]):
+  """And what is ignored or lower-cased already is said."""
+  lines = [*bleu.score_files(*files[:2], None, 'de', True, True)]
+  for n, metric in enumerate(bleu.both('de', True, True)):
+    score = metric.percent(BETTER, REFERENCES)
+    assert lines[2 * n] == f'{metric.name} {score:.2f}  {metric.signature}'
+  assert lines[4].startswith('of tokens as given: ') and len(lines) == 5
+  for path, text in zip(files, (BETTER, REFERENCES), strict=False):
+    write(path, [line.lower() for line in text])
+  for tokenized, kind in ((False, 'detokenised'), (True, 'tokens as given')):
+    last = [*bleu.score_files(*files[:2], None, 'de', tokenized, False)][-1]
+    assert last.startswith(f'of {kind}, lower-cased: ')
+
+
+@pytest.mark.parametrize(
+  ('language', 'message'),
+  [
+    ('hsb', 'no abbreviations of hsb are known'),
+    ('sv', "lacks some of the Moses script's rules for sv"),
+    ('de', ''),
+  ],
+)
+def test_what_the_paper_s_tokeniser_lacks_is_said(
+  language: str, message: str, files: list[pathlib.Path], capsys
+):
+  assert [*bleu.score_files(*files[:2], None, language, False, False)]
+  err = capsys.readouterr().err
+  assert message in err and bool(message) == bool(err)
+
+
+def test_one_file_against_another(files: list[pathlib.Path]):
+  *alone, first, second = bleu.score_files(*files, 'de', False, False)
+  for line, metric in zip((first, second), bleu.both('de', False, False), strict=True):
+    paired = metric.compare(BETTER, WORSE, REFERENCES)
+    values = [paired.score, *paired.interval, paired.baseline]
+    values += [*paired.baseline_interval, paired.score - paired.baseline]
+    assert line.startswith(f'{metric.name} ') and line.endswith(paired.signature)
+    assert numbers(line)[:7] == pytest.approx(values, abs=0.006)
+    assert f'p = {paired.p:.4f}' in line and paired.p < 0.01
+  assert alone == [*bleu.score_files(*files[:2], None, 'de', False, False)]
+  files[2] = files[0]
+  said = '\n'.join(bleu.score_files(*files, 'de', False, False))
+  assert said.count(': +0.00, p = 1.0000') == 2
+
+
+def test_what_cannot_be_scored(files: list[pathlib.Path], tmp_path: pathlib.Path):
+  """Whichever of the files it is; nothing is scored before."""
+  for n, lines, message in (
+    (0, BETTER[1:], 'hypotheses has 59 lines, .*references has 60'),
+    (2, WORSE[1:], 'worse has 59 lines, .*references has 60'),
+    (1, [], 'hypotheses has 60 lines, .*references has 0'),
+  ):
+    kept = files[n].read_bytes()
+    files[n].write_bytes('\n'.join(lines).encode())
+    with pytest.raises(UserError, match=message):
+      next(bleu.score_files(*files, 'de', False, False))
+    files[n].write_bytes(kept)
+  files[0].write_bytes(b'caf\xe9\n')
+  with pytest.raises(UserError, match='hypotheses: .*utf-8'):
+    next(bleu.score_files(*files, 'de', False, False))
+  with pytest.raises(UserError, match='none: .*No such file'):
+    next(bleu.score_files(tmp_path / 'none', *files[1:], 'de', False, False))

@@ -1,0 +1,207 @@
+"""A run's model, ready to translate, to score, and to be looked into."""
+
+import functools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+import optax
+from flax import nnx
+
+from transformer_jax.data import token_files
+from transformer_jax.data.task import Task
+from transformer_jax.data.vocabulary import EOS, Vocabularies
+from transformer_jax.decoding.translate import Hypothesis, Translator
+from transformer_jax.machine import platform
+from transformer_jax.machine.devices import map_rows, replicate_read_only, round_up
+from transformer_jax.machine.errors import UserError
+from transformer_jax.model import build
+from transformer_jax.runs.run import Run, chosen_steps
+from transformer_jax.training import checkpoint
+
+Tree = Any
+Pair = tuple[list[int], list[int]]  # ids of source and target, each with its EOS
+
+# A batch of pairs has ROWS of them. Their lengths are rounded up to multiples of
+# LENGTHS, but not beyond what the model takes.
+ROWS, LENGTHS = 16, 16
+
+
+class Scored(NamedTuple):
+  """A target's pieces, </s> included, and the log probability of each, in nats."""
+
+  pieces: list[str]
+  log_probabilities: np.ndarray  # [pieces] float32
+
+  @property
+  def total(self) -> float:
+    """log P of the whole target."""
+    return float(self.log_probabilities.sum())
+
+
+class LoadedRun:
+  """The average of a run's checkpoints: what transformer_jax.load() returns.
+
+  Vocabularies and checkpoints are read, and arrays put on devices, when they are first
+  needed.
+
+  Attributes:
+    run: the run's folder.
+    task: what its config chooses.
+    config: the run's (configs/base.py has the keys), with `beam` and `alpha` as asked.
+    steps: of the checkpoints that are averaged, ascending.
+    graph: what nnx.merge needs beside parameters.
+  """
+
+  def __init__(
+    self,
+    run: Run,
+    task: Task,
+    average: int | None = None,
+    step: int | str | None = None,
+    beam: int | None = None,
+    alpha: float | None = None,
+  ):
+    """Starts the devices. Arguments and errors are those of transformer_jax.load()."""
+    self.run, self.task = run, task
+    self.config = run.config_to_search(beam, alpha)
+    self.steps = chosen_steps(run, self.config, average, step)
+    platform.start(self.config.slices)
+    self.graph, self._shapes = build.architecture(self.config)
+
+  @functools.cached_property
+  def vocabularies(self) -> Vocabularies:
+    """Those of source and target; UserError if they are not the run's own."""
+    return self.run.vocabularies()
+
+  @functools.cached_property
+  def params(self) -> Tree:
+    """The averaged parameters: a tree of float32 arrays in the host's memory."""
+    return checkpoint.average(self.run.checkpoints, self.steps, self._shapes)
+
+  @functools.cached_property
+  def device_params(self) -> Tree:
+    """The same on all devices of this host, for programs that compute in float32."""
+    return replicate_read_only(self.params)
+
+  @functools.cached_property
+  def translator(self) -> Translator:
+    """The beam search, with parameters of its own on the devices."""
+    return Translator(self.config, self.task, self.vocabularies, self.params)
+
+  def translate(self, sentences: Sequence[str]) -> list[str]:
+    """The best translation of each sentence; that of an empty one is empty."""
+    return [best.text for (best,) in self.hypotheses(sentences, nbest=1)]
+
+  def hypotheses(
+    self,
+    sentences: Sequence[str],
+    progress: Callable[[Iterable], Iterable] = iter,
+    *,
+    nbest: int | None = None,
+  ) -> list[list[Hypothesis]]:
+    """At most `nbest` translations of each sentence, best first.
+
+    Each has its text, its score (log P / length penalty, in nats) and its pieces' ids.
+    A search for fewer is over sooner. `progress` wraps the batches, as tqdm does.
+
+    Args:
+      nbest: from 1 to the search's beam; None stands for the beam.
+
+    Raises:
+      ValueError: `nbest` is not from 1 to the search's beam.
+    """
+    check_strings(sentences, sentences)
+    nbest = self.config.beam if nbest is None else nbest
+    if not 1 <= nbest <= self.config.beam:
+      raise ValueError(f'nbest={nbest}: 1 to {self.config.beam}, which is the beam')
+    return self.translator.translate(sentences, nbest, progress)
+
+  def warm_up(self, nbest: int) -> None:
+    """Compiles the search for short sentences, so that the first need not wait."""
+    self.translator.warm_up(nbest)
+
+  def pieces(self, hypothesis: Hypothesis) -> list[str]:
+    """A hypothesis's pieces, without </s>."""
+    names = self.vocabularies.target.pieces()
+    return [names[i] for i in hypothesis.tokens if i != EOS]
+
+  def cuts(self) -> list[str]:
+    """What there is to tell of sentences and translations that were cut so far."""
+    return [*self.translator.cuts()]
+
+  def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[Scored]:
+    """How probable each target is as its source's translation, by teacher forcing.
+
+    Raises:
+      UserError: a text is longer than the model can take; the message numbers it.
+    """
+    check_strings(sources, targets)
+    ids = self.source_ids(sources), self.target_ids(targets)
+    pairs = [*zip(*ids, strict=True)]
+    most = build.longest_side(self.config)
+    for number, pair in enumerate(pairs, 1):
+      if max(map(len, pair)) > most:
+        raise UserError(f'pair {number} has a text of over {most} pieces: split it')
+    order = sorted(range(len(pairs)), key=lambda i: -max(map(len, pairs[i])))
+    rows = self.over_pairs(self._log_probabilities, [pairs[i] for i in order])
+    names = self.vocabularies.target.pieces()
+    scores = {
+      i: Scored([names[id] for id in pairs[i][1]], row[: len(pairs[i][1])])
+      for i, row in zip(order, rows, strict=True)
+    }
+    return [scores[i] for i in range(len(pairs))]
+
+  @functools.cached_property
+  def _log_probabilities(self) -> Callable:
+    def log_probabilities(
+      params: Tree, source: jax.Array, target: jax.Array
+    ) -> jax.Array:
+      logits = nnx.merge(self.graph, params)(source, target).logits
+      return -optax.softmax_cross_entropy_with_integer_labels(logits, target)
+
+    return map_rows(log_probabilities)
+
+  def source_ids(self, sentences: Sequence[str]) -> list[list[int]]:
+    """Each sentence as the model reads it, with its EOS."""
+    lines = [self.task.read(sentence) for sentence in sentences]
+    return [[*ids, EOS] for ids in self.vocabularies.source.encode(lines)]
+
+  def target_ids(self, sentences: Sequence[str]) -> list[list[int]]:
+    """Each sentence as the model would write it, with its EOS."""
+    return [[*ids, EOS] for ids in self.vocabularies.target.encode(sentences)]
+
+  def over_pairs(self, function: Callable, pairs: Sequence[Pair]) -> Iterator[Any]:
+    """Yields what `function` makes of each pair, in order.
+
+    Pairs that follow each other share a batch, so sort them by length.
+
+    Args:
+      function: from devices.map_rows(). It takes parameters and padded ids of sources
+        and targets, [B, S] and [B, T], and returns arrays whose axis 0 is B.
+    """
+    longest = build.longest_side(self.config)
+    for start in range(0, len(pairs), ROWS):
+      batch = pairs[start : start + ROWS]
+      padded = [_padded(ids, longest) for ids in zip(*batch, strict=True)]
+      results = function(self.device_params, *padded)()
+      for row in range(len(batch)):
+        yield jax.tree.map(lambda array, row=row: array[row], results)
+
+
+def _padded(ids: Sequence[list[int]], longest: int) -> np.ndarray:
+  """Ids as an array of a shape that few programs are compiled for."""
+  length = min(-(-max(map(len, ids)) // LENGTHS) * LENGTHS, longest)
+  return token_files.padded(ids, round_up(len(ids)), length)
+
+
+def check_strings(sources: Sequence[str], targets: Sequence[str]) -> None:
+  """Raises TypeError for one string, which would be taken for many short sentences.
+
+  Raises ValueError if there are not as many targets as sources.
+  """
+  if isinstance(sources, str) or isinstance(targets, str):
+    raise TypeError("a list of sentences is needed, such as ['A man sleeps.']")
+  if len(sources) != len(targets):
+    raise ValueError(f'{len(sources)} sources and {len(targets)} targets')
