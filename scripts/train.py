@@ -69,7 +69,7 @@ def main(argv: list[str]) -> None:
   print('loading JAX', file=sys.stderr, flush=True)
   from transformer_jax.decoding.evaluate import DevBleu
   from transformer_jax.machine import hosts, platform
-  from transformer_jax.training.train import train
+  from transformer_jax.training.loop import train
 
   if DETERMINISTIC.value:
     platform.set_deterministic()

@@ -24,7 +24,7 @@ from transformer_jax.runs.result import Result
 from transformer_jax.runs.run import Run
 from transformer_jax.tasks import TRANSLATION
 from transformer_jax.training import checkpoint
-from transformer_jax.training.train import train
+from transformer_jax.training.loop import train
 
 ROOT = pathlib.Path(__file__).parents[1]
 STEPS, KILLED = SETTINGS['train_steps'], 100

@@ -14,7 +14,7 @@ from toy.steps import (
   steps_on,
   tiny_config,
 )
-from transformer_jax.data import corpus as corpora
+from transformer_jax.data.batches import train_batches
 from transformer_jax.machine.devices import (
   Devices,
   compile_if_it_fits,
@@ -37,9 +37,7 @@ def test_a_device_count_that_does_not_divide_the_slices_is_refused():
 @pytest.mark.parametrize('count', [1, 4, 8])
 def test_slices_lie_on_devices_in_their_order(count: int, tmp_path: pathlib.Path):
   """So that a slice has the same rows and the same dropout wherever it is."""
-  made = corpora.train_batches(
-    tiny_config(tokens_per_batch=64, max_shapes=2), corpus(tmp_path)
-  )
+  made = train_batches(tiny_config(tokens_per_batch=64, max_shapes=2), corpus(tmp_path))
   devices = Devices(8, jax.devices()[:count])
   for step in range(20):
     batch = made.batch(step, devices.host_slices)

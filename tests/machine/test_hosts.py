@@ -20,7 +20,7 @@ from toy.steps import (
   course_on_one,
   tiny_config,
 )
-from transformer_jax.data import corpus as corpora
+from transformer_jax.data.batches import train_batches
 from transformer_jax.machine import hosts
 from transformer_jax.machine.errors import UserError
 from transformer_jax.training.trainer import Trainer
@@ -190,7 +190,7 @@ def test_hosts_wait_for_a_late_one():
 def test_a_host_reads_its_slices_alone(tmp_path: pathlib.Path):
   """They are a piece of the whole batch, of which all hosts know the pairs."""
   config = tiny_config(tokens_per_batch=64, max_shapes=2)
-  made = corpora.train_batches(config, corpus(tmp_path))
+  made = train_batches(config, corpus(tmp_path))
   for step in range(2 * made.steps_per_epoch):
     whole = made.batch(step)
     for place in (slice(0, 4), slice(4, 8)):

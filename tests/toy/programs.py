@@ -23,7 +23,7 @@ from transformer_jax.machine import cli
 
 SERVER = multiprocessing.get_context('forkserver')
 SERVER.set_forkserver_preload(
-  ['transformer_jax.training.train', 'sacrebleu', 'toy.programs']
+  ['transformer_jax.training.loop', 'sacrebleu', 'toy.programs']
 )
 
 

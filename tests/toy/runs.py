@@ -12,7 +12,8 @@ from toy.programs import Program
 from transformer_jax.model import build
 from transformer_jax.runs.run import Run
 from transformer_jax.training import checkpoint
-from transformer_jax.training.trainer import adam
+from transformer_jax.training.optimizer import adam
+from transformer_jax.training.step import TrainState
 
 ENGLISH = 'zero one two three four five six seven eight nine'.split()
 GERMAN = 'null eins zwei drei vier fünf sechs sieben acht neun'.split()
@@ -135,7 +136,7 @@ def state_shapes(config: ml_collections.ConfigDict) -> tuple[Any, Any]:
   return params, jax.eval_shape(adam(config).init, params)
 
 
-def restored(toy: Toy, step: int) -> checkpoint.Saved:
+def restored(toy: Toy, step: int) -> TrainState:
   shapes = state_shapes(Run(toy.workdir).config())
   return checkpoint.restore(toy.checkpoints, step, *shapes)
 

@@ -55,7 +55,7 @@ def test_cut_at_any_step(toy: Toy):
     shutil.copytree(straight.workdir, cut.workdir, dirs_exist_ok=True)
     for later in range(step + 1, 41):
       shutil.rmtree(cut.checkpoints / str(later))
-    assert f'going on from step {step}\n' in finished(cut.train()).said
+    assert f'going on from step {step}: ' in finished(cut.train()).said
     assert_equal_runs(cut, straight)
 
 
@@ -171,7 +171,7 @@ def test_another_number_of_devices_goes_on(devices: int, eight: Toy):
     shutil.rmtree(fewer.checkpoints / str(step))
   program = finished(fewer.train(devices=devices))
   assert f'({devices} JAX device' in program.said
-  assert 'going on from step 50\n' in program.said
+  assert 'going on from step 50: ' in program.said
   assert_similar_runs(fewer, eight, start=50)
 
 

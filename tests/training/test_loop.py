@@ -3,6 +3,7 @@
 Nothing is computed here: a trainer without a model counts its steps.
 """
 
+import itertools
 import json
 import pathlib
 from collections.abc import Callable
@@ -13,13 +14,17 @@ import ml_collections
 import numpy as np
 import pytest
 
+from configs import base
+from toy import corpus
+from toy.untrained import SIZES
 from transformer_jax.data import batches
-from transformer_jax.machine import hosts
+from transformer_jax.machine import files, hosts
+from transformer_jax.machine.errors import UserError
 from transformer_jax.machine.signals import EXIT_CODE, Interruption
 from transformer_jax.runs.metrics import best_step
 from transformer_jax.runs.run import Run, chosen_steps
 from transformer_jax.training import checkpoint, loop
-from transformer_jax.training.log import Log
+from transformer_jax.training.metrics import Log
 from transformer_jax.training.step import Sums, TrainState
 
 EVERY = 4
@@ -36,16 +41,13 @@ class Counter:
     self.steps_per_epoch = 100
     self.bad: set[int] = set()  # steps without a finite update
     self.events: list[Any] = []
-    self.wishes: list[tuple[bool, bool]] = []
+    self.requests: list[tuple[bool, bool]] = []
     self.begin = lambda step: None  # called with the number of each step
-    self.others_stop = lambda step: False  # whether another host wishes so
+    self.others_stop = lambda step: False  # whether another host has to
     self.compiled = lambda step: True
 
   def on_this_host(self, params: Any) -> Any:
     return params
-
-  def saved(self, state: TrainState) -> tuple[Any, Any]:
-    return state.params, state.opt_state
 
   def batch(self, step: int) -> batches.Batch:
     pairs = np.array([[10 * step, 10 * step + 1, -1]])
@@ -60,7 +62,7 @@ class Counter:
   ) -> tuple[TrainState, Sums]:
     step = int(state.step) + 1
     assert batch.pairs[0, 0] == 10 * (step - 1)
-    self.wishes.append((stop, save))
+    self.requests.append((stop, save))
     self.begin(step)
     stop |= self.others_stop(step)
     self.events.append(('step', step))
@@ -98,14 +100,16 @@ def looped(
   start: int = 0,
   unmeasured: bool = False,
   dev: loop.Dev = DEV,
-  **cadence: int,
+  **changes: int,
 ) -> tuple[Kept, list[dict]]:
   """Runs to the end; what it saved, and what it wrote."""
   kept, run = Kept(), Run(folder)
+  config = base.get_config()
+  config.update({'train_steps': trainer.last, 'checkpoint_every_steps': EVERY})
+  config.update({'log_every_steps': 2} | changes)
   state = TrainState(np.int32(start), {'w': np.float32(start)}, ())
-  cadence = loop.Cadence(trainer.last, EVERY, 2, **cadence)
   with Log(run, start, trainer.last) as log:
-    one = loop.Loop(trainer, cadence, run.records(), log, kept, told)
+    one = loop.Loop(trainer, config, run.records(), log, kept, told)
     try:
       one.run(state, start, dev, unmeasured)
     except (SystemExit, loop.Diverged) as end:
@@ -142,7 +146,9 @@ def test_dev_bleu(tmp_path: pathlib.Path, capsys, monkeypatch: pytest.MonkeyPatc
     return 30 - abs(float(params['w']) - 9)
 
   dev = DEV._replace(bleu=bleu)
-  _, records = looped(tmp_path, Counter(18), Interruption(), dev=dev, bleu_every=2)
+  _, records = looped(
+    tmp_path, Counter(18), Interruption(), dev=dev, bleu_every_checkpoints=2
+  )
   assert {r['step']: r['dev_bleu'] for r in records if 'dev_bleu' in r} == {
     8: 29.0,
     16: 23.0,
@@ -206,13 +212,13 @@ def test_told_to_stop_while_a_step_is_compiled(tmp_path: pathlib.Path):
 
 
 def test_several_hosts_stop_at_one_step(tmp_path: pathlib.Path, monkeypatch):
-  """This one was not told: it stops with that one's wish in the sums, and saves."""
+  """This one was not told: it stops as the sums tell it to, and saves."""
   monkeypatch.setattr(hosts, 'count', lambda: 2)
   trainer = Counter(10)
   trainer.others_stop = lambda step: step > 5
   kept, _ = looped(tmp_path, trainer, Interruption())
   assert kept.end.code == EXIT_CODE
-  # Step 6 carries the wish, which is read when 7 is on its way.
+  # Step 6 carries the request, which is read when 7 is on its way.
   assert kept.steps == [4, 7]
 
 
@@ -228,7 +234,7 @@ def test_one_of_several_hosts_does_not_stop_alone(tmp_path: pathlib.Path, monkey
 
   monkeypatch.setattr(Kept, 'save', told_now)
   kept, records = looped(tmp_path, trainer, told)
-  assert trainer.wishes[:5] == [(False, False)] * 4 + [(True, False)]
+  assert trainer.requests[:5] == [(False, False)] * 4 + [(True, False)]
   assert kept.steps == [4, 6] and kept.end.code == EXIT_CODE
   assert [r['step'] for r in records if 'dev_perplexity' in r] == [4]
 
@@ -250,8 +256,6 @@ def test_minutes_add_copies_that_are_never_averaged(
     (tmp_path / 'checkpoints' / str(step) / checkpoint.MANIFEST).touch()
   config = ml_collections.ConfigDict({'checkpoint_every_steps': EVERY})
   assert chosen_steps(Run(tmp_path), config, 5, None) == [4, 8, 9]
-  checkpoint.prune(tmp_path / 'checkpoints', EVERY, 5)
-  assert checkpoint.steps(tmp_path / 'checkpoints') == [4, 8, 9]
 
 
 # What goes wrong
@@ -325,3 +329,38 @@ def test_a_restart_does_not_forget_the_best_loss(tmp_path: pathlib.Path, capsys)
   said = capsys.readouterr().err
   assert said.count('has diverged') == 1
   assert 'step 12: the loss, 2.000, has been more than 1.0 nats above its best' in said
+
+
+# All of it
+
+
+@pytest.mark.slow
+def test_the_best_is_kept_and_patience_ends_it(
+  tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys
+):
+  """The second checkpoint is the best; after two more, training ends."""
+  corpus.prepare(corpus.write_raw(tmp_path / 'raw'))
+  asked = corpus.config_of(corpus.CORPUS)
+  config = base.get_config()
+  config.update(asked)
+  config.model.update(SIZES)
+  config.update({'tokens_per_batch': 64, 'max_shapes': 1, 'average_last': 1})
+  config.update({'train_steps': 9, 'checkpoint_every_steps': 1, 'keep_checkpoints': 1})
+  config.update({'best_by': 'perplexity', 'patience': 2})
+  measured = itertools.chain([5.0, 1.0, 3.0, 2.0], itertools.repeat(4.0))
+  monkeypatch.setattr(loop.Perplexity, '__call__', lambda self, params: next(measured))
+  run = Run(tmp_path / 'new')
+  loop.train(config, run.workdir, tmp_path / 'data' / 'toy')
+  assert 'warmup_steps=4000 is more than train_steps=9' in capsys.readouterr().err
+  assert checkpoint.steps(run.checkpoints) == [2, 4]
+  assert run.best_step() == 2
+  told = [r['dev_perplexity'] for r in run.records() if 'dev_perplexity' in r]
+  assert told == [5.0, 1.0, 3.0, 2.0]
+  # An edited config.json would train this model under another's name.
+  config.model.d_ff *= 2
+  files.write_json(run.workdir / 'config.json', json.loads(config.to_json()))
+  times = lambda: {path: path.stat().st_mtime_ns for path in run.workdir.rglob('*')}
+  before = times()
+  with pytest.raises(UserError, match='another model than the config: .*d_ff'):
+    loop.train(config, run.workdir, tmp_path / 'data' / 'toy')
+  assert {**times(), run.workdir / 'lock': 0} == {**before, run.workdir / 'lock': 0}

@@ -1,6 +1,7 @@
 """A config's compiled steps, and what a training of them tells."""
 
 import pathlib
+import threading
 import types
 
 import jax
@@ -16,14 +17,17 @@ from toy.steps import (
   tiny_config,
 )
 from transformer_jax.data import batches, token_files
-from transformer_jax.data import corpus as corpora
+from transformer_jax.data.batches import train_batches
+from transformer_jax.machine import platform
 from transformer_jax.machine.devices import Devices
 from transformer_jax.machine.signals import Interruption
 from transformer_jax.model import build
 from transformer_jax.runs import run
-from transformer_jax.training import checkpoint, loop, loss, train, trainer
-from transformer_jax.training.log import Log
+from transformer_jax.training import checkpoint, loop, loss, trainer
+from transformer_jax.training.metrics import Log
 from transformer_jax.training.trainer import Trainer
+
+SHAPES = [batches.Shape(rows, 8, 9) for rows in range(1, 9)]
 
 
 def test_a_program_for_each_shape_and_none_later(
@@ -76,12 +80,6 @@ def test_the_configs_numbers_reach_an_update(
   np.testing.assert_allclose(sums.negative_log_likelihood, plain, rtol=1e-5)
   assert float(ours.learning_rate(2)) == pytest.approx(0.5 * 16**-0.5 * 3 * 7**-1.5)
   assert float(ours.learning_rate(27)) == pytest.approx(0.5 * 16**-0.5 * 28**-0.5)
-
-
-def test_the_configs_numbers_reach_the_loop():
-  config = tiny_config(train_steps=9, checkpoint_every_steps=8, log_every_steps=7)
-  config.update({'bleu_every_checkpoints': 6, 'patience': 5})
-  assert train._cadence(config) == loop.Cadence(9, 8, 7, 6, 5)
 
 
 @pytest.mark.devices
@@ -172,10 +170,9 @@ def test_one_bad_batch_is_skipped_and_persistent_ones_end_the_run(
   directory = run.Run(tmp_path)
   state = ours.initial()
   ours.compile(state, ours.batches.shapes)
-  writer = checkpoint.Writer(directory.checkpoints, 1, 20, lambda _: None)
+  writer = checkpoint.Writer(directory.checkpoints, 1, 20)
   with Log(directory, 0, 20) as log, writer:
-    cadence = loop.Cadence(20, checkpoint_every=1, log_every=1)
-    one = loop.Loop(ours, cadence, [], log, writer, Interruption())
+    one = loop.Loop(ours, config, [], log, writer, Interruption())
     with pytest.raises(loop.Diverged) as stopped:
       one.run(state, 0, loop.Dev(lambda _: 2.0), unmeasured=False)
   assert str(stopped.value) == (
@@ -207,14 +204,63 @@ def test_how_large_a_batch_comes_out_is_told(
   """Not what was asked for: 256 slices have two whole rows of 60 tokens each."""
   for side, length in (('source', 59), ('target', 47)):
     token_files.write_tokens(tmp_path / f'train.{side}', np.full((20_000, length), 5))
-  made = corpora.train_batches(tiny_config(slices=slices), tmp_path)
-  assert train.mean_batch(made, 25_000) == f"{expected} the paper's 25,000"
+  made = train_batches(tiny_config(slices=slices), tmp_path)
+  assert loop.mean_batch(made, 25_000) == f"{expected} the paper's 25,000"
 
 
 def test_fewer_tokens_than_rows(tmp_path: pathlib.Path):
   for side in ('source', 'target'):
     token_files.write_tokens(tmp_path / f'train.{side}', np.full((100, 29), 5))
   config = tiny_config(slices=2, tokens_per_batch=10)
-  said = train.mean_batch(corpora.train_batches(config, tmp_path), 10)
+  said = loop.mean_batch(train_batches(config, tmp_path), 10)
   assert said.startswith('a batch is 60 source and 60 target tokens on average, ')
   assert said.endswith(', above tokens_per_batch=10: each of 2 slices holds a pair')
+
+
+# Programs
+
+
+class Compiler:
+  """Compiles nothing; waits for `go`."""
+
+  def __init__(self, bad: batches.Shape | None = None):
+    self.compiled: list[batches.Shape] = []
+    self.go = threading.Event()
+    self._bad = bad
+
+  def __call__(self, shape: batches.Shape) -> batches.Shape:
+    self.compiled.append(shape)
+    assert self.go.wait(60)
+    if shape == self._bad:
+      raise MemoryError('of the device')
+    return shape
+
+
+@pytest.fixture
+def one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+  monkeypatch.setattr(platform, 'compiling_threads', lambda: 1)
+
+
+def test_programs_come_in_order_and_the_rest_is_dropped(one_thread):
+  """Waiting can be given up; what runs is waited for, so that no process ends in it."""
+  compiler, looks = Compiler(), iter([False, True])
+  with trainer.Programs(compiler, SHAPES) as programs:
+    programs.wait(SHAPES[-1], lambda: next(looks))
+    compiler.go.set()
+    assert [programs[shape] for shape in SHAPES] == SHAPES == compiler.compiled
+    with pytest.raises(KeyError):
+      programs[batches.Shape(9, 8, 9)]
+  compiler = Compiler()
+  with trainer.Programs(compiler, SHAPES):
+    threading.Timer(0.1, compiler.go.set).start()
+  assert compiler.go.is_set() and len(compiler.compiled) < len(SHAPES)
+
+
+def test_an_error_is_raised_where_the_program_is_used(one_thread):
+  compiler = Compiler(bad=SHAPES[1])
+  compiler.go.set()
+  with trainer.Programs(compiler, SHAPES) as programs:
+    assert programs[SHAPES[0]] == SHAPES[0]
+    for use in (lambda: programs[SHAPES[1]], programs.wait_for_all):
+      with pytest.raises(MemoryError, match='of the device'):
+        use()

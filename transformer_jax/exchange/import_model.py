@@ -22,7 +22,7 @@ from transformer_jax.machine import files, platform
 from transformer_jax.machine.errors import UserError
 from transformer_jax.model import build, flops
 from transformer_jax.runs import config as configs
-from transformer_jax.training import checkpoint, trainer
+from transformer_jax.training import checkpoint, optimizer
 
 VOCABULARY = 'vocab.json'
 FILES = ('config.json', WEIGHTS, VOCABULARY, *SPM)
@@ -145,8 +145,8 @@ def import_model(
       )
       card.write_card(run, card.Card(learnt, {}, imported=imported))
     files.write_json(run / 'config.json', json.loads(config.to_json_best_effort()))
-    optimizer = jax.jit(trainer.adam(config).init)(params)
-    checkpoint.save(run / 'checkpoints', STEP, params, optimizer)
+    opt_state = jax.jit(optimizer.adam(config).init)(params)
+    checkpoint.save(run / 'checkpoints', STEP, params, opt_state)
   yield from model.notes
   yield f'{workdir}: {flops.parameters(config.model):,} parameters of {folder}'
   yield f'corpus: {corpus or "none; with --prepare it can be scored"}'

@@ -101,7 +101,7 @@ def _xla_knows(name: str) -> bool:
 
 
 def use_compilation_cache() -> None:
-  """Keeps compiled programs between processes, in a folder private to the user.
+  """Keeps compiled programs between processes, in a folder of the user.
 
   Call it when JAX is configured: one of several processes asks which devices there are.
   """
@@ -117,30 +117,14 @@ def use_compilation_cache() -> None:
         'share (JAX_COMPILATION_CACHE_DIR)'
       )
     return
+  cache = os.environ.get('XDG_CACHE_HOME') or '~/.cache'
   try:
-    folder = _private_cache()
-  except (OSError, RuntimeError) as error:
+    folder = pathlib.Path(cache).expanduser() / 'transformer_jax'
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+  except (OSError, RuntimeError) as error:  # RuntimeError: the user has no home
     _say_once(f'compiled programs are not kept ({error})')
   else:
     jax.config.update('jax_compilation_cache_dir', str(folder))
-
-
-def _private_cache() -> pathlib.Path:
-  """Returns the folder of compiled programs, which is made if it is missing.
-
-  Raises:
-    OSError: it cannot be made, or somebody else could write there, and so run code as
-      the user.
-    RuntimeError: the user has no home.
-  """
-  cache = pathlib.Path(os.environ.get('XDG_CACHE_HOME') or '~/.cache').expanduser()
-  folder = cache / 'transformer_jax'
-  folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-  if folder.stat().st_uid != os.geteuid():
-    raise PermissionError(f'{folder} belongs to another user')
-  if folder.stat().st_mode & 0o077:
-    raise PermissionError(f'{folder} is open to others: chmod 700 it')
-  return folder
 
 
 @functools.cache

@@ -1,43 +1,42 @@
-"""Checkpoints: arrays written by Orbax, and a manifest of sha256 sums to check them by.
+"""Checkpoints: Orbax writes and keeps them, a manifest of sha256 sums checks them.
 
-`checkpoints/STEP/` holds `params/`, `optimizer/` and `manifest.json`. It is written as
-`STEP.partial` and renamed when all of it is on the disk, so a folder named STEP was
-written to its end. Orbax does not notice a flipped byte, so every file is compared with
-the manifest before it is restored. Only the first host's process reads and writes here.
+`checkpoints/STEP/` holds `params/`, `optimizer/` and `manifest.json`. Orbax writes it
+under another name and renames it when all of it is on the disk, with the manifest. It
+does not notice a flipped byte, so every file is compared with the manifest before it is
+restored. Only the first host's process reads and writes here.
 """
 
 import json
-import os
 import pathlib
 import shutil
-from collections.abc import Callable, Iterator
-from concurrent import futures
-from typing import Any, NamedTuple
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import jax
 import numpy as np
 import orbax.checkpoint as ocp
+from orbax.checkpoint import checkpoint_managers as policies
 
 from transformer_jax.machine import files
 from transformer_jax.machine.devices import to_host
 from transformer_jax.machine.errors import UserError
-from transformer_jax.runs.checkpoints import (
-  ASIDE,
-  MANIFEST,
-  misnumbered,
-  numbered,
-  steps,
-)
+from transformer_jax.runs.checkpoints import ASIDE, MANIFEST, numbered, steps
+from transformer_jax.training.step import TrainState
 
-# Suffixes of folders that are not checkpoints: half written, and half deleted by a
-# process that was killed.
-PARTIAL, DELETED = '.partial', '.deleted'
-# What reading a manifest raises where the file is missing, is a folder, or holds
-# something else.
-NO_MANIFEST = (ValueError, KeyError, TypeError, RecursionError)
-NO_MANIFEST += (FileNotFoundError, IsADirectoryError, NotADirectoryError)
+PARTS = 'params', 'optimizer'
+DELETED = 'deleted'  # a folder of checkpoints that are being deleted
+MARK = 'commit_success.txt'  # an empty file that Orbax adds when all is written
 # Without this, Orbax would wait for the other hosts.
 ALONE = ocp.options.MultiprocessingOptions(primary_host=0, active_processes={0})
+# What in a parameter's name says which keys of config.model its shape comes from.
+KEYS = {
+  'embedding': 'vocab_size or target_vocab_size',
+  'position': 'positions or max_positions',
+  'feed_forward': 'd_ff',
+  'attention': 'h, d_k or d_v',
+  'cross': 'h, d_k or d_v',
+}
 Tree = Any
 
 
@@ -49,76 +48,13 @@ class Unsaved(UserError):
   """A checkpoint could not be written."""
 
 
-class Saved(NamedTuple):
-  """What a checkpoint holds, as host arrays."""
-
-  step: int
-  params: Tree
-  opt_state: Tree
-
-
-def save(folder: pathlib.Path, step: int, params: Tree, opt_state: Tree) -> None:
-  """Writes one checkpoint; returns when it is on the disk, with its manifest.
-
-  Raises:
-    OSError: it could not be written; what is there of it is named STEP.partial.
-  """
-  partial = (folder / f'{step}{PARTIAL}').absolute()
-  _remove(partial)
-  partial.mkdir(parents=True)
-  with ocp.StandardCheckpointer(multiprocessing_options=ALONE) as writer:
-    for name, tree in (('params', params), ('optimizer', opt_state)):
-      writer.save(partial / name, jax.device_get(tree))
-      writer.wait_until_finished()
-  manifest = {'step': step, 'sha256': checksums(partial)}
-  files.write(partial / MANIFEST, files.as_json(manifest, indent=1))
-  for path in _below(partial):
-    files.sync(path)
-  partial.rename(folder / str(step))
-  files.sync(folder)
-
-
-def prune(folder: pathlib.Path, every: int, keep: int, best: int | None = None) -> None:
-  """Keeps `best`, the last `keep` checkpoints at multiples of `every`, and the newest.
-
-  An average takes the newest and multiples of `every` before it (runs.checkpoints). All
-  others are deleted.
-  """
-  there = steps(folder)
-  regular = [step for step in there if step % every == 0]
-  for step in set(there[:-1]) - set(regular[-keep:]) - {best}:
-    _delete(folder / str(step))
-
-
-def tidy(folder: pathlib.Path) -> None:
-  """Deletes what killed processes left; the caller holds the run's lock."""
-  for suffix in (PARTIAL, DELETED):
-    for path in folder.glob(f'*{suffix}'):
-      _remove(path)
-
-
-def _delete(path: pathlib.Path) -> None:
-  """Renames it first: a process killed half way leaves nothing named STEP."""
-  deleted = path.with_name(path.name + DELETED)
-  _remove(deleted)
-  path.rename(deleted)
-  _remove(deleted)
-
-
-def _remove(path: pathlib.Path) -> None:
-  """Removes what stands there, if anything does; of a link, what it leads to stays."""
-  if path.is_symlink() or path.is_file():
-    path.unlink()
-  elif path.exists():
-    shutil.rmtree(path)
-
-
 class Writer:
-  """Writes checkpoints in a thread while the training goes on, one at a time.
+  """Writes checkpoints while the training goes on, one at a time.
 
-  When one is written, older ones are pruned and `saved` is called with its step. If one
-  could not be written, the next call of save(), check() or finish() raises Unsaved. As
-  a context manager it waits for the last one.
+  The newest one is kept, the last `keep` at multiples of `every`, and the best. An
+  average takes the newest and multiples of `every` before it (runs/checkpoints.py). If
+  one could not be written, the next call of save(), check() or finish() raises Unsaved.
+  As a context manager it waits for the last one.
   """
 
   def __init__(
@@ -126,105 +62,197 @@ class Writer:
     folder: pathlib.Path,
     every: int,
     keep: int,
-    saved: Callable[[int], None],
+    saved: Callable[[int], None] = lambda step: None,
     best: Callable[[], int | None] = lambda: None,
   ):
-    """`best` tells which step is kept in any case, if one is."""
-    self._best = best
-    self._folder, self._every, self._keep = folder, every, keep
-    self._saved = saved
-    self._thread = futures.ThreadPoolExecutor(1)
-    self._step = 0
-    self._pending: futures.Future = futures.Future()
-    self._pending.set_result(None)
+    """Deletes what killed processes left; the caller holds the run's lock.
+
+    Args:
+      folder: `checkpoints/` of a run, which is made if it is missing.
+      every: steps from one checkpoint to the next.
+      keep: how many are kept.
+      saved: is called with each step whose checkpoint is finished.
+      best: returns the step of the best checkpoint, if there is one.
+
+    Raises:
+      UserError: no checkpoint can be written there.
+    """
+    self._folder, self._saved, self._step = folder.absolute(), saved, 0
+    self._written, self._fault = True, None  # as far as this process has waited for it
+    self._try()
+    shutil.rmtree(self._folder / DELETED, ignore_errors=True)
+    kept = policies.LatestN(1), policies.EveryNSteps(every, max_to_keep=keep)
+    self._manager = ocp.CheckpointManager(
+      self._folder,
+      options=ocp.CheckpointManagerOptions(
+        create=False,
+        cleanup_tmp_directories=True,
+        # A half-deleted checkpoint must not look like a whole one.
+        todelete_subdir=DELETED,
+        save_root_metadata=False,
+        multiprocessing_options=ALONE,
+        preservation_policy=policies.AnyPreservationPolicy([*kept, _Best(best)]),
+        async_options=ocp.AsyncOptions(post_finalization_callback=self._add_manifest),
+      ),
+    )
+
+  def _try(self) -> None:
+    """Writes a checkpoint of one number, and removes it."""
+    trial = self._folder / 'trial'
+    try:
+      str(self._folder).encode()  # a name that TensorStore cannot take
+      self._folder.mkdir(parents=True, exist_ok=True)
+      with ocp.StandardCheckpointer(multiprocessing_options=ALONE) as writer:
+        writer.save(trial, {'x': np.zeros(1)}, force=True)
+      shutil.rmtree(trial)
+    except (OSError, ValueError) as error:
+      raise UserError(
+        f'{self._folder}: no checkpoint can be written there ({error}): give another '
+        '--workdir'
+      ) from error
 
   def __enter__(self) -> 'Writer':
     return self
 
   def __exit__(self, *_: object) -> None:
-    self._thread.shutdown()
+    if self._error() is None:
+      self._manager.close()
 
   def save(self, step: int, params: Tree, opt_state: Tree) -> None:
     """Waits for the checkpoint before, copies the arrays and starts writing them."""
     self.finish()
-    ours = to_host((params, opt_state))
-    self._step = step
-    self._pending = self._thread.submit(self._write, step, *ours)
+    trees = zip(PARTS, to_host((params, opt_state)), strict=True)
+    items = {name: ocp.args.StandardSave(tree) for name, tree in trees}
+    self._step, self._written = step, False
+    try:
+      self._manager.save(step, args=ocp.args.Composite(**items), force=True)
+    except (OSError, ValueError) as error:
+      self._written, self._fault = True, error
+      raise Unsaved(self.newest()) from error
 
-  def _write(self, step: int, params: Tree, opt_state: Tree) -> None:
-    save(self._folder, step, params, opt_state)
-    prune(self._folder, self._every, self._keep, self._best())
-    self._saved(step)
+  def _add_manifest(self) -> None:
+    """Is called when all is written, before Orbax gives the folder its name."""
+    (partial,) = self._folder.glob(f'{self._step}.orbax-checkpoint-tmp*')
+    manifest = {'step': self._step, 'sha256': checksums(partial, PARTS)}
+    files.write(partial / MANIFEST, files.as_json(manifest, indent=1))
+    for path in (partial, *partial.rglob('*')):
+      files.sync(path)
 
   def check(self) -> None:
-    """Raises Unsaved if what was written last could not be."""
-    if self._pending.done():
+    """Notes that the last checkpoint is written; raises Unsaved if it could not be."""
+    if not self._written and not self._manager.is_saving_in_progress():
       self.finish()
 
   def finish(self) -> None:
     """Waits for the checkpoint that is being written."""
-    error = self._pending.exception()
-    if error is not None:
-      shutil.rmtree(self._folder / f'{self._step}{PARTIAL}', ignore_errors=True)
+    if error := self._error():
       raise Unsaved(self.newest()) from error
 
   def newest(self) -> str:
     """Waits as well; says which checkpoint is the newest, and if one failed, why."""
-    error, there = self._pending.exception(), steps(self._folder)
-    which = self._folder / str(there[-1]) if there else 'none'
-    last = self._folder / str(self._step)
-    failed = f'{last} could not be written: {error}. '
-    if self._step in there:
+    error, finished = self._error(), steps(self._folder)
+    last, failed = self._folder / str(self._step), ''
+    if error and self._step in finished:
       failed = f'{last} is written, but what follows a checkpoint failed: {error}. '
-    return f'{failed if error else ""}The newest checkpoint: {which}'
+    elif error:
+      failed = f'{last} could not be written: {error}. '
+    newest = self._folder / str(finished[-1]) if finished else 'none'
+    return f'{failed}The newest checkpoint: {newest}'
+
+  def _error(self) -> Exception | None:
+    """Waits for the checkpoint that is being written; returns why it failed, if so."""
+    if self._written:
+      return self._fault
+    self._written = True
+    try:
+      self._manager.wait_until_finished()
+      files.sync(self._folder)
+      shutil.rmtree(self._folder / DELETED, ignore_errors=True)
+      self._saved(self._step)
+    except Exception as error:  # of any kind: it comes from Orbax's threads
+      self._fault = error
+    return self._fault
 
 
-def verify(folder: pathlib.Path, step: int, part: str = '') -> None:
-  """Makes sure that a step's files are those that were written.
+class _Best:
+  """Orbax's protocol of a policy: keeps the best checkpoint, whose step changes."""
+
+  def __init__(self, best: Callable[[], int | None]):
+    self._best = best
+
+  def should_preserve(
+    self, checkpoints: Sequence[policies.PolicyCheckpointInfo], *, context: object
+  ) -> list[bool]:
+    best = self._best()
+    return [checkpoint.step == best for checkpoint in checkpoints]
+
+
+def save(folder: pathlib.Path, step: int, params: Tree, opt_state: Tree) -> None:
+  """Writes one checkpoint beside all others; returns when it is on the disk."""
+  with Writer(folder, every=1, keep=sys.maxsize) as writer:
+    writer.save(step, params, opt_state)
+    writer.finish()
+
+
+def checksums(path: pathlib.Path, parts: Sequence[str] = PARTS) -> dict[str, str]:
+  """Returns the sha256 of every file below path/PART, by its name below `path`."""
+  found = (file for part in parts for file in sorted((path / part).rglob('*')))
+  return {
+    file.relative_to(path).as_posix(): files.sha256(file)
+    for file in found
+    if file.is_file() and file.name != MARK
+  }
+
+
+def verify(
+  folder: pathlib.Path, step: int, parts: Sequence[str] = PARTS
+) -> pathlib.Path:
+  """Returns a checkpoint's folder, all of whose files are those that were written.
 
   Args:
-    part: of these, a folder whose files are looked at; all files by default.
+    parts: of these, those that are looked at.
 
   Raises:
     Damaged: they are not; those that differ are named.
     OSError: one could not be read, so that it may be right or wrong.
   """
-  path = folder / str(step)
-  if path.is_symlink():
-    raise Damaged(f'{path}: is a link, and no checkpoint')
+  path = folder.absolute() / str(step)
   try:
-    with files.named(path):
-      manifest = json.loads((path / MANIFEST).read_bytes())
-      written, listed = manifest['step'], dict(manifest['sha256'])
-      found = checksums(path, part) if (path / part).is_dir() else {}
-  except NO_MANIFEST as error:
+    manifest = json.loads((path / MANIFEST).read_bytes())
+    written, listed = manifest['step'], dict(manifest['sha256'])
+  except (ValueError, KeyError, TypeError, FileNotFoundError) as error:
     raise Damaged(f'{path}: damaged: {MANIFEST} ({error})') from error
   if written != step:
     raise Damaged(f'{path}: damaged: its {MANIFEST} is of step {written}')
-  listed = {name: one for name, one in listed.items() if name.startswith(part)}
-  wrong = sorted(f for f in listed.keys() | found if listed.get(f) != found.get(f))
-  if wrong:
+  sums = checksums(path, parts)
+  listed = {name: one for name, one in listed.items() if name.split('/')[0] in parts}
+  wrong = sorted(f for f in listed.keys() | sums if listed.get(f) != sums.get(f))
+  if wrong or not listed:
     raise Damaged(f'{path}: damaged or missing: {", ".join(wrong)}')
+  return path
 
 
-def restore(folder: pathlib.Path, step: int, params: Tree, opt_state: Tree) -> Saved:
-  """Reads a checkpoint as host arrays.
+def restore(
+  folder: pathlib.Path, step: int, params: Tree, opt_state: Tree
+) -> TrainState:
+  """Returns what a checkpoint holds, as host arrays.
 
   Args:
     params, opt_state: trees of the same structure, of arrays or of their shapes.
 
   Raises:
     Damaged, OSError: as verify() has them.
+    UserError: the checkpoint is of a model of other shapes.
   """
-  verify(folder, step)
-  path = folder / str(step)
-  return Saved(
-    step, _read(path / 'params', params), _read(path / 'optimizer', opt_state)
-  )
+  path = verify(folder, step)
+  trees = map(_read, (path / part for part in PARTS), (params, opt_state))
+  return TrainState(np.int32(step), *trees)
 
 
-def restore_newest(folder: pathlib.Path, params: Tree, opt_state: Tree) -> Saved | None:
-  """The newest checkpoint that is not damaged; None if there is none at all.
+def restore_newest(
+  folder: pathlib.Path, params: Tree, opt_state: Tree
+) -> TrainState | None:
+  """Returns the newest checkpoint that is not damaged; None if there is none at all.
 
   Damaged ones are named and renamed, so that they are neither counted nor averaged. The
   caller holds the run's lock.
@@ -232,22 +260,24 @@ def restore_newest(folder: pathlib.Path, params: Tree, opt_state: Tree) -> Saved
   Raises:
     Damaged: all of them are.
     OSError: a file could not be read, so that it may be right or wrong.
+    UserError: the checkpoint is of a model of other shapes.
   """
-  for name in misnumbered(folder):
-    print(f'{folder / name}: is no name of a checkpoint; passed over', flush=True)
-  there, refused = numbered(folder), []
-  while there:
-    step = there.pop()
+  candidates, damaged = numbered(folder), []
+  while candidates:
+    step = candidates.pop()
     try:
       restored = restore(folder, step, params, opt_state)
     except Damaged as error:
-      print(f'{error}; trying the one before', flush=True)
-      refused.append(step)
+      print(f'{error}; trying the one before', file=sys.stderr, flush=True)
+      damaged.append(folder / str(step))
       continue
-    for bad in refused:
-      _set_aside(folder / str(bad))
+    for path in damaged:
+      aside = path.with_name(path.name + ASIDE)
+      shutil.rmtree(aside, ignore_errors=True)  # the same step was damaged before
+      path.rename(aside)
+      print(f'{path} is renamed {aside.name}: delete it when you like', file=sys.stderr)
     return restored
-  if refused:
+  if damaged:
     raise Damaged(
       f'{folder}: no checkpoint there is as it was written: put a good one back, or '
       'start anew: delete that folder, or give another --workdir'
@@ -255,21 +285,13 @@ def restore_newest(folder: pathlib.Path, params: Tree, opt_state: Tree) -> Saved
   return None
 
 
-def _set_aside(path: pathlib.Path) -> None:
-  aside = path.with_name(path.name + ASIDE)
-  _remove(aside)  # the same step was damaged before
-  path.rename(aside)
-  print(f'{path} is set aside as {aside}: delete it when you like', flush=True)
-
-
 def restore_params(folder: pathlib.Path, step: int, params: Tree) -> Tree:
-  """The parameters of a checkpoint, as host arrays; it raises what restore() does."""
-  verify(folder, step, 'params')
-  return _read(folder / str(step) / 'params', params)
+  """Returns a checkpoint's parameters as host arrays; raises what restore() does."""
+  return _read(verify(folder, step, PARTS[:1]) / PARTS[0], params)
 
 
-def average(folder: pathlib.Path, chosen: list[int], params: Tree) -> Tree:
-  """The mean of the parameters of some steps (section 6.1), as float32 host arrays.
+def average(folder: pathlib.Path, chosen: Sequence[int], params: Tree) -> Tree:
+  """Returns the mean of some steps' parameters (section 6.1), as float32 host arrays.
 
   It is summed in float64. `params` and errors are as restore() has them.
   """
@@ -281,26 +303,34 @@ def average(folder: pathlib.Path, chosen: list[int], params: Tree) -> Tree:
 
 
 def _read(path: pathlib.Path, example: Tree) -> Tree:
-  target = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), example)
+  """Returns the arrays of one part of a checkpoint, in a tree like `example`."""
   with ocp.StandardCheckpointer(multiprocessing_options=ALONE) as reader:
-    return reader.restore(path.absolute(), target)
+    _check_shapes(path, reader.metadata(path).item_metadata.tree, example)
+    target = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), example)
+    return reader.restore(path, target)
 
 
-def checksums(path: pathlib.Path, part: str = '') -> dict[str, str]:
-  """The sha256 of every file below path/part but the manifest, by its place in path."""
-  return {
-    file.relative_to(path).as_posix(): files.sha256(file)
-    for file in sorted(_below(path / part))
-    if file.is_file() and file.name != MANIFEST
-  }
+def _check_shapes(path: pathlib.Path, stored: Tree, example: Tree) -> None:
+  """Raises UserError unless two trees have arrays of the same names and shapes."""
+  ours, theirs = _shapes(example), _shapes(stored)
+  if ours == theirs:
+    return
+  names = sorted(n for n in ours.keys() | theirs if ours.get(n) != theirs.get(n))
+  of = lambda shapes, name: shapes.get(name, 'not there')
+  some = '; '.join(f'{n} is {of(theirs, n)} and not {of(ours, n)}' for n in names[:3])
+  keys = [key for word, key in KEYS.items() if any(word in name for name in names)]
+  if ours.keys() != theirs.keys():
+    keys.append('biases' if all('bias' in name for name in names) else 'N')
+  raise UserError(
+    f'{path}: it is of another model than the config: {some} ({len(names)} such '
+    f'parameters). Look at d_model, {", ".join(dict.fromkeys(keys))} of config.model'
+  )
 
 
-def _below(path: pathlib.Path) -> Iterator[pathlib.Path]:
-  """`path` and all that is in it; raises where rglob would skip what it cannot read."""
-
-  def refuse(error: OSError) -> None:
-    raise error
-
-  for folder, _, inside in os.walk(path, onerror=refuse):
-    yield pathlib.Path(folder)
-    yield from (pathlib.Path(folder, name) for name in inside)
+def _shapes(tree: Tree) -> dict[str, tuple[int, ...]]:
+  """Returns the shape of each array, by its dotted name."""
+  leaves = jax.tree_util.tree_leaves_with_path(
+    tree, is_leaf=lambda x: hasattr(x, 'shape')
+  )
+  name = lambda path: jax.tree_util.keystr(path, simple=True, separator='.')
+  return {name(path): tuple(leaf.shape) for path, leaf in leaves}

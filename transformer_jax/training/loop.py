@@ -1,20 +1,26 @@
-"""The loop over the steps: when it saves, measures, logs and stops."""
+"""A whole training: from a config, a corpus and a folder to the last checkpoint."""
 
 import contextlib
+import json
+import pathlib
+import sys
 import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
+import ml_collections
 import numpy as np
 
+from transformer_jax.data import batches, card, token_files
 from transformer_jax.machine import environment, hosts, platform
 from transformer_jax.machine.errors import UserError
 from transformer_jax.machine.signals import Interruption
-from transformer_jax.runs.metrics import Patience
+from transformer_jax.runs.metrics import Patience, best_step
+from transformer_jax.runs.run import Run
 from transformer_jax.training import checkpoint
-from transformer_jax.training.log import Log
-from transformer_jax.training.metrics import Divergence, Meter, Values
+from transformer_jax.training.metrics import Divergence, Log, Meter, Values
+from transformer_jax.training.perplexity import Perplexity
 from transformer_jax.training.step import Sums, TrainState
 from transformer_jax.training.trainer import Trainer
 
@@ -28,16 +34,6 @@ class Diverged(UserError):
   """Nothing can be learnt any more: no update is finite."""
 
 
-class Cadence(NamedTuple):
-  """In steps, but for `bleu_every` and `patience`, which are in checkpoints."""
-
-  last: int  # the step that ends the training
-  checkpoint_every: int
-  log_every: int
-  bleu_every: int = 0  # 0: never
-  patience: int = 0  # without a better dev perplexity; 0: any number
-
-
 class Dev(NamedTuple):
   """What is measured on dev, by parameters on this host's devices."""
 
@@ -45,39 +41,161 @@ class Dev(NamedTuple):
   bleu: Callable[[Tree], float] | None = None
 
 
+def train(
+  config: ml_collections.ConfigDict,
+  workdir: pathlib.Path,
+  corpus: pathlib.Path,
+  interruption: Interruption | None = None,
+  bleu: Callable[[Tree], float] | None = None,
+) -> None:
+  """Trains to config.train_steps, going on from the newest checkpoint in `workdir`.
+
+  The first host alone reads and writes `workdir`. `bleu` measures it on dev, by
+  parameters on this host's devices, for configs that ask for it.
+
+  Raises:
+    SystemExit: a signal asked it to stop; all is saved.
+    UserError: `workdir` is in use, holds another config's run, or cannot be read or
+      written, or the training diverges.
+  """
+  first, run = hosts.is_first_host(), Run(workdir)
+  interruption = interruption or Interruption()
+  with contextlib.ExitStack() as stack:
+    if first:
+      stack.enter_context(run.locked())
+      run.check_given(json.loads(config.to_json_best_effort()))
+      print('making the model', file=sys.stderr, flush=True)
+    hosts.check_same(config.to_json_best_effort() + card.read_card(corpus).identity)
+    trainer = Trainer(config, corpus)
+    # Before the folder is written to: a checkpoint may be of another model.
+    state = trainer.restore(run.checkpoints)
+    start = int(state.step)
+    if first:
+      Run.open(workdir, config, corpus)
+    records = [r for r in run.records() if r['step'] <= start] if first else []
+    unmeasured = _is_unmeasured(config, start, records)
+    end = _end_reached(config, start, records)
+    if end and not unmeasured:
+      if first:
+        print(f'{workdir} has {end}: nothing to do')
+      return
+    log = stack.enter_context(Log(run, start, config.train_steps, enabled=first))
+    for line in _introduction(config, trainer):
+      log.say(line)
+    writer = None
+    if first:
+      best = lambda: best_step(run.records(), config.best_by)
+      kept = config.checkpoint_every_steps, config.keep_checkpoints
+      writer = checkpoint.Writer(run.checkpoints, *kept, log.saved, best)
+      stack.enter_context(writer)
+      interruption.last_words = log.last_words = writer.newest
+    log.note_start()
+    dev = Perplexity(config, trainer.graph, *token_files.read_split(corpus, 'dev'))
+    for line in dev.cuts():
+      log.say(line)
+    if not end:
+      shapes = trainer.batches.shapes_from(start)
+      log.say(f'compiling the step for {len(shapes)} shapes of batches')
+      programs = stack.enter_context(trainer.compile(state, shapes, log.say))
+      if hosts.count() == 1:
+        programs.wait(shapes[0])
+      else:  # the others would not wait long in a step for a host that comes late
+        programs.wait_for_all()
+        hosts.wait_for_all('compiled')
+      log.begin()
+    loop = Loop(trainer, config, records, log, writer, interruption)
+    loop.run(state, start, Dev(dev, bleu), unmeasured)
+
+
+def _end_reached(
+  config: ml_collections.ConfigDict, step: int, records: list[dict]
+) -> str | None:
+  """Returns how many steps the run has, in words, if it makes no more; else None."""
+  steps = f'{step} of {config.train_steps} steps'
+  if config.patience:
+    patience = Patience.of(records, config.patience)
+    if hosts.from_first_host(np.int32(patience.ended)):
+      return f'{steps}, where its patience ended'
+  return steps if step >= config.train_steps else None
+
+
+def _is_unmeasured(
+  config: ml_collections.ConfigDict, step: int, records: list[dict]
+) -> bool:
+  """Tells whether a checkpoint lacks its dev perplexity: a stop came before it."""
+  due = step == config.train_steps or step and step % config.checkpoint_every_steps == 0
+  measured = any(r['step'] == step and 'dev_perplexity' in r for r in records)
+  return bool(hosts.from_first_host(np.int32(due and not measured)))
+
+
+def _introduction(config: ml_collections.ConfigDict, trainer: Trainer) -> list[str]:
+  """Returns what a user should know before the first step."""
+  lines = [
+    f'training on {platform.describe_device()}',
+    mean_batch(trainer.batches, config.tokens_per_batch),
+  ]
+  if config.warmup_steps > config.train_steps:
+    lines.append(
+      f'warmup_steps={config.warmup_steps} is more than train_steps='
+      f'{config.train_steps}: the learning rate never reaches its highest value'
+    )
+  return lines
+
+
+def mean_batch(of: batches.Batches, tokens_per_batch: int) -> str:
+  """Returns how many tokens a batch has, beside the paper's 25,000 (section 5.1)."""
+  source, target = of.mean_tokens
+  most, beyond = max(source, target), ''
+  if most > 1.5 * tokens_per_batch:
+    beyond = (
+      f', above tokens_per_batch={tokens_per_batch:,}: each of {of.slices} slices '
+      'holds a pair'
+    )
+  return (
+    f'a batch is {source:,.0f} source and {target:,.0f} target tokens on average, '
+    f"{100 * most / batches.PAPER_TOKENS:.0f} % of the paper's "
+    f'{batches.PAPER_TOKENS:,}{beyond}'
+  )
+
+
 class Loop:
   """Makes updates, one from each batch in turn.
 
-  At every multiple of `checkpoint_every` steps it saves and measures dev. Metrics are
+  At every multiple of `checkpoint_every_steps` it saves and measures dev. Metrics are
   read one step late, so that the devices never wait for the host.
   """
 
   def __init__(
     self,
     trainer: Trainer,
-    cadence: Cadence,
+    config: ml_collections.ConfigDict,
     records: list[dict],
     log: Log,
-    writer: checkpoint.Writer,
+    writer: checkpoint.Writer | None,
     interruption: Interruption,
   ):
-    """`records` are those that the steps before have left in metrics.jsonl."""
-    self._trainer, self._log, self._writer = trainer, log, writer
-    self._interruption = interruption
+    """Prepares to go on.
+
+    Args:
+      records: those that the steps before have left in metrics.jsonl.
+      writer: None on a host that is not the first.
+    """
+    self._trainer, self._config = trainer, config
+    self._log, self._writer, self._interruption = log, writer, interruption
     self._alone = hosts.count() == 1
-    self._every, self._last = cadence.checkpoint_every, cadence.last
-    self._bleu_every = cadence.bleu_every * cadence.checkpoint_every
-    self._patience = Patience.of(records, cadence.patience)
+    self._patience = Patience.of(records, config.patience)
     self._made_by = {'device': platform.describe_device()}
     if commit := environment.commit():
       self._made_by['commit'] = commit
-    every = cadence.log_every, cadence.checkpoint_every
     skipped = {r['step'] for r in records if 'skipped_pairs' in r}
     recorded = max((r['step'] for r in records if 'skipped' in r), default=0)
-    unrecorded = sum(step > recorded for step in skipped)
-    epoch = trainer.batches.steps_per_epoch
     self._meter = Meter(
-      trainer.learning_rate, every, cadence.last, epoch, len(skipped), unrecorded
+      trainer.learning_rate,
+      (config.log_every_steps, config.checkpoint_every_steps),
+      config.train_steps,
+      trainer.batches.steps_per_epoch,
+      skipped=len(skipped),
+      unrecorded=sum(step > recorded for step in skipped),
     )
     self._divergence = Divergence()
     for record in records:
@@ -87,13 +205,7 @@ class Loop:
     self._skips = 0  # in a row
     self._saved = time.monotonic()
 
-  def run(
-    self,
-    state: TrainState,
-    step: int,
-    dev: Dev,
-    unmeasured: bool,
-  ) -> None:
+  def run(self, state: TrainState, step: int, dev: Dev, unmeasured: bool) -> None:
     """Goes on from `step` to the last one, or until patience ends.
 
     Args:
@@ -110,55 +222,31 @@ class Loop:
     while step - self._skips in self._skipped:
       self._skips += 1
 
+    every, last = self._config.checkpoint_every_steps, self._config.train_steps
     # One host alone may be stopped while it measures. Several stop together, after a
     # step, so none of them obeys a signal by itself.
     defer = contextlib.nullcontext if self._alone else self._interruption.deferred
     with defer():
       if unmeasured:
         self._measure(step, state, dev)
-      while step < self._last and not self._ended(step):
+      while step < last and not self._has_ended(step):
         self._meter.resume()
-        goal = min(self._last, step - step % self._every + self._every)
+        goal = min(last, step - step % every + every)
         with self._interruption.deferred():
-          state, done, stop = self._updates(state, step, goal)
-          if done > step and hosts.is_first_host():
+          state, done, stop = self._update(state, step, goal)
+          if done > step and self._writer:
             self._writer.save(done, state.params, state.opt_state)
           step, self._saved = done, time.monotonic()
-        if stop or self._leaves_alone():
-          self._writer.finish()
-          self._interruption.leave()
+          if stop or self._leaves_alone():
+            if self._writer:
+              self._writer.finish()
+            self._interruption.leave()
         if step == goal:
           self._measure(step, state, dev)
+    if self._writer:
+      self._writer.finish()
 
-  def _measure(self, step: int, state: TrainState, dev: Dev) -> None:
-    """Measures BLEU, if due, then perplexity: its record marks the step as measured."""
-    params = self._trainer.devices.on_this_host(state.params)
-    due = step == self._last or (self._bleu_every and step % self._bleu_every == 0)
-    if dev.bleu and due:
-      self._log.measuring('dev BLEU')
-      begin = time.monotonic()
-      self._log.dev_bleu(step, dev.bleu(params), time.monotonic() - begin)
-    self._log.measuring('dev perplexity')
-    perplexity = dev.perplexity(params)
-    self._log.dev(step, perplexity)
-    self._patience.add(perplexity)
-
-  def _ended(self, step: int) -> bool:
-    """Whether the first host's patience has ended: only there all records are known."""
-    if not self._patience.most:
-      return False
-    if ended := bool(hosts.from_first_host(np.int32(self._patience.ended))):
-      self._log.say(
-        f'step {step}: no better dev perplexity in {self._patience.most} checkpoints '
-        '(patience): the training ends'
-      )
-    return ended
-
-  def _leaves_alone(self) -> bool:
-    """Whether a signal asks this host to stop, and no other host has to agree."""
-    return self._alone and self._interruption.requested
-
-  def _updates(
+  def _update(
     self, state: TrainState, step: int, goal: int
   ) -> tuple[TrainState, int, bool]:
     """Makes updates up to `goal`, or until a host has to save or to stop.
@@ -179,7 +267,8 @@ class Loop:
         stop, save = self._account(step, previous)
       previous = sums
       step += 1
-      self._writer.check()
+      if self._writer:
+        self._writer.check()
     if previous is not None:
       stop = self._account(step, previous, due=True)[0] or stop
     return state, step, stop
@@ -197,15 +286,42 @@ class Loop:
       pairs = self._trainer.batch(step - 1).pairs
       self._log.skipped(step, [int(pair) for pair in pairs.flat if pair >= 0])
     if self._skips == MAX_SKIPS:
+      newest = self._writer.newest() if self._writer else ''
       raise Diverged(
-        f'no finite update in {MAX_SKIPS} steps on end, up to step {step}. '
-        f'{self._writer.newest()}'
+        f'no finite update in {MAX_SKIPS} steps on end, up to step {step}. {newest}'
       )
     record = self._meter.add(step, values, due)
     if record is not None:
       record |= self._made_by
     self._log.advance(record)
-    astray = self._divergence.add(record) if record else None
-    if astray:
-      self._log.say(astray)
+    if record and (warning := self._divergence.add(record)):
+      self._log.say(warning)
     return bool(requests[0]), bool(requests[1])
+
+  def _measure(self, step: int, state: TrainState, dev: Dev) -> None:
+    """Measures BLEU, if due, then perplexity: its record marks the step as measured."""
+    params = self._trainer.devices.on_this_host(state.params)
+    every = self._config.bleu_every_checkpoints * self._config.checkpoint_every_steps
+    if dev.bleu and (step == self._config.train_steps or every and step % every == 0):
+      self._log.measuring('dev BLEU')
+      begin = time.monotonic()
+      self._log.dev_bleu(step, dev.bleu(params), time.monotonic() - begin)
+    self._log.measuring('dev perplexity')
+    perplexity = dev.perplexity(params)
+    self._log.dev(step, perplexity)
+    self._patience.add(perplexity)
+
+  def _has_ended(self, step: int) -> bool:
+    """Tells whether the first host's patience has ended: it alone has all records."""
+    most = self._patience.most
+    if not most or not hosts.from_first_host(np.int32(self._patience.ended)):
+      return False
+    self._log.say(
+      f'step {step}: no better dev perplexity in {most} checkpoints (patience): the '
+      'training ends'
+    )
+    return True
+
+  def _leaves_alone(self) -> bool:
+    """Tells whether a signal asks this host to stop, and no other has to agree."""
+    return self._alone and self._interruption.requested

@@ -2,39 +2,83 @@
 
 import functools
 import pathlib
+import time
 from collections.abc import Callable, Sequence
+from concurrent import futures
 from typing import Any
 
 import jax
 import ml_collections
 import numpy as np
-import optax
 
 from transformer_jax.data import batches
 from transformer_jax.data.batches import train_batches
-from transformer_jax.machine import hosts
+from transformer_jax.machine import hosts, platform
 from transformer_jax.machine.devices import Devices, compile_if_it_fits, without_data
 from transformer_jax.model import build
 from transformer_jax.runs.run import find_parent
 from transformer_jax.training import checkpoint, optimizer
-from transformer_jax.training.compilation import Programs
 from transformer_jax.training.step import StepInput, Sums, TrainState, train_step
 
 Tree = Any
+POLL = 0.1  # seconds
 
 
-def equation_3(config: ml_collections.ConfigDict) -> optimizer.Schedule:
-  """A config's learning rate."""
-  return optimizer.learning_rate(
-    config.model.d_model, config.warmup_steps, config.rate_factor
-  )
+class Programs:
+  """A compiled program for each shape of batch, in the order that they are given in.
 
+  Other threads compile them while training begins: XLA gives up Python's lock
+  meanwhile, so updates go on, of shapes that have a program. Leaving it as a context
+  drops those that wait and waits for the others: a process must not end while XLA
+  compiles in it.
+  """
 
-def adam(config: ml_collections.ConfigDict) -> optax.GradientTransformation:
-  """A config's optimizer."""
-  return optimizer.adam(
-    equation_3(config), config.adam_b1, config.adam_b2, config.adam_epsilon
-  )
+  def __init__(
+    self,
+    compile_for: Callable[[batches.Shape], Callable],
+    shapes: Sequence[batches.Shape],
+    say: Callable[[str], None] = lambda text: None,
+  ):
+    """Begins to compile; `compile_for` and `say` are called in other threads."""
+    self._pool = futures.ThreadPoolExecutor(platform.compiling_threads(), 'compile')
+    self._compile_for, self._say = compile_for, say
+    self._futures = {shape: self._pool.submit(self._compile, shape) for shape in shapes}
+
+  def _compile(self, shape: batches.Shape) -> Callable:
+    begin = time.monotonic()
+    program = self._compile_for(shape)
+    platform.trim_memory()
+    seconds = time.monotonic() - begin
+    if seconds > 1:  # else it was kept from before
+      done = 1 + sum(future.done() for future in self._futures.values())
+      self._say(
+        f'compiled {done} of {len(self._futures)}, for slices of {shape.rows} pairs of '
+        f'{shape.source} and {shape.target} tokens, in {seconds:.0f} s'
+      )
+    return program
+
+  def __enter__(self) -> 'Programs':
+    return self
+
+  def __exit__(self, *_: object) -> None:
+    self._pool.shutdown(cancel_futures=True)
+
+  def __getitem__(self, shape: batches.Shape) -> Callable:
+    """Returns a shape's program when it is compiled; raises what compiling raised."""
+    return self._futures[shape].result()
+
+  def wait(
+    self, shape: batches.Shape, unless: Callable[[], bool] = lambda: False
+  ) -> None:
+    """Returns when a shape's program is compiled, or once unless() is true."""
+    future = self._futures[shape]
+    while not future.done() and not unless():
+      futures.wait([future], POLL)
+
+  def wait_for_all(self) -> None:
+    """Returns when all are compiled; raises what compiling raised."""
+    for future in futures.as_completed(self._futures.values()):
+      future.result()
 
 
 class Trainer:
@@ -46,7 +90,7 @@ class Trainer:
     graph: the model without its parameters.
     learning_rate: of an update, counted from 0.
     at_once: how many of its slices a device computes at once, as far as compile() has
-      found out yet.
+      tried yet.
   """
 
   def __init__(
@@ -60,25 +104,64 @@ class Trainer:
     self.devices = devices or Devices(config.slices)
     self.batches = train_batches(config, corpus)
     self.graph, params = build.architecture(config)
-    self.learning_rate = equation_3(config)
-    self._transform = adam(config)
+    self.learning_rate = optimizer.learning_rate(config)
+    self._transform = optimizer.adam(config)
     self._shapes = params, jax.eval_shape(self._transform.init, params)
     self.at_once = self.devices.slices_at_once[0]
     self._programs: Programs
 
-  def compile(self, state: TrainState, shapes: Sequence[batches.Shape]) -> Programs:
+  def initial(self) -> TrainState:
+    """Returns a fresh state on the devices, or with the parameters of `init_from`.
+
+    Raises:
+      UserError: the checkpoint to start from is gone, damaged, or of another model.
+    """
+    if not self._config.init_from.run:
+      _, params = build.transformer(self._config)
+    elif hosts.is_first_host():
+      run, step = find_parent(self._config.init_from)
+      params = checkpoint.restore_params(run.checkpoints, step, self._shapes[0])
+    else:  # it gets the first host's
+      params = _zeros(self._shapes[0])
+    fresh = TrainState(np.int32(0), params, self._transform.init(params))
+    return self.devices.replicate(fresh)
+
+  def restore(self, folder: pathlib.Path) -> TrainState:
+    """Returns the newest checkpoint that is not damaged, or initial() without one.
+
+    Raises:
+      UserError: what checkpoint.restore_newest() and initial() raise.
+    """
+    state = None
+    if hosts.is_first_host():
+      state = checkpoint.restore_newest(folder, *self._shapes)
+    step = hosts.from_first_host(np.int32(0 if state is None else state.step))
+    if not step:
+      return self.initial()
+    if state is None:  # another host, which gets the first host's arrays
+      state = TrainState(step, *_zeros(self._shapes))
+    return self.devices.replicate(state)
+
+  def compile(
+    self,
+    state: TrainState,
+    shapes: Sequence[batches.Shape],
+    say: Callable[[str], None] = lambda text: None,
+  ) -> Programs:
     """Begins to compile a step for each shape, in this order, in other threads.
 
     Returns:
       The programs, which step() uses from now on; to be left as a context.
     """
     # The first step gives up the memory of the arrays themselves.
-    compiled = functools.partial(self._compiled, without_data(state))
-    self._programs = Programs(compiled, shapes)
+    compile_for = functools.partial(self._compile_for, without_data(state))
+    self._programs = Programs(compile_for, shapes, say)
     return self._programs
 
-  def _compiled(self, state: TrainState, shape: batches.Shape) -> jax.stages.Compiled:
-    """The step for one shape, with as many slices at once as memory allows.
+  def _compile_for(
+    self, state: TrainState, shape: batches.Shape
+  ) -> jax.stages.Compiled:
+    """Returns the step for a shape, with as many slices at once as memory allows.
 
     Other shapes do not try more slices than fitted here.
     """
@@ -94,16 +177,12 @@ class Trainer:
   def lower(
     self, state: TrainState, shape: batches.Shape, at_once: int
   ) -> jax.stages.Lowered:
-    """The step for one shape of batch, not compiled yet.
+    """Returns the step for one shape of batch, not compiled yet.
 
     Args:
       state: may be as without_data() returns it.
       at_once: how many of its slices a device computes at once.
     """
-    host = self.devices.host_slices
-    each = host.stop - host.start, shape.rows
-    source = np.zeros((*each, shape.source), np.int32)
-    target = np.zeros((*each, shape.target), np.int32)
     step = functools.partial(
       train_step,
       graph=self.graph,
@@ -111,11 +190,15 @@ class Trainer:
       epsilon_ls=self._config.epsilon_ls,
       at_once=at_once,
     )
+    host = self.devices.host_slices
+    each = host.stop - host.start, shape.rows
+    source = np.zeros((*each, shape.source), np.int32)
+    target = np.zeros((*each, shape.target), np.int32)
     inputs = self._inputs(source, target, False, False)
     return self.devices.pmap(step).lower(state, inputs)
 
   def batch(self, step: int) -> batches.Batch:
-    """This host's slices of the batch of update number `step`, from 0.
+    """Returns this host's slices of the batch of update number `step`, from 0.
 
     Its `pairs` are those of all slices.
     """
@@ -151,32 +234,11 @@ class Trainer:
   def _inputs(
     self, source: np.ndarray, target: np.ndarray, stop: bool, save: bool
   ) -> StepInput:
-    """What a step takes beside the state, on the devices."""
+    """Returns what a step takes beside the state, on the devices."""
     requests = np.full((len(source), 2), (stop, save), np.int32)
     seed = np.full(len(source), self._config.seed, np.int32)
     return self.devices.split(StepInput(source, target, requests, seed))
 
-  def initial(self) -> TrainState:
-    """A fresh state on the devices; its parameters may be those of `init_from`."""
-    if not self._config.init_from.run:
-      _, params = build.transformer(self._config)
-    elif hosts.is_first_host():
-      run, step = find_parent(self._config.init_from)
-      params = checkpoint.restore_params(run.checkpoints, step, self._shapes[0])
-    else:  # it gets the first host's
-      params = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), self._shapes[0])
-    fresh = TrainState(np.int32(0), params, self._transform.init(params))
-    return self.devices.replicate(fresh)
 
-  def restore(self, folder: pathlib.Path) -> TrainState:
-    """The newest checkpoint that is not damaged, or a fresh state if there is none."""
-    found = None
-    if hosts.is_first_host():
-      found = checkpoint.restore_newest(folder, *self._shapes)
-    step = hosts.from_first_host(np.int32(0 if found is None else found.step))
-    if not step:
-      return self.initial()
-    if found is None:  # another host, which gets the first host's arrays
-      zeros = lambda x: np.zeros(x.shape, x.dtype)
-      found = checkpoint.Saved(int(step), *jax.tree.map(zeros, self._shapes))
-    return self.devices.replicate(TrainState(np.int32(step), *found[1:]))
+def _zeros(shapes: Tree) -> Tree:
+  return jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), shapes)

@@ -1,0 +1,101 @@
+"""Which checkpoints are there, and which are averaged: none is left out in silence."""
+
+import json
+import pathlib
+import shutil
+
+import ml_collections
+import pytest
+
+from configs import base
+from transformer_jax.machine.errors import UserError
+from transformer_jax.runs.checkpoints import ASIDE, MANIFEST, steps
+from transformer_jax.runs.run import Run, chosen_steps
+
+
+def add(folder: pathlib.Path, *numbers: int) -> None:
+  """Finished checkpoints, as far as their names and manifests go."""
+  for step in numbers:
+    (folder / str(step)).mkdir(parents=True)
+    (folder / str(step) / MANIFEST).touch()
+
+
+@pytest.fixture
+def folder(tmp_path: pathlib.Path) -> pathlib.Path:
+  add(tmp_path / 'checkpoints', 1, 2, 3)
+  return tmp_path / 'checkpoints'
+
+
+def to_average(
+  folder: pathlib.Path, every: int, count: int, last: int | str | None = None
+) -> list[int]:
+  config = ml_collections.ConfigDict({'checkpoint_every_steps': every})
+  return chosen_steps(Run(folder.parent), config, count, last)
+
+
+def test_unfinished_ones_are_no_checkpoints(folder: pathlib.Path):
+  add(folder, 10, 100)
+  (folder / '3' / MANIFEST).unlink()
+  (folder / '2').rename(folder / '2.orbax-checkpoint-tmp')
+  (folder / '4').mkdir()
+  (folder / 'notes').mkdir()
+  assert steps(folder) == [1, 10, 100]
+  assert steps(folder / 'nowhere') == []
+
+
+def test_one_that_is_missing_is_not_left_out(folder: pathlib.Path, capsys):
+  """Within those to average, or as the newest; fewer or older when asked, not else."""
+  add(folder, 4, 5, 6)
+  assert to_average(folder, 1, 3) == [4, 5, 6]
+  (folder / '5' / MANIFEST).unlink()
+  with pytest.raises(UserError) as caught:
+    to_average(folder, 1, 3)
+  assert str(caught.value) == (
+    f'{folder / "5"} has no manifest.json, one of 3 to average up to step 6: put it '
+    'back, or give --average=1'
+  )
+  assert to_average(folder, 1, 1) == [6]
+  (folder / '6').rename(folder / f'6{ASIDE}')
+  (folder / '5').rename(folder / '7')
+  with pytest.raises(UserError, match='7 has no .* or give --step, one of .1, 2, 3, 4'):
+    to_average(folder, 1, 1)
+  assert to_average(folder, 1, 2, last=4) == [3, 4]
+  with pytest.raises(UserError, match='6 was damaged .* 6.damaged, one of 1'):
+    to_average(folder, 1, 1, last=6)
+  with pytest.raises(UserError, match='is not there, one of 2 '):
+    to_average(folder, 1, 2, last=10**20)
+  shutil.rmtree(folder / '7')
+  assert to_average(folder, 1, 2) == [3, 4]
+  (folder.parent / 'metrics.jsonl').write_text('{"step": 5, "saved": true}\n')
+  with pytest.raises(UserError, match='5 is not there, one of 2 to average'):
+    to_average(folder, 1, 2)
+  assert capsys.readouterr().err == ''
+
+
+def test_a_short_run_has_fewer_to_average(folder: pathlib.Path, capsys):
+  """All of it are taken, which is said; the newest, and multiples before it."""
+  assert to_average(folder, 1, 5) == [1, 2, 3]
+  assert capsys.readouterr().err == 'averaging 3 checkpoints: no more were made\n'
+  assert to_average(folder, 2, 2) == [2, 3]
+
+
+def test_the_best_on_dev(folder: pathlib.Path):
+  """By what the config asks for; alone, unless more are asked for."""
+  run, config = Run(folder.parent), base.get_config()
+  write = lambda: (folder.parent / 'config.json').write_text(
+    config.to_json_best_effort()
+  )
+  lines = [{'step': s, 'dev_perplexity': abs(s - 2), 'dev_bleu': s} for s in (1, 2, 3)]
+  run.metrics.write_text(''.join(json.dumps(line) + '\n' for line in lines[:2]))
+  write()
+  with pytest.raises(UserError, match='no best checkpoint: train with --config.b'):
+    to_average(folder, 1, 1, last='best')
+  config.best_by = 'perplexity'
+  write()
+  assert to_average(folder, 1, 1, last='best') == [2]
+  assert to_average(folder, 1, 2, last='best') == [1, 2]
+  config.best_by = 'bleu'
+  write()
+  run.metrics.write_text('')
+  with pytest.raises(UserError, match='no dev bleu was measured yet'):
+    to_average(folder, 1, 1, last='best')
