@@ -5,6 +5,8 @@ names of archives and members.
 """
 
 import collections
+import functools
+import http.server
 import importlib.abc
 import importlib.machinery
 import io
@@ -14,6 +16,7 @@ import resource
 import shutil
 import sys
 import tarfile
+import threading
 import types
 from collections.abc import Iterator
 
@@ -22,7 +25,6 @@ from tensorflow_datasets.core import shuffle
 from tensorflow_datasets.core.download import checksums
 from tensorflow_datasets.translate import wmt, wmt14
 
-import toy.host
 from transformer_jax.data import tfds
 from transformer_jax.machine.errors import UserError
 
@@ -61,16 +63,35 @@ def expected(subsets: dict[str, Sides]) -> collections.Counter:
   )
 
 
+class Host:
+  """Serves the files of a folder."""
+
+  def __init__(self, folder: pathlib.Path):
+    self.folder = folder
+    quiet = {'log_message': lambda *_: None}
+    handler = type('Handler', (http.server.SimpleHTTPRequestHandler,), quiet)
+    serve = functools.partial(handler, directory=folder)
+    self._server = http.server.ThreadingHTTPServer(('127.0.0.1', 0), serve)
+    threading.Thread(target=self._server.serve_forever, daemon=True).start()
+
+  def url(self, path: str) -> str:
+    return f'http://127.0.0.1:{self._server.server_port}/{path}'
+
+  def close(self) -> None:
+    self._server.shutdown()
+    self._server.server_close()
+
+
 @pytest.fixture
-def host(tmp_path: pathlib.Path, monkeypatch) -> Iterator[toy.host.Host]:
+def host(tmp_path: pathlib.Path, monkeypatch) -> Iterator[Host]:
   (tmp_path / 'www').mkdir()
-  host = toy.host.Host(tmp_path / 'www')
+  host = Host(tmp_path / 'www')
   offer(host, monkeypatch, small())
   yield host
   host.close()
 
 
-def offer(host: toy.host.Host, patch: pytest.MonkeyPatch, subsets: dict) -> None:
+def offer(host: Host, patch: pytest.MonkeyPatch, subsets: dict) -> None:
   """Puts archives on the host, and makes tfds expect them."""
   archives = collections.defaultdict(dict)
   for name in [*TRAIN, 'newstest2013', 'newstest2014']:
@@ -117,7 +138,7 @@ def test_downloaded_prepared_and_read(host, tmp_path: pathlib.Path):
   pairs = [*source.pairs()]
   assert collections.Counter(pairs) == expected(small())
   assert source.name == 'wmt14_translate/de-en/1.0.0 train' and len(source.files) == 1
-  host.close()
+  shutil.rmtree(host.folder)
   again = tfds.source(('de', 'en'), tmp_path / 'data')
   assert [*again.pairs()] == [*again.pairs()] == [pair[::-1] for pair in pairs]
 
