@@ -58,6 +58,7 @@ def get_config(pair: str = 'en-de') -> ml_collections.ConfigDict:
       'beam': 4,
       'alpha': 0.6,
       'extra_length': 50,  # output limit: source length + this
+      'constrained': False,  # a parser's search writes nothing but trees
       # Positions of a batch: of the source in a search, of the longer side when dev
       # perplexity is measured
       'decode_tokens': 4096,

@@ -49,6 +49,7 @@ def get_config(arg: str = 'wsj') -> ml_collections.ConfigDict:
   config.data.character_coverage, config.data.byte_fallback = 1.0, False
   config.data.max_length = 512
   config.extra_length = 300
+  config.constrained = True
   if of_wsj:
     _paper(config, 32000 if arg == 'semi' else 16000)
   else:

@@ -51,6 +51,7 @@ TRANSLATION = Task(
     score_lines=_score_lines,
     comparison_lines=bleu.comparison_lines,
   ),
+  constraint=None,
   section=None,
 )
 
@@ -71,4 +72,6 @@ def task_of(config: ml_collections.ConfigDict) -> Task:
     raise UserError(
       f"best_by=bleu: {task.name} has no BLEU; take 'perplexity' (--config.best_by)"
     )
+  if config.get('constrained') and task.constraint is None:
+    raise UserError(f'constrained=True: {task.name} is free (--config.constrained)')
   return task

@@ -144,7 +144,7 @@ def test_no_hypothesis_splits_its_line(tmp_path: pathlib.Path):
   scores = -np.arange(1.0, len(ids) + 1)[None]
   found = Hypotheses(tokens[None], scores, scores, scores > 0)
   one = Translator(tiny_config(), TRANSLATION, Vocabularies(spelt, spelt), model()[1])
-  one._search = lambda length, nbest: lambda params, source: lambda: found
+  one._search = lambda length, nbest: lambda params, source, sizes: lambda: found
   (hypotheses,) = one.translate(['one'], 3)
   assert [h.tokens for h in hypotheses] == ids
   for h, end in zip(hypotheses, ends, strict=True):

@@ -2,6 +2,7 @@
 
 import functools
 import itertools
+import operator
 import pathlib
 from collections.abc import Callable, Iterator, Sequence
 
@@ -10,7 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from transformer_jax.data.vocabulary import EOS, PAD
+from toy.table_models import BeamCache
+from transformer_jax.data.vocabulary import BOS, EOS, PAD
+from transformer_jax.decoding.beam_search import Search
 from transformer_jax.machine.errors import UserError
 from transformer_jax.parsing import treebanks, trees
 from transformer_jax.parsing.tree_mask import TreeMask
@@ -99,6 +102,46 @@ def test_mutants_do_not():
       assert 'a prefix' in str(error) or 'a hypothesis' in str(error), name
 
 
+@pytest.mark.parametrize('beam', [1, 64])
+def test_a_search_under_the_mask_finds_the_best_trees(beam: int):
+  """By a random model of the token before; a wide beam finds all, a narrow one one."""
+  case, rows = 1, 8
+  _, words, limit = CASES[case]
+  mask, size = TreeMask.of(PLAIN), len(PLAIN)
+  logits = np.random.default_rng(0).normal(0, 3, (rows, size, size))
+  look_up = jax.vmap(operator.getitem)
+  search = Search(
+    step=lambda tokens, _, cache, tables: (look_up(tables, tokens), cache),
+    cache_lengths=[limit],
+    beam=beam,
+    nbest=beam,
+    alpha=1.0,
+    bos=BOS,
+    eos=EOS,
+    pad=PAD,
+    mask=lambda state: mask(
+      state.live, state.position, jnp.full(rows, words), state.limits
+    ),
+  )
+  cache = BeamCache(jnp.zeros((rows, beam)))
+  tables = jnp.asarray(logits, jnp.float32)
+  found = search(cache, tables, jnp.full(rows, limit))
+  log_probs = logits - np.logaddexp.reduce(logits, -1, keepdims=True)
+  for row in range(rows):
+    scores = {}
+    for output in all_trees(case):
+      pairs = zip((BOS, *output), (*output, EOS), strict=True)
+      total = sum(log_probs[row, a, b] for a, b in pairs)
+      scores[*output, EOS] = total / ((5 + len(output) + 1) / 6)
+    best = sorted(scores, key=scores.get, reverse=True)
+    ours = [tuple(one[one != PAD].tolist()) for one in np.asarray(found.tokens[row])]
+    if beam == 1:
+      assert ours[0] in scores and found.finished[row, 0]
+      continue
+    assert ours[: len(best)] == best and not found.finished[row, len(best) :].any()
+    np.testing.assert_allclose(found.scores[row, 0], scores[best[0]], rtol=1e-5)
+
+
 @pytest.mark.parametrize('numbers', [0, 20])
 def test_random_walks_end_in_trees_of_the_words(numbers: int):
   """Of 1 to 30 words, with limits from the least on; some numbers have no token."""
@@ -180,5 +223,5 @@ def test_a_tree_that_the_limit_is_too_short_for_is_of_the_first_words():
 
 
 def test_a_vocabulary_of_something_else_is_refused():
-  with pytest.raises(UserError, match='has no tag: is it of trees'):
+  with pytest.raises(UserError, match='needs a vocabulary of the target alone'):
     TreeMask.of(SPECIALS + ['a', 'b'])

@@ -5,6 +5,8 @@ import pathlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import jax
+
 from transformer_jax.data.corpus import Corpus, Splits
 from transformer_jax.machine.errors import UserError
 
@@ -62,6 +64,24 @@ class Section:
   write: Callable[[Sequence[Any], Sequence[Any], Any, int], tuple[str, list]]
 
 
+# Takes tokens [B, K, L], how many of them are written, and each sentence's size and
+# limit [B]; returns what is added to the next token's logits: 0 or -inf [B, K, W].
+Mask = Callable[[jax.Array, jax.Array, jax.Array, jax.Array], jax.Array]
+
+
+@dataclasses.dataclass(frozen=True)
+class Constraint:
+  """What a search with `constrained` may write.
+
+  Attributes:
+    size: takes a line; returns what the mask needs to know of it.
+    mask: takes the texts of the target's pieces; returns the mask of a search.
+  """
+
+  size: Callable[[str], int]
+  mask: Callable[[Sequence[str]], Mask]
+
+
 @dataclasses.dataclass(frozen=True)
 class Task:
   """What the core has to know of a task.
@@ -77,6 +97,7 @@ class Task:
     read: takes a line; returns it in the form of the model's training sources.
     finish: takes a line and the model's output for it; returns the output as one line,
       and the number of repairs of each kind, {} for none.
+    constraint: on a search; None if outputs are free.
     section: of the report; None if results stand in the paper's Tables 2 and 3.
   """
 
@@ -87,6 +108,7 @@ class Task:
   read: Callable[[str], str]
   finish: Callable[[str, str], tuple[str, dict[str, int]]]
   scorer: Scorer
+  constraint: Constraint | None
   section: Section | None
 
   def splits(

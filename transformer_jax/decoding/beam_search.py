@@ -99,6 +99,9 @@ class Search:
     beam: K.
     nbest: F, K at most. A search for fewer is over sooner.
     alpha: of the length penalty.
+    mask: takes the state; returns what is added to the logits of the next token: 0 or
+      -inf [B, K, W]. Tokens with -inf are never generated, as PAD and BOS. None masks
+      no token.
   """
 
   step: Callable[..., tuple[jax.Array, Cache]]
@@ -109,6 +112,7 @@ class Search:
   bos: int
   eos: int
   pad: int
+  mask: Callable[[State], jax.Array] | None = None
 
   def __call__(self, cache: Cache, memory: Memory, limits: jax.Array) -> Hypotheses:
     """Returns the `nbest` best hypotheses of each sentence.
@@ -191,7 +195,10 @@ class Search:
     """
     # C tokens of a beam are enough; PAD and BOS may be two more.
     count = min(self.candidates + 2, logits.shape[2])
-    best, tokens, normalizer = ops.top_tokens(logits.astype(jnp.float32), count)
+    logits = logits.astype(jnp.float32)
+    best, tokens, normalizer = ops.top_tokens(logits, count)
+    if self.mask is not None:
+      best, tokens, _ = ops.top_tokens(logits + self.mask(state), count)
     never = ((tokens == self.pad) | (tokens == self.bos)) & (tokens != self.eos)
     return tokens, jnp.where(never, -jnp.inf, best) - normalizer[..., None]
 

@@ -121,8 +121,9 @@ class Evaluation:
       return False
     result, config = Result.read(path), self._loaded.config
     dtype = platform.decoding_dtype(config.decode_dtype).name
-    settings = result.decode_dtype, result.config.get('extra_length')
-    return settings == (dtype, config.extra_length)
+    keys = 'extra_length', 'constrained'
+    same = all(result.config.get(key) == config[key] for key in keys)
+    return result.decode_dtype == dtype and same
 
   def write(self, result: Result, outputs: Sequence[str]) -> None:
     """Writes the outputs and the result under translations/, and the run's newest."""

@@ -16,7 +16,13 @@ from flax import nnx
 from transformer_jax.data import text, token_files
 from transformer_jax.data.task import Task
 from transformer_jax.data.vocabulary import BOS, EOS, PAD, Vocabularies
-from transformer_jax.decoding.beam_search import Hypotheses, Search
+from transformer_jax.decoding.beam_search import (
+  Cache,
+  Hypotheses,
+  Memory,
+  Search,
+  State,
+)
 from transformer_jax.machine import files, platform
 from transformer_jax.machine.devices import map_rows, replicate_read_only, round_up
 from transformer_jax.machine.errors import UserError
@@ -76,7 +82,9 @@ class Translator:
     self._prepare = jax.jit(lambda params: search_weights(params, self.dtype))
     self.use(params)
     self._longest = build.longest_side(config)
-    self._task = task
+    self._task, self._mask = task, None
+    if config.constrained:
+      self._mask = task.constraint.mask(vocabularies.target.pieces())
     self._output = SOURCE_LENGTHS[-1] + config.extra_length
     if config.model.positions == 'learned':
       self._output = min(self._output, config.model.max_positions)
@@ -105,7 +113,11 @@ class Translator:
     before: tuple | None = None  # the batch that the devices work on
     for length, rows, batch in progress(list(self._batches(ids, order))):
       source = token_files.padded([ids[i] for i in batch], rows, length)
-      wait = self._search(length, nbest)(self._weights, source)
+      sizes = np.zeros(rows, np.int32)
+      if self._mask is not None:
+        size = self._task.constraint.size
+        sizes[: len(batch)] = [size(sentences[i]) for i in batch]
+      wait = self._search(length, nbest)(self._weights, source, sizes)
       if before is not None:  # its words are read while the devices work on this one
         self._collect(*before, sentences, results)
       before = batch, wait
@@ -160,7 +172,7 @@ class Translator:
 
   def _search(
     self, length: int, nbest: int
-  ) -> Callable[[Tree, np.ndarray], Callable[[], Hypotheses]]:
+  ) -> Callable[[Tree, np.ndarray, np.ndarray], Callable[[], Hypotheses]]:
     if (length, nbest) not in self._searches:
       beam, alpha, extra = (
         self._config[key] for key in ('beam', 'alpha', 'extra_length')
@@ -171,11 +183,22 @@ class Translator:
       # source's bucket. So start small.
       lengths = sorted({min(size, most) for size in (length // 2, length, most)})
 
-      def search(weights: SearchWeights, source: jax.Array) -> Hypotheses:
+      def mask(state: State) -> jax.Array:
+        _, sizes = state.memory
+        return self._mask(state.live, state.position, sizes, state.limits)
+
+      def search(
+        weights: SearchWeights, source: jax.Array, sizes: jax.Array
+      ) -> Hypotheses:
         model = nnx.merge(self._graph, weights.params)
+
+        def step(tokens: jax.Array, position: jax.Array, cache: Cache, memory: Memory):
+          cross_attention, _ = memory
+          return model.step(tokens, position, cache, cross_attention, weights.table)
+
         words = (source != PAD).sum(1)
         beam_search = Search(
-          step=lambda *state: model.step(*state, weights.table),
+          step=step,
           cache_lengths=lengths,
           beam=beam,
           nbest=nbest,
@@ -183,9 +206,10 @@ class Translator:
           bos=BOS,
           eos=EOS,
           pad=PAD,
+          mask=None if self._mask is None else mask,
         )
         cache = model.empty_cache(len(source), beam, lengths[0])
-        memory = model.precompute_cross_attention(source)
+        memory = model.precompute_cross_attention(source), sizes
         return beam_search(cache, memory, (words + extra) * (words > 0))
 
       self._searches[length, nbest] = map_rows(search)

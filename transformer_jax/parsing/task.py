@@ -7,10 +7,11 @@ from typing import Any
 
 from transformer_jax.data import sources
 from transformer_jax.data.corpus import Corpus, Splits
-from transformer_jax.data.task import Outputs, Scorer, Section, Task
+from transformer_jax.data.task import Constraint, Outputs, Scorer, Section, Task
 from transformer_jax.machine.errors import UserError
 from transformer_jax.parsing import evalb, pcfg, treebanks, trees
 from transformer_jax.parsing.evalb import Parsing
+from transformer_jax.parsing.tree_mask import TreeMask
 from transformer_jax.parsing.trees import Repairs, Tree
 from transformer_jax.runs.result import Result
 
@@ -110,5 +111,6 @@ PARSING = Task(
     score_lines=_score_lines,
     comparison_lines=_comparison_lines,
   ),
+  constraint=Constraint(size=lambda line: len(trees.words(line)), mask=TreeMask.of),
   section=Section(read_baseline=pcfg.read_baseline, write=_section),
 )

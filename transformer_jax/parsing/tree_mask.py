@@ -43,7 +43,7 @@ class TreeMask(NamedTuple):
     """Reads the tokens of a vocabulary, `pieces` by id.
 
     Raises:
-      UserError: the vocabulary has no tag.
+      UserError: the vocabulary is not one of whole tokens.
     """
     names = [piece.removeprefix(_SPACE) for piece in pieces]
     opened, closed = ({n[1:] for n in names if n[:1] == bracket} for bracket in '()')
@@ -61,8 +61,12 @@ class TreeMask(NamedTuple):
         kind[token], value[token] = _NUMBER, int(name[1:])
       elif name != trees.TRACE:
         kind[token] = _TAG
-    if not (kind == _TAG).any():
-      raise UserError('the vocabulary of the target has no tag: is it of trees?')
+    is_token = [piece[0] in f'{_SPACE}<' for piece in pieces]
+    if not all(is_token) or not (kind == _TAG).any():
+      raise UserError(
+        'constrained=True needs a vocabulary of the target alone, whose pieces are the '
+        'tokens of trees: give --config.model.target_vocab_size when the corpus is made'
+      )
     return cls(kind, value, 2 if (kind == _NUMBER).any() else 1)
 
   def __call__(

@@ -124,6 +124,7 @@ class Config(Schema):
   beam: Few
   alpha: Annotated[float, Meta(ge=-10, le=10)]
   extra_length: FewOrNone
+  constrained: bool
   decode_tokens: Tokens
   decode_dtype: DType
   seed: FromZero
