@@ -6,6 +6,8 @@ import re
 
 import pytest
 
+from toy.corpus import CORPUS
+from transformer_jax.data import cleaning
 from transformer_jax.machine.errors import UserError
 from transformer_jax.parsing import treebanks, trees
 from transformer_jax.parsing.trees import Tree
@@ -87,17 +89,20 @@ def test_files_may_be_compressed_and_have_several_trees_a_line(tmp_path: pathlib
 FLAWED = TREE + '(S (NN two words))\n' + TREE * 2 + '(S (NN))\n' + TREE
 
 
-def test_flawed_trees_are_left_out_of_training_and_told(
-  tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
-):
+def test_flawed_trees_are_left_out_of_training_and_told(tmp_path: pathlib.Path):
   path = tmp_path / 'a.mrg'
   path.write_text(FLAWED)
   files = {'train': ('a', 'a+subtrees'), 'dev': ('a:3-4',), 'test': ('a:3-5',)}
   splits = treebanks.read_splits(tmp_path, files, 1)
-  plain, parts = splits['train']
-  assert [*plain.pairs()] == [PAIR] * 4 and [*parts.pairs()] == []
-  flaw = "line 2: two words, 'two' and 'words', in one bracket"
-  assert capsys.readouterr().err == f'2 of 6 trees left out; {path}, {flaw}\n'
+  texts = [tmp_path / 'words', tmp_path / 'tokens']
+  limits = CORPUS.cleaning._replace(off=True)
+  plain, parts = cleaning.write_clean_text(
+    splits['train'], texts, ('en', 'tree'), limits, target=str
+  )
+  assert texts[0].read_text() == f'{PAIR[0]}\n' * 4
+  flaw = f"{path}, line 2: two words, 'two' and 'words', in one bracket"
+  assert plain == (6, 4, {f'flawed (the first: {flaw})': 2})
+  assert parts == (0, 0, {})
   assert [*splits['dev'][0].pairs()] == [PAIR] * 2, 'none is in this part'
   with pytest.raises(UserError, match=re.escape(f'{path}, line 5: nothing in')):
     [*splits['test'][0].pairs()]

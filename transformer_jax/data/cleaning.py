@@ -194,12 +194,16 @@ def write_clean_text(
     ]
     bar = stack.enter_context(tqdm(desc='reading', unit=' pairs', unit_scale=True))
     for source in sources:
-      read, faults, sample = 0, Counter(), []
+      read, faults, sample, flawed = 0, Counter(), [], ''
       for pair in source.pairs():
         read += 1
         if read % 1000 == 0:
           bar.update(1000)
-        reason = fault(pair, limits)
+        if isinstance(pair, UserError):
+          flawed = flawed or f'flawed (the first: {pair})'
+          reason = flawed
+        else:
+          reason = fault(pair, limits)
         if reason is not None:
           faults[reason] += 1
           continue

@@ -36,7 +36,8 @@ class Source(NamedTuple):
 
   name: str  # for the card and for messages, without folders
   files: tuple[pathlib.Path, ...]  # that the pairs are read from, if any are
-  pairs: Callable[[], Iterator[Pair]]  # reads them in order, from the start
+  # Reads them in order, from the start; in training an error stands for a flawed one.
+  pairs: Callable[[], Iterator[Pair | UserError]]
   # Whether its words count as text: not if its pairs are pieces of another source's.
   is_text: bool = True
 

@@ -10,6 +10,7 @@ import dataclasses
 import itertools
 import math
 import pathlib
+import sys
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -320,7 +321,8 @@ def _whole(path: pathlib.Path) -> list[Tree]:
   """Returns the trees of a file, without the flawed ones."""
   both = [*treebanks.read_flawed(path)]
   flaws = [tree for tree in both if isinstance(tree, UserError)]
-  treebanks.tell_flaws(flaws, len(both))
+  if flaws:
+    print(f'{len(flaws)} of {len(both):,} trees left out; {flaws[0]}', file=sys.stderr)
   return [tree for tree in both if not isinstance(tree, UserError)]
 
 

@@ -11,7 +11,6 @@ import itertools
 import pathlib
 import random
 import re
-import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -66,12 +65,6 @@ def read_flawed(
   yield from itertools.islice(all_trees, first - 1, last)
 
 
-def tell_flaws(flaws: Sequence[UserError], trees: int) -> None:
-  """Says on stderr how many flawed trees are left out of `trees`, and the first."""
-  if flaws:
-    print(f'{len(flaws)} of {trees:,} trees left out; {flaws[0]}', file=sys.stderr)
-
-
 def _text(path: pathlib.Path) -> Iterator[str]:
   for number, line in enumerate(text.read_lines(path), 1):
     if line is None:
@@ -96,22 +89,19 @@ def tree_file(
 
   Args:
     part: the numbers of the first and the last tree, from 1; None is all of them.
-    leave_out: leaves flawed trees out, and tells their number and the first of them on
-      stderr; otherwise they are an error.
+    leave_out: yields an error in place of a flawed tree; otherwise raises it.
   """
   name = path.name + (f', trees {part[0]} to {part[1]}' if part else '')
   first, last = part or (1, None)
-  told = False  # subtrees and substitutions read the file again
 
-  def pairs() -> Iterator[Pair]:
-    nonlocal told
-    count, flaws = 0, []
+  def pairs() -> Iterator[Pair | UserError]:
+    count = 0
     for tree in read_flawed(path, first, last):
       count += 1
       if not isinstance(tree, UserError):
         yield pair(tree)
       elif leave_out:
-        flaws.append(tree)
+        yield tree
       else:
         raise tree
     if last is not None and count != last - first + 1:
@@ -119,9 +109,6 @@ def tree_file(
         f'{path} has {count} trees from number {first} on, {name} are '
         f'{last - first + 1}'
       )
-    if not told:
-      tell_flaws(flaws, count)
-    told = True
 
   return Source(name, (path,), pairs)
 
@@ -285,8 +272,9 @@ def _journal(raw_dir: pathlib.Path) -> pathlib.Path:
 
 
 def _trees(treebank: Source) -> Iterator[Tree]:
-  for words, tokens in treebank.pairs():
-    yield Tree(words.split(' '), tokens.split(' '))
+  for lines in treebank.pairs():
+    if not isinstance(lines, UserError):
+      yield Tree(*(line.split(' ') for line in lines))
 
 
 def _size(tree: Tree) -> int:
