@@ -85,7 +85,7 @@ class Scored(NamedTuple):
   def test_set(self) -> str:
     """The name of the text it was scored on, as its config tells it."""
     split = self.result.split
-    if self.data['reader'] == 'embedded':
+    if self.data['reader'] == 'embedded' or split not in self.data['files']:
       return f'{self.data["name"]} {split}'
     names = self.data['files'][split]
     return '+'.join(map(set_name, [names] if isinstance(names, str) else names))

@@ -64,12 +64,6 @@ class Cleaning(Schema):
   drop_untranslated: bool
 
 
-class Files(Schema):
-  train: Names
-  dev: Names
-  test: Names
-
-
 class InitFrom(Schema):
   run: str
   step: FromZero
@@ -83,7 +77,7 @@ class Data(Schema):
   source_language: Name
   target_language: Name
   raw_dir: str
-  files: Files
+  files: dict[Literal['train', 'dev', 'test'], Names]  # of those that are read
   suffix: str
   tokenized: bool
   tags: bool
@@ -166,8 +160,9 @@ def check(config: Mapping[str, Any], flag: str = '--config.') -> None:
 
 def _sentence(error: str, config: Mapping[str, Any], flag: str) -> str:
   """What msgspec says of a value, after `key=value:` and with the flag that sets it."""
-  said, _, path = error.partition(' - at `$')
-  key = path.rstrip('`').lstrip('.').partition('[')[0]
+  said, _, path = error.partition(' - at ')
+  keys = re.search(r'`\$\.?([^`[]*)', path)
+  key = keys[1] if keys else ''
   if key_alone := re.search('(unknown|required) field `(.+)`', said):
     name = f'{key}.{key_alone[2]}'.lstrip('.')
     if key_alone[1] == 'required':

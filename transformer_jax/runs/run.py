@@ -381,7 +381,7 @@ def start_from(
   names = [f'data.{name}' for name in sorted(TREES_ALONE)]
   _check_equal(names, config, theirs, f'{parent} reads or writes otherwise')
   free = {*VOCABULARY_SIZES, *TRAINING_ALONE}
-  names = [f'model.{name}' for name in sorted(theirs.model.keys() - free)]
+  names = [f'model.{name}' for name in sorted({*theirs.model} - free)]
   _check_equal(names, config, theirs, f'{parent} has a model of other sizes')
   config.init_from.run = str(parent.resolve())
   sums = (words.sha256 for words in run.vocabularies())
