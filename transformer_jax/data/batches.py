@@ -23,7 +23,7 @@ from transformer_jax.machine.errors import UserError
 PAPER_TOKENS = 25_000  # about so many source and target tokens a batch; section 5.1
 ALL = slice(None)
 
-# The number of rows may differ by this share from what gives "approximately 25000"
+# The number of rows may differ by this fraction from what gives "approximately 25000"
 # tokens, if a class of lengths then fills whole batches.
 ROWS_MAY_DIFFER = 0.12
 
@@ -86,13 +86,13 @@ def choose_lengths(histogram: np.ndarray, count: int) -> list[int]:
   return chosen[::-1]
 
 
-def _rows(wanted: float, class_rows: float) -> int:
-  """The rows of a slice: about `wanted`.
+def _rows(usual: float, class_rows: float) -> int:
+  """The rows of a slice: about `usual`.
 
   If that takes little change, they are such that a class of lengths, of which a slice
   has `class_rows` rows in an epoch, fills whole batches.
   """
-  usual = max(1, round(wanted))
+  usual = max(1, round(usual))
   even = math.ceil(class_rows / max(1, round(class_rows / usual)))
   return even if abs(even / usual - 1) <= ROWS_MAY_DIFFER else usual
 
@@ -116,7 +116,7 @@ class Batches:
     shapes: of the slices of its batches.
     steps_per_epoch: batches of an epoch.
     mean_tokens: source and target tokens of a batch, the mean over an epoch.
-    padding: the share of an epoch's positions, both sides, that hold no token.
+    padding: the fraction of an epoch's positions, both sides, that hold no token.
 
   Raises:
     UserError: there is no pair, or the sides differ in their number of sentences.
@@ -168,13 +168,13 @@ class Batches:
     counts = np.zeros(len(bounds), np.int64)
     np.add.at(counts, class_of, self._sums[0])
     ends = np.cumsum(counts)
-    pairs, place = np.empty(ends[-1], np.uint32), ends - counts
+    pairs, start_of = np.empty(ends[-1], np.uint32), ends - counts
     for start, longer, _ in self._blocks():
       classes = class_of[longer]
       for i in range(len(bounds)):
         members = np.flatnonzero(classes == i)
-        pairs[place[i] : place[i] + len(members)] = start + members
-        place[i] += len(members)
+        pairs[start_of[i] : start_of[i] + len(members)] = start + members
+        start_of[i] += len(members)
     return pairs, ends
 
   def _cut(self, bounds: list[int], tokens: int, padded: bool) -> None:
@@ -220,8 +220,8 @@ class Batches:
 
     Those that no batch left in its epoch needs come last.
     """
-    epoch, place = divmod(step, self.steps_per_epoch)
-    left = self._shape_of[self._order(epoch)[1][place:]]
+    epoch, index = divmod(step, self.steps_per_epoch)
+    left = self._shape_of[self._order(epoch)[1][index:]]
     return list(dict.fromkeys([*(self.shapes[i] for i in left), *self.shapes]))
 
   def batch(self, step: int, host_slices: slice = ALL) -> Batch:
@@ -230,9 +230,9 @@ class Batches:
     Args:
       host_slices: the slices whose sentences are read; `pairs` is of all slices.
     """
-    epoch, place = divmod(step, self.steps_per_epoch)
+    epoch, index = divmod(step, self.steps_per_epoch)
     pairs, order = self._order(epoch)
-    number = order[place]
+    number = order[index]
     shape, start = self.shapes[self._shape_of[number]], self._starts[number]
     rows = np.full(shape.rows * self.slices, -1, np.int64)
     chosen = pairs[start : start + len(rows)]

@@ -61,7 +61,7 @@ _COMMON = {
   'fr': {'le', 'la', 'les', 'et', 'que', 'il', 'est', 'une', 'dans', 'pour', 'qui'},
 }
 
-# The share of common words that a text must have. In other languages it has fewer.
+# The fraction of common words that a text must have. In other languages it has fewer.
 _ENOUGH = 0.02
 
 
@@ -116,7 +116,7 @@ def _words(line: str) -> tuple[int, int]:
 
 
 def _alphanumeric(line: str) -> float:
-  """The share of letters and digits among the characters that are no spaces."""
+  """The fraction of letters and digits among the characters that are no spaces."""
   characters = len(line) - line.count(' ')
   return sum(map(str.isalnum, line)) / characters if characters else 1.0
 

@@ -162,15 +162,15 @@ class Side:
 
   def pad(self, rows: np.ndarray, length: int) -> np.ndarray:
     """Sentences `rows` with EOS, padded: [len(rows), length] int32; row -1 is empty."""
-    place = np.arange(length)
+    position = np.arange(length)
     starts = self.offsets[rows]
     counts = self.ends[rows] - starts  # none for row -1, which starts at the end
     words = np.zeros((len(rows), length), TOKENS)
     if len(self.tokens):
       # Each row reads on into the next sentence, which is faster than selecting its own
       # tokens; what is not its own is replaced below.
-      np.take(self.tokens, starts[:, None] + place, out=words, mode='clip')
-    block = np.where(place < counts[:, None], words, PAD).astype(np.int32)
+      np.take(self.tokens, starts[:, None] + position, out=words, mode='clip')
+    block = np.where(position < counts[:, None], words, PAD).astype(np.int32)
     real = np.flatnonzero(rows >= 0)
     block[real, counts[real]] = EOS
     return block
