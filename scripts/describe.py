@@ -10,13 +10,13 @@ from absl import flags
 
 from transformer_jax.data import card
 from transformer_jax.data.batches import train_batches
-from transformer_jax.data.corpus import Corpus, data_dir, folder_of, name_apart
+from transformer_jax.data.corpus import Corpus, data_dir, folder_of, rename_if_changed
 from transformer_jax.machine import cli, files
 from transformer_jax.model import flops
 from transformer_jax.runs import config
 
 FLAGS = cli.Flags(__doc__)
-CONFIG = FLAGS.config('What to describe.', name_apart)
+CONFIG = FLAGS.config('What to describe.', rename_if_changed)
 JSON = flags.DEFINE_bool(
   'json', False, 'One JSON object instead of lines.', FLAGS.values
 )

@@ -10,7 +10,7 @@ Without it the run can translate, but not be scored.
 
 from absl import flags, logging
 
-from transformer_jax.data.corpus import DataFlags, name_apart
+from transformer_jax.data.corpus import DataFlags, rename_if_changed
 from transformer_jax.exchange.import_model import import_model
 from transformer_jax.machine import cli
 from transformer_jax.machine.signals import Interruption
@@ -18,7 +18,7 @@ from transformer_jax.tasks import task_of
 
 FLAGS = cli.Flags(__doc__)
 INPUT = FLAGS.path('input', None, "The model's folder.", required=True)
-CONFIG = FLAGS.config('Languages, search and corpus of the run.', name_apart)
+CONFIG = FLAGS.config('Languages, search and corpus of the run.', rename_if_changed)
 WORKDIR = FLAGS.path('workdir', None, 'A new folder.', required=True)
 PREPARE = flags.DEFINE_bool(
   'prepare', False, "Encode the config's corpus with its vocabulary.", FLAGS.values

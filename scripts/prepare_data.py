@@ -7,13 +7,13 @@ python -m scripts.prepare_data --verify=data/wmt14.en-de
 from absl import app
 
 from transformer_jax.data import card, prepare
-from transformer_jax.data.corpus import DataFlags, name_apart
+from transformer_jax.data.corpus import DataFlags, rename_if_changed
 from transformer_jax.machine import cli
 from transformer_jax.runs import config
 from transformer_jax.tasks import task_of
 
 FLAGS = cli.Flags(__doc__)
-CONFIG = FLAGS.config('Whose corpus to prepare.', name_apart, required=False)
+CONFIG = FLAGS.config('Whose corpus to prepare.', rename_if_changed, required=False)
 VERIFY = FLAGS.path(
   'verify', None, 'Only checks this prepared folder against its card.'
 )

@@ -17,7 +17,7 @@ import numpy as np
 from absl import flags, logging
 
 from transformer_jax.data import prepare
-from transformer_jax.data.corpus import DataFlags, name_apart
+from transformer_jax.data.corpus import DataFlags, rename_if_changed
 from transformer_jax.machine import cli, errors
 from transformer_jax.machine.signals import Interruption
 from transformer_jax.runs import config as configs
@@ -25,7 +25,9 @@ from transformer_jax.runs.run import Run, start_from
 from transformer_jax.tasks import task_of
 
 FLAGS = cli.Flags(__doc__)
-CONFIG = FLAGS.config("What to train; the run's own by default.", name_apart, False)
+CONFIG = FLAGS.config(
+  "What to train; the run's own by default.", rename_if_changed, False
+)
 WORKDIR = FLAGS.path('workdir', None, "The run's folder.", required=True)
 INIT_FROM = FLAGS.path('init_from', None, 'A run whose model and vocabulary to take.')
 DETERMINISTIC = flags.DEFINE_bool(

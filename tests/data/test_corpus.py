@@ -7,7 +7,7 @@ import pytest
 from toy.corpus import CORPUS, config_of
 from toy.steps import corpus, tiny_config
 from transformer_jax.data.batches import train_batches
-from transformer_jax.data.corpus import Corpus, folder_of, name_apart, set_name
+from transformer_jax.data.corpus import Corpus, folder_of, rename_if_changed, set_name
 from transformer_jax.machine.cli import Flags
 from transformer_jax.machine.errors import UserError
 
@@ -16,7 +16,7 @@ ROOT = pathlib.Path(__file__).parents[2]
 
 def name(*overrides: str, config: str = 'multi30k.py:en-de') -> str:
   table = Flags('')
-  holder = table.config('', name_apart)
+  holder = table.config('', rename_if_changed)
   table.parse(['x', f'--config={ROOT}/configs/{config}', *overrides])
   return holder.value.data.name
 

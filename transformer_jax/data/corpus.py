@@ -28,7 +28,7 @@ WMT14 = {'newstest2013': 'sacrebleu:wmt13', 'newstest2014': 'sacrebleu:wmt14/ful
 LOCK, PARTIAL = '.lock', '.partial'
 
 # Settings of trees, and what they are for all other lines.
-TREES_ALONE = {'tags': True, 'numbers': False, 'whole_words': False}
+TREE_SETTINGS = {'tags': True, 'numbers': False, 'whole_words': False}
 
 
 class Source(NamedTuple):
@@ -136,7 +136,7 @@ def folder_of(name: str, data_dir: pathlib.Path) -> pathlib.Path:
   return data_dir / name
 
 
-def name_apart(
+def rename_if_changed(
   config: ml_collections.ConfigDict,
   plain: ml_collections.ConfigDict,
   overridden: Collection[str],

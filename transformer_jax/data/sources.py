@@ -16,7 +16,7 @@ from transformer_jax.data import cleaning, parquet, text, tfds
 from transformer_jax.data.corpus import (
   SACREBLEU,
   SPLITS,
-  TREES_ALONE,
+  TREE_SETTINGS,
   WMT14,
   Cleaning,
   Corpus,
@@ -108,7 +108,7 @@ def target(corpus: Corpus) -> Callable[[str], str]:
 
   Raises UserError if a setting for trees is used.
   """
-  for key, plain in TREES_ALONE.items():
+  for key, plain in TREE_SETTINGS.items():
     if getattr(corpus, key) != plain:
       raise UserError(f'--config.data.{key}={not plain}: only trees have such lines')
   return lambda line: line

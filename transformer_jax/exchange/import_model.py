@@ -13,7 +13,7 @@ import safetensors
 from safetensors.numpy import load_file
 
 from transformer_jax.data import card, prepare, vocabulary
-from transformer_jax.data.corpus import folder_of, name_apart
+from transformer_jax.data.corpus import folder_of, rename_if_changed
 from transformer_jax.data.task import Task
 from transformer_jax.data.vocabulary import BOS, EOS, PAD, SPECIAL, UNK
 from transformer_jax.exchange import PARTIAL, marian, new_folder, pieces
@@ -170,7 +170,7 @@ def _corpus(
   if (corpus / card.CARD).is_file() and sums(card.vocabularies(corpus)) == sums(words):
     return corpus
   config.init_from.vocabulary = sums(words)
-  name_apart(config, plain, ())
+  rename_if_changed(config, plain, ())
   corpus = folder_of(config.data.name, data_dir)
   if preparation is None:
     return corpus if (corpus / card.CARD).is_file() else None

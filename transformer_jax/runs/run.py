@@ -13,7 +13,7 @@ from typing import NamedTuple
 import ml_collections
 
 from transformer_jax.data import card, vocabulary
-from transformer_jax.data.corpus import TREES_ALONE, Corpus, name_apart
+from transformer_jax.data.corpus import TREE_SETTINGS, Corpus, rename_if_changed
 from transformer_jax.data.vocabulary import Vocabularies
 from transformer_jax.machine import files
 from transformer_jax.machine.errors import UserError
@@ -378,7 +378,7 @@ def start_from(
     raise UserError(
       f'{parent} is a run of {theirs.task}, and the config of {config.task}'
     )
-  names = [f'data.{name}' for name in sorted(TREES_ALONE)]
+  names = [f'data.{name}' for name in sorted(TREE_SETTINGS)]
   _check_equal(names, config, theirs, f'{parent} reads or writes otherwise')
   free = {*VOCABULARY_SIZES, *TRAINING_ALONE}
   names = [f'model.{name}' for name in sorted({*theirs.model} - free)]
@@ -387,7 +387,7 @@ def start_from(
   sums = (words.sha256 for words in run.vocabularies())
   config.init_from.vocabulary = ' '.join(dict.fromkeys(sums))
   config.model.update({name: theirs.model[name] for name in VOCABULARY_SIZES})
-  name_apart(config, plain, ())  # another vocabulary encodes its corpus
+  rename_if_changed(config, plain, ())  # another vocabulary encodes its corpus
   own = Run(workdir)
   if own.is_started:
     before = own.config().init_from

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import ml_collections
 
 from transformer_jax.data import prepare
-from transformer_jax.data.corpus import DataFlags, name_apart
+from transformer_jax.data.corpus import DataFlags, rename_if_changed
 from transformer_jax.data.task import Task
 from transformer_jax.machine.cli import Flags
 from transformer_jax.machine.errors import UserError
@@ -115,7 +115,7 @@ def load_config(
   """The config that the trainer makes for a run of --config=NAME and other flags."""
   words = [w for w in trainer_flags if re.match('--?(config[.]|init_from)', w)]
   table = Flags('')
-  config = table.config('', name_apart)
+  config = table.config('', rename_if_changed)
   parent = table.path('init_from', None, '')
   table.parse(['train', f'--config={name}', *words])
   if parent.value:
