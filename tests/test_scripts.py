@@ -32,7 +32,7 @@ REFUSED = [
   ('train --workdir=x --config.seed=2', 'changes a config: give --config=FILE too'),
   # Configs
   ('prepare_data', 'give --config, or --verify'),
-  ('train --workdir=x', 'x holds no run to go on with: give --config='),
+  ('train --workdir=x', 'starts one with --config='),
   ('prepare_data --config=configs/nothing.py', 'no such file; there are: configs/base'),
   (
     'prepare_data --config=configs/multi30k.py:en-de,up',
@@ -59,7 +59,10 @@ REFUSED = [
   ('sweep --per_node=0', 'flag --per_node=0: 0 is not'),
   ('evaluate --workdir=x --step=1.5', 'flag --step=1.5: a whole number, or best'),
   (f'benchmark {MULTI30K} --rows=abc', 'rows=abc: numbers of 1 or more'),
-  (f'benchmark {MULTI30K} --what=decoding --beams=4,2000', 'beam=2000: a whole number'),
+  (
+    f'benchmark {MULTI30K} --what=decoding --beams=4,2000',
+    'beam=2000: expected a whole',
+  ),
   ('table1 --output=x.json --n=64', '--n wants two different numbers or more'),
   ('report run --sustained_tflops=nan', ': more than 0, and finite'),
   ('train --workdir=', 'flag --workdir=: is empty'),

@@ -4,10 +4,10 @@
 - `untrained.write(folder)`: a run's folder with random parameters, for tests of
   decoding, export and pictures. `SIZES` are its sizes: change as little as needed,
   for each other size, slice or length is another program to compile.
-
 - `steps`: `train_step` on numbers of devices, of one tiny model and one batch's shape.
 - `runs`, `programs`: a task that trains in a second (`TINY`) or until it translates
   (`SETTINGS`), and our commands on it in forked processes, which start quickly.
+- `forms`: an accelerator's forms of the operations.
 - `results`: results as evaluations leave them.
 
 Tests have one CPU device. A test of several devices has the marker `devices`; it runs
