@@ -1,7 +1,6 @@
 """A whole training: from a config, a corpus and a folder to the last checkpoint."""
 
 import contextlib
-import json
 import pathlib
 import sys
 import time
@@ -16,6 +15,7 @@ from transformer_jax.data import batches, card, token_files
 from transformer_jax.machine import environment, hosts, platform
 from transformer_jax.machine.errors import UserError
 from transformer_jax.machine.signals import Interruption
+from transformer_jax.runs.config import as_json
 from transformer_jax.runs.metrics import Patience, best_step
 from transformer_jax.runs.run import Run
 from transformer_jax.training import checkpoint
@@ -63,7 +63,7 @@ def train(
   with contextlib.ExitStack() as stack:
     if first:
       stack.enter_context(run.locked())
-      run.check_given(json.loads(config.to_json_best_effort()))
+      run.check_config(as_json(config))
       print('making the model', file=sys.stderr, flush=True)
     hosts.check_same(config.to_json_best_effort() + card.read_card(corpus).identity)
     trainer = Trainer(config, corpus)
