@@ -19,7 +19,6 @@ import numpy as np
 from tqdm import tqdm
 
 from transformer_jax.data.corpus import Cleaning, Pair, Source
-from transformer_jax.data.text import convert_to_utf8
 from transformer_jax.machine.errors import UserError
 
 # NUL, and characters that some reader takes for the end of a line. In a training pair
@@ -152,7 +151,7 @@ def check_is_text(name: str, read: int, faults: Mapping[str, int]) -> None:
   if not (count := sum(wrong.values())):
     return
   told = f'{name}: {count:,} of {read:,} pairs are no text ({describe_faults(wrong)})'
-  remedy = f'if it is in another encoding, {convert_to_utf8("LATIN1")} or the like'
+  remedy = 'if it is in another encoding, convert it, as by iconv -f LATIN1 -t UTF-8'
   if 2 * count > read:
     raise UserError(f'{told}: {remedy}')
   print(f'WARNING: {told}; they are left out. {remedy.capitalize()}', file=sys.stderr)

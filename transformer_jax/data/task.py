@@ -5,8 +5,6 @@ import pathlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import jax
-
 from transformer_jax.data.corpus import Corpus, Splits
 from transformer_jax.machine.errors import UserError
 
@@ -64,9 +62,10 @@ class Section:
   write: Callable[[Sequence[Any], Sequence[Any], Any, int], tuple[str, list]]
 
 
-# Takes tokens [B, K, L], how many of them are written, and each sentence's size and
-# limit [B]; returns what is added to the next token's logits: 0 or -inf [B, K, W].
-Mask = Callable[[jax.Array, jax.Array, jax.Array, jax.Array], jax.Array]
+# Of JAX arrays, which are slow to import: takes tokens [B, K, L], how many of them are
+# written, and each sentence's size and limit [B]; returns what is added to the next
+# token's logits: 0 or -inf [B, K, W].
+Mask = Callable[[Any, Any, Any, Any], Any]
 
 
 @dataclasses.dataclass(frozen=True)

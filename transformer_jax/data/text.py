@@ -65,7 +65,7 @@ def read_lines(path: pathlib.Path) -> Iterator[str | None]:
   blocks, count = read_blocks(path), 0
   rest = next(blocks, b'')
   if rest.startswith((b'\xff\xfe', b'\xfe\xff')):
-    raise UserError(f'{path} is UTF-16: {convert_to_utf8("UTF-16")}')
+    raise UserError(f'{path} is UTF-16: convert it by iconv -f UTF-16 -t UTF-8')
   rest = rest.removeprefix(b'\xef\xbb\xbf')
   for block in itertools.chain([b''], blocks):
     lines = (rest + block).split(b'\n')
@@ -89,11 +89,6 @@ def decode_line(line: bytes) -> str | None:
     return line.removesuffix(b'\r').decode()
   except UnicodeDecodeError:
     return None
-
-
-def convert_to_utf8(encoding: str) -> str:
-  """What to do with a text of another encoding, in words."""
-  return f'convert it by iconv -f {encoding} -t UTF-8'
 
 
 def read_segments(path: pathlib.Path) -> Iterator[str]:
