@@ -34,7 +34,7 @@ TRANSLATE = 'transformer_jax.decoding.translate:Translator.translate'
 COMPILE = 'jax.stages:Lowered.compile'
 RESTORE = 'transformer_jax.training.checkpoint:restore'
 LEARN = 'transformer_jax.data.vocabulary:learn_pieces'
-BOOTSTRAP = 'transformer_jax.scoring.significance:bootstrap_intervals'
+BOOTSTRAP = 'transformer_jax.scoring.bleu:score'
 
 
 @pytest.fixture(scope='module')
