@@ -21,6 +21,8 @@ import jax
 
 from transformer_jax.machine import cli
 
+# All tests' programs are kept here, so that each is compiled once.
+CACHE = pathlib.Path(__file__).parents[2] / '.pytest_cache' / 'd'
 SERVER = multiprocessing.get_context('forkserver')
 SERVER.set_forkserver_preload(
   ['transformer_jax.training.loop', 'sacrebleu', 'toy.programs']
@@ -91,7 +93,7 @@ class Program:
   ):
     self._log = folder / f'{name}.{time.monotonic_ns()}.log'
     self._log.touch()
-    environment = {'XDG_CACHE_HOME': str(folder / 'cache')} | environment
+    environment = {'XDG_CACHE_HOME': str(CACHE)} | environment
     arguments = name, list(options), str(self._log), devices, dict(hold), environment
     self._process = SERVER.Process(target=_run, args=arguments, daemon=True)
     self._process.start()
