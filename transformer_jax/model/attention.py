@@ -89,7 +89,7 @@ class MultiHeadAttention(nnx.Module):
     q = self._split_heads(self._linear(x, self.query, self.query_bias))
     weights = attention_weights(q, memory.k, mask)
     dropped = drop(weights).astype(memory.v.dtype)
-    heads = jnp.einsum('bhtm,bhmv->bthv', dropped, memory.v)
+    heads = ops.weighted_values(dropped, memory.v).swapaxes(1, 2)
     concatenated = heads.reshape(*x.shape[:2], -1)
     return self._linear(concatenated, self.output, self.output_bias), weights
 

@@ -114,6 +114,14 @@ def scores(axes: str, q: Float[Array, '...'], k: Float[Array, '...']) -> jax.Arr
   return _einsum_in_float32(axes, q, k)
 
 
+@_on_cpu(ops_cpu.weighted_values)
+def weighted_values(
+  weights: Float[Array, 'B H T M'], v: Float[Array, 'B H M V']
+) -> Float[Array, 'B H T V']:
+  """Returns each head's values, summed by the weights of attention (equation 1)."""
+  return jnp.einsum('bhtm,bhmv->bhtv', weights, v)
+
+
 @_on_cpu(ops_cpu.logits)
 def logits(
   x: Float[Array, '*rows D'], table: Float[Array, 'W D']

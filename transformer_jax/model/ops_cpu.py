@@ -112,6 +112,13 @@ def _sum_of_rows(x: Float[Array, 'N O']) -> Float[Array, ' O']:
   return jnp.ones(len(folded), x.dtype) @ folded
 
 
+def weighted_values(
+  weights: Float[Array, 'B H T M'], v: Float[Array, 'B H M V']
+) -> Float[Array, 'B H T V']:
+  """Returns weights V; the barrier keeps the transposition that follows separate."""
+  return lax.optimization_barrier(jnp.einsum('bhtm,bhmv->bhtv', weights, v))
+
+
 def logits(
   x: Float[Array, '*rows D'], table: Float[Array, 'W D']
 ) -> Float32[Array, '*rows W']:
