@@ -254,15 +254,12 @@ def test_bleu_of_dev_in_training(tmp_path: pathlib.Path):
   loaded = LoadedRun(run, TRANSLATION)
   params = jax.tree.map(lambda x: (x + x[::-1]) * 0.8, loaded.params)
   sources, references = card.read_text(corpus, 'dev')
-  texts = {}
-  for beam in (1, 4):
-    config.beam = beam
-    rest = TRANSLATION, run.vocabularies(), params
-    best = Translator(config, *rest).translate(sources, 1)
-    texts[beam] = [one.text for (one,) in best]
-  assert texts[1][:7] != texts[4][:7]
+  config.beam = 1
+  rest = TRANSLATION, run.vocabularies(), params
+  greedy = [one.text for (one,) in Translator(config, *rest).translate(sources, 1)]
   metric = bleu.sacrebleu('de', False, False)
-  expected = metric.percent(texts[1][:7], references[:7])
+  expected = metric.percent(greedy[:7], references[:7])
+  config.beam = 4
   measure = DevBleu(config, TRANSLATION, corpus)
   assert measure(params) == expected
   compiled = []
