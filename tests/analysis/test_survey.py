@@ -11,10 +11,10 @@ import pytest
 
 from toy import corpus, untrained
 from transformer_jax.analysis import survey
+from transformer_jax.analysis.alignment import Aligner
 from transformer_jax.analysis.maps import KINDS, Maps
 from transformer_jax.data import token_files
 from transformer_jax.data.vocabulary import EOS
-from transformer_jax.decoding.alignment import Aligner
 from transformer_jax.decoding.loaded_run import LoadedRun, Pair
 from transformer_jax.machine.errors import UserError
 from transformer_jax.runs.run import Run

@@ -5,10 +5,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from transformer_jax.analysis.alignment import Aligner
 from transformer_jax.analysis.maps import KINDS, LONGEST, RunAttention, is_punctuation
 from transformer_jax.data import token_files
 from transformer_jax.data.vocabulary import EOS
-from transformer_jax.decoding.alignment import Aligner
 from transformer_jax.decoding.loaded_run import LoadedRun, Pair
 from transformer_jax.machine.errors import UserError
 from transformer_jax.training.perplexity import Perplexity
