@@ -33,7 +33,7 @@ ROOT = pathlib.Path(__file__).parents[1]
 # Programs that tests compile are kept for the next run, but not among the user's own.
 # `pytest --cache-clear` deletes them.
 jax.config.update('jax_compilation_cache_dir', str(ROOT / '.pytest_cache/d/compiled'))
-jax.config.update('jax_persistent_cache_min_compile_time_secs', 0.3)
+jax.config.update('jax_persistent_cache_min_compile_time_secs', 0.1)
 platform.set_cpu_flags()
 
 # Shapes and dtypes in signatures are checked at every call that a test makes.

@@ -137,6 +137,7 @@ def test_documented_code_runs(workdir: pathlib.Path, monkeypatch: pytest.MonkeyP
   assert (workdir / 'cross.png').is_file()
 
 
+@pytest.mark.slow
 def test_two_models_in_a_program_that_uses_jax(
   workdir: pathlib.Path, tmp_path: pathlib.Path
 ):
