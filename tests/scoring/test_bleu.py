@@ -91,6 +91,7 @@ def test_figures_of_the_perl_on_our_own_text(figure):
   check(figure, DATA)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   'figure', [figure for figure in FIGURES if figure not in OURS], ids=name
 )
