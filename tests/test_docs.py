@@ -4,7 +4,6 @@ import ast
 import collections
 import functools
 import importlib
-import json
 import pathlib
 import re
 import shlex
@@ -19,7 +18,6 @@ from transformer_jax.runs.result import Result
 
 ROOT = pathlib.Path(__file__).parents[1]
 PAGES = [*sorted(ROOT.glob('*.md')), *sorted((ROOT / 'docs').glob('*.md'))]
-NOTEBOOK = ROOT / 'docs' / 'quickstart.ipynb'
 SOURCES = sorted(p for f in ('configs', 'scripts') for p in (ROOT / f).glob('*.py'))
 SCRIPTS = sorted(p.stem for p in (ROOT / 'scripts').glob('[!_]*.py'))
 # Flags that a script cannot do without, for commands that leave them out.
@@ -81,8 +79,6 @@ def commands() -> dict[str, list[str]]:
   for path in SOURCES:
     doc = ast.get_docstring(ast.parse(path.read_text()), clean=False) or ''
     texts[named(path)] = doc.replace('\npython', '\n  python')
-  cells = json.loads(NOTEBOOK.read_text())['cells']
-  texts[named(NOTEBOOK)] = ''.join('\n  ' + ''.join(c['source']) for c in cells)
   for target in ('quickstart', 'evidence') if shutil.which('make') else ():
     make = ['make', '-n', '-C', str(ROOT), target, 'RAW_DIR=.']
     printed = subprocess.run(make, capture_output=True, text=True, check=True).stdout
@@ -125,7 +121,6 @@ def test_commands_parse(
 
 def test_commands_are_seen():
   assert len(commands()['README.md']) > 10 and 'configs/table3.py' in commands()
-  assert len(commands()['docs/quickstart.ipynb']) == 2
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """A run in Python: what it translates, how it scores, and where it looks."""
 
 import functools
-import json
 import os
 import pathlib
 import re
@@ -122,18 +121,13 @@ def test_what_cannot_be(model: LoadedRun, workdir: pathlib.Path):
 
 
 def test_documented_code_runs(workdir: pathlib.Path, monkeypatch: pytest.MonkeyPatch):
-  """That of docs/python.md, and the notebook's that is no command."""
-  docs = pathlib.Path(transformer_jax.__file__).parents[1] / 'docs'
-  blocks = re.findall(
-    '```python\n(.*?)```', (docs / 'python.md').read_text(), re.DOTALL
-  )
-  cells = json.loads((docs / 'quickstart.ipynb').read_text())['cells']
-  cells = [''.join(cell['source']) for cell in cells if cell['cell_type'] == 'code']
+  """That of docs/python.md."""
+  page = pathlib.Path(transformer_jax.__file__).parents[1] / 'docs' / 'python.md'
+  blocks = re.findall('```python\n(.*?)```', page.read_text(), re.DOTALL)
   monkeypatch.chdir(workdir)
-  for code in (blocks, [cell for cell in cells if not cell.startswith('!')]):
-    names = {'sources': ['one'], 'targets': ['eins']}
-    exec('\n'.join(code).replace('runs/quickstart', str(workdir)), names)
-    assert names['model'].translate(['']) == ['']
+  names = {'sources': ['one'], 'targets': ['eins']}
+  exec('\n'.join(blocks).replace('runs/quickstart', str(workdir)), names)
+  assert names['model'].translate(['']) == ['']
   assert (workdir / 'cross.png').is_file()
 
 
