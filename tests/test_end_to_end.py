@@ -184,7 +184,7 @@ def test_interrupted_equals_straight(tmp_path: pathlib.Path, capsys):
   capsys.readouterr()
   train(config, broken.workdir, corpus)
   printed = capsys.readouterr()
-  assert largest.name in printed.out and 'going on from step 2' in printed.err
+  assert largest.name in printed.err and 'going on from step 2' in printed.err
 
   for step in (2, 4, 6):
     states = (

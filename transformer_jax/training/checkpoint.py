@@ -16,6 +16,7 @@ from typing import Any
 import jax
 import numpy as np
 import orbax.checkpoint as ocp
+from absl import logging
 from orbax.checkpoint import checkpoint_managers as policies
 
 from transformer_jax.machine import files
@@ -304,10 +305,15 @@ def average(folder: pathlib.Path, chosen: Sequence[int], params: Tree) -> Tree:
 
 def _read(path: pathlib.Path, example: Tree) -> Tree:
   """Returns the arrays of one part of a checkpoint, in a tree like `example`."""
-  with ocp.StandardCheckpointer(multiprocessing_options=ALONE) as reader:
-    _check_shapes(path, reader.metadata(path).item_metadata.tree, example)
-    target = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), example)
-    return reader.restore(path, target)
+  verbosity = logging.get_verbosity()
+  logging.set_verbosity(logging.ERROR)  # a part has no metadata of a step of its own
+  try:
+    with ocp.StandardCheckpointer(multiprocessing_options=ALONE) as reader:
+      _check_shapes(path, reader.metadata(path).item_metadata.tree, example)
+      target = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), example)
+      return reader.restore(path, target)
+  finally:
+    logging.set_verbosity(verbosity)
 
 
 def _check_shapes(path: pathlib.Path, stored: Tree, example: Tree) -> None:
