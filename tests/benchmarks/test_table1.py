@@ -130,7 +130,7 @@ def test_flops_of_layers(name: str):
     counted = counting.flops(function, draw(n, d), *weights)
     assert counted == 2 * MULTIPLY_ADDS[name](n, d, reach)
     if name in paper.TABLE_1:
-      order = paper.TABLE_1[name].per_layer.value
+      order = paper.TABLE_1[name].cost
       # Blocks are of r - 1 positions: their neighbourhood's middle is in both halves.
       ratios.add(counted / order(n, d, reach, reach - 1))
   assert len(ratios) == (name in paper.TABLE_1)

@@ -9,9 +9,8 @@ import pytest
 
 from toy.jobs import STEPS, called, make_jobs, states, wait_until
 from transformer_jax.machine import environment
-from transformer_jax.machine.errors import UserError
 from transformer_jax.runs import jobs as module
-from transformer_jax.runs.jobs import Job, JobClaimed, run_jobs
+from transformer_jax.runs.jobs import Job, run_jobs
 from transformer_jax.runs.sweep import describe_progress
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -63,7 +62,7 @@ def test_a_run_without_its_result_failed(tmp_path: pathlib.Path):
   assert states(jobs) == ['failed'] and f'no result of step {STEPS}' in told
 
 
-@pytest.mark.parametrize('text', ['', '{"step": 2', '[]', '{}', '{"step": 10}'])
+@pytest.mark.parametrize('text', ['{"step": 2', '{"step": 10}'])
 def test_a_damaged_result_is_none(tmp_path: pathlib.Path, text: str):
   """Nor is one of fewer steps: the run is scored again."""
   jobs = make_jobs(tmp_path, 'a')
@@ -72,15 +71,6 @@ def test_a_damaged_result_is_none(tmp_path: pathlib.Path, text: str):
   assert states(jobs) == ['waiting']
   run_here(jobs)
   assert states(jobs) == ['done']
-
-
-@pytest.mark.parametrize('text', ['{"exit_c', '[]', '{"exit_code": 3}'])
-def test_a_damaged_note_is_named(tmp_path: pathlib.Path, text: str):
-  jobs = make_jobs(tmp_path, 'a')
-  jobs[0].run.workdir.mkdir(parents=True)
-  (jobs[0].run.workdir / 'sweep.json').write_text(text)
-  with pytest.raises(UserError, match='sweep.json: damaged .* delete it'):
-    run_here(jobs)
 
 
 def test_a_folder_that_cannot_be_written(tmp_path: pathlib.Path):
@@ -113,8 +103,7 @@ def test_two_that_begin_at_once(tmp_path: pathlib.Path):
   first = threading.Thread(target=job.attempt, args=(stop.is_set, {}, print))
   first.start()
   wait_until((job.run.workdir / 'ready').exists)
-  with pytest.raises(JobClaimed):
-    job.attempt(lambda: False, {}, print)
+  assert job.attempt(lambda: False, {}, print) == 'running'
   stop.set()
   first.join()
   assert called(job) == ['train']

@@ -15,18 +15,11 @@ from transformer_jax.runs.metrics import Patience, read_records
   ('lines', 'said'),
   [
     (['{"step": "2"}'], 'Expected `int`, got `str` - at `$.step`'),
-    (['{"step": true}'], '$.step'),
-    (['{"step": 1.5}'], '$.step'),
     (['{"step": 2, "loss": null}'], '$.loss'),
-    (['{"step": 2, "target_tokens": {}}'], '$.target_tokens'),
-    (['{"step": 2, "device": []}'], '$.device'),
     (['{"loss": 2}'], 'missing required field `step`'),
-    (['[2]'], 'Expected `object`'),
     (['{"step": 2, "device": "\udcff"}', '{"step": 3}'], 'utf-8'),
     # Torn in the middle: the rest of the line is lost, and all after it may be
     (['{"step": 2, "lo', '{"step": 3}'], 'truncated'),
-    (['{"step": 2, "lo{"step": 3}', ''], 'malformed'),
-    (['', '{"step": 3}'], 'truncated'),
   ],
 )
 def test_a_line_that_is_no_record(lines: list[str], said: str, tmp_path: pathlib.Path):
@@ -39,7 +32,7 @@ def test_a_line_that_is_no_record(lines: list[str], said: str, tmp_path: pathlib
   assert said in str(caught.value)
 
 
-@pytest.mark.parametrize('torn', ['{"step": 4, "lo', '{', '{"step": 2', '\0\0\n', '\n'])
+@pytest.mark.parametrize('torn', ['{"step": 4, "lo', '{"step": 2', '\0\0\n'])
 def test_a_torn_last_line_is_left_out(torn: str, tmp_path: pathlib.Path):
   path = tmp_path / 'metrics.jsonl'
   path.write_text('{"step": 1}\n{"step": 2, "loss": 3}\n' + torn)

@@ -1,6 +1,5 @@
 """A run's folder belongs to one config, one corpus and one trainer at a time."""
 
-import errno
 import fcntl
 import json
 import os
@@ -255,58 +254,32 @@ def test_fewer_steps_than_were_made(run: Run, corpus, config):
   Run.open(run.workdir, config, corpus)
 
 
-def test_results_of_checkpoints_that_are_gone(run: Run, corpus, config):
-  """Trained anew, the run would find them and take them for its own."""
-  (run.checkpoints / '30').mkdir(parents=True)
-  (run.workdir / 'translations').mkdir()
-  Run.open(run.workdir, config, corpus)
-  (run.checkpoints / '30').rmdir()
-  with pytest.raises(UserError, match='translations are of checkpoints that are gone'):
-    Run.open(run.workdir, config, corpus)
-
-
 SAVED = '{"step": 57, "loss": 1.0}\n{"step": 50, "saved": true}\n'
 
 
-@pytest.mark.parametrize('how', ['gone', 'empty', 'dangling', 'without any'])
-def test_checkpoints_that_are_gone(how: str, run: Run, corpus, config):
-  """Trained anew, the run would take what it had for nothing, and cut its metrics."""
+@pytest.mark.parametrize('rest', ['metrics.jsonl', 'translations'])
+def test_checkpoints_that_are_gone(rest: str, run: Run, corpus, config):
+  """Trained anew, the run would take the metrics and results of before for its own."""
   run.metrics.write_text(SAVED)
-  if how == 'dangling':
-    run.checkpoints.symlink_to('/not/mounted')
-    expected = f'{run.checkpoints} is a link to /not/mounted, which is not there: mount'
-  else:
-    if how != 'gone':
-      run.checkpoints.mkdir()
-    if how == 'without any':
-      for name in ('050', '50.damaged', '55.partial'):
-        (run.checkpoints / name).mkdir()
-    expected = f'{run.checkpoints} holds no checkpoint, and {run.metrics} tells of one '
-    expected += 'of step 50: put them back; to train from the first step on, move '
+  (run.workdir / 'translations').mkdir()
+  (run.checkpoints / '50').mkdir(parents=True)
+  Run.open(run.workdir, config, corpus)
+  (run.checkpoints / '50').rename(run.checkpoints / '50.damaged')
+  if rest != 'metrics.jsonl':
+    run.metrics.unlink()
   for _ in range(2):
-    with pytest.raises(UserError) as caught:
+    with pytest.raises(UserError, match=f'holds no checkpoint, and .*{rest} tells of'):
       Run.open(run.workdir, config, corpus)
-    assert str(caught.value).startswith(expected)
-    assert run.metrics.read_text() == SAVED
-  if how == 'dangling':
-    run.checkpoints.unlink()
-  run.metrics.rename(run.workdir / 'old.jsonl')
+  shutil.rmtree(run.workdir / 'translations')
+  run.metrics.unlink(missing_ok=True)
   Run.open(run.workdir, config, corpus)
 
 
 def test_before_the_first_checkpoint_a_run_begins_anew(run: Run, corpus, config):
-  """It was killed then, and nothing is gone; but a link that leads nowhere is told."""
+  """It was killed then, and nothing is gone."""
   run.metrics.write_text('{"step": 5, "loss": 1.0}\n{"step": 5, "dev_perplexity": 2}\n')
   Run.open(run.workdir, config, corpus)
-  run.metrics.write_text(SAVED)
-  (run.checkpoints / '45').mkdir(parents=True)
-  Run.open(run.workdir, config, corpus)
-  assert run.newest_saved() == 50
-  shutil.rmtree(run.checkpoints)
-  run.metrics.unlink()
-  run.checkpoints.symlink_to('/not/mounted')
-  with pytest.raises(UserError, match='which is not there'):
-    Run.open(run.workdir, config, corpus)
+  assert run.newest_saved() == 0
 
 
 def test_no_corpus_and_no_run(config, tmp_path: pathlib.Path):
@@ -330,9 +303,7 @@ def test_a_kill_while_the_run_is_made(corpus, config, tmp_path: pathlib.Path):
 # Read
 
 
-@pytest.mark.parametrize(
-  'content', ['', '[]', 'null', '5', '"x"', '{"a":', '[' * 10**5]
-)
+@pytest.mark.parametrize('content', ['', '[]', '{"a":'])
 def test_a_damaged_config(content: str, tmp_path: pathlib.Path):
   (tmp_path / 'config.json').write_text(content)
   with pytest.raises(UserError, match='config.json: damaged '):
@@ -355,26 +326,12 @@ def test_training_so_far_is_up_to_the_step(tmp_path: pathlib.Path):
   }
 
 
-def test_training_of_which_a_part_was_not_recorded(tmp_path: pathlib.Path):
-  """Older records name neither devices nor commits."""
-  record = {'target_tokens': 5, 'seconds': 2.0}
-  lines = [{'step': 1}, {'step': 2, 'device': 'one', 'commit': 'a'}]
-  text = ''.join(json.dumps(line | record) + '\n' for line in lines)
-  (tmp_path / 'metrics.jsonl').write_text(text)
-  found = Run(tmp_path).training_so_far(2)
-  assert found['training_device'] is None and found['training_commit'] is None
-
-
-@pytest.mark.parametrize('module', ['runs.run', 'runs.result', 'report'])
-def test_reading_a_run_needs_no_reader_of_raw_text(module: str):
-  """They are slow to import, and need not be there where runs are only read."""
-  check = f"""
-import importlib, pkgutil, sys
-module = importlib.import_module('transformer_jax.{module}')
-prefix = module.__name__ + '.'
-for found in pkgutil.iter_modules(getattr(module, '__path__', []), prefix):
-  importlib.import_module(found.name)
-print(*sorted({{'pyarrow', 'babel', 'num2words', 'jax'}} & sys.modules.keys()))
+def test_a_report_needs_neither_jax_nor_readers_of_raw_text():
+  """They are slow to import."""
+  check = """
+import sys
+import transformer_jax.report.report
+print(*sorted({'pyarrow', 'babel', 'num2words', 'jax'} & sys.modules.keys()))
 """
   command = [sys.executable, '-c', check]
   done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
@@ -426,13 +383,3 @@ def test_a_look_at_the_lock_stops_no_trainer(tmp_path: pathlib.Path, monkeypatch
     monkeypatch.setattr(time, 'sleep', release)
     with Run(tmp_path).locked():
       assert (tmp_path / 'lock').read_text().startswith(f'process {os.getpid()} on ')
-
-
-def test_where_there_are_no_locks_it_says_so(tmp_path, monkeypatch, capsys):
-  def unsupported(*_: object):
-    raise OSError(errno.ENOLCK, 'No locks available')
-
-  monkeypatch.setattr(fcntl, 'flock', unsupported)
-  with Run(tmp_path).locked():
-    pass
-  assert 'lock: no lock (' in capsys.readouterr().out

@@ -6,7 +6,6 @@ import json
 import os
 import pathlib
 import signal
-import sys
 import threading
 from types import SimpleNamespace
 
@@ -105,11 +104,6 @@ def test_slurm(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch):
   assert submit() == []
   queue.write_text('12_1\n112_0\n')  # the first has left; another's number is longer
   assert submit() == ['12: a b']
-  note = jobs[2].run.workdir / 'sweep.queued.json'
-  note.write_text('{"cluster": "slurm"')
-  with pytest.raises(UserError, match=r'sweep.queued.json: damaged .*; delete it if'):
-    submit()
-  note.unlink()
   (folder / 'squeue').write_text('#!/bin/sh\necho no controller >&2; exit 1\n')
   with pytest.raises(UserError, match=r'squeue cannot tell .*\(no controller\)'):
     submit()
@@ -157,14 +151,3 @@ def test_an_unknown_parameter(tmp_path: pathlib.Path, monkeypatch: pytest.Monkey
   monkeypatch.setenv('SUBMITIT_PREEMPT_SIGNAL', '')  # to have it restored
   with pytest.raises(UserError, match='--submit=local: .*gpu'):
     slurm.executor('local', tmp_path, {'timeout_min': 9, 'gpu_per_node': 1})
-  with pytest.raises(UserError, match='--submit=local: .*timeout_min'):
-    slurm.executor('local', tmp_path, {'timeout_min': '1h'})
-
-
-def test_without_submitit(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch):
-  """It is said before the corpora are prepared."""
-  monkeypatch.setenv('SUBMITIT_PREEMPT_SIGNAL', '')  # to have it restored
-  monkeypatch.setitem(sys.modules, 'submitit', None)
-  plan = SimpleNamespace(workdir=tmp_path)  # which cannot prepare
-  with pytest.raises(UserError, match='--submit needs submitit .*: pip install'):
-    slurm.submit_plan(plan, [], 'slurm', 1, ['timeout_min=9'], Interruption())

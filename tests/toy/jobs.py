@@ -9,6 +9,8 @@ from transformer_jax.runs.jobs import Job
 from transformer_jax.runs.run import Run
 
 STEPS = 20
+CONFIG = {'train_steps': STEPS, 'checkpoint_every_steps': STEPS}
+CONFIG |= {'beam': 4, 'alpha': 0.6}
 
 # Stands in for `python -m scripts.train` and `python -m scripts.evaluate`. The run's
 # name says what it does: "slow" works until its first SIGTERM, "shy" does not handle
@@ -80,10 +82,7 @@ def make_jobs(folder: pathlib.Path, *names: str, patience: int = 0) -> list[Job]
     run = Run(folder / 'runs' / name)
     train = *command, 'scripts.train', f'--workdir={run.workdir}'
     evaluate = *command, 'scripts.evaluate', f'--workdir={run.workdir}'
-    result_of = lambda step, run=run: run.translations(
-      'dev', step, 1, 4, 0.6
-    ).with_suffix('.json')
-    jobs.append(Job(run, (train, evaluate), STEPS, patience, result_of))
+    jobs.append(Job(run, (train, evaluate), CONFIG | {'patience': patience}, 'dev', 1))
   return jobs
 
 

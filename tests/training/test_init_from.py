@@ -92,11 +92,6 @@ def test_another_vocabulary_than_before(made, origin: pathlib.Path, tmp_path):
   assert card.read_card(folder).vocabulary.from_run, 'a run that has begun has it'
 
 
-def make_a_link(origin: pathlib.Path) -> None:
-  folder = origin / 'checkpoints' / '10'
-  folder.symlink_to(folder.rename(origin / 'elsewhere'))
-
-
 def edit(origin: pathlib.Path, **values: object) -> None:
   path = origin / 'config.json'
   path.write_text(json.dumps(json.loads(path.read_text()) | values))
@@ -107,7 +102,6 @@ def edit(origin: pathlib.Path, **values: object) -> None:
   [
     (lambda origin: (origin / 'config.json').unlink(), 'is .* a run'),
     (lambda origin: shutil.rmtree(origin / 'checkpoints' / '10'), 'no finished check'),
-    (make_a_link, 'no finished check'),
     (
       lambda origin: edit(origin, task='parsing'),
       'is a run of parsing, and the config of translation',

@@ -1,4 +1,4 @@
-"""Which results stand in one table: equal conditions, cells of their row, one base."""
+"""Groups results that can stand in one table: equal conditions, and one base."""
 
 import json
 import math
@@ -71,10 +71,11 @@ class Group(NamedTuple):
 
 
 def conditions(scored: Scored) -> Conditions:
+  """Returns what must be equal of two results that are compared."""
   config = flat(scored.config)
   settings = {key: config[key] for key in config.keys() - VARIED - NO_INFLUENCE}
   text = json.dumps(settings, sort_keys=True)
-  return Conditions(scored.result.corpus, scored.signatures, text)
+  return Conditions(scored.corpus, scored.signatures, text)
 
 
 def differing_settings(group: Group) -> list[str]:
@@ -86,6 +87,7 @@ def differing_settings(group: Group) -> list[str]:
 
 
 def cells(config: dict) -> Cells:
+  """Returns a config's values of Table 3's columns."""
   return {
     cell: config['model'][cell] if cell in config['model'] else config[cell]
     for cell in CELLS
@@ -93,7 +95,7 @@ def cells(config: dict) -> Cells:
 
 
 def label(row: str, values: Cells) -> str:
-  """A row and the first of the cells that it fills in: 'C4: d_model 32'."""
+  """Returns a row's name and the first cell that it fills in: 'C4: d_model 32'."""
   if row in ('base', 'big'):
     return row
   cell = next(iter(paper.TABLE_3[row].cells))
@@ -101,7 +103,7 @@ def label(row: str, values: Cells) -> str:
 
 
 def cells_of_row(row: str, base: Cells, french: bool) -> Cells:
-  """The cells that a row of Table 3 has for this base, which may be smaller.
+  """Returns a row's cells for this base, which may be smaller than the paper's.
 
   A number is scaled so that its ratio to the base's number is the same as in the paper.
   """
@@ -117,10 +119,10 @@ def cells_of_row(row: str, base: Cells, french: bool) -> Cells:
 
 
 def wrong_cells(scored: Scored, base: Cells) -> str:
-  """In which cells a run is not its row beside this base; '' if it is."""
+  """Returns the cells in which a run differs from its row; '' if it does in none."""
   french = scored.data['target_language'] == 'fr'
   ours = cells(scored.config)
-  expected = cells_of_row(scored.result.row, base, french)
+  expected = cells_of_row(scored.row, base, french)
   return ', '.join(
     f'{cell} is {ours[cell]}, not {_text(expected[cell])}'
     for cell in CELLS
@@ -139,7 +141,7 @@ def _text(value: float | str) -> str:
 
 
 def find_base(members: Sequence[Scored]) -> Cells | None:
-  """The base that fits the most rows: those with a run that has no wrong_cells().
+  """Returns the base that fits the most rows: those with a run without wrong_cells().
 
   Candidates are the cells of the runs of row base, and the paper's base. The paper's
   base wins ties, and on the paper's corpus it counts as fitting at least one row. None
@@ -147,11 +149,10 @@ def find_base(members: Sequence[Scored]) -> Cells | None:
   """
   candidates = [paper.BASE]
   for scored in members:
-    if scored.result.row == 'base' and cells(scored.config) not in candidates:
+    if scored.row == 'base' and cells(scored.config) not in candidates:
       candidates.append(cells(scored.config))
   fits = [
-    len({s.result.row for s in members if not wrong_cells(s, base)})
-    for base in candidates
+    len({s.row for s in members if not wrong_cells(s, base)}) for base in candidates
   ]
   if members[0].data['reader'] == 'wmt14':
     fits[0] = max(fits[0], 1)
@@ -162,7 +163,9 @@ def find_base(members: Sequence[Scored]) -> Cells | None:
 
 
 def group(results: Sequence[Scored]) -> tuple[list[Group], list[str]]:
-  """Comparable runs, and why others are left out; runs of no row are in neither.
+  """Returns groups of comparable runs, and reasons why other runs are in none.
+
+  Runs of no row are in neither.
 
   Args:
     results: of runs with distinct names.
@@ -170,10 +173,10 @@ def group(results: Sequence[Scored]) -> tuple[list[Group], list[str]]:
   alike: dict[Conditions, list[Scored]] = {}
   groups, left_out = [], []
   for scored in results:
-    if scored.result.row in paper.TABLE_3:
+    if scored.row in paper.TABLE_3:
       alike.setdefault(conditions(scored), []).append(scored)
-    elif scored.result.row is not None:
-      left_out.append(f'{scored.run}: Table 3 has no row {scored.result.row}')
+    elif scored.row is not None:
+      left_out.append(f'{scored.run}: Table 3 has no row {scored.row}')
   for shared, members in alike.items():
     base = find_base(members)
     if base is None:
@@ -194,48 +197,40 @@ def group(results: Sequence[Scored]) -> tuple[list[Group], list[str]]:
 
 def _group(shared: Conditions, base: Cells, members: Sequence[Scored]) -> Group:
   own = Group(shared, base, {}, {}, [])
+  tables = {
+    'Table 3': (own.table_3, unmet_by_table_3),
+    'Table 2': (own.table_2, unmet_by_table_2),
+  }
+  # A run has several results; one that was prolonged also has results of fewer steps.
   by_run: dict[tuple[str, str, str], list[Scored]] = {}
-  for scored in members:  # a run that was prolonged also has results of fewer steps
-    key = scored.run, scored.result.row, wrong_cells(scored, base)
-    by_run.setdefault(key, []).append(scored)
-  for (run, row, wrong), results in by_run.items():
-    if wrong:
-      own.left_out.append(f'{run} is not row {row}, as its config says: {wrong}')
+  for scored in members:
+    if wrong := wrong_cells(scored, base):
+      named = f'{scored.run} is not row {scored.row}, as its config says: {wrong}'
+      own.left_out.extend({named} - {*own.left_out})
       continue
-    tables = [('Table 3', own.table_3, unmet_by_table_3, results)]
-    tested = [s for s in results if s.result.split == 'test']
-    if row in paper.TABLE_2_NAMES and tested:
-      tables.append(('Table 2', own.table_2, unmet_by_table_2, tested))
-      if len(tested) == len(results):
-        del tables[0]
-    for name, table, requirement, candidates in tables:
-      unmet = [[*requirement(scored)] for scored in candidates]
-      best = min(range(len(unmet)), key=lambda n: len(unmet[n]))
-      if unmet[best]:
-        why = '; '.join(unmet[best])
-        own.left_out.append(f'{run} (row {row}) is not in {name}: {why}')
-      else:
-        own.left_out.extend(_add(table, row, candidates[best], name))
+    is_test = scored.result.split == 'test' and scored.row in paper.TABLE_2_NAMES
+    name = 'Table 2' if is_test else 'Table 3'
+    by_run.setdefault((scored.run, scored.row, name), []).append(scored)
+  for (run, row, name), results in by_run.items():
+    table, unmet_by_table = tables[name]
+    reasons = [[*unmet_by_table(scored)] for scored in results]
+    unmet = min(reasons, key=len)
+    best = results[reasons.index(unmet)]
+    same_seed = [one for one in table.get(row, []) if one.seed == best.seed]
+    if unmet:
+      own.left_out.append(f'{run} (row {row}) is not in {name}: {"; ".join(unmet)}')
+    elif not same_seed:
+      table.setdefault(row, []).append(best)
+    elif same_seed[0].result != best.result:
+      own.left_out.append(
+        f'{run} (row {row}) is not in {name}: seed {best.seed} is there already, from '
+        f'{same_seed[0].run}'
+      )
   return own
 
 
-def _add(
-  table: dict[str, list[Scored]], row: str, scored: Scored, name: str
-) -> Iterator[str]:
-  """Adds a result unless its seed is listed; says so if that is another result."""
-  listed = table.setdefault(row, [])
-  same = [other for other in listed if other.seed == scored.seed]
-  if not same:
-    listed.append(scored)
-  elif same[0].result != scored.result:
-    yield (
-      f'{scored.run} (row {row}) is not in {name}: seed {scored.seed} is there '
-      f'already, from {same[0].run}'
-    )
-
-
 def unmet_by_table_3(scored: Scored) -> Iterator[str]:
-  """What keeps a result from Table 3: dev, with the last checkpoint alone."""
+  """Yields what keeps a result out of Table 3: dev, the last checkpoint alone."""
   if scored.pair != 'en-de':
     yield f'{scored.pair}, not en-de'
   if scored.result.split != 'dev':
@@ -244,16 +239,16 @@ def unmet_by_table_3(scored: Scored) -> Iterator[str]:
 
 
 def unmet_by_table_2(scored: Scored) -> Iterator[str]:
-  """What keeps one from Table 2: newstest2014, with 5 (base) or 20 (big) averaged."""
+  """Yields what keeps one out of Table 2: newstest2014, 5 (base) or 20 averaged."""
   if scored.pair not in paper.VOCABULARY:
     yield f'{scored.pair}, not {" or ".join(paper.VOCABULARY)}'
   if scored.test_set != paper.TEST_SETS['test'][0]:
     yield f'scored on {scored.test_set}, not {paper.TEST_SETS["test"][0]}'
-  yield from _unmet(scored, paper.TRAINING[scored.result.row].averaged)
+  yield from _unmet(scored, paper.TRAINING[scored.row].averaged)
 
 
 def _unmet(scored: Scored, average: int) -> Iterator[str]:
-  """What of either table's requirements a result does not meet."""
+  """Yields what a result does not meet of the requirements of both tables."""
   result, lines = scored.result, scored.translations
   for name, sentences in paper.TEST_SETS.values():
     if scored.test_set == name and lines is not None and len(lines) != sentences:

@@ -5,7 +5,7 @@ Curves of loss, perplexity and BLEU over steps, and Table 3 as differences from 
 
 import functools
 import io
-import math
+import itertools
 import statistics
 import warnings
 from collections.abc import Callable, Iterable, Sequence
@@ -15,7 +15,7 @@ import cycler
 import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
+from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from transformer_jax.report import paper
 from transformer_jax.report.comparable import Cells, Group, cells, cells_of_row, label
@@ -60,7 +60,7 @@ _STYLE = {
 def picture(
   name: str, text: str, height: float, draw: Callable[[Figure], None]
 ) -> Picture:
-  """Returns what `draw` draws, as SVG; equal figures give equal bytes.
+  """Returns what `draw` draws as SVG; equal figures give equal bytes.
 
   Args:
     height: in inches.
@@ -83,8 +83,7 @@ def picture(
 
 NO_ROW = ''  # the group of runs that stand for no row of Table 3
 DASHES = ('-', '--', ':')
-SETTLED = 0.25  # the axis fits what follows this share of a curve's steps
-ROUND = (1, 2, 2.5, 5, 10)  # what ticks are multiples of
+CUT = 0.25  # the axis fits what comes after this fraction of a curve's steps
 LONGEST = 44  # characters of a name in a legend
 
 
@@ -93,7 +92,6 @@ class Line(NamedTuple):
 
   row: str | None  # of Table 3
   label: str
-  epsilon_ls: float
   steps: Sequence[int]
   values: Sequence[float]
 
@@ -102,26 +100,18 @@ class Plot(NamedTuple):
   name: str
   title: str
   axis: str
-  logarithmic: bool
-
-  def title_of(self, lines: Sequence[Line]) -> str:
-    """The title, which says of a loss whose targets were smoothed (section 5.4)."""
-    if self.name != 'loss' or not any(line.epsilon_ls for line in lines):
-      return self.title
-    smoothed = all(line.epsilon_ls for line in lines)
-    where = '' if smoothed else ' where epsilon_ls is not 0'
-    return f'{self.title}, label-smoothed{where}'
 
 
-LOSS = Plot('loss', 'Training loss', 'training loss (nats per piece)', False)
-PERPLEXITY = Plot('perplexity', 'Dev perplexity', 'perplexity per piece', True)
-BLEU = Plot('bleu', 'BLEU over training', 'BLEU (percent)', False)
+SMOOTHED = 'Training loss, label-smoothed by epsilon_ls'
+LOSS = Plot('loss', SMOOTHED, 'training loss (nats per piece)')
+PERPLEXITY = Plot('perplexity', 'Dev perplexity', 'perplexity per piece')
+BLEU = Plot('bleu', 'BLEU over training', 'BLEU (percent)')
 
 
 def curves(
   scored: Sequence[Scored], others: Sequence[Scored | Unscored]
 ) -> list[Block]:
-  """For each corpus dev perplexity, training loss, and BLEU if scored several times.
+  """Returns pictures of dev perplexity, training loss, and BLEU if scored repeatedly.
 
   Losses of several corpora or vocabularies cannot be compared, so each has its own
   pictures; in these, each group of Table 3's rows has one, with base in all.
@@ -144,7 +134,7 @@ def curves(
     name = f'{runs[0].config["data"]["name"]}, {of_data[1]:,} pieces'
     blocks += [heading(2, f'Curves: {name}')] if nonempty else []
     for plot, lines in nonempty:
-      blocks.append(heading(3, plot.title_of(lines)))
+      blocks.append(heading(3, plot.title))
       blocks += _pictures(plot, lines, number)
   return blocks
 
@@ -166,43 +156,35 @@ def _label(one: Scored | Unscored) -> str:
 def _logged(runs: Iterable[Scored | Unscored], key: str) -> list[Line]:
   lines = []
   for one in runs:
-    points = [(r['step'], r[key]) for r in one.records if key in r and _finite(r[key])]
+    points = [(r['step'], r[key]) for r in one.records if r.get(key) is not None]
     if points:
-      epsilon_ls = one.config['epsilon_ls']
-      curve = zip(*points, strict=True)
-      lines.append(Line(_row(one), _label(one), epsilon_ls, *curve))
+      lines.append(Line(_row(one), _label(one), *zip(*points, strict=True)))
   return lines
 
 
-def _finite(value: object) -> bool:
-  return isinstance(value, int | float) and math.isfinite(value)
-
-
 def _scores(results: Sequence[Scored]) -> list[Line]:
-  """BLEU over steps; a line is named by what tells it from the others."""
+  """Returns BLEU over steps; a line's name is that in which it differs from others."""
   points: dict[tuple, dict[int, float]] = {}
   for scored in results:
     result = scored.result
-    told = (
+    parts = (
       _label(scored),
       scored.test_set,
       f'average {len(result.averaged)}',
       f'beam {result.beam}',
       f'alpha {result.alpha}',
     )
-    epsilon_ls = scored.config['epsilon_ls']
-    key = scored.home, _row(scored), epsilon_ls, scored.signatures, told
+    key = scored.home, _row(scored), scored.signatures, parts
     points.setdefault(key, {})[result.step] = scored.bleu
   points = {key: steps for key, steps in points.items() if len(steps) > 1}
   differing = [
     len({*each}) > 1 for each in zip(*(key[-1] for key in points), strict=True)
   ]
   lines = []
-  for (_, row, epsilon_ls, _, told), steps in points.items():
-    tells = [text for text, differs in zip(told, differing, strict=True) if differs]
-    label = ', '.join(tells) or told[0]
-    curve = zip(*sorted(steps.items()), strict=True)
-    lines.append(Line(row, label, epsilon_ls, *curve))
+  for (_, row, _, parts), steps in points.items():
+    different = itertools.compress(parts, differing)
+    label = ', '.join(different) or parts[0]
+    lines.append(Line(row, label, *zip(*sorted(steps.items()), strict=True)))
   return lines
 
 
@@ -215,10 +197,9 @@ def _pictures(plot: Plot, lines: Sequence[Line], number: str) -> list[Picture]:
   for group in sorted(groups, key=[*paper.GROUPS, 'base', NO_ROW].index):
     name = f'{plot.name}.{group or "runs"}{number}'
     shown = groups[group] + (of_base if group != NO_ROW else [])
-    title = plot.title_of(shown)
-    text = f'{title} over steps: '
-    if group in paper.GROUPS:
-      title = f'{group}: {paper.GROUPS[group]}'
+    in_table = group in paper.GROUPS
+    title = f'{group}: {paper.GROUPS[group]}' if in_table else plot.title
+    text = f'{plot.title} over steps: '
     names = dict.fromkeys(line.label for line in shown)
     columns = 1 if max(map(len, names)) > LONGEST / 2 else 2
     draw = functools.partial(
@@ -269,41 +250,31 @@ def _style(line: Line, names: Sequence[str]) -> dict:
 
 
 def _short(name: str) -> str:
-  """The name for a legend, which passes over names that begin with an underscore."""
+  """The name as a legend has room for it, with its middle left out."""
   text = legible(name)
   if len(text) > LONGEST:
     text = f'{text[: LONGEST // 2]}…{text[-LONGEST // 2 :]}'
+  # A legend passes over names that begin with an underscore.
   return f' {text}' if text.startswith('_') else text
 
 
 def _set_axes(axes: Axes, plot: Plot, lines: Sequence[Line]) -> None:
-  """Cuts off how curves begin, and gives a logarithmic axis few round numbers."""
-  axes.xaxis.set_major_locator(MaxNLocator(5, integer=True, steps=ROUND))
+  """Cuts off how losses and perplexities begin."""
+  axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
   axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f'{x:,.0f}'))
   axes.set_xlim(left=0)
-  if plot.logarithmic:
-    axes.set_yscale('log')
-    axes.yaxis.set_minor_locator(NullLocator())
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f'{y:g}'))
-  axes.yaxis.set_major_locator(MaxNLocator(5, steps=ROUND))
+  axes.yaxis.set_major_locator(MaxNLocator(5))
   if plot is BLEU:
     return
-  settled = [
+  shown = [
     value
     for line in lines
     for step, value in zip(line.steps, line.values, strict=True)
-    if step >= SETTLED * line.steps[-1]
+    if step >= CUT * line.steps[-1]
   ]
-  low, high = min(settled), max(settled)
-  if plot.logarithmic:
-    axes.set_ylim(low / 1.05, high * 1.05)
-    if high > 10 * low:
-      axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    elif high > 3 * low:  # of 1, 2 and 5 there would be one between 5.5 and 17
-      axes.yaxis.set_major_locator(LogLocator(subs=(1, 1.5, 2, 3, 4, 5, 7)))
-  else:
-    margin = 0.05 * (high - low) or 0.1
-    axes.set_ylim(low - margin, high + margin)
+  low, high = min(shown), max(shown)
+  margin = 0.05 * (high - low) or 0.1
+  axes.set_ylim(low - margin, high + margin)
 
 
 # Table 3
@@ -332,10 +303,10 @@ MEASURES = (
 
 
 def rows_minus_base(group: Group, rows: Differences, number: str) -> list[Picture]:
-  """Each row of Table 3 minus base: a picture of perplexity and one of BLEU.
+  """Returns pictures of each row of Table 3 minus base, in perplexity and in BLEU.
 
   Args:
-    number: tells the names of the pictures from those of other groups.
+    number: ends the pictures' names, which differ from those of other groups.
   """
   return [
     picture(
@@ -346,7 +317,7 @@ def rows_minus_base(group: Group, rows: Differences, number: str) -> list[Pictur
         _draw_rows,
         base=group.base,
         ours={row: both[n] for row, both in rows.items()},
-        theirs={row: paper_differences(row)[n] for row in paper.TABLE_3},
+        printed={row: paper_differences(row)[n] for row in paper.TABLE_3},
         measure=measure,
       ),
     )
@@ -358,11 +329,11 @@ def _draw_rows(
   figure: Figure,
   base: Cells,
   ours: dict[str, Difference],
-  theirs: dict[str, float],
+  printed: dict[str, float],
   measure: Measure,
 ) -> None:
   axes = figure.add_subplot(xlabel=f'{measure.axis}, minus base')
-  heights, edge = _heights(), _edge(ours, theirs)
+  heights, edge = _heights(), _edge(ours, printed)
   axes.set(xlim=(-1.08 * edge, 1.08 * edge), ylim=(max(heights.values()) + 0.8, -0.8))
   axes.axvline(0, color=INK, linewidth=0.8)
   labels = [label(row, cells_of_row(row, base, False)) for row in heights]
@@ -376,7 +347,7 @@ def _draw_rows(
     if row in ours:
       _draw_row(axes, ours[row], y, edge, row != 'base')
     if row != 'base':
-      axes.plot(theirs[row], y + BELOW, **PRINTED)
+      axes.plot(printed[row], y + BELOW, **PRINTED)
   kinds = {'a run': RUN, 'mean': MEAN | {'linestyle': ''}, '95 % interval': INTERVAL}
   kinds['the paper'] = PRINTED
   handles = [axes.plot([], [], **kind)[0] for kind in kinds.values()]
@@ -411,12 +382,12 @@ def _heights() -> dict[str, float]:
   return heights
 
 
-def _edge(ours: dict[str, Difference], theirs: dict[str, float]) -> float:
-  """Where the axis ends, so that a row that is far off does not squeeze all others."""
+def _edge(ours: dict[str, Difference], printed: dict[str, float]) -> float:
+  """Returns where the axis ends; rows that are far off do not squeeze the others."""
   needed = [
-    max(abs(theirs[row]), abs(one.mean) + (one.margin or 0.0), *map(abs, one.seeds))
+    max(abs(printed[row]), abs(one.mean) + (one.margin or 0.0), *map(abs, one.seeds))
     for row, one in ours.items()
   ]
   usual, largest = 4 * statistics.median(needed), max(needed)
-  printed = max(map(abs, theirs.values()))
-  return max(printed, largest if largest < 1.5 * usual else usual)
+  papers = max(map(abs, printed.values()))
+  return max(papers, largest if largest < 1.5 * usual else usual)

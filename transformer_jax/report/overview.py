@@ -29,13 +29,13 @@ def kind(scored: Scored) -> Kind:
 
 
 def marks(results: Sequence[Scored]) -> dict[Kind, str]:
-  """The superscript number of each kind's footnote, which follows the kind's scores."""
+  """Returns the superscript number of each kind's footnote."""
   kinds = dict.fromkeys(map(kind, results))
   return {one: f'{n}'.translate(SUPERSCRIPTS) for n, one in enumerate(kinds, 1)}
 
 
 def footnotes(results: Sequence[Scored]) -> list[str]:
-  """A footnote for each kind of score; each pair of signatures is spelt out once."""
+  """Returns a footnote for each kind of score; spells each signature out once."""
   first: dict[tuple[str, str], str] = {}
   items = []
   for one, mark in marks(results).items():
@@ -51,7 +51,7 @@ def footnotes(results: Sequence[Scored]) -> list[str]:
 
 
 def every_result(results: Sequence[Scored]) -> list[str]:
-  """A table with one row a result."""
+  """Returns a table with one row a result."""
   each = marks(results)
   rows = [_row(scored, each[kind(scored)]) for scored in results]
   return [heading(2, 'Every result'), table(HEADER, rows)]
@@ -76,7 +76,7 @@ def _row(scored: Scored, mark: str) -> list[str]:
 
 
 def representatives(results: Sequence[Scored]) -> list[Scored]:
-  """For each run and kind, a result of the newest step, as configured if possible."""
+  """Returns a result for each run and kind: the newest step, as configured if any."""
   best: dict[tuple, tuple] = {}
   for scored in results:
     key = scored.home, kind(scored)
@@ -87,7 +87,7 @@ def representatives(results: Sequence[Scored]) -> list[Scored]:
 
 
 def best_scores(results: Sequence[Scored]) -> list[Scored]:
-  """Of each kind the representative with the highest sacreBLEU."""
+  """Returns the representative of each kind with the highest sacreBLEU."""
   highest: dict[Kind, Scored] = {}
   for scored in representatives(results):
     own = kind(scored)
@@ -97,9 +97,9 @@ def best_scores(results: Sequence[Scored]) -> list[Scored]:
 
 
 def samples(results: Sequence[Scored], texts: HeldOut, count: int) -> list[str]:
-  """Evenly spaced sentences of each test set whose text is at hand.
+  """Returns evenly spaced sentences of each test set whose corpus is prepared.
 
-  Of the runs of a row the one of the lowest seed translates them.
+  Their translations are of each row's run of the lowest seed.
   """
   alike: dict[tuple, dict[str, Scored]] = {}
   for scored in sorted(representatives(results), key=lambda scored: scored.seed):

@@ -14,8 +14,6 @@ from markdown_it.token import Token
 
 from transformer_jax.machine import files
 
-NARROW = 8  # characters of a first column that stays in sight on a phone
-LONG = 28  # characters of a cell that takes several lines
 # Each colour on a light and on a dark page. Pictures and page have them as variables of
 # CSS. Those of lines, grey too, have hues of Okabe and Ito (2008), moved apart until
 # any two differ by 26 (CIE 1976) to all kinds of colour vision.
@@ -44,8 +42,12 @@ table { border-collapse: separate; border-spacing: 0; font-size: 0.875rem;
 th, td { padding: 0.25rem 0.6rem; text-align: left; white-space: nowrap;
   border-bottom: 1px solid var(--faint); font-variant-numeric: tabular-nums; }
 thead th { vertical-align: bottom; white-space: normal; }
-.text { white-space: normal; min-width: 9rem; max-width: 40rem; }
-.narrow th:first-child { position: sticky; left: 0; background: var(--paper); }
+/* Text has no style; numbers are aligned by one. */
+td:not([style]) { white-space: normal; min-width: 6rem; max-width: 40rem; }
+@media (max-width: 40rem) {
+  th:first-child { position: sticky; left: 0; background: var(--paper);
+    white-space: normal; max-width: 8rem; overflow-wrap: anywhere; }
+}
 .pictures { display: grid; gap: 1rem;
   grid-template-columns: repeat(auto-fit, minmax(min(100%, 22rem), 1fr)); }
 figure { margin: 0; }
@@ -74,7 +76,7 @@ Block = str | Picture  # a str is Markdown, as the functions below return it
 
 
 def legible(text: str) -> str:
-  """The text in one line, with U+FFFD for each character that cannot be shown."""
+  """Returns the text in one line, with U+FFFD for what cannot be shown."""
   return _UNPRINTABLE.sub('\ufffd', ' '.join(text.split()))
 
 
@@ -91,12 +93,12 @@ def bullets(items: Iterable[str]) -> str:
 
 
 def facts(items: Iterable[tuple[str, str]]) -> str:
-  """Sentences, each under a name."""
+  """Returns a list of sentences, each after a name."""
   return '\n'.join(f'- **{_escape(name)}**: {_escape(text)}' for name, text in items)
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-  """Rows of text; the first column names the row. Numbers are set to the right."""
+  """Returns a table whose first column names the row; sets numbers to the right."""
   columns = zip(*rows, strict=True) if rows else ((),) * len(header)
   rules = ('---:' if n and not _has_words(c) else '---' for n, c in enumerate(columns))
   lines = [[*map(_escape, line)] for line in (header, *rows)]
@@ -120,7 +122,7 @@ def _escape_line(text: str) -> str:
 
 
 def markdown(blocks: Iterable[Block], stem: str | None = None) -> str:
-  """Markdown whose pictures are links to STEM.NAME.svg, or left out without it."""
+  """Returns Markdown that links its pictures as STEM.NAME.svg; without a stem, none."""
   parts = []
   for is_picture, group in itertools.groupby(blocks, _is_picture):
     if not is_picture:
@@ -146,7 +148,7 @@ def _link(stem: str, picture: Picture) -> str:
 
 
 def page(title: str, blocks: Iterable[Block]) -> str:
-  """An HTML page with its style and pictures inside."""
+  """Returns an HTML page that contains its style and pictures."""
   body = '\n'.join(_bodies(blocks))
   return f"""<!DOCTYPE html>
 <html lang="en">
@@ -165,7 +167,7 @@ def page(title: str, blocks: Iterable[Block]) -> str:
 
 
 def css() -> str:
-  """The colours as variables, which pictures and page share."""
+  """Returns the colours as variables, which pictures and page share."""
   light, dark = (
     ' '.join(f'--{name}: {both[n]};' for name, both in COLOURS.items()) for n in (0, 1)
   )
@@ -177,19 +179,15 @@ def css() -> str:
 
 def _bodies(blocks: Iterable[Block]) -> Iterator[str]:
   reader = MarkdownIt('commonmark', {'html': False}).enable('table')
-  reader.add_render_rule('table_open', _open_table)
+  reader.add_render_rule('table_open', lambda *_: '<div class="scroll"><table>\n')
   reader.add_render_rule('table_close', lambda *_: '</table></div>\n')
   for is_picture, group in itertools.groupby(blocks, _is_picture):
     if is_picture:
       yield f'<div class="pictures">{"".join(map(_figure, group))}</div>'
     else:
       tokens = reader.parse(markdown(group))
-      _style_tables(tokens)
+      _name_rows(tokens)
       yield reader.renderer.render(tokens, reader.options, {}).strip()
-
-
-def _open_table(_: object, tokens: Sequence[Token], n: int, *__: object) -> str:
-  return f'<div class="{tokens[n].meta["class"]}"><table>\n'
 
 
 def _figure(picture: Picture) -> str:
@@ -197,32 +195,9 @@ def _figure(picture: Picture) -> str:
   return f'<figure>{picture.svg.replace("<svg", named, 1)}</figure>'
 
 
-def _style_tables(tokens: list[Token]) -> None:
-  """Names rows by their first cell, wraps long cells, and lets wide tables scroll."""
-  rows: list[list[tuple[Token, str, Token]]] = []  # each cell opens, has text, closes
-  for n, token in enumerate(tokens):
-    if token.type == 'table_open':
-      rows, opening = [], token
-    elif token.type == 'tr_open':
-      rows.append([])
-    elif token.type in ('th_open', 'td_open'):
-      text = ''.join(child.content for child in tokens[n + 1].children)
-      rows[-1].append((token, text, tokens[n + 2]))
-    elif token.type == 'table_close':
-      opening.meta['class'] = 'scroll'
-      _style_cells(rows)
-      if all(len(text) <= NARROW for (_, text, _), *_ in rows[1:]):
-        opening.meta['class'] += ' narrow'
-
-
-def _style_cells(rows: Sequence[Sequence[tuple[Token, str, Token]]]) -> None:
-  for opening, _, _ in rows[0]:
-    opening.attrSet('scope', 'col')
-  for (opening, _, closing), *_ in rows[1:]:
-    opening.tag = closing.tag = 'th'
-    opening.attrSet('scope', 'row')
-  for column in zip(*rows, strict=True):
-    texts = [text for _, text, _ in column[1:]]
-    if _has_words(texts) and max(map(len, texts)) > LONG:
-      for opening, _, _ in column:
-        opening.attrJoin('class', 'text')
+def _name_rows(tokens: Sequence[Token]) -> None:
+  """Makes the first cell of each row of a table the row's heading."""
+  for before, cell, _, closing in zip(*(tokens[n:] for n in range(4)), strict=False):
+    if (before.type, cell.type) == ('tr_open', 'td_open'):
+      cell.tag = closing.tag = 'th'
+      cell.attrSet('scope', 'row')

@@ -1,45 +1,27 @@
 """The paper's printed numbers (arXiv 1706.03762v7), each with its table or section."""
 
-import math
 from collections.abc import Callable
 from typing import NamedTuple
 
 from transformer_jax.data import batches
 
 
-class Order(NamedTuple):
-  """An O(...): as printed, and as a function of n, d, k and r."""
-
-  text: str
-  value: Callable[[float, float, float, float], float]
-
-
 class Layer(NamedTuple):
-  """A row of Table 1."""
+  """A row of Table 1: what stands in O(...)."""
 
-  per_layer: Order
-  sequential: Order
-  path_length: Order
+  per_layer: str
+  sequential: str
+  path_length: str
+  cost: Callable[[float, float, float, float], float]  # per_layer of n, d, k and r
 
-
-CONSTANT = Order('1', lambda n, d, k, r: 1.0)
-LENGTH = Order('n', lambda n, d, k, r: n)
 
 # Table 1, section 4: sequence length n, width d, kernel k, neighbourhood r.
 TABLE_1 = {
-  'Self-Attention': Layer(
-    Order('n^2 d', lambda n, d, k, r: n**2 * d), CONSTANT, CONSTANT
-  ),
-  'Recurrent': Layer(Order('n d^2', lambda n, d, k, r: n * d**2), LENGTH, LENGTH),
-  'Convolutional': Layer(
-    Order('k n d^2', lambda n, d, k, r: k * n * d**2),
-    CONSTANT,
-    Order('log_k(n)', lambda n, d, k, r: math.log(n, k)),
-  ),
+  'Self-Attention': Layer('n^2 d', '1', '1', lambda n, d, k, r: n**2 * d),
+  'Recurrent': Layer('n d^2', 'n', 'n', lambda n, d, k, r: n * d**2),
+  'Convolutional': Layer('k n d^2', '1', 'log_k(n)', lambda n, d, k, r: k * n * d**2),
   'Self-Attention (restricted)': Layer(
-    Order('r n d', lambda n, d, k, r: r * n * d),
-    CONSTANT,
-    Order('n / r', lambda n, d, k, r: n / r),
+    'r n d', '1', 'n / r', lambda n, d, k, r: r * n * d
   ),
 }
 

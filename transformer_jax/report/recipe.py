@@ -1,6 +1,6 @@
-"""What averaging, beam, alpha (section 6.1) and label smoothing (section 5.4) give.
+"""Measures averaging, beam, alpha (section 6.1) and label smoothing (section 5.4).
 
-Each piece is measured by results that differ in it alone.
+Each of these pieces is measured by results that differ in it alone.
 """
 
 from collections.abc import Sequence
@@ -41,12 +41,12 @@ def pieces(scored: Scored) -> Pieces:
 
 
 def as_configured(scored: Scored) -> bool:
-  """Whether it was averaged and decoded as the run's config says."""
+  """Returns whether it was averaged and decoded as the run's config says."""
   return pieces(scored)[:3] == tuple(scored.config[key] for key in AS_CONFIG)
 
 
 def recipe(results: Sequence[Scored], compare: Compare) -> list[str]:
-  """A table for each test set with two results that differ in one piece alone."""
+  """Returns a table for each test set that has results which differ in one piece."""
   tables: dict[tuple[str, str], list[list[str]]] = {}
   for members in _groups(results):
     name = members[0].data['name'], members[0].test_set
@@ -68,7 +68,7 @@ def recipe(results: Sequence[Scored], compare: Compare) -> list[str]:
 
 
 def _groups(results: Sequence[Scored]) -> list[list[Scored]]:
-  """Results that may be compared: after as many steps, or each after its run's last.
+  """Returns results that may be compared: of equal steps, or each of its run's last.
 
   Where patience ends runs, each seed has another last step.
   """
@@ -88,16 +88,16 @@ def _groups(results: Sequence[Scored]) -> list[list[Scored]]:
 
 
 def _rest(scored: Scored) -> tuple:
-  """All that a result depends on beside the pieces, the seed and the step."""
+  """Returns all that a result depends on except the pieces, the seed and the step."""
   cells = comparable.cells(scored.config) | {'epsilon_ls': None}
   return comparable.conditions(scored), *cells.items(), scored.result.split
 
 
-Changed = tuple[str, float, float]  # name of the piece, as it is, instead
+Changed = tuple[str, float, float]  # name of the piece, usual value, other value
 
 
 def _pairs(members: Sequence[Scored]) -> dict[Changed, list[tuple[Scored, Scored]]]:
-  """For each change, pairs of a result and the one without it, one pair a seed."""
+  """Returns pairs of a result and the one without the change, one pair a seed."""
   usual: dict[tuple, Scored] = {}
   for scored in members:
     if as_configured(scored):

@@ -1,4 +1,4 @@
-"""The whole report: read from paths, made of its sections, told in few lines."""
+"""Makes the whole report from paths: all sections, and a summary for a terminal."""
 
 import pathlib
 import sys
@@ -36,7 +36,7 @@ from transformer_jax.scoring import bleu
 
 TITLE = 'Attention Is All You Need: runs'
 WIDTH, LINES, INDENT = 96, 23, 15  # of a terminal
-KINDS = 3  # of scores, of which the best is told
+KINDS = 3  # of scores, whose best ones are in the summary
 Study = tuple[Group, Differences]
 Facts = list[tuple[str, str]]
 
@@ -53,7 +53,9 @@ def make_report(
   samples: int,
   tflops: float | None,
 ) -> Report:
-  """The report of runs and of measurements of Table 1; stderr tells what is left out.
+  """Returns the report of runs and of measurements of Table 1.
+
+  What is left out is named on stderr.
 
   Args:
     paths: of runs' folders, of results, and of what scripts.table1 wrote.
@@ -73,27 +75,27 @@ def make_report(
     raise UserError('no run with a result.json: evaluate one first')
   others = [one for one in evidence.scored if tasks[one.result.task].section]
   runs = evidence._replace(scored=[one for one in evidence.scored if one not in others])
-  said, blocks = '', []
+  summary, blocks = '', []
   if runs.scored or runs.unscored:
-    said, blocks = _report_runs(runs, others, texts, samples, tflops)
+    summary, blocks = _report_runs(runs, others, texts, samples, tflops)
   for name, task in tasks.items():
     scored = [one for one in others if one.result.task == name]
     baselines = [baseline for of, baseline in evidence.baselines if of == name]
     if scored or baselines:
       lines, more = task.section.write(scored, baselines, texts, samples)
-      said, blocks = said + lines, [*blocks, *more]
-  if not (runs.scored or runs.unscored):  # else their curves are drawn already
+      summary, blocks = summary + lines, [*blocks, *more]
+  if not (runs.scored or runs.unscored):  # _report_runs() has drawn all curves
     blocks += figures.curves([], others)
   for n, (stem, layers) in enumerate(measured, 1):
-    said += f'Table 1, measured: {stem}\n'
+    summary += f'Table 1, measured: {stem}\n'
     blocks += table1.blocks(layers, f'{n}.{stem}' if len(measured) > 1 else '')
-  return Report(said, blocks)
+  return Report(summary, blocks)
 
 
 def _read(
   paths: Sequence[pathlib.Path], tasks: Mapping[str, Task]
 ) -> tuple[Results, list[tuple[str, table1.Measured]]]:
-  """What stands at the paths: results and runs, and measurements of Table 1."""
+  """Reads results, runs and measurements of Table 1."""
   evidence, measured = Results([], [], [], []), []
   for path in paths:
     try:
@@ -153,10 +155,10 @@ def _report_runs(
 def describe_group(
   group: Group, ours: Differences, tflops: float | None, number: str
 ) -> list[Block]:
-  """Everything about runs that can be compared.
+  """Returns everything about runs that can be compared.
 
   Args:
-    number: tells the names of its pictures from those of other groups.
+    number: ends its pictures' names, which differ from those of other groups.
   """
   blocks: list[Block] = [heading(2, table3.title(group))]
   blocks.append(paragraph(table3.about(group)))
@@ -176,16 +178,16 @@ def describe_group(
 
 
 def paired_p(system: Scored, baseline: Scored, texts: HeldOut) -> float | None:
-  """p of no difference in BLEU; None unless text and translations are at hand."""
+  """Returns p of no difference in BLEU; None without translations or references."""
   references = texts.references(system)
-  ours, theirs = system.translations, baseline.translations
-  if references is None or ours is None or theirs is None:
+  a, b = system.translations, baseline.translations
+  if references is None or a is None or b is None:
     return None
-  if not len(ours) == len(theirs) == len(references):
+  if not len(a) == len(b) == len(references):
     return None  # _of_other_lengths names them
   data, lowercase = system.data, system.result.lowercase
   metric = bleu.paper_bleu(data['target_language'], data['tokenized'], lowercase)
-  return metric.compare(ours, theirs, references).p
+  return metric.compare(a, b, references).p
 
 
 def _of_other_lengths(scored: Sequence[Scored], texts: HeldOut) -> Iterator[str]:
@@ -198,13 +200,13 @@ def _of_other_lengths(scored: Sequence[Scored], texts: HeldOut) -> Iterator[str]
         yield f'{one.text}: {lines} translations of {sentences} sentences'
 
 
-# In few lines
+# The summary
 
 
 def _facts(
   evidence: Results, studies: Sequence[Study], left_out: Sequence[str]
 ) -> Facts:
-  """Best scores; base, claims and missing rows of each Table 3; what is left out.
+  """Returns best scores, base, claims and missing rows of Table 3, what is left out.
 
   `left_out` has the reasons, but for those of the studies.
   """
@@ -257,7 +259,7 @@ def _table_3_facts(
 
 
 def _on_terminal(top: Facts, scored: Sequence[Scored], studies: Sequence[Study]) -> str:
-  """At most LINES lines of WIDTH columns: the facts, claims or results, footnotes."""
+  """Returns at most LINES lines: the facts, then claims or results, then footnotes."""
   lines = [line for fact in top for line in _wrapped(*fact)]
   notes = overview.footnotes(scored)[:KINDS]
   notes = [line for note in notes for line in _wrapped('', note)]
@@ -272,7 +274,7 @@ def _on_terminal(top: Facts, scored: Sequence[Scored], studies: Sequence[Study])
 
 
 def _wrapped(name: str, text: str) -> list[str]:
-  """Few lines of WIDTH columns; signatures are parted between their fields alone."""
+  """Wraps to five lines at most; breaks signatures between their fields only."""
   lines = textwrap.wrap(
     legible(text).replace('|', '| '),
     WIDTH,

@@ -45,7 +45,7 @@ class Scored(NamedTuple):
 
   @property
   def perplexity(self) -> float:
-    """Of dev, per piece."""
+    """Perplexity of dev, per piece."""
     return self.result.dev_perplexity
 
   @property
@@ -121,7 +121,7 @@ class Unscored(NamedTuple):
 
 
 class HeldOut:
-  """The text that results were scored on, where it is at hand.
+  """Reads the text that results were scored on, if it is on this machine.
 
   Args:
     data_dir: the folder of prepared corpora.
@@ -133,7 +133,7 @@ class HeldOut:
     self._references = {files.sha256(path): path for path in references}
 
   def text(self, scored: Scored) -> tuple[list[str], list[str]] | None:
-    """Sources and references, if the corpus is prepared."""
+    """Returns sources and references; None if the corpus is not prepared."""
     folder = folder_of(scored.data['name'], self._data_dir)
     if not (folder / card.CARD).is_file():
       return None
@@ -146,7 +146,7 @@ class HeldOut:
       return None
 
   def references(self, scored: Scored) -> list[str] | None:
-    """The references, of the prepared corpus or of a file with the same lines."""
+    """Returns the references: the prepared corpus's, or a file of the same lines."""
     if (text := self.text(scored)) is not None:
       return text[1]
     if scored.result.references not in self._references:
@@ -173,7 +173,7 @@ class Results(NamedTuple):
 
 
 def read(path: pathlib.Path, tasks: Mapping[str, Task]) -> Results:
-  """Every result of a run's folder, or of one file, which may be a task's baseline.
+  """Reads every result of a run's folder, or one file, which may be a baseline.
 
   A folder's results are those under translations/, or result.json if there are none.
   A run without a result is read for its curves.
@@ -230,19 +230,19 @@ def _with_translations(scored: Scored, left_out: list[str]) -> Scored:
 
 
 def read_lines(path: pathlib.Path) -> list[str]:
-  """The lines of a text, which are parted by line feeds alone."""
+  """Returns the lines of a text, whose only separator is the line feed."""
   return files.read_bytes(path).decode().split('\n')[:-1]
 
 
 def _read_unscored(home: pathlib.Path, records: list[dict]) -> Unscored:
-  """A folder without a result; raises UserError if it is no run either."""
+  """Reads a run that has no result; raises UserError if the folder is no run."""
   config = Run(home).config().to_dict()
   corpus = card.read_card(home).identity
   return Unscored(home.name, home, config, corpus, records)
 
 
 def distinct_name(home: pathlib.Path, homes: set[pathlib.Path]) -> str:
-  """The shortest end of a path, in folders, that no other of `homes` ends in."""
+  """Returns the last folders of a path, as many as tell it from all other `homes`."""
   for n in range(1, len(home.parts)):
     if sum(other.parts[-n:] == home.parts[-n:] for other in homes) == 1:
       return str(pathlib.Path(*home.parts[-n:]))

@@ -1,4 +1,4 @@
-"""Table 1 as scripts.table1 measured it, beside the orders that the paper prints."""
+"""Table 1 as scripts.table1 measured it, beside the paper's orders of growth."""
 
 import pathlib
 import statistics
@@ -75,7 +75,7 @@ class Measured(TypedDict):
 
 
 def read(path: pathlib.Path) -> Measured | None:
-  """What scripts.table1 wrote; None if the file is something else, or damaged.
+  """Reads what scripts.table1 wrote; None if the file is something else, or damaged.
 
   Raises:
     UserError: the file is a measurement of Table 1 with parts missing.
@@ -93,7 +93,7 @@ def read(path: pathlib.Path) -> Measured | None:
 
 
 def blocks(measured: Measured, name: str) -> list[Block]:
-  """A measurement's table, costs at the largest n and d, ratios, and a picture.
+  """Returns a table, costs at the largest n and d, ratios, and a picture.
 
   Args:
     name: tells it from other measurements in the report; empty if it is the only one.
@@ -115,7 +115,7 @@ def blocks(measured: Measured, name: str) -> list[Block]:
 
 
 def _grid(measured: Measured) -> list[Cell]:
-  """The cells that vary n and d, without those that vary k or r at one n and d."""
+  """Returns the cells that vary n and d, without those that vary k or r."""
   first = {symbol: reaches[0] for symbol, reaches in measured['reaches'].items()}
   fitted = {x: y['flops'] for x, y in measured['exponents'].items()}
   own = {x: [first[s] for s in first if s in fitted[x]] or [0] for x in fitted}
@@ -127,8 +127,9 @@ def _values(cells: Sequence[Cell], name: str) -> list[int]:
 
 
 def _row(layer: str, measured: Measured) -> list[str]:
-  orders = paper.TABLE_1[layer] if layer in paper.TABLE_1 else None
-  printed = [f'O({order.text})' for order in orders] if orders else [''] * 3
+  printed = [''] * 3
+  if layer in paper.TABLE_1:
+    printed = [f'O({order})' for order in paper.TABLE_1[layer][:3]]
   fitted, counts = measured['exponents'][layer], measured['counts']
   path = _numbers(counts[layer]['path'])
   if (dilated := f'{layer}, dilated') in counts:
@@ -143,7 +144,7 @@ def _numbers(counts: Sequence[int | None]) -> str:
 
 
 def _power_law(fitted: dict | None, with_errors: bool) -> str:
-  """'n^1.98 d^1.03'; with errors 'n^1.98 ± 0.02 d^1.03 ± 0.01' where they are known."""
+  """Returns 'n^1.98 d^1.03', or with known errors 'n^1.98 ± 0.02 d^1.03 ± 0.01'."""
   if fitted is None:
     return 'none'
   factors = []
@@ -166,7 +167,7 @@ def _costs(cell: Cell) -> list[str]:
 
 
 def _ratios(cells: Sequence[Cell]) -> list[Block]:
-  """Recurrence's time as a multiple of self-attention's, and what section 4 says."""
+  """Returns recurrence's time over self-attention's, beside what section 4 says."""
   seconds = {(c['layer'], c['n'], c['d']): c['seconds'] for c in cells}
   ns, ds = _values(cells, 'n'), _values(cells, 'd')
   ratio = lambda n, d: seconds[RECURRENT, n, d] / seconds[ATTENTION, n, d]
@@ -187,7 +188,7 @@ def _ratios(cells: Sequence[Cell]) -> list[Block]:
 
 
 def _notes(measured: Measured) -> str:
-  """What each column is, and over which sizes it was measured."""
+  """Explains each column, and over which sizes it was measured."""
   cells, over = measured['cells'], measured['fitted_over']
   spread = [(c['quartiles'][1] - c['quartiles'][0]) / c['seconds'] for c in cells]
   swept = ' or '.join(f'{s} = {_numbers(x)}' for s, x in measured['reaches'].items())
@@ -243,8 +244,8 @@ def _lines(axes: Axes, cells: Sequence[Cell], over: str) -> None:
       x, seconds, label=layer, linewidth=1.2, marker='.', markersize=4
     )
     if layer in paper.TABLE_1:
-      order = paper.TABLE_1[layer].per_layer.value
-      values = [order(c['n'], c['d'], c['reach'], c['reach']) for c in own]
+      cost = paper.TABLE_1[layer].cost
+      values = [cost(c['n'], c['d'], c['reach'], c['reach']) for c in own]
       scaled = [seconds[-1] * value / values[-1] for value in values]
       axes.plot(x, scaled, color=line.get_color(), linewidth=0.8, linestyle='--')
   axes.plot([], [], color=GREY, linewidth=0.8, linestyle='--', label=guide)

@@ -12,10 +12,10 @@ from transformer_jax.report.table3 import SCORES, column
 
 
 def table_2(group: Group, tflops: float | None) -> str:
-  """Table 2 with the paper's columns beside ours.
+  """Returns Table 2 with the paper's columns beside ours.
 
   Args:
-    tflops: as flops_by_paper() has it.
+    tflops: TFLOP/s that one device sustains; see flops_by_paper().
   """
   french = group.members[0].data['target_language'] == 'fr'
   ours = {paper.TABLE_2_NAMES[row]: runs for row, runs in group.table_2.items()}
@@ -54,13 +54,13 @@ def _mean_flops(runs: Sequence[float | None]) -> str:
 
 
 def flops_counted(scored: Scored) -> float:
-  """FLOPs of training's matrix products, backward pass included."""
+  """Returns FLOPs of training's matrix products, backward pass included."""
   each = flops.flops_per_target_token(scored.config['model'])
   return each * scored.result.target_tokens_seen
 
 
 def flops_by_paper(scored: Scored, tflops: float | None) -> float | None:
-  """FLOPs of training as time x devices x sustained capacity; None if not known.
+  """Returns training's FLOPs as time x devices x sustained capacity; None if unknown.
 
   Args:
     tflops: TFLOP/s that one device sustains; None takes the figure that the paper
@@ -81,7 +81,7 @@ def flops_by_paper(scored: Scored, tflops: float | None) -> float | None:
 
 
 def paper_flops() -> list[str]:
-  """The paper's two figures, computed again by its method and counted."""
+  """Returns a table of the paper's two figures, computed by its method and counted."""
   rows = []
   for row, training in paper.TRAINING.items():
     cells = paper.BASE | paper.TABLE_3[row].cells

@@ -57,7 +57,7 @@ Differences = Mapping[str, tuple[Difference, Difference]]  # perplexity, BLEU of
 
 
 def differences(group: Group, compare: Compare) -> Differences:
-  """Each row's differences from base, also base's own; empty if base was not run.
+  """Returns each row's differences from base, base's too; none if base was not run.
 
   BLEU also gets a paired test over sentences, unless its difference lies within its
   interval: then the verdict is 'undecided' in any case.
@@ -77,12 +77,12 @@ def differences(group: Group, compare: Compare) -> Differences:
 
 
 def pooled(group: Group) -> list[Noise | None]:
-  """The noise between a row's seeds, in perplexity and in BLEU, pooled over rows."""
+  """Returns the noise between seeds in perplexity and in BLEU, pooled over rows."""
   return [noise([[*map(read, r)] for r in group.table_3.values()]) for read in READ]
 
 
 def paper_differences(row: str) -> tuple[float, float]:
-  """The paper's differences from its base, in perplexity and BLEU."""
+  """Returns the paper's differences from its base, in perplexity and BLEU."""
   own, base = paper.TABLE_3[row], paper.TABLE_3['base']
   return round(own.perplexity - base.perplexity, 2), round(own.bleu - base.bleu, 1)
 
@@ -90,13 +90,13 @@ def paper_differences(row: str) -> tuple[float, float]:
 def paired_p(
   results: Sequence[Scored], base: Sequence[Scored], compare: Compare
 ) -> float | None:
-  """p of runs against base's of the same seed; None if none could be compared."""
+  """Returns p of runs against base's of the same seed; None without such a pair."""
   seeds = {scored.seed: scored for scored in base}
   return combine(compare(s, seeds[s.seed]) for s in results if s.seed in seeds)
 
 
 def combine(tests: Iterable[float | None]) -> float | None:
-  """One p of several tests: twice their mean; None if there was no test.
+  """Returns one p of several tests: twice their mean; None without a test.
 
   This holds however the tests depend on each other (Vovk and Wang, Biometrika 107,
   2020).
@@ -121,7 +121,7 @@ def p_text(p: float | None) -> str:
 
 
 def smallest_difference(group: Group) -> str:
-  """The smallest differences that one more run could show."""
+  """Returns a sentence on the smallest differences that one run of a row can show."""
   noises = pooled(group)
   named = zip(('perplexity', 'BLEU'), noises, strict=True)
   if lacking := [name for name, noise in named if noise is None]:
@@ -136,7 +136,7 @@ def smallest_difference(group: Group) -> str:
 
 
 def column(rows: Sequence[Sequence[float]]) -> list[str]:
-  """A cell for each row's seeds: '25.31 ± 0.30 (sd 0.12)', '25.31', '' without one."""
+  """Returns a cell for each row's seeds: '25.31 ± 0.30 (sd 0.12)', '25.31' or ''."""
   pooled, cells = noise([values for values in rows if values]), []
   for values in rows:
     text = f'{statistics.fmean(values):.2f}' if values else ''
@@ -169,7 +169,7 @@ class Judged(NamedTuple):
 
 
 def judge(ours: Differences) -> list[Judged]:
-  """Each of the paper's claims, judged by what it says of its rows."""
+  """Judges each of the paper's claims by our runs of its rows."""
   return [_judge(claim, ours) for claim in paper.CLAIMS]
 
 
@@ -197,7 +197,7 @@ def _judge(claim: paper.Claim, ours: Differences) -> Judged:
 def count_verdicts(judged: Sequence[Judged], ours: Differences) -> str:
   """'Of 7 claims 3 agree, 1 disagrees, 2 are undecided, 1 was not run.'
 
-  It tells, too, of paired tests that are missing: they could change a verdict.
+  Names paired tests that are missing, too: they could change a verdict.
   """
   text = f'Of {len(judged)} claims {_counts(one.verdict for one in judged)}'
   untested = [row for row in ours if row != 'base' and ours[row][1].lacks_test]
@@ -221,7 +221,7 @@ def _counts(verdicts: Iterable[str]) -> str:
 
 
 def summarize(judged: Judged, ours: Differences) -> str:
-  """The claim with its rows' differences, or with verdict counts if over two rows."""
+  """Returns a claim with its rows' differences, or counts of them if over two rows."""
   text = judged.claim.text
   if len(judged.rows) > 2:
     each = [verdict for both in judged.rows.values() for verdict in both]
@@ -257,7 +257,7 @@ NOTE = (
 
 
 def title(group: Group) -> str:
-  """Table 3's, in miniature unless test set and base model are the paper's."""
+  """Returns Table 3's title: 'in miniature' without the paper's test set and base."""
   if not group.table_3:
     return group.corpus
   test_set = next(iter(group.table_3.values()))[0].test_set
@@ -267,7 +267,7 @@ def title(group: Group) -> str:
 
 
 def about(group: Group) -> str:
-  """Corpus, devices, what differs from the paper and between the runs, in words."""
+  """Describes corpus, devices, and what differs from the paper and between the runs."""
   scored = group.members[0]
   text = f'{scored.pair}, {scored.config["model"]["vocab_size"]:,} pieces, '
   text += f'{group.corpus} {group.conditions.corpus[:12]}. '
@@ -285,7 +285,7 @@ def about(group: Group) -> str:
 
 
 def _each(group: Group, read: Callable[[Scored], str | None]) -> str:
-  """What is read of every run; with the rows where it differs between them."""
+  """Returns what is read of every run, with the rows if it differs between them."""
   rows: dict[str, list[str]] = {}
   for scored in group.members:
     rows.setdefault(read(scored) or 'not recorded', []).append(scored.row)
@@ -295,7 +295,7 @@ def _each(group: Group, read: Callable[[Scored], str | None]) -> str:
 
 
 def table_3(group: Group) -> str:
-  """Table 3 with the paper's columns beside ours."""
+  """Returns Table 3 with the paper's columns beside ours."""
   header = ['row', 'cells (paper)', 'cells', 'seeds', 'PPL (paper)', 'PPL']
   header += ['BLEU (paper)', 'BLEU', 'sacreBLEU', 'parameters (paper)', 'parameters']
   runs = [group.table_3[r] if r in group.table_3 else [] for r in paper.TABLE_3]
@@ -325,7 +325,7 @@ def table_3(group: Group) -> str:
 
 
 def _cells(row: str, results: Sequence[Scored]) -> str:
-  """Our values of the cells that the row fills in; nothing without a run."""
+  """Returns our values of the cells that the row fills in; '' without a run."""
   if not results:
     return ''
   ours = cells(results[0].config)
@@ -340,7 +340,7 @@ def _text(values: Cells) -> str:
 
 
 def rows_minus_base(group: Group, ours: Differences) -> list[str]:
-  """A table of each row minus base, beside the paper's."""
+  """Returns a table of each row minus base, beside the paper's."""
   top = heading(3, 'Each row minus base')
   if not ours:
     return [top, paragraph('There are no runs of base: nothing to compare.')]
@@ -365,7 +365,7 @@ def rows_minus_base(group: Group, ours: Differences) -> list[str]:
 
 
 def claims(ours: Differences) -> list[str]:
-  """Each of the paper's claims with its verdict, and each of its rows beside ours."""
+  """Returns the paper's claims with their verdicts, and its rows beside ours."""
   judged = judge(ours)
   return [
     heading(3, "The paper's claims"),

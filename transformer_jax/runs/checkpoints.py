@@ -8,36 +8,23 @@ from absl import flags
 
 from transformer_jax.machine.cli import Flags, IntegerOrWord
 
-MANIFEST = 'manifest.json'  # of a checkpoint: it is finished
-STEP = re.compile('[1-9][0-9]*')  # the name of a checkpoint's folder
-ASIDE = '.damaged'  # ends the name of a damaged one, which is left for the user
+MANIFEST = 'manifest.json'  # is written last: a checkpoint that has one is finished
 
 
 def steps(checkpoints: pathlib.Path) -> list[int]:
   """Returns the steps that have a finished checkpoint, ascending."""
-  return [s for s in numbered(checkpoints) if flaw(checkpoints / str(s)) is None]
-
-
-def flaw(path: pathlib.Path) -> str | None:
-  """Returns why a path is no finished checkpoint; None if it is one."""
-  if path.is_symlink():
-    return 'is a link'
-  if (path / MANIFEST).is_file():
-    return None
-  if path.exists():
-    return f'has no {MANIFEST}'
-  aside = path.with_name(path.name + ASIDE)
-  return f'was damaged and is now {aside.name}' if aside.exists() else 'is not there'
+  is_finished = lambda step: (checkpoints / str(step) / MANIFEST).is_file()
+  return [*filter(is_finished, numbered(checkpoints))]
 
 
 def numbered(checkpoints: pathlib.Path) -> list[int]:
   """Returns the steps that folders are named by, ascending, finished or not."""
   names = os.listdir(checkpoints) if checkpoints.exists() else []
-  return sorted(int(name) for name in names if STEP.fullmatch(name))
+  return sorted(int(name) for name in names if re.fullmatch('[1-9][0-9]*', name))
 
 
 def averaged_steps(last: int, every: int, count: int) -> list[int]:
-  """The `count` steps to average, up to and including `last`; fewer in a short run.
+  """Returns the `count` steps to average up to `last`; fewer in a short run.
 
   All but `last` are multiples of `every`, the steps between two checkpoints. So an
   average spans as many steps in a run that was stopped and resumed as in any other.

@@ -1,4 +1,4 @@
-"""What the config of a run must say: its keys and their values, and how two differ."""
+"""The keys of a run's config, what values they may have, and how two configs differ."""
 
 import functools
 import json
@@ -34,7 +34,7 @@ DType = Literal['auto', 'float32', 'bfloat16']
 
 
 class Schema(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-  """Keys, all of which are needed, and their types; see configs/base.py."""
+  """A config's keys, which are all required, and their types; see configs/base.py."""
 
 
 class Model(Schema):
@@ -132,7 +132,7 @@ _WORDS |= {'bool': 'True or False', 'array': 'a list', 'object': 'keys with valu
 
 
 def as_json(config: ml_collections.ConfigDict) -> dict[str, Any]:
-  """The config as config.json has it: plain dictionaries, and lists for tuples."""
+  """Returns what config.json holds: plain dictionaries, and lists for tuples."""
   return json.loads(config.to_json_best_effort())
 
 
@@ -159,23 +159,23 @@ def check(config: Mapping[str, Any], flag: str = '--config.') -> None:
 
 
 def _sentence(error: str, config: Mapping[str, Any], flag: str) -> str:
-  """What msgspec says of a value, after `key=value:` and with the flag that sets it."""
-  said, _, path = error.partition(' - at ')
+  """Returns msgspec's error with the key, its value and the flag that sets it."""
+  text, _, path = error.partition(' - at ')
   keys = re.search(r'`\$\.?([^`[]*)', path)
   key = keys[1] if keys else ''
-  if key_alone := re.search('(unknown|required) field `(.+)`', said):
+  if key_alone := re.search('(unknown|required) field `(.+)`', text):
     name = f'{key}.{key_alone[2]}'.lstrip('.')
     if key_alone[1] == 'required':
       return f'the config lacks {name}, as configs/base.py has it'
     return f'the config has {name}, which this version does not know'
   for kind, words in _WORDS.items():
-    said = said.replace(f'`{kind}`', words)
+    text = text.replace(f'`{kind}`', words)
   value = functools.reduce(operator.getitem, key.split('.'), config)
-  return f'{key}={value}: {said[0].lower()}{said[1:]} ({flag}{key})'
+  return f'{key}={value}: {text[0].lower()}{text[1:]} ({flag}{key})'
 
 
 def check_stored(config: Mapping[str, Any], path: pathlib.Path) -> None:
-  """Raises UserError if what was read from `path` is no config of this version."""
+  """Raises UserError if the content of `path` is no config of this version."""
   if 'task' not in config:
     raise UserError(
       f'{path} is not the config of a run. (A model of Hugging Face becomes a run by '
@@ -198,7 +198,7 @@ def check_new(config: Mapping[str, Any]) -> None:
 
 
 def flat(config: Mapping[str, Any], prefix: str = '') -> dict[str, Any]:
-  """The values of a nested dictionary under dotted names."""
+  """Returns the values of a nested dictionary under dotted names."""
   values = {}
   for key, value in config.items():
     inner = flat(value, f'{prefix}{key}.') if isinstance(value, Mapping) else None
@@ -207,11 +207,9 @@ def flat(config: Mapping[str, Any], prefix: str = '') -> dict[str, Any]:
 
 
 def differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> set[str]:
-  """Dotted names of the entries in which two nested dictionaries differ."""
-  ours, theirs = flat(a), flat(b)
+  """Returns dotted names of the entries in which two nested dictionaries differ."""
+  a, b = flat(a), flat(b)
   absent = object()
   return {
-    key
-    for key in ours.keys() | theirs.keys()
-    if ours.get(key, absent) != theirs.get(key, absent)
+    key for key in a.keys() | b.keys() if a.get(key, absent) != b.get(key, absent)
   }

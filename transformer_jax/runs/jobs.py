@@ -11,7 +11,6 @@ of the machine, are done sooner than one after the other on the whole of it.
 
 import concurrent.futures
 import contextlib
-import dataclasses
 import enum
 import fcntl
 import os
@@ -23,17 +22,16 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import NamedTuple
-
-import msgspec
+from typing import Any, NamedTuple
 
 from transformer_jax.machine import environment, files
 from transformer_jax.machine.errors import UserError
 from transformer_jax.machine.signals import EXIT_CODE
+from transformer_jax.runs.checkpoints import averaged_steps
 from transformer_jax.runs.metrics import Patience
 from transformer_jax.runs.run import Run
 
-# Seconds between two looks at a process. Less than signals.REPEATED, so that a trainer
+# Seconds between two checks of a process. Less than signals.REPEATED, so that a trainer
 # counts a cluster's signal and ours as one.
 POLL = 0.1
 TAIL = 5  # lines of a failed job's log that are shown
@@ -47,30 +45,14 @@ class JobState(enum.StrEnum):
   WAITING = 'waiting'  # not started, or stopped and to be resumed
 
 
-class JobClaimed(Exception):
-  """Another process works on the job."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Ended:
-  """How a job's last command ended: its sweep.json."""
-
-  command: str
-  exit_code: int
-  seconds: float
-  ended: str  # when
-
-
 class Job(NamedTuple):
   """A run, and the commands that train and score it, in their order."""
 
   run: Run
   commands: tuple[tuple[str, ...], ...]
-  train_steps: int
-  patience: int  # checkpoints without a better dev perplexity that end it; 0: none do
-  # Takes a step; returns the result file that the last command writes for it. submitit
-  # pickles it.
-  result_of: Callable[[int], pathlib.Path]
+  config: dict[str, Any]  # of the run
+  split: str  # to score on
+  average: int  # how many checkpoints to average
 
   @property
   def name(self) -> str:
@@ -86,46 +68,49 @@ class Job(NamedTuple):
 
   @property
   def result(self) -> pathlib.Path:
-    """The file of the result of the run's last step, there or not."""
-    return self.result_of(self.last_step())
+    """The file that the last command writes the result of the last step to."""
+    step, config = self.last_step(), self.config
+    averaged = averaged_steps(step, config['checkpoint_every_steps'], self.average)
+    searched = len(averaged), config['beam'], config['alpha']
+    return self.run.translations(self.split, step, *searched).with_suffix('.json')
 
   def last_step(self) -> int:
-    """The step that ends the run: train_steps, or where its patience has ended."""
-    records = self._records() if self.patience else []
-    if Patience.of(records, self.patience).ended:
+    """Returns the step that ends the run: train_steps, or where its patience ended."""
+    patience = self.config['patience']
+    records = self._records() if patience else []
+    if Patience.of(records, patience).ended:
       return max(r['step'] for r in records if 'dev_perplexity' in r)
-    return self.train_steps
+    return self.config['train_steps']
 
   def state(self) -> JobState:
-    """As the run's folder says it."""
+    """Returns what the run's folder says."""
     if any(_is_locked(self.run.workdir / name) for name in ('sweep.lock', 'lock')):
       return JobState.RUNNING
     if self._is_scored():
       return JobState.DONE
-    if self._note.is_file() and self._last_command().exit_code not in (0, EXIT_CODE):
+    if self._note.is_file() and self._last_command()['exit_code'] not in (0, EXIT_CODE):
       return JobState.FAILED
     return JobState.WAITING
 
   def forgive(self) -> None:
-    """Lets a failed job wait again."""
+    """Makes a failed job wait again."""
     if self.state() is JobState.FAILED:
       self._note.unlink()
 
   def failure(self) -> str:
-    """What to tell of a failed job: exit code, command and the end of its log."""
+    """Returns a failed job's exit code, command and the end of its log, as text."""
     last = self._last_command()
     log = self.log.read_text(errors='replace') if self.log.is_file() else ''
-    head = f'{self.name} failed, exit code {last.exit_code}: {last.command}'
+    head = f'{self.name} failed, exit code {last["exit_code"]}: {last["command"]}'
     lines = [f'  {line}' for line in log.splitlines()[-TAIL:]]
     return '\n'.join([head, *lines, f'  (all of it: {self.log})'])
 
   def progress(self) -> str:
-    """What a job that runs is at."""
+    """Returns how far a running job is, such as 'step 200/1000'."""
     steps = (record['step'] for record in self._records() if 'seconds' in record)
-    trained = max((step for step in steps if step <= self.train_steps), default=0)
-    if trained >= self.last_step():
-      return 'scoring'
-    return f'step {trained}/{self.train_steps}'
+    last = self.config['train_steps']
+    trained = max((step for step in steps if step <= last), default=0)
+    return 'scoring' if trained >= self.last_step() else f'step {trained}/{last}'
 
   def _records(self) -> list[dict]:
     try:
@@ -146,12 +131,12 @@ class Job(NamedTuple):
       environment: variables that the commands get beside this process's.
       say: called with a line when the scoring begins.
 
-    Raises:
-      JobClaimed: another process works on the job.
+    Returns: RUNNING, without a command, if another process works on the job.
     """
-    with self._claimed(), self.log.open('ab') as log:
+    with self._claimed() as is_claimed, self.log.open('ab') as log:
+      if not is_claimed:
+        return JobState.RUNNING
       for command in self.commands:
-        begin = time.monotonic()
         if command is not self.commands[0]:
           say(f'{self.name}: is trained, scoring')
         code = _run_command(command, is_stopped, environment, log.fileno())
@@ -159,44 +144,35 @@ class Job(NamedTuple):
           line = f'{self.result}: no result of step {self.last_step()}\n'
           log.write(line.encode())
           code = 1
-        self._write_note(command, code, time.monotonic() - begin)
+        note = {'command': shlex.join(command), 'exit_code': code}
+        files.write_json(self._note, note)
         if code or is_stopped():
           break
     return self.state()
 
   @contextlib.contextmanager
-  def _claimed(self) -> Iterator[None]:
-    """Keeps other jobs out of the run's folder."""
+  def _claimed(self) -> Iterator[bool]:
+    """Keeps other jobs out of the run's folder; False if one is in it."""
     self.run.workdir.mkdir(parents=True, exist_ok=True)
     with (self.run.workdir / 'sweep.lock').open('a') as file:
       if not files.claim_lock(file, _without_locks):
-        raise JobClaimed(self.name)
+        yield False
+        return
       try:
-        yield
+        yield True
       finally:
         # Closing the file does not suffice: a process that another thread is just
         # starting has inherited it.
         files.take_lock(file, fcntl.LOCK_UN, _without_locks)
 
   def _is_scored(self) -> bool:
-    step = self.last_step()
     try:
-      return files.read_json_object(self.result_of(step)).get('step') == step
+      return files.read_json_object(self.result).get('step') == self.last_step()
     except (FileNotFoundError, UserError):
       return False
 
-  def _last_command(self) -> Ended:
-    try:
-      return msgspec.json.decode(self._note.read_bytes(), type=Ended)
-    except msgspec.DecodeError as error:
-      raise UserError(
-        f'{self._note}: damaged ({error}); delete it, and the run waits to be resumed'
-      ) from error
-
-  def _write_note(self, command: Sequence[str], code: int, seconds: float) -> None:
-    when = time.strftime('%Y-%m-%d %H:%M:%S %z')
-    ended = Ended(shlex.join(command), code, round(seconds, 1), when)
-    files.write_json(self._note, dataclasses.asdict(ended))
+  def _last_command(self) -> dict[str, Any]:
+    return files.read_json_object(self._note)
 
 
 def _run_command(
@@ -205,7 +181,7 @@ def _run_command(
   environment: Mapping[str, str],
   log: int,
 ) -> int:
-  """The exit code of a command, which writes to the file of descriptor `log`."""
+  """Runs a command that writes to the file descriptor `log`; returns its exit code."""
   # In a session of its own: a terminal's Ctrl-C reaches it once, from here.
   process = subprocess.Popen(
     command,
@@ -237,7 +213,7 @@ def _is_locked(path: pathlib.Path) -> bool:
 
 
 def _without_locks(error: OSError) -> None:
-  """Says nothing of a file system without locks, for the trainer does."""
+  """Ignores a file system without locks, which the trainer warns of."""
 
 
 # On this machine
@@ -308,8 +284,6 @@ def _run_job(
   say(f'{job.name}: log in {job.log}')
   try:
     ended = job.attempt(is_stopped, part.environment, say)
-  except JobClaimed:
-    ended = JobState.RUNNING
   except OSError as error:  # such as a folder that cannot be written: not the others'
     say(f'{job.name} failed: {error}')
     return JobState.FAILED
@@ -318,7 +292,7 @@ def _run_job(
 
 
 def divide_machine(jobs: int) -> list[MachinePart]:
-  """A part for each job. If there are fewer cores or GPUs than jobs, some share one."""
+  """Divides cores and GPUs among jobs, which share one if there are too few."""
   cores = environment.cores()
   gpus = _visible_gpus() if jobs > 1 else []  # one job alone uses all that it finds
   return [
@@ -331,7 +305,7 @@ def divide_machine(jobs: int) -> list[MachinePart]:
 
 
 def _visible_gpus() -> list[str]:
-  """Numbers or names of the GPUs that CUDA may use here."""
+  """Returns numbers or names of the GPUs that CUDA may use here."""
   if 'CUDA_VISIBLE_DEVICES' in os.environ:
     return [x for x in os.environ['CUDA_VISIBLE_DEVICES'].split(',') if x]
   if shutil.which('nvidia-smi') is None:
@@ -342,7 +316,7 @@ def _visible_gpus() -> list[str]:
 
 
 def _gpu_variables(gpus: Sequence[str], jobs: int, i: int) -> dict[str, str]:
-  """Variables that give job i its GPUs, and its part of the memory of one it shares."""
+  """Returns variables that limit job i to its GPUs and its part of their memory."""
   if not gpus:
     return {}
   part = [gpus[n] for n in _indices(len(gpus), jobs, i)]
@@ -356,7 +330,7 @@ def _gpu_variables(gpus: Sequence[str], jobs: int, i: int) -> dict[str, str]:
 
 
 def _indices(count: int, jobs: int, i: int) -> range:
-  """Which of `count` cores or GPUs job i has: as many as any other, at least one."""
+  """Returns which of `count` cores or GPUs job i has: at least one."""
   each = max(1, count // jobs)
   first = i * each % count
   return range(first, first + each)

@@ -1,4 +1,4 @@
-"""What metrics.jsonl holds of a training, and what follows from it; no JAX."""
+"""Reads metrics.jsonl: its records, the best step, and the end by patience; no JAX."""
 
 import math
 import pathlib
@@ -80,7 +80,7 @@ class Patience:
 
   @classmethod
   def of(cls, records: Iterable[dict[str, Any]], most: int) -> 'Patience':
-    """As the records of metrics.jsonl leave it."""
+    """Returns the patience that is left after the records of metrics.jsonl."""
     patience = cls(most)
     for record in records:
       if 'dev_perplexity' in record:

@@ -20,7 +20,7 @@ SCORES = (*BLEUS, 'parsing', 'valid', 'repairs')  # None where a task has no suc
 
 @dataclasses.dataclass(frozen=True)
 class Result:
-  """What evaluating a run on a split found, and all that it depends on.
+  """The scores of a run on a split, and all that they depend on.
 
   A field is None where its task has no such score, or where it was not recorded.
   """
@@ -62,7 +62,7 @@ class Result:
     return self.sacrebleu is not None and 'case:lc' in self.sacrebleu.signature
 
   def scores(self) -> Iterator[tuple[str, Score]]:
-    """The scores of its task with their names."""
+    """Yields the scores of its task with their names."""
     for name in BLEUS:
       if (bleu := getattr(self, name)) is not None:
         yield name, bleu
@@ -70,7 +70,7 @@ class Result:
       yield 'F1', Score(**self.parsing['f1'])
 
   def translations(self, run: Run) -> pathlib.Path:
-    """The file of a run in which the outputs stand that were scored."""
+    """Returns the file of a run that holds the scored outputs."""
     return run.translations(
       self.split, self.step, len(self.averaged), self.beam, self.alpha, self.lowercase
     )
@@ -104,9 +104,9 @@ class Result:
     return result
 
   def to_json(self) -> str:
-    """The file's text."""
+    """Returns the file's text."""
     return files.as_json(dataclasses.asdict(self), indent=1) + '\n'
 
   def write(self, path: pathlib.Path) -> None:
-    """Writes the file at once, so that a kill leaves none that is not whole."""
+    """Writes the file whole or, after a kill, not at all."""
     files.write(path, self.to_json())

@@ -18,13 +18,7 @@ from transformer_jax.data.vocabulary import Vocabularies
 from transformer_jax.machine import files
 from transformer_jax.machine.errors import UserError
 from transformer_jax.runs import config as configs
-from transformer_jax.runs.checkpoints import (
-  MANIFEST,
-  averaged_steps,
-  flaw,
-  numbered,
-  steps,
-)
+from transformer_jax.runs.checkpoints import MANIFEST, averaged_steps, numbered, steps
 from transformer_jax.runs.metrics import best_step, read_records
 
 # Keys of the model that may differ between a run and its parent, whose model it starts
@@ -48,7 +42,7 @@ class Run(NamedTuple):
 
   @property
   def is_started(self) -> bool:
-    """Whether it has a config and a step: before that, another config may come."""
+    """Whether it has a config and a step; until then the config may change."""
     if not (self.workdir / 'config.json').is_file():
       return False
     recorded = self.metrics.is_file() and self.metrics.stat().st_size > 0
@@ -67,7 +61,7 @@ class Run(NamedTuple):
     alpha: float,
     lowercase: bool = False,
   ) -> pathlib.Path:
-    """The file of a result's translations; another if they were scored lower-cased.
+    """Returns the file of a result's translations.
 
     `averaged` is the number of checkpoints, of which `step` is the last.
     """
@@ -76,7 +70,7 @@ class Run(NamedTuple):
     return self.workdir / 'translations' / name
 
   def config(self) -> ml_collections.ConfigDict:
-    """The config the run was started with, locked.
+    """Returns the config the run was started with, locked.
 
     Raises:
       UserError: there is none, or it is damaged, or of another version of this program.
@@ -94,7 +88,7 @@ class Run(NamedTuple):
   def config_to_search(
     self, beam: int | None, alpha: float | None
   ) -> ml_collections.ConfigDict:
-    """The same with another `beam` or `alpha`, unless they are None.
+    """Returns the config with another `beam` or `alpha`, unless they are None.
 
     Raises:
       UserError: there is no config, or it is damaged, or a number is impossible.
@@ -105,7 +99,7 @@ class Run(NamedTuple):
     return config
 
   def vocabularies(self) -> Vocabularies:
-    """The vocabularies the run was started with; UserError if one is another now."""
+    """Returns the vocabularies the run was started with; UserError if one changed."""
     sums = card.read_card(self.workdir).sha256
     for name in vocabulary.FILES & sums.keys():
       path = self.workdir / name
@@ -117,24 +111,21 @@ class Run(NamedTuple):
     return card.vocabularies(self.workdir)
 
   def vocabulary_files(self) -> tuple[pathlib.Path, pathlib.Path]:
-    """The files of source and target, which are one unless the target has its own."""
+    """Returns the files of the source and the target vocabulary, which may be one."""
     listed = vocabulary.FILES & card.read_card(self.workdir).sha256.keys()
     target = vocabulary.TARGETS if vocabulary.TARGETS in listed else vocabulary.SHARED
     return self.workdir / vocabulary.SHARED, self.workdir / target
 
   def records(self) -> list[dict]:
-    """What metrics.jsonl holds; none before the first step."""
+    """Returns the records of metrics.jsonl; none before the first step."""
     return read_records(self.metrics)
 
   def newest_saved(self) -> int:
-    """The newest step whose checkpoint was finished, by metrics.jsonl; 0 if none was.
-
-    A run that was killed before has no such record, and starts anew by itself.
-    """
+    """Returns the newest step whose checkpoint was finished, by metrics.jsonl, or 0."""
     return max((r['step'] for r in self.records() if 'saved' in r), default=0)
 
   def best_step(self) -> int:
-    """The step whose checkpoint was kept as the best on dev, by the config's best_by.
+    """Returns the step of the checkpoint that was best on dev, by the config's best_by.
 
     Raises:
       UserError: the config keeps none, or nothing was measured yet.
@@ -150,10 +141,10 @@ class Run(NamedTuple):
     return step
 
   def training_so_far(self, step: int) -> dict:
-    """Target tokens, seconds, devices and commits of the training steps up to `step`.
+    """Returns tokens, seconds, devices and commits of training up to `step`.
 
-    Returns: four entries of result.json. training_device and training_commit name all
-      that differ, and are None where a step's was not recorded.
+    They are four entries of result.json. training_device and training_commit name all
+    that differ, and are None where a step's was not recorded.
     """
     steps = [r for r in self.records() if 'target_tokens' in r and r['step'] <= step]
 
@@ -249,25 +240,16 @@ class Run(NamedTuple):
 
   def _check_checkpoints(self) -> None:
     """Raises UserError if there were checkpoints and all are gone."""
-    folder, saved = self.checkpoints, self.newest_saved()
-    if numbered(folder):
+    if numbered(self.checkpoints):
       return
-    if folder.is_symlink() and not folder.exists():
-      raise UserError(
-        f'{folder} is a link to {os.readlink(folder)}, which is not there: mount it, '
-        'put it back, or remove the link'
-      )
-    if saved:
-      raise UserError(
-        f'{folder} holds no checkpoint, and {self.metrics} tells of one of step '
-        f'{saved}: put them back; to train from the first step on, move {self.metrics} '
-        'elsewhere, or give another --workdir'
-      )
     results = self.workdir / 'translations'
-    if results.is_dir():
+    if self.newest_saved() or results.is_dir():
+      # Trained anew, the run would take these for its own.
+      rest = self.metrics if self.newest_saved() else results
       raise UserError(
-        f'{results} are of checkpoints that are gone: move them elsewhere to train '
-        'from the first step on, or give another --workdir'
+        f'{self.checkpoints} holds no checkpoint, and {rest} tells of some: put them '
+        f'back; to train from the first step on, move {rest} elsewhere, or give '
+        'another --workdir'
       )
 
   def check_corpus(self, corpus: pathlib.Path) -> None:
@@ -324,7 +306,7 @@ def chosen_steps(
   average: int | None,
   last: int | str | None,
 ) -> list[int]:
-  """The steps of the checkpoints to average (section 6.1), ascending.
+  """Returns the steps of the checkpoints to average (section 6.1), ascending.
 
   Args:
     average: how many; None is what the config says, and 1 where `last` is 'best'.
@@ -340,7 +322,7 @@ def chosen_steps(
     raise UserError(f'average={average}: 1 or more')
   folder, finished = run.checkpoints, steps(run.checkpoints)
   if not finished:
-    raise UserError(f'{folder}: no finished checkpoint there')
+    raise UserError(f'{folder}: no finished checkpoint')
   last = run.best_step() if last == 'best' else last
   newest = max(*numbered(folder), run.newest_saved()) if last is None else last
   wanted = averaged_steps(newest, config.checkpoint_every_steps, average)
@@ -350,8 +332,8 @@ def chosen_steps(
     after = len(wanted) - 1 - wanted.index(missing[-1])
     remedy = f'--average={after}' if after else f'--step, one of {finished}'
     raise UserError(
-      f'{path} {flaw(path)}, one of {len(wanted)} to average up to step {newest}: put '
-      f'it back, or give {remedy}'
+      f'{path} is no finished checkpoint, one of {len(wanted)} to average up to step '
+      f'{newest}: put it back, or give {remedy}'
     )
   if len(wanted) < average:
     print(f'averaging {len(wanted)} checkpoints: no more were made', file=sys.stderr)
@@ -366,7 +348,7 @@ def start_from(
 ) -> None:
   """Makes a config start from the newest checkpoint of a run, with its vocabularies.
 
-  A run in `workdir` that started there before keeps the checkpoint that it had.
+  A run in `workdir` that already started from `parent` keeps its checkpoint.
 
   Raises:
     UserError: `parent` is no run with a checkpoint, is of another task or writes trees
@@ -402,10 +384,10 @@ def start_from(
 
 
 def find_parent(init_from: ml_collections.ConfigDict) -> tuple[Run, int]:
-  """The run and the step that a config's `init_from` names.
+  """Returns the run and the step that a config's `init_from` names.
 
   Raises:
-    UserError: the checkpoint is not there, or is another than it was.
+    UserError: the checkpoint is missing, or has changed.
   """
   run = Run(pathlib.Path(init_from.run))
   path = _manifest(run, init_from.step)

@@ -6,7 +6,6 @@ of the submission that the run is part of.
 """
 
 import concurrent.futures
-import dataclasses
 import os
 import pathlib
 import signal
@@ -15,8 +14,6 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
-
-import msgspec
 
 from transformer_jax.machine import files
 from transformer_jax.machine.errors import UserError
@@ -28,16 +25,8 @@ STARTS = 100  # of a submission: it is queued again whenever its time is up
 _NOTE = 'sweep.queued.json'  # in a run's folder
 
 
-@dataclasses.dataclass(frozen=True)
-class Submission:
-  """The submission that a run is part of: its sweep.queued.json."""
-
-  cluster: str
-  id: str
-
-
 class Node:
-  """Jobs side by side on one machine: submitit pickles it, and calls it there."""
+  """Jobs that run at once on one machine, where submitit unpickles and calls it."""
 
   def __init__(self, jobs: Sequence[Job]):
     self.jobs = jobs
@@ -81,7 +70,7 @@ class Node:
 
 
 def parse(words: Sequence[str], cluster: str) -> dict[str, int | str]:
-  """The parameters of --slurm=KEY=VALUE, numbers as such."""
+  """Returns the parameters of --slurm=KEY=VALUE, digits as integers."""
   pairs = [word.partition('=') for word in words]
   for key, equals, _ in pairs:
     if not key or not equals:
@@ -94,7 +83,7 @@ def parse(words: Sequence[str], cluster: str) -> dict[str, int | str]:
 def executor(
   cluster: str, folder: pathlib.Path, parameters: Mapping[str, int | str]
 ) -> Any:
-  """What submits jobs: submitit's AutoExecutor.
+  """Returns submitit's AutoExecutor, which submits jobs.
 
   Args:
     cluster: 'slurm', or 'local' for processes of this machine.
@@ -102,7 +91,7 @@ def executor(
     parameters: of submitit's AutoExecutor.update_parameters.
 
   Raises:
-    UserError: submitit or the cluster is not there, or it knows no such parameter.
+    UserError: submitit or the cluster is missing, or it knows no such parameter.
   """
   # USR1 makes a trainer save; USR2, which submitit sends by default, would kill it.
   os.environ['SUBMITIT_PREEMPT_SIGNAL'] = 'USR1'
@@ -156,7 +145,7 @@ def submit(jobs: Sequence[Job], by: Any, cluster: str, per_node: int) -> list[st
   Returns: a line on each submission, its number and its jobs.
   """
   queued = _queued(jobs)
-  waiting = [j for j in jobs if j.state() is JobState.WAITING and j not in queued]
+  waiting = [j for j in jobs if j.state() is JobState.WAITING and j.name not in queued]
   if not waiting:
     return []
   nodes = [Node(waiting[i : i + per_node]) for i in range(0, len(waiting), per_node)]
@@ -165,7 +154,7 @@ def submit(jobs: Sequence[Job], by: Any, cluster: str, per_node: int) -> list[st
   for node, one in zip(nodes, submitted, strict=True):
     for job in node.jobs:
       job.run.workdir.mkdir(parents=True, exist_ok=True)
-      note = dataclasses.asdict(Submission(cluster, one.job_id))
+      note = {'cluster': cluster, 'id': one.job_id}
       files.write_json(job.run.workdir / _NOTE, note)
   return [
     f'{one.job_id}: {" ".join(job.name for job in node.jobs)}'
@@ -173,21 +162,15 @@ def submit(jobs: Sequence[Job], by: Any, cluster: str, per_node: int) -> list[st
   ]
 
 
-def _queued(jobs: Sequence[Job]) -> set[Job]:
-  """The jobs that are part of a Slurm job which is queued or running."""
+def _queued(jobs: Sequence[Job]) -> set[str]:
+  """Returns the names of those that a queued or running Slurm job is to run."""
   numbers = {}
   for job in jobs:
     note = job.run.workdir / _NOTE
-    if not note.is_file():
-      continue
-    try:
-      queued = msgspec.json.decode(note.read_bytes(), type=Submission)
-    except msgspec.DecodeError as error:
-      raise UserError(
-        f'{note}: damaged ({error}); delete it if the run is not in the queue'
-      ) from error
-    if queued.cluster == 'slurm':
-      numbers[job] = queued.id
+    if note.is_file():
+      queued = files.read_json_object(note)
+      if queued['cluster'] == 'slurm':
+        numbers[job.name] = queued['id']
   if not numbers:
     return set()
   # Not sacct, as submitit does: without an accounting daemon it knows of no job.
@@ -199,4 +182,4 @@ def _queued(jobs: Sequence[Job]) -> set[Job]:
       f'squeue cannot tell what is queued ({error.stderr.strip()}): try again'
     ) from error
   queued = queue.stdout.split()  # 12, or 12_0 for a member of an array
-  return {job for job, number in numbers.items() if number in queued}
+  return {name for name, number in numbers.items() if number in queued}

@@ -1,4 +1,4 @@
-"""A sweep: which runs it consists of, what it would run, running it, its progress."""
+"""A sweep: plans its runs, prints or runs their commands, and tells the progress."""
 
 import collections
 import pathlib
@@ -17,7 +17,6 @@ from transformer_jax.data.task import Task
 from transformer_jax.machine.cli import Flags
 from transformer_jax.machine.errors import UserError
 from transformer_jax.machine.signals import EXIT_CODE, Interruption
-from transformer_jax.runs.checkpoints import averaged_steps
 from transformer_jax.runs.config import as_json
 from transformer_jax.runs.jobs import Job, JobState, run_jobs
 from transformer_jax.runs.run import Run, start_from
@@ -38,7 +37,7 @@ class Plan(NamedTuple):
   task_of: Callable[[ml_collections.ConfigDict], Task]  # that a config chooses
 
   def jobs(self) -> list[Job]:
-    """All jobs, ordered by seed first: every config has a run before any has two.
+    """Returns all jobs, by seed first: every config has a run before one has two.
 
     Raises:
       UserError: the plan cannot be run, or not in these folders.
@@ -71,39 +70,23 @@ class Plan(NamedTuple):
       prepare.prepare_corpus(config, task, *self.data.folders(), workdir)
 
   def _job(self, name: str, seed: int) -> Job:
-    settings = [f'--config.seed={seed}', *self.trainer_flags]
+    flags = [f'--config.seed={seed}', *self.trainer_flags]
     run = self._run(name, seed)
-    config = load_config(name, settings, run)
+    config = load_config(name, flags, run)
     if self.average > config.keep_checkpoints:
       raise UserError(
         f'--average={self.average}: {name} keeps {config.keep_checkpoints} checkpoints '
         '(-- --config.keep_checkpoints=...)'
       )
-    run.check_config(as_json(config))
+    settings = as_json(config)
+    run.check_config(settings)
     python, where = (sys.executable, '-m'), f'--workdir={run.workdir}'
     data_dir = f'--data_dir={self.data.folders()[0]}'
     score = f'--split={self.split}', f'--average={self.average}'
-    train = *python, 'scripts.train', f'--config={name}', *settings, where
-    every, split, average = config.checkpoint_every_steps, self.split, self.average
-    searched = config.beam, config.alpha
-
-    # submitit pickles the job, which fails on this plan, whose `data` are flags. So the
-    # function is made of plain values.
-    def result_of(step: int) -> pathlib.Path:
-      averaged = averaged_steps(step, every, average)
-      path = run.translations(split, step, len(averaged), *searched)
-      return path.with_suffix('.json')
-
-    return Job(
-      run,
-      (
-        (*train, *self.data.command_line()),
-        (*python, 'scripts.evaluate', where, data_dir, *score),
-      ),
-      config.train_steps,
-      config.patience,
-      result_of,
-    )
+    train = *python, 'scripts.train', f'--config={name}', *flags, where
+    evaluate = *python, 'scripts.evaluate', where, data_dir, *score
+    commands = (*train, *self.data.command_line()), evaluate
+    return Job(run, commands, settings, self.split, self.average)
 
   def _run(self, config: str, seed: int) -> Run:
     return Run(self.workdir / _folder_name(config, seed))
@@ -112,7 +95,7 @@ class Plan(NamedTuple):
 def load_config(
   name: str, trainer_flags: Sequence[str], run: Run
 ) -> ml_collections.ConfigDict:
-  """The config that the trainer makes for a run of --config=NAME and other flags."""
+  """Returns the config that the trainer makes of --config=NAME and other flags."""
   words = [w for w in trainer_flags if re.match('--?(config[.]|init_from)', w)]
   table = Flags('')
   config = table.config('', rename_if_changed)
@@ -124,7 +107,7 @@ def load_config(
 
 
 def _folder_name(config: str, seed: int) -> str:
-  """Such as table3.base.mini.seed-1, of configs/table3.py:base,mini."""
+  """Returns table3.base.mini.seed-1 for configs/table3.py:base,mini and seed 1."""
   path, _, argument = config.partition(':')
   words = [pathlib.Path(path).stem, *re.split('[,/]', argument), f'seed-{seed}']
   return '.'.join(word for word in words if word)
@@ -141,7 +124,7 @@ def print_commands(jobs: Sequence[Job], retry: bool) -> None:
 
 
 def describe_progress(jobs: Sequence[Job]) -> str:
-  """How many jobs are in each state, and how far those have come that run."""
+  """Returns how many jobs are in each state, and how far the running ones are."""
   states = [job.state() for job in jobs]
   counts = collections.Counter(states)
   running = ', '.join(

@@ -22,7 +22,7 @@ from orbax.checkpoint import checkpoint_managers as policies
 from transformer_jax.machine import files
 from transformer_jax.machine.devices import to_host
 from transformer_jax.machine.errors import UserError
-from transformer_jax.runs.checkpoints import ASIDE, MANIFEST, numbered, steps
+from transformer_jax.runs.checkpoints import MANIFEST, numbered, steps
 from transformer_jax.training.step import TrainState
 
 PARTS = 'params', 'optimizer'
@@ -273,7 +273,7 @@ def restore_newest(
       damaged.append(folder / str(step))
       continue
     for path in damaged:
-      aside = path.with_name(path.name + ASIDE)
+      aside = path.with_name(f'{path.name}.damaged')
       shutil.rmtree(aside, ignore_errors=True)  # the same step was damaged before
       path.rename(aside)
       print(f'{path} is renamed {aside.name}: delete it when you like', file=sys.stderr)
