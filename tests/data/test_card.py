@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 import toy.corpus
-from transformer_jax.data import card, token_files
+from transformer_jax.data import card
 from transformer_jax.data.corpus import SIDES, SPLITS
 from transformer_jax.machine.errors import UserError
 
@@ -90,45 +90,6 @@ def test_all_that_is_wrong_is_told(folder: pathlib.Path):
   assert 'card.json: not there; run scripts' in refused(folder)
 
 
-def change_kept(content: dict) -> None:
-  content['splits']['dev']['kept'] += 1
-
-
-def change_tokens(content: dict) -> None:
-  content['splits']['test']['tokens']['target'] += 1
-
-
-def change_pieces(content: dict) -> None:
-  content['vocabulary']['pieces'] = 61
-
-
-@pytest.mark.parametrize(
-  ('change', 'message'),
-  [
-    (change_kept, 'dev.source has 5 sentences and .*, the card says 6'),
-    (change_tokens, 'test.target has 5 sentences and'),
-    (change_pieces, r'the vocabularies have \[60, 60\] pieces, the card says \[61, 61'),
-  ],
-)
-def test_counts(change: Callable[[dict], None], message: str, folder: pathlib.Path):
-  rewrite(folder, change)
-  with pytest.raises(UserError, match=message):
-    card.verify(folder)
-
-
-@pytest.mark.parametrize('token', [60, 65535, 0, 1, 2])
-def test_tokens_are_of_the_vocabulary(token: int, folder: pathlib.Path):
-  """Though the sums be right: what another vocabulary had encoded."""
-  side, about = token_files.Side(folder / 'test.target'), card.read_card(folder)
-  rows = zip(side.offsets, side.ends, strict=False)
-  ids = [side.tokens[a:b].tolist() for a, b in rows]
-  ids[3][0] = token
-  token_files.write_tokens(folder / 'test.target', ids)
-  card.write_card(folder, about)
-  said = f'sentence 4 has id {token}, which stands for no text'
-  assert said in (message := refused(folder)) and 'test.target.tokens' in message
-
-
 def test_a_damaged_card(folder: pathlib.Path):
   """No bit of it leads to anything but a message; where it tells of files it counts."""
   path = folder / 'card.json'
@@ -152,12 +113,6 @@ def test_a_card_of_other_types_names_them(key: str, value: object, folder):
   rewrite(folder, lambda content: content.update({key: value}))
   with pytest.raises(UserError, match=rf'card.json: damaged \(.*\.{key}'):
     card.read_card(folder)
-
-
-def test_a_card_of_an_older_version(folder: pathlib.Path):
-  rewrite(folder, lambda content: content.update(content.pop('corpus')))
-  with pytest.raises(UserError, match='toy was written by an older version: prep'):
-    card.check_settings(folder, toy.corpus.CORPUS)
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,12 @@ import http.server
 import importlib.abc
 import importlib.machinery
 import io
+import itertools
 import pathlib
 import random
 import resource
 import shutil
+import struct
 import sys
 import tarfile
 import threading
@@ -21,6 +23,7 @@ import types
 from collections.abc import Iterator
 
 import pytest
+from tensorflow_datasets import decode
 from tensorflow_datasets.core import shuffle
 from tensorflow_datasets.core.download import checksums
 from tensorflow_datasets.translate import wmt, wmt14
@@ -156,6 +159,31 @@ def test_more_than_memory_holds(host, tmp_path: pathlib.Path, monkeypatch):
     assert resource.getrlimit(resource.RLIMIT_NOFILE) == (256, limits[1])
   finally:
     resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+@pytest.mark.usefixtures('no_tensorflow')
+def test_prepared_as_tfrecord(host, tmp_path: pathlib.Path):
+  """As other programs have tfds prepare it: the same pairs; damage is named."""
+  data = tmp_path / 'data'
+  source = tfds.source(('en', 'de'), data)
+  (shard,) = source.files
+  builder = wmt14.Wmt14Translate(config='de-en', data_dir=data)
+  raw = decode.DeserializeMethod.RAW_BYTES
+  records = [*builder.as_data_source('train', deserialize_method=raw)]
+  pairs = [*source.pairs()]
+  framed = [struct.pack('<Q4x', len(one)) + one + bytes(4) for one in records]
+  whole = b''.join(framed)
+  other = shard.with_name(shard.name.replace('array_record', 'tfrecord'))
+  other.write_bytes(whole)
+  info = shard.parent / 'dataset_info.json'
+  info.write_text(info.read_text().replace('array_record', 'tfrecord'))
+  source = tfds.source(('en', 'de'), data)
+  assert source.files == (other,) and [*source.pairs()] == pairs
+  ends = [*itertools.accumulate(map(len, framed))]
+  for size in (len(whole) - 1, len(whole) // 2, ends[-2], ends[-2] + 5):
+    other.write_bytes(whole[:size])
+    with pytest.raises(UserError, match='tfrecord.*(truncated|pairs, but dataset_in)'):
+      [*tfds.source(('en', 'de'), data).pairs()]
 
 
 def test_damage(host, tmp_path: pathlib.Path, monkeypatch):

@@ -101,8 +101,8 @@ def test_flawed_trees_are_left_out_of_training_and_told(tmp_path: pathlib.Path):
   )
   assert texts[0].read_text() == f'{PAIR[0]}\n' * 4
   flaw = f"{path}, line 2: two words, 'two' and 'words', in one bracket"
-  assert plain == (6, 4, {f'flawed (the first: {flaw})': 2})
-  assert parts == (0, 0, {})
+  assert (plain.read, plain.dropped) == (6, {f'flawed (the first: {flaw})': 2})
+  assert (parts.read, parts.dropped) == (0, {})
   assert [*splits['dev'][0].pairs()] == [PAIR] * 2, 'none is in this part'
   with pytest.raises(UserError, match=re.escape(f'{path}, line 5: nothing in')):
     [*splits['test'][0].pairs()]

@@ -3,9 +3,8 @@
 Pairs are batched "by approximate sequence length" into few rectangular shapes, and
 `Batches.batch(step)` is a pure function of the files, the seed and the step.
 
-Memory holds 8 bytes for each pair: its 4-byte index stands in two lists. One list is
-sorted by length class, the other is shuffled for the current epoch. All else stays in
-the memory-mapped files.
+Memory holds two lists of 4-byte numbers of pairs: one sorted by length class, one
+shuffled for the current epoch. The sentences stay in memory-mapped files.
 """
 
 import math
@@ -20,16 +19,16 @@ from transformer_jax.data import token_files
 from transformer_jax.data.token_files import BLOCK, PAD, Side
 from transformer_jax.machine.errors import UserError
 
-PAPER_TOKENS = 25_000  # about so many source and target tokens a batch; section 5.1
+PAPER_TOKENS = 25_000  # source and target tokens a batch, approximately; section 5.1
 ALL = slice(None)
 
-# The number of rows may differ by this fraction from what gives "approximately 25000"
+# The number of rows may differ by this fraction from that of "approximately 25000"
 # tokens, if a class of lengths then fills whole batches.
 ROWS_MAY_DIFFER = 0.12
 
 
 class Shape(NamedTuple):
-  """What one slice of a batch holds: `rows` pairs, and the most tokens of each side."""
+  """The size of a slice of a batch: `rows` pairs, and the most tokens of each side."""
 
   rows: int
   source: int
@@ -39,11 +38,13 @@ class Shape(NamedTuple):
 class Batch(NamedTuple):
   source: np.ndarray  # [slices, rows, L] int32, EOS at the end of each sentence
   target: np.ndarray  # [slices, rows, T] int32
-  pairs: np.ndarray  # [slices, rows] int64, which pair of the split; -1 is padding
+  pairs: (
+    np.ndarray
+  )  # [slices, rows] int64, numbers of pairs in the split; -1 is padding
 
   @property
   def shape(self) -> Shape:
-    """Of each of its slices."""
+    """The shape of each of its slices."""
     return Shape(*self.source.shape[1:], self.target.shape[2])
 
   @property
@@ -53,13 +54,13 @@ class Batch(NamedTuple):
 
 
 def choose_lengths(histogram: np.ndarray, count: int) -> list[int]:
-  """At most `count` lengths to pad sentences to, such that padding is least.
+  """Returns at most `count` lengths to pad sentences to, with the least padding.
 
   Dynamic programming over the distinct lengths: cost[j] is the least number of
   positions that hold every sentence up to the j-th length in the shapes so far.
 
   Args:
-    histogram: how many sentences have each length, from 0 on.
+    histogram: the number of sentences of each length, from 0 on.
   """
   values = np.flatnonzero(histogram)
   total = np.concatenate([[0], np.cumsum(histogram[values])])
@@ -87,10 +88,10 @@ def choose_lengths(histogram: np.ndarray, count: int) -> list[int]:
 
 
 def _rows(usual: float, class_rows: float) -> int:
-  """The rows of a slice: about `usual`.
+  """Returns the number of rows of a slice, about `usual`.
 
-  If that takes little change, they are such that a class of lengths, of which a slice
-  has `class_rows` rows in an epoch, fills whole batches.
+  It is changed a little if a class of lengths, of which a slice has `class_rows` rows
+  in an epoch, then fills whole batches.
   """
   usual = max(1, round(usual))
   even = math.ceil(class_rows / max(1, round(class_rows / usual)))
@@ -100,26 +101,26 @@ def _rows(usual: float, class_rows: float) -> int:
 class Batches:
   """The batches of one split, in an order that depends on (seed, step) alone.
 
-  An epoch holds every pair once. Pairs are sorted into classes of length, one for each
-  shape. The last batch of a class is filled up with pairs of the next shorter class, so
-  that all batches of an epoch but one are full.
+  An epoch has every pair once. Pairs are sorted into classes of length, one for each
+  shape. Pairs of the next shorter class fill up the last batch of a class, so that all
+  batches of an epoch but one are full.
 
   Args:
-    source, target: the two sides.
-    tokens: about how many tokens a batch has on its longer side.
-    slices: equal parts every batch is cut into.
-    max_shapes: at most this many different shapes.
+    source, target: the sentences.
+    tokens: the tokens of a batch, approximately, in the language that has more.
+    slices: the number of equal parts of a batch.
+    max_shapes: the most different shapes.
     padded: whether `tokens` counts padding too. A batch then has about so many
       positions a side, whatever the lengths of its pairs.
 
   Attributes:
     shapes: of the slices of its batches.
-    steps_per_epoch: batches of an epoch.
+    steps_per_epoch: the number of batches of an epoch.
     mean_tokens: source and target tokens of a batch, the mean over an epoch.
     padding: the fraction of an epoch's positions, both sides, that hold no token.
 
   Raises:
-    UserError: there is no pair, or the sides differ in their number of sentences.
+    UserError: there is no pair, or the numbers of sentences differ.
   """
 
   def __init__(
@@ -153,7 +154,7 @@ class Batches:
     self._latest: tuple = None, None  # the epoch of the last batch, and its order
 
   def _blocks(self) -> Iterator[tuple[int, np.ndarray, tuple[np.ndarray, np.ndarray]]]:
-    """For each block of pairs: its first pair, their lengths, and those of each side.
+    """Yields blocks of pairs: the first pair, their lengths, and those of each side.
 
     The length of a pair is that of its longer side.
     """
@@ -163,7 +164,7 @@ class Batches:
       yield start, np.maximum(*sides), sides
 
   def _classes(self, bounds: list[int]) -> tuple[np.ndarray, np.ndarray]:
-    """All pairs, class by class from the longest on, and where each class ends."""
+    """Returns all pairs, class by class from the longest on, and the classes' ends."""
     class_of = len(bounds) - 1 - np.searchsorted(bounds, np.arange(bounds[-1] + 1))
     counts = np.zeros(len(bounds), np.int64)
     np.add.at(counts, class_of, self._sums[0])
@@ -204,7 +205,7 @@ class Batches:
     self.padding = 1 - int(self._sums[1:].sum()) / held
 
   def _order(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
-    """An epoch's pairs, shuffled within their classes, and the order of its batches."""
+    """Returns the pairs, shuffled within their classes, and the order of batches."""
     known, order = self._latest
     if known != epoch:
       random = np.random.default_rng([self.seed, epoch])
@@ -216,19 +217,19 @@ class Batches:
     return order
 
   def shapes_from(self, step: int) -> list[Shape]:
-    """The shapes in the order in which the batches from `step` on need them.
+    """Returns all shapes, in the order in which the batches from `step` on need them.
 
-    Those that no batch left in its epoch needs come last.
+    Shapes that the rest of the epoch does not need come last.
     """
     epoch, index = divmod(step, self.steps_per_epoch)
     left = self._shape_of[self._order(epoch)[1][index:]]
     return list(dict.fromkeys([*(self.shapes[i] for i in left), *self.shapes]))
 
   def batch(self, step: int, host_slices: slice = ALL) -> Batch:
-    """The batch of update number `step`, counted from 0.
+    """Returns the batch of update number `step`, counted from 0.
 
     Args:
-      host_slices: the slices whose sentences are read; `pairs` is of all slices.
+      host_slices: the slices whose sentences it has; `pairs` is of all slices.
     """
     epoch, index = divmod(step, self.steps_per_epoch)
     pairs, order = self._order(epoch)
@@ -246,7 +247,7 @@ class Batches:
 
 
 def train_batches(config: ml_collections.ConfigDict, folder: pathlib.Path) -> Batches:
-  """The batches that a config cuts a prepared corpus's training set into."""
+  """Returns the batches of a prepared corpus's training set, as a config cuts them."""
   return Batches(
     *token_files.read_split(folder, 'train'),
     tokens=config.tokens_per_batch,

@@ -1,7 +1,7 @@
-"""A prepared corpus on disk: the card that lists its files, and how they came about.
+"""The card of a prepared corpus: its files with their sums, and what they come from.
 
 A corpus's identity is a hash of what is in its folder: vocabulary, token files, and the
-text of dev and test. What that was made from stands on the card and is no part of it.
+text of dev and test. The files that it was prepared from are no part of the identity.
 """
 
 import hashlib
@@ -11,8 +11,8 @@ from typing import Any
 
 import msgspec
 
-from transformer_jax.data import token_files, vocabulary
-from transformer_jax.data.corpus import SIDES, SPLITS, Corpus
+from transformer_jax.data import vocabulary
+from transformer_jax.data.corpus import Corpus
 from transformer_jax.data.vocabulary import Vocabularies, VocabularyEntry
 from transformer_jax.machine.errors import UserError
 from transformer_jax.machine.files import sha256
@@ -22,8 +22,8 @@ CARD = 'card.json'
 _AGAIN = 'Delete the folder and prepare it again'
 
 
-class Origin(msgspec.Struct, omit_defaults=True):
-  """A source as it was read."""
+class SourceEntry(msgspec.Struct, omit_defaults=True):
+  """What a card says of a source."""
 
   name: str
   files: dict[str, str] = {}  # names to sha256 sums
@@ -32,25 +32,23 @@ class Origin(msgspec.Struct, omit_defaults=True):
 
 
 class Split(msgspec.Struct, omit_defaults=True):
-  """A split; numbers are of pairs but for tokens."""
+  """What a card says of a split; numbers count pairs unless they are of tokens."""
 
   read: int = 0
   kept: int = 0
   tokens: dict[str, int] = {}  # of each side
-  sources: list[Origin] = []
+  sources: list[SourceEntry] = []
   dropped: dict[str, int] = {}  # of training, by reason
   longest: dict[str, int] = {}  # tokens of each side's longest training sentence
-  unknown: dict[
-    str, float
-  ] = {}  # fraction of tokens that another run's vocabulary lacks
+  unknown: dict[str, float] = {}  # fraction of each side's tokens that are <unk>
   in_train: dict[str, int] = {}  # how many of dev or test are in training too
 
 
 class Card(msgspec.Struct, omit_defaults=True):
-  """What card.json holds."""
+  """The content of card.json."""
 
   vocabulary: VocabularyEntry
-  splits: dict[str, Split]  # none where a model was imported without a corpus
+  splits: dict[str, Split]  # empty where a model was imported without a corpus
   corpus: dict[str, Any] = {}  # Corpus.as_json()
   target_vocabulary: VocabularyEntry | None = None  # None: both sides share one
   versions: dict[str, str] = {}
@@ -60,7 +58,7 @@ class Card(msgspec.Struct, omit_defaults=True):
 
 
 def read_card(folder: pathlib.Path) -> Card:
-  """Reads the card of a prepared corpus, or of a run.
+  """Returns the card of a prepared corpus, or of a run.
 
   Raises:
     UserError: there is no card, or it is damaged.
@@ -84,7 +82,7 @@ def write_card(folder: pathlib.Path, card: Card) -> None:
 
 
 def identity(sums: Mapping[str, str]) -> str:
-  """The sha256 of the sums of a folder's files, as the command sha256sum lists them."""
+  """Returns the sha256 of the sums of files, as the command sha256sum lists them."""
   lines = [f'{digest}  {name}\n' for name, digest in sorted(sums.items())]
   return hashlib.sha256(''.join(lines).encode()).hexdigest()
 
@@ -92,8 +90,6 @@ def identity(sums: Mapping[str, str]) -> str:
 def check_settings(folder: pathlib.Path, corpus: Corpus) -> None:
   """Raises UserError unless the folder was prepared as `corpus` says."""
   card, settings = read_card(folder), corpus.as_json()
-  if not card.corpus:
-    raise UserError(f'{folder} was written by an older version: prepare it again')
   del settings['name']  # a folder may be renamed
   for key, value in settings.items():
     if (before := card.corpus.get(key)) != value:
@@ -105,7 +101,7 @@ def check_settings(folder: pathlib.Path, corpus: Corpus) -> None:
 
 
 def describe_sources(card: Card) -> str:
-  """The names of what a corpus was made from, nine at most."""
+  """Returns the names of a corpus's sources, nine at most."""
   names = [source.name for split in card.splits.values() for source in split.sources]
   names = [*dict.fromkeys(names)]
   more = [f'{len(names) - 9} more'] if len(names) > 9 else []
@@ -113,22 +109,18 @@ def describe_sources(card: Card) -> str:
 
 
 def read_text(folder: pathlib.Path, split: str) -> tuple[list[str], list[str]]:
-  """Source and target sentences of dev or test, as they were in their files."""
+  """Returns the source and target sentences of dev or test, as their files had them."""
   read = lambda side: (folder / f'{split}.{side}.txt').read_bytes().decode().split('\n')
   return read('source')[:-1], read('target')[:-1]
 
 
 def vocabularies(folder: pathlib.Path) -> Vocabularies:
-  """The vocabularies beside a card, of a corpus or of a run."""
+  """Returns the vocabularies of a prepared corpus, or of a run."""
   return vocabulary.read(folder, vocabulary.TARGETS in read_card(folder).sha256)
 
 
 def verify(folder: pathlib.Path) -> None:
-  """Checks a prepared folder against its card: sums, counts, every token.
-
-  Raises:
-    UserError: it differs; the message names the files.
-  """
+  """Raises UserError if a folder is not what its card says; it names what differs."""
   card = read_card(folder)
   names = {path.name for path in folder.iterdir()} - {CARD}
   wrong = [f'{name} is missing' for name in sorted(card.sha256.keys() - names)]
@@ -140,20 +132,3 @@ def verify(folder: pathlib.Path) -> None:
     wrong.append(f'the identity on the {CARD} is not that of its sums')
   if wrong:
     raise UserError(f'{folder}: {"; ".join(wrong)}. {_AGAIN}')
-  sizes = [len(side) for side in vocabularies(folder)]
-  learnt = card.vocabulary, card.target_vocabulary or card.vocabulary
-  if sizes != [side.pieces for side in learnt]:
-    raise UserError(
-      f'{folder}: the vocabularies have {sizes} pieces, the card says '
-      f'{[side.pieces for side in learnt]}'
-    )
-  for split in SPLITS:
-    about = card.splits.get(split, Split())
-    sides = token_files.read_split(folder, split)
-    for name, side, size in zip(SIDES, sides, sizes, strict=True):
-      side.check(size)
-      if (len(side), len(side.tokens)) != (about.kept, about.tokens.get(name, 0)):
-        raise UserError(
-          f'{folder}: {split}.{name} has {len(side)} sentences and {len(side.tokens)} '
-          f'tokens, the card says {about.kept} and {about.tokens.get(name, 0)}'
-        )

@@ -1,6 +1,6 @@
-"""Which training pairs are left out, and why; and in which language a text is.
+"""Cleans training text: drops bad pairs, and counts them by reason.
 
-Dev and test are never cleaned.
+Dev and test are not cleaned. All text must be in the languages of the config.
 """
 
 import contextlib
@@ -13,21 +13,19 @@ import sys
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple
 
 import numpy as np
 from tqdm import tqdm
 
+from transformer_jax.data.card import SourceEntry
 from transformer_jax.data.corpus import Cleaning, Pair, Source
 from transformer_jax.machine.errors import UserError
 
-# NUL, and characters that some reader takes for the end of a line. In a training pair
-# they are more likely damage than meant. U+0085 is another, but web text has it for the
-# three dots of Windows' code page 1252, so it stays as it is.
+# NUL, and characters that some program takes for the end of a line: mostly damage.
+# U+0085 is allowed: web text has it for the ellipsis of Windows' code page 1252.
 _CONTROL = re.compile('[\x00\n\x0b\x0c\r\x1c-\x1e\u2028\u2029]')
 
-# Scripts without spaces between words: languages that are written in them (ISO 639),
-# and their letters. Where words are counted, such a letter may be one.
+# Scripts without spaces between words: their languages (ISO 639), and their letters.
 UNSPACED = (
   (
     {'zh', 'ja', 'gan', 'hak', 'lzh', 'wuu', 'yue'},
@@ -40,11 +38,9 @@ UNSPACED = (
 )
 UNSPACED_LETTER = re.compile(f'[{"".join(letters for _, letters in UNSPACED)}]')
 
-# So many pairs are enough to tell which language each side is in.
-_ENOUGH_PAIRS = 1_000
+_SAMPLE = 1_000  # pairs of a source whose languages are checked
 
-
-# Faults of what is no text, or text of another encoding.
+# Faults of what is no text, or text in another encoding.
 _NO_TEXT = (_NOT_UTF8, _CONTROLS, _REPLACED) = (
   'not UTF-8',
   'control character',
@@ -53,19 +49,19 @@ _NO_TEXT = (_NOT_UTF8, _CONTROLS, _REPLACED) = (
 
 CODE = re.compile('[a-z]{2,3}(_[A-Za-z0-9]+)?')  # de, hsb, pt_BR
 
-# The commonest words of each language, without those that another of them shares.
+# Common words that only one of these languages has.
 _COMMON = {
   'en': {'the', 'of', 'and', 'to', 'that', 'is', 'for', 'it', 'with', 'this', 'are'},
   'de': {'der', 'und', 'den', 'das', 'ist', 'von', 'nicht', 'zu', 'auf', 'ein', 'eine'},
   'fr': {'le', 'la', 'les', 'et', 'que', 'il', 'est', 'une', 'dans', 'pour', 'qui'},
 }
 
-# The fraction of common words that a text must have. In other languages it has fewer.
+# Text in another language has a smaller fraction of these words.
 _ENOUGH = 0.02
 
 
 def fault(pair: Pair, limits: Cleaning) -> str | None:
-  """Why a pair is left out of training, as the card counts it; None if it is good."""
+  """Returns why training does without a pair, or None if the pair is good."""
   source, target = pair
   if source is None or target is None:
     return _NOT_UTF8
@@ -77,19 +73,19 @@ def fault(pair: Pair, limits: Cleaning) -> str | None:
 
 
 def describe_faults(faults: Mapping[str, int]) -> str:
-  """Faults and their counts in words, the commonest first."""
+  """Returns faults and their counts in words, the commonest first."""
   ordered = sorted(faults.items(), key=lambda item: -item[1])
   return ', '.join(f'{count:,} {fault}' for fault, count in ordered)
 
 
 def _beyond(limits: Cleaning, source: str, target: str) -> str | None:
-  """Which limit a pair is beyond; None if it is within all of them."""
+  """Returns the limit that a pair is beyond, or None."""
   if '\ufffd' in source or '\ufffd' in target:
     return _REPLACED  # a character was lost in an earlier conversion
   if max(len(source), len(target)) > limits.max_characters:
     return f'over {limits.max_characters} characters'
   words = _words(source), _words(target)
-  # A side with a script without spaces is given the number of words that fits best.
+  # Without spaces between words, assume the number of words that fits best.
   if any(a[0] > limits.max_ratio * b[1] for a, b in itertools.permutations(words)):
     return f'length ratio over {limits.max_ratio:g}'
   if limits.drop_untranslated and source.strip() == target.strip():
@@ -104,9 +100,9 @@ def _beyond(limits: Cleaning, source: str, target: str) -> str | None:
 
 
 def _words(line: str) -> tuple[int, int]:
-  """The fewest and the most words that a line may have.
+  """Returns the fewest and the most words that a line may have.
 
-  Spaces tell the number, but in scripts without spaces any letter may be a word.
+  Spaces part words. In scripts without spaces each letter may be a word.
   """
   spaced = len(line.split())
   if line.isascii():
@@ -115,22 +111,22 @@ def _words(line: str) -> tuple[int, int]:
 
 
 def _alphanumeric(line: str) -> float:
-  """The fraction of letters and digits among the characters that are no spaces."""
+  """Returns the fraction of letters and digits among the non-spaces."""
   characters = len(line) - line.count(' ')
   return sum(map(str.isalnum, line)) / characters if characters else 1.0
 
 
 def _without_marks(line: str) -> str:
-  """Without accents, vowel signs and other marks that stand at a letter."""
+  """Returns the line without accents, vowel signs and other combining marks."""
   return ''.join(c for c in line if unicodedata.category(c)[0] != 'M')
 
 
 def _is_sentence(line: str) -> bool:
-  """Whether over a third of the words are of letters and begin without a capital.
+  """Tells a sentence from names, numbers and addresses, which need no translation.
 
-  Names, numbers and addresses are the same in both languages. A third is for the `van`
-  of Ludwig van Beethoven. A script without capitals does not tell names apart: there a
-  sentence has more than three words, two letters for one if no spaces part them.
+  Over a third of a sentence's words are of letters, the first no capital: one third are
+  in `Ludwig van Beethoven`. In a script without capitals, a sentence has more than
+  three words; without spaces, two letters count as a word.
   """
   line = line if line.isascii() else _without_marks(line)
   if line.lower() == line.upper():
@@ -142,27 +138,19 @@ def _is_sentence(line: str) -> bool:
 
 
 def check_is_text(name: str, read: int, faults: Mapping[str, int]) -> None:
-  """Tells on stderr how many of the pairs that were read are no text.
+  """Warns of pairs that are no text.
 
   Raises:
-    UserError: over half of them are no text: the file is in another encoding.
+    UserError: over half of the pairs are none: the file has another encoding.
   """
   wrong = {fault: faults[fault] for fault in _NO_TEXT if faults.get(fault)}
   if not (count := sum(wrong.values())):
     return
-  told = f'{name}: {count:,} of {read:,} pairs are no text ({describe_faults(wrong)})'
+  fact = f'{name}: {count:,} of {read:,} pairs are no text ({describe_faults(wrong)})'
   remedy = 'if it is in another encoding, convert it, as by iconv -f LATIN1 -t UTF-8'
   if 2 * count > read:
-    raise UserError(f'{told}: {remedy}')
-  print(f'WARNING: {told}; they are left out. {remedy.capitalize()}', file=sys.stderr)
-
-
-class SourceCounts(NamedTuple):
-  """A source as cleaning left it."""
-
-  read: int  # pairs
-  kept: int
-  dropped: dict[str, int]  # by reason
+    raise UserError(f'{fact}: {remedy}')
+  print(f'WARNING: {fact}; they are left out. {remedy.capitalize()}', file=sys.stderr)
 
 
 def write_clean_text(
@@ -171,16 +159,16 @@ def write_clean_text(
   languages: tuple[str, str],
   limits: Cleaning,
   target: Callable[[str], str],
-) -> list[SourceCounts]:
+) -> list[SourceEntry]:
   """Writes all good pairs of the sources, one after another, to two files of lines.
 
   Args:
-    texts: where the source and the target sentences go.
-    languages: of source and target; text with the two swapped is refused.
+    texts: the files for source and target sentences.
+    languages: of source and target.
     target: maps a target line to the text that the model learns to write.
 
   Returns:
-    What became of each source.
+    The counts of each source.
 
   Raises:
     UserError: a source cannot be read, is mostly no text, or its languages are swapped.
@@ -199,8 +187,7 @@ def write_clean_text(
         if read % 1000 == 0:
           bar.update(1000)
         if isinstance(pair, UserError):
-          flawed = flawed or f'flawed (the first: {pair})'
-          reason = flawed
+          reason = flawed = flawed or f'flawed (the first: {pair})'
         else:
           reason = fault(pair, limits)
         if reason is not None:
@@ -208,17 +195,17 @@ def write_clean_text(
           continue
         writers[0].write(f'{pair[0]}\n')
         writers[1].write(f'{target(pair[1])}\n')
-        if len(sample) < _ENOUGH_PAIRS:
+        if len(sample) < _SAMPLE:
           sample.append(pair)
       bar.update(read % 1000)
       check_is_text(source.name, read, faults)
       check_languages(sample, languages, source.name)
-      cleaned.append(SourceCounts(read, read - faults.total(), dict(faults)))
+      cleaned.append(SourceEntry(source.name, read=read, dropped=dict(faults)))
   return cleaned
 
 
 def keep_lines(texts: Sequence[pathlib.Path], chosen: np.ndarray) -> None:
-  """Removes the lines of two files that are not `chosen` ([pairs] bool)."""
+  """Removes all lines of two files but the `chosen` ones ([pairs] bool)."""
   for path in texts:
     kept = path.with_suffix(f'{path.suffix}.kept')
     with path.open('rb') as lines, kept.open('wb') as file:
@@ -230,12 +217,12 @@ def keep_lines(texts: Sequence[pathlib.Path], chosen: np.ndarray) -> None:
 
 
 def is_unspaced(code: str) -> bool:
-  """Whether a language has no spaces between words."""
+  """Tells whether a language has no spaces between words."""
   return any(code in codes for codes, _ in UNSPACED)
 
 
 def looks_like(lines: Iterable[str]) -> str | None:
-  """The one of en, de and fr whose common words occur most; None if they are rare."""
+  """Returns which of en, de and fr a text is in; None if it is in another language."""
   counts, total = dict.fromkeys(_COMMON, 0), 0
   for line in lines:
     words = line.lower().split()
@@ -249,8 +236,8 @@ def looks_like(lines: Iterable[str]) -> str | None:
 def check_languages(
   pairs: Sequence[tuple[str, str]], languages: tuple[str, str], what: str
 ) -> None:
-  """Raises UserError if the sides of `pairs`, called `what`, look swapped."""
-  looks = tuple(looks_like(side) for side in zip(*pairs, strict=True))
+  """Raises UserError if the languages of `pairs`, called `what`, look swapped."""
+  looks = tuple(map(looks_like, zip(*pairs, strict=True)))
   if looks == languages[::-1]:
     raise UserError(
       f'{what}: the source looks like {looks[0]} and the target like {looks[1]}, but '
@@ -259,7 +246,7 @@ def check_languages(
 
 
 def check_code(code: str) -> None:
-  """Raises UserError for what is no code of a language, and says what is meant."""
+  """Raises UserError for what is no code of a language, with the probable one."""
   from babel import Locale  # here, since it loads slowly
   from babel.core import get_global
 

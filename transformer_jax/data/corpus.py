@@ -1,4 +1,4 @@
-"""A corpus as a config describes it, and a source of text as all readers give it."""
+"""Describes a corpus: its settings in a config, its sources of text, its folder."""
 
 import hashlib
 import json
@@ -19,26 +19,32 @@ SPLITS = ('train', 'dev', 'test')
 # Source and target sentence; None for a side that is not UTF-8.
 Pair = tuple[str | None, str | None]
 
-# In a config, names of files that start so are sacreBLEU's names of test sets.
+# Begins a test set of sacreBLEU among the files of a config.
 SACREBLEU = 'sacrebleu:'
-# The files that configs/base.py names, as sacreBLEU calls their sets.
+# sacreBLEU's names of the files that configs/base.py lists.
 WMT14 = {'newstest2013': 'sacrebleu:wmt13', 'newstest2014': 'sacrebleu:wmt14/full'}
 
-# What a preparation appends to the name of its folder, see prepare.py.
+# Endings of the lock and the temporary folder of a preparation.
 LOCK, PARTIAL = '.lock', '.partial'
 
-# Settings of trees, and what they are for all other lines.
+# Settings of trees, with the values that other text has.
 TREE_SETTINGS = {'tags': True, 'numbers': False, 'whole_words': False}
 
 
 class Source(NamedTuple):
-  """Sentence pairs that were published together; a split has one or more of them."""
+  """Sentence pairs of one publication; a split has one or more sources.
 
-  name: str  # for the card and for messages, without folders
-  files: tuple[pathlib.Path, ...]  # that the pairs are read from, if any are
-  # Reads them in order, from the start; in training an error stands for a flawed one.
+  Attributes:
+    name: for the card and for messages, without folders.
+    files: what `pairs` reads; may be empty.
+    pairs: returns an iterator over the pairs in order. In training it may yield an
+      error in place of a flawed pair.
+    is_text: False if its pairs are parts of another source's: their words do not count.
+  """
+
+  name: str
+  files: tuple[pathlib.Path, ...]
   pairs: Callable[[], Iterator[Pair | UserError]]
-  # Whether its words count as text: not if its pairs are pieces of another source's.
   is_text: bool = True
 
 
@@ -46,46 +52,46 @@ Splits = dict[str, list[Source]]  # by SPLITS
 
 
 class Cleaning(NamedTuple):
-  """Limits of a training pair. The limit on tokens is applied when it is encoded."""
+  """Limits of a training pair; `max_length` of Corpus limits its tokens."""
 
-  off: bool  # no limits: only what is no text is left out
-  max_characters: int  # of either side
-  max_ratio: float  # words of one side to words of the other, as Moses cleans
-  drop_untranslated: bool  # both sides the same, and no list of names or numbers
-  min_alphanumeric: float  # letters and digits, as a fraction; spaces do not count
+  off: bool  # drops only what is no text
+  max_characters: int  # of either sentence
+  max_ratio: float  # of the numbers of words, as in Moses's cleaning
+  drop_untranslated: bool  # drops equal sentences, but for names and numbers
+  min_alphanumeric: float  # fraction of letters and digits among the non-spaces
 
 
 class Corpus(NamedTuple):
-  """A corpus as a config describes it: the keys of config.data, and three more."""
+  """The settings of a corpus: the keys of config.data, and three more."""
 
   name: str  # of its folder
-  reader: str  # what reads the raw text, see sources.py
+  reader: str  # a key of the task's readers
   source_language: str
   target_language: str
-  raw_dir: str  # where the raw text lies, if --raw_dir does not tell
+  raw_dir: str  # the folder of the raw text if --raw_dir is absent
   files: dict  # the stems of each split's files
   suffix: str  # between a stem and the language
-  tokenized: bool  # scored as it is
+  tokenized: bool  # its lines are tokens, which are scored as they are
   cleaning: Cleaning
-  tags: bool  # of trees: False puts XX in place of every tag in targets
-  numbers: bool  # of trees: True puts the words' numbers into targets
+  tags: bool  # of trees: False writes XX for every tag of a target
+  numbers: bool  # of trees: True writes the words' numbers into targets
   whole_words: bool  # of trees: True gives each word one piece
-  train_pairs: int  # at most so many of the good ones, chosen by a hash
-  vocabulary_pairs: int  # chosen by a hash to learn the vocabulary from
+  train_pairs: int  # the most training pairs, chosen by a hash
+  vocabulary_pairs: int  # the most pairs that the vocabulary is learnt from
   character_coverage: float
   byte_fallback: bool
-  max_length: int  # tokens of a side, EOS counted
-  seed: int  # of what is chosen by a hash
+  max_length: int  # tokens of a sentence, EOS counted
+  seed: int  # of the hashes that choose pairs
   vocab_size: int
-  target_vocab_size: int  # 0: none is learnt for the target alone
-  run_vocabulary: str  # sha256 of another run's, that encodes it; '': it is learnt
+  target_vocab_size: int  # 0 if both languages share one vocabulary
+  run_vocabulary: str  # sha256 of the vocabulary of --init_from; '' learns one
 
   @classmethod
   def of(cls, config: ml_collections.ConfigDict) -> 'Corpus':
-    """The corpus of a config.
+    """Returns the corpus of a config.
 
     Raises:
-      UserError: the names of a split's files are no tuple.
+      UserError: the files of a split are a string, not a tuple.
     """
     data = config.data.to_dict()
     for split, stems in data['files'].items():
@@ -106,14 +112,14 @@ class Corpus(NamedTuple):
     return self.source_language, self.target_language
 
   def as_json(self) -> dict:
-    """What decides how it comes out, as its card holds it: lists for tuples."""
+    """Returns the settings that decide its content, as its card holds them."""
     settings = self._asdict() | {'cleaning': self.cleaning._asdict()}
     del settings['raw_dir'], settings['tokenized']
     return json.loads(json.dumps(settings))
 
 
 def set_name(stem: str) -> str:
-  """The name of the text that a config calls `stem`; WMT's for what sacreBLEU has."""
+  """Returns WMT's name of a test set, or the last part of another stem."""
   of_wmt = {ours: name for name, ours in WMT14.items()}
   if stem in of_wmt:
     return of_wmt[stem]
@@ -121,10 +127,10 @@ def set_name(stem: str) -> str:
 
 
 def folder_of(name: str, data_dir: pathlib.Path) -> pathlib.Path:
-  """The folder of the prepared corpus of this name, which need not exist.
+  """Returns the folder of a prepared corpus, which need not exist.
 
   Raises:
-    UserError: the name is not that of a folder in `data_dir`.
+    UserError: the name is no name of a folder in `data_dir`.
   """
   is_name = name not in ('', '.', '..') and not re.search(r'[/\\]', name)
   if not is_name or not name.isprintable() or name.endswith((LOCK, PARTIAL)):
@@ -141,12 +147,12 @@ def rename_if_changed(
   plain: ml_collections.ConfigDict,
   overridden: Collection[str],
 ) -> None:
-  """Renames a config's corpus if overrides change how the corpus is prepared.
+  """Appends a hash of the overrides to `data.name` if they change the corpus.
 
   Args:
-    config: its key `data.name` gets a hash of the changes, unless that is overridden.
+    config: the config with overrides.
     plain: the same config without overrides.
-    overridden: the keys that are overridden.
+    overridden: the overridden keys; `data.name` among them is left as it is.
   """
   ours, theirs = (Corpus.of(one).as_json() for one in (config, plain))
   changed = {key: value for key, value in ours.items() if value != theirs[key]}
@@ -157,11 +163,11 @@ def rename_if_changed(
 
 def data_dir(table: Flags) -> flags.FlagHolder[pathlib.Path]:
   """Defines --data_dir."""
-  return table.path('data_dir', 'data', 'Where prepared corpora live.')
+  return table.path('data_dir', 'data', 'Folder of prepared corpora.')
 
 
 class DataFlags:
-  """--data_dir, --raw_dir and --tfds_data_dir: the folders that a preparation needs."""
+  """Defines --data_dir, --raw_dir and --tfds_data_dir, the folders of a preparation."""
 
   def __init__(self, table: Flags):
     self._holders = (
@@ -169,9 +175,9 @@ class DataFlags:
       table.path(
         'raw_dir',
         None,
-        'Folder with what to prepare from: files of text, one sentence a line, '
-        "treebanks, or Hugging Face's Parquet files of WMT14. Without it, WMT14 comes "
-        'from tensorflow-datasets.',
+        'Folder of the raw text: files with a sentence a line, treebanks, or Hugging '
+        "Face's Parquet files of WMT14. Without it, WMT14 comes from "
+        'tensorflow-datasets.',
       ),
       table.path(
         'tfds_data_dir', None, 'Where tensorflow-datasets has or puts its data sets.'
@@ -179,9 +185,9 @@ class DataFlags:
     )
 
   def folders(self) -> tuple[pathlib.Path, pathlib.Path | None, pathlib.Path | None]:
-    """The folders, in the order in which prepare_corpus takes them."""
+    """Returns the three folders, in the order of prepare_corpus's arguments."""
     return tuple(holder.value for holder in self._holders)
 
   def command_line(self) -> list[str]:
-    """Those that have a value, for the command line of another script."""
+    """Returns the flags that have a value, for the command line of another script."""
     return [f'--{flag.name}={flag.value}' for flag in self._holders if flag.value]

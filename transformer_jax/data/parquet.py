@@ -1,7 +1,7 @@
-"""Hugging Face's wmt14: Parquet files with a column `translation` of both languages.
+"""Reads Hugging Face's WMT14: Parquet files with a column `translation`.
 
-Their names are such as `train-00000-of-00003.parquet`. They lie in the folder itself,
-or in a folder inside it that is named after the languages, such as `de-en`.
+A file is called train-00000-of-00003.parquet, say. It is in the folder itself, or in
+its folder of the two languages, such as de-en.
 """
 
 import functools
@@ -16,7 +16,6 @@ from transformer_jax.data.corpus import Pair, Source
 from transformer_jax.data.text import decode_line
 from transformer_jax.machine.errors import UserError
 
-EXAMPLE = 'train-00000-of-00003.parquet'
 _NAME = re.compile(r'train-(\d{5})-of-(\d{5})(?:-[0-9a-f]+)?\.parquet')
 _COLUMN = 'translation'
 
@@ -24,10 +23,10 @@ _COLUMN = 'translation'
 def training_files(
   raw_dir: pathlib.Path, languages: tuple[str, str]
 ) -> list[pathlib.Path]:
-  """The files of training text, in the order of their numbers; [] if there is none.
+  """Returns the files of training text, in the order of their numbers, or [].
 
   Raises:
-    UserError: some are missing, or they are of several uploads.
+    UserError: a file is missing, or they are of several uploads.
   """
   for folder in ('-'.join(languages), '-'.join(languages[::-1]), '.'):
     files = sorted((raw_dir / folder).glob('train-*.parquet'))
@@ -44,15 +43,15 @@ def training_files(
 
 
 def source(path: pathlib.Path, languages: tuple[str, str]) -> Source:
-  """The rows of one file."""
+  """Returns the rows of one file."""
   return Source(path.name, (path,), functools.partial(read_pairs, path, languages))
 
 
 def read_pairs(path: pathlib.Path, languages: tuple[str, str]) -> Iterator[Pair]:
-  """Yields the pair of every row; None for a side that is null or not UTF-8.
+  """Yields the pair of every row; None for a sentence that is null or not UTF-8.
 
   Raises:
-    UserError: the file is damaged, or has no text in these languages.
+    UserError: the file is damaged, or lacks one of the languages.
   """
   try:
     table = dataset.dataset(str(path), format='parquet')

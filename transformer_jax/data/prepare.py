@@ -1,18 +1,17 @@
 """Prepares a corpus: clean text -> vocabulary -> token files -> dev and test -> card.
 
-The work is done in NAME.partial, which is renamed to NAME when all is there: a folder
-NAME is always whole. Training text is never held in memory whole.
+Writes a folder NAME.partial and renames it to NAME at the end, so that a folder NAME is
+always complete. Training text is not held in memory.
 """
 
 import collections
-import contextlib
 import functools
 import importlib.metadata
 import os
 import pathlib
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import ml_collections
 import numpy as np
@@ -21,7 +20,7 @@ from transformer_jax.data import cleaning, token_files, vocabulary
 from transformer_jax.data.card import (
   CARD,
   Card,
-  Origin,
+  SourceEntry,
   Split,
   check_settings,
   describe_sources,
@@ -43,7 +42,7 @@ from transformer_jax.data.vocabulary import Vocabularies, VocabularyEntry
 from transformer_jax.machine import files
 from transformer_jax.machine.errors import UserError
 
-# Pairs of these sets; scores of copies with other numbers compare with nobody's.
+# The numbers of pairs of these test sets.
 NEWSTEST = {'newstest2013': 3_000, 'newstest2014': 3_003}
 
 
@@ -55,19 +54,17 @@ def prepare_corpus(
   tfds_data_dir: pathlib.Path | None = None,
   run: pathlib.Path | None = None,
 ) -> pathlib.Path:
-  """The folder of a config's prepared corpus, which is prepared if it is not there.
+  """Returns the folder of a config's prepared corpus, and prepares it if necessary.
 
-  Prints the folder, its identity and what it was made from to stderr.
+  Prints the folder, its identity and its sources to stderr.
 
   Args:
-    task: the config's, which reads the text.
-    data_dir: where prepared corpora live.
-    raw_dir: where the raw text lies, for readers that need a folder; None is what the
-      config says.
-    tfds_data_dir: where tensorflow-datasets has or puts its data sets.
-    run: the folder of a run that has made steps. Its corpus is then used without a
-      comparison with the config's own raw text, which may have changed; and if it was
-      encoded with another run's vocabulary, this folder has that too.
+    task: the config's task, which reads the text.
+    data_dir: the folder of all prepared corpora.
+    raw_dir: the folder of the raw text; None is that of the config, if any.
+    tfds_data_dir: the folder of tensorflow-datasets; None is its default.
+    run: the folder of a run that goes on. It has the vocabulary of the corpus. The
+      config's own raw text is then not compared with the corpus.
 
   Raises:
     UserError: the folder was prepared with other settings than the config's, or from
@@ -79,14 +76,14 @@ def prepare_corpus(
   if raw_dir is None and corpus.raw_dir:
     to_use = 'Give --config.data.raw_dir='
     own = pathlib.Path(os.path.expanduser(corpus.raw_dir))
-    # The raw text of a corpus that is there may be gone.
+    # A prepared corpus may outlive its raw text.
     raw_dir = own if not exists or own.is_dir() and run is None else None
   if not exists:
     if run is not None:
       print(f"the run's corpus is not in {data_dir} (--data_dir)", file=sys.stderr)
     words = pathlib.Path(config.init_from.run)
     if run is not None and (run / vocabulary.SHARED).is_file():
-      words = run  # which is not there on every host
+      words = run  # a host that has no copy of it uses the run of --init_from
     splits = task.splits(corpus, raw_dir, tfds_data_dir)
     write_corpus(corpus, task, splits, data_dir, words)
   if not (folder / CARD).is_file():
@@ -105,27 +102,28 @@ def prepare_corpus(
         f'{folder} is there, and {raw_dir} is not what it was made from: {error}. '
         f'{remedy}'
       ) from error
-  about = f'({card.identity[:12]}), made from {describe_sources(card)}'
-  print(f'using {folder} {about}', file=sys.stderr)
+  sources = describe_sources(card)
+  print(f'using {folder} ({card.identity[:12]}), made from {sources}', file=sys.stderr)
   return folder
 
 
 def _check_same_files(card: Card, splits: Splits) -> None:
-  """Raises UserError if a corpus was made from other files than those of `splits`."""
-  digest = functools.cache(files.sha256)
+  """Raises UserError if a corpus was prepared from other files than `splits` has."""
   for split, sources in splits.items():
-    before = card.splits[split].sources
-    if [source.name for source in sources] != [origin.name for origin in before]:
-      names = ', '.join(source.name for source in sources)
+    names = [source.name for source in sources]
+    if names != [entry.name for entry in card.splits[split].sources]:
       raise UserError(
-        f'it was made from {describe_sources(card)}; for {split} there is {names}'
+        f'it was made from {describe_sources(card)}; for {split} there is '
+        f'{", ".join(names)}'
       )
-    for source, origin in zip(sources, before, strict=True):
+  sums = {path: files.sha256(path) for path in _paths(splits)}
+  for split, sources in splits.items():
+    for source, entry in zip(sources, card.splits[split].sources, strict=True):
       for path in source.files:
-        listed = origin.files.get(path.name, '')
-        if digest(path) != listed:
+        listed = entry.files.get(path.name, '')
+        if sums[path] != listed:
           raise UserError(
-            f'{path} ({digest(path)[:12]}) is not the {path.name} ({listed[:12]}) that '
+            f'{path} ({sums[path][:12]}) is not the {path.name} ({listed[:12]}) that '
             'it was made from'
           )
 
@@ -137,27 +135,29 @@ def write_corpus(
   data_dir: pathlib.Path,
   words: pathlib.Path | None = None,
 ) -> None:
-  """Writes data_dir/NAME from the sources of all splits, whole or not at all.
+  """Writes data_dir/NAME from the sources of all splits, or leaves nothing.
 
   Args:
-    words: a folder with the vocabulary, if the corpus is to be encoded with one.
+    words: the folder of the vocabulary, if corpus.run_vocabulary names one.
 
   Raises:
-    UserError, OSError: the input is bad, or cannot be read or written. The message says
-      where and what to do.
+    UserError: the text is bad, or changed while it was read.
   """
   final = folder_of(corpus.name, data_dir)
   partial, lock = (final.with_name(final.name + end) for end in (PARTIAL, LOCK))
   data_dir.mkdir(parents=True, exist_ok=True)
   with files.in_turn(lock, f'prepares {corpus.name}'):
-    if os.path.lexists(final):  # the process that had the lock prepared it
+    if os.path.lexists(final):  # another process has prepared it meanwhile
       return
     print(f'preparing {final}', file=sys.stderr)
     shutil.rmtree(partial, ignore_errors=True)  # of a preparation that was killed
     partial.mkdir()
     try:
-      with _unchanged(splits):
+      before = _states(_paths(splits))
+      try:
         _fill(partial, corpus, task, splits, words)
+      finally:  # a file that is still being written has often raised another error
+        _check_unchanged(before)
       for path in partial.iterdir():
         files.sync(path)
       partial.rename(final)
@@ -165,29 +165,26 @@ def write_corpus(
       shutil.rmtree(partial, ignore_errors=True)
 
 
-@contextlib.contextmanager
-def _unchanged(splits: Splits) -> Iterator[None]:
-  """Raises UserError if a file of the sources changes within the block."""
-  paths = {
-    path for sources in splits.values() for source in sources for path in source.files
-  }
-  state = lambda path: (path.stat().st_size, path.stat().st_mtime_ns)
-  before = {path: state(path) for path in paths}
+def _paths(splits: Splits) -> list[pathlib.Path]:
+  """Returns the files of all sources, each once."""
+  return sorted(
+    {p for some in splits.values() for source in some for p in source.files}
+  )
 
-  def check() -> None:
-    for path in paths:
-      if state(path) != before[path]:
-        raise UserError(
-          f'{path}: it changed while it was read; wait until it is whole, then try '
-          'again'
-        )
 
-  try:
-    yield
-  except UserError:
-    check()  # a file that is still being written is also damaged or unequal
-    raise
-  check()
+def _states(paths: Iterable[pathlib.Path]) -> dict[pathlib.Path, tuple[int, int]]:
+  """Returns the size and the time of the last change of each file."""
+  stats = {path: path.stat() for path in paths}
+  return {path: (stat.st_size, stat.st_mtime_ns) for path, stat in stats.items()}
+
+
+def _check_unchanged(before: Mapping[pathlib.Path, tuple[int, int]]) -> None:
+  """Raises UserError if a file is not in the state that _states returned."""
+  for path, state in _states(before).items():
+    if state != before[path]:
+      raise UserError(
+        f'{path}: it changed while it was read; wait until it is whole, then try again'
+      )
 
 
 def _fill(
@@ -197,68 +194,44 @@ def _fill(
   splits: Splits,
   words: pathlib.Path | None,
 ) -> None:
-  """Writes all of a corpus into an empty folder."""
+  """Writes all files of a corpus into an empty folder."""
   target = task.target(corpus)
-  # Dev and test are read first, so that their errors show before the long work.
+  # Dev and test come first, to show their errors before the long work.
   held_out = {
     split: _read_held_out(corpus, split, splits[split]) for split in SPLITS[1:]
   }
   texts = [folder / f'text.{side}' for side in SIDES]
   train, is_text = _clean_training(corpus, splits['train'], texts, target)
   if corpus.run_vocabulary:
-    entries = _take_vocabularies(corpus, words, folder)
+    shared, own = _take_vocabularies(corpus, words, folder)
   else:
-    entries = _learn_vocabularies(corpus, task, texts, is_text, folder)
-  own = vocabulary.read(folder, entries[1] is not None)
+    shared, own = _learn_vocabularies(corpus, task, texts, is_text, folder)
+  vocabularies = vocabulary.read(folder, own is not None)
   overlap = _Overlap(
     {
       split: [(source, target(line)) for source, line in pairs]
       for split, pairs in held_out.items()
     }
   )
-  sides = [folder / f'train.{side}' for side in SIDES]
-  counts = vocabulary.encode_files(own, texts, sides, corpus.max_length, overlap.look)
-  for path in texts:
-    path.unlink()
-  if counts.read > counts.kept:
-    train.dropped[f'over {corpus.max_length} tokens'] = counts.read - counts.kept
-  if not counts.kept:
-    raise UserError(
-      f'every training pair is over max_length={corpus.max_length} tokens '
-      '(--config.data.max_length)'
-    )
-  train.kept = counts.kept
-  train.tokens = dict(zip(SIDES, counts.tokens, strict=True))
-  train.longest = dict(zip(SIDES, counts.longest, strict=True))
-  if corpus.run_vocabulary:
-    train.unknown = _measure_unknown(folder)
-  told = cleaning.describe_faults(train.dropped)
-  print(
-    f'training has {train.kept:,} of {train.read:,} pairs'
-    f'{f"; left out: {told}" if told else ""}',
-    file=sys.stderr,
-  )
+  _encode_training(folder, corpus, texts, vocabularies, overlap, train)
   cards = {'train': train}
   for split, in_train in overlap.counts().items():
     pairs = held_out[split]
-    told = ', '.join(f'{count:,} of the {kind}' for kind, count in in_train.items())
-    print(f'{split} ({len(pairs):,} pairs): training has {told} too', file=sys.stderr)
+    parts = ', '.join(f'{count:,} of the {kind}' for kind, count in in_train.items())
+    print(f'{split} ({len(pairs):,} pairs): training has {parts} too', file=sys.stderr)
     cards[split] = Split(
       read=len(pairs),
       kept=len(pairs),
-      tokens=_write_held_out(folder, split, pairs, own, target),
-      sources=[Origin(source.name) for source in splits[split]],
+      tokens=_write_held_out(folder, split, pairs, vocabularies, target),
+      sources=[SourceEntry(source.name) for source in splits[split]],
       in_train=in_train,
     )
-  digest = functools.cache(files.sha256)  # a file may be of several sources
+  sums = {path: files.sha256(path) for path in _paths(splits)}
   for split, sources in splits.items():
-    for source, about in zip(sources, cards[split].sources, strict=True):
-      about.files = {path.name: digest(path) for path in source.files}
+    for source, entry in zip(sources, cards[split].sources, strict=True):
+      entry.files = {path.name: sums[path] for path in source.files}
   versions = {'sentencepiece': importlib.metadata.version('sentencepiece')}
-  write_card(
-    folder,
-    Card(entries[0], cards, corpus.as_json(), entries[1], versions),
-  )
+  write_card(folder, Card(shared, cards, corpus.as_json(), own, versions))
 
 
 def _clean_training(
@@ -267,21 +240,19 @@ def _clean_training(
   texts: Sequence[pathlib.Path],
   target: Callable[[str], str],
 ) -> tuple[Split, np.ndarray]:
-  """Writes the clean training text to two files, or as much as the corpus is to have.
+  """Writes the clean training text to two files, `train_pairs` pairs at most.
 
   Returns:
-    What the card says so far; and for each pair whether its words count as text,
-    [pairs] bool.
+    What the card can say so far, and Source.is_text of each pair, [pairs] bool.
   """
-  cleaned = cleaning.write_clean_text(
+  entries = cleaning.write_clean_text(
     sources, texts, corpus.languages, corpus.cleaning, target
   )
-  is_text = np.repeat(
-    [source.is_text for source in sources], [each.kept for each in cleaned]
-  )
   dropped = collections.Counter()
-  for each in cleaned:
-    dropped.update(each.dropped)
+  for entry in entries:
+    dropped.update(entry.dropped)
+  kept = [entry.read - sum(entry.dropped.values()) for entry in entries]
+  is_text = np.repeat([source.is_text for source in sources], kept)
   if (beyond := len(is_text) - corpus.train_pairs) > 0:
     chosen = vocabulary.choose_pairs(
       texts, len(is_text), corpus.train_pairs, corpus.seed
@@ -290,14 +261,45 @@ def _clean_training(
     is_text = is_text[chosen]
     dropped[f'not of the {corpus.train_pairs} drawn'] = beyond
   if not len(is_text):
-    left_out = cleaning.describe_faults(dropped) or 'there was none, or all were drawn'
-    raise UserError(f'no training pair of {corpus.name} is left: {left_out}')
-  about = [
-    Origin(source.name, read=each.read, dropped=each.dropped)
-    for source, each in zip(sources, cleaned, strict=True)
-  ]
-  read = sum(each.read for each in cleaned)
-  return Split(read=read, sources=about, dropped=dict(dropped)), is_text
+    reasons = cleaning.describe_faults(dropped) or 'there was none, or all were drawn'
+    raise UserError(f'no training pair of {corpus.name} is left: {reasons}')
+  read = sum(entry.read for entry in entries)
+  return Split(read=read, sources=entries, dropped=dict(dropped)), is_text
+
+
+def _encode_training(
+  folder: pathlib.Path,
+  corpus: Corpus,
+  texts: Sequence[pathlib.Path],
+  vocabularies: Vocabularies,
+  overlap: '_Overlap',
+  train: Split,
+) -> None:
+  """Encodes the clean text, deletes it, and writes its counts into `train`."""
+  sides = [folder / f'train.{side}' for side in SIDES]
+  counts = vocabulary.encode_files(
+    vocabularies, texts, sides, corpus.max_length, overlap.look
+  )
+  for path in texts:
+    path.unlink()
+  if not counts.kept:
+    raise UserError(
+      f'every training pair is over max_length={corpus.max_length} tokens '
+      '(--config.data.max_length)'
+    )
+  if counts.read > counts.kept:
+    train.dropped[f'over {corpus.max_length} tokens'] = counts.read - counts.kept
+  train.kept = counts.kept
+  train.tokens = dict(zip(SIDES, counts.tokens, strict=True))
+  train.longest = dict(zip(SIDES, counts.longest, strict=True))
+  if corpus.run_vocabulary:
+    train.unknown = _measure_unknown(folder)
+  faults = cleaning.describe_faults(train.dropped)
+  print(
+    f'training has {train.kept:,} of {train.read:,} pairs'
+    f'{f"; left out: {faults}" if faults else ""}',
+    file=sys.stderr,
+  )
 
 
 # Vocabularies
@@ -310,10 +312,10 @@ def _learn_vocabularies(
   is_text: np.ndarray,
   folder: pathlib.Path,
 ) -> tuple[VocabularyEntry, VocabularyEntry | None]:
-  """Learns the vocabulary from a sample of the clean text, and the target's own.
+  """Learns a vocabulary from a sample of the clean text, and one of the target alone.
 
   Args:
-    is_text: [pairs] bool, False for pieces of other pairs, whose words do not count.
+    is_text: [pairs] bool, Source.is_text of each pair.
   """
   pairs = min(len(is_text), corpus.vocabulary_pairs)
   print(f'learning {corpus.vocab_size:,} pieces from {pairs:,} pairs', file=sys.stderr)
@@ -345,7 +347,7 @@ def _take_vocabularies(
   """Copies another run's vocabularies from the folder `words`.
 
   Raises:
-    UserError: they are not those that the corpus is to be encoded with.
+    UserError: they are not those of corpus.run_vocabulary.
   """
   names = [vocabulary.SHARED]
   if ' ' in corpus.run_vocabulary:  # the target has its own
@@ -358,20 +360,22 @@ def _take_vocabularies(
       f'{corpus.name} is to be encoded with: put that run back, or give --init_from '
       'anew. A run that has steps has it too (scripts.train --workdir=RUN)'
     )
-  taken = []
+  entries = []
   for name, digest in zip(names, sums, strict=True):
     shutil.copy(words / name, folder / name)
     pieces = len(vocabulary.Vocabulary(folder / name))
-    taken.append(VocabularyEntry(digest, pieces, from_run=True))
-  return taken[0], taken[1] if len(taken) > 1 else None
+    entries.append(VocabularyEntry(digest, pieces, from_run=True))
+  return entries[0], entries[1] if len(entries) > 1 else None
 
 
 def _measure_unknown(folder: pathlib.Path) -> dict[str, float]:
-  """The fraction of each side's training tokens that the vocabulary does not know."""
+  """Returns the fraction of each side's training tokens that are <unk>."""
   sides = zip(SIDES, token_files.read_split(folder, 'train'), strict=True)
   unknown = {name: side.fraction(token_files.UNK) for name, side in sides}
-  told = ', '.join(f'{part:.2%} of the {name} tokens' for name, part in unknown.items())
-  print(f'unknown to the vocabulary of --init_from: {told}', file=sys.stderr)
+  parts = [f'{part:.2%} of the {name} tokens' for name, part in unknown.items()]
+  print(
+    f'unknown to the vocabulary of --init_from: {", ".join(parts)}', file=sys.stderr
+  )
   return unknown
 
 
@@ -381,10 +385,10 @@ def _measure_unknown(folder: pathlib.Path) -> dict[str, float]:
 def _read_held_out(
   corpus: Corpus, split: str, sources: Sequence[Source]
 ) -> list[tuple[str, str]]:
-  """All pairs of dev or test, in their order.
+  """Returns all pairs of dev or test, in their order.
 
   Raises:
-    UserError: there are no pairs, a line is not UTF-8, or the sides are swapped.
+    UserError: there are no pairs, a line is not UTF-8, or the languages are swapped.
   """
   pairs = []
   for source in sources:
@@ -416,13 +420,14 @@ def _write_held_out(
   words: Vocabularies,
   target: Callable[[str], str],
 ) -> dict[str, int]:
-  """Writes the text and the token files of dev or test; the tokens of each side.
+  """Writes the text of dev or test, and its tokens as the model learns to write them.
 
-  The tokens are of what the model learns to write, the text is as it was read.
+  Returns:
+    The number of tokens of each side.
   """
   tokens = {}
-  learnt = [lambda line: line, target]
-  sides = zip(SIDES, words, zip(*pairs, strict=True), learnt, strict=True)
+  targets = [lambda line: line, target]
+  sides = zip(SIDES, words, zip(*pairs, strict=True), targets, strict=True)
   for side, own, lines, as_learnt in sides:
     path = folder / f'{split}.{side}'
     text = ''.join(line + '\n' for line in lines)
@@ -432,37 +437,39 @@ def _write_held_out(
 
 
 class _Overlap:
-  """Counts how much of dev and test is in training too, byte for byte.
+  """Counts the lines of dev and test that training has too, byte for byte.
 
-  No pair is dropped because of it. The training text is not kept in memory.
+  Training keeps them, and its text is not held in memory.
 
   Args:
-    splits: the pairs of each split.
+    held_out: the pairs of each split, with the targets that the model learns to write.
   """
 
-  KINDS = ('pairs', 'sources', 'targets')
+  def __init__(self, held_out: Mapping[str, Sequence[tuple[str, str]]]):
+    self._held_out, self._sought = {}, collections.defaultdict(set)
+    for split, pairs in held_out.items():
+      sides = ([f'{s}\n'.encode() for s in side] for side in zip(*pairs, strict=True))
+      self._held_out[split] = self._by_kind(*sides)
+      for kind, lines in self._held_out[split].items():
+        self._sought[kind].update(lines)
+    self._in_train = {kind: set() for kind in self._sought}
 
-  def __init__(self, splits: Mapping[str, Sequence[tuple[str, str]]]):
-    self._splits = {}
-    for split, pairs in splits.items():
-      coded = [(f'{a}\n'.encode(), f'{b}\n'.encode()) for a, b in pairs]
-      self._splits[split] = coded, [a for a, _ in coded], [b for _, b in coded]
-    kinds = zip(*self._splits.values(), strict=True)
-    self._sought = [set().union(*lines) for lines in kinds]
-    self._seen: list[set] = [set() for _ in self.KINDS]
+  @staticmethod
+  def _by_kind(sources: Sequence[bytes], targets: Sequence[bytes]) -> dict[str, list]:
+    pairs = [*zip(sources, targets, strict=True)]
+    return {'pairs': pairs, 'sources': [*sources], 'targets': [*targets]}
 
   def look(self, sources: Sequence[bytes], targets: Sequence[bytes]) -> None:
-    """Searches lines of training pairs, with the line feeds at their ends."""
-    training = zip(sources, targets, strict=True), sources, targets
-    for seen, sought, lines in zip(self._seen, self._sought, training, strict=True):
-      seen |= sought.intersection(lines)
+    """Takes note of lines of training, which end in line feeds."""
+    for kind, lines in self._by_kind(sources, targets).items():
+      self._in_train[kind] |= self._sought[kind].intersection(lines)
 
   def counts(self) -> dict[str, dict[str, int]]:
-    """For each split and kind, how many of its lines are in training."""
+    """Returns how many lines of each split and kind are in training."""
     return {
       split: {
-        kind: sum(line in seen for line in lines)
-        for kind, seen, lines in zip(self.KINDS, self._seen, sides, strict=True)
+        kind: sum(line in self._in_train[kind] for line in lines)
+        for kind, lines in kinds.items()
       }
-      for split, sides in self._splits.items()
+      for split, kinds in self._held_out.items()
     }

@@ -1,8 +1,7 @@
-"""Where the text of a corpus comes from: the sources of each split, by its reader."""
+"""Returns the sources of each split, as a corpus's reader has them."""
 
 import functools
 import hashlib
-import heapq
 import os
 import pathlib
 import sys
@@ -26,37 +25,36 @@ from transformer_jax.data.corpus import (
 )
 from transformer_jax.machine.errors import UserError
 
-# In a config, names of files that start so say how many pairs are drawn from training.
-DRAWN = 'drawn:'
-MOST_DRAWN = 1000  # pairs of dev or test, where a user has no files of them
-# What other programs call dev.
+# In place of a file's name in a config, takes so many pairs from training.
+DRAW = 'drawn:'
+MOST_HELD_OUT = 1000  # pairs of dev or test that are taken from a user's own text
+# Other programs' names of dev.
 OTHER_NAMES = ('valid', 'val', 'validation')
 
 
 def from_files(
   corpus: Corpus, raw_dir: pathlib.Path | None, _: pathlib.Path | None = None
 ) -> Splits:
-  """Reads files of text in `raw_dir`, and test sets of sacreBLEU; draws dev and test.
+  """Reads files of text in `raw_dir`, test sets of sacreBLEU, and pairs of training.
 
   Raises:
-    UserError: a file is not there, or a name in the config is none of these.
+    UserError: a file is missing, or a name in the config is none of these.
   """
   raw_dir = check_folder(corpus, raw_dir)
   counts = {}
   splits: Splits = {}
   for split in SPLITS:
     stems = corpus.files[split]
-    drawn = [stem for stem in stems if stem.startswith(DRAWN)]
-    if not drawn or split == 'train':
+    numbers = [stem.removeprefix(DRAW) for stem in stems if stem.startswith(DRAW)]
+    if not numbers or split == 'train':
       splits[split] = [_named(stem, corpus, raw_dir) for stem in stems]
       continue
-    number = drawn[0].removeprefix(DRAWN)
-    if len(stems) > 1 or not number.isdecimal() or not int(number):
+    if len(stems) > 1 or not numbers[0].isdecimal() or not int(numbers[0]):
       raise UserError(
-        f'data.files.{split}={tuple(stems)}: {DRAWN} and a number, which stands alone, '
-        f"such as ('{DRAWN}1000',)"
+        f'data.files.{split}={tuple(stems)}: {DRAW} and a number, which stands alone, '
+        f"such as ('{DRAW}1000',)"
       )
-    counts[split] = int(number)
+    counts[split] = int(numbers[0])
   if counts:
     splits |= draw(splits['train'], counts, corpus.cleaning, corpus.seed)
   return splits
@@ -65,35 +63,35 @@ def from_files(
 def from_wmt14(
   corpus: Corpus, raw_dir: pathlib.Path | None, tfds_data_dir: pathlib.Path | None
 ) -> Splits:
-  """Reads WMT14: what `raw_dir` holds, or tensorflow-datasets without `raw_dir`.
+  """Reads WMT14 from `raw_dir`, or from tensorflow-datasets without it.
 
-  In `raw_dir` are Hugging Face's Parquet files, or files of text. Dev and test of tfds
-  and of Parquet are newstest2013 and newstest2014 as sacreBLEU has them.
+  `raw_dir` holds Hugging Face's Parquet files, or files of text. Dev and test of tfds
+  and of Parquet are newstest2013 and newstest2014 of sacreBLEU.
 
   Raises:
-    UserError: the text is not there, or the config names other files.
+    UserError: the text is missing, or the config names other files.
   """
-  if raw_dir is None:
-    whence = 'tensorflow-datasets'
-    train = lambda: [tfds.source(corpus.languages, tfds_data_dir)]
-  elif files := parquet.training_files(check_folder(corpus, raw_dir), corpus.languages):
-    whence = f'the Parquet files in {raw_dir}'
-    train = lambda: [parquet.source(path, corpus.languages) for path in files]
-  else:
-    return from_files(corpus, raw_dir)
+  paths = []
+  if raw_dir is not None:
+    paths = parquet.training_files(check_folder(corpus, raw_dir), corpus.languages)
+    if not paths:
+      return from_files(corpus, raw_dir)
   dev, test = WMT14
   stems = {split: tuple(named) for split, named in corpus.files.items()}
   if stems != {'train': ('train',), 'dev': (dev,), 'test': (test,)} or corpus.suffix:
     raise UserError(
-      f'WMT14 comes from {whence}, where config.data.files and config.data.suffix '
-      'choose nothing: leave them out, or give a --raw_dir with files of text'
+      'config.data.files and config.data.suffix choose nothing where WMT14 comes from '
+      'tensorflow-datasets or Parquet files: leave them out, or give a --raw_dir with '
+      'files of text'
     )
   sets = [text.sacrebleu_source(name, corpus.languages) for name in WMT14.values()]
-  return {'train': train(), 'dev': [sets[0]], 'test': [sets[1]]}
+  train = [parquet.source(path, corpus.languages) for path in paths]
+  train = train or [tfds.source(corpus.languages, tfds_data_dir)]
+  return {'train': train, 'dev': [sets[0]], 'test': [sets[1]]}
 
 
 def check_folder(corpus: Corpus, raw_dir: pathlib.Path | None) -> pathlib.Path:
-  """The folder of the raw text; UserError if there is none."""
+  """Returns the folder of the raw text; raises UserError if there is none."""
   if raw_dir is None:
     raise UserError(
       f'{corpus.name} is not prepared in --data_dir: give --raw_dir to prepare it'
@@ -104,9 +102,10 @@ def check_folder(corpus: Corpus, raw_dir: pathlib.Path | None) -> pathlib.Path:
 
 
 def target(corpus: Corpus) -> Callable[[str], str]:
-  """The map from a translation to the text that the model learns to write: itself.
+  """Returns the map from a target line to what the model learns to write: itself.
 
-  Raises UserError if a setting for trees is used.
+  Raises:
+    UserError: the corpus has a setting of trees.
   """
   for key, plain in TREE_SETTINGS.items():
     if getattr(corpus, key) != plain:
@@ -115,49 +114,49 @@ def target(corpus: Corpus) -> Callable[[str], str]:
 
 
 def _named(stem: str, corpus: Corpus, raw_dir: pathlib.Path) -> Source:
-  """The source that a config calls `stem`."""
+  """Returns the source that a config calls `stem`."""
   if stem.startswith(SACREBLEU):
     return text.sacrebleu_source(stem, corpus.languages)
   return text.file_source(raw_dir, stem + corpus.suffix, corpus.languages)
 
 
-# Dev and test that are drawn from training
+# Dev and test out of training
 
 
 def draw(
   train: Sequence[Source], counts: Mapping[str, int], limits: Cleaning, seed: int
 ) -> Splits:
-  """Draws dev or test from training, which loses all pairs with the same source.
+  """Takes dev or test from training, which loses all pairs with the same sources.
 
-  A pair is drawn by a hash of its source and the seed: the same text gives the same
-  pairs, whatever order it is in. Training is read when the first pair is asked for.
+  A hash of its source and the seed decides whether a pair is taken, so the order of the
+  text does not matter. The first pair that is read causes training to be read.
 
   Args:
     train: the training text.
-    counts: how many pairs to draw for each split.
-    limits: only pairs within them are drawn.
+    counts: the number of pairs of each split to take.
+    limits: a pair beyond them is not taken.
   """
   choose = functools.cache(lambda: _choose_pairs(train, counts, limits, seed))
   splits, first = {}, 0
   for split, count in counts.items():
-    name = f'{count} pairs drawn from training, seed {seed}'
-    pairs = functools.partial(_cut, choose, first, first + count)
-    splits[split] = [Source(name, (), pairs)]
+    part = slice(first, first + count)
+    pairs = lambda part=part: iter(choose()[part])
+    splits[split] = [
+      Source(f'{count} pairs drawn from training, seed {seed}', (), pairs)
+    ]
     first += count
-  rest = lambda source: functools.partial(_without_drawn, source, choose)
-  splits['train'] = [source._replace(pairs=rest(source)) for source in train]
+  splits['train'] = [
+    source._replace(pairs=functools.partial(_remaining, source, choose))
+    for source in train
+  ]
   return splits
 
 
-def _cut(choose: Callable[[], list[Pair]], first: int, last: int) -> Iterator[Pair]:
-  yield from choose()[first:last]
-
-
-def _without_drawn(source: Source, choose: Callable[[], list[Pair]]) -> Iterator[Pair]:
-  """Yields the pairs of a source but for those whose source sentence was drawn."""
-  drawn, left_out = {sentence.strip() for sentence, _ in choose()}, 0
+def _remaining(source: Source, choose: Callable[[], list[Pair]]) -> Iterator[Pair]:
+  """Yields the pairs of a training source whose source sentence was not chosen."""
+  held_out, left_out = {sentence.strip() for sentence, _ in choose()}, 0
   for pair in source.pairs():
-    if pair[0] is not None and pair[0].strip() in drawn:
+    if pair[0] is not None and pair[0].strip() in held_out:
       left_out += 1
     else:
       yield pair
@@ -171,13 +170,12 @@ def _without_drawn(source: Source, choose: Callable[[], list[Pair]]) -> Iterator
 def _choose_pairs(
   train: Sequence[Source], counts: Mapping[str, int], limits: Cleaning, seed: int
 ) -> list[Pair]:
-  """The good pairs of the smallest hashes, one of each source, ordered by hash."""
+  """Returns the good pairs of the smallest hashes, one of each source sentence."""
   total = sum(counts.values())
-  told = ' and '.join(f'{count:,} for {split}' for split, count in counts.items())
-  print(f'drawing {told} from training, seed {seed}', file=sys.stderr)
+  numbers = ' and '.join(f'{count:,} for {split}' for split, count in counts.items())
+  print(f'drawing {numbers} from training, seed {seed}', file=sys.stderr)
   chosen: dict[bytes, Pair] = {}
-  largest: list[int] = []  # a heap of the negated hashes of `chosen`
-  number = lambda key: -int.from_bytes(key)
+  largest = b'\xff' * hashlib.sha256().digest_size  # hash that may be chosen
   faults: Counter[str] = Counter()
   for source in train:
     read, before = 0, faults.copy()
@@ -187,32 +185,28 @@ def _choose_pairs(
         faults[fault] += 1
         continue
       key = hashlib.sha256(f'{seed}\t{pair[0].strip()}'.encode()).digest()
-      if key in chosen:
-        chosen[key] = min(chosen[key], pair)
-      elif len(chosen) < total:
-        chosen[key] = pair
-        heapq.heappush(largest, number(key))
-      elif number(key) > largest[0]:
-        last = -heapq.heapreplace(largest, number(key))
-        del chosen[last.to_bytes(len(key))]
-        chosen[key] = pair
+      if key <= largest:
+        chosen[key] = min(pair, chosen.get(key, pair))
+      if len(chosen) == 2 * total:
+        chosen = dict(sorted(chosen.items())[:total])
+        largest = max(chosen)
     cleaning.check_is_text(source.name, read, faults - before)
   if len(chosen) < total:
     without = f' (left out: {cleaning.describe_faults(faults)})' if faults else ''
     fewer = ', or draw fewer (--config.data.files.dev="(\'drawn:9\',)")'
     raise UserError(
       f'training has {len(chosen)} good pairs of different sources{without}, and '
-      f'{told} are to be drawn: give files for dev and test'
+      f'{numbers} are to be drawn: give files for dev and test'
       f'{fewer if len(chosen) > 2 * len(counts) else ""}'
     )
-  return [chosen[key] for key in sorted(chosen)]
+  return [chosen[key] for key in sorted(chosen)[:total]]
 
 
 # A user's own folder
 
 
 class OwnFiles(NamedTuple):
-  """What a user's folder of parallel text holds: train.de, train.en ..."""
+  """A user's folder of parallel text: train.de, train.en ..."""
 
   folder: pathlib.Path  # absolute
   languages: tuple[str, str]  # of source and target
@@ -221,12 +215,12 @@ class OwnFiles(NamedTuple):
 
   @property
   def name(self) -> str:
-    """A corpus's name: of the folder, its path and the languages."""
+    """Returns the corpus's name, of the folder, its path and the languages."""
     path = hashlib.sha256(str(self.folder).encode()).hexdigest()[:6]
     return f'my.{self.folder.name}.{path}.{"-".join(self.languages)}'
 
   def count_characters(self) -> int:
-    """How many different characters train has; each file is held in memory."""
+    """Returns the number of different characters of train; reads it into memory."""
     characters: set[str] = set()
     for language in self.languages:
       path = text.find_file(self.folder, f'train.{language}')
@@ -235,14 +229,13 @@ class OwnFiles(NamedTuple):
 
 
 def own_files(argument: str) -> OwnFiles:
-  """The folder and the languages of 'SOURCE-TARGET,DIR'.
+  """Returns the files that 'SOURCE-TARGET,DIR' names.
 
-  Dev and test are drawn from train where there is none of their files.
+  Takes dev and test from train if they have no files of their own.
 
   Raises:
-    UserError: the argument is not of that form, a language's code is unknown, both are
-      the same, DIR or train is not there, train is damaged, or dev has the name that
-      another program gives it.
+    UserError: the argument has another form, a language's code is unknown, both are the
+      same, a file is missing or damaged, or dev has another program's name.
   """
   pair, _, name = argument.partition(',')
   languages = tuple(pair.split('-'))
@@ -278,21 +271,20 @@ def own_files(argument: str) -> OwnFiles:
   pairs = _count_lines(text.find_file(folder, f'train.{languages[0]}'))
   files = {'train': ('train',)}
   for split in ('dev', 'test'):
-    sides = has(split)
-    if len(sides) == 1:
-      (lacks,) = {*languages} - {*sides}
+    if len(one := has(split)) == 1:
+      (lacks,) = {*languages} - {*one}
       raise UserError(
-        f'{folder} has {split}.{sides[0]} and no {split}.{lacks}: add that, or rename '
-        f'{split}.{sides[0]}; without both, {split} is drawn from train'
+        f'{folder} has {split}.{one[0]} and no {split}.{lacks}: add that, or rename '
+        f'{split}.{one[0]}; without both, {split} is drawn from train'
       )
-    count = max(1, min(MOST_DRAWN, pairs // 10))
-    files[split] = (split,) if sides else (f'{DRAWN}{count}',)
+    count = max(1, min(MOST_HELD_OUT, pairs // 10))
+    files[split] = (split,) if one else (f'{DRAW}{count}',)
   return OwnFiles(folder, languages, pairs, files)
 
 
 @functools.cache
 def _count_lines(path: pathlib.Path) -> int:
-  """How many lines a file has, the last of which may lack its end."""
+  """Returns the number of lines of a file; the last may lack its line feed."""
   count, last = 0, b'\n'
   for block in text.read_blocks(path):
     count, last = count + block.count(b'\n'), block[-1:]

@@ -1,4 +1,4 @@
-"""What follows from a config's `task`: `transformer_jax/tasks.py` has all of them."""
+"""A task, such as translation; `transformer_jax/tasks.py` chooses it by the config."""
 
 import dataclasses
 import pathlib
@@ -13,19 +13,19 @@ Reader = Callable[[Corpus, pathlib.Path | None, pathlib.Path | None], Splits]
 
 
 class Outputs(NamedTuple):
-  """What a system wrote for a test set, one line a sentence, and what scores need."""
+  """The outputs of a system for a test set, a line a sentence, with references."""
 
   hypotheses: list[str]
   references: list[str]
   language: str  # of the text
-  tokenized: bool  # the lines are tokens already, which are scored as they are
+  tokenized: bool  # whether the lines are tokens, which are scored as they are
   lowercase: bool  # whether scores ignore case
-  repairs: Sequence[Mapping[str, int]] = ()  # of each line, as Task.finish counts them
+  repairs: Sequence[Mapping[str, int]] = ()  # Task.finish's counts for each line
 
 
 @dataclasses.dataclass(frozen=True)
 class Scorer:
-  """How outputs of a task are scored and compared.
+  """The functions that score and compare outputs of a task.
 
   Attributes:
     has_bleu: whether scores are BLEU, which can ignore case and choose checkpoints.
@@ -62,18 +62,18 @@ class Section:
   write: Callable[[Sequence[Any], Sequence[Any], Any, int], tuple[str, list]]
 
 
-# Of JAX arrays, which are slow to import: takes tokens [B, K, L], how many of them are
-# written, and each sentence's size and limit [B]; returns what is added to the next
-# token's logits: 0 or -inf [B, K, W].
+# Takes tokens [B, K, L], the number of tokens so far, and each sentence's size and
+# limit [B]; returns what to add to the logits of the next token: 0 or -inf [B, K, W].
+# All are arrays of JAX, which is not imported here because that takes long.
 Mask = Callable[[Any, Any, Any, Any], Any]
 
 
 @dataclasses.dataclass(frozen=True)
 class Constraint:
-  """What a search with `constrained` may write.
+  """A limit on the outputs of a search with `constrained`.
 
   Attributes:
-    size: takes a line; returns what the mask needs to know of it.
+    size: takes a line; returns its size, for the mask.
     mask: takes the texts of the target's pieces; returns the mask of a search.
   """
 
@@ -83,7 +83,7 @@ class Constraint:
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-  """What the core has to know of a task.
+  """All that the core needs of a task.
 
   Attributes:
     name: the config's `task`.
@@ -116,10 +116,10 @@ class Task:
     raw_dir: pathlib.Path | None,
     tfds_data_dir: pathlib.Path | None,
   ) -> Splits:
-    """The text of every split, by the corpus's reader.
+    """Reads every split with the corpus's reader.
 
     Raises:
-      UserError: the task has no such reader, or the reader does not find the text.
+      UserError: the task has no such reader, or the text is missing.
     """
     if corpus.reader not in self.readers:
       known = ' or '.join(map(repr, self.readers))

@@ -1,7 +1,7 @@
-"""Text that a corpus is made from: files of lines, and the test sets of sacreBLEU.
+"""Reads text: files with a sentence a line, and the test sets of sacreBLEU.
 
-A file is `NAME.LANGUAGE`, or the same with .gz, .zst, .bz2 or .xz, which is unpacked as
-it is read. Line n of one language is the translation of line n of the other.
+A file is called STEM.LANGUAGE, or the same with .gz, .zst, .bz2 or .xz at its end, and
+is then unpacked as it is read. Line n of one language translates line n of the other.
 """
 
 import functools
@@ -19,10 +19,10 @@ import pyarrow
 from transformer_jax.data.corpus import SACREBLEU, Pair, Source
 from transformer_jax.machine.errors import UserError
 
-# The ends of the names of packed files.
+# Suffixes of compressed files.
 PACKED = ('.gz', '.zst', '.bz2', '.xz')
 
-# Longer lines are refused: the file is no text, or does not have a sentence a line.
+# A longer line is no sentence.
 MAX_LINE_BYTES = 1_000_000
 _BLOCK = 1 << 20
 
@@ -34,16 +34,16 @@ _SPACE = re.compile('[ \t\n\r\f\v]+')
 
 
 def open_packed(path: pathlib.Path) -> BinaryIO:
-  """Opens a file for reading; it is unpacked if its name says that it is packed."""
+  """Opens a file for reading, and unpacks it if its name ends in one of PACKED."""
   if path.suffix == '.xz':
     return lzma.open(path)
-  # Not 'detect' for all: pyarrow takes train.br, which is Breton, for brotli.
+  # pyarrow would take train.br, which is Breton, for brotli.
   packing = 'detect' if path.suffix in PACKED else None
   return pyarrow.input_stream(str(path), compression=packing)
 
 
 def read_blocks(path: pathlib.Path) -> Iterator[bytes]:
-  """Yields the bytes of a file, unpacked; UserError if it is truncated or damaged."""
+  """Yields the unpacked bytes of a file; raises UserError if it is damaged."""
   try:
     with open_packed(path) as stream:
       while block := stream.read(_BLOCK):
@@ -55,9 +55,9 @@ def read_blocks(path: pathlib.Path) -> Iterator[bytes]:
 
 
 def read_lines(path: pathlib.Path) -> Iterator[str | None]:
-  """Yields the lines of a file, split at LF alone; None for one that is not UTF-8.
+  """Yields the lines of a file, which end at LF alone; None for one that is not UTF-8.
 
-  A byte order mark and the CR of CRLF are removed.
+  Removes a byte order mark, and the CR of CRLF.
 
   Raises:
     UserError: the file is damaged, UTF-16, or has a line of over MAX_LINE_BYTES.
@@ -84,7 +84,7 @@ def read_lines(path: pathlib.Path) -> Iterator[str | None]:
 
 
 def decode_line(line: bytes) -> str | None:
-  """A line's text, without a CR at its end; None if it is not UTF-8."""
+  """Returns a line's text without a CR at its end, or None if it is not UTF-8."""
   try:
     return line.removesuffix(b'\r').decode()
   except UnicodeDecodeError:
@@ -92,9 +92,9 @@ def decode_line(line: bytes) -> str | None:
 
 
 def read_segments(path: pathlib.Path) -> Iterator[str]:
-  """Yields the segments of a test set in WMT's SGML.
+  """Yields the segments of a test set in WMT's SGML, as WMT's plain files have them.
 
-  Entities are replaced, and runs of white space are one space: as in WMT's plain files.
+  Replaces entities, and each run of white space by one space.
 
   Raises:
     UserError: the file is not UTF-8, or has no segment.
@@ -116,12 +116,12 @@ def read_pairs(
   target: pathlib.Path,
   read: Callable[[pathlib.Path], Iterable[str | None]] = read_lines,
 ) -> Iterator[Pair]:
-  """Yields the pairs of two files: what `read` gives of the one and of the other.
+  """Yields the pairs of two files, whose lines `read` yields.
 
-  Both are read to their ends, so that all damage is noticed and both counts are known.
+  Reads both to their ends, to notice all damage and to count all lines.
 
   Raises:
-    UserError: a file is damaged, or one has more lines; raised after the last pair.
+    UserError: a file is damaged, or, after the last pair, one file has more lines.
   """
   counts = [0, 0]
 
@@ -142,30 +142,31 @@ def read_pairs(
 
 
 def _suspicious_line(*sides: Iterable[str | None]) -> int:
-  """The line after which two sides of unequal number probably lost each other.
+  """Returns the line from which two texts of unequal length probably do not pair up.
 
-  Before it, lengths fit those of the same line best; after it, those further on.
+  Up to it, the lengths of a line fit those of the same line best. From it on, they fit
+  those of a later line.
   """
   sizes = (np.log([len(line or '') + 8.0 for line in side]) for side in sides)
   short, long = sorted(sizes, key=len)
   missing, count = len(long) - len(short), len(short)
-  # The first fault may lack fewer lines than are missing in all.
+  # Lines may be missing in several places: the first may lack one, or all of them.
   shifted = min((np.abs(long[k : k + count] - short) for k in {1, missing}), key=np.sum)
   gain = np.cumsum(shifted - np.abs(long[:count] - short))
   return int(np.concatenate([[0.0], gain]).argmax()) + 1
 
 
 def existing(folder: pathlib.Path, name: str) -> list[pathlib.Path]:
-  """The files that there are of folder/NAME and its packed forms, such as NAME.gz."""
+  """Returns which files exist of folder/NAME and its packed forms, such as NAME.gz."""
   paths = [folder / (name + end) for end in ('', *PACKED)]
   return [path for path in paths if path.is_file()]
 
 
 def find_file(folder: pathlib.Path, name: str) -> pathlib.Path:
-  """folder/NAME, plain or packed.
+  """Returns the file folder/NAME or its packed form.
 
   Raises:
-    UserError: there is no such file, or there are several.
+    UserError: none or several of them exist.
   """
   paths = existing(folder, name)
   if not paths:
@@ -180,20 +181,21 @@ def find_file(folder: pathlib.Path, name: str) -> pathlib.Path:
 
 
 def file_source(folder: pathlib.Path, stem: str, languages: tuple[str, str]) -> Source:
-  """The pairs of folder/STEM.SOURCE and folder/STEM.TARGET."""
+  """Returns the pairs of folder/STEM.SOURCE and folder/STEM.TARGET."""
   paths = [find_file(folder, f'{stem}.{language}') for language in languages]
   name = ' and '.join(path.name for path in paths)
   return Source(name, tuple(paths), functools.partial(read_pairs, *paths))
 
 
 def sacrebleu_source(stem: str, languages: tuple[str, str]) -> Source:
-  """The test set `sacrebleu:SET`, in its official order.
+  """Returns the test set `sacrebleu:SET` in its official order.
 
-  Its SGML is read here, not the text that sacreBLEU makes of it, which has entities and
-  has lost its no-break spaces. sacreBLEU downloads what it does not have.
+  Reads its SGML, since the text that sacreBLEU extracts from it has entities and lacks
+  no-break spaces. sacreBLEU downloads a set when it is first used.
 
   Raises:
-    UserError: there is no such set in SGML in these languages, or it cannot be had.
+    UserError: sacreBLEU has no such set in SGML in these languages, or cannot download
+      it.
   """
   import sacrebleu.dataset
   from sacrebleu import utils

@@ -1,9 +1,9 @@
 """WMT14's training text from TensorFlow Datasets, German or French with English.
 
 A folder that tfds has prepared is read where it lies. If there is none, tfds downloads
-and prepares WMT14. It holds whole files in memory meanwhile, several GB for de-en and
-tens of GB for fr-en. tfds shuffles dev and test, so they come from sacreBLEU, which has
-the same text in its official order.
+WMT14 and prepares it as array_record, without TensorFlow. That takes several GB of
+memory for de-en and tens of GB for fr-en. tfds shuffles dev and test, so they come from
+sacreBLEU, which has the same text in its official order.
 
 tfds is imported inside functions: the import takes a second, and other readers do not
 need it.
@@ -11,7 +11,6 @@ need it.
 
 import contextlib
 import functools
-import importlib.util
 import os
 import pathlib
 import resource
@@ -40,15 +39,15 @@ _BATCH = 4096
 def source(
   languages: tuple[str, str], tfds_data_dir: pathlib.Path | None = None
 ) -> Source:
-  """The training text of WMT14, downloaded and prepared first if it is not there.
+  """Returns the training text of WMT14; tfds downloads and prepares it if needed.
 
   Args:
     languages: of source and target.
     tfds_data_dir: where tfds keeps its data sets; None for its default.
 
   Raises:
-    UserError: WMT14 has no such languages, could not be downloaded or written, or what
-      is there is not all of it or has a format that cannot be read.
+    UserError: WMT14 has no such languages, cannot be downloaded or written, or its
+      folder is incomplete or of a format that cannot be read.
   """
   config = next((c for c in COUNTS if {*c.split('-')} == {*languages}), None)
   if config is None:
@@ -68,7 +67,7 @@ def source(
 
 
 def _prepared_builder(config: str, folder: pathlib.Path | None) -> Any:
-  """tfds's builder of WMT14, whose folder is complete."""
+  """Returns tfds's builder of WMT14, whose folder has been prepared."""
   from tensorflow_datasets import download
   from tensorflow_datasets.core.download import extractor
   from tensorflow_datasets.translate import wmt14
@@ -82,7 +81,7 @@ def _prepared_builder(config: str, folder: pathlib.Path | None) -> Any:
   with files.in_turn(root / f'{NAME}.lock', f'prepares {NAME} in {root}'):
     builder = build()  # the other process may have prepared it
     if not builder.data_path.exists():
-      # Google's copy is of another format; to ask for it can take minutes.
+      # Google's copy has another format, and asking for it can take minutes.
       settings = download.DownloadConfig(try_download_gcs=False)
       try:
         with _files_without_tensorflow():
@@ -141,12 +140,6 @@ def _check(builder: Any, config: str) -> None:
     if not path.is_file():
       raise UserError(f'{path}: not there, its folder is half a copy: {WAYS}')
   kind = builder.info.file_format.value
-  if kind == 'tfrecord' and not importlib.util.find_spec('tensorflow'):
-    raise UserError(
-      f'{builder.data_dir}: prepared as TFRecord, which takes TensorFlow to read: pip '
-      "install '.[tensorflow]', or name another --tfds_data_dir to have it prepared as "
-      'array_record'
-    )
   if kind not in ('array_record', 'tfrecord'):
     raise UserError(f'{builder.data_dir}: {kind}, not array_record: {WAYS}')
 
@@ -154,7 +147,7 @@ def _check(builder: Any, config: str) -> None:
 def _read_pairs(
   builder: Any, paths: tuple[pathlib.Path, ...], languages: tuple[str, str]
 ) -> Iterator[Pair]:
-  """Yields the pairs shard by shard; a CR at the end of a side is removed."""
+  """Yields the pairs shard by shard, without a CR at the end of a sentence."""
   from google.protobuf.message import DecodeError
   from tensorflow_datasets.proto import tf_example_pb2
 
@@ -164,17 +157,16 @@ def _read_pairs(
   for path, count in shards:
     # One shard at a time, because tfds never closes a shard that it has opened.
     if builder.info.file_format.value == 'tfrecord':
-      batches = _tfrecords(path)
+      records = _tfrecords(path)
     else:
-      batches = _array_records(builder, f'train[{start}:{start + count}]')
+      records = _array_records(builder, f'train[{start}:{start + count}]')
     read = 0
     try:
-      for batch in batches:
-        for record in batch:
-          texts = parse(record).features.feature
-          values = (texts[side].bytes_list.value[0].decode() for side in languages)
-          yield tuple(value.removesuffix('\r') for value in values)
-        read += len(batch)
+      for record in records:
+        texts = parse(record).features.feature
+        values = (texts[language].bytes_list.value[0] for language in languages)
+        yield tuple(value.decode().removesuffix('\r') for value in values)
+        read += 1
     except (RuntimeError, IndexError, ValueError, DecodeError) as error:
       raise UserError(f'{path}: truncated or damaged ({error}): {WAYS}') from error
     if read != count:
@@ -185,24 +177,27 @@ def _read_pairs(
     start += count
 
 
-def _array_records(builder: Any, split: str) -> Iterator[list[bytes]]:
+def _array_records(builder: Any, split: str) -> Iterator[bytes]:
+  """Yields the records of a part of a split, such as 'train[0:9]'."""
   from tensorflow_datasets import decode
 
   # Parsing the records ourselves is four times as fast as tfds's decoding.
   raw = decode.DeserializeMethod.RAW_BYTES
   records = builder.as_data_source(split, deserialize_method=raw)
   for start in range(0, len(records), _BATCH):
-    yield records.__getitems__(range(start, min(start + _BATCH, len(records))))
+    yield from records.__getitems__(range(start, min(start + _BATCH, len(records))))
 
 
-def _tfrecords(path: pathlib.Path) -> Iterator[list[bytes]]:
-  import tensorflow as tf
+def _tfrecords(path: pathlib.Path) -> Iterator[bytes]:
+  """Yields the records of a TFRecord file, whose format is so plain that we read it.
 
-  # TensorFlow must not take the memory of accelerators, which JAX uses.
-  for kind in ('GPU', 'TPU'):
-    tf.config.set_visible_devices([], kind)
-  try:
-    for batch in tf.data.TFRecordDataset(str(path)).batch(_BATCH).as_numpy_iterator():
-      yield batch.tolist()
-  except tf.errors.OpError as error:
-    raise RuntimeError(error) from error
+  A record is its length in 8 bytes, 4 bytes of checksum, the content, and 4 bytes of
+  checksum. The checksums are not compared.
+  """
+  with path.open('rb') as file:
+    while head := file.read(12):
+      size = int.from_bytes(head[:8], 'little')
+      content = file.read(size + 4)
+      if len(content) != size + 4:
+        raise ValueError('it ends within a record')
+      yield content[:-4]

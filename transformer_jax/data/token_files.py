@@ -1,8 +1,8 @@
-"""A side of a split on disk: two flat files, written block by block and memory-mapped.
+"""Token files: the source or the target sentences of a split, as ids.
 
-SIDE.tokens holds all sentences' ids one after another as little-endian uint16, without
-EOS. SIDE.offsets holds where each sentence starts, and where the last ends, as int64.
-Neither is ever held in memory whole.
+SIDE.tokens holds the ids of all sentences one after another as little-endian uint16,
+without EOS. SIDE.offsets holds the start of each sentence and the end of the last one,
+as int64. Both are written block by block and memory-mapped.
 """
 
 import contextlib
@@ -11,19 +11,18 @@ import itertools
 import mmap
 import os
 import pathlib
-from collections.abc import Iterator, Sequence
-from typing import BinaryIO
+from collections.abc import Sequence
 
 import numpy as np
 
 from transformer_jax.machine import files
 from transformer_jax.machine.errors import UserError
 
-# Ids that stand for no text, and for text without a piece; SentencePiece has the same.
+# The ids of padding, of the end and the start of a sentence, and of unknown text.
 PAD, EOS, BOS, UNK = 0, 1, 2, 3
 
 TOKENS, OFFSETS = np.dtype('<u2'), np.dtype('<i8')
-BLOCK = 2**16  # entries of a file that are read together
+BLOCK = 2**16  # so many entries of a file are read at once
 
 
 def _paths(path: pathlib.Path) -> tuple[pathlib.Path, pathlib.Path]:
@@ -34,19 +33,14 @@ class TokenWriter:
   """Writes PATH.tokens and PATH.offsets, a block of sentences at a time.
 
   Attributes:
-    sentences, tokens: how many have been written.
-
-  Args:
-    path: the side, without the ends of the two names.
+    sentences, tokens: their numbers so far.
   """
 
   def __init__(self, path: pathlib.Path):
     self.sentences = self.tokens = 0
     self._path, self._paths = path, _paths(path)
-    with contextlib.ExitStack() as stack:
-      self._files = [stack.enter_context(_created(p)) for p in self._paths]
-      self._write(np.zeros(0, TOKENS), np.zeros(1, OFFSETS))
-      self._close = stack.pop_all().close
+    self._files = [path.open('wb') for path in self._paths]
+    self._write(np.zeros(0, TOKENS), np.zeros(1, OFFSETS))
 
   def _write(self, *arrays: np.ndarray) -> None:
     for path, file, array in zip(self._paths, self._files, arrays, strict=True):
@@ -54,10 +48,10 @@ class TokenWriter:
         file.write(array)
 
   def append(self, tokens: np.ndarray, lengths: np.ndarray) -> None:
-    """Adds len(lengths) sentences; `tokens` [sum(lengths)] are those of all of them.
+    """Adds sentences of these `lengths`; `tokens` [sum(lengths)] has the ids of all.
 
     Raises:
-      ValueError: the lengths are not those of the tokens, or an id is beyond uint16.
+      ValueError: the lengths do not sum to the tokens, or an id does not fit uint16.
     """
     ends = np.cumsum(lengths, dtype=OFFSETS)
     if len(tokens) != (ends[-1] if len(ends) else 0) or np.any(np.less(lengths, 0)):
@@ -76,13 +70,10 @@ class TokenWriter:
     return self
 
   def __exit__(self, *_: object) -> None:
-    self._close()
-
-
-@contextlib.contextmanager
-def _created(path: pathlib.Path) -> Iterator[BinaryIO]:
-  with files.named(path), path.open('wb') as file:
-    yield file
+    with contextlib.ExitStack() as stack:  # closes the one though the other fails
+      for path, file in zip(self._paths, self._files, strict=True):
+        stack.enter_context(files.named(path))
+        stack.callback(file.close)
 
 
 def write_tokens(path: pathlib.Path, sentences: Sequence[Sequence[int]]) -> int:
@@ -94,7 +85,7 @@ def write_tokens(path: pathlib.Path, sentences: Sequence[Sequence[int]]) -> int:
 
 
 def _mapped(path: pathlib.Path) -> np.ndarray:
-  """The bytes of a file, memory-mapped."""
+  """Returns the bytes of a file, memory-mapped."""
   with path.open('rb') as file:
     if not os.fstat(file.fileno()).st_size:  # an empty file cannot be mapped
       return np.zeros(0, np.uint8)
@@ -106,12 +97,12 @@ class Side:
 
   Attributes:
     tokens: [tokens] uint16, of all sentences.
-    offsets: [sentences + 1] int64, where each starts and where the last ends.
-    ends: [sentences] int64, where each ends.
-    longest: tokens of the longest sentence, its EOS counted; 0 if there is none.
+    offsets: [sentences + 1] int64, the start of each sentence and the end of the last.
+    ends: [sentences] int64, the end of each sentence.
+    longest: tokens of the longest sentence with its EOS; 0 without sentences.
 
   Raises:
-    UserError: the files do not fit each other.
+    UserError: the two files contradict each other.
   """
 
   def __init__(self, path: pathlib.Path):
@@ -145,30 +136,34 @@ class Side:
 
   @property
   def lengths(self) -> np.ndarray:
-    """Tokens of each sentence, its EOS counted: [sentences] int32."""
+    """The number of tokens of each sentence with its EOS: [sentences] int32."""
     return self.lengths_between(0, len(self))
 
   def lengths_between(self, start: int, stop: int) -> np.ndarray:
-    """Tokens of sentences start..stop-1, their EOS counted: [stop - start] int32."""
+    """Returns the lengths of sentences start..stop-1: [stop - start] int32."""
     lengths = self.ends[start:stop] - self.offsets[:-1][start:stop] + 1
     return lengths.astype(np.int32)
 
   def cut(self, longest: int) -> 'Side':
-    """The same sentences, each cut to `longest` tokens with its EOS."""
+    """Returns the same sentences, each cut to `longest` tokens with its EOS."""
     side = copy.copy(self)
     side.ends = np.minimum(self.ends, self.offsets[:-1] + longest - 1)
     side.longest = min(self.longest, longest)
     return side
 
   def pad(self, rows: np.ndarray, length: int) -> np.ndarray:
-    """Sentences `rows` with EOS, padded: [len(rows), length] int32; row -1 is empty."""
+    """Returns sentences with EOS, padded: [len(rows), length] int32.
+
+    Args:
+      rows: the numbers of the sentences; -1 is an empty row, without EOS.
+    """
     position = np.arange(length)
     starts = self.offsets[rows]
     counts = self.ends[rows] - starts  # none for row -1, which starts at the end
     words = np.zeros((len(rows), length), TOKENS)
     if len(self.tokens):
-      # Each row reads on into the next sentence, which is faster than selecting its own
-      # tokens; what is not its own is replaced below.
+      # Each row reads on into the next sentence, which is faster than selecting the
+      # tokens of its own. The others are replaced below.
       np.take(self.tokens, starts[:, None] + position, out=words, mode='clip')
     block = np.where(position < counts[:, None], words, PAD).astype(np.int32)
     real = np.flatnonzero(rows >= 0)
@@ -176,30 +171,17 @@ class Side:
     return block
 
   def fraction(self, token: int) -> float:
-    """The fraction of the side's tokens that are `token`, from 0 to 1."""
+    """Returns the fraction of the tokens that are `token`, from 0 to 1."""
     blocks = range(0, len(self.tokens), BLOCK)
     count = sum(np.count_nonzero(self.tokens[i : i + BLOCK] == token) for i in blocks)
     return float(count / max(len(self.tokens), 1))
 
-  def check(self, vocabulary_size: int) -> None:
-    """Reads every token.
-
-    Raises:
-      UserError: an id is PAD, EOS or BOS, or beyond a vocabulary of this size.
-    """
-    for start in range(0, len(self.tokens), BLOCK):
-      block = self.tokens[start : start + BLOCK]
-      wrong = np.flatnonzero((block <= BOS) | (block >= vocabulary_size))
-      if wrong.size:
-        sentence = np.searchsorted(self.offsets[1:], start + wrong[0], 'right') + 1
-        self._refuse(
-          f'sentence {sentence} has id {block[wrong[0]]}, which stands for no text in '
-          f'a vocabulary of {vocabulary_size}'
-        )
-
 
 def padded(sentences: Sequence[Sequence[int]], rows: int, length: int) -> np.ndarray:
-  """Ids of sentences, filled up with PAD: [rows, length] int32. Rows may be left."""
+  """Returns ids of sentences, padded with PAD: [rows, length] int32.
+
+  Rows beyond the sentences are empty.
+  """
   block = np.full((rows, length), PAD, np.int32)
   for row, ids in zip(block, sentences, strict=False):
     row[: len(ids)] = ids
@@ -207,5 +189,5 @@ def padded(sentences: Sequence[Sequence[int]], rows: int, length: int) -> np.nda
 
 
 def read_split(folder: pathlib.Path, split: str) -> tuple[Side, Side]:
-  """Source and target of a prepared corpus's split."""
+  """Returns source and target of a split of a prepared corpus."""
   return Side(folder / f'{split}.source'), Side(folder / f'{split}.target')

@@ -1,12 +1,11 @@
 """Vocabularies: byte pairs (section 5.1), the tokens of trees, or whole words.
 
-SentencePiece learns them and stores them. It takes text as it is ('identity'
-normalisation), but for spaces at the ends and runs of spaces: what the model learns to
-write is compared with raw references.
+SentencePiece learns and stores them. Since translations are compared with raw
+references, it changes nothing in the text but spaces at the ends and runs of spaces.
 
-A vocabulary of tokens or words has exactly one id for each token between spaces. A rare
-word is read as its class, by its form and its ending: capitals, figures and endings
-tell much of a word's tag (Petrov et al. 2006, Dyer et al. 2016).
+A vocabulary of tokens or words has one id for each token between spaces. Of a rare
+word, the model sees a class: its capitals, figures and ending, which tell much of its
+tag (Petrov et al. 2006, Dyer et al. 2016).
 """
 
 import collections
@@ -29,13 +28,12 @@ from transformer_jax.data.token_files import BOS, EOS, PAD, UNK, TokenWriter
 from transformer_jax.machine import environment
 from transformer_jax.machine.errors import UserError
 
-SPECIAL = 4  # that many ids stand for no text: PAD, EOS, BOS, UNK
+SPECIAL = 4  # ids that stand for no text: PAD, EOS, BOS, UNK
 
-# Files in a corpus's and in a run's folder; the second only if the target has its own.
+# Files in the folder of a corpus or a run; the second if the target has its own.
 FILES = {SHARED := 'vocabulary.model', TARGETS := 'vocabulary.target.model'}
 
-# SentencePiece learns nothing from longer lines. No line is longer that is within the
-# limits of cleaning by default.
+# SentencePiece ignores longer lines, which cleaning drops by default.
 MAX_LINE_BYTES = 100_000
 # What SentencePiece writes for a space, and for an unknown character.
 _SPACE, _UNKNOWN = '\u2581', '\u2585'
@@ -44,15 +42,14 @@ _ONLY_ERRORS = 2  # SentencePiece's minloglevel
 # Its multiples modulo 2**64 spread evenly, however many (Knuth, volume 3, section 6.4).
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
-# Every class begins with this, and not with '<unk>': SentencePiece would not take that
-# in a piece.
+# Begins every class. SentencePiece refuses '<unk>' in a piece.
 CLASS = f'{_UNKNOWN_TOKEN}-'
-# A word's class names the longest of these endings that fits the word.
+# A class names the longest of these that its words end in.
 _ENDINGS = 'ing ed es s ly er est ion ity al ous ic ive able ment ness y or th an en'
 _ENDINGS += ' ism ist age ate ize ful less ble'
 _LONGEST_FIRST = sorted(_ENDINGS.split(), key=len, reverse=True)
 
-_BLOCK = 5_000  # pairs that are encoded together
+_BLOCK = 5_000  # pairs that one thread encodes at once
 
 
 class VocabularyEntry(msgspec.Struct, omit_defaults=True):
@@ -60,26 +57,24 @@ class VocabularyEntry(msgspec.Struct, omit_defaults=True):
 
   sha256: str
   pieces: int = 0
-  from_run: bool = False  # whether another run learnt it
-  sentences: int = 0  # that it was learnt from
+  from_run: bool = False  # whether it is another run's
+  sentences: int = 0  # the number of sentences that it was learnt from
 
 
-# Which pairs are chosen
+# Random samples of pairs
 
 
 def choose_pairs(
   texts: Sequence[pathlib.Path], pairs: int, count: int, seed: int
 ) -> np.ndarray:
-  """Chooses `count` pairs at random: [pairs] bool.
+  """Returns which pairs are in a random sample of `count` pairs: [pairs] bool.
 
-  They are those with the smallest hashes of their text. So they are the same in
-  whatever order the pairs come.
+  They are the pairs with the smallest hashes of text and seed, so the order of the text
+  does not matter.
 
   Args:
     texts: two files with a sentence a line, UTF-8.
-    pairs: how many lines each file has.
-    count: how many to choose, without replacement; all if there are no more.
-    seed: decides which.
+    pairs: the number of lines of each file.
   """
   chosen = np.ones(pairs, bool)
   if count < pairs:
@@ -89,7 +84,7 @@ def choose_pairs(
 
 
 def _hashes(texts: Sequence[pathlib.Path], seed: int) -> np.ndarray:
-  """A hash of each pair, of its text and of its number among equals: [pairs] uint64."""
+  """Returns a hash of each pair's text and its number among equals: [pairs] uint64."""
   salt = (seed % 2**128).to_bytes(hashlib.blake2b.SALT_SIZE, 'little')
   digests = bytearray()
   with texts[0].open('rb') as source, texts[1].open('rb') as target:
@@ -100,7 +95,7 @@ def _hashes(texts: Sequence[pathlib.Path], seed: int) -> np.ndarray:
   ordered, position = hashes[order], np.arange(len(hashes))
   is_first = np.diff(ordered, prepend=~ordered[:1]) != 0
   number = position - np.maximum.accumulate(np.where(is_first, position, 0))
-  # Without this spread of their hashes, equal pairs would be chosen all or none.
+  # Spread the hashes of equal pairs, or all or none of them would be chosen.
   spread = np.empty_like(hashes)
   spread[order] = ordered + number.astype(np.uint64) * _GOLDEN
   return spread
@@ -125,11 +120,11 @@ def learn_pieces(
 ) -> VocabularyEntry:
   """Learns a vocabulary of `size` pieces by byte-pair encoding and writes it to `path`.
 
-  The rarest characters, beyond `character_coverage`, get no piece. With `byte_fallback`
-  they are spelt in bytes, which take 256 pieces; without it they become <unk>.
+  The rarest characters, beyond `character_coverage`, get no piece. They become <unk>,
+  or, with `byte_fallback`, are spelt in bytes, which take 256 pieces.
 
   Raises:
-    UserError: the sentences do not fill `size` pieces, or do not fit in them.
+    UserError: the sentences have fewer pieces, or more characters than pieces.
   """
   if size > 65536:
     raise UserError(f'vocab_size={size}: token files hold uint16, so 65536 at most')
@@ -145,9 +140,9 @@ def learn_pieces(
 def learn_tokens(
   sentences: Iterable[str], path: pathlib.Path, size: int
 ) -> VocabularyEntry:
-  """Makes a vocabulary of the tokens between spaces; the rarest ones become <unk>.
+  """Learns a vocabulary of the tokens between spaces; the rarest ones become <unk>.
 
-  It always has `size` pieces, one for each row of the model's embedding. Spare pieces
+  It has exactly `size` pieces, one for each row of the model's embedding. Spare pieces
   are control symbols, which occur in no text.
   """
   text = _Text(sentences)
@@ -158,10 +153,10 @@ def learn_tokens(
 def learn_words(
   sentences: Iterable[str], path: pathlib.Path, size: int
 ) -> VocabularyEntry:
-  """Makes a vocabulary of whole words, and of classes for the rare ones.
+  """Learns a vocabulary of whole words, and of the classes of rare words.
 
-  All words that occur once are rare, and the rarest of the others if `size` pieces
-  cannot hold them. A class has a piece if a word of the sentences is of it.
+  Words that occur once are rare, and so are the rarest of the others if `size` pieces
+  cannot hold them all.
   """
   text = _Text(sentences)
   lines = [*text]
@@ -182,7 +177,7 @@ def learn_words(
 def _learn_counted(
   counts: collections.Counter[str], text: '_Text', path: pathlib.Path, size: int
 ) -> VocabularyEntry:
-  """Makes a vocabulary of counted tokens."""
+  """Learns a vocabulary of counted tokens."""
   del counts['']
   spare = size - SPECIAL - len(counts)
   if spare < 0:
@@ -207,7 +202,7 @@ def _learn(
   size: int,
   options: Mapping[str, Any],
 ) -> VocabularyEntry:
-  """Has SentencePiece learn from lines that are made of a text."""
+  """Runs SentencePiece on lines, which are those of a text or its counted tokens."""
   with path.open('wb') as model:
     try:
       sentencepiece.SentencePieceTrainer.train(
@@ -239,11 +234,11 @@ def _learn(
 
 
 class _Text:
-  """Sentences that SentencePiece can learn from; it would skip all others itself.
+  """The sentences of a text that SentencePiece learns from; it skips all others.
 
   Attributes:
-    sentences: how many were read.
-    error: what their source raised. SentencePiece makes a RuntimeError of it.
+    sentences: their number so far.
+    error: the error that reading raised, which SentencePiece replaces by its own.
   """
 
   def __init__(self, sentences: Iterable[str]):
@@ -267,7 +262,7 @@ class _Text:
 
 
 class Form(NamedTuple):
-  """What a word looks like."""
+  """The form of a word."""
 
   figures: bool  # contains a digit
   letters: bool  # contains a letter
@@ -277,7 +272,7 @@ class Form(NamedTuple):
 
 
 def form(word: str, first: bool) -> Form:
-  """The form of a word; `first` says that it begins a sentence."""
+  """Returns the form of a word; `first` says that it begins a sentence."""
   return Form(
     any(map(str.isdigit, word)),
     any(map(str.isalpha, word)),
@@ -288,7 +283,7 @@ def form(word: str, first: bool) -> Form:
 
 
 def word_class(word: str, first: bool) -> str:
-  """The class of a word; `first` says that it begins a sentence."""
+  """Returns the class of a word; `first` says that it begins a sentence."""
   looks = form(word, first)
   dash = '-dash' if looks.dash else ''
   if looks.figures:
@@ -305,9 +300,9 @@ def word_class(word: str, first: bool) -> str:
 
 
 def classed(sentence: str, is_known: Callable[[str], bool]) -> str:
-  """The sentence, with a class in place of each unknown word.
+  """Returns the sentence with a class in place of each unknown word.
 
-  If the first word is known in small letters alone, it is written in small letters.
+  An unknown first word is written in small letters if it is then known.
   """
   words = []
   for position, word in enumerate(sentence.split(' ')):
@@ -323,13 +318,13 @@ def classed(sentence: str, is_known: Callable[[str], bool]) -> str:
 
 
 class Vocabulary:
-  """A SentencePiece model: text <-> ids. Ids leave here without BOS or EOS.
+  """A SentencePiece model, which maps text to ids, without BOS and EOS, and back.
 
   Args:
     path: its file.
 
   Raises:
-    UserError: the file is not there, or is no such model.
+    UserError: the file is missing, or is no such model.
   """
 
   def __init__(self, path: pathlib.Path):
@@ -338,17 +333,17 @@ class Vocabulary:
     content = path.read_bytes()
     self.sha256 = hashlib.sha256(content).hexdigest()
     try:
-      # Without the b'0', empty bytes would count as no model given: no error is raised.
+      # SentencePiece raises no error for an empty model, but for b'0'.
       self._processor = sentencepiece.SentencePieceProcessor(
         model_proto=content or b'0'
       )
       model = sentencepiece_model_pb2.ModelProto.FromString(content)
     except (RuntimeError, DecodeError) as error:
       raise UserError(f'{path}: no SentencePiece model, or damaged') from error
-    # The pieces of an imported model's other language (exchange/pieces.py).
+    # An imported model's pieces of its other language (exchange/pieces.py).
     unused = self._processor.is_unused
     self._unused = {p: i for i, p in enumerate(self.pieces()) if unused(i)}
-    self._tokens: dict[str, int] | None = None  # ids, where text is read token by token
+    self._tokens: dict[str, int] | None = None  # ids of tokens, if it is of tokens
     if model.trainer_spec.model_type == sentencepiece_model_pb2.TrainerSpec.WORD:
       normal = sentencepiece_model_pb2.ModelProto.SentencePiece.NORMAL
       self._tokens = {
@@ -364,46 +359,46 @@ class Vocabulary:
     return self._processor.get_piece_size()
 
   def pieces(self) -> list[str]:
-    """The text of every id, in which U+2581 stands for a space."""
+    """Returns the text of every id, in which U+2581 stands for a space."""
     return self._processor.id_to_piece([*range(len(self))])
 
   def encode(self, sentences: Sequence[str]) -> list[list[int]]:
-    """The ids of each sentence, with all cores."""
+    """Returns the ids of each sentence; uses all cores."""
+    return [ids.tolist() for ids in self._encode(sentences, threads=-1)]
+
+  def encode_flat(self, sentences: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the ids of all sentences [tokens], and their numbers [sentences].
+
+    Uses one core, and SentencePiece lets other threads run meanwhile.
+    """
+    ids = self._encode(sentences, threads=1)
+    lengths = np.fromiter(map(len, ids), np.int64, len(ids))
+    return np.concatenate([np.zeros(0, np.int32), *ids]), lengths
+
+  def _encode(self, sentences: Sequence[str], threads: int) -> list[np.ndarray]:
     if self._tokens is not None:
-      return [*map(self._encode_tokens, sentences)]
-    ids = self._processor.encode([*sentences], num_threads=-1)
+      return [np.array(self._encode_tokens(s), np.int32) for s in sentences]
+    ids = self._processor.encode([*sentences], num_threads=threads, return_type='numpy')
     if not self._unused:
       return ids
     return [self._look_up(*pair) for pair in zip(sentences, ids, strict=True)]
 
-  def encode_flat(self, sentences: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-    """All sentences' ids one after another [tokens], and each one's count [sentences].
-
-    It works in the calling thread, and SentencePiece does not hold Python's lock.
-    """
-    if self._tokens is not None:
-      ids = [np.array(self._encode_tokens(s), np.int32) for s in sentences]
-    else:
-      ids = self._processor.encode([*sentences], num_threads=1, return_type='numpy')
-      if self._unused:
-        ids = [self._look_up(*pair) for pair in zip(sentences, ids, strict=True)]
-    lengths = np.fromiter(map(len, ids), np.int64, len(ids))
-    return np.concatenate([np.zeros(0, np.int32), *ids]), lengths
-
-  def _look_up(self, sentence: str, ids: Sequence[int]) -> list[int]:
-    """The ids, with unused pieces for unknown parts of the sentence that equal them."""
-    names = self._processor.encode(sentence, out_type=str) if UNK in ids else ids
-    pairs = zip(ids, names, strict=True)
-    return [self._unused.get(name, UNK) if i == UNK else int(i) for i, name in pairs]
+  def _look_up(self, sentence: str, ids: np.ndarray) -> np.ndarray:
+    """Returns the ids, with unused pieces for the unknown parts that equal them."""
+    if UNK not in ids:
+      return ids
+    names = self._processor.encode(sentence, out_type=str)
+    known = [self._unused.get(name, UNK) for name in names]
+    return np.where(ids == UNK, np.array(known, np.int32), ids)
 
   def _encode_tokens(self, sentence: str) -> list[int]:
-    """One id for each token. SentencePiece would make one of neighbouring UNKs."""
+    """Returns an id for each token; SentencePiece has one for neighbouring UNKs."""
     if self._has_classes:
       sentence = classed(sentence, self._tokens.__contains__)
     return [self._tokens.get(token, UNK) for token in sentence.split(' ') if token]
 
   def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
-    """Text of ids up to the first EOS; PAD and BOS are left out."""
+    """Returns the text of ids up to the first EOS, without PAD and BOS."""
     texts = [_text_ids(sequence) for sequence in ids]
     if self._tokens is not None:
       known = self._texts
@@ -417,14 +412,14 @@ def _text_ids(sequence: Sequence[int]) -> list[int]:
 
 
 class Vocabularies(NamedTuple):
-  """Those of source and target; the same object twice where both sides share one."""
+  """The vocabularies of source and target, which may be one and the same."""
 
   source: Vocabulary
   target: Vocabulary
 
 
 def read(folder: pathlib.Path, own_target: bool) -> Vocabularies:
-  """The vocabularies in a folder; `own_target` if the target has its own."""
+  """Returns the vocabularies in a folder; `own_target` if the target has its own."""
   source = Vocabulary(folder / SHARED)
   return Vocabularies(source, Vocabulary(folder / TARGETS) if own_target else source)
 
@@ -433,18 +428,18 @@ def read(folder: pathlib.Path, own_target: bool) -> Vocabularies:
 
 
 class TokenCounts(NamedTuple):
-  """How many pairs were read and written; each list has an entry a side."""
+  """What encode_files read and wrote; lists are of source and target."""
 
-  read: int
-  kept: int
+  read: int  # pairs
+  kept: int  # pairs
   tokens: list[int]
-  longest: list[int]  # sentence, in tokens without EOS
+  longest: list[int]  # tokens of the longest sentence, without EOS
 
 
 class _Block(NamedTuple):
-  pairs: int  # that were read
-  lines: tuple[list[bytes], list[bytes]]  # of source and target, of those kept
-  sides: list[tuple[np.ndarray, np.ndarray]]  # tokens and lengths of those kept
+  read: int  # pairs
+  lines: tuple[list[bytes], list[bytes]]  # source and target of the pairs kept
+  sides: list[tuple[np.ndarray, np.ndarray]]  # their tokens and lengths
 
 
 def encode_files(
@@ -456,12 +451,12 @@ def encode_files(
 ) -> TokenCounts:
   """Encodes two files of lines into two token files, with all cores.
 
-  Pairs with a side of over `max_length` tokens, its EOS counted, are left out.
+  Drops pairs with a sentence of over `max_length` tokens, its EOS counted.
 
   Args:
-    texts: source and target, a sentence a line, equally many.
-    sides: where their token files go, without the ends of their names.
-    look: is shown the lines of all that are not left out, a block at a time.
+    texts: source and target, a sentence a line.
+    sides: the token files to write, without the ends of their names.
+    look: is called with the source and target lines of each block of pairs kept.
   """
   read, longest = 0, [0, 0]
   with (
@@ -475,8 +470,8 @@ def encode_files(
         writer.append(tokens, lengths)
         longest[i] = max(longest[i], int(lengths.max(initial=0)))
       look(*block.lines)
-      read += block.pairs
-      bar.update(block.pairs)
+      read += block.read
+      bar.update(block.read)
     return TokenCounts(read, source.sentences, [source.tokens, target.tokens], longest)
 
 
@@ -510,7 +505,7 @@ def _encode_block(
   fits = np.all([lengths < max_length for _, lengths in encoded], 0)
   source, target = (list(itertools.compress(lines, fits)) for lines in block)
   return _Block(
-    pairs=len(block[0]),
+    read=len(block[0]),
     lines=(source, target),
     sides=[(ids[np.repeat(fits, n)], n[fits]) for ids, n in encoded],
   )
