@@ -83,7 +83,7 @@ def picture(
 
 NO_ROW = ''  # the group of runs that stand for no row of Table 3
 DASHES = ('-', '--', ':')
-CUT = 0.25  # the axis fits what comes after this fraction of a curve's steps
+CUT = 0.5  # the axis fits what comes after this fraction of a curve's steps
 LONGEST = 44  # characters of a name in a legend
 
 

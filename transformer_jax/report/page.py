@@ -43,10 +43,10 @@ th, td { padding: 0.25rem 0.6rem; text-align: left; white-space: nowrap;
   border-bottom: 1px solid var(--faint); font-variant-numeric: tabular-nums; }
 thead th { vertical-align: bottom; white-space: normal; }
 /* Text has no style; numbers are aligned by one. */
-td:not([style]) { white-space: normal; min-width: 6rem; max-width: 40rem; }
+td:not([style]) { white-space: normal; min-width: 8rem; max-width: 40rem; }
 @media (max-width: 40rem) {
   th:first-child { position: sticky; left: 0; background: var(--paper);
-    white-space: normal; max-width: 8rem; overflow-wrap: anywhere; }
+    white-space: normal; min-width: 5rem; overflow-wrap: anywhere; }
 }
 .pictures { display: grid; gap: 1rem;
   grid-template-columns: repeat(auto-fit, minmax(min(100%, 22rem), 1fr)); }
