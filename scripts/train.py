@@ -4,8 +4,8 @@
   python -m scripts.train --workdir=runs/quickstart
   python -m scripts.train --config=C --init_from=runs/quickstart --workdir=runs/tuned
 
-The second goes on with a run that was begun, by the run's own config; the third starts
-from another run's model (docs/own_data.md).
+The second resumes a run by its own config; the third starts from another run's model
+(docs/own_data.md).
 
 SIGTERM, SIGINT and SIGUSR1 (`sbatch --signal=USR1@120`) save and end it with exit code
 75: the same command goes on from there. docs/devices.md: several devices and hosts.

@@ -29,7 +29,7 @@ REFUSED = [
   (f'describe {MULTI30K} --config.D_FF=3', 'no such key; the nearest: model'),
   (f'train {MULTI30K} --workdir=x --config.xyzzy=3', 'configs/base.py has them all'),
   (f'prepare_data {MULTI30K} --config.train_steps=many', 'train_steps'),
-  ('train --workdir=x --config.seed=2', 'changes a config: give --config=FILE too'),
+  ('train --workdir=x --config.seed=2', "Unknown command line flag 'config.seed'"),
   # Configs
   ('prepare_data', 'give --config, or --verify'),
   ('train --workdir=x', 'starts one with --config='),

@@ -3,7 +3,6 @@
 import importlib
 import json
 import pathlib
-import sys
 from collections.abc import Callable
 
 import jax
@@ -90,15 +89,6 @@ def test_a_flag_that_is_none(flag: str, said: str, monkeypatch: pytest.MonkeyPat
   assert line.startswith(said)
 
 
-@pytest.mark.parametrize('content', ['', 'no Python', '\0'])
-def test_a_file_that_is_no_config(content: str, tmp_path: pathlib.Path, monkeypatch):
-  monkeypatch.delitem(sys.modules, 'config_config', raising=False)  # of a test before
-  path = tmp_path / 'some.py'
-  path.write_text(content)
-  line = line_of(lambda: seed_of(f'--config={path}'))
-  assert line.startswith('--config: that file holds no config (')
-
-
 def test_a_bug_in_a_config(tmp_path: pathlib.Path):
   path = tmp_path / 'some.py'
   path.write_text('def get_config():\n  return None + 1\n')
@@ -124,14 +114,9 @@ def test_a_path_that_is_no_folder_of_this_machine(name: str, monkeypatch):
   'bug',
   [
     lambda: int('x'),
-    lambda: json.loads('{'),
-    lambda: np.zeros(3).reshape(2),
-    lambda: np.zeros(2) @ np.zeros(3),
     lambda: {}['x'],
     lambda: None.x,
     lambda: importlib.import_module('transformer_jax.none'),
-    lambda: raises(ValueError('x')),
-    lambda: raises(RuntimeError('x')),
     lambda: raises(OSError('x')),
     lambda: Run(None).config(),
     lambda: compile('no Python', 'x', 'exec'),

@@ -2,8 +2,6 @@
 
 import os
 import pathlib
-import time
-import types
 from collections.abc import Callable
 
 import jax
@@ -37,39 +35,11 @@ def test_all_three_or_none(given: tuple, tasks: str, monkeypatch: pytest.MonkeyP
     hosts.join_hosts(*given)
 
 
-def test_another_error_of_joining_is_not_hidden(monkeypatch: pytest.MonkeyPatch):
-  """A host that could not join the others would train alone."""
-  for name in ('SLURM_STEP_NUM_TASKS', 'OMPI_COMM_WORLD_SIZE'):
-    monkeypatch.delenv(name, raising=False)
-
-  def bad(*_: object) -> None:
-    raise RuntimeError('no route')
-
-  monkeypatch.setattr(jax.distributed, 'initialize', bad)
-  with pytest.raises(RuntimeError, match='no route'):
-    hosts.join_hosts(None, None, None)
-
-
-def test_devices_stand_in_the_order_of_their_hosts():
-  of = [
-    types.SimpleNamespace(process_index=n, id=i) for i, n in enumerate([1, 0, 1, 0])
-  ]
-  assert [device.id for device in hosts.in_order(of)] == [1, 3, 0, 2]
-
-
 def test_a_host_with_another_config_is_refused(monkeypatch: pytest.MonkeyPatch):
   hosts.check_same('x')
   monkeypatch.setattr(hosts, 'from_first_host', np.zeros_like)
   with pytest.raises(UserError, match='another config or corpus than the first host'):
     hosts.check_same('x')
-
-
-def test_half_an_open_mpi_environment(monkeypatch: pytest.MonkeyPatch):
-  """JAX then misses a variable."""
-  monkeypatch.setenv('OMPI_COMM_WORLD_SIZE', '2')
-  monkeypatch.setattr(jax.distributed, 'initialize', lambda: {}['OMPI_WORLD_RANK'])
-  with pytest.raises(UserError, match="'OMPI_WORLD_RANK'.*give --coordinator"):
-    hosts.join_hosts(None, None, None)
 
 
 @pytest.mark.parametrize('number', [-1, 2])
@@ -169,22 +139,6 @@ def test_two_processes_are_one(tmp_path: pathlib.Path):
     rows = np.concatenate([file[f'pairs{step}'] for file in found])
     np.testing.assert_array_equal(rows, ours.batches.batch(step).pairs)
     assert (rows >= 0).any()
-
-
-def late(number: int, address: str) -> None:
-  """The second host comes later than devices wait for each other."""
-  os.environ.pop('XLA_FLAGS', None)
-  jax.config.update('jax_num_cpu_devices', 1)
-  hosts.join_hosts(address, 2, number)
-  assert jax.device_count() == 2
-  time.sleep(40 * number)
-  hosts.wait_for_all('both')
-  assert hosts.from_first_host(np.int32(7 + number)) == 7
-
-
-@pytest.mark.slow
-def test_hosts_wait_for_a_late_one():
-  run_two(late)
 
 
 def test_a_host_reads_its_slices_alone(tmp_path: pathlib.Path):

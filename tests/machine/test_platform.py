@@ -16,7 +16,6 @@ from transformer_jax.machine.errors import UserError
 @pytest.fixture(autouse=True)
 def nothing_is_kept(monkeypatch: pytest.MonkeyPatch) -> dict:
   """JAX's settings that a test makes, without their effect on other tests."""
-  platform._say_once.cache_clear()
   before, settings = jax.config.jax_compilation_cache_dir, {}
   jax.config.update('jax_compilation_cache_dir', None)
   with monkeypatch.context() as patch:
@@ -72,14 +71,6 @@ def test_a_setting_that_cannot_be_ends_in_one_line(
   assert len(done.stderr.splitlines()) == 1, done.stderr
 
 
-def test_a_flag_that_xla_lacks_is_left_out(monkeypatch: pytest.MonkeyPatch, capsys):
-  monkeypatch.setenv('XLA_FLAGS', '')
-  monkeypatch.setattr(platform, '_xla_knows', lambda name: 'ynn' not in name)
-  platform.set_cpu_flags()
-  assert 'ynn' not in os.environ['XLA_FLAGS']
-  assert 'no xla_cpu_experimental_ynn_fusion_type' in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
   ('variables', 'folder'),
   [({'XDG_CACHE_HOME': 'x'}, 'x'), ({'XDG_CACHE_HOME': '', 'HOME': 'h'}, 'h/.cache')],
@@ -105,19 +96,6 @@ def test_no_place_for_compiled_programs_ends_nothing(
   assert 'compiled programs are not kept (' in capsys.readouterr().err
 
 
-def test_several_processes_on_gpus_share_or_keep_nothing(
-  tmp_path, monkeypatch, nothing_is_kept, capsys
-):
-  """One would find its program where the others do not, and they would wait for it."""
-  monkeypatch.setenv('XDG_CACHE_HOME', str(tmp_path))
-  monkeypatch.setattr(platform.hosts, 'joined', lambda: True)
-  monkeypatch.setattr(platform.hosts, 'count', lambda: 2)
-  monkeypatch.setattr(jax, 'default_backend', lambda: 'gpu')
-  platform.use_compilation_cache()
-  said = capsys.readouterr().err
-  assert not nothing_is_kept and 'JAX_COMPILATION_CACHE_DIR' in said
-
-
 @pytest.mark.parametrize(
   ('cores', 'slices', 'count'), [(1, 8, 1), (6, 8, 4), (64, 8, 8), (3, 2, 2)]
 )
@@ -135,21 +113,15 @@ def test_cpu_devices_divide_the_slices(
   assert not nothing_is_kept
 
 
-def test_programs_compiled_at_a_time(monkeypatch):
-  monkeypatch.setattr(environment, 'cores', lambda: [*range(64)])
-  for backend, expected in (('cpu', 16), ('gpu', 2), ('tpu', 16)):
-    monkeypatch.setattr(jax, 'default_backend', lambda name=backend: name)
-    assert platform.compiling_threads() == expected
-
-
 @pytest.mark.parametrize(
   'vectors', [['avx512f'], ['amx_bf16'], ['avx512_bf16', 'avx2']]
 )
 def test_dtypes_of_products(monkeypatch: pytest.MonkeyPatch, vectors: list[str]):
-  """A CPU that multiplies bfloat16 decodes so; an accelerator always does."""
+  """A CPU that multiplies bfloat16 decodes so, and never trains so."""
   monkeypatch.setattr(environment, 'processor', lambda: ('a chip', vectors))
   fast = vectors != ['avx512f']
   assert platform.training_dtype('auto') == np.float32
+  assert platform.training_dtype('auto', 'gpu').name == 'bfloat16'
   assert platform.decoding_dtype('auto').name == ('bfloat16' if fast else 'float32')
   for key, dtype in (
     ('dtype', platform.training_dtype),
@@ -158,10 +130,3 @@ def test_dtypes_of_products(monkeypatch: pytest.MonkeyPatch, vectors: list[str])
     assert (dtype('float32').name, dtype('bfloat16').name) == ('float32', 'bfloat16')
     with pytest.raises(UserError, match=f"^{key}='half': 'auto', 'float32' or"):
       dtype('half')
-    with monkeypatch.context() as patch:
-      patch.setattr(jax, 'default_backend', lambda: 'gpu')
-      assert (dtype('auto').name, dtype('float32').name) == ('bfloat16', 'float32')
-
-
-def test_freed_memory_goes_back_where_there_is_a_call_for_it():
-  platform.trim_memory()

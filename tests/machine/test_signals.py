@@ -117,3 +117,5 @@ def test_output_that_breaks():
   for body in ("print('x\\\\n' * 100_000)", "print('x')"):
     assert shell(body, '{} | head -c 0') == (0, '', '')
   assert shell("print('ä')", '{}') == (0, 'ä\n', '')
+  full = '[Errno 28] No space left on device\n'
+  assert shell("print('x')", '{} > /dev/full') == (1, '', full)

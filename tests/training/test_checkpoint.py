@@ -2,14 +2,12 @@
 
 import errno
 import json
-import os
 import pathlib
 import random
 import shutil
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -72,12 +70,6 @@ def test_restored_is_what_was_saved(kept: pathlib.Path):
   assert names(kept) == ['1', '2', '3']
   for path in files(kept, 2):  # and nothing is pickled
     assert not path.suffix.startswith('.p') and b'\x80\x04\x95' not in path.read_bytes()
-
-
-def test_device_arrays_are_saved_as_host_arrays(tmp_path: pathlib.Path):
-  params = {'w': jax.device_put(jnp.arange(5.0), jax.devices()[-1])}
-  checkpoint.save(tmp_path, 1, params, params)
-  assert bits(checkpoint.restore(tmp_path, 1, params, params).opt_state) == bits(params)
 
 
 def test_average(folder: pathlib.Path):
@@ -187,60 +179,35 @@ def test_where_none_is_whole_nothing_begins_anew(folder: pathlib.Path, capsys):
   assert checkpoint.restore_newest(folder / 'nowhere', *trees(9)) is None
 
 
-def test_what_cannot_be_read_is_not_taken_for_damaged(folder, monkeypatch):
-  """An error of the disk or of permissions: named, and nothing is passed over."""
-  path, opened = files(folder, 3)[-1], pathlib.Path.open
-
-  def guarded(given: pathlib.Path, *rest: Any, **named: Any) -> Any:
-    if given == path:
-      raise PermissionError(errno.EACCES, 'Permission denied', str(given))
-    return opened(given, *rest, **named)
-
-  monkeypatch.setattr(pathlib.Path, 'open', guarded)
-  with pytest.raises(OSError, match='Permission denied') as caught:
-    checkpoint.restore_newest(folder, *trees(9))
-  assert str(path) in str(caught.value)
-  monkeypatch.undo()
-  assert checkpoint.steps(folder) == [1, 2, 3]
-
-
 # Another model
 
 
-@pytest.mark.parametrize(
-  ('changes', 'keys'),
-  [
-    ({'h': 4, 'd_k': 4, 'd_v': 4}, 'h, d_k or d_v'),
-    ({'d_ff': 64}, 'd_ff'),
-    ({'N': 2}, 'N'),
-    ({'d_model': 32}, 'd_model'),
-    ({'positions': 'learned'}, 'positions or max_positions'),
-    ({'biases': True}, 'biases'),
-    ({'vocab_size': 18}, 'vocab_size or target_vocab_size'),
-    ({'target_vocab_size': 17}, 'vocab_size or target_vocab_size'),
-  ],
-)
-def test_a_checkpoint_of_another_model_is_refused(
-  changes: dict, keys: str, tmp_path_factory: pytest.TempPathFactory
-):
+def test_a_checkpoint_of_another_model_is_refused(tmp_path: pathlib.Path):
   """Also where both have as many numbers; nothing is renamed or written."""
   zeros = lambda tree: jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), tree)
-  folder = tmp_path_factory.getbasetemp() / 'tiny' / 'checkpoints'
-  config = tiny_config()
-  ours = state_shapes(config)
-  if not folder.exists():
-    checkpoint.save(folder, 1, *zeros(ours))
-  assert checkpoint.restore_newest(folder, *ours).step == 1
-  config.model.update(changes)
-  theirs = state_shapes(config)
-  for restore in (
-    lambda: checkpoint.restore_newest(folder, *theirs),
-    lambda: checkpoint.restore_params(folder, 1, theirs[0]),
+  ours = state_shapes(tiny_config())
+  checkpoint.save(tmp_path, 1, *zeros(ours))
+  assert checkpoint.restore_newest(tmp_path, *ours).step == 1
+  for changes, name in (
+    ({'h': 4, 'd_k': 4, 'd_v': 4}, 'attention'),
+    ({'d_ff': 64}, 'feed_forward'),
+    ({'N': 2}, 'missing'),
+    ({'positions': 'learned'}, 'position'),
+    ({'biases': True}, 'bias'),
+    ({'vocab_size': 18}, 'embedding'),
+    ({'target_vocab_size': 17}, 'embedding'),
   ):
-    with pytest.raises(UserError, match='of another model than the config') as caught:
-      restore()
-    assert keys in str(caught.value) and str(folder / '1') in str(caught.value)
-  assert names(folder) == ['1']
+    config = tiny_config()
+    config.model.update(changes)
+    theirs = state_shapes(config)
+    for restore in (
+      lambda shapes=theirs: checkpoint.restore_newest(tmp_path, *shapes),
+      lambda shapes=theirs: checkpoint.restore_params(tmp_path, 1, shapes[0]),
+    ):
+      with pytest.raises(UserError, match='another model than config.model') as caught:
+        restore()
+      assert name in str(caught.value) and str(tmp_path / '1') in str(caught.value)
+  assert names(tmp_path) == ['1']
 
 
 # In the background
@@ -286,15 +253,6 @@ def test_what_a_kill_left_is_no_checkpoint(folder: pathlib.Path):
   assert names(folder) == ['1', '2', '3', '4', '5.damaged']
 
 
-def test_a_folder_that_takes_no_checkpoint_is_refused_at_once(tmp_path: pathlib.Path):
-  (tmp_path / 'file').touch()
-  bad = os.fsdecode(b'\xff')
-  for name in ('file', bad):
-    with pytest.raises(UserError, match='no checkpoint can be written there') as caught:
-      Writer(tmp_path / name / 'checkpoints', 1, 9)
-    assert 'give another --workdir' in str(caught.value)
-
-
 def test_a_checkpoint_that_is_written_is_not_called_lost(folder: pathlib.Path):
   """If only what follows it fails, such as its record in metrics.jsonl."""
 
@@ -304,7 +262,7 @@ def test_a_checkpoint_that_is_written_is_not_called_lost(folder: pathlib.Path):
   with Writer(folder, 1, 9, fail) as writer:
     writer.save(20, *trees(4))
     message = writer.newest()
-  assert message.startswith(f'{folder / "20"} is written, but what follows')
+  assert message.startswith(f'saving {folder / "20"}: ')
   assert message.endswith(f"'metrics.jsonl'. The newest checkpoint: {folder / '20'}")
   checkpoint.verify(folder, 20)
 
@@ -316,16 +274,14 @@ def test_a_write_that_fails_is_loud(folder: pathlib.Path, monkeypatch):
     raise OSError(errno.ENOSPC, 'No space left on device')
 
   saved: list[int] = []
-  with Writer(folder, 10, 1, saved.append) as writer:
-    monkeypatch.setattr(checkpoint.files, 'sha256', full)  # as the manifest is written
-    writer.save(20, *trees(4))
-    newest = writer.newest()
-    for _ in range(2):
-      with pytest.raises(checkpoint.Unsaved) as caught:
-        writer.finish()
-      assert str(caught.value) == newest
-    monkeypatch.undo()
-  assert newest.startswith(f'{folder / "20"} could not be written: [Errno 28] No space')
-  assert newest.endswith(f'device. The newest checkpoint: {folder / "3"}')
+  monkeypatch.setattr(checkpoint.files, 'sha256', full)  # as the manifest is written
+  with pytest.raises(checkpoint.Unsaved) as caught:
+    with Writer(folder, 10, 1, saved.append) as writer:
+      writer.save(20, *trees(4))
+      writer.finish()
+  monkeypatch.undo()
+  message = str(caught.value)
+  assert message.startswith(f'saving {folder / "20"}: [Errno 28] No space')
+  assert message.endswith(f'device. The newest checkpoint: {folder / "3"}')
   assert saved == [] and checkpoint.steps(folder) == [1, 2, 3]
   checkpoint.verify(folder, 3)

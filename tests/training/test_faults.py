@@ -42,7 +42,7 @@ def toy(tmp_path_factory: pytest.TempPathFactory) -> Toy:
 
 
 def test_cut_at_any_step(toy: Toy):
-  """Before, at and after the end of an epoch, and somewhere: what is left goes on."""
+  """Before, at and after the end of an epoch, and at a random step."""
   settings = Toy(
     toy.folder, train_steps=40, checkpoint_every_steps=1, keep_checkpoints=40
   )
@@ -74,7 +74,7 @@ def phase_of(killed: Toy, said: str) -> str:
 
 
 def test_kills_while_training(toy: Toy):
-  """At random, by SIGKILL or SIGTERM: starting, restoring, compiling, in a step ..."""
+  """At random, by SIGKILL or SIGTERM: while starting, compiling, saving, in a step."""
   steps = 12 * KILLS + 40
   straight = Toy(toy.folder, train_steps=steps).in_another('straight')
   finished(straight.train())
@@ -140,7 +140,7 @@ def test_kills_while_evaluating(toy: Toy):
 
 
 def test_a_second_trainer_is_refused(toy: Toy):
-  """Named is who has the folder; who has it is not disturbed."""
+  """The error names the first one, which goes on undisturbed."""
   shared = toy.in_another('shared')
   first = shared.train()
   first.wait_for(lambda: 'training on' in first.said)
@@ -185,8 +185,8 @@ def two_hosts(toy: Toy, elsewhere: Toy, **how: Any) -> list[Program]:
 
 
 def test_hosts_stop_together_and_one_goes_on(eight: Toy):
-  """One of two is told in a step: that, the next with its wish, and one under way then
-  are made; what both leave is gone on with on another machine.
+  """A signal comes to one in a step: they make that step, the next, which carries the
+  request, and the one that has started by then. One machine goes on from there.
   """
   shared, elsewhere = map(eight.in_another, ('two', 'elsewhere'))
   step = {'transformer_jax.training.trainer:Trainer.step': 1}
@@ -208,7 +208,7 @@ def test_hosts_stop_together_and_one_goes_on(eight: Toy):
 
 
 def test_an_error_of_the_first_host_ends_both(toy: Toy):
-  """Which is no use to the other; JAX alone would have them wait five minutes."""
+  """JAX alone would make them wait five minutes for each other."""
   finished(Toy(toy.folder, slices=8).in_another('held').train(devices=8))
   other = Toy(toy.folder, slices=8, seed=9).in_another('held')
   begin = time.monotonic()

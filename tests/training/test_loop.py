@@ -9,8 +9,6 @@ import pathlib
 from collections.abc import Callable
 from typing import Any
 
-import jax
-import ml_collections
 import numpy as np
 import pytest
 
@@ -22,7 +20,7 @@ from transformer_jax.machine import files, hosts
 from transformer_jax.machine.errors import UserError
 from transformer_jax.machine.signals import EXIT_CODE, Interruption
 from transformer_jax.runs.metrics import best_step
-from transformer_jax.runs.run import Run, chosen_steps
+from transformer_jax.runs.run import Run
 from transformer_jax.training import checkpoint, loop
 from transformer_jax.training.metrics import Log
 from transformer_jax.training.step import Sums, TrainState
@@ -40,7 +38,6 @@ class Counter:
     self.batches = self.devices = self
     self.steps_per_epoch = 100
     self.bad: set[int] = set()  # steps without a finite update
-    self.events: list[Any] = []
     self.requests: list[tuple[bool, bool]] = []
     self.begin = lambda step: None  # called with the number of each step
     self.others_stop = lambda step: False  # whether another host has to
@@ -65,7 +62,6 @@ class Counter:
     self.requests.append((stop, save))
     self.begin(step)
     stop |= self.others_stop(step)
-    self.events.append(('step', step))
     bad = step in self.bad
     loss = np.nan if bad else 10.0
     return TrainState(np.int32(step), {'w': np.float32(step)}, ()), Sums(
@@ -136,16 +132,9 @@ def test_patience(tmp_path: pathlib.Path):
   assert again.steps == []
 
 
-def test_dev_bleu(tmp_path: pathlib.Path, capsys, monkeypatch: pytest.MonkeyPatch):
-  """At every second checkpoint and the last; its cost is said."""
-  now = [1000.0]
-  monkeypatch.setattr(loop.time, 'monotonic', lambda: now[0])
-
-  def bleu(params: dict) -> float:
-    now[0] += 2
-    return 30 - abs(float(params['w']) - 9)
-
-  dev = DEV._replace(bleu=bleu)
+def test_dev_bleu(tmp_path: pathlib.Path):
+  """At every second checkpoint and the last."""
+  dev = DEV._replace(bleu=lambda params: 30 - abs(float(params['w']) - 9))
   _, records = looped(
     tmp_path, Counter(18), Interruption(), dev=dev, bleu_every_checkpoints=2
   )
@@ -155,7 +144,6 @@ def test_dev_bleu(tmp_path: pathlib.Path, capsys, monkeypatch: pytest.MonkeyPatc
     18: 21.0,
   }
   assert best_step(records, 'bleu') == 8 and best_step(records, '') is None
-  assert 'step 8: dev BLEU 29.00, greedy, in 2.0 s' in capsys.readouterr().err
 
 
 def test_a_missing_measurement_is_made_first(tmp_path: pathlib.Path):
@@ -171,20 +159,6 @@ def test_a_missing_measurement_is_made_first(tmp_path: pathlib.Path):
   assert untimed(records) == untimed(expected)
   kept, records = looped(stopped, Counter(10), Interruption(), 10, unmeasured=True)
   assert kept.steps == [] and records[-1] == {'step': 10, 'dev_perplexity': 2.0}
-
-
-def test_metrics_are_read_one_step_late(tmp_path: pathlib.Path, monkeypatch):
-  """Step 3 is on its way before the sums of step 2 are waited for."""
-  trainer = Counter(4)
-  get = jax.device_get
-  told = lambda sums: trainer.events.append('read') or get(sums)
-  monkeypatch.setattr(jax, 'device_get', told)
-  looped(tmp_path, trainer, Interruption())
-  step = [('step', n) for n in range(5)]
-  assert (
-    trainer.events
-    == [step[1], step[2], 'read', step[3], 'read', step[4]] + ['read'] * 2
-  )
 
 
 @pytest.mark.parametrize('told_in, saved', [(6, [4, 6]), (4, [4])])
@@ -239,31 +213,10 @@ def test_one_of_several_hosts_does_not_stop_alone(tmp_path: pathlib.Path, monkey
   assert [r['step'] for r in records if 'dev_perplexity' in r] == [4]
 
 
-def test_minutes_add_copies_that_are_never_averaged(
-  tmp_path: pathlib.Path, monkeypatch
-):
-  """A clock that goes on by six minutes a look, where ten minutes ask for a copy.
-
-  After two looks a step asks to be saved, which is read one step late.
-  """
-  minutes = iter(range(0, 10**6, 6))
-  monkeypatch.setattr(loop.time, 'monotonic', lambda: 60 * next(minutes))
-  kept, _ = looped(tmp_path, Counter(8), Interruption())
-  assert kept.steps == [3, 4, 7, 8]
-  (tmp_path / 'checkpoints').mkdir()
-  for step in (*kept.steps, 9):
-    (tmp_path / 'checkpoints' / str(step)).mkdir()
-    (tmp_path / 'checkpoints' / str(step) / checkpoint.MANIFEST).touch()
-  config = ml_collections.ConfigDict({'checkpoint_every_steps': EVERY})
-  assert chosen_steps(Run(tmp_path), config, 5, None) == [4, 8, 9]
-
-
 # What goes wrong
 
 
-def test_a_skipped_update_is_counted_and_its_batch_named(
-  tmp_path: pathlib.Path, capsys
-):
+def test_a_skipped_update_is_counted_and_its_batch_named(tmp_path: pathlib.Path):
   trainer = Counter(8)
   trainer.bad = {3}
   kept, records = looped(tmp_path, trainer, Interruption())
@@ -273,23 +226,6 @@ def test_a_skipped_update_is_counted_and_its_batch_named(
   assert [r['skipped'] for r in losses] == [0, 1, 0, 0]
   assert [r['loss'] for r in losses] == [2.0] * 4
   assert sum(r['target_tokens'] for r in losses) == 35
-  said = capsys.readouterr().err
-  assert 'step 3: loss or gradient is not finite, so it is skipped; its batch: ' in said
-  assert 'pairs 20, 21 ... (2 in ' in said
-
-
-def test_persistent_skips_end_the_run(tmp_path: pathlib.Path):
-  """Ten on end, not ten in all; the last good checkpoint is named."""
-  trainer = Counter(100)
-  trainer.bad = {2, 3, 5, *range(7, 40)}
-  kept, records = looped(tmp_path, trainer, Interruption())
-  assert isinstance(kept.end, loop.Diverged)
-  assert str(kept.end) == (
-    'no finite update in 10 steps on end, up to step 16. The newest checkpoint: 12'
-  )
-  assert kept.steps == [4, 8, 12]
-  assert json.loads((tmp_path / 'metrics.jsonl').read_text().splitlines()[-1])
-  assert len([r for r in records if 'skipped_pairs' in r]) == 13
 
 
 @pytest.mark.parametrize('bad', [{3, 4, 5}, {2, 4, 5, 6}, {*range(7, 20)}])
@@ -297,7 +233,7 @@ def test_persistent_skips_end_the_run(tmp_path: pathlib.Path):
 def test_a_restart_forgets_no_skipped_update(
   bad: set[int], stop: int, tmp_path: pathlib.Path
 ):
-  """Neither their count, which the rate depends on, nor how many they are on end."""
+  """Neither their count, which the rate depends on, nor how many came in a row."""
   ends = []
   for name in ('straight', 'stopped'):
     folder, told = tmp_path / name, Interruption()
@@ -314,10 +250,8 @@ def test_a_restart_forgets_no_skipped_update(
       kept, records = looped(folder, trainer, told)
     losses = [r for r in records if 'loss' in r]
     rates = {r['step']: r['learning_rate'] for r in losses}
-    sums = [
-      sum(r[key] for r in losses) for key in ('skipped', 'steps', 'target_tokens')
-    ]
-    ends.append((rates[losses[-1]['step']], sums, str(getattr(kept, 'end', 'whole'))))
+    tokens = sum(r['target_tokens'] for r in losses)
+    ends.append((rates[losses[-1]['step']], tokens, str(getattr(kept, 'end', 'whole'))))
   assert ends[0] == ends[1]
 
 
@@ -361,6 +295,6 @@ def test_the_best_is_kept_and_patience_ends_it(
   files.write_json(run.workdir / 'config.json', json.loads(config.to_json()))
   times = lambda: {path: path.stat().st_mtime_ns for path in run.workdir.rglob('*')}
   before = times()
-  with pytest.raises(UserError, match='another model than the config: .*d_ff'):
+  with pytest.raises(UserError, match='another model than config.model'):
     loop.train(config, run.workdir, tmp_path / 'data' / 'toy')
   assert {**times(), run.workdir / 'lock': 0} == {**before, run.workdir / 'lock': 0}

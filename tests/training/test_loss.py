@@ -82,20 +82,6 @@ def test_equals_the_one_hot_by_autodiff(epsilon: float):
   np.testing.assert_allclose(thirds, slope / 3, atol=1e-6)
 
 
-@pytest.mark.parametrize('epsilon', EPSILONS)
-def test_the_smoothed_target_is_a_distribution(epsilon: float):
-  """softmax minus gradient: 1 - epsilon on the true word, the rest shared out."""
-  logits, labels = example()
-  gradient = value_and_gradient(logits, labels, epsilon)[1]
-  target = np.asarray(jax.nn.softmax(logits) - gradient)
-  for b, t in zip(*np.nonzero(labels), strict=True):
-    np.testing.assert_allclose(target[b, t].sum(), 1, rtol=1e-6)
-    true = target[b, t, labels[b, t]]
-    np.testing.assert_allclose(true, 1 - epsilon, atol=1e-6)
-    others = np.delete(target[b, t], labels[b, t])
-    np.testing.assert_allclose(others, epsilon / (W - 1), atol=1e-6)
-
-
 def test_without_smoothing_it_is_the_negative_log_likelihood():
   logits, labels = example()
   expected = sum(
@@ -128,16 +114,6 @@ def test_padding_contributes_nothing():
   assert nothing == 0 and not flat.any()
 
 
-def test_halves_sum_to_the_whole():
-  logits, labels = example()
-  whole, gradient = value_and_gradient(logits, labels, 0.1)
-  parts = [
-    value_and_gradient(logits[i], labels[i], 0.1) for i in (slice(1), slice(1, B))
-  ]
-  np.testing.assert_allclose(sum(p[0] for p in parts), whole, rtol=1e-6)
-  np.testing.assert_allclose(np.concatenate([p[1] for p in parts]), gradient, atol=1e-7)
-
-
 @pytest.mark.parametrize('scale', [1e3, 1e4, 1e30])
 def test_large_logits_stay_finite_and_right(scale: float):
   logits, labels = example(scale)
@@ -152,17 +128,6 @@ def test_large_logits_stay_finite_and_right(scale: float):
   np.testing.assert_allclose(value, expected, rtol=1e-5)
   slope = (np.exp(log_softmax) - target) * (labels != PAD)[..., None]
   np.testing.assert_allclose(gradient, slope, atol=1e-5)
-
-
-def test_all_rows_are_in_parts_and_no_part_is_empty(form: str):
-  if form == 'plain':
-    pytest.skip('it has no parts')
-  rng = np.random.default_rng(5)
-  for rows, words, width in rng.integers(1, [5000, 40_000, 1024], (2000, 3)).tolist():
-    count, each = ops_cpu.chunks(rows, words, width)
-    assert (count - 1) * each < rows <= count * each
-    if count > 1 and 4 * words * width <= ops_cpu.CACHE:
-      assert words * each <= max(ops_cpu.LOGITS / 4, words * ops_cpu.VECTOR)
 
 
 def test_value_and_gradients_of_table_and_bias(form: str):

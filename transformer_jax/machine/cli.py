@@ -11,7 +11,6 @@ imported side by side and their main(argv) called any number of times:
 import contextlib
 import difflib
 import io
-import itertools
 import os
 import pathlib
 import re
@@ -102,7 +101,7 @@ class Flags:
     self._argv[:] = argv
     try:
       rest = self.values(argv)
-    except Exception:
+    except (AttributeError, KeyError):  # ml_collections' of a key, or a config's bug
       self._refuse_unknown_keys(argv)
       raise
     if rest[1:] and not self._words:
@@ -125,19 +124,9 @@ class Flags:
 
   def _refuse_unknown_keys(self, argv: Sequence[str]) -> None:
     """Raises UserError if one of --config.KEY is none of the config's."""
-    if self._config is None:
-      before = itertools.takewhile(lambda word: word != '--', argv)
-      orphan = next((w for w in before if re.match('--?config[.]', w)), None)
-      if orphan and 'config' in self.values:
-        raise UserError(f'{orphan}: give it behind all other flags and a --')
-      return
     self._forget_overrides()
     self._argv[:] = argv[:1]
     self.values(argv, known_only=True)
-    if self._config.value is None:
-      if orphan := next((w for w in argv if re.match('--?config[.]', w)), None):
-        raise UserError(f'{orphan} changes a config: give --config=FILE too')
-      return
     known = _names(self._config.value)
     for word in argv:
       key = re.match('--?config[.]([^=]*)', word)
@@ -247,8 +236,12 @@ def _output_that_may_break() -> Iterator[None]:
   try:
     yield
     sys.stdout.flush()
-  except BrokenPipeError:  # only stdout's are not dropped
+  except OSError as error:  # of stdout: stderr's are dropped
+    if error.filename is not None:
+      raise
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # Python flushes it once more
+    if not isinstance(error, BrokenPipeError):
+      raise
   finally:
     sys.stderr = before
 

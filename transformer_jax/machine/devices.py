@@ -21,7 +21,7 @@ Tree = Any
 
 
 def round_up(rows: int) -> int:
-  """`rows`, rounded up to a multiple of the number of this host's devices."""
+  """Returns `rows`, rounded up to a multiple of the number of this host's devices."""
   return -(-rows // jax.local_device_count()) * jax.local_device_count()
 
 
@@ -64,7 +64,7 @@ def replicate_read_only(tree: Tree) -> Tree:
 def without_data(tree: Tree) -> Tree:
   """Returns the shapes, dtypes and devices of arrays: enough to lower a program.
 
-  With several hosts it returns the arrays: there, pmap lowers for nothing else.
+  With several hosts it returns the arrays, since pmap then lowers for nothing else.
   """
   if hosts.count() > 1:
     return tree
@@ -75,7 +75,7 @@ def without_data(tree: Tree) -> Tree:
 def compile_if_it_fits(lowered: jax.stages.Lowered) -> jax.stages.Compiled | None:
   """Returns the program, or None if it needs more memory than a device has.
 
-  A tenth of the memory is kept for what else is there, such as the next batch. Hosts
+  A tenth of the memory is kept for other arrays, such as the next batch. Hosts
   must decide alike, so their devices must have the same memory. Where devices do not
   tell what they have, as a CPU does not, every program fits that XLA compiles.
   """
@@ -135,7 +135,8 @@ class Devices:
   """
 
   def __init__(self, slices: int, devices: Sequence[jax.Device] | None = None):
-    devices = hosts.in_order(jax.devices() if devices is None else devices)
+    devices = jax.devices() if devices is None else devices
+    devices = sorted(devices, key=lambda device: device.process_index)
     self._devices = devices
     self.count = len(devices)
     if slices % self.count:

@@ -2,14 +2,14 @@
 
 An error is the user's if it is our UserError, absl's about a flag, ml_collections'
 about a config, JAX's about a setting of its own, or the system's about a file that it
-names. Any other is a bug.
+names or a full disk. Any other is a bug.
 """
 
 import contextlib
+import errno
 import pathlib
 import re
 import sys
-import traceback
 from collections.abc import Iterator
 
 from absl import app, flags
@@ -44,11 +44,6 @@ def _sentence(error: Exception) -> str | None:
     return str(error) if isinstance(error, UserError | ValueError) else None
   if isinstance(error, flags.Error):
     return str(error)
-  if isinstance(error, SyntaxError) or getattr(error, 'name', None) == 'get_config':
-    frames = traceback.walk_tb(error.__traceback__)
-    modules = {frame.f_globals['__name__'] for frame, _ in frames}
-    read = 'ml_collections.config_flags.config_flags' in modules
-    return f'--config: that file holds no config ({error})' if read else None
   if setting := re.search(r'for JAX flag (\w+)', str(error)):
     return f'{error}: change or unset {setting[1].upper()}'
   if isinstance(error, MemoryError) or str(error).startswith('RESOURCE_EXHAUSTED'):
@@ -60,11 +55,12 @@ def _sentence(error: Exception) -> str | None:
     return None
   if 'Configuration is not available' in str(error):
     return _unread_config(str(error))
-  return None if error.filename is None else str(error)
+  is_full = error.errno == errno.ENOSPC
+  return str(error) if is_full or error.filename is not None else None
 
 
 def _unread_config(message: str) -> str:
-  """From what ml_collections raises when a config that was not read is used."""
+  """Returns what to tell when ml_collections could not read a config's file."""
   absent = re.search(r"path\]:\s+(\S+)\s+\[Errno 2\][^']*'\1'", message)
   if not absent:  # the config's file exists, and misses another one
     return message

@@ -12,7 +12,7 @@ import pathlib
 import secrets
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import IO, Any
 
 from transformer_jax.machine.errors import UserError
@@ -36,13 +36,9 @@ def named(path: pathlib.Path) -> Iterator[None]:
 def write(path: pathlib.Path, text: str) -> None:
   """Writes a file as a whole: after a crash it is the old one or the new one.
 
-  Of two processes that write the same file, the last one's text is what it holds. What
-  is no file, such as a pipe or /dev/stdout, is written to and stays what it is; so does
-  a link.
+  Of two processes that write the same file, the last one's text is what it holds. A
+  pipe or a device is written to and stays what it is; so does a link.
   """
-  if path == pathlib.Path('/dev/stdout'):  # it may be a file that others write to
-    print(text, end='', flush=True)
-    return
   if path.exists() and not path.is_file():
     with named(path):
       path.write_text(text, encoding='utf-8')
@@ -59,14 +55,14 @@ def write(path: pathlib.Path, text: str) -> None:
 
 
 def read_bytes(path: pathlib.Path) -> bytes:
-  """A file's content; of one whose name ends in .gz, what was compressed."""
+  """Returns a file's content, decompressed if its name ends in .gz."""
   content = path.read_bytes()
   return gzip.decompress(content) if path.suffix == '.gz' else content
 
 
 def writable(folder: pathlib.Path) -> None:
-  """Makes a folder if it is not there; an OSError if nothing can be written in it."""
-  folder.mkdir(exist_ok=True)
+  """Makes a folder if it is missing; raises OSError if nothing can be written in it."""
+  folder.mkdir(parents=True, exist_ok=True)
   if not os.access(folder, os.W_OK | os.X_OK):
     raise PermissionError(errno.EACCES, 'nothing can be written there', str(folder))
 
@@ -120,45 +116,45 @@ def sha256(path: pathlib.Path) -> str:
     return hashlib.file_digest(file, 'sha256').hexdigest()
 
 
-def take_lock(file: IO[str], kind: int, unsupported: Callable[[OSError], None]) -> bool:
+def take_lock(file: IO[str], kind: int) -> bool:
   """Tries to lock or unlock an open file, without waiting; tells whether it could.
+
+  A file system without locks counts as a success; it warns of an exclusive lock there.
 
   Args:
     kind: fcntl's LOCK_EX, LOCK_SH or LOCK_UN.
-    unsupported: is called if the file system has no locks, which counts as a success.
   """
   try:
     fcntl.flock(file, kind | fcntl.LOCK_NB)
   except BlockingIOError:
     return False
   except OSError as error:
-    unsupported(error)
+    if kind == fcntl.LOCK_EX:
+      print(f'{file.name}: no lock ({error}): run one process only', file=sys.stderr)
   return True
 
 
-def claim_lock(file: IO[str], unsupported: Callable[[OSError], None]) -> bool:
+def claim_lock(file: IO[str]) -> bool:
   """Tries to lock a file for this process alone; tells whether it could.
 
   It tries twice, since a process that only looks may hold the lock for a moment.
   """
-  if take_lock(file, fcntl.LOCK_EX, unsupported):
+  if take_lock(file, fcntl.LOCK_EX):
     return True
   time.sleep(AGAIN)
-  return take_lock(file, fcntl.LOCK_EX, unsupported)
+  return take_lock(file, fcntl.LOCK_EX)
 
 
 @contextlib.contextmanager
 def in_turn(path: pathlib.Path, doing: str) -> Iterator[None]:
-  """Waits until no other process is in such a block with the same file, and says so.
+  """Waits, and says so, until no other process is in such a block with this file.
 
   Args:
-    path: a file that is made if it is not there, and stays.
+    path: a file that is created if it is missing, and stays.
     doing: such as 'prepares toy'.
   """
   with path.open('a') as file:
-    say = lambda text: print(text, file=sys.stderr)
-    clash = lambda error: say(f'{path}: no lock ({error}); two at once would clash')
-    if not take_lock(file, fcntl.LOCK_EX, clash):
-      say(f'waiting for another process that {doing}')
+    if not take_lock(file, fcntl.LOCK_EX):
+      print(f'waiting for another process that {doing}', file=sys.stderr)
       fcntl.flock(file, fcntl.LOCK_EX)
     yield

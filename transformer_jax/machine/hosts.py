@@ -9,7 +9,7 @@ import hashlib
 import os
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -115,18 +115,13 @@ def is_first_host() -> bool:
   return jax.process_index() == 0
 
 
-def in_order(devices: Sequence[jax.Device]) -> list[jax.Device]:
-  """Returns the devices of the first host, then those of the second, and so on."""
-  return sorted(devices, key=lambda device: device.process_index)
-
-
 def first_host_first(make: Callable[[], Any]) -> Any:
   """Calls make() on the first host; when it has returned, on the others."""
   if is_first_host():
     result = make()
-    wait_for_all('made')
+    wait_for_all('first host')
     return result
-  wait_for_all('made')
+  wait_for_all('first host')
   return make()
 
 

@@ -1,17 +1,13 @@
 """What JAX is told before it starts, and what it runs on."""
 
 import contextlib
-import ctypes
-import functools
 import importlib.util
-import mmap
 import os
 import pathlib
 import sys
 
 import jax
 import jax.numpy as jnp
-import jaxlib
 
 from transformer_jax.machine import environment, hosts
 from transformer_jax.machine.errors import UserError
@@ -80,24 +76,10 @@ def _will_use_cpu() -> bool:
 
 
 def _set_xla_flag(flag: str) -> None:
-  """Adds to XLA_FLAGS, unless XLA lacks the flag, which would end the process."""
+  """Adds to XLA_FLAGS what the user has not set there."""
   flags = os.environ.get('XLA_FLAGS', '')
-  name = flag.removeprefix('--').partition('=')[0]
-  if name in flags:
-    return
-  if _xla_knows(name):
+  if flag.removeprefix('--').partition('=')[0] not in flags:
     os.environ['XLA_FLAGS'] = f'{flags} {flag}'.strip()
-  else:
-    _say_once(f'this jaxlib ({jaxlib.__version__}) has no {name}: going on without')
-
-
-def _xla_knows(name: str) -> bool:
-  """Tells whether the library that XLA is in has this word."""
-  for library in pathlib.Path(jaxlib.__file__).parent.glob('libjax_common*'):
-    with library.open('rb') as file:
-      with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-        return content.find(name.encode()) >= 0
-  return True  # another build of jaxlib
 
 
 def use_compilation_cache() -> None:
@@ -112,9 +94,10 @@ def use_compilation_cache() -> None:
   # searches for none, and they would wait for ever.
   if hosts.joined() and jax.default_backend() == 'gpu' and hosts.count() > 1:
     if hosts.is_first_host():
-      _say_once(
+      print(
         'compiled programs are not kept: several processes need a folder that all '
-        'share (JAX_COMPILATION_CACHE_DIR)'
+        'share (JAX_COMPILATION_CACHE_DIR)',
+        file=sys.stderr,
       )
     return
   cache = os.environ.get('XDG_CACHE_HOME') or '~/.cache'
@@ -122,14 +105,9 @@ def use_compilation_cache() -> None:
     folder = pathlib.Path(cache).expanduser() / 'transformer_jax'
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
   except (OSError, RuntimeError) as error:  # RuntimeError: the user has no home
-    _say_once(f'compiled programs are not kept ({error})')
+    print(f'compiled programs are not kept ({error})', file=sys.stderr)
   else:
     jax.config.update('jax_compilation_cache_dir', str(folder))
-
-
-@functools.cache
-def _say_once(line: str) -> None:
-  print(line, file=sys.stderr)
 
 
 def use_cpu_cores(slices: int) -> None:
@@ -158,19 +136,8 @@ def compiling_threads() -> int:
   return min(threads, 2) if jax.default_backend() == 'gpu' else threads
 
 
-def trim_memory() -> None:
-  """Returns freed memory to the operating system, which glibc would keep.
-
-  Compiling a program leaves some 0.2 GB of it, making base's first parameters 0.3 GB.
-  Other C libraries have no call for this, and nothing is done.
-  """
-  trim = getattr(ctypes.CDLL(None), 'malloc_trim', None)
-  if trim is not None:
-    trim(ctypes.c_size_t(0))
-
-
 def training_dtype(name: str, backend: str | None = None) -> jnp.dtype:
-  """'auto' is bfloat16 on accelerators and float32 on a CPU.
+  """Returns the dtype of training: for 'auto' bfloat16, but float32 on a CPU.
 
   `backend` is what programs are lowered for; None: what JAX runs on.
   """

@@ -155,7 +155,7 @@ class Job(NamedTuple):
     """Keeps other jobs out of the run's folder; False if one is in it."""
     self.run.workdir.mkdir(parents=True, exist_ok=True)
     with (self.run.workdir / 'sweep.lock').open('a') as file:
-      if not files.claim_lock(file, _without_locks):
+      if not files.claim_lock(file):
         yield False
         return
       try:
@@ -163,7 +163,7 @@ class Job(NamedTuple):
       finally:
         # Closing the file does not suffice: a process that another thread is just
         # starting has inherited it.
-        files.take_lock(file, fcntl.LOCK_UN, _without_locks)
+        files.take_lock(file, fcntl.LOCK_UN)
 
   def _is_scored(self) -> bool:
     try:
@@ -206,14 +206,10 @@ def _is_locked(path: pathlib.Path) -> bool:
   if not path.is_file():
     return False
   with path.open() as file:
-    free = files.take_lock(file, fcntl.LOCK_SH, _without_locks)
+    free = files.take_lock(file, fcntl.LOCK_SH)
     if free:
-      files.take_lock(file, fcntl.LOCK_UN, _without_locks)
+      files.take_lock(file, fcntl.LOCK_UN)
   return not free
-
-
-def _without_locks(error: OSError) -> None:
-  """Ignores a file system without locks, which the trainer warns of."""
 
 
 # On this machine

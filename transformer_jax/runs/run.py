@@ -171,8 +171,7 @@ class Run(NamedTuple):
     """
     self.workdir.mkdir(parents=True, exist_ok=True)
     with (self.workdir / 'lock').open('a+') as file:
-      clash = lambda e: print(f'{file.name}: no lock ({e}); two trainers would clash')
-      if not files.claim_lock(file, clash):
+      if not files.claim_lock(file):
         file.seek(0)
         raise RunLocked(
           f'{self.workdir} is in use by {file.read().strip()}: wait for it, stop it, '

@@ -30,14 +30,6 @@ DELETED = 'deleted'  # a folder of checkpoints that are being deleted
 MARK = 'commit_success.txt'  # an empty file that Orbax adds when all is written
 # Without this, Orbax would wait for the other hosts.
 ALONE = ocp.options.MultiprocessingOptions(primary_host=0, active_processes={0})
-# What in a parameter's name says which keys of config.model its shape comes from.
-KEYS = {
-  'embedding': 'vocab_size or target_vocab_size',
-  'position': 'positions or max_positions',
-  'feed_forward': 'd_ff',
-  'attention': 'h, d_k or d_v',
-  'cross': 'h, d_k or d_v',
-}
 Tree = Any
 
 
@@ -52,10 +44,10 @@ class Unsaved(UserError):
 class Writer:
   """Writes checkpoints while the training goes on, one at a time.
 
-  The newest one is kept, the last `keep` at multiples of `every`, and the best. An
-  average takes the newest and multiples of `every` before it (runs/checkpoints.py). If
-  one could not be written, the next call of save(), check() or finish() raises Unsaved.
-  As a context manager it waits for the last one.
+  It keeps the newest one, the last `keep` at multiples of `every`, which an average
+  takes (runs/checkpoints.py), and the best. If one could not be written, the next call
+  of save(), check() or finish() raises Unsaved. As a context manager it waits for the
+  last one.
   """
 
   def __init__(
@@ -69,18 +61,18 @@ class Writer:
     """Deletes what killed processes left; the caller holds the run's lock.
 
     Args:
-      folder: `checkpoints/` of a run, which is made if it is missing.
+      folder: `checkpoints/` of a run; it is created if it is missing.
       every: steps from one checkpoint to the next.
       keep: how many are kept.
       saved: is called with each step whose checkpoint is finished.
-      best: returns the step of the best checkpoint, if there is one.
+      best: returns the step of the best checkpoint, or None.
 
     Raises:
-      UserError: no checkpoint can be written there.
+      OSError: nothing can be written there.
     """
-    self._folder, self._saved, self._step = folder.absolute(), saved, 0
-    self._written, self._fault = True, None  # as far as this process has waited for it
-    self._try()
+    self._folder, self._saved = folder.absolute(), saved
+    self._step: int | None = None  # of the checkpoint that is being written
+    files.writable(self._folder)
     shutil.rmtree(self._folder / DELETED, ignore_errors=True)
     kept = policies.LatestN(1), policies.EveryNSteps(every, max_to_keep=keep)
     self._manager = ocp.CheckpointManager(
@@ -97,39 +89,26 @@ class Writer:
       ),
     )
 
-  def _try(self) -> None:
-    """Writes a checkpoint of one number, and removes it."""
-    trial = self._folder / 'trial'
-    try:
-      str(self._folder).encode()  # a name that TensorStore cannot take
-      self._folder.mkdir(parents=True, exist_ok=True)
-      with ocp.StandardCheckpointer(multiprocessing_options=ALONE) as writer:
-        writer.save(trial, {'x': np.zeros(1)}, force=True)
-      shutil.rmtree(trial)
-    except (OSError, ValueError) as error:
-      raise UserError(
-        f'{self._folder}: no checkpoint can be written there ({error}): give another '
-        '--workdir'
-      ) from error
-
   def __enter__(self) -> 'Writer':
     return self
 
-  def __exit__(self, *_: object) -> None:
-    if self._error() is None:
+  def __exit__(self, kind: type | None, *_: object) -> None:
+    if kind is None:
+      self.finish()
       self._manager.close()
+    else:
+      self.newest()  # waits; the error that ends the training tells more
 
   def save(self, step: int, params: Tree, opt_state: Tree) -> None:
     """Waits for the checkpoint before, copies the arrays and starts writing them."""
     self.finish()
     trees = zip(PARTS, to_host((params, opt_state)), strict=True)
     items = {name: ocp.args.StandardSave(tree) for name, tree in trees}
-    self._step, self._written = step, False
+    self._step = step
     try:
       self._manager.save(step, args=ocp.args.Composite(**items), force=True)
     except (OSError, ValueError) as error:
-      self._written, self._fault = True, error
-      raise Unsaved(self.newest()) from error
+      raise self._unsaved(step, error) from error
 
   def _add_manifest(self) -> None:
     """Is called when all is written, before Orbax gives the folder its name."""
@@ -140,39 +119,38 @@ class Writer:
       files.sync(path)
 
   def check(self) -> None:
-    """Notes that the last checkpoint is written; raises Unsaved if it could not be."""
-    if not self._written and not self._manager.is_saving_in_progress():
+    """Notes that the last checkpoint is written, if it is; does not wait for it."""
+    if self._step is not None and not self._manager.is_saving_in_progress():
       self.finish()
 
   def finish(self) -> None:
     """Waits for the checkpoint that is being written."""
-    if error := self._error():
-      raise Unsaved(self.newest()) from error
-
-  def newest(self) -> str:
-    """Waits as well; says which checkpoint is the newest, and if one failed, why."""
-    error, finished = self._error(), steps(self._folder)
-    last, failed = self._folder / str(self._step), ''
-    if error and self._step in finished:
-      failed = f'{last} is written, but what follows a checkpoint failed: {error}. '
-    elif error:
-      failed = f'{last} could not be written: {error}. '
-    newest = self._folder / str(finished[-1]) if finished else 'none'
-    return f'{failed}The newest checkpoint: {newest}'
-
-  def _error(self) -> Exception | None:
-    """Waits for the checkpoint that is being written; returns why it failed, if so."""
-    if self._written:
-      return self._fault
-    self._written = True
+    if self._step is None:
+      return
+    step = self._step
     try:
       self._manager.wait_until_finished()
       files.sync(self._folder)
       shutil.rmtree(self._folder / DELETED, ignore_errors=True)
-      self._saved(self._step)
+      self._saved(step)
     except Exception as error:  # of any kind: it comes from Orbax's threads
-      self._fault = error
-    return self._fault
+      raise self._unsaved(step, error) from error
+    finally:
+      self._step = None
+
+  def newest(self) -> str:
+    """Waits as well; says which checkpoint is the newest, and if one failed, why."""
+    try:
+      self.finish()
+    except Unsaved as error:
+      return str(error)
+    finished = steps(self._folder)
+    newest = self._folder / str(finished[-1]) if finished else 'none'
+    return f'The newest checkpoint: {newest}'
+
+  def _unsaved(self, step: int, error: Exception) -> Unsaved:
+    self._step = None
+    return Unsaved(f'saving {self._folder / str(step)}: {error}. {self.newest()}')
 
 
 class _Best:
@@ -197,10 +175,10 @@ def save(folder: pathlib.Path, step: int, params: Tree, opt_state: Tree) -> None
 
 def checksums(path: pathlib.Path, parts: Sequence[str] = PARTS) -> dict[str, str]:
   """Returns the sha256 of every file below path/PART, by its name below `path`."""
-  found = (file for part in parts for file in sorted((path / part).rglob('*')))
+  below = (file for part in parts for file in sorted((path / part).rglob('*')))
   return {
     file.relative_to(path).as_posix(): files.sha256(file)
-    for file in found
+    for file in below
     if file.is_file() and file.name != MARK
   }
 
@@ -208,14 +186,14 @@ def checksums(path: pathlib.Path, parts: Sequence[str] = PARTS) -> dict[str, str
 def verify(
   folder: pathlib.Path, step: int, parts: Sequence[str] = PARTS
 ) -> pathlib.Path:
-  """Returns a checkpoint's folder, all of whose files are those that were written.
+  """Compares a checkpoint's files with its manifest; returns its folder.
 
   Args:
-    parts: of these, those that are looked at.
+    parts: compares the files of these parts only.
 
   Raises:
-    Damaged: they are not; those that differ are named.
-    OSError: one could not be read, so that it may be right or wrong.
+    Damaged: a file differs, is missing or is not in the manifest; the error names it.
+    OSError: a file could not be read, so that it may be right or wrong.
   """
   path = folder.absolute() / str(step)
   try:
@@ -255,8 +233,8 @@ def restore_newest(
 ) -> TrainState | None:
   """Returns the newest checkpoint that is not damaged; None if there is none at all.
 
-  Damaged ones are named and renamed, so that they are neither counted nor averaged. The
-  caller holds the run's lock.
+  It renames damaged ones, so that they are neither counted nor averaged, and says so.
+  The caller holds the run's lock.
 
   Raises:
     Damaged: all of them are.
@@ -319,18 +297,14 @@ def _read(path: pathlib.Path, example: Tree) -> Tree:
 def _check_shapes(path: pathlib.Path, stored: Tree, example: Tree) -> None:
   """Raises UserError unless two trees have arrays of the same names and shapes."""
   ours, theirs = _shapes(example), _shapes(stored)
-  if ours == theirs:
-    return
   names = sorted(n for n in ours.keys() | theirs if ours.get(n) != theirs.get(n))
-  of = lambda shapes, name: shapes.get(name, 'not there')
-  some = '; '.join(f'{n} is {of(theirs, n)} and not {of(ours, n)}' for n in names[:3])
-  keys = [key for word, key in KEYS.items() if any(word in name for name in names)]
-  if ours.keys() != theirs.keys():
-    keys.append('biases' if all('bias' in name for name in names) else 'N')
-  raise UserError(
-    f'{path}: it is of another model than the config: {some} ({len(names)} such '
-    f'parameters). Look at d_model, {", ".join(dict.fromkeys(keys))} of config.model'
-  )
+  if names:
+    shape = lambda shapes, name: shapes.get(name, 'missing')
+    some = [f'{n} is {shape(theirs, n)}, not {shape(ours, n)}' for n in names[:3]]
+    raise UserError(
+      f'{path}: it is of another model than config.model: {"; ".join(some)} '
+      f'({len(names)} such parameters)'
+    )
 
 
 def _shapes(tree: Tree) -> dict[str, tuple[int, ...]]:

@@ -35,7 +35,7 @@ class Diverged(UserError):
 
 
 class Dev(NamedTuple):
-  """What is measured on dev, by parameters on this host's devices."""
+  """Functions that measure parameters, on this host's devices, by dev."""
 
   perplexity: Callable[[Tree], float]
   bleu: Callable[[Tree], float] | None = None
@@ -54,7 +54,7 @@ def train(
   parameters on this host's devices, for configs that ask for it.
 
   Raises:
-    SystemExit: a signal asked it to stop; all is saved.
+    SystemExit: a signal came; all is saved.
     UserError: `workdir` is in use, holds another config's run, or cannot be read or
       written, or the training diverges.
   """
@@ -89,7 +89,6 @@ def train(
       writer = checkpoint.Writer(run.checkpoints, *kept, log.saved, best)
       stack.enter_context(writer)
       interruption.last_words = log.last_words = writer.newest
-    log.note_start()
     dev = Perplexity(config, trainer.graph, *token_files.read_split(corpus, 'dev'))
     for line in dev.cuts():
       log.say(line)
@@ -110,7 +109,7 @@ def train(
 def _end_reached(
   config: ml_collections.ConfigDict, step: int, records: list[dict]
 ) -> str | None:
-  """Returns how many steps the run has, in words, if it makes no more; else None."""
+  """Returns how many steps the run has, in words, if that is all; else None."""
   steps = f'{step} of {config.train_steps} steps'
   if config.patience:
     patience = Patience.of(records, config.patience)
@@ -122,7 +121,7 @@ def _end_reached(
 def _is_unmeasured(
   config: ml_collections.ConfigDict, step: int, records: list[dict]
 ) -> bool:
-  """Tells whether a checkpoint lacks its dev perplexity: a stop came before it."""
+  """Tells whether a checkpoint lacks its dev perplexity, as a stop came before it."""
   due = step == config.train_steps or step and step % config.checkpoint_every_steps == 0
   measured = any(r['step'] == step and 'dev_perplexity' in r for r in records)
   return bool(hosts.from_first_host(np.int32(due and not measured)))
@@ -132,7 +131,7 @@ def _introduction(config: ml_collections.ConfigDict, trainer: Trainer) -> list[s
   """Returns what a user should know before the first step."""
   lines = [
     f'training on {platform.describe_device()}',
-    mean_batch(trainer.batches, config.tokens_per_batch),
+    _mean_batch(trainer.batches),
   ]
   if config.warmup_steps > config.train_steps:
     lines.append(
@@ -142,19 +141,13 @@ def _introduction(config: ml_collections.ConfigDict, trainer: Trainer) -> list[s
   return lines
 
 
-def mean_batch(of: batches.Batches, tokens_per_batch: int) -> str:
+def _mean_batch(of: batches.Batches) -> str:
   """Returns how many tokens a batch has, beside the paper's 25,000 (section 5.1)."""
   source, target = of.mean_tokens
-  most, beyond = max(source, target), ''
-  if most > 1.5 * tokens_per_batch:
-    beyond = (
-      f', above tokens_per_batch={tokens_per_batch:,}: each of {of.slices} slices '
-      'holds a pair'
-    )
   return (
     f'a batch is {source:,.0f} source and {target:,.0f} target tokens on average, '
-    f"{100 * most / batches.PAPER_TOKENS:.0f} % of the paper's "
-    f'{batches.PAPER_TOKENS:,}{beyond}'
+    f"{100 * max(source, target) / batches.PAPER_TOKENS:.0f} % of the paper's "
+    f'{batches.PAPER_TOKENS:,}'
   )
 
 
@@ -174,10 +167,10 @@ class Loop:
     writer: checkpoint.Writer | None,
     interruption: Interruption,
   ):
-    """Prepares to go on.
+    """Continues a run.
 
     Args:
-      records: those that the steps before have left in metrics.jsonl.
+      records: of the steps so far, from metrics.jsonl.
       writer: None on a host that is not the first.
     """
     self._trainer, self._config = trainer, config
@@ -187,26 +180,23 @@ class Loop:
     self._made_by = {'device': platform.describe_device()}
     if commit := environment.commit():
       self._made_by['commit'] = commit
-    skipped = {r['step'] for r in records if 'skipped_pairs' in r}
-    recorded = max((r['step'] for r in records if 'skipped' in r), default=0)
+    self._skipped = {r['step'] for r in records if 'skipped_pairs' in r}
     self._meter = Meter(
       trainer.learning_rate,
       (config.log_every_steps, config.checkpoint_every_steps),
       config.train_steps,
       trainer.batches.steps_per_epoch,
-      skipped=len(skipped),
-      unrecorded=sum(step > recorded for step in skipped),
+      skipped=len(self._skipped),
     )
     self._divergence = Divergence()
     for record in records:
       if 'loss' in record:
         self._divergence.add(record)
-    self._skipped = skipped
     self._skips = 0  # in a row
     self._saved = time.monotonic()
 
   def run(self, state: TrainState, step: int, dev: Dev, unmeasured: bool) -> None:
-    """Goes on from `step` to the last one, or until patience ends.
+    """Makes the steps after `step`, up to the last one or until patience ends.
 
     Args:
       state: after `step` steps.
@@ -214,14 +204,12 @@ class Loop:
       unmeasured: whether `step` is saved and its perplexity still to be measured.
 
     Raises:
-      SystemExit: a signal asked for it; all is saved.
+      SystemExit: a signal came; all is saved.
       Diverged: MAX_SKIPS steps in a row had no finite update.
       Unsaved, Unlogged: a checkpoint or the log could not be written.
     """
-    # How many of the last steps in a row were skipped before this process took over.
-    while step - self._skips in self._skipped:
+    while step - self._skips in self._skipped:  # before this process took over
       self._skips += 1
-
     every, last = self._config.checkpoint_every_steps, self._config.train_steps
     # One host alone may be stopped while it measures. Several stop together, after a
     # step, so none of them obeys a signal by itself.
@@ -244,7 +232,8 @@ class Loop:
         if step == goal:
           self._measure(step, state, dev)
     if self._writer:
-      self._writer.finish()
+      with self._interruption.deferred():
+        self._writer.finish()
 
   def _update(
     self, state: TrainState, step: int, goal: int
@@ -284,7 +273,12 @@ class Loop:
     self._skips = self._skips + 1 if values.skipped else 0
     if values.skipped:
       pairs = self._trainer.batch(step - 1).pairs
-      self._log.skipped(step, [int(pair) for pair in pairs.flat if pair >= 0])
+      pairs = [int(pair) for pair in pairs.flat if pair >= 0]
+      self._log.write({'step': step, 'skipped_pairs': pairs})
+      self._log.say(
+        f'step {step}: loss or gradient is not finite, so it is skipped; '
+        'metrics.jsonl lists the pairs of its batch'
+      )
     if self._skips == MAX_SKIPS:
       newest = self._writer.newest() if self._writer else ''
       raise Diverged(
@@ -303,12 +297,15 @@ class Loop:
     params = self._trainer.devices.on_this_host(state.params)
     every = self._config.bleu_every_checkpoints * self._config.checkpoint_every_steps
     if dev.bleu and (step == self._config.train_steps or every and step % every == 0):
-      self._log.measuring('dev BLEU')
+      self._log.say(f'step {step}: measuring dev BLEU')
       begin = time.monotonic()
-      self._log.dev_bleu(step, dev.bleu(params), time.monotonic() - begin)
-    self._log.measuring('dev perplexity')
+      bleu = dev.bleu(params)
+      seconds = time.monotonic() - begin
+      self._log.write({'step': step, 'dev_bleu': bleu, 'bleu_seconds': seconds})
+      self._log.say(f'step {step}: dev BLEU {bleu:.2f}, greedy, in {seconds:.1f} s')
     perplexity = dev.perplexity(params)
-    self._log.dev(step, perplexity)
+    self._log.write({'step': step, 'dev_perplexity': perplexity})
+    self._log.say(f'step {step}: dev perplexity {perplexity:.3f}')
     self._patience.add(perplexity)
 
   def _has_ended(self, step: int) -> bool:

@@ -2,7 +2,6 @@
 
 import contextlib
 import math
-import shutil
 import socket
 import sys
 import time
@@ -10,9 +9,9 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
+from tensorboardX import summary
 from tensorboardX.proto.event_pb2 import Event, SessionLog
-from tensorboardX.proto.summary_pb2 import Summary, SummaryMetadata
-from tensorboardX.proto.tensor_pb2 import TensorProto
+from tensorboardX.proto.summary_pb2 import Summary
 from tensorboardX.record_writer import RecordWriter
 from tqdm import tqdm
 
@@ -22,10 +21,14 @@ from transformer_jax.runs.run import Run
 
 # Short enough to show steps, time left, loss and speed in 80 columns.
 BAR = '{percentage:3.0f}%|{bar}| {n}/{total} [{elapsed}<{remaining}{postfix}]'
+# A record's loss is a mean over many batches, which varies by hundredths of a nat. One
+# that is FAR above the best gives the right words exp(FAR) times less probability.
+FAR = 1.0  # nats per token
+MANY = 5  # so many such records in a row: the run has diverged
 
 
 def perplexity(nats: float) -> float:
-  """exp(nats) of a mean per token, capped where math.exp() would overflow."""
+  """Returns exp(nats) of a mean per token, capped where math.exp() would overflow."""
   return math.exp(min(nats, 700.0))
 
 
@@ -49,7 +52,6 @@ class Meter:
     last: the last step, which has a record too.
     epoch: the number of steps of an epoch.
     skipped: how many steps have been skipped before the first one added.
-    unrecorded: how many of these no record has counted yet.
   """
 
   def __init__(
@@ -59,12 +61,10 @@ class Meter:
     last: int,
     epoch: int,
     skipped: int,
-    unrecorded: int,
   ):
-    self._skipped_in_all = skipped
     self._rate, self._every, self._last, self._epoch = rate, every, last, epoch
+    self._skipped_in_all = skipped
     self._clear()
-    self._steps = self._skipped = unrecorded
     self.resume()
 
   def _clear(self) -> None:
@@ -75,9 +75,9 @@ class Meter:
     self._since = time.perf_counter()
 
   def add(self, step: int, values: Values, due: bool = False) -> dict | None:
-    """Adds a step; returns a record when there is one at this step, or it is `due`.
+    """Adds a step; returns a record if one is due at this step, or by the argument.
 
-    While all steps since the last record were skipped, there is none.
+    It returns none while all steps since the last record were skipped.
     """
     if values.skipped:
       self._skipped += 1
@@ -111,31 +111,23 @@ class Meter:
 
 
 class Divergence:
-  """Notices a loss that has risen and stays high, though it is finite.
+  """Notices a loss that has risen and stays high, though it is finite."""
 
-  A record's loss is a mean over many batches, which varies by hundredths of a nat. One
-  that is `far` above the best gives the right words exp(far) times less probability.
-  """
-
-  def __init__(self, far: float = 1.0, records: int = 5):
-    """The run has diverged if `records` losses in a row are `far` nats above the best.
-
-    Losses are in nats per token.
-    """
-    self._far, self._records = far, records
-    self._best, self._at, self._above = math.inf, 0, 0
+  def __init__(self) -> None:
+    self._best, self._best_step, self._far_records = math.inf, 0, 0
 
   def add(self, record: dict) -> str | None:
-    """A sentence when the run has diverged, else None; once per `records` records."""
+    """Returns a sentence at each MANY-th record in a row that is FAR above the best."""
     if record['loss'] < self._best:
-      self._best, self._at = record['loss'], record['step']
-    self._above = self._above + 1 if record['loss'] > self._best + self._far else 0
-    if not self._above or self._above % self._records:
+      self._best, self._best_step = record['loss'], record['step']
+    is_far = record['loss'] > self._best + FAR
+    self._far_records = self._far_records + 1 if is_far else 0
+    if not is_far or self._far_records % MANY:
       return None
     return (
       f'step {record["step"]}: the loss, {record["loss"]:.3f}, has been more than '
-      f'{self._far} nats above its best, {self._best:.3f} at step {self._at}, for '
-      f'{self._above} records: this run has diverged'
+      f'{FAR} nats above its best, {self._best:.3f} at step {self._best_step}, for '
+      f'{self._far_records} records: this run has diverged'
     )
 
 
@@ -146,9 +138,9 @@ class Unlogged(UserError):
 class Log:
   """What a training process tells: metrics.jsonl, TensorBoard events, a progress bar.
 
-  A record is a line of metrics.jsonl (runs/metrics.py). The numbers of training and dev
-  records are also TensorBoard events. Any method that writes a record may raise
-  Unlogged, but saved() raises OSError: checkpoint.Writer reports that.
+  A record is a line of metrics.jsonl (runs/metrics.py). Its numbers are also a
+  TensorBoard event. advance() and write() raise Unlogged; saved() raises OSError, which
+  checkpoint.Writer reports.
 
   Attributes:
     last_words: makes the sentence that Unlogged ends with.
@@ -157,22 +149,23 @@ class Log:
   def __init__(self, run: Run, start: int, train_steps: int, enabled: bool = True):
     """Opens the files of a training that goes on from step `start`.
 
-    `enabled`: else nothing is written or printed, as on a host that is not the first.
+    Records of later steps, which a killed process left, are removed.
+
+    Args:
+      enabled: else nothing is written or printed, as on a host that is not the first.
     """
-    self._run, self._start, self._total, self._enabled = (
-      run,
-      start,
-      train_steps,
-      enabled,
-    )
+    self._run, self._start, self._total = run, start, train_steps
+    self._enabled = enabled
     self.last_words: Callable[[], str] = str
     self._bar = tqdm(disable=True)
     self._terminal = sys.stderr.isatty()
-    self._measured: set[str] = set()
     self._begin = time.perf_counter()
     if enabled:
       with self._writing():
-        self._cut_back()
+        kept = [r for r in run.records() if r['step'] <= start]
+        lines = ''.join(files.as_json(record) + '\n' for record in kept)
+        if run.metrics.is_file():
+          files.write(run.metrics, lines)
         self._file = run.metrics.open('a')
         self._events = _open_events(run, start)
 
@@ -215,12 +208,12 @@ class Log:
     )
 
   def advance(self, record: dict | None) -> None:
-    """Counts one step; `record` is about the last steps, if there is to be one."""
+    """Counts one step, and writes a record of the last ones, if it has one."""
     self._bar.update()
     if record is None:
       return
-    self._write(record)
     speed = record['target_tokens'] / record['seconds']
+    self.write(record)
     loss, rate = f'loss {record["loss"]:.4f}', f'{speed:,.0f} target tokens/s'
     self._bar.set_postfix_str(f'{loss}, {rate}')
     if not self._terminal:
@@ -230,19 +223,21 @@ class Log:
         f'step {record["step"]}/{self._total} {loss} {rate}, {left:.0f} min left'
       )
 
-  def measuring(self, what: str) -> None:
-    """Says that `what` is measured, and is compiled for, the first time it is."""
-    if what not in self._measured:
-      self._measured.add(what)
-      self.say(f'measuring {what} for the first time: compiling')
-
-  def dev(self, step: int, perplexity: float) -> None:
-    self._write({'step': step, 'dev_perplexity': perplexity})
-    self.say(f'step {step}: dev perplexity {perplexity:.3f}')
-
-  def dev_bleu(self, step: int, bleu: float, seconds: float) -> None:
-    self._write({'step': step, 'dev_bleu': bleu, 'bleu_seconds': seconds})
-    self.say(f'step {step}: dev BLEU {bleu:.2f}, greedy, in {seconds:.1f} s')
+  def write(self, record: dict) -> None:
+    """Writes a record; its numbers are an event as well."""
+    if not self._enabled:
+      return
+    numbers = {k: v for k, v in record.items() if isinstance(v, int | float)}
+    step = numbers.pop('step')
+    if 'target_tokens' in record:
+      speed = record['target_tokens'] / record['seconds']
+      numbers['target_tokens_per_second'] = speed
+    values = [Summary.Value(tag=k, simple_value=v) for k, v in numbers.items()]
+    event = Event(wall_time=time.time(), step=step, summary=Summary(value=values))
+    with self._writing():
+      self._append(record)
+      self._events.write(event.SerializeToString())
+      self._events.flush()
 
   def saved(self, step: int) -> None:
     """Notes that a step's checkpoint is finished."""
@@ -250,91 +245,30 @@ class Log:
       self._append({'step': step, 'saved': True})
     self.say(f'step {step}: checkpoint saved')
 
-  def note_start(self) -> None:
-    """Notes that the checkpoint of `start` is finished, if a kill came before that."""
-    if self._enabled and self._run.newest_saved() < self._start:
-      with self._writing():
-        self._append({'step': self._start, 'saved': True})
-
-  def skipped(self, step: int, pairs: list[int]) -> None:
-    """Tells of a step that changed nothing, and lists its batch's sentence pairs."""
-    with self._writing():
-      self._append({'step': step, 'skipped_pairs': pairs})
-    some = ', '.join(str(pair) for pair in pairs[:5])
-    self.say(
-      f'step {step}: loss or gradient is not finite, so it is skipped; its batch: '
-      f'pairs {some} ... ({len(pairs)} in {self._run.metrics})'
-    )
-
   def _append(self, record: dict) -> None:
-    if self._enabled:
-      self._file.write(files.as_json(record) + '\n')
-      self._file.flush()
-
-  def _cut_back(self) -> None:
-    """Removes the records of steps after `start`, which a killed process left.
-
-    If one of them notes a saved checkpoint, that checkpoint is now gone or damaged. A
-    copy of the whole file is then kept.
-    """
-    path, saved = self._run.metrics, self._run.newest_saved()
-    if not path.is_file():
-      return
-    if saved > self._start:
-      copy = path.with_name(f'metrics.to-{saved}.{time.time():.0f}.jsonl')
-      shutil.copy(path, copy)
-      self.say(f'the checkpoint of step {saved} is gone; its metrics: {copy}')
-    kept = [r for r in self._run.records() if r['step'] <= self._start]
-    files.write(path, ''.join(files.as_json(record) + '\n' for record in kept))
-
-  def _write(self, record: dict) -> None:
-    """Writes a record, and its numbers as events."""
-    if not self._enabled:
-      return
-    words = 'step', 'device', 'commit'
-    scalars = {key: value for key, value in record.items() if key not in words}
-    if 'target_tokens' in record:
-      speed = record['target_tokens'] / record['seconds']
-      scalars['target_tokens_per_second'] = speed
-    values = [Summary.Value(tag=k, simple_value=v) for k, v in scalars.items()]
-    summary = Summary(value=values)
-    event = Event(wall_time=time.time(), step=record['step'], summary=summary)
-    with self._writing():
-      self._append(record)
-      self._events.write(event.SerializeToString())
-      self._events.flush()
+    self._file.write(files.as_json(record) + '\n')
+    self._file.flush()
 
 
 def _open_events(run: Run, start: int) -> RecordWriter:
   """Opens a new file of events for TensorBoard, which begins with the run's config.
 
-  Not by tensorboardX's SummaryWriter: it writes in a thread, and once a full disk has
+  Not tensorboardX's SummaryWriter: it writes in a thread, and once a full disk has
   ended that, add_scalar waits for ever.
   """
-  folder = run.workdir / 'events'
+  folder, config = run.workdir / 'events', run.workdir / 'config.json'
   folder.mkdir(exist_ok=True)
   now = time.time()
   name = f'events.out.tfevents.{now:.0f}.{socket.gethostname()}.step-{start}'
-  file = RecordWriter(str(folder / name))
   heads = [Event(wall_time=now, file_version='brain.Event:2')]
   if start:  # TensorBoard drops what an earlier process logged after this step
-    begin = SessionLog(status=SessionLog.START)
-    heads.append(Event(wall_time=now, step=start + 1, session_log=begin))
-  config = run.workdir / 'config.json'
-  if config.is_file():
-    about = Summary(value=[_text('config', config.read_text())])
+    again = SessionLog(status=SessionLog.START)
+    heads.append(Event(wall_time=now, step=start + 1, session_log=again))
+  if config.is_file():  # TensorBoard shows Markdown: a block of code
+    block = ''.join(f'    {line}\n' for line in config.read_text().splitlines())
+    about = summary.text('config', block)
     heads.append(Event(wall_time=now, step=start, summary=about))
+  writer = RecordWriter(str(folder / name))
   for head in heads:
-    file.write(head.SerializeToString())
-  return file
-
-
-def _text(tag: str, text: str) -> Summary.Value:
-  """Returns a text for TensorBoard, which shows Markdown: a block of code."""
-  block = ''.join(f'    {line}\n' for line in text.splitlines())
-  plugin = SummaryMetadata.PluginData(plugin_name='text')
-  return Summary.Value(
-    tag=tag,
-    metadata=SummaryMetadata(plugin_data=plugin),
-    tensor=TensorProto(dtype='DT_STRING', string_val=[block.encode()]),
-  )
+    writer.write(head.SerializeToString())
+  return writer

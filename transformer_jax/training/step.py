@@ -16,13 +16,13 @@ Tree = Any
 
 
 class TrainState(NamedTuple):
-  step: jax.Array  # steps made so far, with those that were skipped
+  step: jax.Array  # the number of steps so far, skipped ones included
   params: Tree
   opt_state: Tree
 
 
 class StepInput(NamedTuple):
-  """Slices of a batch, of one device or of one host, and what goes with each."""
+  """The slices of a batch that one device or one host computes, and their extras."""
 
   source: jax.Array  # [slices, B, S] ids
   target: jax.Array  # [slices, B, T] ids

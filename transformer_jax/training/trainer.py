@@ -25,12 +25,12 @@ POLL = 0.1  # seconds
 
 
 class Programs:
-  """A compiled program for each shape of batch, in the order that they are given in.
+  """A compiled program for each shape of batch.
 
-  Other threads compile them while training begins: XLA gives up Python's lock
-  meanwhile, so updates go on, of shapes that have a program. Leaving it as a context
-  drops those that wait and waits for the others: a process must not end while XLA
-  compiles in it.
+  Other threads compile them, in the order of `shapes`, while training runs on the
+  shapes that have a program: XLA releases Python's lock. As a context manager it drops
+  at its end the programs that are not started and waits for the others, since a process
+  must not end while XLA compiles in it.
   """
 
   def __init__(
@@ -47,7 +47,6 @@ class Programs:
   def _compile(self, shape: batches.Shape) -> Callable:
     begin = time.monotonic()
     program = self._compile_for(shape)
-    platform.trim_memory()
     seconds = time.monotonic() - begin
     if seconds > 1:  # else it was kept from before
       done = 1 + sum(future.done() for future in self._futures.values())
@@ -153,7 +152,7 @@ class Trainer:
     Returns:
       The programs, which step() uses from now on; to be left as a context.
     """
-    # The first step gives up the memory of the arrays themselves.
+    # The first step donates the memory of the arrays themselves.
     compile_for = functools.partial(self._compile_for, without_data(state))
     self._programs = Programs(compile_for, shapes, say)
     return self._programs
@@ -220,13 +219,13 @@ class Trainer:
     If its program is still being compiled, it waits for that.
 
     Args:
-      state: given up: its memory is used for the new state.
+      state: it is donated: its memory becomes that of the new state.
       batch: this host's slices.
       stop: this host has to stop.
       save: this host has to save. Sums.requests are those of all hosts.
 
     Raises:
-      KeyError: the batch has a shape that was not given to compile().
+      KeyError: compile() has not had the shape of the batch.
     """
     inputs = self._inputs(batch.source, batch.target, stop, save)
     return self._programs[batch.shape](state, inputs)
