@@ -1,4 +1,4 @@
-"""Multi-head attention (section 3.2). layers.py has the glossary of axes."""
+"""Multi-head attention (section 3.2). layers.py explains the names of axes."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -16,7 +16,7 @@ Array = jax.Array | np.ndarray
 
 
 class KeyValues(NamedTuple):
-  """The keys and values of M positions for each head, to attend to."""
+  """The keys and values of each head at the M positions that queries attend to."""
 
   k: Float[Array, 'B H K M']
   v: Float[Array, 'B H M V']
@@ -25,10 +25,10 @@ class KeyValues(NamedTuple):
 def attention_weights(
   q: Float[Array, 'B T H K'], k: Float[Array, 'B H K M'], mask: Bool[Array, '#B #T M']
 ) -> Float32[Array, 'B H T M']:
-  """Returns softmax(Q K^T / sqrt(d_k)), the left factor of equation 1.
+  """Returns softmax(Q K^T / sqrt(d_k)): in equation 1, the factor before V.
 
   `mask` is True where a query may attend to a key. A query that may attend to no key
-  has uniform weights, not NaN.
+  gets equal weights for all keys, not NaN.
   """
   d_k = q.shape[-1]
   scores = ops.scores('bthk,bhkm->bhtm', q * d_k**-0.5, k)
@@ -41,9 +41,9 @@ class MultiHeadAttention(nnx.Module):
   head_i = Attention(Q W_i^Q, K W_i^K, V W_i^V), and by equation 1
   Attention(Q, K, V) = softmax(Q K^T / sqrt(d_k)) V.
 
-  A parameter holds the matrices of all heads: W^Q and W^K [D, H, K], W^V [D, H, V],
-  W^O [H, V, D]. The paper has no biases. With `biases` there are four vectors, as in
-  Marian's models.
+  Each parameter holds the matrices of all heads: W^Q and W^K [D, H, K], W^V [D, H, V],
+  W^O [H, V, D]. The paper has no biases. With `biases` each of the four products adds a
+  bias, as in Marian's models.
   """
 
   def __init__(
@@ -75,12 +75,12 @@ class MultiHeadAttention(nnx.Module):
     mask: Bool[Array, '#B #T M'],
     drop: Callable[[jax.Array], jax.Array] = lambda weights: weights,
   ) -> tuple[Float[Array, 'B T D'], Float32[Array, 'B H T M']]:
-    """Attends from the T positions of x to M positions.
+    """Attends from the T positions of x to the M positions of `memory`.
 
     Args:
-      memory: key_values() of those positions: of x itself in self-attention, of the
-        encoder's output in the decoder's cross-attention.
-      mask: True where a position of x may attend to one of the M.
+      memory: key_values() of x itself in self-attention, and of the encoder's output in
+        the decoder's cross-attention.
+      mask: True where a position of x may attend to a position of `memory`.
       drop: applies dropout to the weights before they multiply the values.
 
     Returns:
@@ -102,7 +102,7 @@ class MultiHeadAttention(nnx.Module):
   def _linear(
     self, x: Float[Array, 'B T I'], weight: nnx.Param, bias: nnx.Param | None
   ) -> Float[Array, 'B T O']:
-    """Returns x W + b, with the heads' axes of W taken as one."""
+    """Returns x W + b. The axes of heads in W are flattened into one."""
     b = None if bias is None else bias[...]
     return ops.linear(x, weight.get_value(), b, dtype=self.dtype)
 

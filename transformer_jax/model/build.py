@@ -1,4 +1,4 @@
-"""From a config to a model."""
+"""Builds the model that a config describes."""
 
 from typing import Any
 
@@ -13,12 +13,13 @@ from transformer_jax.model.transformer import Transformer
 
 Tree = Any
 
-# The most tokens of a source or target; attention's memory grows with their square.
+# The most tokens of a source or target in search; attention's memory grows with their
+# square.
 LONGEST = 512
 
 
 def transformer(config: ml_collections.ConfigDict) -> tuple[nnx.GraphDef, Tree]:
-  """Returns the model that a config describes: its graph, and fresh parameters."""
+  """Returns a config's model: its graph, and parameters initialized from its seed."""
   dtype = platform.training_dtype(config.dtype)
   initial = jax.jit(lambda: nnx.to_pure_dict(nnx.split(_build(config, dtype))[1]))
   return architecture(config)[0], initial()
@@ -30,8 +31,8 @@ def architecture(
   """Returns a config's graph, and its parameters' shapes and dtypes without values.
 
   Args:
-    backend: what its programs will be lowered for: 'cpu', 'gpu' or 'tpu'. None: what
-      JAX runs on.
+    backend: 'cpu', 'gpu' or 'tpu': the platform that programs will be compiled for.
+      None: the platform that JAX runs on.
   """
   graph, shapes = split(config, platform.training_dtype(config.dtype, backend), backend)
   return graph, nnx.to_pure_dict(shapes)
@@ -40,15 +41,18 @@ def architecture(
 def split(
   config: ml_collections.ConfigDict, dtype: jnp.dtype, backend: str | None = None
 ) -> tuple[nnx.GraphDef, nnx.State]:
-  """Returns the graph and the shapes of a model that multiplies in `dtype`."""
+  """Returns the graph, and the shapes of parameters, of a model that uses `dtype`.
+
+  Matrix products are computed in `dtype`.
+  """
   return nnx.split(nnx.eval_shape(lambda: _build(config, dtype, backend)))
 
 
 def longest_side(config: ml_collections.ConfigDict) -> int:
-  """Returns the most tokens, EOS included, that a search or a measurement takes.
+  """Returns the most tokens, with EOS, of a source or target outside of training.
 
-  That holds for source and target. Training takes up to `max_length`, which may be
-  more.
+  The limit holds in search and when dev perplexity is measured. Training takes up to
+  `max_length` tokens, which may be more.
   """
   if config.model.positions == 'learned':
     return min(LONGEST, config.model.max_positions)

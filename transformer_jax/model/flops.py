@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-# FLOPs are counted for sentences of so many tokens, source and target: about WMT14's
-# mean length.
+# Tokens of the source and of the target for which FLOPs are counted: about the mean
+# length in WMT14.
 SENTENCE = 30
 
 _SIZES = ('N', 'd_model', 'd_ff', 'h', 'd_k', 'd_v')
@@ -34,10 +34,10 @@ def parameters(model: Mapping[str, Any]) -> int:
 def flops_per_target_token(model: Mapping[str, Any], length: int = SENTENCE) -> int:
   """Returns the FLOPs of a model's matrix products per target token in training.
 
-  They are counted for pairs of `length` source and `length` target tokens. A product of
-  n multiply-adds is 2 n FLOPs, and the backward pass is two products for each of the
-  forward's. The softmax's product with all the target's vocabulary counts; looking
-  embeddings up does not.
+  It counts a pair of `length` source and `length` target tokens. A product of n
+  multiply-adds has 2 n FLOPs. The backward pass has two products for each product of
+  the forward pass. The product that makes the logits counts; the lookup of embeddings
+  does not.
   """
   N, d_model, d_ff, h, d_k, d_v = (int(model[name]) for name in _SIZES)
   tokens = int(model['target_vocab_size'] or model['vocab_size'])

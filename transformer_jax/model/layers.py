@@ -1,6 +1,6 @@
-"""The sub-layers and layers of section 3; attention.py has the attention.
+"""The sub-layers and layers of section 3, but for attention (attention.py).
 
-Axes, here and in every signature of the model (the tests check each call against them):
+Names of axes in every signature of the model (the tests check each call against them):
 
   B  sentences of a batch        D  d_model            W  vocabulary
   S  source positions            H  h, heads           I  inputs of a matrix
@@ -8,9 +8,9 @@ Axes, here and in every signature of the model (the tests check each call agains
   M  positions attended to       V  d_v                R  rows of a sentence: its beams
   N  layers of a stack                                 L  positions of a cache
 
-No layer has a mode. Dropout is an argument, and so is what decoding remembers of the
-positions before. `dtype` is that of the weights in products; a sub-layer's output has
-the dtype of its input.
+Layers have no mode for training or decoding. Dropout is an argument, and so is the
+cache of decoding. Products are computed in `dtype`, the dtype of the weights. A
+sub-layer's output has the dtype of its input.
 """
 
 import dataclasses
@@ -35,26 +35,26 @@ ACTIVATIONS = {'relu': jax.nn.relu, 'swish': jax.nn.silu}
 
 @dataclasses.dataclass(frozen=True)
 class Hyperparameters:
-  """The columns of Table 3 that make a model, and what other models have otherwise.
+  """The columns of Table 3 that define a model, and options of models not in the paper.
 
   Attributes:
     P_drop: rate of residual dropout (section 5.4).
     P_drop_attention: dropout rate of the attention weights; the paper's parser has it
       (section 6.3).
-    positions: 'sinusoid', or 'learned' (row E): a table for each stack.
-    max_positions: rows of these tables; not read for 'sinusoid'.
-    vocab_size: W, rows of the one matrix that embeds source and target and makes the
-      logits (section 3.4).
-    target_vocab_size: W if source and target have vocabularies of their own: that
-      matrix is then the target's, and the source has one of `vocab_size` rows. 0: they
-      share one.
+    positions: 'sinusoid' (section 3.5), or 'learned' (row E): encoder and decoder each
+      learn a table.
+    max_positions: rows of each learned table; ignored for 'sinusoid'.
+    vocab_size: rows of the source's embedding matrix. It is also the target's, and
+      makes the logits (section 3.4), if target_vocab_size is 0.
+    target_vocab_size: rows of the target's own embedding matrix, which then makes the
+      logits. 0: source and target share one vocabulary and one matrix.
     activation: of the feed-forward networks: 'relu', or 'swish' as in some of Marian's
       models.
     biases: whether attention and the logits have biases, as in Marian's models.
     norm_epsilon: is added to the variance in every LayerNorm.
 
   Raises:
-    UserError: `positions` or `activation` has none of these values.
+    UserError: `positions` or `activation` has another value.
   """
 
   N: int
@@ -104,14 +104,17 @@ def split_keys(keys: Key[Array, '*slices'], count: int) -> Key[Array, 'count *sl
 )
 @dataclasses.dataclass(frozen=True)
 class Dropout:
-  """Residual dropout: P_drop, and a key for each dropout site.
+  """Residual dropout (section 5.4) for the dropout sites of a stack.
 
-  A site is an index into `keys`. Without keys nothing is dropped. `attention_rate` is
-  P_drop_attention; the key for the weights of an attention is made of that for its
-  output.
+  A dropout site is one operation that drops elements, and an index into `keys`. If a
+  site has several keys, the rows of an input are cut into as many equal slices. Each
+  slice gets the same dropout as if it were computed alone.
 
-  A site may have a key for each of several slices. The rows of an input are then so
-  many equal slices, and each is dropped as it would be alone.
+  Attributes:
+    rate: P_drop.
+    keys: a random key, or a key for each slice, of each site. None: nothing is dropped.
+    attention_rate: P_drop_attention. The key of an attention's weights is derived from
+      the key of its output.
   """
 
   rate: float
@@ -119,9 +122,9 @@ class Dropout:
   attention_rate: float = 0.0
 
   def of_layers(self, layers: int, sites: int) -> list['Dropout']:
-    """Returns the Dropout of each layer, with the keys of its `sites` sites.
+    """Returns the Dropout of each layer, which has the keys of its `sites` sites.
 
-    These are the last keys. Those before them are for what comes before the layers.
+    The layers take the last keys. The keys before them are for the embeddings.
     """
     if self.keys is None:
       return [self] * layers
@@ -130,7 +133,7 @@ class Dropout:
     return [dataclasses.replace(self, keys=of_layer) for of_layer in keys]
 
   def of_attention(self, site: int) -> Callable[[jax.Array], jax.Array]:
-    """Returns a function that drops weights of the attention whose output is `site`."""
+    """Returns the dropout of an attention's weights; `site` is that of its output."""
     if self.keys is None or not self.attention_rate:
       return lambda weights: weights
     keys = _for_each_slice(lambda key: jax.random.fold_in(key, 1), self.keys[site])
@@ -138,7 +141,10 @@ class Dropout:
     return lambda weights: own(weights, 0)
 
   def __call__(self, x: Float[Array, '*shape'], site: int) -> Float[Array, '*shape']:
-    """Returns x with elements set to 0 at random, scaled to keep the expectation."""
+    """Returns x with random elements set to 0 and the others scaled up.
+
+    The scale keeps the expectation of each element.
+    """
     # 16 random bits decide on each element, so the rate is rounded to a 65536th.
     drop = round(self.rate * 65536)
     if self.keys is None or not drop:
@@ -237,7 +243,11 @@ class FeedForward(nnx.Module):
 
 
 def sinusoids(length: int, d_model: int) -> Float[np.ndarray, 'L D']:
-  """PE(pos, 2i) = sin(pos / 10000^(2i / d_model)), PE(pos, 2i+1) = its cosine."""
+  """Returns PE(pos, j) for `length` positions.
+
+  PE(pos, 2i) = sin(pos / 10000^(2i / d_model)), and PE(pos, 2i+1) is the cosine of the
+  same angle.
+  """
   pair = np.arange(d_model) // 2
   angle = np.arange(length)[:, None] / 10000.0 ** (2 * pair / d_model)
   even = np.arange(d_model) % 2 == 0
@@ -276,7 +286,7 @@ class EncoderLayer(nnx.Module):
 class DecoderLayer(nnx.Module):
   """Causal self-attention, attention to the encoder's output, feed-forward network.
 
-  Each is in an AddAndNorm.
+  Each of the three is in an AddAndNorm.
   """
 
   SITES = 3  # of dropout: the output of each sub-layer
@@ -321,9 +331,9 @@ class DecoderLayer(nnx.Module):
     """Returns the output at `position` for R rows of each sentence, and the new cache.
 
     Args:
-      cache: keys and values of the positions before. Those of row r at `position` are
-        written at index position * R + r of axis M.
-      visible: True where a row may attend to a position of the cache.
+      cache: keys and values of the earlier positions. The step writes those of row r at
+        index position * R + r of axis M.
+      visible: True where a row may attend to an index of axis M.
       memory: cross.key_values() of the encoder's output.
     """
     index = position * x.shape[1]
@@ -344,7 +354,10 @@ class DecoderLayer(nnx.Module):
   ) -> tuple[
     Float[Array, 'B T D'], Float32[Array, 'B H T M'], Float32[Array, 'B H T S']
   ]:
-    """The three sub-layers, from the keys and values of target and source."""
+    """Runs the three sub-layers, and returns the output and the attention weights.
+
+    `own` has the keys and values of the target, `memory` those of the source.
+    """
     drop = dropout.of_attention
     output, weights = self.attention(x, own, own_mask, drop(0))
     x = self.attention_norm(x, output, dropout, 0)

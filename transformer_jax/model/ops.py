@@ -1,13 +1,13 @@
 """The model's operations, each written plainly, as an accelerator runs it.
 
-A CPU needs some of them in another form, to be fast or to be right. ops_cpu.py has
-those under the same names, and `_on_cpu` puts them into programs for CPUs: it is the
-platform that a program is lowered for that decides, not what JAX runs on.
+On a CPU some of them need another form, to be fast or to be correct. ops_cpu.py has
+these forms under the same names. `_on_cpu` puts them into programs that are compiled
+for a CPU, even if JAX itself runs on an accelerator.
 
-Products multiply in the dtype of the weights, so float32 activations may meet bfloat16
-weights. Results have the activations' dtype; what goes into a softmax is float32.
+Products are computed in the dtype of the weights: float32 activations are cast to it.
+Results have the activations' dtype. Inputs of a softmax are float32.
 
-layers.py has the glossary of axes; C is a number of tokens to choose.
+layers.py explains the names of axes; C is the number of top tokens.
 """
 
 import dataclasses
@@ -27,7 +27,7 @@ Array = jax.Array | np.ndarray
 
 
 def _on_cpu(form: Callable) -> Callable:
-  """Has `form` compute the decorated operation in programs that run on a CPU."""
+  """Replaces the decorated operation by `form` in programs compiled for a CPU."""
 
   def decorate(plain: Callable) -> Callable:
     @jax.jit  # so that JAX traces both forms once for all layers
@@ -47,8 +47,8 @@ def _on_cpu(form: Callable) -> Callable:
 class Transposed:
   """A weight that is stored transposed: the axes of its outputs come first.
 
-  A product of few rows reads such a weight faster on a CPU. linear() takes it as it
-  takes any other.
+  A CPU reads such a weight faster in a product of few rows. linear() takes it like an
+  ordinary weight.
   """
 
   array: Array
@@ -61,9 +61,9 @@ def linear(
   *,
   dtype: DTypeLike,
 ) -> Float[Array, '*rows O']:
-  """Returns x W + b, multiplied in `dtype`.
+  """Returns x W + b; the product is computed in `dtype`.
 
-  W has I inputs; other axes of it, as there are for each head, are taken as one.
+  W may have several axes of outputs or inputs, such as heads. They are flattened.
   """
   if isinstance(weight, Transposed):
     product = _linear_transposed(x, _matrix(weight.array, (-1, x.shape[-1]), dtype))
@@ -94,7 +94,7 @@ def _linear_transposed(
 def repeat_rows(
   vector: Float[Array, ' O'], x: Float[Array, '*rows O']
 ) -> Float[Array, '*rows O']:
-  """Returns the vector in the shape of x: it is repeated in every row.
+  """Returns an array of x's shape that has the vector in every row.
 
   Its gradient is a sum over all rows, in the vector's own dtype.
   """
@@ -105,7 +105,7 @@ def add_bias(
   x: Float[Array, '*rows O'], bias: Float[Array, ' O']
 ) -> Float[Array, '*rows O']:
   """Returns x + b."""
-  # Cast after it is repeated: its gradient is then summed in float32.
+  # repeat_rows() comes before the cast, so that the gradient is summed in float32.
   return x + repeat_rows(bias, x).astype(x.dtype)
 
 
@@ -118,7 +118,7 @@ def scores(axes: str, q: Float[Array, '...'], k: Float[Array, '...']) -> jax.Arr
 def weighted_values(
   weights: Float[Array, 'B H T M'], v: Float[Array, 'B H M V']
 ) -> Float[Array, 'B H T V']:
-  """Returns each head's values, summed by the weights of attention (equation 1)."""
+  """Returns each head's weighted sum of values: weights times V in equation 1."""
   return jnp.einsum('bhtm,bhmv->bhtv', weights, v)
 
 
@@ -126,18 +126,17 @@ def weighted_values(
 def logits(
   x: Float[Array, '*rows D'], table: Float[Array, 'W D']
 ) -> Float32[Array, '*rows W']:
-  """Returns x E^T, of the embedding matrix E."""
+  """Returns x E^T, where E is the embedding matrix `table`."""
   rows = x.reshape(-1, x.shape[-1]).astype(table.dtype)
   product = _einsum_in_float32('nd,wd->nw', rows, table)
   return product.reshape(*x.shape[:-1], -1)
 
 
 def _einsum_in_float32(axes: str, a: Array, b: Array) -> jax.Array:
-  """einsum with a float32 result, whatever the operands' dtype.
+  """Returns an einsum in float32, whatever the operands' dtype.
 
-  Its gradient is rounded to the operands' dtype. JAX would leave it in float32 and make
-  the other operand float32 too, which an accelerator multiplies at half the speed or
-  less.
+  The backward pass rounds the incoming gradient to the operands' dtype. JAX alone would
+  compute its products in float32, which takes an accelerator at least twice as long.
   """
   if a.dtype == jnp.float32:
     return jnp.einsum(axes, a, b)
@@ -171,9 +170,9 @@ def smoothed_cross_entropy(
 ) -> tuple[Float32[Array, ''], Float32[Array, '']]:
   """Returns the label-smoothed and the plain cross-entropy of the logits x E^T + b.
 
-  Both are sums over the rows where `real` is True, in nats. training/loss.py has the
-  closed form; `epsilon` is epsilon_ls. Only the smoothed sum has a gradient. It takes
-  one pass over the logits, and nothing else of their size is kept for it.
+  Both are sums over the rows where `real` is True, in nats. `epsilon` is epsilon_ls.
+  training/loss.py has the formula. Only the smoothed sum has a gradient. The backward
+  pass reads the logits once, and keeps no other array of their size.
   """
   forms = ops_cpu.smoothed_cross_entropy, _smoothed_cross_entropy
   on_cpu, plain = (functools.partial(form, epsilon=epsilon) for form in forms)
@@ -194,7 +193,7 @@ def _smoothed_cross_entropy(x, table, bias, labels, real, epsilon):
 
 @jax.custom_vjp
 def _terms(logits, labels):
-  """Returns what a smoothed cross-entropy is made of: log sum exp z, z_true, sum z."""
+  """Returns log sum exp z, z_true and sum z, the terms of loss.py's formula."""
   true = jnp.take_along_axis(logits, labels[..., None], -1)[..., 0]
   return jax.nn.logsumexp(logits, -1), true, logits.sum(-1)
 
@@ -219,11 +218,12 @@ _terms.defvjp(_terms_forward, _terms_backward)
 def top_tokens(
   logits: Float32[Array, '*rows W'], count: int
 ) -> tuple[Float32[Array, '*rows C'], Int[Array, '*rows C'], Float32[Array, '*rows']]:
-  """Returns the `count` largest logits of each row, and log sum exp of all of them.
+  """Returns the top `count` logits of each row, their tokens, and log sum exp z.
 
-  Logits and tokens are those of lax.top_k: best first, and of equal logits the lower
-  token first. lax.top_k is slow for a whole row. So tokens are taken in groups of 128:
-  the `count` largest logits of a row lie in the `count` groups with the largest maxima.
+  log sum exp z is over all tokens. Logits and tokens equal those of lax.top_k: best
+  first, and the lower token first if logits are equal. lax.top_k is slow for a whole
+  row, so this divides the tokens into groups of 128. The `count` largest logits lie in
+  the `count` groups with the largest maxima.
   """
   forms = ops_cpu.top_tokens, _top_tokens
   on_cpu, plain = (functools.partial(form, count=count) for form in forms)

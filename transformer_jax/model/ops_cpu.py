@@ -1,14 +1,14 @@
 """The operations of ops.py in the forms that a CPU needs; ops.py alone imports them.
 
-XLA for CPUs has two libraries that multiply matrices. YNN takes products whose left
-side is as it is stored. The others are Eigen's, which has a fault: with as many threads
-as devices its products may be wrong (docs/eigen.md). So no left side is transposed
-here, nor in a gradient. Only YNN multiplies bfloat16 by the processor's own
-instructions, and XLA does all else faster in float32, so results are float32.
-docs/speed_tried.md has what the forms are worth.
+XLA for CPUs has two libraries that multiply matrices, YNN and Eigen. YNN computes
+products whose left matrix is not transposed; Eigen computes the others. Eigen has a
+fault: with as many threads as devices its products may be wrong (docs/eigen.md). So
+this file never transposes a left matrix, nor does a gradient. Only YNN uses the
+processor's instructions for bfloat16. Other operations are faster in float32, so
+results are float32. docs/speed_tried.md has the gain of each form.
 
-layers.py has the glossary of axes; here N are rows of any kind, W tokens, and P the
-chunks that rows are cut into.
+layers.py explains the names of axes. Here N is a number of rows, W of tokens, and P of
+chunks of rows.
 """
 
 import functools
@@ -40,10 +40,10 @@ def linear(
 
 @jax.custom_vjp
 def _product(a: Float[Array, 'N I'], b: Float[Array, 'I O']) -> Float32[Array, 'N O']:
-  """Returns a b, multiplied in b's dtype.
+  """Returns a b; the product is computed in b's dtype.
 
-  No product of its gradient has a transposed left side, which YNN would not take. a's
-  gradient is not rounded to b's dtype.
+  No product of its gradient has a transposed left matrix, which YNN does not take. The
+  gradient of `a` is not rounded to b's dtype.
   """
   return _matmul(a.astype(b.dtype), b)
 
@@ -60,10 +60,10 @@ def _product_backward(
 ) -> tuple[jax.Array, jax.Array]:
   a, b, of_dtype = residuals
   gradient = gradient.astype(b.dtype)
-  # YNN multiplies by a transposed right side faster than it is copied, in float32.
+  # In float32 YNN takes a transposed right matrix, which is faster than a copy.
   transposed_b = b.T if b.dtype == jnp.float32 else _transposed(b)
   towards_a = _matmul(gradient, transposed_b).astype(of_dtype.dtype)
-  if gradient.size + b.size < a.size:  # what is smaller is transposed
+  if gradient.size + b.size < a.size:  # transposes whichever is smaller
     towards_b = _transposed(_materialized(_matmul(_transposed(gradient), a)))
   else:
     towards_b = _matmul(_transposed(a), gradient)
@@ -76,7 +76,7 @@ _product.defvjp(_product_forward, _product_backward)
 def _as_rows(x: Float[Array, '*rows D'], dtype: DTypeLike) -> Float[Array, 'N D']:
   """Returns x as a matrix to multiply in `dtype`.
 
-  In bfloat16 it has two rows or more: YNN takes no vector.
+  In bfloat16 a single row gets a second row of zeros: YNN takes no vector.
   """
   rows = x.reshape(-1, x.shape[-1])
   missing = int(len(rows) == 1 and dtype == jnp.bfloat16)
@@ -104,8 +104,8 @@ _repeat_rows.defvjp(
 def _sum_of_rows(x: Float[Array, 'N O']) -> Float[Array, ' O']:
   """Returns x.sum(0); XLA alone would read one column after the other.
 
-  Blocks of rows, at most eight, are added first: XLA fuses this with what computes x.
-  A product with ones then adds the rows that are left.
+  It first adds blocks of rows, at most eight: XLA fuses this with the operation that
+  computes x. A product with ones then adds the remaining rows.
   """
   blocks = math.gcd(len(x), 8)
   folded = sum(x.reshape(blocks, -1, x.shape[1]))
@@ -122,21 +122,21 @@ def weighted_values(
 def logits(
   x: Float[Array, '*rows D'], table: Float[Array, 'W D']
 ) -> Float32[Array, '*rows W']:
-  """Returns x E^T; E would have to be copied to be the right side of a product."""
+  """Returns x E^T as (E x^T)^T: E^T as the right matrix would need a copy of E."""
   return _times_transposed(x, table)
 
 
 def linear_transposed(
   x: Float[Array, '*rows I'], weight: Float[Array, 'O I']
 ) -> Float[Array, '*rows O']:
-  """Returns x W^T; YNN would repack W in each product if it were the right side."""
+  """Returns x W^T as (W x^T)^T: YNN would repack a right matrix in each product."""
   return _times_transposed(x, weight).astype(x.dtype)
 
 
 def _times_transposed(
   x: Float[Array, '*rows I'], weight: Float[Array, 'O I']
 ) -> Float32[Array, '*rows O']:
-  """Returns x W^T as (W x^T)^T, so that W is the left side; stored as [O, rows]."""
+  """Returns x W^T as (W x^T)^T, so that W is the left matrix; stored as [O, rows]."""
   rows = _as_rows(x, weight.dtype).astype(weight.dtype)
   # The barrier: XLA would make one product x W^T of this.
   product = lax.optimization_barrier(_product(weight, _transposed(rows)))
@@ -146,8 +146,8 @@ def _times_transposed(
 def _transposed(x: Float[Array, 'N D']) -> Float[Array, 'D N']:
   """Returns x^T as a copy that XLA does not recognise as a transposition.
 
-  Before its other passes, XLA looks for operands with the layout of a transposition,
-  and casts them from bfloat16 to float32. Flattening x^T to a vector hides that layout.
+  XLA first casts operands that have the layout of a transposition from bfloat16 to
+  float32. Flattening x^T to a vector hides that layout.
   """
   if x.size * x.dtype.itemsize > CACHE:
     return _transposed_by_rows(x)
@@ -155,12 +155,12 @@ def _transposed(x: Float[Array, 'N D']) -> Float[Array, 'D N']:
 
 
 def _transposed_by_rows(x: Float[Array, 'N D']) -> Float[Array, 'D N']:
-  """Returns x^T, made of 16 rows at a time.
+  """Returns x^T; transposes 16 rows at a time.
 
-  XLA alone goes down one column after the other, and fetches a line of memory for each
+  XLA alone reads one column after the other, and fetches a line of memory for each
   element: base's embedding takes 163 ms instead of 37.
   """
-  # As integers: in bfloat16 XLA would make all of the result float32 for each 16 rows.
+  # As integers: XLA would cast the whole bfloat16 result to float32 for each 16 rows.
   bits = x.view('uint16') if x.dtype == jnp.bfloat16 else x
 
   def put(number: jax.Array, result: jax.Array) -> jax.Array:
@@ -180,10 +180,10 @@ def smoothed_cross_entropy(
   real: Bool[Array, '*rows'],
   epsilon: float,
 ) -> tuple[Float32[Array, ''], Float32[Array, '']]:
-  """Returns both sums, from the logits of a chunk of rows at a time.
+  """Returns ops.smoothed_cross_entropy(), computed for one chunk of rows at a time.
 
-  These logits stay in cache, unless the table is too large for that. The gradient is
-  made while they are in it, so no logits are kept for it.
+  A chunk's logits stay in the processor's cache, unless the table is too large. The
+  forward pass also computes their gradient, so it keeps no logits.
   """
   count, size = chunks(labels.size, *table.shape)
 
@@ -199,8 +199,8 @@ def smoothed_cross_entropy(
 
 def chunks(rows: int, tokens: int, width: int) -> tuple[int, int]:
   """Returns how many chunks the rows are cut into, and how many rows a chunk has."""
-  # Each chunk adds to the table's gradient, so the cache has to hold that too. If it
-  # cannot, a chunk is so large that its logits take the memory of that gradient.
+  # Each chunk adds to the table's gradient, so the cache must hold that too. If it
+  # cannot, a chunk has up to `width` rows: its logits are as large as that gradient.
   most = LOGITS // (4 * tokens) if 4 * tokens * width <= CACHE else width
   most = max(most // VECTOR, 1) * VECTOR
   if rows <= most:
@@ -219,7 +219,7 @@ def _summed(
   weights: Float32[Array, 'P N'],
   epsilon: float,
 ) -> tuple[Float32[Array, ''], Float32[Array, '']]:
-  """Returns the smoothed and the plain cross-entropy, summed with the rows' weights."""
+  """Returns the smoothed and the plain cross-entropy, weighted sums over all rows."""
 
   def add(sums: tuple, chunk: tuple) -> tuple[tuple, None]:
     rows = _rounded(chunk[0], table)
@@ -236,7 +236,7 @@ def _summed_forward(
   weights: Float32[Array, 'P N'],
   epsilon: float,
 ) -> tuple[tuple[jax.Array, jax.Array], tuple[jax.Array | None, ...]]:
-  """Also returns the gradient of the smoothed sum, by table, bias and x."""
+  """Returns both sums, and the smoothed sum's gradient by table, bias and x."""
   transposed_table = _transposed(table)
 
   def add(totals: tuple, chunk: tuple) -> tuple[tuple, jax.Array]:
@@ -244,7 +244,7 @@ def _summed_forward(
     sums, by_logits = _of_chunk(table, bias, rows, *chunk[1:], epsilon)
     by_table = _matmul(by_logits, rows)
     by_bias = None if bias is None else by_logits.astype(jnp.float32).sum(1)
-    # The barrier: XLA would make one product of this that transposes its left side.
+    # The barrier: XLA would make one product of this with a transposed left matrix.
     by_rows = lax.optimization_barrier(_matmul(transposed_table, by_logits)).T
     return _plus(totals, (sums, by_table, by_bias)), by_rows
 
@@ -274,7 +274,7 @@ def _of_chunk(
   weights: Float32[Array, ' N'],
   epsilon: float,
 ) -> tuple[tuple[jax.Array, jax.Array], Float[Array, 'W N']]:
-  """Returns both sums of some rows, and the smoothed one's gradient by the logits."""
+  """Returns both sums of a chunk, and the smoothed sum's gradient by its logits."""
   off = epsilon / (len(table) - 1)
   z = lax.optimization_barrier(_matmul(table, _transposed(x)))
   z = z if bias is None else z + bias[:, None]
@@ -305,14 +305,14 @@ def _rounded(x: Float[Array, 'N D'], table: Float[Array, 'W D']) -> Float[Array,
 
 
 def _materialized(x: Float[Array, 'N O']) -> Float[Array, 'N O']:
-  """Returns x, made once and stored row by row; XLA would choose for each use."""
+  """Returns x, computed once and stored row by row; XLA would decide for each use."""
   return lax.optimization_barrier(x.ravel()).reshape(x.shape)
 
 
 def top_tokens(
   logits: Float32[Array, '*rows W'], count: int
 ) -> tuple[Float32[Array, '*rows C'], Int[Array, '*rows C'], Float32[Array, '*rows']]:
-  """Returns the top tokens by groups, as ops.py does, of logits stored as [W, rows]."""
+  """Returns ops.top_tokens(), by groups, from logits stored as [W, rows]."""
   x = logits.reshape(-1, logits.shape[-1]).T  # as logits() has them in memory
   if len(x) <= GROUP * count:
     results = *lax.top_k(x.T, count), jax.nn.logsumexp(x, 0)

@@ -1,7 +1,6 @@
 """The Transformer of section 3: embeddings, stacks, logits, and one step of decoding.
 
-layers.py has the glossary of axes. Ids of 0 are padding, and masks are made of them
-here.
+layers.py explains the names of axes. Id 0 (PAD) is padding; the masks come from it.
 """
 
 from collections.abc import Callable
@@ -31,10 +30,10 @@ Tree = Any
 
 
 class AttentionWeights(NamedTuple):
-  """The weights of every layer and head, for each of the three attentions.
+  """The weights of every layer and head, for each of the three kinds of attention.
 
   In `decoder` and `cross`, row t is the position that predicts token t of the target.
-  Column t of `decoder` is the input at that position: token t - 1, or BOS if t is 0.
+  Column t of `decoder` is the input at position t: token t - 1, or BOS if t is 0.
   """
 
   encoder: Float32[Array, 'N B H S S']
@@ -43,10 +42,10 @@ class AttentionWeights(NamedTuple):
 
 
 class Outputs(NamedTuple):
-  """What a pass under teacher forcing gives. XLA computes what a program reads of it.
+  """The outputs of a pass under teacher forcing: the decoder reads the true target.
 
-  The logits are x E^T + b. The loss takes these factors, because a CPU makes the logits
-  of a few rows at a time.
+  The logits are x E^T + b. The loss takes x, E and b, because a CPU computes the logits
+  of a few rows at a time. XLA leaves out the outputs that a program does not read.
   """
 
   x: Float[Array, 'B T D']  # the decoder's output
@@ -60,7 +59,7 @@ class Outputs(NamedTuple):
 
 
 class Memory(NamedTuple):
-  """What all steps of decoding share: made once for a batch of sources."""
+  """Keys and values of the source, which all steps of decoding share."""
 
   layers: list[KeyValues]  # of each layer's cross-attention
   mask: Bool[Array, 'B 1 S']
@@ -69,15 +68,16 @@ class Memory(NamedTuple):
 class Cache(NamedTuple):
   """The key-value cache of decoding, for R rows (beams) of each sentence.
 
-  Keys and values stay where they were written. When hypotheses change rows only `slots`
-  does: slots[b, r, l] is the row whose key at position l belongs to row r.
+  Keys and values never move. When hypotheses move to other rows, only `slots` changes:
+  row r of sentence b uses the key and value that row slots[b, r, l] wrote at position
+  l.
   """
 
   slots: Int[Array, 'B R L']
   layers: list[KeyValues]  # M = L R: row r of position l is at l R + r
 
   def reorder(self, parents: Int[Array, 'B R']) -> 'Cache':
-    """Returns the cache in which row r is what row parents[r] was."""
+    """Returns the cache in which row r has the history of row parents[b, r]."""
     slots = jnp.take_along_axis(self.slots, parents[..., None], axis=1)
     return self._replace(slots=slots)
 
@@ -97,24 +97,24 @@ class Cache(NamedTuple):
 
 
 class SearchWeights(NamedTuple):
-  """A Transformer's parameters as a search takes them, made once for all batches."""
+  """A Transformer's parameters in the form that search takes, for all batches."""
 
   params: Tree
   table: Float[Array, 'W D']  # the embedding matrix in the dtype of products
 
 
 def search_weights(params: Tree, dtype: DTypeLike) -> SearchWeights:
-  """Prepares parameters for searches that multiply in `dtype`.
+  """Returns parameters for a search whose products are computed in `dtype`.
 
-  The layers' matrices are cast to that dtype. Those that Transformer.step() multiplies
-  by are stored transposed as well, since a step has few rows. Vectors, and the tables
-  of embeddings and positions, are copies in their own dtype.
+  It casts the layers' matrices to that dtype. It also transposes the matrices that
+  Transformer.step() multiplies by, since a step has few rows. It copies vectors, and
+  the tables of embeddings and positions, in their own dtype.
   """
 
   def prepare(path: tuple, x: Array) -> Array | ops.Transposed:
     names = [part.key for part in path]
     if x.ndim < 2 or names[-1].endswith(('embedding', 'positions')):
-      return jnp.copy(x)  # a training may give up its own to its next update
+      return jnp.copy(x)  # training's next update may overwrite the original
     x = x.astype(dtype)
     if names[0] != 'decoder' or names[-2:] in (['cross', 'key'], ['cross', 'value']):
       return x
@@ -135,19 +135,19 @@ def _logits(
 def _traced_once(method: Callable) -> Callable:
   """Jits a layer's method, so that JAX traces it once for all identical layers.
 
-  Otherwise, if the compiled programs are cached, tracing and differentiating the layers
-  takes most of the start-up time.
+  Otherwise tracing and differentiating the layers takes most of the start-up time, once
+  compiled programs are cached.
   """
   return jax.jit(lambda *inputs: method(*inputs))
 
 
 class Transformer(nnx.Module):
-  """Figure 1.
+  """The model of Figure 1.
 
   Args:
-    model: Table 3's columns and others.
-    dtype: of the weights in products; parameters stay float32.
-    activation_dtype: of what lies between products.
+    model: sizes and options.
+    dtype: in which products are computed; parameters stay float32.
+    activation_dtype: of the results of products, and of all sub-layers.
   """
 
   def __init__(
@@ -177,7 +177,9 @@ class Transformer(nnx.Module):
   # 3.4 Embeddings and softmax
 
   def _positional_encoding(self, stack: str, length: int) -> Float[Array, 'L D']:
-    """Returns PE(0), ..., PE(length - 1): sinusoids, or a stack's learned table.
+    """Returns PE(0), ..., PE(length - 1): sinusoids, or rows of a learned table.
+
+    `stack` is 'source' or 'target'; each has a table of its own.
 
     Raises:
       UserError: the table has fewer than `length` rows.
@@ -210,8 +212,8 @@ class Transformer(nnx.Module):
   ) -> tuple[Float[Array, 'B S D'], Float32[Array, 'N B H S S']]:
     """Returns the encoder's output for ids of source tokens, and attention's weights.
 
-    Without a dropout `key` nothing is dropped. Each of several keys is for an equal
-    slice of the sentences.
+    `key` is the random key of dropout. None: nothing is dropped. With several keys, the
+    batch is cut into as many equal slices, and each slice has its own key.
     """
     N, sites = len(self.encoder), EncoderLayer.SITES
     dropout = self._dropout(key, 1 + N * sites)
@@ -237,7 +239,8 @@ class Transformer(nnx.Module):
   ]:
     """Returns the decoder's output at each target position, and attentions' weights.
 
-    `target` is what shall come out. What goes in is that, shifted by one position.
+    `target` has the tokens to predict. The decoder's input is `target` shifted by one
+    position (section 3.1), with BOS first.
     """
     N, sites, T = len(self.decoder), DecoderLayer.SITES, target.shape[1]
     dropout = self._dropout(key, 1 + N * sites)
@@ -260,8 +263,7 @@ class Transformer(nnx.Module):
   ) -> Outputs:
     """Returns the outputs at each target position, under teacher forcing.
 
-    Without a dropout `key` nothing is dropped. Each of several keys is for an equal
-    slice of the sentences.
+    encode() explains `key`.
     """
     keys = (None, None) if key is None else split_keys(key, 2)
     encoder_output, encoder = self.encode(source, keys[0])
@@ -273,7 +275,7 @@ class Transformer(nnx.Module):
   # 6.1 Inference, one position at a time
 
   def precompute_cross_attention(self, source: Int[Array, 'B S']) -> Memory:
-    """Returns cross-attention's keys and values, and the mask that hides padding."""
+    """Encodes the source; returns cross-attention's keys, values and padding mask."""
     encoder_output, _ = self.encode(source)
     layers = [layer.cross.key_values(encoder_output) for layer in self.decoder]
     return Memory(layers, (source != PAD)[:, None])
@@ -295,9 +297,11 @@ class Transformer(nnx.Module):
     memory: Memory,
     table: Float[Array, 'W D'],
   ) -> tuple[Float32[Array, 'B R W'], Cache]:
-    """Returns the logits that follow `tokens` at `position`, and the new cache.
+    """Returns the logits of the token after `tokens`, and the new cache.
 
-    `table` is the embedding matrix as SearchWeights have it.
+    Args:
+      tokens: the decoder's input at `position`; BOS at position 0.
+      table: SearchWeights.table.
     """
     B, R, L = cache.slots.shape
     slots = cache.slots.at[:, :, position].set(jnp.arange(R))
