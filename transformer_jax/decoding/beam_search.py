@@ -1,8 +1,9 @@
 """Beam search (section 6.1), with the length penalty of Wu et al. 2016 (GNMT).
 
-It knows no model: a model is a function step(tokens, position, cache, memory).
+The search works with any model. It calls the model as a function step(tokens, position,
+cache, memory).
 
-Axes: B sentences, K beams, F hypotheses to return of a sentence, W tokens of the
+Axes: B sentences, K beams, F hypotheses to return for each sentence, W tokens of the
 vocabulary, L tokens of the longest output, C candidates.
 """
 
@@ -16,29 +17,30 @@ from jax import lax
 
 from transformer_jax.model import ops
 
-Memory = Any  # what all hypotheses of a sentence share: arrays [B, ...]
+Memory = Any  # arrays [B, ...] that all hypotheses of a sentence share
 
-# When a quarter of a batch is left, and that is so many sentences, it goes on without
-# the others. That needs a loop of its own, which takes time to compile.
+# When only a quarter of a batch's sentences are not done, the search continues with
+# these alone. That needs a second loop, which takes time to compile. So it happens only
+# if the quarter has at least so many sentences.
 FEWEST_ROWS = 8
 
 
 class Cache(Protocol):
-  """What a model remembers of the tokens so far: a pytree of arrays [B, ...]."""
+  """A model's state after the tokens so far: a pytree of arrays [B, ...]."""
 
   def reorder(self, parents: jax.Array) -> 'Cache':
-    """Returns the cache whose beam k is what beam parents[b, k] was; [B, K]."""
+    """Returns the cache in which beam k continues beam parents[b, k] ([B, K])."""
 
   def grow(self, length: int) -> 'Cache':
     """Returns the cache with room for `length` positions."""
 
 
 class Hypotheses(NamedTuple):
-  """F hypotheses of each sentence: first those that are finished, then those cut.
+  """F hypotheses of each sentence: first the finished ones, then those that were cut.
 
-  A hypothesis is finished if it ends in EOS, and cut if it met its sentence's limit
-  without. Both kinds stand best first. If a sentence has fewer than F hypotheses, the
-  others are PAD alone, with scores and log_probs of -inf.
+  A hypothesis is finished if it ends in EOS. It is cut if it reached its sentence's
+  limit without EOS. Each kind is sorted, best first. If a sentence has fewer than F
+  hypotheses, the other rows are all PAD, with scores and log_probs of -inf.
   """
 
   tokens: jax.Array  # [B, F, L] int32: without BOS, with EOS if finished, then PAD
@@ -78,30 +80,30 @@ def length_penalty(length: jax.Array | int, alpha: float) -> jax.Array | float:
 class Search:
   """A beam search; call it with a batch of sentences.
 
-  The score of a finished hypothesis Y is log P(Y) / lp(|Y|). Each step takes the C = 2K
-  best continuations of a sentence's K live hypotheses, so that K live on even if K of
-  them end. Those that end compete for the F best finished. With K = 1 only the best
-  continuation is taken. That is greedy search: alpha changes scores but no tokens.
+  The score of a finished hypothesis Y is log P(Y) / lp(|Y|). A live hypothesis is one
+  without EOS so far. Each step takes the C = 2K best continuations of a sentence's K
+  live hypotheses. So K of them stay live even if the other K end in EOS. The finished
+  hypotheses with the F best scores are kept. With K = 1 each step takes only the best
+  continuation. That is greedy search: alpha changes scores but no tokens.
 
   A sentence is done at its limit, or when none of its live hypotheses can become one of
-  the F best. Stopping then is exact, and no sentence's result depends on the others. Of
-  equal scores the shorter hypothesis comes first, then the one from the better beam,
-  then the one with the lower token. PAD and BOS are never generated. They count in the
-  softmax, so that log P is the model's own.
+  the F best. So stopping early never changes the result, and no sentence's result
+  depends on the others. If scores are equal, the shorter hypothesis comes first, then
+  the one from the better beam, then the one with the lower token. PAD and BOS are never
+  generated, but the softmax includes them: log P is the model's own.
 
   Attributes:
     step: takes tokens [B, K], their position [], a cache and a memory; returns the
       logits [B, K, W] of the next token, and the new cache. The first tokens are BOS,
       at position 0. It is also called with fewer sentences than a batch has.
-    cache_lengths: rising. A step attends to the whole cache, and few outputs are as
-      long as the longest may be. So the cache has cache_lengths[0] positions at first,
-      and grows to the next length when it is full. The last is L.
+    cache_lengths: sizes of the cache in positions, in rising order; the last is L. The
+      cache grows to the next size when it is full. A step attends to the whole cache,
+      so a small one saves time, and few outputs are as long as L.
     beam: K.
-    nbest: F, K at most. A search for fewer is over sooner.
-    alpha: of the length penalty.
-    mask: takes the state; returns what is added to the logits of the next token: 0 or
-      -inf [B, K, W]. Tokens with -inf are never generated, as PAD and BOS. None masks
-      no token.
+    nbest: F, K at most. A search with a smaller F ends sooner.
+    alpha: the exponent of the length penalty.
+    mask: takes the state; returns 0 or -inf [B, K, W], which is added to the logits of
+      the next token. Tokens with -inf are never generated. None: no mask.
   """
 
   step: Callable[..., tuple[jax.Array, Cache]]
@@ -119,8 +121,8 @@ class Search:
 
     Args:
       cache: empty, of cache_lengths[0] positions.
-      limits: [B], the most tokens of each sentence's output, EOS included, L at most; 0
-        for rows that pad a batch.
+      limits: [B], the most tokens of each sentence's output, EOS included, L at most. 0
+        for rows without a sentence, which fill up a batch.
     """
     state = self.start(cache, memory, limits)
     quarter = len(limits) // 4
@@ -136,7 +138,7 @@ class Search:
     return self.rank(state)
 
   def start(self, cache: Cache, memory: Memory, limits: jax.Array) -> State:
-    """Returns the first state: the first beam is the empty hypothesis, live."""
+    """Returns the first state: one live hypothesis, the empty one, in beam 0."""
     B, L = len(limits), self.cache_lengths[-1]
     limits = jnp.clip(limits, 0, L)
     empty = lambda count: jnp.full((B, count, L), self.pad, jnp.int32)
@@ -164,7 +166,10 @@ class Search:
     return lax.while_loop(goes_on, self.advance, state)
 
   def advance(self, state: State) -> State:
-    """One step: each live hypothesis grows by a token, if its sentence is not done."""
+    """Returns the state after one step.
+
+    Each live hypothesis grows by a token, unless its sentence is done.
+    """
     last = lax.dynamic_index_in_dim(
       state.live, jnp.maximum(state.position - 1, 0), axis=2, keepdims=False
     )
@@ -188,12 +193,12 @@ class Search:
     return state._replace(done=state.done | self.is_done(state))
 
   def next_tokens(self, state: State, logits: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Returns the best tokens to follow each beam, and their log probabilities.
+    """Returns the best next tokens of each beam, and their log probabilities.
 
-    Both are [B, K, P] for logits [B, K, W], P enough for C candidates. A token that may
-    not follow has -inf.
+    Both are [B, K, P] for logits [B, K, W]; P is large enough for C candidates. A token
+    that is not permitted has -inf.
     """
-    # C tokens of a beam are enough; PAD and BOS may be two more.
+    # C tokens of a beam are enough; PAD and BOS may be among the best and fall out.
     count = min(self.candidates + 2, logits.shape[2])
     logits = logits.astype(jnp.float32)
     best, tokens, normalizer = ops.top_tokens(logits, count)
@@ -204,11 +209,11 @@ class Search:
 
   @property
   def candidates(self) -> int:
-    """C."""
+    """C, the number of continuations that a step takes."""
     return 2 * self.beam if self.beam > 1 else 1
 
   def expand(self, state: State, tokens: jax.Array, log_probs: jax.Array) -> Candidates:
-    """Returns the C best continuations by next_tokens() of all beams."""
+    """Returns the C best continuations of all beams, from next_tokens()' results."""
     B, _, each = tokens.shape
     log_probs = (state.live_log_probs[..., None] + log_probs).reshape(B, -1)
     log_probs, best = lax.top_k(log_probs, self.candidates)
@@ -217,26 +222,28 @@ class Search:
     return Candidates(grown, log_probs, tokens == self.eos, parents)
 
   def keep_live(self, candidates: Candidates) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Returns the K best that have not ended: tokens, log_probs and parents."""
+    """Returns tokens, log_probs and parents of the K best candidates without EOS."""
     log_probs = jnp.where(candidates.ended, -jnp.inf, candidates.log_probs)
     log_probs, best = lax.top_k(log_probs, self.beam)
     tokens, parents = gather((candidates.tokens, candidates.parents), best)
     return tokens, log_probs, parents
 
   def keep_finished(self, state: State, candidates: Candidates) -> Hypotheses:
-    """Returns the F best by score of the finished and of the candidates that ended."""
+    """Returns the F finished hypotheses with the best scores, old and new ones."""
     log_probs = jnp.where(candidates.ended, candidates.log_probs, -jnp.inf)
     scores = log_probs / length_penalty(state.position + 1, self.alpha)
     ended = Hypotheses(candidates.tokens, scores, log_probs, log_probs > -jnp.inf)
-    # The old come first: top_k prefers the lower index, so an equal score is no gain.
+    # The old ones come first: top_k takes the lower index of equal scores, so an old
+    # hypothesis stays.
     both = _concatenate(state.finished, ended)
     return gather(both, lax.top_k(both.scores, self.nbest)[1])
 
   def is_done(self, state: State) -> jax.Array:
-    """[B] bool: at its limit, or no live hypothesis can become one of the F best.
+    """Returns [B] bool: at its limit, or no live hypothesis can reach the F best.
 
-    As a hypothesis grows, log P only falls and lp is monotone. So the best score that a
-    live hypothesis can reach is its present log P over the largest lp ahead of it.
+    As a hypothesis grows, log P never rises. So the best score that it can reach is its
+    present log P (at most 0), divided by the largest length penalty ahead of it. lp is
+    monotone, so that is the penalty of the next length or of the limit.
     """
     ahead = jnp.maximum(
       length_penalty(state.position + 1, self.alpha),
@@ -247,7 +254,7 @@ class Search:
     return at_limit | (state.finished.scores[:, -1] >= reachable)
 
   def rank(self, state: State) -> Hypotheses:
-    """Returns F hypotheses: the finished, then the live as cut, then none."""
+    """Returns F hypotheses: the finished, then the live ones as cut, then PAD rows."""
     penalty = length_penalty(state.limits, self.alpha)[:, None]
     cut = Hypotheses(
       tokens=state.live,
@@ -259,7 +266,7 @@ class Search:
     both = _concatenate(state.finished, cut)
     kind = jnp.where(both.finished, 0, jnp.where(both.log_probs > -jnp.inf, 1, 2))
     best = gather(both, jnp.argsort(kind, axis=1, stable=True)[:, : self.nbest])
-    # Without a hypothesis, a row holds what top_k took among equals of -inf.
+    # A row without a hypothesis has arbitrary tokens: top_k chose among equals of -inf.
     exists = (best.log_probs > -jnp.inf)[..., None]
     return best._replace(tokens=jnp.where(exists, best.tokens, self.pad))
 

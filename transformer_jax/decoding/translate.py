@@ -1,4 +1,4 @@
-"""From lines to translations: batches, beam search, and text again (section 6.1)."""
+"""Translates lines of text: makes batches, searches, decodes ids (section 6.1)."""
 
 import codecs
 import os
@@ -31,18 +31,20 @@ from transformer_jax.model.transformer import SearchWeights, search_weights
 
 Tree = Any
 
-# Lines that are translated and written together: no more are lost at an interruption.
+# Lines that are translated and written together: an interruption loses no more.
 TOGETHER = 10_000
-MOMENT = 0.1  # seconds without a new line on stdin until those that came are translated
+MOMENT = 0.1  # seconds; after such a pause on stdin the lines so far are translated
 
-# Source lengths that searches are compiled for, EOS counted. A longer source is cut.
+# Lengths in tokens, with EOS, that sources are padded to. A search is compiled for
+# each. A longer source is cut.
 SOURCE_LENGTHS = (16, 32, 64, 128, 256, build.LONGEST)
 
 
 def source_length(needed: int, longest: int) -> int:
-  """The length that a batch is padded to whose longest source has `needed` tokens.
+  """Returns the length to pad a batch to.
 
-  `longest` is the most that the model takes.
+  `needed` is the number of tokens of its longest source, `longest` the most tokens that
+  the model takes.
   """
   return min(n for n in (*SOURCE_LENGTHS, longest) if n >= needed)
 
@@ -53,17 +55,17 @@ class Hypothesis(NamedTuple):
   text: str  # in one line, as the task finishes it
   score: float  # log P / length penalty, in nats; 0 for an empty line
   tokens: list[int]  # with EOS, unless it was cut at its limit
-  repairs: Mapping[str, int] = {}  # how often the text was mended, see Task.finish
+  repairs: Mapping[str, int] = {}  # counts of repairs to the text, see Task.finish
 
 
 class Translator:
   """Translates sentences by beam search.
 
-  Sentences are sorted by length, cut into batches of few shapes, and put back in
-  order. A line without words is not searched; the model's output for it is ''.
+  It sorts sentences by length, makes batches of few shapes, and returns translations in
+  the sentences' order. A line without words is not searched; its translation is ''.
 
   Attributes:
-    dtype: in which matrices are multiplied.
+    dtype: in which matrix products are computed.
     cut_sources: how many sentences were longer than the model can take, and cut.
     cut_outputs: how many best hypotheses met their length limit before EOS.
   """
@@ -75,7 +77,7 @@ class Translator:
     vocabularies: Vocabularies,
     params: Tree,
   ):
-    """`params` are as a checkpoint has them, in float32."""
+    """Takes `params` in float32, as a checkpoint has them."""
     self._config, self._vocabularies = config, vocabularies
     self.dtype = platform.decoding_dtype(config.decode_dtype)
     self._graph, _ = build.split(config, self.dtype)
@@ -92,7 +94,7 @@ class Translator:
     self._searches: dict[tuple[int, int], Callable] = {}
 
   def use(self, params: Tree) -> None:
-    """Translates with other parameters from now on; nothing is compiled again."""
+    """Replaces the parameters; nothing is compiled again."""
     self._weights = replicate_read_only(self._prepare(params))
 
   def translate(
@@ -101,16 +103,20 @@ class Translator:
     nbest: int,
     progress: Callable[[Iterable], Iterable] = iter,
   ) -> list[list[Hypothesis]]:
-    """At most `nbest` hypotheses of each sentence, best first.
+    """Returns at most `nbest` hypotheses of each sentence, best first.
 
-    A search for the best alone is over sooner than one for several. `nbest` is the
-    config's `beam` at most. `progress` wraps the batches.
+    Args:
+      nbest: at most the config's `beam`. A search for the best alone ends sooner.
+      progress: wraps the iterable of batches, to show progress.
+
+    Raises:
+      UserError: no hypothesis of a sentence has a finite score.
     """
     lines = [self._task.read(sentence) for sentence in sentences]
     ids = [self._ids(line) for line in self._vocabularies.source.encode(lines)]
     results = [[self._finish(s, '', 0.0, [])] for s in sentences]
     order = [i for i in sorted(range(len(ids)), key=lambda i: -len(ids[i])) if ids[i]]
-    before: tuple | None = None  # the batch that the devices work on
+    before: tuple | None = None  # the batch that the devices are searching
     for length, rows, batch in progress(list(self._batches(ids, order))):
       source = token_files.padded([ids[i] for i in batch], rows, length)
       sizes = np.zeros(rows, np.int32)
@@ -118,7 +124,7 @@ class Translator:
         size = self._task.constraint.size
         sizes[: len(batch)] = [size(sentences[i]) for i in batch]
       wait = self._search(length, nbest)(self._weights, source, sizes)
-      if before is not None:  # its words are read while the devices work on this one
+      if before is not None:  # is decoded to text while the devices search this one
         self._collect(*before, sentences, results)
       before = batch, wait
     if before is not None:
@@ -126,7 +132,7 @@ class Translator:
     return results
 
   def warm_up(self, nbest: int) -> None:
-    """Compiles the search for short sentences, by one that is not counted as cut."""
+    """Translates a word to compile the search of short sentences; counts no cuts."""
     counted = self.cut_sources, self.cut_outputs
     self.translate(['a'], nbest)
     self.cut_sources, self.cut_outputs = counted
@@ -138,14 +144,14 @@ class Translator:
     sentences: Sequence[str],
     results: list[list[Hypothesis]],
   ) -> None:
-    """Waits for the search of a batch, and puts its hypotheses into the results."""
+    """Waits for a batch's search, and writes its hypotheses into `results`."""
     arrays = wait()
     self.cut_outputs += int((~arrays.finished[: len(batch), 0]).sum())
     for row, i in enumerate(batch):
       results[i] = self._hypotheses(sentences[i], *(array[row] for array in arrays))
 
   def cuts(self) -> Iterable[str]:
-    """Yields sentences for a user on what was cut so far."""
+    """Yields messages that count the lines and translations that were cut so far."""
     if self.cut_sources:
       yield f'{self.cut_sources} lines were cut: too long'
     if self.cut_outputs:
@@ -158,7 +164,10 @@ class Translator:
     return [*ids, EOS] if ids else []
 
   def _batches(self, ids: list[list[int]], order: list[int]) -> Iterable[tuple]:
-    """Each batch's source length, rows and sentences; `order` starts at the longest."""
+    """Yields each batch's source length, number of rows, and sentences' indices.
+
+    `order` has the indices of sentences, longest first.
+    """
     start, before = 0, None
     while start < len(order):
       needed = len(ids[order[start]])
@@ -179,8 +188,8 @@ class Translator:
       )
       most = min(length + extra, self._output)
 
-      # A step looks through the whole cache, and few translations are longer than their
-      # source's bucket. So start small.
+      # A step attends to the whole cache, and few translations are longer than the
+      # padded source. So the cache starts small.
       lengths = sorted({min(size, most) for size in (length // 2, length, most)})
 
       def mask(state: State) -> jax.Array:
@@ -239,9 +248,10 @@ class Translator:
 
 
 def split_lines(content: bytes) -> list[str]:
-  """The lines of a text, which end at LF alone; the last may lack its LF.
+  """Returns the lines of a text. Only LF ends a line; the last line may lack it.
 
-  Bytes that are not UTF-8 become U+FFFD, so that no line is lost; stderr tells of it.
+  Bytes that are not UTF-8 become U+FFFD, so that no line is lost. A message on stderr
+  counts such lines.
   """
   lines = content.removeprefix(codecs.BOM_UTF8).split(b'\n')
   return _decode(lines if lines[-1] else lines[:-1])
@@ -252,19 +262,19 @@ def _decode(lines: Sequence[bytes]) -> list[str]:
   damaged = sum(text.encode() != line for text, line in zip(texts, lines, strict=True))
   if damaged:
     print(f'lines with bytes that are not UTF-8: {damaged:,}', file=sys.stderr)
-  # NUL would end a string for SentencePiece; CR is the rest of a CRLF.
+  # SentencePiece would stop at NUL. A CR at the end is part of a CRLF.
   return [text.removesuffix('\r').replace('\x00', ' ').strip() for text in texts]
 
 
 def line_batches(path: pathlib.Path) -> Iterator[list[str]]:
-  """Yields a text's lines, at most TOGETHER at once, as split_lines() has them.
+  """Yields lists of at most TOGETHER lines of a text, decoded as by split_lines().
 
   Args:
-    path: of a file, plain or compressed; '-' is stdin, whose lines are yielded as soon
-      as no more come for a MOMENT.
+    path: a file, plain or compressed. '-' is stdin: after a pause of MOMENT seconds it
+      yields the lines so far.
   """
   waiting: list[bytes] = []
-  parts: list[bytes] = []  # of a line whose LF has not come yet
+  parts: list[bytes] = []  # of the last line, whose LF has not been read yet
   mark = codecs.BOM_UTF8  # what the next line may begin with
   for block in _stdin_blocks() if str(path) == '-' else text.read_blocks(path):
     first, *others = block.split(b'\n')
@@ -282,7 +292,7 @@ def line_batches(path: pathlib.Path) -> Iterator[list[str]]:
 
 
 def _stdin_blocks() -> Iterator[bytes]:
-  """Yields what comes on stdin, and b'' whenever nothing has come for a MOMENT."""
+  """Yields blocks of bytes from stdin, and b'' after each pause of MOMENT seconds."""
   with files.named(pathlib.Path('stdin')):
     descriptor, has_paused = sys.stdin.fileno(), True
     while True:
@@ -297,10 +307,10 @@ def _stdin_blocks() -> Iterator[bytes]:
 def output_lines(
   translations: Iterable[list[Hypothesis]], nbest: int, scores: bool, first: int
 ) -> Iterator[str]:
-  """A line for each hypothesis.
+  """Yields a line for each hypothesis.
 
-  If `nbest` is above 1, it starts with its sentence's number, counted from `first`, and
-  a tab. With `scores`, the hypothesis's score and a tab follow.
+  If `nbest` is above 1, a line starts with the sentence's number and a tab; numbers
+  start at `first`. With `scores`, the hypothesis's score and a tab follow.
   """
   for number, hypotheses in enumerate(translations, first):
     for hypothesis in hypotheses:

@@ -1,9 +1,11 @@
-"""Label-smoothed cross-entropy (section 5.4) in closed form: no one-hot is built.
+"""Label-smoothed cross-entropy (section 5.4).
 
-The smoothed target puts 1 - epsilon on the true word and epsilon / (W - 1) on every
-other one, as the paper's code did. Its cross-entropy with softmax(z) is
+The target distribution gives the true token probability 1 - epsilon, and every other
+token epsilon / (W - 1), as the paper's code did. Its cross-entropy with softmax(z) is
 
   log sum exp z - (1 - epsilon) z_true - epsilon / (W - 1) (sum z - z_true)
+
+where z are the logits of a position. So no target distribution is stored.
 """
 
 import jax
@@ -20,16 +22,17 @@ Array = jax.Array | np.ndarray
 def cross_entropy(
   outputs: Outputs, labels: Int[Array, '*positions'], epsilon: float
 ) -> tuple[Float32[Array, ''], Float32[Array, '']]:
-  """Sums over the positions whose label is not PAD, in nats.
+  """Returns two cross-entropies in nats, summed over positions with a label.
 
   Args:
-    outputs: what the logits are made of. A CPU makes a few rows of them at a time.
-    labels: ids, below W. One beyond would silently become NaN or a neighbour.
+    outputs: of the model; the logits are computed from them here.
+    labels: ids below W of the true tokens; PAD at positions without a label. An id of W
+      or more is not noticed: the loss becomes NaN or that of another token.
     epsilon: epsilon_ls.
 
   Returns:
-    The smoothed cross-entropy, which is what is trained on and has the gradient, and
-    the unsmoothed one, which perplexity is made of and has none.
+    The smoothed cross-entropy, which training minimizes, and the plain one, from which
+    perplexity is computed. The plain one has no gradient.
   """
   factors = outputs.x, outputs.table, outputs.bias
   return ops.smoothed_cross_entropy(*factors, labels, labels != PAD, epsilon)

@@ -13,7 +13,7 @@ Schedule = Callable[[jax.Array | int], jax.Array]
 def learning_rate(config: ml_collections.ConfigDict) -> Schedule:
   """Returns Equation 3 times the config's rate_factor.
 
-  optax counts updates from 0, the paper counts steps from 1.
+  The schedule takes optax's count of updates, from 0; the paper counts steps from 1.
   """
   scale = config.rate_factor * config.model.d_model**-0.5
   warmup_steps = config.warmup_steps
@@ -26,6 +26,9 @@ def learning_rate(config: ml_collections.ConfigDict) -> Schedule:
 
 
 def adam(config: ml_collections.ConfigDict) -> optax.GradientTransformation:
-  """Returns Adam as section 5.3 has it: epsilon is added to the root, not within it."""
+  """Returns Adam (section 5.3) with the rate of Equation 3.
+
+  epsilon is added to the square root of the second moment, not inside the root.
+  """
   rate = learning_rate(config)
   return optax.adam(rate, config.adam_b1, config.adam_b2, config.adam_epsilon)

@@ -22,13 +22,14 @@ class TrainState(NamedTuple):
 
 
 class StepInput(NamedTuple):
-  """The slices of a batch that one device or one host computes, and their extras."""
+  """The slices of a batch that one device or one host computes."""
 
   source: jax.Array  # [slices, B, S] ids
   target: jax.Array  # [slices, B, T] ids
-  # 1 where the slice's host has to stop, and to save. The step sums them for all hosts.
+  # Two flags, 1 if the slice's host asks all hosts to stop, or to save. The step sums
+  # them, so that every host learns of them after the same step.
   requests: jax.Array  # [slices, 2]
-  # Of the run's dropout. As an input, so that all seeds share one compiled program.
+  # The run's seed, for dropout. An input, so that all seeds share a compiled program.
   seed: jax.Array  # [slices]
 
 
@@ -39,8 +40,8 @@ class Sums(NamedTuple):
   negative_log_likelihood: jax.Array  # nats
   tokens: jax.Array
   gradient_norm: jax.Array
-  skipped: jax.Array  # 1 if the state was left as it is, see train_step
-  requests: jax.Array  # [2], of how many slices the hosts have to stop, and to save
+  skipped: jax.Array  # 1 if the update was skipped, see train_step
+  requests: jax.Array  # [2]: StepInput.requests summed over all slices
 
 
 def train_step(
@@ -54,20 +55,21 @@ def train_step(
 ) -> tuple[TrainState, Sums]:
   """Returns the state after one update, from this device's slices of the batch.
 
-  Loss and gradient are summed over the slices of all devices and divided by the
-  batch's count of target tokens. Dropout keys are (seed, step, slice). So the update
-  depends neither on how many devices there are, nor on how many slices a device
-  computes at once.
+  The gradient is summed over the slices of all devices and divided by the batch's
+  number of target tokens. Dropout depends on seed, step and slice alone. So the update
+  depends neither on the number of devices, nor on how many slices a device computes at
+  once.
 
-  If the loss or the gradient's norm is not finite, parameters and optimizer state stay
-  as they are. Otherwise Adam's update is finite at every rate that runs.config
-  allows. `step` rises in both cases, because it also says which batch is next.
+  If the loss or the gradient's norm is not finite, the update is skipped: parameters
+  and optimizer state do not change. Otherwise Adam's update is finite at every rate
+  that runs.config allows. `step` rises in both cases, because it also chooses the next
+  batch.
 
   Args:
     state: the same on every device.
     graph: the model without its parameters.
     transform: the optimizer.
-    epsilon_ls: of label smoothing (section 5.4).
+    epsilon_ls: the epsilon of label smoothing (section 5.4).
     at_once: how many slices a device computes at once; it divides their number.
   """
   each = len(inputs.source)
@@ -94,9 +96,9 @@ def train_step(
   sums = _sum_over(gradient_of, *map(group, slices))
   sums, requests = sum_over_devices((sums, inputs.requests.sum(0)))
   gradient, smoothed, plain, tokens = sums
-  # The norm is that of the undivided sum, so that XLA can make the mean in Adam's pass.
-  # If a square overflows, the norm is infinite and the update is skipped. So Adam's
-  # averages of squares stay finite.
+  # The norm is taken before the division by `tokens`, so that XLA can divide in the
+  # pass over the arrays that Adam makes. If a square overflows, the norm is infinite
+  # and the update is skipped. So Adam's averages of squares stay finite.
   norm = optax.global_norm(gradient) / tokens
   finite = jnp.isfinite(norm) & jnp.isfinite(smoothed)
 
@@ -107,7 +109,7 @@ def train_step(
     updates, opt_state = transform.update(mean, opt_state, params)
     return optax.apply_updates(params, updates), opt_state
 
-  # A branch and no selection: XLA then updates in place, in half the passes.
+  # cond and not where: XLA then updates in place, with half as many passes.
   keep = lambda params, opt_state: (params, opt_state)
   params, opt_state = jax.lax.cond(finite, update, keep, state.params, state.opt_state)
   return TrainState(state.step + 1, params, opt_state), Sums(
