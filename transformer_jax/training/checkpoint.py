@@ -68,11 +68,11 @@ class Writer:
       best: returns the step of the best checkpoint, or None.
 
     Raises:
-      OSError: nothing can be written there.
+      UserError: no checkpoint can be written there.
     """
     self._folder, self._saved = folder.absolute(), saved
     self._step: int | None = None  # of the checkpoint that is being written
-    files.writable(self._folder)
+    self._try()
     shutil.rmtree(self._folder / DELETED, ignore_errors=True)
     kept = policies.LatestN(1), policies.EveryNSteps(every, max_to_keep=keep)
     self._manager = ocp.CheckpointManager(
@@ -88,6 +88,21 @@ class Writer:
         async_options=ocp.AsyncOptions(post_finalization_callback=self._add_manifest),
       ),
     )
+
+  def _try(self) -> None:
+    """Writes a checkpoint of one number and deletes it, before hours of training."""
+    trial = self._folder / 'trial'
+    try:
+      str(self._folder).encode()  # TensorStore takes no name that is not UTF-8
+      self._folder.mkdir(parents=True, exist_ok=True)
+      with ocp.StandardCheckpointer(multiprocessing_options=ALONE) as writer:
+        writer.save(trial, {'x': np.zeros(1)}, force=True)
+      shutil.rmtree(trial)
+    except (OSError, ValueError) as error:
+      raise UserError(
+        f'{self._folder}: no checkpoint can be written there ({error}): give another '
+        '--workdir'
+      ) from error
 
   def __enter__(self) -> 'Writer':
     return self
