@@ -56,6 +56,20 @@ def test_xla_knows_the_flags_that_are_set():
   ]
 
 
+def test_a_flag_that_xla_lacks_is_left_out(
+  tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys
+):
+  """A jaxlib without YNN: XLA would end the process at that flag."""
+  wait = 'xla_cpu_collective_call_terminate_timeout_seconds'
+  (tmp_path / 'libjax_common.so').write_bytes(b'\0\xff' + wait.encode() + b'\0')
+  monkeypatch.setattr(platform.jaxlib, '__file__', str(tmp_path / '__init__.py'))
+  monkeypatch.setenv('XLA_FLAGS', '')
+  platform.set_cpu_flags()
+  assert os.environ['XLA_FLAGS'] == f'--{wait}=86400'
+  (line,) = capsys.readouterr().err.splitlines()
+  assert 'has no flag xla_cpu_experimental_ynn_fusion_type: it is left out' in line
+
+
 @pytest.mark.parametrize(
   ('variable', 'value', 'said'),
   [
