@@ -1,6 +1,7 @@
 """What the devices compute of a batch, and what they tell each other."""
 
 import pathlib
+import types
 
 import jax
 import numpy as np
@@ -16,6 +17,7 @@ from toy.steps import (
 from transformer_jax.data.batches import train_batches
 from transformer_jax.machine.devices import (
   Devices,
+  compile_if_it_fits,
   replicate,
   replicate_read_only,
 )
@@ -87,6 +89,37 @@ def test_nothing_moves_unasked(tmp_path: pathlib.Path, monkeypatch):
   source = ours.devices.split((ours.batches.batch(0).source,))[0]
   program = ours.lower(state, ours.batches.shapes[0], 1).compile()
   assert source.sharding == program.input_shardings[0][1][0]
+
+
+class Needs:
+  """Stands for a lowered program and what XLA tells of it."""
+
+  argument_size_in_bytes, output_size_in_bytes, alias_size_in_bytes = 30, 40, 25
+
+  def __init__(self, temporary: int = 0, error: Exception | None = None):
+    self.temp_size_in_bytes, self._error = temporary, error
+
+  def compile(self) -> 'Needs':
+    if self._error is not None:
+      raise self._error
+    return self
+
+  def memory_analysis(self) -> 'Needs':
+    return self
+
+
+def test_a_program_that_needs_too_much_memory_is_not_taken(
+  monkeypatch: pytest.MonkeyPatch,
+):
+  fits = lambda *needs: compile_if_it_fits(Needs(*needs)) is not None
+  assert fits(10**15)  # a CPU does not tell
+  device = types.SimpleNamespace(memory_stats=lambda: {'bytes_limit': 200})
+  monkeypatch.setattr(jax, 'local_devices', lambda: [device])
+  assert fits(135) and not fits(136)  # 30 + 40 - 25 + 135 is nine tenths
+  error = jax.errors.JaxRuntimeError
+  assert not fits(0, error('RESOURCE_EXHAUSTED: Ran out of memory in memory space hbm'))
+  with pytest.raises(error, match='INTERNAL'):
+    fits(0, error('INTERNAL: no kernel'))
 
 
 def test_devices_of_a_cpu_read_the_same_memory():

@@ -110,6 +110,19 @@ def test_no_place_for_compiled_programs_ends_nothing(
   assert 'compiled programs are not kept (' in capsys.readouterr().err
 
 
+def test_several_processes_on_gpus_share_or_keep_nothing(
+  tmp_path: pathlib.Path, monkeypatch, nothing_is_kept, capsys
+):
+  """One would find its program where the others do not, and they would wait for it."""
+  monkeypatch.setenv('XDG_CACHE_HOME', str(tmp_path))
+  monkeypatch.setattr(platform.hosts, 'joined', lambda: True)
+  monkeypatch.setattr(platform.hosts, 'count', lambda: 2)
+  monkeypatch.setattr(jax, 'default_backend', lambda: 'gpu')
+  platform.use_compilation_cache()
+  assert not nothing_is_kept and not [*tmp_path.iterdir()]
+  assert 'JAX_COMPILATION_CACHE_DIR' in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
   ('cores', 'slices', 'count'), [(1, 8, 1), (6, 8, 4), (64, 8, 8), (3, 2, 2)]
 )

@@ -180,6 +180,17 @@ def test_where_none_is_whole_nothing_begins_anew(folder: pathlib.Path, capsys):
   assert checkpoint.restore_newest(folder / 'nowhere', *trees(9)) is None
 
 
+def test_what_cannot_be_read_is_not_taken_for_damaged(folder: pathlib.Path):
+  """An error of the disk is named; no checkpoint is passed over or renamed."""
+  path = files(folder, 3)[-1]
+  path.unlink()
+  path.symlink_to('/proc/self/mem')  # Linux answers a read of its start with EIO
+  with pytest.raises(OSError, match='Input/output error') as caught:
+    checkpoint.restore_newest(folder, *trees(9))
+  assert str(path) in str(caught.value)
+  assert names(folder) == ['1', '2', '3']
+
+
 # Another model
 
 

@@ -9,6 +9,7 @@ import pathlib
 from collections.abc import Callable
 from typing import Any
 
+import ml_collections
 import numpy as np
 import pytest
 
@@ -20,7 +21,7 @@ from transformer_jax.machine import files, hosts
 from transformer_jax.machine.errors import UserError
 from transformer_jax.machine.signals import EXIT_CODE, Interruption
 from transformer_jax.runs.metrics import best_step
-from transformer_jax.runs.run import Run
+from transformer_jax.runs.run import Run, chosen_steps
 from transformer_jax.training import checkpoint, loop
 from transformer_jax.training.metrics import Log
 from transformer_jax.training.step import Sums, TrainState
@@ -211,6 +212,21 @@ def test_one_of_several_hosts_does_not_stop_alone(tmp_path: pathlib.Path, monkey
   assert trainer.requests[:5] == [(False, False)] * 4 + [(True, False)]
   assert kept.steps == [4, 6] and kept.end.code == EXIT_CODE
   assert [r['step'] for r in records if 'dev_perplexity' in r] == [4]
+
+
+def test_minutes_add_copies_that_are_never_averaged(
+  tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+):
+  """Here every step asks to be saved, which is read one step late."""
+  assert loop.SAFETY_MINUTES == 10
+  monkeypatch.setattr(loop, 'SAFETY_MINUTES', 0)
+  kept, _ = looped(tmp_path, Counter(8), Interruption())
+  assert kept.steps == [2, 4, 6, 8]
+  for step in kept.steps:
+    (tmp_path / 'checkpoints' / str(step)).mkdir(parents=True)
+    (tmp_path / 'checkpoints' / str(step) / checkpoint.MANIFEST).touch()
+  config = ml_collections.ConfigDict({'checkpoint_every_steps': EVERY})
+  assert chosen_steps(Run(tmp_path), config, 3, None) == [4, 8]
 
 
 # What goes wrong

@@ -112,7 +112,7 @@ def sync(path: pathlib.Path) -> None:
 
 def sha256(path: pathlib.Path) -> str:
   """Returns the sha256 sum of a file's bytes, in hexadecimal."""
-  with path.open('rb') as file:
+  with named(path), path.open('rb') as file:
     return hashlib.file_digest(file, 'sha256').hexdigest()
 
 

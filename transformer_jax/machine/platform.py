@@ -94,7 +94,7 @@ def _set_xla_flag(flag: str) -> None:
 
 
 def _xla_knows(name: str) -> bool:
-  """Tells whether jaxlib's library of XLA has this word; XLA lists its flags nowhere."""
+  """Tells whether jaxlib's XLA has this word: it has no list of its flags."""
   for library in pathlib.Path(jaxlib.__file__).parent.glob('libjax_common*'):
     with library.open('rb') as file:
       with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
