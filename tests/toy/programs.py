@@ -44,7 +44,10 @@ def _hold(place: str, seconds: float) -> None:
 
   def held(*args: Any, **kwargs: Any) -> Any:
     print(f'begin {name}')
-    time.sleep(seconds)
+    # Not one sleep: a signal that comes as it begins would be heard at its end.
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+      time.sleep(0.02)
     result = function(*args, **kwargs)
     print(f'end {name}')
     return result
