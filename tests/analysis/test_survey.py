@@ -11,7 +11,6 @@ import pytest
 
 from toy import corpus, untrained
 from transformer_jax.analysis import survey
-from transformer_jax.analysis.alignment import Aligner
 from transformer_jax.analysis.maps import KINDS, Maps
 from transformer_jax.data import token_files
 from transformer_jax.data.vocabulary import EOS
@@ -91,7 +90,7 @@ def sides(sample: list[Pair]) -> Any:
 
 def test_the_aligner_learns_a_dictionary():
   sample = pairs(200)
-  aligner = Aligner([(source[:-1], target[:-1]) for source, target in sample])
+  aligner = survey.Aligner([(source[:-1], target[:-1]) for source, target in sample])
   for source, target in sample[:20]:
     links = aligner.links(source[:-1], target[:-1])
     np.testing.assert_array_equal(links, np.eye(len(links), dtype=bool)[::-1])
