@@ -3,10 +3,8 @@
 import importlib.metadata
 import os
 import pathlib
-import statistics
 import tempfile
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import jax
@@ -15,7 +13,6 @@ import ml_collections
 from benchmarks import decoding, rivals, training
 from benchmarks.timing import OURS
 from transformer_jax.data import card, prepare
-from transformer_jax.data.batches import Batches, train_batches
 from transformer_jax.decoding.translate import split_lines
 from transformer_jax.machine import environment, platform
 from transformer_jax.machine.errors import UserError
@@ -35,8 +32,8 @@ class Options(NamedTuple):
   """What to time, and for how long.
 
   Attributes:
-    steps: batches of input that are timed; or about so many updates, since a round has
-      steps / repeats of them, rounded down, but one at least.
+    steps: about how many updates are timed: a round has steps / repeats of them,
+      rounded down, but at least one.
     repeats: the number of rounds.
     rows: sentences in a batch; None means the corpus's batches in training and ROWS in
       decoding.
@@ -58,7 +55,7 @@ class Options(NamedTuple):
 
 
 def measure(what: str, config: Config, options: Options, folders: Folders) -> dict:
-  """Measures 'training', 'decoding' or 'input'; lines() tells the result.
+  """Measures 'training' or 'decoding'; lines() shows the result.
 
   Args:
     folders: what prepare.prepare_corpus() takes, if a corpus is needed.
@@ -122,53 +119,7 @@ def _decoding(config: Config, options: Options, folders: Folders) -> dict:
   return result | {'text': options.text and str(options.text)}
 
 
-def _input(config: Config, options: Options, folders: Folders) -> dict:
-  if options.rivals:
-    raise UserError('--rivals: no other program makes batches of ours (--what=input)')
-  corpus = prepare.prepare_corpus(config, task_of(config), *folders)
-  return time_input(lambda: train_batches(config, corpus), options.steps)
-
-
-MEASUREMENTS = {'training': _training, 'decoding': _decoding, 'input': _input}
-
-
-def time_input(make: Callable[[], Batches], steps: int) -> dict:
-  """Times make(), the first batch and `steps` batches more in this one process.
-
-  Returns:
-    One object for JSON. `first_batch_seconds` includes the ordering of an epoch.
-  """
-  before, start = private_megabytes(), time.perf_counter()
-  batches = make()
-  ready = time.perf_counter()
-  batches.batch(0)
-  first = time.perf_counter()
-  seconds, tokens = [], 0
-  for step in range(1, steps + 1):
-    began = time.perf_counter()
-    tokens += batches.batch(step).target_tokens
-    seconds.append(time.perf_counter() - began)
-  after = private_megabytes()
-  return {
-    'steps': steps,
-    'pairs': len(batches.source),
-    'start_seconds': ready - start,
-    'first_batch_seconds': first - ready,
-    'median_batch_seconds': statistics.median(seconds),
-    'target_tokens_per_second': tokens / sum(seconds),
-    'private_megabytes': None if before is None else after - before,
-    'padding': batches.padding,
-  }
-
-
-def private_megabytes() -> float | None:
-  """Memory of this process that no file backs; None if the system does not tell."""
-  path = pathlib.Path('/proc/self/smaps_rollup')
-  if not path.is_file():
-    return None
-  lines = path.read_text().splitlines()
-  kilobytes = next(x.split()[1] for x in lines if x.startswith('Anonymous:'))  # of 1024
-  return int(kilobytes) * 1024 / 1e6
+MEASUREMENTS = {'training': _training, 'decoding': _decoding}
 
 
 def describe_machine() -> dict:
@@ -190,10 +141,7 @@ def describe_machine() -> dict:
 
 def lines(result: Mapping) -> Iterator[str]:
   """The few lines of text that say what measure() measured."""
-  if result['what'] == 'input':
-    for name in ('start_seconds', 'median_batch_seconds', 'target_tokens_per_second'):
-      yield f'{name:26} {result[name]:12,.4g}'
-  elif result['what'] == 'training':
+  if result['what'] == 'training':
     yield from _training_lines(result)
   else:
     yield f'our products take {result["dtype"]}'

@@ -1,11 +1,10 @@
-"""Speed of a config: training, decoding, or input; with other programs beside it.
+"""Measures the speed of a config in training or decoding, beside other programs.
 
   python -m scripts.benchmark --config=configs/multi30k.py:en-de --steps=60
   python -m scripts.benchmark --config=configs/base.py:en-de --rows=64 --length=32 \\
-    --rivals=huggingface,flax_wmt=FOLDER --output=FILE
+    --rivals=huggingface --output=FILE
   python -m scripts.benchmark --config=configs/base.py:en-de --what=decoding \\
     --rows=16,64 --rivals=huggingface,ctranslate2
-  python -m scripts.benchmark --config=configs/base.py:en-fr --what=input --steps=1000
 
 Training takes the prepared corpus's sequence of batches, input included; with --rows
 and --length, batches of one shape without padding, which need no corpus. Decoding is

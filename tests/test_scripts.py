@@ -77,7 +77,7 @@ REFUSED = [
     f'prepare_data {MULTI30K} --data_dir={{tmp}} --raw_dir=. --config.data.reader=tape',
     "reader='tape': ",
   ),
-  (f'benchmark {MULTI30K} --data_dir={{tmp}} --what=input', 'give --raw_dir'),
+  (f'benchmark {MULTI30K} --data_dir={{tmp}}', 'give --raw_dir'),
   ('prepare_data --verify={tmp}', 'card.json: not there'),
   ('report {tmp}/run', 'no run with a result.json'),
   ('evaluate --workdir={tmp}', ' a run?'),

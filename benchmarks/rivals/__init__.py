@@ -1,7 +1,6 @@
 """Other programs to time beside ours; each is imported only where --rivals names it."""
 
 import importlib.util
-import pathlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,38 +10,27 @@ import ml_collections
 from transformer_jax.machine import environment, platform
 from transformer_jax.machine.errors import UserError
 
-TRANSFORMERS = "pip install torch==2.13.0, and then 'transformers>=5,<6'"
-# What each needs to be installed.
+# The packages that each program needs.
 NEEDS = {
-  'huggingface': TRANSFORMERS,
-  'ctranslate2': f"{TRANSFORMERS} 'ctranslate2>=4.8,<5'",
-  'flax_wmt': 'a checkout of github.com/google/flax, --rivals=flax_wmt=FOLDER',
-}
-MODULES = {
   'huggingface': ('torch', 'transformers'),
   'ctranslate2': ('torch', 'transformers', 'ctranslate2'),
-  'flax_wmt': (),
 }
-# What each can be timed in.
-CAN = {
-  'huggingface': ('training', 'decoding'),
-  'ctranslate2': ('decoding',),
-  'flax_wmt': ('training',),
-}
-# What the rivals' models have, whatever the config says.
+INSTALL = (
+  "pip install torch==2.13.0, and then 'transformers>=5,<6' 'ctranslate2>=4.8,<5'"
+)
+# What the other programs' models have, whatever the config says.
 PLAIN = {'target_vocab_size': 0, 'activation': 'relu', 'P_drop_attention': 0.0}
 
 
 def check(names: Sequence[str], what: str, config: ml_collections.ConfigDict) -> None:
-  """Checks that every rival can be timed, before anything is measured.
+  """Checks that every program can be timed, before anything is measured.
 
   Args:
-    names: of rivals; flax_wmt with its checkout, as flax_wmt=FOLDER.
     what: 'training' or 'decoding'.
 
   Raises:
-    UserError: a name is not in NEEDS, or the rival is not installed, has no such model,
-      or does not do this.
+    UserError: a name is not in NEEDS, or the program is not installed, has no such
+      model, or does not do this.
   """
   model = config.model
   for key, plain in PLAIN.items():
@@ -51,29 +39,22 @@ def check(names: Sequence[str], what: str, config: ml_collections.ConfigDict) ->
         f'--rivals: the other programs are not timed with model.{key}={model[key]}, '
         f'but with {plain!r} (--config.model.{key})'
       )
-  for argument in names:
-    name, _, checkout = argument.partition('=')
+  if names and {model.h * model.d_k, model.h * model.d_v} != {model.d_model}:
+    raise UserError('--rivals: the other programs need h d_k = h d_v = d_model')
+  for name in names:
     if name not in NEEDS:
-      raise UserError(f'--rivals={argument}: not one of {", ".join(NEEDS)}')
-    if what not in CAN[name]:
-      raise UserError(f'--rivals: {name} is not timed in {what} (--what)')
-    missing = [m for m in MODULES[name] if importlib.util.find_spec(m) is None]
-    train = pathlib.Path(checkout) / 'examples' / 'wmt' / 'train.py'
-    if missing or (name == 'flax_wmt' and not train.is_file()):
-      raise UserError(f'--rivals: {name} is missing: it takes {NEEDS[name]}')
-    if name == 'flax_wmt' and model.d_k != model.d_v:
-      raise UserError('--rivals: flax_wmt needs d_k = d_v')
-    if name != 'flax_wmt' and {model.h * model.d_k, model.h * model.d_v} != {
-      model.d_model
-    }:
-      raise UserError(f'--rivals: {name} needs h d_k = h d_v = d_model')
+      raise UserError(f'--rivals={name}: not one of {", ".join(NEEDS)}')
+    if (name, what) == ('ctranslate2', 'training'):
+      raise UserError('--rivals: ctranslate2 cannot train (--what)')
+    if not all(map(importlib.util.find_spec, NEEDS[name])):
+      raise UserError(f'--rivals: {name} is not installed: {INSTALL}')
 
 
 def device() -> str:
-  """PyTorch's name of our device, on which rivals without JAX run.
+  """PyTorch's name of our device.
 
   Raises:
-    UserError: they cannot run on it: we have several accelerators, or another kind.
+    UserError: PyTorch cannot run on it: we have several accelerators, or another kind.
   """
   if jax.default_backend() == 'cpu':
     return 'cpu'
@@ -88,19 +69,16 @@ def device() -> str:
 def load(
   names: Sequence[str], what: str, config: ml_collections.ConfigDict
 ) -> dict[str, Any]:
-  """The rivals that passed check(), by name; each uses as many threads as we do.
+  """The programs that passed check(), by name; each uses as many threads as we do.
 
   Raises:
-    UserError: a rival cannot run on our device.
+    UserError: a program cannot run on our device.
   """
   threads = len(environment.cores())
   loaded: dict[str, Any] = {}
-  for argument in names:
-    name, _, checkout = argument.partition('=')
+  for name in names:
     module = importlib.import_module(f'benchmarks.rivals.{name}')
-    if name == 'flax_wmt':
-      loaded[name] = module.Training(config, pathlib.Path(checkout))
-    elif what == 'training':
+    if what == 'training':
       half = platform.training_dtype(config.dtype).name == 'bfloat16'
       loaded[name] = module.Training(config, threads, half, device())
     else:
