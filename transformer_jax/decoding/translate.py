@@ -87,9 +87,6 @@ class Translator:
     self._task, self._mask = task, None
     if config.constrained:
       self._mask = task.constraint.mask(vocabularies.target.pieces())
-    self._output = SOURCE_LENGTHS[-1] + config.extra_length
-    if config.model.positions == 'learned':
-      self._output = min(self._output, config.model.max_positions)
     self.cut_sources = self.cut_outputs = 0
     self._searches: dict[tuple[int, int], Callable] = {}
 
@@ -183,44 +180,7 @@ class Translator:
     self, length: int, nbest: int
   ) -> Callable[[Tree, np.ndarray, np.ndarray], Callable[[], Hypotheses]]:
     if (length, nbest) not in self._searches:
-      beam, alpha, extra = (
-        self._config[key] for key in ('beam', 'alpha', 'extra_length')
-      )
-      most = min(length + extra, self._output)
-
-      # A step attends to the whole cache, and few translations are longer than the
-      # padded source. So the cache starts small.
-      lengths = sorted({min(size, most) for size in (length // 2, length, most)})
-
-      def mask(state: State) -> jax.Array:
-        _, sizes = state.memory
-        return self._mask(state.live, state.position, sizes, state.limits)
-
-      def search(
-        weights: SearchWeights, source: jax.Array, sizes: jax.Array
-      ) -> Hypotheses:
-        model = nnx.merge(self._graph, weights.params)
-
-        def step(tokens: jax.Array, position: jax.Array, cache: Cache, memory: Memory):
-          cross_attention, _ = memory
-          return model.step(tokens, position, cache, cross_attention, weights.table)
-
-        words = (source != PAD).sum(1)
-        beam_search = Search(
-          step=step,
-          cache_lengths=lengths,
-          beam=beam,
-          nbest=nbest,
-          alpha=alpha,
-          bos=BOS,
-          eos=EOS,
-          pad=PAD,
-          mask=None if self._mask is None else mask,
-        )
-        cache = model.empty_cache(len(source), beam, lengths[0])
-        memory = model.precompute_cross_attention(source), sizes
-        return beam_search(cache, memory, (words + extra) * (words > 0))
-
+      search = search_of(self._config, self._graph, length, nbest, self._mask)
       self._searches[length, nbest] = map_rows(search)
     return self._searches[length, nbest]
 
@@ -245,6 +205,58 @@ class Translator:
   ) -> Hypothesis:
     output, repairs = self._task.finish(sentence, text)
     return Hypothesis(output, score, ids, repairs)
+
+
+def search_of(
+  config: ml_collections.ConfigDict,
+  graph: nnx.GraphDef,
+  length: int,
+  nbest: int,
+  mask: Callable[..., jax.Array] | None = None,
+) -> Callable[[SearchWeights, jax.Array, jax.Array], Hypotheses]:
+  """Returns the search as a function of weights, sources [B, length] and sizes [B].
+
+  Args:
+    graph: of build.split().
+    mask: takes live hypotheses, position, sizes and limits; returns what is added to
+      the logits (Task.constraint). Without it the sizes are not read.
+  """
+  beam, alpha, extra = (config[key] for key in ('beam', 'alpha', 'extra_length'))
+  most = length + extra
+  if config.model.positions == 'learned':
+    most = min(most, config.model.max_positions)
+  # A step attends to the whole cache, and few translations are longer than the padded
+  # source. So the cache starts small.
+  lengths = sorted({min(size, most) for size in (length // 2, length, most)})
+
+  def mask_of(state: State) -> jax.Array:
+    _, sizes = state.memory
+    return mask(state.live, state.position, sizes, state.limits)
+
+  def search(weights: SearchWeights, source: jax.Array, sizes: jax.Array) -> Hypotheses:
+    model = nnx.merge(graph, weights.params)
+
+    def step(tokens: jax.Array, position: jax.Array, cache: Cache, memory: Memory):
+      cross_attention, _ = memory
+      return model.step(tokens, position, cache, cross_attention, weights.table)
+
+    words = (source != PAD).sum(1)
+    beam_search = Search(
+      step=step,
+      cache_lengths=lengths,
+      beam=beam,
+      nbest=nbest,
+      alpha=alpha,
+      bos=BOS,
+      eos=EOS,
+      pad=PAD,
+      mask=None if mask is None else mask_of,
+    )
+    cache = model.empty_cache(len(source), beam, lengths[0])
+    memory = model.precompute_cross_attention(source), sizes
+    return beam_search(cache, memory, (words + extra) * (words > 0))
+
+  return search
 
 
 def split_lines(content: bytes) -> list[str]:

@@ -104,8 +104,7 @@ def map_rows(function: Callable) -> Callable:
   returns. The devices do not communicate.
   """
   devices = jax.local_devices()
-  on_rows = lambda params, rows: function(params, *rows)
-  mapped = jax.pmap(on_rows, in_axes=(None, 0), devices=devices)
+  mapped = pmap_rows(function, devices)
 
   def call(params: Tree, *rows: np.ndarray) -> Callable[[], Tree]:
     split = lambda x: x.reshape(len(devices), -1, *x.shape[1:])
@@ -118,6 +117,12 @@ def map_rows(function: Callable) -> Callable:
   return call
 
 
+def pmap_rows(function: Callable, devices: Sequence[jax.Device]) -> Callable:
+  """Maps function(params, *rows) to mapped(params, [rows of each device, ...])."""
+  on_rows = lambda params, rows: function(params, *rows)
+  return jax.pmap(on_rows, in_axes=(None, 0), devices=devices)
+
+
 def sum_over_devices(tree: Tree) -> Tree:
   """Returns the sum over all devices of all hosts, within what Devices.pmap() maps."""
   return jax.lax.psum(tree, AXIS)
@@ -125,6 +130,8 @@ def sum_over_devices(tree: Tree) -> Tree:
 
 class Devices:
   """The devices of all hosts, or those passed, with as many slices of a batch each.
+
+  Those passed may be of a topology that JAX compiles for without having it.
 
   Attributes:
     count: the number of devices.
@@ -146,9 +153,9 @@ class Devices:
         f'can: {works}. Hide some devices or set --config.slices'
       )
     self.slices_each = slices // self.count
-    most = 1 if jax.default_backend() == 'cpu' else self.slices_each
+    most = 1 if devices[0].platform == 'cpu' else self.slices_each
     self.slices_at_once = [n for n in range(most, 0, -1) if self.slices_each % n == 0]
-    ours = [device for device in devices if device in jax.local_devices()]
+    ours = [d for d in devices if d.process_index == jax.process_index()]
     first = devices.index(ours[0]) * self.slices_each
     self.host_slices = slice(first, first + len(ours) * self.slices_each)
     self._all, self._ours = (Mesh(np.array(some), (AXIS,)) for some in (devices, ours))

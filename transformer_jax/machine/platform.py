@@ -174,9 +174,10 @@ def activation_dtype(dtype: jnp.dtype, backend: str | None = None) -> jnp.dtype:
   return jnp.dtype('float32') if on_cpu else dtype
 
 
-def decoding_dtype(name: str) -> jnp.dtype:
+def decoding_dtype(name: str, backend: str | None = None) -> jnp.dtype:
   """Returns the dtype of products: for 'auto' bfloat16, but float32 on older CPUs."""
-  fast = jax.default_backend() != 'cpu' or environment.multiplies_bfloat16()
+  on_cpu = (backend or jax.default_backend()) == 'cpu'
+  fast = not on_cpu or environment.multiplies_bfloat16()
   return _dtype('decode_dtype', name, fast)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import ml_collections
 import numpy as np
+from flax import nnx
 
 from transformer_jax.data import batches
 from transformer_jax.data.batches import train_batches
@@ -78,6 +79,19 @@ class Programs:
     """Returns when all are compiled; raises what compiling raised."""
     for future in futures.as_completed(self._futures.values()):
       future.result()
+
+
+def step_of(
+  config: ml_collections.ConfigDict, graph: nnx.GraphDef, at_once: int
+) -> Callable[[TrainState, StepInput], tuple[TrainState, Sums]]:
+  """Returns train_step() with a config's optimizer and label smoothing."""
+  return functools.partial(
+    train_step,
+    graph=graph,
+    transform=optimizer.adam(config),
+    epsilon_ls=config.epsilon_ls,
+    at_once=at_once,
+  )
 
 
 class Trainer:
@@ -182,13 +196,7 @@ class Trainer:
       state: may be as without_data() returns it.
       at_once: how many of its slices a device computes at once.
     """
-    step = functools.partial(
-      train_step,
-      graph=self.graph,
-      transform=self._transform,
-      epsilon_ls=self._config.epsilon_ls,
-      at_once=at_once,
-    )
+    step = step_of(self._config, self.graph, at_once)
     host = self.devices.host_slices
     each = host.stop - host.start, shape.rows
     source = np.zeros((*each, shape.source), np.int32)
