@@ -15,7 +15,7 @@ PARALLEL := -n auto --dist worksteal
 # (Read by glibc 2.35 and newer as a program starts; all else ignores it.)
 export GLIBC_TUNABLES ?= glibc.malloc.hugetlb=1
 
-.PHONY: install quickstart evidence test test-all smoke check docs
+.PHONY: install quickstart evidence test test-all smoke check docs lock
 
 install: $(VENV)/.installed.$(ACCELERATOR)
 
@@ -72,7 +72,6 @@ smoke: $(VENV)/.installed.tests
 	  tests/training/test_faults.py::test_hosts_stop_together_and_one_goes_on
 
 check: $(VENV)/.installed.tests
-	$(BIN)/python -m pip install -q 'ruff>=0.12,<1'
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
@@ -103,11 +102,18 @@ $(VENV)/.installed.tests: requirements.txt tests/requirements.txt | $(BIN)/pytho
 # This torch first and alone: a range would bring gigabytes of CUDA packages.
 $(VENV)/.installed.torch: $(VENV)/.installed.tests
 	$(BIN)/python -m pip install -q --disable-pip-version-check 'torch==2.13.0'
-	$(BIN)/python -m pip install -q --disable-pip-version-check 'transformers>=5,<6' \
-	  'ctranslate2>=4.8,<5'
+	$(BIN)/python -m pip install -q --disable-pip-version-check 'transformers>=5,<6'
 	touch $@
 
 # The docs as a site, in site/. A dead link or anchor is an error.
 docs: | $(BIN)/python
-	$(BIN)/python -m pip install -q --disable-pip-version-check 'mkdocs-material>=9.8,<10'
+	$(BIN)/python -m pip install -q --disable-pip-version-check -r docs/requirements.txt
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build -d site
+
+# Versions of all dependencies for Python 3.11 and newer, which CI installs
+# (PIP_CONSTRAINT=requirements.lock).
+lock: | $(BIN)/python
+	$(BIN)/python -m pip install -q --disable-pip-version-check uv
+	$(BIN)/uv pip compile -q --no-config --universal --python-version 3.11 --upgrade --no-annotate \
+	  --custom-compile-command 'make lock' -o requirements.lock \
+	  requirements.txt tests/requirements.txt docs/requirements.txt

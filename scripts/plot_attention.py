@@ -14,7 +14,6 @@ import sys
 
 from absl import flags, logging
 
-from transformer_jax.analysis import views
 from transformer_jax.analysis.maps import KINDS, RunAttention
 from transformer_jax.decoding.loaded_run import LoadedRun
 from transformer_jax.decoding.translate import split_lines
@@ -54,6 +53,8 @@ AVERAGE, STEP = checkpoints.define_flags(FLAGS)
 
 def main(argv: list[str]) -> None:
   FLAGS.parse(argv)
+  from transformer_jax.analysis import views  # here, since matplotlib is an extra
+
   logging.set_verbosity(logging.WARNING)
   chosen = [cli.counts(f) if f.value else [] for f in (LAYERS, HEADS)]
   view = views.View(KIND.value, *chosen, WORD.value)

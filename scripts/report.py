@@ -16,11 +16,8 @@ import pathlib
 
 from absl import app, flags, logging
 
-from transformer_jax.analysis import views
 from transformer_jax.data.corpus import data_dir
 from transformer_jax.machine import cli, files
-from transformer_jax.report import page, report
-from transformer_jax.report.results import HeldOut
 from transformer_jax.tasks import TASKS
 
 FLAGS = cli.Flags(__doc__, words=True)
@@ -56,6 +53,10 @@ DATA_DIR = data_dir(FLAGS)
 
 def main(argv: list[str]) -> None:
   arguments = FLAGS.parse(argv)
+  from transformer_jax.analysis import views  # here, since matplotlib is an extra
+  from transformer_jax.report import page, report
+  from transformer_jax.report.results import HeldOut
+
   if TFLOPS.value is not None and not 0 < TFLOPS.value < math.inf:
     raise app.UsageError(f'--sustained_tflops={TFLOPS.value}: more than 0, and finite')
   logging.set_verbosity(logging.WARNING)

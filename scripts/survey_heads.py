@@ -11,7 +11,7 @@ measures dev perplexity once for each head, with that head's output set to zero.
 from absl import app, flags, logging
 from tqdm import tqdm
 
-from transformer_jax.analysis import figures, survey
+from transformer_jax.analysis import survey
 from transformer_jax.analysis.maps import RunAttention
 from transformer_jax.data import token_files
 from transformer_jax.data.corpus import data_dir, folder_of
@@ -49,6 +49,8 @@ DATA_DIR = data_dir(FLAGS)
 
 def main(argv: list[str]) -> None:
   FLAGS.parse(argv)
+  from transformer_jax.analysis import figures  # here, since matplotlib is an extra
+
   logging.set_verbosity(logging.WARNING)
   if (QUERY.value is None) != (KEY.value is None):
     raise app.UsageError('--query and --key go together')

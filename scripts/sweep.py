@@ -11,7 +11,7 @@ training, with exit code 75. A run that fails stops no other; the exit code is 1
 end, and `--retry_failed` runs it again. What follows `--` goes to the trainer. Runs are
 scored as in section 6.2: on dev, the last checkpoint alone. `--per_node=2` runs two at
 a time, each with half of the cores and GPUs, most of which a small model leaves idle.
-`--submit=slurm` submits instead, through submitit (pip install submitit):
+`--submit=slurm` submits instead, through submitit:
 
   python -m scripts.sweep --rows=all --workdir=runs --submit=slurm --per_node=8 \\
     --slurm=gpus_per_node=8 --slurm=cpus_per_task=64 --slurm=timeout_min=1440

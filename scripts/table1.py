@@ -14,9 +14,6 @@ from tqdm import tqdm
 from benchmarks import run
 from benchmarks.layer_types import measuring
 from transformer_jax.machine import cli, files, platform
-from transformer_jax.report import page
-from transformer_jax.report import table1 as report
-from transformer_jax.report.page import Picture
 
 FLAGS = cli.Flags(__doc__)
 OUTPUT = FLAGS.path('output', None, 'The file to write, JSON.', required=True)
@@ -44,6 +41,9 @@ def ascending(name: str, numbers: list[int]) -> list[int]:
 
 def main(argv: list[str]) -> None:
   FLAGS.parse(argv)
+  from transformer_jax.report import page  # here, since matplotlib is an extra
+  from transformer_jax.report import table1 as report
+
   logging.set_verbosity(logging.WARNING)
   if OUTPUT.value.suffix == '.svg':
     raise app.UsageError(f'--output={OUTPUT.value}: JSON goes there, and .svg beside')
@@ -61,7 +61,7 @@ def main(argv: list[str]) -> None:
   files.write_json(path, measured)
   blocks = report.blocks(measured, '')
   for block in blocks:
-    if isinstance(block, Picture):
+    if isinstance(block, page.Picture):
       block.write(path.with_suffix('.svg'))
   print(page.markdown(blocks), end='')
 

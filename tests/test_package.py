@@ -1,21 +1,147 @@
-"""What `pip install .` installs."""
+"""What `pip install .` installs, and what its core does without the extras."""
 
+import importlib.metadata
+import json
 import pathlib
 import shutil
 import subprocess
 import sys
+import tomllib
 import zipfile
 
 import pytest
+import sacrebleu.dataset
+
+from toy.runs import TINY, write_raw
+from transformer_jax.machine.errors import EXTRAS
 
 ROOT = pathlib.Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / 'pyproject.toml').read_text())['project']
+
+
+def name_of(requirement: str) -> str:
+  return requirement.partition('>=')[0].lower()
+
+
+def test_requirements_are_the_core_and_all_extras():
+  extras = PROJECT['optional-dependencies'].values()
+  lists = [PROJECT['dependencies'], *extras]
+  lines = (ROOT / 'requirements.txt').read_text().splitlines()
+  assert lines[1:] == [requirement for one in lists for requirement in one]
+
+
+def test_the_lock_has_all_requirements_and_names_no_host():
+  lock = (ROOT / 'requirements.lock').read_text()
+  locked = {line.partition('==')[0] for line in lock.splitlines() if '==' in line}
+  files = [ROOT / folder / 'requirements.txt' for folder in ('.', 'tests', 'docs')]
+  lines = [line for path in files for line in path.read_text().splitlines()]
+  wanted = {name_of(line).replace('_', '-') for line in lines if '>=' in line}
+  assert len(wanted) > 20 and wanted <= locked
+  assert '://' not in lock and str(ROOT) not in lock
+
+
+@pytest.mark.parametrize('module', EXTRAS)
+def test_an_extra_brings_the_module_that_an_error_names(module: str):
+  distributions = importlib.metadata.packages_distributions().get(module)
+  if distributions is None:
+    pytest.skip(f'{module} is not installed')
+  extra = map(name_of, PROJECT['optional-dependencies'][EXTRAS[module]])
+  assert {name.lower() for name in distributions} & {*extra}
+
+
+# Without the extras
+
+HIDE = """
+import importlib, json, sys
+from transformer_jax.machine import cli, errors
+sys.modules.update(dict.fromkeys(errors.EXTRAS))
+"""
+RUN = """
+del sys.argv[0]
+cli.run(importlib.import_module(f'scripts.{sys.argv[0]}').main)
+"""
+REFUSE = """
+for command in json.loads(sys.argv[1]):
+  try:
+    with errors.in_one_line():
+      importlib.import_module(f'scripts.{command[0]}').main(command)
+  except SystemExit as end:
+    print(end.code)
+"""
+MISSING = [
+  ('prepare_data --config=configs/quickstart.py --data_dir={tmp}', 'babel'),
+  ('prepare_data --config=configs/base.py:en-de --data_dir={tmp}', 'tensorflow_data'),
+  (
+    'prepare_data --config=configs/base.py:en-de --data_dir={tmp} --raw_dir={tmp}/wmt',
+    'pyarrow',
+  ),
+  ('report results/quickstart.en-de.zen4.json', 'matplotlib'),
+  (
+    'sweep --rows=B1 --workdir={tmp}/sweep --data_dir={tmp} --raw_dir={tmp}/wmt '
+    '--submit=local',
+    'submitit',
+  ),
+]
+
+
+def without_extras(code: str, *arguments: str, text: str = '') -> str:
+  """Returns what a program prints that finds no module of an extra."""
+  done = subprocess.run(
+    [sys.executable, '-c', HIDE + code, *arguments],
+    cwd=ROOT,
+    input=text,
+    capture_output=True,
+    text=True,
+  )
+  assert done.returncode == 0, done.stderr
+  return done.stdout
+
+
+def test_a_missing_extra_is_named_where_it_is_needed(
+  tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+):
+  (tmp_path / 'wmt').mkdir()
+  (tmp_path / 'wmt' / 'train-00000-of-00001.parquet').write_bytes(b'PAR1')
+  monkeypatch.setenv('SACREBLEU', str(tmp_path))  # so that it downloads nothing
+  for name in ('wmt13', 'wmt14/full'):
+    for member in sacrebleu.dataset.DATASETS[name].langpairs['en-de']:
+      path = tmp_path / name / 'raw' / member
+      path.parent.mkdir(parents=True, exist_ok=True)
+      path.write_text('<seg>one</seg>')
+  commands = [command.format(tmp=tmp_path).split() for command, _ in MISSING]
+  lines = without_extras(REFUSE, json.dumps(commands)).splitlines()
+  for (command, module), line in zip(MISSING, lines, strict=True):
+    assert line.startswith(module), command
+    assert f"pip install '.[{EXTRAS[line.split()[0]]}]'" in line
+
+
+@pytest.mark.slow
+def test_the_core_trains_evaluates_and_translates(tmp_path: pathlib.Path):
+  raw = write_raw(tmp_path / 'raw', {'train': 100, 'dev': 20, 'test': 20})
+  (tmp_path / 'run').mkdir()
+  data, workdir = f'--data_dir={tmp_path / "data"}', f'--workdir={tmp_path / "run"}'
+  config = '--config=configs/quickstart.py', f'--raw_dir={raw}', data
+  config += tuple(f'--config.{key}={value}' for key, value in TINY.items())
+  assert 'd_model' in without_extras(RUN, 'describe', *config[:1])
+  without_extras(RUN, 'train', workdir, *config)
+  assert 'sacrebleu ' in without_extras(RUN, 'evaluate', workdir, data)
+  assert without_extras(RUN, 'translate', workdir, text='one two\n').count('\n') == 1
+  commands = [
+    ['export', workdir, '--format=ctranslate2', f'--output={tmp_path / "out"}'],
+    ['survey_heads', workdir],
+    ['plot_attention', workdir],
+    ['table1', f'--output={tmp_path / "table1.json"}'],
+  ]
+  lines = without_extras(REFUSE, json.dumps(commands)).splitlines()
+  modules = ['ctranslate2', 'matplotlib', 'matplotlib', 'markdown_it']
+  assert [line.split(' is not installed')[0] for line in lines] == modules
 
 
 @pytest.mark.slow
 def test_the_wheel_holds_the_package_and_its_data_alone(tmp_path: pathlib.Path):
   source, built = tmp_path / 'source', tmp_path / 'built'
   source.mkdir()
-  for name in ('pyproject.toml', 'requirements.txt', 'LICENSE'):
+  for name in ('pyproject.toml', 'LICENSE'):
     shutil.copy(ROOT / name, source / name)
   for name in ('configs', 'scripts', 'transformer_jax'):
     skip = shutil.ignore_patterns('__pycache__')

@@ -5,7 +5,6 @@ from typing import Any
 
 import ml_collections
 
-from transformer_jax import quickstart_corpus
 from transformer_jax.data import sources
 from transformer_jax.data.corpus import Corpus, Splits
 from transformer_jax.data.task import Outputs, Scorer, Task
@@ -16,6 +15,8 @@ from transformer_jax.scoring import bleu
 
 
 def _embedded(corpus: Corpus, *_: object) -> Splits:
+  from transformer_jax import quickstart_corpus  # its packages are an extra
+
   return quickstart_corpus.read_splits(*corpus.languages, corpus.seed)
 
 

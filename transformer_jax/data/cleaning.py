@@ -246,13 +246,22 @@ def check_languages(
 
 
 def check_code(code: str) -> None:
-  """Raises UserError for what is no code of a language, with the probable one."""
-  from babel import Locale  # here, since it loads slowly
-  from babel.core import get_global
+  """Raises UserError for what is no code of a language, with the probable one.
 
+  Without Babel, which knows the languages, any two or three letters are a code.
+  """
   language, _, region = code.replace('-', '_').partition('_')
   language = language.lower()
   usual = f'{language}_{region}' if region else language
+  try:
+    from babel import Locale  # here, since it loads slowly
+    from babel.core import get_global
+  except ModuleNotFoundError:
+    if CODE.fullmatch(code):
+      return
+    raise UserError(
+      f'{code!r} is no code of a language (ISO 639), such as de or hsb'
+    ) from None
   short = get_global('language_aliases').get(language, '')
   # A scorer knows how to split Japanese by the code ja alone.
   if len(language) == 3 and len(short) == 2:

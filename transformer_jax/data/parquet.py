@@ -8,13 +8,14 @@ import functools
 import pathlib
 import re
 from collections.abc import Iterator
-
-import pyarrow
-from pyarrow import dataset
+from typing import TYPE_CHECKING
 
 from transformer_jax.data.corpus import Pair, Source
 from transformer_jax.data.text import decode_line
 from transformer_jax.machine.errors import UserError
+
+if TYPE_CHECKING:
+  import pyarrow
 
 _NAME = re.compile(r'train-(\d{5})-of-(\d{5})(?:-[0-9a-f]+)?\.parquet')
 _COLUMN = 'translation'
@@ -53,6 +54,9 @@ def read_pairs(path: pathlib.Path, languages: tuple[str, str]) -> Iterator[Pair]
   Raises:
     UserError: the file is damaged, or lacks one of the languages.
   """
+  import pyarrow  # of an extra
+  from pyarrow import dataset
+
   try:
     table = dataset.dataset(str(path), format='parquet')
     if _COLUMN not in table.schema.names:
@@ -77,6 +81,6 @@ def read_pairs(path: pathlib.Path, languages: tuple[str, str]) -> Iterator[Pair]
     raise UserError(f'{path}: truncated or damaged ({error}); get it again') from error
 
 
-def _decoded(column: pyarrow.Array) -> list[str | None]:
+def _decoded(column: 'pyarrow.Array') -> list[str | None]:
   lines = column.to_pylist()
   return [None if line is None else decode_line(line) for line in lines]

@@ -4,17 +4,19 @@ A file is called STEM.LANGUAGE, or the same with .gz, .zst, .bz2 or .xz at its e
 is then unpacked as it is read. Line n of one language translates line n of the other.
 """
 
+import bz2
 import functools
+import gzip
 import html
 import itertools
 import lzma
 import pathlib
 import re
+import zlib
 from collections.abc import Callable, Iterable, Iterator
 from typing import BinaryIO
 
 import numpy as np
-import pyarrow
 
 from transformer_jax.data.corpus import SACREBLEU, Pair, Source
 from transformer_jax.machine.errors import UserError
@@ -35,11 +37,12 @@ _SPACE = re.compile('[ \t\n\r\f\v]+')
 
 def open_packed(path: pathlib.Path) -> BinaryIO:
   """Opens a file for reading, and unpacks it if its name ends in one of PACKED."""
-  if path.suffix == '.xz':
-    return lzma.open(path)
-  # pyarrow would take train.br, which is Breton, for brotli.
-  packing = 'detect' if path.suffix in PACKED else None
-  return pyarrow.input_stream(str(path), compression=packing)
+  if path.suffix == '.zst':
+    import pyarrow  # of an extra
+
+    return pyarrow.input_stream(str(path), compression='zstd')
+  opener = {'.gz': gzip.open, '.bz2': bz2.open, '.xz': lzma.open}
+  return opener.get(path.suffix, open)(path, 'rb')
 
 
 def read_blocks(path: pathlib.Path) -> Iterator[bytes]:
@@ -50,7 +53,7 @@ def read_blocks(path: pathlib.Path) -> Iterator[bytes]:
         yield block
   except (FileNotFoundError, PermissionError, IsADirectoryError):
     raise
-  except (OSError, EOFError, lzma.LZMAError) as error:
+  except (OSError, EOFError, lzma.LZMAError, zlib.error) as error:
     raise UserError(f'{path}: truncated or damaged ({error}); get it again') from error
 
 

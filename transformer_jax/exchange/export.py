@@ -4,7 +4,6 @@ import json
 import pathlib
 import shutil
 import sys
-import types
 from collections.abc import Iterator
 
 from safetensors.numpy import save_file
@@ -68,8 +67,8 @@ def export(
     A line on what was written.
 
   Raises:
-    UserError: the run is incomplete, the format cannot express its model, CTranslate2
-      is missing, `quantization` does not go with `format`, or `output` exists.
+    UserError: the run is incomplete, the format cannot express its model,
+      `quantization` does not go with `format`, or `output` exists.
   """
   run = Run(workdir)
   config = run.config()
@@ -81,7 +80,7 @@ def export(
         f'{workdir} cannot be exported with --format={format}: {error}'
       ) from error
   if format == 'ctranslate2':
-    ctranslate2 = _ctranslate2()
+    from transformer_jax.exchange import ctranslate2  # whose package is an extra
   elif quantization != 'float32':
     raise UserError(
       f'--quantization={quantization} goes with --format=ctranslate2 only'
@@ -109,17 +108,6 @@ def export(
     page = '\n'.join(_page(run, steps, LIBRARIES[format], loading))
     files.write(folder / 'README.md', f'{page}\n{about}\n')
   return f'{output}: {format}, {quantization}, of steps {steps} of {workdir}'
-
-
-def _ctranslate2() -> types.ModuleType:
-  try:
-    from transformer_jax.exchange import ctranslate2
-  except ImportError as error:
-    raise UserError(
-      f'--format=ctranslate2 needs CTranslate2 ({error}): pip install '
-      "'ctranslate2>=4.8,<5'"
-    ) from error
-  return ctranslate2
 
 
 def _listing(arrays: marian.Arrays) -> Iterator[str]:

@@ -1,8 +1,8 @@
 """A mistake of the user ends a program with one line; a bug shows its traceback.
 
 An error is the user's if it is our UserError, absl's about a flag, ml_collections'
-about a config, JAX's about a setting of its own, or the system's about a file that it
-names or a full disk. Any other is a bug.
+about a config, JAX's about a setting of its own, the system's about a file that it
+names or a full disk, or Python's about a module of an extra. Any other is a bug.
 """
 
 import contextlib
@@ -13,6 +13,18 @@ import sys
 from collections.abc import Iterator
 
 from absl import app, flags
+
+# Modules that the core does not need -> the extra of pyproject.toml that brings them.
+EXTRAS = {
+  'babel': 'quickstart',
+  'ctranslate2': 'export',
+  'markdown_it': 'report',
+  'matplotlib': 'report',
+  'num2words': 'quickstart',
+  'pyarrow': 'wmt',
+  'submitit': 'slurm',
+  'tensorflow_datasets': 'wmt',
+}
 
 
 class UserError(Exception):
@@ -46,6 +58,14 @@ def _sentence(error: Exception) -> str | None:
     return str(error)
   if setting := re.search(r'for JAX flag (\w+)', str(error)):
     return f'{error}: change or unset {setting[1].upper()}'
+  if isinstance(error, ModuleNotFoundError):
+    module = (error.name or '').partition('.')[0]
+    if module not in EXTRAS:
+      return None
+    return (
+      f"{module} is not installed: pip install '.[{EXTRAS[module]}]' in the checkout "
+      'brings it, and make install all extras'
+    )
   if isinstance(error, MemoryError) or str(error).startswith('RESOURCE_EXHAUSTED'):
     return (
       f'out of memory ({error}): a smaller model, batch or beam takes less, and in '

@@ -91,21 +91,17 @@ def executor(
     parameters: of submitit's AutoExecutor.update_parameters.
 
   Raises:
-    UserError: submitit or the cluster is missing, or it knows no such parameter.
+    UserError: the cluster is missing, or it knows no such parameter.
   """
   # USR1 makes a trainer save; USR2, which submitit sends by default, would kill it.
   os.environ['SUBMITIT_PREEMPT_SIGNAL'] = 'USR1'
-  try:
-    import submitit
+  import submitit  # of an extra
 
+  try:
     by = submitit.AutoExecutor(
       folder, cluster=cluster, slurm_max_num_timeout=STARTS - 1
     )
     by.update_parameters(name='sweep', **parameters)
-  except ImportError as error:
-    raise UserError(
-      f"--submit needs submitit ({error}): pip install 'submitit>=1.5.4,<2'"
-    ) from error
   # submitit asserts the types of its parameters.
   except (RuntimeError, NameError, TypeError, ValueError, AssertionError) as error:
     raise UserError(f'--submit={cluster}: {error}') from error
