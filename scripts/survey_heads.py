@@ -58,7 +58,7 @@ def main(argv: list[str]) -> None:
   run = LoadedRun(run, task_of(run.config()), AVERAGE.value, STEP.value)
   attention = RunAttention(run)
   corpus = folder_of(run.config.data.name, DATA_DIR.value)
-  run.run.check_vocabulary(corpus)
+  run.run.check_corpus(corpus)
   split = token_files.read_split(corpus, SPLIT.value)
   folder = OUTPUT.value or WORKDIR.value / 'attention'
   folder.mkdir(parents=True, exist_ok=True)

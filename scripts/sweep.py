@@ -8,7 +8,7 @@
 Each run has a folder below WORKDIR, such as table3.base.mini.seed-1. The same command,
 given again, resumes what is not done: SIGTERM and SIGINT end a sweep as they end
 training, with exit code 75. A run that fails stops no other; the exit code is 1 in the
-end, and `--retry_failed` runs it again. What follows `--` goes to the trainer. Runs are
+end, and the same command runs it again. What follows `--` goes to the trainer. Runs are
 scored as in section 6.2: on dev, the last checkpoint alone. `--per_node=2` runs two at
 a time, each with half of the cores and GPUs, most of which a small model leaves idle.
 `--submit=slurm` submits instead, through submitit:
@@ -56,9 +56,6 @@ AVERAGE = flags.DEFINE_integer(
 DRY_RUN = flags.DEFINE_bool(
   'dry_run', False, 'Only print what would be run.', FLAGS.values
 )
-RETRY = flags.DEFINE_bool(
-  'retry_failed', False, 'Run those again that failed.', FLAGS.values
-)
 SUBMIT = flags.DEFINE_enum(
   'submit',
   None,
@@ -90,16 +87,16 @@ def main(argv: list[str]) -> None:
   plan = sweep.Plan(WORKDIR.value, configs, *how)
   jobs = plan.jobs()
   if DRY_RUN.value:
-    sweep.print_commands(jobs, RETRY.value)
-    return
-  if RETRY.value:
-    for job in jobs:
-      job.forgive()
-  with Interruption() as interruption:
-    if SUBMIT.value:
-      more = SUBMIT.value, PER_NODE.value, SLURM.value
-      slurm.submit_plan(plan, jobs, *more, interruption)
-    else:
+    sweep.print_commands(jobs)
+  elif SUBMIT.value:
+    parameters = slurm.parse(SLURM.value, SUBMIT.value)
+    folder = WORKDIR.value / 'submitit'
+    executor = slurm.make_executor(SUBMIT.value, folder, parameters)
+    plan.prepare()
+    for line in slurm.submit(jobs, executor, PER_NODE.value):
+      print(line)
+  else:
+    with Interruption() as interruption:
       sys.exit(sweep.run(jobs, PER_NODE.value, interruption))
 
 

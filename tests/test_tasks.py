@@ -27,5 +27,5 @@ def test_a_parser_is_not_kept_by_bleu():
 
 
 def test_a_translation_is_one_line_as_it_was_written():
-  assert TRANSLATION.read(' a (b') == ' a (b'
+  assert TRANSLATION.source(None)(' a (b') == ' a (b'
   assert TRANSLATION.finish('a', 'b\nc\u2028d') == ('b c d', {})

@@ -5,7 +5,7 @@ from typing import Any
 
 import ml_collections
 
-from transformer_jax.data import sources
+from transformer_jax.data import sources, vocabulary
 from transformer_jax.data.corpus import Corpus, Splits
 from transformer_jax.data.task import Outputs, Scorer, Task
 from transformer_jax.machine.errors import UserError
@@ -40,8 +40,8 @@ TRANSLATION = Task(
     'embedded': _embedded,
   },
   target=sources.target,
-  target_has_tokens=False,
-  read=lambda line: line,
+  learners=vocabulary.learners,
+  source=lambda words: lambda line: line,
   # A model can produce a line's end: spelt in bytes, or as its corpus taught it.
   finish=lambda line, output: (' '.join(output.splitlines()), {}),
   scorer=Scorer(
@@ -69,10 +69,10 @@ def task_of(config: ml_collections.ConfigDict) -> Task:
     known = ' or '.join(map(repr, TASKS))
     raise UserError(f'task={config.task!r}: {known} (--config.task)')
   task = TASKS[config.task]
-  if config.get('best_by') == 'bleu' and not task.scorer.has_bleu:
+  if config.best_by == 'bleu' and not task.scorer.has_bleu:
     raise UserError(
       f"best_by=bleu: {task.name} has no BLEU; take 'perplexity' (--config.best_by)"
     )
-  if config.get('constrained') and task.constraint is None:
+  if config.constrained and task.constraint is None:
     raise UserError(f'constrained=True: {task.name} is free (--config.constrained)')
   return task

@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import Callable
 
 import pytest
+from msgspec.structs import replace
 
 import toy.corpus
 from transformer_jax.data import card
@@ -119,6 +120,6 @@ def test_a_card_of_other_types_names_them(key: str, value: object, folder):
   ('key', 'value'), [('max_length', 9), ('seed', 2), ('target_vocab_size', 40)]
 )
 def test_other_settings(key: str, value: int, folder: pathlib.Path):
-  card.check_settings(folder, toy.corpus.CORPUS._replace(name='b', raw_dir='elsewhere'))
+  card.check_settings(folder, replace(toy.corpus.CORPUS, name='b', raw_dir='elsewhere'))
   with pytest.raises(UserError, match=f'prepared with {key}=.*config says {value}:'):
-    card.check_settings(folder, toy.corpus.CORPUS._replace(**{key: value}))
+    card.check_settings(folder, replace(toy.corpus.CORPUS, **{key: value}))

@@ -7,6 +7,7 @@ from collections import Counter
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 import toy.corpus
 from transformer_jax.data.cleaning import (
@@ -33,7 +34,7 @@ STRICT = Cleaning(
   drop_untranslated=True,
   min_alphanumeric=0.5,
 )
-OFF = STRICT._replace(off=True)
+OFF = replace(STRICT, off=True)
 
 
 def both(pair: tuple[str | None, str | None], limits: Cleaning) -> str | None:
@@ -98,7 +99,7 @@ def test_what_is_odd_but_text(line: str):
 
 
 def test_characters():
-  limits = LOOSE._replace(max_characters=10)
+  limits = replace(LOOSE, max_characters=10)
   assert both(('ü' * 10, 'eins'), limits) is None
   assert both(('ü' * 11, 'eins'), limits) == 'over 10 characters'
   assert both(('ü' * 9 + '  ', 'eins'), limits) == 'over 10 characters'
@@ -121,7 +122,7 @@ def test_ratio_of_words(words: tuple[int, int], ratio: float, good: bool):
   """Of words, not of characters."""
   pair = ' '.join(['langwierig'] * words[0]), '\t '.join(['x'] * words[1])
   expected = None if good else f'length ratio over {ratio:g}'
-  assert both(pair, LOOSE._replace(max_ratio=ratio)) == expected
+  assert both(pair, replace(LOOSE, max_ratio=ratio)) == expected
 
 
 @pytest.mark.parametrize(
@@ -139,7 +140,7 @@ def test_ratio_without_spaces(line: str):
   english = (
     'This afternoon we went and borrowed three books on history from the library.'
   )
-  limits = LOOSE._replace(max_ratio=9.0)
+  limits = replace(LOOSE, max_ratio=9.0)
   assert both((english, line), limits) is None
   assert both((' '.join([english] * 45), line), limits) == 'length ratio over 9'
   assert both(('Books.', line), limits) is None
@@ -147,7 +148,7 @@ def test_ratio_without_spaces(line: str):
 
 def test_ratio_of_letters_without_spaces():
   """Any letter may be a word, and no sign or mark may be one."""
-  line, limits = 'ကြိုဆိုပါ', LOOSE._replace(max_ratio=2.0)
+  line, limits = 'ကြိုဆိုပါ', replace(LOOSE, max_ratio=2.0)
   assert sum(map(str.isalpha, line)) == 3 and len(line) == 9
   most = 2 * (1 + 3)
   assert both((line, ' '.join(['x'] * most)), limits) is None
@@ -155,7 +156,7 @@ def test_ratio_of_letters_without_spaces():
 
 
 def test_sentences_that_are_not_translated():
-  limits = LOOSE._replace(drop_untranslated=True)
+  limits = replace(LOOSE, drop_untranslated=True)
   sentences = ['Where is the beef?', 'Monsieur, je veux vous dire.', '这是一个句子']
   sentences += ['你好,世界!你好吗?', 'मैं कल घर जाऊँगा।', 'من فردا به خانه می‌روم']
   for line in ('a b', ' a b', *sentences):
@@ -180,7 +181,7 @@ def test_sentences_that_are_not_translated():
   ],
 )
 def test_names_and_numbers_are_the_same_in_both_languages(line: str):
-  assert both((line, line), LOOSE._replace(drop_untranslated=True)) is None
+  assert both((line, line), replace(LOOSE, drop_untranslated=True)) is None
 
 
 @pytest.mark.parametrize(
@@ -203,12 +204,12 @@ def test_names_and_numbers_are_the_same_in_both_languages(line: str):
 )
 def test_share_of_letters_and_digits(line: str, good: bool):
   expected = None if good else 'letters and digits under 0.5 of the characters'
-  assert both((line, 'ein'), LOOSE._replace(min_alphanumeric=0.5)) == expected
+  assert both((line, 'ein'), replace(LOOSE, min_alphanumeric=0.5)) == expected
   assert both((line, 'ein'), LOOSE) is None
 
 
 def test_all_letters_may_be_asked_for():
-  limits = LOOSE._replace(min_alphanumeric=1.0)
+  limits = replace(LOOSE, min_alphanumeric=1.0)
   assert both(('nur Buchstaben', 'only letters'), limits) is None
   assert both(('nur Buchstaben', 'only letters.'), limits) is not None
 
@@ -241,7 +242,7 @@ def test_either_direction_of_any_pair(source: str | None, target: str | None):
 @settings(max_examples=200)
 @given(TEXT)
 def test_no_translation_is_the_only_fault_of_two_good_sides(line: str | None):
-  found = both((line, line), LOOSE._replace(drop_untranslated=True))
+  found = both((line, line), replace(LOOSE, drop_untranslated=True))
   assert found in (both((line, line), LOOSE), 'not translated')
 
 
@@ -320,19 +321,9 @@ def test_real_text(stem: str, other: str, shared_data: pathlib.Path):
       check_languages(some, (other, 'en'), name)
 
 
-@pytest.mark.parametrize(
-  ('code', 'hint'),
-  [
-    ('DE', ': write de'),
-    ('de-DE', ': write de_DE'),
-    ('zh-Hant', ': write zh_Hant'),
-    ('deu', 'a code of two letters, de'),
-    ('german', ': German is de'),
-    ('q', 'such as de or hsb'),
-  ],
-)
-def test_what_is_no_code(code: str, hint: str):
-  with pytest.raises(UserError, match=f'^{code!r}.*{hint}'):
+@pytest.mark.parametrize('code', ['DE', 'de-DE', 'deu', 'german', 'q', 'jp'])
+def test_what_is_no_code(code: str):
+  with pytest.raises(UserError, match=f'^{code!r}'):
     check_code(code)
 
 

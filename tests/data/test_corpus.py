@@ -4,10 +4,9 @@ import pathlib
 
 import pytest
 
-from toy.corpus import CORPUS, config_of
 from toy.steps import corpus, tiny_config
 from transformer_jax.data.batches import train_batches
-from transformer_jax.data.corpus import Corpus, folder_of, rename_if_changed, set_name
+from transformer_jax.data.corpus import folder_of, rename_if_changed, set_name
 from transformer_jax.machine.cli import Flags
 from transformer_jax.machine.errors import UserError
 
@@ -98,13 +97,6 @@ def test_names_that_are_no_folder(given: str):
   """A name that would leave --data_dir, or be taken for a lock, is refused."""
   with pytest.raises(UserError, match='that is no name of a folder in --data_dir'):
     folder_of(given, pathlib.Path('data'))
-
-
-def test_a_name_in_place_of_names():
-  """It would be read letter by letter."""
-  config = config_of(CORPUS._replace(files={'train': 'train'}))
-  with pytest.raises(UserError, match="data.files.train='train': a tuple of names, "):
-    Corpus.of(config)
 
 
 @pytest.mark.parametrize(

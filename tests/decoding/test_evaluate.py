@@ -9,6 +9,7 @@ import shutil
 import jax
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 import toy.corpus
 import transformer_jax
@@ -46,7 +47,7 @@ def make_run(folder: pathlib.Path, name: str, hypotheses: list[str]) -> Run:
     for side in ('source', 'target'):
       text = ''.join(line + '\n' for line in REFERENCES)
       (corpus / f'dev.{side}.txt').write_text(text)
-    card.write_card(corpus, card.Card(card.VocabularyEntry('0'), {}))
+    card.write_card(corpus, card.Card(card.VocabularyEntry('0'), {'dev': card.Split()}))
   run = Run(folder / name)
   checkpoint = run.checkpoints / str(STEP)
   checkpoint.mkdir(parents=True)
@@ -167,8 +168,8 @@ def test_another_corpus_is_refused(tmp_path: pathlib.Path):
   shutil.rmtree(data_dir)
   with pytest.raises(UserError, match="toy: the run's corpus is not there"):
     evaluation.evaluate()
-  toy.corpus.prepare(tmp_path / 'raw', toy.corpus.CORPUS._replace(vocab_size=50))
-  with pytest.raises(UserError, match='was encoded with another vocabulary'):
+  toy.corpus.prepare(tmp_path / 'raw', replace(toy.corpus.CORPUS, vocab_size=50))
+  with pytest.raises(UserError, match='has another vocabulary than'):
     evaluation.evaluate()
 
 

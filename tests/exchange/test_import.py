@@ -52,8 +52,7 @@ def test_export_and_import(
     for run, step, config in zip(runs, (untrained.STEP, STEP), configs, strict=True)
   ]
   jax.tree.map(np.testing.assert_array_equal, *params)
-  runs[1].check_vocabulary(data_dir / 'toy')
-  runs[1].check_held_out(data_dir / 'toy', 'test')
+  runs[1].check_corpus(data_dir / 'toy', ['test'])
 
 
 def test_a_corpus_is_encoded_for_it(marian: pathlib.Path, tmp_path: pathlib.Path):
@@ -65,8 +64,7 @@ def test_a_corpus_is_encoded_for_it(marian: pathlib.Path, tmp_path: pathlib.Path
   lines = [*import_model(marian, tmp_path / 'run', config, TRANSLATION, data, True)]
   corpus, run = pathlib.Path(lines[-1].removeprefix('corpus: ')), Run(tmp_path / 'run')
   assert corpus.parent == tmp_path / 'data'
-  run.check_vocabulary(corpus)
-  run.check_held_out(corpus, 'dev')
+  run.check_corpus(corpus, ['dev'])
   assert card.read_card(corpus).vocabulary.from_run
 
 

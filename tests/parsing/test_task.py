@@ -7,6 +7,7 @@ import random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 import toy.corpus
 from toy.corpus import CORPUS
@@ -21,8 +22,11 @@ from transformer_jax.parsing.trees import Repairs
 TOKENS = '(S )S (NP )NP )VP DT NN ( ) (TOP \u2047 (S)'.split()
 
 
-def test_a_sentence_is_read_as_treebanks_spell_it():
-  assert PARSING.read('  She (\tlaughed ) ') == 'She -LRB- laughed -RRB-'
+def test_a_sentence_is_read_as_treebanks_spell_it(tmp_path: pathlib.Path):
+  path = tmp_path / 'vocabulary.model'
+  vocabulary.learn_pieces(['She laughed'], path, 20, 1.0, False)
+  read = PARSING.source(vocabulary.Vocabulary(path))
+  assert read('  She (\tlaughed ) ') == 'She -LRB- laughed -RRB-'
 
 
 def test_what_is_a_tree_is_not_mended():
@@ -106,9 +110,9 @@ def test_a_treebank_is_prepared(tmp_path: pathlib.Path):
     rows = [rng.choices(toy.corpus.WORDS, k=rng.randint(1, 5)) for _ in range(count)]
     trees = (f'( (S {" ".join(f"(CD {word})" for word in row)}))' for row in rows)
     (raw / f'{split}.mrg').write_text('\n'.join(trees))
-  corpus = CORPUS._replace(reader='trees', target_language='tree', vocab_size=50)
-  corpus = corpus._replace(cleaning=corpus.cleaning._replace(off=True))
-  corpus = corpus._replace(target_vocab_size=9)
+  corpus = replace(CORPUS, reader='trees', target_language='tree', vocab_size=50)
+  corpus = replace(corpus, cleaning=replace(corpus.cleaning, off=True))
+  corpus = replace(corpus, target_vocab_size=9)
   about = toy.corpus.prepare(raw, corpus, PARSING)
   folder = tmp_path / 'data' / 'toy'
   card.verify(folder)
@@ -120,7 +124,7 @@ def test_a_treebank_is_prepared(tmp_path: pathlib.Path):
   assert about.splits['test'].tokens['target'] == counts
 
   untagged = toy.corpus.prepare(
-    raw, corpus._replace(name='untagged', tags=False), PARSING
+    raw, replace(corpus, name='untagged', tags=False), PARSING
   )
   folder = tmp_path / 'data' / 'untagged'
   assert card.read_text(folder, 'test') == (sources, targets), 'the treebank has tags'
@@ -137,7 +141,7 @@ def test_sections_of_the_wall_street_journal(tmp_path: pathlib.Path):
     folder.mkdir(parents=True)
     (folder / 'wsj.mrg').touch()
   files = {'train': ('wsj.02-21',), 'dev': ('wsj.22',), 'test': ('wsj.23',)}
-  corpus = CORPUS._replace(reader='trees', files=files)
+  corpus = replace(CORPUS, reader='trees', files=files)
   found = PARSING.splits(corpus, tmp_path, None)
   assert [one.name for [one] in found.values()] == ['WSJ 02 to 21', 'WSJ 22', 'WSJ 23']
   with pytest.raises(UserError, match='give --raw_dir'):

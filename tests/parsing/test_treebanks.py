@@ -5,6 +5,7 @@ import pathlib
 import re
 
 import pytest
+from msgspec.structs import replace
 
 from toy.corpus import CORPUS
 from transformer_jax.data import cleaning
@@ -95,7 +96,7 @@ def test_flawed_trees_are_left_out_of_training_and_told(tmp_path: pathlib.Path):
   files = {'train': ('a', 'a+subtrees'), 'dev': ('a:3-4',), 'test': ('a:3-5',)}
   splits = treebanks.read_splits(tmp_path, files, 1)
   texts = [tmp_path / 'words', tmp_path / 'tokens']
-  limits = CORPUS.cleaning._replace(off=True)
+  limits = replace(CORPUS.cleaning, off=True)
   plain, parts = cleaning.write_clean_text(
     splits['train'], texts, ('en', 'tree'), limits, target=str
   )

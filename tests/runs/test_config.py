@@ -44,6 +44,7 @@ def edited(key: str, value: object) -> dict:
     ('dtype', 'half'),
     ('model.positions', 'rotary'),
     ('data.files', {'train': []}),
+    ('data.files', {'train': 'train'}),
     ('data.files', {'valid': 'val'}),
     # Values of another type, as in a config.json that was edited by hand
     ('beam', '4'),

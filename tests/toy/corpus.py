@@ -4,6 +4,7 @@ import pathlib
 import random
 
 import ml_collections
+import msgspec
 
 from transformer_jax.data import card, corpus, token_files, vocabulary
 from transformer_jax.data.prepare import write_corpus
@@ -22,7 +23,13 @@ CORPUS = corpus.Corpus(
   files={'train': ('train',), 'dev': ('dev',), 'test': ('test',)},
   suffix='',
   tokenized=False,
-  cleaning=corpus.Cleaning(False, 5000, 9.0, False, 0.0),
+  cleaning=corpus.Cleaning(
+    off=False,
+    max_characters=5000,
+    max_ratio=9.0,
+    drop_untranslated=False,
+    min_alphanumeric=0.0,
+  ),
   train_pairs=10**9,
   tags=True,
   numbers=False,
@@ -40,7 +47,7 @@ CORPUS = corpus.Corpus(
 
 def config_of(corpus: corpus.Corpus) -> ml_collections.ConfigDict:
   """A config that asks for it."""
-  settings = corpus._asdict() | {'cleaning': corpus.cleaning._asdict()}
+  settings = msgspec.to_builtins(corpus)
   del settings['run_vocabulary']
   model = {key: settings.pop(key) for key in ('vocab_size', 'target_vocab_size')}
   given = {'data': settings, 'init_from': INIT, 'model': model}

@@ -86,8 +86,8 @@ def make_jobs(folder: pathlib.Path, *names: str, patience: int = 0) -> list[Job]
   return jobs
 
 
-def states(jobs: list[Job]) -> list[str]:
-  return [job.state() for job in jobs]
+def done(jobs: list[Job]) -> list[bool]:
+  return [job.is_done() for job in jobs]
 
 
 def called(job: Job) -> list[str]:

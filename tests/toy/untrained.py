@@ -6,6 +6,7 @@ import shutil
 from typing import Any
 
 import jax
+import msgspec
 import numpy as np
 
 from configs import base
@@ -25,7 +26,7 @@ def write(folder: pathlib.Path, **changes: Any) -> pathlib.Path:
   for seed, (stem, count) in enumerate((('train', 200), ('dev', 12), ('test', 12))):
     corpus.write(raw, stem, *_lines(count, seed))
   apart = changes.get('model.target_vocab_size', 0)
-  corpus.prepare(raw, corpus.CORPUS._replace(target_vocab_size=apart))
+  corpus.prepare(raw, msgspec.structs.replace(corpus.CORPUS, target_vocab_size=apart))
   prepared, workdir = folder / 'data' / 'toy', folder / 'run'
   workdir.mkdir()
   for path in (prepared / 'card.json', *prepared.glob('vocabulary*')):

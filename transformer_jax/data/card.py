@@ -40,8 +40,7 @@ class Split(msgspec.Struct, omit_defaults=True):
   sources: list[SourceEntry] = []
   dropped: dict[str, int] = {}  # of training, by reason
   longest: dict[str, int] = {}  # tokens of each side's longest training sentence
-  unknown: dict[str, float] = {}  # fraction of each side's tokens that are <unk>
-  in_train: dict[str, int] = {}  # how many of dev or test are in training too
+  in_train: int = 0  # of dev or test: source sentences that training has too
 
 
 class Card(msgspec.Struct, omit_defaults=True):

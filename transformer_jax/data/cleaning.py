@@ -4,7 +4,6 @@ Dev and test are not cleaned. All text must be in the languages of the config.
 """
 
 import contextlib
-import difflib
 import itertools
 import pathlib
 import re
@@ -246,32 +245,23 @@ def check_languages(
 
 
 def check_code(code: str) -> None:
-  """Raises UserError for what is no code of a language, with the probable one.
+  """Raises UserError for what is no code of a language, such as de, hsb or pt_BR.
 
   Without Babel, which knows the languages, any two or three letters are a code.
   """
-  language, _, region = code.replace('-', '_').partition('_')
-  language = language.lower()
-  usual = f'{language}_{region}' if region else language
-  try:
+  language = code.partition('_')[0]
+  aliases, is_known = {}, True
+  with contextlib.suppress(ModuleNotFoundError):
     from babel import Locale  # here, since it loads slowly
     from babel.core import get_global
-  except ModuleNotFoundError:
-    if CODE.fullmatch(code):
-      return
-    raise UserError(
-      f'{code!r} is no code of a language (ISO 639), such as de or hsb'
-    ) from None
-  short = get_global('language_aliases').get(language, '')
+
+    aliases = get_global('language_aliases')
+    is_known = len(language) == 3 or language in Locale('en').languages
+  short = aliases.get(language, '')
   # A scorer knows how to split Japanese by the code ja alone.
   if len(language) == 3 and len(short) == 2:
     raise UserError(f'{code!r}: this language has a code of two letters, {short}')
-  names = {name.lower(): key for key, name in Locale('en').languages.items()}
-  if CODE.fullmatch(usual) and (len(language) == 3 or language in names.values()):
-    if usual == code:
-      return
-    hint = f': write {usual}'
-  else:
-    near = difflib.get_close_matches(code.lower(), names, 1)
-    hint = f': {near[0].title()} is {names[near[0]]}' if near else ', such as de or hsb'
-  raise UserError(f'{code!r} is no code of a language (ISO 639){hint}')
+  if not is_known or not CODE.fullmatch(code):
+    raise UserError(
+      f'{code!r} is no code of a language (ISO 639), such as de, hsb or pt_BR'
+    )

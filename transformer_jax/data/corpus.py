@@ -5,10 +5,12 @@ import json
 import pathlib
 import re
 from collections.abc import Callable, Collection, Iterator
-from typing import NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import ml_collections
+import msgspec
 from absl import flags
+from msgspec import Meta
 
 from transformer_jax.machine.cli import Flags
 from transformer_jax.machine.errors import UserError
@@ -51,55 +53,65 @@ class Source(NamedTuple):
 Splits = dict[str, list[Source]]  # by SPLITS
 
 
-class Cleaning(NamedTuple):
-  """Limits of a training pair; `max_length` of Corpus limits its tokens."""
+class Schema(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
+  """Keys of a config, which are all required, and their types."""
+
+
+# Seeds and counts are of 32 bits on the devices.
+Count = Annotated[int, Meta(ge=1, le=2**31 - 1)]
+FromZero = Annotated[int, Meta(ge=0, le=2**31 - 1)]
+Pairs = Annotated[int, Meta(ge=1, le=2**32 - 1)]
+Fraction = Annotated[float, Meta(ge=0, le=1)]
+Name = Annotated[str, Meta(min_length=1)]
+
+
+class Cleaning(Schema):
+  """Limits of a training pair; `max_length` of Data limits its tokens."""
 
   off: bool  # drops only what is no text
-  max_characters: int  # of either sentence
-  max_ratio: float  # of the numbers of words, as in Moses's cleaning
+  max_characters: Count  # of either sentence
+  max_ratio: Annotated[
+    float, Meta(ge=1, le=1e9)
+  ]  # of the numbers of words, as in Moses
   drop_untranslated: bool  # drops equal sentences, but for names and numbers
-  min_alphanumeric: float  # fraction of letters and digits among the non-spaces
+  min_alphanumeric: Fraction  # of letters and digits among the non-spaces
 
 
-class Corpus(NamedTuple):
-  """The settings of a corpus: the keys of config.data, and three more."""
+class Data(Schema):
+  """The keys of config.data."""
 
-  name: str  # of its folder
-  reader: str  # a key of the task's readers
-  source_language: str
-  target_language: str
+  name: Name  # of its folder
+  reader: Name  # a key of the task's readers
+  source_language: Name
+  target_language: Name
   raw_dir: str  # the folder of the raw text if --raw_dir is absent
-  files: dict  # the stems of each split's files
+  # The stems of each split's files
+  files: dict[Literal['train', 'dev', 'test'], Annotated[list[str], Meta(min_length=1)]]
   suffix: str  # between a stem and the language
   tokenized: bool  # its lines are tokens, which are scored as they are
   cleaning: Cleaning
   tags: bool  # of trees: False writes XX for every tag of a target
   numbers: bool  # of trees: True writes the words' numbers into targets
   whole_words: bool  # of trees: True gives each word one piece
-  train_pairs: int  # the most training pairs, chosen by a hash
-  vocabulary_pairs: int  # the most pairs that the vocabulary is learnt from
-  character_coverage: float
+  train_pairs: Pairs  # the most training pairs, chosen by a hash
+  vocabulary_pairs: Pairs  # the most pairs that the vocabulary is learnt from
+  character_coverage: Annotated[float, Meta(ge=0.98, le=1)]  # SentencePiece's range
   byte_fallback: bool
-  max_length: int  # tokens of a sentence, EOS counted
-  seed: int  # of the hashes that choose pairs
+  max_length: Annotated[int, Meta(ge=2, le=2**13)]  # tokens of a sentence with its EOS
+  seed: FromZero  # of the hashes that choose pairs
+
+
+class Corpus(Data):
+  """The settings of a corpus: the keys of config.data, and three more."""
+
   vocab_size: int
   target_vocab_size: int  # 0 if both languages share one vocabulary
   run_vocabulary: str  # sha256 of the vocabulary of --init_from; '' learns one
 
   @classmethod
   def of(cls, config: ml_collections.ConfigDict) -> 'Corpus':
-    """Returns the corpus of a config.
-
-    Raises:
-      UserError: the files of a split are a string, not a tuple.
-    """
+    """Returns the corpus of a config, whose values are not checked here."""
     data = config.data.to_dict()
-    for split, stems in data['files'].items():
-      if isinstance(stems, str):
-        raise UserError(
-          f"data.files.{split}={stems!r}: a tuple of names, such as ('{stems}',) "
-          f'(--config.data.files.{split})'
-        )
     return cls(
       **data | {'cleaning': Cleaning(**data['cleaning'])},
       vocab_size=config.model.vocab_size,
@@ -113,9 +125,9 @@ class Corpus(NamedTuple):
 
   def as_json(self) -> dict:
     """Returns the settings that decide its content, as its card holds them."""
-    settings = self._asdict() | {'cleaning': self.cleaning._asdict()}
+    settings = json.loads(msgspec.json.encode(self))
     del settings['raw_dir'], settings['tokenized']
-    return json.loads(json.dumps(settings))
+    return settings
 
 
 def set_name(stem: str) -> str:

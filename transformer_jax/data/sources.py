@@ -2,9 +2,8 @@
 
 import functools
 import hashlib
-import os
+import itertools
 import pathlib
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -28,8 +27,8 @@ from transformer_jax.machine.errors import UserError
 # In place of a file's name in a config, takes so many pairs from training.
 DRAW = 'drawn:'
 MOST_HELD_OUT = 1000  # pairs of dev or test that are taken from a user's own text
-# Other programs' names of dev.
-OTHER_NAMES = ('valid', 'val', 'validation')
+# Names of the files of dev in a user's own folder; the first that exists counts.
+DEV_NAMES = ('dev', 'valid', 'val', 'validation')
 
 
 def from_files(
@@ -154,50 +153,36 @@ def draw(
 
 def _remaining(source: Source, choose: Callable[[], list[Pair]]) -> Iterator[Pair]:
   """Yields the pairs of a training source whose source sentence was not chosen."""
-  held_out, left_out = {sentence.strip() for sentence, _ in choose()}, 0
+  held_out = {sentence.strip() for sentence, _ in choose()}
   for pair in source.pairs():
-    if pair[0] is not None and pair[0].strip() in held_out:
-      left_out += 1
-    else:
+    if pair[0] is None or pair[0].strip() not in held_out:
       yield pair
-  print(
-    f'{source.name}: {left_out:,} pairs are left out of training, as their sources '
-    'were drawn',
-    file=sys.stderr,
-  )
 
 
 def _choose_pairs(
   train: Sequence[Source], counts: Mapping[str, int], limits: Cleaning, seed: int
 ) -> list[Pair]:
   """Returns the good pairs of the smallest hashes, one of each source sentence."""
-  total = sum(counts.values())
-  numbers = ' and '.join(f'{count:,} for {split}' for split, count in counts.items())
-  print(f'drawing {numbers} from training, seed {seed}', file=sys.stderr)
+  total, read = sum(counts.values()), 0
   chosen: dict[bytes, Pair] = {}
-  largest = b'\xff' * hashlib.sha256().digest_size  # hash that may be chosen
   faults: Counter[str] = Counter()
-  for source in train:
-    read, before = 0, faults.copy()
-    for pair in tqdm(source.pairs(), desc='drawing', unit=' pairs', unit_scale=True):
-      read += 1
-      if (fault := cleaning.fault(pair, limits)) is not None:
-        faults[fault] += 1
-        continue
-      key = hashlib.sha256(f'{seed}\t{pair[0].strip()}'.encode()).digest()
-      if key <= largest:
-        chosen[key] = min(pair, chosen.get(key, pair))
-      if len(chosen) == 2 * total:
-        chosen = dict(sorted(chosen.items())[:total])
-        largest = max(chosen)
-    cleaning.check_is_text(source.name, read, faults - before)
+  pairs = itertools.chain.from_iterable(source.pairs() for source in train)
+  for pair in tqdm(pairs, f'drawing {total:,} pairs', unit=' pairs', unit_scale=True):
+    read += 1
+    if (fault := cleaning.fault(pair, limits)) is not None:
+      faults[fault] += 1
+      continue
+    key = hashlib.sha256(f'{seed}\t{pair[0].strip()}'.encode()).digest()
+    chosen[key] = min(pair, chosen.get(key, pair))
+    if len(chosen) == 2 * total:
+      chosen = dict(sorted(chosen.items())[:total])
+  cleaning.check_is_text(' and '.join(source.name for source in train), read, faults)
   if len(chosen) < total:
-    without = f' (left out: {cleaning.describe_faults(faults)})' if faults else ''
-    fewer = ', or draw fewer (--config.data.files.dev="(\'drawn:9\',)")'
+    numbers = ' and '.join(f'{count:,} for {split}' for split, count in counts.items())
     raise UserError(
-      f'training has {len(chosen)} good pairs of different sources{without}, and '
-      f'{numbers} are to be drawn: give files for dev and test'
-      f'{fewer if len(chosen) > 2 * len(counts) else ""}'
+      f'training has {len(chosen)} good pairs of different sources, and {numbers} are '
+      'to be drawn: give files for dev and test, or draw fewer '
+      '(--config.data.files.dev="(\'drawn:9\',)")'
     )
   return [chosen[key] for key in sorted(chosen)[:total]]
 
@@ -223,8 +208,8 @@ class OwnFiles(NamedTuple):
     """Returns the number of different characters of train; reads it into memory."""
     characters: set[str] = set()
     for language in self.languages:
-      path = text.find_file(self.folder, f'train.{language}')
-      characters |= {*b''.join(text.read_blocks(path)).decode(errors='replace')}
+      with text.open_packed(text.find_file(self.folder, f'train.{language}')) as file:
+        characters |= {*file.read().decode(errors='replace')}
     return len(characters)
 
 
@@ -235,7 +220,7 @@ def own_files(argument: str) -> OwnFiles:
 
   Raises:
     UserError: the argument has another form, a language's code is unknown, both are the
-      same, a file is missing or damaged, or dev has another program's name.
+      same, or train is missing or damaged.
   """
   pair, _, name = argument.partition(',')
   languages = tuple(pair.split('-'))
@@ -245,47 +230,23 @@ def own_files(argument: str) -> OwnFiles:
       'written with _, as in my.py:zh_Hant-en,texts'
     )
   for language in languages:
-    try:
-      cleaning.check_code(language)
-    except UserError as error:
-      usual = f' (my.py:{pair.lower()},DIR)' if pair != pair.lower() else ''
-      raise UserError(f'my.py:{argument}: {error}{usual}') from error
+    cleaning.check_code(language)
   if len({*languages}) == 1:
     raise UserError(f'my.py:{argument}: two different languages, such as de-en')
-  folder = pathlib.Path(os.path.expanduser(name)).resolve()
-  if not folder.is_dir():
-    raise UserError(f'my.py:{argument}: {folder} is no folder')
-  for language in languages:
-    if not text.existing(folder, f'train.{language}'):
-      raise UserError(
-        f'{folder} has no train.{language}, a sentence a line, plain or packed '
-        f'({" ".join(text.PACKED)})'
-      )
-  has = lambda stem: [s for s in languages if text.existing(folder, f'{stem}.{s}')]
-  others = [] if has('dev') else [name for name in OTHER_NAMES if has(name)]
-  if others:
-    raise UserError(
-      f'{folder} has {others[0]}.* and no dev.*: call them dev.*. (A run that has '
-      'steps goes on by train --workdir=RUN alone)'
-    )
-  pairs = _count_lines(text.find_file(folder, f'train.{languages[0]}'))
+  folder = pathlib.Path(name).expanduser().resolve()
+  paths = [text.find_file(folder, f'train.{language}') for language in languages]
+  pairs = _count_lines(paths[0])
   files = {'train': ('train',)}
-  for split in ('dev', 'test'):
-    if len(one := has(split)) == 1:
-      (lacks,) = {*languages} - {*one}
-      raise UserError(
-        f'{folder} has {split}.{one[0]} and no {split}.{lacks}: add that, or rename '
-        f'{split}.{one[0]}; without both, {split} is drawn from train'
-      )
-    count = max(1, min(MOST_HELD_OUT, pairs // 10))
-    files[split] = (split,) if one else (f'{DRAW}{count}',)
+  # A file in one of the languages is enough here; the reader raises if one is missing.
+  exists = lambda stem: any(text.existing(folder, f'{stem}.{x}') for x in languages)
+  count = max(1, min(MOST_HELD_OUT, pairs // 10))
+  for split, stems in (('dev', DEV_NAMES), ('test', ('test',))):
+    files[split] = (next(filter(exists, stems), f'{DRAW}{count}'),)
   return OwnFiles(folder, languages, pairs, files)
 
 
 @functools.cache
 def _count_lines(path: pathlib.Path) -> int:
   """Returns the number of lines of a file; the last may lack its line feed."""
-  count, last = 0, b'\n'
-  for block in text.read_blocks(path):
-    count, last = count + block.count(b'\n'), block[-1:]
-  return count + (last != b'\n')
+  with text.open_packed(path) as file:
+    return sum(1 for _ in file)

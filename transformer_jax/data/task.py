@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from transformer_jax.data.corpus import Corpus, Splits
+from transformer_jax.data.vocabulary import Learner, Vocabulary
 from transformer_jax.machine.errors import UserError
 
 # Takes a corpus, --raw_dir and --tfds_data_dir; returns the text of all splits.
@@ -91,9 +92,10 @@ class Task:
     target: takes a corpus; returns the map from a target line to the text that the
       model learns to write. Raises UserError if the corpus's settings are of another
       task.
-    target_has_tokens: whether a vocabulary of the target alone is the tokens between
-      its spaces; if not, pieces are learnt.
-    read: takes a line; returns it in the form of the model's training sources.
+    learners: takes a corpus; returns the functions that learn the vocabulary of the
+      source or of both languages, and that of the target alone.
+    source: takes the source's vocabulary; returns the map from a source line to the
+      text that the model reads.
     finish: takes a line and the model's output for it; returns the output as one line,
       and the number of repairs of each kind, {} for none.
     constraint: on a search; None if outputs are free.
@@ -103,8 +105,8 @@ class Task:
   name: str
   readers: Mapping[str, Reader]
   target: Callable[[Corpus], Callable[[str], str]]
-  target_has_tokens: bool
-  read: Callable[[str], str]
+  learners: Callable[[Corpus], tuple[Learner, Learner]]
+  source: Callable[[Vocabulary], Callable[[str], str]]
   finish: Callable[[str, str], tuple[str, dict[str, int]]]
   scorer: Scorer
   constraint: Constraint | None

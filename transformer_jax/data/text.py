@@ -5,9 +5,12 @@ is then unpacked as it is read. Line n of one language translates line n of the 
 """
 
 import bz2
+import codecs
+import contextlib
 import functools
 import gzip
 import html
+import io
 import itertools
 import lzma
 import pathlib
@@ -24,9 +27,7 @@ from transformer_jax.machine.errors import UserError
 # Suffixes of compressed files.
 PACKED = ('.gz', '.zst', '.bz2', '.xz')
 
-# A longer line is no sentence.
-MAX_LINE_BYTES = 1_000_000
-_BLOCK = 1 << 20
+_BLOCK = 1 << 20  # bytes that are read at once
 
 _SEGMENT = re.compile(r'<seg\b[^>]*>(.*?)</seg>', re.IGNORECASE | re.DOTALL)
 # WMT also writes a bare & ("R&D"), so an entity must end with a semicolon.
@@ -35,26 +36,34 @@ _ENTITY = re.compile(r'&#?\w+;')
 _SPACE = re.compile('[ \t\n\r\f\v]+')
 
 
-def open_packed(path: pathlib.Path) -> BinaryIO:
-  """Opens a file for reading, and unpacks it if its name ends in one of PACKED."""
-  if path.suffix == '.zst':
-    import pyarrow  # of an extra
+@contextlib.contextmanager
+def open_packed(path: pathlib.Path) -> Iterator[BinaryIO]:
+  """Opens a file for reading, and unpacks it if its name ends in one of PACKED.
 
-    return pyarrow.input_stream(str(path), compression='zstd')
-  opener = {'.gz': gzip.open, '.bz2': bz2.open, '.xz': lzma.open}
-  return opener.get(path.suffix, open)(path, 'rb')
-
-
-def read_blocks(path: pathlib.Path) -> Iterator[bytes]:
-  """Yields the unpacked bytes of a file; raises UserError if it is damaged."""
+  Raises:
+    UserError: within the context, if the file is damaged.
+  """
+  openers = {'.gz': gzip.open, '.bz2': bz2.open, '.xz': lzma.open, '.zst': _open_zst}
   try:
-    with open_packed(path) as stream:
-      while block := stream.read(_BLOCK):
-        yield block
+    with openers.get(path.suffix, open)(path, 'rb') as stream:
+      yield stream
   except (FileNotFoundError, PermissionError, IsADirectoryError):
     raise
   except (OSError, EOFError, lzma.LZMAError, zlib.error) as error:
     raise UserError(f'{path}: truncated or damaged ({error}); get it again') from error
+
+
+def _open_zst(path: pathlib.Path, _: str) -> BinaryIO:
+  import pyarrow  # of an extra
+
+  return io.BufferedReader(pyarrow.input_stream(str(path), compression='zstd'), _BLOCK)
+
+
+def read_blocks(path: pathlib.Path) -> Iterator[bytes]:
+  """Yields the unpacked bytes of a file; raises UserError if it is damaged."""
+  with open_packed(path) as stream:
+    while block := stream.read(_BLOCK):
+      yield block
 
 
 def read_lines(path: pathlib.Path) -> Iterator[str | None]:
@@ -63,27 +72,17 @@ def read_lines(path: pathlib.Path) -> Iterator[str | None]:
   Removes a byte order mark, and the CR of CRLF.
 
   Raises:
-    UserError: the file is damaged, UTF-16, or has a line of over MAX_LINE_BYTES.
+    UserError: the file is damaged, or UTF-16.
   """
-  blocks, count = read_blocks(path), 0
-  rest = next(blocks, b'')
-  if rest.startswith((b'\xff\xfe', b'\xfe\xff')):
-    raise UserError(f'{path} is UTF-16: convert it by iconv -f UTF-16 -t UTF-8')
-  rest = rest.removeprefix(b'\xef\xbb\xbf')
-  for block in itertools.chain([b''], blocks):
-    lines = (rest + block).split(b'\n')
-    sizes = [*map(len, lines)]
-    if max(sizes) > MAX_LINE_BYTES:
-      number = next(n for n, size in enumerate(sizes, 1) if size > MAX_LINE_BYTES)
-      raise UserError(
-        f'{path}, line {count + number}: over {MAX_LINE_BYTES:,} bytes; a file of text '
-        'has a sentence a line'
-      )
-    rest = lines.pop()
-    yield from map(decode_line, lines)
-    count += len(lines)
-  if rest:
-    yield decode_line(rest)
+  with open_packed(path) as stream:
+    for number, line in enumerate(stream):
+      if not number:
+        if line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+          raise UserError(f'{path} is UTF-16: convert it by iconv -f UTF-16 -t UTF-8')
+        line = line.removeprefix(codecs.BOM_UTF8)
+        if not line:  # the file holds nothing but the mark
+          return
+      yield decode_line(line.removesuffix(b'\n'))
 
 
 def decode_line(line: bytes) -> str | None:
@@ -174,8 +173,7 @@ def find_file(folder: pathlib.Path, name: str) -> pathlib.Path:
   paths = existing(folder, name)
   if not paths:
     raise UserError(
-      f'{folder / name}: no such file, nor {", ".join(name + end for end in PACKED)}; '
-      '--raw_dir names its folder'
+      f'{folder / name}: no such file, nor {", ".join(name + end for end in PACKED)}'
     )
   if len(paths) > 1:
     names = ' and '.join(path.name for path in paths)

@@ -38,42 +38,27 @@ class TokenWriter:
 
   def __init__(self, path: pathlib.Path):
     self.sentences = self.tokens = 0
-    self._path, self._paths = path, _paths(path)
-    self._files = [path.open('wb') for path in self._paths]
-    self._write(np.zeros(0, TOKENS), np.zeros(1, OFFSETS))
-
-  def _write(self, *arrays: np.ndarray) -> None:
-    for path, file, array in zip(self._paths, self._files, arrays, strict=True):
-      with files.named(path):
-        file.write(array)
-
-  def append(self, tokens: np.ndarray, lengths: np.ndarray) -> None:
-    """Adds sentences of these `lengths`; `tokens` [sum(lengths)] has the ids of all.
-
-    Raises:
-      ValueError: the lengths do not sum to the tokens, or an id does not fit uint16.
-    """
-    ends = np.cumsum(lengths, dtype=OFFSETS)
-    if len(tokens) != (ends[-1] if len(ends) else 0) or np.any(np.less(lengths, 0)):
-      raise ValueError(f'{self._path}: {len(tokens)} tokens do not have these lengths')
-    narrow = np.ascontiguousarray(tokens, TOKENS)
-    if narrow is not tokens:
-      altered = np.flatnonzero(narrow != tokens)
-      if altered.size:
-        sentence = self.sentences + np.searchsorted(ends, altered[0], 'right') + 1
-        raise ValueError(f'{self._path}: sentence {sentence} has an id beyond uint16')
-    self._write(narrow, self.tokens + ends)
-    self.sentences += len(ends)
-    self.tokens += len(narrow)
+    self._path = path
 
   def __enter__(self) -> 'TokenWriter':
+    with contextlib.ExitStack() as stack:
+      stack.enter_context(files.named(self._path))  # in errors, such as of a full disk
+      paths = _paths(self._path)
+      self._files = [stack.enter_context(path.open('wb')) for path in paths]
+      self._files[1].write(np.zeros(1, OFFSETS))
+      self._stack = stack.pop_all()
     return self
 
-  def __exit__(self, *_: object) -> None:
-    with contextlib.ExitStack() as stack:  # closes the one though the other fails
-      for path, file in zip(self._paths, self._files, strict=True):
-        stack.enter_context(files.named(path))
-        stack.callback(file.close)
+  def __exit__(self, *error: object) -> None:
+    self._stack.__exit__(*error)
+
+  def append(self, tokens: np.ndarray, lengths: np.ndarray) -> None:
+    """Adds sentences of these `lengths`; `tokens` [sum(lengths)] has the ids of all."""
+    ends = self.tokens + np.cumsum(lengths, dtype=OFFSETS)
+    self._files[0].write(np.ascontiguousarray(tokens, TOKENS))
+    self._files[1].write(ends)
+    self.sentences += len(ends)
+    self.tokens += len(tokens)
 
 
 def write_tokens(path: pathlib.Path, sentences: Sequence[Sequence[int]]) -> int:
@@ -169,12 +154,6 @@ class Side:
     real = np.flatnonzero(rows >= 0)
     block[real, counts[real]] = EOS
     return block
-
-  def fraction(self, token: int) -> float:
-    """Returns the fraction of the tokens that are `token`, from 0 to 1."""
-    blocks = range(0, len(self.tokens), BLOCK)
-    count = sum(np.count_nonzero(self.tokens[i : i + BLOCK] == token) for i in blocks)
-    return float(count / max(len(self.tokens), 1))
 
 
 def padded(sentences: Sequence[Sequence[int]], rows: int, length: int) -> np.ndarray:

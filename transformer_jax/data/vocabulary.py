@@ -1,18 +1,14 @@
-"""Vocabularies: byte pairs (section 5.1), the tokens of trees, or whole words.
+"""Vocabularies: byte pairs (section 5.1), or one id for each token between spaces.
 
 SentencePiece learns and stores them. Since translations are compared with raw
 references, it changes nothing in the text but spaces at the ends and runs of spaces.
-
-A vocabulary of tokens or words has one id for each token between spaces. Of a rare
-word, the model sees a class: its capitals, figures and ending, which tell much of its
-tag (Petrov et al. 2006, Dyer et al. 2016).
 """
 
 import collections
+import functools
 import hashlib
 import itertools
 import pathlib
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple
@@ -24,6 +20,7 @@ from google.protobuf.message import DecodeError
 from sentencepiece import sentencepiece_model_pb2
 from tqdm import tqdm
 
+from transformer_jax.data.corpus import Corpus
 from transformer_jax.data.token_files import BOS, EOS, PAD, UNK, TokenWriter
 from transformer_jax.machine import environment
 from transformer_jax.machine.errors import UserError
@@ -37,17 +34,10 @@ FILES = {SHARED := 'vocabulary.model', TARGETS := 'vocabulary.target.model'}
 MAX_LINE_BYTES = 100_000
 # What SentencePiece writes for a space, and for an unknown character.
 _SPACE, _UNKNOWN = '\u2581', '\u2585'
-_UNKNOWN_TOKEN = '\u2047'  # what it decodes UNK to
+UNKNOWN_TOKEN = '\u2047'  # what it decodes UNK to
 _ONLY_ERRORS = 2  # SentencePiece's minloglevel
 # Its multiples modulo 2**64 spread evenly, however many (Knuth, volume 3, section 6.4).
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-
-# Begins every class. SentencePiece refuses '<unk>' in a piece.
-CLASS = f'{_UNKNOWN_TOKEN}-'
-# A class names the longest of these that its words end in.
-_ENDINGS = 'ing ed es s ly er est ion ity al ous ic ive able ment ness y or th an en'
-_ENDINGS += ' ism ist age ate ize ful less ble'
-_LONGEST_FIRST = sorted(_ENDINGS.split(), key=len, reverse=True)
 
 _BLOCK = 5_000  # pairs that one thread encodes at once
 
@@ -59,6 +49,10 @@ class VocabularyEntry(msgspec.Struct, omit_defaults=True):
   pieces: int = 0
   from_run: bool = False  # whether it is another run's
   sentences: int = 0  # the number of sentences that it was learnt from
+
+
+# Learns a vocabulary of so many pieces from lines, and writes it to a file.
+Learner = Callable[[Iterable[str], pathlib.Path, int], VocabularyEntry]
 
 
 # Random samples of pairs
@@ -133,71 +127,23 @@ def learn_pieces(
     'character_coverage': character_coverage,
     'byte_fallback': byte_fallback,
   }
-  text = _Text(sentences)
-  return _learn(text, text, path, size, options)
+  text = Text(sentences)
+  return learn(text, text, path, size, options)
 
 
-def learn_tokens(
-  sentences: Iterable[str], path: pathlib.Path, size: int
-) -> VocabularyEntry:
-  """Learns a vocabulary of the tokens between spaces; the rarest ones become <unk>.
-
-  It has exactly `size` pieces, one for each row of the model's embedding. Spare pieces
-  are control symbols, which occur in no text.
-  """
-  text = _Text(sentences)
-  counts = collections.Counter(token for line in text for token in line.split(' '))
-  return _learn_counted(counts, text, path, size)
+def learners(corpus: Corpus) -> tuple[Learner, Learner]:
+  """Returns what learns byte pairs, for the source or both languages and the target."""
+  learn = functools.partial(
+    learn_pieces,
+    character_coverage=corpus.character_coverage,
+    byte_fallback=corpus.byte_fallback,
+  )
+  return learn, learn
 
 
-def learn_words(
-  sentences: Iterable[str], path: pathlib.Path, size: int
-) -> VocabularyEntry:
-  """Learns a vocabulary of whole words, and of the classes of rare words.
-
-  Words that occur once are rare, and so are the rarest of the others if `size` pieces
-  cannot hold them all.
-  """
-  text = _Text(sentences)
-  lines = [*text]
-  counts = collections.Counter(word for line in lines for word in line.split(' '))
-  kept = {word for word, count in counts.items() if count > 1}
-  # A word that loses its piece may be the first of its class, which then takes a piece.
-  # So words are dropped until the pieces fit.
-  over = 1
-  while over > 0:
-    read = [classed(line, kept.__contains__) for line in lines]
-    pieces = collections.Counter(word for line in read for word in line.split(' '))
-    # Without any words, the rarest classes become <unk>.
-    over = min(len(pieces) + SPECIAL - size, len(kept))
-    kept -= set(sorted(kept, key=lambda word: (counts[word], word))[: max(0, over)])
-  return _learn_counted(pieces, text, path, size)
-
-
-def _learn_counted(
-  counts: collections.Counter[str], text: '_Text', path: pathlib.Path, size: int
-) -> VocabularyEntry:
-  """Learns a vocabulary of counted tokens."""
-  del counts['']
-  spare = size - SPECIAL - len(counts)
-  if spare < 0:
-    key = 'target_vocab_size' if path.name == TARGETS else 'vocab_size'
-    print(
-      f'{-spare} of {len(counts)} different tokens get no piece and become <unk>: '
-      f'--config.model.{key}={size - spare} would hold all',
-      file=sys.stderr,
-    )
-  unused = [f'<unused{i}>' for i in range(spare)]
-  options = {'model_type': 'word', 'input_format': 'tsv'}
-  options |= {'character_coverage': 1.0}  # a token of rarer characters would be lost
-  options |= {'control_symbols': unused} if unused else {}
-  lines = (f'{token}\t{count}' for token, count in counts.items())
-  return _learn(lines, text, path, size, options)
-
-
-def _learn(
+def learn(
   lines: Iterable[str],
-  text: '_Text',
+  text: 'Text',
   path: pathlib.Path,
   size: int,
   options: Mapping[str, Any],
@@ -233,7 +179,7 @@ def _learn(
   return VocabularyEntry(words.sha256, len(words), sentences=text.sentences)
 
 
-class _Text:
+class Text:
   """The sentences of a text that SentencePiece learns from; it skips all others.
 
   Attributes:
@@ -258,62 +204,6 @@ class _Text:
       raise
 
 
-# Classes of rare words
-
-
-class Form(NamedTuple):
-  """The form of a word."""
-
-  figures: bool  # contains a digit
-  letters: bool  # contains a letter
-  capitals: bool  # all letters are capitals, and there are two characters or more
-  capital: int  # 1 if it begins with a capital, 2 if it also begins a sentence, else 0
-  dash: bool  # contains a hyphen that is neither first nor last
-
-
-def form(word: str, first: bool) -> Form:
-  """Returns the form of a word; `first` says that it begins a sentence."""
-  return Form(
-    any(map(str.isdigit, word)),
-    any(map(str.isalpha, word)),
-    word.isupper() and len(word) > 1,
-    word[:1].isupper() and 1 + first,
-    '-' in word[1:-1],
-  )
-
-
-def word_class(word: str, first: bool) -> str:
-  """Returns the class of a word; `first` says that it begins a sentence."""
-  looks = form(word, first)
-  dash = '-dash' if looks.dash else ''
-  if looks.figures:
-    return f'{CLASS}{"mixed" if looks.letters else "number"}{dash}'
-  if not looks.letters:
-    return f'{CLASS}sign'
-  name = ('word', 'capital', 'first')[looks.capital]
-  name = 'capitals' if looks.capitals else name
-  dot = '-dot' if '.' in word or '@' in word else ''
-  lower = word.lower()
-  fits = (e for e in _LONGEST_FIRST if lower.endswith(e) and len(word) > len(e) + 2)
-  ending = next((f'-{e}' for e in fits), '')
-  return f'{CLASS}{name}{dot}{dash}{ending}'
-
-
-def classed(sentence: str, is_known: Callable[[str], bool]) -> str:
-  """Returns the sentence with a class in place of each unknown word.
-
-  An unknown first word is written in small letters if it is then known.
-  """
-  words = []
-  for position, word in enumerate(sentence.split(' ')):
-    if word and not is_known(word):
-      lower = word.lower()
-      small = not position and is_known(lower)
-      word = lower if small else word_class(word, not position)
-    words.append(word)
-  return ' '.join(words)
-
-
 # Text to ids and back
 
 
@@ -322,6 +212,9 @@ class Vocabulary:
 
   Args:
     path: its file.
+
+  Attributes:
+    tokens: the id of each token, if it has one for each; None if it has byte pairs.
 
   Raises:
     UserError: the file is missing, or is no such model.
@@ -343,17 +236,16 @@ class Vocabulary:
     # An imported model's pieces of its other language (exchange/pieces.py).
     unused = self._processor.is_unused
     self._unused = {p: i for i, p in enumerate(self.pieces()) if unused(i)}
-    self._tokens: dict[str, int] | None = None  # ids of tokens, if it is of tokens
+    self.tokens: dict[str, int] | None = None
     if model.trainer_spec.model_type == sentencepiece_model_pb2.TrainerSpec.WORD:
       normal = sentencepiece_model_pb2.ModelProto.SentencePiece.NORMAL
-      self._tokens = {
+      self.tokens = {
         piece.piece.removeprefix(_SPACE): number
         for number, piece in enumerate(model.pieces)
         if piece.type == normal
       }
-      self._texts = {number: token for token, number in self._tokens.items()}
-      self._texts[UNK] = _UNKNOWN_TOKEN
-      self._has_classes = any(token.startswith(CLASS) for token in self._tokens)
+      self._texts = {number: token for token, number in self.tokens.items()}
+      self._texts[UNK] = UNKNOWN_TOKEN
 
   def __len__(self) -> int:
     return self._processor.get_piece_size()
@@ -376,7 +268,7 @@ class Vocabulary:
     return np.concatenate([np.zeros(0, np.int32), *ids]), lengths
 
   def _encode(self, sentences: Sequence[str], threads: int) -> list[np.ndarray]:
-    if self._tokens is not None:
+    if self.tokens is not None:
       return [np.array(self._encode_tokens(s), np.int32) for s in sentences]
     ids = self._processor.encode([*sentences], num_threads=threads, return_type='numpy')
     if not self._unused:
@@ -393,14 +285,12 @@ class Vocabulary:
 
   def _encode_tokens(self, sentence: str) -> list[int]:
     """Returns an id for each token; SentencePiece has one for neighbouring UNKs."""
-    if self._has_classes:
-      sentence = classed(sentence, self._tokens.__contains__)
-    return [self._tokens.get(token, UNK) for token in sentence.split(' ') if token]
+    return [self.tokens.get(token, UNK) for token in sentence.split(' ') if token]
 
   def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
     """Returns the text of ids up to the first EOS, without PAD and BOS."""
     texts = [_text_ids(sequence) for sequence in ids]
-    if self._tokens is not None:
+    if self.tokens is not None:
       known = self._texts
       return [' '.join(known[i] for i in text if i in known) for text in texts]
     return self._processor.decode(texts)
@@ -438,8 +328,8 @@ class TokenCounts(NamedTuple):
 
 class _Block(NamedTuple):
   read: int  # pairs
-  lines: tuple[list[bytes], list[bytes]]  # source and target of the pairs kept
-  sides: list[tuple[np.ndarray, np.ndarray]]  # their tokens and lengths
+  # Tokens and lengths of the sources kept, and of the targets
+  sides: list[tuple[np.ndarray, np.ndarray]]
 
 
 def encode_files(
@@ -447,7 +337,7 @@ def encode_files(
   texts: Sequence[pathlib.Path],
   sides: Sequence[pathlib.Path],
   max_length: int,
-  look: Callable[[Sequence[bytes], Sequence[bytes]], None],
+  convert: Callable[[str], str],
 ) -> TokenCounts:
   """Encodes two files of lines into two token files, with all cores.
 
@@ -456,7 +346,7 @@ def encode_files(
   Args:
     texts: source and target, a sentence a line.
     sides: the token files to write, without the ends of their names.
-    look: is called with the source and target lines of each block of pairs kept.
+    convert: maps a source line to what the model reads.
   """
   read, longest = 0, [0, 0]
   with (
@@ -464,19 +354,21 @@ def encode_files(
     TokenWriter(sides[1]) as target,
     tqdm(desc='encoding', unit=' pairs', unit_scale=True) as bar,
   ):
-    for block in _encoded_blocks(words, texts, max_length):
+    for block in _encoded_blocks(words, texts, max_length, convert):
       for i, writer in enumerate((source, target)):
         tokens, lengths = block.sides[i]
         writer.append(tokens, lengths)
         longest[i] = max(longest[i], int(lengths.max(initial=0)))
-      look(*block.lines)
       read += block.read
       bar.update(block.read)
     return TokenCounts(read, source.sentences, [source.tokens, target.tokens], longest)
 
 
 def _encoded_blocks(
-  words: Vocabularies, texts: Sequence[pathlib.Path], max_length: int
+  words: Vocabularies,
+  texts: Sequence[pathlib.Path],
+  max_length: int,
+  convert: Callable[[str], str],
 ) -> Iterator[_Block]:
   """Yields blocks in their order, encoded by as many threads as there are cores."""
   cores = len(environment.cores())
@@ -488,7 +380,7 @@ def _encoded_blocks(
     ahead: collections.deque[Future[_Block]] = collections.deque()
     while lines := list(itertools.islice(source, _BLOCK)):
       pairs = lines, list(itertools.islice(target, _BLOCK))
-      ahead.append(pool.submit(_encode_block, words, pairs, max_length))
+      ahead.append(pool.submit(_encode_block, words, pairs, max_length, convert))
       if len(ahead) > 2 * cores:
         yield ahead.popleft().result()
     while ahead:
@@ -496,16 +388,16 @@ def _encoded_blocks(
 
 
 def _encode_block(
-  words: Vocabularies, block: tuple[list[bytes], list[bytes]], max_length: int
+  words: Vocabularies,
+  block: tuple[list[bytes], list[bytes]],
+  max_length: int,
+  convert: Callable[[str], str],
 ) -> _Block:
+  sources, targets = ([x.decode().removesuffix('\n') for x in side] for side in block)
   encoded = [
-    side.encode_flat([line.decode().removesuffix('\n') for line in lines])
-    for side, lines in zip(words, block, strict=True)
+    words.source.encode_flat([*map(convert, sources)]),
+    words.target.encode_flat(targets),
   ]
   fits = np.all([lengths < max_length for _, lengths in encoded], 0)
-  source, target = (list(itertools.compress(lines, fits)) for lines in block)
-  return _Block(
-    read=len(block[0]),
-    lines=(source, target),
-    sides=[(ids[np.repeat(fits, n)], n[fits]) for ids, n in encoded],
-  )
+  kept = [(ids[np.repeat(fits, n)], n[fits]) for ids, n in encoded]
+  return _Block(len(sources), kept)

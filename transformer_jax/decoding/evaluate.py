@@ -57,10 +57,8 @@ class Evaluation:
       UserError, OSError: the run's corpus is not there, or its folder is read-only.
     """
     loaded, config, run = self._loaded, self._loaded.config, self._loaded.run
-    run.check_corpus(self._corpus)
-    run.check_vocabulary(self._corpus)
-    for split in dict.fromkeys((self._split, 'dev')):  # a result has dev's perplexity
-      run.check_held_out(self._corpus, split)
+    # A result has dev's perplexity.
+    run.check_corpus(self._corpus, dict.fromkeys((self._split, 'dev')))
     files.writable(self.translations.parent)
     _say(f'averaging {len(loaded.steps)} checkpoints up to step {loaded.steps[-1]}')
     translator = loaded.translator
@@ -152,7 +150,7 @@ class Evaluation:
         f'{path} is of {self.translations} itself: evaluate the other result of this '
         'run again, so that it is the newest'
       )
-    run.check_held_out(self._corpus, self._split)
+    run.check_corpus(self._corpus, [self._split])
     name = f'{self._split}.target.txt'
     sums = [card.read_card(one.workdir).sha256[name] for one in (run, other)]
     if sums[0] != sums[1]:

@@ -11,15 +11,10 @@ import os
 import pathlib
 import secrets
 import sys
-import time
 from collections.abc import Iterator
 from typing import IO, Any
 
 from transformer_jax.machine.errors import UserError
-
-# Seconds between two tries: a process that only asks whether a file is locked holds the
-# lock for less.
-AGAIN = 0.1
 
 
 @contextlib.contextmanager
@@ -116,33 +111,19 @@ def sha256(path: pathlib.Path) -> str:
     return hashlib.file_digest(file, 'sha256').hexdigest()
 
 
-def take_lock(file: IO[str], kind: int) -> bool:
-  """Tries to lock or unlock an open file, without waiting; tells whether it could.
+def lock(file: IO[str], wait: bool = False) -> bool:
+  """Locks an open file for this process alone; tells whether it could.
 
-  A file system without locks counts as a success; it warns of an exclusive lock there.
-
-  Args:
-    kind: fcntl's LOCK_EX, LOCK_SH or LOCK_UN.
+  The operating system releases the lock when the file is closed, or the process ends.
+  A file system without locks counts as a success, with a warning.
   """
   try:
-    fcntl.flock(file, kind | fcntl.LOCK_NB)
+    fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
   except BlockingIOError:
     return False
   except OSError as error:
-    if kind == fcntl.LOCK_EX:
-      print(f'{file.name}: no lock ({error}): run one process only', file=sys.stderr)
+    print(f'{file.name}: no lock ({error}): run one process only', file=sys.stderr)
   return True
-
-
-def claim_lock(file: IO[str]) -> bool:
-  """Tries to lock a file for this process alone; tells whether it could.
-
-  It tries twice, since a process that only looks may hold the lock for a moment.
-  """
-  if take_lock(file, fcntl.LOCK_EX):
-    return True
-  time.sleep(AGAIN)
-  return take_lock(file, fcntl.LOCK_EX)
 
 
 @contextlib.contextmanager
@@ -151,10 +132,10 @@ def in_turn(path: pathlib.Path, doing: str) -> Iterator[None]:
 
   Args:
     path: a file that is created if it is missing, and stays.
-    doing: such as 'prepares toy'.
+    doing: what the other process does, such as 'prepares toy'.
   """
   with path.open('a') as file:
-    if not take_lock(file, fcntl.LOCK_EX):
+    if not lock(file):
       print(f'waiting for another process that {doing}', file=sys.stderr)
-      fcntl.flock(file, fcntl.LOCK_EX)
+      lock(file, wait=True)
     yield

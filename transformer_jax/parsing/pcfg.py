@@ -20,12 +20,12 @@ import msgspec
 import numpy as np
 from tqdm import tqdm
 
-from transformer_jax.data.vocabulary import form
 from transformer_jax.machine import environment, files
 from transformer_jax.machine.errors import UserError
 from transformer_jax.parsing import evalb, treebanks, trees
 from transformer_jax.parsing.evalb import Parsing
 from transformer_jax.parsing.trees import Tree
+from transformer_jax.parsing.words import form
 
 _ROOT = 'TOP'
 _BEAM = 10.0  # nats that a symbol may be worse than the best one of its span

@@ -8,8 +8,9 @@ from typing import Any
 from transformer_jax.data import sources
 from transformer_jax.data.corpus import Corpus, Splits
 from transformer_jax.data.task import Constraint, Outputs, Scorer, Section, Task
+from transformer_jax.data.vocabulary import Vocabulary
 from transformer_jax.machine.errors import UserError
-from transformer_jax.parsing import evalb, pcfg, treebanks, trees
+from transformer_jax.parsing import evalb, pcfg, treebanks, trees, words
 from transformer_jax.parsing.evalb import Parsing
 from transformer_jax.parsing.tree_mask import TreeMask
 from transformer_jax.parsing.trees import Repairs, Tree
@@ -38,8 +39,9 @@ def _target(corpus: Corpus) -> Callable[[str], str]:
   return treebanks.target(corpus.tags, corpus.numbers)
 
 
-def _read(line: str) -> str:
-  return ' '.join(trees.words(line))
+def _source(vocabulary: Vocabulary) -> Callable[[str], str]:
+  read = words.reader(vocabulary)
+  return lambda line: read(' '.join(trees.words(line)))
 
 
 def _finish(line: str, output: str) -> tuple[str, dict[str, int]]:
@@ -50,7 +52,7 @@ def _finish(line: str, output: str) -> tuple[str, dict[str, int]]:
 
 def _references(sources: Sequence[str], targets: Sequence[str]) -> list[str]:
   pairs = zip(sources, targets, strict=True)
-  return [str(Tree(words.split(' '), tokens.split(' '))) for words, tokens in pairs]
+  return [str(Tree(source.split(' '), tokens.split(' '))) for source, tokens in pairs]
 
 
 def _score(outputs: Outputs) -> dict[str, Any]:
@@ -100,8 +102,8 @@ PARSING = Task(
   name='parsing',
   readers={'trees': _splits},
   target=_target,
-  target_has_tokens=True,
-  read=_read,
+  learners=words.learners,
+  source=_source,
   finish=_finish,
   scorer=Scorer(
     has_bleu=False,

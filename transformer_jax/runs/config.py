@@ -1,4 +1,7 @@
-"""The keys of a run's config, what values they may have, and how two configs differ."""
+"""The keys of a run's config, what values they may have, and how two configs differ.
+
+configs/base.py says what they mean; those under `data` are in data/corpus.py.
+"""
 
 import functools
 import json
@@ -12,29 +15,18 @@ import ml_collections
 import msgspec
 from msgspec import Meta
 
+from transformer_jax.data.corpus import Count, Data, FromZero, Name, Schema
 from transformer_jax.machine.errors import UserError
 
-LARGEST = 2**31 - 1  # steps and seeds are of 32 bits on the devices
-
-Count = Annotated[int, Meta(ge=1, le=LARGEST)]
-FromZero = Annotated[int, Meta(ge=0, le=LARGEST)]
 Few = Annotated[int, Meta(ge=1, le=2**10)]
 FewOrNone = Annotated[int, Meta(ge=0, le=2**10)]
 Width = Annotated[int, Meta(ge=1, le=2**16)]
-Pairs = Annotated[int, Meta(ge=1, le=2**32 - 1)]
 Tokens = Annotated[int, Meta(ge=1, le=10**7)]
 # A rate beyond float32 would make all infinite.
 Positive = Annotated[float, Meta(gt=0, le=1000)]
 BelowOne = Annotated[float, Meta(ge=0, lt=1)]
 Dropout = Annotated[float, Meta(ge=0, le=0.999)]  # what is kept is divided by the rest
-Fraction = Annotated[float, Meta(ge=0, le=1)]
-Name = Annotated[str, Meta(min_length=1)]
-Names = str | Annotated[list[str], Meta(min_length=1)]
 DType = Literal['auto', 'float32', 'bfloat16']
-
-
-class Schema(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-  """A config's keys, which are all required, and their types; see configs/base.py."""
 
 
 class Model(Schema):
@@ -56,40 +48,11 @@ class Model(Schema):
   biases: bool
 
 
-class Cleaning(Schema):
-  off: bool
-  max_characters: Count
-  max_ratio: Annotated[float, Meta(ge=1, le=1e9)]
-  min_alphanumeric: Fraction
-  drop_untranslated: bool
-
-
 class InitFrom(Schema):
   run: str
   step: FromZero
   sha256: str
   vocabulary: str
-
-
-class Data(Schema):
-  name: Name
-  reader: Name
-  source_language: Name
-  target_language: Name
-  raw_dir: str
-  files: dict[Literal['train', 'dev', 'test'], Names]  # of those that are read
-  suffix: str
-  tokenized: bool
-  tags: bool
-  numbers: bool
-  whole_words: bool
-  cleaning: Cleaning
-  train_pairs: Pairs
-  vocabulary_pairs: Pairs
-  character_coverage: Annotated[float, Meta(ge=0.98, le=1)]  # SentencePiece's range
-  byte_fallback: bool
-  max_length: Annotated[int, Meta(ge=2, le=2**13)]  # attention takes its square
-  seed: FromZero
 
 
 class Config(Schema):

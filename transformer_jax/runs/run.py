@@ -7,13 +7,13 @@ import pathlib
 import shutil
 import socket
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import ml_collections
 
 from transformer_jax.data import card, vocabulary
-from transformer_jax.data.corpus import TREE_SETTINGS, Corpus, rename_if_changed
+from transformer_jax.data.corpus import SIDES, TREE_SETTINGS, Corpus, rename_if_changed
 from transformer_jax.data.vocabulary import Vocabularies
 from transformer_jax.machine import files
 from transformer_jax.machine.errors import UserError
@@ -171,7 +171,7 @@ class Run(NamedTuple):
     """
     self.workdir.mkdir(parents=True, exist_ok=True)
     with (self.workdir / 'lock').open('a+') as file:
-      if not files.claim_lock(file):
+      if not files.lock(file):
         file.seek(0)
         raise RunLocked(
           f'{self.workdir} is in use by {file.read().strip()}: wait for it, stop it, '
@@ -203,8 +203,8 @@ class Run(NamedTuple):
       for name in vocabulary.FILES & card.read_card(corpus).sha256.keys():
         shutil.copy(corpus / name, workdir / name)
       shutil.copy(corpus / card.CARD, workdir / card.CARD)
-    run.check_vocabulary(corpus)
-    run._check_identity(corpus)
+    run.vocabularies()
+    run.check_corpus(corpus)
     files.write_json(workdir / 'config.json', settings)
     return run
 
@@ -251,8 +251,11 @@ class Run(NamedTuple):
         'another --workdir'
       )
 
-  def check_corpus(self, corpus: pathlib.Path) -> None:
-    """Raises UserError unless the run has a corpus, and that is there."""
+  def check_corpus(self, corpus: pathlib.Path, held_out: Iterable[str] = ()) -> None:
+    """Raises UserError unless a folder holds the corpus that the run is trained on.
+
+    `held_out` names splits whose text is compared, to notice that a file was edited.
+    """
     self._check_has_corpus('score')
     if not (corpus / card.CARD).is_file():
       raise UserError(
@@ -260,6 +263,19 @@ class Run(NamedTuple):
         f'scripts.train --workdir={self.workdir}, which makes no more steps if the run '
         'has all of them'
       )
+    ours, theirs = (card.read_card(folder) for folder in (self.workdir, corpus))
+    if ours.identity != theirs.identity:
+      what = 'text' if ours.vocabulary == theirs.vocabulary else 'vocabulary'
+      raise UserError(
+        f"{corpus} ({theirs.identity[:12]}) has another {what} than the run's corpus "
+        f'({ours.identity[:12]}): put that back (--data_dir), or give another --workdir'
+      )
+    for name in [f'{split}.{side}.txt' for split in held_out for side in SIDES]:
+      if files.sha256(corpus / name) != ours.sha256[name]:
+        raise UserError(
+          f'{corpus / name} is not that of {self.workdir / card.CARD}: it has changed, '
+          'so prepare the corpus again'
+        )
 
   def _check_has_corpus(self, purpose: str) -> None:
     if not card.read_card(self.workdir).splits:
@@ -267,36 +283,6 @@ class Run(NamedTuple):
         f'{self.workdir} was imported without a corpus: to {purpose} it, import it '
         'with --prepare into another --workdir, or tune it (--init_from)'
       )
-
-  def check_vocabulary(self, corpus: pathlib.Path) -> None:
-    """Raises UserError unless run and corpus share their vocabularies."""
-    pairs = zip(self.vocabularies(), card.vocabularies(corpus), strict=True)
-    for ours, theirs in ((run.sha256, other.sha256) for run, other in pairs):
-      if ours != theirs:
-        raise UserError(
-          f'{corpus} was encoded with another vocabulary ({theirs[:12]}) than the '
-          f"run's ({ours[:12]}): use the corpus the run was trained on"
-        )
-
-  def _check_identity(self, corpus: pathlib.Path) -> None:
-    """Raises UserError unless the corpus has what it had when the run was started."""
-    ours, theirs = (card.read_card(f).identity for f in (self.workdir, corpus))
-    if ours != theirs:
-      raise UserError(
-        f"{corpus} ({theirs[:12]}) has other text than the run's corpus had "
-        f'({ours[:12]}): put that back (--data_dir), or give another --workdir'
-      )
-
-  def check_held_out(self, corpus: pathlib.Path, split: str) -> None:
-    """Raises UserError unless dev or test is as it was when the run was started."""
-    listed = card.read_card(self.workdir).sha256
-    for side in ('source', 'target'):
-      name = f'{split}.{side}.txt'
-      if name not in listed or files.sha256(corpus / name) != listed[name]:
-        raise UserError(
-          f'{corpus / name} is not that of {self.workdir / card.CARD}: use the '
-          'corpus the run was trained on'
-        )
 
 
 def chosen_steps(

@@ -1,28 +1,21 @@
 """Jobs of a sweep submitted to Slurm, or to submitit's local stand-in for it; no JAX.
 
 submitit pickles the jobs into a folder beside the runs: whoever can write there can run
-code as the user. `sweep.queued.json` in a run's folder names the cluster and the number
-of the submission that the run is part of.
+code as the user.
 """
 
 import concurrent.futures
 import os
 import pathlib
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from transformer_jax.machine import files
 from transformer_jax.machine.errors import UserError
-from transformer_jax.machine.signals import Interruption
-from transformer_jax.runs.jobs import POLL, Job, JobState, run_jobs
-from transformer_jax.runs.sweep import Plan, describe_progress
+from transformer_jax.runs.jobs import POLL, Job, run_jobs
 
 STARTS = 100  # of a submission: it is queued again whenever its time is up
-_NOTE = 'sweep.queued.json'  # in a run's folder
 
 
 class Node:
@@ -31,10 +24,10 @@ class Node:
   def __init__(self, jobs: Sequence[Job]):
     self.jobs = jobs
     self._stopped = False
-    self._running: concurrent.futures.Future[dict[str, JobState]]
+    self._running: concurrent.futures.Future[dict[str, int]]
 
-  def __call__(self) -> dict[str, JobState]:
-    """Runs the jobs; returns the state in which each was left, by its name."""
+  def __call__(self) -> dict[str, int]:
+    """Runs the jobs; returns the exit code of each, by its name."""
     # scancel and preemption send SIGTERM half a minute before SIGKILL, to this process
     # alone. It passes it on to the processes that it started.
     before = signal.signal(signal.SIGTERM, self._stop)
@@ -45,7 +38,6 @@ class Node:
           self.jobs,
           together=len(self.jobs),
           is_stopped=lambda: self._stopped,
-          tick=lambda: None,
           say=lambda text: print(text, flush=True),
         )
         return self._running.result()
@@ -80,7 +72,7 @@ def parse(words: Sequence[str], cluster: str) -> dict[str, int | str]:
   return {key: int(v) if v.isdecimal() else v for key, _, v in pairs}
 
 
-def executor(
+def make_executor(
   cluster: str, folder: pathlib.Path, parameters: Mapping[str, int | str]
 ) -> Any:
   """Returns submitit's AutoExecutor, which submits jobs.
@@ -98,84 +90,26 @@ def executor(
   import submitit  # of an extra
 
   try:
-    by = submitit.AutoExecutor(
+    executor = submitit.AutoExecutor(
       folder, cluster=cluster, slurm_max_num_timeout=STARTS - 1
     )
-    by.update_parameters(name='sweep', **parameters)
+    executor.update_parameters(name='sweep', **parameters)
   # submitit asserts the types of its parameters.
   except (RuntimeError, NameError, TypeError, ValueError, AssertionError) as error:
     raise UserError(f'--submit={cluster}: {error}') from error
-  return by
+  return executor
 
 
-def submit_plan(
-  plan: Plan,
-  jobs: Sequence[Job],
-  cluster: str,
-  per_node: int,
-  parameters: Sequence[str],
-  interruption: Interruption,
-) -> None:
-  """Submits a plan's jobs that wait, `per_node` of them as one; prints a line on each.
-
-  `parameters` are KEY=VALUE of submitit's update_parameters. A signal waits until it is
-  noted which jobs are submitted: else the same command would submit them twice.
-  """
-  by = executor(cluster, plan.workdir / 'submitit', parse(parameters, cluster))
-  plan.prepare()
-  with interruption.deferred():
-    for line in submit(jobs, by, cluster, per_node):
-      print(line, flush=True)
-    interruption.leave_if_requested()
-  for job in jobs:
-    if job.state() is JobState.FAILED:
-      print(job.failure(), file=sys.stderr)
-  print(describe_progress(jobs), file=sys.stderr)
-
-
-def submit(jobs: Sequence[Job], by: Any, cluster: str, per_node: int) -> list[str]:
-  """Submits the jobs that wait and are not queued yet, `per_node` of them as one.
-
-  `by` is the executor() of the cluster.
+def submit(jobs: Sequence[Job], executor: Any, per_node: int) -> list[str]:
+  """Submits the jobs that are not done, `per_node` of them as one.
 
   Returns: a line on each submission, its number and its jobs.
   """
-  queued = _queued(jobs)
-  waiting = [j for j in jobs if j.state() is JobState.WAITING and j.name not in queued]
-  if not waiting:
-    return []
-  nodes = [Node(waiting[i : i + per_node]) for i in range(0, len(waiting), per_node)]
-  with by.batch():
-    submitted = [by.submit(node) for node in nodes]
-  for node, one in zip(nodes, submitted, strict=True):
-    for job in node.jobs:
-      job.run.workdir.mkdir(parents=True, exist_ok=True)
-      note = {'cluster': cluster, 'id': one.job_id}
-      files.write_json(job.run.workdir / _NOTE, note)
+  left = [job for job in jobs if not job.is_done()]
+  nodes = [Node(left[i : i + per_node]) for i in range(0, len(left), per_node)]
+  with executor.batch():
+    submitted = [executor.submit(node) for node in nodes]
   return [
     f'{one.job_id}: {" ".join(job.name for job in node.jobs)}'
     for node, one in zip(nodes, submitted, strict=True)
   ]
-
-
-def _queued(jobs: Sequence[Job]) -> set[str]:
-  """Returns the names of those that a queued or running Slurm job is to run."""
-  numbers = {}
-  for job in jobs:
-    note = job.run.workdir / _NOTE
-    if note.is_file():
-      queued = files.read_json_object(note)
-      if queued['cluster'] == 'slurm':
-        numbers[job.name] = queued['id']
-  if not numbers:
-    return set()
-  # Not sacct, as submitit does: without an accounting daemon it knows of no job.
-  command = 'squeue', '--noheader', '--array', '--format=%i'
-  try:
-    queue = subprocess.run(command, check=True, capture_output=True, text=True)
-  except subprocess.CalledProcessError as error:
-    raise UserError(
-      f'squeue cannot tell what is queued ({error.stderr.strip()}): try again'
-    ) from error
-  queued = queue.stdout.split()  # 12, or 12_0 for a member of an array
-  return {name for name, number in numbers.items() if number in queued}

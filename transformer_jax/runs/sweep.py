@@ -1,11 +1,10 @@
-"""A sweep: plans its runs, prints or runs their commands, and tells the progress."""
+"""A sweep: plans its runs, and prints or runs their commands."""
 
 import collections
 import pathlib
 import re
 import shlex
 import sys
-import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -18,10 +17,8 @@ from transformer_jax.machine.cli import Flags
 from transformer_jax.machine.errors import UserError
 from transformer_jax.machine.signals import EXIT_CODE, Interruption
 from transformer_jax.runs.config import as_json
-from transformer_jax.runs.jobs import Job, JobState, run_jobs
+from transformer_jax.runs.jobs import Job, run_jobs
 from transformer_jax.runs.run import Run, start_from
-
-EVERY = 60  # seconds between two lines of progress
 
 
 class Plan(NamedTuple):
@@ -113,56 +110,31 @@ def _folder_name(config: str, seed: int) -> str:
   return '.'.join(word for word in words if word)
 
 
-def print_commands(jobs: Sequence[Job], retry: bool) -> None:
-  """Prints a shell script of what would be run to stdout, and all states to stderr."""
+def print_commands(jobs: Sequence[Job]) -> None:
+  """Prints the commands that would be run to stdout, and what is done to stderr."""
   for job in jobs:
-    state = job.state()
-    print(f'{state:8}{job.name}', file=sys.stderr)
-    if state is JobState.WAITING or (retry and state is JobState.FAILED):
+    is_done = job.is_done()
+    print('done   ' if is_done else 'waiting', job.name, file=sys.stderr)
+    if not is_done:
       print(*map(shlex.join, job.commands), sep='\n')
-  print(describe_progress(jobs), file=sys.stderr)
-
-
-def describe_progress(jobs: Sequence[Job]) -> str:
-  """Returns how many jobs are in each state, and how far the running ones are."""
-  states = [job.state() for job in jobs]
-  counts = collections.Counter(states)
-  running = ', '.join(
-    f'{job.name} {job.progress()}'
-    for job, state in zip(jobs, states, strict=True)
-    if state is JobState.RUNNING
-  )
-  return ', '.join(
-    f'{counts[state]} {state}' + f' ({running})' * (state is JobState.RUNNING)
-    for state in JobState
-    if counts[state]
-  )
 
 
 def run(jobs: Sequence[Job], together: int, interruption: Interruption) -> int:
-  """Runs the jobs that wait on this machine, `together` at a time.
+  """Runs the jobs that are not done on this machine, `together` at a time.
 
   A signal stops them; then the process is ended.
 
   Returns: the exit code: 0 if all jobs are done, 1 if one failed, else EXIT_CODE.
   """
-  due = time.monotonic()
-
-  def tick() -> None:
-    nonlocal due
-    if time.monotonic() >= due:
-      due = time.monotonic() + EVERY
-      say(describe_progress(jobs))
-
   with interruption.deferred():
-    states = run_jobs(jobs, together, lambda: interruption.requested, tick, say)
-    say(describe_progress(jobs))
+    codes = run_jobs(jobs, together, lambda: interruption.requested, say)
+    say(f'{sum(job.is_done() for job in jobs)} of {len(jobs)} runs are done')
     if interruption.requested:
-      interruption.last_words = lambda: 'The same command goes on.'
+      interruption.last_words = lambda: 'The same command resumes them.'
       interruption.leave()
-  if JobState.FAILED in states.values():
-    return 1
-  return 0 if {*states.values()} == {JobState.DONE} else EXIT_CODE
+  if {*codes.values()} <= {0}:
+    return 0
+  return EXIT_CODE if {*codes.values()} <= {0, EXIT_CODE} else 1
 
 
 def say(text: str) -> None:

@@ -1,0 +1,164 @@
+"""Vocabularies of trees' tokens, and of whole words and the classes of rare words.
+
+Such a vocabulary has one id for each token between spaces. Of a rare word, the model
+reads a class: its capitals, figures and ending, which tell much of its tag (Petrov et
+al. 2006, Dyer et al. 2016).
+"""
+
+import collections
+import pathlib
+import sys
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from transformer_jax.data import vocabulary
+from transformer_jax.data.corpus import Corpus
+from transformer_jax.data.vocabulary import (
+  SPECIAL,
+  TARGETS,
+  UNKNOWN_TOKEN,
+  Learner,
+  Text,
+  Vocabulary,
+  VocabularyEntry,
+)
+
+# Begins every class. SentencePiece refuses '<unk>' in a piece.
+CLASS = f'{UNKNOWN_TOKEN}-'
+# A class names the longest of these that its words end in.
+_ENDINGS = 'ing ed es s ly er est ion ity al ous ic ive able ment ness y or th an en'
+_ENDINGS += ' ism ist age ate ize ful less ble'
+_LONGEST_FIRST = sorted(_ENDINGS.split(), key=len, reverse=True)
+
+
+# Learning
+
+
+def learners(corpus: Corpus) -> tuple[Learner, Learner]:
+  """Returns what learns the vocabulary of a corpus, and one of the target alone."""
+  source = learn_words if corpus.whole_words else vocabulary.learners(corpus)[0]
+  return source, learn_tokens
+
+
+def learn_tokens(
+  sentences: Iterable[str], path: pathlib.Path, size: int
+) -> VocabularyEntry:
+  """Learns a vocabulary of the tokens between spaces; the rarest ones become <unk>.
+
+  It has exactly `size` pieces, one for each row of the model's embedding. Spare pieces
+  are control symbols, which occur in no text.
+  """
+  text = Text(sentences)
+  counts = collections.Counter(token for line in text for token in line.split(' '))
+  return _learn_counted(counts, text, path, size)
+
+
+def learn_words(
+  sentences: Iterable[str], path: pathlib.Path, size: int
+) -> VocabularyEntry:
+  """Learns a vocabulary of whole words, and of the classes of rare words.
+
+  Words that occur once are rare, and so are the rarest of the others if `size` pieces
+  cannot hold them all.
+  """
+  text = Text(sentences)
+  lines = [*text]
+  counts = collections.Counter(word for line in lines for word in line.split(' '))
+  kept = {word for word, count in counts.items() if count > 1}
+  # A word that loses its piece may be the first of its class, which then takes a piece.
+  # So words are dropped until the pieces fit.
+  over = 1
+  while over > 0:
+    read = [classed(line, kept.__contains__) for line in lines]
+    pieces = collections.Counter(word for line in read for word in line.split(' '))
+    # Without any words, the rarest classes become <unk>.
+    over = min(len(pieces) + SPECIAL - size, len(kept))
+    kept -= set(sorted(kept, key=lambda word: (counts[word], word))[: max(0, over)])
+  return _learn_counted(pieces, text, path, size)
+
+
+def _learn_counted(
+  counts: collections.Counter[str], text: Text, path: pathlib.Path, size: int
+) -> VocabularyEntry:
+  """Learns a vocabulary of counted tokens."""
+  del counts['']
+  spare = size - SPECIAL - len(counts)
+  if spare < 0:
+    key = 'target_vocab_size' if path.name == TARGETS else 'vocab_size'
+    print(
+      f'{-spare} of {len(counts)} different tokens get no piece and become <unk>: '
+      f'--config.model.{key}={size - spare} would hold all',
+      file=sys.stderr,
+    )
+  unused = [f'<unused{i}>' for i in range(spare)]
+  options = {'model_type': 'word', 'input_format': 'tsv'}
+  options |= {'character_coverage': 1.0}  # a token of rarer characters would be lost
+  options |= {'control_symbols': unused} if unused else {}
+  lines = (f'{token}\t{count}' for token, count in counts.items())
+  return vocabulary.learn(lines, text, path, size, options)
+
+
+# Classes of rare words
+
+
+class Form(NamedTuple):
+  """The form of a word."""
+
+  figures: bool  # contains a digit
+  letters: bool  # contains a letter
+  capitals: bool  # all letters are capitals, and there are two characters or more
+  capital: int  # 1 if it begins with a capital, 2 if it also begins a sentence, else 0
+  dash: bool  # contains a hyphen that is neither first nor last
+
+
+def form(word: str, first: bool) -> Form:
+  """Returns the form of a word; `first` says that it begins a sentence."""
+  return Form(
+    any(map(str.isdigit, word)),
+    any(map(str.isalpha, word)),
+    word.isupper() and len(word) > 1,
+    word[:1].isupper() and 1 + first,
+    '-' in word[1:-1],
+  )
+
+
+def word_class(word: str, first: bool) -> str:
+  """Returns the class of a word; `first` says that it begins a sentence."""
+  looks = form(word, first)
+  dash = '-dash' if looks.dash else ''
+  if looks.figures:
+    return f'{CLASS}{"mixed" if looks.letters else "number"}{dash}'
+  if not looks.letters:
+    return f'{CLASS}sign'
+  name = ('word', 'capital', 'first')[looks.capital]
+  name = 'capitals' if looks.capitals else name
+  dot = '-dot' if '.' in word or '@' in word else ''
+  lower = word.lower()
+  fits = (e for e in _LONGEST_FIRST if lower.endswith(e) and len(word) > len(e) + 2)
+  ending = next((f'-{e}' for e in fits), '')
+  return f'{CLASS}{name}{dot}{dash}{ending}'
+
+
+def classed(sentence: str, is_known: Callable[[str], bool]) -> str:
+  """Returns the sentence with a class in place of each unknown word.
+
+  An unknown first word is written in small letters if it is then known.
+  """
+  words = []
+  for position, word in enumerate(sentence.split(' ')):
+    if word and not is_known(word):
+      lower = word.lower()
+      small = not position and is_known(lower)
+      word = lower if small else word_class(word, not position)
+    words.append(word)
+  return ' '.join(words)
+
+
+def reader(words: Vocabulary) -> Callable[[str], str]:
+  """Returns the map from a line of words to what a parser with this vocabulary reads.
+
+  It has classes in place of rare words, if the vocabulary has classes.
+  """
+  if not any(token.startswith(CLASS) for token in words.tokens or {}):
+    return lambda line: line
+  return lambda line: classed(line, words.tokens.__contains__)
