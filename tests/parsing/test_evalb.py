@@ -51,7 +51,6 @@ def test_a_summary_counts_valid_sentences_alone():
   tree, other = '(S (NP (DT a) (NN cat)) (VP (VB is)))', '(S (NP (DT a)))'
   found = evalb.summarize(evalb.compare([tree] * 3, [tree, other, '']))
   assert (found.sentences, found.errors, found.skipped, found.valid) == (3, 1, 1, 1)
-  assert (found.matched, found.gold, found.test, found.words) == (3, 3, 3, 3)
   assert found.recall == found.precision == found.f1 == found.complete_match == 100
 
 
@@ -151,17 +150,6 @@ def test_words_without_brackets_of_their_own_are_refused(line: str):
 def test_unequal_numbers_of_trees_are_refused():
   with pytest.raises(UserError, match='1 trees for 2 gold trees'):
     evalb.compare(['(A a)', '(A a)'], ['(A a)'])
-
-
-def test_files_of_unequal_length_are_scored_as_far_as_they_go(tmp_path: pathlib.Path):
-  files = tmp_path / 'gold', tmp_path / 'test'
-  for file, count in zip(files, (2, 3), strict=True):
-    file.write_text('(S (A a))\n' * count)
-  found = []
-  with pytest.raises(UserError, match='gold has 2 lines and .*test 3: .* first 2'):
-    for line in evalb.score_files(*files):
-      found.append(line)
-  assert 'Number of Valid sentence  =      2' in found
 
 
 def test_spaces_of_unicode_are_part_of_a_word(tmp_path: pathlib.Path):
@@ -265,7 +253,7 @@ def test_where_lengths_end():
 
 
 def test_trees_of_other_words_are_refused():
-  with pytest.raises(UserError, match=r'treebank: nothing where that has \S+$'):
+  with pytest.raises(UserError, match='tree 1 has not the words'):
     evalb.score(['(S (NN a) (NN b))'], ['(S (NN a))'])
   with pytest.raises(UserError, match='tree 2 has not the words'):
     evalb.score(OURS[:2], [OURS[0]] * 2)

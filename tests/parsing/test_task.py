@@ -17,7 +17,7 @@ from transformer_jax.data.task import Outputs
 from transformer_jax.machine.errors import UserError
 from transformer_jax.parsing import trees
 from transformer_jax.parsing.task import PARSING
-from transformer_jax.parsing.trees import Repairs
+from transformer_jax.parsing.trees import REPAIRS
 
 TOKENS = '(S )S (NP )NP )VP DT NN ( ) (TOP \u2047 (S)'.split()
 
@@ -90,7 +90,7 @@ def test_trees_are_scored_with_how_many_were_mended():
 def test_repairs_are_told_in_words(
   valid: float, repairs: dict[str, int], lines: list[str]
 ):
-  counts = dict.fromkeys(Repairs._fields, 0) | repairs
+  counts = dict.fromkeys(REPAIRS, 0) | repairs
   result = dataclasses.replace(PARSED, valid=valid, repairs=counts)
   assert [*PARSING.scorer.score_lines(result)][-len(lines) :] == lines
 

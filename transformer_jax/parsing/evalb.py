@@ -12,7 +12,6 @@ differ. How many of the parser's own tags are right is reported separately.
 
 import dataclasses
 import hashlib
-import itertools
 import pathlib
 import re
 from collections import Counter
@@ -37,7 +36,7 @@ _SEED = 12345  # sacreBLEU's
 DELETED = frozenset(('TOP', '-NONE-', ',', ':', '``', "''", '.'))
 NOT_IN_LENGTH = frozenset(('-NONE-',))
 EQUAL = {'PRT': 'ADVP'}  # labels, and tags, that count as the other one
-CUT_OFF = 40  # words, at most, of the sentences that have a summary of their own
+CUT_OFF = 40  # words of the longest sentences in EVALB's second summary
 
 # What C takes for a space, in a locale without any others.
 _SPACE = r' \t\n\v\f\r'
@@ -62,59 +61,24 @@ class Sentence(NamedTuple):
 
 
 class Summary(NamedTuple):
-  """Counts of sentences, and of brackets and words in those that are valid."""
+  """Counts of sentences, and EVALB's scores of the valid ones.
+
+  Scores are in percent, but `average_crossing`; 0 if there is nothing to count, where
+  EVALB prints nan.
+  """
 
   sentences: int
   errors: int
   skipped: int
-  matched: int
-  gold: int
-  test: int
-  crossing: int
-  words: int
-  tags: int
-  complete: int  # sentences in which all brackets of both trees match
-  uncrossed: int  # sentences without a crossing bracket
-  crossed_twice: int  # sentences with two of them at most
-
-  @property
-  def valid(self) -> int:
-    return self.sentences - self.errors - self.skipped
-
-  @property
-  def recall(self) -> float:
-    """In percent, as are all below but `average_crossing`; 0 if nothing is counted."""
-    return _percent(self.matched, self.gold)
-
-  @property
-  def precision(self) -> float:
-    return _percent(self.matched, self.test)
-
-  @property
-  def f1(self) -> float:
-    """Percent; 0 if no bracket matches, where EVALB prints nan."""
-    return _percent(2 * self.matched, self.gold + self.test)
-
-  @property
-  def complete_match(self) -> float:
-    return _percent(self.complete, self.valid)
-
-  @property
-  def average_crossing(self) -> float:
-    """Brackets a sentence."""
-    return _percent(self.crossing, self.valid) / 100
-
-  @property
-  def no_crossing(self) -> float:
-    return _percent(self.uncrossed, self.valid)
-
-  @property
-  def two_or_less_crossing(self) -> float:
-    return _percent(self.crossed_twice, self.valid)
-
-  @property
-  def tagging(self) -> float:
-    return _percent(self.tags, self.words)
+  valid: int
+  recall: float
+  precision: float
+  f1: float
+  complete_match: float
+  average_crossing: float  # brackets a sentence
+  no_crossing: float
+  two_or_less_crossing: float
+  tagging: float
 
 
 class _Tree(NamedTuple):
@@ -148,17 +112,24 @@ def compare(gold: Sequence[str], test: Sequence[str]) -> list[Sentence]:
 
 
 def summarize(sentences: Sequence[Sentence]) -> Summary:
-  """Totals over the valid sentences; errors and skipped ones are only counted."""
+  """Returns the scores of all sentences that are valid; the others are only counted."""
   valid = [one for one in sentences if one.status == 'valid']
   total = lambda field: sum(getattr(one, field) for one in valid)
+  share = lambda is_so: _percent(sum(map(is_so, valid)), len(valid))
+  matched, gold, test = total('matched'), total('gold'), total('test')
   return Summary(
     sentences=len(sentences),
     errors=sum(one.status == 'error' for one in sentences),
     skipped=sum(one.status == 'skipped' for one in sentences),
-    **{name: total(name) for name in Sentence._fields[2:]},
-    complete=sum(one.matched == one.gold == one.test for one in valid),
-    uncrossed=sum(one.crossing == 0 for one in valid),
-    crossed_twice=sum(one.crossing <= 2 for one in valid),
+    valid=len(valid),
+    recall=_percent(matched, gold),
+    precision=_percent(matched, test),
+    f1=_percent(2 * matched, gold + test),
+    complete_match=share(lambda one: one.matched == one.gold == one.test),
+    average_crossing=_percent(total('crossing'), len(valid)) / 100,
+    no_crossing=share(lambda one: one.crossing == 0),
+    two_or_less_crossing=share(lambda one: one.crossing <= 2),
+    tagging=_percent(total('tags'), total('words')),
   )
 
 
@@ -176,18 +147,13 @@ def count_labels(
   return {label: tuple(count[label] for count in counts) for label in labels}
 
 
-def score_files(
-  gold: pathlib.Path, test: pathlib.Path, cut_off: int = CUT_OFF
-) -> Iterator[str]:
+def score_files(gold: pathlib.Path, test: pathlib.Path) -> Iterator[str]:
   """Yields EVALB's output for two files with a tree on each line.
 
   Raises:
-    UserError: a line cannot be read; or, after all that was compared, the files have
-      not as many lines.
+    UserError: a line cannot be read, or the files have not as many lines.
   """
-  lines = [*map(_lines, (gold, test))]
-  count = min(map(len, lines))
-  sentences = compare(*(side[:count] for side in lines))
+  sentences = compare(_lines(gold), _lines(test))
   yield ' ID  Len.  Stat. Recal  Prec.  Bracket gold test Bracket Words  Tags Accracy'
   for number, one in enumerate(sentences, 1):
     code = ('valid', 'error', 'skipped').index(one.status)
@@ -198,13 +164,8 @@ def score_files(
       f'{one.tags:5}   {_percent(one.tags, one.words):6.2f}'
     )
   yield from summary_lines('All', summarize(sentences))
-  short = [one for one in sentences if one.length <= cut_off]
-  yield from summary_lines(f'len<={cut_off}', summarize(short))
-  if len(lines[0]) != len(lines[1]):
-    raise UserError(
-      f'{gold} has {len(lines[0])} lines and {test} {len(lines[1])}: those are the '
-      f'scores of the first {count}'
-    )
+  short = [one for one in sentences if one.length <= CUT_OFF]
+  yield from summary_lines(f'len<={CUT_OFF}', summarize(short))
 
 
 def summary_lines(title: str, summary: Summary) -> Iterator[str]:
@@ -398,12 +359,7 @@ def _with_tags_of(gold: Sequence[str], outputs: Sequence[str]) -> list[str]:
     leaves = _LEAF.findall(tree)
     words, ours = ([word for _, word in _LEAF.findall(line)] for line in (tree, output))
     if words != ours:
-      both = itertools.zip_longest(ours, words, fillvalue='nothing')
-      wrong, right = next((a, b) for a, b in both if a != b)
-      raise UserError(
-        f'tree {number} has not the words of the treebank: {wrong} '
-        f'where that has {right}'
-      )
+      raise UserError(f'tree {number} has not the words of the treebank: {output}')
     tags = (tag for tag, _ in leaves)
     tagged.append(
       _LEAF.sub(lambda leaf, tags=tags: f'({next(tags)} {leaf[2]})', output)

@@ -271,15 +271,6 @@ def _nested(tree: Tree) -> _Node:
   return levels[0]
 
 
-def parse_all(
-  grammar: Grammar, sentences: Iterable[Sequence[str]]
-) -> Iterator[tuple[Tree, bool]]:
-  """Yields each sentence's tree, and whether it is parse()'s; a flat one if not."""
-  for words in sentences:
-    tree = grammar.parse(words)
-    yield tree or trees.repair([], words)[0], tree is not None
-
-
 KIND = 'baseline of parsing'
 
 
@@ -342,17 +333,15 @@ def score_file(
     raise UserError(f'--output={output}: trees go there, and .json beside: give .mrg')
   output.parent.mkdir(parents=True, exist_ok=True)
   learnt_from = [*itertools.chain.from_iterable(map(_whole, train))]
-  if not learnt_from:
-    raise UserError('no trees to read rules off: --train names files with trees')
   gold = [*treebanks.read(test)]
-  if not gold:
-    raise UserError(f'--test={test}: it has no trees')
+  if not learnt_from or not gold:
+    raise UserError('--train and --test take files with trees: there are none')
   grammar = Grammar(learnt_from)
   started = time.monotonic()
   sentences = tqdm([tree.words for tree in gold], desc='parsing', disable=None)
-  outputs, is_parsed = zip(*parse_all(grammar, sentences), strict=True)
+  parsed = [(words, grammar.parse(words)) for words in sentences]
   seconds = time.monotonic() - started
-  lines = [*map(str, outputs)]
+  lines = [str(tree or trees.repair([], words)[0]) for words, tree in parsed]
   files.write(output, ''.join(line + '\n' for line in lines))
   scores = evalb.score([*map(str, gold)], lines)
   names = [str(pathlib.Path(p.parent.name) / p.stem) for p in (*train, test)]
@@ -366,5 +355,6 @@ def score_file(
     commit=environment.commit(),
   ).write(output.with_suffix('.json'))
   yield from evalb.score_lines(scores)
-  yield f'{is_parsed.count(False)} of {len(outputs)} sentences got a flat tree'
+  flat = sum(tree is None for _, tree in parsed)
+  yield f'{flat} of {len(parsed)} sentences got a flat tree'
   yield f'{seconds:.0f} s'

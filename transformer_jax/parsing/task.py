@@ -13,19 +13,8 @@ from transformer_jax.machine.errors import UserError
 from transformer_jax.parsing import evalb, pcfg, treebanks, trees, words
 from transformer_jax.parsing.evalb import Parsing
 from transformer_jax.parsing.tree_mask import TreeMask
-from transformer_jax.parsing.trees import Repairs, Tree
+from transformer_jax.parsing.trees import REPAIRS, Tree
 from transformer_jax.runs.result import Result
-
-# The fields of Repairs, for a terminal.
-_REPAIRS = {
-  'unopened': 'closing brackets that nothing had opened: left out',
-  'unclosed': 'brackets that nothing closed: closed',
-  'mislabelled': 'closing brackets of another label: closed the innermost one',
-  'hollow': 'constituents without words: left out',
-  'unread': 'tokens that are neither brackets nor tags: left out',
-  'lacking': 'words without a tag: tagged XX',
-  'surplus': 'tags without a word: left out',
-}
 
 
 def _splits(corpus: Corpus, raw_dir: pathlib.Path | None, _: Any) -> Splits:
@@ -47,7 +36,7 @@ def _source(vocabulary: Vocabulary) -> Callable[[str], str]:
 def _finish(line: str, output: str) -> tuple[str, dict[str, int]]:
   tokens = trees.without_numbers(output.split())
   tree, repairs = trees.repair(tokens, trees.words(line))
-  return str(tree), {kind: n for kind, n in repairs._asdict().items() if n}
+  return str(tree), repairs
 
 
 def _references(sources: Sequence[str], targets: Sequence[str]) -> list[str]:
@@ -62,9 +51,7 @@ def _score(outputs: Outputs) -> dict[str, Any]:
     'text': 'trees',
     'parsing': dataclasses.asdict(scores),
     'valid': 100 * sum(not one for one in repairs) / len(repairs),
-    'repairs': {
-      kind: sum(one.get(kind, 0) for one in repairs) for kind in Repairs._fields
-    },
+    'repairs': {kind: sum(one.get(kind, 0) for one in repairs) for kind in REPAIRS},
   }
 
 
@@ -79,7 +66,7 @@ def _score_lines(result: Result) -> Iterator[str]:
     yield 'no output was a tree; all were repaired:'
   for kind, count in result.repairs.items():
     if count:
-      yield f'  {count} {_REPAIRS[kind]}'
+      yield f'  {count} {REPAIRS[kind]}'
 
 
 def _comparison_lines(outputs: Outputs, others: Sequence[str]) -> Iterator[str]:

@@ -6,7 +6,6 @@ first which words to attend to, and its trees with constituents of other trees i
 """
 
 import bisect
-import functools
 import itertools
 import pathlib
 import random
@@ -20,6 +19,10 @@ from transformer_jax.data.corpus import Pair, Source, Splits
 from transformer_jax.machine.errors import UserError
 from transformer_jax.parsing import trees
 from transformer_jax.parsing.trees import Span, Tree
+
+MOST_SUBTREE = 12  # words
+PASSES = 6  # in which each tree is altered
+MOST_SUBSTITUTED = 15  # words of a constituent that is replaced
 
 
 class Sections(NamedTuple):
@@ -41,31 +44,21 @@ _FOLDERS = ('', 'WSJ', 'wsj', 'parsed/mrg/wsj')
 _RANGE = re.compile(r'(?P<stem>.+):(?P<first>\d+)-(?P<last>\d+)')
 
 
-def read(path: pathlib.Path, first: int = 1, last: int | None = None) -> Iterator[Tree]:
+def read(path: pathlib.Path) -> Iterator[Tree]:
   """Yields the trees of a file, normalised; it may be compressed.
-
-  Args:
-    first, last: the numbers of the trees to read, from 1; None is to the end. What
-      comes after the last is not looked at.
 
   Raises:
     UserError: the file cannot be read, or a tree is flawed; the line is named.
   """
-  for tree in read_flawed(path, first, last):
-    if isinstance(tree, UserError):
-      raise tree
-    yield tree
+  return trees.parse(_lines(path), str(path))
 
 
-def read_flawed(
-  path: pathlib.Path, first: int = 1, last: int | None = None
-) -> Iterator[Tree | UserError]:
+def read_flawed(path: pathlib.Path) -> Iterator[Tree | UserError]:
   """Yields trees as read() does, and an error in place of each flawed tree."""
-  all_trees = trees.parse_flawed(_text(path), str(path))
-  yield from itertools.islice(all_trees, first - 1, last)
+  return trees.parse_flawed(_lines(path), str(path))
 
 
-def _text(path: pathlib.Path) -> Iterator[str]:
+def _lines(path: pathlib.Path) -> Iterator[str]:
   for number, line in enumerate(text.read_lines(path), 1):
     if line is None:
       raise UserError(f'{path}, line {number}: not UTF-8')
@@ -77,67 +70,121 @@ def pair(tree: Tree) -> Pair:
   return ' '.join(tree.words), ' '.join(tree.tokens)
 
 
-MOST_SUBTREE = 12  # words
-PASSES = 6  # in which each tree is altered
-MOST_SUBSTITUTED = 15  # words of a constituent that is replaced
-
-
-def tree_file(
-  path: pathlib.Path, part: tuple[int, int] | None, leave_out: bool
-) -> Source:
-  """Returns the trees of one file, or of a part of it.
+def read_splits(
+  raw_dir: pathlib.Path, files: Mapping[str, Sequence[str]], seed: int
+) -> Splits:
+  """Returns the trees of each split's files, without flawed ones in training.
 
   Args:
-    part: the numbers of the first and the last tree, from 1; None is all of them.
-    leave_out: yields an error in place of a flawed tree; otherwise raises it.
+    files: names by split. NAME is raw_dir/NAME.mrg, NAME:1-3000 its trees 1 to 3000,
+      and a name of WSJ is sections of the Wall Street Journal. NAME+subtrees are the
+      short constituents of any of these, NAME+substituted their trees with constituents
+      of each other.
+    seed: of the substitutions.
+
+  Raises:
+    UserError: there is no such file, or there are several, or no sections.
   """
-  name = path.name + (f', trees {part[0]} to {part[1]}' if part else '')
-  first, last = part or (1, None)
+  return {
+    split: [_source(raw_dir, name, seed, split == 'train') for name in names]
+    for split, names in files.items()
+  }
+
+
+def _source(raw_dir: pathlib.Path, name: str, seed: int, leave_out: bool) -> Source:
+  if name.endswith('+subtrees'):
+    stem = name.removesuffix('+subtrees')
+    return subtrees(_source(raw_dir, stem, seed, leave_out))
+  if name.endswith('+substituted'):
+    stem = name.removesuffix('+substituted')
+    return substituted(_source(raw_dir, stem, seed, leave_out), seed)
+  if name in WSJ:
+    return _wall_street_journal(raw_dir, WSJ[name])
+  part = _RANGE.fullmatch(name)
+  stem = part['stem'] if part else name
+  path = text.find_file(raw_dir, f'{stem}.mrg')
+  if not part:
+    return _treebank(path.name, [path], leave_out)
+  first, last = int(part['first']), int(part['last'])
+  if not 1 <= first <= last:
+    raise UserError(
+      f'{name}: trees are numbered from 1, and the first comes before the last, as in '
+      f'{stem}:1-3000 (--config.data.files)'
+    )
+  name = f'{path.name}, trees {first} to {last}'
+  chosen = slice(first - 1, last)
+  return _treebank(name, [path], leave_out, chosen, last - first + 1)
+
+
+def _wall_street_journal(raw_dir: pathlib.Path, sections: Sections) -> Source:
+  """Returns sections of the Penn Treebank; none of their trees may be missing."""
+  folders = [raw_dir / folder for folder in _FOLDERS]
+  folder = next((folder for folder in folders if (folder / '23').is_dir()), None)
+  if folder is None:
+    raise UserError(
+      f'{raw_dir}: no sections of the Penn Treebank, such as WSJ/23/wsj_2300.mrg; the '
+      'LDC has them (LDC99T42)'
+    )
+  first, last, count = sections
+  name = f'WSJ {first:02}' + (f' to {last:02}' if last != first else '')
+  files = []
+  for number in range(first, last + 1):
+    section = folder / f'{number:02}'
+    paths = [p for p in section.glob('*') if p.suffix.lower() == '.mrg']
+    if not paths:
+      raise UserError(f'{section}: no files *.mrg; {name} need them')
+    files += sorted(paths)
+  return _treebank(name, files, False, count=count)
+
+
+def _treebank(
+  name: str,
+  paths: Sequence[pathlib.Path],
+  leave_out: bool,
+  chosen: slice = slice(None),
+  count: int | None = None,
+) -> Source:
+  """Returns the trees of files.
+
+  Args:
+    leave_out: yield an error in place of a flawed tree; otherwise raise it.
+    chosen: which trees, from 0; those after them are not read.
+    count: how many trees there have to be.
+  """
 
   def pairs() -> Iterator[Pair | UserError]:
-    count = 0
-    for tree in read_flawed(path, first, last):
-      count += 1
+    number = 0
+    all_trees = itertools.chain.from_iterable(map(read_flawed, paths))
+    for tree in itertools.islice(all_trees, chosen.start, chosen.stop):
+      number += 1
       if not isinstance(tree, UserError):
         yield pair(tree)
       elif leave_out:
         yield tree
       else:
         raise tree
-    if last is not None and count != last - first + 1:
+    if count not in (None, number):
       raise UserError(
-        f'{path} has {count} trees from number {first} on, {name} are '
-        f'{last - first + 1}'
+        f'{paths[0].parent}: {name} should be {count:,} trees, and it has {number:,}'
       )
 
-  return Source(name, (path,), pairs)
+  return Source(name, tuple(paths), pairs)
 
 
-def wall_street_journal(folder: pathlib.Path, sections: Sections) -> Source:
-  """Returns sections of the Penn Treebank; none of their trees may be missing."""
-  first, last = (f'{n:02}' for n in sections[:2])
-  name = f'WSJ {first}' + (f' to {last}' if last != first else '')
-  files = []
-  for number in range(sections.first, sections.last + 1):
-    section = folder / f'{number:02}'
-    paths = [p for p in section.glob('*') if p.suffix.lower() == '.mrg']
-    if not paths:
-      raise UserError(f'{section}: no files *.mrg; {name} need them')
-    files += sorted(paths)
+def target(tags: bool, numbers: bool) -> Callable[[str], str]:
+  """Returns the map from a pair's tokens to what a parser learns to write.
 
-  def pairs() -> Iterator[Pair]:
-    count = 0
-    for path in files:
-      for tree in read(path):
-        count += 1
-        yield pair(tree)
-    if count != sections.trees:
-      raise UserError(
-        f'{folder}: {name} has {count:,} trees, the Penn Treebank has '
-        f'{sections.trees:,}: get the whole of it, or no score compares'
-      )
+  Args:
+    tags: whether it writes all tags, or one tag for every word.
+    numbers: whether it writes the words' numbers.
+  """
 
-  return Source(name, tuple(files), pairs)
+  def written(line: str) -> str:
+    tokens = line.split(' ')
+    tokens = tokens if tags else trees.without_tags(tokens)
+    return ' '.join(trees.numbered(tokens) if numbers else tokens)
+
+  return written
 
 
 def subtrees(treebank: Source) -> Source:
@@ -193,82 +240,6 @@ def substituted(treebank: Source, seed: int) -> Source:
 
 def _is_part(span: Span) -> bool:
   return bool(span.parent) and span.word_end - span.word <= MOST_SUBSTITUTED
-
-
-def read_splits(
-  raw_dir: pathlib.Path, files: Mapping[str, Sequence[str]], seed: int
-) -> Splits:
-  """Returns the trees of each split's files, without flawed ones in training.
-
-  Args:
-    files: names by split. NAME is raw_dir/NAME.mrg, NAME:1-3000 its trees 1 to 3000,
-      and a name of WSJ is sections of the Wall Street Journal. NAME+subtrees are the
-      short constituents of any of these, NAME+substituted their trees with constituents
-      of each other.
-    seed: of the substitutions.
-
-  Raises:
-    UserError: there is no such file, or there are several, or no sections.
-  """
-  splits = {}
-  for split, names in files.items():
-    stem = functools.cache(
-      functools.partial(_treebank, raw_dir, leave_out=split == 'train')
-    )
-    splits[split] = [_named(name, stem, seed) for name in names]
-  return splits
-
-
-def target(tags: bool, numbers: bool) -> Callable[[str], str]:
-  """Returns the map from a pair's tokens to what a parser learns to write.
-
-  Args:
-    tags: whether it writes all tags, or one tag for every word.
-    numbers: whether it writes the words' numbers.
-  """
-
-  def written(line: str) -> str:
-    tokens = line.split(' ')
-    tokens = tokens if tags else trees.without_tags(tokens)
-    return ' '.join(trees.numbered(tokens) if numbers else tokens)
-
-  return written
-
-
-def _named(name: str, treebank: Callable[[str], Source], seed: int) -> Source:
-  stem, _, parts = name.rpartition('+')
-  if stem and parts == 'subtrees':
-    return subtrees(treebank(stem))
-  if stem and parts == 'substituted':
-    return substituted(treebank(stem), seed)
-  return treebank(name)
-
-
-def _treebank(raw_dir: pathlib.Path, stem: str, leave_out: bool) -> Source:
-  if stem in WSJ:
-    return wall_street_journal(_journal(raw_dir), WSJ[stem])
-  part = _RANGE.fullmatch(stem)
-  path = text.find_file(raw_dir, f'{part["stem"] if part else stem}.mrg')
-  if part is None:
-    return tree_file(path, None, leave_out)
-  first, last = int(part['first']), int(part['last'])
-  if not 1 <= first <= last:
-    raise UserError(
-      f'{stem}: trees are numbered from 1, and the first comes before the last, as in '
-      f'{part["stem"]}:1-3000 (--config.data.files)'
-    )
-  return tree_file(path, (first, last), leave_out)
-
-
-def _journal(raw_dir: pathlib.Path) -> pathlib.Path:
-  """Returns the folder of the Wall Street Journal's sections."""
-  for folder in _FOLDERS:
-    if (raw_dir / folder / '23').is_dir():
-      return raw_dir / folder
-  raise UserError(
-    f'{raw_dir}: no sections of the Penn Treebank, such as WSJ/23/wsj_2300.mrg; the '
-    'LDC has them (LDC99T42)'
-  )
 
 
 def _trees(treebank: Source) -> Iterator[Tree]:

@@ -5,6 +5,7 @@ constituent, and a tag for each word. The root that all trees share has no token
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -19,6 +20,13 @@ _SPACE = r' \t\n\v\f\r'
 _MARK = re.compile(rf'[()]|[^{_SPACE}()]+')
 _WORD = re.compile(rf'[^{_SPACE}]+')
 _NAME = re.compile(rf'[^{_SPACE}()]+')  # of a label or tag
+# A part of a tree whose marks have single spaces between them: a tag with its word, the
+# start or the end of a constituent, or what is none of these.
+_PART = re.compile(
+  r' ?(?:\( (?P<tag>[^ ()]+) (?P<word>[^ ()]+) \)'
+  r'|(?P<start>\()(?P<label> [^ ()]+)?(?= \()'
+  r'|(?P<end>\))|(?P<flaw>\(?[^()]+\)?))'
+)
 _NUMBER = re.compile(r'#[0-9]+')
 _BRACKETS = str.maketrans({'(': '-LRB-', ')': '-RRB-'})
 
@@ -43,16 +51,16 @@ class Tree(NamedTuple):
     return ''.join(parts) + ')'
 
 
-class Repairs(NamedTuple):
-  """Counts of the faults that repair() found in a sequence of tokens, by kind."""
-
-  unopened: int = 0  # closing brackets without an opening one: left out
-  unclosed: int = 0  # opening brackets without a closing one: one was added
-  mislabelled: int = 0  # closing brackets whose label is not open: close the innermost
-  hollow: int = 0  # constituents without words: left out
-  unread: int = 0  # tokens that are neither bracket nor tag: left out
-  lacking: int = 0  # words at the end without a tag: the tag XX was added
-  surplus: int = 0  # tags without a word: left out
+# What repair() does to a sequence of tokens that is no tree, by kind.
+REPAIRS = {
+  'unopened': 'closing brackets that nothing had opened: left out',
+  'unclosed': 'brackets that nothing closed: closed',
+  'mislabelled': 'closing brackets of another label: closed the innermost one',
+  'hollow': 'constituents without words: left out',
+  'unread': 'tokens that are neither brackets nor tags: left out',
+  'lacking': 'words without a tag: tagged XX',
+  'surplus': 'tags without a word: left out',
+}
 
 
 def words(sentence: str) -> list[str]:
@@ -67,7 +75,7 @@ def parse(lines: Iterable[str], name: str) -> Iterator[Tree]:
     name: what error messages call the text.
 
   Raises:
-    UserError: this is no tree, or a flawed one; it names the line.
+    UserError: the text is not of trees, or a tree is flawed; the line is named.
   """
   for tree in parse_flawed(lines, name):
     if isinstance(tree, UserError):
@@ -84,12 +92,44 @@ def parse_flawed(lines: Iterable[str], name: str) -> Iterator[Tree | UserError]:
   Raises:
     UserError: brackets do not match, so that nobody knows where a tree ends.
   """
-  reading = _Reading(name)
+  marks: list[str] = []  # of the current tree
+  depth = start = 0
   for number, line in enumerate(lines, 1):
     for mark in _MARK.findall(line):
-      if reading.read(mark, number):
-        yield reading.tree()
-  reading.end()
+      if not marks:
+        start = number
+        if mark != '(':
+          raise UserError(f'{name}, line {number}: {mark!r} stands outside brackets')
+      marks.append(mark)
+      depth += (mark == '(') - (mark == ')')
+      if not depth:
+        yield _tree(marks, f'{name}, line {start}')
+        marks = []
+  if marks:
+    raise UserError(f'{name}, line {start}: the tree that starts here is not closed')
+
+
+def _tree(marks: Sequence[str], where: str) -> Tree | UserError:
+  """Returns the normalised tree of brackets, labels and words, or its first flaw."""
+  words: list[str] = []
+  tokens: list[str] = []
+  labels: list[str] = []  # of open constituents
+  for part in _PART.finditer(' '.join(marks)):
+    if part['tag']:
+      tokens.append(part['tag'])
+      words.append(part['word'])
+    elif part['start']:
+      label = (part['label'] or '')[1:]
+      if labels and label in ROOTS:
+        raise UserError(f'{where}: the tree that starts here lacks a bracket')
+      labels.append(label)
+      tokens.append(f'({label}')
+    elif part['end']:
+      tokens.append(f'){labels.pop()}')
+    else:
+      return UserError(f'{where}: {part["flaw"]!r} is not one tag with one word')
+  tree = normalise(Tree(words, tokens))
+  return tree if tree.words else UserError(f'{where}: a tree without words')
 
 
 def normalise(tree: Tree) -> Tree:
@@ -177,160 +217,58 @@ def constituents(tree: Tree) -> Iterator[Span]:
       words += 1
 
 
-def repair(tokens: Sequence[str], words: Sequence[str]) -> tuple[Tree, Repairs]:
-  """A tree of the words from any tokens, which are kept where a tree has room for them.
+def repair(tokens: Iterable[str], words: Sequence[str]) -> tuple[Tree, Counter[str]]:
+  """Returns a tree of the words, with the tokens that fit, and counts of REPAIRS.
 
   A bracket that closes an outer constituent closes those within it. Words without a tag
   become the last ones of the last constituent below the root.
   """
-  repairing = _Repairing(words)
+  kept: list[str] = []
+  labels: list[str] = []  # of open constituents
+  left = len(words)  # words without a tag
+  repairs: Counter[str] = Counter()
+
+  def close() -> None:
+    label = labels.pop()
+    if kept[-1][0] == '(':
+      kept.pop()
+      repairs['hollow'] += 1
+    else:
+      kept.append(f'){label}')
+
   for token in tokens:
-    repairing.add(token)
-  return repairing.tree()
+    is_bracket = token[:1] in ('(', ')')
+    label = token[1:] if is_bracket else token
+    if not _NAME.fullmatch(label) or label in ROOTS or token == TRACE:
+      repairs['unread'] += 1
+    elif token[0] == '(':
+      labels.append(label)
+      kept.append(token)
+    elif not is_bracket and left:
+      left -= 1
+      kept.append(token)
+    elif not is_bracket:
+      repairs['surplus'] += 1
+    elif label in labels:
+      while labels[-1] != label:
+        repairs['unclosed'] += 1
+        close()
+      close()
+    elif labels:
+      repairs['mislabelled'] += 1
+      close()
+    else:
+      repairs['unopened'] += 1
+  while labels:
+    repairs['unclosed'] += 1
+    close()
+  if left:
+    repairs['lacking'] = left
+    end = len(kept) - (bool(kept) and kept[-1][0] == ')')
+    kept[end:end] = [ANY_TAG] * left
+  return Tree([*words], kept), repairs
 
 
 def _category(label: str) -> str:
   """A label without functions and indices: NP of NP-SBJ-1 and NP=2."""
   return re.split('[-=]', label)[0] or label
-
-
-class _Reading:
-  """Reads marks of brackets and words one by one, with all that may be wrong there."""
-
-  def __init__(self, name: str):
-    self._name = name
-    self._start()
-
-  def _start(self) -> None:
-    self._words: list[str] = []
-    self._tokens: list[str] = []
-    self._open: list[str] = []  # labels
-    # What stands since the last bracket was opened: [], [label] or [label, word]
-    self._here: list[str] | None = None
-    self._lines = 0, 0  # of the first and the last mark
-    self._flaw: UserError | None = None  # the first one of this tree
-
-  def _error(self, what: str) -> UserError:
-    first, last = self._lines
-    start = f' (the tree begins in line {first})' if first != last else ''
-    return UserError(f'{self._name}, line {last}: {what}{start}')
-
-  def _note(self, flaw: str) -> None:
-    self._flaw = self._flaw or self._error(flaw)
-
-  def read(self, mark: str, line: int) -> bool:
-    """Whether a tree ends with the mark."""
-    self._lines = self._lines[0] or line, line
-    if mark == '(':
-      self._descend()
-      self._here = []
-    elif mark == ')':
-      return self._close()
-    elif self._here is None and not self._open:
-      raise self._error(f'{mark!r} stands outside brackets')
-    elif self._here is None:
-      self._note(f'{mark!r} stands in no brackets of its own')
-    elif len(self._here) == 2:
-      self._note(f'two words, {self._here[1]!r} and {mark!r}, in one bracket')
-    else:
-      self._here.append(mark)
-    return False
-
-  def _descend(self) -> None:
-    """The last bracket is that of a constituent, as another opens in it."""
-    if self._here is None:
-      return
-    if len(self._here) == 2:
-      self._note(f'{self._here[1]!r} stands beside a bracket')
-    label = ''.join(self._here[:1])
-    if self._open and label in ROOTS:
-      raise self._error(
-        f'a root {label!r} inside a tree: a bracket before it is not closed'
-      )
-    self._open.append(label)
-    self._tokens.append(f'({label}')
-
-  def _close(self) -> bool:
-    if self._here is not None:
-      if len(self._here) == 2:
-        tag, word = self._here
-        self._tokens.append(tag)
-        self._words.append(word)
-      else:
-        self._note('nothing in a bracket')
-      self._here = None
-    elif not self._open:
-      raise self._error('a bracket closes that was not opened')
-    else:
-      self._tokens.append(f'){self._open.pop()}')
-    return not self._open
-
-  def tree(self) -> Tree | UserError:
-    """Returns the tree that has ended, or its first flaw."""
-    tree = Tree(self._words, self._tokens)
-    if not self._flaw:
-      tree = normalise(tree)
-      if not tree.words:
-        self._note('a tree without words')
-    flaw = self._flaw
-    self._start()
-    return flaw or tree
-
-  def end(self) -> None:
-    """Raises UserError if a tree has not ended."""
-    if self._lines[0]:
-      raise UserError(
-        f'{self._name}, line {self._lines[0]}: the tree that begins here is not closed'
-      )
-
-
-class _Repairing:
-  """Takes tokens one by one and keeps what makes a tree."""
-
-  def __init__(self, words: Sequence[str]):
-    self._words = list(words)
-    self._left = len(words)  # words without a tag
-    self._tokens: list[str] = []
-    self._open: list[str] = []
-    self._counts = dict.fromkeys(Repairs._fields, 0)
-
-  def add(self, token: str) -> None:
-    kind, label = (token[:1], token[1:]) if token[:1] in ('(', ')') else ('', token)
-    if not _NAME.fullmatch(label) or label in ROOTS or token == TRACE:
-      self._counts['unread'] += 1
-    elif kind == '(':
-      self._open.append(label)
-      self._tokens.append(token)
-    elif not kind and self._left:
-      self._left -= 1
-      self._tokens.append(token)
-    elif not kind:
-      self._counts['surplus'] += 1
-    elif label in self._open:
-      while self._open[-1] != label:
-        self._counts['unclosed'] += 1
-        self._close()
-      self._close()
-    elif self._open:
-      self._counts['mislabelled'] += 1
-      self._close()
-    else:
-      self._counts['unopened'] += 1
-
-  def _close(self) -> None:
-    label = self._open.pop()
-    if self._tokens[-1][0] == '(':
-      self._tokens.pop()
-      self._counts['hollow'] += 1
-    else:
-      self._tokens.append(f'){label}')
-
-  def tree(self) -> tuple[Tree, Repairs]:
-    while self._open:
-      self._counts['unclosed'] += 1
-      self._close()
-    self._counts['lacking'] = self._left
-    within = bool(self._tokens) and self._tokens[-1][0] == ')'
-    at = len(self._tokens) - within
-    self._tokens[at:at] = [ANY_TAG] * self._left
-    return Tree(self._words, self._tokens), Repairs(**self._counts)
