@@ -1,7 +1,6 @@
 """Models for other programs, and models from them (docs/export.md)."""
 
 import contextlib
-import os
 import pathlib
 import shutil
 from collections.abc import Iterator
@@ -9,22 +8,21 @@ from collections.abc import Iterator
 from transformer_jax.machine import files
 from transformer_jax.machine.errors import UserError
 
-PARTIAL = '.partial'  # ends the name of a folder that is not complete
-
 
 @contextlib.contextmanager
 def new_folder(path: pathlib.Path) -> Iterator[pathlib.Path]:
   """A context that gives a folder to write into, and renames it to `path` at its end.
 
-  If the block raises, nothing is left. A killed process leaves PATH.NUMBER.partial.
+  If the block raises, nothing is left. A killed process leaves PATH.partial, which the
+  next one replaces.
 
   Raises:
     UserError: `path` exists.
   """
-  path = path.absolute()
-  if path.exists() or path.is_symlink():
+  if path.exists():
     raise UserError(f'{path} exists: delete it, or give another name')
-  partial = path.with_name(f'{path.name}.{os.getpid()}{PARTIAL}')
+  partial = path.absolute().with_name(f'{path.name}.partial')
+  shutil.rmtree(partial, ignore_errors=True)
   partial.mkdir(parents=True)
   try:
     with files.named(partial):

@@ -3,7 +3,6 @@
 import json
 import pathlib
 import shutil
-import sys
 from collections.abc import Iterator
 
 from safetensors.numpy import save_file
@@ -36,14 +35,6 @@ arrays = load_file('FOLDER/model.safetensors')
 `run.config.json` is the run's config. `vocabulary.model` is a SentencePiece model;
 the target's is `vocabulary.target.model`, if the folder has that. In both, `<pad>`,
 `</s>`, `<s>` and `<unk>` are 0, 1, 2 and 3.
-"""
-_LETTERS = """\
-D is d_model, F is d_ff, H the number of heads, K is d_k, V is d_v and W the vocabulary.
-`query`, `key` and `value` are [D, H, K or V], `output` is [H, V, D] and `kernel`
-[in, out]: a query of head i is x W_i with x [D] and W_i = `query`[:, i, :]. `embedding`
-[W, D] also makes the logits. Biases of attention have the heads in one axis.
-Embeddings are multiplied by sqrt(D) where words are looked up, and not for the logits.
-Sinusoids, which are not stored, are interleaved: sine, cosine, sine ...
 """
 
 
@@ -91,7 +82,6 @@ def export(
     platform.start(config.slices)
     _, shapes = build.architecture(config)
     params = checkpoint.average(run.checkpoints, steps, shapes)
-    about = ''
     if format == 'huggingface':
       huggingface.write(params, config, spm, folder)
       loading = huggingface.LOADING
@@ -99,22 +89,14 @@ def export(
       ctranslate2.write(params, config, spm, quantization, folder)
       loading = ctranslate2.LOADING
     else:
-      arrays = marian.named(params)
-      save_file(arrays, folder / huggingface.WEIGHTS)
+      save_file(marian.named(params), folder / huggingface.WEIGHTS)
       for path in {*spm}:
         shutil.copyfile(path, folder / path.name)
       files.write_json(folder / ARCHIVED_CONFIG, config.to_dict())
-      loading, about = _LOAD_ARCHIVE, '\n'.join(_listing(arrays))
+      loading = _LOAD_ARCHIVE
     page = '\n'.join(_page(run, steps, LIBRARIES[format], loading))
-    files.write(folder / 'README.md', f'{page}\n{about}\n')
+    files.write(folder / 'README.md', f'{page}\n')
   return f'{output}: {format}, {quantization}, of steps {steps} of {workdir}'
-
-
-def _listing(arrays: marian.Arrays) -> Iterator[str]:
-  """The lines of an archive's page that name every array."""
-  yield from ('## Names and shapes', '', _LETTERS, '| array | shape |', '|---|---|')
-  for name, array in arrays.items():
-    yield f'| `{name}` | {" x ".join(map(str, array.shape))} |'
 
 
 def _page(run: Run, steps: list[int], library: str, loading: str) -> Iterator[str]:
@@ -155,11 +137,7 @@ def _page(run: Run, steps: list[int], library: str, loading: str) -> Iterator[st
 def _results(run: Run, steps: list[int]) -> Iterator[Result]:
   """The run's evaluations of the same checkpoints."""
   for path in sorted((run.workdir / 'translations').glob('*.json')):
-    try:
-      result = Result.read(path)
-    except UserError as error:
-      print(f'not on the page: {error}', file=sys.stderr)
-      continue
+    result = Result.read(path)
     if result.averaged == steps:
       yield result
 

@@ -7,7 +7,6 @@ Marian's model is ours but for these things:
   depends on the order but the sinusoids, which are added to the embeddings.
 - Its matrices are transposed, [out, in], and the heads of attention share one axis.
 - Its attention and its logits have biases. Where ours have none, they are zeros.
-- It may leave out the embeddings' factor sqrt(d_model).
 - Its LayerNorms add 1e-5 to the variance, ours 1e-6; see enlarged().
 
 Shapes as in layers.py: D is d_model, W the vocabulary.
@@ -29,10 +28,12 @@ Arrays = dict[str, np.ndarray]
 NORM_EPSILON = 1e-5  # which Hugging Face's Marian has
 EMBEDDING, LOGITS_BIAS = 'model.shared.weight', 'final_logits_bias'
 # What files may hold beside the weights: the embedding under other names, and tables of
-# positions, which are computed.
-TIED = ('lm_head', 'model.encoder.embed_tokens', 'model.decoder.embed_tokens')
-POSITIONS = ('model.encoder.embed_positions', 'model.decoder.embed_positions')
-LAST_NORM = 'model.decoder.layers.{}.final_layer_norm'  # its output makes the logits
+# sinusoids. Marian computes both.
+COPIES = {'lm_head.weight'} | {
+  f'model.{stack}.embed_{what}.weight'
+  for stack in ('encoder', 'decoder')
+  for what in ('tokens', 'positions')
+}
 
 _SUBLAYERS = {'attention': 'self_attn', 'cross': 'encoder_attn'}
 _PROJECTIONS = ('query', 'key', 'value', 'output')
@@ -169,56 +170,23 @@ def expected(N: int, d_model: int, d_ff: int, vocab_size: int) -> dict[str, tupl
 
 
 def checked(arrays: Mapping[str, np.ndarray], shapes: Mapping[str, tuple]) -> Arrays:
-  """The arrays that a Marian model has, in float32, without those that repeat them.
+  """Returns the arrays that a Marian model has, in float32, without copies of them.
 
   Args:
     shapes: from expected().
 
   Raises:
-    UserError: an array is missing, unknown, not finite, or of another shape or type; or
-      the positions are no sinusoids, or the embeddings are not one matrix.
+    UserError: an array is missing, unknown, or of another shape.
   """
-  repeats = [f'{name}.weight' for name in (*TIED, *POSITIONS)]
   _refuse('it lacks', shapes.keys() - arrays)
-  _refuse('no such model has', arrays.keys() - shapes.keys() - set(repeats))
-  for name, array in arrays.items():
-    if array.dtype.name not in ('float32', 'float16', 'bfloat16'):
-      raise UserError(f'{name} is of {array.dtype.name}: float32, float16 or bfloat16')
-    if name in shapes and array.shape != shapes[name]:
+  _refuse('no such model has', arrays.keys() - shapes.keys() - COPIES)
+  for name, shape in shapes.items():
+    if arrays[name].shape != shape:
       raise UserError(
-        f'{name} is of shape {list(array.shape)}, but config.json says '
-        f'{list(shapes[name])}'
+        f'{name} is of shape {list(arrays[name].shape)}, but config.json says '
+        f'{list(shape)}'
       )
-  ours = {name: np.asarray(arrays[name], np.float32) for name in shapes}
-  _refuse('not all is finite in', [n for n in ours if not np.isfinite(ours[n]).all()])
-  embedding = ours[EMBEDDING]
-  for name in set(repeats) & arrays.keys():
-    array = np.asarray(arrays[name], np.float32)
-    if name.removesuffix('.weight') in TIED:
-      if not np.array_equal(array, embedding):
-        raise UserError(f'{name} differs from {EMBEDDING}: they have to be tied')
-    else:
-      table = positions(len(array), embedding.shape[1])
-      # Rounding to bfloat16 moves a sine by 2**-9 at most; computed in float32, an
-      # angle is off by less.
-      if array.shape != table.shape or np.abs(array - table).max() >= 2**-8:
-        raise UserError(
-          f'{name} differs from the sinusoids: learned positions cannot come in'
-        )
-  return ours
-
-
-def with_embedding_scale(arrays: Arrays, N: int) -> Arrays:
-  """Converts a model that does not multiply its embeddings by sqrt(d_model).
-
-  Ours multiplies them, so the embedding matrix is divided by sqrt(d_model). The logits
-  use the same matrix, so the decoder's last LayerNorm is multiplied by sqrt(d_model),
-  which leaves the logits as they were.
-  """
-  factor = np.float32(arrays[EMBEDDING].shape[1] ** 0.5)
-  norm = {f'{LAST_NORM.format(N - 1)}.{part}' for part in ('weight', 'bias')}
-  larger = {name: arrays[name] * factor for name in norm}
-  return arrays | larger | {EMBEDDING: arrays[EMBEDDING] / factor}
+  return {name: np.asarray(arrays[name], np.float32) for name in shapes}
 
 
 def norm_factor(epsilon: float) -> float:

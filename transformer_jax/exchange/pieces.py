@@ -10,7 +10,6 @@ takes such a piece for text that is otherwise unknown and equals it.
 import pathlib
 import re
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 from google.protobuf import message
 from sentencepiece import sentencepiece_model_pb2
@@ -27,24 +26,14 @@ _Piece = sentencepiece_model_pb2.ModelProto.SentencePiece
 _UNLIKELY = 1e6  # by so much is the score of unused pieces below the others
 
 
-class RowModel(NamedTuple):
-  """A SentencePiece model whose ids are rows.
+def over_rows(path: pathlib.Path, rows: Sequence[str]) -> tuple[bytes, list[str]]:
+  """Returns a SentencePiece model that splits text as that in `path`, into ids of rows.
 
-  Attributes:
-    spm: the model's file.
-    kept: how many pieces of text it has from the original model.
-    absent: the original's pieces that no row has.
-  """
+  Args:
+    rows: the piece of every row; the first four are SPECIALS.
 
-  spm: bytes
-  kept: int
-  absent: list[str]
-
-
-def over_rows(path: pathlib.Path, rows: Sequence[str]) -> RowModel:
-  """A SentencePiece model that splits text as that in `path` does, into ids of rows.
-
-  `rows` has the piece of every row; the first four are SPECIALS.
+  Returns:
+    The new model, and the pieces of the original that no row has.
 
   Raises:
     UserError: the file holds no SentencePiece model.
@@ -60,9 +49,8 @@ def over_rows(path: pathlib.Path, rows: Sequence[str]) -> RowModel:
   text = {_Piece.NORMAL, _Piece.USER_DEFINED, _Piece.BYTE}
   known = {as_marian(p.piece): p for p in model.pieces if p.type in text}
   absent = sorted(known.keys() - {*rows})
-  kept = len(known) - len(absent)
   if [as_marian(p.piece) for p in model.pieces] == [*rows]:
-    return RowModel(original, kept, absent)
+    return original, absent
   # By byte pairs, SentencePiece also merges unused pieces, and splits them again: last.
   lowest = min((p.score for p in known.values()), default=0.0) - _UNLIKELY
   pieces = [_piece(row, piece, known, lowest) for row, piece in enumerate(rows)]
@@ -72,7 +60,7 @@ def over_rows(path: pathlib.Path, rows: Sequence[str]) -> RowModel:
   spec.vocab_size = len(pieces)
   spec.pad_id, spec.eos_id, spec.bos_id, spec.unk_id = range(SPECIAL)
   spec.pad_piece, spec.eos_piece, spec.bos_piece, spec.unk_piece = SPECIALS
-  return RowModel(model.SerializeToString(), kept, absent)
+  return model.SerializeToString(), absent
 
 
 def as_marian(piece: str) -> str:
