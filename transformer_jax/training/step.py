@@ -10,6 +10,7 @@ from flax import nnx
 
 from transformer_jax.data.vocabulary import PAD
 from transformer_jax.machine.devices import AXIS, sum_over_devices
+from transformer_jax.model import ops
 from transformer_jax.training import loss
 
 Tree = Any
@@ -109,9 +110,7 @@ def train_step(
     updates, opt_state = transform.update(mean, opt_state, params)
     return optax.apply_updates(params, updates), opt_state
 
-  # cond and not where: XLA then updates in place, with half as many passes.
-  keep = lambda params, opt_state: (params, opt_state)
-  params, opt_state = jax.lax.cond(finite, update, keep, state.params, state.opt_state)
+  params, opt_state = ops.update_if(finite, update, state.params, state.opt_state)
   return TrainState(state.step + 1, params, opt_state), Sums(
     smoothed, plain, tokens, norm, 1 - finite.astype(jnp.int32), requests
   )
