@@ -1,11 +1,11 @@
-"""Sets runs beside each other and beside the paper's Tables 1 to 4.
+"""Sets runs beside each other and beside the paper's Tables 2 to 4.
 
-  python -m scripts.report runs/table3.* results/table1.json --html=report.html
+  python -m scripts.report runs/table3.* --html=report.html
   python -m scripts.report results/table3/*.json --references=dev.de
 
 Runs are folders, or result files whose translations (.txt) and curves (.metrics.jsonl)
-stand beside them under the same name; Table 1 is a file that scripts.table1 wrote, and
-a baseline of Table 4 one of scripts.pcfg. Paired tests need the text that was scored: a
+stand beside them under the same name. A baseline of Table 4 is a file that scripts.pcfg
+wrote. Paired tests need the text that was scored: a
 prepared corpus in --data_dir, or files of its references.
 Prints what they say in few lines; --html and --markdown have all of it. What is left
 out is named.

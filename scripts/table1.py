@@ -41,8 +41,8 @@ def ascending(name: str, numbers: list[int]) -> list[int]:
 
 def main(argv: list[str]) -> None:
   FLAGS.parse(argv)
-  from transformer_jax.report import page  # here, since matplotlib is an extra
-  from transformer_jax.report import table1 as report
+  from benchmarks.layer_types import table  # here, since matplotlib is an extra
+  from transformer_jax.report import page
 
   logging.set_verbosity(logging.WARNING)
   if OUTPUT.value.suffix == '.svg':
@@ -54,12 +54,12 @@ def main(argv: list[str]) -> None:
   about = run.describe_machine()
   bar = lambda cells: tqdm(cells, desc='measuring', unit='layer', disable=None)
   measured = {
-    'task': report.TASK,
+    'task': 'table1',
     **about,  # the load is of the minutes before
     **measuring.table(ns, ds, bar),
   }
   files.write_json(path, measured)
-  blocks = report.blocks(measured, '')
+  blocks = table.blocks(measured)
   for block in blocks:
     if isinstance(block, page.Picture):
       block.write(path.with_suffix('.svg'))

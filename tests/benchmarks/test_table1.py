@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from benchmarks.layer_types import counting, layers, measuring
+from benchmarks.layer_types import counting, layers, measuring, table
 from benchmarks.layer_types.layers import (
   convolution,
   dilated_convolution,
@@ -23,7 +23,6 @@ from benchmarks.layer_types.layers import (
 from toy import results
 from transformer_jax.model.attention import attention_weights
 from transformer_jax.report import page, paper
-from transformer_jax.report import table1 as report
 from transformer_jax.report.page import Picture
 
 D = 4
@@ -359,7 +358,7 @@ def test_memory():
 
 
 def test_report(measured: dict):
-  blocks = report.blocks(measured, '')
+  blocks = table.blocks(measured)
   lines = page.markdown(blocks, 'x').splitlines()
   row = lambda name: next(x for x in lines if x.startswith(f'| {name} |')).split(' | ')
   assert row('Self-Attention')[1:3] == ['O(n^2 d)', 'n^2.00 d^1.00']
@@ -371,7 +370,7 @@ def test_report(measured: dict):
   assert '](x.table1.svg)' in lines[-1]
   (picture,) = (block for block in blocks if isinstance(block, Picture))
   assert picture.svg.startswith('<svg') and 'd (n = 8)' in picture.svg
-  assert picture == report.blocks(measured, '')[-1]  # the same bytes
+  assert picture == table.blocks(measured)[-1]  # the same bytes
   assert '<th scope="row">Recurrent</th>' in page.page('Table 1', blocks)
 
 
@@ -382,19 +381,19 @@ def test_who_is_faster(measured: dict):
     cell['seconds'] = {'Recurrent': 3.0, 'Self-Attention': 2.0}.get(cell['layer'], 9.0)
     if (cell['layer'], cell['n']) == ('Recurrent', 16):
       cell['seconds'] = 1.0
-  *_, table, text, _, _ = report.blocks(changed, '')
-  assert results.cells(table, 'n = 8') == ['n = 8', '1.50', '1.50']
-  assert results.cells(table, 'n = 16') == ['n = 16', '0.50', '0.50']
+  *_, ratios, text, _, _ = table.blocks(changed)
+  assert results.cells(ratios, 'n = 8') == ['n = 8', '1.50', '1.50']
+  assert results.cells(ratios, 'n = 16') == ['n = 16', '0.50', '0.50']
   assert 'With n = d it is faster in 1 of 1 cells.' in text
   assert r'With n \> d it is faster in 1 of 3 cells.' in text
   assert 'n < d it' not in text  # there is none
 
 
-def test_reading(measured: dict, tmp_path: pathlib.Path):
-  path = tmp_path / 'table1.json'
-  assert report.read(path) is None
-  path.write_text(json.dumps(measured))
-  assert report.read(path)['cells'] == measured['cells']
-  for text in ('{"task": "translation"}', '[1]', '{"task": "tab'):
-    path.write_text(text)
-    assert report.read(path) is None
+def test_the_documentation_has_the_published_measurement():
+  root = pathlib.Path(__file__).parents[2]
+  published = json.loads((root / 'results' / 'table1.json').read_text())
+  text = (root / 'docs' / 'table1.md').read_text()
+  blocks = table.blocks(published)
+  lines = '\n'.join((blocks[1], blocks[4], blocks[6])).splitlines()
+  shown = [line for line in lines if '---' not in line]
+  assert len(shown) == 6 + 6 + 8 and all(line in text for line in shown)

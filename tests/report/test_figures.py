@@ -24,7 +24,7 @@ def with_curves(found: list[Scored], records: list[dict] = RECORDS) -> list[Scor
 
 def drawn(found: list[Scored], *others) -> dict[str, str]:
   """SVG by the picture's name."""
-  made = figures.curves(found, others)
+  made = figures.curves([*others, *found])
   return {block.name: block.svg for block in made if isinstance(block, Picture)}
 
 
@@ -99,12 +99,9 @@ def test_a_parsers_curves_are_drawn(tmp_path: pathlib.Path):
     )
 
 
-def test_scores_over_steps_are_drawn_where_there_are_several():
-  found = [scored(changed(of_row(), step=n, averaged=[n])) for n in (2000, 4000)]
-  assert [*drawn(found)] == ['bleu.base'] and drawn(found[:1]) == {}
-  wide = [one._replace(result=changed(one.result, beam=9)) for one in found]
-  svg = drawn(found + wide)['bleu.base']
-  assert {'beam 4', 'beam 9'} <= {*words(svg)}
+def test_dev_bleu_is_drawn_where_it_was_measured():
+  measured = [{'step': n, 'dev_bleu': 20 + n, 'bleu_seconds': 1} for n in (1, 2)]
+  assert [*drawn(with_curves([scored(of_row())], measured))] == ['bleu.base']
 
 
 def test_how_a_curve_begins_does_not_squeeze_how_it_ends():
@@ -131,7 +128,7 @@ def test_no_name_breaks_a_picture(name: str):
 
 def test_pictures_take_the_colours_of_the_page(tmp_path: pathlib.Path):
   """A file of its own brings light and dark ones along."""
-  drawings = figures.curves(with_curves(family()), [])
+  drawings = figures.curves(with_curves(family()))
   picture = next(x for x in drawings if isinstance(x, Picture))
   assert not re.search('#[0-9a-f]{6}', picture.svg)
   used = {*re.findall(r'var\(--(\w+)\)', picture.svg)}

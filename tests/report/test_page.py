@@ -125,7 +125,7 @@ def described() -> list[page.Block]:
   found = [one._replace(records=[{'step': 1, 'loss': 9.0}]) for one in family()]
   ((group,), _) = comparable.group(found)
   ours = table3.differences(group, lambda *_: None)
-  return describe_group(group, ours, None, '') + figures.curves(found, [])
+  return describe_group(group, ours, None, '') + figures.curves(found)
 
 
 def test_the_page_is_whole_and_needs_nothing_else():

@@ -53,7 +53,6 @@ class Conditions(NamedTuple):
 class Group(NamedTuple):
   """Runs that can be compared; each row holds one result for each of its seeds."""
 
-  conditions: Conditions
   base: Cells
   table_3: dict[str, list[Scored]]
   table_2: dict[str, list[Scored]]
@@ -143,23 +142,13 @@ def _text(value: float | str) -> str:
 def find_base(members: Sequence[Scored]) -> Cells | None:
   """Returns the base that fits the most rows: those with a run without wrong_cells().
 
-  Candidates are the cells of the runs of row base, and the paper's base. The paper's
-  base wins ties, and on the paper's corpus it counts as fitting at least one row. None
-  if no base fits a row, or several others fit equally many.
+  Candidates are the paper's base and the cells of the runs of row base; the first of
+  equals is taken. If none fits a row, that is the paper's on its corpus, else None.
   """
-  candidates = [paper.BASE]
-  for scored in members:
-    if scored.row == 'base' and cells(scored.config) not in candidates:
-      candidates.append(cells(scored.config))
-  fits = [
-    len({s.row for s in members if not wrong_cells(s, base)}) for base in candidates
-  ]
-  if members[0].data['reader'] == 'wmt14':
-    fits[0] = max(fits[0], 1)
-  most = max(fits)
-  if not most or (fits[0] < most and fits.count(most) > 1):
-    return None
-  return candidates[fits.index(most)]
+  runs = [cells(scored.config) for scored in members if scored.row == 'base']
+  fits = lambda base: len({s.row for s in members if not wrong_cells(s, base)})
+  base = max([paper.BASE, *runs], key=fits)
+  return base if fits(base) or members[0].data['reader'] == 'wmt14' else None
 
 
 def group(results: Sequence[Scored]) -> tuple[list[Group], list[str]]:
@@ -177,17 +166,16 @@ def group(results: Sequence[Scored]) -> tuple[list[Group], list[str]]:
       alike.setdefault(conditions(scored), []).append(scored)
     elif scored.row is not None:
       left_out.append(f'{scored.run}: Table 3 has no row {scored.row}')
-  for shared, members in alike.items():
+  for members in alike.values():
     base = find_base(members)
     if base is None:
       names = ', '.join(dict.fromkeys(scored.run for scored in members))
       left_out.append(
         f'{names}: no base to compare with: no run of row base has the same content of '
-        f'{members[0].data["name"]}, the same scorer and settings; or there are '
-        'several whose cells differ'
+        f'{members[0].data["name"]}, the same scorer and settings'
       )
       continue
-    own = _group(shared, base, members)
+    own = _group(base, members)
     if own.table_2 or own.table_3:
       groups.append(own)
     else:
@@ -195,37 +183,32 @@ def group(results: Sequence[Scored]) -> tuple[list[Group], list[str]]:
   return groups, left_out
 
 
-def _group(shared: Conditions, base: Cells, members: Sequence[Scored]) -> Group:
-  own = Group(shared, base, {}, {}, [])
-  tables = {
-    'Table 3': (own.table_3, unmet_by_table_3),
-    'Table 2': (own.table_2, unmet_by_table_2),
-  }
+def _group(base: Cells, members: Sequence[Scored]) -> Group:
+  own = Group(base, {}, {}, [])
   # A run has several results; one that was prolonged also has results of fewer steps.
-  by_run: dict[tuple[str, str, str], list[Scored]] = {}
+  by_run: dict[tuple[str, str, bool], list[Scored]] = {}
   for scored in members:
     if wrong := wrong_cells(scored, base):
-      named = f'{scored.run} is not row {scored.row}, as its config says: {wrong}'
-      own.left_out.extend({named} - {*own.left_out})
-      continue
-    is_test = scored.result.split == 'test' and scored.row in paper.TABLE_2_NAMES
-    name = 'Table 2' if is_test else 'Table 3'
-    by_run.setdefault((scored.run, scored.row, name), []).append(scored)
-  for (run, row, name), results in by_run.items():
-    table, unmet_by_table = tables[name]
-    reasons = [[*unmet_by_table(scored)] for scored in results]
-    unmet = min(reasons, key=len)
-    best = results[reasons.index(unmet)]
+      reason = f'{scored.run} is not row {scored.row}, as its config says: {wrong}'
+      own.left_out.extend({reason} - {*own.left_out})
+    else:
+      is_test = scored.result.split == 'test' and scored.row in paper.TABLE_2_NAMES
+      by_run.setdefault((scored.run, scored.row, is_test), []).append(scored)
+  for (run, row, is_test), results in by_run.items():
+    unmet_by_table = unmet_by_table_2 if is_test else unmet_by_table_3
+    table = own.table_2 if is_test else own.table_3
+    best = min(results, key=lambda scored: len([*unmet_by_table(scored)]))
+    reasons = [*unmet_by_table(best)]
     same_seed = [one for one in table.get(row, []) if one.seed == best.seed]
-    if unmet:
-      own.left_out.append(f'{run} (row {row}) is not in {name}: {"; ".join(unmet)}')
-    elif not same_seed:
+    if same_seed and not reasons:
+      if same_seed[0].result == best.result:
+        continue
+      reasons = [f'seed {best.seed} is there already, from {same_seed[0].run}']
+    if reasons:
+      name = 'Table 2' if is_test else 'Table 3'
+      own.left_out.append(f'{run} (row {row}) is not in {name}: {"; ".join(reasons)}')
+    else:
       table.setdefault(row, []).append(best)
-    elif same_seed[0].result != best.result:
-      own.left_out.append(
-        f'{run} (row {row}) is not in {name}: seed {best.seed} is there already, from '
-        f'{same_seed[0].run}'
-      )
   return own
 
 

@@ -5,7 +5,6 @@ Curves of loss, perplexity and BLEU over steps, and Table 3 as differences from 
 
 import functools
 import io
-import itertools
 import statistics
 import warnings
 from collections.abc import Callable, Iterable, Sequence
@@ -105,31 +104,23 @@ class Plot(NamedTuple):
 SMOOTHED = 'Training loss, label-smoothed by epsilon_ls'
 LOSS = Plot('loss', SMOOTHED, 'training loss (nats per piece)')
 PERPLEXITY = Plot('perplexity', 'Dev perplexity', 'perplexity per piece')
-BLEU = Plot('bleu', 'BLEU over training', 'BLEU (percent)')
+BLEU = Plot('bleu', 'Dev BLEU, greedy', 'BLEU (percent)')
+PLOTS = {'dev_perplexity': PERPLEXITY, 'loss': LOSS, 'dev_bleu': BLEU}  # by their field
 
 
-def curves(
-  scored: Sequence[Scored], others: Sequence[Scored | Unscored]
-) -> list[Block]:
-  """Returns pictures of dev perplexity, training loss, and BLEU if scored repeatedly.
+def curves(results: Sequence[Scored | Unscored]) -> list[Block]:
+  """Returns pictures of what runs logged: dev perplexity, training loss, dev BLEU.
 
   Losses of several corpora or vocabularies cannot be compared, so each has its own
   pictures; in these, each group of Table 3's rows has one, with base in all.
-
-  Args:
-    others: runs without a BLEU: parsers, and those that were not evaluated.
   """
   data: dict[tuple, list[Scored | Unscored]] = {}
-  for one in {one.home: one for one in (*others, *scored)}.values():
+  for one in {one.home: one for one in results}.values():
     data.setdefault(_data(one), []).append(one)
   blocks: list[Block] = []
   for n, (of_data, runs) in enumerate(data.items(), 1):
     number = f'.{n}' if len(data) > 1 else ''
-    plots = (
-      (PERPLEXITY, _logged(runs, 'dev_perplexity')),
-      (LOSS, _logged(runs, 'loss')),
-      (BLEU, _scores([one for one in scored if _data(one) == of_data])),
-    )
+    plots = [(plot, _logged(runs, field)) for field, plot in PLOTS.items()]
     nonempty = [(plot, lines) for plot, lines in plots if lines]
     name = f'{runs[0].config["data"]["name"]}, {of_data[1]:,} pieces'
     blocks += [heading(2, f'Curves: {name}')] if nonempty else []
@@ -159,32 +150,6 @@ def _logged(runs: Iterable[Scored | Unscored], key: str) -> list[Line]:
     points = [(r['step'], r[key]) for r in one.records if r.get(key) is not None]
     if points:
       lines.append(Line(_row(one), _label(one), *zip(*points, strict=True)))
-  return lines
-
-
-def _scores(results: Sequence[Scored]) -> list[Line]:
-  """Returns BLEU over steps; a line's name is that in which it differs from others."""
-  points: dict[tuple, dict[int, float]] = {}
-  for scored in results:
-    result = scored.result
-    parts = (
-      _label(scored),
-      scored.test_set,
-      f'average {len(result.averaged)}',
-      f'beam {result.beam}',
-      f'alpha {result.alpha}',
-    )
-    key = scored.home, _row(scored), scored.signatures, parts
-    points.setdefault(key, {})[result.step] = scored.bleu
-  points = {key: steps for key, steps in points.items() if len(steps) > 1}
-  differing = [
-    len({*each}) > 1 for each in zip(*(key[-1] for key in points), strict=True)
-  ]
-  lines = []
-  for (_, row, _, parts), steps in points.items():
-    different = itertools.compress(parts, differing)
-    label = ', '.join(different) or parts[0]
-    lines.append(Line(row, label, *zip(*sorted(steps.items()), strict=True)))
   return lines
 
 

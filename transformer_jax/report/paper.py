@@ -207,30 +207,3 @@ def training_flops(
 ) -> float:
   """Table 2's estimate (section 6.1): time x GPUs x sustained capacity of each."""
   return seconds * gpus * tflops * 1e12
-
-
-# Where the paper contradicts itself or its own arithmetic: (place, contradiction).
-INCONSISTENCIES = (
-  (
-    'Table 2 and abstract against section 6.1',
-    'EN-FR of the big model is 41.8 in both, 41.0 in the text (and in NIPS 2017).',
-  ),
-  (
-    'Table 2 against section 5.2',
-    '3.3e18 FLOPs follow from 12 hours; 100,000 steps of 0.4 s are 11.1 hours, 3.0e18.',
-  ),
-  (
-    'Table 3, parameters, against section 5.1',
-    'no row rounds to the printed million with 37,000 pieces and no attention biases; '
-    'the ten small ones do with some 41,000.',
-  ),
-  (
-    'Table 3, parameters of big',
-    '213 is 5 million below what explains the ten small rows, and 1 million below '
-    'what 37,000 pieces give.',
-  ),
-  (
-    'Section 5.4',
-    'three kinds of regularisation are announced, two (dropout, smoothing) described.',
-  ),
-)

@@ -17,7 +17,6 @@ from transformer_jax.report import (
   paper,
   recipe,
   results,
-  table1,
   table2,
   table3,
 )
@@ -35,8 +34,7 @@ from transformer_jax.report.table3 import Differences
 from transformer_jax.scoring import bleu
 
 TITLE = 'Attention Is All You Need: runs'
-WIDTH, LINES, INDENT = 96, 23, 15  # of a terminal
-KINDS = 3  # of scores, whose best ones are in the summary
+WIDTH, INDENT = 96, 15  # of a terminal's lines
 Study = tuple[Group, Differences]
 Facts = list[tuple[str, str]]
 
@@ -53,12 +51,10 @@ def make_report(
   samples: int,
   tflops: float | None,
 ) -> Report:
-  """Returns the report of runs and of measurements of Table 1.
-
-  What is left out is named on stderr.
+  """Returns the report of runs; names on stderr what is left out.
 
   Args:
-    paths: of runs' folders, of results, and of what scripts.table1 wrote.
+    paths: of runs' folders and of results.
     tasks: all of them, by name. Those with a section of their own have no BLEU.
     texts: what the paired tests and the samples take.
     samples: sentences of each test set to show with their translations.
@@ -67,58 +63,33 @@ def make_report(
   Raises:
     UserError: there is nothing to report.
   """
-  evidence, measured = _read(paths, tasks)
+  evidence = Results([], [], [], [])
+  for path in paths:
+    for every, some in zip(evidence, results.read(path, tasks), strict=True):
+      every += some
   for reason in evidence.left_out:
     print(f'left out: {legible(reason)}', file=sys.stderr)
   evidence = evidence.with_distinct_names()
-  if not any((evidence.scored, evidence.unscored, evidence.baselines, measured)):
+  if not any((evidence.scored, evidence.unscored, evidence.baselines)):
     raise UserError('no run with a result.json: evaluate one first')
   others = [one for one in evidence.scored if tasks[one.result.task].section]
   runs = evidence._replace(scored=[one for one in evidence.scored if one not in others])
   summary, blocks = '', []
   if runs.scored or runs.unscored:
-    summary, blocks = _report_runs(runs, others, texts, samples, tflops)
+    summary, blocks = _report_runs(runs, texts, samples, tflops)
   for name, task in tasks.items():
     scored = [one for one in others if one.result.task == name]
     baselines = [baseline for of, baseline in evidence.baselines if of == name]
     if scored or baselines:
       lines, more = task.section.write(scored, baselines, texts, samples)
       summary, blocks = summary + lines, [*blocks, *more]
-  if not (runs.scored or runs.unscored):  # _report_runs() has drawn all curves
-    blocks += figures.curves([], others)
-  for n, (stem, layers) in enumerate(measured, 1):
-    summary += f'Table 1, measured: {stem}\n'
-    blocks += table1.blocks(layers, f'{n}.{stem}' if len(measured) > 1 else '')
+  blocks += figures.curves([*evidence.unscored, *evidence.scored])
   return Report(summary, blocks)
 
 
-def _read(
-  paths: Sequence[pathlib.Path], tasks: Mapping[str, Task]
-) -> tuple[Results, list[tuple[str, table1.Measured]]]:
-  """Reads results, runs and measurements of Table 1."""
-  evidence, measured = Results([], [], [], []), []
-  for path in paths:
-    try:
-      layers = table1.read(path)
-    except UserError as error:
-      evidence.left_out.append(str(error))
-      continue
-    if layers:
-      measured.append((path.stem, layers))
-    else:
-      for every, some in zip(evidence, results.read(path, tasks), strict=True):
-        every += some
-  return evidence, measured
-
-
 def _report_runs(
-  evidence: Results,
-  others: Sequence[Scored],
-  texts: HeldOut,
-  samples: int,
-  tflops: float | None,
+  evidence: Results, texts: HeldOut, samples: int, tflops: float | None
 ) -> Report:
-  """`others` are results of other tasks, whose curves are drawn beside these."""
   groups, ungrouped = comparable.group(evidence.scored)
   left_out = [*evidence.left_out, *ungrouped]
   left_out += _of_other_lengths(evidence.scored, texts)
@@ -135,15 +106,10 @@ def _report_runs(
   blocks: list[Block] = [heading(2, 'What the runs say'), facts(top)]
   for n, study in enumerate(studies, 1):
     blocks += describe_group(*study, tflops, f'.{n}' if len(studies) > 1 else '')
-  blocks += figures.curves(evidence.scored, [*evidence.unscored, *others])
   if evidence.scored:
     blocks += overview.every_result(evidence.scored)
   blocks += pieces
   blocks += overview.samples(evidence.scored, texts, samples)
-  if groups:
-    blocks += table2.paper_flops()
-    blocks.append(heading(2, 'Where the paper contradicts itself'))
-    blocks.append(bullets(f'{where}: {what}' for where, what in paper.INCONSISTENCIES))
   if left_out:
     blocks += [heading(2, 'Left out'), bullets(left_out)]
   if evidence.scored:
@@ -212,7 +178,7 @@ def _facts(
   """
   items = []
   marks = overview.marks(evidence.scored)
-  for scored in overview.best_scores(evidence.scored)[:KINDS]:
+  for scored in overview.best_scores(evidence.scored):
     items.append(('Best score', _best(scored, marks[overview.kind(scored)])))
   for group, ours in studies:
     if group.table_3:
@@ -259,42 +225,35 @@ def _table_3_facts(
 
 
 def _on_terminal(top: Facts, scored: Sequence[Scored], studies: Sequence[Study]) -> str:
-  """Returns at most LINES lines: the facts, then claims or results, then footnotes."""
+  """Returns the facts, then the claims or else each run's score, then footnotes."""
   lines = [line for fact in top for line in _wrapped(*fact)]
-  notes = overview.footnotes(scored)[:KINDS]
-  notes = [line for note in notes for line in _wrapped('', note)]
   if len(studies) == 1 and len(studies[0][1]) > 1:
-    details = [*_claims(studies[0][1])]
+    ours = studies[0][1]
+    for one in table3.judge(ours):
+      lines += _wrapped(f'  {one.verdict}', table3.summarize(one, ours))
   else:
-    details = [*_results(overview.representatives(scored))]
-  room = max(1, LINES - len(lines) - len(notes))
-  if len(details) > room:
-    details[room - 1 :] = [f'... and {len(details) - room + 1} lines more']
-  return '\n'.join([*lines, *details, *notes][:LINES]) + '\n'
+    lines += map(_score, overview.representatives(scored))
+  for note in overview.footnotes(scored):
+    lines += _wrapped('', note)
+  return '\n'.join(lines) + '\n'
 
 
 def _wrapped(name: str, text: str) -> list[str]:
-  """Wraps to five lines at most; breaks signatures between their fields only."""
+  """Returns lines of WIDTH; breaks signatures between their fields only."""
   lines = textwrap.wrap(
     legible(text).replace('|', '| '),
     WIDTH,
     initial_indent=f'{name:{INDENT - 1}} ',
     subsequent_indent=' ' * INDENT,
     break_on_hyphens=False,
-    max_lines=5,
-    placeholder=' ...',
   )
   return [line.replace('| ', '|') for line in lines]
 
 
-def _claims(ours: Differences) -> Iterator[str]:
-  for one in table3.judge(ours):
-    yield from _wrapped(f'  {one.verdict}', table3.summarize(one, ours))
-
-
-def _results(scored: Sequence[Scored]) -> Iterator[str]:
-  for one in scored:
-    result = one.result
-    line = f'{one.sacrebleu:6.2f} sacreBLEU, step {result.step:>7,}, average '
-    line += f'{len(result.averaged):>2}, beam {result.beam}, alpha {result.alpha}: '
-    yield (line + legible(one.run_with_parent))[:WIDTH]
+def _score(scored: Scored) -> str:
+  result = scored.result
+  return (
+    f'{scored.sacrebleu:6.2f} sacreBLEU, step {result.step:>7,}, average '
+    f'{len(result.averaged):>2}, beam {result.beam}, alpha {result.alpha}: '
+    f'{legible(scored.run_with_parent)}'
+  )

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from transformer_jax.model import flops
 from transformer_jax.report import paper
 from transformer_jax.report.comparable import Group
-from transformer_jax.report.page import heading, paragraph, table
+from transformer_jax.report.page import table
 from transformer_jax.report.results import Scored
 from transformer_jax.report.table3 import SCORES, column
 
@@ -78,32 +78,3 @@ def flops_by_paper(scored: Scored, tflops: float | None) -> float | None:
     tflops = paper.SUSTAINED_TFLOPS[kinds[0]]
   devices = int(device[1]) if device else 1
   return paper.training_flops(scored.result.wall_seconds, devices, tflops)
-
-
-def paper_flops() -> list[str]:
-  """Returns a table of the paper's two figures, computed by its method and counted."""
-  rows = []
-  for row, training in paper.TRAINING.items():
-    cells = paper.BASE | paper.TABLE_3[row].cells
-    vocab_size = paper.VOCABULARY['en-de']
-    sizes = {'vocab_size': vocab_size, 'target_vocab_size': 0}
-    each = flops.flops_per_target_token(cells | sizes)
-    ours = training.steps * paper.BATCH_TOKENS * each
-    method = paper.training_flops(training.hours * 3600)
-    by_steps = paper.training_flops(training.steps * training.step_seconds)
-    printed = paper.TABLE_2[paper.TABLE_2_NAMES[row]].flops_de
-    figures = [f'{x:.2e}' for x in (method, by_steps, ours)]
-    rows.append([row, f'{printed:.1e}', *figures, f'{ours / method:.0%}'])
-  header = ['model', 'printed', 'hours x 8 x 9.5e12', 'steps x seconds x 8 x 9.5e12']
-  header += ['counted', 'counted / hours']
-  return [
-    heading(2, "The paper's training FLOPs"),
-    table(header, rows),
-    paragraph(
-      'Counted: multiply-adds of all matrix products as two FLOPs each, backward twice '
-      f'the forward, softmax included, {paper.BATCH_TOKENS:,} target tokens a step, as '
-      f'many source tokens, {flops.SENTENCE} tokens a side, 37,000 pieces. The printed '
-      'figures are what 8 P100 could have done in that time, the last column is the '
-      "model's share of it."
-    ),
-  ]

@@ -270,7 +270,7 @@ def about(group: Group) -> str:
   """Describes corpus, devices, and what differs from the paper and between the runs."""
   scored = group.members[0]
   text = f'{scored.pair}, {scored.config["model"]["vocab_size"]:,} pieces, '
-  text += f'{group.corpus} {group.conditions.corpus[:12]}. '
+  text += f'{group.corpus} {scored.corpus[:12]}. '
   text += f'Trained on: {_each(group, lambda scored: scored.result.training_device)}. '
   text += f'Decoded in: {_each(group, lambda scored: scored.result.decode_dtype)}. '
   if keys := differing_settings(group):

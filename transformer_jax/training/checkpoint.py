@@ -94,8 +94,8 @@ class Writer:
     trial = self._folder / 'trial'
     try:
       str(self._folder).encode()  # TensorStore takes no name that is not UTF-8
-      # Orbax's names are this long. It must not meet what the system refuses: its threads
-      # would keep the process from ending.
+      # Orbax's names are this long. Orbax must not meet what the system refuses: its
+      # threads would keep the process from ending.
       (trial / ('x' * 100)).mkdir(parents=True, exist_ok=True)
       shutil.rmtree(trial)
       with ocp.StandardCheckpointer(multiprocessing_options=ALONE) as writer:

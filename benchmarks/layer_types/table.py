@@ -1,18 +1,13 @@
-"""Table 1 as scripts.table1 measured it, beside the paper's orders of growth."""
+"""Table 1 as it was measured, beside the paper's orders of growth."""
 
-import pathlib
 import statistics
-from collections.abc import Callable, Sequence
-from typing import Annotated, Literal, TypedDict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
-import msgspec
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
-from msgspec import Meta
 
-from transformer_jax.machine import files
-from transformer_jax.machine.errors import UserError
 from transformer_jax.report import paper
 from transformer_jax.report.figures import GREY, picture
 from transformer_jax.report.page import (
@@ -24,85 +19,22 @@ from transformer_jax.report.page import (
   table,
 )
 
-TASK = 'table1'
+Measured = Mapping[str, Any]  # what measuring.table() returns, and the machine
+Cell = Mapping[str, Any]  # measuring.Cell's fields
 HEIGHT = 6.6  # inches, of the picture
 ATTENTION, RECURRENT = 'Self-Attention', 'Recurrent'
 SYMBOLS = ('k', 'r', 'n', 'd')  # in the order in which the paper writes them
 HEADER = ('layer', 'per layer (paper)', 'FLOPs', 'time', 'temporary memory')
 HEADER += ('sequential (paper)', 'sequential', 'path (paper)', 'path')
-QUANTITIES = ('flops', 'seconds', 'temporary_bytes')
 
 
-class Exponent(TypedDict):
-  exponent: float
-  standard_error: float | None
-
-
-class Cell(TypedDict):
-  """A layer at one length and width."""
-
-  layer: str
-  n: int
-  d: int
-  reach: int
-  flops: float
-  seconds: float
-  quartiles: list[float]
-  repeats: int
-  temporary_bytes: float
-
-
-class Counts(TypedDict):
-  """What is counted from a layer's program at each n; None: there is no path."""
-
-  n: list[int]
-  sequential: list[int | None]
-  path: list[int | None]
-
-
-class Measured(TypedDict):
-  """What scripts.table1 writes."""
-
-  task: Literal['table1']
-  device: str
-  processor: str
-  versions: dict[str, str]
-  cells: Annotated[list[Cell], Meta(min_length=1)]
-  exponents: dict[str, dict[str, dict[str, Exponent] | None]]
-  fitted_over: dict[str, list[int]]
-  reaches: dict[str, list[int]]
-  counts: dict[str, Counts]
-
-
-def read(path: pathlib.Path) -> Measured | None:
-  """Reads what scripts.table1 wrote; None if the file is something else, or damaged.
-
-  Raises:
-    UserError: the file is a measurement of Table 1 with parts missing.
-  """
-  try:
-    content = files.read_json_object(path)
-  except (OSError, UserError):
-    return None
-  if content.get('task') != TASK:
-    return None
-  try:
-    return msgspec.convert(content, Measured)
-  except msgspec.ValidationError as error:
-    raise UserError(f'{path}: no whole measurement of Table 1 ({error})') from error
-
-
-def blocks(measured: Measured, name: str) -> list[Block]:
-  """Returns a table, costs at the largest n and d, ratios, and a picture.
-
-  Args:
-    name: tells it from other measurements in the report; empty if it is the only one.
-  """
+def blocks(measured: Measured) -> list[Block]:
+  """Returns a table, costs at the largest n and d, ratios, and a picture."""
   cells = _grid(measured)
   n, d = (_values(cells, size)[-1] for size in ('n', 'd'))
   costs = [_costs(cell) for cell in cells if (cell['n'], cell['d']) == (n, d)]
   return [
-    heading(2, 'Table 1, measured' + (f': {name}' if name else '')),
+    heading(2, 'Table 1, measured'),
     table(HEADER, [_row(layer, measured) for layer in measured['exponents']]),
     _notes(measured),
     heading(3, f'At n = {n:,}, d = {d:,}'),
@@ -110,7 +42,7 @@ def blocks(measured: Measured, name: str) -> list[Block]:
     heading(3, "Recurrence's time over self-attention's"),
     *_ratios(cells),
     heading(3, 'Time over n and over d'),
-    _picture(cells, f'{TASK}.{name}' if name else TASK),
+    _picture(cells),
   ]
 
 
@@ -134,7 +66,10 @@ def _row(layer: str, measured: Measured) -> list[str]:
   path = _numbers(counts[layer]['path'])
   if (dilated := f'{layer}, dilated') in counts:
     path += f'; dilated {_numbers(counts[dilated]["path"])}'
-  laws = [_power_law(fitted[q], q == 'seconds') for q in QUANTITIES]
+  laws = [
+    _power_law(fitted[q], q == 'seconds')
+    for q in ('flops', 'seconds', 'temporary_bytes')
+  ]
   sequential = _numbers(counts[layer]['sequential'])
   return [layer, printed[0], *laws, printed[1], sequential, printed[2], path]
 
@@ -219,7 +154,7 @@ def _notes(measured: Measured) -> str:
   )
 
 
-def _picture(cells: Sequence[Cell], name: str) -> Picture:
+def _picture(cells: Sequence[Cell]) -> Picture:
   """Time over n and over d; dashed lines are the paper's orders of growth."""
   n, d = (_values(cells, size)[-2] for size in ('n', 'd'))
 
@@ -232,7 +167,7 @@ def _picture(cells: Sequence[Cell], name: str) -> Picture:
     handles = upper.get_legend_handles_labels()
     figure.legend(*handles, loc='outside lower left', ncols=1)
 
-  return picture(name, 'Time of a layer over n and over d', HEIGHT, draw)
+  return picture('table1', 'Time of a layer over n and over d', HEIGHT, draw)
 
 
 def _lines(axes: Axes, cells: Sequence[Cell], over: str) -> None:
