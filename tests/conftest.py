@@ -53,7 +53,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture
 def shared_data() -> pathlib.Path:
-  """Real text where TRANSFORMER_JAX_DATA says, or beside the checkout; else skips."""
+  """Returns the folder of real text; skips the test if there is none."""
   given = os.environ.get('TRANSFORMER_JAX_DATA')
   folder = pathlib.Path(given) if given else ROOT.parent / 'shared' / 'data'
   if not folder.is_dir():

@@ -1,4 +1,4 @@
-"""The whole way by the commands a user gives, with a run that is killed on the way."""
+"""From text to BLEU by our commands, with a run that is killed."""
 
 import json
 import math
@@ -19,6 +19,9 @@ import pytest
 from configs import quickstart
 from toy.runs import SETTINGS, TINY, state_shapes, untimed, write_raw
 from transformer_jax.data import card, prepare
+from transformer_jax.decoding.evaluate import evaluate_run
+from transformer_jax.decoding.loaded_run import LoadedRun
+from transformer_jax.machine.signals import Interruption
 from transformer_jax.model import build
 from transformer_jax.runs.result import Result
 from transformer_jax.runs.run import Run
@@ -31,7 +34,7 @@ STEPS, KILLED = SETTINGS['train_steps'], 100
 
 
 class Commands:
-  """scripts.NAME as a user starts them, below one folder, with a cache of their own."""
+  """Starts scripts.NAME as a user does, with folders and a cache of their own."""
 
   def __init__(self, folder: pathlib.Path):
     self.folder, self.workdir = folder, folder / 'run'
@@ -71,7 +74,7 @@ def test_prepare_train_kill_resume_evaluate_translate(tmp_path: pathlib.Path):
 
 
 def kill_after_checkpoint(command: Commands) -> None:
-  """Starts to train and is killed after step KILLED, without a chance to tidy up."""
+  """Trains, and is killed by SIGKILL after step KILLED."""
   process = command.start('train', *command.run, *command.train)
   lines = []
   for line in process.stderr:
@@ -86,7 +89,7 @@ def kill_after_checkpoint(command: Commands) -> None:
 
 
 def check_metrics(run: Run) -> None:
-  """Each step's tokens once, as if the run had never been killed."""
+  """The records count each step once, as if the run had never been killed."""
   log = [r for r in run.records() if 'loss' in r]
   assert [r['step'] for r in log] == list(range(50, STEPS + 1, 50))
   assert sum(r['steps'] for r in log) == STEPS
@@ -117,7 +120,7 @@ def check_result(command: Commands, raw: pathlib.Path, out: str) -> None:
 
 
 def check_pipe(command: Commands, raw: pathlib.Path) -> None:
-  """As many lines as came in, whatever is in them, on stdout alone."""
+  """Any text gives as many lines on stdout, and nothing else there."""
   lines = (raw / 'test.en').read_bytes().splitlines()[:5]
   odd = [b'', b'one\x00two', b'caf\xe9', b'a\xe2\x80\xa8b', b'one two\r']
   odd.append(b'nine ' * 3000)
@@ -140,7 +143,7 @@ def check_pipe(command: Commands, raw: pathlib.Path) -> None:
 
 
 def check_prompt(command: Commands) -> None:
-  """A line that is typed is translated at once, until Ctrl-D."""
+  """Translates each typed line at once, until Ctrl-D."""
   keyboard, terminal = pty.openpty()
   with command.start('translate', command.run[0], stdin=terminal) as process:
     late = threading.Timer(300, process.kill)  # else a missing flush would hang this
@@ -161,15 +164,17 @@ def check_prompt(command: Commands) -> None:
   os.close(terminal)
 
 
-@pytest.mark.slow
 def test_interrupted_equals_straight(tmp_path: pathlib.Path, capsys):
-  """Bit for bit: killed while saving step 6, 4 damaged since, so it goes on from 2."""
+  """Bit for bit: killed while saving step 6, 4 damaged since, so it goes on from 2.
+
+  Then it is evaluated.
+  """
   raw = write_raw(tmp_path / 'raw', {'train': 60, 'dev': 1, 'test': 1})
   config, corpus = quickstart.get_config(), tmp_path / 'toy'
   with config.unlocked():
     config.update_from_flattened_dict(TINY)
   config.update({'slices': 8, 'train_steps': 6, 'keep_checkpoints': 3})
-  config.update({'checkpoint_every_steps': 2, 'log_every_steps': 1})
+  config.update({'checkpoint_every_steps': 2, 'log_every_steps': 1, 'extra_length': 0})
   prepare.prepare_corpus(config, TRANSLATION, tmp_path, raw)
   straight, broken = Run(tmp_path / 'straight'), Run(tmp_path / 'broken')
   train(config, straight.workdir, corpus)
@@ -195,3 +200,7 @@ def test_interrupted_equals_straight(tmp_path: pathlib.Path, capsys):
   assert untimed(broken) == untimed(straight)
   train(config, broken.workdir, corpus)
   assert 'nothing to do' in capsys.readouterr().out
+  loaded = LoadedRun(broken, TRANSLATION, beam=1)
+  [*evaluate_run(loaded, tmp_path, 'test', False, None, Interruption())]
+  result = Result.read(broken.workdir / 'result.json')
+  assert (result.split, result.averaged) == ('test', [2, 4, 6])

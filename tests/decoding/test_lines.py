@@ -1,19 +1,12 @@
-"""What a run reads and writes as a filter: a line for each line, as lines come."""
+"""Lines in and out of a translation: one for each, as soon as it is read."""
 
-import functools
 import gzip
-import os
 import pathlib
-import subprocess
-import sys
-import threading
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-import transformer_jax
-from toy import untrained
 from transformer_jax.data.vocabulary import EOS
 from transformer_jax.decoding import translate
 from transformer_jax.decoding.translate import Hypothesis, line_batches, split_lines
@@ -25,7 +18,7 @@ BYTES = st.binary(max_size=60) | st.text('a \n\r\u2028\x00\x85é\ufeff').map(str
 @settings(max_examples=200)
 @given(BYTES)
 def test_a_line_for_each_lf(content: bytes):
-  """Whatever the bytes: invalid UTF-8, NUL, BOM, CR; a last line may lack its LF."""
+  """For any bytes: invalid UTF-8, NUL, BOM, CR; the last line may lack its LF."""
   lines = split_lines(content)
   content = content.removeprefix(b'\xef\xbb\xbf')
   assert len(lines) == content.count(b'\n') + (content[-1:] not in (b'', b'\n'))
@@ -42,10 +35,8 @@ def test_lines_in(capsys: pytest.CaptureFixture):
 @settings(max_examples=100)
 @example(content=b'\xef\xbb\xbfone\n', cuts=[1])
 @given(content=BYTES, cuts=st.lists(st.integers(0, 60), max_size=4))
-def test_lines_from_stdin_are_the_same_however_they_come(
-  content: bytes, cuts: list[int]
-):
-  """In blocks that end anywhere, with pauses between them, at most TOGETHER at once."""
+def test_lines_from_stdin_do_not_depend_on_its_blocks(content: bytes, cuts: list[int]):
+  """Blocks end anywhere, with pauses; at most TOGETHER lines come at once."""
   edges = [0, *sorted(cuts), len(content)]
   blocks = [content[a:b] for a, b in zip(edges, edges[1:], strict=False)]
   with pytest.MonkeyPatch.context() as patch:
@@ -83,26 +74,3 @@ def test_lines_out(nbest: int, scores: bool, expected: list[str]):
     [Hypothesis('é c', -2.0, [6])],
   ]
   assert [*translate.output_lines(hypotheses, nbest, scores, 7)] == expected
-
-
-@pytest.mark.slow
-def test_a_client_that_waits_for_each_translation(tmp_path: pathlib.Path):
-  """Each line is translated before the next one is sent, to a pipe that stays open."""
-  workdir = untrained.write(tmp_path)
-  lines = ['one', 'two three', '', 'one\r', 'six seven-up']
-  expected = transformer_jax.load(workdir).translate([line.strip() for line in lines])
-  command = [sys.executable, '-m', 'scripts.translate', f'--workdir={workdir}']
-  root = pathlib.Path(transformer_jax.__file__).parents[1]
-  environment = os.environ | {'PYTHONPATH': str(root)}
-  pipes = {'stdin': subprocess.PIPE, 'stdout': subprocess.PIPE, 'cwd': root}
-  start = functools.partial(subprocess.Popen, env=environment, **pipes)
-  with start(command) as server:
-    timer = threading.Timer(300, server.kill)  # it would wait for ever
-    timer.start()
-    for line, translation in zip(lines, expected, strict=True):
-      server.stdin.write(f'{line}\n'.encode())
-      server.stdin.flush()
-      assert server.stdout.readline().decode() == f'{translation}\n'
-    server.stdin.close()
-    assert server.stdout.read() == b'' and server.wait() == 0
-    timer.cancel()

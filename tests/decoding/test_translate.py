@@ -1,4 +1,4 @@
-"""As many lines out as in, each the same whatever it is translated together with."""
+"""As many lines come out as go in, and none depends on its batch."""
 
 import functools
 import math
@@ -9,7 +9,6 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import ml_collections
 import numpy as np
 import pytest
@@ -18,14 +17,12 @@ from flax import nnx
 from configs import base
 from transformer_jax.data import token_files, vocabulary
 from transformer_jax.data.vocabulary import BOS, EOS, PAD, Vocabularies, Vocabulary
-from transformer_jax.decoding import beam_search, translate
+from transformer_jax.decoding import translate
 from transformer_jax.decoding.beam_search import Hypotheses
 from transformer_jax.decoding.translate import Hypothesis, Translator
 from transformer_jax.machine.devices import replicate
 from transformer_jax.machine.errors import UserError
 from transformer_jax.model import build
-from transformer_jax.model.ops import Transposed
-from transformer_jax.model.transformer import Transformer, search_weights
 from transformer_jax.tasks import TRANSLATION
 from transformer_jax.training.perplexity import Perplexity
 
@@ -42,14 +39,14 @@ def tiny_config(
     {'N': 1, 'd_model': 16, 'd_ff': 32, 'h': 2, 'd_k': 8, 'd_v': 8, 'vocab_size': 50}
     | {'positions': positions, 'max_positions': TABLE}
   )
-  config.update({'decode_tokens': 16, 'beam': 3, 'extra_length': 6})
+  config.update({'decode_tokens': 16, 'beam': 3, 'extra_length': 0})
   config.update({'decode_dtype': 'float32'} | changes)
   return config
 
 
 @functools.cache
 def model(positions: str = 'sinusoid') -> tuple[nnx.GraphDef, Tree]:
-  """A graph, and parameters wild enough that outputs differ in words and length."""
+  """A graph and random parameters, large enough that outputs differ in length."""
   graph, shapes = build.architecture(tiny_config(positions))
   rng = np.random.default_rng(4)
   fill = lambda x: rng.normal(size=x.shape, scale=0.4).astype(np.float32)
@@ -73,7 +70,7 @@ def translator(positions: str = 'sinusoid', **changes: Any) -> Translator:
 
 @functools.cache
 def shared() -> Translator:
-  """One for all tests that need nothing else: its searches are compiled once."""
+  """One for most tests: its searches are compiled once."""
   return translator()
 
 
@@ -83,7 +80,7 @@ def lines(count: int, longest: int = 9) -> list[str]:
 
 
 def test_as_many_out_as_in():
-  """Empty lines stay empty; nothing that is in a line splits it or is lost."""
+  """Empty lines stay empty; no character splits a line."""
   odd = [
     '',
     ' ',
@@ -109,31 +106,8 @@ def test_as_many_out_as_in():
   assert shared().translate(['', ''], 3) == [[Hypothesis('', 0.0, [])]] * 2
 
 
-def test_a_few_sentences_take_no_batch_of_many(monkeypatch: pytest.MonkeyPatch):
-  """Their rows are a power of two; where a program for all is there, it is used."""
-  monkeypatch.setattr(translate, 'round_up', lambda rows: rows)
-  made = translator(decode_tokens=16 * 100)
-
-  def shapes(sentences: int) -> list[tuple[int, int]]:
-    ids = [[4] * 8 + [EOS]] * sentences
-    return [(rows, len(x)) for _, rows, x in made._batches(ids, [*range(sentences)])]
-
-  assert shapes(1) == [(1, 1)]
-  assert shapes(3) == [(4, 3)]
-  assert shapes(99) == [(100, 99)]
-  assert shapes(101) == [(100, 100), (100, 1)]
-
-
-def test_text_is_that_of_the_tokens():
-  for hypotheses in shared().translate(lines(12), 3):
-    for h in hypotheses:
-      assert not {PAD, BOS} & set(h.tokens)
-      assert EOS not in h.tokens[:-1]
-      assert words().decode([h.tokens]) == [h.text]
-
-
 def test_no_hypothesis_splits_its_line(tmp_path: pathlib.Path):
-  """Whatever its bytes or characters spell; tokens stay as they are."""
+  """Whatever characters its pieces make; its tokens stay as they are."""
   path, text = tmp_path / 'vocabulary.model', ['one\u2029two', 'three four'] * 50
   vocabulary.learn_pieces(text, path, 290, 1.0, True)
   spelt = Vocabulary(path)
@@ -152,16 +126,19 @@ def test_no_hypothesis_splits_its_line(tmp_path: pathlib.Path):
     assert h.text == 'one two'
 
 
-def test_of_a_diverged_training_nothing_is_made_up():
-  """Empty lines, say: its parameters are numbers, but no score is."""
+def test_a_diverged_model_is_refused():
+  """Its parameters are finite, but no score is."""
   huge = jax.tree.map(lambda x: np.full_like(x, 1e30), model()[1])
   with pytest.raises(UserError, match='no translation has a finite score: the train'):
     both = Vocabularies(words(), words())
     Translator(tiny_config(), TRANSLATION, both, huge).translate(['one two'], 3)
 
 
-def test_best_first():
+def test_hypotheses_are_text_of_their_tokens_best_first():
   for hypotheses in shared().translate(lines(12), 3):
+    for h in hypotheses:
+      assert not {PAD, BOS} & set(h.tokens) and EOS not in h.tokens[:-1]
+      assert words().decode([h.tokens]) == [h.text]
     finished = [h.score for h in hypotheses if h.tokens[-1] == EOS]
     cut = [h.score for h in hypotheses if h.tokens[-1] != EOS]
     assert [h.score for h in hypotheses] == finished + cut
@@ -178,8 +155,8 @@ def same(a: list[list[Hypothesis]], b: list[list[Hypothesis]]) -> None:
     )
 
 
-def test_company_does_not_matter():
-  """Order, batch size and padding change no token, and scores by 1e-4 at the most."""
+def test_translations_do_not_depend_on_the_batch():
+  """Order, batch size and padding change no token, and scores by 1e-4 at most."""
   given = [*lines(30, 5), 'one ' * 20, *lines(10, 9)]
   found = shared().translate(given, 3)
   lengths = {len(h[0].tokens) for h in found}
@@ -189,38 +166,7 @@ def test_company_does_not_matter():
   shuffled = shared().translate([given[i] for i in order], 3)
   same(shuffled, [found[i] for i in order])
   same([shared().translate([line], 3)[0] for line in given[25:35]], found[25:35])
-  same(translator(decode_tokens=4096).translate(given, 3), found)
-
-
-def test_the_last_of_a_batch_go_on_alone(monkeypatch: pytest.MonkeyPatch):
-  """Each with its own source's keys and its own cache; it changes no translation."""
-  given, rows = lines(40, 9), []
-  step = Transformer.step
-
-  def counted(model: Transformer, tokens: jax.Array, *state: Any) -> Any:
-    rows.append(len(tokens))
-    return step(model, tokens, *state)
-
-  monkeypatch.setattr(Transformer, 'step', counted)
-  monkeypatch.setattr(beam_search, 'FEWEST_ROWS', 1)
-  one = translator(decode_tokens=4096)
-  same(one.translate(given, 3), shared().translate(given, 3))
-  each = 64 // jax.local_device_count()
-  assert {each, each // 4} <= {*rows}
-
-
-def test_batches_are_whole_and_of_few_shapes():
-  """Every sentence in one batch; rows fit all devices; lengths are on the list."""
-  rng = random.Random(0)
-  ids = [[4] * rng.choice([0, 1, 15, 16, 17, 100, 512]) for _ in range(200)]
-  order = [i for i in sorted(range(200), key=lambda i: -len(ids[i])) if ids[i]]
-  seen = []
-  for length, rows, chosen in shared()._batches(ids, order):
-    assert rows % jax.local_device_count() == 0 and 0 < len(chosen) <= rows
-    assert length in translate.SOURCE_LENGTHS
-    assert max(len(ids[i]) for i in chosen) <= length
-    seen += chosen
-  assert seen == order
+  same(translator(decode_tokens=512).translate(given, 3), found)
 
 
 @functools.cache
@@ -253,54 +199,17 @@ def test_scores_are_the_models_own():
     assert h.score == pytest.approx(total / ((5 + len(h.tokens)) / 6) ** 0.6, abs=1e-4)
 
 
-@pytest.mark.parametrize('beam', [1, 3])
-def test_bfloat16_moves_scores_a_little(beam: int):
-  """From the float32 log P of the same tokens by rounding, and by no more."""
-  rounding = translator(decode_dtype='bfloat16', alpha=0.0, beam=beam)
+def test_bfloat16_moves_scores_a_little():
+  """By no more than rounding moves the float32 log P of the same tokens."""
+  rounding = translator(decode_dtype='bfloat16', alpha=0.0)
   assert rounding.dtype.name == 'bfloat16'
   given, off = lines(12), []
-  found = rounding.translate(given, beam)
+  found = rounding.translate(given, 3)
   for source, hypotheses in zip(words().encode(given), found, strict=True):
     for h in hypotheses:
       exact = log_probs('sinusoid', [*source, EOS], h.tokens).sum()
       off.append(abs(h.score - exact) / len(h.tokens))
   assert 1e-4 < np.median(off) and max(off) < 0.02  # nats a token
-
-
-def test_matrices_alone_are_prepared_for_a_search():
-  """What is added or looked up stays in float32; those of a step are transposed."""
-  params = model('learned')[1]
-  cast, table = search_weights(params, jnp.bfloat16)
-  is_transposed = lambda x: isinstance(x, Transposed)
-  np.testing.assert_array_equal(table, params['embedding'].astype(jnp.bfloat16))
-  kept = {
-    path[-1].key
-    for path, x in jax.tree_util.tree_leaves_with_path(cast, is_leaf=is_transposed)
-    if not is_transposed(x) and x.dtype == jnp.float32
-  }
-  added = {'bias', 'scale'}
-  assert kept == added | {'embedding', 'source_positions', 'target_positions'}
-  layer, before = cast['decoder'][0], params['decoder'][0]
-  D, H, K = before['attention']['query'].shape
-  assert layer['attention']['query'].array.shape == (H, K, D)
-  assert layer['attention']['output'].array.shape == (D, H, K)
-  inner = before['feed_forward']['inner']['kernel']
-  turned = layer['feed_forward']['inner']['kernel'].array
-  np.testing.assert_array_equal(turned, inner.T.astype(jnp.bfloat16))
-  assert layer['cross']['key'].shape == (D, H, K)  # for whole sentences
-  assert cast['encoder'][0]['attention']['query'].shape == (D, H, K)
-
-
-def test_beam_of_one_is_greedy():
-  (line,) = lines(1)
-  (source,) = words().encode([line])
-  (found,) = translator(beam=1).translate([line], 1)
-  target: list[int] = []
-  while len(target) < len(source) + 1 + 6 and EOS not in target:
-    best = logits('sinusoid', [*source, EOS], [*target, PAD])[-1]
-    best[[PAD, BOS]] = -np.inf
-    target.append(int(best.argmax()))
-  assert [h.tokens for h in found] == [target]
 
 
 def test_a_very_long_line_is_cut_and_counted(monkeypatch: pytest.MonkeyPatch):
@@ -332,7 +241,7 @@ def test_learned_positions_cut_and_count():
   before = one.cut_outputs
   cut = sum(h[0].tokens[-1] != EOS for h in one.translate(lines(12, 9), 3))
   assert one.cut_outputs - before == cut > 0
-  one.warm_up(1)  # of an untrained model, which meets its limit
+  one.warm_up(3)  # of an untrained model, which meets its limit
   assert one.cut_outputs - before == cut
   told = f'{one.cut_outputs} translations were cut: at their limit without an end'
   assert [*one.cuts()] == [f'{one.cut_sources} lines were cut: too long', told]
@@ -351,38 +260,18 @@ def sides(
   return pairs, token_files.Side(folder / 's'), token_files.Side(folder / 't')
 
 
-@pytest.mark.parametrize('positions', ['sinusoid', 'learned'])
-def test_perplexity(positions: str, tmp_path: pathlib.Path):
-  """Equals one pair at a time without padding; PAD counts nowhere, EOS does."""
+def test_perplexity(tmp_path: pathlib.Path):
+  """Equals one pair at a time, cut to the table; PAD counts nowhere, EOS does."""
   pairs, *both = sides(tmp_path)
-  graph, params = model(positions)
-  perplexity = Perplexity(tiny_config(positions, decode_tokens=64), graph, *both)
-  found = perplexity(replicate(params))
-  beyond = sum(max(map(len, pair)) >= TABLE for pair in pairs)
-  assert beyond and perplexity.cut_pairs == (beyond if positions == 'learned' else 0)
-  told = [f'{beyond} pairs were cut for the perplexity: too long']
-  assert [*perplexity.cuts()] == (told if positions == 'learned' else [])
+  graph, params = model('learned')
+  perplexity = Perplexity(tiny_config('learned', decode_tokens=64), graph, *both)
+  measured = perplexity(replicate(params))
+  cut = sum(max(map(len, pair)) >= TABLE for pair in pairs)
+  assert perplexity.cut_pairs == cut > 0
+  message = f'{cut} pairs were cut for the perplexity: too long'
+  assert [*perplexity.cuts()] == [message]
   total, count = 0.0, 0
-  for source, target in pairs:
-    if positions == 'learned':
-      source, target = source[: TABLE - 1], target[: TABLE - 1]
-    total += log_probs(positions, [*source, EOS], [*target, EOS]).sum()
+  for source, target in ((s[: TABLE - 1], t[: TABLE - 1]) for s, t in pairs):
+    total += log_probs('learned', [*source, EOS], [*target, EOS]).sum()
     count += len(target) + 1
-  assert found == pytest.approx(math.exp(-total / count), rel=1e-5)
-
-
-def test_the_perplexity_of_very_long_lines(tmp_path: pathlib.Path):
-  """They are cut and counted, wherever they stand; their batches stay small."""
-  rng = np.random.default_rng(0)
-  lengths = [3, 600, 5, 511, 512, 9, 40_000]
-  for name in 'st':
-    ids = [rng.integers(3, 50, n) for n in lengths]
-    token_files.write_tokens(tmp_path / name, ids)
-    token_files.write_tokens(tmp_path / f'{name}.cut', [x[:511] for x in ids])
-  read = lambda *names: [token_files.Side(tmp_path / name) for name in names]
-  graph, params = model()
-  measure = lambda *both: Perplexity(tiny_config(decode_tokens=64), graph, *both)
-  whole, cut = measure(*read('s', 't')), measure(*read('s.cut', 't.cut'))
-  assert (whole.cut_pairs, cut.cut_pairs) == (3, 0)
-  given = replicate(params)
-  assert whole(given) == cut(given)
+  assert measured == pytest.approx(math.exp(-total / count), rel=1e-5)

@@ -1,4 +1,4 @@
-"""What a result says about the processor and the code that made it."""
+"""A result's processor, and the commit of its code."""
 
 import os
 import pathlib
@@ -20,7 +20,7 @@ def test_processor(tmp_path: pathlib.Path):
 def test_the_commit_of_a_checkout(
   tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ):
-  """Clean, changed, none; of another's repository that holds an installation none."""
+  """Clean, changed or none; none if only a folder above is a repository."""
   for name in [name for name in os.environ if name.startswith('GIT_')]:
     monkeypatch.delenv(name)
   monkeypatch.setenv('GIT_CONFIG_GLOBAL', os.devnull)  # the user may sign commits

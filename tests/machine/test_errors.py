@@ -1,4 +1,4 @@
-"""Users' mistakes end in one line; what is a bug keeps its traceback."""
+"""Users' mistakes end in one line; bugs keep their traceback."""
 
 import importlib
 import json
@@ -17,7 +17,7 @@ from transformer_jax.runs.run import Run
 
 
 def line_of(call: Callable[[], object]) -> str:
-  """What the user is told of it."""
+  """Returns the line that the user reads."""
   with pytest.raises(SystemExit) as caught, errors.in_one_line():
     call()
   return caught.value.code
@@ -27,7 +27,7 @@ def raises(error: Exception) -> None:
   raise error
 
 
-def test_what_our_code_refuses_is_one_line(tmp_path: pathlib.Path):
+def test_refusals_of_our_code_are_one_line(tmp_path: pathlib.Path):
   line = line_of(Run(tmp_path).config)
   assert line.startswith(f'{tmp_path / "config.json"}: not there; is ')
   line = line_of((tmp_path / 'none').read_text)
@@ -49,7 +49,7 @@ def seed_of(*flags_given: str) -> int:
   return config.value.seed
 
 
-def test_a_config_that_is_not_there(monkeypatch: pytest.MonkeyPatch):
+def test_a_config_without_a_file(monkeypatch: pytest.MonkeyPatch):
   monkeypatch.chdir(pathlib.Path(__file__).parents[2])
   line = line_of(lambda: seed_of('--config=configs/bsae.py:en-de'))
   said = '--config=configs/bsae.py: no such file; there are: configs/base.py, '
@@ -64,7 +64,7 @@ def test_a_config_that_is_not_there(monkeypatch: pytest.MonkeyPatch):
   ],
 )
 def test_a_config_that_refuses(body: str, said: str, tmp_path: pathlib.Path):
-  """Its own words; a config that misses another file is not called missing itself."""
+  """Its own message; a config that misses another file is not called missing."""
   path = tmp_path / 'some.py'
   path.write_text(f'def get_config():\n{body}\n')
   line = line_of(lambda: seed_of(f'--config={path}'))
@@ -83,7 +83,7 @@ def test_a_config_that_refuses(body: str, said: str, tmp_path: pathlib.Path):
     ('--config.model.d_modle=1', '--config.model.d_modle: no such key; the nearest: '),
   ],
 )
-def test_a_flag_that_is_none(flag: str, said: str, monkeypatch: pytest.MonkeyPatch):
+def test_an_unknown_flag(flag: str, said: str, monkeypatch: pytest.MonkeyPatch):
   monkeypatch.chdir(pathlib.Path(__file__).parents[2])
   line = line_of(lambda: seed_of('--config=configs/quickstart.py', flag))
   assert line.startswith(said)
@@ -107,7 +107,7 @@ def test_a_path_that_is_no_folder_of_this_machine(name: str, monkeypatch):
   assert workdir.value == pathlib.Path('/home/me/run')
 
 
-# Everything else
+# Other errors
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""A file is the old one or the new one, whenever its writing ends."""
+"""A write replaces a whole file, or leaves the old one."""
 
 import concurrent.futures
 import os
@@ -30,7 +30,7 @@ def test_a_failed_write_leaves_the_old_file(
 
 
 def test_two_writers_of_a_file(tmp_path: pathlib.Path):
-  """It is always one of the texts, whole."""
+  """The file is always one of the texts, whole."""
   path, texts = tmp_path / 'x', {letter * 10_000 for letter in 'abcd'}
   files.write(path, 'a' * 10_000)
   with concurrent.futures.ThreadPoolExecutor(4) as pool:
@@ -41,8 +41,7 @@ def test_two_writers_of_a_file(tmp_path: pathlib.Path):
   assert [entry.name for entry in tmp_path.iterdir()] == ['x']
 
 
-def test_what_is_no_file_stays_what_it_is(tmp_path: pathlib.Path):
-  """A pipe or a link."""
+def test_a_pipe_or_link_is_not_replaced(tmp_path: pathlib.Path):
   path = tmp_path / 'pipe'
   os.mkfifo(path)
   with concurrent.futures.ThreadPoolExecutor() as pool:

@@ -1,4 +1,4 @@
-"""Several processes: how they find each other, and that they compute as one."""
+"""Several processes join, and compute as one."""
 
 import os
 import pathlib
@@ -28,8 +28,10 @@ from transformer_jax.training.trainer import Trainer
   'given', [('host:1', 2, None), (None, 2, 0), ('host:1', None, 1)]
 )
 @pytest.mark.parametrize('tasks', ['', '1'])
-def test_all_three_or_none(given: tuple, tasks: str, monkeypatch: pytest.MonkeyPatch):
-  """In a cluster's step of one task too, where none would be right."""
+def test_the_three_flags_go_together(
+  given: tuple, tasks: str, monkeypatch: pytest.MonkeyPatch
+):
+  """Also in a cluster's step of one task, which needs none of them."""
   monkeypatch.setenv('SLURM_STEP_NUM_TASKS', tasks)
   with pytest.raises(UserError, match='all of --coordinator_address, --process_count'):
     hosts.join_hosts(*given)
@@ -43,13 +45,13 @@ def test_a_host_with_another_config_is_refused(monkeypatch: pytest.MonkeyPatch):
 
 
 @pytest.mark.parametrize('number', [-1, 2])
-def test_a_process_beyond_the_others(number: int):
+def test_a_process_id_out_of_range(number: int):
   with pytest.raises(UserError, match=f'^--process_id={number}: from 0 to 1$'):
     hosts.join_hosts('localhost:1', 2, number)
 
 
-def test_alone_where_nobody_tells_of_others(monkeypatch):
-  """Outside of any cluster; in a step of one task; or when told so."""
+def test_when_processes_join(monkeypatch):
+  """Outside of any cluster; in a step of one task; or with the three flags."""
   for name in ('SLURM_STEP_NUM_TASKS', 'OMPI_COMM_WORLD_SIZE'):
     monkeypatch.delenv(name, raising=False)
   joined = []
@@ -80,7 +82,7 @@ def test_alone_where_nobody_tells_of_others(monkeypatch):
 
 
 def run_two(target: Callable, *arguments: str) -> None:
-  """target(number, address, *arguments) in two processes, 0 and 1."""
+  """Runs target(number, address, *arguments) in two processes, 0 and 1."""
   address = f'localhost:{free_port()}'
   both = [
     SERVER.Process(target=target, args=(number, address, *arguments))
@@ -94,7 +96,7 @@ def run_two(target: Callable, *arguments: str) -> None:
 
 
 def one_of_two(number: int, address: str, folder: str) -> None:
-  """In a process of its own: four of eight devices, and the same twenty updates."""
+  """Makes the twenty updates in a process with four of eight devices."""
   os.environ.pop('XLA_FLAGS', None)
   jax.config.update('jax_num_cpu_devices', 4)
   hosts.join_hosts(address, 2, number)
@@ -123,7 +125,7 @@ def one_of_two(number: int, address: str, folder: str) -> None:
 
 @pytest.mark.slow
 def test_two_processes_are_one(tmp_path: pathlib.Path):
-  """The same rows at each step, the same course as one device's, in both of them."""
+  """Both have the same rows at each step, and the losses of one device."""
   corpus(tmp_path)
   run_two(one_of_two, str(tmp_path))
   found = [np.load(tmp_path / f'{number}.npz') for number in (0, 1)]
@@ -142,7 +144,7 @@ def test_two_processes_are_one(tmp_path: pathlib.Path):
 
 
 def test_a_host_reads_its_slices_alone(tmp_path: pathlib.Path):
-  """They are a piece of the whole batch, of which all hosts know the pairs."""
+  """They are part of the whole batch, whose pairs every host knows."""
   config = tiny_config(tokens_per_batch=64, max_shapes=2)
   made = train_batches(config, corpus(tmp_path))
   for step in range(2 * made.steps_per_epoch):

@@ -1,4 +1,4 @@
-"""A signal ends a process at once, or when it has saved; always with one exit code."""
+"""A signal ends a process at once or after its checkpoint, with one exit code."""
 
 import os
 import pathlib
@@ -39,7 +39,7 @@ WORDS = 'stopped by a signal. The newest is 7.\n'
 
 
 def started(body: str) -> subprocess.Popen:
-  """A process that has come to where it is ready for a signal."""
+  """Starts a process; returns when it is ready for a signal."""
   process = subprocess.Popen(
     [sys.executable, '-c', START.replace('BODY', body)],
     cwd=ROOT,
@@ -52,7 +52,7 @@ def started(body: str) -> subprocess.Popen:
 
 
 @pytest.mark.parametrize('number', SIGNALS)
-def test_what_has_nothing_to_save_is_gone_at_once(number: signal.Signals):
+def test_a_process_without_work_to_save_exits_at_once(number: signal.Signals):
   process = started(BUSY)
   process.send_signal(number)
   assert process.communicate(timeout=10) == ('', WORDS)
@@ -66,8 +66,8 @@ def test_ctrl_c_elsewhere_ends_with_one_line():
   assert process.returncode == 130
 
 
-def test_what_is_to_be_saved_is_saved_first():
-  """The same signal to the process and to its group, as `timeout` does it, is one."""
+def test_a_checkpoint_is_written_first():
+  """A signal to the process and to its group, as `timeout` sends it, counts once."""
   process = started(SAVE.format(seconds=REPEATED / 2))
   process.send_signal(signal.SIGTERM)
   assert process.stdout.readline() == 'saving\n'
@@ -88,8 +88,8 @@ def test_a_second_signal_ends_it_at_once():
 
 
 @pytest.mark.parametrize('body', [BUSY, SAVE.format(seconds=0)])
-def test_nobody_reads_its_words(body: str):
-  """As of `2>&1 | tee log` at Ctrl-C, which ends tee too: what is new is saved."""
+def test_stderr_is_closed(body: str):
+  """As of `2>&1 | tee log` at Ctrl-C, which ends tee too: it still saves."""
   process = started(body)
   process.stderr.close()
   process.send_signal(signal.SIGINT)
@@ -98,7 +98,7 @@ def test_nobody_reads_its_words(body: str):
 
 
 def shell(body: str, around: str) -> tuple[int, str, str]:
-  """Exit code, stdout and stderr of a program with this main(), run as a shell does."""
+  """Returns exit code, stdout and stderr of a program with this main() in a shell."""
   known = {'PYTHON': sys.executable, 'CODE': START.replace('BODY', body)}
   line = around.format('"$PYTHON" -c "$CODE"')
   done = subprocess.run(

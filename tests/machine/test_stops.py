@@ -1,4 +1,4 @@
-"""SIGTERM in each phase of our commands: what is saved, and how soon they are gone.
+"""SIGTERM in each phase of our commands: what they save, and how soon they exit.
 
 The phase is certain: a function of it has been made to wait (`hold`), has said that it
 began and not that it ended, as the signal came.
@@ -42,20 +42,20 @@ def toy(tmp_path_factory: pytest.TempPathFactory) -> Toy:
   return undisturbed(tmp_path_factory.mktemp('toy'))
 
 
-def begun(program: Program, place: str) -> int:
-  """How many calls of it there have been."""
-  return program.said.count(f'begin {place.split(":")[1]}\n')
+def calls(program: Program, function: str) -> int:
+  """How often it has been called."""
+  return program.said.count(f'begin {function.split(":")[1]}\n')
 
 
-def told(
+def interrupted(
   program: Program,
-  place: str,
+  function: str,
   within: float,
   call: int = 1,
   number: signal.Signals = signal.SIGTERM,
 ) -> str:
-  """Signals it in a call of `place`; what it had said when it was gone, in time."""
-  program.wait_for(lambda: begun(program, place) == call)
+  """Signals it in a call of `function`; returns what it printed until its exit."""
+  program.wait_for(lambda: calls(program, function) == call)
   begin = time.monotonic()
   program.signal(number)
   assert program.code() == EXIT_CODE, program.said
@@ -64,17 +64,17 @@ def told(
   return program.said
 
 
-def ended(said: str, place: str) -> int:
-  return said.count(f'end {place.split(":")[1]}\n')
+def ended(said: str, function: str) -> int:
+  return said.count(f'end {function.split(":")[1]}\n')
 
 
 # Where nothing is new
 
 
 def test_while_preparing(toy: Toy):
-  """What was begun is no corpus, and the same command goes on to the end."""
+  """The unfinished folder is no corpus; the same command runs to the end."""
   new = Toy(toy.folder, data_dir='new').in_another('preparing')
-  said = told(new.train(hold={LEARN: 60}), LEARN, AT_ONCE)
+  said = interrupted(new.train(hold={LEARN: 60}), LEARN, AT_ONCE)
   assert said.endswith('stopped by a signal.\n')
   assert not (toy.folder / 'new' / 'toy').exists()
   finished(new.train())
@@ -85,7 +85,7 @@ def test_while_restoring(toy: Toy):
   cut = toy.in_another('restoring')
   shutil.copytree(toy.workdir, cut.workdir)
   shutil.rmtree(cut.checkpoints / '30')
-  said = told(cut.train(hold={RESTORE: 60}), RESTORE, AT_ONCE)
+  said = interrupted(cut.train(hold={RESTORE: 60}), RESTORE, AT_ONCE)
   assert 'training on' not in said
   assert checkpoint.steps(cut.checkpoints) == [20, 25]
   assert 'going on from step 25: ' in finished(cut.train()).said
@@ -93,13 +93,13 @@ def test_while_restoring(toy: Toy):
 
 
 def test_while_compiling(toy: Toy):
-  """In XLA itself, however long that would take; the newest checkpoint is named."""
+  """Within XLA, however long it takes; the message names the newest checkpoint."""
   new = toy.in_another('compiling')
   cold = str(toy.folder / 'cold')
   program = new.train(hold={COMPILE: 0}, XDG_CACHE_HOME=cold)
-  program.wait_for(lambda: begun(program, COMPILE))
+  program.wait_for(lambda: calls(program, COMPILE))
   time.sleep(0.2)
-  said = told(program, COMPILE, AT_ONCE)
+  said = interrupted(program, COMPILE, AT_ONCE)
   assert not ended(said, COMPILE)
   assert said.endswith('stopped by a signal. The newest checkpoint: none\n')
   assert not checkpoint.steps(new.checkpoints)
@@ -110,12 +110,12 @@ def test_while_compiling(toy: Toy):
 
 @pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGUSR1])
 def test_while_training(number: signal.Signals, toy: Toy):
-  """The step under way is saved, which is on no cadence; no other is begun."""
+  """It saves the current step, which is on no cadence, and starts no other."""
   cut, seconds = toy.in_another(f'told.{number}'), 2
   for call, newest in ((3, 3), (4, 7)):
     program = cut.train(hold={STEP: seconds if newest == 3 else 0.3})
-    said = told(program, STEP, seconds + AT_ONCE, call, number)
-    assert begun(program, STEP) == call
+    said = interrupted(program, STEP, seconds + AT_ONCE, call, number)
+    assert calls(program, STEP) == call
     assert checkpoint.steps(cut.checkpoints)[-1] == newest
     assert said.endswith(f'checkpoint: {cut.checkpoints / str(newest)}\n')
     assert records(cut)[-1]['step'] == newest
@@ -125,13 +125,13 @@ def test_while_training(number: signal.Signals, toy: Toy):
 
 
 def test_while_saving(toy: Toy):
-  """What is being written is written to its end, and then the step under way."""
+  """It finishes the checkpoint that it writes, and then saves the current step."""
   cut, seconds = toy.in_another('saving'), 4
   program = cut.train(hold={WRITE: seconds, STEP: 0.3})
-  program.wait_for(lambda: begun(program, WRITE) == 1 and begun(program, STEP) >= 6)
+  program.wait_for(lambda: calls(program, WRITE) == 1 and calls(program, STEP) >= 6)
   assert [path.name for path in cut.checkpoints.iterdir()] == ['5.orbax-checkpoint-tmp']
-  said = told(program, WRITE, 2 * seconds + AT_ONCE)
-  step = begun(program, STEP)
+  said = interrupted(program, WRITE, 2 * seconds + AT_ONCE)
+  step = calls(program, STEP)
   assert ended(said, WRITE) == 2 and 5 < step < 10
   assert_all_whole(cut, step)
   assert {path.name for path in cut.checkpoints.iterdir()} == {'5', str(step)}
@@ -140,10 +140,10 @@ def test_while_saving(toy: Toy):
 
 
 def test_while_measuring(toy: Toy):
-  """The perplexity of the dev set is not waited for; the checkpoint before it is."""
+  """It does not wait for the perplexity of dev, but for the checkpoint before."""
   cut, seconds = toy.in_another('measuring'), 2
   program = cut.train(hold={MEASURE: 60, WRITE: seconds})
-  said = told(program, MEASURE, seconds + AT_ONCE)
+  said = interrupted(program, MEASURE, seconds + AT_ONCE)
   assert not ended(said, MEASURE)
   assert said.endswith(f'checkpoint: {cut.checkpoints / "5"}\n')
   assert_all_whole(cut, 5)
@@ -154,21 +154,21 @@ def test_while_measuring(toy: Toy):
 # With a finished run
 
 
-@pytest.mark.parametrize('place', [TRANSLATE, BOOTSTRAP])
-def test_while_evaluating(place: str, toy: Toy):
+@pytest.mark.parametrize('function', [TRANSLATE, BOOTSTRAP])
+def test_while_evaluating(function: str, toy: Toy):
   result = toy.workdir / 'result.json'
   before = result.read_bytes()
-  said = told(toy.evaluate(hold={place: 60}), place, AT_ONCE)
+  said = interrupted(toy.evaluate(hold={function: 60}), function, AT_ONCE)
   assert said.endswith('stopped by a signal. No result was written.\n')
   assert result.read_bytes() == before
 
 
 def test_while_writing_the_result(toy: Toy):
-  """It is written to its end."""
+  """The file is complete."""
   result, write = toy.workdir / 'result.json', 'transformer_jax.machine.files:write'
   result.unlink()
   program = toy.evaluate(hold={write: 0.5})
-  program.wait_for(lambda: begun(program, write))
+  program.wait_for(lambda: calls(program, write))
   program.signal(signal.SIGTERM)
   finished(program)
   assert result.read_text().endswith('}\n')
@@ -177,6 +177,6 @@ def test_while_writing_the_result(toy: Toy):
 def test_while_translating(toy: Toy):
   text = toy.folder / 'raw' / 'test.en'
   program = toy.translate(text, hold={TRANSLATE: 60})
-  said = told(program, TRANSLATE, AT_ONCE)
+  said = interrupted(program, TRANSLATE, AT_ONCE)
   assert said.endswith('stopped by a signal. No line was written.\n')
   assert 'eins' not in said

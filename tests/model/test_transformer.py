@@ -20,11 +20,9 @@ from configs import base
 from transformer_jax.data.vocabulary import BOS, PAD
 from transformer_jax.machine.errors import UserError
 from transformer_jax.model import attention as attention_module
-from transformer_jax.model import build, layers
-from transformer_jax.model.attention import MultiHeadAttention
+from transformer_jax.model import build
 from transformer_jax.model.layers import Dropout, Hyperparameters, sinusoids, split_keys
 from transformer_jax.model.transformer import Outputs, Transformer, search_weights
-from transformer_jax.training import loss
 
 Tree = Any
 Drop = Callable[[np.ndarray], np.ndarray]
@@ -50,16 +48,13 @@ def graph_of(dtype: Any = jnp.float32, **changes: Any) -> tuple[nnx.GraphDef, Tr
   return graph, nnx.to_pure_dict(shapes)
 
 
-def random_params(shapes: Tree, fresh_norms: bool = False) -> Tree:
-  """Every parameter random, biases and norms too, unless the norms are as made."""
+def random_params(shapes: Tree) -> Tree:
+  """Makes every parameter random, biases and norms too; scales of norms are near 1."""
   rng = np.random.default_rng(0)
 
   def fill(path: tuple, leaf: jax.ShapeDtypeStruct) -> np.ndarray:
-    names = [p.key for p in path]
     values = rng.normal(size=leaf.shape) * 0.5
-    if 'norm' in names:
-      values = values * (not fresh_norms) + (names[-1] == 'scale')
-    return values.astype(np.float32)
+    return (values + (path[-1].key == 'scale')).astype(np.float32)
 
   return jax.tree_util.tree_map_with_path(fill, shapes)
 
@@ -262,67 +257,6 @@ def test_weights_equal_the_paper_written_out():
     assert next(expected, None) is None
 
 
-@pytest.mark.torch
-def test_weights_equal_those_of_torch():
-  torch = pytest.importorskip('torch')
-  D, H, S, T = 12, 3, 5, 7
-  rng = np.random.default_rng(0)
-  layer = MultiHeadAttention(
-    D, H, D // H, D // H, dtype=jnp.float32, rngs=nnx.Rngs(params=0)
-  )
-  x, memory = (rng.normal(size=(2, n, D)).astype(np.float32) for n in (T, S))
-  mask = np.ones((2, 1, S), bool)
-  mask[1, :, 3:] = False
-  theirs = torch.nn.MultiheadAttention(D, H, bias=False, batch_first=True)
-  with torch.no_grad():
-    for n, part in enumerate((layer.query, layer.key, layer.value)):
-      matrix = torch.tensor(np.asarray(part[...]).reshape(D, -1).T)
-      theirs.in_proj_weight[n * D : (n + 1) * D] = matrix
-    inputs = (torch.tensor(x), *[torch.tensor(memory)] * 2)
-    ignored = torch.tensor(~mask[:, 0])
-    options = {'need_weights': True, 'average_attn_weights': False}
-    _, expected = theirs(*inputs, key_padding_mask=ignored, **options)
-  _, ours = layer(x, layer.key_values(memory), mask)
-  np.testing.assert_allclose(ours, expected.numpy(), atol=1e-6)
-
-
-def cost(function: Callable, *inputs: Any) -> tuple[float, int]:
-  """The FLOPs of a compiled program, and its temporary memory in bytes."""
-  program = jax.jit(function).lower(*inputs).compile()
-  return program.cost_analysis()['flops'], program.memory_analysis().temp_size_in_bytes
-
-
-def test_weights_that_no_program_reads_cost_nothing(monkeypatch: pytest.MonkeyPatch):
-  """Training and a step of search cost what they do if attention returns no weights."""
-  graph, shapes = graph_of(N=1)
-  source, target = np.ones((2, 4, 24), np.int32)
-
-  def training(params: Tree) -> jax.Array:
-    outputs = nnx.merge(graph, params)(source, target, jax.random.key(0))
-    return loss.cross_entropy(outputs, target, 0.1)[0]
-
-  def search(params: Tree) -> Any:
-    weights = search_weights(params, jnp.float32)
-    model = nnx.merge(graph, weights.params)
-    memory = model.precompute_cross_attention(source)
-    cache = model.empty_cache(len(source), 2, 3)
-    return model.step(source[:, :2], jnp.int32(0), cache, memory, weights.table)
-
-  programs = jax.grad(training), search
-  expected = [cost(program, shapes) for program in programs]
-  original = MultiHeadAttention.__call__
-
-  def without(self: MultiHeadAttention, *inputs: Any) -> tuple:
-    output, weights = original(self, *inputs)
-    return output, jnp.zeros(weights.shape)
-
-  monkeypatch.setattr(MultiHeadAttention, '__call__', without)
-  assert [cost(program, shapes) for program in programs] == expected
-  monkeypatch.undo()
-  reading = lambda p: nnx.merge(graph, p)(source, target).weights.cross.sum()
-  assert cost(jax.grad(lambda p: training(p) + reading(p)), shapes) > expected[0]
-
-
 # Dropout
 
 
@@ -330,59 +264,41 @@ def dropout_of(rate: float, key: jax.Array, sites: int, attention_rate: float = 
   return Dropout(rate, split_keys(key, sites), attention_rate)
 
 
-def test_dropout_stands_where_section_5_4_has_it(monkeypatch: pytest.MonkeyPatch):
-  """With known masks the model equals the reference, which drops in those places."""
-  graph, shapes = graph_of()
-  params = random_params(shapes)
-  rng, masks, keys = np.random.default_rng(2), [], []
+def test_dropout_is_where_section_5_4_has_it(monkeypatch: pytest.MonkeyPatch):
+  """With known masks the model equals the reference, which drops at the same sites.
 
-  def drop(self: Dropout, x: jax.Array, site: int) -> jax.Array:
-    assert self.rate == 0.3
-    keys.append(np.asarray(jax.random.key_data(self.keys[site])).tobytes())
-    masks.append(rng.integers(0, 2, x.shape) * 2.0)
-    return x * masks[-1].astype(np.float32)
-
-  monkeypatch.setattr(Dropout, '__call__', drop)
-  with jax.disable_jit():  # else equal layers would share a mask
-    logits = nnx.merge(graph, params)(*sentences(), jax.random.key(0)).logits
-  assert len({*keys}) == len(masks) == 2 + 5 * SIZES['N']
-
-  def other(row: int) -> Other:
-    left = iter(masks)
-    return Other(drop=lambda x: x * next(left)[row, : len(x)])
-
-  assert_equals_reference(logits, params, other)
-
-
-def test_weights_are_dropped_in_every_attention(monkeypatch: pytest.MonkeyPatch):
-  """With known masks the model equals the reference, whose weights are multiplied.
-
-  So dropout stands between the softmax and the values, in both stacks.
+  Attention's weights are dropped too, between the softmax and the values.
   """
-  graph, shapes = graph_of(P_drop=0.0, P_drop_attention=0.5)
+  graph, shapes = graph_of(P_drop=0.3, P_drop_attention=0.5)
   params = random_params(shapes)
-  rng, masks = np.random.default_rng(2), []
+  rng, keys = np.random.default_rng(2), []
+  masks: dict[float, list[np.ndarray]] = {0.3: [], 0.5: []}
 
   def drop(self: Dropout, x: jax.Array, site: int) -> jax.Array:
-    if not self.rate:
-      return x
-    assert self.rate == 0.5
-    masks.append((rng.integers(0, 2, x.shape) * 2).astype(np.float32))
-    return x * masks[-1]
+    keys.append(np.asarray(jax.random.key_data(self.keys[site])).tobytes())
+    mask = (rng.integers(0, 2, x.shape) * 2).astype(np.float32)
+    masks[self.rate].append(mask)
+    return x * mask
 
   monkeypatch.setattr(Dropout, '__call__', drop)
-  with jax.disable_jit():  # else equal layers would share a mask
+  with jax.disable_jit():  # otherwise equal layers would share a mask
     logits = nnx.merge(graph, params)(*sentences(), jax.random.key(0)).logits
-  assert len(masks) == 3 * SIZES['N']
+  N, H = SIZES['N'], SIZES['h']
+  assert (len(masks[0.3]), len(masks[0.5])) == (2 + 5 * N, 3 * N)
+  assert len({*keys}) == len(keys)
 
   def other(row: int) -> Other:
     S, T = LENGTHS[row]
-    left = iter(
+    sites = iter(masks[0.3])
+    queries = iter(
       mask[row, head, query]
-      for mask, queries in zip(masks, [S, S, T, T, T, T], strict=True)
-      for head, query in np.ndindex(SIZES['h'], queries)
+      for mask, count in zip(masks[0.5], [S, S, T, T, T, T], strict=True)
+      for head, query in np.ndindex(H, count)
     )
-    return Other(drop_weights=lambda weights: weights * next(left)[: len(weights)])
+    return Other(
+      drop=lambda x: x * next(sites)[row, : len(x)],
+      drop_weights=lambda weights: weights * next(queries)[: len(weights)],
+    )
 
   assert_equals_reference(logits, params, other)
 
@@ -410,14 +326,9 @@ def test_dropout_keeps_the_expectation_at_its_rate(rate: float, dtype: Any):
   assert abs(both(first[:-1], first[1:]) - rate**2) < deviation
 
 
-RATES = [(0.3, 0.0, True), (0.0, 0.5, True), (0.0, 0.0, False)]
-
-
-@pytest.mark.parametrize(('rate', 'attention_rate', 'drops'), RATES)
-def test_dropout_needs_a_key_and_a_rate(
-  rate: float, attention_rate: float, drops: bool
-):
-  graph, shapes = graph_of(N=1, P_drop=rate, P_drop_attention=attention_rate)
+@pytest.mark.parametrize(('rate', 'drops'), [(0.3, True), (0.0, False)])
+def test_dropout_needs_a_key_and_a_rate(rate: float, drops: bool):
+  graph, shapes = graph_of(N=1, P_drop=rate)
   logits = functools.partial(logits_of(graph), random_params(shapes), *sentences())
   plain, dropped = logits(), logits(jax.random.key(0))
   np.testing.assert_array_equal(dropped, logits(jax.random.key(0)))
@@ -446,17 +357,6 @@ def test_each_slice_is_dropped_as_if_it_were_alone():
     together = drop(of(keys), jnp.ones((6, 5, 7)))
     np.testing.assert_array_equal(together, jnp.concatenate(alone))
     assert not jnp.array_equal(*alone)
-
-
-def test_equal_layers_are_traced_once(monkeypatch: pytest.MonkeyPatch):
-  calls = []
-  original = layers.EncoderLayer.__call__
-  count = lambda *inputs: calls.append(1) or original(*inputs)
-  monkeypatch.setattr(layers.EncoderLayer, '__call__', count)
-  graph, shapes = graph_of(N=3)
-  total = lambda p: nnx.merge(graph, p)(*sentences(), jax.random.key(0)).x.sum()
-  jax.make_jaxpr(jax.grad(total))(random_params(shapes))
-  assert len(calls) == 1
 
 
 # What may be seen
@@ -547,58 +447,31 @@ def fresh(seed: int, **changes: Any) -> dict[str, np.ndarray]:
 
 
 def test_fresh_parameters():
-  """Glorot's bounds by fan, unit norms, zero biases, embeddings of variance 1 / D.
+  """Glorot's bounds by fan, unit norms, zero biases; embeddings have variance 1 / D.
 
-  There is one embedding, and no two matrices of layers or seeds are alike.
+  So embeddings have unit variance once they are scaled. No two matrices of layers or
+  seeds are alike.
   """
-  params, D = fresh(1), 64
+  own = {'positions': 'learned', 'max_positions': 300, 'target_vocab_size': 400}
+  params, D = fresh(1, **own), 64
   fans = {'query': (D, 32), 'key': (D, 32), 'value': (D, 96), 'output': (96, D)}
   fans |= {'inner/kernel': (D, 96), 'outer/kernel': (96, D)}
+  tables = []
   for path, x in params.items():
     if x.ndim == 1:
       assert (x == path.endswith('scale')).all()
-    elif path != 'embedding':
-      (fan,) = (fan for name, fan in fans.items() if path.endswith(name))
+    elif fan := next((fan for name, fan in fans.items() if path.endswith(name)), None):
       bound = math.sqrt(6 / sum(fan))
       assert 0.97 * bound < np.abs(x).max() <= bound
       np.testing.assert_allclose(x.std(), bound / 3**0.5, rtol=0.05)
-  matrices = [path for path, x in params.items() if x.ndim > 1]
-  assert len(matrices) == 1 + 2 * (4 + 2) + 2 * (8 + 2)
-  assert [params[path].shape for path in matrices if 512 in params[path].shape] == [
-    (512, D)
-  ]
-  other = fresh(2)
-  different = {x[path].tobytes() for x in (params, other) for path in matrices}
-  assert len(different) == 2 * len(matrices)
-
-
-def test_fresh_embeddings_have_unit_variance_once_scaled():
-  """And so have the tables of learned positions before."""
-  own = {'positions': 'learned', 'max_positions': 300, 'target_vocab_size': 400}
-  tables = [x for x in fresh(0, **own).values() if len(x) in (512, 400, 300)]
-  assert len(tables) == 4
-  for table in tables:
-    np.testing.assert_allclose(table.std() * 64**0.5, 1, rtol=0.02)
-
-
-def test_norms_come_last(monkeypatch: pytest.MonkeyPatch):
-  """Each sub-layer's output has mean 0, variance 1; the last makes the logits."""
-  graph, shapes = graph_of()
-  params = random_params(shapes, fresh_norms=True)
-  original, outputs = layers.AddAndNorm.__call__, []
-
-  def record(self: layers.AddAndNorm, *arguments: Any) -> jax.Array:
-    outputs.append(original(self, *arguments))
-    return outputs[-1]
-
-  monkeypatch.setattr(layers.AddAndNorm, '__call__', record)
-  with jax.disable_jit():  # else only the first of equal layers would be seen
-    logits = nnx.merge(graph, params)(*sentences()).logits
-  assert len(outputs) == 5 * SIZES['N']
-  for output in outputs:
-    np.testing.assert_allclose(output.mean(-1), 0, atol=1e-5)
-    np.testing.assert_allclose(output.var(-1), 1, atol=1e-3)
-  np.testing.assert_allclose(logits, outputs[-1] @ params['embedding'].T, atol=1e-5)
+    else:
+      tables.append(x)
+      np.testing.assert_allclose(x.std() * D**0.5, 1, rtol=0.02)
+  assert sorted(len(x) for x in tables) == [300, 300, 400, 512]
+  assert sum(x.ndim > 1 for x in params.values()) == 4 + 2 * (4 + 2) + 2 * (8 + 2)
+  other = fresh(2, N=1, **own)
+  matrices = [x for some in (params, other) for x in some.values() if x.ndim > 1]
+  assert len({x.tobytes() for x in matrices}) == len(matrices)
 
 
 REFUSED = [

@@ -46,7 +46,7 @@ CORPUS = corpus.Corpus(
 
 
 def config_of(corpus: corpus.Corpus) -> ml_collections.ConfigDict:
-  """A config that asks for it."""
+  """Returns a config with this corpus."""
   settings = msgspec.to_builtins(corpus)
   del settings['run_vocabulary']
   model = {key: settings.pop(key) for key in ('vocab_size', 'target_vocab_size')}
@@ -67,7 +67,7 @@ def write(folder: pathlib.Path, stem: str, source: bytes, target: bytes) -> None
 
 
 def write_raw(folder: pathlib.Path) -> pathlib.Path:
-  """A folder with train, dev and test files of good text."""
+  """Writes a folder with train, dev and test files of good text."""
   folder.mkdir(parents=True)
   for seed, (stem, count) in enumerate((('train', 200), ('dev', 5), ('test', 5))):
     write(folder, stem, *(b'\n'.join(s) + b'\n' for s in number_lines(count, seed)))
@@ -77,7 +77,7 @@ def write_raw(folder: pathlib.Path) -> pathlib.Path:
 def prepare(
   raw: pathlib.Path, corpus: corpus.Corpus = CORPUS, task: Task = TRANSLATION
 ) -> card.Card:
-  """Prepares it beside `raw`, in data/NAME; its card."""
+  """Prepares it beside `raw`, in data/NAME; returns its card."""
   data_dir = raw.parent / 'data'
   splits = task.splits(corpus, raw, None)
   write_corpus(corpus, task, splits, data_dir)

@@ -67,7 +67,7 @@ log({STEPS})
 
 
 def write_stand_in(folder: pathlib.Path) -> pathlib.Path:
-  """A program that is called as Python is."""
+  """Writes a program that takes the arguments of Python."""
   path = folder / 'stand-in'
   path.write_text(STAND_IN)
   path.chmod(0o755)
@@ -91,13 +91,13 @@ def done(jobs: list[Job]) -> list[bool]:
 
 
 def called(job: Job) -> list[str]:
-  """What was called for the job so far: train, evaluate ..."""
+  """Returns the programs that ran for the job so far: train, evaluate ..."""
   path = job.run.workdir / 'called'
   return [x.split('.')[1] for x in path.read_text().split()] if path.exists() else []
 
 
-def wait_until(there: Callable[[], bool]) -> None:
+def wait_until(is_true: Callable[[], bool]) -> None:
   end = time.monotonic() + 60
-  while not there():
+  while not is_true():
     assert time.monotonic() < end
     time.sleep(0.01)

@@ -35,9 +35,9 @@ def free_port() -> int:
     return probe.getsockname()[1]
 
 
-def _hold(place: str, seconds: float) -> None:
-  """Makes all calls of MODULE:FUNCTION say so, wait, and say when they are done."""
-  module, name = place.split(':')
+def _hold(name: str, seconds: float) -> None:
+  """Makes all calls of MODULE:FUNCTION print their begin, wait, and print their end."""
+  module, name = name.split(':')
   *outer, last = name.split('.')
   owner = functools.reduce(getattr, outer, importlib.import_module(module))
   function = getattr(owner, last)
@@ -63,7 +63,7 @@ def _run(
   hold: Mapping[str, float],
   environment: dict[str, str],
 ) -> None:
-  """In the child: the command, with all it prints in the file `log`."""
+  """Runs the command in the child; the file `log` gets all it prints."""
   file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
   os.dup2(file, 1)
   os.dup2(file, 2)
@@ -72,8 +72,8 @@ def _run(
   os.environ |= environment | {'JAX_NUM_CPU_DEVICES': str(devices)}
   jax.config.update('jax_num_cpu_devices', devices)
   module = importlib.import_module(f'scripts.{name}')
-  for place, seconds in hold.items():
-    _hold(place, seconds)
+  for function, seconds in hold.items():
+    _hold(function, seconds)
   sys.argv = [name, *argv]
   cli.run(module.main)
 
@@ -82,7 +82,7 @@ class Program:
   """One command that runs, or has run.
 
   `hold`: functions, as MODULE:NAME, and the seconds that each call of them waits, so
-  that where it is when it is told something is no guess.
+  that a signal is certain to come within a call.
   """
 
   def __init__(
@@ -109,15 +109,15 @@ class Program:
   def said(self) -> str:
     return self._log.read_text(errors='replace')
 
-  def wait_for(self, told: Callable[[], bool], seconds: float = 300) -> None:
-    """Until told() or the end, whichever comes first."""
+  def wait_for(self, is_ready: Callable[[], bool], seconds: float = 300) -> None:
+    """Returns when is_ready() is true, or at the end of the process."""
     end = time.monotonic() + seconds
-    while not told() and self._process.exitcode is None:
+    while not is_ready() and self._process.exitcode is None:
       assert time.monotonic() < end, self.said
       time.sleep(0.002)
 
   def listens(self) -> bool:
-    """Whether it has come to where it handles its signals itself."""
+    """Tells whether it handles signals itself by now."""
     status = pathlib.Path(f'/proc/{self._process.pid}/status').read_text()
     caught = next(line for line in status.splitlines() if line.startswith('SigCgt'))
     return bool(int(caught.split()[1], 16) >> (signal.SIGUSR1 - 1) & 1)
@@ -127,7 +127,7 @@ class Program:
       os.kill(self._process.pid, number)
 
   def code(self, seconds: float = 300) -> int:
-    """The exit code, when it has ended."""
+    """Waits for its end; returns the exit code."""
     self._process.join(seconds)
     assert self._process.exitcode is not None, self.said
     return self._process.exitcode

@@ -88,11 +88,11 @@ class Toy:
 
   @property
   def preparing(self) -> list[str]:
-    """What scripts.prepare_data is given."""
+    """The arguments of scripts.prepare_data."""
     return [self._data, *self._config]
 
   def train(self, *options: str, **how: Any) -> Program:
-    """`how`: what Program takes by name."""
+    """`how`: keyword arguments of Program."""
     given = f'--workdir={self.workdir}', self._data, *self._config, *options
     return Program(self.folder, 'train', *given, **how)
 
@@ -114,7 +114,7 @@ class Toy:
 
 
 def undisturbed(folder: pathlib.Path) -> Toy:
-  """A whole run, evaluated; its compiled programs are kept for the others."""
+  """Trains and evaluates a whole run; the others use its compiled programs."""
   toy = Toy(folder)
   finished(toy.train())
   finished(toy.evaluate())
@@ -131,7 +131,7 @@ def records(toy: Toy) -> list[dict]:
 
 
 def state_shapes(config: ml_collections.ConfigDict) -> tuple[Any, Any]:
-  """Those of the parameters and of Adam's state."""
+  """Returns the shapes of the parameters and of Adam's state."""
   _, params = build.architecture(config)
   return params, jax.eval_shape(adam(config).init, params)
 
@@ -142,30 +142,30 @@ def restored(toy: Toy, step: int) -> TrainState:
 
 
 def untimed(run: Run) -> list[dict]:
-  """The records but for what differs between equal runs: seconds, and when it saved."""
+  """The records without what differs between equal runs: seconds and checkpoints."""
   return [r | {'seconds': 0} for r in run.records() if 'saved' not in r]
 
 
 def assert_equal_runs(one: Toy, other: Toy) -> None:
-  """The last state bit for bit, and the records, but for the seconds they tell of."""
+  """Compares the last states bit for bit, and the records without their seconds."""
   step = Run(one.workdir).config().train_steps
   ends = [restored(toy, step) for toy in (one, other)]
   jax.tree.map(np.testing.assert_array_equal, *ends)
   logs = [untimed(Run(toy.workdir)) for toy in (one, other)]
   # A checkpoint off the cadence cuts a record in two, each of fewer `steps`.
   spans = [{(r['step'], r.get('steps')) for r in log} for log in logs]
-  there = lambda r: 'loss' not in r or (r['step'], r['steps']) in spans[0] & spans[1]
-  assert [*filter(there, logs[0])] == [*filter(there, logs[1])]
+  in_both = lambda r: 'loss' not in r or (r['step'], r['steps']) in spans[0] & spans[1]
+  assert [*filter(in_both, logs[0])] == [*filter(in_both, logs[1])]
   for key in ('target_tokens', 'steps', 'skipped'):
     totals = [sum(r[key] for r in records(toy)) for toy in (one, other)]
     assert totals[0] == totals[1], key
 
 
 def assert_all_whole(toy: Toy, at_least: int) -> int:
-  """Each checkpoint there is is as it was written; the newest of them."""
-  there = checkpoint.steps(toy.checkpoints)
-  for step in there:
+  """Checks that no checkpoint is damaged; returns the newest."""
+  steps = checkpoint.steps(toy.checkpoints)
+  for step in steps:
     checkpoint.verify(toy.checkpoints, step)
-  newest = max(there, default=0)
+  newest = max(steps, default=0)
   assert newest >= at_least
   return newest

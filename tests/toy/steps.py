@@ -55,14 +55,14 @@ def example(seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     i, row = divmod(place, ROWS)
     sides[:, i, row, length:] = PAD
     sides[:, i, row, length - 1] = EOS
-  sides[:, -1] = PAD  # a last slice that found no sentences
+  sides[:, -1] = PAD  # a last slice without sentences
   return sides[0], sides[1]
 
 
 class Steps:
   """train_step on the first devices, at a constant rate; a program compiled once.
 
-  With several hosts, each gives its share of the batch. `of` is another model than
+  With several hosts, each passes its slices of the batch. `of` is another model than
   the tiny one, `at_once` how many slices a device computes at once.
   """
 
@@ -144,7 +144,7 @@ def course_on_one() -> Course:
 def corpus(
   folder: pathlib.Path, pairs: int = 60, poisoned: Collection[int] = ()
 ) -> pathlib.Path:
-  """Pairs without POISON, but for the targets of those told."""
+  """Pairs without POISON, except in the targets of the `poisoned` ones."""
   rng = np.random.default_rng(0)
   lengths = rng.integers(1, 12, pairs)
   for side in ('source', 'target'):

@@ -8,7 +8,7 @@ import functools
 import itertools
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -94,27 +94,30 @@ def table_search(
 def compiled(
   beam: int, *lengths: int, nbest: int | None = None
 ) -> Callable[[Models, float], Hypotheses]:
-  """A fresh jit, so that a patched search is traced anew."""
+  """Returns a program that searches models with an alpha; each call traces anew."""
   return jax.jit(
     lambda models, alpha: table_search(beam, *lengths, nbest=nbest, alpha=alpha)(models)
   )
 
 
-def search_all(
-  beam: int, one_limit: bool = False, nbest: int | None = None
-) -> Hypotheses:
-  """Searches all models, a batch for each alpha."""
-  (logits, limits), run = all_models(), compiled(beam, nbest=nbest)
-  limits = np.full_like(limits, LENGTH) if one_limit else limits
+program = functools.cache(compiled)  # of the search as it is, without a mutant
+
+
+def search_all(run: Callable[[Models, float], Hypotheses], limits: Any) -> Hypotheses:
+  """Searches all models with these limits, a batch for each alpha."""
+  logits, _ = all_models()
+  limits = np.broadcast_to(limits, len(logits))
   parts = [slice(i, i + PER_ALPHA) for i in range(0, len(limits), PER_ALPHA)]
-  found = [
-    run(Models(logits[p], limits[p]), alpha)
-    for p, alpha in zip(parts, ALPHAS, strict=True)
+  batches = [
+    run(Models(logits[part], limits[part]), alpha)
+    for part, alpha in zip(parts, ALPHAS, strict=True)
   ]
-  return jax.tree.map(lambda *x: np.concatenate(x), *jax.device_get(found))
+  return jax.tree.map(lambda *x: np.concatenate(x), *jax.device_get(batches))
 
 
-searched = functools.cache(search_all)  # by the module as it stands
+@functools.cache
+def searched(beam: int, nbest: int | None = None) -> Hypotheses:
+  return search_all(program(beam, nbest=nbest), all_models().limits)
 
 
 def log_softmax(logits: np.ndarray) -> np.ndarray:
@@ -131,7 +134,7 @@ def narrowest(entries: list, first: int, last: int) -> float:
 def plain_search(
   log_probs: list, limit: int, alpha: float, beam: int
 ) -> tuple[list[Hypothesis], float]:
-  """Runs to the limit; returns the n-best list and the narrowest decision taken."""
+  """Searches to the limit; returns the n-best list and its narrowest decision."""
   count = 2 * beam if beam > 1 else 1
   best_first = functools.partial(sorted, key=lambda entry: -entry[0])
   live, finished, margins = [(0.0, (), 0)], [], []
@@ -166,7 +169,7 @@ def plain_all(beam: int) -> list[tuple[list[Hypothesis], float]]:
 
 
 def listed(found: Hypotheses, sentence: int) -> list[Hypothesis]:
-  """A sentence's hypotheses without padding and without those that are missing."""
+  """Returns a sentence's hypotheses without padding and missing ones."""
   entries = []
   for tokens, score, _, finished in zip(*(x[sentence] for x in found), strict=True):
     if score > -math.inf:
@@ -183,7 +186,7 @@ def same(a: list[Hypothesis], b: list[Hypothesis]) -> bool:
 
 
 def differing(found: Hypotheses, beam: int) -> int:
-  """How many models the search and the plain search part on, near ties aside."""
+  """Returns for how many models both searches differ, without near ties."""
   plain = plain_all(beam)
   clear = [i for i, (_, margin) in enumerate(plain) if margin > CLOSE]
   assert len(clear) > 0.99 * len(plain)

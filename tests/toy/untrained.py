@@ -34,7 +34,7 @@ def write(folder: pathlib.Path, **changes: Any) -> pathlib.Path:
   config = base.get_config()
   config.model.update(SIZES | {'vocab_size': corpus.CORPUS.vocab_size})
   config.update({'average_last': 1, 'checkpoint_every_steps': STEP, 'slices': 1})
-  config.update({'extra_length': 6, 'decode_dtype': 'float32', 'data': {'name': 'toy'}})
+  config.update({'extra_length': 0, 'decode_dtype': 'float32', 'data': {'name': 'toy'}})
   config.train_steps = STEP
   config.update_from_flattened_dict(changes)
   (workdir / 'config.json').write_text(config.to_json_best_effort())

@@ -1,4 +1,4 @@
-"""Restored is what was saved; the damaged is named, the unfinished is no checkpoint."""
+"""Checkpoints come back bit for bit; a damaged one is named, and never used."""
 
 import errno
 import json
@@ -52,7 +52,7 @@ def folder(kept: pathlib.Path, tmp_path: pathlib.Path) -> pathlib.Path:
 
 
 def files(folder: pathlib.Path, step: int) -> list[pathlib.Path]:
-  """All that the step's manifest vouches for."""
+  """Returns the files in the step's manifest."""
   listed = json.loads((folder / str(step) / checkpoint.MANIFEST).read_bytes())['sha256']
   return [folder / str(step) / name for name in listed]
 
@@ -61,7 +61,7 @@ def names(folder: pathlib.Path) -> list[str]:
   return sorted(path.name for path in folder.iterdir())
 
 
-def test_restored_is_what_was_saved(kept: pathlib.Path):
+def test_restores_the_same_bits(kept: pathlib.Path):
   params, opt_state = trees(2)
   restored = checkpoint.restore(kept, 2, *trees(9))
   assert restored.step == 2
@@ -100,7 +100,7 @@ def flip(path: pathlib.Path, rng: random.Random) -> None:
 
 
 def test_a_flipped_bit_anywhere_is_found(folder: pathlib.Path):
-  """In every file of the step, at random places; so is a file too many."""
+  """In every file of the step, at random bytes; so is a file too many."""
   rng = random.Random(0)
   assert len(files(folder, 3)) > 4
   for path in files(folder, 3):
@@ -118,7 +118,7 @@ def test_a_flipped_bit_anywhere_is_found(folder: pathlib.Path):
 
 
 def test_a_damaged_manifest_is_a_damaged_checkpoint(folder: pathlib.Path):
-  """Whatever the flipped bit makes of it, nothing wrong is taken for right."""
+  """Wherever the flipped bit is."""
   path = folder / '3' / checkpoint.MANIFEST
   whole, rng, refused = path.read_bytes(), random.Random(1), 0
   for _ in range(200):
@@ -140,10 +140,10 @@ def test_a_damaged_manifest_is_a_damaged_checkpoint(folder: pathlib.Path):
 
 
 @pytest.mark.parametrize('damage', ['flipped', 'truncated', 'file', 'manifest'])
-def test_the_one_before_a_damaged_one_is_used(
+def test_a_damaged_checkpoint_is_skipped(
   damage: str, folder: pathlib.Path, capsys: pytest.CaptureFixture
 ):
-  """Named is the file; the arrays are those of the one before, bit for bit."""
+  """The file is named; the arrays are the earlier checkpoint's, bit for bit."""
   rng = random.Random(damage)
   path = max(files(folder, 3), key=lambda path: path.stat().st_size)
   if damage == 'flipped':
@@ -167,8 +167,8 @@ def test_the_one_before_a_damaged_one_is_used(
   assert names(folder) == ['1', '2', '3.damaged']
 
 
-def test_where_none_is_whole_nothing_begins_anew(folder: pathlib.Path, capsys):
-  """Nor is one renamed: the next start would find none, and begin."""
+def test_training_does_not_restart_if_all_are_damaged(folder: pathlib.Path, capsys):
+  """No checkpoint is renamed: the next start would see none, and train from step 0."""
   for step in (1, 2, 3):
     flip(files(folder, step)[-1], random.Random(step))
   for _ in range(2):
@@ -180,8 +180,8 @@ def test_where_none_is_whole_nothing_begins_anew(folder: pathlib.Path, capsys):
   assert checkpoint.restore_newest(folder / 'nowhere', *trees(9)) is None
 
 
-def test_what_cannot_be_read_is_not_taken_for_damaged(folder: pathlib.Path):
-  """An error of the disk is named; no checkpoint is passed over or renamed."""
+def test_a_disk_that_fails_damages_no_checkpoint(folder: pathlib.Path):
+  """The error passes through; no checkpoint is skipped or renamed."""
   path = files(folder, 3)[-1]
   path.unlink()
   path.symlink_to('/proc/self/mem')  # Linux answers a read of its start with EIO
@@ -195,7 +195,7 @@ def test_what_cannot_be_read_is_not_taken_for_damaged(folder: pathlib.Path):
 
 
 def test_a_checkpoint_of_another_model_is_refused(tmp_path: pathlib.Path):
-  """Also where both have as many numbers; nothing is renamed or written."""
+  """Also if both have as many parameters; nothing is renamed or written."""
   zeros = lambda tree: jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), tree)
   ours = state_shapes(tiny_config())
   checkpoint.save(tmp_path, 1, *zeros(ours))
@@ -226,7 +226,7 @@ def test_a_checkpoint_of_another_model_is_refused(tmp_path: pathlib.Path):
 
 
 def test_the_newest_the_last_and_the_best_are_kept(tmp_path: pathlib.Path):
-  """Each is the state of its moment, though its memory is used again at once."""
+  """Each has the state of its step, though training uses the memory again at once."""
   saved, best, (params, opt_state) = [], [], trees(1)
   keep = lambda: best[0] if best else None
   with Writer(tmp_path, 10, 2, saved.append, keep) as writer:
@@ -251,8 +251,8 @@ def test_the_newest_the_last_and_the_best_are_kept(tmp_path: pathlib.Path):
   assert names(tmp_path) == ['40', '50']
 
 
-def test_what_a_kill_left_is_no_checkpoint(folder: pathlib.Path):
-  """Neither what was half written nor what was half deleted."""
+def test_unfinished_folders_are_no_checkpoints(folder: pathlib.Path):
+  """Half written or half deleted, as a kill leaves them."""
   shutil.copytree(folder / '3', folder / '4.orbax-checkpoint-tmp')
   (folder / checkpoint.DELETED).mkdir()
   shutil.copytree(folder / '3', folder / checkpoint.DELETED / '1')
@@ -266,7 +266,7 @@ def test_what_a_kill_left_is_no_checkpoint(folder: pathlib.Path):
 
 
 def test_a_folder_that_takes_no_checkpoint_is_refused_at_once(tmp_path: pathlib.Path):
-  """Also one that can be made, but whose name is too long for what Orbax adds to it."""
+  """Also a folder that exists, but whose name is too long for what Orbax appends."""
   (tmp_path / 'file').touch()
   long = 'x' * 200 + '/'
   long = long * ((4080 - len(f'{tmp_path}//checkpoints')) // len(long))
@@ -278,22 +278,8 @@ def test_a_folder_that_takes_no_checkpoint_is_refused_at_once(tmp_path: pathlib.
     assert message.endswith('give another --workdir') and '\n' not in message
 
 
-def test_a_checkpoint_that_is_written_is_not_called_lost(folder: pathlib.Path):
-  """If only what follows it fails, such as its record in metrics.jsonl."""
-
-  def fail(step: int) -> None:
-    raise OSError(errno.ENOSPC, 'No space left on device', 'metrics.jsonl')
-
-  with Writer(folder, 1, 9, fail) as writer:
-    writer.save(20, *trees(4))
-    message = writer.newest()
-  assert message.startswith(f'saving {folder / "20"}: ')
-  assert message.endswith(f"'metrics.jsonl'. The newest checkpoint: {folder / '20'}")
-  checkpoint.verify(folder, 20)
-
-
 def test_a_write_that_fails_is_loud(folder: pathlib.Path, monkeypatch):
-  """The next look at it raises; older ones are whole, and none was deleted for it."""
+  """The next call raises; the older checkpoints stay, and are whole."""
 
   def full(path: pathlib.Path) -> str:
     raise OSError(errno.ENOSPC, 'No space left on device')

@@ -1,7 +1,6 @@
-"""What a run is after kills: what it would have been without them."""
+"""Runs that are killed end like a run that is not, on any devices and hosts."""
 
 import collections
-import json
 import os
 import random
 import re
@@ -32,7 +31,7 @@ from transformer_jax.training import checkpoint
 pytestmark = pytest.mark.slow
 
 KILLS = int(os.environ.get('TRANSFORMER_JAX_KILLS', '20'))
-BEGUN = 'the first step begins'  # of what a trainer says
+STARTED = 'the first step begins'  # a line of a trainer
 EVERY = TINY['checkpoint_every_steps']
 
 
@@ -60,10 +59,10 @@ def test_cut_at_any_step(toy: Toy):
 
 
 def phase_of(killed: Toy, said: str) -> str:
-  """Where a trainer was that has been killed, by what it said and left."""
+  """Returns what a killed trainer was doing, by its output and its folder."""
   if 'training on' not in said:
     return 'starting'
-  if BEGUN not in said:
+  if STARTED not in said:
     return 'compiling'
   if any(path.suffix for path in killed.checkpoints.glob('*')):  # half written
     return 'saving'
@@ -81,13 +80,13 @@ def test_kills_while_training(toy: Toy):
   killed = Toy(toy.folder, train_steps=steps).in_another('killed')
   rng, newest, phases = random.Random(KILLS), 0, collections.Counter()
   for _ in range(KILLS):
-    # Paced: else a fast machine would come to the end between two kills.
+    # Slowed down: otherwise a fast machine would come to the end between two kills.
     program = killed.train(hold={'transformer_jax.training.trainer:Trainer.step': 0.02})
     if rng.random() < 0.2:
       time.sleep(rng.uniform(0, 3))
     else:
       goal = newest + 5 * rng.randrange(2)
-      program.wait_for(lambda: BEGUN in program.said)  # noqa: B023
+      program.wait_for(lambda: STARTED in program.said)  # noqa: B023
       program.wait_for(
         lambda: max(checkpoint.steps(killed.checkpoints), default=0) >= goal  # noqa: B023
       )
@@ -109,49 +108,6 @@ def test_kills_while_training(toy: Toy):
   assert left == {str(step) for step in (steps - 10, steps - 5, steps)}
 
 
-def test_kills_while_evaluating(toy: Toy):
-  """result.json is the old one, whole, or the new one, whole."""
-  result = toy.workdir / 'result.json'
-  before = result.read_text()
-  begin = time.monotonic()
-  finished(toy.evaluate())
-  seconds = time.monotonic() - begin
-  assert json.loads(result.read_text()) == json.loads(before)
-  result.unlink()
-  rng, killed = random.Random(KILLS), 0
-  for _ in range(KILLS // 5):
-    program = toy.evaluate()
-    time.sleep(rng.uniform(0, 1.1 * seconds))
-    program.signal(signal.SIGKILL)
-    killed += program.code() == -signal.SIGKILL
-    if program.code() == 0:
-      seconds /= 2  # the first one shared its cores with others
-    if program.code() == 0 or result.exists():
-      assert json.loads(result.read_text()) == json.loads(before)
-      result.unlink()
-    assert_all_whole(toy, 30)
-  print(f'{killed} of {KILLS // 5} evaluations killed, the others had ended')
-  assert killed
-  finished(toy.evaluate())
-  assert json.loads(result.read_text()) == json.loads(before)
-
-
-# One lock for a folder
-
-
-def test_a_second_trainer_is_refused(toy: Toy):
-  """The error names the first one, which goes on undisturbed."""
-  shared = toy.in_another('shared')
-  first = shared.train()
-  first.wait_for(lambda: 'training on' in first.said)
-  second = shared.train()
-  assert second.code() == 1
-  assert f'{shared.workdir} is in use by process {first.process_id} on ' in second.said
-  finished(first)
-  assert_equal_runs(shared, toy)
-  assert 'nothing to do' in finished(shared.train()).said
-
-
 # Other devices, several hosts
 
 
@@ -163,20 +119,19 @@ def eight(toy: Toy) -> Toy:
   return eight
 
 
-@pytest.mark.parametrize('devices', [1, 4])
-def test_another_number_of_devices_goes_on(devices: int, eight: Toy):
-  fewer = eight.in_another(f'eight.then.{devices}')
+def test_one_device_goes_on_where_eight_stopped(eight: Toy):
+  fewer = eight.in_another('eight.then.one')
   shutil.copytree(eight.workdir, fewer.workdir)
   for step in (55, 60):
     shutil.rmtree(fewer.checkpoints / str(step))
-  program = finished(fewer.train(devices=devices))
-  assert f'({devices} JAX device' in program.said
+  program = finished(fewer.train(devices=1))
+  assert '(1 JAX device' in program.said
   assert 'going on from step 50: ' in program.said
   assert_similar_runs(fewer, eight, start=50)
 
 
 def two_hosts(toy: Toy, elsewhere: Toy, **how: Any) -> list[Program]:
-  """The same command twice, with four devices each; the second's folder is its own."""
+  """Starts the command twice, with four devices each and a folder of its own each."""
   address = f'--coordinator_address=localhost:{free_port()}'
   return [
     one.train(address, '--process_count=2', f'--process_id={number}', devices=4, **how)
@@ -220,14 +175,14 @@ def test_an_error_of_the_first_host_ends_both(toy: Toy):
 
 
 def largest(tree: Any, less: Any = None) -> float:
-  """The largest magnitude in it, or in what it is more than another."""
+  """Returns the largest magnitude in a tree, or in its difference from another."""
   if less is not None:
     tree = jax.tree.map(np.subtract, tree, less)
   return max(np.abs(x).max() for x in jax.tree.leaves(tree))
 
 
 def assert_similar_runs(one: Toy, other: Toy, start: int) -> None:
-  """Sums are made in another order: no more than that may differ.
+  """Only the order of sums may differ.
 
   Losses by 1e-6, parameters by 1e-4 of their largest movement since `start`, each of
   Adam's averages by 1e-4 of its largest value.

@@ -3,6 +3,7 @@
 Of an identity matrix as the table: then the logits are what the outputs are made of.
 """
 
+import functools
 import math
 from collections.abc import Iterator
 
@@ -18,24 +19,27 @@ from transformer_jax.model.transformer import Outputs
 from transformer_jax.training.loss import cross_entropy
 
 B, T, W = 3, 5, 11
-EPSILONS = (0.0, 0.1, 0.3)
+EPSILONS = (0.0, 0.1)
 
 
 @pytest.fixture(
-  params=['plain', 'all rows at once', 'four rows at a time'], autouse=True
+  params=['plain', 'all rows at once', 'four rows at a time'],
+  autouse=True,
+  scope='module',
 )
-def form(
-  request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[str]:
-  """An accelerator's form and a CPU's; of the 15 rows the last part lacks one."""
+def form(request: pytest.FixtureRequest) -> Iterator[None]:
+  """An accelerator's form and a CPU's; the last of the four parts has 3 rows."""
   if request.param == 'plain':
     with forms.of_an_accelerator():
-      yield request.param
+      yield
     return
-  if request.param.startswith('four'):
-    monkeypatch.setattr(ops_cpu, 'LOGITS', 4 * 4 * W)
-    monkeypatch.setattr(ops_cpu, 'VECTOR', 4)
-  yield request.param
+  with pytest.MonkeyPatch.context() as patch:
+    if request.param.startswith('four'):
+      patch.setattr(ops_cpu, 'LOGITS', 4 * 4 * W)
+      patch.setattr(ops_cpu, 'VECTOR', 4)
+    jax.clear_caches()  # of what was traced with other sizes
+    yield
+  jax.clear_caches()
 
 
 def example(scale: float = 2.0) -> tuple[np.ndarray, np.ndarray]:
@@ -60,26 +64,21 @@ def both_of(logits: jax.Array, labels: jax.Array, epsilon: float) -> tuple:
   return cross_entropy(Outputs(logits, jnp.eye(W), None), labels, epsilon)
 
 
-def smoothed(logits: jax.Array, labels: jax.Array, epsilon: float) -> jax.Array:
-  return both_of(logits, labels, epsilon)[0]
-
-
+@functools.partial(jax.jit, static_argnums=2)
 def value_and_gradient(
   logits: jax.Array, labels: jax.Array, epsilon: float
 ) -> tuple[jax.Array, jax.Array]:
-  return jax.jit(jax.value_and_grad(lambda z: smoothed(z, labels, epsilon)))(logits)
+  return jax.value_and_grad(lambda z: both_of(z, labels, epsilon)[0])(logits)
 
 
 @pytest.mark.parametrize('epsilon', EPSILONS)
 def test_equals_the_one_hot_by_autodiff(epsilon: float):
   logits, labels = example()
   value, gradient = value_and_gradient(logits, labels, epsilon)
-  expected, slope = jax.value_and_grad(by_one_hot)(logits, labels, epsilon)
+  right = jax.jit(jax.value_and_grad(by_one_hot))
+  expected, slope = right(logits, labels, epsilon)
   np.testing.assert_allclose(value, expected, rtol=1e-6)
   np.testing.assert_allclose(gradient, slope, atol=1e-6)
-  # A factor from outside, such as 1 / tokens, goes through.
-  thirds = jax.grad(lambda z: smoothed(z, labels, epsilon) / 3)(logits)
-  np.testing.assert_allclose(thirds, slope / 3, atol=1e-6)
 
 
 def test_without_smoothing_it_is_the_negative_log_likelihood():
@@ -96,25 +95,7 @@ def test_without_smoothing_it_is_the_negative_log_likelihood():
       np.testing.assert_allclose(both[0], expected, rtol=1e-6)
 
 
-def test_the_unsmoothed_one_has_no_gradient():
-  logits, labels = example()
-  gradient = jax.grad(lambda z: both_of(z, labels, 0.1)[1])(logits)
-  assert not gradient.any()
-
-
-def test_padding_contributes_nothing():
-  logits, labels = example()
-  value, gradient = value_and_gradient(logits, labels, 0.1)
-  assert not gradient[labels == PAD].any()
-  wild = np.where((labels == PAD)[..., None], 1e4 * (1 + logits), logits)
-  changed, slope = value_and_gradient(wild.astype(np.float32), labels, 0.1)
-  assert changed == value
-  np.testing.assert_array_equal(slope, gradient)
-  nothing, flat = value_and_gradient(logits, np.zeros_like(labels), 0.1)
-  assert nothing == 0 and not flat.any()
-
-
-@pytest.mark.parametrize('scale', [1e3, 1e4, 1e30])
+@pytest.mark.parametrize('scale', [1e3, 1e30])
 def test_large_logits_stay_finite_and_right(scale: float):
   logits, labels = example(scale)
   logits = jnp.asarray(logits, jnp.bfloat16).astype(jnp.float32)
@@ -130,42 +111,22 @@ def test_large_logits_stay_finite_and_right(scale: float):
   np.testing.assert_allclose(gradient, slope, atol=1e-5)
 
 
-def test_value_and_gradients_of_table_and_bias(form: str):
-  """By autodiff of the logits written out, where both are learnt."""
+def test_value_and_gradients_of_table_and_bias():
+  """They equal autodiff of the logits written out."""
   rng = np.random.default_rng(1)
   labels = example()[1]
   x, table, bias = (
     jnp.asarray(rng.normal(size=size), jnp.float32) for size in ((B, T, 6), (W, 6), W)
   )
-  ours = lambda *outputs: cross_entropy(Outputs(*outputs), labels, 0.1)[0]
-  plain = lambda x, table, bias: by_one_hot(x @ table.T + bias[None, None], labels, 0.1)
-  for count, given in (2, None), (3, bias):
+  # A factor from outside goes through.
+  ours = lambda *outputs: cross_entropy(Outputs(*outputs), labels, 0.1)[0] / 3
+  logits = lambda x, table, bias: x @ table.T + bias[None, None]
+  plain = lambda *inputs: by_one_hot(logits(*inputs), labels, 0.1) / 3
+  reference = jax.jit(jax.value_and_grad(plain, (0, 1, 2)))
+  for count, learned in (2, None), (3, bias):
     of = tuple(range(count))
-    value, gradient = jax.jit(jax.value_and_grad(ours, of))(x, table, given)
-    right, expected = jax.value_and_grad(plain, of)(x, table, bias * (count - 2))
-    np.testing.assert_allclose(value, right, rtol=1e-5)
-    for found, right in zip(gradient, expected, strict=True):
-      np.testing.assert_allclose(found, right, atol=1e-5)
-
-
-@pytest.mark.parametrize(
-  ('tokens', 'words', 'most'), [(256, 2048, 2.25), (8192, 2048, 0.4)]
-)
-def test_no_more_of_the_logits_size_is_in_memory(
-  form: str, tokens: int, words: int, most: float
-):
-  """Them and their gradient; on a CPU, of some rows at a time."""
-  if form.startswith('four'):
-    pytest.skip('the parts of this test are those of the program')
-  if form == 'plain' and most < 1:
-    most = 2.25
-  objective = lambda x, table, labels: cross_entropy(
-    Outputs(x, table, None), labels, 0.1
-  )[0]
-  shapes = (
-    jax.ShapeDtypeStruct((tokens, 16), jnp.float32),
-    jax.ShapeDtypeStruct((words, 16), jnp.float32),
-    jax.ShapeDtypeStruct((tokens,), jnp.int32),
-  )
-  program = jax.jit(jax.value_and_grad(objective, (0, 1))).lower(*shapes).compile()
-  assert program.memory_analysis().temp_size_in_bytes < most * 4 * tokens * words
+    value, gradient = jax.jit(jax.value_and_grad(ours, of))(x, table, learned)
+    expected, slopes = reference(x, table, bias * (count - 2))
+    np.testing.assert_allclose(value, expected, rtol=1e-5)
+    for found, slope in zip(gradient, slopes, strict=False):  # none of an absent bias
+      np.testing.assert_allclose(found, slope, atol=1e-5)

@@ -27,12 +27,6 @@ def test_equation_3(step: int, expected: float):
   np.testing.assert_allclose(rate, 2.5 * written, rtol=1e-6)
 
 
-def test_equation_3_peaks_at_the_end_of_warm_up():
-  rates = optimizer.learning_rate(base.get_config())(jnp.arange(10_000))
-  assert int(rates.argmax()) == 3999
-  assert (jnp.diff(rates[:4000]) > 0).all() and (jnp.diff(rates[3999:]) < 0).all()
-
-
 @pytest.mark.parametrize('changes', [{}, OTHERS])
 def test_adam_is_the_papers(changes: dict[str, float]):
   """Five updates by the rate of Equation 3; and with other numbers than the paper's."""

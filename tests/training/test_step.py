@@ -1,4 +1,4 @@
-"""An update: sums over all slices, on any number of devices; dropout; bad gradients."""
+"""Updates: sums over slices on any number of devices, dropout, gradients not finite."""
 
 import jax
 import jax.numpy as jnp
@@ -66,7 +66,7 @@ def test_any_number_of_slices_at_once_is_one_at_a_time(count: int, at_once: int)
 
 
 def mean_of_means(tree: Tree) -> Tree:
-  """sum_over_devices() that weighs all devices alike, however many tokens each has."""
+  """Is sum_over_devices() with equal weight for each device, whatever its tokens."""
   (gradient, *losses, tokens), requests = tree
   total, devices = sum_over_devices((tokens, jnp.float32(1)))
   weight = total / devices / jnp.maximum(tokens, 1)
@@ -102,7 +102,7 @@ def test_a_wrong_step_is_noticed(mutant: str, monkeypatch: pytest.MonkeyPatch):
 def test_an_update_without_a_finite_gradient_is_skipped(
   count: int, monkeypatch: pytest.MonkeyPatch
 ):
-  """In one slice of one device it is enough; what follows is as if it had not been."""
+  """One slice of one device is enough; the state stays as it was."""
   monkeypatch.setattr(loss, 'cross_entropy', poisonous(loss.cross_entropy))
   steps = Steps(count)
   clean = [[np.where(side == POISON, 3, side) for side in example(n)] for n in (0, 1)]
@@ -126,9 +126,9 @@ def test_dropout_depends_on_slice_step_and_seed():
   """The loss of the same two sentences changes with each of the three alone."""
   steps = steps_on(1)
 
-  def loss_at(place: int, step: int, seed: int) -> float:
+  def loss_at(number: int, step: int, seed: int) -> float:
     sides = np.zeros((2, SLICES, ROWS, LENGTH), np.int32)
-    sides[:, place] = [side[0] for side in example()]
+    sides[:, number] = [side[0] for side in example()]
     return float(steps(steps.initial(step), *sides, seed)[1].loss)
 
   first = loss_at(0, 0, 1)
@@ -138,13 +138,13 @@ def test_dropout_depends_on_slice_step_and_seed():
 
 
 def test_loss_falls_on_a_copy_task():
-  """A word six times over: below what one who only sees the target would come to."""
+  """Six times the same word: the loss falls below that of a target alone."""
   steps = steps_on(1, P_drop=0.0, rate=1e-2)
   state = steps.initial()
   rng = np.random.default_rng(0)
   losses = []
   for _ in range(60):
-    words = rng.integers(3, 11, (SLICES, 4, 1)).astype(np.int32)
+    words = rng.integers(3, 11, (SLICES, ROWS, 1)).astype(np.int32)
     side = words.repeat(LENGTH, axis=2)
     state, sums = steps(state, side, side)
     losses.append(sums.negative_log_likelihood / sums.tokens)
