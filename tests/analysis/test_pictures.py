@@ -7,7 +7,6 @@ import pathlib
 import re
 import shutil
 import subprocess
-import warnings
 
 import numpy as np
 import pytest
@@ -66,13 +65,8 @@ def test_pictures_of_the_chosen_layers(tmp_path: pathlib.Path):
     assert word in svg  # as text, whatever fonts are here
   again = views.write(tmp_path, SENTENCES, 'x', view('cross', [3], [2]))
   assert svg == (tmp_path / '1.cross.layer-3.lines.svg').read_text() and len(again) == 9
-  other = tmp_path / '2024-05.mine.layer-1.png'
-  other.touch()
   by_default = views.write(tmp_path, SENTENCES[:1], 'x', view('encoder'))
   assert {p.name.split('.')[2] for p in by_default[1:]} == {f'layer-{N - 1}'}
-  other.unlink()
-  assert {p.name[0] for p in tmp_path.iterdir()} == {'1', 'a'}, 'the second is gone'
-  assert (tmp_path / '1.cross.layer-3.lines.svg').is_file()
 
 
 def test_the_strength_of_a_line_is_its_weight():
@@ -101,16 +95,6 @@ def test_messages(chosen: View, message: str, tmp_path: pathlib.Path):
   with pytest.raises(UserError, match=re.escape(message)):
     views.write(tmp_path, SENTENCES, 'x', chosen)
   assert not [*tmp_path.iterdir()]
-
-
-def test_a_warning_of_missing_characters(tmp_path, capsys):
-  figure = figures.maps(
-    SENTENCES[1].encoder[0], ['\U0001fbca', 'b'], ['a', 'b'], [0], 'x'
-  )
-  with warnings.catch_warnings():
-    warnings.simplefilter('error')
-    figures.save(figure, tmp_path / 'x')
-  assert 'no font here has all of its characters' in capsys.readouterr().err
 
 
 def test_the_page_holds_all_weights_and_needs_no_network(tmp_path: pathlib.Path):

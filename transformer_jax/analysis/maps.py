@@ -117,13 +117,8 @@ class RunAttention:
         numbers it.
     """
     pairs = self._pairs(sentences, translations)
-    order = sorted(range(len(pairs)), key=lambda i: -max(map(len, pairs[i])))
-    weights = self.weights([pairs[i] for i in order])
-    maps = {
-      i: self.named(pairs[i], of_pair, merge)
-      for i, of_pair in zip(order, weights, strict=True)
-    }
-    return [maps[i] for i in range(len(pairs))]
+    weights = zip(pairs, self.weights(pairs), strict=True)
+    return [self.named(pair, of_pair, merge) for pair, of_pair in weights]
 
   def _pairs(
     self, sentences: Sequence[str], translations: Sequence[str | None]

@@ -10,6 +10,7 @@ from transformer_jax.data import token_files
 from transformer_jax.data.vocabulary import EOS
 from transformer_jax.decoding.loaded_run import LoadedRun, Pair
 from transformer_jax.machine.errors import UserError
+from transformer_jax.report import page
 from transformer_jax.training.perplexity import Perplexity
 
 Ids = Sequence[int] | np.ndarray
@@ -247,13 +248,10 @@ def _first(order: np.ndarray, shown: np.ndarray, form: str = '.2f') -> str:
 
 
 def _section(
-  title: str, text: str, header: Sequence[str], rows: Iterable[Sequence[str]]
+  title: str, text: str, header: Sequence[str], rows: Sequence[Sequence[str]]
 ) -> str:
-  row = lambda cells: (
-    '| ' + ' | '.join(cell.replace('|', r'\|') for cell in cells) + ' |'
-  )
-  table = [row(header), '|---' * len(header) + '|', *map(row, rows)]
-  return '\n\n'.join(part for part in (f'## {title}', text, '\n'.join(table)) if part)
+  parts = page.heading(2, title), page.paragraph(text), page.table(header, rows)
+  return '\n\n'.join(part for part in parts if part)
 
 
 # Which pieces of two sentences translate each other: IBM's Model 1
@@ -263,43 +261,44 @@ class Aligner:
   """Model 1 (Brown et al. 1993) of both directions, learnt from pairs of sentences."""
 
   def __init__(self, pairs: Sequence[tuple[Ids, Ids]], rounds: int = 6):
-    self._onto = _Model1(pairs, rounds)
-    self._back = _Model1([pair[::-1] for pair in pairs], rounds)
+    self._forward = _Model1(pairs, rounds)
+    self._backward = _Model1([pair[::-1] for pair in pairs], rounds)
 
   def links(self, source: Ids, target: Ids) -> np.ndarray:
     """The pairs of positions that are best for each other both ways: [T, S] bool."""
-    onto, back = self._onto.table(source, target), self._back.table(target, source).T
-    best_source = onto == onto.max(1, keepdims=True, initial=0)
-    best_target = back == back.max(0, keepdims=True, initial=0)
-    return best_source & best_target & (onto > 0) & (back > 0)
+    forward = self._forward.t(source, target)
+    backward = self._backward.t(target, source).T
+    best_source = forward == forward.max(1, keepdims=True, initial=0)
+    best_target = backward == backward.max(0, keepdims=True, initial=0)
+    return best_source & best_target & (forward > 0) & (backward > 0)
 
 
 class _Model1:
   """t(target piece | source piece), by expectation maximisation."""
 
   def __init__(self, pairs: Sequence[tuple[Ids, Ids]], rounds: int):
-    keys, positions, count = [], [], 0
+    keys, positions, count = [], [], 0  # of all pairs of pieces that share a sentence
     for source, target in pairs:
       keys.append(_keys(source, target).ravel())
       at = count + np.arange(len(target))
-      # The target position of each key: a position's shares sum to 1.
       positions.append(np.repeat(at, len(source)))
       count += len(target)
     self._keys, which = np.unique(np.concatenate(keys), return_inverse=True)
-    position, given = np.concatenate(positions), self._keys >> 32
-    _, given = np.unique(given, return_inverse=True)
+    position = np.concatenate(positions)
+    _, source_piece = np.unique(self._keys >> 32, return_inverse=True)
     self._t = np.ones(len(self._keys))
     for _ in range(rounds):
-      share = self._t[which]
-      share /= np.bincount(position, share, count)[position]
-      expected = np.bincount(which, share, len(self._keys))
-      self._t = expected / np.bincount(given, expected)[given]
+      # The probability that a target position is aligned with each source position.
+      aligned = self._t[which]
+      aligned /= np.bincount(position, aligned, count)[position]
+      expected = np.bincount(which, aligned, len(self._keys))
+      self._t = expected / np.bincount(source_piece, expected)[source_piece]
 
-  def table(self, source: Ids, target: Ids) -> np.ndarray:
-    """t of each target position given each source position: [T, S], 0 if never met."""
-    asked = _keys(source, target)
-    place = np.searchsorted(self._keys, asked).clip(max=len(self._keys) - 1)
-    return np.where(self._keys[place] == asked, self._t[place], 0)
+  def t(self, source: Ids, target: Ids) -> np.ndarray:
+    """t of each target position and each source position: [T, S], 0 if unknown."""
+    keys = _keys(source, target)
+    index = np.searchsorted(self._keys, keys).clip(max=len(self._keys) - 1)
+    return np.where(self._keys[index] == keys, self._t[index], 0)
 
 
 def _keys(source: Ids, target: Ids) -> np.ndarray:

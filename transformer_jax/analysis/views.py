@@ -3,7 +3,6 @@
 import base64
 import json
 import pathlib
-import re
 import sys
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -18,9 +17,6 @@ from transformer_jax.report.page import Block, Picture, heading
 from transformer_jax.report.results import distinct_name
 
 PAGE = pathlib.Path(__file__).with_name('page.html')  # with @DATA@ for the data
-_PICTURE = re.compile(
-  rf'(\d+)\.({"|".join(KINDS)})\.layer-\d+\.(lines|maps)\.(svg|png)'
-)
 
 
 class View(NamedTuple):
@@ -37,8 +33,6 @@ def write(
 ) -> list[pathlib.Path]:
   """Writes attention.html, and for each sentence and layer lines and heat maps.
 
-  Pictures of further sentences, which an earlier call wrote, are deleted.
-
   Args:
     about: stands below the page's title.
 
@@ -51,10 +45,6 @@ def write(
     words = ' '.join(sentences[0].of(view.kind)[1])
     raise UserError(f'--word={view.word}: no sentence has it; the first has: {words}')
   folder.mkdir(parents=True, exist_ok=True)
-  for old in folder.iterdir():
-    ours = _PICTURE.fullmatch(old.name)
-    if ours and int(ours[1]) > len(sentences):
-      old.unlink()
   page = folder / 'attention.html'
   shown = {'kind': view.kind, 'layer': layers[0], 'heads': heads, 'word': rows[0]}
   _write_page(page, sentences, {'about': about, **shown})
