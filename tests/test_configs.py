@@ -1,4 +1,4 @@
-"""Every config, and Table 3's against the paper's table as the report has it."""
+"""Every config, and Table 3's beside the paper's table."""
 
 import functools
 import json
@@ -15,30 +15,15 @@ from configs import base, big, multi30k, newsmix, parsing, quickstart, table3
 from scripts import describe
 from transformer_jax.data import card, token_files
 from transformer_jax.data.corpus import Corpus
-from transformer_jax.machine.errors import UserError
 from transformer_jax.model import build, flops
 from transformer_jax.report import paper
 
 PAIRS = ('en-de', 'en-fr', 'de-en')
 # With a vocabulary of 37,000 and no attention biases; rows A and D are base's.
-PARAMETERS = {
-  'base': 63_045_632,
-  'B1': 55_967_744,
-  'B2': 58_327_040,
-  'C1': 33_644_544,
-  'C2': 48_345_088,
-  'C3': 77_746_176,
-  'C4': 26_816_512,
-  'C5': 163_815_424,
-  'C6': 50_450_432,
-  'C7': 88_236_032,
-  'E': 63_307_776,
-  'big': 214_171_648,
-}
 
 
 def all_configs() -> dict[str, ml_collections.ConfigDict]:
-  """By FILE:ARGUMENT."""
+  """Returns all configs by FILE:ARGUMENT."""
   arguments = {
     base: PAIRS,
     big: PAIRS[:2],
@@ -61,7 +46,7 @@ MINIATURE = table3.get_config('base,mini')
 
 
 def flat(config: ml_collections.ConfigDict | dict) -> dict:
-  """Dotted names to values."""
+  """Returns values by dotted names."""
   values = {}
   for key, value in dict(config).items():
     nested = flat(value) if hasattr(value, 'keys') else {'': value}
@@ -71,7 +56,7 @@ def flat(config: ml_collections.ConfigDict | dict) -> dict:
 
 @functools.cache
 def counted(model: str) -> int:
-  """Parameters of the real model, as shapes alone."""
+  """Returns the number of parameters of the real model, from shapes alone."""
   config = base.get_config()
   config.model.update(json.loads(model))
   return sum(math.prod(x.shape) for x in jax.tree.leaves(build.architecture(config)[1]))
@@ -114,19 +99,14 @@ def test_corpora_that_differ_have_names_that_differ():
     assert settings.setdefault(config.data.name, corpus) == corpus, name
 
 
-@pytest.mark.parametrize('config', [base, big, multi30k, newsmix])
-def test_pairs_of_languages(config: ModuleType):
-  for pair in base.PAIRS:
-    made = config.get_config(pair)
-    assert f'{made.data.source_language}-{made.data.target_language}' == pair
-  for pair in ('ende', 'en-de-fr', 'en-en', 'EN-DE', ''):
-    with pytest.raises(ValueError, match=f"'{pair}' .*: en-de, en-fr, de-en, fr-en"):
-      config.get_config(pair)
+PAIR_MESSAGE = "' .*: en-de, en-fr, de-en, fr-en"
 
 
 @pytest.mark.parametrize(
   ('config', 'argument', 'message'),
   [
+    *((base, pair, f"'{pair}{PAIR_MESSAGE}") for pair in ('ende', 'en-en', '')),
+    *((config, 'en-de-fr', PAIR_MESSAGE) for config in (big, multi30k, newsmix)),
     (table3, '', 'table3.py:: give table3.py:ROW or .* base, A1, .*, big'),
     (table3, 'B3', 'B2'),
     (table3, 'B2,tiny', 'ROW,mini'),
@@ -169,7 +149,7 @@ def test_the_parser_is_section_6_3s():
 
 
 def test_cells_are_the_printed_ones():
-  """They are typed in twice: in the config, and in the report's copy of the table."""
+  """The configs and the report each have a copy of the table."""
   printed = {name: row.cells for name, row in paper.TABLE_3.items()}
   assert table3.ROWS == printed | {'base': {}}
   config = base.get_config('en-de')
@@ -187,8 +167,8 @@ def test_row_differs_from_base_in_the_cells_it_fills_in(row: str):
 
 
 @pytest.mark.parametrize('row', table3.ROWS)
-def test_miniature_stands_to_its_base_as_the_paper_does(row: str):
-  """It differs in the same cells, and by the same ratio where they are sizes."""
+def test_a_miniature_row_differs_from_its_base_as_the_papers_does(row: str):
+  """The same cells differ, and sizes by the same ratio."""
   base_row, base_mini = flat(table3.get_config('base')), flat(MINIATURE)
   full, mini = flat(table3.get_config(row)), flat(table3.get_config(f'{row},mini'))
   changed = {key for key in full if full[key] != base_row[key]} - {'row'}
@@ -216,34 +196,10 @@ def test_the_miniature_is_small_and_otherwise_as_the_paper():
 # describe
 
 
-def test_describe_counts_the_rows(tmp_path: pathlib.Path):
-  """And what it counts moves between rows as the paper prints, in millions.
-
-  Not for C4 and C5: how much they move depends on the size of the vocabulary.
-  """
-  for row in table3.ROWS:
-    config = table3.get_config(row)
-    config.model.vocab_size = 37_000
-    described = describe.describe(config, tmp_path / 'none')
-    name = 'base' if row[0] in 'AD' else row
-    assert described['parameters'] == PARAMETERS[name], row
-    assert described['batch_shapes'] is None
-    if name in PARAMETERS and name not in ('base', 'C4', 'C5', 'E', 'big'):
-      moved = (PARAMETERS[name] - PARAMETERS['base']) / 1e6
-      printed = paper.TABLE_3[row].millions - paper.TABLE_3['base'].millions
-      assert abs(moved - printed) < 1, row
-
-
-@pytest.mark.parametrize('config, giga', [(base, 0.381), (big, 1.291)])
-def test_flops_per_target_token(config: ModuleType, giga: float):
-  each = flops.flops_per_target_token(config.get_config('en-de').model.to_dict())
-  np.testing.assert_allclose(each / 1e9, giga, rtol=0.01)
-
-
 def test_describe_prints(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture):
   options = '--config=configs/base.py', '--config.model.target_vocab_size=512'
   describe.main(['describe', *options, f'--data_dir={tmp_path}'])
-  parameters = PARAMETERS['base'] + 512 * 512
+  parameters = 63_045_632 + 512 * 512
   assert f'\n{parameters:,} parameters\n' in capsys.readouterr().out
 
 
@@ -259,9 +215,6 @@ def test_describe_shows_the_shapes_of_a_prepared_corpus(tmp_path: pathlib.Path):
   card.write_card(folder, about)
   shapes = describe.describe(config, folder)['batch_shapes']
   assert 1 <= len(shapes) <= config.max_shapes
-  for slices, rows, *sides in shapes:
+  for slices, rows, source, target in shapes:
     assert slices == config.slices and rows >= 1
-    assert len(sides) == 2 and all(2 <= most <= 41 for most in sides)
-  config.data.max_length += 1
-  with pytest.raises(UserError, match=r'with max_length=\d+, the config says'):
-    describe.describe(config, folder)
+    assert 2 <= source <= 41 and 2 <= target <= 41

@@ -23,7 +23,7 @@ SIBLINGS = {'analysis', 'exchange', 'parsing', 'quickstart_corpus'}
 
 
 def imported(path: pathlib.Path) -> Iterator[str]:
-  """Dotted names of what a file imports, inside functions too."""
+  """Yields dotted names of what a file imports, inside functions too."""
   for node in ast.walk(ast.parse(path.read_text(), str(path))):
     if isinstance(node, ast.Import):
       yield from (alias.name for alias in node.names)
@@ -32,7 +32,7 @@ def imported(path: pathlib.Path) -> Iterator[str]:
 
 
 def allowed(name: str) -> set[str]:
-  """The subpackages that the subpackage `name` may import."""
+  """Returns the subpackages that the subpackage `name` may import."""
   if name in SIBLINGS:
     return CORE | {name}
   level = next(n for n, layer in enumerate(LAYERS) if name in layer)
@@ -40,8 +40,8 @@ def allowed(name: str) -> set[str]:
 
 
 def test_every_subpackage_has_a_place():
-  found = {path.parent.name for path in (ROOT / PACKAGE).glob('*/__init__.py')}
-  assert found == CORE | SIBLINGS
+  subpackages = {path.parent.name for path in (ROOT / PACKAGE).glob('*/__init__.py')}
+  assert subpackages == CORE | SIBLINGS
 
 
 @pytest.mark.parametrize('name', sorted(CORE | SIBLINGS))
@@ -54,6 +54,6 @@ def test_imports_go_downwards(name: str):
       assert package not in ('benchmarks', 'configs', 'scripts', 'tests'), path
 
 
-def test_pmap_stands_in_one_module():
+def test_one_module_calls_pmap():
   users = [p for p in (ROOT / PACKAGE).rglob('*.py') if 'jax.pmap(' in p.read_text()]
   assert [path.parent.name for path in users] == ['machine'], users

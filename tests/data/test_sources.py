@@ -1,4 +1,4 @@
-"""Which text a corpus is made from: files, drawn pairs, a user's own folder, WMT14."""
+"""Sources of a corpus: files, samples of training, a user's own folder, WMT14."""
 
 import pathlib
 import random
@@ -11,7 +11,7 @@ from msgspec.structs import replace
 import toy.corpus
 from configs import base, my
 from toy.corpus import CORPUS
-from transformer_jax.data import card, parquet, sources, text, tfds
+from transformer_jax.data import parquet, sources, text, tfds
 from transformer_jax.data.corpus import SPLITS, Corpus, Source, Splits
 from transformer_jax.machine.errors import UserError
 from transformer_jax.tasks import TRANSLATION
@@ -25,7 +25,7 @@ def lines(splits: Splits) -> dict[str, list]:
 
 
 def test_files_by_name(raw: pathlib.Path):
-  """Several files of a split, in their order; one may lie in a folder."""
+  """A split has several files in their order; one may lie in a folder."""
   (raw / 'more').mkdir()
   toy.corpus.write(raw / 'more', 'train', b'a\n', b'b\n')
   files = CORPUS.files | {'train': ('more/train', 'train'), 'dev': (str(raw / 'dev'),)}
@@ -42,14 +42,16 @@ DRAWN = replace(
 )
 
 
-def test_drawn_pairs_leave_training(raw: pathlib.Path):
-  """With all pairs of the same source, and the same whatever their order."""
+def test_sampled_pairs_leave_training(raw: pathlib.Path):
+  """So do other pairs of the same source; the order of the text does not matter."""
   splits = lines(sources.from_files(DRAWN, raw))
-  drawn = splits['dev'] + splits['test']
-  assert len({source for source, _ in drawn}) == 12
-  assert not {source for source, _ in drawn} & {source for source, _ in splits['train']}
+  sampled = splits['dev'] + splits['test']
+  assert len({source for source, _ in sampled}) == 12
+  assert not {source for source, _ in sampled} & {
+    source for source, _ in splits['train']
+  }
   whole = lines(sources.from_files(CORPUS, raw))['train']
-  assert {*splits['train'], *drawn} <= {*whole}
+  assert {*splits['train'], *sampled} <= {*whole}
   rows = [*whole]
   random.Random(1).shuffle(rows)
   toy.corpus.write(
@@ -70,7 +72,7 @@ def test_drawn_pairs_leave_training(raw: pathlib.Path):
     (('drawn:999',), '999 for dev are to be drawn: .*or draw fewer'),
   ],
 )
-def test_what_cannot_be_drawn(stems: tuple, message: str, raw: pathlib.Path):
+def test_samples_that_are_refused(stems: tuple, message: str, raw: pathlib.Path):
   with pytest.raises(UserError, match=message):
     lines(sources.from_files(replace(CORPUS, files=CORPUS.files | {'dev': stems}), raw))
 
@@ -84,18 +86,12 @@ def test_what_cannot_be_drawn(stems: tuple, message: str, raw: pathlib.Path):
   ],
 )
 def test_text_of_another_encoding(encoding: str, message: str, raw: pathlib.Path):
-  """Whether it is drawn from or prepared: the encoding is named."""
+  """The message names the encoding, with and without a sample for dev."""
   texts = ((word * 9).encode(encoding) for word in ('eñe\n', 'fünf\n'))
   toy.corpus.write(raw, 'train', *texts)
   for corpus in (DRAWN, CORPUS):
     with pytest.raises(UserError, match=message):
       toy.corpus.prepare(raw, corpus)
-
-
-def test_one_pair_is_too_few(raw: pathlib.Path):
-  toy.corpus.write(raw, 'train', b'one\n', b'eins\n')
-  with pytest.raises(UserError, match='has 1 good pairs .* for dev and test, or draw'):
-    toy.corpus.prepare(raw, DRAWN)
 
 
 # A user's own folder
@@ -180,7 +176,7 @@ WMT14 = replace(
 
 @pytest.fixture
 def pairs(raw: pathlib.Path) -> list[tuple[str, str]]:
-  """Training pairs, one side of which has a CR at its end."""
+  """Returns training pairs; one sentence ends in CR."""
   rows = lines(sources.from_files(CORPUS, raw))['train']
   rows[3] = (rows[3][0], rows[3][1] + '\r')
   return rows
@@ -209,7 +205,7 @@ def prepared_parquet(raw: pathlib.Path, rows: list) -> pathlib.Path:
 
 
 def test_readers_give_the_same_corpus(raw: pathlib.Path, pairs: list, monkeypatch):
-  """Files plain and packed, Parquet and tfds, which shuffles: byte for byte."""
+  """Text files, Parquet and tfds, which shuffles, give the same bytes."""
   for stem, split in (('dev', 'newstest2013'), ('test', 'newstest2014')):
     for end in ('en', 'de'):
       (raw / f'{split}.{end}').write_bytes((raw / f'{stem}.{end}').read_bytes())
@@ -280,11 +276,3 @@ def test_readers_and_folders_that_are_refused(raw: pathlib.Path):
   for key, value in (('tags', False), ('numbers', True), ('whole_words', True)):
     with pytest.raises(UserError, match=f'{key}={value}: only trees have such lines'):
       sources.target(replace(CORPUS, **{key: value}))
-
-
-def test_the_card_names_what_was_read(raw: pathlib.Path):
-  about = toy.corpus.prepare(raw, DRAWN)
-  assert card.describe_sources(about) == (
-    'train.en and train.de, 7 pairs drawn from training, seed 1, 5 pairs drawn from '
-    'training, seed 1'
-  )

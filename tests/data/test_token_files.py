@@ -1,6 +1,5 @@
-"""Token files hold what was written, and are mapped; damaged ones are refused."""
+"""Token files hold what was written; damaged ones are refused."""
 
-import errno
 import pathlib
 import tempfile
 
@@ -36,7 +35,7 @@ def written(sentences: list[list[int]], folder: pathlib.Path) -> Side:
   return Side(folder / 'x')
 
 
-def test_side_reads_what_was_written(tmp_path: pathlib.Path):
+def test_token_files_hold_what_was_written(tmp_path: pathlib.Path):
   ids = [[5, 6, 65535], [], [4], [7] * 300]
   assert write_tokens(tmp_path / 'x', ids) == 304
   read = Side(tmp_path / 'x')
@@ -47,12 +46,14 @@ def test_side_reads_what_was_written(tmp_path: pathlib.Path):
   assert (tmp_path / 'x.tokens').read_bytes()[:6] == b'\x05\0\x06\0\xff\xff'
   block = read.pad(np.array([1, -1, 0]), 5)
   assert block.tolist() == [[EOS, 0, 0, 0, 0], [0] * 5, [5, 6, 65535, EOS, 0]]
+  assert read.cut(3).lengths.tolist() == [3, 1, 2, 3]
+  assert read.longest == 301 and read.lengths.tolist() == [4, 1, 2, 301]
 
 
 @settings(max_examples=100)
 @given(SENTENCES, st.integers(1, 14), st.integers(0, 5), st.data())
 def test_pad(sentences: list[list[int]], longest: int, more: int, data):
-  """Whole or cut, mapped or in memory: what a loop over lists gives."""
+  """Rows equal those of a loop over lists, of whole and of cut sentences."""
   with tempfile.TemporaryDirectory() as folder:
     side = written(sentences, pathlib.Path(folder))
   expected = sentences
@@ -66,17 +67,9 @@ def test_pad(sentences: list[list[int]], longest: int, more: int, data):
   rows = data.draw(st.lists(st.integers(-1, len(sentences) - 1), max_size=9), 'rows')
   block = side.pad(np.array(rows, np.int64), length)
   assert block.dtype == np.int32 and block.shape == (len(rows), length)
-  for row, found in zip(rows, block.tolist(), strict=True):
+  for row, row_ids in zip(rows, block.tolist(), strict=True):
     words = [] if row < 0 else [*expected[row], EOS]
-    assert found == words + [PAD] * (length - len(words))
-
-
-def test_cut_leaves_the_whole_alone(tmp_path: pathlib.Path):
-  whole = written([[5, 6, 7, 8], [], [4, 5]], tmp_path)
-  assert whole.cut(3).lengths.tolist() == [3, 1, 3]
-  assert whole.lengths.tolist() == [5, 1, 3]
-  assert whole.longest == 5
-  assert whole.pad(np.array([0]), 5).tolist() == [[5, 6, 7, 8, EOS]]
+    assert row_ids == words + [PAD] * (length - len(words))
 
 
 # Files that cannot be right
@@ -89,14 +82,11 @@ TOKENS = np.array([4, 5, 6, 7, 8, 9], '<u2')
   ('tokens', 'offsets', 'why'),
   [
     (TOKENS[:-1], [0, 2, 5, 6], '10 bytes'),
-    (np.append(TOKENS, TOKENS), [0, 2, 5, 6], '24 bytes'),
     (TOKENS.view('u1')[:-1], [0, 2, 5, 6], '11 bytes'),
     (TOKENS, [0, 2, 5], '12 bytes, but x.offsets goes from 0 to 5'),
     (TOKENS, [], 'x.offsets has 0 bytes'),
     (TOKENS, [0, 5, 2, 6], 'sentence 2 ends before it starts'),
     (TOKENS, [1, 2, 5, 6], 'goes from 1 to 6'),
-    (TOKENS, [0, 2**62, 5, 6], 'sentence 2 ends'),
-    (TOKENS, [0, -2, 5, 6], 'sentence 1 ends'),
     (TOKENS, [0, -(2**63), 2**63 - 1, 6], 'sentence 1 ends'),
     (TOKENS, np.array([0, 2, 6]).view('u1')[:-1], 'x.offsets has 23 bytes'),
   ],
@@ -133,17 +123,3 @@ def test_blocks_do_not_show(blocks: list):
     read = Side(path)
   assert read.tokens.tolist() == [i for ids in sentences for i in ids]
   assert read.offsets.tolist() == np.cumsum([0, *map(len, sentences)]).tolist()
-
-
-FULL = pathlib.Path('/dev/full')
-
-
-@pytest.mark.skipif(not FULL.exists(), reason='there is no /dev/full')
-@pytest.mark.parametrize('end', FILES)
-@pytest.mark.parametrize('count', [1, 100_000])
-def test_a_full_disk_names_the_file(end: str, count: int, tmp_path: pathlib.Path):
-  """As it is written, and no sooner than it is closed, if it is small."""
-  (tmp_path / f'x{end}').symlink_to(FULL)
-  with pytest.raises(OSError, match='/x') as error:
-    write_tokens(tmp_path / 'x', [[7]] * count)
-  assert error.value.errno == errno.ENOSPC

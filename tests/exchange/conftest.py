@@ -17,7 +17,7 @@ def workdir(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 
 @pytest.fixture(scope='session')
 def marian(workdir: pathlib.Path) -> pathlib.Path:
-  """Its folder for Hugging Face; not to be changed."""
+  """Returns the run's export for Hugging Face, which tests must not change."""
   output = workdir.parent / 'marian'
   export(workdir, 'huggingface', output, 'float32', None, None)
   return output

@@ -1,4 +1,4 @@
-"""Folders for other programs: whole or not at all, described, and refused by name."""
+"""Exports are whole or absent, and describe their model; others are refused."""
 
 import dataclasses
 import json
@@ -20,7 +20,7 @@ from transformer_jax.training import checkpoint
 
 
 def test_archive(workdir: pathlib.Path, tmp_path: pathlib.Path):
-  """All arrays of the model, with its vocabulary and config."""
+  """The page lists every array with its shape, and the arrays are the model."""
   output = tmp_path / 'out'
   export(workdir, 'safetensors', output, 'float32', None, None)
   arrays, run = load_file(output / 'model.safetensors'), Run(workdir)
@@ -61,7 +61,7 @@ def test_page_has_scores_of_the_same_checkpoints(
     assert limit in page
 
 
-def test_a_folder_is_whole_or_not_there(tmp_path: pathlib.Path):
+def test_a_failed_export_leaves_no_folder(tmp_path: pathlib.Path):
   with pytest.raises(ZeroDivisionError), new_folder(tmp_path / 'out') as folder:
     (folder / 'file').write_text(f'{1 / 0}')
   assert not [*tmp_path.iterdir()]
@@ -86,7 +86,7 @@ def test_a_folder_is_whole_or_not_there(tmp_path: pathlib.Path):
 def test_models_that_marian_cannot_be(
   kind: str, key: str, value: object, message: str, workdir: pathlib.Path, tmp_path
 ):
-  """Before anything is read: a copy of the config is enough."""
+  """The config alone decides."""
   config = json.loads((workdir / 'config.json').read_text())
   config['model'][key] = value
   (tmp_path / 'config.json').write_text(json.dumps(config))

@@ -56,7 +56,7 @@ def test_export_and_import(
 
 
 def test_a_corpus_is_encoded_for_it(marian: pathlib.Path, tmp_path: pathlib.Path):
-  """With --prepare: by the model's vocabulary, so that the run can be scored on it."""
+  """--prepare uses the model's vocabulary, so the run can be scored."""
   raw, config = toy.corpus.write_raw(tmp_path / 'raw'), base.get_config()
   files = {split: (split,) for split in ('train', 'dev', 'test')}
   config.data.update({'name': 'new', 'reader': 'files', 'files': files})
@@ -82,7 +82,7 @@ def without(*names: str) -> Callable[[pathlib.Path], Any]:
 
 
 def cut(name: str) -> Callable[[pathlib.Path], Any]:
-  """Half of the file."""
+  """Keeps half of the file."""
   return lambda folder: os.truncate(folder / name, (folder / name).stat().st_size // 2)
 
 
@@ -104,7 +104,7 @@ def pickled(folder: pathlib.Path) -> None:
 
 
 def pieces_alone(folder: pathlib.Path) -> None:
-  """A SentencePiece model that is cut between two pieces."""
+  """Cuts a SentencePiece model between two pieces."""
   path = folder / 'target.spm'
   model = sentencepiece_model_pb2.ModelProto.FromString(path.read_bytes())
   model.ClearField('trainer_spec')
@@ -119,34 +119,23 @@ FAULTS: list[tuple[Callable[[pathlib.Path], Any], str]] = [
   (lambda f: [path.unlink() for path in f.iterdir()], LACKS),
   (lambda f: shutil.rmtree(f), 'is no folder'),
   (without('vocab.json'), f'lacks vocab.json: {LACKS}'),
-  (without('target.spm'), f'lacks target.spm: {LACKS}'),
   (pickled, 'pytorch_model.bin, and no such file is opened here'),
   (cut('model.safetensors'), 'model.safetensors: '),
-  (lambda f: os.truncate(f / 'model.safetensors', 0), 'model.safetensors: '),
   (cut('config.json'), 'config.json: damaged'),
   (cut('vocab.json'), 'vocab.json: '),
   (cut('source.spm'), f'source.spm: {NO_SPM}'),
-  (lambda f: os.truncate(f / 'source.spm', 0), f'source.spm: {NO_SPM}'),
   (pieces_alone, f'target.spm: {NO_SPM}'),
   (stacks(ffn_dim=40), 'but config.json says'),
-  (stacks(layers=3), 'it lacks model.decoder.lay'),
   (stacks(layers=1), 'no such model has'),
-  (stacks(layers=10**9), 'config.json: Expected `int` <= 65536 - at `$.'),
   (stacks(attention_heads=5), 'no multiple of the 5 heads'),
   (changed(decoder_layers=3), 'encoder_layers is 2 and decoder_layers 3'),
-  (changed(model_type='bart'), "Invalid enum value 'bart' - at `$.model_type`"),
   (changed(normalize_before=True), 'normalize_before is True: only False'),
   (changed(share_encoder_decoder_embeddings=False), 'share_encoder_decoder'),
   (changed(scale_embedding=False), 'scale_embedding is False: only True'),
-  (changed(activation_function='gelu'), "'gelu' - at `$.activation_function`"),
   (changed(d_model='24'), 'Expected `int`, got `str` - at `$.d_model`'),
-  (changed(dropout=2.0), '- at `$.dropout`'),
-  (changed(attention_dropout='0.1'), '- at `$.attention_dropout`'),
   (changed(eos_token_id=9), f'vocab.json: {OTHER}'),
   (changed(decoder_start_token_id=1), 'decoder_start_token_id=1'),
-  (changed(decoder_start_token_id=60), 'decoder_start_token_id=60'),
   (changed('vocab.json', more=60), f'vocab.json: {OTHER}'),
-  (changed('vocab.json', more='60'), 'vocab.json: Expected `int`'),
 ]
 
 

@@ -18,7 +18,7 @@ SIZES = {'N': N, 'd_model': D, 'd_ff': FF, 'h': 3, 'd_k': 4, 'd_v': 4, 'vocab_si
 
 
 def model(biases: bool = True) -> tuple[Any, Any]:
-  """Random parameters and their shapes."""
+  """Returns random parameters and their shapes."""
   config = base.get_config()
   config.model.update(SIZES | {'biases': biases})
   shapes = build.architecture(config)[1]

@@ -10,7 +10,6 @@ import sentencepiece
 from toy import corpus
 from transformer_jax.data.vocabulary import UNK, Vocabulary
 from transformer_jax.exchange import pieces
-from transformer_jax.machine.errors import UserError
 
 LINES, GERMAN = ([x.decode() for x in side] for side in corpus.number_lines(300))
 
@@ -45,22 +44,22 @@ def over(path: pathlib.Path, rows: list[str]) -> tuple[Vocabulary, list[str]]:
 
 
 def as_marian_tokenizer(path: pathlib.Path, rows: list[str], text: str) -> list[str]:
-  """What MarianTokenizer does: a row for what SentencePiece calls each part of it."""
+  """Returns the rows that MarianTokenizer gives to SentencePiece's parts."""
   names = sentencepiece.SentencePieceProcessor(model_file=str(path))
   return [x if x in rows else '<unk>' for x in names.encode(text, out_type=str)]
 
 
 def test_text_is_split_as_before(spm: pathlib.Path):
-  """Whatever other pieces there are, and in whatever order."""
+  """Other pieces and their order do not matter."""
   more = 'ee', '\u2581two\u2581', 'one', '\u2581t', '', '<s>', '>>deu<<'
   rows = [*dict.fromkeys([*names(spm), *more])]
   random.Random(0).shuffle(rows)
   words, absent = over(spm, rows)
   before = sentencepiece.SentencePieceProcessor(model_file=str(spm))
   ids = words.encode([*LINES, 'zz one'])
-  shown = [[words.pieces()[i] for i in line] for line in ids]
+  split = [[words.pieces()[i] for i in line] for line in ids]
   expected = before.encode([*LINES, 'zz one'], out_type=str)
-  assert shown[:-1] == expected[:-1] and UNK in ids[-1]
+  assert split[:-1] == expected[:-1] and UNK in ids[-1]
   assert words.decode(ids[:-1]) == LINES and not absent
   start = 4 + rows.index('>>deu<<')
   assert words.encode(['>>deu<< two']) == [[start, *words.encode(['two'])[0]]]
@@ -76,16 +75,9 @@ def test_pieces_without_a_row(spm: pathlib.Path):
   assert len(words) == len(rows) + 2
 
 
-def test_a_model_over_its_own_rows_is_unchanged(spm: pathlib.Path):
-  over(spm, names(spm))
-  once = spm.with_name('new.model')
-  again, _ = pieces.over_rows(once, [*pieces.SPECIALS, *names(spm)])
-  assert again == once.read_bytes()
-
-
 @pytest.mark.parametrize('kind', ['unigram', 'bpe'])
 def test_pieces_of_the_other_model(kind: str, tmp_path: pathlib.Path):
-  """Each side's text by each side's model, of which neither knows all characters."""
+  """Neither model knows all characters of the other's language."""
   german = [f'{a} Äpfel, {b} Öfen' for a, b in zip(GERMAN, GERMAN[1:], strict=False)]
   texts = [[*LINES, 'a Volvo'], [*GERMAN, *german]]
   paths = [
@@ -107,10 +99,3 @@ def test_pieces_of_the_other_model(kind: str, tmp_path: pathlib.Path):
       assert [words.pieces()[i] for i in ids] == expected, line
       differ += any(piece in rows and piece not in own for piece in expected)
   assert differ > 5, 'pieces that only the other model has'
-
-
-def test_no_sentencepiece_model(tmp_path: pathlib.Path):
-  path = tmp_path / 'source.spm'
-  path.write_bytes(b'none')
-  with pytest.raises(UserError, match='source.spm: no SentencePiece model'):
-    pieces.over_rows(path, pieces.SPECIALS)

@@ -12,7 +12,7 @@ import sentencepiece
 import transformer_jax
 from configs import base
 from toy import corpus
-from transformer_jax.data.vocabulary import BOS, EOS, UNK
+from transformer_jax.data.vocabulary import BOS, EOS
 from transformer_jax.decoding.loaded_run import LoadedRun
 from transformer_jax.exchange import pieces
 from transformer_jax.exchange.export import export
@@ -35,7 +35,7 @@ class HuggingFace:
     self._tokenizer = transformers.MarianTokenizer.from_pretrained(folder)
 
   def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[np.ndarray]:
-    """The log probability of each piece, by teacher forcing."""
+    """Returns the log probability of each piece, by teacher forcing."""
     config, options = self._model.config, {'return_tensors': 'pt', 'padding': True}
     batch = self._tokenizer([*sources], text_target=[*targets], **options)
     labels = batch.pop('labels')
@@ -43,16 +43,16 @@ class HuggingFace:
     shifted = torch.nn.functional.pad(labels[:, :-1], (1, 0), value=start)
     with torch.no_grad():
       logits = self._model(**batch, decoder_input_ids=shifted).logits
-    found = logits.log_softmax(-1).gather(-1, labels[..., None])[..., 0]
+    outputs = logits.log_softmax(-1).gather(-1, labels[..., None])[..., 0]
     real = labels != config.pad_token_id
-    return [row[mask].numpy() for row, mask in zip(found, real, strict=True)]
+    return [row[mask].numpy() for row, mask in zip(outputs, real, strict=True)]
 
   def greedy(self, sources: Sequence[str], limit: int) -> list[list[str]]:
-    """The pieces of each translation, cut at `limit` or not."""
+    """Returns the pieces of each translation, of `limit` tokens at most."""
     batch = self._tokenizer([*sources], return_tensors='pt', padding=True)
     options = {'num_beams': 1, 'max_length': None, 'forced_eos_token_id': None}
-    found = self._model.generate(**batch, max_new_tokens=limit, **options)
-    return [self._tokenizer.convert_ids_to_tokens(row[1:]) for row in found]
+    outputs = self._model.generate(**batch, max_new_tokens=limit, **options)
+    return [self._tokenizer.convert_ids_to_tokens(row[1:]) for row in outputs]
 
 
 def assert_same_scores(
@@ -66,7 +66,7 @@ def assert_same_scores(
 
 
 def assert_same_words(ours: LoadedRun, theirs: list[list[str]]) -> None:
-  """Of greedy translations, up to the limit of ours."""
+  """Compares greedy translations, up to the limit of ours."""
   for (best, *_), row in zip(ours.hypotheses(SOURCES), theirs, strict=True):
     expected = ours.pieces(best)
     assert row[: len(expected)] == expected and len(best.tokens) > 5
@@ -97,20 +97,11 @@ def test_special_tokens_in_a_text_are_text(ours: LoadedRun, marian: pathlib.Path
   assert_same_scores(ours, theirs, SPECIAL_TEXTS, SPECIAL_TEXTS[::-1])
 
 
-def test_a_leading_code_is_unknown_to_marian(marian: pathlib.Path):
-  """As the card says."""
-  tokenizer = transformers.MarianTokenizer.from_pretrained(marian)
-  ids = tokenizer('>>deu<< one')['input_ids']
-  assert ids[0] == UNK and ids[1:] == tokenizer('one')['input_ids']
-
-
-@pytest.mark.parametrize('kind', ['float32', 'float16', 'int8'])
 def test_ctranslate2_computes_the_same(
-  kind: str, ours: LoadedRun, workdir: pathlib.Path, tmp_path: pathlib.Path
+  ours: LoadedRun, workdir: pathlib.Path, tmp_path: pathlib.Path
 ):
-  """What is rounded is near enough to be the same model."""
   folder = tmp_path / 'out'
-  export(workdir, 'ctranslate2', folder, kind, None, None)
+  export(workdir, 'ctranslate2', folder, 'float32', None, None)
   theirs = ctranslate2.Translator(str(folder))
   spm = [
     sentencepiece.SentencePieceProcessor(model_file=str(folder / f'{side}.spm'))
@@ -118,18 +109,13 @@ def test_ctranslate2_computes_the_same(
   ]
   cut = [spm[0].encode(SOURCES, out_type=str), spm[1].encode(TARGETS, out_type=str)]
   scores = [np.array(one.log_probs) for one in theirs.score_batch(*cut)]
-  if kind == 'float32':
-    assert_same_scores(ours, scores)
-    best = theirs.translate_batch(cut[0], beam_size=1, max_decoding_length=30)
-    assert_same_words(ours, [one.hypotheses[0] for one in best])
-  else:
-    totals = [one.total for one in ours.score(SOURCES, TARGETS)]
-    correlation = np.corrcoef(totals, [row.sum() for row in scores])[0, 1]
-    assert correlation > 0.99
+  assert_same_scores(ours, scores)
+  best = theirs.translate_batch(cut[0], beam_size=1, max_decoding_length=30)
+  assert_same_words(ours, [one.hypotheses[0] for one in best])
 
 
 def make_in_pytorch(folder: pathlib.Path, activation: str) -> None:
-  """A model as published ones are: two SentencePiece models, one table, own rows."""
+  """Writes a model as published ones are: two SentencePiece models, one table."""
   vocabulary = {'</s>': 0, '<unk>': 1}
   folder.mkdir()
   for side, lines in (('source', SOURCES), ('target', TARGETS)):
@@ -168,7 +154,7 @@ def make_in_pytorch(folder: pathlib.Path, activation: str) -> None:
 
 
 @pytest.mark.parametrize('activation', ['swish', 'relu'])
-def test_import_of_a_model_made_in_pytorch(activation: str, tmp_path: pathlib.Path):
+def test_import_of_a_pytorch_model(activation: str, tmp_path: pathlib.Path):
   folder, run = tmp_path / 'theirs', tmp_path / 'run'
   make_in_pytorch(folder, activation)
   config = base.get_config()
@@ -196,7 +182,7 @@ def test_import_of_a_model_made_in_pytorch(activation: str, tmp_path: pathlib.Pa
 def test_the_difference_of_epsilons_would_show(
   marian: pathlib.Path, ours: LoadedRun, tmp_path: pathlib.Path
 ):
-  """A mutant: what our export makes of the norms' inputs is undone."""
+  """A mutant without our export's scale of the norms' inputs."""
   from safetensors.numpy import load_file, save_file
 
   from transformer_jax.exchange import marian as names

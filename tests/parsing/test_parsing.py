@@ -1,4 +1,4 @@
-"""The whole way of a parser: a treebank, training, trees of any text, their scores."""
+"""A parser from its treebank to the trees of any text and their scores."""
 
 import json
 import pathlib
@@ -35,7 +35,7 @@ def sentence(rng: random.Random) -> str:
 
 
 def config_of(folder: pathlib.Path) -> ml_collections.ConfigDict:
-  """A small parser of a treebank that is written to the folder."""
+  """Writes a treebank to the folder; returns the config of a small parser."""
   rng = random.Random(0)
   for split, count in (('train', 60), ('dev', 5), ('test', 6)):
     lines = [sentence(rng) + '\n' for _ in range(count)]
@@ -57,7 +57,7 @@ def config_of(folder: pathlib.Path) -> ml_collections.ConfigDict:
 
 @pytest.fixture(scope='module')
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-  """A run on the treebank whose parameters are random."""
+  """Returns a run on the treebank whose parameters are random."""
   folder = tmp_path_factory.mktemp('parsing')
   config = config_of(folder)
   corpus = prepare.prepare_corpus(config, PARSING, folder / 'data', folder)
@@ -75,11 +75,11 @@ def evaluated(run: Run, lowercase: bool = False) -> list[str]:
 
 
 def test_a_run_is_scored_as_a_parser(run: Run):
-  """The seventh tree begins in the first's line, and has words that nothing knows."""
-  said = '\n'.join(evaluated(run))
+  """The seventh tree begins in the first's line, and has unknown words."""
+  printed = '\n'.join(evaluated(run))
   result = Result.read(run.workdir / 'result.json')
   assert (result.task, result.text, result.sacrebleu) == ('parsing', 'trees', None)
-  assert 'F1 ' in said and 'all outputs were trees' in said
+  assert 'F1 ' in printed and 'all outputs were trees' in printed
   lines = result.translations(run).read_text().splitlines()
   words = [tree.words for tree in trees.parse(lines, 'output')]
   assert len(words) == len(lines) == 7
@@ -94,11 +94,11 @@ def test_without_a_constraint_outputs_are_repaired(run: Run):
   path = run.workdir / 'config.json'
   constrained = path.read_text()
   path.write_text(json.dumps(json.loads(constrained) | {'constrained': False}))
-  said = '\n'.join(evaluated(run))
+  printed = '\n'.join(evaluated(run))
   path.write_text(constrained)
   result = Result.read(run.workdir / 'result.json')
   assert result.valid < 100 and sum(result.repairs.values()) > 0
-  assert 'repaired:\n  ' in said
+  assert 'repaired:\n  ' in printed
 
 
 ODD = [
@@ -114,23 +114,23 @@ ODD = [
 
 
 def test_every_line_gets_a_tree_of_its_words(run: Run):
-  """Brackets, 600 words, one that is all space to SentencePiece, one of many pieces."""
+  """Brackets, 600 words, a word that SentencePiece takes for a space."""
   model = transformer_jax.load(run.workdir)
   assert len(run.vocabularies().source.encode([ODD[-1].split()[1]])[0]) > 12
   best = [hypothesis for (hypothesis,) in model.hypotheses(ODD, nbest=1)]
-  found = [hypothesis.text for hypothesis in best]
-  assert found[0] == '' and len(found) == len(ODD)
+  finished = [hypothesis.text for hypothesis in best]
+  assert finished[0] == '' and len(finished) == len(ODD)
   # The limit is too short for the longest, and one has no pieces.
   repaired = [line for line, one in zip(ODD, best, strict=True) if one.repairs]
   assert repaired == [ODD[2], ODD[6]]
-  for line, tree in zip(ODD[1:], found[1:], strict=True):
+  for line, tree in zip(ODD[1:], finished[1:], strict=True):
     (read,) = trees.parse([tree], 'output')
     assert read.words == trees.words(line)
-  assert ' -LRB-)' in found[1]
+  assert ' -LRB-)' in finished[1]
 
 
 def test_a_parser_is_tuned_to_another_treebank(run: Run, tmp_path: pathlib.Path):
-  """With both of its vocabularies and its parameters; written as its trees are."""
+  """It keeps its vocabularies, its parameters and the form of its trees."""
   config = config_of(tmp_path)
   config.model.update({'vocab_size': 40, 'target_vocab_size': 19})
   config.slices = 8  # of the tests' devices

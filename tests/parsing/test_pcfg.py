@@ -1,4 +1,4 @@
-"""The PCFG's best trees, how it takes unknown words, and its last resort."""
+"""The PCFG's best trees, its tags of unknown words, and its flat trees."""
 
 import pathlib
 
@@ -22,11 +22,11 @@ def tree(line: str) -> Tree:
 
 
 @pytest.mark.parametrize(
-  ('given', 'expected'),
+  ('treebank', 'expected'),
   [([LOW, LOW, HIGH, BARE], LOW), ([LOW, HIGH, HIGH, BARE], HIGH)],
 )
-def test_the_tree_is_the_one_seen_more_often(given: list[str], expected: str):
-  grammar = pcfg.Grammar(read(*given))
+def test_the_tree_is_the_one_seen_more_often(treebank: list[str], expected: str):
+  grammar = pcfg.Grammar(read(*treebank))
   for line in (expected, BARE):
     assert grammar.parse(tree(line).words) == tree(line)
 
@@ -43,7 +43,7 @@ def test_constituents_of_any_width_and_chains_come_back():
     assert pcfg.Grammar([one]).parse(one.words) == one
 
 
-def test_unknown_words_are_told_by_their_shape():
+def test_unknown_words_get_tags_by_their_shape():
   grammar = pcfg.Grammar(
     read(
       '(S (N dogs) (V walked) (J daily))',
@@ -68,14 +68,14 @@ def test_files_are_parsed_and_scored(tmp_path: pathlib.Path):
   train, test, output = (tmp_path / f'{name}.mrg' for name in ('train', 'test', 'out'))
   train.write_text(f'{LOW}\n{BARE}\n')
   test.write_text(f'{BARE}\n(S (V slept))\n')
-  said = [*pcfg.score_file([train, train], test, output)]
+  printed = [*pcfg.score_file([train, train], test, output)]
   assert output.read_text() == f'(TOP {BARE})\n(TOP (XX slept))\n'
-  assert said[0].startswith('F1 85.71  evalb:COLLINS.prm')
-  assert '1 of 2 sentences got a flat tree' in said
+  assert printed[0].startswith('F1 85.71  evalb:COLLINS.prm')
+  assert '1 of 2 sentences got a flat tree' in printed
   kept = pcfg.read_baseline(output.with_suffix('.json'))
   folder = tmp_path.name
   assert (kept.train, kept.test) == ([f'{folder}/train'] * 2, f'{folder}/test')
-  assert f'F1 {kept.parsing.f1.score:.2f} ' in said[0]
+  assert f'F1 {kept.parsing.f1.score:.2f} ' in printed[0]
   for name in ('x.json', 'x', 'x.dev'):
     with pytest.raises(UserError, match=f'{name}: trees go there, and .json beside'):
       [*pcfg.score_file([train], test, tmp_path / name)]

@@ -1,4 +1,4 @@
-"""Table 4: the paper's rows, a run and a baseline beside them, from their files."""
+"""Table 4: the paper's rows, a run and a baseline."""
 
 import dataclasses
 import json
@@ -33,8 +33,8 @@ def report(folder: pathlib.Path) -> Report:
 
 
 def test_all_parsers_stand_in_one_table(tmp_path: pathlib.Path):
-  found = report(tmp_path)
-  text = page.markdown(found.blocks, 'x')
+  output = report(tmp_path)
+  text = page.markdown(output.blocks, 'x')
   rows = [line for line in text.splitlines() if '| the paper |' in line]
   assert len(rows) == len(paper.TABLE_4) == 12
   ours, pcfg = cells(text, 'run'), cells(text, 'PCFG of gum/train')
@@ -49,16 +49,14 @@ def test_all_parsers_stand_in_one_table(tmp_path: pathlib.Path):
   assert ours[5:9] == [f'{part:.2f}' for part in parts] and len({*parts}) > 2
   assert ours[9] == '50.00'
   assert pcfg[1:4] == ['gum/train', 'gum/dev', '0.00'] and pcfg[9] == ''
-  assert f'{f1:6.2f} F1 [' in found.summary
-  assert 'gum/dev (agreement with a parser): PCFG of gum/train' in found.summary
+  assert f'{f1:6.2f} F1 [' in output.summary
+  assert 'gum/dev (agreement with a parser): PCFG of gum/train' in output.summary
   assert "GUM's trees are the output of another parser" in text
   assert "No run here was scored on the paper's test set" in text
   assert 'Table 3' not in text and 'BLEU' not in text
 
 
-def test_lengths_and_labels_are_told_of_each_test_set(
-  monkeypatch, tmp_path: pathlib.Path
-):
+def test_f1_by_length_and_label_for_each_test_set(monkeypatch, tmp_path: pathlib.Path):
   monkeypatch.setattr(table4, 'FEWEST', 1)
   other = evalb.score(GOLD[:1], GOLD[:1])
   journal = dataclasses.replace(
@@ -78,16 +76,8 @@ def test_lengths_and_labels_are_told_of_each_test_set(
   assert '| NP | 1 | 100.00 | 0.00 |' in text and '### F1 by words, wsj.23' in text
 
 
-def test_few_brackets_of_any_label(tmp_path: pathlib.Path):
-  """Then there is no table by label, and the page is made all the same."""
-  blocks = table4.blocks([scored(RUN)], [], HeldOut(tmp_path), 0)
-  headings = [block.lstrip('# ') for block in blocks if block.startswith('#')]
-  assert headings == ['Table 4', 'F1 by words, gum/dev']
-  assert '<h3>F1 by words' in page.page('x', blocks)
-
-
-def test_trees_are_drawn_side_by_side(tmp_path: pathlib.Path):
-  """Of the best run with text at hand; what one tree alone has is bold."""
+def test_pictures_of_trees(tmp_path: pathlib.Path):
+  """They show the best run; what one tree alone has is bold."""
   gold = (
     '(TOP (S (NP (PRP She)) (VP (VBD saw) (NP (NP (DT a) (NN cat)) (PP (IN in))))))'
   )
@@ -98,9 +88,9 @@ def test_trees_are_drawn_side_by_side(tmp_path: pathlib.Path):
   (folder / 'dev.source.txt').write_text(' '.join(tree.words) + '\n')
   (folder / 'dev.target.txt').write_text(' '.join(tree.tokens) + '\n')
   card.write_card(folder, CARD)
-  found = dataclasses.asdict(evalb.score([gold], [ours]))
+  output = dataclasses.asdict(evalb.score([gold], [ours]))
   corpus = card.read_card(folder).identity
-  result = dataclasses.replace(RUN, parsing=found, corpus=corpus)
+  result = dataclasses.replace(RUN, parsing=output, corpus=corpus)
   run = scored(result)._replace(translations=[ours])
   blocks = table4.blocks([run], [], HeldOut(tmp_path), 3)
   (picture,) = [block for block in blocks if isinstance(block, Picture)]
@@ -110,6 +100,3 @@ def test_trees_are_drawn_side_by_side(tmp_path: pathlib.Path):
   assert shown.count('cat') == 2 and shown.count('NP') == 5 and shown.count('PP') == 2
   bold = [text for style, text in texts if 'bold' in style or '700' in style]
   assert sorted(text for text in bold if text not in ('treebank', 'ours')) == ['NP']
-  assert not [
-    b for b in table4.blocks([run], [], HeldOut(tmp_path), 0) if isinstance(b, Picture)
-  ]

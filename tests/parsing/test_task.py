@@ -1,23 +1,17 @@
-"""Parsing as a task: how a line goes in, how an output comes out, how it is scored."""
+"""Parsing as a task: its input, its output and its scores."""
 
-import dataclasses
 import pathlib
-import random
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
 import toy.corpus
 from toy.corpus import CORPUS
-from toy.results import PARSED
 from transformer_jax.data import card, token_files, vocabulary
 from transformer_jax.data.task import Outputs
-from transformer_jax.machine.errors import UserError
 from transformer_jax.parsing import trees
 from transformer_jax.parsing.task import PARSING
-from transformer_jax.parsing.trees import REPAIRS
 
 TOKENS = '(S )S (NP )NP )VP DT NN ( ) (TOP \u2047 (S)'.split()
 
@@ -44,7 +38,7 @@ def test_what_is_a_tree_is_not_mended():
   st.lists(st.sampled_from(TOKENS) | st.text(max_size=3), max_size=12).map(' '.join),
 )
 def test_any_output_of_any_line_is_a_tree_of_its_words(line: str, output: str):
-  """One line by LF, which is what ends lines where trees are read."""
+  """It has one line, which LF alone ends."""
   finished, _ = PARSING.finish(line, output)
   assert '\n' not in finished
   words = trees.words(line)
@@ -64,52 +58,21 @@ def test_trees_are_scored_with_how_many_were_mended():
   flat = '(TOP (XX She) (XX laughed))'
   repairs = [{'lacking': 2}, {}]
   outputs = Outputs([flat, GOLD[1]], GOLD, 'tree', False, False, repairs)
-  found = scorer.score(outputs)
-  assert (found['valid'], found['repairs']['lacking']) == (50, 2)
-  assert found['parsing']['recall'] == 25 and found['parsing']['precision'] == 100
+  result = scorer.score(outputs)
+  assert (result['valid'], result['repairs']['lacking']) == (50, 2)
+  assert result['parsing']['recall'] == 25 and result['parsing']['precision'] == 100
   lines = [*scorer.comparison_lines(outputs, GOLD)]
   assert lines[0].startswith('F1 40.00 against 100.00: -60.00')
 
 
-@pytest.mark.parametrize(
-  ('valid', 'repairs', 'lines'),
-  [
-    (100, {}, ['all outputs were trees']),
-    (
-      92.5,
-      {'lacking': 3, 'hollow': 1},
-      [
-        '92.50 % of the outputs were trees, the others were repaired:',
-        '  1 constituents without words: left out',
-        '  3 words without a tag: tagged XX',
-      ],
-    ),
-    (0, {}, ['no output was a tree; all were repaired:']),
-  ],
-)
-def test_repairs_are_told_in_words(
-  valid: float, repairs: dict[str, int], lines: list[str]
-):
-  counts = dict.fromkeys(REPAIRS, 0) | repairs
-  result = dataclasses.replace(PARSED, valid=valid, repairs=counts)
-  assert [*PARSING.scorer.score_lines(result)][-len(lines) :] == lines
-
-
-def test_a_tree_of_other_words_is_no_output():
-  with pytest.raises(UserError, match='tree 2 has not the words'):
-    PARSING.scorer.score(
-      Outputs([GOLD[0], '(TOP (UH Ah))'], GOLD, 'tree', False, False, [{}, {}])
-    )
-
-
 def test_a_treebank_is_prepared(tmp_path: pathlib.Path):
-  """Words in, the tokens of trees out, each side in its own vocabulary."""
-  rng, raw = random.Random(0), tmp_path / 'raw'
+  """Sources are words and targets tokens of trees, each with its vocabulary."""
+  raw = tmp_path / 'raw'
   raw.mkdir()
   for split, count in (('train', 200), ('dev', 5), ('test', 5)):
-    rows = [rng.choices(toy.corpus.WORDS, k=rng.randint(1, 5)) for _ in range(count)]
-    trees = (f'( (S {" ".join(f"(CD {word})" for word in row)}))' for row in rows)
-    (raw / f'{split}.mrg').write_text('\n'.join(trees))
+    sentences = (line.decode().split() for line in toy.corpus.number_lines(count)[0])
+    trees = (f'( (S (CD {") (CD ".join(words)})))\n' for words in sentences)
+    (raw / f'{split}.mrg').write_text(''.join(trees))
   corpus = replace(CORPUS, reader='trees', target_language='tree', vocab_size=50)
   corpus = replace(corpus, cleaning=replace(corpus.cleaning, off=True))
   corpus = replace(corpus, target_vocab_size=9)
@@ -133,16 +96,3 @@ def test_a_treebank_is_prepared(tmp_path: pathlib.Path):
   tokens = token_files.read_split(folder, 'test')[1].tokens
   assert vocabulary.UNK not in tokens and len(tokens) == counts
   assert untagged.splits['dev'].in_train == about.splits['dev'].in_train
-
-
-def test_sections_of_the_wall_street_journal(tmp_path: pathlib.Path):
-  for number in range(2, 24):
-    folder = tmp_path / 'WSJ' / f'{number:02}'
-    folder.mkdir(parents=True)
-    (folder / 'wsj.mrg').touch()
-  files = {'train': ('wsj.02-21',), 'dev': ('wsj.22',), 'test': ('wsj.23',)}
-  corpus = replace(CORPUS, reader='trees', files=files)
-  found = PARSING.splits(corpus, tmp_path, None)
-  assert [one.name for [one] in found.values()] == ['WSJ 02 to 21', 'WSJ 22', 'WSJ 23']
-  with pytest.raises(UserError, match='give --raw_dir'):
-    PARSING.splits(corpus, None, None)

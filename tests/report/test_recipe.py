@@ -1,4 +1,4 @@
-"""The report's tables of the recipe's pieces, from made results."""
+"""The report's tables of the recipe's pieces."""
 
 from configs import quickstart
 from toy.results import cells, changed, of_config, scored
@@ -9,17 +9,17 @@ from transformer_jax.report.results import Scored
 def decoded(
   name: str, seed: int, score: float, config: dict | None = None, **fields: object
 ) -> Scored:
-  """A quickstart's result, as its config decodes but for these changes."""
+  """Returns a quickstart's result with these changes."""
   usual = quickstart.get_config()
   result = of_config(usual, seed, bleu=score, average=usual.average_last)
   return scored(changed(result, config, **fields), name)
 
 
-def printed(found: list[Scored], p: float | None = None) -> str:
-  return page.markdown(recipe.recipe(found, lambda a, b: p))
+def printed(runs: list[Scored], p: float | None = None) -> str:
+  return page.markdown(recipe.recipe(runs, lambda a, b: p))
 
 
-def test_each_piece_is_told_by_itself():
+def test_each_piece_has_its_own_table():
   hard = {'epsilon_ls': 0.0}
   text = printed(
     [
@@ -44,45 +44,34 @@ def test_each_piece_is_told_by_itself():
   assert '10.00' not in text
 
 
-def test_a_piece_has_a_line_for_each_number_of_steps():
-  found = []
-  for step, score in ((300, 80.0), (600, 90.0)):
-    for beam in (4, 1):
-      result = decoded('run', 1, score - beam, step=step, beam=beam).result
-      found.append(scored(result, f'{step}.{beam}'))
-  text = printed(found)
-  assert text.count('### ') == 1
-  assert [cells(text, 'beam', n)[1] for n in (0, 1)] == ['300', '600']
-
-
 def test_the_ends_of_seeds_are_pooled_where_patience_ended_them():
-  """Each against its own end; what was scored on the way is told by its step alone."""
-  found = []
+  """Each is compared at its own end; scores before it count for their step alone."""
+  runs = []
   for seed, end in ((1, 300), (2, 600)):
     for beam, score in ((4, 90.0), (1, 88.0 - seed)):
-      found.append(decoded(f'{seed}.{beam}', seed, score, beam=beam, step=end))
+      runs.append(decoded(f'{seed}.{beam}', seed, score, beam=beam, step=end))
   for beam, score in ((4, 50.0), (1, 45.0)):
-    found.append(decoded(f'way.{beam}', 2, score, beam=beam, step=300))
-  text = printed(found)
+    runs.append(decoded(f'way.{beam}', 2, score, beam=beam, step=300))
+  text = printed(runs)
   lines = [cells(text, 'beam', n)[1:] for n in range(3)]
   assert [line[0] for line in lines] == ['300', '600', '300, 600']
   assert lines[0][3:5] == ['2', '66.00'] and lines[1][3:5] == ['1', '86.00']
   assert lines[2][3:6] == ['2', '86.50', '90.00'] and lines[2][6].startswith('-3.50')
 
 
-def test_seeds_are_paired_and_their_spread_told():
-  found = []
+def test_seeds_are_paired():
+  runs = []
   for seed, usual, greedy in ((1, 90.0, 89.0), (2, 80.0, 78.0), (3, 85.0, 82.0)):
-    found.append(decoded(f'{seed}', seed, usual))
-    found.append(decoded(f'{seed}.greedy', seed, greedy, beam=1))
-  found.append(decoded('again', 3, 10.0, beam=1))
+    runs.append(decoded(f'{seed}', seed, usual))
+    runs.append(decoded(f'{seed}.greedy', seed, greedy, beam=1))
+  runs.append(decoded('again', 3, 10.0, beam=1))
   # Differences -1, -2, -3: sd 1, t(2) = 4.303, so +- 4.303 / sqrt(3).
   expected = ['3', '83.00', '85.00', '-2.00 ± 2.48', '']
-  assert cells(printed(found), 'beam')[4:] == expected
+  assert cells(printed(runs), 'beam')[4:] == expected
 
 
 def test_other_corpora_and_sizes_are_not_compared():
   other = decoded('other', 1, 10.0, beam=1, corpus='another')
   smaller = decoded('smaller', 1, 10.0, {'model.N': 1}, beam=1)
-  found = [decoded('usual', 1, 90.0), other, smaller]
-  assert not recipe.recipe(found, lambda *_: 0)
+  runs = [decoded('usual', 1, 90.0), other, smaller]
+  assert not recipe.recipe(runs, lambda *_: 0)

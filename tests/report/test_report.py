@@ -1,4 +1,4 @@
-"""The whole report by its script: pages, curves, samples and what is left out."""
+"""The report as its script writes it."""
 
 import itertools
 import json
@@ -24,22 +24,15 @@ RECORDS += [{'step': n, 'dev_perplexity': 100 / n} for n in (1, 3)]
 
 
 def report(folder: pathlib.Path, prepared, *flags: str) -> None:
-  """scripts.report on all in `folder` whose name begins with `run`."""
+  """Runs scripts.report on all in `folder` whose name begins with `run`."""
   names = [str(p) for p in sorted(folder.iterdir()) if p.name.startswith('run')]
   script.main(['report', *names, f'--data_dir={prepared.data_dir}', *flags])
 
 
 def whole(folder: pathlib.Path, prepared, *flags: str) -> str:
-  """The report in Markdown."""
+  """Returns the report in Markdown."""
   report(folder, prepared, f'--markdown={folder / "whole.md"}', *flags)
   return (folder / 'whole.md').read_text()
-
-
-def test_a_fine_tuned_run_tells_where_it_comes_from():
-  origin = {'init_from.run': '/data/runs/captions', 'init_from.step': 1875}
-  tuned = scored(changed(of_row(), origin), 'tuned')
-  _, table = overview.every_result([scored(of_row(), 'base'), tuned])
-  assert '| tuned (from captions, step 1,875) |' in table and '| base |' in table
 
 
 def test_the_whole_report(prepared, tmp_path: pathlib.Path, capsys):
@@ -70,7 +63,7 @@ def test_the_whole_report(prepared, tmp_path: pathlib.Path, capsys):
 
 
 def test_what_the_runs_say_on_a_terminal(prepared, tmp_path: pathlib.Path, capsys):
-  """Of all rows but two, a run that was not evaluated, and one that is left out."""
+  """Two rows are missing, a run was not evaluated, and one is left out."""
   for n, row in enumerate(paper.TABLE_3):
     for seed in (1, 2):
       score = Score(20.0 + n / 10 + seed / 50, 'tok:moses-de', [19, 21])
@@ -136,7 +129,7 @@ def test_translations_that_lack_a_sentence_are_named_and_not_compared(
 
 
 def test_lower_case_is_compared_in_lower_case(prepared, tmp_path: pathlib.Path):
-  """Two texts that differ in their capitals alone do not differ."""
+  """Texts that differ in capitals alone are then equal."""
   line = 'target sentence {n} of some words'
   for case, expected in (('lc', 1.0), ('mixed', 0.0)):
     score = Score(20.0, f'nrefs:1|case:{case}|tok:13a', [19.0, 21.0])
@@ -148,8 +141,8 @@ def test_lower_case_is_compared_in_lower_case(prepared, tmp_path: pathlib.Path):
     assert p == pytest.approx(expected, abs=0.05)
 
 
-def test_references_in_a_file_stand_for_the_corpus(prepared, tmp_path: pathlib.Path):
-  """If they are those that were scored, whatever the file is called."""
+def test_references_in_a_file_replace_the_corpus(prepared, tmp_path: pathlib.Path):
+  """The file must have the references that were scored."""
   path = tmp_path / 'references.de'
   (folder,) = prepared.data_dir.iterdir()
   shutil.copy(folder / 'dev.target.txt', path)
@@ -167,18 +160,17 @@ def test_references_in_a_file_stand_for_the_corpus(prepared, tmp_path: pathlib.P
 
 def published_table_3() -> comparable.Group:
   paths = (PUBLISHED / 'table3').glob('*.json')
-  found = [one for path in paths for one in results.read(path, TASKS).scored]
-  (group,), left_out = comparable.group(found)
+  runs = [one for path in paths for one in results.read(path, TASKS).scored]
+  (group,), left_out = comparable.group(runs)
   assert len(group.members) == 43 and not left_out
   return group
 
 
 def test_the_published_table_3_says_what_the_readme_says():
-  """From a fresh clone, whose references are not ours to give."""
   group = published_table_3()
   ours = table3.differences(group, lambda *_: None)
-  said = table3.count_verdicts(table3.judge(ours), ours)
-  assert said.startswith(
+  printed = table3.count_verdicts(table3.judge(ours), ours)
+  assert printed.startswith(
     'Of 7 claims 4 agree, 2 disagree, 1 is undecided, without the '
   )
   base = cells(table3.table_3(group), 'base')
@@ -194,17 +186,17 @@ def test_the_published_table_3_with_its_references(shared_data, tmp_path: pathli
   texts = HeldOut(tmp_path, [path])
   compare = lambda system, base: module.paired_p(system, base, texts)
   ours = table3.differences(published_table_3(), compare)
-  said = table3.count_verdicts(table3.judge(ours), ours)
-  assert said == 'Of 7 claims 4 agree, 3 disagree.'
+  printed = table3.count_verdicts(table3.judge(ours), ours)
+  assert printed == 'Of 7 claims 4 agree, 3 disagree.'
 
 
 def test_a_run_is_shown_as_its_config_decodes():
-  """At its newest step, whatever else it was decoded with."""
-  found = [
+  """It is shown at its newest step."""
+  runs = [
     scored(changed(of_row(), step=step, averaged=[step], alpha=alpha))
     for step, alpha in ((3000, 0.6), (3125, 0.6), (3125, 1.0))
   ]
-  for order in itertools.permutations(found):
+  for order in itertools.permutations(runs):
     (shown,) = overview.representatives(order)
     assert (shown.result.step, shown.result.alpha) == (3125, 0.6)
 
@@ -228,7 +220,7 @@ def test_a_run_of_no_row_has_a_short_report(prepared, tmp_path: pathlib.Path):
   assert row in text and text.count('| reference |') == 1
 
 
-def test_signatures_stand_in_one_footnote(prepared, tmp_path: pathlib.Path):
+def test_signatures_share_a_footnote(prepared, tmp_path: pathlib.Path):
   for n, corpus in enumerate(('a' * 40, 'b' * 40)):
     written(changed(of_row(), corpus=corpus, row=None), tmp_path / f'run.{n}')
   text = whole(tmp_path, prepared)

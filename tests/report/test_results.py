@@ -1,4 +1,4 @@
-"""What is read of runs and files, what is left out, and what the repository holds."""
+"""Which results are read of runs and files, and which are left out."""
 
 import pathlib
 
@@ -13,7 +13,7 @@ PUBLISHED = pathlib.Path(__file__).parents[2] / 'results'
 
 
 def published() -> list[pathlib.Path]:
-  """Every result of an evaluation that stands in results/."""
+  """Returns every result of an evaluation in results/."""
   paths = sorted(PUBLISHED.glob('**/*.json'))
   return [path for path in paths if '"task": "translation"' in path.read_text()]
 
@@ -24,29 +24,31 @@ def test_every_published_result_is_read():
   for path, row in rows.items():
     in_table = path.parent.name.startswith('table3')
     assert row == (path.name.partition('.')[0] if in_table else None), path
-    found = results.read(path, TASKS)
-    assert len(found.scored) == 1 and not found.left_out
-    assert not in_table or len(found.scored[0].translations) == 2014
+    contents = results.read(path, TASKS)
+    assert len(contents.scored) == 1 and not contents.left_out
+    assert not in_table or len(contents.scored[0].translations) == 2014
   parsers = [*(PUBLISHED / 'parsing').rglob('*.json')]
   assert parsers
   for path in parsers:
-    found = results.read(path, TASKS)
-    assert len(found.scored) + len(found.baselines) == 1 and not found.left_out, path
+    contents = results.read(path, TASKS)
+    assert (
+      len(contents.scored) + len(contents.baselines) == 1 and not contents.left_out
+    ), path
 
 
 def test_all_translations_of_a_run_are_read_or_else_its_result(tmp_path: pathlib.Path):
   home = tmp_path / 'run'
-  found = written(of_row('D1'), home)
-  assert (found.run, found.path) == ('run', home / 'result.json')
+  contents = written(of_row('D1'), home)
+  assert (contents.run, contents.path) == ('run', home / 'result.json')
   (home / 'translations').mkdir()
   for beam in (4, 1):
     changed(of_row('D1'), beam=beam).write(home / 'translations' / f'{beam}.json')
   (home / 'result.json').write_text('half')
-  found = results.read(home, TASKS)
-  assert [s.result.beam for s in found.scored] == [1, 4] and not found.left_out
-  assert {s.run for s in found.scored} == {'run'}
+  contents = results.read(home, TASKS)
+  assert [s.result.beam for s in contents.scored] == [1, 4] and not contents.left_out
+  assert {s.run for s in contents.scored} == {'run'}
   alone = results.read(home / 'translations' / '4.json', TASKS)
-  assert alone.scored == found.scored[1:]
+  assert alone.scored == contents.scored[1:]
   of_row('D1').write(home / 'result.json')
   (home / 'metrics.jsonl').write_text('{"step": 5, "loss": 3.0}\n')
   (same,) = results.read(home / 'result.json', TASKS).scored
@@ -60,7 +62,6 @@ def test_all_translations_of_a_run_are_read_or_else_its_result(tmp_path: pathlib
     (None, 'no run that can be read'),
     ('{"task": "tra', 'damaged'),
     ('{"version": 2}', 'missing required field `task`'),
-    ('{"task": "translation"}', 'evaluate the run again'),
     ('{"kind": "baseline of parsing"}', 'missing required field `parser`'),
   ],
 )
@@ -70,10 +71,10 @@ def test_what_is_no_result_is_named(
   path = tmp_path / 'result.json'
   if text is not None:
     path.write_text(text)
-  found = results.read(tmp_path, TASKS)
-  assert not found.scored and not found.unscored and len(found.left_out) == 1
+  contents = results.read(tmp_path, TASKS)
+  assert not contents.scored and not contents.unscored and len(contents.left_out) == 1
   name = tmp_path if text is None else path
-  assert found.left_out[0].startswith(f'{name}: ') and reason in found.left_out[0]
+  assert contents.left_out[0].startswith(f'{name}: ') and reason in contents.left_out[0]
 
 
 def test_a_run_without_a_result_is_read_for_its_curves(tmp_path: pathlib.Path):
@@ -82,8 +83,8 @@ def test_a_run_without_a_result_is_read_for_its_curves(tmp_path: pathlib.Path):
   assert started.row == 'D1' and started.records == [{'step': 25, 'loss': 3.0}]
   for damage in ('{}', '{"model": 3}', '['):
     (tmp_path / 'run' / 'config.json').write_text(damage)
-    found = results.read(tmp_path / 'run', TASKS)
-    assert not found.unscored and 'no run that can be read' in found.left_out[0]
+    contents = results.read(tmp_path / 'run', TASKS)
+    assert not contents.unscored and 'no run that can be read' in contents.left_out[0]
 
 
 @pytest.mark.parametrize(
@@ -95,29 +96,21 @@ def test_damage_beside_a_result_leaves_the_result(line: str, tmp_path: pathlib.P
   log.write_text(f'{{"step": 1, "loss": 9}}\n{line}\n')
   whole.text.parent.mkdir()
   whole.text.write_bytes(b'\xff\n')
-  (found,), *_, left_out = results.read(whole.home, TASKS)
-  assert found == whole and found.translations is None and not found.records
+  (contents,), *_, left_out = results.read(whole.home, TASKS)
+  assert contents == whole and contents.translations is None and not contents.records
   assert left_out[0].startswith(f'{log}, line 2: damaged (')
   assert left_out[1].startswith(f'{whole.text}: ') and len(left_out) == 2
 
 
 def test_runs_of_one_name_bear_their_folders():
-  found = [
+  runs = [
     scored(of_row(row, seed))._replace(home=pathlib.Path(f'/a/{row}/seed-{seed}'))
     for row in ('base', 'C1')
     for seed in (1, 2)
   ]
   other = results.Unscored('seed-1', pathlib.Path('/b/base/seed-1'), {}, '', [])
-  named = results.Results([*found, *found], [other], [], []).with_distinct_names()
+  named = results.Results([*runs, *runs], [other], [], []).with_distinct_names()
   names = ['a/base/seed-1', 'base/seed-2', 'C1/seed-1', 'C1/seed-2']
   assert [s.run for s in named.scored] == names * 2
-  assert [s.result for s in named.scored] == [s.result for s in found] * 2
+  assert [s.result for s in named.scored] == [s.result for s in runs] * 2
   assert named.unscored[0].run == 'b/base/seed-1'
-
-
-def test_the_name_of_the_test_set():
-  assert scored(of_row()).test_set == 'val+test_2016_flickr'
-  plain = {'data.files.dev': ['x/newstest2013']}
-  assert scored(changed(of_row(), plain)).test_set == 'newstest2013'
-  embedded = {'data.reader': 'embedded', 'data.name': 'embedded.en-de'}
-  assert scored(changed(of_row(), embedded)).test_set == 'embedded.en-de dev'

@@ -9,8 +9,8 @@ from transformer_jax.report.results import Scored
 from transformer_jax.runs.result import Result
 
 
-def printed(found: list[Scored]) -> str:
-  (group,), _ = comparable.group(found)
+def printed(runs: list[Scored]) -> str:
+  (group,), _ = comparable.group(runs)
   return table2.table_2(group, None)
 
 
@@ -53,10 +53,10 @@ def test_a_mean_of_flops_needs_them_of_all_seeds():
   ],
 )
 def test_flops_by_the_papers_method(device, tflops, expected):
-  found = table2.flops_by_paper(scored(on_test('base', device)), tflops)
-  assert found == (expected and pytest.approx(expected, rel=1e-3))
+  operations = table2.flops_by_paper(scored(on_test('base', device)), tflops)
+  assert operations == (expected and pytest.approx(expected, rel=1e-3))
 
 
 def test_counted_flops():
-  found = table2.flops_counted(scored(on_test('base')))
-  assert found == pytest.approx(0.381e9 * 10_000_000, rel=0.01)
+  operations = table2.flops_counted(scored(on_test('base')))
+  assert operations == pytest.approx(0.381e9 * 10_000_000, rel=0.01)

@@ -1,4 +1,4 @@
-"""Which checkpoints are there, and which are averaged: none is left out in silence."""
+"""Which checkpoints a run has and averages; a missing one is named."""
 
 import json
 import pathlib
@@ -14,7 +14,7 @@ from transformer_jax.runs.run import Run, chosen_steps
 
 
 def add(folder: pathlib.Path, *numbers: int) -> None:
-  """Finished checkpoints, as far as their names and manifests go."""
+  """Writes what shows a finished checkpoint: its name and a manifest."""
   for step in numbers:
     (folder / str(step)).mkdir(parents=True)
     (folder / str(step) / MANIFEST).touch()
@@ -44,7 +44,7 @@ def test_unfinished_ones_are_no_checkpoints(folder: pathlib.Path):
 
 
 def test_one_that_is_missing_is_not_left_out(folder: pathlib.Path, capsys):
-  """Within those to average, or as the newest; fewer or older when asked, not else."""
+  """Among those to average, or as the newest; --average and --step choose others."""
   add(folder, 4, 5, 6)
   assert to_average(folder, 1, 3) == [4, 5, 6]
   (folder / '5' / MANIFEST).unlink()
@@ -71,14 +71,14 @@ def test_one_that_is_missing_is_not_left_out(folder: pathlib.Path, capsys):
 
 
 def test_a_short_run_has_fewer_to_average(folder: pathlib.Path, capsys):
-  """All of it are taken, which is said; the newest, and multiples before it."""
+  """It averages all, and says so: the newest, and multiples before it."""
   assert to_average(folder, 1, 5) == [1, 2, 3]
   assert capsys.readouterr().err == 'averaging 3 checkpoints: no more were made\n'
   assert to_average(folder, 2, 2) == [2, 3]
 
 
 def test_the_best_on_dev(folder: pathlib.Path):
-  """By what the config asks for; alone, unless more are asked for."""
+  """It is the best by the config's measure, and alone unless --average is higher."""
   run, config = Run(folder.parent), base.get_config()
   write = lambda: (folder.parent / 'config.json').write_text(
     config.to_json_best_effort()

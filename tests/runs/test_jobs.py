@@ -1,4 +1,4 @@
-"""Jobs whose trainer and scorer are stand-ins, on this machine."""
+"""Jobs on this machine, with a stand-in for the trainer and the scorer."""
 
 import json
 import pathlib
@@ -20,17 +20,17 @@ def in_the_checkout(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def run_here(jobs: list[Job], **options: object) -> tuple[dict[str, int], list[str]]:
   """The exit codes, and what it said."""
-  said: list[str] = []
+  lines: list[str] = []
   defaults = {'together': 1, 'is_stopped': lambda: False}
-  codes = run_jobs(jobs, say=said.append, **defaults | options)
-  return codes, said
+  codes = run_jobs(jobs, say=lines.append, **defaults | options)
+  return codes, lines
 
 
 def test_all_are_trained_and_scored_once(tmp_path: pathlib.Path):
   jobs = make_jobs(tmp_path, 'a', 'b')
   assert not any(done(jobs))
-  codes, said = run_here(jobs)
-  assert codes == {'a': 0, 'b': 0} and 'a: done' in said
+  codes, lines = run_here(jobs)
+  assert codes == {'a': 0, 'b': 0} and 'a: done' in lines
   assert all(done(jobs))
   assert run_here(jobs) == ({}, [])
   assert [called(job) for job in jobs] == [['train', 'evaluate']] * 2
@@ -39,22 +39,22 @@ def test_all_are_trained_and_scored_once(tmp_path: pathlib.Path):
 @pytest.mark.parametrize('together', [1, 3])
 def test_a_crash_stops_no_other(tmp_path: pathlib.Path, together: int):
   jobs = make_jobs(tmp_path, 'a', 'crash', 'b')
-  codes, said = run_here(jobs, together=together)
+  codes, lines = run_here(jobs, together=together)
   assert codes == {'a': 0, 'crash': 3, 'b': 0} and done(jobs) == [True, False, True]
-  (text,) = (text for text in said if 'failed' in text)
+  (text,) = (text for text in lines if 'failed' in text)
   assert 'exit code 3' in text and 'out of luck' in text and 'scripts.train' in text
   assert str(jobs[1].run.workdir / 'sweep.log') in text
   assert run_here(jobs)[0] == {'crash': 0}, 'the same command runs it again'
 
 
 def test_a_run_without_its_result_failed(tmp_path: pathlib.Path):
-  codes, said = run_here(make_jobs(tmp_path, 'mute'))
-  assert codes == {'mute': 1} and f'no result of step {STEPS}' in said[-1]
+  codes, lines = run_here(make_jobs(tmp_path, 'mute'))
+  assert codes == {'mute': 1} and f'no result of step {STEPS}' in lines[-1]
 
 
 @pytest.mark.parametrize('text', ['{"step": 2', '{"step": 10}'])
 def test_a_damaged_result_is_none(tmp_path: pathlib.Path, text: str):
-  """Nor is one of fewer steps: the run is scored again."""
+  """Such a run is scored again, as is one with a result of fewer steps."""
   jobs = make_jobs(tmp_path, 'a')
   run_here(jobs)
   jobs[0].result.write_text(text)
@@ -63,17 +63,17 @@ def test_a_damaged_result_is_none(tmp_path: pathlib.Path, text: str):
 
 
 def test_a_folder_that_cannot_be_written(tmp_path: pathlib.Path):
-  """One run's trouble is not the others'."""
+  """The other runs are done."""
   jobs = make_jobs(tmp_path, 'a', 'b', 'c')
   (jobs[1].run.workdir / 'sweep.log').mkdir(parents=True)
-  codes, said = run_here(jobs, together=3)
+  codes, lines = run_here(jobs, together=3)
   assert codes == {'a': 0, 'b': 1, 'c': 0}
-  assert any('b failed' in text and 'sweep.log' in text for text in said)
+  assert any('b failed' in text and 'sweep.log' in text for text in lines)
 
 
 @pytest.mark.parametrize('names', [['slow'], ['shy'], ['slow-a', 'slow-b']])
 def test_stopped_and_resumed(tmp_path: pathlib.Path, names: list[str]):
-  """A run may save before it ends; one that is stopped before it can waits as well."""
+  """A run that is stopped waits, whether it could save or not."""
   jobs = make_jobs(tmp_path, *names, 'c')
   folders = [job.run.workdir for job in jobs[:-1]]
   are_ready = lambda: all((folder / 'ready').exists() for folder in folders)
@@ -133,7 +133,7 @@ def test_gpus_that_no_variable_names(
   tmp_path: pathlib.Path,
   monkeypatch: pytest.MonkeyPatch,
 ):
-  """The driver's program lists them, where there is one."""
+  """nvidia-smi lists them."""
   monkeypatch.delenv('CUDA_VISIBLE_DEVICES', raising=False)
   monkeypatch.setenv('PATH', str(tmp_path))
   if body:
@@ -153,7 +153,7 @@ def test_cores_are_divided(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_two_at_once(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch):
-  """Each waits for the other, and has its own part of the machine."""
+  """Each has its own part of the machine."""
   monkeypatch.setenv('CUDA_VISIBLE_DEVICES', '4,5')
   before = environment.cores()
   jobs = make_jobs(tmp_path, 'pair-a', 'pair-b', 'c')
@@ -166,8 +166,8 @@ def test_two_at_once(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch):
     assert not set(has[0]['cores']) & set(has[1]['cores'])
 
 
-def test_a_run_whose_patience_ends_is_scored_there(tmp_path: pathlib.Path):
-  """And where nothing ends early, a run of so few steps is not done."""
+def test_a_run_is_scored_where_its_patience_ends(tmp_path: pathlib.Path):
+  """Without patience, a run of so few steps is not done."""
   jobs = make_jobs(tmp_path, 'impatient', patience=2)
   run_here(jobs)
   assert jobs[0].is_done() and jobs[0].last_step() == 3

@@ -1,4 +1,4 @@
-"""Records are read or named as damaged; dev perplexity ends a training."""
+"""Damaged records are named; patience with dev perplexity ends a training."""
 
 import json
 import math
@@ -12,7 +12,7 @@ from transformer_jax.runs.metrics import Patience, read_records
 
 
 @pytest.mark.parametrize(
-  ('lines', 'said'),
+  ('lines', 'message'),
   [
     (['{"step": "2"}'], 'Expected `int`, got `str` - at `$.step`'),
     (['{"step": 2, "loss": null}'], '$.loss'),
@@ -22,14 +22,16 @@ from transformer_jax.runs.metrics import Patience, read_records
     (['{"step": 2, "lo', '{"step": 3}'], 'truncated'),
   ],
 )
-def test_a_line_that_is_no_record(lines: list[str], said: str, tmp_path: pathlib.Path):
+def test_a_line_that_is_no_record(
+  lines: list[str], message: str, tmp_path: pathlib.Path
+):
   path = tmp_path / 'metrics.jsonl'
   text = '\n'.join(['{"step": 1}', *lines, '{"step": 4}', ''])
   path.write_bytes(text.encode(errors='surrogateescape'))
   with pytest.raises(UserError) as caught:
     read_records(path)
   assert str(caught.value).startswith(f'{path}, line 2: damaged (')
-  assert said in str(caught.value)
+  assert message in str(caught.value)
 
 
 @pytest.mark.parametrize('torn', ['{"step": 4, "lo', '{"step": 2', '\0\0\n'])
@@ -44,12 +46,10 @@ def test_a_torn_last_line_is_left_out(torn: str, tmp_path: pathlib.Path):
   ('measured', 'ended'),
   [
     ([], False),
-    ([3, 2, 1], False),
     ([1, 2], False),
     ([1, 2, 1], True),
     ([2, 3, 1, 2], False),
     # NaN is worse than any number, and spoils no later one.
-    ([10, math.nan, 9], False),
     ([10, math.nan, 9, 9.5], False),
     ([10, math.nan, math.nan], True),
     ([math.nan, 8, 9], False),
@@ -63,10 +63,3 @@ def test_two_without_a_better_one(measured: list[float], ended: bool):
   lines = [files.as_json(record) for record in [*records, {'step': 9, 'seconds': 1.0}]]
   again = Patience.of(map(json.loads, lines), 2)
   assert live.ended == again.ended == ended
-
-
-def test_no_patience_is_asked_for():
-  endless = Patience(0)
-  for _ in range(50):
-    endless.add(7.0)
-  assert not endless.ended

@@ -9,7 +9,6 @@ import threading
 import pytest
 
 from toy.jobs import called, done, make_jobs, wait_until
-from transformer_jax.machine.errors import UserError
 from transformer_jax.runs import slurm
 from transformer_jax.runs.jobs import run_jobs
 
@@ -24,18 +23,18 @@ def test_a_node(tmp_path: pathlib.Path):
   assert slurm.Node(jobs)() == {'a': 0, 'crash': 3, 'b': 0}
 
 
-def test_told_to_end(tmp_path: pathlib.Path):
-  """By SIGTERM, of which Slurm tells this process alone: what it started saves."""
+def test_a_node_stops_by_sigterm(tmp_path: pathlib.Path):
+  """Slurm signals this process alone, which has its jobs save."""
   (job,) = make_jobs(tmp_path, 'slow')
 
   def tell() -> None:
     wait_until((job.run.workdir / 'ready').exists)
     os.kill(os.getpid(), signal.SIGTERM)
 
-  told = threading.Thread(target=tell)
-  told.start()
+  thread = threading.Thread(target=tell)
+  thread.start()
   assert slurm.Node([job])() == {'slow': 75}
-  told.join()
+  thread.join()
   assert (job.run.workdir / 'saved').exists()
   assert slurm.Node([job])() == {'slow': 0}
 
@@ -47,7 +46,7 @@ def test_told_to_end(tmp_path: pathlib.Path):
   'ignore::pytest.PytestUnraisableExceptionWarning',
 )
 def test_submitit(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch):
-  """Its local executor: two in one submission, interrupted, and gone on with."""
+  """Its local executor runs two jobs in one submission, is interrupted, and resumes."""
   monkeypatch.chdir(ROOT)
   monkeypatch.setenv('SUBMITIT_PREEMPT_SIGNAL', '')  # to have it restored
   jobs = make_jobs(tmp_path, 'slow', 'crash', 'b')
@@ -68,7 +67,7 @@ def test_submitit(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch):
 
 @SUBMITIT
 def test_slurm(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch):
-  """Stand-ins for Slurm's commands: what is submitted."""
+  """Stand-ins for Slurm's commands show that jobs are submitted once."""
   monkeypatch.setenv('SUBMITIT_PREEMPT_SIGNAL', '')  # to have it restored
   scripts = {
     'srun': 'exit 0',
@@ -91,14 +90,3 @@ def test_slurm(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch):
     assert words in submitted
   run_jobs(jobs[:2], 1, lambda: False, lambda text: None)
   assert slurm.submit(jobs, executor, 2) == ['12: c']
-  (folder / 'srun').unlink()
-  monkeypatch.setenv('PATH', str(folder))
-  with pytest.raises(UserError, match='--submit=slurm: .*srun'):
-    slurm.make_executor('slurm', tmp_path / 's', parameters)
-
-
-@SUBMITIT
-def test_an_unknown_parameter(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch):
-  monkeypatch.setenv('SUBMITIT_PREEMPT_SIGNAL', '')  # to have it restored
-  with pytest.raises(UserError, match='--submit=local: .*gpu'):
-    slurm.make_executor('local', tmp_path, {'timeout_min': 9, 'gpu_per_node': 1})

@@ -1,4 +1,4 @@
-"""A sweep by its script, with a stand-in for the trainer, and its plan."""
+"""scripts.sweep and its plan, with a stand-in for the trainer."""
 
 import json
 import os
@@ -30,7 +30,7 @@ def in_the_checkout(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Command:
-  """scripts.sweep as a process, with a stand-in for the Python that it starts."""
+  """Runs scripts.sweep as a process that starts a stand-in for Python."""
 
   def __init__(self, folder: pathlib.Path, python: str | pathlib.Path):
     self._begin = (
@@ -62,32 +62,20 @@ class Command:
 
 
 def stand_in_config(folder: pathlib.Path, name: str) -> tuple[str, ...]:
-  """Options that run a config whose file's name says what the stand-in does."""
+  """Returns flags of a config whose file's name says what the stand-in does."""
   path = folder / f'{name}.py'
   path.write_text('from configs.quickstart import get_config\n')
   return f'--config={path}', '--', f'--config.train_steps={STEPS}'
 
 
-def tiny_runs(folder: pathlib.Path, **changes: int) -> tuple[list[str], list[str]]:
-  """Flags that sweep a tiny model on toy text in `folder`, and the trainer's flags."""
-  write_raw(folder / 'raw', {'train': 400, 'dev': 20, 'test': 20})
-  options = [
-    '--config=configs/quickstart.py:en-de',
-    f'--data_dir={folder / "data"}',
-    f'--raw_dir={folder / "raw"}',
-  ]
-  settings = SETTINGS | changes
-  return options, ['--', *(f'--config.{key}={x}' for key, x in settings.items())]
-
-
 def run_script(folder: pathlib.Path, *options: str) -> None:
-  """scripts.sweep in this process, without runs; SystemExit has what it refuses."""
+  """Calls scripts.sweep without runs; SystemExit has what it refuses."""
   with errors.in_one_line():
     script.main(['sweep', f'--workdir={folder / "runs"}', *options])
 
 
 def test_dry_run(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys):
-  """Commands on stdout, how it stands on stderr; nothing is written."""
+  """Prints commands to stdout and states to stderr; writes nothing."""
   monkeypatch.setattr(sys, 'executable', '/bin/python')
   run_script(
     tmp_path,
@@ -110,34 +98,22 @@ def test_dry_run(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys
 
 
 def planned(folder: pathlib.Path, configs: tuple[str, ...], *flags: str) -> list[Job]:
-  """The jobs of a plan whose results average five checkpoints."""
+  """Returns the jobs of a plan whose results average five checkpoints."""
   table = Flags('')
   plan = Plan(folder, configs, ('1',), 'dev', 5, DataFlags(table), flags, task_of)
   table.parse(['sweep'])
   return plan.jobs()
 
 
-def test_the_result_averages_what_there_is(tmp_path: pathlib.Path):
-  """A short run has fewer checkpoints than are asked for, and its result says so."""
+def test_a_short_run_averages_fewer_checkpoints(tmp_path: pathlib.Path):
+  """The name of its result has their number."""
   every = '--config.checkpoint_every_steps=100', '--config.train_steps=250'
   (job,) = planned(tmp_path, ('configs/quickstart.py:en-de',), *every)
   assert job.result.name.startswith('dev.step-250.average-3.')
 
 
-def test_a_plan_prepares_its_corpora(tmp_path: pathlib.Path):
-  raw = write_raw(tmp_path / 'raw', {'train': 400, 'dev': 20, 'test': 20})
-  table = Flags('')
-  flags = [f'--config.{key}={value}' for key, value in SETTINGS.items()]
-  rest = ('1', '2'), 'dev', 1, DataFlags(table), flags, task_of
-  plan = Plan(tmp_path / 'runs', ('configs/quickstart.py:en-de',), *rest)
-  data_dir = tmp_path / 'data'
-  table.parse(['sweep', f'--data_dir={data_dir}', f'--raw_dir={raw}'])
-  plan.prepare()
-  assert (data_dir / 'toy' / 'card.json').is_file()
-
-
 def test_two_configs_of_one_name(tmp_path: pathlib.Path):
-  """They would train in one folder, which the message names."""
+  """They would train in one folder."""
   (tmp_path / 'quickstart.py').write_text('from configs.quickstart import get_config\n')
   configs = 'configs/quickstart.py:en-de', f'{tmp_path}/quickstart.py:en-de'
   folder = r'quickstart\.en-de\.seed-1 would be the folder of 2 runs: .*or two configs'
@@ -145,24 +121,9 @@ def test_two_configs_of_one_name(tmp_path: pathlib.Path):
     planned(tmp_path, configs)
 
 
-@pytest.mark.slow
-def test_fine_tuning_is_gone_on_with(tmp_path: pathlib.Path):
-  """What the trainer made of --init_from is what is asked for the second time."""
-  flags, rest = tiny_runs(tmp_path, train_steps=1, checkpoint_every_steps=1)
-  options = [*flags, *rest]
-  first, tuned = (Command(tmp_path / name, sys.executable) for name in ('a', 'b'))
-  assert first(*options)[0] == 0
-  origin = first.workdir / 'quickstart.en-de.seed-1'
-  for _ in range(2):
-    code, _, err = tuned(*options, f'--init_from={origin}')
-    assert code == 0 and err.endswith('1 of 1 runs are done\n'), err
-  stored = (tuned.workdir / 'quickstart.en-de.seed-1/config.json').read_text()
-  assert json.loads(stored)['init_from']['run'] == str(origin)
-
-
 @pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGINT])
 def test_signalled(tmp_path: pathlib.Path, number: int):
-  """The trainer saves, all end with 75, and the same command goes on."""
+  """The trainer saves, all end with 75, and the same command resumes."""
   command = Command(tmp_path, write_stand_in(tmp_path))
   options = stand_in_config(tmp_path, 'slow')
   process = command.start(*options, session=True)
@@ -214,7 +175,7 @@ def test_refused(options: list[str], message: str, tmp_path: pathlib.Path):
 
 
 def test_a_folder_of_another_config_is_refused(tmp_path: pathlib.Path, capsys):
-  """Though it is finished: its result is not of what is asked for."""
+  """A finished run is refused too: its result belongs to another config."""
   config = table3.get_config('base,mini').unlock()
   config.model.P_drop = 0.3
   folder = tmp_path / 'runs' / 'table3.base.mini.seed-1'
@@ -232,7 +193,11 @@ def test_a_folder_of_another_config_is_refused(tmp_path: pathlib.Path, capsys):
 @pytest.mark.slow
 def test_the_whole_way(tmp_path: pathlib.Path):
   """Two seeds of a tiny model are trained and scored; a third follows alone."""
-  options, rest = tiny_runs(tmp_path, train_steps=30, checkpoint_every_steps=10)
+  raw = write_raw(tmp_path / 'raw', {'train': 400, 'dev': 20, 'test': 20})
+  options = f'--data_dir={tmp_path / "data"}', f'--raw_dir={raw}'
+  options += ('--config=configs/quickstart.py:en-de',)
+  settings = SETTINGS | {'train_steps': 30, 'checkpoint_every_steps': 10}
+  rest = ['--', *(f'--config.{key}={value}' for key, value in settings.items())]
   command = Command(tmp_path, sys.executable)
   code, _, err = command('--seeds=1,2', *options, *rest)
   assert code == 0 and err.endswith('2 of 2 runs are done\n'), err
@@ -243,7 +208,7 @@ def test_the_whole_way(tmp_path: pathlib.Path):
     json.loads((command.workdir / f'quickstart.en-de.seed-{n}/result.json').read_text())
     for n in (1, 2, 3)
   ]
-  assert [found['config']['seed'] for found in results] == [1, 2, 3]
-  assert len({found['corpus'] for found in results}) == 1
-  assert len({found['dev_perplexity'] for found in results}) == 3
-  assert all(found['averaged'] == [30] for found in results)
+  assert [one['config']['seed'] for one in results] == [1, 2, 3]
+  assert len({one['corpus'] for one in results}) == 1
+  assert len({one['dev_perplexity'] for one in results}) == 3
+  assert all(one['averaged'] == [30] for one in results)

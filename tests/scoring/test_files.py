@@ -1,10 +1,13 @@
-"""Files of translations made anywhere are scored and compared."""
+"""Files of translations of any program are scored; two systems are compared."""
 
 import pathlib
 import random
 import re
 
+import numpy as np
 import pytest
+from sacrebleu.metrics import BLEU
+from sacrebleu.significance import PairedTest
 
 from transformer_jax.machine.errors import UserError
 from transformer_jax.scoring import bleu
@@ -17,14 +20,15 @@ def sentences(count: int) -> list[str]:
   return [' '.join(rng.choices(WORDS, k=rng.randint(4, 12))) for _ in range(count)]
 
 
-def spoilt(lines: list[str], share: float) -> list[str]:
-  """Each word left out with the probability `share`."""
-  rng = random.Random(1)
-  return [' '.join(w for w in line.split() if rng.random() > share) for line in lines]
+def spoilt(lines: list[str], rate: float, seed: int = 1) -> list[str]:
+  """Leaves each word out with the probability `rate`."""
+  rng = random.Random(seed)
+  return [' '.join(w for w in line.split() if rng.random() > rate) for line in lines]
 
 
 REFERENCES = sentences(60)
 WORSE, BETTER = spoilt(REFERENCES, 0.4), spoilt(REFERENCES, 0.1)
+ALIKE = spoilt(REFERENCES, 0.1, seed=2)
 
 
 def write(path: pathlib.Path, lines: list[str], end: str = '\n') -> pathlib.Path:
@@ -34,7 +38,7 @@ def write(path: pathlib.Path, lines: list[str], end: str = '\n') -> pathlib.Path
 
 @pytest.fixture
 def files(tmp_path: pathlib.Path) -> list[pathlib.Path]:
-  """Hypotheses, references, and hypotheses of another system."""
+  """Writes hypotheses, references, and hypotheses of another system."""
   texts = {'hypotheses': BETTER, 'references': REFERENCES, 'worse': WORSE}
   return [write(tmp_path / name, lines) for name, lines in texts.items()]
 
@@ -44,7 +48,7 @@ def numbers(text: str) -> list[float]:
 
 
 def test_three_scores_with_their_signatures(files: list[pathlib.Path]):
-  """Line ends do not matter, nor the last one, nor a byte order mark."""
+  """Line ends and a byte order mark do not matter."""
   lines = [*bleu.score_files(*files[:2], None, 'de', False, False)]
   metrics = bleu.both('de', False, False)
   metrics.append(bleu.paper_bleu('de', False, False, replace_both=True))
@@ -58,7 +62,7 @@ def test_three_scores_with_their_signatures(files: list[pathlib.Path]):
 
 
 def test_tokens_are_not_tokenised_again(files: list[pathlib.Path]):
-  """And what is ignored or lower-cased already is said."""
+  """The last line names ignored case, and text that is in lower case already."""
   lines = [*bleu.score_files(*files[:2], None, 'de', True, True)]
   for n, metric in enumerate(bleu.both('de', True, True)):
     score = metric.percent(BETTER, REFERENCES)
@@ -79,7 +83,7 @@ def test_tokens_are_not_tokenised_again(files: list[pathlib.Path]):
     ('de', ''),
   ],
 )
-def test_what_the_paper_s_tokeniser_lacks_is_said(
+def test_warning_of_rules_that_the_tokeniser_lacks(
   language: str, message: str, files: list[pathlib.Path], capsys
 ):
   assert [*bleu.score_files(*files[:2], None, language, False, False)]
@@ -98,12 +102,11 @@ def test_one_file_against_another(files: list[pathlib.Path]):
     assert f'p = {paired.p:.4f}' in line and paired.p < 0.01
   assert alone == [*bleu.score_files(*files[:2], None, 'de', False, False)]
   files[2] = files[0]
-  said = '\n'.join(bleu.score_files(*files, 'de', False, False))
-  assert said.count(': +0.00, p = 1.0000') == 2
+  printed = '\n'.join(bleu.score_files(*files, 'de', False, False))
+  assert printed.count(': +0.00, p = 1.0000') == 2
 
 
 def test_what_cannot_be_scored(files: list[pathlib.Path], tmp_path: pathlib.Path):
-  """Whichever of the files it is; nothing is scored before."""
   for n, lines, message in (
     (0, BETTER[1:], 'hypotheses has 59 lines, .*references has 60'),
     (2, WORSE[1:], 'worse has 59 lines, .*references has 60'),
@@ -119,3 +122,52 @@ def test_what_cannot_be_scored(files: list[pathlib.Path], tmp_path: pathlib.Path
     next(bleu.score_files(*files, 'de', False, False))
   with pytest.raises(UserError, match='none: .*No such file'):
     next(bleu.score_files(tmp_path / 'none', *files[1:], 'de', False, False))
+
+
+# Two systems
+
+
+@pytest.mark.parametrize('lowercase', [False, True])
+def test_a_comparison_has_the_scores_and_intervals_of_each_system(lowercase: bool):
+  for metric in bleu.both('de', False, lowercase):
+    paired = metric.compare(BETTER, WORSE, REFERENCES)
+    ours, theirs = (metric.score(lines, REFERENCES) for lines in (BETTER, WORSE))
+    assert paired.score == pytest.approx(ours.score, abs=1e-9)
+    assert paired.baseline == pytest.approx(theirs.score, abs=1e-9)
+    assert paired.interval == pytest.approx(ours.interval, abs=1e-3)
+    assert paired.baseline_interval == pytest.approx(theirs.interval, abs=1e-3)
+    assert paired.signature == metric.signature.replace(
+      'nrefs:1', 'nrefs:1|bs:1000|seed:12345'
+    )
+
+
+def test_p():
+  for metric in bleu.both('de', False, False):
+    p = lambda a, b, metric=metric: metric.compare(a, b, REFERENCES).p
+    assert p(BETTER, WORSE) == p(WORSE, BETTER) < 0.01
+    assert p(BETTER, BETTER) == 1.0  # sacreBLEU itself says 0.001 here
+    assert p(BETTER, ALIKE) > 0.05
+  named = [('alike', ALIKE), ('better', BETTER)]
+  own = PairedTest(named, {'BLEU': BLEU()}, [REFERENCES], test_type='bs')()
+  result = bleu.sacrebleu('de', False, False).compare(BETTER, ALIKE, REFERENCES)
+  assert result.p == min(1.0, 2 * own[1]['BLEU'][1].p_value)
+  assert result.signature == str(own[0]['BLEU'])
+
+
+@pytest.mark.slow
+def test_p_where_nothing_differs():
+  """Of two systems with equal chances of errors, one in twenty has p < 0.05."""
+  rng = np.random.default_rng(7)
+  words = np.array([f'w{i}' for i in range(200)])
+
+  def replaced(lines: list[np.ndarray]) -> list[str]:
+    random_words = lambda line: words[rng.integers(200, size=len(line))]
+    bad = lambda line: rng.random(len(line)) < 0.25
+    return [' '.join(np.where(bad(line), random_words(line), line)) for line in lines]
+
+  metric, below = bleu.paper_bleu('de', True, False), 0
+  for _ in range(400):
+    lines = [words[rng.integers(200, size=rng.integers(6, 14))] for _ in range(50)]
+    texts = replaced(lines), replaced(lines), [' '.join(line) for line in lines]
+    below += metric.compare(*texts).p < 0.05
+  assert 0.03 < below / 400 < 0.09  # sacreBLEU's own p: 0.12

@@ -9,12 +9,12 @@ from transformer_jax.scoring import significance
 
 def test_spread_is_scipys():
   values = [25.1, 25.6, 24.9, 25.8]
-  found = significance.spread(values)
+  result = significance.spread(values)
   low, high = scipy.stats.t.interval(0.95, 3, np.mean(values), scipy.stats.sem(values))
-  assert found.mean == pytest.approx(np.mean(values))
-  assert found.deviation == pytest.approx(np.std(values, ddof=1))
-  assert found.mean - found.margin == pytest.approx(low)
-  assert found.mean + found.margin == pytest.approx(high)
+  assert result.mean == pytest.approx(np.mean(values))
+  assert result.deviation == pytest.approx(np.std(values, ddof=1))
+  assert result.mean - result.margin == pytest.approx(low)
+  assert result.mean + result.margin == pytest.approx(high)
 
 
 def test_one_seed_has_no_spread():
@@ -23,16 +23,16 @@ def test_one_seed_has_no_spread():
 
 
 def test_seeds_that_are_all_equal_tell_of_no_noise():
-  """As where all score 0.00: else any difference would be beyond it."""
+  """Else any difference would be beyond it."""
   assert significance.noise([[0.0, 0.0], [0.4]]) is None
   assert significance.noise([[0.1, 0.1, 0.1]]) is None, 'however it is rounded'
 
 
 def test_noise_pools_what_varies_within_groups():
   groups = [[1.0, 2.0, 3.0], [10.0, 14.0], [99.0]]
-  found = significance.noise(groups)
-  assert found.freedom == 3
-  assert found.deviation == pytest.approx(((2 + 8) / 3) ** 0.5)
+  result = significance.noise(groups)
+  assert result.freedom == 3
+  assert result.deviation == pytest.approx(((2 + 8) / 3) ** 0.5)
 
 
 def test_margin_holds_95_percent_of_the_differences():
