@@ -213,6 +213,7 @@ def measure_decoding(
   return decoding.measure(config, decoding.NUMBERS, texts, others, **options)
 
 
+@pytest.mark.slow
 def test_decoding_counts_sentences_and_tokens():
   texts = ['4 5 6', '7 8', '9 10 11 12']
   result = measure_decoding(tiny(), texts, rounds=3, them=Reverser())

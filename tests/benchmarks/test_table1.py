@@ -298,13 +298,6 @@ def test_counts(measured: dict):
   assert all(one == two for one, two in sequential.values())
 
 
-def test_memory():
-  """Full attention needs n x n numbers, restricted attention far fewer."""
-  full = measuring.measure('Self-Attention', 256, 4, 0).temporary_bytes
-  assert full >= 4 * 256**2
-  assert measuring.measure(RESTRICTED, 256, 4, 9).temporary_bytes < full / 4
-
-
 def test_report(measured: dict):
   blocks = table.blocks(measured)
   lines = page.markdown(blocks, 'x').splitlines()

@@ -264,7 +264,7 @@ def test_perplexity(tmp_path: pathlib.Path):
   """Equals one pair at a time, cut to the table; PAD counts nowhere, EOS does."""
   pairs, *both = sides(tmp_path)
   graph, params = model('learned')
-  perplexity = Perplexity(tiny_config('learned', decode_tokens=64), graph, *both)
+  perplexity = Perplexity(tiny_config('learned', decode_tokens=256), graph, *both)
   measured = perplexity(replicate(params))
   cut = sum(max(map(len, pair)) >= TABLE for pair in pairs)
   assert perplexity.cut_pairs == cut > 0

@@ -12,7 +12,8 @@ from transformer_jax.machine.signals import EXIT_CODE, REPEATED, SIGNALS
 
 ROOT = pathlib.Path(__file__).parents[2]
 START = """
-import sys, time
+import signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs ignore it
 from transformer_jax.machine import cli
 from transformer_jax.machine.signals import Interruption
 told = Interruption()

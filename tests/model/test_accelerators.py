@@ -83,13 +83,6 @@ def test_all_products_are_of_bfloat16(function: Any):
   assert {x.dtype.name for pair in found for x in pair} == {'bfloat16'}
 
 
-def test_slices_at_once_share_their_products():
-  """Their products are one, though each slice has its own dropout."""
-  keys = jax.random.split(jax.random.key(1), 3)
-  three = operands(jax.grad(lambda *given: objective(*given, keys)), 'dot_general')
-  assert three == operands(gradient, 'dot_general')
-
-
 def test_all_sums_are_in_float32():
   """A bias's gradient is summed over all rows, for which bfloat16 is too short."""
   found = operands(gradient, 'reduce_sum')

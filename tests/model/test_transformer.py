@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import jaxtyping
 import numpy as np
 import pytest
 from flax import nnx
@@ -222,13 +221,6 @@ def test_mutants_fail_the_comparison(mutant: str, monkeypatch: pytest.MonkeyPatc
     assert_equals_reference(logits, params, lambda row: Other())
 
 
-def test_shapes_and_dtypes_are_checked_in_tests():
-  """By the hook of conftest.py: a mask has to be of booleans."""
-  q, k, mask = jnp.ones((1, 2, 3, 4)), jnp.ones((1, 3, 4, 2)), jnp.ones((1, 2, 2), int)
-  with pytest.raises(jaxtyping.TypeCheckError):
-    attention_module.attention_weights(q, k, mask)
-
-
 # The weights of attention
 
 
@@ -347,18 +339,6 @@ def test_weights_are_dropped_by_bits_of_their_own():
   assert abs(both - 0.25**2) < 0.005
 
 
-def test_each_slice_is_dropped_as_if_it_were_alone():
-  """In a layer, and among attention's weights."""
-  keys = jax.random.split(jax.random.key(3), 2)
-  of = lambda key: dropout_of(0.3, key, 1 + 2 * 3, 0.4).of_layers(3, 2)[1]
-  x = jnp.ones((2, 3, 5, 7))  # an odd number of elements in a slice
-  for drop in lambda own, x: own(x, 1), lambda own, x: own.of_attention(1)(x):
-    alone = [drop(of(key), rows) for key, rows in zip(keys, x, strict=True)]
-    together = drop(of(keys), jnp.ones((6, 5, 7)))
-    np.testing.assert_array_equal(together, jnp.concatenate(alone))
-    assert not jnp.array_equal(*alone)
-
-
 # What may be seen
 
 
@@ -388,28 +368,6 @@ def test_causality_and_padding_by_gradient():
         assert reaches[t, target[0, j]] == 0, (t, j)
   assert (reaches[:, [BOS, 3, 4, 5]] > 1e-4).all()
   assert (reaches[:, PAD] == 0).all()
-
-
-def test_more_padding_changes_nothing():
-  """Not even rows of nothing but padding."""
-  graph, shapes = graph_of()
-  params = random_params(shapes)
-  source, target = sentences()
-  pad = lambda ids, rows, columns: np.pad(ids, ((0, rows), (0, columns)))
-  narrow = logits_of(graph)(params, source, target)
-  wide = logits_of(graph)(params, pad(source, 2, 4), pad(target, 2, 3))
-  assert np.isfinite(wide).all()
-  for row, _, target in pairs():
-    T = len(target)
-    np.testing.assert_allclose(wide[row, :T], narrow[row, :T], rtol=1e-5, atol=1e-5)
-
-
-def test_empty_rows_give_finite_gradients():
-  graph, shapes = graph_of(N=1)
-  empty = np.full((2, 3), PAD, np.int32)
-  total = lambda p: (nnx.merge(graph, p)(empty, empty).logits ** 2).sum()
-  value, gradient = jax.jit(jax.value_and_grad(total))(random_params(shapes))
-  assert all(np.isfinite(x).all() for x in [value, *jax.tree.leaves(gradient)])
 
 
 # 3.5 Positional encoding

@@ -105,15 +105,6 @@ def test_records_are_in_metrics_and_events(tmp_path: pathlib.Path, capsys):
   assert scalars(of_bleu) == {'step': 1} | bleu
 
 
-def test_other_hosts_are_silent(tmp_path: pathlib.Path, capsys):
-  with Log(Run(tmp_path / 'none'), 0, 9, enabled=False) as log:
-    log.begin()
-    log.advance(record(1))
-    log.write({'step': 1, 'dev_perplexity': 2.0})
-    log.say('a word')
-  assert capsys.readouterr() == ('', '') and not [*tmp_path.iterdir()]
-
-
 def events(run: Run) -> list[Event]:
   """Returns the events of all files, in the order of their names."""
   found = []

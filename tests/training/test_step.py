@@ -122,6 +122,7 @@ def test_an_update_without_a_finite_gradient_is_skipped(
   assert max(jax.tree.leaves(moved)) > 1e-4
 
 
+@pytest.mark.devices  # which share the program of one device
 def test_dropout_depends_on_slice_step_and_seed():
   """The loss of the same two sentences changes with each of the three alone."""
   steps = steps_on(1)
