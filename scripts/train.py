@@ -36,6 +36,7 @@ DETERMINISTIC = flags.DEFINE_bool(
   'The same bits in every run on a GPU too, and slower.',
   FLAGS.values,
 )
+PROFILE = FLAGS.path('profile', None, 'A folder for a trace of five steps.')
 ADDRESS = flags.DEFINE_string(
   'coordinator_address',
   None,
@@ -85,7 +86,7 @@ def main(argv: list[str]) -> None:
       options = config, task, *DATA.folders(), WORKDIR.value if goes_on else None
       corpus = hosts.first_host_first(lambda: prepare.prepare_corpus(*options))
       bleu = DevBleu(config, task, corpus) if config.best_by == 'bleu' else None
-      train(config, WORKDIR.value, corpus, interruption, bleu)
+      train(config, WORKDIR.value, corpus, interruption, bleu, PROFILE.value)
 
 
 if __name__ == '__main__':

@@ -23,6 +23,7 @@ from transformer_jax.runs.metrics import best_step
 from transformer_jax.runs.run import Run, chosen_steps
 from transformer_jax.training import checkpoint, loop
 from transformer_jax.training.metrics import Log
+from transformer_jax.training.profile import Profile
 from transformer_jax.training.step import Sums, TrainState
 
 EVERY = 4
@@ -105,7 +106,8 @@ def looped(
   config.update({'log_every_steps': 2} | changes)
   state = TrainState(np.int32(start), {'w': np.float32(start)}, ())
   with Log(run, start, trainer.last) as log:
-    one = loop.Loop(trainer, config, run.records(), log, kept, told)
+    profile = Profile(None, log.say)
+    one = loop.Loop(trainer, config, run.records(), log, kept, told, profile)
     try:
       one.run(state, start, dev, unmeasured)
     except (SystemExit, loop.Diverged) as end:

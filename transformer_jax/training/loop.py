@@ -21,6 +21,7 @@ from transformer_jax.runs.run import Run
 from transformer_jax.training import checkpoint
 from transformer_jax.training.metrics import Divergence, Log, Meter, Values
 from transformer_jax.training.perplexity import Perplexity
+from transformer_jax.training.profile import Profile
 from transformer_jax.training.step import Sums, TrainState
 from transformer_jax.training.trainer import Trainer
 
@@ -47,11 +48,13 @@ def train(
   corpus: pathlib.Path,
   interruption: Interruption | None = None,
   bleu: Callable[[Tree], float] | None = None,
+  profile: pathlib.Path | None = None,
 ) -> None:
   """Trains to config.train_steps, going on from the newest checkpoint in `workdir`.
 
   The first host alone reads and writes `workdir`. `bleu` measures it on dev, by
-  parameters on this host's devices, for configs that ask for it.
+  parameters on this host's devices, for configs that ask for it. `profile` is a folder
+  for a trace of a few updates of the first host.
 
   Raises:
     SystemExit: a signal came; all is saved.
@@ -96,13 +99,15 @@ def train(
       shapes = trainer.batches.shapes_from(start)
       log.say(f'compiling the step for {len(shapes)} shapes of batches')
       programs = stack.enter_context(trainer.compile(state, shapes, log.say))
-      if hosts.count() == 1:
+      if hosts.count() == 1 and not profile:
         programs.wait(shapes[0])
-      else:  # the others would not wait long in a step for a host that comes late
+      else:  # the others would not wait long in a step for a host that comes late,
+        # and a trace is of updates alone
         programs.wait_for_all()
         hosts.wait_for_all('compiled')
       log.begin()
-    loop = Loop(trainer, config, records, log, writer, interruption)
+    trace = stack.enter_context(Profile(profile if first else None, log.say))
+    loop = Loop(trainer, config, records, log, writer, interruption, trace)
     loop.run(state, start, Dev(dev, bleu), unmeasured)
 
 
@@ -166,6 +171,7 @@ class Loop:
     log: Log,
     writer: checkpoint.Writer | None,
     interruption: Interruption,
+    profile: Profile,
   ):
     """Continues a run.
 
@@ -175,6 +181,7 @@ class Loop:
     """
     self._trainer, self._config = trainer, config
     self._log, self._writer, self._interruption = log, writer, interruption
+    self._profile = profile
     self._alone = hosts.count() == 1
     self._patience = Patience.of(records, config.patience)
     self._made_by = {'device': platform.describe_device()}
@@ -251,7 +258,8 @@ class Loop:
       if self._leaves_alone():
         break
       due = time.monotonic() - self._saved > 60 * SAFETY_MINUTES
-      state, sums = self._trainer.step(state, batch, requested, due)
+      with self._profile.step(step + 1, previous):
+        state, sums = self._trainer.step(state, batch, requested, due)
       if previous is not None:
         stop, save = self._account(step, previous)
       previous = sums

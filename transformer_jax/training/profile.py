@@ -1,0 +1,59 @@
+"""A trace of a few updates by jax.profiler, which xprof shows."""
+
+import contextlib
+import pathlib
+from collections.abc import Callable, Iterator
+
+import jax
+
+from transformer_jax.training.step import Sums
+
+STEPS = 5  # updates in a trace; the first update of a process is left out
+
+
+class Profile:
+  """Traces updates 2 to 6 of this process, if it has a folder to write to.
+
+  As a context, it writes the trace at its end if there were fewer updates.
+  """
+
+  def __init__(self, folder: pathlib.Path | None, say: Callable[[str], None]):
+    """`say` prints a line on what was written."""
+    self._folder, self._say = folder, say
+    self._count = 0  # of updates
+    self._first: int | None = None  # step in the trace, while it is running
+    if folder:
+      folder.mkdir(parents=True, exist_ok=True)
+
+  def __enter__(self) -> 'Profile':
+    return self
+
+  def __exit__(self, *_: object) -> None:
+    if self._first is not None:
+      jax.profiler.stop_trace()
+
+  @contextlib.contextmanager
+  def step(self, step: int, previous: Sums | None) -> Iterator[None]:
+    """Traces what starts update number `step`, from 1, if it is one of those to trace.
+
+    Args:
+      previous: what the update before returned, if nobody has waited for it yet.
+    """
+    if self._folder is None:
+      yield
+      return
+    if self._count == 1:
+      jax.block_until_ready(previous)
+      jax.profiler.start_trace(self._folder)
+      self._first = step
+    if self._count == 1 + STEPS:
+      jax.block_until_ready(previous)
+      jax.profiler.stop_trace()
+      self._say(
+        f'steps {self._first} to {step - 1} are traced in {self._folder}: '
+        f'xprof --port 6006 {self._folder}'
+      )
+      self._first = None
+    self._count += 1
+    with jax.profiler.StepTraceAnnotation('train', step_num=step):
+      yield
