@@ -13,7 +13,7 @@ PAIRS = ('en-de', 'en-fr', 'de-en', 'fr-en')  # source-target
 
 
 def get_config(pair: str = 'en-de') -> ml_collections.ConfigDict:
-  """The config that has every key there is. `pair` is one of PAIRS."""
+  """Returns the config of the base model, with every key. `pair` is one of PAIRS."""
   config = ml_collections.ConfigDict(
     {
       'task': 'translation',  # or 'parsing'
@@ -107,8 +107,8 @@ def _data(pair: str) -> dict:
     'reader': 'wmt14',
     'source_language': source,
     'target_language': target,
-    'raw_dir': '',  # the folder of the files, where --raw_dir is not given
-    # Names of files there without the language: train.en, train.de ... ('drawn:1000'
+    'raw_dir': '',  # the folder of the files, without --raw_dir
+    # Names of its files without the language: train.en, train.de ... ('drawn:1000'
     # draws so many pairs from train, for dev and test)
     'files': {
       'train': ('train',),
@@ -126,10 +126,10 @@ def _data(pair: str) -> dict:
     # its code had only max_length.
     'cleaning': {
       'off': False,  # True: none of these limits; what is no text is still dropped
-      'max_characters': 5000,  # a side
-      'max_ratio': 9.0,  # of the sides' words, as in Moses's cleaner
-      'drop_untranslated': True,  # sentences that are the same on both sides
-      'min_alphanumeric': 0.3,  # letters and digits in a side, as a fraction; no spaces
+      'max_characters': 5000,  # of either sentence
+      'max_ratio': 9.0,  # of the numbers of words, as in Moses's cleaner
+      'drop_untranslated': True,  # pairs of equal sentences
+      'min_alphanumeric': 0.3,  # fraction of letters and digits; spaces do not count
     },
     # At most so many are kept. They are drawn by a hash of their text, so that they are
     # the same in any order of the corpus
@@ -138,5 +138,5 @@ def _data(pair: str) -> dict:
     'vocabulary_pairs': 1_000_000,
     'character_coverage': 0.99995,  # rarer characters are spelt in bytes
     'byte_fallback': True,
-    'max_length': 256,  # tokens a side, with EOS; longer pairs are dropped
+    'max_length': 256,  # tokens of a sentence, with EOS; longer pairs are dropped
   }

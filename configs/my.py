@@ -32,20 +32,20 @@ ROOM = 400  # pieces beside one for each character: 256 bytes, and some of sever
 
 def get_config(arg: str = '') -> ml_collections.ConfigDict:
   """`arg` is SOURCE-TARGET,DIR."""
-  own = sources.own_files(arg)
+  text = sources.find_user_text(arg)
   config = base.get_config()
   config.row = None
-  config.data.name = own.name
-  config.data.reader, config.data.raw_dir = 'files', str(own.folder)
-  config.data.source_language, config.data.target_language = own.languages
-  config.data.files.update(own.files)
-  if own.pairs < FEW:
+  config.data.name = text.name
+  config.data.reader, config.data.raw_dir = 'files', str(text.folder)
+  config.data.source_language, config.data.target_language = text.languages
+  config.data.files.update(text.files)
+  if text.pairs < FEW:
     config.model.update(SMALL)
     for pairs, pieces in FEWER_PIECES.items():
-      if own.pairs < pairs:
+      if text.pairs < pairs:
         config.model.vocab_size = pieces
-    if own.pairs < 20_000:  # Chinese text may have more characters than pieces then
-      needed = ROOM + own.count_characters()
+    if text.pairs < 20_000:  # Chinese text may have more characters than pieces then
+      needed = ROOM + text.count_characters()
       config.model.vocab_size = max(config.model.vocab_size, needed)
     config.tokens_per_batch = 8000
     config.train_steps = 12_000

@@ -1,4 +1,4 @@
-"""Trains a config: prepares the corpus if it is missing, resumes what is there.
+"""Trains a config: prepares the corpus if it is missing, resumes a run that exists.
 
   python -m scripts.train --config=configs/quickstart.py --workdir=runs/quickstart
   python -m scripts.train --workdir=runs/quickstart
@@ -8,7 +8,7 @@ The second resumes a run by its own config; the third starts from another run's 
 (docs/own_data.md).
 
 SIGTERM, SIGINT and SIGUSR1 (`sbatch --signal=USR1@120`) save and end it with exit code
-75: the same command goes on from there. docs/devices.md: several devices and hosts.
+75; the same command resumes it. docs/devices.md: several devices and hosts.
 """
 
 import sys

@@ -41,7 +41,7 @@ TRANSLATION = Task(
   },
   target=sources.target,
   learners=vocabulary.learners,
-  source=lambda words: lambda line: line,
+  source=lambda _: lambda line: line,
   # A model can produce a line's end: spelt in bytes, or as its corpus taught it.
   finish=lambda line, output: (' '.join(output.splitlines()), {}),
   scorer=Scorer(

@@ -11,7 +11,7 @@ from transformer_jax.data.cleaning import (
   check_code,
   check_languages,
   fault,
-  looks_like,
+  guess_language,
 )
 from transformer_jax.data.corpus import Cleaning
 from transformer_jax.machine.errors import UserError
@@ -185,7 +185,7 @@ def test_other_text_is_not_refused():
   numbers = [[line.decode() for line in side] for side in toy.corpus.number_lines(200)]
   polish = ['Ala ma kota a kot ma Alę'], ['El gato de Ana es muy grande']
   for sides in (numbers, polish, (['1 2 3'], ['4 5 6']), ([''], [''])):
-    assert [looks_like(side) for side in sides] == [None, None]
+    assert [guess_language(side) for side in sides] == [None, None]
     for pair in itertools.permutations(('en', 'de', 'fr', 'pl', 'es'), 2):
       check_languages(list(zip(*sides, strict=True)), pair, 'FILE')
   check_languages([], ('en', 'de'), 'FILE')

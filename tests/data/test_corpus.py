@@ -71,11 +71,9 @@ def test_a_name_that_the_user_gives(chosen: str):
   )
 
 
-@pytest.mark.parametrize(
-  'chosen', ['', '.', '..', '/', '../x', 'x/y', '/tmp/x', 'x.lock']
-)
+@pytest.mark.parametrize('chosen', ['', '.', '..', '/', '../x', 'x/y', '/tmp/x'])
 def test_names_that_are_no_folder(chosen: str):
-  """A name that would leave --data_dir, or be taken for a lock, is refused."""
+  """A name that would leave --data_dir is refused."""
   with pytest.raises(UserError, match='that is no name of a folder in --data_dir'):
     folder_of(chosen, pathlib.Path('data'))
 

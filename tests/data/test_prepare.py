@@ -75,7 +75,7 @@ def test_a_sample_of_training_pairs(raw: pathlib.Path):
   """Their text decides, so the order of the files does not matter."""
   few = prepare(raw, replace(CORPUS, name='few', train_pairs=50, vocab_size=40))
   assert few.splits['train'].kept == 50
-  assert few.splits['train'].dropped == {'not of the 50 drawn': 150}
+  assert few.splits['train'].dropped == {'beyond train_pairs=50': 150}
   some = decoded(raw.parent / 'data' / 'few', 'train.source')
   for language in ('en', 'de'):
     lines = (raw / f'train.{language}').read_text().splitlines()

@@ -155,13 +155,13 @@ OWN_MESSAGES = [
 @pytest.mark.parametrize(('argument', 'message'), OWN_MESSAGES)
 def test_own_files_that_are_refused(argument: str, message: str, folder: pathlib.Path):
   with pytest.raises(UserError, match=message):
-    sources.own_files(argument.format(folder))
+    sources.find_user_text(argument.format(folder))
 
 
 @pytest.mark.parametrize('name', sources.DEV_NAMES)
 def test_names_of_dev(name: str, folder: pathlib.Path):
   (folder / f'{name}.cs').write_text('x\n')
-  assert sources.own_files(f'cs-en,{folder}').files['dev'] == (name,)
+  assert sources.find_user_text(f'cs-en,{folder}').files['dev'] == (name,)
 
 
 # WMT14

@@ -8,7 +8,6 @@ import collections
 import functools
 import http.server
 import io
-import itertools
 import pathlib
 import random
 import resource
@@ -156,10 +155,9 @@ def test_prepared_as_tfrecord(host, tmp_path: pathlib.Path):
   info.write_text(info.read_text().replace('array_record', 'tfrecord'))
   source = tfds.source(('en', 'de'), data)
   assert source.files == (other,) and [*source.pairs()] == pairs
-  ends = [*itertools.accumulate(map(len, framed))]
-  for size in (len(whole) - 1, len(whole) // 2, ends[-2], ends[-2] + 5):
+  for size in (len(whole) - 1, len(whole) // 2):
     other.write_bytes(whole[:size])
-    with pytest.raises(UserError, match='tfrecord.*(truncated|pairs, but dataset_in)'):
+    with pytest.raises(UserError, match='tfrecord.*: missing or damaged'):
       [*tfds.source(('en', 'de'), data).pairs()]
 
 
@@ -174,15 +172,15 @@ def test_damage(host, tmp_path: pathlib.Path, monkeypatch):
 
   whole = shard.read_bytes()
   shard.write_bytes(whole[: len(whole) // 2])
-  refused('array_record.*: truncated or damaged')
+  refused('array_record.*: missing or damaged')
   shard.unlink()
-  refused('not there, its folder is half a copy')
+  refused('array_record.*: missing or damaged')
   shard.write_bytes(whole)
   (shard.parent / 'dataset_info.json').write_text('{')
-  refused('cannot be had from tfds')
+  refused('tfds cannot get WMT14')
   shutil.rmtree(shard.parent)
   monkeypatch.setitem(tfds.COUNTS, 'de-en', 7)
-  refused('training pairs, where WMT14 de-en has 7')
+  refused('does not have the 7 training pairs of WMT14 de-en')
 
 
 def test_other_languages():

@@ -250,14 +250,10 @@ def test_encoding_is_the_vocabulary_s_own(number_words, texts):
   assert (done.read, done.kept) == (100, len(kept))
 
 
-@pytest.mark.parametrize('cores', [1, 3])
-@pytest.mark.parametrize('block', [1, 7, 100, 5000])
-def test_neither_blocks_nor_threads_change_it(
-  block, cores, number_words, texts, monkeypatch
-):
+@pytest.mark.parametrize('block', [1, 7, 100])
+def test_blocks_do_not_change_it(block: int, number_words, texts, monkeypatch):
   expected = encode(number_words, texts)
   monkeypatch.setattr(vocabulary, '_BLOCK', block)
-  monkeypatch.setattr(vocabulary.environment, 'cores', lambda: [*range(cores)])
   assert encode(number_words, texts, 'again') == expected
   assert content(texts[0].parent, 'again') == content(texts[0].parent)
 

@@ -103,7 +103,7 @@ def edit(parent: pathlib.Path, **values: object) -> None:
     (lambda parent: shutil.rmtree(parent / 'checkpoints' / '10'), 'no finished check'),
     (
       lambda parent: edit(parent, task='parsing'),
-      'is a run of parsing, and the config of translation',
+      r'another task or model \(task\) than the config: give --config.task=parsing',
     ),
     (
       lambda parent: (parent / 'vocabulary.model').write_bytes(b'x'),
@@ -120,6 +120,6 @@ def test_what_is_no_run_to_start_from(spoil, message: str, texts, parent, tmp_pa
 def test_other_sizes_are_refused(texts, parent: pathlib.Path, tmp_path: pathlib.Path):
   """The message says what to give."""
   config = config_of(texts, **{'model.N': 3, 'model.d_ff': 64})
-  give = r'sizes .model\.N, model\.d_ff. than the config: give --config.model.N=2 --con'
+  give = r'model .model\.N, model\.d_ff. than the config: give --config.model.N=2 --con'
   with pytest.raises(UserError, match=give):
     start_from(config, parent, tmp_path / 'run')

@@ -60,7 +60,7 @@ _ENOUGH = 0.02
 
 
 def fault(pair: Pair, limits: Cleaning) -> str | None:
-  """Returns why training does without a pair, or None if the pair is good."""
+  """Returns the reason to drop a pair from training, or None if the pair is good."""
   source, target = pair
   if source is None or target is None:
     return _NOT_UTF8
@@ -68,7 +68,7 @@ def fault(pair: Pair, limits: Cleaning) -> str | None:
     return 'empty'
   if _CONTROL.search(source) or _CONTROL.search(target):
     return _CONTROLS
-  return None if limits.off else _beyond(limits, source, target)
+  return None if limits.off else _exceeded(limits, source, target)
 
 
 def describe_faults(faults: Mapping[str, int]) -> str:
@@ -77,8 +77,8 @@ def describe_faults(faults: Mapping[str, int]) -> str:
   return ', '.join(f'{count:,} {fault}' for fault, count in ordered)
 
 
-def _beyond(limits: Cleaning, source: str, target: str) -> str | None:
-  """Returns the limit that a pair is beyond, or None."""
+def _exceeded(limits: Cleaning, source: str, target: str) -> str | None:
+  """Returns the limit that a pair exceeds, or None."""
   if '\ufffd' in source or '\ufffd' in target:
     return _REPLACED  # a character was lost in an earlier conversion
   if max(len(source), len(target)) > limits.max_characters:
@@ -121,7 +121,7 @@ def _without_marks(line: str) -> str:
 
 
 def _is_sentence(line: str) -> bool:
-  """Tells a sentence from names, numbers and addresses, which need no translation.
+  """Tells whether a line is a sentence, and not names, numbers or an address.
 
   Over a third of a sentence's words are of letters, the first no capital: one third are
   in `Ludwig van Beethoven`. In a script without capitals, a sentence has more than
@@ -220,8 +220,8 @@ def is_unspaced(code: str) -> bool:
   return any(code in codes for codes, _ in UNSPACED)
 
 
-def looks_like(lines: Iterable[str]) -> str | None:
-  """Returns which of en, de and fr a text is in; None if it is in another language."""
+def guess_language(lines: Iterable[str]) -> str | None:
+  """Returns the language of a text: en, de or fr; None if it is another one."""
   counts, total = dict.fromkeys(_COMMON, 0), 0
   for line in lines:
     words = line.lower().split()
@@ -233,14 +233,14 @@ def looks_like(lines: Iterable[str]) -> str | None:
 
 
 def check_languages(
-  pairs: Sequence[tuple[str, str]], languages: tuple[str, str], what: str
+  pairs: Sequence[tuple[str, str]], languages: tuple[str, str], name: str
 ) -> None:
-  """Raises UserError if the languages of `pairs`, called `what`, look swapped."""
-  looks = tuple(map(looks_like, zip(*pairs, strict=True)))
-  if looks == languages[::-1]:
+  """Raises UserError if the languages of the text `name` look swapped."""
+  guesses = tuple(map(guess_language, zip(*pairs, strict=True)))
+  if guesses == languages[::-1]:
     raise UserError(
-      f'{what}: the source looks like {looks[0]} and the target like {looks[1]}, but '
-      f'the config has {languages[0]} -> {languages[1]}: are the two swapped?'
+      f'{name}: the source looks like {guesses[0]} and the target like {guesses[1]}, '
+      f'but the config has {languages[0]} -> {languages[1]}: are the two swapped?'
     )
 
 

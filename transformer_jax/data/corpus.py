@@ -3,7 +3,6 @@
 import hashlib
 import json
 import pathlib
-import re
 from collections.abc import Callable, Collection, Iterator
 from typing import Annotated, Literal, NamedTuple
 
@@ -15,7 +14,7 @@ from msgspec import Meta
 from transformer_jax.machine.cli import Flags
 from transformer_jax.machine.errors import UserError
 
-SIDES = ('source', 'target')
+SIDES = ('source', 'target')  # of a pair, in the names of files and on cards
 SPLITS = ('train', 'dev', 'test')
 
 # Source and target sentence; None for a side that is not UTF-8.
@@ -25,9 +24,6 @@ Pair = tuple[str | None, str | None]
 SACREBLEU = 'sacrebleu:'
 # sacreBLEU's names of the files that configs/base.py lists.
 WMT14 = {'newstest2013': 'sacrebleu:wmt13', 'newstest2014': 'sacrebleu:wmt14/full'}
-
-# Endings of the lock and the temporary folder of a preparation.
-LOCK, PARTIAL = '.lock', '.partial'
 
 # Settings of trees, with the values that other text has.
 TREE_SETTINGS = {'tags': True, 'numbers': False, 'whole_words': False}
@@ -132,9 +128,9 @@ class Corpus(Data):
 
 def set_name(stem: str) -> str:
   """Returns WMT's name of a test set, or the last part of another stem."""
-  of_wmt = {ours: name for name, ours in WMT14.items()}
-  if stem in of_wmt:
-    return of_wmt[stem]
+  for name, set_of_sacrebleu in WMT14.items():
+    if stem == set_of_sacrebleu:
+      return name
   return stem if stem.startswith(SACREBLEU) else stem.rpartition('/')[2]
 
 
@@ -144,12 +140,10 @@ def folder_of(name: str, data_dir: pathlib.Path) -> pathlib.Path:
   Raises:
     UserError: the name is no name of a folder in `data_dir`.
   """
-  is_name = name not in ('', '.', '..') and not re.search(r'[/\\]', name)
-  if not is_name or not name.isprintable() or name.endswith((LOCK, PARTIAL)):
+  if name in ('', '..') or pathlib.Path(name).name != name:
     raise UserError(
-      f'data.name={name!a}: that is no name of a folder in --data_dir; give one '
-      f'without / that does not end in {LOCK} or {PARTIAL} (--config.data.name), '
-      'and the folder around it as --data_dir'
+      f'data.name={name!r}: that is no name of a folder in --data_dir '
+      '(--config.data.name)'
     )
   return data_dir / name
 
@@ -166,8 +160,8 @@ def rename_if_changed(
     plain: the same config without overrides.
     overridden: the overridden keys; `data.name` among them is left as it is.
   """
-  ours, theirs = (Corpus.of(one).as_json() for one in (config, plain))
-  changed = {key: value for key, value in ours.items() if value != theirs[key]}
+  settings, before = (Corpus.of(one).as_json() for one in (config, plain))
+  changed = {key: value for key, value in settings.items() if value != before[key]}
   if changed and 'data.name' not in overridden:
     text = json.dumps(changed, sort_keys=True)
     config.data.name += f'.{hashlib.sha256(text.encode()).hexdigest()[:8]}'

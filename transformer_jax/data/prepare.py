@@ -10,7 +10,7 @@ import itertools
 import pathlib
 import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import ml_collections
 import numpy as np
@@ -27,12 +27,9 @@ from transformer_jax.data.card import (
   write_card,
 )
 from transformer_jax.data.corpus import (
-  LOCK,
-  PARTIAL,
   SIDES,
   SPLITS,
   Corpus,
-  Source,
   Splits,
   folder_of,
 )
@@ -75,6 +72,8 @@ def prepare_corpus(
   if raw_dir is None and corpus.raw_dir:
     raw_dir = pathlib.Path(corpus.raw_dir).expanduser()
     to_use = 'give --config.data.raw_dir='
+    if is_prepared and not raw_dir.is_dir():  # a corpus may outlive its raw text
+      raw_dir = None
   if not is_prepared:
     parent = pathlib.Path(config.init_from.run)
     if run is not None:
@@ -90,7 +89,7 @@ def prepare_corpus(
     )
   check_settings(folder, corpus)
   card = read_card(folder)
-  if is_prepared and run is None and raw_dir is not None and raw_dir.is_dir():
+  if is_prepared and run is None and raw_dir is not None:
     changed = _changed_files(card, task.splits(corpus, raw_dir, tfds_data_dir))
     if changed:
       raise UserError(
@@ -127,8 +126,9 @@ def write_corpus(
     UserError: the text is bad.
   """
   final = folder_of(corpus.name, data_dir)
-  partial, lock = (final.with_name(final.name + end) for end in (PARTIAL, LOCK))
+  partial = final.with_name(f'{final.name}.partial')
   data_dir.mkdir(parents=True, exist_ok=True)
+  lock = final.with_name(f'{final.name}.lock')
   with files.in_turn(lock, f'prepares {corpus.name}'):
     if final.exists():  # another process has prepared it meanwhile
       return
@@ -136,7 +136,7 @@ def write_corpus(
     shutil.rmtree(partial, ignore_errors=True)  # of a preparation that was killed
     partial.mkdir()
     try:
-      _fill(partial, corpus, task, splits, parent)
+      Preparation(corpus, task, splits, partial, parent).write()
       for path in partial.iterdir():
         files.sync(path)
       partial.rename(final)
@@ -151,238 +151,219 @@ def _paths(splits: Splits) -> list[pathlib.Path]:
   )
 
 
-def _fill(
-  folder: pathlib.Path,
-  corpus: Corpus,
-  task: Task,
-  splits: Splits,
-  parent: pathlib.Path | None,
-) -> None:
-  """Writes all files of a corpus into an empty folder."""
-  target = task.target(corpus)
-  # Dev and test come first, to show their errors before the long work.
-  held_out = {
-    split: _read_held_out(corpus, split, splits[split]) for split in SPLITS[1:]
-  }
-  texts = [folder / f'text.{side}' for side in SIDES]
-  train, is_text = _clean_training(corpus, splits['train'], texts, target)
-  if corpus.run_vocabulary:
-    shared, own = _copy_vocabularies(corpus, parent, folder)
-  else:
-    shared, own = _learn_vocabularies(corpus, task, texts, is_text, folder)
-  vocabularies = vocabulary.read(folder, own is not None)
-  as_text = task.source(vocabularies.source), target
-  cards = {'train': train}
-  for split, pairs in held_out.items():
-    in_train = _count_in_train(texts[0], [source for source, _ in pairs])
+class Preparation:
+  """Writes the files of one corpus into an empty folder.
+
+  Args:
+    splits: the sources of each split, whose text is read once.
+    folder: gets the files of the corpus and, for a while, the clean training text.
+    parent: the run that has the vocabulary, if corpus.run_vocabulary names one.
+  """
+
+  def __init__(
+    self,
+    corpus: Corpus,
+    task: Task,
+    splits: Splits,
+    folder: pathlib.Path,
+    parent: pathlib.Path | None,
+  ):
+    self._corpus, self._task, self._splits = corpus, task, splits
+    self._folder, self._parent = folder, parent
+    self._texts = [folder / f'text.{side}' for side in SIDES]
+    self._target = task.target(corpus)
+
+  def write(self) -> None:
+    """Writes all files, the card last."""
+    # Dev and test come first, to show their errors before the long work.
+    held_out = {split: self._read_held_out(split) for split in SPLITS[1:]}
+    train, is_text = self._clean_training()
+    if self._corpus.run_vocabulary:
+      shared, target = self._copy_vocabularies()
+    else:
+      shared, target = self._learn_vocabularies(is_text)
+    vocabularies = vocabulary.read(self._folder, target is not None)
+    cards = {'train': train}
+    for split, pairs in held_out.items():
+      cards[split] = self._write_held_out(split, pairs, vocabularies)
+    self._encode_training(vocabularies, train)
+    sums = {path: files.sha256(path) for path in _paths(self._splits)}
+    for split, sources in self._splits.items():
+      for source, entry in zip(sources, cards[split].sources, strict=True):
+        entry.files = {path.name: sums[path] for path in source.files}
+    versions = {'sentencepiece': importlib.metadata.version('sentencepiece')}
+    card = Card(shared, cards, self._corpus.as_json(), target, versions)
+    write_card(self._folder, card)
+
+  # Training
+
+  def _clean_training(self) -> tuple[Split, np.ndarray]:
+    """Writes the clean training text to two files, `train_pairs` pairs at most.
+
+    Returns:
+      What the card can say so far, and Source.is_text of each pair, [pairs] bool.
+    """
+    corpus, sources = self._corpus, self._splits['train']
+    entries = cleaning.write_clean_text(
+      sources, self._texts, corpus.languages, corpus.cleaning, self._target
+    )
+    dropped = collections.Counter()
+    for entry in entries:
+      dropped.update(entry.dropped)
+    kept = [entry.read - sum(entry.dropped.values()) for entry in entries]
+    is_text = np.repeat([source.is_text for source in sources], kept)
+    if (beyond := len(is_text) - corpus.train_pairs) > 0:
+      chosen = self._choose_pairs(len(is_text), corpus.train_pairs)
+      cleaning.keep_lines(self._texts, chosen)
+      is_text = is_text[chosen]
+      dropped[f'beyond train_pairs={corpus.train_pairs}'] = beyond
+    if not len(is_text):
+      reasons = cleaning.describe_faults(dropped) or 'dev and test took all'
+      raise UserError(f'no training pair of {corpus.name} is left: {reasons}')
+    read = sum(entry.read for entry in entries)
+    return Split(read=read, sources=entries, dropped=dict(dropped)), is_text
+
+  def _choose_pairs(self, pairs: int, count: int) -> np.ndarray:
+    """Returns which pairs of the clean text are in a random sample: [pairs] bool."""
+    return vocabulary.choose_pairs(self._texts, pairs, count, self._corpus.seed)
+
+  def _encode_training(self, vocabularies: Vocabularies, train: Split) -> None:
+    """Encodes the clean text, deletes it, and writes its counts into `train`."""
+    paths, limit = self._sides('train'), self._corpus.max_length
+    source = self._task.source(vocabularies.source)
+    counts = vocabulary.encode_files(vocabularies, self._texts, paths, limit, source)
+    for path in self._texts:
+      path.unlink()
+    if not counts.kept:
+      raise UserError(
+        f'every training pair is over max_length={limit} tokens '
+        '(--config.data.max_length)'
+      )
+    if counts.read > counts.kept:
+      train.dropped[f'over {limit} tokens'] = counts.read - counts.kept
+    train.kept = counts.kept
+    train.tokens = dict(zip(SIDES, counts.tokens, strict=True))
+    train.longest = dict(zip(SIDES, counts.longest, strict=True))
+    faults = cleaning.describe_faults(train.dropped)
+    print(
+      f'training has {train.kept:,} of {train.read:,} pairs'
+      f'{f"; left out: {faults}" if faults else ""}',
+      file=sys.stderr,
+    )
+
+  def _sides(self, split: str) -> list[pathlib.Path]:
+    return [self._folder / f'{split}.{side}' for side in SIDES]
+
+  # Vocabularies
+
+  def _learn_vocabularies(
+    self, is_text: np.ndarray
+  ) -> tuple[VocabularyEntry, VocabularyEntry | None]:
+    """Learns a vocabulary from a sample of the clean text, and one of the target alone.
+
+    Args:
+      is_text: [pairs] bool, Source.is_text of each pair.
+    """
+    corpus, size = self._corpus, self._corpus.target_vocab_size
+    count = min(len(is_text), corpus.vocabulary_pairs)
+    print(
+      f'learning {corpus.vocab_size:,} pieces from {count:,} pairs', file=sys.stderr
+    )
+    chosen = self._choose_pairs(len(is_text), count)
+    learn, learn_target = self._task.learners(corpus)
+    # Words that a treebank's parts repeat do not count.
+    counted = chosen & is_text if corpus.whole_words and is_text.any() else chosen
+    lines = vocabulary.chosen_lines(self._texts[0], counted)
+    targets = vocabulary.chosen_lines(self._texts[1], chosen)
+    if not size:
+      lines = itertools.chain(lines, targets)
+    shared = learn(lines, self._folder / vocabulary.SHARED, corpus.vocab_size)
+    if not size:
+      return shared, None
+    print(f'learning {size:,} pieces for the target alone', file=sys.stderr)
+    return shared, learn_target(targets, self._folder / vocabulary.TARGETS, size)
+
+  def _copy_vocabularies(self) -> tuple[VocabularyEntry, VocabularyEntry | None]:
+    """Copies the vocabularies of the parent run.
+
+    Raises:
+      UserError: they are not those of corpus.run_vocabulary.
+    """
+    entries = [None, None]  # the second if the target has its own vocabulary
+    names = vocabulary.SHARED, vocabulary.TARGETS
+    sums = self._corpus.run_vocabulary.split()
+    for i, (name, digest) in enumerate(zip(names, sums, strict=False)):
+      path = self._parent / name
+      if not path.is_file() or files.sha256(path) != digest:
+        raise UserError(
+          f'{path} is not the vocabulary ({digest[:12]}) that {self._corpus.name} is '
+          'to be encoded with: put that run back, or give --init_from anew. A run that '
+          'has steps has it too (scripts.train --workdir=RUN)'
+        )
+      shutil.copy(path, self._folder / name)
+      pieces = len(vocabulary.Vocabulary(path))
+      entries[i] = VocabularyEntry(digest, pieces, from_run=True)
+    return tuple(entries)
+
+  # Dev and test
+
+  def _read_held_out(self, split: str) -> list[tuple[str, str]]:
+    """Returns all pairs of dev or test, in their order.
+
+    Raises:
+      UserError: the split is empty, a line is not UTF-8, or the languages are swapped.
+    """
+    pairs, sources = [], self._splits[split]
+    for source in sources:
+      for number, pair in enumerate(source.pairs(), 1):
+        if None in pair:
+          raise UserError(
+            f'{source.name}, line {number} of the {SIDES[pair.index(None)]}: not '
+            f'UTF-8; mend the {split} file'
+          )
+        pairs.append(pair)
+    names = ', '.join(source.name for source in sources) or 'no files'
+    if not pairs:
+      raise UserError(f'{names}: the {split} split is empty')
+    cleaning.check_languages(pairs, self._corpus.languages, names)
+    stems = [stem.rpartition('/')[2] for stem in self._corpus.files[split]]
+    if len(stems) == 1 and len(pairs) != NEWSTEST.get(stems[0], len(pairs)):
+      print(
+        f'{split}: {len(pairs):,} pairs, where {stems[0]} has {NEWSTEST[stems[0]]:,}: '
+        "its scores compare with nobody's",
+        file=sys.stderr,
+      )
+    return pairs
+
+  def _write_held_out(
+    self, split: str, pairs: Sequence[tuple[str, str]], vocabularies: Vocabularies
+  ) -> Split:
+    """Writes the text of dev or test, and its tokens; counts what training has too."""
+    tokens, texts = {}, [*zip(*pairs, strict=True)]
+    converters = self._task.source(vocabularies.source), self._target
+    for i, (side, path) in enumerate(zip(SIDES, self._sides(split), strict=True)):
+      text = ''.join(line + '\n' for line in texts[i])
+      path.with_suffix(f'.{side}.txt').write_bytes(text.encode())
+      lines = [*map(converters[i], texts[i])]
+      tokens[side] = token_files.write_tokens(path, vocabularies[i].encode(lines))
+    in_train = _count_common(self._texts[0], texts[0])
     if in_train:
       print(
         f'{split}: training has {in_train:,} of its {len(pairs):,} source sentences',
         file=sys.stderr,
       )
-    cards[split] = Split(
+    return Split(
       read=len(pairs),
       kept=len(pairs),
-      tokens=_write_held_out(folder, split, pairs, vocabularies, as_text),
-      sources=[SourceEntry(source.name) for source in splits[split]],
+      tokens=tokens,
+      sources=[SourceEntry(source.name) for source in self._splits[split]],
       in_train=in_train,
     )
-  _encode_training(folder, corpus, texts, vocabularies, as_text[0], train)
-  sums = {path: files.sha256(path) for path in _paths(splits)}
-  for split, sources in splits.items():
-    for source, entry in zip(sources, cards[split].sources, strict=True):
-      entry.files = {path.name: sums[path] for path in source.files}
-  versions = {'sentencepiece': importlib.metadata.version('sentencepiece')}
-  write_card(folder, Card(shared, cards, corpus.as_json(), own, versions))
 
 
-def _clean_training(
-  corpus: Corpus,
-  sources: Sequence[Source],
-  texts: Sequence[pathlib.Path],
-  target: Callable[[str], str],
-) -> tuple[Split, np.ndarray]:
-  """Writes the clean training text to two files, `train_pairs` pairs at most.
-
-  Returns:
-    What the card can say so far, and Source.is_text of each pair, [pairs] bool.
-  """
-  entries = cleaning.write_clean_text(
-    sources, texts, corpus.languages, corpus.cleaning, target
-  )
-  dropped = collections.Counter()
-  for entry in entries:
-    dropped.update(entry.dropped)
-  kept = [entry.read - sum(entry.dropped.values()) for entry in entries]
-  is_text = np.repeat([source.is_text for source in sources], kept)
-  if (beyond := len(is_text) - corpus.train_pairs) > 0:
-    chosen = vocabulary.choose_pairs(
-      texts, len(is_text), corpus.train_pairs, corpus.seed
-    )
-    cleaning.keep_lines(texts, chosen)
-    is_text = is_text[chosen]
-    dropped[f'not of the {corpus.train_pairs} drawn'] = beyond
-  if not len(is_text):
-    reasons = cleaning.describe_faults(dropped) or 'there was none, or all were drawn'
-    raise UserError(f'no training pair of {corpus.name} is left: {reasons}')
-  read = sum(entry.read for entry in entries)
-  return Split(read=read, sources=entries, dropped=dict(dropped)), is_text
-
-
-def _encode_training(
-  folder: pathlib.Path,
-  corpus: Corpus,
-  texts: Sequence[pathlib.Path],
-  vocabularies: Vocabularies,
-  convert: Callable[[str], str],
-  train: Split,
-) -> None:
-  """Encodes the clean text, deletes it, and writes its counts into `train`."""
-  sides = [folder / f'train.{side}' for side in SIDES]
-  counts = vocabulary.encode_files(
-    vocabularies, texts, sides, corpus.max_length, convert
-  )
-  for path in texts:
-    path.unlink()
-  if not counts.kept:
-    raise UserError(
-      f'every training pair is over max_length={corpus.max_length} tokens '
-      '(--config.data.max_length)'
-    )
-  if counts.read > counts.kept:
-    train.dropped[f'over {corpus.max_length} tokens'] = counts.read - counts.kept
-  train.kept = counts.kept
-  train.tokens = dict(zip(SIDES, counts.tokens, strict=True))
-  train.longest = dict(zip(SIDES, counts.longest, strict=True))
-  faults = cleaning.describe_faults(train.dropped)
-  print(
-    f'training has {train.kept:,} of {train.read:,} pairs'
-    f'{f"; left out: {faults}" if faults else ""}',
-    file=sys.stderr,
-  )
-
-
-# Vocabularies
-
-
-def _learn_vocabularies(
-  corpus: Corpus,
-  task: Task,
-  texts: Sequence[pathlib.Path],
-  is_text: np.ndarray,
-  folder: pathlib.Path,
-) -> tuple[VocabularyEntry, VocabularyEntry | None]:
-  """Learns a vocabulary from a sample of the clean text, and one of the target alone.
-
-  Args:
-    is_text: [pairs] bool, Source.is_text of each pair.
-  """
-  pairs = min(len(is_text), corpus.vocabulary_pairs)
-  print(f'learning {corpus.vocab_size:,} pieces from {pairs:,} pairs', file=sys.stderr)
-  chosen = vocabulary.choose_pairs(texts, len(is_text), pairs, corpus.seed)
-  learn, learn_target = task.learners(corpus)
-  # Words that a treebank's parts repeat do not count.
-  counted = chosen & is_text if corpus.whole_words and is_text.any() else chosen
-  lines = vocabulary.chosen_lines(texts[0], counted)
-  targets = vocabulary.chosen_lines(texts[1], chosen)
-  size = corpus.target_vocab_size
-  if not size:
-    lines = itertools.chain(lines, targets)
-  shared = learn(lines, folder / vocabulary.SHARED, corpus.vocab_size)
-  if not size:
-    return shared, None
-  print(f'learning {size:,} pieces for the target alone', file=sys.stderr)
-  return shared, learn_target(targets, folder / vocabulary.TARGETS, size)
-
-
-def _copy_vocabularies(
-  corpus: Corpus, parent: pathlib.Path, folder: pathlib.Path
-) -> tuple[VocabularyEntry, VocabularyEntry | None]:
-  """Copies the vocabularies of another run.
-
-  Raises:
-    UserError: they are not those of corpus.run_vocabulary.
-  """
-  entries = [None, None]  # the target's own, if the run has one, comes second
-  names = vocabulary.SHARED, vocabulary.TARGETS
-  sums = corpus.run_vocabulary.split()
-  for i, (name, digest) in enumerate(zip(names, sums, strict=False)):
-    path = parent / name
-    if not path.is_file() or files.sha256(path) != digest:
-      raise UserError(
-        f'{path} is not the vocabulary ({digest[:12]}) that {corpus.name} is to be '
-        'encoded with: put that run back, or give --init_from anew. A run that has '
-        'steps has it too (scripts.train --workdir=RUN)'
-      )
-    shutil.copy(path, folder / name)
-    pieces = len(vocabulary.Vocabulary(folder / name))
-    entries[i] = VocabularyEntry(digest, pieces, from_run=True)
-  return tuple(entries)
-
-
-# Dev and test
-
-
-def _read_held_out(
-  corpus: Corpus, split: str, sources: Sequence[Source]
-) -> list[tuple[str, str]]:
-  """Returns all pairs of dev or test, in their order.
-
-  Raises:
-    UserError: there are no pairs, a line is not UTF-8, or the languages are swapped.
-  """
-  pairs = []
-  for source in sources:
-    for number, pair in enumerate(source.pairs(), 1):
-      if None in pair:
-        raise UserError(
-          f'{source.name}, line {number} of the {SIDES[pair.index(None)]}: not UTF-8; '
-          f'mend the {split} file'
-        )
-      pairs.append(pair)
-  names = ', '.join(source.name for source in sources) or 'no files'
-  if not pairs:
-    raise UserError(f'{names}: the {split} split is empty')
-  cleaning.check_languages(pairs, corpus.languages, names)
-  stems = [stem.rpartition('/')[2] for stem in corpus.files[split]]
-  if len(stems) == 1 and len(pairs) != NEWSTEST.get(stems[0], len(pairs)):
-    print(
-      f'{split}: {len(pairs):,} pairs, where {stems[0]} has {NEWSTEST[stems[0]]:,}: '
-      "its scores compare with nobody's",
-      file=sys.stderr,
-    )
-  return pairs
-
-
-def _write_held_out(
-  folder: pathlib.Path,
-  split: str,
-  pairs: Sequence[tuple[str, str]],
-  words: Vocabularies,
-  as_text: tuple[Callable[[str], str], Callable[[str], str]],
-) -> dict[str, int]:
-  """Writes the text of dev or test, and its tokens.
-
-  Args:
-    as_text: maps a source line to what the model reads, and a target line to what it
-      learns to write.
-
-  Returns:
-    The number of tokens of each side.
-  """
-  tokens = {}
-  sides = zip(SIDES, words, zip(*pairs, strict=True), as_text, strict=True)
-  for side, own, lines, convert in sides:
-    path = folder / f'{split}.{side}'
-    text = ''.join(line + '\n' for line in lines)
-    path.with_suffix(f'.{side}.txt').write_bytes(text.encode())
-    tokens[side] = token_files.write_tokens(path, own.encode([*map(convert, lines)]))
-  return tokens
-
-
-def _count_in_train(text: pathlib.Path, sentences: Sequence[str]) -> int:
-  """Returns how many sentences are lines of the clean training text."""
+def _count_common(text: pathlib.Path, sentences: Sequence[str]) -> int:
+  """Returns how many of the sentences are lines of a file."""
   lines = [f'{sentence}\n'.encode() for sentence in sentences]
-  with text.open('rb') as training:
-    common = {*lines}.intersection(training)
+  with text.open('rb') as file:
+    common = {*lines}.intersection(file)
   return sum(line in common for line in lines)

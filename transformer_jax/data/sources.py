@@ -190,7 +190,7 @@ def _choose_pairs(
 # A user's own folder
 
 
-class OwnFiles(NamedTuple):
+class UserText(NamedTuple):
   """A user's folder of parallel text: train.de, train.en ..."""
 
   folder: pathlib.Path  # absolute
@@ -213,7 +213,7 @@ class OwnFiles(NamedTuple):
     return len(characters)
 
 
-def own_files(argument: str) -> OwnFiles:
+def find_user_text(argument: str) -> UserText:
   """Returns the files that 'SOURCE-TARGET,DIR' names.
 
   Takes dev and test from train if they have no files of their own.
@@ -242,7 +242,7 @@ def own_files(argument: str) -> OwnFiles:
   count = max(1, min(MOST_HELD_OUT, pairs // 10))
   for split, stems in (('dev', DEV_NAMES), ('test', ('test',))):
     files[split] = (next(filter(exists, stems), f'{DRAW}{count}'),)
-  return OwnFiles(folder, languages, pairs, files)
+  return UserText(folder, languages, pairs, files)
 
 
 @functools.cache

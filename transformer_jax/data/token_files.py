@@ -145,12 +145,12 @@ class Side:
     position = np.arange(length)
     starts = self.offsets[rows]
     counts = self.ends[rows] - starts  # none for row -1, which starts at the end
-    words = np.zeros((len(rows), length), TOKENS)
+    tokens = np.zeros((len(rows), length), TOKENS)
     if len(self.tokens):
       # Each row reads on into the next sentence, which is faster than selecting the
       # tokens of its own. The others are replaced below.
-      np.take(self.tokens, starts[:, None] + position, out=words, mode='clip')
-    block = np.where(position < counts[:, None], words, PAD).astype(np.int32)
+      np.take(self.tokens, starts[:, None] + position, out=tokens, mode='clip')
+    block = np.where(position < counts[:, None], tokens, PAD).astype(np.int32)
     real = np.flatnonzero(rows >= 0)
     block[real, counts[real]] = EOS
     return block

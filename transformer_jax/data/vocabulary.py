@@ -4,13 +4,11 @@ SentencePiece learns and stores them. Since translations are compared with raw
 references, it changes nothing in the text but spaces at the ends and runs of spaces.
 """
 
-import collections
 import functools
 import hashlib
 import itertools
 import pathlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import msgspec
@@ -22,7 +20,6 @@ from tqdm import tqdm
 
 from transformer_jax.data.corpus import Corpus
 from transformer_jax.data.token_files import BOS, EOS, PAD, UNK, TokenWriter
-from transformer_jax.machine import environment
 from transformer_jax.machine.errors import UserError
 
 SPECIAL = 4  # ids that stand for no text: PAD, EOS, BOS, UNK
@@ -39,7 +36,7 @@ _ONLY_ERRORS = 2  # SentencePiece's minloglevel
 # Its multiples modulo 2**64 spread evenly, however many (Knuth, volume 3, section 6.4).
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
-_BLOCK = 5_000  # pairs that one thread encodes at once
+_BLOCK = 20_000  # pairs that are encoded at once
 
 
 class VocabularyEntry(msgspec.Struct, omit_defaults=True):
@@ -95,7 +92,7 @@ def _hashes(texts: Sequence[pathlib.Path], seed: int) -> np.ndarray:
   return spread
 
 
-def chosen_lines(path: pathlib.Path, chosen: np.ndarray) -> Iterator[str]:
+def chosen_lines(path: pathlib.Path, chosen: Iterable[bool]) -> Iterator[str]:
   """Yields the lines of a file that are chosen ([lines] bool)."""
   with path.open(encoding='utf-8', newline='\n') as file:
     for line in itertools.compress(file, chosen):
@@ -256,21 +253,18 @@ class Vocabulary:
 
   def encode(self, sentences: Sequence[str]) -> list[list[int]]:
     """Returns the ids of each sentence; uses all cores."""
-    return [ids.tolist() for ids in self._encode(sentences, threads=-1)]
+    return [ids.tolist() for ids in self._encode(sentences)]
 
   def encode_flat(self, sentences: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the ids of all sentences [tokens], and their numbers [sentences].
-
-    Uses one core, and SentencePiece lets other threads run meanwhile.
-    """
-    ids = self._encode(sentences, threads=1)
+    """Returns the ids of all sentences [tokens], and their numbers [sentences]."""
+    ids = self._encode(sentences)
     lengths = np.fromiter(map(len, ids), np.int64, len(ids))
     return np.concatenate([np.zeros(0, np.int32), *ids]), lengths
 
-  def _encode(self, sentences: Sequence[str], threads: int) -> list[np.ndarray]:
+  def _encode(self, sentences: Sequence[str]) -> list[np.ndarray]:
     if self.tokens is not None:
       return [np.array(self._encode_tokens(s), np.int32) for s in sentences]
-    ids = self._processor.encode([*sentences], num_threads=threads, return_type='numpy')
+    ids = self._processor.encode([*sentences], num_threads=-1, return_type='numpy')
     if not self._unused:
       return ids
     return [self._look_up(*pair) for pair in zip(sentences, ids, strict=True)]
@@ -326,20 +320,14 @@ class TokenCounts(NamedTuple):
   longest: list[int]  # tokens of the longest sentence, without EOS
 
 
-class _Block(NamedTuple):
-  read: int  # pairs
-  # Tokens and lengths of the sources kept, and of the targets
-  sides: list[tuple[np.ndarray, np.ndarray]]
-
-
 def encode_files(
-  words: Vocabularies,
+  vocabularies: Vocabularies,
   texts: Sequence[pathlib.Path],
   sides: Sequence[pathlib.Path],
   max_length: int,
   convert: Callable[[str], str],
 ) -> TokenCounts:
-  """Encodes two files of lines into two token files, with all cores.
+  """Encodes two files of lines into two token files.
 
   Drops pairs with a sentence of over `max_length` tokens, its EOS counted.
 
@@ -349,55 +337,22 @@ def encode_files(
     convert: maps a source line to what the model reads.
   """
   read, longest = 0, [0, 0]
+  sources, targets = (chosen_lines(path, itertools.repeat(True)) for path in texts)
   with (
     TokenWriter(sides[0]) as source,
     TokenWriter(sides[1]) as target,
     tqdm(desc='encoding', unit=' pairs', unit_scale=True) as bar,
   ):
-    for block in _encoded_blocks(words, texts, max_length, convert):
+    while lines := [*itertools.islice(sources, _BLOCK)]:
+      encoded = [
+        vocabularies.source.encode_flat([*map(convert, lines)]),
+        vocabularies.target.encode_flat([*itertools.islice(targets, len(lines))]),
+      ]
+      fits = np.all([lengths < max_length for _, lengths in encoded], 0)
       for i, writer in enumerate((source, target)):
-        tokens, lengths = block.sides[i]
-        writer.append(tokens, lengths)
-        longest[i] = max(longest[i], int(lengths.max(initial=0)))
-      read += block.read
-      bar.update(block.read)
+        tokens, lengths = encoded[i]
+        writer.append(tokens[np.repeat(fits, lengths)], lengths[fits])
+        longest[i] = max(longest[i], int(lengths[fits].max(initial=0)))
+      read += len(lines)
+      bar.update(len(lines))
     return TokenCounts(read, source.sentences, [source.tokens, target.tokens], longest)
-
-
-def _encoded_blocks(
-  words: Vocabularies,
-  texts: Sequence[pathlib.Path],
-  max_length: int,
-  convert: Callable[[str], str],
-) -> Iterator[_Block]:
-  """Yields blocks in their order, encoded by as many threads as there are cores."""
-  cores = len(environment.cores())
-  with (
-    ThreadPoolExecutor(cores) as pool,
-    texts[0].open('rb') as source,
-    texts[1].open('rb') as target,
-  ):
-    ahead: collections.deque[Future[_Block]] = collections.deque()
-    while lines := list(itertools.islice(source, _BLOCK)):
-      pairs = lines, list(itertools.islice(target, _BLOCK))
-      ahead.append(pool.submit(_encode_block, words, pairs, max_length, convert))
-      if len(ahead) > 2 * cores:
-        yield ahead.popleft().result()
-    while ahead:
-      yield ahead.popleft().result()
-
-
-def _encode_block(
-  words: Vocabularies,
-  block: tuple[list[bytes], list[bytes]],
-  max_length: int,
-  convert: Callable[[str], str],
-) -> _Block:
-  sources, targets = ([x.decode().removesuffix('\n') for x in side] for side in block)
-  encoded = [
-    words.source.encode_flat([*map(convert, sources)]),
-    words.target.encode_flat(targets),
-  ]
-  fits = np.all([lengths < max_length for _, lengths in encoded], 0)
-  kept = [(ids[np.repeat(fits, n)], n[fits]) for ids, n in encoded]
-  return _Block(len(sources), kept)

@@ -165,9 +165,9 @@ class LoadedRun:
 
   def source_ids(self, sentences: Sequence[str]) -> list[list[int]]:
     """Each sentence as the model reads it, with its EOS."""
-    words = self.vocabularies.source
-    lines = [*map(self.task.source(words), sentences)]
-    return [[*ids, EOS] for ids in words.encode(lines)]
+    vocabulary = self.vocabularies.source
+    lines = [*map(self.task.source(vocabulary), sentences)]
+    return [[*ids, EOS] for ids in vocabulary.encode(lines)]
 
   def target_ids(self, sentences: Sequence[str]) -> list[list[int]]:
     """Each sentence as the model would write it, with its EOS."""

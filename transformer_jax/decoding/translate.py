@@ -109,9 +109,9 @@ class Translator:
     Raises:
       UserError: no hypothesis of a sentence has a finite score.
     """
-    words = self._vocabularies.source
-    lines = [*map(self._task.source(words), sentences)]
-    ids = [self._ids(line) for line in words.encode(lines)]
+    vocabulary = self._vocabularies.source
+    lines = [*map(self._task.source(vocabulary), sentences)]
+    ids = [self._ids(line) for line in vocabulary.encode(lines)]
     results = [[self._finish(s, '', 0.0, [])] for s in sentences]
     order = [i for i in sorted(range(len(ids)), key=lambda i: -len(ids[i])) if ids[i]]
     before: tuple | None = None  # the batch that the devices are searching

@@ -161,7 +161,7 @@ def training_dtype(name: str, backend: str | None = None) -> jnp.dtype:
 
   `backend` is what programs are lowered for; None: what JAX runs on.
   """
-  return _dtype('dtype', name, (backend or jax.default_backend()) != 'cpu')
+  return _dtype(name, (backend or jax.default_backend()) != 'cpu')
 
 
 def activation_dtype(dtype: jnp.dtype, backend: str | None = None) -> jnp.dtype:
@@ -178,12 +178,10 @@ def decoding_dtype(name: str, backend: str | None = None) -> jnp.dtype:
   """Returns the dtype of products: for 'auto' bfloat16, but float32 on older CPUs."""
   on_cpu = (backend or jax.default_backend()) == 'cpu'
   fast = not on_cpu or environment.multiplies_bfloat16()
-  return _dtype('decode_dtype', name, fast)
+  return _dtype(name, fast)
 
 
-def _dtype(key: str, name: str, fast: bool) -> jnp.dtype:
-  if name not in ('auto', 'float32', 'bfloat16'):
-    raise UserError(f"{key}={name!r}: 'auto', 'float32' or 'bfloat16'")
+def _dtype(name: str, fast: bool) -> jnp.dtype:
   return jnp.dtype(('bfloat16' if fast else 'float32') if name == 'auto' else name)
 
 

@@ -154,11 +154,11 @@ def classed(sentence: str, is_known: Callable[[str], bool]) -> str:
   return ' '.join(words)
 
 
-def reader(words: Vocabulary) -> Callable[[str], str]:
+def reader(source: Vocabulary) -> Callable[[str], str]:
   """Returns the map from a line of words to what a parser with this vocabulary reads.
 
   It has classes in place of rare words, if the vocabulary has classes.
   """
-  if not any(token.startswith(CLASS) for token in words.tokens or {}):
+  if not any(token.startswith(CLASS) for token in source.tokens or {}):
     return lambda line: line
-  return lambda line: classed(line, words.tokens.__contains__)
+  return lambda line: classed(line, source.tokens.__contains__)

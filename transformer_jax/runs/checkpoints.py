@@ -1,4 +1,4 @@
-"""Which checkpoints stand in a run's folder, and which are averaged; no JAX."""
+"""Lists the checkpoints of a run, and chooses those to average; imports no JAX."""
 
 import os
 import pathlib

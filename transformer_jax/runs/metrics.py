@@ -1,4 +1,4 @@
-"""Reads metrics.jsonl: its records, the best step, and the end by patience; no JAX."""
+"""Reads metrics.jsonl: its records, the best step, and the end by patience."""
 
 import math
 import pathlib
@@ -37,7 +37,7 @@ class Record(TypedDict, total=False):
 
 
 def read_records(metrics: pathlib.Path) -> list[dict[str, Any]]:
-  """The records of a metrics.jsonl, one a line; none without the file.
+  """Returns the records of a metrics.jsonl, one a line; none without the file.
 
   A last line that is no JSON is left out: it is being written, or its writer was
   killed.
@@ -57,7 +57,7 @@ def read_records(metrics: pathlib.Path) -> list[dict[str, Any]]:
 
 
 def best_step(records: Iterable[dict[str, Any]], by: str) -> int | None:
-  """The step with the best dev 'perplexity' or 'bleu'; None if none was measured.
+  """Returns the step with the best dev 'perplexity' or 'bleu', or None.
 
   With '', no step is the best.
   """
@@ -69,7 +69,7 @@ def best_step(records: Iterable[dict[str, Any]], by: str) -> int | None:
 
 
 class Patience:
-  """Says when dev perplexity has not improved for too long, which ends a training.
+  """Tells when dev perplexity has not improved for so long that training ends.
 
   Args:
     most: so many measurements in a row may be no better than the best; 0: any number.

@@ -1,14 +1,13 @@
-"""A run's folder: config, vocabulary, metrics, checkpoints, results; no JAX."""
+"""A run's folder: config, vocabulary, metrics, checkpoints, results. Imports no JAX."""
 
 import contextlib
-import operator
 import os
 import pathlib
 import shutil
 import socket
 import sys
-from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
 
 import ml_collections
 
@@ -24,7 +23,7 @@ from transformer_jax.runs.metrics import best_step, read_records
 # Keys of the model that may differ between a run and its parent, whose model it starts
 # from: the vocabulary sizes, which become the parent's, and dropout.
 VOCABULARY_SIZES = ('vocab_size', 'target_vocab_size')
-TRAINING_ALONE = ('P_drop', 'P_drop_attention')
+MAY_DIFFER = (*VOCABULARY_SIZES, 'P_drop', 'P_drop_attention')
 
 
 class RunLocked(UserError):
@@ -73,7 +72,8 @@ class Run(NamedTuple):
     """Returns the config the run was started with, locked.
 
     Raises:
-      UserError: there is none, or it is damaged, or of another version of this program.
+      UserError: the file is missing or damaged, or its keys are not those of
+        configs/base.py.
     """
     path = self.workdir / 'config.json'
     if not path.is_file():
@@ -336,30 +336,28 @@ def start_from(
   A run in `workdir` that already started from `parent` keeps its checkpoint.
 
   Raises:
-    UserError: `parent` is no run with a checkpoint, is of another task or writes trees
-      otherwise, or its model has other sizes than the config's.
+    UserError: `parent` is no run with a checkpoint, or its task or model is not the
+      config's.
   """
   run, plain = Run(parent), config.copy_and_resolve_references()
-  theirs = run.config()
-  if theirs.task != config.task:
+  before = run.config()
+  settings, required = (_settings_of_model(one) for one in (config, before))
+  if differ := sorted(configs.differences(settings, required)):
+    give = ' '.join(f'--config.{name}={required[name]}' for name in differ)
     raise UserError(
-      f'{parent} is a run of {theirs.task}, and the config of {config.task}'
+      f'{parent} has another task or model ({", ".join(differ)}) than the config: give '
+      f'{give}'
     )
-  names = [f'data.{name}' for name in sorted(TREE_SETTINGS)]
-  _check_equal(names, config, theirs, f'{parent} reads or writes otherwise')
-  free = {*VOCABULARY_SIZES, *TRAINING_ALONE}
-  names = [f'model.{name}' for name in sorted({*theirs.model} - free)]
-  _check_equal(names, config, theirs, f'{parent} has a model of other sizes')
   config.init_from.run = str(parent.resolve())
   sums = (words.sha256 for words in run.vocabularies())
   config.init_from.vocabulary = ' '.join(dict.fromkeys(sums))
-  config.model.update({name: theirs.model[name] for name in VOCABULARY_SIZES})
+  config.model.update({name: before.model[name] for name in VOCABULARY_SIZES})
   rename_if_changed(config, plain, ())  # another vocabulary encodes its corpus
-  own = Run(workdir)
-  if own.is_started:
-    before = own.config().init_from
-    if before.run == config.init_from.run:
-      config.init_from.update(step=before.step, sha256=before.sha256)
+  resumed = Run(workdir)
+  if resumed.is_started:
+    init_from = resumed.config().init_from
+    if init_from.run == config.init_from.run:
+      config.init_from.update(step=init_from.step, sha256=init_from.sha256)
       return
   finished = steps(run.checkpoints)
   if not finished:
@@ -388,15 +386,8 @@ def _manifest(run: Run, step: int) -> pathlib.Path:
   return run.checkpoints / str(step) / MANIFEST
 
 
-def _check_equal(
-  names: Sequence[str],
-  config: ml_collections.ConfigDict,
-  theirs: ml_collections.ConfigDict,
-  otherwise: str,
-) -> None:
-  """Raises UserError if two configs have other values under dotted names."""
-  wanted = {name: operator.attrgetter(name)(theirs) for name in names}
-  differ = [name for name in names if operator.attrgetter(name)(config) != wanted[name]]
-  if differ:
-    give = ' '.join(f'--config.{name}={wanted[name]}' for name in differ)
-    raise UserError(f'{otherwise} ({", ".join(differ)}) than the config: give {give}')
+def _settings_of_model(config: ml_collections.ConfigDict) -> dict[str, Any]:
+  """Returns what a run must share with its parent, under dotted names."""
+  data = {key: config.data[key] for key in TREE_SETTINGS}
+  model = {k: v for k, v in config.model.items() if k not in MAY_DIFFER}
+  return configs.flat({'task': config.task, 'data': data, 'model': model})
