@@ -1,11 +1,13 @@
 """Which results are read of runs and files, and which are left out."""
 
+import gzip
 import pathlib
 
 import pytest
 
 from toy.results import changed, of_row, scored, unscored, written
 from transformer_jax.report import results
+from transformer_jax.report.results import HeldOut
 from transformer_jax.runs.result import Result
 from transformer_jax.tasks import TASKS
 
@@ -100,6 +102,40 @@ def test_damage_beside_a_result_leaves_the_result(line: str, tmp_path: pathlib.P
   assert contents == whole and contents.translations is None and not contents.records
   assert left_out[0].startswith(f'{log}, line 2: damaged (')
   assert left_out[1].startswith(f'{whole.text}: ') and len(left_out) == 2
+
+
+@pytest.mark.parametrize('content', [b'half', gzip.compress(b'a\n' * 99)[:-9], b''])
+def test_damaged_packed_translations_are_named(content: bytes, tmp_path: pathlib.Path):
+  whole = written(of_row(), tmp_path / 'run')
+  whole.text.parent.mkdir()
+  path = whole.text.with_name(f'{whole.text.name}.gz')
+  path.write_bytes(gzip.compress(b'Ja.\nNein.\n'))
+  (found,), *_, left_out = results.read(whole.home, TASKS)
+  assert found.translations == ['Ja.', 'Nein.'] and not left_out
+  path.write_bytes(content)
+  (found,), *_, left_out = results.read(whole.home, TASKS)
+  assert found.translations in (None, []) and (not content or len(left_out) == 1)
+
+
+@pytest.mark.parametrize('name', ['card.json', 'dev.source.txt', 'dev.target.txt'])
+@pytest.mark.parametrize('content', [b'', b'{}', b'\xff\n', None])
+def test_a_damaged_corpus_is_named_once(
+  name: str, content: bytes | None, prepared, tmp_path: pathlib.Path, capsys
+):
+  """Samples and p are not shown then."""
+  some = [prepared.run(tmp_path / f'run.{n}', 'Ja', 'base', n) for n in (1, 2)]
+  folder = prepared.data_dir / some[0].data['name']
+  texts = HeldOut(prepared.data_dir)
+  assert all(texts.text(one) for one in some) and not capsys.readouterr().err
+  if content is None:
+    (folder / name).unlink()
+  else:
+    (folder / name).write_bytes(content)
+  assert [texts.text(one) for one in some] == [None, None]
+  said = capsys.readouterr().err
+  # Without a card it is no corpus, and tables say what p needs.
+  assert said.count('\n') == (name != 'card.json' or content is not None)
+  assert not said or (said.startswith('no samples, and p') and name in said)
 
 
 def test_runs_of_one_name_bear_their_folders():

@@ -273,7 +273,7 @@ def test_a_folder_that_takes_no_checkpoint_is_refused_at_once(tmp_path: pathlib.
   long += 'y' * (4080 - len(f'{tmp_path}/{long}/checkpoints'))
   for name in ('file', os.fsdecode(b'\xff'), long):
     with pytest.raises(UserError, match='no checkpoint can be written there') as caught:
-      Writer(tmp_path / name / 'checkpoints', 1, 9)
+      checkpoint.try_folder(tmp_path / name / 'checkpoints')
     message = str(caught.value)
     assert message.endswith('give another --workdir') and '\n' not in message
 

@@ -5,6 +5,7 @@ Nothing is computed here: a trainer without a model counts its steps.
 
 import itertools
 import json
+import os
 import pathlib
 from collections.abc import Callable
 from typing import Any
@@ -18,6 +19,7 @@ from toy import corpus
 from toy.untrained import SIZES
 from transformer_jax.data import batches
 from transformer_jax.machine import hosts
+from transformer_jax.machine.errors import UserError
 from transformer_jax.machine.signals import EXIT_CODE, Interruption
 from transformer_jax.runs.metrics import best_step
 from transformer_jax.runs.run import Run, chosen_steps
@@ -296,18 +298,31 @@ def test_a_restart_does_not_forget_the_best_loss(tmp_path: pathlib.Path, capsys)
 # All of it
 
 
+def small(folder: pathlib.Path) -> ml_collections.ConfigDict:
+  """A config of a tiny model, whose corpus is prepared in folder/data/toy."""
+  corpus.prepare(corpus.write_raw(folder / 'raw'))
+  config = base.get_config()
+  config.update(corpus.config_of(corpus.CORPUS))
+  config.model.update(SIZES)
+  config.update({'tokens_per_batch': 64, 'max_shapes': 1, 'average_last': 1})
+  config.update({'train_steps': 9, 'checkpoint_every_steps': 1, 'keep_checkpoints': 1})
+  return config
+
+
+def test_a_start_that_is_refused_writes_nothing(tmp_path: pathlib.Path):
+  """TensorStore cannot write into a folder of such a name; the lock alone is left."""
+  workdir = tmp_path / os.fsdecode(b'\xff')
+  with pytest.raises(UserError, match='no checkpoint can be written there'):
+    loop.train(small(tmp_path), workdir, tmp_path / 'data' / 'toy')
+  assert [path.name for path in workdir.iterdir()] == ['lock']
+
+
 @pytest.mark.slow
 def test_the_best_is_kept_and_patience_ends_it(
   tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys
 ):
   """The second checkpoint is the best; after two more, training ends."""
-  corpus.prepare(corpus.write_raw(tmp_path / 'raw'))
-  asked = corpus.config_of(corpus.CORPUS)
-  config = base.get_config()
-  config.update(asked)
-  config.model.update(SIZES)
-  config.update({'tokens_per_batch': 64, 'max_shapes': 1, 'average_last': 1})
-  config.update({'train_steps': 9, 'checkpoint_every_steps': 1, 'keep_checkpoints': 1})
+  config = small(tmp_path)
   config.update({'best_by': 'perplexity', 'patience': 2})
   measured = itertools.chain([5.0, 1.0, 3.0, 2.0], itertools.repeat(4.0))
   monkeypatch.setattr(loop.Perplexity, '__call__', lambda self, params: next(measured))

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from transformer_jax.data import vocabulary
-from transformer_jax.data.corpus import Corpus
+from transformer_jax.data.corpus import SIDES, Corpus
 from transformer_jax.data.vocabulary import Vocabularies, VocabularyEntry
 from transformer_jax.machine.errors import UserError
 from transformer_jax.machine.files import sha256
@@ -108,9 +108,18 @@ def describe_sources(card: Card) -> str:
 
 
 def read_text(folder: pathlib.Path, split: str) -> tuple[list[str], list[str]]:
-  """Returns the source and target sentences of dev or test, as their files had them."""
-  read = lambda side: (folder / f'{split}.{side}.txt').read_bytes().decode().split('\n')
-  return read('source')[:-1], read('target')[:-1]
+  """Returns the source and target sentences of dev or test, as their files had them.
+
+  Raises:
+    UserError: the text is not the one on the card.
+  """
+  sums = read_card(folder).sha256
+  paths = [folder / f'{split}.{side}.txt' for side in SIDES]
+  for path in paths:
+    if sha256(path) != sums.get(path.name):
+      raise UserError(f'{path} is not as it was written. {_AGAIN}')
+  source, target = (path.read_bytes().decode().split('\n')[:-1] for path in paths)
+  return source, target
 
 
 def vocabularies(folder: pathlib.Path) -> Vocabularies:

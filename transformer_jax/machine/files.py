@@ -11,6 +11,7 @@ import os
 import pathlib
 import secrets
 import sys
+import zlib
 from collections.abc import Iterator
 from typing import IO, Any
 
@@ -50,9 +51,17 @@ def write(path: pathlib.Path, text: str) -> None:
 
 
 def read_bytes(path: pathlib.Path) -> bytes:
-  """Returns a file's content, decompressed if its name ends in .gz."""
+  """Returns a file's content, decompressed if its name ends in .gz.
+
+  Raises:
+    UserError: it cannot be decompressed.
+    OSError: it cannot be read.
+  """
   content = path.read_bytes()
-  return gzip.decompress(content) if path.suffix == '.gz' else content
+  try:
+    return gzip.decompress(content) if path.suffix == '.gz' else content
+  except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+    raise UserError(f'{path}: damaged ({error})') from error
 
 
 def writable(folder: pathlib.Path) -> None:

@@ -131,6 +131,7 @@ class HeldOut:
   def __init__(self, data_dir: pathlib.Path, references: Iterable[pathlib.Path] = ()):
     self._data_dir = data_dir
     self._references = {files.sha256(path): path for path in references}
+    self._told: set[str] = set()
 
   def text(self, scored: Scored) -> tuple[list[str], list[str]] | None:
     """Returns sources and references; None if the corpus is not prepared."""
@@ -142,7 +143,9 @@ class HeldOut:
         return None
       return card.read_text(folder, scored.result.split)
     except (OSError, UserError) as error:
-      print(f'{scored.run} is shown without its text: {error}', file=sys.stderr)
+      if str(error) not in self._told:  # each result of the corpus comes here
+        print(f'no samples, and p by --references alone: {error}', file=sys.stderr)
+      self._told.add(str(error))
       return None
 
   def references(self, scored: Scored) -> list[str] | None:
@@ -223,7 +226,7 @@ def _baselines(
 def _with_translations(scored: Scored, left_out: list[str]) -> Scored:
   try:
     lines = read_lines(scored.text) if scored.text.is_file() else None
-  except UnicodeDecodeError as error:
+  except (UnicodeDecodeError, UserError) as error:
     left_out.append(f'{scored.text}: damaged ({error}); taken for missing')
     return scored
   return scored._replace(translations=lines)

@@ -66,13 +66,9 @@ class Writer:
       keep: how many are kept.
       saved: is called with each step whose checkpoint is finished.
       best: returns the step of the best checkpoint, or None.
-
-    Raises:
-      UserError: no checkpoint can be written there.
     """
     self._folder, self._saved = folder.absolute(), saved
     self._step: int | None = None  # of the checkpoint that is being written
-    self._try()
     shutil.rmtree(self._folder / DELETED, ignore_errors=True)
     kept = policies.LatestN(1), policies.EveryNSteps(every, max_to_keep=keep)
     self._manager = ocp.CheckpointManager(
@@ -88,24 +84,6 @@ class Writer:
         async_options=ocp.AsyncOptions(post_finalization_callback=self._add_manifest),
       ),
     )
-
-  def _try(self) -> None:
-    """Writes a checkpoint of one number and deletes it, before hours of training."""
-    trial = self._folder / 'trial'
-    try:
-      str(self._folder).encode()  # TensorStore takes no name that is not UTF-8
-      # Orbax's names are this long. Orbax must not meet what the system refuses: its
-      # threads would keep the process from ending.
-      (trial / ('x' * 100)).mkdir(parents=True, exist_ok=True)
-      shutil.rmtree(trial)
-      with ocp.StandardCheckpointer(multiprocessing_options=ALONE) as writer:
-        writer.save(trial, {'x': np.zeros(1)}, force=True)
-      shutil.rmtree(trial)
-    except (OSError, ValueError) as error:
-      raise UserError(
-        f'{self._folder}: no checkpoint can be written there ({error}): give another '
-        '--workdir'
-      ) from error
 
   def __enter__(self) -> 'Writer':
     return self
@@ -184,8 +162,36 @@ class _Best:
     return [checkpoint.step == best for checkpoint in checkpoints]
 
 
+def try_folder(folder: pathlib.Path) -> None:
+  """Writes a checkpoint of one number and deletes it, before hours of training.
+
+  Raises:
+    UserError: no checkpoint can be written there.
+  """
+  folder = folder.absolute()
+  trial = folder / 'trial'
+  try:
+    str(folder).encode()  # TensorStore takes no name that is not UTF-8
+    # Orbax's names are this long. It must not meet what the system refuses: its threads
+    # would keep the process from ending.
+    (trial / ('x' * 100)).mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(trial)
+    with ocp.StandardCheckpointer(multiprocessing_options=ALONE) as writer:
+      writer.save(trial, {'x': np.zeros(1)}, force=True)
+    shutil.rmtree(trial)
+  except (OSError, ValueError) as error:
+    raise UserError(
+      f'{folder}: no checkpoint can be written there ({error}): give another --workdir'
+    ) from error
+
+
 def save(folder: pathlib.Path, step: int, params: Tree, opt_state: Tree) -> None:
-  """Writes one checkpoint beside all others; returns when it is on the disk."""
+  """Writes one checkpoint beside all others; returns when it is on the disk.
+
+  Raises:
+    UserError: no checkpoint can be written there.
+  """
+  try_folder(folder)
   with Writer(folder, every=1, keep=sys.maxsize) as writer:
     writer.save(step, params, opt_state)
     writer.finish()
