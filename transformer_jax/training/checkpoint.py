@@ -172,8 +172,8 @@ def try_folder(folder: pathlib.Path) -> None:
   trial = folder / 'trial'
   try:
     str(folder).encode()  # TensorStore takes no name that is not UTF-8
-    # Orbax's names are this long. It must not meet what the system refuses: its threads
-    # would keep the process from ending.
+    # Orbax's names are this long. Orbax must not meet what the system refuses: its
+    # threads would keep the process from ending.
     (trial / ('x' * 100)).mkdir(parents=True, exist_ok=True)
     shutil.rmtree(trial)
     with ocp.StandardCheckpointer(multiprocessing_options=ALONE) as writer:
