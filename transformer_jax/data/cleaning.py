@@ -263,5 +263,6 @@ def check_code(code: str) -> None:
     raise UserError(f'{code!r}: this language has a code of two letters, {short}')
   if not is_known or not CODE.fullmatch(code):
     raise UserError(
-      f'{code!r} is no code of a language (ISO 639), such as de, hsb or pt_BR'
+      f'{code!r} is no code of a language (ISO 639), such as de, hsb, pt_BR or '
+      'zh_Hant: small letters, and a region or script after _'
     )

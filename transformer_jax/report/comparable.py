@@ -13,12 +13,21 @@ Cells = dict[str, float | str]  # of Table 3, by the names of its columns
 
 CELLS = tuple(paper.BASE)
 # Settings without influence on a result. A corpus counts by its identity, so neither by
-# its name nor by how it was cleaned; checkpoints count where they were averaged, which
-# stands in the result.
+# its name nor by how it was made, and a parent run by the sum of its checkpoint.
+# Checkpoints count where they were averaged, which stands in the result. A run whose
+# patience has ended lacks steps.
 NO_INFLUENCE = frozenset(
   {
     'data.name',
     'data.raw_dir',
+    'data.files.train',
+    'data.suffix',
+    'data.train_pairs',
+    'data.vocabulary_pairs',
+    'data.character_coverage',
+    'data.byte_fallback',
+    'data.max_length',
+    'data.seed',
     'data.cleaning.off',
     'data.cleaning.max_characters',
     'data.cleaning.max_ratio',
@@ -27,6 +36,8 @@ NO_INFLUENCE = frozenset(
     'checkpoint_every_steps',
     'keep_checkpoints',
     'best_by',
+    'patience',
+    'init_from.run',
     'bleu_every_checkpoints',
     'bleu_sentences',
     'log_every_steps',
@@ -81,7 +92,7 @@ def differing_settings(group: Group) -> list[str]:
   """The config's keys in which runs of a group differ, in the config's order."""
   configs = [flat(scored.config) for scored in group.members]
   return [
-    key for key in configs[0] if any(one[key] != configs[0][key] for one in configs)
+    key for key in configs[0] if any(one.get(key) != configs[0][key] for one in configs)
   ]
 
 
