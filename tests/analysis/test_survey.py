@@ -116,6 +116,16 @@ def test_attention_to_punctuation(tmp_path: pathlib.Path):
   assert seen['decoder'] == pytest.approx([0.5, 0.5, 0, (1 / 3 + 1 / 4) / 2])
 
 
+def test_a_split_whose_pairs_are_all_long(tmp_path: pathlib.Path):
+  long = [([*[6] * 200, EOS], [7, EOS]), ([6, EOS], [*[7] * 200, EOS])]
+  split = split_of(tmp_path, long)
+  none = survey.sample_pairs(split, 9, 128)
+  with pytest.raises(UserError, match='no pair of at most 128 pieces a side to survey'):
+    survey.survey(KnownHeads(), none, split)
+  with pytest.raises(UserError, match='no sentence has both'):
+    survey.between(KnownHeads(), none, 'b', 'c')
+
+
 def test_attention_from_word_to_word():
   sample = [([6, 7, 1], [17, 16, 1]), ([7, 6, 1], [16, 17, 1]), ([7, 8, 1], [14, 1])]
   means, counts = survey.between(KnownHeads(), sample, 'c', 'b')
