@@ -75,8 +75,9 @@ def test_every_config(name: str):
   again = ml_collections.ConfigDict(json.loads(text))
   assert again.to_json_best_effort() == text
   assert Corpus.of(again).as_json() == Corpus.of(config).as_json()
-  sizes = config.model.to_dict() | {'P_drop': 0.1}  # which changes no number
-  assert counted(json.dumps(sizes)) == flops.parameters(config.model)
+  # Layers are alike, and P_drop changes no number: so fewer models are built.
+  sizes = config.model.to_dict() | {'N': 2, 'P_drop': 0.1}
+  assert counted(json.dumps(sizes)) == flops.parameters(sizes)
   file, _, argument = name.partition(':')
   row = {'base': 'base', 'big': 'big', 'table3': argument.removesuffix(',mini')}
   assert config.row == row.get(file)

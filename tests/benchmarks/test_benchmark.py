@@ -143,12 +143,6 @@ def test_training(corpus: pathlib.Path, quick_products: None):
       np.testing.assert_array_equal(side, whole.reshape(-1, whole.shape[-1]))
 
 
-@pytest.mark.devices
-@pytest.mark.slow
-def test_exchange_of_eight_devices(corpus: pathlib.Path):
-  assert training.exchange_seconds(Trainer(tiny(), corpus), 2) > 0
-
-
 def test_a_start_is_timed_up_to_the_first_step(tmp_path: pathlib.Path):
   code = 'import os, time; print("first step", flush=True); time.sleep(0.6); '
   code += 'print(\'{"cache": "\' + os.environ["JAX_COMPILATION_CACHE_DIR"] + \'"}\')'

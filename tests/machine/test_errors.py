@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from absl import app, flags
+from absl import flags
 
 from transformer_jax.machine import errors, files
 from transformer_jax.machine.cli import Flags
@@ -32,11 +32,6 @@ def test_refusals_of_our_code_are_one_line(tmp_path: pathlib.Path):
   assert line.startswith(f'{tmp_path / "config.json"}: not there; is ')
   line = line_of((tmp_path / 'none').read_text)
   assert 'No such file or directory: ' in line and str(tmp_path) in line
-
-
-def test_several_lines_become_one():
-  assert line_of(lambda: raises(errors.UserError('one\n  two'))) == 'one two'
-  assert line_of(lambda: raises(app.UsageError('give --config'))) == 'give --config'
 
 
 # Configs, as ml_collections reads them
@@ -135,13 +130,6 @@ def test_too_little_memory_is_no_bug():
   for call in (lambda: np.zeros(2**55), lambda: jax.jit(lambda: jnp.zeros(2**45))()):
     line = line_of(call)
     assert line.startswith('out of memory (') and 'a smaller model' in line
-
-
-def test_exits_are_left_alone():
-  for error in (SystemExit(75), KeyboardInterrupt()):
-    with pytest.raises(type(error)) as caught, errors.in_one_line():
-      raise error
-    assert caught.value is error
 
 
 @pytest.mark.skipif(

@@ -83,16 +83,6 @@ def test_compiled_programs_are_kept(
   assert cache.stat().st_mode & 0o777 == 0o700
 
 
-def test_compiled_programs_may_have_no_folder(
-  tmp_path: pathlib.Path, monkeypatch, nothing_is_kept, capsys
-):
-  monkeypatch.setenv('XDG_CACHE_HOME', str(tmp_path / 'file'))
-  (tmp_path / 'file').touch()
-  platform.use_compilation_cache()
-  assert not nothing_is_kept
-  assert 'compiled programs are not kept (' in capsys.readouterr().err
-
-
 def test_several_processes_on_gpus_share_or_keep_nothing(
   tmp_path: pathlib.Path, monkeypatch, nothing_is_kept, capsys
 ):

@@ -5,7 +5,6 @@ began and not that it ended, as the signal came.
 """
 
 import pathlib
-import shutil
 import signal
 import time
 
@@ -32,7 +31,6 @@ WRITE = 'transformer_jax.training.checkpoint:checksums'  # while a checkpoint is
 MEASURE = 'transformer_jax.training.perplexity:Perplexity.__call__'
 TRANSLATE = 'transformer_jax.decoding.translate:Translator.translate'
 COMPILE = 'jax.stages:Lowered.compile'
-RESTORE = 'transformer_jax.training.checkpoint:restore'
 LEARN = 'transformer_jax.data.vocabulary:learn_pieces'
 BOOTSTRAP = 'transformer_jax.scoring.bleu:score'
 
@@ -79,17 +77,6 @@ def test_while_preparing(toy: Toy):
   assert not (toy.folder / 'new' / 'toy').exists()
   finished(new.train())
   assert_equal_runs(new, toy)
-
-
-def test_while_restoring(toy: Toy):
-  cut = toy.in_another('restoring')
-  shutil.copytree(toy.workdir, cut.workdir)
-  shutil.rmtree(cut.checkpoints / '30')
-  said = interrupted(cut.train(hold={RESTORE: 60}), RESTORE, AT_ONCE)
-  assert 'training on' not in said
-  assert checkpoint.steps(cut.checkpoints) == [20, 25]
-  assert 'going on from step 25: ' in finished(cut.train()).said
-  assert_equal_runs(cut, toy)
 
 
 def test_while_compiling(toy: Toy):
@@ -161,17 +148,6 @@ def test_while_evaluating(function: str, toy: Toy):
   said = interrupted(toy.evaluate(hold={function: 60}), function, AT_ONCE)
   assert said.endswith('stopped by a signal. No result was written.\n')
   assert result.read_bytes() == before
-
-
-def test_while_writing_the_result(toy: Toy):
-  """The file is complete."""
-  result, write = toy.workdir / 'result.json', 'transformer_jax.machine.files:write'
-  result.unlink()
-  program = toy.evaluate(hold={write: 0.5})
-  program.wait_for(lambda: calls(program, write))
-  program.signal(signal.SIGTERM)
-  finished(program)
-  assert result.read_text().endswith('}\n')
 
 
 def test_while_translating(toy: Toy):

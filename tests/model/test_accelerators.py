@@ -1,4 +1,4 @@
-"""An accelerator's programs in bfloat16: dtypes, and results on this CPU."""
+"""An accelerator's programs in bfloat16: dtypes, and gradients on this CPU."""
 
 import functools
 from collections.abc import Iterator
@@ -38,8 +38,8 @@ def objective(
   return loss.cross_entropy(outputs, PAIRS[1], 0.1)[0]
 
 
-def search(params: Any, graph: nnx.GraphDef, dtype: Any = jnp.bfloat16) -> Any:
-  weights = search_weights(params, dtype)
+def search(params: Any, graph: nnx.GraphDef) -> Any:
+  weights = search_weights(params, jnp.bfloat16)
   model = nnx.merge(graph, weights.params)
   source = jnp.asarray(PAIRS[0])
   step = lambda *state: model.step(*state, weights.table)
@@ -100,13 +100,3 @@ def test_gradients_are_near_those_of_float32():
     assert ours.dtype == jnp.float32
     off = np.linalg.norm(ours - expected) / np.linalg.norm(expected)
     assert off < 0.03
-
-
-@pytest.mark.slow
-def test_a_search_in_bfloat16_scores_as_in_float32():
-  graph, params = build.transformer(config('float32'))
-  exact = jax.jit(lambda params: search(params, graph, jnp.float32))(params)
-  rounding, _ = build.architecture(config('bfloat16'), backend='gpu')
-  with forms.of_an_accelerator():
-    found = jax.jit(lambda params: search(params, rounding))(params)
-  np.testing.assert_allclose(found.scores[:, 0], exact.scores[:, 0], rtol=0.02)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from toy import forms
+from toy.forms import linear, linear_transposed, normal
 from transformer_jax.model import ops
 
 SHAPES = ((7, 5), (2, 3, 5))
@@ -19,10 +20,6 @@ def form(request: pytest.FixtureRequest) -> Iterator[None]:
   is_cpu = request.param == 'cpu'
   with contextlib.nullcontext() if is_cpu else forms.of_an_accelerator():
     yield
-
-
-def normal(*shape: int, seed: int = 0) -> jax.Array:
-  return jnp.asarray(np.random.default_rng(seed).normal(size=shape), jnp.float32)
 
 
 def assert_same(operation: Callable, plain: Callable, *inputs: jax.Array) -> None:
@@ -36,14 +33,6 @@ def assert_same(operation: Callable, plain: Callable, *inputs: jax.Array) -> Non
   both = value_and_gradient(operation), value_and_gradient(plain)
   for ours, expected in zip(*both, strict=True):
     np.testing.assert_allclose(ours, expected, atol=1e-5)
-
-
-def linear(x: jax.Array, weight: jax.Array) -> jax.Array:
-  return ops.linear(x, weight, dtype=weight.dtype)
-
-
-def linear_transposed(x: jax.Array, weight: jax.Array) -> jax.Array:
-  return ops.linear(x, ops.Transposed(weight), dtype=weight.dtype)
 
 
 @pytest.mark.parametrize('shape', SHAPES)

@@ -15,23 +15,12 @@ from flax import nnx
 
 from configs import multi30k
 from toy import forms
+from toy.forms import linear, linear_transposed, normal
 from toy.programs import SERVER
 from toy.steps import Steps
 from transformer_jax.model import build, ops, ops_cpu
 from transformer_jax.model.transformer import Outputs
 from transformer_jax.training import loss
-
-
-def normal(*shape: int, seed: int = 0) -> jax.Array:
-  return jnp.asarray(np.random.default_rng(seed).normal(size=shape), jnp.float32)
-
-
-def linear(x: jax.Array, weight: jax.Array) -> jax.Array:
-  return ops.linear(x, weight, dtype=weight.dtype)
-
-
-def linear_transposed(x: jax.Array, weight: jax.Array) -> jax.Array:
-  return ops.linear(x, ops.Transposed(weight), dtype=weight.dtype)
 
 
 def smoothed(params, graph: nnx.GraphDef, source: np.ndarray, target: np.ndarray):

@@ -121,7 +121,9 @@ def test_two_configs_of_one_name(tmp_path: pathlib.Path):
     planned(tmp_path, configs)
 
 
-@pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(
+  'number', [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)]
+)
 def test_signalled(tmp_path: pathlib.Path, number: int):
   """The trainer saves, all end with 75, and the same command resumes."""
   command = Command(tmp_path, write_stand_in(tmp_path))

@@ -1,7 +1,6 @@
-"""A config's compiled steps, on any number of devices, and updates that are skipped."""
+"""A config's compiled steps, and its checkpoints on any number of devices."""
 
 import pathlib
-import threading
 
 import jax
 import numpy as np
@@ -15,13 +14,10 @@ from toy.steps import (
   tiny_config,
 )
 from transformer_jax.data import batches
-from transformer_jax.machine import platform
 from transformer_jax.machine.devices import Devices
 from transformer_jax.model import build
-from transformer_jax.training import checkpoint, loss, trainer
+from transformer_jax.training import checkpoint, loss
 from transformer_jax.training.trainer import Trainer
-
-SHAPES = [batches.Shape(rows, 8, 9) for rows in range(1, 9)]
 
 
 def test_a_program_for_each_shape_and_none_later(
@@ -83,35 +79,3 @@ def test_any_number_of_devices_goes_on_from_a_checkpoint(tmp_path: pathlib.Path)
       assert len(on_devices.addressable_shards) == count
       for part in on_devices.addressable_shards:
         np.testing.assert_array_equal(part.data, array)
-
-
-# Programs
-
-
-class Compiler:
-  """Compiles nothing; waits for `go`."""
-
-  def __init__(self) -> None:
-    self.compiled: list[batches.Shape] = []
-    self.go = threading.Event()
-
-  def __call__(self, shape: batches.Shape) -> batches.Shape:
-    self.compiled.append(shape)
-    assert self.go.wait(60)
-    return shape
-
-
-def test_programs_come_in_order_and_the_rest_is_dropped(monkeypatch):
-  """Waiting can be stopped; at the end it waits for what XLA compiles just then."""
-  monkeypatch.setattr(platform, 'compiling_threads', lambda: 1)
-  compiler, looks = Compiler(), iter([False, True])
-  with trainer.Programs(compiler, SHAPES) as programs:
-    programs.wait(SHAPES[-1], lambda: next(looks))
-    compiler.go.set()
-    assert [programs[shape] for shape in SHAPES] == SHAPES == compiler.compiled
-    with pytest.raises(KeyError):
-      programs[batches.Shape(9, 8, 9)]
-  compiler = Compiler()
-  with trainer.Programs(compiler, SHAPES):
-    threading.Timer(0.1, compiler.go.set).start()
-  assert compiler.go.is_set() and len(compiler.compiled) < len(SHAPES)
