@@ -44,7 +44,7 @@ class Rival(Protocol):
   def translate(
     self, sources: Sequence[Sequence[int]], beam: int, length: int
   ) -> list[list[int]]:
-    """The best hypothesis, of `length` ids, for each source of one batch.
+    """Returns the best hypothesis, of `length` ids, for each source of one batch.
 
     Args:
       sources: ids, EOS included.
@@ -52,7 +52,7 @@ class Rival(Protocol):
 
 
 def random_sentences(count: int, length: int, vocab_size: int) -> list[str]:
-  """Random text for NUMBERS; each sentence has `length` tokens, EOS included."""
+  """Returns random text for NUMBERS, of `length` tokens a sentence, EOS included."""
   return Numbers().decode(random_words(count, length, vocab_size, seed=0))
 
 
@@ -101,12 +101,12 @@ class Ours:
     )
 
   def __call__(self, texts: Sequence[str]) -> list[str]:
-    """The best translation of each text."""
+    """Returns the best translation of each text."""
     return [best.text for (best,) in self.translator.translate(texts, nbest=1)]
 
 
 def decode_tokens(rows: int, length: int, longest: int) -> int:
-  """The config's decode_tokens for batches of `rows` sentences of `length` tokens.
+  """Returns a config's decode_tokens for `rows` sentences of `length` tokens a batch.
 
   `longest` is the most that the model takes.
   """
@@ -116,7 +116,7 @@ def decode_tokens(rows: int, length: int, longest: int) -> int:
 def from_text(
   rival: Rival, words: Vocabularies, beam: int, tokens: int, longest: int
 ) -> Program:
-  """A rival from text to text, with the batches that our Translator makes.
+  """Returns a rival from text to text, with the batches that our Translator makes.
 
   Args:
     tokens: the size of a batch, from decode_tokens().

@@ -123,7 +123,7 @@ MEASUREMENTS = {'training': _training, 'decoding': _decoding}
 
 
 def describe_machine() -> dict:
-  """Hardware, libraries and settings of a measurement: one object for JSON."""
+  """Returns hardware, libraries and settings of a measurement: one object for JSON."""
   model, flags = environment.processor()
   installed = {d.name.lower() for d in importlib.metadata.distributions() if d.name}
   others = tuple(name for name in PACKAGES_OF_RIVALS if name in installed)
@@ -140,7 +140,7 @@ def describe_machine() -> dict:
 
 
 def lines(result: Mapping) -> Iterator[str]:
-  """The few lines of text that say what measure() measured."""
+  """Yields the few lines of text that say what measure() measured."""
   if result['what'] == 'training':
     yield from _training_lines(result)
   else:
@@ -154,7 +154,7 @@ def lines(result: Mapping) -> Iterator[str]:
 
 
 def _column_lines(columns: Mapping[str, Mapping], of: str, unit: str) -> Iterator[str]:
-  """Each program's rates, and how many times as fast ours is."""
+  """Yields each program's rates, and how many times as fast ours is."""
   yield f'{"":22} {"target tokens/s":>15} {unit:>12} {"we are":>7}'
   for name, column in columns.items():
     rates = f'{column["target_tokens_per_second"]:15,.0f} {column[of]:12,.4g}'

@@ -42,7 +42,7 @@ def interleave(
 def columns(
   seconds: Mapping[str, Sequence[float]], work: Mapping[str, Sequence[float]]
 ) -> dict[str, dict]:
-  """How fast each program was, and how many times as fast we were.
+  """Returns how fast each program was, and how many times as fast we were.
 
   Args:
     seconds: of each program, by round; one of the programs is OURS.

@@ -142,7 +142,7 @@ def _step(rival: Rival, batch: batches.Batch) -> None:
 def flops_per_target_token(
   config: ml_collections.ConfigDict, training: batches.Batches
 ) -> int:
-  """Model FLOPs of training, if all sentences had the mean target length."""
+  """Returns model FLOPs of training, if all sentences had the mean target length."""
   length = round(len(training.target.tokens) / len(training.target) + 1)
   return flops.flops_per_target_token(config.model.to_dict(), length)
 
@@ -170,7 +170,7 @@ def step_seconds(ours: Updates, trainer: Trainer, rounds: list[float]) -> dict:
 
 
 def exchange_seconds(trainer: Trainer, repeats: int) -> float:
-  """The median seconds of a sum of all gradients over the devices; 0 for one device."""
+  """Returns the median seconds of a sum of all gradients over devices; 0 for one."""
   devices = trainer.devices
   if devices.count == 1:
     return 0.0
@@ -195,12 +195,12 @@ def exchange_seconds(trainer: Trainer, repeats: int) -> float:
 
 
 def vocabulary_of_targets(config: ml_collections.ConfigDict) -> int:
-  """How many pieces the target's vocabulary has, its own or the shared one."""
+  """Returns how many pieces the target's vocabulary has, its own or the shared one."""
   return config.model.target_vocab_size or config.model.vocab_size
 
 
 def random_words(count: int, length: int, vocab_size: int, seed: int) -> np.ndarray:
-  """[count, length - 1] ids; EOS, which is added later, completes `length` tokens."""
+  """Returns ids, [count, length - 1]; EOS, which is added later, is the last token."""
   random = np.random.default_rng(seed)
   return random.integers(FIRST_WORD, vocab_size, (count, length - 1), np.int32)
 
@@ -211,7 +211,7 @@ def write_corpus(
   """Writes a training set of one batch without padding; returns its config.
 
   Raises:
-    UserError: the config's slices cannot share the rows equally.
+    UserError: the rows are not divisible by the config's slices.
   """
   if rows % config.slices:
     raise UserError(f'--rows={rows} must be a multiple of slices={config.slices}')

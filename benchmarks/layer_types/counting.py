@@ -19,7 +19,7 @@ Layer = Callable[[jax.Array], jax.Array]  # [n, d] -> [n, d]
 
 
 def flops(function: Callable, *arguments: Array) -> int:
-  """Two for each multiply-add; the body of a loop counts once a round.
+  """Returns FLOPs, two for each multiply-add; the body of a loop counts once a round.
 
   (XLA's own count takes the body of a loop once.)
   """
@@ -27,7 +27,7 @@ def flops(function: Callable, *arguments: Array) -> int:
 
 
 def sequential_operations(function: Callable, *arguments: Array) -> int:
-  """The length of the longest chain of operations that need one another's results.
+  """Returns the length of the longest chain of operations that depend on each other.
 
   It is the same for a loop and for the same loop unrolled. Rounds that do not need one
   another count once.
@@ -37,7 +37,7 @@ def sequential_operations(function: Callable, *arguments: Array) -> int:
 
 
 def layers_between(stack: Iterable[Layer], x: Array) -> int | None:
-  """The fewest layers after which the last position depends on the first.
+  """Returns the fewest layers after which the last position depends on the first.
 
   Each layer is differentiated (jvp) with random tangents at all positions that depend
   on the first. Positions with a tangent other than exact zero depend on it after that
@@ -68,7 +68,7 @@ def _follow(
 
 
 def _called(equation: core.JaxprEqn) -> core.Jaxpr | None:
-  """The jaxpr inside a loop or a call; None for a plain operation."""
+  """Returns the jaxpr inside a loop or a call; None for a plain operation."""
   name = equation.primitive.name
   if name in ('while', 'cond'):
     raise ValueError(f'{name}: what it does is not in the program, but in its values')
@@ -105,7 +105,7 @@ def _multiply_adds(equation: core.JaxprEqn) -> int:
 
 
 def _depths(jaxpr: core.Jaxpr, inputs: list[int]) -> list[int]:
-  """The longest chain that ends at each output, by those that end at the inputs."""
+  """Returns the longest chain to each output; `inputs` has those to each input."""
   known = dict(zip(jaxpr.invars, inputs, strict=True))
   # Constants, which `known` does not have, wait for nothing.
   depth = lambda v: 0 if isinstance(v, core.Literal) or v not in known else known[v]

@@ -43,7 +43,7 @@ class Cell(NamedTuple):
 
 
 def grid(ns: Sequence[int], ds: Sequence[int]) -> list[tuple[str, int, int, int]]:
-  """What to measure, (layer, n, d, reach): all n and d; at one n and d all k and r."""
+  """Returns the cells (layer, n, d, reach): all n and d; all k and r at one n and d."""
   cells = []
   for n, d in itertools.product(ns, ds):
     for layer, kind in LAYER_TYPES.items():
@@ -121,7 +121,7 @@ def exponents(cells: Sequence[Cell], of: str) -> dict[str, dict] | None:
 
 
 def _standard_errors(design: np.ndarray, residuals: np.ndarray) -> list[float | None]:
-  """Standard errors of all fitted numbers but the constant."""
+  """Returns standard errors of all fitted numbers but the constant."""
   rows, columns = design.shape
   if rows == columns:
     return [None] * (columns - 1)
@@ -130,7 +130,7 @@ def _standard_errors(design: np.ndarray, residuals: np.ndarray) -> list[float | 
 
 
 def stack(layer: str, reach: int) -> Iterator[counting.Layer]:
-  """An endless stack of layers; each DILATED one is dilated k times as much."""
+  """Yields an endless stack of layers; each DILATED one is dilated k times as much."""
   name = layer.removesuffix(DILATED)
   shapes = LAYER_TYPES[name].weights(COUNTED_D, reach)
   weights = [_orthogonal(seed, shape) for seed, shape in enumerate(shapes)]
@@ -142,14 +142,14 @@ def stack(layer: str, reach: int) -> Iterator[counting.Layer]:
 
 
 def _orthogonal(seed: int, shape: tuple[int, ...]) -> np.ndarray:
-  """Orthogonal weights, through which signals do not fade."""
+  """Returns orthogonal weights, through which signals do not fade."""
   flat = math.prod(shape[:-1]), shape[-1]
   normal = np.random.default_rng(seed).standard_normal(flat, np.float32)
   return np.linalg.qr(normal).Q.reshape(shape)
 
 
 def counts(layer: str) -> dict[str, list]:
-  """Sequential operations, layers and path length for each of COUNTED_N.
+  """Returns sequential operations, layers and path length for each of COUNTED_N.
 
   The path leads from the first position's input to the last position's output, through
   `layers` layers and all sequential operations of each. Both are None if n layers do

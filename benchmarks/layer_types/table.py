@@ -155,7 +155,7 @@ def _notes(measured: Measured) -> str:
 
 
 def _picture(cells: Sequence[Cell]) -> Picture:
-  """Time over n and over d; dashed lines are the paper's orders of growth."""
+  """Draws time over n and over d; dashed lines are the paper's orders of growth."""
   n, d = (_values(cells, size)[-2] for size in ('n', 'd'))
 
   def draw(figure: Figure) -> None:

@@ -69,7 +69,7 @@ def device() -> str:
 def load(
   names: Sequence[str], what: str, config: ml_collections.ConfigDict
 ) -> dict[str, Any]:
-  """The programs that passed check(), by name; each uses as many threads as we do.
+  """Returns the programs of these names; each uses as many threads as we do.
 
   Raises:
     UserError: a program cannot run on our device.

@@ -20,7 +20,7 @@ TYPES = {'cpu': ('float32', 'int8'), 'cuda': ('float16', 'int8_float16')}
 def decoding(
   config: ml_collections.ConfigDict, threads: int, device: str
 ) -> dict[str, 'Decoding']:
-  """A Decoding for each of its types; `threads` share the work on one batch.
+  """Returns a Decoding for each of its types; `threads` share the work on one batch.
 
   Raises:
     UserError: CTranslate2 has no such device.

@@ -24,7 +24,7 @@ IGNORED = -100  # a label without a loss
 def marian(
   config: ml_collections.ConfigDict, device: str
 ) -> transformers.MarianMTModel:
-  """The model, on 'cpu' or 'cuda'.
+  """Returns the model, on 'cpu' or 'cuda'.
 
   Raises:
     UserError: this PyTorch has no such device.
@@ -124,7 +124,7 @@ def without_eos(model: transformers.MarianMTModel) -> transformers.MarianMTModel
 def decoding(
   config: ml_collections.ConfigDict, threads: int, device: str
 ) -> dict[str, 'Decoding']:
-  """A Decoding for each dtype: bfloat16 on a GPU, float32 and bfloat16 on a CPU."""
+  """Returns a Decoding for each dtype: bfloat16, on a CPU float32 too."""
   torch.set_num_threads(threads)
   kinds = ['bfloat16'] if device == 'cuda' else ['float32', 'bfloat16']
   of = lambda kind: Decoding(config, getattr(torch, kind), device)

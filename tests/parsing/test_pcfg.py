@@ -77,7 +77,7 @@ def test_files_are_parsed_and_scored(tmp_path: pathlib.Path):
   assert (kept.train, kept.test) == ([f'{folder}/train'] * 2, f'{folder}/test')
   assert f'F1 {kept.parsing.f1.score:.2f} ' in printed[0]
   for name in ('x.json', 'x', 'x.dev'):
-    with pytest.raises(UserError, match=f'{name}: trees go there, and .json beside'):
+    with pytest.raises(UserError, match=f'{name}: give a name in .mrg'):
       [*pcfg.score_file([train], test, tmp_path / name)]
   test.write_text('')
   with pytest.raises(UserError, match='--train and --test take files with trees'):

@@ -22,7 +22,7 @@ SVG = {'svg.fonttype': 'none', 'svg.hashsalt': 'attention'}
 
 
 def _colour(head: int, heads: int) -> tuple[float, ...]:
-  """The colour of head number `head`, from 0, of `heads` heads."""
+  """Returns the colour of head number `head`, from 0, of `heads` heads."""
   return tuple(0.8 * part for part in matplotlib.colormaps['hsv'](head / heads)[:3])
 
 
@@ -100,7 +100,7 @@ def maps(
   heads: Sequence[int],
   title: str,
 ) -> Figure:
-  """A heat map for each of `heads`, with one colour bar.
+  """Returns a heat map for each of `heads`, with one colour bar.
 
   Arguments are those of lines().
   """
@@ -158,7 +158,7 @@ def heads(
 
 
 def survey(surveyed: Survey) -> Figure:
-  """A row of panels for each attention, with a panel for each measure."""
+  """Returns a row of panels for each attention, with a panel for each measure."""
   across = max(map(len, surveyed.values()))
   panels: list[tuple[str, np.ndarray] | None] = []
   for kind, measures in surveyed.items():
@@ -168,13 +168,13 @@ def survey(surveyed: Survey) -> Figure:
 
 
 def pruning(pruned: Pruning) -> Figure:
-  """A panel for each attention: what dev perplexity gains without a head."""
+  """Returns a panel for each attention: what dev perplexity gains without a head."""
   panels = [(KINDS[k], without - pruned.whole) for k, without in pruned.without.items()]
   return heads(panels, 3, f'Dev perplexity without a head, less {pruned.whole:.3f}')
 
 
 def similarity(encodings: Mapping[str, np.ndarray]) -> Figure:
-  """The cosine of every two positions' encodings, and its mean over their distance.
+  """Draws the cosine of every two positions' encodings, and its mean by distance.
 
   Args:
     encodings: [positions, d_model] by name, such as layers.sinusoids(60, 512) and

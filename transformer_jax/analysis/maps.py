@@ -42,7 +42,7 @@ class Maps(NamedTuple):
   cross: np.ndarray  # [N, H, T, S]
 
   def of(self, kind: str) -> tuple[np.ndarray, list[str], list[str]]:
-    """The weights of one of KINDS, and the words of its rows and of its columns."""
+    """Returns the weights of one of KINDS, and the words of its rows and columns."""
     rows = self.source if kind == 'encoder' else self.target
     columns = self.source
     if kind == 'decoder':
@@ -57,7 +57,7 @@ class Words:
     self._vocabulary, self.pieces = vocabulary, vocabulary.pieces()
 
   def names(self, ids: Sequence[int], merge: bool) -> list[str]:
-    """A name for each piece, or with `merge` for each word."""
+    """Returns a name for each piece, or with `merge` for each word."""
     if not merge:
       return [SPECIAL_NAMES.get(i, self.pieces[i]) for i in ids]
     words: list[list[int]] = []
@@ -106,7 +106,7 @@ class RunAttention:
   def maps(
     self, sentences: Sequence[str], translations: Sequence[str | None], merge: bool
   ) -> list[Maps]:
-    """The maps of sentences and their translations.
+    """Returns the maps of sentences and their translations.
 
     Args:
       translations: None stands for the translation that beam search finds.
@@ -159,7 +159,7 @@ class RunAttention:
 
 
 def word_of(pieces: Sequence[str], ids: Sequence[int]) -> np.ndarray:
-  """The number of the word that each id belongs to, from 0.
+  """Returns the number of the word that each id belongs to, from 0.
 
   A space starts a word. EOS is a word of its own, and so is each mark of punctuation
   that ends a word.
@@ -175,13 +175,13 @@ def word_of(pieces: Sequence[str], ids: Sequence[int]) -> np.ndarray:
 
 
 def is_punctuation(piece: str) -> bool:
-  """Whether a piece is punctuation alone."""
+  """Tells whether a piece is punctuation alone."""
   text = piece.removeprefix(SPACE)
   return bool(text) and all(unicodedata.category(c).startswith('P') for c in text)
 
 
 def merged(weights: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
-  """[..., T, S] of pieces as [..., words, words]: summed over keys, mean of queries.
+  """Returns weights of words for those of pieces: summed over keys, mean of queries.
 
   Args:
     rows, columns: the word that each piece belongs to.

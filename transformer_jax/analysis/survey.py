@@ -30,7 +30,7 @@ Survey = dict[str, dict[str, Measure]]  # by KINDS, and by the quantity's name
 
 
 def sample_pairs(split: Split, count: int, longest: int) -> list[Pair]:
-  """At most `count` pairs of a split, chosen at random with a fixed seed.
+  """Returns at most `count` pairs of a split, chosen at random with a fixed seed.
 
   Args:
     longest: the most tokens of a sentence, EOS counted; longer pairs are left out.
@@ -136,7 +136,7 @@ def _measure(
 def between(
   attention: RunAttention, pairs: Iterable[Pair], query: str, key: str
 ) -> tuple[dict[str, np.ndarray], dict[str, int]]:
-  """How much the word `query` attends to the word `key`.
+  """Returns how much the word `query` attends to the word `key`.
 
   Returns:
     By KINDS, the mean weights [N, H] and the number of queries; the means lack kinds
@@ -191,7 +191,7 @@ def prune(run: LoadedRun, dev: Split, progress: Any = iter) -> Pruning:
 
 
 def without_head(params: Any, kind: str, layer: int, head: int) -> Any:
-  """The parameters of the same model, in which this head has no output."""
+  """Returns the parameters of the same model, in which this head has no output."""
   stack = 'encoder' if kind == 'encoder' else 'decoder'
   part = 'cross' if kind == 'cross' else 'attention'
   of_layer = params[stack][layer]
@@ -241,7 +241,7 @@ def pruning_table(pruning: Pruning) -> str:
 
 
 def _first(order: np.ndarray, shown: np.ndarray, form: str = '.2f') -> str:
-  """The first heads in ascending order, as LAYER.HEAD (NUMBER), ..."""
+  """Returns the first heads in ascending order, as LAYER.HEAD (NUMBER), ..."""
   best = np.argsort(order, axis=None, kind='stable')[:NAMED_HEADS]
   at = zip(*np.unravel_index(best, order.shape), strict=True)
   return ', '.join(f'{n + 1}.{h + 1} ({shown[n, h]:{form}})' for n, h in at)
@@ -265,7 +265,7 @@ class Aligner:
     self._backward = _Model1([pair[::-1] for pair in pairs], rounds)
 
   def links(self, source: Ids, target: Ids) -> np.ndarray:
-    """The pairs of positions that are best for each other both ways: [T, S] bool."""
+    """Returns which positions are best for each other both ways, [T, S] bool."""
     forward = self._forward.t(source, target)
     backward = self._backward.t(target, source).T
     best_source = forward == forward.max(1, keepdims=True, initial=0)
@@ -302,6 +302,6 @@ class _Model1:
 
 
 def _keys(source: Ids, target: Ids) -> np.ndarray:
-  """A number for each pair of pieces: [T, S], the source's in the upper 32 bits."""
+  """Returns a number for each pair of pieces, [T, S]: the source's above 32 bits."""
   source, target = (np.asarray(side, np.int64) for side in (source, target))
   return (source[None] << 32) + target[:, None]

@@ -94,7 +94,7 @@ def _as_json(weights: np.ndarray, rows: list[str], columns: list[str]) -> dict:
 
 
 def blocks(runs: Sequence[pathlib.Path]) -> list[Block]:
-  """The pictures in the runs' folders, for a report; stderr names runs without any."""
+  """Returns the pictures in the runs' folders; stderr names runs without pictures."""
   blocks: list[Block] = []
   homes = {run.resolve() for run in runs}
   for run in runs:
@@ -115,7 +115,7 @@ def blocks(runs: Sequence[pathlib.Path]) -> list[Block]:
 
 
 def _chosen(view: View, shape: tuple[int, ...]) -> tuple[list[int], list[int]]:
-  """The layers and heads to draw, from 0; `shape` is that of the weights."""
+  """Returns the layers and heads to draw, from 0; `shape` is that of the weights."""
   N, H = shape[:2]
   layers = [*view.layers] or [max(N - 1, 1)]
   heads = [*view.heads] or [*range(1, H + 1)]

@@ -100,7 +100,7 @@ def export(
 
 
 def _page(run: Run, steps: list[int], library: str, loading: str) -> Iterator[str]:
-  """The lines of README.md, with the head that Hugging Face reads.
+  """Yields the lines of README.md, with the head that Hugging Face reads.
 
   Args:
     loading: how the model is loaded; BEAM and ALPHA stand for the config's.
@@ -135,7 +135,7 @@ def _page(run: Run, steps: list[int], library: str, loading: str) -> Iterator[st
 
 
 def _results(run: Run, steps: list[int]) -> Iterator[Result]:
-  """The run's evaluations of the same checkpoints."""
+  """Yields the run's evaluations of the same checkpoints."""
   for path in sorted((run.workdir / 'translations').glob('*.json')):
     result = Result.read(path)
     if result.averaged == steps:

@@ -103,7 +103,7 @@ def import_model(
   data: tuple[pathlib.Path, pathlib.Path | None, pathlib.Path | None],
   prepare: bool,
 ) -> Iterator[str]:
-  """Makes a run from a model in `folder`, and yields lines that tell the user about it.
+  """Makes a run from a model in `folder`, and yields lines for the user.
 
   Args:
     config: becomes the run's config; its keys on model and checkpoints are replaced.
@@ -159,7 +159,7 @@ def _corpus(
   run: pathlib.Path,
   preparation: tuple | None,
 ) -> pathlib.Path | None:
-  """The prepared corpus with this vocabulary, if there is one or it may be prepared.
+  """Returns the prepared corpus with this vocabulary; None if it is not prepared.
 
   Args:
     preparation: what prepare_corpus() takes after the config; None: do not prepare.
@@ -238,7 +238,7 @@ def _check_files(folder: pathlib.Path) -> None:
 
 
 def _config(folder: pathlib.Path) -> MarianConfig:
-  """config.json, with the first word's id, which may stand in a file of its own."""
+  """Returns config.json, with the first word's id, which another file may have."""
   path, generation = folder / 'config.json', folder / 'generation_config.json'
   keys = files.read_json_object(path)
   start = 'decoder_start_token_id'
@@ -301,7 +301,7 @@ def _vocabulary(path: pathlib.Path, config: MarianConfig) -> list[str]:
 def _rows(
   config: MarianConfig, names: Sequence[str]
 ) -> tuple[list[int | None], list[str]]:
-  """Their row for each of ours, None for a row of zeros; and the pieces of ours.
+  """Returns their row for each of ours, None for zeros, and the pieces of ours.
 
   Ours are the four special ones, and then theirs in order. Where the first word is
   their padding, as in published models, that row is our <s>, and <pad> is a row of
@@ -320,7 +320,7 @@ def _rows(
 
 
 def _of_rows(arrays: marian.Arrays, rows: Sequence[int | None]) -> marian.Arrays:
-  """The embeddings and the logits' biases of our rows; a new row is never written."""
+  """Returns embeddings and logits' biases of our rows; a new row is never written."""
   index = [0 if row is None else row for row in rows]
   new = np.array([row is None for row in rows])
   embedding = arrays[marian.EMBEDDING][index]
@@ -332,7 +332,7 @@ def _of_rows(arrays: marian.Arrays, rows: Sequence[int | None]) -> marian.Arrays
 def _spm(
   folder: pathlib.Path, names: Sequence[str]
 ) -> tuple[tuple[bytes, bytes], list[str]]:
-  """The SentencePiece models over our rows, and lines on pieces without a row."""
+  """Returns the SentencePiece models over our rows, and lines on missing pieces."""
   models, notes = [], []
   for name in SPM:
     model, absent = pieces.over_rows(folder / name, names)

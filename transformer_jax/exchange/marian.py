@@ -95,12 +95,12 @@ ROW = Form(lambda x, order: x[None], lambda y, order, shape: y[0])  # [W] -> [1,
 
 
 def order_of(d_model: int) -> np.ndarray:
-  """[D]: our dimension for each of Marian's: those of sines, then those of cosines."""
+  """Returns our dimension for each of Marian's, [D]: first sines, then cosines."""
   return np.concatenate([np.arange(0, d_model, 2), np.arange(1, d_model, 2)])
 
 
 def positions(length: int, d_model: int) -> np.ndarray:
-  """[length, D]: the sinusoids in Marian's order."""
+  """Returns [length, D]: the sinusoids in Marian's order."""
   return sinusoids(length, d_model)[:, order_of(d_model)]
 
 
@@ -140,7 +140,7 @@ def to_marian(params: Tree) -> Arrays:
 
 
 def from_marian(arrays: Mapping[str, np.ndarray], shapes: Tree) -> Tree:
-  """Our parameters; the inverse of to_marian().
+  """Returns our parameters; the inverse of to_marian().
 
   Args:
     arrays: as checked() returns them.
@@ -158,7 +158,7 @@ def from_marian(arrays: Mapping[str, np.ndarray], shapes: Tree) -> Tree:
 
 
 def expected(N: int, d_model: int, d_ff: int, vocab_size: int) -> dict[str, tuple]:
-  """The shape of every array that a Marian model of these sizes has."""
+  """Returns the shape of every array that a Marian model of these sizes has."""
   D, F = d_model, d_ff
   shapes = {EMBEDDING: (vocab_size, D), LOGITS_BIAS: (1, vocab_size)}
   inner = {'fc1.weight': (F, D), 'fc1.bias': (F,), 'fc2.weight': (D, F)}
@@ -190,7 +190,7 @@ def checked(arrays: Mapping[str, np.ndarray], shapes: Mapping[str, tuple]) -> Ar
 
 
 def norm_factor(epsilon: float) -> float:
-  """The power of two by which enlarged() brings NORM_EPSILON nearest to `epsilon`."""
+  """Returns the power of two by which enlarged() brings NORM_EPSILON near `epsilon`."""
   return 2.0 ** round(math.log2(NORM_EPSILON / epsilon) / 2)
 
 
@@ -219,14 +219,14 @@ def enlarged(arrays: Arrays, N: int, factor: float) -> Arrays:
 
 
 def has_biases(arrays: Mapping[str, np.ndarray]) -> bool:
-  """Whether there is another number than 0 in biases that the paper's model lacks."""
+  """Tells whether a bias that the paper's model lacks is other than 0."""
   N = 1 + max(int(n.split('.')[3]) for n in arrays if n.startswith('model.decoder.l'))
   ours = (theirs for mine, theirs, _ in _table(N) if mine.endswith('_bias'))
   return any(arrays[theirs].any() for theirs in ours)
 
 
 def named(params: Tree) -> Arrays:
-  """Our arrays by dotted names, such as encoder.0.attention.query."""
+  """Returns our arrays by dotted names, such as encoder.0.attention.query."""
   leaves = jax.tree_util.tree_leaves_with_path(params)
   return {_dotted(path): np.asarray(leaf) for path, leaf in leaves}
 
@@ -243,7 +243,7 @@ def _refuse(what: str, names: Any) -> None:
 
 
 def _table(N: int) -> Iterator[tuple[str, str, Form]]:
-  """Our name, Marian's and the form of each array; both of N layers a stack."""
+  """Yields our name, Marian's and the form of each array; both of N layers a stack."""
   yield 'embedding', EMBEDDING, ALONG
   yield 'logits_bias', LOGITS_BIAS, ROW
   for stack in ('encoder', 'decoder'):

@@ -64,7 +64,7 @@ def over_rows(path: pathlib.Path, rows: Sequence[str]) -> tuple[bytes, list[str]
 
 
 def as_marian(piece: str) -> str:
-  """A piece in vocab.json: codes of languages stand there without a space before."""
+  """Returns a piece as vocab.json has it: codes of languages without a space before."""
   return re.sub('^\u2581(>>.+<<)$', r'\1', piece)
 
 

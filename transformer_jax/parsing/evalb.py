@@ -38,7 +38,7 @@ NOT_IN_LENGTH = frozenset(('-NONE-',))
 EQUAL = {'PRT': 'ADVP'}  # labels, and tags, that count as the other one
 CUT_OFF = 40  # words of the longest sentences in EVALB's second summary
 
-# What C takes for a space, in a locale without any others.
+# The spaces of C's default locale.
 _SPACE = r' \t\n\v\f\r'
 _TOKEN = re.compile(
   rf'[{_SPACE}]*(?:(?P<end>\0)|\((?P<label>[^{_SPACE}()]*)(?:[{_SPACE}]+(?P<word>[^{_SPACE}()]*)(?P<leaf>\)))?'
@@ -115,7 +115,7 @@ def summarize(sentences: Sequence[Sentence]) -> Summary:
   """Returns the scores of all sentences that are valid; the others are only counted."""
   valid = [one for one in sentences if one.status == 'valid']
   total = lambda field: sum(getattr(one, field) for one in valid)
-  share = lambda is_so: _percent(sum(map(is_so, valid)), len(valid))
+  percent_of = lambda is_so: _percent(sum(map(is_so, valid)), len(valid))
   matched, gold, test = total('matched'), total('gold'), total('test')
   return Summary(
     sentences=len(sentences),
@@ -125,10 +125,10 @@ def summarize(sentences: Sequence[Sentence]) -> Summary:
     recall=_percent(matched, gold),
     precision=_percent(matched, test),
     f1=_percent(2 * matched, gold + test),
-    complete_match=share(lambda one: one.matched == one.gold == one.test),
+    complete_match=percent_of(lambda one: one.matched == one.gold == one.test),
     average_crossing=_percent(total('crossing'), len(valid)) / 100,
-    no_crossing=share(lambda one: one.crossing == 0),
-    two_or_less_crossing=share(lambda one: one.crossing <= 2),
+    no_crossing=percent_of(lambda one: one.crossing == 0),
+    two_or_less_crossing=percent_of(lambda one: one.crossing <= 2),
     tagging=_percent(total('tags'), total('words')),
   )
 
@@ -209,7 +209,7 @@ class Parsing:
 
   @classmethod
   def from_json(cls, scores: Mapping[str, Any]) -> 'Parsing':
-    """The scores as a result.json has them; UserError names what is damaged."""
+    """Returns the scores as a result.json has them; UserError names what is damaged."""
     try:
       return msgspec.convert(scores, cls)
     except msgspec.ValidationError as error:

@@ -43,7 +43,7 @@ class _Node(NamedTuple):
 
 
 class Symbol(NamedTuple):
-  """A non-terminal of the grammar, which has rules for it and stands in others."""
+  """A non-terminal of the grammar, which has rules for it and appears in others."""
 
   labels: tuple[str, ...]  # of a chain, from its top; of a word, its tag is the last
   parent: str  # label of the constituent around it
@@ -330,7 +330,9 @@ def score_file(
       not end in .mrg.
   """
   if output.suffix != '.mrg':
-    raise UserError(f'--output={output}: trees go there, and .json beside: give .mrg')
+    raise UserError(
+      f'--output={output}: give a name in .mrg; the scores go beside it, in .json'
+    )
   output.parent.mkdir(parents=True, exist_ok=True)
   learnt_from = [*itertools.chain.from_iterable(map(_whole, train))]
   gold = [*treebanks.read(test)]

@@ -65,7 +65,7 @@ class TreeMask(NamedTuple):
     if not all(is_token) or not (kind == _TAG).any():
       raise UserError(
         'constrained=True needs a vocabulary of the target alone, whose pieces are the '
-        'tokens of trees: give --config.model.target_vocab_size when the corpus is made'
+        'tokens of trees: prepare it with --config.model.target_vocab_size'
       )
     return cls(kind, value, 2 if (kind == _NUMBER).any() else 1)
 
@@ -123,5 +123,5 @@ class TreeMask(NamedTuple):
 
 
 def _last(marks: jax.Array) -> jax.Array:
-  """The index of the last that is true along the last axis; 0 if none is."""
+  """Returns the index of the last that is true along the last axis; 0 if none is."""
   return jnp.max(jnp.where(marks, jnp.arange(marks.shape[-1])[None, None], 0), -1)

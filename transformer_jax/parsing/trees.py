@@ -36,7 +36,7 @@ class Tree(NamedTuple):
   tokens: list[str]  # of all below the root; one that is no bracket is a word's tag
 
   def __str__(self) -> str:
-    """The tree in brackets, in one line; empty without words."""
+    """Returns the tree in brackets, in one line; empty without words."""
     if not self.words:
       return ''
     words = iter(self.words)
@@ -64,7 +64,7 @@ REPAIRS = {
 
 
 def words(sentence: str) -> list[str]:
-  """The words of a line that is tokenised as a treebank is, brackets spelt -LRB-."""
+  """Returns the words of a line tokenised as a treebank is, brackets spelt -LRB-."""
   return [word.translate(_BRACKETS) for word in _WORD.findall(sentence)]
 
 
@@ -150,17 +150,17 @@ def normalise(tree: Tree) -> Tree:
 
 
 def tags(tree: Tree) -> list[str]:
-  """The tag of each word."""
+  """Returns the tag of each word."""
   return [token for token in tree.tokens if token[0] not in '()']
 
 
 def without_tags(tokens: Iterable[str]) -> list[str]:
-  """The tokens with one tag for all words."""
+  """Returns the tokens with one tag for all words."""
   return [token if token[0] in '()' else ANY_TAG for token in tokens]
 
 
 def numbered(tokens: Iterable[str]) -> Iterator[str]:
-  """The tokens with the number of each word, from 1, before its tag: #1 DT #2 NN.
+  """Yields the tokens, and before each tag the number of its word: #1 DT #2 NN.
 
   A parser that writes numbers does not have to count its tags to know which word is
   next, and learns sooner where to look.
@@ -174,7 +174,7 @@ def numbered(tokens: Iterable[str]) -> Iterator[str]:
 
 
 def is_number(token: str) -> bool:
-  """Whether a token is a word's number, as numbered() writes it.
+  """Tells whether a token is a word's number, as numbered() writes it.
 
   No treebank has a tag like #1.
   """
@@ -182,7 +182,7 @@ def is_number(token: str) -> bool:
 
 
 def without_numbers(tokens: Iterable[str]) -> list[str]:
-  """The tokens without the numbers of numbered()."""
+  """Returns the tokens without the numbers of numbered()."""
   return [token for token in tokens if not is_number(token)]
 
 
@@ -197,13 +197,13 @@ class Span(NamedTuple):
   word_end: int
 
   def of(self, tree: Tree) -> Tree:
-    """The constituent as a tree of its own."""
+    """Returns the constituent as a tree of its own."""
     words = tree.words[self.word : self.word_end]
     return Tree(words, tree.tokens[self.token : self.token_end])
 
 
 def constituents(tree: Tree) -> Iterator[Span]:
-  """Each constituent, those within another before it."""
+  """Yields each constituent, those within another before it."""
   starts: list[tuple[int, int]] = []  # of open constituents: first token and word
   words = 0
   for index, token in enumerate(tree.tokens):
@@ -270,5 +270,5 @@ def repair(tokens: Iterable[str], words: Sequence[str]) -> tuple[Tree, Counter[s
 
 
 def _category(label: str) -> str:
-  """A label without functions and indices: NP of NP-SBJ-1 and NP=2."""
+  """Returns a label without functions and indices: NP of NP-SBJ-1 and NP=2."""
   return re.split('[-=]', label)[0] or label

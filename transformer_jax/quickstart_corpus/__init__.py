@@ -33,13 +33,13 @@ class Sentence(NamedTuple):
 
 
 def split_of(one: Clause, seed: int) -> str:
-  """The only split that a clause with these values may stand in (18 : 1 : 1)."""
+  """Returns the only split that may have a clause of these values (18 : 1 : 1)."""
   identity = repr((seed, one.shape, one.values)).encode()
   return {0: 'test', 1: 'dev'}.get(crc32(identity) % 20, 'train')
 
 
 def write(sentence: Sentence, language: str) -> str:
-  """A sentence as text in 'en' or 'de'."""
+  """Returns a sentence as text in 'en' or 'de'."""
   grammar = _GRAMMARS[language]
 
   def words(match: re.Match) -> str:
@@ -79,7 +79,7 @@ def sentences(seed: int) -> Iterator[tuple[str, Sentence, str]]:
 
 
 def _draw(rng: Random, frame: Frame, split: str, seed: int) -> Sentence:
-  """A sentence of one frame, all of whose clauses belong to the split."""
+  """Returns a sentence of one frame, all of whose clauses belong to the split."""
   clauses: list[Clause] = []
   for spec in frame.specs:
     before = clauses[0] if clauses else None
@@ -95,7 +95,7 @@ def _draw(rng: Random, frame: Frame, split: str, seed: int) -> Sentence:
 
 
 def read_splits(source: str, target: str, seed: int) -> Splits:
-  """The sources of each split, in either direction.
+  """Returns the sources of each split, in either direction.
 
   Raises:
     UserError: the languages are not English and German.

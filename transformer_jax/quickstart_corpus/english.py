@@ -29,7 +29,7 @@ def _thing(noun: str, determiner: str, adjective: str) -> str:
 
 @lru_cache(maxsize=1 << 17)
 def phrase(value: Value, form: str = '') -> str:
-  """A value in English; form 'nom' gives pronouns as subjects."""
+  """Returns a value in English; form 'nom' gives pronouns as subjects."""
   match value:
     case 'name' | 'adverb' | 'food', word:
       return word

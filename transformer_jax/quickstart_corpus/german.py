@@ -79,7 +79,7 @@ def _genitive(noun: str, gender: str) -> str:
 
 
 def _determined(determiner: str, case: str, gender: str) -> tuple[str, str]:
-  """The determiner, inflected, and the ending an adjective takes after it."""
+  """Returns the determiner, inflected, and the ending an adjective takes after it."""
   if determiner in ('the', 'all'):
     return _ending(_ARTICLE, case, gender), _ending(_WEAK, case, gender)
   if determiner == 'this':
@@ -124,7 +124,7 @@ def _country(form: str, code: str) -> str:
 
 @lru_cache(maxsize=1 << 17)
 def phrase(value: Value, form: str = '') -> str:
-  """A value in German; form is a case (nom acc dat gen) or in, to, from, into."""
+  """Returns a value in German; form: a case (nom acc dat gen), in, to, from or into."""
   match value:
     case 'name', name:
       return name
@@ -171,7 +171,7 @@ def phrase(value: Value, form: str = '') -> str:
 
 
 def _verb(clause: Clause, mode: str) -> tuple[str, str]:
-  """The finite verb and the verb's other part, which ends the clause.
+  """Returns the finite verb and the verb's other part, which ends the clause.
 
   A separable prefix is kept apart by '+' (an+), so that it can join its verb again.
   """

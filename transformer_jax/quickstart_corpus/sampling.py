@@ -123,7 +123,7 @@ def _on(rng: Random, first: int, last: int, with_weekday: bool) -> Value:
 
 
 def _day(rng: Random, tense: str) -> Value:
-  """A day that suits the tense."""
+  """Returns a day that suits the tense."""
   draw = rng.random()
   if tense == 'present':
     if draw < 0.5:
@@ -148,7 +148,7 @@ def _day(rng: Random, tense: str) -> Value:
 
 
 def _time(rng: Random, tense: str, hours: bool) -> Value:
-  """A day, with a time of day now and then if `hours`."""
+  """Returns a day, with a time of day now and then if `hours`."""
   day = _day(rng, tense)
   narrow = day[0] in ('on', 'last', 'next', 'every') or day[1] == 'tomorrow'
   if hours and narrow and rng.random() < 0.4:
@@ -196,7 +196,7 @@ _SLOTS: dict[str, Callable[[Random], Value]] = {
 
 
 def slot(rng: Random, name: str) -> Value:
-  """A value for a slot; digits that end its name are not part of its type."""
+  """Returns a value for a slot; digits that end its name are not part of its type."""
   return _SLOTS[name.rstrip('0123456789')](rng)
 
 
@@ -206,7 +206,7 @@ def _definite(value: Value) -> bool:
 
 
 def _clash(subject: Value | None, slots: dict[str, Value]) -> bool:
-  """Whether a value or a noun occurs twice, or 'I' and 'we' occur together."""
+  """Tells whether a value or a noun occurs twice, or 'I' and 'we' occur together."""
   values = [*slots.values(), subject]
   if len(set(values)) < len(values):
     return True
@@ -232,7 +232,7 @@ def _pattern(rng: Random, traits: list[str]) -> Pattern:
 
 
 def _tense(rng: Random, traits: list[str], pattern: Pattern) -> str | None:
-  """A tense that the traits allow; None if the pattern has none of those."""
+  """Returns a tense that the traits allow; None if the pattern has none of those."""
   if {'request', 'infinitive'} & set(traits):
     return 'present' if 'want' in pattern.tenses else None
   required = [trait for trait in traits if trait in TENSES]

@@ -326,14 +326,14 @@ class Frame(NamedTuple):
 
 @lru_cache(maxsize=1024)
 def _pieces(template: str) -> list[str]:
-  """Text, then (slot's name, its form, text) over and over."""
+  """Returns text, then (slot's name, its form, text) over and over."""
   return _SLOT.split(template)
 
 
 def fill(
   template: str, clause: Clause, phrase: Callable[[Value, str], str], omitted: str = ''
 ) -> str:
-  """The template with its slots put into words, but for the omitted one."""
+  """Returns the template with its slots put into words, but for the omitted one."""
   text, *rest = _pieces(template)
   for name, form, literal in zip(rest[::3], rest[1::3], rest[2::3], strict=True):
     words = '' if name == omitted else phrase(clause.slots[name], form or '')

@@ -36,7 +36,7 @@ class Person(NamedTuple):
 
 
 def _table(lines: str, row: type) -> dict:
-  """The first word of each line -> the rest as a `row`."""
+  """Returns the first word of each line -> the rest as a `row`."""
   return {
     first: row(*rest)
     for first, *rest in (line.split() for line in lines.strip().split('\n'))
@@ -185,7 +185,7 @@ _DAYS_PER = {'day': 1, 'week': 7, 'month': 30, 'year': 365}
 
 @lru_cache(maxsize=1 << 17)
 def worded(value: Value, locale: str) -> str:
-  """A value's bare wording in 'en' or 'de'.
+  """Returns a value's bare wording in 'en' or 'de'.
 
   Raises:
     ValueError: neither CLDR nor num2words has words for this kind of value.
