@@ -59,7 +59,7 @@ test: $(VENV)/.installed.tests
 
 # All tests of the default suite, the long ones, and those that compare with PyTorch.
 test-all: $(VENV)/.installed.torch
-	$(BIN)/python -c 'import torch, transformers, ctranslate2'  # else tests are skipped
+	$(BIN)/python -c 'import torch, transformers, ctranslate2, libtpu'  # else tests are skipped
 	$(PYTEST) -m 'not devices' --durations=30
 	$(EIGHT) $(PYTEST) -m devices $(ABOUT_DEVICES)
 
@@ -102,7 +102,8 @@ $(VENV)/.installed.tests: requirements.txt tests/requirements.txt | $(BIN)/pytho
 # This torch first and alone: a range would bring gigabytes of CUDA packages.
 $(VENV)/.installed.torch: $(VENV)/.installed.tests
 	$(BIN)/python -m pip install -q --disable-pip-version-check 'torch==2.13.0'
-	$(BIN)/python -m pip install -q --disable-pip-version-check 'transformers>=5,<6'
+	$(BIN)/python -m pip install -q --disable-pip-version-check 'transformers>=5,<6' \
+	  'jax[tpu]'  # to compile for TPUs; tests run on the CPU
 	touch $@
 
 # The docs as a site, in site/. A dead link or anchor is an error.

@@ -1,9 +1,14 @@
 """Says what a config is: cells, parameters, FLOPs; batch shapes of a prepared corpus.
 
 python -m scripts.describe --config=configs/table3.py:B2 [--json]
+python -m scripts.describe --config=configs/base.py:en-de --topology=v5e:2x4,h100:8
+
+With --topology it compiles the training step and the search for accelerators that are
+not there, and says what they need and how long training takes at least (docs/scale.md).
 """
 
 import pathlib
+import sys
 
 import ml_collections
 from absl import flags
@@ -14,11 +19,25 @@ from transformer_jax.data.corpus import Corpus, data_dir, folder_of, rename_if_c
 from transformer_jax.machine import cli, files
 from transformer_jax.model import flops
 from transformer_jax.runs import config
+from transformer_jax.scale import chips, estimate
 
 FLAGS = cli.Flags(__doc__)
 CONFIG = FLAGS.config('What to describe.', rename_if_changed)
 JSON = flags.DEFINE_bool(
   'json', False, 'One JSON object instead of lines.', FLAGS.values
+)
+TOPOLOGY = flags.DEFINE_list(
+  'topology',
+  [],
+  f'Accelerators to compile for, such as {", ".join(chips.EXAMPLES)}.',
+  FLAGS.values,
+)
+LENGTH = flags.DEFINE_integer(
+  'length',
+  32,
+  'Tokens of a side of the pairs in the batch that is compiled.',
+  lower_bound=1,
+  flag_values=FLAGS.values,
 )
 DATA_DIR = data_dir(FLAGS)
 
@@ -55,7 +74,12 @@ def main(argv: list[str]) -> None:
   FLAGS.parse(argv)
   config.check(CONFIG.value.to_dict())
   described = describe(CONFIG.value, folder_of(CONFIG.value.data.name, DATA_DIR.value))
+  compiled = []
+  for name in [chips.topology(name).name for name in TOPOLOGY.value]:
+    print(f'compiling for {name}, which takes minutes', file=sys.stderr)
+    compiled.append(estimate.estimate(CONFIG.value, name, LENGTH.value))
   if JSON.value:
+    described |= {'topologies': compiled} if compiled else {}
     print(files.as_json(described))
     return
   cells = described['cells']
@@ -72,6 +96,8 @@ def main(argv: list[str]) -> None:
     print('batch shapes: known once the corpus is prepared')
   else:
     print('batch shapes [slices, rows, source tokens, target tokens]:', *shapes)
+  for result in compiled:
+    print('', *estimate.lines(result), sep='\n')
 
 
 if __name__ == '__main__':

@@ -17,6 +17,7 @@ from transformer_jax.machine import hosts
 from transformer_jax.machine.errors import UserError
 
 AXIS = 'devices'
+KEPT = 0.1  # of a device's memory, for other arrays than a program's
 Tree = Any
 
 
@@ -75,7 +76,7 @@ def without_data(tree: Tree) -> Tree:
 def compile_if_it_fits(lowered: jax.stages.Lowered) -> jax.stages.Compiled | None:
   """Returns the program, or None if it needs more memory than a device has.
 
-  A tenth of the memory is kept for other arrays, such as the next batch. Hosts
+  A part of the memory is kept for other arrays, such as the next batch. Hosts
   must decide alike, so their devices must have the same memory. Where devices do not
   tell what they have, as a CPU does not, every program fits that XLA compiles.
   """
@@ -89,9 +90,14 @@ def compile_if_it_fits(lowered: jax.stages.Lowered) -> jax.stages.Compiled | Non
   needs = program.memory_analysis()
   if stats is None or 'bytes_limit' not in stats or needs is None:
     return program
-  arrays = needs.argument_size_in_bytes + needs.output_size_in_bytes
-  arrays += needs.temp_size_in_bytes - needs.alias_size_in_bytes
-  return program if arrays <= 0.9 * stats['bytes_limit'] else None
+  fits = memory_needed(needs) <= (1 - KEPT) * stats['bytes_limit']
+  return program if fits else None
+
+
+def memory_needed(program: Any) -> int:
+  """Returns the bytes that a program needs of each device, from memory_analysis()."""
+  arrays = program.argument_size_in_bytes + program.output_size_in_bytes
+  return arrays + program.temp_size_in_bytes - program.alias_size_in_bytes
 
 
 def map_rows(function: Callable) -> Callable:
