@@ -11,20 +11,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from configs import multi30k, newsmix
 from transformer_jax.data import batches, token_files
 from transformer_jax.data.batches import (
   ROWS_MAY_DIFFER,
   Batches,
   Shape,
   choose_lengths,
-  train_batches,
 )
-from transformer_jax.data.prepare import prepare_corpus
 from transformer_jax.data.token_files import Side, TokenWriter, write_tokens
 from transformer_jax.data.vocabulary import EOS, PAD
 from transformer_jax.machine.errors import UserError
-from transformer_jax.tasks import TRANSLATION
 
 
 def sentences(lengths: list[int], seed: int = 0) -> list[list[int]]:
@@ -245,41 +241,3 @@ def test_unequal_or_no_sentences_are_refused(counts, why: str, tmp_path: pathlib
   sides = [side(sentences([3] * n), tmp_path, f'x.{i}') for i, n in enumerate(counts)]
   with pytest.raises(UserError, match=why):
     Batches(*sides, tokens=10, slices=1, max_shapes=1, seed=0)
-
-
-# Tokenised French is longer than its English by far, but not in every pair: 13.3 %
-# (docs/speed_tried.md).
-@pytest.mark.slow
-@pytest.mark.parametrize(
-  ('config', 'folder', 'most'),
-  [
-    (multi30k.get_config('en-de'), 'multi30k', 0.12),
-    (multi30k.get_config('en-fr,lowercase'), 'multi30k', 0.136),
-    (newsmix.get_config('en-de'), '.', 0.20),
-    (newsmix.get_config('en-fr'), '.', 0.20),
-  ],
-)
-def test_padding_of_real_text(config, folder: str, most: float, shared_data, tmp_path):
-  corpus = prepare_corpus(config, TRANSLATION, tmp_path, shared_data / folder)
-  stream = train_batches(config, corpus)
-  print(f'{config.data.name}: {stream.padding:.2%} padding')
-  assert stream.padding < most
-  check_epoch(stream, config.tokens_per_batch)
-  # An epoch of 20 batches has 12 remainders; it must still be whole.
-  few = {'tokens': 25_000, 'slices': 8, 'max_shapes': 12, 'seed': 1}
-  check_epoch(Batches(stream.source, stream.target, **few), 25_000)
-
-
-def check_epoch(stream: Batches, tokens: int) -> None:
-  """Checks the padding, the budget, and that every pair occurs once."""
-  seen, real, held = [], [], 0
-  for step in range(stream.steps_per_epoch):
-    batch = stream.batch(step)
-    seen.append(batch.pairs[batch.pairs >= 0])
-    real.append([(side != PAD).sum() for side in (batch.source, batch.target)])
-    held += batch.source.size + batch.target.size
-  assert stream.padding == pytest.approx(1 - np.sum(real) / held)
-  assert np.array_equal(np.sort(np.concatenate(seen)), np.arange(len(stream.source)))
-  longer = np.max(real, 1)
-  assert np.mean(longer) == pytest.approx(tokens, rel=0.1)
-  assert np.max(longer) < 1.25 * tokens

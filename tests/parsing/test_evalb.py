@@ -68,13 +68,6 @@ def test_a_summary_counts_valid_sentences_alone():
   assert result.recall == result.precision == result.f1 == result.complete_match == 100
 
 
-def test_long_words_and_trees_are_read():
-  """EVALB itself has room for 200 words and brackets, and for 100 bytes a word."""
-  tree = '(X ' * 300 + ' '.join(f'(A {n:0500})' for n in range(300)) + ')' * 300
-  result = compare(tree, tree)
-  assert (result.words, result.matched) == (300, 300)
-
-
 @pytest.mark.parametrize('line', ['a', '(S a b)', '(S (A a) b)', '(S b (A a))'])
 def test_words_without_brackets_of_their_own_are_refused(line: str):
   with pytest.raises(UserError, match='pair 2 of the trees: .* one word'):

@@ -220,15 +220,6 @@ def test_a_run_of_no_row_has_a_short_report(prepared, tmp_path: pathlib.Path):
   assert row in text and text.count('| reference |') == 1
 
 
-def test_signatures_share_a_footnote(prepared, tmp_path: pathlib.Path):
-  for n, corpus in enumerate(('a' * 40, 'b' * 40)):
-    written(changed(of_row(), corpus=corpus, row=None), tmp_path / f'run.{n}')
-  text = whole(tmp_path, prepared)
-  assert text.count('nrefs:1') == 1 and text.count('tok:moses-de') == 1
-  assert '- ² val+test_2016_flickr, detokenised, corpus bbbbbbbbbbbb' in text
-  assert text.endswith('Scored as ¹.\n')
-
-
 def test_no_runs(prepared, tmp_path: pathlib.Path):
   with pytest.raises(UserError, match='evaluate one first'):
     report(tmp_path, prepared)

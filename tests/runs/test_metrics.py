@@ -63,3 +63,4 @@ def test_two_without_a_better_one(measured: list[float], ended: bool):
   lines = [files.as_json(record) for record in [*records, {'step': 9, 'seconds': 1.0}]]
   again = Patience.of(map(json.loads, lines), 2)
   assert live.ended == again.ended == ended
+  assert not Patience(0).ended, 'it has no end'

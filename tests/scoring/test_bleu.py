@@ -145,7 +145,6 @@ def test_lower_cased_references_miss_the_figures(figure):
     ('de', 'Und dann ...', 'Und dann ...'),
     ('de', "E-Mail an 'X' & <Y>", 'E-Mail an &apos; X &apos; &amp; &lt; Y &gt;'),
     ('fr', "L'art de M. Roux, l'air.", 'L&apos; art de M. Roux , l&apos; air .'),
-    ('fr', "C'est 5'.", 'C&apos; est 5 &apos; .'),
     ('fr', '«\u00a0Oui\u202f!\u00a0» à 3,5\u00a0%', '« Oui ! » à 3,5 %'),
     ('en', "It's the 1990's, Mr.", 'It &apos;s the 1990 &apos;s , Mr .'),
     ('de', 'Tofu (豆腐) und 한국어.', 'Tofu ( 豆腐 ) und 한국어 .'),
@@ -168,8 +167,6 @@ def test_lower_cased_references_miss_the_figures(figure):
     ('as', 'ভি. মা', 'ভি . মা'),
     ('bn', 'ভি. মা', 'ভি . মা'),
     ('ml', 'ഹൃദയം ൎ a', 'ഹൃദയം ൎ a'),
-    ('de', '', ''),
-    ('de', '.', '.'),
   ],
 )
 def test_tokens_are_the_perl_tokenizers(language, line, tokens):
