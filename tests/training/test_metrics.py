@@ -11,7 +11,11 @@ import pytest
 from tensorboardX.proto.event_pb2 import Event
 
 from transformer_jax.runs.run import Run
-from transformer_jax.training.metrics import Divergence, Log, Meter, Unlogged, Values
+from transformer_jax.training.metrics import Divergence, Log, Meter, Unlogged
+from transformer_jax.training.step import Sums
+
+GOOD = Sums(6.0, 5.0, 2, 1.0, 0, [0, 0])
+SKIPPED = Sums(np.nan, np.nan, 5, np.nan, 1, [0, 0])
 
 
 def test_divergence_without_nan_is_reported():
@@ -29,10 +33,9 @@ def test_divergence_without_nan_is_reported():
 
 def test_a_record_waits_for_a_step_that_counts():
   meter = Meter(lambda _: 0.1, (2,), 9, 10, 0)
-  nothing = Values(np.nan, np.nan, 5, np.nan, 1)
-  assert meter.add(1, nothing) is None and meter.add(2, nothing) is None
-  assert meter.add(3, Values(6.0, 5.0, 2, 1.0, 0)) is None
-  record = meter.add(4, nothing)
+  assert meter.add(1, SKIPPED) is None and meter.add(2, SKIPPED) is None
+  assert meter.add(3, GOOD) is None
+  record = meter.add(4, SKIPPED)
   assert (record['loss'], record['steps'], record['skipped']) == (3.0, 4, 3)
   assert record['perplexity'] == math.exp(5.0 / 2), 'of what is not smoothed'
   assert 'NaN' not in json.dumps(record)
@@ -40,12 +43,11 @@ def test_a_record_waits_for_a_step_that_counts():
 
 def test_the_rate_that_is_logged_is_the_one_that_was_applied():
   """Skipped steps are no updates to Equation 3, those before a restart neither."""
-  good, bad = Values(6.0, 5.0, 2, 1.0, 0), Values(np.nan, np.nan, 5, np.nan, 1)
   meter = Meter(lambda update: float(update), (1,), 9, 10, 2)
-  rates = [meter.add(step, good)['learning_rate'] for step in (4, 5)]
+  rates = [meter.add(step, GOOD)['learning_rate'] for step in (4, 5)]
   assert rates == [1, 2], 'updates from 0: steps 1 to 3 made one, 4 the second'
-  assert meter.add(6, bad) is None
-  assert meter.add(7, good)['learning_rate'] == 3
+  assert meter.add(6, SKIPPED) is None
+  assert meter.add(7, GOOD)['learning_rate'] == 3
 
 
 # The log
@@ -80,7 +82,6 @@ def test_metrics_are_cut_back_on_resume(checkpoint: int, tmp_path, capsys):
 def test_records_are_in_metrics_and_events(tmp_path: pathlib.Path, capsys):
   """In JSON, which has neither NaN nor infinity: they are null there."""
   run = Run(tmp_path)
-  (tmp_path / 'config.json').write_text('{"beam": 4}')
   with Log(run, 0, 2) as log:
     log.advance(record(1) | {'learning_rate': math.inf})
     log.write({'step': 1, 'skipped_pairs': [7, 8]})
@@ -94,13 +95,8 @@ def test_records_are_in_metrics_and_events(tmp_path: pathlib.Path, capsys):
   said = capsys.readouterr().err
   assert 'step 1/2 loss 1.5000 20 target tokens/s, 0 min left' in said
   assert '%|' not in said and '\r' not in said, 'a bar is for terminals'
-  version, config, steps, _, of_bleu, _ = events(run)
+  version, steps, _, of_bleu, _ = events(run)
   assert version.file_version == 'brain.Event:2'
-  (text,) = config.summary.value
-  assert (
-    text.tag.startswith('config') and text.metadata.plugin_data.plugin_name == 'text'
-  )
-  assert text.tensor.string_val[0] == b'    {"beam": 4}\n'
   assert scalars(steps)['target_tokens_per_second'] == 20
   assert scalars(of_bleu) == {'step': 1} | bleu
 

@@ -6,6 +6,7 @@ from typing import NamedTuple
 from transformer_jax.report import recipe
 from transformer_jax.report.page import heading, table
 from transformer_jax.report.results import HeldOut, Scored
+from transformer_jax.report.table3 import SACREBLEU
 
 HEADER = ('run', 'sacreBLEU', 'BLEU', 'dev PPL', 'scored on', 'step', 'averaged')
 HEADER += ('beam', 'alpha', 'parameters', 'target tokens', 'minutes')
@@ -61,9 +62,9 @@ def _row(scored: Scored, mark: str) -> list[str]:
   result = scored.result
   return [
     scored.run_with_parent,
-    f'{scored.sacrebleu:.2f}{mark}',
+    f'{result.sacrebleu.score:.2f}{mark}',
     f'{scored.bleu:.2f}{mark}',
-    f'{scored.perplexity:.3f}',
+    f'{result.dev_perplexity:.3f}',
     scored.test_set,
     f'{result.step:,}',
     f'{len(result.averaged)}',
@@ -88,12 +89,10 @@ def representatives(results: Sequence[Scored]) -> list[Scored]:
 
 def best_scores(results: Sequence[Scored]) -> list[Scored]:
   """Returns the representative of each kind with the highest sacreBLEU."""
-  highest: dict[Kind, Scored] = {}
+  alike: dict[Kind, list[Scored]] = {}
   for scored in representatives(results):
-    own = kind(scored)
-    if own not in highest or scored.sacrebleu > highest[own].sacrebleu:
-      highest[own] = scored
-  return [*highest.values()]
+    alike.setdefault(kind(scored), []).append(scored)
+  return [max(of_kind, key=SACREBLEU) for of_kind in alike.values()]
 
 
 def samples(results: Sequence[Scored], texts: HeldOut, count: int) -> list[str]:

@@ -253,7 +253,7 @@ def _wrapped(name: str, text: str) -> list[str]:
 def _score(scored: Scored) -> str:
   result = scored.result
   return (
-    f'{scored.sacrebleu:6.2f} sacreBLEU, step {result.step:>7,}, average '
+    f'{result.sacrebleu.score:6.2f} sacreBLEU, step {result.step:>7,}, average '
     f'{len(result.averaged):>2}, beam {result.beam}, alpha {result.alpha}: '
     f'{legible(scored.run_with_parent)}'
   )

@@ -40,15 +40,6 @@ class Scored(NamedTuple):
     return self.result.paper_bleu.score
 
   @property
-  def sacrebleu(self) -> float:
-    return self.result.sacrebleu.score
-
-  @property
-  def perplexity(self) -> float:
-    """Perplexity of dev, per piece."""
-    return self.result.dev_perplexity
-
-  @property
   def signatures(self) -> tuple[str, str]:
     """How sacreBLEU and the paper's BLEU were computed."""
     return self.result.sacrebleu.signature, self.result.paper_bleu.signature

@@ -8,7 +8,7 @@ from transformer_jax.report import paper
 from transformer_jax.report.comparable import Group
 from transformer_jax.report.page import table
 from transformer_jax.report.results import Scored
-from transformer_jax.report.table3 import SCORES, column
+from transformer_jax.report.table3 import BLEU, SACREBLEU, column
 
 
 def table_2(group: Group, tflops: float | None) -> str:
@@ -22,11 +22,13 @@ def table_2(group: Group, tflops: float | None) -> str:
   header = ['model', 'seeds', 'BLEU (paper)', 'BLEU', 'sacreBLEU', 'FLOPs (paper)']
   header += ["FLOPs, paper's method", 'FLOPs, counted']
   runs = [ours[name] if name in ours else [] for name in paper.TABLE_2]
+  column_of = lambda read: column([[*map(read, results)] for results in runs])
+  scores = map(column_of, (BLEU, SACREBLEU))
   rows = []
   for (name, system), results, ours_bleu, sacre in zip(
     paper.TABLE_2.items(),
     runs,
-    *(column([[*map(read, results)] for results in runs]) for read in SCORES[1:]),
+    *scores,
     strict=True,
   ):
     bleu = system.bleu_fr if french else system.bleu_de

@@ -16,7 +16,10 @@ LEVEL = 0.05
 # (system, baseline) -> p of no difference in BLEU; None if translations are missing
 Compare = Callable[[Scored, Scored], float | None]
 Read = Callable[[Scored], float]
-READ: tuple[Read, Read] = operator.attrgetter('perplexity'), operator.attrgetter('bleu')
+PERPLEXITY: Read = operator.attrgetter('result.dev_perplexity')
+BLEU: Read = operator.attrgetter('result.paper_bleu.score')
+SACREBLEU: Read = operator.attrgetter('result.sacrebleu.score')
+READ = PERPLEXITY, BLEU  # what the paper's Table 3 has
 
 
 class Difference(NamedTuple):
@@ -235,7 +238,6 @@ def summarize(judged: Judged, ours: Differences) -> str:
 
 # Blocks
 
-SCORES = tuple(map(operator.attrgetter, ('perplexity', 'bleu', 'sacrebleu')))
 SPREAD = (
   'Scores: mean of the seeds ± half its 95 % interval (Student, the spread between '
   'seeds pooled over all rows with several); sd: between the seeds of the row.'
@@ -299,11 +301,13 @@ def table_3(group: Group) -> str:
   header = ['row', 'cells (paper)', 'cells', 'seeds', 'PPL (paper)', 'PPL']
   header += ['BLEU (paper)', 'BLEU', 'sacreBLEU', 'parameters (paper)', 'parameters']
   runs = [group.table_3[r] if r in group.table_3 else [] for r in paper.TABLE_3]
+  column_of = lambda read: column([[*map(read, results)] for results in runs])
+  scores = map(column_of, (*READ, SACREBLEU))
   rows = []
   for (row, printed), results, ppl, bleu, sacre in zip(
     paper.TABLE_3.items(),
     runs,
-    *(column([[*map(read, results)] for results in runs]) for read in SCORES),
+    *scores,
     strict=True,
   ):
     rows.append(

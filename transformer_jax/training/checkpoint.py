@@ -307,34 +307,22 @@ def average(folder: pathlib.Path, chosen: Sequence[int], params: Tree) -> Tree:
 
 def _read(path: pathlib.Path, example: Tree) -> Tree:
   """Returns the arrays of one part of a checkpoint, in a tree like `example`."""
+  another = f'{path}: it is of another model than config.model'
+  target = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), example)
   verbosity = logging.get_verbosity()
   logging.set_verbosity(logging.ERROR)  # a part has no metadata of a step of its own
   try:
     with ocp.StandardCheckpointer(multiprocessing_options=ALONE) as reader:
-      _check_shapes(path, reader.metadata(path).item_metadata.tree, example)
-      target = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), example)
-      return reader.restore(path, target)
+      arrays = reader.restore(path, target)
+  except ValueError as error:  # other names
+    raise UserError(f'{another} ({error})') from error
   finally:
     logging.set_verbosity(verbosity)
-
-
-def _check_shapes(path: pathlib.Path, stored: Tree, example: Tree) -> None:
-  """Raises UserError unless two trees have arrays of the same names and shapes."""
-  ours, theirs = _shapes(example), _shapes(stored)
-  names = sorted(n for n in ours.keys() | theirs if ours.get(n) != theirs.get(n))
-  if names:
-    shape = lambda shapes, name: shapes.get(name, 'missing')
-    some = [f'{n} is {shape(theirs, n)}, not {shape(ours, n)}' for n in names[:3]]
-    raise UserError(
-      f'{path}: it is of another model than config.model: {"; ".join(some)} '
-      f'({len(names)} such parameters)'
-    )
-
-
-def _shapes(tree: Tree) -> dict[str, tuple[int, ...]]:
-  """Returns the shape of each array, by its dotted name."""
-  leaves = jax.tree_util.tree_leaves_with_path(
-    tree, is_leaf=lambda x: hasattr(x, 'shape')
-  )
-  name = lambda path: jax.tree_util.keystr(path, simple=True, separator='.')
-  return {name(path): tuple(leaf.shape) for path, leaf in leaves}
+  # Orbax does not compare shapes.
+  for (name, ours), theirs in zip(
+    jax.tree_util.tree_leaves_with_path(target), jax.tree.leaves(arrays), strict=True
+  ):
+    if ours.shape != theirs.shape:
+      parameter = jax.tree_util.keystr(name, simple=True, separator='.')
+      raise UserError(f'{another}: {parameter} is {theirs.shape}, not {ours.shape}')
+  return arrays

@@ -19,7 +19,7 @@ from transformer_jax.runs.config import as_json
 from transformer_jax.runs.metrics import Patience, best_step
 from transformer_jax.runs.run import Run
 from transformer_jax.training import checkpoint
-from transformer_jax.training.metrics import Divergence, Log, Meter, Values
+from transformer_jax.training.metrics import Divergence, Log, Meter
 from transformer_jax.training.perplexity import Perplexity
 from transformer_jax.training.profile import Profile
 from transformer_jax.training.step import Sums, TrainState
@@ -278,10 +278,9 @@ class Loop:
     Returns:
       Whether any host has to stop, and whether any has to save.
     """
-    *values, requests = jax.device_get(sums)
-    values = Values(*values)
-    self._skips = self._skips + 1 if values.skipped else 0
-    if values.skipped:
+    sums = jax.device_get(sums)
+    self._skips = self._skips + 1 if sums.skipped else 0
+    if sums.skipped:
       pairs = self._trainer.batch(step - 1).pairs
       pairs = [int(pair) for pair in pairs.flat if pair >= 0]
       self._log.write({'step': step, 'skipped_pairs': pairs})
@@ -294,13 +293,13 @@ class Loop:
       raise Diverged(
         f'no finite update in {MAX_SKIPS} steps on end, up to step {step}. {newest}'
       )
-    record = self._meter.add(step, values, due)
+    record = self._meter.add(step, sums, due)
     if record is not None:
       record |= self._made_by
     self._log.advance(record)
     if record and (warning := self._divergence.add(record)):
       self._log.say(warning)
-    return bool(requests[0]), bool(requests[1])
+    return bool(sums.requests[0]), bool(sums.requests[1])
 
   def _measure(self, step: int, state: TrainState, dev: Dev) -> None:
     """Measures BLEU, if due, then perplexity: its record marks the step as measured."""

@@ -6,10 +6,8 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
 
 import numpy as np
-from tensorboardX import summary
 from tensorboardX.proto.event_pb2 import Event, SessionLog
 from tensorboardX.proto.summary_pb2 import Summary
 from tensorboardX.record_writer import RecordWriter
@@ -18,6 +16,7 @@ from tqdm import tqdm
 from transformer_jax.machine import files
 from transformer_jax.machine.errors import UserError
 from transformer_jax.runs.run import Run
+from transformer_jax.training.step import Sums
 
 # Short enough to show steps, time left, loss and speed in 80 columns.
 BAR = '{percentage:3.0f}%|{bar}| {n}/{total} [{elapsed}<{remaining}{postfix}]'
@@ -30,16 +29,6 @@ MANY = 5  # so many such records in a row: the run has diverged
 def perplexity(nats: float) -> float:
   """Returns exp(nats) of a mean per token, capped where math.exp() would overflow."""
   return math.exp(min(nats, 700.0))
-
-
-class Values(NamedTuple):
-  """One step's sums over its target tokens, as numbers of the host."""
-
-  loss: float  # nats, label-smoothed
-  negative_log_likelihood: float  # nats
-  tokens: int
-  gradient_norm: float
-  skipped: int  # 1 if loss or gradient's norm was not finite: nothing was changed
 
 
 class Meter:
@@ -74,16 +63,16 @@ class Meter:
     """Starts the clock: the time since the last add() does not count."""
     self._since = time.perf_counter()
 
-  def add(self, step: int, values: Values, due: bool = False) -> dict | None:
-    """Adds a step; returns a record if one is due at this step, or by the argument.
+  def add(self, step: int, sums: Sums, due: bool = False) -> dict | None:
+    """Adds a step's sums; returns a record if one is due at this step, or by `due`.
 
     It returns none while all steps since the last record were skipped.
     """
-    if values.skipped:
+    if sums.skipped:
       self._skipped += 1
       self._skipped_in_all += 1
     else:
-      self._sums += [values.loss, values.negative_log_likelihood, values.tokens]
+      self._sums += [sums.loss, sums.negative_log_likelihood, sums.tokens]
     self._steps += 1
     now = time.perf_counter()
     self._seconds += now - self._since
@@ -98,13 +87,13 @@ class Meter:
       'loss': smoothed / tokens,
       'perplexity': perplexity(plain / tokens),
       'learning_rate': float(self._rate(step - 1 - self._skipped_in_all)),
-      'gradient_norm': float(values.gradient_norm),
+      'gradient_norm': float(sums.gradient_norm),
       'target_tokens': int(tokens),
       'steps': self._steps,
       'skipped': self._skipped,
       'seconds': self._seconds,
     }
-    if values.skipped:
+    if sums.skipped:
       del record['gradient_norm']  # JSON has neither NaN nor infinity
     self._clear()
     return record
@@ -251,12 +240,12 @@ class Log:
 
 
 def _open_events(run: Run, start: int) -> RecordWriter:
-  """Opens a new file of events for TensorBoard, which begins with the run's config.
+  """Opens a new file of events for TensorBoard.
 
   Not tensorboardX's SummaryWriter: it writes in a thread, and once a full disk has
   ended that, add_scalar waits for ever.
   """
-  folder, config = run.workdir / 'events', run.workdir / 'config.json'
+  folder = run.workdir / 'events'
   folder.mkdir(exist_ok=True)
   now = time.time()
   name = f'events.out.tfevents.{now:.0f}.{socket.gethostname()}.step-{start}'
@@ -264,10 +253,6 @@ def _open_events(run: Run, start: int) -> RecordWriter:
   if start:  # TensorBoard drops what an earlier process logged after this step
     again = SessionLog(status=SessionLog.START)
     heads.append(Event(wall_time=now, step=start + 1, session_log=again))
-  if config.is_file():  # TensorBoard shows Markdown: a block of code
-    block = ''.join(f'    {line}\n' for line in config.read_text().splitlines())
-    about = summary.text('config', block)
-    heads.append(Event(wall_time=now, step=start, summary=about))
   writer = RecordWriter(str(folder / name))
   for head in heads:
     writer.write(head.SerializeToString())
