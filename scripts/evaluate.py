@@ -63,10 +63,10 @@ def check_flags() -> None:
     raise app.UsageError('give --workdir, or --hypotheses, to say what to score')
   of_runs = AGAINST, AVERAGE, STEP, BEAM, ALPHA
   of_files = REFERENCES, TARGET_LANGUAGE, TOKENIZED, AGAINST_HYPOTHESES
-  given, other = ('workdir', of_files) if WORKDIR.value else ('hypotheses', of_runs)
+  scored, other = ('workdir', of_files) if WORKDIR.value else ('hypotheses', of_runs)
   for flag in other:
     if flag.value is not None and flag.value is not False:
-      raise app.UsageError(f'--{flag.name} does not go with --{given}')
+      raise app.UsageError(f'--{flag.name} does not go with --{scored}')
   if HYPOTHESES.value and None in (REFERENCES.value, TARGET_LANGUAGE.value):
     raise app.UsageError('--hypotheses needs --references and --target_language')
 

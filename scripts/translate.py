@@ -5,7 +5,7 @@
 
 At a terminal it asks for a line and translates it at once; Ctrl-D ends it. In a pipe it
 translates what has come as soon as nothing more comes for a moment. With --nbest=K
-above 1 there are up to K lines for each, which start with its number and a tab.
+above 1 it writes up to K lines for each, which start with its number and a tab.
 """
 
 import sys
@@ -43,7 +43,7 @@ SCORES = flags.DEFINE_bool(
 
 
 def typed() -> Iterator[bytes]:
-  """Lines as they are typed at a terminal."""
+  """Yields lines as a user types them at a terminal."""
   while True:
     print('> ', end='', file=sys.stderr, flush=True)
     line = sys.stdin.buffer.readline()
@@ -59,18 +59,17 @@ def main(argv: list[str]) -> None:
   interruption = Interruption()
   is_typed = str(INPUT.value) == '-' and sys.stdin.isatty()
   count = 0
-  told = lambda: f'{count:,} lines are translated.' if count else 'No line was written.'
+  text = lambda: f'{count:,} lines are translated.' if count else 'No line was written.'
   if is_typed:
     print(f'Loading {WORKDIR.value}; Ctrl-D ends.', file=sys.stderr)
   else:
-    interruption.last_words = told
+    interruption.last_words = text
   beam = max(BEAM.value or Run(WORKDIR.value).config().beam, NBEST.value)
   which = {'average': AVERAGE.value, 'step': STEP.value}
   model = transformer_jax.load(WORKDIR.value, beam=beam, alpha=ALPHA.value, **which)
   from transformer_jax.decoding import translate  # JAX takes seconds
 
   if is_typed:
-    model.warm_up(NBEST.value)  # compiles before somebody waits for it
     batches = map(translate.split_lines, typed())
   else:
     batches = translate.line_batches(INPUT.value)

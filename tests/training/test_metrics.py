@@ -87,7 +87,7 @@ def test_records_are_in_metrics_and_events(tmp_path: pathlib.Path, capsys):
     log.write({'step': 1, 'skipped_pairs': [7, 8]})
     log.write({'step': 1, 'dev_bleu': 20.5, 'bleu_seconds': 0.25})
     log.write({'step': 1, 'dev_perplexity': math.nan})
-    log.saved(1)
+    log.log_checkpoint(1)
   bleu = {'dev_bleu': 20.5, 'bleu_seconds': 0.25}
   expected = [record(1) | {'learning_rate': None}]
   expected += [{'skipped_pairs': [7, 8]}, bleu, {'dev_perplexity': None}]

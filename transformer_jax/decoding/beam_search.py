@@ -72,7 +72,10 @@ class Candidates(NamedTuple):
 
 
 def length_penalty(length: jax.Array | int, alpha: float) -> jax.Array | float:
-  """lp(|Y|) = ((5 + |Y|) / 6)^alpha, equation 14 of Wu et al. 2016; |Y| counts EOS."""
+  """Returns lp(|Y|) = ((5 + |Y|) / 6)^alpha, equation 14 of Wu et al. 2016.
+
+  |Y| counts EOS.
+  """
   return ((5 + length) / 6) ** alpha
 
 
@@ -209,7 +212,7 @@ class Search:
 
   @property
   def candidates(self) -> int:
-    """C, the number of continuations that a step takes."""
+    """Returns C, the number of continuations that a step takes."""
     return 2 * self.beam if self.beam > 1 else 1
 
   def expand(self, state: State, tokens: jax.Array, log_probs: jax.Array) -> Candidates:

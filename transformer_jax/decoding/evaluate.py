@@ -38,11 +38,17 @@ class Evaluation:
   def __init__(
     self, loaded: LoadedRun, data_dir: pathlib.Path, split: str, lowercase: bool
   ):
-    """`lowercase`: scores ignore case. UserError if the task has no such scores."""
+    """Checks that the task can be scored, before the long work.
+
+    Args:
+      lowercase: whether scores ignore case.
+
+    Raises:
+      UserError: the task has no such scores.
+    """
     config, task = loaded.config, loaded.task
     if lowercase and not task.scorer.has_bleu:
       raise UserError(f'--lowercase: scores of {task.name} know no case')
-    # Before the long work.
     task.scorer.check(config.data.tokenized, config.data.target_language)
     self._loaded, self._split, self._lowercase = loaded, split, lowercase
     self._corpus = folder_of(config.data.name, data_dir)
@@ -51,10 +57,10 @@ class Evaluation:
     self.translations = loaded.run.translations(split, *searched, lowercase)
 
   def evaluate(self) -> tuple[Result, list[str]]:
-    """Searches and scores: the result, and the output of each sentence.
+    """Searches and scores; returns the result, and the output of each sentence.
 
     Raises:
-      UserError, OSError: the run's corpus is not there, or its folder is read-only.
+      UserError, OSError: the run's corpus is missing, or its folder is read-only.
     """
     loaded, config, run = self._loaded, self._loaded.config, self._loaded.run
     # A result has dev's perplexity.
@@ -101,7 +107,7 @@ class Evaluation:
     return result, [one.text for one in best]
 
   def _outputs(self, best: Sequence[Hypothesis]) -> Outputs:
-    """Outputs beside what the task scores them against."""
+    """Returns outputs with the references that the task scores them against."""
     data = self._loaded.config.data
     return Outputs(
       [one.text for one in best],
@@ -113,7 +119,7 @@ class Evaluation:
     )
 
   def is_current(self) -> bool:
-    """Whether there are outputs of a search with the config's present settings."""
+    """Returns whether outputs of a search with the present settings exist."""
     path = self.translations.with_suffix('.json')
     if not (self.translations.is_file() and path.is_file()):
       return False
@@ -130,10 +136,10 @@ class Evaluation:
     result.write(self._loaded.run.workdir / 'result.json')
 
   def baseline(self, other: Run) -> list[str]:
-    """The newest outputs of a run, to compare with.
+    """Returns the newest outputs of another run, to compare with.
 
     Raises:
-      UserError: there are none, or they are of another test set, or are our own.
+      UserError: it has none, or they are of another test set, or are our own.
     """
     path, run = other.workdir / 'result.json', self._loaded.run
     try:
@@ -161,7 +167,7 @@ class Evaluation:
     return bleu.read_lines(theirs)
 
   def compare(self, other: Run, baseline: Sequence[str]) -> Iterator[str]:
-    """Lines on how the two runs' configs differ, and how much better our outputs are.
+    """Yields how the two runs' configs differ, and how much better our outputs are.
 
     `baseline` are the other run's outputs.
     """
@@ -171,7 +177,7 @@ class Evaluation:
 
 
 def _stored(run: Run) -> dict[str, Any]:
-  """The config as the run's config.json has it, without the options of a search."""
+  """Returns the config as config.json has it, without the options of a search."""
   return json.loads(run.config().to_json_best_effort())
 
 
@@ -231,7 +237,7 @@ class DevBleu:
   def __init__(
     self, config: ml_collections.ConfigDict, task: Task, corpus: pathlib.Path
   ):
-    """UserError if the target's tokeniser is not installed."""
+    """Raises UserError if the target's tokeniser is not installed."""
     self._config, self._task = config.copy_and_resolve_references(), task
     self._config.beam = 1
     data = config.data

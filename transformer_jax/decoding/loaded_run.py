@@ -36,7 +36,7 @@ class Scored(NamedTuple):
 
   @property
   def total(self) -> float:
-    """log P of the whole target."""
+    """Returns log P of the whole target."""
     return float(self.log_probabilities.sum())
 
 
@@ -49,7 +49,7 @@ class LoadedRun:
   Attributes:
     run: the run's folder.
     task: what its config chooses.
-    config: the run's (configs/base.py has the keys), with `beam` and `alpha` as asked.
+    config: the run's (configs/base.py has the keys), with the caller's `beam`, `alpha`.
     steps: of the checkpoints that are averaged, ascending.
     graph: what nnx.merge needs beside parameters.
   """
@@ -72,26 +72,26 @@ class LoadedRun:
 
   @functools.cached_property
   def vocabularies(self) -> Vocabularies:
-    """Those of source and target; UserError if they are not the run's own."""
+    """Reads source and target's; raises UserError if they are not the run's own."""
     return self.run.vocabularies()
 
   @functools.cached_property
   def params(self) -> Tree:
-    """The averaged parameters: a tree of float32 arrays in the host's memory."""
+    """Returns the averaged parameters: a tree of float32 arrays of the host."""
     return checkpoint.average(self.run.checkpoints, self.steps, self._shapes)
 
   @functools.cached_property
   def device_params(self) -> Tree:
-    """The same on all devices of this host, for programs that compute in float32."""
+    """Puts them on all devices of this host, for programs that compute in float32."""
     return replicate_read_only(self.params)
 
   @functools.cached_property
   def translator(self) -> Translator:
-    """The beam search, with parameters of its own on the devices."""
+    """Returns the beam search, which puts its own parameters on the devices."""
     return Translator(self.config, self.task, self.vocabularies, self.params)
 
   def translate(self, sentences: Sequence[str]) -> list[str]:
-    """The best translation of each sentence; that of an empty one is empty."""
+    """Returns the best translation of each sentence; of an empty one, ''."""
     return [best.text for (best,) in self.hypotheses(sentences, nbest=1)]
 
   def hypotheses(
@@ -101,7 +101,7 @@ class LoadedRun:
     *,
     nbest: int | None = None,
   ) -> list[list[Hypothesis]]:
-    """At most `nbest` translations of each sentence, best first.
+    """Returns at most `nbest` translations of each sentence, best first.
 
     Each has its text, its score (log P / length penalty, in nats) and its pieces' ids.
     A search for fewer is over sooner. `progress` wraps the batches, as tqdm does.
@@ -118,21 +118,17 @@ class LoadedRun:
       raise ValueError(f'nbest={nbest}: 1 to {self.config.beam}, which is the beam')
     return self.translator.translate(sentences, nbest, progress)
 
-  def warm_up(self, nbest: int) -> None:
-    """Compiles the search for short sentences, so that the first need not wait."""
-    self.translator.warm_up(nbest)
-
   def pieces(self, hypothesis: Hypothesis) -> list[str]:
-    """A hypothesis's pieces, without </s>."""
+    """Returns a hypothesis's pieces, without </s>."""
     names = self.vocabularies.target.pieces()
     return [names[i] for i in hypothesis.tokens if i != EOS]
 
   def cuts(self) -> list[str]:
-    """What there is to tell of sentences and translations that were cut so far."""
+    """Returns messages that count the sentences and translations cut so far."""
     return [*self.translator.cuts()]
 
   def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[Scored]:
-    """How probable each target is as its source's translation, by teacher forcing.
+    """Returns how probable each target is as a translation, by teacher forcing.
 
     Raises:
       UserError: a text is longer than the model can take; the message numbers it.
@@ -164,13 +160,13 @@ class LoadedRun:
     return map_rows(log_probabilities)
 
   def source_ids(self, sentences: Sequence[str]) -> list[list[int]]:
-    """Each sentence as the model reads it, with its EOS."""
+    """Returns each sentence's ids as the model reads them, with EOS."""
     vocabulary = self.vocabularies.source
     lines = [*map(self.task.source(vocabulary), sentences)]
     return [[*ids, EOS] for ids in vocabulary.encode(lines)]
 
   def target_ids(self, sentences: Sequence[str]) -> list[list[int]]:
-    """Each sentence as the model would write it, with its EOS."""
+    """Returns each sentence's ids as the model would write them, with EOS."""
     return [[*ids, EOS] for ids in self.vocabularies.target.encode(sentences)]
 
   def over_pairs(self, function: Callable, pairs: Sequence[Pair]) -> Iterator[Any]:
@@ -192,7 +188,7 @@ class LoadedRun:
 
 
 def _padded(ids: Sequence[list[int]], longest: int) -> np.ndarray:
-  """Ids as an array of a shape that few programs are compiled for."""
+  """Returns ids as an array of one of few shapes: each has a program of its own."""
   length = min(-(-max(map(len, ids)) // LENGTHS) * LENGTHS, longest)
   return token_files.padded(ids, round_up(len(ids)), length)
 
@@ -200,7 +196,7 @@ def _padded(ids: Sequence[list[int]], longest: int) -> np.ndarray:
 def check_strings(sources: Sequence[str], targets: Sequence[str]) -> None:
   """Raises TypeError for one string, which would be taken for many short sentences.
 
-  Raises ValueError if there are not as many targets as sources.
+  Raises ValueError if the numbers of sources and targets differ.
   """
   if isinstance(sources, str) or isinstance(targets, str):
     raise TypeError("a list of sentences is needed, such as ['A man sleeps.']")

@@ -129,12 +129,6 @@ class Translator:
       self._collect(*before, sentences, results)
     return results
 
-  def warm_up(self, nbest: int) -> None:
-    """Translates a word to compile the search of short sentences; counts no cuts."""
-    counted = self.cut_sources, self.cut_outputs
-    self.translate(['a'], nbest)
-    self.cut_sources, self.cut_outputs = counted
-
   def _collect(
     self,
     batch: Sequence[int],
@@ -192,7 +186,7 @@ class Translator:
     if not real:
       raise UserError(
         'no translation has a finite score: the training of these parameters has '
-        'diverged. Take an earlier checkpoint (--step), if there is a good one'
+        'diverged. Take an earlier checkpoint (--step), if one is good'
       )
     words = [tokens[i][tokens[i] != PAD].tolist() for i in real]
     texts = self._vocabularies.target.decode(words)

@@ -1,4 +1,4 @@
-"""Groups results that can stand in one table: equal conditions, and one base."""
+"""Groups results that one table may compare: equal conditions, and one base."""
 
 import json
 import math
@@ -76,7 +76,7 @@ class Group(NamedTuple):
 
   @property
   def corpus(self) -> str:
-    """The name of the corpus."""
+    """Returns the name of the corpus."""
     return self.members[0].data['name']
 
 
@@ -89,7 +89,7 @@ def conditions(scored: Scored) -> Conditions:
 
 
 def differing_settings(group: Group) -> list[str]:
-  """The config's keys in which runs of a group differ, in the config's order."""
+  """Returns the config's keys in which runs of a group differ."""
   configs = [flat(scored.config) for scored in group.members]
   return [
     key for key in configs[0] if any(one.get(key) != configs[0][key] for one in configs)

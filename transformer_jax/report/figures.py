@@ -80,7 +80,7 @@ def picture(
 
 # Curves
 
-NO_ROW = ''  # the group of runs that stand for no row of Table 3
+NO_ROW = ''  # the group of runs that are no row of Table 3
 DASHES = ('-', '--', ':')
 CUT = 0.5  # the axis fits what comes after this fraction of a curve's steps
 LONGEST = 44  # characters of a name in a legend
@@ -201,7 +201,7 @@ def _draw(
 
 
 def _style(line: Line, names: Sequence[str]) -> dict:
-  """The same for a row wherever it is drawn; base is grey and behind all others."""
+  """Returns a line's style: a row's own in every picture; base is grey, behind all."""
   if line.row == 'base':
     return {'color': GREY, 'linewidth': 1.1, 'zorder': 1}
   if line.row is None:
@@ -215,7 +215,7 @@ def _style(line: Line, names: Sequence[str]) -> dict:
 
 
 def _short(name: str) -> str:
-  """The name as a legend has room for it, with its middle left out."""
+  """Returns a name for a legend; leaves out the middle of a long one."""
   text = legible(name)
   if len(text) > LONGEST:
     text = f'{text[: LONGEST // 2]}…{text[-LONGEST // 2 :]}'
@@ -250,7 +250,7 @@ RUN = {'marker': 'o', 'color': OURS, 'markersize': 3.2, 'linestyle': ''}
 MEAN = {'marker': '|', 'color': OURS, 'markersize': 8, 'markeredgewidth': 1.4}
 INTERVAL = {'color': OURS, 'linewidth': 5, 'alpha': 0.3, 'solid_capstyle': 'butt'}
 PRINTED = {'marker': 'D', 'color': PAPERS, 'markersize': 4, 'linestyle': ''}
-BELOW = 0.32  # of a row, where the paper's value stands
+BELOW = 0.32  # of a row, for the paper's value
 
 
 class Measure(NamedTuple):
@@ -323,7 +323,7 @@ def _draw_rows(
 def _draw_row(
   axes: Axes, ours: Difference, y: float, edge: float, has_interval: bool
 ) -> None:
-  """A point for each seed, the mean, its interval; a number if it is off the axis."""
+  """Draws a point for each seed, the mean, its interval; a number if off the axis."""
   if abs(ours.mean) > edge:
     right = ours.mean > 0
     text = f'{ours.mean:+.1f} →' if right else f'← {ours.mean:+.1f}'
@@ -338,7 +338,7 @@ def _draw_row(
 
 
 def _heights() -> dict[str, float]:
-  """Each row's height, from the top, with a gap between groups."""
+  """Returns each row's height, from the top, with a gap between groups."""
   heights, y, before = {}, 0.0, 'base'
   for row in paper.TABLE_3:
     y += 0.5 if row[0] != before[0] or row == 'big' else 0.0

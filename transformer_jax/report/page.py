@@ -15,7 +15,7 @@ from markdown_it.token import Token
 from transformer_jax.machine import files
 
 # Each colour on a light and on a dark page. Pictures and page have them as variables of
-# CSS. Those of lines, grey too, have hues of Okabe and Ito (2008), moved apart until
+# CSS. Those of lines, grey too, have hues of Okabe and Ito (2008), shifted until
 # any two differ by 26 (CIE 1976) to all kinds of colour vision.
 COLOURS = {
   'paper': ('#ffffff', '#0d1117'),
@@ -59,7 +59,7 @@ _UNPRINTABLE = re.compile('[\x00-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]')
 
 
 class Picture(NamedTuple):
-  """Pictures that follow one another stand side by side where there is room."""
+  """A picture; the page sets adjacent ones side by side where they fit."""
 
   name: str  # of its file, without the ending
   text: str  # says what it shows to readers who cannot see it
@@ -117,7 +117,7 @@ def _escape(text: str) -> str:
 
 
 def _escape_line(text: str) -> str:
-  """Escapes, too, what a line must not begin with."""
+  """Escapes markup within a line, and what a line must not begin with."""
   return re.sub(r'^(\d*)([-+=#.)])', r'\1\\\2', _escape(text))
 
 

@@ -7,7 +7,7 @@ from transformer_jax.data import batches
 
 
 class Layer(NamedTuple):
-  """A row of Table 1: what stands in O(...)."""
+  """A row of Table 1: the orders of growth, without O(...)."""
 
   per_layer: str
   sequential: str
@@ -205,5 +205,5 @@ SUSTAINED_TFLOPS = {'K80': 2.8, 'K40': 3.7, 'M40': 6.0, 'P100': 9.5}
 def training_flops(
   seconds: float, gpus: int = GPUS, tflops: float = SUSTAINED_TFLOPS[GPU]
 ) -> float:
-  """Table 2's estimate (section 6.1): time x GPUs x sustained capacity of each."""
+  """Returns Table 2's estimate (section 6.1): time x GPUs x sustained capacity."""
   return seconds * gpus * tflops * 1e12

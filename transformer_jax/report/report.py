@@ -61,7 +61,7 @@ def make_report(
     tflops: TFLOP/s that one training device sustains; None takes the paper's figure.
 
   Raises:
-    UserError: there is nothing to report.
+    UserError: no path holds a run or a result.
   """
   evidence = Results([], [], [], [])
   for path in paths:

@@ -1,4 +1,4 @@
-"""Runs and results of evaluations, read with what stands beside them."""
+"""Reads runs and results of evaluations, with translations and training's log."""
 
 import pathlib
 import sys
@@ -18,11 +18,11 @@ from transformer_jax.runs.run import Run
 class Scored(NamedTuple):
   """One result and what was read beside it."""
 
-  run: str  # the folder's name, or the file's where there is no folder
+  run: str  # the folder's name, or the file's without a folder
   result: Result
   path: pathlib.Path  # of the result
   home: pathlib.Path  # the run's folder, or the file without its ending
-  translations: list[str] | None  # one a sentence; None if they are not there
+  translations: list[str] | None  # one a sentence; None if they are missing
   records: list[dict]  # what was logged in training
 
   @property
@@ -31,27 +31,27 @@ class Scored(NamedTuple):
 
   @property
   def data(self) -> dict:
-    """What the config says of the corpus."""
+    """Returns the config's description of the corpus."""
     return self.result.config['data']
 
   @property
   def bleu(self) -> float:
-    """The paper's BLEU in percent."""
+    """Returns the paper's BLEU in percent."""
     return self.result.paper_bleu.score
 
   @property
   def signatures(self) -> tuple[str, str]:
-    """How sacreBLEU and the paper's BLEU were computed."""
+    """Returns the signatures of sacreBLEU and of the paper's BLEU."""
     return self.result.sacrebleu.signature, self.result.paper_bleu.signature
 
   @property
   def row(self) -> str | None:
-    """Of Table 3."""
+    """Returns the row of Table 3 that the run is, if any."""
     return self.result.row
 
   @property
   def corpus(self) -> str:
-    """Its identity."""
+    """Returns the corpus's identity."""
     return self.result.corpus
 
   @property
@@ -60,7 +60,7 @@ class Scored(NamedTuple):
 
   @property
   def run_with_parent(self) -> str:
-    """The run, and which other run's model a fine-tuned one started from."""
+    """Returns the run's name, with the run that a fine-tuned one started from."""
     parent = self.config['init_from']
     if not parent['run']:
       return self.run
@@ -69,12 +69,12 @@ class Scored(NamedTuple):
 
   @property
   def pair(self) -> str:
-    """Source and target language: 'en-de'."""
+    """Returns source and target language: 'en-de'."""
     return f'{self.data["source_language"]}-{self.data["target_language"]}'
 
   @property
   def test_set(self) -> str:
-    """The name of the text it was scored on, as its config tells it."""
+    """Returns the name of the text that was scored, as the config has it."""
     split = self.result.split
     if self.data['reader'] == 'embedded' or split not in self.data['files']:
       return f'{self.data["name"]} {split}'
@@ -83,7 +83,7 @@ class Scored(NamedTuple):
 
   @property
   def text(self) -> pathlib.Path:
-    """The file of the translations, perhaps as .txt.gz, which may be missing."""
+    """Returns the file of the translations, .txt or .txt.gz; it may be missing."""
     path = self.path.with_suffix('.txt')
     if self.path.name == 'result.json':
       path = self.result.translations(Run(self.path.parent))
@@ -102,7 +102,7 @@ class Unscored(NamedTuple):
 
   @property
   def row(self) -> str | None:
-    """Of Table 3."""
+    """Returns the row of Table 3 that the run is, if any."""
     return self.config['row']
 
   def __str__(self) -> str:
@@ -169,7 +169,7 @@ class Results(NamedTuple):
 def read(path: pathlib.Path, tasks: Mapping[str, Task]) -> Results:
   """Reads every result of a run's folder, or one file, which may be a baseline.
 
-  A folder's results are those under translations/, or result.json if there are none.
+  A folder's results are those under translations/, or else result.json.
   A run without a result is read for its curves.
   """
   paths = [path]
@@ -186,7 +186,7 @@ def read(path: pathlib.Path, tasks: Mapping[str, Task]) -> Results:
   try:
     records = read_records(log)
   except UserError as error:
-    results.left_out.append(f'{error}; its curves are not drawn')
+    results.left_out.append(f'{error}; its curves are missing')
   if paths == [path / 'result.json'] and not paths[0].exists():
     try:
       results.unscored.append(_read_unscored(home, records))

@@ -28,10 +28,10 @@ class Difference(NamedTuple):
   seeds: list[float]  # each run minus the mean of base's
   mean: float
   margin: float | None  # half its 95 % interval; None if no seeds of a row differ
-  p: float | None  # of the paired test over sentences; None if there was none
+  p: float | None  # of the paired test over sentences; None without one
 
   def verdict(self, sign: float) -> str:
-    """Whether it has the sign of the paper's, unless it may be noise.
+    """Returns whether it has the sign of the paper's, unless it may be noise.
 
     Args:
       sign: the paper's difference, or another number of that sign; 0 if the paper says
@@ -47,7 +47,7 @@ class Difference(NamedTuple):
 
   @property
   def lacks_test(self) -> bool:
-    """Whether a difference in BLEU is judged by its interval alone."""
+    """Returns whether a difference in BLEU is judged by its interval alone."""
     return self.p is None and not self.may_be_noise
 
   def __str__(self) -> str:
@@ -177,7 +177,10 @@ def judge(ours: Differences) -> list[Judged]:
 
 
 def _judge(claim: paper.Claim, ours: Differences) -> Judged:
-  """A claim agrees if no row disagrees, and perplexity and BLEU agree in a row each."""
+  """Judges a claim by the rows that were run.
+
+  It agrees if no row disagrees, and perplexity and BLEU agree in a row each.
+  """
   rows = {
     row: tuple(one.verdict(s) for s, one in zip(signs, ours[row], strict=True))
     for row, signs in claim.rows.items()
@@ -198,9 +201,9 @@ def _judge(claim: paper.Claim, ours: Differences) -> Judged:
 
 
 def count_verdicts(judged: Sequence[Judged], ours: Differences) -> str:
-  """'Of 7 claims 3 agree, 1 disagrees, 2 are undecided, 1 was not run.'
+  """Returns 'Of 7 claims 3 agree, 1 disagrees, 2 are undecided, 1 was not run.'
 
-  Names paired tests that are missing, too: they could change a verdict.
+  It counts the paired tests that are missing, too: they could change a verdict.
   """
   text = f'Of {len(judged)} claims {_counts(one.verdict for one in judged)}'
   untested = [row for row in ours if row != 'base' and ours[row][1].lacks_test]

@@ -60,22 +60,22 @@ class Metric:
   replaces: tuple[bool, bool] = (False, False)
 
   def percent(self, hypotheses: Sequence[str], references: Sequence[str]) -> float:
-    """BLEU alone, without its interval; arguments and errors are those of score()."""
+    """Returns BLEU without its interval; arguments and errors are score()'s."""
     texts = self._texts(hypotheses, references)
     return self.metric.corpus_score(texts[0], [texts[1]]).score
 
   def score(self, hypotheses: Sequence[str], references: Sequence[str]) -> Score:
-    """BLEU and its 95 % interval, by sacreBLEU's bootstrap over the sentences.
+    """Returns BLEU and its 95 % interval, by sacreBLEU's bootstrap over sentences.
 
     The interval's centre is the mean score of the resampled test sets, its width the
     range of the middle 95 % of them. It may pass 100.
 
     Raises:
-      UserError: there are no sentences, or unequal numbers of them.
+      UserError: no sentences, or unequal numbers of them.
     """
     texts = self._texts(hypotheses, references)
-    found = self.metric.corpus_score(texts[0], [texts[1]], n_bootstrap=SAMPLES)
-    return Score(found.score, self.signature, _interval(found._mean, found._ci))
+    bleu = self.metric.corpus_score(texts[0], [texts[1]], n_bootstrap=SAMPLES)
+    return Score(bleu.score, self.signature, _interval(bleu._mean, bleu._ci))
 
   def compare(
     self,
@@ -83,10 +83,10 @@ class Metric:
     baseline: Sequence[str],
     references: Sequence[str],
   ) -> Paired:
-    """sacreBLEU's paired bootstrap of two systems.
+    """Returns sacreBLEU's paired bootstrap of two systems.
 
     Raises:
-      UserError: there are no sentences, or unequal numbers of them.
+      UserError: no sentences, or unequal numbers of them.
     """
     ours, expected = self._texts(hypotheses, references)
     theirs, _ = self._texts(baseline, references)
@@ -100,7 +100,7 @@ class Metric:
     signatures, scores = test()
     theirs, ours = scores['BLEU']
     info = signatures['BLEU'].info
-    # sacreBLEU's p is one-sided. It gives equal systems the smallest p there is.
+    # sacreBLEU's p is one-sided, and the smallest one for equal systems.
     equal = ours.score == theirs.score
     return Paired(
       ours.score,
@@ -132,9 +132,9 @@ def _interval(mean: float, margin: float) -> list[float]:
 
 
 def sacrebleu(language: str | None, tokenized: bool, lowercase: bool) -> Metric:
-  """sacreBLEU's default: exponential smoothing, 13a tokens but for ja, ko and zh.
+  """Returns sacreBLEU's default: exponential smoothing, 13a tokens but for ja, ko, zh.
 
-  That is not sacreBLEU's default: languages without spaces between words are scored by
+  One thing is not its default: languages without spaces between words are scored by
   characters, those of CHINESE by the tokens of zh.
 
   Args:
@@ -166,7 +166,9 @@ def sacrebleu(language: str | None, tokenized: bool, lowercase: bool) -> Metric:
 def paper_bleu(
   language: str, tokenized: bool, lowercase: bool, replace_both: bool = False
 ) -> Metric:
-  """The paper's BLEU (tensor2tensor's get_ende_bleu.sh): compounds split at hyphens.
+  """Returns the paper's BLEU (tensor2tensor's get_ende_bleu.sh).
+
+  It splits compounds at hyphens.
 
   It is multi-bleu.perl's formula, which has no smoothing. As in that script, only the
   hypotheses have their Unicode punctuation replaced, which costs German about half a
@@ -200,7 +202,7 @@ class PaperTokenizer(BaseTokenizer):
   """
 
   def __init__(self, language: str | None, lowercase: bool):
-    """Without a language, lines are taken for tokens with spaces between them."""
+    """Takes lines for tokens with spaces between them if there is no language."""
     self.language, self.lowercase = language, lowercase
 
   def signature(self) -> str:
@@ -227,25 +229,25 @@ def split_compounds(line: str, language: str) -> bytes:
 
 
 def both(language: str, tokenized: bool, lowercase: bool) -> list[Metric]:
-  """The two BLEUs that a result has."""
+  """Returns the two BLEUs that a result has."""
   return [make(language, tokenized, lowercase) for make in (sacrebleu, paper_bleu)]
 
 
 def kind(outputs: Outputs) -> str:
-  """What is scored: a signature does not tell that text has no capitals."""
+  """Returns what is scored; no signature tells that text has no capitals."""
   kind = 'tokens as given' if outputs.tokenized else 'detokenised'
   return kind + (', lower-cased' if '\n'.join(outputs.references).islower() else '')
 
 
 def score(outputs: Outputs) -> dict[str, Score]:
-  """`sacrebleu` and `paper_bleu` of a system's outputs."""
+  """Returns `sacrebleu` and `paper_bleu` of a system's outputs."""
   texts = outputs.hypotheses, outputs.references
   how = outputs.language, outputs.tokenized, outputs.lowercase
   return {metric.name: metric.score(*texts) for metric in both(*how)}
 
 
 def score_lines(kind: str, scores: Mapping[str, Score]) -> Iterator[str]:
-  """The scores for a reader; `kind` is that of the text."""
+  """Yields scores as lines for a reader; `kind` is that of the text."""
   for name, one in scores.items():
     yield f'{name} {one.score:.2f}  {one.signature}'
     yield f'  95 % interval: {_between(one.interval)}'
@@ -254,7 +256,7 @@ def score_lines(kind: str, scores: Mapping[str, Score]) -> Iterator[str]:
 
 
 def comparison_lines(outputs: Outputs, baseline: Sequence[str]) -> Iterator[str]:
-  """How much better outputs are than another system's, by paired bootstrap."""
+  """Yields how much better outputs are than a baseline, by paired bootstrap."""
   texts = outputs.hypotheses, baseline, outputs.references
   for metric in both(outputs.language, outputs.tokenized, outputs.lowercase):
     paired = metric.compare(*texts)
@@ -270,7 +272,7 @@ def _between(interval: Sequence[float]) -> str:
 
 
 def read_lines(path: pathlib.Path) -> list[str]:
-  """A file's lines, which end in LF or CRLF; the last may lack its end.
+  """Returns a file's lines, which end in LF or CRLF; the last may lack its end.
 
   Raises:
     UserError: the file cannot be read, or is not UTF-8.
@@ -291,7 +293,7 @@ def score_files(
   tokenized: bool,
   lowercase: bool,
 ) -> Iterator[str]:
-  """Scores a file of translations, and compares it with `baseline` if there is one.
+  """Scores a file of translations, and compares it with `baseline`, if any.
 
   German has a third score, by which the paper's is often replaced: the references'
   punctuation is replaced too.

@@ -39,7 +39,9 @@ _STAND_IN = 'ƻ'  # a letter to both, without case
 
 
 def replace_unicode_punctuation(line: str) -> str:
-  """replace-unicode-punctuation.perl: East Asian marks and curly quotes to ASCII.
+  """Does what replace-unicode-punctuation.perl does to a line.
+
+  East Asian marks and curly quotes become ASCII.
 
   sacremoses differs from it only where a full-width full stop is followed by white
   space that is no ASCII space.
@@ -48,23 +50,23 @@ def replace_unicode_punctuation(line: str) -> str:
 
 
 def base(language: str) -> str:
-  """The language whose rules count: 'fr' for 'fr_CA'."""
+  """Returns the language whose rules count: 'fr' for 'fr_CA'."""
   return language.partition('_')[0]
 
 
 def has_rules(language: str) -> bool:
-  """Whether its abbreviations are known; if not, English ones count, as in Perl."""
+  """Returns whether its abbreviations are known; else English ones count."""
   known = sacremoses.corpus.NonbreakingPrefixes().available_langs.values()
   return base(language) in known
 
 
 def is_faithful(language: str) -> bool:
-  """Whether all rules of tokenizer.perl for the language are here."""
+  """Returns whether we have all of tokenizer.perl's rules for the language."""
   return base(language) not in UNFAITHFUL
 
 
 class _Corrections(dict[int, str]):
-  """What stands for each character while sacremoses works, as str.translate takes it.
+  """A table for str.translate: what replaces each character in sacremoses.
 
   _STAND_IN is for letters that its table lacks: it would cut words apart there. Signs
   that the table has wrongly are split off: viramas, nuktas, and 。 in Chinese.
@@ -97,7 +99,7 @@ def _tokenizer(language: str) -> tuple[sacremoses.MosesTokenizer, _Corrections]:
 
 @functools.lru_cache(maxsize=2**14)  # a text is scored several times
 def tokenize(line: str, language: str) -> tuple[str, ...]:
-  """tokenizer.perl -l LANGUAGE: tokens, XML characters escaped as it escapes them.
+  """Returns the tokens of tokenizer.perl -l LANGUAGE, which escapes XML characters.
 
   A region is left out: tokenizer.perl would not know the language of 'fr_CA'.
   """

@@ -27,12 +27,12 @@ class Noise(NamedTuple):
 
 
 def student_t(freedom: int) -> float:
-  """The t for which 95 % of Student's distribution lies between -t and t."""
+  """Returns the t for which 95 % of Student's distribution is between -t and t."""
   return float(stdtrit(freedom, 0.975))
 
 
 def half_interval(deviation: float, freedom: int, seeds: int) -> float:
-  """Half the 95 % interval of a mean over seeds, by Student's t distribution."""
+  """Returns half the 95 % interval of a mean over seeds, by Student's t."""
   return student_t(freedom) * deviation / math.sqrt(seeds)
 
 
@@ -47,7 +47,7 @@ def spread(values: Sequence[float]) -> Spread:
 def noise(groups: Sequence[Sequence[float]]) -> Noise | None:
   """Pools the deviation between seeds, taken to be the same in all groups.
 
-  None if no group has a second seed, or if none of them differs from the first.
+  Returns None if no group has a second seed, or if none differs from the first.
   """
   freedom = sum(len(values) - 1 for values in groups)
   if not freedom:
@@ -61,6 +61,6 @@ def noise(groups: Sequence[Sequence[float]]) -> Noise | None:
 
 
 def margin(noise: Noise, seeds: int, base_seeds: int) -> float:
-  """Half the 95 % interval of the difference of two means over seeds."""
+  """Returns half the 95 % interval of the difference of two means over seeds."""
   error = noise.deviation * math.sqrt(1 / seeds + 1 / base_seeds)
   return student_t(noise.freedom) * error

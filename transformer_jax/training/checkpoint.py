@@ -55,7 +55,7 @@ class Writer:
     folder: pathlib.Path,
     every: int,
     keep: int,
-    saved: Callable[[int], None] = lambda step: None,
+    on_finished: Callable[[int], None] = lambda step: None,
     best: Callable[[], int | None] = lambda: None,
   ):
     """Deletes what killed processes left; the caller holds the run's lock.
@@ -64,10 +64,10 @@ class Writer:
       folder: `checkpoints/` of a run; it is created if it is missing.
       every: steps from one checkpoint to the next.
       keep: how many are kept.
-      saved: is called with each step whose checkpoint is finished.
+      on_finished: is called with each step whose checkpoint is finished.
       best: returns the step of the best checkpoint, or None.
     """
-    self._folder, self._saved = folder.absolute(), saved
+    self._folder, self._on_finished = folder.absolute(), on_finished
     self._step: int | None = None  # of the checkpoint that is being written
     shutil.rmtree(self._folder / DELETED, ignore_errors=True)
     kept = policies.LatestN(1), policies.EveryNSteps(every, max_to_keep=keep)
@@ -128,7 +128,7 @@ class Writer:
       self._manager.wait_until_finished()
       files.sync(self._folder)
       shutil.rmtree(self._folder / DELETED, ignore_errors=True)
-      self._saved(step)
+      self._on_finished(step)
     except Exception as error:  # of any kind: it comes from Orbax's threads
       raise self._unsaved(step, error) from error
     finally:
@@ -255,7 +255,7 @@ def restore(
 def restore_newest(
   folder: pathlib.Path, params: Tree, opt_state: Tree
 ) -> TrainState | None:
-  """Returns the newest checkpoint that is not damaged; None if there is none at all.
+  """Returns the newest checkpoint that is not damaged; None without any.
 
   It renames damaged ones, so that they are neither counted nor averaged, and says so.
   The caller holds the run's lock.

@@ -57,7 +57,7 @@ def train(
   for a trace of a few updates of the first host.
 
   Raises:
-    SystemExit: a signal came; all is saved.
+    SystemExit: a signal came; the newest step has a checkpoint.
     UserError: `workdir` is in use, holds another config's run, or cannot be read or
       written, or the training diverges.
   """
@@ -91,7 +91,7 @@ def train(
     if first:
       best = lambda: best_step(run.records(), config.best_by)
       kept = config.checkpoint_every_steps, config.keep_checkpoints
-      writer = checkpoint.Writer(run.checkpoints, *kept, log.saved, best)
+      writer = checkpoint.Writer(run.checkpoints, *kept, log.log_checkpoint, best)
       stack.enter_context(writer)
       interruption.last_words = log.last_words = writer.newest
     dev = Perplexity(config, trainer.graph, *token_files.read_split(corpus, 'dev'))
@@ -209,11 +209,11 @@ class Loop:
 
     Args:
       state: after `step` steps.
-      step: the number of steps made, with those that were skipped.
-      unmeasured: whether `step` is saved and its perplexity still to be measured.
+      step: the number of steps so far, skipped ones included.
+      unmeasured: whether `step` has a checkpoint, but no perplexity yet.
 
     Raises:
-      SystemExit: a signal came; all is saved.
+      SystemExit: a signal came; the newest step has a checkpoint.
       Diverged: MAX_SKIPS steps in a row had no finite update.
       Unsaved, Unlogged: a checkpoint or the log could not be written.
     """

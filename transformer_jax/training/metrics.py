@@ -128,8 +128,8 @@ class Log:
   """What a training process tells: metrics.jsonl, TensorBoard events, a progress bar.
 
   A record is a line of metrics.jsonl (runs/metrics.py). Its numbers are also a
-  TensorBoard event. advance() and write() raise Unlogged; saved() raises OSError, which
-  checkpoint.Writer reports.
+  TensorBoard event. advance() and write() raise Unlogged; log_checkpoint() raises
+  OSError, which checkpoint.Writer reports.
 
   Attributes:
     last_words: makes the sentence that Unlogged ends with.
@@ -164,7 +164,7 @@ class Log:
   def __exit__(self, *_: object) -> None:
     self._bar.close()
     if self._enabled:
-      with contextlib.suppress(OSError):  # Unlogged has told of it
+      with contextlib.suppress(OSError):  # Unlogged has said so
         self._file.close()
       with contextlib.suppress(OSError):
         self._events.close()
@@ -180,7 +180,7 @@ class Log:
       ) from error
 
   def say(self, message: str) -> None:
-    """Prints a line, above the progress bar if there is one; any thread may call it."""
+    """Prints a line, above a progress bar; any thread may call it."""
     if self._enabled:
       tqdm.write(message, file=sys.stderr)
 
@@ -228,7 +228,7 @@ class Log:
       self._events.write(event.SerializeToString())
       self._events.flush()
 
-  def saved(self, step: int) -> None:
+  def log_checkpoint(self, step: int) -> None:
     """Notes that a step's checkpoint is finished."""
     with files.named(self._run.metrics):
       self._append({'step': step, 'saved': True})

@@ -52,7 +52,7 @@ class Perplexity:
     self._sums = map_rows(sums)
 
   def cuts(self) -> Iterable[str]:
-    """A sentence for the user, if pairs were cut."""
+    """Yields a message if pairs were cut."""
     if self.cut_pairs:
       yield f'{self.cut_pairs} pairs were cut for the perplexity: too long'
 

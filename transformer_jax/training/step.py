@@ -102,6 +102,22 @@ def train_step(
   # and the update is skipped. So Adam's averages of squares stay finite.
   norm = optax.global_norm(gradient) / tokens
   finite = jnp.isfinite(norm) & jnp.isfinite(smoothed)
+  state = _next_state(finite, state, gradient, tokens, transform)
+  skipped = 1 - finite.astype(jnp.int32)
+  return state, Sums(smoothed, plain, tokens, norm, skipped, requests)
+
+
+def _next_state(
+  finite: jax.Array,
+  state: TrainState,
+  gradient: Tree,
+  tokens: jax.Array,
+  transform: optax.GradientTransformation,
+) -> TrainState:
+  """Returns the next state: after Adam's update if `finite`, else without one.
+
+  `gradient` is the sum over all `tokens` target tokens of the batch.
+  """
 
   def update(params: Tree, opt_state: Tree) -> tuple[Tree, Tree]:
     # Not g / tokens: XLA would store the quotient. It recomputes this product for each
@@ -111,9 +127,7 @@ def train_step(
     return optax.apply_updates(params, updates), opt_state
 
   params, opt_state = ops.update_if(finite, update, state.params, state.opt_state)
-  return TrainState(state.step + 1, params, opt_state), Sums(
-    smoothed, plain, tokens, norm, 1 - finite.astype(jnp.int32), requests
-  )
+  return TrainState(state.step + 1, params, opt_state)
 
 
 def _sum_over(function: Callable[..., Tree], *parts: jax.Array) -> Tree:

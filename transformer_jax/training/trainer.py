@@ -112,7 +112,7 @@ class Trainer:
     corpus: pathlib.Path,
     devices: Devices | None = None,
   ):
-    """`devices` are all of all hosts by default."""
+    """Builds the model; `devices` are those of all hosts by default."""
     self._config = config
     self.devices = devices or Devices(config.slices)
     self.batches = train_batches(config, corpus)
