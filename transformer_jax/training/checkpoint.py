@@ -308,7 +308,8 @@ def average(folder: pathlib.Path, chosen: Sequence[int], params: Tree) -> Tree:
 def _read(path: pathlib.Path, example: Tree) -> Tree:
   """Returns the arrays of one part of a checkpoint, in a tree like `example`."""
   another = f'{path}: it is of another model than config.model'
-  target = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), example)
+  # Orbax takes names and dtypes from this, not shapes.
+  target = jax.tree.map(lambda x: np.zeros((), x.dtype), example)
   verbosity = logging.get_verbosity()
   logging.set_verbosity(logging.ERROR)  # a part has no metadata of a step of its own
   try:
@@ -318,9 +319,8 @@ def _read(path: pathlib.Path, example: Tree) -> Tree:
     raise UserError(f'{another} ({error})') from error
   finally:
     logging.set_verbosity(verbosity)
-  # Orbax does not compare shapes.
   for (name, ours), theirs in zip(
-    jax.tree_util.tree_leaves_with_path(target), jax.tree.leaves(arrays), strict=True
+    jax.tree_util.tree_leaves_with_path(example), jax.tree.leaves(arrays), strict=True
   ):
     if ours.shape != theirs.shape:
       parameter = jax.tree_util.keystr(name, simple=True, separator='.')
