@@ -6,7 +6,7 @@ import pytest
 
 from configs import base, big, table3
 from toy.results import changed, family, of_config, of_row, scored, written
-from transformer_jax.report import comparable, overview, paper
+from transformer_jax.report import comparable, paper, report
 from transformer_jax.report.results import Scored
 from transformer_jax.runs.config import flat
 
@@ -187,7 +187,7 @@ def test_incomparable_runs_share_no_table(config: dict, fields: dict):
   groups, left_out = comparable.group(first + second)
   assert not left_out
   assert [len(group.table_3['base']) for group in groups] == [3, 3]
-  _, table = overview.every_result([first[0], second[0]])
+  _, table = report.every_result([first[0], second[0]])
   assert '| 19.50¹ |' in table and '| 19.50² |' in table
 
 

@@ -12,7 +12,7 @@ from scripts import report as script
 from toy.results import cells, changed, of_row, scored, unscored, written
 from transformer_jax.machine import files
 from transformer_jax.machine.errors import UserError
-from transformer_jax.report import comparable, overview, paper, results, table3
+from transformer_jax.report import comparable, paper, results, table3
 from transformer_jax.report import report as module
 from transformer_jax.report.results import HeldOut
 from transformer_jax.scoring.bleu import Score
@@ -197,7 +197,7 @@ def test_a_run_is_shown_as_its_config_decodes():
     for step, alpha in ((3000, 0.6), (3125, 0.6), (3125, 1.0))
   ]
   for order in itertools.permutations(runs):
-    (shown,) = overview.representatives(order)
+    (shown,) = module.representatives(order)
     assert (shown.result.step, shown.result.alpha) == (3125, 0.6)
 
 

@@ -13,7 +13,6 @@ from transformer_jax.machine.errors import UserError
 from transformer_jax.report import (
   comparable,
   figures,
-  overview,
   paper,
   recipe,
   results,
@@ -28,13 +27,17 @@ from transformer_jax.report.page import (
   heading,
   legible,
   paragraph,
+  table,
 )
 from transformer_jax.report.results import HeldOut, Results, Scored
-from transformer_jax.report.table3 import Differences
+from transformer_jax.report.table3 import SACREBLEU, Differences
 from transformer_jax.scoring import bleu
 
 TITLE = 'Attention Is All You Need: runs'
 WIDTH, INDENT = 96, 15  # of a terminal's lines
+HEADER = ('run', 'sacreBLEU', 'BLEU', 'dev PPL', 'scored on', 'step', 'averaged')
+HEADER += ('beam', 'alpha', 'parameters', 'target tokens', 'minutes')
+SUPERSCRIPTS = str.maketrans('0123456789', '⁰¹²³⁴⁵⁶⁷⁸⁹')
 Study = tuple[Group, Differences]
 Facts = list[tuple[str, str]]
 
@@ -107,13 +110,13 @@ def _report_runs(
   for n, study in enumerate(studies, 1):
     blocks += describe_group(*study, tflops, f'.{n}' if len(studies) > 1 else '')
   if evidence.scored:
-    blocks += overview.every_result(evidence.scored)
+    blocks += every_result(evidence.scored)
   blocks += pieces
-  blocks += overview.samples(evidence.scored, texts, samples)
+  blocks += sample_translations(evidence.scored, texts, samples)
   if left_out:
     blocks += [heading(2, 'Left out'), bullets(left_out)]
   if evidence.scored:
-    notes = bullets(overview.footnotes(evidence.scored))
+    notes = bullets(footnotes(evidence.scored))
     blocks += [heading(2, 'How it was scored'), notes]
   return Report(_on_terminal(top, evidence.scored, studies), blocks)
 
@@ -166,6 +169,116 @@ def _of_other_lengths(scored: Sequence[Scored], texts: HeldOut) -> Iterator[str]
         yield f'{one.text}: {lines} translations of {sentences} sentences'
 
 
+# Every result
+
+
+class Kind(NamedTuple):
+  """What a score is of, and how it was computed: equal if scores can be compared."""
+
+  test_set: str
+  text: str | None  # such as 'detokenised'
+  corpus: str
+  pieces: int
+  signatures: tuple[str, str]
+
+
+def kind(scored: Scored) -> Kind:
+  pieces = scored.config['model']['vocab_size']
+  result = scored.result
+  return Kind(scored.test_set, result.text, result.corpus, pieces, scored.signatures)
+
+
+def number_kinds(scored: Sequence[Scored]) -> dict[Kind, str]:
+  """Returns the superscript number of each kind's footnote."""
+  kinds = dict.fromkeys(map(kind, scored))
+  return {one: f'{n}'.translate(SUPERSCRIPTS) for n, one in enumerate(kinds, 1)}
+
+
+def footnotes(scored: Sequence[Scored]) -> list[str]:
+  """Returns a footnote for each kind of score; spells each signature out once."""
+  first: dict[tuple[str, str], str] = {}
+  items = []
+  for one, mark in number_kinds(scored).items():
+    of = one.test_set if one.text is None else f'{one.test_set}, {one.text}'
+    text = f'{mark} {of}, corpus {one.corpus[:12]}, {one.pieces:,} pieces. '
+    if one.signatures in first:
+      text += f'Scored as {first[one.signatures]}.'
+    else:
+      text += 'sacreBLEU: {}; BLEU: {}.'.format(*one.signatures)
+    first.setdefault(one.signatures, mark)
+    items.append(text)
+  return items
+
+
+def every_result(scored: Sequence[Scored]) -> list[str]:
+  """Returns a table with one row a result."""
+  marks = number_kinds(scored)
+  rows = [_row(one, marks[kind(one)]) for one in scored]
+  return [heading(2, 'Every result'), table(HEADER, rows)]
+
+
+def _row(scored: Scored, mark: str) -> list[str]:
+  result = scored.result
+  return [
+    scored.run_with_parent,
+    f'{result.sacrebleu.score:.2f}{mark}',
+    f'{scored.bleu:.2f}{mark}',
+    f'{result.dev_perplexity:.3f}',
+    scored.test_set,
+    f'{result.step:,}',
+    f'{len(result.averaged)}',
+    f'{result.beam}',
+    f'{result.alpha}',
+    f'{result.parameters / 1e6:.1f} M',
+    f'{result.target_tokens_seen / 1e6:.1f} M',
+    f'{result.wall_seconds / 60:.1f}',
+  ]
+
+
+def representatives(scored: Sequence[Scored]) -> list[Scored]:
+  """Returns a result for each run and kind: the newest step, as configured if any."""
+  best: dict[tuple, tuple] = {}
+  for one in scored:
+    key = one.home, kind(one)
+    rank = one.result.step, recipe.as_configured(one)
+    if key not in best or rank >= best[key][0]:
+      best[key] = rank, one
+  return [one for _, one in best.values()]
+
+
+def best_scores(scored: Sequence[Scored]) -> list[Scored]:
+  """Returns the representative of each kind with the highest sacreBLEU."""
+  alike: dict[Kind, list[Scored]] = {}
+  for one in representatives(scored):
+    alike.setdefault(kind(one), []).append(one)
+  return [max(of_kind, key=SACREBLEU) for of_kind in alike.values()]
+
+
+def sample_translations(
+  scored: Sequence[Scored], texts: HeldOut, count: int
+) -> list[str]:
+  """Returns evenly spaced sentences of each test set whose corpus is prepared.
+
+  Their translations are of each row's run of the lowest seed.
+  """
+  alike: dict[tuple, dict[str, Scored]] = {}
+  for one in sorted(representatives(scored), key=lambda one: one.seed):
+    text, lines = texts.text(one), one.translations
+    if text is not None and lines is not None and len(lines) == len(text[0]):
+      runs = alike.setdefault((one.test_set, one.corpus), {})
+      runs.setdefault(one.row or one.run, one)
+  blocks: list[str] = []
+  for (test_set, _), runs in alike.items() if count else ():
+    shown = [one for one in scored if one in runs.values()]
+    sources, references = texts.text(shown[0])
+    blocks.append(heading(2, f'Sample translations of {test_set}'))
+    for i in range(0, len(sources), max(1, len(sources) // count))[:count]:
+      lines = [(one.run, one.translations[i]) for one in shown]
+      rows = [('reference', references[i]), *lines]
+      blocks.append(table(('source', sources[i]), rows))
+  return blocks
+
+
 # The summary
 
 
@@ -177,9 +290,9 @@ def _facts(
   `left_out` has the reasons, but for those of the studies.
   """
   items = []
-  marks = overview.marks(evidence.scored)
-  for scored in overview.best_scores(evidence.scored):
-    items.append(('Best score', _best(scored, marks[overview.kind(scored)])))
+  marks = number_kinds(evidence.scored)
+  for scored in best_scores(evidence.scored):
+    items.append(('Best score', _best(scored, marks[kind(scored)])))
   for group, ours in studies:
     if group.table_3:
       items += _table_3_facts(group, ours, f'{group.corpus}: ' * (len(studies) > 1))
@@ -232,8 +345,8 @@ def _on_terminal(top: Facts, scored: Sequence[Scored], studies: Sequence[Study])
     for one in table3.judge(ours):
       lines += _wrapped(f'  {one.verdict}', table3.summarize(one, ours))
   else:
-    lines += map(_score, overview.representatives(scored))
-  for note in overview.footnotes(scored):
+    lines += map(_score, representatives(scored))
+  for note in footnotes(scored):
     lines += _wrapped('', note)
   return '\n'.join(lines) + '\n'
 
