@@ -28,7 +28,7 @@ DATA = DataFlags(FLAGS)
 
 def main(argv: list[str]) -> None:
   FLAGS.parse(argv)
-  logging.set_verbosity(logging.WARNING)
+  logging.set_verbosity(logging.FATAL)  # Orbax logs, at length, what it raises too
   interruption = Interruption()
   interruption.last_words = lambda: 'Nothing was written: give the same command again.'
   model = INPUT.value, WORKDIR.value, CONFIG.value, task_of(CONFIG.value)

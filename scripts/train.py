@@ -64,7 +64,7 @@ def main(argv: list[str]) -> None:
   FLAGS.parse(argv)
   run = Run(WORKDIR.value)
   config = CONFIG.value or run.config()
-  logging.set_verbosity(logging.WARNING)  # Orbax tells its whole life at INFO
+  logging.set_verbosity(logging.FATAL)  # Orbax logs, at length, what it raises too
   if INIT_FROM.value:
     start_from(config, INIT_FROM.value, WORKDIR.value)
   configs.check(config.to_dict())

@@ -336,6 +336,7 @@ def test_unequal_or_empty_input_is_refused_with_both_counts(metric: bleu.Metric)
     ('th', 'char', 'ฉันรักพวกคุณ', 'ฉันรักพวกเขา'),
     ('bo', 'char', 'བོད་ཡིག་སློབ་པ', 'བོད་ཡིག་སློབ་མ'),
     ('dz', 'char', 'བོད་ཡིག་སློབ་པ', 'བོད་ཡིག་སློབ་མ'),
+    ('shn', 'char', 'လိၵ်ႈတႆးၽႃႇ', 'လိၵ်ႈတႆးမႃး'),
     ('de', '13a', 'Er ist heute nicht da.', 'Er ist heute nicht hier.'),
   ],
 )

@@ -32,7 +32,7 @@ UNSPACED = (
   ),
   ({'th', 'lo'}, '\u0e00-\u0eff'),
   ({'bo', 'dz'}, '\u0f00-\u0fff'),
-  ({'my'}, '\u1000-\u109f\ua9e0-\ua9ff\uaa60-\uaa7f'),
+  ({'my', 'mnw', 'shn'}, '\u1000-\u109f\ua9e0-\ua9ff\uaa60-\uaa7f'),
   ({'km'}, '\u1780-\u17ff'),
 )
 UNSPACED_LETTER = re.compile(f'[{"".join(letters for _, letters in UNSPACED)}]')

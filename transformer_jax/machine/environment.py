@@ -41,7 +41,11 @@ def cores() -> list[int]:
 def commit(folder: pathlib.Path = pathlib.Path(__file__).parent) -> str | None:
   """Returns the checkout's commit, with a '+' if files differ; None outside of one."""
   git = lambda *words: subprocess.run(
-    ['git', *words], cwd=folder, capture_output=True, text=True, check=True
+    ['git', '--no-optional-locks', *words],
+    cwd=folder,
+    capture_output=True,
+    text=True,
+    check=True,
   ).stdout.strip()
   try:
     # Fails if this package is only installed inside another project's checkout.
