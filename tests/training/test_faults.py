@@ -2,10 +2,13 @@
 
 import collections
 import os
+import pathlib
 import random
 import re
 import shutil
 import signal
+import subprocess
+import sys
 import time
 from typing import Any
 
@@ -13,7 +16,7 @@ import jax
 import numpy as np
 import pytest
 
-from toy.programs import Program, free_port
+from toy.programs import CACHE, Program, free_port
 from toy.runs import (
   TINY,
   Toy,
@@ -106,6 +109,23 @@ def test_kills_while_training(toy: Toy):
   assert_equal_runs(killed, straight)
   left = {path.name for path in killed.checkpoints.iterdir()}
   assert left == {str(step) for step in (steps - 10, steps - 5, steps)}
+
+
+def test_a_full_disk_is_told_last(toy: Toy):
+  """Not among tracebacks of Orbax's threads. A limit on files' sizes stands for it."""
+  full = toy.in_another('full')
+  command = sys.executable, '-m', 'scripts.train', f'--workdir={full.workdir}'
+  known = {'XDG_CACHE_HOME': str(CACHE), 'JAX_NUM_CPU_DEVICES': '1'}
+  done = subprocess.run(
+    ['bash', '-c', 'ulimit -f 16; exec "$@"', 'bash', *command, *full.preparing],
+    cwd=pathlib.Path(__file__).parents[2],
+    env=os.environ | known,
+    capture_output=True,
+    text=True,
+  )
+  assert done.returncode == 1 and '[thread=' not in done.stderr  # of Orbax's log
+  assert done.stderr.splitlines()[-1].startswith(f'saving {full.checkpoints / "5"}: ')
+  assert not checkpoint.steps(full.checkpoints)
 
 
 # Other devices, several hosts
