@@ -8,8 +8,9 @@ import shutil
 
 import pytest
 
+from configs import quickstart
 from scripts import report as script
-from toy.results import cells, changed, of_row, scored, unscored, written
+from toy.results import cells, changed, of_config, of_row, scored, unscored, written
 from transformer_jax.machine import files
 from transformer_jax.machine.errors import UserError
 from transformer_jax.report import comparable, paper, results, table3
@@ -60,6 +61,17 @@ def test_the_whole_report(prepared, tmp_path: pathlib.Path, capsys):
   headings = [line for line in text.splitlines() if line.startswith('#')]
   assert headings[:2] == ['# Attention Is All You Need: runs', '## What the runs say']
   assert headings[-2:] == ['## Left out', '## How it was scored']
+
+
+def test_keys_in_which_runs_differ(tmp_path: pathlib.Path, capsys):
+  """Of runs that are no rows of Table 3, which says so of its own."""
+  for dropout in (0.1, 0.3):
+    config = quickstart.get_config()
+    config.model.P_drop = dropout
+    written(of_config(config), tmp_path / f'run.{dropout}')
+  script.main(['report', *map(str, sorted(tmp_path.iterdir()))])
+  expected = 'Configs differ model.P_drop: 0.1 (run.0.1), 0.3 (run.0.3)'
+  assert expected in capsys.readouterr().out.splitlines()
 
 
 def test_what_the_runs_say_on_a_terminal(prepared, tmp_path: pathlib.Path, capsys):

@@ -31,9 +31,11 @@ from transformer_jax.report.page import (
 )
 from transformer_jax.report.results import HeldOut, Results, Scored
 from transformer_jax.report.table3 import SACREBLEU, Differences
+from transformer_jax.runs.config import flat
 from transformer_jax.scoring import bleu
 
 TITLE = 'Attention Is All You Need: runs'
+MOST_KEYS = 5  # in which runs differ are shown with their values
 WIDTH, INDENT = 96, 15  # of a terminal's lines
 HEADER = ('run', 'sacreBLEU', 'BLEU', 'dev PPL', 'scored on', 'step', 'averaged')
 HEADER += ('beam', 'alpha', 'parameters', 'target tokens', 'minutes')
@@ -293,6 +295,10 @@ def _facts(
   marks = number_kinds(evidence.scored)
   for scored in best_scores(evidence.scored):
     items.append(('Best score', _best(scored, marks[kind(scored)])))
+  if not studies and (keys := differing_settings(evidence.scored)):
+    few = len(keys) <= MOST_KEYS
+    names = '; '.join(keys) if few else ', '.join(key.split(':')[0] for key in keys)
+    items.append(('Configs differ', names))
   for group, ours in studies:
     if group.table_3:
       items += _table_3_facts(group, ours, f'{group.corpus}: ' * (len(studies) > 1))
@@ -304,6 +310,21 @@ def _facts(
     rest = f' (and {len(reasons) - 1} more in the report)' if len(reasons) > 1 else ''
     items.append(('Left out', reasons[0] + rest))
   return items
+
+
+def differing_settings(results: Sequence[Scored]) -> list[str]:
+  """Returns 'KEY: VALUE (RUNS), ...' for each key in which the runs' configs differ."""
+  configs = {scored.run_with_parent: flat(scored.config) for scored in results}
+  keys = dict.fromkeys(key for config in configs.values() for key in config)
+  lines = []
+  for key in (key for key in keys if key not in comparable.NO_INFLUENCE):
+    runs: dict[str, list[str]] = {}
+    for run, config in configs.items():
+      runs.setdefault(f'{config.get(key)}', []).append(run)
+    if len(runs) > 1:
+      values = (f'{value} ({", ".join(names)})' for value, names in runs.items())
+      lines.append(f'{key}: {", ".join(values)}')
+  return lines
 
 
 def _best(scored: Scored, mark: str) -> str:
