@@ -155,7 +155,8 @@ def test_prepared_as_tfrecord(host, tmp_path: pathlib.Path):
   info.write_text(info.read_text().replace('array_record', 'tfrecord'))
   source = tfds.source(('en', 'de'), data)
   assert source.files == (other,) and [*source.pairs()] == pairs
-  for size in (len(whole) - 1, len(whole) // 2):
+  between_records = len(whole) - len(framed[-1])
+  for size in (len(whole) - 1, len(whole) // 2, between_records):
     other.write_bytes(whole[:size])
     with pytest.raises(UserError, match='tfrecord.*: missing or damaged'):
       [*tfds.source(('en', 'de'), data).pairs()]

@@ -148,11 +148,15 @@ def _read_pairs(
       records = _tfrecords(path)
     else:
       records = _array_records(builder, f'train[{start}:{start + count}]')
+    number = 0
     try:
       for record in records:
+        number += 1
         texts = parse(record).features.feature
         values = (texts[language].bytes_list.value[0] for language in languages)
         yield tuple(value.decode().removesuffix('\r') for value in values)
+      if number != count:
+        raise ValueError(f'{number:,} of {count:,} pairs')
     except (RuntimeError, IndexError, ValueError, DecodeError, OSError) as error:
       raise UserError(f'{path}: missing or damaged ({error}): {WAYS}') from error
     start += count
