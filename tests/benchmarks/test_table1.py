@@ -223,8 +223,8 @@ def test_exponents_are_recovered():
   law = lambda n, d, k: 3e-9 * n**1.7 * d**0.6 * max(k, 1) ** 1.2
   fitted = measuring.exponents(cells(law), 'seconds')
   assert [*fitted] == ['n', 'd', 'k']
-  found = [fitted[symbol]['exponent'] for symbol in fitted]
-  np.testing.assert_allclose(found, [1.7, 0.6, 1.2])
+  actual = [fitted[symbol]['exponent'] for symbol in fitted]
+  np.testing.assert_allclose(actual, [1.7, 0.6, 1.2])
   assert all(fitted[symbol]['standard_error'] < 1e-9 for symbol in fitted)
   assert [*measuring.exponents(cells(law, 'Recurrent'), 'seconds')] == ['n', 'd']
 
@@ -233,25 +233,25 @@ def test_noise_is_in_the_standard_error():
   """By the textbook's formulas, for a grid as square as this one."""
   random = np.random.default_rng(1)
   law = lambda n, d, k: 1e-9 * n**2 * d * math.exp(0.05 * random.standard_normal())
-  found = cells(law, 'Self-Attention')
-  large = [cell for cell in found if cell.n > 16 and cell.d > 8]
+  grid = cells(law, 'Self-Attention')
+  large = [cell for cell in grid if cell.n > 16 and cell.d > 8]
   log = lambda name: np.log([getattr(cell, name) for cell in large])
   centred = {name: log(name) - log(name).mean() for name in ('n', 'd', 'seconds')}
   squares = {name: x @ x for name, x in centred.items()}
   slopes = {s: centred[s] @ centred['seconds'] / squares[s] for s in 'nd'}
   residuals = centred['seconds'] - sum(slopes[s] * centred[s] for s in 'nd')
   variance = residuals @ residuals / (9 - 3)
-  for symbol, fitted in measuring.exponents(found, 'seconds').items():
+  for symbol, fitted in measuring.exponents(grid, 'seconds').items():
     error = math.sqrt(variance / squares[symbol])
     assert math.isclose(fitted['exponent'], slopes[symbol])
     assert math.isclose(fitted['standard_error'], error) and error > 0.005
 
 
 def test_too_few_cells_to_fit():
-  found = cells(lambda n, d, k: n * d * k)
-  assert measuring.exponents(found, 'temporary_bytes') is None
+  grid = cells(lambda n, d, k: n * d * k)
+  assert measuring.exponents(grid, 'temporary_bytes') is None
   with pytest.raises(ValueError, match='two of each of n, d, k'):
-    measuring.exponents([cell for cell in found if cell.reach == 3], 'seconds')
+    measuring.exponents([cell for cell in grid if cell.reach == 3], 'seconds')
 
 
 # All of it
@@ -264,9 +264,9 @@ def measured() -> dict:
     patch.setattr(measuring, 'REACHES', {'': (0,), 'k': (3, 5), 'r': (5, 9)})
     patch.setattr(measuring, 'COUNTED_N', (4, 16))
     patch.setattr(measuring, 'MIN_SECONDS', 0.0)
-    found = measuring.table([8, 16], [4, 8], iter)
+    table = measuring.table([8, 16], [4, 8], iter)
   about = {'device': 'a device', 'processor': 'a chip', 'versions': {'jax': '0'}}
-  return json.loads(json.dumps({'task': 'table1', **about, **found}))
+  return json.loads(json.dumps({'task': 'table1', **about, **table}))
 
 
 def test_every_cell_is_measured(measured: dict):
@@ -284,7 +284,7 @@ def test_every_cell_is_measured(measured: dict):
 
 
 def test_counts(measured: dict):
-  counts = {name: found['path'] for name, found in measured['counts'].items()}
+  counts = {name: count['path'] for name, count in measured['counts'].items()}
   assert counts == {
     'Self-Attention': [2, 2],
     PROJECTED: [4, 4],

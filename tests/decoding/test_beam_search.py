@@ -72,8 +72,8 @@ MUTANTS = [
 @pytest.mark.parametrize(('owner', 'name', 'mutant'), MUTANTS)
 def test_mutant_differs_from_plain_search(owner, name, mutant, monkeypatch):
   monkeypatch.setattr(owner, name, mutant)
-  found = search_all(compiled(4), all_models().limits)
-  assert differing(found, beam=4) > 10
+  hypotheses = search_all(compiled(4), all_models().limits)
+  assert differing(hypotheses, beam=4) > 10
 
 
 def test_one_limit_for_the_batch_differs_from_plain_search():
@@ -85,7 +85,7 @@ def test_widest_beam_equals_brute_force(alpha: float):
   beam, longest = 31, 4  # two words: 15 finished strings and 16 cut ones
   models = random_models(40, seed=1, smallest=5, largest=5)
   models = models._replace(limits=1 + models.limits % longest)
-  found = jax.device_get(program(beam, longest)(models, alpha))
+  hypotheses = jax.device_get(program(beam, longest)(models, alpha))
   for i, (table, limit) in enumerate(zip(*models, strict=True)):
     strings = [
       words if length == limit else (*words, EOS)
@@ -97,7 +97,7 @@ def test_widest_beam_equals_brute_force(alpha: float):
       score = string_log_prob(table, string) / ((5 + len(string)) / 6) ** alpha
       entries.append((score, string, string[-1] == EOS))
     entries.sort(key=lambda entry: (not entry[2], -entry[0]))
-    assert same(listed(found, i), entries)
+    assert same(listed(hypotheses, i), entries)
 
 
 def string_log_prob(logits: np.ndarray, tokens: tuple[int, ...]) -> float:
@@ -140,27 +140,27 @@ def test_a_search_for_fewer_returns_the_first_of_all():
 @pytest.mark.parametrize('beam', [1, 21])
 def test_hypotheses_are_well_formed(beam: int):
   """Nothing after EOS, no BOS, no PAD inside, within limits, in order."""
-  found, limits = searched(beam), all_models().limits
-  lengths = (found.tokens != PAD).sum(-1)
+  hypotheses, limits = searched(beam), all_models().limits
+  lengths = (hypotheses.tokens != PAD).sum(-1)
   positions = np.arange(LENGTH)
-  assert ((found.tokens != PAD) == (positions < lengths[..., None])).all()
+  assert ((hypotheses.tokens != PAD) == (positions < lengths[..., None])).all()
   assert (lengths <= limits[:, None]).all()
-  assert not (found.tokens == BOS).any()
-  ends = (found.tokens == EOS) & (positions == lengths[..., None] - 1)
-  assert ((found.tokens == EOS) == ends).all()
-  assert (ends.any(-1) == found.finished).all()
-  missing = found.scores == -np.inf
+  assert not (hypotheses.tokens == BOS).any()
+  ends = (hypotheses.tokens == EOS) & (positions == lengths[..., None] - 1)
+  assert ((hypotheses.tokens == EOS) == ends).all()
+  assert (ends.any(-1) == hypotheses.finished).all()
+  missing = hypotheses.scores == -np.inf
   assert (missing == (lengths == 0)).all()
-  assert (missing == (found.log_probs == -np.inf)).all()
-  cut = ~missing & ~found.finished
+  assert (missing == (hypotheses.log_probs == -np.inf)).all()
+  cut = ~missing & ~hypotheses.finished
   assert (lengths == limits[:, None])[cut].all()
-  kind = np.where(found.finished, 0, np.where(missing, 2, 1))
+  kind = np.where(hypotheses.finished, 0, np.where(missing, 2, 1))
   assert (np.diff(kind, axis=1) >= 0).all()
-  earlier, later = found.scores[:, :-1], found.scores[:, 1:]
+  earlier, later = hypotheses.scores[:, :-1], hypotheses.scores[:, 1:]
   assert (earlier >= later)[kind[:, :-1] == kind[:, 1:]].all()
   penalty = ((5 + lengths) / 6) ** np.repeat(ALPHAS, PER_ALPHA)[:, None]
   np.testing.assert_allclose(
-    (found.scores * penalty)[~missing], found.log_probs[~missing], rtol=1e-5
+    (hypotheses.scores * penalty)[~missing], hypotheses.log_probs[~missing], rtol=1e-5
   )
 
 
@@ -183,29 +183,29 @@ def test_exact_ties_go_to_the_shorter_then_the_lower_token():
   logs = [math.log(p) for p in (1 / 4, 1 / 4, 1 / 16, 1 / 16, 1 / 16, 1 / 16)]
   entries = [(p, s, True) for p, s in zip(logs, strings, strict=True)]
   for beam in 2, 6:
-    found = chain_search(rows, beam, limits=[3, 3])
-    assert same(listed(found, 0), entries[:beam])
-    assert same(listed(found, 1), entries[:beam])
-    assert found.scores[0, 0] == found.scores[0, 1]
+    hypotheses = chain_search(rows, beam, limits=[3, 3])
+    assert same(listed(hypotheses, 0), entries[:beam])
+    assert same(listed(hypotheses, 1), entries[:beam])
+    assert hypotheses.scores[0, 0] == hypotheses.scores[0, 1]
 
 
 def test_exact_tie_of_different_lengths():
   word = [0, 0.5, 0, 0, 0, 0.5]
   rows = [[0] * 6, [0] * 6, [0, 0, 0, 0.5, 0.5, 0], word, [0, 0, 0, 0, 0, 1], word]
-  found = chain_search(rows, beam=2, limits=[3])  # 4 always goes on to 5
+  hypotheses = chain_search(rows, beam=2, limits=[3])  # 4 always goes on to 5
   quarter = math.log(1 / 4)
   expected = [(quarter, (3, EOS), True), (quarter, (4, 5, EOS), True)]
-  assert same(listed(found, 0), expected)
-  assert found.scores[0, 0] == found.scores[0, 1]
+  assert same(listed(hypotheses, 0), expected)
+  assert hypotheses.scores[0, 0] == hypotheses.scores[0, 1]
 
 
 def test_limits_of_nothing_and_beyond_the_longest_output():
   rows = [[0, 0.25, 0, 0.75, 0]] * 5
-  found = chain_search(rows, beam=2, limits=[0, 9], alpha=0.6)
-  assert listed(found, 0) == [(0.0, (), False)]
-  assert listed(found, 1)[0][1:] == ((EOS,), True)
-  found = chain_search(rows, beam=1, limits=[9])
-  assert same(listed(found, 0), [(5 * math.log(0.75), (3,) * 5, False)])
+  hypotheses = chain_search(rows, beam=2, limits=[0, 9], alpha=0.6)
+  assert listed(hypotheses, 0) == [(0.0, (), False)]
+  assert listed(hypotheses, 1)[0][1:] == ((EOS,), True)
+  hypotheses = chain_search(rows, beam=1, limits=[9])
+  assert same(listed(hypotheses, 0), [(5 * math.log(0.75), (3,) * 5, False)])
 
 
 def test_a_cache_that_grows_changes_no_result():

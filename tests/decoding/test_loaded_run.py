@@ -34,10 +34,10 @@ def model(workdir: pathlib.Path) -> LoadedRun:
 
 
 def test_best_translations(model: LoadedRun):
-  found = model.hypotheses(SENTENCES)
-  assert model.translate(SENTENCES) == [best.text for best, *_ in found]
-  assert [len(hypotheses) for hypotheses in found] == [4, 1]
-  assert found[1][0].text == '' and model.translate([]) == []
+  translated = model.hypotheses(SENTENCES)
+  assert model.translate(SENTENCES) == [best.text for best, *_ in translated]
+  assert [len(hypotheses) for hypotheses in translated] == [4, 1]
+  assert translated[1][0].text == '' and model.translate([]) == []
 
 
 @pytest.mark.parametrize('nbest', [0, 5])

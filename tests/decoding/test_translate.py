@@ -92,16 +92,16 @@ def test_as_many_out_as_in():
     'two',
     '日本語 ▁',
   ]
-  given = ['', *lines(9), '', *odd, '']
-  found = shared().translate(given, 3)
-  assert len(found) == len(given)
-  for line, hypotheses in zip(given, found, strict=True):
+  sentences = ['', *lines(9), '', *odd, '']
+  translated = shared().translate(sentences, 3)
+  assert len(translated) == len(sentences)
+  for line, hypotheses in zip(sentences, translated, strict=True):
     if words().encode([line]) == [[]]:
       assert hypotheses == [Hypothesis('', 0.0, [])]
     else:
       assert len(hypotheses) == 3
     assert not any('\n' in h.text for h in hypotheses)
-  assert found[0] == found[10] == found[-1] == [Hypothesis('', 0.0, [])]
+  assert translated[0] == translated[10] == translated[-1] == [Hypothesis('', 0.0, [])]
   assert shared().translate([], 3) == []
   assert shared().translate(['', ''], 3) == [[Hypothesis('', 0.0, [])]] * 2
 
@@ -116,9 +116,9 @@ def test_no_hypothesis_splits_its_line(tmp_path: pathlib.Path):
   width = max(map(len, ids))
   tokens = np.array([row + [PAD] * (width - len(row)) for row in ids])
   scores = -np.arange(1.0, len(ids) + 1)[None]
-  found = Hypotheses(tokens[None], scores, scores, scores > 0)
+  result = Hypotheses(tokens[None], scores, scores, scores > 0)
   one = Translator(tiny_config(), TRANSLATION, Vocabularies(spelt, spelt), model()[1])
-  one._search = lambda length, nbest: lambda params, source, sizes: lambda: found
+  one._search = lambda length, nbest: lambda params, source, sizes: lambda: result
   (hypotheses,) = one.translate(['one'], 3)
   assert [h.tokens for h in hypotheses] == ids
   for h, end in zip(hypotheses, ends, strict=True):
@@ -157,16 +157,18 @@ def same(a: list[list[Hypothesis]], b: list[list[Hypothesis]]) -> None:
 
 def test_translations_do_not_depend_on_the_batch():
   """Order, batch size and padding change no token, and scores by 1e-4 at most."""
-  given = [*lines(30, 5), 'one ' * 20, *lines(10, 9)]
-  found = shared().translate(given, 3)
-  lengths = {len(h[0].tokens) for h in found}
+  sentences = [*lines(30, 5), 'one ' * 20, *lines(10, 9)]
+  translated = shared().translate(sentences, 3)
+  lengths = {len(h[0].tokens) for h in translated}
   assert len(lengths) > 3, 'the model should end sentences at different lengths'
-  order = list(range(len(given)))
+  order = list(range(len(sentences)))
   random.Random(0).shuffle(order)
-  shuffled = shared().translate([given[i] for i in order], 3)
-  same(shuffled, [found[i] for i in order])
-  same([shared().translate([line], 3)[0] for line in given[25:35]], found[25:35])
-  same(translator(decode_tokens=512).translate(given, 3), found)
+  shuffled = shared().translate([sentences[i] for i in order], 3)
+  same(shuffled, [translated[i] for i in order])
+  same(
+    [shared().translate([line], 3)[0] for line in sentences[25:35]], translated[25:35]
+  )
+  same(translator(decode_tokens=512).translate(sentences, 3), translated)
 
 
 @functools.cache
@@ -179,15 +181,15 @@ def logits(positions: str, source: list[int], target: list[int]) -> np.ndarray:
   """Teacher-forced logits of one pair alone: [len(target), W]."""
   length = TABLE if positions == 'learned' else 40
   rows = [np.array([ids + [PAD] * (length - len(ids))]) for ids in (source, target)]
-  found = np.asarray(logits_of(positions)(model(positions)[1], *rows), np.float64)
-  return found[0, : len(target)]
+  padded = np.asarray(logits_of(positions)(model(positions)[1], *rows), np.float64)
+  return padded[0, : len(target)]
 
 
 def log_probs(positions: str, source: list[int], target: list[int]) -> np.ndarray:
   """log P of each target id of one pair."""
-  found = logits(positions, source, target)
-  found -= np.log(np.exp(found).sum(-1, keepdims=True))
-  return found[np.arange(len(target)), target]
+  of_all = logits(positions, source, target)
+  of_all -= np.log(np.exp(of_all).sum(-1, keepdims=True))
+  return of_all[np.arange(len(target)), target]
 
 
 def test_scores_are_the_models_own():
@@ -203,9 +205,9 @@ def test_bfloat16_moves_scores_a_little():
   """By no more than rounding moves the float32 log P of the same tokens."""
   rounding = translator(decode_dtype='bfloat16', alpha=0.0)
   assert rounding.dtype.name == 'bfloat16'
-  given, off = lines(12), []
-  found = rounding.translate(given, 3)
-  for source, hypotheses in zip(words().encode(given), found, strict=True):
+  sentences, off = lines(12), []
+  translated = rounding.translate(sentences, 3)
+  for source, hypotheses in zip(words().encode(sentences), translated, strict=True):
     for h in hypotheses:
       exact = log_probs('sinusoid', [*source, EOS], h.tokens).sum()
       off.append(abs(h.score - exact) / len(h.tokens))
@@ -216,13 +218,13 @@ def test_a_very_long_line_is_cut_and_counted(monkeypatch: pytest.MonkeyPatch):
   monkeypatch.setattr(translate, 'SOURCE_LENGTHS', (8, 16))
   monkeypatch.setattr(build, 'LONGEST', 16)
   one = translator()
-  given = ['one', ' '.join(['two three'] * 50_000), 'one']
-  found = one.translate(given, 3)
+  sentences = ['one', ' '.join(['two three'] * 50_000), 'one']
+  translated = one.translate(sentences, 3)
   assert one.cut_sources == 1
-  assert [len(h) for h in found] == [3, 3, 3]
-  same([found[0]], [found[2]])
-  ids = words().encode(given)[1][:15]
-  same([found[1]], one.translate([words().decode([ids])[0]], 3))
+  assert [len(h) for h in translated] == [3, 3, 3]
+  same([translated[0]], [translated[2]])
+  ids = words().encode(sentences)[1][:15]
+  same([translated[1]], one.translate([words().decode([ids])[0]], 3))
   assert one.cut_sources == 1  # 15 and EOS fit exactly
 
 
@@ -232,9 +234,9 @@ def test_learned_positions_cut_and_count():
   assert [*one.cuts()] == []
   (ids,) = words().encode(['one ' * 30])
   fits, beyond = words().decode([ids[: TABLE - 1], ids[:TABLE]])
-  found = one.translate([fits], 3)
+  translated = one.translate([fits], 3)
   assert one.cut_sources == 0
-  same(one.translate([beyond], 3), found)
+  same(one.translate([beyond], 3), translated)
   assert one.cut_sources == 1
   outputs = one.translate(lines(12, 9), 3)
   assert max(len(h.tokens) for hs in outputs for h in hs) <= TABLE

@@ -33,15 +33,17 @@ def test_a_device_count_that_does_not_divide_the_slices_is_refused():
 @pytest.mark.parametrize('count', [1, 4, 8])
 def test_slices_lie_on_devices_in_their_order(count: int, tmp_path: pathlib.Path):
   """So a slice has the same rows and dropout on any number of devices."""
-  made = train_batches(tiny_config(tokens_per_batch=64, max_shapes=2), corpus(tmp_path))
+  all_batches = train_batches(
+    tiny_config(tokens_per_batch=64, max_shapes=2), corpus(tmp_path)
+  )
   devices = Devices(8, jax.devices()[:count])
   for step in range(20):
-    batch = made.batch(step, devices.host_slices)
+    batch = all_batches.batch(step, devices.host_slices)
     rows = batch.pairs.astype(np.int32)
     parts = {x.device: x.data for x in devices.split((rows,))[0].addressable_shards}
     assert {len(part[0]) for part in parts.values()} == {8 // count}
-    found = [parts[device][0] for device in jax.devices()[:count]]
-    np.testing.assert_array_equal(np.concatenate(found), made.batch(step).pairs)
+    actual = [parts[device][0] for device in jax.devices()[:count]]
+    np.testing.assert_array_equal(np.concatenate(actual), all_batches.batch(step).pairs)
 
 
 def addresses(x: jax.Array) -> set[int]:
@@ -93,9 +95,9 @@ def test_a_program_that_needs_too_much_memory_is_not_taken(
 def test_devices_of_a_cpu_read_the_same_memory():
   """Arrays may come from the host, from one device or from all."""
   x = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
-  for given in (x, jax.numpy.array(x), replicate(x)):
-    found = replicate_read_only({'x': given})['x']
-    parts = [part.data for part in found.addressable_shards]
+  for source in (x, jax.numpy.array(x), replicate(x)):
+    actual = replicate_read_only({'x': source})['x']
+    parts = [part.data for part in actual.addressable_shards]
     assert [part.device for part in parts] == jax.local_devices()
     assert len({part.unsafe_buffer_pointer() for part in parts}) == 1
     for part in parts:

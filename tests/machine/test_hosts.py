@@ -25,16 +25,16 @@ from transformer_jax.training.trainer import Trainer
 
 
 @pytest.mark.parametrize(
-  'given', [('host:1', 2, None), (None, 2, 0), ('host:1', None, 1)]
+  'flags', [('host:1', 2, None), (None, 2, 0), ('host:1', None, 1)]
 )
 @pytest.mark.parametrize('tasks', ['', '1'])
 def test_the_three_flags_go_together(
-  given: tuple, tasks: str, monkeypatch: pytest.MonkeyPatch
+  flags: tuple, tasks: str, monkeypatch: pytest.MonkeyPatch
 ):
   """Also in a cluster's step of one task, which needs none of them."""
   monkeypatch.setenv('SLURM_STEP_NUM_TASKS', tasks)
   with pytest.raises(UserError, match='all of --coordinator_address, --process_count'):
-    hosts.join_hosts(*given)
+    hosts.join_hosts(*flags)
 
 
 def test_a_host_with_another_config_is_refused(monkeypatch: pytest.MonkeyPatch):
@@ -56,12 +56,12 @@ def test_when_processes_join(monkeypatch):
     monkeypatch.delenv(name, raising=False)
   joined = []
 
-  def nobody(*given):
-    joined.append(given)
-    if not given:
+  def record(*flags):
+    joined.append(flags)
+    if not flags:
       raise ValueError('coordinator_address should be defined.')
 
-  monkeypatch.setattr(jax.distributed, 'initialize', nobody)
+  monkeypatch.setattr(jax.distributed, 'initialize', record)
   hosts.join_hosts(None, None, None)
   assert joined == [()]
   hosts.join_hosts('host:1', 4, 3)
@@ -102,22 +102,22 @@ def one_of_two(number: int, address: str, folder: str) -> None:
   hosts.join_hosts(address, 2, number)
   assert jax.device_count() == 8 and hosts.is_first_host() == (number == 0)
   steps = Steps(None)
-  found = course(steps)
+  measured = course(steps)
   config = tiny_config(tokens_per_batch=64, max_shapes=2)
   ours = Trainer(config, pathlib.Path(folder))
-  share = ours.devices.host_slices
-  assert share == slice(4 * number, 4 * number + 4)
-  found_batches = [ours.batch(step) for step in range(20)]
-  assert all(len(batch.source) == 4 for batch in found_batches)
-  pairs = [batch.pairs[share] for batch in found_batches]
-  leaves = jax.tree.leaves(found.moved)
+  own = ours.devices.host_slices
+  assert own == slice(4 * number, 4 * number + 4)
+  own_batches = [ours.batch(step) for step in range(20)]
+  assert all(len(batch.source) == 4 for batch in own_batches)
+  pairs = [batch.pairs[own] for batch in own_batches]
+  leaves = jax.tree.leaves(measured.moved)
   arrays = {f'leaf{i}': leaf for i, leaf in enumerate(leaves)}
   arrays |= {f'pairs{i}': rows for i, rows in enumerate(pairs)}
   other = np.int32(7 + number)
   np.savez(
     pathlib.Path(folder) / f'{number}.npz',
-    losses=found.losses,
-    norms=found.norms,
+    losses=measured.losses,
+    norms=measured.norms,
     first=hosts.from_first_host(other),
     **arrays,
   )
@@ -128,9 +128,9 @@ def test_two_processes_are_one(tmp_path: pathlib.Path):
   """Both have the same rows at each step, and the losses of one device."""
   corpus(tmp_path)
   run_two(one_of_two, str(tmp_path))
-  found = [np.load(tmp_path / f'{number}.npz') for number in (0, 1)]
+  files = [np.load(tmp_path / f'{number}.npz') for number in (0, 1)]
   moved = jax.tree.structure(course_on_one().moved)
-  for file in found:
+  for file in files:
     leaves = [file[f'leaf{i}'] for i in range(moved.num_leaves)]
     losses, norms = list(file['losses']), list(file['norms'])
     theirs = Course(losses, norms, jax.tree.unflatten(moved, leaves))
@@ -138,7 +138,7 @@ def test_two_processes_are_one(tmp_path: pathlib.Path):
     assert file['first'] == 7
   ours = Trainer(tiny_config(tokens_per_batch=64, max_shapes=2), tmp_path)
   for step in range(20):
-    rows = np.concatenate([file[f'pairs{step}'] for file in found])
+    rows = np.concatenate([file[f'pairs{step}'] for file in files])
     np.testing.assert_array_equal(rows, ours.batches.batch(step).pairs)
     assert (rows >= 0).any()
 
@@ -146,11 +146,11 @@ def test_two_processes_are_one(tmp_path: pathlib.Path):
 def test_a_host_reads_its_slices_alone(tmp_path: pathlib.Path):
   """They are part of the whole batch, whose pairs every host knows."""
   config = tiny_config(tokens_per_batch=64, max_shapes=2)
-  made = train_batches(config, corpus(tmp_path))
-  for step in range(2 * made.steps_per_epoch):
-    whole = made.batch(step)
-    for place in (slice(0, 4), slice(4, 8)):
-      part = made.batch(step, place)
-      np.testing.assert_array_equal(part.source, whole.source[place])
-      np.testing.assert_array_equal(part.target, whole.target[place])
+  all_batches = train_batches(config, corpus(tmp_path))
+  for step in range(2 * all_batches.steps_per_epoch):
+    whole = all_batches.batch(step)
+    for half in (slice(0, 4), slice(4, 8)):
+      part = all_batches.batch(step, half)
+      np.testing.assert_array_equal(part.source, whole.source[half])
+      np.testing.assert_array_equal(part.target, whole.target[half])
       np.testing.assert_array_equal(part.pairs, whole.pairs)

@@ -24,10 +24,10 @@ PAIRS[:, 0, 4:] = 0
 
 
 def config(dtype: str) -> ml_collections.ConfigDict:
-  made = quickstart.get_config()
-  made.dtype = dtype
-  made.model.update(N=1, d_model=16, d_ff=24, h=2, d_k=8, d_v=8, vocab_size=50)
-  return made
+  settings = quickstart.get_config()
+  settings.dtype = dtype
+  settings.model.update(N=1, d_model=16, d_ff=24, h=2, d_k=8, d_v=8, vocab_size=50)
+  return settings
 
 
 def objective(
@@ -68,8 +68,8 @@ def trace(function: Any) -> list[Any]:
 
 def operands(function: Any, primitive: str) -> list[list[jax.core.AbstractValue]]:
   """Returns the inputs of each operation of this kind in an accelerator's program."""
-  found = [e for e in trace(function) if e.primitive.name == primitive]
-  return [[variable.aval for variable in e.invars] for e in found]
+  actual = [e for e in trace(function) if e.primitive.name == primitive]
+  return [[variable.aval for variable in e.invars] for e in actual]
 
 
 gradient = jax.grad(objective)
@@ -78,15 +78,15 @@ gradient = jax.grad(objective)
 @pytest.mark.parametrize('function', [gradient, search])
 def test_all_products_are_of_bfloat16(function: Any):
   """JAX would make those of softmaxes' gradients float32, at half the speed."""
-  found = operands(function, 'dot_general')
-  assert len(found) > 10
-  assert {x.dtype.name for pair in found for x in pair} == {'bfloat16'}
+  actual = operands(function, 'dot_general')
+  assert len(actual) > 10
+  assert {x.dtype.name for pair in actual for x in pair} == {'bfloat16'}
 
 
 def test_all_sums_are_in_float32():
   """A bias's gradient is summed over all rows, for which bfloat16 is too short."""
-  found = operands(gradient, 'reduce_sum')
-  assert len(found) > 10 and not [x for (x,) in found if x.dtype == jnp.bfloat16]
+  actual = operands(gradient, 'reduce_sum')
+  assert len(actual) > 10 and not [x for (x,) in actual if x.dtype == jnp.bfloat16]
 
 
 @pytest.mark.slow
@@ -95,8 +95,8 @@ def test_gradients_are_near_those_of_float32():
   exact = jax.jit(lambda params: jax.grad(objective)(params, graph))(params)
   rounding, _ = build.architecture(config('bfloat16'), backend='gpu')
   with forms.of_an_accelerator():
-    found = jax.jit(lambda params: jax.grad(objective)(params, rounding))(params)
-  for ours, expected in zip(*map(jax.tree.leaves, (found, exact)), strict=True):
+    actual = jax.jit(lambda params: jax.grad(objective)(params, rounding))(params)
+  for ours, expected in zip(*map(jax.tree.leaves, (actual, exact)), strict=True):
     assert ours.dtype == jnp.float32
     off = np.linalg.norm(ours - expected) / np.linalg.norm(expected)
     assert off < 0.03

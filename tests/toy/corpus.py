@@ -50,8 +50,8 @@ def config_of(corpus: corpus.Corpus) -> ml_collections.ConfigDict:
   settings = msgspec.to_builtins(corpus)
   del settings['run_vocabulary']
   model = {key: settings.pop(key) for key in ('vocab_size', 'target_vocab_size')}
-  given = {'data': settings, 'init_from': INIT, 'model': model}
-  return ml_collections.ConfigDict(given)
+  values = {'data': settings, 'init_from': INIT, 'model': model}
+  return ml_collections.ConfigDict(values)
 
 
 def number_lines(count: int, seed: int = 0) -> tuple[list[bytes], list[bytes]]:

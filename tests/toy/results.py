@@ -148,9 +148,9 @@ def unscored(home: pathlib.Path, row: str, records: list[dict]) -> results.Unsco
 
 def family(*more: tuple) -> list[Scored]:
   """Base with 3 seeds, C1 clearly worse as the paper has it, and `more`."""
-  made = [('base', 1, 5.0, 20.0), ('base', 2, 5.1, 20.2), ('base', 3, 4.9, 19.8)]
-  made += [('C1', 1, 7.0, 16.0), *more]
-  return [scored(of_row(*one), f'{one[0]}.seed{one[1]}') for one in made]
+  entries = [('base', 1, 5.0, 20.0), ('base', 2, 5.1, 20.2), ('base', 3, 4.9, 19.8)]
+  entries += [('C1', 1, 7.0, 16.0), *more]
+  return [scored(of_row(*one), f'{one[0]}.seed{one[1]}') for one in entries]
 
 
 def cells(markdown: str, start: str, table: int = 0) -> list[str]:

@@ -93,16 +93,16 @@ class Toy:
 
   def train(self, *options: str, **how: Any) -> Program:
     """`how`: keyword arguments of Program."""
-    given = f'--workdir={self.workdir}', self._data, *self._config, *options
-    return Program(self.folder, 'train', *given, **how)
+    arguments = f'--workdir={self.workdir}', self._data, *self._config, *options
+    return Program(self.folder, 'train', *arguments, **how)
 
   def evaluate(self, *flags: str, **how: Any) -> Program:
-    given = f'--workdir={self.workdir}', self._data, *flags
-    return Program(self.folder, 'evaluate', *given, **how)
+    arguments = f'--workdir={self.workdir}', self._data, *flags
+    return Program(self.folder, 'evaluate', *arguments, **how)
 
   def translate(self, text: pathlib.Path, **how: Any) -> Program:
-    given = f'--workdir={self.workdir}', f'--input={text}'
-    return Program(self.folder, 'translate', *given, **how)
+    arguments = f'--workdir={self.workdir}', f'--input={text}'
+    return Program(self.folder, 'translate', *arguments, **how)
 
   def in_another(self, workdir: str) -> 'Toy':
     """The same task and settings with another run's folder."""

@@ -51,8 +51,8 @@ def example(seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
   """[SLICES, ROWS, LENGTH] source and target; slices have different token counts."""
   rng = np.random.default_rng(seed)
   sides = rng.integers(3, VOCABULARY, (2, SLICES, ROWS, LENGTH)).astype(np.int32)
-  for place, length in enumerate(rng.integers(1, LENGTH + 1, (SLICES, ROWS)).flat):
-    i, row = divmod(place, ROWS)
+  for index, length in enumerate(rng.integers(1, LENGTH + 1, (SLICES, ROWS)).flat):
+    i, row = divmod(index, ROWS)
     sides[:, i, row, length:] = PAD
     sides[:, i, row, length - 1] = EOS
   sides[:, -1] = PAD  # a last slice without sentences
@@ -97,10 +97,10 @@ class Steps:
     requests, seeds = np.zeros((SLICES, 2), np.int32), np.full(SLICES, seed, np.int32)
     all_of_it = StepInput(source, target, requests, seeds)
     ours = jax.tree.map(lambda x: x[self.devices.host_slices], all_of_it)
-    share = self.devices.split(ours)
-    if share.source.shape not in self.programs:
-      self.programs[share.source.shape] = self._step.lower(state, share).compile()
-    state, sums = self.programs[share.source.shape](state, share)
+    inputs = self.devices.split(ours)
+    if inputs.source.shape not in self.programs:
+      self.programs[inputs.source.shape] = self._step.lower(state, inputs).compile()
+    state, sums = self.programs[inputs.source.shape](state, inputs)
     return state, jax.device_get(sums)
 
 

@@ -168,10 +168,12 @@ def plain_all(beam: int) -> list[tuple[list[Hypothesis], float]]:
   return [plain_search(*model, beam) for model in models]
 
 
-def listed(found: Hypotheses, sentence: int) -> list[Hypothesis]:
+def listed(hypotheses: Hypotheses, sentence: int) -> list[Hypothesis]:
   """Returns a sentence's hypotheses without padding and missing ones."""
   entries = []
-  for tokens, score, _, finished in zip(*(x[sentence] for x in found), strict=True):
+  for tokens, score, _, finished in zip(
+    *(x[sentence] for x in hypotheses), strict=True
+  ):
     if score > -math.inf:
       length = int((tokens != PAD).sum())
       entries.append((float(score), tuple(tokens[:length].tolist()), bool(finished)))
@@ -185,9 +187,9 @@ def same(a: list[Hypothesis], b: list[Hypothesis]) -> bool:
   )
 
 
-def differing(found: Hypotheses, beam: int) -> int:
+def differing(hypotheses: Hypotheses, beam: int) -> int:
   """Returns for how many models both searches differ, without near ties."""
   plain = plain_all(beam)
   clear = [i for i, (_, margin) in enumerate(plain) if margin > CLOSE]
   assert len(clear) > 0.99 * len(plain)
-  return sum(not same(listed(found, i), plain[i][0]) for i in clear)
+  return sum(not same(listed(hypotheses, i), plain[i][0]) for i in clear)

@@ -25,8 +25,10 @@ def write(folder: pathlib.Path, **changes: Any) -> pathlib.Path:
   raw.mkdir(parents=True)
   for seed, (stem, count) in enumerate((('train', 200), ('dev', 12), ('test', 12))):
     corpus.write(raw, stem, *_lines(count, seed))
-  apart = changes.get('model.target_vocab_size', 0)
-  corpus.prepare(raw, msgspec.structs.replace(corpus.CORPUS, target_vocab_size=apart))
+  target_size = changes.get('model.target_vocab_size', 0)
+  corpus.prepare(
+    raw, msgspec.structs.replace(corpus.CORPUS, target_vocab_size=target_size)
+  )
   prepared, workdir = folder / 'data' / 'toy', folder / 'run'
   workdir.mkdir()
   for path in (prepared / 'card.json', *prepared.glob('vocabulary*')):

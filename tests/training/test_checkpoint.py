@@ -76,11 +76,13 @@ def test_restores_the_same_bits(kept: pathlib.Path):
 def test_average(folder: pathlib.Path):
   """The mean of known trees, rounded once to float32; none of a damaged one."""
   example = trees(9)[0]
-  found = checkpoint.average(folder, [1, 2, 3], example)
+  actual = checkpoint.average(folder, [1, 2, 3], example)
   rows = [trees(step)[0] for step in (1, 2, 3)]
   for layer in (0, 1):
     exact = np.mean([r['layers'][layer]['w'].astype(np.float64) for r in rows], 0)
-    np.testing.assert_array_equal(found['layers'][layer]['w'], exact.astype(np.float32))
+    np.testing.assert_array_equal(
+      actual['layers'][layer]['w'], exact.astype(np.float32)
+    )
   for path in files(folder, 2):
     if path.is_relative_to(folder / '2' / 'optimizer'):  # an average does not read them
       path.write_bytes(b'')
