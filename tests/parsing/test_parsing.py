@@ -146,7 +146,7 @@ def test_a_parser_is_tuned_to_another_treebank(run: Run, tmp_path: pathlib.Path)
   config = config_of(tmp_path)
   config.data.numbers = False
   with pytest.raises(
-    UserError, match='otherwise .data.numbers. .* give --config.data.numbers=Tr'
+    UserError, match=r'\(data.numbers\) .*: give --config.data.numbers=True$'
   ):
     start_from(config, run.workdir, tmp_path / 'another')
 
