@@ -94,7 +94,7 @@ class Ours:
   ):
     config = config.copy_and_resolve_references()
     config.update({'beam': beam, 'extra_length': 0})
-    config.decode_tokens = decode_tokens(rows, length, build.longest_side(config))
+    config.decode_tokens = decode_tokens(rows, length, build.longest_text(config))
     _, params = build.transformer(config)
     self.translator = translate.Translator(
       config, task_of(config), words, without_eos(params)
@@ -158,7 +158,7 @@ def measure(
     UserError: a text is longer than what we would translate uncut.
   """
   lengths = [len(ids) + 1 for ids in words.source.encode(texts)]
-  longest = build.longest_side(config)
+  longest = build.longest_text(config)
   if max(lengths) > longest:
     number = lengths.index(max(lengths)) + 1
     raise UserError(

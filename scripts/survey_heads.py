@@ -72,7 +72,7 @@ def main(argv: list[str]) -> None:
   else:
     words = QUERY.value, KEY.value
     pairs = survey.sample_pairs(split, len(split[0]), attention.longest)
-    print(survey.between_table(*survey.between(attention, pairs, *words), *words))
+    print(survey.between_table(*survey.mean_weights(attention, pairs, *words), *words))
   if PRUNE.value:
     dev = token_files.read_split(corpus, 'dev')
     bar = lambda items: tqdm(items, desc='pruning', unit='head', disable=None)

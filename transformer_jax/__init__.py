@@ -25,22 +25,22 @@ def load(
   beam: int | None = None,
   alpha: float | None = None,
 ) -> 'LoadedRun':
-  """Loads a trained run, to translate, score and look inside.
+  """Loads a trained run, which then translates and scores sentences.
 
-  The first call should come before the program uses JAX, for it tells XLA how a CPU is
-  to multiply (docs/speed.md) and how many devices to make of its cores.
-
-  None stands for what the run's config says; a `step` of None for the newest.
+  Call it before the program uses JAX: it sets how XLA multiplies on a CPU
+  (docs/speed.md), and how many devices XLA makes of the CPU's cores.
 
   Args:
     workdir: the run's folder.
-    average: how many checkpoints to average.
-    step: the last of them. 'best' is the one that was best on dev, and then `average`
-      is 1 by default.
-    beam, alpha: of the search (section 6.1).
+    average: how many checkpoints to average. None: as many as the config says, or 1 if
+      `step` is 'best'.
+    step: the last of these checkpoints. 'best': the best one on dev. None: the newest.
+    beam, alpha: the search's K and the exponent of its length penalty (section 6.1).
+      None: what the config says.
 
   Raises:
-    UserError: the run is not whole, has no such checkpoint, or a number is impossible.
+    UserError: the run is incomplete, has no such checkpoint, or an argument is out of
+      range.
   """
   from transformer_jax.decoding.loaded_run import LoadedRun  # JAX takes seconds
   from transformer_jax.runs.run import Run
@@ -53,14 +53,17 @@ def load(
 def attention(
   model: 'LoadedRun', sources: Sequence[str], targets: Sequence[str] | None = None
 ) -> 'list[Maps]':
-  """The attention weights of every head, piece by piece: those of Figures 3 to 5.
+  """Returns the attention weights of every head, as Figures 3 to 5 show them.
+
+  There is one Maps for each sentence. Its rows and columns are pieces, not words.
 
   Args:
     model: from load().
-    targets: translations of the sources; None stands for those that beam search finds.
+    targets: translations of the sources. None: beam search translates them.
 
   Raises:
-    UserError: a text is too long to be shown; the message numbers the sentence.
+    UserError: a text has more pieces than a picture shows; the message has the
+      sentence's number.
   """
   from transformer_jax.decoding.loaded_run import check_strings
 
@@ -71,7 +74,7 @@ def attention(
 
 @functools.lru_cache(maxsize=1)
 def _attention_of(model: 'LoadedRun') -> 'RunAttention':
-  """Keeps what is compiled for a model's attention between two calls."""
+  """Returns a RunAttention, which keeps its compiled programs between two calls."""
   from transformer_jax.analysis.maps import RunAttention
 
   return RunAttention(model)

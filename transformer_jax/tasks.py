@@ -42,7 +42,7 @@ TRANSLATION = Task(
   target=sources.target,
   learners=vocabulary.learners,
   source=lambda _: lambda line: line,
-  # A model can produce a line's end: spelt in bytes, or as its corpus taught it.
+  # A model can write the end of a line: in byte pieces, or because its corpus has it.
   finish=lambda line, output: (' '.join(output.splitlines()), {}),
   scorer=Scorer(
     has_bleu=True,
@@ -60,10 +60,11 @@ TASKS = {task.name: task for task in (TRANSLATION, PARSING)}
 
 
 def task_of(config: ml_collections.ConfigDict) -> Task:
-  """The task that a config chooses.
+  """Returns the task that a config chooses.
 
   Raises:
-    UserError: there is no such task, or it has no BLEU to choose a checkpoint by.
+    UserError: there is no such task, or it has no BLEU or no constraint though the
+      config needs one.
   """
   if config.task not in TASKS:
     known = ' or '.join(map(repr, TASKS))

@@ -67,7 +67,7 @@ class KnownHeads:
     assert merge
     return [self.pieces[i].removeprefix('▁') for i in ids]
 
-  def named(self, pair: Pair, weights: tuple, merge: bool) -> Maps:
+  def to_maps(self, pair: Pair, weights: tuple, merge: bool) -> Maps:
     return Maps(*(self.names(ids, merge) for ids in pair), *weights)
 
 
@@ -123,22 +123,22 @@ def test_a_split_whose_pairs_are_all_long(tmp_path: pathlib.Path):
   with pytest.raises(UserError, match='no pair of at most 128 pieces a side to survey'):
     survey.survey(KnownHeads(), none, split)
   with pytest.raises(UserError, match='no sentence has both'):
-    survey.between(KnownHeads(), none, 'b', 'c')
+    survey.mean_weights(KnownHeads(), none, 'b', 'c')
 
 
 def test_attention_from_word_to_word():
   sample = [([6, 7, 1], [17, 16, 1]), ([7, 6, 1], [16, 17, 1]), ([7, 8, 1], [14, 1])]
-  means, counts = survey.between(KnownHeads(), sample, 'c', 'b')
+  means, counts = survey.mean_weights(KnownHeads(), sample, 'c', 'b')
   assert counts == {'encoder': 2, 'decoder': 0, 'cross': 0}
   np.testing.assert_allclose(means['encoder'], [[0.5, 0.5, 0, 1 / 3]])
-  means, counts = survey.between(KnownHeads(), sample, 'cx', 'c')
+  means, counts = survey.mean_weights(KnownHeads(), sample, 'cx', 'c')
   assert (
     counts == {'encoder': 0, 'decoder': 0, 'cross': 2} and means['cross'][0, 0] == 1
   )
-  means, counts = survey.between(KnownHeads(), sample, 'bx', 'cx')
+  means, counts = survey.mean_weights(KnownHeads(), sample, 'bx', 'cx')
   assert counts['decoder'] == 1 and means['decoder'][0, 0] == 1
   with pytest.raises(UserError, match='--query=its --key=b: no sentence has both'):
-    survey.between(KnownHeads(), sample, 'its', 'b')
+    survey.mean_weights(KnownHeads(), sample, 'its', 'b')
 
 
 def test_the_same_pairs_are_chosen_each_time(tmp_path: pathlib.Path):

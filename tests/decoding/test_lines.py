@@ -41,11 +41,11 @@ def test_lines_in(capsys: pytest.CaptureFixture):
 @example(content=b'\xef\xbb\xbfone\n', cuts=[1])
 @given(content=BYTES, cuts=st.lists(st.integers(0, 60), max_size=4))
 def test_lines_from_stdin_do_not_depend_on_its_blocks(content: bytes, cuts: list[int]):
-  """Blocks end anywhere, with pauses; at most TOGETHER lines come at once."""
+  """Blocks end anywhere, with pauses; at most LINES_AT_ONCE lines come at once."""
   edges = [0, *sorted(cuts), len(content)]
   blocks = [content[a:b] for a, b in zip(edges, edges[1:], strict=False)]
   with pytest.MonkeyPatch.context() as patch:
-    patch.setattr(translate, 'TOGETHER', 3)
+    patch.setattr(translate, 'LINES_AT_ONCE', 3)
     patch.setattr(translate, '_stdin_blocks', lambda: iter(blocks))
     batches = [*line_batches(pathlib.Path('-'))]
   assert [line for batch in batches for line in batch] == split_lines(content)

@@ -27,8 +27,8 @@ def test_archive(workdir: pathlib.Path, tmp_path: pathlib.Path):
   page = (output / 'README.md').read_text()
   shapes = build.architecture(run.config())[1]
   params = checkpoint.restore_params(run.checkpoints, untrained.STEP, shapes)
-  assert arrays.keys() == marian.named(params).keys()
-  for name, array in marian.named(params).items():
+  assert arrays.keys() == marian.name_arrays(params).keys()
+  for name, array in marian.name_arrays(params).items():
     np.testing.assert_array_equal(arrays[name], array)
   vocabulary = (output / 'vocabulary.model').read_bytes()
   assert vocabulary == (workdir / 'vocabulary.model').read_bytes()

@@ -31,11 +31,11 @@ def model(biases: bool = True) -> tuple[Any, Any]:
 def test_export_and_import_to_the_last_bit(biases: bool):
   params, shapes = model(biases)
   arrays = marian.to_marian(params)
-  expected = marian.expected(N, D, FF, W)
+  expected = marian.expected_shapes(N, D, FF, W)
   assert {name: array.shape for name, array in arrays.items()} == expected
   assert marian.has_biases(arrays) == biases
-  again = marian.enlarged(marian.enlarged(arrays, N, 4.0), N, 0.25)
-  back = marian.from_marian(marian.checked(again, expected), shapes)
+  again = marian.scale_norm_inputs(marian.scale_norm_inputs(arrays, N, 4.0), N, 0.25)
+  back = marian.from_marian(marian.check_arrays(again, expected), shapes)
   jax.tree.map(np.testing.assert_array_equal, back, params)
 
 
@@ -66,10 +66,10 @@ def test_other_weights_are_refused(
 ):
   arrays = marian.to_marian(model()[0])
   arrays |= {'lm_head.weight': arrays[marian.EMBEDDING], TABLE: marian.positions(8, D)}
-  expected = marian.expected(N, D, FF, W)
-  assert marian.checked(arrays, expected).keys() == expected.keys()
+  expected = marian.expected_shapes(N, D, FF, W)
+  assert marian.check_arrays(arrays, expected).keys() == expected.keys()
   rounded = {name: array.astype(ml_dtypes.bfloat16) for name, array in arrays.items()}
-  assert marian.checked(rounded, expected).keys() == expected.keys()
+  assert marian.check_arrays(rounded, expected).keys() == expected.keys()
   damage(arrays)
   with pytest.raises(UserError, match=message):
-    marian.checked(arrays, expected)
+    marian.check_arrays(arrays, expected)

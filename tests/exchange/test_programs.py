@@ -189,7 +189,7 @@ def test_the_difference_of_epsilons_would_show(
 
   shutil.copytree(marian, tmp_path / 'mutant')
   path = tmp_path / 'mutant' / 'model.safetensors'
-  arrays = names.enlarged(load_file(path), 2, 1 / 64)
+  arrays = names.scale_norm_inputs(load_file(path), 2, 1 / 64)
   save_file(arrays, path, metadata={'format': 'pt'})
   with pytest.raises(AssertionError):
     assert_same_scores(ours, HuggingFace(path.parent).score(SOURCES, TARGETS))

@@ -33,7 +33,7 @@ def test_the_loss_of_a_table_larger_than_the_cache(
   dtype: jnp.dtype, monkeypatch: pytest.MonkeyPatch
 ):
   """It is transposed 16 rows at a time; the last 16 overlap those before."""
-  monkeypatch.setattr(ops_cpu, 'CACHE', 1000)
+  monkeypatch.setattr(ops_cpu, 'CACHE_BYTES', 1000)
   tokens, width = 37, 30
   table, x = normal(tokens, width).astype(dtype), normal(2, width)
   labels, real = jnp.array([0, tokens - 1]), jnp.ones(2, bool)

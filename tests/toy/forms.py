@@ -30,4 +30,4 @@ def linear(x: jax.Array, weight: jax.Array) -> jax.Array:
 
 
 def linear_transposed(x: jax.Array, weight: jax.Array) -> jax.Array:
-  return ops.linear(x, ops.Transposed(weight), dtype=weight.dtype)
+  return ops.linear(x, ops.TransposedWeight(weight), dtype=weight.dtype)

@@ -16,7 +16,7 @@ from toy.runs import state_shapes
 from toy.steps import tiny_config
 from transformer_jax.machine.errors import UserError
 from transformer_jax.training import checkpoint
-from transformer_jax.training.checkpoint import Damaged, Writer
+from transformer_jax.training.checkpoint import DamagedCheckpoint, Writer
 
 Tree = dict
 
@@ -88,7 +88,9 @@ def test_average(folder: pathlib.Path):
       path.write_bytes(b'')
   checkpoint.average(folder, [1, 2, 3], example)
   (folder / '2' / 'params').rename(folder / 'elsewhere')
-  with pytest.raises(Damaged, match=r'checkpoints.2: damaged or missing: params.'):
+  with pytest.raises(
+    DamagedCheckpoint, match=r'checkpoints.2: damaged or missing: params.'
+  ):
     checkpoint.average(folder, [1, 2, 3], example)
 
 
@@ -109,13 +111,13 @@ def test_a_flipped_bit_anywhere_is_found(folder: pathlib.Path):
     whole = path.read_bytes()
     for _ in range(8 if whole else 0):
       flip(path, rng)
-      with pytest.raises(Damaged, match='damaged or missing') as caught:
+      with pytest.raises(DamagedCheckpoint, match='damaged or missing') as caught:
         checkpoint.verify(folder, 3)
       assert path.relative_to(folder / '3').as_posix() in str(caught.value)
       path.write_bytes(whole)
   checkpoint.verify(folder, 3)
   (folder / '3' / 'params' / 'new').write_bytes(b'x')
-  with pytest.raises(Damaged, match='damaged or missing: params/new'):
+  with pytest.raises(DamagedCheckpoint, match='damaged or missing: params/new'):
     checkpoint.verify(folder, 3)
 
 
@@ -127,17 +129,19 @@ def test_a_damaged_manifest_is_a_damaged_checkpoint(folder: pathlib.Path):
     flip(path, rng)
     try:
       checkpoint.verify(folder, 3)
-    except Damaged as error:
+    except DamagedCheckpoint as error:
       assert str(folder / '3') in str(error)
       refused += 1
     path.write_bytes(whole)
   assert refused > 180  # all but what hits a part that nothing depends on
   for content in (b'', whole[:-30], b'\xff\xfe', b'{}', b'[]', b'null', b'{"step": 3}'):
     path.write_bytes(content)
-    with pytest.raises(Damaged, match=r'3: damaged: manifest\.json'):
+    with pytest.raises(DamagedCheckpoint, match=r'3: damaged: manifest\.json'):
       checkpoint.restore(folder, 3, *trees(9))
   shutil.copy(folder / '1' / checkpoint.MANIFEST, path)
-  with pytest.raises(Damaged, match='3: damaged: its manifest.json is of step 1'):
+  with pytest.raises(
+    DamagedCheckpoint, match='3: damaged: its manifest.json is of step 1'
+  ):
     checkpoint.average(folder, [1, 3], trees(9)[0])
 
 
@@ -174,7 +178,9 @@ def test_training_does_not_restart_if_all_are_damaged(folder: pathlib.Path, caps
   for step in (1, 2, 3):
     flip(files(folder, step)[-1], random.Random(step))
   for _ in range(2):
-    with pytest.raises(Damaged, match='no checkpoint there is as it was') as caught:
+    with pytest.raises(
+      DamagedCheckpoint, match='no checkpoint there is as it was'
+    ) as caught:
       checkpoint.restore_newest(folder, *trees(9))
     assert str(folder) in str(caught.value) and '--workdir' in str(caught.value)
     assert capsys.readouterr().err.count('trying the one before') == 3
@@ -288,7 +294,7 @@ def test_a_write_that_fails_is_loud(folder: pathlib.Path, monkeypatch):
 
   saved: list[int] = []
   monkeypatch.setattr(checkpoint.files, 'sha256', full)  # as the manifest is written
-  with pytest.raises(checkpoint.Unsaved) as caught:
+  with pytest.raises(checkpoint.SaveError) as caught:
     with Writer(folder, 10, 1, saved.append) as writer:
       writer.save(20, *trees(4))
       writer.finish()

@@ -112,7 +112,7 @@ def looped(
     one = loop.Loop(trainer, config, run.records(), log, kept, told, profile)
     try:
       one.run(state, start, dev, unmeasured)
-    except (SystemExit, loop.Diverged) as end:
+    except (SystemExit, loop.DivergenceError) as end:
       kept.end = end
   return kept, run.records()
 
@@ -254,7 +254,7 @@ def test_ten_skipped_updates_in_a_row_end_training(tmp_path: pathlib.Path):
   message = (
     'no finite update in 10 steps on end, up to step 16. The newest checkpoint: 12'
   )
-  assert isinstance(kept.end, loop.Diverged) and str(kept.end) == message
+  assert isinstance(kept.end, loop.DivergenceError) and str(kept.end) == message
   assert [r['step'] for r in records if 'skipped_pairs' in r] == [*range(7, 17)]
 
 

@@ -33,8 +33,8 @@ def form(request: pytest.FixtureRequest) -> Iterator[None]:
     return
   with pytest.MonkeyPatch.context() as patch:
     if request.param.startswith('four'):
-      patch.setattr(ops_cpu, 'LOGITS', 4 * 4 * W)
-      patch.setattr(ops_cpu, 'VECTOR', 4)
+      patch.setattr(ops_cpu, 'LOGITS_BYTES', 4 * 4 * W)
+      patch.setattr(ops_cpu, 'VECTOR_FLOATS', 4)
     jax.clear_caches()  # of what was traced with other sizes
     yield
   jax.clear_caches()

@@ -34,16 +34,16 @@ def lines(
   chosen: int | None,
   title: str,
 ) -> Figure:
-  """Words in two columns, and lines whose strength is the weight.
+  """Draws words in two columns, and lines between them as strong as the weights.
 
-  Figure 3 of the paper has a chosen word and all heads; Figure 4 one head, whole and
-  for a chosen word.
+  Figure 3 of the paper has a chosen word and all heads. Figure 4 has one head: once for
+  all words and once for a chosen word.
 
   Args:
     weights: [H, T, S] of a layer's heads, from the words in `rows` (T) to those in
       `columns` (S).
     heads: those to draw, from 0.
-    chosen: the row whose lines are drawn; all if None.
+    chosen: the row whose lines are drawn. None: all rows.
   """
   panels = [chosen] if chosen is None or len(heads) > 1 else [None, chosen]
   size = max(len(rows), len(columns))
@@ -100,7 +100,7 @@ def maps(
   heads: Sequence[int],
   title: str,
 ) -> Figure:
-  """Returns a heat map for each of `heads`, with one colour bar.
+  """Draws a heat map for each of `heads`, with one colour bar.
 
   Arguments are those of lines().
   """
@@ -124,7 +124,7 @@ def maps(
 def heads(
   panels: Sequence[tuple[str, np.ndarray] | None], across: int, label: str
 ) -> Figure:
-  """Heat maps of numbers, each of all layers and heads.
+  """Draws heat maps of numbers, each for all layers and heads.
 
   Args:
     panels: a title and its numbers [N, H], which are written into the map; None leaves
@@ -158,7 +158,7 @@ def heads(
 
 
 def survey(surveyed: Survey) -> Figure:
-  """Returns a row of panels for each attention, with a panel for each measure."""
+  """Draws a row of panels for each kind of attention, with a panel for each measure."""
   across = max(map(len, surveyed.values()))
   panels: list[tuple[str, np.ndarray] | None] = []
   for kind, measures in surveyed.items():
@@ -168,7 +168,7 @@ def survey(surveyed: Survey) -> Figure:
 
 
 def pruning(pruned: Pruning) -> Figure:
-  """Returns a panel for each attention: what dev perplexity gains without a head."""
+  """Draws, for each kind of attention, how dev perplexity rises without a head."""
   panels = [(KINDS[k], without - pruned.whole) for k, without in pruned.without.items()]
   return heads(panels, 3, f'Dev perplexity without a head, less {pruned.whole:.3f}')
 
@@ -177,8 +177,8 @@ def similarity(encodings: Mapping[str, np.ndarray]) -> Figure:
   """Draws the cosine of every two positions' encodings, and its mean by distance.
 
   Args:
-    encodings: [positions, d_model] by name, such as layers.sinusoids(60, 512) and
-      the parameters 'source_positions' of a model that has learnt them.
+    encodings: [positions, d_model] by name, such as layers.sinusoids(60, 512), or the
+      parameters 'source_positions' of a model with learned positions.
   """
   figure = Figure((3.2 * (len(encodings) + 1), 3.2), layout='constrained')
   *panels, last = figure.subplots(1, len(encodings) + 1)

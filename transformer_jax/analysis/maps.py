@@ -31,8 +31,8 @@ Weights = tuple[np.ndarray, np.ndarray, np.ndarray]
 class Maps(NamedTuple):
   """The weights of all layers and heads for one sentence pair, without padding.
 
-  A row of `decoder` and `cross` is the word that is being written. A column of
-  `decoder` is a word written before: <s>, and all of the target but its last.
+  A row of `decoder` and `cross` is the word that the model predicts. A column of
+  `decoder` is a word of the decoder's input: <s>, and all of the target but its last.
   """
 
   source: list[str]
@@ -61,7 +61,7 @@ class Words:
     if not merge:
       return [SPECIAL_NAMES.get(i, self.pieces[i]) for i in ids]
     words: list[list[int]] = []
-    for i, word in zip(ids, word_of(self.pieces, ids), strict=True):
+    for i, word in zip(ids, word_numbers(self.pieces, ids), strict=True):
       if word == len(words):
         words.append([])
       words[word].append(i)
@@ -93,8 +93,8 @@ class RunAttention:
 
   @property
   def longest(self) -> int:
-    """Pieces of the longest sentence that can be shown, EOS counted."""
-    return min(LONGEST, build.longest_side(self.run.config))
+    """The most pieces of a sentence that can be shown, EOS counted."""
+    return min(LONGEST, build.longest_text(self.run.config))
 
   def weights(self, pairs: Sequence[Pair]) -> Iterator[Weights]:
     """Yields the weights of each pair of ids, by teacher forcing, in order."""
@@ -109,7 +109,7 @@ class RunAttention:
     """Returns the maps of sentences and their translations.
 
     Args:
-      translations: None stands for the translation that beam search finds.
+      translations: one for each sentence. None: beam search translates it.
       merge: whether pieces are merged to words.
 
     Raises:
@@ -118,7 +118,7 @@ class RunAttention:
     """
     pairs = self._pairs(sentences, translations)
     weights = zip(pairs, self.weights(pairs), strict=True)
-    return [self.named(pair, of_pair, merge) for pair, of_pair in weights]
+    return [self.to_maps(pair, of_pair, merge) for pair, of_pair in weights]
 
   def _pairs(
     self, sentences: Sequence[str], translations: Sequence[str | None]
@@ -141,24 +141,27 @@ class RunAttention:
           f'{self.longest} at most: split it'
         )
 
-  def named(self, pair: Pair, weights: Weights, merge: bool) -> Maps:
-    """Maps of what weights() yields for a pair; with `merge`, of words."""
+  def to_maps(self, pair: Pair, weights: Weights, merge: bool) -> Maps:
+    """Returns the maps of a pair, from what weights() yields for it.
+
+    Rows and columns are pieces, or with `merge` words.
+    """
     encoder, decoder, cross = weights
     source, target = (
       words.names(ids, merge)
       for words, ids in zip((self.source, self.target), pair, strict=True)
     )
     if merge:
-      first = word_of(self.source.pieces, pair[0])
-      second = word_of(self.target.pieces, pair[1])
+      first = word_numbers(self.source.pieces, pair[0])
+      second = word_numbers(self.target.pieces, pair[1])
       before = np.concatenate([[0], second[:-1] + 1])  # <s> is a word of its own
-      encoder = merged(encoder, first, first)
-      decoder = merged(decoder, second, before)
-      cross = merged(cross, second, first)
+      encoder = merge_weights(encoder, first, first)
+      decoder = merge_weights(decoder, second, before)
+      cross = merge_weights(cross, second, first)
     return Maps(source, target, encoder, decoder, cross)
 
 
-def word_of(pieces: Sequence[str], ids: Sequence[int]) -> np.ndarray:
+def word_numbers(pieces: Sequence[str], ids: Sequence[int]) -> np.ndarray:
   """Returns the number of the word that each id belongs to, from 0.
 
   A space starts a word. EOS is a word of its own, and so is each mark of punctuation
@@ -180,11 +183,14 @@ def is_punctuation(piece: str) -> bool:
   return bool(text) and all(unicodedata.category(c).startswith('P') for c in text)
 
 
-def merged(weights: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
-  """Returns weights of words for those of pieces: summed over keys, mean of queries.
+def merge_weights(
+  weights: np.ndarray, rows: np.ndarray, columns: np.ndarray
+) -> np.ndarray:
+  """Returns the weights of words: sums over a key's pieces, means over a query's.
 
   Args:
-    rows, columns: the word that each piece belongs to.
+    weights: [..., T, S], of pieces.
+    rows, columns: the number of each piece's word, from word_numbers(), [T] and [S].
   """
   one_hot = lambda words: np.eye(words[-1] + 1, dtype=weights.dtype)[words]
   mean = one_hot(rows) / np.bincount(rows)[None]

@@ -16,14 +16,15 @@ from transformer_jax.training.perplexity import Perplexity
 Ids = Sequence[int] | np.ndarray
 Split = tuple[token_files.Side, token_files.Side]
 ALIGNER_PAIRS = 10_000  # pairs of the training text that the aligner learns from
-NAMED_HEADS = 3  # heads that a table names
+ALIGNER_ROUNDS = 6  # of expectation maximisation
+NAMED_HEADS = 3  # heads that a table names for each measure
 
 
 class Measure(NamedTuple):
   """The mean of a quantity over all queries."""
 
   heads: np.ndarray  # [N, H]
-  uniform: float  # for a head that attends to every position alike
+  uniform: float  # the mean for a head that attends to all positions equally
 
 
 Survey = dict[str, dict[str, Measure]]  # by KINDS, and by the quantity's name
@@ -92,7 +93,10 @@ def _measure(
   punctuation: np.ndarray,
   links: np.ndarray,
 ) -> dict[str, tuple[np.ndarray, float, int]]:
-  """Of one pair: sums over queries [N, H], the same of uniform weights, and a count.
+  """Returns a pair's sums for each measure that survey() lists.
+
+  They are the sum over queries [N, H], that of uniform weights, and the number of
+  queries.
 
   Args:
     weights: [N, H, T, S].
@@ -118,7 +122,7 @@ def _measure(
   uniform = visible / visible.sum(1, keepdims=True)
 
   def over(rows: np.ndarray, of: Callable) -> tuple[np.ndarray, float, int]:
-    """of(weights), summed over all columns of these rows."""
+    """Returns sums of of(weights) over these rows and all columns."""
     heads, alike = (of(w)[..., rows, :].sum((-2, -1)) for w in (weights, uniform))
     return heads, float(alike), len(rows)
 
@@ -133,14 +137,14 @@ def _measure(
   return measured
 
 
-def between(
+def mean_weights(
   attention: RunAttention, pairs: Iterable[Pair], query: str, key: str
 ) -> tuple[dict[str, np.ndarray], dict[str, int]]:
-  """Returns how much the word `query` attends to the word `key`.
+  """Returns how much the word `query` attends to the word `key`, over all pairs.
 
   Returns:
-    By KINDS, the mean weights [N, H] and the number of queries; the means lack kinds
-    in which the number is 0.
+    By KINDS, the mean weights [N, H] and the number of queries. Kinds without a query
+    have no mean.
 
   Raises:
     UserError: no pair has both, at positions from which one can attend to the other.
@@ -152,7 +156,7 @@ def between(
   }
   both = [pair for pair in pairs if {query, key} <= words_of(pair)]
   for pair, weights in zip(both, attention.weights(both), strict=True):
-    maps = attention.named(pair, weights, True)
+    maps = attention.to_maps(pair, weights, True)
     for kind in KINDS:
       of_kind, rows, columns = maps.of(kind)
       for row in (n for n, word in enumerate(rows) if word == query):
@@ -175,10 +179,7 @@ class Pruning(NamedTuple):
 
 
 def prune(run: LoadedRun, dev: Split, progress: Any = iter) -> Pruning:
-  """Measures what each head is worth: its output is set to zero, one head at a time.
-
-  A head has no output if its rows of W^O are zero.
-  """
+  """Measures dev perplexity without the output of each head, one head at a time."""
   perplexity = Perplexity(run.config, run.graph, *dev)
   N, h = run.config.model.N, run.config.model.h
   without = {kind: np.zeros((N, h)) for kind in KINDS}
@@ -191,7 +192,7 @@ def prune(run: LoadedRun, dev: Split, progress: Any = iter) -> Pruning:
 
 
 def without_head(params: Any, kind: str, layer: int, head: int) -> Any:
-  """Returns the parameters of the same model, in which this head has no output."""
+  """Returns parameters in which a head's rows of W^O are zero, so it has no output."""
   stack = 'encoder' if kind == 'encoder' else 'decoder'
   part = 'cross' if kind == 'cross' else 'attention'
   of_layer = params[stack][layer]
@@ -201,9 +202,9 @@ def without_head(params: Any, kind: str, layer: int, head: int) -> Any:
 
 
 def survey_table(surveyed: Survey, about: str) -> str:
-  """Markdown: the heads with the most of each measure, beside the uniform value.
+  """Returns Markdown: the heads with the most of each measure, and the uniform value.
 
-  Of distance and entropy the least is as telling, so both ends are named.
+  For distance and entropy it also has the heads with the least.
   """
   rows = []
   for kind, measures in surveyed.items():
@@ -219,7 +220,7 @@ def survey_table(surveyed: Survey, about: str) -> str:
 def between_table(
   means: Mapping[str, np.ndarray], counts: Mapping[str, int], query: str, key: str
 ) -> str:
-  """Markdown: the heads by which one word attends most to another."""
+  """Returns Markdown: the heads by which one word attends most to another."""
   rows = [
     (KINDS[kind], f'{counts[kind]}', _first(-heads, heads))
     for kind, heads in means.items()
@@ -229,7 +230,7 @@ def between_table(
 
 
 def pruning_table(pruning: Pruning) -> str:
-  """Markdown: the heads without which dev perplexity is highest, and lowest."""
+  """Returns Markdown: the heads without which dev perplexity is highest, and lowest."""
   rows = []
   for kind, perplexity in pruning.without.items():
     cost = perplexity - pruning.whole
@@ -260,12 +261,12 @@ def _section(
 class Aligner:
   """Model 1 (Brown et al. 1993) of both directions, learnt from pairs of sentences."""
 
-  def __init__(self, pairs: Sequence[tuple[Ids, Ids]], rounds: int = 6):
-    self._forward = _Model1(pairs, rounds)
-    self._backward = _Model1([pair[::-1] for pair in pairs], rounds)
+  def __init__(self, pairs: Sequence[tuple[Ids, Ids]]):
+    self._forward = _Model1(pairs)
+    self._backward = _Model1([pair[::-1] for pair in pairs])
 
   def links(self, source: Ids, target: Ids) -> np.ndarray:
-    """Returns which positions are best for each other both ways, [T, S] bool."""
+    """Returns [T, S] bool: whether two positions are the best for each other."""
     forward = self._forward.t(source, target)
     backward = self._backward.t(target, source).T
     best_source = forward == forward.max(1, keepdims=True, initial=0)
@@ -276,7 +277,7 @@ class Aligner:
 class _Model1:
   """t(target piece | source piece), by expectation maximisation."""
 
-  def __init__(self, pairs: Sequence[tuple[Ids, Ids]], rounds: int):
+  def __init__(self, pairs: Sequence[tuple[Ids, Ids]]):
     keys, positions, count = [], [], 0  # of all pairs of pieces that share a sentence
     for source, target in pairs:
       keys.append(_keys(source, target).ravel())
@@ -287,7 +288,7 @@ class _Model1:
     position = np.concatenate(positions)
     _, source_piece = np.unique(self._keys >> 32, return_inverse=True)
     self._t = np.ones(len(self._keys))
-    for _ in range(rounds):
+    for _ in range(ALIGNER_ROUNDS):
       # The probability that a target position is aligned with each source position.
       aligned = self._t[which]
       aligned /= np.bincount(position, aligned, count)[position]
@@ -295,7 +296,7 @@ class _Model1:
       self._t = expected / np.bincount(source_piece, expected)[source_piece]
 
   def t(self, source: Ids, target: Ids) -> np.ndarray:
-    """t of each target position and each source position: [T, S], 0 if unknown."""
+    """Returns t of each target and source position, [T, S]: 0 for an unknown pair."""
     keys = _keys(source, target)
     index = np.searchsorted(self._keys, keys).clip(max=len(self._keys) - 1)
     return np.where(self._keys[index] == keys, self._t[index], 0)

@@ -31,10 +31,10 @@ class View(NamedTuple):
 def write(
   folder: pathlib.Path, sentences: Sequence[Maps], about: str, view: View
 ) -> list[pathlib.Path]:
-  """Writes attention.html, and for each sentence and layer lines and heat maps.
+  """Writes attention.html, and figures.lines() and maps() of each sentence and layer.
 
   Args:
-    about: stands below the page's title.
+    about: the text below the page's title.
 
   Raises:
     UserError: the model has no such layer or head, or no sentence has the word.
@@ -81,13 +81,13 @@ def _write_page(path: pathlib.Path, sentences: Sequence[Maps], shown: dict) -> N
       {kind: _as_json(*maps.of(kind)) for kind in KINDS} for maps in sentences
     ],
   }
-  # Nothing that a sentence holds can end the element in which the data stand.
+  # Escaped, so that no sentence can end the <script> element around the data.
   text = json.dumps(data).replace('<', r'\u003c')
   files.write(path, PAGE.read_text(encoding='utf-8').replace('@DATA@', text))
 
 
 def _as_json(weights: np.ndarray, rows: list[str], columns: list[str]) -> dict:
-  """Weights as bytes in base 64, of which 255 stands for 1."""
+  """Returns an object for JSON. Weights are bytes in base 64; 255 stands for 1."""
   quantised = np.rint(255 * np.clip(weights, 0, 1)).astype(np.uint8)
   text = base64.b64encode(quantised.tobytes()).decode()
   return {'rows': rows, 'columns': columns, 'weights': text}
@@ -127,5 +127,6 @@ def _chosen(view: View, shape: tuple[int, ...]) -> tuple[list[int], list[int]]:
 
 
 def _row(view: View, maps: Maps) -> int | None:
+  """Returns the first row of the view's word, if the maps have it."""
   rows = maps.of(view.kind)[1]
   return rows.index(view.word) if view.word in rows else None

@@ -105,6 +105,7 @@ class Search:
     beam: K.
     nbest: F, K at most. A search with a smaller F ends sooner.
     alpha: the exponent of the length penalty.
+    bos, eos, pad: the ids of the special tokens.
     mask: takes the state; returns 0 or -inf [B, K, W], which is added to the logits of
       the next token. Tokens with -inf are never generated. None: no mask.
   """
@@ -285,7 +286,7 @@ def _take(state: State, rows: jax.Array) -> State:
 
 
 def _put(state: State, rows: jax.Array, other: State) -> State:
-  """Returns the state with some sentences from another, without their cache."""
+  """Returns the state with some sentences from another, and without a cache."""
   state, other = (x._replace(cache=None, memory=None) for x in (state, other))
   return jax.tree.map(
     lambda old, new: old.at[rows].set(new) if old.ndim else new, state, other

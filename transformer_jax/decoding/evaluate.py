@@ -29,7 +29,7 @@ Tree = Any
 
 
 class Evaluation:
-  """A run's outputs for dev or test, which are searched and scored on request.
+  """Searches for a run's outputs for dev or test, scores, compares and writes them.
 
   Attributes:
     translations: the file of the outputs, which may not exist yet.
@@ -139,7 +139,8 @@ class Evaluation:
     """Returns the newest outputs of another run, to compare with.
 
     Raises:
-      UserError: it has none, or they are of another test set, or are our own.
+      UserError: that run has none, or they are of another test set, or they are this
+        evaluation's own.
     """
     path, run = other.workdir / 'result.json', self._loaded.run
     try:
@@ -253,7 +254,7 @@ class DevBleu:
       rest = self._task, self._vocabularies, params
       self._translator = Translator(self._config, *rest)
     else:
-      self._translator.use(params)
+      self._translator.replace_params(params)
     translations = self._translator.translate(self._sources, nbest=1)
     best = [one.text for (one,) in translations]
     return self._metric.percent(best, self._references)

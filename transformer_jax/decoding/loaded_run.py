@@ -1,4 +1,4 @@
-"""A run's model, ready to translate, to score, and to be looked into."""
+"""A run's model, which translates and scores; the scripts and siblings share it."""
 
 import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -28,7 +28,7 @@ Pair = tuple[list[int], list[int]]  # ids of source and target, each with its EO
 ROWS, LENGTHS = 16, 16
 
 
-class Scored(NamedTuple):
+class TargetScore(NamedTuple):
   """A target's pieces, </s> included, and the log probability of each, in nats."""
 
   pieces: list[str]
@@ -48,10 +48,10 @@ class LoadedRun:
 
   Attributes:
     run: the run's folder.
-    task: what its config chooses.
+    task: the task that its config chooses.
     config: the run's (configs/base.py has the keys), with the caller's `beam`, `alpha`.
-    steps: of the checkpoints that are averaged, ascending.
-    graph: what nnx.merge needs beside parameters.
+    steps: the steps of the averaged checkpoints, in ascending order.
+    graph: the model without its parameters; nnx.merge() puts them together.
   """
 
   def __init__(
@@ -72,7 +72,11 @@ class LoadedRun:
 
   @functools.cached_property
   def vocabularies(self) -> Vocabularies:
-    """Reads source and target's; raises UserError if they are not the run's own."""
+    """Returns the source's and the target's vocabulary.
+
+    Raises:
+      UserError: the files are not the run's own.
+    """
     return self.run.vocabularies()
 
   @functools.cached_property
@@ -82,7 +86,7 @@ class LoadedRun:
 
   @functools.cached_property
   def device_params(self) -> Tree:
-    """Puts them on all devices of this host, for programs that compute in float32."""
+    """Returns `params` on all devices of this host, in float32."""
     return replicate_read_only(self.params)
 
   @functools.cached_property
@@ -104,10 +108,11 @@ class LoadedRun:
     """Returns at most `nbest` translations of each sentence, best first.
 
     Each has its text, its score (log P / length penalty, in nats) and its pieces' ids.
-    A search for fewer is over sooner. `progress` wraps the batches, as tqdm does.
 
     Args:
-      nbest: from 1 to the search's beam; None stands for the beam.
+      progress: wraps the iterable of batches, as tqdm does.
+      nbest: from 1 to the search's beam. None: the beam. A search for fewer ends
+        sooner.
 
     Raises:
       ValueError: `nbest` is not from 1 to the search's beam.
@@ -127,7 +132,7 @@ class LoadedRun:
     """Returns messages that count the sentences and translations cut so far."""
     return [*self.translator.cuts()]
 
-  def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[Scored]:
+  def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[TargetScore]:
     """Returns how probable each target is as a translation, by teacher forcing.
 
     Raises:
@@ -136,7 +141,7 @@ class LoadedRun:
     check_strings(sources, targets)
     ids = self.source_ids(sources), self.target_ids(targets)
     pairs = [*zip(*ids, strict=True)]
-    most = build.longest_side(self.config)
+    most = build.longest_text(self.config)
     for number, pair in enumerate(pairs, 1):
       if max(map(len, pair)) > most:
         raise UserError(f'pair {number} has a text of over {most} pieces: split it')
@@ -144,7 +149,7 @@ class LoadedRun:
     rows = self.over_pairs(self._log_probabilities, [pairs[i] for i in order])
     names = self.vocabularies.target.pieces()
     scores = {
-      i: Scored([names[id] for id in pairs[i][1]], row[: len(pairs[i][1])])
+      i: TargetScore([names[id] for id in pairs[i][1]], row[: len(pairs[i][1])])
       for i, row in zip(order, rows, strict=True)
     }
     return [scores[i] for i in range(len(pairs))]
@@ -178,7 +183,7 @@ class LoadedRun:
       function: from devices.map_rows(). It takes parameters and padded ids of sources
         and targets, [B, S] and [B, T], and returns arrays whose axis 0 is B.
     """
-    longest = build.longest_side(self.config)
+    longest = build.longest_text(self.config)
     for start in range(0, len(pairs), ROWS):
       batch = pairs[start : start + ROWS]
       padded = [_padded(ids, longest) for ids in zip(*batch, strict=True)]
@@ -188,13 +193,16 @@ class LoadedRun:
 
 
 def _padded(ids: Sequence[list[int]], longest: int) -> np.ndarray:
-  """Returns ids as an array of one of few shapes: each has a program of its own."""
+  """Returns ids [B, length], padded to one of few shapes.
+
+  Each shape has a program of its own, which takes time to compile.
+  """
   length = min(-(-max(map(len, ids)) // LENGTHS) * LENGTHS, longest)
   return token_files.padded(ids, round_up(len(ids)), length)
 
 
 def check_strings(sources: Sequence[str], targets: Sequence[str]) -> None:
-  """Raises TypeError for one string, which would be taken for many short sentences.
+  """Raises TypeError for a string: its characters would be taken for sentences.
 
   Raises ValueError if the numbers of sources and targets differ.
   """

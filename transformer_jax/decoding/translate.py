@@ -31,9 +31,9 @@ from transformer_jax.model.transformer import SearchWeights, search_weights
 
 Tree = Any
 
-# Lines that are translated and written together: an interruption loses no more.
-TOGETHER = 10_000
-MOMENT = 0.1  # seconds; after such a pause on stdin the lines so far are translated
+# So many lines are translated and then written. An interruption loses no more of them.
+LINES_AT_ONCE = 10_000
+PAUSE = 0.1  # seconds; after such a pause on stdin the lines so far are translated
 
 # Lengths in tokens, with EOS, that sources are padded to. A search is compiled for
 # each. A longer source is cut.
@@ -82,15 +82,15 @@ class Translator:
     self.dtype = platform.decoding_dtype(config.decode_dtype)
     self._graph, _ = build.split(config, self.dtype)
     self._prepare = jax.jit(lambda params: search_weights(params, self.dtype))
-    self.use(params)
-    self._longest = build.longest_side(config)
+    self.replace_params(params)
+    self._longest = build.longest_text(config)
     self._task, self._mask = task, None
     if config.constrained:
       self._mask = task.constraint.mask(vocabularies.target.pieces())
     self.cut_sources = self.cut_outputs = 0
     self._searches: dict[tuple[int, int], Callable] = {}
 
-  def use(self, params: Tree) -> None:
+  def replace_params(self, params: Tree) -> None:
     """Replaces the parameters; nothing is compiled again."""
     self._weights = replicate_read_only(self._prepare(params))
 
@@ -274,24 +274,24 @@ def _decode(lines: Sequence[bytes]) -> list[str]:
 
 
 def line_batches(path: pathlib.Path) -> Iterator[list[str]]:
-  """Yields lists of at most TOGETHER lines of a text, decoded as by split_lines().
+  """Yields lists of at most LINES_AT_ONCE lines, decoded as by split_lines().
 
   Args:
-    path: a file, plain or compressed. '-' is stdin: after a pause of MOMENT seconds it
-      yields the lines so far.
+    path: a file, plain or compressed. '-' is stdin: after a pause of PAUSE seconds the
+      lines so far are yielded.
   """
   waiting: list[bytes] = []
   parts: list[bytes] = []  # of the last line, whose LF has not been read yet
-  mark = codecs.BOM_UTF8  # what the next line may begin with
+  mark = codecs.BOM_UTF8  # only the first line may begin with it
   for block in _stdin_blocks() if str(path) == '-' else text.read_blocks(path):
     first, *others = block.split(b'\n')
     parts.append(first)
     if others:
       waiting += [b''.join(parts).removeprefix(mark), *others[:-1]]
       parts, mark = [others[-1]], b''
-    while len(waiting) >= TOGETHER or (waiting and not block):
-      yield _decode(waiting[:TOGETHER])
-      del waiting[:TOGETHER]
+    while len(waiting) >= LINES_AT_ONCE or (waiting and not block):
+      yield _decode(waiting[:LINES_AT_ONCE])
+      del waiting[:LINES_AT_ONCE]
   if last := b''.join(parts).removeprefix(mark):
     waiting.append(last)
   if waiting:
@@ -299,11 +299,11 @@ def line_batches(path: pathlib.Path) -> Iterator[list[str]]:
 
 
 def _stdin_blocks() -> Iterator[bytes]:
-  """Yields blocks of bytes from stdin, and b'' after each pause of MOMENT seconds."""
+  """Yields blocks of bytes from stdin, and b'' after each pause of PAUSE seconds."""
   with files.named(pathlib.Path('stdin')):
     descriptor, has_paused = sys.stdin.fileno(), True
     while True:
-      ready, *_ = select.select([descriptor], [], [], None if has_paused else MOMENT)
+      ready, *_ = select.select([descriptor], [], [], None if has_paused else PAUSE)
       block = os.read(descriptor, 1 << 20) if ready else b''
       if ready and not block:
         return

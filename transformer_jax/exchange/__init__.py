@@ -11,10 +11,10 @@ from transformer_jax.machine.errors import UserError
 
 @contextlib.contextmanager
 def new_folder(path: pathlib.Path) -> Iterator[pathlib.Path]:
-  """A context that gives a folder to write into, and renames it to `path` at its end.
+  """Yields a folder to write into, and renames it to `path` when the block ends.
 
-  If the block raises, nothing is left. A killed process leaves PATH.partial, which the
-  next one replaces.
+  If the block raises, the folder is deleted. A killed process leaves PATH.partial,
+  which the next call replaces.
 
   Raises:
     UserError: `path` exists.

@@ -1,8 +1,8 @@
 """A folder that ctranslate2.Translator loads; CTranslate2 itself writes it.
 
-It needs neither PyTorch nor transformers. (The converter that comes with CTranslate2
-drops the last piece of a Marian model, and starts every translation from an embedding
-of zeros, as published models need; ours start from that of <s>.)
+This needs neither PyTorch nor transformers. CTranslate2's own converter of Marian
+models would not do: it drops the last piece, and starts every translation from an
+embedding of zeros, as published models need. Ours start from the embedding of <s>.
 """
 
 import pathlib
@@ -50,7 +50,7 @@ def write(
   quantization: str,
   folder: pathlib.Path,
 ) -> None:
-  """Writes all files but the page.
+  """Writes all files but README.md.
 
   Args:
     spm: the SentencePiece models of source and target, with the same pieces.

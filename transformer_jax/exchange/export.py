@@ -16,7 +16,7 @@ from transformer_jax.runs.result import Result
 from transformer_jax.runs.run import Run, chosen_steps
 from transformer_jax.training import checkpoint
 
-# The formats, and what Hugging Face's pages call the library that loads each.
+# The formats, and Hugging Face's name of the library that loads each.
 LIBRARIES = {
   'huggingface': 'transformers',
   'ctranslate2': 'ctranslate2',
@@ -51,8 +51,7 @@ def export(
   Args:
     format: one of LIBRARIES.
     quantization: one of QUANTIZATIONS; other than float32 for ctranslate2 alone.
-    average: how many checkpoints to average; None is what the config says.
-    step: the last of them; 'best' is the best on dev, None the newest.
+    average, step: the checkpoints, as transformer_jax.load() takes them.
 
   Returns:
     A line on what was written.
@@ -89,7 +88,7 @@ def export(
       ctranslate2.write(params, config, spm, quantization, folder)
       loading = ctranslate2.LOADING
     else:
-      save_file(marian.named(params), folder / huggingface.WEIGHTS)
+      save_file(marian.name_arrays(params), folder / huggingface.WEIGHTS)
       for path in {*spm}:
         shutil.copyfile(path, folder / path.name)
       files.write_json(folder / ARCHIVED_CONFIG, config.to_dict())

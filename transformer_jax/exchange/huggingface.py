@@ -15,9 +15,10 @@ from transformer_jax.exchange.pieces import as_marian
 from transformer_jax.model import build
 
 WEIGHTS, SPM = 'model.safetensors', ('source.spm', 'target.spm')
-# The config.json key of our norm epsilon. An import needs it to undo marian.enlarged().
+# The config.json key of our norm epsilon, by which an import undoes
+# marian.scale_norm_inputs().
 EPSILON = 'transformer_jax_norm_epsilon'
-POSITIONS = 1024  # rows of the table that it computes
+POSITIONS = 1024  # rows of the table of sinusoids that Marian computes
 
 IDS = {'pad_token_id': PAD, 'eos_token_id': EOS, 'bos_token_id': BOS}
 IDS |= {'decoder_start_token_id': BOS}
@@ -51,14 +52,14 @@ def write(
   spm: Sequence[pathlib.Path],
   folder: pathlib.Path,
 ) -> None:
-  """Writes all files but the page.
+  """Writes all files but README.md.
 
   Args:
     spm: the SentencePiece models of source and target, with the same pieces.
   """
   sizes = config.model
   factor = marian.norm_factor(sizes.norm_epsilon)
-  arrays = marian.enlarged(marian.to_marian(params), sizes.N, factor)
+  arrays = marian.scale_norm_inputs(marian.to_marian(params), sizes.N, factor)
   save_file(arrays, folder / WEIGHTS, metadata={'format': 'pt'})
   for path, name in zip(spm, SPM, strict=True):
     shutil.copyfile(path, folder / name)

@@ -27,12 +27,12 @@ from transformer_jax.training import checkpoint, optimizer
 VOCABULARY = 'vocab.json'
 FILES = ('config.json', WEIGHTS, VOCABULARY, *SPM)
 PICKLES = ('pytorch_model.bin', 'model.npz', 'tf_model.h5', 'rust_model.ot')
-MOST = 2**16  # of any size: more pieces do not fit in token files
-NEVER = -100.0  # the logit's bias of a row that is never written
-STEP = 1  # of the checkpoint: a name has to be 1 or more
+MAX_SIZE = 2**16  # the most pieces that fit in token files; other sizes are smaller
+UNUSED_BIAS = -100.0  # the logit's bias of a token that must never be generated
+STEP = 1  # the checkpoint's step: the least that a checkpoint can have
 
-Size = Annotated[int, msgspec.Meta(ge=1, le=MOST)]
-Row = Annotated[int, msgspec.Meta(ge=0, lt=MOST)]
+Size = Annotated[int, msgspec.Meta(ge=1, le=MAX_SIZE)]
+Row = Annotated[int, msgspec.Meta(ge=0, lt=MAX_SIZE)]
 Dropout = Annotated[float, msgspec.Meta(ge=0, lt=1)]
 
 
@@ -61,13 +61,13 @@ class MarianConfig(msgspec.Struct, kw_only=True):
   static_position_embeddings: bool = True
   share_encoder_decoder_embeddings: bool = True
   tie_word_embeddings: bool = True
-  # Our norm epsilon, by which an export chose the factor of marian.enlarged().
+  # Our norm epsilon, by which an export chose the factor of marian.scale_norm_inputs().
   transformer_jax_norm_epsilon: Annotated[float, msgspec.Meta(gt=0, lt=1)] = (
     marian.NORM_EPSILON
   )
 
 
-# What the paper's model has.
+# What a model must have to be the paper's.
 REQUIRED = {
   'scale_embedding': True,
   'normalize_before': False,
@@ -80,12 +80,12 @@ REQUIRED = {
 
 
 class MarianModel(NamedTuple):
-  """A model, read and checked.
+  """A model of Marian's that ours can be.
 
   Attributes:
     sizes: keys of our config's `model`.
-    arrays: Marian's, float32; their rows are ours.
-    spm: SentencePiece models of source and target, whose ids are the rows.
+    arrays: under Marian's names, in float32. Embeddings have rows in our order.
+    spm: SentencePiece models of source and target, whose ids are those rows.
     notes: lines to print for the user.
   """
 
@@ -182,18 +182,18 @@ def read(folder: pathlib.Path) -> MarianModel:
   """Reads a folder as MarianMTModel.save_pretrained() and its tokenizer write it.
 
   Raises:
-    UserError: the folder is incomplete, or holds a model that ours cannot be.
+    UserError: the folder is incomplete, or has a model that ours cannot be.
   """
   _check_files(folder)
   config = _config(folder)
   N, d_model = config.encoder_layers, config.d_model
-  shapes = marian.expected(N, d_model, config.encoder_ffn_dim, config.vocab_size)
+  shapes = marian.expected_shapes(N, d_model, config.encoder_ffn_dim, config.vocab_size)
   try:
-    arrays = marian.checked(load_file(folder / WEIGHTS), shapes)
+    arrays = marian.check_arrays(load_file(folder / WEIGHTS), shapes)
   except (safetensors.SafetensorError, UserError) as error:
     raise UserError(f'{folder / WEIGHTS}: {error}') from error
   epsilon = config.transformer_jax_norm_epsilon
-  arrays = marian.enlarged(arrays, N, 1 / marian.norm_factor(epsilon))
+  arrays = marian.scale_norm_inputs(arrays, N, 1 / marian.norm_factor(epsilon))
   theirs, names = _rows(config, _vocabulary(folder / VOCABULARY, config))
   arrays |= _of_rows(arrays, theirs)
   spm, notes = _spm(folder, names)
@@ -238,7 +238,7 @@ def _check_files(folder: pathlib.Path) -> None:
 
 
 def _config(folder: pathlib.Path) -> MarianConfig:
-  """Returns config.json, with the first word's id, which another file may have."""
+  """Returns config.json. The first word's id may be in generation_config.json."""
   path, generation = folder / 'config.json', folder / 'generation_config.json'
   keys = files.read_json_object(path)
   start = 'decoder_start_token_id'
@@ -273,7 +273,7 @@ def _check(config: MarianConfig) -> None:
 
 
 def _vocabulary(path: pathlib.Path, config: MarianConfig) -> list[str]:
-  """Returns the piece of each of their rows."""
+  """Returns the piece of each of Marian's rows."""
   start, pad, eos = (
     config.decoder_start_token_id,
     config.pad_token_id,
@@ -301,11 +301,11 @@ def _vocabulary(path: pathlib.Path, config: MarianConfig) -> list[str]:
 def _rows(
   config: MarianConfig, names: Sequence[str]
 ) -> tuple[list[int | None], list[str]]:
-  """Returns their row for each of ours, None for zeros, and the pieces of ours.
+  """Returns Marian's row for each row of ours (None: zeros), and the pieces of ours.
 
-  Ours are the four special ones, and then theirs in order. Where the first word is
-  their padding, as in published models, that row is our <s>, and <pad> is a row of
-  zeros.
+  Our rows are the four special ones, and then the rest of Marian's, in order. If the
+  decoder starts from Marian's padding, as in published models, that row becomes our
+  <s>, and our <pad> is a row of zeros.
   """
   start, pad = config.decoder_start_token_id, config.pad_token_id
   special: dict[int, int | None] = {
@@ -320,12 +320,15 @@ def _rows(
 
 
 def _of_rows(arrays: marian.Arrays, rows: Sequence[int | None]) -> marian.Arrays:
-  """Returns embeddings and logits' biases of our rows; a new row is never written."""
+  """Returns embeddings and logits' biases in our rows.
+
+  `rows` are from _rows(). A token whose row is None is never generated.
+  """
   index = [0 if row is None else row for row in rows]
   new = np.array([row is None for row in rows])
   embedding = arrays[marian.EMBEDDING][index]
   bias = arrays[marian.LOGITS_BIAS][:, index]
-  embedding[new], bias[:, new] = 0.0, NEVER
+  embedding[new], bias[:, new] = 0.0, UNUSED_BIAS
   return {marian.EMBEDDING: embedding, marian.LOGITS_BIAS: bias}
 
 

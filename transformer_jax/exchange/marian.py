@@ -7,9 +7,9 @@ Marian's model is ours but for these things:
   depends on the order but the sinusoids, which are added to the embeddings.
 - Its matrices are transposed, [out, in], and the heads of attention share one axis.
 - Its attention and its logits have biases. Where ours have none, they are zeros.
-- Its LayerNorms add 1e-5 to the variance, ours 1e-6; see enlarged().
+- Its LayerNorms add 1e-5 to the variance, ours 1e-6; see scale_norm_inputs().
 
-Shapes as in layers.py: D is d_model, W the vocabulary.
+Axes are those of layers.py: D is d_model, W the vocabulary.
 """
 
 import math
@@ -126,8 +126,8 @@ def check(model: Mapping[str, Any]) -> None:
 
 
 def to_marian(params: Tree) -> Arrays:
-  """Marian's arrays, float32 as ours are, with zeros for biases that ours lack."""
-  ours = named(params)
+  """Returns Marian's arrays by name, in float32; biases that ours lack are zeros."""
+  ours = name_arrays(params)
   W, D = ours['embedding'].shape
   order = order_of(D)
   arrays = {}
@@ -143,8 +143,8 @@ def from_marian(arrays: Mapping[str, np.ndarray], shapes: Tree) -> Tree:
   """Returns our parameters; the inverse of to_marian().
 
   Args:
-    arrays: as checked() returns them.
-    shapes: of our model's parameters. Where it has no biases, Marian's are left out.
+    arrays: from check_arrays().
+    shapes: of our parameters. If they have no biases, Marian's are left out.
   """
   order = order_of(shapes['embedding'].shape[1])
   table = {mine: rest for mine, *rest in _table(len(shapes['encoder']))}
@@ -157,7 +157,9 @@ def from_marian(arrays: Mapping[str, np.ndarray], shapes: Tree) -> Tree:
   return jax.tree_util.tree_map_with_path(restore, shapes)
 
 
-def expected(N: int, d_model: int, d_ff: int, vocab_size: int) -> dict[str, tuple]:
+def expected_shapes(
+  N: int, d_model: int, d_ff: int, vocab_size: int
+) -> dict[str, tuple]:
   """Returns the shape of every array that a Marian model of these sizes has."""
   D, F = d_model, d_ff
   shapes = {EMBEDDING: (vocab_size, D), LOGITS_BIAS: (1, vocab_size)}
@@ -169,11 +171,13 @@ def expected(N: int, d_model: int, d_ff: int, vocab_size: int) -> dict[str, tupl
   return shapes
 
 
-def checked(arrays: Mapping[str, np.ndarray], shapes: Mapping[str, tuple]) -> Arrays:
-  """Returns the arrays that a Marian model has, in float32, without copies of them.
+def check_arrays(
+  arrays: Mapping[str, np.ndarray], shapes: Mapping[str, tuple]
+) -> Arrays:
+  """Returns the arrays that a Marian model has, in float32, without those in COPIES.
 
   Args:
-    shapes: from expected().
+    shapes: from expected_shapes().
 
   Raises:
     UserError: an array is missing, unknown, or of another shape.
@@ -190,18 +194,22 @@ def checked(arrays: Mapping[str, np.ndarray], shapes: Mapping[str, tuple]) -> Ar
 
 
 def norm_factor(epsilon: float) -> float:
-  """Returns the power of two by which enlarged() brings NORM_EPSILON near `epsilon`."""
+  """Returns the power of two with which NORM_EPSILON acts about like `epsilon`.
+
+  It is the factor for scale_norm_inputs().
+  """
   return 2.0 ** round(math.log2(NORM_EPSILON / epsilon) / 2)
 
 
-def enlarged(arrays: Arrays, N: int, factor: float) -> Arrays:
+def scale_norm_inputs(arrays: Arrays, N: int, factor: float) -> Arrays:
   """Returns the same model with LayerNorm inputs that are `factor` times as large.
 
-  So a norm's epsilon has factor**2 times less effect. Each norm's output and what each
-  sub-layer adds to it are multiplied by `factor`; the weights that read it are divided
-  by `factor`. The input of a stack's first norm, which has the sinusoids in it, and the
-  stack's output do not change. If `factor` is a power of two, nothing is rounded, and
-  enlarged() by 1 / factor undoes it exactly.
+  So a norm's epsilon has factor**2 times less effect. The output of each norm, and that
+  of the sub-layer that is then added to it, are multiplied by `factor`. The weights
+  that read the norm's output are divided by `factor`. Two things do not change: the
+  input of a stack's first norm, which contains the sinusoids, and the stack's output.
+  If `factor` is a power of two, nothing is rounded, and a second call with 1 / factor
+  undoes the first exactly.
   """
   scaled = dict(arrays)
   for stack in ('encoder', 'decoder'):
@@ -219,13 +227,13 @@ def enlarged(arrays: Arrays, N: int, factor: float) -> Arrays:
 
 
 def has_biases(arrays: Mapping[str, np.ndarray]) -> bool:
-  """Tells whether a bias that the paper's model lacks is other than 0."""
+  """Tells whether the model has a bias, other than 0, that the paper's lacks."""
   N = 1 + max(int(n.split('.')[3]) for n in arrays if n.startswith('model.decoder.l'))
   ours = (theirs for mine, theirs, _ in _table(N) if mine.endswith('_bias'))
   return any(arrays[theirs].any() for theirs in ours)
 
 
-def named(params: Tree) -> Arrays:
+def name_arrays(params: Tree) -> Arrays:
   """Returns our arrays by dotted names, such as encoder.0.attention.query."""
   leaves = jax.tree_util.tree_leaves_with_path(params)
   return {_dotted(path): np.asarray(leaf) for path, leaf in leaves}

@@ -2,9 +2,9 @@
 
 Marian's models split source and target by one SentencePiece model each. `vocab.json`
 has the row of every piece of both. Our runs have no such file: an id is a row. So each
-SentencePiece model gets the pieces of all rows, in order. Those that it lacked are
-"unused" to SentencePiece: it splits text as before. Like MarianTokenizer, Vocabulary
-takes such a piece for text that is otherwise unknown and equals it.
+SentencePiece model gets the pieces of all rows, in order. The pieces that it lacked are
+of the type "unused", so SentencePiece splits text as before. Like MarianTokenizer,
+Vocabulary takes such a piece for unknown text that equals it.
 """
 
 import pathlib
@@ -18,12 +18,12 @@ from transformer_jax.data.vocabulary import SPECIAL, UNK
 from transformer_jax.machine.errors import UserError
 
 SPECIALS = ('<pad>', '</s>', '<s>', '<unk>')  # the first rows of our tables, in order
-# A code of the target language that begins a source text, such as >>deu<<. It has a row
-# of its own. Its piece includes the space that SentencePiece puts before a text.
+# A code of the target language, such as >>deu<<, which begins a source text. It has a
+# row of its own. Its piece includes the space that SentencePiece puts before a text.
 CODE = re.compile('>>.+<<')
 
 _Piece = sentencepiece_model_pb2.ModelProto.SentencePiece
-_UNLIKELY = 1e6  # by so much is the score of unused pieces below the others
+_UNLIKELY = 1e6  # unused pieces have scores that are lower by so much than all others
 
 
 def over_rows(path: pathlib.Path, rows: Sequence[str]) -> tuple[bytes, list[str]]:
@@ -51,7 +51,8 @@ def over_rows(path: pathlib.Path, rows: Sequence[str]) -> tuple[bytes, list[str]
   absent = sorted(known.keys() - {*rows})
   if [as_marian(p.piece) for p in model.pieces] == [*rows]:
     return original, absent
-  # By byte pairs, SentencePiece also merges unused pieces, and splits them again: last.
+  # A BPE model also merges unused pieces, and then splits them again. With the lowest
+  # score such merges come last, so they change no other.
   lowest = min((p.score for p in known.values()), default=0.0) - _UNLIKELY
   pieces = [_piece(row, piece, known, lowest) for row, piece in enumerate(rows)]
   del model.pieces[:]

@@ -13,8 +13,8 @@ from transformer_jax.model.transformer import Transformer
 
 Tree = Any
 
-# The most tokens of a source or target in search; attention's memory grows with their
-# square.
+# The most tokens of a source or target in search. The limit bounds the memory of
+# attention, which grows with their square.
 LONGEST = 512
 
 
@@ -41,14 +41,14 @@ def architecture(
 def split(
   config: ml_collections.ConfigDict, dtype: jnp.dtype, backend: str | None = None
 ) -> tuple[nnx.GraphDef, nnx.State]:
-  """Returns the graph, and the shapes of parameters, of a model that uses `dtype`.
+  """Returns the graph and the parameters' shapes of a model with products in `dtype`.
 
-  Matrix products are computed in `dtype`.
+  architecture() explains `backend`.
   """
   return nnx.split(nnx.eval_shape(lambda: _build(config, dtype, backend)))
 
 
-def longest_side(config: ml_collections.ConfigDict) -> int:
+def longest_text(config: ml_collections.ConfigDict) -> int:
   """Returns the most tokens, with EOS, of a source or target outside of training.
 
   The limit holds in search and when dev perplexity is measured. Training takes up to

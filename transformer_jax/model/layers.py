@@ -226,7 +226,7 @@ class FeedForward(nnx.Module):
     self,
     d_model: int,
     d_ff: int,
-    activation: str = 'relu',
+    activation: str,
     *,
     dtype: DTypeLike,
     rngs: nnx.Rngs,
@@ -254,7 +254,7 @@ def sinusoids(length: int, d_model: int) -> Float[np.ndarray, 'L D']:
   return np.where(even, np.sin(angle), np.cos(angle)).astype(np.float32)
 
 
-# 3.1 again: the layers
+# 3.1 Encoder and decoder stacks: their layers
 
 
 class EncoderLayer(nnx.Module):

@@ -44,7 +44,7 @@ def _on_cpu(form: Callable) -> Callable:
   jax.tree_util.register_dataclass, data_fields=['array'], meta_fields=[]
 )
 @dataclasses.dataclass(frozen=True)
-class Transposed:
+class TransposedWeight:
   """A weight that is stored transposed: the axes of its outputs come first.
 
   A CPU reads such a weight faster in a product of few rows. linear() takes it like an
@@ -56,7 +56,7 @@ class Transposed:
 
 def linear(
   x: Float[Array, '*rows I'],
-  weight: Array | Transposed,
+  weight: Array | TransposedWeight,
   bias: Float[Array, ' O'] | None = None,
   *,
   dtype: DTypeLike,
@@ -65,7 +65,7 @@ def linear(
 
   W may have several axes of outputs or inputs, such as heads. They are flattened.
   """
-  if isinstance(weight, Transposed):
+  if isinstance(weight, TransposedWeight):
     product = _linear_transposed(x, _matrix(weight.array, (-1, x.shape[-1]), dtype))
   else:
     product = _linear(x, _matrix(weight, (x.shape[-1], -1), dtype))

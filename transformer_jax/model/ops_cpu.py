@@ -22,11 +22,11 @@ from jax.typing import DTypeLike
 from jaxtyping import Bool, Float, Float32, Int
 
 Array = jax.Array | np.ndarray
-CACHE = 1 << 24  # bytes; larger arrays are read from memory
-LOGITS = 5 << 20  # bytes of logits that the loss makes at a time
-VECTOR = 16  # float32 numbers that a processor reads at once
+CACHE_BYTES = 1 << 24  # of the processor; larger arrays are read from memory
+LOGITS_BYTES = 5 << 20  # of the logits that the loss makes at a time
+VECTOR_FLOATS = 16  # float32 numbers that a processor reads at once
 GROUP = 128  # tokens of a group in top_tokens(), in ops.py too
-GROUPS = 16  # partial sums of a sum over tokens
+SUM_GROUPS = 16  # partial sums of a sum over tokens
 
 _matmul = functools.partial(jnp.matmul, preferred_element_type=jnp.float32)
 
@@ -62,13 +62,13 @@ def _product_backward(
   a, b, of_dtype = residuals
   gradient = gradient.astype(b.dtype)
   # In float32 YNN takes a transposed right matrix, which is faster than a copy.
-  transposed_b = b.T if b.dtype == jnp.float32 else _transposed(b)
-  towards_a = _matmul(gradient, transposed_b).astype(of_dtype.dtype)
+  transposed_b = b.T if b.dtype == jnp.float32 else _transpose(b)
+  gradient_a = _matmul(gradient, transposed_b).astype(of_dtype.dtype)
   if gradient.size + b.size < a.size:  # transposes whichever is smaller
-    towards_b = _transposed(_materialized(_matmul(_transposed(gradient), a)))
+    gradient_b = _transpose(_materialize(_matmul(_transpose(gradient), a)))
   else:
-    towards_b = _matmul(_transposed(a), gradient)
-  return towards_a, towards_b.astype(b.dtype)
+    gradient_b = _matmul(_transpose(a), gradient)
+  return gradient_a, gradient_b.astype(b.dtype)
 
 
 _product.defvjp(_product_forward, _product_backward)
@@ -118,13 +118,13 @@ def _fold(x: Float[Array, 'N O']) -> Float[Array, 'M O']:
 
 
 def _sum_in_groups(x: Float[Array, 'N O']) -> Float[Array, ' O']:
-  """Returns x.sum(0) as a sum of GROUPS sums.
+  """Returns x.sum(0) as a sum of SUM_GROUPS sums.
 
   One running sum of 37,000 small terms and a large one would be wrong by 2e-4.
   """
   folded = _fold(x)
-  group = np.arange(len(folded)) * GROUPS // len(folded)
-  members = group == np.arange(GROUPS)[:, None]
+  group = np.arange(len(folded)) * SUM_GROUPS // len(folded)
+  members = group == np.arange(SUM_GROUPS)[:, None]
   return (jnp.asarray(members, x.dtype) @ folded).sum(0)
 
 
@@ -154,23 +154,23 @@ def _times_transposed(
 ) -> Float32[Array, '*rows O']:
   """Returns x W^T as (W x^T)^T, so that W is the left matrix; stored as [O, rows]."""
   rows = _as_rows(x, weight.dtype).astype(weight.dtype)
-  # The barrier: XLA would make one product x W^T of this.
-  product = lax.optimization_barrier(_product(weight, _transposed(rows)))
+  # Without the barrier XLA would make one product x W^T of this.
+  product = lax.optimization_barrier(_product(weight, _transpose(rows)))
   return product.T[: x.size // x.shape[-1]].reshape(*x.shape[:-1], -1)
 
 
-def _transposed(x: Float[Array, 'N D']) -> Float[Array, 'D N']:
+def _transpose(x: Float[Array, 'N D']) -> Float[Array, 'D N']:
   """Returns x^T as a copy that XLA does not recognise as a transposition.
 
   XLA first casts operands that have the layout of a transposition from bfloat16 to
   float32. Flattening x^T to a vector hides that layout.
   """
-  if x.size * x.dtype.itemsize > CACHE:
-    return _transposed_by_rows(x)
+  if x.size * x.dtype.itemsize > CACHE_BYTES:
+    return _transpose_by_rows(x)
   return lax.optimization_barrier(x.T.ravel()).reshape(x.shape[::-1])
 
 
-def _transposed_by_rows(x: Float[Array, 'N D']) -> Float[Array, 'D N']:
+def _transpose_by_rows(x: Float[Array, 'N D']) -> Float[Array, 'D N']:
   """Returns x^T; transposes 16 rows at a time.
 
   XLA alone reads one column after the other, and fetches a line of memory for each
@@ -201,7 +201,7 @@ def smoothed_cross_entropy(
   A chunk's logits stay in the processor's cache, unless the table is too large. The
   forward pass also computes their gradient, so it keeps no logits.
   """
-  count, size = chunks(labels.size, *table.shape)
+  count, size = _chunk_sizes(labels.size, *table.shape)
 
   def cut(y: Array) -> Array:
     missing = [(0, count * size - len(y)), *[(0, 0)] * (y.ndim - 1)]
@@ -209,25 +209,25 @@ def smoothed_cross_entropy(
 
   rows, ids = cut(x.reshape(-1, x.shape[-1])), cut(labels.ravel())
   weights = cut(real.ravel().astype(jnp.float32))
-  smoothed, plain = _summed(table, bias, rows, ids, weights, epsilon)
+  smoothed, plain = _sum_chunks(table, bias, rows, ids, weights, epsilon)
   return smoothed, lax.stop_gradient(plain)
 
 
-def chunks(rows: int, tokens: int, width: int) -> tuple[int, int]:
+def _chunk_sizes(rows: int, tokens: int, width: int) -> tuple[int, int]:
   """Returns how many chunks the rows are cut into, and how many rows a chunk has."""
   # Each chunk adds to the table's gradient, so the cache must hold that too. If it
   # cannot, a chunk has up to `width` rows: its logits are as large as that gradient.
-  most = LOGITS // (4 * tokens) if 4 * tokens * width <= CACHE else width
-  most = max(most // VECTOR, 1) * VECTOR
+  most = LOGITS_BYTES // (4 * tokens) if 4 * tokens * width <= CACHE_BYTES else width
+  most = max(most // VECTOR_FLOATS, 1) * VECTOR_FLOATS
   if rows <= most:
     return 1, max(rows, 2)  # a vector would not do, see _as_rows()
   size = -(-rows // -(-rows // most))
-  size = -(-size // VECTOR) * VECTOR
+  size = -(-size // VECTOR_FLOATS) * VECTOR_FLOATS
   return -(-rows // size), size
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(5,))
-def _summed(
+def _sum_chunks(
   table: Float[Array, 'W D'],
   bias: Float[Array, ' W'] | None,
   x: Float[Array, 'P N D'],
@@ -238,13 +238,13 @@ def _summed(
   """Returns the smoothed and the plain cross-entropy, weighted sums over all rows."""
 
   def add(sums: tuple, chunk: tuple) -> tuple[tuple, None]:
-    rows = _rounded(chunk[0], table)
-    return _plus(sums, _of_chunk(table, bias, rows, *chunk[1:], epsilon)[0]), None
+    rows = _cast_to(chunk[0], table)
+    return _add(sums, _chunk_sums(table, bias, rows, *chunk[1:], epsilon)[0]), None
 
   return lax.scan(add, (jnp.float32(0), jnp.float32(0)), (x, labels, weights))[0]
 
 
-def _summed_forward(
+def _sum_chunks_forward(
   table: Float[Array, 'W D'],
   bias: Float[Array, ' W'] | None,
   x: Float[Array, 'P N D'],
@@ -253,16 +253,16 @@ def _summed_forward(
   epsilon: float,
 ) -> tuple[tuple[jax.Array, jax.Array], tuple[jax.Array | None, ...]]:
   """Returns both sums, and the smoothed sum's gradient by table, bias and x."""
-  transposed_table = _transposed(table)
+  transposed_table = _transpose(table)
 
   def add(totals: tuple, chunk: tuple) -> tuple[tuple, jax.Array]:
-    rows = _rounded(chunk[0], table)
-    sums, by_logits = _of_chunk(table, bias, rows, *chunk[1:], epsilon)
+    rows = _cast_to(chunk[0], table)
+    sums, by_logits = _chunk_sums(table, bias, rows, *chunk[1:], epsilon)
     by_table = _matmul(by_logits, rows)
     by_bias = None if bias is None else by_logits.astype(jnp.float32).sum(1)
-    # The barrier: XLA would make one product of this with a transposed left matrix.
+    # Without the barrier XLA would make one product, with a transposed left matrix.
     by_rows = lax.optimization_barrier(_matmul(transposed_table, by_logits)).T
-    return _plus(totals, (sums, by_table, by_bias)), by_rows
+    return _add(totals, (sums, by_table, by_bias)), by_rows
 
   nothing = (jnp.float32(0), jnp.float32(0)), jnp.zeros(table.shape)
   of_bias = None if bias is None else jnp.zeros(bias.shape)
@@ -272,17 +272,17 @@ def _summed_forward(
   return sums, (by_table.astype(table.dtype), by_bias, by_x.astype(x.dtype))
 
 
-def _summed_backward(
+def _sum_chunks_backward(
   epsilon: float, gradient: tuple, sums: tuple[jax.Array, jax.Array]
 ) -> tuple:
   scaled = jax.tree.map(lambda g: (sums[0] * g).astype(g.dtype), gradient)
   return *scaled, None, None
 
 
-_summed.defvjp(_summed_forward, _summed_backward)
+_sum_chunks.defvjp(_sum_chunks_forward, _sum_chunks_backward)
 
 
-def _of_chunk(
+def _chunk_sums(
   table: Float[Array, 'W D'],
   bias: Float[Array, ' W'] | None,
   x: Float[Array, 'N D'],
@@ -292,11 +292,11 @@ def _of_chunk(
 ) -> tuple[tuple[jax.Array, jax.Array], Float[Array, 'W N']]:
   """Returns both sums of a chunk, and the smoothed sum's gradient by its logits."""
   off = epsilon / (len(table) - 1)
-  z = lax.optimization_barrier(_matmul(table, _transposed(x)))
+  z = lax.optimization_barrier(_matmul(table, _transpose(x)))
   z = z if bias is None else z + bias[:, None]
   blocks = z.reshape(math.gcd(len(z), 8), -1, z.shape[1])
   top = lax.optimization_barrier(functools.reduce(jnp.maximum, blocks)).max(0)
-  exponentials = _materialized(jnp.exp(z - top[None]))
+  exponentials = _materialize(jnp.exp(z - top[None]))
   total = _sum_in_groups(exponentials)
   normalizer = top + jnp.log(total)
   true = jnp.take_along_axis(z, labels[None], 0)[0]
@@ -308,20 +308,20 @@ def _of_chunk(
   target = jnp.where(tokens == labels[None], 1 - epsilon, off)
   by_logits = exponentials * (weights / total)[None] - target * weights[None]
   sums = jnp.vdot(weights, smoothed), jnp.vdot(weights, normalizer - true)
-  return sums, _materialized(by_logits.astype(table.dtype))
+  return sums, _materialize(by_logits.astype(table.dtype))
 
 
-def _plus(a: tuple, b: tuple) -> tuple:
+def _add(a: tuple, b: tuple) -> tuple:
   return jax.tree.map(jnp.add, a, b)
 
 
-def _rounded(x: Float[Array, 'N D'], table: Float[Array, 'W D']) -> Float[Array, 'N D']:
-  """Returns x in the table's dtype."""
-  return _materialized(x.astype(table.dtype))
+def _cast_to(x: Float[Array, 'N D'], table: Float[Array, 'W D']) -> Float[Array, 'N D']:
+  """Returns x in the table's dtype, stored as _materialize() does."""
+  return _materialize(x.astype(table.dtype))
 
 
-def _materialized(x: Float[Array, 'N O']) -> Float[Array, 'N O']:
-  """Returns x, computed once and stored row by row; XLA would decide for each use."""
+def _materialize(x: Float[Array, 'N O']) -> Float[Array, 'N O']:
+  """Returns x, computed once and stored row by row; XLA alone might do neither."""
   return lax.optimization_barrier(x.ravel()).reshape(x.shape)
 
 
@@ -347,7 +347,7 @@ def _top_in_groups(x: Float32[Array, 'W N'], count: int) -> tuple[jax.Array, ...
   best = jnp.sort(lax.top_k(maxima, count)[1])
   members = (best[..., None] * size + jnp.arange(size)[None, None]).reshape(rows, -1)
   values, index = lax.top_k(jnp.take_along_axis(padded, members.T, 0).T, count)
-  # The barrier: XLA would look for the largest in all of x again.
+  # Without the barrier XLA would look for the largest in all of x again.
   top = lax.optimization_barrier(maxima).max(1)
   total = _sum_of_rows(jnp.exp(x - top[None]))
   return values, jnp.take_along_axis(members, index, 1), top + jnp.log(total)

@@ -111,7 +111,7 @@ def search_weights(params: Tree, dtype: DTypeLike) -> SearchWeights:
   the tables of embeddings and positions, in their own dtype.
   """
 
-  def prepare(path: tuple, x: Array) -> Array | ops.Transposed:
+  def prepare(path: tuple, x: Array) -> Array | ops.TransposedWeight:
     names = [part.key for part in path]
     if x.ndim < 2 or names[-1].endswith(('embedding', 'positions')):
       return jnp.copy(x)  # training's next update may overwrite the original
@@ -119,7 +119,7 @@ def search_weights(params: Tree, dtype: DTypeLike) -> SearchWeights:
     if names[0] != 'decoder' or names[-2:] in (['cross', 'key'], ['cross', 'value']):
       return x
     inputs = 2 if names[-1] == 'output' else 1  # the first axes of the matrix
-    return ops.Transposed(x.transpose(*range(inputs, x.ndim), *range(inputs)))
+    return ops.TransposedWeight(x.transpose(*range(inputs, x.ndim), *range(inputs)))
 
   prepared = jax.tree_util.tree_map_with_path(prepare, params)
   return SearchWeights(prepared, params['embedding'].astype(dtype))
@@ -146,8 +146,8 @@ class Transformer(nnx.Module):
 
   Args:
     model: sizes and options.
-    dtype: in which products are computed; parameters stay float32.
-    activation_dtype: of the results of products, and of all sub-layers.
+    dtype: the dtype in which products are computed; parameters stay float32.
+    activation_dtype: the dtype of the results of products, and of all sub-layers.
   """
 
   def __init__(
@@ -204,6 +204,7 @@ class Transformer(nnx.Module):
   # 3.1 Encoder and decoder stacks
 
   def _dropout(self, key: Key[Array, '*slices'] | None, sites: int) -> Dropout:
+    """Returns the dropout of a stack with so many sites."""
     keys = None if key is None else split_keys(key, sites)
     return Dropout(self.model.P_drop, keys, self.model.P_drop_attention)
 

@@ -32,14 +32,14 @@ class Score:
 
 
 @dataclasses.dataclass(frozen=True)
-class Paired:
+class PairedScores:
   """Scores of two systems on the same sentences, by paired bootstrap (Koehn 2004)."""
 
   score: float  # percent
   baseline: float
-  p: float  # of no difference, two-sided: twice sacreBLEU's
+  p: float  # the two-sided p-value of a difference: twice sacreBLEU's
   signature: str
-  interval: list[float]  # as Score has it
+  interval: list[float]  # like Score.interval
   baseline_interval: list[float]
 
 
@@ -51,7 +51,7 @@ class Metric:
     name: what result.json and messages call it.
     signature: all choices that its scores depend on.
     metric: sacreBLEU's, with the tokens to count.
-    replaces: whether Unicode punctuation is replaced, in hypotheses and in references.
+    replaces: whether Unicode punctuation is replaced: in hypotheses, in references.
   """
 
   name: str
@@ -82,7 +82,7 @@ class Metric:
     hypotheses: Sequence[str],
     baseline: Sequence[str],
     references: Sequence[str],
-  ) -> Paired:
+  ) -> PairedScores:
     """Returns sacreBLEU's paired bootstrap of two systems.
 
     Raises:
@@ -100,9 +100,9 @@ class Metric:
     signatures, scores = test()
     theirs, ours = scores['BLEU']
     info = signatures['BLEU'].info
-    # sacreBLEU's p is one-sided, and the smallest one for equal systems.
+    # sacreBLEU's p is one-sided, and for equal systems it is the smallest possible.
     equal = ours.score == theirs.score
-    return Paired(
+    return PairedScores(
       ours.score,
       theirs.score,
       1.0 if equal else min(1.0, 2 * ours.p_value),
@@ -166,17 +166,15 @@ def sacrebleu(language: str | None, tokenized: bool, lowercase: bool) -> Metric:
 def paper_bleu(
   language: str, tokenized: bool, lowercase: bool, replace_both: bool = False
 ) -> Metric:
-  """Returns the paper's BLEU (tensor2tensor's get_ende_bleu.sh).
+  """Returns the paper's BLEU, that of tensor2tensor's get_ende_bleu.sh.
 
-  It splits compounds at hyphens.
-
-  It is multi-bleu.perl's formula, which has no smoothing. As in that script, only the
-  hypotheses have their Unicode punctuation replaced, which costs German about half a
-  point (tensor2tensor's issue 317). Where the signature says "partly", some rules of
-  the Moses tokeniser for the language are missing.
+  The script splits compounds at hyphens and calls multi-bleu.perl, whose formula has no
+  smoothing. It replaces Unicode punctuation in hypotheses alone, which costs German
+  about half a point (tensor2tensor's issue 317). "partly" in the signature says that
+  some of the Moses tokeniser's rules for the language are missing.
 
   Args:
-    tokenized: the text is tokens already: multi-bleu.perl scores them as they are.
+    tokenized: the text is tokens already, which are scored as they are.
     replace_both: replace the references' punctuation too, as many papers do.
   """
   tokenizer = PaperTokenizer(None if tokenized else language, lowercase)
@@ -202,7 +200,7 @@ class PaperTokenizer(BaseTokenizer):
   """
 
   def __init__(self, language: str | None, lowercase: bool):
-    """Takes lines for tokens with spaces between them if there is no language."""
+    """Stores both; `language` is None if the lines are tokens with spaces between."""
     self.language, self.lowercase = language, lowercase
 
   def signature(self) -> str:
@@ -219,10 +217,10 @@ class PaperTokenizer(BaseTokenizer):
 
 
 def split_compounds(line: str, language: str) -> bytes:
-  """Moses tokens with hyphens split off as ##AT##-##AT##, in UTF-8.
+  """Returns Moses tokens in UTF-8, with hyphens split off as ##AT##-##AT##.
 
-  The script's `perl -p` works on bytes, in one pass whose matches do not overlap: of
-  "a-b-c" only the first hyphen is split off, of "a-é-b", whose é is two bytes, both.
+  The script's `perl -p` works on bytes, in one pass whose matches do not overlap. In
+  "a-b-c" it splits off the first hyphen only, but in "a-é-b" both: é has two bytes.
   """
   tokens = ' '.join(moses.tokenize(line, language)).encode()
   return re.sub(rb'(\S)-(\S)', rb'\1 ##AT##-##AT## \2', tokens)
@@ -234,7 +232,7 @@ def both(language: str, tokenized: bool, lowercase: bool) -> list[Metric]:
 
 
 def kind(outputs: Outputs) -> str:
-  """Returns what is scored; no signature tells that text has no capitals."""
+  """Returns the kind of text that is scored, as far as no signature tells it."""
   kind = 'tokens as given' if outputs.tokenized else 'detokenised'
   return kind + (', lower-cased' if '\n'.join(outputs.references).islower() else '')
 
@@ -293,7 +291,7 @@ def score_files(
   tokenized: bool,
   lowercase: bool,
 ) -> Iterator[str]:
-  """Scores a file of translations, and compares it with `baseline`, if any.
+  """Yields the scores of a file of translations, and its comparison with a baseline.
 
   German has a third score, by which the paper's is often replaced: the references'
   punctuation is replaced too.

@@ -1,10 +1,10 @@
 """Moses tokens: sacremoses, corrected where it differs from the Perl scripts.
 
-Checked line by line against tokenizer.perl (mosesdecoder 34452895, default options,
-perl 5.36) on newstest2013 and 2014, Multi30k, 484,000 lines of mixed German and French,
-and random lines in 73 languages. Left as they are: what Unicode has changed since
-perl's, which are a few signs of Telugu and Tibetan; the literal word DOTMULTI; and a
-line of white space alone, which tokenizer.perl counts as a token if not all of it is
+Tokens were compared with tokenizer.perl's (mosesdecoder 34452895, default options, perl
+5.36) on newstest2013 and 2014, Multi30k, 484,000 lines of mixed German and French, and
+random lines in 73 languages. Three differences remain: a few signs of Telugu and
+Tibetan, which newer versions of Unicode have changed; the literal word DOTMULTI; and a
+line of white space alone, which tokenizer.perl counts as a token unless all of it is
 ASCII spaces.
 """
 
@@ -35,41 +35,40 @@ _NORMALIZER = sacremoses.MosesPunctNormalizer()
 _CONTROL = re.compile('[\x00-\x08\x0e-\x1f]')
 _ALPHANUMERIC = regex.compile(r'[\p{Alphabetic}\p{Nd}]')  # Perl's IsAlnum
 _GEORGIAN = range(0x10D0, 0x1100)
-_STAND_IN = 'ƻ'  # a letter to both, without case
+_STAND_IN = 'ƻ'  # a letter without case, to Perl and to sacremoses
 
 
 def replace_unicode_punctuation(line: str) -> str:
-  """Does what replace-unicode-punctuation.perl does to a line.
+  """Returns a line with East Asian marks and curly quotes as ASCII.
 
-  East Asian marks and curly quotes become ASCII.
-
-  sacremoses differs from it only where a full-width full stop is followed by white
-  space that is no ASCII space.
+  This is what replace-unicode-punctuation.perl does. sacremoses differs from it only
+  where a full-width full stop is followed by white space other than an ASCII space.
   """
   return _NORMALIZER.replace_unicode_punct(line)
 
 
 def base(language: str) -> str:
-  """Returns the language whose rules count: 'fr' for 'fr_CA'."""
+  """Returns a language without its region: 'fr' for 'fr_CA'."""
   return language.partition('_')[0]
 
 
 def has_rules(language: str) -> bool:
-  """Returns whether its abbreviations are known; else English ones count."""
+  """Tells whether abbreviations of a language are known; else English ones count."""
   known = sacremoses.corpus.NonbreakingPrefixes().available_langs.values()
   return base(language) in known
 
 
 def is_faithful(language: str) -> bool:
-  """Returns whether we have all of tokenizer.perl's rules for the language."""
+  """Tells whether we have all of tokenizer.perl's rules for a language."""
   return base(language) not in UNFAITHFUL
 
 
 class _Corrections(dict[int, str]):
   """A table for str.translate: what replaces each character in sacremoses.
 
-  _STAND_IN is for letters that its table lacks: it would cut words apart there. Signs
-  that the table has wrongly are split off: viramas, nuktas, and 。 in Chinese.
+  `known` are the letters and digits of sacremoses. It would cut words at letters that
+  it does not know, so these become _STAND_IN. Signs that it wrongly takes for letters
+  get spaces around them: viramas, nuktas, and 。 in Chinese.
   """
 
   def __init__(self, known: str):
@@ -101,7 +100,7 @@ def _tokenizer(language: str) -> tuple[sacremoses.MosesTokenizer, _Corrections]:
 def tokenize(line: str, language: str) -> tuple[str, ...]:
   """Returns the tokens of tokenizer.perl -l LANGUAGE, which escapes XML characters.
 
-  A region is left out: tokenizer.perl would not know the language of 'fr_CA'.
+  A region is dropped, because tokenizer.perl does not know 'fr_CA'.
   """
   tokenizer, corrections = _tokenizer(base(language))
   line = _CONTROL.sub('', line)

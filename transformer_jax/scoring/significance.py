@@ -37,6 +37,7 @@ def half_interval(deviation: float, freedom: int, seeds: int) -> float:
 
 
 def spread(values: Sequence[float]) -> Spread:
+  """Returns the mean and spread of values, one for each seed."""
   if len(values) < 2:
     return Spread(values[0], None, None, 1)
   deviation = statistics.stdev(values)
@@ -45,9 +46,10 @@ def spread(values: Sequence[float]) -> Spread:
 
 
 def noise(groups: Sequence[Sequence[float]]) -> Noise | None:
-  """Pools the deviation between seeds, taken to be the same in all groups.
+  """Returns the deviation between seeds, assumed to be the same in all groups.
 
-  Returns None if no group has a second seed, or if none differs from the first.
+  A group has the values of all seeds of one row. Returns None if no group has a second
+  seed, or if all seeds of each group have the same value.
   """
   freedom = sum(len(values) - 1 for values in groups)
   if not freedom:

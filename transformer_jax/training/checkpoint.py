@@ -27,27 +27,27 @@ from transformer_jax.training.step import TrainState
 
 PARTS = 'params', 'optimizer'
 DELETED = 'deleted'  # a folder of checkpoints that are being deleted
-MARK = 'commit_success.txt'  # an empty file that Orbax adds when all is written
+COMMIT_MARK = 'commit_success.txt'  # an empty file that Orbax adds at the end
 # Without this, Orbax would wait for the other hosts.
-ALONE = ocp.options.MultiprocessingOptions(primary_host=0, active_processes={0})
+FIRST_HOST = ocp.options.MultiprocessingOptions(primary_host=0, active_processes={0})
 Tree = Any
 
 
-class Damaged(UserError):
-  """A checkpoint whose files are not those that its manifest lists."""
+class DamagedCheckpoint(UserError):
+  """A checkpoint's files are not those that its manifest lists."""
 
 
-class Unsaved(UserError):
+class SaveError(UserError):
   """A checkpoint could not be written."""
 
 
 class Writer:
   """Writes checkpoints while the training goes on, one at a time.
 
-  It keeps the newest one, the last `keep` at multiples of `every`, which an average
-  takes (runs/checkpoints.py), and the best. If one could not be written, the next call
-  of save(), check() or finish() raises Unsaved. As a context manager it waits for the
-  last one.
+  It keeps the newest checkpoint, the last `keep` at multiples of `every`, which an
+  average takes (runs/checkpoints.py), and the best. If one could not be written, the
+  next call of save(), check() or finish() raises SaveError. As a context manager it
+  waits for the last one.
   """
 
   def __init__(
@@ -58,12 +58,12 @@ class Writer:
     on_finished: Callable[[int], None] = lambda step: None,
     best: Callable[[], int | None] = lambda: None,
   ):
-    """Deletes what killed processes left; the caller holds the run's lock.
+    """Deletes what killed processes left. The caller must hold the run's lock.
 
     Args:
       folder: `checkpoints/` of a run; it is created if it is missing.
       every: steps from one checkpoint to the next.
-      keep: how many are kept.
+      keep: how many of these to keep.
       on_finished: is called with each step whose checkpoint is finished.
       best: returns the step of the best checkpoint, or None.
     """
@@ -79,7 +79,7 @@ class Writer:
         # A half-deleted checkpoint must not look like a whole one.
         todelete_subdir=DELETED,
         save_root_metadata=False,
-        multiprocessing_options=ALONE,
+        multiprocessing_options=FIRST_HOST,
         preservation_policy=policies.AnyPreservationPolicy([*kept, _Best(best)]),
         async_options=ocp.AsyncOptions(post_finalization_callback=self._add_manifest),
       ),
@@ -96,7 +96,7 @@ class Writer:
       self.newest()  # waits; the error that ends the training tells more
 
   def save(self, step: int, params: Tree, opt_state: Tree) -> None:
-    """Waits for the checkpoint before, copies the arrays and starts writing them."""
+    """Waits for the last checkpoint, copies the arrays and starts to write them."""
     self.finish()
     trees = zip(PARTS, to_host((params, opt_state)), strict=True)
     items = {name: ocp.args.StandardSave(tree) for name, tree in trees}
@@ -104,10 +104,10 @@ class Writer:
     try:
       self._manager.save(step, args=ocp.args.Composite(**items), force=True)
     except (OSError, ValueError) as error:
-      raise self._unsaved(step, error) from error
+      raise self._save_error(step, error) from error
 
   def _add_manifest(self) -> None:
-    """Is called when all is written, before Orbax gives the folder its name."""
+    """Writes the manifest. Orbax calls this before it renames the finished folder."""
     (partial,) = self._folder.glob(f'{self._step}.orbax-checkpoint-tmp*')
     manifest = {'step': self._step, 'sha256': checksums(partial, PARTS)}
     files.write(partial / MANIFEST, files.as_json(manifest, indent=1))
@@ -115,12 +115,12 @@ class Writer:
       files.sync(path)
 
   def check(self) -> None:
-    """Notes that the last checkpoint is written, if it is; does not wait for it."""
+    """Calls finish() if the last checkpoint is written, and otherwise does nothing."""
     if self._step is not None and not self._manager.is_saving_in_progress():
       self.finish()
 
   def finish(self) -> None:
-    """Waits for the checkpoint that is being written."""
+    """Waits for the checkpoint that is being written, and calls `on_finished`."""
     if self._step is None:
       return
     step = self._step
@@ -130,27 +130,30 @@ class Writer:
       shutil.rmtree(self._folder / DELETED, ignore_errors=True)
       self._on_finished(step)
     except Exception as error:  # of any kind: it comes from Orbax's threads
-      raise self._unsaved(step, error) from error
+      raise self._save_error(step, error) from error
     finally:
       self._step = None
 
   def newest(self) -> str:
-    """Waits as well; says which checkpoint is the newest, and if one failed, why."""
+    """Waits like finish(); returns a sentence that names the newest checkpoint.
+
+    If the last one could not be written, the sentence also says why.
+    """
     try:
       self.finish()
-    except Unsaved as error:
+    except SaveError as error:
       return str(error)
     finished = steps(self._folder)
     newest = self._folder / str(finished[-1]) if finished else 'none'
     return f'The newest checkpoint: {newest}'
 
-  def _unsaved(self, step: int, error: Exception) -> Unsaved:
+  def _save_error(self, step: int, error: Exception) -> SaveError:
     self._step = None
-    return Unsaved(f'saving {self._folder / str(step)}: {error}. {self.newest()}')
+    return SaveError(f'saving {self._folder / str(step)}: {error}. {self.newest()}')
 
 
 class _Best:
-  """Orbax's protocol of a policy: keeps the best checkpoint, whose step changes."""
+  """Keeps the best checkpoint, whose step changes; an Orbax policy of preservation."""
 
   def __init__(self, best: Callable[[], int | None]):
     self._best = best
@@ -176,7 +179,7 @@ def try_folder(folder: pathlib.Path) -> None:
     # threads would keep the process from ending.
     (trial / ('x' * 100)).mkdir(parents=True, exist_ok=True)
     shutil.rmtree(trial)
-    with ocp.StandardCheckpointer(multiprocessing_options=ALONE) as writer:
+    with ocp.StandardCheckpointer(multiprocessing_options=FIRST_HOST) as writer:
       writer.save(trial, {'x': np.zeros(1)}, force=True)
     shutil.rmtree(trial)
   except (OSError, ValueError) as error:
@@ -186,7 +189,7 @@ def try_folder(folder: pathlib.Path) -> None:
 
 
 def save(folder: pathlib.Path, step: int, params: Tree, opt_state: Tree) -> None:
-  """Writes one checkpoint beside all others; returns when it is on the disk.
+  """Writes one checkpoint, deletes none, and returns when it is on the disk.
 
   Raises:
     UserError: no checkpoint can be written there.
@@ -197,13 +200,13 @@ def save(folder: pathlib.Path, step: int, params: Tree, opt_state: Tree) -> None
     writer.finish()
 
 
-def checksums(path: pathlib.Path, parts: Sequence[str] = PARTS) -> dict[str, str]:
+def checksums(path: pathlib.Path, parts: Sequence[str]) -> dict[str, str]:
   """Returns the sha256 of every file below path/PART, by its name below `path`."""
   below = (file for part in parts for file in sorted((path / part).rglob('*')))
   return {
     file.relative_to(path).as_posix(): files.sha256(file)
     for file in below
-    if file.is_file() and file.name != MARK
+    if file.is_file() and file.name != COMMIT_MARK
   }
 
 
@@ -213,25 +216,26 @@ def verify(
   """Compares a checkpoint's files with its manifest; returns its folder.
 
   Args:
-    parts: compares the files of these parts only.
+    parts: whose files to compare.
 
   Raises:
-    Damaged: a file differs, is missing or is not in the manifest; the error names it.
-    OSError: a file could not be read, so that it may be right or wrong.
+    DamagedCheckpoint: a file differs, is missing or is not in the manifest; the error
+      names it.
+    OSError: a file could not be read. The checkpoint may be good.
   """
   path = folder.absolute() / str(step)
   try:
     manifest = json.loads((path / MANIFEST).read_bytes())
     written, listed = manifest['step'], dict(manifest['sha256'])
   except (ValueError, KeyError, TypeError, FileNotFoundError) as error:
-    raise Damaged(f'{path}: damaged: {MANIFEST} ({error})') from error
+    raise DamagedCheckpoint(f'{path}: damaged: {MANIFEST} ({error})') from error
   if written != step:
-    raise Damaged(f'{path}: damaged: its {MANIFEST} is of step {written}')
+    raise DamagedCheckpoint(f'{path}: damaged: its {MANIFEST} is of step {written}')
   sums = checksums(path, parts)
   listed = {name: one for name, one in listed.items() if name.split('/')[0] in parts}
   wrong = sorted(f for f in listed.keys() | sums if listed.get(f) != sums.get(f))
   if wrong or not listed:
-    raise Damaged(f'{path}: damaged or missing: {", ".join(wrong)}')
+    raise DamagedCheckpoint(f'{path}: damaged or missing: {", ".join(wrong)}')
   return path
 
 
@@ -244,7 +248,7 @@ def restore(
     params, opt_state: trees of the same structure, of arrays or of their shapes.
 
   Raises:
-    Damaged, OSError: as verify() has them.
+    DamagedCheckpoint, OSError: see verify().
     UserError: the checkpoint is of a model of other shapes.
   """
   path = verify(folder, step)
@@ -255,14 +259,14 @@ def restore(
 def restore_newest(
   folder: pathlib.Path, params: Tree, opt_state: Tree
 ) -> TrainState | None:
-  """Returns the newest checkpoint that is not damaged; None without any.
+  """Returns the newest checkpoint that is not damaged; None if there is none at all.
 
-  It renames damaged ones, so that they are neither counted nor averaged, and says so.
-  The caller holds the run's lock.
+  It renames newer, damaged ones and says so on stderr. They are then neither counted
+  nor averaged. The caller must hold the run's lock.
 
   Raises:
-    Damaged: all of them are.
-    OSError: a file could not be read, so that it may be right or wrong.
+    DamagedCheckpoint: all checkpoints are damaged.
+    OSError: a file could not be read. The checkpoint may be good.
     UserError: the checkpoint is of a model of other shapes.
   """
   candidates, damaged = numbered(folder), []
@@ -270,7 +274,7 @@ def restore_newest(
     step = candidates.pop()
     try:
       restored = restore(folder, step, params, opt_state)
-    except Damaged as error:
+    except DamagedCheckpoint as error:
       print(f'{error}; trying the one before', file=sys.stderr, flush=True)
       damaged.append(folder / str(step))
       continue
@@ -281,7 +285,7 @@ def restore_newest(
       print(f'{path} is renamed {aside.name}: delete it when you like', file=sys.stderr)
     return restored
   if damaged:
-    raise Damaged(
+    raise DamagedCheckpoint(
       f'{folder}: no checkpoint there is as it was written: put a good one back, or '
       'start anew: delete that folder, or give another --workdir'
     )
@@ -296,7 +300,7 @@ def restore_params(folder: pathlib.Path, step: int, params: Tree) -> Tree:
 def average(folder: pathlib.Path, chosen: Sequence[int], params: Tree) -> Tree:
   """Returns the mean of some steps' parameters (section 6.1), as float32 host arrays.
 
-  It is summed in float64. `params` and errors are as restore() has them.
+  The sum is in float64. restore() explains `params` and the errors.
   """
   add = lambda total, x: total + x.astype(np.float64)
   total = jax.tree.map(lambda x: np.zeros(x.shape, np.float64), params)
@@ -313,7 +317,7 @@ def _read(path: pathlib.Path, example: Tree) -> Tree:
   verbosity = logging.get_verbosity()
   logging.set_verbosity(logging.ERROR)  # a part has no metadata of a step of its own
   try:
-    with ocp.StandardCheckpointer(multiprocessing_options=ALONE) as reader:
+    with ocp.StandardCheckpointer(multiprocessing_options=FIRST_HOST) as reader:
       arrays = reader.restore(path, target)
   except ValueError as error:  # other names
     raise UserError(f'{another} ({error})') from error

@@ -25,18 +25,18 @@ from transformer_jax.training.profile import Profile
 from transformer_jax.training.step import Sums, TrainState
 from transformer_jax.training.trainer import Trainer
 
-SAFETY_MINUTES = 10  # training goes unsaved for no longer; the paper's interval
-MAX_SKIPS = 10  # so many steps in a row without a finite update end a run
+SAFETY_MINUTES = 10  # between two checkpoints at most; the paper's interval
+MAX_SKIPS = 10  # so many skipped steps in a row end a run
 
 Tree = Any
 
 
-class Diverged(UserError):
-  """Nothing can be learnt any more: no update is finite."""
+class DivergenceError(UserError):
+  """The last MAX_SKIPS updates were not finite, so training ends."""
 
 
 class Dev(NamedTuple):
-  """Functions that measure parameters, on this host's devices, by dev."""
+  """Functions that measure parameters on dev; both take them on this host's devices."""
 
   perplexity: Callable[[Tree], float]
   bleu: Callable[[Tree], float] | None = None
@@ -52,9 +52,14 @@ def train(
 ) -> None:
   """Trains to config.train_steps, going on from the newest checkpoint in `workdir`.
 
-  The first host alone reads and writes `workdir`. `bleu` measures it on dev, by
-  parameters on this host's devices, for configs that ask for it. `profile` is a folder
-  for a trace of a few updates of the first host.
+  The first host alone reads and writes `workdir`.
+
+  Args:
+    corpus: the folder of the prepared corpus.
+    interruption: tells of signals. None: a new one.
+    bleu: takes parameters on this host's devices; returns BLEU on dev in percent. None:
+      it is not measured.
+    profile: a folder for a trace of a few updates of the first host. None: no trace.
 
   Raises:
     SystemExit: a signal came; the newest step has a checkpoint.
@@ -103,8 +108,9 @@ def train(
       programs = stack.enter_context(trainer.compile(state, shapes, log.say))
       if hosts.count() == 1 and not profile:
         programs.wait(shapes[0])
-      else:  # the others would not wait long in a step for a host that comes late,
-        # and a trace is of updates alone
+      else:
+        # Hosts that compile for different times would wait for each other within a
+        # step, and not for long. A trace should hold updates alone.
         programs.wait_for_all()
         hosts.wait_for_all('compiled')
       log.begin()
@@ -116,7 +122,7 @@ def train(
 def _end_reached(
   config: ml_collections.ConfigDict, step: int, records: list[dict]
 ) -> str | None:
-  """Returns how many steps the run has, in words, if that is all; else None."""
+  """Returns a phrase that says at which step the run has ended; None if it has not."""
   steps = f'{step} of {config.train_steps} steps'
   if config.patience:
     patience = Patience.of(records, config.patience)
@@ -128,7 +134,7 @@ def _end_reached(
 def _is_unmeasured(
   config: ml_collections.ConfigDict, step: int, records: list[dict]
 ) -> bool:
-  """Tells whether a checkpoint lacks its dev perplexity, as a stop came before it."""
+  """Tells whether a stop left the checkpoint of `step` without its dev perplexity."""
   due = step == config.train_steps or step and step % config.checkpoint_every_steps == 0
   measured = any(r['step'] == step and 'dev_perplexity' in r for r in records)
   return bool(hosts.from_first_host(np.int32(due and not measured)))
@@ -148,9 +154,9 @@ def _introduction(config: ml_collections.ConfigDict, trainer: Trainer) -> list[s
   return lines
 
 
-def _mean_batch(of: batches.Batches) -> str:
-  """Returns how many tokens a batch has, beside the paper's 25,000 (section 5.1)."""
-  source, target = of.mean_tokens
+def _mean_batch(training: batches.Batches) -> str:
+  """Returns a line: the tokens of a batch beside the paper's 25,000 (section 5.1)."""
+  source, target = training.mean_tokens
   return (
     f'a batch is {source:,.0f} source and {target:,.0f} target tokens on average, '
     f"{100 * max(source, target) / batches.PAPER_TOKENS:.0f} % of the paper's "
@@ -184,7 +190,7 @@ class Loop:
     self._trainer, self._config = trainer, config
     self._log, self._writer, self._interruption = log, writer, interruption
     self._profile = profile
-    self._alone = hosts.count() == 1
+    self._is_one_host = hosts.count() == 1
     self._patience = Patience.of(records, config.patience)
     self._made_by = {'device': platform.describe_device()}
     if commit := environment.commit():
@@ -214,15 +220,15 @@ class Loop:
 
     Raises:
       SystemExit: a signal came; the newest step has a checkpoint.
-      Diverged: MAX_SKIPS steps in a row had no finite update.
-      Unsaved, Unlogged: a checkpoint or the log could not be written.
+      DivergenceError: MAX_SKIPS steps in a row had no finite update.
+      SaveError, LogError: a checkpoint or the log could not be written.
     """
     while step - self._skips in self._skipped:  # before this process took over
       self._skips += 1
     every, last = self._config.checkpoint_every_steps, self._config.train_steps
-    # One host alone may be stopped while it measures. Several stop together, after a
-    # step, so none of them obeys a signal by itself.
-    defer = contextlib.nullcontext if self._alone else self._interruption.deferred
+    # A single host may be stopped while it measures. Several hosts stop together, after
+    # a step, so none of them stops at a signal of its own.
+    defer = contextlib.nullcontext if self._is_one_host else self._interruption.deferred
     with defer():
       if unmeasured:
         self._measure(step, state, dev)
@@ -234,7 +240,7 @@ class Loop:
           if done > step and self._writer:
             self._writer.save(done, state.params, state.opt_state)
           step, self._saved = done, time.monotonic()
-          if stop or self._leaves_alone():
+          if stop or self._may_stop_now():
             if self._writer:
               self._writer.finish()
             self._interruption.leave()
@@ -256,8 +262,8 @@ class Loop:
     while step < goal and not stop and not save:
       requested = self._interruption.requested
       batch = self._trainer.batch(step)
-      self._trainer.wait_for_program(batch, self._leaves_alone)
-      if self._leaves_alone():
+      self._trainer.wait_for_program(batch, self._may_stop_now)
+      if self._may_stop_now():
         break
       due = time.monotonic() - self._saved > 60 * SAFETY_MINUTES
       with self._profile.step(step + 1, previous):
@@ -290,7 +296,7 @@ class Loop:
       )
     if self._skips == MAX_SKIPS:
       newest = self._writer.newest() if self._writer else ''
-      raise Diverged(
+      raise DivergenceError(
         f'no finite update in {MAX_SKIPS} steps on end, up to step {step}. {newest}'
       )
     record = self._meter.add(step, sums, due)
@@ -328,6 +334,6 @@ class Loop:
     )
     return True
 
-  def _leaves_alone(self) -> bool:
-    """Tells whether a signal asks this host to stop, and no other has to agree."""
-    return self._alone and self._interruption.requested
+  def _may_stop_now(self) -> bool:
+    """Tells whether a signal came and there are no other hosts that have to agree."""
+    return self._is_one_host and self._interruption.requested

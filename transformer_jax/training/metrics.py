@@ -1,4 +1,4 @@
-"""What a training tells: records of its steps, a watch on the loss, and the log."""
+"""Records of a training's steps, a warning if it diverges, and its log."""
 
 import contextlib
 import math
@@ -20,10 +20,11 @@ from transformer_jax.training.step import Sums
 
 # Short enough to show steps, time left, loss and speed in 80 columns.
 BAR = '{percentage:3.0f}%|{bar}| {n}/{total} [{elapsed}<{remaining}{postfix}]'
-# A record's loss is a mean over many batches, which varies by hundredths of a nat. One
-# that is FAR above the best gives the right words exp(FAR) times less probability.
-FAR = 1.0  # nats per token
-MANY = 5  # so many such records in a row: the run has diverged
+# A record's loss is a mean over many batches, which varies by hundredths of a nat. At 1
+# nat above the best, the right tokens have a probability e times lower. A run that has
+# so many such records in a row has diverged.
+DIVERGED_NATS = 1.0  # per target token
+DIVERGED_RECORDS = 5
 
 
 def perplexity(nats: float) -> float:
@@ -103,36 +104,36 @@ class Divergence:
   """Notices a loss that has risen and stays high, though it is finite."""
 
   def __init__(self) -> None:
-    self._best, self._best_step, self._far_records = math.inf, 0, 0
+    self._best, self._best_step, self._high_records = math.inf, 0, 0
 
   def add(self, record: dict) -> str | None:
-    """Returns a sentence at each MANY-th record in a row that is FAR above the best."""
+    """Returns a warning after each DIVERGED_RECORDS high records on end, else None."""
     if record['loss'] < self._best:
       self._best, self._best_step = record['loss'], record['step']
-    is_far = record['loss'] > self._best + FAR
-    self._far_records = self._far_records + 1 if is_far else 0
-    if not is_far or self._far_records % MANY:
+    is_high = record['loss'] > self._best + DIVERGED_NATS
+    self._high_records = self._high_records + 1 if is_high else 0
+    if not is_high or self._high_records % DIVERGED_RECORDS:
       return None
     return (
       f'step {record["step"]}: the loss, {record["loss"]:.3f}, has been more than '
-      f'{FAR} nats above its best, {self._best:.3f} at step {self._best_step}, for '
-      f'{self._far_records} records: this run has diverged'
+      f'{DIVERGED_NATS} nats above its best, {self._best:.3f} at step '
+      f'{self._best_step}, for {self._high_records} records: this run has diverged'
     )
 
 
-class Unlogged(UserError):
+class LogError(UserError):
   """Metrics or events could not be written: the disk is full, for example."""
 
 
 class Log:
-  """What a training process tells: metrics.jsonl, TensorBoard events, a progress bar.
+  """Writes metrics.jsonl and TensorBoard events, and shows a progress bar.
 
   A record is a line of metrics.jsonl (runs/metrics.py). Its numbers are also a
-  TensorBoard event. advance() and write() raise Unlogged; log_checkpoint() raises
+  TensorBoard event. advance() and write() raise LogError; log_checkpoint() raises
   OSError, which checkpoint.Writer reports.
 
   Attributes:
-    last_words: makes the sentence that Unlogged ends with.
+    last_words: makes the sentence that LogError ends with.
   """
 
   def __init__(self, run: Run, start: int, train_steps: int, enabled: bool = True):
@@ -141,7 +142,7 @@ class Log:
     Records of later steps, which a killed process left, are removed.
 
     Args:
-      enabled: else nothing is written or printed, as on a host that is not the first.
+      enabled: whether to write and print: False on a host that is not the first.
     """
     self._run, self._start, self._total = run, start, train_steps
     self._enabled = enabled
@@ -164,7 +165,7 @@ class Log:
   def __exit__(self, *_: object) -> None:
     self._bar.close()
     if self._enabled:
-      with contextlib.suppress(OSError):  # Unlogged has said so
+      with contextlib.suppress(OSError):  # LogError was raised
         self._file.close()
       with contextlib.suppress(OSError):
         self._events.close()
@@ -174,7 +175,7 @@ class Log:
     try:
       yield
     except OSError as error:
-      raise Unlogged(
+      raise LogError(
         f'{self._run.workdir}: metrics.jsonl or events could not be written: {error}. '
         f'{self.last_words()}'
       ) from error
@@ -185,7 +186,7 @@ class Log:
       tqdm.write(message, file=sys.stderr)
 
   def begin(self) -> None:
-    """Begins the progress bar of the steps, when the first one is compiled."""
+    """Starts the progress bar; call it when the first step is compiled."""
     seconds = time.perf_counter() - self._begin
     on = f'going on from step {self._start}: ' if self._start else ''
     self.say(f'{on}the first step begins after {seconds:.0f} s')
@@ -197,7 +198,7 @@ class Log:
     )
 
   def advance(self, record: dict | None) -> None:
-    """Counts one step, and writes a record of the last ones, if it has one."""
+    """Counts one step, and writes the record of the last steps, unless it is None."""
     self._bar.update()
     if record is None:
       return
@@ -249,11 +250,11 @@ def _open_events(run: Run, start: int) -> RecordWriter:
   folder.mkdir(exist_ok=True)
   now = time.time()
   name = f'events.out.tfevents.{now:.0f}.{socket.gethostname()}.step-{start}'
-  heads = [Event(wall_time=now, file_version='brain.Event:2')]
-  if start:  # TensorBoard drops what an earlier process logged after this step
-    again = SessionLog(status=SessionLog.START)
-    heads.append(Event(wall_time=now, step=start + 1, session_log=again))
+  events = [Event(wall_time=now, file_version='brain.Event:2')]
+  if start:  # so that TensorBoard drops what an earlier process logged after this step
+    restart = SessionLog(status=SessionLog.START)
+    events.append(Event(wall_time=now, step=start + 1, session_log=restart))
   writer = RecordWriter(str(folder / name))
-  for head in heads:
-    writer.write(head.SerializeToString())
+  for event in events:
+    writer.write(event.SerializeToString())
   return writer

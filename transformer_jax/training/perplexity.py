@@ -22,7 +22,7 @@ class Perplexity:
   EOS counts as a piece. Call it with parameters on this host's devices.
 
   Attributes:
-    cut_pairs: how many pairs are longer than build.longest_side, and cut.
+    cut_pairs: how many pairs are cut, because a text is over build.longest_text().
   """
 
   def __init__(
@@ -32,7 +32,7 @@ class Perplexity:
     source: token_files.Side,
     target: token_files.Side,
   ):
-    most = build.longest_side(config)
+    most = build.longest_text(config)
     longer = np.maximum(source.lengths, target.lengths)
     self.cut_pairs = int((longer > most).sum())
     self._batches = batches.Batches(

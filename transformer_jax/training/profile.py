@@ -14,14 +14,14 @@ STEPS = 5  # updates in a trace; the first update of a process is left out
 class Profile:
   """Traces updates 2 to 6 of this process, if it has a folder to write to.
 
-  As a context, it writes the trace at its end if there were fewer updates.
+  As a context manager it also writes the trace of fewer updates, at its end.
   """
 
   def __init__(self, folder: pathlib.Path | None, say: Callable[[str], None]):
-    """`say` prints a line on what was written."""
+    """Creates the folder. `say` prints a line for the user."""
     self._folder, self._say = folder, say
     self._count = 0  # of updates
-    self._first: int | None = None  # step in the trace, while it is running
+    self._first: int | None = None  # the first traced step, while the trace runs
     if folder:
       folder.mkdir(parents=True, exist_ok=True)
 
@@ -34,10 +34,11 @@ class Profile:
 
   @contextlib.contextmanager
   def step(self, step: int, previous: Sums | None) -> Iterator[None]:
-    """Traces what starts update number `step`, from 1, if it is one of those to trace.
+    """Wraps the start of an update, and starts or stops the trace before it.
 
     Args:
-      previous: what the update before returned, if nobody has waited for it yet.
+      step: the update's number, from 1.
+      previous: the sums of the update before, if nobody has waited for them yet.
     """
     if self._folder is None:
       yield

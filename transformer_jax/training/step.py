@@ -17,6 +17,8 @@ Tree = Any
 
 
 class TrainState(NamedTuple):
+  """What a training continues from, and a checkpoint stores."""
+
   step: jax.Array  # the number of steps so far, skipped ones included
   params: Tree
   opt_state: Tree
@@ -35,12 +37,15 @@ class StepInput(NamedTuple):
 
 
 class Sums(NamedTuple):
-  """Sums over all target tokens of a batch, equal on every device."""
+  """Sums over all target tokens of a batch, equal on every device.
+
+  All are [] but `requests`.
+  """
 
   loss: jax.Array  # nats, label-smoothed
   negative_log_likelihood: jax.Array  # nats
-  tokens: jax.Array
-  gradient_norm: jax.Array
+  tokens: jax.Array  # target tokens, EOS counted
+  gradient_norm: jax.Array  # not a sum: the norm of the loss's gradient per token
   skipped: jax.Array  # 1 if the update was skipped, see train_step
   requests: jax.Array  # [2]: StepInput.requests summed over all slices
 
@@ -120,8 +125,8 @@ def _next_state(
   """
 
   def update(params: Tree, opt_state: Tree) -> tuple[Tree, Tree]:
-    # Not g / tokens: XLA would store the quotient. It recomputes this product for each
-    # of Adam's averages.
+    # Not g / tokens: XLA would store the quotients. It recomputes products instead, for
+    # each of Adam's averages.
     mean = jax.tree.map(lambda g: g * (1 / tokens), gradient)
     updates, opt_state = transform.update(mean, opt_state, params)
     return optax.apply_updates(params, updates), opt_state

@@ -49,7 +49,7 @@ class Programs:
     begin = time.monotonic()
     program = self._compile_for(shape)
     seconds = time.monotonic() - begin
-    if seconds > 1:  # else it was kept from before
+    if seconds > 1:  # else it was read from JAX's cache of compiled programs
       done = 1 + sum(future.done() for future in self._futures.values())
       self._say(
         f'compiled {done} of {len(self._futures)}, for slices of {shape.rows} pairs of '
@@ -99,11 +99,11 @@ class Trainer:
 
   Attributes:
     devices: the devices and their slices of a batch.
-    batches: the training batches, all of which are a function of the step.
+    batches: the training batches; a batch is a function of the step.
     graph: the model without its parameters.
     learning_rate: of an update, counted from 0.
-    at_once: how many of its slices a device computes at once, as far as compile() has
-      tried yet.
+    at_once: how many of its slices a device computes at once. compile() lowers it if
+      memory does not suffice.
   """
 
   def __init__(
@@ -124,7 +124,9 @@ class Trainer:
     self._programs: Programs
 
   def initial(self) -> TrainState:
-    """Returns a fresh state on the devices, or with the parameters of `init_from`.
+    """Returns a state at step 0 on the devices.
+
+    Its parameters are random, or those of the config's `init_from`.
 
     Raises:
       UserError: the checkpoint to start from is gone, damaged, or of another model.
@@ -134,7 +136,7 @@ class Trainer:
     elif hosts.is_first_host():
       run, step = find_parent(self._config.init_from)
       params = checkpoint.restore_params(run.checkpoints, step, self._shapes[0])
-    else:  # it gets the first host's
+    else:  # replicate() sends it the first host's
       params = _zeros(self._shapes[0])
     fresh = TrainState(np.int32(0), params, self._transform.init(params))
     return self.devices.replicate(fresh)
@@ -151,7 +153,7 @@ class Trainer:
     step = hosts.from_first_host(np.int32(0 if state is None else state.step))
     if not step:
       return self.initial()
-    if state is None:  # another host, which gets the first host's arrays
+    if state is None:  # on another host: replicate() sends it the first host's arrays
       state = TrainState(step, *_zeros(self._shapes))
     return self.devices.replicate(state)
 
@@ -164,9 +166,9 @@ class Trainer:
     """Begins to compile a step for each shape, in this order, in other threads.
 
     Returns:
-      The programs, which step() uses from now on; to be left as a context.
+      The programs, as a context manager. step() calls them from now on.
     """
-    # The first step donates the memory of the arrays themselves.
+    # Without the arrays: the first step donates their memory while others compile.
     compile_for = functools.partial(self._compile_for, without_data(state))
     self._programs = Programs(compile_for, shapes, say)
     return self._programs
@@ -176,7 +178,7 @@ class Trainer:
   ) -> jax.stages.Compiled:
     """Returns the step for a shape, with as many slices at once as memory allows.
 
-    Other shapes do not try more slices than fitted here.
+    Shapes that are compiled later do not try more slices than fitted here.
     """
     *more, fewest = (n for n in self.devices.slices_at_once if n <= self.at_once)
     for at_once in more:
@@ -233,7 +235,7 @@ class Trainer:
       save: this host has to save. Sums.requests are those of all hosts.
 
     Raises:
-      KeyError: compile() has not had the shape of the batch.
+      KeyError: compile() was called without the batch's shape.
     """
     inputs = self._inputs(batch.source, batch.target, stop, save)
     return self._programs[batch.shape](state, inputs)
