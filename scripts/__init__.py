@@ -4,6 +4,7 @@ import contextlib
 import os
 import signal
 import sys
+import types
 
 
 def _leave(*_: object) -> None:
@@ -13,7 +14,19 @@ def _leave(*_: object) -> None:
   os._exit(130)  # as a shell has it
 
 
+def _tell(kind: type, error: BaseException, trace: types.TracebackType) -> None:
+  """Prints one line for an error of the user, such as a variable that JAX refuses."""
+  from transformer_jax.machine.errors import sentence_of
+
+  if line := sentence_of(error):
+    print(line, file=sys.stderr)
+  else:
+    sys.__excepthook__(kind, error, trace)
+
+
 if sys.argv[0] == '-m':  # a command, not an import of one
+  # Modules are imported before cli.run() tells errors in one line.
+  sys.excepthook = _tell
   # Importing takes seconds, and an interrupted import prints where it was. cli.run()
   # listens by itself. A shell lets its background processes ignore the signal.
   if signal.getsignal(signal.SIGINT) is signal.default_int_handler:

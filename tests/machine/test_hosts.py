@@ -81,6 +81,14 @@ def test_when_processes_join(monkeypatch):
     hosts.join_hosts(None, None, None)
 
 
+@pytest.mark.parametrize('address', ['garbage', '7.garbage'])
+def test_half_an_environment_of_open_mpi(address: str, monkeypatch: pytest.MonkeyPatch):
+  monkeypatch.delenv('OMPI_COMM_WORLD_SIZE', raising=False)
+  monkeypatch.setenv('OMPI_MCA_orte_hnp_uri', address)
+  with pytest.raises(UserError, match='other processes of this cluster'):
+    hosts.join_hosts(None, None, None)
+
+
 def run_two(target: Callable, *arguments: str) -> None:
   """Runs target(number, address, *arguments) in two processes, 0 and 1."""
   address = f'localhost:{free_port()}'

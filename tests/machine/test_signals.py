@@ -98,6 +98,20 @@ def test_closed_streams(closed: str):
   assert '1>' in closed or 'parameters' in done.stdout
 
 
+@pytest.mark.parametrize('name', ['JAX_ENABLE_X64', 'JAX_DEFAULT_MATMUL_PRECISION'])
+def test_what_jax_refuses_as_it_is_imported_is_one_line(name: str):
+  done = subprocess.run(
+    [sys.executable, '-m', 'scripts.evaluate', '--workdir=none'],
+    cwd=ROOT,
+    env=os.environ | {name: 'maybe'},
+    capture_output=True,
+    text=True,
+  )
+  lines = done.stderr.removeprefix('loading JAX\n').splitlines()
+  assert done.returncode == 1 and len(lines) == 1, done.stderr
+  assert lines[0].endswith(f': change or unset {name}')
+
+
 def test_a_checkpoint_is_written_first():
   """A signal to the process and to its group, as `timeout` sends it, counts once."""
   process = started(SAVE.format(seconds=REPEATED / 2))

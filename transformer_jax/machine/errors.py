@@ -40,14 +40,19 @@ def in_one_line() -> Iterator[None]:
   try:
     yield
   except Exception as error:
-    sentence = _sentence(error)
+    sentence = sentence_of(error)
     if sentence is None:
       raise
-    sys.exit(' '.join(line.strip() for line in sentence.splitlines()))
+    sys.exit(sentence)
 
 
-def _sentence(error: Exception) -> str | None:
-  """Returns what to tell the user, or None if the error is a bug."""
+def sentence_of(error: BaseException) -> str | None:
+  """Returns the line to tell the user, or None if the error is a bug."""
+  sentence = _sentence(error)
+  return sentence and ' '.join(line.strip() for line in sentence.splitlines())
+
+
+def _sentence(error: BaseException) -> str | None:
   if isinstance(error, UserError | app.UsageError):
     return str(error)
   if isinstance(error, flags.Error) and 'parsing config file' in str(error):
@@ -56,7 +61,7 @@ def _sentence(error: Exception) -> str | None:
     return str(error) if isinstance(error, UserError | ValueError) else None
   if isinstance(error, flags.Error):
     return str(error)
-  if setting := re.search(r'for JAX flag (\w+)', str(error)):
+  if setting := re.search(r"for (?:JAX flag |environment ')(jax_\w+)", str(error), re.I):
     return f'{error}: change or unset {setting[1].upper()}'
   if isinstance(error, ModuleNotFoundError):
     module = (error.name or '').partition('.')[0]

@@ -65,15 +65,13 @@ def join_hosts(
     return
   try:
     jax.distributed.initialize()
-  except (ValueError, KeyError) as error:
-    if mpi or isinstance(error, KeyError):
-      raise UserError(
-        f'JAX does not find the other processes of this cluster ({error!r}): give '
-        '--coordinator_address, --process_count and --process_id (docs/devices.md)'
-      ) from error
-    if 'coordinator_address' not in str(error):
-      raise
-    # No cluster has started this process, which stays alone.
+  except (ValueError, KeyError, RuntimeError) as error:
+    if 'coordinator_address' in str(error) and not mpi:
+      return  # No cluster has started this process, which stays alone.
+    raise UserError(
+      f'JAX does not find the other processes of this cluster ({error!r}): give '
+      '--coordinator_address, --process_count and --process_id (docs/devices.md)'
+    ) from error
 
 
 @contextlib.contextmanager
