@@ -104,7 +104,10 @@ def test_damage_beside_a_result_leaves_the_result(line: str, tmp_path: pathlib.P
   assert left_out[1].startswith(f'{whole.text}: ') and len(left_out) == 2
 
 
-@pytest.mark.parametrize('content', [b'half', gzip.compress(b'a\n' * 99, mtime=0)[:-9], b''])
+CUT = gzip.compress(b'a\n' * 99)[:-9]
+
+
+@pytest.mark.parametrize('content', [b'half', CUT, b''], ids=['half', 'cut', 'empty'])
 def test_damaged_packed_translations_are_named(content: bytes, tmp_path: pathlib.Path):
   whole = written(of_row(), tmp_path / 'run')
   whole.text.parent.mkdir()

@@ -61,7 +61,8 @@ def _sentence(error: BaseException) -> str | None:
     return str(error) if isinstance(error, UserError | ValueError) else None
   if isinstance(error, flags.Error):
     return str(error)
-  if setting := re.search(r"for (?:JAX flag |environment ')(jax_\w+)", str(error), re.I):
+  setting = re.search(r"for (?:JAX flag |environment ')(jax_\w+)", str(error), re.I)
+  if setting:
     return f'{error}: change or unset {setting[1].upper()}'
   if isinstance(error, ModuleNotFoundError):
     module = (error.name or '').partition('.')[0]
