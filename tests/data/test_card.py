@@ -95,7 +95,10 @@ def test_a_damaged_card(folder: pathlib.Path):
   path = folder / 'card.json'
   for content in (b'', path.read_bytes()[:-9], b'[]', b'{"sha256": 3}', b'\xff'):
     path.write_bytes(content)
-    assert 'card.json: damaged' in refused(folder)
+    message = refused(folder)
+    assert 'card.json: damaged' in message
+    # Whoever deletes the folder of a run loses its checkpoints.
+    assert 'In the folder of a run, put back a copy' in message
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,8 @@ ALL = slice(None)
 # tokens, if a class of lengths then fills whole batches.
 ROWS_MAY_DIFFER = 0.12
 
+_AGAIN = 'delete the prepared corpus and run scripts.prepare_data again'
+
 
 class Shape(NamedTuple):
   """The size of a slice of a batch: `rows` pairs, and the most tokens of each side."""
@@ -36,11 +38,11 @@ class Shape(NamedTuple):
 
 
 class Batch(NamedTuple):
+  """The token ids of a batch; PAD follows the shorter sentences."""
+
   source: np.ndarray  # [slices, rows, L] int32, EOS at the end of each sentence
   target: np.ndarray  # [slices, rows, T] int32
-  pairs: (
-    np.ndarray
-  )  # [slices, rows] int64, numbers of pairs in the split; -1 is padding
+  pairs: np.ndarray  # [slices, rows] int64, numbers in the split; -1 is an empty row
 
   @property
   def shape(self) -> Shape:
@@ -135,9 +137,11 @@ class Batches:
     padded: bool = False,
   ):
     if len(source) != len(target):
-      raise UserError(f'{len(source)} source but {len(target)} target sentences')
+      raise UserError(
+        f'{len(source)} source but {len(target)} target sentences: {_AGAIN}'
+      )
     if not len(source):
-      raise UserError('there is no sentence pair to make batches of')
+      raise UserError(f'there is no sentence pair to make batches of: {_AGAIN}')
     self.source, self.target = source, target
     self.slices, self.seed = slices, seed
     # [3, length]: number, source tokens and target tokens of the pairs of each length.
@@ -181,28 +185,29 @@ class Batches:
   def _cut(self, bounds: list[int], tokens: int, padded: bool) -> None:
     """Cuts an epoch's order into batches: chooses the shape and start of each."""
     self.shapes: list[Shape] = []
-    starts, start, held = [], 0, 0
+    starts, start, positions = [], 0, 0
     shorter = [-1, *bounds[:-1]]  # the bound of the next shorter class, -1 if none is
     for length, below, end in zip(bounds[::-1], shorter[::-1], self._ends, strict=True):
       count, *sides = self._sums[:, below + 1 : length + 1].sum(1)
-      of_pair = length if padded else max(sides) / count
-      usual = tokens / of_pair / self.slices
+      pair_tokens = length if padded else max(sides) / count
+      usual = tokens / pair_tokens / self.slices
       # Shorter classes count too: their pairs fill this one's last batch.
-      most = map(int, self._most[:, : length + 1].max(1))
-      shape = Shape(_rows(usual, (end - start) / self.slices), *most)
+      longest = map(int, self._most[:, : length + 1].max(1))
+      shape = Shape(_rows(usual, (end - start) / self.slices), *longest)
       pairs = shape.rows * self.slices
-      of_class = np.arange(start, end, pairs)
-      if len(of_class):  # else the batch before has taken all of its pairs
+      class_starts = np.arange(start, end, pairs)
+      if len(class_starts):  # else the batch before has taken all of its pairs
         self.shapes.append(shape)
-        starts.append(of_class)
-        start = of_class[-1] + pairs
-        held += pairs * (shape.source + shape.target) * len(of_class)
+        starts.append(class_starts)
+        start = class_starts[-1] + pairs
+        positions += pairs * (shape.source + shape.target) * len(class_starts)
     self._starts = np.concatenate(starts)
     self._shape_of = np.repeat(np.arange(len(starts)), list(map(len, starts)))
     self.steps_per_epoch = len(self._starts)
-    # It differs from `tokens` because rows are whole, and most where rows are few.
+    # The mean differs from `tokens`, because a shape has a whole number of rows: the
+    # fewer they are, the more it differs.
     self.mean_tokens = tuple(self._sums[1:].sum(1) / self.steps_per_epoch)
-    self.padding = 1 - int(self._sums[1:].sum()) / held
+    self.padding = 1 - int(self._sums[1:].sum()) / positions
 
   def _order(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
     """Returns the pairs, shuffled within their classes, and the order of batches."""
@@ -222,8 +227,8 @@ class Batches:
     Shapes that the rest of the epoch does not need come last.
     """
     epoch, index = divmod(step, self.steps_per_epoch)
-    left = self._shape_of[self._order(epoch)[1][index:]]
-    return list(dict.fromkeys([*(self.shapes[i] for i in left), *self.shapes]))
+    remaining = self._shape_of[self._order(epoch)[1][index:]]
+    return list(dict.fromkeys([*(self.shapes[i] for i in remaining), *self.shapes]))
 
   def batch(self, step: int, host_slices: slice = ALL) -> Batch:
     """Returns the batch of update number `step`, counted from 0.
@@ -239,9 +244,9 @@ class Batches:
     chosen = pairs[start : start + len(rows)]
     rows[: len(chosen)] = chosen
     rows = rows.reshape(self.slices, shape.rows)
-    of_host = rows[host_slices]
-    read = lambda side, most: side.pad(of_host.ravel(), most).reshape(
-      *of_host.shape, most
+    ours = rows[host_slices]
+    read = lambda side, length: side.pad(ours.ravel(), length).reshape(
+      *ours.shape, length
     )
     return Batch(read(self.source, shape.source), read(self.target, shape.target), rows)
 

@@ -68,7 +68,10 @@ def read_card(folder: pathlib.Path) -> Card:
   try:
     return msgspec.json.decode(path.read_bytes(), type=Card)
   except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-    raise UserError(f'{path}: damaged ({error}). {_AGAIN}') from error
+    raise UserError(
+      f'{path}: damaged ({error}). In the folder of a run, put back a copy: its corpus '
+      f'has the same card. In that of a corpus: {_AGAIN.lower()}'
+    ) from error
 
 
 def write_card(folder: pathlib.Path, card: Card) -> None:
@@ -100,7 +103,7 @@ def check_settings(folder: pathlib.Path, corpus: Corpus) -> None:
 
 
 def describe_sources(card: Card) -> str:
-  """Returns the names of a corpus's sources, nine at most."""
+  """Returns the names of a corpus's sources; counts those beyond nine."""
   names = [source.name for split in card.splits.values() for source in split.sources]
   names = [*dict.fromkeys(names)]
   more = [f'{len(names) - 9} more'] if len(names) > 9 else []

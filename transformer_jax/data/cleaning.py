@@ -101,7 +101,7 @@ def _exceeded(limits: Cleaning, source: str, target: str) -> str | None:
 def _words(line: str) -> tuple[int, int]:
   """Returns the fewest and the most words that a line may have.
 
-  Spaces part words. In scripts without spaces each letter may be a word.
+  Words end at spaces. In scripts without spaces each letter may be a word.
   """
   spaced = len(line.split())
   if line.isascii():
@@ -123,9 +123,9 @@ def _without_marks(line: str) -> str:
 def _is_sentence(line: str) -> bool:
   """Tells whether a line is a sentence, and not names, numbers or an address.
 
-  Over a third of a sentence's words are of letters, the first no capital: one third are
-  in `Ludwig van Beethoven`. In a script without capitals, a sentence has more than
-  three words; without spaces, two letters count as a word.
+  Over a third of a sentence's words consist of letters and begin with a small one. In
+  the name `Ludwig van Beethoven` exactly a third do. In a script without capitals, a
+  sentence has more than three words; without spaces, two letters count as a word.
   """
   line = line if line.isascii() else _without_marks(line)
   if line.lower() == line.upper():
@@ -140,7 +140,7 @@ def check_is_text(name: str, read: int, faults: Mapping[str, int]) -> None:
   """Warns of pairs that are no text.
 
   Raises:
-    UserError: over half of the pairs are none: the file has another encoding.
+    UserError: over half of the pairs are no text: the file has another encoding.
   """
   wrong = {fault: faults[fault] for fault in _NO_TEXT if faults.get(fault)}
   if not (count := sum(wrong.values())):

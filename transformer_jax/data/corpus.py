@@ -20,7 +20,7 @@ SPLITS = ('train', 'dev', 'test')
 # Source and target sentence; None for a side that is not UTF-8.
 Pair = tuple[str | None, str | None]
 
-# Begins a test set of sacreBLEU among the files of a config.
+# In config.data.files, what the name of a sacreBLEU test set begins with.
 SACREBLEU = 'sacrebleu:'
 # sacreBLEU's names of the files that configs/base.py lists.
 WMT14 = {'newstest2013': 'sacrebleu:wmt13', 'newstest2014': 'sacrebleu:wmt14/full'}
@@ -37,7 +37,8 @@ class Source(NamedTuple):
     files: what `pairs` reads; may be empty.
     pairs: returns an iterator over the pairs in order. In training it may yield an
       error in place of a flawed pair.
-    is_text: False if its pairs are parts of another source's: their words do not count.
+    is_text: False if its pairs are made of another source's: a vocabulary of whole
+      words does not count their words.
   """
 
   name: str
@@ -66,9 +67,8 @@ class Cleaning(Schema):
 
   off: bool  # drops only what is no text
   max_characters: Count  # of either sentence
-  max_ratio: Annotated[
-    float, Meta(ge=1, le=1e9)
-  ]  # of the numbers of words, as in Moses
+  # Of the numbers of words, as in Moses
+  max_ratio: Annotated[float, Meta(ge=1, le=1e9)]
   drop_untranslated: bool  # drops equal sentences, but for names and numbers
   min_alphanumeric: Fraction  # of letters and digits among the non-spaces
 
@@ -117,6 +117,7 @@ class Corpus(Data):
 
   @property
   def languages(self) -> tuple[str, str]:
+    """The codes of source and target language."""
     return self.source_language, self.target_language
 
   def as_json(self) -> dict:

@@ -68,10 +68,10 @@ def prepare_corpus(
   """
   corpus = Corpus.of(config)
   folder = folder_of(corpus.name, data_dir)
-  is_prepared, to_use = folder.exists(), 'leave out --raw_dir'
+  is_prepared, remedy = folder.exists(), 'leave out --raw_dir'
   if raw_dir is None and corpus.raw_dir:
     raw_dir = pathlib.Path(corpus.raw_dir).expanduser()
-    to_use = 'give --config.data.raw_dir='
+    remedy = 'give --config.data.raw_dir='
     if is_prepared and not raw_dir.is_dir():  # a corpus may outlive its raw text
       raw_dir = None
   if not is_prepared:
@@ -94,7 +94,7 @@ def prepare_corpus(
     if changed:
       raise UserError(
         f'{folder} was prepared from other files than those in {raw_dir} '
-        f'({", ".join(changed)}). To use it as it is, {to_use}; to prepare these '
+        f'({", ".join(changed)}). To use it as it is, {remedy}; to prepare these '
         'files, give --config.data.name=NAME'
       )
   sources = describe_sources(card)
@@ -123,7 +123,7 @@ def write_corpus(
     parent: the run that has the vocabulary, if corpus.run_vocabulary names one.
 
   Raises:
-    UserError: the text is bad.
+    UserError: the text is missing or damaged, or no training pair is left.
   """
   final = folder_of(corpus.name, data_dir)
   partial = final.with_name(f'{final.name}.partial')
@@ -271,7 +271,7 @@ class Preparation:
     )
     chosen = self._choose_pairs(len(is_text), count)
     learn, learn_target = self._task.learners(corpus)
-    # Words that a treebank's parts repeat do not count.
+    # The parts of a treebank repeat its words, which would then seem to be frequent.
     counted = chosen & is_text if corpus.whole_words and is_text.any() else chosen
     lines = vocabulary.chosen_lines(self._texts[0], counted)
     targets = vocabulary.chosen_lines(self._texts[1], chosen)

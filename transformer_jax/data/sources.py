@@ -79,7 +79,7 @@ def from_wmt14(
   stems = {split: tuple(named) for split, named in corpus.files.items()}
   if stems != {'train': ('train',), 'dev': (dev,), 'test': (test,)} or corpus.suffix:
     raise UserError(
-      'config.data.files and config.data.suffix choose nothing where WMT14 comes from '
+      'config.data.files and config.data.suffix have no effect where WMT14 comes from '
       'tensorflow-datasets or Parquet files: leave them out, or give a --raw_dir with '
       'files of text'
     )

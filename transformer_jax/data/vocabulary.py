@@ -129,7 +129,7 @@ def learn_pieces(
 
 
 def learners(corpus: Corpus) -> tuple[Learner, Learner]:
-  """Returns what learns byte pairs, for the source or both languages and the target."""
+  """Returns learners of byte pairs: of source or both languages, and of the target."""
   learn = functools.partial(
     learn_pieces,
     character_coverage=corpus.character_coverage,
@@ -211,7 +211,7 @@ class Vocabulary:
     path: its file.
 
   Attributes:
-    tokens: the id of each token, if it has one for each; None if it has byte pairs.
+    tokens: the id of each whole token; None if the pieces are byte pairs.
 
   Raises:
     UserError: the file is missing, or is no such model.
@@ -231,8 +231,8 @@ class Vocabulary:
     except (RuntimeError, DecodeError) as error:
       raise UserError(f'{path}: no SentencePiece model, or damaged') from error
     # An imported model's pieces of its other language (exchange/pieces.py).
-    unused = self._processor.is_unused
-    self._unused = {p: i for i, p in enumerate(self.pieces()) if unused(i)}
+    is_unused = self._processor.is_unused
+    self._unused = {p: i for i, p in enumerate(self.pieces()) if is_unused(i)}
     self.tokens: dict[str, int] | None = None
     if model.trainer_spec.model_type == sentencepiece_model_pb2.TrainerSpec.WORD:
       normal = sentencepiece_model_pb2.ModelProto.SentencePiece.NORMAL

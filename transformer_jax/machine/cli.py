@@ -46,7 +46,7 @@ class Flags:
 
     Args:
       doc: the script's docstring, which --help shows.
-      words: it also takes words that are no flags.
+      words: whether the script also takes words that are no flags.
     """
     self._doc, self._words = doc, words
     self._argv: list[str] = []
@@ -88,12 +88,12 @@ class Flags:
   def parse(self, argv: Sequence[str]) -> list[str]:
     """Sets all flags anew from a command line, whose first word is the program.
 
-    Returns: what of `argv` is no flag, the program first.
+    Returns: the words of `argv` that are no flags, the program first.
 
     Raises:
       flags.Error: a flag is unknown or has a value that it cannot have.
-      UserError: a flag is missing, a key of the config is unknown, or there is a word
-        that is no flag, and the script takes none.
+      UserError: a flag is missing, a key of the config is unknown, or a word is no flag
+        and the script takes none.
       SystemExit: help was asked for, and printed.
     """
     if (HELP | HELP_FULL) & {*argv}:
@@ -176,6 +176,7 @@ class IntegerOrWord(flags.ArgumentParser):
     self._word = word
 
   def parse(self, argument: str | int) -> int | str:
+    """Returns the number, or the word; a ValueError tells absl that it is neither."""
     if argument == self._word:
       return argument
     if not str(argument).removeprefix('-').isdecimal():
@@ -184,7 +185,7 @@ class IntegerOrWord(flags.ArgumentParser):
 
 
 def counts(flag: flags.FlagHolder[list[str]]) -> list[int]:
-  """Returns the numbers of a flag that is a list, each 1 or more, or a UsageError."""
+  """Returns the numbers of a flag that is a list; raises UsageError for one below 1."""
   if not flag.value or not all(x.isdecimal() and int(x) for x in flag.value):
     value = ','.join(flag.value)
     raise app.UsageError(f'--{flag.name}={value}: numbers of 1 or more, such as 16,64')

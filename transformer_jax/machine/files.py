@@ -61,7 +61,9 @@ def read_bytes(path: pathlib.Path) -> bytes:
   try:
     return gzip.decompress(content) if path.suffix == '.gz' else content
   except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-    raise UserError(f'{path}: damaged ({error})') from error
+    raise UserError(
+      f'{path}: damaged ({error}); put back a copy, or make it again'
+    ) from error
 
 
 def writable(folder: pathlib.Path) -> None:
@@ -99,9 +101,11 @@ def read_json_object(path: pathlib.Path) -> dict[str, Any]:
   try:
     value = json.loads(path.read_bytes())
   except (ValueError, RecursionError) as error:
-    raise UserError(f'{path}: damaged ({error})') from error
+    raise UserError(
+      f'{path}: damaged ({error}); put back a copy, or make it again'
+    ) from error
   if not isinstance(value, dict):
-    raise UserError(f'{path}: damaged (it holds no object)')
+    raise UserError(f'{path}: damaged (no object); put back a copy, or make it again')
   return value
 
 
@@ -121,7 +125,7 @@ def sha256(path: pathlib.Path) -> str:
 
 
 def lock(file: IO[str], wait: bool = False) -> bool:
-  """Locks an open file for this process alone; tells whether it could.
+  """Locks an open file for this process alone; returns False if another has it locked.
 
   The operating system releases the lock when the file is closed, or the process ends.
   A file system without locks counts as a success, with a warning.

@@ -142,4 +142,7 @@ def check_same(text: str) -> None:
   """Raises UserError on a host whose text is not the first host's."""
   ours = np.frombuffer(hashlib.sha256(text.encode()).digest(), np.uint8)
   if (ours != from_first_host(ours)).any():
-    raise UserError('this host has another config or corpus than the first host')
+    raise UserError(
+      'this host has another config or corpus than the first host: give both the same '
+      'flags and the same prepared corpus (--data_dir)'
+    )

@@ -45,7 +45,7 @@ class Interruption:
 
   @contextlib.contextmanager
   def deferred(self) -> Iterator[None]:
-    """Within it, a first signal only sets `requested`."""
+    """Makes a first signal only set `requested` while the context is open."""
     self._deferrals += 1
     try:
       yield

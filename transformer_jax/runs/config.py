@@ -22,14 +22,16 @@ Few = Annotated[int, Meta(ge=1, le=2**10)]
 FewOrNone = Annotated[int, Meta(ge=0, le=2**10)]
 Width = Annotated[int, Meta(ge=1, le=2**16)]
 Tokens = Annotated[int, Meta(ge=1, le=10**7)]
-# A rate beyond float32 would make all infinite.
+# A learning rate that overflows float32 would make all parameters infinite.
 Positive = Annotated[float, Meta(gt=0, le=1000)]
 BelowOne = Annotated[float, Meta(ge=0, lt=1)]
-Dropout = Annotated[float, Meta(ge=0, le=0.999)]  # what is kept is divided by the rest
+Dropout = Annotated[float, Meta(ge=0, le=0.999)]  # divides by 1 - rate
 DType = Literal['auto', 'float32', 'bfloat16']
 
 
 class Model(Schema):
+  """The keys of config.model."""
+
   N: Few
   d_model: Width
   d_ff: Width
@@ -49,6 +51,8 @@ class Model(Schema):
 
 
 class InitFrom(Schema):
+  """The keys of config.init_from."""
+
   run: str
   step: FromZero
   sha256: str
@@ -56,6 +60,8 @@ class InitFrom(Schema):
 
 
 class Config(Schema):
+  """The keys of a config."""
+
   task: Name
   row: str | None
   data: Data
@@ -129,8 +135,11 @@ def _sentence(error: str, config: Mapping[str, Any], flag: str) -> str:
   if key_alone := re.search('(unknown|required) field `(.+)`', text):
     name = f'{key}.{key_alone[2]}'.lstrip('.')
     if key_alone[1] == 'required':
-      return f'the config lacks {name}, as configs/base.py has it'
-    return f'the config has {name}, which this version does not know'
+      return f'the config lacks {name}: add it, as configs/base.py has it'
+    return (
+      f'the config has {name}, which this version does not know: remove it, or run the '
+      'version that wrote it'
+    )
   for kind, words in _WORDS.items():
     text = text.replace(f'`{kind}`', words)
   value = functools.reduce(operator.getitem, key.split('.'), config)

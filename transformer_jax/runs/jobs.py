@@ -29,7 +29,7 @@ from transformer_jax.runs.run import Run
 # counts a cluster's signal and ours as one.
 POLL = 0.1
 TAIL = 5  # lines of a failed job's log that are shown
-MEMORY = 0.9  # the fraction of a GPU that the runs on it divide among them
+MEMORY = 0.9  # the fraction of a GPU's memory that the runs on it divide among them
 
 
 class Job(NamedTuple):
@@ -43,6 +43,7 @@ class Job(NamedTuple):
 
   @property
   def name(self) -> str:
+    """The name of the run's folder."""
     return self.run.workdir.name
 
   @property

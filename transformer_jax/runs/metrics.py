@@ -52,7 +52,10 @@ def read_records(metrics: pathlib.Path) -> list[dict[str, Any]]:
       records.append(msgspec.json.decode(line, type=Record))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
       if number < len(lines) or isinstance(error, msgspec.ValidationError):
-        raise UserError(f'{metrics}, line {number}: damaged ({error})') from error
+        raise UserError(
+          f'{metrics}, line {number}: damaged ({error}); put back a copy, or remove '
+          'the line'
+        ) from error
   return records
 
 
@@ -72,7 +75,8 @@ class Patience:
   """Tells when dev perplexity has not improved for so long that training ends.
 
   Args:
-    most: so many measurements in a row may be no better than the best; 0: any number.
+    most: the number of measurements in a row without a new best that ends training;
+      0: no number does.
   """
 
   def __init__(self, most: int):
@@ -97,4 +101,5 @@ class Patience:
 
   @property
   def ended(self) -> bool:
+    """Whether training ends now."""
     return 0 < self.most <= self._worse

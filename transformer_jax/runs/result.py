@@ -27,7 +27,7 @@ class Result:
 
   version: int  # VERSION
   task: str
-  row: str | None  # of Table 3, for which the config stands
+  row: str | None  # of Table 3; None if the config is none of its rows
   split: str  # 'dev' or 'test'
   text: str | None  # what was scored, such as 'detokenised'
   step: int  # the last that was averaged
@@ -39,7 +39,7 @@ class Result:
   paper_bleu: Score | None
   parsing: dict[str, Any] | None  # of the task 'parsing', which knows its fields
   valid: float | None  # outputs that were trees before repair, in percent
-  repairs: dict[str, int] | None  # of outputs that were none, by their kind
+  repairs: dict[str, int] | None  # of outputs that were no trees, by kind
   dev_perplexity: float  # per piece
   sources_cut: int  # sentences that were too long for the model
   outputs_cut: int  # translations that met their length limit

@@ -37,6 +37,7 @@ class Run(NamedTuple):
 
   @property
   def checkpoints(self) -> pathlib.Path:
+    """The folder of the checkpoints, named by their steps."""
     return self.workdir / 'checkpoints'
 
   @property
@@ -49,6 +50,7 @@ class Run(NamedTuple):
 
   @property
   def metrics(self) -> pathlib.Path:
+    """The file of what training measures."""
     return self.workdir / 'metrics.jsonl'
 
   def translations(
@@ -112,8 +114,8 @@ class Run(NamedTuple):
 
   def vocabulary_files(self) -> tuple[pathlib.Path, pathlib.Path]:
     """Returns the files of the source and the target vocabulary, which may be one."""
-    listed = vocabulary.FILES & card.read_card(self.workdir).sha256.keys()
-    target = vocabulary.TARGETS if vocabulary.TARGETS in listed else vocabulary.SHARED
+    has_own = vocabulary.TARGETS in card.read_card(self.workdir).sha256
+    target = vocabulary.TARGETS if has_own else vocabulary.SHARED
     return self.workdir / vocabulary.SHARED, self.workdir / target
 
   def records(self) -> list[dict]:
@@ -137,7 +139,9 @@ class Run(NamedTuple):
         'perplexity, or give --step a number'
       )
     if (step := best_step(self.records(), by)) is None:
-      raise UserError(f'{self.workdir}: no dev {by} was measured yet')
+      raise UserError(
+        f'{self.workdir}: no dev {by} was measured yet; give --step a number'
+      )
     return step
 
   def training_so_far(self, step: int) -> dict:
@@ -149,7 +153,7 @@ class Run(NamedTuple):
     steps = [r for r in self.records() if 'target_tokens' in r and r['step'] <= step]
 
     def all_of(key: str) -> str | None:
-      names = dict.fromkeys(r[key] if key in r else None for r in steps)
+      names = dict.fromkeys(r.get(key) for r in steps)
       return '; '.join(names) if names and None not in names else None
 
     return {
@@ -304,10 +308,10 @@ def chosen_steps(
   if average is None:
     average = 1 if last == 'best' else config.average_last
   if average < 1:
-    raise UserError(f'average={average}: 1 or more')
+    raise UserError(f'average={average}: give 1 or more (--average)')
   folder, finished = run.checkpoints, steps(run.checkpoints)
   if not finished:
-    raise UserError(f'{folder}: no finished checkpoint')
+    raise UserError(f'{folder}: no finished checkpoint; train the run first')
   last = run.best_step() if last == 'best' else last
   newest = max(*numbered(folder), run.newest_saved()) if last is None else last
   wanted = averaged_steps(newest, config.checkpoint_every_steps, average)
@@ -361,7 +365,9 @@ def start_from(
       return
   finished = steps(run.checkpoints)
   if not finished:
-    raise UserError(f'{run.checkpoints}: no finished checkpoint to start from')
+    raise UserError(
+      f'{run.checkpoints}: no finished checkpoint to start from; train it first'
+    )
   config.init_from.step = finished[-1]
   config.init_from.sha256 = files.sha256(_manifest(run, finished[-1]))
 

@@ -22,7 +22,7 @@ from transformer_jax.runs.run import Run, start_from
 
 
 class Plan(NamedTuple):
-  """Configs and seeds, each pair of which is a run, and how runs are made."""
+  """A sweep: its configs and seeds, a run for each pair, and the flags of all runs."""
 
   workdir: pathlib.Path  # holds the runs' folders
   configs: Sequence[str]  # FILE or FILE:ARGUMENT, as --config takes it
@@ -34,7 +34,7 @@ class Plan(NamedTuple):
   task_of: Callable[[ml_collections.ConfigDict], Task]  # that a config chooses
 
   def jobs(self) -> list[Job]:
-    """Returns all jobs, by seed first: every config has a run before one has two.
+    """Returns all jobs: those of the first seed, one a config, then those of the next.
 
     Raises:
       UserError: the plan cannot be run, or not in these folders.
