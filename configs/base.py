@@ -75,7 +75,7 @@ def get_config(pair: str = 'en-de') -> ml_collections.ConfigDict:
 
 
 def _checkpoints() -> dict:
-  """Where training starts, what of it is kept, and when it ends early."""
+  """Returns the keys that say where training starts and ends, and what is kept."""
   return {
     # Checkpoints: the paper's 10 minutes at 0.4 s a step
     'checkpoint_every_steps': 1500,
@@ -96,7 +96,7 @@ def _checkpoints() -> dict:
 
 
 def _data(pair: str) -> dict:
-  """Where pairs come from, and which are left out (section 5.1)."""
+  """Returns the keys that say where pairs come from, and which are left out."""
   if pair not in PAIRS:
     raise ValueError(f'{pair!r} is none of the pairs of languages: {", ".join(PAIRS)}')
   source, target = pair.split('-')

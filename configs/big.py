@@ -12,7 +12,7 @@ from configs import base, table3
 
 
 def get_config(pair: str = 'en-de') -> ml_collections.ConfigDict:
-  """The cells of Table 3's last row, and section 6.1 for the rest."""
+  """Returns the config: Table 3's last row, and section 6.1 for the rest."""
   config = table3.fill(base.get_config(pair), table3.ROWS['big'])
   config.row = 'big'
   if 'fr' in pair:

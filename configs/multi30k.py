@@ -22,7 +22,7 @@ from configs import base
 
 
 def get_config(arg: str = 'en-de') -> ml_collections.ConfigDict:
-  """`arg` is a pair (en-de, en-fr, de-en), with ',lowercase' if that is wanted."""
+  """Returns the config; `arg` is PAIR or PAIR,lowercase (en-de, en-fr, de-en)."""
   pair, *options = arg.split(',')
   if options not in ([], ['lowercase']):
     raise ValueError(f"multi30k:{arg}: PAIR or PAIR,lowercase, such as 'en-de'")

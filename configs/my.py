@@ -25,13 +25,13 @@ SMALL = {
   'vocab_size': 8000,
 }
 FEW = 1_000_000  # pairs, below which the model is SMALL
-# Below so many pairs the text may not have enough pieces for SMALL: then so many.
+# Pairs -> pieces: a text of fewer pairs may not have enough pieces for SMALL.
 FEWER_PIECES = {20_000: 4000, 1000: 1000, 200: 400}
-ROOM = 400  # pieces beside one for each character: 256 bytes, and some of several
+ROOM = 400  # pieces beside the characters: 256 bytes, and some of several characters
 
 
 def get_config(arg: str = '') -> ml_collections.ConfigDict:
-  """`arg` is SOURCE-TARGET,DIR."""
+  """Returns the config; `arg` is SOURCE-TARGET,DIR."""
   text = sources.find_user_text(arg)
   config = base.get_config()
   config.row = None

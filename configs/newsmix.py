@@ -15,7 +15,7 @@ from configs import base
 
 
 def get_config(pair: str = 'en-de') -> ml_collections.ConfigDict:
-  """`pair`: en-de, en-fr, or the reverse."""
+  """Returns the config; `pair` is en-de, en-fr, or the reverse."""
   config = base.get_config(pair)
   config.row = None
   config.data.name = f'newsmix.{pair}'

@@ -31,26 +31,24 @@ MORE = {'semi': ('silver',), 'sample': ('treebank_sample/wsj_sample',)}
 
 
 def get_config(arg: str = 'wsj') -> ml_collections.ConfigDict:
-  """`arg` is one of ARGS."""
+  """Returns the config; `arg` is one of ARGS."""
   if arg not in ARGS:
     raise ValueError(f'{arg!r} is no parser: {", ".join(ARGS)}')
   config = base.get_config('en-de')
   config.task = 'parsing'
   config.row = None
-  of_wsj = arg in ('wsj', 'semi')
+  treebank = {'semi': 'wsj', 'sample': 'gum', 'small': 'gum'}.get(arg, arg)
   config.data.name = f'parsing.{"gum" if arg == "small" else arg}'
   config.data.reader = 'trees'
   config.data.target_language = 'tree'
-  config.data.files.update(
-    FILES['wsj' if of_wsj else 'craft' if arg == 'craft' else 'gum']
-  )
+  config.data.files.update(FILES[treebank])
   config.data.files.train += MORE[arg] if arg in MORE else ()
   config.data.cleaning.off = True  # a tree's tokens are no sentence
   config.data.character_coverage, config.data.byte_fallback = 1.0, False
   config.data.max_length = 512
   config.extra_length = 300
   config.constrained = True
-  if of_wsj:
+  if treebank == 'wsj':
     _paper(config, 32000 if arg == 'semi' else 16000)
   else:
     config.data.files.train = tuple(
@@ -67,7 +65,7 @@ def get_config(arg: str = 'wsj') -> ml_collections.ConfigDict:
 
 
 def _paper(config: ml_collections.ConfigDict, pieces: int) -> None:
-  """Section 6.3's model and search; what it does not say is ours, or base's."""
+  """Sets section 6.3's model and search; what it does not say is ours, or base's."""
   config.model.update({'N': 4, 'd_model': 1024, 'vocab_size': pieces})
   config.beam, config.alpha = 21, 0.3
   # Ours. The paper does not print the dropout and the rate that it chose on dev.
@@ -77,7 +75,7 @@ def _paper(config: ml_collections.ConfigDict, pieces: int) -> None:
 
 
 def _gum(config: ml_collections.ConfigDict) -> None:
-  """By trials on dev: docs/parsing.md#trials."""
+  """Sets the small model, chosen by trials on dev (docs/parsing.md#trials)."""
   config.data.numbers = config.data.whole_words = True
   config.model.update({'N': 3, 'd_model': 128, 'd_ff': 512, 'h': 4})
   config.model.update({'d_k': 32, 'd_v': 32})
@@ -85,7 +83,9 @@ def _gum(config: ml_collections.ConfigDict) -> None:
   config.model.update({'P_drop': 0.0, 'P_drop_attention': 0.0})
   config.tokens_per_batch = 1000
   config.slices = 2
-  config.max_shapes = 16  # lengths vary: 6 would leave 27 % of the tokens empty, 16 9 %
+  config.max_shapes = (
+    16  # lengths vary: 6 would leave 27 % of a batch empty, 16 leave 9 %
+  )
   config.warmup_steps, config.rate_factor = 1000, 0.3
   config.train_steps = 36_000
   config.checkpoint_every_steps = 500
@@ -94,9 +94,9 @@ def _gum(config: ml_collections.ConfigDict) -> None:
 
 
 def _craft(config: ml_collections.ConfigDict) -> None:
-  """What differs from GUM, for 2.3 times its tokens and more rare words."""
+  """Sets what differs from GUM, for 2.3 times its tokens and more rare words."""
   # A word is read as its class if it occurs fewer than 16 times, parts counted; with
   # GUM and 8,000 that is 17. 10 % of dev's words are, as in GUM.
   config.model.vocab_size = 12_000
-  config.train_steps = 72_000  # passes over the data: 4.4; 5 of GUM
+  config.train_steps = 72_000  # 4.4 passes over the data; GUM's are 5
   config.checkpoint_every_steps = 1000  # dev has twice as many tokens

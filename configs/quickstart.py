@@ -12,7 +12,7 @@ from configs import base
 
 
 def get_config(pair: str = 'en-de') -> ml_collections.ConfigDict:
-  """`pair`: en-de or de-en."""
+  """Returns the config; `pair` is en-de or de-en."""
   config = base.get_config(pair)
   config.row = None
   config.data.name = f'embedded.{pair}'

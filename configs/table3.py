@@ -72,7 +72,7 @@ def fill(config: ml_collections.ConfigDict, cells: dict) -> ml_collections.Confi
 
 
 def get_config(arg: str = '') -> ml_collections.ConfigDict:
-  """Base for en-de with one row filled in; `arg` is ROW, or ROW,mini."""
+  """Returns base for en-de with one row filled in; `arg` is ROW, or ROW,mini."""
   row, *options = arg.split(',')
   if row not in ROWS or options not in ([], ['mini']):
     raise ValueError(
@@ -89,12 +89,12 @@ def get_config(arg: str = '') -> ml_collections.ConfigDict:
 
 
 def _scaled(cell: str, value: float | str) -> float | str:
-  """The miniature's value of a printed cell."""
+  """Returns the miniature's value of a printed cell."""
   return value // MINIATURE[cell] if cell in MINIATURE else value
 
 
 def _miniature() -> ml_collections.ConfigDict:
-  """The miniature's base row."""
+  """Returns the miniature's base row."""
   config, captions = base.get_config('en-de'), multi30k.get_config('en-de')
   for key in ('reader', 'files', 'character_coverage', 'byte_fallback'):
     config.data[key] = captions.data[key]

@@ -38,13 +38,13 @@ REPEATS = flags.DEFINE_integer(
 ROWS = flags.DEFINE_list(
   'rows',
   None,
-  'Pairs in a batch of one fixed shape; sentences in those decoded.',
+  'Pairs in a training batch of one fixed shape; sentences in a decoded batch.',
   FLAGS.values,
 )
 LENGTH = flags.DEFINE_integer(
   'length',
   32,
-  'Tokens of a side of a fixed shape.',
+  'Tokens of source and of target in a fixed shape.',
   lower_bound=1,
   flag_values=FLAGS.values,
 )

@@ -35,7 +35,7 @@ TOPOLOGY = flags.DEFINE_list(
 LENGTH = flags.DEFINE_integer(
   'length',
   32,
-  'Tokens of a side of the pairs in the batch that is compiled.',
+  'Tokens of source and of target in the batch that is compiled.',
   lower_bound=1,
   flag_values=FLAGS.values,
 )
@@ -45,7 +45,7 @@ CELLS = ('N', 'd_model', 'd_ff', 'h', 'd_k', 'd_v', 'P_drop', 'positions')
 
 
 def describe(config: ml_collections.ConfigDict, corpus: pathlib.Path) -> dict:
-  """cells, parameters, flops_per_target_token and batch_shapes of a config.
+  """Returns cells, parameters, flops_per_target_token and batch_shapes of a config.
 
   batch_shapes are [slices, rows, source tokens, target tokens] of each shape. They
   follow from the lengths of the corpus: null until it is prepared.

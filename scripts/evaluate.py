@@ -61,9 +61,11 @@ def check_flags() -> None:
   """Raises UsageError for flags that do not go together."""
   if (WORKDIR.value is None) == (HYPOTHESES.value is None):
     raise app.UsageError('give --workdir, or --hypotheses, to say what to score')
-  of_runs = AGAINST, AVERAGE, STEP, BEAM, ALPHA
-  of_files = REFERENCES, TARGET_LANGUAGE, TOKENIZED, AGAINST_HYPOTHESES
-  scored, other = ('workdir', of_files) if WORKDIR.value else ('hypotheses', of_runs)
+  run_flags = AGAINST, AVERAGE, STEP, BEAM, ALPHA
+  file_flags = REFERENCES, TARGET_LANGUAGE, TOKENIZED, AGAINST_HYPOTHESES
+  scored, other = (
+    ('workdir', file_flags) if WORKDIR.value else ('hypotheses', run_flags)
+  )
   for flag in other:
     if flag.value is not None and flag.value is not False:
       raise app.UsageError(f'--{flag.name} does not go with --{scored}')

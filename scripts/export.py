@@ -35,7 +35,7 @@ def main(argv: list[str]) -> None:
   FLAGS.parse(argv)
   logging.set_verbosity(logging.WARNING)
   model = WORKDIR.value, FORMAT.value, OUTPUT.value, QUANTIZATION.value
-  # It takes seconds, and a stop would leave a half.
+  # A signal waits for the few seconds, so that no half of a folder is left.
   with Interruption() as interruption, interruption.deferred():
     print(export.export(*model, AVERAGE.value, STEP.value))
 

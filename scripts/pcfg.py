@@ -1,4 +1,4 @@
-"""A PCFG's parses of a treebank's sentences, to compare a run's with.
+"""Parses a treebank's sentences by a PCFG, as a baseline for runs.
 
   python -m scripts.pcfg --train=gum/train.mrg --test=gum/test.mrg --output=trees.mrg
 

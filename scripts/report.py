@@ -5,10 +5,9 @@
 
 Runs are folders, or result files whose translations (.txt) and curves (.metrics.jsonl)
 stand beside them under the same name. A baseline of Table 4 is a file that scripts.pcfg
-wrote. Paired tests need the text that was scored: a
-prepared corpus in --data_dir, or files of its references.
-Prints what they say in few lines; --html and --markdown have all of it. What is left
-out is named.
+wrote. Paired tests need the text that was scored: a prepared corpus in --data_dir, or
+files of its references. Prints a summary; --html and --markdown write the whole report.
+What is left out is named.
 """
 
 import math
@@ -31,7 +30,7 @@ SAMPLES = flags.DEFINE_integer(
 TFLOPS = flags.DEFINE_float(
   'sustained_tflops',
   None,
-  "Of one device, for the paper's estimate of FLOPs.",
+  "TFLOP/s that one device sustains, for the paper's estimate of FLOPs.",
   flag_values=FLAGS.values,
 )
 HTML = FLAGS.path('html', None, 'Writes one self-contained page here.')
@@ -39,7 +38,7 @@ MARKDOWN = FLAGS.path('markdown', None, 'Writes Markdown here, its pictures besi
 ATTENTION = flags.DEFINE_bool(
   'attention',
   False,
-  "With the pictures in runs' attention folders.",
+  "Add the pictures of the runs' attention folders.",
   FLAGS.values,
 )
 REFERENCES = flags.DEFINE_list(

@@ -33,15 +33,20 @@ SPLIT = flags.DEFINE_enum(
 SENTENCES = flags.DEFINE_integer(
   'sentences',
   100,
-  'How many of them, drawn; all with --query.',
+  'How many of them, at random; with --query all.',
   lower_bound=1,
   flag_values=FLAGS.values,
 )
 PRUNE = flags.DEFINE_bool(
   'prune', False, 'Measure what each head is worth.', FLAGS.values
 )
-QUERY = flags.DEFINE_string('query', None, 'A word that looks ...', FLAGS.values)
-KEY = flags.DEFINE_string('key', None, '... and one that it looks at.', FLAGS.values)
+QUERY = flags.DEFINE_string(
+  'query',
+  None,
+  'With --key: find the heads by which this word looks at that one.',
+  FLAGS.values,
+)
+KEY = flags.DEFINE_string('key', None, 'The word that --query looks at.', FLAGS.values)
 OUTPUT = FLAGS.path('output', None, 'Folder to write; attention in the run by default.')
 AVERAGE, STEP = checkpoints.define_flags(FLAGS)
 DATA_DIR = data_dir(FLAGS)

@@ -5,7 +5,7 @@
 Prints the table beside the paper's orders, and the ratio of recurrence to
 self-attention, as Markdown; writes all that was measured to --output and the picture
 beside it, with the ending .svg. Let nothing else run meanwhile: it takes minutes on two
-CPU cores. Accelerators want larger --n and --d.
+CPU cores. Accelerators need larger --n and --d.
 """
 
 from absl import app, flags, logging
@@ -32,10 +32,10 @@ D = flags.DEFINE_list(
 
 
 def ascending(name: str, numbers: list[int]) -> list[int]:
-  """The numbers of a flag in ascending order."""
+  """Returns the numbers of a flag, ascending; raises UsageError for fewer than two."""
   different = sorted({*numbers})
   if len(different) < 2:
-    raise app.UsageError(f'--{name} wants two different numbers or more: 64,128')
+    raise app.UsageError(f'--{name} needs two different numbers or more: 64,128')
   return different
 
 

@@ -46,14 +46,14 @@ ADDRESS = flags.DEFINE_string(
 COUNT = flags.DEFINE_integer(
   'process_count',
   None,
-  'How many; 1: no others, whatever Slurm says.',
+  'Number of all processes; 1: this one alone, whatever Slurm says.',
   lower_bound=1,
   flag_values=FLAGS.values,
 )
 NUMBER = flags.DEFINE_integer(
   'process_id',
   None,
-  'Which of them this is, from 0.',
+  'Number of this process, from 0.',
   lower_bound=0,
   flag_values=FLAGS.values,
 )

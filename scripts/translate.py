@@ -29,7 +29,7 @@ NBEST = flags.DEFINE_integer(
 BEAM = flags.DEFINE_integer(
   'beam',
   None,
-  "The config's, and NBEST at least.",
+  "Beam size, at least NBEST; the config's by default.",
   lower_bound=1,
   flag_values=FLAGS.values,
 )

@@ -146,7 +146,8 @@ def test_a_seed_counts_once():
   group = only([*runs, again, other])
   assert len(group.table_3['base']) == 3
   assert group.left_out == [
-    'other (row base) is not in Table 3: seed 1 is there already, from base.seed1'
+    'other (row base) is not in Table 3: seed 1 is in the table already, from '
+    'base.seed1'
   ]
 
 

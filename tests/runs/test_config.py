@@ -61,7 +61,7 @@ def test_values_that_no_run_can_have(key: str, value: object):
 @pytest.mark.parametrize(
   ('key', 'value', 'message'),
   [
-    *((key, '-', f'lacks {key}, ') for key in ('beam', 'model', 'data.cleaning.off')),
+    *((key, '-', f'lacks {key}: ') for key in ('beam', 'model', 'data.cleaning.off')),
     *((key, 2, f'has {key}, which') for key in ('gates', 'data.cleaning.gates')),
   ],
 )

@@ -136,7 +136,7 @@ def summarize(sentences: Sequence[Sentence]) -> Summary:
 def count_labels(
   gold: Sequence[str], test: Sequence[str]
 ) -> dict[str, tuple[int, int, int]]:
-  """Matched, gold and test brackets of each label, in trees that compare() takes."""
+  """Returns the matched, gold and test brackets of each label of compare()'s trees."""
   counts = Counter(), Counter(), Counter()
   for pair in zip(gold, test, strict=True):
     ours, theirs = (Counter(_Reader().read(line).brackets) for line in pair)
@@ -310,7 +310,7 @@ class _Reader:
       if token['stray']:
         raise UserError(f'{token["stray"]!r} is not the one word of a pair of brackets')
       if token['close']:
-        # The first of too many is no error as yet: another bracket may open later.
+        # EVALB forgives one closing bracket too many, if another bracket opens later.
         depth -= 1
         balanced = balanced and depth >= -1
         ends[self._stack.get(depth, 0)] = len(words)
@@ -375,7 +375,7 @@ def _tagging(gold: Sequence[str], outputs: Sequence[str]) -> float:
       if ours[0] not in DELETED:
         words += 1
         right += ours[0] == theirs[0]
-  return 100 * right / words if words else 0.0
+  return _percent(right, words)
 
 
 def _by_length(sentences: Sequence[Sentence]) -> Iterator[tuple[str, list[float]]]:

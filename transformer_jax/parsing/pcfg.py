@@ -47,7 +47,7 @@ class Symbol(NamedTuple):
 
   labels: tuple[str, ...]  # of a chain, from its top; of a word, its tag is the last
   parent: str  # label of the constituent around it
-  before: str | None = None  # of what is left of a rule: the label before it
+  before: str | None = None  # for the rest of a binarised rule: the label before it
 
 
 Rule = tuple[Symbol, Symbol, Symbol]  # left-hand side and two children
@@ -57,7 +57,7 @@ class Lexicon:
   """Estimates how probable each symbol of a word is."""
 
   def __init__(self, leaves: Counter[tuple[str, bool, Symbol]]):
-    """`leaves` counts words, whether each is the first of its sentence, and symbols."""
+    """Reads the counts of (word, whether it begins a sentence, symbol)."""
     self._symbols: dict[str, Counter[Symbol]] = defaultdict(Counter)
     self._tags: dict[str, Counter[str]] = defaultdict(Counter)
     self._all: Counter[Symbol] = Counter()
@@ -81,9 +81,9 @@ class Lexicon:
     seen = self._symbols.get(word, Counter())
     scores = {}
     for tag, probability in tags.items():
-      of_tag = self._by_tag[tag]
-      total = of_tag.total()
-      for symbol, count in of_tag.items():
+      symbols = self._by_tag[tag]
+      total = symbols.total()
+      for symbol, count in symbols.items():
         general = probability * count / total
         posterior = (seen[symbol] + _TRUST * general) / (seen.total() + _TRUST)
         scores[symbol] = math.log(posterior * self._total / self._all[symbol])
@@ -92,7 +92,7 @@ class Lexicon:
 
   def _tag_probabilities(self, word: str, first: bool) -> dict[str, float]:
     """Returns P(tag | word), smoothed from the least specific shape to the word."""
-    tags = {tag: of_tag.total() / self._total for tag, of_tag in self._by_tag.items()}
+    tags = {tag: count.total() / self._total for tag, count in self._by_tag.items()}
     counters = [self._shapes.get(shape) for shape in shapes(word, first)]
     for counts in (*counters, self._tags.get(word)):
       if counts:
@@ -287,6 +287,7 @@ class Baseline:
   commit: str | None  # None outside a checkout
 
   def write(self, path: pathlib.Path) -> None:
+    """Writes the file that read_baseline() reads."""
     files.write_json(path, dataclasses.asdict(self))
 
 

@@ -24,7 +24,9 @@ def _splits(corpus: Corpus, raw_dir: pathlib.Path | None, _: Any) -> Splits:
 
 def _target(corpus: Corpus) -> Callable[[str], str]:
   if corpus.whole_words and not corpus.target_vocab_size:
-    raise UserError('whole_words needs a vocabulary of the target: target_vocab_size')
+    raise UserError(
+      'whole_words needs a vocabulary of the target (--config.model.target_vocab_size)'
+    )
   return treebanks.target(corpus.tags, corpus.numbers)
 
 

@@ -52,7 +52,7 @@ class TreeMask(NamedTuple):
     kind, value = np.zeros((2, len(names)), np.int32)
     for token, (piece, name) in enumerate(zip(pieces, names, strict=True)):
       if token < SPECIAL or not piece.startswith(_SPACE) or not name:
-        continue  # spare pieces occur in no text
+        continue  # special and spare pieces occur in no text
       if name[0] in '()':
         if name[1:] in label_ids:
           kind[token] = _OPEN if name[0] == '(' else _CLOSE
@@ -117,8 +117,8 @@ class TreeMask(NamedTuple):
       (ids == EOS, (left == 0) & (depth == 0)),
     ]
     allowed = jnp.zeros((*depth.shape, kind.size), bool)
-    for of_tokens, now in permitted:
-      allowed |= of_tokens & now[..., None]
+    for which, now in permitted:
+      allowed |= which & now[..., None]
     return jnp.where(allowed, 0.0, -jnp.inf)
 
 

@@ -21,7 +21,7 @@ from transformer_jax.parsing import trees
 from transformer_jax.parsing.trees import Span, Tree
 
 MOST_SUBTREE = 12  # words
-PASSES = 6  # in which each tree is altered
+PASSES = 6  # how often each tree is altered
 MOST_SUBSTITUTED = 15  # words of a constituent that is replaced
 
 
@@ -83,7 +83,8 @@ def read_splits(
     seed: of the substitutions.
 
   Raises:
-    UserError: there is no such file, or there are several, or no sections.
+    UserError: a file or the sections are missing, or a file is there twice, packed and
+      not.
   """
   return {
     split: [_source(raw_dir, name, seed, split == 'train') for name in names]
@@ -220,16 +221,16 @@ def substituted(treebank: Source, seed: int) -> Source:
     originals = [*_trees(treebank)]
     spans = [[s for s in trees.constituents(t) if _is_part(s)] for t in originals]
     parts: dict[tuple[str, str], list[Tree]] = defaultdict(list)
-    for tree, of_tree in zip(originals, spans, strict=True):
-      for span in of_tree:
+    for tree, own in zip(originals, spans, strict=True):
+      for span in own:
         parts[span.label, span.parent].append(span.of(tree))
     for same_label in parts.values():
       same_label.sort(key=_size)
     rng = random.Random(seed)
     seen = {pair(tree) for tree in originals}
     for _ in range(PASSES):
-      for tree, of_tree in zip(originals, spans, strict=True):
-        new = _replace(tree, _disjoint(tree, of_tree, rng), parts, rng)
+      for tree, own in zip(originals, spans, strict=True):
+        new = _replace(tree, _disjoint(tree, own, rng), parts, rng)
         if (lines := pair(new)) not in seen:
           seen.add(lines)
           yield lines

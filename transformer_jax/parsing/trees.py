@@ -32,6 +32,8 @@ _BRACKETS = str.maketrans({'(': '-LRB-', ')': '-RRB-'})
 
 
 class Tree(NamedTuple):
+  """A tree of the words of one sentence."""
+
   words: list[str]
   tokens: list[str]  # of all below the root; one that is no bracket is a word's tag
 

@@ -25,7 +25,7 @@ _SLOT = re.compile(r'\{(\w+):(\w+)\}')
 
 
 class Sentence(NamedTuple):
-  """A frame with its clauses; `speaker` says or asks them where the frame needs one."""
+  """A frame with its clauses, and the person who says or asks them in some frames."""
 
   frame: Frame
   clauses: tuple[Clause, ...]
@@ -56,7 +56,7 @@ def write(sentence: Sentence, language: str) -> str:
 
 
 def _tidy(text: str) -> str:
-  """Single spaces, none before a comma or full stop, one comma, a capital first."""
+  """Returns the text with a capital first and without superfluous spaces and commas."""
   text = re.sub(r' (?=[,.])', '', ' '.join(text.split()))
   text = re.sub(r',(?=[,.?])', '', text)
   return text[0].upper() + text[1:]
@@ -111,9 +111,9 @@ def read_splits(source: str, target: str, seed: int) -> Splits:
 
 
 def sentence_pairs(seed: int) -> dict[str, list[tuple[str, str]]]:
-  """{'train': [(English, German), ...], 'dev': ..., 'test': ...}.
+  """Returns the pairs (English, German) of each split.
 
-  Depends on the seed and the versions of Babel and num2words alone.
+  They depend on the seed and the versions of Babel and num2words alone.
   """
   pairs: dict[str, list[tuple[str, str]]] = {split: [] for split in SIZES}
   for split, sentence, text in sentences(seed):

@@ -72,7 +72,7 @@ def _third_person(base: str) -> str:
 
 
 def _verb(clause: Clause) -> tuple[str, str, str]:
-  """Auxiliary (for questions and 'not'), what follows it, and the plain finite verb."""
+  """Returns the auxiliary of questions and 'not', what follows it, the finite verb."""
   base, past = clause.pattern.verb['en'].split()
   third = clause.subject[0] != 'pronoun' or clause.subject[1] in ('he', 'she')
   do = 'does' if third else 'do'
@@ -92,7 +92,7 @@ def _verb(clause: Clause) -> tuple[str, str, str]:
 
 
 def render(clause: Clause, mode: str) -> tuple[str, str]:
-  """(subject, rest) of a clause.
+  """Returns the opening of a clause, mostly its subject, and the rest.
 
   Modes: main; front (time first); question; infinitive ('' and 'buy ...'); relative
   (the slot 'thing' left out).
@@ -119,5 +119,5 @@ def render(clause: Clause, mode: str) -> tuple[str, str]:
 
 
 def relative(clause: Clause) -> str:
-  """'that Anna bought on Monday', to follow its noun."""
+  """Returns a relative clause, as 'that Anna bought on Monday'."""
   return 'that ' + ' '.join(render(clause, 'relative'))

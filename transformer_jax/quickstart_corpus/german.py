@@ -173,7 +173,7 @@ def phrase(value: Value, form: str = '') -> str:
 def _verb(clause: Clause, mode: str) -> tuple[str, str]:
   """Returns the finite verb and the verb's other part, which ends the clause.
 
-  A separable prefix is kept apart by '+' (an+), so that it can join its verb again.
+  A '+' marks a separable prefix (an+), so that it can join its verb again.
   """
   infinitive, finite, participle, *rest = clause.pattern.verb['de'].split()
   prefix, stem = infinitive.split('+') if '+' in infinitive else ('', infinitive)
@@ -190,7 +190,7 @@ def _verb(clause: Clause, mode: str) -> tuple[str, str]:
 
 
 def render(clause: Clause, mode: str) -> tuple[str, str]:
-  """(subject, rest) of a clause.
+  """Returns the opening of a clause, mostly its subject, and the rest.
 
   Modes: main; inverted (finite verb first); front (time, then verb); sub (finite verb
   last); zu (infinitive); relative (as sub, the slot 'thing' left out).
@@ -219,7 +219,7 @@ def render(clause: Clause, mode: str) -> tuple[str, str]:
 
 
 def relative(clause: Clause) -> str:
-  """', das Anna am Montag gekauft hat,', to follow its noun."""
+  """Returns a relative clause, as ', das Anna am Montag gekauft hat,'."""
   gender = NOUNS[clause.slots['thing'][1]].gender
   pronoun = _ending(_ARTICLE, 'acc', gender)
   return f', {pronoun} ' + ' '.join(render(clause, 'relative')) + ','

@@ -40,7 +40,7 @@ _LARGE = tuple(str(n) for n in range(1000, 20_000, 500))
 
 
 def _person(rng: Random) -> Value:
-  """Someone of the third person, by name or by relation."""
+  """Returns someone of the third person, by name or by relation."""
   if rng.random() < 0.5:
     return 'name', rng.choice(MEN + WOMEN)
   if rng.random() < 0.4:
@@ -68,7 +68,7 @@ def _thing(rng: Random) -> Value:
 
 
 def _this(rng: Random) -> Value:
-  """One definite thing."""
+  """Returns one definite thing."""
   determiner = rng.choice(('the', 'the', 'this', 'my', 'his', 'our'))
   return 'thing', rng.choice(_NOUNS), determiner, _adjective(rng)
 
@@ -90,7 +90,7 @@ def _money(rng: Random) -> Value:
 
 
 def _measure(low: int, high: int, *units: str) -> Callable[[Random], Value]:
-  """Amounts between bounds; a third of them have a decimal."""
+  """Returns what draws amounts between bounds; a third of them have a decimal."""
 
   def draw(rng: Random) -> Value:
     amount = str(rng.randrange(low, high))
@@ -108,7 +108,7 @@ def _duration(rng: Random) -> Value:
 
 
 def _clock(first: int, last: int) -> Callable[[Random], Value]:
-  """Times of day between two hours, in steps of five minutes."""
+  """Returns what draws times of day between two hours, in steps of five minutes."""
   return lambda rng: ('clock', rng.randrange(first * 12, last * 12) * 5)
 
 

@@ -292,6 +292,7 @@ class Pattern:
 
   @cached_property
   def can_be_timed(self) -> bool:
+    """Whether it has a slot for a time."""
     return '@' in self.template['de']
 
 
@@ -313,11 +314,12 @@ class Clause(NamedTuple):
 
   @property
   def values(self) -> tuple:
+    """The values of the subject, the slots and the time."""
     return self.subject, *self.slots.values(), self.time
 
 
 class Frame(NamedTuple):
-  """A sentence without its clauses: how often, of which kinds, and the words around."""
+  """A sentence without its clauses: its frequency, their kinds, the words around."""
 
   weight: int
   specs: tuple[str, ...]

@@ -194,12 +194,12 @@ def worded(value: Value, locale: str) -> str:
 
 
 def listed(words: list[str], locale: str) -> str:
-  """'A, B, and C' by the locale's list pattern."""
+  """Returns 'A, B, and C' by the locale's list pattern."""
   return _plain(lists.format_list(words, locale=locale))
 
 
 def _plain(text: str) -> str:
-  """NFC with every CLDR space (U+00A0, U+202F, ...) made an ordinary one."""
+  """Returns the text in NFC, with ordinary spaces for CLDR's (U+00A0, U+202F ...)."""
   return ' '.join(unicodedata.normalize('NFC', text).split())
 
 

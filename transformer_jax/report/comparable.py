@@ -12,10 +12,10 @@ from transformer_jax.runs.config import flat
 Cells = dict[str, float | str]  # of Table 3, by the names of its columns
 
 CELLS = tuple(paper.BASE)
-# Settings without influence on a result. A corpus counts by its identity, so neither by
-# its name nor by how it was made, and a parent run by the sum of its checkpoint.
-# Checkpoints count where they were averaged, which stands in the result. A run whose
-# patience has ended lacks steps.
+# Settings without influence on a result. The corpus's identity is compared in place of
+# its name and of how it was prepared, and init_from.sha256 in place of the parent's
+# folder. Which checkpoints were averaged stands in the result. Its step keeps out a run
+# that patience ended early.
 NO_INFLUENCE = frozenset(
   {
     'data.name',
@@ -71,6 +71,7 @@ class Group(NamedTuple):
 
   @property
   def members(self) -> list[Scored]:
+    """The results of both tables."""
     tables = self.table_3, self.table_2
     return [one for table in tables for row in table.values() for one in row]
 
@@ -153,8 +154,8 @@ def _text(value: float | str) -> str:
 def find_base(members: Sequence[Scored]) -> Cells | None:
   """Returns the base that fits the most rows: those with a run without wrong_cells().
 
-  Candidates are the paper's base and the cells of the runs of row base; the first of
-  equals is taken. If none fits a row, that is the paper's on its corpus, else None.
+  Candidates are the paper's base and the cells of the runs of row base; of equals it is
+  the first. If none fits any row, it is the paper's base on WMT14, and None elsewhere.
   """
   runs = [cells(scored.config) for scored in members if scored.row == 'base']
   fits = lambda base: len({s.row for s in members if not wrong_cells(s, base)})
@@ -214,7 +215,7 @@ def _group(base: Cells, members: Sequence[Scored]) -> Group:
     if same_seed and not reasons:
       if same_seed[0].result == best.result:
         continue
-      reasons = [f'seed {best.seed} is there already, from {same_seed[0].run}']
+      reasons = [f'seed {best.seed} is in the table already, from {same_seed[0].run}']
     if reasons:
       name = 'Table 2' if is_test else 'Table 3'
       own.left_out.append(f'{run} (row {row}) is not in {name}: {"; ".join(reasons)}')

@@ -82,7 +82,7 @@ def picture(
 
 NO_ROW = ''  # the group of runs that are no row of Table 3
 DASHES = ('-', '--', ':')
-CUT = 0.5  # the axis fits what comes after this fraction of a curve's steps
+CUT = 0.5  # the axis fits the values after this fraction of a curve's steps
 LONGEST = 44  # characters of a name in a legend
 
 
@@ -96,6 +96,8 @@ class Line(NamedTuple):
 
 
 class Plot(NamedTuple):
+  """A field of metrics.jsonl, as pictures show it."""
+
   name: str
   title: str
   axis: str
@@ -118,11 +120,11 @@ def curves(results: Sequence[Scored | Unscored]) -> list[Block]:
   for one in {one.home: one for one in results}.values():
     data.setdefault(_data(one), []).append(one)
   blocks: list[Block] = []
-  for n, (of_data, runs) in enumerate(data.items(), 1):
+  for n, ((_, pieces), runs) in enumerate(data.items(), 1):
     number = f'.{n}' if len(data) > 1 else ''
     plots = [(plot, _logged(runs, field)) for field, plot in PLOTS.items()]
     nonempty = [(plot, lines) for plot, lines in plots if lines]
-    name = f'{runs[0].config["data"]["name"]}, {of_data[1]:,} pieces'
+    name = f'{runs[0].config["data"]["name"]}, {pieces:,} pieces'
     blocks += [heading(2, f'Curves: {name}')] if nonempty else []
     for plot, lines in nonempty:
       blocks.append(heading(3, plot.title))
@@ -131,7 +133,7 @@ def curves(results: Sequence[Scored | Unscored]) -> list[Block]:
 
 
 def _data(one: Scored | Unscored) -> tuple[str, int]:
-  """Corpus and vocabulary, on which a loss per piece depends beside the model."""
+  """Returns the corpus and the number of pieces, on which a loss per piece depends."""
   return one.corpus, one.config['model']['vocab_size']
 
 
@@ -157,11 +159,11 @@ def _pictures(plot: Plot, lines: Sequence[Line], number: str) -> list[Picture]:
   groups: dict[str, list[Line]] = {}
   for line in lines:
     groups.setdefault(_group(line), []).append(line)
-  of_base = groups.pop('base') if 'base' in groups and len(groups) > 1 else []
+  base = groups.pop('base') if 'base' in groups and len(groups) > 1 else []
   pictures = []
   for group in sorted(groups, key=[*paper.GROUPS, 'base', NO_ROW].index):
     name = f'{plot.name}.{group or "runs"}{number}'
-    shown = groups[group] + (of_base if group != NO_ROW else [])
+    shown = groups[group] + (base if group != NO_ROW else [])
     in_table = group in paper.GROUPS
     title = f'{group}: {paper.GROUPS[group]}' if in_table else plot.title
     text = f'{plot.title} over steps: '
@@ -224,7 +226,7 @@ def _short(name: str) -> str:
 
 
 def _set_axes(axes: Axes, plot: Plot, lines: Sequence[Line]) -> None:
-  """Cuts off how losses and perplexities begin."""
+  """Sets ticks and limits, so that the high losses of the first steps are cut off."""
   axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
   axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f'{x:,.0f}'))
   axes.set_xlim(left=0)
@@ -254,6 +256,8 @@ BELOW = 0.32  # of a row, for the paper's value
 
 
 class Measure(NamedTuple):
+  """What is compared with base, and which side of the axis is the better one."""
+
   name: str
   title: str
   axis: str

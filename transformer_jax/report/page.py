@@ -15,7 +15,7 @@ from markdown_it.token import Token
 from transformer_jax.machine import files
 
 # Each colour on a light and on a dark page. Pictures and page have them as variables of
-# CSS. Those of lines, grey too, have hues of Okabe and Ito (2008), shifted until
+# CSS. Those of lines, also grey, have hues of Okabe and Ito (2008), shifted until
 # any two differ by 26 (CIE 1976) to all kinds of colour vision.
 COLOURS = {
   'paper': ('#ffffff', '#0d1117'),
@@ -81,14 +81,17 @@ def legible(text: str) -> str:
 
 
 def heading(level: int, text: str) -> str:
+  """Returns a heading; level 1 is the page's."""
   return f'{"#" * level} {_escape(text)}'
 
 
 def paragraph(text: str) -> str:
+  """Returns a paragraph of plain text."""
   return _escape_line(text)
 
 
 def bullets(items: Iterable[str]) -> str:
+  """Returns a list of sentences."""
   return '\n'.join(f'- {_escape_line(item)}' for item in items)
 
 

@@ -133,7 +133,7 @@ class Claim(NamedTuple):
   rows: dict[str, tuple[int, int]]
 
 
-WORSE, BETTER, SAME = (1, -1), (-1, 1), (0, 0)
+WORSE, BETTER, EQUAL = (1, -1), (-1, 1), (0, 0)
 CLAIMS = (
   Claim('One head is worse than eight.', 'section 6.2', {'A1': WORSE}),
   Claim('Too many heads are worse, too.', 'section 6.2', {'A4': WORSE}),
@@ -145,7 +145,9 @@ CLAIMS = (
     | dict.fromkeys(('C3', 'C5', 'C7'), BETTER),
   ),
   Claim('Dropout helps against over-fitting.', 'section 6.2', {'D1': WORSE}),
-  Claim('Learned positions give nearly identical results.', 'section 6.2', {'E': SAME}),
+  Claim(
+    'Learned positions give nearly identical results.', 'section 6.2', {'E': EQUAL}
+  ),
   Claim(
     'Label smoothing hurts perplexity, but improves BLEU.',
     'section 5.4',
@@ -180,7 +182,7 @@ TABLE_4 = (
 
 
 class Training(NamedTuple):
-  """Section 5.2: on one machine with 8 P100."""
+  """How a model was trained on one machine with 8 P100 (section 5.2)."""
 
   steps: int
   step_seconds: float

@@ -14,6 +14,8 @@ from transformer_jax.scoring.significance import spread
 
 
 class Pieces(NamedTuple):
+  """The pieces of the recipe that a result was made with."""
+
   averaged: int
   beam: int
   alpha: float
@@ -23,25 +25,18 @@ class Pieces(NamedTuple):
 AS_CONFIG = ('average_last', 'beam', 'alpha')  # the first three, as configs name them
 SMOOTHED = paper.BASE['epsilon_ls']
 NAMES = Pieces('checkpoints averaged', 'beam', 'alpha', 'epsilon_ls')
-HEADER = (
-  'piece',
-  'after steps',
-  'as the config has it',
-  'instead',
-  'seeds',
-  'BLEU',
-  'instead of',
-)
-HEADER += ('difference', 'paired p')
+HEADER = ('piece', 'after steps', "config's value", 'other value', 'seeds')
+HEADER += ('BLEU', "BLEU with the config's", 'difference', 'paired p')
 
 
 def pieces(scored: Scored) -> Pieces:
+  """Returns the pieces of a result."""
   result, epsilon = scored.result, scored.config['epsilon_ls']
   return Pieces(len(result.averaged), result.beam, result.alpha, epsilon)
 
 
 def as_configured(scored: Scored) -> bool:
-  """Returns whether it was averaged and decoded as the run's config says."""
+  """Tells whether a result was averaged and decoded as the run's config says."""
   return pieces(scored)[:3] == tuple(scored.config[key] for key in AS_CONFIG)
 
 
@@ -58,8 +53,8 @@ def recipe(results: Sequence[Scored], compare: Compare) -> list[str]:
   for (corpus, test_set), lines in tables.items():
     blocks += [heading(3, f'{corpus}, {test_set}'), table(HEADER, lines)]
   note = (
-    "Each result against the same seed's as the config has it, after as many steps, or "
-    'after the last step of each seed where these differ. '
+    "Each result against that of the same seed with the config's value, after as many "
+    'steps, or after the last step of each seed where these differ. '
     "BLEU is the paper-style one; paired p is sacreBLEU's bootstrap over the "
     'sentences, twice the mean of several seeds; ± is half the 95 % interval over '
     'seeds.'

@@ -35,7 +35,7 @@ from transformer_jax.runs.config import flat
 from transformer_jax.scoring import bleu
 
 TITLE = 'Attention Is All You Need: runs'
-MOST_KEYS = 5  # in which runs differ are shown with their values
+MOST_KEYS = 5  # if configs differ in more keys, only the keys are named
 WIDTH, INDENT = 96, 15  # of a terminal's lines
 HEADER = ('run', 'sacreBLEU', 'BLEU', 'dev PPL', 'scored on', 'step', 'averaged')
 HEADER += ('beam', 'alpha', 'parameters', 'target tokens', 'minutes')
@@ -45,6 +45,8 @@ Facts = list[tuple[str, str]]
 
 
 class Report(NamedTuple):
+  """The report of runs, short and whole."""
+
   summary: str  # for a terminal
   blocks: list[Block]
 
@@ -84,7 +86,7 @@ def make_report(
     summary, blocks = _report_runs(runs, texts, samples, tflops)
   for name, task in tasks.items():
     scored = [one for one in others if one.result.task == name]
-    baselines = [baseline for of, baseline in evidence.baselines if of == name]
+    baselines = [baseline for task, baseline in evidence.baselines if task == name]
     if scored or baselines:
       lines, more = task.section.write(scored, baselines, texts, samples)
       summary, blocks = summary + lines, [*blocks, *more]
@@ -97,7 +99,7 @@ def _report_runs(
 ) -> Report:
   groups, ungrouped = comparable.group(evidence.scored)
   left_out = [*evidence.left_out, *ungrouped]
-  left_out += _of_other_lengths(evidence.scored, texts)
+  left_out += _wrong_lengths(evidence.scored, texts)
   with tqdm(desc='comparing', unit='pair', disable=None) as bar:
 
     def compare(system: Scored, baseline: Scored) -> float | None:
@@ -155,14 +157,14 @@ def paired_p(system: Scored, baseline: Scored, texts: HeldOut) -> float | None:
   if references is None or a is None or b is None:
     return None
   if not len(a) == len(b) == len(references):
-    return None  # _of_other_lengths names them
+    return None  # _wrong_lengths names them
   data, lowercase = system.data, system.result.lowercase
   metric = bleu.paper_bleu(data['target_language'], data['tokenized'], lowercase)
   return metric.compare(a, b, references).p
 
 
-def _of_other_lengths(scored: Sequence[Scored], texts: HeldOut) -> Iterator[str]:
-  """Names translations that are not one for each sentence."""
+def _wrong_lengths(scored: Sequence[Scored], texts: HeldOut) -> Iterator[str]:
+  """Yields a reason for each result that has not one translation a sentence."""
   for one in scored:
     references = texts.references(one)
     if references is not None and one.translations is not None:
@@ -185,6 +187,7 @@ class Kind(NamedTuple):
 
 
 def kind(scored: Scored) -> Kind:
+  """Returns the kind of a result's scores."""
   pieces = scored.config['model']['vocab_size']
   result = scored.result
   return Kind(scored.test_set, result.text, result.corpus, pieces, scored.signatures)
@@ -253,7 +256,7 @@ def best_scores(scored: Sequence[Scored]) -> list[Scored]:
   alike: dict[Kind, list[Scored]] = {}
   for one in representatives(scored):
     alike.setdefault(kind(one), []).append(one)
-  return [max(of_kind, key=SACREBLEU) for of_kind in alike.values()]
+  return [max(members, key=SACREBLEU) for members in alike.values()]
 
 
 def sample_translations(

@@ -135,7 +135,7 @@ class HeldOut:
       return card.read_text(folder, scored.result.split)
     except (OSError, UserError) as error:
       if str(error) not in self._told:  # each result of the corpus comes here
-        print(f'no samples, and p by --references alone: {error}', file=sys.stderr)
+        print(f'no samples; paired tests need --references: {error}', file=sys.stderr)
       self._told.add(str(error))
       return None
 

@@ -43,11 +43,12 @@ class Difference(NamedTuple):
 
   @property
   def may_be_noise(self) -> bool:
+    """Whether zero lies within the interval, or there is none."""
     return self.margin is None or abs(self.mean) <= self.margin
 
   @property
   def lacks_test(self) -> bool:
-    """Returns whether a difference in BLEU is judged by its interval alone."""
+    """Whether a difference in BLEU is judged by its interval alone."""
     return self.p is None and not self.may_be_noise
 
   def __str__(self) -> str:
@@ -120,6 +121,7 @@ def _difference(
 
 
 def p_text(p: float | None) -> str:
+  """Returns the cell of a p, empty without a test."""
   return '' if p is None else f'{p:.3f}'
 
 
