@@ -40,6 +40,8 @@ class KnownHeads:
   the first head attends to the translation.
   """
 
+  longest = 100
+
   def __init__(self) -> None:
     self.pieces = PIECES + [p if p == '.' else p + 'x' for p in PIECES]
     without = lambda i: [p if n != i else '▁x' for n, p in enumerate(self.pieces)]
@@ -120,7 +122,7 @@ def test_a_split_whose_pairs_are_all_long(tmp_path: pathlib.Path):
   long = [([*[6] * 200, EOS], [7, EOS]), ([6, EOS], [*[7] * 200, EOS])]
   split = split_of(tmp_path, long)
   none = survey.sample_pairs(split, 9, 128)
-  with pytest.raises(UserError, match='no pair of at most 128 pieces a side to survey'):
+  with pytest.raises(UserError, match='no pair to survey: all have over 100 pieces'):
     survey.survey(KnownHeads(), none, split)
   with pytest.raises(UserError, match='no sentence has both'):
     survey.mean_weights(KnownHeads(), none, 'b', 'c')

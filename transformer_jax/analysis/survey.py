@@ -57,9 +57,12 @@ def survey(attention: RunAttention, pairs: Sequence[Pair], training: Split) -> S
 
   Args:
     training: text for the aligner to learn from, beside `pairs`.
+
+  Raises:
+    UserError: there are no pairs.
   """
   if not pairs:
-    raise UserError(f'there is no pair of at most {LONGEST} pieces a side to survey')
+    raise UserError(f'no pair to survey: all have over {attention.longest} pieces')
   text = lambda pair: (pair[0][:-1], pair[1][:-1])
   learning = [*sample_pairs(training, ALIGNER_PAIRS, LONGEST), *pairs]
   aligner = Aligner([text(pair) for pair in learning])
@@ -121,19 +124,19 @@ def _measure(
   start = int(kind == 'decoder')  # its first word can attend to nothing but <s>
   uniform = visible / visible.sum(1, keepdims=True)
 
-  def over(rows: np.ndarray, of: Callable) -> tuple[np.ndarray, float, int]:
-    """Returns sums of of(weights) over these rows and all columns."""
-    heads, alike = (of(w)[..., rows, :].sum((-2, -1)) for w in (weights, uniform))
+  def sum_rows(rows: np.ndarray, term: Callable) -> tuple[np.ndarray, float, int]:
+    """Returns sums of term(weights) over these rows and all columns."""
+    heads, alike = (term(w)[..., rows, :].sum((-2, -1)) for w in (weights, uniform))
     return heads, float(alike), len(rows)
 
   measured = {}
   for name, mask in wanted.items():
     mask = mask & visible
     rows = np.flatnonzero(mask.any(1))
-    measured[name] = over(rows[rows >= start], lambda w, mask=mask: w * mask)
+    measured[name] = sum_rows(rows[rows >= start], lambda w, mask=mask: w * mask)
   rows = np.arange(start, T)
-  measured['distance'] = over(rows, lambda w: w * np.abs(offset))
-  measured['entropy'] = over(rows, lambda w: -w * np.log(np.maximum(w, 1e-30)))
+  measured['distance'] = sum_rows(rows, lambda w: w * np.abs(offset))
+  measured['entropy'] = sum_rows(rows, lambda w: -w * np.log(np.maximum(w, 1e-30)))
   return measured
 
 
@@ -255,7 +258,7 @@ def _section(
   return '\n\n'.join(part for part in parts if part)
 
 
-# Which pieces of two sentences translate each other: IBM's Model 1
+# IBM's Model 1: which pieces of two sentences translate each other
 
 
 class Aligner:
@@ -281,8 +284,8 @@ class _Model1:
     keys, positions, count = [], [], 0  # of all pairs of pieces that share a sentence
     for source, target in pairs:
       keys.append(_keys(source, target).ravel())
-      at = count + np.arange(len(target))
-      positions.append(np.repeat(at, len(source)))
+      numbers = count + np.arange(len(target))
+      positions.append(np.repeat(numbers, len(source)))
       count += len(target)
     self._keys, which = np.unique(np.concatenate(keys), return_inverse=True)
     position = np.concatenate(positions)

@@ -22,7 +22,7 @@ Memory = Any  # arrays [B, ...] that all hypotheses of a sentence share
 # When only a quarter of a batch's sentences are not done, the search continues with
 # these alone. That needs a second loop, which takes time to compile. So it happens only
 # if the quarter has at least so many sentences.
-FEWEST_ROWS = 8
+FEWEST_SENTENCES = 8
 
 
 class Cache(Protocol):
@@ -130,7 +130,7 @@ class Search:
     """
     state = self.start(cache, memory, limits)
     quarter = len(limits) // 4
-    quarter = quarter if quarter >= FEWEST_ROWS else 0
+    quarter = quarter if quarter >= FEWEST_SENTENCES else 0
     for length in self.cache_lengths:
       if length > self.cache_lengths[0]:
         state = state._replace(cache=state.cache.grow(length))

@@ -63,7 +63,7 @@ class Evaluation:
       UserError, OSError: the run's corpus is missing, or its folder is read-only.
     """
     loaded, config, run = self._loaded, self._loaded.config, self._loaded.run
-    # A result has dev's perplexity.
+    # Dev as well, because a result has its perplexity.
     run.check_corpus(self._corpus, dict.fromkeys((self._split, 'dev')))
     files.writable(self.translations.parent)
     _say(f'averaging {len(loaded.steps)} checkpoints up to step {loaded.steps[-1]}')
@@ -125,6 +125,7 @@ class Evaluation:
       return False
     result, config = Result.read(path), self._loaded.config
     dtype = platform.decoding_dtype(config.decode_dtype).name
+    # The file's name has the other settings.
     keys = 'extra_length', 'constrained'
     same = all(result.config.get(key) == config[key] for key in keys)
     return result.decode_dtype == dtype and same

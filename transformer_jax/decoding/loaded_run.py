@@ -23,9 +23,9 @@ from transformer_jax.training import checkpoint
 Tree = Any
 Pair = tuple[list[int], list[int]]  # ids of source and target, each with its EOS
 
-# A batch of pairs has ROWS of them. Their lengths are rounded up to multiples of
-# LENGTHS, but not beyond what the model takes.
-ROWS, LENGTHS = 16, 16
+# A batch has so many pairs. Lengths are padded to multiples of LENGTH_STEP tokens, but
+# not beyond what the model takes.
+BATCH_PAIRS, LENGTH_STEP = 16, 16
 
 
 class TargetScore(NamedTuple):
@@ -184,8 +184,8 @@ class LoadedRun:
         and targets, [B, S] and [B, T], and returns arrays whose axis 0 is B.
     """
     longest = build.longest_text(self.config)
-    for start in range(0, len(pairs), ROWS):
-      batch = pairs[start : start + ROWS]
+    for start in range(0, len(pairs), BATCH_PAIRS):
+      batch = pairs[start : start + BATCH_PAIRS]
       padded = [_padded(ids, longest) for ids in zip(*batch, strict=True)]
       results = function(self.device_params, *padded)()
       for row in range(len(batch)):
@@ -197,7 +197,7 @@ def _padded(ids: Sequence[list[int]], longest: int) -> np.ndarray:
 
   Each shape has a program of its own, which takes time to compile.
   """
-  length = min(-(-max(map(len, ids)) // LENGTHS) * LENGTHS, longest)
+  length = min(-(-max(map(len, ids)) // LENGTH_STEP) * LENGTH_STEP, longest)
   return token_files.padded(ids, round_up(len(ids)), length)
 
 

@@ -20,8 +20,12 @@ WEIGHTS, SPM = 'model.safetensors', ('source.spm', 'target.spm')
 EPSILON = 'transformer_jax_norm_epsilon'
 POSITIONS = 1024  # rows of the table of sinusoids that Marian computes
 
-IDS = {'pad_token_id': PAD, 'eos_token_id': EOS, 'bos_token_id': BOS}
-IDS |= {'decoder_start_token_id': BOS}
+IDS = {
+  'pad_token_id': PAD,
+  'eos_token_id': EOS,
+  'bos_token_id': BOS,
+  'decoder_start_token_id': BOS,
+}
 
 LOADING = """\
 ```python

@@ -195,7 +195,7 @@ def read(folder: pathlib.Path) -> MarianModel:
   epsilon = config.transformer_jax_norm_epsilon
   arrays = marian.scale_norm_inputs(arrays, N, 1 / marian.norm_factor(epsilon))
   theirs, names = _rows(config, _vocabulary(folder / VOCABULARY, config))
-  arrays |= _of_rows(arrays, theirs)
+  arrays |= _select_rows(arrays, theirs)
   spm, notes = _spm(folder, names)
   heads = config.encoder_attention_heads
   sizes = {
@@ -319,7 +319,7 @@ def _rows(
   return rows, [*pieces.SPECIALS, *(names[row] for row in rest)]
 
 
-def _of_rows(arrays: marian.Arrays, rows: Sequence[int | None]) -> marian.Arrays:
+def _select_rows(arrays: marian.Arrays, rows: Sequence[int | None]) -> marian.Arrays:
   """Returns embeddings and logits' biases in our rows.
 
   `rows` are from _rows(). A token whose row is None is never generated.

@@ -18,7 +18,7 @@ from transformer_jax.machine.errors import UserError
 from transformer_jax.scoring import moses
 from transformer_jax.scoring.significance import SAMPLES
 
-# Written in Chinese characters, but unknown to sacreBLEU: they get the tokens of 'zh'.
+# Languages in Chinese characters that sacreBLEU does not know. They are cut as 'zh' is.
 CHINESE = {'gan', 'hak', 'lzh', 'wuu', 'yue'}
 
 
@@ -132,10 +132,10 @@ def _interval(mean: float, margin: float) -> list[float]:
 
 
 def sacrebleu(language: str | None, tokenized: bool, lowercase: bool) -> Metric:
-  """Returns sacreBLEU's default: exponential smoothing, 13a tokens but for ja, ko, zh.
+  """Returns sacreBLEU's default: exponential smoothing, 13a tokens (not ja, ko, zh).
 
-  One thing is not its default: languages without spaces between words are scored by
-  characters, those of CHINESE by the tokens of zh.
+  Its default is changed in one point: languages without spaces between words are scored
+  by characters, and those in CHINESE by the tokens of zh.
 
   Args:
     language: of the text, such as 'zh' or 'zh_TW'; None for 13a.
@@ -159,7 +159,7 @@ def sacrebleu(language: str | None, tokenized: bool, lowercase: bool) -> Metric:
         f'BLEU of {language} needs a program that finds its words: pip install '
         f"'sacrebleu[{short}]', then give the command again"
       ) from error
-  metric.num_refs = 1
+  metric.num_refs = 1  # for the signature, which says nrefs:var without it
   return Metric('sacrebleu', str(metric.get_signature()), metric)
 
 

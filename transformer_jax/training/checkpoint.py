@@ -175,8 +175,8 @@ def try_folder(folder: pathlib.Path) -> None:
   trial = folder / 'trial'
   try:
     str(folder).encode()  # TensorStore takes no name that is not UTF-8
-    # Orbax's names are this long. Orbax must not meet what the system refuses: its
-    # threads would keep the process from ending.
+    # Orbax's names are this long. If the system refused one to Orbax, threads of Orbax
+    # would keep the process from ending.
     (trial / ('x' * 100)).mkdir(parents=True, exist_ok=True)
     shutil.rmtree(trial)
     with ocp.StandardCheckpointer(multiprocessing_options=FIRST_HOST) as writer:
@@ -249,7 +249,7 @@ def restore(
 
   Raises:
     DamagedCheckpoint, OSError: see verify().
-    UserError: the checkpoint is of a model of other shapes.
+    UserError: the model has other parameters, or other shapes.
   """
   path = verify(folder, step)
   trees = map(_read, (path / part for part in PARTS), (params, opt_state))
@@ -267,7 +267,7 @@ def restore_newest(
   Raises:
     DamagedCheckpoint: all checkpoints are damaged.
     OSError: a file could not be read. The checkpoint may be good.
-    UserError: the checkpoint is of a model of other shapes.
+    UserError: the model has other parameters, or other shapes.
   """
   candidates, damaged = numbered(folder), []
   while candidates:
