@@ -12,6 +12,7 @@ import subprocess
 
 import pytest
 
+from transformer_jax.data import batches
 from transformer_jax.model import flops
 from transformer_jax.report import paper
 from transformer_jax.runs.result import Result
@@ -177,7 +178,7 @@ def test_predicted_hours():
   for file, argument, cells in rows:
     config = importlib.import_module(f'configs.{file}').get_config(argument)
     each = flops.flops_per_target_token(config.model.to_dict())
-    total = each * paper.BATCH_TOKENS * config.train_steps
+    total = each * batches.PAPER_TOKENS * config.train_steps
     expected = [f'{each / 1e6:,.0f} M', f'{total:.2e}']
     for devices in (8, 1):
       for peak in (9.5e12, 312e12, 989e12):

@@ -64,7 +64,7 @@ def test_f1_by_length_and_label_for_each_test_set(monkeypatch, tmp_path: pathlib
     split='test',
     parsing=dataclasses.asdict(other),
     config=CONFIG
-    | {'data': CONFIG['data'] | {'files': {'train': 'a', 'test': 'wsj.23'}}},
+    | {'data': CONFIG['data'] | {'files': {'train': ['a'], 'test': ['wsj.23']}}},
   )
   runs = [scored(RUN), scored(journal, 'journal')]
   text = page.markdown(table4.blocks(runs, [BASELINE], HeldOut(tmp_path), 3), 'x')

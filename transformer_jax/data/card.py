@@ -64,7 +64,10 @@ def read_card(folder: pathlib.Path) -> Card:
   """
   path = folder / CARD
   if not path.is_file():
-    raise UserError(f'{path}: not there; run scripts.prepare_data, or give --data_dir')
+    raise UserError(
+      f'{path}: not there; run scripts.prepare_data, or give --data_dir. A run needs '
+      'the card of its corpus: copy it there'
+    )
   try:
     return msgspec.json.decode(path.read_bytes(), type=Card)
   except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:

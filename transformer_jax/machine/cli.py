@@ -5,7 +5,7 @@ absl keeps the flags of a process in one table, in which two scripts that both h
 imported side by side and their main(argv) called any number of times:
 
   FLAGS = cli.Flags(__doc__)
-  SPLIT = flags.DEFINE_enum('split', 'test', ['dev', 'test'], 'What.', FLAGS.values)
+  SPLIT = flags.DEFINE_enum('split', 'test', ['dev', 'test'], 'Text.', FLAGS.values)
 """
 
 import contextlib
@@ -25,7 +25,7 @@ from ml_collections import config_flags
 from transformer_jax.machine import errors
 from transformer_jax.machine.errors import UserError
 
-flags.disclaim_key_flags()  # help lists a flag under the module that asks for it here
+flags.disclaim_key_flags()  # --help lists a flag under the script, not this module
 HELP = {'--help', '-help', '--helpshort', '-helpshort', '-?'}
 HELP_FULL = {'--helpfull', '-helpfull'}
 # Called as f(config, config without the overrides, names of the overridden keys).

@@ -40,7 +40,7 @@ def join_hosts(
     process_id: which of them this one is, from 0.
 
   Raises:
-    UserError: some of the three are given and others not, or JAX cannot read what Open
+    UserError: only one or two of the three are set, or JAX cannot read what Open
       MPI or another cluster says of the processes.
   """
   # JAX would handle SIGTERM by itself; here signals.py does.

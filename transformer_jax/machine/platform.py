@@ -1,4 +1,4 @@
-"""What JAX is told before it starts, and what it runs on."""
+"""Sets JAX up before it starts, and describes what it runs on."""
 
 import contextlib
 import importlib.util
@@ -105,7 +105,8 @@ def _xla_knows(name: str) -> bool:
 def use_compilation_cache() -> None:
   """Keeps compiled programs between processes, in a folder of the user.
 
-  Call it when JAX is configured: one of several processes asks which devices there are.
+  Call it after JAX is set up: with several processes it looks at the devices, which
+  starts JAX.
   """
   if jax.config.jax_compilation_cache_dir is not None:
     return

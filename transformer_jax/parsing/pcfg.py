@@ -327,7 +327,7 @@ def score_file(
     output: where the trees go, one a line; beside it, as .json, what the report reads.
 
   Raises:
-    UserError: a file cannot be read, or has no tree or what is none, or `output` does
+    UserError: a file cannot be read, or holds no tree or other text, or `output` does
       not end in .mrg.
   """
   if output.suffix != '.mrg':

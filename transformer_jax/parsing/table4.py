@@ -110,8 +110,7 @@ def _run_row(scored: Scored) -> Row:
 
 
 def _files(scored: Scored, split: str) -> str:
-  names = scored.data['files'][split]
-  return ' + '.join([names] if isinstance(names, str) else names)
+  return ' + '.join(scored.data['files'][split])
 
 
 def _baseline_row(baseline: Baseline) -> Row:

@@ -252,7 +252,7 @@ RUN = {'marker': 'o', 'color': OURS, 'markersize': 3.2, 'linestyle': ''}
 MEAN = {'marker': '|', 'color': OURS, 'markersize': 8, 'markeredgewidth': 1.4}
 INTERVAL = {'color': OURS, 'linewidth': 5, 'alpha': 0.3, 'solid_capstyle': 'butt'}
 PRINTED = {'marker': 'D', 'color': PAPERS, 'markersize': 4, 'linestyle': ''}
-BELOW = 0.32  # of a row, for the paper's value
+BELOW = 0.32  # of a row's height, by which the paper's value stands lower
 
 
 class Measure(NamedTuple):

@@ -3,8 +3,6 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-from transformer_jax.data import batches
-
 
 class Layer(NamedTuple):
   """A row of Table 1: the orders of growth, without O(...)."""
@@ -195,7 +193,6 @@ TRAINING = {
   'base': Training(100_000, 0.4, 12, 5),
   'big': Training(300_000, 1.0, 3.5 * 24, 20),
 }
-BATCH_TOKENS = batches.PAPER_TOKENS
 VOCABULARY = {'en-de': 37_000, 'en-fr': 32_000}  # section 5.1
 BEAM, ALPHA = 4, 0.6  # section 6.1
 TEST_SETS = {'dev': ('newstest2013', 3000), 'test': ('newstest2014', 3003)}

@@ -298,7 +298,7 @@ def _facts(
   marks = number_kinds(evidence.scored)
   for scored in best_scores(evidence.scored):
     items.append(('Best score', _best(scored, marks[kind(scored)])))
-  if not studies and (keys := differing_settings(evidence.scored)):
+  if not studies and (keys := describe_differences(evidence.scored)):
     few = len(keys) <= MOST_KEYS
     names = '; '.join(keys) if few else ', '.join(key.split(':')[0] for key in keys)
     items.append(('Configs differ', names))
@@ -315,7 +315,7 @@ def _facts(
   return items
 
 
-def differing_settings(results: Sequence[Scored]) -> list[str]:
+def describe_differences(results: Sequence[Scored]) -> list[str]:
   """Returns 'KEY: VALUE (RUNS), ...' for each key in which the runs' configs differ."""
   configs = {scored.run_with_parent: flat(scored.config) for scored in results}
   keys = dict.fromkeys(key for config in configs.values() for key in config)

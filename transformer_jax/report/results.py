@@ -78,8 +78,7 @@ class Scored(NamedTuple):
     split = self.result.split
     if self.data['reader'] == 'embedded' or split not in self.data['files']:
       return f'{self.data["name"]} {split}'
-    names = self.data['files'][split]
-    return '+'.join(map(set_name, [names] if isinstance(names, str) else names))
+    return '+'.join(map(set_name, self.data['files'][split]))
 
   @property
   def text(self) -> pathlib.Path:

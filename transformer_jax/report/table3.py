@@ -292,7 +292,7 @@ def about(group: Group) -> str:
 
 
 def _each(group: Group, read: Callable[[Scored], str | None]) -> str:
-  """Returns what is read of every run, with the rows if it differs between them."""
+  """Returns what `read` returns for all runs, or, if it differs, for which rows."""
   rows: dict[str, list[str]] = {}
   for scored in group.members:
     rows.setdefault(read(scored) or 'not recorded', []).append(scored.row)

@@ -13,7 +13,7 @@ from transformer_jax.machine.errors import UserError
 class Record(TypedDict, total=False):
   """A line of metrics.jsonl: of training steps, a dev measurement or a checkpoint."""
 
-  step: Required[int]  # the newest it tells of
+  step: Required[int]  # the newest that the line is about
   # Of training, since the record before
   epoch: float
   loss: float  # label-smoothed, nats per piece
