@@ -26,6 +26,8 @@ def test_the_trace_has_the_training_steps(tmp_path: pathlib.Path):
 
 def test_a_run_of_few_steps_has_a_trace_too(tmp_path: pathlib.Path):
   folder = tmp_path / 'trace'
-  finished(Toy(tmp_path, train_steps=3).train(f'--profile={folder}'))
+  toy = Toy(tmp_path, train_steps=3)
+  said = finished(toy.train(f'--profile={folder}')).said
+  assert f'steps 2 to 3 are traced in {folder}' in said
   (plane,) = folder.rglob('*.xplane.pb')
   assert b'train_step' in plane.read_bytes()

@@ -30,7 +30,7 @@ class Profile:
 
   def __exit__(self, *_: object) -> None:
     if self._first is not None:
-      jax.profiler.stop_trace()
+      self._stop()
 
   @contextlib.contextmanager
   def step(self, step: int, previous: Sums | None) -> Iterator[None]:
@@ -49,12 +49,17 @@ class Profile:
       self._first = step
     if self._count == 1 + STEPS:
       jax.block_until_ready(previous)
-      jax.profiler.stop_trace()
-      self._say(
-        f'steps {self._first} to {step - 1} are traced in {self._folder}: '
-        f'xprof --port 6006 {self._folder}'
-      )
-      self._first = None
+      self._stop()
     self._count += 1
     with jax.profiler.StepTraceAnnotation('train', step_num=step):
       yield
+
+  def _stop(self) -> None:
+    """Writes the trace, and says which steps it has."""
+    jax.profiler.stop_trace()
+    last = self._first + self._count - 2  # the process's first update is not in it
+    self._say(
+      f'steps {self._first} to {last} are traced in {self._folder}: '
+      f'xprof --port 6006 {self._folder}'
+    )
+    self._first = None
