@@ -93,7 +93,7 @@ class RunAttention:
 
   @property
   def longest(self) -> int:
-    """The most pieces of a sentence that can be shown, EOS counted."""
+    """Returns the most pieces of a sentence that can be shown, EOS counted."""
     return min(LONGEST, build.longest_text(self.run.config))
 
   def weights(self, pairs: Sequence[Pair]) -> Iterator[Weights]:

@@ -212,9 +212,10 @@ def search_of(
   """Returns the search as a function of weights, sources [B, length] and sizes [B].
 
   Args:
-    graph: of build.split().
-    mask: takes live hypotheses, position, sizes and limits; returns what is added to
-      the logits (Task.constraint). Without it the sizes are not read.
+    graph: from build.split().
+    length: tokens that sources are padded to.
+    mask: a Task.constraint's (data/task.py has its arguments), which reads the sizes.
+      None: outputs are free, and the sizes are not read.
   """
   beam, alpha, extra = (config[key] for key in ('beam', 'alpha', 'extra_length'))
   most = length + extra

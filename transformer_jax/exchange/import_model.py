@@ -162,7 +162,9 @@ def _corpus(
   """Returns the prepared corpus with this vocabulary; None if it is not prepared.
 
   Args:
-    preparation: what prepare_corpus() takes after the config; None: do not prepare.
+    config: the run's. If its corpus has another vocabulary, `data.name` changes.
+    plain: the config before it became the run's.
+    preparation: what prepare_corpus() takes after the config. None: do not prepare.
   """
   sums = lambda side: ' '.join(dict.fromkeys(words.sha256 for words in side))
   corpus = folder_of(config.data.name, data_dir)

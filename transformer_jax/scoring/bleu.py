@@ -159,7 +159,7 @@ def sacrebleu(language: str | None, tokenized: bool, lowercase: bool) -> Metric:
         f'BLEU of {language} needs a program that finds its words: pip install '
         f"'sacrebleu[{short}]', then give the command again"
       ) from error
-  metric.num_refs = 1  # for the signature, which says nrefs:var without it
+  metric.num_refs = 1  # sacreBLEU makes no signature without it
   return Metric('sacrebleu', str(metric.get_signature()), metric)
 
 

@@ -315,7 +315,7 @@ def _read(path: pathlib.Path, example: Tree) -> Tree:
   # Orbax takes names and dtypes from this, not shapes.
   target = jax.tree.map(lambda x: np.zeros((), x.dtype), example)
   verbosity = logging.get_verbosity()
-  logging.set_verbosity(logging.ERROR)  # a part has no metadata of a step of its own
+  logging.set_verbosity(logging.ERROR)  # else Orbax warns that a part lacks metadata
   try:
     with ocp.StandardCheckpointer(multiprocessing_options=FIRST_HOST) as reader:
       arrays = reader.restore(path, target)

@@ -223,7 +223,7 @@ class Loop:
       DivergenceError: MAX_SKIPS steps in a row had no finite update.
       SaveError, LogError: a checkpoint or the log could not be written.
     """
-    while step - self._skips in self._skipped:  # before this process took over
+    while step - self._skips in self._skipped:  # by the process before this one
       self._skips += 1
     every, last = self._config.checkpoint_every_steps, self._config.train_steps
     # A single host may be stopped while it measures. Several hosts stop together, after
