@@ -169,21 +169,6 @@ class _PathParser(flags.ArgumentParser):
     return pathlib.Path(os.path.expanduser(argument))
 
 
-class IntegerOrWord(flags.ArgumentParser):
-  """Parses a whole number, or one word."""
-
-  def __init__(self, word: str):
-    self._word = word
-
-  def parse(self, argument: str | int) -> int | str:
-    """Returns the number, or the word; a ValueError tells absl that it is neither."""
-    if argument == self._word:
-      return argument
-    if not str(argument).removeprefix('-').isdecimal():
-      raise ValueError(f'a whole number, or {self._word}')
-    return int(argument)
-
-
 def counts(flag: flags.FlagHolder[list[str]]) -> list[int]:
   """Returns the numbers of a flag that is a list; raises UsageError for one below 1."""
   if not flag.value or not all(x.isdecimal() and int(x) for x in flag.value):

@@ -165,11 +165,11 @@ def training_dtype(name: str, backend: str | None = None) -> jnp.dtype:
   return _dtype(name, (backend or jax.default_backend()) != 'cpu')
 
 
-def activation_dtype(dtype: jnp.dtype, backend: str | None = None) -> jnp.dtype:
+def activation_dtype(dtype: jnp.dtype, backend: str | None) -> jnp.dtype:
   """Returns the dtype of what lies between products whose weights are of `dtype`.
 
   Processors with bfloat16 multiply it faster, but XLA does all else on a CPU with it
-  more slowly than with float32.
+  more slowly than with float32. `backend` is as in training_dtype().
   """
   on_cpu = (backend or jax.default_backend()) == 'cpu'
   return jnp.dtype('float32') if on_cpu else dtype

@@ -243,13 +243,13 @@ def _tense(rng: Random, traits: list[str], pattern: Pattern) -> str | None:
   return rng.choice(pattern.tenses + more_past)
 
 
-def clause(rng: Random, spec: str, before: Clause | None = None) -> Clause | None:
+def clause(rng: Random, spec: str, before: Clause | None) -> Clause | None:
   """Draws a clause of the kind `spec`, such as 'event+past'; None if it does not fit.
 
   Args:
     spec: as templates.FRAMES have it.
     before: the sentence's first clause, from which an infinitive takes its subject and
-      a relative clause its thing.
+      a relative clause its thing; None draws the first clause itself.
   """
   traits = spec.split('+')
   pattern = _pattern(rng, traits)

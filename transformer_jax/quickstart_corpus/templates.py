@@ -333,9 +333,9 @@ def _pieces(template: str) -> list[str]:
 
 
 def fill(
-  template: str, clause: Clause, phrase: Callable[[Value, str], str], omitted: str = ''
+  template: str, clause: Clause, phrase: Callable[[Value, str], str], omitted: str
 ) -> str:
-  """Returns the template with its slots put into words, but for the omitted one."""
+  """Returns the template with its slots put into words; '' for the omitted one."""
   text, *rest = _pieces(template)
   for name, form, literal in zip(rest[::3], rest[1::3], rest[2::3], strict=True):
     words = '' if name == omitted else phrase(clause.slots[name], form or '')

@@ -6,7 +6,7 @@ import re
 
 from absl import flags
 
-from transformer_jax.machine.cli import Flags, IntegerOrWord
+from transformer_jax.machine.cli import Flags
 
 MANIFEST = 'manifest.json'  # is written last: a checkpoint that has one is finished
 
@@ -33,6 +33,15 @@ def averaged_steps(last: int, every: int, count: int) -> list[int]:
   return [n * every for n in range(max(1, before - count + 2), before + 1)] + [last]
 
 
+class _StepParser(flags.ArgumentParser):
+  def parse(self, argument: str | int) -> int | str:
+    if argument == 'best':
+      return argument
+    if not str(argument).removeprefix('-').isdecimal():
+      raise ValueError('a whole number, or best')
+    return int(argument)
+
+
 def define_flags(table: Flags) -> tuple[flags.FlagHolder, flags.FlagHolder]:
   """Defines --average and --step: which checkpoints to average; None by default."""
   average = flags.DEFINE_integer(
@@ -43,7 +52,7 @@ def define_flags(table: Flags) -> tuple[flags.FlagHolder, flags.FlagHolder]:
     flag_values=table.values,
   )
   step = flags.DEFINE(
-    IntegerOrWord('best'),
+    _StepParser(),
     'step',
     None,
     'Last step to average, the newest by default; best: best on dev.',
