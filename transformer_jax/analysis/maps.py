@@ -168,11 +168,11 @@ def word_numbers(pieces: Sequence[str], ids: Sequence[int]) -> np.ndarray:
   that ends a word.
   """
   starts = []
-  ends = True  # whether the word of the piece ends with it: the next one starts a word
+  starts_word = True  # whether the next piece starts a word, so that this one ends one
   for i in reversed(ids):
-    own_word = i in SPECIAL_NAMES or pieces[i].startswith(SPACE)
-    ends = own_word or (ends and is_punctuation(pieces[i]))
-    starts.append(ends)
+    first = i in SPECIAL_NAMES or pieces[i].startswith(SPACE)
+    starts_word = first or (starts_word and is_punctuation(pieces[i]))
+    starts.append(starts_word)
   starts.reverse()
   return np.cumsum([False, *starts[1:]])  # the first piece is of word 0
 

@@ -197,7 +197,6 @@ def save(folder: pathlib.Path, step: int, params: Tree, opt_state: Tree) -> None
   try_folder(folder)
   with Writer(folder, every=1, keep=sys.maxsize) as writer:
     writer.save(step, params, opt_state)
-    writer.finish()
 
 
 def checksums(path: pathlib.Path, parts: Sequence[str]) -> dict[str, str]:

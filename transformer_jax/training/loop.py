@@ -75,7 +75,7 @@ def train(
       print('making the model', file=sys.stderr, flush=True)
     hosts.check_same(config.to_json_best_effort() + card.read_card(corpus).identity)
     trainer = Trainer(config, corpus)
-    # Before the folder is written to: a checkpoint may be of another model.
+    # Before anything is written to the folder, which may be another model's.
     state = trainer.restore(run.checkpoints)
     start = int(state.step)
     if first:
@@ -109,8 +109,8 @@ def train(
       if hosts.count() == 1 and not profile:
         programs.wait(shapes[0])
       else:
-        # Hosts that compile for different times would wait for each other within a
-        # step, and not for long. A trace should hold updates alone.
+        # A step waits for all hosts, but not for as long as one of them may compile. And
+        # a trace should hold updates alone.
         programs.wait_for_all()
         hosts.wait_for_all('compiled')
       log.begin()
