@@ -109,8 +109,8 @@ def train(
       if hosts.count() == 1 and not profile:
         programs.wait(shapes[0])
       else:
-        # A step waits for all hosts, but not for as long as one of them may compile. And
-        # a trace should hold updates alone.
+        # A step waits for all hosts, but not for as long as one of them may compile. A
+        # trace should hold updates alone.
         programs.wait_for_all()
         hosts.wait_for_all('compiled')
       log.begin()
