@@ -143,7 +143,7 @@ class Decoding:
   def translate(
     self, sources: Sequence[Sequence[int]], beam: int, length: int
   ) -> list[list[int]]:
-    padded = token_files.padded(sources, len(sources), max(map(len, sources)))
+    padded = token_files.pad_ids(sources, len(sources), max(map(len, sources)))
     ids = torch.from_numpy(padded.astype(np.int64)).to(self._model.device)
     with torch.inference_mode(), warnings.catch_warnings():
       warnings.simplefilter('ignore')  # deprecations within transformers

@@ -89,7 +89,7 @@ def test_while_compiling(toy: Toy):
   said = interrupted(program, COMPILE, AT_ONCE)
   assert not ended(said, COMPILE)
   assert said.endswith('stopped by a signal. The newest checkpoint: none\n')
-  assert not checkpoint.steps(new.checkpoints)
+  assert not checkpoint.finished_steps(new.checkpoints)
 
 
 # While training
@@ -103,12 +103,12 @@ def test_while_training(number: signal.Signals, toy: Toy):
     program = cut.train(hold={STEP: seconds if newest == 3 else 0.3})
     said = interrupted(program, STEP, seconds + AT_ONCE, call, number)
     assert calls(program, STEP) == call
-    assert checkpoint.steps(cut.checkpoints)[-1] == newest
+    assert checkpoint.finished_steps(cut.checkpoints)[-1] == newest
     assert said.endswith(f'checkpoint: {cut.checkpoints / str(newest)}\n')
     assert records(cut)[-1]['step'] == newest
   finished(cut.train())
   assert_equal_runs(cut, toy)
-  assert checkpoint.steps(cut.checkpoints) == [20, 25, 30]
+  assert checkpoint.finished_steps(cut.checkpoints) == [20, 25, 30]
 
 
 def test_while_saving(toy: Toy):

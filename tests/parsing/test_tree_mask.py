@@ -71,7 +71,7 @@ def all_trees(case: int) -> set[tuple[int, ...]]:
   for count in range(words, limit):
     for tokens in itertools.product(usable, repeat=count):
       if not any(trees.repair(tokens, ['w'] * words)[1]):
-        written = trees.numbered(tokens) if pieces is NUMBERED else tokens
+        written = trees.number_words(tokens) if pieces is NUMBERED else tokens
         outputs.add(tuple(map(names.index, written)))
   return {output for output in outputs if len(output) < limit}
 
@@ -164,7 +164,7 @@ def test_random_walks_end_in_trees_of_the_words(numbers: int):
     output = [pieces[i].removeprefix('\u2581') for i in row[:end]]
     tokens = trees.without_numbers(output)
     assert not any(trees.repair(tokens, ['w'] * count)[1])
-    with_numbers = [*trees.numbered(tokens)]
+    with_numbers = [*trees.number_words(tokens)]
     assert output == [t for t in with_numbers if t in ids or not trees.is_number(t)]
     brackets_used.append(len(tokens) - count)
   assert max(brackets_used) > 20 and min(brackets_used) == 0
@@ -183,7 +183,7 @@ def refused(
     return jnp.take_along_axis(masks, row[:, None], 1)[:, 0] == 0
 
   for tree in treebank:
-    tokens = trees.numbered(tree.tokens) if mask.per_word == 2 else tree.tokens
+    tokens = trees.number_words(tree.tokens) if mask.per_word == 2 else tree.tokens
     row = [*(ids[token] for token in tokens), EOS]
     padded = np.zeros(max(16, 1 << (len(row) - 1).bit_length()), np.int32)
     padded[: len(row)] = row

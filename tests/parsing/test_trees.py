@@ -45,7 +45,7 @@ def test_tags_need_not_be_kept():
 
 
 def test_words_are_numbered_before_their_tags():
-  numbered = [*trees.numbered(TOKENS)]
+  numbered = [*trees.number_words(TOKENS)]
   assert ' '.join(numbered[:6]) == '(S (NP #1 NNP #2 NNP'
   assert numbered.count('#6') == 1 and '#7' not in numbered
   assert trees.without_numbers(numbered) == TOKENS

@@ -101,9 +101,9 @@ def test_a_class_is_a_form_and_an_ending(word: str, expected: str):
 
 def test_capitals_at_the_start_of_a_sentence():
   known = {'the', 'dog'}.__contains__
-  assert module.classed('The Dogs', known) == 'the \u2047-capital-s'
-  assert module.classed('Dogs the', known) == '\u2047-first-s the'
-  assert module.classed('', known) == ''
+  assert module.replace_unknown('The Dogs', known) == 'the \u2047-capital-s'
+  assert module.replace_unknown('Dogs the', known) == '\u2047-first-s the'
+  assert module.replace_unknown('', known) == ''
 
 
 def test_every_word_is_one_piece(tmp_path: pathlib.Path):

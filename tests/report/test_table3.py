@@ -140,7 +140,7 @@ WORSE, BETTER, SAME = (7.0, 16.0), (3.0, 24.0), (5.1, 20.1)
 
 def judged(
   *rows: tuple, p: float | None = 0.01
-) -> tuple[dict[str, table3.Judged], table3.Differences]:
+) -> tuple[dict[str, table3.Judgement], table3.Differences]:
   """Returns verdicts by the first word of a claim; family() has a worse C1."""
   runs = family(*((row, 1, *scores) for row, scores in rows))
   (group,), _ = comparable.group(runs)

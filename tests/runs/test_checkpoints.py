@@ -9,7 +9,7 @@ import pytest
 
 from configs import base
 from transformer_jax.machine.errors import UserError
-from transformer_jax.runs.checkpoints import MANIFEST, steps
+from transformer_jax.runs.checkpoints import MANIFEST, finished_steps
 from transformer_jax.runs.run import Run, chosen_steps
 
 
@@ -39,8 +39,8 @@ def test_unfinished_ones_are_no_checkpoints(folder: pathlib.Path):
   (folder / '2').rename(folder / '2.orbax-checkpoint-tmp')
   (folder / '4').mkdir()
   (folder / 'notes').mkdir()
-  assert steps(folder) == [1, 10, 100]
-  assert steps(folder / 'nowhere') == []
+  assert finished_steps(folder) == [1, 10, 100]
+  assert finished_steps(folder / 'nowhere') == []
 
 
 def test_one_that_is_missing_is_not_left_out(folder: pathlib.Path, capsys):

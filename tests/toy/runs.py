@@ -163,7 +163,7 @@ def assert_equal_runs(one: Toy, other: Toy) -> None:
 
 def assert_all_whole(toy: Toy, at_least: int) -> int:
   """Checks that no checkpoint is damaged; returns the newest."""
-  steps = checkpoint.steps(toy.checkpoints)
+  steps = checkpoint.finished_steps(toy.checkpoints)
   for step in steps:
     checkpoint.verify(toy.checkpoints, step)
   newest = max(steps, default=0)

@@ -184,7 +184,7 @@ def test_training_does_not_restart_if_all_are_damaged(folder: pathlib.Path, caps
       checkpoint.restore_newest(folder, *trees(9))
     assert str(folder) in str(caught.value) and '--workdir' in str(caught.value)
     assert capsys.readouterr().err.count('trying the one before') == 3
-  assert checkpoint.steps(folder) == [1, 2, 3]
+  assert checkpoint.finished_steps(folder) == [1, 2, 3]
   assert checkpoint.restore_newest(folder / 'nowhere', *trees(9)) is None
 
 
@@ -244,7 +244,7 @@ def test_the_newest_the_last_and_the_best_are_kept(tmp_path: pathlib.Path):
       writer.save(step, params, opt_state)
       params['layers'][0]['w'][:] = 0
       writer.finish()
-      kept[step] = checkpoint.steps(tmp_path)
+      kept[step] = checkpoint.finished_steps(tmp_path)
       best[:] = [20]
     newest = f'The newest checkpoint: {tmp_path / "45"}'
     assert writer.newest() == newest
@@ -265,7 +265,7 @@ def test_unfinished_folders_are_no_checkpoints(folder: pathlib.Path):
   (folder / checkpoint.DELETED).mkdir()
   shutil.copytree(folder / '3', folder / checkpoint.DELETED / '1')
   (folder / '5').mkdir()
-  assert checkpoint.steps(folder) == [1, 2, 3]
+  assert checkpoint.finished_steps(folder) == [1, 2, 3]
   assert checkpoint.restore_newest(folder, *trees(9)).step == 3
   with Writer(folder, 1, 9) as writer:
     writer.save(4, *trees(5))
@@ -302,5 +302,5 @@ def test_a_write_that_fails_is_loud(folder: pathlib.Path, monkeypatch):
   message = str(caught.value)
   assert message.startswith(f'saving {folder / "20"}: [Errno 28] No space')
   assert message.endswith(f'device. The newest checkpoint: {folder / "3"}')
-  assert saved == [] and checkpoint.steps(folder) == [1, 2, 3]
+  assert saved == [] and checkpoint.finished_steps(folder) == [1, 2, 3]
   checkpoint.verify(folder, 3)

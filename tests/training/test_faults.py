@@ -91,7 +91,7 @@ def test_kills_while_training(toy: Toy):
       goal = newest + 5 * rng.randrange(2)
       program.wait_for(lambda: STARTED in program.said)  # noqa: B023
       program.wait_for(
-        lambda: max(checkpoint.steps(killed.checkpoints), default=0) >= goal  # noqa: B023
+        lambda: max(checkpoint.finished_steps(killed.checkpoints), default=0) >= goal  # noqa: B023
       )
       time.sleep(rng.uniform(0, 0.3))
     number = rng.choice((signal.SIGKILL, signal.SIGTERM))
@@ -125,7 +125,7 @@ def test_a_full_disk_is_told_last(toy: Toy):
   )
   assert done.returncode == 1 and '[thread=' not in done.stderr  # of Orbax's log
   assert done.stderr.splitlines()[-1].startswith(f'saving {full.checkpoints / "5"}: ')
-  assert not checkpoint.steps(full.checkpoints)
+  assert not checkpoint.finished_steps(full.checkpoints)
 
 
 # Other devices, several hosts
@@ -173,7 +173,7 @@ def test_hosts_stop_together_and_one_goes_on(eight: Toy):
   for program in (first, second):
     assert program.code() == EXIT_CODE, program.said
   assert time.monotonic() - begin < 3 + 4
-  newest = checkpoint.steps(shared.checkpoints)[-1]
+  newest = checkpoint.finished_steps(shared.checkpoints)[-1]
   assert newest == steps() == 9
   assert first.said.endswith(f'checkpoint: {shared.checkpoints / str(newest)}\n')
   assert 'training on' in first.said and 'training on' not in second.said

@@ -329,7 +329,7 @@ def test_the_best_is_kept_and_patience_ends_it(
   run = Run(tmp_path / 'new')
   loop.train(config, run.workdir, tmp_path / 'data' / 'toy')
   assert 'warmup_steps=4000 is more than train_steps=9' in capsys.readouterr().err
-  assert checkpoint.steps(run.checkpoints) == [2, 4]
+  assert checkpoint.finished_steps(run.checkpoints) == [2, 4]
   assert run.best_step() == 2
   told = [r['dev_perplexity'] for r in run.records() if 'dev_perplexity' in r]
   assert told == [5.0, 1.0, 3.0, 2.0]

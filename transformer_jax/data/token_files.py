@@ -156,7 +156,7 @@ class Side:
     return block
 
 
-def padded(sentences: Sequence[Sequence[int]], rows: int, length: int) -> np.ndarray:
+def pad_ids(sentences: Sequence[Sequence[int]], rows: int, length: int) -> np.ndarray:
   """Returns ids of sentences, padded with PAD: [rows, length] int32.
 
   Rows beyond the sentences are empty.

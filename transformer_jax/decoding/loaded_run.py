@@ -198,7 +198,7 @@ def _padded(ids: Sequence[list[int]], longest: int) -> np.ndarray:
   Each shape has a program of its own, which takes time to compile.
   """
   length = min(-(-max(map(len, ids)) // LENGTH_STEP) * LENGTH_STEP, longest)
-  return token_files.padded(ids, round_up(len(ids)), length)
+  return token_files.pad_ids(ids, round_up(len(ids)), length)
 
 
 def check_strings(sources: Sequence[str], targets: Sequence[str]) -> None:

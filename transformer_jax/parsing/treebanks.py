@@ -183,7 +183,7 @@ def target(tags: bool, numbers: bool) -> Callable[[str], str]:
   def written(line: str) -> str:
     tokens = line.split(' ')
     tokens = tokens if tags else trees.without_tags(tokens)
-    return ' '.join(trees.numbered(tokens) if numbers else tokens)
+    return ' '.join(trees.number_words(tokens) if numbers else tokens)
 
   return written
 

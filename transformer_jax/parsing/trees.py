@@ -161,7 +161,7 @@ def without_tags(tokens: Iterable[str]) -> list[str]:
   return [token if token[0] in '()' else ANY_TAG for token in tokens]
 
 
-def numbered(tokens: Iterable[str]) -> Iterator[str]:
+def number_words(tokens: Iterable[str]) -> Iterator[str]:
   """Yields the tokens, and before each tag the number of its word: #1 DT #2 NN.
 
   A parser that writes numbers does not have to count its tags to know which word is
@@ -176,7 +176,7 @@ def numbered(tokens: Iterable[str]) -> Iterator[str]:
 
 
 def is_number(token: str) -> bool:
-  """Tells whether a token is a word's number, as numbered() writes it.
+  """Tells whether a token is a word's number, as number_words() writes it.
 
   No treebank has a tag like #1.
   """
@@ -184,7 +184,7 @@ def is_number(token: str) -> bool:
 
 
 def without_numbers(tokens: Iterable[str]) -> list[str]:
-  """Returns the tokens without the numbers of numbered()."""
+  """Returns the tokens without the numbers of number_words()."""
   return [token for token in tokens if not is_number(token)]
 
 

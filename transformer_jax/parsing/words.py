@@ -69,7 +69,7 @@ def learn_words(
   # So words are dropped until the pieces fit.
   over = 1
   while over > 0:
-    read = [classed(line, kept.__contains__) for line in lines]
+    read = [replace_unknown(line, kept.__contains__) for line in lines]
     pieces = collections.Counter(word for line in read for word in line.split(' '))
     # Without any words, the rarest classes become <unk>.
     over = min(len(pieces) + SPECIAL - size, len(kept))
@@ -139,7 +139,7 @@ def word_class(word: str, first: bool) -> str:
   return f'{CLASS}{name}{dot}{dash}{ending}'
 
 
-def classed(sentence: str, is_known: Callable[[str], bool]) -> str:
+def replace_unknown(sentence: str, is_known: Callable[[str], bool]) -> str:
   """Returns the sentence with a class in place of each unknown word.
 
   An unknown first word is written in small letters if it is then known.
@@ -161,4 +161,4 @@ def reader(source: Vocabulary) -> Callable[[str], str]:
   """
   if not any(token.startswith(CLASS) for token in source.tokens or {}):
     return lambda line: line
-  return lambda line: classed(line, source.tokens.__contains__)
+  return lambda line: replace_unknown(line, source.tokens.__contains__)

@@ -7,8 +7,8 @@ from transformer_jax.quickstart_corpus.words import (
   NOUNS,
   PLURAL_COUNTRIES,
   Value,
-  listed,
-  worded,
+  join_words,
+  put_in_words,
 )
 
 _OBJECTIVE = dict(I='me', he='him', she='her', we='us', you='you', they='them')
@@ -40,27 +40,27 @@ def phrase(value: Value, form: str = '') -> str:
     case 'thing', *payload:
       return _thing(*payload)
     case 'count', noun, number, kind, adjective:
-      words = f'{worded((kind, number), "en")} {adjective} {NOUNS[noun].plural}'
+      words = f'{put_in_words((kind, number), "en")} {adjective} {NOUNS[noun].plural}'
       return ' '.join(words.split())
     case 'list', members:
-      return listed([phrase(member, form) for member in members], 'en')
+      return join_words([phrase(member, form) for member in members], 'en')
     case 'country', code if code in _WITH_ARTICLE:
-      return f'the {worded(value, "en")}'
+      return f'the {put_in_words(value, "en")}'
     case 'on', ordinal, with_weekday:
-      day = worded(('date', ordinal), 'en')
+      day = put_in_words(('date', ordinal), 'en')
       if with_weekday:
-        day = f'{worded(("weekday", (ordinal - 1) % 7), "en")}, {day}'
+        day = f'{put_in_words(("weekday", (ordinal - 1) % 7), "en")}, {day}'
       return f'on {day}'
     case 'last' | 'next' | 'every' as which, weekday:
-      return f'{which} {worded(("weekday", weekday), "en")}'
+      return f'{which} {put_in_words(("weekday", weekday), "en")}'
     case 'in_year', year:
       return f'in {year}'
     case 'in_month', *payload:
-      return f'in {worded(("month", *payload), "en")}'
+      return f'in {put_in_words(("month", *payload), "en")}'
     case 'moment', day, minutes:
-      return f'at {worded(("clock", minutes), "en")} {phrase(day)}'
+      return f'at {put_in_words(("clock", minutes), "en")} {phrase(day)}'
     case _:
-      return worded(value, 'en')
+      return put_in_words(value, 'en')
 
 
 def _third_person(base: str) -> str:

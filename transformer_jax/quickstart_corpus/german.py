@@ -12,8 +12,8 @@ from transformer_jax.quickstart_corpus.words import (
   NOUNS,
   PEOPLE,
   Value,
-  listed,
-  worded,
+  join_words,
+  put_in_words,
 )
 
 # Endings by case, in the order of _GENDERS (masculine, feminine, neuter, plural).
@@ -106,7 +106,7 @@ def _thing(case: str, noun: str, determiner: str, adjective: str) -> str:
 
 
 def _country(form: str, code: str) -> str:
-  name, gender = worded(('country', code), 'de'), GERMAN_ARTICLES.get(code)
+  name, gender = put_in_words(('country', code), 'de'), GERMAN_ARTICLES.get(code)
   if gender is None:
     preposition = {'in': 'in ', 'to': 'nach ', 'from': 'aus '}.get(form, '')
     return preposition + name
@@ -141,33 +141,33 @@ def phrase(value: Value, form: str = '') -> str:
       return _thing(form, *payload)
     case 'count', noun, number, kind, adjective:
       stem = ADJECTIVES[adjective] + 'e' if adjective else ''
-      words = f'{worded((kind, number), "de")} {stem} {NOUNS[noun].german_plural}'
+      words = f'{put_in_words((kind, number), "de")} {stem} {NOUNS[noun].german_plural}'
       return ' '.join(words.split())
     case 'list', members:
-      return listed([phrase(member, form) for member in members], 'de')
+      return join_words([phrase(member, form) for member in members], 'de')
     case 'country', code:
       return _country(form, code)
     case 'language', _:
-      name = worded(value, 'de')
+      name = put_in_words(value, 'de')
       return {'from': f'aus dem {name}en', 'into': f'ins {name}e'}.get(form, name)
     case 'ordinal', _:
-      return worded(value, 'de') + form
+      return put_in_words(value, 'de') + form
     case 'on', ordinal, with_weekday:
-      day = worded(('date', ordinal), 'de')
+      day = put_in_words(('date', ordinal), 'de')
       if with_weekday:
-        day = f'{worded(("weekday", (ordinal - 1) % 7), "de")}, dem {day},'
+        day = f'{put_in_words(("weekday", (ordinal - 1) % 7), "de")}, dem {day},'
       return f'am {day}'
     case 'last' | 'next' | 'every' as which, weekday:
       word = {'last': 'letzten', 'next': 'nächsten', 'every': 'jeden'}[which]
-      return f'{word} {worded(("weekday", weekday), "de")}'
+      return f'{word} {put_in_words(("weekday", weekday), "de")}'
     case 'in_year', year:
       return f'im Jahr {year}'
     case 'in_month', *payload:
-      return f'im {worded(("month", *payload), "de")}'
+      return f'im {put_in_words(("month", *payload), "de")}'
     case 'moment', day, minutes:
-      return f'{phrase(day)} um {worded(("clock", minutes), "de")} Uhr'
+      return f'{phrase(day)} um {put_in_words(("clock", minutes), "de")} Uhr'
     case _:
-      return worded(value, 'de')
+      return put_in_words(value, 'de')
 
 
 def _verb(clause: Clause, mode: str) -> tuple[str, str]:

@@ -1,8 +1,8 @@
 """The words of the embedded corpus: tables of our own, and Unicode CLDR's.
 
 A value is a tuple (kind, *payload) that belongs to no language. CLDR (by Babel) and
-num2words name countries, dates, prices and numbers (`worded`). The tables here name the
-rest, and say which of CLDR's countries, cities, languages and currencies occur.
+num2words name countries, dates, prices and numbers. The tables here name the rest, and
+say which of CLDR's countries, cities, languages and currencies occur.
 english.py and german.py add articles, cases and prepositions.
 """
 
@@ -184,7 +184,7 @@ _DAYS_PER = {'day': 1, 'week': 7, 'month': 30, 'year': 365}
 
 
 @lru_cache(maxsize=1 << 17)
-def worded(value: Value, locale: str) -> str:
+def put_in_words(value: Value, locale: str) -> str:
   """Returns a value's bare wording in 'en' or 'de'.
 
   Raises:
@@ -193,7 +193,7 @@ def worded(value: Value, locale: str) -> str:
   return _plain(_worded(value, locale))
 
 
-def listed(words: list[str], locale: str) -> str:
+def join_words(words: list[str], locale: str) -> str:
   """Returns 'A, B, and C' by the locale's list pattern."""
   return _plain(lists.format_list(words, locale=locale))
 

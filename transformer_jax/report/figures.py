@@ -22,7 +22,7 @@ from transformer_jax.report.page import COLOURS, Block, Picture, heading, legibl
 from transformer_jax.report.results import Scored, Unscored
 from transformer_jax.report.table3 import Difference, Differences, paper_differences
 
-PAPER, INK, FAINT, GREY, *LINES = (light for light, _ in COLOURS.values())
+BACKGROUND, INK, FAINT, GREY, *LINES = (light for light, _ in COLOURS.values())
 WIDTH = 4.0  # inches: 384 pixels, so that a phone shows the letters as they are
 FONT = 'DejaVu Sans'  # measures the text; the reader's own font shows it
 
@@ -38,14 +38,14 @@ _STYLE = {
   'axes.titlelocation': 'left',
   'axes.titlesize': 9,
   'axes.titleweight': 'bold',
-  'figure.facecolor': PAPER,
+  'figure.facecolor': BACKGROUND,
   'font.sans-serif': [FONT],
   'font.size': 8,
   'grid.color': FAINT,
   'grid.linewidth': 0.6,
   'legend.frameon': False,
   'legend.labelcolor': INK,
-  'savefig.facecolor': PAPER,
+  'savefig.facecolor': BACKGROUND,
   'svg.fonttype': 'none',
   'text.color': INK,
   'text.parse_math': False,  # names of runs may have dollar signs

@@ -45,8 +45,8 @@ def recipe(results: Sequence[Scored], compare: Compare) -> list[str]:
   tables: dict[tuple[str, str], list[list[str]]] = {}
   for members in _groups(results):
     name = members[0].data['name'], members[0].test_set
-    for changed, pairs in _pairs(members).items():
-      tables.setdefault(name, []).append(_row(*changed, pairs, compare))
+    for change, pairs in _pairs(members).items():
+      tables.setdefault(name, []).append(_row(*change, pairs, compare))
   if not tables:
     return []
   blocks = [heading(2, 'Pieces of the recipe')]
@@ -88,16 +88,16 @@ def _rest(scored: Scored) -> tuple:
   return comparable.conditions(scored), *cells.items(), scored.result.split
 
 
-Changed = tuple[str, float, float]  # name of the piece, usual value, other value
+Change = tuple[str, float, float]  # name of the piece, usual value, other value
 
 
-def _pairs(members: Sequence[Scored]) -> dict[Changed, list[tuple[Scored, Scored]]]:
+def _pairs(members: Sequence[Scored]) -> dict[Change, list[tuple[Scored, Scored]]]:
   """Returns pairs of a result and the one without the change, one pair a seed."""
   usual: dict[tuple, Scored] = {}
   for scored in members:
     if as_configured(scored):
       usual.setdefault((scored.seed, scored.config['epsilon_ls']), scored)
-  pairs: dict[tuple[Changed, int], tuple[Scored, Scored]] = {}
+  pairs: dict[tuple[Change, int], tuple[Scored, Scored]] = {}
   for scored in members:
     seed, epsilon = scored.seed, scored.config['epsilon_ls']
     own = usual.get((seed, epsilon))
@@ -107,7 +107,7 @@ def _pairs(members: Sequence[Scored]) -> dict[Changed, list[tuple[Scored, Scored
       differ = [change for change in both if change[1] != change[2]]
       if len(differ) == 1:
         pairs.setdefault((differ[0], seed), (scored, against))
-  by_change: dict[Changed, list[tuple[Scored, Scored]]] = {}
+  by_change: dict[Change, list[tuple[Scored, Scored]]] = {}
   for change, seed in sorted(pairs, key=lambda k: (NAMES.index(k[0][0]), k)):
     by_change.setdefault(change, []).append(pairs[change, seed])
   return by_change

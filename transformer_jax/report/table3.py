@@ -165,7 +165,7 @@ VERDICTS = {
 }
 
 
-class Judged(NamedTuple):
+class Judgement(NamedTuple):
   """A claim beside our runs."""
 
   claim: paper.Claim
@@ -173,12 +173,12 @@ class Judged(NamedTuple):
   rows: dict[str, tuple[str, str]]  # verdicts in perplexity and BLEU of each row run
 
 
-def judge(ours: Differences) -> list[Judged]:
+def judge(ours: Differences) -> list[Judgement]:
   """Judges each of the paper's claims by our runs of its rows."""
   return [_judge(claim, ours) for claim in paper.CLAIMS]
 
 
-def _judge(claim: paper.Claim, ours: Differences) -> Judged:
+def _judge(claim: paper.Claim, ours: Differences) -> Judgement:
   """Judges a claim by the rows that were run.
 
   It agrees if no row disagrees, and perplexity and BLEU agree in a row each.
@@ -199,10 +199,10 @@ def _judge(claim: paper.Claim, ours: Differences) -> Judged:
     verdict = 'agrees'
   else:
     verdict = 'undecided'
-  return Judged(claim, verdict, rows)
+  return Judgement(claim, verdict, rows)
 
 
-def count_verdicts(judged: Sequence[Judged], ours: Differences) -> str:
+def count_verdicts(judged: Sequence[Judgement], ours: Differences) -> str:
   """Returns 'Of 7 claims 3 agree, 1 disagrees, 2 are undecided, 1 was not run.'
 
   It counts the paired tests that are missing, too: they could change a verdict.
@@ -228,7 +228,7 @@ def _counts(verdicts: Iterable[str]) -> str:
   return ', '.join(said)
 
 
-def summarize(judged: Judged, ours: Differences) -> str:
+def summarize(judged: Judgement, ours: Differences) -> str:
   """Returns a claim with its rows' differences, or counts of them if over two rows."""
   text = judged.claim.text
   if len(judged.rows) > 2:
@@ -389,7 +389,7 @@ def claims(ours: Differences) -> list[str]:
   ]
 
 
-def _fact(judged: Judged, ours: Differences) -> tuple[str, str]:
+def _fact(judged: Judgement, ours: Differences) -> tuple[str, str]:
   effects = []
   for row, verdicts in judged.rows.items():
     (ppl, bleu), (papers_ppl, papers_bleu) = ours[row], paper_differences(row)

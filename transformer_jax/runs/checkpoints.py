@@ -11,13 +11,13 @@ from transformer_jax.machine.cli import Flags
 MANIFEST = 'manifest.json'  # is written last: a checkpoint that has one is finished
 
 
-def steps(checkpoints: pathlib.Path) -> list[int]:
+def finished_steps(checkpoints: pathlib.Path) -> list[int]:
   """Returns the steps that have a finished checkpoint, ascending."""
   is_finished = lambda step: (checkpoints / str(step) / MANIFEST).is_file()
-  return [*filter(is_finished, numbered(checkpoints))]
+  return [*filter(is_finished, folder_steps(checkpoints))]
 
 
-def numbered(checkpoints: pathlib.Path) -> list[int]:
+def folder_steps(checkpoints: pathlib.Path) -> list[int]:
   """Returns the steps that folders are named by, ascending, finished or not."""
   names = os.listdir(checkpoints) if checkpoints.exists() else []
   return sorted(int(name) for name in names if re.fullmatch('[1-9][0-9]*', name))

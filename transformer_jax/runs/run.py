@@ -17,7 +17,12 @@ from transformer_jax.data.vocabulary import Vocabularies
 from transformer_jax.machine import files
 from transformer_jax.machine.errors import UserError
 from transformer_jax.runs import config as configs
-from transformer_jax.runs.checkpoints import MANIFEST, averaged_steps, numbered, steps
+from transformer_jax.runs.checkpoints import (
+  MANIFEST,
+  averaged_steps,
+  finished_steps,
+  folder_steps,
+)
 from transformer_jax.runs.metrics import best_step, read_records
 
 # Keys of the model that may differ between a run and its parent, whose model it starts
@@ -46,7 +51,7 @@ class Run(NamedTuple):
     if not (self.workdir / 'config.json').is_file():
       return False
     recorded = self.metrics.is_file() and self.metrics.stat().st_size > 0
-    return recorded or bool(numbered(self.checkpoints))
+    return recorded or bool(folder_steps(self.checkpoints))
 
   @property
   def metrics(self) -> pathlib.Path:
@@ -243,7 +248,7 @@ class Run(NamedTuple):
 
   def _check_checkpoints(self) -> None:
     """Raises UserError if there were checkpoints and all are gone."""
-    if numbered(self.checkpoints):
+    if folder_steps(self.checkpoints):
       return
     results = self.workdir / 'translations'
     if self.newest_saved() or results.is_dir():
@@ -309,11 +314,11 @@ def chosen_steps(
     average = 1 if last == 'best' else config.average_last
   if average < 1:
     raise UserError(f'average={average}: give 1 or more (--average)')
-  folder, finished = run.checkpoints, steps(run.checkpoints)
+  folder, finished = run.checkpoints, finished_steps(run.checkpoints)
   if not finished:
     raise UserError(f'{folder}: no finished checkpoint; train the run first')
   last = run.best_step() if last == 'best' else last
-  newest = max(*numbered(folder), run.newest_saved()) if last is None else last
+  newest = max(*folder_steps(folder), run.newest_saved()) if last is None else last
   wanted = averaged_steps(newest, config.checkpoint_every_steps, average)
   missing = [step for step in wanted if step not in finished]
   if missing:
@@ -363,7 +368,7 @@ def start_from(
     if init_from.run == config.init_from.run:
       config.init_from.update(step=init_from.step, sha256=init_from.sha256)
       return
-  finished = steps(run.checkpoints)
+  finished = finished_steps(run.checkpoints)
   if not finished:
     raise UserError(
       f'{run.checkpoints}: no finished checkpoint to start from; train it first'

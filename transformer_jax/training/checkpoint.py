@@ -22,7 +22,7 @@ from orbax.checkpoint import checkpoint_managers as policies
 from transformer_jax.machine import files
 from transformer_jax.machine.devices import to_host
 from transformer_jax.machine.errors import UserError
-from transformer_jax.runs.checkpoints import MANIFEST, numbered, steps
+from transformer_jax.runs.checkpoints import MANIFEST, finished_steps, folder_steps
 from transformer_jax.training.step import TrainState
 
 PARTS = 'params', 'optimizer'
@@ -143,7 +143,7 @@ class Writer:
       self.finish()
     except SaveError as error:
       return str(error)
-    finished = steps(self._folder)
+    finished = finished_steps(self._folder)
     newest = self._folder / str(finished[-1]) if finished else 'none'
     return f'The newest checkpoint: {newest}'
 
@@ -268,7 +268,7 @@ def restore_newest(
     OSError: a file could not be read. The checkpoint may be good.
     UserError: the model has other parameters, or other shapes.
   """
-  candidates, damaged = numbered(folder), []
+  candidates, damaged = folder_steps(folder), []
   while candidates:
     step = candidates.pop()
     try:
