@@ -75,5 +75,7 @@ def task_of(config: ml_collections.ConfigDict) -> Task:
       f"best_by=bleu: {task.name} has no BLEU; take 'perplexity' (--config.best_by)"
     )
   if config.constrained and task.constraint is None:
-    raise UserError(f'constrained=True: {task.name} is free (--config.constrained)')
+    raise UserError(
+      f'constrained=True: {task.name} has no constraint; take --config.constrained=False'
+    )
   return task
