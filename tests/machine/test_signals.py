@@ -76,6 +76,8 @@ def test_ctrl_c_while_a_command_imports(tmp_path: pathlib.Path):
     [sys.executable, '-m', 'scripts.evalb', '--help'],
     cwd=ROOT,
     env=os.environ | {'PYTHONPATH': str(tmp_path)},
+    # Background jobs ignore it, and their children too.
+    preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     stdout=subprocess.PIPE,
     stderr=subprocess.PIPE,
     text=True,
