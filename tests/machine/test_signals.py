@@ -72,12 +72,15 @@ def test_ctrl_c_while_a_command_imports(tmp_path: pathlib.Path):
   slow = "print('ready', flush=True); import time; time.sleep(60)"
   (tmp_path / 'absl.py').write_text(slow)
   (tmp_path / 'jax.py').write_text(slow)
+  command = (
+    'import os, signal, sys\n'
+    'signal.signal(signal.SIGINT, signal.SIG_DFL)  # background jobs ignore it\n'
+    "os.execv(sys.executable, [sys.executable, '-m', 'scripts.evalb', '--help'])"
+  )
   process = subprocess.Popen(
-    [sys.executable, '-m', 'scripts.evalb', '--help'],
+    [sys.executable, '-c', command],
     cwd=ROOT,
     env=os.environ | {'PYTHONPATH': str(tmp_path)},
-    # Background jobs ignore it, and their children too.
-    preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     stdout=subprocess.PIPE,
     stderr=subprocess.PIPE,
     text=True,
