@@ -27,8 +27,8 @@ def _tell(kind: type, error: BaseException, trace: types.TracebackType) -> None:
 if sys.argv[0] == '-m':  # a command, not an import of one
   # Modules are imported before cli.run() tells errors in one line.
   sys.excepthook = _tell
-  # Importing takes seconds, and an interrupted import prints where it was. cli.run()
-  # listens by itself. A shell lets its background processes ignore the signal.
+  # Importing takes seconds, and an interrupted import prints a traceback. cli.run()
+  # handles Ctrl-C itself. In background processes a shell has it ignored.
   if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
     signal.signal(signal.SIGINT, _leave)
   # A stream that is closed, as by 2>&-, would give its number to the next file, which

@@ -76,6 +76,7 @@ def task_of(config: ml_collections.ConfigDict) -> Task:
     )
   if config.constrained and task.constraint is None:
     raise UserError(
-      f'constrained=True: {task.name} has no constraint; take --config.constrained=False'
+      f'constrained=True: {task.name} has no constraint; take False '
+      '(--config.constrained)'
     )
   return task

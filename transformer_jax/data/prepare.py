@@ -27,6 +27,7 @@ from transformer_jax.data.card import (
   write_card,
 )
 from transformer_jax.data.corpus import (
+  NEWSTEST,
   SIDES,
   SPLITS,
   Corpus,
@@ -37,9 +38,6 @@ from transformer_jax.data.task import Task
 from transformer_jax.data.vocabulary import Vocabularies, VocabularyEntry
 from transformer_jax.machine import files
 from transformer_jax.machine.errors import UserError
-
-# The numbers of pairs of these test sets.
-NEWSTEST = {'newstest2013': 3_000, 'newstest2014': 3_003}
 
 
 def prepare_corpus(

@@ -13,6 +13,7 @@ chunks of rows.
 
 import functools
 import math
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -108,13 +109,13 @@ def _sum_of_rows(x: Float[Array, 'N O']) -> Float[Array, ' O']:
   It first adds blocks of rows, at most eight: XLA fuses this with the operation that
   computes x. A product with ones then adds the remaining rows.
   """
-  folded = _fold(x)
+  folded = _fold(jnp.add, x)
   return jnp.ones(len(folded), x.dtype) @ folded
 
 
-def _fold(x: Float[Array, 'N O']) -> Float[Array, 'M O']:
-  """Returns the sum of at most eight blocks of rows."""
-  return sum(x.reshape(math.gcd(len(x), 8), -1, x.shape[1]))
+def _fold(combine: Callable, x: Float[Array, 'N O']) -> Float[Array, 'M O']:
+  """Returns at most eight blocks of rows, combined into one."""
+  return functools.reduce(combine, x.reshape(math.gcd(len(x), 8), -1, x.shape[1]))
 
 
 def _sum_in_groups(x: Float[Array, 'N O']) -> Float[Array, ' O']:
@@ -122,7 +123,7 @@ def _sum_in_groups(x: Float[Array, 'N O']) -> Float[Array, ' O']:
 
   One running sum of 37,000 small terms and a large one would be wrong by 2e-4.
   """
-  folded = _fold(x)
+  folded = _fold(jnp.add, x)
   group = np.arange(len(folded)) * SUM_GROUPS // len(folded)
   members = group == np.arange(SUM_GROUPS)[:, None]
   return (jnp.asarray(members, x.dtype) @ folded).sum(0)
@@ -294,8 +295,7 @@ def _chunk_sums(
   off = epsilon / (len(table) - 1)
   z = lax.optimization_barrier(_matmul(table, _transpose(x)))
   z = z if bias is None else z + bias[:, None]
-  blocks = z.reshape(math.gcd(len(z), 8), -1, z.shape[1])
-  top = lax.optimization_barrier(functools.reduce(jnp.maximum, blocks)).max(0)
+  top = lax.optimization_barrier(_fold(jnp.maximum, z)).max(0)
   exponentials = _materialize(jnp.exp(z - top[None]))
   total = _sum_in_groups(exponentials)
   normalizer = top + jnp.log(total)

@@ -25,7 +25,7 @@ from transformer_jax.data.vocabulary import (
 
 # Begins every class. SentencePiece refuses '<unk>' in a piece.
 CLASS = f'{UNKNOWN_TOKEN}-'
-# A class names the longest of these that its words end in.
+# Endings of words. The name of a class has the longest one that fits.
 _ENDINGS = 'ing ed es s ly er est ion ity al ous ic ive able ment ness y or th an en'
 _ENDINGS += ' ism ist age ate ize ful less ble'
 _LONGEST_FIRST = sorted(_ENDINGS.split(), key=len, reverse=True)

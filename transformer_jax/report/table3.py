@@ -268,7 +268,7 @@ def title(group: Group) -> str:
   if not group.table_3:
     return group.corpus
   test_set = next(iter(group.table_3.values()))[0].test_set
-  if test_set == paper.TEST_SETS['dev'][0] and group.base == paper.BASE:
+  if test_set == paper.TEST_SETS['dev'] and group.base == paper.BASE:
     return f'Table 3 on {group.corpus}'
   return f'Table 3 in miniature on {group.corpus}, scored on {test_set}'
 

@@ -110,7 +110,7 @@ class Compiler:
     text = Program(program.as_text())
     tokens = devices.slices_each * rows * length
     return result | {
-      # XLA's own count is 1 % higher, absent for GPUs, and has a loop's body once.
+      # XLA's own count is 1 % higher, missing for GPUs, and counts a loop's body once.
       'flops': tokens * flops_per_target_token(config.model.to_dict(), length),
       'bytes_moved': text.bytes_moved(),
       'collectives': text.collectives(),

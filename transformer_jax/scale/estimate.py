@@ -15,12 +15,12 @@ from typing import Any
 
 import ml_collections
 
+from transformer_jax.data.batches import PAPER_TOKENS
 from transformer_jax.machine.errors import UserError
+from transformer_jax.report import paper
 from transformer_jax.runs import config as configs
 from transformer_jax.scale import chips
 
-# The paper's training of base: updates, and tokens of a batch in each language.
-PAPER_UPDATES, PAPER_TOKENS = 100_000, 25_000
 # The packages that compile for a platform, and the extra that brings one.
 COMPILERS = {
   'tpu': (['libtpu'], 'topology'),
@@ -84,13 +84,14 @@ def least_time(
   }
   total = max(seconds.values())
   tokens = compiled['slices'] * step['rows'] * step['length']
+  paper_tokens = paper.TRAINING['base'].steps * PAPER_TOKENS
   return {
     'seconds': seconds | {'step': total},
     'binds': max(seconds, key=seconds.get),
     'target_tokens_per_second': tokens / total,
     'hours': updates * total / 3600,
     # Target tokens of the whole training, as a fraction of those of the paper's base.
-    'of_paper_tokens': updates * tokens / (PAPER_UPDATES * PAPER_TOKENS),
+    'of_paper_tokens': updates * tokens / paper_tokens,
   }
 
 
