@@ -42,14 +42,19 @@ def _hold(name: str, seconds: float) -> None:
   owner = functools.reduce(getattr, outer, importlib.import_module(module))
   function = getattr(owner, last)
 
+  def say(what: str) -> None:
+    # Not print(): it holds a lock while Python handles a signal, so that another
+    # thread's print() would wait for that handler, which may wait for the thread.
+    os.write(1, f'{what} {name}\n'.encode())
+
   def held(*args: Any, **kwargs: Any) -> Any:
-    print(f'begin {name}')
+    say('begin')
     # Not one sleep: a signal that comes as it begins would be heard at its end.
     end = time.monotonic() + seconds
     while time.monotonic() < end:
       time.sleep(0.02)
     result = function(*args, **kwargs)
-    print(f'end {name}')
+    say('end')
     return result
 
   setattr(owner, last, held)
