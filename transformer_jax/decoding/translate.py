@@ -23,7 +23,7 @@ from transformer_jax.decoding.beam_search import (
   Search,
   State,
 )
-from transformer_jax.machine import files, platform
+from transformer_jax.machine import platform
 from transformer_jax.machine.devices import map_rows, replicate_read_only, round_up
 from transformer_jax.machine.errors import UserError
 from transformer_jax.model import build
@@ -301,15 +301,14 @@ def line_batches(path: pathlib.Path) -> Iterator[list[str]]:
 
 def _stdin_blocks() -> Iterator[bytes]:
   """Yields blocks of bytes from stdin, and b'' after each pause of PAUSE seconds."""
-  with files.named(pathlib.Path('stdin')):
-    descriptor, has_paused = sys.stdin.fileno(), True
-    while True:
-      ready, *_ = select.select([descriptor], [], [], None if has_paused else PAUSE)
-      block = os.read(descriptor, 1 << 20) if ready else b''
-      if ready and not block:
-        return
-      has_paused = not block
-      yield block
+  descriptor, has_paused = sys.stdin.fileno(), True
+  while True:
+    ready, *_ = select.select([descriptor], [], [], None if has_paused else PAUSE)
+    block = os.read(descriptor, 1 << 20) if ready else b''
+    if ready and not block:
+      return
+    has_paused = not block
+    yield block
 
 
 def output_lines(

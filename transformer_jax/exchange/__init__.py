@@ -5,7 +5,6 @@ import pathlib
 import shutil
 from collections.abc import Iterator
 
-from transformer_jax.machine import files
 from transformer_jax.machine.errors import UserError
 
 
@@ -25,8 +24,7 @@ def new_folder(path: pathlib.Path) -> Iterator[pathlib.Path]:
   shutil.rmtree(partial, ignore_errors=True)
   partial.mkdir(parents=True)
   try:
-    with files.named(partial):
-      yield partial
+    yield partial
     partial.rename(path)
   finally:
     shutil.rmtree(partial, ignore_errors=True)

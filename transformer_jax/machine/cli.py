@@ -14,7 +14,6 @@ import io
 import os
 import pathlib
 import re
-import signal
 import sys
 from collections.abc import Callable, Collection, Iterator, Sequence
 
@@ -27,7 +26,6 @@ from transformer_jax.machine.errors import UserError
 
 flags.disclaim_key_flags()  # --help lists a flag under the script, not this module
 HELP = {'--help', '-help', '--helpshort', '-helpshort', '-?'}
-HELP_FULL = {'--helpfull', '-helpfull'}
 # Called as f(config, config without the overrides, names of the overridden keys).
 Resolve = Callable[
   [ml_collections.ConfigDict, ml_collections.ConfigDict, Collection[str]], None
@@ -53,7 +51,6 @@ class Flags:
     self.values = flags.FlagValues()
     self.values.append_flag_values(flags.FLAGS)
     self._config: flags.FlagHolder | None = None
-    self._required: list[str] = []
 
   def config(
     self, about: str, resolve: Resolve, required: bool = True
@@ -67,15 +64,13 @@ class Flags:
       'config', None, about, flag_values=self.values, sys_argv=self._argv
     )
     if required:
-      self._required.append('config')
+      flags.mark_flag_as_required('config', self.values)
     return self._config
 
   def path(
     self, name: str, default: str | None, about: str, required: bool = False
   ) -> flags.FlagHolder[pathlib.Path]:
     """Defines a flag that names a file or a folder of this machine."""
-    if required:
-      self._required.append(name)
     return flags.DEFINE(
       _PathParser(),
       name,
@@ -83,6 +78,7 @@ class Flags:
       about,
       flag_values=self.values,
       serializer=flags.ArgumentSerializer(),
+      required=required,
     )
 
   def parse(self, argv: Sequence[str]) -> list[str]:
@@ -91,13 +87,15 @@ class Flags:
     Returns: the words of `argv` that are no flags, the program first.
 
     Raises:
-      flags.Error: a flag is unknown or has a value that it cannot have.
-      UserError: a flag is missing, a key of the config is unknown, or a word is no flag
-        and the script takes none.
+      flags.Error: a flag is missing, unknown, or has a value that it cannot have.
+      UserError: a key of the config is unknown, or a word is no flag and the script
+        takes none.
       SystemExit: help was asked for, and printed.
     """
-    if (HELP | HELP_FULL) & {*argv}:
-      self._show_help(full=bool(HELP_FULL & {*argv}))
+    if HELP & {*argv}:
+      about = self.values.get_help(include_special_flags=False)
+      print(self._doc, 'flags:', about, sep='\n')
+      sys.exit(0)
     self._forget_overrides()
     self._argv[:] = argv
     try:
@@ -107,10 +105,6 @@ class Flags:
       raise
     if rest[1:] and not self._words:
       raise UserError(f'{rest[1]!r} is no flag; flags begin with --')
-    missing = [name for name in self._required if self.values[name].value is None]
-    if missing:
-      names = ' and '.join(f'--{name}' for name in missing)
-      raise UserError(f'give {names} (--help tells of all flags)')
     if any(name.startswith('config.') for name in self.values):
       flag = self.values['config']
       plain = flag.parser.parse(config_flags.get_config_filename(flag))
@@ -135,12 +129,6 @@ class Flags:
         near = ', '.join(_nearest(key[1], known))
         hint = f'the nearest: {near}' if near else 'configs/base.py has them all'
         raise UserError(f'--config.{key[1]}: no such key; {hint}')
-
-  def _show_help(self, full: bool) -> None:
-    about = self.values.get_help(include_special_flags=False)
-    print(self._doc, 'flags:', about, sep='\n')
-    print(flags.FLAGS.get_help() if full else 'Try --helpfull for a list of all flags.')
-    sys.exit(0)
 
 
 def _names(config: ml_collections.ConfigDict) -> list[str]:
@@ -185,20 +173,15 @@ def run(main: Callable[[list[str]], None]) -> None:
 
   def guarded(argv: list[str]) -> None:
     with errors.in_one_line(), _output_that_may_break():
-      before = signal.getsignal(signal.SIGINT)
       try:
-        if before != signal.SIG_IGN:
-          signal.signal(signal.SIGINT, signal.default_int_handler)
         main(argv)
       except KeyboardInterrupt:
         print('stopped by Ctrl-C', file=sys.stderr)
         sys.exit(130)  # as a shell has it
-      finally:
-        signal.signal(signal.SIGINT, before)
 
   def parse(argv: list[str]) -> list[str]:
     """Parses absl's own flags, such as --pdb; main() parses the rest."""
-    known = [word for word in argv if word not in HELP | HELP_FULL]
+    known = [word for word in argv if word not in HELP]
     with errors.in_one_line():
       flags.FLAGS(known, known_only=True)
     return argv

@@ -1,9 +1,8 @@
-"""Writing a file whole or not at all, JSON, sha256 sums, and locks."""
+"""Writes a file whole or not at all; JSON, sha256 sums, and locks."""
 
 import contextlib
 import errno
 import fcntl
-import gzip
 import hashlib
 import json
 import math
@@ -11,59 +10,24 @@ import os
 import pathlib
 import secrets
 import sys
-import zlib
 from collections.abc import Iterator
 from typing import IO, Any
 
 from transformer_jax.machine.errors import UserError
 
 
-@contextlib.contextmanager
-def named(path: pathlib.Path) -> Iterator[None]:
-  """Adds the path to a system's error that lacks it, such as that of a full disk."""
-  try:
-    yield
-  except OSError as error:
-    if error.errno is not None:  # without a number, the message alone is printed
-      error.filename = error.filename or str(path)
-    raise
-
-
 def write(path: pathlib.Path, text: str) -> None:
   """Writes a file as a whole: after a crash it is the old one or the new one.
 
-  Of two processes that write the same file, the last one's text is what it holds. A
-  pipe or a device is written to and stays what it is; so does a link.
+  Of two processes that write the same file, the last one's text is what it holds.
   """
-  if path.exists() and not path.is_file():
-    with named(path):
-      path.write_text(text, encoding='utf-8')
-    return
-  path = pathlib.Path(os.path.realpath(path))
   partial = path.with_name(f'{path.name}.{secrets.token_hex(4)}.partial')
   try:
-    with named(path):
-      partial.write_text(text, encoding='utf-8')
-      sync(partial)
+    partial.write_text(text, encoding='utf-8')
+    sync(partial)
     partial.replace(path)
   finally:
     partial.unlink(missing_ok=True)
-
-
-def read_bytes(path: pathlib.Path) -> bytes:
-  """Returns a file's content, decompressed if its name ends in .gz.
-
-  Raises:
-    UserError: it cannot be decompressed.
-    OSError: it cannot be read.
-  """
-  content = path.read_bytes()
-  try:
-    return gzip.decompress(content) if path.suffix == '.gz' else content
-  except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-    raise UserError(
-      f'{path}: damaged ({error}); put back a copy, or make it again'
-    ) from error
 
 
 def writable(folder: pathlib.Path) -> None:
@@ -120,7 +84,7 @@ def sync(path: pathlib.Path) -> None:
 
 def sha256(path: pathlib.Path) -> str:
   """Returns the sha256 sum of a file's bytes, in hexadecimal."""
-  with named(path), path.open('rb') as file:
+  with path.open('rb') as file:
     return hashlib.file_digest(file, 'sha256').hexdigest()
 
 

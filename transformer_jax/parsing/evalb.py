@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from transformer_jax.machine import files
+from transformer_jax.data.text import read_bytes
 from transformer_jax.machine.errors import UserError
 from transformer_jax.scoring.bleu import Score
 from transformer_jax.scoring.significance import SAMPLES
@@ -334,7 +334,7 @@ class _Reader:
 
 
 def _lines(path: pathlib.Path) -> list[str]:
-  text = files.read_bytes(path).decode('latin-1')  # EVALB knows bytes, not characters
+  text = read_bytes(path).decode('latin-1')  # EVALB knows bytes, not characters
   return text.removesuffix('\n').split('\n') if text else []
 
 

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from transformer_jax.data import card
-from transformer_jax.data.corpus import folder_of, set_name
+from transformer_jax.data.corpus import set_name
 from transformer_jax.data.task import Task
+from transformer_jax.data.text import read_bytes
 from transformer_jax.machine import files
 from transformer_jax.machine.errors import UserError
 from transformer_jax.runs.metrics import read_records
@@ -125,7 +126,7 @@ class HeldOut:
 
   def text(self, scored: Scored) -> tuple[list[str], list[str]] | None:
     """Returns sources and references; None if the corpus is not prepared."""
-    folder = folder_of(scored.data['name'], self._data_dir)
+    folder = self._data_dir / scored.data['name']
     if not (folder / card.CARD).is_file():
       return None
     try:
@@ -224,7 +225,7 @@ def _with_translations(scored: Scored, left_out: list[str]) -> Scored:
 
 def read_lines(path: pathlib.Path) -> list[str]:
   """Returns the lines of a text, whose only separator is the line feed."""
-  return files.read_bytes(path).decode().split('\n')[:-1]
+  return read_bytes(path).decode().split('\n')[:-1]
 
 
 def _read_unscored(home: pathlib.Path, records: list[dict]) -> Unscored:

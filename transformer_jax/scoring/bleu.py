@@ -13,7 +13,7 @@ from sacrebleu.tokenizers.tokenizer_base import BaseTokenizer
 
 from transformer_jax.data import cleaning
 from transformer_jax.data.task import Outputs
-from transformer_jax.machine import files
+from transformer_jax.data.text import read_bytes
 from transformer_jax.machine.errors import UserError
 from transformer_jax.scoring import moses
 from transformer_jax.scoring.significance import SAMPLES
@@ -276,7 +276,7 @@ def read_lines(path: pathlib.Path) -> list[str]:
     UserError: the file cannot be read, or is not UTF-8.
   """
   try:
-    content = files.read_bytes(path).decode('utf-8-sig')
+    content = read_bytes(path).decode('utf-8-sig')
   except (OSError, UnicodeDecodeError) as error:
     raise UserError(f'{path}: {error}') from error
   lines = content.removesuffix('\n').split('\n') if content else []

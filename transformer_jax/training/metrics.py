@@ -231,8 +231,7 @@ class Log:
 
   def log_checkpoint(self, step: int) -> None:
     """Notes that a step's checkpoint is finished."""
-    with files.named(self._run.metrics):
-      self._append({'step': step, 'saved': True})
+    self._append({'step': step, 'saved': True})
     self.say(f'step {step}: checkpoint saved')
 
   def _append(self, record: dict) -> None:
