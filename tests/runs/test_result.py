@@ -78,7 +78,7 @@ def test_what_is_no_result(content: str, tmp_path: pathlib.Path):
   with pytest.raises(UserError, match='result.json: damaged'):
     Result.read(path)
   path.unlink()
-  with pytest.raises(UserError, match='result.json: not there'):
+  with pytest.raises(UserError, match='result.json: no such file'):
     Result.read(path)
 
 

@@ -16,7 +16,7 @@ from transformer_jax.data import card, prepare
 from transformer_jax.data.corpus import SPLITS, Corpus, Source
 from transformer_jax.data.vocabulary import Vocabulary
 from transformer_jax.machine.errors import UserError
-from transformer_jax.runs.run import Run, RunLocked
+from transformer_jax.runs.run import Run
 from transformer_jax.tasks import TRANSLATION
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -113,7 +113,7 @@ def test_the_run_of_another_config_is_refused(started: Run, corpus, config):
   [
     ('data.max_length', 9, 'toy was prepared with max_length=256, .*says 9:'),
     ('model.vocab_size', 31, 'toy was prepared with vocab_size=30, .*says 31:'),
-    ('beam', 0, '^beam=0: expected a whole number >= 1'),
+    ('beam', 0, '^beam=0: Expected `int` >= 1'),
   ],
 )
 def test_configs_that_open_no_run(key, value, message: str, corpus, config, tmp_path):
@@ -167,7 +167,7 @@ def test_before_its_first_step_a_run_may_change(run: Run, config, other_corpus):
 def test_a_corpus_to_score_a_run_on(started: Run, corpus, tmp_path: pathlib.Path):
   started.check_corpus(corpus)
   train = f'by scripts.train --workdir={started.workdir}'
-  with pytest.raises(UserError, match=f"none: the run's corpus is not there.*{train}"):
+  with pytest.raises(UserError, match=f"none: the run's corpus is missing.*{train}"):
     started.check_corpus(tmp_path / 'none')
   listed = json.loads((started.workdir / 'card.json').read_text())
   (started.workdir / 'card.json').write_text(json.dumps(listed | {'splits': {}}))
@@ -209,15 +209,6 @@ def test_a_swapped_vocabulary_is_refused(started: Run, config, corpus, other_cor
   assert len(started.vocabularies().source) == 30
 
 
-def test_held_out_text_that_was_edited(run: Run, corpus, tmp_path: pathlib.Path):
-  folder = shutil.copytree(corpus, tmp_path / 'copy')
-  run.check_corpus(folder, ['dev'])
-  with (folder / 'dev.source.txt').open('a') as file:
-    file.write('more')
-  with pytest.raises(UserError, match=r'dev\.source\.txt is not that of .*card\.json'):
-    run.check_corpus(folder, ['dev'])
-
-
 def test_fewer_steps_than_a_run_has(run: Run, corpus, config):
   run.metrics.write_text('{"step": 30}\n')
   kept = (run.workdir / 'config.json').read_bytes()
@@ -257,7 +248,7 @@ def test_before_the_first_checkpoint_a_run_begins_anew(run: Run, corpus, config)
 
 
 def test_no_corpus_and_no_run(config, tmp_path: pathlib.Path):
-  with pytest.raises(UserError, match=r'card\.json: not there; run script'):
+  with pytest.raises(UserError, match=r'card\.json: no such file; run script'):
     Run.open(tmp_path / 'run', config, tmp_path / 'nowhere')
   assert not (tmp_path / 'run').exists()
   with pytest.raises(UserError, match='is .* a run'):
@@ -278,7 +269,7 @@ def test_a_half_written_run_is_written_again(corpus, config, tmp_path: pathlib.P
 
 
 @pytest.mark.parametrize(
-  ('content', 'message'), [('{"a":', 'damaged '), ('{"task": "x"}', 'the config lacks')]
+  ('content', 'message'), [('{"a":', 'damaged '), ('{"task": "x"}', 'Object missing')]
 )
 def test_a_damaged_config(content: str, message: str, tmp_path: pathlib.Path):
   (tmp_path / 'config.json').write_text(content)
@@ -327,7 +318,7 @@ def test_a_folder_has_one_trainer(tmp_path: pathlib.Path):
   run = Run(tmp_path / 'runs' / 'one')
   process = holder(run.workdir)
   assert process.stdout.readline() == b'locked\n'
-  with pytest.raises(RunLocked) as caught, run.locked():
+  with pytest.raises(UserError) as caught, run.locked():
     pass
   named = f'in use by process {process.pid} on {socket.gethostname()}:'
   assert named in str(caught.value) and str(run.workdir) in str(caught.value)

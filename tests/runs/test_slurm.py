@@ -88,5 +88,5 @@ def test_slurm(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch):
   submitted = (tmp_path / 'submitted').read_text()
   for words in ('--time=90', '--gpus-per-node=8', '--partition=fast', 'USR1@90'):
     assert words in submitted
-  run_jobs(jobs[:2], 1, lambda: False, lambda text: None)
+  run_jobs(jobs[:2], 1, lambda: False)
   assert slurm.submit(jobs, executor, 2) == ['12: c']

@@ -6,7 +6,6 @@ configs/base.py says what they mean; those under `data` are in data/corpus.py.
 import functools
 import json
 import operator
-import pathlib
 import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
@@ -95,11 +94,6 @@ class Config(Schema):
   log_every_steps: Count
 
 
-# What msgspec calls the types of values.
-_WORDS = {'int': 'a whole number', 'float': 'a number', 'str': 'text', 'null': 'None'}
-_WORDS |= {'bool': 'True or False', 'array': 'a list', 'object': 'keys with values'}
-
-
 def as_json(config: ml_collections.ConfigDict) -> dict[str, Any]:
   """Returns what config.json holds: plain dictionaries, and lists for tuples."""
   return json.loads(config.to_json_best_effort())
@@ -125,6 +119,12 @@ def check(config: Mapping[str, Any], flag: str = '--config.') -> None:
       f'keep_checkpoints={config["keep_checkpoints"]} are too few to average the last '
       f'{config["average_last"]} (--config.keep_checkpoints, --config.average_last)'
     )
+  longest, most = config['data']['max_length'], model['max_positions']
+  if model['positions'] == 'learned' and longest > most:
+    raise UserError(
+      f'max_length={longest} is more than the model learns positions for, '
+      f'max_positions={most} (--config.data.max_length, --config.model.max_positions)'
+    )
 
 
 def _sentence(error: str, config: Mapping[str, Any], flag: str) -> str:
@@ -132,41 +132,11 @@ def _sentence(error: str, config: Mapping[str, Any], flag: str) -> str:
   text, _, path = error.partition(' - at ')
   keys = re.search(r'`\$\.?([^`[]*)', path)
   key = keys[1] if keys else ''
-  if key_alone := re.search('(unknown|required) field `(.+)`', text):
-    name = f'{key}.{key_alone[2]}'.lstrip('.')
-    if key_alone[1] == 'required':
-      return f'the config lacks {name}: add it, as configs/base.py has it'
-    return (
-      f'the config has {name}, which this version does not know: remove it, or run the '
-      'version that wrote it'
-    )
-  for kind, words in _WORDS.items():
-    text = text.replace(f'`{kind}`', words)
+  if 'field `' in text:
+    where = f' in {key}' if key else ''
+    return f'{text}{where}: configs/base.py has the keys that this version knows'
   value = functools.reduce(operator.getitem, key.split('.'), config)
-  return f'{key}={value}: {text[0].lower()}{text[1:]} ({flag}{key})'
-
-
-def check_stored(config: Mapping[str, Any], path: pathlib.Path) -> None:
-  """Raises UserError if the content of `path` is no config of this version."""
-  if 'task' not in config:
-    raise UserError(
-      f'{path} is not the config of a run. (A model of Hugging Face becomes a run by '
-      'scripts.import_model)'
-    )
-  try:
-    check(config)
-  except UserError as error:
-    raise UserError(f'{path}: {error}') from error
-
-
-def check_new(config: Mapping[str, Any]) -> None:
-  """Raises UserError if a new run could not be trained to its end with this config."""
-  longest, most = config['data']['max_length'], config['model']['max_positions']
-  if config['model']['positions'] == 'learned' and longest > most:
-    raise UserError(
-      f'max_length={longest} is more than the model learns positions for, '
-      f'max_positions={most} (--config.data.max_length, --config.model.max_positions)'
-    )
+  return f'{key}={value}: {text} ({flag}{key})'
 
 
 def flat(config: Mapping[str, Any], prefix: str = '') -> dict[str, Any]:

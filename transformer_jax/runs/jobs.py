@@ -9,10 +9,10 @@ import contextlib
 import os
 import pathlib
 import queue
-import shlex
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -28,7 +28,6 @@ from transformer_jax.runs.run import Run
 # Seconds between two checks of a process. Less than signals.REPEATED, so that a trainer
 # counts a cluster's signal and ours as one.
 POLL = 0.1
-TAIL = 5  # lines of a failed job's log that are shown
 MEMORY = 0.9  # the fraction of a GPU's memory that the runs on it divide among them
 
 
@@ -92,13 +91,6 @@ class Job(NamedTuple):
         return 1
     return 0
 
-  def describe_failure(self, code: int) -> str:
-    """Returns the exit code, the commands and the end of the log, as lines."""
-    log = self.log.read_text(errors='replace').splitlines()
-    head = f'{self.name} failed, exit code {code}:'
-    lines = [f'  {line}' for line in [*map(shlex.join, self.commands), *log[-TAIL:]]]
-    return '\n'.join([head, *lines, f'  (all of it: {self.log})'])
-
 
 def _run_command(
   command: Sequence[str],
@@ -133,13 +125,13 @@ def run_jobs(
   jobs: Sequence[Job],
   together: int,
   is_stopped: Callable[[], bool],
-  say: Callable[[str], None],
 ) -> dict[str, int]:
   """Runs the jobs that are not done, `together` at a time; a failure stops no other.
 
+  Prints a line to stderr where a job begins or ends.
+
   Args:
     is_stopped: once it is true, no job begins and those that run are stopped.
-    say: is called with a line or more where a job begins or ends.
 
   Returns: the exit code of each job that was not done, by the job's name.
   """
@@ -156,20 +148,20 @@ def run_jobs(
         return EXIT_CODE
       say(f'{job.name}: log in {job.log}')
       code = job.execute(part, is_stopped)
-    except OSError as error:  # such as a folder that cannot be written: not the others'
-      say(f'{job.name} failed: {error}')
-      return 1
     finally:
       parts.put(part)
-    if code in (0, EXIT_CODE):
-      say(f'{job.name}: {"stopped" if code else "done"}')
-    else:
-      say(job.describe_failure(code))
+    known = {0: 'done', EXIT_CODE: 'stopped'}
+    say(f'{job.name}: {known.get(code, f"failed, exit code {code}: see {job.log}")}')
     return code
 
   with ThreadPoolExecutor(len(machine)) as pool:
     codes = pool.map(run_job, left)
   return dict(zip((job.name for job in left), codes, strict=True))
+
+
+def say(text: str) -> None:
+  """Prints a whole line to stderr; jobs call it in threads of their own."""
+  print(f'{text}\n', end='', file=sys.stderr, flush=True)
 
 
 # Parts of this machine
@@ -215,8 +207,6 @@ def _gpu_variables(gpus: Sequence[str], jobs: int, i: int) -> dict[str, str]:
   if jobs > len(gpus):
     sharing = -(-jobs // len(gpus))
     variables['XLA_CLIENT_MEM_FRACTION'] = f'{MEMORY / sharing:.3f}'
-    # The variable's old name is unset, because JAX refuses to have both.
-    variables['XLA_PYTHON_CLIENT_MEM_FRACTION'] = ''
   return variables
 
 

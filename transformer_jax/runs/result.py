@@ -84,7 +84,7 @@ class Result:
         message names the file and the field.
     """
     if not path.is_file():
-      raise UserError(f'{path}: not there; evaluate the run')
+      raise UserError(f'{path}: no such file; evaluate the run')
     content = files.read_json_object(path)
     if content.get('version') != VERSION:
       version = content.get('version', 'none')

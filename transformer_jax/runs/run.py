@@ -6,13 +6,13 @@ import pathlib
 import shutil
 import socket
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import ml_collections
 
 from transformer_jax.data import card, vocabulary
-from transformer_jax.data.corpus import SIDES, TREE_SETTINGS, Corpus, rename_if_changed
+from transformer_jax.data.corpus import Corpus, rename_if_changed
 from transformer_jax.data.vocabulary import Vocabularies
 from transformer_jax.machine import files
 from transformer_jax.machine.errors import UserError
@@ -28,11 +28,8 @@ from transformer_jax.runs.metrics import best_step, read_records
 # Keys of the model that may differ between a run and its parent, whose model it starts
 # from: the vocabulary sizes, which become the parent's, and dropout.
 VOCABULARY_SIZES = ('vocab_size', 'target_vocab_size')
+TREE_SETTINGS = ('tags', 'numbers', 'whole_words')  # which must not differ either
 MAY_DIFFER = (*VOCABULARY_SIZES, 'P_drop', 'P_drop_attention')
-
-
-class RunLocked(UserError):
-  """Another process trains in this folder."""
 
 
 class Run(NamedTuple):
@@ -85,11 +82,14 @@ class Run(NamedTuple):
     path = self.workdir / 'config.json'
     if not path.is_file():
       raise UserError(
-        f'{path}: not there; is {self.workdir} a run? (scripts.train starts one with '
-        '--config=configs/FILE.py)'
+        f'{path}: no such file; is {self.workdir} a run? (scripts.train starts one '
+        'with --config=configs/FILE.py)'
       )
     config = files.read_json_object(path)
-    configs.check_stored(config, path)
+    try:
+      configs.check(config)
+    except UserError as error:
+      raise UserError(f'{path}: {error}') from error
     return ml_collections.ConfigDict(config).lock()
 
   def config_to_search(
@@ -176,13 +176,13 @@ class Run(NamedTuple):
     NFS, the server holds the lock for all hosts (with local_lock=none, the default).
 
     Raises:
-      RunLocked: another process holds the lock; the message names it.
+      UserError: another process holds the lock; the message names it.
     """
     self.workdir.mkdir(parents=True, exist_ok=True)
     with (self.workdir / 'lock').open('a+') as file:
       if not files.lock(file):
         file.seek(0)
-        raise RunLocked(
+        raise UserError(
           f'{self.workdir} is in use by {file.read().strip()}: wait for it, stop it, '
           f'or give another --workdir'
         )
@@ -205,9 +205,7 @@ class Run(NamedTuple):
     run.check_config(settings)
     card.check_settings(corpus, Corpus.of(config))
     run._check_checkpoints()
-    if run.is_started:
-      run._check_steps(config.train_steps)
-    else:
+    if not run.is_started:
       workdir.mkdir(parents=True, exist_ok=True)
       for name in vocabulary.FILES & card.read_card(corpus).sha256.keys():
         shutil.copy(corpus / name, workdir / name)
@@ -220,11 +218,10 @@ class Run(NamedTuple):
   def check_config(self, settings: dict) -> None:
     """Raises UserError if the run can neither start nor go on with these settings.
 
-    All but train_steps must be the run's own, if it is started; a run may be prolonged.
+    If it is started, its own may differ in train_steps alone, to prolong it.
     """
     configs.check(settings)
     if not self.is_started:
-      configs.check_new(settings)
       return
     own = self.config().to_dict()
     differ = sorted(configs.differences(own, settings) - {'train_steps'})
@@ -234,17 +231,15 @@ class Run(NamedTuple):
         f'{", ".join(differ)}. Give another --workdir, or leave out --config to go on '
         "with the run's own"
       )
+    last = max((record['step'] for record in self.records()), default=0)
+    if last > settings['train_steps']:
+      raise UserError(
+        f'{self.workdir} has {last} steps: train_steps={settings["train_steps"]} would '
+        'be another run. Give another --workdir, or --config.train_steps of as many or '
+        'more'
+      )
     if (self.workdir / card.CARD).is_file():
       self._check_has_corpus('train from')
-
-  def _check_steps(self, train_steps: int) -> None:
-    """Raises UserError if the run has more steps than that."""
-    last = max((record['step'] for record in self.records()), default=0)
-    if last > train_steps:
-      raise UserError(
-        f'{self.workdir} has {last} steps: train_steps={train_steps} would be another '
-        'run. Give another --workdir, or --config.train_steps of as many or more'
-      )
 
   def _check_checkpoints(self) -> None:
     """Raises UserError if there were checkpoints and all are gone."""
@@ -260,15 +255,12 @@ class Run(NamedTuple):
         'another --workdir'
       )
 
-  def check_corpus(self, corpus: pathlib.Path, held_out: Iterable[str] = ()) -> None:
-    """Raises UserError unless a folder holds the corpus that the run is trained on.
-
-    `held_out` names splits whose text is compared, to notice that a file was edited.
-    """
+  def check_corpus(self, corpus: pathlib.Path) -> None:
+    """Raises UserError unless a folder holds the corpus that the run is trained on."""
     self._check_has_corpus('score')
     if not (corpus / card.CARD).is_file():
       raise UserError(
-        f"{corpus}: the run's corpus is not there. Give --data_dir, or prepare it by "
+        f"{corpus}: the run's corpus is missing. Give --data_dir, or prepare it by "
         f'scripts.train --workdir={self.workdir}, which makes no more steps if the run '
         'has all of them'
       )
@@ -279,12 +271,6 @@ class Run(NamedTuple):
         f"{corpus} ({theirs.identity[:12]}) has another {what} than the run's corpus "
         f'({ours.identity[:12]}): put that back (--data_dir), or give another --workdir'
       )
-    for name in [f'{split}.{side}.txt' for split in held_out for side in SIDES]:
-      if files.sha256(corpus / name) != ours.sha256[name]:
-        raise UserError(
-          f'{corpus / name} is not that of {self.workdir / card.CARD}: it has changed, '
-          'so prepare the corpus again'
-        )
 
   def _check_has_corpus(self, purpose: str) -> None:
     if not card.read_card(self.workdir).splits:
@@ -387,7 +373,7 @@ def find_parent(init_from: ml_collections.ConfigDict) -> tuple[Run, int]:
   path = _manifest(run, init_from.step)
   if not path.is_file() or files.sha256(path) != init_from.sha256:
     raise UserError(
-      f'{path.parent} is not there, or not the checkpoint that this run was to start '
+      f'{path.parent} is missing, or not the checkpoint that this run was to start '
       'from: put it back, or begin a new run (--init_from, another --workdir)'
     )
   return run, init_from.step

@@ -38,7 +38,6 @@ class Node:
           self.jobs,
           together=len(self.jobs),
           is_stopped=lambda: self._stopped,
-          say=lambda text: print(text, flush=True),
         )
         return self._running.result()
     finally:

@@ -17,7 +17,7 @@ from transformer_jax.machine.cli import Flags
 from transformer_jax.machine.errors import UserError
 from transformer_jax.machine.signals import EXIT_CODE, Interruption
 from transformer_jax.runs.config import as_json
-from transformer_jax.runs.jobs import Job, run_jobs
+from transformer_jax.runs.jobs import Job, run_jobs, say
 from transformer_jax.runs.run import Run, start_from
 
 
@@ -127,7 +127,7 @@ def run(jobs: Sequence[Job], together: int, interruption: Interruption) -> int:
   Returns: the exit code: 0 if all jobs are done, 1 if one failed, else EXIT_CODE.
   """
   with interruption.deferred():
-    codes = run_jobs(jobs, together, lambda: interruption.requested, say)
+    codes = run_jobs(jobs, together, lambda: interruption.requested)
     say(f'{sum(job.is_done() for job in jobs)} of {len(jobs)} runs are done')
     if interruption.requested:
       interruption.last_words = lambda: 'The same command resumes them.'
@@ -135,8 +135,3 @@ def run(jobs: Sequence[Job], together: int, interruption: Interruption) -> int:
   if {*codes.values()} <= {0}:
     return 0
   return EXIT_CODE if {*codes.values()} <= {0, EXIT_CODE} else 1
-
-
-def say(text: str) -> None:
-  """Prints whole lines to stderr; jobs call it in threads of their own."""
-  print(f'{text}\n', end='', file=sys.stderr, flush=True)
