@@ -27,7 +27,6 @@ SMALL = {
 FEW = 1_000_000  # pairs, below which the model is SMALL
 # Pairs -> pieces: a text of fewer pairs may not have enough pieces for SMALL.
 FEWER_PIECES = {20_000: 4000, 1000: 1000, 200: 400}
-ROOM = 400  # pieces beside the characters: 256 bytes, and some of several characters
 
 
 def get_config(arg: str = '') -> ml_collections.ConfigDict:
@@ -44,9 +43,6 @@ def get_config(arg: str = '') -> ml_collections.ConfigDict:
     for pairs, pieces in FEWER_PIECES.items():
       if text.pairs < pairs:
         config.model.vocab_size = pieces
-    if text.pairs < 20_000:  # Chinese text may have more characters than pieces then
-      needed = ROOM + text.count_characters()
-      config.model.vocab_size = max(config.model.vocab_size, needed)
     config.tokens_per_batch = 8000
     config.train_steps = 12_000
     config.warmup_steps = 2000

@@ -3,8 +3,9 @@
 python -m scripts.describe --config=configs/table3.py:B2 [--json]
 python -m scripts.describe --config=configs/base.py:en-de --topology=v5e:2x4,h100:8
 
-With --topology it compiles the training step and the search for accelerators that are
-not there, and says what they need and how long training takes at least (docs/scale.md).
+With --topology it compiles the training step and the search for accelerators that this
+machine lacks, and says what they need and how long training takes at least
+(docs/scale.md).
 """
 
 import pathlib
@@ -15,7 +16,7 @@ from absl import flags
 
 from transformer_jax.data import card
 from transformer_jax.data.batches import train_batches
-from transformer_jax.data.corpus import Corpus, data_dir, folder_of, rename_if_changed
+from transformer_jax.data.corpus import Corpus, data_dir, rename_if_changed
 from transformer_jax.machine import cli, files
 from transformer_jax.model import flops
 from transformer_jax.runs import config
@@ -73,7 +74,7 @@ def _shapes(
 def main(argv: list[str]) -> None:
   FLAGS.parse(argv)
   config.check(CONFIG.value.to_dict())
-  described = describe(CONFIG.value, folder_of(CONFIG.value.data.name, DATA_DIR.value))
+  described = describe(CONFIG.value, DATA_DIR.value / CONFIG.value.data.name)
   compiled = []
   for name in [chips.topology(name).name for name in TOPOLOGY.value]:
     print(f'compiling for {name}, which takes minutes', file=sys.stderr)

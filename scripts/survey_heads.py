@@ -14,7 +14,7 @@ from tqdm import tqdm
 from transformer_jax.analysis import survey
 from transformer_jax.analysis.maps import RunAttention
 from transformer_jax.data import token_files
-from transformer_jax.data.corpus import data_dir, folder_of
+from transformer_jax.data.corpus import data_dir
 from transformer_jax.decoding.loaded_run import LoadedRun
 from transformer_jax.machine import cli
 from transformer_jax.runs import checkpoints
@@ -62,7 +62,7 @@ def main(argv: list[str]) -> None:
   run = Run(WORKDIR.value)
   run = LoadedRun(run, task_of(run.config()), AVERAGE.value, STEP.value)
   attention = RunAttention(run)
-  corpus = folder_of(run.config.data.name, DATA_DIR.value)
+  corpus = DATA_DIR.value / run.config.data.name
   run.run.check_corpus(corpus)
   split = token_files.read_split(corpus, SPLIT.value)
   folder = OUTPUT.value or WORKDIR.value / 'attention'

@@ -5,7 +5,7 @@ from typing import Any
 
 import ml_collections
 
-from transformer_jax.data import sources, vocabulary
+from transformer_jax.data import sources, vocabulary, wmt14
 from transformer_jax.data.corpus import Corpus, Splits
 from transformer_jax.data.task import Outputs, Scorer, Task
 from transformer_jax.machine.errors import UserError
@@ -35,11 +35,11 @@ def _score_lines(result: Result) -> Iterator[str]:
 TRANSLATION = Task(
   name='translation',
   readers={
-    'wmt14': sources.from_wmt14,
+    'wmt14': wmt14.read_splits,
     'files': sources.from_files,
     'embedded': _embedded,
   },
-  target=sources.target,
+  target=lambda corpus: lambda line: line,
   learners=vocabulary.learners,
   source=lambda _: lambda line: line,
   # A model can write the end of a line: in byte pieces, or because its corpus has it.

@@ -12,7 +12,7 @@ from toy import corpus, untrained
 from transformer_jax.analysis import survey
 from transformer_jax.analysis.maps import KINDS, Maps
 from transformer_jax.data import token_files
-from transformer_jax.data.token_files import Side
+from transformer_jax.data.token_files import Sentences
 from transformer_jax.data.vocabulary import EOS
 from transformer_jax.decoding.loaded_run import LoadedRun, Pair
 from transformer_jax.machine.errors import UserError
@@ -73,7 +73,7 @@ class KnownHeads:
     return Maps(*(self.names(ids, merge) for ids in pair), *weights)
 
 
-def split_of(folder: pathlib.Path, sample: list[Pair]) -> tuple[Side, Side]:
+def split_of(folder: pathlib.Path, sample: list[Pair]) -> tuple[Sentences, Sentences]:
   """Returns a split of these pairs."""
   for name, texts in zip(('source', 'target'), zip(*sample, strict=True), strict=True):
     token_files.write_tokens(folder / f'x.{name}', [ids[:-1] for ids in texts])

@@ -11,14 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from transformer_jax.data import batches, token_files
 from transformer_jax.data.batches import (
   ROWS_MAY_DIFFER,
   Batches,
   Shape,
   choose_lengths,
 )
-from transformer_jax.data.token_files import Side, TokenWriter, write_tokens
+from transformer_jax.data.token_files import Sentences, TokenWriter, write_tokens
 from transformer_jax.data.vocabulary import EOS, PAD
 from transformer_jax.machine.errors import UserError
 
@@ -28,9 +27,11 @@ def sentences(lengths: list[int], seed: int = 0) -> list[list[int]]:
   return [rng.integers(4, 65536, n).tolist() for n in lengths]
 
 
-def side(ids: list[list[int]], folder: pathlib.Path, name: str = 'x.source') -> Side:
+def side(
+  ids: list[list[int]], folder: pathlib.Path, name: str = 'x.source'
+) -> Sentences:
   write_tokens(folder / name, ids)
-  return Side(folder / name)
+  return Sentences(folder / name)
 
 
 def batches_of(
@@ -134,11 +135,8 @@ ORDERS = [
 ]
 
 
-@pytest.mark.parametrize('block', [token_files.BLOCK, 301])
 @pytest.mark.parametrize(('sizes', 'expected'), ORDERS)
-def test_order_is_for_ever(sizes, expected: str, block, tmp_path, monkeypatch):
-  for module in (batches, token_files):
-    monkeypatch.setattr(module, 'BLOCK', block)
+def test_order_is_for_ever(sizes, expected: str, tmp_path: pathlib.Path):
   count, tokens, slices, max_shapes, seed = sizes
   n = np.arange(count)
   for k in (0, 1):
@@ -147,7 +145,7 @@ def test_order_is_for_ever(sizes, expected: str, block, tmp_path, monkeypatch):
     with TokenWriter(tmp_path / f'x.{k}') as writer:
       writer.append(ids, lengths)
   stream = Batches(
-    *(Side(tmp_path / f'x.{k}') for k in (0, 1)),
+    *(Sentences(tmp_path / f'x.{k}') for k in (0, 1)),
     tokens=tokens,
     slices=slices,
     max_shapes=max_shapes,
@@ -235,7 +233,7 @@ def test_chosen_lengths_pad_least(lengths: list[int], count: int):
 
 
 @pytest.mark.parametrize(
-  ('counts', 'why'), [((0, 0), 'no sentence pair'), ((2, 3), '2 source but 3 target')]
+  ('counts', 'why'), [((0, 0), '^0 source and 0'), ((2, 3), '^2 source and 3 target')]
 )
 def test_unequal_or_no_sentences_are_refused(counts, why: str, tmp_path: pathlib.Path):
   sides = [side(sentences([3] * n), tmp_path, f'x.{i}') for i, n in enumerate(counts)]

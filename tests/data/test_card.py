@@ -88,7 +88,7 @@ def test_all_faults_of_a_folder_are_named(folder: pathlib.Path):
     'not as it was written. Delete the folder and prepare it again'
   )
   (folder / 'card.json').unlink()
-  assert 'card.json: not there; run scripts' in refused(folder)
+  assert 'card.json: no such file; run scripts' in refused(folder)
 
 
 def test_a_damaged_card(folder: pathlib.Path):

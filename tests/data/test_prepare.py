@@ -112,7 +112,7 @@ def test_words_are_counted_where_they_are_text(tmp_path: pathlib.Path):
   write_corpus(corpus, PARSING, splits, tmp_path)
   words = card.vocabularies(tmp_path / 'toy').source
   assert '▁rare' not in words.pieces() and '▁dog' in words.pieces()
-  side = token_files.Side(tmp_path / 'toy' / 'train.source')
+  side = token_files.Sentences(tmp_path / 'toy' / 'train.source')
   assert side.lengths.tolist() == [4, 3, 4, 3] + [2] * 9
 
 
@@ -237,7 +237,7 @@ def test_a_resumed_run_reads_no_raw_text(raw: pathlib.Path, tmp_path: pathlib.Pa
 
 def test_a_folder_that_is_no_corpus(raw: pathlib.Path):
   (raw.parent / 'data' / 'toy').mkdir(parents=True)
-  with pytest.raises(UserError, match='toy is no prepared corpus, it has no card'):
+  with pytest.raises(UserError, match='card.json: no such file; .* another --config.d'):
     prepared(raw, raw)
   assert not [*(raw.parent / 'data' / 'toy').iterdir()]
 

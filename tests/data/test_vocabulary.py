@@ -16,9 +16,7 @@ from transformer_jax.data.vocabulary import (
   EOS,
   PAD,
   UNK,
-  TokenCounts,
   Vocabulary,
-  VocabularyEntry,
 )
 from transformer_jax.machine.errors import UserError
 
@@ -29,9 +27,9 @@ ODD = '\xa0\u3000e\u0301\u200b\u200d\u00ad\ufeff\ufffd\t中文ру\U0001f600'
 SENTENCES = ['one and two and three', 'two plus two', 'eins und zwei und drei']
 
 
-def learn(sentences: Iterable[str], path: pathlib.Path, size: int) -> VocabularyEntry:
+def learn(sentences: Iterable[str], path: pathlib.Path, size: int) -> None:
   """Learns a vocabulary with a piece for every character, however rare."""
-  return vocabulary.learn_pieces(sentences, path, size, 1.0, False)
+  vocabulary.learn_pieces(sentences, path, size, 1.0, False)
 
 
 @pytest.fixture(scope='module')
@@ -82,7 +80,6 @@ def test_too_large_says_what_fits(tmp_path: pathlib.Path):
   message = r'no vocabulary of 4000 pieces \(--config.model.vocab_size\)'
   with pytest.raises(UserError, match=message) as caught:
     learn(SENTENCES, path, 4000)
-  assert not list(tmp_path.iterdir())
   fits = int(re.search(r'<= (\d+)', str(caught.value)).group(1))
   learn(SENTENCES, path, fits)
   assert len(Vocabulary(path)) == fits
@@ -90,15 +87,8 @@ def test_too_large_says_what_fits(tmp_path: pathlib.Path):
 
 def test_what_is_no_vocabulary(tmp_path: pathlib.Path):
   path = tmp_path / 'vocabulary.model'
-  for sentences, size, message in (
-    (SENTENCES, 5, 'smaller than required_chars'),
-    ([], 50, 'no text'),
-    (SENTENCES, 65537, '65536 at most'),
-  ):
-    with pytest.raises(UserError, match=message):
-      learn(sentences, path, size)
-  with pytest.raises(UserError, match=r'no vocabulary there; run scripts'):
-    Vocabulary(path)
+  with pytest.raises(UserError, match='smaller than required_chars'):
+    learn(SENTENCES, path, 5)
   for content in (b'', b'junk', b'\xff' * 99):
     path.write_bytes(content)
     with pytest.raises(UserError, match='vocabulary.model: no SentencePiece model'):
@@ -218,10 +208,10 @@ def written(folder: pathlib.Path, *sides: list[bytes]) -> list[pathlib.Path]:
 
 def encode(
   words: vocabulary.Vocabulary, texts: list[pathlib.Path], name: str = 'train'
-) -> TokenCounts:
+) -> None:
   sides = [texts[0].parent / f'{name}.{side}' for side in SIDES]
   both = vocabulary.Vocabularies(words, words)
-  return vocabulary.encode_files(both, texts, sides, MAX_LENGTH, str)
+  vocabulary.encode_files(both, texts, sides, MAX_LENGTH, str)
 
 
 def content(folder: pathlib.Path, name: str = 'train') -> list[bytes]:
@@ -237,24 +227,21 @@ def test_encoding_is_the_vocabulary_s_own(number_words, texts):
   pairs = list(zip(*map(number_words.encode, lines), strict=True))
   kept = [pair for pair in pairs if max(map(len, pair)) < MAX_LENGTH]
   assert 20 < len(kept) < 80
-  done = encode(number_words, texts)
+  encode(number_words, texts)
   for number, side in enumerate(
-    token_files.Side(texts[0].parent / f'train.{s}') for s in SIDES
+    token_files.Sentences(texts[0].parent / f'train.{s}') for s in SIDES
   ):
     ids = [pair[number] for pair in kept]
     assert [
       side.tokens[a:b].tolist() for a, b in zip(side.offsets, side.ends, strict=False)
     ] == ids
-    assert done.tokens[number] == sum(map(len, ids))
-    assert done.longest[number] == max(map(len, ids))
-  assert (done.read, done.kept) == (100, len(kept))
 
 
 @pytest.mark.parametrize('block', [1, 7, 100])
 def test_blocks_do_not_change_it(block: int, number_words, texts, monkeypatch):
-  expected = encode(number_words, texts)
+  encode(number_words, texts)
   monkeypatch.setattr(vocabulary, '_BLOCK', block)
-  assert encode(number_words, texts, 'again') == expected
+  encode(number_words, texts, 'again')
   assert content(texts[0].parent, 'again') == content(texts[0].parent)
 
 
@@ -263,6 +250,5 @@ def test_blocks_do_not_change_it(block: int, number_words, texts, monkeypatch):
   [([], [], 0), ([b''] * 3, [b'one'] * 3, 3), ([b'one ' * 9] * 3, [b'eins'] * 3, 0)],
 )
 def test_little_text(source, target, kept: int, number_words, tmp_path: pathlib.Path):
-  done = encode(number_words, written(tmp_path, source, target))
-  assert (done.read, done.kept, done.tokens[0]) == (len(source), kept, 0)
-  assert len(token_files.Side(tmp_path / 'train.source')) == kept
+  encode(number_words, written(tmp_path, source, target))
+  assert len(token_files.Sentences(tmp_path / 'train.source')) == kept

@@ -249,7 +249,7 @@ def test_learned_positions_cut_and_count():
 
 def sides(
   folder: pathlib.Path, count: int = 40
-) -> tuple[list, token_files.Side, token_files.Side]:
+) -> tuple[list, token_files.Sentences, token_files.Sentences]:
   rng = random.Random(3)
   pairs = [
     [rng.choices(range(3, 50), k=rng.randint(0, 15)) for _ in 'st']
@@ -257,7 +257,7 @@ def sides(
   ]
   for name, ids in zip('st', zip(*pairs, strict=True), strict=True):
     token_files.write_tokens(folder / name, ids)
-  return pairs, token_files.Side(folder / 's'), token_files.Side(folder / 't')
+  return pairs, token_files.Sentences(folder / 's'), token_files.Sentences(folder / 't')
 
 
 def test_perplexity(tmp_path: pathlib.Path):

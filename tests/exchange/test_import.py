@@ -52,7 +52,7 @@ def test_export_and_import(
     for run, step, config in zip(runs, (untrained.STEP, STEP), configs, strict=True)
   ]
   jax.tree.map(np.testing.assert_array_equal, *params)
-  runs[1].check_corpus(data_dir / 'toy', ['test'])
+  runs[1].check_corpus(data_dir / 'toy')
 
 
 def test_a_corpus_is_encoded_for_it(marian: pathlib.Path, tmp_path: pathlib.Path):
@@ -64,7 +64,7 @@ def test_a_corpus_is_encoded_for_it(marian: pathlib.Path, tmp_path: pathlib.Path
   lines = [*import_model(marian, tmp_path / 'run', config, TRANSLATION, data, True)]
   corpus, run = pathlib.Path(lines[-1].removeprefix('corpus: ')), Run(tmp_path / 'run')
   assert corpus.parent == tmp_path / 'data'
-  run.check_corpus(corpus, ['dev'])
+  run.check_corpus(corpus)
   assert card.read_card(corpus).vocabulary.from_run
 
 

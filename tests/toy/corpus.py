@@ -86,6 +86,6 @@ def prepare(
 
 def decoded(folder: pathlib.Path, name: str) -> list[str]:
   words = vocabulary.Vocabulary(folder / 'vocabulary.model')
-  side = token_files.Side(folder / name)
+  side = token_files.Sentences(folder / name)
   rows = [side.tokens[a:b] for a, b in zip(side.offsets, side.ends, strict=False)]
   return words.decode(rows)

@@ -14,7 +14,7 @@ from transformer_jax.report import page
 from transformer_jax.training.perplexity import Perplexity
 
 Ids = Sequence[int] | np.ndarray
-Split = tuple[token_files.Side, token_files.Side]
+Split = tuple[token_files.Sentences, token_files.Sentences]
 ALIGNER_PAIRS = 10_000  # pairs of the training text that the aligner learns from
 ALIGNER_ROUNDS = 6  # of expectation maximisation
 NAMED_HEADS = 3  # heads that a table names for each measure

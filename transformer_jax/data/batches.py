@@ -9,14 +9,13 @@ shuffled for the current epoch. The sentences stay in memory-mapped files.
 
 import math
 import pathlib
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import ml_collections
 import numpy as np
 
 from transformer_jax.data import token_files
-from transformer_jax.data.token_files import BLOCK, PAD, Side
+from transformer_jax.data.token_files import PAD, Sentences
 from transformer_jax.machine.errors import UserError
 
 PAPER_TOKENS = 25_000  # source and target tokens a batch, approximately; section 5.1
@@ -26,11 +25,9 @@ ALL = slice(None)
 # tokens, if a class of lengths then fills whole batches.
 ROWS_MAY_DIFFER = 0.12
 
-_AGAIN = 'delete the prepared corpus and run scripts.prepare_data again'
-
 
 class Shape(NamedTuple):
-  """The size of a slice of a batch: `rows` pairs, and the most tokens of each side."""
+  """The size of a slice: its pairs, and the most tokens of a source and of a target."""
 
   rows: int
   source: int
@@ -113,13 +110,13 @@ class Batches:
     slices: the number of equal parts of a batch.
     max_shapes: the most different shapes.
     padded: whether `tokens` counts padding too. A batch then has about so many
-      positions a side, whatever the lengths of its pairs.
+      positions a language, whatever the lengths of its pairs.
 
   Attributes:
     shapes: of the slices of its batches.
     steps_per_epoch: the number of batches of an epoch.
     mean_tokens: source and target tokens of a batch, the mean over an epoch.
-    padding: the fraction of an epoch's positions, both sides, that hold no token.
+    padding: the fraction of an epoch's positions that hold no token.
 
   Raises:
     UserError: there is no pair, or the numbers of sentences differ.
@@ -127,8 +124,8 @@ class Batches:
 
   def __init__(
     self,
-    source: Side,
-    target: Side,
+    source: Sentences,
+    target: Sentences,
     *,
     tokens: int,
     slices: int,
@@ -136,63 +133,39 @@ class Batches:
     seed: int,
     padded: bool = False,
   ):
-    if len(source) != len(target):
+    if len(source) != len(target) or not len(source):
       raise UserError(
-        f'{len(source)} source but {len(target)} target sentences: {_AGAIN}'
+        f'{len(source)} source and {len(target)} target sentences make no batches: '
+        'delete the prepared corpus and run scripts.prepare_data again'
       )
-    if not len(source):
-      raise UserError(f'there is no sentence pair to make batches of: {_AGAIN}')
     self.source, self.target = source, target
     self.slices, self.seed = slices, seed
-    # [3, length]: number, source tokens and target tokens of the pairs of each length.
-    self._sums = np.zeros((3, max(source.longest, target.longest) + 1), np.int64)
-    self._most = np.zeros_like(self._sums[1:])  # tokens of one pair's source, target
-    for _, longer, sides in self._blocks():
-      for most, lengths in zip(self._most, sides, strict=True):
-        np.maximum.at(most, longer, lengths)
-      for sums, weights in zip(self._sums, (None, *sides), strict=True):
-        sums += np.bincount(longer, weights, len(sums)).astype(np.int64)
-    bounds = choose_lengths(self._sums[0], max_shapes)
-    self._pairs, self._ends = self._classes(bounds)
-    self._cut(bounds, tokens, padded)
+    lengths = np.stack([source.lengths, target.lengths])  # [2, pairs]
+    # The class of a pair is the shortest that holds its longer sentence.
+    longer = lengths.max(0)
+    bounds = choose_lengths(np.bincount(longer), max_shapes)
+    class_of = len(bounds) - 1 - np.searchsorted(bounds, longer)  # 0: the longest
+    class_of = class_of.astype(np.int16)  # which NumPy sorts faster
+    # All pairs, class by class, and where each class ends.
+    self._pairs = np.argsort(class_of, kind='stable').astype(np.uint32)
+    self._ends = np.cumsum(np.bincount(class_of, minlength=len(bounds)))
+    self._cut(lengths[:, self._pairs], tokens, padded)
     self._latest: tuple = None, None  # the epoch of the last batch, and its order
 
-  def _blocks(self) -> Iterator[tuple[int, np.ndarray, tuple[np.ndarray, np.ndarray]]]:
-    """Yields blocks of pairs: the first pair, their lengths, and those of each side.
+  def _cut(self, lengths: np.ndarray, tokens: int, padded: bool) -> None:
+    """Cuts an epoch's order into batches: chooses the shape and start of each.
 
-    The length of a pair is that of its longer side.
+    Args:
+      lengths: of source and target sentences, in the order of `_pairs`: [2, pairs].
     """
-    for start in range(0, len(self.source), BLOCK):
-      stop = min(start + BLOCK, len(self.source))
-      sides = tuple(s.lengths_between(start, stop) for s in (self.source, self.target))
-      yield start, np.maximum(*sides), sides
-
-  def _classes(self, bounds: list[int]) -> tuple[np.ndarray, np.ndarray]:
-    """Returns all pairs, class by class from the longest on, and the classes' ends."""
-    class_of = len(bounds) - 1 - np.searchsorted(bounds, np.arange(bounds[-1] + 1))
-    counts = np.zeros(len(bounds), np.int64)
-    np.add.at(counts, class_of, self._sums[0])
-    ends = np.cumsum(counts)
-    pairs, start_of = np.empty(ends[-1], np.uint32), ends - counts
-    for start, longer, _ in self._blocks():
-      classes = class_of[longer]
-      for i in range(len(bounds)):
-        members = np.flatnonzero(classes == i)
-        pairs[start_of[i] : start_of[i] + len(members)] = start + members
-        start_of[i] += len(members)
-    return pairs, ends
-
-  def _cut(self, bounds: list[int], tokens: int, padded: bool) -> None:
-    """Cuts an epoch's order into batches: chooses the shape and start of each."""
     self.shapes: list[Shape] = []
     starts, start, positions = [], 0, 0
-    shorter = [-1, *bounds[:-1]]  # the bound of the next shorter class, -1 if none is
-    for length, below, end in zip(bounds[::-1], shorter[::-1], self._ends, strict=True):
-      count, *sides = self._sums[:, below + 1 : length + 1].sum(1)
-      pair_tokens = length if padded else max(sides) / count
+    for first, end in zip([0, *self._ends], self._ends, strict=False):
+      members = lengths[:, first:end]
+      pair_tokens = members.max() if padded else members.mean(1).max()
       usual = tokens / pair_tokens / self.slices
       # Shorter classes count too: their pairs fill this one's last batch.
-      longest = map(int, self._most[:, : length + 1].max(1))
+      longest = map(int, lengths[:, first:].max(1))
       shape = Shape(_rows(usual, (end - start) / self.slices), *longest)
       pairs = shape.rows * self.slices
       class_starts = np.arange(start, end, pairs)
@@ -204,10 +177,11 @@ class Batches:
     self._starts = np.concatenate(starts)
     self._shape_of = np.repeat(np.arange(len(starts)), list(map(len, starts)))
     self.steps_per_epoch = len(self._starts)
+    totals = lengths.sum(1, dtype=np.int64)
     # The mean differs from `tokens`, because a shape has a whole number of rows: the
     # fewer they are, the more it differs.
-    self.mean_tokens = tuple(self._sums[1:].sum(1) / self.steps_per_epoch)
-    self.padding = 1 - int(self._sums[1:].sum()) / positions
+    self.mean_tokens = tuple(totals / self.steps_per_epoch)
+    self.padding = 1 - int(totals.sum()) / positions
 
   def _order(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
     """Returns the pairs, shuffled within their classes, and the order of batches."""
@@ -245,10 +219,8 @@ class Batches:
     rows[: len(chosen)] = chosen
     rows = rows.reshape(self.slices, shape.rows)
     ours = rows[host_slices]
-    read = lambda side, length: side.pad(ours.ravel(), length).reshape(
-      *ours.shape, length
-    )
-    return Batch(read(self.source, shape.source), read(self.target, shape.target), rows)
+    pad = lambda text, length: text.pad(ours.ravel(), length).reshape(*ours.shape, -1)
+    return Batch(pad(self.source, shape.source), pad(self.target, shape.target), rows)
 
 
 def train_batches(config: ml_collections.ConfigDict, folder: pathlib.Path) -> Batches:

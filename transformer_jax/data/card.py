@@ -13,13 +13,22 @@ import msgspec
 
 from transformer_jax.data import vocabulary
 from transformer_jax.data.corpus import SIDES, Corpus
-from transformer_jax.data.vocabulary import Vocabularies, VocabularyEntry
+from transformer_jax.data.vocabulary import Vocabularies
 from transformer_jax.machine.errors import UserError
 from transformer_jax.machine.files import sha256
 
 CARD = 'card.json'
 
 _AGAIN = 'Delete the folder and prepare it again'
+
+
+class VocabularyEntry(msgspec.Struct, omit_defaults=True):
+  """What a card says of a vocabulary."""
+
+  sha256: str
+  pieces: int = 0
+  from_run: bool = False  # whether it is another run's
+  sentences: int = 0  # the number of sentences that it was learnt from
 
 
 class SourceEntry(msgspec.Struct, omit_defaults=True):
@@ -36,10 +45,10 @@ class Split(msgspec.Struct, omit_defaults=True):
 
   read: int = 0
   kept: int = 0
-  tokens: dict[str, int] = {}  # of each side
+  tokens: dict[str, int] = {}  # of source and target
   sources: list[SourceEntry] = []
   dropped: dict[str, int] = {}  # of training, by reason
-  longest: dict[str, int] = {}  # tokens of each side's longest training sentence
+  longest: dict[str, int] = {}  # tokens of the longest training sentences
   in_train: int = 0  # of dev or test: source sentences that training has too
 
 
@@ -49,7 +58,7 @@ class Card(msgspec.Struct, omit_defaults=True):
   vocabulary: VocabularyEntry
   splits: dict[str, Split]  # empty where a model was imported without a corpus
   corpus: dict[str, Any] = {}  # Corpus.as_json()
-  target_vocabulary: VocabularyEntry | None = None  # None: both sides share one
+  target_vocabulary: VocabularyEntry | None = None  # None: both languages share one
   versions: dict[str, str] = {}
   imported: dict[str, str] = {}  # what a run's model was imported from
   identity: str = ''
@@ -65,8 +74,8 @@ def read_card(folder: pathlib.Path) -> Card:
   path = folder / CARD
   if not path.is_file():
     raise UserError(
-      f'{path}: not there; run scripts.prepare_data, or give --data_dir. A run needs '
-      'the card of its corpus: copy it there'
+      f'{path}: no such file; run scripts.prepare_data, or give --data_dir or another '
+      '--config.data.name. A run needs the card of its corpus: copy it'
     )
   try:
     return msgspec.json.decode(path.read_bytes(), type=Card)
@@ -106,11 +115,9 @@ def check_settings(folder: pathlib.Path, corpus: Corpus) -> None:
 
 
 def describe_sources(card: Card) -> str:
-  """Returns the names of a corpus's sources; counts those beyond nine."""
+  """Returns the names of a corpus's sources, each once."""
   names = [source.name for split in card.splits.values() for source in split.sources]
-  names = [*dict.fromkeys(names)]
-  more = [f'{len(names) - 9} more'] if len(names) > 9 else []
-  return ', '.join(names[:9] + more)
+  return ', '.join(dict.fromkeys(names))
 
 
 def read_text(folder: pathlib.Path, split: str) -> tuple[list[str], list[str]]:

@@ -183,8 +183,7 @@ def write_clean_text(
       read, faults, sample, flawed = 0, Counter(), [], ''
       for pair in source.pairs():
         read += 1
-        if read % 1000 == 0:
-          bar.update(1000)
+        bar.update()
         if isinstance(pair, UserError):
           reason = flawed = flawed or f'flawed (the first: {pair})'
         else:
@@ -196,7 +195,6 @@ def write_clean_text(
         writers[1].write(f'{target(pair[1])}\n')
         if len(sample) < _SAMPLE:
           sample.append(pair)
-      bar.update(read % 1000)
       check_is_text(source.name, read, faults)
       check_languages(sample, languages, source.name)
       cleaned.append(SourceEntry(source.name, read=read, dropped=dict(faults)))

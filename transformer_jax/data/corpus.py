@@ -28,9 +28,6 @@ WMT14 = {'newstest2013': 'sacrebleu:wmt13', 'newstest2014': 'sacrebleu:wmt14/ful
 # The paper's test sets of section 6, and how many pairs they have.
 NEWSTEST = {'newstest2013': 3_000, 'newstest2014': 3_003}
 
-# Settings of trees, with the values that other text has.
-TREE_SETTINGS = {'tags': True, 'numbers': False, 'whole_words': False}
-
 
 class Source(NamedTuple):
   """Sentence pairs of one publication; a split has one or more sources.
@@ -136,20 +133,6 @@ def set_name(stem: str) -> str:
     if stem == set_of_sacrebleu:
       return name
   return stem if stem.startswith(SACREBLEU) else stem.rpartition('/')[2]
-
-
-def folder_of(name: str, data_dir: pathlib.Path) -> pathlib.Path:
-  """Returns the folder of a prepared corpus, which need not exist.
-
-  Raises:
-    UserError: the name is no name of a folder in `data_dir`.
-  """
-  if name in ('', '..') or pathlib.Path(name).name != name:
-    raise UserError(
-      f'data.name={name!r}: that is no name of a folder in --data_dir '
-      '(--config.data.name)'
-    )
-  return data_dir / name
 
 
 def rename_if_changed(

@@ -17,10 +17,10 @@ import numpy as np
 
 from transformer_jax.data import cleaning, token_files, vocabulary
 from transformer_jax.data.card import (
-  CARD,
   Card,
   SourceEntry,
   Split,
+  VocabularyEntry,
   check_settings,
   describe_sources,
   read_card,
@@ -32,10 +32,9 @@ from transformer_jax.data.corpus import (
   SPLITS,
   Corpus,
   Splits,
-  folder_of,
 )
 from transformer_jax.data.task import Task
-from transformer_jax.data.vocabulary import Vocabularies, VocabularyEntry
+from transformer_jax.data.vocabulary import Vocabularies
 from transformer_jax.machine import files
 from transformer_jax.machine.errors import UserError
 
@@ -65,7 +64,7 @@ def prepare_corpus(
       other files than those of the raw text, or is no prepared corpus.
   """
   corpus = Corpus.of(config)
-  folder = folder_of(corpus.name, data_dir)
+  folder = data_dir / corpus.name
   is_prepared, remedy = folder.exists(), 'leave out --raw_dir'
   if raw_dir is None and corpus.raw_dir:
     raw_dir = pathlib.Path(corpus.raw_dir).expanduser()
@@ -74,17 +73,10 @@ def prepare_corpus(
       raw_dir = None
   if not is_prepared:
     parent = pathlib.Path(config.init_from.run)
-    if run is not None:
-      print(f"the run's corpus is not in {data_dir} (--data_dir)", file=sys.stderr)
-      if (run / vocabulary.SHARED).is_file():
-        parent = run  # the run of --init_from may be missing on this machine
+    if run is not None and (run / vocabulary.SHARED).is_file():
+      parent = run  # the run of --init_from may be missing on this machine
     splits = task.splits(corpus, raw_dir, tfds_data_dir)
     write_corpus(corpus, task, splits, data_dir, parent)
-  if not (folder / CARD).is_file():
-    raise UserError(
-      f'{folder} is no prepared corpus, it has no {CARD}: move it away, or give the '
-      'corpus another name (--config.data.name)'
-    )
   check_settings(folder, corpus)
   card = read_card(folder)
   if is_prepared and run is None and raw_dir is not None:
@@ -104,7 +96,7 @@ def _changed_files(card: Card, splits: Splits) -> list[str]:
   """Returns the names of files that `card` and `splits` do not share."""
   sources = [source for split in card.splits.values() for source in split.sources]
   before = {item for source in sources for item in source.files.items()}
-  now = {(path.name, files.sha256(path)) for path in _paths(splits)}
+  now = {(path.name, files.sha256(path)) for path in _files_of(splits)}
   return sorted({name for name, _ in before ^ now})
 
 
@@ -123,7 +115,7 @@ def write_corpus(
   Raises:
     UserError: the text is missing or damaged, or no training pair is left.
   """
-  final = folder_of(corpus.name, data_dir)
+  final = data_dir / corpus.name
   partial = final.with_name(f'{final.name}.partial')
   data_dir.mkdir(parents=True, exist_ok=True)
   lock = final.with_name(f'{final.name}.lock')
@@ -142,7 +134,7 @@ def write_corpus(
       shutil.rmtree(partial, ignore_errors=True)
 
 
-def _paths(splits: Splits) -> list[pathlib.Path]:
+def _files_of(splits: Splits) -> list[pathlib.Path]:
   """Returns the files of all sources, each once."""
   return sorted(
     {p for some in splits.values() for source in some for p in source.files}
@@ -177,21 +169,22 @@ class Preparation:
     held_out = {split: self._read_held_out(split) for split in SPLITS[1:]}
     train, is_text = self._clean_training()
     if self._corpus.run_vocabulary:
-      shared, target = self._copy_vocabularies()
+      shared, *own = self._copy_vocabularies()
     else:
-      shared, target = self._learn_vocabularies(is_text)
-    vocabularies = vocabulary.read(self._folder, target is not None)
+      shared, *own = self._learn_vocabularies(is_text)
+    vocabularies = vocabulary.read(self._folder, bool(own))
     cards = {'train': train}
+    common = self._count_common(held_out)
     for split, pairs in held_out.items():
-      cards[split] = self._write_held_out(split, pairs, vocabularies)
+      cards[split] = self._write_held_out(split, pairs, vocabularies, common[split])
     self._encode_training(vocabularies, train)
-    sums = {path: files.sha256(path) for path in _paths(self._splits)}
+    sums = {path: files.sha256(path) for path in _files_of(self._splits)}
     for split, sources in self._splits.items():
       for source, entry in zip(sources, cards[split].sources, strict=True):
         entry.files = {path.name: sums[path] for path in source.files}
     versions = {'sentencepiece': importlib.metadata.version('sentencepiece')}
-    card = Card(shared, cards, self._corpus.as_json(), target, versions)
-    write_card(self._folder, card)
+    settings, of_target = self._corpus.as_json(), own[0] if own else None
+    write_card(self._folder, Card(shared, cards, settings, of_target, versions))
 
   # Training
 
@@ -219,29 +212,32 @@ class Preparation:
       reasons = cleaning.describe_faults(dropped) or 'dev and test took all'
       raise UserError(f'no training pair of {corpus.name} is left: {reasons}')
     read = sum(entry.read for entry in entries)
-    return Split(read=read, sources=entries, dropped=dict(dropped)), is_text
+    split = Split(read=read, kept=len(is_text), sources=entries, dropped=dict(dropped))
+    return split, is_text
 
   def _choose_pairs(self, pairs: int, count: int) -> np.ndarray:
     """Returns which pairs of the clean text are in a random sample: [pairs] bool."""
     return vocabulary.choose_pairs(self._texts, pairs, count, self._corpus.seed)
 
   def _encode_training(self, vocabularies: Vocabularies, train: Split) -> None:
-    """Encodes the clean text, deletes it, and writes its counts into `train`."""
-    paths, limit = self._sides('train'), self._corpus.max_length
+    """Encodes the clean text, deletes it, and writes the counts into `train`."""
+    paths, limit = self._token_files('train'), self._corpus.max_length
     source = self._task.source(vocabularies.source)
-    counts = vocabulary.encode_files(vocabularies, self._texts, paths, limit, source)
+    vocabulary.encode_files(vocabularies, self._texts, paths, limit, source)
     for path in self._texts:
       path.unlink()
-    if not counts.kept:
+    both = token_files.read_split(self._folder, 'train')
+    if not len(both[0]):
       raise UserError(
         f'every training pair is over max_length={limit} tokens '
         '(--config.data.max_length)'
       )
-    if counts.read > counts.kept:
-      train.dropped[f'over {limit} tokens'] = counts.read - counts.kept
-    train.kept = counts.kept
-    train.tokens = dict(zip(SIDES, counts.tokens, strict=True))
-    train.longest = dict(zip(SIDES, counts.longest, strict=True))
+    if too_long := train.kept - len(both[0]):
+      train.dropped[f'over {limit} tokens'] = too_long
+    train.kept = len(both[0])
+    for side, sentences in zip(SIDES, both, strict=True):
+      train.tokens[side] = len(sentences.tokens)
+      train.longest[side] = int(sentences.lengths.max()) - 1  # without EOS
     faults = cleaning.describe_faults(train.dropped)
     print(
       f'training has {train.kept:,} of {train.read:,} pairs'
@@ -249,14 +245,12 @@ class Preparation:
       file=sys.stderr,
     )
 
-  def _sides(self, split: str) -> list[pathlib.Path]:
+  def _token_files(self, split: str) -> list[pathlib.Path]:
     return [self._folder / f'{split}.{side}' for side in SIDES]
 
   # Vocabularies
 
-  def _learn_vocabularies(
-    self, is_text: np.ndarray
-  ) -> tuple[VocabularyEntry, VocabularyEntry | None]:
+  def _learn_vocabularies(self, is_text: np.ndarray) -> list[VocabularyEntry]:
     """Learns a vocabulary from a sample of the clean text, and one of the target alone.
 
     Args:
@@ -273,35 +267,43 @@ class Preparation:
     counted = chosen & is_text if corpus.whole_words and is_text.any() else chosen
     lines = vocabulary.chosen_lines(self._texts[0], counted)
     targets = vocabulary.chosen_lines(self._texts[1], chosen)
+    sentences, of_target = int(counted.sum()), int(chosen.sum())
     if not size:
       lines = itertools.chain(lines, targets)
-    shared = learn(lines, self._folder / vocabulary.SHARED, corpus.vocab_size)
-    if not size:
-      return shared, None
-    print(f'learning {size:,} pieces for the target alone', file=sys.stderr)
-    return shared, learn_target(targets, self._folder / vocabulary.TARGETS, size)
+      sentences += of_target
+    learn(lines, self._folder / vocabulary.SHARED, corpus.vocab_size)
+    entries = [self._describe(vocabulary.SHARED, sentences=sentences)]
+    if size:
+      print(f'learning {size:,} pieces for the target alone', file=sys.stderr)
+      learn_target(targets, self._folder / vocabulary.TARGETS, size)
+      entries.append(self._describe(vocabulary.TARGETS, sentences=of_target))
+    return entries
 
-  def _copy_vocabularies(self) -> tuple[VocabularyEntry, VocabularyEntry | None]:
+  def _describe(
+    self, name: str, from_run: bool = False, sentences: int = 0
+  ) -> VocabularyEntry:
+    """Returns what the card says of the vocabulary in the file `name`."""
+    words = vocabulary.Vocabulary(self._folder / name)
+    return VocabularyEntry(words.sha256, len(words), from_run, sentences)
+
+  def _copy_vocabularies(self) -> list[VocabularyEntry]:
     """Copies the vocabularies of the parent run.
 
     Raises:
       UserError: they are not those of corpus.run_vocabulary.
     """
-    entries = [None, None]  # the second if the target has its own vocabulary
-    names = vocabulary.SHARED, vocabulary.TARGETS
+    entries, names = [], (vocabulary.SHARED, vocabulary.TARGETS)
     sums = self._corpus.run_vocabulary.split()
-    for i, (name, digest) in enumerate(zip(names, sums, strict=False)):
+    for name, digest in zip(names, sums, strict=False):
       path = self._parent / name
       if not path.is_file() or files.sha256(path) != digest:
         raise UserError(
           f'{path} is not the vocabulary ({digest[:12]}) that {self._corpus.name} is '
-          'to be encoded with: put that run back, or give --init_from anew. A run that '
-          'has steps has it too (scripts.train --workdir=RUN)'
+          'to be encoded with: put that run back, or give --init_from anew'
         )
       shutil.copy(path, self._folder / name)
-      pieces = len(vocabulary.Vocabulary(path))
-      entries[i] = VocabularyEntry(digest, pieces, from_run=True)
-    return tuple(entries)
+      entries.append(self._describe(name, from_run=True))
+    return entries
 
   # Dev and test
 
@@ -333,18 +335,35 @@ class Preparation:
       )
     return pairs
 
+  def _count_common(self, held_out: dict[str, list[tuple[str, str]]]) -> dict[str, int]:
+    """Returns how many source sentences of each split the training text has too."""
+    lines = {
+      split: [f'{source}\n'.encode() for source, _ in pairs]
+      for split, pairs in held_out.items()
+    }
+    with self._texts[0].open('rb') as training:
+      common = {*itertools.chain(*lines.values())}.intersection(training)
+    return {split: sum(x in common for x in some) for split, some in lines.items()}
+
   def _write_held_out(
-    self, split: str, pairs: Sequence[tuple[str, str]], vocabularies: Vocabularies
+    self,
+    split: str,
+    pairs: Sequence[tuple[str, str]],
+    vocabularies: Vocabularies,
+    in_train: int,
   ) -> Split:
-    """Writes the text of dev or test, and its tokens; counts what training has too."""
+    """Writes the text of dev or test, and its tokens.
+
+    Args:
+      in_train: the number of its source sentences that training has too.
+    """
     tokens, texts = {}, [*zip(*pairs, strict=True)]
     converters = self._task.source(vocabularies.source), self._target
-    for i, (side, path) in enumerate(zip(SIDES, self._sides(split), strict=True)):
+    for i, (side, path) in enumerate(zip(SIDES, self._token_files(split), strict=True)):
       text = ''.join(line + '\n' for line in texts[i])
       path.with_suffix(f'.{side}.txt').write_bytes(text.encode())
       lines = [*map(converters[i], texts[i])]
       tokens[side] = token_files.write_tokens(path, vocabularies[i].encode(lines))
-    in_train = _count_common(self._texts[0], texts[0])
     if in_train:
       print(
         f'{split}: training has {in_train:,} of its {len(pairs):,} source sentences',
@@ -357,11 +376,3 @@ class Preparation:
       sources=[SourceEntry(source.name) for source in self._splits[split]],
       in_train=in_train,
     )
-
-
-def _count_common(text: pathlib.Path, sentences: Sequence[str]) -> int:
-  """Returns how many of the sentences are lines of a file."""
-  lines = [f'{sentence}\n'.encode() for sentence in sentences]
-  with text.open('rb') as file:
-    common = {*lines}.intersection(file)
-  return sum(line in common for line in lines)

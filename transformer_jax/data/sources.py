@@ -10,12 +10,10 @@ from typing import NamedTuple
 
 from tqdm import tqdm
 
-from transformer_jax.data import cleaning, parquet, text, tfds
+from transformer_jax.data import cleaning, text
 from transformer_jax.data.corpus import (
   SACREBLEU,
   SPLITS,
-  TREE_SETTINGS,
-  WMT14,
   Cleaning,
   Corpus,
   Pair,
@@ -59,36 +57,6 @@ def from_files(
   return splits
 
 
-def from_wmt14(
-  corpus: Corpus, raw_dir: pathlib.Path | None, tfds_data_dir: pathlib.Path | None
-) -> Splits:
-  """Reads WMT14 from `raw_dir`, or from tensorflow-datasets without it.
-
-  `raw_dir` holds Hugging Face's Parquet files, or files of text. Dev and test of tfds
-  and of Parquet are newstest2013 and newstest2014 of sacreBLEU.
-
-  Raises:
-    UserError: the text is missing, or the config names other files.
-  """
-  paths = []
-  if raw_dir is not None:
-    paths = parquet.training_files(check_folder(corpus, raw_dir), corpus.languages)
-    if not paths:
-      return from_files(corpus, raw_dir)
-  dev, test = WMT14
-  stems = {split: tuple(named) for split, named in corpus.files.items()}
-  if stems != {'train': ('train',), 'dev': (dev,), 'test': (test,)} or corpus.suffix:
-    raise UserError(
-      'config.data.files and config.data.suffix have no effect where WMT14 comes from '
-      'tensorflow-datasets or Parquet files: leave them out, or give a --raw_dir with '
-      'files of text'
-    )
-  sets = [text.sacrebleu_source(name, corpus.languages) for name in WMT14.values()]
-  train = [parquet.source(path, corpus.languages) for path in paths]
-  train = train or [tfds.source(corpus.languages, tfds_data_dir)]
-  return {'train': train, 'dev': [sets[0]], 'test': [sets[1]]}
-
-
 def check_folder(corpus: Corpus, raw_dir: pathlib.Path | None) -> pathlib.Path:
   """Returns the folder of the raw text; raises UserError if there is none."""
   if raw_dir is None:
@@ -98,18 +66,6 @@ def check_folder(corpus: Corpus, raw_dir: pathlib.Path | None) -> pathlib.Path:
   if not raw_dir.is_dir():
     raise UserError(f'{raw_dir}: no such folder (--raw_dir)')
   return raw_dir
-
-
-def target(corpus: Corpus) -> Callable[[str], str]:
-  """Returns the map from a target line to what the model learns to write: itself.
-
-  Raises:
-    UserError: the corpus has a setting of trees.
-  """
-  for key, plain in TREE_SETTINGS.items():
-    if getattr(corpus, key) != plain:
-      raise UserError(f'--config.data.{key}={not plain}: only trees have such lines')
-  return lambda line: line
 
 
 def _named(stem: str, corpus: Corpus, raw_dir: pathlib.Path) -> Source:
@@ -203,14 +159,6 @@ class UserText(NamedTuple):
     """Returns the corpus's name, of the folder, its path and the languages."""
     path = hashlib.sha256(str(self.folder).encode()).hexdigest()[:6]
     return f'my.{self.folder.name}.{path}.{"-".join(self.languages)}'
-
-  def count_characters(self) -> int:
-    """Returns the number of different characters of train; reads it into memory."""
-    characters: set[str] = set()
-    for language in self.languages:
-      with text.open_packed(text.find_file(self.folder, f'train.{language}')) as file:
-        characters |= {*file.read().decode(errors='replace')}
-    return len(characters)
 
 
 def find_user_text(argument: str) -> UserText:

@@ -66,6 +66,11 @@ def read_blocks(path: pathlib.Path) -> Iterator[bytes]:
       yield block
 
 
+def read_bytes(path: pathlib.Path) -> bytes:
+  """Returns the unpacked content of a file; raises UserError if it is damaged."""
+  return b''.join(read_blocks(path))
+
+
 def read_lines(path: pathlib.Path) -> Iterator[str | None]:
   """Yields the lines of a file, which end at LF alone; None for one that is not UTF-8.
 
@@ -99,16 +104,9 @@ def read_segments(path: pathlib.Path) -> Iterator[str]:
   Replaces entities, and each run of white space by one space.
 
   Raises:
-    UserError: the file is not UTF-8, or has no segment.
+    UserError: the file is damaged.
   """
-  try:
-    content = b''.join(read_blocks(path)).decode('utf-8')
-  except UnicodeDecodeError as error:
-    raise UserError(f'{path}: not UTF-8 ({error}); get it again') from error
-  segments = _SEGMENT.findall(content)
-  if not segments:
-    raise UserError(f'{path}: no <seg> in it; is it a test set of WMT?')
-  for segment in segments:
+  for segment in _SEGMENT.findall(read_bytes(path).decode()):
     text = _ENTITY.sub(lambda entity: html.unescape(entity[0]), segment)
     yield _SPACE.sub(' ', text).strip(' ')
 
@@ -127,14 +125,14 @@ def read_pairs(
   """
   counts = [0, 0]
 
-  def counted(side: int, path: pathlib.Path) -> Iterator[str | None]:
+  def counted(number: int, path: pathlib.Path) -> Iterator[str | None]:
     for line in read(path):
-      counts[side] += 1
+      counts[number] += 1
       yield line
 
-  sides = counted(0, source), counted(1, target)
-  yield from zip(*sides, strict=False)
-  for _ in itertools.chain(*sides):
+  texts = counted(0, source), counted(1, target)
+  yield from zip(*texts, strict=False)
+  for _ in itertools.chain(*texts):
     pass
   if counts[0] != counts[1]:
     raise UserError(
@@ -143,13 +141,13 @@ def read_pairs(
     )
 
 
-def _suspicious_line(*sides: Iterable[str | None]) -> int:
+def _suspicious_line(*texts: Iterable[str | None]) -> int:
   """Returns the line from which two texts of unequal length probably do not pair up.
 
   Up to it, the lengths of a line fit those of the same line best. From it on, they fit
   those of a later line.
   """
-  sizes = (np.log([len(line or '') + 8.0 for line in side]) for side in sides)
+  sizes = (np.log([len(line or '') + 8.0 for line in text]) for text in texts)
   short, long = sorted(sizes, key=len)
   missing, count = len(long) - len(short), len(short)
   # Lines may be missing in several places: the first may lack one, or all of them.
@@ -213,16 +211,13 @@ def sacrebleu_source(stem: str, languages: tuple[str, str]) -> Source:
   folder = pathlib.Path(utils.SACREBLEU_DIR, name)
   paths = tuple(folder / 'raw' / member for member in members)
   if not all(path.is_file() for path in paths):
-    ways = (
-      f'Delete {folder} and try again, set SACREBLEU to a folder that has the set, or '
-      'name other files in --config.data.files'
-    )
     try:
       dataset.maybe_download()
     except (OSError, EOFError, SystemExit) as error:  # it exits if a sum is wrong
-      raise UserError(f'{stem} could not be downloaded ({error}). {ways}') from error
-    for path in paths:
-      if not path.is_file():
-        raise UserError(f'{stem}: {path} is not there. {ways}')
+      raise UserError(
+        f'{stem} could not be downloaded ({error}). Delete {folder} and try again, set '
+        'SACREBLEU to a folder that has the set, or name other files in '
+        '--config.data.files'
+      ) from error
   read = functools.partial(read_pairs, *paths, read_segments)
   return Source(' and '.join(path.name for path in paths), paths, read)

@@ -1,64 +1,54 @@
 """Token files: the source or the target sentences of a split, as ids.
 
-SIDE.tokens holds the ids of all sentences one after another as little-endian uint16,
-without EOS. SIDE.offsets holds the start of each sentence and the end of the last one,
+PATH.tokens holds the ids of all sentences one after another as little-endian uint16,
+without EOS. PATH.offsets holds the start of each sentence and the end of the last one,
 as int64. Both are written block by block and memory-mapped.
 """
 
-import contextlib
 import copy
 import itertools
-import mmap
-import os
 import pathlib
 from collections.abc import Sequence
 
 import numpy as np
 
-from transformer_jax.machine import files
 from transformer_jax.machine.errors import UserError
 
 # The ids of padding, of the end and the start of a sentence, and of unknown text.
 PAD, EOS, BOS, UNK = 0, 1, 2, 3
 
 TOKENS, OFFSETS = np.dtype('<u2'), np.dtype('<i8')
-BLOCK = 2**16  # so many entries of a file are read at once
-
-
-def _paths(path: pathlib.Path) -> tuple[pathlib.Path, pathlib.Path]:
-  return tuple(path.with_name(path.name + end) for end in ('.tokens', '.offsets'))
 
 
 class TokenWriter:
   """Writes PATH.tokens and PATH.offsets, a block of sentences at a time.
 
   Attributes:
-    sentences, tokens: their numbers so far.
+    tokens: their number so far.
   """
 
   def __init__(self, path: pathlib.Path):
-    self.sentences = self.tokens = 0
-    self._path = path
+    self.tokens, self._paths = 0, _paths(path)
 
   def __enter__(self) -> 'TokenWriter':
-    with contextlib.ExitStack() as stack:
-      stack.enter_context(files.named(self._path))  # in errors, such as of a full disk
-      paths = _paths(self._path)
-      self._files = [stack.enter_context(path.open('wb')) for path in paths]
-      self._files[1].write(np.zeros(1, OFFSETS))
-      self._stack = stack.pop_all()
+    self._files = [path.open('wb') for path in self._paths]
+    self._files[1].write(np.zeros(1, OFFSETS))
     return self
 
-  def __exit__(self, *error: object) -> None:
-    self._stack.__exit__(*error)
+  def __exit__(self, *_: object) -> None:
+    for file in self._files:
+      file.close()
 
   def append(self, tokens: np.ndarray, lengths: np.ndarray) -> None:
     """Adds sentences of these `lengths`; `tokens` [sum(lengths)] has the ids of all."""
     ends = self.tokens + np.cumsum(lengths, dtype=OFFSETS)
     self._files[0].write(np.ascontiguousarray(tokens, TOKENS))
     self._files[1].write(ends)
-    self.sentences += len(ends)
     self.tokens += len(tokens)
+
+
+def _paths(path: pathlib.Path) -> tuple[pathlib.Path, pathlib.Path]:
+  return tuple(path.with_name(path.name + end) for end in ('.tokens', '.offsets'))
 
 
 def write_tokens(path: pathlib.Path, sentences: Sequence[Sequence[int]]) -> int:
@@ -69,52 +59,27 @@ def write_tokens(path: pathlib.Path, sentences: Sequence[Sequence[int]]) -> int:
   return writer.tokens
 
 
-def _mapped(path: pathlib.Path) -> np.ndarray:
-  """Returns the bytes of a file, memory-mapped."""
-  with path.open('rb') as file:
-    if not os.fstat(file.fileno()).st_size:  # an empty file cannot be mapped
-      return np.zeros(0, np.uint8)
-    return np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
-
-
-class Side:
-  """One side of a split, memory-mapped from its two files.
+class Sentences:
+  """The sentences of one language of a split, memory-mapped from their two files.
 
   Attributes:
     tokens: [tokens] uint16, of all sentences.
     offsets: [sentences + 1] int64, the start of each sentence and the end of the last.
     ends: [sentences] int64, the end of each sentence.
-    longest: tokens of the longest sentence with its EOS; 0 without sentences.
 
   Raises:
     UserError: the two files contradict each other.
   """
 
   def __init__(self, path: pathlib.Path):
-    self._path, offsets = _paths(path)
-    tokens, starts = _mapped(self._path), _mapped(offsets)
-    if not len(starts) or len(starts) % OFFSETS.itemsize:
-      self._refuse(f'{offsets.name} has {len(starts)} bytes')
-    self.offsets = starts.view(OFFSETS)
-    last = int(self.offsets[-1])
-    if self.offsets[0] or len(tokens) != last * TOKENS.itemsize:
-      self._refuse(
-        f'{len(tokens)} bytes, but {offsets.name} goes from {self.offsets[0]} to {last}'
+    self.tokens, self.offsets = map(_mapped, _paths(path), (TOKENS, OFFSETS))
+    self.ends = self.offsets[1:]
+    ends = [*self.offsets[:1], *self.offsets[-1:]]
+    if ends != [0, len(self.tokens)] or (np.diff(self.offsets) < 0).any():
+      raise UserError(
+        f'{path}.tokens and .offsets do not fit each other; delete {path.parent} and '
+        'run scripts.prepare_data again'
       )
-    self.tokens = tokens.view(TOKENS)
-    self.ends, self.longest = self.offsets[1:], 0
-    for start in range(0, len(self), BLOCK):
-      block = self.offsets[start : start + BLOCK + 1]
-      falls = np.flatnonzero(block[1:] < block[:-1])
-      if falls.size:
-        self._refuse(f'sentence {start + falls[0] + 1} ends before it starts')
-      self.longest = max(self.longest, int(np.diff(block).max()) + 1)
-
-  def _refuse(self, why: str) -> None:
-    raise UserError(
-      f'{self._path}: {why}; delete {self._path.parent} and run scripts.prepare_data '
-      'again'
-    )
 
   def __len__(self) -> int:
     return len(self.offsets) - 1
@@ -122,19 +87,13 @@ class Side:
   @property
   def lengths(self) -> np.ndarray:
     """The number of tokens of each sentence with its EOS: [sentences] int32."""
-    return self.lengths_between(0, len(self))
+    return (self.ends - self.offsets[:-1] + 1).astype(np.int32)
 
-  def lengths_between(self, start: int, stop: int) -> np.ndarray:
-    """Returns the lengths of sentences start..stop-1: [stop - start] int32."""
-    lengths = self.ends[start:stop] - self.offsets[:-1][start:stop] + 1
-    return lengths.astype(np.int32)
-
-  def cut(self, longest: int) -> 'Side':
+  def cut(self, longest: int) -> 'Sentences':
     """Returns the same sentences, each cut to `longest` tokens with its EOS."""
-    side = copy.copy(self)
-    side.ends = np.minimum(self.ends, self.offsets[:-1] + longest - 1)
-    side.longest = min(self.longest, longest)
-    return side
+    cut = copy.copy(self)
+    cut.ends = np.minimum(self.ends, self.offsets[:-1] + longest - 1)
+    return cut
 
   def pad(self, rows: np.ndarray, length: int) -> np.ndarray:
     """Returns sentences with EOS, padded: [len(rows), length] int32.
@@ -156,6 +115,14 @@ class Side:
     return block
 
 
+def _mapped(path: pathlib.Path, dtype: np.dtype) -> np.ndarray:
+  """Returns the numbers of a file, memory-mapped."""
+  count = path.stat().st_size // dtype.itemsize
+  if not count:  # an empty file cannot be mapped
+    return np.zeros(0, dtype)
+  return np.asarray(np.memmap(path, dtype, 'r', shape=(count,)))
+
+
 def pad_ids(sentences: Sequence[Sequence[int]], rows: int, length: int) -> np.ndarray:
   """Returns ids of sentences, padded with PAD: [rows, length] int32.
 
@@ -167,6 +134,6 @@ def pad_ids(sentences: Sequence[Sequence[int]], rows: int, length: int) -> np.nd
   return block
 
 
-def read_split(folder: pathlib.Path, split: str) -> tuple[Side, Side]:
+def read_split(folder: pathlib.Path, split: str) -> tuple[Sentences, Sentences]:
   """Returns source and target of a split of a prepared corpus."""
-  return Side(folder / f'{split}.source'), Side(folder / f'{split}.target')
+  return Sentences(folder / f'{split}.source'), Sentences(folder / f'{split}.target')

@@ -11,7 +11,6 @@ import pathlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import msgspec
 import numpy as np
 import sentencepiece
 from google.protobuf.message import DecodeError
@@ -25,12 +24,12 @@ from transformer_jax.machine.errors import UserError
 SPECIAL = 4  # ids that stand for no text: PAD, EOS, BOS, UNK
 
 # Files in the folder of a corpus or a run; the second if the target has its own.
-FILES = {SHARED := 'vocabulary.model', TARGETS := 'vocabulary.target.model'}
+SHARED, TARGETS = 'vocabulary.model', 'vocabulary.target.model'
+FILES = {SHARED, TARGETS}
 
 # SentencePiece ignores longer lines, which cleaning drops by default.
 MAX_LINE_BYTES = 100_000
-# What SentencePiece writes for a space, and for an unknown character.
-_SPACE, _UNKNOWN = '\u2581', '\u2585'
+_SPACE = '\u2581'  # what SentencePiece writes for a space
 UNKNOWN_TOKEN = '\u2047'  # what it decodes UNK to
 _ONLY_ERRORS = 2  # SentencePiece's minloglevel
 # Its multiples modulo 2**64 spread evenly, however many (Knuth, volume 3, section 6.4).
@@ -39,17 +38,8 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _BLOCK = 20_000  # pairs that are encoded at once
 
 
-class VocabularyEntry(msgspec.Struct, omit_defaults=True):
-  """What a card says of a vocabulary."""
-
-  sha256: str
-  pieces: int = 0
-  from_run: bool = False  # whether it is another run's
-  sentences: int = 0  # the number of sentences that it was learnt from
-
-
 # Learns a vocabulary of so many pieces from lines, and writes it to a file.
-Learner = Callable[[Iterable[str], pathlib.Path, int], VocabularyEntry]
+Learner = Callable[[Iterable[str], pathlib.Path, int], None]
 
 
 # Random samples of pairs
@@ -108,7 +98,7 @@ def learn_pieces(
   size: int,
   character_coverage: float,
   byte_fallback: bool,
-) -> VocabularyEntry:
+) -> None:
   """Learns a vocabulary of `size` pieces by byte-pair encoding and writes it to `path`.
 
   The rarest characters, beyond `character_coverage`, get no piece. They become <unk>,
@@ -117,15 +107,12 @@ def learn_pieces(
   Raises:
     UserError: the sentences have fewer pieces, or more characters than pieces.
   """
-  if size > 65536:
-    raise UserError(f'vocab_size={size}: token files hold uint16, so 65536 at most')
   options = {
     'model_type': 'bpe',
     'character_coverage': character_coverage,
     'byte_fallback': byte_fallback,
   }
-  text = Text(sentences)
-  return learn(text, text, path, size, options)
+  learn(sentences, path, size, options)
 
 
 def learners(corpus: Corpus) -> tuple[Learner, Learner]:
@@ -139,12 +126,8 @@ def learners(corpus: Corpus) -> tuple[Learner, Learner]:
 
 
 def learn(
-  lines: Iterable[str],
-  text: 'Text',
-  path: pathlib.Path,
-  size: int,
-  options: Mapping[str, Any],
-) -> VocabularyEntry:
+  lines: Iterable[str], path: pathlib.Path, size: int, options: Mapping[str, Any]
+) -> None:
   """Runs SentencePiece on lines, which are those of a text or its counted tokens."""
   with path.open('wb') as model:
     try:
@@ -162,43 +145,12 @@ def learn(
         minloglevel=_ONLY_ERRORS,
       )
     except RuntimeError as error:
-      path.unlink()
-      if text.error is not None:
-        raise text.error from None
       key = 'target_vocab_size' if path.name == TARGETS else 'vocab_size'
       reason = str(error).rpartition('] ')[2] or str(error)
-      reason = reason if text.sentences else 'there is no text'
       raise UserError(
         f'no vocabulary of {size} pieces (--config.model.{key}) can be made from '
         f'this corpus: {reason}'
       ) from error
-  words = Vocabulary(path)
-  return VocabularyEntry(words.sha256, len(words), sentences=text.sentences)
-
-
-class Text:
-  """The sentences of a text that SentencePiece learns from; it skips all others.
-
-  Attributes:
-    sentences: their number so far.
-    error: the error that reading raised, which SentencePiece replaces by its own.
-  """
-
-  def __init__(self, sentences: Iterable[str]):
-    self._sentences = sentences
-    self.sentences = 0
-    self.error: BaseException | None = None
-
-  def __iter__(self) -> Iterator[str]:
-    try:
-      for sentence in self._sentences:
-        too_long = len(sentence.encode()) > MAX_LINE_BYTES
-        if sentence.strip(f' {_SPACE}') and not too_long and _UNKNOWN not in sentence:
-          self.sentences += 1
-          yield sentence
-    except BaseException as error:
-      self.error = error
-      raise
 
 
 # Text to ids and back
@@ -214,12 +166,10 @@ class Vocabulary:
     tokens: the id of each whole token; None if the pieces are byte pairs.
 
   Raises:
-    UserError: the file is missing, or is no such model.
+    UserError: the file is no such model.
   """
 
   def __init__(self, path: pathlib.Path):
-    if not path.is_file():
-      raise UserError(f'{path}: no vocabulary there; run scripts.prepare_data')
     content = path.read_bytes()
     self.sha256 = hashlib.sha256(content).hexdigest()
     try:
@@ -311,36 +261,26 @@ def read(folder: pathlib.Path, own_target: bool) -> Vocabularies:
 # Text files to token files
 
 
-class TokenCounts(NamedTuple):
-  """What encode_files read and wrote; lists are of source and target."""
-
-  read: int  # pairs
-  kept: int  # pairs
-  tokens: list[int]
-  longest: list[int]  # tokens of the longest sentence, without EOS
-
-
 def encode_files(
   vocabularies: Vocabularies,
   texts: Sequence[pathlib.Path],
-  sides: Sequence[pathlib.Path],
+  outputs: Sequence[pathlib.Path],
   max_length: int,
   convert: Callable[[str], str],
-) -> TokenCounts:
+) -> None:
   """Encodes two files of lines into two token files.
 
   Drops pairs with a sentence of over `max_length` tokens, its EOS counted.
 
   Args:
     texts: source and target, a sentence a line.
-    sides: the token files to write, without the ends of their names.
+    outputs: the token files to write, without the ends of their names.
     convert: maps a source line to what the model reads.
   """
-  read, longest = 0, [0, 0]
   sources, targets = (chosen_lines(path, itertools.repeat(True)) for path in texts)
   with (
-    TokenWriter(sides[0]) as source,
-    TokenWriter(sides[1]) as target,
+    TokenWriter(outputs[0]) as source,
+    TokenWriter(outputs[1]) as target,
     tqdm(desc='encoding', unit=' pairs', unit_scale=True) as bar,
   ):
     while lines := [*itertools.islice(sources, _BLOCK)]:
@@ -349,10 +289,6 @@ def encode_files(
         vocabularies.target.encode_flat([*itertools.islice(targets, len(lines))]),
       ]
       fits = np.all([lengths < max_length for _, lengths in encoded], 0)
-      for i, writer in enumerate((source, target)):
-        tokens, lengths = encoded[i]
+      for writer, (tokens, lengths) in zip((source, target), encoded, strict=True):
         writer.append(tokens[np.repeat(fits, lengths)], lengths[fits])
-        longest[i] = max(longest[i], int(lengths[fits].max(initial=0)))
-      read += len(lines)
       bar.update(len(lines))
-    return TokenCounts(read, source.sentences, [source.tokens, target.tokens], longest)

@@ -1,28 +1,28 @@
-"""WMT14's training text from TensorFlow Datasets, German or French with English.
+"""WMT14's training text: from TensorFlow Datasets, or Hugging Face's Parquet files.
 
 A folder that tfds has prepared is read in place. Without one, tfds downloads
 WMT14 and prepares it as array_record, without TensorFlow. That takes several GB of
-memory for de-en and tens of GB for fr-en. tfds shuffles dev and test, so they come from
-sacreBLEU, which has the same text in its official order.
+memory for de-en and tens of GB for fr-en.
 
-tfds is imported inside functions: the import takes a second, and other readers do not
-need it.
+Both publishers shuffle dev and test, or lack their order, so these come from sacreBLEU,
+which has the same text in its official order. tfds and pyarrow are imported inside
+functions: the imports take a second, and other readers do not need them.
 """
 
-import contextlib
 import functools
 import os
 import pathlib
+import re
 import resource
 import types
 from collections.abc import Iterator
 from typing import Any
 
-from transformer_jax.data.corpus import Pair, Source
+from transformer_jax.data import sources, text
+from transformer_jax.data.corpus import WMT14, Corpus, Pair, Source, Splits
 from transformer_jax.machine import files
 from transformer_jax.machine.errors import UserError
 
-NAME = 'wmt14_translate'
 # Training pairs with text on both sides. Hugging Face's card has the same counts.
 COUNTS = {'de-en': 4_508_785, 'fr-en': 40_836_715}
 
@@ -35,8 +35,96 @@ WAYS = (
 # Records read at once. Reading them one by one is a hundred times slower.
 _BATCH = 4096
 
+_PARQUET = re.compile(r'train-(\d{5})-of-(\d{5})(?:-[0-9a-f]+)?\.parquet')
 
-def source(
+
+def read_splits(
+  corpus: Corpus, raw_dir: pathlib.Path | None, tfds_data_dir: pathlib.Path | None
+) -> Splits:
+  """Reads WMT14 from `raw_dir`, or from tensorflow-datasets without it.
+
+  `raw_dir` holds Hugging Face's Parquet files, or files of text. Dev and test of tfds
+  and of Parquet are newstest2013 and newstest2014 of sacreBLEU.
+
+  Raises:
+    UserError: the text is missing, or the config names other files.
+  """
+  paths = []
+  if raw_dir is not None:
+    paths = parquet_files(sources.check_folder(corpus, raw_dir), corpus.languages)
+    if not paths:
+      return sources.from_files(corpus, raw_dir)
+  dev, test = WMT14
+  stems = {split: tuple(named) for split, named in corpus.files.items()}
+  if stems != {'train': ('train',), 'dev': (dev,), 'test': (test,)} or corpus.suffix:
+    raise UserError(
+      'config.data.files and config.data.suffix have no effect where WMT14 comes from '
+      'tensorflow-datasets or Parquet files: leave them out, or give a --raw_dir with '
+      'files of text'
+    )
+  train = [parquet_source(path, corpus.languages) for path in paths]
+  train = train or [tfds_source(corpus.languages, tfds_data_dir)]
+  sets = [[text.sacrebleu_source(name, corpus.languages)] for name in WMT14.values()]
+  return {'train': train, 'dev': sets[0], 'test': sets[1]}
+
+
+# Hugging Face's Parquet files
+
+
+def parquet_files(
+  raw_dir: pathlib.Path, languages: tuple[str, str]
+) -> list[pathlib.Path]:
+  """Returns the files of training text, in the order of their numbers, or [].
+
+  A file is called train-00000-of-00003.parquet, say. It is in the folder itself, or in
+  its folder of the two languages, such as de-en.
+
+  Raises:
+    UserError: a file is missing, or they are of several uploads.
+  """
+  for folder in ('-'.join(languages), '-'.join(languages[::-1]), '.'):
+    paths = sorted((raw_dir / folder).glob('train-*.parquet'))
+    names = [_PARQUET.fullmatch(path.name) for path in paths]
+    if paths and all(names):
+      numbers = [(int(name[1]), int(name[2])) for name in names]
+      if numbers != [(n, len(paths)) for n in range(len(paths))]:
+        raise UserError(
+          f'{paths[0].parent}: {", ".join(path.name for path in paths)} are not all '
+          'of one upload: get what is missing, and keep one set of files'
+        )
+      return paths
+  return []
+
+
+def parquet_source(path: pathlib.Path, languages: tuple[str, str]) -> Source:
+  """Returns the rows of one file: the column `translation` has both languages."""
+  return Source(path.name, (path,), functools.partial(_parquet_pairs, path, languages))
+
+
+def _parquet_pairs(path: pathlib.Path, languages: tuple[str, str]) -> Iterator[Pair]:
+  """Yields the pair of every row; None for a sentence that is null or not UTF-8."""
+  import pyarrow  # of an extra
+  from pyarrow import dataset
+
+  # As bytes: a string that is not UTF-8 would end the reading.
+  binary = lambda code: dataset.field('translation', code).cast(pyarrow.large_binary())
+  columns = {language: binary(language) for language in languages}
+  decode = lambda line: None if line is None else text.decode_line(line)
+  try:
+    for batch in dataset.dataset(path, format='parquet').to_batches(columns=columns):
+      lines = (map(decode, column.to_pylist()) for column in batch.columns)
+      yield from zip(*lines, strict=True)
+  except (pyarrow.ArrowException, OSError) as error:
+    raise UserError(
+      f'{path}: damaged, or no WMT14 in {" and ".join(languages)} ({error}); get it '
+      'again'
+    ) from error
+
+
+# TensorFlow Datasets
+
+
+def tfds_source(
   languages: tuple[str, str], tfds_data_dir: pathlib.Path | None = None
 ) -> Source:
   """Returns the training text of WMT14; tfds downloads and prepares it if needed.
@@ -54,12 +142,7 @@ def source(
     raise UserError(
       f'{"-".join(languages)}: tfds has WMT14 in {" and ".join(COUNTS)}, either way'
     )
-  from google.protobuf import json_format
-
-  try:
-    builder = _prepared_builder(config, tfds_data_dir)
-  except (json_format.ParseError, AssertionError, ValueError, OSError) as error:
-    raise UserError(f'tfds cannot get WMT14 ({error}): {WAYS}') from error
+  builder = _prepared_builder(config, tfds_data_dir)
   info = builder.info.splits.get('train')
   if info is None or info.num_examples != COUNTS[config]:
     raise UserError(
@@ -67,39 +150,37 @@ def source(
       f'WMT14 {config}: {WAYS}'
     )
   paths = tuple(pathlib.Path(path) for path in info.filepaths)
-  read = functools.partial(_read_pairs, builder, paths, languages)
+  read = functools.partial(_tfds_pairs, builder, paths, languages)
   return Source(f'{builder.info.full_name} train', paths, read)
 
 
 def _prepared_builder(config: str, folder: pathlib.Path | None) -> Any:
   """Returns tfds's builder of WMT14, whose folder has been prepared."""
+  from google.protobuf import json_format
   from tensorflow_datasets import download
   from tensorflow_datasets.core.download import extractor
   from tensorflow_datasets.translate import wmt14
 
+  _replace_tensorflow()
+  faults = download.DownloadError, extractor.ExtractError, json_format.ParseError
+  # Google's copy has another format, and asking for it can take minutes.
+  settings = download.DownloadConfig(try_download_gcs=False)
   build = lambda: wmt14.Wmt14Translate(config=config, data_dir=folder)
-  builder = build()
-  if builder.data_path.exists():
-    return builder
-  root = pathlib.Path(builder.data_dir_root)
-  root.mkdir(parents=True, exist_ok=True)
-  with files.in_turn(root / f'{NAME}.lock', f'prepares {NAME} in {root}'):
-    builder = build()  # the other process may have prepared it
-    if not builder.data_path.exists():
-      # Google's copy has another format, and asking for it can take minutes.
-      settings = download.DownloadConfig(try_download_gcs=False)
-      try:
-        with _files_without_tensorflow():
-          builder.download_and_prepare(
-            file_format='array_record', download_config=settings
-          )
-      except (download.DownloadError, extractor.ExtractError, RuntimeError) as error:
-        raise OSError(error) from error
+  try:
+    builder = build()
+    if builder.data_path.exists():
+      return builder
+    root = pathlib.Path(builder.data_dir_root)
+    root.mkdir(parents=True, exist_ok=True)
+    with files.in_turn(root / f'{builder.name}.lock', f'prepares WMT14 in {root}'):
+      builder = build()  # the other process may have prepared it
+      builder.download_and_prepare(file_format='array_record', download_config=settings)
+  except (*faults, AssertionError, RuntimeError, ValueError, OSError) as error:
+    raise UserError(f'tfds cannot get WMT14 ({error}): {WAYS}') from error
   return builder
 
 
-@contextlib.contextmanager
-def _files_without_tensorflow() -> Iterator[None]:
+def _replace_tensorflow() -> None:
   """Lets tfds prepare a data set without TensorFlow.
 
   tfds 4.9.10 needs tf.io.gfile only to unpack archives and to shuffle more than a
@@ -110,29 +191,19 @@ def _files_without_tensorflow() -> Iterator[None]:
   from tensorflow_datasets.core.download import extractor
 
   gfile = types.SimpleNamespace(GFile=open, exists=os.path.exists, remove=os.remove)
-  stand_in = types.SimpleNamespace(
+  shuffle.tf = extractor.tf = types.SimpleNamespace(
     io=types.SimpleNamespace(gfile=gfile),
     compat=types.SimpleNamespace(as_text=str),
     errors=types.SimpleNamespace(ResourceExhaustedError=()),  # nothing raises it
   )
-  modules = shuffle, extractor
-  before = [module.tf for module in modules]
   soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
   more = soft + shuffle.BUCKETS_NUMBER
   if hard != resource.RLIM_INFINITY:
     more = min(more, hard)
   resource.setrlimit(resource.RLIMIT_NOFILE, (more, hard))
-  for module in modules:
-    module.tf = stand_in
-  try:
-    yield
-  finally:
-    for module, tensorflow in zip(modules, before, strict=True):
-      module.tf = tensorflow
-    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def _read_pairs(
+def _tfds_pairs(
   builder: Any, paths: tuple[pathlib.Path, ...], languages: tuple[str, str]
 ) -> Iterator[Pair]:
   """Yields the pairs shard by shard, without a CR at the end of a sentence."""

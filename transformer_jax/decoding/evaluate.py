@@ -10,7 +10,6 @@ import ml_collections
 from tqdm import tqdm
 
 from transformer_jax.data import card, token_files
-from transformer_jax.data.corpus import folder_of
 from transformer_jax.data.task import Outputs, Task
 from transformer_jax.decoding.loaded_run import LoadedRun
 from transformer_jax.decoding.translate import Hypothesis, Translator
@@ -51,7 +50,7 @@ class Evaluation:
       raise UserError(f'--lowercase: scores of {task.name} know no case')
     task.scorer.check(config.data.tokenized, config.data.target_language)
     self._loaded, self._split, self._lowercase = loaded, split, lowercase
-    self._corpus = folder_of(config.data.name, data_dir)
+    self._corpus = data_dir / config.data.name
     steps = loaded.steps
     searched = steps[-1], len(steps), config.beam, config.alpha
     self.translations = loaded.run.translations(split, *searched, lowercase)
@@ -63,14 +62,13 @@ class Evaluation:
       UserError, OSError: the run's corpus is missing, or its folder is read-only.
     """
     loaded, config, run = self._loaded, self._loaded.config, self._loaded.run
-    # Dev as well, because a result has its perplexity.
-    run.check_corpus(self._corpus, dict.fromkeys((self._split, 'dev')))
+    run.check_corpus(self._corpus)
+    sources, _ = card.read_text(self._corpus, self._split)
     files.writable(self.translations.parent)
     _say(f'averaging {len(loaded.steps)} checkpoints up to step {loaded.steps[-1]}')
     translator = loaded.translator
     dev = token_files.read_split(self._corpus, 'dev')
     perplexity = Perplexity(config, loaded.graph, *dev)
-    sources, _ = card.read_text(self._corpus, self._split)
     bar = lambda items: tqdm(items, desc='translating', unit='batch', disable=None)
     _say(f'translating {len(sources):,} sentences; each length is compiled first')
     best = [one for (one,) in translator.translate(sources, nbest=1, progress=bar)]
@@ -158,7 +156,7 @@ class Evaluation:
         f'{path} is of {self.translations} itself: evaluate the other result of this '
         'run again, so that it is the newest'
       )
-    run.check_corpus(self._corpus, [self._split])
+    run.check_corpus(self._corpus)
     name = f'{self._split}.target.txt'
     sums = [card.read_card(one.workdir).sha256[name] for one in (run, other)]
     if sums[0] != sums[1]:

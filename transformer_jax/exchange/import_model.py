@@ -13,7 +13,7 @@ import safetensors
 from safetensors.numpy import load_file
 
 from transformer_jax.data import card, prepare, vocabulary
-from transformer_jax.data.corpus import folder_of, rename_if_changed
+from transformer_jax.data.corpus import rename_if_changed
 from transformer_jax.data.task import Task
 from transformer_jax.data.vocabulary import BOS, EOS, PAD, SPECIAL, UNK
 from transformer_jax.exchange import marian, new_folder, pieces
@@ -167,12 +167,12 @@ def _corpus(
     preparation: what prepare_corpus() takes after the config. None: do not prepare.
   """
   sums = lambda side: ' '.join(dict.fromkeys(words.sha256 for words in side))
-  corpus = folder_of(config.data.name, data_dir)
+  corpus = data_dir / config.data.name
   if (corpus / card.CARD).is_file() and sums(card.vocabularies(corpus)) == sums(words):
     return corpus
   config.init_from.vocabulary = sums(words)
   rename_if_changed(config, plain, ())
-  corpus = folder_of(config.data.name, data_dir)
+  corpus = data_dir / config.data.name
   if preparation is None:
     return corpus if (corpus / card.CARD).is_file() else None
   encoding = config.copy_and_resolve_references()

@@ -18,9 +18,7 @@ from transformer_jax.data.vocabulary import (
   TARGETS,
   UNKNOWN_TOKEN,
   Learner,
-  Text,
   Vocabulary,
-  VocabularyEntry,
 )
 
 # Begins every class. SentencePiece refuses '<unk>' in a piece.
@@ -40,29 +38,23 @@ def learners(corpus: Corpus) -> tuple[Learner, Learner]:
   return source, learn_tokens
 
 
-def learn_tokens(
-  sentences: Iterable[str], path: pathlib.Path, size: int
-) -> VocabularyEntry:
+def learn_tokens(sentences: Iterable[str], path: pathlib.Path, size: int) -> None:
   """Learns a vocabulary of the tokens between spaces; the rarest ones become <unk>.
 
   It has exactly `size` pieces, one for each row of the model's embedding. Spare pieces
   are control symbols, which occur in no text.
   """
-  text = Text(sentences)
-  counts = collections.Counter(token for line in text for token in line.split(' '))
-  return _learn_counted(counts, text, path, size)
+  counts = collections.Counter(t for line in sentences for t in line.split(' '))
+  _learn_counted(counts, path, size)
 
 
-def learn_words(
-  sentences: Iterable[str], path: pathlib.Path, size: int
-) -> VocabularyEntry:
+def learn_words(sentences: Iterable[str], path: pathlib.Path, size: int) -> None:
   """Learns a vocabulary of whole words, and of the classes of rare words.
 
   Words that occur once are rare, and so are the rarest of the others if `size` pieces
   cannot hold them all.
   """
-  text = Text(sentences)
-  lines = [*text]
+  lines = [*sentences]
   counts = collections.Counter(word for line in lines for word in line.split(' '))
   kept = {word for word, count in counts.items() if count > 1}
   # A word that loses its piece may be the first of its class, which then takes a piece.
@@ -74,12 +66,12 @@ def learn_words(
     # Without any words, the rarest classes become <unk>.
     over = min(len(pieces) + SPECIAL - size, len(kept))
     kept -= set(sorted(kept, key=lambda word: (counts[word], word))[: max(0, over)])
-  return _learn_counted(pieces, text, path, size)
+  _learn_counted(pieces, path, size)
 
 
 def _learn_counted(
-  counts: collections.Counter[str], text: Text, path: pathlib.Path, size: int
-) -> VocabularyEntry:
+  counts: collections.Counter[str], path: pathlib.Path, size: int
+) -> None:
   """Learns a vocabulary of counted tokens."""
   del counts['']
   spare = size - SPECIAL - len(counts)
@@ -95,7 +87,7 @@ def _learn_counted(
   options |= {'character_coverage': 1.0}  # a token of rarer characters would be lost
   options |= {'control_symbols': unused} if unused else {}
   lines = (f'{token}\t{count}' for token, count in counts.items())
-  return vocabulary.learn(lines, text, path, size, options)
+  vocabulary.learn(lines, path, size, options)
 
 
 # Classes of rare words

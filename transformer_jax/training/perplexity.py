@@ -29,8 +29,8 @@ class Perplexity:
     self,
     config: ml_collections.ConfigDict,
     graph: nnx.GraphDef,
-    source: token_files.Side,
-    target: token_files.Side,
+    source: token_files.Sentences,
+    target: token_files.Sentences,
   ):
     most = build.longest_text(config)
     longer = np.maximum(source.lengths, target.lengths)
