@@ -84,8 +84,12 @@ def sync(path: pathlib.Path) -> None:
 
 def sha256(path: pathlib.Path) -> str:
   """Returns the sha256 sum of a file's bytes, in hexadecimal."""
-  with path.open('rb') as file:
-    return hashlib.file_digest(file, 'sha256').hexdigest()
+  try:
+    with path.open('rb') as file:
+      return hashlib.file_digest(file, 'sha256').hexdigest()
+  except OSError as error:
+    error.filename = str(path)  # which the error of a failing disk lacks
+    raise
 
 
 def lock(file: IO[str], wait: bool = False) -> bool:
