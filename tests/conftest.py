@@ -26,7 +26,9 @@ if os.environ.get('JAX_DISABLE_MOST_OPTIMIZATIONS'):  # takes half of what is le
   os.environ['XLA_FLAGS'] = os.environ.get('XLA_FLAGS', '') + f' --xla_cpu_{quick}'
 
 pytest.register_assert_rewrite('toy')
-hypothesis.settings.register_profile('no clock', deadline=None)  # cores may be busy
+hypothesis.settings.register_profile(  # cores may be busy
+  'no clock', deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
 hypothesis.settings.load_profile('no clock')
 jax.config.update('jax_numpy_rank_promotion', 'raise')
 ROOT = pathlib.Path(__file__).parents[1]
@@ -52,12 +54,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture
+def in_the_checkout(monkeypatch) -> None:
+  """Has the working directory of a user's commands, who names configs/FILE.py."""
+  monkeypatch.chdir(ROOT)
+
+
+@pytest.fixture
 def shared_data() -> pathlib.Path:
   """Returns the folder of real text; skips the test if there is none."""
-  given = os.environ.get('TRANSFORMER_JAX_DATA')
-  folder = pathlib.Path(given) if given else ROOT.parent / 'shared' / 'data'
+  variable = os.environ.get('TRANSFORMER_JAX_DATA')
+  folder = pathlib.Path(variable) if variable else ROOT.parent / 'shared' / 'data'
   if not folder.is_dir():
-    if given:
-      pytest.fail(f'TRANSFORMER_JAX_DATA={given}: no such folder')
+    if variable:
+      pytest.fail(f'TRANSFORMER_JAX_DATA={variable}: no such folder')
     pytest.skip(f'no real text at {folder}')
   return folder

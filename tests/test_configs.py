@@ -197,7 +197,7 @@ def test_the_miniature_is_small_and_otherwise_as_the_paper():
 # describe
 
 
-def test_describe_prints(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture):
+def test_describe_prints(tmp_path: pathlib.Path, capsys):
   options = '--config=configs/base.py', '--config.model.target_vocab_size=512'
   describe.main(['describe', *options, f'--data_dir={tmp_path}'])
   parameters = 63_045_632 + 512 * 512

@@ -109,11 +109,8 @@ def parse(command: str) -> None:
 
 
 @pytest.mark.parametrize('place', sorted(commands()))
-def test_commands_parse(
-  place: str, monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
-):
+def test_commands_parse(place: str, in_the_checkout, tmp_path: pathlib.Path):
   """Scripts, flags, their values, configs and keys of configs exist."""
-  monkeypatch.chdir(ROOT)
   for language in ('de', 'en'):
     (tmp_path / f'train.{language}').write_text('1\n')
   for command in commands()[place]:
@@ -133,8 +130,7 @@ def test_commands_are_seen():
     'sweep --rows=A1 -- --config.epsilon=0',
   ],
 )
-def test_a_wrong_command_is_noticed(command: str, monkeypatch: pytest.MonkeyPatch):
-  monkeypatch.chdir(ROOT)
+def test_a_wrong_command_is_noticed(command: str, in_the_checkout):
   with pytest.raises((Exception, SystemExit)):
     parse(command)
 

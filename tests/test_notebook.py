@@ -45,7 +45,7 @@ def test_outputs_are_stored():
 
 
 @pytest.mark.slow
-def test_it_runs(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch):
+def test_it_runs(tmp_path: pathlib.Path, monkeypatch):
   """The run has learnt nothing."""
   toy = runs.Toy(tmp_path)
   runs.finished(toy.train())
@@ -53,4 +53,5 @@ def test_it_runs(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch):
   monkeypatch.setenv('QUICKSTART_DATA', str(tmp_path / 'data'))
   executed = nbformat.read(PATH, as_version=4)
   folder = {'metadata': {'path': str(PATH.parent)}}
-  nbclient.NotebookClient(executed, timeout=120, resources=folder).execute()
+  times = {'timeout': 600, 'startup_timeout': 300}
+  nbclient.NotebookClient(executed, **times, resources=folder).execute()

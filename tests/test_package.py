@@ -108,9 +108,7 @@ def extra_of(line: str) -> str:
   return extra
 
 
-def test_a_missing_extra_is_named_where_it_is_needed(
-  tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_missing_extra_is_named(tmp_path: pathlib.Path, monkeypatch):
   (tmp_path / 'wmt').mkdir()
   (tmp_path / 'wmt' / 'train-00000-of-00001.parquet').write_bytes(b'PAR1')
   monkeypatch.setenv('SACREBLEU', str(tmp_path))  # so that it downloads nothing

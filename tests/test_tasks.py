@@ -28,4 +28,5 @@ def test_a_parser_is_not_kept_by_bleu():
 
 def test_a_translation_is_one_line_as_it_was_written():
   assert TRANSLATION.source(None)(' a (b') == ' a (b'
-  assert TRANSLATION.finish('a', 'b\nc\u2028d') == ('b c d', {})
+  for end in ('\n', '\r', '\r\n', '\x0b', '\x0c', '\x1c', '\x85', '\u2028', '\u2029'):
+    assert TRANSLATION.finish('a', f'b{end}c') == ('b c', {})

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from toy import corpus, untrained
+from toy import untrained
 from transformer_jax.analysis import survey
 from transformer_jax.analysis.maps import KINDS, Maps
 from transformer_jax.data import token_files
@@ -156,8 +156,7 @@ def test_the_same_pairs_are_chosen_each_time(tmp_path: pathlib.Path):
 def test_pruning_removes_one_head(tmp_path: pathlib.Path):
   """A head whose values are zero has no output either."""
   run = LoadedRun(Run(untrained.write(tmp_path)), TRANSLATION)
-  prepared = tmp_path / 'data' / corpus.CORPUS.name
-  dev = token_files.read_split(prepared, 'dev')
+  dev = split_of(tmp_path, [([6, 7, 8, EOS], [9, 7, 8, EOS])])
   pruning = survey.prune(run, dev)
   perplexity = Perplexity(run.config, run.graph, *dev)
   assert pruning.whole == perplexity(run.device_params)

@@ -9,7 +9,7 @@ import toy.corpus
 
 
 @pytest.fixture(autouse=True)
-def machine_stays_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def machine_stays_up(monkeypatch) -> None:
   """Leaves out fsync, which only saves files from a power failure."""
   monkeypatch.setattr(os, 'fsync', lambda file: None)
 

@@ -11,12 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from transformer_jax.data.batches import (
-  ROWS_MAY_DIFFER,
-  Batches,
-  Shape,
-  choose_lengths,
-)
+from transformer_jax.data.batches import ROWS_MAY_DIFFER, Batches, Shape, choose_lengths
 from transformer_jax.data.token_files import Sentences, TokenWriter, write_tokens
 from transformer_jax.data.vocabulary import EOS, PAD
 from transformer_jax.machine.errors import UserError

@@ -157,6 +157,8 @@ def test_bad_text_is_refused(split, source, target, message: str, raw: pathlib.P
 
 # Whole or not at all
 
+ENVIRONMENT = os.environ | {'PYTHONPATH': os.pathsep.join(sys.path)}
+
 
 @pytest.mark.parametrize('number', [1, 6, 12])
 def test_killed_while_preparing(number: int, raw: pathlib.Path):
@@ -173,8 +175,7 @@ def audit(event, args):
 sys.addaudithook(audit)
 corpus.prepare(pathlib.Path({str(raw)!r}))
 """
-  environment = os.environ | {'PYTHONPATH': os.pathsep.join(sys.path)}
-  done = subprocess.run([sys.executable, '-c', script], env=environment, check=False)
+  done = subprocess.run([sys.executable, '-c', script], env=ENVIRONMENT, check=False)
   data = raw.parent / 'data'
   assert done.returncode == -signal.SIGKILL
   assert sorted(path.name for path in data.iterdir()) == ['toy.lock', 'toy.partial']
@@ -186,9 +187,8 @@ corpus.prepare(pathlib.Path({str(raw)!r}))
 def test_two_processes_prepare_once(raw: pathlib.Path):
   script = 'import pathlib; from toy import corpus; '
   script += f'corpus.prepare(pathlib.Path({str(raw)!r}))'
-  environment = os.environ | {'PYTHONPATH': os.pathsep.join(sys.path)}
   start = lambda: subprocess.Popen(
-    [sys.executable, '-c', script], env=environment, stderr=subprocess.PIPE, text=True
+    [sys.executable, '-c', script], env=ENVIRONMENT, stderr=subprocess.PIPE, text=True
   )
   both = [start(), start()]
   printed = [process.communicate()[1] for process in both]
@@ -256,10 +256,9 @@ for language in ('en', 'de'):
 corpus.prepare(raw)
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10)
 """
-  environment = os.environ | {'PYTHONPATH': os.pathsep.join(sys.path)}
   peaks = []
   for times in (50, 1500):
     command = [sys.executable, '-c', script, str(tmp_path / str(times)), str(times)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True)
     peaks.append(int(done.stdout.split()[-1]))
   assert peaks[1] - peaks[0] < 40, peaks  # MB

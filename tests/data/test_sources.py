@@ -132,13 +132,13 @@ def test_sizes_of_own_text(folder: pathlib.Path, tmp_path: pathlib.Path):
   assert config.data.files.dev == ('drawn:1000',)
 
 
-def test_files_of_dev(folder: pathlib.Path):
-  (folder / 'dev.cs').write_text('x\n')
+@pytest.mark.parametrize('name', sources.DEV_NAMES)
+def test_files_of_dev(name: str, folder: pathlib.Path):
+  (folder / f'{name}.cs').write_text('x\n')
   config = my.get_config(f'cs-en,{folder}')
-  with pytest.raises(UserError, match=r'dev\.en: no such file'):
+  assert (config.data.files.dev, config.data.files.test) == ((name,), ('drawn:300',))
+  with pytest.raises(UserError, match=rf'{name}\.en: no such file'):
     sources.from_files(Corpus.of(config), folder)
-  files = my.get_config(f'cs-en,{folder}').data.files
-  assert (files.dev, files.test) == (('dev',), ('drawn:300',))
 
 
 OWN_MESSAGES = [
@@ -160,12 +160,6 @@ def test_own_files_that_are_refused(argument: str, message: str, folder: pathlib
     sources.find_user_text(argument.format(folder))
 
 
-@pytest.mark.parametrize('name', sources.DEV_NAMES)
-def test_names_of_dev(name: str, folder: pathlib.Path):
-  (folder / f'{name}.cs').write_text('x\n')
-  assert sources.find_user_text(f'cs-en,{folder}').files['dev'] == (name,)
-
-
 # WMT14
 
 
@@ -185,7 +179,7 @@ def pairs(raw: pathlib.Path) -> list[tuple[str, str]]:
 
 
 @pytest.fixture(autouse=True)
-def sacrebleu_sets(monkeypatch: pytest.MonkeyPatch, raw: pathlib.Path) -> None:
+def sacrebleu_sets(monkeypatch, raw: pathlib.Path) -> None:
   """dev and test of the toy corpus stand for newstest2013 and newstest2014."""
   names = {'sacrebleu:wmt13': 'dev', 'sacrebleu:wmt14/full': 'test'}
   read = lambda stem, languages: text.file_source(raw, names[stem], languages)

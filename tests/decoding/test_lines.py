@@ -15,7 +15,6 @@ from toy import untrained
 from transformer_jax.data.vocabulary import EOS
 from transformer_jax.decoding import translate
 from transformer_jax.decoding.translate import Hypothesis, line_batches, split_lines
-from transformer_jax.machine.errors import UserError
 
 BYTES = st.binary(max_size=60) | st.text('a \n\r\u2028\x00\x85é\ufeff').map(str.encode)
 
@@ -30,7 +29,7 @@ def test_a_line_for_each_lf(content: bytes):
   assert not any(set('\n\x00') & set(line) for line in lines)
 
 
-def test_lines_in(capsys: pytest.CaptureFixture):
+def test_lines_in(capsys):
   content = b'\xef\xbb\xbfone\r\n\n two\x00x \ncaf\xe9\na\xe2\x80\xa8b\nc\rd\n\nlast'
   expected = ['one', '', 'two x', 'caf\ufffd', 'a\u2028b', 'c\rd', '', 'last']
   assert split_lines(content) == expected
@@ -56,11 +55,6 @@ def test_a_compressed_file(tmp_path: pathlib.Path):
   path = tmp_path / 'test.de.gz'
   path.write_bytes(gzip.compress(b'eins\nzwei\n'))
   assert [*line_batches(path)] == [['eins', 'zwei']]
-  path.write_bytes(path.read_bytes()[:-9])
-  with pytest.raises(UserError, match='test.de.gz: truncated or damaged'):
-    list(line_batches(path))
-  with pytest.raises(FileNotFoundError):
-    list(line_batches(tmp_path / 'none'))
 
 
 @pytest.mark.parametrize(
@@ -82,9 +76,7 @@ def test_lines_out(nbest: int, scores: bool, expected: list[str]):
 
 
 @pytest.mark.slow
-def test_a_client_that_waits_for_each_translation(
-  tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
-):
+def test_a_client_that_waits(tmp_path: pathlib.Path, monkeypatch, capsys):
   """The one in docs/quickstart.md: it reads an answer before it sends the next line."""
   workdir = untrained.write(tmp_path)
   lines = ['one', 'two three', '', 'one', 'six seven-up']

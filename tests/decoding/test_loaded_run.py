@@ -99,7 +99,7 @@ def test_refused(model: LoadedRun, workdir: pathlib.Path):
     transformer_jax.load(workdir, step=3)
 
 
-def test_documented_code_runs(workdir: pathlib.Path, monkeypatch: pytest.MonkeyPatch):
+def test_documented_code_runs(workdir: pathlib.Path, monkeypatch):
   """The code of docs/python.md."""
   page = pathlib.Path(transformer_jax.__file__).parents[1] / 'docs' / 'python.md'
   blocks = re.findall('```python\n(.*?)```', page.read_text(), re.DOTALL)
@@ -114,15 +114,13 @@ def test_documented_code_runs(workdir: pathlib.Path, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.slow
-def test_two_models_in_a_program_that_uses_jax(
-  workdir: pathlib.Path, tmp_path: pathlib.Path
-):
+def test_a_program_that_uses_jax(workdir: pathlib.Path, tmp_path: pathlib.Path):
   """In another process and folder, without the flags of these tests."""
   program = f"""if True:
     import jax.numpy as jnp, transformer_jax
     jnp.zeros(3).block_until_ready()
-    found = [transformer_jax.load({str(workdir)!r}).translate(['one']) for _ in 'ab']
-    print(found[0] == found[1])"""
+    outputs = [transformer_jax.load({str(workdir)!r}).translate(['one']) for _ in 'ab']
+    print(outputs[0] == outputs[1])"""
   environment = {k: v for k, v in os.environ.items() if k != 'JAX_NUM_CPU_DEVICES'}
   environment['XDG_CACHE_HOME'] = str(tmp_path)
   environment['PYTHONPATH'] = str(pathlib.Path(transformer_jax.__file__).parents[1])

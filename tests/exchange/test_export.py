@@ -40,9 +40,7 @@ def test_archive(workdir: pathlib.Path, tmp_path: pathlib.Path):
   assert f'{parameters:,} parameters' in page and 'not been evaluated' in page
 
 
-def test_page_has_scores_of_the_same_checkpoints(
-  workdir: pathlib.Path, tmp_path: pathlib.Path
-):
+def test_the_page_has_scores(workdir: pathlib.Path, tmp_path: pathlib.Path):
   run = tmp_path / 'run'
   shutil.copytree(workdir, run)
   (run / 'translations').mkdir()

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from configs import base
+from toy import forms
 from transformer_jax.exchange import marian
 from transformer_jax.machine.errors import UserError
 from transformer_jax.model import build
@@ -22,9 +23,7 @@ def model(biases: bool = True) -> tuple[Any, Any]:
   config = base.get_config()
   config.model.update(SIZES | {'biases': biases})
   shapes = build.architecture(config)[1]
-  noise = np.random.default_rng(0)
-  fill = lambda x: noise.normal(size=x.shape).astype(np.float32)
-  return jax.tree.map(fill, shapes), shapes
+  return forms.random_like(shapes), shapes
 
 
 @pytest.mark.parametrize('biases', [True, False])

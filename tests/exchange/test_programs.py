@@ -179,7 +179,7 @@ def test_import_of_a_pytorch_model(activation: str, tmp_path: pathlib.Path):
   assert pieces.SPECIALS[BOS] in json.loads((again / 'vocab.json').read_text())
 
 
-def test_the_difference_of_epsilons_would_show(
+def test_another_epsilon_would_show(
   marian: pathlib.Path, ours: LoadedRun, tmp_path: pathlib.Path
 ):
   """A mutant without our export's scale of the norms' inputs."""

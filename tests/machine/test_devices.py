@@ -7,12 +7,7 @@ import jax
 import numpy as np
 import pytest
 
-from toy.steps import (
-  corpus,
-  example,
-  steps_on,
-  tiny_config,
-)
+from toy.steps import corpus, example, steps_on, tiny_config
 from transformer_jax.data.batches import train_batches
 from transformer_jax.machine.devices import (
   Devices,
@@ -78,9 +73,7 @@ class Needs:
     return self
 
 
-def test_a_program_that_needs_too_much_memory_is_not_taken(
-  monkeypatch: pytest.MonkeyPatch,
-):
+def test_a_program_that_needs_too_much_memory_is_not_taken(monkeypatch):
   fits = lambda *needs: compile_if_it_fits(Needs(*needs)) is not None
   assert fits(10**15)  # a CPU does not tell
   device = types.SimpleNamespace(memory_stats=lambda: {'bytes_limit': 200})

@@ -4,8 +4,6 @@ import os
 import pathlib
 import subprocess
 
-import pytest
-
 from transformer_jax.machine import environment
 
 
@@ -17,9 +15,7 @@ def test_processor(tmp_path: pathlib.Path):
   assert environment.processor(tmp_path / 'none')[1] == []
 
 
-def test_the_commit_of_a_checkout(
-  tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_the_commit_of_a_checkout(tmp_path: pathlib.Path, monkeypatch):
   """Clean, changed or none; none if only a folder above is a repository."""
   for name in [name for name in os.environ if name.startswith('GIT_')]:
     monkeypatch.delenv(name)

@@ -44,13 +44,6 @@ def seed_of(*flags_given: str) -> int:
   return config.value.seed
 
 
-def test_a_config_without_a_file(monkeypatch: pytest.MonkeyPatch):
-  monkeypatch.chdir(pathlib.Path(__file__).parents[2])
-  line = line_of(lambda: seed_of('--config=configs/bsae.py:en-de'))
-  said = '--config=configs/bsae.py: no such file; there are: configs/base.py, '
-  assert line.startswith(said)
-
-
 @pytest.mark.parametrize(
   'body, said',
   [
@@ -64,24 +57,6 @@ def test_a_config_that_refuses(body: str, said: str, tmp_path: pathlib.Path):
   path.write_text(f'def get_config():\n{body}\n')
   line = line_of(lambda: seed_of(f'--config={path}'))
   assert line.endswith(said) and 'there are' not in line
-
-
-@pytest.mark.parametrize(
-  'flag, said',
-  [
-    ('--config.sede=1', '--config.sede: no such key; the nearest: seed'),
-    (
-      '--config.seed=one',
-      'flag --config.seed=one: invalid literal for int() with base',
-    ),
-    ('--sede=1', "Unknown command line flag 'sede'"),
-    ('--config.model.d_modle=1', '--config.model.d_modle: no such key; the nearest: '),
-  ],
-)
-def test_an_unknown_flag(flag: str, said: str, monkeypatch: pytest.MonkeyPatch):
-  monkeypatch.chdir(pathlib.Path(__file__).parents[2])
-  line = line_of(lambda: seed_of('--config=configs/quickstart.py', flag))
-  assert line.startswith(said)
 
 
 def test_a_bug_in_a_config(tmp_path: pathlib.Path):

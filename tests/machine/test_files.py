@@ -9,9 +9,7 @@ import pytest
 from transformer_jax.machine import files
 
 
-def test_a_failed_write_leaves_the_old_file(
-  tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_failed_write_leaves_the_old_file(tmp_path: pathlib.Path, monkeypatch):
   path = tmp_path / 'x.json'
   files.write(path, 'old ä\n')
 

@@ -23,31 +23,38 @@ from transformer_jax.machine import hosts
 from transformer_jax.machine.errors import UserError
 from transformer_jax.training.trainer import Trainer
 
+ALL = 'all of --coordinator_address, --process_count'
+OTHERS = 'other processes of this cluster'
+
 
 @pytest.mark.parametrize(
-  'flags', [('host:1', 2, None), (None, 2, 0), ('host:1', None, 1)]
+  ('flags', 'environment', 'message'),
+  [
+    (('host:1', 2, None), {}, ALL),
+    ((None, 2, 0), {}, ALL),
+    # Also in a cluster's step of one task, which needs none of them
+    (('host:1', None, 1), {'SLURM_STEP_NUM_TASKS': '1'}, ALL),
+    (('localhost:1', 2, -1), {}, '^--process_id=-1: from 0 to 1$'),
+    (('localhost:1', 2, 2), {}, '^--process_id=2: from 0 to 1$'),
+    # Half an environment of Open MPI
+    ((None, None, None), {'OMPI_MCA_orte_hnp_uri': 'garbage'}, OTHERS),
+    ((None, None, None), {'OMPI_MCA_orte_hnp_uri': '7.garbage'}, OTHERS),
+  ],
 )
-@pytest.mark.parametrize('tasks', ['', '1'])
-def test_the_three_flags_go_together(
-  flags: tuple, tasks: str, monkeypatch: pytest.MonkeyPatch
-):
-  """Also in a cluster's step of one task, which needs none of them."""
-  monkeypatch.setenv('SLURM_STEP_NUM_TASKS', tasks)
-  with pytest.raises(UserError, match='all of --coordinator_address, --process_count'):
+def test_what_cannot_join(flags: tuple, environment: dict, message: str, monkeypatch):
+  for name in ('SLURM_STEP_NUM_TASKS', 'OMPI_COMM_WORLD_SIZE'):
+    monkeypatch.delenv(name, raising=False)
+  for name, value in environment.items():
+    monkeypatch.setenv(name, value)
+  with pytest.raises(UserError, match=message):
     hosts.join_hosts(*flags)
 
 
-def test_a_host_with_another_config_is_refused(monkeypatch: pytest.MonkeyPatch):
+def test_a_host_with_another_config_is_refused(monkeypatch):
   hosts.check_same('x')
   monkeypatch.setattr(hosts, 'from_first_host', np.zeros_like)
   with pytest.raises(UserError, match='another config or corpus than the first host'):
     hosts.check_same('x')
-
-
-@pytest.mark.parametrize('number', [-1, 2])
-def test_a_process_id_out_of_range(number: int):
-  with pytest.raises(UserError, match=f'^--process_id={number}: from 0 to 1$'):
-    hosts.join_hosts('localhost:1', 2, number)
 
 
 def test_when_processes_join(monkeypatch):
@@ -75,17 +82,7 @@ def test_when_processes_join(monkeypatch):
   assert joined == [()]
   # Open MPI's daemon is the step of one task.
   monkeypatch.setenv('OMPI_COMM_WORLD_SIZE', '3')
-  with pytest.raises(
-    UserError, match='other processes of this cluster .* --coordinator_address'
-  ):
-    hosts.join_hosts(None, None, None)
-
-
-@pytest.mark.parametrize('address', ['garbage', '7.garbage'])
-def test_half_an_environment_of_open_mpi(address: str, monkeypatch: pytest.MonkeyPatch):
-  monkeypatch.delenv('OMPI_COMM_WORLD_SIZE', raising=False)
-  monkeypatch.setenv('OMPI_MCA_orte_hnp_uri', address)
-  with pytest.raises(UserError, match='other processes of this cluster'):
+  with pytest.raises(UserError, match=f'{OTHERS} .* --coordinator_address'):
     hosts.join_hosts(None, None, None)
 
 
@@ -93,7 +90,7 @@ def run_two(target: Callable, *arguments: str) -> None:
   """Runs target(number, address, *arguments) in two processes, 0 and 1."""
   address = f'localhost:{free_port()}'
   both = [
-    SERVER.Process(target=target, args=(number, address, *arguments))
+    SERVER.Process(target=target, args=(number, address, *arguments), daemon=True)
     for number in (0, 1)
   ]
   for process in both:

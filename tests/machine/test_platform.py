@@ -13,7 +13,7 @@ from transformer_jax.machine import environment, platform
 
 
 @pytest.fixture(autouse=True)
-def nothing_is_kept(monkeypatch: pytest.MonkeyPatch) -> dict:
+def nothing_is_kept(monkeypatch) -> dict:
   """Returns the settings of JAX that a test makes; they have no effect."""
   before, settings = jax.config.jax_compilation_cache_dir, {}
   jax.config.update('jax_compilation_cache_dir', None)
@@ -76,7 +76,7 @@ def test_compiled_programs_are_kept(
   assert cache.stat().st_mode & 0o777 == 0o700
 
 
-def test_several_processes_on_gpus_share_or_keep_nothing(
+def test_several_processes_on_gpus_keep_nothing(
   tmp_path: pathlib.Path, monkeypatch, nothing_is_kept, capsys
 ):
   """One would load its program while the others compile, and wait for ever."""
@@ -109,7 +109,7 @@ def test_cpu_devices_divide_the_slices(
 @pytest.mark.parametrize(
   'vectors', [['avx512f'], ['amx_bf16'], ['avx512_bf16', 'avx2']]
 )
-def test_dtypes_of_products(monkeypatch: pytest.MonkeyPatch, vectors: list[str]):
+def test_dtypes_of_products(monkeypatch, vectors: list[str]):
   """A CPU that multiplies bfloat16 decodes so, and never trains so."""
   monkeypatch.setattr(environment, 'processor', lambda: ('a chip', vectors))
   fast = vectors != ['avx512f']

@@ -37,8 +37,8 @@ def main() -> int:
   make = lambda *shape: random.standard_normal((DEVICES, *shape), np.float32)
   gradient, x = make(TOKENS, WORDS), make(TOKENS, WIDTH)
   weight = make(WIDTH, WIDTH) / WIDTH**0.5
-  found = np.asarray(jax.pmap(program)(gradient, x, weight))
-  off = np.abs(found - ROUNDS * gradient.swapaxes(1, 2) @ x).max(2)
+  products = np.asarray(jax.pmap(program)(gradient, x, weight))
+  off = np.abs(products - ROUNDS * gradient.swapaxes(1, 2) @ x).max(2)
   wrong = (off > 0.05).sum(1)
   print(f'JAX {jax.__version__}: {wrong.tolist()} of {WORDS} rows are wrong, by device')
   return int(wrong.any())

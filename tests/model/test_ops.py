@@ -75,9 +75,7 @@ def rounded(x: jax.Array) -> jax.Array:
 
 @pytest.mark.parametrize('rows', [(2, 3), (1, 1)])
 @pytest.mark.parametrize('product', [linear, linear_transposed, ops.logits])
-def test_float32_activations_times_bfloat16_weights(
-  product: Callable, rows: tuple[int, int]
-):
+def test_float32_times_bfloat16(product: Callable, rows: tuple[int, int]):
   """Operands are rounded, the result is not; gradients have their inputs' dtypes."""
   x, weight = normal(*rows, 5), normal(5, 4, seed=1).astype(jnp.bfloat16)
   stored = weight if product is linear else weight.T

@@ -29,9 +29,7 @@ def smoothed(params, graph: nnx.GraphDef, source: np.ndarray, target: np.ndarray
 
 
 @pytest.mark.parametrize('dtype', [jnp.float32, jnp.bfloat16])
-def test_the_loss_of_a_table_larger_than_the_cache(
-  dtype: jnp.dtype, monkeypatch: pytest.MonkeyPatch
-):
+def test_the_loss_of_a_table_larger_than_the_cache(dtype: jnp.dtype, monkeypatch):
   """It is transposed 16 rows at a time; the last 16 overlap those before."""
   monkeypatch.setattr(ops_cpu, 'CACHE_BYTES', 1000)
   tokens, width = 37, 30
@@ -145,7 +143,7 @@ def gradients_of_two_devices() -> None:
 
 @pytest.mark.slow
 def test_a_step_on_two_devices_has_right_gradients():
-  process = SERVER.Process(target=gradients_of_two_devices)
+  process = SERVER.Process(target=gradients_of_two_devices, daemon=True)
   process.start()
   process.join(300)
   assert process.exitcode == 0

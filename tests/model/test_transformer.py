@@ -204,7 +204,7 @@ def test_equals_the_paper_written_out(changes: dict[str, Any], other: Other):
 
 
 @pytest.mark.parametrize('mutant', ['unscaled', 'seeing ahead'])
-def test_mutants_fail_the_comparison(mutant: str, monkeypatch: pytest.MonkeyPatch):
+def test_mutants_fail_the_comparison(mutant: str, monkeypatch):
   graph, shapes = graph_of(N=1)
   params = random_params(shapes)
   original = attention_module.attention_weights
@@ -256,7 +256,7 @@ def dropout_of(rate: float, key: jax.Array, sites: int, attention_rate: float = 
   return Dropout(rate, split_keys(key, sites), attention_rate)
 
 
-def test_dropout_is_where_section_5_4_has_it(monkeypatch: pytest.MonkeyPatch):
+def test_dropout_is_where_section_5_4_has_it(monkeypatch):
   """With known masks the model equals the reference, which drops at the same sites.
 
   Attention's weights are dropped too, between the softmax and the values.

@@ -11,6 +11,7 @@ import pytest
 
 import transformer_jax
 from configs import parsing
+from toy import forms
 from toy.runs import state_shapes
 from transformer_jax.data import card, prepare, token_files, vocabulary
 from transformer_jax.decoding.evaluate import evaluate_run
@@ -62,9 +63,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
   config = config_of(folder)
   corpus = prepare.prepare_corpus(config, PARSING, folder / 'data', folder)
   run = Run.open(folder / 'run', config, corpus)
-  noise = np.random.default_rng(4)
-  fill = lambda x: noise.normal(size=x.shape, scale=0.4).astype(np.float32)
-  params = jax.tree.map(fill, state_shapes(config)[0])
+  params = forms.random_like(state_shapes(config)[0], 0.4, seed=4)
   checkpoint.save(run.checkpoints, STEP, params, {'count': np.zeros(())})
   return run
 

@@ -139,10 +139,7 @@ def test_of_several_results_of_a_run_the_fitting_one_is_taken():
 
 def test_a_seed_counts_once():
   runs = family()
-  again, other = (
-    runs[0]._replace(run='copy'),
-    scored(of_row('base', 1, 4.0), 'other'),
-  )
+  again, other = (runs[0]._replace(run='copy'), scored(of_row('base', 1, 4.0), 'other'))
   group = only([*runs, again, other])
   assert len(group.table_3['base']) == 3
   assert group.left_out == [

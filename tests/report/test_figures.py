@@ -80,8 +80,7 @@ def test_curve_of_dev_bleu():
 
 
 @pytest.mark.parametrize(
-  'name',
-  ['$x_1$', '_begins', 'a\udcffb\x01', '漢字', '<b>&--', 'x' * 300],
+  'name', ['$x_1$', '_begins', 'a\udcffb\x01', '漢字', '<b>&--', 'x' * 300]
 )
 def test_no_name_breaks_a_picture(name: str):
   one = scored(changed(of_row(), row=None), 'run')._replace(run=name, records=RECORDS)

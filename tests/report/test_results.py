@@ -113,11 +113,11 @@ def test_damaged_packed_translations_are_named(content: bytes, tmp_path: pathlib
   whole.text.parent.mkdir()
   path = whole.text.with_name(f'{whole.text.name}.gz')
   path.write_bytes(gzip.compress(b'Ja.\nNein.\n'))
-  (found,), *_, left_out = results.read(whole.home, TASKS)
-  assert found.translations == ['Ja.', 'Nein.'] and not left_out
+  (one,), *_, left_out = results.read(whole.home, TASKS)
+  assert one.translations == ['Ja.', 'Nein.'] and not left_out
   path.write_bytes(content)
-  (found,), *_, left_out = results.read(whole.home, TASKS)
-  assert found.translations in (None, []) and (not content or len(left_out) == 1)
+  (one,), *_, left_out = results.read(whole.home, TASKS)
+  assert one.translations in (None, []) and (not content or len(left_out) == 1)
 
 
 @pytest.mark.parametrize('name', ['card.json', 'dev.source.txt', 'dev.target.txt'])

@@ -9,7 +9,7 @@ import pytest
 
 from configs import base
 from transformer_jax.machine.errors import UserError
-from transformer_jax.runs.checkpoints import MANIFEST, finished_steps
+from transformer_jax.runs.checkpoints import MANIFEST
 from transformer_jax.runs.run import Run, chosen_steps
 
 
@@ -31,16 +31,6 @@ def to_average(
 ) -> list[int]:
   config = ml_collections.ConfigDict({'checkpoint_every_steps': every})
   return chosen_steps(Run(folder.parent), config, count, last)
-
-
-def test_unfinished_ones_are_no_checkpoints(folder: pathlib.Path):
-  add(folder, 10, 100)
-  (folder / '3' / MANIFEST).unlink()
-  (folder / '2').rename(folder / '2.orbax-checkpoint-tmp')
-  (folder / '4').mkdir()
-  (folder / 'notes').mkdir()
-  assert finished_steps(folder) == [1, 10, 100]
-  assert finished_steps(folder / 'nowhere') == []
 
 
 def test_one_that_is_missing_is_not_left_out(folder: pathlib.Path, capsys):

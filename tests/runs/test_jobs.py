@@ -12,12 +12,7 @@ from transformer_jax.machine import environment
 from transformer_jax.runs import jobs as module
 from transformer_jax.runs.jobs import Job, run_jobs
 
-ROOT = pathlib.Path(__file__).parents[2]
-
-
-@pytest.fixture(autouse=True)
-def in_the_checkout(monkeypatch: pytest.MonkeyPatch) -> None:
-  monkeypatch.chdir(ROOT)
+pytestmark = pytest.mark.usefixtures('in_the_checkout')
 
 
 def run_here(jobs: list[Job], **options: object) -> tuple[dict[str, int], list[str]]:
@@ -79,7 +74,7 @@ def test_stopped_and_resumed(tmp_path: pathlib.Path, names: list[str]):
   assert all(done(jobs))
 
 
-def test_a_trainer_that_was_told_to_stop_is_not_done(tmp_path: pathlib.Path):
+def test_a_trainer_that_was_stopped_is_not_done(tmp_path: pathlib.Path):
   codes, _ = run_here(make_jobs(tmp_path, 'early', 'b'))
   assert codes == {'early': 75, 'b': 0}
 
@@ -102,7 +97,7 @@ def gpus_of(jobs: int) -> list[str]:
     ('0,1', 1, ['']),  # one alone has what it finds
   ],
 )
-def test_gpus_are_divided(visible, jobs, expected, monkeypatch: pytest.MonkeyPatch):
+def test_gpus_are_divided(visible, jobs, expected, monkeypatch):
   monkeypatch.setenv('CUDA_VISIBLE_DEVICES', visible)
   assert gpus_of(jobs) == expected
   if jobs == 4:
@@ -120,23 +115,20 @@ def test_gpus_are_divided(visible, jobs, expected, monkeypatch: pytest.MonkeyPat
   ],
 )
 def test_gpus_that_no_variable_names(
-  body: str | None,
-  expected: list[str],
-  tmp_path: pathlib.Path,
-  monkeypatch: pytest.MonkeyPatch,
+  body: str | None, expected: list[str], tmp_path: pathlib.Path, monkeypatch
 ):
   """nvidia-smi lists them."""
   monkeypatch.delenv('CUDA_VISIBLE_DEVICES', raising=False)
   monkeypatch.setenv('PATH', str(tmp_path))
   if body:
     program = tmp_path / 'nvidia-smi'
-    asked = '--query-gpu=index --format=csv,noheader'
-    program.write_text(f'#!/bin/sh\n[ "$*" = "{asked}" ] || exit 1\n{body}\n')
+    query = '--query-gpu=index --format=csv,noheader'
+    program.write_text(f'#!/bin/sh\n[ "$*" = "{query}" ] || exit 1\n{body}\n')
     program.chmod(0o755)
   assert gpus_of(2) == expected
 
 
-def test_cores_are_divided(monkeypatch: pytest.MonkeyPatch):
+def test_cores_are_divided(monkeypatch):
   monkeypatch.setattr(environment, 'cores', lambda: [1, 2, 4, 6, 7])
   cores = lambda jobs: [part.cores for part in module.divide_machine(jobs)]
   assert cores(1) == [(1, 2, 4, 6, 7)]
@@ -144,7 +136,7 @@ def test_cores_are_divided(monkeypatch: pytest.MonkeyPatch):
   assert cores(6) == [(1,), (2,), (4,), (6,), (7,), (1,)]
 
 
-def test_two_at_once(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch):
+def test_two_at_once(tmp_path: pathlib.Path, monkeypatch):
   """Each has its own part of the machine."""
   monkeypatch.setenv('CUDA_VISIBLE_DEVICES', '4,5')
   before = environment.cores()

@@ -4,25 +4,13 @@ import dataclasses
 import json
 import math
 import pathlib
-from typing import Any
 
 import pytest
 
-from toy.results import PARSED, RESULT
+from toy.results import PARSED, RESULT, changed
 from transformer_jax.machine.errors import UserError
 from transformer_jax.runs.result import VERSION, Result
 from transformer_jax.scoring.bleu import Score
-
-
-def replaced(key: str, value: Any) -> dict:
-  """Returns the result as JSON with another value at a dotted key."""
-  result = json.loads(RESULT.to_json())
-  *outer, last = key.split('.')
-  owner = result
-  for name in outer:
-    owner = owner[name]
-  owner[last] = value
-  return result
 
 
 def test_what_is_written_is_read(tmp_path: pathlib.Path):
@@ -51,20 +39,20 @@ def test_a_parsers_result_needs_no_bleu(tmp_path: pathlib.Path):
 
 
 @pytest.mark.parametrize(
-  ('key', 'value', 'message'),
+  ('change', 'message'),
   [
-    ('sacrebleu', None, 'without its scores'),
-    ('paper_bleu', None, 'without its scores'),
-    ('averaged', ['1'], 'averaged'),
-    ('paper_bleu.interval', [1, None], 'paper_bleu.interval'),
-    ('config.model.P_drop', 'much', 'model.P_drop'),
-    *(('version', v, f'version {v}, not {VERSION}') for v in (VERSION + 1, None)),
+    ({'sacrebleu': None}, 'without its scores'),
+    ({'paper_bleu': None}, 'without its scores'),
+    ({'averaged': ['1']}, 'averaged'),
+    ({'paper_bleu': Score(51, '', [1, None])}, 'paper_bleu.interval'),
+    ({'config': {'model.P_drop': 'much'}}, 'model.P_drop'),
+    *(({'version': v}, f'version {v}, not {VERSION}') for v in (VERSION + 1, None)),
   ],
 )
-def test_what_is_refused(key: str, value: Any, message: str, tmp_path: pathlib.Path):
+def test_what_is_refused(change: dict, message: str, tmp_path: pathlib.Path):
   """The message names the file and advises to evaluate again."""
   path = tmp_path / 'result.json'
-  path.write_text(json.dumps(replaced(key, value)))
+  path.write_text(changed(RESULT, **change).to_json())
   with pytest.raises(UserError) as error:
     Result.read(path)
   for words in (str(path), message, 'evaluate the run again'):

@@ -12,15 +12,9 @@ from toy.jobs import called, done, make_jobs, wait_until
 from transformer_jax.runs import slurm
 from transformer_jax.runs.jobs import run_jobs
 
-ROOT = pathlib.Path(__file__).parents[2]
 SUBMITIT = pytest.mark.skipif(
   importlib.util.find_spec('submitit') is None, reason='submitit is not installed'
 )
-
-
-def test_a_node(tmp_path: pathlib.Path):
-  jobs = make_jobs(tmp_path, 'a', 'crash', 'b')
-  assert slurm.Node(jobs)() == {'a': 0, 'crash': 3, 'b': 0}
 
 
 def test_a_node_stops_by_sigterm(tmp_path: pathlib.Path):
@@ -45,9 +39,8 @@ def test_a_node_stops_by_sigterm(tmp_path: pathlib.Path):
   'ignore::ResourceWarning',
   'ignore::pytest.PytestUnraisableExceptionWarning',
 )
-def test_submitit(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch):
+def test_submitit(tmp_path: pathlib.Path, monkeypatch, in_the_checkout):
   """Its local executor runs two jobs in one submission, is interrupted, and resumes."""
-  monkeypatch.chdir(ROOT)
   monkeypatch.setenv('SUBMITIT_PREEMPT_SIGNAL', '')  # to have it restored
   jobs = make_jobs(tmp_path, 'slow', 'crash', 'b')
   executor = slurm.make_executor('local', tmp_path / 'submitit', {'timeout_min': 5})
@@ -66,7 +59,7 @@ def test_submitit(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch):
 
 
 @SUBMITIT
-def test_slurm(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch):
+def test_slurm(tmp_path: pathlib.Path, monkeypatch):
   """Stand-ins for Slurm's commands show that jobs are submitted once."""
   monkeypatch.setenv('SUBMITIT_PREEMPT_SIGNAL', '')  # to have it restored
   scripts = {

@@ -21,12 +21,9 @@ from transformer_jax.runs.jobs import Job
 from transformer_jax.runs.sweep import Plan
 from transformer_jax.tasks import task_of
 
+pytestmark = pytest.mark.usefixtures('in_the_checkout')
+
 ROOT = pathlib.Path(__file__).parents[2]
-
-
-@pytest.fixture(autouse=True)
-def in_the_checkout(monkeypatch: pytest.MonkeyPatch) -> None:
-  monkeypatch.chdir(ROOT)
 
 
 class Command:
@@ -40,8 +37,8 @@ class Command:
     )
     self.workdir = folder / 'runs'
 
-  def start(self, *options: str, session: bool = False) -> subprocess.Popen:
-    """Starts it; with `session` as a group of processes, as a terminal does."""
+  def start(self, *options: str) -> subprocess.Popen:
+    """Starts it in a group of processes, as a terminal does."""
     command = [sys.executable, '-c', self._begin, f'--workdir={self.workdir}', *options]
     environment = os.environ | {'XDG_CACHE_HOME': str(self.workdir.parent / 'cache')}
     environment.pop('JAX_NUM_CPU_DEVICES', None)
@@ -52,7 +49,7 @@ class Command:
       stdout=subprocess.PIPE,
       stderr=subprocess.PIPE,
       text=True,
-      start_new_session=session,
+      start_new_session=True,
     )
 
   def __call__(self, *options: str) -> tuple[int, str, str]:
@@ -74,7 +71,7 @@ def run_script(folder: pathlib.Path, *options: str) -> None:
     script.main(['sweep', f'--workdir={folder / "runs"}', *options])
 
 
-def test_dry_run(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys):
+def test_dry_run(tmp_path: pathlib.Path, monkeypatch, capsys):
   """Prints commands to stdout and states to stderr; writes nothing."""
   monkeypatch.setattr(sys, 'executable', '/bin/python')
   run_script(
@@ -128,7 +125,7 @@ def test_signalled(tmp_path: pathlib.Path, number: int):
   """The trainer saves, all end with 75, and the same command resumes."""
   command = Command(tmp_path, write_stand_in(tmp_path))
   options = stand_in_config(tmp_path, 'slow')
-  process = command.start(*options, session=True)
+  process = command.start(*options)
   folder = command.workdir / 'slow.seed-1'
   try:
     wait_until((folder / 'ready').exists)
@@ -144,12 +141,13 @@ def test_signalled(tmp_path: pathlib.Path, number: int):
   assert code == 0 and err.endswith('1 of 1 runs are done\n')
 
 
-def test_exit_code_of_a_failure(tmp_path: pathlib.Path):
-  command = Command(tmp_path, write_stand_in(tmp_path))
-  options = stand_in_config(tmp_path, 'crash')
-  code, _, err = command(*options)
-  assert code == 1 and 'crash.seed-1: failed, exit code 3' in err
-  assert command(*options)[0] == 0
+def test_exit_code_of_a_failure(tmp_path: pathlib.Path, monkeypatch, capsys):
+  monkeypatch.setattr(sys, 'executable', str(write_stand_in(tmp_path)))
+  for code in (1, 0):
+    with pytest.raises(SystemExit) as end:
+      run_script(tmp_path, *stand_in_config(tmp_path, 'crash'))
+    assert end.value.code == code
+  assert capsys.readouterr().err.count('crash.seed-1: failed, exit code 3') == 1
 
 
 @pytest.mark.parametrize(

@@ -134,13 +134,13 @@ def test_the_least_time_of_a_step():
   step = {'fits': True, 'flops': 197e9, 'bytes_moved': 1.638e9, 'rows': 98}
   step |= {'length': 32, 'collectives': {'all-reduce': 1e8}}
   compiled = {'step': step, 'slices': 8}
-  found = estimate.least_time(chips.topology('v5e:2x4'), compiled, 100_000)
-  assert found['seconds'] == pytest.approx(
+  result = estimate.least_time(chips.topology('v5e:2x4'), compiled, 100_000)
+  assert result['seconds'] == pytest.approx(
     {'compute': 1e-3, 'memory': 2e-3, 'links': 1.75e-3, 'step': 2e-3}
   )
-  assert found['binds'] == 'memory'
-  assert found['target_tokens_per_second'] == pytest.approx(8 * 98 * 32 / 2e-3)
-  assert found['hours'] == pytest.approx(100_000 * 2e-3 / 3600)
+  assert result['binds'] == 'memory'
+  assert result['target_tokens_per_second'] == pytest.approx(8 * 98 * 32 / 2e-3)
+  assert result['hours'] == pytest.approx(100_000 * 2e-3 / 3600)
   step['fits'] = False
   assert estimate.least_time(chips.topology('v5e:2x4'), compiled, 100_000) == {}
 
@@ -155,14 +155,14 @@ def test_without_a_compiler_one_sentence_tells():
 
 def row(path: pathlib.Path) -> str:
   """The row of docs/scale.md's tables that a file of results/scale stands for."""
-  (found,) = json.loads(path.read_text())['topologies']
-  step, ms = found['step'], {k: 1e3 * x for k, x in found['seconds'].items()}
+  (result,) = json.loads(path.read_text())['topologies']
+  step, ms = result['step'], {k: 1e3 * x for k, x in result['seconds'].items()}
   return (
-    f'| {path.name.partition(".")[0]} | {found["topology"]} '
+    f'| {path.name.partition(".")[0]} | {result["topology"]} '
     f'| {step["arguments"] / 1e9:.2f} + {step["temporaries"] / 1e9:.2f} of '
-    f'{found["memory"] / 1e9:.1f} | {ms["compute"]:.2f} | {ms["memory"]:.2f} '
+    f'{result["memory"] / 1e9:.1f} | {ms["compute"]:.2f} | {ms["memory"]:.2f} '
     f'| {ms["links"]:.2f} | **{ms["step"]:.2f}** '
-    f'| {found["target_tokens_per_second"] / 1e6:.2f} M | {found["hours"]:.2f} |'
+    f'| {result["target_tokens_per_second"] / 1e6:.2f} M | {result["hours"]:.2f} |'
   )
 
 
@@ -176,17 +176,15 @@ def test_the_tables_of_the_docs_are_the_results():
 
 @pytest.mark.slow
 @pytest.mark.skipif(not importlib.util.find_spec('libtpu'), reason='needs libtpu')
-def test_base_compiles_for_eight_tpus_of_two_hosts_and_fits(
-  monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
-):
+def test_base_compiles_for_eight_tpus_of_two_hosts_and_fits(monkeypatch, capsys):
   """The step and the search, which only a TPU's compiler may refuse."""
   monkeypatch.setenv('JAX_EXEC_TIME_OPTIMIZATION_EFFORT', '-1')  # compiles faster
   config, name = base.get_config(), 'v5e:2x4'
   describe.main(['', '--config=configs/base.py:en-de', f'--topology={name}', '--json'])
-  (found,) = json.loads(capsys.readouterr().out)['topologies']
-  assert (found['devices'], found['processes'], found['slices']) == (8, 2, 8)
-  assert found['slices_of_first_process'] == [0, 4]
-  step, search = found['step'], found['search']
+  (result,) = json.loads(capsys.readouterr().out)['topologies']
+  assert (result['devices'], result['processes'], result['slices']) == (8, 2, 8)
+  assert result['slices_of_first_process'] == [0, 4]
+  step, search = result['step'], result['search']
   assert step['fits'] and search['fits']
   # Parameters and Adam's two averages come in, each a float32.
   floats = flops.parameters(config.model.to_dict())

@@ -115,7 +115,7 @@ def plain_sacremoses(line: str, language: str) -> list[str]:
   ],
 )
 @pytest.mark.parametrize('language', ['de', 'fr'])
-def test_each_mutant_misses_the_figures(
+def test_mutants_miss_the_figures(
   sample, module, function, mutant, language, monkeypatch
 ):
   monkeypatch.setattr(module, function, mutant)
@@ -340,16 +340,14 @@ def test_unequal_or_empty_input_is_refused_with_both_counts(metric: bleu.Metric)
     ('de', '13a', 'Er ist heute nicht da.', 'Er ist heute nicht hier.'),
   ],
 )
-def test_the_tokeniser_fits_the_language(
-  language: str, tokens: str, line: str, other: str
-):
+def test_tokens_of_a_language(language: str, tokens: str, line: str, other: str):
   """Languages without spaces between words are counted by characters."""
   metric = bleu.sacrebleu(language, False, False)
   assert f'|tok:{tokens}|' in metric.signature
   assert 20 < metric.percent([line], [other]) < 100
 
 
-def test_a_tokeniser_that_is_not_installed(monkeypatch: pytest.MonkeyPatch):
+def test_a_tokeniser_that_is_not_installed(monkeypatch):
   monkeypatch.setitem(sys.modules, 'MeCab', None)
   with pytest.raises(UserError, match=r"pip install 'sacrebleu\[ja\]'"):
     bleu.sacrebleu('ja', False, False)

@@ -83,7 +83,7 @@ def test_tokens_are_not_tokenised_again(files: list[pathlib.Path]):
     ('de', ''),
   ],
 )
-def test_warning_of_rules_that_the_tokeniser_lacks(
+def test_warning_of_missing_rules(
   language: str, message: str, files: list[pathlib.Path], capsys
 ):
   assert [*bleu.score_files(*files[:2], None, language, False, False)]

@@ -7,7 +7,7 @@
 - `steps`: `train_step` on numbers of devices, of one tiny model and one batch's shape.
 - `runs`, `programs`: a task that trains in a second (`TINY`) or until it translates
   (`SETTINGS`), and our commands on it in forked processes, which start quickly.
-- `forms`: the operations, also in an accelerator's forms.
+- `forms`: random arrays, and the operations, also in an accelerator's forms.
 - `results`: results as evaluations leave them.
 
 Tests have one CPU device. A test of several devices has the marker `devices`; it runs

@@ -2,6 +2,7 @@
 
 import pathlib
 import random
+from collections.abc import Sequence
 
 import ml_collections
 import msgspec
@@ -54,11 +55,16 @@ def config_of(corpus: corpus.Corpus) -> ml_collections.ConfigDict:
   return ml_collections.ConfigDict(values)
 
 
-def number_lines(count: int, seed: int = 0) -> tuple[list[bytes], list[bytes]]:
+def number_lines(
+  count: int, seed: int = 0, english: Sequence[str] = WORDS, order: int = 1
+) -> tuple[list[bytes], list[bytes]]:
+  """Numbers in English, and in German in the same order, or (-1) in reverse."""
   rng = random.Random(seed)
   rows = [rng.choices(range(10), k=rng.randint(1, 7)) for _ in range(count)]
-  say = lambda words: [' '.join(words[i] for i in row).encode() for row in rows]
-  return say(WORDS), say(GERMAN)
+  say = lambda words, order: [
+    ' '.join(words[i] for i in row[::order]).encode() for row in rows
+  ]
+  return say(english, 1), say(GERMAN, order)
 
 
 def write(folder: pathlib.Path, stem: str, source: bytes, target: bytes) -> None:
@@ -66,11 +72,17 @@ def write(folder: pathlib.Path, stem: str, source: bytes, target: bytes) -> None
   (folder / f'{stem}.de').write_bytes(target)
 
 
-def write_raw(folder: pathlib.Path) -> pathlib.Path:
-  """Writes a folder with train, dev and test files of good text."""
+def write_raw(
+  folder: pathlib.Path,
+  held_out: int = 5,
+  english: Sequence[str] = WORDS,
+  order: int = 1,
+) -> pathlib.Path:
+  """Writes a folder with train, dev and test files of number_lines()."""
   folder.mkdir(parents=True)
-  for seed, (stem, count) in enumerate((('train', 200), ('dev', 5), ('test', 5))):
-    write(folder, stem, *(b'\n'.join(s) + b'\n' for s in number_lines(count, seed)))
+  for seed, stem in enumerate(('train', 'dev', 'test')):
+    sides = number_lines(held_out if seed else 200, seed, english, order)
+    write(folder, stem, *(b'\n'.join(side) + b'\n' for side in sides))
   return folder
 
 

@@ -1,7 +1,8 @@
-"""The operations in the forms of a CPU, or of an accelerator that run on this CPU."""
+"""Random arrays, and operations as a CPU has them or, on this CPU, an accelerator."""
 
 import contextlib
 from collections.abc import Iterator
+from typing import Any
 from unittest import mock
 
 import jax
@@ -23,6 +24,13 @@ def of_an_accelerator() -> Iterator[None]:
 
 def normal(*shape: int, seed: int = 0) -> jax.Array:
   return jnp.asarray(np.random.default_rng(seed).normal(size=shape), jnp.float32)
+
+
+def random_like(shapes: Any, scale: float = 1.0, seed: int = 0) -> Any:
+  """Returns a tree of float32 arrays of these shapes, from numpy: nothing compiles."""
+  rng = np.random.default_rng(seed)
+  draw = lambda x: rng.normal(size=x.shape, scale=scale).astype(np.float32)
+  return jax.tree.map(draw, shapes)
 
 
 def linear(x: jax.Array, weight: jax.Array) -> jax.Array:

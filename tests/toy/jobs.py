@@ -28,7 +28,7 @@ if 'crash' in folder.name and calls == ['scripts.train']:
   print('out of luck')
   sys.exit(3)
 if 'pair' in folder.name and sys.argv[2] == 'scripts.train':
-  end = time.monotonic() + 60
+  end = time.monotonic() + 300
   while len(list(folder.parent.glob('pair*'))) < 2 and time.monotonic() < end:
     time.sleep(0.01)
   gpus = os.environ.get('CUDA_VISIBLE_DEVICES')
@@ -97,7 +97,7 @@ def called(job: Job) -> list[str]:
 
 
 def wait_until(is_true: Callable[[], bool]) -> None:
-  end = time.monotonic() + 60
+  end = time.monotonic() + 300
   while not is_true():
     assert time.monotonic() < end
     time.sleep(0.01)

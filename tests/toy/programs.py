@@ -6,6 +6,7 @@ A server that has imported the libraries forks them, which is all that differs f
 
 import functools
 import importlib
+import itertools
 import multiprocessing
 import os
 import pathlib
@@ -35,12 +36,16 @@ def free_port() -> int:
     return probe.getsockname()[1]
 
 
-def _hold(name: str, seconds: float) -> None:
-  """Makes all calls of MODULE:FUNCTION print their begin, wait, and print their end."""
+def _hold(name: str, first: int, released: str, seconds: float) -> None:
+  """Makes all calls of MODULE:FUNCTION print their begin and their end.
+
+  From call number `first` on, which counts from 1, each waits after its begin until
+  the file `released` exists, `seconds` at most.
+  """
   module, name = name.split(':')
   *outer, last = name.split('.')
   owner = functools.reduce(getattr, outer, importlib.import_module(module))
-  function = getattr(owner, last)
+  function, calls = getattr(owner, last), itertools.count(1)
 
   def say(what: str) -> None:
     # Not print(): it holds a lock while Python handles a signal, so that another
@@ -49,9 +54,9 @@ def _hold(name: str, seconds: float) -> None:
 
   def held(*args: Any, **kwargs: Any) -> Any:
     say('begin')
+    end = time.monotonic() + (seconds if next(calls) >= first else 0)
     # Not one sleep: a signal that comes as it begins would be heard at its end.
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
+    while time.monotonic() < end and not os.path.exists(released):
       time.sleep(0.02)
     result = function(*args, **kwargs)
     say('end')
@@ -65,7 +70,8 @@ def _run(
   argv: list[str],
   log: str,
   devices: int,
-  hold: Mapping[str, float],
+  hold: Mapping[str, int],
+  seconds: float,
   environment: dict[str, str],
 ) -> None:
   """Runs the command in the child; the file `log` gets all it prints."""
@@ -77,8 +83,8 @@ def _run(
   os.environ |= environment | {'JAX_NUM_CPU_DEVICES': str(devices)}
   jax.config.update('jax_num_cpu_devices', devices)
   module = importlib.import_module(f'scripts.{name}')
-  for function, seconds in hold.items():
-    _hold(function, seconds)
+  for function, first in hold.items():
+    _hold(function, first, f'{log}.released', seconds)
   sys.argv = [name, *argv]
   cli.run(module.main)
 
@@ -86,8 +92,9 @@ def _run(
 class Program:
   """One command that runs, or has run.
 
-  `hold`: functions, as MODULE:NAME, and the seconds that each call of them waits, so
-  that a signal is certain to come within a call.
+  `hold`: functions, as MODULE:NAME, and the number of the call from which on each
+  waits, for release() or `seconds`: then a signal comes within that call, however slow
+  the machine is.
   """
 
   def __init__(
@@ -96,30 +103,37 @@ class Program:
     name: str,
     *options: str,
     devices: int = 1,
-    hold: Mapping[str, float] = MappingProxyType({}),
+    hold: Mapping[str, int] = MappingProxyType({}),
+    seconds: float = 120,
     **environment: str,
   ):
     self._log = folder / f'{name}.{time.monotonic_ns()}.log'
     self._log.touch()
     environment = {'XDG_CACHE_HOME': str(CACHE)} | environment
-    arguments = name, list(options), str(self._log), devices, dict(hold), environment
-    self._process = SERVER.Process(target=_run, args=arguments, daemon=True)
+    arguments = name, list(options), str(self._log), devices, dict(hold), seconds
+    self._process = SERVER.Process(
+      target=_run, args=(*arguments, environment), daemon=True
+    )
     self._process.start()
 
   @property
-  def process_id(self) -> int:
-    return self._process.pid
-
-  @property
-  def said(self) -> str:
+  def output(self) -> str:
     return self._log.read_text(errors='replace')
 
   def wait_for(self, is_ready: Callable[[], bool], seconds: float = 300) -> None:
     """Returns when is_ready() is true, or at the end of the process."""
     end = time.monotonic() + seconds
     while not is_ready() and self._process.exitcode is None:
-      assert time.monotonic() < end, self.said
+      assert time.monotonic() < end, self.output
       time.sleep(0.002)
+
+  def calls(self, function: str) -> int:
+    """Returns how many calls of a function of `hold` began."""
+    return self.output.count(f'begin {function.split(":")[1]}\n')
+
+  def release(self) -> None:
+    """Lets the calls go on that wait."""
+    self._log.with_name(f'{self._log.name}.released').touch()
 
   def listens(self) -> bool:
     """Tells whether it handles signals itself by now."""
@@ -134,5 +148,5 @@ class Program:
   def code(self, seconds: float = 300) -> int:
     """Waits for its end; returns the exit code."""
     self._process.join(seconds)
-    assert self._process.exitcode is not None, self.said
+    assert self._process.exitcode is not None, self.output
     return self._process.exitcode

@@ -80,17 +80,9 @@ RESULT = dataclasses.replace(
   sacrebleu=Score(50.5, SIGNATURES[0], [49.0, 52.0]),
   paper_bleu=Score(51, 'nrefs:1|case:mixed|tok:moses-de', [50, 52.5]),
   dev_perplexity=2.5,
-  outputs_cut=1,
   dev_pairs_cut=None,
-  parameters=1000,
-  target_tokens_seen=10_000,
-  wall_seconds=12.5,
   training_device=None,
   training_commit=None,
-  device='CPU, 2 cores',
-  versions={'jax': '0.10'},
-  corpus='abc',
-  references=None,
 )
 GOLD = ['(TOP (S (NP (PRP She)) (VP (VBD laughed))))', '(TOP (FRAG (UH Oh)))']
 PARSED = dataclasses.replace(
@@ -131,9 +123,9 @@ def written(result: Result, home: pathlib.Path, lines: str | None = None) -> Sco
     text = result.translations(Run(home))
     text.parent.mkdir(exist_ok=True)
     text.write_text(lines)
-  found = results.read(home, TASKS)
-  assert not found.left_out
-  return found.scored[0]
+  contents = results.read(home, TASKS)
+  assert not contents.left_out
+  return contents.scored[0]
 
 
 def unscored(home: pathlib.Path, row: str, records: list[dict]) -> results.Unscored:
@@ -142,8 +134,8 @@ def unscored(home: pathlib.Path, row: str, records: list[dict]) -> results.Unsco
   (home / 'config.json').write_text(json.dumps(of_row(row).config))
   (home / 'metrics.jsonl').write_text(''.join(json.dumps(r) + '\n' for r in records))
   card.write_card(home, CARD)
-  (found,) = results.read(home, TASKS).unscored
-  return found
+  (run,) = results.read(home, TASKS).unscored
+  return run
 
 
 def family(*more: tuple) -> list[Scored]:

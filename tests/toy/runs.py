@@ -122,7 +122,7 @@ def undisturbed(folder: pathlib.Path) -> Toy:
 
 
 def finished(program: Program) -> Program:
-  assert program.code() == 0, program.said
+  assert program.code() == 0, program.output
   return program
 
 

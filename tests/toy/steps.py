@@ -13,6 +13,7 @@ import optax
 from flax import nnx
 
 from configs import base
+from toy import forms
 from transformer_jax.data import token_files
 from transformer_jax.data.vocabulary import EOS, PAD
 from transformer_jax.machine.devices import Devices
@@ -38,13 +39,11 @@ def tiny_config(**changes: Any) -> ml_collections.ConfigDict:
 
 @functools.cache
 def model(P_drop: float) -> tuple[nnx.GraphDef, Tree]:
-  """A tiny model with parameters from numpy, which saves compiling initialisers."""
+  """A tiny model with random parameters."""
   config = tiny_config()
   config.model.P_drop = P_drop
   graph, shapes = build.architecture(config)
-  rng = np.random.default_rng(0)
-  fill = lambda x: rng.normal(size=x.shape, scale=0.3).astype(np.float32)
-  return graph, jax.tree.map(fill, shapes)
+  return graph, forms.random_like(shapes, 0.3)
 
 
 def example(seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

@@ -146,9 +146,7 @@ def test_a_damaged_manifest_is_a_damaged_checkpoint(folder: pathlib.Path):
 
 
 @pytest.mark.parametrize('damage', ['flipped', 'truncated', 'file', 'manifest'])
-def test_a_damaged_checkpoint_is_skipped(
-  damage: str, folder: pathlib.Path, capsys: pytest.CaptureFixture
-):
+def test_a_damaged_checkpoint_is_skipped(damage: str, folder: pathlib.Path, capsys):
   """The file is named; the arrays are the earlier checkpoint's, bit for bit."""
   rng = random.Random(damage)
   path = max(files(folder, 3), key=lambda path: path.stat().st_size)

@@ -88,7 +88,7 @@ def test_another_vocabulary_is_refused(texts, parent: pathlib.Path, tmp_path):
   with pytest.raises(UserError, match='is not the vocabulary .* that new.* is to be'):
     prepare.prepare_corpus(config, TRANSLATION, tmp_path / 'data')
   folder = prepare.prepare_corpus(config, TRANSLATION, tmp_path / 'data', run=kept)
-  assert card.read_card(folder).vocabulary.from_run, 'a run that has begun has it'
+  assert card.read_card(folder).vocabulary.from_run, 'the run has it already'
 
 
 def edit(parent: pathlib.Path, **values: object) -> None:

@@ -95,7 +95,7 @@ class Kept:
 def looped(
   folder: pathlib.Path,
   trainer: Counter,
-  told: Interruption,
+  interruption: Interruption,
   start: int = 0,
   unmeasured: bool = False,
   dev: loop.Dev = DEV,
@@ -109,7 +109,7 @@ def looped(
   state = TrainState(np.int32(start), {'w': np.float32(start)}, ())
   with Log(run, start, trainer.last) as log:
     profile = Profile(None, log.say)
-    one = loop.Loop(trainer, config, run.records(), log, kept, told, profile)
+    one = loop.Loop(trainer, config, run.records(), log, kept, interruption, profile)
     try:
       one.run(state, start, dev, unmeasured)
     except (SystemExit, loop.DivergenceError) as end:
@@ -127,8 +127,8 @@ def test_checkpoints_records_and_measurements(tmp_path: pathlib.Path):
 
 def test_patience(tmp_path: pathlib.Path):
   """It ends two checkpoints after the best; started again, before any step."""
-  found = iter([5.0, 3.0, 3.0, 4.0])
-  options = {'dev': loop.Dev(lambda _: next(found)), 'patience': 2}
+  perplexities = iter([5.0, 3.0, 3.0, 4.0])
+  options = {'dev': loop.Dev(lambda _: next(perplexities)), 'patience': 2}
   kept, records = looped(tmp_path, Counter(40), Interruption(), **options)
   assert kept.steps == [4, 8, 12, 16] and best_step(records, 'perplexity') == 8
   assert [r['step'] for r in records if 'loss' in r][-1] == 16
@@ -165,26 +165,24 @@ def test_a_missing_measurement_comes_first(tmp_path: pathlib.Path):
   assert kept.steps == [] and records[-1] == {'step': 10, 'dev_perplexity': 2.0}
 
 
-@pytest.mark.parametrize('told_in, saved', [(6, [4, 6]), (4, [4])])
-def test_an_interruption_saves_and_exits(
-  told_in: int, saved: list[int], tmp_path: pathlib.Path
-):
+@pytest.mark.parametrize('at, saved', [(6, [4, 6]), (4, [4])])
+def test_interrupted(at: int, saved: list[int], tmp_path: pathlib.Path):
   """After the current step, on the cadence or not, with its record."""
-  told, trainer = Interruption(), Counter(10)
-  trainer.begin = lambda step: setattr(told, 'requested', step == told_in)
-  kept, records = looped(tmp_path, trainer, told)
+  interruption, trainer = Interruption(), Counter(10)
+  trainer.begin = lambda step: setattr(interruption, 'requested', step == at)
+  kept, records = looped(tmp_path, trainer, interruption)
   assert kept.steps == saved and kept.end.code == EXIT_CODE
-  assert records[-1]['step'] == told_in
-  again, records = looped(tmp_path, Counter(10), Interruption(), start=told_in)
+  assert records[-1]['step'] == at
+  again, records = looped(tmp_path, Counter(10), Interruption(), start=at)
   assert again.steps == [8, 10]
   assert sum(r['target_tokens'] for r in records if 'loss' in r) == 50
 
 
 def test_an_interruption_while_a_step_is_compiled(tmp_path: pathlib.Path):
   """It saves the steps before, and does not wait for this one."""
-  told, trainer = Interruption(), Counter(10)
-  trainer.compiled = lambda step: step < 6 or setattr(told, 'requested', True)
-  kept, records = looped(tmp_path, trainer, told)
+  interruption, trainer = Interruption(), Counter(10)
+  trainer.compiled = lambda step: step < 6 or setattr(interruption, 'requested', True)
+  kept, records = looped(tmp_path, trainer, interruption)
   assert kept.steps == [4, 5] and kept.end.code == EXIT_CODE
   assert records[-1]['step'] == 5
 
@@ -203,23 +201,21 @@ def test_several_hosts_stop_at_one_step(tmp_path: pathlib.Path, monkeypatch):
 def test_one_of_several_hosts_does_not_stop_alone(tmp_path: pathlib.Path, monkeypatch):
   """Signalled after the last step before a checkpoint, it goes on until all know."""
   monkeypatch.setattr(hosts, 'count', lambda: 2)
-  told, trainer = Interruption(), Counter(10)
+  interruption, trainer = Interruption(), Counter(10)
   save = Kept.save
 
-  def told_now(self: Kept, step: int, *rest: Any) -> None:
-    told.requested = True
+  def signalled(self: Kept, step: int, *rest: Any) -> None:
+    interruption.requested = True
     save(self, step, *rest)
 
-  monkeypatch.setattr(Kept, 'save', told_now)
-  kept, records = looped(tmp_path, trainer, told)
+  monkeypatch.setattr(Kept, 'save', signalled)
+  kept, records = looped(tmp_path, trainer, interruption)
   assert trainer.requests[:5] == [(False, False)] * 4 + [(True, False)]
   assert kept.steps == [4, 6] and kept.end.code == EXIT_CODE
   assert [r['step'] for r in records if 'dev_perplexity' in r] == [4]
 
 
-def test_minutes_add_copies_that_are_never_averaged(
-  tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_copies_every_few_minutes(tmp_path: pathlib.Path, monkeypatch):
   """Every step requests a checkpoint here, which is read one step late."""
   assert loop.SAFETY_MINUTES == 10
   monkeypatch.setattr(loop, 'SAFETY_MINUTES', 0)
@@ -260,24 +256,24 @@ def test_ten_skipped_updates_in_a_row_end_training(tmp_path: pathlib.Path):
 
 @pytest.mark.parametrize('bad', [{3, 4, 5}, {2, 4, 5, 6}, {*range(7, 20)}])
 @pytest.mark.parametrize('stop', [4, 5, 8])
-def test_a_restart_forgets_no_skipped_update(
+def test_a_restart_counts_skipped_updates(
   bad: set[int], stop: int, tmp_path: pathlib.Path
 ):
   """Neither their count, which the rate depends on, nor how many came in a row."""
   ends = []
   for name in ('straight', 'stopped'):
-    folder, told = tmp_path / name, Interruption()
+    folder, interruption = tmp_path / name, Interruption()
     folder.mkdir()
     trainer, start = Counter(20), 0
     trainer.bad = bad
     if name == 'stopped':
-      trainer.begin = lambda step: setattr(told, 'requested', step == stop)  # noqa: B023
-      kept, _ = looped(folder, trainer, told)
+      trainer.begin = lambda step: setattr(interruption, 'requested', step == stop)  # noqa: B023
+      kept, _ = looped(folder, trainer, interruption)
       assert kept.steps[-1] == stop
       again, trainer.begin, start = Interruption(), lambda step: None, stop
       kept, records = looped(folder, trainer, again, start)
     else:
-      kept, records = looped(folder, trainer, told)
+      kept, records = looped(folder, trainer, interruption)
     losses = [r for r in records if 'loss' in r]
     rates = {r['step']: r['learning_rate'] for r in losses}
     tokens = sum(r['target_tokens'] for r in losses)
@@ -318,9 +314,7 @@ def test_a_start_that_is_refused_writes_nothing(tmp_path: pathlib.Path):
 
 
 @pytest.mark.slow
-def test_the_best_is_kept_and_patience_ends_it(
-  tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys
-):
+def test_the_best_is_kept(tmp_path: pathlib.Path, monkeypatch, capsys):
   """The second checkpoint is the best; after two more, training ends."""
   config = small(tmp_path)
   config.update({'best_by': 'perplexity', 'patience': 2})
@@ -331,5 +325,5 @@ def test_the_best_is_kept_and_patience_ends_it(
   assert 'warmup_steps=4000 is more than train_steps=9' in capsys.readouterr().err
   assert checkpoint.finished_steps(run.checkpoints) == [2, 4]
   assert run.best_step() == 2
-  told = [r['dev_perplexity'] for r in run.records() if 'dev_perplexity' in r]
-  assert told == [5.0, 1.0, 3.0, 2.0]
+  perplexities = [r['dev_perplexity'] for r in run.records() if 'dev_perplexity' in r]
+  assert perplexities == [5.0, 1.0, 3.0, 2.0]

@@ -112,8 +112,8 @@ def test_value_and_gradients_of_table_and_bias():
     value, gradient = jax.jit(jax.value_and_grad(ours, of))(x, table, learned)
     expected, slopes = reference(x, table, bias * (count - 2))
     np.testing.assert_allclose(value, expected, rtol=1e-5)
-    for found, slope in zip(gradient, slopes, strict=False):  # none of an absent bias
-      np.testing.assert_allclose(found, slope, atol=1e-5)
+    for actual, slope in zip(gradient, slopes, strict=False):  # none of an absent bias
+      np.testing.assert_allclose(actual, slope, atol=1e-5)
 
 
 def test_many_small_probabilities_beside_a_large_one():

@@ -85,7 +85,7 @@ def one_replaced(seed: int) -> tuple[np.ndarray, np.ndarray]:
 @pytest.mark.parametrize(
   'mutant', ['mean of means', 'slice replaced', 'batch repeated']
 )
-def test_a_wrong_step_is_noticed(mutant: str, monkeypatch: pytest.MonkeyPatch):
+def test_a_wrong_step_is_noticed(mutant: str, monkeypatch):
   if mutant == 'mean of means':
     monkeypatch.setattr(step, 'sum_over_devices', mean_of_means)
     wrong = course(Steps(4))
@@ -99,9 +99,7 @@ def test_a_wrong_step_is_noticed(mutant: str, monkeypatch: pytest.MonkeyPatch):
 
 @pytest.mark.devices
 @pytest.mark.parametrize('count', [pytest.param(1, marks=pytest.mark.slow), 8])
-def test_an_update_without_a_finite_gradient_is_skipped(
-  count: int, monkeypatch: pytest.MonkeyPatch
-):
+def test_an_update_without_a_finite_gradient_is_skipped(count: int, monkeypatch):
   """One slice of one device is enough; the state stays as it was."""
   monkeypatch.setattr(loss, 'cross_entropy', poisonous(loss.cross_entropy))
   steps = Steps(count)

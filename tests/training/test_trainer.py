@@ -8,11 +8,7 @@ import pytest
 from flax import nnx
 
 from toy.runs import state_shapes
-from toy.steps import (
-  corpus,
-  model,
-  tiny_config,
-)
+from toy.steps import corpus, model, tiny_config
 from transformer_jax.data import batches
 from transformer_jax.machine.devices import Devices
 from transformer_jax.model import build
@@ -20,9 +16,7 @@ from transformer_jax.training import checkpoint, loss
 from transformer_jax.training.trainer import Trainer
 
 
-def test_a_program_for_each_shape_and_none_later(
-  tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_program_for_each_shape_and_none_later(tmp_path: pathlib.Path, monkeypatch):
   """Each update uses the config's numbers, which differ from the defaults."""
   monkeypatch.setattr(build, 'transformer', lambda _: model(0.0))
   config = tiny_config(tokens_per_batch=64, max_shapes=2, epsilon_ls=0.3)
