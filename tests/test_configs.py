@@ -17,9 +17,9 @@ from transformer_jax.data import card, token_files
 from transformer_jax.data.corpus import Corpus
 from transformer_jax.model import build, flops
 from transformer_jax.report import paper
+from transformer_jax.runs import config as config_files
 
 PAIRS = ('en-de', 'en-fr', 'de-en')
-# With a vocabulary of 37,000 and no attention biases; rows A and D are base's.
 
 
 def all_configs() -> dict[str, ml_collections.ConfigDict]:
@@ -42,16 +42,8 @@ def all_configs() -> dict[str, ml_collections.ConfigDict]:
 
 
 CONFIGS = all_configs()
+flat = lambda config: config_files.flat(config.to_dict())
 MINIATURE = table3.get_config('base,mini')
-
-
-def flat(config: ml_collections.ConfigDict | dict) -> dict:
-  """Returns values by dotted names."""
-  values = {}
-  for key, value in dict(config).items():
-    nested = flat(value) if hasattr(value, 'keys') else {'': value}
-    values |= {f'{key}.{k}'.rstrip('.'): v for k, v in nested.items()}
-  return values
 
 
 @functools.cache

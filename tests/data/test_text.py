@@ -81,12 +81,6 @@ def test_long_files_are_cut_into_blocks(tmp_path: pathlib.Path, monkeypatch):
   assert [*text.read_lines(path)] == LINES.decode().splitlines()
 
 
-def test_utf_16(tmp_path: pathlib.Path):
-  path = written(tmp_path / 'x', 'a\n'.encode('utf-16'))
-  with pytest.raises(UserError, match='is UTF-16: convert it by iconv'):
-    [*text.read_lines(path)]
-
-
 # Pairs
 
 

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from configs import base
-from toy import forms
+from toy import forms, steps
+from toy.corpus import WORDS
 from transformer_jax.data import token_files, vocabulary
 from transformer_jax.data.vocabulary import EOS, PAD, Vocabularies, Vocabulary
 from transformer_jax.decoding import translate
@@ -27,18 +27,14 @@ from transformer_jax.tasks import TRANSLATION
 from transformer_jax.training.perplexity import Perplexity
 
 Tree = Any
-WORDS = 'one two three four five six seven eight nine ten'.split()
 TABLE = 12  # rows of learned positions
 
 
 def tiny_config(
   positions: str = 'sinusoid', **changes: Any
 ) -> ml_collections.ConfigDict:
-  config = base.get_config()
-  config.model.update(
-    {'N': 1, 'd_model': 16, 'd_ff': 32, 'h': 2, 'd_k': 8, 'd_v': 8, 'vocab_size': 50}
-    | {'positions': positions, 'max_positions': TABLE}
-  )
+  config = steps.tiny_config()
+  config.model.update(vocab_size=50, positions=positions, max_positions=TABLE)
   config.update({'decode_tokens': 16, 'beam': 3, 'extra_length': 0})
   config.update({'decode_dtype': 'float32'} | changes)
   return config

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 import toy.corpus
 from toy.corpus import CORPUS
+from toy.results import GOLD
 from transformer_jax.data import card, token_files, vocabulary
 from transformer_jax.data.task import Outputs
 from transformer_jax.parsing import trees
@@ -43,9 +44,6 @@ def test_any_output_of_any_line_is_a_tree_of_its_words(line: str, output: str):
   assert '\n' not in finished
   words = trees.words(line)
   assert [tree.words for tree in trees.parse([finished], 'x')] == [words][: len(words)]
-
-
-GOLD = ['(TOP (S (NP (PRP She)) (VP (VBD laughed))))', '(TOP (FRAG (UH Oh)))']
 
 
 def test_trees_are_scored_with_how_many_were_mended():

@@ -14,14 +14,10 @@ from transformer_jax.tasks import TASKS
 PUBLISHED = pathlib.Path(__file__).parents[2] / 'results'
 
 
-def published() -> list[pathlib.Path]:
-  """Returns every result of an evaluation in results/."""
-  paths = sorted(PUBLISHED.glob('**/*.json'))
-  return [path for path in paths if '"task": "translation"' in path.read_text()]
-
-
 def test_every_published_result_is_read():
-  rows = {path: Result.read(path).row for path in published()}
+  paths = sorted(PUBLISHED.glob('**/*.json'))
+  paths = [path for path in paths if '"task": "translation"' in path.read_text()]
+  rows = {path: Result.read(path).row for path in paths}
   assert rows
   for path, row in rows.items():
     in_table = path.parent.name.startswith('table3')

@@ -12,34 +12,20 @@ import pytest
 from msgspec.structs import replace
 
 from configs import base
-from transformer_jax.data import card, prepare
-from transformer_jax.data.corpus import SPLITS, Corpus, Source
+from toy.corpus import CORPUS, GERMAN, WORDS, config_of, prepare, write_raw
+from transformer_jax.data import card
 from transformer_jax.data.vocabulary import Vocabulary
 from transformer_jax.machine.errors import UserError
 from transformer_jax.runs.run import Run
-from transformer_jax.tasks import TRANSLATION
 
 ROOT = pathlib.Path(__file__).parents[2]
-LINES = ['one two three four five', 'six seven eight nine ten']
 
 
-def prepared(
-  data_dir: pathlib.Path, name: str, extra: str = '', own: int = 0
-) -> pathlib.Path:
-  """Prepares a corpus with LINES and `extra` in each split."""
-  pairs = [(line, line) for line in [*LINES, extra]]
-  splits = {split: [Source(split, (), lambda: iter(pairs))] for split in SPLITS}
-  corpus = replace(Corpus.of(small_config()), name=name, target_vocab_size=own)
-  prepare.write_corpus(corpus, TRANSLATION, splits, data_dir)
-  return data_dir / name
-
-
-def small_config() -> ml_collections.ConfigDict:
-  config = base.get_config()
-  config.model.vocab_size = 30
-  config.data.character_coverage, config.data.byte_fallback = 1.0, False
-  config.data.cleaning.drop_untranslated = False
-  return config
+def prepared(folder: pathlib.Path, name: str, own: int = 0) -> pathlib.Path:
+  """Prepares a corpus; any but 'toy' has the German words on both sides."""
+  raw = write_raw(folder / 'raw', english=WORDS if name == 'toy' else GERMAN)
+  prepare(raw, replace(CORPUS, name=name, target_vocab_size=own))
+  return folder / 'data' / name
 
 
 @pytest.fixture(scope='module')
@@ -49,13 +35,14 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 
 @pytest.fixture(scope='module')
 def other_corpus(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-  extra = 'nine nine nine nine one'
-  return prepared(tmp_path_factory.mktemp('data'), 'other', extra)
+  return prepared(tmp_path_factory.mktemp('data'), 'other')
 
 
 @pytest.fixture
 def config() -> ml_collections.ConfigDict:
-  return small_config()
+  config = base.get_config()
+  config.update(config_of(CORPUS))
+  return config
 
 
 @pytest.fixture
@@ -111,8 +98,8 @@ def test_the_run_of_another_config_is_refused(started: Run, corpus, config):
 @pytest.mark.parametrize(
   ('key', 'value', 'message'),
   [
-    ('data.max_length', 9, 'toy was prepared with max_length=256, .*says 9:'),
-    ('model.vocab_size', 31, 'toy was prepared with vocab_size=30, .*says 31:'),
+    ('data.max_length', 9, 'toy was prepared with max_length=64, .*says 9:'),
+    ('model.vocab_size', 61, 'toy was prepared with vocab_size=60, .*says 61:'),
     ('beam', 0, '^beam=0: Expected `int` >= 1'),
   ],
 )
@@ -182,10 +169,10 @@ def test_a_corpus_to_score_a_run_on(started: Run, corpus, tmp_path: pathlib.Path
 
 def test_a_vocabulary_of_the_targets_own(config, tmp_path: pathlib.Path):
   """It is copied into the run, which refuses another."""
-  folder = prepared(tmp_path, 'two', own=20)
-  config.model.target_vocab_size = 20
+  folder = prepared(tmp_path, 'toy', own=40)
+  config.model.target_vocab_size = 40
   run = Run.open(tmp_path / 'run', config, folder)
-  assert [*map(len, run.vocabularies())] == [30, 20]
+  assert [*map(len, run.vocabularies())] == [60, 40]
   assert run.vocabularies().target.sha256 == card.vocabularies(folder).target.sha256
   shutil.copy(run.workdir / 'vocabulary.model', run.workdir / 'vocabulary.target.model')
   with pytest.raises(UserError, match=r"target.model \(.*is not the run's vocabulary"):
@@ -206,7 +193,7 @@ def test_a_swapped_vocabulary_is_refused(started: Run, config, corpus, other_cor
         read()
       assert str(path) in str(caught.value) and '\n' not in str(caught.value)
   path.write_bytes(ours)
-  assert len(started.vocabularies().source) == 30
+  assert len(started.vocabularies().source) == 60
 
 
 def test_fewer_steps_than_a_run_has(run: Run, corpus, config):

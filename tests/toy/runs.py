@@ -46,7 +46,6 @@ TINY = SETTINGS | {
   'model.d_k': 4,
   'model.d_v': 4,
   'model.P_drop': 0.1,
-  'slices': 2,
   'tokens_per_batch': 64,
   'train_steps': 30,
   'checkpoint_every_steps': 5,

@@ -61,7 +61,7 @@ def test_cut_at_any_step(toy: Toy):
 
 def test_kills_while_training(toy: Toy):
   """By SIGKILL or SIGTERM: at any time, in a step, while a checkpoint is written."""
-  steps = 12 * KILLS + 40
+  steps = 15 * KILLS + 40
   straight = Toy(toy.folder, train_steps=steps).in_another('straight')
   finished(straight.train())
   killed = Toy(toy.folder, train_steps=steps).in_another('killed')
