@@ -228,7 +228,7 @@ def test_a_resumed_run_reads_no_raw_text(raw: pathlib.Path, tmp_path: pathlib.Pa
   ask = config_of(corpus), TRANSLATION, raw.parent / 'data'
   folder = prepare_corpus(*ask)
   (raw / 'dev.de').write_text('anders\n' * 5)
-  with pytest.raises(UserError, match='To use it .* give --config.data.raw_dir='):
+  with pytest.raises(UserError, match='To use it .* --config.data.raw_dir='):
     prepare_corpus(*ask)
   assert prepare_corpus(*ask, run=tmp_path / 'run') == folder
   raw.rename(tmp_path / 'gone')

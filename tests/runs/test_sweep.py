@@ -97,7 +97,7 @@ def test_dry_run(tmp_path: pathlib.Path, monkeypatch, capsys):
 def planned(folder: pathlib.Path, configs: tuple[str, ...], *flags: str) -> list[Job]:
   """Returns the jobs of a plan whose results average five checkpoints."""
   table = Flags('')
-  plan = Plan(folder, configs, ('1',), 'dev', 5, DataFlags(table), flags, task_of)
+  plan = Plan(folder, configs, (1,), 'dev', 5, DataFlags(table), flags, task_of)
   table.parse(['sweep'])
   return plan.jobs()
 

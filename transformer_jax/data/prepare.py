@@ -65,10 +65,9 @@ def prepare_corpus(
   """
   corpus = Corpus.of(config)
   folder = data_dir / corpus.name
-  is_prepared, remedy = folder.exists(), 'leave out --raw_dir'
+  is_prepared = folder.exists()
   if raw_dir is None and corpus.raw_dir:
     raw_dir = pathlib.Path(corpus.raw_dir).expanduser()
-    remedy = 'give --config.data.raw_dir='
     if is_prepared and not raw_dir.is_dir():  # a corpus may outlive its raw text
       raw_dir = None
   if not is_prepared:
@@ -84,8 +83,8 @@ def prepare_corpus(
     if changed:
       raise UserError(
         f'{folder} was prepared from other files than those in {raw_dir} '
-        f'({", ".join(changed)}). To use it as it is, {remedy}; to prepare these '
-        'files, give --config.data.name=NAME'
+        f'({", ".join(changed)}). To use it as it is, leave out --raw_dir and give '
+        '--config.data.raw_dir=; to prepare these files, give --config.data.name=NAME'
       )
   sources = describe_sources(card)
   print(f'using {folder} ({card.identity[:12]}), made from {sources}', file=sys.stderr)

@@ -40,8 +40,8 @@ def join_hosts(
     process_id: which of them this one is, from 0.
 
   Raises:
-    UserError: only one or two of the three are set, or JAX cannot read what Open
-      MPI or another cluster says of the processes.
+    UserError: JAX refuses the arguments, or cannot read what Open MPI or another
+      cluster says of the processes.
   """
   # JAX would handle SIGTERM by itself; here signals.py does.
   jax.config.update('jax_enable_preemption_service', False)
@@ -54,22 +54,14 @@ def join_hosts(
   # In a step of one task, JAX would give this process the first of its GPUs only.
   if process_count == 1 or (flags == (None, None, None) and tasks == '1'):
     return
-  if flags != (None, None, None):
-    if None in flags:
-      raise UserError(
-        'give all of --coordinator_address, --process_count and --process_id, or none'
-      )
-    if not 0 <= process_id < process_count:
-      raise UserError(f'--process_id={process_id}: from 0 to {process_count - 1}')
-    jax.distributed.initialize(*flags)
-    return
   try:
-    jax.distributed.initialize()
+    jax.distributed.initialize(*flags)
   except (ValueError, KeyError, RuntimeError) as error:
-    if 'coordinator_address' in str(error) and not mpi:
-      return  # No cluster has started this process, which stays alone.
+    is_alone = 'coordinator_address' in str(error) and not mpi
+    if is_alone and flags == (None, None, None):  # no cluster has started it
+      return
     raise UserError(
-      f'JAX does not find the other processes of this cluster ({error!r}): give '
+      f'JAX does not reach the other processes ({error!r}): give all of '
       '--coordinator_address, --process_count and --process_id (docs/devices.md)'
     ) from error
 

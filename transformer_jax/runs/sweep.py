@@ -26,7 +26,7 @@ class Plan(NamedTuple):
 
   workdir: pathlib.Path  # holds the runs' folders
   configs: Sequence[str]  # FILE or FILE:ARGUMENT, as --config takes it
-  seeds: Sequence[str]
+  seeds: Sequence[int]
   split: str  # what to score on
   average: int  # how many checkpoints to average
   data: DataFlags
@@ -41,14 +41,12 @@ class Plan(NamedTuple):
     """
     if not self.configs:
       raise UserError('give --rows, or --config')
-    if not self.seeds or not all(seed.isdecimal() for seed in self.seeds):
-      raise UserError(f'--seeds={",".join(self.seeds)}: numbers, such as 1,2,3')
     for flag in self.trainer_flags:
       if re.match('--?config([.]seed)?=', flag):  # a folder is named after both
         raise UserError(f'{flag}: give --rows, --config and --seeds before the --')
       if re.match('--?(workdir|data_dir|raw_dir|tfds_data_dir)=', flag):
         raise UserError(f'{flag}: give it before the --')
-    jobs = [self._job(name, int(seed)) for seed in self.seeds for name in self.configs]
+    jobs = [self._job(name, seed) for seed in self.seeds for name in self.configs]
     for name, count in collections.Counter(job.name for job in jobs).items():
       if count > 1:
         raise UserError(
@@ -60,7 +58,7 @@ class Plan(NamedTuple):
   def prepare(self) -> None:
     """Prepares all corpora; jobs that start together would wait for each other."""
     for name in self.configs:
-      runs = [self._run(name, int(seed)) for seed in self.seeds]
+      runs = [self._run(name, seed) for seed in self.seeds]
       config = load_config(name, self.trainer_flags, runs[0])
       workdir = runs[0].workdir if all(run.is_started for run in runs) else None
       task = self.task_of(config)
