@@ -2,7 +2,6 @@
 
 import errno
 import json
-import os
 import pathlib
 import random
 import shutil
@@ -177,7 +176,7 @@ def test_training_does_not_restart_if_all_are_damaged(folder: pathlib.Path, caps
     flip(files(folder, step)[-1], random.Random(step))
   for _ in range(2):
     with pytest.raises(
-      DamagedCheckpoint, match='no checkpoint there is as it was'
+      DamagedCheckpoint, match='all checkpoints are damaged'
     ) as caught:
       checkpoint.restore_newest(folder, *trees(9))
     assert str(folder) in str(caught.value) and '--workdir' in str(caught.value)
@@ -252,8 +251,10 @@ def test_the_newest_the_last_and_the_best_are_kept(tmp_path: pathlib.Path):
   for step in (20, 45):
     restored = checkpoint.restore_params(tmp_path, step, params)
     assert (restored['layers'][0]['w'] == step).all()
-  with Writer(tmp_path, 10, 2) as writer:  # of another process
+  with Writer(tmp_path, 10, 2, saved.append) as writer:  # of another process
     writer.save(50, params, opt_state)
+    assert writer.newest() == f'The newest checkpoint: {tmp_path / "50"}'
+  assert saved[-1] == 45, 'within a signal handler nothing may be logged'
   assert names(tmp_path) == ['40', '50']
 
 
@@ -269,19 +270,6 @@ def test_unfinished_folders_are_no_checkpoints(folder: pathlib.Path):
     writer.save(4, *trees(5))
   assert bits(checkpoint.restore(folder, 4, *trees(9)).params) == bits(trees(5)[0])
   assert names(folder) == ['1', '2', '3', '4', '5.damaged']
-
-
-def test_a_folder_that_takes_no_checkpoint_is_refused_at_once(tmp_path: pathlib.Path):
-  """Also a folder that exists, but whose name is too long for what Orbax appends."""
-  (tmp_path / 'file').touch()
-  long = 'x' * 200 + '/'
-  long = long * ((4080 - len(f'{tmp_path}//checkpoints')) // len(long))
-  long += 'y' * (4080 - len(f'{tmp_path}/{long}/checkpoints'))
-  for name in ('file', os.fsdecode(b'\xff'), long):
-    with pytest.raises(UserError, match='no checkpoint can be written there') as caught:
-      checkpoint.try_folder(tmp_path / name / 'checkpoints')
-    message = str(caught.value)
-    assert message.endswith('give another --workdir') and '\n' not in message
 
 
 def test_a_write_that_fails_is_loud(folder: pathlib.Path, monkeypatch):

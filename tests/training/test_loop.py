@@ -5,7 +5,6 @@ Nothing is computed here: a trainer without a model counts its steps.
 
 import itertools
 import json
-import os
 import pathlib
 from collections.abc import Callable
 from typing import Any
@@ -19,13 +18,11 @@ from toy import corpus
 from toy.untrained import SIZES
 from transformer_jax.data import batches
 from transformer_jax.machine import hosts
-from transformer_jax.machine.errors import UserError
 from transformer_jax.machine.signals import EXIT_CODE, Interruption
 from transformer_jax.runs.metrics import best_step
 from transformer_jax.runs.run import Run, chosen_steps
 from transformer_jax.training import checkpoint, loop
 from transformer_jax.training.metrics import Log
-from transformer_jax.training.profile import Profile
 from transformer_jax.training.step import Sums, TrainState
 
 EVERY = 4
@@ -108,8 +105,7 @@ def looped(
   config.update({'log_every_steps': 2} | changes)
   state = TrainState(np.int32(start), {'w': np.float32(start)}, ())
   with Log(run, start, trainer.last) as log:
-    profile = Profile(None, log.say)
-    one = loop.Loop(trainer, config, run.records(), log, kept, interruption, profile)
+    one = loop.Loop(trainer, config, run.records(), log, kept, interruption, None)
     try:
       one.run(state, start, dev, unmeasured)
     except (SystemExit, loop.DivergenceError) as end:
@@ -254,12 +250,12 @@ def test_ten_skipped_updates_in_a_row_end_training(tmp_path: pathlib.Path):
   assert [r['step'] for r in records if 'skipped_pairs' in r] == [*range(7, 17)]
 
 
-@pytest.mark.parametrize('bad', [{3, 4, 5}, {2, 4, 5, 6}, {*range(7, 20)}])
+@pytest.mark.parametrize('bad', [{3, 4, 5}, {2, 4, 5, 6}])
 @pytest.mark.parametrize('stop', [4, 5, 8])
 def test_a_restart_counts_skipped_updates(
   bad: set[int], stop: int, tmp_path: pathlib.Path
 ):
-  """Neither their count, which the rate depends on, nor how many came in a row."""
+  """The learning rate depends on their number."""
   ends = []
   for name in ('straight', 'stopped'):
     folder, interruption = tmp_path / name, Interruption()
@@ -303,14 +299,6 @@ def small(folder: pathlib.Path) -> ml_collections.ConfigDict:
   config.update({'tokens_per_batch': 64, 'max_shapes': 1, 'average_last': 1})
   config.update({'train_steps': 9, 'checkpoint_every_steps': 1, 'keep_checkpoints': 1})
   return config
-
-
-def test_a_start_that_is_refused_writes_nothing(tmp_path: pathlib.Path):
-  """TensorStore cannot write into a folder of such a name; the lock alone is left."""
-  workdir = tmp_path / os.fsdecode(b'\xff')
-  with pytest.raises(UserError, match='no checkpoint can be written there'):
-    loop.train(small(tmp_path), workdir, tmp_path / 'data' / 'toy')
-  assert [path.name for path in workdir.iterdir()] == ['lock']
 
 
 @pytest.mark.slow

@@ -69,8 +69,11 @@ class Writer:
     """
     self._folder, self._on_finished = folder.absolute(), on_finished
     self._step: int | None = None  # of the checkpoint that is being written
+    self._folder.mkdir(parents=True, exist_ok=True)
     shutil.rmtree(self._folder / DELETED, ignore_errors=True)
-    kept = policies.LatestN(1), policies.EveryNSteps(every, max_to_keep=keep)
+    policy = policies.AnyPreservationPolicy(
+      [policies.LatestN(1), policies.EveryNSteps(every, max_to_keep=keep), _Best(best)]
+    )
     self._manager = ocp.CheckpointManager(
       self._folder,
       options=ocp.CheckpointManagerOptions(
@@ -80,7 +83,7 @@ class Writer:
         todelete_subdir=DELETED,
         save_root_metadata=False,
         multiprocessing_options=FIRST_HOST,
-        preservation_policy=policies.AnyPreservationPolicy([*kept, _Best(best)]),
+        preservation_policy=policy,
         async_options=ocp.AsyncOptions(post_finalization_callback=self._add_manifest),
       ),
     )
@@ -121,26 +124,32 @@ class Writer:
 
   def finish(self) -> None:
     """Waits for the checkpoint that is being written, and calls `on_finished`."""
-    if self._step is None:
-      return
+    if (step := self._wait()) is not None:
+      self._on_finished(step)
+
+  def _wait(self) -> int | None:
+    """Waits for the checkpoint that is being written; returns its step, or None."""
     step = self._step
+    if step is None:
+      return None
     try:
       self._manager.wait_until_finished()
       files.sync(self._folder)
       shutil.rmtree(self._folder / DELETED, ignore_errors=True)
-      self._on_finished(step)
     except Exception as error:  # of any kind: it comes from Orbax's threads
       raise self._save_error(step, error) from error
     finally:
       self._step = None
+    return step
 
   def newest(self) -> str:
-    """Waits like finish(); returns a sentence that names the newest checkpoint.
+    """Waits; returns a sentence that names the newest checkpoint.
 
-    If the last one could not be written, the sentence also says why.
+    If the last one could not be written, the sentence also says why. A signal's handler
+    may call this within a print(), so it neither prints nor calls `on_finished`.
     """
     try:
-      self.finish()
+      self._wait()
     except SaveError as error:
       return str(error)
     finished = finished_steps(self._folder)
@@ -165,36 +174,12 @@ class _Best:
     return [checkpoint.step == best for checkpoint in checkpoints]
 
 
-def try_folder(folder: pathlib.Path) -> None:
-  """Writes a checkpoint of one number and deletes it, before hours of training.
-
-  Raises:
-    UserError: no checkpoint can be written there.
-  """
-  folder = folder.absolute()
-  trial = folder / 'trial'
-  try:
-    str(folder).encode()  # TensorStore takes no name that is not UTF-8
-    # Orbax's names are this long. If the system refused one to Orbax, threads of Orbax
-    # would keep the process from ending.
-    (trial / ('x' * 100)).mkdir(parents=True, exist_ok=True)
-    shutil.rmtree(trial)
-    with ocp.StandardCheckpointer(multiprocessing_options=FIRST_HOST) as writer:
-      writer.save(trial, {'x': np.zeros(1)}, force=True)
-    shutil.rmtree(trial)
-  except (OSError, ValueError) as error:
-    raise UserError(
-      f'{folder}: no checkpoint can be written there ({error}): give another --workdir'
-    ) from error
-
-
 def save(folder: pathlib.Path, step: int, params: Tree, opt_state: Tree) -> None:
   """Writes one checkpoint, deletes none, and returns when it is on the disk.
 
   Raises:
-    UserError: no checkpoint can be written there.
+    SaveError, OSError: it could not be written.
   """
-  try_folder(folder)
   with Writer(folder, every=1, keep=sys.maxsize) as writer:
     writer.save(step, params, opt_state)
 
@@ -258,7 +243,7 @@ def restore(
 def restore_newest(
   folder: pathlib.Path, params: Tree, opt_state: Tree
 ) -> TrainState | None:
-  """Returns the newest checkpoint that is not damaged; None if there is none at all.
+  """Returns the newest checkpoint that is not damaged, or None without checkpoints.
 
   It renames newer, damaged ones and says so on stderr. They are then neither counted
   nor averaged. The caller must hold the run's lock.
@@ -285,8 +270,8 @@ def restore_newest(
     return restored
   if damaged:
     raise DamagedCheckpoint(
-      f'{folder}: no checkpoint there is as it was written: put a good one back, or '
-      'start anew: delete that folder, or give another --workdir'
+      f'{folder}: all checkpoints are damaged: put a good one back; to train anew, '
+      'delete that folder or give another --workdir'
     )
   return None
 

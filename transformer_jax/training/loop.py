@@ -4,7 +4,7 @@ import contextlib
 import pathlib
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -21,12 +21,12 @@ from transformer_jax.runs.run import Run
 from transformer_jax.training import checkpoint
 from transformer_jax.training.metrics import Divergence, Log, Meter
 from transformer_jax.training.perplexity import Perplexity
-from transformer_jax.training.profile import Profile
 from transformer_jax.training.step import Sums, TrainState
 from transformer_jax.training.trainer import Trainer
 
 SAFETY_MINUTES = 10  # between two checkpoints at most; the paper's interval
 MAX_SKIPS = 10  # so many skipped steps in a row end a run
+TRACED = 5  # updates in a trace; the first update of a process is left out
 
 Tree = Any
 
@@ -59,7 +59,8 @@ def train(
     interruption: tells of signals. None: a new one.
     bleu: takes parameters on this host's devices; returns BLEU on dev in percent. None:
       it is not measured.
-    profile: a folder for a trace of a few updates of the first host. None: no trace.
+    profile: a folder for a trace of the first host's updates 2 to 6, by jax.profiler.
+      None: no trace.
 
   Raises:
     SystemExit: a signal came; the newest step has a checkpoint.
@@ -75,19 +76,20 @@ def train(
       print('making the model', file=sys.stderr, flush=True)
     hosts.check_same(config.to_json_best_effort() + card.read_card(corpus).identity)
     trainer = Trainer(config, corpus)
-    # Before anything is written to the folder, which may be another model's.
+    # Before Run.open() writes to the folder, which may be another model's.
     state = trainer.restore(run.checkpoints)
     start = int(state.step)
     if first:
-      if not run.is_started:
-        checkpoint.try_folder(run.checkpoints)
       Run.open(workdir, config, corpus)
     records = [r for r in run.records() if r['step'] <= start] if first else []
     unmeasured = _is_unmeasured(config, start, records)
-    end = _end_reached(config, start, records)
-    if end and not unmeasured:
+    impatient = _has_ended(Patience.of(records, config.patience))
+    trains = start < config.train_steps and not impatient
+    if not trains and not unmeasured:
       if first:
-        print(f'{workdir} has {end}: nothing to do')
+        why = ', where its patience ended' if impatient else ''
+        steps = f'{start} of {config.train_steps} steps'
+        print(f'{workdir} has {steps}{why}: nothing to do')
       return
     log = stack.enter_context(Log(run, start, config.train_steps, enabled=first))
     for line in _introduction(config, trainer):
@@ -95,14 +97,20 @@ def train(
     writer = None
     if first:
       best = lambda: best_step(run.records(), config.best_by)
-      kept = config.checkpoint_every_steps, config.keep_checkpoints
-      writer = checkpoint.Writer(run.checkpoints, *kept, log.log_checkpoint, best)
-      stack.enter_context(writer)
+      writer = stack.enter_context(
+        checkpoint.Writer(
+          run.checkpoints,
+          config.checkpoint_every_steps,
+          config.keep_checkpoints,
+          log.log_checkpoint,
+          best,
+        )
+      )
       interruption.last_words = log.last_words = writer.newest
     dev = Perplexity(config, trainer.graph, *token_files.read_split(corpus, 'dev'))
     for line in dev.cuts():
       log.say(line)
-    if not end:
+    if trains:
       shapes = trainer.batches.shapes_from(start)
       log.say(f'compiling the step for {len(shapes)} shapes of batches')
       programs = stack.enter_context(trainer.compile(state, shapes, log.say))
@@ -114,21 +122,14 @@ def train(
         programs.wait_for_all()
         hosts.wait_for_all('compiled')
       log.begin()
-    trace = stack.enter_context(Profile(profile if first else None, log.say))
+    trace = profile if first else None
     loop = Loop(trainer, config, records, log, writer, interruption, trace)
     loop.run(state, start, Dev(dev, bleu), unmeasured)
 
 
-def _end_reached(
-  config: ml_collections.ConfigDict, step: int, records: list[dict]
-) -> str | None:
-  """Returns a phrase that says at which step the run has ended; None if it has not."""
-  steps = f'{step} of {config.train_steps} steps'
-  if config.patience:
-    patience = Patience.of(records, config.patience)
-    if hosts.from_first_host(np.int32(patience.ended)):
-      return f'{steps}, where its patience ended'
-  return steps if step >= config.train_steps else None
+def _has_ended(patience: Patience) -> bool:
+  """Tells whether the first host's patience has ended: it alone has all records."""
+  return bool(patience.most and hosts.from_first_host(np.int32(patience.ended)))
 
 
 def _is_unmeasured(
@@ -140,28 +141,20 @@ def _is_unmeasured(
   return bool(hosts.from_first_host(np.int32(due and not measured)))
 
 
-def _introduction(config: ml_collections.ConfigDict, trainer: Trainer) -> list[str]:
-  """Returns what a user should know before the first step."""
-  lines = [
-    f'training on {platform.describe_device()}',
-    _mean_batch(trainer.batches),
-  ]
-  if config.warmup_steps > config.train_steps:
-    lines.append(
-      f'warmup_steps={config.warmup_steps} is more than train_steps='
-      f'{config.train_steps}: the learning rate never reaches its highest value'
-    )
-  return lines
-
-
-def _mean_batch(training: batches.Batches) -> str:
-  """Returns a line: the tokens of a batch beside the paper's 25,000 (section 5.1)."""
-  source, target = training.mean_tokens
-  return (
+def _introduction(config: ml_collections.ConfigDict, trainer: Trainer) -> Iterator[str]:
+  """Yields what a user should know before the first step."""
+  yield f'training on {platform.describe_device()}'
+  source, target = trainer.batches.mean_tokens
+  yield (
     f'a batch is {source:,.0f} source and {target:,.0f} target tokens on average, '
     f"{100 * max(source, target) / batches.PAPER_TOKENS:.0f} % of the paper's "
     f'{batches.PAPER_TOKENS:,}'
   )
+  if config.warmup_steps > config.train_steps:
+    yield (
+      f'warmup_steps={config.warmup_steps} is more than train_steps='
+      f'{config.train_steps}: the learning rate never reaches its highest value'
+    )
 
 
 class Loop:
@@ -179,36 +172,36 @@ class Loop:
     log: Log,
     writer: checkpoint.Writer | None,
     interruption: Interruption,
-    profile: Profile,
+    profile: pathlib.Path | None,
   ):
     """Continues a run.
 
     Args:
       records: of the steps so far, from metrics.jsonl.
       writer: None on a host that is not the first.
+      profile: see train().
     """
     self._trainer, self._config = trainer, config
     self._log, self._writer, self._interruption = log, writer, interruption
-    self._profile = profile
+    self._profile, self._trace = profile, contextlib.ExitStack()
     self._is_one_host = hosts.count() == 1
     self._patience = Patience.of(records, config.patience)
-    self._made_by = {'device': platform.describe_device()}
+    self._machine = {'device': platform.describe_device()}
     if commit := environment.commit():
-      self._made_by['commit'] = commit
-    self._skipped = {r['step'] for r in records if 'skipped_pairs' in r}
+      self._machine['commit'] = commit
     self._meter = Meter(
       trainer.learning_rate,
       (config.log_every_steps, config.checkpoint_every_steps),
       config.train_steps,
       trainer.batches.steps_per_epoch,
-      skipped=len(self._skipped),
+      skipped=sum('skipped_pairs' in r for r in records),
     )
     self._divergence = Divergence()
     for record in records:
       if 'loss' in record:
         self._divergence.add(record)
-    self._skips = 0  # in a row
-    self._saved = time.monotonic()
+    self._skips = 0  # in a row, in this process
+    self._last_save = time.monotonic()
 
   def run(self, state: TrainState, step: int, dev: Dev, unmeasured: bool) -> None:
     """Makes the steps after `step`, up to the last one or until patience ends.
@@ -223,29 +216,33 @@ class Loop:
       DivergenceError: MAX_SKIPS steps in a row had no finite update.
       SaveError, LogError: a checkpoint or the log could not be written.
     """
-    while step - self._skips in self._skipped:  # by the process before this one
-      self._skips += 1
+    self._first = step
     every, last = self._config.checkpoint_every_steps, self._config.train_steps
     # A single host may be stopped while it measures. Several hosts stop together, after
     # a step, so none of them stops at a signal of its own.
     defer = contextlib.nullcontext if self._is_one_host else self._interruption.deferred
-    with defer():
+    with self._trace, defer():
       if unmeasured:
         self._measure(step, state, dev)
-      while step < last and not self._has_ended(step):
+      while step < last and not _has_ended(self._patience):
         self._meter.resume()
         goal = min(last, step - step % every + every)
         with self._interruption.deferred():
           state, done, stop = self._update(state, step, goal)
           if done > step and self._writer:
             self._writer.save(done, state.params, state.opt_state)
-          step, self._saved = done, time.monotonic()
+          step, self._last_save = done, time.monotonic()
           if stop or self._may_stop_now():
             if self._writer:
               self._writer.finish()
             self._interruption.leave()
         if step == goal:
           self._measure(step, state, dev)
+    if step < last:
+      self._log.say(
+        f'step {step}: no better dev perplexity in {self._patience.most} checkpoints '
+        '(patience): the training ends'
+      )
     if self._writer:
       with self._interruption.deferred():
         self._writer.finish()
@@ -265,8 +262,9 @@ class Loop:
       self._trainer.wait_for_program(batch, self._may_stop_now)
       if self._may_stop_now():
         break
-      due = time.monotonic() - self._saved > 60 * SAFETY_MINUTES
-      with self._profile.step(step + 1, previous):
+      due = time.monotonic() - self._last_save > 60 * SAFETY_MINUTES
+      self._trace_updates(step, previous)
+      with jax.profiler.StepTraceAnnotation('train', step_num=step + 1):
         state, sums = self._trainer.step(state, batch, requested, due)
       if previous is not None:
         stop, save = self._account(step, previous)
@@ -277,6 +275,24 @@ class Loop:
     if previous is not None:
       stop = self._account(step, previous, due=True)[0] or stop
     return state, step, stop
+
+  def _trace_updates(self, step: int, previous: Sums | None) -> None:
+    """Starts or stops the trace, if either is due after `step` steps.
+
+    `previous` are the sums of the update before, if nobody has waited for them yet.
+    """
+    number = step - self._first + 1  # of the next update of this process
+    if not self._profile or number not in (2, 2 + TRACED):
+      return
+    jax.block_until_ready(previous)
+    self._trace.close()
+    if number == 2:
+      self._trace.enter_context(jax.profiler.trace(self._profile))
+      last = min(step + TRACED, self._config.train_steps)
+      self._log.say(
+        f'steps {step + 1} to {last} are traced in {self._profile}: '
+        f'xprof --port 6006 {self._profile}'
+      )
 
   def _account(self, step: int, sums: Sums, due: bool = False) -> tuple[bool, bool]:
     """Waits for a step's sums and logs them.
@@ -301,7 +317,7 @@ class Loop:
       )
     record = self._meter.add(step, sums, due)
     if record is not None:
-      record |= self._made_by
+      record |= self._machine
     self._log.advance(record)
     if record and (warning := self._divergence.add(record)):
       self._log.say(warning)
@@ -322,17 +338,6 @@ class Loop:
     self._log.write({'step': step, 'dev_perplexity': perplexity})
     self._log.say(f'step {step}: dev perplexity {perplexity:.3f}')
     self._patience.add(perplexity)
-
-  def _has_ended(self, step: int) -> bool:
-    """Tells whether the first host's patience has ended: it alone has all records."""
-    most = self._patience.most
-    if not most or not hosts.from_first_host(np.int32(self._patience.ended)):
-      return False
-    self._log.say(
-      f'step {step}: no better dev perplexity in {most} checkpoints (patience): the '
-      'training ends'
-    )
-    return True
 
   def _may_stop_now(self) -> bool:
     """Tells whether a signal came and there are no other hosts that have to agree."""

@@ -129,8 +129,7 @@ class Log:
   """Writes metrics.jsonl and TensorBoard events, and shows a progress bar.
 
   A record is a line of metrics.jsonl (runs/metrics.py). Its numbers are also a
-  TensorBoard event. advance() and write() raise LogError; log_checkpoint() raises
-  OSError, which checkpoint.Writer reports.
+  TensorBoard event. What writes raises LogError.
 
   Attributes:
     last_words: makes the sentence that LogError ends with.
@@ -148,14 +147,13 @@ class Log:
     self._enabled = enabled
     self.last_words: Callable[[], str] = str
     self._bar = tqdm(disable=True)
-    self._terminal = sys.stderr.isatty()
     self._begin = time.perf_counter()
     if enabled:
       with self._writing():
-        kept = [r for r in run.records() if r['step'] <= start]
-        lines = ''.join(files.as_json(record) + '\n' for record in kept)
         if run.metrics.is_file():
-          files.write(run.metrics, lines)
+          earlier = (r for r in run.records() if r['step'] <= start)
+          lines = (files.as_json(record) + '\n' for record in earlier)
+          files.write(run.metrics, ''.join(lines))
         self._file = run.metrics.open('a')
         self._events = _open_events(run, start)
 
@@ -194,7 +192,7 @@ class Log:
       initial=self._start,
       total=self._total,
       bar_format=BAR,
-      disable=not (self._terminal and self._enabled),
+      disable=None if self._enabled else True,  # None: where stderr is no terminal
     )
 
   def advance(self, record: dict | None) -> None:
@@ -206,7 +204,7 @@ class Log:
     self.write(record)
     loss, rate = f'loss {record["loss"]:.4f}', f'{speed:,.0f} target tokens/s'
     self._bar.set_postfix_str(f'{loss}, {rate}')
-    if not self._terminal:
+    if self._bar.disable:
       each = record['seconds'] / record['steps']
       left = (self._total - record['step']) * each / 60
       self.say(
@@ -231,7 +229,8 @@ class Log:
 
   def log_checkpoint(self, step: int) -> None:
     """Notes that a step's checkpoint is finished."""
-    self._append({'step': step, 'saved': True})
+    with self._writing():
+      self._append({'step': step, 'saved': True})
     self.say(f'step {step}: checkpoint saved')
 
   def _append(self, record: dict) -> None:
