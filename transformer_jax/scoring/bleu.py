@@ -11,9 +11,8 @@ from sacrebleu.metrics import BLEU
 from sacrebleu.significance import PairedTest
 from sacrebleu.tokenizers.tokenizer_base import BaseTokenizer
 
-from transformer_jax.data import cleaning
+from transformer_jax.data import cleaning, text
 from transformer_jax.data.task import Outputs
-from transformer_jax.data.text import read_bytes
 from transformer_jax.machine.errors import UserError
 from transformer_jax.scoring import moses
 from transformer_jax.scoring.significance import SAMPLES
@@ -270,17 +269,12 @@ def _between(interval: Sequence[float]) -> str:
 
 
 def read_lines(path: pathlib.Path) -> list[str]:
-  """Returns a file's lines, which end in LF or CRLF; the last may lack its end.
-
-  Raises:
-    UserError: the file cannot be read, or is not UTF-8.
-  """
-  try:
-    content = read_bytes(path).decode('utf-8-sig')
-  except (OSError, UnicodeDecodeError) as error:
-    raise UserError(f'{path}: {error}') from error
-  lines = content.removesuffix('\n').split('\n') if content else []
-  return [line.removesuffix('\r') for line in lines]
+  """Returns a file's lines (data/text.py); raises UserError if one is not UTF-8."""
+  lines = [*text.read_lines(path)]
+  if None in lines:
+    number = lines.index(None) + 1
+    raise UserError(f'{path}, line {number}: not UTF-8; save the file in UTF-8')
+  return lines
 
 
 def score_files(
@@ -297,7 +291,7 @@ def score_files(
   punctuation is replaced too.
 
   Raises:
-    UserError: a file cannot be read, or has not one line for each reference.
+    UserError: a file is not UTF-8, or has not one line for each reference.
   """
   if not tokenized and not moses.has_rules(language):
     print(f'no abbreviations of {language} are known: English ones', file=sys.stderr)
