@@ -205,9 +205,9 @@ class Search:
     # C tokens of a beam are enough; PAD and BOS may be among the best and fall out.
     count = min(self.candidates + 2, logits.shape[2])
     logits = logits.astype(jnp.float32)
-    best, tokens, normalizer = ops.top_tokens(logits, count)
+    best, tokens, normalizer = ops.top_tokens(logits, count=count)
     if self.mask is not None:
-      best, tokens, _ = ops.top_tokens(logits + self.mask(state), count)
+      best, tokens, _ = ops.top_tokens(logits + self.mask(state), count=count)
     never = ((tokens == self.pad) | (tokens == self.bos)) & (tokens != self.eos)
     return tokens, jnp.where(never, -jnp.inf, best) - normalizer[..., None]
 

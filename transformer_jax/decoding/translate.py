@@ -80,7 +80,7 @@ class Translator:
     """Takes `params` in float32, as a checkpoint has them."""
     self._config, self._vocabularies = config, vocabularies
     self.dtype = platform.decoding_dtype(config.decode_dtype)
-    self._graph, _ = build.split(config, self.dtype)
+    self._graph, _ = build.architecture(config, dtype=self.dtype)
     self._prepare = jax.jit(lambda params: search_weights(params, self.dtype))
     self.replace_params(params)
     self._longest = build.longest_text(config)
@@ -212,7 +212,7 @@ def search_of(
   """Returns the search as a function of weights, sources [B, length] and sizes [B].
 
   Args:
-    graph: from build.split().
+    graph: from build.architecture(), with the dtype of the search's products.
     length: tokens that sources are padded to.
     mask: a Task.constraint's (data/task.py has its arguments), which reads the sizes.
       None: outputs are free, and the sizes are not read.
@@ -282,18 +282,17 @@ def line_batches(path: pathlib.Path) -> Iterator[list[str]]:
       lines so far are yielded.
   """
   waiting: list[bytes] = []
-  parts: list[bytes] = []  # of the last line, whose LF has not been read yet
+  rest = b''  # of the last line, whose LF has not been read yet
   mark = codecs.BOM_UTF8  # only the first line may begin with it
   for block in _stdin_blocks() if str(path) == '-' else text.read_blocks(path):
-    first, *others = block.split(b'\n')
-    parts.append(first)
-    if others:
-      waiting += [b''.join(parts).removeprefix(mark), *others[:-1]]
-      parts, mark = [others[-1]], b''
+    *lines, rest = (rest + block).split(b'\n')
+    if lines:
+      lines[0] = lines[0].removeprefix(mark)
+      waiting, mark = waiting + lines, b''
     while len(waiting) >= LINES_AT_ONCE or (waiting and not block):
       yield _decode(waiting[:LINES_AT_ONCE])
       del waiting[:LINES_AT_ONCE]
-  if last := b''.join(parts).removeprefix(mark):
+  if last := rest.removeprefix(mark):
     waiting.append(last)
   if waiting:
     yield _decode(waiting)

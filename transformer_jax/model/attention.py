@@ -31,7 +31,7 @@ def attention_weights(
   gets equal weights for all keys, not NaN.
   """
   d_k = q.shape[-1]
-  scores = ops.scores('bthk,bhkm->bhtm', q * d_k**-0.5, k)
+  scores = ops.float32_einsum('bthk,bhkm->bhtm', q * d_k**-0.5, k)
   return jax.nn.softmax(jnp.where(mask[:, None], scores, -1e9))
 
 

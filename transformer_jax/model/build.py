@@ -3,9 +3,9 @@
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import ml_collections
 from flax import nnx
+from jax.typing import DTypeLike
 
 from transformer_jax.machine import platform
 from transformer_jax.model.layers import Hyperparameters
@@ -20,32 +20,24 @@ LONGEST = 512
 
 def transformer(config: ml_collections.ConfigDict) -> tuple[nnx.GraphDef, Tree]:
   """Returns a config's model: its graph, and parameters initialized from its seed."""
-  dtype = platform.training_dtype(config.dtype)
-  initial = jax.jit(lambda: nnx.to_pure_dict(nnx.split(_build(config, dtype))[1]))
+  initial = jax.jit(lambda: nnx.to_pure_dict(nnx.split(_build(config))[1]))
   return architecture(config)[0], initial()
 
 
 def architecture(
-  config: ml_collections.ConfigDict, backend: str | None = None
+  config: ml_collections.ConfigDict,
+  backend: str | None = None,
+  dtype: DTypeLike | None = None,
 ) -> tuple[nnx.GraphDef, Tree]:
   """Returns a config's graph, and its parameters' shapes and dtypes without values.
 
   Args:
     backend: 'cpu', 'gpu' or 'tpu': the platform that programs will be compiled for.
       None: the platform that JAX runs on.
+    dtype: in which matrix products are computed. None: that of training.
   """
-  graph, shapes = split(config, platform.training_dtype(config.dtype, backend), backend)
+  graph, shapes = nnx.split(nnx.eval_shape(lambda: _build(config, backend, dtype)))
   return graph, nnx.to_pure_dict(shapes)
-
-
-def split(
-  config: ml_collections.ConfigDict, dtype: jnp.dtype, backend: str | None = None
-) -> tuple[nnx.GraphDef, nnx.State]:
-  """Returns the graph and the parameters' shapes of a model with products in `dtype`.
-
-  architecture() explains `backend`.
-  """
-  return nnx.split(nnx.eval_shape(lambda: _build(config, dtype, backend)))
 
 
 def longest_text(config: ml_collections.ConfigDict) -> int:
@@ -60,8 +52,12 @@ def longest_text(config: ml_collections.ConfigDict) -> int:
 
 
 def _build(
-  config: ml_collections.ConfigDict, dtype: jnp.dtype, backend: str | None = None
+  config: ml_collections.ConfigDict,
+  backend: str | None = None,
+  dtype: DTypeLike | None = None,
 ) -> Transformer:
+  if dtype is None:
+    dtype = platform.training_dtype(config.dtype, backend)
   return Transformer(
     Hyperparameters(**config.model),
     dtype=dtype,

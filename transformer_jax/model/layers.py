@@ -24,7 +24,6 @@ from flax import nnx
 from jax.typing import DTypeLike
 from jaxtyping import Bool, Float, Float32, Int, Key
 
-from transformer_jax.machine.errors import UserError
 from transformer_jax.model import ops
 from transformer_jax.model.attention import KeyValues, MultiHeadAttention
 
@@ -52,9 +51,6 @@ class Hyperparameters:
       models.
     biases: whether attention and the logits have biases, as in Marian's models.
     norm_epsilon: is added to the variance in every LayerNorm.
-
-  Raises:
-    UserError: `positions` or `activation` has another value.
   """
 
   N: int
@@ -72,12 +68,6 @@ class Hyperparameters:
   activation: str
   biases: bool
   norm_epsilon: float
-
-  def __post_init__(self):
-    if self.positions not in ('sinusoid', 'learned'):
-      raise UserError(f"positions={self.positions!r}: 'sinusoid' or 'learned'")
-    if self.activation not in ACTIVATIONS:
-      raise UserError(f"activation={self.activation!r}: 'relu' or 'swish'")
 
 
 # 5.4 Residual dropout
@@ -124,7 +114,7 @@ class Dropout:
   def of_layers(self, layers: int, sites: int) -> list['Dropout']:
     """Returns the Dropout of each layer, which has the keys of its `sites` sites.
 
-    The layers take the last keys. The keys before them are for the embeddings.
+    The layers take the last keys. The key before them is for the embeddings.
     """
     if self.keys is None:
       return [self] * layers

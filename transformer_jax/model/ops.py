@@ -1,8 +1,8 @@
 """The model's operations, each written plainly, as an accelerator runs it.
 
 On a CPU some of them need another form, to be fast or to be correct. ops_cpu.py has
-these forms under the same names. `_on_cpu` puts them into programs that are compiled
-for a CPU, even if JAX itself runs on an accelerator.
+these forms. `_on_cpu` puts them into programs that are compiled for a CPU, even if JAX
+itself runs on an accelerator.
 
 Products are computed in the dtype of the weights: float32 activations are cast to it.
 Results have the activations' dtype. Inputs of a softmax are float32.
@@ -26,14 +26,19 @@ from transformer_jax.model import ops_cpu
 Array = jax.Array | np.ndarray
 
 
-def _on_cpu(form: Callable) -> Callable:
-  """Replaces the decorated operation by `form` in programs compiled for a CPU."""
+def _on_cpu(form: Callable, *options: str) -> Callable:
+  """Replaces the decorated operation by `form` in programs compiled for a CPU.
+
+  `options` are the names of the keyword arguments that are no arrays.
+  """
 
   def decorate(plain: Callable) -> Callable:
-    @jax.jit  # so that JAX traces both forms once for all layers
+    # Jitted, so that JAX traces both forms once for all layers.
+    @functools.partial(jax.jit, static_argnames=options)
     @functools.wraps(plain)
-    def operation(*inputs: Any) -> Any:
-      return jax.lax.platform_dependent(*inputs, cpu=form, default=plain)
+    def operation(*inputs: Any, **values: Any) -> Any:
+      on_cpu, default = (functools.partial(f, **values) for f in (form, plain))
+      return jax.lax.platform_dependent(*inputs, cpu=on_cpu, default=default)
 
     return operation
 
@@ -69,7 +74,7 @@ def linear(
     product = _linear_transposed(x, _matrix(weight.array, (-1, x.shape[-1]), dtype))
   else:
     product = _linear(x, _matrix(weight, (x.shape[-1], -1), dtype))
-  return product if bias is None else add_bias(product, bias)
+  return add_bias(product, bias)
 
 
 def _matrix(weight: Array, shape: tuple[int, int], dtype: DTypeLike) -> jax.Array:
@@ -102,16 +107,35 @@ def repeat_rows(
 
 
 def add_bias(
-  x: Float[Array, '*rows O'], bias: Float[Array, ' O']
+  x: Float[Array, '*rows O'], bias: Float[Array, ' O'] | None
 ) -> Float[Array, '*rows O']:
-  """Returns x + b."""
+  """Returns x + b, or x where there is no bias."""
+  if bias is None:
+    return x
   # repeat_rows() comes before the cast, so that the gradient is summed in float32.
   return x + repeat_rows(bias, x).astype(x.dtype)
 
 
-def scores(axes: str, q: Float[Array, '...'], k: Float[Array, '...']) -> jax.Array:
-  """Returns Q K^T along the axes of an einsum, in float32 for the softmax."""
-  return _einsum_in_float32(axes, q, k)
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def float32_einsum(axes: str, a: Array, b: Array) -> jax.Array:
+  """Returns an einsum in float32, whatever the operands' dtype.
+
+  The backward pass rounds the incoming gradient to the operands' dtype. JAX alone would
+  compute its products in float32, which takes an accelerator at least twice as long.
+  """
+  return jnp.einsum(axes, a, b, preferred_element_type=jnp.float32)
+
+
+def _float32_einsum_forward(axes, a, b):
+  return float32_einsum(axes, a, b), (a, b)
+
+
+def _float32_einsum_backward(axes, operands, gradient):
+  plain = functools.partial(jnp.einsum, axes)
+  return jax.vjp(plain, *operands)[1](gradient.astype(operands[0].dtype))
+
+
+float32_einsum.defvjp(_float32_einsum_forward, _float32_einsum_backward)
 
 
 @_on_cpu(ops_cpu.weighted_values)
@@ -122,50 +146,24 @@ def weighted_values(
   return jnp.einsum('bhtm,bhmv->bhtv', weights, v)
 
 
-@_on_cpu(ops_cpu.logits)
+@_on_cpu(ops_cpu.times_transposed)
 def logits(
   x: Float[Array, '*rows D'], table: Float[Array, 'W D']
 ) -> Float32[Array, '*rows W']:
   """Returns x E^T, where E is the embedding matrix `table`."""
   rows = x.reshape(-1, x.shape[-1]).astype(table.dtype)
-  product = _einsum_in_float32('nd,wd->nw', rows, table)
+  product = float32_einsum('nd,wd->nw', rows, table)
   return product.reshape(*x.shape[:-1], -1)
 
 
-def _einsum_in_float32(axes: str, a: Array, b: Array) -> jax.Array:
-  """Returns an einsum in float32, whatever the operands' dtype.
-
-  The backward pass rounds the incoming gradient to the operands' dtype. JAX alone would
-  compute its products in float32, which takes an accelerator at least twice as long.
-  """
-  if a.dtype == jnp.float32:
-    return jnp.einsum(axes, a, b)
-  return _rounding_einsum(axes, a, b)
-
-
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _rounding_einsum(axes, a, b):
-  return jnp.einsum(axes, a, b, preferred_element_type=jnp.float32)
-
-
-def _rounding_einsum_forward(axes, a, b):
-  return _rounding_einsum(axes, a, b), (a, b)
-
-
-def _rounding_einsum_backward(axes, operands, gradient):
-  plain = functools.partial(jnp.einsum, axes)
-  return jax.vjp(plain, *operands)[1](gradient.astype(operands[0].dtype))
-
-
-_rounding_einsum.defvjp(_rounding_einsum_forward, _rounding_einsum_backward)
-
-
+@_on_cpu(ops_cpu.smoothed_cross_entropy, 'epsilon')
 def smoothed_cross_entropy(
   x: Float[Array, '*rows D'],
   table: Float[Array, 'W D'],
   bias: Float[Array, ' W'] | None,
   labels: Int[Array, '*rows'],
   real: Bool[Array, '*rows'],
+  *,
   epsilon: float,
 ) -> tuple[Float32[Array, ''], Float32[Array, '']]:
   """Returns the label-smoothed and the plain cross-entropy of the logits x E^T + b.
@@ -174,15 +172,7 @@ def smoothed_cross_entropy(
   training/loss.py has the formula. Only the smoothed sum has a gradient. The backward
   pass reads the logits once, and keeps no other array of their size.
   """
-  forms = ops_cpu.smoothed_cross_entropy, _smoothed_cross_entropy
-  on_cpu, plain = (functools.partial(form, epsilon=epsilon) for form in forms)
-  inputs = x, table, bias, labels, real
-  return jax.lax.platform_dependent(*inputs, cpu=on_cpu, default=plain)
-
-
-def _smoothed_cross_entropy(x, table, bias, labels, real, epsilon):
-  z = logits(x, table)
-  z = z if bias is None else add_bias(z, bias)
+  z = add_bias(logits(x, table), bias)
   normalizer, true, total = _terms(z, labels)
   off = epsilon / (z.shape[-1] - 1)
   smoothed = normalizer - (1 - epsilon - off) * true - off * total
@@ -231,8 +221,9 @@ def update_if(
   return jax.lax.platform_dependent(condition, *state, cpu=in_branch, default=plain)
 
 
+@_on_cpu(ops_cpu.top_tokens, 'count')
 def top_tokens(
-  logits: Float32[Array, '*rows W'], count: int
+  logits: Float32[Array, '*rows W'], *, count: int
 ) -> tuple[Float32[Array, '*rows C'], Int[Array, '*rows C'], Float32[Array, '*rows']]:
   """Returns the top `count` logits of each row, their tokens, and log sum exp z.
 
@@ -241,12 +232,6 @@ def top_tokens(
   row, so this divides the tokens into groups of 128. The `count` largest logits lie in
   the `count` groups with the largest maxima.
   """
-  forms = ops_cpu.top_tokens, _top_tokens
-  on_cpu, plain = (functools.partial(form, count=count) for form in forms)
-  return jax.lax.platform_dependent(logits, cpu=on_cpu, default=plain)
-
-
-def _top_tokens(logits: Array, count: int) -> tuple[jax.Array, jax.Array, jax.Array]:
   size = ops_cpu.GROUP
   *rows, tokens = logits.shape
   normalizer = jax.nn.logsumexp(logits, -1)

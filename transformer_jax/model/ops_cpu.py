@@ -1,4 +1,4 @@
-"""The operations of ops.py in the forms that a CPU needs; ops.py alone imports them.
+"""The forms that a CPU needs of operations in ops.py, which alone imports them.
 
 XLA for CPUs has two libraries that multiply matrices, YNN and Eigen. YNN computes
 products whose left matrix is not transposed; Eigen computes the others. Eigen has a
@@ -136,24 +136,20 @@ def weighted_values(
   return lax.optimization_barrier(jnp.einsum('bhtm,bhmv->bhtv', weights, v))
 
 
-def logits(
-  x: Float[Array, '*rows D'], table: Float[Array, 'W D']
-) -> Float32[Array, '*rows W']:
-  """Returns x E^T as (E x^T)^T: E^T as the right matrix would need a copy of E."""
-  return _times_transposed(x, table)
-
-
 def linear_transposed(
   x: Float[Array, '*rows I'], weight: Float[Array, 'O I']
 ) -> Float[Array, '*rows O']:
-  """Returns x W^T as (W x^T)^T: YNN would repack a right matrix in each product."""
-  return _times_transposed(x, weight).astype(x.dtype)
+  """Returns times_transposed() in x's dtype."""
+  return times_transposed(x, weight).astype(x.dtype)
 
 
-def _times_transposed(
+def times_transposed(
   x: Float[Array, '*rows I'], weight: Float[Array, 'O I']
 ) -> Float32[Array, '*rows O']:
-  """Returns x W^T as (W x^T)^T, so that W is the left matrix; stored as [O, rows]."""
+  """Returns x W^T as (W x^T)^T, stored as [O, rows].
+
+  YNN would copy W^T, the right matrix, in each product.
+  """
   rows = _as_rows(x, weight.dtype).astype(weight.dtype)
   # Without the barrier XLA would make one product x W^T of this.
   product = lax.optimization_barrier(_product(weight, _transpose(rows)))
@@ -189,6 +185,7 @@ def _transpose_by_rows(x: Float[Array, 'N D']) -> Float[Array, 'D N']:
   return lax.fori_loop(0, -(-len(bits) // 16), put, empty).view(x.dtype)
 
 
+@functools.partial(jax.custom_vjp, nondiff_argnums=(5,))
 def smoothed_cross_entropy(
   x: Float[Array, '*rows D'],
   table: Float[Array, 'W D'],
@@ -200,18 +197,55 @@ def smoothed_cross_entropy(
   """Returns ops.smoothed_cross_entropy(), computed for one chunk of rows at a time.
 
   A chunk's logits stay in the processor's cache, unless the table is too large. The
-  forward pass also computes their gradient, so it keeps no logits.
+  forward pass also computes their gradient, so it keeps no logits. XLA leaves the
+  gradient out where nothing reads it.
   """
+  return _cross_entropy_forward(x, table, bias, labels, real, epsilon)[0]
+
+
+def _cross_entropy_forward(
+  x: Float[Array, '*rows D'],
+  table: Float[Array, 'W D'],
+  bias: Float[Array, ' W'] | None,
+  labels: Int[Array, '*rows'],
+  real: Bool[Array, '*rows'],
+  epsilon: float,
+) -> tuple[tuple[jax.Array, jax.Array], tuple[jax.Array | None, ...]]:
+  """Returns both sums, and the smoothed sum's gradient by x, table and bias."""
   count, size = _chunk_sizes(labels.size, *table.shape)
 
   def cut(y: Array) -> Array:
     missing = [(0, count * size - len(y)), *[(0, 0)] * (y.ndim - 1)]
     return jnp.pad(y, missing).reshape(count, size, *y.shape[1:])
 
-  rows, ids = cut(x.reshape(-1, x.shape[-1])), cut(labels.ravel())
-  weights = cut(real.ravel().astype(jnp.float32))
-  smoothed, plain = _sum_chunks(table, bias, rows, ids, weights, epsilon)
-  return smoothed, lax.stop_gradient(plain)
+  rows = cut(x.reshape(-1, x.shape[-1]))
+  chunks = rows, cut(labels.ravel()), cut(real.ravel().astype(jnp.float32))
+  transposed_table = _transpose(table)
+
+  def add(totals: tuple, chunk: tuple) -> tuple[tuple, jax.Array]:
+    rows = _materialize(chunk[0].astype(table.dtype))
+    sums, by_logits = _chunk_sums(table, bias, rows, *chunk[1:], epsilon)
+    by_table = _matmul(by_logits, rows)
+    by_bias = None if bias is None else by_logits.astype(jnp.float32).sum(1)
+    # Without the barrier XLA would make one product, with a transposed left matrix.
+    by_rows = lax.optimization_barrier(_matmul(transposed_table, by_logits)).T
+    return jax.tree.map(jnp.add, totals, (sums, by_table, by_bias)), by_rows
+
+  zeros = jax.tree.map(lambda y: jnp.zeros(y.shape), (table, bias))
+  nothing = (jnp.float32(0), jnp.float32(0)), *zeros
+  (sums, by_table, by_bias), by_rows = lax.scan(add, nothing, chunks)
+  by_x = by_rows.reshape(-1, x.shape[-1])[: labels.size].reshape(x.shape)
+  return sums, (by_x.astype(x.dtype), by_table.astype(table.dtype), by_bias)
+
+
+def _cross_entropy_backward(
+  epsilon: float, gradient: tuple, sums: tuple[jax.Array, jax.Array]
+) -> tuple:
+  scaled = jax.tree.map(lambda g: (sums[0] * g).astype(g.dtype), gradient)
+  return *scaled, None, None
+
+
+smoothed_cross_entropy.defvjp(_cross_entropy_forward, _cross_entropy_backward)
 
 
 def _chunk_sizes(rows: int, tokens: int, width: int) -> tuple[int, int]:
@@ -225,62 +259,6 @@ def _chunk_sizes(rows: int, tokens: int, width: int) -> tuple[int, int]:
   size = -(-rows // -(-rows // most))
   size = -(-size // VECTOR_FLOATS) * VECTOR_FLOATS
   return -(-rows // size), size
-
-
-@functools.partial(jax.custom_vjp, nondiff_argnums=(5,))
-def _sum_chunks(
-  table: Float[Array, 'W D'],
-  bias: Float[Array, ' W'] | None,
-  x: Float[Array, 'P N D'],
-  labels: Int[Array, 'P N'],
-  weights: Float32[Array, 'P N'],
-  epsilon: float,
-) -> tuple[Float32[Array, ''], Float32[Array, '']]:
-  """Returns the smoothed and the plain cross-entropy, weighted sums over all rows."""
-
-  def add(sums: tuple, chunk: tuple) -> tuple[tuple, None]:
-    rows = _cast_to(chunk[0], table)
-    return _add(sums, _chunk_sums(table, bias, rows, *chunk[1:], epsilon)[0]), None
-
-  return lax.scan(add, (jnp.float32(0), jnp.float32(0)), (x, labels, weights))[0]
-
-
-def _sum_chunks_forward(
-  table: Float[Array, 'W D'],
-  bias: Float[Array, ' W'] | None,
-  x: Float[Array, 'P N D'],
-  labels: Int[Array, 'P N'],
-  weights: Float32[Array, 'P N'],
-  epsilon: float,
-) -> tuple[tuple[jax.Array, jax.Array], tuple[jax.Array | None, ...]]:
-  """Returns both sums, and the smoothed sum's gradient by table, bias and x."""
-  transposed_table = _transpose(table)
-
-  def add(totals: tuple, chunk: tuple) -> tuple[tuple, jax.Array]:
-    rows = _cast_to(chunk[0], table)
-    sums, by_logits = _chunk_sums(table, bias, rows, *chunk[1:], epsilon)
-    by_table = _matmul(by_logits, rows)
-    by_bias = None if bias is None else by_logits.astype(jnp.float32).sum(1)
-    # Without the barrier XLA would make one product, with a transposed left matrix.
-    by_rows = lax.optimization_barrier(_matmul(transposed_table, by_logits)).T
-    return _add(totals, (sums, by_table, by_bias)), by_rows
-
-  nothing = (jnp.float32(0), jnp.float32(0)), jnp.zeros(table.shape)
-  of_bias = None if bias is None else jnp.zeros(bias.shape)
-  (sums, by_table, by_bias), by_x = lax.scan(
-    add, (*nothing, of_bias), (x, labels, weights)
-  )
-  return sums, (by_table.astype(table.dtype), by_bias, by_x.astype(x.dtype))
-
-
-def _sum_chunks_backward(
-  epsilon: float, gradient: tuple, sums: tuple[jax.Array, jax.Array]
-) -> tuple:
-  scaled = jax.tree.map(lambda g: (sums[0] * g).astype(g.dtype), gradient)
-  return *scaled, None, None
-
-
-_sum_chunks.defvjp(_sum_chunks_forward, _sum_chunks_backward)
 
 
 def _chunk_sums(
@@ -311,15 +289,6 @@ def _chunk_sums(
   return sums, _materialize(by_logits.astype(table.dtype))
 
 
-def _add(a: tuple, b: tuple) -> tuple:
-  return jax.tree.map(jnp.add, a, b)
-
-
-def _cast_to(x: Float[Array, 'N D'], table: Float[Array, 'W D']) -> Float[Array, 'N D']:
-  """Returns x in the table's dtype, stored as _materialize() does."""
-  return _materialize(x.astype(table.dtype))
-
-
 def _materialize(x: Float[Array, 'N O']) -> Float[Array, 'N O']:
   """Returns x, computed once and stored row by row; XLA alone might do neither."""
   return lax.optimization_barrier(x.ravel()).reshape(x.shape)
@@ -329,7 +298,7 @@ def top_tokens(
   logits: Float32[Array, '*rows W'], count: int
 ) -> tuple[Float32[Array, '*rows C'], Int[Array, '*rows C'], Float32[Array, '*rows']]:
   """Returns ops.top_tokens(), by groups, from logits stored as [W, rows]."""
-  x = logits.reshape(-1, logits.shape[-1]).T  # as logits() has them in memory
+  x = logits.reshape(-1, logits.shape[-1]).T  # as they are in memory
   if len(x) <= GROUP * count:
     results = *lax.top_k(x.T, count), jax.nn.logsumexp(x, 0)
   else:

@@ -55,7 +55,7 @@ class Outputs(NamedTuple):
 
   @property
   def logits(self) -> Float32[Array, 'B T W']:
-    return _logits(self.x, self.table, self.bias)
+    return ops.add_bias(ops.logits(self.x, self.table), self.bias)
 
 
 class Memory(NamedTuple):
@@ -123,13 +123,6 @@ def search_weights(params: Tree, dtype: DTypeLike) -> SearchWeights:
 
   prepared = jax.tree_util.tree_map_with_path(prepare, params)
   return SearchWeights(prepared, params['embedding'].astype(dtype))
-
-
-def _logits(
-  x: Float[Array, 'B T D'], table: Float[Array, 'W D'], bias: Float[Array, ' W'] | None
-) -> Float32[Array, 'B T W']:
-  logits = ops.logits(x, table)
-  return logits if bias is None else ops.add_bias(logits, bias)
 
 
 def _traced_once(method: Callable) -> Callable:
@@ -316,4 +309,5 @@ class Transformer(nnx.Module):
     ):
       x, own = run(layer, x, position, own, visible, cross, memory.mask)
       layers.append(own)
-    return _logits(x, table, self._logits_bias()), Cache(slots, layers)
+    logits = ops.add_bias(ops.logits(x, table), self._logits_bias())
+    return logits, Cache(slots, layers)

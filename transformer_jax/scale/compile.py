@@ -122,8 +122,7 @@ class Compiler:
     """Returns what the search of sources of 32 tokens needs on the first host."""
     config, length, ours = self._config, 32, self._first_host
     dtype = platform.decoding_dtype(config.decode_dtype, self._backend)
-    graph, _ = build.split(config, dtype, self._backend)
-    _, params = build.architecture(config, self._backend)
+    graph, params = build.architecture(config, self._backend, dtype)
     weights = jax.eval_shape(lambda params: search_weights(params, dtype), params)
     rows = max(1, config.decode_tokens // length // len(ours))
     inputs = _ids(len(ours), rows, length), _ids(len(ours), rows)

@@ -35,4 +35,5 @@ def cross_entropy(
     perplexity is computed. The plain one has no gradient.
   """
   factors = outputs.x, outputs.table, outputs.bias
-  return ops.smoothed_cross_entropy(*factors, labels, labels != PAD, epsilon)
+  real = labels != PAD
+  return ops.smoothed_cross_entropy(*factors, labels, real, epsilon=epsilon)
