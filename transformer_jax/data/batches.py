@@ -144,12 +144,12 @@ class Batches:
     # The class of a pair is the shortest that holds its longer sentence.
     longer = lengths.max(0)
     bounds = choose_lengths(np.bincount(longer), max_shapes)
-    class_of = len(bounds) - 1 - np.searchsorted(bounds, longer)  # 0: the longest
-    class_of = class_of.astype(np.int16)  # which NumPy sorts faster
+    of_length = len(bounds) - 1 - np.searchsorted(bounds, np.arange(bounds[-1] + 1))
+    class_of = of_length.astype(np.int16)[longer]  # [pairs]; 0 is the longest class
     # All pairs, class by class, and where each class ends.
     self._pairs = np.argsort(class_of, kind='stable').astype(np.uint32)
     self._ends = np.cumsum(np.bincount(class_of, minlength=len(bounds)))
-    self._cut(lengths[:, self._pairs], tokens, padded)
+    self._cut(lengths.take(self._pairs, 1), tokens, padded)
     self._latest: tuple = None, None  # the epoch of the last batch, and its order
 
   def _cut(self, lengths: np.ndarray, tokens: int, padded: bool) -> None:

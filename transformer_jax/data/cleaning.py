@@ -173,12 +173,11 @@ def write_clean_text(
     UserError: a source cannot be read, is mostly no text, or its languages are swapped.
   """
   cleaned = []
-  with contextlib.ExitStack() as stack:
-    writers = [
-      stack.enter_context(path.open('w', encoding='utf-8', newline='\n'))
-      for path in texts
-    ]
-    bar = stack.enter_context(tqdm(desc='reading', unit=' pairs', unit_scale=True))
+  with (
+    texts[0].open('w', encoding='utf-8', newline='\n') as source_lines,
+    texts[1].open('w', encoding='utf-8', newline='\n') as target_lines,
+    tqdm(desc='reading', unit=' pairs', unit_scale=True) as bar,
+  ):
     for source in sources:
       read, faults, sample, flawed = 0, Counter(), [], ''
       for pair in source.pairs():
@@ -191,8 +190,8 @@ def write_clean_text(
         if reason is not None:
           faults[reason] += 1
           continue
-        writers[0].write(f'{pair[0]}\n')
-        writers[1].write(f'{target(pair[1])}\n')
+        source_lines.write(f'{pair[0]}\n')
+        target_lines.write(f'{target(pair[1])}\n')
         if len(sample) < _SAMPLE:
           sample.append(pair)
       check_is_text(source.name, read, faults)
