@@ -10,7 +10,6 @@ import itertools
 import multiprocessing
 import os
 import pathlib
-import signal
 import socket
 import sys
 import time
@@ -134,12 +133,6 @@ class Program:
   def release(self) -> None:
     """Lets the calls go on that wait."""
     self._log.with_name(f'{self._log.name}.released').touch()
-
-  def listens(self) -> bool:
-    """Tells whether it handles signals itself by now."""
-    status = pathlib.Path(f'/proc/{self._process.pid}/status').read_text()
-    caught = next(line for line in status.splitlines() if line.startswith('SigCgt'))
-    return bool(int(caught.split()[1], 16) >> (signal.SIGUSR1 - 1) & 1)
 
   def signal(self, number: int) -> None:
     if self._process.exitcode is None:
