@@ -88,7 +88,7 @@ def kill_after_checkpoint(command: Commands) -> int:
 
 
 def check_metrics(run: Run) -> None:
-  """The records count each step once, as if the run had never been killed."""
+  """Checks that records count each step once, as if the run had never been killed."""
   log = [r for r in run.records() if 'loss' in r]
   assert [r['step'] for r in log] == list(range(50, STEPS + 1, 50))
   assert sum(r['steps'] for r in log) == STEPS
@@ -119,7 +119,7 @@ def check_result(command: Commands, raw: pathlib.Path, out: str) -> None:
 
 
 def check_pipe(command: Commands, raw: pathlib.Path) -> None:
-  """Any text gives as many lines on stdout, and nothing else there."""
+  """Checks that any text gives as many lines on stdout, and nothing else there."""
   lines = (raw / 'test.en').read_bytes().splitlines()[:5]
   odd = [b'', b'one\x00two', b'caf\xe9', b'a\xe2\x80\xa8b', b'one two\r']
   odd.append(b'nine ' * 3000)

@@ -38,7 +38,7 @@ def draw(*shape: int, seed: int = 0) -> np.ndarray:
 
 
 def attended(q: np.ndarray, k: np.ndarray, v: np.ndarray, reach: int) -> np.ndarray:
-  """softmax(q k^T / sqrt(d)) v, one position after another."""
+  """Returns softmax(q k^T / sqrt(d)) v, one position after another."""
   rows = []
   for i in range(len(q)):
     near = [j for j in range(len(k)) if abs(i - j) <= reach]
@@ -135,14 +135,14 @@ W = draw(D, D)
 
 
 def looped(x: jax.Array) -> jax.Array:
-  """Six rounds, each of two products and then two more in a loop within."""
+  """Makes six rounds, each of two products and then two more in a loop within."""
   inner = lambda h, _: (h @ W, None)
   outer = lambda h, _: (jax.lax.scan(inner, h @ W @ W, None, length=2)[0], None)
   return jax.lax.scan(outer, x, None, length=6)[0]
 
 
 def counter(x: jax.Array) -> jax.Array:
-  """It carries no product, so the products of its rounds do not wait."""
+  """Carries no product, so the products of its rounds do not wait."""
   step = lambda i, x_t: (i + 1.0, x_t @ W + i)
   return jax.lax.scan(step, 0.0, x)[1]
 
@@ -197,7 +197,7 @@ def test_paths_in_closed_form():
 def cells(
   value: Callable[[int, int, int], float], name: str = CONVOLUTION
 ) -> list[measuring.Cell]:
-  """A whole grid with value(n, d, reach) as seconds, and no memory."""
+  """Returns a whole grid with value(n, d, reach) as seconds, and no memory."""
   ns, ds = (16, 32, 64, 128), (8, 16, 32, 64)
   own = [cell for cell in measuring.grid(ns, ds) if cell[0] == name]
   return [

@@ -42,7 +42,7 @@ def tiny_config(
 
 @functools.cache
 def model(positions: str = 'sinusoid') -> tuple[nnx.GraphDef, Tree]:
-  """A graph and random parameters, large enough that outputs differ in length."""
+  """Returns a graph and random parameters; its outputs differ in length."""
   graph, shapes = build.architecture(tiny_config(positions))
   return graph, forms.random_like(shapes, 0.4, seed=4)
 
@@ -64,7 +64,7 @@ def translator(positions: str = 'sinusoid', **changes: Any) -> Translator:
 
 @functools.cache
 def shared() -> Translator:
-  """One for most tests: its searches are compiled once."""
+  """Returns one for most tests: its searches are compiled once."""
   return translator()
 
 
@@ -140,7 +140,7 @@ def logits_of(positions: str) -> Callable[[Tree, np.ndarray, np.ndarray], jax.Ar
 
 
 def logits(positions: str, source: list[int], target: list[int]) -> np.ndarray:
-  """Teacher-forced logits of one pair alone: [len(target), W]."""
+  """Returns teacher-forced logits of one pair alone: [len(target), W]."""
   length = TABLE if positions == 'learned' else 40
   rows = [np.array([ids + [PAD] * (length - len(ids))]) for ids in (source, target)]
   padded = np.asarray(logits_of(positions)(model(positions)[1], *rows), np.float64)
@@ -148,7 +148,7 @@ def logits(positions: str, source: list[int], target: list[int]) -> np.ndarray:
 
 
 def log_probs(positions: str, source: list[int], target: list[int]) -> np.ndarray:
-  """log P of each target id of one pair."""
+  """Returns log P of each target id of one pair."""
   of_all = logits(positions, source, target)
   of_all -= np.log(np.exp(of_all).sum(-1, keepdims=True))
   return of_all[np.arange(len(target)), target]

@@ -36,7 +36,7 @@ LENGTHS = ((5, 7), (3, 4), (1, 6))  # source and target tokens of each sentence
 
 @functools.cache
 def graph_of(dtype: Any = jnp.float32, **changes: Any) -> tuple[nnx.GraphDef, Tree]:
-  """A model's graph and the shapes of its parameters; nothing is computed."""
+  """Returns a model's graph and the shapes of its parameters; nothing is computed."""
 
   def make() -> Transformer:
     model = Hyperparameters(**PAPER | changes)
@@ -59,7 +59,7 @@ def random_params(shapes: Tree) -> Tree:
 
 
 def sentences() -> tuple[np.ndarray, np.ndarray]:
-  """Padded source and target of LENGTHS; ids from 3 on."""
+  """Returns padded source and target of LENGTHS; ids from 3 on."""
   rng = np.random.default_rng(1)
   pair = []
   for lengths in zip(*LENGTHS, strict=True):
@@ -72,7 +72,7 @@ def sentences() -> tuple[np.ndarray, np.ndarray]:
 
 @functools.cache
 def outputs_of(graph: nnx.GraphDef) -> Callable[..., Any]:
-  """A program that returns the logits and the attention weights."""
+  """Returns a program that returns the logits and the attention weights."""
 
   def run(params: Tree, source: Any, target: Any, key: Any = None) -> tuple:
     outputs: Outputs = nnx.merge(graph, params)(source, target, key)
@@ -145,7 +145,7 @@ def embed(p: Tree, ids: list[int], stack: str) -> np.ndarray:
 
 
 def reference(params: Tree, source: list[int], target: list[int], other: Other):
-  """[T, W] logits of one sentence."""
+  """Returns [T, W] logits of one sentence."""
   p = jax.tree.map(lambda x: np.asarray(x, np.float64), params)
   x = other.drop(embed(p, source, 'source'))
   for layer in (p['encoder'][n] for n in range(len(p['encoder']))):
@@ -165,7 +165,7 @@ def reference(params: Tree, source: list[int], target: list[int], other: Other):
 
 
 def pairs() -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-  """Each row of sentences() without padding."""
+  """Yields each row of sentences() without padding."""
   source, target = sentences()
   for row, (S, T) in enumerate(LENGTHS):
     yield row, source[row, :S], target[row, :T]
@@ -394,7 +394,7 @@ def test_sinusoids_are_the_papers():
 
 
 def fresh(seed: int, **changes: Any) -> dict[str, np.ndarray]:
-  """A model's parameters as they are before training, by their paths."""
+  """Returns a model's parameters as they are before training, by their paths."""
   config = base.get_config()
   sizes = {'N': 2, 'd_model': 64, 'd_ff': 96, 'h': 4, 'd_k': 8, 'd_v': 24}
   config.model.update(sizes | {'vocab_size': 512} | changes)

@@ -26,7 +26,7 @@ MONDAY = ('last', 0)
 
 @pytest.fixture(scope='module')
 def corpus():
-  """split -> rows of (sentence, English, German)."""
+  """Returns split -> rows of (sentence, English, German)."""
   rows = {split: [] for split in quickstart_corpus.SIZES}
   for split, sentence, english in sentences(quickstart.get_config().data.seed):
     row = sentence, english, write(sentence, 'de')

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.usefixtures('in_the_checkout')
 
 
 def run_here(jobs: list[Job], **options: object) -> tuple[dict[str, int], list[str]]:
-  """The exit codes, and what it said."""
+  """Returns the exit codes, and what it printed."""
   defaults = {'together': 1, 'is_stopped': lambda: False}
   with contextlib.redirect_stderr(io.StringIO()) as said:
     codes = run_jobs(jobs, **defaults | options)

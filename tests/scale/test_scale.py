@@ -154,7 +154,7 @@ def test_without_a_compiler_one_sentence_tells():
 
 
 def row(path: pathlib.Path) -> str:
-  """The row of docs/scale.md's tables that a file of results/scale stands for."""
+  """Returns the row of a file of results/scale in the tables of docs/scale.md."""
   (result,) = json.loads(path.read_text())['topologies']
   step, ms = result['step'], {k: 1e3 * x for k, x in result['seconds'].items()}
   return (

@@ -58,7 +58,7 @@ def config_of(corpus: corpus.Corpus) -> ml_collections.ConfigDict:
 def number_lines(
   count: int, seed: int = 0, english: Sequence[str] = WORDS, order: int = 1
 ) -> tuple[list[bytes], list[bytes]]:
-  """Numbers in English, and in German in the same order, or (-1) in reverse."""
+  """Returns numbers in English, and in German in the same order, or (-1) in reverse."""
   rng = random.Random(seed)
   rows = [rng.choices(range(10), k=rng.randint(1, 7)) for _ in range(count)]
   say = lambda words, order: [

@@ -22,7 +22,7 @@ SIGNATURES = 'nrefs:1|case:mixed|tok:13a', 'tok:moses-de'
 
 
 def of_row(row: str = 'base', seed: int = 1, ppl: float = 5.0, bleu: float = 20.0):
-  """What evaluating a run of the miniature writes, as Table 3 wants it."""
+  """Returns what evaluating a run of the miniature writes, as Table 3 wants it."""
   return of_config(table3.get_config(f'{row},mini'), seed, ppl, bleu)
 
 
@@ -98,7 +98,7 @@ PARSED = dataclasses.replace(
 
 
 def changed(result: Result, config: dict | None = None, **fields: object) -> Result:
-  """The result with other fields, and with other values at the config's dotted keys."""
+  """Returns a copy with other fields, and other values at the config's dotted keys."""
   settings = copy.deepcopy(result.config)
   for key, value in (config or {}).items():
     *outer, last = key.split('.')
@@ -116,7 +116,7 @@ def scored(result: Result, name: str = 'run') -> Scored:
 
 
 def written(result: Result, home: pathlib.Path, lines: str | None = None) -> Scored:
-  """A run's folder with this result and these translations, read back."""
+  """Writes a run's folder with this result and these translations; reads it."""
   home.mkdir(parents=True, exist_ok=True)
   result.write(home / 'result.json')
   if lines is not None:
@@ -129,7 +129,7 @@ def written(result: Result, home: pathlib.Path, lines: str | None = None) -> Sco
 
 
 def unscored(home: pathlib.Path, row: str, records: list[dict]) -> results.Unscored:
-  """The folder of a run of the miniature that was not evaluated, read back."""
+  """Writes a run of the miniature that was not evaluated; reads it."""
   home.mkdir(parents=True)
   (home / 'config.json').write_text(json.dumps(of_row(row).config))
   (home / 'metrics.jsonl').write_text(''.join(json.dumps(r) + '\n' for r in records))
@@ -139,13 +139,13 @@ def unscored(home: pathlib.Path, row: str, records: list[dict]) -> results.Unsco
 
 
 def family(*more: tuple) -> list[Scored]:
-  """Base with 3 seeds, C1 clearly worse as the paper has it, and `more`."""
+  """Returns base with 3 seeds, C1 clearly worse as the paper has it, and `more`."""
   entries = [('base', 1, 5.0, 20.0), ('base', 2, 5.1, 20.2), ('base', 3, 4.9, 19.8)]
   entries += [('C1', 1, 7.0, 16.0), *more]
   return [scored(of_row(*one), f'{one[0]}.seed{one[1]}') for one in entries]
 
 
 def cells(markdown: str, start: str, table: int = 0) -> list[str]:
-  """The cells of the (table+1)-th line of a table that begins with `start`."""
+  """Returns the cells of the (table+1)-th line of a table that begins with `start`."""
   lines = [x for x in markdown.splitlines() if x.startswith(f'| {start} |')]
   return [cell.strip() for cell in lines[table].strip('|').split('|')]

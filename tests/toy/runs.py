@@ -56,7 +56,7 @@ TINY = SETTINGS | {
 
 
 def write_raw(folder: pathlib.Path, sizes: dict[str, int]) -> pathlib.Path:
-  """train, dev and test files of the toy task; no line is in two of them."""
+  """Writes train, dev and test files of the toy task; no line is in two of them."""
   folder.mkdir()
   rng, seen = random.Random(0), set()
   for split, size in sizes.items():
@@ -87,11 +87,11 @@ class Toy:
 
   @property
   def preparing(self) -> list[str]:
-    """The arguments of scripts.prepare_data."""
+    """Returns the arguments of scripts.prepare_data."""
     return [self._data, *self._config]
 
   def train(self, *options: str, **how: Any) -> Program:
-    """`how`: keyword arguments of Program."""
+    """Starts a training; `how` are keyword arguments of Program."""
     arguments = f'--workdir={self.workdir}', self._data, *self._config, *options
     return Program(self.folder, 'train', *arguments, **how)
 
@@ -104,7 +104,7 @@ class Toy:
     return Program(self.folder, 'translate', *arguments, **how)
 
   def in_another(self, workdir: str) -> 'Toy':
-    """The same task and settings with another run's folder."""
+    """Returns the same task and settings with another run's folder."""
     other = object.__new__(Toy)
     other.__dict__ |= self.__dict__
     other.workdir = self.folder / workdir
@@ -141,7 +141,7 @@ def restored(toy: Toy, step: int) -> TrainState:
 
 
 def untimed(run: Run) -> list[dict]:
-  """The records without what differs between equal runs: seconds and checkpoints."""
+  """Returns records without what differs in equal runs: seconds and checkpoints."""
   return [r | {'seconds': 0} for r in run.records() if 'saved' not in r]
 
 

@@ -39,7 +39,7 @@ def tiny_config(**changes: Any) -> ml_collections.ConfigDict:
 
 @functools.cache
 def model(P_drop: float) -> tuple[nnx.GraphDef, Tree]:
-  """A tiny model with random parameters."""
+  """Returns a tiny model with random parameters."""
   config = tiny_config()
   config.model.P_drop = P_drop
   graph, shapes = build.architecture(config)
@@ -47,7 +47,7 @@ def model(P_drop: float) -> tuple[nnx.GraphDef, Tree]:
 
 
 def example(seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-  """[SLICES, ROWS, LENGTH] source and target; slices have different token counts."""
+  """Returns [SLICES, ROWS, LENGTH] source and target; token counts differ."""
   rng = np.random.default_rng(seed)
   sides = rng.integers(3, VOCABULARY, (2, SLICES, ROWS, LENGTH)).astype(np.int32)
   for index, length in enumerate(rng.integers(1, LENGTH + 1, (SLICES, ROWS)).flat):
@@ -155,7 +155,7 @@ def corpus(
 
 
 def poisonous(cross_entropy: Callable) -> Callable:
-  """A loss that is not a number where the target holds POISON."""
+  """Returns a loss that is not a number where the target holds POISON."""
 
   def loss_of(outputs: Outputs, target: jax.Array, epsilon_ls: float) -> tuple:
     smoothed, plain = cross_entropy(outputs, target, epsilon_ls)

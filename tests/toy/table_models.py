@@ -45,7 +45,7 @@ def random_models(count: int, seed: int, smallest: int = 5, largest: int = 8) ->
 
 @functools.cache
 def all_models() -> Models:
-  """PER_ALPHA models for each of ALPHAS, in their order."""
+  """Returns PER_ALPHA models for each of ALPHAS, in their order."""
   return random_models(PER_ALPHA * len(ALPHAS), seed=0)
 
 
@@ -66,7 +66,7 @@ class BeamCache(NamedTuple):
 
 
 def table_step(tokens, position, cache, logits):
-  """A step of a batch of models; the state is each beam's context."""
+  """Is a step of a batch of models; the state is each beam's context."""
   contexts = jnp.where(position == 0, 0, next_context(cache.state, tokens))
   rows = logits[:, position]
   return jnp.take_along_axis(rows, contexts[..., None], axis=1), BeamCache(contexts)
@@ -79,7 +79,7 @@ def table_search(
   alpha: float = 0.6,
   step: Callable = table_step,
 ) -> Callable[[Models], Hypotheses]:
-  """A search over models."""
+  """Returns a search over models."""
   options = dict(beam=beam, nbest=nbest or beam, alpha=alpha)
   search = Search(step, lengths or (LENGTH,), **options, bos=BOS, eos=EOS, pad=PAD)
 
@@ -126,7 +126,7 @@ def log_softmax(logits: np.ndarray) -> np.ndarray:
 
 
 def narrowest(entries: list, first: int, last: int) -> float:
-  """The smallest gap between the totals of sorted neighbours, from first to last."""
+  """Returns the smallest gap between totals of neighbours, from first to last."""
   pairs = list(itertools.pairwise(entries))[max(first, 0) : max(last, 0)]
   return min((a[0] - b[0] for a, b in pairs), default=math.inf)
 
@@ -181,7 +181,7 @@ def listed(hypotheses: Hypotheses, sentence: int) -> list[Hypothesis]:
 
 
 def same(a: list[Hypothesis], b: list[Hypothesis]) -> bool:
-  """The same strings in the same order, scores within 1e-4."""
+  """Tells whether they are the same strings in the same order, scores within 1e-4."""
   return [x[1:] for x in a] == [x[1:] for x in b] and all(
     abs(x[0] - y[0]) < 1e-4 for x, y in zip(a, b, strict=True)
   )

@@ -18,7 +18,7 @@ STEP = 10
 
 
 def write(folder: pathlib.Path, **changes: Any) -> pathlib.Path:
-  """The run's folder in `folder`, beside data/toy; `changes` are keys of its config."""
+  """Writes `folder`/run beside data/toy; `changes` are keys of its config."""
   raw = corpus.write_raw(folder / 'raw', 12, english=WORDS, order=-1)
   target_size = changes.get('model.target_vocab_size', 0)
   corpus.prepare(

@@ -116,7 +116,7 @@ def test_a_full_disk_is_told_last(toy: Toy):
 
 @pytest.fixture(scope='module')
 def eight(toy: Toy) -> Toy:
-  """An undisturbed run on eight devices."""
+  """Returns an undisturbed run on eight devices."""
   eight = Toy(toy.folder, slices=8, train_steps=60).in_another('eight')
   finished(eight.train(devices=8))
   return eight
@@ -181,7 +181,7 @@ def largest(tree: Any, less: Any = None) -> float:
 
 
 def assert_similar_runs(one: Toy, other: Toy, start: int) -> None:
-  """Only the order of sums may differ.
+  """Checks that only the order of sums differs.
 
   Losses by 1e-6, parameters by 1e-4 of their largest movement since `start`, each of
   Adam's averages by 1e-4 of its largest value.

@@ -21,7 +21,7 @@ from transformer_jax.training.trainer import Trainer
 
 @pytest.fixture(scope='module')
 def texts(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-  """A run in `run`, and other text in `other`."""
+  """Writes a run in `run`, and other text in `other`."""
   folder = tmp_path_factory.mktemp('tuned')
   untrained.write(folder)
   corpus.write_raw(folder / 'other')
@@ -30,7 +30,7 @@ def texts(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 
 @pytest.fixture
 def parent(texts: pathlib.Path, tmp_path: pathlib.Path) -> pathlib.Path:
-  """A copy of the run."""
+  """Returns a copy of the run."""
   return shutil.copytree(texts / 'run', tmp_path / 'parent')
 
 

@@ -291,7 +291,7 @@ def test_a_restart_does_not_forget_the_best_loss(tmp_path: pathlib.Path, capsys)
 
 
 def small(folder: pathlib.Path) -> ml_collections.ConfigDict:
-  """A config of a tiny model, whose corpus is prepared in folder/data/toy."""
+  """Returns a config of a tiny model, whose corpus is prepared in folder/data/toy."""
   corpus.prepare(corpus.write_raw(folder / 'raw'))
   config = base.get_config()
   config.update(corpus.config_of(corpus.CORPUS))

@@ -26,7 +26,7 @@ B, T, W = 3, 5, 11
   scope='module',
 )
 def form(request: pytest.FixtureRequest) -> Iterator[None]:
-  """An accelerator's form and a CPU's; the last of the four parts has 3 rows."""
+  """Chooses an accelerator's or a CPU's; the last of the four parts has 3 rows."""
   if request.param == 'plain':
     with forms.of_an_accelerator():
       yield
@@ -41,7 +41,7 @@ def form(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 def example(scale: float = 2.0) -> tuple[np.ndarray, np.ndarray]:
-  """[B, T, W] logits and [B, T] labels that end in padding, one row all of it."""
+  """Returns [B, T, W] logits and [B, T] labels that end in padding; one row is all so."""
   rng = np.random.default_rng(0)
   logits = (rng.normal(size=(B, T, W)) * scale).astype(np.float32)
   labels = rng.integers(1, W, (B, T)).astype(np.int32)
@@ -51,7 +51,7 @@ def example(scale: float = 2.0) -> tuple[np.ndarray, np.ndarray]:
 
 
 def by_one_hot(logits: jax.Array, labels: jax.Array, epsilon: float) -> jax.Array:
-  """- sum_w q(w) log softmax(z)_w over real positions, q as in section 5.4."""
+  """Returns - sum_w q(w) log softmax(z)_w over real positions, q as in section 5.4."""
   hot = jax.nn.one_hot(labels, logits.shape[-1])
   target = hot * (1 - epsilon) + (1 - hot) * epsilon / (logits.shape[-1] - 1)
   losses = -(target * jax.nn.log_softmax(logits)).sum(-1)
