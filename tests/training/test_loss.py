@@ -41,7 +41,7 @@ def form(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 def example(scale: float = 2.0) -> tuple[np.ndarray, np.ndarray]:
-  """Returns [B, T, W] logits and [B, T] labels that end in padding; one row is all so."""
+  """Returns [B, T, W] logits and [B, T] labels that end in padding; one row is PAD."""
   rng = np.random.default_rng(0)
   logits = (rng.normal(size=(B, T, W)) * scale).astype(np.float32)
   labels = rng.integers(1, W, (B, T)).astype(np.int32)
