@@ -152,8 +152,8 @@ class Writer:
       self._wait()
     except SaveError as error:
       return str(error)
-    finished = finished_steps(self._folder)
-    newest = self._folder / str(finished[-1]) if finished else 'none'
+    steps = finished_steps(self._folder)
+    newest = self._folder / str(steps[-1]) if steps else 'none'
     return f'The newest checkpoint: {newest}'
 
   def _save_error(self, step: int, error: Exception) -> SaveError:
@@ -210,15 +210,15 @@ def verify(
   path = folder.absolute() / str(step)
   try:
     manifest = json.loads((path / MANIFEST).read_bytes())
-    written, listed = manifest['step'], dict(manifest['sha256'])
+    its_step, its_sums = manifest['step'], dict(manifest['sha256'])
   except (ValueError, KeyError, TypeError, FileNotFoundError) as error:
     raise DamagedCheckpoint(f'{path}: damaged: {MANIFEST} ({error})') from error
-  if written != step:
-    raise DamagedCheckpoint(f'{path}: damaged: its {MANIFEST} is of step {written}')
+  if its_step != step:
+    raise DamagedCheckpoint(f'{path}: damaged: its {MANIFEST} is of step {its_step}')
   sums = checksums(path, parts)
-  listed = {name: one for name, one in listed.items() if name.split('/')[0] in parts}
-  wrong = sorted(f for f in listed.keys() | sums if listed.get(f) != sums.get(f))
-  if wrong or not listed:
+  its_sums = {f: its_sums[f] for f in its_sums if f.split('/')[0] in parts}
+  wrong = sorted(f for f in its_sums.keys() | sums if its_sums.get(f) != sums.get(f))
+  if wrong or not its_sums:
     raise DamagedCheckpoint(f'{path}: damaged or missing: {", ".join(wrong)}')
   return path
 
@@ -253,27 +253,25 @@ def restore_newest(
     OSError: a file could not be read. The checkpoint may be good.
     UserError: the model has other parameters, or other shapes.
   """
-  candidates, damaged = folder_steps(folder), []
-  while candidates:
-    step = candidates.pop()
+  state, damaged = None, []
+  for step in reversed(folder_steps(folder)):
     try:
-      restored = restore(folder, step, params, opt_state)
+      state = restore(folder, step, params, opt_state)
+      break
     except DamagedCheckpoint as error:
       print(f'{error}; trying the one before', file=sys.stderr, flush=True)
       damaged.append(folder / str(step))
-      continue
-    for path in damaged:
-      aside = path.with_name(f'{path.name}.damaged')
-      shutil.rmtree(aside, ignore_errors=True)  # the same step was damaged before
-      path.rename(aside)
-      print(f'{path} is renamed {aside.name}: delete it when you like', file=sys.stderr)
-    return restored
-  if damaged:
+  if damaged and state is None:
     raise DamagedCheckpoint(
       f'{folder}: all checkpoints are damaged: put a good one back; to train anew, '
       'delete that folder or give another --workdir'
     )
-  return None
+  for path in damaged:
+    renamed = path.with_name(f'{path.name}.damaged')
+    shutil.rmtree(renamed, ignore_errors=True)  # the same step was damaged before
+    path.rename(renamed)
+    print(f'{path} is renamed {renamed.name}: delete it when you like', file=sys.stderr)
+  return state
 
 
 def restore_params(folder: pathlib.Path, step: int, params: Tree) -> Tree:

@@ -61,7 +61,7 @@ class Perplexity:
     sums, tokens = [], 0
     for step in range(self._batches.steps_per_epoch):
       batch = self._batches.batch(step)
-      rows = lambda side: side.reshape(-1, side.shape[-1])
+      rows = lambda ids: ids.reshape(-1, ids.shape[-1])
       sums.append(self._sums(params, rows(batch.source), rows(batch.target)))
       tokens += batch.target_tokens
     total = sum(float(wait().sum()) for wait in sums)

@@ -180,31 +180,24 @@ class Trainer:
 
     Shapes that are compiled later do not try more slices than fitted here.
     """
-    *more, fewest = (n for n in self.devices.slices_at_once if n <= self.at_once)
-    for at_once in more:
-      program = compile_if_it_fits(self.lower(state, shape, at_once))
-      if program is not None:
-        self.at_once = min(self.at_once, at_once)
-        return program
-    self.at_once = fewest
-    return self.lower(state, shape, fewest).compile()
-
-  def lower(
-    self, state: TrainState, shape: batches.Shape, at_once: int
-  ) -> jax.stages.Lowered:
-    """Returns the step for one shape of batch, not compiled yet.
-
-    Args:
-      state: may be as without_data() returns it.
-      at_once: how many of its slices a device computes at once.
-    """
-    step = step_of(self._config, self.graph, at_once)
     host = self.devices.host_slices
     each = host.stop - host.start, shape.rows
     source = np.zeros((*each, shape.source), np.int32)
     target = np.zeros((*each, shape.target), np.int32)
     inputs = self._inputs(source, target, False, False)
-    return self.devices.pmap(step).lower(state, inputs)
+
+    def lower(at_once: int) -> jax.stages.Lowered:
+      step = step_of(self._config, self.graph, at_once)
+      return self.devices.pmap(step).lower(state, inputs)
+
+    *more, fewest = (n for n in self.devices.slices_at_once if n <= self.at_once)
+    for at_once in more:
+      program = compile_if_it_fits(lower(at_once))
+      if program is not None:
+        self.at_once = min(self.at_once, at_once)
+        return program
+    self.at_once = fewest
+    return lower(fewest).compile()
 
   def batch(self, step: int) -> batches.Batch:
     """Returns this host's slices of the batch of update number `step`, from 0.
