@@ -37,3 +37,18 @@ def test_two_writers_of_a_file(tmp_path: pathlib.Path):
     for _ in range(100):
       assert path.read_text() in texts
   assert [entry.name for entry in tmp_path.iterdir()] == ['x']
+
+
+def test_a_pipe_or_link_is_not_replaced(tmp_path: pathlib.Path):
+  path = tmp_path / 'pipe'
+  os.mkfifo(path)
+  with concurrent.futures.ThreadPoolExecutor() as pool:
+    read = pool.submit(path.read_text)
+    files.write(path, 'text')
+    assert read.result() == 'text'
+  assert path.is_fifo() and [*tmp_path.iterdir()] == [path]
+  target, link = tmp_path / 'target', tmp_path / 'link'
+  target.write_text('old\n')
+  link.symlink_to(target)
+  files.write(link, 'new\n')
+  assert link.is_symlink() and target.read_text() == 'new\n'

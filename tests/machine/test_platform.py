@@ -1,5 +1,6 @@
 """JAX's settings before it starts: flags, dtypes, the cache of compiled programs."""
 
+import json
 import os
 import pathlib
 import subprocess
@@ -9,7 +10,10 @@ import jax
 import numpy as np
 import pytest
 
+import scripts
 from transformer_jax.machine import environment, platform
+
+ROOT = pathlib.Path(__file__).parents[2]
 
 
 @pytest.fixture(autouse=True)
@@ -55,9 +59,16 @@ def test_xla_knows_the_flags_that_are_set():
   ]
 
 
-def test_a_platform_that_is_missing():
-  done = start(JAX_PLATFORMS='cuda')
-  assert done.returncode == 1 and 'JAX cannot use cuda here' in done.stderr
+@pytest.mark.parametrize(
+  ('variable', 'value', 'said'),
+  [
+    ('JAX_PLATFORMS', 'cuda', 'JAX cannot use cuda here'),
+    ('JAX_DEFAULT_MATMUL_PRECISION', 'high5', 'JAX_DEFAULT_MATMUL_PRECISION'),
+  ],
+)
+def test_an_impossible_setting_ends_in_one_line(variable: str, value: str, said: str):
+  done = start(**{variable: value})
+  assert done.returncode == 1 and said in done.stderr
   assert len(done.stderr.splitlines()) == 1, done.stderr
 
 
@@ -118,3 +129,22 @@ def test_dtypes_of_products(monkeypatch, vectors: list[str]):
   assert platform.decoding_dtype('auto').name == ('bfloat16' if fast else 'float32')
   for dtype in (platform.training_dtype, platform.decoding_dtype):
     assert (dtype('float32').name, dtype('bfloat16').name) == ('float32', 'bfloat16')
+
+
+@pytest.mark.parametrize('own', [None, 'glibc.malloc.arena_max=2'])
+def test_a_command_starts_anew_with_its_setting_of_memory(
+  own: str | None, tmp_path: pathlib.Path
+):
+  """Once, with the same arguments, and not where the user has a setting."""
+  show = 'import os; print("starts with", os.environ.get("GLIBC_TUNABLES"))'
+  (tmp_path / 'sitecustomize.py').write_text(show)
+  environment = {k: v for k, v in os.environ.items() if k != 'GLIBC_TUNABLES'}
+  environment |= {'PYTHONPATH': str(tmp_path)}
+  environment |= {'GLIBC_TUNABLES': own} if own else {}
+  command = f'{sys.executable} -m scripts.describe --config=configs/base.py --json'
+  options = {'cwd': ROOT, 'env': environment, 'capture_output': True, 'text': True}
+  done = subprocess.run(command.split(), check=True, **options)
+  starts = [line for line in done.stdout.splitlines() if line.startswith('starts with')]
+  expected = [own] if own else [None, scripts.MEMORY]
+  assert starts == [f'starts with {setting}' for setting in expected]
+  assert json.loads(done.stdout.split(starts[-1])[1])['parameters'] > 6e7

@@ -70,6 +70,56 @@ def test_ctrl_c_elsewhere_ends_with_one_line():
   assert process.returncode == 130
 
 
+def test_ctrl_c_while_a_command_imports(tmp_path: pathlib.Path):
+  """The first module that all of them import waits here."""
+  slow = "print('ready', flush=True); import time; time.sleep(60)"
+  (tmp_path / 'absl.py').write_text(slow)
+  (tmp_path / 'jax.py').write_text(slow)
+  command = (
+    'import os, signal, sys\n'
+    'signal.signal(signal.SIGINT, signal.SIG_DFL)  # background jobs ignore it\n'
+    "os.execv(sys.executable, [sys.executable, '-m', 'scripts.evalb', '--help'])"
+  )
+  process = subprocess.Popen(
+    [sys.executable, '-c', command],
+    cwd=ROOT,
+    env=os.environ | {'PYTHONPATH': str(tmp_path)},
+    stdout=subprocess.PIPE,
+    stderr=subprocess.PIPE,
+    text=True,
+  )
+  assert process.stdout.readline() == 'ready\n'
+  process.send_signal(signal.SIGINT)
+  assert process.communicate(timeout=10) == ('', 'stopped by Ctrl-C\n')
+  assert process.returncode == 130
+
+
+@pytest.mark.parametrize('closed', ['2>&-', '1>&-', '0<&- 1>&- 2>&-'])
+def test_closed_streams(closed: str):
+  """A command does its work as with open ones."""
+  line = f'exec "$PYTHON" -m scripts.describe --config=configs/base.py {closed}'
+  known = os.environ | {'PYTHON': sys.executable}
+  done = subprocess.run(
+    ['bash', '-c', line], cwd=ROOT, env=known, capture_output=True, text=True
+  )
+  assert done.returncode == 0
+  assert '1>' in closed or 'parameters' in done.stdout
+
+
+@pytest.mark.parametrize('name', ['JAX_ENABLE_X64', 'JAX_DEFAULT_MATMUL_PRECISION'])
+def test_what_jax_refuses_as_it_is_imported_is_one_line(name: str):
+  done = subprocess.run(
+    [sys.executable, '-m', 'scripts.evaluate', '--workdir=none'],
+    cwd=ROOT,
+    env=os.environ | {name: 'maybe'},
+    capture_output=True,
+    text=True,
+  )
+  lines = done.stderr.removeprefix('loading JAX\n').splitlines()
+  assert done.returncode == 1 and len(lines) == 1, done.stderr
+  assert lines[0].endswith(f': change or unset {name}')
+
+
 def test_a_checkpoint_is_written_first():
   """A signal to the process and to its group, as `timeout` sends it, counts once."""
   process = started(SAVE.format(repeated=600, save='sys.stdin.readline()'))

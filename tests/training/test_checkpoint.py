@@ -2,6 +2,7 @@
 
 import errno
 import json
+import os
 import pathlib
 import random
 import shutil
@@ -270,6 +271,19 @@ def test_unfinished_folders_are_no_checkpoints(folder: pathlib.Path):
     writer.save(4, *trees(5))
   assert bits(checkpoint.restore(folder, 4, *trees(9)).params) == bits(trees(5)[0])
   assert names(folder) == ['1', '2', '3', '4', '5.damaged']
+
+
+def test_a_folder_that_takes_no_checkpoint_is_refused_at_once(tmp_path: pathlib.Path):
+  """Also a folder that exists, but whose name is too long for what Orbax appends."""
+  (tmp_path / 'file').touch()
+  long = 'x' * 200 + '/'
+  long = long * ((4080 - len(f'{tmp_path}//checkpoints')) // len(long))
+  long += 'y' * (4080 - len(f'{tmp_path}/{long}/checkpoints'))
+  for name in ('file', os.fsdecode(b'\xff'), long):
+    with pytest.raises(UserError, match='no checkpoint can be written there') as caught:
+      checkpoint.try_folder(tmp_path / name / 'checkpoints')
+    message = str(caught.value)
+    assert message.endswith('give another --workdir') and '\n' not in message
 
 
 def test_a_write_that_fails_is_loud(folder: pathlib.Path, monkeypatch):

@@ -5,6 +5,7 @@ Nothing is computed here: a trainer without a model counts its steps.
 
 import itertools
 import json
+import os
 import pathlib
 from collections.abc import Callable
 from typing import Any
@@ -18,6 +19,7 @@ from toy import corpus
 from toy.untrained import SIZES
 from transformer_jax.data import batches
 from transformer_jax.machine import hosts
+from transformer_jax.machine.errors import UserError
 from transformer_jax.machine.signals import EXIT_CODE, Interruption
 from transformer_jax.runs.metrics import best_step
 from transformer_jax.runs.run import Run, chosen_steps
@@ -299,6 +301,14 @@ def small(folder: pathlib.Path) -> ml_collections.ConfigDict:
   config.update({'tokens_per_batch': 64, 'max_shapes': 1, 'average_last': 1})
   config.update({'train_steps': 9, 'checkpoint_every_steps': 1, 'keep_checkpoints': 1})
   return config
+
+
+def test_a_start_that_is_refused_writes_nothing(tmp_path: pathlib.Path):
+  """TensorStore cannot write into a folder of such a name; the lock alone is left."""
+  workdir = tmp_path / os.fsdecode(b'\xff')
+  with pytest.raises(UserError, match='no checkpoint can be written there'):
+    loop.train(small(tmp_path), workdir, tmp_path / 'data' / 'toy')
+  assert [path.name for path in workdir.iterdir()] == ['lock']
 
 
 @pytest.mark.slow

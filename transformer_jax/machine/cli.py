@@ -14,6 +14,7 @@ import io
 import os
 import pathlib
 import re
+import signal
 import sys
 from collections.abc import Callable, Collection, Iterator, Sequence
 
@@ -173,11 +174,16 @@ def run(main: Callable[[list[str]], None]) -> None:
 
   def guarded(argv: list[str]) -> None:
     with errors.in_one_line(), _output_that_may_break():
+      before = signal.getsignal(signal.SIGINT)
       try:
+        if before != signal.SIG_IGN:
+          signal.signal(signal.SIGINT, signal.default_int_handler)
         main(argv)
       except KeyboardInterrupt:
         print('stopped by Ctrl-C', file=sys.stderr)
         sys.exit(130)  # as a shell has it
+      finally:
+        signal.signal(signal.SIGINT, before)
 
   def parse(argv: list[str]) -> list[str]:
     """Parses absl's own flags, such as --pdb; main() parses the rest."""

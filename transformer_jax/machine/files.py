@@ -19,8 +19,14 @@ from transformer_jax.machine.errors import UserError
 def write(path: pathlib.Path, text: str) -> None:
   """Writes a file as a whole: after a crash it is the old one or the new one.
 
-  Of two processes that write the same file, the last one's text is what it holds.
+  Of two processes that write the same file, the last one's text is what it holds. A
+  pipe or a device, such as /dev/null, is written to and stays what it is; so does a
+  link.
   """
+  if path.exists() and not path.is_file():
+    path.write_text(text, encoding='utf-8')
+    return
+  path = path.resolve()
   partial = path.with_name(f'{path.name}.{secrets.token_hex(4)}.partial')
   try:
     partial.write_text(text, encoding='utf-8')

@@ -2,12 +2,14 @@
 
 import contextlib
 import importlib.util
+import mmap
 import os
 import pathlib
 import sys
 
 import jax
 import jax.numpy as jnp
+import jaxlib
 
 from transformer_jax.machine import environment, hosts
 from transformer_jax.machine.errors import UserError
@@ -76,10 +78,28 @@ def _will_use_cpu() -> bool:
 
 
 def _set_xla_flag(flag: str) -> None:
-  """Adds to XLA_FLAGS what the user has not set there."""
+  """Adds to XLA_FLAGS what the user has not set there.
+
+  XLA ends the process at a flag that it does not know, so such a flag is left out.
+  """
   flags = os.environ.get('XLA_FLAGS', '')
-  if flag.removeprefix('--').partition('=')[0] not in flags:
+  name = flag.removeprefix('--').partition('=')[0]
+  if name in flags:
+    return
+  if _xla_knows(name):
     os.environ['XLA_FLAGS'] = f'{flags} {flag}'.strip()
+  else:
+    version = jaxlib.__version__
+    print(f'jaxlib {version} has no flag {name}: it is left out', file=sys.stderr)
+
+
+def _xla_knows(name: str) -> bool:
+  """Tells whether jaxlib's XLA has this word: it has no list of its flags."""
+  for library in pathlib.Path(jaxlib.__file__).parent.glob('libjax_common*'):
+    with library.open('rb') as file:
+      with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        return content.find(name.encode()) >= 0
+  return True  # another build of jaxlib
 
 
 def use_compilation_cache() -> None:

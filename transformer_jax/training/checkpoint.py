@@ -174,12 +174,36 @@ class _Best:
     return [checkpoint.step == best for checkpoint in checkpoints]
 
 
+def try_folder(folder: pathlib.Path) -> None:
+  """Writes a checkpoint of one number and deletes it, before hours of training.
+
+  Raises:
+    UserError: no checkpoint can be written there.
+  """
+  folder = folder.absolute()
+  trial = folder / 'trial'
+  try:
+    str(folder).encode()  # TensorStore takes no name that is not UTF-8
+    # Orbax's names are this long. If the system refused one to Orbax, threads of Orbax
+    # would keep the process from ending.
+    (trial / ('x' * 100)).mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(trial)
+    with ocp.StandardCheckpointer(multiprocessing_options=FIRST_HOST) as writer:
+      writer.save(trial, {'x': np.zeros(1)}, force=True)
+    shutil.rmtree(trial)
+  except (OSError, ValueError) as error:
+    raise UserError(
+      f'{folder}: no checkpoint can be written there ({error}): give another --workdir'
+    ) from error
+
+
 def save(folder: pathlib.Path, step: int, params: Tree, opt_state: Tree) -> None:
   """Writes one checkpoint, deletes none, and returns when it is on the disk.
 
   Raises:
-    SaveError, OSError: it could not be written.
+    UserError: no checkpoint can be written there.
   """
+  try_folder(folder)
   with Writer(folder, every=1, keep=sys.maxsize) as writer:
     writer.save(step, params, opt_state)
 

@@ -80,6 +80,8 @@ def train(
     state = trainer.restore(run.checkpoints)
     start = int(state.step)
     if first:
+      if not run.is_started:
+        checkpoint.try_folder(run.checkpoints)
       Run.open(workdir, config, corpus)
     records = [r for r in run.records() if r['step'] <= start] if first else []
     unmeasured = _is_unmeasured(config, start, records)
