@@ -4,8 +4,6 @@ import pathlib
 
 import pytest
 
-from toy.steps import corpus, tiny_config
-from transformer_jax.data.batches import train_batches
 from transformer_jax.data.corpus import rename_if_changed, set_name
 from transformer_jax.machine.cli import Flags
 
@@ -51,15 +49,6 @@ def test_each_change_of_a_corpus_has_another_name():
   assert name(first, '--config.seed=2') == name(first) == names[0]
   assert name(first, second) == name(second, first) not in names
   assert name(first, config='newsmix.py:en-de').startswith('newsmix.en-de.')
-
-
-def test_batches_are_the_seeds_own(tmp_path: pathlib.Path):
-  folder, sizes = corpus(tmp_path), {'tokens_per_batch': 64, 'max_shapes': 1}
-  first, same, other = (
-    train_batches(tiny_config(seed=seed, **sizes), folder).batch(0).pairs
-    for seed in (1, 1, 2)
-  )
-  assert (first == same).all() and (first != other).any()
 
 
 @pytest.mark.parametrize(

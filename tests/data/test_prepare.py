@@ -17,11 +17,6 @@ from transformer_jax.machine.errors import UserError
 from transformer_jax.parsing.task import PARSING
 from transformer_jax.tasks import TRANSLATION
 
-
-def content(folder: pathlib.Path) -> dict[str, bytes]:
-  return {path.name: path.read_bytes() for path in folder.iterdir()}
-
-
 # What is in it
 
 
@@ -204,7 +199,8 @@ def prepared(raw: pathlib.Path, files: pathlib.Path | None, **options) -> pathli
 @pytest.mark.parametrize('name', ['train.en', 'dev.de', 'test.de'])
 def test_other_text_is_not_taken_for_it(name: str, raw: pathlib.Path):
   folder = prepared(raw, raw)
-  before = content(folder)
+  content = lambda: {path.name: path.read_bytes() for path in folder.iterdir()}
+  before = content()
   for path in raw.iterdir():
     os.utime(path, (0, 0))
   assert prepared(raw, raw) == folder
@@ -212,7 +208,7 @@ def test_other_text_is_not_taken_for_it(name: str, raw: pathlib.Path):
   message = rf'from other files than those in .* \({name}\)\. To use .* leave out --raw'
   with pytest.raises(UserError, match=message):
     prepared(raw, raw)
-  assert content(folder) == before and prepared(raw, None) == folder
+  assert content() == before and prepared(raw, None) == folder
   (raw / name).unlink()
   with pytest.raises(UserError, match=f'{name}: no such file'):
     prepared(raw, raw)

@@ -23,6 +23,8 @@ from transformer_jax.machine import hosts
 from transformer_jax.machine.errors import UserError
 from transformer_jax.training.trainer import Trainer
 
+SMALL = {'tokens_per_batch': 64, 'max_shapes': 2}
+
 OTHERS = 'not reach the other processes'
 
 
@@ -95,7 +97,7 @@ def one_of_two(number: int, address: str, folder: str) -> None:
   assert jax.device_count() == 8 and hosts.is_first_host() == (number == 0)
   steps = Steps(None)
   measured = course(steps)
-  config = tiny_config(tokens_per_batch=64, max_shapes=2)
+  config = tiny_config(**SMALL)
   ours = Trainer(config, pathlib.Path(folder))
   own = ours.devices.host_slices
   assert own == slice(4 * number, 4 * number + 4)
@@ -128,7 +130,7 @@ def test_two_processes_are_one(tmp_path: pathlib.Path):
     theirs = Course(losses, norms, jax.tree.unflatten(moved, leaves))
     assert_same_course(course_on_one(), theirs)
     assert file['first'] == 7
-  ours = Trainer(tiny_config(tokens_per_batch=64, max_shapes=2), tmp_path)
+  ours = Trainer(tiny_config(**SMALL), tmp_path)
   for step in range(20):
     rows = np.concatenate([file[f'pairs{step}'] for file in files])
     np.testing.assert_array_equal(rows, ours.batches.batch(step).pairs)
@@ -136,9 +138,12 @@ def test_two_processes_are_one(tmp_path: pathlib.Path):
 
 
 def test_a_host_reads_its_slices_alone(tmp_path: pathlib.Path):
-  """They are part of the whole batch, whose pairs every host knows."""
-  config = tiny_config(tokens_per_batch=64, max_shapes=2)
-  all_batches = train_batches(config, corpus(tmp_path))
+  """They are part of the whole batch of a seed, whose pairs every host knows."""
+  folder = corpus(tmp_path)
+  all_batches, other = (
+    train_batches(tiny_config(seed=seed, **SMALL), folder) for seed in (1, 2)
+  )
+  assert not np.array_equal(all_batches.batch(0).pairs, other.batch(0).pairs)
   for step in range(2 * all_batches.steps_per_epoch):
     whole = all_batches.batch(step)
     for half in (slice(0, 4), slice(4, 8)):
