@@ -114,12 +114,6 @@ def check_settings(folder: pathlib.Path, corpus: Corpus) -> None:
       )
 
 
-def describe_sources(card: Card) -> str:
-  """Returns the names of a corpus's sources, each once."""
-  names = [source.name for split in card.splits.values() for source in split.sources]
-  return ', '.join(dict.fromkeys(names))
-
-
 def read_text(folder: pathlib.Path, split: str) -> tuple[list[str], list[str]]:
   """Returns the source and target sentences of dev or test, as their files had them.
 

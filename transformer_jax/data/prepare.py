@@ -22,7 +22,6 @@ from transformer_jax.data.card import (
   Split,
   VocabularyEntry,
   check_settings,
-  describe_sources,
   read_card,
   write_card,
 )
@@ -86,8 +85,9 @@ def prepare_corpus(
         f'({", ".join(changed)}). To use it as it is, leave out --raw_dir and give '
         '--config.data.raw_dir=; to prepare these files, give --config.data.name=NAME'
       )
-  sources = describe_sources(card)
-  print(f'using {folder} ({card.identity[:12]}), made from {sources}', file=sys.stderr)
+  names = (source.name for split in card.splits.values() for source in split.sources)
+  about = f'({card.identity[:12]}), made from {", ".join(dict.fromkeys(names))}'
+  print(f'using {folder} {about}', file=sys.stderr)
   return folder
 
 
