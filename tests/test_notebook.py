@@ -26,14 +26,11 @@ def code_cells() -> list[nbformat.NotebookNode]:
   return [cell for cell in notebook().cells if cell.cell_type == 'code']
 
 
-def test_it_has_the_papers_sections():
+def test_sections_and_outputs():
+  """Outputs are of one execution from the first cell to the last."""
   text = '\n'.join(cell.source for cell in notebook().cells)
   headings = [line.split()[1] for line in text.splitlines() if line.startswith('## ')]
   assert tuple(headings) == SECTIONS
-
-
-def test_outputs_are_stored():
-  """They are of one execution from the first cell to the last."""
   counts = [cell.execution_count for cell in code_cells()]
   assert counts == [*range(1, len(counts) + 1)]
   outputs = [output for cell in code_cells() for output in cell.outputs]

@@ -215,24 +215,6 @@ def test_exponents_are_recovered():
   assert [*measuring.exponents(cells(law, 'Recurrent'), 'seconds')] == ['n', 'd']
 
 
-def test_noise_is_in_the_standard_error():
-  """By the textbook's formulas, for a grid as square as this one."""
-  random = np.random.default_rng(1)
-  law = lambda n, d, k: 1e-9 * n**2 * d * math.exp(0.05 * random.standard_normal())
-  grid = cells(law, 'Self-Attention')
-  large = [cell for cell in grid if cell.n > 16 and cell.d > 8]
-  log = lambda name: np.log([getattr(cell, name) for cell in large])
-  centred = {name: log(name) - log(name).mean() for name in ('n', 'd', 'seconds')}
-  squares = {name: x @ x for name, x in centred.items()}
-  slopes = {s: centred[s] @ centred['seconds'] / squares[s] for s in 'nd'}
-  residuals = centred['seconds'] - sum(slopes[s] * centred[s] for s in 'nd')
-  variance = residuals @ residuals / (9 - 3)
-  for symbol, fitted in measuring.exponents(grid, 'seconds').items():
-    error = math.sqrt(variance / squares[symbol])
-    assert math.isclose(fitted['exponent'], slopes[symbol])
-    assert math.isclose(fitted['standard_error'], error) and error > 0.005
-
-
 # All of it
 
 

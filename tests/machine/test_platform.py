@@ -59,16 +59,9 @@ def test_xla_knows_the_flags_that_are_set():
   ]
 
 
-@pytest.mark.parametrize(
-  ('variable', 'value', 'said'),
-  [
-    ('JAX_PLATFORMS', 'cuda', 'JAX cannot use cuda here'),
-    ('JAX_DEFAULT_MATMUL_PRECISION', 'high5', 'JAX_DEFAULT_MATMUL_PRECISION'),
-  ],
-)
-def test_an_impossible_setting_ends_in_one_line(variable: str, value: str, said: str):
-  done = start(**{variable: value})
-  assert done.returncode == 1 and said in done.stderr
+def test_a_missing_platform_is_one_line():
+  done = start(JAX_PLATFORMS='cuda')
+  assert done.returncode == 1 and 'JAX cannot use cuda here' in done.stderr
   assert len(done.stderr.splitlines()) == 1, done.stderr
 
 
