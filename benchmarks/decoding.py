@@ -35,7 +35,7 @@ class Numbers:
     return [' '.join(map(str, sequence)) for sequence in ids]
 
 
-NUMBERS = Vocabularies(Numbers(), Numbers())  # of both sides
+NUMBERS = Vocabularies(Numbers(), Numbers())  # of source and target
 
 
 class Rival(Protocol):

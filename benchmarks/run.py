@@ -166,10 +166,7 @@ def _training_lines(result: Mapping) -> Iterator[str]:
   yield from _column_lines(result['columns'], 'steps_per_second', 'steps/s')
   yield ''
   step, start = result['step'], result['start']
-  yield (
-    f'a step {step["median"]:.4g} s; of {step["of_shape"]}: {step["whole"]:.4g} s, of '
-    f'which exchange {step["exchange"]:.4g} s'
-  )
+  yield (f'a step {step["median"]:.4g} s; of {step["of_shape"]}: {step["whole"]:.4g} s')
   yield (
     f'a batch {step["input"]:.2g} s, waited for {step["waiting_share"]:.2%} of the '
     f'time; padding {result["padding"]:.1%}'

@@ -24,7 +24,6 @@ from benchmarks.timing import OURS, columns, interleave, matrix_products
 from transformer_jax.data import batches, token_files
 from transformer_jax.data.vocabulary import BOS, EOS, PAD, UNK
 from transformer_jax.machine import platform
-from transformer_jax.machine.devices import sum_over_devices
 from transformer_jax.machine.errors import UserError, in_one_line
 from transformer_jax.model import flops
 from transformer_jax.training.trainer import Trainer
@@ -148,12 +147,11 @@ def flops_per_target_token(
 
 
 def step_seconds(ours: Updates, trainer: Trainer, rounds: list[float]) -> dict:
-  """Where an update's time goes, in seconds.
+  """Returns where an update's time goes, in seconds.
 
   `input` is the host's time for a batch, which passes while the devices compute.
   `waiting_share` is the largest part of all time that the devices may have waited for
-  it. `whole` is an update of the shape that most batches have, and `exchange` the part
-  of it that the sum of all gradients over the devices takes on its own.
+  it. `whole` is an update of the shape that most batches have.
   """
   shapes = (trainer.batch(step).shape for step in range(len(ours.assembling)))
   shape = collections.Counter(shapes).most_common(1)[0][0]
@@ -165,30 +163,7 @@ def step_seconds(ours: Updates, trainer: Trainer, rounds: list[float]) -> dict:
     'waiting_share': ours.waiting / sum(rounds),
     'of_shape': list(shape),
     'whole': statistics.median(whole),
-    'exchange': exchange_seconds(trainer, len(rounds)),
   }
-
-
-def exchange_seconds(trainer: Trainer, repeats: int) -> float:
-  """Returns the median seconds of a sum of all gradients over devices; 0 for one."""
-  devices = trainer.devices
-  if devices.count == 1:
-    return 0.0
-  mean = lambda x: x / devices.count
-  exchange = devices.pmap(
-    lambda gradient, _: (jax.tree.map(mean, sum_over_devices(gradient)), 0)
-  )
-  gradient = trainer.initial().params
-  slices = devices.host_slices
-  nothing = devices.split(np.zeros(slices.stop - slices.start, np.int32))
-
-  def once(_: int) -> None:
-    nonlocal gradient
-    gradient, _ = exchange(gradient, nothing)
-    jax.block_until_ready(gradient)
-
-  once(0)  # compiles
-  return statistics.median(interleave({OURS: once}, repeats)[OURS])
 
 
 # A corpus of one batch
@@ -225,7 +200,7 @@ def write_corpus(
 
 
 def full_batch(trainer: Trainer, shape: batches.Shape) -> batches.Batch:
-  """This host's slices of a batch of this shape that has no padding."""
+  """Returns this host's slices of a batch of this shape that has no padding."""
   slices = len(trainer.batch(0).source)
   side = lambda most: np.full((slices, shape.rows, most), FIRST_WORD, np.int32)
   pairs = np.zeros((slices, shape.rows), np.int64)

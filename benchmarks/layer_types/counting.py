@@ -67,7 +67,7 @@ def _follow(
   return z, (tangent != 0).any(axis=1)
 
 
-def _called(equation: core.JaxprEqn) -> core.Jaxpr | None:
+def _inner_jaxpr(equation: core.JaxprEqn) -> core.Jaxpr | None:
   """Returns the jaxpr inside a loop or a call; None for a plain operation."""
   name = equation.primitive.name
   if name in ('while', 'cond'):
@@ -86,7 +86,7 @@ def _is_product(equation: core.JaxprEqn) -> bool:
 def _flops(jaxpr: core.Jaxpr) -> int:
   total = 0
   for equation in jaxpr.eqns:
-    if (inner := _called(equation)) is not None:
+    if (inner := _inner_jaxpr(equation)) is not None:
       rounds = equation.params['length'] if equation.primitive.name == 'scan' else 1
       total += rounds * _flops(inner)
     elif _is_product(equation):
@@ -111,7 +111,7 @@ def _depths(jaxpr: core.Jaxpr, inputs: list[int]) -> list[int]:
   depth = lambda v: 0 if isinstance(v, core.Literal) or v not in known else known[v]
   for equation in jaxpr.eqns:
     before = [depth(variable) for variable in equation.invars]
-    inner = _called(equation)
+    inner = _inner_jaxpr(equation)
     if inner is None:
       after = max(before, default=0) + _is_product(equation)
       known |= dict.fromkeys(equation.outvars, after)

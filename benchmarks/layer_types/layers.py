@@ -75,7 +75,7 @@ def _attend(
 
 
 def recurrent(x: Vectors, u: Float[Array, 'd d'], w: Float[Array, 'd d']) -> Vectors:
-  """h_t = tanh(h_{t-1} W + x_t U), with the products of all inputs made at once."""
+  """h_t = tanh(h_{t-1} W + x_t U), with the products of all inputs at once."""
 
   def step(h: jax.Array, x_u: jax.Array) -> tuple[jax.Array, jax.Array]:
     h = jnp.tanh(h @ w + x_u)
@@ -94,7 +94,7 @@ def dilated_convolution(
 ) -> Vectors:
   """Every position sees itself and k - 1 positions before it, `dilation` apart.
 
-  It is causal, as ByteNet's decoder is. Kernels that look to both sides would not
+  It is causal, as ByteNet's decoder is. Kernels that look both ways would not
   connect all positions: with k = 3, dilated by 1, 3, 9 ..., the path from the first
   position to the third goes one back and three on, but nothing is before the first.
   """

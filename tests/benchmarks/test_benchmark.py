@@ -130,7 +130,7 @@ def test_training(corpus: pathlib.Path, quick_products: None):
 
   step = result['step']
   assert step['median'] == pytest.approx(np.median(ours['seconds']) / 3)
-  assert min(step['whole'], step['input']) > 0 and step['exchange'] == 0
+  assert min(step['whole'], step['input']) > 0
   assert 0 <= step['waiting_share'] < 1 and step['of_shape'] in result['shapes']
 
   warm_up, timed = rival.batches[:2], rival.batches[2:]
