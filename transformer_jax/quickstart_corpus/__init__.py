@@ -1,7 +1,8 @@
-"""The embedded corpus: English-German sentence pairs that a few tables make.
+"""The embedded corpus: English-German sentence pairs, generated from a few tables.
 
 The words come from Unicode CLDR (through Babel), num2words and the tables of words.py,
-the sentences from those of templates.py. Nothing is downloaded.
+the sentences from the templates of templates.py. sampling.py chooses both at random;
+english.py and german.py inflect the words. Nothing is downloaded.
 """
 
 import functools
@@ -25,7 +26,7 @@ _SLOT = re.compile(r'\{(\w+):(\w+)\}')
 
 
 class Sentence(NamedTuple):
-  """A frame with its clauses, and the person who says or asks them in some frames."""
+  """A frame with its clauses, and the person who speaks in some frames."""
 
   frame: Frame
   clauses: tuple[Clause, ...]
@@ -33,7 +34,7 @@ class Sentence(NamedTuple):
 
 
 def split_of(one: Clause, seed: int) -> str:
-  """Returns the only split that may have a clause of these values (18 : 1 : 1)."""
+  """Returns the only split that may contain this clause; train has 18 parts of 20."""
   identity = repr((seed, one.shape, one.values)).encode()
   return {0: 'test', 1: 'dev'}.get(crc32(identity) % 20, 'train')
 
@@ -71,14 +72,14 @@ def sentences(seed: int) -> Iterator[tuple[str, Sentence, str]]:
     goal = len(seen) + size
     while len(seen) < goal:
       frame = rng.choices(FRAMES, weights)[0]
-      sentence = _draw(rng, frame, split, seed)
+      sentence = _sample(rng, frame, split, seed)
       text = write(sentence, 'en')
       if text not in seen and len(text.split()) in LENGTHS:
         seen.add(text)
         yield split, sentence, text
 
 
-def _draw(rng: Random, frame: Frame, split: str, seed: int) -> Sentence:
+def _sample(rng: Random, frame: Frame, split: str, seed: int) -> Sentence:
   """Returns a sentence of one frame, all of whose clauses belong to the split."""
   clauses: list[Clause] = []
   for spec in frame.specs:

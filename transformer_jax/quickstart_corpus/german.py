@@ -78,7 +78,7 @@ def _genitive(noun: str, gender: str) -> str:
   return noun + ('es' if syllables == 1 or noun[-1] in 'sßzx' else 's')
 
 
-def _determined(determiner: str, case: str, gender: str) -> tuple[str, str]:
+def _inflect_determiner(determiner: str, case: str, gender: str) -> tuple[str, str]:
   """Returns the determiner, inflected, and the ending an adjective takes after it."""
   if determiner in ('the', 'all'):
     return _ending(_ARTICLE, case, gender), _ending(_WEAK, case, gender)
@@ -95,7 +95,7 @@ def _determined(determiner: str, case: str, gender: str) -> tuple[str, str]:
 def _thing(case: str, noun: str, determiner: str, adjective: str) -> str:
   entry = NOUNS[noun]
   gender = 'p' if determiner == 'all' else entry.gender
-  article, ending = _determined(determiner, case, gender)
+  article, ending = _inflect_determiner(determiner, case, gender)
   word = entry.german if gender != 'p' else entry.german_plural
   if case == 'gen':
     word = _genitive(word, gender)
@@ -135,7 +135,7 @@ def phrase(value: Value, form: str = '') -> str:
     case 'pronoun', pronoun:
       return _PRONOUNS[pronoun][form]
     case 'person', noun, determiner:
-      article, _ = _determined(determiner, form, PEOPLE[noun].gender)
+      article, _ = _inflect_determiner(determiner, form, PEOPLE[noun].gender)
       return f'{article} {PEOPLE[noun].german}'
     case 'thing', *payload:
       return _thing(form, *payload)

@@ -1,4 +1,4 @@
-"""Draws the values of the embedded corpus, and whole clauses of them."""
+"""Samples the values of the embedded corpus, and whole clauses of them."""
 
 from collections.abc import Callable
 from datetime import date
@@ -90,15 +90,15 @@ def _money(rng: Random) -> Value:
 
 
 def _measure(low: int, high: int, *units: str) -> Callable[[Random], Value]:
-  """Returns what draws amounts between bounds; a third of them have a decimal."""
+  """Returns a function that samples amounts; a third of them have a decimal."""
 
-  def draw(rng: Random) -> Value:
+  def sample(rng: Random) -> Value:
     amount = str(rng.randrange(low, high))
     if rng.random() < 0.3:
       amount += f'.{rng.randrange(1, 10)}'
     return 'measure', amount, rng.choice(units)
 
-  return draw
+  return sample
 
 
 def _duration(rng: Random) -> Value:
@@ -108,7 +108,7 @@ def _duration(rng: Random) -> Value:
 
 
 def _clock(first: int, last: int) -> Callable[[Random], Value]:
-  """Returns what draws times of day between two hours, in steps of five minutes."""
+  """Returns a function that samples times of day, in steps of five minutes."""
   return lambda rng: ('clock', rng.randrange(first * 12, last * 12) * 5)
 
 
@@ -244,12 +244,12 @@ def _tense(rng: Random, traits: list[str], pattern: Pattern) -> str | None:
 
 
 def clause(rng: Random, spec: str, before: Clause | None) -> Clause | None:
-  """Draws a clause of the kind `spec`, such as 'event+past'; None if it does not fit.
+  """Samples a clause of the kind `spec`, such as 'event+past'; None if it does not fit.
 
   Args:
     spec: as templates.FRAMES have it.
     before: the sentence's first clause, from which an infinitive takes its subject and
-      a relative clause its thing; None draws the first clause itself.
+      a relative clause its thing; None samples the first clause itself.
   """
   traits = spec.split('+')
   pattern = _pattern(rng, traits)

@@ -190,7 +190,7 @@ def put_in_words(value: Value, locale: str) -> str:
   Raises:
     ValueError: neither CLDR nor num2words has words for this kind of value.
   """
-  return _plain(_worded(value, locale))
+  return _plain(_to_words(value, locale))
 
 
 def join_words(words: list[str], locale: str) -> str:
@@ -203,7 +203,7 @@ def _plain(text: str) -> str:
   return ' '.join(unicodedata.normalize('NFC', text).split())
 
 
-def _worded(value: Value, locale: str) -> str:
+def _to_words(value: Value, locale: str) -> str:
   match value:
     case 'country', code:
       return Locale.parse(locale).territories[code]
