@@ -32,7 +32,7 @@ def main(argv: list[str]) -> None:
 
 
 def _trees(path: pathlib.Path) -> list[str]:
-  return [*map(str, treebanks.read(path))]
+  return [*map(str, treebanks.read_whole(path))]
 
 
 if __name__ == '__main__':

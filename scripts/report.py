@@ -35,12 +35,6 @@ TFLOPS = flags.DEFINE_float(
 )
 HTML = FLAGS.path('html', None, 'Writes one self-contained page here.')
 MARKDOWN = FLAGS.path('markdown', None, 'Writes Markdown here, its pictures beside.')
-ATTENTION = flags.DEFINE_bool(
-  'attention',
-  False,
-  "Add the pictures of the runs' attention folders.",
-  FLAGS.values,
-)
 REFERENCES = flags.DEFINE_list(
   'references',
   [],
@@ -52,8 +46,7 @@ DATA_DIR = data_dir(FLAGS)
 
 def main(argv: list[str]) -> None:
   arguments = FLAGS.parse(argv)
-  from transformer_jax.analysis import views  # here, since matplotlib is an extra
-  from transformer_jax.report import page, report
+  from transformer_jax.report import page, report  # here, since matplotlib is an extra
   from transformer_jax.report.results import HeldOut
 
   if TFLOPS.value is not None and not 0 < TFLOPS.value < math.inf:
@@ -63,15 +56,13 @@ def main(argv: list[str]) -> None:
     output.parent.mkdir(parents=True, exist_ok=True)
   paths = [pathlib.Path(argument) for argument in arguments[1:]]
   texts = HeldOut(DATA_DIR.value, map(pathlib.Path, REFERENCES.value))
-  whole = report.make_report(paths, TASKS, texts, SAMPLES.value, TFLOPS.value)
-  blocks = [page.heading(1, report.TITLE), *whole.blocks]
-  if ATTENTION.value:
-    blocks += views.blocks(paths)
+  summary, blocks = report.make_report(paths, TASKS, texts, SAMPLES.value, TFLOPS.value)
+  blocks = [page.heading(1, report.TITLE), *blocks]
   if HTML.value:
     files.write(HTML.value, page.page(report.TITLE, blocks))
   if MARKDOWN.value:
     page.write_markdown(blocks, MARKDOWN.value)
-  print(whole.summary, end='')
+  print(summary, end='')
 
 
 if __name__ == '__main__':

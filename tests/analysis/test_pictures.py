@@ -17,7 +17,6 @@ from transformer_jax.analysis.maps import KINDS, Maps
 from transformer_jax.analysis.views import View
 from transformer_jax.machine.errors import UserError
 from transformer_jax.model.layers import sinusoids
-from transformer_jax.report.page import Picture
 
 N, H = 3, 4
 WORDS = ['It', 'costs', '$5$', '<b>fett</b>', '</script>', '@DATA@', 'שלום', '</s>']
@@ -110,22 +109,6 @@ def test_the_page_holds_all_weights_and_needs_no_network(tmp_path: pathlib.Path)
       assert page_maps[kind]['rows'] == rows and page_maps[kind]['columns'] == columns
       read = np.frombuffer(base64.b64decode(page_maps[kind]['weights']), np.uint8)
       np.testing.assert_allclose(read.reshape(weights.shape) / 255, weights, atol=0.002)
-
-
-def test_a_report_takes_the_pictures_of_its_runs(tmp_path: pathlib.Path, capsys):
-  run = tmp_path / 'run'
-  views.write(run / 'attention', SENTENCES[:1], 'x', view())
-  heading, *pictures = views.blocks([run, tmp_path / 'other'])
-  assert heading == '## Inside run' and len(pictures) == 2
-  assert all(picture.svg.startswith('<svg') for picture in pictures)
-  assert f'{tmp_path / "other"}: no pictures of attention' in capsys.readouterr().err
-  other = tmp_path / 'b' / 'run'
-  views.write(other / 'attention', SENTENCES[1:], 'x', view())
-  blocks = views.blocks([run, other])
-  headings = [block for block in blocks if isinstance(block, str)]
-  assert headings == [f'## Inside {tmp_path.name}/run', '## Inside b/run']
-  names = [block.name for block in blocks if isinstance(block, Picture)]
-  assert len({*names}) == len(names) == 4 and '/' not in ''.join(names)
 
 
 ACTIONS = """

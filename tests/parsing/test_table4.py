@@ -12,7 +12,7 @@ from transformer_jax.parsing import evalb, table4, trees
 from transformer_jax.parsing.pcfg import KIND, Baseline
 from transformer_jax.report import page, paper
 from transformer_jax.report.page import Picture
-from transformer_jax.report.report import Report, make_report
+from transformer_jax.report.report import make_report
 from transformer_jax.report.results import HeldOut
 from transformer_jax.tasks import TASKS
 
@@ -24,7 +24,7 @@ BASELINE = Baseline(
 )
 
 
-def report(folder: pathlib.Path) -> Report:
+def report(folder: pathlib.Path) -> tuple[str, list[page.Block]]:
   (folder / 'run').mkdir()
   RUN.write(folder / 'run/result.json')
   BASELINE.write(folder / 'pcfg.json')
@@ -33,8 +33,8 @@ def report(folder: pathlib.Path) -> Report:
 
 
 def test_all_parsers_stand_in_one_table(tmp_path: pathlib.Path):
-  output = report(tmp_path)
-  text = page.markdown(output.blocks, 'x')
+  summary, blocks = report(tmp_path)
+  text = page.markdown(blocks, 'x')
   rows = [line for line in text.splitlines() if '| the paper |' in line]
   assert len(rows) == len(paper.TABLE_4) == 12
   ours, pcfg = cells(text, 'run'), cells(text, 'PCFG of gum/train')
@@ -49,8 +49,8 @@ def test_all_parsers_stand_in_one_table(tmp_path: pathlib.Path):
   assert ours[5:9] == [f'{part:.2f}' for part in parts] and len({*parts}) > 2
   assert ours[9] == '50.00'
   assert pcfg[1:4] == ['gum/train', 'gum/dev', '0.00'] and pcfg[9] == ''
-  assert f'{f1:6.2f} F1 [' in output.summary
-  assert 'gum/dev (agreement with a parser): PCFG of gum/train' in output.summary
+  assert f'{f1:6.2f} F1 [' in summary
+  assert 'gum/dev (agreement with a parser): PCFG of gum/train' in summary
   assert "GUM's trees are the output of another parser" in text
   assert "No run here was scored on the paper's test set" in text
   assert 'Table 3' not in text and 'BLEU' not in text
@@ -67,7 +67,7 @@ def test_f1_by_length_and_label_for_each_test_set(monkeypatch, tmp_path: pathlib
     | {'data': CONFIG['data'] | {'files': {'train': ['a'], 'test': ['wsj.23']}}},
   )
   runs = [scored(RUN), scored(journal, 'journal')]
-  text = page.markdown(table4.blocks(runs, [BASELINE], HeldOut(tmp_path), 3), 'x')
+  text = page.markdown(table4.section(runs, [BASELINE], HeldOut(tmp_path), 3)[1], 'x')
   assert 'No run here' not in text and 'F1 on GUM is agreement' in text
   assert '| parser | 1-10 (2) |' in text and '| parser | 1-10 (1) |' in text
   assert (
@@ -92,7 +92,7 @@ def test_pictures_of_trees(tmp_path: pathlib.Path):
   corpus = card.read_card(folder).identity
   result = dataclasses.replace(RUN, parsing=output, corpus=corpus)
   run = scored(result)._replace(translations=[ours])
-  blocks = table4.blocks([run], [], HeldOut(tmp_path), 3)
+  _, blocks = table4.section([run], [], HeldOut(tmp_path), 3)
   (picture,) = [block for block in blocks if isinstance(block, Picture)]
   assert picture.name == 'trees.gum.dev.1' and picture.text.endswith('She saw a cat in')
   texts = re.findall(r'<text([^>]*)>(?:<tspan[^>]*>)?([^<]+)<', picture.svg)

@@ -16,7 +16,7 @@ from transformer_jax.data.vocabulary import BOS, EOS, PAD
 from transformer_jax.decoding.beam_search import Search
 from transformer_jax.machine.errors import UserError
 from transformer_jax.parsing import treebanks, trees
-from transformer_jax.parsing.tree_mask import TreeMask
+from transformer_jax.parsing.task import TreeMask
 from transformer_jax.parsing.trees import Tree
 
 SPECIALS = ['<pad>', '</s>', '<s>', '<unk>']
@@ -206,7 +206,7 @@ def test_every_prefix_of_every_tree_is_permitted(name: str, shared_data: pathlib
   path = shared_data / f'{name}.mrg'
   if not path.exists():
     pytest.skip(f'no {path}')
-  check_trees([t for t in treebanks.read_flawed(path) if isinstance(t, Tree)])
+  check_trees([t for t in treebanks.read(path) if isinstance(t, Tree)])
 
 
 def test_a_tree_that_the_limit_is_too_short_for_is_of_the_first_words():

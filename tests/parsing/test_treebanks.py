@@ -73,10 +73,10 @@ def test_files_may_be_compressed_and_have_several_trees_a_line(tmp_path: pathlib
   (tmp_path / 'a.mrg').write_text(TREE)
   with gzip.open(tmp_path / 'b.mrg.gz', 'wt') as file:
     file.write(TREE.strip() * 2 + '\n\n' + TREE.replace(' ', '\n  '))
-  files = {'train': ('a', 'b'), 'dev': ('a',), 'test': ('b:2-3',)}
+  files = {'train': ('a', 'b'), 'dev': ('a',), 'test': ('b',)}
   splits = treebanks.read_splits(tmp_path, files, 1)
   pairs = {split: [[*b.pairs()] for b in results] for split, results in splits.items()}
-  assert pairs == {'train': [[PAIR], [PAIR] * 3], 'dev': [[PAIR]], 'test': [[PAIR] * 2]}
+  assert pairs == {'train': [[PAIR], [PAIR] * 3], 'dev': [[PAIR]], 'test': [[PAIR] * 3]}
   assert splits['test'][0].files == (tmp_path / 'b.mrg.gz',)
 
 
@@ -86,7 +86,7 @@ FLAWED = TREE + '(S (NN two words))\n' + TREE * 2 + '(S (NN))\n' + TREE
 def test_flawed_trees_are_counted_and_left_out_of_training(tmp_path: pathlib.Path):
   path = tmp_path / 'a.mrg'
   path.write_text(FLAWED)
-  files = {'train': ('a', 'a+subtrees'), 'dev': ('a:3-4',), 'test': ('a:3-5',)}
+  files = {'train': ('a', 'a+subtrees'), 'dev': ('a',)}
   splits = treebanks.read_splits(tmp_path, files, 1)
   texts = [tmp_path / 'words', tmp_path / 'tokens']
   limits = replace(CORPUS.cleaning, off=True)
@@ -97,33 +97,15 @@ def test_flawed_trees_are_counted_and_left_out_of_training(tmp_path: pathlib.Pat
   flaw = f"{path}, line 2: '( NN two words )' is not one tag with one word"
   assert (plain.read, plain.dropped) == (6, {f'flawed (the first: {flaw})': 2})
   assert (parts.read, parts.dropped) == (0, {})
-  assert [*splits['dev'][0].pairs()] == [PAIR] * 2, 'none is in this part'
-  with pytest.raises(UserError, match=re.escape(f"{path}, line 5: '( NN )' is not")):
-    [*splits['test'][0].pairs()]
-
-
-def test_a_part_reads_nothing_beyond_it(tmp_path: pathlib.Path):
-  (tmp_path / 'a.mrg').write_text(TREE * 3 + 'no tree\n')
-  (bitext,) = treebanks.read_splits(tmp_path, {'dev': ('a:1-3',)}, 1)['dev']
-  assert [*bitext.pairs()] == [PAIR] * 3
-
-
-def test_a_missing_part_of_a_file_is_refused(tmp_path: pathlib.Path):
-  (tmp_path / 'a.mrg').write_text(TREE * 3)
-  (bitext,) = treebanks.read_splits(tmp_path, {'dev': ('a:3-4',)}, 1)['dev']
-  message = 'a.mrg, trees 3 to 4 should be 2 trees, and it has 1'
-  with pytest.raises(UserError, match=message):
-    [*bitext.pairs()]
-  for part in ('0-3', '4-2', '5-4'):
-    with pytest.raises(UserError, match=f'^a:{part}: trees are numbered from 1'):
-      treebanks.read_splits(tmp_path, {'dev': (f'a:{part}',)}, 1)
+  with pytest.raises(UserError, match=re.escape(flaw)):
+    [*splits['dev'][0].pairs()]
 
 
 def test_a_tree_that_is_no_text(tmp_path: pathlib.Path):
   path = tmp_path / 'train.mrg'
   path.write_bytes(TREE.encode() + b'(S (A \xff))\n')
   with pytest.raises(UserError, match=re.escape(f'{path}, line 2: not UTF-8')):
-    [*treebanks.read(path)]
+    [*treebanks.read_whole(path)]
 
 
 # Trees that are made of constituents
@@ -147,12 +129,11 @@ def test_subtrees_are_short_constituents_each_once(tmp_path: pathlib.Path):
   again = '(S (NP (DT the) (NN end)) (. .))\n'
   long = f'(S (NP {"(NN b) " * 13}) (NP (NP (DT the) (NN end)) (. .)))\n'
   (tmp_path / 'a.mrg').write_text(again + again + long)
-  files = {'train': ('a', 'a+subtrees', 'a:1-2+subtrees')}
-  whole, parts, fewer = treebanks.read_splits(tmp_path, files, 1)['train']
+  files = {'train': ('a', 'a+subtrees')}
+  whole, parts = treebanks.read_splits(tmp_path, files, 1)['train']
   the_end = 'the end', '(NP DT NN )NP'
   longer = 'the end .', '(NP (NP DT NN )NP . )NP'
   assert [*parts.pairs()] == [the_end, longer]
-  assert [*fewer.pairs()] == [the_end]
   assert parts.name == 'subtrees of a.mrg' and parts.files == whole.files
   assert len([*whole.pairs()]) == 3 and whole.is_text and not parts.is_text
 
@@ -160,12 +141,14 @@ def test_subtrees_are_short_constituents_each_once(tmp_path: pathlib.Path):
 def test_substituted_trees_have_constituents_of_the_treebank(tmp_path: pathlib.Path):
   """They are new and valid; each label keeps the label above it."""
   results = trees_of(GIVEN, tmp_path, 'substituted')
-  originals = [*treebanks.read(tmp_path / 'a.mrg')]
+  originals = [*treebanks.read_whole(tmp_path / 'a.mrg')]
   assert len(results) > 5 and not any(tree in originals for tree in results)
   assert len({str(tree) for tree in results}) == len(results)
   assert [*trees.parse(map(str, results), 'made')] == results
   rules = lambda some: {
-    (span.label, span.parent) for tree in some for span in trees.constituents(tree)
+    (node.label, parent)
+    for tree in some
+    for node, parent in trees.nest(tree).constituents()
   }
   assert rules(results) == rules(originals)
   assert {word for tree in results for word in tree.words} <= {
@@ -201,5 +184,5 @@ def test_a_seed_makes_the_same_trees(tmp_path: pathlib.Path):
   first, again, other = (trees_of(GIVEN, tmp_path, 'substituted', s) for s in (1, 1, 2))
   assert first == again != other
   ((read,),) = treebanks.read_splits(tmp_path, {'dev': ['a']}, 1).values()
-  parts = treebanks.substituted(read, 1)
+  parts = treebanks.substitute(read, 1)
   assert parts.files == read.files and parts.name == 'substituted trees of a.mrg'

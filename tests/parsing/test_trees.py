@@ -23,7 +23,11 @@ TOKENS = '(S (NP NNP NNP )NP (VP VBZ (ADVP|PRT RB )ADVP|PRT )VP -LRB- . )S'.spli
 
 
 def parse(*lines: str) -> list[Tree]:
-  return [*trees.parse(lines, 'a.mrg')]
+  results = [*trees.parse(lines, 'a.mrg')]
+  for flaw in results:
+    if isinstance(flaw, UserError):
+      raise flaw
+  return results
 
 
 def test_a_tree_is_words_and_tokens():
@@ -54,7 +58,10 @@ def test_words_are_numbered_before_their_tags():
 
 def test_constituents_of_a_tree():
   (tree,) = parse('(S (NP (A a) (NP (B b))) (VP (C c)))')
-  assert [str(span.of(tree)) for span in trees.constituents(tree)] == [
+  root = trees.nest(tree)
+  assert root.of(tree) == tree
+  assert [parent for _, parent in root.constituents()] == ['NP', 'S', 'S', 'TOP']
+  assert [str(node.of(tree)) for node, _ in root.constituents()] == [
     '(TOP (NP (B b)))',
     '(TOP (NP (A a) (NP (B b))))',
     '(TOP (VP (C c)))',
@@ -105,7 +112,7 @@ def test_what_is_no_tree_is_named_with_its_line(lines: list[str], error: str):
 
 def test_a_flawed_tree_does_not_spoil_those_around_it():
   lines = '(S (A a))', '(S (A a b)', ' c (B) d (C c (D d))) (E e)', '(X (-NONE- 0))'
-  one, flawed, other, empty = trees.parse_flawed(lines, 'a.mrg')
+  one, flawed, other, empty = trees.parse(lines, 'a.mrg')
   assert (one.words, other.words) == (['a'], ['e'])
   assert "line 2: '( A a b )' is not one tag" in str(flawed)
   assert 'line 4: a tree without words' in str(empty)
@@ -155,7 +162,7 @@ def test_every_tree_of_the_treebanks_makes_a_round_trip(shared_data: pathlib.Pat
     pytest.skip(f'no treebanks in {shared_data}')
   for path in paths:
     with path.open(encoding='utf-8', newline='\n') as lines:
-      for tree in trees.parse_flawed(lines, str(path)):
+      for tree in trees.parse(lines, str(path)):
         if isinstance(tree, UserError):
           flawed.append(path)
           continue

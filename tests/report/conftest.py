@@ -7,7 +7,7 @@ import pytest
 
 from toy.results import CARD, changed, of_row, written
 from transformer_jax.data import card
-from transformer_jax.report.results import Scored
+from transformer_jax.report.results import Evaluation
 
 SENTENCES = 6
 
@@ -18,7 +18,7 @@ class Prepared(NamedTuple):
 
   def run(
     self, home: pathlib.Path, line: str, row: str = 'base', seed: int = 1, **fields
-  ) -> Scored:
+  ) -> Evaluation:
     """Writes a run of the miniature that translates sentence n to `line` with {n}."""
     result = of_row(row, seed, 5.0 + seed / 10)
     result = changed(result, **{'corpus': self.corpus} | fields)

@@ -8,9 +8,9 @@ import xml.etree.ElementTree
 import pytest
 
 from toy.results import PARSED, changed, family, of_row, scored
-from transformer_jax.report import comparable, figures, report, table3
+from transformer_jax.report import claims, comparable, figures, report
 from transformer_jax.report.page import Picture
-from transformer_jax.report.results import HeldOut, Scored
+from transformer_jax.report.results import Evaluation, HeldOut
 from transformer_jax.tasks import TASKS
 
 RECORDS = [{'step': n, 'loss': 4 + 9 / n} for n in range(1, 41)]
@@ -18,11 +18,13 @@ RECORDS += [{'step': n, 'dev_perplexity': 5 + 900 / n**2} for n in range(1, 41)]
 XML = '{http://www.w3.org/2000/svg}'
 
 
-def with_curves(runs: list[Scored], records: list[dict] = RECORDS) -> list[Scored]:
+def with_curves(
+  runs: list[Evaluation], records: list[dict] = RECORDS
+) -> list[Evaluation]:
   return [one._replace(records=records) for one in runs]
 
 
-def svgs_of(runs: list[Scored], *others) -> dict[str, str]:
+def svgs_of(runs: list[Evaluation], *others) -> dict[str, str]:
   """Returns the SVG of each picture by its name."""
   drawings = figures.curves([*others, *runs])
   return {block.name: block.svg for block in drawings if isinstance(block, Picture)}
@@ -49,7 +51,7 @@ def test_each_group_of_rows_has_its_axis_with_base_in_all():
 def test_one_corpus_to_an_axis():
   runs = with_curves(family())
   other = [
-    one._replace(run=f'x{n}', home=pathlib.Path(f'/x{n}'), result=result)
+    one._replace(name=f'x{n}', home=pathlib.Path(f'/x{n}'), result=result)
     for n, one in enumerate(runs)
     for result in [changed(one.result, row=None, corpus='f' * 64)]
   ]
@@ -67,7 +69,7 @@ def test_curves_of_a_parser(tmp_path: pathlib.Path):
   (tmp_path / 'D1.metrics.jsonl').write_text(lines)
   for others in ([], [tmp_path / 'D1.json']):
     paths = [tmp_path / 'parser.json', *others]
-    blocks = report.make_report(paths, TASKS, HeldOut(tmp_path), 0, None).blocks
+    blocks = report.make_report(paths, TASKS, HeldOut(tmp_path), 0, None)[1]
     names = [b.name for b in blocks if isinstance(b, Picture)]
     assert [n for n in names if n.startswith('perplexity')] == (
       ['perplexity.runs.1', 'perplexity.D.2'] if others else ['perplexity.runs']
@@ -83,7 +85,7 @@ def test_curve_of_dev_bleu():
   'name', ['$x_1$', '_begins', 'a\udcffb\x01', '漢字', '<b>&--', 'x' * 300]
 )
 def test_no_name_breaks_a_picture(name: str):
-  one = scored(changed(of_row(), row=None), 'run')._replace(run=name, records=RECORDS)
+  one = scored(changed(of_row(), row=None), 'run')._replace(name=name, records=RECORDS)
   labels = words(svgs_of([one])['loss.runs'])
   if name.isprintable() and len(name) < 20:
     assert name in labels
@@ -92,9 +94,9 @@ def test_no_name_breaks_a_picture(name: str):
 # Table 3 as a picture
 
 
-def pictured(runs: list[Scored]) -> list[Picture]:
+def pictured(runs: list[Evaluation]) -> list[Picture]:
   (group,), _ = comparable.group(runs)
-  ours = table3.differences(group, lambda *_: None)
+  ours = claims.differences(group, lambda *_: None)
   return figures.rows_minus_base(group, ours, '')
 
 

@@ -2,21 +2,21 @@
 
 from configs import quickstart
 from toy.results import cells, changed, of_config, scored
-from transformer_jax.report import page, recipe
-from transformer_jax.report.results import Scored
+from transformer_jax.report import page, tables
+from transformer_jax.report.results import Evaluation
 
 
 def decoded(
   name: str, seed: int, score: float, config: dict | None = None, **fields: object
-) -> Scored:
+) -> Evaluation:
   """Returns a quickstart's result with these changes."""
   usual = quickstart.get_config()
   result = of_config(usual, seed, bleu=score, average=usual.average_last)
   return scored(changed(result, config, **fields), name)
 
 
-def printed(runs: list[Scored], p: float | None = None) -> str:
-  return page.markdown(recipe.recipe(runs, lambda a, b: p))
+def printed(runs: list[Evaluation], p: float | None = None) -> str:
+  return page.markdown(tables.recipe(runs, lambda a, b: p))
 
 
 def test_each_piece_has_its_own_table():
@@ -74,4 +74,4 @@ def test_other_corpora_and_sizes_are_not_compared():
   other = decoded('other', 1, 10.0, beam=1, corpus='another')
   smaller = decoded('smaller', 1, 10.0, {'model.N': 1}, beam=1)
   runs = [decoded('usual', 1, 90.0), other, smaller]
-  assert not recipe.recipe(runs, lambda *_: 0)
+  assert not tables.recipe(runs, lambda *_: 0)

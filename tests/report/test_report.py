@@ -10,9 +10,10 @@ import pytest
 
 from configs import quickstart
 from scripts import report as script
-from toy.results import cells, changed, of_config, of_row, scored, unscored, written
+from toy.results import cells, changed, of_config, of_row, scored, written
 from transformer_jax.machine import files
-from transformer_jax.report import comparable, paper, results, table3
+from transformer_jax.machine.errors import UserError
+from transformer_jax.report import claims, comparable, paper, results, tables
 from transformer_jax.report import report as module
 from transformer_jax.report.results import HeldOut
 from transformer_jax.scoring.bleu import Score
@@ -74,14 +75,14 @@ def test_keys_in_which_runs_differ(tmp_path: pathlib.Path, capsys):
 
 
 def test_what_the_runs_say_on_a_terminal(prepared, tmp_path: pathlib.Path, capsys):
-  """Two rows are missing, a run was not evaluated, and one is left out."""
+  """Two rows are missing, a run was not evaluated, and one is not as its row."""
   for n, row in enumerate(paper.TABLE_3):
     for seed in (1, 2):
       score = Score(20.0 + n / 10 + seed / 50, 'tok:moses-de', [19, 21])
       result = changed(of_row(row, seed, 5.0 + n / 9 + seed / 50), paper_bleu=score)
       if row not in ('A1', 'E'):
         written(result, tmp_path / f'run.{row}.{seed}')
-  unscored(tmp_path / 'run.started', 'A1', RECORDS)
+  (tmp_path / 'run.started').mkdir()
   written(changed(of_row('A1'), split='test'), tmp_path / 'run.odd')
   report(tmp_path, prepared)
   lines = capsys.readouterr().out.splitlines()
@@ -91,8 +92,8 @@ def test_what_the_runs_say_on_a_terminal(prepared, tmp_path: pathlib.Path, capsy
   assert re.search(r'Table 3 +Base, 2 seeds: perplexity 5.03 ± ', text)
   assert re.search(r'Claims +Of 7 claims .* 2 were not run', text)
   assert re.search(r'Missing rows +A1, E\n', text)
-  assert re.search(r'Not evaluated +run.started\n', text)
   assert 'run.odd (row A1) is not in Table 3: ' in ' '.join(text.split())
+  assert '(and 1 more in the report)' in ' '.join(text.split())
   assert re.search(
     r'\n  (agrees|disagrees|undecided) +Smaller attention keys hurt', text
   )
@@ -120,19 +121,15 @@ def test_markdown_with_its_pictures(prepared, tmp_path: pathlib.Path):
   assert (folder / 'table.loss.base.svg').read_text().startswith('<?xml')
 
 
-def test_translations_that_lack_a_sentence(prepared, tmp_path: pathlib.Path):
+def test_translations_that_lack_a_sentence_are_refused(
+  prepared, tmp_path: pathlib.Path
+):
   for row, seed in (('base', 1), ('base', 2), ('D1', 1)):
-    prepared.run(tmp_path / f'run.{row}.{seed}', 'a line', row, seed)
-  folder = tmp_path / 'run.base.1' / 'translations'
-  (usual,) = folder.glob('*.txt')
-  shutil.copy(folder.parent / 'result.json', usual.with_suffix('.json'))
-  greedy = changed(of_row(), corpus=prepared.corpus, beam=1)
-  greedy.write(folder / 'greedy.json')
-  (folder / 'greedy.txt').write_text('a line\n' * 5)
-  out = whole(tmp_path, prepared)
-  assert 'greedy.txt: 5 translations of 6 sentences' in out
-  pieces = [x for x in out.splitlines() if x.startswith('| beam | 3,125 | 4 | 1 |')]
-  assert len(pieces) == 1 and pieces[0].endswith('|  |')
+    one = prepared.run(tmp_path / f'run.{row}.{seed}', 'a line', row, seed)
+  one.text.write_text('a line\n' * 5)
+  message = f'{one.text}: 5 translations of 6 sentences; evaluate the run again'
+  with pytest.raises(UserError, match=re.escape(message)):
+    report(tmp_path, prepared)
 
 
 def test_lower_case_is_compared_in_lower_case(prepared, tmp_path: pathlib.Path):
@@ -167,7 +164,7 @@ def test_references_in_a_file_replace_the_corpus(prepared, tmp_path: pathlib.Pat
 
 def published_table_3() -> comparable.Group:
   paths = (PUBLISHED / 'table3').glob('*.json')
-  runs = [one for path in paths for one in results.read(path, TASKS).scored]
+  runs = results.read([*paths], TASKS).evaluations
   (group,), left_out = comparable.group(runs)
   assert len(group.members) == 43 and not left_out
   return group
@@ -175,12 +172,12 @@ def published_table_3() -> comparable.Group:
 
 def test_the_published_table_3_says_what_the_readme_says():
   group = published_table_3()
-  ours = table3.differences(group, lambda *_: None)
-  printed = table3.count_verdicts(table3.judge(ours), ours)
+  ours = claims.differences(group, lambda *_: None)
+  printed = claims.count_verdicts(claims.judge(ours), ours)
   assert printed.startswith(
     'Of 7 claims 4 agree, 2 disagree, 1 is undecided, without the '
   )
-  base = cells(table3.table_3(group), 'base')
+  base = cells(tables.table_3(group), 'base')
   assert base[5:9:2] == ['5.90 ± 0.05 (sd 0.06)', '36.68 ± 0.29 (sd 0.31)']
 
 
@@ -192,8 +189,8 @@ def test_the_published_table_3_with_its_references(shared_data, tmp_path: pathli
   path.write_bytes(b''.join((captions / name).read_bytes() for name in names))
   texts = HeldOut(tmp_path, [path])
   compare = lambda system, base: module.paired_p(system, base, texts)
-  ours = table3.differences(published_table_3(), compare)
-  printed = table3.count_verdicts(table3.judge(ours), ours)
+  ours = claims.differences(published_table_3(), compare)
+  printed = claims.count_verdicts(claims.judge(ours), ours)
   assert printed == 'Of 7 claims 4 agree, 3 disagree.'
 
 

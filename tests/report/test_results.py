@@ -5,7 +5,8 @@ import pathlib
 
 import pytest
 
-from toy.results import changed, of_row, scored, unscored, written
+from toy.results import changed, of_row, written
+from transformer_jax.machine.errors import UserError
 from transformer_jax.report import results
 from transformer_jax.report.results import HeldOut
 from transformer_jax.runs.result import Result
@@ -22,42 +23,45 @@ def test_every_published_result_is_read():
   for path, row in rows.items():
     in_table = path.parent.name.startswith('table3')
     assert row == (path.name.partition('.')[0] if in_table else None), path
-    contents = results.read(path, TASKS)
-    assert len(contents.scored) == 1 and not contents.left_out
-    assert not in_table or len(contents.scored[0].translations) == 2014
+    contents = results.read([path], TASKS)
+    assert len(contents.evaluations) == 1 and not contents.left_out
+    assert not in_table or len(contents.evaluations[0].translations) == 2014
   parsers = [*(PUBLISHED / 'parsing').rglob('*.json')]
   assert parsers
   for path in parsers:
-    contents = results.read(path, TASKS)
+    contents = results.read([path], TASKS)
     assert (
-      len(contents.scored) + len(contents.baselines) == 1 and not contents.left_out
+      len(contents.evaluations) + len(contents.baselines) == 1 and not contents.left_out
     ), path
 
 
 def test_all_translations_of_a_run_are_read_or_else_its_result(tmp_path: pathlib.Path):
   home = tmp_path / 'run'
   contents = written(of_row('D1'), home)
-  assert (contents.run, contents.path) == ('run', home / 'result.json')
+  assert (contents.name, contents.path) == ('run', home / 'result.json')
   (home / 'translations').mkdir()
   for beam in (4, 1):
     changed(of_row('D1'), beam=beam).write(home / 'translations' / f'{beam}.json')
   (home / 'result.json').write_text('half')
-  contents = results.read(home, TASKS)
-  assert [s.result.beam for s in contents.scored] == [1, 4] and not contents.left_out
-  assert {s.run for s in contents.scored} == {'run'}
-  alone = results.read(home / 'translations' / '4.json', TASKS)
-  assert alone.scored == contents.scored[1:]
+  contents = results.read([home], TASKS)
+  assert [s.result.beam for s in contents.evaluations] == [
+    1,
+    4,
+  ] and not contents.left_out
+  assert {s.name for s in contents.evaluations} == {'run'}
+  alone = results.read([home / 'translations' / '4.json'], TASKS)
+  assert alone.evaluations == contents.evaluations[1:]
   of_row('D1').write(home / 'result.json')
   (home / 'metrics.jsonl').write_text('{"step": 5, "loss": 3.0}\n')
-  (same,) = results.read(home / 'result.json', TASKS).scored
-  assert (same.run, same.home, same.path) == ('run', home, home / 'result.json')
+  (same,) = results.read([home / 'result.json'], TASKS).evaluations
+  assert (same.name, same.home, same.path) == ('run', home, home / 'result.json')
   assert same.records == [{'step': 5, 'loss': 3.0}]
 
 
 @pytest.mark.parametrize(
   'text, reason',
   [
-    (None, 'no run that can be read'),
+    (None, 'no such file; evaluate the run'),
     ('{"task": "tra', 'damaged'),
     ('{"version": 2}', 'missing required field `task`'),
     ('{"kind": "baseline of parsing"}', 'missing required field `parser`'),
@@ -69,85 +73,66 @@ def test_what_is_no_result_is_named(
   path = tmp_path / 'result.json'
   if text is not None:
     path.write_text(text)
-  contents = results.read(tmp_path, TASKS)
-  assert not contents.scored and not contents.unscored and len(contents.left_out) == 1
-  name = tmp_path if text is None else path
-  assert contents.left_out[0].startswith(f'{name}: ') and reason in contents.left_out[0]
-
-
-def test_a_run_without_a_result_is_read_for_its_curves(tmp_path: pathlib.Path):
-  started = unscored(tmp_path / 'run', 'D1', [{'step': 25, 'loss': 3.0}])
-  assert str(started) == 'not evaluated: run run (step 25 of 3,125)'
-  assert started.row == 'D1' and started.records == [{'step': 25, 'loss': 3.0}]
-  for damage in ('{}', '{"model": 3}', '['):
-    (tmp_path / 'run' / 'config.json').write_text(damage)
-    contents = results.read(tmp_path / 'run', TASKS)
-    assert not contents.unscored and 'no run that can be read' in contents.left_out[0]
+  contents = results.read([tmp_path], TASKS)
+  assert not contents.evaluations
+  assert len(contents.left_out) == 1
+  assert contents.left_out[0].startswith(f'{path}: ') and reason in contents.left_out[0]
 
 
 @pytest.mark.parametrize(
   'line', ['{"step": 2, "lo\n{"step": 3}', '{"loss": 3.0}', '{"step": "2"}']
 )
-def test_damage_beside_a_result_leaves_the_result(line: str, tmp_path: pathlib.Path):
+def test_a_damaged_log_is_named(line: str, tmp_path: pathlib.Path):
   whole = written(of_row(), tmp_path / 'run')
   log = whole.home / 'metrics.jsonl'
   log.write_text(f'{{"step": 1, "loss": 9}}\n{line}\n')
-  whole.text.parent.mkdir()
-  whole.text.write_bytes(b'\xff\n')
-  (contents,), *_, left_out = results.read(whole.home, TASKS)
-  assert contents == whole and contents.translations is None and not contents.records
+  evaluations, *_, left_out = results.read([whole.home], TASKS)
+  assert not evaluations and len(left_out) == 1
   assert left_out[0].startswith(f'{log}, line 2: damaged (')
-  assert left_out[1].startswith(f'{whole.text}: ') and len(left_out) == 2
 
 
 CUT = gzip.compress(b'a\n' * 99)[:-9]
 
 
-@pytest.mark.parametrize('content', [b'half', CUT, b''], ids=['half', 'cut', 'empty'])
-def test_damaged_packed_translations_are_named(content: bytes, tmp_path: pathlib.Path):
+@pytest.mark.parametrize('content', [b'half', CUT, gzip.compress(b'\xff\n')])
+def test_damaged_translations_are_named(content: bytes, tmp_path: pathlib.Path):
   whole = written(of_row(), tmp_path / 'run')
   whole.text.parent.mkdir()
   path = whole.text.with_name(f'{whole.text.name}.gz')
   path.write_bytes(gzip.compress(b'Ja.\nNein.\n'))
-  (one,), *_, left_out = results.read(whole.home, TASKS)
+  (one,), *_, left_out = results.read([whole.home], TASKS)
   assert one.translations == ['Ja.', 'Nein.'] and not left_out
   path.write_bytes(content)
-  (one,), *_, left_out = results.read(whole.home, TASKS)
-  assert one.translations in (None, []) and (not content or len(left_out) == 1)
+  evaluations, *_, left_out = results.read([whole.home], TASKS)
+  assert not evaluations and len(left_out) == 1 and str(path) in left_out[0]
 
 
 @pytest.mark.parametrize('name', ['card.json', 'dev.source.txt', 'dev.target.txt'])
 @pytest.mark.parametrize('content', [b'', b'{}', b'\xff\n', None])
-def test_a_damaged_corpus_is_named_once(
-  name: str, content: bytes | None, prepared, tmp_path: pathlib.Path, capsys
+def test_a_damaged_corpus_is_refused(
+  name: str, content: bytes | None, prepared, tmp_path: pathlib.Path
 ):
-  """Samples and p are not shown then."""
-  some = [prepared.run(tmp_path / f'run.{n}', 'Ja', 'base', n) for n in (1, 2)]
-  folder = prepared.data_dir / some[0].data['name']
+  run = prepared.run(tmp_path / 'run', 'Ja', 'base', 1)
+  folder = prepared.data_dir / run.data['name']
   texts = HeldOut(prepared.data_dir)
-  assert all(texts.text(one) for one in some) and not capsys.readouterr().err
+  assert texts.text(run)
   if content is None:
     (folder / name).unlink()
   else:
     (folder / name).write_bytes(content)
-  assert [texts.text(one) for one in some] == [None, None]
-  said = capsys.readouterr().err
-  # Without a card it is no corpus, and tables say what p needs.
-  assert said.count('\n') == (name != 'card.json' or content is not None)
-  assert not said or (
-    said.startswith('no samples; paired tests need --references') and name in said
-  )
+  if (name, content) == ('card.json', None):
+    assert texts.text(run) is None, 'it is no corpus'
+  else:
+    with pytest.raises((OSError, UserError), match=name):
+      texts.text(run)
 
 
-def test_runs_of_one_name_bear_their_folders():
-  runs = [
-    scored(of_row(row, seed))._replace(home=pathlib.Path(f'/a/{row}/seed-{seed}'))
-    for row in ('base', 'C1')
-    for seed in (1, 2)
-  ]
-  other = results.Unscored('seed-1', pathlib.Path('/b/base/seed-1'), {}, '', [])
-  named = results.Results([*runs, *runs], [other], [], []).with_distinct_names()
-  names = ['a/base/seed-1', 'base/seed-2', 'C1/seed-1', 'C1/seed-2']
-  assert [s.run for s in named.scored] == names * 2
-  assert [s.result for s in named.scored] == [s.result for s in runs] * 2
-  assert named.unscored[0].run == 'b/base/seed-1'
+def test_runs_of_one_name_bear_their_folders(tmp_path: pathlib.Path):
+  homes = [tmp_path / 'a' / row / f'seed-{n}' for row in ('base', 'C1') for n in (1, 2)]
+  for home in homes:
+    written(of_row(), home)
+  homes.append(tmp_path / 'b/base/seed-1')
+  written(of_row(), homes[-1])
+  named = results.read([*homes, *homes], TASKS)
+  names = ['a/base/seed-1', 'base/seed-2', 'C1/seed-1', 'C1/seed-2', 'b/base/seed-1']
+  assert [s.name for s in named.evaluations] == names * 2

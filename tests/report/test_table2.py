@@ -4,14 +4,14 @@ import pytest
 
 from configs import table3 as configs
 from toy.results import cells, changed, of_config, scored
-from transformer_jax.report import comparable, paper, table2
-from transformer_jax.report.results import Scored
+from transformer_jax.report import comparable, paper, tables
+from transformer_jax.report.results import Evaluation
 from transformer_jax.runs.result import Result
 
 
-def printed(runs: list[Scored]) -> str:
+def printed(runs: list[Evaluation]) -> str:
   (group,), _ = comparable.group(runs)
-  return table2.table_2(group, None)
+  return tables.table_2(group, None)
 
 
 def on_test(row: str, device: str | None = '8 x Tesla P100-SXM2-16GB') -> Result:
@@ -53,10 +53,10 @@ def test_a_mean_of_flops_needs_them_of_all_seeds():
   ],
 )
 def test_flops_by_the_papers_method(device, tflops, expected):
-  operations = table2.flops_by_paper(scored(on_test('base', device)), tflops)
+  operations = tables.flops_by_paper(scored(on_test('base', device)), tflops)
   assert operations == (expected and pytest.approx(expected, rel=1e-3))
 
 
 def test_counted_flops():
-  operations = table2.flops_counted(scored(on_test('base')))
+  operations = tables.flops_counted(scored(on_test('base')))
   assert operations == pytest.approx(0.381e9 * 10_000_000, rel=0.01)

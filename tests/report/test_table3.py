@@ -4,15 +4,15 @@ import pytest
 
 from configs import table3 as configs
 from toy.results import cells, changed, family, of_config, scored
-from transformer_jax.report import comparable, paper, table3
+from transformer_jax.report import claims, comparable, paper, tables
 from transformer_jax.report.page import markdown
 from transformer_jax.report.report import describe_group
-from transformer_jax.report.results import Scored
+from transformer_jax.report.results import Evaluation
 
 
-def printed(runs: list[Scored], compare: table3.Compare = lambda *_: None) -> str:
+def printed(runs: list[Evaluation], compare: claims.Compare = lambda *_: None) -> str:
   (group,), _ = comparable.group(runs)
-  ours = table3.differences(group, compare)
+  ours = claims.differences(group, compare)
   return markdown(describe_group(group, ours, None, ''))
 
 
@@ -87,7 +87,7 @@ def test_devices_and_dtypes_are_named():
   ],
 )
 def test_verdict(papers, ours, margin, p, expected: str):
-  assert table3.Difference([ours], ours, margin, p).verdict(papers) == expected
+  assert claims.Difference([ours], ours, margin, p).verdict(papers) == expected
 
 
 def test_differences_from_base():
@@ -107,7 +107,7 @@ def test_what_a_comparison_lacks_is_named():
   text = printed([s for s in family() if s.seed == 1], lambda *_: 0.001)
   assert cells(text, 'C1')[2:4] == ['+2.00', 'undecided']
   assert 'agrees |' not in text and 'No row has seeds that differ' in text
-  text = printed([s for s in family() if s.run.startswith('base')])
+  text = printed([s for s in family() if s.name.startswith('base')])
   assert 'no runs of any other row' in text
   assert 'can show differences from 0.50 PPL and 0.99 BLEU on' in text
   text = printed([scored(of_config(configs.get_config('C1')))])
@@ -120,15 +120,15 @@ def test_pairs_are_of_one_seed():
   base, c1 = runs[:3], runs[3:]
   compared = []
 
-  def compare(system: Scored, baseline: Scored) -> float:
+  def compare(system: Evaluation, baseline: Evaluation) -> float:
     compared.append((system.seed, baseline.seed))
     return 0.01 * system.seed
 
-  assert table3.paired_p(c1, base, compare) == pytest.approx(0.01 + 0.02)
+  assert claims.paired_p(c1, base, compare) == pytest.approx(0.01 + 0.02)
   assert compared == [(1, 1), (2, 2)]
-  assert table3.paired_p(c1[:1], base, compare) == 0.01
-  assert table3.paired_p(c1, base, lambda *_: 0.9) == 1
-  assert table3.paired_p(c1, base, lambda *_: None) is None
+  assert claims.paired_p(c1[:1], base, compare) == 0.01
+  assert claims.paired_p(c1, base, lambda *_: 0.9) == 1
+  assert claims.paired_p(c1, base, lambda *_: None) is None
 
 
 # Claims
@@ -140,12 +140,12 @@ WORSE, BETTER, SAME = (7.0, 16.0), (3.0, 24.0), (5.1, 20.1)
 
 def judged(
   *rows: tuple, p: float | None = 0.01
-) -> tuple[dict[str, table3.Judgement], table3.Differences]:
+) -> tuple[dict[str, claims.Judgement], claims.Differences]:
   """Returns verdicts by the first word of a claim; family() has a worse C1."""
   runs = family(*((row, 1, *scores) for row, scores in rows))
   (group,), _ = comparable.group(runs)
-  ours = table3.differences(group, lambda *_: p)
-  return {one.claim.text.split()[0]: one for one in table3.judge(ours)}, ours
+  ours = claims.differences(group, lambda *_: p)
+  return {one.claim.text.split()[0]: one for one in claims.judge(ours)}, ours
 
 
 @pytest.mark.parametrize(
@@ -173,15 +173,12 @@ def test_verdict_of_a_claim(claim: str, rows: list[tuple], verdict: str):
 def test_claims_are_counted_with_their_effects():
   by_claim, ours = judged(('A1', WORSE), ('B1', BETTER), ('C3', SAME), ('C2', WORSE))
   each = [*by_claim.values()]
-  assert table3.count_verdicts(each, ours) == (
+  assert claims.count_verdicts(each, ours) == (
     'Of 7 claims 2 agree, 1 disagrees, 4 were not run.'
   )
-  text = markdown(table3.claims(ours))
+  text = markdown(tables.claims(ours))
   assert (
     '- **Agrees: One head is worse than eight (section 6.2)**: A1: perplexity +2.00 '
     '(+0.37) agrees, BLEU -4.00 (-0.9) agrees.\n'
   ) in text
   assert '- **Not run: Too many heads are worse, too (section 6.2)**: A4\n' in text
-  assert table3.summarize(by_claim['One'], ours) == (
-    'One head is worse than eight. A1: +2.00 PPL (paper +0.37), -4.0 BLEU (-0.9).'
-  )

@@ -2,7 +2,6 @@
 
 import copy
 import dataclasses
-import json
 import pathlib
 
 import ml_collections
@@ -11,7 +10,7 @@ from configs import quickstart, table3
 from transformer_jax.data import card
 from transformer_jax.parsing import evalb
 from transformer_jax.report import results
-from transformer_jax.report.results import Scored
+from transformer_jax.report.results import Evaluation
 from transformer_jax.runs.result import VERSION, Result
 from transformer_jax.runs.run import Run
 from transformer_jax.scoring.bleu import Score
@@ -109,13 +108,13 @@ def changed(result: Result, config: dict | None = None, **fields: object) -> Res
   return dataclasses.replace(result, config=settings, **fields)
 
 
-def scored(result: Result, name: str = 'run') -> Scored:
+def scored(result: Result, name: str = 'run') -> Evaluation:
   """As if read from runs/NAME, with neither translations nor records."""
   home = pathlib.Path('/runs') / name
-  return Scored(name, result, home / 'result.json', home, None, [])
+  return Evaluation(name, result, home / 'result.json', home, None, [])
 
 
-def written(result: Result, home: pathlib.Path, lines: str | None = None) -> Scored:
+def written(result: Result, home: pathlib.Path, lines: str | None = None) -> Evaluation:
   """Writes a run's folder with this result and these translations; reads it."""
   home.mkdir(parents=True, exist_ok=True)
   result.write(home / 'result.json')
@@ -123,22 +122,12 @@ def written(result: Result, home: pathlib.Path, lines: str | None = None) -> Sco
     text = result.translations(Run(home))
     text.parent.mkdir(exist_ok=True)
     text.write_text(lines)
-  contents = results.read(home, TASKS)
+  contents = results.read([home], TASKS)
   assert not contents.left_out
-  return contents.scored[0]
+  return contents.evaluations[0]
 
 
-def unscored(home: pathlib.Path, row: str, records: list[dict]) -> results.Unscored:
-  """Writes a run of the miniature that was not evaluated; reads it."""
-  home.mkdir(parents=True)
-  (home / 'config.json').write_text(json.dumps(of_row(row).config))
-  (home / 'metrics.jsonl').write_text(''.join(json.dumps(r) + '\n' for r in records))
-  card.write_card(home, CARD)
-  (run,) = results.read(home, TASKS).unscored
-  return run
-
-
-def family(*more: tuple) -> list[Scored]:
+def family(*more: tuple) -> list[Evaluation]:
   """Returns base with 3 seeds, C1 clearly worse as the paper has it, and `more`."""
   entries = [('base', 1, 5.0, 20.0), ('base', 2, 5.1, 20.2), ('base', 3, 4.9, 19.8)]
   entries += [('C1', 1, 7.0, 16.0), *more]

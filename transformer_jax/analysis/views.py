@@ -3,7 +3,6 @@
 import base64
 import json
 import pathlib
-import sys
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -13,8 +12,6 @@ from transformer_jax.analysis import figures
 from transformer_jax.analysis.maps import KINDS, Maps
 from transformer_jax.machine import files
 from transformer_jax.machine.errors import UserError
-from transformer_jax.report.page import Block, Picture, heading
-from transformer_jax.report.results import distinct_name
 
 PAGE = pathlib.Path(__file__).with_name('page.html')  # with @DATA@ for the data
 
@@ -91,27 +88,6 @@ def _as_json(weights: np.ndarray, rows: list[str], columns: list[str]) -> dict:
   quantised = np.rint(255 * np.clip(weights, 0, 1)).astype(np.uint8)
   text = base64.b64encode(quantised.tobytes()).decode()
   return {'rows': rows, 'columns': columns, 'weights': text}
-
-
-def blocks(runs: Sequence[pathlib.Path]) -> list[Block]:
-  """Returns the pictures in the runs' folders; stderr names runs without pictures."""
-  blocks: list[Block] = []
-  homes = {run.resolve() for run in runs}
-  for run in runs:
-    pictures = sorted((run / 'attention').glob('*.svg'))
-    if not pictures:
-      print(
-        f'{run}: no pictures of attention in it; scripts.plot_attention draws them',
-        file=sys.stderr,
-      )
-      continue
-    name = distinct_name(run.resolve(), homes)
-    blocks.append(heading(2, f'Inside {name}'))
-    for path in pictures:
-      svg = path.read_text(encoding='utf-8')
-      file = f'{name.replace("/", ".")}.{path.stem}'
-      blocks.append(Picture(file, f'{path.stem} of {name}', svg[svg.index('<svg') :]))
-  return blocks
 
 
 def _chosen(view: View, shape: tuple[int, ...]) -> tuple[list[int], list[int]]:

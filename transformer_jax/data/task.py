@@ -54,7 +54,7 @@ class Section:
   Attributes:
     read_baseline: takes a file; returns the scores of a system that is no run of ours,
       or None if the file is something else.
-    write: takes the task's results (report.results.Scored), its baselines, the text
+    write: takes the task's results (report.results.Evaluation), its baselines, the text
       that they were scored on (report.results.HeldOut) and how many samples to show;
       returns lines for a terminal and the blocks.
   """

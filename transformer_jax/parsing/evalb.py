@@ -1,9 +1,9 @@
 """Labelled bracketing scores as the program EVALB gives them under COLLINS.prm.
 
-EVALB (Sekine and Collins, 1997) defines what the F1 of a parser is. These are its rules
-and its oddities: where brackets do not balance it goes on with what it has read. Its
-limits are not here: 200 words and as many brackets a tree, 100 bytes a word, 5,000 a
-line, and the eleven errors (MAX_ERROR) after which it ends without a total.
+EVALB (Sekine and Collins, 1997) defines what the F1 of a parser is. These are its
+rules. Its limits are not here: 200 words and as many brackets a tree, 100 bytes a word,
+5,000 a line, and the eleven errors (MAX_ERROR) after which it ends without a total. A
+line whose brackets do not balance is an error here, where EVALB forgives some.
 
 `score` is for a parser of ours. It gives the parser's trees the treebank's tags first:
 EVALB removes punctuation by its tag, and discards a sentence if the remaining words
@@ -38,13 +38,13 @@ NOT_IN_LENGTH = frozenset(('-NONE-',))
 EQUAL = {'PRT': 'ADVP'}  # labels, and tags, that count as the other one
 CUT_OFF = 40  # words of the longest sentences in EVALB's second summary
 
-# The spaces of C's default locale.
-_SPACE = r' \t\n\v\f\r'
+# In both, spaces are those of ASCII.
 _TOKEN = re.compile(
-  rf'[{_SPACE}]*(?:(?P<end>\0)|\((?P<label>[^{_SPACE}()]*)(?:[{_SPACE}]+(?P<word>[^{_SPACE}()]*)(?P<leaf>\)))?'
-  rf'|(?P<close>\))|(?P<stray>[^{_SPACE}()]+))'
+  r'\((?P<label>[^\s()]*)(?:\s+(?P<word>[^\s()]*)(?P<leaf>\)))?'
+  r'|(?P<close>\))|(?P<stray>[^\s()]+)',
+  re.ASCII,
 )
-_LEAF = re.compile(rf'\(([^{_SPACE}()]+)[{_SPACE}]+([^{_SPACE}()]+)\)')  # tag, word
+_LEAF = re.compile(r'\(([^\s()]+)\s+([^\s()]+)\)', re.ASCII)  # tag, word
 
 
 class Sentence(NamedTuple):
@@ -58,6 +58,7 @@ class Sentence(NamedTuple):
   crossing: int = 0
   words: int = 0  # without those that are deleted
   tags: int = 0  # of the words, those that are tagged as in the gold tree
+  labels: tuple[Counter, ...] = ()  # of the matched, gold and test brackets
 
 
 class Summary(NamedTuple):
@@ -102,10 +103,10 @@ def compare(gold: Sequence[str], test: Sequence[str]) -> list[Sentence]:
   """
   if len(gold) != len(test):
     raise UserError(f'{len(test)} trees for {len(gold)} gold trees: one for each')
-  reader, sentences = _Reader(), []
+  sentences = []
   for number, pair in enumerate(zip(gold, test, strict=True), 1):
     try:
-      sentences.append(_compare(*map(reader.read, pair)))
+      sentences.append(_compare(*map(_read, pair)))
     except UserError as error:
       raise UserError(f'pair {number} of the trees: {error}') from error
   return sentences
@@ -133,18 +134,14 @@ def summarize(sentences: Sequence[Sentence]) -> Summary:
   )
 
 
-def count_labels(
-  gold: Sequence[str], test: Sequence[str]
-) -> dict[str, tuple[int, int, int]]:
-  """Returns the matched, gold and test brackets of each label of compare()'s trees."""
+def count_labels(sentences: Sequence[Sentence]) -> dict[str, list[int]]:
+  """Returns the matched, gold and test brackets of each label, the commonest first."""
   counts = Counter(), Counter(), Counter()
-  for pair in zip(gold, test, strict=True):
-    ours, theirs = (Counter(_Reader().read(line).brackets) for line in pair)
-    for count, brackets in zip(counts, (ours & theirs, ours, theirs), strict=True):
-      for (_, _, label), times in brackets.items():
-        count[label] += times
+  for sentence in sentences:
+    for count, labels in zip(counts, sentence.labels, strict=False):
+      count.update(labels)
   labels = sorted(counts[1] | counts[2], key=lambda label: -counts[1][label])
-  return {label: tuple(count[label] for count in counts) for label in labels}
+  return {label: [count[label] for count in counts] for label in labels}
 
 
 def score_files(gold: pathlib.Path, test: pathlib.Path) -> Iterator[str]:
@@ -225,7 +222,7 @@ def score(gold: Sequence[str], outputs: Sequence[str]) -> Parsing:
   tagged = _with_tags_of(gold, outputs)
   sentences = compare(gold, tagged)
   total = summarize(sentences)
-  low, high = np.quantile(_resampled(sentences), (0.025, 0.975)).round(4).tolist()
+  low, high = np.quantile(_resample_f1(sentences), (0.025, 0.975)).round(4).tolist()
   return Parsing(
     f1=Score(total.f1, SIGNATURE, [low, high]),
     recall=total.recall,
@@ -236,7 +233,7 @@ def score(gold: Sequence[str], outputs: Sequence[str]) -> Parsing:
     two_or_less_crossing=total.two_or_less_crossing,
     tagging=_tagging(gold, outputs),
     lengths=dict(_by_length(sentences)),
-    labels={k: [*v] for k, v in count_labels(gold, tagged).items()},
+    labels=count_labels(sentences),
     treebank=hashlib.sha256('\n'.join(gold).encode()).hexdigest(),
   )
 
@@ -263,7 +260,7 @@ def comparison_lines(
   ours, theirs = (compare(gold, lines) for lines in systems)
   scores = [summarize(sentences).f1 for sentences in (ours, theirs)]
   gain = scores[0] - scores[1]
-  gains = _resampled(ours) - _resampled(theirs)
+  gains = _resample_f1(ours) - _resample_f1(theirs)
   beyond = np.sum(np.abs(gains - gains.mean()) >= abs(gain))
   p = (beyond + 1) / (SAMPLES + 1)
   yield f'F1 {scores[0]:.2f} against {scores[1]:.2f}: {gain:+.2f}, p = {p:.4f}'
@@ -278,6 +275,7 @@ def _compare(ours: _Tree, theirs: _Tree) -> Sentence:
   spans = {bracket[:2] for bracket in ours.brackets}
   crossing = sum(any(_cross(a, b) for a in spans) for b in theirs.brackets)
   pairs = zip(ours.words, theirs.words, strict=True)
+  of_labels = lambda brackets: Counter(label for _, _, label in brackets)
   return Sentence(
     length=ours.length,
     status='valid' if ours.balanced and theirs.balanced else 'error',
@@ -287,50 +285,32 @@ def _compare(ours: _Tree, theirs: _Tree) -> Sentence:
     crossing=crossing,
     words=len(ours.words),
     tags=sum(_equal(a[1]) == _equal(b[1]) for a, b in pairs),
+    labels=tuple(map(of_labels, (common.elements(), ours.brackets, theirs.brackets))),
   )
 
 
-class _Reader:
-  """Reads lines as EVALB does, which never looks at a tree as a whole."""
-
-  def __init__(self):
-    # Open brackets by depth. Depths below zero, which too many closing brackets reach,
-    # keep what an earlier line left there.
-    self._stack: dict[int, int] = {}
-    # The line, a NUL, and what remains of earlier, longer lines. If a line ends after a
-    # label, EVALB reads on into these remains.
-    self._buffer = ''
-
-  def read(self, line: str) -> _Tree:
-    self._buffer = f'{line}\n\0{self._buffer[len(line) + 2 :]}'
-    length, words, opened, ends = 0, [], [], {}
-    depth, balanced = 0, True
-    for token in self._tokens():
-      label = token['label']
-      if token['stray']:
-        raise UserError(f'{token["stray"]!r} is not the one word of a pair of brackets')
-      if token['close']:
-        # EVALB forgives one closing bracket too many, if another bracket opens later.
-        depth -= 1
-        balanced = balanced and depth >= -1
-        ends[self._stack.get(depth, 0)] = len(words)
-      elif token['leaf']:
-        length += label not in NOT_IN_LENGTH
-        if label not in DELETED:
-          words.append((token['word'].split('\0')[0], label))
-      else:
-        self._stack[depth] = len(opened)
-        depth += 1
-        opened.append((len(words), _equal(re.split('[-=]', label)[0])))
-    spans = ((start, ends.get(n, -1), label) for n, (start, label) in enumerate(opened))
-    brackets = [one for one in spans if one[0] != one[1] and one[2] not in DELETED]
-    return _Tree(length, words, brackets, balanced and depth == 0)
-
-  def _tokens(self) -> Iterator[re.Match[str]]:
-    at = 0
-    while (token := _TOKEN.match(self._buffer, at)) and not token['end']:
-      yield token
-      at = token.end()
+def _read(line: str) -> _Tree:
+  """Reads a line's brackets; raises UserError where a word has none of its own."""
+  length, words, balanced = 0, [], True
+  brackets: list[list] = []  # start, end and label, in the order of their starts
+  opened: list[int] = []  # which of them are open
+  for token in _TOKEN.finditer(line):
+    label = token['label']
+    if token['stray']:
+      raise UserError(f'{token["stray"]!r} is not the one word of a pair of brackets')
+    if token['leaf']:
+      length += label not in NOT_IN_LENGTH
+      if label not in DELETED:
+        words.append((token['word'], label))
+    elif not token['close']:
+      opened.append(len(brackets))
+      brackets.append([len(words), -1, _equal(re.split('[-=]', label)[0])])
+    elif opened:
+      brackets[opened.pop()][1] = len(words)
+    else:
+      balanced = False
+  counted = [tuple(b) for b in brackets if b[0] != b[1] and b[2] not in DELETED]
+  return _Tree(length, words, counted, balanced and not opened)
 
 
 def _lines(path: pathlib.Path) -> list[str]:
@@ -385,7 +365,7 @@ def _by_length(sentences: Sequence[Sentence]) -> Iterator[tuple[str, list[float]
     yield name, [len(chosen), summarize(chosen).f1]
 
 
-def _resampled(sentences: Sequence[Sentence]) -> np.ndarray:
+def _resample_f1(sentences: Sequence[Sentence]) -> np.ndarray:
   """Returns F1 [SAMPLES] of random samples, which are the same for all systems."""
   counted = lambda s: (s.matched, s.gold + s.test) if s.status == 'valid' else (0, 0)
   counts = np.array([counted(sentence) for sentence in sentences])

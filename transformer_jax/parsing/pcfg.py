@@ -24,22 +24,13 @@ from transformer_jax.machine import environment, files
 from transformer_jax.machine.errors import UserError
 from transformer_jax.parsing import evalb, treebanks, trees
 from transformer_jax.parsing.evalb import Parsing
-from transformer_jax.parsing.trees import Tree
+from transformer_jax.parsing.trees import ROOT, Node, Tree
 from transformer_jax.parsing.words import form
 
-_ROOT = 'TOP'
 _BEAM = 10.0  # nats that a symbol may be worse than the best one of its span
 _TRUST = 2.0  # weight of the less specific estimate in smoothing, in observations
 _RARE = 1  # words that were seen at most this often serve as examples of unknown words
 _MOST_LEAVES = 60  # symbols that a word may have
-
-
-class _Node(NamedTuple):
-  """A constituent, or a word with its tag as label."""
-
-  label: str
-  children: list['_Node']  # none of a word
-  word: str = ''
 
 
 class Symbol(NamedTuple):
@@ -135,7 +126,7 @@ class Grammar:
     )
     counts = np.array([*frequency.values()], np.float32)
     self._prior = np.log(counts / counts.sum())
-    roots = [n for s, n in number.items() if s.labels[0] == _ROOT and not s.before]
+    roots = [n for s, n in number.items() if s.labels[0] == ROOT and not s.before]
     self._roots = np.array(roots)
 
   def parse(self, words: Sequence[str]) -> Tree | None:
@@ -186,7 +177,7 @@ class Grammar:
         continue
       number, i, j = item
       symbol = self._symbols[number]
-      labels = [] if symbol.before else [l for l in symbol.labels if l != _ROOT]
+      labels = [] if symbol.before else [l for l in symbol.labels if l != ROOT]
       tag = [labels.pop()] if j - i == 1 else []
       yield from (f'({label}' for label in labels)
       todo += [f'){label}' for label in labels]
@@ -231,13 +222,12 @@ def _count(
   tree: Tree, rules: Counter[Rule], leaves: Counter[tuple[str, bool, Symbol]]
 ) -> None:
   """Adds the rules and the words of a tree to the counts."""
-  todo, first = [(_nested(tree), '')], True
+  todo = [(trees.nest(tree), '')]
   while todo:
     node, parent = todo.pop()
     symbol, bottom = _chain(node, parent)
-    if bottom.word:
-      leaves[bottom.word, first, symbol] += 1
-      first = False
+    if not bottom.children:
+      leaves[tree.words[bottom.word], bottom.word == 0, symbol] += 1
       continue
     children = [_chain(child, bottom.label)[0] for child in bottom.children]
     above = symbol
@@ -249,26 +239,13 @@ def _count(
     todo += [(child, bottom.label) for child in reversed(bottom.children)]
 
 
-def _chain(node: _Node, parent: str) -> tuple[Symbol, _Node]:
+def _chain(node: Node, parent: str) -> tuple[Symbol, Node]:
   """Returns the symbol of a chain of only children, and the last node of the chain."""
   labels = [node.label]
   while len(node.children) == 1:
     node = node.children[0]
     labels.append(node.label)
   return Symbol(tuple(labels), parent), node
-
-
-def _nested(tree: Tree) -> _Node:
-  words, levels = iter(tree.words), [_Node(_ROOT, [])]
-  for token in tree.tokens:
-    if token[0] == '(':
-      levels.append(_Node(token[1:], []))
-    elif token[0] == ')':
-      closed = levels.pop()
-      levels[-1].children.append(closed)
-    else:
-      levels[-1].children.append(_Node(token, [], next(words)))
-  return levels[0]
 
 
 KIND = 'baseline of parsing'
@@ -311,7 +288,7 @@ def read_baseline(path: pathlib.Path) -> Baseline | None:
 
 def _whole(path: pathlib.Path) -> list[Tree]:
   """Returns the trees of a file, without the flawed ones."""
-  both = [*treebanks.read_flawed(path)]
+  both = [*treebanks.read(path)]
   flaws = [tree for tree in both if isinstance(tree, UserError)]
   if flaws:
     print(f'{len(flaws)} of {len(both):,} trees left out; {flaws[0]}', file=sys.stderr)
@@ -336,7 +313,7 @@ def score_file(
     )
   output.parent.mkdir(parents=True, exist_ok=True)
   learnt_from = [*itertools.chain.from_iterable(map(_whole, train))]
-  gold = [*treebanks.read(test)]
+  gold = [*treebanks.read_whole(test)]
   if not learnt_from or not gold:
     raise UserError('--train and --test take files with trees: there are none')
   grammar = Grammar(learnt_from)

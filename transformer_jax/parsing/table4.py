@@ -9,11 +9,11 @@ from matplotlib.figure import Figure
 from transformer_jax.parsing import trees
 from transformer_jax.parsing.evalb import Parsing
 from transformer_jax.parsing.pcfg import Baseline
-from transformer_jax.parsing.trees import Tree
+from transformer_jax.parsing.trees import Node, Tree
 from transformer_jax.report import paper
 from transformer_jax.report.figures import FAINT, GREY, INK, LINES, picture
 from transformer_jax.report.page import Block, Picture, heading, paragraph, table
-from transformer_jax.report.results import HeldOut, Scored
+from transformer_jax.report.results import Evaluation, HeldOut
 
 JOURNAL, GUM = 'wsj.23', 'gum/'  # as configs/parsing.py calls their files
 HEADER = ('parser', 'training', 'scored on', 'F1', '95 %', 'recall', 'precision')
@@ -37,80 +37,78 @@ class Row(NamedTuple):
   about: str
 
 
-def blocks(
-  parsed: Sequence[Scored],
+def section(
+  parsed: Sequence[Evaluation],
   baselines: Sequence[Baseline],
   texts: HeldOut,
   samples: int,
-) -> list[Block]:
-  """Returns the table, and for each test set F1 by length and by label, and trees.
+) -> tuple[str, list[Block]]:
+  """Returns a line for each parser, for a terminal, and the section's blocks.
 
-  Trees are those of the best run of the test set, if its text is at hand.
+  They are the table, and for each test set F1 by length and by label, and trees of its
+  best run, if its text is at hand.
   """
   rows = [*map(_run_row, parsed), *map(_baseline_row, baselines)]
-  section: list[Block] = [heading(2, 'Table 4')]
-  section.append(table(HEADER, [*_paper_rows(), *map(_cells, rows)]))
-  section.append(paragraph(_about(rows)))
-  for group in _by_treebank(rows):
+  blocks: list[Block] = [heading(2, 'Table 4')]
+  blocks.append(table(HEADER, [*_paper_rows(), *map(_cells, rows)]))
+  blocks.append(paragraph(_about(rows)))
+  for treebank in dict.fromkeys(row.parsing.treebank for row in rows):
+    group = [row for row in rows if row.parsing.treebank == treebank]
     name = group[0].test_set
-    section += [heading(3, f'F1 by words, {name}'), _by_length(group)]
+    blocks += [heading(3, f'F1 by words, {name}'), _by_length(group)]
     if labels := _labels(group):
-      section += [heading(3, f'F1 by label, {name}'), _by_label(group, labels)]
+      blocks += [heading(3, f'F1 by label, {name}'), _by_label(group, labels)]
   for treebank in dict.fromkeys(one.result.parsing['treebank'] for one in parsed):
     runs = [one for one in parsed if one.result.parsing['treebank'] == treebank]
     best = max(runs, key=lambda one: one.result.parsing['f1']['score'])
-    section += _samples(best, texts, samples)
-  return section
+    blocks += _samples(best, texts, samples)
+  return ''.join(map(_summary, rows)), blocks
 
 
-def summary(parsed: Sequence[Scored], baselines: Sequence[Baseline]) -> str:
-  """Returns a line for each parser, for a terminal."""
-  lines = []
-  for row in [*map(_run_row, parsed), *map(_baseline_row, baselines)]:
-    f1 = row.parsing.f1
-    low, high = f1.interval
-    agreement = ' (agreement with a parser)' if row.test_set.startswith(GUM) else ''
-    lines.append(
-      f'{f1.score:6.2f} F1 [{low:.1f}, {high:.1f}], {row.test_set}{agreement}: '
-      f'{row.name}'
-    )
-  return ''.join(line + '\n' for line in lines)
+def _summary(row: Row) -> str:
+  f1 = row.parsing.f1
+  low, high = f1.interval
+  agreement = ' (agreement with a parser)' if row.test_set.startswith(GUM) else ''
+  return (
+    f'{f1.score:6.2f} F1 [{low:.1f}, {high:.1f}], {row.test_set}{agreement}: '
+    f'{row.name}\n'
+  )
 
 
-def _samples(scored: Scored, texts: HeldOut, count: int) -> Iterator[Block]:
+def _samples(run: Evaluation, texts: HeldOut, count: int) -> Iterator[Block]:
   """Yields pictures of short sentences, evenly spaced in the test set."""
-  held_out, lines = texts.text(scored), scored.translations
-  if held_out is None or lines is None or len(lines) != len(held_out[0]) or not count:
+  held_out, lines = texts.text(run), run.translations
+  if held_out is None or lines is None or not count:
     return
-  name = _files(scored, scored.result.split)
-  yield heading(3, f'Trees of {name}, by {scored.run}')
+  name = _files(run, run.result.split)
+  yield heading(3, f'Trees of {name}, by {run.name}')
   yield paragraph('Constituents that only one of the trees has are bold and in colour.')
   sentences = [line.split(' ') for line in held_out[0]]
   short = [n for n, words in enumerate(sentences) if len(words) in SHOWN]
   for n in short[:: max(1, len(short) // count)][:count]:
     gold = Tree(sentences[n], held_out[1][n].split(' '))
-    (ours,) = trees.parse([lines[n]], f'{scored.text}, sentence {n + 1}')
+    (ours,) = trees.parse([lines[n]], f'{run.text}, sentence {n + 1}')
     number = f'{name.replace("/", ".")}.{n + 1}'
     text = f'Two trees of: {held_out[0][n]}'
     yield _picture(f'trees.{number}', text, ours, gold)
 
 
-def _run_row(scored: Scored) -> Row:
-  result, model = scored.result, scored.config['model']
+def _run_row(run: Evaluation) -> Row:
+  result, model = run.result, run.config['model']
   return Row(
-    scored.run,
-    _files(scored, 'train'),
-    _files(scored, result.split),
+    run.name,
+    _files(run, 'train'),
+    _files(run, result.split),
     Parsing.from_json(result.parsing),
     result.valid,
     f'N {model["N"]}, d_model {model["d_model"]}, {result.parameters / 1e6:.1f} M, '
-    f'seed {scored.seed}, step {result.step:,}, averaged {len(result.averaged)}, '
+    f'seed {run.seed}, step {result.step:,}, averaged {len(result.averaged)}, '
     f'beam {result.beam}, alpha {result.alpha}',
   )
 
 
-def _files(scored: Scored, split: str) -> str:
-  return ' + '.join(scored.data['files'][split])
+def _files(run: Evaluation, split: str) -> str:
+  return ' + '.join(run.data['files'][split])
 
 
 def _baseline_row(baseline: Baseline) -> Row:
@@ -158,12 +156,6 @@ def _about(rows: Sequence[Row]) -> str:
   return ' '.join(text)
 
 
-def _by_treebank(rows: Sequence[Row]) -> Iterator[list[Row]]:
-  """Yields the rows that were scored on the same trees."""
-  for treebank in dict.fromkeys(row.parsing.treebank for row in rows):
-    yield [row for row in rows if row.parsing.treebank == treebank]
-
-
 def _by_length(rows: Sequence[Row]) -> str:
   counts = rows[0].parsing.lengths
   header = ['parser', *(f'{words} ({int(n):,})' for words, (n, _) in counts.items())]
@@ -193,72 +185,57 @@ def _f1(parsing: Parsing, label: str) -> str:
   return f'{200 * matched / (gold + test):.2f}'
 
 
-class _Node(NamedTuple):
-  """A constituent, or a word with its tag."""
-
-  label: str
-  first: int  # word
-  last: int
-  x: float
-  level: int  # 0 of a word; one more than the highest below
-  below: list['_Node']
-
-  @property
-  def bracket(self) -> tuple[str, int, int]:
-    return self.label, self.first, self.last
-
-
-def _nodes(tree: Tree) -> list[_Node]:
-  """Returns the highest nodes of a tree, which has no root."""
-  rows: list[list[_Node]] = [[]]
-  count = 0
-  for token in tree.tokens:
-    if token[0] == '(':
-      rows.append([])
-    elif token[0] != ')':
-      rows[-1].append(_Node(token, count, count, float(count), 0, []))
-      count += 1
-    else:
-      below = rows.pop()
-      x = (below[0].x + below[-1].x) / 2
-      level = 1 + max(node.level for node in below)
-      ends = below[0].first, below[-1].last
-      rows[-1].append(_Node(token[1:], *ends, x, level, below))
-  return rows[0]
-
-
 def _picture(name: str, text: str, ours: Tree, gold: Tree) -> Picture:
   """Draws two trees of the same words, what only one of them has in another colour."""
-  tops = _nodes(gold), _nodes(ours)
-  brackets = [{node.bracket for node in _all(top) if node.level} for top in tops]
+  roots = trees.nest(gold), trees.nest(ours)
+  brackets = [{_bracket(node) for node, _ in root.constituents()} for root in roots]
   wrong = brackets[0] ^ brackets[1]
-  heights = [LEVEL * (2 + max(node.level for node in top)) + WORDS for top in tops]
+  heights = [LEVEL * (1 + _level(root)) + WORDS for root in roots]
 
   def draw(figure: Figure) -> None:
     panels = figure.subplots(2, 1, height_ratios=heights)
-    for axes, title, top in zip(panels, ('treebank', 'ours'), tops, strict=True):
+    for axes, title, root in zip(panels, ('treebank', 'ours'), roots, strict=True):
       axes.set_title(title)
       axes.axis('off')
       axes.set_xlim(-0.6, len(gold.words) - 0.4)
-      deepest = max(node.level for node in top)
-      axes.set_ylim(-WORDS / LEVEL, deepest + 0.7)
-      for node in _all(top):
-        _draw(axes, node, gold.words, node.level > 0 and node.bracket in wrong)
+      axes.set_ylim(-WORDS / LEVEL, _level(root) - 0.3)
+      for node in root.children:
+        _draw(axes, node, gold.words, wrong)
 
   return picture(name, text, sum(heights), draw)
 
 
-def _all(top: Sequence[_Node]) -> list[_Node]:
-  return [one for node in top for one in (node, *_all(node.below))]
+def _bracket(node: Node) -> tuple[str, int, int]:
+  return node.label, node.word, node.word_end
 
 
-def _draw(axes: Axes, node: _Node, words: Sequence[str], is_wrong: bool) -> None:
-  for below in node.below:
-    axes.plot((node.x, below.x), (node.level, below.level), color=FAINT, linewidth=1)
+def _level(node: Node) -> int:
+  """Returns 0 of a word, else one more than the highest below."""
+  return 1 + max(map(_level, node.children)) if node.children else 0
+
+
+def _x(node: Node) -> float:
+  """Returns how far right a node stands, in words: above the middle of its children."""
+  if not node.children:
+    return float(node.word)
+  return (_x(node.children[0]) + _x(node.children[-1])) / 2
+
+
+def _draw(
+  axes: Axes, node: Node, words: Sequence[str], wrong: set[tuple[str, int, int]]
+) -> None:
+  """Draws a node, and then all below it."""
+  x, level = _x(node), _level(node)
+  for child in node.children:
+    ends = (x, _x(child)), (level, _level(child))
+    axes.plot(*ends, color=FAINT, linewidth=1)
+  is_wrong = level > 0 and _bracket(node) in wrong
   style = {'color': WRONG, 'weight': 'bold'} if is_wrong else {'color': INK}
-  if not node.level:
+  if not level:
     style = {'color': GREY}
-    axes.text(node.x, -0.4, words[node.first], rotation=90, ha='center', va='top')
+    axes.text(x, -0.4, words[node.word], rotation=90, ha='center', va='top')
   box = {'facecolor': 'none', 'edgecolor': 'none', 'pad': 1}
   centre = {'ha': 'center', 'va': 'center', 'fontsize': 7, 'bbox': box}
-  axes.text(node.x, node.level, node.label, **centre, **style)
+  axes.text(x, level, node.label, **centre, **style)
+  for child in node.children:
+    _draw(axes, child, words, wrong)

@@ -1,24 +1,23 @@
 """The readers of treebanks: the source is words, the target the tokens of their tree.
 
-A pair has all tags; target() says what a parser learns of them. A treebank is small, so
-more trees can be made of it: its constituents, short trees on which a parser learns
-first which words to attend to, and its trees with constituents of other trees in them.
+A pair has all tags; the task says what a parser learns of them. A treebank is small, so
+a config can add trees of its parts: its constituents, short trees on which a parser
+learns first which words to attend to, and its trees with constituents of other trees.
 """
 
 import bisect
 import itertools
 import pathlib
 import random
-import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from transformer_jax.data import text
 from transformer_jax.data.corpus import Pair, Source, Splits
 from transformer_jax.machine.errors import UserError
 from transformer_jax.parsing import trees
-from transformer_jax.parsing.trees import Span, Tree
+from transformer_jax.parsing.trees import Node, Tree
 
 MOST_SUBTREE = 12  # words
 PASSES = 6  # how often each tree is altered
@@ -41,21 +40,25 @@ WSJ = {
 }
 # Where the sections lie below --raw_dir; the last is the LDC's own folder.
 _FOLDERS = ('', 'WSJ', 'wsj', 'parsed/mrg/wsj')
-_RANGE = re.compile(r'(?P<stem>.+):(?P<first>\d+)-(?P<last>\d+)')
 
 
-def read(path: pathlib.Path) -> Iterator[Tree]:
-  """Yields the trees of a file, normalised; it may be compressed.
+def read(path: pathlib.Path) -> Iterator[Tree | UserError]:
+  """Yields the trees of a file, normalised, and an error for each flawed tree.
+
+  The file may be compressed.
 
   Raises:
-    UserError: the file cannot be read, or a tree is flawed; the line is named.
+    UserError: the file cannot be read, or brackets do not match; the line is named.
   """
   return trees.parse(_lines(path), str(path))
 
 
-def read_flawed(path: pathlib.Path) -> Iterator[Tree | UserError]:
-  """Yields trees as read() does, and an error in place of each flawed tree."""
-  return trees.parse_flawed(_lines(path), str(path))
+def read_whole(path: pathlib.Path) -> Iterator[Tree]:
+  """Yields the trees of a file as read() does; raises the first flawed tree's error."""
+  for tree in read(path):
+    if isinstance(tree, UserError):
+      raise tree
+    yield tree
 
 
 def _lines(path: pathlib.Path) -> Iterator[str]:
@@ -76,15 +79,13 @@ def read_splits(
   """Returns the trees of each split's files, without flawed ones in training.
 
   Args:
-    files: names by split. NAME is raw_dir/NAME.mrg, NAME:1-3000 its trees 1 to 3000,
-      and a name of WSJ is sections of the Wall Street Journal. NAME+subtrees are the
-      short constituents of any of these, NAME+substituted their trees with constituents
-      of each other.
+    files: names by split. NAME is raw_dir/NAME.mrg, and a name of WSJ is sections of
+      the Wall Street Journal. NAME+subtrees are the short constituents of either,
+      NAME+substituted their trees with constituents of each other.
     seed: of the substitutions.
 
   Raises:
-    UserError: a file or the sections are missing, or a file is there twice, packed and
-      not.
+    UserError: a file or the sections are missing, or a file is both packed and not.
   """
   return {
     split: [_source(raw_dir, name, seed, split == 'train') for name in names]
@@ -98,23 +99,11 @@ def _source(raw_dir: pathlib.Path, name: str, seed: int, leave_out: bool) -> Sou
     return subtrees(_source(raw_dir, stem, seed, leave_out))
   if name.endswith('+substituted'):
     stem = name.removesuffix('+substituted')
-    return substituted(_source(raw_dir, stem, seed, leave_out), seed)
+    return substitute(_source(raw_dir, stem, seed, leave_out), seed)
   if name in WSJ:
     return _wall_street_journal(raw_dir, WSJ[name])
-  part = _RANGE.fullmatch(name)
-  stem = part['stem'] if part else name
-  path = text.find_file(raw_dir, f'{stem}.mrg')
-  if not part:
-    return _treebank(path.name, [path], leave_out)
-  first, last = int(part['first']), int(part['last'])
-  if not 1 <= first <= last:
-    raise UserError(
-      f'{name}: trees are numbered from 1, and the first comes before the last, as in '
-      f'{stem}:1-3000 (--config.data.files)'
-    )
-  name = f'{path.name}, trees {first} to {last}'
-  chosen = slice(first - 1, last)
-  return _treebank(name, [path], leave_out, chosen, last - first + 1)
+  path = text.find_file(raw_dir, f'{name}.mrg')
+  return _treebank(path.name, [path], leave_out)
 
 
 def _wall_street_journal(raw_dir: pathlib.Path, sections: Sections) -> Source:
@@ -142,21 +131,18 @@ def _treebank(
   name: str,
   paths: Sequence[pathlib.Path],
   leave_out: bool,
-  chosen: slice = slice(None),
   count: int | None = None,
 ) -> Source:
   """Returns the trees of files.
 
   Args:
-    leave_out: yield an error in place of a flawed tree; otherwise raise it.
-    chosen: which trees, from 0; those after them are not read.
-    count: how many trees there have to be.
+    leave_out: yield an error for a flawed tree; otherwise raise it.
+    count: how many trees the files must have.
   """
 
   def pairs() -> Iterator[Pair | UserError]:
     number = 0
-    all_trees = itertools.chain.from_iterable(map(read_flawed, paths))
-    for tree in itertools.islice(all_trees, chosen.start, chosen.stop):
+    for tree in itertools.chain.from_iterable(map(read, paths)):
       number += 1
       if not isinstance(tree, UserError):
         yield pair(tree)
@@ -172,30 +158,14 @@ def _treebank(
   return Source(name, tuple(paths), pairs)
 
 
-def target(tags: bool, numbers: bool) -> Callable[[str], str]:
-  """Returns the map from a pair's tokens to what a parser learns to write.
-
-  Args:
-    tags: whether it writes all tags, or one tag for every word.
-    numbers: whether it writes the words' numbers.
-  """
-
-  def written(line: str) -> str:
-    tokens = line.split(' ')
-    tokens = tokens if tags else trees.without_tags(tokens)
-    return ' '.join(trees.number_words(tokens) if numbers else tokens)
-
-  return written
-
-
 def subtrees(treebank: Source) -> Source:
   """Returns a treebank's constituents of 2 to MOST_SUBTREE words, each of them once."""
 
   def pairs() -> Iterator[Pair]:
     seen = set()
     for whole in _trees(treebank):
-      for span in trees.constituents(whole):
-        part = span.of(whole)
+      for node, _ in trees.nest(whole).constituents():
+        part = node.of(whole)
         lines = pair(part)
         if 1 < len(part.words) <= MOST_SUBTREE and part != whole and lines not in seen:
           seen.add(lines)
@@ -204,13 +174,13 @@ def subtrees(treebank: Source) -> Source:
   return Source(f'subtrees of {treebank.name}', treebank.files, pairs, is_text=False)
 
 
-def substituted(treebank: Source, seed: int) -> Source:
+def substitute(treebank: Source, seed: int) -> Source:
   """Returns a treebank's trees with constituents replaced by others (Shi 2021).
 
   Each tree is altered PASSES times. In a tree of n words, 1 + n // 8 constituents are
   replaced, or fewer if not as many are disjoint. Each has at most MOST_SUBSTITUTED
   words. Its replacement is a random constituent of the treebank with the same label and
-  the same parent label. In place of m words it has at most 2m + 3. Trees that are not
+  the same parent label. Of m words, it has at most 2m + 3. Trees that are not
   new are left out. All trees are in memory.
 
   Args:
@@ -219,11 +189,11 @@ def substituted(treebank: Source, seed: int) -> Source:
 
   def pairs() -> Iterator[Pair]:
     originals = [*_trees(treebank)]
-    spans = [[s for s in trees.constituents(t) if _is_part(s)] for t in originals]
+    spans = [[*_replaceable(tree)] for tree in originals]
     parts: dict[tuple[str, str], list[Tree]] = defaultdict(list)
     for tree, own in zip(originals, spans, strict=True):
-      for span in own:
-        parts[span.label, span.parent].append(span.of(tree))
+      for node, parent in own:
+        parts[node.label, parent].append(node.of(tree))
     for same_label in parts.values():
       same_label.sort(key=_size)
     rng = random.Random(seed)
@@ -239,8 +209,13 @@ def substituted(treebank: Source, seed: int) -> Source:
   return Source(name, treebank.files, pairs, is_text=False)
 
 
-def _is_part(span: Span) -> bool:
-  return bool(span.parent) and span.word_end - span.word <= MOST_SUBSTITUTED
+Span = tuple[Node, str]  # a constituent, and its parent's label
+
+
+def _replaceable(tree: Tree) -> Iterator[Span]:
+  for node, parent in trees.nest(tree).constituents():
+    if parent != trees.ROOT and node.word_end - node.word <= MOST_SUBSTITUTED:
+      yield node, parent
 
 
 def _trees(treebank: Source) -> Iterator[Tree]:
@@ -256,12 +231,13 @@ def _size(tree: Tree) -> int:
 def _disjoint(tree: Tree, spans: list[Span], rng: random.Random) -> list[Span]:
   """Returns random disjoint spans in order: 1 + n // 8 at most, of n words."""
   chosen: list[Span] = []
-  for span in rng.sample(spans, len(spans)):
+  for one in rng.sample(spans, len(spans)):
     if len(chosen) > len(tree.words) // 8:
       break
-    if all(span.token >= s.token_end or s.token >= span.token_end for s in chosen):
-      chosen.append(span)
-  return sorted(chosen, key=lambda span: span.token)
+    node = one[0]
+    if all(node.token >= s.token_end or s.token >= node.token_end for s, _ in chosen):
+      chosen.append(one)
+  return sorted(chosen, key=lambda one: one[0].token)
 
 
 def _replace(
@@ -272,11 +248,11 @@ def _replace(
 ) -> Tree:
   """Returns the tree with a random one of `parts`, sorted by size, for each span."""
   words, tokens = [*tree.words], [*tree.tokens]
-  for span in reversed(spans):
-    same_label = parts[span.label, span.parent]
-    most = 2 * (span.word_end - span.word) + 3
+  for node, parent in reversed(spans):
+    same_label = parts[node.label, parent]
+    most = 2 * (node.word_end - node.word) + 3
     fitting = bisect.bisect_right(same_label, most, key=_size)
     part = same_label[rng.randrange(fitting)]
-    words[span.word : span.word_end] = part.words
-    tokens[span.token : span.token_end] = part.tokens
+    words[node.word : node.word_end] = part.words
+    tokens[node.token : node.token_end] = part.tokens
   return Tree(words, tokens)

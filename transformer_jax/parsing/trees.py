@@ -11,15 +11,15 @@ from typing import NamedTuple
 
 from transformer_jax.machine.errors import UserError
 
-ROOTS = frozenset(('', 'TOP', 'ROOT', 'S1'))  # what treebanks call the root
+ROOT = 'TOP'  # as we call the root
+ROOTS = frozenset(('', ROOT, 'ROOT', 'S1'))  # as treebanks do
 TRACE = '-NONE-'  # the tag of what was moved or left out, and is no word
 ANY_TAG = 'XX'  # stands for every tag where tags are not kept
 
 # Treebanks are split at spaces of ASCII; words may have others.
-_SPACE = r' \t\n\v\f\r'
-_MARK = re.compile(rf'[()]|[^{_SPACE}()]+')
-_WORD = re.compile(rf'[^{_SPACE}]+')
-_NAME = re.compile(rf'[^{_SPACE}()]+')  # of a label or tag
+_MARK = re.compile(r'[()]|[^\s()]+', re.ASCII)
+_WORD = re.compile(r'\S+', re.ASCII)
+_NAME = re.compile(r'[^\s()]+', re.ASCII)  # of a label or tag
 # A part of a tree whose marks have single spaces between them: a tag with its word, the
 # start or the end of a constituent, or what is none of these.
 _PART = re.compile(
@@ -42,7 +42,7 @@ class Tree(NamedTuple):
     if not self.words:
       return ''
     words = iter(self.words)
-    parts = ['(TOP']
+    parts = [f'({ROOT}']
     for token in self.tokens:
       if token[0] == '(':
         parts.append(f' {token}')
@@ -70,26 +70,15 @@ def words(sentence: str) -> list[str]:
   return [word.translate(_BRACKETS) for word in _WORD.findall(sentence)]
 
 
-def parse(lines: Iterable[str], name: str) -> Iterator[Tree]:
-  """Yields trees in brackets, several a line or one over many lines, normalised.
+def parse(lines: Iterable[str], name: str) -> Iterator[Tree | UserError]:
+  """Yields normalised trees, and an error for each flawed tree.
+
+  A line may have several trees, and a tree several lines. The brackets of a flawed tree
+  match, but a bracket in it holds nothing, two words, or a word beside another bracket;
+  or the whole tree has no word.
 
   Args:
-    name: what error messages call the text.
-
-  Raises:
-    UserError: the text is not of trees, or a tree is flawed; the line is named.
-  """
-  for tree in parse_flawed(lines, name):
-    if isinstance(tree, UserError):
-      raise tree
-    yield tree
-
-
-def parse_flawed(lines: Iterable[str], name: str) -> Iterator[Tree | UserError]:
-  """Yields trees as parse() does, and an error in place of each flawed tree.
-
-  The brackets of a flawed tree match, but a bracket in it holds nothing, two words, or
-  a word beside another bracket; or the whole tree has no word.
+    name: what error messages call the text; they also name the line.
 
   Raises:
     UserError: brackets do not match, so that nobody knows where a tree ends.
@@ -188,13 +177,13 @@ def without_numbers(tokens: Iterable[str]) -> list[str]:
   return [token for token in tokens if not is_number(token)]
 
 
-class Span(NamedTuple):
-  """Where a constituent's tokens and words begin, and where they have ended."""
+class Node(NamedTuple):
+  """A constituent, or a word with its tag as label; also the root, labelled ROOT."""
 
   label: str
-  parent: str  # the label of the constituent around it; empty if there is none
-  token: int
-  token_end: int
+  children: list['Node']  # none of a word
+  token: int  # the first of the tree's tokens that it has
+  token_end: int  # the one after its last
   word: int
   word_end: int
 
@@ -203,20 +192,31 @@ class Span(NamedTuple):
     words = tree.words[self.word : self.word_end]
     return Tree(words, tree.tokens[self.token : self.token_end])
 
+  def constituents(self) -> Iterator[tuple['Node', str]]:
+    """Yields each one below, and its parent's label; those within another before it."""
+    for child in self.children:
+      if child.children:
+        yield from child.constituents()
+        yield child, self.label
 
-def constituents(tree: Tree) -> Iterator[Span]:
-  """Yields each constituent, those within another before it."""
-  starts: list[tuple[int, int]] = []  # of open constituents: first token and word
+
+def nest(tree: Tree) -> Node:
+  """Returns the root of a tree."""
+  levels: list[list[Node]] = [[]]  # the children of each open constituent
+  starts: list[tuple[int, int]] = []  # its first token and word
   words = 0
   for index, token in enumerate(tree.tokens):
     if token[0] == '(':
       starts.append((index, words))
+      levels.append([])
     elif token[0] == ')':
       first, word = starts.pop()
-      parent = tree.tokens[starts[-1][0]][1:] if starts else ''
-      yield Span(token[1:], parent, first, index + 1, word, words)
+      node = Node(token[1:], levels.pop(), first, index + 1, word, words)
+      levels[-1].append(node)
     else:
+      levels[-1].append(Node(token, [], index, index + 1, words, words + 1))
       words += 1
+  return Node(ROOT, levels[0], 0, len(tree.tokens), 0, words)
 
 
 def repair(tokens: Iterable[str], words: Sequence[str]) -> tuple[Tree, Counter[str]]:

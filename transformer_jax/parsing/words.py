@@ -132,7 +132,7 @@ def word_class(word: str, first: bool) -> str:
 
 
 def replace_unknown(sentence: str, is_known: Callable[[str], bool]) -> str:
-  """Returns the sentence with a class in place of each unknown word.
+  """Returns the sentence with its unknown words replaced by their classes.
 
   An unknown first word is written in small letters if it is then known.
   """
@@ -149,7 +149,7 @@ def replace_unknown(sentence: str, is_known: Callable[[str], bool]) -> str:
 def reader(source: Vocabulary) -> Callable[[str], str]:
   """Returns the map from a line of words to what a parser with this vocabulary reads.
 
-  It has classes in place of rare words, if the vocabulary has classes.
+  Rare words become their classes, if the vocabulary has classes.
   """
   if not any(token.startswith(CLASS) for token in source.tokens or {}):
     return lambda line: line

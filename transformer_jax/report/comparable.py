@@ -5,18 +5,17 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from transformer_jax.data.corpus import NEWSTEST
 from transformer_jax.report import paper
-from transformer_jax.report.results import Scored
+from transformer_jax.report.results import Evaluation
 from transformer_jax.runs.config import flat
 
 Cells = dict[str, float | str]  # of Table 3, by the names of its columns
 
 CELLS = tuple(paper.BASE)
-# Settings without influence on a result. The corpus's identity is compared in place of
-# its name and of how it was prepared, and init_from.sha256 in place of the parent's
-# folder. Which checkpoints were averaged stands in the result. Its step keeps out a run
-# that patience ended early.
+# Settings without influence on a result. The corpus's identity is compared instead of
+# its name and of how it was prepared, and init_from.sha256 instead of the parent's
+# folder. The result says which checkpoints were averaged. Its step keeps out a run that
+# patience ended early.
 NO_INFLUENCE = frozenset(
   {
     'data.name',
@@ -46,7 +45,7 @@ NO_INFLUENCE = frozenset(
   }
 )
 # Settings in which runs of one table may differ: its subject, and how a result was
-# decoded, which each table checks (unmet_by_table_3).
+# decoded, which each table checks (unmet).
 VARIED = frozenset(
   {'row', 'seed', 'average_last', 'beam', 'alpha', 'decode_dtype'}
   | {'epsilon_ls', 'train_steps'}
@@ -66,12 +65,12 @@ class Group(NamedTuple):
   """Runs that can be compared; each row holds one result for each of its seeds."""
 
   base: Cells
-  table_3: dict[str, list[Scored]]
-  table_2: dict[str, list[Scored]]
+  table_3: dict[str, list[Evaluation]]
+  table_2: dict[str, list[Evaluation]]
   left_out: list[str]
 
   @property
-  def members(self) -> list[Scored]:
+  def members(self) -> list[Evaluation]:
     """The results of both tables."""
     tables = self.table_3, self.table_2
     return [one for table in tables for row in table.values() for one in row]
@@ -82,20 +81,23 @@ class Group(NamedTuple):
     return self.members[0].data['name']
 
 
-def conditions(scored: Scored) -> Conditions:
+def conditions(run: Evaluation) -> Conditions:
   """Returns what must be equal of two results that are compared."""
-  config = flat(scored.config)
+  config = flat(run.config)
   settings = {key: config[key] for key in config.keys() - VARIED - NO_INFLUENCE}
   text = json.dumps(settings, sort_keys=True)
-  return Conditions(scored.corpus, scored.signatures, text)
+  return Conditions(run.corpus, run.signatures, text)
 
 
-def differing_settings(group: Group) -> list[str]:
-  """Returns the config's keys in which runs of a group differ."""
-  configs = [flat(scored.config) for scored in group.members]
-  return [
-    key for key in configs[0] if any(one.get(key) != configs[0][key] for one in configs)
-  ]
+def differing_settings(runs: Sequence[Evaluation]) -> dict[str, dict[str, list[str]]]:
+  """Returns each key in which the runs' configs differ, with the runs of each value."""
+  configs = {run.name_with_parent: flat(run.config) for run in runs}
+  settings: dict[str, dict[str, list[str]]] = {}
+  for key in dict.fromkeys(key for config in configs.values() for key in config):
+    values = settings.setdefault(key, {})
+    for name, config in configs.items():
+      values.setdefault(f'{config.get(key)}', []).append(name)
+  return {key: values for key, values in settings.items() if len(values) > 1}
 
 
 def cells(config: dict) -> Cells:
@@ -130,41 +132,36 @@ def cells_of_row(row: str, base: Cells, french: bool) -> Cells:
   return expected
 
 
-def wrong_cells(scored: Scored, base: Cells) -> str:
+def wrong_cells(run: Evaluation, base: Cells) -> str:
   """Returns the cells in which a run differs from its row; '' if it does in none."""
-  french = scored.data['target_language'] == 'fr'
-  ours = cells(scored.config)
-  expected = cells_of_row(scored.row, base, french)
+  french = run.data['target_language'] == 'fr'
+  ours = cells(run.config)
+  expected = cells_of_row(run.row, base, french)
   return ', '.join(
     f'{cell} is {ours[cell]}, not {_text(expected[cell])}'
     for cell in CELLS
-    if not _equal(ours[cell], expected[cell])
+    if ours[cell] != expected[cell]
+    and (isinstance(ours[cell], str) or not math.isclose(ours[cell], expected[cell]))
   )
-
-
-def _equal(ours: float | str, expected: float | str) -> bool:
-  if isinstance(ours, str) or isinstance(expected, str):
-    return ours == expected
-  return math.isclose(ours, expected)
 
 
 def _text(value: float | str) -> str:
   return value if isinstance(value, str) else f'{value:g}'
 
 
-def find_base(members: Sequence[Scored]) -> Cells | None:
+def find_base(members: Sequence[Evaluation]) -> Cells | None:
   """Returns the base that fits the most rows: those with a run without wrong_cells().
 
   Candidates are the paper's base and the cells of the runs of row base; of equals it is
   the first. If none fits any row, it is the paper's base on WMT14, and None elsewhere.
   """
-  runs = [cells(scored.config) for scored in members if scored.row == 'base']
+  runs = [cells(run.config) for run in members if run.row == 'base']
   fits = lambda base: len({s.row for s in members if not wrong_cells(s, base)})
   base = max([paper.BASE, *runs], key=fits)
   return base if fits(base) or members[0].data['reader'] == 'wmt14' else None
 
 
-def group(results: Sequence[Scored]) -> tuple[list[Group], list[str]]:
+def group(results: Sequence[Evaluation]) -> tuple[list[Group], list[str]]:
   """Returns groups of comparable runs, and reasons why other runs are in none.
 
   Runs of no row are in neither.
@@ -172,17 +169,17 @@ def group(results: Sequence[Scored]) -> tuple[list[Group], list[str]]:
   Args:
     results: of runs with distinct names.
   """
-  alike: dict[Conditions, list[Scored]] = {}
+  alike: dict[Conditions, list[Evaluation]] = {}
   groups, left_out = [], []
-  for scored in results:
-    if scored.row in paper.TABLE_3:
-      alike.setdefault(conditions(scored), []).append(scored)
-    elif scored.row is not None:
-      left_out.append(f'{scored.run}: Table 3 has no row {scored.row}')
+  for run in results:
+    if run.row in paper.TABLE_3:
+      alike.setdefault(conditions(run), []).append(run)
+    elif run.row is not None:
+      left_out.append(f'{run.name}: Table 3 has no row {run.row}')
   for members in alike.values():
     base = find_base(members)
     if base is None:
-      names = ', '.join(dict.fromkeys(scored.run for scored in members))
+      names = ', '.join(dict.fromkeys(run.name for run in members))
       left_out.append(
         f'{names}: no base to compare with: no run of row base has the same content of '
         f'{members[0].data["name"]}, the same scorer and settings'
@@ -196,65 +193,54 @@ def group(results: Sequence[Scored]) -> tuple[list[Group], list[str]]:
   return groups, left_out
 
 
-def _group(base: Cells, members: Sequence[Scored]) -> Group:
+def _group(base: Cells, members: Sequence[Evaluation]) -> Group:
   own = Group(base, {}, {}, [])
   # A run has several results; one that was prolonged also has results of fewer steps.
-  by_run: dict[tuple[str, str, bool], list[Scored]] = {}
-  for scored in members:
-    if wrong := wrong_cells(scored, base):
-      reason = f'{scored.run} is not row {scored.row}, as its config says: {wrong}'
+  by_run: dict[tuple[str, str, int], list[Evaluation]] = {}
+  for run in members:
+    if wrong := wrong_cells(run, base):
+      reason = f'{run.name} is not row {run.row}, as its config says: {wrong}'
       own.left_out.extend({reason} - {*own.left_out})
     else:
-      is_test = scored.result.split == 'test' and scored.row in paper.TABLE_2_NAMES
-      by_run.setdefault((scored.run, scored.row, is_test), []).append(scored)
-  for (run, row, is_test), results in by_run.items():
-    unmet_by_table = unmet_by_table_2 if is_test else unmet_by_table_3
-    table = own.table_2 if is_test else own.table_3
-    best = min(results, key=lambda scored: len([*unmet_by_table(scored)]))
-    reasons = [*unmet_by_table(best)]
-    same_seed = [one for one in table.get(row, []) if one.seed == best.seed]
+      is_test = run.result.split == 'test' and run.row in paper.TABLE_2_NAMES
+      key = run.name, run.row, 2 if is_test else 3
+      by_run.setdefault(key, []).append(run)
+  for (name, row, number), results in by_run.items():
+    table = own.table_2 if number == 2 else own.table_3
+    best = min(results, key=lambda run: len([*unmet(run, number)]))
+    reasons = '; '.join(unmet(best, number))
+    same_seed = [run.name for run in table.get(row, []) if run.seed == best.seed]
     if same_seed and not reasons:
-      if same_seed[0].result == best.result:
-        continue
-      reasons = [f'seed {best.seed} is in the table already, from {same_seed[0].run}']
+      reasons = f'seed {best.seed} is in the table already, from {same_seed[0]}'
     if reasons:
-      name = 'Table 2' if is_test else 'Table 3'
-      own.left_out.append(f'{run} (row {row}) is not in {name}: {"; ".join(reasons)}')
+      own.left_out.append(f'{name} (row {row}) is not in Table {number}: {reasons}')
     else:
       table.setdefault(row, []).append(best)
   return own
 
 
-def unmet_by_table_3(scored: Scored) -> Iterator[str]:
-  """Yields what keeps a result out of Table 3: dev, the last checkpoint alone."""
-  if scored.pair != 'en-de':
-    yield f'{scored.pair}, not en-de'
-  if scored.result.split != 'dev':
-    yield f'scored on {scored.test_set}, which is {scored.result.split}, not dev'
-  yield from _unmet(scored, 1)
+def unmet(run: Evaluation, table: int) -> Iterator[str]:
+  """Yields what keeps a result out of Table 2 or 3.
 
-
-def unmet_by_table_2(scored: Scored) -> Iterator[str]:
-  """Yields what keeps one out of Table 2: newstest2014, 5 (base) or 20 averaged."""
-  if scored.pair not in paper.VOCABULARY:
-    yield f'{scored.pair}, not {" or ".join(paper.VOCABULARY)}'
-  if scored.test_set != paper.TEST_SETS['test']:
-    yield f'scored on {scored.test_set}, not {paper.TEST_SETS["test"]}'
-  yield from _unmet(scored, paper.TRAINING[scored.row].averaged)
-
-
-def _unmet(scored: Scored, average: int) -> Iterator[str]:
-  """Yields what a result does not meet of the requirements of both tables."""
-  result, lines = scored.result, scored.translations
-  sentences = NEWSTEST.get(scored.test_set)
-  if sentences and lines is not None and len(lines) != sentences:
-    yield f'{len(lines)} translations, {scored.test_set} has {sentences} sentences'
+  Table 2 takes newstest2014 with 5 (base) or 20 (big) checkpoints averaged, Table 3 dev
+  with the last checkpoint alone.
+  """
+  result = run.result
+  pairs, averaged = ['en-de'], 1
+  if table == 2:
+    pairs, averaged = [*paper.VOCABULARY], paper.TRAINING[run.row].averaged
+  if run.pair not in pairs:
+    yield f'{run.pair}, not {" or ".join(pairs)}'
+  if table == 2 and run.test_set != paper.TEST_SETS['test']:
+    yield f'scored on {run.test_set}, not {paper.TEST_SETS["test"]}'
+  if table == 3 and result.split != 'dev':
+    yield f'scored on {run.test_set}, which is {result.split}, not dev'
   if (result.beam, result.alpha) != (paper.BEAM, paper.ALPHA):
     decoded = f'beam {result.beam}, alpha {result.alpha}'
     yield f'{decoded}, not beam {paper.BEAM}, alpha {paper.ALPHA}'
-  if len(result.averaged) != average:
-    yield f'{len(result.averaged)} checkpoints averaged, not {average}'
-  if result.step != scored.config['train_steps']:
-    yield f'step {result.step:,} of {scored.config["train_steps"]:,}'
+  if len(result.averaged) != averaged:
+    yield f'{len(result.averaged)} checkpoints averaged, not {averaged}'
+  if result.step != run.config['train_steps']:
+    yield f'step {result.step:,} of {run.config["train_steps"]:,}'
   if result.lowercase:
     yield 'scored in lower case'

@@ -7,7 +7,7 @@ import functools
 import io
 import statistics
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import cycler
@@ -17,10 +17,10 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from transformer_jax.report import paper
+from transformer_jax.report.claims import Difference, Differences, paper_differences
 from transformer_jax.report.comparable import Cells, Group, cells, cells_of_row, label
 from transformer_jax.report.page import COLOURS, Block, Picture, heading, legible
-from transformer_jax.report.results import Scored, Unscored
-from transformer_jax.report.table3 import Difference, Differences, paper_differences
+from transformer_jax.report.results import Evaluation
 
 BACKGROUND, INK, FAINT, GREY, *LINES = (light for light, _ in COLOURS.values())
 WIDTH = 4.0  # inches: 384 pixels, so that a phone shows the letters as they are
@@ -80,10 +80,27 @@ def picture(
 
 # Curves
 
-NO_ROW = ''  # the group of runs that are no row of Table 3
+NO_ROW = 'runs'  # the group of runs that are no row of Table 3
 DASHES = ('-', '--', ':')
 CUT = 0.5  # the axis fits the values after this fraction of a curve's steps
 LONGEST = 44  # characters of a name in a legend
+
+
+class Plot(NamedTuple):
+  """A field of metrics.jsonl, as pictures show it."""
+
+  field: str
+  name: str
+  title: str
+  axis: str
+
+
+SMOOTHED = 'Training loss, label-smoothed by epsilon_ls'
+PLOTS = (
+  Plot('dev_perplexity', 'perplexity', 'Dev perplexity', 'perplexity per piece'),
+  Plot('loss', 'loss', SMOOTHED, 'training loss (nats per piece)'),
+  Plot('dev_bleu', 'bleu', 'Dev BLEU, greedy', 'BLEU (percent)'),
+)
 
 
 class Line(NamedTuple):
@@ -94,109 +111,88 @@ class Line(NamedTuple):
   steps: Sequence[int]
   values: Sequence[float]
 
-
-class Plot(NamedTuple):
-  """A field of metrics.jsonl, as pictures show it."""
-
-  name: str
-  title: str
-  axis: str
-
-
-SMOOTHED = 'Training loss, label-smoothed by epsilon_ls'
-LOSS = Plot('loss', SMOOTHED, 'training loss (nats per piece)')
-PERPLEXITY = Plot('perplexity', 'Dev perplexity', 'perplexity per piece')
-BLEU = Plot('bleu', 'Dev BLEU, greedy', 'BLEU (percent)')
-PLOTS = {'dev_perplexity': PERPLEXITY, 'loss': LOSS, 'dev_bleu': BLEU}  # by their field
+  @property
+  def group(self) -> str:
+    """Returns the group of rows whose picture has this line."""
+    if self.row is None:
+      return NO_ROW
+    return self.row if self.row in ('base', 'big') else self.row[0]
 
 
-def curves(results: Sequence[Scored | Unscored]) -> list[Block]:
+def curves(runs: Sequence[Evaluation]) -> list[Block]:
   """Returns pictures of what runs logged: dev perplexity, training loss, dev BLEU.
 
   Losses of several corpora or vocabularies cannot be compared, so each has its own
   pictures; in these, each group of Table 3's rows has one, with base in all.
   """
-  data: dict[tuple, list[Scored | Unscored]] = {}
-  for one in {one.home: one for one in results}.values():
-    data.setdefault(_data(one), []).append(one)
+  alike: dict[tuple[str, int], list[Evaluation]] = {}
+  for run in {run.home: run for run in runs}.values():
+    corpus = run.corpus, run.config['model']['vocab_size']
+    alike.setdefault(corpus, []).append(run)
   blocks: list[Block] = []
-  for n, ((_, pieces), runs) in enumerate(data.items(), 1):
-    number = f'.{n}' if len(data) > 1 else ''
-    plots = [(plot, _logged(runs, field)) for field, plot in PLOTS.items()]
-    nonempty = [(plot, lines) for plot, lines in plots if lines]
-    name = f'{runs[0].config["data"]["name"]}, {pieces:,} pieces'
-    blocks += [heading(2, f'Curves: {name}')] if nonempty else []
-    for plot, lines in nonempty:
-      blocks.append(heading(3, plot.title))
-      blocks += _pictures(plot, lines, number)
+  for n, ((_, pieces), members) in enumerate(alike.items(), 1):
+    number = f'.{n}' if len(alike) > 1 else ''
+    title = f'Curves: {members[0].config["data"]["name"]}, {pieces:,} pieces'
+    pictures: list[Block] = []
+    for plot in PLOTS:
+      if lines := [*_lines(members, plot.field)]:
+        pictures += [heading(3, plot.title), *_pictures(plot, lines, number)]
+    blocks += [heading(2, title), *pictures] if pictures else []
   return blocks
 
 
-def _data(one: Scored | Unscored) -> tuple[str, int]:
-  """Returns the corpus and the number of pieces, on which a loss per piece depends."""
-  return one.corpus, one.config['model']['vocab_size']
-
-
-def _row(one: Scored | Unscored) -> str | None:
-  return one.row if one.row in paper.TABLE_3 else None
-
-
-def _label(one: Scored | Unscored) -> str:
-  row = _row(one)
-  return label(row, cells(one.config)) if row else one.run
-
-
-def _logged(runs: Iterable[Scored | Unscored], key: str) -> list[Line]:
-  lines = []
-  for one in runs:
-    points = [(r['step'], r[key]) for r in one.records if r.get(key) is not None]
+def _lines(runs: Sequence[Evaluation], field: str) -> Iterator[Line]:
+  for run in runs:
+    points = [(r['step'], r[field]) for r in run.records if r.get(field) is not None]
     if points:
-      lines.append(Line(_row(one), _label(one), *zip(*points, strict=True)))
-  return lines
+      row = run.row if run.row in paper.TABLE_3 else None
+      name = label(row, cells(run.config)) if row else run.name
+      yield Line(row, name, *zip(*points, strict=True))
 
 
-def _pictures(plot: Plot, lines: Sequence[Line], number: str) -> list[Picture]:
+def _pictures(plot: Plot, lines: Sequence[Line], number: str) -> Iterator[Picture]:
   groups: dict[str, list[Line]] = {}
   for line in lines:
-    groups.setdefault(_group(line), []).append(line)
+    groups.setdefault(line.group, []).append(line)
   base = groups.pop('base') if 'base' in groups and len(groups) > 1 else []
-  pictures = []
   for group in sorted(groups, key=[*paper.GROUPS, 'base', NO_ROW].index):
-    name = f'{plot.name}.{group or "runs"}{number}'
     shown = groups[group] + (base if group != NO_ROW else [])
     in_table = group in paper.GROUPS
     title = f'{group}: {paper.GROUPS[group]}' if in_table else plot.title
-    text = f'{plot.title} over steps: '
-    names = dict.fromkeys(line.label for line in shown)
+    names = [*dict.fromkeys(line.label for line in shown)]
     columns = 1 if max(map(len, names)) > LONGEST / 2 else 2
-    draw = functools.partial(
-      _draw, plot=plot, title=title, lines=shown, names=[*names], columns=columns
-    )
+    draw = functools.partial(_draw, plot, title, shown, names, columns)
     height = 2.6 + 0.17 * -(-len(names) // columns)
-    pictures.append(picture(name, text + ', '.join(names), height, draw))
-  return pictures
-
-
-def _group(line: Line) -> str:
-  if line.row is None:
-    return NO_ROW
-  return line.row if line.row in ('base', 'big') else line.row[0]
+    text = f'{plot.title} over steps: {", ".join(names)}'
+    yield picture(f'{plot.name}.{group}{number}', text, height, draw)
 
 
 def _draw(
-  figure: Figure,
   plot: Plot,
   title: str,
   lines: Sequence[Line],
   names: Sequence[str],
   columns: int,
+  figure: Figure,
 ) -> None:
   axes = figure.add_subplot(title=title, xlabel='step', ylabel=plot.axis)
   handles = {}
   for line in lines:
     style = _style(line, names)
     (handles[line.label],) = axes.plot(line.steps, line.values, **style)
-  _set_axes(axes, plot, lines)
+  axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+  axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f'{x:,.0f}'))
+  axes.set_xlim(left=0)
+  axes.yaxis.set_major_locator(MaxNLocator(5))
+  if plot.field != 'dev_bleu':  # the high losses of the first steps are cut off
+    late = [
+      value
+      for line in lines
+      for step, value in zip(line.steps, line.values, strict=True)
+      if step >= CUT * line.steps[-1]
+    ]
+    margin = 0.05 * (max(late) - min(late)) or 0.1
+    axes.set_ylim(min(late) - margin, max(late) + margin)
   shown = [_short(name) for name in handles]
   where = {'loc': 'outside lower left', 'ncols': columns, 'handlelength': 1.8}
   figure.legend([*handles.values()], shown, **where)
@@ -206,12 +202,10 @@ def _style(line: Line, names: Sequence[str]) -> dict:
   """Returns a line's style: a row's own in every picture; base is grey, behind all."""
   if line.row == 'base':
     return {'color': GREY, 'linewidth': 1.1, 'zorder': 1}
-  if line.row is None:
-    number = names.index(line.label)
-  else:
+  alike = names
+  if line.row is not None:
     alike = [row for row in paper.TABLE_3 if row[0] == line.row[0] and row != 'base']
-    number = alike.index(line.row)
-  dashes, colour = divmod(number, len(LINES))
+  dashes, colour = divmod(alike.index(line.row or line.label), len(LINES))
   dash = DASHES[dashes % len(DASHES)]
   return {'color': LINES[colour], 'linewidth': 1.3, 'linestyle': dash}
 
@@ -223,25 +217,6 @@ def _short(name: str) -> str:
     text = f'{text[: LONGEST // 2]}…{text[-LONGEST // 2 :]}'
   # A legend passes over names that begin with an underscore.
   return f' {text}' if text.startswith('_') else text
-
-
-def _set_axes(axes: Axes, plot: Plot, lines: Sequence[Line]) -> None:
-  """Sets ticks and limits, so that the high losses of the first steps are cut off."""
-  axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
-  axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f'{x:,.0f}'))
-  axes.set_xlim(left=0)
-  axes.yaxis.set_major_locator(MaxNLocator(5))
-  if plot is BLEU:
-    return
-  shown = [
-    value
-    for line in lines
-    for step, value in zip(line.steps, line.values, strict=True)
-    if step >= CUT * line.steps[-1]
-  ]
-  low, high = min(shown), max(shown)
-  margin = 0.05 * (high - low) or 0.1
-  axes.set_ylim(low - margin, high + margin)
 
 
 # Table 3
@@ -256,7 +231,7 @@ BELOW = 0.32  # of a row's height, by which the paper's value stands lower
 
 
 class Measure(NamedTuple):
-  """What is compared with base, and which side of the axis is the better one."""
+  """What is compared with base, and which end of the axis is the better one."""
 
   name: str
   title: str
@@ -277,30 +252,20 @@ def rows_minus_base(group: Group, rows: Differences, number: str) -> list[Pictur
   Args:
     number: ends the pictures' names, which differ from those of other groups.
   """
-  return [
-    picture(
-      f'table3.{measure.name}{number}',
-      f"{measure.title} of each row of Table 3 minus base's, ours and the paper's",
-      HEIGHT,
-      functools.partial(
-        _draw_rows,
-        base=group.base,
-        ours={row: both[n] for row, both in rows.items()},
-        printed={row: paper_differences(row)[n] for row in paper.TABLE_3},
-        measure=measure,
-      ),
-    )
-    for n, measure in enumerate(MEASURES)
-  ]
+  pictures = []
+  for n, measure in enumerate(MEASURES):
+    ours = {row: both[n] for row, both in rows.items()}
+    text = f"{measure.title} of each row of Table 3 minus base's, ours and the paper's"
+    name = f'table3.{measure.name}{number}'
+    draw = functools.partial(_draw_rows, measure, n, group.base, ours)
+    pictures.append(picture(name, text, HEIGHT, draw))
+  return pictures
 
 
 def _draw_rows(
-  figure: Figure,
-  base: Cells,
-  ours: dict[str, Difference],
-  printed: dict[str, float],
-  measure: Measure,
+  measure: Measure, n: int, base: Cells, ours: dict[str, Difference], figure: Figure
 ) -> None:
+  printed = {row: paper_differences(row)[n] for row in paper.TABLE_3}
   axes = figure.add_subplot(xlabel=f'{measure.axis}, minus base')
   heights, edge = _heights(), _edge(ours, printed)
   axes.set(xlim=(-1.08 * edge, 1.08 * edge), ylim=(max(heights.values()) + 0.8, -0.8))

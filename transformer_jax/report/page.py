@@ -59,7 +59,7 @@ _UNPRINTABLE = re.compile('[\x00-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]')
 
 
 class Picture(NamedTuple):
-  """A picture; the page sets adjacent ones side by side where they fit."""
+  """A picture; the page sets adjacent ones beside each other where they fit."""
 
   name: str  # of its file, without the ending
   text: str  # says what it shows to readers who cannot see it

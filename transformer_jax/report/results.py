@@ -1,8 +1,7 @@
 """Reads runs and results of evaluations, with translations and training's log."""
 
 import pathlib
-import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from transformer_jax.data import card
@@ -16,10 +15,10 @@ from transformer_jax.runs.result import Result
 from transformer_jax.runs.run import Run
 
 
-class Scored(NamedTuple):
-  """One result and what was read beside it."""
+class Evaluation(NamedTuple):
+  """A result of a run, and what was read beside it."""
 
-  run: str  # the folder's name, or the file's without a folder
+  name: str  # the folder's name, or the file's without a folder
   result: Result
   path: pathlib.Path  # of the result
   home: pathlib.Path  # the run's folder, or the file without its ending
@@ -60,13 +59,13 @@ class Scored(NamedTuple):
     return self.config['seed']
 
   @property
-  def run_with_parent(self) -> str:
+  def name_with_parent(self) -> str:
     """Returns the run's name, with the run that a fine-tuned one started from."""
     parent = self.config['init_from']
     if not parent['run']:
-      return self.run
+      return self.name
     name = pathlib.Path(parent['run']).name
-    return f'{self.run} (from {name}, step {parent["step"]:,})'
+    return f'{self.name} (from {name}, step {parent["step"]:,})'
 
   @property
   def pair(self) -> str:
@@ -91,26 +90,6 @@ class Scored(NamedTuple):
     return compressed if compressed.is_file() else path
 
 
-class Unscored(NamedTuple):
-  """A run that has not been evaluated."""
-
-  run: str
-  home: pathlib.Path
-  config: dict
-  corpus: str  # its identity
-  records: list[dict]
-
-  @property
-  def row(self) -> str | None:
-    """Returns the row of Table 3 that the run is, if any."""
-    return self.config['row']
-
-  def __str__(self) -> str:
-    last = max((record['step'] for record in self.records), default=0)
-    steps = f'{last:,} of {self.config["train_steps"]:,}'
-    return f'not evaluated: run {self.run} (step {steps})'
-
-
 class HeldOut:
   """Reads the text that results were scored on, if it is on this machine.
 
@@ -122,88 +101,87 @@ class HeldOut:
   def __init__(self, data_dir: pathlib.Path, references: Iterable[pathlib.Path] = ()):
     self._data_dir = data_dir
     self._references = {files.sha256(path): path for path in references}
-    self._told: set[str] = set()
 
-  def text(self, scored: Scored) -> tuple[list[str], list[str]] | None:
-    """Returns sources and references; None if the corpus is not prepared."""
-    folder = self._data_dir / scored.data['name']
+  def text(self, run: Evaluation) -> tuple[list[str], list[str]] | None:
+    """Returns sources and references; None if the corpus is not prepared.
+
+    Raises:
+      UserError: the prepared corpus is damaged, or the run's translations are.
+    """
+    folder = self._data_dir / run.data['name']
     if not (folder / card.CARD).is_file():
       return None
-    try:
-      if card.read_card(folder).identity != scored.corpus:
-        return None
-      return card.read_text(folder, scored.result.split)
-    except (OSError, UserError) as error:
-      if str(error) not in self._told:  # each result of the corpus comes here
-        print(f'no samples; paired tests need --references: {error}', file=sys.stderr)
-      self._told.add(str(error))
+    if card.read_card(folder).identity != run.corpus:
       return None
+    source, references = card.read_text(folder, run.result.split)
+    return source, _check_length(references, run)
 
-  def references(self, scored: Scored) -> list[str] | None:
+  def references(self, run: Evaluation) -> list[str] | None:
     """Returns the references: the prepared corpus's, or a file of the same lines."""
-    if (text := self.text(scored)) is not None:
+    if (text := self.text(run)) is not None:
       return text[1]
-    if scored.result.references not in self._references:
-      return None
-    return read_lines(self._references[scored.result.references])
+    path = self._references.get(run.result.references)
+    return None if path is None else _check_length(_read_lines(path), run)
+
+
+def _check_length(references: list[str], run: Evaluation) -> list[str]:
+  """Returns the references; raises UserError without one translation for each."""
+  lines = run.translations
+  if lines is not None and len(lines) != len(references):
+    raise UserError(
+      f'{run.text}: {len(lines)} translations of {len(references)} sentences; '
+      'evaluate the run again'
+    )
+  return references
 
 
 class Results(NamedTuple):
   """What was read for a report."""
 
-  scored: list[Scored]
-  unscored: list[Unscored]
+  evaluations: list[Evaluation]
   baselines: list[tuple[str, Any]]  # a task, and what its section read: no run's score
   left_out: list[str]  # what could not be read, and why
 
-  def with_distinct_names(self) -> 'Results':
-    """Prefixes equal run names with as many parent folders as make them distinct."""
-    homes = {one.home for one in (*self.scored, *self.unscored)}
-    names = {home: distinct_name(home, homes) for home in homes}
-    return self._replace(
-      scored=[one._replace(run=names[one.home]) for one in self.scored],
-      unscored=[one._replace(run=names[one.home]) for one in self.unscored],
-    )
 
+def read(paths: Sequence[pathlib.Path], tasks: Mapping[str, Task]) -> Results:
+  """Reads the results of runs' folders and of files, which may be baselines.
 
-def read(path: pathlib.Path, tasks: Mapping[str, Task]) -> Results:
-  """Reads every result of a run's folder, or one file, which may be a baseline.
-
-  A folder's results are those under translations/, or else result.json.
-  A run without a result is read for its curves.
+  A folder's results are those under translations/, or else result.json. Where runs have
+  equal names, parent folders are put before them until the names differ.
   """
-  paths = [path]
+  results = Results([], [], [])
+  for path in paths:
+    _read_path(path, tasks, results)
+  runs = results.evaluations
+  homes = {run.home for run in runs}
+  named = [run._replace(name=_distinct_name(run.home, homes)) for run in runs]
+  return results._replace(evaluations=named)
+
+
+def _read_path(path: pathlib.Path, tasks: Mapping[str, Task], results: Results) -> None:
+  """Adds to `results` what a folder or a file holds."""
+  paths, folder = [path], None
   if path.is_dir():
-    home, log = path.resolve(), path / 'metrics.jsonl'
     paths = sorted((path / 'translations').glob('*.json')) or [path / 'result.json']
-  elif path.parent.name == 'translations' or path.name == 'result.json':
-    folder = path.parent if path.name == 'result.json' else path.parent.parent
-    home, log = folder.resolve(), folder / 'metrics.jsonl'
+    folder = path
+  elif path.name == 'result.json':
+    folder = path.parent
+  elif path.parent.name == 'translations':
+    folder = path.parent.parent
+  if folder is None:
+    home, log = path.absolute().with_suffix(''), path.with_suffix('.metrics.jsonl')
   else:
-    home = path.absolute().with_suffix('')
-    log = path.with_suffix('.metrics.jsonl')
-  results, records = Results([], [], [], []), []
-  try:
-    records = read_records(log)
-  except UserError as error:
-    results.left_out.append(f'{error}; its curves are missing')
-  if paths == [path / 'result.json'] and not paths[0].exists():
-    try:
-      results.unscored.append(_read_unscored(home, records))
-    except UserError as error:
-      results.left_out.append(f'{path}: no run that can be read ({error})')
-    return results
+    home, log = folder.resolve(), folder / 'metrics.jsonl'
+  evaluations = []
   for file in paths:
     try:
       if baselines := [*_baselines(file, tasks)]:
         results.baselines.extend(baselines)
       else:
-        one = Scored(home.name, Result.read(file), file, home, None, records)
-        results.scored.append(_with_translations(one, results.left_out))
+        evaluations.append(_read_evaluation(home, file, read_records(log)))
     except UserError as error:
       results.left_out.append(str(error))
-  results.scored.sort(key=_order)
-  return results
+  results.evaluations.extend(sorted(evaluations, key=_order))
 
 
 def _baselines(
@@ -214,28 +192,22 @@ def _baselines(
       yield name, baseline
 
 
-def _with_translations(scored: Scored, left_out: list[str]) -> Scored:
-  try:
-    lines = read_lines(scored.text) if scored.text.is_file() else None
-  except (UnicodeDecodeError, UserError) as error:
-    left_out.append(f'{scored.text}: damaged ({error}); taken for missing')
-    return scored
-  return scored._replace(translations=lines)
+def _read_evaluation(
+  home: pathlib.Path, path: pathlib.Path, records: list[dict]
+) -> Evaluation:
+  run = Evaluation(home.name, Result.read(path), path, home, None, records)
+  return run._replace(translations=_read_lines(run.text)) if run.text.is_file() else run
 
 
-def read_lines(path: pathlib.Path) -> list[str]:
+def _read_lines(path: pathlib.Path) -> list[str]:
   """Returns the lines of a text, whose only separator is the line feed."""
-  return read_bytes(path).decode().split('\n')[:-1]
+  try:
+    return read_bytes(path).decode().split('\n')[:-1]
+  except UnicodeDecodeError as error:
+    raise UserError(f'{path}: damaged ({error})') from error
 
 
-def _read_unscored(home: pathlib.Path, records: list[dict]) -> Unscored:
-  """Reads a run that has no result; raises UserError if the folder is no run."""
-  config = Run(home).config().to_dict()
-  corpus = card.read_card(home).identity
-  return Unscored(home.name, home, config, corpus, records)
-
-
-def distinct_name(home: pathlib.Path, homes: set[pathlib.Path]) -> str:
+def _distinct_name(home: pathlib.Path, homes: set[pathlib.Path]) -> str:
   """Returns the last folders of a path, as many as tell it from all other `homes`."""
   for n in range(1, len(home.parts)):
     if sum(other.parts[-n:] == home.parts[-n:] for other in homes) == 1:
@@ -243,6 +215,6 @@ def distinct_name(home: pathlib.Path, homes: set[pathlib.Path]) -> str:
   return str(home)
 
 
-def _order(scored: Scored) -> tuple:
-  result = scored.result
+def _order(run: Evaluation) -> tuple:
+  result = run.result
   return result.split, result.step, len(result.averaged), result.beam
