@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float
 
-from transformer_jax.model.attention import Array, attention_weights
+from transformer_jax.model.attention import Array
 
 Vectors = Float[Array, 'n d']  # a sequence
 
@@ -70,8 +70,10 @@ def _attend(
   v: Float[Array, 'B S d'],
   mask: Bool[np.ndarray, '#B #T S'],
 ) -> Float[Array, 'B T d']:
-  weights = attention_weights(q[:, :, None], k.swapaxes(1, 2)[:, None], mask)
-  return jnp.einsum('bts,bsd->btd', weights[:, 0], v)
+  # Not the model's attention, whose products have no forward derivative (counting.py).
+  scores = jnp.einsum('btd,bsd->bts', q * q.shape[-1] ** -0.5, k)
+  weights = jax.nn.softmax(jnp.where(mask, scores, -1e9))
+  return jnp.einsum('bts,bsd->btd', weights, v)
 
 
 def recurrent(x: Vectors, u: Float[Array, 'd d'], w: Float[Array, 'd d']) -> Vectors:
