@@ -4,9 +4,9 @@ A folder that tfds has prepared is read in place. Without one, tfds downloads
 WMT14 and prepares it as array_record, without TensorFlow. That takes several GB of
 memory for de-en and tens of GB for fr-en.
 
-Both publishers shuffle dev and test, or lack their order, so these come from sacreBLEU,
-which has the same text in its official order. tfds and pyarrow are imported inside
-functions: the imports take a second, and other readers do not need them.
+Dev and test come from sacreBLEU, which has them in their official order; tfds shuffles
+them. tfds and pyarrow are imported inside functions: the imports take a second, and
+other readers do not need them.
 """
 
 import functools
