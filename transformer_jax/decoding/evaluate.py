@@ -1,6 +1,5 @@
 """From a trained run to its scores: search, score, compare and write (section 6.1)."""
 
-import json
 import pathlib
 import sys
 from collections.abc import Iterator, Sequence
@@ -100,7 +99,7 @@ class Evaluation:
       commit=environment.commit(),
       corpus=about.identity,
       references=about.sha256[f'{self._split}.target.txt'],
-      config=_stored(run),
+      config=configs.as_json(run.config()),  # without the options of this search
     )
     return result, [one.text for one in best]
 
@@ -172,19 +171,11 @@ class Evaluation:
     `baseline` are the other run's outputs.
     """
     ours = [Hypothesis(line, 0.0, []) for line in bleu.read_lines(self.translations)]
-    yield from _differing_keys(_stored(self._loaded.run), _stored(other))
+    of = lambda run: configs.flat(configs.as_json(run.config()))
+    a, b = of(self._loaded.run), of(other)
+    for key in sorted(configs.differences(a, b)):
+      yield f'config.{key}: {a.get(key)} against {b.get(key)}'
     yield from self._loaded.task.scorer.comparison_lines(self._outputs(ours), baseline)
-
-
-def _stored(run: Run) -> dict[str, Any]:
-  """Returns the config as config.json has it, without the options of a search."""
-  return json.loads(run.config().to_json_best_effort())
-
-
-def _differing_keys(ours: dict[str, Any], theirs: dict[str, Any]) -> Iterator[str]:
-  a, b = configs.flat(ours), configs.flat(theirs)
-  for key in sorted(configs.differences(ours, theirs)):
-    yield f'config.{key}: {a.get(key)} against {b.get(key)}'
 
 
 def _say(doing: str) -> None:
