@@ -2,7 +2,6 @@
 
 import os
 import pathlib
-from collections.abc import Callable
 
 import jax
 import numpy as np
@@ -10,7 +9,6 @@ import pytest
 
 from toy.programs import SERVER, free_port
 from toy.steps import (
-  Course,
   Steps,
   assert_same_course,
   corpus,
@@ -75,64 +73,38 @@ def test_when_processes_join(monkeypatch):
     hosts.join_hosts(None, None, None)
 
 
-def run_two(target: Callable, *arguments: str) -> None:
-  """Runs target(number, address, *arguments) in two processes, 0 and 1."""
-  address = f'localhost:{free_port()}'
-  both = [
-    SERVER.Process(target=target, args=(number, address, *arguments), daemon=True)
-    for number in (0, 1)
-  ]
-  for process in both:
-    process.start()
-  for process in both:
-    process.join(300)
-    assert process.exitcode == 0
+def one_of_two(number: int, address: str, folder: pathlib.Path) -> tuple:
+  """Makes the twenty updates in a process with four of eight devices.
 
-
-def one_of_two(number: int, address: str, folder: str) -> None:
-  """Makes the twenty updates in a process with four of eight devices."""
+  Returns: their course, the pairs of its slices, and a number of the first host.
+  """
   os.environ.pop('XLA_FLAGS', None)
   jax.config.update('jax_num_cpu_devices', 4)
   hosts.join_hosts(address, 2, number)
   assert jax.device_count() == 8 and hosts.is_first_host() == (number == 0)
-  steps = Steps(None)
-  measured = course(steps)
-  config = tiny_config(**SMALL)
-  ours = Trainer(config, pathlib.Path(folder))
+  measured = course(Steps(None))
+  ours = Trainer(tiny_config(**SMALL), folder)
   own = ours.devices.host_slices
   assert own == slice(4 * number, 4 * number + 4)
   own_batches = [ours.batch(step) for step in range(20)]
   assert all(len(batch.source) == 4 for batch in own_batches)
-  pairs = [batch.pairs[own] for batch in own_batches]
-  leaves = jax.tree.leaves(measured.moved)
-  arrays = {f'leaf{i}': leaf for i, leaf in enumerate(leaves)}
-  arrays |= {f'pairs{i}': rows for i, rows in enumerate(pairs)}
-  other = np.int32(7 + number)
-  np.savez(
-    pathlib.Path(folder) / f'{number}.npz',
-    losses=measured.losses,
-    norms=measured.norms,
-    first=hosts.from_first_host(other),
-    **arrays,
-  )
+  first = int(hosts.from_first_host(np.int32(7 + number)))
+  return measured, [batch.pairs[own] for batch in own_batches], first
 
 
 @pytest.mark.slow
 def test_two_processes_are_one(tmp_path: pathlib.Path):
   """Both have the same rows at each step, and the losses of one device."""
-  corpus(tmp_path)
-  run_two(one_of_two, str(tmp_path))
-  files = [np.load(tmp_path / f'{number}.npz') for number in (0, 1)]
-  moved = jax.tree.structure(course_on_one().moved)
-  for file in files:
-    leaves = [file[f'leaf{i}'] for i in range(moved.num_leaves)]
-    losses, norms = list(file['losses']), list(file['norms'])
-    theirs = Course(losses, norms, jax.tree.unflatten(moved, leaves))
-    assert_same_course(course_on_one(), theirs)
-    assert file['first'] == 7
-  ours = Trainer(tiny_config(**SMALL), tmp_path)
+  folder, address = corpus(tmp_path), f'localhost:{free_port()}'
+  arguments = [(number, address, folder) for number in (0, 1)]
+  with SERVER.Pool(2) as pool:
+    both = pool.starmap_async(one_of_two, arguments, chunksize=1).get(300)
+  for measured, _, first in both:
+    assert_same_course(course_on_one(), measured)
+    assert first == 7
+  ours = Trainer(tiny_config(**SMALL), folder)
   for step in range(20):
-    rows = np.concatenate([file[f'pairs{step}'] for file in files])
+    rows = np.concatenate([pairs[step] for _, pairs, _ in both])
     np.testing.assert_array_equal(rows, ours.batches.batch(step).pairs)
     assert (rows >= 0).any()
 

@@ -60,9 +60,8 @@ def test_rows_that_agree_on_another_base_are_a_miniature():
 
 
 def test_without_a_base_there_is_nothing_to_compare():
-  groups, left_out = comparable.group(
-    [scored(of_row('C1'), 'x'), scored(of_row('D1'), 'y')]
-  )
+  rows = [scored(of_row('C1'), 'x'), scored(of_row('D1'), 'y')]
+  groups, left_out = comparable.group(rows)
   assert not groups and left_out[0].startswith('x, y: no base to compare with')
 
 
