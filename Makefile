@@ -11,9 +11,6 @@ BIN := $(VENV)/bin
 # pytest-xdist: tests that stand together use the same prepared corpora, so one worker gets
 # them. A worker that has run out takes tests of others.
 PARALLEL := -n auto --dist worksteal
-# Arrays in large pages: on a CPU base trains some 4 % faster (docs/speed_tried.md).
-# (Read by glibc 2.35 and newer as a program starts; all else ignores it.)
-export GLIBC_TUNABLES ?= glibc.malloc.hugetlb=1
 
 .PHONY: install quickstart evidence test test-all smoke check docs lock
 

@@ -29,9 +29,9 @@ def get_config(pair: str = 'en-de') -> ml_collections.ConfigDict:
       'vocab_size': 4000,
     }
   )
-  config.tokens_per_batch = 4000
+  config.tokens_per_batch = 1600
   config.max_shapes = 4
-  config.train_steps = 600
+  config.train_steps = 800
   config.warmup_steps = 400
   config.checkpoint_every_steps = 50
   config.keep_checkpoints = 5

@@ -7,8 +7,12 @@ import sys
 import types
 
 # For glibc, which reads it as a process starts; other C libraries ignore it. Arrays lie
-# in large pages (docs/speed.md).
-MEMORY = 'glibc.malloc.hugetlb=1'
+# in large pages, and large ones that are freed stay in the process: docs/speed.md has
+# what each is worth.
+MEMORY = (
+  'glibc.malloc.hugetlb=1:glibc.malloc.mmap_threshold=2147483647:'
+  'glibc.malloc.trim_threshold=17179869184'
+)
 
 
 def _leave(*_: object) -> None:
