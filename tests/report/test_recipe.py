@@ -25,7 +25,7 @@ def test_each_piece_has_its_own_table():
     [
       decoded('usual', 1, 90.0),
       decoded('greedy', 1, 88.5, beam=1),
-      decoded('last', 1, 89.0, averaged=[600]),
+      decoded('last', 1, 89.0, averaged=[800]),
       decoded('alpha', 1, 90.25, alpha=1.0),
       decoded('hard', 1, 87.0, hard),
       decoded('two at once', 1, 10.0, beam=1, alpha=1.0),
@@ -34,7 +34,7 @@ def test_each_piece_has_its_own_table():
     ],
     0.04,
   )
-  beam = ['600', '4', '1', '1', '88.50', '90.00', '-1.50', '0.040']
+  beam = ['800', '4', '1', '1', '88.50', '90.00', '-1.50', '0.040']
   assert cells(text, 'beam')[1:] == beam
   average = str(quickstart.get_config().average_last)
   last = cells(text, 'checkpoints averaged')
