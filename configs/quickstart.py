@@ -1,9 +1,9 @@
-"""A small Transformer on the embedded corpus: five to six minutes on two CPU cores.
+"""A small Transformer on the embedded corpus: four minutes on two CPU cores.
 
 make quickstart
 python -m scripts.train --config=configs/quickstart.py:de-en --workdir=runs/quick.en
 
-1.4 M parameters. en-de scores 93.1 to 94.5 sacreBLEU, depending on the processor.
+1.4 M parameters. en-de scores 94.0 to 94.6 sacreBLEU, depending on seed and processor.
 """
 
 import ml_collections

@@ -78,7 +78,7 @@ MISSING = [
     'prepare_data --config=configs/base.py:en-de --data_dir={tmp} --raw_dir={tmp}/wmt',
     'wmt',
   ),
-  ('report results/quickstart.en-de.zen4.json', 'report'),
+  ('report results/quickstart.en-de.json', 'report'),
   (
     'sweep --rows=B1 --workdir={tmp}/sweep --data_dir={tmp} --raw_dir={tmp}/wmt '
     '--submit=local',
