@@ -83,7 +83,7 @@ def main(argv: list[str]) -> None:
     raise UserError('--mini is of --rows; with --config, give table3.py:ROW,mini')
   if SLURM.value and SUBMIT.value is None:
     raise UserError('--slurm needs --submit')
-  how = cli.counts(SEEDS), SPLIT.value, AVERAGE.value, DATA, trainer_flags, task_of
+  how = cli.counts(SEEDS, 0), SPLIT.value, AVERAGE.value, DATA, trainer_flags, task_of
   plan = sweep.Plan(WORKDIR.value, configs, *how)
   jobs = plan.jobs()
   if DRY_RUN.value:

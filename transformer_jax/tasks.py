@@ -1,6 +1,6 @@
 """The tasks that a config can choose: the core gets one of them as an argument."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import ml_collections
@@ -32,6 +32,18 @@ def _score_lines(result: Result) -> Iterator[str]:
   return bleu.score_lines(result.text, {k: getattr(result, k) for k in BLEUS})
 
 
+def _target(corpus: Corpus) -> Callable[[str], str]:
+  """Returns what a target line is mapped to: itself.
+
+  Raises:
+    UserError: the corpus has a setting of trees.
+  """
+  for key, plain in (('tags', True), ('numbers', False), ('whole_words', False)):
+    if getattr(corpus, key) != plain:
+      raise UserError(f'--config.data.{key}={not plain}: only trees have such lines')
+  return lambda line: line
+
+
 TRANSLATION = Task(
   name='translation',
   readers={
@@ -39,7 +51,7 @@ TRANSLATION = Task(
     'files': sources.from_files,
     'embedded': _embedded,
   },
-  target=lambda corpus: lambda line: line,
+  target=_target,
   learners=vocabulary.learners,
   source=lambda _: lambda line: line,
   # A model can write the end of a line: in byte pieces, or because its corpus has it.

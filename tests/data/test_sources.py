@@ -269,3 +269,6 @@ def test_readers_and_folders_that_are_refused(raw: pathlib.Path):
   ):
     with pytest.raises(UserError, match=message):
       TRANSLATION.splits(corpus, folder, None)
+  for key, value in (('tags', False), ('numbers', True), ('whole_words', True)):
+    with pytest.raises(UserError, match=f'{key}={value}: only trees have such lines'):
+      TRANSLATION.target(replace(CORPUS, **{key: value}))

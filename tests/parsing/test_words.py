@@ -42,6 +42,17 @@ def test_a_token_of_a_rare_character_is_kept(tmp_path: pathlib.Path):
   assert words.decode(words.encode(['(S EX )S'])) == ['(S EX )S'] and len(words) == 9
 
 
+@pytest.mark.parametrize('token', ['\u2585', 'a\u2585b', '\u2581'])
+def test_a_token_that_sentencepiece_leaves_out_is_unknown(
+  token: str, tmp_path: pathlib.Path
+):
+  path = tmp_path / 'vocabulary.target.model'
+  module.learn_tokens([*TREES, f'(S {token} )S'], path, 40)
+  words = Vocabulary(path)
+  (ids,) = words.encode([f'(S {token} )S'])
+  assert len(words) == 40 and len(ids) == 3 and ids[1] == UNK
+
+
 def test_tokens_beyond_the_model_are_unknown(tmp_path: pathlib.Path, capsys):
   path = tmp_path / 'vocabulary.target.model'
   module.learn_tokens([*TREES, '(S', '(S'], path, 5)

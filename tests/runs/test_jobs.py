@@ -58,6 +58,15 @@ def test_a_damaged_result_is_none(tmp_path: pathlib.Path, text: str):
   assert run_here(jobs)[0] == {'a': 0}
 
 
+def test_a_folder_that_cannot_be_written(tmp_path: pathlib.Path):
+  """The other runs are done."""
+  jobs = make_jobs(tmp_path, 'a', 'b', 'c')
+  (jobs[1].run.workdir / 'sweep.log').mkdir(parents=True)
+  codes, lines = run_here(jobs, together=3)
+  assert codes == {'a': 0, 'b': 1, 'c': 0}
+  assert any('b: failed: ' in text and 'sweep.log' in text for text in lines)
+
+
 @pytest.mark.parametrize('names', [['slow'], ['shy'], ['slow-a', 'slow-b']])
 def test_stopped_and_resumed(tmp_path: pathlib.Path, names: list[str]):
   """A run that is stopped waits, whether it could save or not."""
@@ -104,6 +113,9 @@ def test_gpus_are_divided(visible, jobs, expected, monkeypatch):
     memory = 'XLA_CLIENT_MEM_FRACTION'
     shared = [part.environment[memory] for part in module.divide_machine(jobs)]
     assert shared == ['0.450'] * 4
+    # JAX refuses to have the variable's old name too, which a shell may export.
+    old = f'XLA_PYTHON{memory.removeprefix("XLA")}'
+    assert all(part.environment[old] == '' for part in module.divide_machine(jobs))
 
 
 @pytest.mark.parametrize(

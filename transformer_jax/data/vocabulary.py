@@ -129,10 +129,19 @@ def learn(
   lines: Iterable[str], path: pathlib.Path, size: int, options: Mapping[str, Any]
 ) -> None:
   """Runs SentencePiece on lines, which are those of a text or its counted tokens."""
+  failures: list[BaseException] = []
+
+  def read() -> Iterator[str]:
+    try:
+      yield from lines
+    except BaseException as error:  # SentencePiece replaces it, Ctrl-C too, by its own
+      failures.append(error)
+      raise
+
   with path.open('wb') as model:
     try:
       sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(lines),
+        sentence_iterator=read(),
         model_writer=model,
         vocab_size=size,
         **options,
@@ -145,6 +154,8 @@ def learn(
         minloglevel=_ONLY_ERRORS,
       )
     except RuntimeError as error:
+      if failures:
+        raise failures[0] from None
       key = 'target_vocab_size' if path.name == TARGETS else 'vocab_size'
       reason = str(error).rpartition('] ')[2] or str(error)
       raise UserError(

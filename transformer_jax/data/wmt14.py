@@ -62,9 +62,10 @@ def read_splits(
       'tensorflow-datasets or Parquet files: leave them out, or give a --raw_dir with '
       'files of text'
     )
+  # First, for a download of training text may take an hour.
+  sets = [[text.sacrebleu_source(name, corpus.languages)] for name in WMT14.values()]
   train = [parquet_source(path, corpus.languages) for path in paths]
   train = train or [tfds_source(corpus.languages, tfds_data_dir)]
-  sets = [[text.sacrebleu_source(name, corpus.languages)] for name in WMT14.values()]
   return {'train': train, 'dev': sets[0], 'test': sets[1]}
 
 

@@ -158,11 +158,13 @@ class _PathParser(flags.ArgumentParser):
     return pathlib.Path(os.path.expanduser(argument))
 
 
-def counts(flag: flags.FlagHolder[list[str]]) -> list[int]:
-  """Returns the numbers of a flag that is a list; raises UsageError for one below 1."""
-  if not flag.value or not all(x.isdecimal() and int(x) for x in flag.value):
+def counts(flag: flags.FlagHolder[list[str]], least: int = 1) -> list[int]:
+  """Returns the numbers of a flag that is a list; raises UsageError for one too low."""
+  if not flag.value or not all(x.isdecimal() and int(x) >= least for x in flag.value):
     value = ','.join(flag.value)
-    raise app.UsageError(f'--{flag.name}={value}: numbers of 1 or more, such as 16,64')
+    raise app.UsageError(
+      f'--{flag.name}={value}: numbers of {least} or more, such as 16,64'
+    )
   return [int(text) for text in flag.value]
 
 

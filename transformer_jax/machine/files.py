@@ -32,6 +32,10 @@ def write(path: pathlib.Path, text: str) -> None:
     partial.write_text(text, encoding='utf-8')
     sync(partial)
     partial.replace(path)
+  except OSError as error:
+    if error.errno is not None:  # a full disk's error names no file
+      error.filename = error.filename or str(path)
+    raise
   finally:
     partial.unlink(missing_ok=True)
 

@@ -73,7 +73,8 @@ def _learn_counted(
   counts: collections.Counter[str], path: pathlib.Path, size: int
 ) -> None:
   """Learns a vocabulary of counted tokens."""
-  del counts['']
+  for token in [t for t in counts if '\u2585' in t or not t.strip('\u2581')]:
+    del counts[token]  # SentencePiece leaves it out: it means <unk>, or a space
   spare = size - SPECIAL - len(counts)
   if spare < 0:
     key = 'target_vocab_size' if path.name == TARGETS else 'vocab_size'

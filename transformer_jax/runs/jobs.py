@@ -148,6 +148,9 @@ def run_jobs(
         return EXIT_CODE
       say(f'{job.name}: log in {job.log}')
       code = job.execute(part, is_stopped)
+    except OSError as error:  # such as a folder that cannot be written: not the others'
+      say(f'{job.name}: failed: {error}')
+      return 1
     finally:
       parts.put(part)
     known = {0: 'done', EXIT_CODE: 'stopped'}
@@ -207,6 +210,8 @@ def _gpu_variables(gpus: Sequence[str], jobs: int, i: int) -> dict[str, str]:
   if jobs > len(gpus):
     sharing = -(-jobs // len(gpus))
     variables['XLA_CLIENT_MEM_FRACTION'] = f'{MEMORY / sharing:.3f}'
+    # The variable's old name is unset, because JAX refuses to have both.
+    variables['XLA_PYTHON_CLIENT_MEM_FRACTION'] = ''
   return variables
 
 

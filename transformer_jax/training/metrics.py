@@ -151,7 +151,10 @@ class Log:
     if enabled:
       with self._writing():
         if run.metrics.is_file():
-          earlier = (r for r in run.records() if r['step'] <= start)
+          earlier = [r for r in run.records() if r['step'] <= start]
+          if start and not any(r['step'] == start and 'saved' in r for r in earlier):
+            # A signal came before the checkpoint was finished, and ended the process.
+            earlier.append({'step': start, 'saved': True})
           lines = (files.as_json(record) + '\n' for record in earlier)
           files.write(run.metrics, ''.join(lines))
         self._file = run.metrics.open('a')
