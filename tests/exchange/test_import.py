@@ -99,6 +99,10 @@ def stacks(**sizes: Any) -> Callable[[pathlib.Path], Any]:
   return changed(**both)
 
 
+def pickled(folder: pathlib.Path) -> None:
+  (folder / 'model.safetensors').rename(folder / 'pytorch_model.bin')
+
+
 def pieces_alone(folder: pathlib.Path) -> None:
   """Cuts a SentencePiece model between two pieces."""
   path = folder / 'target.spm'
@@ -113,9 +117,9 @@ OTHER = 'is not the vocabulary of the model'
 NO_SPM = 'no SentencePiece model'
 FAULTS: list[tuple[Callable[[pathlib.Path], Any], str]] = [
   (lambda f: [path.unlink() for path in f.iterdir()], LACKS),
-  (lambda f: shutil.rmtree(f), LACKS),
+  (lambda f: shutil.rmtree(f), 'is no folder'),
   (without('vocab.json'), f'lacks vocab.json: {LACKS}'),
-  (without('model.safetensors'), 'as MarianMTModel.save_pretrained() writes'),
+  (pickled, 'pytorch_model.bin, and no such file is opened here'),
   (cut('model.safetensors'), 'model.safetensors: '),
   (cut('config.json'), 'config.json: damaged'),
   (cut('vocab.json'), 'vocab.json: '),

@@ -33,7 +33,8 @@ def test_export_and_import_to_the_last_bit(biases: bool):
   expected = marian.expected_shapes(N, D, FF, W)
   assert {name: array.shape for name, array in arrays.items()} == expected
   assert marian.has_biases(arrays) == biases
-  back = marian.from_marian(marian.check_arrays(arrays, expected), shapes)
+  again = marian.scale_norm_inputs(marian.scale_norm_inputs(arrays, N, 4.0), N, 0.25)
+  back = marian.from_marian(marian.check_arrays(again, expected), shapes)
   jax.tree.map(np.testing.assert_array_equal, back, params)
 
 
@@ -43,6 +44,10 @@ def test_positions_are_sines_and_then_cosines():
   np.testing.assert_allclose(table[:, : D // 2], np.sin(angles), atol=1e-6)
   np.testing.assert_allclose(table[:, D // 2 :], np.cos(angles), atol=1e-6)
   assert sorted(marian.order_of(5)) == [0, 1, 2, 3, 4]
+
+
+def test_a_power_of_two_brings_epsilons_together():
+  assert [marian.norm_factor(e) for e in (1e-5, 1e-6, 1e-12)] == [1.0, 4.0, 4096.0]
 
 
 FC1 = 'model.encoder.layers.0.fc1.weight'

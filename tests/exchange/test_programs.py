@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import shutil
 from collections.abc import Sequence
 
 import numpy as np
@@ -176,3 +177,19 @@ def test_import_of_a_pytorch_model(activation: str, tmp_path: pathlib.Path):
   assert_same_scores(ours, HuggingFace(again).score(SOURCES, TARGETS))
   assert 'from a folder `theirs`' in (again / 'README.md').read_text()
   assert pieces.SPECIALS[BOS] in json.loads((again / 'vocab.json').read_text())
+
+
+def test_another_epsilon_would_show(
+  marian: pathlib.Path, ours: LoadedRun, tmp_path: pathlib.Path
+):
+  """A mutant without our export's scale of the norms' inputs."""
+  from safetensors.numpy import load_file, save_file
+
+  from transformer_jax.exchange import marian as names
+
+  shutil.copytree(marian, tmp_path / 'mutant')
+  path = tmp_path / 'mutant' / 'model.safetensors'
+  arrays = names.scale_norm_inputs(load_file(path), 2, 1 / 64)
+  save_file(arrays, path, metadata={'format': 'pt'})
+  with pytest.raises(AssertionError):
+    assert_same_scores(ours, HuggingFace(path.parent).score(SOURCES, TARGETS))

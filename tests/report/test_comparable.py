@@ -1,9 +1,11 @@
 """Which runs share a table, whether they are their rows, and which are left out."""
 
+import pathlib
+
 import pytest
 
 from configs import base, big, table3
-from toy.results import changed, family, of_config, of_row, scored
+from toy.results import changed, family, of_config, of_row, scored, written
 from transformer_jax.report import comparable, paper, report
 from transformer_jax.report.results import Evaluation
 from transformer_jax.runs.config import flat
@@ -115,10 +117,14 @@ def test_other_languages_are_refused():
   assert [*comparable.unmet(french, 3)] == ['en-fr, not en-de']
 
 
-def test_lower_case_is_refused():
+def test_lower_case_and_missing_sentences_are_refused(tmp_path: pathlib.Path):
   result = of_config(table3.get_config('C1'))
   ignored = changed(result, sacrebleu=result.sacrebleu.__class__(20, 'case:lc', []))
-  assert [*comparable.unmet(scored(ignored), 3)] == ['scored in lower case']
+  one = written(ignored, tmp_path / 'run', 'a line\n' * 2999)
+  assert [*comparable.unmet(one, 3)] == [
+    '2999 translations, newstest2013 has 3000 sentences',
+    'scored in lower case',
+  ]
 
 
 def test_of_several_results_of_a_run_the_fitting_one_is_taken():

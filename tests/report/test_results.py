@@ -83,11 +83,12 @@ def test_what_is_no_result_is_named(
   'line', ['{"step": 2, "lo\n{"step": 3}', '{"loss": 3.0}', '{"step": "2"}']
 )
 def test_a_damaged_log_is_named(line: str, tmp_path: pathlib.Path):
+  """The run's scores count all the same."""
   whole = written(of_row(), tmp_path / 'run')
   log = whole.home / 'metrics.jsonl'
   log.write_text(f'{{"step": 1, "loss": 9}}\n{line}\n')
   evaluations, *_, left_out = results.read([whole.home], TASKS)
-  assert not evaluations and len(left_out) == 1
+  assert [run.bleu for run in evaluations] == [whole.bleu] and len(left_out) == 1
   assert left_out[0].startswith(f'{log}, line 2: damaged (')
 
 

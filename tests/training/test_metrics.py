@@ -76,6 +76,7 @@ def test_metrics_are_cut_back_on_resume(checkpoint: int, tmp_path, capsys):
   log_steps(run, checkpoint, 9)
   steps = [r['step'] for r in run.records() if 'saved' not in r]
   assert steps == list(range(1, 10))
+  assert run.newest_saved() == checkpoint, 'though its process did not say so'
   assert ('going on from step 3' in capsys.readouterr().err) == (checkpoint == 3)
 
 

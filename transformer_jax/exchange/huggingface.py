@@ -15,7 +15,8 @@ from transformer_jax.exchange.pieces import as_marian
 from transformer_jax.model import build
 
 WEIGHTS, SPM = 'model.safetensors', ('source.spm', 'target.spm')
-# The config.json key of our norm epsilon, which an import reads. Marian has another.
+# The config.json key of our norm epsilon, by which an import undoes
+# marian.scale_norm_inputs().
 EPSILON = 'transformer_jax_norm_epsilon'
 POSITIONS = 1024  # rows of the table of sinusoids that Marian computes
 
@@ -61,7 +62,9 @@ def write(
     spm: the SentencePiece models of source and target, with the same pieces.
   """
   sizes = config.model
-  save_file(marian.to_marian(params), folder / WEIGHTS, metadata={'format': 'pt'})
+  factor = marian.norm_factor(sizes.norm_epsilon)
+  arrays = marian.scale_norm_inputs(marian.to_marian(params), sizes.N, factor)
+  save_file(arrays, folder / WEIGHTS, metadata={'format': 'pt'})
   for path, name in zip(spm, SPM, strict=True):
     shutil.copyfile(path, folder / name)
   pieces = Vocabulary(spm[1]).pieces()

@@ -26,6 +26,7 @@ from transformer_jax.training import checkpoint, optimizer
 
 VOCABULARY = 'vocab.json'
 FILES = ('config.json', WEIGHTS, VOCABULARY, *SPM)
+PICKLES = ('pytorch_model.bin', 'model.npz', 'tf_model.h5', 'rust_model.ot')
 MAX_SIZE = 2**16  # the most pieces that fit in token files; other sizes are smaller
 UNUSED_BIAS = -100.0  # the logit's bias of a token that must never be generated
 STEP = 1  # the checkpoint's step: the least that a checkpoint can have
@@ -60,7 +61,7 @@ class MarianConfig(msgspec.Struct, kw_only=True):
   static_position_embeddings: bool = True
   share_encoder_decoder_embeddings: bool = True
   tie_word_embeddings: bool = True
-  # Our norm epsilon, which Hugging Face's Marian does not read.
+  # Our norm epsilon, by which an export chose the factor of marian.scale_norm_inputs().
   transformer_jax_norm_epsilon: Annotated[float, msgspec.Meta(gt=0, lt=1)] = (
     marian.NORM_EPSILON
   )
@@ -185,13 +186,7 @@ def read(folder: pathlib.Path) -> MarianModel:
   Raises:
     UserError: the folder is incomplete, or has a model that ours cannot be.
   """
-  missing = [name for name in FILES if not (folder / name).is_file()]
-  if missing:
-    raise UserError(
-      f'{folder} lacks {", ".join(missing)}: a Hugging Face Marian model has '
-      f'{", ".join(FILES)}, as MarianMTModel.save_pretrained() writes them '
-      '(docs/export.md)'
-    )
+  _check_files(folder)
   config = _config(folder)
   N, d_model = config.encoder_layers, config.d_model
   shapes = marian.expected_shapes(N, d_model, config.encoder_ffn_dim, config.vocab_size)
@@ -199,6 +194,8 @@ def read(folder: pathlib.Path) -> MarianModel:
     arrays = marian.check_arrays(load_file(folder / WEIGHTS), shapes)
   except (safetensors.SafetensorError, UserError) as error:
     raise UserError(f'{folder / WEIGHTS}: {error}') from error
+  epsilon = config.transformer_jax_norm_epsilon
+  arrays = marian.scale_norm_inputs(arrays, N, 1 / marian.norm_factor(epsilon))
   theirs, names = _rows(config, _vocabulary(folder / VOCABULARY, config))
   arrays |= _select_rows(arrays, theirs)
   spm, notes = _spm(folder, names)
@@ -217,9 +214,29 @@ def read(folder: pathlib.Path) -> MarianModel:
     'target_vocab_size': 0,
     'activation': 'relu' if config.activation_function == 'relu' else 'swish',
     'biases': marian.has_biases(arrays),
-    'norm_epsilon': config.transformer_jax_norm_epsilon,
+    'norm_epsilon': epsilon,
   }
   return MarianModel(sizes, arrays, spm, notes)
+
+
+def _check_files(folder: pathlib.Path) -> None:
+  missing = [name for name in FILES if not (folder / name).is_file()]
+  pickles = [name for name in PICKLES if (folder / name).exists()]
+  if not folder.is_dir():
+    why = 'is no folder; --input takes the folder of a Hugging Face Marian model'
+  elif WEIGHTS in missing and pickles:
+    why = (
+      f'has its weights as {pickles[0]}, and no such file is opened here, since some '
+      'can run code: MarianMTModel.from_pretrained(FOLDER).save_pretrained(OTHER) '
+      f'writes {WEIGHTS}'
+    )
+  elif missing:
+    why = (
+      f'lacks {", ".join(missing)}: a Hugging Face Marian model has {", ".join(FILES)}'
+    )
+  else:
+    return
+  raise UserError(f'{folder} {why}')
 
 
 def _config(folder: pathlib.Path) -> MarianConfig:

@@ -7,12 +7,12 @@ Marian's model is ours but for these things:
   depends on the order but the sinusoids, which are added to the embeddings.
 - Its matrices are transposed, [out, in], and the heads of attention share one axis.
 - Its attention and its logits have biases. Where ours have none, they are zeros.
-- Its LayerNorms add 1e-5 to the variance, ours 1e-6: log probabilities of a piece
-  differ by less than 1e-4.
+- Its LayerNorms add 1e-5 to the variance, ours 1e-6; see scale_norm_inputs().
 
 Axes are those of layers.py: D is d_model, W the vocabulary.
 """
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -41,6 +41,28 @@ _NORMS = {
   'attention_norm': 'self_attn_layer_norm',
   'cross_norm': 'encoder_attn_layer_norm',
   'feed_forward_norm': 'final_layer_norm',
+}
+
+
+# Each sub-layer's input weights, its output weights and biases, and its LayerNorm. The
+# keys and values of encoder_attn are left out: they read the encoder's output.
+_BOTH = ('weight', 'bias')
+_PARTS = {
+  'self_attn': (
+    [f'self_attn.{letter}_proj.weight' for letter in 'qkv'],
+    [f'self_attn.out_proj.{part}' for part in _BOTH],
+    [f'self_attn_layer_norm.{part}' for part in _BOTH],
+  ),
+  'encoder_attn': (
+    ['encoder_attn.q_proj.weight'],
+    [f'encoder_attn.out_proj.{part}' for part in _BOTH],
+    [f'encoder_attn_layer_norm.{part}' for part in _BOTH],
+  ),
+  'fc': (
+    ['fc1.weight'],
+    [f'fc2.{part}' for part in _BOTH],
+    [f'final_layer_norm.{part}' for part in _BOTH],
+  ),
 }
 
 
@@ -99,7 +121,7 @@ def check(model: Mapping[str, Any]) -> None:
   if model['target_vocab_size']:
     raise UserError(
       f'model.target_vocab_size={model["target_vocab_size"]}: a Marian model has one '
-      'vocabulary for both languages; --format=safetensors takes any'
+      'vocabulary for both sides; --format=safetensors takes any'
     )
 
 
@@ -128,7 +150,7 @@ def from_marian(arrays: Mapping[str, np.ndarray], shapes: Tree) -> Tree:
   table = {mine: rest for mine, *rest in _table(len(shapes['encoder']))}
 
   def restore(path: tuple, leaf: Any) -> np.ndarray:
-    theirs, form = table[_dot_name(path)]
+    theirs, form = table[_dotted(path)]
     array = form.restore(arrays[theirs], order, leaf.shape)
     return np.ascontiguousarray(array, np.float32)
 
@@ -171,6 +193,39 @@ def check_arrays(
   return {name: np.asarray(arrays[name], np.float32) for name in shapes}
 
 
+def norm_factor(epsilon: float) -> float:
+  """Returns the power of two with which NORM_EPSILON acts about like `epsilon`.
+
+  It is the factor for scale_norm_inputs().
+  """
+  return 2.0 ** round(math.log2(NORM_EPSILON / epsilon) / 2)
+
+
+def scale_norm_inputs(arrays: Arrays, N: int, factor: float) -> Arrays:
+  """Returns the same model with LayerNorm inputs that are `factor` times as large.
+
+  So a norm's epsilon has factor**2 times less effect. The output of each norm, and that
+  of the sub-layer that is then added to it, are multiplied by `factor`. The weights
+  that read the norm's output are divided by `factor`. Two things do not change: the
+  input of a stack's first norm, which contains the sinusoids, and the stack's output.
+  If `factor` is a power of two, nothing is rounded, and a second call with 1 / factor
+  undoes the first exactly.
+  """
+  scaled = dict(arrays)
+  for stack in ('encoder', 'decoder'):
+    kinds = [k for k in _PARTS if stack == 'decoder' or k != 'encoder_attn']
+    sublayers = [(n, kind) for n in range(N) for kind in kinds]
+    for number, (n, kind) in enumerate(sublayers):
+      reading, adding, norm = _PARTS[kind]
+      factors = dict.fromkeys(reading, 1 / factor) if number else {}
+      factors |= dict.fromkeys(adding, factor) if number else {}
+      factors |= dict.fromkeys(norm, factor) if number < len(sublayers) - 1 else {}
+      for name, by in factors.items():
+        name = f'model.{stack}.layers.{n}.{name}'
+        scaled[name] = scaled[name] * np.float32(by)
+  return scaled
+
+
 def has_biases(arrays: Mapping[str, np.ndarray]) -> bool:
   """Tells whether the model has a bias, other than 0, that the paper's lacks."""
   N = 1 + max(int(n.split('.')[3]) for n in arrays if n.startswith('model.decoder.l'))
@@ -181,10 +236,10 @@ def has_biases(arrays: Mapping[str, np.ndarray]) -> bool:
 def name_arrays(params: Tree) -> Arrays:
   """Returns our arrays by dotted names, such as encoder.0.attention.query."""
   leaves = jax.tree_util.tree_leaves_with_path(params)
-  return {_dot_name(path): np.asarray(leaf) for path, leaf in leaves}
+  return {_dotted(path): np.asarray(leaf) for path, leaf in leaves}
 
 
-def _dot_name(path: tuple) -> str:
+def _dotted(path: tuple) -> str:
   return '.'.join(str(part.key) for part in path)
 
 

@@ -1,9 +1,9 @@
 """Labelled bracketing scores as the program EVALB gives them under COLLINS.prm.
 
-EVALB (Sekine and Collins, 1997) defines what the F1 of a parser is. These are its
-rules. Its limits are not here: 200 words and as many brackets a tree, 100 bytes a word,
-5,000 a line, and the eleven errors (MAX_ERROR) after which it ends without a total. A
-line whose brackets do not balance is an error here, where EVALB forgives some.
+EVALB (Sekine and Collins, 1997) defines what the F1 of a parser is. These are its rules
+and its oddities: where brackets do not balance it goes on with what it has read. Its
+limits are not here: 200 words and as many brackets a tree, 100 bytes a word, 5,000 a
+line, and the eleven errors (MAX_ERROR) after which it ends without a total.
 
 `score` is for a parser of ours. It gives the parser's trees the treebank's tags first:
 EVALB removes punctuation by its tag, and discards a sentence if the remaining words
@@ -38,13 +38,13 @@ NOT_IN_LENGTH = frozenset(('-NONE-',))
 EQUAL = {'PRT': 'ADVP'}  # labels, and tags, that count as the other one
 CUT_OFF = 40  # words of the longest sentences in EVALB's second summary
 
-# In both, spaces are those of ASCII.
+# The spaces of C's default locale.
+_SPACE = r' \t\n\v\f\r'
 _TOKEN = re.compile(
-  r'\((?P<label>[^\s()]*)(?:\s+(?P<word>[^\s()]*)(?P<leaf>\)))?'
-  r'|(?P<close>\))|(?P<stray>[^\s()]+)',
-  re.ASCII,
+  rf'[{_SPACE}]*(?:(?P<end>\0)|\((?P<label>[^{_SPACE}()]*)(?:[{_SPACE}]+(?P<word>[^{_SPACE}()]*)(?P<leaf>\)))?'
+  rf'|(?P<close>\))|(?P<stray>[^{_SPACE}()]+))'
 )
-_LEAF = re.compile(r'\(([^\s()]+)\s+([^\s()]+)\)', re.ASCII)  # tag, word
+_LEAF = re.compile(rf'\(([^{_SPACE}()]+)[{_SPACE}]+([^{_SPACE}()]+)\)')  # tag, word
 
 
 class Sentence(NamedTuple):
@@ -103,10 +103,10 @@ def compare(gold: Sequence[str], test: Sequence[str]) -> list[Sentence]:
   """
   if len(gold) != len(test):
     raise UserError(f'{len(test)} trees for {len(gold)} gold trees: one for each')
-  sentences = []
+  reader, sentences = _Reader(), []
   for number, pair in enumerate(zip(gold, test, strict=True), 1):
     try:
-      sentences.append(_compare(*map(_read, pair)))
+      sentences.append(_compare(*map(reader.read, pair)))
     except UserError as error:
       raise UserError(f'pair {number} of the trees: {error}') from error
   return sentences
@@ -289,28 +289,47 @@ def _compare(ours: _Tree, theirs: _Tree) -> Sentence:
   )
 
 
-def _read(line: str) -> _Tree:
-  """Reads a line's brackets; raises UserError where a word has none of its own."""
-  length, words, balanced = 0, [], True
-  brackets: list[list] = []  # start, end and label, in the order of their starts
-  opened: list[int] = []  # which of them are open
-  for token in _TOKEN.finditer(line):
-    label = token['label']
-    if token['stray']:
-      raise UserError(f'{token["stray"]!r} is not the one word of a pair of brackets')
-    if token['leaf']:
-      length += label not in NOT_IN_LENGTH
-      if label not in DELETED:
-        words.append((token['word'], label))
-    elif not token['close']:
-      opened.append(len(brackets))
-      brackets.append([len(words), -1, _equal(re.split('[-=]', label)[0])])
-    elif opened:
-      brackets[opened.pop()][1] = len(words)
-    else:
-      balanced = False
-  counted = [tuple(b) for b in brackets if b[0] != b[1] and b[2] not in DELETED]
-  return _Tree(length, words, counted, balanced and not opened)
+class _Reader:
+  """Reads lines as EVALB does, which never looks at a tree as a whole."""
+
+  def __init__(self):
+    # Open brackets by depth. Depths below zero, which too many closing brackets reach,
+    # keep what an earlier line left there.
+    self._stack: dict[int, int] = {}
+    # The line, a NUL, and what remains of earlier, longer lines. If a line ends after a
+    # label, EVALB reads on into these remains.
+    self._buffer = ''
+
+  def read(self, line: str) -> _Tree:
+    self._buffer = f'{line}\n\0{self._buffer[len(line) + 2 :]}'
+    length, words, opened, ends = 0, [], [], {}
+    depth, balanced = 0, True
+    for token in self._tokens():
+      label = token['label']
+      if token['stray']:
+        raise UserError(f'{token["stray"]!r} is not the one word of a pair of brackets')
+      if token['close']:
+        # EVALB forgives one closing bracket too many, if another bracket opens later.
+        depth -= 1
+        balanced = balanced and depth >= -1
+        ends[self._stack.get(depth, 0)] = len(words)
+      elif token['leaf']:
+        length += label not in NOT_IN_LENGTH
+        if label not in DELETED:
+          words.append((token['word'].split('\0')[0], label))
+      else:
+        self._stack[depth] = len(opened)
+        depth += 1
+        opened.append((len(words), _equal(re.split('[-=]', label)[0])))
+    spans = ((start, ends.get(n, -1), label) for n, (start, label) in enumerate(opened))
+    brackets = [one for one in spans if one[0] != one[1] and one[2] not in DELETED]
+    return _Tree(length, words, brackets, balanced and depth == 0)
+
+  def _tokens(self) -> Iterator[re.Match[str]]:
+    at = 0
+    while (token := _TOKEN.match(self._buffer, at)) and not token['end']:
+      yield token
+      at = token.end()
 
 
 def _lines(path: pathlib.Path) -> list[str]:

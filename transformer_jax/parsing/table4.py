@@ -218,6 +218,8 @@ def _x(node: Node) -> float:
   """Returns how far right a node stands, in words: above the middle of its children."""
   if not node.children:
     return float(node.word)
+  if len(node.children) == 1:  # a chain of them may be long
+    return _x(node.children[0])
   return (_x(node.children[0]) + _x(node.children[-1])) / 2
 
 

@@ -98,6 +98,8 @@ def _report_runs(
   Args:
     unread: what could not be read, and why.
   """
+  for run in runs:
+    texts.references(run)  # refuses translations of another number
   groups, ungrouped = comparable.group(runs)
   left_out = [*unread, *ungrouped]
   with tqdm(desc='comparing', unit='pair', disable=None) as bar:

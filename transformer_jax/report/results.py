@@ -172,13 +172,17 @@ def _read_path(path: pathlib.Path, tasks: Mapping[str, Task], results: Results) 
     home, log = path.absolute().with_suffix(''), path.with_suffix('.metrics.jsonl')
   else:
     home, log = folder.resolve(), folder / 'metrics.jsonl'
-  evaluations = []
+  evaluations, records = [], []
+  try:
+    records = read_records(log)
+  except UserError as error:  # its curves are left out, its scores are not
+    results.left_out.append(str(error))
   for file in paths:
     try:
       if baselines := [*_baselines(file, tasks)]:
         results.baselines.extend(baselines)
       else:
-        evaluations.append(_read_evaluation(home, file, read_records(log)))
+        evaluations.append(_read_evaluation(home, file, records))
     except UserError as error:
       results.left_out.append(str(error))
   results.evaluations.extend(sorted(evaluations, key=_order))
