@@ -6,7 +6,7 @@ from typing import Any
 import ml_collections
 
 from transformer_jax.data import sources, vocabulary, wmt14
-from transformer_jax.data.corpus import Corpus, Splits
+from transformer_jax.data.corpus import TREE_SETTINGS, Corpus, Splits
 from transformer_jax.data.task import Outputs, Scorer, Task
 from transformer_jax.machine.errors import UserError
 from transformer_jax.parsing.task import PARSING
@@ -33,12 +33,12 @@ def _score_lines(result: Result) -> Iterator[str]:
 
 
 def _target(corpus: Corpus) -> Callable[[str], str]:
-  """Returns what a target line is mapped to: itself.
+  """Returns the map from a target line to what the model learns to write: itself.
 
   Raises:
     UserError: the corpus has a setting of trees.
   """
-  for key, plain in (('tags', True), ('numbers', False), ('whole_words', False)):
+  for key, plain in TREE_SETTINGS.items():
     if getattr(corpus, key) != plain:
       raise UserError(f'--config.data.{key}={not plain}: only trees have such lines')
   return lambda line: line

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 from flax import nnx
 
-from transformer_jax.data.vocabulary import BOS, EOS, Vocabulary
+from transformer_jax.data.vocabulary import BOS, EOS, SPACE, Vocabulary
 from transformer_jax.decoding.loaded_run import LoadedRun, Pair
 from transformer_jax.machine.devices import map_rows
 from transformer_jax.machine.errors import UserError
@@ -22,7 +22,6 @@ KINDS = {
 }
 LONGEST = 128  # pieces of a sentence that a picture shows, EOS counted
 SPECIAL_NAMES = {EOS: '</s>', BOS: '<s>'}
-SPACE = '\u2581'  # SentencePiece's, which starts a word
 
 # Weights [N, H, T, S] of encoder [S, S], decoder [T, T] and cross-attention [T, S].
 Weights = tuple[np.ndarray, np.ndarray, np.ndarray]

@@ -25,6 +25,9 @@ SACREBLEU = 'sacrebleu:'
 # sacreBLEU's names of the files that configs/base.py lists.
 WMT14 = {'newstest2013': 'sacrebleu:wmt13', 'newstest2014': 'sacrebleu:wmt14/full'}
 
+# Settings of trees, with the values that other text has.
+TREE_SETTINGS = {'tags': True, 'numbers': False, 'whole_words': False}
+
 # The paper's test sets of section 6, and how many pairs they have.
 NEWSTEST = {'newstest2013': 3_000, 'newstest2014': 3_003}
 

@@ -29,7 +29,8 @@ FILES = {SHARED, TARGETS}
 
 # SentencePiece ignores longer lines, which cleaning drops by default.
 MAX_LINE_BYTES = 100_000
-_SPACE = '\u2581'  # what SentencePiece writes for a space
+# What SentencePiece writes for a space, and for unknown text.
+SPACE, UNKNOWN = '\u2581', '\u2585'
 UNKNOWN_TOKEN = '\u2047'  # what it decodes UNK to
 _ONLY_ERRORS = 2  # SentencePiece's minloglevel
 # Its multiples modulo 2**64 spread evenly, however many (Knuth, volume 3, section 6.4).
@@ -198,7 +199,7 @@ class Vocabulary:
     if model.trainer_spec.model_type == sentencepiece_model_pb2.TrainerSpec.WORD:
       normal = sentencepiece_model_pb2.ModelProto.SentencePiece.NORMAL
       self.tokens = {
-        piece.piece.removeprefix(_SPACE): number
+        piece.piece.removeprefix(SPACE): number
         for number, piece in enumerate(model.pieces)
         if piece.type == normal
       }

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from google.protobuf import message
 from sentencepiece import sentencepiece_model_pb2
 
-from transformer_jax.data.vocabulary import SPECIAL, UNK
+from transformer_jax.data.vocabulary import SPACE, SPECIAL, UNK
 from transformer_jax.machine.errors import UserError
 
 SPECIALS = ('<pad>', '</s>', '<s>', '<unk>')  # the first rows of our tables, in order
@@ -66,7 +66,7 @@ def over_rows(path: pathlib.Path, rows: Sequence[str]) -> tuple[bytes, list[str]
 
 def as_marian(piece: str) -> str:
   """Returns a piece as vocab.json has it: codes of languages without a space before."""
-  return re.sub('^\u2581(>>.+<<)$', r'\1', piece)
+  return re.sub(f'^{SPACE}(>>.+<<)$', r'\1', piece)
 
 
 def _piece(row: int, piece: str, known: Mapping[str, _Piece], lowest: float) -> _Piece:
@@ -76,7 +76,7 @@ def _piece(row: int, piece: str, known: Mapping[str, _Piece], lowest: float) -> 
   if piece in known:
     return known[piece]
   if CODE.fullmatch(piece):
-    return _Piece(piece=f'\u2581{piece}', type=_Piece.USER_DEFINED, score=0.0)
+    return _Piece(piece=f'{SPACE}{piece}', type=_Piece.USER_DEFINED, score=0.0)
   # SentencePiece takes no piece that is empty or occurs twice.
   own = piece if piece and piece not in SPECIALS else f'<row {row}>'
   return _Piece(piece=own, type=_Piece.UNUSED, score=lowest)

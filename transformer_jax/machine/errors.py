@@ -80,8 +80,8 @@ def _sentence(error: BaseException) -> str | None:
     return None
   if 'Configuration is not available' in str(error):
     return _unread_config(str(error))
-  is_disks = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO)
-  return str(error) if is_disks or error.filename is not None else None
+  of_disk = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO)
+  return str(error) if of_disk or error.filename is not None else None
 
 
 def _unread_config(message: str) -> str:

@@ -16,6 +16,17 @@ from typing import IO, Any
 from transformer_jax.machine.errors import UserError
 
 
+@contextlib.contextmanager
+def _named(path: pathlib.Path) -> Iterator[None]:
+  """Adds the path to a system's error that lacks it, such as that of a full disk."""
+  try:
+    yield
+  except OSError as error:
+    if error.errno is not None:  # without a number, the message alone is printed
+      error.filename = error.filename or str(path)
+    raise
+
+
 def write(path: pathlib.Path, text: str) -> None:
   """Writes a file as a whole: after a crash it is the old one or the new one.
 
@@ -24,18 +35,16 @@ def write(path: pathlib.Path, text: str) -> None:
   link.
   """
   if path.exists() and not path.is_file():
-    path.write_text(text, encoding='utf-8')
+    with _named(path):
+      path.write_text(text, encoding='utf-8')
     return
   path = path.resolve()
   partial = path.with_name(f'{path.name}.{secrets.token_hex(4)}.partial')
   try:
-    partial.write_text(text, encoding='utf-8')
-    sync(partial)
+    with _named(path):
+      partial.write_text(text, encoding='utf-8')
+      sync(partial)
     partial.replace(path)
-  except OSError as error:
-    if error.errno is not None:  # a full disk's error names no file
-      error.filename = error.filename or str(path)
-    raise
   finally:
     partial.unlink(missing_ok=True)
 
@@ -94,12 +103,8 @@ def sync(path: pathlib.Path) -> None:
 
 def sha256(path: pathlib.Path) -> str:
   """Returns the sha256 sum of a file's bytes, in hexadecimal."""
-  try:
-    with path.open('rb') as file:
-      return hashlib.file_digest(file, 'sha256').hexdigest()
-  except OSError as error:
-    error.filename = str(path)  # which the error of a failing disk lacks
-    raise
+  with _named(path), path.open('rb') as file:
+    return hashlib.file_digest(file, 'sha256').hexdigest()
 
 
 def lock(file: IO[str], wait: bool = False) -> bool:

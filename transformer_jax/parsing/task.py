@@ -12,7 +12,7 @@ import numpy as np
 from transformer_jax.data import sources
 from transformer_jax.data.corpus import Corpus, Splits
 from transformer_jax.data.task import Constraint, Outputs, Scorer, Section, Task
-from transformer_jax.data.vocabulary import EOS, SPECIAL, Vocabulary
+from transformer_jax.data.vocabulary import EOS, SPACE, SPECIAL, Vocabulary
 from transformer_jax.machine.errors import UserError
 from transformer_jax.parsing import evalb, pcfg, treebanks, trees, words
 from transformer_jax.parsing.evalb import Parsing
@@ -97,7 +97,6 @@ def _section(
 
 
 _NO_TOKEN, _OPEN, _CLOSE, _NUMBER, _TAG = range(5)
-_SPACE = '\u2581'  # SentencePiece's
 
 
 class TreeMask(NamedTuple):
@@ -128,13 +127,13 @@ class TreeMask(NamedTuple):
     Raises:
       UserError: the vocabulary is not one of whole tokens.
     """
-    names = [piece.removeprefix(_SPACE) for piece in pieces]
+    names = [piece.removeprefix(SPACE) for piece in pieces]
     opened, closed = ({n[1:] for n in names if n[:1] == bracket} for bracket in '()')
     labels = sorted((opened & closed) - trees.ROOTS)
     label_ids = {label: i for i, label in enumerate(labels)}
     kind, value = np.zeros((2, len(names)), np.int32)
     for token, (piece, name) in enumerate(zip(pieces, names, strict=True)):
-      if token < SPECIAL or not piece.startswith(_SPACE) or not name:
+      if token < SPECIAL or not piece.startswith(SPACE) or not name:
         continue  # special and spare pieces occur in no text
       if name[0] in '()':
         if name[1:] in label_ids:
@@ -144,7 +143,7 @@ class TreeMask(NamedTuple):
         kind[token], value[token] = _NUMBER, int(name[1:])
       elif name != trees.TRACE:
         kind[token] = _TAG
-    is_token = [piece[0] in f'{_SPACE}<' for piece in pieces]
+    is_token = [piece[0] in f'{SPACE}<' for piece in pieces]
     if not all(is_token) or not (kind == _TAG).any():
       raise UserError(
         'constrained=True needs a vocabulary of the target alone, whose pieces are the '
@@ -159,7 +158,7 @@ class TreeMask(NamedTuple):
     words: jax.Array,
     limits: jax.Array,
   ) -> jax.Array:
-    """Returns what is to be added to the next token's logits: 0 or -inf, [B, K, W].
+    """Returns the mask to add to the next token's logits: 0 or -inf, [B, K, W].
 
     Args:
       tokens: [B, K, L], the hypotheses so far.
@@ -206,7 +205,7 @@ class TreeMask(NamedTuple):
 
 
 def _last(marks: jax.Array) -> jax.Array:
-  """Returns the index of the last that is true along the last axis; 0 if none is."""
+  """Returns the index of the last true value along the last axis, or 0."""
   return jnp.max(jnp.where(marks, jnp.arange(marks.shape[-1])[None, None], 0), -1)
 
 

@@ -14,8 +14,10 @@ from typing import NamedTuple
 from transformer_jax.data import vocabulary
 from transformer_jax.data.corpus import Corpus
 from transformer_jax.data.vocabulary import (
+  SPACE,
   SPECIAL,
   TARGETS,
+  UNKNOWN,
   UNKNOWN_TOKEN,
   Learner,
   Vocabulary,
@@ -73,8 +75,8 @@ def _learn_counted(
   counts: collections.Counter[str], path: pathlib.Path, size: int
 ) -> None:
   """Learns a vocabulary of counted tokens."""
-  for token in [t for t in counts if '\u2585' in t or not t.strip('\u2581')]:
-    del counts[token]  # SentencePiece leaves it out: it means <unk>, or a space
+  for token in [t for t in counts if UNKNOWN in t or not t.strip(SPACE)]:
+    del counts[token]  # SentencePiece would leave it out
   spare = size - SPECIAL - len(counts)
   if spare < 0:
     key = 'target_vocab_size' if path.name == TARGETS else 'vocab_size'

@@ -46,7 +46,7 @@ NO_INFLUENCE = frozenset(
   }
 )
 # Settings in which runs of one table may differ: its subject, and how a result was
-# decoded, which each table checks (unmet).
+# decoded. unmet() checks the latter for each table.
 VARIED = frozenset(
   {'row', 'seed', 'average_last', 'beam', 'alpha', 'decode_dtype'}
   | {'epsilon_ls', 'train_steps'}

@@ -362,7 +362,7 @@ Pair = tuple[Evaluation, Evaluation]
 
 
 def _pairs(members: Sequence[Evaluation]) -> dict[Change, list[Pair]]:
-  """Returns pairs of a result and the one without the change, one pair a seed."""
+  """Returns, for each change of one piece, a pair a seed: changed result, usual one."""
   usual: dict[tuple[int, float], Evaluation] = {}
   for run in members:
     if as_configured(run):

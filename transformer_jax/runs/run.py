@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import ml_collections
 
 from transformer_jax.data import card, vocabulary
-from transformer_jax.data.corpus import Corpus, rename_if_changed
+from transformer_jax.data.corpus import TREE_SETTINGS, Corpus, rename_if_changed
 from transformer_jax.data.vocabulary import Vocabularies
 from transformer_jax.machine import files
 from transformer_jax.machine.errors import UserError
@@ -28,7 +28,6 @@ from transformer_jax.runs.metrics import best_step, read_records
 # Keys of the model that may differ between a run and its parent, whose model it starts
 # from: the vocabulary sizes, which become the parent's, and dropout.
 VOCABULARY_SIZES = ('vocab_size', 'target_vocab_size')
-TREE_SETTINGS = ('tags', 'numbers', 'whole_words')  # which must not differ either
 MAY_DIFFER = (*VOCABULARY_SIZES, 'P_drop', 'P_drop_attention')
 
 

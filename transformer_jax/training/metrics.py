@@ -153,7 +153,7 @@ class Log:
         if run.metrics.is_file():
           earlier = [r for r in run.records() if r['step'] <= start]
           if start and not any(r['step'] == start and 'saved' in r for r in earlier):
-            # A signal came before the checkpoint was finished, and ended the process.
+            # A signal ended the process before it noted this checkpoint.
             earlier.append({'step': start, 'saved': True})
           lines = (files.as_json(record) + '\n' for record in earlier)
           files.write(run.metrics, ''.join(lines))
