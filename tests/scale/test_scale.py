@@ -24,6 +24,13 @@ TEXT = """HloModule jit_step, is_scheduled=true
   ROOT %gather.1 = f32[4,8]{1,0} gather(%p.0, %p.1), offset_dims={1}
 }
 
+%rows_of_a_view (p.6: f32[8000], p.7: s32[4,1]) -> f32[4,8] {
+  %p.6 = f32[8000]{0} parameter(0)
+  %p.7 = s32[4,1]{1,0} parameter(1)
+  %view = f32[1000,8]{1,0} bitcast(%p.6)
+  ROOT %gather.2 = f32[4,8]{1,0} gather(%view, %p.7), offset_dims={1}
+}
+
 %write (p.2: bf16[50,16], p.3: bf16[1,16], p.4: s32[]) -> bf16[50,16] {
   %p.2 = bf16[50,16]{1,0} parameter(0)
   %p.3 = bf16[1,16]{1,0} parameter(1)
@@ -74,6 +81,11 @@ LOOP = 3 * (64 + 64) * 4  # bytes that the loop reads and writes
     ('%y = f32[64]{0} add(%f, %f2)', 3 * 64 * 4),
     # Of a table only the rows that are looked up are read.
     ('%y = f32[4,8]{1,0} fusion(%a, %b), kind=kLoop, calls=%rows', 2 * 32 * 4 + 4 * 4),
+    (
+      '%v = f32[8000]{0} bitcast(%a)\n'
+      '  %y = f32[4,8]{1,0} fusion(%v, %b), kind=kLoop, calls=%rows_of_a_view',
+      2 * 32 * 4 + 4 * 4,
+    ),
     # An update in place leaves the rest.
     ('%y = bf16[50,16] fusion(%c, %d, %e), kind=kLoop, calls=%write', 2 * 16 * 2 + 4),
     # What goes into a TPU's VMEM is read, and not written.

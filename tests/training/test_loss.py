@@ -79,10 +79,10 @@ def test_equals_the_one_hot_by_autodiff(epsilon: float):
   np.testing.assert_allclose(unsmoothed, expected, rtol=1e-6)
 
 
-@pytest.mark.parametrize('scale', [1e3, 1e30])
-def test_large_logits_stay_finite_and_right(scale: float):
+@pytest.mark.parametrize(('scale', 'shift'), [(1e3, 0), (1e30, 0), (2.0, -200)])
+def test_large_logits_stay_finite_and_right(scale: float, shift: float):
   logits, labels = example(scale)
-  logits = jnp.asarray(logits, jnp.bfloat16).astype(jnp.float32)
+  logits = jnp.asarray(logits + shift, jnp.bfloat16).astype(jnp.float32)
   (value, _), gradient = value_and_gradient(logits, labels, 0.1)
   z = np.asarray(logits, np.float64)
   top = z.max(-1, keepdims=True)

@@ -24,6 +24,9 @@ from jaxtyping import Bool, Float, Float32, Int
 from transformer_jax.model import ops_cpu
 
 Array = jax.Array | np.ndarray
+# The loss gets a table of a multiple of so many rows. XLA for GPUs would copy the
+# gradient of the logits to make room for them.
+TILE = 128
 
 
 def _on_cpu(form: Callable, *options: str) -> Callable:
@@ -172,34 +175,45 @@ def smoothed_cross_entropy(
   training/loss.py has the formula. Only the smoothed sum has a gradient. The backward
   pass reads the logits once, and keeps no other array of their size.
   """
-  z = add_bias(logits(x, table), bias)
-  normalizer, true, total = _terms(z, labels)
-  off = epsilon / (z.shape[-1] - 1)
+  missing = 0, -len(table) % TILE
+  z = logits(x, jnp.pad(table, (missing, (0, 0))))
+  z = add_bias(z, None if bias is None else jnp.pad(bias, missing))
+  normalizer, true = _terms(z, labels, len(table))
+  # The sum of a row's logits, from the sum of the table's rows: it reads no logits.
+  total = (x * repeat_rows(table.sum(0, dtype=jnp.float32), x)).sum(-1)
+  total = total if bias is None else total + bias.sum()
+  off = epsilon / (len(table) - 1)
   smoothed = normalizer - (1 - epsilon - off) * true - off * total
   plain = jax.lax.stop_gradient(normalizer - true)
   over_real = lambda rows: jnp.where(real, rows, 0).sum()
   return over_real(smoothed), over_real(plain)
 
 
-@jax.custom_vjp
-def _terms(logits, labels):
-  """Returns log sum exp z, z_true and sum z, the terms of loss.py's formula."""
+@functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
+def _terms(logits, labels, count):
+  """Returns log sum exp z and z_true, where z are the first `count` logits."""
   true = jnp.take_along_axis(logits, labels[..., None], -1)[..., 0]
-  return jax.nn.logsumexp(logits, -1), true, logits.sum(-1)
+  z = jnp.where(_tokens(logits) < count, logits, -jnp.inf)
+  return jax.nn.logsumexp(z, -1), true
 
 
-def _terms_forward(logits, labels):
-  terms = _terms(logits, labels)
+def _terms_forward(logits, labels, count):
+  terms = _terms(logits, labels, count)
   return terms, (logits, labels, terms[0])
 
 
-def _terms_backward(residuals, gradients):
+def _terms_backward(count, residuals, gradients):
   logits, labels, normalizer = residuals
   column = lambda x: x[..., None]
-  of_normalizer, of_true, of_sum = map(column, gradients)
-  tokens = jax.lax.broadcasted_iota(jnp.int32, logits.shape, logits.ndim - 1)
-  hit = jnp.where(tokens == column(labels), of_true, 0)
-  return jnp.exp(logits - column(normalizer)) * of_normalizer + hit + of_sum, None
+  of_normalizer, of_true = map(column, gradients)
+  tokens = _tokens(logits)
+  probabilities = jnp.exp(logits - column(normalizer))
+  by_logits = jnp.where(tokens < count, probabilities * of_normalizer, 0)
+  return by_logits + jnp.where(tokens == column(labels), of_true, 0), None
+
+
+def _tokens(logits):
+  return jax.lax.broadcasted_iota(jnp.int32, logits.shape, logits.ndim - 1)
 
 
 _terms.defvjp(_terms_forward, _terms_backward)

@@ -177,8 +177,14 @@ class Program:
     inside = self.computations[fusion.called[0]]
     root = [*inside.values()][-1]
     readers = collections.defaultdict(list)
+    # A bitcast reads nothing: who reads it, reads its operand.
+    names: dict[str, str] = {}
     for instruction in inside.values():
-      for operand in instruction.operands:
+      operands = [names.get(x, x) for x in instruction.operands]
+      if instruction.opcode == 'bitcast':
+        names[instruction.name] = operands[0]
+        continue
+      for operand in operands:
         readers[operand].append(instruction)
     written = array_bytes(fusion.type)
     in_place = ''  # the parameter of which the fusion writes a part, and reads nothing
