@@ -24,9 +24,7 @@ from jaxtyping import Bool, Float, Float32, Int
 from transformer_jax.model import ops_cpu
 
 Array = jax.Array | np.ndarray
-# The loss gets a table of a multiple of so many rows. XLA for GPUs would copy the
-# gradient of the logits to make room for them.
-TILE = 128
+TILE = 128  # logits that an accelerator's loss is computed in multiples of
 
 
 def _on_cpu(form: Callable, *options: str) -> Callable:
@@ -175,11 +173,8 @@ def smoothed_cross_entropy(
   training/loss.py has the formula. Only the smoothed sum has a gradient. The backward
   pass reads the logits once, and keeps no other array of their size.
   """
-  missing = 0, -len(table) % TILE
-  z = logits(x, jnp.pad(table, (missing, (0, 0))))
-  z = add_bias(z, None if bias is None else jnp.pad(bias, missing))
-  normalizer, true = _terms(z, labels, len(table))
-  # The sum of a row's logits, from the sum of the table's rows: it reads no logits.
+  normalizer, true = _terms(_in_tiles(x, table, bias), labels, len(table))
+  # Sum z, from the sum of the table's rows: this reads no logits.
   total = (x * repeat_rows(table.sum(0, dtype=jnp.float32), x)).sum(-1)
   total = total if bias is None else total + bias.sum()
   off = epsilon / (len(table) - 1)
@@ -187,6 +182,16 @@ def smoothed_cross_entropy(
   plain = jax.lax.stop_gradient(normalizer - true)
   over_real = lambda rows: jnp.where(real, rows, 0).sum()
   return over_real(smoothed), over_real(plain)
+
+
+def _in_tiles(x, table, bias):
+  """Returns the logits, and zeros after them up to a multiple of TILE.
+
+  XLA for GPUs would copy the gradient of other logits to make room for these zeros.
+  """
+  missing = 0, -len(table) % TILE
+  z = logits(x, jnp.pad(table, (missing, (0, 0))))
+  return add_bias(z, None if bias is None else jnp.pad(bias, missing))
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
