@@ -3,6 +3,8 @@
 import importlib.util
 import json
 import pathlib
+import re
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,10 +14,12 @@ from configs import base
 from scripts import describe
 from transformer_jax.machine.errors import UserError
 from transformer_jax.model import flops
+from transformer_jax.report import paper
 from transformer_jax.scale import chips, estimate
 from transformer_jax.scale.program import Program, array_bytes
 
 ROOT = pathlib.Path(__file__).parents[2]
+SAME_AS_BASE = 'D2', 'D3', 'D4'
 TEXT = """HloModule jit_step, is_scheduled=true
 
 %rows (p.0: f32[1000,8], p.1: s32[4,1]) -> f32[4,8] {
@@ -165,12 +169,11 @@ def test_without_a_compiler_one_sentence_tells():
     describe.main(['', '--config=configs/base.py:en-de', '--topology=h100:8'])
 
 
-def row(path: pathlib.Path) -> str:
-  """Returns the row of a file of results/scale in the tables of docs/scale.md."""
-  (result,) = json.loads(path.read_text())['topologies']
+def row(name: str, result: dict[str, Any]) -> str:
+  """Returns a row of the first table of docs/scale.md."""
   step, ms = result['step'], {k: 1e3 * x for k, x in result['seconds'].items()}
   return (
-    f'| {path.name.partition(".")[0]} | {result["topology"]} '
+    f'| {name} | {result["topology"]} '
     f'| {step["arguments"] / 1e9:.2f} + {step["temporaries"] / 1e9:.2f} of '
     f'{result["memory"] / 1e9:.1f} | {ms["compute"]:.2f} | {ms["memory"]:.2f} '
     f'| {ms["links"]:.2f} | **{ms["step"]:.2f}** '
@@ -178,12 +181,39 @@ def row(path: pathlib.Path) -> str:
   )
 
 
+def row_of_table_3(name: str, results: list[dict[str, Any]]) -> str:
+  """Returns a row of the second table of docs/scale.md."""
+  cells = [f'{1e3 * r["seconds"]["step"]:.2f} {r["binds"][0]}' for r in results]
+  (step,) = [r['step'] for r in results if r['topology'] == 'h100:8']
+  memory = (step['arguments'] + step['temporaries']) / 1e9
+  return f'| {" | ".join([name, *cells])} | {memory:.2f} |'
+
+
 def test_the_tables_of_the_docs_are_the_results():
   text = (ROOT / 'docs' / 'scale.md').read_text()
-  paths = sorted((ROOT / 'results' / 'scale').glob('*.json'))
-  assert paths
-  for path in paths:
-    assert row(path) in text, path
+  results = {
+    path.stem: json.loads(path.read_text())['topologies']
+    for path in (ROOT / 'results' / 'scale').glob('*.json')
+  }
+  for name in 'base', 'big':
+    for result in results[name]:
+      assert row(name, result) in text
+  columns = re.search(r'^\| row \| (.*) \| GB \|$', text, re.M)[1].split(' | ')
+  for name in paper.TABLE_3:
+    if name not in ('big', *SAME_AS_BASE):
+      by_topology = {result['topology']: result for result in results[name]}
+      in_order = [by_topology[topology] for topology in columns]
+      assert row_of_table_3(name, in_order) in text
+
+
+def test_rows_that_change_constants_alone_are_base_s_program():
+  read = lambda name: json.loads((ROOT / f'results/scale/{name}.json').read_text())
+  of = lambda name: {t['topology']: t['step'] for t in read(name)['topologies']}
+  for name in SAME_AS_BASE:
+    for topology, step in of(name).items():
+      expected = of('base')[topology]
+      assert step['memory'] == pytest.approx(expected['memory'], rel=1e-4)
+      assert step['bytes_moved'] == pytest.approx(expected['bytes_moved'], rel=1e-4)
 
 
 @pytest.mark.slow
