@@ -186,7 +186,7 @@ def test_hours():
     name = argument if file in ('table3', 'parsing') else f'{file}.{argument}'
     predicted = lambda devices, peak, all=total: all / (devices * peak * 0.3) / 3600
     hours = [predicted(n, peak) for n in (8, 1) for peak in (9.5e12, 312e12, 989e12)]
-    hours[2] = compiled_hours(name.removesuffix('.en-de'))
+    hours[2] = compiled_hours(name.removesuffix('.en-de'))  # of 8 H100
     rounded = [
       f'{h:,.0f}' if h >= 100 else f'{h:.1f}' if h >= 10 else f'{h:.2f}' for h in hours
     ]

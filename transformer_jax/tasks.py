@@ -33,7 +33,7 @@ def _score_lines(result: Result) -> Iterator[str]:
 
 
 def _target(corpus: Corpus) -> Callable[[str], str]:
-  """Returns the map from a target line to what the model learns to write: itself.
+  """Returns the identity: of text, a model learns to write the target line itself.
 
   Raises:
     UserError: the corpus has a setting of trees.

@@ -169,6 +169,12 @@ def test_without_a_compiler_one_sentence_tells():
     describe.main(['', '--config=configs/base.py:en-de', '--topology=h100:8'])
 
 
+def results_of(name: str) -> dict[str, dict[str, Any]]:
+  """Returns a config's results by topology, from a file of results/scale."""
+  described = json.loads((ROOT / 'results' / 'scale' / f'{name}.json').read_text())
+  return {result['topology']: result for result in described['topologies']}
+
+
 def row(name: str, result: dict[str, Any]) -> str:
   """Returns a row of the first table of docs/scale.md."""
   step, ms = result['step'], {k: 1e3 * x for k, x in result['seconds'].items()}
@@ -191,27 +197,20 @@ def row_of_table_3(name: str, results: list[dict[str, Any]]) -> str:
 
 def test_the_tables_of_the_docs_are_the_results():
   text = (ROOT / 'docs' / 'scale.md').read_text()
-  results = {
-    path.stem: json.loads(path.read_text())['topologies']
-    for path in (ROOT / 'results' / 'scale').glob('*.json')
-  }
   for name in 'base', 'big':
-    for result in results[name]:
+    for result in results_of(name).values():
       assert row(name, result) in text
   columns = re.search(r'^\| row \| (.*) \| GB \|$', text, re.M)[1].split(' | ')
   for name in paper.TABLE_3:
     if name not in ('big', *SAME_AS_BASE):
-      by_topology = {result['topology']: result for result in results[name]}
-      in_order = [by_topology[topology] for topology in columns]
-      assert row_of_table_3(name, in_order) in text
+      results = results_of(name)
+      assert row_of_table_3(name, [results[column] for column in columns]) in text
 
 
 def test_rows_that_change_constants_alone_are_base_s_program():
-  read = lambda name: json.loads((ROOT / f'results/scale/{name}.json').read_text())
-  of = lambda name: {t['topology']: t['step'] for t in read(name)['topologies']}
   for name in SAME_AS_BASE:
-    for topology, step in of(name).items():
-      expected = of('base')[topology]
+    for topology, result in results_of(name).items():
+      step, expected = result['step'], results_of('base')[topology]['step']
       assert step['memory'] == pytest.approx(expected['memory'], rel=1e-4)
       assert step['bytes_moved'] == pytest.approx(expected['bytes_moved'], rel=1e-4)
 

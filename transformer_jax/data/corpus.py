@@ -25,7 +25,7 @@ SACREBLEU = 'sacrebleu:'
 # sacreBLEU's names of the files that configs/base.py lists.
 WMT14 = {'newstest2013': 'sacrebleu:wmt13', 'newstest2014': 'sacrebleu:wmt14/full'}
 
-# Settings of trees, with the values that other text has.
+# Settings of treebanks, and the value that each has for other text.
 TREE_SETTINGS = {'tags': True, 'numbers': False, 'whole_words': False}
 
 # The paper's test sets of section 6, and how many pairs they have.

@@ -41,7 +41,7 @@ _PARQUET = re.compile(r'train-(\d{5})-of-(\d{5})(?:-[0-9a-f]+)?\.parquet')
 def read_splits(
   corpus: Corpus, raw_dir: pathlib.Path | None, tfds_data_dir: pathlib.Path | None
 ) -> Splits:
-  """Returns WMT14's text: from `raw_dir`, or without it from tensorflow-datasets.
+  """Returns WMT14's text, from `raw_dir` if it is given, else from tfds.
 
   `raw_dir` holds Hugging Face's Parquet files, or files of text. Dev and test of tfds
   and of Parquet are newstest2013 and newstest2014 of sacreBLEU.

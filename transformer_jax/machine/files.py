@@ -18,7 +18,7 @@ from transformer_jax.machine.errors import UserError
 
 @contextlib.contextmanager
 def _named(path: pathlib.Path) -> Iterator[None]:
-  """Adds the path to a system's error that lacks it, such as that of a full disk."""
+  """Adds `path` to an OSError that names no file, such as that of a full disk."""
   try:
     yield
   except OSError as error:

@@ -24,7 +24,7 @@ from jaxtyping import Bool, Float, Float32, Int
 from transformer_jax.model import ops_cpu
 
 Array = jax.Array | np.ndarray
-TILE = 128  # logits that an accelerator's loss is computed in multiples of
+TILE = 128  # the loss pads logits on accelerators to a multiple of this
 
 
 def _on_cpu(form: Callable, *options: str) -> Callable:
@@ -187,7 +187,7 @@ def smoothed_cross_entropy(
 def _in_tiles(x, table, bias):
   """Returns the logits, and zeros after them up to a multiple of TILE.
 
-  XLA for GPUs would copy the gradient of other logits to make room for these zeros.
+  Without these zeros XLA for GPUs copies the gradient of the logits, to add some.
   """
   missing = 0, -len(table) % TILE
   z = logits(x, jnp.pad(table, (missing, (0, 0))))
@@ -196,7 +196,7 @@ def _in_tiles(x, table, bias):
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
 def _terms(logits, labels, count):
-  """Returns log sum exp z and z_true, where z are the first `count` logits."""
+  """Returns log sum exp z and z_true; z are the first `count` logits of each row."""
   true = jnp.take_along_axis(logits, labels[..., None], -1)[..., 0]
   z = jnp.where(_tokens(logits) < count, logits, -jnp.inf)
   return jax.nn.logsumexp(z, -1), true
@@ -212,6 +212,7 @@ def _terms_backward(count, residuals, gradients):
   column = lambda x: x[..., None]
   of_normalizer, of_true = map(column, gradients)
   tokens = _tokens(logits)
+  # Infinite in the padding if all z are far below 0.
   probabilities = jnp.exp(logits - column(normalizer))
   by_logits = jnp.where(tokens < count, probabilities * of_normalizer, 0)
   return by_logits + jnp.where(tokens == column(labels), of_true, 0), None

@@ -362,7 +362,7 @@ Pair = tuple[Evaluation, Evaluation]
 
 
 def _pairs(members: Sequence[Evaluation]) -> dict[Change, list[Pair]]:
-  """Returns, for each change of one piece, a pair a seed: changed result, usual one."""
+  """Returns pairs of a changed and the usual result, one a seed, by the change."""
   usual: dict[tuple[int, float], Evaluation] = {}
   for run in members:
     if as_configured(run):
