@@ -8,6 +8,10 @@ endif
 RUN = runs/quickstart
 DATA = data
 BIN := $(VENV)/bin
+# uv installs in 16 s what takes pip 70. It does not read pip's settings (a mirror, say), so
+# where it cannot install, pip does.
+PIP = $(BIN)/python -m pip install -q --disable-pip-version-check
+with_uv = $(BIN)/uv pip install -q --python $(BIN)/python $(1) || $(PIP) $(1)
 # pytest-xdist: tests that stand together use the same prepared corpora, so one worker gets
 # them. A worker that has run out takes tests of others.
 PARALLEL := -n auto --dist worksteal
@@ -75,43 +79,42 @@ check: $(VENV)/.installed.tests
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; (3, 11) <= sys.version_info < (3, 14) or sys.exit("Python %d.%d is none of 3.11, 3.12 and 3.13: make PYTHON=python3.12 ..." % sys.version_info[:2])'
 	$(PYTHON) -m venv $(VENV) || { rm -f $(BIN)/python; exit 1; }
+	-$(PIP) --only-binary :all: uv
 
 $(VENV)/.installed.cpu: requirements.txt | $(BIN)/python
-	$(BIN)/python -m pip install -q --disable-pip-version-check -r requirements.txt
+	$(call with_uv,-r requirements.txt)
 	touch $@
 
 # For NVIDIA's GPUs not before JAX 0.11.1, which Python 3.11 does not get: from 0.10.2 on XLA
 # summed the embedding's gradient many times slower there (openxla/xla #46225).
 $(VENV)/.installed.cuda12 $(VENV)/.installed.cuda13: $(VENV)/.installed.cuda%: requirements.txt | $(BIN)/python
 	@$(BIN)/python -c 'import sys; sys.version_info >= (3, 12) or sys.exit("JAX for CUDA is slow on Python 3.11 (docs/devices.md): make install PYTHON=python3.12 VENV=.venv-gpu ...")'
-	$(BIN)/python -m pip install -q --disable-pip-version-check -r requirements.txt \
-	  'jax[cuda$*]>=0.11.1'
+	$(call with_uv,-r requirements.txt 'jax[cuda$*]>=0.11.1')
 	touch $@
 
 $(VENV)/.installed.tpu: requirements.txt | $(BIN)/python
-	$(BIN)/python -m pip install -q --disable-pip-version-check -r requirements.txt 'jax[tpu]'
+	$(call with_uv,-r requirements.txt 'jax[tpu]')
 	touch $@
 
 $(VENV)/.installed.tests: requirements.txt tests/requirements.txt | $(BIN)/python
-	$(BIN)/python -m pip install -q --disable-pip-version-check -r tests/requirements.txt
+	$(call with_uv,-r tests/requirements.txt)
 	touch $@
 
-# This torch first and alone: a range would bring gigabytes of CUDA packages.
+# This torch first and alone: a range would bring gigabytes of CUDA packages. By pip, which
+# finds the build for CPUs where its settings name one.
 $(VENV)/.installed.torch: $(VENV)/.installed.tests
-	$(BIN)/python -m pip install -q --disable-pip-version-check 'torch==2.13.0'
-	$(BIN)/python -m pip install -q --disable-pip-version-check 'transformers>=5,<6' \
-	  'jax[tpu]'  # to compile for TPUs; tests run on the CPU
+	$(PIP) 'torch==2.13.0'
+	$(call with_uv,'transformers==5.*' 'jax[tpu]')  # to compile for TPUs; tests run on the CPU
 	touch $@
 
 # The docs as a site, in site/. A dead link or anchor is an error.
 docs: | $(BIN)/python
-	$(BIN)/python -m pip install -q --disable-pip-version-check -r docs/requirements.txt
+	$(call with_uv,-r docs/requirements.txt)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build -d site
 
 # Versions of all dependencies for Python 3.11 and newer, which CI installs
 # (PIP_CONSTRAINT=requirements.lock).
 lock: | $(BIN)/python
-	$(BIN)/python -m pip install -q --disable-pip-version-check uv
 	$(BIN)/uv pip compile -q --no-config --universal --python-version 3.11 --upgrade --no-annotate \
 	  --custom-compile-command 'make lock' -o requirements.lock \
 	  requirements.txt tests/requirements.txt docs/requirements.txt
