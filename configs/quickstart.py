@@ -1,4 +1,4 @@
-"""A small Transformer on the embedded corpus: four minutes on two CPU cores.
+"""A small Transformer on the embedded corpus: three minutes on two CPU cores.
 
 make quickstart
 python -m scripts.train --config=configs/quickstart.py:de-en --workdir=runs/quick.en
