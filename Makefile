@@ -113,7 +113,7 @@ docs: | $(BIN)/python
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build -d site
 
 # Versions of all dependencies for Python 3.11 and newer, which CI installs
-# (PIP_CONSTRAINT=requirements.lock).
+# (.ci/run sets PIP_CONSTRAINT and UV_CONSTRAINT to it).
 lock: | $(BIN)/python
 	$(BIN)/uv pip compile -q --no-config --universal --python-version 3.11 --upgrade --no-annotate \
 	  --custom-compile-command 'make lock' -o requirements.lock \

@@ -4,7 +4,6 @@ import ast
 import collections
 import functools
 import importlib
-import json
 import pathlib
 import re
 import shlex
@@ -13,6 +12,7 @@ import subprocess
 
 import pytest
 
+from toy.compiled import results_of
 from transformer_jax.data import batches
 from transformer_jax.model import flops
 from transformer_jax.report import paper
@@ -167,13 +167,6 @@ def test_the_rows_of_table_3_are_their_results():
     assert line.startswith(f'| {len(results)} | {" | ".join(columns)} |'), row
 
 
-def compiled_hours(name: str) -> float:
-  """Returns the least hours of all updates on 8 H100, from a file of results/scale."""
-  result = json.loads((ROOT / 'results' / 'scale' / f'{name}.json').read_text())
-  (hours,) = [t['hours'] for t in result['topologies'] if t['topology'] == 'h100:8']
-  return hours
-
-
 def test_hours():
   """reproduce.md's FLOPs, and its hours on eight and on one of each device."""
   text = (ROOT / 'docs' / 'reproduce.md').read_text()
@@ -186,7 +179,7 @@ def test_hours():
     name = argument if file in ('table3', 'parsing') else f'{file}.{argument}'
     predicted = lambda devices, peak, all=total: all / (devices * peak * 0.3) / 3600
     hours = [predicted(n, peak) for n in (8, 1) for peak in (9.5e12, 312e12, 989e12)]
-    hours[2] = compiled_hours(name.removesuffix('.en-de'))  # of 8 H100
+    hours[2] = results_of(name.removesuffix('.en-de'))['h100:8']['hours']
     rounded = [
       f'{h:,.0f}' if h >= 100 else f'{h:.1f}' if h >= 10 else f'{h:.2f}' for h in hours
     ]

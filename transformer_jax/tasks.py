@@ -33,7 +33,7 @@ def _score_lines(result: Result) -> Iterator[str]:
 
 
 def _target(corpus: Corpus) -> Callable[[str], str]:
-  """Returns the identity: of text, a model learns to write the target line itself.
+  """Returns a function that returns a line unchanged: a model of text writes it so.
 
   Raises:
     UserError: the corpus has a setting of trees.

@@ -12,6 +12,7 @@ import pytest
 
 from configs import base
 from scripts import describe
+from toy.compiled import results_of
 from transformer_jax.machine.errors import UserError
 from transformer_jax.model import flops
 from transformer_jax.report import paper
@@ -167,12 +168,6 @@ def test_the_least_time_of_a_step():
 def test_without_a_compiler_one_sentence_tells():
   with pytest.raises(UserError, match=r"h100:8 needs .*: pip install '\.\[topology"):
     describe.main(['', '--config=configs/base.py:en-de', '--topology=h100:8'])
-
-
-def results_of(name: str) -> dict[str, dict[str, Any]]:
-  """Returns a config's results by topology, from a file of results/scale."""
-  described = json.loads((ROOT / 'results' / 'scale' / f'{name}.json').read_text())
-  return {result['topology']: result for result in described['topologies']}
 
 
 def row(name: str, result: dict[str, Any]) -> str:

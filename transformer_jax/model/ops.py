@@ -187,7 +187,7 @@ def smoothed_cross_entropy(
 def _in_tiles(x, table, bias):
   """Returns the logits, and zeros after them up to a multiple of TILE.
 
-  Without these zeros XLA for GPUs copies the gradient of the logits, to add some.
+  Without them XLA for GPUs copies the logits' gradient, to add zeros to it.
   """
   missing = 0, -len(table) % TILE
   z = logits(x, jnp.pad(table, (missing, (0, 0))))
@@ -212,7 +212,7 @@ def _terms_backward(count, residuals, gradients):
   column = lambda x: x[..., None]
   of_normalizer, of_true = map(column, gradients)
   tokens = _tokens(logits)
-  # Infinite in the padding if all z are far below 0.
+  # This overflows in the padding if all z are far below 0; `where` then drops it.
   probabilities = jnp.exp(logits - column(normalizer))
   by_logits = jnp.where(tokens < count, probabilities * of_normalizer, 0)
   return by_logits + jnp.where(tokens == column(labels), of_true, 0), None

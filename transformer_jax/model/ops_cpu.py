@@ -114,7 +114,7 @@ def _sum_of_rows(x: Float[Array, 'N O']) -> Float[Array, ' O']:
 
 
 def _fold(combine: Callable, x: Float[Array, 'N O']) -> Float[Array, 'M O']:
-  """Combines at most eight equal blocks of rows, element by element, into one."""
+  """Cuts the rows into at most eight equal blocks and combines these by element."""
   return functools.reduce(combine, x.reshape(math.gcd(len(x), 8), -1, x.shape[1]))
 
 

@@ -362,7 +362,7 @@ Pair = tuple[Evaluation, Evaluation]
 
 
 def _pairs(members: Sequence[Evaluation]) -> dict[Change, list[Pair]]:
-  """Returns pairs of a changed and the usual result, one a seed, by the change."""
+  """Returns each change's pairs of results, changed and usual, one for each seed."""
   usual: dict[tuple[int, float], Evaluation] = {}
   for run in members:
     if as_configured(run):

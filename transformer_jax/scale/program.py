@@ -177,7 +177,7 @@ class Program:
     inside = self.computations[fusion.called[0]]
     root = [*inside.values()][-1]
     readers = collections.defaultdict(list)
-    # A bitcast reads nothing. What reads its result reads its operand.
+    # A bitcast moves no bytes. An instruction that reads its result reads its operand.
     names: dict[str, str] = {}
     for instruction in inside.values():
       operands = [names.get(x, x) for x in instruction.operands]
