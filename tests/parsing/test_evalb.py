@@ -1,5 +1,6 @@
 """Bracketing scores against figures that EVALB printed, its rules, a parser's F1."""
 
+import dataclasses
 import json
 import pathlib
 import re
@@ -96,7 +97,7 @@ def test_the_same_trees_are_perfect():
   assert result.f1.score == result.recall == result.precision == 100
   assert result.tagging == 100 and result.f1.interval == [100, 100]
   assert result.labels == {'NP': [5, 5, 5], 'S': [5, 5, 5], 'VP': [4, 4, 4]}
-  assert result.lengths['1-10'] == [4, 100] and result.lengths['41 or more'] == [0, 0]
+  assert result.lengths['1-10'] == (4, 100) and result.lengths['41 or more'] == (0, 0)
 
 
 def test_trees_without_tags_are_scored_on_the_treebanks():
@@ -122,7 +123,8 @@ def test_figures_and_lines():
   assert result.f1.score == pytest.approx(100 * 2 * 5 / (14 + 5))
   assert result.f1.interval[0] < result.f1.score < result.f1.interval[1]
   assert result.labels['S'] == [3, 5, 3]
-  text = '\n'.join(evalb.score_lines(result))
+  read_again = evalb.Parsing.from_json(dataclasses.asdict(result))
+  text = '\n'.join(evalb.score_lines(read_again))
   assert 'F1 52.63  evalb:COLLINS.prm' in text
   assert '1-10 words: F1 52.63 of 4 sentences' in text
   assert 'tagging accuracy 100.00' in text
