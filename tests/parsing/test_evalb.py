@@ -97,7 +97,7 @@ def test_the_same_trees_are_perfect():
   assert result.f1.score == result.recall == result.precision == 100
   assert result.tagging == 100 and result.f1.interval == [100, 100]
   assert result.labels == {'NP': [5, 5, 5], 'S': [5, 5, 5], 'VP': [4, 4, 4]}
-  assert result.lengths['1-10'] == (4, 100) and result.lengths['41 or more'] == (0, 0)
+  assert result.lengths['1-10'] == [4, 100] and result.lengths['41 or more'] == [0, 0]
 
 
 def test_trees_without_tags_are_scored_on_the_treebanks():

@@ -200,7 +200,7 @@ class Parsing:
   no_crossing: float
   two_or_less_crossing: float
   tagging: float
-  lengths: dict[str, tuple[int, float]]  # sentences and F1, by words
+  lengths: dict[str, list[float]]  # sentences and F1, by words
   labels: dict[str, list[int]]  # matched, gold and test brackets
   treebank: str  # sha256 of the treebank's trees
 
@@ -232,7 +232,7 @@ def score(gold: Sequence[str], outputs: Sequence[str]) -> Parsing:
     no_crossing=total.no_crossing,
     two_or_less_crossing=total.two_or_less_crossing,
     tagging=_tagging(gold, outputs),
-    lengths=_by_length(sentences),
+    lengths=dict(_by_length(sentences)),
     labels=count_labels(sentences),
     treebank=hashlib.sha256('\n'.join(gold).encode()).hexdigest(),
   )
@@ -248,7 +248,7 @@ def score_lines(parsing: Parsing) -> Iterator[str]:
     f'{parsing.complete_match:.2f}, crossing {parsing.average_crossing:.2f} a sentence'
   )
   for words, (sentences, f1) in parsing.lengths.items():
-    yield f'  {words} words: F1 {f1:.2f} of {sentences:,} sentences'
+    yield f'  {words} words: F1 {f1:.2f} of {sentences:,.0f} sentences'
   yield f'tagging accuracy {parsing.tagging:.2f}'
 
 
@@ -377,13 +377,11 @@ def _tagging(gold: Sequence[str], outputs: Sequence[str]) -> float:
   return _percent(right, words)
 
 
-def _by_length(sentences: Sequence[Sentence]) -> dict[str, tuple[int, float]]:
-  lengths = {}
+def _by_length(sentences: Sequence[Sentence]) -> Iterator[tuple[str, list[float]]]:
   for first, last in LENGTHS:
     chosen = [s for s in sentences if first <= s.length <= (last or s.length)]
     name = f'{first}-{last}' if last else f'{first} or more'
-    lengths[name] = len(chosen), summarize(chosen).f1
-  return lengths
+    yield name, [len(chosen), summarize(chosen).f1]
 
 
 def _resample_f1(sentences: Sequence[Sentence]) -> np.ndarray:

@@ -158,7 +158,7 @@ def _about(rows: Sequence[Row]) -> str:
 
 def _by_length(rows: Sequence[Row]) -> str:
   counts = rows[0].parsing.lengths
-  header = ['parser', *(f'{words} ({n:,})' for words, (n, _) in counts.items())]
+  header = ['parser', *(f'{words} ({int(n):,})' for words, (n, _) in counts.items())]
   cells = lambda row: [
     f'{f1:.2f}' if n else '' for n, f1 in row.parsing.lengths.values()
   ]
