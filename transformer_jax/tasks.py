@@ -33,7 +33,7 @@ def _score_lines(result: Result) -> Iterator[str]:
 
 
 def _target(corpus: Corpus) -> Callable[[str], str]:
-  """Returns a function that returns a line unchanged: a model of text writes it so.
+  """Returns a function that leaves a line as it is: a translation needs no change.
 
   Raises:
     UserError: the corpus has a setting of trees.

@@ -248,7 +248,7 @@ def score_lines(parsing: Parsing) -> Iterator[str]:
     f'{parsing.complete_match:.2f}, crossing {parsing.average_crossing:.2f} a sentence'
   )
   for words, (sentences, f1) in parsing.lengths.items():
-    yield f'  {words} words: F1 {f1:.2f} of {sentences:,.0f} sentences'
+    yield f'  {words} words: F1 {f1:.2f} of {int(sentences):,} sentences'
   yield f'tagging accuracy {parsing.tagging:.2f}'
 
 
