@@ -150,11 +150,10 @@ def use_cpu_cores(slices: int) -> None:
 def compiling_threads() -> int:
   """Returns how many programs to compile at a time.
 
-  XLA uses several cores for one program, and on a CPU training needs them too. For a
-  GPU it also tries kernels out, all programs on the same one.
+  XLA uses several cores for one program, and on a CPU training needs them too.
   """
-  threads = max(1, len(environment.cores()) // 4)
-  return min(threads, 2) if jax.default_backend() == 'gpu' else threads
+  cores = len(environment.cores())
+  return max(1, cores // 2 if jax.default_backend() == 'gpu' else cores // 4)
 
 
 def training_dtype(name: str, backend: str | None = None) -> jnp.dtype:
