@@ -2,6 +2,7 @@
 
 import pathlib
 
+import ml_collections
 import pytest
 
 from transformer_jax.data.corpus import rename_if_changed, set_name
@@ -10,11 +11,20 @@ from transformer_jax.machine.cli import Flags
 ROOT = pathlib.Path(__file__).parents[2]
 
 
-def name(*overrides: str, config: str = 'multi30k.py:en-de') -> str:
+def parsed(*overrides: str, config: str) -> ml_collections.ConfigDict:
   table = Flags('')
   holder = table.config('', rename_if_changed)
   table.parse(['x', f'--config={ROOT}/configs/{config}', *overrides])
-  return holder.value.data.name
+  return holder.value
+
+
+def name(*overrides: str, config: str = 'multi30k.py:en-de') -> str:
+  return parsed(*overrides, config=config).data.name
+
+
+def test_the_word_none_takes_a_config_out_of_table_3():
+  config = parsed('--config.row=None', '--config.seed=2', config='base.py:en-de')
+  assert (config.row, config.seed) == (None, 2)
 
 
 def test_the_name_of_a_config_as_it_is():

@@ -109,7 +109,10 @@ class Flags:
     if any(name.startswith('config.') for name in self.values):
       flag = self.values['config']
       plain = flag.parser.parse(config_flags.get_config_filename(flag))
-      self._resolve(flag.value, plain, config_flags.get_override_values(flag).keys())
+      overrides = config_flags.get_override_values(flag)
+      absent = {key: None for key, value in overrides.items() if value == 'None'}
+      flag.value.update_from_flattened_dict(absent)  # it parsed the word as a string
+      self._resolve(flag.value, plain, overrides.keys())
     return rest
 
   def _forget_overrides(self) -> None:
