@@ -75,7 +75,7 @@ def _paper(config: ml_collections.ConfigDict, pieces: int) -> None:
 
 
 def _gum(config: ml_collections.ConfigDict) -> None:
-  """Sets the small model, chosen by trials on dev (docs/parsing.md#trials)."""
+  """Sets the small model, chosen by trials on dev (docs/parsing_search.md#trials)."""
   config.data.numbers = config.data.whole_words = True
   config.model.update({'N': 3, 'd_model': 128, 'd_ff': 512, 'h': 4})
   config.model.update({'d_k': 32, 'd_v': 32})
