@@ -110,8 +110,9 @@ class Flags:
       flag = self.values['config']
       plain = flag.parser.parse(config_flags.get_config_filename(flag))
       overrides = config_flags.get_override_values(flag)
+      # ml_collections reads the word None as a string.
       absent = {key: None for key, value in overrides.items() if value == 'None'}
-      flag.value.update_from_flattened_dict(absent)  # it parsed the word as a string
+      flag.value.update_from_flattened_dict(absent)
       self._resolve(flag.value, plain, overrides.keys())
     return rest
 
