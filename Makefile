@@ -24,7 +24,7 @@ quickstart: install
 	$(BIN)/python -m scripts.train --config=configs/quickstart.py --workdir=$(RUN) --data_dir=$(DATA)
 	$(BIN)/python -m scripts.evaluate --workdir=$(RUN) --split=test --data_dir=$(DATA)
 	$(BIN)/python -m scripts.report $(RUN) --data_dir=$(DATA)
-	@echo "Where its heads look: $(BIN)/python -m scripts.plot_attention --workdir=$(RUN) --text='When did my sister wait for him?'"
+	@echo "Where its heads look: $(BIN)/python -m scripts.plot_attention --workdir=$(RUN) --text='When did my sister wait for him?' --attention=cross --layers=2"
 
 # Trains the runs of docs/table3.md and docs/multi30k.md again, from Multi30k's files in
 # RAW_DIR, and scores each as its config says: about a day of two CPU cores. If it is

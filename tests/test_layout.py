@@ -19,7 +19,7 @@ LAYERS = (
 )
 CORE = {name for layer in LAYERS for name in layer}
 # Siblings import the core and never each other.
-SIBLINGS = {'analysis', 'exchange', 'parsing', 'quickstart_corpus', 'scale'}
+SIBLINGS = {'analysis', 'exchange', 'parsing', 'scale'}
 
 
 def imported(path: pathlib.Path) -> Iterator[str]:

@@ -72,7 +72,6 @@ for command in json.loads(sys.argv[1]):
     print(end.code)
 """
 MISSING = [
-  ('prepare_data --config=configs/quickstart.py --data_dir={tmp}', 'quickstart'),
   ('prepare_data --config=configs/base.py:en-de --data_dir={tmp}', 'wmt'),
   (
     'prepare_data --config=configs/base.py:en-de --data_dir={tmp} --raw_dir={tmp}/wmt',

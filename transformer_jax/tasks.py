@@ -6,18 +6,12 @@ from typing import Any
 import ml_collections
 
 from transformer_jax.data import sources, vocabulary, wmt14
-from transformer_jax.data.corpus import TREE_SETTINGS, Corpus, Splits
+from transformer_jax.data.corpus import TREE_SETTINGS, Corpus
 from transformer_jax.data.task import Outputs, Scorer, Task
 from transformer_jax.machine.errors import UserError
 from transformer_jax.parsing.task import PARSING
 from transformer_jax.runs.result import BLEUS, Result
 from transformer_jax.scoring import bleu
-
-
-def _embedded(corpus: Corpus, *_: object) -> Splits:
-  from transformer_jax import quickstart_corpus  # its packages are an extra
-
-  return quickstart_corpus.read_splits(*corpus.languages, corpus.seed)
 
 
 def _check(tokenized: bool, language: str) -> None:
@@ -49,7 +43,7 @@ TRANSLATION = Task(
   readers={
     'wmt14': wmt14.read_splits,
     'files': sources.from_files,
-    'embedded': _embedded,
+    'embedded': sources.embedded,
   },
   target=_target,
   learners=vocabulary.learners,

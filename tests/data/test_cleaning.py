@@ -207,7 +207,9 @@ def test_real_text(stem: str, other: str, shared_data: pathlib.Path):
       check_languages(some, (other, 'en'), name)
 
 
-@pytest.mark.parametrize('code', ['DE', 'de-DE', 'deu', 'german', 'q', 'jp'])
+@pytest.mark.parametrize(
+  'code', ['DE', 'de-DE', 'deu', 'jpn_Jpan', 'german', 'q', 'jp']
+)
 def test_what_is_no_code(code: str):
   with pytest.raises(UserError, match=f'^{code!r}'):
     check_code(code)

@@ -1,5 +1,7 @@
 """Sources of a corpus: files, samples of training, a user's own folder, WMT14."""
 
+import hashlib
+import json
 import pathlib
 import random
 
@@ -15,6 +17,8 @@ from transformer_jax.data import sources, text, wmt14
 from transformer_jax.data.corpus import SPLITS, Corpus, Source, Splits
 from transformer_jax.machine.errors import UserError
 from transformer_jax.tasks import TRANSLATION
+
+ROOT = pathlib.Path(__file__).parents[2]
 
 
 def lines(splits: Splits) -> dict[str, list]:
@@ -32,6 +36,28 @@ def test_files_by_name(raw: pathlib.Path):
   splits = lines(sources.from_files(replace(CORPUS, files=files), raw))
   assert splits['train'][0] == ('a', 'b')
   assert [len(splits[split]) for split in SPLITS] == [201, 5, 5]
+
+
+@pytest.mark.parametrize('languages', [('en', 'de'), ('de', 'en')])
+def test_the_embedded_corpus(languages: tuple[str, str]):
+  """Whole splits in either direction; results/ has references of these test lines."""
+  source, target = languages
+  corpus = replace(CORPUS, source_language=source, target_language=target)
+  splits = lines(sources.embedded(corpus))
+  assert {split: len(pairs) for split, pairs in splits.items()} == {
+    'train': 70_000,
+    'dev': 1_000,
+    'test': 1_000,
+  }
+  texts = dict(zip(languages, zip(*splits['test'], strict=True), strict=True))
+  result = json.loads((ROOT / 'results' / 'quickstart.en-de.json').read_text())
+  text = ''.join(f'{line}\n' for line in texts['de']).encode()
+  assert hashlib.sha256(text).hexdigest() == result['references']
+
+
+def test_the_embedded_corpus_has_one_pair_of_languages():
+  with pytest.raises(UserError, match='en-fr: the embedded corpus is en-de'):
+    sources.embedded(replace(CORPUS, target_language='fr'))
 
 
 # Drawn

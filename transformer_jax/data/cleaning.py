@@ -3,7 +3,6 @@
 Dev and test are not cleaned. All text must be in the languages of the config.
 """
 
-import contextlib
 import itertools
 import pathlib
 import re
@@ -47,6 +46,18 @@ _NO_TEXT = (_NOT_UTF8, _CONTROLS, _REPLACED) = (
 )
 
 CODE = re.compile('[a-z]{2,3}(_[A-Za-z0-9]+)?')  # de, hsb, pt_BR
+# Other codes of the languages whose scorers know them by a code of two letters.
+_CODES = dict(
+  pair.split(':')
+  for pair in (
+    'asm:as ben:bn bod:bo bur:my cat:ca ces:cs chi:zh cmn:zh cn:zh cze:cs deu:de '
+    'dut:nl dzo:dz ell:el eng:en est:et fin:fi fra:fr fre:fr ger:de gle:ga gre:el '
+    'guj:gu hin:hi hun:hu ice:is isl:is ita:it jp:ja jpn:ja kan:kn khm:km kor:ko '
+    'lao:lo lav:lv lit:lt mal:ml mar:mr mya:my nld:nl ori:or pan:pa pol:pl por:pt '
+    'ron:ro rum:ro rus:ru slk:sk slo:sk slv:sl som:so spa:es swe:sv tam:ta tel:te '
+    'tha:th tib:bo zho:zh'
+  ).split()
+)
 
 # Common words that only one of these languages has.
 _COMMON = {
@@ -244,21 +255,12 @@ def check_languages(
 def check_code(code: str) -> None:
   """Raises UserError for what is no code of a language, such as de, hsb or pt_BR.
 
-  Without Babel, which knows the languages, any two or three letters are a code.
+  Any two or three letters are a code, but those by which no scorer knows the language.
   """
-  language = code.partition('_')[0]
-  aliases, is_known = {}, True
-  with contextlib.suppress(ModuleNotFoundError):
-    from babel import Locale  # here, since it loads slowly
-    from babel.core import get_global
-
-    aliases = get_global('language_aliases')
-    is_known = len(language) == 3 or language in Locale('en').languages
-  short = aliases.get(language, '')
   # A scorer knows how to split Japanese by the code ja alone.
-  if len(language) == 3 and len(short) == 2:
-    raise UserError(f'{code!r}: this language has a code of two letters, {short}')
-  if not is_known or not CODE.fullmatch(code):
+  if short := _CODES.get(code.partition('_')[0]):
+    raise UserError(f'{code!r}: the code of this language is {short}')
+  if not CODE.fullmatch(code):
     raise UserError(
       f'{code!r} is no code of a language (ISO 639), such as de, hsb, pt_BR or '
       'zh_Hant: small letters, and a region or script after _'

@@ -22,6 +22,10 @@ from transformer_jax.data.corpus import (
 )
 from transformer_jax.machine.errors import UserError
 
+# The embedded corpus: English, a tab and German a line, split after split.
+EMBEDDED = pathlib.Path(__file__).with_name('embedded.en-de.tsv.xz')
+EMBEDDED_PAIRS = {'train': 70_000, 'dev': 1_000, 'test': 1_000}
+
 # In place of a file's name in a config, takes so many pairs from training.
 DRAW = 'drawn:'
 MOST_HELD_OUT = 1000  # pairs of dev or test that are taken from a user's own text
@@ -141,6 +145,32 @@ def _choose_pairs(
       '(--config.data.files.dev="(\'drawn:9\',)")'
     )
   return [chosen[key] for key in sorted(chosen)[:total]]
+
+
+# The embedded corpus
+
+
+def embedded(corpus: Corpus, *_: pathlib.Path | None) -> Splits:
+  """Reads the quickstart's corpus, a file of the package (docs/quickstart.md).
+
+  Raises:
+    UserError: the languages are not English and German.
+  """
+  if {*corpus.languages} != {'en', 'de'}:
+    raise UserError(f'{"-".join(corpus.languages)}: the embedded corpus is en-de')
+  order = 1 if corpus.languages[0] == 'en' else -1
+  splits, start = {}, 0
+  for split, count in EMBEDDED_PAIRS.items():
+    pairs = functools.partial(_embedded_pairs, start, start + count, order)
+    splits[split] = [Source(EMBEDDED.name, (EMBEDDED,), pairs)]
+    start += count
+  return splits
+
+
+def _embedded_pairs(start: int, stop: int, order: int) -> Iterator[Pair]:
+  """Yields lines of the embedded corpus, with German first if `order` is -1."""
+  for line in itertools.islice(text.read_lines(EMBEDDED), start, stop):
+    yield tuple(line.split('\t')[::order])
 
 
 # A user's own folder

@@ -16,11 +16,9 @@ from absl import app, flags
 
 # Modules that the core does not need -> the extra of pyproject.toml that brings them.
 EXTRAS = {
-  'babel': 'quickstart',
   'ctranslate2': 'export',
   'markdown_it': 'report',
   'matplotlib': 'report',
-  'num2words': 'quickstart',
   'pyarrow': 'wmt',
   'submitit': 'slurm',
   'tensorflow_datasets': 'wmt',
