@@ -40,10 +40,6 @@ def get_config(pair: str = 'en-de') -> ml_collections.ConfigDict:
         # Rows of the target's own vocabulary and table; 0: both sides share one, as in
         # section 5.1
         'target_vocab_size': 0,
-        'norm_epsilon': 1e-6,  # is added to the variance in a LayerNorm
-        # Not in the paper's model; some of Marian's models have them
-        'activation': 'relu',  # of the feed-forward networks; or 'swish'
-        'biases': False,  # of attention and of the logits
       },
       'epsilon_ls': 0.1,  # section 5.4
       'train_steps': 100_000,

@@ -263,7 +263,6 @@ def test_a_measurement_of_training_on_one_shape(started: None, quick_products: N
     ('training', 'marian', {}, '--rivals=marian: not one of huggingface'),
     ('training', 'ctranslate2', {}, 'ctranslate2 cannot train'),
     ('training', 'huggingface', {'target_vocab_size': 9}, 'cab_size=9, but with 0'),
-    ('decoding', 'huggingface', {'activation': 'swish'}, "swish, but with 'relu'"),
     ('decoding', 'huggingface', {'P_drop_attention': 0.1}, '=0.1, but with 0.0'),
     ('training', 'huggingface', {'d_v': 5}, 'need h d_k = h d_v = d_model'),
   ],

@@ -11,7 +11,7 @@ from safetensors.numpy import load_file
 
 from toy import untrained
 from toy.results import PARSED, RESULT
-from transformer_jax.exchange import huggingface, marian, new_folder
+from transformer_jax.exchange import huggingface, marian
 from transformer_jax.exchange.export import export
 from transformer_jax.machine.errors import UserError
 from transformer_jax.model import build, flops
@@ -59,16 +59,22 @@ def test_the_page_has_scores(workdir: pathlib.Path, tmp_path: pathlib.Path):
     assert limit in page
 
 
-def test_a_failed_export_leaves_no_folder(tmp_path: pathlib.Path):
-  with pytest.raises(ZeroDivisionError), new_folder(tmp_path / 'out') as folder:
-    (folder / 'file').write_text(f'{1 / 0}')
+def test_a_failed_export_leaves_no_folder(
+  workdir: pathlib.Path, tmp_path: pathlib.Path, monkeypatch
+):
+  monkeypatch.setattr(huggingface, 'SPM', ('source.spm', 'none/target.spm'))
+  with pytest.raises(FileNotFoundError):
+    export(workdir, 'huggingface', tmp_path / 'out', 'float32', None, None)
   assert not [*tmp_path.iterdir()]
-  with new_folder(tmp_path / 'out') as folder:
-    (folder / 'file').touch()
-  assert [path.name for path in tmp_path.rglob('*')] == ['out', 'file']
-  with pytest.raises(UserError, match='out exists: delete it, or give another name'):
-    with new_folder(tmp_path / 'out'):
-      pytest.fail('entered')
+  with pytest.raises(UserError, match='exists: delete it, or give another name'):
+    export(workdir, 'huggingface', tmp_path, 'float32', None, None)
+
+
+def test_marians_positions_are_sines_and_then_cosines():
+  table, D = marian.positions(9, 12), 12
+  angles = np.arange(9)[:, None] / 10000 ** (np.arange(0, D, 2) / D)
+  np.testing.assert_allclose(table[:, : D // 2], np.sin(angles), atol=1e-6)
+  np.testing.assert_allclose(table[:, D // 2 :], np.cos(angles), atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -96,8 +102,6 @@ def test_hugging_face_searches_as_the_config_says(marian: pathlib.Path):
   generation = json.loads((marian / 'generation_config.json').read_text())
   assert (generation['num_beams'], generation['length_penalty']) == (4, 0.6)
   assert generation['bad_words_ids'] == [[0], [2]], '<pad> and <s> are never written'
-  key = huggingface.EPSILON
-  assert json.loads((marian / 'config.json').read_text())[key] == 1e-6
 
 
 def test_quantization_is_ctranslate2s(workdir: pathlib.Path, tmp_path: pathlib.Path):

@@ -1,6 +1,5 @@
-"""Other programs compute what we compute, with our models and with theirs."""
+"""Other programs compute what we compute, with our models."""
 
-import json
 import pathlib
 import shutil
 from collections.abc import Sequence
@@ -10,14 +9,11 @@ import pytest
 import sentencepiece
 
 import transformer_jax
-from configs import base
 from toy import corpus
-from transformer_jax.data.vocabulary import BOS, EOS
+from transformer_jax.data.vocabulary import EOS
 from transformer_jax.decoding.loaded_run import LoadedRun
-from transformer_jax.exchange import pieces
 from transformer_jax.exchange.export import export
-from transformer_jax.exchange.import_model import import_model
-from transformer_jax.tasks import TRANSLATION
+from transformer_jax.exchange.marian import scale_norm_inputs
 
 torch = pytest.importorskip('torch')
 transformers = pytest.importorskip('transformers')
@@ -84,10 +80,11 @@ def test_hugging_face_computes_the_same(ours: LoadedRun, marian: pathlib.Path):
   assert_same_words(ours, theirs.greedy(SOURCES, 30))
 
 
+SPECIALS = '<pad>', '</s>', '<s>', '<unk>'
 SPECIAL_TEXTS = [
-  *(f'one {token} two' for token in pieces.SPECIALS),
-  *(f'{token}five{token} {token}' for token in pieces.SPECIALS),
-  ' '.join(pieces.SPECIALS),
+  *(f'one {token} two' for token in SPECIALS),
+  *(f'{token}five{token} {token}' for token in SPECIALS),
+  ' '.join(SPECIALS),
 ]
 
 
@@ -114,82 +111,15 @@ def test_ctranslate2_computes_the_same(
   assert_same_words(ours, [one.hypotheses[0] for one in best])
 
 
-def make_in_pytorch(folder: pathlib.Path, activation: str) -> None:
-  """Writes a model as published ones are: two SentencePiece models, one table."""
-  vocabulary = {'</s>': 0, '<unk>': 1}
-  folder.mkdir()
-  for side, lines in (('source', SOURCES), ('target', TARGETS)):
-    path = folder / f'{side}.spm'
-    with path.open('wb') as file:
-      sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(lines), model_writer=file, vocab_size=24, minloglevel=2
-      )
-    model = sentencepiece.SentencePieceProcessor(model_file=str(path))
-    for i in range(3, len(model)):
-      vocabulary.setdefault(model.id_to_piece(i), len(vocabulary))
-  vocabulary |= {'>>deu<<': len(vocabulary), '<pad>': len(vocabulary) + 1}
-  (folder / 'vocab.json').write_text(json.dumps(vocabulary))
-  last, sizes = len(vocabulary) - 1, {'d_model': 24}
-  for stack in ('encoder', 'decoder'):
-    sizes |= {f'{stack}_layers': 2, f'{stack}_ffn_dim': 40}
-    sizes |= {f'{stack}_attention_heads': 3}
-  torch.manual_seed(0)
-  ids = {'pad_token_id': last, 'decoder_start_token_id': last, 'eos_token_id': 0}
-  config = transformers.MarianConfig(
-    **sizes,
-    **ids,
-    vocab_size=last + 1,
-    init_std=0.3,
-    activation_function=activation,
-    scale_embedding=True,
-  )
-  model = transformers.MarianMTModel(config)
-  with torch.no_grad():
-    for name, parameter in model.named_parameters():
-      if 'bias' in name or 'norm' in name:
-        parameter += 0.3 * torch.randn(parameter.shape)
-    model.final_logits_bias.normal_()
-  model.generation_config.bad_words_ids = [[last]]
-  model.save_pretrained(folder)
-
-
-@pytest.mark.parametrize('activation', ['swish', 'relu'])
-def test_import_of_a_pytorch_model(activation: str, tmp_path: pathlib.Path):
-  folder, run = tmp_path / 'theirs', tmp_path / 'run'
-  make_in_pytorch(folder, activation)
-  config = base.get_config()
-  config.update({'decode_dtype': 'float32', 'extra_length': 6, 'slices': 1})
-  lines = [
-    *import_model(folder, run, config, TRANSLATION, (tmp_path, None, None), False)
-  ]
-  ours, theirs = transformer_jax.load(run, beam=1), HuggingFace(folder)
-  assert_same_scores(ours, theirs.score(SOURCES, TARGETS))
-  # A language's code; characters that the source's or the target's pieces lack.
-  for sources, targets in (
-    ([f'>>deu<< {line}' for line in SOURCES], TARGETS),
-    ([f'{line} {other} V' for line, other in zip(SOURCES, TARGETS)], SOURCES),  # noqa: B905
-  ):
-    assert_same_scores(ours, theirs.score(sources, targets), sources, targets)
-  assert_same_words(ours, theirs.greedy(SOURCES, 40))
-  assert len(lines) == 2 and ours.config.model.biases
-  again = tmp_path / 'again'
-  export(run, 'huggingface', again, 'float32', None, None)
-  assert_same_scores(ours, HuggingFace(again).score(SOURCES, TARGETS))
-  assert 'from a folder `theirs`' in (again / 'README.md').read_text()
-  assert pieces.SPECIALS[BOS] in json.loads((again / 'vocab.json').read_text())
-
-
 def test_another_epsilon_would_show(
   marian: pathlib.Path, ours: LoadedRun, tmp_path: pathlib.Path
 ):
   """A mutant without our export's scale of the norms' inputs."""
   from safetensors.numpy import load_file, save_file
 
-  from transformer_jax.exchange import marian as names
-
   shutil.copytree(marian, tmp_path / 'mutant')
   path = tmp_path / 'mutant' / 'model.safetensors'
-  arrays = names.scale_norm_inputs(load_file(path), 2, 1 / 64)
+  arrays = scale_norm_inputs(load_file(path), 2, 1 / 64)
   save_file(arrays, path, metadata={'format': 'pt'})
   with pytest.raises(AssertionError):
     assert_same_scores(ours, HuggingFace(path.parent).score(SOURCES, TARGETS))

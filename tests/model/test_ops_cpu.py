@@ -37,7 +37,7 @@ def test_the_loss_of_a_table_larger_than_the_cache(dtype: jnp.dtype, monkeypatch
   table, x = normal(tokens, width).astype(dtype), normal(2, width)
   labels, real = jnp.array([0, tokens - 1]), jnp.ones(2, bool)
   loss_of = functools.partial(ops.smoothed_cross_entropy, epsilon=0.1)
-  of = lambda x: loss_of(x, table, None, labels, real)[0]
+  of = lambda x: loss_of(x, table, labels, real)[0]
   value, gradient = jax.jit(jax.value_and_grad(of))(x)
 
   def by_one_hot(x: jax.Array) -> jax.Array:
@@ -55,7 +55,7 @@ def loss_gradient(rows: int, tokens: int, width: int) -> jax.stages.Compiled:
   """Compiles the loss's gradient by x and by the table."""
 
   def objective(x: jax.Array, table: jax.Array, labels: jax.Array) -> jax.Array:
-    return loss.cross_entropy(Outputs(x, table, None), labels, 0.1)[0]
+    return loss.cross_entropy(Outputs(x, table), labels, 0.1)[0]
 
   shapes = jnp.zeros((rows, width)), jnp.zeros((tokens, width))
   labels = jnp.ones(rows, jnp.int32)

@@ -41,7 +41,7 @@ def sizes(row: str) -> dict[str, int]:
 
 
 def parameters(row: str, vocab_size: int) -> int:
-  rows = {'vocab_size': vocab_size, 'target_vocab_size': 0, 'biases': False}
+  rows = {'vocab_size': vocab_size, 'target_vocab_size': 0}
   return flops.parameters(sizes(row) | rows | {'positions': 'sinusoid'})
 
 

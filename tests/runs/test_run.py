@@ -156,15 +156,6 @@ def test_a_corpus_to_score_a_run_on(started: Run, corpus, tmp_path: pathlib.Path
   train = f'by scripts.train --workdir={started.workdir}'
   with pytest.raises(UserError, match=f"none: the run's corpus is missing.*{train}"):
     started.check_corpus(tmp_path / 'none')
-  listed = json.loads((started.workdir / 'card.json').read_text())
-  (started.workdir / 'card.json').write_text(json.dumps(listed | {'splits': {}}))
-  stored = started.config().to_dict()
-  for check in (
-    lambda: started.check_corpus(corpus),
-    lambda: started.check_config(stored),
-  ):
-    with pytest.raises(UserError, match='was imported without a corpus.*--prepare'):
-      check()
 
 
 def test_a_vocabulary_of_the_targets_own(config, tmp_path: pathlib.Path):

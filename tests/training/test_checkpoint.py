@@ -211,7 +211,6 @@ def test_a_checkpoint_of_another_model_is_refused(tmp_path: pathlib.Path):
     ({'d_ff': 64}, 'feed_forward'),
     ({'N': 2}, 'MISSING'),
     ({'positions': 'learned'}, 'position'),
-    ({'biases': True}, 'bias'),
     ({'vocab_size': 18}, 'embedding'),
     ({'target_vocab_size': 17}, 'embedding'),
   ):

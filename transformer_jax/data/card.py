@@ -56,11 +56,10 @@ class Card(msgspec.Struct, omit_defaults=True):
   """The content of card.json."""
 
   vocabulary: VocabularyEntry
-  splits: dict[str, Split]  # empty where a model was imported without a corpus
+  splits: dict[str, Split]
   corpus: dict[str, Any] = {}  # Corpus.as_json()
   target_vocabulary: VocabularyEntry | None = None  # None: both languages share one
   versions: dict[str, str] = {}
-  imported: dict[str, str] = {}  # what a run's model was imported from
   identity: str = ''
   sha256: dict[str, str] = {}  # of all files beside it
 

@@ -192,9 +192,6 @@ class Vocabulary:
       model = sentencepiece_model_pb2.ModelProto.FromString(content)
     except (RuntimeError, DecodeError) as error:
       raise UserError(f'{path}: no SentencePiece model, or damaged') from error
-    # An imported model's pieces of its other language (exchange/pieces.py).
-    is_unused = self._processor.is_unused
-    self._unused = {p: i for i, p in enumerate(self.pieces()) if is_unused(i)}
     self.tokens: dict[str, int] | None = None
     if model.trainer_spec.model_type == sentencepiece_model_pb2.TrainerSpec.WORD:
       normal = sentencepiece_model_pb2.ModelProto.SentencePiece.NORMAL
@@ -226,18 +223,7 @@ class Vocabulary:
   def _encode(self, sentences: Sequence[str]) -> list[np.ndarray]:
     if self.tokens is not None:
       return [np.array(self._encode_tokens(s), np.int32) for s in sentences]
-    ids = self._processor.encode([*sentences], num_threads=-1, return_type='numpy')
-    if not self._unused:
-      return ids
-    return [self._look_up(*pair) for pair in zip(sentences, ids, strict=True)]
-
-  def _look_up(self, sentence: str, ids: np.ndarray) -> np.ndarray:
-    """Returns the ids, with unused pieces for the unknown parts that equal them."""
-    if UNK not in ids:
-      return ids
-    names = self._processor.encode(sentence, out_type=str)
-    known = [self._unused.get(name, UNK) for name in names]
-    return np.where(ids == UNK, np.array(known, np.int32), ids)
+    return self._processor.encode([*sentences], num_threads=-1, return_type='numpy')
 
   def _encode_tokens(self, sentence: str) -> list[int]:
     """Returns an id for each token; SentencePiece has one for neighbouring UNKs."""

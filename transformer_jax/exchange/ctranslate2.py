@@ -17,13 +17,9 @@ from ctranslate2.specs import common_spec, transformer_spec
 from transformer_jax.data.vocabulary import BOS, EOS, UNK, Vocabulary
 from transformer_jax.exchange import marian
 from transformer_jax.exchange.huggingface import POSITIONS, SPM
+from transformer_jax.model.layers import NORM_EPSILON
 
 Arrays = Mapping[str, np.ndarray]
-
-ACTIVATIONS = {
-  'relu': common_spec.Activation.RELU,
-  'swish': common_spec.Activation.SWISH,
-}
 
 LOADING = """\
 ```python
@@ -57,13 +53,13 @@ def write(
     quantization: the type of the weights: float32, float16 or int8.
   """
   sizes, pieces = config.model, Vocabulary(spm[1]).pieces()
-  spec = _spec(marian.to_marian(params), sizes.N, sizes.h, sizes.activation)
+  spec = _spec(marian.to_marian(params), sizes.N, sizes.h)
   spec.register_source_vocabulary(pieces)
   spec.register_target_vocabulary(pieces)
   spec.config.add_source_eos = True
   spec.config.bos_token = spec.config.decoder_start_token = pieces[BOS]
   spec.config.eos_token, spec.config.unk_token = pieces[EOS], pieces[UNK]
-  spec.config.layer_norm_epsilon = sizes.norm_epsilon
+  spec.config.layer_norm_epsilon = NORM_EPSILON
   spec.validate()
   spec.optimize(quantization=quantization)
   spec.save(str(folder))
@@ -71,11 +67,9 @@ def write(
     shutil.copyfile(path, folder / name)
 
 
-def _spec(
-  arrays: Arrays, N: int, h: int, activation: str
-) -> transformer_spec.TransformerSpec:
+def _spec(arrays: Arrays, N: int, h: int) -> transformer_spec.TransformerSpec:
   spec = transformer_spec.TransformerSpec.from_config(
-    N, h, pre_norm=False, activation=ACTIVATIONS[activation]
+    N, h, pre_norm=False, activation=common_spec.Activation.RELU
   )
   embedding = arrays[marian.EMBEDDING]
   d_model = embedding.shape[1]
@@ -87,8 +81,6 @@ def _spec(
     for n, layer in enumerate(stack.layer):
       _fill_layer(layer, arrays, f'model.{name}.layers.{n}')
   spec.decoder.projection.weight = embedding
-  if arrays[marian.LOGITS_BIAS].any():
-    spec.decoder.projection.bias = arrays[marian.LOGITS_BIAS][0]
   return spec
 
 

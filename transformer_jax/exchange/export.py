@@ -1,5 +1,6 @@
 """From a run to a folder for another program, with a page that describes the model."""
 
+import contextlib
 import json
 import pathlib
 import shutil
@@ -7,8 +8,7 @@ from collections.abc import Iterator
 
 from safetensors.numpy import save_file
 
-from transformer_jax.data import card
-from transformer_jax.exchange import huggingface, marian, new_folder
+from transformer_jax.exchange import huggingface, marian
 from transformer_jax.machine import environment, files, platform
 from transformer_jax.machine.errors import UserError
 from transformer_jax.model import build, flops
@@ -76,7 +76,7 @@ def export(
       f'--quantization={quantization} goes with --format=ctranslate2 only'
     )
   spm = run.vocabulary_files()
-  with new_folder(output) as folder:
+  with _new_folder(output) as folder:
     steps = chosen_steps(run, config, average, step)
     platform.start(config.slices)
     _, shapes = build.architecture(config)
@@ -98,13 +98,35 @@ def export(
   return f'{output}: {format}, {quantization}, of steps {steps} of {workdir}'
 
 
+@contextlib.contextmanager
+def _new_folder(path: pathlib.Path) -> Iterator[pathlib.Path]:
+  """Yields a folder to write into, and renames it to `path` when the block ends.
+
+  If the block raises, the folder is deleted. A killed process leaves PATH.partial,
+  which the next call replaces.
+
+  Raises:
+    UserError: `path` exists.
+  """
+  if path.exists():
+    raise UserError(f'{path} exists: delete it, or give another name')
+  partial = path.absolute().with_name(f'{path.name}.partial')
+  shutil.rmtree(partial, ignore_errors=True)
+  partial.mkdir(parents=True)
+  try:
+    yield partial
+    partial.rename(path)
+  finally:
+    shutil.rmtree(partial, ignore_errors=True)
+
+
 def _page(run: Run, steps: list[int], library: str, loading: str) -> Iterator[str]:
   """Yields the lines of README.md, with the head that Hugging Face reads.
 
   Args:
     loading: how the model is loaded; BEAM and ALPHA stand for the config's.
   """
-  config, about = run.config(), card.read_card(run.workdir)
+  config = run.config()
   source, target = config.data.source_language, config.data.target_language
   for word, value in (('BEAM', config.beam), ('ALPHA', config.alpha)):
     loading = loading.replace(word, str(value))
@@ -113,17 +135,13 @@ def _page(run: Run, steps: list[int], library: str, loading: str) -> Iterator[st
     yield from (f'- {target}', 'pipeline_tag: translation')
   yield from (f'library_name: {library}', '---', '')
   yield from (f'# {run.workdir.resolve().name}: {source} to {target}', '')
-  history = f'trained by Transformer-JAX on `{config.data.name}`'
-  if about.imported:
-    folder = about.imported['folder']
-    history = f'imported into Transformer-JAX from a folder `{folder}`'
   which = f'step {steps[0]:,}'
   if len(steps) > 1:
     which = f'the average of {len(steps)} checkpoints, steps {steps[0]:,}'
     which += f' to {steps[-1]:,}'
   yield (
-    f'A Transformer (Vaswani et al. 2017), {history}: '
-    f'{flops.parameters(config.model):,} parameters, {which}.'
+    'A Transformer (Vaswani et al. 2017), trained by Transformer-JAX on '
+    f'`{config.data.name}`: {flops.parameters(config.model):,} parameters, {which}.'
   )
   if config.data.tokenized:
     yield 'Its text is tokenised, source and target.'

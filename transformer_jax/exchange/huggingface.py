@@ -11,13 +11,9 @@ from safetensors.numpy import save_file
 
 from transformer_jax.data.vocabulary import BOS, EOS, PAD, Vocabulary
 from transformer_jax.exchange import marian
-from transformer_jax.exchange.pieces import as_marian
 from transformer_jax.model import build
 
 WEIGHTS, SPM = 'model.safetensors', ('source.spm', 'target.spm')
-# The config.json key of our norm epsilon, by which an import undoes
-# marian.scale_norm_inputs().
-EPSILON = 'transformer_jax_norm_epsilon'
 POSITIONS = 1024  # rows of the table of sinusoids that Marian computes
 
 IDS = {
@@ -61,15 +57,14 @@ def write(
   Args:
     spm: the SentencePiece models of source and target, with the same pieces.
   """
-  sizes = config.model
-  factor = marian.norm_factor(sizes.norm_epsilon)
-  arrays = marian.scale_norm_inputs(marian.to_marian(params), sizes.N, factor)
+  sizes, arrays = config.model, marian.to_marian(params)
+  arrays = marian.scale_norm_inputs(arrays, sizes.N, marian.NORM_FACTOR)
   save_file(arrays, folder / WEIGHTS, metadata={'format': 'pt'})
   for path, name in zip(spm, SPM, strict=True):
     shutil.copyfile(path, folder / name)
   pieces = Vocabulary(spm[1]).pieces()
   for name, value in (
-    ('vocab.json', {as_marian(piece): row for row, piece in enumerate(pieces)}),
+    ('vocab.json', {piece: row for row, piece in enumerate(pieces)}),
     ('config.json', _config(sizes)),
     ('generation_config.json', _generation(config)),
     ('tokenizer_config.json', _tokenizer(config)),
@@ -91,7 +86,7 @@ def _config(model: ml_collections.ConfigDict) -> dict[str, Any]:
     'vocab_size': model.vocab_size,
     'decoder_vocab_size': model.vocab_size,
     'max_position_embeddings': POSITIONS,
-    'activation_function': model.activation,
+    'activation_function': 'relu',
     'dropout': model.P_drop,
     'attention_dropout': model.P_drop_attention,
     'activation_dropout': 0.0,
@@ -106,7 +101,6 @@ def _config(model: ml_collections.ConfigDict) -> dict[str, Any]:
     'init_std': model.d_model**-0.5,
     'dtype': 'float32',
     'forced_eos_token_id': None,
-    EPSILON: model.norm_epsilon,
     **IDS,
   }
 

@@ -42,8 +42,7 @@ class MultiHeadAttention(nnx.Module):
   Attention(Q, K, V) = softmax(Q K^T / sqrt(d_k)) V.
 
   Each parameter holds the matrices of all heads: W^Q and W^K [D, H, K], W^V [D, H, V],
-  W^O [H, V, D]. The paper has no biases. With `biases` each of the four products adds a
-  bias, as in Marian's models.
+  W^O [H, V, D]. There are no biases.
   """
 
   def __init__(
@@ -53,7 +52,6 @@ class MultiHeadAttention(nnx.Module):
     d_k: int,
     d_v: int,
     *,
-    biases: bool = False,
     dtype: DTypeLike,
     rngs: nnx.Rngs,
   ):
@@ -63,9 +61,6 @@ class MultiHeadAttention(nnx.Module):
     self.key = nnx.Param(split(rngs.params(), (d_model, h, d_k)))
     self.value = nnx.Param(split(rngs.params(), (d_model, h, d_v)))
     self.output = nnx.Param(join(rngs.params(), (h, d_v, d_model)))
-    vector = lambda size: nnx.Param(jnp.zeros(size)) if biases else None
-    self.query_bias, self.key_bias = vector(h * d_k), vector(h * d_k)
-    self.value_bias, self.output_bias = vector(h * d_v), vector(d_model)
     self.h, self.dtype = h, dtype
 
   def __call__(
@@ -86,25 +81,24 @@ class MultiHeadAttention(nnx.Module):
     Returns:
       The sub-layer's output, and the weights of all heads before dropout.
     """
-    q = self._split_heads(self._linear(x, self.query, self.query_bias))
+    q = self._split_heads(self._linear(x, self.query))
     weights = attention_weights(q, memory.k, mask)
     dropped = drop(weights).astype(memory.v.dtype)
     heads = ops.weighted_values(dropped, memory.v).swapaxes(1, 2)
     concatenated = heads.reshape(*x.shape[:2], -1)
-    return self._linear(concatenated, self.output, self.output_bias), weights
+    return self._linear(concatenated, self.output), weights
 
   def key_values(self, x: Float[Array, 'B M D']) -> KeyValues:
     """Returns K W_i^K and V W_i^V of each head i, where K = V = x."""
-    k = self._split_heads(self._linear(x, self.key, self.key_bias))
-    v = self._split_heads(self._linear(x, self.value, self.value_bias))
+    k = self._split_heads(self._linear(x, self.key))
+    v = self._split_heads(self._linear(x, self.value))
     return KeyValues(k.transpose(0, 2, 3, 1), v.transpose(0, 2, 1, 3))
 
   def _linear(
-    self, x: Float[Array, 'B T I'], weight: nnx.Param, bias: nnx.Param | None
+    self, x: Float[Array, 'B T I'], weight: nnx.Param
   ) -> Float[Array, 'B T O']:
-    """Returns x W + b. The axes of heads in W are flattened into one."""
-    b = None if bias is None else bias[...]
-    return ops.linear(x, weight.get_value(), b, dtype=self.dtype)
+    """Returns x W. The axes of heads in W are flattened into one."""
+    return ops.linear(x, weight.get_value(), dtype=self.dtype)
 
   def _split_heads(self, x: Float[Array, 'B T O']) -> Float[Array, 'B T H K']:
     return x.reshape(*x.shape[:2], self.h, -1)

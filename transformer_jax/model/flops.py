@@ -13,22 +13,17 @@ _SIZES = ('N', 'd_model', 'd_ff', 'h', 'd_k', 'd_v')
 def parameters(model: Mapping[str, Any]) -> int:
   """Returns the number of trainable parameters of a config's model.
 
-  The stacks have no final LayerNorm. Attention and the logits have biases only with
-  `biases`.
+  Attention and the logits have no biases, and the stacks no final LayerNorm.
   """
   N, d_model, d_ff, h, d_k, d_v = (model[name] for name in _SIZES)
-  source_tokens, biases = model['vocab_size'], model['biases']
-  target_tokens = model['target_vocab_size']
+  tokens = model['vocab_size'] + model['target_vocab_size']
   attention = 2 * d_model * h * (d_k + d_v)
-  attention += (h * (2 * d_k + d_v) + d_model) * biases
   feed_forward = 2 * d_model * d_ff + d_ff + d_model
   norm = 2 * d_model
   layer_pair = 3 * attention + 2 * feed_forward + 5 * norm
   is_learned = model['positions'] == 'learned'
   positions = 2 * model['max_positions'] * d_model if is_learned else 0
-  embeddings = (source_tokens + target_tokens) * d_model
-  embeddings += (target_tokens or source_tokens) * biases  # of the logits
-  return embeddings + positions + N * layer_pair
+  return tokens * d_model + positions + N * layer_pair
 
 
 def flops_per_target_token(model: Mapping[str, Any], length: int = SENTENCE) -> int:

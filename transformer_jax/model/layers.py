@@ -29,12 +29,13 @@ from transformer_jax.model.attention import KeyValues, MultiHeadAttention
 
 Array = jax.Array | np.ndarray
 
-ACTIVATIONS = {'relu': jax.nn.relu, 'swish': jax.nn.silu}
+# Added to the variance in every LayerNorm, as in the paper's code (tensor2tensor).
+NORM_EPSILON = 1e-6
 
 
 @dataclasses.dataclass(frozen=True)
 class Hyperparameters:
-  """The columns of Table 3 that define a model, and options of models not in the paper.
+  """The columns of Table 3 that define a model, and the sizes of its vocabularies.
 
   Attributes:
     P_drop: rate of residual dropout (section 5.4).
@@ -47,10 +48,6 @@ class Hyperparameters:
       makes the logits (section 3.4), if target_vocab_size is 0.
     target_vocab_size: rows of the target's own embedding matrix, which then makes the
       logits. 0: source and target share one vocabulary and one matrix.
-    activation: of the feed-forward networks: 'relu', or 'swish' as in some of Marian's
-      models.
-    biases: whether attention and the logits have biases, as in Marian's models.
-    norm_epsilon: is added to the variance in every LayerNorm.
   """
 
   N: int
@@ -65,9 +62,6 @@ class Hyperparameters:
   max_positions: int
   vocab_size: int
   target_vocab_size: int
-  activation: str
-  biases: bool
-  norm_epsilon: float
 
 
 # 5.4 Residual dropout
@@ -160,25 +154,24 @@ NO_DROPOUT = Dropout(0.0, None)
 class LayerNorm(nnx.Module):
   """Layer normalisation (Ba et al. 2016), computed in float32."""
 
-  def __init__(self, d_model: int, epsilon: float):
+  def __init__(self, d_model: int):
     self.scale = nnx.Param(jnp.ones(d_model))
     self.bias = nnx.Param(jnp.zeros(d_model))
-    self.epsilon = epsilon
 
   def __call__(self, x: Float[Array, 'B T D']) -> Float[Array, 'B T D']:
     dtype, x = x.dtype, x.astype(jnp.float32)
     scale, bias = (ops.repeat_rows(v[...], x) for v in (self.scale, self.bias))
     mean = x.mean(-1, keepdims=True)
     variance = jnp.square(x).mean(-1, keepdims=True) - jnp.square(mean)
-    scale = scale * jax.lax.rsqrt(jnp.maximum(variance, 0) + self.epsilon)
+    scale = scale * jax.lax.rsqrt(jnp.maximum(variance, 0) + NORM_EPSILON)
     return ((x - mean) * scale + bias).astype(dtype)
 
 
 class AddAndNorm(nnx.Module):
   """LayerNorm(x + Dropout(Sublayer(x))): the norm comes after the sum."""
 
-  def __init__(self, d_model: int, epsilon: float):
-    self.norm = LayerNorm(d_model, epsilon)
+  def __init__(self, d_model: int):
+    self.norm = LayerNorm(d_model)
 
   def __call__(
     self,
@@ -207,26 +200,14 @@ class Linear(nnx.Module):
 
 
 class FeedForward(nnx.Module):
-  """FFN(x) = max(0, x W_1 + b_1) W_2 + b_2, equation 2.
+  """FFN(x) = max(0, x W_1 + b_1) W_2 + b_2, equation 2."""
 
-  Other models have another activation than max(0, x).
-  """
-
-  def __init__(
-    self,
-    d_model: int,
-    d_ff: int,
-    activation: str,
-    *,
-    dtype: DTypeLike,
-    rngs: nnx.Rngs,
-  ):
+  def __init__(self, d_model: int, d_ff: int, *, dtype: DTypeLike, rngs: nnx.Rngs):
     self.inner = Linear(d_model, d_ff, dtype=dtype, rngs=rngs)
     self.outer = Linear(d_ff, d_model, dtype=dtype, rngs=rngs)
-    self.activation = activation
 
   def __call__(self, x: Float[Array, 'B T D']) -> Float[Array, 'B T D']:
-    return self.outer(ACTIVATIONS[self.activation](self.inner(x)))
+    return self.outer(jax.nn.relu(self.inner(x)))
 
 
 # 3.5 Positional encoding
@@ -256,12 +237,10 @@ class EncoderLayer(nnx.Module):
     d_model = model.d_model
     numerics = {'dtype': dtype, 'rngs': rngs}
     heads = model.h, model.d_k, model.d_v
-    self.attention = MultiHeadAttention(
-      d_model, *heads, biases=model.biases, **numerics
-    )
-    self.attention_norm = AddAndNorm(d_model, model.norm_epsilon)
-    self.feed_forward = FeedForward(d_model, model.d_ff, model.activation, **numerics)
-    self.feed_forward_norm = AddAndNorm(d_model, model.norm_epsilon)
+    self.attention = MultiHeadAttention(d_model, *heads, **numerics)
+    self.attention_norm = AddAndNorm(d_model)
+    self.feed_forward = FeedForward(d_model, model.d_ff, **numerics)
+    self.feed_forward_norm = AddAndNorm(d_model)
 
   def __call__(
     self, x: Float[Array, 'B S D'], mask: Bool[Array, '#B #S S'], dropout: Dropout
@@ -285,14 +264,12 @@ class DecoderLayer(nnx.Module):
     d_model = model.d_model
     numerics = {'dtype': dtype, 'rngs': rngs}
     heads = model.h, model.d_k, model.d_v
-    self.attention = MultiHeadAttention(
-      d_model, *heads, biases=model.biases, **numerics
-    )
-    self.attention_norm = AddAndNorm(d_model, model.norm_epsilon)
-    self.cross = MultiHeadAttention(d_model, *heads, biases=model.biases, **numerics)
-    self.cross_norm = AddAndNorm(d_model, model.norm_epsilon)
-    self.feed_forward = FeedForward(d_model, model.d_ff, model.activation, **numerics)
-    self.feed_forward_norm = AddAndNorm(d_model, model.norm_epsilon)
+    self.attention = MultiHeadAttention(d_model, *heads, **numerics)
+    self.attention_norm = AddAndNorm(d_model)
+    self.cross = MultiHeadAttention(d_model, *heads, **numerics)
+    self.cross_norm = AddAndNorm(d_model)
+    self.feed_forward = FeedForward(d_model, model.d_ff, **numerics)
+    self.feed_forward_norm = AddAndNorm(d_model)
 
   def __call__(
     self,

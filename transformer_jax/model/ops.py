@@ -75,7 +75,10 @@ def linear(
     product = _linear_transposed(x, _matrix(weight.array, (-1, x.shape[-1]), dtype))
   else:
     product = _linear(x, _matrix(weight, (x.shape[-1], -1), dtype))
-  return add_bias(product, bias)
+  if bias is None:
+    return product
+  # repeat_rows() comes before the cast, so that the gradient is summed in float32.
+  return product + repeat_rows(bias, product).astype(x.dtype)
 
 
 def _matrix(weight: Array, shape: tuple[int, int], dtype: DTypeLike) -> jax.Array:
@@ -105,16 +108,6 @@ def repeat_rows(
   Its gradient is a sum over all rows, in the vector's own dtype.
   """
   return jnp.broadcast_to(vector, x.shape)
-
-
-def add_bias(
-  x: Float[Array, '*rows O'], bias: Float[Array, ' O'] | None
-) -> Float[Array, '*rows O']:
-  """Returns x + b, or x where there is no bias."""
-  if bias is None:
-    return x
-  # repeat_rows() comes before the cast, so that the gradient is summed in float32.
-  return x + repeat_rows(bias, x).astype(x.dtype)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
@@ -161,22 +154,21 @@ def logits(
 def smoothed_cross_entropy(
   x: Float[Array, '*rows D'],
   table: Float[Array, 'W D'],
-  bias: Float[Array, ' W'] | None,
   labels: Int[Array, '*rows'],
   real: Bool[Array, '*rows'],
   *,
   epsilon: float,
 ) -> tuple[Float32[Array, ''], Float32[Array, '']]:
-  """Returns the label-smoothed and the plain cross-entropy of the logits x E^T + b.
+  """Returns the label-smoothed and the plain cross-entropy of the logits x E^T.
 
   Both are sums over the rows where `real` is True, in nats. `epsilon` is epsilon_ls.
   training/loss.py has the formula. Only the smoothed sum has a gradient. The backward
   pass reads the logits once, and keeps no other array of their size.
   """
-  normalizer, true = _terms(_in_tiles(x, table, bias), labels, len(table))
+  z = _in_tiles(x, table)
+  normalizer, true = _logsumexp_and_label_logit(z, labels, len(table))
   # Sum z, from the sum of the table's rows: this reads no logits.
   total = (x * repeat_rows(table.sum(0, dtype=jnp.float32), x)).sum(-1)
-  total = total if bias is None else total + bias.sum()
   off = epsilon / (len(table) - 1)
   smoothed = normalizer - (1 - epsilon - off) * true - off * total
   plain = jax.lax.stop_gradient(normalizer - true)
@@ -184,30 +176,28 @@ def smoothed_cross_entropy(
   return over_real(smoothed), over_real(plain)
 
 
-def _in_tiles(x, table, bias):
+def _in_tiles(x, table):
   """Returns the logits, and zeros after them up to a multiple of TILE.
 
   Without them XLA for GPUs copies the logits' gradient, to add zeros to it.
   """
-  missing = 0, -len(table) % TILE
-  z = logits(x, jnp.pad(table, (missing, (0, 0))))
-  return add_bias(z, None if bias is None else jnp.pad(bias, missing))
+  return logits(x, jnp.pad(table, ((0, -len(table) % TILE), (0, 0))))
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
-def _terms(logits, labels, count):
+def _logsumexp_and_label_logit(logits, labels, count):
   """Returns log sum exp z and z_true; z are the first `count` logits of each row."""
   true = jnp.take_along_axis(logits, labels[..., None], -1)[..., 0]
   z = jnp.where(_tokens(logits) < count, logits, -jnp.inf)
   return jax.nn.logsumexp(z, -1), true
 
 
-def _terms_forward(logits, labels, count):
-  terms = _terms(logits, labels, count)
+def _logsumexp_forward(logits, labels, count):
+  terms = _logsumexp_and_label_logit(logits, labels, count)
   return terms, (logits, labels, terms[0])
 
 
-def _terms_backward(count, residuals, gradients):
+def _logsumexp_backward(count, residuals, gradients):
   logits, labels, normalizer = residuals
   column = lambda x: x[..., None]
   of_normalizer, of_true = map(column, gradients)
@@ -222,7 +212,7 @@ def _tokens(logits):
   return jax.lax.broadcasted_iota(jnp.int32, logits.shape, logits.ndim - 1)
 
 
-_terms.defvjp(_terms_forward, _terms_backward)
+_logsumexp_and_label_logit.defvjp(_logsumexp_forward, _logsumexp_backward)
 
 
 def update_if(

@@ -185,11 +185,10 @@ def _transpose_by_rows(x: Float[Array, 'N D']) -> Float[Array, 'D N']:
   return lax.fori_loop(0, -(-len(bits) // 16), put, empty).view(x.dtype)
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(5,))
+@functools.partial(jax.custom_vjp, nondiff_argnums=(4,))
 def smoothed_cross_entropy(
   x: Float[Array, '*rows D'],
   table: Float[Array, 'W D'],
-  bias: Float[Array, ' W'] | None,
   labels: Int[Array, '*rows'],
   real: Bool[Array, '*rows'],
   epsilon: float,
@@ -200,18 +199,17 @@ def smoothed_cross_entropy(
   forward pass also computes their gradient, so it keeps no logits. XLA leaves the
   gradient out where nothing reads it.
   """
-  return _cross_entropy_forward(x, table, bias, labels, real, epsilon)[0]
+  return _cross_entropy_forward(x, table, labels, real, epsilon)[0]
 
 
 def _cross_entropy_forward(
   x: Float[Array, '*rows D'],
   table: Float[Array, 'W D'],
-  bias: Float[Array, ' W'] | None,
   labels: Int[Array, '*rows'],
   real: Bool[Array, '*rows'],
   epsilon: float,
-) -> tuple[tuple[jax.Array, jax.Array], tuple[jax.Array | None, ...]]:
-  """Returns both sums, and the smoothed sum's gradient by x, table and bias."""
+) -> tuple[tuple[jax.Array, jax.Array], tuple[jax.Array, jax.Array]]:
+  """Returns both sums, and the smoothed sum's gradient by x and table."""
   count, size = _chunk_sizes(labels.size, *table.shape)
 
   def cut(y: Array) -> Array:
@@ -224,18 +222,16 @@ def _cross_entropy_forward(
 
   def add(totals: tuple, chunk: tuple) -> tuple[tuple, jax.Array]:
     rows = _materialize(chunk[0].astype(table.dtype))
-    sums, by_logits = _chunk_sums(table, bias, rows, *chunk[1:], epsilon)
+    sums, by_logits = _chunk_sums(table, rows, *chunk[1:], epsilon)
     by_table = _matmul(by_logits, rows)
-    by_bias = None if bias is None else by_logits.astype(jnp.float32).sum(1)
     # Without the barrier XLA would make one product, with a transposed left matrix.
     by_rows = lax.optimization_barrier(_matmul(transposed_table, by_logits)).T
-    return jax.tree.map(jnp.add, totals, (sums, by_table, by_bias)), by_rows
+    return jax.tree.map(jnp.add, totals, (sums, by_table)), by_rows
 
-  zeros = jax.tree.map(lambda y: jnp.zeros(y.shape), (table, bias))
-  nothing = (jnp.float32(0), jnp.float32(0)), *zeros
-  (sums, by_table, by_bias), by_rows = lax.scan(add, nothing, chunks)
+  nothing = (jnp.float32(0), jnp.float32(0)), jnp.zeros(table.shape)
+  (sums, by_table), by_rows = lax.scan(add, nothing, chunks)
   by_x = by_rows.reshape(-1, x.shape[-1])[: labels.size].reshape(x.shape)
-  return sums, (by_x.astype(x.dtype), by_table.astype(table.dtype), by_bias)
+  return sums, (by_x.astype(x.dtype), by_table.astype(table.dtype))
 
 
 def _cross_entropy_backward(
@@ -263,7 +259,6 @@ def _chunk_sizes(rows: int, tokens: int, width: int) -> tuple[int, int]:
 
 def _chunk_sums(
   table: Float[Array, 'W D'],
-  bias: Float[Array, ' W'] | None,
   x: Float[Array, 'N D'],
   labels: Int[Array, ' N'],
   weights: Float32[Array, ' N'],
@@ -272,16 +267,14 @@ def _chunk_sums(
   """Returns both sums of a chunk, and the smoothed sum's gradient by its logits."""
   off = epsilon / (len(table) - 1)
   z = lax.optimization_barrier(_matmul(table, _transpose(x)))
-  z = z if bias is None else z + bias[:, None]
   top = lax.optimization_barrier(_fold(jnp.maximum, z)).max(0)
   exponentials = _materialize(jnp.exp(z - top[None]))
   total = _sum_in_groups(exponentials)
   normalizer = top + jnp.log(total)
   true = jnp.take_along_axis(z, labels[None], 0)[0]
   # The sum of a row's logits, from the sum of the table's rows.
-  of_all = x.astype(jnp.float32) @ _sum_of_rows(table.astype(jnp.float32))
-  of_all = of_all if bias is None else of_all + bias.sum()
-  smoothed = normalizer - (1 - epsilon - off) * true - off * of_all
+  logit_sum = x.astype(jnp.float32) @ _sum_of_rows(table.astype(jnp.float32))
+  smoothed = normalizer - (1 - epsilon - off) * true - off * logit_sum
   tokens = lax.broadcasted_iota(jnp.int32, z.shape, 0)
   target = jnp.where(tokens == labels[None], 1 - epsilon, off)
   by_logits = exponentials * (weights / total)[None] - target * weights[None]

@@ -44,18 +44,17 @@ class AttentionWeights(NamedTuple):
 class Outputs(NamedTuple):
   """The outputs of a pass under teacher forcing: the decoder reads the true target.
 
-  The logits are x E^T + b. The loss takes x, E and b, because a CPU computes the logits
-  of a few rows at a time. XLA leaves out the outputs that a program does not read.
+  The logits are x E^T. The loss takes x and E, because a CPU computes the logits of a
+  few rows at a time. XLA leaves out the outputs that a program does not read.
   """
 
   x: Float[Array, 'B T D']  # the decoder's output
   table: Float[Array, 'W D']  # the embedding matrix E in the dtype of products
-  bias: Float[Array, ' W'] | None
   weights: AttentionWeights | None = None
 
   @property
   def logits(self) -> Float32[Array, 'B T W']:
-    return ops.add_bias(ops.logits(self.x, self.table), self.bias)
+    return ops.logits(self.x, self.table)
 
 
 class Memory(NamedTuple):
@@ -153,14 +152,12 @@ class Transformer(nnx.Module):
   ):
     normal = nnx.initializers.normal(model.d_model**-0.5)
     table = lambda rows: nnx.Param(normal(rngs.params(), (rows, model.d_model)))
-    tokens = model.target_vocab_size or model.vocab_size
-    self.embedding = table(tokens)
+    self.embedding = table(model.target_vocab_size or model.vocab_size)
     if model.target_vocab_size:
       self.source_embedding = table(model.vocab_size)
     if model.positions == 'learned':
       self.source_positions = table(model.max_positions)
       self.target_positions = table(model.max_positions)
-    self.logits_bias = nnx.Param(jnp.zeros(tokens)) if model.biases else None
     numerics = {'dtype': dtype, 'rngs': rngs}
     layers = range(model.N)
     self.encoder = nnx.List([EncoderLayer(model, **numerics) for _ in layers])
@@ -190,9 +187,6 @@ class Transformer(nnx.Module):
     """Returns sqrt(d_model) times the embeddings (3.4), plus the encoding (3.5)."""
     x = table[...][ids] * self.model.d_model**0.5 + encoding
     return x.astype(self.activation_dtype)
-
-  def _logits_bias(self) -> Float[Array, ' W'] | None:
-    return None if self.logits_bias is None else self.logits_bias[...]
 
   # 3.1 Encoder and decoder stacks
 
@@ -264,7 +258,7 @@ class Transformer(nnx.Module):
     x, decoder, cross = self._decode(encoder_output, source, target, keys[1])
     table = self.embedding[...].astype(self.dtype)
     weights = AttentionWeights(encoder, decoder, cross)
-    return Outputs(x, table, self._logits_bias(), weights)
+    return Outputs(x, table, weights)
 
   # 6.1 Inference, one position at a time
 
@@ -309,5 +303,4 @@ class Transformer(nnx.Module):
     ):
       x, own = run(layer, x, position, own, visible, cross, memory.mask)
       layers.append(own)
-    logits = ops.add_bias(ops.logits(x, table), self._logits_bias())
-    return logits, Cache(slots, layers)
+    return ops.logits(x, table), Cache(slots, layers)

@@ -44,9 +44,6 @@ class Model(Schema):
   # Four ids stand for no text, and files hold uint16.
   vocab_size: Annotated[int, Meta(ge=5, le=2**16)]
   target_vocab_size: Annotated[int, Meta(ge=0, le=2**16)]
-  norm_epsilon: Positive
-  activation: Literal['relu', 'swish']
-  biases: bool
 
 
 class InitFrom(Schema):

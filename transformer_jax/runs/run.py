@@ -237,8 +237,6 @@ class Run(NamedTuple):
         'be another run. Give another --workdir, or --config.train_steps of as many or '
         'more'
       )
-    if (self.workdir / card.CARD).is_file():
-      self._check_has_corpus('train from')
 
   def _check_checkpoints(self) -> None:
     """Raises UserError if there were checkpoints and all are gone."""
@@ -256,7 +254,6 @@ class Run(NamedTuple):
 
   def check_corpus(self, corpus: pathlib.Path) -> None:
     """Raises UserError unless a folder holds the corpus that the run is trained on."""
-    self._check_has_corpus('score')
     if not (corpus / card.CARD).is_file():
       raise UserError(
         f"{corpus}: the run's corpus is missing. Give --data_dir, or prepare it by "
@@ -269,13 +266,6 @@ class Run(NamedTuple):
       raise UserError(
         f"{corpus} ({theirs.identity[:12]}) has another {what} than the run's corpus "
         f'({ours.identity[:12]}): put that back (--data_dir), or give another --workdir'
-      )
-
-  def _check_has_corpus(self, purpose: str) -> None:
-    if not card.read_card(self.workdir).splits:
-      raise UserError(
-        f'{self.workdir} was imported without a corpus: to {purpose} it, import it '
-        'with --prepare into another --workdir, or tune it (--init_from)'
       )
 
 

@@ -34,6 +34,6 @@ def cross_entropy(
     The smoothed cross-entropy, which training minimizes, and the plain one, from which
     perplexity is computed. The plain one has no gradient.
   """
-  factors = outputs.x, outputs.table, outputs.bias
-  real = labels != PAD
-  return ops.smoothed_cross_entropy(*factors, labels, real, epsilon=epsilon)
+  return ops.smoothed_cross_entropy(
+    outputs.x, outputs.table, labels, labels != PAD, epsilon=epsilon
+  )
