@@ -31,15 +31,17 @@ quickstart: install
 # stopped, the same command resumes it.
 EVIDENCE = runs/evidence
 SWEEP = $(BIN)/python -m scripts.sweep --workdir=$(EVIDENCE) --raw_dir=$(RAW_DIR)
-FLOAT32 := -- --config.decode_dtype=float32
+# One device for each of two runs at a time; the published rows had 12 shapes of batches.
+TWO := JAX_NUM_CPU_DEVICES=1 $(SWEEP) --jobs=2 --mini
+AS_PUBLISHED := -- --config.decode_dtype=float32 --config.max_shapes=12
 TEST := --split=test --average=10 -- --config.dtype=bfloat16
 ROWS := base,D1,A1,C1,E,D3,B1,C2,D2,D4,A4,C6,B2,A3,A2,C7,C3,C4,C5
 evidence: install
 	@test -d "$(RAW_DIR)" || { echo "give RAW_DIR=DIR, a folder with Multi30k's files"; exit 1; }
-	$(SWEEP) --rows=$(ROWS) --mini --seeds=1,2 --per_node=2 $(FLOAT32)
-	$(SWEEP) --rows=base,D3 --mini --seeds=3 --per_node=2 $(FLOAT32)
-	$(SWEEP) --rows=base --mini --seeds=4,5 --per_node=2 $(FLOAT32)
-	$(SWEEP) --rows=big --mini --seeds=1 $(FLOAT32)
+	$(TWO) --rows=$(ROWS) --seeds=1,2 $(AS_PUBLISHED)
+	$(TWO) --rows=base,D3 --seeds=3 $(AS_PUBLISHED)
+	$(TWO) --rows=base --seeds=4,5 $(AS_PUBLISHED)
+	$(SWEEP) --rows=big --mini --seeds=1 $(AS_PUBLISHED)
 	$(SWEEP) --config=configs/multi30k.py:en-de,lowercase --seeds=1,2,3 $(TEST)
 	$(SWEEP) --config=configs/multi30k.py:en-de --seeds=1 $(TEST)
 	$(SWEEP) --config=configs/multi30k.py:en-de,lowercase --seeds=1,2,3 \

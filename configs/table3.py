@@ -105,6 +105,7 @@ def _miniature() -> ml_collections.ConfigDict:
     where[cell] //= divisor
   config.model.vocab_size = 6000
   config.tokens_per_batch = 3500
+  config.max_shapes = 3  # every run compiles each of them
   config.warmup_steps = 1000
   config.checkpoint_every_steps = 125
   config.log_every_steps = 25

@@ -9,12 +9,12 @@ Each run has a folder below WORKDIR, such as table3.base.mini.seed-1. The same c
 given again, resumes what is not done: SIGTERM and SIGINT end a sweep as they end
 training, with exit code 75. A run that fails stops no other; the exit code is 1 in the
 end, and the same command runs it again. What follows `--` goes to the trainer. Runs are
-scored as in section 6.2: on dev, the last checkpoint alone. `--per_node=2` runs two at
-a time, each with half of the cores and GPUs, most of which a small model leaves idle.
-`--submit=slurm` submits instead, through submitit:
+scored as in section 6.2: on dev, the last checkpoint alone. `--jobs=2` runs two at a
+time, which share the cores and GPUs. `--submit=slurm` submits each run to Slurm,
+through submitit:
 
-  python -m scripts.sweep --rows=all --workdir=runs --submit=slurm --per_node=8 \\
-    --slurm=gpus_per_node=8 --slurm=cpus_per_task=64 --slurm=timeout_min=1440
+  python -m scripts.sweep --rows=all --workdir=runs --submit=slurm \\
+    --slurm=gpus_per_node=1 --slurm=cpus_per_task=8 --slurm=timeout_min=1440
 """
 
 import sys
@@ -26,7 +26,7 @@ from transformer_jax.machine import cli
 from transformer_jax.machine.errors import UserError
 from transformer_jax.machine.signals import Interruption
 from transformer_jax.report import paper
-from transformer_jax.runs import slurm, sweep
+from transformer_jax.runs import sweep
 from transformer_jax.tasks import task_of
 
 FLAGS = cli.Flags(__doc__, words=True)
@@ -56,16 +56,10 @@ AVERAGE = flags.DEFINE_integer(
 DRY_RUN = flags.DEFINE_bool(
   'dry_run', False, 'Only print what would be run.', FLAGS.values
 )
-SUBMIT = flags.DEFINE_enum(
-  'submit',
-  None,
-  ['slurm', 'local'],
-  "Submit to Slurm, or submitit's stand-in for it.",
-  FLAGS.values,
+JOBS = flags.DEFINE_integer(
+  'jobs', 1, 'Runs at a time.', lower_bound=1, flag_values=FLAGS.values
 )
-PER_NODE = flags.DEFINE_integer(
-  'per_node', 1, 'Runs at a time on a machine.', lower_bound=1, flag_values=FLAGS.values
-)
+SUBMIT = flags.DEFINE_enum('submit', None, ['slurm'], 'Submit instead.', FLAGS.values)
 SLURM = flags.DEFINE_multi_string(
   'slurm', [], "KEY=VALUE of submitit's update_parameters.", FLAGS.values
 )
@@ -89,15 +83,11 @@ def main(argv: list[str]) -> None:
   if DRY_RUN.value:
     sweep.print_commands(jobs)
   elif SUBMIT.value:
-    parameters = slurm.parse(SLURM.value, SUBMIT.value)
-    folder = WORKDIR.value / 'submitit'
-    executor = slurm.make_executor(SUBMIT.value, folder, parameters)
-    plan.prepare()
-    for line in slurm.submit(jobs, executor, PER_NODE.value):
+    for line in sweep.submit(plan, jobs, SLURM.value):
       print(line)
   else:
     with Interruption() as interruption:
-      sys.exit(sweep.run(jobs, PER_NODE.value, interruption))
+      sys.exit(sweep.run(jobs, JOBS.value, interruption))
 
 
 if __name__ == '__main__':

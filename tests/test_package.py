@@ -80,7 +80,7 @@ MISSING = [
   ('report results/quickstart.en-de.json', 'report'),
   (
     'sweep --rows=B1 --workdir={tmp}/sweep --data_dir={tmp} --raw_dir={tmp}/wmt '
-    '--submit=local',
+    '--submit=slurm --slurm=timeout_min=9',
     'slurm',
   ),
 ]

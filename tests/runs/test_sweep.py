@@ -1,67 +1,196 @@
-"""scripts.sweep and its plan, with a stand-in for the trainer."""
+"""scripts.sweep and its plan, with a stand-in for the trainer and the scorer."""
 
-import importlib
+import importlib.util
 import os
 import pathlib
 import signal
-import subprocess
 import sys
+import threading
+import time
 
 import pytest
 
 from configs import table3
 from scripts import sweep as script
-from toy.jobs import STEPS, wait_until, write_stand_in
 from transformer_jax.data.corpus import DataFlags
 from transformer_jax.machine import errors
 from transformer_jax.machine.cli import Flags
 from transformer_jax.machine.errors import UserError
-from transformer_jax.runs.jobs import Job
-from transformer_jax.runs.sweep import Plan
+from transformer_jax.machine.signals import Interruption
+from transformer_jax.runs import sweep
+from transformer_jax.runs.run import Run
+from transformer_jax.runs.sweep import Job, Plan
 from transformer_jax.tasks import task_of
 
 pytestmark = pytest.mark.usefixtures('in_the_checkout')
 
 ROOT = pathlib.Path(__file__).parents[2]
+STEPS = 20
+# Stands in for Python with `-m scripts.train` or `-m scripts.evaluate`. The name of the
+# run's folder says what the trainer does: "slow" works until its first SIGTERM, and
+# "shy" does not handle that; "crash" fails once, "pair" waits for another one, and
+# "impatient" has ever worse dev perplexities and ends at step 3.
+STAND_IN = f"""#!{sys.executable} -S
+import json, pathlib, signal, sys, time
+flags = dict(word.partition('=')[::2] for word in sys.argv)
+folder = pathlib.Path(flags['--workdir'])
+folder.mkdir(parents=True, exist_ok=True)
+(folder / 'called').open('a').write(sys.argv[2].split('.')[1] + chr(10))
+calls = (folder / 'called').read_text().split()
+if 'crash' in folder.name and calls == ['train']:
+  sys.exit(3)
+if 'pair' in folder.name:
+  end = time.monotonic() + 300
+  while len(list(folder.parent.glob('pair*'))) < 2 and time.monotonic() < end:
+    time.sleep(0.01)
+if calls[-1] == 'evaluate':
+  step = 3 if 'impatient' in folder.name else {STEPS}
+  (folder / 'translations').mkdir(exist_ok=True)
+  name = f'dev.step-{{step}}.average-1.beam-4.alpha-0.6.json'
+  (folder / 'translations' / name).touch()
+if 'impatient' in folder.name:
+  lines = [json.dumps({{'step': n, 'dev_perplexity': 4.0 + n}}) for n in (1, 2, 3)]
+  (folder / 'metrics.jsonl').write_text(chr(10).join(lines))
+if ('slow' in folder.name or 'shy' in folder.name) and calls == ['train']:
+  stopped = []
+  if 'slow' in folder.name:
+    signal.signal(signal.SIGTERM, lambda *_: stopped.append(1))
+  (folder / 'ready').touch()
+  while not stopped:
+    time.sleep(0.01)
+  (folder / 'saved').touch()
+  sys.exit(75)
+"""
 
 
-class Command:
-  """Runs scripts.sweep as a process that starts a stand-in for Python."""
-
-  def __init__(self, folder: pathlib.Path, python: str | pathlib.Path):
-    self._begin = (
-      f'import sys; sys.executable = {str(python)!r}; sys.argv[0] = "sweep"\n'
-      'from transformer_jax.machine import cli; from scripts import sweep\n'
-      'cli.run(sweep.main)'
-    )
-    self.workdir = folder / 'runs'
-
-  def start(self, *options: str) -> subprocess.Popen:
-    """Starts it in a group of processes, as a terminal does."""
-    command = [sys.executable, '-c', self._begin, f'--workdir={self.workdir}', *options]
-    environment = os.environ | {'XDG_CACHE_HOME': str(self.workdir.parent / 'cache')}
-    environment.pop('JAX_NUM_CPU_DEVICES', None)
-    return subprocess.Popen(
-      command,
-      cwd=ROOT,
-      env=environment,
-      stdout=subprocess.PIPE,
-      stderr=subprocess.PIPE,
-      text=True,
-      start_new_session=True,
-    )
-
-  def __call__(self, *options: str) -> tuple[int, str, str]:
-    process = self.start(*options)
-    out, err = process.communicate()
-    return process.returncode, out, err
+def write_stand_in(folder: pathlib.Path) -> str:
+  """Writes a program that takes the arguments of Python."""
+  path = folder / 'stand-in'
+  path.write_text(STAND_IN)
+  path.chmod(0o755)
+  return str(path)
 
 
-def stand_in_config(folder: pathlib.Path, name: str) -> tuple[str, ...]:
-  """Returns flags of a config whose file's name says what the stand-in does."""
-  path = folder / f'{name}.py'
-  path.write_text('from configs.quickstart import get_config\n')
-  return f'--config={path}', '--', f'--config.train_steps={STEPS}'
+def make_jobs(folder: pathlib.Path, *names: str, patience: int = 0) -> list[Job]:
+  """Returns jobs in `folder`/runs; the names say what the stand-in does."""
+  config = {'train_steps': STEPS, 'checkpoint_every_steps': STEPS, 'beam': 4}
+  config |= {'alpha': 0.6, 'patience': patience}
+  python, jobs = write_stand_in(folder), []
+  for name in names:
+    run = Run(folder / 'runs' / name)
+    words = [(python, '-m', f'scripts.{n}') for n in ('train', 'evaluate')]
+    commands = tuple((*w, f'--workdir={run.workdir}') for w in words)
+    jobs.append(Job(run, commands, config, 'dev', 1))
+  return jobs
+
+
+def run(jobs: list[Job], together: int = 1) -> int:
+  with Interruption() as interruption:
+    return sweep.run(jobs, together, interruption)
+
+
+def called(job: Job) -> list[str]:
+  """Returns the programs that ran for the job so far."""
+  path = job.run.workdir / 'called'
+  return path.read_text().split() if path.exists() else []
+
+
+def signalled(number: int, when: pathlib.Path) -> threading.Thread:
+  """Starts a thread that signals this process once a file exists."""
+
+  def send() -> None:
+    end = time.monotonic() + 300
+    while not when.exists() and time.monotonic() < end:
+      time.sleep(0.01)
+    os.kill(os.getpid(), number)
+
+  thread = threading.Thread(target=send)
+  thread.start()
+  return thread
+
+
+def test_all_are_trained_and_scored_once(tmp_path: pathlib.Path):
+  """Two at a time, here: one alone would wait for the other."""
+  jobs = make_jobs(tmp_path, 'pair-a', 'pair-b', 'c')
+  for _ in range(2):
+    assert run(jobs, together=2) == 0 and all(job.is_done() for job in jobs)
+    assert [called(job) for job in jobs] == [['train', 'evaluate']] * 3
+
+
+def test_a_failure_stops_no_other(tmp_path: pathlib.Path, capsys):
+  """The same command runs it again."""
+  jobs = make_jobs(tmp_path, 'a', 'crash', 'b')
+  assert run(jobs) == 1 and [job.is_done() for job in jobs] == [True, False, True]
+  assert 'crash: failed, exit code 3\n' in capsys.readouterr().err
+  assert run(jobs) == 0 and jobs[1].is_done()
+
+
+@pytest.mark.parametrize('name', ['slow', 'shy'])
+def test_stopped_and_resumed(name: str, tmp_path: pathlib.Path):
+  """A trainer that can saves; no other starts, and the same command goes on."""
+  first, second = jobs = make_jobs(tmp_path, name, 'b')
+  thread = signalled(signal.SIGTERM, first.run.workdir / 'ready')
+  with pytest.raises(SystemExit) as end:
+    run(jobs)
+  thread.join()
+  assert end.value.code == 75 and called(first) == ['train'] and not called(second)
+  assert (first.run.workdir / 'saved').exists() == (name == 'slow')
+  assert run(jobs) == 0 and called(first) == ['train', 'train', 'evaluate']
+
+
+def test_a_run_is_scored_where_its_patience_ends(tmp_path: pathlib.Path):
+  """Without patience, a run of so few steps is not done."""
+  (job,) = make_jobs(tmp_path, 'impatient', patience=2)
+  assert run([job]) == 0 and job.is_done()
+  (other,) = make_jobs(tmp_path, 'impatient', patience=3)
+  assert not other.is_done()
+
+
+# Slurm
+
+
+@pytest.fixture
+def slurm(tmp_path: pathlib.Path, monkeypatch) -> pathlib.Path:
+  """Has stand-ins for Slurm's commands; returns a copy of what was submitted."""
+  if importlib.util.find_spec('submitit') is None:
+    pytest.skip('submitit is not installed')
+  monkeypatch.setenv('SUBMITIT_PREEMPT_SIGNAL', '')  # to have it restored
+  submitted = tmp_path / 'submitted'
+  bodies = {'srun': '', 'sbatch': f'cp "$1" {submitted}; echo Submitted batch job 12'}
+  (tmp_path / 'bin').mkdir()
+  for name, body in bodies.items():
+    (tmp_path / 'bin' / name).write_text(f'#!/bin/sh\n{body}\n')
+    (tmp_path / 'bin' / name).chmod(0o755)
+  monkeypatch.setenv('PATH', f'{tmp_path / "bin"}:{os.environ["PATH"]}')
+  return submitted
+
+
+def test_submitted_once(slurm: pathlib.Path, tmp_path: pathlib.Path, monkeypatch):
+  monkeypatch.setattr(Plan, 'prepare', lambda plan: None)
+  jobs = make_jobs(tmp_path, 'a', 'b', 'c')
+  plan = Plan(tmp_path / 'runs', (), (), 'dev', 1, None, (), task_of)
+  words = ['timeout_min=90', 'gpus_per_node=8', 'slurm_partition=fast']
+  run(jobs[:1])
+  assert sweep.submit(plan, jobs, words) == ['12_0: b', '12_1: c']
+  text = slurm.read_text()
+  for words in ('--time=90', '--gpus-per-node=8', '--partition=fast', 'USR1@90'):
+    assert words in text
+
+
+def test_a_job_of_slurm_saves_when_its_time_is_up(slurm, tmp_path: pathlib.Path):
+  """submitit's handler of the signal calls checkpoint(), and queues what it returns."""
+  (job,) = make_jobs(tmp_path, 'slow')
+  one, queued = sweep.Submission(job), []
+  handle = lambda *_: queued.append(one.checkpoint())
+  before = signal.signal(signal.SIGUSR1, handle)
+  thread = signalled(signal.SIGUSR1, job.run.workdir / 'ready')
+  assert one() == 75 and (job.run.workdir / 'saved').exists()
+  thread.join()
+  signal.signal(signal.SIGUSR1, before)
+  assert queued[0].function() == 0 and job.is_done()
+
+
+# The command
 
 
 def run_script(folder: pathlib.Path, *options: str) -> None:
@@ -108,7 +237,10 @@ def test_a_short_run_averages_fewer_checkpoints(tmp_path: pathlib.Path):
   """The name of its result has their number."""
   every = '--config.checkpoint_every_steps=100', '--config.train_steps=250'
   (job,) = planned(tmp_path, ('configs/quickstart.py:en-de',), *every)
-  assert job.result.name.startswith('dev.step-250.average-3.')
+  path = job.run.translations('dev', 250, 3, 4, 0.6).with_suffix('.json')
+  path.parent.mkdir(parents=True)
+  path.touch()
+  assert job.is_done()
 
 
 def test_two_configs_of_one_name(tmp_path: pathlib.Path):
@@ -118,38 +250,6 @@ def test_two_configs_of_one_name(tmp_path: pathlib.Path):
   folder = r'quickstart\.en-de\.seed-1 would be the folder of 2 runs: .*or two configs'
   with pytest.raises(UserError, match=folder):
     planned(tmp_path, configs)
-
-
-@pytest.mark.parametrize(
-  'number', [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)]
-)
-def test_signalled(tmp_path: pathlib.Path, number: int):
-  """The trainer saves, all end with 75, and the same command resumes."""
-  command = Command(tmp_path, write_stand_in(tmp_path))
-  options = stand_in_config(tmp_path, 'slow')
-  process = command.start(*options)
-  folder = command.workdir / 'slow.seed-1'
-  try:
-    wait_until((folder / 'ready').exists)
-    os.killpg(process.pid, number)  # the trainer is not in the group
-    _, err = process.communicate()
-  finally:
-    if process.poll() is None:
-      process.terminate()  # or it would run for ever, and the trainer with it
-      process.wait()
-  assert process.returncode == 75 and (folder / 'saved').exists(), err
-  assert 'The same command resumes' in err and '\n0 of 1 runs are done\n' in err
-  code, _, err = command(*options)
-  assert code == 0 and err.endswith('1 of 1 runs are done\n')
-
-
-def test_exit_code_of_a_failure(tmp_path: pathlib.Path, monkeypatch, capsys):
-  monkeypatch.setattr(sys, 'executable', str(write_stand_in(tmp_path)))
-  for code in (1, 0):
-    with pytest.raises(SystemExit) as end:
-      run_script(tmp_path, *stand_in_config(tmp_path, 'crash'))
-    assert end.value.code == code
-  assert capsys.readouterr().err.count('crash.seed-1: failed, exit code 3') == 1
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,21 @@
-"""A sweep: plans its runs, and prints or runs their commands."""
+"""A sweep: plans runs; prints, runs or submits the commands that train and score them.
+
+submitit pickles jobs into a folder beside the runs: whoever can write there can run
+code as the user.
+"""
 
 import collections
+import os
 import pathlib
 import re
 import shlex
+import signal
+import subprocess
 import sys
+import time
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, NamedTuple
 
 import ml_collections
 
@@ -16,9 +25,59 @@ from transformer_jax.data.task import Task
 from transformer_jax.machine.cli import Flags
 from transformer_jax.machine.errors import UserError
 from transformer_jax.machine.signals import EXIT_CODE, Interruption
+from transformer_jax.runs.checkpoints import averaged_steps
 from transformer_jax.runs.config import as_json
-from transformer_jax.runs.jobs import Job, run_jobs, say
+from transformer_jax.runs.metrics import Patience
 from transformer_jax.runs.run import Run, start_from
+
+POLL = 0.1  # seconds between two checks of a process
+STARTS = 100  # of a job of Slurm: it is queued again whenever its time is up
+
+
+class Job(NamedTuple):
+  """A run, and the commands that train and score it, in their order."""
+
+  run: Run
+  commands: tuple[tuple[str, ...], ...]
+  config: dict[str, Any]  # of the run
+  split: str  # to score on
+  average: int  # how many checkpoints to average
+
+  @property
+  def name(self) -> str:
+    """The name of the run's folder."""
+    return self.run.workdir.name
+
+  def is_done(self) -> bool:
+    """Returns True if the last step of the run is scored."""
+    config = self.config
+    last, patience = config['train_steps'], config['patience']
+    records = self.run.records() if patience else []
+    if Patience.of(records, patience).ended:
+      last = max(r['step'] for r in records if 'dev_perplexity' in r)
+    averaged = averaged_steps(last, config['checkpoint_every_steps'], self.average)
+    search = len(averaged), config['beam'], config['alpha']
+    path = self.run.translations(self.split, last, *search).with_suffix('.json')
+    return path.is_file()
+
+  def execute(self, is_stopped: Callable[[], bool]) -> int:
+    """Runs the commands until one fails; returns its exit code.
+
+    Once is_stopped() is true, the command gets SIGTERM, so that it saves, and the exit
+    code is EXIT_CODE.
+    """
+    for command in self.commands:
+      # In a session of its own: a terminal's Ctrl-C reaches it once, by is_stopped().
+      process = subprocess.Popen(command, start_new_session=True)
+      while process.poll() is None and not is_stopped():
+        time.sleep(POLL)
+      if is_stopped():
+        process.terminate()
+        code = process.wait()
+        return EXIT_CODE if code in (0, -signal.SIGTERM) else code
+      if process.returncode:
+        return process.returncode
+    return 0
 
 
 class Plan(NamedTuple):
@@ -118,18 +177,109 @@ def print_commands(jobs: Sequence[Job]) -> None:
 
 
 def run(jobs: Sequence[Job], together: int, interruption: Interruption) -> int:
-  """Runs the jobs that are not done on this machine, `together` at a time.
+  """Runs the jobs that are not done, `together` at a time; a failure stops no other.
 
   A signal stops them; then the process is ended.
 
   Returns: the exit code: 0 if all jobs are done, 1 if one failed, else EXIT_CODE.
   """
-  with interruption.deferred():
-    codes = run_jobs(jobs, together, lambda: interruption.requested)
-    say(f'{sum(job.is_done() for job in jobs)} of {len(jobs)} runs are done')
+
+  def execute(job: Job) -> int:
     if interruption.requested:
-      interruption.last_words = lambda: 'The same command resumes them.'
-      interruption.leave()
-  if {*codes.values()} <= {0}:
-    return 0
-  return EXIT_CODE if {*codes.values()} <= {0, EXIT_CODE} else 1
+      return EXIT_CODE
+    _say(f'{job.name}: starts')
+    code = job.execute(lambda: interruption.requested)
+    if code not in (0, EXIT_CODE):
+      _say(f'{job.name}: failed, exit code {code}')
+    return code
+
+  left = [job for job in jobs if not job.is_done()]
+  with interruption.deferred():
+    with ThreadPoolExecutor(together) as pool:
+      codes = {*pool.map(execute, left)} - {0}
+    _say(f'{sum(job.is_done() for job in jobs)} of {len(jobs)} runs are done')
+    interruption.last_words = lambda: 'The same command resumes them.'
+    interruption.leave_if_requested()
+  return 1 if codes - {EXIT_CODE} else max(codes, default=0)
+
+
+def _say(text: str) -> None:
+  """Prints a whole line to stderr; jobs call it in threads of their own."""
+  print(f'{text}\n', end='', file=sys.stderr, flush=True)
+
+
+# Slurm
+
+
+class Submission:
+  """A job that submitit unpickles and calls on a node of the cluster."""
+
+  def __init__(self, job: Job):
+    self.job = job
+    self._stopped = False
+    self._running: Future[int]
+
+  def __call__(self) -> int:
+    """Runs the job; returns its exit code."""
+    # scancel and preemption send SIGTERM half a minute before SIGKILL, to this process
+    # alone.
+    before = signal.signal(signal.SIGTERM, self._stop)
+    try:
+      with ThreadPoolExecutor(1) as pool:
+        self._running = pool.submit(self.job.execute, lambda: self._stopped)
+        return self._running.result()
+    finally:
+      signal.signal(signal.SIGTERM, before)
+
+  def checkpoint(self) -> Any:
+    """Stops the job, which saves; returns what submitit is to queue again.
+
+    submitit calls it in the handler of the signal that tells it to make room.
+    """
+    from submitit.helpers import DelayedSubmission
+
+    self._stop()
+    # The handler runs within the main thread's result(), so this cannot wait for it.
+    while not self._running.done():
+      time.sleep(POLL)
+    return DelayedSubmission(Submission(self.job))
+
+  def _stop(self, *_: object) -> None:
+    self._stopped = True
+
+
+def submit(plan: Plan, jobs: Sequence[Job], parameters: Sequence[str]) -> list[str]:
+  """Prepares all corpora, and submits the jobs that are not done to Slurm.
+
+  Args:
+    parameters: KEY=VALUE of submitit's AutoExecutor.update_parameters.
+
+  Returns: a line on each job: its number and its name.
+
+  Raises:
+    UserError: there is no Slurm, or submitit knows no such parameter.
+  """
+  pairs = [word.partition('=') for word in parameters]
+  for key, equals, _ in pairs:
+    if not key or not equals:
+      raise UserError(f'--slurm={key}: KEY=VALUE, such as timeout_min=1440')
+  if 'timeout_min' not in {key for key, _, _ in pairs}:
+    raise UserError('--submit=slurm needs --slurm=timeout_min=MINUTES')
+  values = {key: int(value) if value.isdecimal() else value for key, _, value in pairs}
+  # USR1 makes a trainer save; USR2, which submitit sends by default, would kill it.
+  os.environ['SUBMITIT_PREEMPT_SIGNAL'] = 'USR1'
+  import submitit  # of an extra
+
+  try:
+    executor = submitit.AutoExecutor(
+      plan.workdir / 'submitit', cluster='slurm', slurm_max_num_timeout=STARTS - 1
+    )
+    executor.update_parameters(name='sweep', **values)
+  # submitit asserts the types of its parameters.
+  except (RuntimeError, NameError, TypeError, ValueError, AssertionError) as error:
+    raise UserError(f'--submit=slurm: {error}') from error
+  plan.prepare()
+  left = [job for job in jobs if not job.is_done()]
+  with executor.batch():
+    submitted = [executor.submit(Submission(job)) for job in left]
+  return [f'{s.job_id}: {j.name}' for s, j in zip(submitted, left, strict=True)]
