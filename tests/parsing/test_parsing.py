@@ -48,7 +48,7 @@ def config_of(folder: pathlib.Path) -> ml_collections.ConfigDict:
   config.data.files.update({split: (split,) for split in ('train', 'dev', 'test')})
   config.model.update({'N': 1, 'd_model': 16, 'd_ff': 16, 'h': 2, 'd_k': 8, 'd_v': 8})
   config.model.update({'vocab_size': 50, 'target_vocab_size': 20})
-  config.update({'slices': 1, 'beam': 2, 'extra_length': 6, 'decode_dtype': 'float32'})
+  config.update({'slices': 1, 'beam': 2, 'extra_length': 8, 'decode_dtype': 'float32'})
   config.data.whole_words = False  # words of many pieces are harder
   config.update(
     {'checkpoint_every_steps': STEP, 'average_last': 1, 'train_steps': STEP}

@@ -9,7 +9,7 @@ from configs import parsing
 from toy.results import CARD, GOLD, PARSED, cells, scored
 from transformer_jax.data import card
 from transformer_jax.parsing import evalb, table4, trees
-from transformer_jax.parsing.pcfg import KIND, Baseline
+from transformer_jax.parsing.pcfg import Baseline
 from transformer_jax.report import page, paper
 from transformer_jax.report.page import Picture
 from transformer_jax.report.report import make_report
@@ -20,7 +20,13 @@ FLAT = ['(TOP (XX She) (XX laughed))', '(TOP (UH Oh))']
 CONFIG = json.loads(parsing.get_config('gum').to_json_best_effort())
 RUN = dataclasses.replace(PARSED, config=CONFIG, split='dev')
 BASELINE = Baseline(
-  KIND, 'PCFG', ['gum/train'], 'gum/dev', evalb.score(GOLD, FLAT), 'a CPU', None
+  kind='baseline of parsing',
+  parser='PCFG',
+  train=['gum/train'],
+  test='gum/dev',
+  parsing=evalb.score(GOLD, FLAT),
+  device='a CPU',
+  commit=None,
 )
 
 
@@ -57,7 +63,7 @@ def test_all_parsers_stand_in_one_table(tmp_path: pathlib.Path):
 
 
 def test_f1_by_length_and_label_for_each_test_set(monkeypatch, tmp_path: pathlib.Path):
-  monkeypatch.setattr(table4, 'FEWEST', 1)
+  monkeypatch.setattr(table4, 'MIN_BRACKETS', 1)
   other = evalb.score(GOLD[:1], GOLD[:1])
   journal = dataclasses.replace(
     RUN,

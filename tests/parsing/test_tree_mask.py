@@ -1,4 +1,4 @@
-"""The mask permits all trees of a sentence's words that fit, and nothing else."""
+"""The mask permits all trees of one root that fit, and nothing else."""
 
 import functools
 import itertools
@@ -58,19 +58,20 @@ def reachable(mask: TreeMask, words: int, limit: int) -> set[tuple[int, ...]]:
 
 
 # A vocabulary, how many words, and the limit of the output with its EOS.
-CASES = (PLAIN, 1, 8), (PLAIN, 2, 7), (PLAIN, 3, 6), (NUMBERED, 1, 7), (NUMBERED, 2, 7)
+CASES = (PLAIN, 1, 8), (PLAIN, 2, 7), (PLAIN, 3, 8), (NUMBERED, 1, 7), (NUMBERED, 2, 9)
 
 
 @functools.cache
 def all_trees(case: int) -> set[tuple[int, ...]]:
-  """Returns every sequence that repair() leaves as it is."""
+  """Returns every sequence of one root that repair() leaves as it is."""
   pieces, words, limit = CASES[case]
   names = [piece.removeprefix('\u2581') for piece in pieces]
   usable = [name for name in names[len(SPECIALS) :] if name[0] not in '#<']
   outputs = set()
-  for count in range(words, limit):
+  for count in range(words, limit - words * (pieces is NUMBERED)):
     for tokens in itertools.product(usable, repeat=count):
-      if not any(trees.repair(tokens, ['w'] * words)[1]):
+      tree, repairs = trees.repair(tokens, ['w'] * words)
+      if not repairs and len(trees.nest(tree).children) == 1:
         written = trees.number_words(tokens) if pieces is NUMBERED else tokens
         outputs.add(tuple(map(names.index, written)))
   return {output for output in outputs if len(output) < limit}
@@ -150,7 +151,7 @@ def test_random_walks_end_in_trees_of_the_words(numbers: int):
   pieces = pieces_of([*brackets, 'NN', '.', '#', *ids])
   mask, rng, rows = TreeMask.of(pieces), np.random.default_rng(0), 1000
   words = rng.integers(1, 31, rows)
-  limits = words * mask.per_word + 1 + rng.integers(0, 60, rows) * (words % 2)
+  limits = words * mask.per_word + 3 + rng.integers(0, 60, rows) * (words % 2)
   function, live = permit(mask), np.zeros((rows, limits.max()), np.int32)
   for position in range(limits.max()):
     allowed = function(live, position, words, limits)
@@ -163,7 +164,9 @@ def test_random_walks_end_in_trees_of_the_words(numbers: int):
     (end,) = np.flatnonzero(row == EOS)
     output = [pieces[i].removeprefix('\u2581') for i in row[:end]]
     tokens = trees.without_numbers(output)
-    assert not any(trees.repair(tokens, ['w'] * count)[1])
+    tree, repairs = trees.repair(tokens, ['w'] * count)
+    (root,) = trees.nest(tree).children
+    assert not repairs and (count == 1 or root.children)
     with_numbers = [*trees.number_words(tokens)]
     assert output == [t for t in with_numbers if t in ids or not trees.is_number(t)]
     brackets_used.append(len(tokens) - count)
@@ -210,8 +213,10 @@ def test_every_prefix_of_every_tree_is_permitted(name: str, shared_data: pathlib
 
 
 def test_a_tree_that_the_limit_is_too_short_for_is_of_the_first_words():
-  x = PLAIN.index('\u2581x')
-  assert reachable(TreeMask.of(PLAIN), 5, 3) == {(x, x)}
+  names = {token: PLAIN.index(f'\u2581{token}') for token in '(A )A (B )B x'.split()}
+  mask, ids = TreeMask.of(PLAIN), lambda line: tuple(names[t] for t in line.split())
+  assert reachable(mask, 5, 3) == {ids('x')}
+  assert reachable(mask, 5, 5) == {ids('(A x x )A'), ids('(B x x )B')}
 
 
 def test_a_vocabulary_of_something_else_is_refused():

@@ -1,9 +1,9 @@
 """Labelled bracketing scores as the program EVALB gives them under COLLINS.prm.
 
-EVALB (Sekine and Collins, 1997) defines what the F1 of a parser is. These are its rules
-and its oddities: where brackets do not balance it goes on with what it has read. Its
-limits are not here: 200 words and as many brackets a tree, 100 bytes a word, 5,000 a
-line, and the eleven errors (MAX_ERROR) after which it ends without a total.
+EVALB (Sekine and Collins, 1997) defines the F1 of a parser. Its limits are not here:
+200 words and as many brackets a tree, 100 bytes a word, 5,000 a line, and the eleven
+errors (MAX_ERROR) after which it ends without a total. A line whose brackets do not
+balance is always an error here; what EVALB does with it can depend on the line before.
 
 `score` is for a parser of ours. It gives the parser's trees the treebank's tags first:
 EVALB removes punctuation by its tag, and discards a sentence if the remaining words
@@ -41,8 +41,8 @@ CUT_OFF = 40  # words of the longest sentences in EVALB's second summary
 # The spaces of C's default locale.
 _SPACE = r' \t\n\v\f\r'
 _TOKEN = re.compile(
-  rf'[{_SPACE}]*(?:(?P<end>\0)|\((?P<label>[^{_SPACE}()]*)(?:[{_SPACE}]+(?P<word>[^{_SPACE}()]*)(?P<leaf>\)))?'
-  rf'|(?P<close>\))|(?P<stray>[^{_SPACE}()]+))'
+  rf'(?P<leaf>\((?P<tag>[^{_SPACE}()]*)[{_SPACE}]+(?P<word>[^{_SPACE}()]*)\))'
+  rf'|(?P<open>\((?P<label>[^{_SPACE}()]*))|(?P<close>\))|(?P<stray>[^{_SPACE}()]+)'
 )
 _LEAF = re.compile(rf'\(([^{_SPACE}()]+)[{_SPACE}]+([^{_SPACE}()]+)\)')  # tag, word
 
@@ -103,10 +103,10 @@ def compare(gold: Sequence[str], test: Sequence[str]) -> list[Sentence]:
   """
   if len(gold) != len(test):
     raise UserError(f'{len(test)} trees for {len(gold)} gold trees: one for each')
-  reader, sentences = _Reader(), []
+  sentences = []
   for number, pair in enumerate(zip(gold, test, strict=True), 1):
     try:
-      sentences.append(_compare(*map(reader.read, pair)))
+      sentences.append(_compare(*map(_read, pair)))
     except UserError as error:
       raise UserError(f'pair {number} of the trees: {error}') from error
   return sentences
@@ -289,47 +289,28 @@ def _compare(ours: _Tree, theirs: _Tree) -> Sentence:
   )
 
 
-class _Reader:
-  """Reads lines as EVALB does, which never looks at a tree as a whole."""
-
-  def __init__(self):
-    # Open brackets by depth. Depths below zero, which too many closing brackets reach,
-    # keep what an earlier line left there.
-    self._stack: dict[int, int] = {}
-    # The line, a NUL, and what remains of earlier, longer lines. If a line ends after a
-    # label, EVALB reads on into these remains.
-    self._buffer = ''
-
-  def read(self, line: str) -> _Tree:
-    self._buffer = f'{line}\n\0{self._buffer[len(line) + 2 :]}'
-    length, words, opened, ends = 0, [], [], {}
-    depth, balanced = 0, True
-    for token in self._tokens():
-      label = token['label']
-      if token['stray']:
-        raise UserError(f'{token["stray"]!r} is not the one word of a pair of brackets')
-      if token['close']:
-        # EVALB forgives one closing bracket too many, if another bracket opens later.
-        depth -= 1
-        balanced = balanced and depth >= -1
-        ends[self._stack.get(depth, 0)] = len(words)
-      elif token['leaf']:
-        length += label not in NOT_IN_LENGTH
-        if label not in DELETED:
-          words.append((token['word'].split('\0')[0], label))
-      else:
-        self._stack[depth] = len(opened)
-        depth += 1
-        opened.append((len(words), _equal(re.split('[-=]', label)[0])))
-    spans = ((start, ends.get(n, -1), label) for n, (start, label) in enumerate(opened))
-    brackets = [one for one in spans if one[0] != one[1] and one[2] not in DELETED]
-    return _Tree(length, words, brackets, balanced and depth == 0)
-
-  def _tokens(self) -> Iterator[re.Match[str]]:
-    at = 0
-    while (token := _TOKEN.match(self._buffer, at)) and not token['end']:
-      yield token
-      at = token.end()
+def _read(line: str) -> _Tree:
+  """Reads a line as EVALB does, which never looks at a tree as a whole."""
+  length, words, brackets = 0, [], []
+  opened: list[tuple[int, str]] = []  # first word and label of each open bracket
+  balanced = True
+  for token in _TOKEN.finditer(line):
+    label = token['tag'] or token['label']
+    if token['stray']:
+      raise UserError(f'{token["stray"]!r} is not the one word of a pair of brackets')
+    if token['leaf']:
+      length += label not in NOT_IN_LENGTH
+      if label not in DELETED:
+        words.append((token['word'], label))
+    elif token['open']:
+      opened.append((len(words), _equal(re.split('[-=]', label)[0])))
+    elif opened:
+      start, label = opened.pop()
+      if start != len(words) and label not in DELETED:
+        brackets.append((start, len(words), label))
+    else:
+      balanced = False
+  return _Tree(length, words, brackets, balanced and not opened)
 
 
 def _lines(path: pathlib.Path) -> list[str]:

@@ -14,7 +14,7 @@ import sys
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import msgspec
 import numpy as np
@@ -25,12 +25,12 @@ from transformer_jax.machine.errors import UserError
 from transformer_jax.parsing import evalb, treebanks, trees
 from transformer_jax.parsing.evalb import Parsing
 from transformer_jax.parsing.trees import ROOT, Node, Tree
-from transformer_jax.parsing.words import form
+from transformer_jax.parsing.words import word_shape
 
 _BEAM = 10.0  # nats that a symbol may be worse than the best one of its span
 _TRUST = 2.0  # weight of the less specific estimate in smoothing, in observations
-_RARE = 1  # words that were seen at most this often serve as examples of unknown words
-_MOST_LEAVES = 60  # symbols that a word may have
+_RARE = 1  # words with at most this count are the examples of unknown words
+_MAX_SYMBOLS = 60  # symbols that a word may have
 
 
 class Symbol(NamedTuple):
@@ -79,7 +79,7 @@ class Lexicon:
         posterior = (seen[symbol] + _TRUST * general) / (seen.total() + _TRUST)
         scores[symbol] = math.log(posterior * self._total / self._all[symbol])
     best = sorted(scores, key=lambda s: -scores[s] - math.log(self._all[s]))
-    return {symbol: scores[symbol] for symbol in best[:_MOST_LEAVES]}
+    return {symbol: scores[symbol] for symbol in best[:_MAX_SYMBOLS]}
 
   def _tag_probabilities(self, word: str, first: bool) -> dict[str, float]:
     """Returns P(tag | word), smoothed from the least specific shape to the word."""
@@ -94,9 +94,9 @@ class Lexicon:
 
 def shapes(word: str, first: bool) -> list[tuple]:
   """Returns classes of an unknown word, from the widest to the narrowest."""
-  kind = form(word, first)
+  shape = word_shape(word, first)
   ending = word.lower()
-  return [kind, *((*kind, ending[-n:]) for n in (1, 2, 3) if len(word) > n)]
+  return [shape, *((*shape, ending[-n:]) for n in (1, 2, 3) if len(word) > n)]
 
 
 class Grammar:
@@ -132,7 +132,7 @@ class Grammar:
   def parse(self, words: Sequence[str]) -> Tree | None:
     """Returns the most probable tree that pruning leaves, or None if it leaves none.
 
-    _BEAM and _MOST_LEAVES prune the chart.
+    _BEAM and _MAX_SYMBOLS prune the chart.
     """
     if not words:
       return None
@@ -248,14 +248,11 @@ def _chain(node: Node, parent: str) -> tuple[Symbol, Node]:
   return Symbol(tuple(labels), parent), node
 
 
-KIND = 'baseline of parsing'
-
-
 @dataclasses.dataclass(frozen=True)
 class Baseline:
   """The scores of a parser that is no run, which Table 4 shows beside runs."""
 
-  kind: str  # KIND
+  kind: Literal['baseline of parsing']
   parser: str
   train: list[str]  # files of trees
   test: str
@@ -269,21 +266,11 @@ class Baseline:
 
 
 def read_baseline(path: pathlib.Path) -> Baseline | None:
-  """Reads what write() wrote; None if the file is another.
-
-  Raises:
-    UserError: parts of it are missing or damaged.
-  """
+  """Reads what write() wrote; returns None if the file is something else."""
   try:
-    scores = msgspec.json.decode(path.read_bytes())
+    return msgspec.json.decode(path.read_bytes(), type=Baseline)
   except (OSError, msgspec.DecodeError):
     return None
-  if not isinstance(scores, dict) or scores.get('kind') != KIND:
-    return None
-  try:
-    return msgspec.convert(scores, Baseline)
-  except msgspec.ValidationError as error:
-    raise UserError(f'{path}: {error}; make it again') from error
 
 
 def _whole(path: pathlib.Path) -> list[Tree]:
@@ -312,11 +299,11 @@ def score_file(
       f'--output={output}: give a name in .mrg; the scores go beside it, in .json'
     )
   output.parent.mkdir(parents=True, exist_ok=True)
-  learnt_from = [*itertools.chain.from_iterable(map(_whole, train))]
+  treebank = [*itertools.chain.from_iterable(map(_whole, train))]
   gold = [*treebanks.read_whole(test)]
-  if not learnt_from or not gold:
+  if not treebank or not gold:
     raise UserError('--train and --test take files with trees: there are none')
-  grammar = Grammar(learnt_from)
+  grammar = Grammar(treebank)
   started = time.monotonic()
   sentences = tqdm([tree.words for tree in gold], desc='parsing', disable=None)
   parsed = [(words, grammar.parse(words)) for words in sentences]
@@ -326,7 +313,7 @@ def score_file(
   scores = evalb.score([*map(str, gold)], lines)
   names = [str(pathlib.Path(p.parent.name) / p.stem) for p in (*train, test)]
   Baseline(
-    kind=KIND,
+    kind='baseline of parsing',
     parser='PCFG',
     train=names[:-1],
     test=names[-1],

@@ -18,8 +18,8 @@ from transformer_jax.report.results import Evaluation, HeldOut
 JOURNAL, GUM = 'wsj.23', 'gum/'  # as configs/parsing.py calls their files
 HEADER = ('parser', 'training', 'scored on', 'F1', '95 %', 'recall', 'precision')
 HEADER += ('complete', 'tags', 'trees before repair', 'about')
-FEWEST = 20  # a label with fewer brackets in the treebank is not listed
-SHOWN = range(5, 13)  # words of a sentence whose trees are shown
+MIN_BRACKETS = 20  # of a label in the treebank, to be listed
+SAMPLE_LENGTHS = range(5, 13)  # in words, of the sentences whose trees are drawn
 
 WRONG = LINES[1]  # the colour of what only one of two trees has
 LEVEL = 0.28  # inches
@@ -84,7 +84,7 @@ def _samples(run: Evaluation, texts: HeldOut, count: int) -> Iterator[Block]:
   yield heading(3, f'Trees of {name}, by {run.name}')
   yield paragraph('Constituents that only one of the trees has are bold and in colour.')
   sentences = [line.split(' ') for line in held_out[0]]
-  short = [n for n, words in enumerate(sentences) if len(words) in SHOWN]
+  short = [n for n, words in enumerate(sentences) if len(words) in SAMPLE_LENGTHS]
   for n in short[:: max(1, len(short) // count)][:count]:
     gold = Tree(sentences[n], held_out[1][n].split(' '))
     (ours,) = trees.parse([lines[n]], f'{run.text}, sentence {n + 1}')
@@ -168,7 +168,7 @@ def _by_length(rows: Sequence[Row]) -> str:
 def _labels(rows: Sequence[Row]) -> dict[str, int]:
   """Returns how often the treebank has each label, the commonest first."""
   gold = {label: n for label, (_, n, _) in rows[0].parsing.labels.items()}
-  often = {label: n for label, n in gold.items() if n >= FEWEST}
+  often = {label: n for label, n in gold.items() if n >= MIN_BRACKETS}
   return dict(sorted(often.items(), key=lambda item: -item[1]))
 
 

@@ -103,9 +103,10 @@ class TreeMask(NamedTuple):
   """Masks that keep a search to the trees of a sentence (He & Choi 2023).
 
   The mask of a prefix forbids each next token after which the output could not become a
-  tree of the sentence's words any more: brackets match, no constituent is empty, each
-  word has one tag, and the brackets close before the length limit. At least one token
-  is always permitted, so every hypothesis that ends is a tree.
+  tree of the sentence's words any more: one constituent has all words (a lone word may
+  be a tag alone), brackets match, no constituent is empty, each word has one tag, and
+  the brackets close before the length limit. At least one token is always permitted, so
+  every hypothesis that ends is a tree.
 
   Axes: B sentences, K beams, L longest output, W tokens of the target's vocabulary.
 
@@ -167,7 +168,8 @@ class TreeMask(NamedTuple):
         them, the tree is of as many of the first as fit.
       limits: [B], the most tokens of an output, EOS included.
     """
-    fitting = jnp.maximum(limits - 1, 0) // self.per_word
+    room = jnp.maximum(limits - 1, 0)  # without EOS
+    fitting = jnp.maximum((room - 2) // self.per_word, (room >= self.per_word))
     words = jnp.minimum(words, fitting)[:, None]
     written = (jnp.arange(tokens.shape[-1]) < position)[None, None]
     kinds = jnp.where(written, jnp.asarray(self.kind)[tokens], _NO_TOKEN)
@@ -191,11 +193,14 @@ class TreeMask(NamedTuple):
     is_next = (kind == _NUMBER) & (value == next_word[..., None])
     # A number beyond the vocabulary is left out.
     awaits_tag = numbered | ~is_next.any(-1)
+    # One root: of several words none is at the top, and the root closes after the last.
+    awaits_word = (left > 0) & ((depth > 0) | (words == 1))
+    closes = (depth > 1) | ((depth == 1) & (left == 0))
     permitted = [
       (kind == _OPEN, (left > 0) & ~numbered & (room >= 2)),  # it must also close
-      ((kind == _CLOSE) & (value == label), (depth > 0) & (last != _OPEN) & ~numbered),
-      (is_next, (left > 0) & ~numbered),
-      (kind == _TAG, (left > 0) & awaits_tag),
+      ((kind == _CLOSE) & (value == label), closes & (last != _OPEN) & ~numbered),
+      (is_next, awaits_word & ~numbered),
+      (kind == _TAG, awaits_word & awaits_tag),
       (ids == EOS, (left == 0) & (depth == 0)),
     ]
     allowed = jnp.zeros((*depth.shape, kind.size), bool)

@@ -19,9 +19,9 @@ from transformer_jax.machine.errors import UserError
 from transformer_jax.parsing import trees
 from transformer_jax.parsing.trees import Node, Tree
 
-MOST_SUBTREE = 12  # words
+MAX_SUBTREE = 12  # words
 PASSES = 6  # how often each tree is altered
-MOST_SUBSTITUTED = 15  # words of a constituent that is replaced
+MAX_REPLACED = 15  # words of a constituent that is replaced
 
 
 class Sections(NamedTuple):
@@ -159,7 +159,7 @@ def _treebank(
 
 
 def subtrees(treebank: Source) -> Source:
-  """Returns a treebank's constituents of 2 to MOST_SUBTREE words, each of them once."""
+  """Returns a treebank's constituents of 2 to MAX_SUBTREE words, each of them once."""
 
   def pairs() -> Iterator[Pair]:
     seen = set()
@@ -167,7 +167,7 @@ def subtrees(treebank: Source) -> Source:
       for node, _ in trees.nest(whole).constituents():
         part = node.of(whole)
         lines = pair(part)
-        if 1 < len(part.words) <= MOST_SUBTREE and part != whole and lines not in seen:
+        if 1 < len(part.words) <= MAX_SUBTREE and part != whole and lines not in seen:
           seen.add(lines)
           yield lines
 
@@ -178,7 +178,7 @@ def substitute(treebank: Source, seed: int) -> Source:
   """Returns a treebank's trees with constituents replaced by others (Shi 2021).
 
   Each tree is altered PASSES times. In a tree of n words, 1 + n // 8 constituents are
-  replaced, or fewer if not as many are disjoint. Each has at most MOST_SUBSTITUTED
+  replaced, or fewer if not as many are disjoint. Each has at most MAX_REPLACED
   words. Its replacement is a random constituent of the treebank with the same label and
   the same parent label. Of m words, it has at most 2m + 3. Trees that are not
   new are left out. All trees are in memory.
@@ -214,7 +214,7 @@ Span = tuple[Node, str]  # a constituent, and its parent's label
 
 def _replaceable(tree: Tree) -> Iterator[Span]:
   for node, parent in trees.nest(tree).constituents():
-    if parent != trees.ROOT and node.word_end - node.word <= MOST_SUBSTITUTED:
+    if parent != trees.ROOT and node.word_end - node.word <= MAX_REPLACED:
       yield node, parent
 
 
@@ -250,8 +250,8 @@ def _replace(
   words, tokens = [*tree.words], [*tree.tokens]
   for node, parent in reversed(spans):
     same_label = parts[node.label, parent]
-    most = 2 * (node.word_end - node.word) + 3
-    fitting = bisect.bisect_right(same_label, most, key=_size)
+    limit = 2 * (node.word_end - node.word) + 3
+    fitting = bisect.bisect_right(same_label, limit, key=_size)
     part = same_label[rng.randrange(fitting)]
     words[node.word : node.word_end] = part.words
     tokens[node.token : node.token_end] = part.tokens

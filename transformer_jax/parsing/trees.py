@@ -165,10 +165,7 @@ def number_words(tokens: Iterable[str]) -> Iterator[str]:
 
 
 def is_number(token: str) -> bool:
-  """Tells whether a token is a word's number, as number_words() writes it.
-
-  No treebank has a tag like #1.
-  """
+  """Returns True if a token is a number of number_words(); no treebank's tag is."""
   return _NUMBER.fullmatch(token) is not None
 
 
@@ -193,7 +190,7 @@ class Node(NamedTuple):
     return Tree(words, tree.tokens[self.token : self.token_end])
 
   def constituents(self) -> Iterator[tuple['Node', str]]:
-    """Yields each one below, and its parent's label; those within another before it."""
+    """Yields constituents in post-order, each with its parent's label."""
     for child in self.children:
       if child.children:
         yield from child.constituents()

@@ -1,13 +1,13 @@
 """Vocabularies of trees' tokens, and of whole words and the classes of rare words.
 
 Such a vocabulary has one id for each token between spaces. Of a rare word, the model
-reads a class: its capitals, figures and ending, which tell much of its tag (Petrov et
-al. 2006, Dyer et al. 2016).
+reads a class: its capitals, digits and ending, which predict its tag (Petrov et al.
+2006, Dyer et al. 2016).
 """
 
-import collections
 import pathlib
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
@@ -46,7 +46,7 @@ def learn_tokens(sentences: Iterable[str], path: pathlib.Path, size: int) -> Non
   It has exactly `size` pieces, one for each row of the model's embedding. Spare pieces
   are control symbols, which occur in no text.
   """
-  counts = collections.Counter(t for line in sentences for t in line.split(' '))
+  counts = Counter(t for line in sentences for t in line.split(' '))
   _learn_counted(counts, path, size)
 
 
@@ -57,23 +57,21 @@ def learn_words(sentences: Iterable[str], path: pathlib.Path, size: int) -> None
   cannot hold them all.
   """
   lines = [*sentences]
-  counts = collections.Counter(word for line in lines for word in line.split(' '))
+  counts = Counter(word for line in lines for word in line.split(' '))
   kept = {word for word, count in counts.items() if count > 1}
   # A word that loses its piece may be the first of its class, which then takes a piece.
   # So words are dropped until the pieces fit.
   over = 1
   while over > 0:
     read = [replace_unknown(line, kept.__contains__) for line in lines]
-    pieces = collections.Counter(word for line in read for word in line.split(' '))
+    pieces = Counter(word for line in read for word in line.split(' '))
     # Without any words, the rarest classes become <unk>.
     over = min(len(pieces) + SPECIAL - size, len(kept))
     kept -= set(sorted(kept, key=lambda word: (counts[word], word))[: max(0, over)])
   _learn_counted(pieces, path, size)
 
 
-def _learn_counted(
-  counts: collections.Counter[str], path: pathlib.Path, size: int
-) -> None:
+def _learn_counted(counts: Counter[str], path: pathlib.Path, size: int) -> None:
   """Learns a vocabulary of counted tokens."""
   for token in [t for t in counts if UNKNOWN in t or not t.strip(SPACE)]:
     del counts[token]  # SentencePiece would leave it out
@@ -96,19 +94,19 @@ def _learn_counted(
 # Classes of rare words
 
 
-class Form(NamedTuple):
-  """The form of a word."""
+class WordShape(NamedTuple):
+  """The characters of a word, as far as they hint at its tag."""
 
-  figures: bool  # contains a digit
+  digits: bool  # contains a digit
   letters: bool  # contains a letter
   capitals: bool  # all letters are capitals, and there are two characters or more
   capital: int  # 1 if it begins with a capital, 2 if it also begins a sentence, else 0
   dash: bool  # contains a hyphen that is neither first nor last
 
 
-def form(word: str, first: bool) -> Form:
-  """Returns the form of a word; `first` says that it begins a sentence."""
-  return Form(
+def word_shape(word: str, first: bool) -> WordShape:
+  """Returns the shape of a word; `first` says that it begins a sentence."""
+  return WordShape(
     any(map(str.isdigit, word)),
     any(map(str.isalpha, word)),
     word.isupper() and len(word) > 1,
@@ -119,14 +117,14 @@ def form(word: str, first: bool) -> Form:
 
 def word_class(word: str, first: bool) -> str:
   """Returns the class of a word; `first` says that it begins a sentence."""
-  looks = form(word, first)
-  dash = '-dash' if looks.dash else ''
-  if looks.figures:
-    return f'{CLASS}{"mixed" if looks.letters else "number"}{dash}'
-  if not looks.letters:
+  shape = word_shape(word, first)
+  dash = '-dash' if shape.dash else ''
+  if shape.digits:
+    return f'{CLASS}{"mixed" if shape.letters else "number"}{dash}'
+  if not shape.letters:
     return f'{CLASS}sign'
-  name = ('word', 'capital', 'first')[looks.capital]
-  name = 'capitals' if looks.capitals else name
+  name = ('word', 'capital', 'first')[shape.capital]
+  name = 'capitals' if shape.capitals else name
   dot = '-dot' if '.' in word or '@' in word else ''
   lower = word.lower()
   fits = (e for e in _LONGEST_FIRST if lower.endswith(e) and len(word) > len(e) + 2)
