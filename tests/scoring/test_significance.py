@@ -2,24 +2,8 @@
 
 import numpy as np
 import pytest
-import scipy.stats
 
 from transformer_jax.scoring import significance
-
-
-def test_spread_is_scipys():
-  values = [25.1, 25.6, 24.9, 25.8]
-  result = significance.spread(values)
-  low, high = scipy.stats.t.interval(0.95, 3, np.mean(values), scipy.stats.sem(values))
-  assert result.mean == pytest.approx(np.mean(values))
-  assert result.deviation == pytest.approx(np.std(values, ddof=1))
-  assert result.mean - result.margin == pytest.approx(low)
-  assert result.mean + result.margin == pytest.approx(high)
-
-
-def test_one_seed_has_no_spread():
-  assert significance.spread([3.0]) == (3.0, None, None, 1)
-  assert significance.noise([[3.0], [4.0]]) is None
 
 
 def test_seeds_that_are_all_equal_tell_of_no_noise():

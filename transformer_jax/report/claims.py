@@ -17,7 +17,7 @@ Read = Callable[[Evaluation], float]
 PERPLEXITY: Read = operator.attrgetter('result.dev_perplexity')
 BLEU: Read = operator.attrgetter('result.paper_bleu.score')
 SACREBLEU: Read = operator.attrgetter('result.sacrebleu.score')
-READ = PERPLEXITY, BLEU  # what the paper's Table 3 has
+METRICS = PERPLEXITY, BLEU  # what the paper's Table 3 has
 
 
 class Difference(NamedTuple):
@@ -70,7 +70,8 @@ def differences(group: Group, compare: Compare) -> Differences:
   rows = {}
   for row, results in group.table_3.items():
     ppl, bleu = (
-      _difference(results, base, read, n) for read, n in zip(READ, noises, strict=True)
+      _difference(results, base, read, n)
+      for read, n in zip(METRICS, noises, strict=True)
     )
     if row != 'base' and (bleu.margin is None or not bleu.may_be_noise):
       bleu = bleu._replace(p=paired_p(results, base, compare))
@@ -80,7 +81,7 @@ def differences(group: Group, compare: Compare) -> Differences:
 
 def pool_noise(group: Group) -> list[Noise | None]:
   """Returns the noise between seeds in perplexity and in BLEU, pooled over rows."""
-  return [noise([[*map(read, r)] for r in group.table_3.values()]) for read in READ]
+  return [noise([[*map(read, r)] for r in group.table_3.values()]) for read in METRICS]
 
 
 def paper_differences(row: str) -> tuple[float, float]:

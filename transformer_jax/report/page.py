@@ -14,9 +14,7 @@ from markdown_it.token import Token
 
 from transformer_jax.machine import files
 
-# Each colour on a light and on a dark page. Pictures and page have them as variables of
-# CSS. Those of lines, also grey, have hues of Okabe and Ito (2008), shifted until
-# any two differ by 26 (CIE 1976) to all kinds of colour vision.
+# Light and dark value of each CSS colour; line colours are colour-blind safe.
 COLOURS = {
   'paper': ('#ffffff', '#0d1117'),
   'ink': ('#1f2328', '#e6edf3'),

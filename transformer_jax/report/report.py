@@ -109,12 +109,11 @@ def _report_runs(
       return paired_p(system, baseline, texts)
 
     studies = [(group, claims.differences(group, compare)) for group in groups]
-    pieces = tables.recipe(runs, compare)
   top = _facts(runs, studies, left_out)
   blocks: list[Block] = [heading(2, 'What the runs say'), facts(top)]
   for n, study in enumerate(studies, 1):
     blocks += describe_group(*study, tflops, f'.{n}' if len(studies) > 1 else '')
-  blocks += [*every_result(runs), *pieces]
+  blocks += every_result(runs)
   blocks += sample_translations(runs, texts, samples)
   if left_out:
     blocks += [heading(2, 'Left out'), bullets(left_out)]
@@ -160,8 +159,8 @@ def paired_p(system: Evaluation, baseline: Evaluation, texts: HeldOut) -> float 
 # Every result
 
 
-class Kind(NamedTuple):
-  """What a score is of, and how it was computed: equal if scores can be compared."""
+class ScoreType(NamedTuple):
+  """What was scored and how; scores of equal types can be compared."""
 
   test_set: str
   text: str | None  # such as 'detokenised'
@@ -170,24 +169,24 @@ class Kind(NamedTuple):
   signatures: tuple[str, str]
 
 
-def kind(run: Evaluation) -> Kind:
-  """Returns the kind of a result's scores."""
+def score_type(run: Evaluation) -> ScoreType:
+  """Returns the type of a result's scores."""
   pieces = run.config['model']['vocab_size']
   result = run.result
-  return Kind(run.test_set, result.text, result.corpus, pieces, run.signatures)
+  return ScoreType(run.test_set, result.text, result.corpus, pieces, run.signatures)
 
 
-def number_kinds(runs: Sequence[Evaluation]) -> dict[Kind, str]:
-  """Returns the superscript number of each kind's footnote."""
-  kinds = dict.fromkeys(map(kind, runs))
-  return {one: f'{n}'.translate(SUPERSCRIPTS) for n, one in enumerate(kinds, 1)}
+def number_types(runs: Sequence[Evaluation]) -> dict[ScoreType, str]:
+  """Returns the superscript number of each type's footnote."""
+  types = dict.fromkeys(map(score_type, runs))
+  return {one: f'{n}'.translate(SUPERSCRIPTS) for n, one in enumerate(types, 1)}
 
 
 def footnotes(runs: Sequence[Evaluation]) -> list[str]:
-  """Returns a footnote for each kind of score; spells each signature out once."""
+  """Returns a footnote for each type of score; spells each signature out once."""
   first: dict[tuple[str, str], str] = {}
   items = []
-  for one, mark in number_kinds(runs).items():
+  for one, mark in number_types(runs).items():
     of = one.test_set if one.text is None else f'{one.test_set}, {one.text}'
     text = f'{mark} {of}, corpus {one.corpus[:12]}, {one.pieces:,} pieces. '
     if one.signatures in first:
@@ -201,8 +200,8 @@ def footnotes(runs: Sequence[Evaluation]) -> list[str]:
 
 def every_result(runs: Sequence[Evaluation]) -> list[str]:
   """Returns a table with one row a result."""
-  marks = number_kinds(runs)
-  rows = [_row(one, marks[kind(one)]) for one in runs]
+  marks = number_types(runs)
+  rows = [_row(one, marks[score_type(one)]) for one in runs]
   return [heading(2, 'Every result'), table(HEADER, rows)]
 
 
@@ -224,21 +223,30 @@ def _row(run: Evaluation, mark: str) -> list[str]:
   ]
 
 
+def decoded_as_configured(run: Evaluation) -> bool:
+  """Returns True if a result was averaged and decoded as the run's config says."""
+  used = len(run.result.averaged), run.result.beam, run.result.alpha
+  return used == tuple(run.config[key] for key in ('average_last', 'beam', 'alpha'))
+
+
 def representatives(runs: Sequence[Evaluation]) -> list[Evaluation]:
-  """Returns a result for each run and kind: the newest step, as configured if any."""
+  """Returns a result for each run and type of score.
+
+  It is of the newest step, and decoded as the config says if any is.
+  """
   best: dict[tuple, Evaluation] = {}
-  rank = lambda run: (run.result.step, tables.as_configured(run))
+  rank = lambda run: (run.result.step, decoded_as_configured(run))
   for run in runs:
-    key = run.home, kind(run)
+    key = run.home, score_type(run)
     best[key] = max(run, best.get(key, run), key=rank)
   return [*best.values()]
 
 
 def best_scores(runs: Sequence[Evaluation]) -> list[Evaluation]:
-  """Returns the representative of each kind with the highest sacreBLEU."""
-  alike: dict[Kind, list[Evaluation]] = {}
+  """Returns the representative of each type with the highest sacreBLEU."""
+  alike: dict[ScoreType, list[Evaluation]] = {}
   for one in representatives(runs):
-    alike.setdefault(kind(one), []).append(one)
+    alike.setdefault(score_type(one), []).append(one)
   return [max(members, key=SACREBLEU) for members in alike.values()]
 
 
@@ -278,9 +286,9 @@ def _facts(
   `left_out` has the reasons, but for those of the studies.
   """
   items = []
-  marks = number_kinds(runs)
+  marks = number_types(runs)
   for run in best_scores(runs):
-    items.append(('Best score', _score(run, marks[kind(run)])))
+    items.append(('Best score', _score(run, marks[score_type(run)])))
   differ = {} if studies else comparable.differing_settings(runs)
   if differ := {k: v for k, v in differ.items() if k not in comparable.NO_INFLUENCE}:
     if len(differ) > MOST_KEYS:
@@ -322,7 +330,8 @@ def _table_3_facts(
     base = [*group.table_3].index('base')
     rows = group.table_3.values()
     ppl, bleu = (
-      tables.column([[*map(read, row)] for row in rows])[base] for read in claims.READ
+      tables.column([[*map(read, row)] for row in rows])[base]
+      for read in claims.METRICS
     )
     seeds = len(group.table_3['base'])
     text = f'{where}Base, {seeds} seed{"s" if seeds > 1 else ""}: perplexity {ppl}, '

@@ -1,20 +1,17 @@
-"""Tables 2 and 3 beside the paper's, claims, and pieces of the recipe, as Markdown."""
+"""Tables 2 and 3 beside the paper's, and its claims, as Markdown."""
 
 import re
 import statistics
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 from transformer_jax.model import flops
 from transformer_jax.report import paper
 from transformer_jax.report.claims import (
   BLEU,
   LEVEL,
-  READ,
+  METRICS,
   SACREBLEU,
-  Compare,
   Differences,
-  combine,
   count_verdicts,
   effects,
   judge,
@@ -25,12 +22,11 @@ from transformer_jax.report.comparable import (
   Cells,
   Group,
   cells,
-  conditions,
   differing_settings,
 )
 from transformer_jax.report.page import facts, heading, paragraph, table
 from transformer_jax.report.results import Evaluation
-from transformer_jax.scoring.significance import half_interval, noise, spread
+from transformer_jax.scoring.significance import half_interval, noise
 
 SPREAD = (
   'Scores: mean of the seeds ± half its 95 % interval (Student, the spread between '
@@ -115,7 +111,7 @@ def table_3(group: Group) -> str:
   header += ['BLEU (paper)', 'BLEU', 'sacreBLEU', 'parameters (paper)', 'parameters']
   runs = [group.table_3[r] if r in group.table_3 else [] for r in paper.TABLE_3]
   column_of = lambda read: column([[*map(read, results)] for results in runs])
-  scores = map(column_of, (*READ, SACREBLEU))
+  scores = map(column_of, (*METRICS, SACREBLEU))
   rows = []
   for (row, printed), results, ppl, bleu, sacre in zip(
     paper.TABLE_3.items(),
@@ -276,133 +272,3 @@ def flops_by_paper(run: Evaluation, tflops: float | None) -> float | None:
     tflops = paper.SUSTAINED_TFLOPS[kinds[0]]
   devices = int(device[1]) if device else 1
   return paper.training_flops(run.result.wall_seconds, devices, tflops)
-
-
-# Averaging, beam, alpha (section 6.1) and label smoothing (section 5.4), each measured
-# by results that differ in it alone
-
-
-class Pieces(NamedTuple):
-  """The pieces of the recipe of a result."""
-
-  averaged: int
-  beam: int
-  alpha: float
-  epsilon_ls: float
-
-
-AS_CONFIG = ('average_last', 'beam', 'alpha')  # the first three, as configs name them
-SMOOTHED = paper.BASE['epsilon_ls']
-NAMES = Pieces('checkpoints averaged', 'beam', 'alpha', 'epsilon_ls')
-PIECES_HEADER = ('piece', 'after steps', "config's value", 'other value', 'seeds')
-PIECES_HEADER += ('BLEU', "BLEU with the config's", 'difference', 'paired p')
-
-
-def pieces(run: Evaluation) -> Pieces:
-  """Returns the pieces of a result."""
-  result, epsilon = run.result, run.config['epsilon_ls']
-  return Pieces(len(result.averaged), result.beam, result.alpha, epsilon)
-
-
-def as_configured(run: Evaluation) -> bool:
-  """Tells whether a result was averaged and decoded as the run's config says."""
-  return pieces(run)[:3] == tuple(run.config[key] for key in AS_CONFIG)
-
-
-def recipe(results: Sequence[Evaluation], compare: Compare) -> list[str]:
-  """Returns a table for each test set that has results which differ in one piece."""
-  tables: dict[tuple[str, str], list[list[str]]] = {}
-  for members in _groups(results):
-    name = members[0].data['name'], members[0].test_set
-    for change, pairs in _pairs(members).items():
-      tables.setdefault(name, []).append(_piece_row(*change, pairs, compare))
-  if not tables:
-    return []
-  blocks = [heading(2, 'Pieces of the recipe')]
-  for (corpus, test_set), lines in tables.items():
-    blocks += [heading(3, f'{corpus}, {test_set}'), table(PIECES_HEADER, lines)]
-  note = (
-    "Each result against that of the same seed with the config's value, after as many "
-    'steps, or after the last step of each seed where these differ. '
-    "BLEU is the paper-style one; paired p is sacreBLEU's bootstrap over the "
-    'sentences, twice the mean of several seeds; ± is half the 95 % interval over '
-    'seeds.'
-  )
-  return [*blocks, paragraph(note)]
-
-
-def _groups(results: Sequence[Evaluation]) -> list[list[Evaluation]]:
-  """Returns results that may be compared: of equal steps, or each of its run's last.
-
-  Where patience ends runs, each seed has another last step.
-  """
-  training = lambda run: (*_rest(run), run.seed, run.config['epsilon_ls'])
-  last: dict[tuple, int] = {}
-  for run in results:
-    last[training(run)] = max(run.result.step, last.get(training(run), 0))
-  groups: dict[tuple, list[Evaluation]] = {}
-  ends: dict[tuple, list[Evaluation]] = {}
-  for run in results:
-    rest, step = _rest(run), run.result.step
-    groups.setdefault((*rest, step), []).append(run)
-    if step == last[training(run)]:
-      ends.setdefault(rest, []).append(run)
-  several = [runs for runs in ends.values() if len({r.result.step for r in runs}) > 1]
-  return [*groups.values(), *several]
-
-
-def _rest(run: Evaluation) -> tuple:
-  """Returns all that a result depends on except the pieces, the seed and the step."""
-  values = cells(run.config) | {'epsilon_ls': None}
-  return conditions(run), *values.items(), run.result.split
-
-
-Change = tuple[str, float, float]  # name of the piece, usual value, other value
-Pair = tuple[Evaluation, Evaluation]
-
-
-def _pairs(members: Sequence[Evaluation]) -> dict[Change, list[Pair]]:
-  """Returns each change's pairs of results, changed and usual, one for each seed."""
-  usual: dict[tuple[int, float], Evaluation] = {}
-  for run in members:
-    if as_configured(run):
-      usual.setdefault((run.seed, run.config['epsilon_ls']), run)
-  changes: dict[Change, dict[int, Pair]] = {}
-  for run in members:
-    own = usual.get((run.seed, run.config['epsilon_ls']))
-    against = usual.get((run.seed, SMOOTHED)) if own is run else own
-    if against is not None:
-      both = zip(NAMES, pieces(against), pieces(run), strict=True)
-      differ = [change for change in both if change[1] != change[2]]
-      if len(differ) == 1:
-        changes.setdefault(differ[0], {}).setdefault(run.seed, (run, against))
-  return {
-    change: [changes[change][seed] for seed in sorted(changes[change])]
-    for change in sorted(changes, key=lambda change: (NAMES.index(change[0]), change))
-  }
-
-
-def _piece_row(
-  name: str,
-  old: float,
-  new: float,
-  pairs: Sequence[Pair],
-  compare: Compare,
-) -> list[str]:
-  scores = [[run.bleu for run in pair] for pair in pairs]
-  steps = ', '.join(f'{n:,}' for n in sorted({pair[0].result.step for pair in pairs}))
-  mean = lambda n: sum(pair[n] for pair in scores) / len(scores)
-  difference = spread([ours - usual for ours, usual in scores])
-  margin = '' if difference.margin is None else f' ± {difference.margin:.2f}'
-  p = combine(compare(*pair) for pair in pairs)
-  return [
-    name,
-    steps,
-    f'{old:g}',
-    f'{new:g}',
-    str(len(pairs)),
-    f'{mean(0):.2f}',
-    f'{mean(1):.2f}',
-    f'{difference.mean:+.2f}{margin}',
-    p_text(p),
-  ]

@@ -10,15 +10,6 @@ from scipy.special import stdtrit
 SAMPLES = 1000  # resampled test sets, as many as sacreBLEU draws by default
 
 
-class Spread(NamedTuple):
-  """Mean and spread of one value over seeds; one seed has no spread."""
-
-  mean: float
-  deviation: float | None  # the sample's standard deviation
-  margin: float | None  # half the 95 % interval of the mean
-  seeds: int
-
-
 class Noise(NamedTuple):
   """Standard deviation between seeds, pooled over the rows with several seeds."""
 
@@ -34,15 +25,6 @@ def student_t(freedom: int) -> float:
 def half_interval(deviation: float, freedom: int, seeds: int) -> float:
   """Returns half the 95 % interval of a mean over seeds, by Student's t."""
   return student_t(freedom) * deviation / math.sqrt(seeds)
-
-
-def spread(values: Sequence[float]) -> Spread:
-  """Returns the mean and spread of values, one for each seed."""
-  if len(values) < 2:
-    return Spread(values[0], None, None, 1)
-  deviation = statistics.stdev(values)
-  margin = half_interval(deviation, len(values) - 1, len(values))
-  return Spread(statistics.fmean(values), deviation, margin, len(values))
 
 
 def noise(groups: Sequence[Sequence[float]]) -> Noise | None:
