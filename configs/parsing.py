@@ -10,7 +10,7 @@
 people, and on parts of them. `gum` does so on GUM's 10,910 trees, which are the output
 of another parser, and `sample` also on the public sample of the Penn Treebank. `small`
 is `gum` with beam 4. The paper gives neither dropout nor learning rate, and does not
-say how trees are written. docs/parsing.md tells more.
+say how trees are written. See docs/parsing.md.
 
 `craft`: 3.0 M parameters, 95 minutes on one CPU core, F1 80.6 and 80.2 on CRAFT's test
 set (two seeds). `small`: 2.5 M, 93 minutes, 74.5 and 75.4 on GUM's. `sample` was scored
@@ -75,7 +75,7 @@ def _paper(config: ml_collections.ConfigDict, pieces: int) -> None:
 
 
 def _gum(config: ml_collections.ConfigDict) -> None:
-  """Sets the small model, chosen by trials on dev (docs/parsing_search.md#trials)."""
+  """Sets the small model, chosen by trials on dev."""
   config.data.numbers = config.data.whole_words = True
   config.model.update({'N': 3, 'd_model': 128, 'd_ff': 512, 'h': 4})
   config.model.update({'d_k': 32, 'd_v': 32})
