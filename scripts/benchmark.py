@@ -16,9 +16,9 @@ stdout, and JSON to --output, or else to stdout too.
 from absl import flags, logging
 
 from benchmarks import rivals, run
+from transformer_jax import config
 from transformer_jax.data.corpus import DataFlags, rename_if_changed
 from transformer_jax.machine import cli, files
-from transformer_jax.runs import config
 
 FLAGS = cli.Flags(__doc__)
 CONFIG = FLAGS.config('What to time.', rename_if_changed)

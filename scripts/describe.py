@@ -14,12 +14,12 @@ import sys
 import ml_collections
 from absl import flags
 
+from transformer_jax import config
 from transformer_jax.data import card
 from transformer_jax.data.batches import train_batches
 from transformer_jax.data.corpus import Corpus, data_dir, rename_if_changed
 from transformer_jax.machine import cli, files
 from transformer_jax.model import flops
-from transformer_jax.runs import config
 from transformer_jax.scale import chips, estimate
 
 FLAGS = cli.Flags(__doc__)

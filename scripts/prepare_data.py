@@ -6,10 +6,10 @@ python -m scripts.prepare_data --verify=data/wmt14.en-de
 
 from absl import app
 
+from transformer_jax import config
 from transformer_jax.data import card, prepare
 from transformer_jax.data.corpus import DataFlags, rename_if_changed
 from transformer_jax.machine import cli
-from transformer_jax.runs import config
 from transformer_jax.tasks import task_of
 
 FLAGS = cli.Flags(__doc__)

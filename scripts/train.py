@@ -16,11 +16,11 @@ import sys
 import numpy as np
 from absl import flags, logging
 
+from transformer_jax import config as configs
 from transformer_jax.data import prepare
 from transformer_jax.data.corpus import DataFlags, rename_if_changed
 from transformer_jax.machine import cli, errors
 from transformer_jax.machine.signals import Interruption
-from transformer_jax.runs import config as configs
 from transformer_jax.runs.run import Run, start_from
 from transformer_jax.tasks import task_of
 

@@ -13,11 +13,11 @@ import pytest
 from configs import base, big, multi30k, newsmix, parsing, quickstart, table3
 from scripts import describe
 from toy import steps
+from transformer_jax import config as config_files
 from transformer_jax.data import card
 from transformer_jax.data.corpus import Corpus
 from transformer_jax.model import build, flops
 from transformer_jax.report import paper
-from transformer_jax.runs import config as config_files
 
 PAIRS = ('en-de', 'en-fr', 'de-en')
 

@@ -24,7 +24,10 @@ MULTI30K = '--config=configs/multi30k.py:en-de'
 # A command, where {tmp} is an empty folder, and what its one line of error says.
 REFUSED = [
   # Keys of a config
-  (f'train {MULTI30K} --workdir=x --config.xyzzy=3', 'configs/base.py has them all'),
+  (
+    f'train {MULTI30K} --workdir=x --config.xyzzy=3',
+    'config.py has them',
+  ),
   (f'describe {MULTI30K} --config.sede=1', '.sede: no such key; the nearest: seed'),
   (f'describe {MULTI30K} --config.model.d_modle=1', 'the nearest: model.d_model'),
   (f'describe {MULTI30K} --config.seed=one', 'flag --config.seed=one: invalid literal'),

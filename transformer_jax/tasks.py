@@ -5,8 +5,9 @@ from typing import Any
 
 import ml_collections
 
+from transformer_jax.config import KEYS, Tag, tagged
 from transformer_jax.data import sources, vocabulary, wmt14
-from transformer_jax.data.corpus import TREE_SETTINGS, Corpus
+from transformer_jax.data.corpus import Corpus
 from transformer_jax.data.task import Outputs, Scorer, Task
 from transformer_jax.machine.errors import UserError
 from transformer_jax.parsing.task import PARSING
@@ -32,9 +33,10 @@ def _target(corpus: Corpus) -> Callable[[str], str]:
   Raises:
     UserError: the corpus has a setting of trees.
   """
-  for key, plain in TREE_SETTINGS.items():
-    if getattr(corpus, key) != plain:
-      raise UserError(f'--config.data.{key}={not plain}: only trees have such lines')
+  for name in tagged(Tag.TREES):
+    value = getattr(corpus, name.removeprefix('data.'))
+    if value != KEYS[name].base:
+      raise UserError(f'--config.{name}={value}: only trees have such lines')
   return lambda line: line
 
 

@@ -5,9 +5,9 @@ import pathlib
 import shutil
 import subprocess
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
-from msgspec.structs import replace
 
 import toy.corpus
 from transformer_jax.data import card

@@ -2,18 +2,18 @@
 
 import itertools
 import pathlib
+from dataclasses import replace
 
 import pytest
-from msgspec.structs import replace
 
 import toy.corpus
+from transformer_jax.config import Cleaning
 from transformer_jax.data.cleaning import (
   check_code,
   check_languages,
   fault,
   guess_language,
 )
-from transformer_jax.data.corpus import Cleaning
 from transformer_jax.machine.errors import UserError
 
 LOOSE = Cleaning(

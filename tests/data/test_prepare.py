@@ -5,9 +5,9 @@ import pathlib
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
-from msgspec.structs import replace
 
 from toy.corpus import CORPUS, config_of, decoded, number_lines, prepare, write
 from transformer_jax.data import card, token_files

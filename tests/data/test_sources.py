@@ -4,11 +4,11 @@ import hashlib
 import json
 import pathlib
 import random
+from dataclasses import replace
 
 import pyarrow
 import pyarrow.parquet
 import pytest
-from msgspec.structs import replace
 
 import toy.corpus
 from configs import base, my

@@ -4,11 +4,11 @@ import dataclasses
 import json
 import pathlib
 import shutil
+from dataclasses import replace
 
 import jax
 import numpy as np
 import pytest
-from msgspec.structs import replace
 
 import toy.corpus
 import transformer_jax

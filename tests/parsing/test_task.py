@@ -1,10 +1,10 @@
 """Parsing as a task: its input, its output and its scores."""
 
 import pathlib
+from dataclasses import replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from msgspec.structs import replace
 
 import toy.corpus
 from toy.corpus import CORPUS

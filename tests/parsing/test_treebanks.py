@@ -3,9 +3,9 @@
 import gzip
 import pathlib
 import re
+from dataclasses import replace
 
 import pytest
-from msgspec.structs import replace
 
 from toy.corpus import CORPUS
 from transformer_jax.data import cleaning

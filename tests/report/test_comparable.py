@@ -6,9 +6,9 @@ import pytest
 
 from configs import base, big, table3
 from toy.results import changed, family, of_config, of_row, scored, written
+from transformer_jax.config import flat
 from transformer_jax.report import comparable, paper, report
 from transformer_jax.report.results import Evaluation
-from transformer_jax.runs.config import flat
 
 
 def only(runs: list[Evaluation]) -> comparable.Group:

@@ -1,12 +1,13 @@
 """A corpus that counts in two languages, for tests that need one prepared."""
 
+import dataclasses
 import pathlib
 import random
 from collections.abc import Sequence
 
 import ml_collections
-import msgspec
 
+from transformer_jax.config import Cleaning
 from transformer_jax.data import card, corpus, token_files, vocabulary
 from transformer_jax.data.prepare import write_corpus
 from transformer_jax.data.task import Task
@@ -24,7 +25,7 @@ CORPUS = corpus.Corpus(
   files={'train': ('train',), 'dev': ('dev',), 'test': ('test',)},
   suffix='',
   tokenized=False,
-  cleaning=corpus.Cleaning(
+  cleaning=Cleaning(
     off=False,
     max_characters=5000,
     max_ratio=9.0,
@@ -48,7 +49,7 @@ CORPUS = corpus.Corpus(
 
 def config_of(corpus: corpus.Corpus) -> ml_collections.ConfigDict:
   """Returns a config with this corpus."""
-  settings = msgspec.to_builtins(corpus)
+  settings = dataclasses.asdict(corpus)
   del settings['run_vocabulary']
   model = {key: settings.pop(key) for key in ('vocab_size', 'target_vocab_size')}
   values = {'data': settings, 'init_from': INIT, 'model': model}

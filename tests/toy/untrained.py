@@ -1,10 +1,10 @@
 """A prepared corpus and the folder of a run on it, whose parameters are random."""
 
+import dataclasses
 import pathlib
 import shutil
 from typing import Any
 
-import msgspec
 import numpy as np
 
 from configs import base
@@ -21,9 +21,7 @@ def write(folder: pathlib.Path, **changes: Any) -> pathlib.Path:
   """Writes `folder`/run beside data/toy; `changes` are keys of its config."""
   raw = corpus.write_raw(folder / 'raw', 12, english=WORDS, order=-1)
   target_size = changes.get('model.target_vocab_size', 0)
-  corpus.prepare(
-    raw, msgspec.structs.replace(corpus.CORPUS, target_vocab_size=target_size)
-  )
+  corpus.prepare(raw, dataclasses.replace(corpus.CORPUS, target_vocab_size=target_size))
   prepared, workdir = folder / 'data' / 'toy', folder / 'run'
   workdir.mkdir()
   for path in (prepared / 'card.json', *prepared.glob('vocabulary*')):

@@ -15,8 +15,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import numpy as np
 from tqdm import tqdm
 
+from transformer_jax.config import Cleaning
 from transformer_jax.data.card import SourceEntry
-from transformer_jax.data.corpus import Cleaning, Pair, Source
+from transformer_jax.data.corpus import Pair, Source
 from transformer_jax.machine.errors import UserError
 
 # NUL, and characters that some program takes for the end of a line: mostly damage.

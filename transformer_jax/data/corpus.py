@@ -1,16 +1,16 @@
 """Describes a corpus: its settings in a config, its sources of text, its folder."""
 
+import dataclasses
 import hashlib
 import json
 import pathlib
 from collections.abc import Callable, Collection, Iterator
-from typing import Annotated, Literal, NamedTuple
+from typing import NamedTuple
 
 import ml_collections
-import msgspec
 from absl import flags
-from msgspec import Meta
 
+from transformer_jax.config import KEYS, Cleaning, Data, Tag
 from transformer_jax.machine.cli import Flags
 from transformer_jax.machine.errors import UserError
 
@@ -22,11 +22,8 @@ Pair = tuple[str | None, str | None]
 
 # In config.data.files, what the name of a sacreBLEU test set begins with.
 SACREBLEU = 'sacrebleu:'
-# sacreBLEU's names of the files that configs/base.py lists.
+# sacreBLEU's names of the files of base.
 WMT14 = {'newstest2013': 'sacrebleu:wmt13', 'newstest2014': 'sacrebleu:wmt14/full'}
-
-# Settings of treebanks, and the value that each has for other text.
-TREE_SETTINGS = {'tags': True, 'numbers': False, 'whole_words': False}
 
 # The paper's test sets of section 6, and how many pairs they have.
 NEWSTEST = {'newstest2013': 3_000, 'newstest2014': 3_003}
@@ -53,56 +50,11 @@ class Source(NamedTuple):
 Splits = dict[str, list[Source]]  # by SPLITS
 
 
-class Schema(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
-  """Keys of a config, which are all required, and their types."""
-
-
-# Seeds and counts are of 32 bits on the devices.
-Count = Annotated[int, Meta(ge=1, le=2**31 - 1)]
-FromZero = Annotated[int, Meta(ge=0, le=2**31 - 1)]
-Pairs = Annotated[int, Meta(ge=1, le=2**32 - 1)]
-Fraction = Annotated[float, Meta(ge=0, le=1)]
-Name = Annotated[str, Meta(min_length=1)]
-
-
-class Cleaning(Schema):
-  """Limits of a training pair; `max_length` of Data limits its tokens."""
-
-  off: bool  # drops only what is no text
-  max_characters: Count  # of either sentence
-  # Of the numbers of words, as in Moses
-  max_ratio: Annotated[float, Meta(ge=1, le=1e9)]
-  drop_untranslated: bool  # drops equal sentences, but for names and numbers
-  min_alphanumeric: Fraction  # of letters and digits among the non-spaces
-
-
-class Data(Schema):
-  """The keys of config.data."""
-
-  name: Name  # of its folder
-  reader: Name  # a key of the task's readers
-  source_language: Name
-  target_language: Name
-  raw_dir: str  # the folder of the raw text if --raw_dir is absent
-  # The stems of each split's files
-  files: dict[Literal['train', 'dev', 'test'], Annotated[list[str], Meta(min_length=1)]]
-  suffix: str  # between a stem and the language
-  tokenized: bool  # its lines are tokens, which are scored as they are
-  cleaning: Cleaning
-  tags: bool  # of trees: False writes XX for every tag of a target
-  numbers: bool  # of trees: True writes the words' numbers into targets
-  whole_words: bool  # of trees: True gives each word one piece
-  train_pairs: Pairs  # the most training pairs, chosen by a hash
-  vocabulary_pairs: Pairs  # the most pairs that the vocabulary is learnt from
-  character_coverage: Annotated[float, Meta(ge=0.98, le=1)]  # SentencePiece's range
-  byte_fallback: bool
-  max_length: Annotated[int, Meta(ge=2, le=2**13)]  # tokens of a sentence with its EOS
-  seed: FromZero  # of the hashes that choose pairs
-
-
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Corpus(Data):
   """The settings of a corpus: the keys of config.data, and three more."""
 
+  files: dict[str, tuple[str, ...]]
   vocab_size: int
   target_vocab_size: int  # 0 if both languages share one vocabulary
   run_vocabulary: str  # sha256 of the vocabulary of --init_from; '' learns one
@@ -125,8 +77,10 @@ class Corpus(Data):
 
   def as_json(self) -> dict:
     """Returns the settings that decide its content, as its card holds them."""
-    settings = json.loads(msgspec.json.encode(self))
-    del settings['raw_dir'], settings['tokenized']
+    settings = json.loads(json.dumps(dataclasses.asdict(self)))
+    for name, key in KEYS.items():
+      if name.startswith('data.') and Tag.CORPUS not in key.tags:
+        del settings[name.removeprefix('data.')]
     return settings
 
 

@@ -10,11 +10,11 @@ from typing import NamedTuple
 
 from tqdm import tqdm
 
+from transformer_jax.config import Cleaning
 from transformer_jax.data import cleaning, text
 from transformer_jax.data.corpus import (
   SACREBLEU,
   SPLITS,
-  Cleaning,
   Corpus,
   Pair,
   Source,

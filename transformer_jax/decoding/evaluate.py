@@ -8,6 +8,8 @@ from typing import Any
 import ml_collections
 from tqdm import tqdm
 
+from transformer_jax import config as configs
+from transformer_jax.config import Tag
 from transformer_jax.data import card, token_files
 from transformer_jax.data.task import Outputs, Task
 from transformer_jax.decoding.loaded_run import LoadedRun
@@ -16,7 +18,6 @@ from transformer_jax.machine import environment, files, platform
 from transformer_jax.machine.errors import UserError
 from transformer_jax.machine.signals import Interruption
 from transformer_jax.model import flops
-from transformer_jax.runs import config as configs
 from transformer_jax.runs.result import SCORES, VERSION, Result
 from transformer_jax.runs.run import Run
 from transformer_jax.scoring import bleu
@@ -122,10 +123,10 @@ class Evaluation:
       return False
     result, config = Result.read(path), self._loaded.config
     dtype = platform.decoding_dtype(config.decode_dtype).name
-    # The file's name has the other settings.
-    keys = 'extra_length', 'constrained'
-    same = all(result.config.get(key) == config[key] for key in keys)
-    return result.decode_dtype == dtype and same
+    # The file's name has the settings that vary.
+    search, varies = (configs.tagged(tag) for tag in (Tag.SEARCH, Tag.VARIES))
+    differ = configs.differences(result.config, configs.as_json(config))
+    return result.decode_dtype == dtype and not differ & {*search} - {*varies}
 
   def write(self, result: Result, outputs: Sequence[str]) -> None:
     """Writes the outputs and the result under translations/, and the run's newest."""

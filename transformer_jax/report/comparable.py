@@ -5,53 +5,22 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from transformer_jax.config import KEYS, Tag, flat, tagged
 from transformer_jax.data.corpus import NEWSTEST
 from transformer_jax.report import paper
 from transformer_jax.report.results import Evaluation
-from transformer_jax.runs.config import flat
 
 Cells = dict[str, float | str]  # of Table 3, by the names of its columns
 
-CELLS = tuple(paper.BASE)
-# Settings without influence on a result. The corpus's identity is compared instead of
-# its name and of how it was prepared, and init_from.sha256 instead of the parent's
-# folder. The result says which checkpoints were averaged. Its step keeps out a run that
-# patience ended early.
+CELLS = tuple(name.rpartition('.')[2] for name in tagged(Tag.CELL))
+# Keys that cannot change a score; the identity of the corpus stands for those of CORPUS
+# alone.
 NO_INFLUENCE = frozenset(
-  {
-    'data.name',
-    'data.raw_dir',
-    'data.files.train',
-    'data.suffix',
-    'data.train_pairs',
-    'data.vocabulary_pairs',
-    'data.character_coverage',
-    'data.byte_fallback',
-    'data.max_length',
-    'data.seed',
-    'data.cleaning.off',
-    'data.cleaning.max_characters',
-    'data.cleaning.max_ratio',
-    'data.cleaning.min_alphanumeric',
-    'data.cleaning.drop_untranslated',
-    'checkpoint_every_steps',
-    'keep_checkpoints',
-    'best_by',
-    'patience',
-    'init_from.run',
-    'bleu_every_checkpoints',
-    'bleu_sentences',
-    'log_every_steps',
-    'decode_tokens',
-  }
+  name for name, key in KEYS.items() if key.tags in ({Tag.CORPUS}, {Tag.BOOKKEEPING})
 )
-# Settings in which runs of one table may differ: its subject, and how a result was
-# decoded. unmet() checks the latter for each table.
-VARIED = frozenset(
-  {'row', 'seed', 'average_last', 'beam', 'alpha', 'decode_dtype'}
-  | {'epsilon_ls', 'train_steps'}
-  | {f'model.{cell}' for cell in CELLS}
-)
+# Keys in which runs of one table may differ: its subject, and how a result was decoded.
+# unmet() checks the latter for each table.
+VARIED = frozenset({*tagged(Tag.CELL), *tagged(Tag.VARIES)})
 
 
 class Conditions(NamedTuple):

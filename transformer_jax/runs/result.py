@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 
+from transformer_jax import config
 from transformer_jax.machine import files
 from transformer_jax.machine.errors import UserError
-from transformer_jax.runs import config
 from transformer_jax.runs.run import Run
 from transformer_jax.scoring.bleu import Score
 

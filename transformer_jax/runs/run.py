@@ -11,12 +11,12 @@ from typing import Any, NamedTuple
 
 import ml_collections
 
+from transformer_jax import config as configs
 from transformer_jax.data import card, vocabulary
-from transformer_jax.data.corpus import TREE_SETTINGS, Corpus, rename_if_changed
+from transformer_jax.data.corpus import Corpus, rename_if_changed
 from transformer_jax.data.vocabulary import Vocabularies
 from transformer_jax.machine import files
 from transformer_jax.machine.errors import UserError
-from transformer_jax.runs import config as configs
 from transformer_jax.runs.checkpoints import (
   MANIFEST,
   averaged_steps,
@@ -24,11 +24,6 @@ from transformer_jax.runs.checkpoints import (
   folder_steps,
 )
 from transformer_jax.runs.metrics import best_step, read_records
-
-# Keys of the model that may differ between a run and its parent, whose model it starts
-# from: the vocabulary sizes, which become the parent's, and dropout.
-VOCABULARY_SIZES = ('vocab_size', 'target_vocab_size')
-MAY_DIFFER = (*VOCABULARY_SIZES, 'P_drop', 'P_drop_attention')
 
 
 class Run(NamedTuple):
@@ -76,7 +71,7 @@ class Run(NamedTuple):
 
     Raises:
       UserError: the file is missing or damaged, or its keys are not those of
-        configs/base.py.
+        transformer_jax/config.py.
     """
     path = self.workdir / 'config.json'
     if not path.is_file():
@@ -325,6 +320,8 @@ def start_from(
   """
   run, plain = Run(parent), config.copy_and_resolve_references()
   before = run.config()
+  config.model.vocab_size = before.model.vocab_size
+  config.model.target_vocab_size = before.model.target_vocab_size
   settings, required = (_settings_of_model(one) for one in (config, before))
   if differ := sorted(configs.differences(settings, required)):
     give = ' '.join(f'--config.{name}={required[name]}' for name in differ)
@@ -335,7 +332,6 @@ def start_from(
   config.init_from.run = str(parent.resolve())
   sums = (words.sha256 for words in run.vocabularies())
   config.init_from.vocabulary = ' '.join(dict.fromkeys(sums))
-  config.model.update({name: before.model[name] for name in VOCABULARY_SIZES})
   rename_if_changed(config, plain, ())  # another vocabulary encodes its corpus
   resumed = Run(workdir)
   if resumed.is_started:
@@ -374,6 +370,5 @@ def _manifest(run: Run, step: int) -> pathlib.Path:
 
 def _settings_of_model(config: ml_collections.ConfigDict) -> dict[str, Any]:
   """Returns what a run must share with its parent, under dotted names."""
-  data = {key: config.data[key] for key in TREE_SETTINGS}
-  model = {k: v for k, v in config.model.items() if k not in MAY_DIFFER}
-  return configs.flat({'task': config.task, 'data': data, 'model': model})
+  values = configs.flat(config.to_dict())
+  return {name: values[name] for name in configs.tagged(configs.Tag.MODEL)}

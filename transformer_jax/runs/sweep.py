@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import ml_collections
 
+from transformer_jax.config import as_json
 from transformer_jax.data import prepare
 from transformer_jax.data.corpus import DataFlags, rename_if_changed
 from transformer_jax.data.task import Task
@@ -26,7 +27,6 @@ from transformer_jax.machine.cli import Flags
 from transformer_jax.machine.errors import UserError
 from transformer_jax.machine.signals import EXIT_CODE, Interruption
 from transformer_jax.runs.checkpoints import averaged_steps
-from transformer_jax.runs.config import as_json
 from transformer_jax.runs.metrics import Patience
 from transformer_jax.runs.run import Run, start_from
 

@@ -15,10 +15,10 @@ from typing import Any
 
 import ml_collections
 
+from transformer_jax import config as configs
 from transformer_jax.data.batches import PAPER_TOKENS
 from transformer_jax.machine.errors import UserError
 from transformer_jax.report import paper
-from transformer_jax.runs import config as configs
 from transformer_jax.scale import chips
 
 # The packages that compile for a platform, and the extra that brings one.

@@ -11,11 +11,11 @@ import jax
 import ml_collections
 import numpy as np
 
+from transformer_jax.config import as_json
 from transformer_jax.data import batches, card, token_files
 from transformer_jax.machine import environment, hosts, platform
 from transformer_jax.machine.errors import UserError
 from transformer_jax.machine.signals import Interruption
-from transformer_jax.runs.config import as_json
 from transformer_jax.runs.metrics import Patience, best_step
 from transformer_jax.runs.run import Run
 from transformer_jax.training import checkpoint

@@ -68,7 +68,7 @@ def train_step(
 
   If the loss or the gradient's norm is not finite, the update is skipped: parameters
   and optimizer state do not change. Otherwise Adam's update is finite at every rate
-  that runs.config allows. `step` rises in both cases, because it also chooses the next
+  that config.py allows. `step` rises in both cases, because it also chooses the next
   batch.
 
   Args:

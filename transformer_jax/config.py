@@ -1,0 +1,409 @@
+"""Every key of a config: type, range, value in base, what it decides, what it means.
+
+  NAME: TYPE = key(VALUE, TAG, ..., 'What it means.')
+
+declares a key, and nothing else needs to list it. VALUE is that of the paper's base
+model, English to German. Numbers such as 5.4 are the paper's sections. `--config.NAME=`
+sets a key, and `python -m scripts.describe --config=FILE` prints all keys of a config.
+
+What depends on sets of keys reads the tags: whether two corpora are the same, what a
+run shares with the run that it starts from, which results a table may compare, and
+which columns Table 3 has.
+"""
+
+import dataclasses
+import enum
+import functools
+import json
+import operator
+import re
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Literal, NamedTuple
+
+import ml_collections
+import msgspec
+from msgspec import Meta
+
+from transformer_jax.machine.errors import UserError
+
+
+class Tag(enum.Enum):
+  """What a key decides; each key has one or more of the first five.
+
+  Attributes:
+    CORPUS: what is in the folder of a prepared corpus.
+    MODEL: what is computed with the parameters. A run that starts from another run's
+      parameters has the same values.
+    TRAINING: which parameters training leads to.
+    SEARCH: which text is decoded and scored, and how.
+    BOOKKEEPING: what is printed and kept. A score does not depend on it, or its result
+      says all that matters, such as the step.
+    CELL: the key is a column of Table 3.
+    VARIES: it is none, and yet results in one table may differ in it.
+    TREES: it says how trees are written. Other text has base's value.
+  """
+
+  CORPUS = enum.auto()
+  MODEL = enum.auto()
+  TRAINING = enum.auto()
+  SEARCH = enum.auto()
+  BOOKKEEPING = enum.auto()
+  CELL = enum.auto()
+  VARIES = enum.auto()
+  TREES = enum.auto()
+
+
+CORPUS, MODEL, TRAINING, SEARCH, BOOKKEEPING, CELL, VARIES, TREES = Tag
+
+# Ranges. Seeds and counts are of 32 bits on the devices.
+Count = Annotated[int, Meta(ge=1, le=2**31 - 1)]
+FromZero = Annotated[int, Meta(ge=0, le=2**31 - 1)]
+Few = Annotated[int, Meta(ge=1, le=2**10)]
+FewOrNone = Annotated[int, Meta(ge=0, le=2**10)]
+Width = Annotated[int, Meta(ge=1, le=2**16)]
+Tokens = Annotated[int, Meta(ge=1, le=10**7)]
+Pairs = Annotated[int, Meta(ge=1, le=2**32 - 1)]
+Length = Annotated[int, Meta(ge=2, le=2**13)]
+# Four ids stand for no text, and files hold uint16.
+Pieces = Annotated[int, Meta(ge=5, le=2**16)]
+PiecesOrNone = Annotated[int, Meta(ge=0, le=2**16)]
+Fraction = Annotated[float, Meta(ge=0, le=1)]
+BelowOne = Annotated[float, Meta(ge=0, lt=1)]
+Rate = Annotated[float, Meta(ge=0, le=0.999)]  # of dropout, which divides by 1 - rate
+Ratio = Annotated[float, Meta(ge=1, le=1e9)]
+Coverage = Annotated[float, Meta(ge=0.98, le=1)]  # SentencePiece's range
+# A learning rate that overflows float32 would make all parameters infinite.
+Positive = Annotated[float, Meta(gt=0, le=1000)]
+Exponent = Annotated[float, Meta(ge=-10, le=10)]
+DType = Literal['auto', 'float32', 'bfloat16']
+Name = Annotated[str, Meta(min_length=1)]
+Names = Annotated[tuple[str, ...], Meta(min_length=1)]
+
+
+def key(base: Any, *notes: Tag | str) -> Any:
+  """Declares a key by its value in base, its tags and its meaning."""
+  return dataclasses.field(default=base, metadata={'notes': notes})
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Files:
+  """data.files: names without the language, such as train for train.en and train.de.
+
+  A name may be sacreBLEU's of a test set, sacrebleu:wmt13, or in dev and test
+  drawn:1000, which draws so many pairs from train.
+  """
+
+  train: Names = key(('train',), CORPUS, 'Training text.')
+  dev: Names = key(('newstest2013',), CORPUS, SEARCH, 'Development set.')
+  test: Names = key(('newstest2014',), CORPUS, SEARCH, 'Test set.')
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Cleaning:
+  """data.cleaning: limits beyond which a training pair is dropped.
+
+  The paper names no such limits; its code had max_length alone.
+  """
+
+  off: bool = key(False, CORPUS, 'No limits: only what is no text is dropped.')
+  max_characters: Count = key(5000, CORPUS, 'Characters of either sentence.')
+  max_ratio: Ratio = key(9.0, CORPUS, "Of the numbers of words, as Moses's cleaner.")
+  drop_untranslated: bool = key(
+    True, CORPUS, 'Drop pairs of equal sentences, but for names and numbers.'
+  )
+  min_alphanumeric: Fraction = key(
+    0.3, CORPUS, 'Letters and digits among the characters that are no spaces.'
+  )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Data:
+  """data: the corpus (section 5.1)."""
+
+  name: Name = key('wmt14.en-de', CORPUS, 'Folder of the corpus below --data_dir.')
+  reader: Name = key(
+    'wmt14',
+    CORPUS,
+    SEARCH,
+    "'wmt14' (by tensorflow-datasets, or Parquet files in --raw_dir), 'files', "
+    "'trees' (treebanks, NAME.mrg) or 'embedded' (the quickstart's text).",
+  )
+  source_language: Name = key('en', CORPUS, SEARCH, 'Language code, as in train.en.')
+  target_language: Name = key('de', CORPUS, SEARCH, "Language code, or 'tree'.")
+  raw_dir: str = key('', BOOKKEEPING, 'Folder of the files, without --raw_dir.')
+  files: Files = Files()
+  tags: bool = key(
+    True, CORPUS, MODEL, TREES, "The target has each word's tag; False: XX for all."
+  )
+  numbers: bool = key(
+    False, CORPUS, MODEL, TREES, "The target has each word's number before its tag."
+  )
+  whole_words: bool = key(
+    False,
+    CORPUS,
+    MODEL,
+    TREES,
+    "Each source word is one piece; a rare word becomes its class's piece.",
+  )
+  suffix: str = key(
+    '', CORPUS, "Between name and language of a file, such as '.lc.norm.tok'."
+  )
+  tokenized: bool = key(False, SEARCH, 'The files are tokenised, and scored as such.')
+  seed: FromZero = key(
+    1, CORPUS, 'Of samples drawn in preparing; the other seed is of training.'
+  )
+  cleaning: Cleaning = Cleaning()
+  train_pairs: Pairs = key(
+    10**9,
+    CORPUS,
+    'Pairs to keep at most, drawn by a hash of their text: the same in any order of '
+    'the corpus.',
+  )
+  vocabulary_pairs: Pairs = key(
+    1_000_000, CORPUS, 'Pairs at most, drawn at random, that give the vocabulary.'
+  )
+  character_coverage: Coverage = key(
+    0.99995, CORPUS, 'Of all characters; rarer ones are spelt in bytes.'
+  )
+  byte_fallback: bool = key(True, CORPUS, 'Bytes are pieces, which spell rare text.')
+  max_length: Length = key(
+    256, CORPUS, 'Tokens of a training sentence, with EOS; longer pairs are dropped.'
+  )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Model:
+  """model: the Transformer (section 3), by the names of Table 3."""
+
+  N: Few = key(6, MODEL, CELL, 'Layers of each stack (3.1).')
+  d_model: Width = key(512, MODEL, CELL, 'Width of a layer (3.1).')
+  d_ff: Width = key(2048, MODEL, CELL, 'Inner width of feed-forward networks (3.3).')
+  h: Few = key(8, MODEL, CELL, 'Heads of an attention (3.2.2).')
+  d_k: Width = key(64, MODEL, CELL, "Width of a head's queries and keys (3.2.2).")
+  d_v: Width = key(64, MODEL, CELL, "Width of a head's values (3.2.2).")
+  P_drop: Rate = key(0.1, TRAINING, CELL, 'Residual dropout (5.4).')
+  P_drop_attention: Rate = key(
+    0.0, TRAINING, "Dropout of attention's weights, which the parser has (6.3)."
+  )
+  positions: Literal['sinusoid', 'learned'] = key(
+    'sinusoid',
+    MODEL,
+    CELL,
+    'Positional encoding (3.5). learned: encoder and decoder each learn a table (row '
+    'E).',
+  )
+  max_positions: Width = key(256, MODEL, 'Rows of each learned table.')
+  vocab_size: Pieces = key(
+    37000,
+    CORPUS,
+    MODEL,
+    'Pieces (5.1): rows of the embedding matrix, which is shared with the target and '
+    'the logits (3.4), unless the target has its own.',
+  )
+  target_vocab_size: PiecesOrNone = key(
+    0,
+    CORPUS,
+    MODEL,
+    'Rows of a matrix of the target and the logits, which then has a vocabulary of '
+    'its own. 0: both languages share one.',
+  )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class InitFrom:
+  """init_from: another run's checkpoint to start from, which --init_from fills in."""
+
+  run: str = key('', BOOKKEEPING, "The run's folder.")
+  step: FromZero = key(0, TRAINING, 'The step of its checkpoint.')
+  sha256: str = key('', TRAINING, "Sum of the checkpoint's manifest.")
+  vocabulary: str = key(
+    '', CORPUS, TRAINING, "Sum of the run's vocabulary, or the sums of its two."
+  )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Config:
+  """All keys of a config."""
+
+  task: Name = key('translation', MODEL, "'translation', or 'parsing' (6.3).")
+  row: str | None = key(
+    'base', BOOKKEEPING, VARIES, 'Row of Table 3 that the config stands for, or None.'
+  )
+  data: Data = Data()
+  # Batches (5.1)
+  tokens_per_batch: Tokens = key(
+    25000, TRAINING, 'Tokens of the longer side, without padding (5.1).'
+  )
+  slices: Width = key(
+    8, TRAINING, "Equal parts of a batch: the paper's 8 GPUs (5.2). Devices share them."
+  )
+  max_shapes: Few = key(
+    12, TRAINING, 'Different shapes of batches, each of which is compiled.'
+  )
+  model: Model = Model()
+  epsilon_ls: BelowOne = key(0.1, TRAINING, CELL, 'Label smoothing (5.4).')
+  train_steps: Count = key(100_000, TRAINING, CELL, 'Updates (5.2).')
+  # Optimiser (5.3)
+  warmup_steps: Count = key(4000, TRAINING, 'Updates of rising rate in Equation 3.')
+  rate_factor: Positive = key(1.0, TRAINING, 'Multiplies Equation 3.')
+  adam_b1: BelowOne = key(0.9, TRAINING, "Adam's beta_1 (5.3).")
+  adam_b2: BelowOne = key(0.98, TRAINING, "Adam's beta_2 (5.3).")
+  adam_epsilon: Positive = key(1e-9, TRAINING, "Adam's epsilon (5.3).")
+  # Checkpoints
+  checkpoint_every_steps: Count = key(
+    1500, BOOKKEEPING, "The paper's 10 minutes (6.1) at 0.4 s an update."
+  )
+  keep_checkpoints: Count = key(20, BOOKKEEPING, 'How many of the last are kept.')
+  average_last: Count = key(5, SEARCH, VARIES, 'Checkpoints to average (6.1).')
+  best_by: Literal['', 'perplexity', 'bleu'] = key(
+    '',
+    BOOKKEEPING,
+    'The best checkpoint is kept too: by dev perplexity, or by dev BLEU (greedy).',
+  )
+  bleu_every_checkpoints: Count = key(
+    1, BOOKKEEPING, 'Checkpoints between two measurements of dev BLEU, best_by=bleu.'
+  )
+  bleu_sentences: Count = key(
+    500, BOOKKEEPING, 'How many of the first sentences of dev best_by=bleu takes.'
+  )
+  patience: FewOrNone = key(
+    0,
+    BOOKKEEPING,
+    'Checkpoints in a row without a better dev perplexity that end the training; 0: '
+    'none do.',
+  )
+  init_from: InitFrom = InitFrom()
+  # Search (6.1)
+  beam: Few = key(4, SEARCH, VARIES, 'Beam size (6.1).')
+  alpha: Exponent = key(0.6, SEARCH, VARIES, 'Exponent of the length penalty (6.1).')
+  extra_length: FewOrNone = key(
+    50, SEARCH, 'An output has at most so many tokens more than its source (6.1).'
+  )
+  constrained: bool = key(
+    False, SEARCH, "A parser's search writes nothing but trees; see data.tags."
+  )
+  decode_tokens: Tokens = key(
+    4096,
+    BOOKKEEPING,
+    'Positions of a batch: of the source in a search, of the longer side when dev '
+    'perplexity is measured.',
+  )
+  decode_dtype: DType = key(
+    'auto',
+    SEARCH,
+    VARIES,
+    'Of matrix products, and on accelerators of activations. auto: bfloat16 on '
+    'accelerators and on CPUs with instructions for it, else float32.',
+  )
+  # Running
+  seed: FromZero = key(
+    1, TRAINING, VARIES, 'Of parameters, order of batches and dropout.'
+  )
+  dtype: DType = key(
+    'auto', TRAINING, 'Like decode_dtype, in training. auto: bfloat16 on accelerators.'
+  )
+  log_every_steps: Count = key(100, BOOKKEEPING, 'Updates between two lines of a log.')
+
+
+# The declarations
+
+
+class Key(NamedTuple):
+  """A declared key; its name is dotted, such as model.N."""
+
+  name: str
+  type: Any  # with its range
+  tags: frozenset[Tag]
+  meaning: str
+  base: Any  # its value in base
+
+
+def _declared(schema: type, prefix: str = '') -> Iterator[Key]:
+  for field in dataclasses.fields(schema):
+    name = prefix + field.name
+    if dataclasses.is_dataclass(field.type):
+      yield from _declared(field.type, f'{name}.')
+    else:
+      *tags, meaning = field.metadata['notes']
+      yield Key(name, field.type, frozenset(tags), meaning, field.default)
+
+
+KEYS = {key.name: key for key in _declared(Config)}
+
+
+def tagged(*tags: Tag) -> tuple[str, ...]:
+  """Returns the names of the keys that have all these tags."""
+  return tuple(name for name, key in KEYS.items() if key.tags >= {*tags})
+
+
+# Configs as dictionaries
+
+
+def base() -> dict[str, Any]:
+  """Returns base's values of all keys, in nested dictionaries."""
+  return dataclasses.asdict(Config())
+
+
+def as_json(config: ml_collections.ConfigDict) -> dict[str, Any]:
+  """Returns what config.json holds: plain dictionaries, and lists for tuples."""
+  return json.loads(config.to_json_best_effort())
+
+
+def check(config: Mapping[str, Any], flag: str = '--config.') -> None:
+  """Raises UserError if a key is missing, unknown, or has a value that no run can have.
+
+  `flag` begins the command-line flags that set a key, which the message names.
+  """
+  try:
+    msgspec.convert(config, Config)
+  except msgspec.ValidationError as error:
+    raise UserError(_sentence(str(error), config, flag)) from error
+  if differ := KEYS.keys() ^ flat(config).keys():
+    name = min(differ)
+    raise UserError(
+      f'{name} is {"missing" if name in KEYS else "unknown"}: '
+      'transformer_jax/config.py declares the keys of this version'
+    )
+  model = config['model']
+  written = 'target_vocab_size' if model['target_vocab_size'] else 'vocab_size'
+  if config['beam'] > model[written]:
+    raise UserError(
+      f'beam={config["beam"]}: no more than {written}={model[written]} ({flag}beam)'
+    )
+  if config['keep_checkpoints'] < config['average_last']:
+    raise UserError(
+      f'keep_checkpoints={config["keep_checkpoints"]} are too few to average the last '
+      f'{config["average_last"]} (--config.keep_checkpoints, --config.average_last)'
+    )
+  longest, most = config['data']['max_length'], model['max_positions']
+  if model['positions'] == 'learned' and longest > most:
+    raise UserError(
+      f'max_length={longest} is more than the model learns positions for, '
+      f'max_positions={most} (--config.data.max_length, --config.model.max_positions)'
+    )
+
+
+def _sentence(error: str, config: Mapping[str, Any], flag: str) -> str:
+  """Returns msgspec's error with the key, its value and the flag that sets it."""
+  text, _, path = error.partition(' - at ')
+  key = re.search(r'`\$\.([^`[]*)', path)[1]
+  value = functools.reduce(operator.getitem, key.split('.'), config)
+  return f'{key}={value}: {text} ({flag}{key})'
+
+
+def flat(config: Mapping[str, Any], prefix: str = '') -> dict[str, Any]:
+  """Returns the values of a nested dictionary under dotted names."""
+  values = {}
+  for key, value in config.items():
+    inner = flat(value, f'{prefix}{key}.') if isinstance(value, Mapping) else None
+    values |= {prefix + key: value} if inner is None else inner
+  return values
+
+
+def differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> set[str]:
+  """Returns dotted names of the entries in which two nested dictionaries differ."""
+  a, b = flat(a), flat(b)
+  absent = object()
+  return {
+    key for key in a.keys() | b.keys() if a.get(key, absent) != b.get(key, absent)
+  }
