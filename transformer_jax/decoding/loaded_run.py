@@ -49,7 +49,7 @@ class LoadedRun:
   Attributes:
     run: the run's folder.
     task: the task that its config chooses.
-    config: the run's (transformer_jax/config.py has the keys), with the caller's `beam`, `alpha`.
+    config: the run's (config.py has the keys), with the caller's `beam`, `alpha`.
     steps: the steps of the averaged checkpoints, in ascending order.
     graph: the model without its parameters; nnx.merge() puts them together.
   """

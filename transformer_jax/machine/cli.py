@@ -132,9 +132,8 @@ class Flags:
       key = re.match('--?config[.]([^=]*)', word)
       if key and key[1] not in known:
         near = ', '.join(_nearest(key[1], known))
-        hint = (
-          f'the nearest: {near}' if near else 'transformer_jax/config.py has them all'
-        )
+        all_keys = 'transformer_jax/config.py has them all'
+        hint = f'the nearest: {near}' if near else all_keys
         raise UserError(f'--config.{key[1]}: no such key; {hint}')
 
 
