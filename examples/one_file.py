@@ -115,17 +115,17 @@ def initialize(key, N, d_model, d_ff, h, d_k, d_v, W):
     W_O = glorot((h, d_v, d_model), (h * d_v, d_model))
     return {'W_Q': project(d_k), 'W_K': project(d_k), 'W_V': project(d_v), 'W_O': W_O}
 
-  def make_layer(attentions):
+  def make_layer(crosses):
     W_1, W_2 = (glorot(s, s) for s in ((d_model, d_ff), (d_ff, d_model)))
     ffn = {'W_1': W_1, 'b_1': jnp.zeros(d_ff), 'W_2': W_2, 'b_2': jnp.zeros(d_model)}
     norm = {'scale': jnp.ones(d_model), 'bias': jnp.zeros(d_model)}
-    own = {name: heads() for name in attentions} | {'feed_forward': ffn}
-    return own | {'norm_1': norm, 'norm_2': norm, 'norm_3': norm}
+    own = {'attention': heads(), 'feed_forward': ffn, 'norm_1': norm, 'norm_3': norm}
+    return own | ({'cross': heads(), 'norm_2': norm} if crosses else {})
 
   return {
     'embedding': jax.random.normal(next(keys), (W, d_model)) * d_model**-0.5,
-    'encoder': [make_layer(['attention']) for _ in range(N)],
-    'decoder': [make_layer(['attention', 'cross']) for _ in range(N)],
+    'encoder': [make_layer(crosses=False) for _ in range(N)],
+    'decoder': [make_layer(crosses=True) for _ in range(N)],
   }
 
 
