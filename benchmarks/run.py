@@ -14,7 +14,7 @@ from benchmarks import decoding, rivals, training
 from benchmarks.timing import OURS
 from transformer_jax.data import card, prepare
 from transformer_jax.decoding.translate import split_lines
-from transformer_jax.machine import environment, platform
+from transformer_jax.machine import platform
 from transformer_jax.machine.errors import UserError
 from transformer_jax.tasks import task_of
 
@@ -124,17 +124,17 @@ MEASUREMENTS = {'training': _training, 'decoding': _decoding}
 
 def describe_machine() -> dict:
   """Returns hardware, libraries and settings of a measurement: one object for JSON."""
-  model, flags = environment.processor()
+  model, flags = platform.processor()
   installed = {d.name.lower() for d in importlib.metadata.distributions() if d.name}
   others = tuple(name for name in PACKAGES_OF_RIVALS if name in installed)
   return {
     'device': platform.describe_device(),
     'processor': model,
     'flags': flags,
-    'threads': len(environment.cores()),  # of each program that was timed
+    'threads': len(platform.cores()),  # of each program that was timed
     'load': list(os.getloadavg()),  # over 1, 5 and 15 minutes, this program included
-    'versions': environment.versions(PACKAGES + others),
-    'commit': environment.commit(),
+    'versions': platform.versions(PACKAGES + others),
+    'commit': platform.commit(),
     'environment': {k: os.environ[k] for k in SETTINGS if k in os.environ},
   }
 

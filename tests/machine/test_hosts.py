@@ -26,14 +26,6 @@ SMALL = {'tokens_per_batch': 64, 'max_shapes': 2}
 OTHERS = 'not reach the other processes'
 
 
-@pytest.mark.parametrize('address', ['garbage', '7.garbage'])
-def test_half_an_environment_of_open_mpi(address: str, monkeypatch: pytest.MonkeyPatch):
-  monkeypatch.delenv('OMPI_COMM_WORLD_SIZE', raising=False)
-  monkeypatch.setenv('OMPI_MCA_orte_hnp_uri', address)
-  with pytest.raises(UserError, match=OTHERS):
-    hosts.join_hosts(None, None, None)
-
-
 def test_a_host_with_another_config_is_refused(monkeypatch):
   hosts.check_same('x')
   monkeypatch.setattr(hosts, 'from_first_host', np.zeros_like)

@@ -1,6 +1,5 @@
 """JAX's settings before it starts: flags, dtypes, the cache of compiled programs."""
 
-import json
 import os
 import pathlib
 import subprocess
@@ -10,8 +9,7 @@ import jax
 import numpy as np
 import pytest
 
-import scripts
-from transformer_jax.machine import environment, platform
+from transformer_jax.machine import platform
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -27,11 +25,12 @@ def nothing_is_kept(monkeypatch) -> dict:
   jax.config.update('jax_compilation_cache_dir', before)
 
 
-def start(**environment_: str) -> subprocess.CompletedProcess:
-  """Starts JAX in a process as our commands do, and prints the flags."""
+def start(before: str = '', **environment: str) -> subprocess.CompletedProcess:
+  """Starts JAX in a process as our commands do, after `before`; prints the flags."""
   code = (
-    'import os\n'
+    'import jax, os\n'
     'from transformer_jax.machine import cli\n'
+    f'{before}\n'
     'def main(argv):\n'
     '  from transformer_jax.machine import platform\n'
     '  platform.set_deterministic()\n'
@@ -41,7 +40,7 @@ def start(**environment_: str) -> subprocess.CompletedProcess:
   )
   return subprocess.run(
     [sys.executable, '-c', code],
-    env=os.environ | environment_,
+    env=os.environ | environment,
     capture_output=True,
     text=True,
   )
@@ -54,15 +53,30 @@ def test_xla_knows_the_flags_that_are_set():
   assert done.stdout.split() == [
     '--xla_cpu_enable_fast_math=false',
     '--xla_gpu_deterministic_ops=true',
-    '--xla_cpu_experimental_ynn_fusion_type=individual_dot',
+    platform.YNN,
     '--xla_cpu_collective_call_terminate_timeout_seconds=86400',
   ]
 
 
-def test_a_missing_platform_is_one_line():
-  done = start(JAX_PLATFORMS='cuda')
-  assert done.returncode == 1 and 'JAX cannot use cuda here' in done.stderr
-  assert len(done.stderr.splitlines()) == 1, done.stderr
+@pytest.mark.parametrize(
+  ('before', 'variables', 'message'),
+  [
+    ('', {'JAX_PLATFORMS': 'cuda'}, 'JAX cannot use cuda here'),
+    ('', {'JAX_ENABLE_X64': '1'}, 'JAX_ENABLE_X64=True changes numbers'),
+    (
+      'jax.devices()',
+      {'JAX_NUM_CPU_DEVICES': '2'},
+      'JAX has started before with sever',
+    ),
+    ('jax.devices()', {'JAX_NUM_CPU_DEVICES': '1'}, ''),
+    ('', {'JAX_NUM_CPU_DEVICES': '2'}, ''),
+  ],
+)
+def test_what_jax_starts_with(before: str, variables: dict, message: str):
+  """Several CPU devices without YNN may multiply wrongly (docs/eigen.md)."""
+  done = start(before, XLA_FLAGS='', **variables)
+  assert done.returncode == (1 if message else 0) and message in done.stderr
+  assert done.stderr.count('\n') == bool(message), done.stderr
 
 
 @pytest.mark.parametrize(
@@ -102,7 +116,7 @@ def test_cpu_devices_divide_the_slices(
   """As many as cores allow; a number that the user has set is left alone."""
   for name in ('XLA_FLAGS', 'JAX_NUM_CPU_DEVICES'):
     monkeypatch.delenv(name, raising=False)
-  monkeypatch.setattr(environment, 'cores', lambda: [*range(cores)])
+  monkeypatch.setattr(platform, 'cores', lambda: [*range(cores)])
   platform.use_cpu_cores(slices)
   assert nothing_is_kept.pop('jax_num_cpu_devices') == count
   monkeypatch.setenv('JAX_NUM_CPU_DEVICES', '3')
@@ -115,7 +129,7 @@ def test_cpu_devices_divide_the_slices(
 )
 def test_dtypes_of_products(monkeypatch, vectors: list[str]):
   """A CPU that multiplies bfloat16 decodes so, and never trains so."""
-  monkeypatch.setattr(environment, 'processor', lambda: ('a chip', vectors))
+  monkeypatch.setattr(platform, 'processor', lambda: ('a chip', vectors))
   fast = vectors != ['avx512f']
   assert platform.training_dtype('auto') == np.float32
   assert platform.training_dtype('auto', 'gpu').name == 'bfloat16'
@@ -124,20 +138,36 @@ def test_dtypes_of_products(monkeypatch, vectors: list[str]):
     assert (dtype('float32').name, dtype('bfloat16').name) == ('float32', 'bfloat16')
 
 
-@pytest.mark.parametrize('own', [None, 'glibc.malloc.arena_max=2'])
-def test_a_command_starts_anew_with_its_setting_of_memory(
-  own: str | None, tmp_path: pathlib.Path
-):
-  """Once, with the same arguments, and not where the user has a setting."""
-  show = 'import os; print("starts with", os.environ.get("GLIBC_TUNABLES"))'
-  (tmp_path / 'sitecustomize.py').write_text(show)
-  environment = {k: v for k, v in os.environ.items() if k != 'GLIBC_TUNABLES'}
-  environment |= {'PYTHONPATH': str(tmp_path)}
-  environment |= {'GLIBC_TUNABLES': own} if own else {}
-  command = f'{sys.executable} -m scripts.describe --config=configs/base.py --json'
-  options = {'cwd': ROOT, 'env': environment, 'capture_output': True, 'text': True}
-  done = subprocess.run(command.split(), check=True, **options)
-  starts = [line for line in done.stdout.splitlines() if line.startswith('starts with')]
-  expected = [own] if own else [None, scripts.MEMORY]
-  assert starts == [f'starts with {setting}' for setting in expected]
-  assert json.loads(done.stdout.split(starts[-1])[1])['parameters'] > 6e7
+def test_processor(tmp_path: pathlib.Path):
+  text = 'processor: 0\nmodel name : A Chip\nflags\t: fpu avx2 avx512f amx_bf16\n'
+  (tmp_path / 'cpuinfo').write_text(text)
+  expected = 'A Chip', ['amx_bf16', 'avx2', 'avx512f']
+  assert platform.processor(tmp_path / 'cpuinfo') == expected
+  assert platform.processor(tmp_path / 'none')[1] == []
+
+
+def test_the_commit_of_the_checkout(tmp_path: pathlib.Path, monkeypatch, capsys):
+  """Clean, changed, none; a GIT_DIR of a hook is another's, and a refusal is told."""
+  for name in [name for name in os.environ if name.startswith('GIT_')]:
+    monkeypatch.delenv(name)
+  who = '-c', 'user.name=a', '-c', 'user.email=a@b', '-c', 'commit.gpgsign=false'
+  git = lambda *words: subprocess.run(
+    ['git', *who, *words], cwd=tmp_path, check=True, capture_output=True, text=True
+  ).stdout.strip()
+  assert platform.commit(tmp_path) is None
+  (tmp_path / 'a.py').write_text('1')
+  git('init')
+  git('add', '.')
+  git('commit', '-m', 'a')
+  monkeypatch.setenv('GIT_DIR', str(tmp_path / 'none'))
+  head = platform.commit(tmp_path)
+  monkeypatch.delenv('GIT_DIR')
+  assert head == git('rev-parse', 'HEAD')
+  (tmp_path / 'a.py').write_text('2')
+  assert platform.commit(tmp_path) == head + '+'
+  (tmp_path / 'package').mkdir()
+  assert platform.commit(tmp_path / 'package') is None
+  assert capsys.readouterr().err == ''
+  (tmp_path / '.git' / 'HEAD').write_text('damaged')
+  assert platform.commit(tmp_path) is None
+  assert capsys.readouterr().err.startswith('no commit is recorded: fatal: ')

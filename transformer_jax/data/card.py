@@ -78,7 +78,7 @@ def read_card(folder: pathlib.Path) -> Card:
     )
   try:
     return msgspec.json.decode(path.read_bytes(), type=Card)
-  except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+  except (msgspec.DecodeError, UnicodeDecodeError) as error:
     raise UserError(
       f'{path}: damaged ({error}). In the folder of a run, put back a copy: its corpus '
       f'has the same card. In that of a corpus: {_AGAIN.lower()}'

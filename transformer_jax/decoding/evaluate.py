@@ -14,7 +14,7 @@ from transformer_jax.data import card, token_files
 from transformer_jax.data.task import Outputs, Task
 from transformer_jax.decoding.loaded_run import LoadedRun
 from transformer_jax.decoding.translate import Hypothesis, Translator
-from transformer_jax.machine import environment, files, platform
+from transformer_jax.machine import files, platform
 from transformer_jax.machine.errors import UserError
 from transformer_jax.machine.signals import Interruption
 from transformer_jax.model import flops
@@ -96,8 +96,8 @@ class Evaluation:
       parameters=flops.parameters(config.model),
       **run.training_so_far(loaded.steps[-1]),
       device=platform.describe_device(),
-      versions=environment.versions(PACKAGES),
-      commit=environment.commit(),
+      versions=platform.versions(PACKAGES),
+      commit=platform.commit(),
       corpus=about.identity,
       references=about.sha256[f'{self._split}.target.txt'],
       config=configs.as_json(run.config()),  # without the options of this search

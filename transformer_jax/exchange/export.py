@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from safetensors.numpy import save_file
 
 from transformer_jax.exchange import huggingface, marian
-from transformer_jax.machine import environment, files, platform
+from transformer_jax.machine import files, platform
 from transformer_jax.machine.errors import UserError
 from transformer_jax.model import build, flops
 from transformer_jax.runs.result import Result
@@ -146,7 +146,7 @@ def _page(run: Run, steps: list[int], library: str, loading: str) -> Iterator[st
   if config.data.tokenized:
     yield 'Its text is tokenised, source and target.'
   yield from ('', loading, '## Scores', '', *_scores(_results(run, steps)), '')
-  commit = environment.commit() or '(no checkout)'
+  commit = platform.commit() or '(no checkout)'
   yield from ('## Config', '', f'Exported by commit {commit}.', '')
   yield from ('```json', json.dumps(config.to_dict(), indent=1), '```', '')
 

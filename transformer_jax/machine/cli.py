@@ -8,15 +8,12 @@ imported side by side and their main(argv) called any number of times:
   SPLIT = flags.DEFINE_enum('split', 'test', ['dev', 'test'], 'Text.', FLAGS.values)
 """
 
-import contextlib
 import difflib
-import io
 import os
 import pathlib
 import re
-import signal
 import sys
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import ml_collections
 from absl import app, flags
@@ -176,21 +173,17 @@ def counts(flag: flags.FlagHolder[list[str]], least: int = 1) -> list[int]:
 def run(main: Callable[[list[str]], None]) -> None:
   """Calls main() with the process's command line, and ends the process.
 
-  A user's error, or Ctrl-C, ends it with one line.
+  A user's error ends it with one line, and a reader of stdout that leaves, as `| head`
+  does, with none.
   """
 
   def guarded(argv: list[str]) -> None:
-    with errors.in_one_line(), _output_that_may_break():
-      before = signal.getsignal(signal.SIGINT)
+    with errors.in_one_line():
       try:
-        if before != signal.SIG_IGN:
-          signal.signal(signal.SIGINT, signal.default_int_handler)
         main(argv)
-      except KeyboardInterrupt:
-        print('stopped by Ctrl-C', file=sys.stderr)
-        sys.exit(130)  # as a shell has it
-      finally:
-        signal.signal(signal.SIGINT, before)
+        sys.stdout.flush()
+      except BrokenPipeError:  # Python flushes once more as it ends
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
   def parse(argv: list[str]) -> list[str]:
     """Parses absl's own flags, such as --pdb; main() parses the rest."""
@@ -200,45 +193,3 @@ def run(main: Callable[[list[str]], None]) -> None:
     return argv
 
   app.run(guarded, flags_parser=parse)
-
-
-@contextlib.contextmanager
-def _output_that_may_break() -> Iterator[None]:
-  """Lets a program end well although nobody reads what it prints any more.
-
-  A reader of stdout that leaves early, such as `| head`, has what it wants. One of
-  stderr may leave at any time, as `2>&1 | tee log` does at Ctrl-C: the program goes on.
-  What is printed is UTF-8; the names of files are the bytes that they are.
-  """
-  if isinstance(sys.stdout, io.TextIOWrapper):
-    sys.stdout.reconfigure(encoding='utf-8', errors='surrogateescape')
-  before, sys.stderr = (
-    sys.stderr,
-    io.TextIOWrapper(
-      io.BufferedWriter(_Stderr(2, 'w', closefd=False)),
-      encoding='utf-8',
-      errors='backslashreplace',
-      line_buffering=True,
-    ),
-  )
-  try:
-    yield
-    sys.stdout.flush()
-  except OSError as error:  # of stdout: stderr's are dropped
-    if error.filename is not None:
-      raise
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # Python flushes it once more
-    if not isinstance(error, BrokenPipeError):
-      raise
-  finally:
-    sys.stderr = before
-
-
-class _Stderr(io.FileIO):
-  """Drops what cannot be written: saving what is new matters more than telling."""
-
-  def write(self, content: bytes) -> int | None:
-    try:
-      return super().write(content)
-    except OSError:
-      return len(content)

@@ -1,8 +1,8 @@
 """A mistake of the user ends a program with one line; a bug shows its traceback.
 
 An error is the user's if it is our UserError, absl's about a flag, ml_collections'
-about a config, JAX's about a setting of its own, the system's about a file that it
-names or a full disk, or Python's about a module of an extra. Any other is a bug.
+about a config, the system's about a file that it names or a full disk, or Python's
+about a module of an extra. Any other is a bug.
 """
 
 import contextlib
@@ -38,18 +38,13 @@ def in_one_line() -> Iterator[None]:
   try:
     yield
   except Exception as error:
-    if (sentence := sentence_of(error)) is None:
+    if (sentence := _sentence(error)) is None:
       raise
-    sys.exit(sentence)
+    sys.exit(' '.join(line.strip() for line in sentence.splitlines()))
 
 
-def sentence_of(error: BaseException) -> str | None:
-  """Returns the line to tell the user, or None if the error is a bug."""
-  sentence = _sentence(error)
-  return sentence and ' '.join(line.strip() for line in sentence.splitlines())
-
-
-def _sentence(error: BaseException) -> str | None:
+def _sentence(error: Exception) -> str | None:
+  """Returns what to tell the user, or None if the error is a bug."""
   if isinstance(error, UserError | app.UsageError):
     return str(error)
   if isinstance(error, flags.Error) and 'parsing config file' in str(error):
@@ -58,9 +53,6 @@ def _sentence(error: BaseException) -> str | None:
     return str(error) if isinstance(error, UserError | ValueError) else None
   if isinstance(error, flags.Error):
     return str(error)
-  setting = re.search(r"for (?:JAX flag |environment ')(jax_\w+)", str(error), re.I)
-  if setting:
-    return f'{error}: change or unset {setting[1].upper()}'
   if isinstance(error, ModuleNotFoundError):
     module = (error.name or '').partition('.')[0]
     if module not in EXTRAS:

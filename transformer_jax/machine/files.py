@@ -83,7 +83,7 @@ def read_json_object(path: pathlib.Path) -> dict[str, Any]:
   """
   try:
     value = json.loads(path.read_bytes())
-  except (ValueError, RecursionError) as error:
+  except ValueError as error:
     raise UserError(
       f'{path}: damaged ({error}); put back a copy, or make it again'
     ) from error

@@ -47,9 +47,9 @@ def join_hosts(
   jax.config.update('jax_enable_preemption_service', False)
   # As in JAX, Open MPI comes first: under Slurm, each of its daemons is a Slurm step of
   # one task.
-  mpi = os.environ.get('OMPI_COMM_WORLD_SIZE')
   # SLURM_NTASKS would be the whole job's, even in an interactive step of one task.
-  tasks = mpi or os.environ.get('SLURM_STEP_NUM_TASKS')
+  names = 'OMPI_COMM_WORLD_SIZE', 'SLURM_STEP_NUM_TASKS'
+  tasks = next(filter(None, map(os.environ.get, names)), None)
   flags = address, process_count, process_id
   # In a step of one task, JAX would give this process the first of its GPUs only.
   if process_count == 1 or (flags == (None, None, None) and tasks == '1'):
@@ -57,8 +57,8 @@ def join_hosts(
   try:
     jax.distributed.initialize(*flags)
   except (ValueError, KeyError, RuntimeError) as error:
-    is_alone = 'coordinator_address' in str(error) and not mpi
-    if is_alone and flags == (None, None, None):  # no cluster has started it
+    # JAX has no address: neither a flag nor a cluster tells of other processes.
+    if isinstance(error, ValueError) and flags == (None, None, None) and not tasks:
       return
     raise UserError(
       f'JAX does not reach the other processes ({error!r}): give all of '

@@ -1,43 +1,76 @@
-"""Sets JAX up before it starts, and describes what it runs on."""
+"""Sets JAX up before it starts, and describes what a result was made with."""
 
-import contextlib
-import importlib.util
-import mmap
+import importlib.metadata
 import os
 import pathlib
+import platform
+import subprocess
 import sys
+from collections.abc import Iterable
 
 import jax
 import jax.numpy as jnp
-import jaxlib
 
-from transformer_jax.machine import environment, hosts
+from transformer_jax.machine import hosts
 from transformer_jax.machine.errors import UserError
 
-# Files that show an accelerator: of NVIDIA, in Windows too, of AMD, and a TPU.
-DEVICE_FILES = 'nvidia[0-9]*', 'dxg', 'kfd', 'accel*', 'vfio/*'
+# YNN is faster than Eigen in bfloat16, and free of a fault of Eigen's (docs/eigen.md).
+# It leaves products whose left operand is transposed to Eigen, so model/ops_cpu.py has
+# none. XLA's default has YNN reduce as well.
+YNN = '--xla_cpu_experimental_ynn_fusion_type=individual_dot'
+# Settings of JAX that change a seeded run's numbers, with the values that runs have.
+NUMERICS = {
+  'jax_enable_x64': False,
+  'jax_numpy_dtype_promotion': 'standard',
+  'jax_random_seed_offset': 0,
+  'jax_threefry_partitionable': True,
+}
+CPUINFO = pathlib.Path('/proc/cpuinfo')
+ROOT = pathlib.Path(__file__).parents[2]  # the checkout, if there is one
 
 
 def start(slices: int) -> None:
-  """Sets JAX's flags and caches; a program calls this before it first uses JAX.
+  """Sets JAX's flags and caches, and starts it; call it before JAX is used.
 
   Args:
     slices: of a batch. The number of CPU devices is chosen so that it divides them.
 
   Raises:
-    UserError: JAX finds no device of the kind that it was told to use.
+    UserError: JAX finds no device of the kind that it was told to use, a setting of
+      JAX changes numbers, or JAX has started before with several CPU devices.
   """
-  set_cpu_flags()
-  use_cpu_cores(slices)
+  for name, value in NUMERICS.items():
+    if (actual := getattr(jax.config, name)) != value:
+      raise UserError(f'{name.upper()}={actual} changes numbers: set {value}, or none')
+  if not _has_started():
+    set_cpu_flags()
+    use_cpu_cores(slices)
   try:
-    jax.devices()
+    several_cpus = jax.default_backend() == 'cpu' and jax.local_device_count() > 1
   except (RuntimeError, AssertionError) as error:
     wanted = jax.config.jax_platforms or 'an accelerator'
     raise UserError(
       f'JAX cannot use {wanted} here ({str(error) or "none was found"}): install its '
       'build (make install ACCELERATOR=...), or set JAX_PLATFORMS=cpu'
     ) from error
+  if several_cpus and _name(YNN) not in os.environ.get('XLA_FLAGS', ''):
+    raise UserError(
+      'JAX has started before with several CPU devices, which may multiply wrongly '
+      '(docs/eigen.md): call transformer_jax.load() before the first use of JAX, or '
+      f'set XLA_FLAGS={YNN}'
+    )
   use_compilation_cache()
+
+
+def _has_started() -> bool:
+  """Returns True if the program has used JAX before: it then refuses a setting."""
+  count = jax.config.jax_num_cpu_devices
+  try:
+    jax.config.update('jax_num_cpu_devices', count + 1)
+  except RuntimeError:
+    return True
+  jax.config.update('jax_num_cpu_devices', count)
+  return False
 
 
 def set_deterministic() -> None:
@@ -49,57 +82,44 @@ def set_deterministic() -> None:
 
 
 def set_cpu_flags() -> None:
-  """Tells XLA how to multiply and to wait on a CPU, if that is what JAX will run on.
-
-  Its YNN library multiplies matrices: it is faster than Eigen in bfloat16, and free of
-  a fault of Eigen's: a product that starts on a pool thread whose queue of 1,024 tasks
-  is full may come out wrong, as tests/model/eigen_fault.py shows. YNN leaves products
-  whose left operand is transposed to Eigen, so model/ops_cpu.py has none. XLA's default
-  has YNN reduce as well.
+  """Tells XLA how to multiply and to wait on a CPU; accelerators ignore it.
 
   Devices wait a day for one another. XLA would end the process when one has waited for
   40 s, which includes time for which the process was suspended: by Ctrl-Z, a scheduler
   or a sleeping machine.
   """
-  if not _will_use_cpu():
-    return
-  _set_xla_flag('--xla_cpu_experimental_ynn_fusion_type=individual_dot')
+  _set_xla_flag(YNN)
   seconds = hosts.TIMEOUT_MS // 1000
   _set_xla_flag(f'--xla_cpu_collective_call_terminate_timeout_seconds={seconds}')
-
-
-def _will_use_cpu() -> bool:
-  """Tells whether JAX will choose the CPU; asking JAX would start it."""
-  if jax.config.jax_platforms:
-    return jax.config.jax_platforms.split(',')[0] == 'cpu'
-  builds = any(map(importlib.util.find_spec, ('jax_plugins', 'libtpu')))
-  dev = pathlib.Path('/dev')
-  return not (builds and any(any(dev.glob(name)) for name in DEVICE_FILES))
 
 
 def _set_xla_flag(flag: str) -> None:
   """Adds to XLA_FLAGS what the user has not set there.
 
-  XLA ends the process at a flag that it does not know, so such a flag is left out.
+  XLA ends the process at a flag that it does not know. All versions of JAX that
+  pyproject.toml permits know these.
   """
   flags = os.environ.get('XLA_FLAGS', '')
-  name = flag.removeprefix('--').partition('=')[0]
-  if name in flags:
-    return
-  if _xla_knows(name):
+  if _name(flag) not in flags:
     os.environ['XLA_FLAGS'] = f'{flags} {flag}'.strip()
-  else:
-    version = jaxlib.__version__
-    print(f'jaxlib {version} has no flag {name}: it is left out', file=sys.stderr)
 
 
-def _xla_knows(name: str) -> bool:
-  """Tells whether jaxlib's XLA has this word: it has no list of its flags."""
-  for library in pathlib.Path(jaxlib.__file__).parent.glob('libjax_common*'):
-    with library.open('rb') as file:
-      with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-        return content.find(name.encode()) >= 0
-  return True  # another build of jaxlib
+def _name(flag: str) -> str:
+  return flag.removeprefix('--').partition('=')[0]
+
+
+def use_cpu_cores(slices: int) -> None:
+  """Makes as many CPU devices as cores and `slices` allow; call before JAX starts.
+
+  XLA runs much of a step on one core of a CPU device, so that several devices are
+  what keeps several cores busy. Accelerators are not touched, nor is a count that
+  the user has set by XLA_FLAGS or JAX_NUM_CPU_DEVICES, nor one of several processes.
+  """
+  chosen = 'xla_force_host_platform_device_count' in os.environ.get('XLA_FLAGS', '')
+  chosen |= 'JAX_NUM_CPU_DEVICES' in os.environ or hosts.joined()
+  if not chosen:
+    count = max(d for d in range(1, len(cores()) + 1) if slices % d == 0)
+    jax.config.update('jax_num_cpu_devices', count)
 
 
 def use_compilation_cache() -> None:
@@ -131,29 +151,13 @@ def use_compilation_cache() -> None:
     jax.config.update('jax_compilation_cache_dir', str(folder))
 
 
-def use_cpu_cores(slices: int) -> None:
-  """Makes as many CPU devices as cores and `slices` allow; call before JAX starts.
-
-  XLA runs much of a step on one core of a CPU device, so that several devices are
-  what keeps several cores busy. Accelerators are not touched, nor is a count that
-  the user has set by XLA_FLAGS or JAX_NUM_CPU_DEVICES, nor one of several processes.
-  """
-  chosen = 'xla_force_host_platform_device_count' in os.environ.get('XLA_FLAGS', '')
-  chosen |= 'JAX_NUM_CPU_DEVICES' in os.environ or hosts.joined()
-  if not chosen:
-    cores = len(environment.cores())
-    count = max(d for d in range(1, cores + 1) if slices % d == 0)
-    with contextlib.suppress(RuntimeError):  # JAX has started, in another's program
-      jax.config.update('jax_num_cpu_devices', count)
-
-
 def compiling_threads() -> int:
   """Returns how many programs to compile at a time.
 
   XLA uses several cores for one program, and on a CPU training needs them too.
   """
-  cores = len(environment.cores())
-  return max(1, cores // 2 if jax.default_backend() == 'gpu' else cores // 4)
+  count = len(cores())
+  return max(1, count // 2 if jax.default_backend() == 'gpu' else count // 4)
 
 
 def training_dtype(name: str, backend: str | None = None) -> jnp.dtype:
@@ -177,7 +181,7 @@ def activation_dtype(dtype: jnp.dtype, backend: str | None) -> jnp.dtype:
 def decoding_dtype(name: str, backend: str | None = None) -> jnp.dtype:
   """Returns the dtype of products: for 'auto' bfloat16, but float32 on older CPUs."""
   on_cpu = (backend or jax.default_backend()) == 'cpu'
-  fast = not on_cpu or environment.multiplies_bfloat16()
+  fast = not on_cpu or multiplies_bfloat16()
   return _dtype(name, fast)
 
 
@@ -186,13 +190,73 @@ def _dtype(name: str, fast: bool) -> jnp.dtype:
 
 
 def describe_device() -> str:
-  """Returns the devices in words, as results state them."""
+  """Returns the devices in words, as results state them, and JAX's own precision."""
   devices = jax.devices()
-  kind = devices[0].device_kind
   on = f' in {hosts.count()} processes' if hosts.count() > 1 else ''
+  words = f'{len(devices)} x {devices[0].device_kind}{on}'
   if devices[0].platform == 'cpu':
     count = lambda n, thing: f'{n} {thing}' if n == 1 else f'{n} {thing}s'
-    cores = count(len(environment.cores()), 'core')
     each = count(len(devices), 'JAX device')
-    return f'CPU, {cores} ({each}{on}), {environment.processor()[0]}'
-  return f'{len(devices)} x {kind}{on}'
+    words = f'CPU, {count(len(cores()), "core")} ({each}{on}), {processor()[0]}'
+  precision = jax.config.jax_default_matmul_precision
+  return f'{words}, products of {precision} precision' if precision else words
+
+
+def processor(cpuinfo: pathlib.Path = CPUINFO) -> tuple[str, list[str]]:
+  """Returns the processor's name, and its flags that begin with avx or amx.
+
+  There are no flags where the system has no /proc/cpuinfo.
+  """
+  if not cpuinfo.is_file():
+    return platform.processor() or platform.machine(), []
+  fields = {}
+  for line in cpuinfo.read_text().splitlines():
+    name, _, value = line.partition(':')
+    fields[name.strip()] = value.strip()
+  flags = fields.get('flags', '').split()
+  model = fields.get('model name', platform.machine())
+  return model, sorted(f for f in flags if f.startswith(('avx', 'amx')))
+
+
+def multiplies_bfloat16() -> bool:
+  """Returns True if the processor has instructions for products of bfloat16."""
+  return not {'amx_bf16', 'avx512_bf16'}.isdisjoint(processor()[1])
+
+
+def cores() -> list[int]:
+  """Returns the cores that this process may use; all of them on macOS."""
+  if hasattr(os, 'sched_getaffinity'):
+    return sorted(os.sched_getaffinity(0))
+  return [*range(os.cpu_count() or 1)]
+
+
+def commit(checkout: pathlib.Path = ROOT) -> str | None:
+  """Returns the checkout's commit, with a '+' if files differ; None outside of one.
+
+  If git refuses to tell, it returns None too, and prints why.
+  """
+  if not (checkout / '.git').exists():
+    return None
+  # In a hook or in CI, GIT_DIR may name another repository.
+  own = {name: value for name, value in os.environ.items() if name[:4] != 'GIT_'}
+  git = lambda *words: subprocess.run(
+    ['git', '--no-optional-locks', *words],
+    cwd=checkout,
+    env=own,
+    capture_output=True,
+    text=True,
+    check=True,
+  ).stdout.strip()
+  try:
+    changed = git('status', '--porcelain', '--untracked-files=no')
+    return git('rev-parse', 'HEAD') + ('+' if changed else '')
+  except (OSError, subprocess.CalledProcessError) as error:
+    why = getattr(error, 'stderr', None) or error
+    print(f'no commit is recorded: {why}'.strip(), file=sys.stderr)
+    return None
+
+
+def versions(packages: Iterable[str]) -> dict[str, str]:
+  """Returns the versions of Python and of installed packages."""
+  installed = {name: importlib.metadata.version(name) for name in packages}
+  return {'python': platform.python_version()} | installed

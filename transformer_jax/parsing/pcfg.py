@@ -20,7 +20,7 @@ import msgspec
 import numpy as np
 from tqdm import tqdm
 
-from transformer_jax.machine import environment, files
+from transformer_jax.machine import files, platform
 from transformer_jax.machine.errors import UserError
 from transformer_jax.parsing import evalb, treebanks, trees
 from transformer_jax.parsing.evalb import Parsing
@@ -318,8 +318,8 @@ def score_file(
     train=names[:-1],
     test=names[-1],
     parsing=scores,
-    device=environment.processor()[0],
-    commit=environment.commit(),
+    device=platform.processor()[0],
+    commit=platform.commit(),
   ).write(output.with_suffix('.json'))
   yield from evalb.score_lines(scores)
   flat = sum(tree is None for _, tree in parsed)

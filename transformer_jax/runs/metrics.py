@@ -50,7 +50,7 @@ def read_records(metrics: pathlib.Path) -> list[dict[str, Any]]:
   for number, line in enumerate(lines, 1):
     try:
       records.append(msgspec.json.decode(line, type=Record))
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
       if number < len(lines) or isinstance(error, msgspec.ValidationError):
         raise UserError(
           f'{metrics}, line {number}: damaged ({error}); put back a copy, or remove '

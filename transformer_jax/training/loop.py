@@ -13,7 +13,7 @@ import numpy as np
 
 from transformer_jax.config import as_json
 from transformer_jax.data import batches, card, token_files
-from transformer_jax.machine import environment, hosts, platform
+from transformer_jax.machine import hosts, platform
 from transformer_jax.machine.errors import UserError
 from transformer_jax.machine.signals import Interruption
 from transformer_jax.runs.metrics import Patience, best_step
@@ -189,7 +189,7 @@ class Loop:
     self._is_one_host = hosts.count() == 1
     self._patience = Patience.of(records, config.patience)
     self._machine = {'device': platform.describe_device()}
-    if commit := environment.commit():
+    if commit := platform.commit():
       self._machine['commit'] = commit
     self._meter = Meter(
       trainer.learning_rate,
