@@ -27,7 +27,7 @@ one_file = importlib.util.module_from_spec(SPECIFICATION)
 SPECIFICATION.loader.exec_module(one_file)
 
 SIZES = {'N': 2, 'd_model': 12, 'd_ff': 20, 'h': 3, 'd_k': 5, 'd_v': 4}
-TOKENS, LENGTH, EPSILON_LS, WARMUP = 40, 12, 0.1, 100
+TOKENS, LENGTH, EPSILON_LS, WARMUP = 40, 12, 0.1, 300
 close = functools.partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-5)
 
 
