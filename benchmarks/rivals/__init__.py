@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import ml_collections
 
-from transformer_jax.machine import environment, platform
+from transformer_jax.machine import platform
 from transformer_jax.machine.errors import UserError
 
 # The packages that each program needs.
@@ -74,7 +74,7 @@ def load(
   Raises:
     UserError: a program cannot run on our device.
   """
-  threads = len(environment.cores())
+  threads = len(platform.cores())
   loaded: dict[str, Any] = {}
   for name in names:
     module = importlib.import_module(f'benchmarks.rivals.{name}')

@@ -66,7 +66,7 @@ def test_xla_knows_the_flags_that_are_set():
     (
       'jax.devices()',
       {'JAX_NUM_CPU_DEVICES': '2'},
-      'JAX has started before with sever',
+      'JAX has started before',
     ),
     ('jax.devices()', {'JAX_NUM_CPU_DEVICES': '1'}, ''),
     ('', {'JAX_NUM_CPU_DEVICES': '2'}, ''),
