@@ -159,7 +159,7 @@ def test_a_full_disk_is_loud(name: str, tmp_path: pathlib.Path):
 
 
 def test_a_reader_that_has_gone(tmp_path: pathlib.Path, monkeypatch):
-  """As of `2>&1 | tee log` at Ctrl-C, which ends tee too: training still has to save."""
+  """As of `2>&1 | tee log` at Ctrl-C, which ends tee too."""
   reader, writer = os.pipe()
   os.close(reader)
   with open(writer, 'w', buffering=1) as broken, Log(Run(tmp_path), 0, 9) as log:
