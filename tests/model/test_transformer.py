@@ -28,7 +28,7 @@ from transformer_jax.model.layers import (
   sinusoids,
   split_keys,
 )
-from transformer_jax.model.transformer import Outputs, Transformer, search_weights
+from transformer_jax.model.transformer import Transformer, search_weights
 
 Tree = Any
 Drop = Callable[[np.ndarray], np.ndarray]
@@ -77,18 +77,8 @@ def sentences() -> tuple[np.ndarray, np.ndarray]:
 
 
 @functools.cache
-def outputs_of(graph: nnx.GraphDef) -> Callable[..., Any]:
-  """Returns a program that returns the logits and the attention weights."""
-
-  def run(params: Tree, source: Any, target: Any, key: Any = None) -> tuple:
-    outputs: Outputs = nnx.merge(graph, params)(source, target, key)
-    return outputs.logits, outputs.weights
-
-  return jax.jit(run)
-
-
 def logits_of(graph: nnx.GraphDef) -> Callable[..., jax.Array]:
-  return lambda *inputs: outputs_of(graph)(*inputs)[0]
+  return jax.jit(lambda params, *inputs: nnx.merge(graph, params)(*inputs).logits)
 
 
 # The paper once more, a sentence and a head at a time, without padding or masks
@@ -225,7 +215,8 @@ def test_weights_equal_the_paper_written_out():
   """They sum to 1 where a head may look, and are 0 elsewhere."""
   graph, shapes = graph_of()
   params = random_params(shapes)
-  _, weights = jax.device_get(outputs_of(graph)(params, *sentences()))
+  weights_of = lambda p: nnx.merge(graph, p).attention_weights(*sentences())
+  weights = jax.device_get(jax.jit(weights_of)(params))
   N = SIZES['N']
   for b, source, target in pairs():
     rows: list[np.ndarray] = []

@@ -86,7 +86,7 @@ class RunAttention:
     self._attention = map_rows(
       lambda params, source, target: jax.tree.map(
         lambda x: x.swapaxes(0, 1),
-        nnx.merge(run.graph, params)(source, target).weights,
+        nnx.merge(run.graph, params).attention_weights(source, target),
       )
     )
 

@@ -69,7 +69,7 @@ class MultiHeadAttention(nnx.Module):
     memory: KeyValues,
     mask: Bool[Array, '#B #T M'],
     drop: Callable[[jax.Array], jax.Array] = lambda weights: weights,
-  ) -> tuple[Float[Array, 'B T D'], Float32[Array, 'B H T M']]:
+  ) -> Float[Array, 'B T D']:
     """Attends from the T positions of x to the M positions of `memory`.
 
     Args:
@@ -77,16 +77,20 @@ class MultiHeadAttention(nnx.Module):
         the decoder's cross-attention.
       mask: True where a position of x may attend to a position of `memory`.
       drop: applies dropout to the weights before they multiply the values.
-
-    Returns:
-      The sub-layer's output, and the weights of all heads before dropout.
     """
+    weights = drop(self.weights(x, memory.k, mask)).astype(memory.v.dtype)
+    heads = ops.weighted_values(weights, memory.v).swapaxes(1, 2)
+    return self._linear(heads.reshape(*x.shape[:2], -1), self.output)
+
+  def weights(
+    self,
+    x: Float[Array, 'B T D'],
+    k: Float[Array, 'B H K M'],
+    mask: Bool[Array, '#B #T M'],
+  ) -> Float32[Array, 'B H T M']:
+    """Returns the weights of all heads, without dropout."""
     q = self._split_heads(self._linear(x, self.query))
-    weights = attention_weights(q, memory.k, mask)
-    dropped = drop(weights).astype(memory.v.dtype)
-    heads = ops.weighted_values(dropped, memory.v).swapaxes(1, 2)
-    concatenated = heads.reshape(*x.shape[:2], -1)
-    return self._linear(concatenated, self.output), weights
+    return attention_weights(q, k, mask)
 
   def key_values(self, x: Float[Array, 'B M D']) -> KeyValues:
     """Returns K W_i^K and V W_i^V of each head i, where K = V = x."""

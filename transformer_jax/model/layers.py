@@ -244,12 +244,11 @@ class EncoderLayer(nnx.Module):
 
   def __call__(
     self, x: Float[Array, 'B S D'], mask: Bool[Array, '#B #S S'], dropout: Dropout
-  ) -> tuple[Float[Array, 'B S D'], Float32[Array, 'B H S S']]:
-    """Returns the layer's output, and the weights of its attention."""
+  ) -> Float[Array, 'B S D']:
     own = self.attention.key_values(x)
-    output, weights = self.attention(x, own, mask, dropout.of_attention(0))
-    x = self.attention_norm(x, output, dropout, 0)
-    return self.feed_forward_norm(x, self.feed_forward(x), dropout, 1), weights
+    attended = self.attention(x, own, mask, dropout.of_attention(0))
+    x = self.attention_norm(x, attended, dropout, 0)
+    return self.feed_forward_norm(x, self.feed_forward(x), dropout, 1)
 
 
 class DecoderLayer(nnx.Module):
@@ -278,13 +277,27 @@ class DecoderLayer(nnx.Module):
     encoder_output: Float[Array, 'B S D'],
     source_mask: Bool[Array, 'B #T S'],
     dropout: Dropout,
-  ) -> tuple[
-    Float[Array, 'B T D'], Float32[Array, 'B H T T'], Float32[Array, 'B H T S']
-  ]:
-    """Returns the outputs at all positions, and the weights of both attentions."""
+  ) -> Float[Array, 'B T D']:
     own = self.attention.key_values(x)
     memory = self.cross.key_values(encoder_output)
     return self._attend(x, own, causal_mask, memory, source_mask, dropout)
+
+  def weights(
+    self,
+    x: Float[Array, 'B T D'],
+    causal_mask: Bool[Array, '#B T T'],
+    encoder_output: Float[Array, 'B S D'],
+    source_mask: Bool[Array, 'B #T S'],
+  ) -> tuple[Float32[Array, 'B H T T'], Float32[Array, 'B H T S']]:
+    """Returns the weights of self-attention and of cross-attention."""
+    own = self.attention.key_values(x)
+    attended = self.attention(x, own, causal_mask)
+    queries = self.attention_norm(x, attended, NO_DROPOUT, 0)
+    keys = self.cross.key_values(encoder_output).k
+    return (
+      self.attention.weights(x, own.k, causal_mask),
+      self.cross.weights(queries, keys, source_mask),
+    )
 
   def step(
     self,
@@ -307,8 +320,8 @@ class DecoderLayer(nnx.Module):
     new = self.attention.key_values(x)
     write = jax.lax.dynamic_update_slice_in_dim
     cache = KeyValues(write(cache.k, new.k, index, 3), write(cache.v, new.v, index, 2))
-    x, *_ = self._attend(x, cache, visible, memory, source_mask, NO_DROPOUT)
-    return x, cache
+    output = self._attend(x, cache, visible, memory, source_mask, NO_DROPOUT)
+    return output, cache
 
   def _attend(
     self,
@@ -318,16 +331,12 @@ class DecoderLayer(nnx.Module):
     memory: KeyValues,
     source_mask: Bool[Array, 'B #T S'],
     dropout: Dropout,
-  ) -> tuple[
-    Float[Array, 'B T D'], Float32[Array, 'B H T M'], Float32[Array, 'B H T S']
-  ]:
-    """Runs the three sub-layers, and returns the output and the attention weights.
+  ) -> Float[Array, 'B T D']:
+    """Runs the three sub-layers.
 
     `own` has the keys and values of the target, `memory` those of the source.
     """
     drop = dropout.of_attention
-    output, weights = self.attention(x, own, own_mask, drop(0))
-    x = self.attention_norm(x, output, dropout, 0)
-    output, cross = self.cross(x, memory, source_mask, drop(1))
-    x = self.cross_norm(x, output, dropout, 1)
-    return self.feed_forward_norm(x, self.feed_forward(x), dropout, 2), weights, cross
+    x = self.attention_norm(x, self.attention(x, own, own_mask, drop(0)), dropout, 0)
+    x = self.cross_norm(x, self.cross(x, memory, source_mask, drop(1)), dropout, 1)
+    return self.feed_forward_norm(x, self.feed_forward(x), dropout, 2)

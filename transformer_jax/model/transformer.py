@@ -17,6 +17,7 @@ from transformer_jax.machine.errors import UserError
 from transformer_jax.model import ops
 from transformer_jax.model.attention import KeyValues
 from transformer_jax.model.layers import (
+  NO_DROPOUT,
   Array,
   DecoderLayer,
   Dropout,
@@ -45,12 +46,11 @@ class Outputs(NamedTuple):
   """The outputs of a pass under teacher forcing: the decoder reads the true target.
 
   The logits are x E^T. The loss takes x and E, because a CPU computes the logits of a
-  few rows at a time. XLA leaves out the outputs that a program does not read.
+  few rows at a time.
   """
 
   x: Float[Array, 'B T D']  # the decoder's output
   table: Float[Array, 'W D']  # the embedding matrix E in the dtype of products
-  weights: AttentionWeights | None = None
 
   @property
   def logits(self) -> Float32[Array, 'B T W']:
@@ -197,51 +197,41 @@ class Transformer(nnx.Module):
 
   def encode(
     self, source: Int[Array, 'B S'], key: Key[Array, '*slices'] | None = None
-  ) -> tuple[Float[Array, 'B S D'], Float32[Array, 'N B H S S']]:
-    """Returns the encoder's output for ids of source tokens, and attention's weights.
+  ) -> Float[Array, 'B S D']:
+    """Returns the encoder's output for ids of source tokens.
 
     `key` is the random key of dropout. None: nothing is dropped. With several keys, the
     batch is cut into as many equal slices, and each slice has its own key.
     """
     N, sites = len(self.encoder), EncoderLayer.SITES
     dropout = self._dropout(key, 1 + N * sites)
-    encoding = self._positional_encoding('source', source.shape[1])[None]
+    x, mask = self._encoder_input(source)
+    x, run = dropout(x, 0), _traced_once(EncoderLayer.__call__)
+    for layer, own in zip(self.encoder, dropout.of_layers(N, sites), strict=True):
+      x = run(layer, x, mask, own)
+    return x
+
+  def _encoder_input(
+    self, source: Int[Array, 'B S']
+  ) -> tuple[Float[Array, 'B S D'], Bool[Array, 'B 1 S']]:
+    """Returns the embedded source, and the mask that hides padding."""
     is_shared = not self.model.target_vocab_size
     table = self.embedding if is_shared else self.source_embedding
-    x = dropout(self._embed(table, source, encoding), 0)
-    mask = (source != PAD)[:, None]
-    run, weights = _traced_once(EncoderLayer.__call__), []
-    for layer, own in zip(self.encoder, dropout.of_layers(N, sites), strict=True):
-      x, layers_weights = run(layer, x, mask, own)
-      weights.append(layers_weights)
-    return x, jnp.stack(weights)
+    encoding = self._positional_encoding('source', source.shape[1])[None]
+    return self._embed(table, source, encoding), (source != PAD)[:, None]
 
-  def _decode(
-    self,
-    encoder_output: Float[Array, 'B S D'],
-    source: Int[Array, 'B S'],
-    target: Int[Array, 'B T'],
-    key: Key[Array, '*slices'] | None,
-  ) -> tuple[
-    Float[Array, 'B T D'], Float32[Array, 'N B H T T'], Float32[Array, 'N B H T S']
-  ]:
-    """Returns the decoder's output at each target position, and attentions' weights.
+  def _decoder_input(
+    self, target: Int[Array, 'B T']
+  ) -> tuple[Float[Array, 'B T D'], Bool[Array, '1 T T']]:
+    """Returns the embedded input of the decoder, and the causal mask.
 
     `target` has the tokens to predict. The decoder's input is `target` shifted by one
     position (section 3.1), with BOS first.
     """
-    N, sites, T = len(self.decoder), DecoderLayer.SITES, target.shape[1]
-    dropout = self._dropout(key, 1 + N * sites)
+    T = target.shape[1]
     shifted = jnp.pad(target[:, :-1], ((0, 0), (1, 0)), constant_values=BOS)
     encoding = self._positional_encoding('target', T)[None]
-    x = dropout(self._embed(self.embedding, shifted, encoding), 0)
-    masks = jnp.tri(T, dtype=bool)[None], (source != PAD)[:, None]
-    run, weights, cross = _traced_once(DecoderLayer.__call__), [], []
-    for layer, own in zip(self.decoder, dropout.of_layers(N, sites), strict=True):
-      x, of_self, of_cross = run(layer, x, masks[0], encoder_output, masks[1], own)
-      weights.append(of_self)
-      cross.append(of_cross)
-    return x, jnp.stack(weights), jnp.stack(cross)
+    return self._embed(self.embedding, shifted, encoding), jnp.tri(T, dtype=bool)[None]
 
   def __call__(
     self,
@@ -254,17 +244,39 @@ class Transformer(nnx.Module):
     encode() explains `key`.
     """
     keys = (None, None) if key is None else split_keys(key, 2)
-    encoder_output, encoder = self.encode(source, keys[0])
-    x, decoder, cross = self._decode(encoder_output, source, target, keys[1])
-    table = self.embedding[...].astype(self.dtype)
-    weights = AttentionWeights(encoder, decoder, cross)
-    return Outputs(x, table, weights)
+    encoder_output = self.encode(source, keys[0])
+    N, sites = len(self.decoder), DecoderLayer.SITES
+    dropout = self._dropout(keys[1], 1 + N * sites)
+    x, causal = self._decoder_input(target)
+    inputs = causal, encoder_output, (source != PAD)[:, None]
+    x, run = dropout(x, 0), _traced_once(DecoderLayer.__call__)
+    for layer, own in zip(self.decoder, dropout.of_layers(N, sites), strict=True):
+      x = run(layer, x, *inputs, own)
+    return Outputs(x, self.embedding[...].astype(self.dtype))
+
+  def attention_weights(
+    self, source: Int[Array, 'B S'], target: Int[Array, 'B T']
+  ) -> AttentionWeights:
+    """Returns the weights of every head under teacher forcing, without dropout."""
+    encoder, decoder, cross = [], [], []
+    x, source_mask = self._encoder_input(source)
+    for layer in self.encoder:
+      k = layer.attention.key_values(x).k
+      encoder.append(layer.attention.weights(x, k, source_mask))
+      x = layer(x, source_mask, NO_DROPOUT)
+    y, causal = self._decoder_input(target)
+    for layer in self.decoder:
+      inputs = y, causal, x, source_mask
+      for weights, kind in zip(layer.weights(*inputs), (decoder, cross), strict=True):
+        kind.append(weights)
+      y = layer(*inputs, NO_DROPOUT)
+    return AttentionWeights(*map(jnp.stack, (encoder, decoder, cross)))
 
   # 6.1 Inference, one position at a time
 
   def precompute_cross_attention(self, source: Int[Array, 'B S']) -> Memory:
     """Encodes the source; returns cross-attention's keys, values and padding mask."""
-    encoder_output, _ = self.encode(source)
+    encoder_output = self.encode(source)
     layers = [layer.cross.key_values(encoder_output) for layer in self.decoder]
     return Memory(layers, (source != PAD)[:, None])
 
