@@ -17,13 +17,13 @@ from flax import nnx
 
 from configs import base
 from toy import forms
+from transformer_jax.config import Model
 from transformer_jax.data.vocabulary import BOS, PAD
 from transformer_jax.machine.errors import UserError
 from transformer_jax.model import attention as attention_module
 from transformer_jax.model import build
 from transformer_jax.model.layers import (
   Dropout,
-  Hyperparameters,
   LayerNorm,
   sinusoids,
   split_keys,
@@ -45,7 +45,7 @@ def graph_of(dtype: Any = jnp.float32, **changes: Any) -> tuple[nnx.GraphDef, Tr
   """Returns a model's graph and the shapes of its parameters; nothing is computed."""
 
   def make() -> Transformer:
-    model = Hyperparameters(**PAPER | changes)
+    model = Model(**PAPER | changes)
     dtypes = {'dtype': dtype, 'activation_dtype': dtype}
     return Transformer(model, **dtypes, rngs=nnx.Rngs(params=0))
 

@@ -7,8 +7,8 @@ import ml_collections
 from flax import nnx
 from jax.typing import DTypeLike
 
+from transformer_jax.config import Model
 from transformer_jax.machine import platform
-from transformer_jax.model.layers import Hyperparameters
 from transformer_jax.model.transformer import Transformer
 
 Tree = Any
@@ -59,7 +59,7 @@ def _build(
   if dtype is None:
     dtype = platform.training_dtype(config.dtype, backend)
   return Transformer(
-    Hyperparameters(**config.model),
+    Model(**config.model),
     dtype=dtype,
     activation_dtype=platform.activation_dtype(dtype, backend),
     rngs=nnx.Rngs(params=config.seed),

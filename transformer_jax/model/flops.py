@@ -7,15 +7,14 @@ from typing import Any
 # length in WMT14.
 SENTENCE = 30
 
-_SIZES = ('N', 'd_model', 'd_ff', 'h', 'd_k', 'd_v')
-
 
 def parameters(model: Mapping[str, Any]) -> int:
   """Returns the number of trainable parameters of a config's model.
 
   Attention and the logits have no biases, and the stacks no final LayerNorm.
   """
-  N, d_model, d_ff, h, d_k, d_v = (model[name] for name in _SIZES)
+  N, d_model, d_ff = model['N'], model['d_model'], model['d_ff']
+  h, d_k, d_v = model['h'], model['d_k'], model['d_v']
   tokens = model['vocab_size'] + model['target_vocab_size']
   attention = 2 * d_model * h * (d_k + d_v)
   feed_forward = 2 * d_model * d_ff + d_ff + d_model
@@ -34,8 +33,9 @@ def flops_per_target_token(model: Mapping[str, Any], length: int = SENTENCE) -> 
   the forward pass. The product that makes the logits counts; the lookup of embeddings
   does not.
   """
-  N, d_model, d_ff, h, d_k, d_v = (int(model[name]) for name in _SIZES)
-  tokens = int(model['target_vocab_size'] or model['vocab_size'])
+  N, d_model, d_ff = model['N'], model['d_model'], model['d_ff']
+  h, d_k, d_v = model['h'], model['d_k'], model['d_v']
+  tokens = model['target_vocab_size'] or model['vocab_size']
   projections = 2 * d_model * h * (d_k + d_v)  # multiply-adds of one position
   scores = h * length * (d_k + d_v)
   feed_forward = 2 * d_model * d_ff

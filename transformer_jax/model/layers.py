@@ -24,6 +24,7 @@ from flax import nnx
 from jax.typing import DTypeLike
 from jaxtyping import Bool, Float, Float32, Int, Key
 
+from transformer_jax.config import Model
 from transformer_jax.model import ops
 from transformer_jax.model.attention import KeyValues, MultiHeadAttention
 
@@ -31,37 +32,6 @@ Array = jax.Array | np.ndarray
 
 # Added to the variance in every LayerNorm, as in the paper's code (tensor2tensor).
 NORM_EPSILON = 1e-6
-
-
-@dataclasses.dataclass(frozen=True)
-class Hyperparameters:
-  """The columns of Table 3 that define a model, and the sizes of its vocabularies.
-
-  Attributes:
-    P_drop: rate of residual dropout (section 5.4).
-    P_drop_attention: dropout rate of the attention weights; the paper's parser has it
-      (section 6.3).
-    positions: 'sinusoid' (section 3.5), or 'learned' (row E): encoder and decoder each
-      learn a table.
-    max_positions: rows of each learned table; ignored for 'sinusoid'.
-    vocab_size: rows of the source's embedding matrix. It is also the target's, and
-      makes the logits (section 3.4), if target_vocab_size is 0.
-    target_vocab_size: rows of the target's own embedding matrix, which then makes the
-      logits. 0: source and target share one vocabulary and one matrix.
-  """
-
-  N: int
-  d_model: int
-  d_ff: int
-  h: int
-  d_k: int
-  d_v: int
-  P_drop: float
-  P_drop_attention: float
-  positions: str
-  max_positions: int
-  vocab_size: int
-  target_vocab_size: int
 
 
 # 5.4 Residual dropout
@@ -233,7 +203,7 @@ class EncoderLayer(nnx.Module):
 
   SITES = 2  # of dropout: the output of each sub-layer
 
-  def __init__(self, model: Hyperparameters, *, dtype: DTypeLike, rngs: nnx.Rngs):
+  def __init__(self, model: Model, *, dtype: DTypeLike, rngs: nnx.Rngs):
     d_model = model.d_model
     numerics = {'dtype': dtype, 'rngs': rngs}
     heads = model.h, model.d_k, model.d_v
@@ -259,7 +229,7 @@ class DecoderLayer(nnx.Module):
 
   SITES = 3  # of dropout: the output of each sub-layer
 
-  def __init__(self, model: Hyperparameters, *, dtype: DTypeLike, rngs: nnx.Rngs):
+  def __init__(self, model: Model, *, dtype: DTypeLike, rngs: nnx.Rngs):
     d_model = model.d_model
     numerics = {'dtype': dtype, 'rngs': rngs}
     heads = model.h, model.d_k, model.d_v

@@ -12,6 +12,7 @@ from flax import nnx
 from jax.typing import DTypeLike
 from jaxtyping import Bool, Float, Float32, Int, Key
 
+from transformer_jax.config import Model
 from transformer_jax.data.vocabulary import BOS, PAD
 from transformer_jax.machine.errors import UserError
 from transformer_jax.model import ops
@@ -22,7 +23,6 @@ from transformer_jax.model.layers import (
   DecoderLayer,
   Dropout,
   EncoderLayer,
-  Hyperparameters,
   sinusoids,
   split_keys,
 )
@@ -144,7 +144,7 @@ class Transformer(nnx.Module):
 
   def __init__(
     self,
-    model: Hyperparameters,
+    model: Model,
     *,
     dtype: DTypeLike,
     activation_dtype: DTypeLike,
