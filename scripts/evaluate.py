@@ -6,11 +6,11 @@
     [--against_hypotheses=FILE]
 
 Translations and result stay under WORKDIR/translations/; WORKDIR/result.json is the
-newest result. `--against` compares a run with the newest result of another, and
-`--against_hypotheses` a file with another, by sacreBLEU's paired bootstrap. Files are
-detokenised text, a sentence a line. Of a German file three BLEUs are printed that are
-often taken for each other: sacreBLEU's, the paper's, and the paper's with the
-references' quotation marks replaced too, each with its signature.
+newest result. `--against` compares a run with another's result of the same search, or
+else its newest, and `--against_hypotheses` a file with another, by sacreBLEU's paired
+bootstrap. Files are detokenised text, a sentence a line. Of a German file three BLEUs
+are printed that are often taken for each other: sacreBLEU's, the paper's, and the
+paper's with the references' quotation marks replaced too, each with its signature.
 """
 
 import sys
@@ -44,7 +44,7 @@ ALPHA = flags.DEFINE_float(
 LOWERCASE = flags.DEFINE_bool(
   'lowercase', False, 'Ignore case in BLEU, and say so.', FLAGS.values
 )
-AGAINST = FLAGS.path('against', None, 'Another run, to compare its newest result with.')
+AGAINST = FLAGS.path('against', None, 'Another run to compare with.')
 HYPOTHESES = FLAGS.path('hypotheses', None, 'Score this file, not a run.')
 REFERENCES = FLAGS.path('references', None, 'Reference translations for --hypotheses.')
 TARGET_LANGUAGE = flags.DEFINE_string(

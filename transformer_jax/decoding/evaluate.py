@@ -1,5 +1,6 @@
 """From a trained run to its scores: search, score, compare and write (section 6.1)."""
 
+import os
 import pathlib
 import sys
 from collections.abc import Iterator, Sequence
@@ -9,7 +10,6 @@ import ml_collections
 from tqdm import tqdm
 
 from transformer_jax import config as configs
-from transformer_jax.config import Tag
 from transformer_jax.data import card, token_files
 from transformer_jax.data.task import Outputs, Task
 from transformer_jax.decoding.loaded_run import LoadedRun
@@ -117,16 +117,12 @@ class Evaluation:
     )
 
   def is_current(self) -> bool:
-    """Returns whether outputs of a search with the present settings exist."""
+    """Returns True if outputs of this search exist, and their result."""
     path = self.translations.with_suffix('.json')
     if not (self.translations.is_file() and path.is_file()):
       return False
-    result, config = Result.read(path), self._loaded.config
-    dtype = platform.decoding_dtype(config.decode_dtype).name
-    # The file's name has the settings that vary.
-    search, varies = (configs.tagged(tag) for tag in (Tag.SEARCH, Tag.VARIES))
-    differ = configs.differences(result.config, configs.as_json(config))
-    return result.decode_dtype == dtype and not differ & {*search} - {*varies}
+    dtype = platform.decoding_dtype(self._loaded.config.decode_dtype).name
+    return Result.read(path).decode_dtype == dtype
 
   def write(self, result: Result, outputs: Sequence[str]) -> None:
     """Writes the outputs and the result under translations/, and the run's newest."""
@@ -134,28 +130,29 @@ class Evaluation:
     result.write(self.translations.with_suffix('.json'))
     result.write(self._loaded.run.workdir / 'result.json')
 
-  def baseline(self, other: Run) -> list[str]:
-    """Returns the newest outputs of another run, to compare with.
+  def baseline(self, other: Run) -> tuple[Result, list[str]]:
+    """Returns another run's result of the same search, and its outputs.
+
+    Where it has none, its newest result of the split is taken.
 
     Raises:
-      UserError: that run has none, or they are of another test set, or they are this
-        evaluation's own.
+      UserError: that run has no result of the split, or it is of another test set.
     """
-    path, run = other.workdir / 'result.json', self._loaded.run
+    run, config = self._loaded.run, self._loaded.config
+    folder = other.workdir / 'translations'
+    paths = {path.resolve() for path in folder.glob(f'{self._split}.*.json')}
+    paths -= {self.translations.resolve().with_suffix('.json')}
+    command = f'scripts.evaluate --workdir={other.workdir} --split={self._split}'
+    if not paths:
+      raise UserError(f'{folder}: no result to compare with: python -m {command}')
+    search = len(self._loaded.steps), config.beam, config.alpha, self._lowercase
+    is_like = lambda r: (len(r.averaged), r.beam, r.alpha, r.lowercase) == search
     try:
-      result = Result.read(path)
+      results = [Result.read(path) for path in sorted(paths, key=os.path.getmtime)]
     except UserError as error:
-      raise UserError(f'no result to compare with: {error}') from error
-    if result.split != self._split:
-      raise UserError(
-        f'{path} is of {result.split}: evaluate it with --split={self._split} first'
-      )
+      raise UserError(f'{error}: python -m {command}') from error
+    result = max(reversed(results), key=is_like)
     theirs = result.translations(other)
-    if theirs.resolve() == self.translations.resolve():
-      raise UserError(
-        f'{path} is of {self.translations} itself: evaluate the other result of this '
-        'run again, so that it is the newest'
-      )
     run.check_corpus(self._corpus)
     name = f'{self._split}.target.txt'
     sums = [card.read_card(one.workdir).sha256[name] for one in (run, other)]
@@ -164,16 +161,16 @@ class Evaluation:
         f'{run.workdir} and {other.workdir} are not of the same {self._split} set'
       )
     print(f'against {theirs}', file=sys.stderr)
-    return bleu.read_lines(theirs)
+    return result, bleu.read_lines(theirs)
 
-  def compare(self, other: Run, baseline: Sequence[str]) -> Iterator[str]:
-    """Yields how the two runs' configs differ, and how much better our outputs are.
+  def compare(self, other: Result, baseline: Sequence[str]) -> Iterator[str]:
+    """Yields how the two results' configs differ, and how much better our outputs are.
 
     `baseline` are the other run's outputs.
     """
     ours = [Hypothesis(line, 0.0, []) for line in bleu.read_lines(self.translations)]
-    of = lambda run: configs.flat(configs.as_json(run.config()))
-    a, b = of(self._loaded.run), of(other)
+    results = Result.read(self.translations.with_suffix('.json')), other
+    a, b = (configs.flat(result.config | result.search()) for result in results)
     for key in sorted(configs.differences(a, b)):
       yield f'config.{key}: {a.get(key)} against {b.get(key)}'
     yield from self._loaded.task.scorer.comparison_lines(self._outputs(ours), baseline)
@@ -196,8 +193,8 @@ def evaluate_run(
   Args:
     split: 'dev' or 'test'.
     lowercase: whether scores ignore case.
-    against: another run. The run is then compared with its newest result, and
-      evaluated only if it was not yet.
+    against: another run. The run is then compared with its result of the same search,
+      and evaluated only if it was not yet.
 
   Raises:
     UserError: the run cannot be evaluated, or not be compared.
@@ -216,7 +213,7 @@ def evaluate_run(
     yield f'dev perplexity {result.dev_perplexity:.3f} per piece'
   if baseline is not None:
     interruption.leave_if_requested()
-    yield from evaluation.compare(against, baseline)
+    yield from evaluation.compare(*baseline)
   yield str(translations)
 
 

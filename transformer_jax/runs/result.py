@@ -69,6 +69,12 @@ class Result:
     if self.parsing is not None:
       yield 'F1', Score(**self.parsing['f1'])
 
+  def search(self) -> dict[str, Any]:
+    """Returns the keys of a config that describe the search, with its own values."""
+    names = 'beam', 'alpha', 'decode_dtype'
+    own = {name: getattr(self, name) for name in names}
+    return own | {'average_last': len(self.averaged)}
+
   def translations(self, run: Run) -> pathlib.Path:
     """Returns the file of a run that holds the scored outputs."""
     return run.translations(
