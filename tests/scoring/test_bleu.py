@@ -318,7 +318,7 @@ def test_no_match_of_four_words_or_no_words_is_zero():
 
 @pytest.mark.parametrize('metric', bleu.both('de', False, False), ids=lambda m: m.name)
 def test_unequal_or_empty_input_is_refused_with_both_counts(metric: bleu.Metric):
-  for call in (metric.percent, metric.score, lambda a, b: metric.compare(b, a, b)):
+  for call in (metric.percent, metric.score, lambda a, b: metric.paired_p([b], [a], b)):
     with pytest.raises(UserError, match='3 hypotheses but 2 references'):
       call(['a'] * 3, ['a'] * 2)
     with pytest.raises(UserError, match='no sentences'):

@@ -9,6 +9,7 @@ import pytest
 from sacrebleu.metrics import BLEU
 from sacrebleu.significance import PairedTest
 
+from toy.statistics import assert_uniform
 from transformer_jax.machine.errors import UserError
 from transformer_jax.scoring import bleu
 
@@ -98,9 +99,9 @@ def test_one_file_against_another(files: list[pathlib.Path]):
     values = [ours.score, *ours.interval, theirs.score, *theirs.interval]
     values.append(ours.score - theirs.score)
     assert numbers(line)[:7] == pytest.approx(values, abs=0.006)
-    p = metric.compare(BETTER, WORSE, REFERENCES).p
+    p = metric.paired_p([BETTER], [WORSE], REFERENCES)
     assert f'p = {p:.4f}' in line and p < 0.01 and line.startswith(f'{metric.name} ')
-    signature = metric.signature.replace('nrefs:1', 'nrefs:1|bs:1000|seed:12345')
+    signature = metric.signature.replace('nrefs:1', 'nrefs:1|ar:1000|seed:12345')
     assert line.endswith(signature)
   assert alone == [*bleu.score_files(*files[:2], None, 'de', False, False)]
   files[2] = files[0]
@@ -131,20 +132,27 @@ def test_what_cannot_be_scored(files: list[pathlib.Path], tmp_path: pathlib.Path
 
 def test_p():
   for metric in bleu.both('de', False, False):
-    p = lambda a, b, metric=metric: metric.compare(a, b, REFERENCES).p
-    assert p(BETTER, WORSE) == p(WORSE, BETTER) < 0.01
-    assert p(BETTER, BETTER) == 1.0  # sacreBLEU itself says 0.001 here
+    p = lambda a, b, metric=metric: metric.paired_p([a], [b], REFERENCES)
+    assert p(BETTER, WORSE) < 0.01 and p(WORSE, BETTER) < 0.01
+    assert p(BETTER, BETTER) == 1.0
     assert p(BETTER, ALIKE) > 0.05
   named = [('alike', ALIKE), ('better', BETTER)]
-  own = PairedTest(named, {'BLEU': BLEU()}, [REFERENCES], test_type='bs')()
-  result = bleu.sacrebleu('de', False, False).compare(BETTER, ALIKE, REFERENCES)
-  assert result.p == min(1.0, 2 * own[1]['BLEU'][1].p_value)
-  assert result.signature == str(own[0]['BLEU'])
+  test = PairedTest(named, {'BLEU': BLEU()}, [REFERENCES], n_samples=1000)
+  p = bleu.sacrebleu('de', False, False).paired_p([BETTER], [ALIKE], REFERENCES)
+  assert p == test()[1]['BLEU'][1].p_value
+
+
+def test_p_of_several_runs():
+  """One run beside its own copy is no more evidence than the run alone."""
+  metric = bleu.sacrebleu('de', False, False)
+  p = lambda *runs: metric.paired_p(*runs, REFERENCES)
+  assert p([BETTER] * 2, [ALIKE] * 2) == p([BETTER], [ALIKE])
+  assert p([BETTER, WORSE], [WORSE, BETTER]) == 1.0
 
 
 @pytest.mark.slow
 def test_p_where_nothing_differs():
-  """Of two systems with equal chances of errors, one in twenty has p < 0.05."""
+  """Of systems with equal chances of errors, p < x in a share x of the comparisons."""
   rng = np.random.default_rng(7)
   words = np.array([f'w{i}' for i in range(200)])
 
@@ -153,9 +161,9 @@ def test_p_where_nothing_differs():
     bad = lambda line: rng.random(len(line)) < 0.25
     return [' '.join(np.where(bad(line), random_words(line), line)) for line in lines]
 
-  metric, below = bleu.paper_bleu('de', True, False), 0
-  for _ in range(400):
+  metric, p = bleu.paper_bleu('de', True, False), []
+  for _ in range(500):
     lines = [words[rng.integers(200, size=rng.integers(6, 14))] for _ in range(50)]
-    texts = replaced(lines), replaced(lines), [' '.join(line) for line in lines]
-    below += metric.compare(*texts).p < 0.05
-  assert 0.03 < below / 400 < 0.09  # sacreBLEU's own p: 0.12
+    references = [' '.join(line) for line in lines]
+    p.append(metric.paired_p([replaced(lines)], [replaced(lines)], references))
+  assert_uniform(p)

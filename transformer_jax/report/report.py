@@ -153,7 +153,7 @@ def paired_p(system: Evaluation, baseline: Evaluation, texts: HeldOut) -> float 
     return None
   data, lowercase = system.data, system.result.lowercase
   metric = bleu.paper_bleu(data['target_language'], data['tokenized'], lowercase)
-  return metric.compare(system.translations, baseline.translations, references).p
+  return metric.paired_p([system.translations], [baseline.translations], references)
 
 
 # Every result

@@ -7,15 +7,14 @@ import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 
+import numpy as np
 from sacrebleu.metrics import BLEU
-from sacrebleu.significance import PairedTest
 from sacrebleu.tokenizers.tokenizer_base import BaseTokenizer
 
 from transformer_jax.data import cleaning, text
 from transformer_jax.data.task import Outputs
 from transformer_jax.machine.errors import UserError
-from transformer_jax.scoring import moses
-from transformer_jax.scoring.significance import SAMPLES
+from transformer_jax.scoring import moses, significance
 
 # Languages in Chinese characters that sacreBLEU does not know. They are cut as 'zh' is.
 CHINESE = {'gan', 'hak', 'lzh', 'wuu', 'yue'}
@@ -28,18 +27,6 @@ class Score:
   score: float  # percent, unrounded
   signature: str  # how it was computed; scores of another signature do not compare
   interval: list[float]  # both ends of the 95 % interval, by bootstrap over sentences
-
-
-@dataclasses.dataclass(frozen=True)
-class PairedScores:
-  """Scores of two systems on the same sentences, by paired bootstrap (Koehn 2004)."""
-
-  score: float  # percent
-  baseline: float
-  p: float  # the two-sided p-value of a difference: twice sacreBLEU's
-  signature: str
-  interval: list[float]  # like Score.interval
-  baseline_interval: list[float]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,42 +60,37 @@ class Metric:
       UserError: no sentences, or unequal numbers of them.
     """
     texts = self._texts(hypotheses, references)
-    bleu = self.metric.corpus_score(texts[0], [texts[1]], n_bootstrap=SAMPLES)
+    bleu = self.metric.corpus_score(
+      texts[0], [texts[1]], n_bootstrap=significance.SAMPLES
+    )
     return Score(bleu.score, self.signature, _interval(bleu._mean, bleu._ci))
 
-  def compare(
+  def paired_p(
     self,
-    hypotheses: Sequence[str],
-    baseline: Sequence[str],
+    systems: Sequence[Sequence[str]],
+    baselines: Sequence[Sequence[str]],
     references: Sequence[str],
-  ) -> PairedScores:
-    """Returns sacreBLEU's paired bootstrap of two systems.
+  ) -> float:
+    """Returns the two-sided p of a difference (significance.paired_p).
+
+    Args:
+      systems: outputs of one run or of several, whose counts are added.
+      baselines: the same number of others.
 
     Raises:
       UserError: no sentences, or unequal numbers of them.
     """
-    ours, expected = self._texts(hypotheses, references)
-    theirs, _ = self._texts(baseline, references)
-    test = PairedTest(
-      [('baseline', theirs), ('system', ours)],
-      {'BLEU': self.metric},
-      [expected],
-      test_type='bs',
-      n_samples=SAMPLES,
-    )
-    signatures, scores = test()
-    theirs, ours = scores['BLEU']
-    info = signatures['BLEU'].info
-    # sacreBLEU's p is one-sided, and for equal systems it is the smallest possible.
-    equal = ours.score == theirs.score
-    return PairedScores(
-      ours.score,
-      theirs.score,
-      1.0 if equal else min(1.0, 2 * ours.p_value),
-      self.signature.replace('nrefs:1', f'nrefs:1|bs:{info["bs"]}|seed:{info["seed"]}'),
-      _interval(ours.mean, ours.ci),
-      _interval(theirs.mean, theirs.ci),
-    )
+    counts = [self._counts(runs, references) for runs in (systems, baselines)]
+    score = lambda sums: self.metric._compute_score_from_stats(sums).score
+    return significance.paired_p(*counts, score)
+
+  def _counts(
+    self, runs: Sequence[Sequence[str]], references: Sequence[str]
+  ) -> np.ndarray:
+    """Returns BLEU's counts [sentence, count], summed over runs."""
+    texts = (self._texts(hypotheses, references) for hypotheses in runs)
+    extract = self.metric._extract_corpus_statistics
+    return sum(np.array(extract(ours, [expected])) for ours, expected in texts)
 
   def _texts(
     self, hypotheses: Sequence[str], references: Sequence[str]
@@ -253,14 +235,18 @@ def score_lines(kind: str, scores: Mapping[str, Score]) -> Iterator[str]:
 
 
 def comparison_lines(outputs: Outputs, baseline: Sequence[str]) -> Iterator[str]:
-  """Yields how much better outputs are than a baseline, by paired bootstrap."""
-  texts = outputs.hypotheses, baseline, outputs.references
+  """Yields how much better outputs are than a baseline, by a randomisation test."""
+  references = outputs.references
+  test = f'ar:{significance.SAMPLES}|seed:{significance.SEED}'
   for metric in both(outputs.language, outputs.tokenized, outputs.lowercase):
-    paired = metric.compare(*texts)
+    ours = metric.score(outputs.hypotheses, references)
+    theirs = metric.score(baseline, references)
+    p = metric.paired_p([outputs.hypotheses], [baseline], references)
     yield (
-      f'{metric.name} {paired.score:.2f} [{_between(paired.interval)}] against '
-      f'{paired.baseline:.2f} [{_between(paired.baseline_interval)}]: '
-      f'{paired.score - paired.baseline:+.2f}, p = {paired.p:.4f}  {paired.signature}'
+      f'{metric.name} {ours.score:.2f} [{_between(ours.interval)}] against '
+      f'{theirs.score:.2f} [{_between(theirs.interval)}]: '
+      f'{ours.score - theirs.score:+.2f}, p = {p:.4f}  '
+      + metric.signature.replace('nrefs:1', f'nrefs:1|{test}')
     )
 
 
