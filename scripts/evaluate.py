@@ -8,8 +8,8 @@
 Translations and result stay under WORKDIR/translations/; WORKDIR/result.json is the
 newest result. `--against` compares a run with another's result of the same search, or
 else its newest, and `--against_hypotheses` a file with another, by approximate
-randomisation. Files are detokenised text, a sentence a line. Of a German file three BLEUs
-are printed that are often taken for each other: sacreBLEU's, the paper's, and the
+randomisation. Files are detokenised text, a sentence a line. Of a German file three
+BLEUs are printed that are often taken for each other: sacreBLEU's, the paper's, and the
 paper's with the references' quotation marks replaced too, each with its signature.
 """
 
