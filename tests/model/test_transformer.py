@@ -416,6 +416,8 @@ def test_fresh_parameters():
   assert sorted(len(x) for x in tables) == [300, 300, 400, 512]
   assert sum(x.ndim > 1 for x in params.values()) == 4 + 2 * (4 + 2) + 2 * (8 + 2)
   other = fresh(2, N=1, **own)
+  with jax.default_prng_impl('rbg'):
+    jax.tree.map(np.testing.assert_array_equal, fresh(2, N=1, **own), other)
   matrices = [x for some in (params, other) for x in some.values() if x.ndim > 1]
   assert len({x.tobytes() for x in matrices}) == len(matrices)
 

@@ -136,6 +136,17 @@ def test_dropout_depends_on_slice_step_and_seed():
     assert abs(loss_at(*other) / first - 1) > 1e-4
 
 
+def test_keys_of_dropout():
+  """None is one of initialisation, and JAX's default generator changes none."""
+  data = lambda key: np.asarray(jax.random.key_data(key)).tobytes()
+  rngs = nnx.Rngs(params=3)
+  initial = {data(rngs.params()) for _ in range(40)}
+  steps = [data(step.dropout_key(3, number)) for number in range(40)]
+  assert len(initial.union(steps)) == 80
+  with jax.default_prng_impl('rbg'):
+    assert data(step.dropout_key(3, 0)) == steps[0]
+
+
 def test_loss_falls_on_a_copy_task():
   """Six times the same word: the loss falls below that of a target alone."""
   steps = steps_on(1, P_drop=0.0, rate=1e-2)

@@ -62,5 +62,6 @@ def _build(
     Model(**config.model),
     dtype=dtype,
     activation_dtype=platform.activation_dtype(dtype, backend),
-    rngs=nnx.Rngs(params=config.seed),
+    # The generator is named, since a setting of JAX may change the default.
+    rngs=nnx.Rngs(params=jax.random.key(config.seed, impl='threefry2x32')),
   )

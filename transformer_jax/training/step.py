@@ -14,6 +14,7 @@ from transformer_jax.model import ops
 from transformer_jax.training import loss
 
 Tree = Any
+DROPOUT = 2**32 - 1  # the number of dropout's stream: more than a model has arrays
 
 
 class TrainState(NamedTuple):
@@ -79,7 +80,7 @@ def train_step(
     at_once: how many slices a device computes at once; it divides their number.
   """
   each = len(inputs.source)
-  key = jax.random.fold_in(jax.random.key(inputs.seed[0]), state.step)
+  key = dropout_key(inputs.seed[0], state.step)
   first = jax.lax.axis_index(AXIS) * each
 
   def gradient_of(numbers: jax.Array, source: jax.Array, target: jax.Array) -> Tree:
@@ -110,6 +111,16 @@ def train_step(
   state = _next_state(finite, state, gradient, tokens, transform)
   skipped = 1 - finite.astype(jnp.int32)
   return state, Sums(smoothed, plain, tokens, norm, skipped, requests)
+
+
+def dropout_key(seed: jax.Array, step: jax.Array) -> jax.Array:
+  """Returns the key of a step, from which those of its slices come.
+
+  No key of initialisation is among them: those are fold_in(key(seed), n) for the n-th
+  array of parameters.
+  """
+  key = jax.random.key(seed, impl='threefry2x32')  # not JAX's default, which may change
+  return jax.random.fold_in(jax.random.fold_in(key, DROPOUT), step)
 
 
 def _next_state(
