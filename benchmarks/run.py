@@ -12,7 +12,7 @@ import ml_collections
 
 from benchmarks import decoding, rivals, training
 from benchmarks.timing import OURS
-from transformer_jax.data import card, prepare
+from transformer_jax.data import prepare, vocabulary
 from transformer_jax.decoding.translate import split_lines
 from transformer_jax.machine import platform
 from transformer_jax.machine.errors import UserError
@@ -105,7 +105,7 @@ def _decoding(config: Config, options: Options, folders: Folders) -> dict:
     texts = [line for line in split_lines(options.text.read_bytes()) if line]
     if not texts:
       raise UserError(f'--text={options.text}: no sentence is in it')
-    words = card.vocabularies(prepare.prepare_corpus(config, task_of(config), *folders))
+    words = vocabulary.read(prepare.prepare_corpus(config, task_of(config), *folders))
   platform.start(config.slices)
   result = decoding.measure(
     config,

@@ -21,7 +21,7 @@ import ml_collections
 import numpy as np
 
 from benchmarks.timing import OURS, columns, interleave, matrix_products
-from transformer_jax.data import batches, token_files
+from transformer_jax.data import batches
 from transformer_jax.data.vocabulary import BOS, EOS, PAD, UNK
 from transformer_jax.machine import platform
 from transformer_jax.machine.errors import UserError, in_one_line
@@ -193,7 +193,7 @@ def write_corpus(
   sizes = {'source': config.model.vocab_size, 'target': vocabulary_of_targets(config)}
   for seed, (side, size) in enumerate(sizes.items()):
     words = random_words(rows, length, size, seed)
-    token_files.write_tokens(folder / f'train.{side}', words)
+    batches.write_tokens(folder / f'train.{side}', words)
   config = config.copy_and_resolve_references()
   config.tokens_per_batch = rows * length
   return config

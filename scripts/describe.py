@@ -15,9 +15,13 @@ import ml_collections
 from absl import flags
 
 from transformer_jax import config
-from transformer_jax.data import card
 from transformer_jax.data.batches import train_batches
-from transformer_jax.data.corpus import Corpus, data_dir, rename_if_changed
+from transformer_jax.data.corpus import (
+  Corpus,
+  check_settings,
+  data_dir,
+  rename_if_changed,
+)
 from transformer_jax.machine import cli, files
 from transformer_jax.model import flops
 from transformer_jax.scale import chips, estimate
@@ -66,7 +70,7 @@ def _shapes(
 ) -> list[list[int]] | None:
   if not corpus.is_dir():
     return None
-  card.check_settings(corpus, Corpus.of(config))
+  check_settings(corpus, Corpus.of(config))
   batches = train_batches(config, corpus)
   return [[config.slices, *shape] for shape in batches.shapes]
 

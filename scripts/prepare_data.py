@@ -7,8 +7,8 @@ python -m scripts.prepare_data --verify=data/wmt14.en-de
 from absl import app
 
 from transformer_jax import config
-from transformer_jax.data import card, prepare
-from transformer_jax.data.corpus import DataFlags, rename_if_changed
+from transformer_jax.data import prepare
+from transformer_jax.data.corpus import DataFlags, rename_if_changed, verify_corpus
 from transformer_jax.machine import cli
 from transformer_jax.tasks import task_of
 
@@ -23,7 +23,7 @@ DATA = DataFlags(FLAGS)
 def main(argv: list[str]) -> None:
   FLAGS.parse(argv)
   if VERIFY.value is not None:
-    card.verify(VERIFY.value)
+    verify_corpus(VERIFY.value)
     print(f'{VERIFY.value} is as its card says')
   elif CONFIG.value is not None:
     config.check(CONFIG.value.to_dict())

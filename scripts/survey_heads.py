@@ -13,7 +13,7 @@ from tqdm import tqdm
 
 from transformer_jax.analysis import survey
 from transformer_jax.analysis.maps import RunAttention
-from transformer_jax.data import token_files
+from transformer_jax.data import batches
 from transformer_jax.data.corpus import data_dir
 from transformer_jax.decoding.loaded_run import LoadedRun
 from transformer_jax.machine import cli
@@ -64,11 +64,11 @@ def main(argv: list[str]) -> None:
   attention = RunAttention(run)
   corpus = DATA_DIR.value / run.config.data.name
   run.run.check_corpus(corpus)
-  split = token_files.read_split(corpus, SPLIT.value)
+  split = batches.read_split(corpus, SPLIT.value)
   folder = OUTPUT.value or WORKDIR.value / 'attention'
   folder.mkdir(parents=True, exist_ok=True)
   if QUERY.value is None:
-    training = token_files.read_split(corpus, 'train')
+    training = batches.read_split(corpus, 'train')
     pairs = survey.sample_pairs(split, SENTENCES.value, attention.longest)
     surveyed = survey.survey(attention, pairs, training)
     about = f'Means over {len(pairs)} sentences of {SPLIT.value}.'
@@ -79,7 +79,7 @@ def main(argv: list[str]) -> None:
     pairs = survey.sample_pairs(split, len(split[0]), attention.longest)
     print(survey.between_table(*survey.mean_weights(attention, pairs, *words), *words))
   if PRUNE.value:
-    dev = token_files.read_split(corpus, 'dev')
+    dev = batches.read_split(corpus, 'dev')
     bar = lambda items: tqdm(items, desc='pruning', unit='head', disable=None)
     pruning = survey.prune(run, dev, bar)
     print(f'\n{survey.pruning_table(pruning)}')

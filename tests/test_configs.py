@@ -14,8 +14,7 @@ from configs import base, big, multi30k, newsmix, parsing, quickstart, table3
 from scripts import describe
 from toy import steps
 from transformer_jax import config as config_files
-from transformer_jax.data import card
-from transformer_jax.data.corpus import Corpus
+from transformer_jax.data.corpus import Card, Corpus, VocabularyEntry, write_card
 from transformer_jax.model import build, flops
 from transformer_jax.report import paper
 
@@ -198,8 +197,8 @@ def test_describe_prints(tmp_path: pathlib.Path, capsys):
 
 def test_describe_shows_the_shapes_of_a_prepared_corpus(tmp_path: pathlib.Path):
   config = quickstart.get_config()
-  about = card.Card(card.VocabularyEntry(''), {}, Corpus.of(config).as_json())
-  card.write_card(steps.corpus(tmp_path), about)
+  about = Card(VocabularyEntry(''), {}, Corpus.of(config).as_json())
+  write_card(steps.corpus(tmp_path), about)
   shapes = describe.describe(config, tmp_path)['batch_shapes']
   assert 1 <= len(shapes) <= config.max_shapes
   for slices, rows, source, target in shapes:

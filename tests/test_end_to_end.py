@@ -15,7 +15,8 @@ import pytest
 
 from configs import quickstart
 from toy.runs import SETTINGS, TINY, state_shapes, untimed, write_raw
-from transformer_jax.data import card, prepare
+from transformer_jax.data import prepare
+from transformer_jax.data.corpus import read_card
 from transformer_jax.decoding.evaluate import evaluate_run
 from transformer_jax.decoding.loaded_run import LoadedRun
 from transformer_jax.machine.signals import Interruption
@@ -106,7 +107,7 @@ def check_result(command: Commands, raw: pathlib.Path, out: str) -> None:
   assert 1 < result.dev_perplexity < 1.3
   tokens = sum(r.get('target_tokens', 0) for r in Run(command.workdir).records())
   assert result.target_tokens_seen == tokens and result.wall_seconds > 0
-  assert result.corpus == card.read_card(command.folder / 'data' / 'toy').identity
+  assert result.corpus == read_card(command.folder / 'data' / 'toy').identity
   assert result.config == json.loads((command.workdir / 'config.json').read_text())
   _, params = build.architecture(ml_collections.ConfigDict(result.config))
   assert result.parameters == sum(x.size for x in jax.tree.leaves(params))

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 import transformers
 
-from transformer_jax.data import token_files
+from transformer_jax.data import batches
 from transformer_jax.data.vocabulary import BOS, EOS, PAD, UNK
 from transformer_jax.machine.errors import UserError
 
@@ -143,7 +143,7 @@ class Decoding:
   def translate(
     self, sources: Sequence[Sequence[int]], beam: int, length: int
   ) -> list[list[int]]:
-    padded = token_files.pad_ids(sources, len(sources), max(map(len, sources)))
+    padded = batches.pad_ids(sources, len(sources), max(map(len, sources)))
     ids = torch.from_numpy(padded.astype(np.int64)).to(self._model.device)
     with torch.inference_mode(), warnings.catch_warnings():
       warnings.simplefilter('ignore')  # deprecations within transformers

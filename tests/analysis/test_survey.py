@@ -11,8 +11,8 @@ import pytest
 from toy import untrained
 from transformer_jax.analysis import survey
 from transformer_jax.analysis.maps import KINDS, Maps
-from transformer_jax.data import token_files
-from transformer_jax.data.token_files import Sentences
+from transformer_jax.data import batches
+from transformer_jax.data.batches import Sentences
 from transformer_jax.data.vocabulary import EOS
 from transformer_jax.decoding.loaded_run import LoadedRun, Pair
 from transformer_jax.machine.errors import UserError
@@ -76,8 +76,8 @@ class KnownHeads:
 def split_of(folder: pathlib.Path, sample: list[Pair]) -> tuple[Sentences, Sentences]:
   """Returns a split of these pairs."""
   for name, texts in zip(('source', 'target'), zip(*sample, strict=True), strict=True):
-    token_files.write_tokens(folder / f'x.{name}', [ids[:-1] for ids in texts])
-  return token_files.read_split(folder, 'x')
+    batches.write_tokens(folder / f'x.{name}', [ids[:-1] for ids in texts])
+  return batches.read_split(folder, 'x')
 
 
 def test_the_aligner_learns_a_dictionary():

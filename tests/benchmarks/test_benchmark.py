@@ -16,7 +16,7 @@ from jax.experimental.compilation_cache import compilation_cache
 import toy.corpus
 from benchmarks import decoding, rivals, run, timing, training
 from configs import base
-from transformer_jax.data import card, token_files
+from transformer_jax.data import vocabulary
 from transformer_jax.data.vocabulary import EOS, PAD
 from transformer_jax.machine import platform
 from transformer_jax.machine.errors import UserError
@@ -111,7 +111,7 @@ def test_training(corpus: pathlib.Path, quick_products: None):
   result = training.measure(tiny(), corpus, {'them': rival}, each=3, rounds=2)
   result = json.loads(json.dumps(result))
   batches = Trainer(tiny(), corpus).batches
-  target = token_files.read_split(corpus, 'train')[1]
+  target = batches.read_split(corpus, 'train')[1]
   # Counted by pair in the token files, which know nothing of padding.
   pairs = [batches.batch(step).pairs for step in range(6)]
   counts = [int(target.lengths[p[p >= 0]].sum()) for p in pairs]
@@ -231,7 +231,7 @@ def test_a_measurement_of_decoding(
   rate = result['target_tokens'] / np.array(whole['columns']['ours']['seconds'])
   actual = whole['columns']['ours']['target_tokens_per_second']
   assert actual == pytest.approx(np.median(rate))
-  words = card.vocabularies(corpus).source.encode(['one two', 'three four five'])
+  words = vocabulary.read(corpus).source.encode(['one two', 'three four five'])
   assert result['text'] == str(text) and result['sentences'] == 2
   assert result['target_tokens'] == sum(len(ids) + 1 for ids in words)
   text.write_bytes(b'\n\n')

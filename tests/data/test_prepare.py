@@ -10,10 +10,11 @@ from dataclasses import replace
 import pytest
 
 from toy.corpus import CORPUS, config_of, decoded, number_lines, prepare, write
-from transformer_jax.data import card, token_files
-from transformer_jax.data.corpus import SPLITS, Source
+from transformer_jax.data import batches, vocabulary
+from transformer_jax.data.corpus import SPLITS, Source, verify_corpus
 from transformer_jax.data.prepare import NEWSTEST, prepare_corpus, write_corpus
 from transformer_jax.machine.errors import UserError
+from transformer_jax.machine.files import sha256
 from transformer_jax.parsing.task import PARSING
 from transformer_jax.tasks import TRANSLATION
 
@@ -22,16 +23,14 @@ from transformer_jax.tasks import TRANSLATION
 
 def test_text_comes_through(raw: pathlib.Path):
   about, folder = prepare(raw), raw.parent / 'data' / 'toy'
-  card.verify(folder)
+  verify_corpus(folder)
   for split in SPLITS:
     for side, language in (('source', 'en'), ('target', 'de')):
       lines = (raw / f'{split}.{language}').read_text().splitlines()
       assert decoded(folder, f'{split}.{side}') == lines
   assert about.corpus == CORPUS.as_json()
   (entry,) = about.splits['train'].sources
-  assert entry.files == {
-    f'train.{x}': card.sha256(raw / f'train.{x}') for x in ('en', 'de')
-  }
+  assert entry.files == {f'train.{x}': sha256(raw / f'train.{x}') for x in ('en', 'de')}
   assert (about.vocabulary.pieces, about.vocabulary.sentences) == (60, 400)
   assert sorted(path.name for path in folder.parent.iterdir()) == ['toy', 'toy.lock']
 
@@ -40,7 +39,7 @@ def test_a_vocabulary_of_the_targets_own(raw: pathlib.Path):
   about = prepare(raw, replace(CORPUS, target_vocab_size=40))
   assert (about.vocabulary.sentences, about.target_vocabulary.sentences) == (200, 200)
   assert (about.vocabulary.pieces, about.target_vocabulary.pieces) == (60, 40)
-  target = card.vocabularies(raw.parent / 'data' / 'toy').target
+  target = vocabulary.read(raw.parent / 'data' / 'toy').target
   assert 'ü' in ''.join(target.pieces())
 
 
@@ -94,16 +93,16 @@ def test_words_are_counted_where_they_are_text(tmp_path: pathlib.Path):
   pieces = [('rare', 'X')] * 9
   sources = [
     Source('text', (), lambda: iter(text)),
-    Source('pieces', (), lambda: iter(pieces), is_text=False),
+    Source('pieces', (), lambda: iter(pieces), counts_for_vocabulary=False),
   ]
   splits = {'train': sources, 'dev': sources[:1], 'test': sources[:1]}
   corpus = replace(
     CORPUS, reader='trees', whole_words=True, vocab_size=12, target_vocab_size=6
   )
   write_corpus(corpus, PARSING, splits, tmp_path)
-  words = card.vocabularies(tmp_path / 'toy').source
+  words = vocabulary.read(tmp_path / 'toy').source
   assert '▁rare' not in words.pieces() and '▁dog' in words.pieces()
-  side = token_files.Sentences(tmp_path / 'toy' / 'train.source')
+  side = batches.Sentences(tmp_path / 'toy' / 'train.source')
   assert side.lengths.tolist() == [4, 3, 4, 3] + [2] * 9
 
 
@@ -185,7 +184,7 @@ def test_two_processes_prepare_once(raw: pathlib.Path):
   printed = [process.communicate()[1] for process in both]
   assert [process.returncode for process in both] == [0, 0]
   assert sum('preparing' in text for text in printed) == 1
-  card.verify(raw.parent / 'data' / 'toy')
+  verify_corpus(raw.parent / 'data' / 'toy')
 
 
 # Whether it is what a config names

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import toy.corpus
-from transformer_jax.data import token_files, vocabulary
-from transformer_jax.data.corpus import SIDES
+from transformer_jax.data import batches, vocabulary
+from transformer_jax.data.corpus import STREAMS
 from transformer_jax.data.vocabulary import (
   BOS,
   EOS,
@@ -210,7 +210,7 @@ def texts(tmp_path: pathlib.Path) -> list[pathlib.Path]:
 
 
 def written(folder: pathlib.Path, *sides: list[bytes]) -> list[pathlib.Path]:
-  paths = [folder / f'text.{side}' for side in SIDES]
+  paths = [folder / f'text.{side}' for side in STREAMS]
   for path, lines in zip(paths, sides, strict=True):
     path.write_bytes(b''.join(line + b'\n' for line in lines))
   return paths
@@ -219,14 +219,14 @@ def written(folder: pathlib.Path, *sides: list[bytes]) -> list[pathlib.Path]:
 def encode(
   words: vocabulary.Vocabulary, texts: list[pathlib.Path], name: str = 'train'
 ) -> None:
-  sides = [texts[0].parent / f'{name}.{side}' for side in SIDES]
+  sides = [texts[0].parent / f'{name}.{side}' for side in STREAMS]
   both = vocabulary.Vocabularies(words, words)
   vocabulary.encode_files(both, texts, sides, MAX_LENGTH, str)
 
 
 def content(folder: pathlib.Path, name: str = 'train') -> list[bytes]:
   paths = [
-    folder / f'{name}.{side}.{end}' for side in SIDES for end in ('tokens', 'offsets')
+    folder / f'{name}.{side}.{end}' for side in STREAMS for end in ('tokens', 'offsets')
   ]
   return [path.read_bytes() for path in paths]
 
@@ -239,7 +239,7 @@ def test_encoding_is_the_vocabulary_s_own(number_words, texts):
   assert 20 < len(kept) < 80
   encode(number_words, texts)
   for number, side in enumerate(
-    token_files.Sentences(texts[0].parent / f'train.{s}') for s in SIDES
+    batches.Sentences(texts[0].parent / f'train.{s}') for s in STREAMS
   ):
     ids = [pair[number] for pair in kept]
     assert [
@@ -261,4 +261,4 @@ def test_blocks_do_not_change_it(block: int, number_words, texts, monkeypatch):
 )
 def test_little_text(source, target, kept: int, number_words, tmp_path: pathlib.Path):
   encode(number_words, written(tmp_path, source, target))
-  assert len(token_files.Sentences(tmp_path / 'train.source')) == kept
+  assert len(batches.Sentences(tmp_path / 'train.source')) == kept

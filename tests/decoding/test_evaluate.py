@@ -15,7 +15,14 @@ import transformer_jax
 from configs import quickstart
 from toy import untrained
 from toy.results import RESULT
-from transformer_jax.data import card, token_files
+from transformer_jax.data import batches
+from transformer_jax.data.corpus import (
+  Card,
+  Split,
+  VocabularyEntry,
+  read_text,
+  write_card,
+)
 from transformer_jax.data.task import Outputs
 from transformer_jax.decoding.evaluate import DevBleu, Evaluation, evaluate_run
 from transformer_jax.decoding.loaded_run import LoadedRun
@@ -46,7 +53,7 @@ def make_run(folder: pathlib.Path, name: str, hypotheses: list[str]) -> Run:
     for side in ('source', 'target'):
       text = ''.join(line + '\n' for line in REFERENCES)
       (corpus / f'dev.{side}.txt').write_text(text)
-    card.write_card(corpus, card.Card(card.VocabularyEntry('0'), {'dev': card.Split()}))
+    write_card(corpus, Card(VocabularyEntry('0'), {'dev': Split()}))
   run = Run(folder / name)
   checkpoint = run.checkpoints / str(STEP)
   checkpoint.mkdir(parents=True)
@@ -110,7 +117,7 @@ def test_other_runs_and_references_are_refused(tmp_path: pathlib.Path):
   result = theirs.translations('dev', STEP, 1, 4, 0.6).with_suffix('.json')
   card = theirs.workdir / 'card.json'
   (references,) = (tmp_path / 'data').glob('*/dev.target.txt')
-  other_card = json.loads(card.read_text())
+  other_card = json.loads(read_text())
   other_card['sha256']['dev.target.txt'] = '0'
   kept = result.read_text()
   for path, text, message in (
@@ -138,11 +145,11 @@ def test_the_options_reach_the_scores(tmp_path: pathlib.Path):
 
   loaded = LoadedRun(run, TRANSLATION, average=2, beam=1, alpha=0.0)
   result, outputs = Evaluation(loaded, corpus.parent, 'test', False).evaluate()
-  dev = Perplexity(run.config(), graph, *token_files.read_split(corpus, 'dev'))
+  dev = Perplexity(run.config(), graph, *batches.read_split(corpus, 'dev'))
   assert result.averaged == [untrained.STEP, 2 * untrained.STEP]
   assert result.dev_perplexity == pytest.approx(dev(mean), rel=1e-5)
   assert abs(dev(other) / result.dev_perplexity - 1) > 0.01
-  sources = card.read_text(corpus, 'test')[0]
+  sources = read_text(corpus, 'test')[0]
   config = run.config()
   config.beam, config.alpha = 1, 0.0
   greedy = Translator(config, TRANSLATION, run.vocabularies(), mean).translate(
@@ -230,7 +237,7 @@ def test_bleu_of_dev_in_training(tmp_path: pathlib.Path):
   config, corpus = run.config(), tmp_path / 'data' / 'toy'
   loaded = LoadedRun(run, TRANSLATION)
   params = jax.tree.map(lambda x: (x + x[::-1]) * 0.8, loaded.params)
-  sources, references = card.read_text(corpus, 'dev')
+  sources, references = read_text(corpus, 'dev')
   config.beam = 1
   rest = TRANSLATION, run.vocabularies(), params
   greedy = [one.text for (one,) in Translator(config, *rest).translate(sources, 1)]

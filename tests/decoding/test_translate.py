@@ -16,7 +16,7 @@ from flax import nnx
 
 from toy import forms, steps
 from toy.corpus import WORDS
-from transformer_jax.data import token_files, vocabulary
+from transformer_jax.data import batches, vocabulary
 from transformer_jax.data.vocabulary import EOS, PAD, Vocabularies, Vocabulary
 from transformer_jax.decoding import translate
 from transformer_jax.decoding.translate import Hypothesis, Translator
@@ -211,15 +211,15 @@ def test_learned_positions_cut_and_count():
 
 def sides(
   folder: pathlib.Path, count: int = 40
-) -> tuple[list, token_files.Sentences, token_files.Sentences]:
+) -> tuple[list, batches.Sentences, batches.Sentences]:
   rng = random.Random(3)
   pairs = [
     [rng.choices(range(3, 50), k=rng.randint(0, 15)) for _ in 'st']
     for _ in range(count)
   ]
   for name, ids in zip('st', zip(*pairs, strict=True), strict=True):
-    token_files.write_tokens(folder / name, ids)
-  return pairs, token_files.Sentences(folder / 's'), token_files.Sentences(folder / 't')
+    batches.write_tokens(folder / name, ids)
+  return pairs, batches.Sentences(folder / 's'), batches.Sentences(folder / 't')
 
 
 def test_perplexity(tmp_path: pathlib.Path):

@@ -13,7 +13,8 @@ import transformer_jax
 from configs import parsing
 from toy import forms
 from toy.runs import state_shapes
-from transformer_jax.data import card, prepare, token_files, vocabulary
+from transformer_jax.data import batches, prepare, vocabulary
+from transformer_jax.data.corpus import read_text
 from transformer_jax.decoding.evaluate import evaluate_run
 from transformer_jax.decoding.loaded_run import LoadedRun
 from transformer_jax.machine.errors import UserError
@@ -158,8 +159,8 @@ def test_a_parser_may_write_numbers_and_read_whole_words(tmp_path: pathlib.Path)
   config.model.update({'vocab_size': 30, 'target_vocab_size': 30})
   corpus = prepare.prepare_corpus(config, PARSING, tmp_path / 'data', tmp_path)
   words = vocabulary.read(corpus, own_target=True)
-  sources, targets = card.read_text(corpus, 'dev')
-  lengths = [side.lengths for side in token_files.read_split(corpus, 'dev')]
+  sources, targets = read_text(corpus, 'dev')
+  lengths = [side.lengths for side in batches.read_split(corpus, 'dev')]
   assert [*lengths[0]] == [len(line.split()) + 1 for line in sources]
   both = zip(sources, targets, strict=True)
   more = [len(source.split()) + len(target.split()) + 1 for source, target in both]

@@ -7,7 +7,7 @@ import re
 
 from configs import parsing
 from toy.results import CARD, GOLD, PARSED, cells, scored
-from transformer_jax.data import card
+from transformer_jax.data.corpus import read_card, write_card
 from transformer_jax.parsing import evalb, table4, trees
 from transformer_jax.parsing.pcfg import Baseline
 from transformer_jax.report import page, paper
@@ -93,9 +93,9 @@ def test_pictures_of_trees(tmp_path: pathlib.Path):
   folder.mkdir()
   (folder / 'dev.source.txt').write_text(' '.join(tree.words) + '\n')
   (folder / 'dev.target.txt').write_text(' '.join(tree.tokens) + '\n')
-  card.write_card(folder, CARD)
+  write_card(folder, CARD)
   output = dataclasses.asdict(evalb.score([gold], [ours]))
-  corpus = card.read_card(folder).identity
+  corpus = read_card(folder).identity
   result = dataclasses.replace(RUN, parsing=output, corpus=corpus)
   run = scored(result)._replace(translations=[ours])
   _, blocks = table4.section([run], [], HeldOut(tmp_path), 3)

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 import toy.corpus
 from toy.corpus import CORPUS
 from toy.results import GOLD
-from transformer_jax.data import card, token_files, vocabulary
+from transformer_jax.data import batches, vocabulary
+from transformer_jax.data.corpus import read_text, verify_corpus
 from transformer_jax.data.task import Outputs
 from transformer_jax.parsing import trees
 from transformer_jax.parsing.task import PARSING
@@ -76,9 +77,9 @@ def test_a_treebank_is_prepared(tmp_path: pathlib.Path):
   corpus = replace(corpus, target_vocab_size=9)
   about = toy.corpus.prepare(raw, corpus, PARSING)
   folder = tmp_path / 'data' / 'toy'
-  card.verify(folder)
+  verify_corpus(folder)
   assert about.splits['train'].kept == 200
-  sources, targets = card.read_text(folder, 'test')
+  sources, targets = read_text(folder, 'test')
   expected = [f'(S{" CD" * len(source.split())} )S' for source in sources]
   assert targets == expected
   counts = sum(len(target.split()) for target in targets)
@@ -88,9 +89,9 @@ def test_a_treebank_is_prepared(tmp_path: pathlib.Path):
     raw, replace(corpus, name='untagged', tags=False), PARSING
   )
   folder = tmp_path / 'data' / 'untagged'
-  assert card.read_text(folder, 'test') == (sources, targets), 'the treebank has tags'
+  assert read_text(folder, 'test') == (sources, targets), 'the treebank has tags'
   pieces = vocabulary.read(folder, own_target=True).target.pieces()
   assert '\u2581XX' in pieces and '\u2581CD' not in pieces
-  tokens = token_files.read_split(folder, 'test')[1].tokens
+  tokens = batches.read_split(folder, 'test')[1].tokens
   assert vocabulary.UNK not in tokens and len(tokens) == counts
   assert untagged.splits['dev'].in_train == about.splits['dev'].in_train

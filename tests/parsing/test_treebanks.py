@@ -135,7 +135,11 @@ def test_subtrees_are_short_constituents_each_once(tmp_path: pathlib.Path):
   longer = 'the end .', '(NP (NP DT NN )NP . )NP'
   assert [*parts.pairs()] == [the_end, longer]
   assert parts.name == 'subtrees of a.mrg' and parts.files == whole.files
-  assert len([*whole.pairs()]) == 3 and whole.is_text and not parts.is_text
+  assert (
+    len([*whole.pairs()]) == 3
+    and whole.counts_for_vocabulary
+    and not parts.counts_for_vocabulary
+  )
 
 
 def test_substituted_trees_have_constituents_of_the_treebank(tmp_path: pathlib.Path):

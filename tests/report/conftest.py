@@ -6,7 +6,7 @@ from typing import NamedTuple
 import pytest
 
 from toy.results import CARD, changed, of_row, written
-from transformer_jax.data import card
+from transformer_jax.data.corpus import read_card, write_card
 from transformer_jax.report.results import Evaluation
 
 SENTENCES = 6
@@ -34,5 +34,5 @@ def prepared(tmp_path: pathlib.Path) -> Prepared:
   for side in ('source', 'target'):
     lines = (f'<i>{side}</i> sentence {n} of some words\n' for n in range(SENTENCES))
     (folder / f'dev.{side}.txt').write_text(''.join(lines))
-  card.write_card(folder, CARD)
-  return Prepared(folder.parent, card.read_card(folder).identity)
+  write_card(folder, CARD)
+  return Prepared(folder.parent, read_card(folder).identity)

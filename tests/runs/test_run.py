@@ -13,7 +13,8 @@ import pytest
 
 from configs import base
 from toy.corpus import CORPUS, GERMAN, WORDS, config_of, prepare, write_raw
-from transformer_jax.data import card
+from transformer_jax.data import vocabulary
+from transformer_jax.data.corpus import read_card
 from transformer_jax.data.vocabulary import Vocabulary
 from transformer_jax.machine.errors import UserError
 from transformer_jax.runs.run import Run
@@ -65,7 +66,7 @@ def test_a_new_run(run: Run, corpus, config):
   assert names == ['card.json', 'config.json', 'vocabulary.model']
   assert run.config().to_dict() == json.loads(config.to_json_best_effort())
   assert run.config().is_locked
-  listed = card.read_card(corpus)
+  listed = read_card(corpus)
   assert run.vocabularies().source.sha256 == listed.vocabulary.sha256
   assert (run.workdir / 'card.json').read_bytes() == (corpus / 'card.json').read_bytes()
 
@@ -164,7 +165,7 @@ def test_a_vocabulary_of_the_targets_own(config, tmp_path: pathlib.Path):
   config.model.target_vocab_size = 40
   run = Run.open(tmp_path / 'run', config, folder)
   assert [*map(len, run.vocabularies())] == [60, 40]
-  assert run.vocabularies().target.sha256 == card.vocabularies(folder).target.sha256
+  assert run.vocabularies().target.sha256 == vocabulary.read(folder).target.sha256
   shutil.copy(run.workdir / 'vocabulary.model', run.workdir / 'vocabulary.target.model')
   with pytest.raises(UserError, match=r"target.model \(.*is not the run's vocabulary"):
     run.vocabularies()

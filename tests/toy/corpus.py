@@ -8,7 +8,8 @@ from collections.abc import Sequence
 import ml_collections
 
 from transformer_jax.config import Cleaning
-from transformer_jax.data import card, corpus, token_files, vocabulary
+from transformer_jax.data import batches, corpus, vocabulary
+from transformer_jax.data.corpus import Card, read_card
 from transformer_jax.data.prepare import write_corpus
 from transformer_jax.data.task import Task
 from transformer_jax.tasks import TRANSLATION
@@ -89,16 +90,16 @@ def write_raw(
 
 def prepare(
   raw: pathlib.Path, corpus: corpus.Corpus = CORPUS, task: Task = TRANSLATION
-) -> card.Card:
+) -> Card:
   """Prepares it beside `raw`, in data/NAME; returns its card."""
   data_dir = raw.parent / 'data'
   splits = task.splits(corpus, raw, None)
   write_corpus(corpus, task, splits, data_dir)
-  return card.read_card(data_dir / corpus.name)
+  return read_card(data_dir / corpus.name)
 
 
 def decoded(folder: pathlib.Path, name: str) -> list[str]:
   words = vocabulary.Vocabulary(folder / 'vocabulary.model')
-  side = token_files.Sentences(folder / name)
+  side = batches.Sentences(folder / name)
   rows = [side.tokens[a:b] for a, b in zip(side.offsets, side.ends, strict=False)]
   return words.decode(rows)

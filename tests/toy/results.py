@@ -7,7 +7,7 @@ import pathlib
 import ml_collections
 
 from configs import quickstart, table3
-from transformer_jax.data import card
+from transformer_jax.data.corpus import Card, VocabularyEntry
 from transformer_jax.parsing import evalb
 from transformer_jax.report import results
 from transformer_jax.report.results import Evaluation
@@ -16,7 +16,7 @@ from transformer_jax.runs.run import Run
 from transformer_jax.scoring.bleu import Score
 from transformer_jax.tasks import TASKS
 
-CARD = card.Card(card.VocabularyEntry(''), {})  # as little as a card can say
+CARD = Card(VocabularyEntry(''), {})  # as little as a card can say
 SIGNATURES = 'nrefs:1|case:mixed|tok:13a', 'tok:moses-de'
 
 

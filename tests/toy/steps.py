@@ -14,7 +14,7 @@ from flax import nnx
 
 from configs import base
 from toy import forms
-from transformer_jax.data import token_files
+from transformer_jax.data import batches
 from transformer_jax.data.vocabulary import EOS, PAD
 from transformer_jax.machine.devices import Devices
 from transformer_jax.model import build
@@ -150,7 +150,7 @@ def corpus(
     ids = [rng.integers(4, POISON, length) for length in lengths]
     for pair in poisoned if side == 'target' else ():
       ids[pair][0] = POISON
-    token_files.write_tokens(folder / f'train.{side}', ids)
+    batches.write_tokens(folder / f'train.{side}', ids)
   return folder
 
 

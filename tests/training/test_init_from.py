@@ -11,7 +11,8 @@ import pytest
 
 from configs import base
 from toy import corpus, untrained
-from transformer_jax.data import card, prepare
+from transformer_jax.data import prepare
+from transformer_jax.data.corpus import read_card
 from transformer_jax.machine.errors import UserError
 from transformer_jax.runs.run import Run, start_from
 from transformer_jax.tasks import TRANSLATION
@@ -54,7 +55,7 @@ def test_starts_with_its_parameters(texts, parent: pathlib.Path, tmp_path):
   folder = prepare.prepare_corpus(config, TRANSLATION, tmp_path / 'data')
   words = [path / 'vocabulary.model' for path in (folder, parent)]
   assert words[0].read_bytes() == words[1].read_bytes()
-  about = card.read_card(folder)
+  about = read_card(folder)
   assert about.vocabulary.from_run and about.corpus['vocab_size'] == 60
   trainer = Trainer(config, folder)
   state = trainer.restore(workdir / 'checkpoints')
@@ -88,7 +89,7 @@ def test_another_vocabulary_is_refused(texts, parent: pathlib.Path, tmp_path):
   with pytest.raises(UserError, match='is not the vocabulary .* that new.* is to be'):
     prepare.prepare_corpus(config, TRANSLATION, tmp_path / 'data')
   folder = prepare.prepare_corpus(config, TRANSLATION, tmp_path / 'data', run=kept)
-  assert card.read_card(folder).vocabulary.from_run, 'the run has it already'
+  assert read_card(folder).vocabulary.from_run, 'the run has it already'
 
 
 def edit(parent: pathlib.Path, **values: object) -> None:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from transformer_jax.analysis.maps import KINDS, LONGEST, RunAttention, is_punctuation
-from transformer_jax.data import token_files
+from transformer_jax.data import batches
 from transformer_jax.data.vocabulary import EOS
 from transformer_jax.decoding.loaded_run import LoadedRun, Pair
 from transformer_jax.machine.errors import UserError
@@ -14,7 +14,7 @@ from transformer_jax.report import page
 from transformer_jax.training.perplexity import Perplexity
 
 Ids = Sequence[int] | np.ndarray
-Split = tuple[token_files.Sentences, token_files.Sentences]
+Split = tuple[batches.Sentences, batches.Sentences]
 ALIGNER_PAIRS = 10_000  # pairs of the training text that the aligner learns from
 ALIGNER_ROUNDS = 6  # of expectation maximisation
 NAMED_HEADS = 3  # heads that a table names for each measure

@@ -16,8 +16,7 @@ import numpy as np
 from tqdm import tqdm
 
 from transformer_jax.config import Cleaning
-from transformer_jax.data.card import SourceEntry
-from transformer_jax.data.corpus import Pair, Source
+from transformer_jax.data.corpus import Pair, Source, SourceEntry
 from transformer_jax.machine.errors import UserError
 
 # NUL, and characters that some program takes for the end of a line: mostly damage.
@@ -133,7 +132,7 @@ def _without_marks(line: str) -> str:
 
 
 def _is_sentence(line: str) -> bool:
-  """Tells whether a line is a sentence, and not names, numbers or an address.
+  """Returns True if a line is a sentence, and not names, numbers or an address.
 
   Over a third of a sentence's words consist of letters and begin with a small one. In
   the name `Ludwig van Beethoven` exactly a third do. In a script without capitals, a
@@ -225,7 +224,7 @@ def keep_lines(texts: Sequence[pathlib.Path], chosen: np.ndarray) -> None:
 
 
 def is_unspaced(code: str) -> bool:
-  """Tells whether a language has no spaces between words."""
+  """Returns True if a language has no spaces between words."""
   return any(code in codes for codes, _ in UNSPACED)
 
 

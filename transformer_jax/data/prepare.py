@@ -10,32 +10,34 @@ import itertools
 import pathlib
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import ml_collections
 import numpy as np
+from tqdm import tqdm
 
-from transformer_jax.data import cleaning, token_files, vocabulary
-from transformer_jax.data.card import (
+from transformer_jax.data import batches, cleaning, vocabulary
+from transformer_jax.data.corpus import (
+  NEWSTEST,
+  SPLITS,
+  STREAMS,
   Card,
+  Corpus,
   SourceEntry,
   Split,
+  Splits,
   VocabularyEntry,
   check_settings,
   read_card,
   write_card,
 )
-from transformer_jax.data.corpus import (
-  NEWSTEST,
-  SIDES,
-  SPLITS,
-  Corpus,
-  Splits,
-)
 from transformer_jax.data.task import Task
 from transformer_jax.data.vocabulary import Vocabularies
 from transformer_jax.machine import files
 from transformer_jax.machine.errors import UserError
+
+PACKAGES = ('numpy', 'sentencepiece')  # their versions are on the card
+_BLOCK = 20_000  # pairs that are encoded at once
 
 
 def prepare_corpus(
@@ -140,6 +142,40 @@ def _files_of(splits: Splits) -> list[pathlib.Path]:
   )
 
 
+def encode_files(
+  vocabularies: Vocabularies,
+  texts: Sequence[pathlib.Path],
+  outputs: Sequence[pathlib.Path],
+  max_length: int,
+  convert: Callable[[str], str],
+) -> None:
+  """Encodes two files of lines into two token files.
+
+  Drops pairs with a sentence of over `max_length` tokens, its EOS counted.
+
+  Args:
+    texts: source and target, a sentence a line.
+    outputs: the token files to write, without the ends of their names.
+    convert: maps a source line to what the model reads.
+  """
+  every = itertools.repeat(True)
+  sources, targets = (vocabulary.chosen_lines(path, every) for path in texts)
+  with (
+    batches.TokenWriter(outputs[0]) as source,
+    batches.TokenWriter(outputs[1]) as target,
+    tqdm(desc='encoding', unit=' pairs', unit_scale=True) as bar,
+  ):
+    while lines := [*itertools.islice(sources, _BLOCK)]:
+      encoded = [
+        vocabularies.source.encode_flat([*map(convert, lines)]),
+        vocabularies.target.encode_flat([*itertools.islice(targets, len(lines))]),
+      ]
+      fits = np.all([lengths < max_length for _, lengths in encoded], 0)
+      for writer, (tokens, lengths) in zip((source, target), encoded, strict=True):
+        writer.append(tokens[np.repeat(fits, lengths)], lengths[fits])
+      bar.update(len(lines))
+
+
 class Preparation:
   """Writes the files of one corpus into an empty folder.
 
@@ -159,18 +195,18 @@ class Preparation:
   ):
     self._corpus, self._task, self._splits = corpus, task, splits
     self._folder, self._parent = folder, parent
-    self._texts = [folder / f'text.{side}' for side in SIDES]
+    self._texts = [folder / f'text.{side}' for side in STREAMS]
     self._target = task.target(corpus)
 
   def write(self) -> None:
     """Writes all files, the card last."""
     # Dev and test come first, to show their errors before the long work.
     held_out = {split: self._read_held_out(split) for split in SPLITS[1:]}
-    train, is_text = self._clean_training()
+    train, counted = self._clean_training()
     if self._corpus.run_vocabulary:
       shared, *own = self._copy_vocabularies()
     else:
-      shared, *own = self._learn_vocabularies(is_text)
+      shared, *own = self._learn_vocabularies(counted)
     vocabularies = vocabulary.read(self._folder, bool(own))
     cards = {'train': train}
     common = self._count_common(held_out)
@@ -181,7 +217,7 @@ class Preparation:
     for split, sources in self._splits.items():
       for source, entry in zip(sources, cards[split].sources, strict=True):
         entry.files = {path.name: sums[path] for path in source.files}
-    versions = {'sentencepiece': importlib.metadata.version('sentencepiece')}
+    versions = {name: importlib.metadata.version(name) for name in PACKAGES}
     settings, of_target = self._corpus.as_json(), own[0] if own else None
     write_card(self._folder, Card(shared, cards, settings, of_target, versions))
 
@@ -191,7 +227,8 @@ class Preparation:
     """Writes the clean training text to two files, `train_pairs` pairs at most.
 
     Returns:
-      What the card can say so far, and Source.is_text of each pair, [pairs] bool.
+      What the card can say so far, and which pairs' words a vocabulary counts, [pairs]
+      bool.
     """
     corpus, sources = self._corpus, self._splits['train']
     entries = cleaning.write_clean_text(
@@ -201,18 +238,18 @@ class Preparation:
     for entry in entries:
       dropped.update(entry.dropped)
     kept = [entry.read - sum(entry.dropped.values()) for entry in entries]
-    is_text = np.repeat([source.is_text for source in sources], kept)
-    if (beyond := len(is_text) - corpus.train_pairs) > 0:
-      chosen = self._choose_pairs(len(is_text), corpus.train_pairs)
+    counted = np.repeat([source.counts_for_vocabulary for source in sources], kept)
+    if (beyond := len(counted) - corpus.train_pairs) > 0:
+      chosen = self._choose_pairs(len(counted), corpus.train_pairs)
       cleaning.keep_lines(self._texts, chosen)
-      is_text = is_text[chosen]
+      counted = counted[chosen]
       dropped[f'beyond train_pairs={corpus.train_pairs}'] = beyond
-    if not len(is_text):
+    if not len(counted):
       reasons = cleaning.describe_faults(dropped) or 'dev and test took all'
       raise UserError(f'no training pair of {corpus.name} is left: {reasons}')
     read = sum(entry.read for entry in entries)
-    split = Split(read=read, kept=len(is_text), sources=entries, dropped=dict(dropped))
-    return split, is_text
+    split = Split(read=read, kept=len(counted), sources=entries, dropped=dict(dropped))
+    return split, counted
 
   def _choose_pairs(self, pairs: int, count: int) -> np.ndarray:
     """Returns which pairs of the clean text are in a random sample: [pairs] bool."""
@@ -222,10 +259,10 @@ class Preparation:
     """Encodes the clean text, deletes it, and writes the counts into `train`."""
     paths, limit = self._token_files('train'), self._corpus.max_length
     source = self._task.source(vocabularies.source)
-    vocabulary.encode_files(vocabularies, self._texts, paths, limit, source)
+    encode_files(vocabularies, self._texts, paths, limit, source)
     for path in self._texts:
       path.unlink()
-    both = token_files.read_split(self._folder, 'train')
+    both = batches.read_split(self._folder, 'train')
     if not len(both[0]):
       raise UserError(
         f'every training pair is over max_length={limit} tokens '
@@ -234,7 +271,7 @@ class Preparation:
     if too_long := train.kept - len(both[0]):
       train.dropped[f'over {limit} tokens'] = too_long
     train.kept = len(both[0])
-    for side, sentences in zip(SIDES, both, strict=True):
+    for side, sentences in zip(STREAMS, both, strict=True):
       train.tokens[side] = len(sentences.tokens)
       train.longest[side] = int(sentences.lengths.max()) - 1  # without EOS
     faults = cleaning.describe_faults(train.dropped)
@@ -245,28 +282,28 @@ class Preparation:
     )
 
   def _token_files(self, split: str) -> list[pathlib.Path]:
-    return [self._folder / f'{split}.{side}' for side in SIDES]
+    return [self._folder / f'{split}.{side}' for side in STREAMS]
 
   # Vocabularies
 
-  def _learn_vocabularies(self, is_text: np.ndarray) -> list[VocabularyEntry]:
+  def _learn_vocabularies(self, counted: np.ndarray) -> list[VocabularyEntry]:
     """Learns a vocabulary from a sample of the clean text, and one of the target alone.
 
     Args:
-      is_text: [pairs] bool, Source.is_text of each pair.
+      counted: [pairs] bool, the pairs whose words count.
     """
     corpus, size = self._corpus, self._corpus.target_vocab_size
-    count = min(len(is_text), corpus.vocabulary_pairs)
+    count = min(len(counted), corpus.vocabulary_pairs)
     print(
       f'learning {corpus.vocab_size:,} pieces from {count:,} pairs', file=sys.stderr
     )
-    chosen = self._choose_pairs(len(is_text), count)
+    chosen = self._choose_pairs(len(counted), count)
     learn, learn_target = self._task.learners(corpus)
     # The parts of a treebank repeat its words, which would then seem to be frequent.
-    counted = chosen & is_text if corpus.whole_words and is_text.any() else chosen
-    lines = vocabulary.chosen_lines(self._texts[0], counted)
+    sampled = chosen & counted if corpus.whole_words and counted.any() else chosen
+    lines = vocabulary.chosen_lines(self._texts[0], sampled)
     targets = vocabulary.chosen_lines(self._texts[1], chosen)
-    sentences, of_target = int(counted.sum()), int(chosen.sum())
+    sentences, of_target = int(sampled.sum()), int(chosen.sum())
     if not size:
       lines = itertools.chain(lines, targets)
       sentences += of_target
@@ -317,7 +354,7 @@ class Preparation:
       for number, pair in enumerate(source.pairs(), 1):
         if None in pair:
           raise UserError(
-            f'{source.name}, line {number} of the {SIDES[pair.index(None)]}: not '
+            f'{source.name}, line {number} of the {STREAMS[pair.index(None)]}: not '
             f'UTF-8; mend the {split} file'
           )
         pairs.append(pair)
@@ -358,11 +395,13 @@ class Preparation:
     """
     tokens, texts = {}, [*zip(*pairs, strict=True)]
     converters = self._task.source(vocabularies.source), self._target
-    for i, (side, path) in enumerate(zip(SIDES, self._token_files(split), strict=True)):
+    for i, (side, path) in enumerate(
+      zip(STREAMS, self._token_files(split), strict=True)
+    ):
       text = ''.join(line + '\n' for line in texts[i])
       path.with_suffix(f'.{side}.txt').write_bytes(text.encode())
       lines = [*map(converters[i], texts[i])]
-      tokens[side] = token_files.write_tokens(path, vocabularies[i].encode(lines))
+      tokens[side] = batches.write_tokens(path, vocabularies[i].encode(lines))
     if in_train:
       print(
         f'{split}: training has {in_train:,} of its {len(pairs):,} source sentences',

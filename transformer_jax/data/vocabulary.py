@@ -15,12 +15,12 @@ import numpy as np
 import sentencepiece
 from google.protobuf.message import DecodeError
 from sentencepiece import sentencepiece_model_pb2
-from tqdm import tqdm
 
-from transformer_jax.data.corpus import Corpus
-from transformer_jax.data.token_files import BOS, EOS, PAD, UNK, TokenWriter
+from transformer_jax.data.corpus import Corpus, read_card
 from transformer_jax.machine.errors import UserError
 
+# The ids of padding, of the end and the start of a sentence, and of unknown text.
+PAD, EOS, BOS, UNK = 0, 1, 2, 3
 SPECIAL = 4  # ids that stand for no text: PAD, EOS, BOS, UNK
 
 # Files in the folder of a corpus or a run; the second if the target has its own.
@@ -33,10 +33,8 @@ MAX_LINE_BYTES = 100_000
 SPACE, UNKNOWN = '\u2581', '\u2585'
 UNKNOWN_TOKEN = '\u2047'  # what it decodes UNK to
 _ONLY_ERRORS = 2  # SentencePiece's minloglevel
-# Its multiples modulo 2**64 spread evenly, however many (Knuth, volume 3, section 6.4).
+# Fibonacci hashing's constant, 2**64 / phi (Knuth, volume 3, section 6.4).
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-
-_BLOCK = 20_000  # pairs that are encoded at once
 
 
 # Learns a vocabulary of so many pieces from lines, and writes it to a file.
@@ -250,43 +248,13 @@ class Vocabularies(NamedTuple):
   target: Vocabulary
 
 
-def read(folder: pathlib.Path, own_target: bool) -> Vocabularies:
-  """Returns the vocabularies in a folder; `own_target` if the target has its own."""
-  source = Vocabulary(folder / SHARED)
-  return Vocabularies(source, Vocabulary(folder / TARGETS) if own_target else source)
-
-
-# Text files to token files
-
-
-def encode_files(
-  vocabularies: Vocabularies,
-  texts: Sequence[pathlib.Path],
-  outputs: Sequence[pathlib.Path],
-  max_length: int,
-  convert: Callable[[str], str],
-) -> None:
-  """Encodes two files of lines into two token files.
-
-  Drops pairs with a sentence of over `max_length` tokens, its EOS counted.
+def read(folder: pathlib.Path, own_target: bool | None = None) -> Vocabularies:
+  """Returns the vocabularies of a prepared corpus, or of a run.
 
   Args:
-    texts: source and target, a sentence a line.
-    outputs: the token files to write, without the ends of their names.
-    convert: maps a source line to what the model reads.
+    own_target: whether the target has its own; None asks the card.
   """
-  sources, targets = (chosen_lines(path, itertools.repeat(True)) for path in texts)
-  with (
-    TokenWriter(outputs[0]) as source,
-    TokenWriter(outputs[1]) as target,
-    tqdm(desc='encoding', unit=' pairs', unit_scale=True) as bar,
-  ):
-    while lines := [*itertools.islice(sources, _BLOCK)]:
-      encoded = [
-        vocabularies.source.encode_flat([*map(convert, lines)]),
-        vocabularies.target.encode_flat([*itertools.islice(targets, len(lines))]),
-      ]
-      fits = np.all([lengths < max_length for _, lengths in encoded], 0)
-      for writer, (tokens, lengths) in zip((source, target), encoded, strict=True):
-        writer.append(tokens[np.repeat(fits, lengths)], lengths[fits])
-      bar.update(len(lines))
+  if own_target is None:
+    own_target = TARGETS in read_card(folder).sha256
+  source = Vocabulary(folder / SHARED)
+  return Vocabularies(source, Vocabulary(folder / TARGETS) if own_target else source)

@@ -10,7 +10,8 @@ import ml_collections
 from tqdm import tqdm
 
 from transformer_jax import config as configs
-from transformer_jax.data import card, token_files
+from transformer_jax.data import batches, vocabulary
+from transformer_jax.data.corpus import read_card, read_text
 from transformer_jax.data.task import Outputs, Task
 from transformer_jax.decoding.loaded_run import LoadedRun
 from transformer_jax.decoding.translate import Hypothesis, Translator
@@ -63,11 +64,11 @@ class Evaluation:
     """
     loaded, config, run = self._loaded, self._loaded.config, self._loaded.run
     run.check_corpus(self._corpus)
-    sources, _ = card.read_text(self._corpus, self._split)
+    sources, _ = read_text(self._corpus, self._split)
     files.writable(self.translations.parent)
     _say(f'averaging {len(loaded.steps)} checkpoints up to step {loaded.steps[-1]}')
     translator = loaded.translator
-    dev = token_files.read_split(self._corpus, 'dev')
+    dev = batches.read_split(self._corpus, 'dev')
     perplexity = Perplexity(config, loaded.graph, *dev)
     bar = lambda items: tqdm(items, desc='translating', unit='batch', disable=None)
     _say(f'translating {len(sources):,} sentences; each length is compiled first')
@@ -77,7 +78,7 @@ class Evaluation:
     _say('scoring, with intervals')
     scores = loaded.task.scorer.score(self._outputs(best))
     _say('measuring dev perplexity')
-    about = card.read_card(self._corpus)
+    about = read_card(self._corpus)
     result = Result(
       version=VERSION,
       task=config.task,
@@ -109,7 +110,7 @@ class Evaluation:
     data = self._loaded.config.data
     return Outputs(
       [one.text for one in best],
-      self._loaded.task.scorer.references(*card.read_text(self._corpus, self._split)),
+      self._loaded.task.scorer.references(*read_text(self._corpus, self._split)),
       data.target_language,
       data.tokenized,
       self._lowercase,
@@ -155,7 +156,7 @@ class Evaluation:
     theirs = result.translations(other)
     run.check_corpus(self._corpus)
     name = f'{self._split}.target.txt'
-    sums = [card.read_card(one.workdir).sha256[name] for one in (run, other)]
+    sums = [read_card(one.workdir).sha256[name] for one in (run, other)]
     if sums[0] != sums[1]:
       raise UserError(
         f'{run.workdir} and {other.workdir} are not of the same {self._split} set'
@@ -231,8 +232,8 @@ class DevBleu:
     self._config.beam = 1
     data = config.data
     self._metric = bleu.sacrebleu(data.target_language, data.tokenized, False)
-    self._vocabularies = card.vocabularies(corpus)
-    texts = card.read_text(corpus, 'dev')
+    self._vocabularies = vocabulary.read(corpus)
+    texts = read_text(corpus, 'dev')
     self._sources, self._references = (t[: config.bleu_sentences] for t in texts)
     self._translator: Translator | None = None
 

@@ -9,7 +9,7 @@ import numpy as np
 import optax
 from flax import nnx
 
-from transformer_jax.data import token_files
+from transformer_jax.data import batches
 from transformer_jax.data.task import Task
 from transformer_jax.data.vocabulary import EOS, Vocabularies
 from transformer_jax.decoding.translate import Hypothesis, Translator
@@ -198,7 +198,7 @@ def _padded(ids: Sequence[list[int]], longest: int) -> np.ndarray:
   Each shape has a program of its own, which takes time to compile.
   """
   length = min(-(-max(map(len, ids)) // LENGTH_STEP) * LENGTH_STEP, longest)
-  return token_files.pad_ids(ids, round_up(len(ids)), length)
+  return batches.pad_ids(ids, round_up(len(ids)), length)
 
 
 def check_strings(sources: Sequence[str], targets: Sequence[str]) -> None:

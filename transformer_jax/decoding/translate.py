@@ -13,7 +13,7 @@ import ml_collections
 import numpy as np
 from flax import nnx
 
-from transformer_jax.data import text, token_files
+from transformer_jax.data import batches, text
 from transformer_jax.data.task import Task
 from transformer_jax.data.vocabulary import BOS, EOS, PAD, Vocabularies
 from transformer_jax.decoding.beam_search import (
@@ -116,7 +116,7 @@ class Translator:
     order = [i for i in sorted(range(len(ids)), key=lambda i: -len(ids[i])) if ids[i]]
     before: tuple | None = None  # the batch that the devices are searching
     for length, rows, batch in progress(list(self._batches(ids, order))):
-      source = token_files.pad_ids([ids[i] for i in batch], rows, length)
+      source = batches.pad_ids([ids[i] for i in batch], rows, length)
       sizes = np.zeros(rows, np.int32)
       if self._mask is not None:
         size = self._task.constraint.size

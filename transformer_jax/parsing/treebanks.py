@@ -171,7 +171,8 @@ def subtrees(treebank: Source) -> Source:
           seen.add(lines)
           yield lines
 
-  return Source(f'subtrees of {treebank.name}', treebank.files, pairs, is_text=False)
+  name = f'subtrees of {treebank.name}'
+  return Source(name, treebank.files, pairs, counts_for_vocabulary=False)
 
 
 def substitute(treebank: Source, seed: int) -> Source:
@@ -206,7 +207,7 @@ def substitute(treebank: Source, seed: int) -> Source:
           yield lines
 
   name = f'substituted trees of {treebank.name}'
-  return Source(name, treebank.files, pairs, is_text=False)
+  return Source(name, treebank.files, pairs, counts_for_vocabulary=False)
 
 
 Span = tuple[Node, str]  # a constituent, and its parent's label

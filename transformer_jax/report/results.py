@@ -4,8 +4,7 @@ import pathlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from transformer_jax.data import card
-from transformer_jax.data.corpus import set_name
+from transformer_jax.data.corpus import CARD, read_card, read_text, set_name
 from transformer_jax.data.task import Task
 from transformer_jax.data.text import read_bytes
 from transformer_jax.machine import files
@@ -109,11 +108,11 @@ class HeldOut:
       UserError: the prepared corpus is damaged, or the run's translations are.
     """
     folder = self._data_dir / run.data['name']
-    if not (folder / card.CARD).is_file():
+    if not (folder / CARD).is_file():
       return None
-    if card.read_card(folder).identity != run.corpus:
+    if read_card(folder).identity != run.corpus:
       return None
-    source, references = card.read_text(folder, run.result.split)
+    source, references = read_text(folder, run.result.split)
     return source, _check_length(references, run)
 
   def references(self, run: Evaluation) -> list[str] | None:

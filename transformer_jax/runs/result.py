@@ -52,7 +52,7 @@ class Result:
   device: str  # that decoded
   versions: dict[str, str]
   commit: str | None  # that evaluated; None outside a checkout
-  corpus: str  # its identity, see data/card.py
+  corpus: str  # its identity, see data/corpus.py
   references: str | None  # sha256 of the references, one a line
   config: dict[str, Any]  # the run's config.json
 

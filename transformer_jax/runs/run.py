@@ -12,8 +12,14 @@ from typing import Any, NamedTuple
 import ml_collections
 
 from transformer_jax import config as configs
-from transformer_jax.data import card, vocabulary
-from transformer_jax.data.corpus import Corpus, rename_if_changed
+from transformer_jax.data import vocabulary
+from transformer_jax.data.corpus import (
+  CARD,
+  Corpus,
+  check_settings,
+  read_card,
+  rename_if_changed,
+)
 from transformer_jax.data.vocabulary import Vocabularies
 from transformer_jax.machine import files
 from transformer_jax.machine.errors import UserError
@@ -101,19 +107,19 @@ class Run(NamedTuple):
 
   def vocabularies(self) -> Vocabularies:
     """Returns the vocabularies the run was started with; UserError if one changed."""
-    sums = card.read_card(self.workdir).sha256
+    sums = read_card(self.workdir).sha256
     for name in vocabulary.FILES & sums.keys():
       path = self.workdir / name
       if (own := files.sha256(path)) != sums[name]:
         raise UserError(
           f"{path} ({own[:12]}) is not the run's vocabulary ({sums[name][:12]} in "
-          f'{card.CARD}): put back the one of the corpus the run was trained on'
+          f'{CARD}): put back the one of the corpus the run was trained on'
         )
-    return card.vocabularies(self.workdir)
+    return vocabulary.read(self.workdir)
 
   def vocabulary_files(self) -> tuple[pathlib.Path, pathlib.Path]:
     """Returns the files of the source and the target vocabulary, which may be one."""
-    has_own = vocabulary.TARGETS in card.read_card(self.workdir).sha256
+    has_own = vocabulary.TARGETS in read_card(self.workdir).sha256
     target = vocabulary.TARGETS if has_own else vocabulary.SHARED
     return self.workdir / vocabulary.SHARED, self.workdir / target
 
@@ -197,13 +203,13 @@ class Run(NamedTuple):
     """
     run, settings = cls(workdir), configs.as_json(config)
     run.check_config(settings)
-    card.check_settings(corpus, Corpus.of(config))
+    check_settings(corpus, Corpus.of(config))
     run._check_checkpoints()
     if not run.is_started:
       workdir.mkdir(parents=True, exist_ok=True)
-      for name in vocabulary.FILES & card.read_card(corpus).sha256.keys():
+      for name in vocabulary.FILES & read_card(corpus).sha256.keys():
         shutil.copy(corpus / name, workdir / name)
-      shutil.copy(corpus / card.CARD, workdir / card.CARD)
+      shutil.copy(corpus / CARD, workdir / CARD)
     run.vocabularies()
     run.check_corpus(corpus)
     files.write_json(workdir / 'config.json', settings)
@@ -249,13 +255,13 @@ class Run(NamedTuple):
 
   def check_corpus(self, corpus: pathlib.Path) -> None:
     """Raises UserError unless a folder holds the corpus that the run is trained on."""
-    if not (corpus / card.CARD).is_file():
+    if not (corpus / CARD).is_file():
       raise UserError(
         f"{corpus}: the run's corpus is missing. Give --data_dir, or prepare it by "
         f'scripts.train --workdir={self.workdir}, which makes no more steps if the run '
         'has all of them'
       )
-    ours, theirs = (card.read_card(folder) for folder in (self.workdir, corpus))
+    ours, theirs = (read_card(folder) for folder in (self.workdir, corpus))
     if ours.identity != theirs.identity:
       what = 'text' if ours.vocabulary == theirs.vocabulary else 'vocabulary'
       raise UserError(

@@ -12,7 +12,8 @@ import ml_collections
 import numpy as np
 
 from transformer_jax.config import as_json
-from transformer_jax.data import batches, card, token_files
+from transformer_jax.data import batches
+from transformer_jax.data.corpus import Card, read_card
 from transformer_jax.machine import hosts, platform
 from transformer_jax.machine.errors import UserError
 from transformer_jax.machine.signals import Interruption
@@ -74,7 +75,7 @@ def train(
       stack.enter_context(run.locked())
       run.check_config(as_json(config))
       print('making the model', file=sys.stderr, flush=True)
-    hosts.check_same(config.to_json_best_effort() + card.read_card(corpus).identity)
+    hosts.check_same(config.to_json_best_effort() + read_card(corpus).identity)
     trainer = Trainer(config, corpus)
     # Before Run.open() writes to the folder, which may be another model's.
     state = trainer.restore(run.checkpoints)
@@ -94,7 +95,7 @@ def train(
         print(f'{workdir} has {steps}{why}: nothing to do')
       return
     log = stack.enter_context(Log(run, start, config.train_steps, enabled=first))
-    for line in _introduction(config, trainer):
+    for line in _introduction(config, trainer, read_card(corpus)):
       log.say(line)
     writer = None
     if first:
@@ -109,7 +110,7 @@ def train(
         )
       )
       interruption.last_words = log.last_words = writer.newest
-    dev = Perplexity(config, trainer.graph, *token_files.read_split(corpus, 'dev'))
+    dev = Perplexity(config, trainer.graph, *batches.read_split(corpus, 'dev'))
     for line in dev.cuts():
       log.say(line)
     if trains:
@@ -143,7 +144,9 @@ def _is_unmeasured(
   return bool(hosts.from_first_host(np.int32(due and not measured)))
 
 
-def _introduction(config: ml_collections.ConfigDict, trainer: Trainer) -> Iterator[str]:
+def _introduction(
+  config: ml_collections.ConfigDict, trainer: Trainer, card: Card
+) -> Iterator[str]:
   """Yields what a user should know before the first step."""
   yield f'training on {platform.describe_device()}'
   source, target = trainer.batches.mean_tokens
@@ -156,6 +159,11 @@ def _introduction(config: ml_collections.ConfigDict, trainer: Trainer) -> Iterat
     yield (
       f'warmup_steps={config.warmup_steps} is more than train_steps='
       f'{config.train_steps}: the learning rate never reaches its highest value'
+    )
+  if (numpy := card.versions.get('numpy', np.__version__)) != np.__version__:
+    yield (
+      f'NumPy is {np.__version__}, and was {numpy} when the corpus was prepared: if its '
+      'random numbers changed, so does the order of batches'
     )
 
 

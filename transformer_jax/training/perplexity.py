@@ -8,7 +8,7 @@ import ml_collections
 import numpy as np
 from flax import nnx
 
-from transformer_jax.data import batches, token_files
+from transformer_jax.data import batches
 from transformer_jax.machine.devices import map_rows, round_up
 from transformer_jax.model import build
 from transformer_jax.training import loss, metrics
@@ -29,8 +29,8 @@ class Perplexity:
     self,
     config: ml_collections.ConfigDict,
     graph: nnx.GraphDef,
-    source: token_files.Sentences,
-    target: token_files.Sentences,
+    source: batches.Sentences,
+    target: batches.Sentences,
   ):
     most = build.longest_text(config)
     longer = np.maximum(source.lengths, target.lengths)
