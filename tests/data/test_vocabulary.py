@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import toy.corpus
-from transformer_jax.data import batches, vocabulary
+from transformer_jax.data import batches, prepare, vocabulary
 from transformer_jax.data.corpus import STREAMS
 from transformer_jax.data.vocabulary import (
   BOS,
@@ -221,7 +221,7 @@ def encode(
 ) -> None:
   sides = [texts[0].parent / f'{name}.{side}' for side in STREAMS]
   both = vocabulary.Vocabularies(words, words)
-  vocabulary.encode_files(both, texts, sides, MAX_LENGTH, str)
+  prepare.encode_files(both, texts, sides, MAX_LENGTH, str)
 
 
 def content(folder: pathlib.Path, name: str = 'train') -> list[bytes]:
@@ -250,7 +250,7 @@ def test_encoding_is_the_vocabulary_s_own(number_words, texts):
 @pytest.mark.parametrize('block', [1, 7, 100])
 def test_blocks_do_not_change_it(block: int, number_words, texts, monkeypatch):
   encode(number_words, texts)
-  monkeypatch.setattr(vocabulary, '_BLOCK', block)
+  monkeypatch.setattr(prepare, '_BLOCK', block)
   encode(number_words, texts, 'again')
   assert content(texts[0].parent, 'again') == content(texts[0].parent)
 

@@ -117,7 +117,7 @@ def test_other_runs_and_references_are_refused(tmp_path: pathlib.Path):
   result = theirs.translations('dev', STEP, 1, 4, 0.6).with_suffix('.json')
   card = theirs.workdir / 'card.json'
   (references,) = (tmp_path / 'data').glob('*/dev.target.txt')
-  other_card = json.loads(read_text())
+  other_card = json.loads(card.read_text())
   other_card['sha256']['dev.target.txt'] = '0'
   kept = result.read_text()
   for path, text, message in (

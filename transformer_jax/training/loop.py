@@ -162,8 +162,8 @@ def _introduction(
     )
   if (numpy := card.versions.get('numpy', np.__version__)) != np.__version__:
     yield (
-      f'NumPy is {np.__version__}, and was {numpy} when the corpus was prepared: if its '
-      'random numbers changed, so does the order of batches'
+      f'NumPy is {np.__version__}, and was {numpy} when the corpus was prepared: if '
+      'its random numbers changed, so does the order of batches'
     )
 
 
