@@ -41,7 +41,7 @@ platform.set_cpu_flags()
 # Shapes and dtypes in signatures are checked at every call that a test makes.
 MODEL = ('attention', 'layers', 'ops', 'ops_cpu', 'transformer')
 CHECKED = [f'transformer_jax.model.{name}' for name in MODEL]
-CHECKED.append('transformer_jax.training.loss')
+CHECKED.append('transformer_jax.training.step')
 jaxtyping.install_import_hook(CHECKED, 'beartype.beartype')
 
 

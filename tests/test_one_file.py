@@ -17,8 +17,7 @@ from transformer_jax.decoding.translate import search_of
 from transformer_jax.machine.devices import Devices
 from transformer_jax.model import build
 from transformer_jax.model.transformer import search_weights
-from transformer_jax.training import loss, optimizer
-from transformer_jax.training.step import StepInput, TrainState
+from transformer_jax.training.step import StepInput, TrainState, adam, cross_entropy
 from transformer_jax.training.trainer import step_of
 
 PATH = pathlib.Path(__file__).parents[1] / 'examples/one_file.py'
@@ -90,7 +89,7 @@ def test_loss_and_gradients_are_equal():
 
   def package(params: Any) -> jax.Array:
     outputs = nnx.merge(graph, params)(source, target)
-    smoothed, _ = loss.cross_entropy(outputs, target, EPSILON_LS)
+    smoothed, _ = cross_entropy(outputs, target, EPSILON_LS)
     return smoothed / (target != one_file.PAD).sum()
 
   value, gradient = jax.value_and_grad(package)(params)
@@ -103,13 +102,13 @@ def test_ten_updates_are_equal():
   (graph, params), config = model(), config_of()
   devices = Devices(1, jax.devices()[:1])
   step = devices.pmap(step_of(config, graph, 1))
-  transform = optimizer.adam(config)
-  state = TrainState(np.int32(0), params, transform.init(params))
+  optimizer = adam(config)
+  state = TrainState(np.int32(0), params, optimizer.init(params))
   state = devices.replicate(state)
-  adam = one_file.adam(SIZES['d_model'], WARMUP)
-  settings = {'optimizer': adam, 'p_drop': 0.0, 'epsilon_ls': EPSILON_LS}
+  theirs = one_file.adam(SIZES['d_model'], WARMUP)
+  settings = {'optimizer': theirs, 'p_drop': 0.0, 'epsilon_ls': EPSILON_LS}
   own = renamed(params)
-  own_state = adam.init(own)
+  own_state = theirs.init(own)
   for number in range(10):
     source, target = batch(number)
     requests, seed = np.zeros((1, 2), np.int32), np.ones(1, np.int32)

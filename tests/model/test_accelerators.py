@@ -17,7 +17,7 @@ from transformer_jax.data.vocabulary import BOS, EOS, PAD
 from transformer_jax.decoding.beam_search import Search
 from transformer_jax.model import build
 from transformer_jax.model.transformer import search_weights
-from transformer_jax.training import loss
+from transformer_jax.training.step import cross_entropy
 
 PAIRS = np.random.default_rng(0).integers(4, 50, (2, 3, 6)).astype(np.int32)
 PAIRS[:, 0, 4:] = 0
@@ -35,7 +35,7 @@ def objective(
 ) -> jax.Array:
   key = jax.random.key(1) if key is None else key
   outputs = nnx.merge(graph, params)(*PAIRS, key)
-  return loss.cross_entropy(outputs, PAIRS[1], 0.1)[0]
+  return cross_entropy(outputs, PAIRS[1], 0.1)[0]
 
 
 def search(params: Any, graph: nnx.GraphDef) -> Any:

@@ -21,12 +21,12 @@ from toy.programs import SERVER
 from toy.steps import Steps
 from transformer_jax.model import build, ops, ops_cpu
 from transformer_jax.model.transformer import Outputs
-from transformer_jax.training import loss
+from transformer_jax.training.step import cross_entropy
 
 
 def smoothed(params, graph: nnx.GraphDef, source: np.ndarray, target: np.ndarray):
   outputs = nnx.merge(graph, params)(source, target, jax.random.key(1))
-  return loss.cross_entropy(outputs, target, 0.1)[0]
+  return cross_entropy(outputs, target, 0.1)[0]
 
 
 @pytest.mark.parametrize('dtype', [jnp.float32, jnp.bfloat16])
@@ -55,7 +55,7 @@ def loss_gradient(rows: int, tokens: int, width: int) -> jax.stages.Compiled:
   """Compiles the loss's gradient by x and by the table."""
 
   def objective(x: jax.Array, table: jax.Array, labels: jax.Array) -> jax.Array:
-    return loss.cross_entropy(Outputs(x, table), labels, 0.1)[0]
+    return cross_entropy(Outputs(x, table), labels, 0.1)[0]
 
   shapes = jnp.zeros((rows, width)), jnp.zeros((tokens, width))
   labels = jnp.ones(rows, jnp.int32)

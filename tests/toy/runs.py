@@ -12,8 +12,7 @@ from toy.programs import Program
 from transformer_jax.model import build
 from transformer_jax.runs.run import Run
 from transformer_jax.training import checkpoint
-from transformer_jax.training.optimizer import adam
-from transformer_jax.training.step import TrainState
+from transformer_jax.training.step import TrainState, adam
 
 ENGLISH = 'zero one two three four five six seven eight nine'.split()
 GERMAN = 'null eins zwei drei vier fünf sechs sieben acht neun'.split()

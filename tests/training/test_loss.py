@@ -15,7 +15,7 @@ from toy import forms
 from transformer_jax.data.vocabulary import PAD
 from transformer_jax.model import ops_cpu
 from transformer_jax.model.transformer import Outputs
-from transformer_jax.training.loss import cross_entropy
+from transformer_jax.training.step import cross_entropy
 
 B, T, W = 3, 5, 11
 

@@ -7,7 +7,7 @@ import optax
 import pytest
 
 from configs import base
-from transformer_jax.training import optimizer
+from transformer_jax.training.step import adam, learning_rate
 
 OTHERS = {'warmup_steps': 3, 'rate_factor': 0.5}
 OTHERS |= {'adam_b1': 0.8, 'adam_b2': 0.95, 'adam_epsilon': 1e-3}
@@ -18,12 +18,12 @@ OTHERS |= {'adam_b1': 0.8, 'adam_b2': 0.95, 'adam_epsilon': 1e-3}
 )
 def test_equation_3(step: int, expected: float):
   config = base.get_config()
-  schedule = optimizer.learning_rate(config)
+  schedule = learning_rate(config)
   np.testing.assert_allclose(schedule(step - 1), expected, rtol=1e-6)
   written = 512**-0.5 * min(step**-0.5, step * 4000**-1.5)
   np.testing.assert_allclose(schedule(jnp.int32(step - 1)), written, rtol=1e-6)
   config.rate_factor = 2.5
-  rate = optimizer.learning_rate(config)(step - 1)
+  rate = learning_rate(config)(step - 1)
   np.testing.assert_allclose(rate, 2.5 * written, rtol=1e-6)
 
 
@@ -36,7 +36,7 @@ def test_adam_is_the_papers(changes: dict[str, float]):
   warmup, factor = config.warmup_steps, config.rate_factor
   if not changes:
     assert (b1, b2, epsilon, warmup, factor) == (0.9, 0.98, 1e-9, 4000, 1.0)
-  transform = optimizer.adam(config)
+  transform = adam(config)
   rng = np.random.default_rng(0)
   gradients = rng.normal(size=(5, 7)) * np.logspace(-9, 1, 7)
   x = params = np.zeros(7)
@@ -53,7 +53,7 @@ def test_adam_is_the_papers(changes: dict[str, float]):
 
 def test_finite_gradients_leave_all_finite():
   """From the smallest to the largest of which the norm is finite, in any order."""
-  transform = optimizer.adam(base.get_config())
+  transform = adam(base.get_config())
   rng = np.random.default_rng(0)
   params, state = jnp.zeros(2000), transform.init(jnp.zeros(2000))
   update = jax.jit(transform.update)

@@ -23,7 +23,7 @@ from toy.steps import (
 )
 from transformer_jax.data.vocabulary import PAD
 from transformer_jax.machine.devices import sum_over_devices
-from transformer_jax.training import loss, step
+from transformer_jax.training import step
 
 
 def test_sums_are_over_the_tokens_of_all_slices():
@@ -36,7 +36,7 @@ def test_sums_are_over_the_tokens_of_all_slices():
 
   def objective(p: Tree) -> tuple[jax.Array, jax.Array]:
     outputs = nnx.merge(graph, p)(flat(source), flat(target))
-    return loss.cross_entropy(outputs, flat(target), 0.1)
+    return step.cross_entropy(outputs, flat(target), 0.1)
 
   (smoothed, plain), gradient = jax.jit(jax.value_and_grad(objective, has_aux=True))(
     params
@@ -101,7 +101,7 @@ def test_a_wrong_step_is_noticed(mutant: str, monkeypatch):
 @pytest.mark.parametrize('count', [pytest.param(1, marks=pytest.mark.slow), 8])
 def test_an_update_without_a_finite_gradient_is_skipped(count: int, monkeypatch):
   """One slice of one device is enough; the state stays as it was."""
-  monkeypatch.setattr(loss, 'cross_entropy', poisonous(loss.cross_entropy))
+  monkeypatch.setattr(step, 'cross_entropy', poisonous(step.cross_entropy))
   steps = Steps(count)
   clean = [[np.where(side == POISON, 3, side) for side in example(n)] for n in (0, 1)]
   state, sums = steps(steps.initial(), *clean[0])

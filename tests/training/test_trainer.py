@@ -12,7 +12,8 @@ from toy.steps import corpus, model, tiny_config
 from transformer_jax.data import batches
 from transformer_jax.machine.devices import Devices
 from transformer_jax.model import build
-from transformer_jax.training import checkpoint, loss
+from transformer_jax.training import checkpoint
+from transformer_jax.training.step import cross_entropy
 from transformer_jax.training.trainer import Trainer
 
 
@@ -31,7 +32,7 @@ def test_a_program_for_each_shape_and_none_later(tmp_path: pathlib.Path, monkeyp
   batch = ours.batch(0)
   sides = [side.reshape(-1, side.shape[-1]) for side in batch[:2]]
   outputs = jax.jit(lambda params: nnx.merge(graph, params)(*sides))(params)
-  smoothed, plain = loss.cross_entropy(outputs, sides[1], 0.3)
+  smoothed, plain = cross_entropy(outputs, sides[1], 0.3)
   state, sums = ours.step(state, batch)
   np.testing.assert_allclose(sums.loss, smoothed, rtol=1e-5)
   np.testing.assert_allclose(sums.negative_log_likelihood, plain, rtol=1e-5)

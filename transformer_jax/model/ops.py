@@ -162,7 +162,7 @@ def smoothed_cross_entropy(
   """Returns the label-smoothed and the plain cross-entropy of the logits x E^T.
 
   Both are sums over the rows where `real` is True, in nats. `epsilon` is epsilon_ls.
-  training/loss.py has the formula. Only the smoothed sum has a gradient. The backward
+  training/step.py has the formula. Only the smoothed sum has a gradient. The backward
   pass reads the logits once, and keeps no other array of their size.
   """
   z = _in_tiles(x, table)

@@ -24,8 +24,7 @@ from transformer_jax.model.flops import flops_per_target_token
 from transformer_jax.model.transformer import search_weights
 from transformer_jax.scale import chips
 from transformer_jax.scale.program import Program
-from transformer_jax.training import optimizer
-from transformer_jax.training.step import StepInput, TrainState
+from transformer_jax.training.step import StepInput, TrainState, adam
 from transformer_jax.training.trainer import step_of
 
 COMPILERS = 'jax', 'libtpu', 'jax-cuda12-plugin'
@@ -92,7 +91,7 @@ class Compiler:
     """
     config, devices = self._config, self._devices
     graph, params = build.architecture(config, self._backend)
-    opt_state = jax.eval_shape(optimizer.adam(config).init, params)
+    opt_state = jax.eval_shape(adam(config).init, params)
     state = TrainState(_ids(), params, opt_state)
     rows = max(1, round(config.tokens_per_batch / config.slices / length))
     slices = devices.count, devices.slices_each

@@ -11,7 +11,8 @@ from flax import nnx
 from transformer_jax.data import batches
 from transformer_jax.machine.devices import map_rows, round_up
 from transformer_jax.model import build
-from transformer_jax.training import loss, metrics
+from transformer_jax.training import metrics
+from transformer_jax.training.step import cross_entropy
 
 Tree = Any
 
@@ -47,7 +48,7 @@ class Perplexity:
 
     def sums(params: Tree, source: jax.Array, target: jax.Array) -> jax.Array:
       outputs = nnx.merge(graph, params)(source, target)
-      return loss.cross_entropy(outputs, target, 0.0)[1][None]
+      return cross_entropy(outputs, target, 0.0)[1][None]
 
     self._sums = map_rows(sums)
 

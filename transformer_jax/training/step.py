@@ -1,20 +1,77 @@
-"""One update: Equation 3, Adam (section 5.3), gradients over all slices of a batch."""
+"""One update: label-smoothed loss (section 5.4), Equation 3 and Adam (section 5.3)."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import ml_collections
+import numpy as np
 import optax
 from flax import nnx
+from jaxtyping import Float32, Int
 
 from transformer_jax.data.vocabulary import PAD
 from transformer_jax.machine.devices import AXIS, sum_over_devices
 from transformer_jax.model import ops
-from transformer_jax.training import loss
+from transformer_jax.model.transformer import Outputs
 
+Array = jax.Array | np.ndarray
+Schedule = Callable[[jax.Array | int], jax.Array]
 Tree = Any
 DROPOUT = 2**32 - 1  # the number of dropout's stream: more than a model has arrays
+
+
+def cross_entropy(
+  outputs: Outputs, labels: Int[Array, '*positions'], epsilon: float
+) -> tuple[Float32[Array, ''], Float32[Array, '']]:
+  """Returns two cross-entropies in nats, summed over positions with a label.
+
+  The target distribution gives the true token probability 1 - epsilon, and every other
+  token epsilon / (W - 1), as the paper's code did. Its cross-entropy with softmax(z),
+  where z are the logits of a position, is
+
+    log sum exp z - (1 - epsilon) z_true - epsilon / (W - 1) (sum z - z_true)
+
+  so no target distribution is stored.
+
+  Args:
+    outputs: of the model; the logits are computed from them here.
+    labels: ids below W of the true tokens; PAD at positions without a label. An id of W
+      or more is not noticed: the loss becomes NaN or that of another token.
+    epsilon: epsilon_ls.
+
+  Returns:
+    The smoothed cross-entropy, which training minimizes, and the plain one, from which
+    perplexity is computed. The plain one has no gradient.
+  """
+  return ops.smoothed_cross_entropy(
+    outputs.x, outputs.table, labels, labels != PAD, epsilon=epsilon
+  )
+
+
+def learning_rate(config: ml_collections.ConfigDict) -> Schedule:
+  """Returns Equation 3 times the config's rate_factor.
+
+  The schedule takes optax's count of updates, from 0; the paper counts steps from 1.
+  """
+  scale = config.rate_factor * config.model.d_model**-0.5
+  warmup_steps = config.warmup_steps
+
+  def schedule(count: jax.Array | int) -> jax.Array:
+    step = jnp.asarray(count, jnp.float32) + 1
+    return scale * jnp.minimum(step**-0.5, step * warmup_steps**-1.5)
+
+  return schedule
+
+
+def adam(config: ml_collections.ConfigDict) -> optax.GradientTransformation:
+  """Returns Adam (section 5.3) with the rate of Equation 3.
+
+  epsilon is added to the square root of the second moment, not inside the root.
+  """
+  rate = learning_rate(config)
+  return optax.adam(rate, config.adam_b1, config.adam_b2, config.adam_epsilon)
 
 
 class TrainState(NamedTuple):
@@ -91,7 +148,7 @@ def train_step(
 
     def objective(params: Tree) -> tuple[jax.Array, jax.Array]:
       outputs = nnx.merge(graph, params)(source, target, dropout_key)
-      return loss.cross_entropy(outputs, target, epsilon_ls)
+      return cross_entropy(outputs, target, epsilon_ls)
 
     (smoothed, plain), gradient = jax.value_and_grad(objective, has_aux=True)(
       state.params

@@ -18,8 +18,15 @@ from transformer_jax.machine import hosts, platform
 from transformer_jax.machine.devices import Devices, compile_if_it_fits, without_data
 from transformer_jax.model import build
 from transformer_jax.runs.run import find_parent
-from transformer_jax.training import checkpoint, optimizer
-from transformer_jax.training.step import StepInput, Sums, TrainState, train_step
+from transformer_jax.training import checkpoint
+from transformer_jax.training.step import (
+  StepInput,
+  Sums,
+  TrainState,
+  adam,
+  learning_rate,
+  train_step,
+)
 
 Tree = Any
 POLL = 0.1  # seconds
@@ -88,7 +95,7 @@ def step_of(
   return functools.partial(
     train_step,
     graph=graph,
-    transform=optimizer.adam(config),
+    transform=adam(config),
     epsilon_ls=config.epsilon_ls,
     at_once=at_once,
   )
@@ -117,8 +124,8 @@ class Trainer:
     self.devices = devices or Devices(config.slices)
     self.batches = train_batches(config, corpus)
     self.graph, params = build.architecture(config)
-    self.learning_rate = optimizer.learning_rate(config)
-    self._transform = optimizer.adam(config)
+    self.learning_rate = learning_rate(config)
+    self._transform = adam(config)
     self._shapes = params, jax.eval_shape(self._transform.init, params)
     self.at_once = self.devices.slices_at_once[0]
     self._programs: Programs
