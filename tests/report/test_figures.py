@@ -8,7 +8,7 @@ import xml.etree.ElementTree
 import pytest
 
 from toy.results import PARSED, changed, family, of_row, scored
-from transformer_jax.report import claims, comparable, figures, report
+from transformer_jax.report import comparison, figures, report
 from transformer_jax.report.page import Picture
 from transformer_jax.report.results import Evaluation, HeldOut
 from transformer_jax.tasks import TASKS
@@ -95,8 +95,8 @@ def test_no_name_breaks_a_picture(name: str):
 
 
 def pictured(runs: list[Evaluation]) -> list[Picture]:
-  (group,), _ = comparable.group(runs)
-  ours = claims.differences(group, lambda *_: None)
+  (group,), _ = comparison.group(runs)
+  ours = comparison.differences(group, lambda *_: None)
   return figures.rows_minus_base(group, ours, '')
 
 

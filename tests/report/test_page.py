@@ -6,7 +6,7 @@ import markdown_it
 import pytest
 
 from toy.results import family
-from transformer_jax.report import claims, comparable, figures, page
+from transformer_jax.report import comparison, figures, page
 from transformer_jax.report.page import Picture, legible
 from transformer_jax.report.report import describe_group
 
@@ -96,8 +96,8 @@ def test_neighbouring_pictures_share_a_line():
 def described() -> list[page.Block]:
   """Returns a group of runs with its tables and pictures."""
   runs = [one._replace(records=[{'step': 1, 'loss': 9.0}]) for one in family()]
-  ((group,), _) = comparable.group(runs)
-  ours = claims.differences(group, lambda *_: None)
+  ((group,), _) = comparison.group(runs)
+  ours = comparison.differences(group, lambda *_: None)
   return describe_group(group, ours, None, '') + figures.curves(runs)
 
 

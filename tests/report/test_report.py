@@ -13,7 +13,7 @@ from scripts import report as script
 from toy.results import cells, changed, of_config, of_row, scored, written
 from transformer_jax.machine import files
 from transformer_jax.machine.errors import UserError
-from transformer_jax.report import claims, comparable, paper, results, tables
+from transformer_jax.report import comparison, paper, results, tables
 from transformer_jax.report import report as module
 from transformer_jax.report.results import HeldOut
 from transformer_jax.scoring.bleu import Score
@@ -162,18 +162,18 @@ def test_references_in_a_file_replace_the_corpus(prepared, tmp_path: pathlib.Pat
   assert module.paired_p(*runs, HeldOut(tmp_path, [path])) is None
 
 
-def published_table_3() -> comparable.Group:
+def published_table_3() -> comparison.Group:
   paths = (PUBLISHED / 'table3').glob('*.json')
   runs = results.read([*paths], TASKS).evaluations
-  (group,), left_out = comparable.group(runs)
+  (group,), left_out = comparison.group(runs)
   assert len(group.members) == 43 and not left_out
   return group
 
 
 def test_the_published_table_3_says_what_the_readme_says():
   group = published_table_3()
-  ours = claims.differences(group, lambda *_: None)
-  printed = claims.count_verdicts(claims.judge(ours), ours)
+  ours = comparison.differences(group, lambda *_: None)
+  printed = comparison.count_verdicts(comparison.judge(ours), ours)
   assert printed.startswith(
     'Of 7 claims 4 agree, 2 disagree, 1 is undecided, without the '
   )
@@ -189,8 +189,8 @@ def test_the_published_table_3_with_its_references(shared_data, tmp_path: pathli
   path.write_bytes(b''.join((captions / name).read_bytes() for name in names))
   texts = HeldOut(tmp_path, [path])
   compare = lambda system, base: module.paired_p(system, base, texts)
-  ours = claims.differences(published_table_3(), compare)
-  printed = claims.count_verdicts(claims.judge(ours), ours)
+  ours = comparison.differences(published_table_3(), compare)
+  printed = comparison.count_verdicts(comparison.judge(ours), ours)
   assert printed == 'Of 7 claims 4 agree, 3 disagree.'
 
 

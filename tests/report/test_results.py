@@ -65,7 +65,6 @@ def test_all_translations_of_a_run_are_read_or_else_its_result(tmp_path: pathlib
     (None, 'no such file; evaluate the run'),
     ('{"task": "tra', 'damaged'),
     ('{"version": 2}', 'missing required field `task`'),
-    ('{"kind": "baseline of parsing"}', 'missing required field `parser`'),
   ],
 )
 def test_what_is_no_result_is_named(

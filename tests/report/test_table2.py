@@ -4,13 +4,13 @@ import pytest
 
 from configs import table3 as configs
 from toy.results import cells, changed, of_config, scored
-from transformer_jax.report import comparable, paper, tables
+from transformer_jax.report import comparison, paper, tables
 from transformer_jax.report.results import Evaluation
 from transformer_jax.runs.result import Result
 
 
 def printed(runs: list[Evaluation]) -> str:
-  (group,), _ = comparable.group(runs)
+  (group,), _ = comparison.group(runs)
   return tables.table_2(group, None)
 
 

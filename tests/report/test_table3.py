@@ -4,15 +4,17 @@ import pytest
 
 from configs import table3 as configs
 from toy.results import cells, changed, family, of_config, scored
-from transformer_jax.report import claims, comparable, paper, tables
+from transformer_jax.report import comparison, paper, tables
 from transformer_jax.report.page import markdown
 from transformer_jax.report.report import describe_group
 from transformer_jax.report.results import Evaluation
 
 
-def printed(runs: list[Evaluation], compare: claims.Compare = lambda *_: None) -> str:
-  (group,), _ = comparable.group(runs)
-  ours = claims.differences(group, compare)
+def printed(
+  runs: list[Evaluation], compare: comparison.Compare = lambda *_: None
+) -> str:
+  (group,), _ = comparison.group(runs)
+  ours = comparison.differences(group, compare)
   return markdown(describe_group(group, ours, None, ''))
 
 
@@ -87,7 +89,7 @@ def test_devices_and_dtypes_are_named():
   ],
 )
 def test_verdict(papers, ours, margin, p, expected: str):
-  assert claims.Difference([ours], ours, margin, p).verdict(papers) == expected
+  assert comparison.Difference([ours], ours, margin, p).verdict(papers) == expected
 
 
 def test_differences_from_base():
@@ -124,11 +126,11 @@ def test_pairs_are_of_one_seed():
     compared.append((system.seed, baseline.seed))
     return 0.01 * system.seed
 
-  assert claims.paired_p(c1, base, compare) == pytest.approx(0.01 + 0.02)
+  assert comparison.paired_p(c1, base, compare) == pytest.approx(0.01 + 0.02)
   assert compared == [(1, 1), (2, 2)]
-  assert claims.paired_p(c1[:1], base, compare) == 0.01
-  assert claims.paired_p(c1, base, lambda *_: 0.9) == 1
-  assert claims.paired_p(c1, base, lambda *_: None) is None
+  assert comparison.paired_p(c1[:1], base, compare) == 0.01
+  assert comparison.paired_p(c1, base, lambda *_: 0.9) == 1
+  assert comparison.paired_p(c1, base, lambda *_: None) is None
 
 
 # Claims
@@ -140,12 +142,12 @@ WORSE, BETTER, SAME = (7.0, 16.0), (3.0, 24.0), (5.1, 20.1)
 
 def judged(
   *rows: tuple, p: float | None = 0.01
-) -> tuple[dict[str, claims.Judgement], claims.Differences]:
+) -> tuple[dict[str, comparison.Judgement], comparison.Differences]:
   """Returns verdicts by the first word of a claim; family() has a worse C1."""
   runs = family(*((row, 1, *scores) for row, scores in rows))
-  (group,), _ = comparable.group(runs)
-  ours = claims.differences(group, lambda *_: p)
-  return {one.claim.text.split()[0]: one for one in claims.judge(ours)}, ours
+  (group,), _ = comparison.group(runs)
+  ours = comparison.differences(group, lambda *_: p)
+  return {one.claim.text.split()[0]: one for one in comparison.judge(ours)}, ours
 
 
 @pytest.mark.parametrize(
@@ -173,7 +175,7 @@ def test_verdict_of_a_claim(claim: str, rows: list[tuple], verdict: str):
 def test_claims_are_counted_with_their_effects():
   by_claim, ours = judged(('A1', WORSE), ('B1', BETTER), ('C3', SAME), ('C2', WORSE))
   each = [*by_claim.values()]
-  assert claims.count_verdicts(each, ours) == (
+  assert comparison.count_verdicts(each, ours) == (
     'Of 7 claims 2 agree, 1 disagrees, 4 were not run.'
   )
   text = markdown(tables.claims(ours))

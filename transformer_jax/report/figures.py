@@ -17,8 +17,16 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from transformer_jax.report import paper
-from transformer_jax.report.claims import Difference, Differences, paper_differences
-from transformer_jax.report.comparable import Cells, Group, cells, cells_of_row, label
+from transformer_jax.report.comparison import (
+  Cells,
+  Difference,
+  Differences,
+  Group,
+  cells,
+  cells_of_row,
+  label,
+  paper_differences,
+)
 from transformer_jax.report.page import COLOURS, Block, Picture, heading, legible
 from transformer_jax.report.results import Evaluation
 

@@ -11,15 +11,13 @@ from tqdm import tqdm
 from transformer_jax.data.task import Task
 from transformer_jax.machine.errors import UserError
 from transformer_jax.report import (
-  claims,
-  comparable,
+  comparison,
   figures,
   paper,
   results,
   tables,
 )
-from transformer_jax.report.claims import SACREBLEU, Differences
-from transformer_jax.report.comparable import Group
+from transformer_jax.report.comparison import SACREBLEU, Differences, Group
 from transformer_jax.report.page import (
   Block,
   bullets,
@@ -100,7 +98,7 @@ def _report_runs(
   """
   for run in runs:
     texts.references(run)  # refuses translations of another number
-  groups, ungrouped = comparable.group(runs)
+  groups, ungrouped = comparison.group(runs)
   left_out = [*unread, *ungrouped]
   with tqdm(desc='comparing', unit='pair', disable=None) as bar:
 
@@ -108,7 +106,7 @@ def _report_runs(
       bar.update()
       return paired_p(system, baseline, texts)
 
-    studies = [(group, claims.differences(group, compare)) for group in groups]
+    studies = [(group, comparison.differences(group, compare)) for group in groups]
   top = _facts(runs, studies, left_out)
   blocks: list[Block] = [heading(2, 'What the runs say'), facts(top)]
   for n, study in enumerate(studies, 1):
@@ -289,8 +287,8 @@ def _facts(
   marks = number_types(runs)
   for run in best_scores(runs):
     items.append(('Best score', _score(run, marks[score_type(run)])))
-  differ = {} if studies else comparable.differing_settings(runs)
-  if differ := {k: v for k, v in differ.items() if k not in comparable.NO_INFLUENCE}:
+  differ = {} if studies else comparison.differing_settings(runs)
+  if differ := {k: v for k, v in differ.items() if k not in comparison.NO_INFLUENCE}:
     if len(differ) > MOST_KEYS:
       names = ', '.join(differ)
     else:
@@ -331,13 +329,13 @@ def _table_3_facts(
     rows = group.table_3.values()
     ppl, bleu = (
       tables.column([[*map(read, row)] for row in rows])[base]
-      for read in claims.METRICS
+      for read in comparison.METRICS
     )
     seeds = len(group.table_3['base'])
     text = f'{where}Base, {seeds} seed{"s" if seeds > 1 else ""}: perplexity {ppl}, '
-    yield 'Table 3', f'{text}BLEU {bleu}. {claims.smallest_difference(group)}'
+    yield 'Table 3', f'{text}BLEU {bleu}. {comparison.smallest_difference(group)}'
   if len(ours) > 1:
-    yield 'Claims', where + claims.count_verdicts(claims.judge(ours), ours)
+    yield 'Claims', where + comparison.count_verdicts(comparison.judge(ours), ours)
   if missing := [row for row in paper.TABLE_3 if row not in group.table_3]:
     yield 'Missing rows', where + ', '.join(missing)
 
@@ -349,8 +347,8 @@ def _on_terminal(
   lines = [line for fact in top for line in _wrap(*fact)]
   if len(studies) == 1 and len(studies[0][1]) > 1:
     ours = studies[0][1]
-    for one in claims.judge(ours):
-      text = f'{one.claim.text} {claims.effects(one, ours)}'
+    for one in comparison.judge(ours):
+      text = f'{one.claim.text} {comparison.effects(one, ours)}'
       lines += _wrap(f'  {one.verdict}', text)
   else:
     lines += map(_short_score, representatives(runs))

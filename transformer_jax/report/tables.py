@@ -6,23 +6,21 @@ from collections.abc import Callable, Sequence
 
 from transformer_jax.model import flops
 from transformer_jax.report import paper
-from transformer_jax.report.claims import (
+from transformer_jax.report.comparison import (
   BLEU,
   LEVEL,
   METRICS,
   SACREBLEU,
+  Cells,
   Differences,
+  Group,
+  cells,
   count_verdicts,
+  differing_settings,
   effects,
   judge,
   paper_differences,
   smallest_difference,
-)
-from transformer_jax.report.comparable import (
-  Cells,
-  Group,
-  cells,
-  differing_settings,
 )
 from transformer_jax.report.page import facts, heading, paragraph, table
 from transformer_jax.report.results import Evaluation

@@ -7,12 +7,12 @@ import pytest
 from configs import base, big, table3
 from toy.results import changed, family, of_config, of_row, scored, written
 from transformer_jax.config import flat
-from transformer_jax.report import comparable, paper, report
+from transformer_jax.report import comparison, paper, report
 from transformer_jax.report.results import Evaluation
 
 
-def only(runs: list[Evaluation]) -> comparable.Group:
-  groups, left_out = comparable.group(runs)
+def only(runs: list[Evaluation]) -> comparison.Group:
+  groups, left_out = comparison.group(runs)
   assert len(groups) == 1 and not left_out, left_out
   return groups[0]
 
@@ -63,7 +63,7 @@ def test_rows_that_agree_on_another_base_are_a_miniature():
 
 def test_without_a_base_there_is_nothing_to_compare():
   rows = [scored(of_row('C1'), 'x'), scored(of_row('D1'), 'y')]
-  groups, left_out = comparable.group(rows)
+  groups, left_out = comparison.group(rows)
   assert not groups and left_out[0].startswith('x, y: no base to compare with')
 
 
@@ -74,8 +74,8 @@ def test_of_several_bases_the_one_of_most_rows_counts():
 
 
 def test_runs_of_no_row_are_in_no_group():
-  assert comparable.group([scored(changed(of_row(), row=None))]) == ([], [])
-  unknown = comparable.group([scored(changed(of_row(), row='Z9'))])
+  assert comparison.group([scored(changed(of_row(), row=None))]) == ([], [])
+  unknown = comparison.group([scored(changed(of_row(), row='Z9'))])
   assert unknown == ([], ['run: Table 3 has no row Z9'])
 
 
@@ -111,17 +111,17 @@ def test_what_was_scored_otherwise_is_left_out(change: dict, reason: str):
 def test_other_languages_are_refused():
   for pair, right in (('en-de', True), ('en-fr', True), ('de-en', False)):
     result = changed(of_config(base.get_config(pair), average=5), split='test')
-    unmet = [*comparable.unmet(scored(result), 2)]
+    unmet = [*comparison.unmet(scored(result), 2)]
     assert unmet == ([] if right else [f'{pair}, not en-de or en-fr'])
   french = scored(of_config(base.get_config('en-fr')))
-  assert [*comparable.unmet(french, 3)] == ['en-fr, not en-de']
+  assert [*comparison.unmet(french, 3)] == ['en-fr, not en-de']
 
 
 def test_lower_case_and_missing_sentences_are_refused(tmp_path: pathlib.Path):
   result = of_config(table3.get_config('C1'))
   ignored = changed(result, sacrebleu=result.sacrebleu.__class__(20, 'case:lc', []))
   one = written(ignored, tmp_path / 'run', 'a line\n' * 2999)
-  assert [*comparable.unmet(one, 3)] == [
+  assert [*comparison.unmet(one, 3)] == [
     '2999 translations, newstest2013 has 3000 sentences',
     'scored in lower case',
   ]
@@ -163,7 +163,7 @@ def test_big_drops_less_for_french():
   french = changed(of_config(big.get_config('en-fr'), average=20), split='test')
   assert {*only([scored(french)]).table_2} == {'big'}
   more = changed(french, {'model.P_drop': 0.3})
-  assert 'P_drop is 0.3, not 0.1' in comparable.group([scored(more)])[1][0]
+  assert 'P_drop is 0.3, not 0.1' in comparison.group([scored(more)])[1][0]
 
 
 # What may stand together
@@ -180,7 +180,7 @@ def test_big_drops_less_for_french():
 def test_incomparable_runs_share_no_table(config: dict, fields: dict):
   first = family()
   second = [s._replace(result=changed(s.result, config, **fields)) for s in first]
-  groups, left_out = comparable.group(first + second)
+  groups, left_out = comparison.group(first + second)
   assert not left_out
   assert [len(group.table_3['base']) for group in groups] == [3, 3]
   _, table = report.every_result([first[0], second[0]])
@@ -198,11 +198,11 @@ def test_settings_without_influence_do_not_matter():
   without |= {'best_by', 'patience', 'bleu_every_checkpoints', 'bleu_sentences'}
   without |= {'log_every_steps', 'decode_tokens'}
   for key, value in flat(one.config).items():
-    if key in comparable.VARIED or isinstance(value, list):
+    if key in comparison.VARIED or isinstance(value, list):
       continue
     other = not value if isinstance(value, bool) else value * 2 if value else 'x'
     runs = family()
     runs[3] = runs[3]._replace(result=changed(runs[3].result, {key: other}))
-    groups, _ = comparable.group(runs)
+    groups, _ = comparison.group(runs)
     together = len(groups) == 1 and {*groups[0].table_3} == {'base', 'C1'}
     assert together == (key in without), key
