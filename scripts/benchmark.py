@@ -68,6 +68,14 @@ DATA = DataFlags(FLAGS)
 
 def main(argv: list[str]) -> None:
   FLAGS.parse(argv)
+  if WHAT.value == 'training':
+    FLAGS.refuse('--what=training', SENTENCES, TEXT, BEAMS)
+    if ROWS.value is None:
+      FLAGS.refuse('batches of a corpus (--rows)', LENGTH)
+  else:
+    FLAGS.refuse('--what=decoding', STEPS)
+    if TEXT.value is not None:
+      FLAGS.refuse('--text', SENTENCES, LENGTH)
   logging.set_verbosity(logging.WARNING)
   for beam in cli.counts(BEAMS):
     config.check(CONFIG.value.to_dict() | {'beam': beam})

@@ -77,6 +77,8 @@ def _shapes(
 
 def main(argv: list[str]) -> None:
   FLAGS.parse(argv)
+  if not TOPOLOGY.value:
+    FLAGS.refuse('a config alone (--topology)', LENGTH)
   config.check(CONFIG.value.to_dict())
   described = describe(CONFIG.value, DATA_DIR.value / CONFIG.value.data.name)
   compiled = []

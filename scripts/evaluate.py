@@ -61,15 +61,13 @@ def check_flags() -> None:
   """Raises UsageError for flags that do not go together."""
   if (WORKDIR.value is None) == (HYPOTHESES.value is None):
     raise app.UsageError('give --workdir, or --hypotheses, to say what to score')
-  run_flags = AGAINST, AVERAGE, STEP, BEAM, ALPHA
-  file_flags = REFERENCES, TARGET_LANGUAGE, TOKENIZED, AGAINST_HYPOTHESES
-  scored, other = (
-    ('workdir', file_flags) if WORKDIR.value else ('hypotheses', run_flags)
-  )
-  for flag in other:
-    if flag.value is not None and flag.value is not False:
-      raise app.UsageError(f'--{flag.name} does not go with --{scored}')
-  if HYPOTHESES.value and None in (REFERENCES.value, TARGET_LANGUAGE.value):
+  if WORKDIR.value:
+    files = REFERENCES, TARGET_LANGUAGE, TOKENIZED, AGAINST_HYPOTHESES
+    FLAGS.refuse('--workdir', *files)
+    return
+  run = AGAINST, AVERAGE, STEP, BEAM, ALPHA, SPLIT, DATA_DIR
+  FLAGS.refuse('--hypotheses', *run)
+  if None in (REFERENCES.value, TARGET_LANGUAGE.value):
     raise app.UsageError('--hypotheses needs --references and --target_language')
 
 

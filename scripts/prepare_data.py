@@ -23,6 +23,7 @@ DATA = DataFlags(FLAGS)
 def main(argv: list[str]) -> None:
   FLAGS.parse(argv)
   if VERIFY.value is not None:
+    FLAGS.refuse('--verify', CONFIG, *DATA.holders)
     verify_corpus(VERIFY.value)
     print(f'{VERIFY.value} is as its card says')
   elif CONFIG.value is not None:

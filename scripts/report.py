@@ -49,6 +49,8 @@ def main(argv: list[str]) -> None:
   from transformer_jax.report import page, report  # here, since matplotlib is an extra
   from transformer_jax.report.results import HeldOut
 
+  if not HTML.value and not MARKDOWN.value:
+    FLAGS.refuse('a summary alone (--html, --markdown)', SAMPLES)
   if TFLOPS.value is not None and not 0 < TFLOPS.value < math.inf:
     raise app.UsageError(f'--sustained_tflops={TFLOPS.value}: more than 0, and finite')
   logging.set_verbosity(logging.WARNING)

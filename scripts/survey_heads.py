@@ -59,6 +59,8 @@ def main(argv: list[str]) -> None:
   logging.set_verbosity(logging.WARNING)
   if (QUERY.value is None) != (KEY.value is None):
     raise app.UsageError('--query and --key go together')
+  if QUERY.value is not None:
+    FLAGS.refuse('--query', SENTENCES)
   run = Run(WORKDIR.value)
   run = LoadedRun(run, task_of(run.config()), AVERAGE.value, STEP.value)
   attention = RunAttention(run)

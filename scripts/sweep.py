@@ -75,7 +75,9 @@ def main(argv: list[str]) -> None:
   configs = [f'configs/table3.py:{row}{mini}' for row in rows] + CONFIG.value
   if mini and not rows:
     raise UserError('--mini is of --rows; with --config, give table3.py:ROW,mini')
-  if SLURM.value and SUBMIT.value is None:
+  if SUBMIT.value:
+    FLAGS.refuse('--submit', JOBS)
+  elif SLURM.value:
     raise UserError('--slurm needs --submit')
   how = cli.counts(SEEDS, 0), SPLIT.value, AVERAGE.value, DATA, trainer_flags, task_of
   plan = sweep.Plan(WORKDIR.value, configs, *how)

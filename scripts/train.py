@@ -68,6 +68,8 @@ def main(argv: list[str]) -> None:
   if INIT_FROM.value:
     start_from(config, INIT_FROM.value, WORKDIR.value)
   configs.check(config.to_dict())
+  if CONFIG.value:
+    configs.check_row(config, FLAGS.plain)
   task = task_of(config)
   print('loading JAX', file=sys.stderr, flush=True)
   from transformer_jax.decoding.evaluate import DevBleu

@@ -10,7 +10,6 @@ import subprocess
 import sys
 
 import pytest
-from absl import flags
 
 from toy.runs import write_raw
 from transformer_jax.machine import errors
@@ -30,20 +29,37 @@ REFUSED = [
   ),
   (f'describe {MULTI30K} --config.sede=1', '.sede: no such key; the nearest: seed'),
   (f'describe {MULTI30K} --config.model.d_modle=1', 'the nearest: model.d_model'),
+  (f'describe {MULTI30K} --config.learning_rate=1', 'it is --config.rate_factor'),
+  (f'train {MULTI30K} --batch-size=64', 'it is --config.tokens_per_batch'),
   (f'describe {MULTI30K} --config.seed=one', 'flag --config.seed=one: invalid literal'),
+  (
+    'train --workdir=x --config=configs/table3.py:B1 --config.row=B9',
+    'row by hand: is',
+  ),
+  (
+    'train --workdir=x --config=configs/base.py --config.model.h=4',
+    'model.h by hand: i',
+  ),
   # Configs
   ('describe --config=configs/bsae.py:en-de', 'bsae.py: no such file; there are: conf'),
   ('prepare_data', 'give --config, or --verify'),
   ('train --workdir=x', 'starts one with --config='),
   # Flags
-  ('describe --sede=1', "Unknown command line flag 'sede'"),
-  ('train', 'Flag --workdir must have a value'),
-  ('evalb', 'Flag --gold must have a value'),
+  (
+    'translate --beam_size=4 --workdir=x',
+    '--beam_size: no such flag; the nearest: bea',
+  ),
+  ('train', "give --workdir: The run's folder."),
+  ('describe', 'give --config: What to describe.'),
   ('describe --config=configs/base.py --json true', "'true' is no flag; flags begin"),
   ('evaluate --average=0', 'flag --average=0: 0 is not'),
   ('evaluate --hypotheses=h', 'needs --references and --target_language'),
   ('evaluate --hypotheses=h --workdir=w', 'give --workdir, or --hypotheses'),
-  ('evaluate --hypotheses=h --beam=1', '--beam does not go with --hypotheses'),
+  ('evaluate --hypotheses=h --split=dev', '--split does not go with --hypotheses'),
+  ('prepare_data --verify=x --raw_dir=y', '--raw_dir does not go with --verify'),
+  (f'describe {MULTI30K} --length=9', '--length does not go with a config alone'),
+  (f'benchmark {MULTI30K} --what=decoding --steps=9', '--steps does not go with'),
+  ('report x --samples=0', '--samples does not go with a summary alone'),
   ('evaluate --workdir=r --tokenized', '--tokenized does not go with --workdir'),
   ('evaluate --workdir=x --step=1.5', 'flag --step=1.5: a whole number, or best'),
   (f'benchmark {MULTI30K} --rows=abc', 'rows=abc: numbers of 1 or more'),
@@ -112,7 +128,7 @@ def test_scripts_are_functions_too(capsys, tmp_path):
   files = [f'--{name}={tmp_path / name}' for name in ('hypotheses', 'references')]
   call('evaluate', *files, '--target_language=de')
   assert 'sacrebleu ' in capsys.readouterr().out
-  with pytest.raises(flags.Error, match='Flag --workdir must have a value'):
+  with pytest.raises(errors.UserError, match='give --workdir'):
     call('train', MULTI30K)
 
 

@@ -46,7 +46,7 @@ def load(
   from transformer_jax.runs.run import Run
   from transformer_jax.tasks import task_of
 
-  run = Run(pathlib.Path(workdir))
+  run = Run(pathlib.Path(workdir).absolute())  # weights are read later
   return LoadedRun(run, task_of(run.config()), average, step, beam, alpha)
 
 

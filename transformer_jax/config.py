@@ -383,6 +383,23 @@ def check(config: Mapping[str, Any], flag: str = '--config.') -> None:
     )
 
 
+def check_row(
+  config: ml_collections.ConfigDict, plain: ml_collections.ConfigDict
+) -> None:
+  """Raises UserError if a config has a row of Table 3, but not that row's cells.
+
+  `plain` is the config as its file has it. train_steps may differ: results tell it.
+  """
+  own, its = flat(as_json(config)), flat(as_json(plain))
+  cells = {*tagged(CELL)} - {'train_steps'}
+  changed = sorted(name for name in cells | {'row'} if own[name] != its[name])
+  if config.row is not None and changed:
+    raise UserError(
+      f'{", ".join(changed)} by hand: is this row {config.row} of Table 3? Give '
+      '--config=configs/table3.py:ROW for a row, or --config.row=None'
+    )
+
+
 def _sentence(error: str, config: Mapping[str, Any], flag: str) -> str:
   """Returns msgspec's error with the key, its value and the flag that sets it."""
   text, _, path = error.partition(' - at ')

@@ -130,6 +130,16 @@ def test_a_program_that_uses_jax(workdir: pathlib.Path, tmp_path: pathlib.Path):
   assert done.stdout == 'True\n', done.stderr
 
 
+def test_weights_are_of_the_folder_that_was_loaded(
+  workdir: pathlib.Path, tmp_path: pathlib.Path, monkeypatch
+):
+  """They are read later, where the program may be in another folder."""
+  monkeypatch.chdir(workdir.parent)
+  model = transformer_jax.load(workdir.name)
+  monkeypatch.chdir(tmp_path)
+  assert model.params
+
+
 def test_importing_the_package_is_quick():
   """JAX takes seconds; only load() imports it."""
   check = 'import sys, transformer_jax; sys.exit("jax" in sys.modules)'

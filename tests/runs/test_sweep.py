@@ -277,14 +277,14 @@ def test_refused(options: list[str], message: str, tmp_path: pathlib.Path):
 def test_a_folder_of_another_config_is_refused(tmp_path: pathlib.Path, capsys):
   """A finished run is refused too: its result belongs to another config."""
   config = table3.get_config('base,mini').unlock()
-  config.model.P_drop = 0.3
+  config.dtype = 'bfloat16'
   folder = tmp_path / 'runs' / 'table3.base.mini.seed-1'
   folder.mkdir(parents=True)
   (folder / 'config.json').write_text(config.to_json_best_effort())
   (folder / 'metrics.jsonl').write_text('{"step": 5, "loss": 1.0}\n')
   options = '--dry_run', '--rows=base', '--mini'
-  with pytest.raises(SystemExit, match='these differ: model.P_drop'):
+  with pytest.raises(SystemExit, match='these differ: dtype'):
     run_script(tmp_path, *options)
-  same = '--', '--config.model.P_drop=0.3', '--config.train_steps=20000'
+  same = '--', '--config.dtype=bfloat16', '--config.train_steps=20000'
   run_script(tmp_path, *options, *same)
   assert 'waiting table3.base.mini.seed-1' in capsys.readouterr().err

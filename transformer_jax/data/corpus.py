@@ -130,7 +130,7 @@ class DataFlags:
   """Defines --data_dir, --raw_dir and --tfds_data_dir, the folders of a preparation."""
 
   def __init__(self, table: Flags):
-    self._holders = (
+    self.holders = (
       data_dir(table),
       table.path(
         'raw_dir',
@@ -146,11 +146,11 @@ class DataFlags:
 
   def folders(self) -> tuple[pathlib.Path, pathlib.Path | None, pathlib.Path | None]:
     """Returns the three folders, in the order of prepare_corpus's arguments."""
-    return tuple(holder.value for holder in self._holders)
+    return tuple(holder.value for holder in self.holders)
 
   def command_line(self) -> list[str]:
     """Returns the flags that have a value, for the command line of another script."""
-    return [f'--{flag.name}={flag.value}' for flag in self._holders if flag.value]
+    return [f'--{flag.name}={flag.value}' for flag in self.holders if flag.value]
 
 
 # The card

@@ -23,6 +23,37 @@ from transformer_jax.machine import errors
 from transformer_jax.machine.errors import UserError
 
 flags.disclaim_key_flags()  # --help lists a flag under the script, not this module
+# What other programs call a key of a config, and what it is called here.
+ELSEWHERE = {
+  'batch_size': 'tokens_per_batch',
+  'max_tokens': 'tokens_per_batch',
+  'epochs': 'train_steps',
+  'num_epochs': 'train_steps',
+  'max_steps': 'train_steps',
+  'max_update': 'train_steps',
+  'learning_rate': 'rate_factor',
+  'lr': 'rate_factor',
+  'warmup': 'warmup_steps',
+  'warmup_updates': 'warmup_steps',
+  'label_smoothing': 'epsilon_ls',
+  'num_layers': 'model.N',
+  'layers': 'model.N',
+  'hidden_size': 'model.d_model',
+  'embed_dim': 'model.d_model',
+  'ffn_dim': 'model.d_ff',
+  'filter_size': 'model.d_ff',
+  'num_heads': 'model.h',
+  'heads': 'model.h',
+  'dropout': 'model.P_drop',
+  'attention_dropout': 'model.P_drop_attention',
+  'max_len': 'data.max_length',
+  'save_interval_updates': 'checkpoint_every_steps',
+  'beam_size': 'beam',
+  'lenpen': 'alpha',
+  'length_penalty': 'alpha',
+  'fp16': 'dtype',
+  'bf16': 'dtype',
+}
 HELP = {'--help', '-help', '--helpshort', '-helpshort', '-?'}
 # Called as f(config, config without the overrides, names of the overridden keys).
 Resolve = Callable[
@@ -35,6 +66,7 @@ class Flags:
 
   Attributes:
     values: absl's table of them, for its flag_values arguments.
+    plain: the config without the keys that the command line overrides.
   """
 
   def __init__(self, doc: str, words: bool = False):
@@ -48,7 +80,9 @@ class Flags:
     self._argv: list[str] = []
     self.values = flags.FlagValues()
     self.values.append_flag_values(flags.FLAGS)
+    self._required: list[flags.FlagHolder] = []
     self._config: flags.FlagHolder | None = None
+    self.plain: ml_collections.ConfigDict | None = None
 
   def config(
     self, about: str, resolve: Resolve, required: bool = True
@@ -61,23 +95,32 @@ class Flags:
     self._config = config_flags.DEFINE_config_file(
       'config', None, about, flag_values=self.values, sys_argv=self._argv
     )
-    if required:
-      flags.mark_flag_as_required('config', self.values)
+    self._required += [self._config] if required else []
     return self._config
 
   def path(
     self, name: str, default: str | None, about: str, required: bool = False
   ) -> flags.FlagHolder[pathlib.Path]:
     """Defines a flag that names a file or a folder of this machine."""
-    return flags.DEFINE(
+    flag = flags.DEFINE(
       _PathParser(),
       name,
       default,
       about,
       flag_values=self.values,
       serializer=flags.ArgumentSerializer(),
-      required=required,
     )
+    self._required += [flag] if required else []
+    return flag
+
+  def refuse(self, mode: str, *holders: flags.FlagHolder) -> None:
+    """Raises UsageError if the command line has one of these flags.
+
+    `mode` is what ignores them, such as '--hypotheses'.
+    """
+    for flag in holders:
+      if self.values[flag.name].present:
+        raise app.UsageError(f'--{flag.name} does not go with {mode}')
 
   def parse(self, argv: Sequence[str]) -> list[str]:
     """Sets all flags anew from a command line, whose first word is the program.
@@ -85,9 +128,9 @@ class Flags:
     Returns: the words of `argv` that are no flags, the program first.
 
     Raises:
-      flags.Error: a flag is missing, unknown, or has a value that it cannot have.
-      UserError: a key of the config is unknown, or a word is no flag and the script
-        takes none.
+      flags.Error: a flag has a value that it cannot have.
+      UserError: a flag is missing, a flag or a key of the config is unknown, or a word
+        is no flag and the script takes none.
       SystemExit: help was asked for, and printed.
     """
     if HELP & {*argv}:
@@ -101,16 +144,24 @@ class Flags:
     except (AttributeError, KeyError):  # ml_collections' of a key, or a config's bug
       self._refuse_unknown_keys(argv)
       raise
+    except flags.UnrecognizedFlagError as error:
+      own = [name for name in self.values if name not in flags.FLAGS]
+      hint = self._hint(error.flagname, own) or '--help lists all'
+      raise UserError(f'--{error.flagname}: no such flag; {hint}') from error
+    for flag in self._required:
+      if flag.value is None:
+        raise UserError(f'give --{flag.name}: {self.values[flag.name].help}')
     if rest[1:] and not self._words:
       raise UserError(f'{rest[1]!r} is no flag; flags begin with --')
+    self.plain = None if self._config is None else self._config.value
     if any(name.startswith('config.') for name in self.values):
       flag = self.values['config']
-      plain = flag.parser.parse(config_flags.get_config_filename(flag))
+      self.plain = flag.parser.parse(config_flags.get_config_filename(flag))
       overrides = config_flags.get_override_values(flag)
       # ml_collections reads the word None as a string.
       absent = {key: None for key, value in overrides.items() if value == 'None'}
       flag.value.update_from_flattened_dict(absent)
-      self._resolve(flag.value, plain, overrides.keys())
+      self._resolve(flag.value, self.plain, overrides.keys())
     return rest
 
   def _forget_overrides(self) -> None:
@@ -128,10 +179,16 @@ class Flags:
     for word in argv:
       key = re.match('--?config[.]([^=]*)', word)
       if key and key[1] not in known:
-        near = ', '.join(_nearest(key[1], known))
-        all_keys = 'transformer_jax/config.py has them all'
-        hint = f'the nearest: {near}' if near else all_keys
+        hint = self._hint(key[1], known) or 'transformer_jax/config.py has them all'
         raise UserError(f'--config.{key[1]}: no such key; {hint}')
+
+  def _hint(self, word: str, known: Sequence[str]) -> str:
+    """Returns what an unknown flag or key may be meant for, or ''."""
+    last = word.rpartition('.')[2].casefold().replace('-', '_')
+    if self._config is not None and last in ELSEWHERE:
+      return f'here it is --config.{ELSEWHERE[last]} (docs/coming_from.md)'
+    near = ', '.join(_nearest(word, known))
+    return f'the nearest: {near}' if near else ''
 
 
 def _names(config: ml_collections.ConfigDict) -> list[str]:

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import ml_collections
 
-from transformer_jax.config import as_json
+from transformer_jax.config import as_json, check_row
 from transformer_jax.data import prepare
 from transformer_jax.data.corpus import DataFlags, rename_if_changed
 from transformer_jax.data.task import Task
@@ -155,6 +155,7 @@ def load_config(
   config = table.config('', rename_if_changed)
   parent = table.path('init_from', None, '')
   table.parse(['train', f'--config={name}', *words])
+  check_row(config.value, table.plain)
   if parent.value:
     start_from(config.value, parent.value, run.workdir)
   return config.value
