@@ -303,3 +303,23 @@ def test_a_write_that_fails_is_loud(folder: pathlib.Path, monkeypatch):
   assert message.endswith(f'device. The newest checkpoint: {folder / "3"}')
   assert saved == [] and checkpoint.finished_steps(folder) == [1, 2, 3]
   checkpoint.verify(folder, 3)
+
+
+def test_a_folder_that_a_library_reads_as_a_pattern(tmp_path: pathlib.Path):
+  """It is refused before the training, or what is written there is read again."""
+  odd = '[12]', '[!x]', 'a\\b', '*', 'a?b', '{a,b}', 'a b', 'a#b', 'a:b', 'a%20b', '$H'
+  params, opt_state = trees(1)
+  refused = []
+  for name in odd:
+    folder = tmp_path / name / 'checkpoints'
+    try:
+      checkpoint.try_folder(folder)
+    except UserError as error:
+      refused.append(name)
+      assert str(folder) in str(error)
+      continue
+    with Writer(folder, 1, 1) as writer:
+      writer.save(3, params, opt_state)
+    restored = checkpoint.restore_newest(folder, *trees(9))
+    assert bits(restored.params) == bits(params), name
+  assert refused == ['[12]', '[!x]', 'a\\b']

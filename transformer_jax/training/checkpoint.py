@@ -175,10 +175,13 @@ class _Best:
 
 
 def try_folder(folder: pathlib.Path) -> None:
-  """Writes a checkpoint of one number and deletes it, before hours of training.
+  """Writes a checkpoint of one number and reads it, before hours of training.
+
+  Orbax takes `[12]` and a backslash in the path for a pattern when it writes, so that
+  what it has written is not what it reads.
 
   Raises:
-    UserError: no checkpoint can be written there.
+    UserError: no checkpoint can be written there, or not be read again.
   """
   folder = folder.absolute()
   trial = folder / 'trial'
@@ -190,10 +193,14 @@ def try_folder(folder: pathlib.Path) -> None:
     shutil.rmtree(trial)
     with ocp.StandardCheckpointer(multiprocessing_options=FIRST_HOST) as writer:
       writer.save(trial, {'x': np.zeros(1)}, force=True)
+      writer.wait_until_finished()
+      writer.restore(trial, {'x': np.zeros(1)})
     shutil.rmtree(trial)
   except (OSError, ValueError) as error:
+    shutil.rmtree(trial, ignore_errors=True)
     raise UserError(
-      f'{folder}: no checkpoint can be written there ({error}): give another --workdir'
+      f'{folder}: no checkpoint can be written there and read again ({error}): give '
+      'another --workdir'
     ) from error
 
 
