@@ -98,7 +98,7 @@ def test_a_prolonged_run_is_its_row_with_the_steps_of_before():
     ({'beam': 1}, 'beam 1, alpha 0.6, not beam 4, alpha 0.6'),
     ({'alpha': 1.0}, 'beam 4, alpha 1.0, not beam 4, alpha 0.6'),
     ({'averaged': [3000, 3125]}, '2 checkpoints averaged, not 1'),
-    ({'step': 3000}, 'step 3,000 of 3,125'),
+    ({'step': 3000}, '3,000 of 3,125 updates'),
     ({'split': 'test'}, 'scored on test_2016_flickr, which is test, not dev'),
   ],
 )

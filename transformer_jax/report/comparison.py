@@ -3,6 +3,7 @@
 import json
 import math
 import operator
+import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -217,7 +218,7 @@ def unmet(run: Evaluation, table: int) -> Iterator[str]:
   if len(result.averaged) != averaged:
     yield f'{len(result.averaged)} checkpoints averaged, not {averaged}'
   if result.step != run.config['train_steps']:
-    yield f'step {result.step:,} of {run.config["train_steps"]:,}'
+    yield f'{result.step:,} of {run.config["train_steps"]:,} updates'
   if result.lowercase:
     yield 'scored in lower case'
 
@@ -230,9 +231,8 @@ def unmet(run: Evaluation, table: int) -> Iterator[str]:
 # E, "nearly identical", has 0.00 and 0.1.
 EQUIVALENCE = 0.09 / 4.92, 0.4  # as a fraction of base's perplexity; in BLEU
 
-LEVEL = 0.05
-# (system, baseline) -> p of no difference in BLEU; None if translations are missing
-Compare = Callable[[Evaluation, Evaluation], float | None]
+# (systems, as many baselines) -> p of no difference in BLEU; None without their texts
+Compare = Callable[[Sequence[Evaluation], Sequence[Evaluation]], float | None]
 Read = Callable[[Evaluation], float]
 PERPLEXITY: Read = operator.attrgetter('result.dev_perplexity')
 BLEU: Read = operator.attrgetter('result.paper_bleu.score')
@@ -246,28 +246,30 @@ class Difference(NamedTuple):
   seeds: list[float]  # each run minus the mean of base's
   mean: float
   margin: float | None  # half its 95 % interval; None if no seeds of a row differ
-  p: float | None  # of the paired test over sentences; None without one
+  narrow: float | None  # half its 90 % interval
+  equivalence: float  # what is smaller is no difference
+  p: float | None = None  # over sentences; None without a test
 
-  def verdict(self, sign: float) -> str:
-    """Returns whether it has the sign of the paper's, unless it may be noise.
+  def verdict(self, sign: int) -> str:
+    """Returns 'agrees', 'disagrees' or 'undecided'.
 
     Args:
-      sign: the paper's difference, or another number of that sign; 0 if the paper says
-        that nothing differs. Then no difference agrees.
+      sign: of the difference that the paper has; 0 if it has none. Then the difference
+        agrees if two one-sided tests at 5 % show that it is smaller than `equivalence`,
+        and disagrees if its whole interval is larger.
     """
-    if self.may_be_noise or (self.p is not None and self.p >= LEVEL):
+    if self.margin is None:
+      return 'undecided'
+    if sign == 0:
+      if abs(self.mean) + self.narrow < self.equivalence:
+        return 'agrees'
+      return 'disagrees' if self._exceeds(self.equivalence) else 'undecided'
+    if not self._exceeds(0):
       return 'undecided'
     return 'agrees' if self.mean * sign > 0 else 'disagrees'
 
-  @property
-  def may_be_noise(self) -> bool:
-    """Whether zero lies within the interval, or there is none."""
-    return self.margin is None or abs(self.mean) <= self.margin
-
-  @property
-  def lacks_test(self) -> bool:
-    """Whether a difference in BLEU is judged by its interval alone."""
-    return self.p is None and not self.may_be_noise
+  def _exceeds(self, limit: float) -> bool:
+    return abs(self.mean) - self.margin > limit
 
   def __str__(self) -> str:
     return f'{self.mean:+.2f}' + (
@@ -281,27 +283,49 @@ Differences = Mapping[str, tuple[Difference, Difference]]  # perplexity, BLEU of
 def differences(group: Group, compare: Compare) -> Differences:
   """Returns each row's differences from base, base's too; none if base was not run.
 
-  BLEU also gets a paired test over sentences, unless its difference lies within its
-  interval: then the verdict is 'undecided' in any case.
+  BLEU of rows with a run of a seed of base's also has a paired test over sentences.
   """
   if 'base' not in group.table_3:
     return {}
   base, noises = group.table_3['base'], pool_noise(group)
+  largest = EQUIVALENCE[0] * statistics.fmean(map(PERPLEXITY, base)), EQUIVALENCE[1]
   rows = {}
   for row, results in group.table_3.items():
     ppl, bleu = (
-      _difference(results, base, read, n)
-      for read, n in zip(METRICS, noises, strict=True)
+      _difference(results, base, *metric)
+      for metric in zip(METRICS, noises, largest, strict=True)
     )
-    if row != 'base' and (bleu.margin is None or not bleu.may_be_noise):
-      bleu = bleu._replace(p=paired_p(results, base, compare))
-    rows[row] = ppl, bleu
+    p = None if row == 'base' else paired_p(results, base, compare)
+    rows[row] = ppl, bleu._replace(p=p)
   return rows
 
 
 def pool_noise(group: Group) -> list[Noise | None]:
-  """Returns the noise between seeds in perplexity and in BLEU, pooled over rows."""
+  """Returns the noise between seeds in perplexity and in BLEU, pooled over rows.
+
+  It is None where nothing can be judged: no seeds differ, or base has not learnt.
+  """
+  if untrained(group):
+    return [None, None]
   return [noise([[*map(read, r)] for r in group.table_3.values()]) for read in METRICS]
+
+
+def untrained(group: Group) -> str:
+  """Returns a sentence if base has learnt too little to judge other rows, else ''.
+
+  An untrained model takes all pieces for equally likely. Base must have less than half
+  of its loss: a perplexity below the root of the number of pieces.
+  """
+  base = group.table_3['base']
+  pieces = base[0].config['model']['vocab_size']
+  perplexity, limit = statistics.fmean(map(PERPLEXITY, base)), math.sqrt(pieces)
+  if perplexity < limit:
+    return ''
+  return (
+    f"Nothing is judged: base's dev perplexity is {perplexity:,.0f} after "
+    f'{base[0].result.step:,} updates, and not below {limit:.0f}, which is half the '
+    f"loss of an untrained model's {pieces:,}."
+  )
 
 
 def paper_differences(row: str) -> tuple[float, float]:
@@ -310,24 +334,21 @@ def paper_differences(row: str) -> tuple[float, float]:
   return round(own.perplexity - base.perplexity, 2), round(own.bleu - base.bleu, 1)
 
 
+def paper_signs(row: str) -> list[int]:
+  """Returns the signs of the paper's differences, 0 for those that are none."""
+  base = paper.TABLE_3['base'].perplexity
+  limits = round(EQUIVALENCE[0] * base, 2), EQUIVALENCE[1]
+  both = zip(paper_differences(row), limits, strict=True)
+  return [0 if abs(x) < limit else int(math.copysign(1, x)) for x, limit in both]
+
+
 def paired_p(
   results: Sequence[Evaluation], base: Sequence[Evaluation], compare: Compare
 ) -> float | None:
-  """Returns p of runs against base's of the same seed; None without such a pair."""
+  """Returns p of runs against base's of the same seeds; None without such a pair."""
   seeds = {run.seed: run for run in base}
-  return combine(compare(s, seeds[s.seed]) for s in results if s.seed in seeds)
-
-
-def combine(tests: Iterable[float | None]) -> float | None:
-  """Returns one p of several tests: twice their mean; None without a test.
-
-  This holds however the tests depend on each other (Vovk and Wang, Biometrika 107,
-  2020).
-  """
-  each = [p for p in tests if p is not None]
-  if len(each) < 2:
-    return each[0] if each else None
-  return min(1.0, 2 * sum(each) / len(each))
+  pairs = [(run, seeds[run.seed]) for run in results if run.seed in seeds]
+  return compare(*zip(*pairs, strict=True)) if pairs else None
 
 
 def _difference(
@@ -335,15 +356,18 @@ def _difference(
   base: Sequence[Evaluation],
   read: Read,
   noise: Noise | None,
+  equivalence: float,
 ) -> Difference:
-  against = sum(map(read, base)) / len(base)
+  against = statistics.fmean(map(read, base))
   seeds = [read(run) - against for run in results]
-  half = None if noise is None else margin(noise, len(results), len(base))
-  return Difference(seeds, sum(seeds) / len(seeds), half, None)
+  half = lambda level: noise and margin(noise, len(results), len(base), level)
+  return Difference(seeds, statistics.fmean(seeds), half(0.95), half(0.9), equivalence)
 
 
 def smallest_difference(group: Group) -> str:
   """Returns a sentence on the smallest differences that one run of a row can show."""
+  if reason := untrained(group):
+    return reason
   noises = pool_noise(group)
   named = zip(('perplexity', 'BLEU'), noises, strict=True)
   if lacking := [name for name, noise in named if noise is None]:
@@ -378,47 +402,38 @@ class Judgement(NamedTuple):
 
 def judge(ours: Differences) -> list[Judgement]:
   """Judges each of the paper's claims by our runs of its rows."""
-  return [_judge(claim, ours) for claim in paper.CLAIMS]
+  return [judge_claim(claim, ours) for claim in paper.CLAIMS]
 
 
-def _judge(claim: paper.Claim, ours: Differences) -> Judgement:
+def judge_claim(claim: paper.Claim, ours: Differences) -> Judgement:
   """Judges a claim by the rows that were run.
 
-  It agrees if no row disagrees, and perplexity and BLEU agree in a row each.
+  It agrees if perplexity and BLEU both do, and disagrees if one of them does.
   """
   rows = {
     row: tuple(one.verdict(s) for s, one in zip(signs, ours[row], strict=True))
     for row, signs in claim.rows.items()
     if row in ours
   }
-  all_said = {verdict for both in rows.values() for verdict in both}
+  both = {_together(verdicts) for verdicts in zip(*rows.values(), strict=True)}
   if not rows:
     verdict = 'not run'
-  elif 'disagrees' in all_said and 'agrees' not in all_said:
+  elif 'disagrees' in both:
     verdict = 'disagrees'
-  elif 'disagrees' not in all_said and all(
-    'agrees' in measure for measure in zip(*rows.values(), strict=True)
-  ):
-    verdict = 'agrees'
   else:
-    verdict = 'undecided'
+    verdict = 'agrees' if both == {'agrees'} else 'undecided'
   return Judgement(claim, verdict, rows)
 
 
-def count_verdicts(judged: Sequence[Judgement], ours: Differences) -> str:
-  """Returns 'Of 7 claims 3 agree, 1 disagrees, 2 are undecided, 1 was not run.'
+def _together(verdicts: Iterable[str]) -> str:
+  """Returns the verdict of several rows: what some say and none denies."""
+  decided = {*verdicts} - {'undecided'}
+  return decided.pop() if len(decided) == 1 else 'undecided'
 
-  It counts the paired tests that are missing, too: they could change a verdict.
-  """
-  text = f'Of {len(judged)} claims {_counts(one.verdict for one in judged)}'
-  untested = [row for row in ours if row != 'base' and ours[row][1].lacks_test]
-  if not untested:
-    return f'{text}.'
-  rows = 'row' if len(untested) == 1 else 'rows'
-  return (
-    f'{text}, without the paired test of {len(untested)} {rows}, which can change this '
-    'and needs the references (--references).'
-  )
+
+def count_verdicts(judged: Sequence[Judgement]) -> str:
+  """Returns 'Of 7 claims 3 agree, 1 disagrees, 2 are undecided, 1 was not run.'"""
+  return f'Of {len(judged)} claims {_counts(one.verdict for one in judged)}.'
 
 
 def _counts(verdicts: Iterable[str]) -> str:
@@ -429,15 +444,3 @@ def _counts(verdicts: Iterable[str]) -> str:
     if count[verdict]
   )
   return ', '.join(said)
-
-
-def effects(judged: Judgement, ours: Differences) -> str:
-  """Returns a sentence on each row's differences, or the names of rows not run."""
-  sentences = []
-  for row, verdicts in judged.rows.items():
-    (ppl, bleu), (papers_ppl, papers_bleu) = ours[row], paper_differences(row)
-    sentences.append(
-      f'{row}: perplexity {ppl.mean:+.2f} ({papers_ppl:+.2f}) {verdicts[0]}, '
-      f'BLEU {bleu.mean:+.2f} ({papers_bleu:+.1f}) {verdicts[1]}.'
-    )
-  return ' '.join(sentences) or ', '.join(judged.claim.rows)

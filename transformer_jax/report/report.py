@@ -17,7 +17,7 @@ from transformer_jax.report import (
   results,
   tables,
 )
-from transformer_jax.report.comparison import SACREBLEU, Differences, Group
+from transformer_jax.report.comparison import SACREBLEU, Differences, Group, Judgement
 from transformer_jax.report.page import (
   Block,
   bullets,
@@ -100,11 +100,11 @@ def _report_runs(
     texts.references(run)  # refuses translations of another number
   groups, ungrouped = comparison.group(runs)
   left_out = [*unread, *ungrouped]
-  with tqdm(desc='comparing', unit='pair', disable=None) as bar:
+  with tqdm(desc='comparing', unit='row', disable=None) as bar:
 
-    def compare(system: Evaluation, baseline: Evaluation) -> float | None:
+    def compare(*both: Sequence[Evaluation]) -> float | None:
       bar.update()
-      return paired_p(system, baseline, texts)
+      return paired_p(*both, texts)
 
     studies = [(group, comparison.differences(group, compare)) for group in groups]
   top = _facts(runs, studies, left_out)
@@ -132,10 +132,10 @@ def describe_group(
   if len(ours) > 1:
     blocks.append(heading(3, "Differences from base, ours and the paper's"))
     blocks += figures.rows_minus_base(group, ours, number)
-    blocks += tables.claims(ours)
+    blocks += tables.claims(comparison.judge(ours))
   if group.table_3:
     blocks += tables.rows_minus_base(group, ours)
-    blocks += [heading(3, 'Table 3'), tables.table_3(group)]
+    blocks += tables.table_3(group)
   if group.table_2:
     title = heading(3, f'Table 2 on {group.corpus}')
     blocks += [title, tables.table_2(group, tflops)]
@@ -144,14 +144,17 @@ def describe_group(
   return blocks
 
 
-def paired_p(system: Evaluation, baseline: Evaluation, texts: HeldOut) -> float | None:
+def paired_p(
+  systems: Sequence[Evaluation], baselines: Sequence[Evaluation], texts: HeldOut
+) -> float | None:
   """Returns p of no difference in BLEU; None without translations or references."""
-  references = texts.references(system)
-  if None in (references, system.translations, baseline.translations):
+  data, result = systems[0].data, systems[0].result
+  references = texts.references(systems[0])
+  outputs = [[run.translations for run in runs] for runs in (systems, baselines)]
+  if references is None or any(None in runs for runs in outputs):
     return None
-  data, lowercase = system.data, system.result.lowercase
-  metric = bleu.paper_bleu(data['target_language'], data['tokenized'], lowercase)
-  return metric.paired_p([system.translations], [baseline.translations], references)
+  metric = bleu.paper_bleu(data['target_language'], data['tokenized'], result.lowercase)
+  return metric.paired_p(*outputs, references)
 
 
 # Every result
@@ -335,7 +338,7 @@ def _table_3_facts(
     text = f'{where}Base, {seeds} seed{"s" if seeds > 1 else ""}: perplexity {ppl}, '
     yield 'Table 3', f'{text}BLEU {bleu}. {comparison.smallest_difference(group)}'
   if len(ours) > 1:
-    yield 'Claims', where + comparison.count_verdicts(comparison.judge(ours), ours)
+    yield 'Claims', where + comparison.count_verdicts(comparison.judge(ours))
   if missing := [row for row in paper.TABLE_3 if row not in group.table_3]:
     yield 'Missing rows', where + ', '.join(missing)
 
@@ -348,13 +351,25 @@ def _on_terminal(
   if len(studies) == 1 and len(studies[0][1]) > 1:
     ours = studies[0][1]
     for one in comparison.judge(ours):
-      text = f'{one.claim.text} {comparison.effects(one, ours)}'
+      text = f'{one.claim.text} {_effects(one, ours)}'
       lines += _wrap(f'  {one.verdict}', text)
   else:
     lines += map(_short_score, representatives(runs))
   for note in footnotes(runs):
     lines += _wrap('', note)
   return '\n'.join(lines) + '\n'
+
+
+def _effects(judged: Judgement, ours: Differences) -> str:
+  """Returns a sentence on each row's differences, or the names of rows not run."""
+  sentences = []
+  for row, verdicts in judged.rows.items():
+    (ppl, bleu), papers = ours[row], comparison.paper_differences(row)
+    sentences.append(
+      f'{row}: perplexity {ppl.mean:+.2f} ({papers[0]:+.2f}) {verdicts[0]}, '
+      f'BLEU {bleu.mean:+.2f} ({papers[1]:+.1f}) {verdicts[1]}.'
+    )
+  return ' '.join(sentences) or ', '.join(judged.claim.rows)
 
 
 def _wrap(name: str, text: str) -> list[str]:

@@ -8,21 +8,20 @@ from transformer_jax.model import flops
 from transformer_jax.report import paper
 from transformer_jax.report.comparison import (
   BLEU,
-  LEVEL,
   METRICS,
   SACREBLEU,
   Cells,
   Differences,
   Group,
+  Judgement,
   cells,
   count_verdicts,
   differing_settings,
-  effects,
-  judge,
   paper_differences,
+  paper_signs,
   smallest_difference,
 )
-from transformer_jax.report.page import facts, heading, paragraph, table
+from transformer_jax.report.page import heading, paragraph, table
 from transformer_jax.report.results import Evaluation
 from transformer_jax.scoring.significance import half_interval, noise
 
@@ -32,17 +31,15 @@ SPREAD = (
 )
 NOTE = (
   'Each minus base, ± half the 95 % interval (Student, the spread between seeds pooled '
-  "over all rows with several). Paired p: sacreBLEU's paired bootstrap over the "
-  "sentences, two-sided (twice sacreBLEU's p), of the paper's BLEU, runs of the same "
-  'seed, twice the mean of several; '
-  'made where the difference lies outside its interval, and where these runs, their '
-  'translations and the references are at hand. '
-  '"agrees" and "disagrees" need an effect outside its interval, for BLEU also '
-  f'p < {LEVEL} where a p is given; all else is undecided. A difference agrees here '
-  "if it has the sign of the paper's difference, whatever the paper claims of the row. "
+  'over all rows with several; rows with one seed are assumed to vary alike). Ours '
+  "agrees if its interval excludes 0 and it has the sign of the paper's. A difference "
+  "of the paper's below 0.09 PPL or 0.4 BLEU counts as none: ours agrees if its 90 % "
+  "interval lies within 1.8 % of base's perplexity or 0.4 BLEU (two one-sided tests), "
+  'and disagrees if its 95 % interval lies outside. p: of another sign with other '
+  "sentences (two-sided, by approximate randomisation, the paper's BLEU, runs of the "
+  'same seeds). It needs translations and references, and no verdict depends on it. '
   'Each interval is for one comparison: without any true difference, one in twenty is '
-  'wrong. A row with one seed is assumed to vary as the other rows do. The paper has '
-  'one run for each row, and gives no spread.'
+  'wrong. The paper has one run for each row, and gives no spread.'
 )
 
 
@@ -103,44 +100,35 @@ def p_text(p: float | None) -> str:
   return '' if p is None else f'{p:.3f}'
 
 
-def table_3(group: Group) -> str:
-  """Returns Table 3 with the paper's columns beside ours."""
+def table_3(group: Group) -> list[str]:
+  """Returns Table 3 with the paper's columns beside ours, and the rows not run."""
   header = ['row', 'cells (paper)', 'cells', 'seeds', 'PPL (paper)', 'PPL']
   header += ['BLEU (paper)', 'BLEU', 'sacreBLEU', 'parameters (paper)', 'parameters']
-  runs = [group.table_3[r] if r in group.table_3 else [] for r in paper.TABLE_3]
+  shown = [row for row in paper.TABLE_3 if row in group.table_3]
+  runs = [group.table_3[row] for row in shown]
   column_of = lambda read: column([[*map(read, results)] for results in runs])
   scores = map(column_of, (*METRICS, SACREBLEU))
   rows = []
-  for (row, printed), results, ppl, bleu, sacre in zip(
-    paper.TABLE_3.items(),
-    runs,
-    *scores,
-    strict=True,
-  ):
+  for row, results, ppl, bleu, sacre in zip(shown, runs, *scores, strict=True):
+    printed, ours = paper.TABLE_3[row], cells(results[0].config)
     rows.append(
       [
         row,
         _text(printed.cells),
-        _cells(row, results),
-        str(len(results) or ''),
+        _text({cell: ours[cell] for cell in printed.cells}),
+        str(len(results)),
         f'{printed.perplexity:.2f}',
         ppl,
         f'{printed.bleu:.1f}',
         bleu,
         sacre,
         f'{printed.millions} M' if printed.millions else '',
-        f'{results[0].result.parameters / 1e6:.2f} M' if results else '',
+        f'{results[0].result.parameters / 1e6:.2f} M',
       ]
     )
-  return table(header, rows)
-
-
-def _cells(row: str, results: Sequence[Evaluation]) -> str:
-  """Returns our values of the cells that the row fills in; '' without a run."""
-  if not results:
-    return ''
-  ours = cells(results[0].config)
-  return _text({cell: ours[cell] for cell in paper.TABLE_3[row].cells})
+  missing = [row for row in paper.TABLE_3 if row not in shown]
+  not_run = [paragraph(f'Not run: {", ".join(missing)}.')] if missing else []
+  return [heading(3, 'Table 3'), table(header, rows), *not_run]
 
 
 def _text(values: Cells) -> str:
@@ -158,44 +146,51 @@ def rows_minus_base(group: Group, ours: Differences) -> list[str]:
   if len(ours) < 2:
     text = 'There are no runs of any other row: nothing to compare. '
     return [top, paragraph(text + smallest_difference(group))]
-  header = ['row', 'PPL (paper)', 'PPL', 'verdict', 'BLEU (paper)', 'BLEU']
-  header += ['paired p', 'verdict']
+  header = ['row', 'PPL (paper)', 'PPL', 'verdict', 'BLEU (paper)', 'BLEU', 'p']
+  header += ['verdict']
   lines = []
-  for row in paper.TABLE_3:
+  for row in filter(ours.get, paper.TABLE_3):
     if row == 'base':
       continue
-    ppl, bleu = paper_differences(row)
-    line = [f'{ppl:+.2f}', '', '', f'{bleu:+.1f}', '', '', '']
-    if row in ours:
-      own = ours[row]
-      line[1:3] = [str(own[0]), own[0].verdict(ppl)]
-      line[4:] = [str(own[1]), p_text(own[1].p), own[1].verdict(bleu)]
-    lines.append([row, *line])
+    printed, signs = paper_differences(row), paper_signs(row)
+    ppl, bleu = ours[row]
+    verdicts = [one.verdict(sign) for one, sign in zip((ppl, bleu), signs, strict=True)]
+    line = [row, f'{printed[0]:+.2f}', f'{ppl}', verdicts[0], f'{printed[1]:+.1f}']
+    lines.append([*line, f'{bleu}', p_text(bleu.p), verdicts[1]])
   note = f'{NOTE} {smallest_difference(group)}'
   return [top, table(header, lines), paragraph(note)]
 
 
-def claims(ours: Differences) -> list[str]:
-  """Returns the paper's claims with their verdicts, and its rows beside ours."""
-  judged = judge(ours)
+def claims(judged: Sequence[Judgement]) -> list[str]:
+  """Returns a table of the paper's claims with their verdicts."""
+  header = ['claim', 'section', 'verdict', 'perplexity', 'BLEU']
   return [
     heading(3, "The paper's claims"),
-    paragraph(
-      f"{count_verdicts(judged, ours)} Differences from base, the paper's in brackets. "
-      'A row is judged by the direction that the claim says, with the intervals and '
-      'tests of the table below. A claim agrees where nothing disagrees, and '
-      'perplexity agrees in some row and BLEU in some row; it disagrees where '
-      'something disagrees and nothing agrees; else it is undecided.'
+    table(
+      header,
+      [
+        [one.claim.text, one.claim.section, one.verdict, *_rows_by_verdict(one)]
+        for one in judged
+      ],
     ),
-    facts(
-      (
-        f'{one.verdict.capitalize()}: {one.claim.text.removesuffix(".")} '
-        f'({one.claim.section})',
-        effects(one, ours),
-      )
-      for one in judged
+    paragraph(
+      f'{count_verdicts(judged)} Each row is judged by the sign that the claim gives '
+      'it, or by no difference (E), as in the next table. Perplexity and BLEU each '
+      'agree if a row agrees and none disagrees, and the other way round. A claim '
+      'agrees if both do, and disagrees if either does.'
     ),
   ]
+
+
+def _rows_by_verdict(judged: Judgement) -> list[str]:
+  """Returns 'agrees: B1; undecided: B2' of perplexity and of BLEU."""
+  cells = []
+  for n in range(2):
+    rows: dict[str, list[str]] = {}
+    for row, verdicts in judged.rows.items():
+      rows.setdefault(verdicts[n], []).append(row)
+    cells.append('; '.join(f'{k}: {", ".join(x)}' for k, x in sorted(rows.items())))
+  return cells
 
 
 # Table 2

@@ -19,9 +19,9 @@ class Noise(NamedTuple):
   freedom: int  # degrees of freedom
 
 
-def student_t(freedom: int) -> float:
-  """Returns the t for which 95 % of Student's distribution is between -t and t."""
-  return float(stdtrit(freedom, 0.975))
+def student_t(freedom: int, level: float = 0.95) -> float:
+  """Returns the t for which `level` of Student's distribution is between -t and t."""
+  return float(stdtrit(freedom, (1 + level) / 2))
 
 
 def half_interval(deviation: float, freedom: int, seeds: int) -> float:
@@ -46,10 +46,10 @@ def noise(groups: Sequence[Sequence[float]]) -> Noise | None:
   return Noise(math.sqrt(squares / freedom), freedom)
 
 
-def margin(noise: Noise, seeds: int, base_seeds: int) -> float:
-  """Returns half the 95 % interval of the difference of two means over seeds."""
+def margin(noise: Noise, seeds: int, base_seeds: int, level: float = 0.95) -> float:
+  """Returns half the interval of the difference of two means over seeds."""
   error = noise.deviation * math.sqrt(1 / seeds + 1 / base_seeds)
-  return student_t(noise.freedom) * error
+  return student_t(noise.freedom, level) * error
 
 
 def paired_p(
