@@ -203,7 +203,9 @@ def test_mutants_fail_the_comparison(mutant: str, monkeypatch):
     return original(q, k, mask | ahead[None])
 
   monkeypatch.setattr(attention_module, 'attention_weights', changed)
+  jax.clear_caches()  # of layers
   logits = jax.jit(lambda p: nnx.merge(graph, p)(*sentences()).logits)(params)
+  jax.clear_caches()
   with pytest.raises(AssertionError):
     assert_equals_reference(logits, params, lambda row: Other())
 

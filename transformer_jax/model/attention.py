@@ -5,14 +5,13 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from flax import nnx
 from jax.typing import DTypeLike
 from jaxtyping import Bool, Float, Float32
 
+from transformer_jax.config import Model
 from transformer_jax.model import ops
-
-Array = jax.Array | np.ndarray
+from transformer_jax.model.ops import Array
 
 
 class KeyValues(NamedTuple):
@@ -45,18 +44,10 @@ class MultiHeadAttention(nnx.Module):
   W^O [H, V, D]. There are no biases.
   """
 
-  def __init__(
-    self,
-    d_model: int,
-    h: int,
-    d_k: int,
-    d_v: int,
-    *,
-    dtype: DTypeLike,
-    rngs: nnx.Rngs,
-  ):
+  def __init__(self, model: Model, *, dtype: DTypeLike, rngs: nnx.Rngs):
     glorot = nnx.initializers.glorot_uniform
     split, join = glorot(0, (1, 2)), glorot((0, 1), 2)
+    d_model, h, d_k, d_v = model.d_model, model.h, model.d_k, model.d_v
     self.query = nnx.Param(split(rngs.params(), (d_model, h, d_k)))
     self.key = nnx.Param(split(rngs.params(), (d_model, h, d_k)))
     self.value = nnx.Param(split(rngs.params(), (d_model, h, d_v)))

@@ -10,7 +10,8 @@ Names of axes in every signature of the model (the tests check each call against
 
 Layers have no mode for training or decoding. Dropout is an argument, and so is the
 cache of decoding. Products are computed in `dtype`, the dtype of the weights. A
-sub-layer's output has the dtype of its input.
+sub-layer's output has the dtype of its input. Layers are jitted, so that JAX traces and
+differentiates all layers of a stack once; start-up would take longer.
 """
 
 import dataclasses
@@ -27,8 +28,7 @@ from jaxtyping import Bool, Float, Float32, Int, Key
 from transformer_jax.config import Model
 from transformer_jax.model import ops
 from transformer_jax.model.attention import KeyValues, MultiHeadAttention
-
-Array = jax.Array | np.ndarray
+from transformer_jax.model.ops import Array
 
 # Added to the variance in every LayerNorm, as in the paper's code (tensor2tensor).
 NORM_EPSILON = 1e-6
@@ -172,9 +172,9 @@ class Linear(nnx.Module):
 class FeedForward(nnx.Module):
   """FFN(x) = max(0, x W_1 + b_1) W_2 + b_2, equation 2."""
 
-  def __init__(self, d_model: int, d_ff: int, *, dtype: DTypeLike, rngs: nnx.Rngs):
-    self.inner = Linear(d_model, d_ff, dtype=dtype, rngs=rngs)
-    self.outer = Linear(d_ff, d_model, dtype=dtype, rngs=rngs)
+  def __init__(self, model: Model, *, dtype: DTypeLike, rngs: nnx.Rngs):
+    self.inner = Linear(model.d_model, model.d_ff, dtype=dtype, rngs=rngs)
+    self.outer = Linear(model.d_ff, model.d_model, dtype=dtype, rngs=rngs)
 
   def __call__(self, x: Float[Array, 'B T D']) -> Float[Array, 'B T D']:
     return self.outer(jax.nn.relu(self.inner(x)))
@@ -204,14 +204,12 @@ class EncoderLayer(nnx.Module):
   SITES = 2  # of dropout: the output of each sub-layer
 
   def __init__(self, model: Model, *, dtype: DTypeLike, rngs: nnx.Rngs):
-    d_model = model.d_model
-    numerics = {'dtype': dtype, 'rngs': rngs}
-    heads = model.h, model.d_k, model.d_v
-    self.attention = MultiHeadAttention(d_model, *heads, **numerics)
-    self.attention_norm = AddAndNorm(d_model)
-    self.feed_forward = FeedForward(d_model, model.d_ff, **numerics)
-    self.feed_forward_norm = AddAndNorm(d_model)
+    self.attention = MultiHeadAttention(model, dtype=dtype, rngs=rngs)
+    self.attention_norm = AddAndNorm(model.d_model)
+    self.feed_forward = FeedForward(model, dtype=dtype, rngs=rngs)
+    self.feed_forward_norm = AddAndNorm(model.d_model)
 
+  @jax.jit
   def __call__(
     self, x: Float[Array, 'B S D'], mask: Bool[Array, '#B #S S'], dropout: Dropout
   ) -> Float[Array, 'B S D']:
@@ -230,16 +228,14 @@ class DecoderLayer(nnx.Module):
   SITES = 3  # of dropout: the output of each sub-layer
 
   def __init__(self, model: Model, *, dtype: DTypeLike, rngs: nnx.Rngs):
-    d_model = model.d_model
-    numerics = {'dtype': dtype, 'rngs': rngs}
-    heads = model.h, model.d_k, model.d_v
-    self.attention = MultiHeadAttention(d_model, *heads, **numerics)
-    self.attention_norm = AddAndNorm(d_model)
-    self.cross = MultiHeadAttention(d_model, *heads, **numerics)
-    self.cross_norm = AddAndNorm(d_model)
-    self.feed_forward = FeedForward(d_model, model.d_ff, **numerics)
-    self.feed_forward_norm = AddAndNorm(d_model)
+    self.attention = MultiHeadAttention(model, dtype=dtype, rngs=rngs)
+    self.attention_norm = AddAndNorm(model.d_model)
+    self.cross = MultiHeadAttention(model, dtype=dtype, rngs=rngs)
+    self.cross_norm = AddAndNorm(model.d_model)
+    self.feed_forward = FeedForward(model, dtype=dtype, rngs=rngs)
+    self.feed_forward_norm = AddAndNorm(model.d_model)
 
+  @jax.jit
   def __call__(
     self,
     x: Float[Array, 'B T D'],
@@ -269,6 +265,7 @@ class DecoderLayer(nnx.Module):
       self.cross.weights(queries, keys, source_mask),
     )
 
+  @jax.jit
   def step(
     self,
     x: Float[Array, 'B R D'],

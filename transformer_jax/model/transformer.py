@@ -3,7 +3,6 @@
 layers.py explains the names of axes. Id 0 (PAD) is padding; the masks come from it.
 """
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -19,13 +18,13 @@ from transformer_jax.model import ops
 from transformer_jax.model.attention import KeyValues
 from transformer_jax.model.layers import (
   NO_DROPOUT,
-  Array,
   DecoderLayer,
   Dropout,
   EncoderLayer,
   sinusoids,
   split_keys,
 )
+from transformer_jax.model.ops import Array
 
 Tree = Any
 
@@ -124,15 +123,6 @@ def search_weights(params: Tree, dtype: DTypeLike) -> SearchWeights:
   return SearchWeights(prepared, params['embedding'].astype(dtype))
 
 
-def _traced_once(method: Callable) -> Callable:
-  """Jits a layer's method, so that JAX traces it once for all identical layers.
-
-  Otherwise tracing and differentiating the layers takes most of the start-up time, once
-  compiled programs are cached.
-  """
-  return jax.jit(lambda *inputs: method(*inputs))
-
-
 class Transformer(nnx.Module):
   """The model of Figure 1.
 
@@ -158,10 +148,10 @@ class Transformer(nnx.Module):
     if model.positions == 'learned':
       self.source_positions = table(model.max_positions)
       self.target_positions = table(model.max_positions)
-    numerics = {'dtype': dtype, 'rngs': rngs}
-    layers = range(model.N)
-    self.encoder = nnx.List([EncoderLayer(model, **numerics) for _ in layers])
-    self.decoder = nnx.List([DecoderLayer(model, **numerics) for _ in layers])
+    stack = lambda kind: nnx.List(
+      [kind(model, dtype=dtype, rngs=rngs) for _ in range(model.N)]
+    )
+    self.encoder, self.decoder = stack(EncoderLayer), stack(DecoderLayer)
     self.model, self.dtype, self.activation_dtype = model, dtype, activation_dtype
 
   # 3.4 Embeddings and softmax
@@ -206,9 +196,9 @@ class Transformer(nnx.Module):
     N, sites = len(self.encoder), EncoderLayer.SITES
     dropout = self._dropout(key, 1 + N * sites)
     x, mask = self._encoder_input(source)
-    x, run = dropout(x, 0), _traced_once(EncoderLayer.__call__)
+    x = dropout(x, 0)
     for layer, own in zip(self.encoder, dropout.of_layers(N, sites), strict=True):
-      x = run(layer, x, mask, own)
+      x = layer(x, mask, own)
     return x
 
   def _encoder_input(
@@ -249,9 +239,9 @@ class Transformer(nnx.Module):
     dropout = self._dropout(keys[1], 1 + N * sites)
     x, causal = self._decoder_input(target)
     inputs = causal, encoder_output, (source != PAD)[:, None]
-    x, run = dropout(x, 0), _traced_once(DecoderLayer.__call__)
+    x = dropout(x, 0)
     for layer, own in zip(self.decoder, dropout.of_layers(N, sites), strict=True):
-      x = run(layer, x, *inputs, own)
+      x = layer(x, *inputs, own)
     return Outputs(x, self.embedding[...].astype(self.dtype))
 
   def attention_weights(
@@ -309,10 +299,10 @@ class Transformer(nnx.Module):
     visible = (jax.nn.one_hot(slots, R, dtype=bool) & so_far).reshape(B, R, L * R)
     encoding = self._positional_encoding('target', L)[position]
     x = self._embed(self.embedding, tokens, encoding[None, None])
-    run, layers = _traced_once(DecoderLayer.step), []
+    layers = []
     for layer, own, cross in zip(
       self.decoder, cache.layers, memory.layers, strict=True
     ):
-      x, own = run(layer, x, position, own, visible, cross, memory.mask)
+      x, own = layer.step(x, position, own, visible, cross, memory.mask)
       layers.append(own)
     return ops.logits(x, table), Cache(slots, layers)
