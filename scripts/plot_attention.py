@@ -53,11 +53,11 @@ AVERAGE, STEP = checkpoints.define_flags(FLAGS)
 
 def main(argv: list[str]) -> None:
   FLAGS.parse(argv)
-  from transformer_jax.analysis import views  # here, since matplotlib is an extra
+  from transformer_jax.analysis import figures  # here, since matplotlib is an extra
 
   logging.set_verbosity(logging.WARNING)
   chosen = [cli.counts(f) if f.value else [] for f in (LAYERS, HEADS)]
-  view = views.View(KIND.value, *chosen, WORD.value)
+  view = figures.View(KIND.value, *chosen, WORD.value)
   run = Run(WORKDIR.value)
   run = LoadedRun(run, task_of(run.config()), AVERAGE.value, STEP.value)
   text = '\n'.join(TEXT.value).encode() if TEXT.value else sys.stdin.buffer.read()
@@ -68,7 +68,7 @@ def main(argv: list[str]) -> None:
   sentences, translations = zip(*pairs, strict=True)
   maps = RunAttention(run).maps(sentences, translations, merge=not PIECES.value)
   folder = OUTPUT.value or WORKDIR.value / 'attention'
-  for path in views.write(folder, maps, str(WORKDIR.value), view):
+  for path in figures.write(folder, maps, str(WORKDIR.value), view):
     print(path)
   for line in run.translator.cuts():
     print(line, file=sys.stderr)

@@ -70,12 +70,11 @@ def main(argv: list[str]) -> None:
   folder = OUTPUT.value or WORKDIR.value / 'attention'
   folder.mkdir(parents=True, exist_ok=True)
   if QUERY.value is None:
-    training = batches.read_split(corpus, 'train')
     pairs = survey.sample_pairs(split, SENTENCES.value, attention.longest)
-    surveyed = survey.survey(attention, pairs, training)
+    surveyed = survey.survey(attention, pairs)
     about = f'Means over {len(pairs)} sentences of {SPLIT.value}.'
     print(survey.survey_table(surveyed, about))
-    figures.save(figures.survey(surveyed), folder / 'heads')
+    figures.save(figures.draw_survey(surveyed), folder / 'heads')
   else:
     words = QUERY.value, KEY.value
     pairs = survey.sample_pairs(split, len(split[0]), attention.longest)
@@ -85,7 +84,7 @@ def main(argv: list[str]) -> None:
     bar = lambda items: tqdm(items, desc='pruning', unit='head', disable=None)
     pruning = survey.prune(run, dev, bar)
     print(f'\n{survey.pruning_table(pruning)}')
-    figures.save(figures.pruning(pruning), folder / 'pruning')
+    figures.save(figures.draw_pruning(pruning), folder / 'pruning')
 
 
 if __name__ == '__main__':

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from toy import untrained
-from transformer_jax.analysis import figures, views
+from transformer_jax.analysis import figures
+from transformer_jax.analysis.figures import View
 from transformer_jax.analysis.maps import KINDS, Maps
-from transformer_jax.analysis.views import View
 from transformer_jax.machine.errors import UserError
 from transformer_jax.model.layers import sinusoids
 
@@ -48,7 +48,7 @@ def data_of(page: pathlib.Path) -> dict:
 
 
 def test_pictures_of_the_chosen_layers(tmp_path: pathlib.Path):
-  written = views.write(tmp_path, SENTENCES, 'x', view('cross', [1, 3], [2]))
+  written = figures.write(tmp_path, SENTENCES, 'x', view('cross', [1, 3], [2]))
   names = {path.name for path in written}
   assert names == {path.name for path in tmp_path.iterdir()}
   pictures = {
@@ -62,13 +62,13 @@ def test_pictures_of_the_chosen_layers(tmp_path: pathlib.Path):
   svg = (tmp_path / '1.cross.layer-3.lines.svg').read_text()
   for word in ('$5$', '&lt;b&gt;fett&lt;/b&gt;', 'שלום'):
     assert word in svg  # as text, whatever fonts are here
-  by_default = views.write(tmp_path, SENTENCES[:1], 'x', view('encoder'))
+  by_default = figures.write(tmp_path, SENTENCES[:1], 'x', view('encoder'))
   assert {p.name.split('.')[2] for p in by_default[1:]} == {f'layer-{N - 1}'}
 
 
 def test_the_strength_of_a_line_is_its_weight():
   weights = SENTENCES[0].encoder[1]
-  figure = figures.lines(weights, WORDS, WORDS, [0, 2], 3, 'x')
+  figure = figures.draw_lines(weights, WORDS, WORDS, [0, 2], 3, 'x')
   (axes,) = figure.axes
   assert all(line.get_ydata()[0] == 3 for line in axes.lines)
   assert len({line.get_color() for line in axes.lines}) == 2
@@ -77,7 +77,7 @@ def test_the_strength_of_a_line_is_its_weight():
   assert sorted(line.get_alpha() for line in axes.lines) == pytest.approx(
     sorted(visible)
   )
-  one_head = figures.lines(weights, WORDS, WORDS, [1], 3, 'x')
+  one_head = figures.draw_lines(weights, WORDS, WORDS, [1], 3, 'x')
   whole, one = ({line.get_ydata()[0] for line in axes.lines} for axes in one_head.axes)
   assert whole == {*range(len(WORDS))} and one == {3}
 
@@ -92,12 +92,12 @@ def test_the_strength_of_a_line_is_its_weight():
 )
 def test_messages(chosen: View, message: str, tmp_path: pathlib.Path):
   with pytest.raises(UserError, match=re.escape(message)):
-    views.write(tmp_path, SENTENCES, 'x', chosen)
+    figures.write(tmp_path, SENTENCES, 'x', chosen)
   assert not [*tmp_path.iterdir()]
 
 
 def test_the_page_holds_all_weights_and_needs_no_network(tmp_path: pathlib.Path):
-  page, *_ = views.write(tmp_path, SENTENCES, 'run <x>', view(word='It'))
+  page, *_ = figures.write(tmp_path, SENTENCES, 'run <x>', view(word='It'))
   text, data = page.read_text(), data_of(page)
   assert text.count('<script') == 2 and '<b>' not in text
   assert not re.search(r'(src|href)=|@import|url\(|fetch|innerHTML', text)
@@ -137,7 +137,7 @@ document.body.textContent = JSON.stringify(log);
 @pytest.mark.skipif(BROWSER is None, reason='no Chromium here')
 def test_the_page_in_a_browser(tmp_path: pathlib.Path):
   """Clicks and keys choose words, heads, attentions, maps and sentences."""
-  page, *_ = views.write(tmp_path, SENTENCES, 'x', view())
+  page, *_ = figures.write(tmp_path, SENTENCES, 'x', view())
   tried = page.read_text().replace('</body>', f'<script>{ACTIONS}</script></body>')
   page.write_text(tried)
   command = [BROWSER, '--headless', '--no-sandbox', '--disable-gpu', '--no-first-run']
@@ -159,7 +159,7 @@ def test_the_page_in_a_browser(tmp_path: pathlib.Path):
 def test_sinusoids_are_as_similar_as_they_are_near():
   """Section 3.5: PE(pos + k) depends on PE(pos) by k alone; learnt ones need not."""
   learnt = np.random.default_rng(0).normal(size=(9, 12))
-  figure = figures.similarity({'sinusoids': sinusoids(20, 12), 'learned': learnt})
+  figure = figures.draw_similarity({'sinusoids': sinusoids(20, 12), 'learned': learnt})
   first, second, *_ = figure.axes
   assert np.ptp(np.diagonal(first.images[0].get_array(), 9)) < 1e-5
   assert np.ptp(np.diagonal(second.images[0].get_array(), 1)) > 0.1
@@ -197,7 +197,7 @@ def test_a_survey(folder: pathlib.Path, capsys):
   call(folder, 'survey_heads', *options, '--sentences=5', '--prune')
   printed = capsys.readouterr().out
   assert 'Means over 5 sentences of dev.' in printed
-  assert '| encoder-decoder | aligned |' in printed
+  assert '| encoder-decoder | ends |' in printed
   assert 'without one head it changes by:' in printed
   assert {path.name for path in (folder / 'survey').iterdir()} == {
     f'{name}.{ending}' for name in ('heads', 'pruning') for ending in ('svg', 'png')

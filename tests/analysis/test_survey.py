@@ -36,8 +36,7 @@ def pairs(count: int) -> list[Pair]:
 class KnownHeads:
   """In place of RunAttention: one layer, whose four heads attend to known positions.
 
-  They are the one before, the one after, </s> or <s>, and all alike. In cross-attention
-  the first head attends to the translation.
+  They are the one before, the one after, </s> or <s>, and all alike.
   """
 
   longest = 100
@@ -80,24 +79,15 @@ def split_of(folder: pathlib.Path, sample: list[Pair]) -> tuple[Sentences, Sente
   return batches.read_split(folder, 'x')
 
 
-def test_the_aligner_learns_a_dictionary():
-  sample = pairs(200)
-  aligner = survey.Aligner([(source[:-1], target[:-1]) for source, target in sample])
-  for source, target in sample[:20]:
-    links = aligner.links(source[:-1], target[:-1])
-    np.testing.assert_array_equal(links, np.eye(len(links), dtype=bool)[::-1])
-  assert not aligner.links([99], [14]).any() and aligner.links([], []).shape == (0, 0)
-
-
-def test_heads_are_known_by_what_they_attend_to(tmp_path: pathlib.Path):
-  surveyed = survey.survey(KnownHeads(), pairs(60), split_of(tmp_path, pairs(200)))
+def test_heads_are_known_by_what_they_attend_to():
+  surveyed = survey.survey(KnownHeads(), pairs(60))
   first = {
     kind: {name: m.heads[0].round(6) for name, m in measures.items()}
     for kind, measures in surveyed.items()
   }
   encoder, decoder, cross = (first[kind] for kind in KINDS)
   assert encoder['previous'][0] == encoder['next'][1] == encoder['ends'][2] == 1
-  assert decoder['previous'][0] == decoder['ends'][2] == cross['aligned'][0] == 1
+  assert decoder['previous'][0] == decoder['ends'][2] == 1
   assert cross['ends'][2] == 1 and encoder['same'][3] < 1
   assert {*decoder} == {'previous', 'ends', 'punctuation', 'distance', 'entropy'}
   assert 0 < encoder['distance'][0] < 1 and decoder['distance'][0] == 1
@@ -107,10 +97,10 @@ def test_heads_are_known_by_what_they_attend_to(tmp_path: pathlib.Path):
     assert first[kind]['entropy'][2] == 0
 
 
-def test_attention_to_punctuation(tmp_path: pathlib.Path):
+def test_attention_to_punctuation():
   """The second of three words is a full stop, in source and target."""
   sample = [([6, 5, 7, 1], [17, 15, 16, 1])]
-  surveyed = survey.survey(KnownHeads(), sample, split_of(tmp_path, pairs(200)))
+  surveyed = survey.survey(KnownHeads(), sample)
   seen = {kind: surveyed[kind]['punctuation'].heads[0].tolist() for kind in KINDS}
   # One of four queries looks there, by all heads but the one that looks at the end.
   assert seen['encoder'] == seen['cross'] == [0.25, 0.25, 0, 0.25]
@@ -123,7 +113,7 @@ def test_a_split_whose_pairs_are_all_long(tmp_path: pathlib.Path):
   split = split_of(tmp_path, long)
   none = survey.sample_pairs(split, 9, 128)
   with pytest.raises(UserError, match='no pair to survey: all have over 100 pieces'):
-    survey.survey(KnownHeads(), none, split)
+    survey.survey(KnownHeads(), none)
   with pytest.raises(UserError, match='no sentence has both'):
     survey.mean_weights(KnownHeads(), none, 'b', 'c')
 

@@ -1,21 +1,27 @@
-"""Figures 3 to 5 of the paper and heat maps, for any weights and words."""
+"""Figures 3 to 5 of the paper, heat maps and a page to explore, for any weights."""
 
+import base64
 import itertools
+import json
 import pathlib
 import re
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from transformer_jax.analysis.maps import KINDS
+from transformer_jax.analysis.maps import KINDS, Maps
 from transformer_jax.analysis.survey import Pruning, Survey
+from transformer_jax.machine import files
+from transformer_jax.machine.errors import UserError
 
 FAINTEST = 0.02  # weights below this are not drawn as lines
 SQUARE = 0.06  # the width of a square, as a fraction of the lines' width
 PLAIN = {'parse_math': False}  # a word may have dollars in it
+PAGE = pathlib.Path(__file__).with_name('page.html')  # with @DATA@ for the data
 # SVG files keep text as text, so that the viewer's own fonts draw it. These cover more
 # scripts, and the viewer can set text from right to left.
 SVG = {'svg.fonttype': 'none', 'svg.hashsalt': 'attention'}
@@ -26,7 +32,7 @@ def _colour(head: int, heads: int) -> tuple[float, ...]:
   return tuple(0.8 * part for part in matplotlib.colormaps['hsv'](head / heads)[:3])
 
 
-def lines(
+def draw_lines(
   weights: np.ndarray,
   rows: Sequence[str],
   columns: Sequence[str],
@@ -51,12 +57,12 @@ def lines(
   figure.suptitle(title, fontsize='medium', **PLAIN)
   for number, row in enumerate(panels, 1):
     axes = figure.add_subplot(1, len(panels), number)
-    _draw_lines(axes, weights, heads, row)
-    _draw_words(axes, rows, columns, row, 0 if row is None else len(heads))
+    _add_lines(axes, weights, heads, row)
+    _add_words(axes, rows, columns, row, 0 if row is None else len(heads))
   return figure
 
 
-def _draw_lines(
+def _add_lines(
   axes: Axes, weights: np.ndarray, heads: Sequence[int], chosen: int | None
 ) -> None:
   for order, head in enumerate(heads):
@@ -73,7 +79,7 @@ def _draw_lines(
           axes.add_patch(square)
 
 
-def _draw_words(
+def _add_words(
   axes: Axes,
   rows: Sequence[str],
   columns: Sequence[str],
@@ -93,7 +99,7 @@ def _draw_words(
   axes.axis('off')
 
 
-def maps(
+def draw_maps(
   weights: np.ndarray,
   rows: Sequence[str],
   columns: Sequence[str],
@@ -102,7 +108,7 @@ def maps(
 ) -> Figure:
   """Draws a heat map for each of `heads`, with one colour bar.
 
-  Arguments are those of lines().
+  Arguments are those of draw_lines().
   """
   across = min(4, len(heads))
   down = -(-len(heads) // across)
@@ -121,7 +127,7 @@ def maps(
   return figure
 
 
-def heads(
+def draw_heads(
   panels: Sequence[tuple[str, np.ndarray] | None], across: int, label: str
 ) -> Figure:
   """Draws heat maps of numbers, each for all layers and heads.
@@ -157,23 +163,26 @@ def heads(
   return figure
 
 
-def survey(surveyed: Survey) -> Figure:
+def draw_survey(surveyed: Survey) -> Figure:
   """Draws a row of panels for each kind of attention, with a panel for each measure."""
   across = max(map(len, surveyed.values()))
   panels: list[tuple[str, np.ndarray] | None] = []
   for kind, measures in surveyed.items():
     panels += [(f'{KINDS[kind]}: {name}', m.heads) for name, m in measures.items()]
     panels += [None] * (across - len(measures))
-  return heads(panels, across, 'Mean weight; distance in pieces; entropy in nats')
+  return draw_heads(panels, across, 'Mean weight; distance in pieces; entropy in nats')
 
 
-def pruning(pruned: Pruning) -> Figure:
+def draw_pruning(pruned: Pruning) -> Figure:
   """Draws, for each kind of attention, how dev perplexity rises without a head."""
-  panels = [(KINDS[k], without - pruned.whole) for k, without in pruned.without.items()]
-  return heads(panels, 3, f'Dev perplexity without a head, less {pruned.whole:.3f}')
+  by_kind = pruned.without.items()
+  panels = [(KINDS[kind], without - pruned.whole) for kind, without in by_kind]
+  return draw_heads(
+    panels, 3, f'Dev perplexity without a head, less {pruned.whole:.3f}'
+  )
 
 
-def similarity(encodings: Mapping[str, np.ndarray]) -> Figure:
+def draw_similarity(encodings: Mapping[str, np.ndarray]) -> Figure:
   """Draws the cosine of every two positions' encodings, and its mean by distance.
 
   Args:
@@ -203,3 +212,98 @@ def save(figure: Figure, path: pathlib.Path) -> list[pathlib.Path]:
     figure.savefig(written[0], metadata={'Date': None}, dpi=150)
   figure.savefig(written[1], dpi=150)
   return written
+
+
+# What scripts.plot_attention writes
+
+
+class View(NamedTuple):
+  """What to draw; numbers count from 1, as in the paper."""
+
+  kind: str  # one of KINDS
+  layers: Sequence[int]  # empty: the last but one, as in the paper's figures
+  heads: Sequence[int]  # empty: all heads
+  word: str | None  # the word whose weights to draw; None: every word
+
+
+def write(
+  folder: pathlib.Path, sentences: Sequence[Maps], about: str, view: View
+) -> list[pathlib.Path]:
+  """Writes attention.html, and draw_lines() and draw_maps() of each sentence and layer.
+
+  Args:
+    about: the text below the page's title.
+
+  Raises:
+    UserError: the model has no such layer or head, or no sentence has the word.
+  """
+  layers, heads = _chosen(view, sentences[0].of(view.kind)[0].shape)
+  rows = [_row(view, maps) for maps in sentences]
+  if view.word is not None and rows == [None] * len(rows):
+    words = ' '.join(sentences[0].of(view.kind)[1])
+    raise UserError(f'--word={view.word}: no sentence has it; the first has: {words}')
+  folder.mkdir(parents=True, exist_ok=True)
+  page = folder / 'attention.html'
+  shown = {'kind': view.kind, 'layer': layers[0], 'heads': heads, 'word': rows[0]}
+  _write_page(page, sentences, {'about': about, **shown})
+  written = [page]
+  for number, (maps, row) in enumerate(zip(sentences, rows, strict=True), 1):
+    weights, *words = maps.of(view.kind)
+    for layer in layers:
+      title = f'{KINDS[view.kind]} attention, layer {layer + 1} of {len(weights)}'
+      if len(heads) == 1:
+        title += f', head {heads[0] + 1}'
+      pictures = {
+        'lines': draw_lines(weights[layer], *words, heads, row, title),
+        'maps': draw_maps(weights[layer], *words, heads, title),
+      }
+      for name, figure in pictures.items():
+        path = folder / f'{number}.{view.kind}.layer-{layer + 1}.{name}'
+        written += save(figure, path)
+  return written
+
+
+def _write_page(path: pathlib.Path, sentences: Sequence[Maps], shown: dict) -> None:
+  """Writes a page with all weights, which needs no network.
+
+  Args:
+    shown: the text below the title, and what is shown at first: kind, layer and heads
+      (from 0), and the row of the first sentence that is chosen, or None.
+  """
+  layers, heads = sentences[0].encoder.shape[:2]
+  data = shown | {
+    'kinds': KINDS,
+    'N': layers,
+    'H': heads,
+    'sentences': [
+      {kind: _as_json(*maps.of(kind)) for kind in KINDS} for maps in sentences
+    ],
+  }
+  # Escaped, so that no sentence can end the <script> element around the data.
+  text = json.dumps(data).replace('<', r'\u003c')
+  files.write(path, PAGE.read_text(encoding='utf-8').replace('@DATA@', text))
+
+
+def _as_json(weights: np.ndarray, rows: list[str], columns: list[str]) -> dict:
+  """Returns an object for JSON. Weights are bytes in base 64; 255 stands for 1."""
+  quantised = np.rint(255 * np.clip(weights, 0, 1)).astype(np.uint8)
+  text = base64.b64encode(quantised.tobytes()).decode()
+  return {'rows': rows, 'columns': columns, 'weights': text}
+
+
+def _chosen(view: View, shape: tuple[int, ...]) -> tuple[list[int], list[int]]:
+  """Returns the layers and heads to draw, from 0; `shape` is that of the weights."""
+  N, H = shape[:2]
+  layers = [*view.layers] or [max(N - 1, 1)]
+  heads = [*view.heads] or [*range(1, H + 1)]
+  for name, numbers, count in (('layers', layers, N), ('heads', heads, H)):
+    for number in numbers:
+      if not 1 <= number <= count:
+        raise UserError(f'--{name}={number}: the model has {name} 1 to {count}')
+  return [n - 1 for n in layers], [n - 1 for n in heads]
+
+
+def _row(view: View, maps: Maps) -> int | None:
+  """Returns the first row of the view's word, if the maps have it."""
+  rows = maps.of(view.kind)[1]
+  return rows.index(view.word) if view.word in rows else None

@@ -177,7 +177,7 @@ def word_numbers(pieces: Sequence[str], ids: Sequence[int]) -> np.ndarray:
 
 
 def is_punctuation(piece: str) -> bool:
-  """Tells whether a piece is punctuation alone."""
+  """Returns True if a piece is punctuation alone."""
   text = piece.removeprefix(SPACE)
   return bool(text) and all(unicodedata.category(c).startswith('P') for c in text)
 

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from transformer_jax.analysis.maps import KINDS, LONGEST, RunAttention, is_punctuation
+from transformer_jax.analysis.maps import KINDS, RunAttention, is_punctuation
 from transformer_jax.data import batches
 from transformer_jax.data.vocabulary import EOS
 from transformer_jax.decoding.loaded_run import LoadedRun, Pair
@@ -13,10 +13,7 @@ from transformer_jax.machine.errors import UserError
 from transformer_jax.report import page
 from transformer_jax.training.perplexity import Perplexity
 
-Ids = Sequence[int] | np.ndarray
 Split = tuple[batches.Sentences, batches.Sentences]
-ALIGNER_PAIRS = 10_000  # pairs of the training text that the aligner learns from
-ALIGNER_ROUNDS = 6  # of expectation maximisation
 NAMED_HEADS = 3  # heads that a table names for each measure
 
 
@@ -42,7 +39,7 @@ def sample_pairs(split: Split, count: int, longest: int) -> list[Pair]:
   return [tuple(read(side, i) for side in split) for i in sorted(chosen)]
 
 
-def survey(attention: RunAttention, pairs: Sequence[Pair], training: Split) -> Survey:
+def survey(attention: RunAttention, pairs: Sequence[Pair]) -> Survey:
   """Measures what each head attends to, how far away, and how sharply.
 
   Each measure is a mean over queries. Weights count only queries that have such a key:
@@ -51,21 +48,14 @@ def survey(attention: RunAttention, pairs: Sequence[Pair], training: Split) -> S
       decoder, the query's position is that of the piece that it predicts
     ends: </s>; in the decoder, <s>
     punctuation: pieces that are punctuation alone
-    aligned: in cross-attention, the piece that Model 1 links with the one being written
     distance: how many pieces away, by the weights
     entropy: of the weights, in nats
-
-  Args:
-    training: text for the aligner to learn from, beside `pairs`.
 
   Raises:
     UserError: there are no pairs.
   """
   if not pairs:
     raise UserError(f'no pair to survey: all have over {attention.longest} pieces')
-  text = lambda pair: (pair[0][:-1], pair[1][:-1])
-  learning = [*sample_pairs(training, ALIGNER_PAIRS, LONGEST), *pairs]
-  aligner = Aligner([text(pair) for pair in learning])
   source, target = (
     np.array([is_punctuation(piece) for piece in words.pieces])
     for words in (attention.source, attention.target)
@@ -73,9 +63,8 @@ def survey(attention: RunAttention, pairs: Sequence[Pair], training: Split) -> S
   punctuation = {'encoder': source, 'decoder': target, 'cross': source}
   sums: dict[str, dict[str, list]] = {kind: {} for kind in KINDS}
   for pair, weights in zip(pairs, attention.weights(pairs), strict=True):
-    links = aligner.links(*text(pair))
     for kind, of_kind in zip(KINDS, weights, strict=True):
-      measured = _measure(kind, of_kind, pair, punctuation[kind], links)
+      measured = _measure(kind, of_kind, pair, punctuation[kind])
       for name, numbers in measured.items():
         before = sums[kind].setdefault(name, [0.0, 0.0, 0])
         sums[kind][name] = [a + b for a, b in zip(before, numbers, strict=True)]
@@ -90,11 +79,7 @@ def survey(attention: RunAttention, pairs: Sequence[Pair], training: Split) -> S
 
 
 def _measure(
-  kind: str,
-  weights: np.ndarray,
-  pair: Pair,
-  punctuation: np.ndarray,
-  links: np.ndarray,
+  kind: str, weights: np.ndarray, pair: Pair, punctuation: np.ndarray
 ) -> dict[str, tuple[np.ndarray, float, int]]:
   """Returns a pair's sums for each measure that survey() lists.
 
@@ -104,7 +89,6 @@ def _measure(
   Args:
     weights: [N, H, T, S].
     punctuation: [vocabulary] bool, of the keys' pieces.
-    links: [T - 1, S - 1] bool, which pieces of target and source the aligner links.
   """
   T, S = weights.shape[-2:]
   visible = np.ones((T, S), bool)
@@ -118,7 +102,7 @@ def _measure(
   if kind == 'decoder':
     del wanted['next'], wanted['same']
   if kind == 'cross':
-    wanted = {'aligned': np.pad(links, ((0, 1), (0, 1)))}
+    wanted = {}
   wanted['ends'] = np.broadcast_to(keys == EOS, (T, S))
   wanted['punctuation'] = np.broadcast_to(punctuation[keys], (T, S))
   start = int(kind == 'decoder')  # its first word can attend to nothing but <s>
@@ -256,56 +240,3 @@ def _section(
 ) -> str:
   parts = page.heading(2, title), page.paragraph(text), page.table(header, rows)
   return '\n\n'.join(part for part in parts if part)
-
-
-# IBM's Model 1: which pieces of two sentences translate each other
-
-
-class Aligner:
-  """Model 1 (Brown et al. 1993) of both directions, learnt from pairs of sentences."""
-
-  def __init__(self, pairs: Sequence[tuple[Ids, Ids]]):
-    self._forward = _Model1(pairs)
-    self._backward = _Model1([pair[::-1] for pair in pairs])
-
-  def links(self, source: Ids, target: Ids) -> np.ndarray:
-    """Returns [T, S] bool: whether two positions are the best for each other."""
-    forward = self._forward.t(source, target)
-    backward = self._backward.t(target, source).T
-    best_source = forward == forward.max(1, keepdims=True, initial=0)
-    best_target = backward == backward.max(0, keepdims=True, initial=0)
-    return best_source & best_target & (forward > 0) & (backward > 0)
-
-
-class _Model1:
-  """t(target piece | source piece), by expectation maximisation."""
-
-  def __init__(self, pairs: Sequence[tuple[Ids, Ids]]):
-    keys, positions, count = [], [], 0  # of all pairs of pieces that share a sentence
-    for source, target in pairs:
-      keys.append(_keys(source, target).ravel())
-      numbers = count + np.arange(len(target))
-      positions.append(np.repeat(numbers, len(source)))
-      count += len(target)
-    self._keys, which = np.unique(np.concatenate(keys), return_inverse=True)
-    position = np.concatenate(positions)
-    _, source_piece = np.unique(self._keys >> 32, return_inverse=True)
-    self._t = np.ones(len(self._keys))
-    for _ in range(ALIGNER_ROUNDS):
-      # The probability that a target position is aligned with each source position.
-      aligned = self._t[which]
-      aligned /= np.bincount(position, aligned, count)[position]
-      expected = np.bincount(which, aligned, len(self._keys))
-      self._t = expected / np.bincount(source_piece, expected)[source_piece]
-
-  def t(self, source: Ids, target: Ids) -> np.ndarray:
-    """Returns t of each target and source position, [T, S]: 0 for an unknown pair."""
-    keys = _keys(source, target)
-    index = np.searchsorted(self._keys, keys).clip(max=len(self._keys) - 1)
-    return np.where(self._keys[index] == keys, self._t[index], 0)
-
-
-def _keys(source: Ids, target: Ids) -> np.ndarray:
-  """Returns a number for each pair of pieces, [T, S]: the source's above 32 bits."""
-  source, target = (np.asarray(side, np.int64) for side in (source, target))
-  return (source[None] << 32) + target[:, None]

@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import ml_collections
-import numpy as np
 import optax
 from flax import nnx
 from jaxtyping import Float32, Int
@@ -14,9 +13,9 @@ from jaxtyping import Float32, Int
 from transformer_jax.data.vocabulary import PAD
 from transformer_jax.machine.devices import AXIS, sum_over_devices
 from transformer_jax.model import ops
+from transformer_jax.model.ops import Array
 from transformer_jax.model.transformer import Outputs
 
-Array = jax.Array | np.ndarray
 Schedule = Callable[[jax.Array | int], jax.Array]
 Tree = Any
 DROPOUT = 2**32 - 1  # the number of dropout's stream: more than a model has arrays
