@@ -141,10 +141,10 @@ def test_keys_of_dropout():
   data = lambda key: np.asarray(jax.random.key_data(key)).tobytes()
   rngs = nnx.Rngs(params=3)
   initial = {data(rngs.params()) for _ in range(40)}
-  steps = [data(step.dropout_key(3, number)) for number in range(40)]
+  steps = [data(step.dropout_key(jnp.int32(3), number)) for number in jnp.arange(40)]
   assert len(initial.union(steps)) == 80
   with jax.default_prng_impl('rbg'):
-    assert data(step.dropout_key(3, 0)) == steps[0]
+    assert data(step.dropout_key(jnp.int32(3), jnp.int32(0))) == steps[0]
 
 
 def test_loss_falls_on_a_copy_task():
