@@ -164,13 +164,8 @@ def _column_lines(columns: Mapping[str, Mapping], of: str, unit: str) -> Iterato
 
 def _training_lines(result: Mapping) -> Iterator[str]:
   yield from _column_lines(result['columns'], 'steps_per_second', 'steps/s')
+  start = result['start']
   yield ''
-  step, start = result['step'], result['start']
-  yield (f'a step {step["median"]:.4g} s; of {step["of_shape"]}: {step["whole"]:.4g} s')
-  yield (
-    f'a batch {step["input"]:.2g} s, waited for {step["waiting_share"]:.2%} of the '
-    f'time; padding {result["padding"]:.1%}'
-  )
   products = result['matrix_products']
   yield (
     f'model FLOPs utilisation {result["model_flops_utilisation"]:.1%} of '

@@ -1,15 +1,13 @@
-"""How fast training is, beside other programs, and where an update's time goes.
+"""How fast training is, beside other programs, and how long it takes to begin.
 
 As a program, `python -m benchmarks.training CONFIG.json CORPUS` makes first updates, by
 which time_start() times a start with an empty and with a filled cache.
 """
 
-import collections
 import json
 import os
 import pathlib
 import resource
-import statistics
 import subprocess
 import sys
 import time
@@ -47,11 +45,6 @@ class Updates:
   """A trainer's updates, in the order of training/loop.py.
 
   That is, an update starts while the one before it runs; then that one's sums are read.
-
-  Attributes:
-    assembling: the seconds that each batch took to assemble, on the host.
-    waiting: how many of these seconds the devices were idle, at most: all of a batch's,
-      if the update before it was done when the batch was ready.
   """
 
   def __init__(self, trainer: Trainer, each: int, shapes: Sequence[batches.Shape]):
@@ -60,8 +53,6 @@ class Updates:
     self._state = trainer.initial()
     with trainer.compile(self._state, shapes) as programs:
       programs.wait_for_all()
-    self.assembling: list[float] = []
-    self.waiting = 0.0
 
   def one(self, batch: batches.Batch) -> None:
     """Makes one update, and waits for it."""
@@ -71,12 +62,7 @@ class Updates:
   def round(self, number: int) -> None:
     previous = None
     for step in range(number * self._each, (number + 1) * self._each):
-      start = time.perf_counter()
-      batch = self._trainer.batch(step)
-      self.assembling.append(time.perf_counter() - start)
-      if previous is not None and previous.tokens.is_ready():
-        self.waiting += self.assembling[-1]
-      self._state, sums = self._trainer.step(self._state, batch)
+      self._state, sums = self._trainer.step(self._state, self._trainer.batch(step))
       if previous is not None:
         jax.device_get(previous)
       previous = sums
@@ -118,7 +104,6 @@ def measure(
     'steps_of_a_round': each,
     'target_tokens': tokens,
     'columns': rates,
-    'step': step_seconds(ours, trainer, seconds[OURS]),
     'flops_per_target_token': per_token,
     'matrix_products': products,
     'model_flops_utilisation': achieved / products['flops_per_second'],
@@ -146,32 +131,7 @@ def flops_per_target_token(
   return flops.flops_per_target_token(config.model.to_dict(), length)
 
 
-def step_seconds(ours: Updates, trainer: Trainer, rounds: list[float]) -> dict:
-  """Returns where an update's time goes, in seconds.
-
-  `input` is the host's time for a batch, which passes while the devices compute.
-  `waiting_share` is the largest part of all time that the devices may have waited for
-  it. `whole` is an update of the shape that most batches have.
-  """
-  shapes = (trainer.batch(step).shape for step in range(len(ours.assembling)))
-  shape = collections.Counter(shapes).most_common(1)[0][0]
-  batch = full_batch(trainer, shape)
-  whole = interleave({OURS: lambda _: ours.one(batch)}, len(rounds))[OURS]
-  return {
-    'median': statistics.median(rounds) * len(rounds) / len(ours.assembling),
-    'input': statistics.median(ours.assembling),
-    'waiting_share': ours.waiting / sum(rounds),
-    'of_shape': list(shape),
-    'whole': statistics.median(whole),
-  }
-
-
 # A corpus of one batch
-
-
-def vocabulary_of_targets(config: ml_collections.ConfigDict) -> int:
-  """Returns how many pieces the target's vocabulary has, its own or the shared one."""
-  return config.model.target_vocab_size or config.model.vocab_size
 
 
 def random_words(count: int, length: int, vocab_size: int, seed: int) -> np.ndarray:
@@ -190,7 +150,8 @@ def write_corpus(
   """
   if rows % config.slices:
     raise UserError(f'--rows={rows} must be a multiple of slices={config.slices}')
-  sizes = {'source': config.model.vocab_size, 'target': vocabulary_of_targets(config)}
+  shared = config.model.vocab_size
+  sizes = {'source': shared, 'target': config.model.target_vocab_size or shared}
   for seed, (side, size) in enumerate(sizes.items()):
     words = random_words(rows, length, size, seed)
     batches.write_tokens(folder / f'train.{side}', words)

@@ -1,40 +1,44 @@
-"""Says what a config is: cells, parameters, FLOPs; batch shapes of a prepared corpus.
+"""Says what a config is and what it costs: cells, parameters, FLOPs, memory, hours.
 
 python -m scripts.describe --config=configs/table3.py:B2 [--json]
+python -m scripts.describe --config=configs/base.py:en-de --time
 python -m scripts.describe --config=configs/base.py:en-de --topology=v5e:2x4,h100:8
 
-With --topology it compiles the training step and the search for accelerators that this
-machine lacks, and says what they need and how long training takes at least
-(docs/scale.md).
+--time compiles the training step on this machine's devices, times three updates and
+prints the hours of all. --topology compiles the step and the search for devices that
+this machine lacks, and says whether they fit (docs/scale.md). Batches have --length
+tokens in each sentence; if the corpus is prepared, --time takes its commonest shape.
 """
 
-import pathlib
+import collections
 import sys
+from typing import Any
 
 import ml_collections
 from absl import flags
 
 from transformer_jax import config
-from transformer_jax.data.batches import train_batches
+from transformer_jax.data.batches import Batches, Shape, train_batches
 from transformer_jax.data.corpus import (
   Corpus,
   check_settings,
   data_dir,
   rename_if_changed,
 )
-from transformer_jax.machine import cli, files
+from transformer_jax.machine import cli, files, platform
 from transformer_jax.model import flops
-from transformer_jax.scale import chips, estimate
+from transformer_jax.scale import compile, cost, topologies
 
 FLAGS = cli.Flags(__doc__)
 CONFIG = FLAGS.config('What to describe.', rename_if_changed)
 JSON = flags.DEFINE_bool(
   'json', False, 'One JSON object instead of lines.', FLAGS.values
 )
+TIME = flags.DEFINE_bool('time', False, 'Time updates on this machine.', FLAGS.values)
 TOPOLOGY = flags.DEFINE_list(
   'topology',
   [],
-  f'Accelerators to compile for, such as {", ".join(chips.EXAMPLES)}.',
+  f'Devices to compile for, such as {", ".join(topologies.EXAMPLES)}.',
   FLAGS.values,
 )
 LENGTH = flags.DEFINE_integer(
@@ -49,46 +53,62 @@ DATA_DIR = data_dir(FLAGS)
 CELLS = ('N', 'd_model', 'd_ff', 'h', 'd_k', 'd_v', 'P_drop', 'positions')
 
 
-def describe(config: ml_collections.ConfigDict, corpus: pathlib.Path) -> dict:
+def describe(
+  config: ml_collections.ConfigDict, batches: Batches | None
+) -> dict[str, Any]:
   """Returns cells, parameters, flops_per_target_token and batch_shapes of a config.
 
   batch_shapes are [slices, rows, source tokens, target tokens] of each shape. They
   follow from the lengths of the corpus: null until it is prepared.
   """
   model = config.model.to_dict()
+  shapes = batches and [[config.slices, *shape] for shape in batches.shapes]
   return {
     'cells': {name: model[name] for name in CELLS}
     | {'epsilon_ls': config.epsilon_ls, 'train_steps': config.train_steps},
     'parameters': flops.parameters(model),
     'flops_per_target_token': flops.flops_per_target_token(model),
-    'batch_shapes': _shapes(config, corpus),
+    'batch_shapes': shapes,
   }
 
 
-def _shapes(
-  config: ml_collections.ConfigDict, corpus: pathlib.Path
-) -> list[list[int]] | None:
-  if not corpus.is_dir():
-    return None
-  check_settings(corpus, Corpus.of(config))
-  batches = train_batches(config, corpus)
-  return [[config.slices, *shape] for shape in batches.shapes]
+def commonest_shape(batches: Batches) -> Shape:
+  """Returns the shape that most of the first 100 batches have."""
+  shapes = (batches.batch(step).shape for step in range(100))
+  return collections.Counter(shapes).most_common(1)[0][0]
 
 
 def main(argv: list[str]) -> None:
   FLAGS.parse(argv)
-  if not TOPOLOGY.value:
-    FLAGS.refuse('a config alone (--topology)', LENGTH)
+  if not (TIME.value or TOPOLOGY.value):
+    FLAGS.refuse('a config alone (--time, --topology)', LENGTH)
   config.check(CONFIG.value.to_dict())
-  described = describe(CONFIG.value, DATA_DIR.value / CONFIG.value.data.name)
-  compiled = []
-  for name in [chips.topology(name).name for name in TOPOLOGY.value]:
+  names = [topologies.topology(name).name for name in TOPOLOGY.value]
+  corpus, batches = DATA_DIR.value / CONFIG.value.data.name, None
+  if corpus.is_dir():
+    check_settings(corpus, Corpus.of(CONFIG.value))
+    batches = train_batches(CONFIG.value, corpus)
+  described = describe(CONFIG.value, batches)
+  if TIME.value:
+    platform.start(CONFIG.value.slices)
+    full = compile.full_shape(CONFIG.value, LENGTH.value)
+    shape = commonest_shape(batches) if batches else full
+    print('compiling and timing', file=sys.stderr)
+    described['time'] = cost.here(CONFIG.value, shape)
+  if names:
+    described['topologies'] = []
+  for name in names:
     print(f'compiling for {name}, which takes minutes', file=sys.stderr)
-    compiled.append(estimate.estimate(CONFIG.value, name, LENGTH.value))
+    result = cost.on_topology(CONFIG.value, name, LENGTH.value)
+    described['topologies'].append(result)
   if JSON.value:
-    described |= {'topologies': compiled} if compiled else {}
     print(files.as_json(described))
-    return
+  else:
+    show(described)
+
+
+def show(described: dict[str, Any]) -> None:
+  """Prints what main() has put together."""
   cells = described['cells']
   width = max(map(len, cells))
   for name, value in cells.items():
@@ -103,8 +123,12 @@ def main(argv: list[str]) -> None:
     print('batch shapes: known once the corpus is prepared')
   else:
     print('batch shapes [slices, rows, source tokens, target tokens]:', *shapes)
-  for result in compiled:
-    print('', *estimate.lines(result), sep='\n')
+  if 'time' in described:
+    timed, steps = described['time'], f'{cells["train_steps"]:,} updates'
+    print(f'\n{timed["device"]}, a batch of {timed["shape"]}:')
+    print(f'  an update {timed["seconds"]:.3g} s; {steps} {timed["hours"]:.3g} hours')
+  for result in described.get('topologies', []):
+    print('', *cost.lines(result), sep='\n')
 
 
 if __name__ == '__main__':

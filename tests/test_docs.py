@@ -4,6 +4,7 @@ import ast
 import collections
 import functools
 import importlib
+import json
 import pathlib
 import re
 import shlex
@@ -12,7 +13,6 @@ import subprocess
 
 import pytest
 
-from toy.compiled import results_of
 from transformer_jax.data import batches
 from transformer_jax.model import flops
 from transformer_jax.report import paper
@@ -168,20 +168,39 @@ def test_the_rows_of_table_3_are_their_results():
 
 
 def test_hours():
-  """reproduce.md's FLOPs, and its hours on eight and on one of each device."""
+  """reproduce.md's FLOPs, and its hours at the speed measured on one H200."""
   text = (ROOT / 'docs' / 'reproduce.md').read_text()
   rows = re.findall(r'^\| `(\w+)\.py:([^`]+)` \| (.*) \|$', text, re.M)
   assert len(rows) == 4 + 11 + 1
-  for file, argument, cells in rows:
+
+  def costs(file: str, argument: str) -> tuple[int, int]:
+    """Returns FLOPs of a target token, and of all updates."""
     config = importlib.import_module(f'configs.{file}').get_config(argument)
     each = flops.flops_per_target_token(config.model.to_dict())
-    total = each * batches.PAPER_TOKENS * config.train_steps
-    name = argument if file in ('table3', 'parsing') else f'{file}.{argument}'
-    predicted = lambda devices, peak, all=total: all / (devices * peak * 0.3) / 3600
-    hours = [predicted(n, peak) for n in (8, 1) for peak in (9.5e12, 312e12, 989e12)]
-    hours[2] = results_of(name.removesuffix('.en-de'))['h100:8']['hours']
-    rounded = [
-      f'{h:,.0f}' if h >= 100 else f'{h:.1f}' if h >= 10 else f'{h:.2f}' for h in hours
-    ]
-    expected = [f'{each / 1e6:,.0f} M', f'{total:.2e}', *rounded]
-    assert cells.split(' | ') == expected, argument
+    return each, each * batches.PAPER_TOKENS * config.train_steps
+
+  speeds = {}  # FLOPs a second
+  for name in 'base', 'big':
+    path = ROOT / 'results' / f'benchmark-{name}.784x32.h200.json'
+    rate = json.loads(path.read_text())['columns']['ours']['target_tokens_per_second']
+    speeds[name] = rate * costs(name, 'en-de')[0]
+  for file, argument, cells in rows:
+    each, total = costs(file, argument)
+    hours = total / speeds['big' if 'big' in (file, argument) else 'base'] / 3600
+    expected = f'{each / 1e6:,.0f} M | {total:.2e} | {hours:.2f}'
+    assert cells == expected, argument
+
+
+def test_speeds_are_measured():
+  """Each row of docs/speed.md has the rates and ratios of the benchmark it links to."""
+  text = (ROOT / 'docs' / 'speed.md').read_text()
+  lines = [x for x in text.splitlines() if '](../results/benchmark-' in x]
+  assert len(lines) == 15 + 12
+  for line in lines:
+    ours, link, others = re.search(r'\[([\d,]+)\]\(([^)]+)\)(.*)', line).groups()
+    result = json.loads((ROOT / 'docs' / link).read_text())
+    runs = [run['columns'] for run in result.get('runs', [result])]
+    rate = lambda column: f'{column["target_tokens_per_second"]:,.0f}'
+    (columns,) = [run for run in runs if rate(run['ours']) == ours]
+    known = {f'{rate(c)} ({c["ratio"]:.2f}x)' for c in columns.values()}
+    assert {*re.findall(r'[\d,]+ \([\d.]+x\)', others)} <= known, line

@@ -123,33 +123,24 @@ def _ratios(cells: Sequence[Cell]) -> list[Block]:
 
 
 def _notes(measured: Measured) -> str:
-  """Explains each column, and over which sizes it was measured."""
+  """Returns the device, and the sizes over which each column was measured."""
   cells, over = measured['cells'], measured['fitted_over']
   spread = [(c['quartiles'][1] - c['quartiles'][0]) / c['seconds'] for c in cells]
   swept = ' or '.join(f'{s} = {_numbers(x)}' for s, x in measured['reaches'].items())
   firsts = ', '.join(f'{s} = {x[0]}' for s, x in measured['reaches'].items())
   lengths = _numbers(measured['counts'][ATTENTION]['n'])
-  repeats = min(c['repeats'] for c in cells)
-  where = measured['device']
-  if measured['processor'] not in where:
-    where += f', {measured["processor"]}'
   return bullets(
     [
-      'One forward pass over one sequence of n vectors of d float32 numbers, '
-      f'{firsts}; {where}, JAX {measured["versions"]["jax"]}.',
+      f'One forward pass in float32, {firsts}; {measured["device"]}, '
+      f'{measured["processor"]}, JAX {measured["versions"]["jax"]}.',
       f'Exponents: a least-squares fit over n = {_numbers(over["n"])}, over '
-      f'd = {_numbers(over["d"])} and, at one n and d, over {swept}. The exponents of '
-      'time have ± their standard error.',
-      "FLOPs: of matrix products, counted from the layer's program.",
-      f'Time: the median of {repeats} runs or more. Their interquartile range is '
-      f'{statistics.median(spread):.1%} of that median (the median over all cells).',
-      'Temporary memory: what XLA sets aside beside input, weights and output; "none" '
-      'is 0 bytes. What a library takes for itself is not seen.',
-      f'Sequential, counted from the program at n = {lengths}: matrix products that '
-      'must wait for one another.',
-      f'Path, counted from the program at n = {lengths}: the products on the way from '
-      "the first position's input to the last one's output, through as many layers as "
-      'that takes.',
+      f'd = {_numbers(over["d"])} and, at one n and d, over {swept}; of times with ± '
+      'their standard error.',
+      'Time: the median of several runs, whose interquartile range is '
+      f'{statistics.median(spread):.1%} of it (the median over all cells).',
+      'Temporary memory: what XLA allocates beside input, weights and output.',
+      f'Sequential and path: matrix products of which each waits for the one before, '
+      f'counted from the program at n = {lengths}.',
     ]
   )
 

@@ -128,11 +128,6 @@ def test_training(corpus: pathlib.Path, quick_products: None):
   utilisation = rate * flops_per_token / result['matrix_products']['flops_per_second']
   assert result['model_flops_utilisation'] == pytest.approx(utilisation)
 
-  step = result['step']
-  assert step['median'] == pytest.approx(np.median(ours['seconds']) / 3)
-  assert min(step['whole'], step['input']) > 0
-  assert 0 <= step['waiting_share'] < 1 and step['of_shape'] in result['shapes']
-
   warm_up, timed = rival.batches[:2], rival.batches[2:]
   shapes = [[len(s) // 8, s.shape[1], t.shape[1]] for s, t in warm_up]
   assert shapes == result['shapes']
@@ -249,7 +244,7 @@ def test_a_measurement_of_training_on_one_shape(started: None, quick_products: N
   assert cold['first_step_seconds'] > cold['compile_seconds']
   assert cold['peak_bytes'] > 1e6
   lines = [*run.lines(json.loads(json.dumps(result)))]
-  assert len(lines) == 8 and 'target tokens/s' in lines[0]
+  assert len(lines) == 6 and 'target tokens/s' in lines[0]
   with pytest.raises(UserError, match='--rows: training takes one number'):
     run.measure('training', tiny(), OPTIONS._replace(rows=[16, 32]), [])
 

@@ -5,7 +5,7 @@ products whose left matrix is not transposed; Eigen computes the others. Eigen h
 fault: with as many threads as devices its products may be wrong (docs/eigen.md). So
 this file never transposes a left matrix, nor does a gradient. Only YNN uses the
 processor's instructions for bfloat16. Other operations are faster in float32, so
-results are float32. docs/speed_tried.md has the gain of each form.
+results are float32. docs/speed.md lists what was tried.
 
 layers.py explains the names of axes. Here N is a number of rows, W of tokens, and P of
 chunks of rows.

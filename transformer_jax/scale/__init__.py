@@ -1,6 +1,5 @@
-"""Compiles a config for accelerators that this machine does not have.
+"""What a config costs: compiled for devices that one does not have, timed on one's own.
 
-chips.py has the accelerators' published rates, compile.py the real training step and
-the real search, program.py reads the compiled programs, estimate.py computes
-the least time of a step.
+topologies.py has the names of devices, compile.py the training step and the search for
+them, cost.py the lines of `describe --topology` and `describe --time`.
 """

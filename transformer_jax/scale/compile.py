@@ -1,176 +1,172 @@
-"""Compiles a config's training step and search for one topology; a program of its own.
+"""Compiles a config's training step and search for devices that need not be here.
 
-It reads a request as JSON from stdin and writes what it has compiled as JSON to the
-last line of stdout. A process of its own, since libtpu may end the process, and keeps
-memory.
+As a program, `python -m transformer_jax.scale.compile` reads {config, topology, length}
+as JSON from stdin and writes what compiled() returns to the last line of stdout. It is
+a process of its own because libtpu may end its process, and keeps memory.
 """
 
-import importlib.metadata
 import json
 import sys
-import time
+from collections.abc import Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import ml_collections
-from jax.experimental import topologies
+from jax.experimental import topologies as jax_topologies
 
+from transformer_jax.data.batches import Shape
 from transformer_jax.decoding.translate import search_of
 from transformer_jax.machine import platform
-from transformer_jax.machine.devices import KEPT, Devices, memory_needed, pmap_rows
-from transformer_jax.model import build
-from transformer_jax.model.flops import flops_per_target_token
+from transformer_jax.machine.devices import KEPT, Devices, memory_needed
+from transformer_jax.model import build, flops
 from transformer_jax.model.transformer import search_weights
-from transformer_jax.scale import chips
-from transformer_jax.scale.program import Program
+from transformer_jax.scale import topologies
 from transformer_jax.training.step import StepInput, TrainState, adam
 from transformer_jax.training.trainer import step_of
 
-COMPILERS = 'jax', 'libtpu', 'jax-cuda12-plugin'
-# What XLA has to know of a GPU. It times no kernels, so the programs of a real GPU may
+SEARCH_LENGTH = 32  # tokens of a source
+# What XLA must know of a GPU. It times no kernels, so the programs of a real GPU may
 # differ in their choice.
 GPU = """gpu_device_info {{ threads_per_block_limit: 1024 threads_per_warp: 32
 shared_memory_per_block: 49152 shared_memory_per_core: 233472
 threads_per_core_limit: 2048 core_count: 132 fpus_per_core: 128
 block_dim_limit_x: 2147483647 block_dim_limit_y: 65535 block_dim_limit_z: 65535
 memory_bandwidth: {bandwidth:.0f} l2_cache_size: 52428800 clock_rate_ghz: 1.98
-device_memory_size: {memory:.0f} shared_memory_per_block_optin: 232448
+device_memory_size: {card:.0f} shared_memory_per_block_optin: 232448
 cuda_compute_capability {{ major: 9 }} registers_per_core_limit: 65536
 registers_per_block_limit: 65536 }} platform_name: "CUDA"
 dnn_version_info {{ major: 9 minor: 10 }}
 runtime_version {{ major: 12 minor: 8 patch: 0 }}
-device_description_str: "NVIDIA {name}" """
+device_description_str: "NVIDIA {kind}" """
 
 
-def devices_of(topology: chips.Topology) -> list[jax.Device]:
-  """Returns the devices of a topology, which JAX compiles for and nothing else."""
+def devices_of(topology: topologies.Topology) -> list[jax.Device]:
+  """Returns a topology's devices, which JAX can compile for and nothing else."""
   name, chip = topology.name, topology.chip
   if chip.platform == 'gpu':
-    text = GPU.format(
-      bandwidth=chip.bandwidth, memory=chip.memory / 0.75, name=name.partition(':')[0]
-    )
     hosts, each = topology.shape
+    kind = name.partition(':')[0]
+    text = GPU.format(bandwidth=chip.bandwidth, card=chip.card, kind=kind)
     options = {'topology': f'1x{hosts}x{each}', 'target_config': text}
-    return topologies.get_topology_desc(platform='cuda', **options).devices
+    return jax_topologies.get_topology_desc(platform='cuda', **options).devices
   options = {}
   if name.startswith('v4'):  # else each of a chip's two cores is a device
     options['chip_config_name'] = 'megacore'
   if topology.count < 4:  # a host has so many chips by default
     options['chips_per_host_bounds'] = (1, 1, 1)
-  return topologies.get_topology_desc(name, platform='tpu', **options).devices
+  return jax_topologies.get_topology_desc(name, platform='tpu', **options).devices
 
 
-class Compiler:
-  """Compiles a config's programs for a topology."""
+def lower_step(
+  config: ml_collections.ConfigDict,
+  devices: Sequence[jax.Device],
+  shape: Shape,
+  at_once: int = 1,
+) -> jax.stages.Lowered:
+  """Returns a config's training step for one shape of slice, before XLA compiles it.
 
-  def __init__(self, config: ml_collections.ConfigDict, topology: chips.Topology):
-    """Sets config.slices to the number of devices if they cannot share those it has."""
-    if config.slices % topology.count:
-      config.slices = topology.count
-    self._config, self._chip = config, topology.chip
-    self._backend = topology.chip.platform
-    self._all = devices_of(topology)
-    self._first_host = [d for d in self._all if d.process_index == 0]
-    self._devices = Devices(config.slices, self._all)
+  Args:
+    devices: those of all hosts, here or from devices_of(). Dtypes and operations are
+      those of their platform.
+    at_once: how many of its slices a device computes at once.
+  """
+  graph, params = build.architecture(config, _platform(devices))
+  opt_state = jax.eval_shape(adam(config).init, params)
+  shared = Devices(config.slices, devices)
+  slices = shared.count, shared.slices_each
+  inputs = StepInput(
+    _ids(*slices, shape.rows, shape.source),
+    _ids(*slices, shape.rows, shape.target),
+    _ids(*slices, 2),
+    _ids(*slices),
+  )
+  step = step_of(config, graph, at_once)
+  return shared.pmap(step).lower(TrainState(_ids(), params, opt_state), inputs)
 
-  def hosts(self) -> dict[str, Any]:
-    """Returns how the devices and the batch are divided among processes."""
-    first = self._devices.host_slices
-    return {
-      'processes': len(self._all) // len(self._first_host),
-      'slices': self._config.slices,
-      'slices_of_first_process': [first.start, first.stop],
-    }
 
-  def step(self, length: int) -> dict[str, Any]:
-    """Returns what the training step needs, with as many slices at once as fit.
+def lower_search(
+  config: ml_collections.ConfigDict, device: jax.Device, rows: int, length: int
+) -> jax.stages.Lowered:
+  """Returns the search of `rows` sources of `length` tokens on one device."""
+  backend = _platform([device])
+  dtype = platform.decoding_dtype(config.decode_dtype, backend)
+  graph, params = build.architecture(config, backend, dtype)
+  weights = jax.eval_shape(lambda params: search_weights(params, dtype), params)
+  search = search_of(config, graph, length, nbest=1)
+  there = jax.sharding.SingleDeviceSharding(device)
+  inputs = weights, _ids(rows, length), _ids(rows)
+  return jax.jit(search, in_shardings=there, out_shardings=there).lower(*inputs)
 
-    Args:
-      length: source and target tokens of each pair of the batch.
-    """
-    config, devices = self._config, self._devices
-    graph, params = build.architecture(config, self._backend)
-    opt_state = jax.eval_shape(adam(config).init, params)
-    state = TrainState(_ids(), params, opt_state)
-    rows = max(1, round(config.tokens_per_batch / config.slices / length))
-    slices = devices.count, devices.slices_each
-    batch = _ids(*slices, rows, length)
-    inputs = StepInput(batch, batch, _ids(*slices, 2), _ids(*slices))
-    for at_once in devices.slices_at_once:
-      step = step_of(config, graph, at_once)
-      program, result = self._compile(devices.pmap(step).lower(state, inputs))
-      if result['fits']:
-        break
-    result |= {'slices_at_once': at_once, 'rows': rows, 'length': length}
-    if program is None:
-      return result
-    room = (1 - KEPT) * self._chip.memory - result['memory'] + result['temporaries']
-    text = Program(program.as_text())
-    tokens = devices.slices_each * rows * length
-    return result | {
-      # XLA's own count is 1 % higher, missing for GPUs, and counts a loop's body once.
-      'flops': tokens * flops_per_target_token(config.model.to_dict(), length),
-      'bytes_moved': text.bytes_moved(),
-      'collectives': text.collectives(),
-      # An estimate: temporaries grow a little less than the number of slices.
-      'slices_that_fit': int(room // (result['temporaries'] / at_once)),
-    }
 
-  def search(self) -> dict[str, Any]:
-    """Returns what the search of sources of 32 tokens needs on the first host."""
-    config, length, ours = self._config, 32, self._first_host
-    dtype = platform.decoding_dtype(config.decode_dtype, self._backend)
-    graph, params = build.architecture(config, self._backend, dtype)
-    weights = jax.eval_shape(lambda params: search_weights(params, dtype), params)
-    rows = max(1, config.decode_tokens // length // len(ours))
-    inputs = _ids(len(ours), rows, length), _ids(len(ours), rows)
-    mapped = pmap_rows(search_of(config, graph, length, nbest=1), ours)
-    _, result = self._compile(mapped.lower(weights, inputs))
-    return result | {'rows': rows, 'length': length}
+def full_shape(config: ml_collections.ConfigDict, length: int) -> Shape:
+  """Returns a slice of a full batch whose sentences all have `length` tokens."""
+  rows = max(1, round(config.tokens_per_batch / config.slices / length))
+  return Shape(rows, length, length)
 
-  def _compile(
-    self, lowered: jax.stages.Lowered
-  ) -> tuple[jax.stages.Compiled | None, dict[str, Any]]:
-    """Returns the program, if the compiler does not refuse it, and its memory."""
-    begin = time.monotonic()
-    try:
-      program = lowered.compile()
-    except jax.errors.JaxRuntimeError as error:  # too large, or not of this topology
-      return None, {'fits': False, 'refused': str(error).splitlines()[0]}
-    memory = program.memory_analysis()
-    needed = memory_needed(memory)
-    return program, {
-      'arguments': memory.argument_size_in_bytes,
-      'temporaries': memory.temp_size_in_bytes,
-      'memory': needed,
-      'fits': needed <= (1 - KEPT) * self._chip.memory,
-      'compile_seconds': round(time.monotonic() - begin, 1),
-    }
+
+def compiled(
+  config: ml_collections.ConfigDict, topology: topologies.Topology, length: int
+) -> dict[str, Any]:
+  """Returns what a config's programs need on a topology: bytes and FLOPs a device.
+
+  The step computes as many slices at once as fit. `slices` becomes the number of
+  devices if they cannot share the config's.
+
+  Args:
+    length: source and target tokens of each pair of the batch.
+  """
+  if config.slices % topology.count:
+    config.slices = topology.count
+  devices, limit = devices_of(topology), topology.chip.memory
+  each, shape = Devices(config.slices, devices), full_shape(config, length)
+  for at_once in each.slices_at_once:
+    step = _memory(lower_step(config, devices, shape, at_once), limit)
+    if step['fits']:
+      break
+  host = [device for device in devices if device.process_index == 0]
+  rows = max(1, config.decode_tokens // SEARCH_LENGTH // len(host))
+  model = config.model.to_dict()
+  tokens = each.slices_each * shape.rows * length
+  return {
+    'processes': len(devices) // len(host),
+    'slices': config.slices,
+    'slices_each': each.slices_each,
+    'slices_at_once': at_once,
+    'rows': shape.rows,
+    'length': length,
+    # XLA's own count is 1 % higher, missing for GPUs, and counts a loop's body once.
+    'flops': tokens * flops.flops_per_target_token(model, length),
+    # The gradient, in float32.
+    'all_reduce_bytes': 4 * flops.parameters(model) * (len(devices) > 1),
+    'step': step,
+    'search': _memory(lower_search(config, host[0], rows, SEARCH_LENGTH), limit),
+  }
+
+
+def _memory(lowered: jax.stages.Lowered, limit: float) -> dict[str, Any]:
+  """Returns what a program needs of each device, or why XLA does not compile it."""
+  try:
+    needs = lowered.compile().memory_analysis()
+  except jax.errors.JaxRuntimeError as error:  # too large, or not of this topology
+    return {'fits': False, 'refused': str(error).splitlines()[0]}
+  return {
+    'arguments': needs.argument_size_in_bytes,
+    'temporaries': needs.temp_size_in_bytes,
+    'fits': memory_needed(needs) <= (1 - KEPT) * limit,
+  }
+
+
+def _platform(devices: Sequence[jax.Device]) -> str:
+  return 'gpu' if devices[0].platform == 'cuda' else devices[0].platform
 
 
 def _ids(*shape: int) -> jax.ShapeDtypeStruct:
   return jax.ShapeDtypeStruct(shape, jnp.int32)
 
 
-def main() -> None:
-  request = json.load(sys.stdin)
-  config = ml_collections.ConfigDict(request['config'])
-  compiler = Compiler(config, chips.topology(request['topology']))
-  result = compiler.hosts() | {
-    'step': compiler.step(request['length']),
-    'search': compiler.search(),
-    'compilers': {name: _version(name) for name in COMPILERS},
-  }
-  print('\n' + json.dumps(result))
-
-
-def _version(name: str) -> str | None:
-  try:
-    return importlib.metadata.version(name)
-  except importlib.metadata.PackageNotFoundError:
-    return None
-
-
 if __name__ == '__main__':
-  main()
+  request = json.load(sys.stdin)
+  settings = ml_collections.ConfigDict(request['config'])
+  topology = topologies.topology(request['topology'])
+  print('\n' + json.dumps(compiled(settings, topology, request['length'])))

@@ -1,0 +1,65 @@
+"""Names of devices that need not be here, such as v5e:2x4 or h100:8.
+
+Memory is what a program can use: of a TPU what its compiler names when it refuses a
+program, of a GPU the 75 % of the card that JAX takes. Sources of the figures, read in
+2026: https://cloud.google.com/tpu/docs, https://www.nvidia.com/en-us/data-center/h100/
+and https://www.nvidia.com/en-us/data-center/h200/.
+"""
+
+import math
+import re
+from typing import NamedTuple
+
+from transformer_jax.machine.errors import UserError
+
+GIB = 2**30
+EXAMPLES = (
+  *('v4:2x2x2', 'v4:4x4x4', 'v5e:1x1', 'v5e:2x4', 'v5e:8x8', 'v5p:2x2x2', 'v5p:4x4x4'),
+  *('v6e:2x4', 'v6e:8x8', 'h100:1', 'h100:8', 'h100:64', 'h200:1', 'h200:8'),
+)
+GPUS_OF_HOST = 8
+
+
+class Chip(NamedTuple):
+  """One accelerator."""
+
+  platform: str  # JAX's name of its kind
+  memory: float  # bytes that a program can use
+  axes: int = 0  # of a TPU's grid
+  card: float = 0  # bytes of a GPU's memory
+  bandwidth: float = 0  # bytes a second of a GPU's memory
+
+
+CHIPS = {
+  'v4': Chip('tpu', 30.75 * GIB, axes=3),
+  'v5e': Chip('tpu', 15.75 * GIB, axes=2),
+  'v5p': Chip('tpu', 95.74 * GIB, axes=3),
+  'v6e': Chip('tpu', 31.25 * GIB, axes=2),
+  'h100': Chip('gpu', 0.75 * 84_942_979_072, card=84_942_979_072, bandwidth=3352e9),
+  'h200': Chip('gpu', 0.75 * 150_754_820_096, card=150_754_820_096, bandwidth=4800e9),
+}
+
+
+class Topology(NamedTuple):
+  """So many chips of one kind."""
+
+  name: str
+  chip: Chip
+  shape: tuple[int, ...]  # the sizes of a TPU's axes, or hosts and GPUs of each
+
+  @property
+  def count(self) -> int:
+    return math.prod(self.shape)
+
+
+def topology(name: str) -> Topology:
+  """Returns the topology of a name; raises UserError if there is none of that name."""
+  kind, _, sizes = name.partition(':')
+  if kind in CHIPS and re.fullmatch(r'[1-9]\d*(x[1-9]\d*)*', sizes):
+    chip, shape = CHIPS[kind], tuple(map(int, sizes.split('x')))
+    if chip.platform == 'tpu' and len(shape) == chip.axes:
+      return Topology(name, chip, shape)
+    hosts = max(1, shape[0] // GPUS_OF_HOST)
+    if chip.platform == 'gpu' and shape in [(1,), (2,), (4,), (hosts * GPUS_OF_HOST,)]:
+      return Topology(name, chip, (hosts, shape[0] // hosts))
+  raise UserError(f'--topology={name}: such as {", ".join(EXAMPLES)}')
