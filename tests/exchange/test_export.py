@@ -80,10 +80,10 @@ def test_marians_positions_are_sines_and_then_cosines():
 @pytest.mark.parametrize(
   ('key', 'value', 'message'),
   [
-    ('d_k', 4, 'model.h x model.d_k is 12 and model.d_model 24'),
-    ('d_v', 4, 'model.h x model.d_v is 12 and model.d_model 24'),
-    ('positions', 'learned', "model.positions='learned'"),
-    ('target_vocab_size', 60, 'model.target_vocab_size=60'),
+    ('d_k', 4, 'model.h x model.d_k is 12, but 24 in a Marian model'),
+    ('d_v', 4, 'model.h x model.d_v is 12, but 24 in a Marian model'),
+    ('positions', 'learned', 'model.positions is learned'),
+    ('target_vocab_size', 60, 'model.target_vocab_size is 60'),
   ],
 )
 @pytest.mark.parametrize('kind', ['huggingface', 'ctranslate2'])

@@ -12,6 +12,7 @@ from transformer_jax.exchange import huggingface, marian
 from transformer_jax.machine import files, platform
 from transformer_jax.machine.errors import UserError
 from transformer_jax.model import build, flops
+from transformer_jax.report import page
 from transformer_jax.runs.result import Result
 from transformer_jax.runs.run import Run, chosen_steps
 from transformer_jax.training import checkpoint
@@ -63,12 +64,7 @@ def export(
   run = Run(workdir)
   config = run.config()
   if format != 'safetensors':
-    try:
-      marian.check(config.model)
-    except UserError as error:
-      raise UserError(
-        f'{workdir} cannot be exported with --format={format}: {error}'
-      ) from error
+    marian.check(config.model)
   if format == 'ctranslate2':
     from transformer_jax.exchange import ctranslate2  # whose package is an extra
   elif quantization != 'float32':
@@ -93,8 +89,8 @@ def export(
         shutil.copyfile(path, folder / path.name)
       files.write_json(folder / ARCHIVED_CONFIG, config.to_dict())
       loading = _LOAD_ARCHIVE
-    page = '\n'.join(_page(run, steps, LIBRARIES[format], loading))
-    files.write(folder / 'README.md', f'{page}\n')
+    lines = _page(run, steps, LIBRARIES[format], loading)
+    files.write(folder / 'README.md', '\n'.join(lines) + '\n')
   return f'{output}: {format}, {quantization}, of steps {steps} of {workdir}'
 
 
@@ -145,40 +141,28 @@ def _page(run: Run, steps: list[int], library: str, loading: str) -> Iterator[st
   )
   if config.data.tokenized:
     yield 'Its text is tokenised, source and target.'
-  yield from ('', loading, '## Scores', '', *_scores(_results(run, steps)), '')
+  yield from ('', loading, '## Scores', '', *_scores(run, steps), '')
   commit = platform.commit() or '(no checkout)'
   yield from ('## Config', '', f'Exported by commit {commit}.', '')
   yield from ('```json', json.dumps(config.to_dict(), indent=1), '```', '')
 
 
-def _results(run: Run, steps: list[int]) -> Iterator[Result]:
-  """Yields the run's evaluations of the same checkpoints."""
+def _scores(run: Run, steps: list[int]) -> Iterator[str]:
+  """Yields a table of the run's evaluations of the same checkpoints."""
+  rows, trained, evaluated = [], {}, {}
   for path in sorted((run.workdir / 'translations').glob('*.json')):
     result = Result.read(path)
-    if result.averaged == steps:
-      yield result
-
-
-def _scores(results: Iterator[Result]) -> Iterator[str]:
-  rows, trained, evaluated = [], {}, {}
-  for result in results:
-    trained[result.training_commit or '(not recorded)'] = None
-    evaluated[result.commit or '(no checkout)'] = None
-    for kind, score in result.scores():
+    for kind, score in result.scores() if result.averaged == steps else ():
+      trained[result.training_commit or '(not recorded)'] = None
+      evaluated[result.commit or '(no checkout)'] = None
       low, high = score.interval
-      signature = score.signature.replace('|', r'\|')
-      rows.append(
-        f'| {result.split} | {result.beam} | {result.alpha} | {score.score:.2f} {kind} '
-        f'| {low:.2f} to {high:.2f} | `{signature}` |'
-      )
+      numbers = f'{score.score:.2f} {kind}', f'{low:.2f} to {high:.2f}'
+      search = result.split, str(result.beam), str(result.alpha)
+      rows.append((*search, *numbers, score.signature))
   if not rows:
     yield 'These checkpoints have not been evaluated.'
     return
-  yield '| set | beam | alpha | score | 95 % interval | signature |'
-  yield '|---|---|---|---|---|---|'
-  yield from rows
-  yield ''
-  yield (
-    f'Trained by commit {", ".join(trained)}, '
-    f'evaluated by commit {", ".join(evaluated)}.'
-  )
+  header = ('set', 'beam', 'alpha', 'score', '95 % interval', 'signature')
+  yield page.table(header, rows)
+  commits = ', '.join(trained), ', '.join(evaluated)
+  yield '\nTrained by commit {}, evaluated by commit {}.'.format(*commits)

@@ -12,6 +12,7 @@ Marian's model is ours but for these things:
 Axes are those of layers.py: D is d_model, W the vocabulary.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -34,6 +35,8 @@ _NORMS = {
   'cross_norm': 'encoder_attn_layer_norm',
   'feed_forward_norm': 'final_layer_norm',
 }
+# The weights that read the output of a norm of their own stack.
+_READING = re.compile(r'(self_attn\.[qkv]_proj|encoder_attn\.q_proj|fc1)\.weight')
 
 
 def order_of(d_model: int) -> np.ndarray:
@@ -48,22 +51,17 @@ def positions(length: int, d_model: int) -> np.ndarray:
 
 def check(model: Mapping[str, Any]) -> None:
   """Raises UserError for columns of Table 3 that a Marian model cannot have."""
-  for key in ('d_k', 'd_v'):
-    if (size := model['h'] * model[key]) != model['d_model']:
+  for name, value, needed in (
+    ('h x model.d_k', model['h'] * model['d_k'], model['d_model']),
+    ('h x model.d_v', model['h'] * model['d_v'], model['d_model']),
+    ('positions', model['positions'], 'sinusoid'),
+    ('target_vocab_size', model['target_vocab_size'], 0),
+  ):
+    if value != needed:
       raise UserError(
-        f'model.h x model.{key} is {size} and model.d_model {model["d_model"]}: a '
-        'Marian model needs them equal; --format=safetensors takes any'
+        f'model.{name} is {value}, but {needed} in a Marian model, which '
+        'huggingface and ctranslate2 export: --format=safetensors takes any'
       )
-  if model['positions'] != 'sinusoid':
-    raise UserError(
-      f'model.positions={model["positions"]!r}: a Marian model has sinusoids; '
-      '--format=safetensors takes any'
-    )
-  if model['target_vocab_size']:
-    raise UserError(
-      f'model.target_vocab_size={model["target_vocab_size"]}: a Marian model has one '
-      'vocabulary for both sides; --format=safetensors takes any'
-    )
 
 
 def name_arrays(params: Tree) -> Arrays:
@@ -117,34 +115,21 @@ def scale_norm_inputs(arrays: Arrays, N: int, factor: float) -> Arrays:
   So a norm's epsilon has factor**2 times less effect. The output of each norm, and that
   of the sub-layer that is then added to it, are multiplied by `factor`. The weights
   that read the norm's output are divided by `factor`. Two things do not change: the
-  input of a stack's first norm, which contains the sinusoids, and the stack's output.
-  A power of two rounds nothing. The keys and values of encoder_attn do not change: they
-  read the encoder's output.
+  input of a stack's first norm, which contains the sinusoids, and the stack's output,
+  which the keys and values of encoder_attn read. A power of two rounds nothing.
   """
-  scaled = dict(arrays)
 
-  def scale(names: list[str], by: float) -> None:
-    for name in names:
-      scaled[name] = scaled[name] * np.float32(by)
+  def factor_of(name: str) -> float:
+    n, part = re.fullmatch(r'model\.(?:en|de)coder\.layers\.(\d+)\.(.*)', name).groups()
+    if '_norm.' in part:
+      return 1 if part.startswith('final') and int(n) == N - 1 else factor
+    if n == '0' and part.startswith('self_attn'):
+      return 1
+    if part.startswith(('self_attn.out', 'encoder_attn.out', 'fc2')):
+      return factor
+    return 1 / factor if _READING.fullmatch(part) else 1
 
-  for stack in ('encoder', 'decoder'):
-    sublayers = [
-      (f'model.{stack}.layers.{n}.', kind)
-      for n in range(N)
-      for kind in ('self_attn', 'encoder_attn', 'fc')
-      if stack == 'decoder' or kind != 'encoder_attn'
-    ]
-    for layer, kind in sublayers:
-      if kind == 'fc':
-        reading, adding, norm = ['fc1'], 'fc2', 'final_layer_norm'
-      else:
-        letters = 'qkv' if kind == 'self_attn' else 'q'
-        reading = [f'{kind}.{letter}_proj' for letter in letters]
-        adding, norm = f'{kind}.out_proj', f'{kind}_layer_norm'
-      both = 'weight', 'bias'
-      if (layer, kind) != sublayers[0]:
-        scale([f'{layer}{name}.weight' for name in reading], 1 / factor)
-        scale([f'{layer}{adding}.{part}' for part in both], factor)
-      if (layer, kind) != sublayers[-1]:
-        scale([f'{layer}{norm}.{part}' for part in both], factor)
-  return scaled
+  return {
+    name: x * np.float32(factor_of(name)) if '.layers.' in name else x
+    for name, x in arrays.items()
+  }

@@ -13,8 +13,7 @@ from transformer_jax.model.transformer import Transformer
 
 Tree = Any
 
-# The most tokens of a source or target in search. The limit bounds the memory of
-# attention, which grows with their square.
+# Maximum length in search: attention's memory grows with its square.
 LONGEST = 512
 
 
@@ -41,10 +40,9 @@ def architecture(
 
 
 def longest_text(config: ml_collections.ConfigDict) -> int:
-  """Returns the most tokens, with EOS, of a source or target outside of training.
+  """Returns the maximum length with EOS in search and evaluation.
 
-  The limit holds in search and when dev perplexity is measured. Training takes up to
-  `max_length` tokens, which may be more.
+  Training takes up to `max_length` tokens, which may be more.
   """
   if config.model.positions == 'learned':
     return min(LONGEST, config.model.max_positions)

@@ -30,7 +30,7 @@ TILE = 128  # the loss pads logits on accelerators to a multiple of this
 def _on_cpu(form: Callable, *options: str) -> Callable:
   """Replaces the decorated operation by `form` in programs compiled for a CPU.
 
-  `options` are the names of the keyword arguments that are no arrays.
+  `options` are the names of static keyword arguments.
   """
 
   def decorate(plain: Callable) -> Callable:

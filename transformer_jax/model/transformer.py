@@ -42,13 +42,9 @@ class AttentionWeights(NamedTuple):
 
 
 class Outputs(NamedTuple):
-  """The outputs of a pass under teacher forcing: the decoder reads the true target.
+  """The decoder's output and the softmax matrix; the loss forms the logits x E^T."""
 
-  The logits are x E^T. The loss takes x and E, because a CPU computes the logits of a
-  few rows at a time.
-  """
-
-  x: Float[Array, 'B T D']  # the decoder's output
+  x: Float[Array, 'B T D']
   table: Float[Array, 'W D']  # the embedding matrix E in the dtype of products
 
   @property
