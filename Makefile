@@ -84,22 +84,22 @@ $(BIN)/python:
 	-$(PIP) --only-binary :all: uv
 
 $(VENV)/.installed.cpu: requirements.txt | $(BIN)/python
-	$(call with_uv,-r requirements.txt)
+	$(call with_uv,-r requirements.txt -e .)
 	touch $@
 
 # For NVIDIA's GPUs not before JAX 0.11.1, which Python 3.11 does not get: from 0.10.2 on XLA
 # summed the embedding's gradient many times slower there (openxla/xla #46225).
 $(VENV)/.installed.cuda12 $(VENV)/.installed.cuda13: $(VENV)/.installed.cuda%: requirements.txt | $(BIN)/python
 	@$(BIN)/python -c 'import sys; sys.version_info >= (3, 12) or sys.exit("JAX for CUDA is slow on Python 3.11 (docs/devices.md): make install PYTHON=python3.12 VENV=.venv-gpu ...")'
-	$(call with_uv,-r requirements.txt 'jax[cuda$*]>=0.11.1')
+	$(call with_uv,-r requirements.txt 'jax[cuda$*]>=0.11.1' -e .)
 	touch $@
 
 $(VENV)/.installed.tpu: requirements.txt | $(BIN)/python
-	$(call with_uv,-r requirements.txt 'jax[tpu]')
+	$(call with_uv,-r requirements.txt 'jax[tpu]' -e .)
 	touch $@
 
 $(VENV)/.installed.tests: requirements.txt tests/requirements.txt | $(BIN)/python
-	$(call with_uv,-r tests/requirements.txt)
+	$(call with_uv,-r tests/requirements.txt -e .)
 	touch $@
 
 # This torch first and alone: a range would bring gigabytes of CUDA packages. By pip, which

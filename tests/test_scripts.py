@@ -41,7 +41,7 @@ REFUSED = [
     'model.h by hand: i',
   ),
   # Configs
-  ('describe --config=configs/bsae.py:en-de', 'bsae.py: no such file; there are: conf'),
+  ('describe --config=configs/bsae.py:en-de', 'configs has base.py, big.py, '),
   ('prepare_data', 'give --config, or --verify'),
   ('train --workdir=x', 'starts one with --config='),
   # Flags

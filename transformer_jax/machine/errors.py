@@ -79,5 +79,8 @@ def _unread_config(message: str) -> str:
   absent = re.search(r"path\]:\s+(\S+)\s+\[Errno 2\][^']*'\1'", message)
   if not absent:  # the config's file exists, and misses another one
     return message
-  configs = sorted(map(str, pathlib.Path('configs').glob('[!_]*.py')))
-  return f'--config={absent[1]}: no such file; there are: {", ".join(configs)}'
+  checkout = pathlib.Path(__file__).parents[2]
+  names = sorted(path.name for path in checkout.glob('configs/[!_]*.py'))
+  return (
+    f'--config={absent[1]}: no such file; {checkout}/configs has {", ".join(names)}'
+  )
