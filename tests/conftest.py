@@ -39,7 +39,7 @@ jax.config.update('jax_persistent_cache_min_compile_time_secs', 0.1)
 platform.set_cpu_flags()
 
 # Shapes and dtypes in signatures are checked at every call that a test makes.
-MODEL = ('attention', 'layers', 'ops', 'ops_cpu', 'transformer')
+MODEL = ('attention', 'dropout', 'layers', 'ops', 'ops_cpu', 'transformer')
 CHECKED = [f'transformer_jax.model.{name}' for name in MODEL]
 CHECKED.append('transformer_jax.training.step')
 jaxtyping.install_import_hook(CHECKED, 'beartype.beartype')

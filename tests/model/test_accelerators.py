@@ -30,11 +30,8 @@ def config(dtype: str) -> ml_collections.ConfigDict:
   return settings
 
 
-def objective(
-  params: Any, graph: nnx.GraphDef, key: jax.Array | None = None
-) -> jax.Array:
-  key = jax.random.key(1) if key is None else key
-  outputs = nnx.merge(graph, params)(*PAIRS, key)
+def objective(params: Any, graph: nnx.GraphDef) -> jax.Array:
+  outputs = nnx.merge(graph, params)(*PAIRS, forms.dropout_key())
   return cross_entropy(outputs, PAIRS[1], 0.1)[0]
 
 

@@ -25,7 +25,7 @@ from transformer_jax.training.step import cross_entropy
 
 
 def smoothed(params, graph: nnx.GraphDef, source: np.ndarray, target: np.ndarray):
-  outputs = nnx.merge(graph, params)(source, target, jax.random.key(1))
+  outputs = nnx.merge(graph, params)(source, target, forms.dropout_key())
   return cross_entropy(outputs, target, 0.1)[0]
 
 

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from transformer_jax.model import ops
+from transformer_jax.model.dropout import DropoutKey
 
 
 @contextlib.contextmanager
@@ -31,6 +32,10 @@ def random_like(shapes: Any, scale: float = 1.0, seed: int = 0) -> Any:
   rng = np.random.default_rng(seed)
   draw = lambda x: rng.normal(size=x.shape, scale=scale).astype(np.float32)
   return jax.tree.map(draw, shapes)
+
+
+def dropout_key(seed: Any = 0, step: Any = 0, slices: Any = (0,)) -> DropoutKey:
+  return DropoutKey(*(jnp.asarray(x, jnp.int32) for x in (seed, step, slices)))
 
 
 def linear(x: jax.Array, weight: jax.Array) -> jax.Array:

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import ml_collections
-from jaxtyping import PyTree
 from safetensors.numpy import save_file
 
 from transformer_jax.data.vocabulary import BOS, EOS, PAD, Vocabulary
@@ -48,7 +47,7 @@ models need. `scripts.export --format=ctranslate2` writes the run for CTranslate
 
 
 def write(
-  params: PyTree,
+  params: marian.Tree,
   config: ml_collections.ConfigDict,
   spm: Sequence[pathlib.Path],
   folder: pathlib.Path,

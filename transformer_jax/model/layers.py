@@ -14,108 +14,21 @@ sub-layer's output has the dtype of its input. Layers are jitted, so that JAX tr
 differentiates all layers of a stack once; start-up would take longer.
 """
 
-import dataclasses
-import functools
-from collections.abc import Callable
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 from jax.typing import DTypeLike
-from jaxtyping import Bool, Float, Float32, Int, Key
+from jaxtyping import Bool, Float, Float32, Int
 
 from transformer_jax.config import Model
 from transformer_jax.model import ops
 from transformer_jax.model.attention import KeyValues, MultiHeadAttention
+from transformer_jax.model.dropout import NO_DROPOUT, Dropout
 from transformer_jax.model.ops import Array
 
 # Added to the variance in every LayerNorm, as in the paper's code (tensor2tensor).
 NORM_EPSILON = 1e-6
-
-
-# 5.4 Residual dropout
-
-
-def _for_each_slice(
-  function: Callable[[jax.Array], jax.Array],
-  keys: Key[Array, '*slices'],
-  out_axis: int = 0,
-) -> jax.Array:
-  """Applies a function to a key, or to each slice's key, and stacks the results."""
-  return jax.vmap(function, out_axes=out_axis)(keys) if keys.ndim else function(keys)
-
-
-def split_keys(keys: Key[Array, '*slices'], count: int) -> Key[Array, 'count *slices']:
-  """Splits a key, or the key of each slice, into `count` new ones."""
-  return _for_each_slice(lambda key: jax.random.split(key, count), keys, out_axis=1)
-
-
-@functools.partial(
-  jax.tree_util.register_dataclass,
-  data_fields=['keys'],
-  meta_fields=['rate', 'attention_rate'],
-)
-@dataclasses.dataclass(frozen=True)
-class Dropout:
-  """Residual dropout (section 5.4) for the dropout sites of a stack.
-
-  A dropout site is one operation that drops elements, and an index into `keys`. If a
-  site has several keys, the rows of an input are cut into as many equal slices. Each
-  slice gets the same dropout as if it were computed alone.
-
-  Attributes:
-    rate: P_drop.
-    keys: a random key, or a key for each slice, of each site. None: nothing is dropped.
-    attention_rate: P_drop_attention. The key of an attention's weights is derived from
-      the key of its output.
-  """
-
-  rate: float
-  keys: Key[Array, 'sites *slices'] | None
-  attention_rate: float = 0.0
-
-  def of_layers(self, layers: int, sites: int) -> list['Dropout']:
-    """Returns the Dropout of each layer, which has the keys of its `sites` sites.
-
-    The layers take the last keys. The key before them is for the embeddings.
-    """
-    if self.keys is None:
-      return [self] * layers
-    last = self.keys[len(self.keys) - layers * sites :]
-    keys = last.reshape(layers, sites, *last.shape[1:])
-    return [dataclasses.replace(self, keys=of_layer) for of_layer in keys]
-
-  def of_attention(self, site: int) -> Callable[[jax.Array], jax.Array]:
-    """Returns the dropout of an attention's weights; `site` is that of its output."""
-    if self.keys is None or not self.attention_rate:
-      return lambda weights: weights
-    keys = _for_each_slice(lambda key: jax.random.fold_in(key, 1), self.keys[site])
-    own = Dropout(self.attention_rate, keys[None])
-    return lambda weights: own(weights, 0)
-
-  def __call__(self, x: Float[Array, '*shape'], site: int) -> Float[Array, '*shape']:
-    """Returns x with random elements set to 0 and the others scaled up.
-
-    The scale keeps the expectation of each element.
-    """
-    # 16 random bits decide on each element, so the rate is rounded to a 65536th.
-    drop = round(self.rate * 65536)
-    if self.keys is None or not drop:
-      return x
-    size = x.size // self.keys[site].size
-
-    def bits(key: jax.Array) -> jax.Array:
-      words = jax.random.bits(key, (-(-size // 2),), jnp.uint32)
-      return jax.lax.bitcast_convert_type(words, jnp.uint16).ravel()[:size]
-
-    keep = _for_each_slice(bits, self.keys[site]).reshape(x.shape) >= drop
-    # In float32, because bfloat16 would round the factor.
-    scaled = x.astype(jnp.float32) * (65536 / (65536 - drop))
-    return jnp.where(keep, scaled, 0).astype(x.dtype)
-
-
-NO_DROPOUT = Dropout(0.0, None)
 
 
 # 3.1 Encoder and decoder stacks: what surrounds every sub-layer

@@ -3,28 +3,24 @@
 layers.py explains the names of axes. Id 0 (PAD) is padding; the masks come from it.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
 from jax.typing import DTypeLike
-from jaxtyping import Bool, Float, Float32, Int, Key, PyTree
+from jaxtyping import Bool, Float, Float32, Int
 
 from transformer_jax.config import Model
 from transformer_jax.data.vocabulary import BOS, PAD
 from transformer_jax.machine.errors import UserError
 from transformer_jax.model import ops
 from transformer_jax.model.attention import KeyValues
-from transformer_jax.model.layers import (
-  NO_DROPOUT,
-  DecoderLayer,
-  Dropout,
-  EncoderLayer,
-  sinusoids,
-  split_keys,
-)
+from transformer_jax.model.dropout import NO_DROPOUT, Dropout, DropoutKey
+from transformer_jax.model.layers import DecoderLayer, EncoderLayer, sinusoids
 from transformer_jax.model.ops import Array
+
+Tree = Any
 
 
 class AttentionWeights(NamedTuple):
@@ -91,11 +87,11 @@ class Cache(NamedTuple):
 class SearchWeights(NamedTuple):
   """A Transformer's parameters in the form that search takes, for all batches."""
 
-  params: PyTree
+  params: Tree
   table: Float[Array, 'W D']  # the embedding matrix in the dtype of products
 
 
-def search_weights(params: PyTree, dtype: DTypeLike) -> SearchWeights:
+def search_weights(params: Tree, dtype: DTypeLike) -> SearchWeights:
   """Returns parameters for a search whose products are computed in `dtype`.
 
   It casts the layers' matrices to that dtype. It also transposes the matrices that
@@ -174,25 +170,21 @@ class Transformer(nnx.Module):
 
   # 3.1 Encoder and decoder stacks
 
-  def _dropout(self, key: Key[Array, '*slices'] | None, sites: int) -> Dropout:
-    """Returns the dropout of a stack with so many sites."""
-    keys = None if key is None else split_keys(key, sites)
-    return Dropout(self.model.P_drop, keys, self.model.P_drop_attention)
+  def _dropout(self, key: DropoutKey | None) -> Dropout:
+    return Dropout(self.model.P_drop, key, self.model.P_drop_attention)
 
   def encode(
-    self, source: Int[Array, 'B S'], key: Key[Array, '*slices'] | None = None
+    self, source: Int[Array, 'B S'], key: DropoutKey | None = None
   ) -> Float[Array, 'B S D']:
     """Returns the encoder's output for ids of source tokens.
 
-    `key` is the random key of dropout. None: nothing is dropped. With several keys, the
-    batch is cut into as many equal slices, and each slice has its own key.
+    Nothing is dropped without `key`.
     """
-    N, sites = len(self.encoder), EncoderLayer.SITES
-    dropout = self._dropout(key, 1 + N * sites)
+    dropout = self._dropout(key)
     x, mask = self._encoder_input(source)
     x = dropout(x, 0)
-    for layer, own in zip(self.encoder, dropout.of_layers(N, sites), strict=True):
-      x = layer(x, mask, own)
+    for n, layer in enumerate(self.encoder):
+      x = layer(x, mask, dropout.at(1 + n * EncoderLayer.SITES))
     return x
 
   def _encoder_input(
@@ -221,21 +213,19 @@ class Transformer(nnx.Module):
     self,
     source: Int[Array, 'B S'],
     target: Int[Array, 'B T'],
-    key: Key[Array, '*slices'] | None = None,
+    key: DropoutKey | None = None,
   ) -> Outputs:
     """Returns the outputs at each target position, under teacher forcing.
 
-    encode() explains `key`.
+    Nothing is dropped without `key`.
     """
-    keys = (None, None) if key is None else split_keys(key, 2)
-    encoder_output = self.encode(source, keys[0])
-    N, sites = len(self.decoder), DecoderLayer.SITES
-    dropout = self._dropout(keys[1], 1 + N * sites)
+    encoder_output = self.encode(source, key)
+    dropout = self._dropout(key).at(1 + len(self.encoder) * EncoderLayer.SITES)
     x, causal = self._decoder_input(target)
     inputs = causal, encoder_output, (source != PAD)[:, None]
     x = dropout(x, 0)
-    for layer, own in zip(self.decoder, dropout.of_layers(N, sites), strict=True):
-      x = layer(x, *inputs, own)
+    for n, layer in enumerate(self.decoder):
+      x = layer(x, *inputs, dropout.at(1 + n * DecoderLayer.SITES))
     return Outputs(x, self.embedding[...].astype(self.dtype))
 
   def attention_weights(

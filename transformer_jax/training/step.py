@@ -1,23 +1,24 @@
 """One update: label-smoothed loss (section 5.4), Equation 3 and Adam (section 5.3)."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import ml_collections
 import optax
 from flax import nnx
-from jaxtyping import Float32, Int, PyTree
+from jaxtyping import Float32, Int
 
 from transformer_jax.data.vocabulary import PAD
 from transformer_jax.machine.devices import AXIS, sum_over_devices
 from transformer_jax.model import ops
+from transformer_jax.model.dropout import DropoutKey
 from transformer_jax.model.ops import Array
 from transformer_jax.model.transformer import Outputs
 
 Schedule = Callable[[jax.Array | int], jax.Array]
-DROPOUT = 2**32 - 1  # the number of dropout's stream: more than a model has arrays
+Tree = Any
 
 
 def cross_entropy(
@@ -76,8 +77,8 @@ class TrainState(NamedTuple):
   """What a training continues from, and a checkpoint stores."""
 
   step: jax.Array  # the number of steps so far, skipped ones included
-  params: PyTree
-  opt_state: PyTree
+  params: Tree
+  opt_state: Tree
 
 
 class StepInput(NamedTuple):
@@ -135,17 +136,15 @@ def train_step(
     at_once: how many slices a device computes at once; it divides their number.
   """
   each = len(inputs.source)
-  key = dropout_key(inputs.seed[0], state.step)
   first = jax.lax.axis_index(AXIS) * each
 
-  def gradient_of(numbers: jax.Array, source: jax.Array, target: jax.Array) -> PyTree:
+  def gradient_of(numbers: jax.Array, source: jax.Array, target: jax.Array) -> Tree:
     """Returns sums over `at_once` slices: numbers [slices], ids [slices, B, S or T]."""
-    keys = jax.vmap(lambda number: jax.random.fold_in(key, number))(first + numbers)
-    dropout_key = keys if at_once > 1 else keys[0]
+    key = DropoutKey(inputs.seed[0], state.step, first + numbers)
     source, target = (x.reshape(-1, x.shape[-1]) for x in (source, target))
 
-    def objective(params: PyTree) -> tuple[jax.Array, jax.Array]:
-      outputs = nnx.merge(graph, params)(source, target, dropout_key)
+    def objective(params: Tree) -> tuple[jax.Array, jax.Array]:
+      outputs = nnx.merge(graph, params)(source, target, key)
       return cross_entropy(outputs, target, epsilon_ls)
 
     (smoothed, plain), gradient = jax.value_and_grad(objective, has_aux=True)(
@@ -168,20 +167,10 @@ def train_step(
   return state, Sums(smoothed, plain, tokens, norm, skipped, requests)
 
 
-def dropout_key(seed: jax.Array, step: jax.Array) -> jax.Array:
-  """Returns the key of a step, from which those of its slices come.
-
-  No key of initialisation is among them: those are fold_in(key(seed), n) for the n-th
-  array of parameters.
-  """
-  key = jax.random.key(seed, impl='threefry2x32')  # not JAX's default, which may change
-  return jax.random.fold_in(jax.random.fold_in(key, DROPOUT), step)
-
-
 def _next_state(
   finite: jax.Array,
   state: TrainState,
-  gradient: PyTree,
+  gradient: Tree,
   tokens: jax.Array,
   transform: optax.GradientTransformation,
 ) -> TrainState:
@@ -190,7 +179,7 @@ def _next_state(
   `gradient` is the sum over all `tokens` target tokens of the batch.
   """
 
-  def update(params: PyTree, opt_state: PyTree) -> tuple[PyTree, PyTree]:
+  def update(params: Tree, opt_state: Tree) -> tuple[Tree, Tree]:
     # Not g / tokens: XLA would store the quotients. It recomputes products instead, for
     # each of Adam's averages.
     mean = jax.tree.map(lambda g: g * (1 / tokens), gradient)
@@ -201,7 +190,7 @@ def _next_state(
   return TrainState(state.step + 1, params, opt_state)
 
 
-def _sum_over(function: Callable[..., PyTree], *parts: jax.Array) -> PyTree:
+def _sum_over(function: Callable[..., Tree], *parts: jax.Array) -> Tree:
   """Returns the sum of function(*part) over axis 0 of the parts, one at a time."""
   first = jax.tree.map(lambda x: x[0], parts)
   if len(parts[0]) == 1:

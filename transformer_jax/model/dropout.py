@@ -1,0 +1,142 @@
+"""Residual dropout (section 5.4), from a counter-based random generator.
+
+Whether an element is dropped is a function of its seed, step, slice, dropout site and
+index alone. So it is the same on every platform, on any number of devices, and however
+many slices are computed at once. It is computed where it is used, from these numbers.
+
+The generator is Threefry-2x32 with 13 rounds (Salmon et al. 2011, "Parallel random
+numbers: as easy as 1, 2, 3"). Its authors know no statistical flaw of it, for any keys
+and counters. It adds, rotates and xors 32-bit integers, which all processors do fast.
+Philox needs the upper half of products, which JAX without x64 makes of four: that takes
+a CPU seven times as long. Squares needs 64-bit integers, and keys of a special form.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Bool, Float, Int, UInt32
+
+Array = jax.Array | np.ndarray
+Pair = tuple[UInt32[Array, '...'], UInt32[Array, '...']]
+
+ROTATIONS = (13, 15, 26, 6), (17, 29, 16, 24)
+PARITY = 0x1BD11BDA  # of the key schedule
+SITES = 16  # bits of a site's number; the others of its word are those of the slice
+
+
+def threefry_2x32(key: Pair, counter: Pair, rounds: int = 13) -> Pair:
+  """Returns two random words for each counter of two words.
+
+  The words of key and counter broadcast against each other. Equal inputs give equal
+  words, and other inputs other, independent ones.
+  """
+  x, y = (word + own for word, own in zip(counter, key, strict=True))
+  schedule = *key, key[0] ^ key[1] ^ np.uint32(PARITY)
+  for number in range(rounds):
+    turn = ROTATIONS[number // 4 % 2][number % 4]
+    x = x + y
+    y = (y << np.uint32(turn) | y >> np.uint32(32 - turn)) ^ x
+    if number % 4 == 3:
+      group = number // 4 + 1
+      x = x + schedule[group % 3]
+      y = y + schedule[(group + 1) % 3] + np.uint32(group)
+  return x, y
+
+
+def keep_four(words: Pair, drop: int) -> tuple[Bool[Array, '...'], ...]:
+  """Returns four masks of the words' shape, one from each 16 bits.
+
+  A mask is False with probability `drop` / 65536.
+  """
+  least = np.uint32(drop << 16)
+  halves = (half for word in words for half in (word << np.uint32(16), word))
+  return tuple(half >= least for half in halves)
+
+
+class DropoutKey(NamedTuple):
+  """What dropout depends on beside the site; the numbers are those of the batch.
+
+  The rows of the batch are cut into as many equal slices as `slices` has numbers. Each
+  slice gets the same dropout as if it were computed alone.
+  """
+
+  seed: Int[Array, '']
+  step: Int[Array, '']
+  slices: Int[Array, ' slices']
+
+
+@functools.partial(
+  jax.tree_util.register_dataclass,
+  data_fields=['key', 'first_site'],
+  meta_fields=['rate', 'attention_rate'],
+)
+@dataclasses.dataclass(frozen=True)
+class Dropout:
+  """Residual dropout for the dropout sites of a model, each an operation that drops.
+
+  Attributes:
+    rate: P_drop.
+    key: None: nothing is dropped.
+    attention_rate: P_drop_attention.
+    first_site: the number of the first site. So all layers share one trace.
+  """
+
+  rate: float
+  key: DropoutKey | None
+  attention_rate: float = 0.0
+  first_site: int | Int[Array, ''] = 0
+
+  def at(self, site: int) -> 'Dropout':
+    """Returns the same dropout for the sites from this one on."""
+    return dataclasses.replace(self, first_site=self.first_site + site)
+
+  def of_attention(self, site: int) -> Callable[[jax.Array], jax.Array]:
+    """Returns the dropout of an attention's weights; `site` is that of its output."""
+    number = 2 * (self.first_site + site) + 1
+    return lambda weights: self._drop(weights, self.attention_rate, number)
+
+  def __call__(self, x: Float[Array, '*shape'], site: int) -> Float[Array, '*shape']:
+    """Returns x with random elements set to 0 and the others scaled up.
+
+    The scale keeps the expectation of each element.
+    """
+    return self._drop(x, self.rate, 2 * (self.first_site + site))
+
+  def _drop(
+    self, x: Float[Array, '*shape'], rate: float, number: int | Int[Array, '']
+  ) -> Float[Array, '*shape']:
+    # 16 random bits decide on each element, so the rate is rounded to a 65536th.
+    drop = round(rate * 65536)
+    if self.key is None or not drop:
+      return x
+    keep = _keep(self.key, number, x.shape, drop)
+    # In float32, because bfloat16 would round the factor.
+    scaled = x.astype(jnp.float32) * (65536 / (65536 - drop))
+    return jnp.where(keep, scaled, 0).astype(x.dtype)
+
+
+NO_DROPOUT = Dropout(0.0, None)
+
+
+def _keep(
+  key: DropoutKey, number: int | Int[Array, ''], shape: tuple[int, ...], drop: int
+) -> Bool[Array, '*shape']:
+  """Returns the mask of one site.
+
+  A block of two words decides on the same column of four rows, one from each quarter of
+  a slice's rows. So a quarter's mask is computed and stored without gaps.
+  """
+  slices, columns = len(key.slices), shape[-1]
+  rows = np.prod(shape[:-1], dtype=int) // slices
+  blocks = slices, -(-rows // 4), columns
+  row, column = (jax.lax.broadcasted_iota(np.uint32, blocks, n) for n in (1, 2))
+  seed, step, own = (jnp.asarray(x).astype(np.uint32) for x in key)
+  stream = own << np.uint32(SITES) | jnp.asarray(number).astype(np.uint32)
+  counter = row * np.uint32(columns) + column, stream[:, None, None]
+  quarters = keep_four(threefry_2x32((seed, step), counter), drop)
+  return jnp.concatenate(quarters, 1)[:, :rows].reshape(shape)
