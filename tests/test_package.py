@@ -101,7 +101,7 @@ def without_extras(code: str, *arguments: str, text: str = '') -> str:
 
 def extra_of(line: str) -> str:
   """Returns the extra that a line names for the module that it begins with."""
-  pattern = r"(\w+) is not installed: pip install '.\[(\w+)\]'"
+  pattern = r"(\w+) is not installed: pip install -e '.\[(\w+)\]'"
   module, extra = re.match(pattern, line).groups()
   assert EXTRAS[module] == extra
   return extra

@@ -58,8 +58,8 @@ def _sentence(error: Exception) -> str | None:
     if module not in EXTRAS:
       return None
     return (
-      f"{module} is not installed: pip install '.[{EXTRAS[module]}]' in the checkout "
-      'brings it, and make install all extras'
+      f"{module} is not installed: pip install -e '.[{EXTRAS[module]}]' in the "
+      'checkout brings it, and make install all extras'
     )
   if isinstance(error, MemoryError) or str(error).startswith('RESOURCE_EXHAUSTED'):
     return (

@@ -45,6 +45,7 @@ def start(slices: int) -> None:
   if not _has_started():
     set_cpu_flags()
     use_cpu_cores(slices)
+    _let_libtpu_be_quiet()
   try:
     several_cpus = jax.default_backend() == 'cpu' and jax.local_device_count() > 1
   except (RuntimeError, AssertionError) as error:
@@ -60,6 +61,16 @@ def start(slices: int) -> None:
       f'set XLA_FLAGS={YNN}'
     )
   use_compilation_cache()
+
+
+def _let_libtpu_be_quiet() -> None:
+  """Answers what libtpu asks, at length, on a machine without a TPU.
+
+  Where JAX sees a TPU, it sets jax_platforms as it is imported.
+  """
+  if not jax.config.jax_platforms:
+    os.environ.setdefault('TPU_ACCELERATOR_TYPE', 'v5litepod-1')
+    os.environ.setdefault('TPU_WORKER_HOSTNAMES', 'localhost')
 
 
 def _has_started() -> bool:
