@@ -7,10 +7,11 @@ as a trained model would.
 
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 import ml_collections
 import numpy as np
+from jaxtyping import PyTree
 
 from benchmarks.timing import OURS, columns, interleave
 from benchmarks.training import random_words
@@ -21,7 +22,6 @@ from transformer_jax.machine.errors import UserError
 from transformer_jax.model import build
 from transformer_jax.tasks import task_of
 
-Tree = Any
 Program = Callable[[Sequence[str]], list[str]]  # from texts to translations
 
 
@@ -56,7 +56,7 @@ def random_sentences(count: int, length: int, vocab_size: int) -> list[str]:
   return Numbers().decode(random_words(count, length, vocab_size, seed=0))
 
 
-def without_eos(params: Tree) -> Tree:
+def without_eos(params: PyTree) -> PyTree:
   """Changes untrained parameters so that no search will ever choose EOS.
 
   The last layer norm gets a bias of 2 sqrt(d_model) on the first coordinate, where only

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 import jax
 import ml_collections
@@ -26,7 +26,6 @@ from transformer_jax.machine.errors import UserError, in_one_line
 from transformer_jax.model import flops
 from transformer_jax.training.trainer import Trainer
 
-Tree = Any
 FIRST_WORD = max(PAD, EOS, BOS, UNK) + 1
 FIRST_STEP = 'first step'  # what the program prints after its first update
 

@@ -13,6 +13,7 @@ import ml_collections
 import numpy as np
 import pytest
 from flax import nnx
+from jaxtyping import PyTree
 
 from toy import forms, steps
 from toy.corpus import WORDS
@@ -26,7 +27,6 @@ from transformer_jax.model import build
 from transformer_jax.tasks import TRANSLATION
 from transformer_jax.training.perplexity import Perplexity
 
-Tree = Any
 TABLE = 12  # rows of learned positions
 
 
@@ -41,7 +41,7 @@ def tiny_config(
 
 
 @functools.cache
-def model(positions: str = 'sinusoid') -> tuple[nnx.GraphDef, Tree]:
+def model(positions: str = 'sinusoid') -> tuple[nnx.GraphDef, PyTree]:
   """Returns a graph and random parameters; its outputs differ in length."""
   graph, shapes = build.architecture(tiny_config(positions))
   return graph, forms.random_like(shapes, 0.4, seed=4)
@@ -134,7 +134,7 @@ def test_translations_do_not_depend_on_the_batch():
 
 
 @functools.cache
-def logits_of(positions: str) -> Callable[[Tree, np.ndarray, np.ndarray], jax.Array]:
+def logits_of(positions: str) -> Callable[[PyTree, np.ndarray, np.ndarray], jax.Array]:
   graph = model(positions)[0]
   return jax.jit(lambda params, *pair: nnx.merge(graph, params)(*pair).logits)
 

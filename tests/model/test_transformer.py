@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
+from jaxtyping import PyTree
 
 from configs import base
 from toy import forms
@@ -27,7 +28,6 @@ from transformer_jax.model.dropout import Dropout
 from transformer_jax.model.layers import LayerNorm, sinusoids
 from transformer_jax.model.transformer import Transformer, search_weights
 
-Tree = Any
 Drop = Callable[[np.ndarray], np.ndarray]
 
 SIZES = {'N': 2, 'd_model': 7, 'd_ff': 11, 'h': 3, 'd_k': 5, 'd_v': 2}
@@ -38,7 +38,7 @@ LENGTHS = ((5, 7), (3, 4), (1, 6))  # source and target tokens of each sentence
 
 
 @functools.cache
-def graph_of(dtype: Any = jnp.float32, **changes: Any) -> tuple[nnx.GraphDef, Tree]:
+def graph_of(dtype: Any = jnp.float32, **changes: Any) -> tuple[nnx.GraphDef, PyTree]:
   """Returns a model's graph and the shapes of its parameters; nothing is computed."""
 
   def make() -> Transformer:
@@ -50,7 +50,7 @@ def graph_of(dtype: Any = jnp.float32, **changes: Any) -> tuple[nnx.GraphDef, Tr
   return graph, nnx.to_pure_dict(shapes)
 
 
-def random_params(shapes: Tree) -> Tree:
+def random_params(shapes: PyTree) -> PyTree:
   """Makes every parameter random, biases and norms too; scales of norms are near 1."""
   rng = np.random.default_rng(0)
 
@@ -88,7 +88,7 @@ class Other(NamedTuple):
   drop_weights: Drop = lambda weights: weights  # of one query of one head
 
 
-def attention(p: Tree, x: np.ndarray, memory: np.ndarray, causal: bool, other: Other):
+def attention(p: PyTree, x: np.ndarray, memory: np.ndarray, causal: bool, other: Other):
   out, h = np.zeros_like(x), p['query'].shape[1]
   for head in range(h):
     q, k, v = (
@@ -104,19 +104,19 @@ def attention(p: Tree, x: np.ndarray, memory: np.ndarray, causal: bool, other: O
   return out
 
 
-def feed_forward(p: Tree, x: np.ndarray) -> np.ndarray:
+def feed_forward(p: PyTree, x: np.ndarray) -> np.ndarray:
   inner = np.maximum(0, x @ p['inner']['kernel'] + p['inner']['bias'])
   return inner @ p['outer']['kernel'] + p['outer']['bias']
 
 
-def add_and_norm(p: Tree, x: np.ndarray, sublayer: np.ndarray, other: Other):
+def add_and_norm(p: PyTree, x: np.ndarray, sublayer: np.ndarray, other: Other):
   total = x + other.drop(sublayer)
   for row in total:
     row[:] = (row - row.mean()) / np.sqrt(row.var() + 1e-6)
   return total * p['norm']['scale'] + p['norm']['bias']
 
 
-def embed(p: Tree, ids: list[int], stack: str) -> np.ndarray:
+def embed(p: PyTree, ids: list[int], stack: str) -> np.ndarray:
   own = 'source_embedding' in p and stack == 'source'
   rows = p['source_embedding' if own else 'embedding']
   d = rows.shape[1]
@@ -130,7 +130,7 @@ def embed(p: Tree, ids: list[int], stack: str) -> np.ndarray:
   return x
 
 
-def reference(params: Tree, source: list[int], target: list[int], other: Other):
+def reference(params: PyTree, source: list[int], target: list[int], other: Other):
   """Returns [T, W] logits of one sentence."""
   p = jax.tree.map(lambda x: np.asarray(x, np.float64), params)
   x = other.drop(embed(p, source, 'source'))
@@ -157,7 +157,7 @@ def pairs() -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
     yield row, source[row, :S], target[row, :T]
 
 
-def assert_equals_reference(logits: jax.Array, params: Tree, other: Callable) -> None:
+def assert_equals_reference(logits: jax.Array, params: PyTree, other: Callable) -> None:
   """`other` takes a row and returns its Other."""
   for row, source, target in pairs():
     expected = reference(params, source, target, other(row))
@@ -301,7 +301,7 @@ def test_causality_and_padding_by_gradient():
   target = np.array([[6, 7, 8, 9, 10]])
   absent = np.arange(11, 14)
 
-  def logits(embedding: jax.Array, rest: Tree) -> jax.Array:
+  def logits(embedding: jax.Array, rest: PyTree) -> jax.Array:
     model = nnx.merge(graph, rest | {'embedding': embedding})
     return model(source, target).logits[0][:, absent]
 

@@ -11,6 +11,7 @@ import ml_collections
 import numpy as np
 import optax
 from flax import nnx
+from jaxtyping import PyTree
 
 from configs import base
 from toy import forms
@@ -20,8 +21,6 @@ from transformer_jax.machine.devices import Devices
 from transformer_jax.model import build
 from transformer_jax.model.transformer import Outputs
 from transformer_jax.training.step import StepInput, Sums, TrainState, train_step
-
-Tree = Any
 
 SLICES, ROWS, LENGTH, VOCABULARY = 8, 2, 6, 17
 POISON = VOCABULARY - 1  # no corpus below has it unasked
@@ -38,7 +37,7 @@ def tiny_config(**changes: Any) -> ml_collections.ConfigDict:
 
 
 @functools.cache
-def model(P_drop: float) -> tuple[nnx.GraphDef, Tree]:
+def model(P_drop: float) -> tuple[nnx.GraphDef, PyTree]:
   """Returns a tiny model with random parameters."""
   config = tiny_config()
   config.model.P_drop = P_drop
@@ -70,7 +69,7 @@ class Steps:
     count: int | None,
     P_drop: float = 0.3,
     rate: float = 1e-3,
-    of: tuple[nnx.GraphDef, Tree] | None = None,
+    of: tuple[nnx.GraphDef, PyTree] | None = None,
     at_once: int = 1,
   ):
     graph, self.params = model(P_drop) if of is None else of
@@ -111,7 +110,7 @@ class Course(NamedTuple):
 
   losses: list[float]
   norms: list[float]  # of the gradients
-  moved: Tree  # parameters at the end, less those at the start
+  moved: PyTree  # parameters at the end, less those at the start
 
 
 def course(steps: Steps, batch: Callable[[int], Any] = example) -> Course:

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
+from jaxtyping import PyTree
 
 from toy.steps import (
   LENGTH,
@@ -12,7 +13,6 @@ from toy.steps import (
   ROWS,
   SLICES,
   Steps,
-  Tree,
   assert_same_course,
   course,
   course_on_one,
@@ -34,7 +34,7 @@ def test_sums_are_over_the_tokens_of_all_slices():
   graph, params = model(0.0)
   flat = lambda side: side.reshape(-1, LENGTH)
 
-  def objective(p: Tree) -> tuple[jax.Array, jax.Array]:
+  def objective(p: PyTree) -> tuple[jax.Array, jax.Array]:
     outputs = nnx.merge(graph, p)(flat(source), flat(target))
     return step.cross_entropy(outputs, flat(target), 0.1)
 
@@ -65,7 +65,7 @@ def test_any_number_of_slices_at_once_is_one_at_a_time(count: int, at_once: int)
   assert_same_course(course_on_one(), course(Steps(count, at_once=at_once)))
 
 
-def mean_of_means(tree: Tree) -> Tree:
+def mean_of_means(tree: PyTree) -> PyTree:
   """Is sum_over_devices() with equal weight for each device, whatever its tokens."""
   (gradient, *losses, tokens), requests = tree
   total, devices = sum_over_devices((tokens, jnp.float32(1)))

@@ -98,13 +98,13 @@ def _measure(
     offset -= 1  # column 0 is <s>, before the first word
     visible = offset < 0
     keys = np.array([EOS, *pair[1][:-1]])  # <s> counts as an end
-  wanted = {'previous': offset == -1, 'next': offset == 1, 'same': offset == 0}
+  masks = {'previous': offset == -1, 'next': offset == 1, 'same': offset == 0}
   if kind == 'decoder':
-    del wanted['next'], wanted['same']
+    del masks['next'], masks['same']
   if kind == 'cross':
-    wanted = {}
-  wanted['ends'] = np.broadcast_to(keys == EOS, (T, S))
-  wanted['punctuation'] = np.broadcast_to(punctuation[keys], (T, S))
+    masks = {}
+  masks['ends'] = np.broadcast_to(keys == EOS, (T, S))
+  masks['punctuation'] = np.broadcast_to(punctuation[keys], (T, S))
   start = int(kind == 'decoder')  # its first word can attend to nothing but <s>
   uniform = visible / visible.sum(1, keepdims=True)
 
@@ -114,7 +114,7 @@ def _measure(
     return heads, float(alike), len(rows)
 
   measured = {}
-  for name, mask in wanted.items():
+  for name, mask in masks.items():
     mask = mask & visible
     rows = np.flatnonzero(mask.any(1))
     measured[name] = sum_rows(rows[rows >= start], lambda w, mask=mask: w * mask)

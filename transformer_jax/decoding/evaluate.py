@@ -4,9 +4,9 @@ import os
 import pathlib
 import sys
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import ml_collections
+from jaxtyping import PyTree
 from tqdm import tqdm
 
 from transformer_jax import config as configs
@@ -25,7 +25,6 @@ from transformer_jax.scoring import bleu
 from transformer_jax.training.perplexity import Perplexity
 
 PACKAGES = ('jax', 'flax', 'optax', 'sentencepiece', 'sacrebleu', 'sacremoses')
-Tree = Any
 
 
 class Evaluation:
@@ -237,7 +236,7 @@ class DevBleu:
     self._sources, self._references = (t[: config.bleu_sentences] for t in texts)
     self._translator: Translator | None = None
 
-  def __call__(self, params: Tree) -> float:
+  def __call__(self, params: PyTree) -> float:
     """Returns BLEU in percent."""
     if self._translator is None:
       rest = self._task, self._vocabularies, params

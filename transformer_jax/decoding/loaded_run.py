@@ -8,6 +8,7 @@ import jax
 import numpy as np
 import optax
 from flax import nnx
+from jaxtyping import PyTree
 
 from transformer_jax.data import batches
 from transformer_jax.data.task import Task
@@ -20,7 +21,6 @@ from transformer_jax.model import build
 from transformer_jax.runs.run import Run, chosen_steps
 from transformer_jax.training import checkpoint
 
-Tree = Any
 Pair = tuple[list[int], list[int]]  # ids of source and target, each with its EOS
 
 # A batch has so many pairs. Lengths are padded to multiples of LENGTH_STEP tokens, but
@@ -80,12 +80,12 @@ class LoadedRun:
     return self.run.vocabularies()
 
   @functools.cached_property
-  def params(self) -> Tree:
+  def params(self) -> PyTree:
     """Returns the averaged parameters: a tree of float32 arrays of the host."""
     return checkpoint.average(self.run.checkpoints, self.steps, self._shapes)
 
   @functools.cached_property
-  def device_params(self) -> Tree:
+  def device_params(self) -> PyTree:
     """Returns `params` on all devices of this host, in float32."""
     return replicate_read_only(self.params)
 
@@ -157,7 +157,7 @@ class LoadedRun:
   @functools.cached_property
   def _log_probabilities(self) -> Callable:
     def log_probabilities(
-      params: Tree, source: jax.Array, target: jax.Array
+      params: PyTree, source: jax.Array, target: jax.Array
     ) -> jax.Array:
       logits = nnx.merge(self.graph, params)(source, target).logits
       return -optax.softmax_cross_entropy_with_integer_labels(logits, target)

@@ -6,12 +6,13 @@ import pathlib
 import select
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import ml_collections
 import numpy as np
 from flax import nnx
+from jaxtyping import PyTree
 
 from transformer_jax.data import batches, text
 from transformer_jax.data.task import Task
@@ -28,8 +29,6 @@ from transformer_jax.machine.devices import map_rows, replicate_read_only, round
 from transformer_jax.machine.errors import UserError
 from transformer_jax.model import build
 from transformer_jax.model.transformer import SearchWeights, search_weights
-
-Tree = Any
 
 # So many lines are translated and then written. An interruption loses no more of them.
 LINES_AT_ONCE = 10_000
@@ -75,7 +74,7 @@ class Translator:
     config: ml_collections.ConfigDict,
     task: Task,
     vocabularies: Vocabularies,
-    params: Tree,
+    params: PyTree,
   ):
     """Takes `params` in float32, as a checkpoint has them."""
     self._config, self._vocabularies = config, vocabularies
@@ -90,7 +89,7 @@ class Translator:
     self.cut_sources = self.cut_outputs = 0
     self._searches: dict[tuple[int, int], Callable] = {}
 
-  def replace_params(self, params: Tree) -> None:
+  def replace_params(self, params: PyTree) -> None:
     """Replaces the parameters; nothing is compiled again."""
     self._weights = replicate_read_only(self._prepare(params))
 
@@ -173,7 +172,7 @@ class Translator:
 
   def _search(
     self, length: int, nbest: int
-  ) -> Callable[[Tree, np.ndarray, np.ndarray], Callable[[], Hypotheses]]:
+  ) -> Callable[[PyTree, np.ndarray, np.ndarray], Callable[[], Hypotheses]]:
     if (length, nbest) not in self._searches:
       search = search_of(self._config, self._graph, length, nbest, self._mask)
       self._searches[length, nbest] = map_rows(search)

@@ -13,6 +13,7 @@ import ml_collections
 import numpy as np
 from ctranslate2.converters import utils
 from ctranslate2.specs import common_spec, transformer_spec
+from jaxtyping import PyTree
 
 from transformer_jax.data.vocabulary import BOS, EOS, UNK, Vocabulary
 from transformer_jax.exchange import marian
@@ -40,7 +41,7 @@ same in float32.
 
 
 def write(
-  params: marian.Tree,
+  params: PyTree,
   config: ml_collections.ConfigDict,
   spm: Sequence[pathlib.Path],
   quantization: str,

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import ml_collections
+from jaxtyping import PyTree
 from safetensors.numpy import save_file
 
 from transformer_jax.data.vocabulary import BOS, EOS, PAD, Vocabulary
@@ -47,7 +48,7 @@ models need. `scripts.export --format=ctranslate2` writes the run for CTranslate
 
 
 def write(
-  params: marian.Tree,
+  params: PyTree,
   config: ml_collections.ConfigDict,
   spm: Sequence[pathlib.Path],
   folder: pathlib.Path,

@@ -18,11 +18,11 @@ from typing import Any
 
 import jax
 import numpy as np
+from jaxtyping import PyTree
 
 from transformer_jax.machine.errors import UserError
 from transformer_jax.model.layers import sinusoids
 
-Tree = Any
 Arrays = dict[str, np.ndarray]
 
 EMBEDDING, LOGITS_BIAS = 'model.shared.weight', 'final_logits_bias'
@@ -64,14 +64,14 @@ def check(model: Mapping[str, Any]) -> None:
       )
 
 
-def name_arrays(params: Tree) -> Arrays:
+def name_arrays(params: PyTree) -> Arrays:
   """Returns our arrays by dotted names, such as encoder.0.attention.query."""
   leaves = jax.tree_util.tree_leaves_with_path(params)
   dotted = lambda path: '.'.join(str(part.key) for part in path)
   return {dotted(path): np.asarray(leaf) for path, leaf in leaves}
 
 
-def to_marian(params: Tree) -> Arrays:
+def to_marian(params: PyTree) -> Arrays:
   """Returns Marian's arrays by name, in float32; its biases of attention are zeros."""
   W, D = params['embedding'].shape
   arrays = {
@@ -85,7 +85,7 @@ def to_marian(params: Tree) -> Arrays:
   return {name: np.ascontiguousarray(x, np.float32) for name, x in arrays.items()}
 
 
-def _layer(layer: Tree, order: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
+def _layer(layer: PyTree, order: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
   """Yields Marian's names and arrays of a layer."""
   D = len(order)
   inward = lambda x: x.reshape(D, -1)[order].T  # [D, ...] -> [..., D]

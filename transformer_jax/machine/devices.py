@@ -12,13 +12,13 @@ from typing import Any
 import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jaxtyping import PyTree
 
 from transformer_jax.machine import hosts
 from transformer_jax.machine.errors import UserError
 
 AXIS = 'devices'
 KEPT = 0.1  # of a device's memory, for other arrays than a program's
-Tree = Any
 
 
 def round_up(rows: int) -> int:
@@ -26,7 +26,7 @@ def round_up(rows: int) -> int:
   return -(-rows // jax.local_device_count()) * jax.local_device_count()
 
 
-def replicate(tree: Tree) -> Tree:
+def replicate(tree: PyTree) -> PyTree:
   """Copies arrays to every device of this host."""
   return jax.device_put(tree, _on_all_of_this_host())
 
@@ -35,14 +35,14 @@ def _on_all_of_this_host() -> NamedSharding:
   return NamedSharding(Mesh(np.array(jax.local_devices()), (AXIS,)), PartitionSpec())
 
 
-def to_host(tree: Tree) -> Tree:
+def to_host(tree: PyTree) -> PyTree:
   """Returns host arrays with memory of their own."""
   arrays = jax.device_get(tree)
   # On a CPU they are the devices' memory itself, which the next update overwrites.
   return jax.tree.map(np.array, arrays) if jax.default_backend() == 'cpu' else arrays
 
 
-def replicate_read_only(tree: Tree) -> Tree:
+def replicate_read_only(tree: PyTree) -> PyTree:
   """Gives every device of this host arrays that programs will only read.
 
   A CPU's devices read the same memory, so that a core finds in the cache what another
@@ -62,7 +62,7 @@ def replicate_read_only(tree: Tree) -> Tree:
   return jax.tree.map(alias, tree)
 
 
-def without_data(tree: Tree) -> Tree:
+def without_data(tree: PyTree) -> PyTree:
   """Returns the shapes, dtypes and devices of arrays: enough to lower a program.
 
   With several hosts it returns the arrays, since pmap then lowers for nothing else.
@@ -112,7 +112,7 @@ def map_rows(function: Callable) -> Callable:
   devices = jax.local_devices()
   mapped = pmap_rows(function, devices)
 
-  def call(params: Tree, *rows: np.ndarray) -> Callable[[], Tree]:
+  def call(params: PyTree, *rows: np.ndarray) -> Callable[[], PyTree]:
     split = lambda x: x.reshape(len(devices), -1, *x.shape[1:])
     join = lambda x: x.reshape(-1, *x.shape[2:])
     result = mapped(params, jax.tree.map(split, rows))
@@ -129,7 +129,7 @@ def pmap_rows(function: Callable, devices: Sequence[jax.Device]) -> Callable:
   return jax.pmap(on_rows, in_axes=(None, 0), devices=devices)
 
 
-def sum_over_devices(tree: Tree) -> Tree:
+def sum_over_devices(tree: PyTree) -> PyTree:
   """Returns the sum over all devices of all hosts, within what Devices.pmap() maps."""
   return jax.lax.psum(tree, AXIS)
 
@@ -166,18 +166,18 @@ class Devices:
     self.host_slices = slice(first, first + len(ours) * self.slices_each)
     self._all, self._ours = (Mesh(np.array(some), (AXIS,)) for some in (devices, ours))
 
-  def replicate(self, tree: Tree) -> Tree:
+  def replicate(self, tree: PyTree) -> PyTree:
     """Copies the first host's arrays to every device of every host."""
     put = lambda x: self._put(x, PartitionSpec(), 1)
     return jax.tree.map(put, hosts.from_first_host(tree))
 
-  def split(self, arrays: Tree) -> Tree:
+  def split(self, arrays: PyTree) -> PyTree:
     """Puts this host's [slices, ...] on its devices: [devices, slices_each, ...]."""
     shape = lambda x: x.reshape(-1, self.slices_each, *x.shape[1:])
     put = lambda x: self._put(shape(x), PartitionSpec(AXIS), hosts.count())
     return jax.tree.map(put, arrays)
 
-  def on_this_host(self, tree: Tree) -> Tree:
+  def on_this_host(self, tree: PyTree) -> PyTree:
     """Returns replicated arrays as arrays of this host, which map_rows() takes."""
     if hosts.count() == 1:
       return tree

@@ -15,14 +15,13 @@ from typing import Any
 import jax
 import numpy as np
 from jax.experimental import multihost_utils
+from jaxtyping import PyTree
 from orbax.checkpoint import multihost
 
 from transformer_jax.machine.errors import UserError
 from transformer_jax.machine.signals import EXIT_CODE
 
 TIMEOUT_MS = 24 * 60 * 60 * 1000  # for which hosts wait for one another: a day
-
-Tree = Any
 
 
 def join_hosts(
@@ -125,7 +124,7 @@ def wait_for_all(key: str) -> None:
   multihost.get_barrier_sync_fn()(key=key, timeout_ms=TIMEOUT_MS)
 
 
-def from_first_host(tree: Tree) -> Tree:
+def from_first_host(tree: PyTree) -> PyTree:
   """Returns the first host's arrays; every host passes arrays of the same shapes."""
   return tree if count() == 1 else multihost_utils.broadcast_one_to_all(tree)
 

@@ -1,23 +1,20 @@
 """Builds the model that a config describes."""
 
-from typing import Any
-
 import jax
 import ml_collections
 from flax import nnx
 from jax.typing import DTypeLike
+from jaxtyping import PyTree
 
 from transformer_jax.config import Model
 from transformer_jax.machine import platform
 from transformer_jax.model.transformer import Transformer
 
-Tree = Any
-
 # Maximum length in search: attention's memory grows with its square.
 LONGEST = 512
 
 
-def transformer(config: ml_collections.ConfigDict) -> tuple[nnx.GraphDef, Tree]:
+def transformer(config: ml_collections.ConfigDict) -> tuple[nnx.GraphDef, PyTree]:
   """Returns a config's model: its graph, and parameters initialized from its seed."""
   initial = jax.jit(lambda: nnx.to_pure_dict(nnx.split(_build(config))[1]))
   return architecture(config)[0], initial()
@@ -27,7 +24,7 @@ def architecture(
   config: ml_collections.ConfigDict,
   backend: str | None = None,
   dtype: DTypeLike | None = None,
-) -> tuple[nnx.GraphDef, Tree]:
+) -> tuple[nnx.GraphDef, PyTree]:
   """Returns a config's graph, and its parameters' shapes and dtypes without values.
 
   Args:

@@ -3,13 +3,13 @@
 layers.py explains the names of axes. Id 0 (PAD) is padding; the masks come from it.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
 from jax.typing import DTypeLike
-from jaxtyping import Bool, Float, Float32, Int
+from jaxtyping import Bool, Float, Float32, Int, PyTree
 
 from transformer_jax.config import Model
 from transformer_jax.data.vocabulary import BOS, PAD
@@ -19,8 +19,6 @@ from transformer_jax.model.attention import KeyValues
 from transformer_jax.model.dropout import NO_DROPOUT, Dropout, DropoutKey
 from transformer_jax.model.layers import DecoderLayer, EncoderLayer, sinusoids
 from transformer_jax.model.ops import Array
-
-Tree = Any
 
 
 class AttentionWeights(NamedTuple):
@@ -87,11 +85,11 @@ class Cache(NamedTuple):
 class SearchWeights(NamedTuple):
   """A Transformer's parameters in the form that search takes, for all batches."""
 
-  params: Tree
+  params: PyTree
   table: Float[Array, 'W D']  # the embedding matrix in the dtype of products
 
 
-def search_weights(params: Tree, dtype: DTypeLike) -> SearchWeights:
+def search_weights(params: PyTree, dtype: DTypeLike) -> SearchWeights:
   """Returns parameters for a search whose products are computed in `dtype`.
 
   It casts the layers' matrices to that dtype. It also transposes the matrices that

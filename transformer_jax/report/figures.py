@@ -277,6 +277,8 @@ def _draw_rows(
   axes = figure.add_subplot(xlabel=f'{measure.axis}, minus base')
   heights, edge = _heights(), _edge(ours, printed)
   axes.set(xlim=(-1.08 * edge, 1.08 * edge), ylim=(max(heights.values()) + 0.8, -0.8))
+  if edge >= 100:  # whose labels are wide
+    axes.xaxis.set_major_locator(MaxNLocator(4))
   axes.axvline(0, color=INK, linewidth=0.8)
   labels = [label(row, cells_of_row(row, base, False)) for row in heights]
   axes.set_yticks([*heights.values()], labels)

@@ -35,13 +35,13 @@ h2 { margin-top: 3rem; border-bottom: 1px solid var(--faint); }
 h3 { margin-top: 2rem; }
 p, ul { max-width: 50rem; }
 .scroll { overflow-x: auto; margin: 1rem 0; }
-table { border-collapse: separate; border-spacing: 0; font-size: 0.875rem;
+table { border-collapse: separate; border-spacing: 0; font-size: 0.8125rem;
   overflow-wrap: normal; }
-th, td { padding: 0.25rem 0.6rem; text-align: left; white-space: nowrap;
+th, td { padding: 0.25rem 0.4rem; text-align: left; white-space: nowrap;
   border-bottom: 1px solid var(--faint); font-variant-numeric: tabular-nums; }
 thead th { vertical-align: bottom; white-space: normal; }
 /* Text has no style; numbers are aligned by one. */
-td:not([style]) { white-space: normal; min-width: 8rem; max-width: 40rem; }
+td:not([style]) { white-space: normal; min-width: 6rem; max-width: 40rem; }
 @media (max-width: 40rem) {
   th:first-child { position: sticky; left: 0; background: var(--paper);
     white-space: normal; min-width: 5rem; overflow-wrap: anywhere; }

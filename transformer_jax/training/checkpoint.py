@@ -11,12 +11,12 @@ import pathlib
 import shutil
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import jax
 import numpy as np
 import orbax.checkpoint as ocp
 from absl import logging
+from jaxtyping import PyTree
 from orbax.checkpoint import checkpoint_managers as policies
 
 from transformer_jax.machine import files
@@ -30,7 +30,6 @@ DELETED = 'deleted'  # a folder of checkpoints that are being deleted
 COMMIT_MARK = 'commit_success.txt'  # an empty file that Orbax adds at the end
 # Without this, Orbax would wait for the other hosts.
 FIRST_HOST = ocp.options.MultiprocessingOptions(primary_host=0, active_processes={0})
-Tree = Any
 
 
 class DamagedCheckpoint(UserError):
@@ -98,7 +97,7 @@ class Writer:
     else:
       self.newest()  # waits; the error that ends the training tells more
 
-  def save(self, step: int, params: Tree, opt_state: Tree) -> None:
+  def save(self, step: int, params: PyTree, opt_state: PyTree) -> None:
     """Waits for the last checkpoint, copies the arrays and starts to write them."""
     self.finish()
     trees = zip(PARTS, to_host((params, opt_state)), strict=True)
@@ -204,7 +203,7 @@ def try_folder(folder: pathlib.Path) -> None:
     ) from error
 
 
-def save(folder: pathlib.Path, step: int, params: Tree, opt_state: Tree) -> None:
+def save(folder: pathlib.Path, step: int, params: PyTree, opt_state: PyTree) -> None:
   """Writes one checkpoint, deletes none, and returns when it is on the disk.
 
   Raises:
@@ -255,7 +254,7 @@ def verify(
 
 
 def restore(
-  folder: pathlib.Path, step: int, params: Tree, opt_state: Tree
+  folder: pathlib.Path, step: int, params: PyTree, opt_state: PyTree
 ) -> TrainState:
   """Returns what a checkpoint holds, as host arrays.
 
@@ -272,7 +271,7 @@ def restore(
 
 
 def restore_newest(
-  folder: pathlib.Path, params: Tree, opt_state: Tree
+  folder: pathlib.Path, params: PyTree, opt_state: PyTree
 ) -> TrainState | None:
   """Returns the newest checkpoint that is not damaged, or None without checkpoints.
 
@@ -305,12 +304,12 @@ def restore_newest(
   return state
 
 
-def restore_params(folder: pathlib.Path, step: int, params: Tree) -> Tree:
+def restore_params(folder: pathlib.Path, step: int, params: PyTree) -> PyTree:
   """Returns a checkpoint's parameters as host arrays; raises what restore() does."""
   return _read(verify(folder, step, PARTS[:1]) / PARTS[0], params)
 
 
-def average(folder: pathlib.Path, chosen: Sequence[int], params: Tree) -> Tree:
+def average(folder: pathlib.Path, chosen: Sequence[int], params: PyTree) -> PyTree:
   """Returns the mean of some steps' parameters (section 6.1), as float32 host arrays.
 
   The sum is in float64. restore() explains `params` and the errors.
@@ -322,7 +321,7 @@ def average(folder: pathlib.Path, chosen: Sequence[int], params: Tree) -> Tree:
   return jax.tree.map(lambda x: (x / len(chosen)).astype(np.float32), total)
 
 
-def _read(path: pathlib.Path, example: Tree) -> Tree:
+def _read(path: pathlib.Path, example: PyTree) -> PyTree:
   """Returns the arrays of one part of a checkpoint, in a tree like `example`."""
   another = f'{path}: it is of another model than config.model'
   # Orbax takes names and dtypes from this, not shapes.

@@ -5,11 +5,12 @@ import pathlib
 import sys
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import ml_collections
 import numpy as np
+from jaxtyping import PyTree
 
 from transformer_jax.config import as_json
 from transformer_jax.data import batches
@@ -29,8 +30,6 @@ SAFETY_MINUTES = 10  # between two checkpoints at most; the paper's interval
 MAX_SKIPS = 10  # so many skipped steps in a row end a run
 TRACED = 5  # updates in a trace; the first update of a process is left out
 
-Tree = Any
-
 
 class DivergenceError(UserError):
   """The last MAX_SKIPS updates were not finite, so training ends."""
@@ -39,8 +38,8 @@ class DivergenceError(UserError):
 class Dev(NamedTuple):
   """Functions that measure parameters on dev; both take them on this host's devices."""
 
-  perplexity: Callable[[Tree], float]
-  bleu: Callable[[Tree], float] | None = None
+  perplexity: Callable[[PyTree], float]
+  bleu: Callable[[PyTree], float] | None = None
 
 
 def train(
@@ -48,7 +47,7 @@ def train(
   workdir: pathlib.Path,
   corpus: pathlib.Path,
   interruption: Interruption | None = None,
-  bleu: Callable[[Tree], float] | None = None,
+  bleu: Callable[[PyTree], float] | None = None,
   profile: pathlib.Path | None = None,
 ) -> None:
   """Trains to config.train_steps, going on from the newest checkpoint in `workdir`.

@@ -1,20 +1,18 @@
 """The perplexity of held-out text."""
 
 from collections.abc import Iterable
-from typing import Any
 
 import jax
 import ml_collections
 import numpy as np
 from flax import nnx
+from jaxtyping import PyTree
 
 from transformer_jax.data import batches
 from transformer_jax.machine.devices import map_rows, round_up
 from transformer_jax.model import build
 from transformer_jax.training import metrics
 from transformer_jax.training.step import cross_entropy
-
-Tree = Any
 
 
 class Perplexity:
@@ -46,7 +44,7 @@ class Perplexity:
       padded=True,
     )
 
-    def sums(params: Tree, source: jax.Array, target: jax.Array) -> jax.Array:
+    def sums(params: PyTree, source: jax.Array, target: jax.Array) -> jax.Array:
       outputs = nnx.merge(graph, params)(source, target)
       return cross_entropy(outputs, target, 0.0)[1][None]
 
@@ -57,7 +55,7 @@ class Perplexity:
     if self.cut_pairs:
       yield f'{self.cut_pairs} pairs were cut for the perplexity: too long'
 
-  def __call__(self, params: Tree) -> float:
+  def __call__(self, params: PyTree) -> float:
     """Returns exp(nats per target piece), EOS counted."""
     sums, tokens = [], 0
     for step in range(self._batches.steps_per_epoch):

@@ -1,14 +1,14 @@
 """One update: label-smoothed loss (section 5.4), Equation 3 and Adam (section 5.3)."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import ml_collections
 import optax
 from flax import nnx
-from jaxtyping import Float32, Int
+from jaxtyping import Float32, Int, PyTree
 
 from transformer_jax.data.vocabulary import PAD
 from transformer_jax.machine.devices import AXIS, sum_over_devices
@@ -18,7 +18,6 @@ from transformer_jax.model.ops import Array
 from transformer_jax.model.transformer import Outputs
 
 Schedule = Callable[[jax.Array | int], jax.Array]
-Tree = Any
 
 
 def cross_entropy(
@@ -77,8 +76,8 @@ class TrainState(NamedTuple):
   """What a training continues from, and a checkpoint stores."""
 
   step: jax.Array  # the number of steps so far, skipped ones included
-  params: Tree
-  opt_state: Tree
+  params: PyTree
+  opt_state: PyTree
 
 
 class StepInput(NamedTuple):
@@ -138,12 +137,12 @@ def train_step(
   each = len(inputs.source)
   first = jax.lax.axis_index(AXIS) * each
 
-  def gradient_of(numbers: jax.Array, source: jax.Array, target: jax.Array) -> Tree:
+  def gradient_of(numbers: jax.Array, source: jax.Array, target: jax.Array) -> PyTree:
     """Returns sums over `at_once` slices: numbers [slices], ids [slices, B, S or T]."""
     key = DropoutKey(inputs.seed[0], state.step, first + numbers)
     source, target = (x.reshape(-1, x.shape[-1]) for x in (source, target))
 
-    def objective(params: Tree) -> tuple[jax.Array, jax.Array]:
+    def objective(params: PyTree) -> tuple[jax.Array, jax.Array]:
       outputs = nnx.merge(graph, params)(source, target, key)
       return cross_entropy(outputs, target, epsilon_ls)
 
@@ -170,7 +169,7 @@ def train_step(
 def _next_state(
   finite: jax.Array,
   state: TrainState,
-  gradient: Tree,
+  gradient: PyTree,
   tokens: jax.Array,
   transform: optax.GradientTransformation,
 ) -> TrainState:
@@ -179,7 +178,7 @@ def _next_state(
   `gradient` is the sum over all `tokens` target tokens of the batch.
   """
 
-  def update(params: Tree, opt_state: Tree) -> tuple[Tree, Tree]:
+  def update(params: PyTree, opt_state: PyTree) -> tuple[PyTree, PyTree]:
     # Not g / tokens: XLA would store the quotients. It recomputes products instead, for
     # each of Adam's averages.
     mean = jax.tree.map(lambda g: g * (1 / tokens), gradient)
@@ -190,7 +189,7 @@ def _next_state(
   return TrainState(state.step + 1, params, opt_state)
 
 
-def _sum_over(function: Callable[..., Tree], *parts: jax.Array) -> Tree:
+def _sum_over(function: Callable[..., PyTree], *parts: jax.Array) -> PyTree:
   """Returns the sum of function(*part) over axis 0 of the parts, one at a time."""
   first = jax.tree.map(lambda x: x[0], parts)
   if len(parts[0]) == 1:

@@ -5,12 +5,12 @@ import pathlib
 import time
 from collections.abc import Callable, Sequence
 from concurrent import futures
-from typing import Any
 
 import jax
 import ml_collections
 import numpy as np
 from flax import nnx
+from jaxtyping import PyTree
 
 from transformer_jax.data import batches
 from transformer_jax.data.batches import train_batches
@@ -28,7 +28,6 @@ from transformer_jax.training.step import (
   train_step,
 )
 
-Tree = Any
 POLL = 0.1  # seconds
 
 
@@ -249,5 +248,5 @@ class Trainer:
     return self.devices.split(StepInput(source, target, requests, seed))
 
 
-def _zeros(shapes: Tree) -> Tree:
+def _zeros(shapes: PyTree) -> PyTree:
   return jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), shapes)
