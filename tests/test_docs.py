@@ -12,8 +12,10 @@ import shutil
 import subprocess
 
 import pytest
+from absl import flags
 
 from transformer_jax.data import batches
+from transformer_jax.machine.errors import UserError
 from transformer_jax.model import flops
 from transformer_jax.report import paper
 from transformer_jax.runs.result import Result
@@ -119,20 +121,22 @@ def test_commands_parse(place: str, in_the_checkout, tmp_path: pathlib.Path):
 
 
 def test_commands_are_seen():
-  assert len(commands()['README.md']) == 4 and 'configs/table3.py' in commands()
+  assert commands()['README.md'] and 'configs/table3.py' in commands()
 
 
 @pytest.mark.parametrize(
-  'command',
+  ('command', 'error'),
   [
-    'train --workdri=x',
-    'train --config.model.M=1',
-    'describe --config=configs/no.py',
-    'sweep --rows=A1 -- --config.epsilon=0',
+    ('train --workdri=x', flags.UnrecognizedFlagError),
+    ('train --config.model.M=1', UserError),
+    ('describe --config=configs/no.py', OSError),
+    ('sweep --rows=A1 -- --config.epsilon=0', UserError),
   ],
 )
-def test_a_wrong_command_is_noticed(command: str, in_the_checkout):
-  with pytest.raises((Exception, SystemExit)):
+def test_a_wrong_command_is_noticed(
+  command: str, error: type[Exception], in_the_checkout
+):
+  with pytest.raises(error):
     parse(command)
 
 

@@ -32,10 +32,10 @@ def test_two_writers_of_a_file(tmp_path: pathlib.Path):
   path, texts = tmp_path / 'x', {letter * 10_000 for letter in 'abcd'}
   files.write(path, 'a' * 10_000)
   with concurrent.futures.ThreadPoolExecutor(4) as pool:
-    for text in sorted(texts) * 20:
-      pool.submit(files.write, path, text)
+    writers = [pool.submit(files.write, path, text) for text in sorted(texts) * 20]
     for _ in range(100):
       assert path.read_text() in texts
+  assert [writer.result() for writer in writers] == [None] * 80
   assert [entry.name for entry in tmp_path.iterdir()] == ['x']
 
 
