@@ -20,7 +20,6 @@ from absl import flags
 from transformer_jax import config
 from transformer_jax.data.batches import Batches, Shape, train_batches
 from transformer_jax.data.corpus import (
-  Corpus,
   check_settings,
   data_dir,
   rename_if_changed,
@@ -86,7 +85,7 @@ def main(argv: list[str]) -> None:
   names = [topologies.topology(name).name for name in TOPOLOGY.value]
   corpus, batches = DATA_DIR.value / CONFIG.value.data.name, None
   if corpus.is_dir():
-    check_settings(corpus, Corpus.of(CONFIG.value))
+    check_settings(corpus, CONFIG.value)
     batches = train_batches(CONFIG.value, corpus)
   described = describe(CONFIG.value, batches)
   if TIME.value:

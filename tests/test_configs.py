@@ -14,7 +14,8 @@ from configs import base, big, multi30k, newsmix, parsing, quickstart, table3
 from scripts import describe
 from toy import steps
 from transformer_jax import config as config_files
-from transformer_jax.data.corpus import Card, Corpus, VocabularyEntry, write_card
+from transformer_jax.data.batches import train_batches
+from transformer_jax.data.corpus import corpus_settings
 from transformer_jax.model import build, flops
 from transformer_jax.report import paper
 
@@ -65,7 +66,7 @@ def test_every_config(name: str):
   text = config.to_json_best_effort()
   again = ml_collections.ConfigDict(json.loads(text))
   assert again.to_json_best_effort() == text
-  assert Corpus.of(again).as_json() == Corpus.of(config).as_json()
+  assert corpus_settings(again) == corpus_settings(config)
   # Layers are alike, and P_drop changes no number: so fewer models are built.
   sizes = config.model.to_dict() | {'N': 2, 'P_drop': 0.1}
   assert counted(json.dumps(sizes)) == flops.parameters(sizes)
@@ -87,7 +88,7 @@ def test_corpora_that_differ_have_names_that_differ():
   """Configs that share the name of a corpus share all that decides on it."""
   settings: dict = {}
   for name, config in CONFIGS.items():
-    corpus = Corpus.of(config).as_json()
+    corpus = corpus_settings(config)
     assert settings.setdefault(config.data.name, corpus) == corpus, name
 
 
@@ -197,9 +198,8 @@ def test_describe_prints(tmp_path: pathlib.Path, capsys):
 
 def test_describe_shows_the_shapes_of_a_prepared_corpus(tmp_path: pathlib.Path):
   config = quickstart.get_config()
-  about = Card(VocabularyEntry(''), {}, Corpus.of(config).as_json())
-  write_card(steps.corpus(tmp_path), about)
-  shapes = describe.describe(config, tmp_path)['batch_shapes']
+  batches = train_batches(config, steps.corpus(tmp_path))
+  shapes = describe.describe(config, batches)['batch_shapes']
   assert 1 <= len(shapes) <= config.max_shapes
   for slices, rows, source, target in shapes:
     assert slices == config.slices and rows >= 1

@@ -150,4 +150,4 @@ def test_preparing(tmp_path: pathlib.Path, capsys):
   assert out == f'{folder}\n' and f'using {folder} (' in err
   changed = '--config.data.train_pairs=10', f'--config.data.name={folder.name}'
   message = error_of('prepare_data', *options, *changed)
-  assert 'prepared with train_pairs=1000000000, the config says 10' in message
+  assert 'prepared with data.train_pairs=1000000000, the config says 10' in message

@@ -3,11 +3,10 @@
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import ml_collections
+from ml_collections import ConfigDict
 
-from transformer_jax.config import KEYS, Tag, tagged
+from transformer_jax.config import KEYS, Tag, flat, tagged
 from transformer_jax.data import sources, vocabulary, wmt14
-from transformer_jax.data.corpus import Corpus
 from transformer_jax.data.task import Outputs, Scorer, Task
 from transformer_jax.machine.errors import UserError
 from transformer_jax.parsing.task import PARSING
@@ -27,15 +26,15 @@ def _score_lines(result: Result) -> Iterator[str]:
   return bleu.score_lines(result.text, {k: getattr(result, k) for k in BLEUS})
 
 
-def _target(corpus: Corpus) -> Callable[[str], str]:
+def _target(config: ConfigDict) -> Callable[[str], str]:
   """Returns a function that leaves a line as it is: a translation needs no change.
 
   Raises:
-    UserError: the corpus has a setting of trees.
+    UserError: the config has a setting of trees.
   """
+  values = flat(config.to_dict())
   for name in tagged(Tag.TREES):
-    value = getattr(corpus, name.removeprefix('data.'))
-    if value != KEYS[name].base:
+    if (value := values[name]) != KEYS[name].base:
       raise UserError(f'--config.{name}={value}: only trees have such lines')
   return lambda line: line
 
@@ -67,7 +66,7 @@ TRANSLATION = Task(
 TASKS = {task.name: task for task in (TRANSLATION, PARSING)}
 
 
-def task_of(config: ml_collections.ConfigDict) -> Task:
+def task_of(config: ConfigDict) -> Task:
   """Returns the task that a config chooses.
 
   Raises:

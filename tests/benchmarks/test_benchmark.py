@@ -15,7 +15,6 @@ from jax.experimental.compilation_cache import compilation_cache
 
 import toy.corpus
 from benchmarks import decoding, rivals, run, timing, training
-from configs import base
 from transformer_jax.data import vocabulary
 from transformer_jax.data.vocabulary import EOS, PAD
 from transformer_jax.machine import platform
@@ -23,18 +22,15 @@ from transformer_jax.machine.errors import UserError
 from transformer_jax.model import flops
 from transformer_jax.training.trainer import Trainer
 
-SIZES = {'N': 1, 'd_model': 16, 'd_ff': 24, 'h': 2, 'd_k': 8, 'd_v': 8}
+SIZES = {'N': 1, 'd_model': 16, 'd_ff': 32, 'h': 2, 'd_k': 8, 'd_v': 8}
 OPTIONS = run.Options(
   steps=4, repeats=2, rows=None, length=5, sentences=3, text=None, beams=[1], rivals=[]
 )
 
 
 def tiny(**changes: Any) -> ml_collections.ConfigDict:
-  config = base.get_config()
-  config.model.update(SIZES | {'vocab_size': 60})
-  config.update({'tokens_per_batch': 128, 'max_shapes': 2, 'slices': 8})
-  config.update({'decode_dtype': 'float32'} | changes)
-  return config
+  options = {'tokens_per_batch': 128, 'max_shapes': 2, 'decode_dtype': 'float32'}
+  return toy.config.tiny(**options | changes)
 
 
 @pytest.fixture(scope='module')
@@ -215,7 +211,6 @@ def test_a_measurement_of_decoding(
 ):
   """Of a text with the corpus's vocabulary."""
   config, text = tiny(), tmp_path / 'text'
-  config.data = toy.corpus.config_of(toy.corpus.CORPUS).data
   text.write_bytes(b'one two\r\n\r\nthree four five\n')
   options = OPTIONS._replace(text=text, rows=[2])
   folders = [corpus.parent, None, None]

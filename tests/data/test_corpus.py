@@ -5,12 +5,12 @@ import pathlib
 import shutil
 import subprocess
 from collections.abc import Callable
-from dataclasses import replace
 
 import ml_collections
 import pytest
 
 import toy.corpus
+from toy.config import tiny
 from transformer_jax.data.corpus import (
   CARD,
   SPLITS,
@@ -180,12 +180,12 @@ def test_a_damaged_card(folder: pathlib.Path):
 
 
 @pytest.mark.parametrize(
-  ('key', 'value'), [('max_length', 9), ('seed', 2), ('target_vocab_size', 40)]
+  ('key', 'value'), [('data.max_length', 9), ('model.target_vocab_size', 40)]
 )
 def test_other_settings(key: str, value: int, folder: pathlib.Path):
-  check_settings(folder, replace(toy.corpus.CORPUS, name='b', raw_dir='elsewhere'))
+  check_settings(folder, tiny(**{'data.name': 'b', 'data.raw_dir': 'elsewhere'}))
   with pytest.raises(UserError, match=f'prepared with {key}=.*config says {value}:'):
-    check_settings(folder, replace(toy.corpus.CORPUS, **{key: value}))
+    check_settings(folder, tiny(**{key: value}))
 
 
 @pytest.mark.parametrize('side', STREAMS)

@@ -5,13 +5,13 @@ import pathlib
 import signal
 import subprocess
 import sys
-from dataclasses import replace
 
 import pytest
 
-from toy.corpus import CORPUS, config_of, decoded, number_lines, prepare, write
+from toy.config import tiny
+from toy.corpus import decoded, number_lines, prepare, write
 from transformer_jax.data import batches, vocabulary
-from transformer_jax.data.corpus import SPLITS, Source, verify_corpus
+from transformer_jax.data.corpus import SPLITS, Source, corpus_settings, verify_corpus
 from transformer_jax.data.prepare import NEWSTEST, prepare_corpus, write_corpus
 from transformer_jax.machine.errors import UserError
 from transformer_jax.machine.files import sha256
@@ -28,7 +28,7 @@ def test_text_comes_through(raw: pathlib.Path):
     for side, language in (('source', 'en'), ('target', 'de')):
       lines = (raw / f'{split}.{language}').read_text().splitlines()
       assert decoded(folder, f'{split}.{side}') == lines
-  assert about.corpus == CORPUS.as_json()
+  assert about.corpus == corpus_settings(tiny())
   (entry,) = about.splits['train'].sources
   assert entry.files == {f'train.{x}': sha256(raw / f'train.{x}') for x in ('en', 'de')}
   assert (about.vocabulary.pieces, about.vocabulary.sentences) == (60, 400)
@@ -36,7 +36,7 @@ def test_text_comes_through(raw: pathlib.Path):
 
 
 def test_a_vocabulary_of_the_targets_own(raw: pathlib.Path):
-  about = prepare(raw, replace(CORPUS, target_vocab_size=40))
+  about = prepare(raw, tiny(**{'model.target_vocab_size': 40}))
   assert (about.vocabulary.sentences, about.target_vocabulary.sentences) == (200, 200)
   assert (about.vocabulary.pieces, about.target_vocabulary.pieces) == (60, 40)
   target = vocabulary.read(raw.parent / 'data' / 'toy').target
@@ -48,9 +48,8 @@ def test_what_is_left_out_is_counted(raw: pathlib.Path, capsys):
   source, target = number_lines(40, seed=9)
   source[3], target[5], source[7] = b'', b'f\xfcnf', b'one ' * 70
   write(raw, 'odd', b'\n'.join(source), b'\n'.join(target))
-  files = CORPUS.files | {'train': ('odd', 'train')}
-  corpus = replace(CORPUS, files=files, cleaning=replace(CORPUS.cleaning, max_ratio=99))
-  train = prepare(raw, corpus).splits['train']
+  changes = {'data.files.train': ('odd', 'train'), 'data.cleaning.max_ratio': 99.0}
+  train = prepare(raw, tiny(**changes)).splits['train']
   dropped = {'empty': 1, 'not UTF-8': 1, 'over 64 tokens': 1}
   assert train.dropped == dropped and (train.read, train.kept) == (240, 237)
   assert [one.read for one in train.sources] == [40, 200]
@@ -63,14 +62,17 @@ def test_what_is_left_out_is_counted(raw: pathlib.Path, capsys):
 
 def test_a_sample_of_training_pairs(raw: pathlib.Path):
   """Their text decides, so the order of the files does not matter."""
-  few = prepare(raw, replace(CORPUS, name='few', train_pairs=50, vocab_size=40))
+  config = tiny(**{'data.train_pairs': 50, 'model.vocab_size': 40})
+  config.data.name = 'few'
+  few = prepare(raw, config)
   assert few.splits['train'].kept == 50
   assert few.splits['train'].dropped == {'beyond train_pairs=50': 150}
   some = decoded(raw.parent / 'data' / 'few', 'train.source')
   for language in ('en', 'de'):
     lines = (raw / f'train.{language}').read_text().splitlines()
     (raw / f'train.{language}').write_text('\n'.join(lines[::-1]))
-  prepare(raw, replace(CORPUS, name='again', train_pairs=50, vocab_size=40))
+  config.data.name = 'again'
+  prepare(raw, config)
   again = decoded(raw.parent / 'data' / 'again', 'train.source')
   assert sorted(again) == sorted(some)
 
@@ -96,10 +98,9 @@ def test_words_are_counted_where_they_are_text(tmp_path: pathlib.Path):
     Source('pieces', (), lambda: iter(pieces), counts_for_vocabulary=False),
   ]
   splits = {'train': sources, 'dev': sources[:1], 'test': sources[:1]}
-  corpus = replace(
-    CORPUS, reader='trees', whole_words=True, vocab_size=12, target_vocab_size=6
-  )
-  write_corpus(corpus, PARSING, splits, tmp_path)
+  sizes = {'model.vocab_size': 12, 'model.target_vocab_size': 6}
+  config = tiny(**sizes, **{'data.reader': 'trees', 'data.whole_words': True})
+  write_corpus(config, PARSING, splits, tmp_path)
   words = vocabulary.read(tmp_path / 'toy').source
   assert '▁rare' not in words.pieces() and '▁dog' in words.pieces()
   side = batches.Sentences(tmp_path / 'toy' / 'train.source')
@@ -109,7 +110,7 @@ def test_words_are_counted_where_they_are_text(tmp_path: pathlib.Path):
 @pytest.mark.parametrize('lines', [*NEWSTEST.values(), 2737])
 def test_warning_of_a_filtered_newstest(lines: int, raw: pathlib.Path, capsys):
   write(raw, 'newstest2014', b'one\n' * lines, b'eins\n' * lines)
-  prepare(raw, replace(CORPUS, files=CORPUS.files | {'test': ('newstest2014',)}))
+  prepare(raw, tiny(**{'data.files.test': ('newstest2014',)}))
   warning = (
     f'test: {lines:,} pairs, where newstest2014 has 3,003: its scores compare with'
   )
@@ -171,7 +172,7 @@ corpus.prepare(pathlib.Path({str(raw)!r}))
   assert sorted(path.name for path in data.iterdir()) == ['toy.lock', 'toy.partial']
   about = prepare(raw)
   assert sorted(path.name for path in data.iterdir()) == ['toy', 'toy.lock']
-  assert about.identity == prepare(raw, replace(CORPUS, name='other')).identity
+  assert about.identity == prepare(raw, tiny(**{'data.name': 'other'})).identity
 
 
 def test_two_processes_prepare_once(raw: pathlib.Path):
@@ -192,7 +193,7 @@ def test_two_processes_prepare_once(raw: pathlib.Path):
 
 def prepared(raw: pathlib.Path, files: pathlib.Path | None, **options) -> pathlib.Path:
   data = raw.parent / 'data'
-  return prepare_corpus(config_of(CORPUS), TRANSLATION, data, files, **options)
+  return prepare_corpus(tiny(), TRANSLATION, data, files, **options)
 
 
 @pytest.mark.parametrize('name', ['train.en', 'dev.de', 'test.de'])
@@ -215,8 +216,8 @@ def test_other_text_is_not_taken_for_it(name: str, raw: pathlib.Path):
 
 def test_a_resumed_run_reads_no_raw_text(raw: pathlib.Path, tmp_path: pathlib.Path):
   """The config's raw_dir may have changed or be gone."""
-  corpus = replace(CORPUS, raw_dir=str(raw))
-  ask = config_of(corpus), TRANSLATION, raw.parent / 'data'
+  config = tiny(**{'data.raw_dir': str(raw)})
+  ask = config, TRANSLATION, raw.parent / 'data'
   folder = prepare_corpus(*ask)
   (raw / 'dev.de').write_text('anders\n' * 5)
   with pytest.raises(UserError, match='To use it .* --config.data.raw_dir='):

@@ -4,7 +4,6 @@ import hashlib
 import json
 import pathlib
 import random
-from dataclasses import replace
 
 import pyarrow
 import pyarrow.parquet
@@ -12,9 +11,9 @@ import pytest
 
 import toy.corpus
 from configs import base, my
-from toy.corpus import CORPUS
+from toy.config import tiny
 from transformer_jax.data import sources, text, wmt14
-from transformer_jax.data.corpus import SPLITS, Corpus, Source, Splits
+from transformer_jax.data.corpus import SPLITS, Source, Splits
 from transformer_jax.machine.errors import UserError
 from transformer_jax.tasks import TRANSLATION
 
@@ -32,8 +31,9 @@ def test_files_by_name(raw: pathlib.Path):
   """A split has several files in their order; one may lie in a folder."""
   (raw / 'more').mkdir()
   toy.corpus.write(raw / 'more', 'train', b'a\n', b'b\n')
-  files = CORPUS.files | {'train': ('more/train', 'train'), 'dev': (str(raw / 'dev'),)}
-  splits = lines(sources.from_files(replace(CORPUS, files=files), raw))
+  stems = {'train': ('more/train', 'train'), 'dev': (str(raw / 'dev'),)}
+  config = tiny(**{f'data.files.{split}': some for split, some in stems.items()})
+  splits = lines(sources.from_files(config, raw))
   assert splits['train'][0] == ('a', 'b')
   assert [len(splits[split]) for split in SPLITS] == [201, 5, 5]
 
@@ -42,8 +42,8 @@ def test_files_by_name(raw: pathlib.Path):
 def test_the_embedded_corpus(languages: tuple[str, str]):
   """Whole splits in either direction; results/ has references of these test lines."""
   source, target = languages
-  corpus = replace(CORPUS, source_language=source, target_language=target)
-  splits = lines(sources.embedded(corpus))
+  config = tiny(**{'data.source_language': source, 'data.target_language': target})
+  splits = lines(sources.embedded(config))
   assert {split: len(pairs) for split, pairs in splits.items()} == {
     'train': 70_000,
     'dev': 1_000,
@@ -57,15 +57,13 @@ def test_the_embedded_corpus(languages: tuple[str, str]):
 
 def test_the_embedded_corpus_has_one_pair_of_languages():
   with pytest.raises(UserError, match='en-fr: the embedded corpus is en-de'):
-    sources.embedded(replace(CORPUS, target_language='fr'))
+    sources.embedded(tiny(**{'data.target_language': 'fr'}))
 
 
 # Drawn
 
 
-DRAWN = replace(
-  CORPUS, files=CORPUS.files | {'dev': ('drawn:7',), 'test': ('drawn:5',)}
-)
+DRAWN = tiny(**{'data.files.dev': ('drawn:7',), 'data.files.test': ('drawn:5',)})
 
 
 def test_sampled_pairs_leave_training(raw: pathlib.Path):
@@ -76,7 +74,7 @@ def test_sampled_pairs_leave_training(raw: pathlib.Path):
   assert not {source for source, _ in sampled} & {
     source for source, _ in splits['train']
   }
-  whole = lines(sources.from_files(CORPUS, raw))['train']
+  whole = lines(sources.from_files(tiny(), raw))['train']
   assert {*splits['train'], *sampled} <= {*whole}
   rows = [*whole]
   random.Random(1).shuffle(rows)
@@ -85,7 +83,9 @@ def test_sampled_pairs_leave_training(raw: pathlib.Path):
   )
   again = lines(sources.from_files(DRAWN, raw))
   assert again['dev'] == splits['dev'] and again['test'] == splits['test']
-  other = lines(sources.from_files(replace(DRAWN, seed=2), raw))
+  other = DRAWN.copy_and_resolve_references()
+  other.data.seed = 2
+  other = lines(sources.from_files(other, raw))
   assert other['dev'] != splits['dev']
 
 
@@ -100,7 +100,7 @@ def test_sampled_pairs_leave_training(raw: pathlib.Path):
 )
 def test_samples_that_are_refused(stems: tuple, message: str, raw: pathlib.Path):
   with pytest.raises(UserError, match=message):
-    lines(sources.from_files(replace(CORPUS, files=CORPUS.files | {'dev': stems}), raw))
+    lines(sources.from_files(tiny(**{'data.files.dev': stems}), raw))
 
 
 @pytest.mark.parametrize(
@@ -115,9 +115,9 @@ def test_text_of_another_encoding(encoding: str, message: str, raw: pathlib.Path
   """The message names the encoding, with and without a sample for dev."""
   texts = ((word * 9).encode(encoding) for word in ('eñe\n', 'fünf\n'))
   toy.corpus.write(raw, 'train', *texts)
-  for corpus in (DRAWN, CORPUS):
+  for config in (DRAWN, tiny()):
     with pytest.raises(UserError, match=message):
-      toy.corpus.prepare(raw, corpus)
+      toy.corpus.prepare(raw, config)
 
 
 # A user's own folder
@@ -164,7 +164,7 @@ def test_files_of_dev(name: str, folder: pathlib.Path):
   config = my.get_config(f'cs-en,{folder}')
   assert (config.data.files.dev, config.data.files.test) == ((name,), ('drawn:300',))
   with pytest.raises(UserError, match=rf'{name}\.en: no such file'):
-    sources.from_files(Corpus.of(config), folder)
+    sources.from_files(config, folder)
 
 
 OWN_MESSAGES = [
@@ -189,17 +189,13 @@ def test_own_files_that_are_refused(argument: str, message: str, folder: pathlib
 # WMT14
 
 
-WMT14 = replace(
-  CORPUS,
-  reader='wmt14',
-  files={k: tuple(v) for k, v in base.get_config().data.files.items()},
-)
+WMT14 = base.get_config()
 
 
 @pytest.fixture
 def pairs(raw: pathlib.Path) -> list[tuple[str, str]]:
   """Returns training pairs; one sentence ends in CR."""
-  rows = lines(sources.from_files(CORPUS, raw))['train']
+  rows = lines(sources.from_files(tiny(), raw))['train']
   rows[3] = (rows[3][0], rows[3][1] + '\r')
   return rows
 
@@ -250,8 +246,10 @@ def test_readers_give_the_same_corpus(raw: pathlib.Path, pairs: list, monkeypatc
 
 def test_where_files_choose_nothing(raw: pathlib.Path, pairs: list):
   folder = prepared_parquet(raw, pairs)
-  more = WMT14.files | {'train': ('train', 'paracrawl')}
-  for other in (replace(WMT14, files=more), replace(WMT14, suffix='.tok')):
+  files = {'data.files.train': ('train', 'paracrawl')}
+  for changes in (files, {'data.suffix': '.tok'}):
+    other = base.get_config()
+    other.update_from_flattened_dict(changes)
     for where in (None, folder):
       with pytest.raises(UserError, match='config.data.files and config.data.suffix'):
         wmt14.read_splits(other, where, None)
@@ -287,14 +285,14 @@ def test_faults_of_parquet(tmp_path: pathlib.Path):
 
 
 def test_readers_and_folders_that_are_refused(raw: pathlib.Path):
-  for corpus, folder, message in (
-    (CORPUS, None, 'toy is not prepared in --data_dir: give --raw_dir to prepare it'),
-    (CORPUS, raw / 'none', r'none: no such folder \(--raw_dir\)'),
+  for config, folder, message in (
+    (tiny(), None, 'toy is not prepared in --data_dir: give --raw_dir to prepare it'),
+    (tiny(), raw / 'none', r'none: no such folder \(--raw_dir\)'),
     (WMT14, raw / 'none', r'none: no such folder \(--raw_dir\)'),
-    (replace(CORPUS, reader='tape'), raw, "reader='tape': 'wmt14' or 'files' or 'embe"),
+    (tiny(**{'data.reader': 'tape'}), raw, "reader='tape': 'wmt14' or 'files'"),
   ):
     with pytest.raises(UserError, match=message):
-      TRANSLATION.splits(corpus, folder, None)
+      TRANSLATION.splits(config, folder, None)
   for key, value in (('tags', False), ('numbers', True), ('whole_words', True)):
     with pytest.raises(UserError, match=f'{key}={value}: only trees have such lines'):
-      TRANSLATION.target(replace(CORPUS, **{key: value}))
+      TRANSLATION.target(tiny(**{f'data.{key}': value}))

@@ -4,7 +4,6 @@ import dataclasses
 import json
 import pathlib
 import shutil
-from dataclasses import replace
 
 import jax
 import numpy as np
@@ -14,6 +13,7 @@ import toy.corpus
 import transformer_jax
 from configs import quickstart
 from toy import untrained
+from toy.config import tiny
 from toy.results import RESULT
 from transformer_jax.data import batches
 from transformer_jax.data.corpus import (
@@ -184,7 +184,7 @@ def test_another_corpus_is_refused(tmp_path: pathlib.Path):
   shutil.rmtree(data_dir)
   with pytest.raises(UserError, match="toy: the run's corpus is missing"):
     evaluation.evaluate()
-  toy.corpus.prepare(tmp_path / 'raw', replace(toy.corpus.CORPUS, vocab_size=50))
+  toy.corpus.prepare(tmp_path / 'raw', tiny(**{'model.vocab_size': 50}))
   with pytest.raises(UserError, match='has another vocabulary than'):
     evaluation.evaluate()
 

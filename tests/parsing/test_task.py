@@ -1,13 +1,12 @@
 """Parsing as a task: its input, its output and its scores."""
 
 import pathlib
-from dataclasses import replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import toy.corpus
-from toy.corpus import CORPUS
+from toy.config import tiny
 from toy.results import GOLD
 from transformer_jax.data import batches, vocabulary
 from transformer_jax.data.corpus import read_text, verify_corpus
@@ -72,10 +71,10 @@ def test_a_treebank_is_prepared(tmp_path: pathlib.Path):
     sentences = (line.decode().split() for line in toy.corpus.number_lines(count)[0])
     trees = (f'( (S (CD {") (CD ".join(words)})))\n' for words in sentences)
     (raw / f'{split}.mrg').write_text(''.join(trees))
-  corpus = replace(CORPUS, reader='trees', target_language='tree', vocab_size=50)
-  corpus = replace(corpus, cleaning=replace(corpus.cleaning, off=True))
-  corpus = replace(corpus, target_vocab_size=9)
-  about = toy.corpus.prepare(raw, corpus, PARSING)
+  config = tiny(**{'data.reader': 'trees', 'data.target_language': 'tree'})
+  config.model.update(vocab_size=50, target_vocab_size=9)
+  config.data.cleaning.off = True
+  about = toy.corpus.prepare(raw, config, PARSING)
   folder = tmp_path / 'data' / 'toy'
   verify_corpus(folder)
   assert about.splits['train'].kept == 200
@@ -85,9 +84,8 @@ def test_a_treebank_is_prepared(tmp_path: pathlib.Path):
   counts = sum(len(target.split()) for target in targets)
   assert about.splits['test'].tokens['target'] == counts
 
-  untagged = toy.corpus.prepare(
-    raw, replace(corpus, name='untagged', tags=False), PARSING
-  )
+  config.data.update(name='untagged', tags=False)
+  untagged = toy.corpus.prepare(raw, config, PARSING)
   folder = tmp_path / 'data' / 'untagged'
   assert read_text(folder, 'test') == (sources, targets), 'the treebank has tags'
   pieces = vocabulary.read(folder, own_target=True).target.pieces()

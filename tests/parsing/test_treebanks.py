@@ -3,11 +3,10 @@
 import gzip
 import pathlib
 import re
-from dataclasses import replace
 
 import pytest
 
-from toy.corpus import CORPUS
+from transformer_jax.config import Cleaning
 from transformer_jax.data import cleaning
 from transformer_jax.machine.errors import UserError
 from transformer_jax.parsing import treebanks, trees
@@ -89,7 +88,7 @@ def test_flawed_trees_are_counted_and_left_out_of_training(tmp_path: pathlib.Pat
   files = {'train': ('a', 'a+subtrees'), 'dev': ('a',)}
   splits = treebanks.read_splits(tmp_path, files, 1)
   texts = [tmp_path / 'words', tmp_path / 'tokens']
-  limits = replace(CORPUS.cleaning, off=True)
+  limits = Cleaning(off=True)
   plain, parts = cleaning.write_clean_text(
     splits['train'], texts, ('en', 'tree'), limits, target=str
   )

@@ -6,13 +6,12 @@ import shutil
 import socket
 import subprocess
 import sys
-from dataclasses import replace
 
 import ml_collections
 import pytest
 
-from configs import base
-from toy.corpus import CORPUS, GERMAN, WORDS, config_of, prepare, write_raw
+from toy.config import tiny
+from toy.corpus import GERMAN, WORDS, prepare, write_raw
 from transformer_jax.data import vocabulary
 from transformer_jax.data.corpus import read_card
 from transformer_jax.data.vocabulary import Vocabulary
@@ -25,7 +24,7 @@ ROOT = pathlib.Path(__file__).parents[2]
 def prepared(folder: pathlib.Path, name: str, own: int = 0) -> pathlib.Path:
   """Prepares a corpus; any but 'toy' has the German words on both sides."""
   raw = write_raw(folder / 'raw', english=WORDS if name == 'toy' else GERMAN)
-  prepare(raw, replace(CORPUS, name=name, target_vocab_size=own))
+  prepare(raw, tiny(**{'data.name': name, 'model.target_vocab_size': own}))
   return folder / 'data' / name
 
 
@@ -41,9 +40,7 @@ def other_corpus(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 
 @pytest.fixture
 def config() -> ml_collections.ConfigDict:
-  config = base.get_config()
-  config.update(config_of(CORPUS))
-  return config
+  return tiny()
 
 
 @pytest.fixture
@@ -99,8 +96,8 @@ def test_the_run_of_another_config_is_refused(started: Run, corpus, config):
 @pytest.mark.parametrize(
   ('key', 'value', 'message'),
   [
-    ('data.max_length', 9, 'toy was prepared with max_length=64, .*says 9:'),
-    ('model.vocab_size', 61, 'toy was prepared with vocab_size=60, .*says 61:'),
+    ('data.max_length', 9, 'toy was prepared with data.max_length=64, .*says 9:'),
+    ('model.vocab_size', 61, 'toy was prepared with model.vocab_size=60, .*says 61:'),
     ('beam', 0, '^beam=0: Expected `int` >= 1'),
   ],
 )

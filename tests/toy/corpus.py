@@ -1,14 +1,13 @@
 """A corpus that counts in two languages, for tests that need one prepared."""
 
-import dataclasses
 import pathlib
 import random
 from collections.abc import Sequence
 
-import ml_collections
+from ml_collections import ConfigDict
 
-from transformer_jax.config import Cleaning
-from transformer_jax.data import batches, corpus, vocabulary
+from toy.config import tiny
+from transformer_jax.data import batches, vocabulary
 from transformer_jax.data.corpus import Card, read_card
 from transformer_jax.data.prepare import write_corpus
 from transformer_jax.data.task import Task
@@ -16,45 +15,6 @@ from transformer_jax.tasks import TRANSLATION
 
 WORDS = 'one two three four five six seven eight nine ten'.split()
 GERMAN = 'eins zwei drei vier fünf sechs sieben acht neun zehn'.split()
-INIT = {'run': '', 'vocabulary': ''}
-CORPUS = corpus.Corpus(
-  name='toy',
-  reader='files',
-  source_language='en',
-  target_language='de',
-  raw_dir='',
-  files={'train': ('train',), 'dev': ('dev',), 'test': ('test',)},
-  suffix='',
-  tokenized=False,
-  cleaning=Cleaning(
-    off=False,
-    max_characters=5000,
-    max_ratio=9.0,
-    drop_untranslated=False,
-    min_alphanumeric=0.0,
-  ),
-  train_pairs=10**9,
-  tags=True,
-  numbers=False,
-  whole_words=False,
-  vocabulary_pairs=1000,
-  character_coverage=1.0,
-  byte_fallback=False,
-  max_length=64,
-  seed=1,
-  vocab_size=60,
-  target_vocab_size=0,
-  run_vocabulary='',
-)
-
-
-def config_of(corpus: corpus.Corpus) -> ml_collections.ConfigDict:
-  """Returns a config with this corpus."""
-  settings = dataclasses.asdict(corpus)
-  del settings['run_vocabulary']
-  model = {key: settings.pop(key) for key in ('vocab_size', 'target_vocab_size')}
-  values = {'data': settings, 'init_from': INIT, 'model': model}
-  return ml_collections.ConfigDict(values)
 
 
 def number_lines(
@@ -89,13 +49,12 @@ def write_raw(
 
 
 def prepare(
-  raw: pathlib.Path, corpus: corpus.Corpus = CORPUS, task: Task = TRANSLATION
+  raw: pathlib.Path, config: ConfigDict | None = None, task: Task = TRANSLATION
 ) -> Card:
-  """Prepares it beside `raw`, in data/NAME; returns its card."""
-  data_dir = raw.parent / 'data'
-  splits = task.splits(corpus, raw, None)
-  write_corpus(corpus, task, splits, data_dir)
-  return read_card(data_dir / corpus.name)
+  """Prepares the corpus of a config, or tiny()'s, beside `raw`; returns its card."""
+  config, data_dir = config or tiny(), raw.parent / 'data'
+  write_corpus(config, task, task.splits(config, raw, None), data_dir)
+  return read_card(data_dir / config.data.name)
 
 
 def decoded(folder: pathlib.Path, name: str) -> list[str]:

@@ -7,14 +7,14 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import ml_collections
 import numpy as np
 import optax
 from flax import nnx
 from jaxtyping import PyTree
+from ml_collections import ConfigDict
 
-from configs import base
 from toy import forms
+from toy.config import tiny
 from transformer_jax.data import batches
 from transformer_jax.data.vocabulary import EOS, PAD
 from transformer_jax.machine.devices import Devices
@@ -26,22 +26,14 @@ SLICES, ROWS, LENGTH, VOCABULARY = 8, 2, 6, 17
 POISON = VOCABULARY - 1  # no corpus below has it unasked
 
 
-def tiny_config(**changes: Any) -> ml_collections.ConfigDict:
-  config = base.get_config()
-  config.model.update(
-    {'N': 1, 'd_model': 16, 'd_ff': 32, 'h': 2, 'd_k': 8, 'd_v': 8}
-    | {'vocab_size': VOCABULARY}
-  )
-  config.update(changes)
-  return config
+def tiny_config(**changes: Any) -> ConfigDict:
+  return tiny(**{'model.vocab_size': VOCABULARY} | changes)
 
 
 @functools.cache
 def model(P_drop: float) -> tuple[nnx.GraphDef, PyTree]:
   """Returns a tiny model with random parameters."""
-  config = tiny_config()
-  config.model.P_drop = P_drop
-  graph, shapes = build.architecture(config)
+  graph, shapes = build.architecture(tiny_config(**{'model.P_drop': P_drop}))
   return graph, forms.random_like(shapes, 0.3)
 
 

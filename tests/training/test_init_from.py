@@ -9,8 +9,8 @@ import ml_collections
 import numpy as np
 import pytest
 
-from configs import base
 from toy import corpus, untrained
+from toy.config import tiny
 from transformer_jax.data import prepare
 from transformer_jax.data.corpus import read_card
 from transformer_jax.machine.errors import UserError
@@ -36,14 +36,9 @@ def parent(texts: pathlib.Path, tmp_path: pathlib.Path) -> pathlib.Path:
 
 
 def config_of(texts: pathlib.Path, **changes: object) -> ml_collections.ConfigDict:
-  config = base.get_config()
-  config.model.update(untrained.SIZES | {'vocab_size': 50})
-  files = {'train': ('train',), 'dev': ('dev',), 'test': ('test',)}
-  config.data.update({'name': 'new', 'reader': 'files', 'files': files})
-  config.data.raw_dir = str(texts / 'other')
-  config.update({'slices': 8, 'tokens_per_batch': 64})
-  config.update_from_flattened_dict(changes)
-  return config
+  text = {'data.name': 'new', 'data.raw_dir': str(texts / 'other')}
+  own = untrained.SIZES | text | {'model.vocab_size': 50, 'tokens_per_batch': 64}
+  return tiny(**own | changes)
 
 
 def test_starts_with_its_parameters(texts, parent: pathlib.Path, tmp_path):
@@ -56,7 +51,7 @@ def test_starts_with_its_parameters(texts, parent: pathlib.Path, tmp_path):
   words = [path / 'vocabulary.model' for path in (folder, parent)]
   assert words[0].read_bytes() == words[1].read_bytes()
   about = read_card(folder)
-  assert about.vocabulary.from_run and about.corpus['vocab_size'] == 60
+  assert about.vocabulary.from_run and about.corpus['model.vocab_size'] == 60
   trainer = Trainer(config, folder)
   state = trainer.restore(workdir / 'checkpoints')
   assert state.step == 0 and not any(x.any() for x in jax.tree.leaves(state.opt_state))

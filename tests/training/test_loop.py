@@ -16,7 +16,7 @@ import pytest
 
 from configs import base
 from toy import corpus
-from toy.untrained import SIZES
+from toy.config import tiny
 from transformer_jax.data import batches
 from transformer_jax.machine import hosts
 from transformer_jax.machine.errors import UserError
@@ -295,12 +295,8 @@ def test_a_restart_does_not_forget_the_best_loss(tmp_path: pathlib.Path, capsys)
 def small(folder: pathlib.Path) -> ml_collections.ConfigDict:
   """Returns a config of a tiny model, whose corpus is prepared in folder/data/toy."""
   corpus.prepare(corpus.write_raw(folder / 'raw'))
-  config = base.get_config()
-  config.update(corpus.config_of(corpus.CORPUS))
-  config.model.update(SIZES)
-  config.update({'tokens_per_batch': 64, 'max_shapes': 1, 'average_last': 1})
-  config.update({'train_steps': 9, 'checkpoint_every_steps': 1, 'keep_checkpoints': 1})
-  return config
+  kept = {'checkpoint_every_steps': 1, 'keep_checkpoints': 1, 'average_last': 1}
+  return tiny(tokens_per_batch=64, max_shapes=1, train_steps=9, **kept)
 
 
 def test_a_start_that_is_refused_writes_nothing(tmp_path: pathlib.Path):

@@ -1,11 +1,10 @@
-"""Describes a corpus: its settings in a config, its sources of text, its folder's card.
+"""Describes a corpus: its keys in a config, its sources of text, its folder's card.
 
 The card names the folder's files with their sums, and what they come from. A corpus's
 identity is a hash of what is in its folder: vocabulary, token files, and the text of
 dev and test. The files that it was prepared from are no part of the identity.
 """
 
-import dataclasses
 import hashlib
 import json
 import pathlib
@@ -16,7 +15,7 @@ import ml_collections
 import msgspec
 from absl import flags
 
-from transformer_jax.config import KEYS, Cleaning, Data, Tag
+from transformer_jax.config import Tag, as_json, flat, tagged
 from transformer_jax.machine.cli import Flags
 from transformer_jax.machine.errors import UserError
 from transformer_jax.machine.files import sha256
@@ -60,38 +59,15 @@ class Source(NamedTuple):
 Splits = dict[str, list[Source]]  # by SPLITS
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Corpus(Data):
-  """The settings of a corpus: the keys of config.data, and three more."""
+def corpus_settings(config: ml_collections.ConfigDict) -> dict[str, Any]:
+  """Returns the keys that decide what is in a config's corpus, as its card has them."""
+  values = flat(as_json(config))
+  return {name: values[name] for name in tagged(Tag.CORPUS)}
 
-  files: dict[str, tuple[str, ...]]
-  vocab_size: int
-  target_vocab_size: int  # 0 if both languages share one vocabulary
-  run_vocabulary: str  # sha256 of the vocabulary of --init_from; '' learns one
 
-  @classmethod
-  def of(cls, config: ml_collections.ConfigDict) -> 'Corpus':
-    """Returns the corpus of a config, whose values are not checked here."""
-    data = config.data.to_dict()
-    return cls(
-      **data | {'cleaning': Cleaning(**data['cleaning'])},
-      vocab_size=config.model.vocab_size,
-      target_vocab_size=config.model.target_vocab_size,
-      run_vocabulary=config.init_from.vocabulary,
-    )
-
-  @property
-  def languages(self) -> tuple[str, str]:
-    """The codes of source and target language."""
-    return self.source_language, self.target_language
-
-  def as_json(self) -> dict:
-    """Returns the settings that decide its content, as its card holds them."""
-    settings = json.loads(json.dumps(dataclasses.asdict(self)))
-    for name, key in KEYS.items():
-      if name.startswith('data.') and Tag.CORPUS not in key.tags:
-        del settings[name.removeprefix('data.')]
-    return settings
+def languages(config: ml_collections.ConfigDict) -> tuple[str, str]:
+  """Returns the codes of source and target language."""
+  return config.data.source_language, config.data.target_language
 
 
 def set_name(stem: str) -> str:
@@ -114,8 +90,8 @@ def rename_if_changed(
     plain: the same config without overrides.
     overridden: the overridden keys; `data.name` among them is left as it is.
   """
-  settings, before = (Corpus.of(one).as_json() for one in (config, plain))
-  changed = {key: value for key, value in settings.items() if value != before[key]}
+  ours, before = corpus_settings(config), corpus_settings(plain)
+  changed = {key: value for key, value in ours.items() if value != before[key]}
   if changed and 'data.name' not in overridden:
     text = json.dumps(changed, sort_keys=True)
     config.data.name += f'.{hashlib.sha256(text.encode()).hexdigest()[:8]}'
@@ -191,7 +167,7 @@ class Card(msgspec.Struct, omit_defaults=True):
 
   vocabulary: VocabularyEntry
   splits: dict[str, Split]
-  corpus: dict[str, Any] = {}  # Corpus.as_json()
+  corpus: dict[str, Any] = {}  # corpus_settings()
   target_vocabulary: VocabularyEntry | None = None  # None: both languages share one
   versions: dict[str, str] = {}
   identity: str = ''
@@ -234,11 +210,11 @@ def identity(sums: Mapping[str, str]) -> str:
   return hashlib.sha256(''.join(lines).encode()).hexdigest()
 
 
-def check_settings(folder: pathlib.Path, corpus: Corpus) -> None:
-  """Raises UserError unless the folder was prepared as `corpus` says."""
-  card, settings = read_card(folder), corpus.as_json()
-  del settings['name']  # a folder may be renamed
-  for key, value in settings.items():
+def check_settings(folder: pathlib.Path, config: ml_collections.ConfigDict) -> None:
+  """Raises UserError unless the folder was prepared as the config says."""
+  card, needed = read_card(folder), corpus_settings(config)
+  del needed['data.name']  # a folder may be renamed
+  for key, value in needed.items():
     if (before := card.corpus.get(key)) != value:
       raise UserError(
         f'{folder} was prepared with {key}={before}, the config says {value}: give the '

@@ -16,18 +16,20 @@ import ml_collections
 import numpy as np
 from tqdm import tqdm
 
+from transformer_jax.config import Cleaning
 from transformer_jax.data import batches, cleaning, vocabulary
 from transformer_jax.data.corpus import (
   NEWSTEST,
   SPLITS,
   STREAMS,
   Card,
-  Corpus,
   SourceEntry,
   Split,
   Splits,
   VocabularyEntry,
   check_settings,
+  corpus_settings,
+  languages,
   read_card,
   write_card,
 )
@@ -64,23 +66,22 @@ def prepare_corpus(
     UserError: the folder was prepared with other settings than the config's, or from
       other files than those of the raw text, or is no prepared corpus.
   """
-  corpus = Corpus.of(config)
-  folder = data_dir / corpus.name
+  folder = data_dir / config.data.name
   is_prepared = folder.exists()
-  if raw_dir is None and corpus.raw_dir:
-    raw_dir = pathlib.Path(corpus.raw_dir).expanduser()
+  if raw_dir is None and config.data.raw_dir:
+    raw_dir = pathlib.Path(config.data.raw_dir).expanduser()
     if is_prepared and not raw_dir.is_dir():  # a corpus may outlive its raw text
       raw_dir = None
   if not is_prepared:
     parent = pathlib.Path(config.init_from.run)
     if run is not None and (run / vocabulary.SHARED).is_file():
       parent = run  # the run of --init_from may be missing on this machine
-    splits = task.splits(corpus, raw_dir, tfds_data_dir)
-    write_corpus(corpus, task, splits, data_dir, parent)
-  check_settings(folder, corpus)
+    splits = task.splits(config, raw_dir, tfds_data_dir)
+    write_corpus(config, task, splits, data_dir, parent)
+  check_settings(folder, config)
   card = read_card(folder)
   if is_prepared and run is None and raw_dir is not None:
-    changed = _changed_files(card, task.splits(corpus, raw_dir, tfds_data_dir))
+    changed = _changed_files(card, task.splits(config, raw_dir, tfds_data_dir))
     if changed:
       raise UserError(
         f'{folder} was prepared from other files than those in {raw_dir} '
@@ -102,7 +103,7 @@ def _changed_files(card: Card, splits: Splits) -> list[str]:
 
 
 def write_corpus(
-  corpus: Corpus,
+  config: ml_collections.ConfigDict,
   task: Task,
   splits: Splits,
   data_dir: pathlib.Path,
@@ -111,23 +112,23 @@ def write_corpus(
   """Writes data_dir/NAME from the sources of all splits, or leaves nothing.
 
   Args:
-    parent: the run that has the vocabulary, if corpus.run_vocabulary names one.
+    parent: the run that has the vocabulary, if config.init_from.vocabulary names one.
 
   Raises:
     UserError: the text is missing or damaged, or no training pair is left.
   """
-  final = data_dir / corpus.name
+  final = data_dir / config.data.name
   partial = final.with_name(f'{final.name}.partial')
   data_dir.mkdir(parents=True, exist_ok=True)
   lock = final.with_name(f'{final.name}.lock')
-  with files.in_turn(lock, f'prepares {corpus.name}'):
+  with files.in_turn(lock, f'prepares {config.data.name}'):
     if final.exists():  # another process has prepared it meanwhile
       return
     print(f'preparing {final}', file=sys.stderr)
     shutil.rmtree(partial, ignore_errors=True)  # of a preparation that was killed
     partial.mkdir()
     try:
-      Preparation(corpus, task, splits, partial, parent).write()
+      Preparation(config, task, splits, partial, parent).write()
       for path in partial.iterdir():
         files.sync(path)
       partial.rename(final)
@@ -182,28 +183,28 @@ class Preparation:
   Args:
     splits: the sources of each split, whose text is read once.
     folder: gets the files of the corpus and, for a while, the clean training text.
-    parent: the run that has the vocabulary, if corpus.run_vocabulary names one.
+    parent: the run that has the vocabulary, if config.init_from.vocabulary names one.
   """
 
   def __init__(
     self,
-    corpus: Corpus,
+    config: ml_collections.ConfigDict,
     task: Task,
     splits: Splits,
     folder: pathlib.Path,
     parent: pathlib.Path | None,
   ):
-    self._corpus, self._task, self._splits = corpus, task, splits
+    self._config, self._task, self._splits = config, task, splits
     self._folder, self._parent = folder, parent
     self._texts = [folder / f'text.{side}' for side in STREAMS]
-    self._target = task.target(corpus)
+    self._target = task.target(config)
 
   def write(self) -> None:
     """Writes all files, the card last."""
     # Dev and test come first, to show their errors before the long work.
     held_out = {split: self._read_held_out(split) for split in SPLITS[1:]}
     train, counted = self._clean_training()
-    if self._corpus.run_vocabulary:
+    if self._config.init_from.vocabulary:
       shared, *own = self._copy_vocabularies()
     else:
       shared, *own = self._learn_vocabularies(counted)
@@ -218,7 +219,7 @@ class Preparation:
       for source, entry in zip(sources, cards[split].sources, strict=True):
         entry.files = {path.name: sums[path] for path in source.files}
     versions = {name: importlib.metadata.version(name) for name in PACKAGES}
-    settings, of_target = self._corpus.as_json(), own[0] if own else None
+    settings, of_target = corpus_settings(self._config), own[0] if own else None
     write_card(self._folder, Card(shared, cards, settings, of_target, versions))
 
   # Training
@@ -230,34 +231,35 @@ class Preparation:
       What the card can say so far, and which pairs' words a vocabulary counts, [pairs]
       bool.
     """
-    corpus, sources = self._corpus, self._splits['train']
+    config, sources = self._config, self._splits['train']
+    limits = Cleaning(**config.data.cleaning)
     entries = cleaning.write_clean_text(
-      sources, self._texts, corpus.languages, corpus.cleaning, self._target
+      sources, self._texts, languages(config), limits, self._target
     )
     dropped = collections.Counter()
     for entry in entries:
       dropped.update(entry.dropped)
     kept = [entry.read - sum(entry.dropped.values()) for entry in entries]
     counted = np.repeat([source.counts_for_vocabulary for source in sources], kept)
-    if (beyond := len(counted) - corpus.train_pairs) > 0:
-      chosen = self._choose_pairs(len(counted), corpus.train_pairs)
+    if (beyond := len(counted) - config.data.train_pairs) > 0:
+      chosen = self._choose_pairs(len(counted), config.data.train_pairs)
       cleaning.keep_lines(self._texts, chosen)
       counted = counted[chosen]
-      dropped[f'beyond train_pairs={corpus.train_pairs}'] = beyond
+      dropped[f'beyond train_pairs={config.data.train_pairs}'] = beyond
     if not len(counted):
       reasons = cleaning.describe_faults(dropped) or 'dev and test took all'
-      raise UserError(f'no training pair of {corpus.name} is left: {reasons}')
+      raise UserError(f'no training pair of {config.data.name} is left: {reasons}')
     read = sum(entry.read for entry in entries)
     split = Split(read=read, kept=len(counted), sources=entries, dropped=dict(dropped))
     return split, counted
 
   def _choose_pairs(self, pairs: int, count: int) -> np.ndarray:
     """Returns which pairs of the clean text are in a random sample: [pairs] bool."""
-    return vocabulary.choose_pairs(self._texts, pairs, count, self._corpus.seed)
+    return vocabulary.choose_pairs(self._texts, pairs, count, self._config.data.seed)
 
   def _encode_training(self, vocabularies: Vocabularies, train: Split) -> None:
     """Encodes the clean text, deletes it, and writes the counts into `train`."""
-    paths, limit = self._token_files('train'), self._corpus.max_length
+    paths, limit = self._token_files('train'), self._config.data.max_length
     source = self._task.source(vocabularies.source)
     encode_files(vocabularies, self._texts, paths, limit, source)
     for path in self._texts:
@@ -292,26 +294,26 @@ class Preparation:
     Args:
       counted: [pairs] bool, the pairs whose words count.
     """
-    corpus, size = self._corpus, self._corpus.target_vocab_size
-    count = min(len(counted), corpus.vocabulary_pairs)
-    print(
-      f'learning {corpus.vocab_size:,} pieces from {count:,} pairs', file=sys.stderr
-    )
+    config, size = self._config, self._config.model.vocab_size
+    target_size = config.model.target_vocab_size
+    count = min(len(counted), config.data.vocabulary_pairs)
+    print(f'learning {size:,} pieces from {count:,} pairs', file=sys.stderr)
     chosen = self._choose_pairs(len(counted), count)
-    learn, learn_target = self._task.learners(corpus)
+    learn, learn_target = self._task.learners(config)
     # The parts of a treebank repeat its words, which would then seem to be frequent.
-    sampled = chosen & counted if corpus.whole_words and counted.any() else chosen
+    sampled = chosen & counted if config.data.whole_words and counted.any() else chosen
     lines = vocabulary.chosen_lines(self._texts[0], sampled)
     targets = vocabulary.chosen_lines(self._texts[1], chosen)
     sentences, of_target = int(sampled.sum()), int(chosen.sum())
-    if not size:
+    if not target_size:
       lines = itertools.chain(lines, targets)
       sentences += of_target
-    learn(lines, self._folder / vocabulary.SHARED, corpus.vocab_size)
+    learn(lines, self._folder / vocabulary.SHARED, size)
     entries = [self._describe(vocabulary.SHARED, sentences=sentences)]
-    if size:
-      print(f'learning {size:,} pieces for the target alone', file=sys.stderr)
-      learn_target(targets, self._folder / vocabulary.TARGETS, size)
+    if target_size:
+      about = f'learning {target_size:,} pieces for the target alone'
+      print(about, file=sys.stderr)
+      learn_target(targets, self._folder / vocabulary.TARGETS, target_size)
       entries.append(self._describe(vocabulary.TARGETS, sentences=of_target))
     return entries
 
@@ -326,16 +328,17 @@ class Preparation:
     """Copies the vocabularies of the parent run.
 
     Raises:
-      UserError: they are not those of corpus.run_vocabulary.
+      UserError: they are not those of config.init_from.vocabulary.
     """
     entries, names = [], (vocabulary.SHARED, vocabulary.TARGETS)
-    sums = self._corpus.run_vocabulary.split()
+    sums = self._config.init_from.vocabulary.split()
     for name, digest in zip(names, sums, strict=False):
       path = self._parent / name
       if not path.is_file() or files.sha256(path) != digest:
         raise UserError(
-          f'{path} is not the vocabulary ({digest[:12]}) that {self._corpus.name} is '
-          'to be encoded with: put that run back, or give --init_from anew'
+          f'{path} is not the vocabulary ({digest[:12]}) that '
+          f'{self._config.data.name} is to be encoded with: put that run back, or give '
+          '--init_from anew'
         )
       shutil.copy(path, self._folder / name)
       entries.append(self._describe(name, from_run=True))
@@ -361,8 +364,8 @@ class Preparation:
     names = ', '.join(source.name for source in sources) or 'no files'
     if not pairs:
       raise UserError(f'{names}: the {split} split is empty')
-    cleaning.check_languages(pairs, self._corpus.languages, names)
-    stems = [stem.rpartition('/')[2] for stem in self._corpus.files[split]]
+    cleaning.check_languages(pairs, languages(self._config), names)
+    stems = [stem.rpartition('/')[2] for stem in self._config.data.files[split]]
     if len(stems) == 1 and len(pairs) != NEWSTEST.get(stems[0], len(pairs)):
       print(
         f'{split}: {len(pairs):,} pairs, where {stems[0]} has {NEWSTEST[stems[0]]:,}: '

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from ml_collections import ConfigDict
 from tqdm import tqdm
 
 from transformer_jax.config import Cleaning
@@ -15,10 +16,10 @@ from transformer_jax.data import cleaning, text
 from transformer_jax.data.corpus import (
   SACREBLEU,
   SPLITS,
-  Corpus,
   Pair,
   Source,
   Splits,
+  languages,
 )
 from transformer_jax.machine.errors import UserError
 
@@ -34,21 +35,21 @@ DEV_NAMES = ('dev', 'valid', 'val', 'validation')
 
 
 def from_files(
-  corpus: Corpus, raw_dir: pathlib.Path | None, _: pathlib.Path | None = None
+  config: ConfigDict, raw_dir: pathlib.Path | None, _: pathlib.Path | None = None
 ) -> Splits:
   """Reads files of text in `raw_dir`, test sets of sacreBLEU, and pairs of training.
 
   Raises:
     UserError: a file is missing, or a name in the config is none of these.
   """
-  raw_dir = check_folder(corpus, raw_dir)
+  raw_dir = check_folder(config, raw_dir)
   counts = {}
   splits: Splits = {}
   for split in SPLITS:
-    stems = corpus.files[split]
+    stems = config.data.files[split]
     numbers = [stem.removeprefix(DRAW) for stem in stems if stem.startswith(DRAW)]
     if not numbers or split == 'train':
-      splits[split] = [_named(stem, corpus, raw_dir) for stem in stems]
+      splits[split] = [_named(stem, config, raw_dir) for stem in stems]
       continue
     if len(stems) > 1 or not numbers[0].isdecimal() or not int(numbers[0]):
       raise UserError(
@@ -57,26 +58,27 @@ def from_files(
       )
     counts[split] = int(numbers[0])
   if counts:
-    splits |= draw(splits['train'], counts, corpus.cleaning, corpus.seed)
+    limits = Cleaning(**config.data.cleaning)
+    splits |= draw(splits['train'], counts, limits, config.data.seed)
   return splits
 
 
-def check_folder(corpus: Corpus, raw_dir: pathlib.Path | None) -> pathlib.Path:
+def check_folder(config: ConfigDict, raw_dir: pathlib.Path | None) -> pathlib.Path:
   """Returns the folder of the raw text; raises UserError if there is none."""
   if raw_dir is None:
     raise UserError(
-      f'{corpus.name} is not prepared in --data_dir: give --raw_dir to prepare it'
+      f'{config.data.name} is not prepared in --data_dir: give --raw_dir to prepare it'
     )
   if not raw_dir.is_dir():
     raise UserError(f'{raw_dir}: no such folder (--raw_dir)')
   return raw_dir
 
 
-def _named(stem: str, corpus: Corpus, raw_dir: pathlib.Path) -> Source:
+def _named(stem: str, config: ConfigDict, raw_dir: pathlib.Path) -> Source:
   """Returns the source that a config calls `stem`."""
   if stem.startswith(SACREBLEU):
-    return text.sacrebleu_source(stem, corpus.languages)
-  return text.file_source(raw_dir, stem + corpus.suffix, corpus.languages)
+    return text.sacrebleu_source(stem, languages(config))
+  return text.file_source(raw_dir, stem + config.data.suffix, languages(config))
 
 
 # Dev and test out of training
@@ -150,15 +152,16 @@ def _choose_pairs(
 # The embedded corpus
 
 
-def embedded(corpus: Corpus, *_: pathlib.Path | None) -> Splits:
+def embedded(config: ConfigDict, *_: pathlib.Path | None) -> Splits:
   """Reads the quickstart's corpus, a file of the package (docs/quickstart.md).
 
   Raises:
     UserError: the languages are not English and German.
   """
-  if {*corpus.languages} != {'en', 'de'}:
-    raise UserError(f'{"-".join(corpus.languages)}: the embedded corpus is en-de')
-  order = 1 if corpus.languages[0] == 'en' else -1
+  pair = languages(config)
+  if {*pair} != {'en', 'de'}:
+    raise UserError(f'{"-".join(pair)}: the embedded corpus is en-de')
+  order = 1 if pair[0] == 'en' else -1
   splits, start = {}, 0
   for split, count in EMBEDDED_PAIRS.items():
     pairs = functools.partial(_embedded_pairs, start, start + count, order)

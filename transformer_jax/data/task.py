@@ -5,12 +5,14 @@ import pathlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from transformer_jax.data.corpus import Corpus, Splits
+from ml_collections import ConfigDict
+
+from transformer_jax.data.corpus import Splits
 from transformer_jax.data.vocabulary import Learner, Vocabulary
 from transformer_jax.machine.errors import UserError
 
-# Takes a corpus, --raw_dir and --tfds_data_dir; returns the text of all splits.
-Reader = Callable[[Corpus, pathlib.Path | None, pathlib.Path | None], Splits]
+# Takes a config, --raw_dir and --tfds_data_dir; returns the text of all splits.
+Reader = Callable[[ConfigDict, pathlib.Path | None, pathlib.Path | None], Splits]
 
 
 class Outputs(NamedTuple):
@@ -89,10 +91,10 @@ class Task:
   Attributes:
     name: the config's `task`.
     readers: by the config's `data.reader`.
-    target: takes a corpus; returns the map from a target line to the text that the
-      model learns to write. Raises UserError if the corpus's settings are of another
+    target: takes a config; returns the map from a target line to the text that the
+      model learns to write. Raises UserError if the config's keys are of another
       task.
-    learners: takes a corpus; returns the functions that learn the vocabulary of the
+    learners: takes a config; returns the functions that learn the vocabulary of the
       source or of both languages, and that of the target alone.
     source: takes the source's vocabulary; returns the map from a source line to the
       text that the model reads.
@@ -104,8 +106,8 @@ class Task:
 
   name: str
   readers: Mapping[str, Reader]
-  target: Callable[[Corpus], Callable[[str], str]]
-  learners: Callable[[Corpus], tuple[Learner, Learner]]
+  target: Callable[[ConfigDict], Callable[[str], str]]
+  learners: Callable[[ConfigDict], tuple[Learner, Learner]]
   source: Callable[[Vocabulary], Callable[[str], str]]
   finish: Callable[[str, str], tuple[str, dict[str, int]]]
   scorer: Scorer
@@ -114,7 +116,7 @@ class Task:
 
   def splits(
     self,
-    corpus: Corpus,
+    config: ConfigDict,
     raw_dir: pathlib.Path | None,
     tfds_data_dir: pathlib.Path | None,
   ) -> Splits:
@@ -123,7 +125,7 @@ class Task:
     Raises:
       UserError: the task has no such reader, or the text is missing.
     """
-    if corpus.reader not in self.readers:
+    if config.data.reader not in self.readers:
       known = ' or '.join(map(repr, self.readers))
-      raise UserError(f'reader={corpus.reader!r}: {known} (--config.data.reader)')
-    return self.readers[corpus.reader](corpus, raw_dir, tfds_data_dir)
+      raise UserError(f'reader={config.data.reader!r}: {known} (--config.data.reader)')
+    return self.readers[config.data.reader](config, raw_dir, tfds_data_dir)

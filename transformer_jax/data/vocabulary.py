@@ -14,9 +14,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import sentencepiece
 from google.protobuf.message import DecodeError
+from ml_collections import ConfigDict
 from sentencepiece import sentencepiece_model_pb2
 
-from transformer_jax.data.corpus import Corpus, read_card
+from transformer_jax.data.corpus import read_card
 from transformer_jax.machine.errors import UserError
 
 # The ids of padding, of the end and the start of a sentence, and of unknown text.
@@ -114,12 +115,12 @@ def learn_pieces(
   learn(sentences, path, size, options)
 
 
-def learners(corpus: Corpus) -> tuple[Learner, Learner]:
+def learners(config: ConfigDict) -> tuple[Learner, Learner]:
   """Returns learners of byte pairs: of source or both languages, and of the target."""
   learn = functools.partial(
     learn_pieces,
-    character_coverage=corpus.character_coverage,
-    byte_fallback=corpus.byte_fallback,
+    character_coverage=config.data.character_coverage,
+    byte_fallback=config.data.byte_fallback,
   )
   return learn, learn
 

@@ -18,8 +18,11 @@ import types
 from collections.abc import Iterator
 from typing import Any
 
+from ml_collections import ConfigDict
+
+from transformer_jax.config import Files
 from transformer_jax.data import sources, text
-from transformer_jax.data.corpus import WMT14, Corpus, Pair, Source, Splits
+from transformer_jax.data.corpus import WMT14, Pair, Source, Splits, languages
 from transformer_jax.machine import files
 from transformer_jax.machine.errors import UserError
 
@@ -39,7 +42,7 @@ _PARQUET = re.compile(r'train-(\d{5})-of-(\d{5})(?:-[0-9a-f]+)?\.parquet')
 
 
 def read_splits(
-  corpus: Corpus, raw_dir: pathlib.Path | None, tfds_data_dir: pathlib.Path | None
+  config: ConfigDict, raw_dir: pathlib.Path | None, tfds_data_dir: pathlib.Path | None
 ) -> Splits:
   """Returns WMT14's text, from `raw_dir` if it is given, else from tfds.
 
@@ -49,23 +52,22 @@ def read_splits(
   Raises:
     UserError: the text is missing, or the config names other files.
   """
-  paths = []
+  paths, pair = [], languages(config)
   if raw_dir is not None:
-    paths = parquet_files(sources.check_folder(corpus, raw_dir), corpus.languages)
+    paths = parquet_files(sources.check_folder(config, raw_dir), pair)
     if not paths:
-      return sources.from_files(corpus, raw_dir)
-  dev, test = WMT14
-  stems = {split: tuple(named) for split, named in corpus.files.items()}
-  if stems != {'train': ('train',), 'dev': (dev,), 'test': (test,)} or corpus.suffix:
+      return sources.from_files(config, raw_dir)
+  stems = Files(**{split: tuple(some) for split, some in config.data.files.items()})
+  if stems != Files() or config.data.suffix:
     raise UserError(
       'config.data.files and config.data.suffix have no effect where WMT14 comes from '
       'tensorflow-datasets or Parquet files: leave them out, or give a --raw_dir with '
       'files of text'
     )
   # First, for a download of training text may take an hour.
-  sets = [[text.sacrebleu_source(name, corpus.languages)] for name in WMT14.values()]
-  train = [parquet_source(path, corpus.languages) for path in paths]
-  train = train or [tfds_source(corpus.languages, tfds_data_dir)]
+  sets = [[text.sacrebleu_source(name, pair)] for name in WMT14.values()]
+  train = [parquet_source(path, pair) for path in paths]
+  train = train or [tfds_source(pair, tfds_data_dir)]
   return {'train': train, 'dev': sets[0], 'test': sets[1]}
 
 

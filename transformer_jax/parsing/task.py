@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from ml_collections import ConfigDict
 
 from transformer_jax.data import sources
-from transformer_jax.data.corpus import Corpus, Splits
+from transformer_jax.data.corpus import Splits
 from transformer_jax.data.task import Constraint, Outputs, Scorer, Section, Task
 from transformer_jax.data.vocabulary import EOS, SPACE, SPECIAL, Vocabulary
 from transformer_jax.machine.errors import UserError
@@ -20,22 +21,24 @@ from transformer_jax.parsing.trees import REPAIRS, Tree
 from transformer_jax.runs.result import Result
 
 
-def _splits(corpus: Corpus, raw_dir: pathlib.Path | None, _: Any) -> Splits:
-  folder = sources.check_folder(corpus, raw_dir)
-  return treebanks.read_splits(folder, corpus.files, corpus.seed)
+def _splits(config: ConfigDict, raw_dir: pathlib.Path | None, _: Any) -> Splits:
+  folder = sources.check_folder(config, raw_dir)
+  return treebanks.read_splits(folder, config.data.files, config.data.seed)
 
 
-def _target(corpus: Corpus) -> Callable[[str], str]:
-  if corpus.whole_words and not corpus.target_vocab_size:
+def _target(config: ConfigDict) -> Callable[[str], str]:
+  if config.data.whole_words and not config.model.target_vocab_size:
     raise UserError(
       'whole_words needs a vocabulary of the target (--config.model.target_vocab_size)'
     )
 
+  tags, numbers = config.data.tags, config.data.numbers
+
   def write(line: str) -> str:
     """Returns what the parser learns to write of a pair's tokens."""
     tokens = line.split(' ')
-    tokens = tokens if corpus.tags else trees.without_tags(tokens)
-    return ' '.join(trees.number_words(tokens) if corpus.numbers else tokens)
+    tokens = tokens if tags else trees.without_tags(tokens)
+    return ' '.join(trees.number_words(tokens) if numbers else tokens)
 
   return write
 

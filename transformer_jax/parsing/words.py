@@ -11,8 +11,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
+from ml_collections import ConfigDict
+
 from transformer_jax.data import vocabulary
-from transformer_jax.data.corpus import Corpus
 from transformer_jax.data.vocabulary import (
   SPACE,
   SPECIAL,
@@ -34,9 +35,9 @@ _LONGEST_FIRST = sorted(_ENDINGS.split(), key=len, reverse=True)
 # Learning
 
 
-def learners(corpus: Corpus) -> tuple[Learner, Learner]:
+def learners(config: ConfigDict) -> tuple[Learner, Learner]:
   """Returns what learns the vocabulary of a corpus, and one of the target alone."""
-  source = learn_words if corpus.whole_words else vocabulary.learners(corpus)[0]
+  source = learn_words if config.data.whole_words else vocabulary.learners(config)[0]
   return source, learn_tokens
 
 

@@ -15,7 +15,6 @@ from transformer_jax import config as configs
 from transformer_jax.data import vocabulary
 from transformer_jax.data.corpus import (
   CARD,
-  Corpus,
   check_settings,
   read_card,
   rename_if_changed,
@@ -203,7 +202,7 @@ class Run(NamedTuple):
     """
     run, settings = cls(workdir), configs.as_json(config)
     run.check_config(settings)
-    check_settings(corpus, Corpus.of(config))
+    check_settings(corpus, config)
     run._check_checkpoints()
     if not run.is_started:
       workdir.mkdir(parents=True, exist_ok=True)
