@@ -70,7 +70,7 @@ def main(argv: list[str]) -> None:
   folder = OUTPUT.value or WORKDIR.value / 'attention'
   for path in figures.write(folder, maps, str(WORKDIR.value), view):
     print(path)
-  for line in run.translator.cuts():
+  for line in run.translator.truncation_warnings():
     print(line, file=sys.stderr)
 
 

@@ -193,7 +193,7 @@ def test_a_very_long_line_is_cut_and_counted(monkeypatch):
 def test_learned_positions_cut_and_count():
   """Neither source nor output goes beyond the table; both are counted."""
   one = translator('learned')
-  assert [*one.cuts()] == []
+  assert [*one.truncation_warnings()] == []
   (ids,) = words().encode(['one ' * 30])
   fits, beyond = words().decode([ids[: TABLE - 1], ids[:TABLE]])
   translated = one.translate([fits], 3)
@@ -206,7 +206,10 @@ def test_learned_positions_cut_and_count():
   cut = sum(h[0].tokens[-1] != EOS for h in one.translate(lines(12, 9), 3))
   assert one.cut_outputs - before == cut > 0
   message = f'{one.cut_outputs} translations were cut: at their limit without an end'
-  assert [*one.cuts()] == [f'{one.cut_sources} lines were cut: too long', message]
+  assert [*one.truncation_warnings()] == [
+    f'{one.cut_sources} lines were cut: too long',
+    message,
+  ]
 
 
 def sides(
@@ -222,6 +225,25 @@ def sides(
   return pairs, batches.Sentences(folder / 's'), batches.Sentences(folder / 't')
 
 
+@pytest.mark.devices
+def test_any_number_of_devices_is_one(tmp_path: pathlib.Path, monkeypatch):
+  _, *both = sides(tmp_path)
+  sentences = lines(20)
+
+  def results() -> tuple[list[list[Hypothesis]], float]:
+    perplexity = Perplexity(tiny_config(), model()[0], *both)
+    return translator().translate(sentences, 3), perplexity(replicate(model()[1]))
+
+  translated, measured = results()
+  assert jax.local_device_count() == 8
+  first = jax.devices()[:1]
+  monkeypatch.setattr(jax, 'local_devices', lambda: first)
+  monkeypatch.setattr(jax, 'local_device_count', lambda: 1)
+  expected, of_one = results()
+  same(translated, expected)
+  assert measured == pytest.approx(of_one, rel=1e-6)
+
+
 def test_perplexity(tmp_path: pathlib.Path):
   """Equals one pair at a time, cut to the table; PAD counts nowhere, EOS does."""
   pairs, *both = sides(tmp_path)
@@ -231,7 +253,7 @@ def test_perplexity(tmp_path: pathlib.Path):
   cut = sum(max(map(len, pair)) >= TABLE for pair in pairs)
   assert perplexity.cut_pairs == cut > 0
   message = f'{cut} pairs were cut for the perplexity: too long'
-  assert [*perplexity.cuts()] == [message]
+  assert [*perplexity.truncation_warnings()] == [message]
   total, count = 0.0, 0
   for source, target in ((s[: TABLE - 1], t[: TABLE - 1]) for s, t in pairs):
     total += log_probs('learned', [*source, EOS], [*target, EOS]).sum()

@@ -53,7 +53,7 @@ class Steps:
   """train_step on the first devices, at a constant rate; a program compiled once.
 
   With several hosts, each passes its slices of the batch. `of` is another model than
-  the tiny one, `at_once` how many slices a device computes at once.
+  the tiny one, `slices_per_pass` how many slices a device computes at once.
   """
 
   def __init__(
@@ -62,7 +62,7 @@ class Steps:
     P_drop: float = 0.3,
     rate: float = 1e-3,
     of: tuple[nnx.GraphDef, PyTree] | None = None,
-    at_once: int = 1,
+    slices_per_pass: int = 1,
   ):
     graph, self.params = model(P_drop) if of is None else of
     self._transform = optax.adam(rate, 0.9, 0.98, 1e-9)
@@ -72,7 +72,7 @@ class Steps:
       graph=graph,
       transform=self._transform,
       epsilon_ls=0.1,
-      at_once=at_once,
+      slices_per_pass=slices_per_pass,
     )
     self._step = self.devices.pmap(step)
     self.programs = {}
@@ -84,13 +84,13 @@ class Steps:
   def __call__(
     self, state: TrainState, source: np.ndarray, target: np.ndarray, seed: int = 1
   ) -> tuple[TrainState, Sums]:
-    requests, seeds = np.zeros((SLICES, 2), np.int32), np.full(SLICES, seed, np.int32)
-    all_of_it = StepInput(source, target, requests, seeds)
+    all_of_it = StepInput(source, target, np.zeros((SLICES, 2), np.int32))
     ours = jax.tree.map(lambda x: x[self.devices.host_slices], all_of_it)
-    inputs = self.devices.split(ours)
-    if inputs.source.shape not in self.programs:
-      self.programs[inputs.source.shape] = self._step.lower(state, inputs).compile()
-    state, sums = self.programs[inputs.source.shape](state, inputs)
+    inputs, seed = self.devices.split(ours), self.devices.replicate(np.int32(seed))
+    arguments, shape = (state, inputs, seed), inputs.source.shape
+    if shape not in self.programs:
+      self.programs[shape] = self._step.lower(*arguments).compile()
+    state, sums = self.programs[shape](*arguments)
     return state, jax.device_get(sums)
 
 

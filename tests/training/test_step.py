@@ -58,11 +58,14 @@ def test_any_number_of_devices_is_one_device(count: int):
 
 @pytest.mark.devices
 @pytest.mark.parametrize(
-  'count, at_once',
+  'count, slices_per_pass',
   [(1, 8)] + [pytest.param(*n, marks=pytest.mark.slow) for n in ((2, 2), (1, 4))],
 )
-def test_any_number_of_slices_at_once_is_one_at_a_time(count: int, at_once: int):
-  assert_same_course(course_on_one(), course(Steps(count, at_once=at_once)))
+def test_any_number_of_slices_at_once_is_one_at_a_time(
+  count: int, slices_per_pass: int
+):
+  steps = Steps(count, slices_per_pass=slices_per_pass)
+  assert_same_course(course_on_one(), course(steps))
 
 
 def mean_of_means(tree: PyTree) -> PyTree:

@@ -72,7 +72,7 @@ class Evaluation:
     bar = lambda items: tqdm(items, desc='translating', unit='batch', disable=None)
     _say(f'translating {len(sources):,} sentences; each length is compiled first')
     best = [one for (one,) in translator.translate(sources, nbest=1, progress=bar)]
-    for line in (*translator.cuts(), *perplexity.cuts()):
+    for line in (*translator.truncation_warnings(), *perplexity.truncation_warnings()):
       print(line, file=sys.stderr)
     _say('scoring, with intervals')
     scores = loaded.task.scorer.score(self._outputs(best))

@@ -128,9 +128,9 @@ class LoadedRun:
     names = self.vocabularies.target.pieces()
     return [names[i] for i in hypothesis.tokens if i != EOS]
 
-  def cuts(self) -> list[str]:
+  def truncation_warnings(self) -> list[str]:
     """Returns messages that count the sentences and translations cut so far."""
-    return [*self.translator.cuts()]
+    return [*self.translator.truncation_warnings()]
 
   def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[TargetScore]:
     """Returns how probable each target is as a translation, by teacher forcing.

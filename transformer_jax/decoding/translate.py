@@ -141,7 +141,7 @@ class Translator:
     for row, i in enumerate(batch):
       results[i] = self._hypotheses(sentences[i], *(array[row] for array in arrays))
 
-  def cuts(self) -> Iterable[str]:
+  def truncation_warnings(self) -> Iterable[str]:
     """Yields messages that count the lines and translations that were cut so far."""
     if self.cut_sources:
       yield f'{self.cut_sources} lines were cut: too long'

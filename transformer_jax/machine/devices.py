@@ -1,4 +1,4 @@
-"""Data parallelism by `jax.pmap`; the only module that places arrays on devices.
+"""Data parallelism; the only module that calls pmap, shard_map or device_put.
 
 A batch comes in `slices` of equal shape. Each of D devices computes slices / D of them,
 so the data, the dropout and the update are the same for every D that divides `slices`.
@@ -18,7 +18,7 @@ from transformer_jax.machine import hosts
 from transformer_jax.machine.errors import UserError
 
 AXIS = 'devices'
-KEPT = 0.1  # of a device's memory, for other arrays than a program's
+RESERVED_FRACTION = 0.1  # of a device's memory, for other arrays than a program's
 
 
 def round_up(rows: int) -> int:
@@ -28,11 +28,15 @@ def round_up(rows: int) -> int:
 
 def replicate(tree: PyTree) -> PyTree:
   """Copies arrays to every device of this host."""
-  return jax.device_put(tree, _on_all_of_this_host())
+  return jax.device_put(tree, _replicated(jax.local_devices()))
 
 
-def _on_all_of_this_host() -> NamedSharding:
-  return NamedSharding(Mesh(np.array(jax.local_devices()), (AXIS,)), PartitionSpec())
+def _mesh(devices: Sequence[jax.Device]) -> Mesh:
+  return Mesh(np.array(devices), (AXIS,))
+
+
+def _replicated(devices: Sequence[jax.Device]) -> NamedSharding:
+  return NamedSharding(_mesh(devices), PartitionSpec())
 
 
 def to_host(tree: PyTree) -> PyTree:
@@ -51,7 +55,7 @@ def replicate_read_only(tree: PyTree) -> PyTree:
   if jax.default_backend() != 'cpu':
     return replicate(tree)
   first, *others = jax.local_devices()
-  sharding = _on_all_of_this_host()
+  sharding = _replicated(jax.local_devices())
 
   def alias(x: np.ndarray | jax.Array) -> jax.Array:
     one = jax.device_put(x, first)
@@ -90,7 +94,7 @@ def compile_if_it_fits(lowered: jax.stages.Lowered) -> jax.stages.Compiled | Non
   needs = program.memory_analysis()
   if stats is None or 'bytes_limit' not in stats or needs is None:
     return program
-  fits = memory_needed(needs) <= (1 - KEPT) * stats['bytes_limit']
+  fits = memory_needed(needs) <= (1 - RESERVED_FRACTION) * stats['bytes_limit']
   return program if fits else None
 
 
@@ -107,26 +111,29 @@ def map_rows(function: Callable) -> Callable:
   places them, and host arrays whose axis 0, the rows, is a multiple of the number of
   devices. It returns a function that gives the result as host arrays. Accelerators
   compute meanwhile, so that the host can do other things; a CPU has computed before it
-  returns. The devices do not communicate.
+  returns.
   """
-  devices = jax.local_devices()
-  mapped = pmap_rows(function, devices)
+  mesh, by_row = _mesh(jax.local_devices()), PartitionSpec(AXIS)
+
+  # By shard_map, so that the devices do not communicate: jit alone would let all of
+  # them wait, at each step of a search, for the one with the longest outputs.
+  @jax.jit
+  def mapped(params: PyTree, rows: PyTree) -> PyTree:
+    return jax.shard_map(
+      lambda params, rows: function(params, *rows),
+      mesh=mesh,
+      in_specs=(PartitionSpec(), by_row),
+      out_specs=by_row,
+      check_vma=False,
+    )(params, rows)
 
   def call(params: PyTree, *rows: np.ndarray) -> Callable[[], PyTree]:
-    split = lambda x: x.reshape(len(devices), -1, *x.shape[1:])
-    join = lambda x: x.reshape(-1, *x.shape[2:])
-    result = mapped(params, jax.tree.map(split, rows))
+    result = mapped(params, jax.device_put(rows, NamedSharding(mesh, by_row)))
     if jax.default_backend() == 'cpu':  # it would compute several calls side by side
       jax.block_until_ready(result)
-    return lambda: jax.tree.map(join, jax.device_get(result))
+    return lambda: jax.device_get(result)
 
   return call
-
-
-def pmap_rows(function: Callable, devices: Sequence[jax.Device]) -> Callable:
-  """Maps function(params, *rows) to mapped(params, [rows of each device, ...])."""
-  on_rows = lambda params, rows: function(params, *rows)
-  return jax.pmap(on_rows, in_axes=(None, 0), devices=devices)
 
 
 def sum_over_devices(tree: PyTree) -> PyTree:
@@ -141,8 +148,8 @@ class Devices:
 
   Attributes:
     count: the number of devices.
-    slices_each: the number of slices of each device.
-    slices_at_once: how many of them it may compute at once, the most first. On a CPU
+    slices_per_device: the number of slices of each device.
+    pass_sizes: how many of them it may compute in one pass, the most first. On a CPU
       it is one, so that more of it stays in the caches.
     host_slices: which slices are those of this host's devices.
   """
@@ -158,55 +165,47 @@ class Devices:
         f'{self.count} devices cannot share {slices} slices equally; these counts '
         f'can: {works}. Hide some devices or set --config.slices'
       )
-    self.slices_each = slices // self.count
-    most = 1 if devices[0].platform == 'cpu' else self.slices_each
-    self.slices_at_once = [n for n in range(most, 0, -1) if self.slices_each % n == 0]
+    each = self.slices_per_device = slices // self.count
+    limit = 1 if devices[0].platform == 'cpu' else each
+    self.pass_sizes = [n for n in range(limit, 0, -1) if each % n == 0]
     ours = [d for d in devices if d.process_index == jax.process_index()]
-    first = devices.index(ours[0]) * self.slices_each
-    self.host_slices = slice(first, first + len(ours) * self.slices_each)
-    self._all, self._ours = (Mesh(np.array(some), (AXIS,)) for some in (devices, ours))
+    first = devices.index(ours[0]) * each
+    self.host_slices = slice(first, first + len(ours) * each)
+    self._ours = ours
 
   def replicate(self, tree: PyTree) -> PyTree:
     """Copies the first host's arrays to every device of every host."""
-    put = lambda x: self._put(x, PartitionSpec(), 1)
-    return jax.tree.map(put, hosts.from_first_host(tree))
+    return self._put(hosts.from_first_host(tree), PartitionSpec())
 
   def split(self, arrays: PyTree) -> PyTree:
-    """Puts this host's [slices, ...] on its devices: [devices, slices_each, ...]."""
-    shape = lambda x: x.reshape(-1, self.slices_each, *x.shape[1:])
-    put = lambda x: self._put(shape(x), PartitionSpec(AXIS), hosts.count())
-    return jax.tree.map(put, arrays)
+    """Puts this host's [slices, ...] on its devices, as [devices, slices each, ...]."""
+    shape = lambda x: x.reshape(-1, self.slices_per_device, *x.shape[1:])
+    return self._put(jax.tree.map(shape, arrays), PartitionSpec(AXIS))
+
+  def _put(self, ours: PyTree, spec: PartitionSpec) -> PyTree:
+    """Returns arrays of all hosts, of which each host passes its part."""
+    sharding = NamedSharding(_mesh(self._devices), spec)
+    return jax.make_array_from_process_local_data(sharding, ours)
 
   def on_this_host(self, tree: PyTree) -> PyTree:
     """Returns replicated arrays as arrays of this host, which map_rows() takes."""
     if hosts.count() == 1:
       return tree
-    here = NamedSharding(self._ours, PartitionSpec())
+    here = _replicated(self._ours)
     parts = lambda x: [part.data for part in x.addressable_shards]
     one = lambda x: jax.make_array_from_single_device_arrays(x.shape, here, parts(x))
     return jax.tree.map(one, tree)
 
-  def _put(self, ours: np.ndarray, spec: PartitionSpec, times: int) -> jax.Array:
-    """Returns one array of all hosts, `times` as long on axis 0 as this host's part."""
-    local = jax.device_put(ours, NamedSharding(self._ours, spec))
-    if hosts.count() == 1:
-      return local
-    parts = [part.data for part in local.addressable_shards]
-    shape = (local.shape[0] * times, *local.shape[1:]) if local.ndim else ()
-    return jax.make_array_from_single_device_arrays(
-      shape, NamedSharding(self._all, spec), parts
-    )
-
   def pmap(self, step: Callable) -> Callable:
-    """Maps step(state, inputs) -> (state, sums) over the devices; `state` is donated.
+    """Maps step(state, inputs, seed) -> (state, sums) over the devices.
 
-    Each device has its slices of the inputs and the whole state. What `step` returns
-    must be equal on all devices, so it sums over AXIS.
+    Each device has its slices of the inputs, the whole state, which is donated, and the
+    seed. What `step` returns must be equal on all devices, so it sums over AXIS.
     """
     return jax.pmap(
       step,
       axis_name=AXIS,
-      in_axes=(None, 0),
+      in_axes=(None, 0, None),
       out_axes=(None, None),
       devices=self._devices,
       donate_argnums=(0,),

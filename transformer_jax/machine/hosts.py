@@ -90,7 +90,7 @@ def one_error_ends_all() -> Iterator[None]:
 
 
 def joined() -> bool:
-  """Tells whether this process is one of several that joined."""
+  """Returns True if this process is one of several that joined."""
   return jax.distributed.is_initialized()
 
 
@@ -100,7 +100,7 @@ def count() -> int:
 
 
 def is_first_host() -> bool:
-  """Tells whether this process is the one that reads and writes the run's folder."""
+  """Returns True if this process reads and writes the run's folder."""
   return jax.process_index() == 0
 
 

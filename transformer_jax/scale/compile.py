@@ -18,7 +18,7 @@ from jax.experimental import topologies as jax_topologies
 from transformer_jax.data.batches import Shape
 from transformer_jax.decoding.translate import search_of
 from transformer_jax.machine import platform
-from transformer_jax.machine.devices import KEPT, Devices, memory_needed
+from transformer_jax.machine.devices import RESERVED_FRACTION, Devices, memory_needed
 from transformer_jax.model import build, flops
 from transformer_jax.model.transformer import search_weights
 from transformer_jax.scale import topologies
@@ -62,27 +62,27 @@ def lower_step(
   config: ml_collections.ConfigDict,
   devices: Sequence[jax.Device],
   shape: Shape,
-  at_once: int = 1,
+  slices_per_pass: int = 1,
 ) -> jax.stages.Lowered:
   """Returns a config's training step for one shape of slice, before XLA compiles it.
 
   Args:
     devices: those of all hosts, here or from devices_of(). Dtypes and operations are
       those of their platform.
-    at_once: how many of its slices a device computes at once.
+    slices_per_pass: how many of its slices a device computes at once.
   """
   graph, params = build.architecture(config, _platform(devices))
   opt_state = jax.eval_shape(adam(config).init, params)
   shared = Devices(config.slices, devices)
-  slices = shared.count, shared.slices_each
+  slices = shared.count, shared.slices_per_device
   inputs = StepInput(
     _ids(*slices, shape.rows, shape.source),
     _ids(*slices, shape.rows, shape.target),
     _ids(*slices, 2),
-    _ids(*slices),
   )
-  step = step_of(config, graph, at_once)
-  return shared.pmap(step).lower(TrainState(_ids(), params, opt_state), inputs)
+  step = step_of(config, graph, slices_per_pass)
+  state = TrainState(_ids(), params, opt_state)
+  return shared.pmap(step).lower(state, inputs, _ids())
 
 
 def lower_search(
@@ -120,19 +120,19 @@ def compiled(
     config.slices = topology.count
   devices, limit = devices_of(topology), topology.chip.memory
   each, shape = Devices(config.slices, devices), full_shape(config, length)
-  for at_once in each.slices_at_once:
-    step = _memory(lower_step(config, devices, shape, at_once), limit)
+  for slices_per_pass in each.pass_sizes:
+    step = _memory(lower_step(config, devices, shape, slices_per_pass), limit)
     if step['fits']:
       break
   host = [device for device in devices if device.process_index == 0]
   rows = max(1, config.decode_tokens // SEARCH_LENGTH // len(host))
   model = config.model.to_dict()
-  tokens = each.slices_each * shape.rows * length
+  tokens = each.slices_per_device * shape.rows * length
   return {
     'processes': len(devices) // len(host),
     'slices': config.slices,
-    'slices_each': each.slices_each,
-    'slices_at_once': at_once,
+    'slices_per_device': each.slices_per_device,
+    'slices_per_pass': slices_per_pass,
     'rows': shape.rows,
     'length': length,
     # XLA's own count is 1 % higher, missing for GPUs, and counts a loop's body once.
@@ -153,7 +153,7 @@ def _memory(lowered: jax.stages.Lowered, limit: float) -> dict[str, Any]:
   return {
     'arguments': needs.argument_size_in_bytes,
     'temporaries': needs.temp_size_in_bytes,
-    'fits': memory_needed(needs) <= (1 - KEPT) * limit,
+    'fits': memory_needed(needs) <= (1 - RESERVED_FRACTION) * limit,
   }
 
 

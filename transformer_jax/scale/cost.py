@@ -72,8 +72,8 @@ def lines(result: dict[str, Any]) -> Iterator[str]:
   )
   yield (
     f'  batch: {result["slices"]} slices of {result["rows"]} pairs of '
-    f'{result["length"]} tokens; {result["slices_each"]} a device, '
-    f'{result["slices_at_once"]} at once'
+    f'{result["length"]} tokens; {result["slices_per_device"]} a device, '
+    f'{result["slices_per_pass"]} at once'
   )
   for what in 'step', 'search':
     yield f'  {what}: {_memory(result[what])}'
@@ -101,8 +101,8 @@ def here(config: ml_collections.ConfigDict, shape: Shape) -> dict[str, Any]:
     is in the shape; dev scores and checkpoints come on top.
   """
   devices = Devices(config.slices)
-  for at_once in devices.slices_at_once:
-    lowered = compile.lower_step(config, jax.devices(), shape, at_once)
+  for slices_per_pass in devices.pass_sizes:
+    lowered = compile.lower_step(config, jax.devices(), shape, slices_per_pass)
     step = compile_if_it_fits(lowered)
     if step is not None:
       break
@@ -112,12 +112,12 @@ def here(config: ml_collections.ConfigDict, shape: Shape) -> dict[str, Any]:
   state = TrainState(np.int32(0), params, adam(config).init(params))
   ids = lambda *sizes: np.ones((config.slices, *sizes), np.int32)
   pairs = ids(shape.rows, shape.source), ids(shape.rows, shape.target)
-  inputs = devices.split(StepInput(*pairs, ids(2), ids()))
-  state = devices.replicate(state)
+  inputs = devices.split(StepInput(*pairs, ids(2)))
+  state, seed = devices.replicate((state, np.int32(config.seed)))
   for count in 1, UPDATES:  # the first warms up
     start = time.perf_counter()
     for _ in range(count):
-      state, sums = step(state, inputs)
+      state, sums = step(state, inputs, seed)
     jax.block_until_ready(sums)
   seconds = (time.perf_counter() - start) / UPDATES
   return {

@@ -35,7 +35,7 @@ class DivergenceError(UserError):
   """The last MAX_SKIPS updates were not finite, so training ends."""
 
 
-class Dev(NamedTuple):
+class DevMetrics(NamedTuple):
   """Functions that measure parameters on dev; both take them on this host's devices."""
 
   perplexity: Callable[[PyTree], float]
@@ -56,7 +56,7 @@ def train(
 
   Args:
     corpus: the folder of the prepared corpus.
-    interruption: tells of signals. None: a new one.
+    interruption: signal handler; a new one by default.
     bleu: takes parameters on this host's devices; returns BLEU on dev in percent. None:
       it is not measured.
     profile: a folder for a trace of the first host's updates 2 to 6, by jax.profiler.
@@ -84,10 +84,10 @@ def train(
         checkpoint.try_folder(run.checkpoints)
       Run.open(workdir, config, corpus)
     records = [r for r in run.records() if r['step'] <= start] if first else []
-    unmeasured = _is_unmeasured(config, start, records)
+    needs_dev_eval = _needs_dev_eval(config, start, records)
     impatient = _has_ended(Patience.of(records, config.patience))
     trains = start < config.train_steps and not impatient
-    if not trains and not unmeasured:
+    if not trains and not needs_dev_eval:
       if first:
         why = ', where its patience ended' if impatient else ''
         steps = f'{start} of {config.train_steps} steps'
@@ -110,7 +110,7 @@ def train(
       )
       interruption.last_words = log.last_words = writer.newest
     dev = Perplexity(config, trainer.graph, *batches.read_split(corpus, 'dev'))
-    for line in dev.cuts():
+    for line in dev.truncation_warnings():
       log.say(line)
     if trains:
       shapes = trainer.batches.shapes_from(start)
@@ -126,18 +126,18 @@ def train(
       log.begin()
     trace = profile if first else None
     loop = Loop(trainer, config, records, log, writer, interruption, trace)
-    loop.run(state, start, Dev(dev, bleu), unmeasured)
+    loop.run(state, start, DevMetrics(dev, bleu), needs_dev_eval)
 
 
 def _has_ended(patience: Patience) -> bool:
-  """Tells whether the first host's patience has ended: it alone has all records."""
+  """Returns True if patience has ended, by the first host, which has all records."""
   return bool(patience.most and hosts.from_first_host(np.int32(patience.ended)))
 
 
-def _is_unmeasured(
+def _needs_dev_eval(
   config: ml_collections.ConfigDict, step: int, records: list[dict]
 ) -> bool:
-  """Tells whether a stop left the checkpoint of `step` without its dev perplexity."""
+  """Returns True if a stop left the checkpoint of `step` without dev perplexity."""
   due = step == config.train_steps or step and step % config.checkpoint_every_steps == 0
   measured = any(r['step'] == step and 'dev_perplexity' in r for r in records)
   return bool(hosts.from_first_host(np.int32(due and not measured)))
@@ -212,13 +212,15 @@ class Loop:
     self._skips = 0  # in a row, in this process
     self._last_save = time.monotonic()
 
-  def run(self, state: TrainState, step: int, dev: Dev, unmeasured: bool) -> None:
+  def run(
+    self, state: TrainState, step: int, dev: DevMetrics, needs_dev_eval: bool
+  ) -> None:
     """Makes the steps after `step`, up to the last one or until patience ends.
 
     Args:
       state: after `step` steps.
       step: the number of steps so far, skipped ones included.
-      unmeasured: whether `step` has a checkpoint, but no perplexity yet.
+      needs_dev_eval: whether `step` has a checkpoint, but no perplexity yet.
 
     Raises:
       SystemExit: a signal came; the newest step has a checkpoint.
@@ -231,7 +233,7 @@ class Loop:
     # a step, so none of them stops at a signal of its own.
     defer = contextlib.nullcontext if self._is_one_host else self._interruption.deferred
     with self._trace, defer():
-      if unmeasured:
+      if needs_dev_eval:
         self._measure(step, state, dev)
       while step < last and not _has_ended(self._patience):
         self._meter.resume()
@@ -332,8 +334,8 @@ class Loop:
       self._log.say(warning)
     return bool(sums.requests[0]), bool(sums.requests[1])
 
-  def _measure(self, step: int, state: TrainState, dev: Dev) -> None:
-    """Measures BLEU, if due, then perplexity: its record marks the step as measured."""
+  def _measure(self, step: int, state: TrainState, dev: DevMetrics) -> None:
+    """Evaluates dev; the perplexity record marks the step as done on resume."""
     params = self._trainer.devices.on_this_host(state.params)
     every = self._config.bleu_every_checkpoints * self._config.checkpoint_every_steps
     if dev.bleu and (step == self._config.train_steps or every and step % every == 0):
@@ -349,5 +351,5 @@ class Loop:
     self._patience.add(perplexity)
 
   def _may_stop_now(self) -> bool:
-    """Tells whether a signal came and there are no other hosts that have to agree."""
+    """Returns True if a signal came and no other hosts have to agree."""
     return self._is_one_host and self._interruption.requested

@@ -1,6 +1,6 @@
 """The perplexity of held-out text."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import jax
 import ml_collections
@@ -50,18 +50,22 @@ class Perplexity:
 
     self._sums = map_rows(sums)
 
-  def cuts(self) -> Iterable[str]:
+  def truncation_warnings(self) -> Iterable[str]:
     """Yields a message if pairs were cut."""
     if self.cut_pairs:
       yield f'{self.cut_pairs} pairs were cut for the perplexity: too long'
 
   def __call__(self, params: PyTree) -> float:
     """Returns exp(nats per target piece), EOS counted."""
-    sums, tokens = [], 0
+    total, tokens = 0.0, 0
+    before: Callable | None = None  # waits for the batch that the devices compute
     for step in range(self._batches.steps_per_epoch):
       batch = self._batches.batch(step)
       rows = lambda ids: ids.reshape(-1, ids.shape[-1])
-      sums.append(self._sums(params, rows(batch.source), rows(batch.target)))
+      wait = self._sums(params, rows(batch.source), rows(batch.target))
+      # One batch is queued behind it, not all: they would fill the devices' memory.
+      total += float(before().sum()) if before else 0.0
+      before = wait
       tokens += batch.target_tokens
-    total = sum(float(wait().sum()) for wait in sums)
+    total += float(before().sum())
     return metrics.perplexity(total / tokens)

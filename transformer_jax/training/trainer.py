@@ -88,15 +88,15 @@ class Programs:
 
 
 def step_of(
-  config: ml_collections.ConfigDict, graph: nnx.GraphDef, at_once: int
-) -> Callable[[TrainState, StepInput], tuple[TrainState, Sums]]:
+  config: ml_collections.ConfigDict, graph: nnx.GraphDef, slices_per_pass: int
+) -> Callable[[TrainState, StepInput, jax.Array], tuple[TrainState, Sums]]:
   """Returns train_step() with a config's optimizer and label smoothing."""
   return functools.partial(
     train_step,
     graph=graph,
     transform=adam(config),
     epsilon_ls=config.epsilon_ls,
-    at_once=at_once,
+    slices_per_pass=slices_per_pass,
   )
 
 
@@ -108,8 +108,6 @@ class Trainer:
     batches: the training batches; a batch is a function of the step.
     graph: the model without its parameters.
     learning_rate: of an update, counted from 0.
-    at_once: how many of its slices a device computes at once. compile() lowers it if
-      memory does not suffice.
   """
 
   def __init__(
@@ -126,7 +124,7 @@ class Trainer:
     self.learning_rate = learning_rate(config)
     self._transform = adam(config)
     self._shapes = params, jax.eval_shape(self._transform.init, params)
-    self.at_once = self.devices.slices_at_once[0]
+    self._seed = self.devices.replicate(np.int32(config.seed))
     self._programs: Programs
 
   def initial(self) -> TrainState:
@@ -175,35 +173,48 @@ class Trainer:
       The programs, as a context manager. step() calls them from now on.
     """
     # Without the arrays: the first step donates their memory while others compile.
-    compile_for = functools.partial(self._compile_for, without_data(state))
+    state = without_data(state)
+    # The longest texts, which take the most memory. All shapes, in whatever order they
+    # are compiled, and all hosts have the number that fits this one.
+    largest = max(self.batches.shapes, key=lambda s: (s.source + s.target, s.rows))
+    size, program = self._choose_slices_per_pass(state, largest, say)
+    ready = {largest: program} if program else {}
+    compile_for = lambda s: ready.get(s) or self._lower(state, s, size).compile()
     self._programs = Programs(compile_for, shapes, say)
     return self._programs
 
-  def _compile_for(
-    self, state: TrainState, shape: batches.Shape
-  ) -> jax.stages.Compiled:
-    """Returns the step for a shape, with as many slices at once as memory allows.
+  def _choose_slices_per_pass(
+    self, state: TrainState, shape: batches.Shape, say: Callable[[str], None]
+  ) -> tuple[int, jax.stages.Compiled | None]:
+    """Returns how many slices a device computes at once: as many as memory allows.
 
-    Shapes that are compiled later do not try more slices than fitted here.
+    Returns the program of the shape too, if it was compiled to learn that. The first
+    host decides. The others compile with it, since GPUs' hosts tune programs together.
     """
+    *sizes, one = self.devices.pass_sizes
+    for size in sizes:
+      program = compile_if_it_fits(self._lower(state, shape, size))
+      hosts.wait_for_all(f'{size} slices per pass')
+      if hosts.from_first_host(np.int32(program is not None)):
+        break
+    else:
+      size, program = one, None
+    if sizes:
+      each = self.devices.slices_per_device
+      say(f'a device computes {size} of its {each} slices at once')
+    return size, program
+
+  def _lower(
+    self, state: TrainState, shape: batches.Shape, slices_per_pass: int
+  ) -> jax.stages.Lowered:
+    """Returns the step for a shape, before it is compiled."""
     host = self.devices.host_slices
     each = host.stop - host.start, shape.rows
     source = np.zeros((*each, shape.source), np.int32)
     target = np.zeros((*each, shape.target), np.int32)
+    step = step_of(self._config, self.graph, slices_per_pass)
     inputs = self._inputs(source, target, False, False)
-
-    def lower(at_once: int) -> jax.stages.Lowered:
-      step = step_of(self._config, self.graph, at_once)
-      return self.devices.pmap(step).lower(state, inputs)
-
-    *more, fewest = (n for n in self.devices.slices_at_once if n <= self.at_once)
-    for at_once in more:
-      program = compile_if_it_fits(lower(at_once))
-      if program is not None:
-        self.at_once = min(self.at_once, at_once)
-        return program
-    self.at_once = fewest
-    return lower(fewest).compile()
+    return self.devices.pmap(step).lower(state, inputs, self._seed)
 
   def batch(self, step: int) -> batches.Batch:
     """Returns this host's slices of the batch of update number `step`, from 0.
@@ -237,15 +248,14 @@ class Trainer:
       KeyError: compile() was called without the batch's shape.
     """
     inputs = self._inputs(batch.source, batch.target, stop, save)
-    return self._programs[batch.shape](state, inputs)
+    return self._programs[batch.shape](state, inputs, self._seed)
 
   def _inputs(
     self, source: np.ndarray, target: np.ndarray, stop: bool, save: bool
   ) -> StepInput:
     """Returns what a step takes beside the state, on the devices."""
     requests = np.full((len(source), 2), (stop, save), np.int32)
-    seed = np.full(len(source), self._config.seed, np.int32)
-    return self.devices.split(StepInput(source, target, requests, seed))
+    return self.devices.split(StepInput(source, target, requests))
 
 
 def _zeros(shapes: PyTree) -> PyTree:
