@@ -28,7 +28,7 @@ from transformer_jax.training.metrics import Log
 from transformer_jax.training.step import Sums, TrainState
 
 EVERY = 4
-DEV = loop.Dev(lambda _: 2.0)
+DEV = loop.DevMetrics(lambda _: 2.0)
 
 
 class Counter:
@@ -96,8 +96,8 @@ def looped(
   trainer: Counter,
   interruption: Interruption,
   start: int = 0,
-  unmeasured: bool = False,
-  dev: loop.Dev = DEV,
+  needs_dev_eval: bool = False,
+  dev: loop.DevMetrics = DEV,
   **changes: int,
 ) -> tuple[Kept, list[dict]]:
   """Runs to the end; returns its checkpoints and its records."""
@@ -109,7 +109,7 @@ def looped(
   with Log(run, start, trainer.last) as log:
     one = loop.Loop(trainer, config, run.records(), log, kept, interruption, None)
     try:
-      one.run(state, start, dev, unmeasured)
+      one.run(state, start, dev, needs_dev_eval)
     except (SystemExit, loop.DivergenceError) as end:
       kept.end = end
   return kept, run.records()
@@ -126,7 +126,7 @@ def test_checkpoints_records_and_measurements(tmp_path: pathlib.Path):
 def test_patience(tmp_path: pathlib.Path):
   """It ends two checkpoints after the best; started again, before any step."""
   perplexities = iter([5.0, 3.0, 3.0, 4.0])
-  options = {'dev': loop.Dev(lambda _: next(perplexities)), 'patience': 2}
+  options = {'dev': loop.DevMetrics(lambda _: next(perplexities)), 'patience': 2}
   kept, records = looped(tmp_path, Counter(40), Interruption(), **options)
   assert kept.steps == [4, 8, 12, 16] and best_step(records, 'perplexity') == 8
   assert [r['step'] for r in records if 'loss' in r][-1] == 16
@@ -156,10 +156,10 @@ def test_a_missing_measurement_comes_first(tmp_path: pathlib.Path):
   lines = (straight / 'metrics.jsonl').read_text().splitlines(keepends=True)
   at = next(i for i, line in enumerate(lines) if 'dev_perplexity' in line)
   (stopped / 'metrics.jsonl').write_text(''.join(lines[:at]))
-  _, records = looped(stopped, Counter(10), Interruption(), start=4, unmeasured=True)
+  _, records = looped(stopped, Counter(10), Interruption(), 4, needs_dev_eval=True)
   untimed = lambda rows: [r | {'seconds': 0} for r in rows if 'saved' not in r]
   assert untimed(records) == untimed(expected)
-  kept, records = looped(stopped, Counter(10), Interruption(), 10, unmeasured=True)
+  kept, records = looped(stopped, Counter(10), Interruption(), 10, needs_dev_eval=True)
   assert kept.steps == [] and records[-1] == {'step': 10, 'dev_perplexity': 2.0}
 
 
