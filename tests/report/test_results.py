@@ -21,6 +21,7 @@ def test_every_published_result_is_read():
   rows = {path: Result.read(path).row for path in paths}
   assert rows
   for path, row in rows.items():
+    assert Result.read(path).training_commit, path
     of_sweep = path.parent.name in ('table3', 'tatoeba')
     assert row == (path.name.partition('.')[0] if of_sweep else None), path
     in_table = path.parent.name == 'table3'
