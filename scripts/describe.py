@@ -1,4 +1,4 @@
-"""Says what a config is and what it costs: cells, parameters, FLOPs, memory, hours.
+"""Says what a config is and what it costs: keys, parameters, FLOPs, memory, hours.
 
 python -m scripts.describe --config=configs/table3.py:B2 [--json]
 python -m scripts.describe --config=configs/base.py:en-de --time
@@ -17,19 +17,19 @@ from typing import Any
 import ml_collections
 from absl import flags
 
-from transformer_jax import config
+from transformer_jax import config as configs
 from transformer_jax.data.batches import Batches, Shape, train_batches
 from transformer_jax.data.corpus import (
   check_settings,
   data_dir,
-  rename_if_changed,
+  resolve,
 )
 from transformer_jax.machine import cli, files, platform
 from transformer_jax.model import flops
 from transformer_jax.scale import compile, cost, topologies
 
 FLAGS = cli.Flags(__doc__)
-CONFIG = FLAGS.config('What to describe.', rename_if_changed)
+CONFIG = FLAGS.config('What to describe.', resolve)
 JSON = flags.DEFINE_bool(
   'json', False, 'One JSON object instead of lines.', FLAGS.values
 )
@@ -49,8 +49,6 @@ LENGTH = flags.DEFINE_integer(
 )
 DATA_DIR = data_dir(FLAGS)
 
-CELLS = ('N', 'd_model', 'd_ff', 'h', 'd_k', 'd_v', 'P_drop', 'positions')
-
 
 def describe(
   config: ml_collections.ConfigDict, batches: Batches | None
@@ -63,8 +61,7 @@ def describe(
   model = config.model.to_dict()
   shapes = batches and [[config.slices, *shape] for shape in batches.shapes]
   return {
-    'cells': {name: model[name] for name in CELLS}
-    | {'epsilon_ls': config.epsilon_ls, 'train_steps': config.train_steps},
+    'cells': configs.cells(config.to_dict()),
     'parameters': flops.parameters(model),
     'flops_per_target_token': flops.flops_per_target_token(model),
     'batch_shapes': shapes,
@@ -81,7 +78,6 @@ def main(argv: list[str]) -> None:
   FLAGS.parse(argv)
   if not (TIME.value or TOPOLOGY.value):
     FLAGS.refuse('a config alone (--time, --topology)', LENGTH)
-  config.check(CONFIG.value.to_dict())
   names = [topologies.topology(name).name for name in TOPOLOGY.value]
   corpus, batches = DATA_DIR.value / CONFIG.value.data.name, None
   if corpus.is_dir():
@@ -108,10 +104,7 @@ def main(argv: list[str]) -> None:
 
 def show(described: dict[str, Any]) -> None:
   """Prints what main() has put together."""
-  cells = described['cells']
-  width = max(map(len, cells))
-  for name, value in cells.items():
-    print(f'{name:{width}}  {value}')
+  print(*configs.describe(CONFIG.value.to_dict()), sep='\n')
   print(f'\n{described["parameters"]:,} parameters')
   if target := CONFIG.value.model.target_vocab_size:
     print(f'source embedding not tied: the target has {target:,} pieces of its own')
@@ -123,7 +116,7 @@ def show(described: dict[str, Any]) -> None:
   else:
     print('batch shapes [slices, rows, source tokens, target tokens]:', *shapes)
   if 'time' in described:
-    timed, steps = described['time'], f'{cells["train_steps"]:,} updates'
+    timed, steps = described['time'], f'{CONFIG.value.train_steps:,} updates'
     print(f'\n{timed["device"]}, a batch of {timed["shape"]}:')
     print(f'  an update {timed["seconds"]:.3g} s; {steps} {timed["hours"]:.3g} hours')
   for result in described.get('topologies', []):

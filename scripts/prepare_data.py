@@ -6,14 +6,13 @@ python -m scripts.prepare_data --verify=data/wmt14.en-de
 
 from absl import app
 
-from transformer_jax import config
 from transformer_jax.data import prepare
-from transformer_jax.data.corpus import DataFlags, rename_if_changed, verify_corpus
+from transformer_jax.data.corpus import DataFlags, resolve, verify_corpus
 from transformer_jax.machine import cli
 from transformer_jax.tasks import task_of
 
 FLAGS = cli.Flags(__doc__)
-CONFIG = FLAGS.config('Whose corpus to prepare.', rename_if_changed, required=False)
+CONFIG = FLAGS.config('Whose corpus to prepare.', resolve, required=False)
 VERIFY = FLAGS.path(
   'verify', None, 'Only checks this prepared folder against its card.'
 )
@@ -27,7 +26,6 @@ def main(argv: list[str]) -> None:
     verify_corpus(VERIFY.value)
     print(f'{VERIFY.value} is as its card says')
   elif CONFIG.value is not None:
-    config.check(CONFIG.value.to_dict())
     print(prepare.prepare_corpus(CONFIG.value, task_of(CONFIG.value), *DATA.folders()))
   else:
     raise app.UsageError('give --config, or --verify and a prepared folder')

@@ -11,7 +11,6 @@ import shutil
 import subprocess
 
 import pytest
-from absl import flags
 
 from transformer_jax.data import batches
 from transformer_jax.machine.errors import UserError
@@ -126,7 +125,7 @@ def test_commands_are_seen():
 @pytest.mark.parametrize(
   ('command', 'error'),
   [
-    ('train --workdri=x', flags.UnrecognizedFlagError),
+    ('train --workdri=x', UserError),
     ('train --config.model.M=1', UserError),
     ('describe --config=configs/no.py', OSError),
     ('sweep --rows=A1 -- --config.epsilon=0', UserError),

@@ -107,12 +107,12 @@ class Cleaning:
 
   off: bool = key(False, CORPUS, 'No limits: only what is no text is dropped.')
   max_characters: Count = key(5000, CORPUS, 'Characters of either sentence.')
-  max_ratio: Ratio = key(9.0, CORPUS, "Of the numbers of words, as Moses's cleaner.")
+  max_ratio: Ratio = key(9.0, CORPUS, 'Longer over shorter, in words, as in Moses.')
   drop_untranslated: bool = key(
     True, CORPUS, 'Drop pairs of equal sentences, but for names and numbers.'
   )
   min_alphanumeric: Fraction = key(
-    0.3, CORPUS, 'Letters and digits among the characters that are no spaces.'
+    0.3, CORPUS, 'Fraction of letters and digits; spaces do not count.'
   )
 
 
@@ -150,22 +150,24 @@ class Data:
   )
   tokenized: bool = key(False, SEARCH, 'The files are tokenised, and scored as such.')
   seed: FromZero = key(
-    1, CORPUS, 'Of samples drawn in preparing; the other seed is of training.'
+    1, CORPUS, 'Of the samples that preparation draws; `seed` is of training.'
   )
   cleaning: Cleaning = Cleaning()
   train_pairs: Pairs = key(
     10**9,
     CORPUS,
-    'Pairs to keep at most, drawn by a hash of their text: the same in any order of '
-    'the corpus.',
+    'Most training pairs to keep, chosen by a hash of their text, so that the order of '
+    'the corpus does not matter.',
   )
   vocabulary_pairs: Pairs = key(
-    1_000_000, CORPUS, 'Pairs at most, drawn at random, that give the vocabulary.'
+    1_000_000, CORPUS, 'Most pairs to learn the vocabulary from, chosen at random.'
   )
   character_coverage: Coverage = key(
-    0.99995, CORPUS, 'Of all characters; rarer ones are spelt in bytes.'
+    0.99995, CORPUS, 'Fraction of characters with a piece; others are spelt in bytes.'
   )
-  byte_fallback: bool = key(True, CORPUS, 'Bytes are pieces, which spell rare text.')
+  byte_fallback: bool = key(
+    True, CORPUS, 'The 256 bytes are pieces and spell any text.'
+  )
   max_length: Length = key(
     256, CORPUS, 'Tokens of a training sentence, with EOS; longer pairs are dropped.'
   )
@@ -197,15 +199,15 @@ class Model:
     37000,
     CORPUS,
     MODEL,
-    'Pieces (5.1): rows of the embedding matrix, which is shared with the target and '
-    'the logits (3.4), unless the target has its own.',
+    'Pieces (5.1): rows of the embedding matrix, which also makes the logits (3.4) '
+    'unless the target has its own.',
   )
   target_vocab_size: PiecesOrNone = key(
     0,
     CORPUS,
     MODEL,
-    'Rows of a matrix of the target and the logits, which then has a vocabulary of '
-    'its own. 0: both languages share one.',
+    'Pieces of the target alone, whose matrix then makes the logits. 0: source and '
+    'target share one vocabulary and one matrix.',
   )
 
 
@@ -261,10 +263,10 @@ class Config:
     'The best checkpoint is kept too: by dev perplexity, or by dev BLEU (greedy).',
   )
   bleu_every_checkpoints: Count = key(
-    1, BOOKKEEPING, 'Checkpoints between two measurements of dev BLEU, best_by=bleu.'
+    1, BOOKKEEPING, 'Checkpoints from one dev BLEU to the next, with best_by=bleu.'
   )
   bleu_sentences: Count = key(
-    500, BOOKKEEPING, 'How many of the first sentences of dev best_by=bleu takes.'
+    500, BOOKKEEPING, 'First sentences of dev whose BLEU best_by=bleu takes.'
   )
   patience: FewOrNone = key(
     0,
@@ -292,15 +294,17 @@ class Config:
     'auto',
     SEARCH,
     VARIES,
-    'Of matrix products, and on accelerators of activations. auto: bfloat16 on '
+    'Dtype of matrix products, and on accelerators of activations. auto: bfloat16 on '
     'accelerators and on CPUs with instructions for it, else float32.',
   )
   # Running
   seed: FromZero = key(
-    1, TRAINING, VARIES, 'Of parameters, order of batches and dropout.'
+    1, TRAINING, VARIES, 'Of parameters, the order of batches, and dropout.'
   )
   dtype: DType = key(
-    'auto', TRAINING, 'Like decode_dtype, in training. auto: bfloat16 on accelerators.'
+    'auto',
+    TRAINING,
+    'The same in training. auto: bfloat16 on accelerators alone.',
   )
   log_every_steps: Count = key(100, BOOKKEEPING, 'Updates between two lines of a log.')
 
@@ -334,6 +338,21 @@ KEYS = {key.name: key for key in _declared(Config)}
 def tagged(*tags: Tag) -> tuple[str, ...]:
   """Returns the names of the keys that have all these tags."""
   return tuple(name for name, key in KEYS.items() if key.tags >= {*tags})
+
+
+def cells(config: Mapping[str, Any]) -> dict[str, float | str]:
+  """Returns a config's values of Table 3's columns."""
+  values = flat(config)
+  return {name.rpartition('.')[2]: values[name] for name in tagged(CELL)}
+
+
+def describe(config: Mapping[str, Any]) -> Iterator[str]:
+  """Yields a line for each key: its value, base's if that is another, its meaning."""
+  values = flat(config)
+  for name, key in KEYS.items():
+    value = values[name]
+    other = '' if value == key.base else f' (base: {key.base!r})'
+    yield f'{f"{name} = {value!r}{other}":42}  # {key.meaning}'
 
 
 # Configs as dictionaries

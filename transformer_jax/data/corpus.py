@@ -15,7 +15,7 @@ import ml_collections
 import msgspec
 from absl import flags
 
-from transformer_jax.config import Tag, as_json, flat, tagged
+from transformer_jax.config import Tag, as_json, check, flat, tagged
 from transformer_jax.machine.cli import Flags
 from transformer_jax.machine.errors import UserError
 from transformer_jax.machine.files import sha256
@@ -95,6 +95,16 @@ def rename_if_changed(
   if changed and 'data.name' not in overridden:
     text = json.dumps(changed, sort_keys=True)
     config.data.name += f'.{hashlib.sha256(text.encode()).hexdigest()[:8]}'
+
+
+def resolve(
+  config: ml_collections.ConfigDict,
+  plain: ml_collections.ConfigDict,
+  overridden: Collection[str],
+) -> None:
+  """Checks a command line's config, and renames its corpus if overrides change it."""
+  check(config.to_dict())
+  rename_if_changed(config, plain, overridden)
 
 
 def data_dir(table: Flags) -> flags.FlagHolder[pathlib.Path]:

@@ -89,7 +89,7 @@ class Flags:
   ) -> flags.FlagHolder[ml_collections.ConfigDict]:
     """Defines --config=FILE[:ARGUMENT], and --config.KEY=VALUE for each of its keys.
 
-    `resolve` is called if keys are overridden, and may change the config.
+    `resolve` is called with every config, and may change it.
     """
     self._resolve = resolve
     self._config = config_flags.DEFINE_config_file(
@@ -153,8 +153,8 @@ class Flags:
         raise UserError(f'give --{flag.name}: {self.values[flag.name].help}')
     if rest[1:] and not self._words:
       raise UserError(f'{rest[1]!r} is no flag; flags begin with --')
-    self.plain = None if self._config is None else self._config.value
-    if any(name.startswith('config.') for name in self.values):
+    self.plain = None
+    if self._config is not None and self._config.value is not None:
       flag = self.values['config']
       self.plain = flag.parser.parse(config_flags.get_config_filename(flag))
       overrides = config_flags.get_override_values(flag)

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from transformer_jax.config import KEYS, Tag, flat, tagged
+from transformer_jax.config import KEYS, Tag, cells, flat, tagged
 from transformer_jax.data.corpus import NEWSTEST
 from transformer_jax.report import paper
 from transformer_jax.report.results import Evaluation
@@ -72,14 +72,6 @@ def differing_settings(runs: Sequence[Evaluation]) -> dict[str, dict[str, list[s
     for name, config in configs.items():
       values.setdefault(f'{config.get(key)}', []).append(name)
   return {key: values for key, values in settings.items() if len(values) > 1}
-
-
-def cells(config: dict) -> Cells:
-  """Returns a config's values of Table 3's columns."""
-  return {
-    cell: config['model'][cell] if cell in config['model'] else config[cell]
-    for cell in CELLS
-  }
 
 
 def label(row: str, values: Cells) -> str:

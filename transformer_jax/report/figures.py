@@ -16,13 +16,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
+from transformer_jax.config import cells
 from transformer_jax.report import paper
 from transformer_jax.report.comparison import (
   Cells,
   Difference,
   Differences,
   Group,
-  cells,
   cells_of_row,
   label,
   paper_differences,

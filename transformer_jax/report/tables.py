@@ -4,6 +4,7 @@ import re
 import statistics
 from collections.abc import Callable, Sequence
 
+from transformer_jax.config import cells
 from transformer_jax.model import flops
 from transformer_jax.report import paper
 from transformer_jax.report.comparison import (
@@ -14,7 +15,6 @@ from transformer_jax.report.comparison import (
   Differences,
   Group,
   Judgement,
-  cells,
   count_verdicts,
   differing_settings,
   paper_differences,

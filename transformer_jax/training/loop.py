@@ -12,7 +12,6 @@ import ml_collections
 import numpy as np
 from jaxtyping import PyTree
 
-from transformer_jax.config import as_json
 from transformer_jax.data import batches
 from transformer_jax.data.corpus import Card, read_card
 from transformer_jax.machine import hosts, platform
@@ -72,7 +71,6 @@ def train(
   with contextlib.ExitStack() as stack:
     if first:
       stack.enter_context(run.locked())
-      run.check_config(as_json(config))
       print('making the model', file=sys.stderr, flush=True)
     hosts.check_same(config.to_json_best_effort() + read_card(corpus).identity)
     trainer = Trainer(config, corpus)
