@@ -12,8 +12,8 @@ from toy.steps import corpus, model, tiny_config
 from transformer_jax.data import batches
 from transformer_jax.machine.devices import Devices
 from transformer_jax.model import build
-from transformer_jax.training import checkpoint
-from transformer_jax.training.step import cross_entropy
+from transformer_jax.training import checkpoint, trainer
+from transformer_jax.training.step import TrainState, cross_entropy
 from transformer_jax.training.trainer import Trainer
 
 
@@ -56,6 +56,32 @@ def test_a_program_for_each_shape_and_none_later(tmp_path: pathlib.Path, monkeyp
     ours.step(state, batches.Batch(empty, empty, empty))
 
 
+@pytest.mark.parametrize('order', [1, -1])
+def test_all_shapes_take_as_many_slices_as_the_largest(
+  order: int, tmp_path: pathlib.Path, monkeypatch
+):
+  """The number is decided once, whatever shape comes first."""
+  config = tiny_config(tokens_per_batch=64, max_shapes=2)
+  ours = Trainer(config, corpus(tmp_path), Devices(8, jax.devices()[:1]))
+  ours.devices.pass_sizes = [8, 4, 1]
+  lowered, said = [], []
+  lower = ours._lower
+
+  def record(state: TrainState, shape: batches.Shape, size: int) -> jax.stages.Lowered:
+    lowered.append((shape, size))
+    return lower(state, shape, size)
+
+  monkeypatch.setattr(ours, '_lower', record)
+  fits = lambda one: None if len(lowered) == 1 else one.compile()
+  monkeypatch.setattr(trainer, 'compile_if_it_fits', fits)
+  shapes = ours.batches.shapes[::order]
+  with ours.compile(ours.initial(), shapes, said.append) as programs:
+    programs.wait_for_all()
+  shorter, largest = sorted(shapes, key=lambda shape: shape.source + shape.target)
+  assert lowered == [(largest, 8), (largest, 4), (shorter, 4)]
+  assert said[0] == 'a device computes 4 of its 8 slices at once'
+
+
 @pytest.mark.devices
 def test_any_number_of_devices_goes_on_from_a_checkpoint(tmp_path: pathlib.Path):
   """Every device of 1, 4 or 8 has the numbers that were written."""
@@ -65,8 +91,8 @@ def test_any_number_of_devices_goes_on_from_a_checkpoint(tmp_path: pathlib.Path)
   saved = jax.tree.map(draw, state_shapes(config))
   checkpoint.save(tmp_path / 'checkpoints', 2, *saved)
   for count in (1, 4, 8):
-    trainer = Trainer(config, folder, Devices(8, jax.devices()[:count]))
-    state = trainer.restore(tmp_path / 'checkpoints')
+    one = Trainer(config, folder, Devices(8, jax.devices()[:count]))
+    state = one.restore(tmp_path / 'checkpoints')
     assert state.step == 2
     for on_devices, array in zip(
       jax.tree.leaves(state[1:]), jax.tree.leaves(saved), strict=True

@@ -27,7 +27,6 @@ from transformer_jax.training.step import TrainState
 
 PARTS = 'params', 'optimizer'
 DELETED = 'deleted'  # a folder of checkpoints that are being deleted
-COMMIT_MARK = 'commit_success.txt'  # an empty file that Orbax adds at the end
 # Without this, Orbax would wait for the other hosts.
 FIRST_HOST = ocp.options.MultiprocessingOptions(primary_host=0, active_processes={0})
 
@@ -110,7 +109,7 @@ class Writer:
 
   def _add_manifest(self) -> None:
     """Writes the manifest. Orbax calls this before it renames the finished folder."""
-    (partial,) = self._folder.glob(f'{self._step}.orbax-checkpoint-tmp*')
+    partial = _unfinished(self._folder, self._step)
     manifest = {'step': self._step, 'sha256': checksums(partial, PARTS)}
     files.write(partial / MANIFEST, files.as_json(manifest, indent=1))
     for path in (partial, *partial.rglob('*')):
@@ -324,17 +323,10 @@ def average(folder: pathlib.Path, chosen: Sequence[int], params: PyTree) -> PyTr
 def _read(path: pathlib.Path, example: PyTree) -> PyTree:
   """Returns the arrays of one part of a checkpoint, in a tree like `example`."""
   another = f'{path}: it is of another model than config.model'
-  # Orbax takes names and dtypes from this, not shapes.
-  target = jax.tree.map(lambda x: np.zeros((), x.dtype), example)
-  verbosity = logging.get_verbosity()
-  logging.set_verbosity(logging.ERROR)  # else Orbax warns that a part lacks metadata
   try:
-    with ocp.StandardCheckpointer(multiprocessing_options=FIRST_HOST) as reader:
-      arrays = reader.restore(path, target)
+    arrays = _restore_any_shape(path, example)
   except ValueError as error:  # other names
     raise UserError(f'{another} ({error})') from error
-  finally:
-    logging.set_verbosity(verbosity)
   for (name, ours), theirs in zip(
     jax.tree_util.tree_leaves_with_path(example), jax.tree.leaves(arrays), strict=True
   ):
@@ -342,3 +334,31 @@ def _read(path: pathlib.Path, example: PyTree) -> PyTree:
       parameter = jax.tree_util.keystr(name, simple=True, separator='.')
       raise UserError(f'{another}: {parameter} is {theirs.shape}, not {ours.shape}')
   return arrays
+
+
+# Habits of Orbax that it does not document. pyproject.toml pins its minor version, and
+# tests/training/test_checkpoint.py fails if one of them changes.
+
+COMMIT_MARK = 'commit_success.txt'  # an empty file that it adds at the end
+
+
+def _unfinished(folder: pathlib.Path, step: int) -> pathlib.Path:
+  """Returns the folder that Orbax renames after post_finalization_callback."""
+  (path,) = folder.glob(f'{step}.orbax-checkpoint-tmp*')
+  return path
+
+
+def _restore_any_shape(path: pathlib.Path, example: PyTree) -> PyTree:
+  """Returns arrays with the names and dtypes of `example`, and the shapes on disk.
+
+  Orbax takes the shapes from targets that have dimensions. It warns that a part alone
+  lacks metadata.
+  """
+  target = jax.tree.map(lambda x: np.zeros((), x.dtype), example)
+  verbosity = logging.get_verbosity()
+  logging.set_verbosity(logging.ERROR)
+  try:
+    with ocp.StandardCheckpointer(multiprocessing_options=FIRST_HOST) as reader:
+      return reader.restore(path, target)
+  finally:
+    logging.set_verbosity(verbosity)
