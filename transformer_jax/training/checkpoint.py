@@ -15,7 +15,6 @@ from collections.abc import Callable, Sequence
 import jax
 import numpy as np
 import orbax.checkpoint as ocp
-from absl import logging
 from jaxtyping import PyTree
 from orbax.checkpoint import checkpoint_managers as policies
 
@@ -323,14 +322,16 @@ def average(folder: pathlib.Path, chosen: Sequence[int], params: PyTree) -> PyTr
 def _read(path: pathlib.Path, example: PyTree) -> PyTree:
   """Returns the arrays of one part of a checkpoint, in a tree like `example`."""
   another = f'{path}: it is of another model than config.model'
+  shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), example)
   try:
-    arrays = _restore_any_shape(path, example)
+    with ocp.StandardCheckpointer(multiprocessing_options=FIRST_HOST) as reader:
+      arrays = reader.restore(path, shapes)
   except ValueError as error:  # other names
     raise UserError(f'{another} ({error})') from error
   for (name, ours), theirs in zip(
     jax.tree_util.tree_leaves_with_path(example), jax.tree.leaves(arrays), strict=True
   ):
-    if ours.shape != theirs.shape:
+    if ours.shape != theirs.shape:  # Orbax does not compare them
       parameter = jax.tree_util.keystr(name, simple=True, separator='.')
       raise UserError(f'{another}: {parameter} is {theirs.shape}, not {ours.shape}')
   return arrays
@@ -346,19 +347,3 @@ def _unfinished(folder: pathlib.Path, step: int) -> pathlib.Path:
   """Returns the folder that Orbax renames after post_finalization_callback."""
   (path,) = folder.glob(f'{step}.orbax-checkpoint-tmp*')
   return path
-
-
-def _restore_any_shape(path: pathlib.Path, example: PyTree) -> PyTree:
-  """Returns arrays with the names and dtypes of `example`, and the shapes on disk.
-
-  Orbax takes the shapes from targets that have dimensions. It warns that a part alone
-  lacks metadata.
-  """
-  target = jax.tree.map(lambda x: np.zeros((), x.dtype), example)
-  verbosity = logging.get_verbosity()
-  logging.set_verbosity(logging.ERROR)
-  try:
-    with ocp.StandardCheckpointer(multiprocessing_options=FIRST_HOST) as reader:
-      return reader.restore(path, target)
-  finally:
-    logging.set_verbosity(verbosity)
