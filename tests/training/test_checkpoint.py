@@ -209,7 +209,7 @@ def test_a_checkpoint_of_another_model_is_refused(tmp_path: pathlib.Path):
   for changes, name in (
     ({'h': 4, 'd_k': 4, 'd_v': 4}, 'attention'),
     ({'d_ff': 64}, 'feed_forward'),
-    ({'N': 2}, 'MISSING'),
+    ({'N': 2}, 'feed_forward_norm'),
     ({'positions': 'learned'}, 'position'),
     ({'vocab_size': 18}, 'embedding'),
     ({'target_vocab_size': 17}, 'embedding'),
