@@ -75,8 +75,6 @@ def test_of_several_bases_the_one_of_most_rows_counts():
 
 def test_runs_of_no_row_are_in_no_group():
   assert comparison.group([scored(changed(of_row(), row=None))]) == ([], [])
-  unknown = comparison.group([scored(changed(of_row(), row='Z9'))])
-  assert unknown == ([], ['run: Table 3 has no row Z9'])
 
 
 def test_a_prolonged_run_is_its_row_with_the_steps_of_before():

@@ -180,18 +180,6 @@ def published(folder: str, references: pathlib.Path | None = None):
   return group, comparison.differences(group, compare)
 
 
-def claim_cell(judged: comparison.Judgement, ours: comparison.Differences) -> str:
-  """Returns verdict and differences as table3.md has them."""
-  mark = lambda one, said: (
-    f'({one.mean:+.2f})' if said == 'undecided' else f'{one.mean:+.2f}'
-  )
-  rows = [
-    f'{row} {", ".join(map(mark, ours[row], verdicts))}'
-    for row, verdicts in judged.rows.items()
-  ]
-  return f'**{judged.verdict}**: {"; ".join(rows)}' if rows else judged.verdict
-
-
 def test_readme_and_page_say_what_the_report_says():
   """Without the references, as whoever clones the project has it."""
   page = (ROOT / 'docs/table3.md').read_text()
@@ -202,7 +190,8 @@ def test_readme_and_page_say_what_the_report_says():
     judged = comparison.judge(ours)
     printed = f'{name}: {comparison.count_verdicts(judged)}'
     assert printed in page and printed in readme, printed
-    columns.append([claim_cell(one, ours) for one in judged])
+    rows = [(one, comparison.effects(one, ours)) for one in judged]
+    columns.append([f'**{x.verdict}**: {y}' if y else x.verdict for x, y in rows])
   for claim, *ours in zip(paper.CLAIMS, *columns, strict=True):
     (line,) = [x for x in page.splitlines() if x.startswith(f'| {claim.text} ')]
     assert line.split(' | ')[2:4] == ours

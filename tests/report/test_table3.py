@@ -174,11 +174,11 @@ def test_pairs_are_of_one_seed():
 WORSE, BETTER, SAME = (7.0, 16.0), (3.0, 24.0), (5.1, 20.1)
 
 
-def judged(*rows: tuple) -> list[comparison.Judgement]:
-  """Judges these rows and those of family(), which has a worse C1."""
+def differences(*rows: tuple) -> comparison.Differences:
+  """Returns those of these rows and of family(), which has a worse C1."""
   runs = family(*((row, 1, *scores) for row, scores in rows))
   (group,), _ = comparison.group(runs)
-  return comparison.judge(comparison.differences(group, lambda *_: None))
+  return comparison.differences(group, lambda *_: None)
 
 
 @pytest.mark.parametrize(
@@ -201,7 +201,9 @@ def judged(*rows: tuple) -> list[comparison.Judgement]:
   ],
 )
 def test_verdict_of_a_claim(claim: str, rows: list[tuple], verdict: str):
-  by_word = {one.claim.text.split()[0]: one for one in judged(*rows)}
+  by_word = {
+    one.claim.text.split()[0]: one for one in comparison.judge(differences(*rows))
+  }
   assert by_word[claim].verdict == verdict
 
 
@@ -230,12 +232,10 @@ def test_no_evidence_for_a_claim_takes_its_agreement_away():
 
 
 def test_claims_are_counted_with_their_rows():
-  each = judged(('A1', WORSE), ('B1', BETTER), ('C3', SAME), ('C2', WORSE))
-  assert comparison.count_verdicts(each) == (
-    'Of 7 claims 2 agree, 1 disagrees, 4 were not run.'
-  )
-  text = markdown(tables.claims(each))
-  both = 'agrees: C1, C2; undecided: C3'
-  claim = '| Bigger models are better. | section 6.2 | agrees |'
-  assert f'{claim} {both} | {both} |' in text
-  assert '| Too many heads are worse, too. | section 6.2 | not run |  |  |' in text
+  ours = differences(('A1', WORSE), ('B1', BETTER), ('C3', SAME), ('C2', WORSE))
+  text = markdown(tables.claims(ours))
+  assert 'Of 7 claims 2 agree, 1 disagrees, 4 were not run.' in text
+  heads = cells(text, 'One head is worse than eight.')
+  assert heads[2:] == ['A1 +0.37, -0.9', 'agrees', 'A1 +2.00, -4.00']
+  assert 'C2 +2.00, -4.00; C3 (+0.10), (+0.10)' in text
+  assert cells(text, 'Too many heads are worse, too.')[3:] == ['not run', '']

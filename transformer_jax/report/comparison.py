@@ -27,14 +27,6 @@ NO_INFLUENCE = frozenset(
 VARIED = frozenset({*tagged(Tag.CELL), *tagged(Tag.VARIES)})
 
 
-class Conditions(NamedTuple):
-  """What comparable runs share."""
-
-  corpus: str  # its identity
-  signatures: tuple[str, str]  # of the scorers
-  settings: str  # all of the config but VARIED and NO_INFLUENCE, as JSON
-
-
 class Group(NamedTuple):
   """Runs that can be compared; each row holds one result for each of its seeds."""
 
@@ -55,12 +47,11 @@ class Group(NamedTuple):
     return self.members[0].data['name']
 
 
-def conditions(run: Evaluation) -> Conditions:
-  """Returns what must be equal of two results that are compared."""
+def conditions(run: Evaluation) -> tuple[str, ...]:
+  """Returns what results of one table share: corpus, scorers, other settings."""
   config = flat(run.config)
   settings = {key: config[key] for key in config.keys() - VARIED - NO_INFLUENCE}
-  text = json.dumps(settings, sort_keys=True)
-  return Conditions(run.corpus, run.signatures, text)
+  return run.corpus, *run.signatures, json.dumps(settings, sort_keys=True)
 
 
 def differing_settings(runs: Sequence[Evaluation]) -> dict[str, dict[str, list[str]]]:
@@ -135,13 +126,11 @@ def group(results: Sequence[Evaluation]) -> tuple[list[Group], list[str]]:
   Args:
     results: of runs with distinct names.
   """
-  alike: dict[Conditions, list[Evaluation]] = {}
+  alike: dict[tuple[str, ...], list[Evaluation]] = {}
   groups, left_out = [], []
   for run in results:
     if run.row in paper.TABLE_3:
       alike.setdefault(conditions(run), []).append(run)
-    elif run.row is not None:
-      left_out.append(f'{run.name}: Table 3 has no row {run.row}')
   for members in alike.values():
     base = find_base(members)
     if base is None:
@@ -436,3 +425,20 @@ def _counts(verdicts: Iterable[str]) -> str:
     if count[verdict]
   )
   return ', '.join(said)
+
+
+def effects(judged: Judgement, ours: Differences) -> str:
+  """Returns 'B1 +0.49, -1.48; B2 +0.17, (-0.28)': brackets mark what is undecided."""
+  marks = {'undecided': '({:+.2f})'}
+  rows = []
+  for row, verdicts in judged.rows.items():
+    both = zip(ours[row], verdicts, strict=True)
+    texts = (marks.get(said, '{:+.2f}').format(one.mean) for one, said in both)
+    rows.append(f'{row} {", ".join(texts)}')
+  return '; '.join(rows)
+
+
+def paper_effects(claim: paper.Claim) -> str:
+  """Returns the paper's differences: 'B1 +0.24, -0.7; B2 +0.09, -0.4'."""
+  rows = ('{} {:+.2f}, {:+.1f}'.format(x, *paper_differences(x)) for x in claim.rows)
+  return '; '.join(rows)

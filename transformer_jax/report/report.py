@@ -17,7 +17,7 @@ from transformer_jax.report import (
   results,
   tables,
 )
-from transformer_jax.report.comparison import SACREBLEU, Differences, Group, Judgement
+from transformer_jax.report.comparison import SACREBLEU, Differences, Group
 from transformer_jax.report.page import (
   Block,
   bullets,
@@ -132,7 +132,7 @@ def describe_group(
   if len(ours) > 1:
     blocks.append(heading(3, "Differences from base, ours and the paper's"))
     blocks += figures.rows_minus_base(group, ours, number)
-    blocks += tables.claims(comparison.judge(ours))
+    blocks += tables.claims(ours)
   if group.table_3:
     blocks += tables.rows_minus_base(group, ours)
     blocks += tables.table_3(group)
@@ -338,7 +338,8 @@ def _table_3_facts(
     text = f'{where}Base, {seeds} seed{"s" if seeds > 1 else ""}: perplexity {ppl}, '
     yield 'Table 3', f'{text}BLEU {bleu}. {comparison.smallest_difference(group)}'
   if len(ours) > 1:
-    yield 'Claims', where + comparison.count_verdicts(comparison.judge(ours))
+    count = comparison.count_verdicts(comparison.judge(ours))
+    yield 'Claims', f'{where}{count} PPL, BLEU minus base; undecided in brackets.'
   if missing := [row for row in paper.TABLE_3 if row not in group.table_3]:
     yield 'Missing rows', where + ', '.join(missing)
 
@@ -351,25 +352,14 @@ def _on_terminal(
   if len(studies) == 1 and len(studies[0][1]) > 1:
     ours = studies[0][1]
     for one in comparison.judge(ours):
-      text = f'{one.claim.text} {_effects(one, ours)}'
+      own, papers = comparison.effects(one, ours), comparison.paper_effects(one.claim)
+      text = f'{one.claim.text} {own or "Not run."} (paper: {papers})'
       lines += _wrap(f'  {one.verdict}', text)
   else:
     lines += map(_short_score, representatives(runs))
   for note in footnotes(runs):
     lines += _wrap('', note)
   return '\n'.join(lines) + '\n'
-
-
-def _effects(judged: Judgement, ours: Differences) -> str:
-  """Returns a sentence on each row's differences, or the names of rows not run."""
-  sentences = []
-  for row, verdicts in judged.rows.items():
-    (ppl, bleu), papers = ours[row], comparison.paper_differences(row)
-    sentences.append(
-      f'{row}: perplexity {ppl.mean:+.2f} ({papers[0]:+.2f}) {verdicts[0]}, '
-      f'BLEU {bleu.mean:+.2f} ({papers[1]:+.1f}) {verdicts[1]}.'
-    )
-  return ' '.join(sentences) or ', '.join(judged.claim.rows)
 
 
 def _wrap(name: str, text: str) -> list[str]:

@@ -14,10 +14,12 @@ from transformer_jax.report.comparison import (
   Cells,
   Differences,
   Group,
-  Judgement,
   count_verdicts,
   differing_settings,
+  effects,
+  judge,
   paper_differences,
+  paper_effects,
   paper_signs,
   smallest_difference,
 )
@@ -161,36 +163,22 @@ def rows_minus_base(group: Group, ours: Differences) -> list[str]:
   return [top, table(header, lines), paragraph(note)]
 
 
-def claims(judged: Sequence[Judgement]) -> list[str]:
+def claims(ours: Differences) -> list[str]:
   """Returns a table of the paper's claims with their verdicts."""
-  header = ['claim', 'section', 'verdict', 'perplexity', 'BLEU']
-  return [
-    heading(3, "The paper's claims"),
-    table(
-      header,
-      [
-        [one.claim.text, one.claim.section, one.verdict, *_rows_by_verdict(one)]
-        for one in judged
-      ],
-    ),
-    paragraph(
-      f'{count_verdicts(judged)} Each row is judged by the sign that the claim gives '
-      'it, or by no difference (E), as in the next table. Perplexity and BLEU each '
-      'agree if a row agrees and none disagrees, and the other way round. A claim '
-      'agrees if both do, and disagrees if either does.'
-    ),
+  judged = judge(ours)
+  header = ['claim', 'section', 'the paper: PPL, BLEU', 'verdict', 'ours: PPL, BLEU']
+  rows = [
+    [x.claim.text, x.claim.section, paper_effects(x.claim), x.verdict, effects(x, ours)]
+    for x in judged
   ]
-
-
-def _rows_by_verdict(judged: Judgement) -> list[str]:
-  """Returns 'agrees: B1; undecided: B2' of perplexity and of BLEU."""
-  cells = []
-  for n in range(2):
-    rows: dict[str, list[str]] = {}
-    for row, verdicts in judged.rows.items():
-      rows.setdefault(verdicts[n], []).append(row)
-    cells.append('; '.join(f'{k}: {", ".join(x)}' for k, x in sorted(rows.items())))
-  return cells
+  note = (
+    f'{count_verdicts(judged)} Each difference is a row minus base; brackets mark what '
+    'is undecided. A row is judged by the sign that the claim gives it, or by no '
+    'difference (E), as in the next table. Perplexity and BLEU each agree if a row '
+    'agrees and none disagrees, and the other way round. A claim agrees if both do, '
+    'and disagrees if either does.'
+  )
+  return [heading(3, "The paper's claims"), table(header, rows), paragraph(note)]
 
 
 # Table 2
