@@ -9,6 +9,8 @@ tenth of train at most. Below a million pairs the model is SMALL, from there on 
 docs/own_data.md has the rest.
 """
 
+import math
+
 import ml_collections
 
 from configs import base
@@ -25,6 +27,8 @@ SMALL = {
   'vocab_size': 8000,
 }
 FEW = 1_000_000  # pairs, below which the model is SMALL
+VERY_FEW = 20_000  # pairs, below which batches are smaller, and patience ends training
+EPOCHS, SENTENCE = 100, 25  # at most so many epochs, of about so many tokens a sentence
 # Pairs -> pieces: a text of fewer pairs may not have enough pieces for SMALL.
 FEWER_PIECES = {20_000: 4000, 1000: 1000, 200: 400}
 
@@ -38,13 +42,20 @@ def get_config(arg: str = '') -> ml_collections.ConfigDict:
   config.data.reader, config.data.raw_dir = 'files', str(text.folder)
   config.data.source_language, config.data.target_language = text.languages
   config.data.files.update(text.files)
+  config.data.nfc = True
   if text.pairs < FEW:
     config.model.update(SMALL)
     for pairs, pieces in FEWER_PIECES.items():
       if text.pairs < pairs:
         config.model.vocab_size = pieces
     config.tokens_per_batch = 8000
-    config.train_steps = 12_000
-    config.warmup_steps = 2000
-    config.checkpoint_every_steps = 600
+    if text.pairs < VERY_FEW:
+      config.tokens_per_batch = 2000
+      config.patience = 5
+    updates = EPOCHS * text.pairs * SENTENCE // config.tokens_per_batch
+    config.train_steps = min(12_000, max(100, updates))
+    config.warmup_steps = min(2000, config.train_steps // 4)
+    # The highest rate is that of 2,000 updates.
+    config.rate_factor = math.sqrt(config.warmup_steps / 2000)
+    config.checkpoint_every_steps = config.train_steps // 20
   return config

@@ -61,7 +61,7 @@ def main(argv: list[str]) -> None:
   run = Run(WORKDIR.value)
   run = LoadedRun(run, task_of(run.config()), AVERAGE.value, STEP.value)
   text = '\n'.join(TEXT.value).encode() if TEXT.value else sys.stdin.buffer.read()
-  lines = [line.partition('\t') for line in split_lines(text) if line]
+  lines = [line.partition('\t') for line in split_lines(text) if line.strip()]
   if not lines:
     raise UserError('no sentence to show: --text=SENTENCE, or lines on stdin')
   pairs = [(source, target if tab else None) for source, tab, target in lines]
@@ -70,7 +70,7 @@ def main(argv: list[str]) -> None:
   folder = OUTPUT.value or WORKDIR.value / 'attention'
   for path in figures.write(folder, maps, str(WORKDIR.value), view):
     print(path)
-  for line in run.translator.truncation_warnings():
+  for line in run.translator.warnings():
     print(line, file=sys.stderr)
 
 

@@ -84,7 +84,7 @@ def main(argv: list[str]) -> None:
           print(line)
         sys.stdout.flush()
         count += len(lines)
-  for line in model.truncation_warnings():
+  for line in model.warnings():
     print(line, file=sys.stderr)
 
 

@@ -168,6 +168,9 @@ class Data:
   byte_fallback: bool = key(
     True, CORPUS, 'The 256 bytes are pieces and spell any text.'
   )
+  nfc: bool = key(
+    False, CORPUS, 'Text is brought to the form NFC of Unicode, but for references.'
+  )
   max_length: Length = key(
     256, CORPUS, 'Tokens of a training sentence, with EOS; longer pairs are dropped.'
   )

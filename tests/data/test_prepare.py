@@ -1,10 +1,12 @@
 """A corpus is prepared whole or not at all, and a config gets that of its own text."""
 
+import hashlib
 import os
 import pathlib
 import signal
 import subprocess
 import sys
+import unicodedata
 
 import pytest
 
@@ -78,14 +80,42 @@ def test_a_sample_of_training_pairs(raw: pathlib.Path):
 
 
 def test_overlap_is_counted_and_kept(raw: pathlib.Path, capsys):
-  for language in ('en', 'de'):
-    lines = (raw / f'train.{language}').read_bytes().split(b'\n')
-    more = [lines[4], lines[4], lines[9] if language == 'en' else b'nie']
-    (raw / f'dev.{language}').write_bytes(b'\n'.join([b'never x', *more]) + b'\n')
-  about = prepare(raw)
-  assert about.splits['dev'].in_train == 3
-  assert 'dev: training has 3 of its 4 source sentences' in capsys.readouterr().err
-  assert about.splits['train'].kept == 200
+  """Case, spaces, punctuation and the form of accents do not matter."""
+  write(raw, 'train', b'one two\ncaf\xc3\xa9 three\n' * 20, b'eins zwei\ndrei\n' * 20)
+  dev = b'One, two.\n one  two \ncafe\xcc\x81 three\nnever\n...\n'
+  write(raw, 'dev', dev, b'eins\n' * 5)
+  write(raw, 'test', b'NEVER\n' * 3 + b'!\n', b'eins\n' * 4)
+  changes = {'model.vocab_size': 25, 'data.cleaning.off': True}
+  splits = prepare(raw, tiny(**changes)).splits
+  assert splits['dev'].overlap == {'train': 3, 'test': 1}
+  assert splits['test'].overlap == {'train': 0, 'dev': 3}
+  assert 'dev: train has 3 of its 5 source sentences' in capsys.readouterr().err
+  assert splits['train'].kept == 40
+
+
+@pytest.mark.parametrize('nfc', [False, True])
+def test_unknown_pieces_are_counted(nfc: bool, raw: pathlib.Path, capsys):
+  """Decomposed accents are unknown, unless they are composed first."""
+  dev = raw / 'dev.de'
+  lines = dev.read_text()
+  dev.write_text(unicodedata.normalize('NFD', 'fünf ' * 9 + '\n' + lines))
+  (raw / 'dev.en').write_text('five ' * 9 + '\n' + (raw / 'dev.en').read_text())
+  splits = prepare(raw, tiny(**{'data.nfc': nfc})).splits
+  unknown = splits['dev'].unknown
+  assert unknown['source'] == 0 and (unknown['target'] > 0.1) != nfc
+  assert splits['train'].unknown == {'source': 0, 'target': 0}
+  share = f'0.00% of the source, {unknown["target"]:.2%} of the target'
+  assert share in capsys.readouterr().err
+  kept = (raw.parent / 'data' / 'toy' / 'dev.target.txt').read_text()
+  assert kept == dev.read_text(), 'references stay as they are'
+
+
+def test_text_in_another_script_is_refused(raw: pathlib.Path):
+  (raw / 'test.de').write_text('один два три\n' * 5)
+  with pytest.raises(UserError, match='test: unknown pieces and bytes are .*%'):
+    prepare(raw)
+  splits = prepare(raw, tiny(**{'data.cleaning.off': True})).splits
+  assert splits['test'].unknown == {'source': 0, 'target': 1}
 
 
 def test_words_are_counted_where_they_are_text(tmp_path: pathlib.Path):
@@ -107,14 +137,18 @@ def test_words_are_counted_where_they_are_text(tmp_path: pathlib.Path):
   assert side.lengths.tolist() == [4, 3, 4, 3] + [2] * 9
 
 
-@pytest.mark.parametrize('lines', [*NEWSTEST.values(), 2737])
-def test_warning_of_a_filtered_newstest(lines: int, raw: pathlib.Path, capsys):
-  write(raw, 'newstest2014', b'one\n' * lines, b'eins\n' * lines)
-  prepare(raw, tiny(**{'data.files.test': ('newstest2014',)}))
-  warning = (
-    f'test: {lines:,} pairs, where newstest2014 has 3,003: its scores compare with'
-  )
-  assert (warning in capsys.readouterr().err) == (lines != 3003)
+def test_warning_of_another_newstest(raw: pathlib.Path, capsys, monkeypatch):
+  """The paper's sets are known by their references, not by their names or lengths."""
+  write(raw, 'newstest2014', b'one\n' * 3003, b'eins\n' * 3003)
+  config = tiny(**{'data.files.test': ('newstest2014',)})
+  prepare(raw, config)
+  warning = "newstest2014 (3,003 pairs) is not the paper's newstest2014"
+  assert warning in capsys.readouterr().err
+  digest = hashlib.sha256(b'eins\n' * 3003).hexdigest()
+  monkeypatch.setitem(NEWSTEST, digest[:12], 'newstest2014')
+  config.data.name = 'again'
+  prepare(raw, config)
+  assert "the paper's" not in capsys.readouterr().err
 
 
 # What is refused

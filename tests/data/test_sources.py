@@ -153,6 +153,17 @@ def test_sizes_of_own_text(folder: pathlib.Path, tmp_path: pathlib.Path):
   (tmp_path / 'big').mkdir()
   for language in ('cs', 'en'):
     (tmp_path / 'big' / f'train.{language}').write_text('ab\n' * 1_000_000)
+  for pairs in (150, 1000, 5000, 30_000, 100_000):
+    (sized := tmp_path / str(pairs)).mkdir()
+    for language in ('cs', 'en'):
+      (sized / f'train.{language}').write_text('ab\n' * pairs)
+    config = my.get_config(f'cs-en,{sized}')
+    epochs = config.train_steps * config.tokens_per_batch / (25 * pairs)
+    assert epochs <= 101 and 4 * config.warmup_steps <= config.train_steps
+    assert config.checkpoint_every_steps * 20 <= config.train_steps
+    assert bool(config.patience) == (pairs < 20_000)
+  assert (config.train_steps, config.warmup_steps) == (12_000, 2000)
+  assert config.rate_factor == 1
   config = my.get_config(f'cs-en,{tmp_path / "big"}')
   assert config.model == base.get_config().model
   assert config.data.files.dev == ('drawn:1000',)
@@ -251,8 +262,31 @@ def test_where_files_choose_nothing(raw: pathlib.Path, pairs: list):
     other = base.get_config()
     other.update_from_flattened_dict(changes)
     for where in (None, folder):
-      with pytest.raises(UserError, match='config.data.files and config.data.suffix'):
+      with pytest.raises(UserError, match=r'data\.files\.train and config.data.suffix'):
         wmt14.read_splits(other, where, None)
+
+
+def test_local_files_beside_parquet_and_tfds(raw: pathlib.Path, pairs, monkeypatch):
+  """A set that is missing there is sacreBLEU's."""
+  folder = prepared_parquet(raw, pairs)
+  toy.corpus.write(folder, 'newstest2013', b'a\n', b'b\n')
+  toy.corpus.write(folder, 'mine', b'c\n', b'd\n')
+  tfds = Source('tfds', (), lambda: iter(pairs[:2]))
+  monkeypatch.setattr(wmt14, 'tfds_source', lambda *_: tfds)
+  expected = {
+    'dev': [('a', 'b')],
+    'test': lines(sources.from_files(tiny(), raw))['test'],
+  }
+  from_parquet = lines(wmt14.read_splits(WMT14, folder, None))
+  assert from_parquet == expected | {'train': from_parquet['train']}
+  assert len(from_parquet['train']) == 200
+  for path in folder.rglob('*.parquet'):
+    path.unlink()
+  from_tfds = lines(wmt14.read_splits(WMT14, folder, raw))
+  assert from_tfds == expected | {'train': pairs[:2]}
+  own = base.get_config()
+  own.data.files.test = ('mine',)
+  assert lines(wmt14.read_splits(own, folder, raw))['test'] == [('c', 'd')]
 
 
 def test_parquet_files_of_one_upload(raw: pathlib.Path, pairs: list):

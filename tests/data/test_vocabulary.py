@@ -221,7 +221,7 @@ def encode(
 ) -> None:
   sides = [texts[0].parent / f'{name}.{side}' for side in STREAMS]
   both = vocabulary.Vocabularies(words, words)
-  prepare.encode_files(both, texts, sides, MAX_LENGTH, str)
+  prepare.encode_files(both, texts, sides, MAX_LENGTH, (str, str))
 
 
 def content(folder: pathlib.Path, name: str = 'train') -> list[bytes]:

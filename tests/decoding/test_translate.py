@@ -17,7 +17,7 @@ from jaxtyping import PyTree
 
 from toy import forms, steps
 from toy.corpus import WORDS
-from transformer_jax.data import batches, vocabulary
+from transformer_jax.data import batches, text, vocabulary
 from transformer_jax.data.vocabulary import EOS, PAD, Vocabularies, Vocabulary
 from transformer_jax.decoding import translate
 from transformer_jax.decoding.translate import Hypothesis, Translator
@@ -90,7 +90,7 @@ def test_as_many_out_as_in():
   translated = shared().translate(sentences, 3)
   assert len(translated) == len(sentences)
   for line, hypotheses in zip(sentences, translated, strict=True):
-    if words().encode([line]) == [[]]:
+    if words().encode([text.input_line(line, False)]) == [[]]:
       assert hypotheses == [Hypothesis('', 0.0, [])]
       continue
     assert len(hypotheses) == 3
@@ -99,6 +99,24 @@ def test_as_many_out_as_in():
   assert translated[0] == translated[10] == translated[-1] == [Hypothesis('', 0.0, [])]
   assert shared().translate([], 3) == []
   assert shared().translate(['', ''], 3) == [[Hypothesis('', 0.0, [])]] * 2
+
+
+def test_all_text_enters_in_one_way():
+  """Spaces at the ends and NUL do not matter; with data.nfc nor does decomposition."""
+  plain = 'one two', 'café'
+  decorated = '\u3000\xa0one\x00two \x85', ' cafe\u0301\t'
+  one, composed = translator(), translator()
+  composed._config.data.nfc = True
+  expected = one.translate(plain, 3)
+  same(composed.translate(decorated, 3), expected)
+  same(one.translate(decorated[:1], 3), expected[:1])
+
+
+def test_unknown_characters_are_counted_by_lines():
+  one = translator()
+  one.translate(['one', 'ж ж', 'two', 'one ж'], 3)
+  assert one.unknown_sources == 2
+  assert [*one.warnings()][0].startswith('2 lines have characters that training never')
 
 
 def test_a_diverged_model_is_refused():
@@ -193,7 +211,7 @@ def test_a_very_long_line_is_cut_and_counted(monkeypatch):
 def test_learned_positions_cut_and_count():
   """Neither source nor output goes beyond the table; both are counted."""
   one = translator('learned')
-  assert [*one.truncation_warnings()] == []
+  assert [*one.warnings()] == []
   (ids,) = words().encode(['one ' * 30])
   fits, beyond = words().decode([ids[: TABLE - 1], ids[:TABLE]])
   translated = one.translate([fits], 3)
@@ -206,10 +224,7 @@ def test_learned_positions_cut_and_count():
   cut = sum(h[0].tokens[-1] != EOS for h in one.translate(lines(12, 9), 3))
   assert one.cut_outputs - before == cut > 0
   message = f'{one.cut_outputs} translations were cut: at their limit without an end'
-  assert [*one.truncation_warnings()] == [
-    f'{one.cut_sources} lines were cut: too long',
-    message,
-  ]
+  assert [*one.warnings()] == [f'{one.cut_sources} lines were cut: too long', message]
 
 
 def sides(

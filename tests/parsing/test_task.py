@@ -92,4 +92,4 @@ def test_a_treebank_is_prepared(tmp_path: pathlib.Path):
   assert '\u2581XX' in pieces and '\u2581CD' not in pieces
   tokens = batches.read_split(folder, 'test')[1].tokens
   assert vocabulary.UNK not in tokens and len(tokens) == counts
-  assert untagged.splits['dev'].in_train == about.splits['dev'].in_train
+  assert untagged.splits['dev'].overlap == about.splits['dev'].overlap

@@ -11,6 +11,7 @@ import sacremoses
 from hypothesis import given
 from hypothesis import strategies as st
 
+from transformer_jax.data.task import Outputs
 from transformer_jax.machine.errors import UserError
 from transformer_jax.scoring import bleu, moses
 
@@ -345,6 +346,38 @@ def test_tokens_of_a_language(language: str, tokens: str, line: str, other: str)
   metric = bleu.sacrebleu(language, False, False)
   assert f'|tok:{tokens}|' in metric.signature
   assert 20 < metric.percent([line], [other]) < 100
+
+
+def test_text_with_hardly_a_space_is_counted_by_characters(capsys):
+  """Whatever its code; short lines and tokens say nothing, and zh is known."""
+  japanese = ['彼女は来週の月曜日に、赤い自転車で駅まで行くつもりです。']
+  assert '|tok:char|' in bleu.sacrebleu('xx', False, False, japanese).signature
+  assert 'xx with hardly a space: BLEU counts characters' in capsys.readouterr().err
+  other = ['彼は来週の月曜日に、青い自転車で駅まで行くつもりです。']
+  assert 20 < bleu.both('xx', False, False, other)[0].percent(japanese, other) < 90
+  capsys.readouterr()
+  finnish = ['Kolmivaihekilowattituntimittari on rakennuksen kellarissa.'] * 9
+  for text in (['Ja.', 'Nein.', 'Donaudampfschiff'], finnish, []):
+    assert '|tok:13a|' in bleu.sacrebleu('de', False, False, text).signature
+  assert '|tok:none|' in bleu.sacrebleu('xx', True, False, japanese).signature
+  assert '|tok:zh|' in bleu.sacrebleu('zh', False, False, japanese).signature
+  assert capsys.readouterr().err == ''
+
+
+@pytest.mark.parametrize(
+  ('line', 'lowered'),
+  [
+    ('ein kleiner satz', True),
+    ('Ein kleiner satz', False),
+    ('μια μικρή πρόταση', True),
+    ('ეს არის წინადადება', False),  # Georgian
+    ('これはmp3の曲です', False),
+    ('1 2 3', False),
+  ],
+)
+def test_only_a_script_with_capitals_is_lower_cased(line: str, lowered: bool):
+  outputs = Outputs([line], [line], 'xx', False, False)
+  assert ('lower-cased' in bleu.kind(outputs)) == lowered
 
 
 def test_a_tokeniser_that_is_not_installed(monkeypatch):

@@ -66,6 +66,7 @@ def of_config(
     commit=None,
     corpus='c0ffee' * 10,
     references=None,
+    overlap=None,
     config=settings,
   )
 

@@ -1,11 +1,13 @@
 """Records of steps, warnings of divergence, and the log."""
 
+import itertools
 import json
 import math
 import os
 import pathlib
 import struct
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -64,6 +66,15 @@ def log_steps(run: Run, start: int, end: int) -> None:
     for step in range(start + 1, end + 1):
       log.advance(record(step))
       log.advance(None)
+
+
+def test_the_time_of_all_updates_is_said_once(tmp_path, monkeypatch, capsys):
+  ticks = itertools.count(0, 3)
+  monkeypatch.setattr(time, 'perf_counter', lambda: float(next(ticks)))
+  with Log(Run(tmp_path), 20, 120) as log:
+    for _ in range(50):
+      log.advance(None)
+  assert capsys.readouterr().err == 'the updates will take about 5 min in all\n'
 
 
 @pytest.mark.parametrize('checkpoint', [3, 0])

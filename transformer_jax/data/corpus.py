@@ -34,8 +34,16 @@ SACREBLEU = 'sacrebleu:'
 # sacreBLEU's names of the files of base.
 WMT14 = {'newstest2013': 'sacrebleu:wmt13', 'newstest2014': 'sacrebleu:wmt14/full'}
 
-# The paper's test sets of section 6, and how many pairs they have.
-NEWSTEST = {'newstest2013': 3_000, 'newstest2014': 3_003}
+# The paper's sets of section 6, by how the sha256 of their references begins.
+NEWSTEST = {
+  'd7ea35ab91ff': 'newstest2013',  # German
+  'ace268a1d972': 'newstest2013',  # English
+  '909b63be5df3': 'newstest2013',  # French
+  'ae5d110486bc': 'newstest2014',  # German
+  '7294bccf2879': 'newstest2014',  # English, of de-en
+  '9a12cb6e8efb': 'newstest2014',  # English, of fr-en
+  '2bd07dc204f9': 'newstest2014',  # French
+}
 
 
 class Source(NamedTuple):
@@ -68,6 +76,14 @@ def corpus_settings(config: ml_collections.ConfigDict) -> dict[str, Any]:
 def languages(config: ml_collections.ConfigDict) -> tuple[str, str]:
   """Returns the codes of source and target language."""
   return config.data.source_language, config.data.target_language
+
+
+def paper_set(stem: str) -> str | None:
+  """Returns which of the paper's sets a stem seems to name, or None."""
+  for name, set_of_sacrebleu in WMT14.items():
+    if name in stem or stem.startswith(set_of_sacrebleu.partition('/')[0]):
+      return name
+  return None
 
 
 def set_name(stem: str) -> str:
@@ -169,7 +185,10 @@ class Split(msgspec.Struct, omit_defaults=True):
   sources: list[SourceEntry] = []
   dropped: dict[str, int] = {}  # of training, by reason
   longest: dict[str, int] = {}  # tokens of the longest training sentences
-  in_train: int = 0  # of dev or test: source sentences that training has too
+  # Of dev or test: source sentences that each other split has too
+  overlap: dict[str, int] = {}
+  # Fraction of the pieces, spaces aside, that are unknown or bytes of rare text
+  unknown: dict[str, float] = {}
 
 
 class Card(msgspec.Struct, omit_defaults=True):

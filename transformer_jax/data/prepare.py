@@ -5,12 +5,15 @@ always complete. Training text is not held in memory.
 """
 
 import collections
+import hashlib
 import importlib.metadata
 import itertools
 import pathlib
+import re
 import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from unicodedata import normalize
 
 import ml_collections
 import numpy as np
@@ -23,6 +26,8 @@ from transformer_jax.data.corpus import (
   SPLITS,
   STREAMS,
   Card,
+  Pair,
+  Source,
   SourceEntry,
   Split,
   Splits,
@@ -30,6 +35,7 @@ from transformer_jax.data.corpus import (
   check_settings,
   corpus_settings,
   languages,
+  paper_set,
   read_card,
   write_card,
 )
@@ -148,8 +154,8 @@ def encode_files(
   texts: Sequence[pathlib.Path],
   outputs: Sequence[pathlib.Path],
   max_length: int,
-  convert: Callable[[str], str],
-) -> None:
+  converters: Sequence[Callable[[str], str]],
+) -> list[float]:
   """Encodes two files of lines into two token files.
 
   Drops pairs with a sentence of over `max_length` tokens, its EOS counted.
@@ -157,24 +163,52 @@ def encode_files(
   Args:
     texts: source and target, a sentence a line.
     outputs: the token files to write, without the ends of their names.
-    convert: maps a source line to what the model reads.
+    converters: map a source and a target line to what the model reads and writes.
+
+  Returns:
+    Which fraction of the source's and the target's pieces, spaces aside, are unknown
+    text or bytes of rare text.
   """
-  every = itertools.repeat(True)
-  sources, targets = (vocabulary.chosen_lines(path, every) for path in texts)
+  every, unknown, pieces = itertools.repeat(True), [0, 0], [0, 0]
+  lines = zip(*(vocabulary.chosen_lines(path, every) for path in texts), strict=True)
   with (
     batches.TokenWriter(outputs[0]) as source,
     batches.TokenWriter(outputs[1]) as target,
-    tqdm(desc='encoding', unit=' pairs', unit_scale=True) as bar,
+    tqdm(desc='encoding', unit=' pairs', unit_scale=True, delay=1) as bar,
   ):
-    while lines := [*itertools.islice(sources, _BLOCK)]:
+    while pairs := [*itertools.islice(lines, _BLOCK)]:
       encoded = [
-        vocabularies.source.encode_flat([*map(convert, lines)]),
-        vocabularies.target.encode_flat([*itertools.islice(targets, len(lines))]),
+        words.encode_flat([*map(convert, text)])
+        for words, convert, text in zip(
+          vocabularies, converters, zip(*pairs, strict=True), strict=True
+        )
       ]
       fits = np.all([lengths < max_length for _, lengths in encoded], 0)
-      for writer, (tokens, lengths) in zip((source, target), encoded, strict=True):
-        writer.append(tokens[np.repeat(fits, lengths)], lengths[fits])
-      bar.update(len(lines))
+      for i, (tokens, lengths) in enumerate(encoded):
+        kept = tokens[np.repeat(fits, lengths)]
+        (source, target)[i].append(kept, lengths[fits])
+        unknown[i] += int(vocabularies[i].is_unknown[kept].sum())
+        pieces[i] += int((kept != vocabularies[i].space).sum())
+      bar.update(len(pairs))
+  return [count / max(1, of) for count, of in zip(unknown, pieces, strict=True)]
+
+
+def _in_nfc(source: Source) -> Callable[[], Iterator[Pair | UserError]]:
+  """Returns a function that yields the pairs of a source in NFC."""
+
+  def pairs() -> Iterator[Pair | UserError]:
+    for pair in source.pairs():
+      if isinstance(pair, UserError) or None in pair:
+        yield pair
+      else:
+        yield tuple(normalize('NFC', line) for line in pair)
+
+  return pairs
+
+
+def _words(line: str) -> str:
+  """Returns the words of a line in lower case; the line itself if it has none."""
+  return ' '.join(re.findall(r'\w+', normalize('NFC', line).lower())) or line.strip()
 
 
 class Preparation:
@@ -195,8 +229,11 @@ class Preparation:
     parent: pathlib.Path | None,
   ):
     self._config, self._task, self._splits = config, task, splits
+    if config.data.nfc:
+      train = [source._replace(pairs=_in_nfc(source)) for source in splits['train']]
+      self._splits = splits | {'train': train}
     self._folder, self._parent = folder, parent
-    self._texts = [folder / f'text.{side}' for side in STREAMS]
+    self._texts = [folder / f'text.{stream}' for stream in STREAMS]
     self._target = task.target(config)
 
   def write(self) -> None:
@@ -210,10 +247,11 @@ class Preparation:
       shared, *own = self._learn_vocabularies(counted)
     vocabularies = vocabulary.read(self._folder, bool(own))
     cards = {'train': train}
-    common = self._count_common(held_out)
+    overlaps = self._count_overlaps(held_out)
     for split, pairs in held_out.items():
-      cards[split] = self._write_held_out(split, pairs, vocabularies, common[split])
+      cards[split] = self._write_held_out(split, pairs, vocabularies, overlaps[split])
     self._encode_training(vocabularies, train)
+    self._check_unknown(cards)
     sums = {path: files.sha256(path) for path in _files_of(self._splits)}
     for split, sources in self._splits.items():
       for source, entry in zip(sources, cards[split].sources, strict=True):
@@ -260,8 +298,9 @@ class Preparation:
   def _encode_training(self, vocabularies: Vocabularies, train: Split) -> None:
     """Encodes the clean text, deletes it, and writes the counts into `train`."""
     paths, limit = self._token_files('train'), self._config.data.max_length
-    source = self._task.source(vocabularies.source)
-    encode_files(vocabularies, self._texts, paths, limit, source)
+    converters = self._task.source(vocabularies.source), str
+    unknown = encode_files(vocabularies, self._texts, paths, limit, converters)
+    train.unknown = dict(zip(STREAMS, unknown, strict=True))
     for path in self._texts:
       path.unlink()
     both = batches.read_split(self._folder, 'train')
@@ -273,9 +312,9 @@ class Preparation:
     if too_long := train.kept - len(both[0]):
       train.dropped[f'over {limit} tokens'] = too_long
     train.kept = len(both[0])
-    for side, sentences in zip(STREAMS, both, strict=True):
-      train.tokens[side] = len(sentences.tokens)
-      train.longest[side] = int(sentences.lengths.max()) - 1  # without EOS
+    for stream, sentences in zip(STREAMS, both, strict=True):
+      train.tokens[stream] = len(sentences.tokens)
+      train.longest[stream] = int(sentences.lengths.max()) - 1  # without EOS
     faults = cleaning.describe_faults(train.dropped)
     print(
       f'training has {train.kept:,} of {train.read:,} pairs'
@@ -284,7 +323,7 @@ class Preparation:
     )
 
   def _token_files(self, split: str) -> list[pathlib.Path]:
-    return [self._folder / f'{split}.{side}' for side in STREAMS]
+    return [self._folder / f'{split}.{stream}' for stream in STREAMS]
 
   # Vocabularies
 
@@ -365,55 +404,86 @@ class Preparation:
     if not pairs:
       raise UserError(f'{names}: the {split} split is empty')
     cleaning.check_languages(pairs, languages(self._config), names)
-    stems = [stem.rpartition('/')[2] for stem in self._config.data.files[split]]
-    if len(stems) == 1 and len(pairs) != NEWSTEST.get(stems[0], len(pairs)):
-      print(
-        f'{split}: {len(pairs):,} pairs, where {stems[0]} has {NEWSTEST[stems[0]]:,}: '
-        "its scores compare with nobody's",
-        file=sys.stderr,
-      )
+    text = ''.join(f'{target}\n' for _, target in pairs)
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    for stem in self._config.data.files[split]:
+      if (name := paper_set(stem)) and name != NEWSTEST.get(digest[:12]):
+        print(
+          f"{split}: {stem} ({len(pairs):,} pairs) is not the paper's {name}: its "
+          "scores do not compare with the paper's",
+          file=sys.stderr,
+        )
     return pairs
 
-  def _count_common(self, held_out: dict[str, list[tuple[str, str]]]) -> dict[str, int]:
-    """Returns how many source sentences of each split the training text has too."""
-    lines = {
-      split: [f'{source}\n'.encode() for source, _ in pairs]
+  def _count_overlaps(
+    self, held_out: Mapping[str, Sequence[tuple[str, str]]]
+  ) -> dict[str, dict[str, int]]:
+    """Returns how many source sentences of dev and test each other split has too.
+
+    Sentences are the same if they have the same words in lower case.
+    """
+    words = {
+      split: [_words(source) for source, _ in pairs]
       for split, pairs in held_out.items()
     }
-    with self._texts[0].open('rb') as training:
-      common = {*itertools.chain(*lines.values())}.intersection(training)
-    return {split: sum(x in common for x in some) for split, some in lines.items()}
+    wanted = {*itertools.chain(*words.values())}
+    with self._texts[0].open(encoding='utf-8', newline='\n') as training:
+      known = {'train': wanted.intersection(map(_words, training))}
+    known |= {split: {*some} for split, some in words.items()}
+    return {
+      split: {
+        other: sum(one in known[other] for one in some)
+        for other in known
+        if other != split
+      }
+      for split, some in words.items()
+    }
 
   def _write_held_out(
     self,
     split: str,
     pairs: Sequence[tuple[str, str]],
     vocabularies: Vocabularies,
-    in_train: int,
+    overlap: dict[str, int],
   ) -> Split:
-    """Writes the text of dev or test, and its tokens.
-
-    Args:
-      in_train: the number of its source sentences that training has too.
-    """
-    tokens, texts = {}, [*zip(*pairs, strict=True)]
-    converters = self._task.source(vocabularies.source), self._target
-    for i, (side, path) in enumerate(
-      zip(STREAMS, self._token_files(split), strict=True)
-    ):
-      text = ''.join(line + '\n' for line in texts[i])
-      path.with_suffix(f'.{side}.txt').write_bytes(text.encode())
-      lines = [*map(converters[i], texts[i])]
-      tokens[side] = batches.write_tokens(path, vocabularies[i].encode(lines))
-    if in_train:
-      print(
-        f'{split}: training has {in_train:,} of its {len(pairs):,} source sentences',
-        file=sys.stderr,
-      )
+    """Writes the text of dev or test as it is, and its tokens."""
+    paths = self._token_files(split)
+    texts = [path.with_suffix(f'{path.suffix}.txt') for path in paths]
+    for path, lines in zip(texts, zip(*pairs, strict=True), strict=True):
+      path.write_bytes(''.join(f'{line}\n' for line in lines).encode())
+    nfc = (lambda line: normalize('NFC', line)) if self._config.data.nfc else str
+    source = self._task.source(vocabularies.source)
+    converters = lambda line: source(nfc(line)), lambda line: self._target(nfc(line))
+    unknown = encode_files(vocabularies, texts, paths, sys.maxsize, converters)
+    tokens = [len(one.tokens) for one in batches.read_split(self._folder, split)]
+    for other, count in overlap.items():
+      if count:
+        print(
+          f'{split}: {other} has {count:,} of its {len(pairs):,} source sentences',
+          file=sys.stderr,
+        )
     return Split(
       read=len(pairs),
       kept=len(pairs),
-      tokens=tokens,
+      tokens=dict(zip(STREAMS, tokens, strict=True)),
       sources=[SourceEntry(source.name) for source in self._splits[split]],
-      in_train=in_train,
+      overlap=overlap,
+      unknown=dict(zip(STREAMS, unknown, strict=True)),
     )
+
+  def _check_unknown(self, cards: Mapping[str, Split]) -> None:
+    """Prints which part of the pieces is unknown text or bytes.
+
+    Raises:
+      UserError: it is over half of a text.
+    """
+    for split, about in cards.items():
+      parts = about.unknown.items()
+      listed = ', '.join(f'{part:.2%} of the {stream}' for stream, part in parts)
+      print(f'{split}: unknown pieces and bytes are {listed}', file=sys.stderr)
+      if max(about.unknown.values()) > 0.5 and not self._config.data.cleaning.off:
+        raise UserError(
+          f'{split}: unknown pieces and bytes are {listed}: the vocabulary is of other '
+          'text. Learn one (without --init_from, or with a larger '
+          '--config.model.vocab_size), or give --config.data.cleaning.off=True'
+        )

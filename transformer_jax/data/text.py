@@ -15,6 +15,7 @@ import itertools
 import lzma
 import pathlib
 import re
+import unicodedata
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from typing import BinaryIO
@@ -96,6 +97,16 @@ def decode_line(line: bytes) -> str | None:
     return line.removesuffix(b'\r').decode()
   except UnicodeDecodeError:
     return None
+
+
+def input_line(line: str, nfc: bool) -> str:
+  """Returns a line as a model reads it.
+
+  Removes all white space of Unicode at both ends, and replaces NUL, at which
+  SentencePiece would stop, by a space. With `nfc` (data.nfc) brings it to NFC.
+  """
+  line = line.replace('\x00', ' ').strip()
+  return unicodedata.normalize('NFC', line) if nfc else line
 
 
 def read_segments(path: pathlib.Path) -> Iterator[str]:

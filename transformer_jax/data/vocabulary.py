@@ -209,6 +209,18 @@ class Vocabulary:
     """Returns the text of every id, in which U+2581 stands for a space."""
     return self._processor.id_to_piece([*range(len(self))])
 
+  @functools.cached_property
+  def is_unknown(self) -> np.ndarray:
+    """Returns which ids stand for unknown text or a byte of rare text: [ids] bool."""
+    is_byte = self._processor.is_byte
+    return np.array([i == UNK or is_byte(i) for i in range(len(self))])
+
+  @functools.cached_property
+  def space(self) -> int:
+    """Returns the id of a space that is no part of a word's piece, or -1."""
+    number = self._processor.piece_to_id(SPACE)
+    return -1 if number == UNK else number
+
   def encode(self, sentences: Sequence[str]) -> list[list[int]]:
     """Returns the ids of each sentence; uses all cores."""
     return [ids.tolist() for ids in self._encode(sentences)]

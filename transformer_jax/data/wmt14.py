@@ -22,7 +22,7 @@ from ml_collections import ConfigDict
 
 from transformer_jax.config import Files
 from transformer_jax.data import sources, text
-from transformer_jax.data.corpus import WMT14, Pair, Source, Splits, languages
+from transformer_jax.data.corpus import SPLITS, WMT14, Pair, Source, Splits, languages
 from transformer_jax.machine import files
 from transformer_jax.machine.errors import UserError
 
@@ -46,29 +46,37 @@ def read_splits(
 ) -> Splits:
   """Returns WMT14's text, from `raw_dir` if it is given, else from tfds.
 
-  `raw_dir` holds Hugging Face's Parquet files, or files of text. Dev and test of tfds
-  and of Parquet are newstest2013 and newstest2014 of sacreBLEU.
+  `raw_dir` holds Hugging Face's Parquet files, or files of text. Where training text
+  is of tfds or Parquet, dev and test are files of `raw_dir`, or those of sacreBLEU.
 
   Raises:
-    UserError: the text is missing, or the config names other files.
+    UserError: the text is missing, or the config names other files of training.
   """
   paths, pair = [], languages(config)
   if raw_dir is not None:
     paths = parquet_files(sources.check_folder(config, raw_dir), pair)
-    if not paths:
+    if not paths and tfds_data_dir is None:
       return sources.from_files(config, raw_dir)
-  stems = Files(**{split: tuple(some) for split, some in config.data.files.items()})
-  if stems != Files() or config.data.suffix:
+  if tuple(config.data.files.train) != Files().train or config.data.suffix:
     raise UserError(
-      'config.data.files and config.data.suffix have no effect where WMT14 comes from '
-      'tensorflow-datasets or Parquet files: leave them out, or give a --raw_dir with '
-      'files of text'
+      'config.data.files.train and config.data.suffix have no effect where WMT14 comes '
+      'from tensorflow-datasets or Parquet files: leave them out, or give a --raw_dir '
+      'with files of text'
     )
   # First, for a download of training text may take an hour.
-  sets = [[text.sacrebleu_source(name, pair)] for name in WMT14.values()]
+  held_out = {
+    split: [_held_out(stem, pair, raw_dir) for stem in config.data.files[split]]
+    for split in SPLITS[1:]
+  }
   train = [parquet_source(path, pair) for path in paths]
-  train = train or [tfds_source(pair, tfds_data_dir)]
-  return {'train': train, 'dev': sets[0], 'test': sets[1]}
+  return {'train': train or [tfds_source(pair, tfds_data_dir)]} | held_out
+
+
+def _held_out(stem: str, pair: tuple[str, str], raw_dir: pathlib.Path | None) -> Source:
+  """Returns the dev or test set `stem` of `raw_dir`, or sacreBLEU's."""
+  if raw_dir and text.existing(raw_dir, f'{stem}.{pair[0]}'):
+    return text.file_source(raw_dir, stem, pair)
+  return text.sacrebleu_source(WMT14.get(stem, stem), pair)
 
 
 # Hugging Face's Parquet files

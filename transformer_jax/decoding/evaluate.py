@@ -72,7 +72,7 @@ class Evaluation:
     bar = lambda items: tqdm(items, desc='translating', unit='batch', disable=None)
     _say(f'translating {len(sources):,} sentences; each length is compiled first')
     best = [one for (one,) in translator.translate(sources, nbest=1, progress=bar)]
-    for line in (*translator.truncation_warnings(), *perplexity.truncation_warnings()):
+    for line in (*translator.warnings(), *perplexity.truncation_warnings()):
       print(line, file=sys.stderr)
     _say('scoring, with intervals')
     scores = loaded.task.scorer.score(self._outputs(best))
@@ -100,6 +100,7 @@ class Evaluation:
       commit=platform.commit(),
       corpus=about.identity,
       references=about.sha256[f'{self._split}.target.txt'],
+      overlap=about.splits[self._split].overlap,
       config=configs.as_json(run.config()),  # without the options of this search
     )
     return result, [one.text for one in best]
@@ -211,6 +212,9 @@ def evaluate_run(
     interruption.last_words = lambda: f'{translations} is written, and its result.'
     yield from loaded.task.scorer.score_lines(result)
     yield f'dev perplexity {result.dev_perplexity:.3f} per piece'
+    for other, count in (result.overlap or {}).items():
+      if count:
+        yield f'{count} of the source sentences are in {other} too'
   if baseline is not None:
     interruption.leave_if_requested()
     yield from evaluation.compare(*baseline)
@@ -230,10 +234,11 @@ class DevBleu:
     self._config, self._task = config.copy_and_resolve_references(), task
     self._config.beam = 1
     data = config.data
-    self._metric = bleu.sacrebleu(data.target_language, data.tokenized, False)
     self._vocabularies = vocabulary.read(corpus)
     texts = read_text(corpus, 'dev')
     self._sources, self._references = (t[: config.bleu_sentences] for t in texts)
+    how = data.target_language, data.tokenized, False
+    self._metric = bleu.sacrebleu(*how, self._references)
     self._translator: Translator | None = None
 
   def __call__(self, params: PyTree) -> float:

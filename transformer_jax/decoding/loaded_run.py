@@ -10,7 +10,7 @@ import optax
 from flax import nnx
 from jaxtyping import PyTree
 
-from transformer_jax.data import batches
+from transformer_jax.data import batches, text
 from transformer_jax.data.task import Task
 from transformer_jax.data.vocabulary import EOS, Vocabularies
 from transformer_jax.decoding.translate import Hypothesis, Translator
@@ -128,9 +128,9 @@ class LoadedRun:
     names = self.vocabularies.target.pieces()
     return [names[i] for i in hypothesis.tokens if i != EOS]
 
-  def truncation_warnings(self) -> list[str]:
-    """Returns messages that count the sentences and translations cut so far."""
-    return [*self.translator.truncation_warnings()]
+  def warnings(self) -> list[str]:
+    """Returns messages that count the sentences so far that were unknown or cut."""
+    return [*self.translator.warnings()]
 
   def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[TargetScore]:
     """Returns how probable each target is as a translation, by teacher forcing.
@@ -167,12 +167,16 @@ class LoadedRun:
   def source_ids(self, sentences: Sequence[str]) -> list[list[int]]:
     """Returns each sentence's ids as the model reads them, with EOS."""
     vocabulary = self.vocabularies.source
-    lines = [*map(self.task.source(vocabulary), sentences)]
-    return [[*ids, EOS] for ids in vocabulary.encode(lines)]
+    lines = map(self.task.source(vocabulary), self._lines(sentences))
+    return [[*ids, EOS] for ids in vocabulary.encode([*lines])]
 
   def target_ids(self, sentences: Sequence[str]) -> list[list[int]]:
     """Returns each sentence's ids as the model would write them, with EOS."""
-    return [[*ids, EOS] for ids in self.vocabularies.target.encode(sentences)]
+    lines = self._lines(sentences)
+    return [[*ids, EOS] for ids in self.vocabularies.target.encode(lines)]
+
+  def _lines(self, sentences: Sequence[str]) -> list[str]:
+    return [text.input_line(line, self.config.data.nfc) for line in sentences]
 
   def over_pairs(self, function: Callable, pairs: Sequence[Pair]) -> Iterator[Any]:
     """Yields what `function` makes of each pair, in order.

@@ -65,6 +65,7 @@ class Translator:
 
   Attributes:
     dtype: in which matrix products are computed.
+    unknown_sources: how many sentences have characters that no piece has.
     cut_sources: how many sentences were longer than the model can take, and cut.
     cut_outputs: how many best hypotheses met their length limit before EOS.
   """
@@ -86,7 +87,8 @@ class Translator:
     self._task, self._mask = task, None
     if config.constrained:
       self._mask = task.constraint.mask(vocabularies.target.pieces())
-    self.cut_sources = self.cut_outputs = 0
+    self._unknown = {*np.flatnonzero(vocabularies.source.is_unknown).tolist()}
+    self.unknown_sources = self.cut_sources = self.cut_outputs = 0
     self._searches: dict[tuple[int, int], Callable] = {}
 
   def replace_params(self, params: PyTree) -> None:
@@ -109,6 +111,7 @@ class Translator:
       UserError: no hypothesis of a sentence has a finite score.
     """
     vocabulary = self._vocabularies.source
+    sentences = [text.input_line(line, self._config.data.nfc) for line in sentences]
     lines = [*map(self._task.source(vocabulary), sentences)]
     ids = [self._ids(line) for line in vocabulary.encode(lines)]
     results = [[self._finish(s, '', 0.0, [])] for s in sentences]
@@ -141,14 +144,20 @@ class Translator:
     for row, i in enumerate(batch):
       results[i] = self._hypotheses(sentences[i], *(array[row] for array in arrays))
 
-  def truncation_warnings(self) -> Iterable[str]:
-    """Yields messages that count the lines and translations that were cut so far."""
+  def warnings(self) -> Iterable[str]:
+    """Yields messages that count the lines so far that were unknown text or cut."""
+    if self.unknown_sources:
+      yield (
+        f'{self.unknown_sources} lines have characters that training never had, or '
+        'hardly ever: no piece of the vocabulary has them'
+      )
     if self.cut_sources:
       yield f'{self.cut_sources} lines were cut: too long'
     if self.cut_outputs:
       yield f'{self.cut_outputs} translations were cut: at their limit without an end'
 
   def _ids(self, ids: list[int]) -> list[int]:
+    self.unknown_sources += not self._unknown.isdisjoint(ids)
     if len(ids) >= self._longest:
       self.cut_sources += 1
       ids = ids[: self._longest - 1]
@@ -269,8 +278,7 @@ def _decode(lines: Sequence[bytes]) -> list[str]:
   damaged = sum(text.encode() != line for text, line in zip(texts, lines, strict=True))
   if damaged:
     print(f'lines with bytes that are not UTF-8: {damaged:,}', file=sys.stderr)
-  # SentencePiece would stop at NUL. A CR at the end is part of a CRLF.
-  return [text.removesuffix('\r').replace('\x00', ' ').strip() for text in texts]
+  return [text.removesuffix('\r') for text in texts]  # of a CRLF
 
 
 def line_batches(path: pathlib.Path) -> Iterator[list[str]]:

@@ -4,7 +4,14 @@ import pathlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from transformer_jax.data.corpus import CARD, read_card, read_text, set_name
+from transformer_jax.data.corpus import (
+  CARD,
+  NEWSTEST,
+  paper_set,
+  read_card,
+  read_text,
+  set_name,
+)
 from transformer_jax.data.task import Task
 from transformer_jax.data.text import read_bytes
 from transformer_jax.machine import files
@@ -73,11 +80,18 @@ class Evaluation(NamedTuple):
 
   @property
   def test_set(self) -> str:
-    """Returns the name of the text that was scored, as the config has it."""
-    split = self.result.split
+    """Returns the name of the text that was scored.
+
+    The paper's sets are known by their references; other names are the config's.
+    """
+    split, references = self.result.split, self.result.references
+    if references and references[:12] in NEWSTEST:
+      return NEWSTEST[references[:12]]
     if self.data['reader'] == 'embedded' or split not in self.data['files']:
       return f'{self.data["name"]} {split}'
-    return '+'.join(map(set_name, self.data['files'][split]))
+    stems = self.data['files'][split]
+    other = ', other references' if references and any(map(paper_set, stems)) else ''
+    return '+'.join(map(set_name, stems)) + other
 
   @property
   def text(self) -> pathlib.Path:

@@ -54,6 +54,7 @@ class Result:
   commit: str | None  # that evaluated; None outside a checkout
   corpus: str  # its identity, see data/corpus.py
   references: str | None  # sha256 of the references, one a line
+  overlap: dict[str, int] | None  # source sentences that each other split has too
   config: dict[str, Any]  # the run's config.json
 
   @property

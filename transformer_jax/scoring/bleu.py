@@ -18,6 +18,7 @@ from transformer_jax.scoring import moses, significance
 
 # Languages in Chinese characters that sacreBLEU does not know. They are cut as 'zh' is.
 CHINESE = {'gan', 'hak', 'lzh', 'wuu', 'yue'}
+SPLIT = {'zh', 'ja', 'ko'}  # languages whose text sacreBLEU splits into words
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,15 +113,22 @@ def _interval(mean: float, margin: float) -> list[float]:
   return [round(float(mean - margin), 4), round(float(mean + margin), 4)]
 
 
-def sacrebleu(language: str | None, tokenized: bool, lowercase: bool) -> Metric:
+def sacrebleu(
+  language: str | None,
+  tokenized: bool,
+  lowercase: bool,
+  references: Sequence[str] = (),
+) -> Metric:
   """Returns sacreBLEU's default: exponential smoothing, 13a tokens (not ja, ko, zh).
 
   Its default is changed in one point: languages without spaces between words are scored
-  by characters, and those in CHINESE by the tokens of zh.
+  by characters, and those in CHINESE by the tokens of zh. Text with hardly a space is
+  scored by characters too, unless its language says more, and stderr says so.
 
   Args:
     language: of the text, such as 'zh' or 'zh_TW'; None for 13a.
     tokenized: the text is tokens already, which are scored as they are.
+    references: the text, if it is known.
 
   Raises:
     UserError: what cuts this language into words is not installed.
@@ -130,7 +138,10 @@ def sacrebleu(language: str | None, tokenized: bool, lowercase: bool) -> Metric:
     metric = BLEU(lowercase=lowercase, tokenize='none', force=True)
   elif short in CHINESE:
     metric = BLEU(lowercase=lowercase, tokenize='zh')
-  elif cleaning.is_unspaced(short) and short not in ('zh', 'ja'):
+  elif cleaning.is_unspaced(short) and short not in SPLIT:
+    metric = BLEU(lowercase=lowercase, tokenize='char')
+  elif short not in SPLIT and _has_no_spaces(references):
+    print(f'{language} with hardly a space: BLEU counts characters', file=sys.stderr)
     metric = BLEU(lowercase=lowercase, tokenize='char')
   else:
     try:
@@ -142,6 +153,12 @@ def sacrebleu(language: str | None, tokenized: bool, lowercase: bool) -> Metric:
       ) from error
   metric.num_refs = 1  # sacreBLEU makes no signature without it
   return Metric('sacrebleu', str(metric.get_signature()), metric)
+
+
+def _has_no_spaces(lines: Sequence[str]) -> bool:
+  """Returns True if fewer than one in 20 characters of the longer lines is a space."""
+  text = ''.join(line for line in lines if len(line) > 20)
+  return 20 * text.count(' ') < len(text)
 
 
 def paper_bleu(
@@ -207,22 +224,32 @@ def split_compounds(line: str, language: str) -> bytes:
   return re.sub(rb'(\S)-(\S)', rb'\1 ##AT##-##AT## \2', tokens)
 
 
-def both(language: str, tokenized: bool, lowercase: bool) -> list[Metric]:
-  """Returns the two BLEUs that a result has."""
-  return [make(language, tokenized, lowercase) for make in (sacrebleu, paper_bleu)]
+def both(
+  language: str, tokenized: bool, lowercase: bool, references: Sequence[str] = ()
+) -> list[Metric]:
+  """Returns the two BLEUs that a result has; arguments are those of sacrebleu()."""
+  how = language, tokenized, lowercase
+  return [sacrebleu(*how, references), paper_bleu(*how)]
+
+
+def _both_of(outputs: Outputs) -> list[Metric]:
+  how = outputs.language, outputs.tokenized, outputs.lowercase
+  return both(*how, outputs.references)
 
 
 def kind(outputs: Outputs) -> str:
   """Returns the kind of text that is scored, as far as no signature tells it."""
   kind = 'tokens as given' if outputs.tokenized else 'detokenised'
-  return kind + (', lower-cased' if '\n'.join(outputs.references).islower() else '')
+  text = ''.join(outputs.references)
+  # In a script with capitals most letters have one; Python takes Georgian for small.
+  cased = sum(c.title() != c for c in text) > sum(map(str.isalpha, text)) / 2
+  return kind + (', lower-cased' if text.islower() and cased else '')
 
 
 def score(outputs: Outputs) -> dict[str, Score]:
   """Returns `sacrebleu` and `paper_bleu` of a system's outputs."""
   texts = outputs.hypotheses, outputs.references
-  how = outputs.language, outputs.tokenized, outputs.lowercase
-  return {metric.name: metric.score(*texts) for metric in both(*how)}
+  return {metric.name: metric.score(*texts) for metric in _both_of(outputs)}
 
 
 def score_lines(kind: str, scores: Mapping[str, Score]) -> Iterator[str]:
@@ -238,7 +265,7 @@ def comparison_lines(outputs: Outputs, baseline: Sequence[str]) -> Iterator[str]
   """Yields how much better outputs are than a baseline, by a randomisation test."""
   references = outputs.references
   test = f'ar:{significance.SAMPLES}|seed:{significance.SEED}'
-  for metric in both(outputs.language, outputs.tokenized, outputs.lowercase):
+  for metric in _both_of(outputs):
     ours = metric.score(outputs.hypotheses, references)
     theirs = metric.score(baseline, references)
     p = metric.paired_p([outputs.hypotheses], [baseline], references)

@@ -92,7 +92,7 @@ def train(
         print(f'{workdir} has {steps}{why}: nothing to do')
       return
     log = stack.enter_context(Log(run, start, config.train_steps, enabled=first))
-    for line in _introduction(config, trainer, read_card(corpus)):
+    for line in _introduction(config, trainer, read_card(corpus), start):
       log.say(line)
     writer = None
     if first:
@@ -142,7 +142,7 @@ def _needs_dev_eval(
 
 
 def _introduction(
-  config: ml_collections.ConfigDict, trainer: Trainer, card: Card
+  config: ml_collections.ConfigDict, trainer: Trainer, card: Card, start: int
 ) -> Iterator[str]:
   """Yields what a user should know before the first step."""
   yield f'training on {platform.describe_device()}'
@@ -151,6 +151,11 @@ def _introduction(
     f'a batch is {source:,.0f} source and {target:,.0f} target tokens on average, '
     f"{100 * max(source, target) / batches.PAPER_TOKENS:.0f} % of the paper's "
     f'{batches.PAPER_TOKENS:,}'
+  )
+  epoch = trainer.batches.steps_per_epoch
+  yield (
+    f'{config.train_steps - start:,} updates to {config.train_steps:,}, which are '
+    f'{config.train_steps / epoch:,.1f} epochs of {epoch:,} updates'
   )
   if config.warmup_steps > config.train_steps:
     yield (

@@ -21,6 +21,7 @@ from transformer_jax.training.step import Sums
 
 # Short enough to show steps, time left, loss and speed in 80 columns.
 BAR = '{percentage:3.0f}%|{bar}| {n}/{total} [{elapsed}<{remaining}{postfix}]'
+TIMED = 20  # updates, after which the time of all is estimated
 # A record's loss is a mean over many batches, which varies by hundredths of a nat. At 1
 # nat above the best, the right tokens have a probability e times lower. A run that has
 # so many such records in a row has diverged.
@@ -149,6 +150,7 @@ class Log:
     self.last_words: Callable[[], str] = str
     self._bar = tqdm(disable=True)
     self._begin = time.perf_counter()
+    self._times: list[float] = []  # of the first updates
     if enabled:
       with self._writing():
         if run.metrics.is_file():
@@ -206,6 +208,12 @@ class Log:
   def advance(self, record: dict | None) -> None:
     """Counts one step, and writes the record of the last steps, unless it is None."""
     self._bar.update()
+    if len(self._times) <= TIMED:
+      self._times.append(time.perf_counter())
+      if len(self._times) > TIMED:
+        # The median, since some updates wait for their programs.
+        seconds = np.median(np.diff(self._times)) * (self._total - self._start)
+        self.say(f'the updates will take about {seconds / 60:,.0f} min in all')
     if record is None:
       return
     speed = record['target_tokens'] / record['seconds']
