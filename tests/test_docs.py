@@ -9,6 +9,7 @@ import re
 import shlex
 import shutil
 import subprocess
+from collections.abc import Iterator
 
 import pytest
 
@@ -19,6 +20,7 @@ from transformer_jax.report import paper
 from transformer_jax.runs.result import Result
 
 ROOT = pathlib.Path(__file__).parents[1]
+RESULTS = ROOT / 'results'
 PAGES = [*sorted(ROOT.glob('*.md')), *sorted((ROOT / 'docs').glob('*.md'))]
 SOURCES = sorted(p for f in ('configs', 'scripts') for p in (ROOT / f).glob('*.py'))
 SCRIPTS = sorted(p.stem for p in (ROOT / 'scripts').glob('[!_]*.py'))
@@ -150,6 +152,51 @@ def test_scores_are_those_of_their_translations():
     result = Result.read((page.parent / link).resolve().with_suffix('.json'))
     ours = next(score for _, score in result.scores())
     assert score == f'{ours.score:.2f}', (page, link)
+
+
+def floats(value: object) -> Iterator[float]:
+  """Yields all floats of a JSON value."""
+  if isinstance(value, float):
+    yield value
+  elif isinstance(value, dict | list):
+    for one in value.values() if isinstance(value, dict) else value:
+      yield from floats(one)
+
+
+def test_scores_in_tables_are_in_results():
+  """Those of two or three decimals, but means, differences and others' scores."""
+  known = {'41.02'}  # of another program: docs/multi30k.md
+  for path in RESULTS.rglob('*.json*'):
+    lines = path.read_text().splitlines() if path.suffix == '.jsonl' else []
+    for value in map(json.loads, lines or [path.read_text()]):
+      wanted = value.get('dev_perplexity') if lines else value
+      known |= {f'{x:.{n}f}' for x in floats(wanted) for n in (2, 3)}
+  seen = []
+  for page in PAGES:
+    for block in re.findall(r'(?:^\|.*\n)+', page.read_text(), re.M):
+      header, *rows = ([*map(str.strip, x.split('|'))] for x in block.splitlines())
+      for name, *cells in zip(header, *rows, strict=False):
+        if re.search('BLEU|F1|perplexity|PPL', name):
+          if not re.search("mean|minus|paper's|predicted", name):
+            text = re.sub(r'\]\(.*?\)', '', ' '.join(cells))
+            seen += re.findall(r'(?<![\d.,+-])\d+\.\d{2,3}(?![\d.])', text)
+  assert len(seen) > 100 and not {*seen} - known
+
+
+def test_every_file_of_results_is_linked():
+  """By its name or its folder's; files of one stem stand together."""
+  text = '\n'.join(page.read_text() for page in PAGES)
+  links = {RESULTS.parent / x for x in re.findall(r'results/[\w./-]*\w', text)}
+  stem = lambda path: path.with_name(
+    re.sub(r'\.(json|txt|txt\.gz|mrg\.gz)$', '', path.name)
+  )
+  stems, size = {*map(stem, links)}, 0
+  for path in RESULTS.rglob('*.*'):
+    if path.is_file():
+      size += path.stat().st_size
+      outer = {*path.parents} - {*RESULTS.parents, RESULTS}
+      assert stem(path) in stems or outer & links, path
+  assert size <= 8_000_000
 
 
 def test_hours():
