@@ -18,7 +18,7 @@ import ml_collections
 from absl import flags
 
 from transformer_jax import config as configs
-from transformer_jax.data.batches import Batches, Shape, train_batches
+from transformer_jax.data.batches import Batches, train_batches
 from transformer_jax.data.corpus import (
   check_settings,
   data_dir,
@@ -26,7 +26,7 @@ from transformer_jax.data.corpus import (
 )
 from transformer_jax.machine import cli, files, platform
 from transformer_jax.model import flops
-from transformer_jax.scale import compile, cost, topologies
+from transformer_jax.scale import compile, topologies
 
 FLAGS = cli.Flags(__doc__)
 CONFIG = FLAGS.config('What to describe.', resolve)
@@ -68,34 +68,44 @@ def describe(
   }
 
 
-def commonest_shape(batches: Batches) -> Shape:
-  """Returns the shape that most of the first 100 batches have."""
-  shapes = (batches.batch(step).shape for step in range(100))
-  return collections.Counter(shapes).most_common(1)[0][0]
+def time_here(
+  config: ml_collections.ConfigDict, batches: Batches | None
+) -> dict[str, Any]:
+  """Returns the device, the shape that is timed, seconds of an update, hours of all.
+
+  The shape is that of most of the first 100 batches, without a corpus a full one.
+  """
+  platform.start(config.slices)
+  print('compiling and timing', file=sys.stderr)
+  shape = compile.full_shape(config, LENGTH.value)
+  if batches is not None:
+    shapes = (batches.batch(step).shape for step in range(100))
+    shape = collections.Counter(shapes).most_common(1)[0][0]
+  seconds = compile.seconds_here(config, shape)
+  return {
+    'device': platform.describe_device(),
+    'shape': [config.slices, *shape],
+    'seconds': seconds,
+    'hours': config.train_steps * seconds / 3600,
+  }
 
 
 def main(argv: list[str]) -> None:
   FLAGS.parse(argv)
   if not (TIME.value or TOPOLOGY.value):
     FLAGS.refuse('a config alone (--time, --topology)', LENGTH)
-  names = [topologies.topology(name).name for name in TOPOLOGY.value]
+  targets = list(map(topologies.topology, TOPOLOGY.value))
   corpus, batches = DATA_DIR.value / CONFIG.value.data.name, None
   if corpus.is_dir():
     check_settings(corpus, CONFIG.value)
     batches = train_batches(CONFIG.value, corpus)
   described = describe(CONFIG.value, batches)
   if TIME.value:
-    platform.start(CONFIG.value.slices)
-    full = compile.full_shape(CONFIG.value, LENGTH.value)
-    shape = commonest_shape(batches) if batches else full
-    print('compiling and timing', file=sys.stderr)
-    described['time'] = cost.here(CONFIG.value, shape)
-  if names:
-    described['topologies'] = []
-  for name in names:
-    print(f'compiling for {name}, which takes minutes', file=sys.stderr)
-    result = cost.on_topology(CONFIG.value, name, LENGTH.value)
-    described['topologies'].append(result)
+    described['time'] = time_here(CONFIG.value, batches)
+  for target in targets:
+    print(f'compiling for {target.name}, which takes minutes', file=sys.stderr)
+    result = compile.compile_apart(CONFIG.value, target, LENGTH.value)
+    described.setdefault('topologies', []).append(result)
   if JSON.value:
     print(files.as_json(described))
   else:
@@ -120,7 +130,7 @@ def show(described: dict[str, Any]) -> None:
     print(f'\n{timed["device"]}, a batch of {timed["shape"]}:')
     print(f'  an update {timed["seconds"]:.3g} s; {steps} {timed["hours"]:.3g} hours')
   for result in described.get('topologies', []):
-    print('', *cost.lines(result), sep='\n')
+    print('', *compile.lines(result), sep='\n')
 
 
 if __name__ == '__main__':

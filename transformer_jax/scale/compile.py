@@ -1,61 +1,55 @@
-"""Compiles a config's training step and search for devices that need not be here.
+"""What a config's programs need on devices that need not be here, and their time here.
 
-As a program, `python -m transformer_jax.scale.compile` reads {config, topology, length}
+As a program, `python -m transformer_jax.scale.compile TOPOLOGY LENGTH` reads a config
 as JSON from stdin and writes what compiled() returns to the last line of stdout. It is
 a process of its own because libtpu may end its process, and keeps memory.
 """
 
+import importlib.util
 import json
+import os
+import subprocess
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import ml_collections
-from jax.experimental import topologies as jax_topologies
+import numpy as np
 
+from transformer_jax import config as configs
 from transformer_jax.data.batches import Shape
 from transformer_jax.decoding.translate import search_of
 from transformer_jax.machine import platform
-from transformer_jax.machine.devices import RESERVED_FRACTION, Devices, memory_needed
+from transformer_jax.machine.devices import (
+  RESERVED_FRACTION,
+  Devices,
+  compile_if_it_fits,
+  memory_needed,
+)
+from transformer_jax.machine.errors import UserError
 from transformer_jax.model import build, flops
 from transformer_jax.model.transformer import search_weights
-from transformer_jax.scale import topologies
+from transformer_jax.scale.topologies import Topology, devices_of, topology
 from transformer_jax.training.step import StepInput, TrainState, adam
 from transformer_jax.training.trainer import step_of
 
+# The packages that compile for a platform, and the extra that brings one.
+COMPILERS = {
+  'tpu': (['libtpu'], 'topology'),
+  'gpu': (['jax_cuda12_plugin', 'jax_cuda13_plugin'], 'topology-gpu'),
+}
+# For libtpu: it looks for no TPU, and several processes may compile.
+ENVIRONMENT = {
+  'JAX_PLATFORMS': 'cpu',
+  'TPU_SKIP_MDS_QUERY': '1',
+  'TPU_WORKER_HOSTNAMES': 'localhost',
+  'ALLOW_MULTIPLE_LIBTPU_LOAD': '1',
+}
 SEARCH_LENGTH = 32  # tokens of a source
-# What XLA must know of a GPU. It times no kernels, so the programs of a real GPU may
-# differ in their choice.
-GPU = """gpu_device_info {{ threads_per_block_limit: 1024 threads_per_warp: 32
-shared_memory_per_block: 49152 shared_memory_per_core: 233472
-threads_per_core_limit: 2048 core_count: 132 fpus_per_core: 128
-block_dim_limit_x: 2147483647 block_dim_limit_y: 65535 block_dim_limit_z: 65535
-memory_bandwidth: {bandwidth:.0f} l2_cache_size: 52428800 clock_rate_ghz: 1.98
-device_memory_size: {card:.0f} shared_memory_per_block_optin: 232448
-cuda_compute_capability {{ major: 9 }} registers_per_core_limit: 65536
-registers_per_block_limit: 65536 }} platform_name: "CUDA"
-dnn_version_info {{ major: 9 minor: 10 }}
-runtime_version {{ major: 12 minor: 8 patch: 0 }}
-device_description_str: "NVIDIA {kind}" """
-
-
-def devices_of(topology: topologies.Topology) -> list[jax.Device]:
-  """Returns a topology's devices, which JAX can compile for and nothing else."""
-  name, chip = topology.name, topology.chip
-  if chip.platform == 'gpu':
-    hosts, each = topology.shape
-    kind = name.partition(':')[0]
-    text = GPU.format(bandwidth=chip.bandwidth, card=chip.card, kind=kind)
-    options = {'topology': f'1x{hosts}x{each}', 'target_config': text}
-    return jax_topologies.get_topology_desc(platform='cuda', **options).devices
-  options = {}
-  if name.startswith('v4'):  # else each of a chip's two cores is a device
-    options['chip_config_name'] = 'megacore'
-  if topology.count < 4:  # a host has so many chips by default
-    options['chips_per_host_bounds'] = (1, 1, 1)
-  return jax_topologies.get_topology_desc(name, platform='tpu', **options).devices
+UPDATES = 3  # that are timed
 
 
 def lower_step(
@@ -71,8 +65,8 @@ def lower_step(
       those of their platform.
     slices_per_pass: how many of its slices a device computes at once.
   """
-  graph, params = build.architecture(config, _platform(devices))
-  opt_state = jax.eval_shape(adam(config).init, params)
+  graph, params = build.architecture(config, devices[0].platform)
+  state = TrainState(_ids(), params, jax.eval_shape(adam(config).init, params))
   shared = Devices(config.slices, devices)
   slices = shared.count, shared.slices_per_device
   inputs = StepInput(
@@ -81,7 +75,6 @@ def lower_step(
     _ids(*slices, 2),
   )
   step = step_of(config, graph, slices_per_pass)
-  state = TrainState(_ids(), params, opt_state)
   return shared.pmap(step).lower(state, inputs, _ids())
 
 
@@ -89,14 +82,12 @@ def lower_search(
   config: ml_collections.ConfigDict, device: jax.Device, rows: int, length: int
 ) -> jax.stages.Lowered:
   """Returns the search of `rows` sources of `length` tokens on one device."""
-  backend = _platform([device])
-  dtype = platform.decoding_dtype(config.decode_dtype, backend)
-  graph, params = build.architecture(config, backend, dtype)
+  dtype = platform.decoding_dtype(config.decode_dtype, device.platform)
+  graph, params = build.architecture(config, device.platform, dtype)
   weights = jax.eval_shape(lambda params: search_weights(params, dtype), params)
-  search = search_of(config, graph, length, nbest=1)
   there = jax.sharding.SingleDeviceSharding(device)
-  inputs = weights, _ids(rows, length), _ids(rows)
-  return jax.jit(search, in_shardings=there, out_shardings=there).lower(*inputs)
+  search = jax.jit(search_of(config, graph, length, nbest=1), in_shardings=there)
+  return search.lower(weights, _ids(rows, length), _ids(rows))
 
 
 def full_shape(config: ml_collections.ConfigDict, length: int) -> Shape:
@@ -106,7 +97,7 @@ def full_shape(config: ml_collections.ConfigDict, length: int) -> Shape:
 
 
 def compiled(
-  config: ml_collections.ConfigDict, topology: topologies.Topology, length: int
+  config: ml_collections.ConfigDict, target: Topology, length: int
 ) -> dict[str, Any]:
   """Returns what a config's programs need on a topology: bytes and FLOPs a device.
 
@@ -116,23 +107,25 @@ def compiled(
   Args:
     length: source and target tokens of each pair of the batch.
   """
-  if config.slices % topology.count:
-    config.slices = topology.count
-  devices, limit = devices_of(topology), topology.chip.memory
-  each, shape = Devices(config.slices, devices), full_shape(config, length)
-  for slices_per_pass in each.pass_sizes:
-    step = _memory(lower_step(config, devices, shape, slices_per_pass), limit)
+  if config.slices % target.count:
+    config.slices = target.count
+  devices, limit = devices_of(target), target.chip.memory
+  shared, shape = Devices(config.slices, devices), full_shape(config, length)
+  for size in shared.pass_sizes:
+    step = _memory(lower_step(config, devices, shape, size), limit)
     if step['fits']:
       break
   host = [device for device in devices if device.process_index == 0]
   rows = max(1, config.decode_tokens // SEARCH_LENGTH // len(host))
   model = config.model.to_dict()
-  tokens = each.slices_per_device * shape.rows * length
+  tokens = shared.slices_per_device * shape.rows * length
   return {
+    'topology': target.name,
+    'devices': target.count,
+    'memory': limit,
     'processes': len(devices) // len(host),
     'slices': config.slices,
-    'slices_per_device': each.slices_per_device,
-    'slices_per_pass': slices_per_pass,
+    'slices_per_pass': size,
     'rows': shape.rows,
     'length': length,
     # XLA's own count is 1 % higher, missing for GPUs, and counts a loop's body once.
@@ -157,16 +150,87 @@ def _memory(lowered: jax.stages.Lowered, limit: float) -> dict[str, Any]:
   }
 
 
-def _platform(devices: Sequence[jax.Device]) -> str:
-  return 'gpu' if devices[0].platform == 'cuda' else devices[0].platform
-
-
 def _ids(*shape: int) -> jax.ShapeDtypeStruct:
   return jax.ShapeDtypeStruct(shape, jnp.int32)
 
 
+def compile_apart(
+  config: ml_collections.ConfigDict, target: Topology, length: int
+) -> dict[str, Any]:
+  """Returns compiled() of a process of its own; it takes minutes.
+
+  Raises:
+    UserError: there is no compiler for the topology here, or it has ended.
+  """
+  packages, extra = COMPILERS[target.chip.platform]
+  if not any(map(importlib.util.find_spec, packages)):
+    raise UserError(f"{target.name} needs {packages[0]}: pip install -e '.[{extra}]'")
+  compiler = subprocess.run(
+    [sys.executable, '-m', __name__, target.name, str(length)],
+    input=json.dumps(configs.as_json(config)),
+    env=os.environ | ENVIRONMENT,
+    capture_output=True,
+    text=True,
+  )
+  if compiler.returncode:
+    raise UserError(f'{target.name}: the compiler ended:\n{compiler.stderr[-2000:]}')
+  return json.loads(compiler.stdout.splitlines()[-1])
+
+
+def lines(result: dict[str, Any]) -> Iterator[str]:
+  """Yields what compiled() has returned, in words."""
+  gigabytes = lambda size: f'{size / 1e9:.2f} GB'
+  yield (
+    f'{result["topology"]}: {result["devices"]} devices of '
+    f'{gigabytes(result["memory"])}, processes: {result["processes"]}; not run'
+  )
+  yield (
+    f'  batch: {result["slices"]} slices of {result["rows"]} pairs of '
+    f'{result["length"]} tokens; a device computes {result["slices_per_pass"]} at once'
+  )
+  for what in 'step', 'search':
+    program = result[what]
+    yield f'  {what}: ' + (
+      f'the compiler refuses it: {program["refused"]}'
+      if 'refused' in program
+      else f'{gigabytes(program["arguments"])} of arguments, '
+      f'{gigabytes(program["temporaries"])} of temporaries; '
+      + ('fits' if program['fits'] else 'does not fit')
+    )
+  yield (
+    f'  a step of one device: {result["flops"] / 1e12:.3f} TFLOP; all-reduce sums '
+    f'{gigabytes(result["all_reduce_bytes"])} over devices'
+  )
+
+
+def seconds_here(config: ml_collections.ConfigDict, shape: Shape) -> float:
+  """Compiles the step for one shape of slice on all devices here, and times updates.
+
+  Returns:
+    Seconds of an update. Dev scores and checkpoints come on top.
+  """
+  devices = Devices(config.slices)
+  for size in devices.pass_sizes:
+    lowered = lower_step(config, jax.devices(), shape, size)
+    if (step := compile_if_it_fits(lowered)) is not None:
+      break
+  else:
+    raise UserError('one slice does not fit into memory: raise --config.slices')
+  _, params = build.transformer(config)
+  state = TrainState(np.int32(0), params, adam(config).init(params))
+  state, seed = devices.replicate((state, np.int32(config.seed)))
+  ids = lambda *sizes: np.ones((config.slices, *sizes), np.int32)
+  pairs = ids(shape.rows, shape.source), ids(shape.rows, shape.target)
+  inputs = devices.split(StepInput(*pairs, ids(2)))
+  for count in 1, UPDATES:  # the first warms up
+    start = time.perf_counter()
+    for _ in range(count):
+      state, sums = step(state, inputs, seed)
+    jax.block_until_ready(sums)
+  return (time.perf_counter() - start) / UPDATES
+
+
 if __name__ == '__main__':
-  request = json.load(sys.stdin)
-  settings = ml_collections.ConfigDict(request['config'])
-  topology = topologies.topology(request['topology'])
-  print('\n' + json.dumps(compiled(settings, topology, request['length'])))
+  settings = ml_collections.ConfigDict(json.load(sys.stdin))
+  name, tokens = sys.argv[1:]
+  print('\n' + json.dumps(compiled(settings, topology(name), int(tokens))))

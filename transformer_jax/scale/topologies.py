@@ -10,6 +10,9 @@ import math
 import re
 from typing import NamedTuple
 
+import jax
+from jax.experimental import topologies
+
 from transformer_jax.machine.errors import UserError
 
 GIB = 2**30
@@ -18,6 +21,19 @@ EXAMPLES = (
   *('v6e:2x4', 'v6e:8x8', 'h100:1', 'h100:8', 'h100:64', 'h200:1', 'h200:8'),
 )
 GPUS_OF_HOST = 8
+# What XLA must know of a GPU. It times no kernels, so the programs of a real GPU may
+# differ in their choice.
+GPU = """gpu_device_info {{ threads_per_block_limit: 1024 threads_per_warp: 32
+shared_memory_per_block: 49152 shared_memory_per_core: 233472
+threads_per_core_limit: 2048 core_count: 132 fpus_per_core: 128
+block_dim_limit_x: 2147483647 block_dim_limit_y: 65535 block_dim_limit_z: 65535
+memory_bandwidth: {bandwidth:.0f} l2_cache_size: 52428800 clock_rate_ghz: 1.98
+device_memory_size: {card:.0f} shared_memory_per_block_optin: 232448
+cuda_compute_capability {{ major: 9 }} registers_per_core_limit: 65536
+registers_per_block_limit: 65536 }} platform_name: "CUDA"
+dnn_version_info {{ major: 9 minor: 10 }}
+runtime_version {{ major: 12 minor: 8 patch: 0 }}
+device_description_str: "NVIDIA {kind}" """
 
 
 class Chip(NamedTuple):
@@ -63,3 +79,20 @@ def topology(name: str) -> Topology:
     if chip.platform == 'gpu' and shape in [(1,), (2,), (4,), (hosts * GPUS_OF_HOST,)]:
       return Topology(name, chip, (hosts, shape[0] // hosts))
   raise UserError(f'--topology={name}: such as {", ".join(EXAMPLES)}')
+
+
+def devices_of(topology: Topology) -> list[jax.Device]:
+  """Returns a topology's devices, which JAX can compile for and nothing else."""
+  name, chip = topology.name, topology.chip
+  if chip.platform == 'gpu':
+    hosts, each = topology.shape
+    kind = name.partition(':')[0]
+    text = GPU.format(bandwidth=chip.bandwidth, card=chip.card, kind=kind)
+    options = {'topology': f'1x{hosts}x{each}', 'target_config': text}
+    return topologies.get_topology_desc(platform='cuda', **options).devices
+  options = {}
+  if name.startswith('v4'):  # else each of a chip's two cores is a device
+    options['chip_config_name'] = 'megacore'
+  if topology.count < 4:  # a host has so many chips by default
+    options['chips_per_host_bounds'] = (1, 1, 1)
+  return topologies.get_topology_desc(name, platform='tpu', **options).devices
