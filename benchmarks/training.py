@@ -4,6 +4,7 @@ As a program, `python -m benchmarks.training CONFIG.json CORPUS` makes first upd
 which time_start() times a start with an empty and with a filled cache.
 """
 
+import functools
 import json
 import os
 import pathlib
@@ -11,7 +12,7 @@ import resource
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 import jax
@@ -30,64 +31,59 @@ FIRST_WORD = max(PAD, EOS, BOS, UNK) + 1
 FIRST_STEP = 'first step'  # what the program prints after its first update
 
 
-class Rival(Protocol):
-  """Another program's model and optimizer of our sizes."""
+class Program(Protocol):
+  """A model and its optimizer: ours, or another program's of our sizes."""
 
-  def step(self, source: np.ndarray, target: np.ndarray) -> None:
-    """Starts an update on [rows, length] ids; each row ends with EOS and padding."""
+  def step(self, batch: batches.Batch) -> None:
+    """Starts an update; each row of the batch ends with EOS and padding."""
 
   def wait(self) -> float:
     """Waits until all updates are done; returns the last loss per target token."""
 
 
-class Updates:
+class Ours:
   """A trainer's updates, in the order of training/loop.py.
 
   That is, an update starts while the one before it runs; then that one's sums are read.
   """
 
-  def __init__(self, trainer: Trainer, each: int, shapes: Sequence[batches.Shape]):
-    """`each`: updates of a round; `shapes`: those of the batches that will come."""
-    self._trainer, self._each = trainer, each
-    self._state = trainer.initial()
-    with trainer.compile(self._state, shapes) as programs:
+  def __init__(self, trainer: Trainer):
+    self._trainer, self._state, self._sums = trainer, trainer.initial(), None
+    with trainer.compile(self._state, trainer.batches.shapes) as programs:
       programs.wait_for_all()
 
-  def one(self, batch: batches.Batch) -> None:
-    """Makes one update, and waits for it."""
-    self._state, sums = self._trainer.step(self._state, batch)
-    jax.block_until_ready(sums)
+  def step(self, batch: batches.Batch) -> None:
+    before = self._sums
+    self._state, self._sums = self._trainer.step(self._state, batch)
+    if before is not None:
+      jax.device_get(before)
 
-  def round(self, number: int) -> None:
-    previous = None
-    for step in range(number * self._each, (number + 1) * self._each):
-      self._state, sums = self._trainer.step(self._state, self._trainer.batch(step))
-      if previous is not None:
-        jax.device_get(previous)
-      previous = sums
-    jax.block_until_ready(previous)
+  def wait(self) -> float:
+    return float(self._sums.loss / self._sums.tokens)
 
 
 def measure(
   config: ml_collections.ConfigDict,
   corpus: pathlib.Path,
-  rivals: Mapping[str, Rival],
+  rivals: Mapping[str, Program],
   each: int,
   rounds: int,
 ) -> dict:
   """Times `rounds` rounds of `each` updates by every program; one object for JSON."""
   trainer = Trainer(config, corpus)
-  ours = Updates(trainer, each, trainer.batches.shapes)
-  programs = {OURS: ours.round}
-  for name, rival in rivals.items():
-    programs[name] = _rounds(rival, trainer, each)
+  programs = {OURS: Ours(trainer), **rivals}
   for shape in trainer.batches.shapes:  # warm-up
-    batch = full_batch(trainer, shape)
-    ours.one(batch)
-    for rival in rivals.values():
-      _step(rival, batch)
-      rival.wait()
-  seconds = interleave(programs, rounds)
+    for program in programs.values():
+      program.step(full_batch(trainer, shape))
+      program.wait()
+
+  def one_round(program: Program, number: int) -> None:
+    for step in range(number * each, (number + 1) * each):
+      program.step(trainer.batch(step))
+    program.wait()
+
+  calls = {name: functools.partial(one_round, p) for name, p in programs.items()}
+  seconds = interleave(calls, rounds)
   tokens = [
     sum(trainer.batch(step).target_tokens for step in range(i * each, (i + 1) * each))
     for i in range(rounds)
@@ -107,19 +103,6 @@ def measure(
     'matrix_products': products,
     'model_flops_utilisation': achieved / products['flops_per_second'],
   }
-
-
-def _rounds(rival: Rival, trainer: Trainer, each: int) -> Callable[[int], None]:
-  def one_round(number: int) -> None:
-    for step in range(number * each, (number + 1) * each):
-      _step(rival, trainer.batch(step))
-    rival.wait()
-
-  return one_round
-
-
-def _step(rival: Rival, batch: batches.Batch) -> None:
-  rival.step(*(x.reshape(-1, x.shape[-1]) for x in (batch.source, batch.target)))
 
 
 def flops_per_target_token(

@@ -70,7 +70,7 @@ def _attend(
   v: Float[Array, 'B S d'],
   mask: Bool[np.ndarray, '#B #T S'],
 ) -> Float[Array, 'B T d']:
-  # Not the model's attention, whose products have no forward derivative (counting.py).
+  # Not the model's attention, whose products have no forward derivative (measuring.py).
   scores = jnp.einsum('btd,bsd->bts', q * q.shape[-1] ** -0.5, k)
   weights = jax.nn.softmax(jnp.where(mask, scores, -1e9))
   return jnp.einsum('bts,bsd->btd', weights, v)

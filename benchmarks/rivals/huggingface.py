@@ -82,10 +82,11 @@ class Training:
     )
     self._loss = torch.zeros(())
 
-  def step(self, source: np.ndarray, target: np.ndarray) -> None:
+  def step(self, batch: batches.Batch) -> None:
     device = self._model.device
-    ids = torch.from_numpy(source.astype(np.int64)).to(device)
-    labels = torch.from_numpy(target.astype(np.int64)).to(device)
+    rows = lambda ids: ids.reshape(-1, ids.shape[-1]).astype(np.int64)
+    ids = torch.from_numpy(rows(batch.source)).to(device)
+    labels = torch.from_numpy(rows(batch.target)).to(device)
     shifted = torch.nn.functional.pad(labels[:, :-1], (1, 0), value=BOS)
     with torch.autocast(device.type, torch.bfloat16, enabled=self._half):
       logits = self._model(

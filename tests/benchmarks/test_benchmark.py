@@ -16,6 +16,7 @@ from jax.experimental.compilation_cache import compilation_cache
 import toy.corpus
 from benchmarks import decoding, rivals, run, timing, training
 from transformer_jax.data import vocabulary
+from transformer_jax.data.batches import Batch
 from transformer_jax.data.vocabulary import EOS, PAD
 from transformer_jax.machine import platform
 from transformer_jax.machine.errors import UserError
@@ -89,11 +90,11 @@ class Recorder:
   """A rival that only keeps the batches."""
 
   def __init__(self):
-    self.batches: list[tuple[np.ndarray, np.ndarray]] = []
+    self.batches: list[Batch] = []
     self.waits = 0
 
-  def step(self, source: np.ndarray, target: np.ndarray) -> None:
-    self.batches.append((source, target))
+  def step(self, batch: Batch) -> None:
+    self.batches.append(batch)
 
   def wait(self) -> float:
     self.waits += 1
@@ -107,7 +108,7 @@ def test_training(corpus: pathlib.Path, quick_products: None):
   result = training.measure(tiny(), corpus, {'them': rival}, each=3, rounds=2)
   result = json.loads(json.dumps(result))
   batches = Trainer(tiny(), corpus).batches
-  target = batches.read_split(corpus, 'train')[1]
+  target = batches.target
   # Counted by pair in the token files, which know nothing of padding.
   pairs = [batches.batch(step).pairs for step in range(6)]
   counts = [int(target.lengths[p[p >= 0]].sum()) for p in pairs]
@@ -125,12 +126,11 @@ def test_training(corpus: pathlib.Path, quick_products: None):
   assert result['model_flops_utilisation'] == pytest.approx(utilisation)
 
   warm_up, timed = rival.batches[:2], rival.batches[2:]
-  shapes = [[len(s) // 8, s.shape[1], t.shape[1]] for s, t in warm_up]
-  assert shapes == result['shapes']
+  assert [[*batch.shape] for batch in warm_up] == result['shapes']
   assert len(timed) == 6 and rival.waits == 2 + 2
-  for number, sides in enumerate(timed):
-    for side, whole in zip(sides, batches.batch(number)[:2], strict=True):
-      np.testing.assert_array_equal(side, whole.reshape(-1, whole.shape[-1]))
+  for number, batch in enumerate(timed):
+    for side, whole in zip(batch, batches.batch(number), strict=True):
+      np.testing.assert_array_equal(side, whole)
 
 
 # Decoding
@@ -278,7 +278,7 @@ def test_a_rival_that_is_not_installed(monkeypatch):
 def losses_of(rival: Any, source: np.ndarray, target: np.ndarray) -> list[float]:
   losses = []
   for _ in range(30):
-    rival.step(source, target)
+    rival.step(Batch(source[None], target[None], None))
     losses.append(rival.wait())
   return losses
 

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from benchmarks.layer_types import counting, layers, measuring, table
+from benchmarks.layer_types import layers, measuring, table
 from benchmarks.layer_types.layers import (
   convolution,
   dilated_convolution,
@@ -120,7 +120,7 @@ def test_flops_of_layers(name: str):
   ratios = set()
   for n, d, reach in itertools.product((24, 48), (4, 8), (5, 9)):
     function, weights = layer(name, d, reach)
-    counted = counting.flops(function, draw(n, d), *weights)
+    counted = measuring.flops(function, draw(n, d), *weights)
     assert counted == 2 * MULTIPLY_ADDS[name](n, d, reach)
     if name in paper.TABLE_1:
       order = paper.TABLE_1[name].cost
@@ -161,14 +161,14 @@ def counter(x: jax.Array) -> jax.Array:
   ],
 )
 def test_sequential_operations(function: Callable, expected: int):
-  assert counting.sequential_operations(function, draw(9, D)) == expected
+  assert measuring.sequential_operations(function, draw(9, D)) == expected
 
 
 # Paths
 
 
 def joined(stack: list[Callable], n: int) -> int | None:
-  return counting.layers_between(stack, draw(n, D))
+  return measuring.layers_between(stack, draw(n, D))
 
 
 def test_paths_in_closed_form():
