@@ -176,7 +176,7 @@ def test_scores_in_tables_are_in_results():
     for block in re.findall(r'(?:^\|.*\n)+', page.read_text(), re.M):
       header, *rows = ([*map(str.strip, x.split('|'))] for x in block.splitlines())
       for name, *cells in zip(header, *rows, strict=False):
-        if re.search('BLEU|F1|perplexity|PPL', name):
+        if re.search('BLEU|F1|perplexity|PPL|trees', name):
           if not re.search("mean|minus|paper's|predicted", name):
             text = re.sub(r'\]\(.*?\)', '', ' '.join(cells))
             seen += re.findall(r'(?<![\d.,+-])\d+\.\d{2,3}(?![\d.])', text)
