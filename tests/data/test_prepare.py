@@ -56,7 +56,7 @@ def test_what_is_left_out_is_counted(raw: pathlib.Path, capsys):
   assert train.dropped == dropped and (train.read, train.kept) == (240, 237)
   assert [one.read for one in train.sources] == [40, 200]
   printed = capsys.readouterr().err
-  assert 'training has 237 of 240 pairs; left out: 1 ' in printed
+  assert 'train: 237 of 240 pairs; left out: 1 ' in printed
   assert (
     'WARNING: odd.en and odd.de: 1 of 40 pairs are no text (1 not UTF-8)' in printed
   )

@@ -90,7 +90,7 @@ def test_flawed_trees_are_counted_and_left_out_of_training(tmp_path: pathlib.Pat
   texts = [tmp_path / 'words', tmp_path / 'tokens']
   limits = Cleaning(off=True)
   plain, parts = cleaning.write_clean_text(
-    splits['train'], texts, ('en', 'tree'), limits, target=str
+    splits['train'], texts, ('en', 'tree'), limits, (str, str)
   )
   assert texts[0].read_text() == f'{PAIR[0]}\n' * 4
   flaw = f"{path}, line 2: '( NN two words )' is not one tag with one word"

@@ -168,14 +168,14 @@ def write_clean_text(
   texts: Sequence[pathlib.Path],
   languages: tuple[str, str],
   limits: Cleaning,
-  target: Callable[[str], str],
+  converters: Sequence[Callable[[str], str]],
 ) -> list[SourceEntry]:
   """Writes all good pairs of the sources, one after another, to two files of lines.
 
   Args:
     texts: the files for source and target sentences.
     languages: of source and target.
-    target: maps a target line to the text that the model learns to write.
+    converters: map a source and a target line to the text that is written.
 
   Returns:
     The counts of each source.
@@ -201,8 +201,8 @@ def write_clean_text(
         if reason is not None:
           faults[reason] += 1
           continue
-        source_lines.write(f'{pair[0]}\n')
-        target_lines.write(f'{target(pair[1])}\n')
+        source_lines.write(f'{converters[0](pair[0])}\n')
+        target_lines.write(f'{converters[1](pair[1])}\n')
         if len(sample) < _SAMPLE:
           sample.append(pair)
       check_is_text(source.name, read, faults)

@@ -184,7 +184,6 @@ class Split(msgspec.Struct, omit_defaults=True):
   tokens: dict[str, int] = {}  # of source and target
   sources: list[SourceEntry] = []
   dropped: dict[str, int] = {}  # of training, by reason
-  longest: dict[str, int] = {}  # tokens of the longest training sentences
   # Of dev or test: source sentences that each other split has too
   overlap: dict[str, int] = {}
   # Fraction of the pieces, spaces aside, that are unknown or bytes of rare text

@@ -5,14 +5,13 @@ always complete. Training text is not held in memory.
 """
 
 import collections
-import hashlib
 import importlib.metadata
 import itertools
 import pathlib
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from unicodedata import normalize
 
 import ml_collections
@@ -26,8 +25,6 @@ from transformer_jax.data.corpus import (
   SPLITS,
   STREAMS,
   Card,
-  Pair,
-  Source,
   SourceEntry,
   Split,
   Splits,
@@ -169,8 +166,8 @@ def encode_files(
     Which fraction of the source's and the target's pieces, spaces aside, are unknown
     text or bytes of rare text.
   """
-  every, unknown, pieces = itertools.repeat(True), [0, 0], [0, 0]
-  lines = zip(*(vocabulary.chosen_lines(path, every) for path in texts), strict=True)
+  unknown, pieces = [0, 0], [0, 0]
+  lines = zip(*map(vocabulary.chosen_lines, texts), strict=True)
   with (
     batches.TokenWriter(outputs[0]) as source,
     batches.TokenWriter(outputs[1]) as target,
@@ -191,19 +188,6 @@ def encode_files(
         pieces[i] += int((kept != vocabularies[i].space).sum())
       bar.update(len(pairs))
   return [count / max(1, of) for count, of in zip(unknown, pieces, strict=True)]
-
-
-def _in_nfc(source: Source) -> Callable[[], Iterator[Pair | UserError]]:
-  """Returns a function that yields the pairs of a source in NFC."""
-
-  def pairs() -> Iterator[Pair | UserError]:
-    for pair in source.pairs():
-      if isinstance(pair, UserError) or None in pair:
-        yield pair
-      else:
-        yield tuple(normalize('NFC', line) for line in pair)
-
-  return pairs
 
 
 def _words(line: str) -> str:
@@ -229,29 +213,31 @@ class Preparation:
     parent: pathlib.Path | None,
   ):
     self._config, self._task, self._splits = config, task, splits
-    if config.data.nfc:
-      train = [source._replace(pairs=_in_nfc(source)) for source in splits['train']]
-      self._splits = splits | {'train': train}
     self._folder, self._parent = folder, parent
-    self._texts = [folder / f'text.{stream}' for stream in STREAMS]
-    self._target = task.target(config)
+    self._texts = {
+      split: [folder / f'{split}.{stream}.txt' for stream in STREAMS]
+      for split in SPLITS
+    }
+    self._compose = (lambda line: normalize('NFC', line)) if config.data.nfc else str
+    target = task.target(config)
+    self._target = lambda line: target(self._compose(line))
 
   def write(self) -> None:
     """Writes all files, the card last."""
     # Dev and test come first, to show their errors before the long work.
-    held_out = {split: self._read_held_out(split) for split in SPLITS[1:]}
+    held_out = {split: self._write_held_out(split) for split in SPLITS[1:]}
     train, counted = self._clean_training()
+    cards = {'train': train} | held_out
+    self._count_overlaps(held_out)
     if self._config.init_from.vocabulary:
       shared, *own = self._copy_vocabularies()
     else:
       shared, *own = self._learn_vocabularies(counted)
     vocabularies = vocabulary.read(self._folder, bool(own))
-    cards = {'train': train}
-    overlaps = self._count_overlaps(held_out)
-    for split, pairs in held_out.items():
-      cards[split] = self._write_held_out(split, pairs, vocabularies, overlaps[split])
-    self._encode_training(vocabularies, train)
-    self._check_unknown(cards)
+    for split, card in cards.items():
+      self._encode(split, card, vocabularies)
+    for path in self._texts['train']:
+      path.unlink()
     sums = {path: files.sha256(path) for path in _files_of(self._splits)}
     for split, sources in self._splits.items():
       for source, entry in zip(sources, cards[split].sources, strict=True):
@@ -263,16 +249,17 @@ class Preparation:
   # Training
 
   def _clean_training(self) -> tuple[Split, np.ndarray]:
-    """Writes the clean training text to two files, `train_pairs` pairs at most.
+    """Writes the clean training text to two files, at most `train_pairs` pairs.
 
     Returns:
       What the card can say so far, and which pairs' words a vocabulary counts, [pairs]
       bool.
     """
     config, sources = self._config, self._splits['train']
-    limits = Cleaning(**config.data.cleaning)
+    limits, texts = Cleaning(**config.data.cleaning), self._texts['train']
+    converters = self._compose, self._target
     entries = cleaning.write_clean_text(
-      sources, self._texts, languages(config), limits, self._target
+      sources, texts, languages(config), limits, converters
     )
     dropped = collections.Counter()
     for entry in entries:
@@ -281,7 +268,7 @@ class Preparation:
     counted = np.repeat([source.counts_for_vocabulary for source in sources], kept)
     if (beyond := len(counted) - config.data.train_pairs) > 0:
       chosen = self._choose_pairs(len(counted), config.data.train_pairs)
-      cleaning.keep_lines(self._texts, chosen)
+      cleaning.keep_lines(texts, chosen)
       counted = counted[chosen]
       dropped[f'beyond train_pairs={config.data.train_pairs}'] = beyond
     if not len(counted):
@@ -293,37 +280,46 @@ class Preparation:
 
   def _choose_pairs(self, pairs: int, count: int) -> np.ndarray:
     """Returns which pairs of the clean text are in a random sample: [pairs] bool."""
-    return vocabulary.choose_pairs(self._texts, pairs, count, self._config.data.seed)
+    return vocabulary.choose_pairs(
+      self._texts['train'], pairs, count, self._config.data.seed
+    )
 
-  def _encode_training(self, vocabularies: Vocabularies, train: Split) -> None:
-    """Encodes the clean text, deletes it, and writes the counts into `train`."""
-    paths, limit = self._token_files('train'), self._config.data.max_length
-    converters = self._task.source(vocabularies.source), str
-    unknown = encode_files(vocabularies, self._texts, paths, limit, converters)
-    train.unknown = dict(zip(STREAMS, unknown, strict=True))
-    for path in self._texts:
-      path.unlink()
-    both = batches.read_split(self._folder, 'train')
+  def _encode(self, split: str, card: Split, vocabularies: Vocabularies) -> None:
+    """Encodes the text of a split, and writes the counts into its card.
+
+    Raises:
+      UserError: no training pair is short enough, or most pieces are unknown.
+    """
+    source, limit = self._task.source(vocabularies.source), sys.maxsize
+    converters = lambda line: source(self._compose(line)), self._target
+    if split == 'train':  # its text is converted
+      converters, limit = (source, str), self._config.data.max_length
+    paths = [self._folder / f'{split}.{stream}' for stream in STREAMS]
+    unknown = encode_files(vocabularies, self._texts[split], paths, limit, converters)
+    both = batches.read_split(self._folder, split)
     if not len(both[0]):
       raise UserError(
         f'every training pair is over max_length={limit} tokens '
         '(--config.data.max_length)'
       )
-    if too_long := train.kept - len(both[0]):
-      train.dropped[f'over {limit} tokens'] = too_long
-    train.kept = len(both[0])
-    for stream, sentences in zip(STREAMS, both, strict=True):
-      train.tokens[stream] = len(sentences.tokens)
-      train.longest[stream] = int(sentences.lengths.max()) - 1  # without EOS
-    faults = cleaning.describe_faults(train.dropped)
+    if too_long := card.kept - len(both[0]):
+      card.dropped[f'over {limit} tokens'] = too_long
+    card.kept = len(both[0])
+    card.tokens = {x: len(text.tokens) for x, text in zip(STREAMS, both, strict=True)}
+    card.unknown = dict(zip(STREAMS, unknown, strict=True))
+    rare = ', '.join(f'{part:.2%} of the {x}' for x, part in card.unknown.items())
+    faults = cleaning.describe_faults(card.dropped)
     print(
-      f'training has {train.kept:,} of {train.read:,} pairs'
-      f'{f"; left out: {faults}" if faults else ""}',
+      f'{split}: {card.kept:,} of {card.read:,} pairs'
+      f'{f"; left out: {faults}" if faults else ""}; unknown pieces and bytes: {rare}',
       file=sys.stderr,
     )
-
-  def _token_files(self, split: str) -> list[pathlib.Path]:
-    return [self._folder / f'{split}.{stream}' for stream in STREAMS]
+    if max(unknown) > 0.5 and not self._config.data.cleaning.off:
+      raise UserError(
+        f'{split}: unknown pieces and bytes are {rare}: the vocabulary is of other '
+        'text. Learn one (without --init_from, or with a larger '
+        '--config.model.vocab_size), or give --config.data.cleaning.off=True'
+      )
 
   # Vocabularies
 
@@ -341,8 +337,9 @@ class Preparation:
     learn, learn_target = self._task.learners(config)
     # The parts of a treebank repeat its words, which would then seem to be frequent.
     sampled = chosen & counted if config.data.whole_words and counted.any() else chosen
-    lines = vocabulary.chosen_lines(self._texts[0], sampled)
-    targets = vocabulary.chosen_lines(self._texts[1], chosen)
+    sources, targets = self._texts['train']
+    lines = vocabulary.chosen_lines(sources, sampled)
+    targets = vocabulary.chosen_lines(targets, chosen)
     sentences, of_target = int(sampled.sum()), int(chosen.sum())
     if not target_size:
       lines = itertools.chain(lines, targets)
@@ -385,8 +382,8 @@ class Preparation:
 
   # Dev and test
 
-  def _read_held_out(self, split: str) -> list[tuple[str, str]]:
-    """Returns all pairs of dev or test, in their order.
+  def _write_held_out(self, split: str) -> Split:
+    """Writes the text of dev or test as it is, in its order.
 
     Raises:
       UserError: the split is empty, a line is not UTF-8, or the languages are swapped.
@@ -404,8 +401,9 @@ class Preparation:
     if not pairs:
       raise UserError(f'{names}: the {split} split is empty')
     cleaning.check_languages(pairs, languages(self._config), names)
-    text = ''.join(f'{target}\n' for _, target in pairs)
-    digest = hashlib.sha256(text.encode()).hexdigest()
+    for path, lines in zip(self._texts[split], zip(*pairs, strict=True), strict=True):
+      path.write_bytes(''.join(f'{line}\n' for line in lines).encode())
+    digest = files.sha256(self._texts[split][1])
     for stem in self._config.data.files[split]:
       if (name := paper_set(stem)) and name != NEWSTEST.get(digest[:12]):
         print(
@@ -413,77 +411,27 @@ class Preparation:
           "scores do not compare with the paper's",
           file=sys.stderr,
         )
-    return pairs
+    entries = [SourceEntry(source.name) for source in sources]
+    return Split(read=len(pairs), kept=len(pairs), sources=entries)
 
-  def _count_overlaps(
-    self, held_out: Mapping[str, Sequence[tuple[str, str]]]
-  ) -> dict[str, dict[str, int]]:
-    """Returns how many source sentences of dev and test each other split has too.
+  def _count_overlaps(self, held_out: Mapping[str, Split]) -> None:
+    """Counts the source sentences of dev and test that each other split has too.
 
     Sentences are the same if they have the same words in lower case.
     """
-    words = {
-      split: [_words(source) for source, _ in pairs]
-      for split, pairs in held_out.items()
-    }
-    wanted = {*itertools.chain(*words.values())}
-    with self._texts[0].open(encoding='utf-8', newline='\n') as training:
-      known = {'train': wanted.intersection(map(_words, training))}
-    known |= {split: {*some} for split, some in words.items()}
-    return {
-      split: {
-        other: sum(one in known[other] for one in some)
-        for other in known
-        if other != split
-      }
-      for split, some in words.items()
-    }
-
-  def _write_held_out(
-    self,
-    split: str,
-    pairs: Sequence[tuple[str, str]],
-    vocabularies: Vocabularies,
-    overlap: dict[str, int],
-  ) -> Split:
-    """Writes the text of dev or test as it is, and its tokens."""
-    paths = self._token_files(split)
-    texts = [path.with_suffix(f'{path.suffix}.txt') for path in paths]
-    for path, lines in zip(texts, zip(*pairs, strict=True), strict=True):
-      path.write_bytes(''.join(f'{line}\n' for line in lines).encode())
-    nfc = (lambda line: normalize('NFC', line)) if self._config.data.nfc else str
-    source = self._task.source(vocabularies.source)
-    converters = lambda line: source(nfc(line)), lambda line: self._target(nfc(line))
-    unknown = encode_files(vocabularies, texts, paths, sys.maxsize, converters)
-    tokens = [len(one.tokens) for one in batches.read_split(self._folder, split)]
-    for other, count in overlap.items():
-      if count:
-        print(
-          f'{split}: {other} has {count:,} of its {len(pairs):,} source sentences',
-          file=sys.stderr,
-        )
-    return Split(
-      read=len(pairs),
-      kept=len(pairs),
-      tokens=dict(zip(STREAMS, tokens, strict=True)),
-      sources=[SourceEntry(source.name) for source in self._splits[split]],
-      overlap=overlap,
-      unknown=dict(zip(STREAMS, unknown, strict=True)),
-    )
-
-  def _check_unknown(self, cards: Mapping[str, Split]) -> None:
-    """Prints which part of the pieces is unknown text or bytes.
-
-    Raises:
-      UserError: it is over half of a text.
-    """
-    for split, about in cards.items():
-      parts = about.unknown.items()
-      listed = ', '.join(f'{part:.2%} of the {stream}' for stream, part in parts)
-      print(f'{split}: unknown pieces and bytes are {listed}', file=sys.stderr)
-      if max(about.unknown.values()) > 0.5 and not self._config.data.cleaning.off:
-        raise UserError(
-          f'{split}: unknown pieces and bytes are {listed}: the vocabulary is of other '
-          'text. Learn one (without --init_from, or with a larger '
-          '--config.model.vocab_size), or give --config.data.cleaning.off=True'
-        )
+    of = lambda split: map(_words, vocabulary.chosen_lines(self._texts[split][0]))
+    words = {split: [*of(split)] for split in held_out}
+    known = {split: {*some} for split, some in words.items()}
+    # Training text is not held in memory.
+    known['train'] = set.union(*known.values()).intersection(of('train'))
+    for split, card in held_out.items():
+      for other in SPLITS:
+        if other == split:
+          continue
+        count = sum(one in known[other] for one in words[split])
+        card.overlap[other] = count
+        if count:
+          print(
+            f'{split}: {other} has {count:,} of its {card.kept:,} source sentences',
+            file=sys.stderr,
+          )

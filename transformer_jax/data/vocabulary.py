@@ -82,8 +82,10 @@ def _hashes(texts: Sequence[pathlib.Path], seed: int) -> np.ndarray:
   return spread
 
 
-def chosen_lines(path: pathlib.Path, chosen: Iterable[bool]) -> Iterator[str]:
-  """Yields the lines of a file that are chosen ([lines] bool)."""
+def chosen_lines(
+  path: pathlib.Path, chosen: Iterable[bool] = itertools.repeat(True)
+) -> Iterator[str]:
+  """Yields the lines of a file that are chosen ([lines] bool), or all."""
   with path.open(encoding='utf-8', newline='\n') as file:
     for line in itertools.compress(file, chosen):
       yield line.removesuffix('\n')
