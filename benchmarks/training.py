@@ -49,8 +49,8 @@ class Ours:
 
   def __init__(self, trainer: Trainer):
     self._trainer, self._state, self._sums = trainer, trainer.initial(), None
-    with trainer.compile(self._state, trainer.batches.shapes) as programs:
-      programs.wait_for_all()
+    with trainer.compile(self._state, trainer.batches.shapes):
+      trainer.wait_for_all_programs()
 
   def step(self, batch: batches.Batch) -> None:
     before = self._sums
@@ -201,12 +201,12 @@ def take_steps(config: ml_collections.ConfigDict, corpus: pathlib.Path) -> None:
   trainer = Trainer(config, corpus)
   state = trainer.initial()
   start = time.perf_counter()
-  with trainer.compile(state, trainer.batches.shapes_from(0)) as programs:
+  with trainer.compile(state, trainer.batches.shapes_from(0)):
     first = trainer.batch(0)
     state, sums = trainer.step(state, first)
     jax.block_until_ready(sums)
     print(FIRST_STEP, flush=True)
-    programs.wait_for_all()
+    trainer.wait_for_all_programs()
   seconds = time.perf_counter() - start
   for shape in {*trainer.batches.shapes} - {first.shape}:
     state, sums = trainer.step(state, full_batch(trainer, shape))

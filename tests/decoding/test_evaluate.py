@@ -12,7 +12,7 @@ import pytest
 import toy.corpus
 import transformer_jax
 from configs import quickstart
-from toy import untrained
+from toy import checkpoints, untrained
 from toy.config import tiny
 from toy.results import RESULT
 from transformer_jax.data import batches
@@ -140,7 +140,7 @@ def test_the_options_reach_the_scores(tmp_path: pathlib.Path):
   graph, shapes = build.architecture(run.config())
   one = checkpoint.restore_params(run.checkpoints, untrained.STEP, shapes)
   other = jax.tree.map(lambda x: (3 * x + 8 * x[::-1]) / 5, one)
-  checkpoint.save(run.checkpoints, 2 * untrained.STEP, other, {'count': np.zeros(())})
+  checkpoints.save(run.checkpoints, 2 * untrained.STEP, other, {'count': np.zeros(())})
   mean = jax.tree.map(lambda a, b: (a + b) / 2, one, other)
 
   loaded = LoadedRun(run, TRANSLATION, average=2, beam=1, alpha=0.0)

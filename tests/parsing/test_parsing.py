@@ -11,7 +11,7 @@ import pytest
 
 import transformer_jax
 from configs import parsing
-from toy import forms
+from toy import checkpoints, forms
 from toy.runs import state_shapes
 from transformer_jax.data import batches, prepare, vocabulary
 from transformer_jax.data.corpus import read_text
@@ -65,7 +65,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
   corpus = prepare.prepare_corpus(config, PARSING, folder / 'data', folder)
   run = Run.open(folder / 'run', config, corpus)
   params = forms.random_like(state_shapes(config)[0], 0.4, seed=4)
-  checkpoint.save(run.checkpoints, STEP, params, {'count': np.zeros(())})
+  checkpoints.save(run.checkpoints, STEP, params, {'count': np.zeros(())})
   return run
 
 

@@ -6,10 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from toy import corpus, forms
+from toy import checkpoints, corpus, forms
 from toy.config import tiny
 from transformer_jax.model import build
-from transformer_jax.training import checkpoint
 
 WORDS = 'one, two three four. "five" six seven-up eight nine ten'.split()
 SIZES = {'model.N': 2, 'model.h': 3}
@@ -34,5 +33,5 @@ def write(folder: pathlib.Path, **changes: Any) -> pathlib.Path:
     shutil.copy(path, workdir)
   (workdir / 'config.json').write_text(config.to_json_best_effort())
   params = forms.random_like(build.architecture(config)[1], 0.4, seed=4)
-  checkpoint.save(workdir / 'checkpoints', STEP, params, {'count': np.zeros(())})
+  checkpoints.save(workdir / 'checkpoints', STEP, params, {'count': np.zeros(())})
   return workdir

@@ -12,6 +12,7 @@ import jax
 import numpy as np
 import pytest
 
+from toy import checkpoints
 from toy.runs import state_shapes
 from toy.steps import tiny_config
 from transformer_jax.machine.errors import UserError
@@ -42,7 +43,7 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
   """Checkpoints 1, 2 and 3; tests that do damage copy them (fixture `folder`)."""
   folder = tmp_path_factory.mktemp('run') / 'checkpoints'
   for step in (1, 2, 3):
-    checkpoint.save(folder, step, *trees(step))
+    checkpoints.save(folder, step, *trees(step))
   return folder
 
 
@@ -164,7 +165,7 @@ def test_a_damaged_checkpoint_is_skipped(damage: str, folder: pathlib.Path, caps
   said = capsys.readouterr().err
   assert str(folder / '3') in said and path.name in said
   assert f'{folder / "3"} is renamed 3.damaged: delete it' in said
-  checkpoint.save(folder, 3, *trees(4))
+  checkpoints.save(folder, 3, *trees(4))
   assert bits(checkpoint.restore_newest(folder, *trees(9)).params) == bits(trees(4)[0])
   flip(files(folder, 3)[-1], rng)  # once more
   assert checkpoint.restore_newest(folder, *trees(9)).step == 2
@@ -204,7 +205,7 @@ def test_a_checkpoint_of_another_model_is_refused(tmp_path: pathlib.Path):
   """Also if both have as many parameters; nothing is renamed or written."""
   zeros = lambda tree: jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), tree)
   ours = state_shapes(tiny_config())
-  checkpoint.save(tmp_path, 1, *zeros(ours))
+  checkpoints.save(tmp_path, 1, *zeros(ours))
   assert checkpoint.restore_newest(tmp_path, *ours).step == 1
   for changes, name in (
     ({'h': 4, 'd_k': 4, 'd_v': 4}, 'attention'),

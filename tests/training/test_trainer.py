@@ -7,12 +7,13 @@ import numpy as np
 import pytest
 from flax import nnx
 
+from toy import checkpoints
 from toy.runs import state_shapes
 from toy.steps import corpus, model, tiny_config
 from transformer_jax.data import batches
 from transformer_jax.machine.devices import Devices
 from transformer_jax.model import build
-from transformer_jax.training import checkpoint, trainer
+from transformer_jax.training import trainer
 from transformer_jax.training.step import TrainState, cross_entropy
 from transformer_jax.training.trainer import Trainer
 
@@ -25,8 +26,8 @@ def test_a_program_for_each_shape_and_none_later(tmp_path: pathlib.Path, monkeyp
   config.model.P_drop = 0.0
   ours = Trainer(config, corpus(tmp_path))
   state = ours.restore(tmp_path / 'checkpoints')
-  with ours.compile(state, ours.batches.shapes) as programs:
-    programs.wait_for_all()
+  with ours.compile(state, ours.batches.shapes):
+    ours.wait_for_all_programs()
   assert len(ours.batches.shapes) == 2
   graph, params = model(0.0)
   batch = ours.batch(0)
@@ -75,8 +76,8 @@ def test_all_shapes_take_as_many_slices_as_the_largest(
   fits = lambda one: None if len(lowered) == 1 else one.compile()
   monkeypatch.setattr(trainer, 'compile_if_it_fits', fits)
   shapes = ours.batches.shapes[::order]
-  with ours.compile(ours.initial(), shapes, said.append) as programs:
-    programs.wait_for_all()
+  with ours.compile(ours.initial(), shapes, said.append):
+    ours.wait_for_all_programs()
   shorter, largest = sorted(shapes, key=lambda shape: shape.source + shape.target)
   assert lowered == [(largest, 8), (largest, 4), (shorter, 4)]
   assert said[0] == 'a device computes 4 of its 8 slices at once'
@@ -89,7 +90,7 @@ def test_any_number_of_devices_goes_on_from_a_checkpoint(tmp_path: pathlib.Path)
   noise = np.random.default_rng(0)
   draw = lambda x: (9 * noise.normal(size=x.shape)).astype(x.dtype)
   saved = jax.tree.map(draw, state_shapes(config))
-  checkpoint.save(tmp_path / 'checkpoints', 2, *saved)
+  checkpoints.save(tmp_path / 'checkpoints', 2, *saved)
   for count in (1, 4, 8):
     one = Trainer(config, folder, Devices(8, jax.devices()[:count]))
     state = one.restore(tmp_path / 'checkpoints')

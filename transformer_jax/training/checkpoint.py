@@ -201,17 +201,6 @@ def try_folder(folder: pathlib.Path) -> None:
     ) from error
 
 
-def save(folder: pathlib.Path, step: int, params: PyTree, opt_state: PyTree) -> None:
-  """Writes one checkpoint, deletes none, and returns when it is on the disk.
-
-  Raises:
-    UserError: no checkpoint can be written there.
-  """
-  try_folder(folder)
-  with Writer(folder, every=1, keep=sys.maxsize) as writer:
-    writer.save(step, params, opt_state)
-
-
 def checksums(path: pathlib.Path, parts: Sequence[str]) -> dict[str, str]:
   """Returns the sha256 of every file below path/PART, by its name below `path`."""
   below = (file for part in parts for file in sorted((path / part).rglob('*')))

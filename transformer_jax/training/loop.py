@@ -113,13 +113,13 @@ def train(
     if trains:
       shapes = trainer.batches.shapes_from(start)
       log.say(f'compiling the step for {len(shapes)} shapes of batches')
-      programs = stack.enter_context(trainer.compile(state, shapes, log.say))
+      stack.enter_context(trainer.compile(state, shapes, log.say))
       if hosts.count() == 1 and not profile:
-        programs.wait(shapes[0])
+        trainer.wait_for_program(trainer.batch(start))
       else:
         # A step waits for all hosts, but not for as long as one of them may compile. A
         # trace should hold updates alone.
-        programs.wait_for_all()
+        trainer.wait_for_all_programs()
         hosts.wait_for_all('compiled')
       log.begin()
     trace = profile if first else None

@@ -1,9 +1,10 @@
 """A config's model, optimizer and batches, and its compiled steps on all devices."""
 
+import contextlib
 import functools
 import pathlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent import futures
 
 import jax
@@ -29,62 +30,6 @@ from transformer_jax.training.step import (
 )
 
 POLL = 0.1  # seconds
-
-
-class Programs:
-  """A compiled program for each shape of batch.
-
-  Other threads compile them, in the order of `shapes`, while training runs on the
-  shapes that have a program: XLA releases Python's lock. As a context manager it drops
-  at its end the programs that are not started and waits for the others, since a process
-  must not end while XLA compiles in it.
-  """
-
-  def __init__(
-    self,
-    compile_for: Callable[[batches.Shape], Callable],
-    shapes: Sequence[batches.Shape],
-    say: Callable[[str], None] = lambda text: None,
-  ):
-    """Begins to compile; `compile_for` and `say` are called in other threads."""
-    self._pool = futures.ThreadPoolExecutor(platform.compiling_threads(), 'compile')
-    self._compile_for, self._say = compile_for, say
-    self._futures = {shape: self._pool.submit(self._compile, shape) for shape in shapes}
-
-  def _compile(self, shape: batches.Shape) -> Callable:
-    begin = time.monotonic()
-    program = self._compile_for(shape)
-    seconds = time.monotonic() - begin
-    if seconds > 1:  # else it was read from JAX's cache of compiled programs
-      done = 1 + sum(future.done() for future in self._futures.values())
-      self._say(
-        f'compiled {done} of {len(self._futures)}, for slices of {shape.rows} pairs of '
-        f'{shape.source} and {shape.target} tokens, in {seconds:.0f} s'
-      )
-    return program
-
-  def __enter__(self) -> 'Programs':
-    return self
-
-  def __exit__(self, *_: object) -> None:
-    self._pool.shutdown(cancel_futures=True)
-
-  def __getitem__(self, shape: batches.Shape) -> Callable:
-    """Returns a shape's program when it is compiled; raises what compiling raised."""
-    return self._futures[shape].result()
-
-  def wait(
-    self, shape: batches.Shape, unless: Callable[[], bool] = lambda: False
-  ) -> None:
-    """Returns when a shape's program is compiled, or once unless() is true."""
-    future = self._futures[shape]
-    while not future.done() and not unless():
-      futures.wait([future], POLL)
-
-  def wait_for_all(self) -> None:
-    """Returns when all are compiled; raises what compiling raised."""
-    for future in futures.as_completed(self._futures.values()):
-      future.result()
 
 
 def step_of(
@@ -125,7 +70,7 @@ class Trainer:
     self._transform = adam(config)
     self._shapes = params, jax.eval_shape(self._transform.init, params)
     self._seed = self.devices.replicate(np.int32(config.seed))
-    self._programs: Programs
+    self._programs: dict[batches.Shape, futures.Future[jax.stages.Compiled]] = {}
 
   def initial(self) -> TrainState:
     """Returns a state at step 0 on the devices.
@@ -161,16 +106,21 @@ class Trainer:
       state = TrainState(step, *_zeros(self._shapes))
     return self.devices.replicate(state)
 
+  @contextlib.contextmanager
   def compile(
     self,
     state: TrainState,
     shapes: Sequence[batches.Shape],
     say: Callable[[str], None] = lambda text: None,
-  ) -> Programs:
-    """Begins to compile a step for each shape, in this order, in other threads.
+  ) -> Iterator[None]:
+    """Compiles a step for each shape, in this order, in other threads.
 
-    Returns:
-      The programs, as a context manager. step() calls them from now on.
+    Training runs meanwhile on the shapes that have a program: XLA releases Python's
+    lock. The context drops at its end the programs that are not started and waits for
+    the others, since a process must not end while XLA compiles in it.
+
+    Args:
+      say: is also called in these threads.
     """
     # Without the arrays: the first step donates their memory while others compile.
     state = without_data(state)
@@ -179,9 +129,25 @@ class Trainer:
     largest = max(self.batches.shapes, key=lambda s: (s.source + s.target, s.rows))
     size, program = self._choose_slices_per_pass(state, largest, say)
     ready = {largest: program} if program else {}
-    compile_for = lambda s: ready.get(s) or self._lower(state, s, size).compile()
-    self._programs = Programs(compile_for, shapes, say)
-    return self._programs
+
+    def compile_for(shape: batches.Shape) -> jax.stages.Compiled:
+      begin = time.monotonic()
+      program = ready.get(shape) or self._lower(state, shape, size).compile()
+      seconds = time.monotonic() - begin
+      if seconds > 1:  # else it was read from JAX's cache of compiled programs
+        done = 1 + sum(future.done() for future in self._programs.values())
+        say(
+          f'compiled {done} of {len(shapes)}, for slices of {shape.rows} pairs of '
+          f'{shape.source} and {shape.target} tokens, in {seconds:.0f} s'
+        )
+      return program
+
+    pool = futures.ThreadPoolExecutor(platform.compiling_threads(), 'compile')
+    self._programs = {shape: pool.submit(compile_for, shape) for shape in shapes}
+    try:
+      yield
+    finally:
+      pool.shutdown(cancel_futures=True)
 
   def _choose_slices_per_pass(
     self, state: TrainState, shape: batches.Shape, say: Callable[[str], None]
@@ -223,9 +189,18 @@ class Trainer:
     """
     return self.batches.batch(step, self.devices.host_slices)
 
-  def wait_for_program(self, batch: batches.Batch, unless: Callable[[], bool]) -> None:
+  def wait_for_program(
+    self, batch: batches.Batch, unless: Callable[[], bool] = lambda: False
+  ) -> None:
     """Returns when the step of this batch is compiled, or once unless() is true."""
-    self._programs.wait(batch.shape, unless)
+    future = self._programs[batch.shape]
+    while not future.done() and not unless():
+      futures.wait([future], POLL)
+
+  def wait_for_all_programs(self) -> None:
+    """Returns when all are compiled; raises what compiling raised."""
+    for future in futures.as_completed(self._programs.values()):
+      future.result()
 
   def step(
     self,
@@ -248,7 +223,7 @@ class Trainer:
       KeyError: compile() was called without the batch's shape.
     """
     inputs = self._inputs(batch.source, batch.target, stop, save)
-    return self._programs[batch.shape](state, inputs, self._seed)
+    return self._programs[batch.shape].result()(state, inputs, self._seed)
 
   def _inputs(
     self, source: np.ndarray, target: np.ndarray, stop: bool, save: bool
