@@ -245,6 +245,9 @@ def test_bleu_of_dev_in_training(tmp_path: pathlib.Path):
   expected = metric.percent(greedy[:7], references[:7])
   config.beam = 4
   measure = DevBleu(config, TRANSLATION, corpus)
-  assert measure(params) == expected
+  score, samples = measure(params)
+  assert score == expected
+  lines = zip(sources, greedy, references, strict=True)
+  assert samples == [*lines][:7:3]
   measure(jax.tree.map(np.zeros_like, params))
-  assert measure(params) == expected
+  assert measure(params) == (score, samples)

@@ -134,9 +134,11 @@ def test_patience(tmp_path: pathlib.Path):
   assert again.steps == []
 
 
-def test_dev_bleu(tmp_path: pathlib.Path):
-  """At every second checkpoint and the last."""
-  dev = DEV._replace(bleu=lambda params: 30 - abs(float(params['w']) - 9))
+def test_dev_bleu(tmp_path: pathlib.Path, capsys):
+  """At every second checkpoint and the last; translations are printed."""
+  sample = 'ein Satz', 'a sentence', 'one sentence'
+  bleu = lambda params: (30 - abs(float(params['w']) - 9), [sample])
+  dev = DEV._replace(bleu=bleu)
   _, records = looped(
     tmp_path, Counter(18), Interruption(), dev=dev, bleu_every_checkpoints=2
   )
@@ -145,6 +147,8 @@ def test_dev_bleu(tmp_path: pathlib.Path):
     16: 23.0,
     18: 21.0,
   }
+  shown = '  source: ein Satz\n  translation: a sentence\n  reference: one sentence\n'
+  assert capsys.readouterr().err.count(shown) == 3
   assert best_step(records, 'bleu') == 8 and best_step(records, '') is None
 
 

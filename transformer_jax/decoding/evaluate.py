@@ -25,6 +25,7 @@ from transformer_jax.scoring import bleu
 from transformer_jax.training.perplexity import Perplexity
 
 PACKAGES = ('jax', 'flax', 'optax', 'sentencepiece', 'sacrebleu', 'sacremoses')
+SAMPLES = 3  # translations that training shows
 
 
 class Evaluation:
@@ -241,8 +242,8 @@ class DevBleu:
     self._metric = bleu.sacrebleu(*how, self._references)
     self._translator: Translator | None = None
 
-  def __call__(self, params: PyTree) -> float:
-    """Returns BLEU in percent."""
+  def __call__(self, params: PyTree) -> tuple[float, list[tuple[str, str, str]]]:
+    """Returns BLEU in percent, and a few sources, translations and references."""
     if self._translator is None:
       rest = self._task, self._vocabularies, params
       self._translator = Translator(self._config, *rest)
@@ -250,4 +251,6 @@ class DevBleu:
       self._translator.replace_params(params)
     translations = self._translator.translate(self._sources, nbest=1)
     best = [one.text for (one,) in translations]
-    return self._metric.percent(best, self._references)
+    lines = zip(self._sources, best, self._references, strict=True)
+    samples = [*lines][:: -(-len(best) // SAMPLES)]  # from all of dev
+    return self._metric.percent(best, self._references), samples

@@ -4,7 +4,7 @@ import contextlib
 import pathlib
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import jax
@@ -34,11 +34,16 @@ class DivergenceError(UserError):
   """The last MAX_SKIPS updates were not finite, so training ends."""
 
 
+# Takes parameters on this host's devices; returns BLEU on dev in percent, and a few
+# sources, translations and references.
+MeasureBleu = Callable[[PyTree], tuple[float, Sequence[tuple[str, str, str]]]]
+
+
 class DevMetrics(NamedTuple):
   """Functions that measure parameters on dev; both take them on this host's devices."""
 
   perplexity: Callable[[PyTree], float]
-  bleu: Callable[[PyTree], float] | None = None
+  bleu: MeasureBleu | None = None
 
 
 def train(
@@ -46,7 +51,7 @@ def train(
   workdir: pathlib.Path,
   corpus: pathlib.Path,
   interruption: Interruption | None = None,
-  bleu: Callable[[PyTree], float] | None = None,
+  bleu: MeasureBleu | None = None,
   profile: pathlib.Path | None = None,
 ) -> None:
   """Trains to config.train_steps, going on from the newest checkpoint in `workdir`.
@@ -56,8 +61,7 @@ def train(
   Args:
     corpus: the folder of the prepared corpus.
     interruption: signal handler; a new one by default.
-    bleu: takes parameters on this host's devices; returns BLEU on dev in percent. None:
-      it is not measured.
+    bleu: such as decoding.evaluate.DevBleu. None: it is not measured.
     profile: a folder for a trace of the first host's updates 2 to 6, by jax.profiler.
       None: no trace.
 
@@ -344,10 +348,11 @@ class Loop:
     if dev.bleu and (step == self._config.train_steps or every and step % every == 0):
       self._log.say(f'step {step}: measuring dev BLEU')
       begin = time.monotonic()
-      bleu = dev.bleu(params)
+      bleu, samples = dev.bleu(params)
       seconds = time.monotonic() - begin
       self._log.write({'step': step, 'dev_bleu': bleu, 'bleu_seconds': seconds})
       self._log.say(f'step {step}: dev BLEU {bleu:.2f}, greedy, in {seconds:.1f} s')
+      self._log.show(step, samples)
     perplexity = dev.perplexity(params)
     self._log.write({'step': step, 'dev_perplexity': perplexity})
     self._log.say(f'step {step}: dev perplexity {perplexity:.3f}')

@@ -6,9 +6,10 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
+from tensorboardX import summary
 from tensorboardX.proto.event_pb2 import Event, SessionLog
 from tensorboardX.proto.summary_pb2 import Summary
 from tensorboardX.record_writer import RecordWriter
@@ -242,6 +243,21 @@ class Log:
       self._append(record)
       self._events.write(event.SerializeToString())
       self._events.flush()
+
+  def show(self, step: int, samples: Iterable[tuple[str, str, str]]) -> None:
+    """Prints sources, translations and references; they are a text event as well."""
+    if not self._enabled:
+      return
+    names = 'source', 'translation', 'reference'
+    texts = [
+      '\n'.join(f'  {name}: {line}' for name, line in zip(names, sample, strict=True))
+      for sample in samples
+    ]
+    self.say('\n\n'.join(texts))
+    shown = summary.text('dev_translations', '\n\n'.join(texts))
+    event = Event(wall_time=time.time(), step=step, summary=shown)
+    with self._writing():
+      self._events.write(event.SerializeToString())
 
   def log_checkpoint(self, step: int) -> None:
     """Notes that a step's checkpoint is finished."""
