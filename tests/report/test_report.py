@@ -44,10 +44,11 @@ def test_the_whole_report(prepared, tmp_path: pathlib.Path, capsys):
     line = f'<i>{word}</i> sentence {{n}} of some words'
     score = Score(bleu, 'tok:moses-de', [bleu - 1, bleu + 1])
     home = tmp_path / f'run.{row}.{seed}'
-    prepared.run(home, line, row, seed, paper_bleu=score)
+    prepared.run(home, line, row, seed, paper_bleu=score, overlap={'train': 3})
   (tmp_path / 'run.half').mkdir()
   (tmp_path / 'run.half' / 'result.json').write_text('{"split": ')
   text = whole(tmp_path, prepared, '--samples=2', f'--html={tmp_path / "page.html"}')
+  assert 'Of its source sentences 3 (50.0%) in train. ' in text
   assert 'run.half/result.json: damaged' in text
   assert 'left out: ' in (err := capsys.readouterr().err)
   assert 'run.half/result.json: damaged' in err

@@ -190,6 +190,7 @@ def footnotes(runs: Sequence[Evaluation]) -> list[str]:
   for one, mark in number_types(runs).items():
     of = one.test_set if one.text is None else f'{one.test_set}, {one.text}'
     text = f'{mark} {of}, corpus {one.corpus[:12]}, {one.pieces:,} pieces. '
+    text += max(overlap(run) for run in runs if score_type(run) == one)
     if one.signatures in first:
       text += f'Scored as {first[one.signatures]}.'
     else:
@@ -197,6 +198,15 @@ def footnotes(runs: Sequence[Evaluation]) -> list[str]:
     first.setdefault(one.signatures, mark)
     items.append(text)
   return items
+
+
+def overlap(run: Evaluation) -> str:
+  """Returns how many of the scored sentences other splits have; '' if not recorded."""
+  size = len(run.translations or [])
+  share = lambda count: f' ({count / size:.1%})' if size else ''
+  counts = (run.result.overlap or {}).items()
+  each = ', '.join(f'{n:,}{share(n)} in {split}' for split, n in counts)
+  return f'Of its source sentences {each}. ' if each else ''
 
 
 def every_result(runs: Sequence[Evaluation]) -> list[str]:
