@@ -1,7 +1,8 @@
 """How fast training is, beside other programs, and how long it takes to begin.
 
-As a program, `python -m benchmarks.training CONFIG.json CORPUS` makes first updates, by
-which time_start() times a start with an empty and with a filled cache.
+As a program, `python -m benchmarks.training CONFIG.json CORPUS START` prints what
+take_steps() returns, by which time_start() times a start with an empty and with a
+filled cache.
 """
 
 import functools
@@ -12,7 +13,7 @@ import resource
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Protocol
 
 import jax
@@ -28,7 +29,6 @@ from transformer_jax.model import flops
 from transformer_jax.training.trainer import Trainer
 
 FIRST_WORD = max(PAD, EOS, BOS, UNK) + 1
-FIRST_STEP = 'first step'  # what the program prints after its first update
 
 
 class Program(Protocol):
@@ -162,56 +162,54 @@ def time_start(
     folder: an empty one. Its folder `compiled` keeps the compiled programs.
 
   Returns:
-    `cold` and `warm`, each what take_steps() prints and `first_step_seconds`, from the
-    start of the process to the end of the first update.
+    `cold` and `warm`, each what take_steps() returns.
+
+  Raises:
+    UserError: a process failed; it has said why on stderr.
   """
   path = folder / 'config.json'
   path.write_text(config.to_json_best_effort())
-  command = [sys.executable, '-m', __name__, str(path), str(corpus)]
-  return {name: time_first_step(command, folder) for name in ('cold', 'warm')}
-
-
-def time_first_step(command: Sequence[str], folder: pathlib.Path) -> dict:
-  """Runs a command that prints FIRST_STEP, and then an object as JSON.
-
-  Raises:
-    UserError: the command failed; it has said why on stderr.
-  """
   environment = os.environ | {'JAX_COMPILATION_CACHE_DIR': str(folder / 'compiled')}
-  start = time.perf_counter()
-  with subprocess.Popen(
-    command, env=environment, stdout=subprocess.PIPE, text=True
-  ) as process:
-    line = process.stdout.readline()
-    taken = time.perf_counter() - start
-    rest = process.stdout.read()
-  if process.returncode or line.strip() != FIRST_STEP:
-    raise UserError(f'{" ".join(command)} failed: exit code {process.returncode}')
-  return {'first_step_seconds': taken} | json.loads(rest)
+  results = {}
+  for name in 'cold', 'warm':
+    command = [sys.executable, '-m', __name__, str(path), str(corpus)]
+    command.append(str(time.time()))
+    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True)
+    if done.returncode:
+      raise UserError(f'{" ".join(command)} failed: exit code {done.returncode}')
+    results[name] = json.loads(done.stdout)
+  return results
 
 
-def take_steps(config: ml_collections.ConfigDict, corpus: pathlib.Path) -> None:
-  """Makes an update of every shape of batch, and prints FIRST_STEP after the first.
+def take_steps(
+  config: ml_collections.ConfigDict, corpus: pathlib.Path, begin: float
+) -> dict:
+  """Makes an update of every shape of batch.
 
-  Then prints, as JSON, `compile_seconds`, after which all shapes were compiled, and the
-  `peak_bytes` of the first device's memory, or of the whole process's where devices do
-  not tell (a CPU).
+  Args:
+    begin: when the process was started, as time.time().
+
+  Returns:
+    `first_step_seconds`, from `begin` to the end of the first update;
+    `compile_seconds`, after which all shapes were compiled; and the `peak_bytes` of the
+    first device's memory, or of the whole process's where devices do not tell (a CPU).
   """
   platform.start(config.slices)
   trainer = Trainer(config, corpus)
   state = trainer.initial()
-  start = time.perf_counter()
+  start = time.time()
   with trainer.compile(state, trainer.batches.shapes_from(0)):
     first = trainer.batch(0)
     state, sums = trainer.step(state, first)
     jax.block_until_ready(sums)
-    print(FIRST_STEP, flush=True)
+    first_step = time.time() - begin
     trainer.wait_for_all_programs()
-  seconds = time.perf_counter() - start
+  seconds = time.time() - start
   for shape in {*trainer.batches.shapes} - {first.shape}:
     state, sums = trainer.step(state, full_batch(trainer, shape))
     jax.block_until_ready(sums)
-  print(json.dumps({'compile_seconds': seconds} | peak_memory()))
+  timed = {'first_step_seconds': first_step, 'compile_seconds': seconds}
+  return timed | peak_memory()
 
 
 def peak_memory() -> dict:
@@ -224,6 +222,7 @@ def peak_memory() -> dict:
 
 
 if __name__ == '__main__':
-  settings = json.loads(pathlib.Path(sys.argv[1]).read_text())
+  file, folder, begin = sys.argv[1:]
+  settings = ml_collections.ConfigDict(json.loads(pathlib.Path(file).read_text()))
   with in_one_line():
-    take_steps(ml_collections.ConfigDict(settings), pathlib.Path(sys.argv[2]))
+    print(json.dumps(take_steps(settings, pathlib.Path(folder), float(begin))))

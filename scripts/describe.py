@@ -104,7 +104,7 @@ def main(argv: list[str]) -> None:
     described['time'] = time_here(CONFIG.value, batches)
   for target in targets:
     print(f'compiling for {target.name}, which takes minutes', file=sys.stderr)
-    result = compile.compile_apart(CONFIG.value, target, LENGTH.value)
+    result = compile.compile_in_subprocess(CONFIG.value, target, LENGTH.value)
     described.setdefault('topologies', []).append(result)
   if JSON.value:
     print(files.as_json(described))

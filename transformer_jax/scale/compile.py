@@ -85,8 +85,8 @@ def lower_search(
   dtype = platform.decoding_dtype(config.decode_dtype, device.platform)
   graph, params = build.architecture(config, device.platform, dtype)
   weights = jax.eval_shape(lambda params: search_weights(params, dtype), params)
-  there = jax.sharding.SingleDeviceSharding(device)
-  search = jax.jit(search_of(config, graph, length, nbest=1), in_shardings=there)
+  placement = jax.sharding.SingleDeviceSharding(device)
+  search = jax.jit(search_of(config, graph, length, nbest=1), in_shardings=placement)
   return search.lower(weights, _ids(rows, length), _ids(rows))
 
 
@@ -154,7 +154,7 @@ def _ids(*shape: int) -> jax.ShapeDtypeStruct:
   return jax.ShapeDtypeStruct(shape, jnp.int32)
 
 
-def compile_apart(
+def compile_in_subprocess(
   config: ml_collections.ConfigDict, target: Topology, length: int
 ) -> dict[str, Any]:
   """Returns compiled() of a process of its own; it takes minutes.
