@@ -28,6 +28,8 @@ Program = Callable[[Sequence[str]], list[str]]  # from texts to translations
 class Numbers:
   """A vocabulary whose text is the ids themselves: '17 4 802'."""
 
+  is_unknown = np.zeros(0, bool)
+
   def encode(self, sentences: Sequence[str]) -> list[list[int]]:
     return [[int(word) for word in sentence.split()] for sentence in sentences]
 
