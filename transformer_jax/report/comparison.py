@@ -50,7 +50,7 @@ def conditions(run: Evaluation) -> tuple[str, ...]:
   """Returns what results of one table share: corpus, scorers, other settings."""
   config = flat(run.config)
   settings = {key: config[key] for key in config.keys() - VARIED - NO_INFLUENCE}
-  return run.corpus, *run.signatures, json.dumps(settings, sort_keys=True)
+  return run.result.corpus, *run.signatures, json.dumps(settings, sort_keys=True)
 
 
 def differing_settings(runs: Sequence[Evaluation]) -> dict[str, dict[str, list[str]]]:
@@ -410,17 +410,9 @@ def _together(verdicts: Iterable[str]) -> str:
 
 def count_verdicts(judged: Sequence[Judgement]) -> str:
   """Returns 'Of 7 claims 3 agree, 1 disagrees, 2 are undecided, 1 was not run.'"""
-  return f'Of {len(judged)} claims {_counts(one.verdict for one in judged)}.'
-
-
-def _counts(verdicts: Iterable[str]) -> str:
-  count = Counter(verdicts)
-  said = (
-    f'{count[verdict]} {one if count[verdict] == 1 else many}'
-    for verdict, (one, many) in VERDICTS.items()
-    if count[verdict]
-  )
-  return ', '.join(said)
+  count = Counter(one.verdict for one in judged)
+  said = (f'{count[x]} {VERDICTS[x][count[x] > 1]}' for x in VERDICTS if count[x])
+  return f'Of {len(judged)} claims {", ".join(said)}.'
 
 
 def effects(judged: Judgement, ours: Differences) -> str:

@@ -19,7 +19,6 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from transformer_jax.config import cells
 from transformer_jax.report import paper
 from transformer_jax.report.comparison import (
-  Cells,
   Difference,
   Differences,
   Group,
@@ -135,7 +134,7 @@ def curves(runs: Sequence[Evaluation]) -> list[Block]:
   """
   alike: dict[tuple[str, int], list[Evaluation]] = {}
   for run in {run.home: run for run in runs}.values():
-    corpus = run.corpus, run.config['model']['vocab_size']
+    corpus = run.result.corpus, run.config['model']['vocab_size']
     alike.setdefault(corpus, []).append(run)
   blocks: list[Block] = []
   for n, ((_, pieces), members) in enumerate(alike.items(), 1):
@@ -238,19 +237,10 @@ PRINTED = {'marker': 'D', 'color': PAPERS, 'markersize': 4, 'linestyle': ''}
 BELOW = 0.32  # of a row's height, by which the paper's value stands lower
 
 
-class Measure(NamedTuple):
-  """What is compared with base, and which end of the axis is the better one."""
-
-  name: str
-  title: str
-  axis: str
-  left: str
-  right: str
-
-
+# Name, title, axis, which end of the axis is better and worse
 MEASURES = (
-  Measure('perplexity', 'Perplexity', 'perplexity per piece', 'better', 'worse'),
-  Measure('bleu', 'BLEU', 'BLEU (percent)', 'worse', 'better'),
+  ('perplexity', 'Perplexity', 'perplexity per piece', ('better', 'worse')),
+  ('bleu', 'BLEU', 'BLEU (percent)', ('worse', 'better')),
 )
 
 
@@ -261,32 +251,37 @@ def rows_minus_base(group: Group, rows: Differences, number: str) -> list[Pictur
     number: ends the pictures' names, which differ from those of other groups.
   """
   pictures = []
-  for n, measure in enumerate(MEASURES):
+  for n, (name, title, axis, ends) in enumerate(MEASURES):
     ours = {row: both[n] for row, both in rows.items()}
-    text = f"{measure.title} of each row of Table 3 minus base's, ours and the paper's"
-    name = f'table3.{measure.name}{number}'
-    draw = functools.partial(_draw_rows, measure, n, group.base, ours)
-    pictures.append(picture(name, text, HEIGHT, draw))
+    printed = {row: paper_differences(row)[n] for row in paper.TABLE_3}
+    names = [label(row, cells_of_row(row, group.base, False)) for row in printed]
+    text = f"{title} of each row of Table 3 minus base's, ours and the paper's"
+    draw = functools.partial(_draw_rows, title, axis, ends, names, ours, printed)
+    pictures.append(picture(f'table3.{name}{number}', text, HEIGHT, draw))
   return pictures
 
 
 def _draw_rows(
-  measure: Measure, n: int, base: Cells, ours: dict[str, Difference], figure: Figure
+  title: str,
+  axis: str,
+  ends: tuple[str, str],
+  names: Sequence[str],
+  ours: dict[str, Difference],
+  printed: dict[str, float],
+  figure: Figure,
 ) -> None:
-  printed = {row: paper_differences(row)[n] for row in paper.TABLE_3}
-  axes = figure.add_subplot(xlabel=f'{measure.axis}, minus base')
+  axes = figure.add_subplot(xlabel=f'{axis}, minus base')
   heights, edge = _heights(), _edge(ours, printed)
   axes.set(xlim=(-1.08 * edge, 1.08 * edge), ylim=(max(heights.values()) + 0.8, -0.8))
   if edge >= 100:  # whose labels are wide
     axes.xaxis.set_major_locator(MaxNLocator(4))
   axes.axvline(0, color=INK, linewidth=0.8)
-  labels = [label(row, cells_of_row(row, base, False)) for row in heights]
-  axes.set_yticks([*heights.values()], labels)
+  axes.set_yticks([*heights.values()], names)
   axes.tick_params(axis='y', length=0)
   axes.spines['left'].set_visible(False)
-  axes.set_title(f'← {measure.left}', weight='normal')
-  axes.set_title(f'{measure.right} →', loc='right', weight='normal')
-  axes.set_title(measure.title, loc='center')
+  axes.set_title(f'← {ends[0]}', weight='normal')
+  axes.set_title(f'{ends[1]} →', loc='right', weight='normal')
+  axes.set_title(title, loc='center')
   for row, y in heights.items():
     if row in ours:
       _draw_row(axes, ours[row], y, edge, row != 'base')

@@ -221,7 +221,7 @@ def _row(run: Evaluation, mark: str) -> list[str]:
   return [
     run.name_with_parent,
     f'{result.sacrebleu.score:.2f}{mark}',
-    f'{run.bleu:.2f}{mark}',
+    f'{result.paper_bleu.score:.2f}{mark}',
     f'{result.dev_perplexity:.3f}',
     run.test_set,
     f'{result.step:,}',
@@ -271,7 +271,7 @@ def sample_translations(
   alike: dict[tuple, dict[str, Evaluation]] = {}
   for run in sorted(representatives(runs), key=lambda run: run.seed):
     if run.translations is not None and texts.text(run) is not None:
-      rows = alike.setdefault((run.test_set, run.corpus), {})
+      rows = alike.setdefault((run.test_set, run.result.corpus), {})
       rows.setdefault(run.row or run.name, run)
   blocks: list[str] = []
   for (test_set, _), rows in alike.items() if count else ():

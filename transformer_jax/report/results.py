@@ -41,11 +41,6 @@ class Evaluation(NamedTuple):
     return self.result.config['data']
 
   @property
-  def bleu(self) -> float:
-    """Returns the paper's BLEU in percent."""
-    return self.result.paper_bleu.score
-
-  @property
   def signatures(self) -> tuple[str, str]:
     """Returns the signatures of sacreBLEU and of the paper's BLEU."""
     return self.result.sacrebleu.signature, self.result.paper_bleu.signature
@@ -54,11 +49,6 @@ class Evaluation(NamedTuple):
   def row(self) -> str | None:
     """Returns the row of Table 3 that the run is, if any."""
     return self.result.row
-
-  @property
-  def corpus(self) -> str:
-    """Returns the corpus's identity."""
-    return self.result.corpus
 
   @property
   def seed(self) -> int:
@@ -124,7 +114,7 @@ class HeldOut:
     folder = self._data_dir / run.data['name']
     if not (folder / CARD).is_file():
       return None
-    if read_card(folder).identity != run.corpus:
+    if read_card(folder).identity != run.result.corpus:
       return None
     source, references = read_text(folder, run.result.split)
     return source, _check_length(references, run)

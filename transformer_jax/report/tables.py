@@ -59,7 +59,7 @@ def about(group: Group) -> str:
   """Describes corpus, devices, and what differs from the paper and between the runs."""
   run = group.members[0]
   text = f'{run.pair}, {run.config["model"]["vocab_size"]:,} pieces, '
-  text += f'{group.corpus} {run.corpus[:12]}. '
+  text += f'{group.corpus} {run.result.corpus[:12]}. '
   text += f'Trained on: {_each(group, lambda run: run.result.training_device)}. '
   text += f'Decoded in: {_each(group, lambda run: run.result.decode_dtype)}. '
   if keys := differing_settings(group.members):
