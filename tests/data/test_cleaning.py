@@ -168,7 +168,7 @@ FRENCH = ['Le jour est dans la nuit', 'Les jours et les nuits du mois']
 SIDES = {'en': ENGLISH, 'de': GERMAN, 'fr': FRENCH}
 
 
-@pytest.mark.parametrize('pair', itertools.permutations(SIDES, 2))
+@pytest.mark.parametrize('pair', [*itertools.permutations(SIDES, 2)])
 def test_either_direction(pair: tuple[str, str]):
   pairs = list(zip(SIDES[pair[0]], SIDES[pair[1]], strict=True))
   check_languages(pairs, pair, 'FILE')

@@ -160,7 +160,7 @@ def train_step(
   gradient, smoothed, plain, tokens = sums
   # Norm of the summed gradient; the division fuses into Adam. If a square overflows,
   # the norm is infinite and the update is skipped, so Adam's averages stay finite.
-  norm = optax.global_norm(gradient) / tokens
+  norm = optax.tree.norm(gradient) / tokens
   # Not optax.apply_if_finite: it lets a non-finite update through after a number of
   # them, keeps counters in the optimizer's state, and does not look at the loss.
   finite = jnp.isfinite(norm) & jnp.isfinite(smoothed)
