@@ -12,7 +12,8 @@ import sys
 import pytest
 
 from toy.runs import write_raw
-from transformer_jax.machine import errors
+from transformer_jax.config import KEYS
+from transformer_jax.machine import cli, errors
 
 pytestmark = pytest.mark.usefixtures('in_the_checkout')
 
@@ -151,3 +152,7 @@ def test_preparing(tmp_path: pathlib.Path, capsys):
   changed = '--config.data.train_pairs=10', f'--config.data.name={folder.name}'
   message = error_of('prepare_data', *options, *changed)
   assert 'prepared with data.train_pairs=1000000000, the config says 10' in message
+
+
+def test_names_elsewhere_are_of_keys():
+  assert set(cli.ELSEWHERE) <= set(KEYS)

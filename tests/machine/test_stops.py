@@ -80,7 +80,7 @@ def test_while_compiling(toy: Toy):
   time.sleep(0.2)
   output = interrupted(program, COMPILE)
   assert not ended(output, COMPILE)
-  assert output.endswith('stopped by a signal. The newest checkpoint: none\n')
+  assert output.endswith('The same command goes on. The newest checkpoint: none\n')
   assert not checkpoint.finished_steps(new.checkpoints)
 
 

@@ -23,36 +23,24 @@ from transformer_jax.machine import errors
 from transformer_jax.machine.errors import UserError
 
 flags.disclaim_key_flags()  # --help lists a flag under the script, not this module
-# What other programs call a key of a config, and what it is called here.
+# Keys of a config, and what other programs call them.
 ELSEWHERE = {
-  'batch_size': 'tokens_per_batch',
-  'max_tokens': 'tokens_per_batch',
-  'epochs': 'train_steps',
-  'num_epochs': 'train_steps',
-  'max_steps': 'train_steps',
-  'max_update': 'train_steps',
-  'learning_rate': 'rate_factor',
-  'lr': 'rate_factor',
-  'warmup': 'warmup_steps',
-  'warmup_updates': 'warmup_steps',
-  'label_smoothing': 'epsilon_ls',
-  'num_layers': 'model.N',
-  'layers': 'model.N',
-  'hidden_size': 'model.d_model',
-  'embed_dim': 'model.d_model',
-  'ffn_dim': 'model.d_ff',
-  'filter_size': 'model.d_ff',
-  'num_heads': 'model.h',
-  'heads': 'model.h',
-  'dropout': 'model.P_drop',
-  'attention_dropout': 'model.P_drop_attention',
-  'max_len': 'data.max_length',
-  'save_interval_updates': 'checkpoint_every_steps',
-  'beam_size': 'beam',
-  'lenpen': 'alpha',
-  'length_penalty': 'alpha',
-  'fp16': 'dtype',
-  'bf16': 'dtype',
+  'alpha': 'length_penalty lenpen',
+  'beam': 'beam_size',
+  'checkpoint_every_steps': 'save_steps save_interval_updates',
+  'data.max_length': 'max_len',
+  'dtype': 'fp16 bf16',
+  'epsilon_ls': 'label_smoothing',
+  'model.N': 'num_layers layers',
+  'model.P_drop': 'dropout',
+  'model.P_drop_attention': 'attention_dropout',
+  'model.d_ff': 'ffn_dim filter_size intermediate_size',
+  'model.d_model': 'hidden_size embed_dim',
+  'model.h': 'num_heads heads',
+  'rate_factor': 'learning_rate lr',
+  'tokens_per_batch': 'batch_size max_tokens',
+  'train_steps': 'epochs num_epochs max_steps max_update',
+  'warmup_steps': 'warmup warmup_updates',
 }
 HELP = {'--help', '-help', '--helpshort', '-helpshort', '-?'}
 # Called as f(config, config without the overrides, names of the overridden keys).
@@ -185,8 +173,9 @@ class Flags:
   def _hint(self, word: str, known: Sequence[str]) -> str:
     """Returns what an unknown flag or key may be meant for, or ''."""
     last = word.rpartition('.')[2].casefold().replace('-', '_')
-    if self._config is not None and last in ELSEWHERE:
-      return f'here it is --config.{ELSEWHERE[last]} (docs/coming_from.md)'
+    ours = [key for key, names in ELSEWHERE.items() if last in names.split()]
+    if ours and self._config is not None:
+      return f'here it is --config.{ours[0]} (docs/coming_from.md)'
     near = ', '.join(_nearest(word, known))
     return f'the nearest: {near}' if near else ''
 

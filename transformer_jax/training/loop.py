@@ -100,6 +100,9 @@ def train(
       log.say(line)
     writer = None
     if first:
+      before = run.training_so_far(start)['training_device']
+      if before and before != platform.describe_device():
+        log.say(f'the steps so far were made on {before}')
       best = lambda: best_step(run.records(), config.best_by)
       writer = stack.enter_context(
         checkpoint.Writer(
@@ -110,7 +113,9 @@ def train(
           best,
         )
       )
-      interruption.last_words = log.last_words = writer.newest
+      log.last_words = writer.newest
+      again = 'The same command goes on.'
+      interruption.last_words = lambda: f'{again} {writer.newest()}'
     dev = Perplexity(config, trainer.graph, *batches.read_split(corpus, 'dev'))
     for line in dev.truncation_warnings():
       log.say(line)
