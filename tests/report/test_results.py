@@ -89,9 +89,7 @@ def test_a_damaged_log_is_named(line: str, tmp_path: pathlib.Path):
   log = whole.home / 'metrics.jsonl'
   log.write_text(f'{{"step": 1, "loss": 9}}\n{line}\n')
   evaluations, *_, left_out = results.read([whole.home], TASKS)
-  assert [run.result.paper_bleu.score for run in evaluations] == [
-    whole.result.paper_bleu.score
-  ] and len(left_out) == 1
+  assert [run.result for run in evaluations] == [whole.result] and len(left_out) == 1
   assert left_out[0].startswith(f'{log}, line 2: damaged (')
 
 

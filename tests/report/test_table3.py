@@ -111,8 +111,6 @@ def test_equality_is_shown_wrongly_once_in_twenty():
     agreed[true] = 0
     for _ in range(1000):
       base, row = rng.normal(20, 0.15, 4), rng.normal(20 + true, 0.15, 4)
-      runs = [('base', n, 5.0, x) for n, x in enumerate(base)]
-      runs += [('E', n, 5.0, x) for n, x in enumerate(row)]
       spread = significance.noise([base, row])
       mean, half = row.mean() - base.mean(), significance.margin(spread, 4, 4)
       narrow = significance.margin(spread, 4, 4, 0.9)
