@@ -1,11 +1,10 @@
-"""Writes a run's model for another program (docs/export.md).
+"""Writes a run's model for another program, or without Adam's state (docs/export.md).
 
   python -m scripts.export --workdir=RUN --format=huggingface --output=FOLDER
-  python -m scripts.export --workdir=RUN --format=ctranslate2 --quantization=int8 \\
-    --output=FOLDER
+  python -m scripts.export --workdir=RUN --format=run --dtype=bfloat16 --output=FOLDER
 
 huggingface: what transformers.MarianMTModel and MarianTokenizer load. ctranslate2: what
-ctranslate2.Translator loads. safetensors: an archive of our own names and shapes.
+ctranslate2.Translator loads. run: what our own commands load.
 """
 
 from absl import flags, logging
@@ -18,14 +17,14 @@ from transformer_jax.runs import checkpoints
 FLAGS = cli.Flags(__doc__)
 WORKDIR = FLAGS.path('workdir', None, "The run's folder.", required=True)
 FORMAT = flags.DEFINE_enum(
-  'format', 'huggingface', [*export.LIBRARIES], 'What loads it.', FLAGS.values
+  'format', 'huggingface', [*export.FORMATS], 'What loads it.', FLAGS.values
 )
 OUTPUT = FLAGS.path('output', None, 'A new folder.', required=True)
-QUANTIZATION = flags.DEFINE_enum(
-  'quantization',
+DTYPE = flags.DEFINE_enum(
+  'dtype',
   'float32',
-  export.QUANTIZATIONS,
-  "Of ctranslate2's weights.",
+  export.DTYPES,
+  'Of the weights: bfloat16 for run; float16 or int8 for ctranslate2.',
   FLAGS.values,
 )
 AVERAGE, STEP = checkpoints.define_flags(FLAGS)
@@ -34,7 +33,7 @@ AVERAGE, STEP = checkpoints.define_flags(FLAGS)
 def main(argv: list[str]) -> None:
   FLAGS.parse(argv)
   logging.set_verbosity(logging.WARNING)
-  model = WORKDIR.value, FORMAT.value, OUTPUT.value, QUANTIZATION.value
+  model = WORKDIR.value, FORMAT.value, OUTPUT.value, DTYPE.value
   # A signal waits for the few seconds, so that no half of a folder is left.
   with Interruption() as interruption, interruption.deferred():
     print(export.export(*model, AVERAGE.value, STEP.value))

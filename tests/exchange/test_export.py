@@ -7,37 +7,12 @@ import shutil
 
 import numpy as np
 import pytest
-from safetensors.numpy import load_file
 
 from toy import untrained
 from toy.results import PARSED, RESULT
 from transformer_jax.exchange import huggingface, marian
 from transformer_jax.exchange.export import export
 from transformer_jax.machine.errors import UserError
-from transformer_jax.model import build, flops
-from transformer_jax.runs.run import Run
-from transformer_jax.training import checkpoint
-
-
-def test_archive(workdir: pathlib.Path, tmp_path: pathlib.Path):
-  """The page lists every array with its shape, and the arrays are the model."""
-  output = tmp_path / 'out'
-  export(workdir, 'safetensors', output, 'float32', None, None)
-  arrays, run = load_file(output / 'model.safetensors'), Run(workdir)
-  page = (output / 'README.md').read_text()
-  shapes = build.architecture(run.config())[1]
-  params = checkpoint.restore_params(run.checkpoints, untrained.STEP, shapes)
-  assert arrays.keys() == marian.name_arrays(params).keys()
-  for name, array in marian.name_arrays(params).items():
-    np.testing.assert_array_equal(arrays[name], array)
-  vocabulary = (output / 'vocabulary.model').read_bytes()
-  assert vocabulary == (workdir / 'vocabulary.model').read_bytes()
-  config = json.loads((output / 'run.config.json').read_text())
-  assert config == json.loads((workdir / 'config.json').read_text())
-  assert len([*output.iterdir()]) == 4
-  parameters = sum(array.size for array in arrays.values())
-  assert parameters == flops.parameters(run.config().model)
-  assert f'{parameters:,} parameters' in page and 'not been evaluated' in page
 
 
 def test_the_page_has_scores(workdir: pathlib.Path, tmp_path: pathlib.Path):
@@ -51,6 +26,7 @@ def test_the_page_has_scores(workdir: pathlib.Path, tmp_path: pathlib.Path):
   RESULT.write(run / 'translations' / 'other.json')
   export(run, 'huggingface', tmp_path / 'out', 'float32', None, None)
   page = (tmp_path / 'out' / 'README.md').read_text()
+  assert '- dev: 12 pairs (dev.en and dev.de); 3 in train too' in page
   assert '| dev | 4 | 0.6 | 50.50 sacrebleu | 49.00 to 52.00 |' in page
   f1 = PARSED.parsing['f1']['score']
   assert f'| test | {PARSED.beam} | {PARSED.alpha} | {f1:.2f} F1 |' in page
@@ -104,6 +80,7 @@ def test_hugging_face_searches_as_the_config_says(marian: pathlib.Path):
   assert generation['bad_words_ids'] == [[0], [2]], '<pad> and <s> are never written'
 
 
-def test_quantization_is_ctranslate2s(workdir: pathlib.Path, tmp_path: pathlib.Path):
-  with pytest.raises(UserError, match='int8 goes with --format=ctranslate2'):
-    export(workdir, 'huggingface', tmp_path / 'out', 'int8', None, None)
+@pytest.mark.parametrize(('kind', 'dtype'), [('huggingface', 'int8'), ('run', 'int8')])
+def test_dtypes_that_a_format_has_not(kind: str, dtype: str, workdir, tmp_path):
+  with pytest.raises(UserError, match=f'--dtype=int8: --format={kind} takes float32'):
+    export(workdir, kind, tmp_path / 'out', dtype, None, None)

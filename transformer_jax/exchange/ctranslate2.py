@@ -44,14 +44,14 @@ def write(
   params: PyTree,
   config: ml_collections.ConfigDict,
   spm: Sequence[pathlib.Path],
-  quantization: str,
+  dtype: str,
   folder: pathlib.Path,
 ) -> None:
   """Writes all files but README.md.
 
   Args:
     spm: the SentencePiece models of source and target, with the same pieces.
-    quantization: the type of the weights: float32, float16 or int8.
+    dtype: of the weights: float32, float16 or int8.
   """
   sizes, pieces = config.model, Vocabulary(spm[1]).pieces()
   spec = _spec(marian.to_marian(params), sizes.N, sizes.h)
@@ -62,7 +62,7 @@ def write(
   spec.config.eos_token, spec.config.unk_token = pieces[EOS], pieces[UNK]
   spec.config.layer_norm_epsilon = NORM_EPSILON
   spec.validate()
-  spec.optimize(quantization=quantization)
+  spec.optimize(quantization=dtype)
   spec.save(str(folder))
   for path, name in zip(spm, SPM, strict=True):
     shutil.copyfile(path, folder / name)

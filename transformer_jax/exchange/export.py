@@ -5,9 +5,11 @@ import json
 import pathlib
 import shutil
 from collections.abc import Iterator
+from typing import NamedTuple
 
-from safetensors.numpy import save_file
+from jaxtyping import PyTree
 
+from transformer_jax.data.corpus import CARD, read_card
 from transformer_jax.exchange import huggingface, marian
 from transformer_jax.machine import files, platform
 from transformer_jax.machine.errors import UserError
@@ -17,25 +19,34 @@ from transformer_jax.runs.result import Result
 from transformer_jax.runs.run import Run, chosen_steps
 from transformer_jax.training import checkpoint
 
-# The formats, and Hugging Face's name of the library that loads each.
-LIBRARIES = {
-  'huggingface': 'transformers',
-  'ctranslate2': 'ctranslate2',
-  'safetensors': 'jax',
+
+class Format(NamedTuple):
+  """What a folder is written for."""
+
+  library: str  # that loads it, by Hugging Face's name
+  dtypes: tuple[str, ...]  # that its weights can have
+
+
+FORMATS = {
+  'run': Format('jax', ('float32', 'bfloat16')),
+  'huggingface': Format('transformers', ('float32',)),
+  'ctranslate2': Format('ctranslate2', ('float32', 'float16', 'int8')),
 }
-QUANTIZATIONS = ('float32', 'float16', 'int8')
-ARCHIVED_CONFIG = 'run.config.json'
+DTYPES = tuple(dict.fromkeys(dtype for f in FORMATS.values() for dtype in f.dtypes))
 
-_LOAD_ARCHIVE = """\
+_LOADING = """\
+    echo 'A sentence.' | python -m scripts.translate --workdir=FOLDER
+
 ```python
-from safetensors.numpy import load_file
+import transformer_jax
 
-arrays = load_file('FOLDER/model.safetensors')
+model = transformer_jax.load('FOLDER')
+print(model.translate(['A sentence.']))
 ```
 
-`run.config.json` is the run's config. `vocabulary.model` is a SentencePiece model;
-the target's is `vocabulary.target.model`, if the folder has that. In both, `<pad>`,
-`</s>`, `<s>` and `<unk>` are 0, 1, 2 and 3.
+Commands read this folder like a run. It has no state of the optimizer, so training
+starts from it with `--init_from=FOLDER` but does not resume. `docs/export.md` lists the
+arrays of `parameters.safetensors`.
 """
 
 
@@ -43,15 +54,15 @@ def export(
   workdir: pathlib.Path,
   format: str,
   output: pathlib.Path,
-  quantization: str,
+  dtype: str,
   average: int | None,
   step: int | str | None,
 ) -> str:
   """Writes a run's model to a new folder, whole or not at all.
 
   Args:
-    format: one of LIBRARIES.
-    quantization: one of QUANTIZATIONS; other than float32 for ctranslate2 alone.
+    format: one of FORMATS.
+    dtype: of the weights; one of the format's.
     average, step: the checkpoints, as transformer_jax.load() takes them.
 
   Returns:
@@ -59,18 +70,16 @@ def export(
 
   Raises:
     UserError: the run is incomplete, the format cannot express its model,
-      `quantization` does not go with `format`, or `output` exists.
+      `dtype` does not go with `format`, or `output` exists.
   """
   run = Run(workdir)
   config = run.config()
-  if format != 'safetensors':
+  if dtype not in (dtypes := FORMATS[format].dtypes):
+    raise UserError(f'--dtype={dtype}: --format={format} takes {", ".join(dtypes)}')
+  if format != 'run':
     marian.check(config.model)
   if format == 'ctranslate2':
     from transformer_jax.exchange import ctranslate2  # whose package is an extra
-  elif quantization != 'float32':
-    raise UserError(
-      f'--quantization={quantization} goes with --format=ctranslate2 only'
-    )
   spm = run.vocabulary_files()
   with _new_folder(output) as folder:
     steps = chosen_steps(run, config, average, step)
@@ -81,17 +90,26 @@ def export(
       huggingface.write(params, config, spm, folder)
       loading = huggingface.LOADING
     elif format == 'ctranslate2':
-      ctranslate2.write(params, config, spm, quantization, folder)
+      ctranslate2.write(params, config, spm, dtype, folder)
       loading = ctranslate2.LOADING
     else:
-      save_file(marian.name_arrays(params), folder / huggingface.WEIGHTS)
-      for path in {*spm}:
-        shutil.copyfile(path, folder / path.name)
-      files.write_json(folder / ARCHIVED_CONFIG, config.to_dict())
-      loading = _LOAD_ARCHIVE
-    lines = _page(run, steps, LIBRARIES[format], loading)
+      _write_run(run, steps, params, dtype, folder)
+      loading = _LOADING
+    lines = _page(run, steps, FORMATS[format].library, dtype, loading)
     files.write(folder / 'README.md', '\n'.join(lines) + '\n')
-  return f'{output}: {format}, {quantization}, of steps {steps} of {workdir}'
+  return f'{output}: {format}, {dtype}, of steps {steps} of {workdir}'
+
+
+def _write_run(
+  run: Run, steps: list[int], params: PyTree, dtype: str, folder: pathlib.Path
+) -> None:
+  """Writes all files but README.md: of a run without the state of the optimizer."""
+  exported = Run(folder)
+  checkpoint.export(exported.checkpoints, steps, params, dtype)
+  for name in {'config.json', CARD, *(path.name for path in run.vocabulary_files())}:
+    shutil.copyfile(run.workdir / name, folder / name)
+  records = (files.as_json(r) for r in run.records() if r['step'] <= steps[-1])
+  files.write(exported.metrics, ''.join(f'{record}\n' for record in records))
 
 
 @contextlib.contextmanager
@@ -116,7 +134,9 @@ def _new_folder(path: pathlib.Path) -> Iterator[pathlib.Path]:
     shutil.rmtree(partial, ignore_errors=True)
 
 
-def _page(run: Run, steps: list[int], library: str, loading: str) -> Iterator[str]:
+def _page(
+  run: Run, steps: list[int], library: str, dtype: str, loading: str
+) -> Iterator[str]:
   """Yields the lines of README.md, with the head that Hugging Face reads.
 
   Args:
@@ -141,13 +161,14 @@ def _page(run: Run, steps: list[int], library: str, loading: str) -> Iterator[st
   )
   if config.data.tokenized:
     yield 'Its text is tokenised, source and target.'
-  yield from ('', loading, '## Scores', '', *_scores(run, steps), '')
+  yield from ('', loading, '## Scores', '', *_scores(run, steps, dtype), '')
+  yield from ('## Text', '', *_text(run), '')
   commit = platform.commit() or '(no checkout)'
   yield from ('## Config', '', f'Exported by commit {commit}.', '')
   yield from ('```json', json.dumps(config.to_dict(), indent=1), '```', '')
 
 
-def _scores(run: Run, steps: list[int]) -> Iterator[str]:
+def _scores(run: Run, steps: list[int], dtype: str) -> Iterator[str]:
   """Yields a table of the run's evaluations of the same checkpoints."""
   rows, trained, evaluated = [], {}, {}
   for path in sorted((run.workdir / 'translations').glob('*.json')):
@@ -166,3 +187,18 @@ def _scores(run: Run, steps: list[int]) -> Iterator[str]:
   yield page.table(header, rows)
   commits = ', '.join(trained), ', '.join(evaluated)
   yield '\nTrained by commit {}, evaluated by commit {}.'.format(*commits)
+  if dtype != 'float32':
+    yield f'Scores are of float32 weights, and this folder has {dtype}.'
+
+
+def _text(run: Run) -> Iterator[str]:
+  """Yields what the splits are, and what that means for other text."""
+  splits = read_card(run.workdir).splits
+  for name, split in splits.items():
+    sources = ', '.join(source.name for source in split.sources)
+    shared = [f'; {n:,} in {other} too' for other, n in split.overlap.items() if n]
+    yield f'- {name}: {split.kept:,} pairs ({sources}){"".join(shared)}'
+  train = splits['train']
+  mean = train.tokens['source'] / train.kept
+  yield f'\nA source of train has {mean:.1f} tokens on average. Expect less of longer'
+  yield 'sentences, and of text unlike train.'

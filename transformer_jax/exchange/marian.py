@@ -60,15 +60,8 @@ def check(model: Mapping[str, Any]) -> None:
     if value != needed:
       raise UserError(
         f'model.{name} is {value}, but {needed} in a Marian model, which '
-        'huggingface and ctranslate2 export: --format=safetensors takes any'
+        'huggingface and ctranslate2 export: --format=run takes any'
       )
-
-
-def name_arrays(params: PyTree) -> Arrays:
-  """Returns our arrays by dotted names, such as encoder.0.attention.query."""
-  leaves = jax.tree_util.tree_leaves_with_path(params)
-  dotted = lambda path: '.'.join(str(part.key) for part in path)
-  return {dotted(path): np.asarray(leaf) for path, leaf in leaves}
 
 
 def to_marian(params: PyTree) -> Arrays:

@@ -6,9 +6,11 @@ import re
 
 from absl import flags
 
+from transformer_jax.machine import files
 from transformer_jax.machine.cli import Flags
 
 MANIFEST = 'manifest.json'  # is written last: a checkpoint that has one is finished
+ARRAYS = 'parameters.safetensors'  # in params/, where an export wrote the checkpoint
 
 
 def finished_steps(checkpoints: pathlib.Path) -> list[int]:
@@ -21,6 +23,14 @@ def folder_steps(checkpoints: pathlib.Path) -> list[int]:
   """Returns the steps that folders are named by, ascending, finished or not."""
   names = os.listdir(checkpoints) if checkpoints.exists() else []
   return sorted(int(name) for name in names if re.fullmatch('[1-9][0-9]*', name))
+
+
+def exported_steps(checkpoints: pathlib.Path) -> list[int]:
+  """Returns the steps whose average an exported run holds; [] for a trained run."""
+  newest = checkpoints / str(max(finished_steps(checkpoints), default=0))
+  if not (newest / 'params' / ARRAYS).is_file():
+    return []
+  return files.read_json_object(newest / MANIFEST)['averaged']
 
 
 def averaged_steps(last: int, every: int, count: int) -> list[int]:

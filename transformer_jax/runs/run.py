@@ -25,6 +25,7 @@ from transformer_jax.machine.errors import UserError
 from transformer_jax.runs.checkpoints import (
   MANIFEST,
   averaged_steps,
+  exported_steps,
   finished_steps,
   folder_steps,
 )
@@ -220,6 +221,11 @@ class Run(NamedTuple):
     If it is started, its own may differ in train_steps alone, to prolong it.
     """
     configs.check(settings)
+    if exported_steps(self.checkpoints):
+      raise UserError(
+        f'{self.workdir} is an exported run, without the state of the optimizer: give '
+        f'--init_from={self.workdir} and another --workdir'
+      )
     if not self.is_started:
       return
     own = self.config().to_dict()
@@ -282,9 +288,16 @@ def chosen_steps(
     last: the last of them; 'best' is run.best_step(), None the newest that was saved.
 
   Raises:
-    UserError: `average` is less than 1, or a step has no finished checkpoint; it is
-      named.
+    UserError: `average` is less than 1, a step has no finished checkpoint, or the run
+      is exported, so that it has no checkpoints to choose.
   """
+  if exported := exported_steps(run.checkpoints):
+    if average is not None or last is not None:
+      raise UserError(
+        f'{run.workdir} is an exported run, which has one average alone, of steps '
+        f'{exported}: leave out --average and --step'
+      )
+    return exported
   if average is None:
     average = 1 if last == 'best' else config.average_last
   if average < 1:

@@ -4,6 +4,8 @@
 under another name and renames it when all of it is on the disk, with the manifest. It
 does not notice a flipped byte, so every file is compared with the manifest before it is
 restored. Only the first host's process reads and writes here.
+
+In an exported run, `params/` holds one safetensors file, and `optimizer/` is absent.
 """
 
 import json
@@ -11,17 +13,26 @@ import pathlib
 import shutil
 import sys
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import jax
 import numpy as np
 import orbax.checkpoint as ocp
+from jax.typing import DTypeLike
 from jaxtyping import PyTree
 from orbax.checkpoint import checkpoint_managers as policies
+from safetensors import numpy as safetensors
 
 from transformer_jax.machine import files
 from transformer_jax.machine.devices import to_host
 from transformer_jax.machine.errors import UserError
-from transformer_jax.runs.checkpoints import MANIFEST, finished_steps, folder_steps
+from transformer_jax.runs.checkpoints import (
+  ARRAYS,
+  MANIFEST,
+  exported_steps,
+  finished_steps,
+  folder_steps,
+)
 from transformer_jax.training.step import TrainState
 
 PARTS = 'params', 'optimizer'
@@ -299,8 +310,11 @@ def restore_params(folder: pathlib.Path, step: int, params: PyTree) -> PyTree:
 def average(folder: pathlib.Path, chosen: Sequence[int], params: PyTree) -> PyTree:
   """Returns the mean of some steps' parameters (section 6.1), as float32 host arrays.
 
-  The sum is in float64. restore() explains `params` and the errors.
+  The sum is in float64. An exported run holds the mean, and `chosen` is its steps.
+  restore() explains `params` and the errors.
   """
+  if exported_steps(folder):
+    chosen = chosen[-1:]
   add = lambda total, x: total + x.astype(np.float64)
   total = jax.tree.map(lambda x: np.zeros(x.shape, np.float64), params)
   for step in chosen:
@@ -313,17 +327,49 @@ def _read(path: pathlib.Path, example: PyTree) -> PyTree:
   another = f'{path}: it is of another model than config.model'
   shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), example)
   try:
-    with ocp.StandardCheckpointer(multiprocessing_options=FIRST_HOST) as reader:
-      arrays = reader.restore(path, shapes)
+    if (path / ARRAYS).is_file():
+      arrays = _load(path / ARRAYS, example)
+    else:
+      with ocp.StandardCheckpointer(multiprocessing_options=FIRST_HOST) as reader:
+        arrays = reader.restore(path, shapes)
   except ValueError as error:  # other names
     raise UserError(f'{another} ({error})') from error
   for (name, ours), theirs in zip(
-    jax.tree_util.tree_leaves_with_path(example), jax.tree.leaves(arrays), strict=True
+    _named(example).items(), jax.tree.leaves(arrays), strict=True
   ):
     if ours.shape != theirs.shape:  # Orbax does not compare them
-      parameter = jax.tree_util.keystr(name, simple=True, separator='.')
-      raise UserError(f'{another}: {parameter} is {theirs.shape}, not {ours.shape}')
+      raise UserError(f'{another}: {name} is {theirs.shape}, not {ours.shape}')
   return arrays
+
+
+def export(
+  folder: pathlib.Path, steps: Sequence[int], params: PyTree, dtype: DTypeLike
+) -> None:
+  """Writes the checkpoint of an exported run: the average of `steps`, in `dtype`."""
+  path = folder / str(steps[-1])
+  (path / PARTS[0]).mkdir(parents=True)
+  arrays = {name: np.asarray(x, dtype) for name, x in _named(params).items()}
+  (path / PARTS[0] / ARRAYS).write_bytes(safetensors.save(arrays))
+  sums = checksums(path, PARTS[:1])
+  files.write_json(
+    path / MANIFEST, {'step': steps[-1], 'averaged': steps, 'sha256': sums}
+  )
+
+
+def _load(file: pathlib.Path, example: PyTree) -> PyTree:
+  """Returns a file's arrays as _read() does; ValueError if there are other names."""
+  arrays, ours = safetensors.load_file(file), _named(example)
+  if differ := arrays.keys() ^ ours.keys():
+    raise ValueError(', '.join(sorted(differ)))
+  leaves = [np.asarray(arrays[name], x.dtype) for name, x in ours.items()]
+  return jax.tree.unflatten(jax.tree.structure(example), leaves)
+
+
+def _named(tree: PyTree) -> dict[str, Any]:
+  """Returns the leaves by dotted names, such as encoder.0.attention.query."""
+  leaves = jax.tree_util.tree_leaves_with_path(tree)
+  name = lambda path: jax.tree_util.keystr(path, simple=True, separator='.')
+  return {name(path): leaf for path, leaf in leaves}
 
 
 # Habits of Orbax that it does not document. pyproject.toml pins its minor version, and

@@ -1,0 +1,149 @@
+"""An exported run does what the run does, and lacks Adam's state alone."""
+
+import json
+import pathlib
+import shutil
+
+import jax
+import ml_dtypes
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+import transformer_jax
+from toy import checkpoints, forms, untrained
+from toy.config import tiny
+from transformer_jax.data import prepare
+from transformer_jax.decoding.evaluate import Evaluation
+from transformer_jax.exchange.export import export
+from transformer_jax.machine.errors import UserError
+from transformer_jax.model import build
+from transformer_jax.runs.run import Run, start_from
+from transformer_jax.tasks import TRANSLATION
+from transformer_jax.training.trainer import Trainer
+
+ROOT = pathlib.Path(__file__).parents[2]
+SENTENCES = ['one, two "five"', 'eight nine']
+STEPS = [10, 20]
+
+
+@pytest.fixture(scope='module')
+def trained(workdir: pathlib.Path, tmp_path_factory) -> pathlib.Path:
+  """Returns a run of three checkpoints, which is exported in two dtypes beside it.
+
+  The exports hold the average of the first two.
+  """
+  run = tmp_path_factory.mktemp('exported') / 'run'
+  shutil.copytree(workdir, run)
+  shapes = build.architecture(Run(run).config())[1]
+  for step in (20, 30):
+    params = forms.random_like(shapes, 0.4, seed=step)
+    checkpoints.save(run / 'checkpoints', step, params, {'count': np.zeros(())})
+  record = {'target_tokens': 7, 'seconds': 2.0, 'device': 'CPU', 'commit': 'c0ffee'}
+  lines = (json.dumps({'step': step} | record) + '\n' for step in (10, 20, 30))
+  (run / 'metrics.jsonl').write_text(''.join(lines))
+  for dtype in ('float32', 'bfloat16'):
+    export(run, 'run', run.parent / dtype, dtype, 2, 20)
+  return run
+
+
+@pytest.fixture
+def exported(trained: pathlib.Path, tmp_path: pathlib.Path) -> pathlib.Path:
+  """Returns a copy of the export in float32."""
+  return shutil.copytree(trained.parent / 'float32', tmp_path / 'copy')
+
+
+def test_it_computes_the_same(trained: pathlib.Path):
+  ours = transformer_jax.load(trained, average=2, step=20)
+  theirs = transformer_jax.load(trained.parent / 'float32')
+  assert theirs.steps == ours.steps == STEPS
+  assert theirs.hypotheses(SENTENCES) == ours.hypotheses(SENTENCES)
+  maps = [transformer_jax.attention(m, SENTENCES, ['acht', '']) for m in (ours, theirs)]
+  for one, other in zip(*maps, strict=True):
+    np.testing.assert_array_equal(one.cross, other.cross)
+
+
+def test_bfloat16_rounds_the_parameters(trained: pathlib.Path):
+  ours = transformer_jax.load(trained, average=2, step=20).params
+  theirs = transformer_jax.load(trained.parent / 'bfloat16')
+  rounded = jax.tree.map(lambda x: x.astype(ml_dtypes.bfloat16), ours)
+  jax.tree.map(np.testing.assert_array_equal, theirs.params, rounded)
+  assert {x.dtype.name for x in jax.tree.leaves(theirs.params)} == {'float32'}
+  assert len(theirs.translate(SENTENCES)) == 2
+  (file,) = (trained.parent / 'bfloat16').rglob('*.safetensors')
+  assert {x.dtype.name for x in load_file(file).values()} == {'bfloat16'}
+
+
+def test_it_is_evaluated_like_the_run(
+  trained: pathlib.Path, exported: pathlib.Path, workdir: pathlib.Path
+):
+  models = transformer_jax.load(trained, average=2, step=20), exported
+  models = models[0], transformer_jax.load(exported)
+  data = workdir.parent / 'data'
+  evaluations = [Evaluation(model, data, 'test', False) for model in models]
+  ours, theirs = (evaluation.evaluate() for evaluation in evaluations)
+  assert theirs == ours and theirs[0].target_tokens_seen == 14
+  evaluations[1].write(*theirs)
+  results = [path.parent for path in exported.rglob('*average-2*')]
+  assert results == [exported / 'translations'] * 2
+  export(exported, 'run', exported.parent / 'again', 'bfloat16', None, None)
+  page = (exported.parent / 'again' / 'README.md').read_text()
+  assert f'{ours[0].sacrebleu.score:.2f} sacrebleu' in page
+  assert 'Scores are of float32 weights' in page
+
+
+def test_training_starts_from_it(exported: pathlib.Path, workdir: pathlib.Path):
+  config = tiny(**untrained.SIZES | {'model.d_model': 24, 'tokens_per_batch': 64})
+  config.data.raw_dir = str(workdir.parent / 'raw')
+  start_from(config, exported, exported.parent / 'new')
+  assert config.init_from.step == STEPS[-1]
+  corpus = prepare.prepare_corpus(config, TRANSLATION, exported.parent / 'data')
+  params = Trainer(config, corpus).initial().params
+  expected = transformer_jax.load(exported).params
+  jax.tree.map(np.testing.assert_array_equal, params, expected)
+
+
+def test_training_does_not_resume(exported: pathlib.Path):
+  run = Run(exported)
+  with pytest.raises(UserError, match=f'give --init_from={exported} and another'):
+    run.check_config(run.config().to_dict())
+
+
+@pytest.mark.parametrize('which', [{'average': 2}, {'step': 20}, {'step': 'best'}])
+def test_it_has_no_checkpoints_to_choose(which: dict, exported: pathlib.Path):
+  with pytest.raises(UserError, match='leave out --average and --step'):
+    transformer_jax.load(exported, **which)
+
+
+def flip_a_byte(folder: pathlib.Path) -> None:
+  (file,) = folder.rglob('*.safetensors')
+  content = bytearray(file.read_bytes())
+  content[-1] ^= 1
+  file.write_bytes(content)
+
+
+def configure(folder: pathlib.Path, **sizes: int) -> None:
+  config = json.loads((folder / 'config.json').read_text())
+  config['model'] |= sizes
+  (folder / 'config.json').write_text(json.dumps(config))
+
+
+@pytest.mark.parametrize(
+  ('spoil', 'message'),
+  [
+    (flip_a_byte, r'damaged or missing: params/parameters\.safetensors'),
+    (lambda run: configure(run, N=1), r'another model .* \(decoder\.1\.'),
+    (lambda run: configure(run, d_ff=8), r'inner\.bias is \(\d+,\), not \(8,\)'),
+  ],
+)
+def test_what_is_not_its_model(spoil, message: str, exported: pathlib.Path):
+  spoil(exported)
+  with pytest.raises(UserError, match=message):
+    _ = transformer_jax.load(exported).params
+
+
+@pytest.mark.parametrize('folder', [*ROOT.glob('pretrained/*/')], ids=lambda p: p.name)
+def test_published_models_translate(folder: pathlib.Path):
+  assert sum(path.stat().st_size for path in folder.rglob('*')) < 6e6
+  (line,) = transformer_jax.load(folder).translate(['Where is my book?'])
+  assert len(line.split()) > 1
