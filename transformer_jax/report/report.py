@@ -130,9 +130,9 @@ def describe_group(
   blocks: list[Block] = [heading(2, tables.title(group))]
   blocks.append(paragraph(tables.about(group)))
   if len(ours) > 1:
+    blocks += tables.claims(ours)
     blocks.append(heading(3, "Differences from base, ours and the paper's"))
     blocks += figures.rows_minus_base(group, ours, number)
-    blocks += tables.claims(ours)
   if group.table_3:
     blocks += tables.rows_minus_base(group, ours)
     blocks += tables.table_3(group)
