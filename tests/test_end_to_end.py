@@ -13,8 +13,9 @@ import ml_collections
 import numpy as np
 import pytest
 
-from configs import quickstart
-from toy.runs import SETTINGS, TINY, state_shapes, untimed, write_raw
+from toy.config import tiny
+from toy.corpus import write_raw
+from toy.runs import SETTINGS, TINY, state_shapes, untimed
 from transformer_jax.data import prepare
 from transformer_jax.data.corpus import read_card
 from transformer_jax.decoding.evaluate import evaluate_run
@@ -59,7 +60,7 @@ class Commands:
 @pytest.mark.slow
 def test_prepare_train_kill_resume_evaluate_translate(tmp_path: pathlib.Path):
   command = Commands(tmp_path)
-  raw = write_raw(tmp_path / 'raw', {'train': 6000, 'dev': 60, 'test': 100})
+  raw = write_raw(tmp_path / 'raw', 6000, 60, 100, order=-1)
   killed = kill_after_checkpoint(command)
   _, err = command('train', *command.run)
   assert f'going on from step {killed}' in err and f'step {STEPS}/{STEPS}' in err
@@ -140,12 +141,10 @@ def test_interrupted_equals_straight(tmp_path: pathlib.Path, capsys):
 
   Then it is evaluated.
   """
-  raw = write_raw(tmp_path / 'raw', {'train': 60, 'dev': 1, 'test': 1})
-  config, corpus = quickstart.get_config(), tmp_path / 'toy'
-  with config.unlocked():
-    config.update_from_flattened_dict(TINY)
-  config.update({'slices': 8, 'train_steps': 6, 'keep_checkpoints': 3})
-  config.update({'checkpoint_every_steps': 2, 'log_every_steps': 1, 'extra_length': 0})
+  raw = write_raw(tmp_path / 'raw', 60, 1, 1)
+  steps = {'train_steps': 6, 'checkpoint_every_steps': 2, 'log_every_steps': 1}
+  config = tiny(**TINY | steps | {'slices': 8, 'extra_length': 0})
+  corpus = tmp_path / 'toy'
   prepare.prepare_corpus(config, TRANSLATION, tmp_path, raw)
   straight, broken = Run(tmp_path / 'straight'), Run(tmp_path / 'broken')
   train(config, straight.workdir, corpus)

@@ -13,7 +13,8 @@ import zipfile
 import pytest
 import sacrebleu.dataset
 
-from toy.runs import TINY, write_raw
+from toy.corpus import write_raw
+from toy.runs import TINY
 from transformer_jax.machine.errors import EXTRAS
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -124,7 +125,7 @@ def test_a_missing_extra_is_named(tmp_path: pathlib.Path, monkeypatch):
 
 @pytest.mark.slow
 def test_the_core_trains_evaluates_and_translates(tmp_path: pathlib.Path):
-  raw = write_raw(tmp_path / 'raw', {'train': 100, 'dev': 20, 'test': 20})
+  raw = write_raw(tmp_path / 'raw', 100, 20, 20)
   (tmp_path / 'run').mkdir()
   data, workdir = f'--data_dir={tmp_path / "data"}', f'--workdir={tmp_path / "run"}'
   config = '--config=configs/quickstart.py', f'--raw_dir={raw}', data

@@ -11,7 +11,7 @@ import sys
 
 import pytest
 
-from toy.runs import write_raw
+from toy.corpus import write_raw
 from transformer_jax.config import KEYS
 from transformer_jax.machine import cli, errors
 
@@ -135,7 +135,9 @@ def test_scripts_are_functions_too(capsys, tmp_path):
 
 def test_preparing(tmp_path: pathlib.Path, capsys):
   """A refused size comes with one that fits, which is prepared once, by a new name."""
-  raw = write_raw(tmp_path / 'raw', {'train': 40, 'val': 3, 'test_2016_flickr': 3})
+  raw = write_raw(
+    tmp_path / 'raw', 40, 3, 3, stems=('train', 'val', 'test_2016_flickr')
+  )
   options = [MULTI30K, f'--data_dir={tmp_path / "data"}', f'--raw_dir={raw}']
   message = error_of('prepare_data', *options)
   assert 'no vocabulary of 10000 pieces (--config.model.vocab_size)' in message

@@ -11,7 +11,7 @@ import pytest
 import sacrebleu.dataset
 from sacrebleu import utils
 
-from transformer_jax.data import text
+from transformer_jax.data import sources, text
 from transformer_jax.machine.errors import UserError
 
 LINES = ''.join(f'line {n} é\n' for n in range(20_000)).encode()
@@ -86,14 +86,10 @@ def test_long_files_are_cut_into_blocks(tmp_path: pathlib.Path, monkeypatch):
 
 @pytest.mark.parametrize('lost', [0, 4000, 9000])
 @pytest.mark.parametrize('side', [0, 1])
-def test_files_of_unequal_length(
-  side: int, lost: int, shared_data, tmp_path: pathlib.Path
-):
+def test_files_of_unequal_length(side: int, lost: int, tmp_path: pathlib.Path):
   """The message names the missing line, within thirty, by the lengths of lines."""
-  sides = [
-    (shared_data / f'multi30k/train.{x}').read_bytes().split(b'\n')[:10_000]
-    for x in ('en', 'de')
-  ]
+  pairs = lzma.decompress(sources.EMBEDDED.read_bytes()).split(b'\n')[:10_000]
+  sides = [[pair.split(b'\t')[n] for pair in pairs] for n in (0, 1)]
   del sides[side][lost : lost + 1]
   paths = [
     written(tmp_path / f'train.{n}', b''.join(line + b'\n' for line in lines))

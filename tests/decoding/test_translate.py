@@ -9,13 +9,14 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-import ml_collections
 import numpy as np
 import pytest
 from flax import nnx
 from jaxtyping import PyTree
+from ml_collections import ConfigDict
 
-from toy import forms, steps
+from toy import forms
+from toy.config import tiny
 from toy.corpus import WORDS
 from transformer_jax.data import batches, text, vocabulary
 from transformer_jax.data.vocabulary import EOS, PAD, Vocabularies, Vocabulary
@@ -30,14 +31,11 @@ from transformer_jax.training.perplexity import Perplexity
 TABLE = 12  # rows of learned positions
 
 
-def tiny_config(
-  positions: str = 'sinusoid', **changes: Any
-) -> ml_collections.ConfigDict:
-  config = steps.tiny_config()
-  config.model.update(vocab_size=50, positions=positions, max_positions=TABLE)
-  config.update({'decode_tokens': 16, 'beam': 3, 'extra_length': 0})
-  config.update({'decode_dtype': 'float32'} | changes)
-  return config
+def tiny_config(positions: str = 'sinusoid', **changes: Any) -> ConfigDict:
+  model = {'vocab_size': 50, 'positions': positions, 'max_positions': TABLE}
+  search = {'decode_tokens': 16, 'beam': 3, 'extra_length': 0}
+  search['decode_dtype'] = 'float32'
+  return tiny(**{f'model.{k}': v for k, v in model.items()} | search | changes)
 
 
 @functools.cache

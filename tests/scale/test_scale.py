@@ -11,7 +11,8 @@ import pytest
 
 from configs import base
 from scripts import describe, prepare_data
-from toy.runs import TINY, write_raw
+from toy.corpus import write_raw
+from toy.runs import TINY
 from transformer_jax.data.batches import Shape, train_batches
 from transformer_jax.machine import platform
 from transformer_jax.machine.errors import UserError
@@ -57,7 +58,7 @@ def test_a_full_shape_has_the_config_s_tokens():
 @pytest.mark.usefixtures('in_the_checkout')
 def test_the_commonest_shape_is_timed(monkeypatch, capsys, tmp_path: pathlib.Path):
   monkeypatch.setattr(platform, 'start', lambda slices: None)  # JAX has started
-  raw = write_raw(tmp_path / 'raw', {'train': 100, 'dev': 5, 'test': 5})
+  raw = write_raw(tmp_path / 'raw', 100, 5, 5)
   options = ['', '--config=configs/quickstart.py', f'--data_dir={tmp_path / "data"}']
   tiny = TINY | {'max_shapes': 3}
   options += [f'--config.{key}={value}' for key, value in tiny.items()]

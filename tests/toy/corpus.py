@@ -8,7 +8,7 @@ from ml_collections import ConfigDict
 
 from toy.config import tiny
 from transformer_jax.data import batches, vocabulary
-from transformer_jax.data.corpus import Card, read_card
+from transformer_jax.data.corpus import SPLITS, Card, read_card
 from transformer_jax.data.prepare import write_corpus
 from transformer_jax.data.task import Task
 from transformer_jax.tasks import TRANSLATION
@@ -36,14 +36,15 @@ def write(folder: pathlib.Path, stem: str, source: bytes, target: bytes) -> None
 
 def write_raw(
   folder: pathlib.Path,
-  held_out: int = 5,
+  *counts: int,
   english: Sequence[str] = WORDS,
   order: int = 1,
+  stems: Sequence[str] = SPLITS,
 ) -> pathlib.Path:
-  """Writes a folder with train, dev and test files of number_lines()."""
+  """Writes files of number_lines(); `counts` are the lines of train, dev and test."""
   folder.mkdir(parents=True)
-  for seed, stem in enumerate(('train', 'dev', 'test')):
-    sides = number_lines(held_out if seed else 200, seed, english, order)
+  for seed, (stem, count) in enumerate(zip(stems, counts or (200, 5, 5), strict=True)):
+    sides = number_lines(count, seed, english, order)
     write(folder, stem, *(b'\n'.join(side) + b'\n' for side in sides))
   return folder
 

@@ -7,6 +7,7 @@ import pathlib
 import ml_collections
 
 from configs import quickstart, table3
+from transformer_jax.config import as_json
 from transformer_jax.data.corpus import Card, VocabularyEntry
 from transformer_jax.parsing import evalb
 from transformer_jax.report import results
@@ -32,9 +33,7 @@ def of_config(
   bleu: float = 20.0,
   average: int = 1,
 ) -> Result:
-  settings = config.copy_and_resolve_references().to_dict() | {'seed': seed}
-  files = settings['data']['files']
-  settings['data']['files'] = {k: list(v) for k, v in files.items()}
+  settings = as_json(config) | {'seed': seed}
   last = settings['train_steps']
   return Result(
     version=VERSION,

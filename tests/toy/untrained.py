@@ -26,7 +26,8 @@ SETTINGS = {
 def write(folder: pathlib.Path, **changes: Any) -> pathlib.Path:
   """Writes `folder`/run beside data/toy; `changes` are keys of its config."""
   config = tiny(**SIZES | SETTINGS | changes)
-  corpus.prepare(corpus.write_raw(folder / 'raw', 12, english=WORDS, order=-1), config)
+  raw = corpus.write_raw(folder / 'raw', 200, 12, 12, english=WORDS, order=-1)
+  corpus.prepare(raw, config)
   prepared, workdir = folder / 'data' / 'toy', folder / 'run'
   workdir.mkdir()
   for path in (prepared / 'card.json', *prepared.glob('vocabulary*')):
