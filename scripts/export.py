@@ -7,6 +7,8 @@ huggingface: what transformers.MarianMTModel and MarianTokenizer load. ctranslat
 ctranslate2.Translator loads. run: what our own commands load.
 """
 
+import itertools
+
 from absl import flags, logging
 
 from transformer_jax.exchange import export
@@ -17,13 +19,13 @@ from transformer_jax.runs import checkpoints
 FLAGS = cli.Flags(__doc__)
 WORKDIR = FLAGS.path('workdir', None, "The run's folder.", required=True)
 FORMAT = flags.DEFINE_enum(
-  'format', 'huggingface', [*export.FORMATS], 'What loads it.', FLAGS.values
+  'format', 'huggingface', [*export.LIBRARIES], 'What loads it.', FLAGS.values
 )
 OUTPUT = FLAGS.path('output', None, 'A new folder.', required=True)
 DTYPE = flags.DEFINE_enum(
   'dtype',
   'float32',
-  export.DTYPES,
+  sorted({*itertools.chain(*export.DTYPES.values())}),
   'Of the weights: bfloat16 for run; float16 or int8 for ctranslate2.',
   FLAGS.values,
 )

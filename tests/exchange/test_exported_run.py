@@ -83,6 +83,7 @@ def test_it_is_evaluated_like_the_run(
   evaluations = [Evaluation(model, data, 'test', False) for model in models]
   ours, theirs = (evaluation.evaluate() for evaluation in evaluations)
   assert theirs == ours and theirs[0].target_tokens_seen == 14
+  assert len(Run(exported).records()) == 2
   evaluations[1].write(*theirs)
   results = [path.parent for path in exported.rglob('*average-2*')]
   assert results == [exported / 'translations'] * 2
@@ -92,15 +93,17 @@ def test_it_is_evaluated_like_the_run(
   assert 'Scores are of float32 weights' in page
 
 
-def test_training_starts_from_it(exported: pathlib.Path, workdir: pathlib.Path):
+def test_training_starts_from_it(trained: pathlib.Path, workdir, tmp_path):
+  exported = trained.parent / 'bfloat16'
   config = tiny(**untrained.SIZES | {'model.d_model': 24, 'tokens_per_batch': 64})
   config.data.raw_dir = str(workdir.parent / 'raw')
-  start_from(config, exported, exported.parent / 'new')
+  start_from(config, exported, tmp_path / 'new')
   assert config.init_from.step == STEPS[-1]
-  corpus = prepare.prepare_corpus(config, TRANSLATION, exported.parent / 'data')
+  corpus = prepare.prepare_corpus(config, TRANSLATION, tmp_path / 'data')
   params = Trainer(config, corpus).initial().params
   expected = transformer_jax.load(exported).params
   jax.tree.map(np.testing.assert_array_equal, params, expected)
+  assert {x.dtype.name for x in jax.tree.leaves(params)} == {'float32'}
 
 
 def test_training_does_not_resume(exported: pathlib.Path):

@@ -5,7 +5,6 @@ import json
 import pathlib
 import shutil
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from jaxtyping import PyTree
 
@@ -19,20 +18,13 @@ from transformer_jax.runs.result import Result
 from transformer_jax.runs.run import Run, chosen_steps
 from transformer_jax.training import checkpoint
 
-
-class Format(NamedTuple):
-  """What a folder is written for."""
-
-  library: str  # that loads it, by Hugging Face's name
-  dtypes: tuple[str, ...]  # that its weights can have
-
-
-FORMATS = {
-  'run': Format('jax', ('float32', 'bfloat16')),
-  'huggingface': Format('transformers', ('float32',)),
-  'ctranslate2': Format('ctranslate2', ('float32', 'float16', 'int8')),
+# Hugging Face's name of the library that loads a format, and the weights it can have.
+LIBRARIES = {'run': 'jax', 'huggingface': 'transformers', 'ctranslate2': 'ctranslate2'}
+DTYPES = {
+  'run': ('float32', 'bfloat16'),
+  'huggingface': ('float32',),
+  'ctranslate2': ('float32', 'float16', 'int8'),
 }
-DTYPES = tuple(dict.fromkeys(dtype for f in FORMATS.values() for dtype in f.dtypes))
 
 _LOADING = """\
     echo 'A sentence.' | python -m scripts.translate --workdir=FOLDER
@@ -61,8 +53,8 @@ def export(
   """Writes a run's model to a new folder, whole or not at all.
 
   Args:
-    format: one of FORMATS.
-    dtype: of the weights; one of the format's.
+    format: one of LIBRARIES.
+    dtype: of the weights; one of DTYPES[format].
     average, step: the checkpoints, as transformer_jax.load() takes them.
 
   Returns:
@@ -74,7 +66,7 @@ def export(
   """
   run = Run(workdir)
   config = run.config()
-  if dtype not in (dtypes := FORMATS[format].dtypes):
+  if dtype not in (dtypes := DTYPES[format]):
     raise UserError(f'--dtype={dtype}: --format={format} takes {", ".join(dtypes)}')
   if format != 'run':
     marian.check(config.model)
@@ -95,7 +87,7 @@ def export(
     else:
       _write_run(run, steps, params, dtype, folder)
       loading = _LOADING
-    lines = _page(run, steps, FORMATS[format].library, dtype, loading)
+    lines = _page(run, steps, LIBRARIES[format], dtype, loading)
     files.write(folder / 'README.md', '\n'.join(lines) + '\n')
   return f'{output}: {format}, {dtype}, of steps {steps} of {workdir}'
 
