@@ -72,20 +72,19 @@ def best_step(records: Iterable[dict[str, Any]], by: str) -> int | None:
 
 
 class Patience:
-  """Tells when dev perplexity has not improved for so long that training ends.
+  """Counts measurements of dev perplexity in a row without a new best.
 
   Args:
-    most: the number of measurements in a row without a new best that ends training;
-      0: no number does.
+    limit: as many end the training; 0: it goes on.
   """
 
-  def __init__(self, most: int):
-    self.most, self._best, self._worse = most, math.inf, 0
+  def __init__(self, limit: int):
+    self.limit, self._best, self._worse = limit, math.inf, 0
 
   @classmethod
-  def of(cls, records: Iterable[dict[str, Any]], most: int) -> 'Patience':
+  def of(cls, records: Iterable[dict[str, Any]], limit: int) -> 'Patience':
     """Returns the patience that is left after the records of metrics.jsonl."""
-    patience = cls(most)
+    patience = cls(limit)
     for record in records:
       if 'dev_perplexity' in record:
         perplexity = record['dev_perplexity']
@@ -102,4 +101,4 @@ class Patience:
   @property
   def ended(self) -> bool:
     """Whether training ends now."""
-    return 0 < self.most <= self._worse
+    return 0 < self.limit <= self._worse

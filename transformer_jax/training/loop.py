@@ -138,7 +138,7 @@ def train(
 
 def _has_ended(patience: Patience) -> bool:
   """Returns True if patience has ended, by the first host, which has all records."""
-  return bool(patience.most and hosts.from_first_host(np.int32(patience.ended)))
+  return bool(patience.limit and hosts.from_first_host(np.int32(patience.ended)))
 
 
 def _needs_dev_eval(
@@ -263,7 +263,7 @@ class Loop:
           self._measure(step, state, dev)
     if step < last:
       self._log.say(
-        f'step {step}: no better dev perplexity in {self._patience.most} checkpoints '
+        f'step {step}: no better dev perplexity in {self._patience.limit} checkpoints '
         '(patience): the training ends'
       )
     if self._writer:
