@@ -17,11 +17,11 @@ from absl import flags, logging
 
 from benchmarks import rivals, run
 from transformer_jax import config
-from transformer_jax.data.corpus import DataFlags, resolve
+from transformer_jax.data.corpus import DataFlags, config_flag
 from transformer_jax.machine import cli, files
 
 FLAGS = cli.Flags(__doc__)
-CONFIG = FLAGS.config('What to time.', resolve)
+CONFIG = config_flag(FLAGS, 'What to time.')
 WHAT = flags.DEFINE_enum(
   'what', 'training', [*run.MEASUREMENTS], 'What to time.', FLAGS.values
 )

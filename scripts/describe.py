@@ -21,15 +21,15 @@ from transformer_jax import config as configs
 from transformer_jax.data.batches import Batches, train_batches
 from transformer_jax.data.corpus import (
   check_settings,
+  config_flag,
   data_dir,
-  resolve,
 )
 from transformer_jax.machine import cli, files, platform
 from transformer_jax.model import flops
 from transformer_jax.scale import compile, topologies
 
 FLAGS = cli.Flags(__doc__)
-CONFIG = FLAGS.config('What to describe.', resolve)
+CONFIG = config_flag(FLAGS, 'What to describe.')
 JSON = flags.DEFINE_bool(
   'json', False, 'One JSON object instead of lines.', FLAGS.values
 )

@@ -7,12 +7,12 @@ python -m scripts.prepare_data --verify=data/wmt14.en-de
 from absl import app
 
 from transformer_jax.data import prepare
-from transformer_jax.data.corpus import DataFlags, resolve, verify_corpus
+from transformer_jax.data.corpus import DataFlags, config_flag, verify_corpus
 from transformer_jax.machine import cli
 from transformer_jax.tasks import task_of
 
 FLAGS = cli.Flags(__doc__)
-CONFIG = FLAGS.config('Whose corpus to prepare.', resolve, required=False)
+CONFIG = config_flag(FLAGS, 'Whose corpus to prepare.', required=False)
 VERIFY = FLAGS.path(
   'verify', None, 'Only checks this prepared folder against its card.'
 )

@@ -18,14 +18,14 @@ from absl import flags, logging
 
 from transformer_jax import config as configs
 from transformer_jax.data import prepare
-from transformer_jax.data.corpus import DataFlags, resolve
+from transformer_jax.data.corpus import DataFlags, config_flag
 from transformer_jax.machine import cli, errors
 from transformer_jax.machine.signals import Interruption
 from transformer_jax.runs.run import Run, start_from
 from transformer_jax.tasks import task_of
 
 FLAGS = cli.Flags(__doc__)
-CONFIG = FLAGS.config("What to train; the run's own by default.", resolve, False)
+CONFIG = config_flag(FLAGS, "What to train; the run's own by default.", False)
 WORKDIR = FLAGS.path('workdir', None, "The run's folder.", required=True)
 INIT_FROM = FLAGS.path('init_from', None, 'A run whose model and vocabulary to take.')
 DETERMINISTIC = flags.DEFINE_bool(

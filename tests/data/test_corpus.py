@@ -16,9 +16,9 @@ from transformer_jax.data.corpus import (
   SPLITS,
   STREAMS,
   check_settings,
+  config_flag,
   read_card,
   read_text,
-  rename_if_changed,
   set_name,
   verify_corpus,
   write_card,
@@ -31,7 +31,7 @@ ROOT = pathlib.Path(__file__).parents[2]
 
 def parsed(*overrides: str, config: str) -> ml_collections.ConfigDict:
   table = Flags('')
-  holder = table.config('', rename_if_changed)
+  holder = config_flag(table, '')
   table.parse(['x', f'--config={ROOT}/configs/{config}', *overrides])
   return holder.value
 

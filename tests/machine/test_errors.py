@@ -39,7 +39,7 @@ def test_refusals_of_our_code_are_one_line(tmp_path: pathlib.Path):
 
 def seed_of(*flags_given: str) -> int:
   table = Flags('')
-  config = table.config('', lambda *_: None)
+  config = table.config('', ['seed'], lambda *_: None)
   table.parse(['train', *flags_given])
   return config.value.seed
 

@@ -15,7 +15,7 @@ import ml_collections
 import msgspec
 from absl import flags
 
-from transformer_jax.config import Tag, as_json, check, flat, tagged
+from transformer_jax.config import KEYS, Tag, as_json, check, flat, tagged
 from transformer_jax.machine.cli import Flags
 from transformer_jax.machine.errors import UserError
 from transformer_jax.machine.files import sha256
@@ -113,7 +113,7 @@ def rename_if_changed(
     config.data.name += f'.{hashlib.sha256(text.encode()).hexdigest()[:8]}'
 
 
-def resolve(
+def _resolve(
   config: ml_collections.ConfigDict,
   plain: ml_collections.ConfigDict,
   overridden: Collection[str],
@@ -121,6 +121,13 @@ def resolve(
   """Checks a command line's config, and renames its corpus if overrides change it."""
   check(config.to_dict())
   rename_if_changed(config, plain, overridden)
+
+
+def config_flag(
+  table: Flags, about: str, required: bool = True
+) -> flags.FlagHolder[ml_collections.ConfigDict]:
+  """Defines --config and the flags of its keys."""
+  return table.config(about, KEYS, _resolve, required)
 
 
 def data_dir(table: Flags) -> flags.FlagHolder[pathlib.Path]:

@@ -70,16 +70,17 @@ class Flags:
     self.values.append_flag_values(flags.FLAGS)
     self._required: list[flags.FlagHolder] = []
     self._config: flags.FlagHolder | None = None
+    self._keys: Collection[str] = ()
     self.plain: ml_collections.ConfigDict | None = None
 
   def config(
-    self, about: str, resolve: Resolve, required: bool = True
+    self, about: str, keys: Collection[str], resolve: Resolve, required: bool = True
   ) -> flags.FlagHolder[ml_collections.ConfigDict]:
-    """Defines --config=FILE[:ARGUMENT], and --config.KEY=VALUE for each of its keys.
+    """Defines --config=FILE[:ARGUMENT], and --config.KEY=VALUE for each of `keys`.
 
     `resolve` is called with every config, and may change it.
     """
-    self._resolve = resolve
+    self._keys, self._resolve = keys, resolve
     self._config = config_flags.DEFINE_config_file(
       'config', None, about, flag_values=self.values, sys_argv=self._argv
     )
@@ -127,11 +128,13 @@ class Flags:
       sys.exit(0)
     self._forget_overrides()
     self._argv[:] = argv
+    for word in argv:
+      key = re.match('--?config[.]([^=]*)', word)
+      if key and self._keys and key[1] not in self._keys:
+        hint = self._hint(key[1], self._keys) or 'transformer_jax/config.py has all'
+        raise UserError(f'--config.{key[1]}: no such key; {hint}')
     try:
       rest = self.values(argv)
-    except (AttributeError, KeyError):  # ml_collections' of a key, or a config's bug
-      self._refuse_unknown_keys(argv)
-      raise
     except flags.UnrecognizedFlagError as error:
       own = [name for name in self.values if name not in flags.FLAGS]
       hint = self._hint(error.flagname, own) or '--help lists all'
@@ -158,38 +161,17 @@ class Flags:
       delattr(self.values, name)
     self.values.unparse_flags()
 
-  def _refuse_unknown_keys(self, argv: Sequence[str]) -> None:
-    """Raises UserError if one of --config.KEY is none of the config's."""
-    self._forget_overrides()
-    self._argv[:] = argv[:1]
-    self.values(argv, known_only=True)
-    known = _names(self._config.value)
-    for word in argv:
-      key = re.match('--?config[.]([^=]*)', word)
-      if key and key[1] not in known:
-        hint = self._hint(key[1], known) or 'transformer_jax/config.py has them all'
-        raise UserError(f'--config.{key[1]}: no such key; {hint}')
-
-  def _hint(self, word: str, known: Sequence[str]) -> str:
+  def _hint(self, word: str, known: Collection[str]) -> str:
     """Returns what an unknown flag or key may be meant for, or ''."""
     last = word.rpartition('.')[2].casefold().replace('-', '_')
     ours = [key for key, names in ELSEWHERE.items() if last in names.split()]
-    if ours and self._config is not None:
+    if ours and self._keys:
       return f'here it is --config.{ours[0]} (docs/coming_from.md)'
     near = ', '.join(_nearest(word, known))
     return f'the nearest: {near}' if near else ''
 
 
-def _names(config: ml_collections.ConfigDict) -> list[str]:
-  """Returns the dotted names of all that a config holds."""
-  names = []
-  for key, value in config.items():
-    inner = _names(value) if isinstance(value, ml_collections.ConfigDict) else []
-    names += [key, *(f'{key}.{name}' for name in inner)]
-  return names
-
-
-def _nearest(key: str, names: Sequence[str]) -> list[str]:
+def _nearest(key: str, names: Collection[str]) -> list[str]:
   """Returns at most three names that are spelt like `key`, whole or at their ends."""
   spelt = {spelling.casefold(): n for n in names for spelling in (n.split('.')[-1], n)}
   near = difflib.get_close_matches(key.casefold(), spelt, cutoff=0.5)

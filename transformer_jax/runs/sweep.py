@@ -21,7 +21,7 @@ import ml_collections
 
 from transformer_jax.config import as_json, check_row
 from transformer_jax.data import prepare
-from transformer_jax.data.corpus import DataFlags, resolve
+from transformer_jax.data.corpus import DataFlags, config_flag
 from transformer_jax.data.task import Task
 from transformer_jax.machine.cli import Flags
 from transformer_jax.machine.errors import UserError
@@ -152,7 +152,7 @@ def load_config(
   """Returns the config that the trainer makes of --config=NAME and other flags."""
   words = [w for w in trainer_flags if re.match('--?(config[.]|init_from)', w)]
   table = Flags('')
-  config = table.config('', resolve)
+  config = config_flag(table, '')
   parent = table.path('init_from', None, '')
   table.parse(['train', f'--config={name}', *words])
   check_row(config.value, table.plain)
