@@ -26,7 +26,7 @@ REFUSED = [
   # Keys of a config
   (
     f'train {MULTI30K} --workdir=x --config.xyzzy=3',
-    'config.py has them',
+    'config.py has all',
   ),
   (f'describe {MULTI30K} --config.sede=1', '.sede: no such key; the nearest: seed'),
   (f'describe {MULTI30K} --config.model.d_modle=1', 'the nearest: model.d_model'),
