@@ -28,29 +28,18 @@ from transformer_jax.machine.errors import UserError
 
 
 class Tag(enum.Enum):
-  """What a key decides; each key has one or more of the first five.
+  """What a key decides. Each key has one or more of the first five."""
 
-  Attributes:
-    CORPUS: what is in the folder of a prepared corpus.
-    MODEL: what is computed with the parameters. A run that starts from another run's
-      parameters has the same values.
-    TRAINING: which parameters training leads to.
-    SEARCH: which text is decoded and scored, and how.
-    BOOKKEEPING: what is printed and kept. A score does not depend on it, or its result
-      says all that matters, such as the step.
-    CELL: the key is a column of Table 3.
-    VARIES: it is none, and yet results in one table may differ in it.
-    TREES: it says how trees are written. Other text has base's value.
-  """
-
-  CORPUS = enum.auto()
-  MODEL = enum.auto()
-  TRAINING = enum.auto()
-  SEARCH = enum.auto()
-  BOOKKEEPING = enum.auto()
-  CELL = enum.auto()
-  VARIES = enum.auto()
-  TREES = enum.auto()
+  CORPUS = 'what is in the folder of a prepared corpus'
+  # A run that starts from another run's parameters has the same values.
+  MODEL = 'what is computed with the parameters'
+  TRAINING = 'which parameters training leads to'
+  SEARCH = 'which text is decoded and scored, and how'
+  # No score depends on it, or the result says what matters, such as the step.
+  BOOKKEEPING = 'what is printed and kept'
+  CELL = 'a column of Table 3'
+  VARIES = 'is none, and yet results in one table may differ in it'
+  TREES = "how trees are written; other text has base's value"
 
 
 CORPUS, MODEL, TRAINING, SEARCH, BOOKKEEPING, CELL, VARIES, TREES = Tag
