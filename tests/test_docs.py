@@ -116,7 +116,11 @@ def test_commands_parse(place: str, in_the_checkout, tmp_path: pathlib.Path):
   """Scripts, flags, their values, configs and keys of configs exist."""
   for language in ('de', 'en'):
     (tmp_path / f'train.{language}').write_text('1\n')
+  page = (ROOT / 'docs' / 'own_data.md').read_text()
+  (config,) = re.findall('```python\n# configs/mine.py\n([^`]*)```', page)
+  (tmp_path / 'mine.py').write_text(config)
   for command in commands()[place]:
+    command = command.replace('configs/mine.py', f'{tmp_path}/mine.py')
     parse(command.replace(',DIR', f',{tmp_path}'))
 
 
