@@ -17,7 +17,7 @@ from transformer_jax.machine.errors import UserError
 def test_a_key_declares_all_of_itself(name: str):
   """It has a tag, a meaning, a value in base, and a range if it is a number."""
   key = configs.KEYS[name]
-  assert key.tags & {CORPUS, MODEL, TRAINING, SEARCH, BOOKKEEPING}
+  assert key.tags & (CORPUS | MODEL | TRAINING | SEARCH | BOOKKEEPING)
   assert key.meaning.endswith('.')
   msgspec.convert(key.base, key.type)
   if type(key.base) in (int, float):

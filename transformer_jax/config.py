@@ -1,6 +1,6 @@
 """Every key of a config: type, range, value in base, what it decides, what it means.
 
-  NAME: TYPE = key(VALUE, TAG, ..., 'What it means.')
+  NAME: TYPE = key(VALUE, TAGS, 'What it means.')
 
 declares a key, and nothing else needs to list it. VALUE is that of the paper's base
 model, English to German. Numbers such as 5.4 are the paper's sections. `--config.NAME=`
@@ -27,19 +27,21 @@ from msgspec import Meta
 from transformer_jax.machine.errors import UserError
 
 
-class Tag(enum.Enum):
+class Tag(enum.Flag):
   """What a key decides. Each key has one or more of the first five."""
 
-  CORPUS = 'what is in the folder of a prepared corpus'
-  # A run that starts from another run's parameters has the same values.
-  MODEL = 'what is computed with the parameters'
-  TRAINING = 'which parameters training leads to'
-  SEARCH = 'which text is decoded and scored, and how'
-  # No score depends on it, or the result says what matters, such as the step.
-  BOOKKEEPING = 'what is printed and kept'
-  CELL = 'a column of Table 3'
-  VARIES = 'is none, and yet results in one table may differ in it'
-  TREES = "how trees are written; other text has base's value"
+  CORPUS = enum.auto()  # what is in the folder of a prepared corpus
+  # What is computed with the parameters. A run that starts from another run's
+  # parameters has the same values.
+  MODEL = enum.auto()
+  TRAINING = enum.auto()  # which parameters training leads to
+  SEARCH = enum.auto()  # which text is decoded and scored, and how
+  # What is printed and kept. No score depends on it, or the result says what matters,
+  # such as the step.
+  BOOKKEEPING = enum.auto()
+  CELL = enum.auto()  # a column of Table 3
+  VARIES = enum.auto()  # is no column, and yet may differ between results of one table
+  TREES = enum.auto()  # how trees are written; other text has base's value
 
 
 CORPUS, MODEL, TRAINING, SEARCH, BOOKKEEPING, CELL, VARIES, TREES = Tag
@@ -69,9 +71,9 @@ Name = Annotated[str, Meta(min_length=1)]
 Names = Annotated[tuple[str, ...], Meta(min_length=1)]
 
 
-def key(base: Any, *notes: Tag | str) -> Any:
+def key(base: Any, tags: Tag, meaning: str) -> Any:
   """Declares a key by its value in base, its tags and its meaning."""
-  return dataclasses.field(default=base, metadata={'notes': notes})
+  return dataclasses.field(default=base, metadata={'notes': (tags, meaning)})
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -83,8 +85,8 @@ class Files:
   """
 
   train: Names = key(('train',), CORPUS, 'Training text.')
-  dev: Names = key(('newstest2013',), CORPUS, SEARCH, 'Development set.')
-  test: Names = key(('newstest2014',), CORPUS, SEARCH, 'Test set.')
+  dev: Names = key(('newstest2013',), CORPUS | SEARCH, 'Development set.')
+  test: Names = key(('newstest2014',), CORPUS | SEARCH, 'Test set.')
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -112,26 +114,23 @@ class Data:
   name: Name = key('wmt14.en-de', CORPUS, 'Folder of the corpus below --data_dir.')
   reader: Name = key(
     'wmt14',
-    CORPUS,
-    SEARCH,
+    CORPUS | SEARCH,
     "'wmt14' (by tensorflow-datasets, or Parquet files in --raw_dir), 'files', "
     "'trees' (treebanks, NAME.mrg) or 'embedded' (the quickstart's text).",
   )
-  source_language: Name = key('en', CORPUS, SEARCH, 'Language code, as in train.en.')
-  target_language: Name = key('de', CORPUS, SEARCH, "Language code, or 'tree'.")
+  source_language: Name = key('en', CORPUS | SEARCH, 'Language code, as in train.en.')
+  target_language: Name = key('de', CORPUS | SEARCH, "Language code, or 'tree'.")
   raw_dir: str = key('', BOOKKEEPING, 'Folder of the files, without --raw_dir.')
   files: Files = Files()
   tags: bool = key(
-    True, CORPUS, MODEL, TREES, "The target has each word's tag; False: XX for all."
+    True, CORPUS | MODEL | TREES, "The target has each word's tag; False: XX for all."
   )
   numbers: bool = key(
-    False, CORPUS, MODEL, TREES, "The target has each word's number before its tag."
+    False, CORPUS | MODEL | TREES, "The target has each word's number before its tag."
   )
   whole_words: bool = key(
     False,
-    CORPUS,
-    MODEL,
-    TREES,
+    CORPUS | MODEL | TREES,
     "Each source word is one piece; a rare word becomes its class's piece.",
   )
   suffix: str = key(
@@ -169,35 +168,31 @@ class Data:
 class Model:
   """model: the Transformer (section 3), by the names of Table 3."""
 
-  N: Few = key(6, MODEL, CELL, 'Layers of each stack (3.1).')
-  d_model: Width = key(512, MODEL, CELL, 'Width of a layer (3.1).')
-  d_ff: Width = key(2048, MODEL, CELL, 'Inner width of feed-forward networks (3.3).')
-  h: Few = key(8, MODEL, CELL, 'Heads of an attention (3.2.2).')
-  d_k: Width = key(64, MODEL, CELL, "Width of a head's queries and keys (3.2.2).")
-  d_v: Width = key(64, MODEL, CELL, "Width of a head's values (3.2.2).")
-  P_drop: Rate = key(0.1, TRAINING, CELL, 'Residual dropout (5.4).')
+  N: Few = key(6, MODEL | CELL, 'Layers of each stack (3.1).')
+  d_model: Width = key(512, MODEL | CELL, 'Width of a layer (3.1).')
+  d_ff: Width = key(2048, MODEL | CELL, 'Inner width of feed-forward networks (3.3).')
+  h: Few = key(8, MODEL | CELL, 'Heads of an attention (3.2.2).')
+  d_k: Width = key(64, MODEL | CELL, "Width of a head's queries and keys (3.2.2).")
+  d_v: Width = key(64, MODEL | CELL, "Width of a head's values (3.2.2).")
+  P_drop: Rate = key(0.1, TRAINING | CELL, 'Residual dropout (5.4).')
   P_drop_attention: Rate = key(
     0.0, TRAINING, "Dropout of attention's weights, which the parser has (6.3)."
   )
   positions: Literal['sinusoid', 'learned'] = key(
     'sinusoid',
-    MODEL,
-    CELL,
-    'Positional encoding (3.5). learned: encoder and decoder each learn a table (row '
-    'E).',
+    MODEL | CELL,
+    'Positional encoding (3.5). learned: a table for each stack (row E).',
   )
   max_positions: Width = key(256, MODEL, 'Rows of each learned table.')
   vocab_size: Pieces = key(
     37000,
-    CORPUS,
-    MODEL,
+    CORPUS | MODEL,
     'Pieces (5.1): rows of the embedding matrix, which also makes the logits (3.4) '
     'unless the target has its own.',
   )
   target_vocab_size: PiecesOrNone = key(
     0,
-    CORPUS,
-    MODEL,
+    CORPUS | MODEL,
     'Pieces of the target alone, whose matrix then makes the logits. 0: source and '
     'target share one vocabulary and one matrix.',
   )
@@ -211,7 +206,7 @@ class InitFrom:
   step: FromZero = key(0, TRAINING, 'The step of its checkpoint.')
   sha256: str = key('', TRAINING, "Sum of the checkpoint's manifest.")
   vocabulary: str = key(
-    '', CORPUS, TRAINING, "Sum of the run's vocabulary, or the sums of its two."
+    '', CORPUS | TRAINING, "Sum of the run's vocabulary, or the sums of its two."
   )
 
 
@@ -221,7 +216,7 @@ class Config:
 
   task: Name = key('translation', MODEL, "'translation', or 'parsing' (6.3).")
   row: str | None = key(
-    'base', BOOKKEEPING, VARIES, 'Row of Table 3 that the config stands for, or None.'
+    'base', BOOKKEEPING | VARIES, 'Row of Table 3 that the config stands for, or None.'
   )
   data: Data = Data()
   # Batches (5.1)
@@ -235,8 +230,8 @@ class Config:
     12, TRAINING, 'Different shapes of batches, each of which is compiled.'
   )
   model: Model = Model()
-  epsilon_ls: BelowOne = key(0.1, TRAINING, CELL, 'Label smoothing (5.4).')
-  train_steps: Count = key(100_000, TRAINING, CELL, 'Updates (5.2).')
+  epsilon_ls: BelowOne = key(0.1, TRAINING | CELL, 'Label smoothing (5.4).')
+  train_steps: Count = key(100_000, TRAINING | CELL, 'Updates (5.2).')
   # Optimiser (5.3)
   warmup_steps: Count = key(4000, TRAINING, 'Updates of rising rate in Equation 3.')
   rate_factor: Positive = key(1.0, TRAINING, 'Multiplies Equation 3.')
@@ -248,7 +243,7 @@ class Config:
     1500, BOOKKEEPING, "The paper's 10 minutes (6.1) at 0.4 s an update."
   )
   keep_checkpoints: Count = key(20, BOOKKEEPING, 'How many of the last are kept.')
-  average_last: Count = key(5, SEARCH, VARIES, 'Checkpoints to average (6.1).')
+  average_last: Count = key(5, SEARCH | VARIES, 'Checkpoints to average (6.1).')
   best_by: Literal['', 'perplexity', 'bleu'] = key(
     '',
     BOOKKEEPING,
@@ -268,8 +263,8 @@ class Config:
   )
   init_from: InitFrom = InitFrom()
   # Search (6.1)
-  beam: Few = key(4, SEARCH, VARIES, 'Beam size (6.1).')
-  alpha: Exponent = key(0.6, SEARCH, VARIES, 'Exponent of the length penalty (6.1).')
+  beam: Few = key(4, SEARCH | VARIES, 'Beam size (6.1).')
+  alpha: Exponent = key(0.6, SEARCH | VARIES, 'Exponent of the length penalty (6.1).')
   extra_length: FewOrNone = key(
     50, SEARCH, 'An output has at most so many tokens more than its source (6.1).'
   )
@@ -284,19 +279,16 @@ class Config:
   )
   decode_dtype: DType = key(
     'auto',
-    SEARCH,
-    VARIES,
+    SEARCH | VARIES,
     'Dtype of matrix products, and on accelerators of activations. auto: bfloat16 on '
     'accelerators and on CPUs with instructions for it, else float32.',
   )
   # Running
   seed: FromZero = key(
-    1, TRAINING, VARIES, 'Of parameters, the order of batches, and dropout.'
+    1, TRAINING | VARIES, 'Of parameters, the order of batches, and dropout.'
   )
   dtype: DType = key(
-    'auto',
-    TRAINING,
-    'The same in training. auto: bfloat16 on accelerators alone.',
+    'auto', TRAINING, 'Like decode_dtype, in training. auto: bfloat16 on accelerators.'
   )
   log_every_steps: Count = key(100, BOOKKEEPING, 'Updates between two lines of a log.')
 
@@ -309,7 +301,7 @@ class Key(NamedTuple):
 
   name: str
   type: Any  # with its range
-  tags: frozenset[Tag]
+  tags: Tag
   meaning: str
   base: Any  # its value in base
 
@@ -320,16 +312,15 @@ def _declared(schema: type, prefix: str = '') -> Iterator[Key]:
     if dataclasses.is_dataclass(field.type):
       yield from _declared(field.type, f'{name}.')
     else:
-      *tags, meaning = field.metadata['notes']
-      yield Key(name, field.type, frozenset(tags), meaning, field.default)
+      yield Key(name, field.type, *field.metadata['notes'], field.default)
 
 
 KEYS = {key.name: key for key in _declared(Config)}
 
 
-def tagged(*tags: Tag) -> tuple[str, ...]:
-  """Returns the names of the keys that have all these tags."""
-  return tuple(name for name, key in KEYS.items() if key.tags >= {*tags})
+def tagged(tag: Tag) -> tuple[str, ...]:
+  """Returns the names of the keys that have a tag."""
+  return tuple(name for name, key in KEYS.items() if tag in key.tags)
 
 
 def cells(config: Mapping[str, Any]) -> dict[str, float | str]:

@@ -19,7 +19,7 @@ CELLS = tuple(name.rpartition('.')[2] for name in tagged(Tag.CELL))
 # Keys that cannot change a score; the identity of the corpus stands for those of CORPUS
 # alone.
 NO_INFLUENCE = frozenset(
-  name for name, key in KEYS.items() if key.tags in ({Tag.CORPUS}, {Tag.BOOKKEEPING})
+  name for name, key in KEYS.items() if key.tags in (Tag.CORPUS, Tag.BOOKKEEPING)
 )
 # Keys in which runs of one table may differ: its subject, and how a result was decoded.
 # unmet() checks the latter for each table.
