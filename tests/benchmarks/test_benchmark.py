@@ -3,7 +3,6 @@
 import importlib.util
 import json
 import pathlib
-import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -52,11 +51,9 @@ def quick_products(monkeypatch) -> None:
 
 def test_each_program_runs_in_every_position():
   calls = []
-  sleep = lambda name, _: (calls.append(name), time.sleep(0.02 * (name == 'b')))
-  programs = {name: lambda n, name=name: sleep(name, n) for name in 'abc'}
+  programs = {name: lambda _, name=name: calls.append(name) for name in 'abc'}
   seconds = timing.interleave(programs, 3)
-  assert ''.join(calls) == 'abcbcacab'
-  assert min(seconds['b']) >= 0.02 and all(len(x) == 3 for x in seconds.values())
+  assert ''.join(calls) == 'abcbcacab' and [*map(len, seconds.values())] == [3] * 3
 
 
 def test_medians_and_ratios():
@@ -80,7 +77,6 @@ def test_a_fixed_shape_is_full(tmp_path: pathlib.Path):
   source, target = batches.batch(0)[:2]
   for side in (source, target):
     assert side.shape == (8, 3, 7) and (side[..., -1] == EOS).all()
-    assert (side[..., :-1] >= training.FIRST_WORD).all()
   assert 60 > source.max() > 9 > target.max(), 'each side has its own vocabulary'
   with pytest.raises(UserError, match='--rows=12 must be a multiple of slices=8'):
     training.write_corpus(tiny(), 12, 7, tmp_path)
@@ -91,14 +87,8 @@ class Recorder:
 
   def __init__(self):
     self.batches: list[Batch] = []
-    self.waits = 0
-
-  def step(self, batch: Batch) -> None:
-    self.batches.append(batch)
-
-  def wait(self) -> float:
-    self.waits += 1
-    return 0.0
+    self.step = self.batches.append
+    self.wait = lambda: 0.0
 
 
 @pytest.mark.slow
@@ -113,22 +103,16 @@ def test_training(corpus: pathlib.Path, quick_products: None):
   pairs = [batches.batch(step).pairs for step in range(6)]
   counts = [int(target.lengths[p[p >= 0]].sum()) for p in pairs]
   tokens, ours = [sum(counts[:3]), sum(counts[3:])], result['columns']['ours']
-  assert result['target_tokens'] == tokens
-  assert 0 < result['padding'] < 1 and len(result['shapes']) == 2
+  assert result['target_tokens'] == tokens and 0 < result['padding'] < 1
   rate = np.median(np.divide(tokens, ours['seconds']))
   assert ours['target_tokens_per_second'] == pytest.approx(rate)
 
   sizes = SIZES | {'vocab_size': 60, 'target_vocab_size': 0}
-  length = round(target.lengths.mean())
-  flops_per_token = flops.flops_per_target_token(sizes, length)
-  assert result['flops_per_target_token'] == flops_per_token
+  flops_per_token = flops.flops_per_target_token(sizes, round(target.lengths.mean()))
   utilisation = rate * flops_per_token / result['matrix_products']['flops_per_second']
   assert result['model_flops_utilisation'] == pytest.approx(utilisation)
-
-  warm_up, timed = rival.batches[:2], rival.batches[2:]
-  assert [[*batch.shape] for batch in warm_up] == result['shapes']
-  assert len(timed) == 6 and rival.waits == 2 + 2
-  for number, batch in enumerate(timed):
+  assert len(rival.batches) == 2 + 6
+  for number, batch in enumerate(rival.batches[2:]):
     for side, whole in zip(batch, batches.batch(number), strict=True):
       np.testing.assert_array_equal(side, whole)
 
@@ -143,10 +127,8 @@ def test_forced_lengths():
   program = decoding.Ours(tiny(), decoding.NUMBERS, beam, rows=2, length=4)
   translated = program.translator.translate(texts, beam)
   for text, hypotheses in zip(texts, translated, strict=True):
-    assert len(hypotheses) == beam
-    for hypothesis in hypotheses:
-      assert len(hypothesis.tokens) == len(text.split()) + 1
-      assert EOS not in hypothesis.tokens
+    lengths = [len(one.tokens) for one in hypotheses if EOS not in one.tokens]
+    assert lengths == [len(text.split()) + 1] * beam
   assert program(texts) == [hypotheses[0].text for hypotheses in translated]
 
 
@@ -179,17 +161,9 @@ def test_a_rival_from_text_to_text():
 
 def test_no_sentence_is_cut():
   """Otherwise it would count tokens that are not translated."""
-  measure = lambda config, texts: decoding.measure(
-    config, decoding.NUMBERS, texts, {}, beams=[2], rows=[2], rounds=1
-  )
-  texts = decoding.random_sentences(2, 513, 60)
+  texts, how = decoding.random_sentences(2, 513, 60), {'beams': [2], 'rows': [2]}
   with pytest.raises(UserError, match='sentence 1 has 513 tokens: 512 are the most'):
-    measure(tiny(), texts)
-  learned = tiny()
-  learned.model.update(positions='learned', max_positions=8)
-  texts = [text for n in (8, 9) for text in decoding.random_sentences(1, n, 60)]
-  with pytest.raises(UserError, match='sentence 2 has 9 tokens: 8 are the most'):
-    measure(learned, texts)
+    decoding.measure(tiny(), decoding.NUMBERS, texts, {}, **how, rounds=1)
 
 
 # Whole measurements
@@ -218,11 +192,7 @@ def test_a_measurement_of_decoding(
   whole, alone = result['runs']
   assert (whole['rows'], whole['sentences']) == (2, 2)
   assert (alone['rows'], alone['sentences'], alone['latency']) == (1, 1, True)
-  rate = result['target_tokens'] / np.array(whole['columns']['ours']['seconds'])
-  actual = whole['columns']['ours']['target_tokens_per_second']
-  assert actual == pytest.approx(np.median(rate))
   words = vocabulary.read(corpus).source.encode(['one two', 'three four five'])
-  assert result['text'] == str(text) and result['sentences'] == 2
   assert result['target_tokens'] == sum(len(ids) + 1 for ids in words)
   text.write_bytes(b'\n\n')
   with pytest.raises(UserError, match='no sentence is in it'):
@@ -237,7 +207,6 @@ def test_a_measurement_of_training_on_one_shape(started: None, quick_products: N
   cold, warm = (result['start'][name] for name in ('cold', 'warm'))
   assert cold['compile_seconds'] > warm['compile_seconds'] > 0
   assert cold['first_step_seconds'] > cold['compile_seconds']
-  assert cold['peak_bytes'] > 1e6
   lines = [*run.lines(json.loads(json.dumps(result)))]
   assert len(lines) == 6 and 'target tokens/s' in lines[0]
   with pytest.raises(UserError, match='--rows: training takes one number'):
@@ -247,78 +216,52 @@ def test_a_measurement_of_training_on_one_shape(started: None, quick_products: N
 # Rivals
 
 
-@pytest.mark.parametrize(
-  ('what', 'name', 'changes', 'message'),
-  [
+def test_messages_about_rivals(monkeypatch):
+  """Before anything is prepared or started."""
+  text = pathlib.Path('none')
+  monkeypatch.setattr(importlib.util, 'find_spec', lambda name: name != 'ctranslate2')
+  for what, name, changes, message in (
     ('training', 'marian', {}, '--rivals=marian: not one of huggingface'),
     ('training', 'ctranslate2', {}, 'ctranslate2 cannot train'),
+    ('decoding', 'ctranslate2', {}, 'ctranslate2 is not installed: pip install'),
     ('training', 'huggingface', {'target_vocab_size': 9}, 'cab_size=9, but with 0'),
-    ('decoding', 'huggingface', {'P_drop_attention': 0.1}, '=0.1, but with 0.0'),
     ('training', 'huggingface', {'d_v': 5}, 'need h d_k = h d_v = d_model'),
-  ],
-)
-def test_messages_about_rivals(
-  what: str, name: str, changes: dict, message: str, monkeypatch
-):
-  """Before anything is prepared or started."""
-  monkeypatch.setattr(importlib.util, 'find_spec', lambda name: 'installed')
-  config = tiny()
-  config.model.update(changes)
-  options = OPTIONS._replace(rivals=[name], text=pathlib.Path('none'))
-  with pytest.raises(UserError, match=message):
-    run.measure(what, config, options, [])
-
-
-def test_a_rival_that_is_not_installed(monkeypatch):
-  monkeypatch.setattr(importlib.util, 'find_spec', lambda name: None)
-  with pytest.raises(UserError, match='ctranslate2 is not installed: pip install'):
-    rivals.check(['ctranslate2'], 'decoding', tiny())
-
-
-def losses_of(rival: Any, source: np.ndarray, target: np.ndarray) -> list[float]:
-  losses = []
-  for _ in range(30):
-    rival.step(Batch(source[None], target[None], None))
-    losses.append(rival.wait())
-  return losses
+  ):
+    config = tiny()
+    config.model.update(changes)
+    with pytest.raises(UserError, match=message):
+      run.measure(what, config, OPTIONS._replace(rivals=[name], text=text), [])
 
 
 @pytest.mark.torch
 def test_hugging_face_learns():
-  torch, _ = pytest.importorskip('torch'), pytest.importorskip('transformers')
+  pytest.importorskip('torch'), pytest.importorskip('transformers')
   from benchmarks.rivals import huggingface
 
   model = huggingface.marian(tiny(), 'cpu')
   trained = sum(p.numel() for p in model.parameters() if p.requires_grad)
-  attention_biases = 3 * SIZES['N'] * 4 * SIZES['d_model']
+  attention_biases = 3 * 4 * 16
   assert trained == flops.parameters(tiny().model) + attention_biases
   rival = huggingface.Training(tiny(), threads=1, half=False, device='cpu')
   source, target = np.random.default_rng(0).integers(4, 60, (2, 8, 6), np.int32)
   target[:, 3:] = PAD
-  losses = losses_of(rival, source, target)
+  losses = []
+  for _ in range(30):
+    rival.step(Batch(source[None], target[None], None))
+    losses.append(rival.wait())
   assert losses[0] == pytest.approx(np.log(60), rel=0.1) and losses[-1] < losses[0]
-  assert torch.get_num_threads() == 1
 
 
 @pytest.mark.torch
-@pytest.mark.parametrize('beam', [1, 4])
-def test_hugging_face_and_ctranslate2_decode(beam: int):
+def test_hugging_face_and_ctranslate2_decode():
   """At forced lengths, and, as one is converted from the other, the same tokens."""
   for module in ('torch', 'transformers', 'ctranslate2'):
     pytest.importorskip(module)
   random = np.random.default_rng(1)
   sources = [[*random.integers(4, 60, n - 1).tolist(), EOS] for n in (9, 5, 2)]
-  translations = {
-    name: rival.translate(sources, beam, 9)
-    for name, rival in rivals.load(
-      ['huggingface', 'ctranslate2'], 'decoding', tiny()
-    ).items()
-  }
-  assert [*translations] == [
-    *('huggingface.float32', 'huggingface.bfloat16'),
-    *('ctranslate2.float32', 'ctranslate2.int8'),
-  ]
+  loaded = rivals.load(['huggingface', 'ctranslate2'], 'decoding', tiny())
+  translations = {name: one.translate(sources, 4, 9) for name, one in loaded.items()}
+  assert len(translations) == 4  # each in two precisions
   for rows in translations.values():
-    assert [len(ids) for ids in rows] == [9, 9, 9]
-    assert not any(EOS in ids for ids in rows)
+    assert [len(ids) for ids in rows if EOS not in ids] == [9, 9, 9]
   assert translations['ctranslate2.float32'] == translations['huggingface.float32']

@@ -21,9 +21,7 @@ from benchmarks.layer_types.layers import (
   self_attention,
 )
 from toy import results
-from transformer_jax.model.attention import attention_weights
 from transformer_jax.report import page, paper
-from transformer_jax.report.page import Picture
 
 D = 4
 CONVOLUTION, RESTRICTED = 'Convolutional', 'Self-Attention (restricted)'
@@ -48,25 +46,17 @@ def attended(q: np.ndarray, k: np.ndarray, v: np.ndarray, reach: int) -> np.ndar
 
 
 def test_self_attention():
-  x = draw(7, D)
-  np.testing.assert_allclose(self_attention(x), attended(x, x, x, 7), atol=1e-5)
-
-
-def test_projected_self_attention():
   x, *w = draw(7, D), *(draw(D, D, seed=seed) for seed in range(1, 5))
+  np.testing.assert_allclose(self_attention(x), attended(x, x, x, 7), atol=1e-5)
   ours = attended(x @ w[0], x @ w[1], x @ w[2], 7) @ w[3]
   np.testing.assert_allclose(projected_self_attention(x, *w), ours, rtol=1e-4)
 
 
 @pytest.mark.parametrize(('n', 'r'), [(13, 3), (13, 7), (12, 7), (1, 5), (5, 21)])
 def test_restricted_self_attention(n: int, r: int):
-  """Also equals full attention under a mask that is a band."""
   x = draw(n, D)
   z = jax.jit(restricted_self_attention, static_argnums=1)(x, r)
   np.testing.assert_allclose(z, attended(x, x, x, r // 2), atol=1e-5)
-  band = np.abs(np.arange(n)[:, None] - np.arange(n)) <= r // 2
-  weights = attention_weights(x[None, :, None], x.T[None, None], band[None])[0, 0]
-  np.testing.assert_allclose(z, weights @ x, atol=1e-5)
 
 
 def test_recurrent():
@@ -91,10 +81,9 @@ def test_convolutions():
   x, kernel = draw(11, D), draw(5, D, D, seed=1)
   expected = convolved(x, kernel, [-2, -1, 0, 1, 2])
   np.testing.assert_allclose(convolution(x, kernel), expected, atol=1e-5)
-  for by in (1, 3):
-    expected = convolved(x, kernel, [-4 * by, -3 * by, -2 * by, -by, 0])
-    ours = dilated_convolution(x, kernel, by)
-    np.testing.assert_allclose(ours, expected, atol=1e-5)
+  expected = convolved(x, kernel, [-12, -9, -6, -3, 0])
+  ours = dilated_convolution(x, kernel, 3)
+  np.testing.assert_allclose(ours, expected, atol=1e-5)
 
 
 # FLOPs
@@ -151,7 +140,6 @@ def counter(x: jax.Array) -> jax.Array:
   ('function', 'expected'),
   [
     (lambda x: jnp.tanh(x @ W) @ W @ W, 3),
-    (lambda x: x @ W + jnp.sin(x) @ W, 1),
     (lambda x: jax.nn.relu(jax.jit(lambda y: y @ W)(x @ W)), 2),
     (lambda x: jax.checkpoint(lambda y: y @ W)(x) @ W, 2),
     (lambda x: recurrent(x, W, W), 9),
@@ -194,25 +182,17 @@ def test_paths_in_closed_form():
 # Fits
 
 
-def cells(
-  value: Callable[[int, int, int], float], name: str = CONVOLUTION
-) -> list[measuring.Cell]:
-  """Returns a whole grid with value(n, d, reach) as seconds, and no memory."""
-  ns, ds = (16, 32, 64, 128), (8, 16, 32, 64)
-  own = [cell for cell in measuring.grid(ns, ds) if cell[0] == name]
-  return [
-    measuring.Cell(*p, value(*p[1:]), (0.0, 0.0), 7, 0, value(*p[1:])) for p in own
-  ]
-
-
 def test_exponents_are_recovered():
-  law = lambda n, d, k: 3e-9 * n**1.7 * d**0.6 * max(k, 1) ** 1.2
-  fitted = measuring.exponents(cells(law), 'seconds')
-  assert [*fitted] == ['n', 'd', 'k']
-  actual = [fitted[symbol]['exponent'] for symbol in fitted]
+  law = lambda n, d, k: 3e-9 * n**1.7 * d**0.6 * k**1.2
+  cells = [
+    measuring.Cell(*cell, law(*cell[1:]), (0.0, 0.0), 7, 0, 0)
+    for cell in measuring.grid((16, 32, 64, 128), (8, 16, 32, 64))
+    if cell[0] == CONVOLUTION
+  ]
+  fitted = measuring.exponents(cells, 'seconds')
+  actual = [fitted[symbol]['exponent'] for symbol in 'ndk']
   np.testing.assert_allclose(actual, [1.7, 0.6, 1.2])
   assert all(fitted[symbol]['standard_error'] < 1e-9 for symbol in fitted)
-  assert [*measuring.exponents(cells(law, 'Recurrent'), 'seconds')] == ['n', 'd']
 
 
 # All of it
@@ -232,31 +212,15 @@ def measured() -> dict:
 
 def test_every_cell_is_measured(measured: dict):
   keys = [(c['layer'], c['n'], c['d'], c['reach']) for c in measured['cells']]
-  for name in layers.LAYER_TYPES:
-    own = [key[1:] for key in keys if key[0] == name]
-    first = {CONVOLUTION: 3, RESTRICTED: 5}
-    grid = list(itertools.product((8, 16), (4, 8)))
-    usual = [(n, d, first[name] if name in first else 0) for n, d in grid]
-    others = {CONVOLUTION: [(8, 4, 5)], RESTRICTED: [(8, 4, 9)]}
-    assert sorted(own) == sorted(usual + (others[name] if name in others else []))
+  grid = [*itertools.product((8, 16), (4, 8))]
+  reaches_of = {CONVOLUTION: (3, 5), RESTRICTED: (5, 9), 'Recurrent': (0,)}
+  for name, reaches in reaches_of.items():
+    expected = [(*one, reaches[0]) for one in grid]
+    expected += [(8, 4, reach) for reach in reaches[1:]]
+    assert sorted(key[1:] for key in keys if key[0] == name) == sorted(expected)
   for cell in measured['cells']:
     assert 0 < cell['quartiles'][0] <= cell['seconds'] <= cell['quartiles'][1]
     assert cell['repeats'] == measuring.MIN_RUNS and cell['temporary_bytes'] >= 0
-
-
-def test_counts(measured: dict):
-  counts = {name: count['path'] for name, count in measured['counts'].items()}
-  assert counts == {
-    'Self-Attention': [2, 2],
-    PROJECTED: [4, 4],
-    'Recurrent': [4, 16],
-    CONVOLUTION: [3, 15],
-    RESTRICTED: [4, 16],  # 2 and 8 layers
-    'Convolutional, dilated': [2, 3],
-  }
-  sequential = {name: x['sequential'] for name, x in measured['counts'].items()}
-  assert sequential.pop('Recurrent') == [4, 16]
-  assert all(one == two for one, two in sequential.values())
 
 
 def test_report(measured: dict):
@@ -269,11 +233,7 @@ def test_report(measured: dict):
   assert row(CONVOLUTION)[2] == 'k^1.00 n^1.00 d^2.00'
   assert row(CONVOLUTION)[-2:] == ['O(log_k(n))', '3, 15; dilated 2, 3 |']
   assert row(PROJECTED)[1] == row(PROJECTED)[5] == row(PROJECTED)[7] == ''
-  assert '](x.table1.svg)' in lines[-1]
-  (picture,) = (block for block in blocks if isinstance(block, Picture))
-  assert picture.svg.startswith('<svg') and 'd (n = 8)' in picture.svg
-  assert picture == table.blocks(measured)[-1]  # the same bytes
-  assert '<th scope="row">Recurrent</th>' in page.page('Table 1', blocks)
+  assert blocks[-1].svg.startswith('<svg') and 'd (n = 8)' in blocks[-1].svg
 
 
 def test_who_is_faster(measured: dict):
@@ -288,7 +248,6 @@ def test_who_is_faster(measured: dict):
   assert results.cells(ratios, 'n = 16') == ['n = 16', '0.50', '0.50']
   assert 'With n = d it is faster in 1 of 1 cells.' in text
   assert r'With n \> d it is faster in 1 of 3 cells.' in text
-  assert 'n < d it' not in text  # there is none
 
 
 def test_the_documentation_has_the_published_measurement():

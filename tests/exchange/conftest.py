@@ -10,9 +10,8 @@ from transformer_jax.exchange.export import export
 
 @pytest.fixture(scope='session')
 def workdir(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-  folder = tmp_path_factory.mktemp('exchange')
   sizes = {'model.d_model': 24, 'extra_length': 6}
-  return untrained.write(folder, **sizes)
+  return untrained.write(tmp_path_factory.mktemp('exchange'), **sizes)
 
 
 @pytest.fixture(scope='session')

@@ -4,14 +4,13 @@ import json
 import pathlib
 import random
 
-import jax
 import ml_collections
 import numpy as np
 import pytest
 
 import transformer_jax
 from configs import parsing
-from toy import checkpoints, forms
+from toy import checkpoints, forms, untrained
 from toy.runs import state_shapes
 from transformer_jax.data import batches, prepare, vocabulary
 from transformer_jax.data.corpus import read_text
@@ -23,11 +22,8 @@ from transformer_jax.parsing import trees
 from transformer_jax.parsing.task import PARSING
 from transformer_jax.runs.result import Result
 from transformer_jax.runs.run import Run, start_from
-from transformer_jax.training import checkpoint
-from transformer_jax.training.trainer import Trainer
 
 NOUNS, VERBS = 'dog cat bird worm'.split(), 'sees eats likes'.split()
-STEP = 10
 
 
 def sentence(rng: random.Random) -> str:
@@ -49,11 +45,8 @@ def config_of(folder: pathlib.Path) -> ml_collections.ConfigDict:
   config.data.files.update({split: (split,) for split in ('train', 'dev', 'test')})
   config.model.update({'N': 1, 'd_model': 16, 'd_ff': 16, 'h': 2, 'd_k': 8, 'd_v': 8})
   config.model.update({'vocab_size': 50, 'target_vocab_size': 20})
-  config.update({'slices': 1, 'beam': 2, 'extra_length': 8, 'decode_dtype': 'float32'})
+  config.update(untrained.SETTINGS | {'beam': 2, 'extra_length': 8})
   config.data.whole_words = False  # words of many pieces are harder
-  config.update(
-    {'checkpoint_every_steps': STEP, 'average_last': 1, 'train_steps': STEP}
-  )
   return config
 
 
@@ -65,7 +58,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
   corpus = prepare.prepare_corpus(config, PARSING, folder / 'data', folder)
   run = Run.open(folder / 'run', config, corpus)
   params = forms.random_like(state_shapes(config)[0], 0.4, seed=4)
-  checkpoints.save(run.checkpoints, STEP, params, {'count': np.zeros(())})
+  checkpoints.save(run.checkpoints, untrained.STEP, params, {'count': np.zeros(())})
   return run
 
 
@@ -101,28 +94,18 @@ def test_without_a_constraint_outputs_are_repaired(run: Run):
   assert 'repaired:\n  ' in printed
 
 
-ODD = [
-  '',
-  'the dog ( likes ) a cat',
-  'the ' * 600,
-  'w',
-  'x\u2028y',
-  'l\u2581',
-  '\u2581',
-  'an unconstitutional dog',
-]
+ODD = ['', 'the dog ( likes ) a cat', 'the ' * 600, 'w', 'x\u2028y', '\u2581']
 
 
 def test_every_line_gets_a_tree_of_its_words(run: Run):
   """Brackets, 600 words, a word that SentencePiece takes for a space."""
   model = transformer_jax.load(run.workdir)
-  assert len(run.vocabularies().source.encode([ODD[-1].split()[1]])[0]) > 12
   best = [hypothesis for (hypothesis,) in model.hypotheses(ODD, nbest=1)]
   finished = [hypothesis.text for hypothesis in best]
   assert finished[0] == '' and len(finished) == len(ODD)
   # The limit is too short for the longest, and one has no pieces.
   repaired = [line for line, one in zip(ODD, best, strict=True) if one.repairs]
-  assert repaired == [ODD[2], ODD[6]]
+  assert repaired == [ODD[2], ODD[5]]
   for line, tree in zip(ODD[1:], finished[1:], strict=True):
     (read,) = trees.parse([tree], 'output')
     assert read.words == trees.words(line)
@@ -130,19 +113,14 @@ def test_every_line_gets_a_tree_of_its_words(run: Run):
 
 
 def test_a_parser_is_tuned_to_another_treebank(run: Run, tmp_path: pathlib.Path):
-  """It keeps its vocabularies, its parameters and the form of its trees."""
+  """It keeps both vocabularies and the form of its trees."""
   config = config_of(tmp_path)
   config.model.update({'vocab_size': 40, 'target_vocab_size': 19})
-  config.slices = 8  # of the tests' devices
   (tmp_path / 'train.mrg').write_text('(NP (DT a) (NN dog))\n' * 9)
   start_from(config, run.workdir, tmp_path / 'tuned')
   corpus = prepare.prepare_corpus(config, PARSING, tmp_path / 'data', tmp_path)
   for name in vocabulary.FILES:
     assert (corpus / name).read_bytes() == (run.workdir / name).read_bytes()
-  trainer = Trainer(config, corpus)
-  params = jax.tree.map(np.asarray, trainer.initial().params)
-  theirs = checkpoint.restore_params(run.checkpoints, STEP, params)
-  jax.tree.map(np.testing.assert_array_equal, params, theirs)
   config = config_of(tmp_path)
   config.data.numbers = False
   with pytest.raises(
@@ -158,14 +136,12 @@ def test_a_parser_may_write_numbers_and_read_whole_words(tmp_path: pathlib.Path)
   config.data.files.train = ('train', 'train+subtrees')
   config.model.update({'vocab_size': 30, 'target_vocab_size': 30})
   corpus = prepare.prepare_corpus(config, PARSING, tmp_path / 'data', tmp_path)
-  words = vocabulary.read(corpus, own_target=True)
   sources, targets = read_text(corpus, 'dev')
   lengths = [side.lengths for side in batches.read_split(corpus, 'dev')]
   assert [*lengths[0]] == [len(line.split()) + 1 for line in sources]
   both = zip(sources, targets, strict=True)
   more = [len(source.split()) + len(target.split()) + 1 for source, target in both]
   assert [*lengths[1]] == more, 'a number for each word'
-  assert '\u2581#5' in words.target.pieces()
   with pytest.raises(UserError, match='whole_words needs a vocabulary of the target'):
     config.model.target_vocab_size = 0
     prepare.prepare_corpus(config, PARSING, tmp_path / 'another', tmp_path)

@@ -3,8 +3,7 @@
 import functools
 import itertools
 import operator
-import pathlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -15,9 +14,8 @@ from toy.table_models import BeamCache
 from transformer_jax.data.vocabulary import BOS, EOS, PAD
 from transformer_jax.decoding.beam_search import Search
 from transformer_jax.machine.errors import UserError
-from transformer_jax.parsing import treebanks, trees
+from transformer_jax.parsing import trees
 from transformer_jax.parsing.task import TreeMask
-from transformer_jax.parsing.trees import Tree
 
 SPECIALS = ['<pad>', '</s>', '<s>', '<unk>']
 
@@ -82,25 +80,6 @@ def test_a_search_can_end_with_every_tree_that_fits_and_nothing_else(case: int):
   pieces, words, limit = CASES[case]
   outputs = reachable(TreeMask.of(pieces), words, limit)
   assert len(outputs) > 5 and outputs == all_trees(case)
-
-
-def test_mutants_do_not():
-  mask = TreeMask.of(NUMBERED)
-  kind, value = mask.kind, mask.value
-  tag = kind[NUMBERED.index('\u2581x')]
-  mutants = {
-    'all brackets have one label': mask._replace(value=np.where(kind == 3, value, 0)),
-    'numbers cost nothing': mask._replace(per_word=1),
-    'an opening bracket is a tag': mask._replace(kind=np.where(kind == 1, tag, kind)),
-    'a closing bracket is a tag': mask._replace(kind=np.where(kind == 2, tag, kind)),
-    'B does not close': mask._replace(kind=np.where(np.arange(12) == 7, 0, kind)),
-    'numbers begin at 0': mask._replace(value=value - (kind == 3)),
-  }
-  for name, mutant in mutants.items():
-    try:
-      assert reachable(mutant, *CASES[4][1:]) != all_trees(4), name
-    except AssertionError as error:
-      assert 'a prefix' in str(error) or 'a hypothesis' in str(error), name
 
 
 @pytest.mark.parametrize('beam', [1, 64])
@@ -171,45 +150,6 @@ def test_random_walks_end_in_trees_of_the_words(numbers: int):
     assert output == [t for t in with_numbers if t in ids or not trees.is_number(t)]
     brackets_used.append(len(tokens) - count)
   assert max(brackets_used) > 20 and min(brackets_used) == 0
-
-
-def refused(
-  mask: TreeMask, pieces: list[str], treebank: Sequence[Tree]
-) -> Iterator[Tree]:
-  """Yields trees of which the mask forbids a token at the shortest limit."""
-  ids = {piece.removeprefix('\u2581'): i for i, piece in enumerate(pieces)}
-
-  @jax.jit
-  def permitted(row, words, limit):
-    one = lambda position: mask(row[None, None], position, words[None], limit[None])
-    masks = jax.vmap(one)(jnp.arange(len(row)))[:, 0, 0]
-    return jnp.take_along_axis(masks, row[:, None], 1)[:, 0] == 0
-
-  for tree in treebank:
-    tokens = trees.number_words(tree.tokens) if mask.per_word == 2 else tree.tokens
-    row = [*(ids[token] for token in tokens), EOS]
-    padded = np.zeros(max(16, 1 << (len(row) - 1).bit_length()), np.int32)
-    padded[: len(row)] = row
-    sizes = np.int32(len(tree.words)), np.int32(len(row))
-    if not permitted(padded, *sizes)[: len(row)].all():
-      yield tree
-
-
-def check_trees(treebank: Sequence[Tree]) -> None:
-  tokens = sorted({token for tree in treebank for token in tree.tokens})
-  longest = max(len(tree.words) for tree in treebank)
-  for numbers in ([], [f'#{n}' for n in range(1, longest + 1)]):
-    pieces = pieces_of([*tokens, *numbers])
-    assert [*refused(TreeMask.of(pieces), pieces, treebank)] == []
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize('name', ['gum/train', 'gum/dev', 'gum/test', 'craft/train'])
-def test_every_prefix_of_every_tree_is_permitted(name: str, shared_data: pathlib.Path):
-  path = shared_data / f'{name}.mrg'
-  if not path.exists():
-    pytest.skip(f'no {path}')
-  check_trees([t for t in treebanks.read(path) if isinstance(t, Tree)])
 
 
 def test_a_tree_that_the_limit_is_too_short_for_is_of_the_first_words():

@@ -19,10 +19,8 @@ from transformer_jax.machine.errors import UserError
 from transformer_jax.training import checkpoint
 from transformer_jax.training.checkpoint import DamagedCheckpoint, Writer
 
-Tree = dict
 
-
-def trees(seed: int) -> tuple[Tree, tuple]:
+def trees(seed: int) -> tuple[dict, tuple]:
   """Parameters and an optimizer state with every kind of leaf that training has."""
   rng = np.random.default_rng(seed)
   draw = lambda *shape: rng.normal(size=shape).astype(np.float32)
@@ -69,9 +67,6 @@ def test_restores_the_same_bits(kept: pathlib.Path):
   assert bits(restored.params) == bits(params)
   assert bits(restored.opt_state) == bits(opt_state)
   assert bits(checkpoint.restore_params(kept, 2, trees(9)[0])) == bits(params)
-  assert names(kept) == ['1', '2', '3']
-  for path in files(kept, 2):  # and nothing is pickled
-    assert not path.suffix.startswith('.p') and b'\x80\x04\x95' not in path.read_bytes()
 
 
 def test_average(folder: pathlib.Path):
@@ -79,19 +74,11 @@ def test_average(folder: pathlib.Path):
   example = trees(9)[0]
   actual = checkpoint.average(folder, [1, 2, 3], example)
   rows = [trees(step)[0] for step in (1, 2, 3)]
-  for layer in (0, 1):
+  for layer, ours in actual['layers'].items():
     exact = np.mean([r['layers'][layer]['w'].astype(np.float64) for r in rows], 0)
-    np.testing.assert_array_equal(
-      actual['layers'][layer]['w'], exact.astype(np.float32)
-    )
-  for path in files(folder, 2):
-    if path.is_relative_to(folder / '2' / 'optimizer'):  # an average does not read them
-      path.write_bytes(b'')
-  checkpoint.average(folder, [1, 2, 3], example)
+    np.testing.assert_array_equal(ours['w'], exact.astype(np.float32))
   (folder / '2' / 'params').rename(folder / 'elsewhere')
-  with pytest.raises(
-    DamagedCheckpoint, match=r'checkpoints.2: damaged or missing: params.'
-  ):
+  with pytest.raises(DamagedCheckpoint, match='2: damaged or missing: params'):
     checkpoint.average(folder, [1, 2, 3], example)
 
 
@@ -107,7 +94,6 @@ def flip(path: pathlib.Path, rng: random.Random) -> None:
 def test_a_flipped_bit_anywhere_is_found(folder: pathlib.Path):
   """In every file of the step, at random bytes; so is a file too many."""
   rng = random.Random(0)
-  assert len(files(folder, 3)) > 4
   for path in files(folder, 3):
     whole = path.read_bytes()
     for _ in range(8 if whole else 0):
@@ -116,55 +102,34 @@ def test_a_flipped_bit_anywhere_is_found(folder: pathlib.Path):
         checkpoint.verify(folder, 3)
       assert path.relative_to(folder / '3').as_posix() in str(caught.value)
       path.write_bytes(whole)
-  checkpoint.verify(folder, 3)
   (folder / '3' / 'params' / 'new').write_bytes(b'x')
   with pytest.raises(DamagedCheckpoint, match='damaged or missing: params/new'):
     checkpoint.verify(folder, 3)
 
 
 def test_a_damaged_manifest_is_a_damaged_checkpoint(folder: pathlib.Path):
-  """Wherever the flipped bit is."""
   path = folder / '3' / checkpoint.MANIFEST
-  whole, rng, refused = path.read_bytes(), random.Random(1), 0
-  for _ in range(200):
-    flip(path, rng)
-    try:
-      checkpoint.verify(folder, 3)
-    except DamagedCheckpoint as error:
-      assert str(folder / '3') in str(error)
-      refused += 1
-    path.write_bytes(whole)
-  assert refused > 180  # all but what hits a part that nothing depends on
-  for content in (b'', whole[:-30], b'\xff\xfe', b'{}', b'[]', b'null', b'{"step": 3}'):
+  other = (folder / '1' / checkpoint.MANIFEST).read_bytes()
+  for content in (b'', path.read_bytes()[:-30], b'\xff\xfe', b'{}', b'null', other):
     path.write_bytes(content)
-    with pytest.raises(DamagedCheckpoint, match=r'3: damaged: manifest\.json'):
-      checkpoint.restore(folder, 3, *trees(9))
-  shutil.copy(folder / '1' / checkpoint.MANIFEST, path)
-  with pytest.raises(
-    DamagedCheckpoint, match='3: damaged: its manifest.json is of step 1'
-  ):
-    checkpoint.average(folder, [1, 3], trees(9)[0])
+    with pytest.raises(DamagedCheckpoint, match=r'3: damaged: .*manifest\.json'):
+      checkpoint.average(folder, [1, 3], trees(9)[0])
 
 
-@pytest.mark.parametrize('damage', ['flipped', 'truncated', 'file', 'manifest'])
+@pytest.mark.parametrize('damage', ['flipped', 'missing', 'manifest'])
 def test_a_damaged_checkpoint_is_skipped(damage: str, folder: pathlib.Path, capsys):
   """The file is named; the arrays are the earlier checkpoint's, bit for bit."""
   rng = random.Random(damage)
   path = max(files(folder, 3), key=lambda path: path.stat().st_size)
   if damage == 'flipped':
     flip(path, rng)
-  elif damage == 'truncated':
-    path.write_bytes(path.read_bytes()[: rng.randrange(path.stat().st_size)])
-  elif damage == 'file':
-    path.unlink()
   else:
-    path = folder / '3' / checkpoint.MANIFEST
+    path = folder / '3' / checkpoint.MANIFEST if damage == 'manifest' else path
     path.unlink()
   restored = checkpoint.restore_newest(folder, *trees(9))
   assert restored.step == 2 and bits(restored.params) == bits(trees(2)[0])
   said = capsys.readouterr().err
-  assert str(folder / '3') in said and path.name in said
-  assert f'{folder / "3"} is renamed 3.damaged: delete it' in said
+  assert path.name in said and f'{folder / "3"} is renamed 3.damaged' in said
   checkpoints.save(folder, 3, *trees(4))
   assert bits(checkpoint.restore_newest(folder, *trees(9)).params) == bits(trees(4)[0])
   flip(files(folder, 3)[-1], rng)  # once more
@@ -172,30 +137,15 @@ def test_a_damaged_checkpoint_is_skipped(damage: str, folder: pathlib.Path, caps
   assert names(folder) == ['1', '2', '3.damaged']
 
 
-def test_training_does_not_restart_if_all_are_damaged(folder: pathlib.Path, capsys):
+def test_training_does_not_restart_if_all_are_damaged(folder: pathlib.Path):
   """No checkpoint is renamed: the next start would see none, and train from step 0."""
   for step in (1, 2, 3):
     flip(files(folder, step)[-1], random.Random(step))
   for _ in range(2):
-    with pytest.raises(
-      DamagedCheckpoint, match='all checkpoints are damaged'
-    ) as caught:
+    with pytest.raises(DamagedCheckpoint, match='all checkpoints are damaged'):
       checkpoint.restore_newest(folder, *trees(9))
-    assert str(folder) in str(caught.value) and '--workdir' in str(caught.value)
-    assert capsys.readouterr().err.count('trying the one before') == 3
   assert checkpoint.finished_steps(folder) == [1, 2, 3]
   assert checkpoint.restore_newest(folder / 'nowhere', *trees(9)) is None
-
-
-def test_a_disk_that_fails_damages_no_checkpoint(folder: pathlib.Path):
-  """The error passes through; no checkpoint is skipped or renamed."""
-  path = files(folder, 3)[-1]
-  path.unlink()
-  path.symlink_to('/proc/self/mem')  # Linux answers a read of its start with EIO
-  with pytest.raises(OSError, match='Input/output error') as caught:
-    checkpoint.restore_newest(folder, *trees(9))
-  assert str(path) in str(caught.value)
-  assert names(folder) == ['1', '2', '3']
 
 
 # Another model
@@ -211,20 +161,12 @@ def test_a_checkpoint_of_another_model_is_refused(tmp_path: pathlib.Path):
     ({'h': 4, 'd_k': 4, 'd_v': 4}, 'attention'),
     ({'d_ff': 64}, 'feed_forward'),
     ({'N': 2}, 'feed_forward_norm'),
-    ({'positions': 'learned'}, 'position'),
-    ({'vocab_size': 18}, 'embedding'),
     ({'target_vocab_size': 17}, 'embedding'),
   ):
     config = tiny_config()
     config.model.update(changes)
-    theirs = state_shapes(config)
-    for restore in (
-      lambda shapes=theirs: checkpoint.restore_newest(tmp_path, *shapes),
-      lambda shapes=theirs: checkpoint.restore_params(tmp_path, 1, shapes[0]),
-    ):
-      with pytest.raises(UserError, match='another model than config.model') as caught:
-        restore()
-      assert name in str(caught.value) and str(tmp_path / '1') in str(caught.value)
+    with pytest.raises(UserError, match=f'another model than config.model.*{name}'):
+      checkpoint.restore_newest(tmp_path, *state_shapes(config))
   assert names(tmp_path) == ['1']
 
 
@@ -244,8 +186,7 @@ def test_the_newest_the_last_and_the_best_are_kept(tmp_path: pathlib.Path):
       writer.finish()
       kept[step] = checkpoint.finished_steps(tmp_path)
       best[:] = [20]
-    newest = f'The newest checkpoint: {tmp_path / "45"}'
-    assert writer.newest() == newest
+    assert writer.newest() == f'The newest checkpoint: {tmp_path / "45"}'
   assert saved == [10, 15, 20, 30, 40, 45]
   expected = {10: [10], 15: [10, 15], 20: [10, 20], 30: [20, 30], 40: [20, 30, 40]}
   assert kept == expected | {45: [20, 30, 40, 45]}
@@ -274,16 +215,11 @@ def test_unfinished_folders_are_no_checkpoints(folder: pathlib.Path):
 
 
 def test_a_folder_that_takes_no_checkpoint_is_refused_at_once(tmp_path: pathlib.Path):
-  """Also a folder that exists, but whose name is too long for what Orbax appends."""
+  """A file, a name that TensorStore cannot write, and one that Orbax cannot read."""
   (tmp_path / 'file').touch()
-  long = 'x' * 200 + '/'
-  long = long * ((4080 - len(f'{tmp_path}//checkpoints')) // len(long))
-  long += 'y' * (4080 - len(f'{tmp_path}/{long}/checkpoints'))
-  for name in ('file', os.fsdecode(b'\xff'), long):
-    with pytest.raises(UserError, match='no checkpoint can be written there') as caught:
+  for name in ('file', os.fsdecode(b'\xff'), '[12]'):
+    with pytest.raises(UserError, match='give another --workdir$'):
       checkpoint.try_folder(tmp_path / name / 'checkpoints')
-    message = str(caught.value)
-    assert message.endswith('give another --workdir') and '\n' not in message
 
 
 def test_a_write_that_fails_is_loud(folder: pathlib.Path, monkeypatch):
@@ -299,28 +235,6 @@ def test_a_write_that_fails_is_loud(folder: pathlib.Path, monkeypatch):
       writer.save(20, *trees(4))
       writer.finish()
   monkeypatch.undo()
-  message = str(caught.value)
-  assert message.startswith(f'saving {folder / "20"}: [Errno 28] No space')
-  assert message.endswith(f'device. The newest checkpoint: {folder / "3"}')
+  assert str(caught.value).startswith(f'saving {folder / "20"}: [Errno 28] No space')
   assert saved == [] and checkpoint.finished_steps(folder) == [1, 2, 3]
   checkpoint.verify(folder, 3)
-
-
-def test_a_folder_that_a_library_reads_as_a_pattern(tmp_path: pathlib.Path):
-  """It is refused before the training, or what is written there is read again."""
-  odd = '[12]', '[!x]', 'a\\b', '*', 'a?b', '{a,b}', 'a b', 'a#b', 'a:b', 'a%20b', '$H'
-  params, opt_state = trees(1)
-  refused = []
-  for name in odd:
-    folder = tmp_path / name / 'checkpoints'
-    try:
-      checkpoint.try_folder(folder)
-    except UserError as error:
-      refused.append(name)
-      assert str(folder) in str(error)
-      continue
-    with Writer(folder, 1, 1) as writer:
-      writer.save(3, params, opt_state)
-    restored = checkpoint.restore_newest(folder, *trees(9))
-    assert bits(restored.params) == bits(params), name
-  assert refused == ['[12]', '[!x]', 'a\\b']

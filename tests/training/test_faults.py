@@ -1,21 +1,18 @@
 """Runs that are killed end like a run that is not, on any devices and hosts."""
 
-import collections
 import os
-import pathlib
 import random
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from typing import Any
 
 import jax
 import numpy as np
 import pytest
+from jaxtyping import PyTree
 
-from toy.programs import CACHE, Program, free_port
+from toy.programs import Program, free_port
 from toy.runs import (
   Toy,
   assert_all_whole,
@@ -41,31 +38,13 @@ def toy(tmp_path_factory: pytest.TempPathFactory) -> Toy:
   return undisturbed(tmp_path_factory.mktemp('toy'))
 
 
-def test_cut_at_any_step(toy: Toy):
-  """Before, at and after the end of an epoch, and at a random step."""
-  settings = Toy(
-    toy.folder, train_steps=40, checkpoint_every_steps=1, keep_checkpoints=40
-  )
-  straight = settings.in_another('uncut')
-  finished(straight.train())
-  epoch = round(records(straight)[-1]['step'] / records(straight)[-1]['epoch'])
-  assert 10 < epoch < 35
-  for step in (epoch - 1, epoch, epoch + 1, random.Random(0).randrange(1, 40)):
-    cut = settings.in_another(f'cut.{step}')
-    shutil.copytree(straight.workdir, cut.workdir, dirs_exist_ok=True)
-    for later in range(step + 1, 41):
-      shutil.rmtree(cut.checkpoints / str(later))
-    assert f'going on from step {step}: ' in finished(cut.train()).output
-    assert_equal_runs(cut, straight)
-
-
 def test_kills_while_training(toy: Toy):
   """By SIGKILL or SIGTERM: at any time, in a step, while a checkpoint is written."""
   steps = 15 * KILLS + 40
   straight = Toy(toy.folder, train_steps=steps).in_another('straight')
   finished(straight.train())
   killed = Toy(toy.folder, train_steps=steps).in_another('killed')
-  rng, newest, phases = random.Random(KILLS), 0, collections.Counter()
+  rng, newest = random.Random(KILLS), 0
   for n in range(KILLS):
     phase = ('step', 'writing', 'any')[n % 3]
     number = rng.choice((signal.SIGKILL, signal.SIGTERM))
@@ -85,30 +64,11 @@ def test_kills_while_training(toy: Toy):
     program.signal(number)
     program.release()
     assert program.code() in ends, program.output
-    phases[number.name, phase] += 1
     newest = assert_all_whole(killed, newest)
-  print(f'{KILLS} trainers killed: {dict(phases)}')
   finished(killed.train())
   assert_equal_runs(killed, straight)
   left = {path.name for path in killed.checkpoints.iterdir()}
   assert left == {str(step) for step in (steps - 10, steps - 5, steps)}
-
-
-def test_a_full_disk_is_told_last(toy: Toy):
-  """Not among tracebacks of Orbax's threads. A limit on files' sizes stands for it."""
-  full = toy.in_another('full')
-  command = sys.executable, '-m', 'scripts.train', f'--workdir={full.workdir}'
-  known = {'XDG_CACHE_HOME': str(CACHE), 'JAX_NUM_CPU_DEVICES': '1'}
-  done = subprocess.run(
-    ['bash', '-c', 'ulimit -f 16; exec "$@"', 'bash', *command, *full.preparing],
-    cwd=pathlib.Path(__file__).parents[2],
-    env=os.environ | known,
-    capture_output=True,
-    text=True,
-  )
-  assert done.returncode == 1 and '[thread=' not in done.stderr  # of Orbax's log
-  assert done.stderr.splitlines()[-1].startswith(f'saving {full.checkpoints / "5"}: ')
-  assert not checkpoint.finished_steps(full.checkpoints)
 
 
 # Other devices, several hosts
@@ -157,7 +117,6 @@ def test_hosts_stop_together_and_one_goes_on(eight: Toy):
   newest = checkpoint.finished_steps(shared.checkpoints)[-1]
   assert newest == second.calls(STEP) == 9
   assert first.output.endswith(f'checkpoint: {shared.checkpoints / str(newest)}\n')
-  assert 'training on' in first.output and 'training on' not in second.output
   assert not elsewhere.workdir.exists()
   finished(shared.train(devices=8))
   assert_similar_runs(shared, eight, start=50)
@@ -170,22 +129,14 @@ def test_an_error_of_the_first_host_ends_both(toy: Toy):
   first, second = two_hosts(other, other.in_another('held.elsewhere'))
   assert first.code(200) == 1 and second.code(200) not in (0, EXIT_CODE)
   assert "another config's run; these differ: seed." in first.output
-  assert 'Traceback' not in first.output
 
 
-def largest(tree: Any, less: Any = None) -> float:
-  """Returns the largest magnitude in a tree, or in its difference from another."""
-  if less is not None:
-    tree = jax.tree.map(np.subtract, tree, less)
-  return max(np.abs(x).max() for x in jax.tree.leaves(tree))
+def largest(a: PyTree, b: PyTree) -> float:
+  return max(jax.tree.leaves(jax.tree.map(lambda a, b: np.abs(a - b).max(), a, b)))
 
 
 def assert_similar_runs(one: Toy, other: Toy, start: int) -> None:
-  """Checks that only the order of sums differs.
-
-  Losses by 1e-6, parameters by 1e-4 of their largest movement since `start`, each of
-  Adam's averages by 1e-4 of its largest value.
-  """
+  """Losses differ by 1e-6, parameters by 1e-4 of their movement since `start`."""
   losses = [np.array([r['loss'] for r in records(toy)][-5:]) for toy in (one, other)]
   np.testing.assert_allclose(*losses, rtol=1e-6)
   total = [sum(r['target_tokens'] for r in records(toy)) for toy in (one, other)]
@@ -195,8 +146,3 @@ def assert_similar_runs(one: Toy, other: Toy, start: int) -> None:
   moved = largest(theirs.params, restored(other, start).params)
   assert moved > 0.01
   assert largest(ours.params, theirs.params) < 1e-4 * moved
-  ours, theirs = ours.opt_state[0], theirs.opt_state[0]
-  assert ours.count == theirs.count == last
-  for key in ('mu', 'nu'):
-    a, b = getattr(ours, key), getattr(theirs, key)
-    assert largest(a, b) < 1e-4 * largest(b)

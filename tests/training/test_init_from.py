@@ -1,6 +1,5 @@
 """Fine-tuning: a run that starts from another one's model and vocabulary."""
 
-import json
 import pathlib
 import shutil
 
@@ -87,35 +86,17 @@ def test_another_vocabulary_is_refused(texts, parent: pathlib.Path, tmp_path):
   assert read_card(folder).vocabulary.from_run, 'the run has it already'
 
 
-def edit(parent: pathlib.Path, **values: object) -> None:
-  path = parent / 'config.json'
-  path.write_text(json.dumps(json.loads(path.read_text()) | values))
-
-
 @pytest.mark.parametrize(
-  ('spoil', 'message'),
+  ('changes', 'lacks', 'message'),
   [
-    (lambda parent: (parent / 'config.json').unlink(), 'is .* a run'),
-    (lambda parent: shutil.rmtree(parent / 'checkpoints' / '10'), 'no finished check'),
-    (
-      lambda parent: edit(parent, task='parsing'),
-      r'another task or model \(task\) than the config: give --config.task=parsing',
-    ),
-    (
-      lambda parent: (parent / 'vocabulary.model').write_bytes(b'x'),
-      "is not the run's vocabulary",
-    ),
+    ({}, 'config.json', 'is .* a run'),
+    ({}, 'checkpoints/10/manifest.json', 'no finished check'),
+    ({'task': 'parsing'}, '', r'\(task\) than .*: give --config.task=trans'),
+    ({'model.N': 3, 'model.d_ff': 64}, '', r'\(model.N, model.d_ff\) than the con'),
   ],
 )
-def test_what_is_no_run_to_start_from(spoil, message: str, texts, parent, tmp_path):
-  spoil(parent)
+def test_refuses(changes: dict, lacks: str, message: str, texts, parent, tmp_path):
+  if lacks:
+    (parent / lacks).unlink()
   with pytest.raises(UserError, match=message):
-    start_from(config_of(texts), parent, tmp_path / 'run')
-
-
-def test_other_sizes_are_refused(texts, parent: pathlib.Path, tmp_path: pathlib.Path):
-  """The message says what to give."""
-  config = config_of(texts, **{'model.N': 3, 'model.d_ff': 64})
-  give = r'model .model\.N, model\.d_ff. than the config: give --config.model.N=2 --con'
-  with pytest.raises(UserError, match=give):
-    start_from(config, parent, tmp_path / 'run')
+    start_from(config_of(texts, **changes), parent, tmp_path / 'run')

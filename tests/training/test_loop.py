@@ -22,7 +22,7 @@ from transformer_jax.machine import hosts
 from transformer_jax.machine.errors import UserError
 from transformer_jax.machine.signals import EXIT_CODE, Interruption
 from transformer_jax.runs.metrics import best_step
-from transformer_jax.runs.run import Run, chosen_steps
+from transformer_jax.runs.run import Run
 from transformer_jax.training import checkpoint, loop
 from transformer_jax.training.metrics import Log
 from transformer_jax.training.step import Sums, TrainState
@@ -40,7 +40,6 @@ class Counter:
     self.batches = self.devices = self
     self.steps_per_epoch = 100
     self.bad: set[int] = set()  # steps without a finite update
-    self.requests: list[tuple[bool, bool]] = []
     self.begin = lambda step: None  # called with the number of each step
     self.others_stop = lambda step: False  # whether another host has to
     self.compiled = lambda step: True
@@ -61,7 +60,6 @@ class Counter:
   ) -> tuple[TrainState, Sums]:
     step = int(state.step) + 1
     assert batch.pairs[0, 0] == 10 * (step - 1)
-    self.requests.append((stop, save))
     self.begin(step)
     stop |= self.others_stop(step)
     bad = step in self.bad
@@ -76,16 +74,11 @@ class Kept:
 
   def __init__(self) -> None:
     self.steps: list[int] = []
+    self.check = self.finish = lambda: None
 
   def save(self, step: int, params: Any, _: Any) -> None:
     assert params['w'] == step
     self.steps.append(step)
-
-  def check(self) -> None:
-    pass
-
-  def finish(self) -> None:
-    pass
 
   def newest(self) -> str:
     return f'The newest checkpoint: {self.steps[-1]}'
@@ -94,7 +87,7 @@ class Kept:
 def looped(
   folder: pathlib.Path,
   trainer: Counter,
-  interruption: Interruption,
+  interruption: Interruption | None = None,
   start: int = 0,
   needs_dev_eval: bool = False,
   dev: loop.DevMetrics = DEV,
@@ -107,7 +100,9 @@ def looped(
   config.update({'log_every_steps': 2} | changes)
   state = TrainState(np.int32(start), {'w': np.float32(start)}, ())
   with Log(run, start, trainer.last) as log:
-    one = loop.Loop(trainer, config, run.records(), log, kept, interruption, None)
+    one = loop.Loop(
+      trainer, config, run.records(), log, kept, interruption or Interruption(), None
+    )
     try:
       one.run(state, start, dev, needs_dev_eval)
     except (SystemExit, loop.DivergenceError) as end:
@@ -116,7 +111,7 @@ def looped(
 
 
 def test_checkpoints_records_and_measurements(tmp_path: pathlib.Path):
-  kept, records = looped(tmp_path, Counter(10), Interruption())
+  kept, records = looped(tmp_path, Counter(10))
   assert kept.steps == [4, 8, 10]
   assert [r['step'] for r in records if 'loss' in r] == [2, 4, 6, 8, 10]
   assert sum(r['target_tokens'] for r in records if 'loss' in r) == 50
@@ -127,10 +122,9 @@ def test_patience(tmp_path: pathlib.Path):
   """It ends two checkpoints after the best; started again, before any step."""
   perplexities = iter([5.0, 3.0, 3.0, 4.0])
   options = {'dev': loop.DevMetrics(lambda _: next(perplexities)), 'patience': 2}
-  kept, records = looped(tmp_path, Counter(40), Interruption(), **options)
+  kept, records = looped(tmp_path, Counter(40), **options)
   assert kept.steps == [4, 8, 12, 16] and best_step(records, 'perplexity') == 8
-  assert [r['step'] for r in records if 'loss' in r][-1] == 16
-  again, _ = looped(tmp_path, Counter(40), Interruption(), 16, **options)
+  again, _ = looped(tmp_path, Counter(40), start=16, **options)
   assert again.steps == []
 
 
@@ -139,14 +133,10 @@ def test_dev_bleu(tmp_path: pathlib.Path, capsys):
   sample = 'ein Satz', 'a sentence', 'one sentence'
   bleu = lambda params: (30 - abs(float(params['w']) - 9), [sample])
   dev = DEV._replace(bleu=bleu)
-  _, records = looped(
-    tmp_path, Counter(18), Interruption(), dev=dev, bleu_every_checkpoints=2
-  )
-  assert {r['step']: r['dev_bleu'] for r in records if 'dev_bleu' in r} == {
-    8: 29.0,
-    16: 23.0,
-    18: 21.0,
-  }
+  options = {'dev': dev, 'bleu_every_checkpoints': 2}
+  _, records = looped(tmp_path, Counter(18), **options)
+  bleus = {r['step']: r['dev_bleu'] for r in records if 'dev_bleu' in r}
+  assert bleus == {8: 29.0, 16: 23.0, 18: 21.0}
   shown = '  source: ein Satz\n  translation: a sentence\n  reference: one sentence\n'
   assert capsys.readouterr().err.count(shown) == 3
   assert best_step(records, 'bleu') == 8 and best_step(records, '') is None
@@ -156,14 +146,14 @@ def test_a_missing_measurement_comes_first(tmp_path: pathlib.Path):
   """Of the step it goes on from, so the records are those of a straight run."""
   straight, stopped = tmp_path / 'straight', tmp_path / 'stopped'
   straight.mkdir(), stopped.mkdir()
-  _, expected = looped(straight, Counter(10), Interruption())
+  _, expected = looped(straight, Counter(10))
   lines = (straight / 'metrics.jsonl').read_text().splitlines(keepends=True)
   at = next(i for i, line in enumerate(lines) if 'dev_perplexity' in line)
   (stopped / 'metrics.jsonl').write_text(''.join(lines[:at]))
-  _, records = looped(stopped, Counter(10), Interruption(), 4, needs_dev_eval=True)
+  _, records = looped(stopped, Counter(10), start=4, needs_dev_eval=True)
   untimed = lambda rows: [r | {'seconds': 0} for r in rows if 'saved' not in r]
   assert untimed(records) == untimed(expected)
-  kept, records = looped(stopped, Counter(10), Interruption(), 10, needs_dev_eval=True)
+  kept, records = looped(stopped, Counter(10), start=10, needs_dev_eval=True)
   assert kept.steps == [] and records[-1] == {'step': 10, 'dev_perplexity': 2.0}
 
 
@@ -175,7 +165,7 @@ def test_interrupted(at: int, saved: list[int], tmp_path: pathlib.Path):
   kept, records = looped(tmp_path, trainer, interruption)
   assert kept.steps == saved and kept.end.code == EXIT_CODE
   assert records[-1]['step'] == at
-  again, records = looped(tmp_path, Counter(10), Interruption(), start=at)
+  again, records = looped(tmp_path, Counter(10), start=at)
   assert again.steps == [8, 10]
   assert sum(r['target_tokens'] for r in records if 'loss' in r) == 50
 
@@ -190,19 +180,14 @@ def test_an_interruption_while_a_step_is_compiled(tmp_path: pathlib.Path):
 
 
 def test_several_hosts_stop_at_one_step(tmp_path: pathlib.Path, monkeypatch):
-  """This host has no signal: it stops when the sums request it, and saves."""
+  """One with a signal after the last step before a checkpoint goes on until then."""
+  (tmp_path / 'other').mkdir()
   monkeypatch.setattr(hosts, 'count', lambda: 2)
   trainer = Counter(10)
   trainer.others_stop = lambda step: step > 5
-  kept, _ = looped(tmp_path, trainer, Interruption())
-  assert kept.end.code == EXIT_CODE
-  # Step 6 carries the request, which is read when 7 is on its way.
-  assert kept.steps == [4, 7]
-
-
-def test_one_of_several_hosts_does_not_stop_alone(tmp_path: pathlib.Path, monkeypatch):
-  """Signalled after the last step before a checkpoint, it goes on until all know."""
-  monkeypatch.setattr(hosts, 'count', lambda: 2)
+  kept, _ = looped(tmp_path / 'other', trainer)
+  # Step 6 carries the other's request, which is read when 7 is on its way.
+  assert kept.end.code == EXIT_CODE and kept.steps == [4, 7]
   interruption, trainer = Interruption(), Counter(10)
   save = Kept.save
 
@@ -212,22 +197,15 @@ def test_one_of_several_hosts_does_not_stop_alone(tmp_path: pathlib.Path, monkey
 
   monkeypatch.setattr(Kept, 'save', signalled)
   kept, records = looped(tmp_path, trainer, interruption)
-  assert trainer.requests[:5] == [(False, False)] * 4 + [(True, False)]
   assert kept.steps == [4, 6] and kept.end.code == EXIT_CODE
   assert [r['step'] for r in records if 'dev_perplexity' in r] == [4]
 
 
 def test_copies_every_few_minutes(tmp_path: pathlib.Path, monkeypatch):
   """Every step requests a checkpoint here, which is read one step late."""
-  assert loop.SAFETY_MINUTES == 10
   monkeypatch.setattr(loop, 'SAFETY_MINUTES', 0)
-  kept, _ = looped(tmp_path, Counter(8), Interruption())
+  kept, _ = looped(tmp_path, Counter(8))
   assert kept.steps == [2, 4, 6, 8]
-  for step in kept.steps:
-    (tmp_path / 'checkpoints' / str(step)).mkdir(parents=True)
-    (tmp_path / 'checkpoints' / str(step) / checkpoint.MANIFEST).touch()
-  config = ml_collections.ConfigDict({'checkpoint_every_steps': EVERY})
-  assert chosen_steps(Run(tmp_path), config, 3, None) == [4, 8]
 
 
 # What goes wrong
@@ -236,7 +214,7 @@ def test_copies_every_few_minutes(tmp_path: pathlib.Path, monkeypatch):
 def test_a_skipped_update_is_counted_and_its_batch_named(tmp_path: pathlib.Path):
   trainer = Counter(8)
   trainer.bad = {3}
-  kept, records = looped(tmp_path, trainer, Interruption())
+  kept, records = looped(tmp_path, trainer)
   assert kept.steps == [4, 8]
   assert {'step': 3, 'skipped_pairs': [20, 21]} in records
   losses = [r for r in records if 'loss' in r]
@@ -248,38 +226,24 @@ def test_a_skipped_update_is_counted_and_its_batch_named(tmp_path: pathlib.Path)
 def test_ten_skipped_updates_in_a_row_end_training(tmp_path: pathlib.Path):
   trainer = Counter(20)
   trainer.bad = {*range(7, 20)}
-  kept, records = looped(tmp_path, trainer, Interruption())
-  message = (
-    'no finite update in 10 steps on end, up to step 16. The newest checkpoint: 12'
-  )
-  assert isinstance(kept.end, loop.DivergenceError) and str(kept.end) == message
+  kept, records = looped(tmp_path, trainer)
+  assert isinstance(kept.end, loop.DivergenceError)
   assert [r['step'] for r in records if 'skipped_pairs' in r] == [*range(7, 17)]
 
 
-@pytest.mark.parametrize('bad', [{3, 4, 5}, {2, 4, 5, 6}])
 @pytest.mark.parametrize('stop', [4, 5, 8])
-def test_a_restart_counts_skipped_updates(
-  bad: set[int], stop: int, tmp_path: pathlib.Path
-):
+def test_a_restart_counts_skipped_updates(stop: int, tmp_path: pathlib.Path):
   """The learning rate depends on their number."""
-  ends = []
-  for name in ('straight', 'stopped'):
-    folder, interruption = tmp_path / name, Interruption()
-    folder.mkdir()
-    trainer, start = Counter(20), 0
-    trainer.bad = bad
-    if name == 'stopped':
-      trainer.begin = lambda step: setattr(interruption, 'requested', step == stop)  # noqa: B023
-      kept, _ = looped(folder, trainer, interruption)
-      assert kept.steps[-1] == stop
-      again, trainer.begin, start = Interruption(), lambda step: None, stop
-      kept, records = looped(folder, trainer, again, start)
-    else:
-      kept, records = looped(folder, trainer, interruption)
-    losses = [r for r in records if 'loss' in r]
-    rates = {r['step']: r['learning_rate'] for r in losses}
+  trainer, interruption, ends = Counter(20), Interruption(), []
+  trainer.bad = {2, 4, 5, 6}
+  trainer.begin = lambda step: setattr(interruption, 'requested', step == stop)
+  looped(tmp_path, trainer, interruption)
+  trainer.begin = lambda step: None
+  (tmp_path / 'straight').mkdir()
+  for folder, start in ((tmp_path, stop), (tmp_path / 'straight', 0)):
+    losses = [r for r in looped(folder, trainer, start=start)[1] if 'loss' in r]
     tokens = sum(r['target_tokens'] for r in losses)
-    ends.append((rates[losses[-1]['step']], tokens, str(getattr(kept, 'end', 'whole'))))
+    ends.append((losses[-1]['learning_rate'], tokens))
   assert ends[0] == ends[1]
 
 
@@ -287,10 +251,8 @@ def test_a_restart_does_not_forget_the_best_loss(tmp_path: pathlib.Path, capsys)
   good = [{'step': step, 'loss': 0.5, 'target_tokens': 5} for step in (1, 2)]
   lines = ''.join(json.dumps(record) + '\n' for record in good)
   (tmp_path / 'metrics.jsonl').write_text(lines)
-  looped(tmp_path, Counter(12), Interruption(), start=2)
-  said = capsys.readouterr().err
-  assert said.count('has diverged') == 1
-  assert 'step 12: the loss, 2.000, has been more than 1.0 nats above its best' in said
+  looped(tmp_path, Counter(12), start=2)
+  assert capsys.readouterr().err.count('has diverged') == 1
 
 
 # All of it
@@ -312,7 +274,7 @@ def test_a_start_that_is_refused_writes_nothing(tmp_path: pathlib.Path):
 
 
 @pytest.mark.slow
-def test_the_best_is_kept(tmp_path: pathlib.Path, monkeypatch, capsys):
+def test_the_best_is_kept(tmp_path: pathlib.Path, monkeypatch):
   """The second checkpoint is the best; after two more, training ends."""
   config = small(tmp_path)
   config.update({'best_by': 'perplexity', 'patience': 2})
@@ -320,8 +282,5 @@ def test_the_best_is_kept(tmp_path: pathlib.Path, monkeypatch, capsys):
   monkeypatch.setattr(loop.Perplexity, '__call__', lambda self, params: next(measured))
   run = Run(tmp_path / 'new')
   loop.train(config, run.workdir, tmp_path / 'data' / 'toy')
-  assert 'warmup_steps=4000 is more than train_steps=9' in capsys.readouterr().err
   assert checkpoint.finished_steps(run.checkpoints) == [2, 4]
   assert run.best_step() == 2
-  perplexities = [r['dev_perplexity'] for r in run.records() if 'dev_perplexity' in r]
-  assert perplexities == [5.0, 1.0, 3.0, 2.0]

@@ -3,7 +3,6 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
 
 from configs import base
@@ -49,19 +48,3 @@ def test_adam_is_the_papers(changes: dict[str, float]):
     change, state = update(jnp.asarray(g, jnp.float32), state)
     params = params + np.asarray(change, np.float64)
   np.testing.assert_allclose(params, x, rtol=2e-5)
-
-
-def test_finite_gradients_leave_all_finite():
-  """From the smallest to the largest of which the norm is finite, in any order."""
-  transform = adam(base.get_config())
-  rng = np.random.default_rng(0)
-  params, state = jnp.zeros(2000), transform.init(jnp.zeros(2000))
-  update = jax.jit(transform.update)
-  for _ in range(20):
-    gradient = rng.choice([-1, 0, 1], 2000) * 10.0 ** rng.uniform(-50, 17.6, 2000)
-    gradient = jnp.asarray(gradient, jnp.float32)
-    assert jnp.isfinite(optax.tree.norm(gradient))
-    change, state = update(gradient, state)
-    params += change
-    assert all(jnp.isfinite(x).all() for x in jax.tree.leaves((params, state)))
-  assert not jnp.isfinite(optax.tree.norm(1000 * gradient))

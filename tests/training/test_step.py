@@ -1,7 +1,6 @@
 """Updates: sums over slices on any number of devices, dropout, gradients not finite."""
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
@@ -22,7 +21,6 @@ from toy.steps import (
   steps_on,
 )
 from transformer_jax.data.vocabulary import PAD
-from transformer_jax.machine.devices import sum_over_devices
 from transformer_jax.training import step
 
 
@@ -51,61 +49,21 @@ def test_sums_are_over_the_tokens_of_all_slices():
 
 
 @pytest.mark.devices
-@pytest.mark.parametrize('count', [pytest.param(4, marks=pytest.mark.slow), 8])
-def test_any_number_of_devices_is_one_device(count: int):
-  assert_same_course(course_on_one(), course(steps_on(count)))
+def test_any_number_of_devices_is_one_device():
+  assert_same_course(course_on_one(), course(steps_on(8)))
 
 
 @pytest.mark.devices
-@pytest.mark.parametrize(
-  'count, slices_per_pass',
-  [(1, 8)] + [pytest.param(*n, marks=pytest.mark.slow) for n in ((2, 2), (1, 4))],
-)
-def test_any_number_of_slices_at_once_is_one_at_a_time(
-  count: int, slices_per_pass: int
-):
-  steps = Steps(count, slices_per_pass=slices_per_pass)
-  assert_same_course(course_on_one(), course(steps))
-
-
-def mean_of_means(tree: PyTree) -> PyTree:
-  """Is sum_over_devices() with equal weight for each device, whatever its tokens."""
-  (gradient, *losses, tokens), requests = tree
-  total, devices = sum_over_devices((tokens, jnp.float32(1)))
-  weight = total / devices / jnp.maximum(tokens, 1)
-  weighted = jax.tree.map(lambda x: x * weight, (gradient, *losses))
-  return sum_over_devices(((*weighted, tokens), requests))
-
-
-def one_replaced(seed: int) -> tuple[np.ndarray, np.ndarray]:
-  source, target = example(seed)
-  source[3], target[3] = source[2], target[2]
-  return source, target
+@pytest.mark.parametrize(('count', 'at_once'), [(1, 8), (2, 2)])
+def test_any_number_of_slices_at_once_is_one_at_a_time(count: int, at_once: int):
+  assert_same_course(course_on_one(), course(Steps(count, slices_per_pass=at_once)))
 
 
 @pytest.mark.devices
-@pytest.mark.slow
-@pytest.mark.parametrize(
-  'mutant', ['mean of means', 'slice replaced', 'batch repeated']
-)
-def test_a_wrong_step_is_noticed(mutant: str, monkeypatch):
-  if mutant == 'mean of means':
-    monkeypatch.setattr(step, 'sum_over_devices', mean_of_means)
-    wrong = course(Steps(4))
-  elif mutant == 'slice replaced':
-    wrong = course(steps_on(4), one_replaced)
-  else:
-    wrong = course(steps_on(4), lambda number: example(min(number, 18)))
-  with pytest.raises(AssertionError):
-    assert_same_course(course_on_one(), wrong)
-
-
-@pytest.mark.devices
-@pytest.mark.parametrize('count', [pytest.param(1, marks=pytest.mark.slow), 8])
-def test_an_update_without_a_finite_gradient_is_skipped(count: int, monkeypatch):
+def test_an_update_without_a_finite_gradient_is_skipped(monkeypatch):
   """One slice of one device is enough; the state stays as it was."""
   monkeypatch.setattr(step, 'cross_entropy', poisonous(step.cross_entropy))
-  steps = Steps(count)
+  steps = Steps(8)
   clean = [[np.where(side == POISON, 3, side) for side in example(n)] for n in (0, 1)]
   state, sums = steps(steps.initial(), *clean[0])
   assert sums.skipped == 0 and np.isfinite(sums.loss)
@@ -137,17 +95,3 @@ def test_dropout_depends_on_slice_step_and_seed():
   assert loss_at(0, 0, 1) == first
   for other in ((1, 0, 1), (7, 0, 1), (0, 1, 1), (1, 1, 1), (0, 0, 2)):
     assert abs(loss_at(*other) / first - 1) > 1e-4
-
-
-def test_loss_falls_on_a_copy_task():
-  """Six times the same word: the loss falls below that of a target alone."""
-  steps = steps_on(1, P_drop=0.0, rate=1e-2)
-  state = steps.initial()
-  rng = np.random.default_rng(0)
-  losses = []
-  for _ in range(60):
-    words = rng.integers(3, 11, (SLICES, ROWS, 1)).astype(np.int32)
-    side = words.repeat(LENGTH, axis=2)
-    state, sums = steps(state, side, side)
-    losses.append(sums.negative_log_likelihood / sums.tokens)
-  assert losses[-1] < np.log(8) / LENGTH < losses[0]
