@@ -37,8 +37,8 @@ class Group(NamedTuple):
   @property
   def members(self) -> list[Evaluation]:
     """The results of both tables."""
-    tables = self.table_3, self.table_2
-    return [one for table in tables for row in table.values() for one in row]
+    rows = *self.table_3.values(), *self.table_2.values()
+    return [one for row in rows for one in row]
 
   @property
   def corpus(self) -> str:
@@ -268,10 +268,8 @@ def differences(group: Group, compare: Compare) -> Differences:
   largest = EQUIVALENCE[0] * statistics.fmean(map(PERPLEXITY, base)), EQUIVALENCE[1]
   rows = {}
   for row, results in group.table_3.items():
-    ppl, bleu = (
-      _difference(results, base, *metric)
-      for metric in zip(METRICS, noises, largest, strict=True)
-    )
+    metrics = zip(METRICS, noises, largest, strict=True)
+    ppl, bleu = (_difference(results, base, *metric) for metric in metrics)
     p = None if row == 'base' else paired_p(results, base, compare)
     rows[row] = ppl, bleu._replace(p=p)
   return rows
@@ -417,11 +415,12 @@ def count_verdicts(judged: Sequence[Judgement]) -> str:
 
 def effects(judged: Judgement, ours: Differences) -> str:
   """Returns 'B1 +0.49, -1.48; B2 +0.17, (-0.28)': brackets mark what is undecided."""
-  marks = {'undecided': '({:+.2f})'}
   rows = []
   for row, verdicts in judged.rows.items():
     both = zip(ours[row], verdicts, strict=True)
-    texts = (marks.get(said, '{:+.2f}').format(one.mean) for one, said in both)
+    texts = (
+      f'({x.mean:+.2f})' if y == 'undecided' else f'{x.mean:+.2f}' for x, y in both
+    )
     rows.append(f'{row} {", ".join(texts)}')
   return '; '.join(rows)
 

@@ -84,13 +84,13 @@ def heading(level: int, text: str) -> str:
 
 
 def paragraph(text: str) -> str:
-  """Returns a paragraph of plain text."""
-  return _escape_line(text)
+  """Returns plain text; escapes markup, and what a line must not begin with."""
+  return re.sub(r'^(\d*)([-+=#.)])', r'\1\\\2', _escape(text))
 
 
 def bullets(items: Iterable[str]) -> str:
   """Returns a list of sentences."""
-  return '\n'.join(f'- {_escape_line(item)}' for item in items)
+  return '\n'.join(f'- {paragraph(item)}' for item in items)
 
 
 def facts(items: Iterable[tuple[str, str]]) -> str:
@@ -115,11 +115,6 @@ def _escape(text: str) -> str:
   """Escapes what Markdown would take for markup within a line."""
   inside = r'([\\`*<>\[\]|~$]|&(?=[#\w])|(?<![^\W_])_|_(?![^\W_]))'
   return re.sub(inside, r'\\\1', legible(text))
-
-
-def _escape_line(text: str) -> str:
-  """Escapes markup within a line, and what a line must not begin with."""
-  return re.sub(r'^(\d*)([-+=#.)])', r'\1\\\2', _escape(text))
 
 
 def markdown(blocks: Iterable[Block], stem: str | None = None) -> str:

@@ -10,14 +10,8 @@ from tqdm import tqdm
 
 from transformer_jax.data.task import Task
 from transformer_jax.machine.errors import UserError
-from transformer_jax.report import (
-  comparison,
-  figures,
-  paper,
-  results,
-  tables,
-)
-from transformer_jax.report.comparison import SACREBLEU, Differences, Group
+from transformer_jax.report import comparison, figures, paper, results, tables
+from transformer_jax.report.comparison import Differences, Group
 from transformer_jax.report.page import (
   Block,
   bullets,
@@ -258,7 +252,7 @@ def best_scores(runs: Sequence[Evaluation]) -> list[Evaluation]:
   alike: dict[ScoreType, list[Evaluation]] = {}
   for one in representatives(runs):
     alike.setdefault(score_type(one), []).append(one)
-  return [max(members, key=SACREBLEU) for members in alike.values()]
+  return [max(members, key=comparison.SACREBLEU) for members in alike.values()]
 
 
 def sample_translations(
@@ -279,10 +273,9 @@ def sample_translations(
     sources, references = texts.text(shown[0])
     blocks.append(heading(2, f'Sample translations of {test_set}'))
     for i in range(0, len(sources), max(1, len(sources) // count))[:count]:
-      lines = [(run.name, run.translations[i]) for run in shown]
-      blocks.append(
-        table(('source', sources[i]), [('reference', references[i]), *lines])
-      )
+      lines = [('reference', references[i])]
+      lines += [(run.name, run.translations[i]) for run in shown]
+      blocks.append(table(('source', sources[i]), lines))
   return blocks
 
 
@@ -302,15 +295,13 @@ def _facts(
     items.append(('Best score', _score(run, marks[score_type(run)])))
   differ = {} if studies else comparison.differing_settings(runs)
   if differ := {k: v for k, v in differ.items() if k not in comparison.NO_INFLUENCE}:
-    if len(differ) > MOST_KEYS:
-      names = ', '.join(differ)
-    else:
-      names = '; '.join(
-        f'{key}: '
-        + ', '.join(f'{value} ({", ".join(names)})' for value, names in values.items())
-        for key, values in differ.items()
+    text = ', '.join(differ)
+    if len(differ) <= MOST_KEYS:
+      runs_of = lambda values: (
+        f'{x} ({", ".join(names)})' for x, names in values.items()
       )
-    items.append(('Configs differ', names))
+      text = '; '.join(f'{key}: {", ".join(runs_of(x))}' for key, x in differ.items())
+    items.append(('Configs differ', text))
   for group, ours in studies:
     if group.table_3:
       items += _table_3_facts(group, ours, f'{group.corpus}: ' * (len(studies) > 1))
@@ -338,12 +329,9 @@ def _table_3_facts(
   group: Group, ours: Differences, where: str
 ) -> Iterator[tuple[str, str]]:
   if 'base' in group.table_3:
+    columns = tables.columns(group.table_3.values(), *comparison.METRICS)
     base = [*group.table_3].index('base')
-    rows = group.table_3.values()
-    ppl, bleu = (
-      tables.column([[*map(read, row)] for row in rows])[base]
-      for read in comparison.METRICS
-    )
+    ppl, bleu = (column[base] for column in columns)
     seeds = len(group.table_3['base'])
     text = f'{where}Base, {seeds} seed{"s" if seeds > 1 else ""}: perplexity {ppl}, '
     yield 'Table 3', f'{text}BLEU {bleu}. {comparison.smallest_difference(group)}'

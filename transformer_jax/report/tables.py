@@ -2,26 +2,17 @@
 
 import re
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from transformer_jax.config import cells
 from transformer_jax.model import flops
-from transformer_jax.report import paper
+from transformer_jax.report import comparison, paper
 from transformer_jax.report.comparison import (
   BLEU,
   METRICS,
   SACREBLEU,
-  Cells,
   Differences,
   Group,
-  count_verdicts,
-  differing_settings,
-  effects,
-  judge,
-  paper_differences,
-  paper_effects,
-  paper_signs,
-  smallest_difference,
 )
 from transformer_jax.report.page import heading, paragraph, table
 from transformer_jax.report.results import Evaluation
@@ -62,7 +53,7 @@ def about(group: Group) -> str:
   text += f'{group.corpus} {run.result.corpus[:12]}. '
   text += f'Trained on: {_each(group, lambda run: run.result.training_device)}. '
   text += f'Decoded in: {_each(group, lambda run: run.result.decode_dtype)}. '
-  if keys := differing_settings(group.members):
+  if keys := comparison.differing_settings(group.members):
     text += f'Their configs differ in {", ".join(keys)}. '
   other = ['corpus'] if run.data['reader'] != 'wmt14' else []
   if sizes := {k: v for k, v in group.base.items() if v != paper.BASE[k]}:
@@ -97,9 +88,12 @@ def column(rows: Sequence[Sequence[float]]) -> list[str]:
   return cells
 
 
-def p_text(p: float | None) -> str:
-  """Returns the cell of a p, empty without a test."""
-  return '' if p is None else f'{p:.3f}'
+def columns(
+  rows: Iterable[Sequence[Evaluation]], *scores: comparison.Read
+) -> Iterator[list[str]]:
+  """Yields the column of each score."""
+  runs = [*rows]
+  return (column([[*map(read, results)] for results in runs]) for read in scores)
 
 
 def table_3(group: Group) -> list[str]:
@@ -108,9 +102,7 @@ def table_3(group: Group) -> list[str]:
   header += ['BLEU (paper)', 'BLEU', 'sacreBLEU', 'parameters (paper)', 'parameters']
   shown = [row for row in paper.TABLE_3 if row in group.table_3]
   runs = [group.table_3[row] for row in shown]
-  column_of = lambda read: column([[*map(read, results)] for results in runs])
-  scores = map(column_of, (*METRICS, SACREBLEU))
-  rows = []
+  scores, rows = columns(runs, *METRICS, SACREBLEU), []
   for row, results, ppl, bleu, sacre in zip(shown, runs, *scores, strict=True):
     printed, ours = paper.TABLE_3[row], cells(results[0].config)
     rows.append(
@@ -133,7 +125,7 @@ def table_3(group: Group) -> list[str]:
   return [heading(3, 'Table 3'), table(header, rows), *not_run]
 
 
-def _text(values: Cells) -> str:
+def _text(values: comparison.Cells) -> str:
   return ', '.join(
     f'{cell} {value:,}' if isinstance(value, int) else f'{cell} {value}'
     for cell, value in values.items()
@@ -147,36 +139,43 @@ def rows_minus_base(group: Group, ours: Differences) -> list[str]:
     return [top, paragraph('There are no runs of base: nothing to compare.')]
   if len(ours) < 2:
     text = 'There are no runs of any other row: nothing to compare. '
-    return [top, paragraph(text + smallest_difference(group))]
+    return [top, paragraph(text + comparison.smallest_difference(group))]
   header = ['row', 'PPL (paper)', 'PPL', 'verdict', 'BLEU (paper)', 'BLEU', 'p']
   header += ['verdict']
   lines = []
   for row in filter(ours.get, paper.TABLE_3):
     if row == 'base':
       continue
-    printed, signs = paper_differences(row), paper_signs(row)
+    printed, signs = comparison.paper_differences(row), comparison.paper_signs(row)
     ppl, bleu = ours[row]
     verdicts = [one.verdict(sign) for one, sign in zip((ppl, bleu), signs, strict=True)]
     line = [row, f'{printed[0]:+.2f}', f'{ppl}', verdicts[0], f'{printed[1]:+.1f}']
-    lines.append([*line, f'{bleu}', p_text(bleu.p), verdicts[1]])
-  note = f'{NOTE} {smallest_difference(group)}'
+    p = '' if bleu.p is None else f'{bleu.p:.3f}'
+    lines.append([*line, f'{bleu}', p, verdicts[1]])
+  note = f'{NOTE} {comparison.smallest_difference(group)}'
   return [top, table(header, lines), paragraph(note)]
 
 
 def claims(ours: Differences) -> list[str]:
   """Returns a table of the paper's claims with their verdicts."""
-  judged = judge(ours)
+  judged = comparison.judge(ours)
   header = ['claim', 'section', 'the paper: PPL, BLEU', 'verdict', 'ours: PPL, BLEU']
   rows = [
-    [x.claim.text, x.claim.section, paper_effects(x.claim), x.verdict, effects(x, ours)]
+    [
+      x.claim.text,
+      x.claim.section,
+      comparison.paper_effects(x.claim),
+      x.verdict,
+      comparison.effects(x, ours),
+    ]
     for x in judged
   ]
   note = (
-    f'{count_verdicts(judged)} Each difference is a row minus base; brackets mark what '
-    'is undecided. A row is judged by the sign that the claim gives it, or by no '
-    'difference (E), as in the next table. Perplexity and BLEU each agree if a row '
-    'agrees and none disagrees, and the other way round. A claim agrees if both do, '
-    'and disagrees if either does.'
+    f'{comparison.count_verdicts(judged)} Each difference is a row minus base; '
+    'brackets mark what is undecided. A row is judged by the sign that the claim gives '
+    'it, or by no difference (E), as in the next table. Perplexity and BLEU each agree '
+    'if a row agrees and none disagrees, and the other way round. A claim agrees if '
+    'both do, and disagrees if either does.'
   )
   return [heading(3, "The paper's claims"), table(header, rows), paragraph(note)]
 
@@ -194,15 +193,11 @@ def table_2(group: Group, tflops: float | None) -> str:
   ours = {paper.TABLE_2_NAMES[row]: runs for row, runs in group.table_2.items()}
   header = ['model', 'seeds', 'BLEU (paper)', 'BLEU', 'sacreBLEU', 'FLOPs (paper)']
   header += ["FLOPs, paper's method", 'FLOPs, counted']
-  runs = [ours[name] if name in ours else [] for name in paper.TABLE_2]
-  column_of = lambda read: column([[*map(read, results)] for results in runs])
-  scores = map(column_of, (BLEU, SACREBLEU))
-  rows = []
+  runs = [ours.get(name, []) for name in paper.TABLE_2]
+  scores, rows = columns(runs, BLEU, SACREBLEU), []
+  systems = paper.TABLE_2.items()
   for (name, system), results, ours_bleu, sacre in zip(
-    paper.TABLE_2.items(),
-    runs,
-    *scores,
-    strict=True,
+    systems, runs, *scores, strict=True
   ):
     bleu = system.bleu_fr if french else system.bleu_de
     printed = system.flops_fr if french else system.flops_de
@@ -222,10 +217,7 @@ def table_2(group: Group, tflops: float | None) -> str:
 
 
 def _mean_flops(runs: Sequence[float | None]) -> str:
-  known = [x for x in runs if x is not None]
-  if not known or len(known) < len(runs):
-    return ''
-  return f'{sum(known) / len(known):.1e}'
+  return '' if not runs or None in runs else f'{statistics.fmean(runs):.1e}'
 
 
 def flops_counted(run: Evaluation) -> float:
@@ -245,11 +237,8 @@ def flops_by_paper(run: Evaluation, tflops: float | None) -> float | None:
   if trained_on is None or '; ' in trained_on:  # not known, or several in turn
     return None
   device = re.fullmatch(r'(\d+) x (.+)', trained_on)
-  if tflops is None:
-    named = lambda kind: device and re.search(rf'\b{kind}\b', device[2])
-    kinds = [*filter(named, paper.SUSTAINED_TFLOPS)]
-    if not kinds:
-      return None
-    tflops = paper.SUSTAINED_TFLOPS[kinds[0]]
+  for kind, printed in paper.SUSTAINED_TFLOPS.items() if device else ():
+    if tflops is None and re.search(rf'\b{kind}\b', device[2]):
+      tflops = printed
   devices = int(device[1]) if device else 1
-  return paper.training_flops(run.result.wall_seconds, devices, tflops)
+  return tflops and paper.training_flops(run.result.wall_seconds, devices, tflops)
