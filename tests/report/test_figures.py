@@ -1,6 +1,5 @@
 """Curves: which share axes, and in which colours; pictures of Table 3."""
 
-import json
 import pathlib
 import re
 import xml.etree.ElementTree
@@ -61,19 +60,10 @@ def test_one_corpus_to_an_axis():
 
 
 def test_curves_of_a_parser(tmp_path: pathlib.Path):
-  """Alone, and beside runs that translate."""
-  PARSED.write(tmp_path / 'parser.json')
-  lines = ''.join(json.dumps(record) + '\n' for record in RECORDS)
-  (tmp_path / 'parser.metrics.jsonl').write_text(lines)
-  of_row('D1').write(tmp_path / 'D1.json')
-  (tmp_path / 'D1.metrics.jsonl').write_text(lines)
-  for others in ([], [tmp_path / 'D1.json']):
-    paths = [tmp_path / 'parser.json', *others]
-    blocks = report.make_report(paths, TASKS, HeldOut(tmp_path), 0, None)[1]
-    names = [b.name for b in blocks if isinstance(b, Picture)]
-    assert [n for n in names if n.startswith('perplexity')] == (
-      ['perplexity.runs.1', 'perplexity.D.2'] if others else ['perplexity.runs']
-    )
+  PARSED.write(path := tmp_path / 'parser.json')
+  (tmp_path / 'parser.metrics.jsonl').write_text('{"step": 1, "loss": 3.0}\n')
+  _, blocks = report.make_report([path], TASKS, HeldOut(tmp_path), 0, None)
+  assert 'loss.runs' in [b.name for b in blocks if isinstance(b, Picture)]
 
 
 def test_curve_of_dev_bleu():

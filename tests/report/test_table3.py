@@ -133,6 +133,14 @@ def test_differences_from_base():
   assert 'can show differences from 0.50 PPL and 0.99 BLEU on' in text
 
 
+def test_pairs_are_of_one_seed():
+  (group,), _ = comparison.group(family(('C1', 2), ('C1', 9), ('D1', 9)))
+  seeds = lambda *both: [[run.seed for run in runs] for runs in both]
+  ours = comparison.differences(group, seeds)
+  assert ours['C1'][1].p == [[1, 2], [1, 2]]
+  assert ours['D1'][1].p is ours['base'][1].p is None
+
+
 def test_nothing_is_judged_before_base_has_learnt():
   """Half the loss of an untrained model is the root of the number of pieces, 77."""
   for factor, judged in ((15.4, True), (15.6, False)):
@@ -155,14 +163,6 @@ def test_what_a_comparison_lacks_is_named():
   assert 'can show differences from 0.50 PPL and 0.99 BLEU on' in text
   text = printed([scored(of_config(configs.get_config('C1')))])
   assert 'There are no runs of base' in text and cells(text, 'C1')[5] == '5.00'
-
-
-def test_pairs_are_of_one_seed():
-  runs = family(('C1', 2), ('C1', 9))
-  base, c1 = runs[:3], runs[3:]
-  seeds = lambda *both: [[run.seed for run in runs] for runs in both]
-  assert comparison.paired_p(c1, base, seeds) == [[1, 2], [1, 2]]
-  assert comparison.paired_p(c1[2:], base, seeds) is None
 
 
 # Claims

@@ -260,18 +260,21 @@ Differences = Mapping[str, tuple[Difference, Difference]]  # perplexity, BLEU of
 def differences(group: Group, compare: Compare) -> Differences:
   """Returns each row's differences from base, base's too; none if base was not run.
 
-  BLEU of rows with a run of a seed of base's also has a paired test over sentences.
+  BLEU of rows with a run of a seed of base's also has a paired test over sentences, of
+  the runs of equal seeds.
   """
   if 'base' not in group.table_3:
     return {}
   base, noises = group.table_3['base'], pool_noise(group)
   largest = EQUIVALENCE[0] * statistics.fmean(map(PERPLEXITY, base)), EQUIVALENCE[1]
-  rows = {}
+  seeds, rows = {run.seed: run for run in base}, {}
   for row, results in group.table_3.items():
     metrics = zip(METRICS, noises, largest, strict=True)
     ppl, bleu = (_difference(results, base, *metric) for metric in metrics)
-    p = None if row == 'base' else paired_p(results, base, compare)
-    rows[row] = ppl, bleu._replace(p=p)
+    pairs = [(run, seeds[run.seed]) for run in results if run.seed in seeds]
+    if row != 'base' and pairs:
+      bleu = bleu._replace(p=compare(*zip(*pairs, strict=True)))
+    rows[row] = ppl, bleu
   return rows
 
 
@@ -315,15 +318,6 @@ def paper_signs(row: str) -> list[int]:
   limits = round(EQUIVALENCE[0] * base, 2), EQUIVALENCE[1]
   both = zip(paper_differences(row), limits, strict=True)
   return [0 if abs(x) < limit else int(math.copysign(1, x)) for x, limit in both]
-
-
-def paired_p(
-  results: Sequence[Evaluation], base: Sequence[Evaluation], compare: Compare
-) -> float | None:
-  """Returns p of runs against base's of the same seeds; None without such a pair."""
-  seeds = {run.seed: run for run in base}
-  pairs = [(run, seeds[run.seed]) for run in results if run.seed in seeds]
-  return compare(*zip(*pairs, strict=True)) if pairs else None
 
 
 def _difference(

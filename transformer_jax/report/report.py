@@ -102,7 +102,7 @@ def _report_runs(
 
     studies = [(group, comparison.differences(group, compare)) for group in groups]
   top = _facts(runs, studies, left_out)
-  blocks: list[Block] = [heading(2, 'What the runs say'), facts(top)]
+  blocks = [heading(2, 'What the runs say'), facts(top)] if top else []
   for n, study in enumerate(studies, 1):
     blocks += describe_group(*study, tflops, f'.{n}' if len(studies) > 1 else '')
   blocks += every_result(runs)
@@ -214,8 +214,8 @@ def _row(run: Evaluation, mark: str) -> list[str]:
   result = run.result
   return [
     run.name_with_parent,
-    f'{result.sacrebleu.score:.2f}{mark}',
-    f'{result.paper_bleu.score:.2f}{mark}',
+    f'{_score(result.sacrebleu)}{mark}',
+    f'{_score(result.paper_bleu)}{mark}',
     f'{result.dev_perplexity:.3f}',
     run.test_set,
     f'{result.step:,}',
@@ -228,10 +228,10 @@ def _row(run: Evaluation, mark: str) -> list[str]:
   ]
 
 
-def decoded_as_configured(run: Evaluation) -> bool:
-  """Returns True if a result was averaged and decoded as the run's config says."""
-  used = len(run.result.averaged), run.result.beam, run.result.alpha
-  return used == tuple(run.config[key] for key in ('average_last', 'beam', 'alpha'))
+def _score(score: bleu.Score) -> str:
+  """Returns '25.31 [24.0, 26.6]', with the 95 % interval over sentences."""
+  low, high = score.interval
+  return f'{score.score:.2f} [{low:.1f}, {high:.1f}]'
 
 
 def representatives(runs: Sequence[Evaluation]) -> list[Evaluation]:
@@ -239,20 +239,17 @@ def representatives(runs: Sequence[Evaluation]) -> list[Evaluation]:
 
   It is of the newest step, and decoded as the config says if any is.
   """
+
+  def rank(run: Evaluation) -> tuple[int, bool]:
+    used = len(run.result.averaged), run.result.beam, run.result.alpha
+    keys = 'average_last', 'beam', 'alpha'
+    return run.result.step, used == tuple(run.config[key] for key in keys)
+
   best: dict[tuple, Evaluation] = {}
-  rank = lambda run: (run.result.step, decoded_as_configured(run))
   for run in runs:
     key = run.home, score_type(run)
     best[key] = max(run, best.get(key, run), key=rank)
   return [*best.values()]
-
-
-def best_scores(runs: Sequence[Evaluation]) -> list[Evaluation]:
-  """Returns the representative of each type with the highest sacreBLEU."""
-  alike: dict[ScoreType, list[Evaluation]] = {}
-  for one in representatives(runs):
-    alike.setdefault(score_type(one), []).append(one)
-  return [max(members, key=comparison.SACREBLEU) for members in alike.values()]
 
 
 def sample_translations(
@@ -285,14 +282,11 @@ def sample_translations(
 def _facts(
   runs: Sequence[Evaluation], studies: Sequence[Study], left_out: Sequence[str]
 ) -> Facts:
-  """Returns best scores, base, claims and missing rows of Table 3, what is left out.
+  """Returns keys that differ; Table 3's base, claims, missing rows; what is left out.
 
   `left_out` has the reasons, but for those of the studies.
   """
   items = []
-  marks = number_types(runs)
-  for run in best_scores(runs):
-    items.append(('Best score', _score(run, marks[score_type(run)])))
   differ = {} if studies else comparison.differing_settings(runs)
   if differ := {k: v for k, v in differ.items() if k not in comparison.NO_INFLUENCE}:
     text = ', '.join(differ)
@@ -310,19 +304,6 @@ def _facts(
     rest = f' (and {len(reasons) - 1} more in the report)' if len(reasons) > 1 else ''
     items.append(('Left out', reasons[0] + rest))
   return items
-
-
-def _score(run: Evaluation, mark: str) -> str:
-  result = run.result
-  sacre, papers = (
-    f'{score.score:.2f} {name} [{score.interval[0]:.1f}, {score.interval[1]:.1f}]'
-    for score, name in ((result.sacrebleu, 'sacreBLEU'), (result.paper_bleu, 'BLEU'))
-  )
-  return (
-    f'{sacre}, {papers}{mark} on {run.test_set} by {run.name_with_parent}, step '
-    f'{result.step:,}, average {len(result.averaged)}, beam {result.beam}, alpha '
-    f'{result.alpha}'
-  )
 
 
 def _table_3_facts(
@@ -354,7 +335,8 @@ def _on_terminal(
       text = f'{one.claim.text} {own or "Not run."} (paper: {papers})'
       lines += _wrap(f'  {one.verdict}', text)
   else:
-    lines += map(_short_score, representatives(runs))
+    marks = number_types(runs)
+    lines += (_short_score(x, marks[score_type(x)]) for x in representatives(runs))
   for note in footnotes(runs):
     lines += _wrap('', note)
   return '\n'.join(lines) + '\n'
@@ -372,10 +354,10 @@ def _wrap(name: str, text: str) -> list[str]:
   return [line.replace('| ', '|') for line in lines]
 
 
-def _short_score(run: Evaluation) -> str:
+def _short_score(run: Evaluation, mark: str) -> str:
   result = run.result
   return (
-    f'{result.sacrebleu.score:6.2f} sacreBLEU, step {result.step:>7,}, average '
-    f'{len(result.averaged):>2}, beam {result.beam}, alpha {result.alpha}: '
-    f'{legible(run.name_with_parent)}'
+    f'{_score(result.sacrebleu):>19} sacreBLEU, {result.paper_bleu.score:5.2f} BLEU'
+    f'{mark}, step {result.step:>7,}, average {len(result.averaged):>2}, beam '
+    f'{result.beam}, alpha {result.alpha}: {legible(run.name_with_parent)}'
   )

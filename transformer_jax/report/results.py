@@ -188,7 +188,8 @@ def _read_path(path: pathlib.Path, tasks: Mapping[str, Task], results: Results) 
         evaluations.append(_read_evaluation(home, file, records))
     except UserError as error:
       results.left_out.append(str(error))
-  results.evaluations.extend(sorted(evaluations, key=_order))
+  order = lambda run: (run.split, run.step, len(run.averaged), run.beam)
+  results.evaluations.extend(sorted(evaluations, key=lambda run: order(run.result)))
 
 
 def _baselines(
@@ -220,8 +221,3 @@ def _distinct_name(home: pathlib.Path, homes: set[pathlib.Path]) -> str:
     if sum(other.parts[-n:] == home.parts[-n:] for other in homes) == 1:
       return str(pathlib.Path(*home.parts[-n:]))
   return str(home)
-
-
-def _order(run: Evaluation) -> tuple:
-  result = run.result
-  return result.split, result.step, len(result.averaged), result.beam

@@ -160,16 +160,10 @@ def claims(ours: Differences) -> list[str]:
   """Returns a table of the paper's claims with their verdicts."""
   judged = comparison.judge(ours)
   header = ['claim', 'section', 'the paper: PPL, BLEU', 'verdict', 'ours: PPL, BLEU']
-  rows = [
-    [
-      x.claim.text,
-      x.claim.section,
-      comparison.paper_effects(x.claim),
-      x.verdict,
-      comparison.effects(x, ours),
-    ]
-    for x in judged
-  ]
+  rows = []
+  for one in judged:
+    papers, own = comparison.paper_effects(one.claim), comparison.effects(one, ours)
+    rows.append([one.claim.text, one.claim.section, papers, one.verdict, own])
   note = (
     f'{comparison.count_verdicts(judged)} Each difference is a row minus base; '
     'brackets mark what is undecided. A row is judged by the sign that the claim gives '
