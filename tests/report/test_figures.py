@@ -14,18 +14,17 @@ from transformer_jax.tasks import TASKS
 
 RECORDS = [{'step': n, 'loss': 4 + 9 / n} for n in range(1, 41)]
 RECORDS += [{'step': n, 'dev_perplexity': 5 + 900 / n**2} for n in range(1, 41)]
+GROUPS = 'A', 'C', 'big'
 XML = '{http://www.w3.org/2000/svg}'
 
 
-def with_curves(
-  runs: list[Evaluation], records: list[dict] = RECORDS
-) -> list[Evaluation]:
-  return [one._replace(records=records) for one in runs]
+def with_curves(runs: list[Evaluation]) -> list[Evaluation]:
+  return [one._replace(records=RECORDS) for one in runs]
 
 
-def svgs_of(runs: list[Evaluation], *others) -> dict[str, str]:
+def svgs_of(runs: list[Evaluation]) -> dict[str, str]:
   """Returns the SVG of each picture by its name."""
-  drawings = figures.curves([*others, *runs])
+  drawings = figures.curves(runs)
   return {block.name: block.svg for block in drawings if isinstance(block, Picture)}
 
 
@@ -37,9 +36,7 @@ def words(svg: str) -> list[str]:
 def test_each_group_of_rows_has_its_axis_with_base_in_all():
   runs = with_curves(family(('A1', 1), ('A2', 1), ('C7', 1), ('big', 1)))
   svgs = svgs_of(runs)
-  assert [*svgs] == [
-    f'{x}.{g}' for x in ('perplexity', 'loss') for g in 'A C big'.split()
-  ]
+  assert [*svgs] == [f'{x}.{g}' for x in ('perplexity', 'loss') for g in GROUPS]
   assert {'base', 'A1: h 1', 'A2: h 4'} <= {*words(svgs['loss.A'])}
   assert {'base', 'C1: N 1', 'C7: d_ff 1024'} <= {*words(svgs['perplexity.C'])}
   assert 'nats' in ' '.join(words(svgs['loss.A']))
@@ -68,7 +65,7 @@ def test_curves_of_a_parser(tmp_path: pathlib.Path):
 
 def test_curve_of_dev_bleu():
   measured = [{'step': n, 'dev_bleu': 20 + n, 'bleu_seconds': 1} for n in (1, 2)]
-  assert [*svgs_of(with_curves([scored(of_row())], measured))] == ['bleu.base']
+  assert [*svgs_of([scored(of_row())._replace(records=measured)])] == ['bleu.base']
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,7 @@ import pathlib
 import pytest
 
 from toy.results import changed, of_row, written
-from transformer_jax.machine.errors import UserError
 from transformer_jax.report import results
-from transformer_jax.report.results import HeldOut
 from transformer_jax.runs.result import Result
 from transformer_jax.tasks import TASKS
 
@@ -71,8 +69,6 @@ def test_a_damaged_log_is_named(line: str, tmp_path: pathlib.Path):
 
 
 CUT = gzip.compress(b'a\n' * 99, mtime=0)[:-9]
-
-
 # Without the time, which would be in the tests' names: workers must agree on them.
 LATIN = gzip.compress(b'\xff\n', mtime=0)
 
@@ -88,26 +84,6 @@ def test_damaged_translations_are_named(content: bytes, tmp_path: pathlib.Path):
   path.write_bytes(content)
   evaluations, *_, left_out = results.read([whole.home], TASKS)
   assert not evaluations and len(left_out) == 1 and str(path) in left_out[0]
-
-
-@pytest.mark.parametrize('name', ['card.json', 'dev.source.txt', 'dev.target.txt'])
-@pytest.mark.parametrize('content', [b'', b'{}', b'\xff\n', None])
-def test_a_damaged_corpus_is_refused(
-  name: str, content: bytes | None, prepared, tmp_path: pathlib.Path
-):
-  run = prepared.run(tmp_path / 'run', 'Ja', 'base', 1)
-  folder = prepared.data_dir / run.data['name']
-  texts = HeldOut(prepared.data_dir)
-  assert texts.text(run)
-  if content is None:
-    (folder / name).unlink()
-  else:
-    (folder / name).write_bytes(content)
-  if (name, content) == ('card.json', None):
-    assert texts.text(run) is None, 'it is no corpus'
-  else:
-    with pytest.raises((OSError, UserError), match=name):
-      texts.text(run)
 
 
 def test_runs_of_one_name_bear_their_folders(tmp_path: pathlib.Path):

@@ -17,15 +17,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from transformer_jax.config import cells
-from transformer_jax.report import paper
-from transformer_jax.report.comparison import (
-  Difference,
-  Differences,
-  Group,
-  cells_of_row,
-  label,
-  paper_differences,
-)
+from transformer_jax.report import comparison, paper
+from transformer_jax.report.comparison import Difference, Differences, Group, label
 from transformer_jax.report.page import COLOURS, Block, Picture, heading, legible
 from transformer_jax.report.results import Evaluation
 
@@ -253,8 +246,9 @@ def rows_minus_base(group: Group, rows: Differences, number: str) -> list[Pictur
   pictures = []
   for n, (name, title, axis, ends) in enumerate(MEASURES):
     ours = {row: both[n] for row, both in rows.items()}
-    printed = {row: paper_differences(row)[n] for row in paper.TABLE_3}
-    names = [label(row, cells_of_row(row, group.base, False)) for row in printed]
+    printed = {row: comparison.paper_differences(row)[n] for row in paper.TABLE_3}
+    cells_of = lambda row: comparison.cells_of_row(row, group.base, False)
+    names = [label(row, cells_of(row)) for row in printed]
     text = f"{title} of each row of Table 3 minus base's, ours and the paper's"
     draw = functools.partial(_draw_rows, title, axis, ends, names, ours, printed)
     pictures.append(picture(f'table3.{name}{number}', text, HEIGHT, draw))

@@ -60,19 +60,15 @@ def make_report(
     print(f'left out: {legible(reason)}', file=sys.stderr)
   if not evidence.evaluations and not evidence.baselines:
     raise UserError('no run with a result.json: evaluate one first')
-  by_task: dict[str, list[Evaluation]] = {name: [] for name in tasks}
-  translations: list[Evaluation] = []
-  for run in evidence.evaluations:
-    own = tasks[run.result.task].section
-    (by_task[run.result.task] if own else translations).append(run)
+  all_runs, left_out = evidence.evaluations, evidence.left_out
   summary, blocks = '', []
-  if translations:
-    left_out = evidence.left_out
-    summary, blocks = _report_runs(translations, left_out, texts, samples, tflops)
-  for name, runs in by_task.items():
-    baselines = [baseline for task, baseline in evidence.baselines if task == name]
-    if runs or baselines:
-      lines, more = tasks[name].section.write(runs, baselines, texts, samples)
+  if runs := [run for run in all_runs if not tasks[run.result.task].section]:
+    summary, blocks = _report_runs(runs, left_out, texts, samples, tflops)
+  for name, task in tasks.items():
+    runs = [run for run in all_runs if run.result.task == name]
+    baselines = [baseline for of, baseline in evidence.baselines if of == name]
+    if task.section and (runs or baselines):
+      lines, more = task.section.write(runs, baselines, texts, samples)
       summary, blocks = summary + lines, [*blocks, *more]
   blocks += figures.curves(evidence.evaluations)
   return summary, blocks
