@@ -17,6 +17,7 @@ def get_config(pair: str = 'en-de') -> ml_collections.ConfigDict:
   config.row = None
   config.data.name = f'embedded.{pair}'
   config.data.reader = 'embedded'
+  config.data.files.update({'dev': ('dev',), 'test': ('test',)})
   config.data.character_coverage, config.data.byte_fallback = 1.0, False
   config.model.update(
     {

@@ -7,12 +7,12 @@ import pathlib
 import re
 import urllib.parse
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
-
-from markdown_it import MarkdownIt
-from markdown_it.token import Token
+from typing import TYPE_CHECKING, NamedTuple
 
 from transformer_jax.machine import files
+
+if TYPE_CHECKING:
+  from markdown_it.token import Token
 
 # Light and dark value of each CSS colour; line colours are colour-blind safe.
 COLOURS = {
@@ -174,6 +174,8 @@ def css() -> str:
 
 
 def _bodies(blocks: Iterable[Block]) -> Iterator[str]:
+  from markdown_it import MarkdownIt  # of an extra; export writes Markdown alone
+
   reader = MarkdownIt('commonmark', {'html': False}).enable('table')
   reader.add_render_rule('table_open', lambda *_: '<div class="scroll"><table>\n')
   reader.add_render_rule('table_close', lambda *_: '</table></div>\n')
@@ -191,7 +193,7 @@ def _figure(picture: Picture) -> str:
   return f'<figure>{picture.svg.replace("<svg", named, 1)}</figure>'
 
 
-def _name_rows(tokens: Sequence[Token]) -> None:
+def _name_rows(tokens: 'Sequence[Token]') -> None:
   """Makes the first cell of each row of a table the row's heading."""
   for before, cell, _, closing in zip(*(tokens[n:] for n in range(4)), strict=False):
     if (before.type, cell.type) == ('tr_open', 'td_open'):
