@@ -1,12 +1,6 @@
-"""What a CPU alone needs: the loss in parts, and products that Eigen may get wrong."""
+"""What a CPU alone needs: the loss in parts, and right products on two devices."""
 
 import functools
-import os
-import pathlib
-import re
-import subprocess
-import sys
-from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -16,17 +10,12 @@ from flax import nnx
 
 from configs import multi30k
 from toy import forms
-from toy.forms import linear, linear_transposed, normal
+from toy.forms import normal
 from toy.programs import SERVER
 from toy.steps import Steps
 from transformer_jax.model import build, ops, ops_cpu
 from transformer_jax.model.transformer import Outputs
 from transformer_jax.training.step import cross_entropy
-
-
-def smoothed(params, graph: nnx.GraphDef, source: np.ndarray, target: np.ndarray):
-  outputs = nnx.merge(graph, params)(source, target, forms.dropout_key())
-  return cross_entropy(outputs, target, 0.1)[0]
 
 
 @pytest.mark.parametrize('dtype', [jnp.float32, jnp.bfloat16])
@@ -51,68 +40,22 @@ def test_the_loss_of_a_table_larger_than_the_cache(dtype: jnp.dtype, monkeypatch
   assert np.linalg.norm(gradient - expected) / np.linalg.norm(expected) < rough
 
 
-def loss_gradient(rows: int, tokens: int, width: int) -> jax.stages.Compiled:
-  """Compiles the loss's gradient by x and by the table."""
-
-  def objective(x: jax.Array, table: jax.Array, labels: jax.Array) -> jax.Array:
-    return cross_entropy(Outputs(x, table), labels, 0.1)[0]
-
-  shapes = jnp.zeros((rows, width)), jnp.zeros((tokens, width))
-  labels = jnp.ones(rows, jnp.int32)
-  return jax.jit(jax.grad(objective, (0, 1))).lower(*shapes, labels).compile()
-
-
 @pytest.mark.parametrize('width', [64, 512])
 def test_the_loss_of_many_rows_takes_no_more_memory(width: int):
   """The table is smaller or larger than a cache."""
-  few, many = (
-    loss_gradient(rows, 37_000, width).memory_analysis().temp_size_in_bytes
-    for rows in (1024, 4096)
-  )
-  assert many - few < 4 * 4 * width * (4096 - 1024)  # four times what x takes more
+
+  def memory(rows: int) -> int:
+    loss = lambda x, table, labels: cross_entropy(Outputs(x, table), labels, 0.1)[0]
+    inputs = jnp.zeros((rows, width)), jnp.zeros((37_000, width)), jnp.ones(rows, int)
+    program = jax.jit(jax.grad(loss, (0, 1))).lower(*inputs).compile()
+    return program.memory_analysis().temp_size_in_bytes
+
+  assert memory(4096) - memory(1024) < 4 * 4 * width * (
+    4096 - 1024
+  )  # four times what x takes more
 
 
 # XLA's fault on CPUs: a product of two matrices by Eigen may be wrong (docs/eigen.md)
-
-
-MATRIX = re.compile(r'= f32\[([2-9]|\d\d+),([2-9]|\d\d+)\]\S* dot\(')
-
-
-def products_by_ynn(program: jax.stages.Compiled) -> int:
-  """Counts a program's products of two matrices, if none is left to Eigen."""
-  text = program.as_text()
-  fusions = {*re.findall(r'%ynn_fusion\S* = .* calls=(%[\w.-]+)', text)}
-  count, computation = 0, ''
-  for line in text.splitlines():
-    computation = line.split()[0] if line.endswith('{') else computation
-    if MATRIX.search(line):
-      assert computation in fusions, 'left to Eigen'
-      count += 1
-  return count
-
-
-@pytest.mark.parametrize(
-  ('product', 'shape'),
-  [(linear, (32, 100)), (linear_transposed, (100, 32)), (ops.logits, (100, 32))],
-)
-def test_eigen_multiplies_nothing(product: Callable, shape: tuple[int, int]):
-  """Nor in the gradient, where the plain forms transpose a left side."""
-
-  def compile_gradient() -> jax.stages.Compiled:
-    squares = lambda x, weight: jnp.square(product(x, weight)).sum()
-    gradient = jax.jit(jax.value_and_grad(squares, (0, 1)))
-    return gradient.lower(normal(64, 32), normal(*shape)).compile()
-
-  assert products_by_ynn(compile_gradient()) == 3
-  with forms.of_an_accelerator(), pytest.raises(AssertionError, match='left to Eigen'):
-    products_by_ynn(compile_gradient())
-
-
-@pytest.mark.parametrize('rows', [64, 1000])
-def test_eigen_multiplies_nothing_in_the_loss(rows: int):
-  """Of all rows at once, and of some at a time."""
-  # Logits, two gradients, and the sums of exponentials.
-  assert products_by_ynn(loss_gradient(rows, 5000, 32)) == 4
 
 
 def gradients_of_two_devices() -> None:
@@ -125,7 +68,11 @@ def gradients_of_two_devices() -> None:
   sides = np.random.default_rng(0).integers(4, config.model.vocab_size, (2, 8, 33, 28))
   source, target = sides.astype(np.int32)
 
-  gradient = jax.jit(jax.grad(lambda params, *pair: smoothed(params, graph, *pair)))
+  def smoothed(params, source: np.ndarray, target: np.ndarray) -> jax.Array:
+    outputs = nnx.merge(graph, params)(source, target, forms.dropout_key())
+    return cross_entropy(outputs, target, 0.1)[0]
+
+  gradient = jax.jit(jax.grad(smoothed))
   each = [gradient(params, *pair) for pair in zip(source, target, strict=True)]
   expected = jax.tree.map(lambda *parts: sum(np.float64(p) for p in parts), *each)
 
@@ -149,13 +96,3 @@ def test_a_step_on_two_devices_has_right_gradients():
   process.start()
   process.join(300)
   assert process.exitcode == 0
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(('threads', 'wrong'), [(2, 1), (3, 0)])
-def test_eigen_needs_a_spare_thread(threads: int, wrong: int):
-  """If two threads are right too, platform.use_ynn() is no longer needed."""
-  script = pathlib.Path(__file__).with_name('eigen_fault.py')
-  environment = os.environ | {'NPROC': str(threads), 'XLA_FLAGS': ''}
-  done = subprocess.run([sys.executable, script], env=environment, text=True)
-  assert done.returncode == wrong

@@ -7,7 +7,6 @@ import sys
 
 import pytest
 import sacrebleu
-import sacremoses
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -99,42 +98,6 @@ def test_figures_of_the_perl_on_shared_data(figure, shared_data):
   check(figure, shared_data)
 
 
-def tokens_alone(line: str, language: str) -> bytes:
-  return ' '.join(moses.tokenize(line, language)).encode()
-
-
-def plain_sacremoses(line: str, language: str) -> list[str]:
-  return sacremoses.MosesTokenizer(language).tokenize(line)
-
-
-@pytest.mark.parametrize(
-  ('sample', 'module', 'function', 'mutant'),
-  [
-    ('embedded_sample', bleu, 'split_compounds', tokens_alone),
-    ('embedded_sample', moses, 'replace_unicode_punctuation', str),
-    ('abbreviations', moses, 'tokenize', plain_sacremoses),
-  ],
-)
-@pytest.mark.parametrize('language', ['de', 'fr'])
-def test_mutants_miss_the_figures(
-  sample, module, function, mutant, language, monkeypatch
-):
-  monkeypatch.setattr(module, function, mutant)
-  for figure in OURS:
-    if figure['references'] == f'{sample}.{language}':
-      score = bleu.paper_bleu(language, False, False).percent(*load(figure, DATA))
-      assert abs(score - float(figure['cased'])) > 0.1
-
-
-@pytest.mark.parametrize('figure', OURS, ids=name)
-def test_lower_cased_references_miss_the_figures(figure):
-  hypotheses, references = load(figure, DATA)
-  references = [line.lower() for line in references]
-  metric = bleu.paper_bleu(figure['language'], False, False)
-  score = metric.percent(hypotheses, references)
-  assert abs(score - float(figure['cased'])) > 0.1
-
-
 # Tokens as tokenizer.perl printed them (white space at the ends aside).
 @pytest.mark.parametrize(
   ('language', 'line', 'tokens'),
@@ -174,15 +137,6 @@ def test_tokens_are_the_perl_tokenizers(language, line, tokens):
   assert [*moses.tokenize(line, language)] == tokens.split()
 
 
-@pytest.mark.parametrize('language', sorted(moses.UNFAITHFUL))
-def test_languages_with_rules_that_sacremoses_lacks_say_so(language):
-  """They are scored all the same."""
-  line = "EU:n är d'aigua a b c"
-  metric = bleu.paper_bleu(language, False, False)
-  assert metric.percent([line], [line]) == pytest.approx(100)
-  assert f'moses-{language}-partly-sacremoses-' in metric.signature
-
-
 @pytest.mark.parametrize(
   ('regional', 'language', 'line'),
   [
@@ -194,16 +148,18 @@ def test_languages_with_rules_that_sacremoses_lacks_say_so(language):
 def test_a_region_changes_no_rule(regional: str, language: str, line: str):
   assert moses.tokenize(line, regional) == moses.tokenize(line, language)
   assert moses.has_rules(regional)
-  metrics = (bleu.paper_bleu(code, False, False) for code in (regional, language))
-  assert len({metric.signature for metric in metrics}) == 1
+  signature, own = (
+    bleu.paper_bleu(code, False, False).signature for code in (regional, language)
+  )
+  assert signature == own
+  assert ('-partly-sacremoses-' in own) == (language in moses.UNFAITHFUL)
 
 
 @pytest.mark.parametrize(
   ('line', 'plain'),
   [
     ('„Ja“, sagte sie … ’s', '„Ja", sagte sie ... \'s'),
-    ('１２３４５６７８９０％（～）', '1234567890%(~)'),
-    ('《a》「b」【c】〈d〉', '"a""b"[c]<d>'),
+    ('１２３４５６７８９０％（～）《a》「b」【c】〈d〉', '1234567890%(~)"a""b"[c]<d>'),
     ('a。   b．c、d，e', 'a. b. c,d,e'),
     ('–—‚‘«»', '–—‚‘«»'),
   ],
@@ -311,14 +267,8 @@ def test_whose_punctuation_is_replaced():
   assert 'replaced-in-hyp-and-ref|' in both.signature
 
 
-def test_no_match_of_four_words_or_no_words_is_zero():
-  metric = bleu.paper_bleu('de', True, False)
-  assert metric.percent(['a b c x e f g'], ['a b c d e f g']) == 0
-  assert metric.percent([''], ['a b c d']) == metric.percent(['a b c d'], ['']) == 0
-
-
-@pytest.mark.parametrize('metric', bleu.both('de', False, False), ids=lambda m: m.name)
-def test_unequal_or_empty_input_is_refused_with_both_counts(metric: bleu.Metric):
+def test_unequal_or_empty_input_is_refused_with_both_counts():
+  metric = bleu.paper_bleu('de', False, False)
   for call in (metric.percent, metric.score, lambda a, b: metric.paired_p([b], [a], b)):
     with pytest.raises(UserError, match='3 hypotheses but 2 references'):
       call(['a'] * 3, ['a'] * 2)
@@ -333,16 +283,12 @@ def test_unequal_or_empty_input_is_refused_with_both_counts(metric: bleu.Metric)
   ('language', 'tokens', 'line', 'other'),
   [
     ('zh_TW', 'zh', '我爱你们。', '我爱他们。'),
-    ('yue', 'zh', '我爱你们。', '我爱他们。'),
     ('th', 'char', 'ฉันรักพวกคุณ', 'ฉันรักพวกเขา'),
     ('bo', 'char', 'བོད་ཡིག་སློབ་པ', 'བོད་ཡིག་སློབ་མ'),
-    ('dz', 'char', 'བོད་ཡིག་སློབ་པ', 'བོད་ཡིག་སློབ་མ'),
-    ('shn', 'char', 'လိၵ်ႈတႆးၽႃႇ', 'လိၵ်ႈတႆးမႃး'),
     ('de', '13a', 'Er ist heute nicht da.', 'Er ist heute nicht hier.'),
   ],
 )
 def test_tokens_of_a_language(language: str, tokens: str, line: str, other: str):
-  """Languages without spaces between words are counted by characters."""
   metric = bleu.sacrebleu(language, False, False)
   assert f'|tok:{tokens}|' in metric.signature
   assert 20 < metric.percent([line], [other]) < 100
@@ -369,9 +315,7 @@ def test_text_with_hardly_a_space_is_counted_by_characters(capsys):
   [
     ('ein kleiner satz', True),
     ('Ein kleiner satz', False),
-    ('μια μικρή πρόταση', True),
     ('ეს არის წინადადება', False),  # Georgian
-    ('これはmp3の曲です', False),
     ('1 2 3', False),
   ],
 )
