@@ -32,10 +32,14 @@ TABLE = 12  # rows of learned positions
 
 
 def tiny_config(positions: str = 'sinusoid', **changes: Any) -> ConfigDict:
-  model = {'vocab_size': 50, 'positions': positions, 'max_positions': TABLE}
-  search = {'decode_tokens': 16, 'beam': 3, 'extra_length': 0}
-  search['decode_dtype'] = 'float32'
-  return tiny(**{f'model.{k}': v for k, v in model.items()} | search | changes)
+  sizes = {'model.vocab_size': 50, 'model.max_positions': TABLE}
+  search = {
+    'decode_tokens': 16,
+    'beam': 3,
+    'extra_length': 0,
+    'decode_dtype': 'float32',
+  }
+  return tiny(**{'model.positions': positions} | sizes | search | changes)
 
 
 @functools.cache
@@ -73,17 +77,7 @@ def lines(count: int, longest: int = 9) -> list[str]:
 
 def test_as_many_out_as_in():
   """Empty lines stay empty; no character splits a line."""
-  odd = [
-    '',
-    ' ',
-    'one\u2028two',
-    'a\rb',
-    'caf\ufffd',
-    'x\x0by\x85z',
-    '\t',
-    'two',
-    '日本語 ▁',
-  ]
+  odd = ['', ' ', 'one\u2028two', 'a\rb', 'caf\ufffd', 'x\x0by\x85z', '\t', '日本語 ▁']
   sentences = ['', *lines(9), '', *odd, '']
   translated = shared().translate(sentences, 3)
   assert len(translated) == len(sentences)
@@ -143,9 +137,8 @@ def test_translations_do_not_depend_on_the_batch():
   random.Random(0).shuffle(order)
   shuffled = shared().translate([sentences[i] for i in order], 3)
   same(shuffled, [translated[i] for i in order])
-  same(
-    [shared().translate([line], 3)[0] for line in sentences[25:35]], translated[25:35]
-  )
+  alone = [shared().translate([line], 3)[0] for line in sentences[25:35]]
+  same(alone, translated[25:35])
   same(translator(decode_tokens=512).translate(sentences, 3), translated)
 
 
@@ -155,17 +148,12 @@ def logits_of(positions: str) -> Callable[[PyTree, np.ndarray, np.ndarray], jax.
   return jax.jit(lambda params, *pair: nnx.merge(graph, params)(*pair).logits)
 
 
-def logits(positions: str, source: list[int], target: list[int]) -> np.ndarray:
-  """Returns teacher-forced logits of one pair alone: [len(target), W]."""
+def log_probs(positions: str, source: list[int], target: list[int]) -> np.ndarray:
+  """Returns log P of each target id of one pair alone, by teacher forcing."""
   length = TABLE if positions == 'learned' else 40
   rows = [np.array([ids + [PAD] * (length - len(ids))]) for ids in (source, target)]
-  padded = np.asarray(logits_of(positions)(model(positions)[1], *rows), np.float64)
-  return padded[0, : len(target)]
-
-
-def log_probs(positions: str, source: list[int], target: list[int]) -> np.ndarray:
-  """Returns log P of each target id of one pair."""
-  of_all = logits(positions, source, target)
+  (padded,) = logits_of(positions)(model(positions)[1], *rows)
+  of_all = np.asarray(padded, np.float64)[: len(target)]
   of_all -= np.log(np.exp(of_all).sum(-1, keepdims=True))
   return of_all[np.arange(len(target)), target]
 
@@ -225,14 +213,10 @@ def test_learned_positions_cut_and_count():
   assert [*one.warnings()] == [f'{one.cut_sources} lines were cut: too long', message]
 
 
-def sides(
-  folder: pathlib.Path, count: int = 40
-) -> tuple[list, batches.Sentences, batches.Sentences]:
+def sides(folder: pathlib.Path) -> tuple[list, batches.Sentences, batches.Sentences]:
   rng = random.Random(3)
-  pairs = [
-    [rng.choices(range(3, 50), k=rng.randint(0, 15)) for _ in 'st']
-    for _ in range(count)
-  ]
+  draw = lambda: rng.choices(range(3, 50), k=rng.randint(0, 15))
+  pairs = [[draw(), draw()] for _ in range(40)]
   for name, ids in zip('st', zip(*pairs, strict=True), strict=True):
     batches.write_tokens(folder / name, ids)
   return pairs, batches.Sentences(folder / 's'), batches.Sentences(folder / 't')

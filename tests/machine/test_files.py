@@ -27,18 +27,6 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: pathlib.Path, monkeypatch)
   assert [entry.name for entry in tmp_path.iterdir()] == ['x.json']
 
 
-def test_two_writers_of_a_file(tmp_path: pathlib.Path):
-  """The file is always one of the texts, whole."""
-  path, texts = tmp_path / 'x', {letter * 10_000 for letter in 'abcd'}
-  files.write(path, 'a' * 10_000)
-  with concurrent.futures.ThreadPoolExecutor(4) as pool:
-    writers = [pool.submit(files.write, path, text) for text in sorted(texts) * 20]
-    for _ in range(100):
-      assert path.read_text() in texts
-  assert [writer.result() for writer in writers] == [None] * 80
-  assert [entry.name for entry in tmp_path.iterdir()] == ['x']
-
-
 def test_a_pipe_or_link_is_not_replaced(tmp_path: pathlib.Path):
   path = tmp_path / 'pipe'
   os.mkfifo(path)

@@ -23,8 +23,6 @@ from transformer_jax.training.trainer import Trainer
 
 SMALL = {'tokens_per_batch': 64, 'max_shapes': 2}
 
-OTHERS = 'not reach the other processes'
-
 
 def test_a_host_with_another_config_is_refused(monkeypatch):
   hosts.check_same('x')
@@ -46,7 +44,7 @@ def test_when_processes_join(monkeypatch):
 
   monkeypatch.setattr(jax.distributed, 'initialize', record)
   hosts.join_hosts(None, None, None)
-  assert joined == [(None, None, None)]
+  assert joined.pop() == (None, None, None)
   with pytest.raises(UserError, match='give all of --coordinator_address'):
     hosts.join_hosts(None, 4, 3)
   joined.pop()
@@ -58,10 +56,10 @@ def test_when_processes_join(monkeypatch):
   hosts.join_hosts(None, None, None)
   monkeypatch.setenv('OMPI_COMM_WORLD_SIZE', '1')
   hosts.join_hosts(None, None, None)
-  assert joined == [(None, None, None)]
+  assert not joined
   # Open MPI's daemon is the step of one task.
   monkeypatch.setenv('OMPI_COMM_WORLD_SIZE', '3')
-  with pytest.raises(UserError, match=f'{OTHERS} .* --coordinator_address'):
+  with pytest.raises(UserError, match='the other processes .* --coordinator_address'):
     hosts.join_hosts(None, None, None)
 
 
@@ -102,12 +100,9 @@ def test_two_processes_are_one(tmp_path: pathlib.Path):
 
 
 def test_a_host_reads_its_slices_alone(tmp_path: pathlib.Path):
-  """They are part of the whole batch of a seed, whose pairs every host knows."""
+  """They are part of the whole batch, whose pairs every host knows."""
   folder = corpus(tmp_path)
-  all_batches, other = (
-    train_batches(tiny_config(seed=seed, **SMALL), folder) for seed in (1, 2)
-  )
-  assert not np.array_equal(all_batches.batch(0).pairs, other.batch(0).pairs)
+  all_batches = train_batches(tiny_config(**SMALL), folder)
   for step in range(2 * all_batches.steps_per_epoch):
     whole = all_batches.batch(step)
     for half in (slice(0, 4), slice(4, 8)):

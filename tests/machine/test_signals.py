@@ -43,12 +43,8 @@ WORDS = 'stopped by a signal. The newest is 7.\n'
 def started(code: str) -> subprocess.Popen:
   """Starts a process; returns when it is ready for a signal."""
   pipes = dict.fromkeys(('stdin', 'stdout', 'stderr'), subprocess.PIPE)
-  process = subprocess.Popen(
-    [sys.executable, '-c', code],
-    cwd=ROOT,
-    text=True,
-    **pipes,
-  )
+  command = [sys.executable, '-c', code]
+  process = subprocess.Popen(command, cwd=ROOT, text=True, **pipes)
   assert process.stdout.readline() == 'ready\n'
   return process
 
@@ -86,10 +82,7 @@ def test_a_second_signal_ends_it_at_once():
 
 @pytest.mark.parametrize('body', ["print('x\\n' * 100_000)", "print('x')"])
 def test_a_reader_that_leaves_early(body: str):
-  done = subprocess.run(
-    ['bash', '-c', 'set -o pipefail; "$0" -c "$1" | head -c 0']
-    + [sys.executable, with_main(body)],
-    cwd=ROOT,
-    capture_output=True,
-  )
+  command = ['bash', '-c', 'set -o pipefail; "$0" -c "$1" | head -c 0']
+  command += [sys.executable, with_main(body)]
+  done = subprocess.run(command, cwd=ROOT, capture_output=True)
   assert (done.returncode, done.stdout, done.stderr) == (0, b'', b'')

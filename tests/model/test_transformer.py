@@ -18,6 +18,7 @@ from jaxtyping import PyTree
 
 from configs import base
 from toy import forms
+from toy.config import tiny
 from toy.forms import dropout_key
 from transformer_jax.config import Model
 from transformer_jax.data.vocabulary import BOS, PAD
@@ -27,6 +28,7 @@ from transformer_jax.model import build
 from transformer_jax.model.dropout import Dropout
 from transformer_jax.model.layers import LayerNorm, sinusoids
 from transformer_jax.model.transformer import Transformer, search_weights
+from transformer_jax.training.step import cross_entropy
 
 Drop = Callable[[np.ndarray], np.ndarray]
 
@@ -391,6 +393,24 @@ def test_bfloat16_keeps_float32_parameters_and_logits():
   assert logits.dtype == jnp.float32
   exact = logits_of(graph_of()[0])(params, *sentences())
   assert np.abs(logits - exact).max() < 0.05 * np.abs(exact).max()
+
+
+@pytest.mark.slow
+def test_gradients_in_bfloat16_are_near_those_of_float32():
+  """In an accelerator's forms."""
+  pair = np.random.default_rng(0).integers(4, 50, (2, 3, 6)).astype(np.int32)
+
+  def gradient(dtype: str) -> PyTree:
+    graph, _ = build.architecture(tiny(dtype=dtype), backend='gpu')
+    outputs = lambda params: nnx.merge(graph, params)(*pair)
+    loss = lambda params: cross_entropy(outputs(params), pair[1], 0.1)[0]
+    return jax.jit(jax.grad(loss))(build.transformer(tiny())[1])
+
+  with forms.of_an_accelerator():
+    leaves = map(jax.tree.leaves, (gradient('float32'), gradient('bfloat16')))
+  for exact, ours in zip(*leaves, strict=True):
+    assert ours.dtype == jnp.float32
+    assert np.linalg.norm(ours - exact) / np.linalg.norm(exact) < 0.03
 
 
 # 6.1 Decoding with a cache

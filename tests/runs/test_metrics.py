@@ -3,6 +3,7 @@
 import json
 import math
 import pathlib
+import re
 
 import pytest
 
@@ -15,23 +16,19 @@ from transformer_jax.runs.metrics import Patience, read_records
   ('lines', 'message'),
   [
     (['{"step": "2"}'], 'Expected `int`, got `str` - at `$.step`'),
-    (['{"step": 2, "loss": null}'], '$.loss'),
     (['{"loss": 2}'], 'missing required field `step`'),
     (['{"step": 2, "device": "\udcff"}', '{"step": 3}'], 'utf-8'),
     # Torn in the middle: the rest of the line is lost, and all after it may be
     (['{"step": 2, "lo', '{"step": 3}'], 'truncated'),
   ],
 )
-def test_a_line_that_is_no_record(
-  lines: list[str], message: str, tmp_path: pathlib.Path
-):
+def test_a_line_that_is_no_record(lines, message: str, tmp_path: pathlib.Path):
   path = tmp_path / 'metrics.jsonl'
   text = '\n'.join(['{"step": 1}', *lines, '{"step": 4}', ''])
   path.write_bytes(text.encode(errors='surrogateescape'))
-  with pytest.raises(UserError) as caught:
+  match = re.escape(f'{path}, line 2: damaged (') + f'.*{re.escape(message)}'
+  with pytest.raises(UserError, match=match):
     read_records(path)
-  assert str(caught.value).startswith(f'{path}, line 2: damaged (')
-  assert message in str(caught.value)
 
 
 @pytest.mark.parametrize('torn', ['{"step": 4, "lo', '{"step": 2', '\0\0\n'])
@@ -45,7 +42,6 @@ def test_a_torn_last_line_is_left_out(torn: str, tmp_path: pathlib.Path):
 @pytest.mark.parametrize(
   ('measured', 'ended'),
   [
-    ([], False),
     ([1, 2], False),
     ([1, 2, 1], True),
     ([2, 3, 1, 2], False),

@@ -80,16 +80,10 @@ def test_the_same_run_is_opened_again_and_may_be_prolonged(run: Run, corpus, con
 def test_the_run_of_another_config_is_refused(started: Run, corpus, config):
   """The message names all keys that differ but train_steps."""
   before = (started.workdir / 'config.json').read_bytes()
-  config.beam = 3
-  config.model.P_drop = 0.25
-  config.seed = 2
+  config.beam, config.model.P_drop, config.seed = 3, 0.25, 2
   config.train_steps += 1
-  with pytest.raises(UserError) as caught:
+  with pytest.raises(UserError, match='differ: beam, model.P_drop, seed. .*--workdir'):
     Run.open(started.workdir, config, corpus)
-  message = str(caught.value)
-  differ = 'beam, model.P_drop, seed'
-  assert f"holds another config's run; these differ: {differ}. " in message
-  assert '--workdir' in message
   assert (started.workdir / 'config.json').read_bytes() == before
 
 
@@ -97,44 +91,30 @@ def test_the_run_of_another_config_is_refused(started: Run, corpus, config):
   ('key', 'value', 'message'),
   [
     ('data.max_length', 9, 'toy was prepared with data.max_length=64, .*says 9:'),
-    ('model.vocab_size', 61, 'toy was prepared with model.vocab_size=60, .*says 61:'),
     ('beam', 0, '^beam=0: Expected `int` >= 1'),
+    ('data.name', 'none', r'none/card\.json: no such file; run script'),
   ],
 )
 def test_configs_that_open_no_run(key, value, message: str, corpus, config, tmp_path):
   """They are refused before the run has a folder."""
   config.update_from_flattened_dict({key: value})
   with pytest.raises(UserError, match=message):
-    Run.open(tmp_path / 'run', config, corpus)
+    Run.open(tmp_path / 'run', config, corpus.with_name(config.data.name))
   assert not (tmp_path / 'run').exists()
 
 
-def test_another_vocabulary_is_one_clear_sentence(started: Run, config, other_corpus):
-  for check in (
-    lambda: Run.open(started.workdir, config, other_corpus),
-    lambda: started.check_corpus(other_corpus),
-  ):
-    with pytest.raises(UserError) as caught:
-      check()
-    assert "has another vocabulary than the run's corpus" in str(caught.value)
-    assert '\n' not in str(caught.value)
-
-
-def test_a_run_resumes_with_its_own_text_alone(started: Run, corpus, config, tmp_path):
+def test_a_run_resumes_with_its_own_text_alone(
+  started: Run, corpus, other_corpus, config, tmp_path
+):
   """Other text has other batches, and another curve on dev."""
-  folder = tmp_path / 'data' / 'toy'
-  for split in ('train', 'dev'):
-    shutil.copytree(corpus, folder)
-    listed = json.loads((folder / 'card.json').read_text())
-    name = next(name for name in listed['sha256'] if name.startswith(split))
-    listed['sha256'][name] = 'f' * 64
-    listed['identity'] = 'f' * 64
-    (folder / 'card.json').write_text(json.dumps(listed))
-    with pytest.raises(
-      UserError, match='toy .* has another text than the run.s corpus'
-    ):
-      Run.open(started.workdir, config, folder)
-    shutil.rmtree(folder)
+  folder = shutil.copytree(corpus, tmp_path / 'data' / 'toy')
+  listed = json.loads((folder / 'card.json').read_text())
+  (folder / 'card.json').write_text(json.dumps(listed | {'identity': 'f' * 64}))
+  for other, what in (folder, 'text'), (other_corpus, 'vocabulary'):
+    with pytest.raises(UserError, match=f'has another {what} than the run.s corpus'):
+      Run.open(started.workdir, config, other)
+  with pytest.raises(UserError, match='has another vocabulary than'):
+    started.check_corpus(other_corpus)
   Run.open(started.workdir, config, corpus)
 
 
@@ -143,9 +123,6 @@ def test_before_its_first_step_a_run_may_change(run: Run, config, other_corpus):
   config.slices = 4
   Run.open(run.workdir, config, other_corpus)
   assert run.config().slices == 4
-  assert (run.workdir / 'card.json').read_bytes() == (
-    other_corpus / 'card.json'
-  ).read_bytes()
   run.check_corpus(other_corpus)
 
 
@@ -174,24 +151,16 @@ def test_a_swapped_vocabulary_is_refused(started: Run, config, corpus, other_cor
   ours = path.read_bytes()
   for content in ((other_corpus / 'vocabulary.model').read_bytes(), ours[:-1], b''):
     path.write_bytes(content)
-    for read in (
-      started.vocabularies,
-      lambda: Run.open(started.workdir, config, corpus),
-    ):
-      with pytest.raises(UserError, match="is not the run's vocabulary") as caught:
+    for read in started.vocabularies, lambda: Run.open(started.workdir, config, corpus):
+      with pytest.raises(UserError, match=f"{path} .*is not the run's vocabulary"):
         read()
-      assert str(path) in str(caught.value) and '\n' not in str(caught.value)
-  path.write_bytes(ours)
-  assert len(started.vocabularies().source) == 60
 
 
 def test_fewer_steps_than_a_run_has(run: Run, corpus, config):
   run.metrics.write_text('{"step": 30}\n')
-  kept = (run.workdir / 'config.json').read_bytes()
   config.train_steps = 29
   with pytest.raises(UserError, match='has 30 steps: train_steps=29 would be another'):
     Run.open(run.workdir, config, corpus)
-  assert (run.workdir / 'config.json').read_bytes() == kept
   config.train_steps = 30
   Run.open(run.workdir, config, corpus)
 
@@ -206,12 +175,11 @@ def test_checkpoints_that_are_gone(rest: str, run: Run, corpus, config):
   (run.workdir / 'translations').mkdir()
   (run.checkpoints / '50').mkdir(parents=True)
   Run.open(run.workdir, config, corpus)
-  (run.checkpoints / '50').rename(run.checkpoints / '50.damaged')
+  (run.checkpoints / '50').rmdir()
   if rest != 'metrics.jsonl':
     run.metrics.unlink()
-  for _ in range(2):
-    with pytest.raises(UserError, match=f'holds no checkpoint, and .*{rest} tells of'):
-      Run.open(run.workdir, config, corpus)
+  with pytest.raises(UserError, match=f'holds no checkpoint, and .*{rest} tells of'):
+    Run.open(run.workdir, config, corpus)
   shutil.rmtree(run.workdir / 'translations')
   run.metrics.unlink(missing_ok=True)
   Run.open(run.workdir, config, corpus)
@@ -223,20 +191,13 @@ def test_before_the_first_checkpoint_a_run_begins_anew(run: Run, corpus, config)
   assert run.newest_saved() == 0
 
 
-def test_no_corpus(config, tmp_path: pathlib.Path):
-  with pytest.raises(UserError, match=r'card\.json: no such file; run script'):
-    Run.open(tmp_path / 'run', config, tmp_path / 'nowhere')
-  assert not (tmp_path / 'run').exists()
-
-
 def test_a_half_written_run_is_written_again(corpus, config, tmp_path: pathlib.Path):
   """config.json is written last; without it, torn files are written again."""
   (tmp_path / 'run').mkdir()
   (tmp_path / 'run' / 'vocabulary.model').write_bytes(b'torn')
   run = Run.open(tmp_path / 'run', config, corpus)
-  assert (
-    run.vocabularies().source.sha256 == Vocabulary(corpus / 'vocabulary.model').sha256
-  )
+  expected = Vocabulary(corpus / 'vocabulary.model').sha256
+  assert run.vocabularies().source.sha256 == expected
 
 
 # Read
@@ -270,28 +231,18 @@ def test_training_so_far_is_up_to_the_step(tmp_path: pathlib.Path):
 
 # Locked
 
-HOLD = """
-import pathlib, sys
-from transformer_jax.runs.run import Run
-with Run(pathlib.Path(sys.argv[1])).locked():
-  print('locked', flush=True)
-  sys.stdin.read()
-"""
-
-
-def holder(workdir: pathlib.Path) -> subprocess.Popen:
-  return subprocess.Popen(
-    [sys.executable, '-c', HOLD, str(workdir)],
-    cwd=ROOT,
-    stdin=subprocess.PIPE,
-    stdout=subprocess.PIPE,
-  )
-
 
 def test_a_folder_has_one_trainer(tmp_path: pathlib.Path):
   """The message names it; a lock ends with its process."""
   run = Run(tmp_path / 'runs' / 'one')
-  process = holder(run.workdir)
+  program = f"""if True:
+    import pathlib, sys
+    from transformer_jax.runs.run import Run
+    with Run(pathlib.Path({str(run.workdir)!r})).locked():
+      print('locked', flush=True)
+      sys.stdin.read()"""
+  pipes = {'cwd': ROOT, 'stdin': subprocess.PIPE, 'stdout': subprocess.PIPE}
+  process = subprocess.Popen([sys.executable, '-c', program], **pipes)
   assert process.stdout.readline() == b'locked\n'
   with pytest.raises(UserError) as caught, run.locked():
     pass
@@ -301,5 +252,3 @@ def test_a_folder_has_one_trainer(tmp_path: pathlib.Path):
   process.communicate()
   with run.locked():
     pass
-  process = holder(run.workdir)
-  assert process.communicate() == (b'locked\n', None) and process.returncode == 0

@@ -15,7 +15,6 @@ from scripts import sweep as script
 from transformer_jax.data.corpus import DataFlags
 from transformer_jax.machine import errors
 from transformer_jax.machine.cli import Flags
-from transformer_jax.machine.errors import UserError
 from transformer_jax.machine.signals import Interruption
 from transformer_jax.runs import sweep
 from transformer_jax.runs.run import Run
@@ -26,62 +25,22 @@ pytestmark = pytest.mark.usefixtures('in_the_checkout')
 
 ROOT = pathlib.Path(__file__).parents[2]
 STEPS = 20
-# Stands in for Python with `-m scripts.train` or `-m scripts.evaluate`. The name of the
-# run's folder says what the trainer does: "slow" works until its first SIGTERM, and
-# "shy" does not handle that; "crash" fails once, "pair" waits for another one, and
-# "impatient" has ever worse dev perplexities and ends at step 3.
-STAND_IN = f"""#!{sys.executable} -S
-import json, pathlib, signal, sys, time
-flags = dict(word.partition('=')[::2] for word in sys.argv)
-folder = pathlib.Path(flags['--workdir'])
-folder.mkdir(parents=True, exist_ok=True)
-(folder / 'called').open('a').write(sys.argv[2].split('.')[1] + chr(10))
-calls = (folder / 'called').read_text().split()
-if 'crash' in folder.name and calls == ['train']:
-  sys.exit(3)
-if 'pair' in folder.name:
-  end = time.monotonic() + 300
-  while len(list(folder.parent.glob('pair*'))) < 2 and time.monotonic() < end:
-    time.sleep(0.01)
-if calls[-1] == 'evaluate':
-  step = 3 if 'impatient' in folder.name else {STEPS}
-  (folder / 'translations').mkdir(exist_ok=True)
-  name = f'dev.step-{{step}}.average-1.beam-4.alpha-0.6.json'
-  (folder / 'translations' / name).touch()
-if 'impatient' in folder.name:
-  lines = [json.dumps({{'step': n, 'dev_perplexity': 4.0 + n}}) for n in (1, 2, 3)]
-  (folder / 'metrics.jsonl').write_text(chr(10).join(lines))
-if ('slow' in folder.name or 'shy' in folder.name) and calls == ['train']:
-  stopped = []
-  if 'slow' in folder.name:
-    signal.signal(signal.SIGTERM, lambda *_: stopped.append(1))
-  (folder / 'ready').touch()
-  while not stopped:
-    time.sleep(0.01)
-  (folder / 'saved').touch()
-  sys.exit(75)
-"""
+# What a trainer does, in its run's folder. SLOW works until its first SIGTERM.
+SAVES = "trap 'touch saved; exit 75' TERM;"
+SLOW = '[ -e ready ] && exit 0; touch ready; while :; do sleep 0.01; done'
+CRASHES_ONCE = '[ -e tried ] || { touch tried; exit 3; }'
+WAITS = 'touch ready; timeout 300 sh -c "until [ -e ../%s/ready ]; do sleep 0.01; done"'
 
 
-def write_stand_in(folder: pathlib.Path) -> str:
-  """Writes a program that takes the arguments of Python."""
-  path = folder / 'stand-in'
-  path.write_text(STAND_IN)
-  path.chmod(0o755)
-  return str(path)
-
-
-def make_jobs(folder: pathlib.Path, *names: str, patience: int = 0) -> list[Job]:
-  """Returns jobs in `folder`/runs; the names say what the stand-in does."""
-  config = {'train_steps': STEPS, 'checkpoint_every_steps': STEPS, 'beam': 4}
-  config |= {'alpha': 0.6, 'patience': patience}
-  python, jobs = write_stand_in(folder), []
-  for name in names:
-    run = Run(folder / 'runs' / name)
-    words = [(python, '-m', f'scripts.{n}') for n in ('train', 'evaluate')]
-    commands = tuple((*w, f'--workdir={run.workdir}') for w in words)
-    jobs.append(Job(run, commands, config, 'dev', 1))
-  return jobs
+def make_job(folder: pathlib.Path, name: str, train: str = ':', **config: int) -> Job:
+  """Returns a job of shell commands, which write what they were called for."""
+  every = {'train_steps': STEPS, 'checkpoint_every_steps': STEPS, 'patience': 0}
+  run = Run(folder / 'runs' / name)
+  score = run.translations('dev', STEPS, 1, 4, 0.6).with_suffix('.json')
+  score.parent.mkdir(parents=True, exist_ok=True)
+  shell = f'cd {run.workdir}; echo train >> called; {train}', f'touch {score}'
+  commands = tuple(('sh', '-c', words) for words in shell)
+  return Job(run, commands, every | {'beam': 4, 'alpha': 0.6} | config, 'dev', 1)
 
 
 def run(jobs: list[Job], together: int = 1) -> int:
@@ -89,10 +48,10 @@ def run(jobs: list[Job], together: int = 1) -> int:
     return sweep.run(jobs, together, interruption)
 
 
-def called(job: Job) -> list[str]:
-  """Returns the programs that ran for the job so far."""
+def trained(job: Job) -> int:
+  """Returns how many trainings were started."""
   path = job.run.workdir / 'called'
-  return path.read_text().split() if path.exists() else []
+  return len(path.read_text().split()) if path.exists() else 0
 
 
 def signalled(number: int, when: pathlib.Path) -> threading.Thread:
@@ -111,39 +70,43 @@ def signalled(number: int, when: pathlib.Path) -> threading.Thread:
 
 def test_all_are_trained_and_scored_once(tmp_path: pathlib.Path):
   """Two at a time, here: one alone would wait for the other."""
-  jobs = make_jobs(tmp_path, 'pair-a', 'pair-b', 'c')
+  words = {'a': WAITS % 'b', 'b': WAITS % 'a', 'c': ':'}
+  jobs = [make_job(tmp_path, *one) for one in words.items()]
   for _ in range(2):
     assert run(jobs, together=2) == 0 and all(job.is_done() for job in jobs)
-    assert [called(job) for job in jobs] == [['train', 'evaluate']] * 3
+    assert [trained(job) for job in jobs] == [1, 1, 1]
 
 
 def test_a_failure_stops_no_other(tmp_path: pathlib.Path, capsys):
   """The same command runs it again."""
-  jobs = make_jobs(tmp_path, 'a', 'crash', 'b')
+  words = {'a': ':', 'crash': CRASHES_ONCE, 'b': ':'}
+  jobs = [make_job(tmp_path, *one) for one in words.items()]
   assert run(jobs) == 1 and [job.is_done() for job in jobs] == [True, False, True]
   assert 'crash: failed, exit code 3\n' in capsys.readouterr().err
   assert run(jobs) == 0 and jobs[1].is_done()
 
 
-@pytest.mark.parametrize('name', ['slow', 'shy'])
-def test_stopped_and_resumed(name: str, tmp_path: pathlib.Path):
+@pytest.mark.parametrize('trap', [SAVES, ''])
+def test_stopped_and_resumed(trap: str, tmp_path: pathlib.Path):
   """A trainer that can saves; no other starts, and the same command goes on."""
-  first, second = jobs = make_jobs(tmp_path, name, 'b')
+  first, second = jobs = make_job(tmp_path, 'a', trap + SLOW), make_job(tmp_path, 'b')
   thread = signalled(signal.SIGTERM, first.run.workdir / 'ready')
   with pytest.raises(SystemExit) as end:
     run(jobs)
   thread.join()
-  assert end.value.code == 75 and called(first) == ['train'] and not called(second)
-  assert (first.run.workdir / 'saved').exists() == (name == 'slow')
-  assert run(jobs) == 0 and called(first) == ['train', 'train', 'evaluate']
+  assert end.value.code == 75 and trained(first) == 1 and not trained(second)
+  assert (first.run.workdir / 'saved').exists() == bool(trap)
+  assert run(jobs) == 0 and trained(first) == 2 and first.is_done()
 
 
 def test_a_run_is_scored_where_its_patience_ends(tmp_path: pathlib.Path):
   """Without patience, a run of so few steps is not done."""
-  (job,) = make_jobs(tmp_path, 'impatient', patience=2)
-  assert run([job]) == 0 and job.is_done()
-  (other,) = make_jobs(tmp_path, 'impatient', patience=3)
-  assert not other.is_done()
+  job, other = (make_job(tmp_path, 'a', patience=n) for n in (2, 3))
+  lines = [f'{{"step": {n}, "dev_perplexity": {4 + n}}}\n' for n in (1, 2, 3)]
+  job.run.metrics.write_text(''.join(lines))
+  assert not job.is_done()
+  job.run.translations('dev', 3, 1, 4, 0.6).with_suffix('.json').touch()
+  assert job.is_done() and not other.is_done()
 
 
 # Slurm
@@ -157,17 +120,16 @@ def slurm(tmp_path: pathlib.Path, monkeypatch) -> pathlib.Path:
   monkeypatch.setenv('SUBMITIT_PREEMPT_SIGNAL', '')  # to have it restored
   submitted = tmp_path / 'submitted'
   bodies = {'srun': '', 'sbatch': f'cp "$1" {submitted}; echo Submitted batch job 12'}
-  (tmp_path / 'bin').mkdir()
   for name, body in bodies.items():
-    (tmp_path / 'bin' / name).write_text(f'#!/bin/sh\n{body}\n')
-    (tmp_path / 'bin' / name).chmod(0o755)
-  monkeypatch.setenv('PATH', f'{tmp_path / "bin"}:{os.environ["PATH"]}')
+    (tmp_path / name).write_text(f'#!/bin/sh\n{body}\n')
+    (tmp_path / name).chmod(0o755)
+  monkeypatch.setenv('PATH', f'{tmp_path}:{os.environ["PATH"]}')
   return submitted
 
 
 def test_submitted_once(slurm: pathlib.Path, tmp_path: pathlib.Path, monkeypatch):
   monkeypatch.setattr(Plan, 'prepare', lambda plan: None)
-  jobs = make_jobs(tmp_path, 'a', 'b', 'c')
+  jobs = [make_job(tmp_path, name) for name in 'abc']
   plan = Plan(tmp_path / 'runs', (), (), 'dev', 1, None, (), task_of)
   words = ['timeout_min=90', 'gpus_per_node=8', 'slurm_partition=fast']
   run(jobs[:1])
@@ -179,7 +141,7 @@ def test_submitted_once(slurm: pathlib.Path, tmp_path: pathlib.Path, monkeypatch
 
 def test_a_job_of_slurm_saves_when_its_time_is_up(slurm, tmp_path: pathlib.Path):
   """submitit's handler of the signal calls checkpoint(), and queues what it returns."""
-  (job,) = make_jobs(tmp_path, 'slow')
+  job = make_job(tmp_path, 'slow', SAVES + SLOW)
   one, queued = sweep.Submission(job), []
   handle = lambda *_: queued.append(one.checkpoint())
   before = signal.signal(signal.SIGUSR1, handle)
@@ -194,7 +156,6 @@ def test_a_job_of_slurm_saves_when_its_time_is_up(slurm, tmp_path: pathlib.Path)
 
 
 def run_script(folder: pathlib.Path, *options: str) -> None:
-  """Calls scripts.sweep without runs; SystemExit has what it refuses."""
   with errors.in_one_line():
     script.main(['sweep', f'--workdir={folder / "runs"}', *options])
 
@@ -211,8 +172,7 @@ def test_dry_run(tmp_path: pathlib.Path, monkeypatch, capsys):
   out, err = capsys.readouterr()
   assert not (tmp_path / 'runs').exists()
   rows = ('table3.base.mini', 'table3.D1.mini', 'newsmix.en-de')
-  expected = [f'waiting {row}.seed-{seed}' for seed in (1, 2) for row in rows]
-  assert err.splitlines() == expected
+  assert err.splitlines() == [f'waiting {r}.seed-{n}' for n in (1, 2) for r in rows]
   folder = tmp_path / 'runs' / 'table3.D1.mini.seed-2'
   assert out.splitlines()[8:10] == [
     '/bin/python -m scripts.train --config=configs/table3.py:D1,mini --config.seed=2 '
@@ -243,15 +203,6 @@ def test_a_short_run_averages_fewer_checkpoints(tmp_path: pathlib.Path):
   assert job.is_done()
 
 
-def test_two_configs_of_one_name(tmp_path: pathlib.Path):
-  """They would train in one folder."""
-  (tmp_path / 'quickstart.py').write_text('from configs.quickstart import get_config\n')
-  configs = 'configs/quickstart.py:en-de', f'{tmp_path}/quickstart.py:en-de'
-  folder = r'quickstart\.en-de\.seed-1 would be the folder of 2 runs: .*or two configs'
-  with pytest.raises(UserError, match=folder):
-    planned(tmp_path, configs)
-
-
 @pytest.mark.parametrize(
   ('options', 'message'),
   [
@@ -259,7 +210,6 @@ def test_two_configs_of_one_name(tmp_path: pathlib.Path):
     (['--rows=base,base'], 'given twice'),
     (['--rows=F'], 'the rows are base, A1'),
     (['--rows=base', '--mini', '--average=21'], 'base,mini keeps 20 checkpoints'),
-    (['--config=configs/table3.py:base', '--mini'], '--mini is of --rows'),
     (['--rows=base', '--slurm=mem_gb=8'], '--slurm needs --submit'),
     (['--rows=base', '--', '--config.seed=7'], '--config.seed=7: give --rows, '),
     (['--rows=base', '--', '--raw_dir=/x'], '--raw_dir=/x: give it before the --'),

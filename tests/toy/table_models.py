@@ -181,7 +181,7 @@ def listed(hypotheses: Hypotheses, sentence: int) -> list[Hypothesis]:
 
 
 def same(a: list[Hypothesis], b: list[Hypothesis]) -> bool:
-  """Tells whether they are the same strings in the same order, scores within 1e-4."""
+  """Returns True for the same strings in the same order, scores within 1e-4."""
   return [x[1:] for x in a] == [x[1:] for x in b] and all(
     abs(x[0] - y[0]) < 1e-4 for x, y in zip(a, b, strict=True)
   )
