@@ -73,11 +73,6 @@ def test_no_text_is_markup(text: str):
   assert ''.join(whole.words).split()[-len(expected) :] == expected
 
 
-def test_words_stay_readable():
-  text = 'snake_case, 1.5 - 2 & more (n^2)'
-  assert page.markdown([page.paragraph(text)]) == text + '\n'
-
-
 def test_neighbouring_pictures_share_a_line():
   content = [
     page.heading(2, 'x'),

@@ -20,26 +20,12 @@ from transformer_jax.model import flops
 from transformer_jax.scale import compile, topologies
 
 
-@pytest.mark.parametrize(
-  ('name', 'shape'),
-  [
-    ('v5e:2x4', (2, 4)),
-    ('v4:4x4x4', (4, 4, 4)),
-    ('h100:2', (1, 2)),
-    ('h100:64', (8, 8)),
-    ('h200:1', (1, 1)),
-  ],
-)
-def test_topologies(name: str, shape: tuple[int, ...]):
-  assert topologies.topology(name).shape == shape
-
-
-@pytest.mark.parametrize(
-  'name', ['v5e', 'v5e:8', 'v5e:2x0', 'v4:2x2', 'a100:8', 'h100:12', 'h100:2x8', '']
-)
-def test_an_unknown_topology_names_those_there_are(name: str):
-  with pytest.raises(UserError, match='v5e:2x4'):
-    topologies.topology(name)
+def test_topologies():
+  for name, shape in ('v4:4x4x4', (4, 4, 4)), ('h100:2', (1, 2)), ('h100:64', (8, 8)):
+    assert topologies.topology(name).shape == shape
+  for name in 'v5e', 'v5e:8', 'v5e:2x0', 'v4:2x2', 'a100:8', 'h100:12', 'h100:2x8':
+    with pytest.raises(UserError, match='v5e:2x4'):
+      topologies.topology(name)
 
 
 @pytest.mark.skipif(

@@ -156,19 +156,6 @@ def test_a_region_changes_no_rule(regional: str, language: str, line: str):
 
 
 @pytest.mark.parametrize(
-  ('line', 'plain'),
-  [
-    ('„Ja“, sagte sie … ’s', '„Ja", sagte sie ... \'s'),
-    ('１２３４５６７８９０％（～）《a》「b」【c】〈d〉', '1234567890%(~)"a""b"[c]<d>'),
-    ('a。   b．c、d，e', 'a. b. c,d,e'),
-    ('–—‚‘«»', '–—‚‘«»'),
-  ],
-)
-def test_unicode_punctuation(line, plain):
-  assert moses.replace_unicode_punctuation(line) == plain
-
-
-@pytest.mark.parametrize(
   ('line', 'split'),
   [
     ('rich-text', 'rich ##AT##-##AT## text'),
