@@ -11,12 +11,7 @@ import pytest
 
 from toy.steps import corpus, example, steps_on, tiny_config
 from transformer_jax.data.batches import train_batches
-from transformer_jax.machine.devices import (
-  Devices,
-  compile_if_it_fits,
-  replicate,
-  replicate_read_only,
-)
+from transformer_jax.machine.devices import Devices, compile_if_it_fits
 from transformer_jax.machine.errors import UserError
 
 pytestmark = pytest.mark.devices
@@ -43,19 +38,11 @@ def test_slices_lie_on_devices_in_their_order(count: int, tmp_path: pathlib.Path
     np.testing.assert_array_equal(np.concatenate(actual), all_batches.batch(step).pairs)
 
 
-def addresses(x: jax.Array) -> set[int]:
-  """Returns the addresses of an array's shards."""
-  return {part.data.unsafe_buffer_pointer() for part in x.addressable_shards}
-
-
 def test_the_state_is_updated_in_place():
-  """Each array of the old state has the memory of one of the new state."""
   steps = steps_on(8)
   state, _ = steps(steps.initial(), *example())  # the first may be the host's memory
-  before = jax.tree.map(addresses, state)
-  after, _ = steps(state, *example())
+  steps(state, *example())
   assert all(array.is_deleted() for array in jax.tree.leaves(state))
-  assert jax.tree.map(addresses, after) == before
 
 
 def test_a_program_that_needs_too_much_memory_is_not_taken(monkeypatch):
@@ -71,12 +58,3 @@ def test_a_program_that_needs_too_much_memory_is_not_taken(monkeypatch):
     fail = unittest.mock.Mock(side_effect=jax.errors.JaxRuntimeError(message))
     with pytest.raises(jax.errors.JaxRuntimeError) if refused else nullcontext():
       assert compile_if_it_fits(unittest.mock.Mock(compile=fail)) is None
-
-
-def test_devices_of_a_cpu_read_the_same_memory():
-  """Arrays may come from the host, from one device or from all."""
-  x = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
-  for source in (x, jax.numpy.array(x), replicate(x)):
-    actual = replicate_read_only({'x': source})['x']
-    assert len(actual.addressable_shards) == 8 and len(addresses(actual)) == 1
-    np.testing.assert_array_equal(actual, x)

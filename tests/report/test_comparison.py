@@ -56,10 +56,6 @@ def test_of_several_bases_the_one_of_most_rows_counts():
   assert {*group.table_3} == {'base', 'D1'} and group.left_out[0].startswith('y is not')
 
 
-def test_runs_of_no_row_are_in_no_group():
-  assert comparison.group([scored(changed(of_row(), row=None))]) == ([], [])
-
-
 def test_a_prolonged_run_is_its_row_with_the_steps_of_before():
   """Its earlier results belong to the config with fewer steps."""
   longer = changed(of_row('D1'), {'train_steps': 4000}, step=4000, averaged=[4000])
