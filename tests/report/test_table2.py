@@ -45,6 +45,7 @@ def test_a_mean_of_flops_needs_them_of_all_seeds():
   [
     ('8 x Tesla P100-SXM2-16GB', None, 3.283e18),
     ('2 x NVIDIA H200', 50.0, 12 * 3600 * 2 * 50e12),
+    ('8 x Tesla P100-SXM2-16GB', 5.0, 12 * 3600 * 8 * 5e12),
     ('2 x NVIDIA H200', None, None),
     ('CPU, 2 cores (2 JAX devices)', None, None),
     ('4 x Quadro P1000', None, None),  # is no P100
