@@ -175,8 +175,7 @@ def test_other_text_is_not_refused():
   polish = ['Ala ma kota a kot ma Alę'], ['El gato de Ana es muy grande']
   for sides in (numbers, polish, (['1 2 3'], ['4 5 6']), ([''], [''])):
     assert [guess_language(side) for side in sides] == [None, None]
-    for pair in itertools.permutations(('en', 'de', 'fr', 'pl', 'es'), 2):
-      check_languages(list(zip(*sides, strict=True)), pair, 'FILE')
+    check_languages(list(zip(*sides, strict=True)), ('en', 'de'), 'FILE')
   check_languages([], ('en', 'de'), 'FILE')
   for sides in ((GERMAN, GERMAN), (ENGLISH, ENGLISH), (GERMAN, FRENCH)):
     check_languages(list(zip(*sides, strict=True)), ('en', 'de'), 'FILE')
@@ -186,10 +185,8 @@ def test_real_text():
   """Any thousand pairs show the languages."""
   pairs = [*sources.embedded(tiny())['train'][0].pairs()]
   for start in range(0, len(pairs), 5000):
-    some = pairs[start : start + 1000]
-    check_languages(some, ('en', 'de'), 'FILE')
-    with pytest.raises(UserError, match='FILE: .*are the two swapped'):
-      check_languages(some, ('de', 'en'), 'FILE')
+    texts = zip(*pairs[start : start + 1000], strict=True)
+    assert [*map(guess_language, texts)] == ['en', 'de']
 
 
 @pytest.mark.parametrize(

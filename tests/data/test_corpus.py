@@ -2,9 +2,9 @@
 
 import json
 import pathlib
+import re
 import shutil
 import subprocess
-from collections.abc import Callable
 
 import ml_collections
 import pytest
@@ -71,8 +71,7 @@ def test_each_change_of_a_corpus_has_another_name():
   """Other overrides and their order do not matter."""
   names = [name(f'--config.{change}') for change in CHANGES]
   assert len({*names}) == len(names)
-  assert all(len(chosen) == len('multi30k.en-de.12345678') for chosen in names)
-  assert all(chosen.startswith('multi30k.en-de.') for chosen in names)
+  assert all(re.fullmatch(r'multi30k\.en-de\.[0-9a-f]{8}', chosen) for chosen in names)
   first, second = '--config.data.train_pairs=20000', '--config.data.max_length=100'
   assert name(first, '--config.seed=2') == name(first) == names[0]
   assert name(first, second) == name(second, first) not in names
@@ -113,17 +112,9 @@ def folder(prepared: pathlib.Path, tmp_path: pathlib.Path) -> pathlib.Path:
 
 
 def refused(folder: pathlib.Path) -> str:
-  with pytest.raises(UserError) as caught:
+  with pytest.raises(UserError, match=str(folder)) as caught:
     verify_corpus(folder)
-  assert str(folder) in str(caught.value)
   return str(caught.value)
-
-
-def rewrite(folder: pathlib.Path, change: Callable[[dict], None]) -> None:
-  path = folder / CARD
-  content = json.loads(path.read_bytes())
-  change(content)
-  path.write_text(json.dumps(content))
 
 
 def test_the_identity_is_that_of_the_content(folder: pathlib.Path):
@@ -134,9 +125,11 @@ def test_the_identity_is_that_of_the_content(folder: pathlib.Path):
   command = f'LC_ALL=C; sha256sum {names} | sha256sum'
   done = subprocess.run(command, shell=True, cwd=folder, capture_output=True, text=True)
   assert read_card(folder).identity == done.stdout.split()[0]
-  rewrite(folder, lambda content: content['splits']['train'].update(sources=[]))
+  card = json.loads((folder / CARD).read_bytes())
+  card['splits']['train']['sources'] = []
+  (folder / CARD).write_text(json.dumps(card))
   verify_corpus(folder)
-  rewrite(folder, lambda content: content.update(identity='0' * 64))
+  (folder / CARD).write_text(json.dumps(card | {'identity': '0' * 64}))
   assert 'the identity on the card.json is not that of its sums' in refused(folder)
 
 
@@ -151,32 +144,23 @@ def test_each_file_is_watched(name: str, folder: pathlib.Path):
   path.write_bytes(whole + b'\0')
   assert f'{name} is not as it was written' in refused(folder)
   path.unlink()
-  assert f': {name} is missing. Delete' in refused(folder)
+  (folder / 'notes').write_bytes(b'mine')
+  assert f'{name} is missing; notes is not on the card' in refused(folder)
   path.write_bytes(whole + b'x')
   write_card(folder, about)
   assert read_card(folder).identity != about.identity
 
 
-def test_all_faults_of_a_folder_are_named(folder: pathlib.Path):
-  (folder / 'dev.source.txt').unlink()
-  (folder / 'dev.target.txt').write_bytes(b'')
-  (folder / 'notes').write_bytes(b'mine')
-  assert refused(folder) == (
-    f'{folder}: dev.source.txt is missing; notes is not on the card; dev.target.txt is '
-    'not as it was written. Delete the folder and prepare it again'
-  )
-  (folder / 'card.json').unlink()
-  assert 'card.json: no such file; run scripts' in refused(folder)
-
-
 def test_a_damaged_card(folder: pathlib.Path):
-  path = folder / 'card.json'
+  path = folder / CARD
   for content in (b'', path.read_bytes()[:-9], b'[]', b'{"sha256": 3}', b'\xff'):
     path.write_bytes(content)
     message = refused(folder)
     assert 'card.json: damaged' in message
     # Whoever deletes the folder of a run loses its checkpoints.
     assert 'In the folder of a run, put back a copy' in message
+  path.unlink()
+  assert 'card.json: no such file; run scripts' in refused(folder)
 
 
 @pytest.mark.parametrize(
@@ -197,7 +181,6 @@ def test_changed_text_is_not_read(side: str, folder: pathlib.Path):
   whole = path.read_bytes()
   for text in (whole[:-9], whole.replace(b'e', b'o', 1), whole + whole[-9:], b''):
     path.write_bytes(text)
-    with pytest.raises(UserError) as caught:
+    with pytest.raises(UserError, match=f'^{path} is not as it was written'):
       read_text(folder, 'dev')
-    assert str(caught.value).startswith(f'{path} is not as it was written')
   read_text(folder, 'test')

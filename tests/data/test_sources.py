@@ -41,8 +41,8 @@ def test_files_by_name(raw: pathlib.Path):
 @pytest.mark.parametrize('languages', [('en', 'de'), ('de', 'en')])
 def test_the_embedded_corpus(languages: tuple[str, str]):
   """Whole splits in either direction; results/ has references of these test lines."""
-  source, target = languages
-  config = tiny(**{'data.source_language': source, 'data.target_language': target})
+  keys = 'data.source_language', 'data.target_language'
+  config = tiny(**dict(zip(keys, languages, strict=True)))
   splits = lines(sources.embedded(config))
   assert [len(splits[split]) for split in SPLITS] == [70_000, 1_000, 1_000]
   texts = dict(zip(languages, zip(*splits['test'], strict=True), strict=True))
@@ -62,17 +62,13 @@ def test_sampled_pairs_leave_training(raw: pathlib.Path):
   """So do other pairs of the same source; the order of the text does not matter."""
   splits = lines(sources.from_files(DRAWN, raw))
   sampled = splits['dev'] + splits['test']
-  assert len({source for source, _ in sampled}) == 12
-  assert not {source for source, _ in sampled} & {
-    source for source, _ in splits['train']
-  }
+  held_out = {source for source, _ in sampled}
+  assert len(held_out) == 12 and held_out.isdisjoint(s for s, _ in splits['train'])
   whole = lines(sources.from_files(tiny(), raw))['train']
   assert {*splits['train'], *sampled} <= {*whole}
-  rows = [*whole]
-  random.Random(1).shuffle(rows)
-  toy.corpus.write(
-    raw, 'train', *('\n'.join(side).encode() for side in zip(*rows, strict=True))
-  )
+  rows = random.Random(1).sample(whole, len(whole))
+  texts = ('\n'.join(side).encode() for side in zip(*rows, strict=True))
+  toy.corpus.write(raw, 'train', *texts)
   again = lines(sources.from_files(DRAWN, raw))
   assert again['dev'] == splits['dev'] and again['test'] == splits['test']
   other = lines(sources.from_files(tiny(**SAMPLES | {'data.seed': 2}), raw))
@@ -103,10 +99,9 @@ def test_text_of_another_encoding(encoding: str, message: str, raw: pathlib.Path
 def folder(tmp_path: pathlib.Path) -> pathlib.Path:
   folder = tmp_path / 'a, b: c'
   folder.mkdir()
-  for language, word in (('cs', 'slovo'), ('en', 'word')):
-    (folder / f'train.{language}').write_text(
-      ''.join(f'{word} {n}\n' for n in range(3000))
-    )
+  for language in ('cs', 'en'):
+    lines = ''.join(f'{language} {n}\n' for n in range(3000))
+    (folder / f'train.{language}').write_text(lines)
   return folder
 
 
@@ -144,7 +139,7 @@ def test_sizes_of_own_text(tmp_path: pathlib.Path):
 def test_files_of_dev(name: str, folder: pathlib.Path):
   (folder / f'{name}.cs').write_text('x\n')
   config = my.get_config(f'cs-en,{folder}')
-  assert (config.data.files.dev, config.data.files.test) == ((name,), ('drawn:300',))
+  assert config.data.files.dev == (name,)
   with pytest.raises(UserError, match=rf'{name}\.en: no such file'):
     sources.from_files(config, folder)
 
@@ -154,8 +149,6 @@ OWN_MESSAGES = [
   ('cs-en', 'SOURCE-TARGET,DIR'),
   ('zh-Hant-en,{}', 'a region is written with _, as in my.py:zh_Hant-en'),
   ('CS-EN,{}', "'CS' is no code of a language .* such as de, .* small letters"),
-  ('de-DE,{}', "'DE' is no code of a language .* pt_BR .* a region or script after _"),
-  ('zh-Hant,{}', "'Hant' is no code of a language .* zh_Hant"),
   ('en-en,{}', 'two different languages'),
   ('cs-en,{}/none', 'none/train.cs: no such file'),
   ('cs-de,{}', 'train.de: no such file, nor train.de.gz'),
@@ -244,10 +237,8 @@ def test_local_files_beside_parquet_and_tfds(raw: pathlib.Path, pairs, monkeypat
   toy.corpus.write(folder, 'mine', b'c\n', b'd\n')
   tfds = Source('tfds', (), lambda: iter(pairs[:2]))
   monkeypatch.setattr(wmt14, 'tfds_source', lambda *_: tfds)
-  expected = {
-    'dev': [('a', 'b')],
-    'test': lines(sources.from_files(tiny(), raw))['test'],
-  }
+  test = lines(sources.from_files(tiny(), raw))['test']
+  expected = {'dev': [('a', 'b')], 'test': test}
   from_parquet = lines(wmt14.read_splits(WMT14, folder, None))
   assert from_parquet == expected | {'train': from_parquet['train']}
   assert len(from_parquet['train']) == 200
@@ -302,15 +293,10 @@ REFUSED = [
     '',
     'en-fr: the embedded corpus is en-de',
   ),
-  *(
-    ({'data.files.dev': stems}, '', message)
-    for stems, message in (
-      (('drawn:x',), r'data.files.dev=\(.drawn:x.,\): drawn: and a number'),
-      (('drawn:0',), 'a number, which stands alone'),
-      (('drawn:5', 'dev'), 'a number, which stands alone'),
-      (('drawn:999',), '999 for dev are to be drawn: .*or draw fewer'),
-    )
-  ),
+  ({'data.files.dev': ('drawn:x',)}, '', r'dev=\(.drawn:x.,\): drawn: and a number'),
+  ({'data.files.dev': ('drawn:0',)}, '', 'a number, which stands alone'),
+  ({'data.files.dev': ('drawn:5', 'dev')}, '', 'a number, which stands alone'),
+  ({'data.files.dev': ('drawn:999',)}, '', '999 for dev are to be drawn: .*fewer'),
 ]
 
 
@@ -321,8 +307,9 @@ def test_corpora_that_are_refused(changes: dict, folder: str, message: str, raw)
     lines(TRANSLATION.splits(tiny(**changes), where, None))
 
 
-@pytest.mark.parametrize('setting', ['tags=False', 'numbers=True', 'whole_words=True'])
-def test_settings_of_trees(setting: str):
-  key, value = setting.split('=')
-  with pytest.raises(UserError, match=f'{setting}: only trees have such lines'):
-    TRANSLATION.target(tiny(**{f'data.{key}': value == 'True'}))
+@pytest.mark.parametrize(
+  ('key', 'value'), [('tags', False), ('numbers', True), ('whole_words', True)]
+)
+def test_settings_of_trees(key: str, value: bool):
+  with pytest.raises(UserError, match=f'{key}={value}: only trees have such lines'):
+    TRANSLATION.target(tiny(**{f'data.{key}': value}))

@@ -14,7 +14,7 @@ from sacrebleu import utils
 from transformer_jax.data import sources, text
 from transformer_jax.machine.errors import UserError
 
-LINES = ''.join(f'line {n} é\n' for n in range(20_000)).encode()
+LINES = ''.join(f'line {n} é\n' for n in range(90_000)).encode()  # two blocks
 PACKERS = {
   '': bytes,
   '.br': bytes,  # Breton, not brotli
@@ -43,6 +43,7 @@ def test_packed_files(end: str, tmp_path: pathlib.Path):
   """Several may stand one after another in one file."""
   content = PACKERS[end](LINES)
   path = written(tmp_path / f'train.de{end}', content + PACKERS[end](b'more\n'))
+  assert text.read_bytes(path) == LINES + b'more\n'
   assert [*text.read_lines(path)] == LINES.decode().splitlines() + ['more']
 
 
@@ -73,12 +74,6 @@ def test_damage_is_named(end: str, fault: str, tmp_path: pathlib.Path):
 )
 def test_lines_end_at_line_feeds_alone(content, lines, tmp_path: pathlib.Path):
   assert [*text.read_lines(written(tmp_path / 'x', content))] == lines
-
-
-def test_long_files_are_cut_into_blocks(tmp_path: pathlib.Path, monkeypatch):
-  path = written(tmp_path / 'x', LINES)
-  monkeypatch.setattr(text, '_BLOCK', 17)
-  assert [*text.read_lines(path)] == LINES.decode().splitlines()
 
 
 # Pairs

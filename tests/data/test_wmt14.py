@@ -28,7 +28,6 @@ from transformer_jax.data import wmt14 as module
 from transformer_jax.machine.errors import UserError
 
 TRAIN = ['europarl_v7', 'commoncrawl', 'newscommentary_v9']
-Sides = tuple[list[str], list[str]]  # German and English
 
 
 def lines(count: int, seed: int, word: str) -> list[str]:
@@ -36,25 +35,20 @@ def lines(count: int, seed: int, word: str) -> list[str]:
   return [f'{word} {n}: {rng.random()}' for n in range(count)]
 
 
-def small(count: int = 40) -> dict[str, Sides]:
-  """Returns training text by subsets, with flaws of the real files."""
+def small(count: int = 40) -> dict[str, tuple[list[str], list[str]]]:
+  """Returns German and English by subsets, with flaws of the real files."""
   subsets = {
     name: (lines(count, seed, f'de {name}'), lines(count, seed, f'en {name}'))
     for seed, name in enumerate(TRAIN)
   }
   german, english = subsets['europarl_v7']
-  german[3:8] = [
-    '',
-    'x',
-    'A &amp; B',
-    'end\r',
-    'tab\there\u2028\x85\xa0é日本\U0001f600 ',
-  ]
+  odd = 'tab\there\u2028\x85\xa0é日本\U0001f600 '
+  german[3:8] = ['', 'x', 'A &amp; B', 'end\r', odd]
   english[3:8] = ['no other side', '', 'A & B', 'end\r', 'trailing\r']
   return subsets
 
 
-def expected(subsets: dict[str, Sides]) -> collections.Counter:
+def expected(subsets: dict) -> collections.Counter:
   """Returns the pairs that tfds keeps, without CR at the end."""
   pairs = [pair for name in TRAIN for pair in zip(*subsets[name], strict=True)]
   return collections.Counter(
@@ -69,16 +63,11 @@ class Host(NamedTuple):
   url: str
 
 
-class QuietHandler(http.server.SimpleHTTPRequestHandler):
-  def log_message(self, *_: object) -> None:
-    pass
-
-
 @pytest.fixture
 def host(tmp_path: pathlib.Path, monkeypatch) -> Iterator[Host]:
   folder = tmp_path / 'www'
   folder.mkdir()
-  handler = functools.partial(QuietHandler, directory=folder)
+  handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=folder)
   with http.server.ThreadingHTTPServer(('127.0.0.1', 0), handler) as server:
     threading.Thread(target=server.serve_forever, daemon=True).start()
     host = Host(folder, f'http://127.0.0.1:{server.server_port}')
