@@ -84,7 +84,7 @@ def fault(pair: Pair, limits: Cleaning) -> str | None:
 
 def describe_faults(faults: Mapping[str, int]) -> str:
   """Returns faults and their counts in words, the commonest first."""
-  ordered = sorted(faults.items(), key=lambda item: -item[1])
+  ordered = Counter(faults).most_common()
   return ', '.join(f'{count:,} {fault}' for fault, count in ordered)
 
 
@@ -174,7 +174,6 @@ def write_clean_text(
 
   Args:
     texts: the files for source and target sentences.
-    languages: of source and target.
     converters: map a source and a target line to the text that is written.
 
   Returns:
@@ -230,14 +229,10 @@ def is_unspaced(code: str) -> bool:
 
 def guess_language(lines: Iterable[str]) -> str | None:
   """Returns the language of a text: en, de or fr; None if it is another one."""
-  counts, total = dict.fromkeys(_COMMON, 0), 0
-  for line in lines:
-    words = line.lower().split()
-    total += len(words)
-    for language, common in _COMMON.items():
-      counts[language] += sum(word in common for word in words)
-  best = max(counts, key=lambda language: counts[language])
-  return best if counts[best] > _ENOUGH * total else None
+  words = [word for line in lines for word in line.lower().split()]
+  count = lambda language: sum(word in _COMMON[language] for word in words)
+  best = max(_COMMON, key=count)
+  return best if count(best) > _ENOUGH * len(words) else None
 
 
 def check_languages(

@@ -113,21 +113,16 @@ def rename_if_changed(
     config.data.name += f'.{hashlib.sha256(text.encode()).hexdigest()[:8]}'
 
 
-def _resolve(
-  config: ml_collections.ConfigDict,
-  plain: ml_collections.ConfigDict,
-  overridden: Collection[str],
-) -> None:
-  """Checks a command line's config, and renames its corpus if overrides change it."""
-  check(config.to_dict())
-  rename_if_changed(config, plain, overridden)
-
-
 def config_flag(
   table: Flags, about: str, required: bool = True
 ) -> flags.FlagHolder[ml_collections.ConfigDict]:
-  """Defines --config and the flags of its keys."""
-  return table.config(about, KEYS, _resolve, required)
+  """Defines --config and the flags of its keys, which may rename the corpus."""
+
+  def resolve(config: ml_collections.ConfigDict, *plain_and_overridden: Any) -> None:
+    check(config.to_dict())
+    rename_if_changed(config, *plain_and_overridden)
+
+  return table.config(about, KEYS, resolve, required)
 
 
 def data_dir(table: Flags) -> flags.FlagHolder[pathlib.Path]:

@@ -41,7 +41,6 @@ from transformer_jax.data.vocabulary import Vocabularies
 from transformer_jax.machine import files
 from transformer_jax.machine.errors import UserError
 
-PACKAGES = ('numpy', 'sentencepiece')  # their versions are on the card
 _BLOCK = 20_000  # pairs that are encoded at once
 
 
@@ -58,10 +57,7 @@ def prepare_corpus(
   Prints the folder, its identity and its sources to stderr.
 
   Args:
-    task: the config's task, which reads the text.
-    data_dir: the folder of all prepared corpora.
     raw_dir: the folder of the raw text; None is that of the config, if any.
-    tfds_data_dir: the folder of tensorflow-datasets; None is its default.
     run: the folder of a run that is resumed. It has the vocabulary of the corpus, which
       is then not compared with the raw text.
 
@@ -113,9 +109,6 @@ def write_corpus(
   parent: pathlib.Path | None = None,
 ) -> None:
   """Writes data_dir/NAME from the sources of all splits, or leaves nothing.
-
-  Args:
-    parent: the run that has the vocabulary, if config.init_from.vocabulary names one.
 
   Raises:
     UserError: the text is missing or damaged, or no training pair is left.
@@ -242,7 +235,8 @@ class Preparation:
     for split, sources in self._splits.items():
       for source, entry in zip(sources, cards[split].sources, strict=True):
         entry.files = {path.name: sums[path] for path in source.files}
-    versions = {name: importlib.metadata.version(name) for name in PACKAGES}
+    packages = 'numpy', 'sentencepiece'
+    versions = {name: importlib.metadata.version(name) for name in packages}
     settings, of_target = corpus_settings(self._config), own[0] if own else None
     write_card(self._folder, Card(shared, cards, settings, of_target, versions))
 
@@ -424,14 +418,11 @@ class Preparation:
     known = {split: {*some} for split, some in words.items()}
     # Training text is not held in memory.
     known['train'] = set.union(*known.values()).intersection(of('train'))
-    for split, card in held_out.items():
-      for other in SPLITS:
-        if other == split:
-          continue
-        count = sum(one in known[other] for one in words[split])
-        card.overlap[other] = count
-        if count:
-          print(
-            f'{split}: {other} has {count:,} of its {card.kept:,} source sentences',
-            file=sys.stderr,
-          )
+    for split, other in itertools.product(held_out, SPLITS):
+      if other == split:
+        continue
+      count = sum(one in known[other] for one in words[split])
+      held_out[split].overlap[other] = count
+      if count:
+        about = f'{split}: {other} has {count:,} of its {len(words[split]):,}'
+        print(f'{about} source sentences', file=sys.stderr)

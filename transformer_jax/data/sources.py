@@ -49,7 +49,12 @@ def from_files(
     stems = config.data.files[split]
     numbers = [stem.removeprefix(DRAW) for stem in stems if stem.startswith(DRAW)]
     if not numbers or split == 'train':
-      splits[split] = [_named(stem, config, raw_dir) for stem in stems]
+      splits[split] = [
+        text.sacrebleu_source(stem, languages(config))
+        if stem.startswith(SACREBLEU)
+        else text.file_source(raw_dir, stem + config.data.suffix, languages(config))
+        for stem in stems
+      ]
       continue
     if len(stems) > 1 or not numbers[0].isdecimal() or not int(numbers[0]):
       raise UserError(
@@ -72,13 +77,6 @@ def check_folder(config: ConfigDict, raw_dir: pathlib.Path | None) -> pathlib.Pa
   if not raw_dir.is_dir():
     raise UserError(f'{raw_dir}: no such folder (--raw_dir)')
   return raw_dir
-
-
-def _named(stem: str, config: ConfigDict, raw_dir: pathlib.Path) -> Source:
-  """Returns the source that a config calls `stem`."""
-  if stem.startswith(SACREBLEU):
-    return text.sacrebleu_source(stem, languages(config))
-  return text.file_source(raw_dir, stem + config.data.suffix, languages(config))
 
 
 # Dev and test out of training

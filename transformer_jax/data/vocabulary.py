@@ -109,12 +109,8 @@ def learn_pieces(
   Raises:
     UserError: the sentences have fewer pieces, or more characters than pieces.
   """
-  options = {
-    'model_type': 'bpe',
-    'character_coverage': character_coverage,
-    'byte_fallback': byte_fallback,
-  }
-  learn(sentences, path, size, options)
+  options = {'character_coverage': character_coverage, 'byte_fallback': byte_fallback}
+  learn(sentences, path, size, {'model_type': 'bpe', **options})
 
 
 def learners(config: ConfigDict) -> tuple[Learner, Learner]:
@@ -234,26 +230,20 @@ class Vocabulary:
     return np.concatenate([np.zeros(0, np.int32), *ids]), lengths
 
   def _encode(self, sentences: Sequence[str]) -> list[np.ndarray]:
-    if self.tokens is not None:
-      return [np.array(self._encode_tokens(s), np.int32) for s in sentences]
-    return self._processor.encode([*sentences], num_threads=-1, return_type='numpy')
-
-  def _encode_tokens(self, sentence: str) -> list[int]:
-    """Returns an id for each token; SentencePiece has one for neighbouring UNKs."""
-    return [self.tokens.get(token, UNK) for token in sentence.split(' ') if token]
+    if self.tokens is None:
+      return self._processor.encode([*sentences], num_threads=-1, return_type='numpy')
+    # An id for each token: SentencePiece has one for neighbouring UNKs.
+    ids = lambda s: [self.tokens.get(token, UNK) for token in s.split(' ') if token]
+    return [np.array(ids(sentence), np.int32) for sentence in sentences]
 
   def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
     """Returns the text of ids up to the first EOS, without PAD and BOS."""
-    texts = [_text_ids(sequence) for sequence in ids]
+    until_end = (itertools.takewhile(lambda i: i != EOS, one) for one in ids)
+    texts = [[int(i) for i in text if i not in (PAD, BOS)] for text in until_end]
     if self.tokens is not None:
       known = self._texts
       return [' '.join(known[i] for i in text if i in known) for text in texts]
     return self._processor.decode(texts)
-
-
-def _text_ids(sequence: Sequence[int]) -> list[int]:
-  until_end = itertools.takewhile(lambda i: i != EOS, sequence)
-  return [int(i) for i in until_end if i not in (PAD, BOS)]
 
 
 class Vocabularies(NamedTuple):
