@@ -11,7 +11,7 @@ import unicodedata
 import pytest
 
 from toy.config import tiny
-from toy.corpus import decoded, number_lines, prepare, write
+from toy.corpus import decoded, number_lines, prepare, write, write_raw
 from transformer_jax.data import batches, vocabulary
 from transformer_jax.data.corpus import SPLITS, Source, corpus_settings, verify_corpus
 from transformer_jax.data.prepare import NEWSTEST, prepare_corpus, write_corpus
@@ -174,14 +174,15 @@ def test_bad_text_is_refused(split, source, target, message: str, raw: pathlib.P
 # Whole or not at all
 
 ENVIRONMENT = os.environ | {'PYTHONPATH': os.pathsep.join(sys.path)}
+PREPARE = 'import pathlib, sys; from toy import corpus; '
+PREPARE += 'corpus.prepare(pathlib.Path(sys.argv[1]))'
 
 
 @pytest.mark.parametrize('number', [1, 6, 12])
 def test_killed_while_preparing(number: int, raw: pathlib.Path):
   """A killed preparation leaves no corpus, and the next one prepares it whole."""
   script = f"""
-import os, pathlib, signal, sys
-from toy import corpus
+import os, signal, sys
 left = [{number}]
 def audit(event, args):
   if event == 'open' and '.partial' in str(args[0]) and 'w' in str(args[1]):
@@ -189,9 +190,8 @@ def audit(event, args):
     if not left[0]:
       os.kill(os.getpid(), signal.SIGKILL)
 sys.addaudithook(audit)
-corpus.prepare(pathlib.Path({str(raw)!r}))
-"""
-  done = subprocess.run([sys.executable, '-c', script], env=ENVIRONMENT, check=False)
+{PREPARE}"""
+  done = subprocess.run([sys.executable, '-c', script, raw], env=ENVIRONMENT)
   data = raw.parent / 'data'
   assert done.returncode == -signal.SIGKILL
   assert sorted(path.name for path in data.iterdir()) == ['toy.lock', 'toy.partial']
@@ -201,12 +201,9 @@ corpus.prepare(pathlib.Path({str(raw)!r}))
 
 
 def test_two_processes_prepare_once(raw: pathlib.Path):
-  script = 'import pathlib; from toy import corpus; '
-  script += f'corpus.prepare(pathlib.Path({str(raw)!r}))'
-  start = lambda: subprocess.Popen(
-    [sys.executable, '-c', script], env=ENVIRONMENT, stderr=subprocess.PIPE, text=True
-  )
-  both = [start(), start()]
+  command = [sys.executable, '-c', PREPARE, raw]
+  options = {'env': ENVIRONMENT, 'stderr': subprocess.PIPE, 'text': True}
+  both = [subprocess.Popen(command, **options) for _ in range(2)]
   printed = [process.communicate()[1] for process in both]
   assert [process.returncode for process in both] == [0, 0]
   assert sum('preparing' in text for text in printed) == 1
@@ -261,20 +258,15 @@ def test_a_folder_that_is_no_corpus(raw: pathlib.Path):
 @pytest.mark.slow
 def test_memory_does_not_hold_the_text(tmp_path: pathlib.Path):
   """Thirty times the text takes little more memory."""
-  script = """
-import pathlib, resource, sys
-from toy import corpus
-folder, times = pathlib.Path(sys.argv[1]), int(sys.argv[2])
-raw = corpus.write_raw(folder / 'raw')
-for language in ('en', 'de'):
-  path = raw / f'train.{language}'
-  path.write_bytes(path.read_bytes() * times)
-corpus.prepare(raw)
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10)
-"""
+  script = f'{PREPARE}; import resource; '
+  script += 'print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10)'
   peaks = []
   for times in (50, 1500):
-    command = [sys.executable, '-c', script, str(tmp_path / str(times)), str(times)]
+    raw = tmp_path / str(times) / 'raw'
+    write_raw(raw)
+    for path in raw.glob('train.*'):
+      path.write_bytes(path.read_bytes() * times)
+    command = [sys.executable, '-c', script, raw]
     done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True)
     peaks.append(int(done.stdout.split()[-1]))
   assert peaks[1] - peaks[0] < 40, peaks  # MB

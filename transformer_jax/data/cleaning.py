@@ -79,17 +79,8 @@ def fault(pair: Pair, limits: Cleaning) -> str | None:
     return 'empty'
   if _CONTROL.search(source) or _CONTROL.search(target):
     return _CONTROLS
-  return None if limits.off else _exceeded(limits, source, target)
-
-
-def describe_faults(faults: Mapping[str, int]) -> str:
-  """Returns faults and their counts in words, the commonest first."""
-  ordered = Counter(faults).most_common()
-  return ', '.join(f'{count:,} {fault}' for fault, count in ordered)
-
-
-def _exceeded(limits: Cleaning, source: str, target: str) -> str | None:
-  """Returns the limit that a pair exceeds, or None."""
+  if limits.off:
+    return None
   if '\ufffd' in source or '\ufffd' in target:
     return _REPLACED  # a character was lost in an earlier conversion
   if max(len(source), len(target)) > limits.max_characters:
@@ -145,6 +136,12 @@ def _is_sentence(line: str) -> bool:
   words = [word.strip(string.punctuation) for word in line.split()]
   plain = sum(word.isalpha() and not word[0].isupper() for word in words)
   return 3 * plain > len(words)
+
+
+def describe_faults(faults: Mapping[str, int]) -> str:
+  """Returns faults and their counts in words, the commonest first."""
+  ordered = Counter(faults).most_common()
+  return ', '.join(f'{count:,} {fault}' for fault, count in ordered)
 
 
 def check_is_text(name: str, read: int, faults: Mapping[str, int]) -> None:

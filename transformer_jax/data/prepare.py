@@ -4,13 +4,13 @@ Writes a folder NAME.partial and renames it to NAME at the end, so that a folder
 always complete. Training text is not held in memory.
 """
 
-import collections
 import importlib.metadata
 import itertools
 import pathlib
 import re
 import shutil
 import sys
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from unicodedata import normalize
 
@@ -222,11 +222,15 @@ class Preparation:
     train, counted = self._clean_training()
     cards = {'train': train} | held_out
     self._count_overlaps(held_out)
-    if self._config.init_from.vocabulary:
-      shared, *own = self._copy_vocabularies()
+    if from_run := bool(self._config.init_from.vocabulary):
+      learnt_from = self._copy_vocabularies()
     else:
-      shared, *own = self._learn_vocabularies(counted)
-    vocabularies = vocabulary.read(self._folder, bool(own))
+      learnt_from = self._learn_vocabularies(counted)
+    vocabularies = vocabulary.read(self._folder, len(learnt_from) > 1)
+    shared, *own = (
+      VocabularyEntry(words.sha256, len(words), from_run, sentences)
+      for words, sentences in zip(vocabularies, learnt_from, strict=False)
+    )
     for split, card in cards.items():
       self._encode(split, card, vocabularies)
     for path in self._texts['train']:
@@ -255,9 +259,7 @@ class Preparation:
     entries = cleaning.write_clean_text(
       sources, texts, languages(config), limits, converters
     )
-    dropped = collections.Counter()
-    for entry in entries:
-      dropped.update(entry.dropped)
+    dropped = sum((Counter(entry.dropped) for entry in entries), Counter())
     kept = [entry.read - sum(entry.dropped.values()) for entry in entries]
     counted = np.repeat([source.counts_for_vocabulary for source in sources], kept)
     if (beyond := len(counted) - config.data.train_pairs) > 0:
@@ -317,11 +319,14 @@ class Preparation:
 
   # Vocabularies
 
-  def _learn_vocabularies(self, counted: np.ndarray) -> list[VocabularyEntry]:
+  def _learn_vocabularies(self, counted: np.ndarray) -> list[int]:
     """Learns a vocabulary from a sample of the clean text, and one of the target alone.
 
     Args:
       counted: [pairs] bool, the pairs whose words count.
+
+    Returns:
+      The number of sentences that each was learnt from.
     """
     config, size = self._config, self._config.model.vocab_size
     target_size = config.model.target_vocab_size
@@ -339,28 +344,20 @@ class Preparation:
       lines = itertools.chain(lines, targets)
       sentences += of_target
     learn(lines, self._folder / vocabulary.SHARED, size)
-    entries = [self._describe(vocabulary.SHARED, sentences=sentences)]
-    if target_size:
-      about = f'learning {target_size:,} pieces for the target alone'
-      print(about, file=sys.stderr)
-      learn_target(targets, self._folder / vocabulary.TARGETS, target_size)
-      entries.append(self._describe(vocabulary.TARGETS, sentences=of_target))
-    return entries
+    if not target_size:
+      return [sentences]
+    about = f'learning {target_size:,} pieces for the target alone'
+    print(about, file=sys.stderr)
+    learn_target(targets, self._folder / vocabulary.TARGETS, target_size)
+    return [sentences, of_target]
 
-  def _describe(
-    self, name: str, from_run: bool = False, sentences: int = 0
-  ) -> VocabularyEntry:
-    """Returns what the card says of the vocabulary in the file `name`."""
-    words = vocabulary.Vocabulary(self._folder / name)
-    return VocabularyEntry(words.sha256, len(words), from_run, sentences)
-
-  def _copy_vocabularies(self) -> list[VocabularyEntry]:
-    """Copies the vocabularies of the parent run.
+  def _copy_vocabularies(self) -> list[int]:
+    """Copies the vocabularies of the parent run; returns 0 for each.
 
     Raises:
       UserError: they are not those of config.init_from.vocabulary.
     """
-    entries, names = [], (vocabulary.SHARED, vocabulary.TARGETS)
+    names = vocabulary.SHARED, vocabulary.TARGETS
     sums = self._config.init_from.vocabulary.split()
     for name, digest in zip(names, sums, strict=False):
       path = self._parent / name
@@ -371,8 +368,7 @@ class Preparation:
           '--init_from anew'
         )
       shutil.copy(path, self._folder / name)
-      entries.append(self._describe(name, from_run=True))
-    return entries
+    return [0] * len(sums)
 
   # Dev and test
 

@@ -91,7 +91,6 @@ def draw(
   text does not matter. The first pair that is read causes training to be read.
 
   Args:
-    train: the training text.
     counts: the number of pairs of each split to take.
     limits: a pair beyond them is not taken.
   """
@@ -160,18 +159,17 @@ def embedded(config: ConfigDict, *_: pathlib.Path | None) -> Splits:
   if {*pair} != {'en', 'de'}:
     raise UserError(f'{"-".join(pair)}: the embedded corpus is en-de')
   order = 1 if pair[0] == 'en' else -1
+
+  def read(start: int, stop: int) -> Iterator[Pair]:
+    for line in itertools.islice(text.read_lines(EMBEDDED), start, stop):
+      yield tuple(line.split('\t')[::order])
+
   splits, start = {}, 0
   for split, count in EMBEDDED_PAIRS.items():
-    pairs = functools.partial(_embedded_pairs, start, start + count, order)
+    pairs = functools.partial(read, start, start + count)
     splits[split] = [Source(EMBEDDED.name, (EMBEDDED,), pairs)]
     start += count
   return splits
-
-
-def _embedded_pairs(start: int, stop: int, order: int) -> Iterator[Pair]:
-  """Yields lines of the embedded corpus, with German first if `order` is -1."""
-  for line in itertools.islice(text.read_lines(EMBEDDED), start, stop):
-    yield tuple(line.split('\t')[::order])
 
 
 # A user's own folder

@@ -140,10 +140,6 @@ def tfds_source(
 ) -> Source:
   """Returns the training text of WMT14; tfds downloads and prepares it if needed.
 
-  Args:
-    languages: of source and target.
-    tfds_data_dir: where tfds keeps its data sets; None for its default.
-
   Raises:
     UserError: WMT14 has no such languages, cannot be downloaded or written, or its
       folder is incomplete.
