@@ -53,6 +53,7 @@ Few = Annotated[int, Meta(ge=1, le=2**10)]
 FewOrNone = Annotated[int, Meta(ge=0, le=2**10)]
 Width = Annotated[int, Meta(ge=1, le=2**16)]
 Tokens = Annotated[int, Meta(ge=1, le=10**7)]
+TokensOrNone = Annotated[int, Meta(ge=0, le=10**7)]
 Pairs = Annotated[int, Meta(ge=1, le=2**32 - 1)]
 Length = Annotated[int, Meta(ge=2, le=2**13)]
 # Four ids stand for no text, and files hold uint16.
@@ -271,11 +272,12 @@ class Config:
   constrained: bool = key(
     False, SEARCH, "A parser's search writes nothing but trees; see data.tags."
   )
-  decode_tokens: Tokens = key(
-    4096,
+  decode_tokens: TokensOrNone = key(
+    0,
     BOOKKEEPING,
     'Positions of a batch: of the source in a search, of the longer side when dev '
-    'perplexity is measured.',
+    'perplexity is measured. 0: 4,096 on a CPU; on an accelerator so many for each 2 '
+    'GiB of its memory, up to 32,768.',
   )
   decode_dtype: DType = key(
     'auto',
@@ -289,6 +291,12 @@ class Config:
   )
   dtype: DType = key(
     'auto', TRAINING, 'Like decode_dtype, in training. auto: bfloat16 on accelerators.'
+  )
+  kernels: Literal['auto', 'plain'] = key(
+    'auto',
+    BOOKKEEPING,
+    'auto: programs for an NVIDIA GPU have kernels of our own. plain: they have none, '
+    'to compare and to debug.',
   )
   log_every_steps: Count = key(100, BOOKKEEPING, 'Updates between two lines of a log.')
 

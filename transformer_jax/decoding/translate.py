@@ -25,9 +25,14 @@ from transformer_jax.decoding.beam_search import (
   State,
 )
 from transformer_jax.machine import platform
-from transformer_jax.machine.devices import map_rows, replicate_read_only, round_up
+from transformer_jax.machine.devices import (
+  decode_tokens,
+  map_rows,
+  replicate_read_only,
+  round_up,
+)
 from transformer_jax.machine.errors import UserError
-from transformer_jax.model import build
+from transformer_jax.model import blocks, build
 from transformer_jax.model.transformer import SearchWeights, search_weights
 
 # So many lines are translated and then written. An interruption loses no more of them.
@@ -172,7 +177,7 @@ class Translator:
     while start < len(order):
       needed = len(ids[order[start]])
       length = source_length(needed, self._longest)
-      rows = round_up(max(1, self._config.decode_tokens // length))
+      rows = round_up(max(1, decode_tokens(self._config.decode_tokens) // length))
       if length != before:  # else the program for full batches is compiled already
         left = len(order) - start
         rows = min(rows, round_up(1 << (left - 1).bit_length()))
@@ -260,7 +265,7 @@ def search_of(
     memory = model.precompute_cross_attention(source), sizes
     return beam_search(cache, memory, (words + extra) * (words > 0))
 
-  return search
+  return blocks.as_chosen(config.kernels, search)
 
 
 def split_lines(content: bytes) -> list[str]:

@@ -87,7 +87,8 @@ def compile_if_it_fits(lowered: jax.stages.Lowered) -> jax.stages.Compiled | Non
   try:
     program = lowered.compile()
   except jax.errors.JaxRuntimeError as error:
-    if 'RESOURCE_EXHAUSTED' not in str(error):
+    # A kernel that asks for too much of a multiprocessor would do so in all sizes.
+    if 'RESOURCE_EXHAUSTED' not in str(error) or 'Shared memory' in str(error):
       raise
     return None
   stats = jax.local_devices()[0].memory_stats()
@@ -96,6 +97,19 @@ def compile_if_it_fits(lowered: jax.stages.Lowered) -> jax.stages.Compiled | Non
     return program
   fits = memory_needed(needs) <= (1 - RESERVED_FRACTION) * stats['bytes_limit']
   return program if fits else None
+
+
+def decode_tokens(chosen: int, memory: float | None = None) -> int:
+  """Returns the positions of a batch of search: `chosen`, or what suits a device if 0.
+
+  Args:
+    memory: bytes that a program can use; None: of this host's devices. A CPU does not
+      tell.
+  """
+  if memory is None:
+    stats = jax.local_devices()[0].memory_stats() or {}
+    memory = stats.get('bytes_limit', 0)
+  return chosen or 4096 * max(1, min(8, int(memory / 2**31)))
 
 
 def memory_needed(program: Any) -> int:

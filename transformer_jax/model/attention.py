@@ -10,8 +10,10 @@ from jax.typing import DTypeLike
 from jaxtyping import Bool, Float, Float32
 
 from transformer_jax.config import Model
-from transformer_jax.model import ops
+from transformer_jax.model import ops, ops_gpu
 from transformer_jax.model.ops import Array
+
+Weight = Array | ops.TransposedWeight
 
 
 class KeyValues(NamedTuple):
@@ -32,6 +34,50 @@ def attention_weights(
   d_k = q.shape[-1]
   scores = ops.float32_einsum('bthk,bhkm->bhtm', q * d_k**-0.5, k)
   return jax.nn.softmax(jnp.where(mask[:, None], scores, -1e9))
+
+
+@ops.forms('dtype', gpu=ops_gpu.ATTENTION)
+def attend(
+  x: Float[Array, 'B T D'],
+  memory: Float[Array, 'B M D'] | None,
+  query: Float[Array, 'D H K'],
+  key: Float[Array, 'D H K'],
+  value: Float[Array, 'D H V'],
+  mask: Bool[Array, '#B #T M'],
+  *,
+  dtype: DTypeLike,
+) -> Float[Array, 'B T O']:
+  """Returns Concat(head_1, ..., head_h) of queries from x.
+
+  Keys and values come from `memory`, or from x if it is None. The three matrices are
+  those of all heads.
+  """
+  h, memory = query.shape[1], x if memory is None else memory
+  memory = _key_values(memory, key, value, h, dtype)
+  weights = attention_weights(_project(x, query, h, dtype), memory.k, mask)
+  return _concatenate(weights, memory.v)
+
+
+def _key_values(
+  x: Float[Array, 'B M D'], key: Weight, value: Weight, h: int, dtype: DTypeLike
+) -> KeyValues:
+  k, v = (_project(x, weight, h, dtype) for weight in (key, value))
+  return KeyValues(k.transpose(0, 2, 3, 1), v.transpose(0, 2, 1, 3))
+
+
+def _project(
+  x: Float[Array, 'B T D'], weight: Weight, h: int, dtype: DTypeLike
+) -> Float[Array, 'B T H K']:
+  """Returns x times each head's matrix."""
+  return ops.linear(x, weight, dtype=dtype).reshape(*x.shape[:2], h, -1)
+
+
+def _concatenate(
+  weights: Float32[Array, 'B H T M'], v: Float[Array, 'B H M V']
+) -> Float[Array, 'B T O']:
+  """Returns the heads side by side, as W^O takes them."""
+  heads = ops.weighted_values(weights.astype(v.dtype), v).swapaxes(1, 2)
+  return heads.reshape(*heads.shape[:2], -1)
 
 
 class MultiHeadAttention(nnx.Module):
@@ -57,21 +103,27 @@ class MultiHeadAttention(nnx.Module):
   def __call__(
     self,
     x: Float[Array, 'B T D'],
-    memory: KeyValues,
+    memory: Float[Array, 'B M D'] | KeyValues,
     mask: Bool[Array, '#B #T M'],
-    drop: Callable[[jax.Array], jax.Array] = lambda weights: weights,
+    drop: Callable[[jax.Array], jax.Array] | None = None,
   ) -> Float[Array, 'B T D']:
     """Attends from the T positions of x to the M positions of `memory`.
 
     Args:
-      memory: key_values() of x itself in self-attention, and of the encoder's output in
-        the decoder's cross-attention.
+      memory: x itself in self-attention, the encoder's output in the decoder's
+        cross-attention, or key_values() of either.
       mask: True where a position of x may attend to a position of `memory`.
       drop: applies dropout to the weights before they multiply the values.
     """
-    weights = drop(self.weights(x, memory.k, mask)).astype(memory.v.dtype)
-    heads = ops.weighted_values(weights, memory.v).swapaxes(1, 2)
-    return self._linear(heads.reshape(*x.shape[:2], -1), self.output)
+    if drop is None and not isinstance(memory, KeyValues):
+      weights = (w.get_value() for w in (self.query, self.key, self.value))
+      other = None if memory is x else memory
+      heads = attend(x, other, *weights, mask, dtype=self.dtype)
+    else:
+      memory = memory if isinstance(memory, KeyValues) else self.key_values(memory)
+      weights = self.weights(x, memory.k, mask)
+      heads = _concatenate(drop(weights) if drop else weights, memory.v)
+    return ops.linear(heads, self.output.get_value(), dtype=self.dtype)
 
   def weights(
     self,
@@ -80,20 +132,10 @@ class MultiHeadAttention(nnx.Module):
     mask: Bool[Array, '#B #T M'],
   ) -> Float32[Array, 'B H T M']:
     """Returns the weights of all heads, without dropout."""
-    q = self._split_heads(self._linear(x, self.query))
+    q = _project(x, self.query.get_value(), self.h, self.dtype)
     return attention_weights(q, k, mask)
 
   def key_values(self, x: Float[Array, 'B M D']) -> KeyValues:
     """Returns K W_i^K and V W_i^V of each head i, where K = V = x."""
-    k = self._split_heads(self._linear(x, self.key))
-    v = self._split_heads(self._linear(x, self.value))
-    return KeyValues(k.transpose(0, 2, 3, 1), v.transpose(0, 2, 1, 3))
-
-  def _linear(
-    self, x: Float[Array, 'B T I'], weight: nnx.Param
-  ) -> Float[Array, 'B T O']:
-    """Returns x W. The axes of heads in W are flattened into one."""
-    return ops.linear(x, weight.get_value(), dtype=self.dtype)
-
-  def _split_heads(self, x: Float[Array, 'B T O']) -> Float[Array, 'B T H K']:
-    return x.reshape(*x.shape[:2], self.h, -1)
+    weights = self.key.get_value(), self.value.get_value()
+    return _key_values(x, *weights, self.h, self.dtype)

@@ -95,8 +95,23 @@ class Dropout:
     """Returns the same dropout for the sites from this one on."""
     return dataclasses.replace(self, first_site=self.first_site + site)
 
-  def of_attention(self, site: int) -> Callable[[jax.Array], jax.Array]:
-    """Returns the dropout of an attention's weights; `site` is that of its output."""
+  def stream(self, site: int) -> tuple[UInt32[Array, 'slices 3'], int]:
+    """Returns seed, step and stream of each slice, and how many of 65536 it drops.
+
+    A kernel draws what is dropped at `site` from these numbers, as _keep() does.
+    """
+    drop = _parts(self.rate)
+    if self.key is None or not drop:
+      return jnp.zeros((1, 3), jnp.uint32), 0
+    return _streams(self.key, 2 * (self.first_site + site)), drop
+
+  def of_attention(self, site: int) -> Callable[[jax.Array], jax.Array] | None:
+    """Returns the dropout of an attention's weights; `site` is that of its output.
+
+    None: no weight is dropped.
+    """
+    if self.key is None or not _parts(self.attention_rate):
+      return None
     number = 2 * (self.first_site + site) + 1
     return lambda weights: self._drop(weights, self.attention_rate, number)
 
@@ -110,8 +125,7 @@ class Dropout:
   def _drop(
     self, x: Float[Array, '*shape'], rate: float, number: int | Int[Array, '']
   ) -> Float[Array, '*shape']:
-    # 16 random bits decide on each element, so the rate is rounded to a 65536th.
-    drop = round(rate * 65536)
+    drop = _parts(rate)
     if self.key is None or not drop:
       return x
     keep = _keep(self.key, number, x.shape, drop)
@@ -121,6 +135,27 @@ class Dropout:
 
 
 NO_DROPOUT = Dropout(0.0, None)
+
+
+def _parts(rate: float) -> int:
+  """Returns the rate in 65536ths, since 16 random bits decide on each element."""
+  return round(rate * 65536)
+
+
+def _streams(
+  key: DropoutKey, number: int | Int[Array, '']
+) -> UInt32[Array, 'slices 3']:
+  """Returns seed, step, and a number of the site and each slice.
+
+  With the barrier XLA does not compute what depends on seed and step alone outside of
+  the loop over slices: on a CPU the rest of the fusion would take four times as long.
+  """
+  seed, step, slices, number = (
+    jnp.asarray(x).astype(jnp.uint32) for x in (*key, number)
+  )
+  own = slices << np.uint32(SITES) | number
+  words = jnp.full_like(own, seed), jnp.full_like(own, step), own
+  return jax.lax.optimization_barrier(jnp.stack(words, 1))
 
 
 def _keep(
@@ -135,8 +170,7 @@ def _keep(
   rows = np.prod(shape[:-1], dtype=int) // slices
   blocks = slices, -(-rows // 4), columns
   row, column = (jax.lax.broadcasted_iota(np.uint32, blocks, n) for n in (1, 2))
-  seed, step, own = (jnp.asarray(x).astype(np.uint32) for x in key)
-  stream = own << np.uint32(SITES) | jnp.asarray(number).astype(np.uint32)
-  counter = row * np.uint32(columns) + column, stream[:, None, None]
+  seed, step, own = _streams(key, number).T[..., None, None]
+  counter = row * np.uint32(columns) + column, own
   quarters = keep_four(threefry_2x32((seed, step), counter), drop)
   return jnp.concatenate(quarters, 1)[:, :rows].reshape(shape)

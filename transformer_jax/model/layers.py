@@ -22,7 +22,7 @@ from jax.typing import DTypeLike
 from jaxtyping import Bool, Float, Float32, Int
 
 from transformer_jax.config import Model
-from transformer_jax.model import ops
+from transformer_jax.model import ops, ops_gpu
 from transformer_jax.model.attention import KeyValues, MultiHeadAttention
 from transformer_jax.model.dropout import NO_DROPOUT, Dropout
 from transformer_jax.model.ops import Array
@@ -34,20 +34,41 @@ NORM_EPSILON = 1e-6
 # 3.1 Encoder and decoder stacks: what surrounds every sub-layer
 
 
-class LayerNorm(nnx.Module):
+@ops.forms('epsilon', gpu=ops_gpu.ADD_AND_NORM)
+def add_and_norm(
+  x: Float[Array, 'B T D'],
+  sublayer: Float[Array, 'B T D'],
+  scale: Float[Array, ' D'],
+  bias: Float[Array, ' D'],
+  dropout: Dropout,
+  *,
+  epsilon: float,
+) -> Float[Array, 'B T D']:
+  """Returns LayerNorm(x + Dropout(sublayer)); `dropout` has its first site here."""
+  return layer_norm(x + dropout(sublayer, 0), scale, bias, epsilon)
+
+
+def layer_norm(
+  x: Float[Array, 'B T D'],
+  scale: Float[Array, ' D'],
+  bias: Float[Array, ' D'],
+  epsilon: float = NORM_EPSILON,
+) -> Float[Array, 'B T D']:
   """Layer normalisation (Ba et al. 2016), computed in float32."""
+  dtype, x = x.dtype, x.astype(jnp.float32)
+  scale, bias = (ops.repeat_rows(v, x) for v in (scale, bias))
+  mean = x.mean(-1, keepdims=True)
+  variance = jnp.square(x).mean(-1, keepdims=True) - jnp.square(mean)
+  scale = scale * jax.lax.rsqrt(jnp.maximum(variance, 0) + epsilon)
+  return ((x - mean) * scale + bias).astype(dtype)
+
+
+class LayerNorm(nnx.Module):
+  """The parameters of a layer normalisation."""
 
   def __init__(self, d_model: int):
     self.scale = nnx.Param(jnp.ones(d_model))
     self.bias = nnx.Param(jnp.zeros(d_model))
-
-  def __call__(self, x: Float[Array, 'B T D']) -> Float[Array, 'B T D']:
-    dtype, x = x.dtype, x.astype(jnp.float32)
-    scale, bias = (ops.repeat_rows(v[...], x) for v in (self.scale, self.bias))
-    mean = x.mean(-1, keepdims=True)
-    variance = jnp.square(x).mean(-1, keepdims=True) - jnp.square(mean)
-    scale = scale * jax.lax.rsqrt(jnp.maximum(variance, 0) + NORM_EPSILON)
-    return ((x - mean) * scale + bias).astype(dtype)
 
 
 class AddAndNorm(nnx.Module):
@@ -63,7 +84,8 @@ class AddAndNorm(nnx.Module):
     dropout: Dropout,
     site: int,
   ) -> Float[Array, 'B T D']:
-    return self.norm(x + dropout(sublayer, site))
+    vectors = self.norm.scale[...], self.norm.bias[...]
+    return add_and_norm(x, sublayer, *vectors, dropout.at(site), epsilon=NORM_EPSILON)
 
 
 # 3.3 Position-wise feed-forward networks
@@ -126,8 +148,7 @@ class EncoderLayer(nnx.Module):
   def __call__(
     self, x: Float[Array, 'B S D'], mask: Bool[Array, '#B #S S'], dropout: Dropout
   ) -> Float[Array, 'B S D']:
-    own = self.attention.key_values(x)
-    attended = self.attention(x, own, mask, dropout.of_attention(0))
+    attended = self.attention(x, x, mask, dropout.of_attention(0))
     x = self.attention_norm(x, attended, dropout, 0)
     return self.feed_forward_norm(x, self.feed_forward(x), dropout, 1)
 
@@ -157,9 +178,7 @@ class DecoderLayer(nnx.Module):
     source_mask: Bool[Array, 'B #T S'],
     dropout: Dropout,
   ) -> Float[Array, 'B T D']:
-    own = self.attention.key_values(x)
-    memory = self.cross.key_values(encoder_output)
-    return self._attend(x, own, causal_mask, memory, source_mask, dropout)
+    return self._attend(x, x, causal_mask, encoder_output, source_mask, dropout)
 
   def weights(
     self,
@@ -206,15 +225,16 @@ class DecoderLayer(nnx.Module):
   def _attend(
     self,
     x: Float[Array, 'B T D'],
-    own: KeyValues,
+    own: Float[Array, 'B M D'] | KeyValues,
     own_mask: Bool[Array, '#B T M'],
-    memory: KeyValues,
+    memory: Float[Array, 'B S D'] | KeyValues,
     source_mask: Bool[Array, 'B #T S'],
     dropout: Dropout,
   ) -> Float[Array, 'B T D']:
     """Runs the three sub-layers.
 
-    `own` has the keys and values of the target, `memory` those of the source.
+    `own` is x, or the cache's keys and values. `memory` is the encoder's output, or has
+    its keys and values.
     """
     drop = dropout.of_attention
     x = self.attention_norm(x, self.attention(x, own, own_mask, drop(0)), dropout, 0)

@@ -1,8 +1,8 @@
 """The model's operations, each written plainly, as an accelerator runs it.
 
-On a CPU some of them need another form, to be fast or to be correct. ops_cpu.py has
-these forms. `_on_cpu` puts them into programs that are compiled for a CPU, even if JAX
-itself runs on an accelerator.
+On a CPU some of them need another form, to be fast or to be correct, and on an NVIDIA
+GPU a kernel is faster. ops_cpu.py and ops_gpu.py have these forms. `forms` puts them
+into programs that are compiled for such a device.
 
 Products are computed in the dtype of the weights: float32 activations are cast to it.
 Results have the activations' dtype. Inputs of a softmax are float32.
@@ -21,25 +21,34 @@ import numpy as np
 from jax.typing import DTypeLike
 from jaxtyping import Bool, Float, Float32, Int
 
-from transformer_jax.model import ops_cpu
+from transformer_jax.model import blocks, ops_cpu, ops_gpu
 
 Array = jax.Array | np.ndarray
-TILE = 128  # the loss pads logits on accelerators to a multiple of this
 
 
-def _on_cpu(form: Callable, *options: str) -> Callable:
-  """Replaces the decorated operation by `form` in programs compiled for a CPU.
+def forms(
+  *options: str, cpu: Callable | None = None, gpu: blocks.Kernel | None = None
+) -> Callable:
+  """Replaces the decorated operation in programs compiled for a CPU or an NVIDIA GPU.
 
   `options` are the names of static keyword arguments.
   """
 
   def decorate(plain: Callable) -> Callable:
-    # Jitted, so that JAX traces both forms once for all layers.
+    # Jitted, so that JAX traces all forms once for all layers.
     @functools.partial(jax.jit, static_argnames=options)
     @functools.wraps(plain)
     def operation(*inputs: Any, **values: Any) -> Any:
-      on_cpu, default = (functools.partial(f, **values) for f in (form, plain))
-      return jax.lax.platform_dependent(*inputs, cpu=on_cpu, default=default)
+      mode = blocks.chosen()
+      has_kernel = gpu and mode != 'plain' and gpu.takes(*inputs, **values)
+      if has_kernel and mode == 'interpret':
+        return gpu.form(*inputs, **values)
+      own = {'cpu': cpu, 'cuda': has_kernel and gpu.form}
+      own = {name: functools.partial(f, **values) for name, f in own.items() if f}
+      default = functools.partial(plain, **values)
+      if not own:
+        return default(*inputs)
+      return jax.lax.platform_dependent(*inputs, **own, default=default)
 
     return operation
 
@@ -85,21 +94,21 @@ def _matrix(weight: Array, shape: tuple[int, int], dtype: DTypeLike) -> jax.Arra
   return jnp.asarray(weight, dtype).reshape(shape)
 
 
-@_on_cpu(ops_cpu.linear)
+@forms(cpu=ops_cpu.linear)
 def _linear(
   x: Float[Array, '*rows I'], weight: Float[Array, 'I O']
 ) -> Float[Array, '*rows O']:
   return jnp.matmul(x.astype(weight.dtype), weight, preferred_element_type=x.dtype)
 
 
-@_on_cpu(ops_cpu.linear_transposed)
+@forms(cpu=ops_cpu.linear_transposed)
 def _linear_transposed(
   x: Float[Array, '*rows I'], weight: Float[Array, 'O I']
 ) -> Float[Array, '*rows O']:
   return jnp.matmul(x.astype(weight.dtype), weight.T, preferred_element_type=x.dtype)
 
 
-@_on_cpu(ops_cpu.repeat_rows)
+@forms(cpu=ops_cpu.repeat_rows)
 def repeat_rows(
   vector: Float[Array, ' O'], x: Float[Array, '*rows O']
 ) -> Float[Array, '*rows O']:
@@ -132,7 +141,7 @@ def _float32_einsum_backward(axes, operands, gradient):
 float32_einsum.defvjp(_float32_einsum_forward, _float32_einsum_backward)
 
 
-@_on_cpu(ops_cpu.weighted_values)
+@forms(cpu=ops_cpu.weighted_values)
 def weighted_values(
   weights: Float[Array, 'B H T M'], v: Float[Array, 'B H M V']
 ) -> Float[Array, 'B H T V']:
@@ -140,7 +149,7 @@ def weighted_values(
   return jnp.einsum('bhtm,bhmv->bhtv', weights, v)
 
 
-@_on_cpu(ops_cpu.times_transposed)
+@forms(cpu=ops_cpu.times_transposed)
 def logits(
   x: Float[Array, '*rows D'], table: Float[Array, 'W D']
 ) -> Float32[Array, '*rows W']:
@@ -150,7 +159,7 @@ def logits(
   return product.reshape(*x.shape[:-1], -1)
 
 
-@_on_cpu(ops_cpu.smoothed_cross_entropy, 'epsilon')
+@forms('epsilon', cpu=ops_cpu.smoothed_cross_entropy, gpu=ops_gpu.CROSS_ENTROPY)
 def smoothed_cross_entropy(
   x: Float[Array, '*rows D'],
   table: Float[Array, 'W D'],
@@ -177,11 +186,11 @@ def smoothed_cross_entropy(
 
 
 def _in_tiles(x, table):
-  """Returns the logits, and zeros after them up to a multiple of TILE.
+  """Returns the logits, and zeros after them up to a multiple of 128.
 
   Without them XLA for GPUs copies the logits' gradient, to add zeros to it.
   """
-  return logits(x, jnp.pad(table, ((0, -len(table) % TILE), (0, 0))))
+  return logits(x, jnp.pad(table, ((0, -len(table) % ops_gpu.TILE), (0, 0))))
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
@@ -231,7 +240,7 @@ def update_if(
   return jax.lax.platform_dependent(condition, *state, cpu=in_branch, default=plain)
 
 
-@_on_cpu(ops_cpu.top_tokens, 'count')
+@forms('count', cpu=ops_cpu.top_tokens)
 def top_tokens(
   logits: Float32[Array, '*rows W'], *, count: int
 ) -> tuple[Float32[Array, '*rows C'], Int[Array, '*rows C'], Float32[Array, '*rows']]:

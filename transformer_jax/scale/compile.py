@@ -27,10 +27,11 @@ from transformer_jax.machine.devices import (
   RESERVED_FRACTION,
   Devices,
   compile_if_it_fits,
+  decode_tokens,
   memory_needed,
 )
 from transformer_jax.machine.errors import UserError
-from transformer_jax.model import build, flops
+from transformer_jax.model import blocks, build, flops
 from transformer_jax.model.transformer import search_weights
 from transformer_jax.scale.topologies import Topology, devices_of, topology
 from transformer_jax.training.step import StepInput, TrainState, adam
@@ -116,7 +117,8 @@ def compiled(
     if step['fits']:
       break
   host = [device for device in devices if device.process_index == 0]
-  rows = max(1, config.decode_tokens // SEARCH_LENGTH // len(host))
+  positions = decode_tokens(config.decode_tokens, limit)
+  rows = max(1, positions // SEARCH_LENGTH // len(host))
   model = config.model.to_dict()
   tokens = shared.slices_per_device * shape.rows * length
   return {
@@ -233,4 +235,6 @@ def seconds_here(config: ml_collections.ConfigDict, shape: Shape) -> float:
 if __name__ == '__main__':
   settings = ml_collections.ConfigDict(json.load(sys.stdin))
   name, tokens = sys.argv[1:]
-  print('\n' + json.dumps(compiled(settings, topology(name), int(tokens))))
+  target = topology(name)
+  with blocks.mode('cuda' if target.chip.platform == 'gpu' else 'plain'):
+    print('\n' + json.dumps(compiled(settings, target, int(tokens))))

@@ -9,8 +9,8 @@ from flax import nnx
 from jaxtyping import PyTree
 
 from transformer_jax.data import batches
-from transformer_jax.machine.devices import map_rows, round_up
-from transformer_jax.model import build
+from transformer_jax.machine.devices import decode_tokens, map_rows, round_up
+from transformer_jax.model import blocks, build
 from transformer_jax.training import metrics
 from transformer_jax.training.step import cross_entropy
 
@@ -37,7 +37,7 @@ class Perplexity:
     self._batches = batches.Batches(
       source.cut(most),
       target.cut(most),
-      tokens=config.decode_tokens,
+      tokens=decode_tokens(config.decode_tokens),
       slices=round_up(1),
       max_shapes=4,
       seed=0,
@@ -48,7 +48,7 @@ class Perplexity:
       outputs = nnx.merge(graph, params)(source, target)
       return cross_entropy(outputs, target, 0.0)[1][None]
 
-    self._sums = map_rows(sums)
+    self._sums = map_rows(blocks.as_chosen(config.kernels, sums))
 
   def truncation_warnings(self) -> Iterable[str]:
     """Yields a message if pairs were cut."""

@@ -17,7 +17,7 @@ from transformer_jax.data import batches
 from transformer_jax.data.batches import train_batches
 from transformer_jax.machine import hosts, platform
 from transformer_jax.machine.devices import Devices, compile_if_it_fits, without_data
-from transformer_jax.model import build
+from transformer_jax.model import blocks, build
 from transformer_jax.runs.run import find_parent
 from transformer_jax.training import checkpoint
 from transformer_jax.training.step import (
@@ -36,13 +36,14 @@ def step_of(
   config: ml_collections.ConfigDict, graph: nnx.GraphDef, slices_per_pass: int
 ) -> Callable[[TrainState, StepInput, jax.Array], tuple[TrainState, Sums]]:
   """Returns train_step() with a config's optimizer and label smoothing."""
-  return functools.partial(
+  step = functools.partial(
     train_step,
     graph=graph,
     transform=adam(config),
     epsilon_ls=config.epsilon_ls,
     slices_per_pass=slices_per_pass,
   )
+  return blocks.as_chosen(config.kernels, step)
 
 
 class Trainer:
@@ -132,7 +133,8 @@ class Trainer:
 
     def compile_for(shape: batches.Shape) -> jax.stages.Compiled:
       begin = time.monotonic()
-      program = ready.get(shape) or self._lower(state, shape, size).compile()
+      compiled = lambda: self._lower(state, shape, size).compile()
+      program = ready.get(shape) or self._compile(compiled, say)
       seconds = time.monotonic() - begin
       if seconds > 1:  # else it was read from JAX's cache of compiled programs
         done = 1 + sum(future.done() for future in self._programs.values())
@@ -159,7 +161,8 @@ class Trainer:
     """
     *sizes, one = self.devices.pass_sizes
     for size in sizes:
-      program = compile_if_it_fits(self._lower(state, shape, size))
+      fitting = lambda size=size: compile_if_it_fits(self._lower(state, shape, size))
+      program = self._compile(fitting, say)
       hosts.wait_for_all(f'{size} slices per pass')
       if hosts.from_first_host(np.int32(program is not None)):
         break
@@ -169,6 +172,22 @@ class Trainer:
       each = self.devices.slices_per_device
       say(f'a device computes {size} of its {each} slices at once')
     return size, program
+
+  def _compile(
+    self,
+    compiled: Callable[[], jax.stages.Compiled | None],
+    say: Callable[[str], None],
+  ) -> jax.stages.Compiled | None:
+    """Returns compiled(), without kernels if XLA does not compile one of them."""
+    try:
+      return compiled()
+    except jax.errors.JaxRuntimeError as error:
+      if self._config.kernels == 'plain' or blocks.chosen() == 'plain':
+        raise
+      reason = str(error).splitlines()[0]
+      say(f'compiled without kernels (--config.kernels=plain), since: {reason}')
+    with blocks.mode('plain'):
+      return compiled()
 
   def _lower(
     self, state: TrainState, shape: batches.Shape, slices_per_pass: int

@@ -1,0 +1,97 @@
+"""What the kernels of ops_gpu.py are made of, and which programs have kernels.
+
+Blocks of Triton have powers of two elements, so the last block of an axis is masked.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import triton
+from jax.typing import ArrayLike
+
+# 'cuda': programs for an NVIDIA GPU have kernels. 'plain': no program has. 'interpret':
+# all programs have them as operations of XLA, as tests want. None: 'cuda' if JAX runs
+# on a GPU, else 'plain', so that other programs are not traced with kernels.
+mode = jax.make_user_context(None)
+
+
+def chosen() -> str:
+  """Returns the mode of what is traced now."""
+  return mode.value or ('cuda' if jax.default_backend() == 'gpu' else 'plain')
+
+
+def as_chosen(kernels: str, function: Callable) -> Callable:
+  """Returns a function without kernels if a config's `kernels` is 'plain'."""
+
+  @functools.wraps(function)
+  def traced(*inputs: Any) -> Any:
+    with mode('plain' if kernels == 'plain' else chosen()):
+      return function(*inputs)
+
+  return traced
+
+
+class Kernel(NamedTuple):
+  """An operation's form for a GPU, and whether it takes these inputs."""
+
+  form: Callable
+  takes: Callable[..., bool]
+
+
+def launch(kernel: Callable, grid: tuple, warps: int, *results: Any) -> Callable:
+  parameters = triton.CompilerParams(num_warps=warps, num_stages=1)
+  is_test = mode.value == 'interpret'
+  options = {'interpret': is_test, 'compiler_params': parameters}
+  return pl.pallas_call(kernel, grid=grid, out_shape=results, **options)
+
+
+def with_vjp(forward: Callable, backward: Callable) -> Callable:
+  """Returns a function of these passes, whose first argument is static."""
+  primal = jax.custom_vjp(lambda *inputs: forward(*inputs)[0], nondiff_argnums=(0,))
+  primal.defvjp(forward, backward)
+  return primal
+
+
+class Span(NamedTuple):
+  """A block of `size` indices of an axis, of which those below `end` exist."""
+
+  start: ArrayLike
+  size: int
+  end: int | None = None  # None: all exist
+
+  @classmethod
+  def of(cls, number: ArrayLike, size: int, count: int) -> 'Span':
+    """Returns one of the blocks into which `count` indices are cut."""
+    return cls(number * size, size, count if count % size else None)
+
+  def indices(self, axis: int = 0, axes: int = 1) -> Array:
+    shape = tuple(self.size if n == axis else 1 for n in range(axes))
+    return self.start + jax.lax.broadcasted_iota(jnp.int32, shape, axis)
+
+
+def _access(ref: Any, at: tuple, value: Array | None = None) -> Array | None:
+  """Stores a block of an array, or loads one, with zeros where it does not exist."""
+  spans = [x for x in at if isinstance(x, Span)]
+  ends = [(n, x) for n, x in enumerate(spans) if x.end is not None]
+  masks = [x.indices(n, len(spans)) < x.end for n, x in ends]
+  mask = functools.reduce(jnp.logical_and, masks) if masks else None
+  index = (pl.ds(x.start, x.size) if isinstance(x, Span) else x for x in at)
+  block = ref.at[tuple(index)]
+  if value is not None:
+    return triton.store(block, value.astype(ref.dtype), mask=mask)
+  return triton.load(
+    block, mask=mask, other=jnp.zeros((), ref.dtype) if masks else None
+  )
+
+
+def load(ref: Any, *at: Span | ArrayLike) -> Array:
+  return _access(ref, at)
+
+
+def store(value: Array, ref: Any, *at: Span | ArrayLike) -> None:
+  _access(ref, at, value)

@@ -1,0 +1,300 @@
+"""The forms that an NVIDIA GPU needs of operations: kernels in Pallas, for Triton.
+
+XLA's programs wait for memory, and write arrays that only the next operation reads. A
+kernel keeps these in registers. The plain form of an operation is its definition, the
+form for other accelerators, and for shapes that the kernel does not take. Above each
+kernel stand the numbers that it moves at least; n is the size of an activation.
+
+layers.py explains the names of axes; C are the columns of all heads in one array.
+"""
+
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import triton
+from jax.typing import ArrayLike, DTypeLike
+
+from transformer_jax.model.blocks import Kernel, Span, launch, load, store, with_vjp
+from transformer_jax.model.dropout import Dropout, keep_four, threefry_2x32
+
+TILE = 128  # the loss pads logits on accelerators to a multiple of this
+TILES = 4  # that a program of add-and-norm takes in the backward pass
+f32 = jnp.float32
+_new = jax.ShapeDtypeStruct
+_like = lambda x: _new(x.shape, x.dtype)
+_dot = functools.partial(triton.dot, precision=jax.lax.Precision.HIGHEST)
+
+
+# Attention: softmax(Q K^T / sqrt(d_k)) V (equation 1) of one head of a sentence. It
+# takes q, k and v from arrays [B, T, C] as their products write them, and writes heads
+# as W^O takes them: 4 n numbers forward, 7 n backward. It saves the copies that
+# transpose q, k, v and their gradients, and all arrays of [B, H, T, M].
+
+
+class _Heads(NamedTuple):
+  """Sizes of an attention."""
+
+  is_self: bool  # one array has the columns of q, k and v; else q has its own
+  h: int
+  d_k: int
+  d_v: int
+  T: int
+  M: int
+
+  @property
+  def keys(self) -> Span:
+    return Span.of(0, max(16, pl.next_power_of_2(self.M)), self.M)
+
+  def columns(self) -> list[Span]:
+    """Returns this program's columns of q, k, v and the output, in their arrays."""
+    head, all_q = pl.program_id(1), self.h * self.d_k
+    k = all_q if self.is_self else 0
+    firsts, widths = (0, k, k + all_q, 0), (self.d_k,) * 2 + (self.d_v,) * 2
+    return [Span(n + head * d, d) for n, d in zip(firsts, widths, strict=True)]
+
+  def call(self, is_forward: bool, *inputs: Array, results: Any) -> tuple[Array, ...]:
+    kernel = functools.partial(_attention_kernel, of=self, is_forward=is_forward)
+    warps = 2 if self.keys.size <= 32 else 4 if self.keys.size <= 128 else 8
+    return launch(kernel, (len(inputs[0]), self.h), warps, *results)(*inputs)
+
+  def weights(self, q: Array, k: Array, mask: Any, at: tuple) -> tuple[Array, Array]:
+    """Returns the weights of a block of queries, and which may differ from 0."""
+    sentence = at[0] * (mask.shape[0] > 1)  # one mask may be that of all sentences
+    rows = at[1] if mask.shape[1] > 1 else Span(0, 1)
+    allowed = load(mask, sentence, rows, self.keys)
+    scores = jnp.where(allowed, _dot(q, k, trans_b=True) * self.d_k**-0.5, -1e9)
+    exponentials = jnp.exp(scores - scores.max(1, keepdims=True))
+    if self.keys.end is not None:  # the others would count where no key is allowed
+      exist = self.keys.indices(1, 2) < self.M
+      exponentials = jnp.where(exist, exponentials, 0)
+    return exponentials / exponentials.sum(1, keepdims=True), allowed
+
+
+def _attention_kernel(*refs: Any, of: _Heads, is_forward: bool) -> None:
+  """Writes the output, or computes the weights again and writes the gradients.
+
+  `refs` are (arrays, mask, output); backward (..., its gradient, those of the arrays).
+  """
+  arrays, (mask, output, *by_arrays) = refs[: 2 - of.is_self], refs[2 - of.is_self :]
+  sentence, (of_q, of_k, of_v, own) = pl.program_id(0), of.columns()
+  k, v = (load(arrays[-1], sentence, of.keys, columns) for columns in (of_k, of_v))
+  # Fewer queries at a time where there are many keys, for the sake of registers.
+  size = min(max(16, pl.next_power_of_2(of.T)), 64 if of.keys.size <= 64 else 32)
+
+  def attend(number: Array, sums: tuple) -> tuple:
+    at = sentence, Span.of(number, size, of.T)
+    q = load(arrays[0], *at, of_q)
+    weights, allowed = of.weights(q, k, mask, at)
+    rounded = weights.astype(v.dtype)
+    if is_forward:
+      return store(_dot(rounded, v), output, *at, own) or sums
+    by_heads = load(output, *at, own)
+    by_weights = _dot(by_heads, v, trans_b=True)
+    change = by_weights - (weights * by_weights).sum(1, keepdims=True)
+    by_scores = jnp.where(allowed, weights * change * of.d_k**-0.5, 0).astype(q.dtype)
+    store(_dot(by_scores, k), by_arrays[0], *at, of_q)
+    new = _dot(by_scores, q, trans_a=True), _dot(rounded, by_heads, trans_a=True)
+    return tuple(map(jnp.add, sums, new))
+
+  zeros = () if is_forward else (jnp.zeros(k.shape, f32), jnp.zeros(v.shape, f32))
+  sums = jax.lax.fori_loop(0, pl.cdiv(of.T, size), attend, zeros)
+  for gradient, columns in zip(sums, (of_k, of_v), strict=False):
+    store(gradient, by_arrays[-1], sentence, of.keys, columns)
+
+
+def _attend_forward(heads: _Heads, mask: Array, *arrays: Array):
+  output = _new((*arrays[0].shape[:2], heads.h * heads.d_v), arrays[0].dtype)
+  return heads.call(True, *arrays, mask, results=[output])[0], (*arrays, mask)
+
+
+def _attend_backward(heads: _Heads, residuals: tuple, by_output: Array):
+  results = map(_like, residuals[:-1])
+  return None, *heads.call(False, *residuals, by_output, results=results)
+
+
+_attend = with_vjp(_attend_forward, _attend_backward)
+
+
+def _attention(x, memory, query, key, value, mask, *, dtype: DTypeLike) -> Array:
+  def product(x: Array, *weights: Array) -> Array:
+    w = jnp.concatenate([w.astype(dtype).reshape(len(w), -1) for w in weights], 1)
+    return jnp.matmul(x.astype(dtype), w, preferred_element_type=x.dtype)
+
+  sizes = *query.shape[1:], value.shape[2], x.shape[1], mask.shape[2]
+  if memory is None:
+    return _attend(_Heads(True, *sizes), mask, product(x, query, key, value))
+  arrays = product(x, query), product(memory, key, value)
+  return _attend(_Heads(False, *sizes), mask, *arrays)
+
+
+def _takes_attention(x, memory, query, key, value, mask, *, dtype: DTypeLike) -> bool:
+  widths, M = (query.shape[2], value.shape[2]), mask.shape[2]
+  # k and v, rounded up, and their gradients have to fit into shared memory.
+  size = pl.next_power_of_2(M) * max(widths) * jnp.dtype(dtype).itemsize
+  fits = max(x.shape[1], M) <= 256 and size <= 2**15
+  return fits and all(16 <= d == pl.next_power_of_2(d) for d in widths)
+
+
+ATTENTION = Kernel(_attention, _takes_attention)
+
+
+# Cross-entropy of a row of logits z, which stays in registers: log sum exp z, z_true,
+# and the gradient of the smoothed loss by z. It reads 4 bytes a logit and writes 2; XLA
+# alone reads 4 three times.
+
+
+def _row_kernel(z, labels, weights, by_z, normalizers, trues, *, W, epsilon) -> None:
+  """`weights` are 1 where a row counts, else 0. z has W logits, and then no more."""
+  row, spans, log2_e = pl.program_id(0), [], 1.4426950408889634
+  for size in (2**n for n in reversed(range(17)) if z.shape[1] & 2**n):
+    spans.append(Span(sum(span.size for span in spans), size))
+  hide = lambda x, span, value: (
+    jnp.where(span.indices() < W, x, value) if span.start + span.size > W else x
+  )
+  logits = [hide(load(z, row, span), span, -jnp.inf) for span in spans]
+  top = functools.reduce(jnp.maximum, [x.max() for x in logits])
+  exponentials = [jnp.exp2(x * log2_e - top * log2_e) for x in logits]
+  total = sum(x.sum() for x in exponentials)
+  label, weight = labels[row], weights[row]
+  normalizers[row], trues[row] = top + jnp.log(total), z[row, label]
+  of_label, of_others = weight * (1 - epsilon), weight * (epsilon / (W - 1))
+  for span, x in zip(spans, exponentials, strict=True):
+    target = jnp.where(span.indices() == label, of_label, of_others)
+    store(hide(x * (weight / total) - target, span, 0), by_z, row, span)
+
+
+def _cross_entropy_forward(epsilon, x, table, labels, real):
+  W, rows = len(table), x.reshape(-1, x.shape[-1]).astype(table.dtype)
+  tiles = jnp.pad(table, ((0, -W % TILE), (0, 0)))
+  z = jnp.matmul(rows, tiles.T, preferred_element_type=f32)
+  by_z, number = _new(z.shape, table.dtype), _new(z.shape[:1], f32)
+  kernel = functools.partial(_row_kernel, W=W, epsilon=epsilon)
+  warps = min(16, max(4, pl.next_power_of_2(z.shape[1]) // 4096))
+  kernel = launch(kernel, z.shape[:1], warps, by_z, number, number)
+  by_z, normalizer, true = kernel(z, labels.ravel(), real.ravel().astype(f32))
+  off = epsilon / (W - 1)
+  sum_of_z = (rows * table.sum(0, dtype=f32)[None]).sum(1)
+  smoothed = normalizer - (1 - epsilon - off) * true - off * sum_of_z
+  over_real = lambda rows: jnp.where(real.ravel(), rows, 0).sum()
+  return (over_real(smoothed), over_real(normalizer - true)), (by_z, x, tiles, table)
+
+
+def _cross_entropy_backward(epsilon, residuals, gradients):
+  by_z, x, tiles, table = residuals
+  rows = x.reshape(-1, x.shape[-1]).astype(table.dtype)
+  by_x = jnp.matmul(by_z, tiles, preferred_element_type=x.dtype).reshape(x.shape)
+  by_table = jnp.matmul(by_z.T, rows, preferred_element_type=table.dtype)[: len(table)]
+  return *((g * gradients[0]).astype(g.dtype) for g in (by_x, by_table)), None, None
+
+
+_cross_entropy = with_vjp(_cross_entropy_forward, _cross_entropy_backward)
+CROSS_ENTROPY = Kernel(
+  lambda *inputs, epsilon: _cross_entropy(epsilon, *inputs),
+  lambda x, table, *_, **options: len(table) <= 40 * 1024,  # 80 logits a thread
+)
+
+
+# LayerNorm(x + Dropout(y)) of rows: 4 n numbers forward (x, y, their sum, the result)
+# and 4 n backward. It saves the mask of dropout, and reading the sum more than once.
+
+
+class _Rows(NamedTuple):
+  """Sizes of [slices, rows, D]; dropout decides by quarters of a slice's rows."""
+
+  rows: int
+  D: int
+  drop: int  # of 65536 elements
+  epsilon: float
+
+  @property
+  def tile(self) -> int:
+    """Rows at a time, of each quarter."""
+    return max(1, 1024 // self.D)
+
+  def call(self, kernel: Callable, tiles: int, *inputs: Array) -> tuple[Array, ...]:
+    grid = len(inputs[0]), pl.cdiv(self.rows, 4 * self.tile * tiles)
+    results = [_like(inputs[0])] * 2 + [_new((*grid, self.D), f32)] * (2 * (tiles > 1))
+    return launch(kernel, grid, 4, *results)(*inputs)
+
+  def quarters(
+    self, own: Array, number: ArrayLike, stream: Any, tiles: int
+  ) -> Iterator:
+    """Yields a tile of each quarter of a slice, and a function that drops elements."""
+    first, columns, quarter = number * self.tile, Span(0, self.D), pl.cdiv(self.rows, 4)
+    row = Span(first, self.tile).indices(0, 2)
+    block = (row * self.D + columns.indices(1, 2)).astype(jnp.uint32)
+    words = threefry_2x32((stream[own, 0], stream[own, 1]), (block, stream[own, 2]))
+    scale, is_cut = 65536 / (65536 - self.drop), self.rows % (4 * self.tile * tiles)
+    for n, keep in enumerate(keep_four(words, self.drop)):
+      end = min((n + 1) * quarter, self.rows) if is_cut else None
+      drop = lambda y, keep=keep: jnp.where(keep, y.astype(f32) * scale, 0)
+      at = own, Span(n * quarter + first, self.tile, end), columns
+      yield at, drop if self.drop else lambda y: y
+
+  def normalize(self, z: Array) -> tuple[Array, Array]:
+    """Returns (z - mean) / deviation, and 1 / deviation."""
+    z = z.astype(f32)
+    mean = z.sum(1, keepdims=True) / self.D
+    variance = (z * z).sum(1, keepdims=True) / self.D - mean * mean
+    factor = jax.lax.rsqrt(jnp.maximum(variance, 0) + self.epsilon)
+    return (z - mean) * factor, factor
+
+  def forward_kernel(self, x, y, stream, scale, bias, result, total) -> None:
+    for at, drop in self.quarters(pl.program_id(0), pl.program_id(1), stream, 1):
+      z = load(x, *at) + drop(load(y, *at)).astype(y.dtype)
+      store(z, total, *at)
+      normal, _ = self.normalize(z)
+      store(normal * scale[...][None] + bias[...][None], result, *at)
+
+  def backward_kernel(self, by_result, total, stream, scale, *refs) -> None:
+    by_x, by_y, by_scale, by_bias = refs
+    own, program = pl.program_id(0), pl.program_id(1)
+
+    def add(n: Array, sums: tuple[Array, Array]) -> tuple[Array, Array]:
+      for at, drop in self.quarters(own, program * TILES + n, stream, TILES):
+        gradient = load(by_result, *at).astype(f32)
+        normal, factor = self.normalize(load(total, *at))
+        scaled = gradient * scale[...][None]
+        mean = lambda x: x.sum(1, keepdims=True) / self.D
+        by_total = factor * (scaled - mean(scaled) - normal * mean(scaled * normal))
+        store(by_total, by_x, *at)
+        store(drop(by_total), by_y, *at)
+        sums = sums[0] + (gradient * normal).sum(0), sums[1] + gradient.sum(0)
+      return sums
+
+    sums = jax.lax.fori_loop(0, TILES, add, (jnp.zeros(self.D, f32),) * 2)
+    for ref, vector in zip((by_scale, by_bias), sums, strict=True):
+      store(vector, ref, own, program, Span(0, self.D))
+
+
+def _norm_forward(sizes: _Rows, x, y, stream, scale, bias):
+  result, total = sizes.call(sizes.forward_kernel, 1, x, y, stream, scale, bias)
+  return result, (total, stream, scale)
+
+
+def _norm_backward(sizes: _Rows, residuals, by_result):
+  by_x, by_y, *sums = sizes.call(sizes.backward_kernel, TILES, by_result, *residuals)
+  return by_x, by_y, None, *(x.sum((0, 1)) for x in sums)
+
+
+_add_and_norm = with_vjp(_norm_forward, _norm_backward)
+
+
+def _norm_of_sum(x, y, scale, bias, dropout: Dropout, *, epsilon: float) -> Array:
+  stream, drop = dropout.stream(0)
+  slices = [z.reshape(len(stream), -1, z.shape[-1]) for z in (x, y)]
+  sizes = _Rows(*slices[0].shape[1:], drop, epsilon)
+  return _add_and_norm(sizes, *slices, stream, scale, bias).reshape(x.shape)
+
+
+def _takes_norm(x, y, scale, bias, dropout: Dropout, **_: Any) -> bool:
+  is_training, D = dropout.key is not None, x.shape[-1]  # else no pass reads the sum
+  return is_training and 64 <= D == pl.next_power_of_2(D) <= 4096
+
+
+ADD_AND_NORM = Kernel(_norm_of_sum, _takes_norm)
