@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from toy.forms import dropout_key, normal, random_like
 from transformer_jax.config import Model
-from transformer_jax.model import blocks, layers, ops, ops_gpu
+from transformer_jax.model import layers, ops, ops_gpu
 from transformer_jax.model.attention import attend
 from transformer_jax.model.dropout import Dropout
 from transformer_jax.model.transformer import Transformer
@@ -30,7 +30,7 @@ def outputs(function: Callable, inputs: tuple, mode: str) -> list[np.ndarray]:
     value, backward = jax.vjp(function, *inputs)
     return value, *backward(normal(*value.shape, seed=9).astype(value.dtype))
 
-  with blocks.mode(mode):
+  with ops.mode(mode):
     return [np.asarray(x, np.float32) for x in jax.jit(both)(*inputs)]
 
 
@@ -207,7 +207,7 @@ def test_a_model_with_kernels():
     graph, params = model(d_k)
     gradient, gradients = jax.jit(lambda p, graph=graph: jax.grad(loss)(p, graph)), []
     for mode in 'interpret', 'plain':
-      with blocks.mode(mode):
+      with ops.mode(mode):
         kernels[d_k, mode] = str(gradient.trace(params).jaxpr).count('pallas_call')
         gradients.append(gradient(params))
     for ours, expected in zip(*map(jax.tree.leaves, gradients), strict=True):

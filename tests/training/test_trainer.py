@@ -9,7 +9,7 @@ import pytest
 from flax import nnx
 
 from toy.steps import corpus, model, tiny_config
-from transformer_jax.model import blocks, build
+from transformer_jax.model import build, ops
 from transformer_jax.training import trainer
 from transformer_jax.training.step import cross_entropy
 from transformer_jax.training.trainer import Trainer
@@ -68,18 +68,18 @@ def test_without_kernels_where_one_does_not_compile(tmp_path, monkeypatch):
   original, tried, said = Trainer._lower, [], []
 
   def lower(self: Trainer, *inputs: Any) -> jax.stages.Lowered:
-    tried.append(blocks.chosen())
+    tried.append(ops.chosen())
     if tried[-1] != 'plain':
       raise jax.errors.JaxRuntimeError('Shared memory size limit exceeded')
     return original(self, *inputs)
 
   monkeypatch.setattr(Trainer, '_lower', lower)
   ours = Trainer(tiny_config(max_shapes=1), corpus(tmp_path))
-  blocks.mode.set_global('cuda')
+  ops.mode.set_global('cuda')
   try:
     with ours.compile(ours.initial(), ours.batches.shapes, said.append):
       ours.wait_for_all_programs()
   finally:
-    blocks.mode.set_global(None)
+    ops.mode.set_global(None)
   assert tried == ['cuda', 'plain']
   assert len([line for line in said if 'Shared memory' in line]) == 1

@@ -32,7 +32,7 @@ from transformer_jax.machine.devices import (
   round_up,
 )
 from transformer_jax.machine.errors import UserError
-from transformer_jax.model import blocks, build
+from transformer_jax.model import build, ops
 from transformer_jax.model.transformer import SearchWeights, search_weights
 
 # So many lines are translated and then written. An interruption loses no more of them.
@@ -265,7 +265,7 @@ def search_of(
     memory = model.precompute_cross_attention(source), sizes
     return beam_search(cache, memory, (words + extra) * (words > 0))
 
-  return blocks.as_chosen(config.kernels, search)
+  return ops.as_chosen(config.kernels, search)
 
 
 def split_lines(content: bytes) -> list[str]:

@@ -10,7 +10,7 @@ from jax.typing import DTypeLike
 from jaxtyping import Bool, Float, Float32
 
 from transformer_jax.config import Model
-from transformer_jax.model import ops, ops_gpu
+from transformer_jax.model import ops
 from transformer_jax.model.ops import Array
 
 Weight = Array | ops.TransposedWeight
@@ -36,7 +36,7 @@ def attention_weights(
   return jax.nn.softmax(jnp.where(mask[:, None], scores, -1e9))
 
 
-@ops.forms('dtype', gpu=ops_gpu.ATTENTION)
+@ops.forms('dtype', gpu='ATTENTION')
 def attend(
   x: Float[Array, 'B T D'],
   memory: Float[Array, 'B M D'] | None,

@@ -1,4 +1,4 @@
-"""What the kernels of ops_gpu.py are made of, and which programs have kernels.
+"""What the kernels of ops_gpu.py are made of.
 
 Blocks of Triton have powers of two elements, so the last block of an axis is masked.
 """
@@ -14,26 +14,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
 from jax.typing import ArrayLike
 
-# 'cuda': programs for an NVIDIA GPU have kernels. 'plain': no program has. 'interpret':
-# all programs have them as operations of XLA, as tests want. None: 'cuda' if JAX runs
-# on a GPU, else 'plain', so that other programs are not traced with kernels.
-mode = jax.make_user_context(None)
-
-
-def chosen() -> str:
-  """Returns the mode of what is traced now."""
-  return mode.value or ('cuda' if jax.default_backend() == 'gpu' else 'plain')
-
-
-def as_chosen(kernels: str, function: Callable) -> Callable:
-  """Returns a function without kernels if a config's `kernels` is 'plain'."""
-
-  @functools.wraps(function)
-  def traced(*inputs: Any) -> Any:
-    with mode('plain' if kernels == 'plain' else chosen()):
-      return function(*inputs)
-
-  return traced
+from transformer_jax.model import ops
 
 
 class Kernel(NamedTuple):
@@ -45,7 +26,7 @@ class Kernel(NamedTuple):
 
 def launch(kernel: Callable, grid: tuple, warps: int, *results: Any) -> Callable:
   parameters = triton.CompilerParams(num_warps=warps, num_stages=1)
-  is_test = mode.value == 'interpret'
+  is_test = ops.chosen() == 'interpret'
   options = {'interpret': is_test, 'compiler_params': parameters}
   return pl.pallas_call(kernel, grid=grid, out_shape=results, **options)
 

@@ -22,7 +22,7 @@ from jax.typing import DTypeLike
 from jaxtyping import Bool, Float, Float32, Int
 
 from transformer_jax.config import Model
-from transformer_jax.model import ops, ops_gpu
+from transformer_jax.model import ops
 from transformer_jax.model.attention import KeyValues, MultiHeadAttention
 from transformer_jax.model.dropout import NO_DROPOUT, Dropout
 from transformer_jax.model.ops import Array
@@ -34,7 +34,7 @@ NORM_EPSILON = 1e-6
 # 3.1 Encoder and decoder stacks: what surrounds every sub-layer
 
 
-@ops.forms('epsilon', gpu=ops_gpu.ADD_AND_NORM)
+@ops.forms('epsilon', gpu='ADD_AND_NORM')
 def add_and_norm(
   x: Float[Array, 'B T D'],
   sublayer: Float[Array, 'B T D'],

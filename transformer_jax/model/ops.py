@@ -21,17 +21,42 @@ import numpy as np
 from jax.typing import DTypeLike
 from jaxtyping import Bool, Float, Float32, Int
 
-from transformer_jax.model import blocks, ops_cpu, ops_gpu
+from transformer_jax.model import ops_cpu
 
 Array = jax.Array | np.ndarray
 
 
-def forms(
-  *options: str, cpu: Callable | None = None, gpu: blocks.Kernel | None = None
-) -> Callable:
+TILE = 128  # the loss pads logits on accelerators to a multiple of this
+
+# 'cuda': programs for an NVIDIA GPU have kernels. 'plain': no program has. 'interpret':
+# all programs have them as operations of XLA, as tests want. None: 'cuda' if JAX runs
+# on a GPU, else 'plain', so that other programs are not traced with kernels.
+mode = jax.make_user_context(None)
+
+
+def chosen() -> str:
+  """Returns the mode of what is traced now."""
+  return mode.value or ('cuda' if jax.default_backend() == 'gpu' else 'plain')
+
+
+def as_chosen(kernels: str, function: Callable) -> Callable:
+  """Returns a function without kernels if a config's `kernels` is 'plain'."""
+
+  @functools.wraps(function)
+  def traced(*inputs: Any) -> Any:
+    with mode('plain' if kernels == 'plain' else chosen()):
+      return function(*inputs)
+
+  return traced
+
+
+def forms(*options: str, cpu: Callable | None = None, gpu: str = '') -> Callable:
   """Replaces the decorated operation in programs compiled for a CPU or an NVIDIA GPU.
 
-  `options` are the names of static keyword arguments.
+  Args:
+    options: names of static keyword arguments.
+    cpu: the form for a CPU.
+    gpu: name of the Kernel of ops_gpu.py.
   """
 
   def decorate(plain: Callable) -> Callable:
@@ -39,11 +64,10 @@ def forms(
     @functools.partial(jax.jit, static_argnames=options)
     @functools.wraps(plain)
     def operation(*inputs: Any, **values: Any) -> Any:
-      mode = blocks.chosen()
-      has_kernel = gpu and mode != 'plain' and gpu.takes(*inputs, **values)
-      if has_kernel and mode == 'interpret':
-        return gpu.form(*inputs, **values)
-      own = {'cpu': cpu, 'cuda': has_kernel and gpu.form}
+      kernel = _kernel(gpu, inputs, values) if gpu and chosen() != 'plain' else None
+      if kernel and chosen() == 'interpret':
+        return kernel(*inputs, **values)
+      own = {'cpu': cpu, 'cuda': kernel}
       own = {name: functools.partial(f, **values) for name, f in own.items() if f}
       default = functools.partial(plain, **values)
       if not own:
@@ -53,6 +77,15 @@ def forms(
     return operation
 
   return decorate
+
+
+def _kernel(name: str, inputs: tuple, values: dict[str, Any]) -> Callable | None:
+  """Returns the form of a Kernel of ops_gpu.py, if it takes these inputs."""
+  # Imported here, since Pallas takes 0.3 s, and other devices need none of it.
+  from transformer_jax.model import ops_gpu
+
+  kernel = getattr(ops_gpu, name)
+  return kernel.form if kernel.takes(*inputs, **values) else None
 
 
 @functools.partial(
@@ -159,7 +192,7 @@ def logits(
   return product.reshape(*x.shape[:-1], -1)
 
 
-@forms('epsilon', cpu=ops_cpu.smoothed_cross_entropy, gpu=ops_gpu.CROSS_ENTROPY)
+@forms('epsilon', cpu=ops_cpu.smoothed_cross_entropy, gpu='CROSS_ENTROPY')
 def smoothed_cross_entropy(
   x: Float[Array, '*rows D'],
   table: Float[Array, 'W D'],
@@ -186,11 +219,11 @@ def smoothed_cross_entropy(
 
 
 def _in_tiles(x, table):
-  """Returns the logits, and zeros after them up to a multiple of 128.
+  """Returns the logits, and zeros after them up to a multiple of TILE.
 
   Without them XLA for GPUs copies the logits' gradient, to add zeros to it.
   """
-  return logits(x, jnp.pad(table, ((0, -len(table) % ops_gpu.TILE), (0, 0))))
+  return logits(x, jnp.pad(table, ((0, -len(table) % TILE), (0, 0))))
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(2,))

@@ -21,8 +21,8 @@ from jax.typing import ArrayLike, DTypeLike
 
 from transformer_jax.model.blocks import Kernel, Span, launch, load, store, with_vjp
 from transformer_jax.model.dropout import Dropout, keep_four, threefry_2x32
+from transformer_jax.model.ops import TILE
 
-TILE = 128  # the loss pads logits on accelerators to a multiple of this
 TILES = 4  # that a program of add-and-norm takes in the backward pass
 f32 = jnp.float32
 _new = jax.ShapeDtypeStruct

@@ -10,7 +10,7 @@ from jaxtyping import PyTree
 
 from transformer_jax.data import batches
 from transformer_jax.machine.devices import decode_tokens, map_rows, round_up
-from transformer_jax.model import blocks, build
+from transformer_jax.model import build, ops
 from transformer_jax.training import metrics
 from transformer_jax.training.step import cross_entropy
 
@@ -48,7 +48,7 @@ class Perplexity:
       outputs = nnx.merge(graph, params)(source, target)
       return cross_entropy(outputs, target, 0.0)[1][None]
 
-    self._sums = map_rows(blocks.as_chosen(config.kernels, sums))
+    self._sums = map_rows(ops.as_chosen(config.kernels, sums))
 
   def truncation_warnings(self) -> Iterable[str]:
     """Yields a message if pairs were cut."""

@@ -17,7 +17,7 @@ from transformer_jax.data import batches
 from transformer_jax.data.batches import train_batches
 from transformer_jax.machine import hosts, platform
 from transformer_jax.machine.devices import Devices, compile_if_it_fits, without_data
-from transformer_jax.model import blocks, build
+from transformer_jax.model import build, ops
 from transformer_jax.runs.run import find_parent
 from transformer_jax.training import checkpoint
 from transformer_jax.training.step import (
@@ -43,7 +43,7 @@ def step_of(
     epsilon_ls=config.epsilon_ls,
     slices_per_pass=slices_per_pass,
   )
-  return blocks.as_chosen(config.kernels, step)
+  return ops.as_chosen(config.kernels, step)
 
 
 class Trainer:
@@ -182,11 +182,11 @@ class Trainer:
     try:
       return compiled()
     except jax.errors.JaxRuntimeError as error:
-      if self._config.kernels == 'plain' or blocks.chosen() == 'plain':
+      if self._config.kernels == 'plain' or ops.chosen() == 'plain':
         raise
       reason = str(error).splitlines()[0]
       say(f'compiled without kernels (--config.kernels=plain), since: {reason}')
-    with blocks.mode('plain'):
+    with ops.mode('plain'):
       return compiled()
 
   def _lower(
