@@ -62,7 +62,7 @@ test: $(VENV)/.installed.tests
 
 # All tests of the default suite, the long ones, and those that compare with PyTorch.
 test-all: $(VENV)/.installed.torch
-	$(BIN)/python -c 'import torch, transformers, ctranslate2, libtpu, jax_cuda12_plugin'  # else tests are skipped
+	$(BIN)/python -c 'import torch, transformers, ctranslate2, libtpu'  # else tests are skipped
 	$(PYTEST) -m 'not devices' --durations=30
 	$(EIGHT) $(PYTEST) -m devices $(ABOUT_DEVICES)
 
@@ -106,7 +106,7 @@ $(VENV)/.installed.tests: requirements.txt tests/requirements.txt | $(BIN)/pytho
 # finds the build for CPUs where its settings name one.
 $(VENV)/.installed.torch: $(VENV)/.installed.tests
 	$(PIP) 'torch==2.13.0'
-	$(call with_uv,'transformers==5.*' 'jax[tpu,cuda12-local]')  # to compile for TPUs and GPUs; tests run on the CPU
+	$(call with_uv,'transformers==5.*' 'jax[tpu]')  # to compile for TPUs; tests run on the CPU
 	touch $@
 
 # The docs as a site, in site/. A dead link or anchor is an error.

@@ -1,6 +1,8 @@
 """Kernels of every config's sizes compile for an H200 that is not here.
 
-`make test-all` installs the compiler; it needs no GPU.
+They run where `pip install 'jax[cuda12-local]'` has brought the compiler; a GPU is not
+needed. With it, JAX without a driver writes to stderr as it starts, so `make test-all`
+does without.
 """
 
 import importlib.util
