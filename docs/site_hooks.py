@@ -1,7 +1,7 @@
 """What the site changes of the Markdown that the repository shows.
 
-README.md becomes the first page. A link to a file outside docs/ (code, configs,
-results) becomes plain text, since the site has only the docs.
+README.md becomes the first page, without its badges. A link to a file outside docs/
+(code, configs, results) becomes plain text, since the site has only the docs.
 """
 
 import pathlib
@@ -17,6 +17,7 @@ LINK = re.compile(r'(?<!!)\[((?:[^][]|\[[^][]*\])*)\]\(([^)#:]+)(#[^)]*)?\)')
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
   readme = (ROOT / 'README.md').read_text()
+  readme = re.sub(r'^\[!\[CI\].*\n', '', readme, flags=re.M)  # the line of badges
   files.append(
     File.generated(config, 'index.md', content=readme.replace('](docs/', ']('))
   )
