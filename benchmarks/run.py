@@ -17,6 +17,7 @@ from transformer_jax.decoding.translate import split_lines
 from transformer_jax.machine import platform
 from transformer_jax.machine.errors import UserError
 from transformer_jax.tasks import task_of
+from transformer_jax.training.trainer import Trainer
 
 ROWS = (16, 64)  # in a batch of decoding, by default
 Config = ml_collections.ConfigDict
@@ -42,6 +43,7 @@ class Options(NamedTuple):
     text: a file of sentences to decode instead.
     beams: beams to decode with.
     rivals: see rivals.load().
+    kernels: whether training is also timed with kernels=plain, as program `plain`.
   """
 
   steps: int
@@ -52,6 +54,7 @@ class Options(NamedTuple):
   text: pathlib.Path | None
   beams: list[int]
   rivals: list[str]
+  kernels: bool
 
 
 def measure(what: str, config: Config, options: Options, folders: Folders) -> dict:
@@ -91,6 +94,10 @@ def _training(config: Config, options: Options, folders: Folders) -> dict:
     jax.config.update('jax_compilation_cache_dir', str(folder / 'compiled'))
     platform.start(config.slices)
     others = rivals.load(options.rivals, 'training', config)
+    if options.kernels:
+      plain = config.copy_and_resolve_references()
+      plain.kernels = 'plain'
+      others['plain'] = training.Ours(Trainer(plain, corpus))
     each = max(1, options.steps // options.repeats)
     result = training.measure(config, corpus, others, each, options.repeats)
   return result | {'start': start}

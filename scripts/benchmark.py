@@ -61,6 +61,12 @@ TEXT = FLAGS.path(
 BEAMS = flags.DEFINE_list(
   'beams', ['4', '1'], 'Beams to decode with; 1 is greedy.', FLAGS.values
 )
+KERNELS = flags.DEFINE_bool(
+  'kernels',
+  False,
+  'Also time training with --config.kernels=plain, to see what kernels for a GPU give.',
+  FLAGS.values,
+)
 RIVALS = flags.DEFINE_list('rivals', [], ', '.join(rivals.NEEDS), FLAGS.values)
 OUTPUT = FLAGS.path('output', None, 'File for the JSON.')
 DATA = DataFlags(FLAGS)
@@ -73,7 +79,7 @@ def main(argv: list[str]) -> None:
     if ROWS.value is None:
       FLAGS.refuse('batches of a corpus (--rows)', LENGTH)
   else:
-    FLAGS.refuse('--what=decoding', STEPS)
+    FLAGS.refuse('--what=decoding', STEPS, KERNELS)
     if TEXT.value is not None:
       FLAGS.refuse('--text', SENTENCES, LENGTH)
   logging.set_verbosity(logging.WARNING)
@@ -88,6 +94,7 @@ def main(argv: list[str]) -> None:
     text=TEXT.value,
     beams=cli.counts(BEAMS),
     rivals=RIVALS.value,
+    kernels=KERNELS.value,
   )
   if OUTPUT.value is not None:  # so that what is measured is not lost
     OUTPUT.value.parent.mkdir(parents=True, exist_ok=True)

@@ -24,7 +24,15 @@ from transformer_jax.training.trainer import Trainer
 
 SIZES = {'N': 1, 'd_model': 16, 'd_ff': 32, 'h': 2, 'd_k': 8, 'd_v': 8}
 OPTIONS = run.Options(
-  steps=4, repeats=2, rows=None, length=5, sentences=3, text=None, beams=[1], rivals=[]
+  steps=4,
+  repeats=2,
+  rows=None,
+  length=5,
+  sentences=3,
+  text=None,
+  beams=[1],
+  rivals=[],
+  kernels=False,
 )
 
 
@@ -202,13 +210,15 @@ def test_a_measurement_of_decoding(
 @pytest.mark.slow
 def test_a_measurement_of_training_on_one_shape(started: None, quick_products: None):
   """Its start too, which other processes measure."""
-  result = run.measure('training', tiny(), OPTIONS._replace(rows=[16]), [])
+  options = OPTIONS._replace(rows=[16], kernels=True)
+  result = run.measure('training', tiny(), options, [])
+  assert [*result['columns']] == ['ours', 'plain']
   assert result['target_tokens'] == [2 * 16 * 5] * 2 and result['padding'] == 0
   cold, warm = (result['start'][name] for name in ('cold', 'warm'))
   assert cold['compile_seconds'] > warm['compile_seconds'] > 0
   assert cold['first_step_seconds'] > cold['compile_seconds']
   lines = [*run.lines(json.loads(json.dumps(result)))]
-  assert len(lines) == 6 and 'target tokens/s' in lines[0]
+  assert len(lines) == 7 and 'target tokens/s' in lines[0]
   with pytest.raises(UserError, match='--rows: training takes one number'):
     run.measure('training', tiny(), OPTIONS._replace(rows=[16, 32]), [])
 
