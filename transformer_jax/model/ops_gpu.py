@@ -195,7 +195,10 @@ def _cross_entropy_backward(epsilon, residuals, gradients):
 _cross_entropy = with_vjp(_cross_entropy_forward, _cross_entropy_backward)
 CROSS_ENTROPY = Kernel(
   lambda *inputs, epsilon: _cross_entropy(epsilon, *inputs),
-  lambda x, table, *_, **options: len(table) <= 40 * 1024,  # 80 logits a thread
+  # 80 logits a thread; Pallas counts elements in 32 bits.
+  lambda x, table, labels, *_, **options: (
+    len(table) <= 40 * 1024 and labels.size * (len(table) + TILE) < 2**31
+  ),
 )
 
 
