@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from transformer_jax.machine.devices import map_rows, replicate
+from transformer_jax.machine.devices import map_rows, replicate_read_only
 
 OURS = 'ours'
 # Sizes of square matrices to try; the fastest one counts.
@@ -88,7 +88,7 @@ def _products_rate(size: int, dtype: jnp.dtype) -> float:
   """FLOP/s of products of this size, by a chain long enough to be timed."""
   # Scaled so that the numbers keep their magnitude through any number of products.
   random = np.random.default_rng(0).standard_normal((size, size), np.float32)
-  matrix = replicate((random * size**-0.5).astype(dtype))
+  matrix = replicate_read_only((random * size**-0.5).astype(dtype))
   rows = np.arange(1, jax.local_device_count() + 1, dtype=np.int32)
 
   def chain(params: tuple[jax.Array, jax.Array], row: jax.Array) -> jax.Array:
@@ -101,7 +101,7 @@ def _products_rate(size: int, dtype: jnp.dtype) -> float:
 
   def seconds(count: int) -> float:
     start = time.perf_counter()
-    run((matrix, replicate(np.int32(count))), rows)()
+    run((matrix, replicate_read_only(np.int32(count))), rows)()
     return time.perf_counter() - start
 
   seconds(1)  # compiles

@@ -16,16 +16,9 @@ import ml_collections
 from configs import base
 from transformer_jax.data import sources
 
-SMALL = {
-  'N': 3,
-  'd_model': 256,
-  'd_ff': 1024,
-  'h': 4,
-  'd_k': 64,
-  'd_v': 64,
-  'P_drop': 0.3,
-  'vocab_size': 8000,
-}
+SMALL = dict(
+  N=3, d_model=256, d_ff=1024, h=4, d_k=64, d_v=64, P_drop=0.3, vocab_size=8000
+)
 FEW = 1_000_000  # pairs, below which the model is SMALL
 VERY_FEW = 20_000  # pairs, below which batches are smaller, and patience ends training
 EPOCHS, SENTENCE = 100, 25  # at most so many epochs, of about so many tokens a sentence

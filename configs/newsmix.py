@@ -22,23 +22,11 @@ def get_config(pair: str = 'en-de') -> ml_collections.ConfigDict:
   config.data.reader = 'files'
   folder = 'en-fr' if 'fr' in pair else 'en-de'
   config.data.files.update(
-    {
-      'train': (f'newsmix/{folder}/train',),
-      'dev': (f'newstest/{folder}/newstest2013',),
-      'test': (f'newstest/{folder}/newstest2014',),
-    }
+    train=(f'newsmix/{folder}/train',),
+    dev=(f'newstest/{folder}/newstest2013',),
+    test=(f'newstest/{folder}/newstest2014',),
   )
-  config.model.update(
-    {
-      'N': 3,
-      'd_model': 256,
-      'd_ff': 1024,
-      'h': 4,
-      'd_k': 64,
-      'd_v': 64,
-      'vocab_size': 8000,
-    }
-  )
+  config.model.update(N=3, d_model=256, d_ff=1024, h=4, d_k=64, d_v=64, vocab_size=8000)
   config.tokens_per_batch = 8000
   config.train_steps = 12_000
   config.warmup_steps = 2000

@@ -66,26 +66,23 @@ def get_config(arg: str = 'wsj') -> ml_collections.ConfigDict:
 
 def _paper(config: ml_collections.ConfigDict, pieces: int) -> None:
   """Sets section 6.3's model and search; what it does not say is ours, or base's."""
-  config.model.update({'N': 4, 'd_model': 1024, 'vocab_size': pieces})
+  config.model.update(N=4, d_model=1024, vocab_size=pieces)
   config.beam, config.alpha = 21, 0.3
   # Ours. The paper does not print the dropout and the rate that it chose on dev.
-  config.model.update({'d_k': 128, 'd_v': 128, 'target_vocab_size': 128})
-  config.model.update({'P_drop': 0.2, 'P_drop_attention': 0.2})
+  config.model.update(d_k=128, d_v=128, target_vocab_size=128)
+  config.model.P_drop = config.model.P_drop_attention = 0.2
   config.warmup_steps = 16_000
 
 
 def _gum(config: ml_collections.ConfigDict) -> None:
   """Sets the small model, chosen by trials on dev."""
   config.data.numbers = config.data.whole_words = True
-  config.model.update({'N': 3, 'd_model': 128, 'd_ff': 512, 'h': 4})
-  config.model.update({'d_k': 32, 'd_v': 32})
-  config.model.update({'vocab_size': 8000, 'target_vocab_size': 360})
-  config.model.update({'P_drop': 0.0, 'P_drop_attention': 0.0})
+  config.model.update(N=3, d_model=128, d_ff=512, h=4, d_k=32, d_v=32, P_drop=0.0)
+  config.model.update(vocab_size=8000, target_vocab_size=360)
   config.tokens_per_batch = 1000
   config.slices = 2
-  config.max_shapes = (
-    16  # lengths vary: 6 would leave 27 % of a batch empty, 16 leave 9 %
-  )
+  # Lengths vary: 6 shapes would leave 27 % of a batch empty, 16 leave 9 %.
+  config.max_shapes = 16
   config.warmup_steps, config.rate_factor = 1000, 0.3
   config.train_steps = 36_000
   config.checkpoint_every_steps = 500

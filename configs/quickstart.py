@@ -1,6 +1,6 @@
-"""A small Transformer on the embedded corpus: three minutes on two CPU cores.
+"""A small Transformer on the embedded corpus, for two CPU cores.
 
-make quickstart
+make quickstart   # 2 min 36 s with installation, on two cores of an Intel Xeon
 python -m scripts.train --config=configs/quickstart.py:de-en --workdir=runs/quick.en
 
 1.4 M parameters. en-de scores 93.4 to 93.7 sacreBLEU, depending on seed and processor.
@@ -17,19 +17,9 @@ def get_config(pair: str = 'en-de') -> ml_collections.ConfigDict:
   config.row = None
   config.data.name = f'embedded.{pair}'
   config.data.reader = 'embedded'
-  config.data.files.update({'dev': ('dev',), 'test': ('test',)})
+  config.data.files.update(dev=('dev',), test=('test',))
   config.data.character_coverage, config.data.byte_fallback = 1.0, False
-  config.model.update(
-    {
-      'N': 2,
-      'd_model': 128,
-      'd_ff': 512,
-      'h': 4,
-      'd_k': 32,
-      'd_v': 32,
-      'vocab_size': 4000,
-    }
-  )
+  config.model.update(N=2, d_model=128, d_ff=512, h=4, d_k=32, d_v=32, vocab_size=4000)
   config.tokens_per_batch = 1600
   config.max_shapes = 4
   config.train_steps = 800

@@ -50,14 +50,8 @@ ROWS = {
   'D3': {'epsilon_ls': 0.0},
   'D4': {'epsilon_ls': 0.2},
   'E': {'positions': 'learned'},
-  'big': {
-    'N': 6,
-    'd_model': 1024,
-    'd_ff': 4096,
-    'h': 16,
-    'P_drop': 0.3,
-    'train_steps': 300_000,
-  },
+  'big': {'N': 6, 'd_model': 1024, 'd_ff': 4096, 'h': 16}
+  | {'P_drop': 0.3, 'train_steps': 300_000},
 }
 # The miniature divides these cells, and leaves the others as printed. As h is kept,
 # h x d_k is still d_model.

@@ -13,7 +13,7 @@ else of random ids. docs/speed.md says how everything is measured. A table goes 
 stdout, and JSON to --output, or else to stdout too.
 """
 
-from absl import flags, logging
+from absl import logging
 
 from benchmarks import rivals, run
 from transformer_jax import config
@@ -22,52 +22,30 @@ from transformer_jax.machine import cli, files
 
 FLAGS = cli.Flags(__doc__)
 CONFIG = config_flag(FLAGS, 'What to time.')
-WHAT = flags.DEFINE_enum(
-  'what', 'training', [*run.MEASUREMENTS], 'What to time.', FLAGS.values
+WHAT = FLAGS.enum('what', 'training', [*run.MEASUREMENTS], 'What to time.')
+STEPS = FLAGS.integer('steps', 60, 'Steps that are timed.', 1)
+REPEATS = FLAGS.integer(
+  'repeats', 5, 'Rounds, in each of which every program has its turn.', 1
 )
-STEPS = flags.DEFINE_integer(
-  'steps', 60, 'Steps that are timed.', lower_bound=1, flag_values=FLAGS.values
-)
-REPEATS = flags.DEFINE_integer(
-  'repeats',
-  5,
-  'Rounds, in each of which every program has its turn.',
-  lower_bound=1,
-  flag_values=FLAGS.values,
-)
-ROWS = flags.DEFINE_list(
+ROWS = FLAGS.list(
   'rows',
   None,
   'Pairs in a training batch of one fixed shape; sentences in a decoded batch.',
-  FLAGS.values,
 )
-LENGTH = flags.DEFINE_integer(
-  'length',
-  32,
-  'Tokens of source and of target in a fixed shape.',
-  lower_bound=1,
-  flag_values=FLAGS.values,
+LENGTH = FLAGS.integer(
+  'length', 32, 'Tokens of source and of target in a fixed shape.', 1
 )
-SENTENCES = flags.DEFINE_integer(
-  'sentences',
-  64,
-  'Random sentences to decode.',
-  lower_bound=1,
-  flag_values=FLAGS.values,
-)
+SENTENCES = FLAGS.integer('sentences', 64, 'Random sentences to decode.', 1)
 TEXT = FLAGS.path(
   'text', None, "File to decode instead, with the prepared corpus's vocabulary."
 )
-BEAMS = flags.DEFINE_list(
-  'beams', ['4', '1'], 'Beams to decode with; 1 is greedy.', FLAGS.values
-)
-KERNELS = flags.DEFINE_bool(
+BEAMS = FLAGS.list('beams', ['4', '1'], 'Beams to decode with; 1 is greedy.')
+KERNELS = FLAGS.bool(
   'kernels',
   False,
   'Also time training with --config.kernels=plain, to see what kernels for a GPU give.',
-  FLAGS.values,
 )
-RIVALS = flags.DEFINE_list('rivals', [], ', '.join(rivals.NEEDS), FLAGS.values)
+RIVALS = FLAGS.list('rivals', [], ', '.join(rivals.NEEDS))
 OUTPUT = FLAGS.path('output', None, 'File for the JSON.')
 DATA = DataFlags(FLAGS)
 

@@ -15,7 +15,6 @@ import sys
 from typing import Any
 
 import ml_collections
-from absl import flags
 
 from transformer_jax import config as configs
 from transformer_jax.data.batches import Batches, train_batches
@@ -30,22 +29,13 @@ from transformer_jax.scale import compile, topologies
 
 FLAGS = cli.Flags(__doc__)
 CONFIG = config_flag(FLAGS, 'What to describe.')
-JSON = flags.DEFINE_bool(
-  'json', False, 'One JSON object instead of lines.', FLAGS.values
+JSON = FLAGS.bool('json', False, 'One JSON object instead of lines.')
+TIME = FLAGS.bool('time', False, 'Time updates on this machine.')
+TOPOLOGY = FLAGS.list(
+  'topology', [], f'Devices to compile for, such as {", ".join(topologies.EXAMPLES)}.'
 )
-TIME = flags.DEFINE_bool('time', False, 'Time updates on this machine.', FLAGS.values)
-TOPOLOGY = flags.DEFINE_list(
-  'topology',
-  [],
-  f'Devices to compile for, such as {", ".join(topologies.EXAMPLES)}.',
-  FLAGS.values,
-)
-LENGTH = flags.DEFINE_integer(
-  'length',
-  32,
-  'Tokens of source and of target in the batch that is compiled.',
-  lower_bound=1,
-  flag_values=FLAGS.values,
+LENGTH = FLAGS.integer(
+  'length', 32, 'Tokens of source and of target in the batch that is compiled.', 1
 )
 DATA_DIR = data_dir(FLAGS)
 

@@ -15,7 +15,7 @@ paper's with the references' quotation marks replaced too, each with its signatu
 
 import sys
 
-from absl import app, flags, logging
+from absl import app, logging
 
 from transformer_jax.data import cleaning
 from transformer_jax.data.corpus import data_dir
@@ -27,32 +27,16 @@ from transformer_jax.scoring import bleu
 
 FLAGS = cli.Flags(__doc__)
 WORKDIR = FLAGS.path('workdir', None, "The run's folder.")
-SPLIT = flags.DEFINE_enum(
-  'split', 'test', ['dev', 'test'], 'What to score on.', FLAGS.values
-)
+SPLIT = FLAGS.enum('split', 'test', ['dev', 'test'], 'What to score on.')
 AVERAGE, STEP = checkpoints.define_flags(FLAGS)
-BEAM = flags.DEFINE_integer(
-  'beam',
-  None,
-  "Beam size; the config's by default.",
-  lower_bound=1,
-  flag_values=FLAGS.values,
-)
-ALPHA = flags.DEFINE_float(
-  'alpha', None, "Length penalty; the config's by default.", flag_values=FLAGS.values
-)
-LOWERCASE = flags.DEFINE_bool(
-  'lowercase', False, 'Ignore case in BLEU, and say so.', FLAGS.values
-)
+BEAM = FLAGS.integer('beam', None, "Beam size; the config's by default.", 1)
+ALPHA = FLAGS.float('alpha', None, "Length penalty; the config's by default.")
+LOWERCASE = FLAGS.bool('lowercase', False, 'Ignore case in BLEU, and say so.')
 AGAINST = FLAGS.path('against', None, 'Another run to compare with.')
 HYPOTHESES = FLAGS.path('hypotheses', None, 'Score this file, not a run.')
 REFERENCES = FLAGS.path('references', None, 'Reference translations for --hypotheses.')
-TARGET_LANGUAGE = flags.DEFINE_string(
-  'target_language', None, "Files' language, such as de.", FLAGS.values
-)
-TOKENIZED = flags.DEFINE_bool(
-  'tokenized', False, 'The files are tokenised already.', FLAGS.values
-)
+TARGET_LANGUAGE = FLAGS.string('target_language', None, "Files' language, such as de.")
+TOKENIZED = FLAGS.bool('tokenized', False, 'The files are tokenised already.')
 AGAINST_HYPOTHESES = FLAGS.path('against_hypotheses', None, 'A file to compare with.')
 DATA_DIR = data_dir(FLAGS)
 

@@ -9,7 +9,7 @@ ctranslate2.Translator loads. run: what our own commands load.
 
 import itertools
 
-from absl import flags, logging
+from absl import logging
 
 from transformer_jax.exchange import export
 from transformer_jax.machine import cli
@@ -18,16 +18,13 @@ from transformer_jax.runs import checkpoints
 
 FLAGS = cli.Flags(__doc__)
 WORKDIR = FLAGS.path('workdir', None, "The run's folder.", required=True)
-FORMAT = flags.DEFINE_enum(
-  'format', 'huggingface', [*export.LIBRARIES], 'What loads it.', FLAGS.values
-)
+FORMAT = FLAGS.enum('format', 'huggingface', [*export.LIBRARIES], 'What loads it.')
 OUTPUT = FLAGS.path('output', None, 'A new folder.', required=True)
-DTYPE = flags.DEFINE_enum(
+DTYPE = FLAGS.enum(
   'dtype',
   'float32',
   sorted({*itertools.chain(*export.DTYPES.values())}),
   'Of the weights: bfloat16 for run; float16 or int8 for ctranslate2.',
-  FLAGS.values,
 )
 AVERAGE, STEP = checkpoints.define_flags(FLAGS)
 

@@ -9,15 +9,11 @@ What the report reads of them goes beside --output, as .json.
 
 import pathlib
 
-from absl import flags
-
 from transformer_jax.machine import cli
 from transformer_jax.parsing import pcfg
 
 FLAGS = cli.Flags(__doc__)
-TRAIN = flags.DEFINE_list(
-  'train', [], 'Files of trees, with commas between them.', FLAGS.values
-)
+TRAIN = FLAGS.list('train', [], 'Files of trees, with commas between them.')
 TEST = FLAGS.path('test', None, 'A file of trees.', required=True)
 OUTPUT = FLAGS.path('output', None, 'Where the trees go.', required=True)
 

@@ -12,42 +12,24 @@ words: their weights are summed over keys and averaged over queries.
 
 import sys
 
-from absl import flags, logging
+from absl import logging
 
+import transformer_jax
 from transformer_jax.analysis.maps import KINDS, RunAttention
-from transformer_jax.decoding.loaded_run import LoadedRun
 from transformer_jax.decoding.translate import split_lines
 from transformer_jax.machine import cli
 from transformer_jax.machine.errors import UserError
 from transformer_jax.runs import checkpoints
-from transformer_jax.runs.run import Run
-from transformer_jax.tasks import task_of
 
 FLAGS = cli.Flags(__doc__)
 WORKDIR = FLAGS.path('workdir', None, "The run's folder.", required=True)
-TEXT = flags.DEFINE_multi_string(
-  'text', [], 'A sentence; stdin has them if there is none.', FLAGS.values
-)
+TEXT = FLAGS.multi_string('text', [], 'A sentence; stdin has them if there is none.')
 OUTPUT = FLAGS.path('output', None, 'Folder to write; attention in the run by default.')
-KIND = flags.DEFINE_enum(
-  'attention', 'encoder', [*KINDS], 'Whose pictures to draw.', FLAGS.values
-)
-LAYERS = flags.DEFINE_list(
-  'layers',
-  [],
-  'From 1; by default the last but one, as the paper.',
-  FLAGS.values,
-)
-HEADS = flags.DEFINE_list('heads', [], 'From 1; all by default.', FLAGS.values)
-WORD = flags.DEFINE_string(
-  'word', None, 'The word that looks; all by default.', FLAGS.values
-)
-PIECES = flags.DEFINE_bool(
-  'pieces',
-  False,
-  'Show pieces as they are, and do not merge them.',
-  FLAGS.values,
-)
+KIND = FLAGS.enum('attention', 'encoder', [*KINDS], 'Whose pictures to draw.')
+LAYERS = FLAGS.list('layers', [], 'From 1; by default the last but one, as the paper.')
+HEADS = FLAGS.list('heads', [], 'From 1; all by default.')
+WORD = FLAGS.string('word', None, 'The word that looks; all by default.')
+PIECES = FLAGS.bool('pieces', False, 'Show pieces as they are, and do not merge them.')
 AVERAGE, STEP = checkpoints.define_flags(FLAGS)
 
 
@@ -58,8 +40,7 @@ def main(argv: list[str]) -> None:
   logging.set_verbosity(logging.WARNING)
   chosen = [cli.counts(f) if f.value else [] for f in (LAYERS, HEADS)]
   view = figures.View(KIND.value, *chosen, WORD.value)
-  run = Run(WORKDIR.value)
-  run = LoadedRun(run, task_of(run.config()), AVERAGE.value, STEP.value)
+  run = transformer_jax.load(WORKDIR.value, average=AVERAGE.value, step=STEP.value)
   text = '\n'.join(TEXT.value).encode() if TEXT.value else sys.stdin.buffer.read()
   lines = [line.partition('\t') for line in split_lines(text) if line.strip()]
   if not lines:

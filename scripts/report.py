@@ -13,33 +13,25 @@ What is left out is named.
 import math
 import pathlib
 
-from absl import app, flags, logging
+from absl import app, logging
 
 from transformer_jax.data.corpus import data_dir
 from transformer_jax.machine import cli, files
 from transformer_jax.tasks import TASKS
 
 FLAGS = cli.Flags(__doc__, words=True)
-SAMPLES = flags.DEFINE_integer(
-  'samples',
-  5,
-  'Sentences of each test set to show with their translations.',
-  lower_bound=0,
-  flag_values=FLAGS.values,
+SAMPLES = FLAGS.integer(
+  'samples', 5, 'Sentences of each test set to show with their translations.', 0
 )
-TFLOPS = flags.DEFINE_float(
+TFLOPS = FLAGS.float(
   'sustained_tflops',
   None,
   "TFLOP/s that one device sustains, for the paper's estimate of FLOPs.",
-  flag_values=FLAGS.values,
 )
 HTML = FLAGS.path('html', None, 'Writes one self-contained page here.')
 MARKDOWN = FLAGS.path('markdown', None, 'Writes Markdown here, its pictures beside.')
-REFERENCES = flags.DEFINE_list(
-  'references',
-  [],
-  'Files of references, one a line, where no corpus is prepared.',
-  FLAGS.values,
+REFERENCES = FLAGS.list(
+  'references', [], 'Files of references, one a line, where no corpus is prepared.'
 )
 DATA_DIR = data_dir(FLAGS)
 

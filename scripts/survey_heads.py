@@ -8,45 +8,28 @@ measures dev perplexity once for each head, with that head's output set to zero.
 --query and --key find the heads by which one word looks at another in the whole split.
 """
 
-from absl import app, flags, logging
+from absl import app, logging
 from tqdm import tqdm
 
+import transformer_jax
 from transformer_jax.analysis import survey
 from transformer_jax.analysis.maps import RunAttention
 from transformer_jax.data import batches
 from transformer_jax.data.corpus import data_dir
-from transformer_jax.decoding.loaded_run import LoadedRun
 from transformer_jax.machine import cli
 from transformer_jax.runs import checkpoints
-from transformer_jax.runs.run import Run
-from transformer_jax.tasks import task_of
 
 FLAGS = cli.Flags(__doc__)
 WORKDIR = FLAGS.path('workdir', None, "The run's folder.", required=True)
-SPLIT = flags.DEFINE_enum(
-  'split',
-  'dev',
-  ['dev', 'test'],
-  'Whose sentences to look at.',
-  FLAGS.values,
+SPLIT = FLAGS.enum('split', 'dev', ['dev', 'test'], 'Whose sentences to look at.')
+SENTENCES = FLAGS.integer(
+  'sentences', 100, 'How many of them, at random; with --query all.', 1
 )
-SENTENCES = flags.DEFINE_integer(
-  'sentences',
-  100,
-  'How many of them, at random; with --query all.',
-  lower_bound=1,
-  flag_values=FLAGS.values,
+PRUNE = FLAGS.bool('prune', False, 'Measure what each head is worth.')
+QUERY = FLAGS.string(
+  'query', None, 'With --key: find the heads by which this word looks at that one.'
 )
-PRUNE = flags.DEFINE_bool(
-  'prune', False, 'Measure what each head is worth.', FLAGS.values
-)
-QUERY = flags.DEFINE_string(
-  'query',
-  None,
-  'With --key: find the heads by which this word looks at that one.',
-  FLAGS.values,
-)
-KEY = flags.DEFINE_string('key', None, 'The word that --query looks at.', FLAGS.values)
+KEY = FLAGS.string('key', None, 'The word that --query looks at.')
 OUTPUT = FLAGS.path('output', None, 'Folder to write; attention in the run by default.')
 AVERAGE, STEP = checkpoints.define_flags(FLAGS)
 DATA_DIR = data_dir(FLAGS)
@@ -61,8 +44,7 @@ def main(argv: list[str]) -> None:
     raise app.UsageError('--query and --key go together')
   if QUERY.value is not None:
     FLAGS.refuse('--query', SENTENCES)
-  run = Run(WORKDIR.value)
-  run = LoadedRun(run, task_of(run.config()), AVERAGE.value, STEP.value)
+  run = transformer_jax.load(WORKDIR.value, average=AVERAGE.value, step=STEP.value)
   attention = RunAttention(run)
   corpus = DATA_DIR.value / run.config.data.name
   run.run.check_corpus(corpus)

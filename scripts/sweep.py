@@ -19,8 +19,6 @@ through submitit:
 
 import sys
 
-from absl import flags
-
 from transformer_jax.data.corpus import DataFlags
 from transformer_jax.machine import cli
 from transformer_jax.machine.errors import UserError
@@ -30,39 +28,17 @@ from transformer_jax.runs import sweep
 from transformer_jax.tasks import task_of
 
 FLAGS = cli.Flags(__doc__, words=True)
-ROWS = flags.DEFINE_list(
-  'rows', [], "Table 3's rows to run: base,D1,C1 ..., or all.", FLAGS.values
-)
-MINI = flags.DEFINE_bool(
-  'mini', False, 'The rows in miniature, on Multi30k.', FLAGS.values
-)
-CONFIG = flags.DEFINE_multi_string(
-  'config', [], 'A config to run; may be repeated.', FLAGS.values
-)
-SEEDS = flags.DEFINE_list(
-  'seeds', ['1'], 'Run each with each of these seeds.', FLAGS.values
-)
+ROWS = FLAGS.list('rows', [], "Table 3's rows to run: base,D1,C1 ..., or all.")
+MINI = FLAGS.bool('mini', False, 'The rows in miniature, on Multi30k.')
+CONFIG = FLAGS.multi_string('config', [], 'A config to run; may be repeated.')
+SEEDS = FLAGS.list('seeds', ['1'], 'Run each with each of these seeds.')
 WORKDIR = FLAGS.path('workdir', None, "The folder of the runs' folders.", True)
-SPLIT = flags.DEFINE_enum(
-  'split', 'dev', ['dev', 'test'], 'What to score on.', FLAGS.values
-)
-AVERAGE = flags.DEFINE_integer(
-  'average',
-  1,
-  'How many checkpoints to average.',
-  lower_bound=1,
-  flag_values=FLAGS.values,
-)
-DRY_RUN = flags.DEFINE_bool(
-  'dry_run', False, 'Only print what would be run.', FLAGS.values
-)
-JOBS = flags.DEFINE_integer(
-  'jobs', 1, 'Runs at a time.', lower_bound=1, flag_values=FLAGS.values
-)
-SUBMIT = flags.DEFINE_enum('submit', None, ['slurm'], 'Submit instead.', FLAGS.values)
-SLURM = flags.DEFINE_multi_string(
-  'slurm', [], "KEY=VALUE of submitit's update_parameters.", FLAGS.values
-)
+SPLIT = FLAGS.enum('split', 'dev', ['dev', 'test'], 'What to score on.')
+AVERAGE = FLAGS.integer('average', 1, 'How many checkpoints to average.', 1)
+DRY_RUN = FLAGS.bool('dry_run', False, 'Only print what would be run.')
+JOBS = FLAGS.integer('jobs', 1, 'Runs at a time.', 1)
+SUBMIT = FLAGS.enum('submit', None, ['slurm'], 'Submit instead.')
+SLURM = FLAGS.multi_string('slurm', [], "KEY=VALUE of submitit's update_parameters.")
 DATA = DataFlags(FLAGS)
 
 

@@ -8,7 +8,7 @@ beside it, with the ending .svg. Let nothing else run meanwhile: it takes minute
 CPU cores. Accelerators need larger --n and --d.
 """
 
-from absl import app, flags, logging
+from absl import app, logging
 from tqdm import tqdm
 
 from benchmarks import run
@@ -17,18 +17,10 @@ from transformer_jax.machine import cli, files, platform
 
 FLAGS = cli.Flags(__doc__)
 OUTPUT = FLAGS.path('output', None, 'The file to write, JSON.', required=True)
-N = flags.DEFINE_list(
-  'n',
-  ['64', '128', '256', '512', '1024', '2048', '4096'],
-  'Lengths of the sequence.',
-  FLAGS.values,
+N = FLAGS.list(
+  'n', ['64', '128', '256', '512', '1024', '2048', '4096'], 'Lengths of the sequence.'
 )
-D = flags.DEFINE_list(
-  'd',
-  ['64', '128', '256', '512', '1024'],
-  'Widths of its vectors.',
-  FLAGS.values,
-)
+D = FLAGS.list('d', ['64', '128', '256', '512', '1024'], 'Widths of its vectors.')
 
 
 def ascending(name: str, numbers: list[int]) -> list[int]:

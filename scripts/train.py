@@ -14,7 +14,7 @@ SIGTERM, SIGINT and SIGUSR1 (`sbatch --signal=USR1@120`) save and end it with ex
 import sys
 
 import numpy as np
-from absl import flags, logging
+from absl import logging
 
 from transformer_jax import config as configs
 from transformer_jax.data import prepare
@@ -28,33 +28,22 @@ FLAGS = cli.Flags(__doc__)
 CONFIG = config_flag(FLAGS, "What to train; the run's own by default.", False)
 WORKDIR = FLAGS.path('workdir', None, "The run's folder.", required=True)
 INIT_FROM = FLAGS.path('init_from', None, 'A run whose model and vocabulary to take.')
-DETERMINISTIC = flags.DEFINE_bool(
-  'deterministic',
-  False,
-  'The same bits in every run on a GPU too, and slower.',
-  FLAGS.values,
+DETERMINISTIC = FLAGS.bool(
+  'deterministic', False, 'The same bits in every run on a GPU too, and slower.'
 )
 PROFILE = FLAGS.path('profile', None, 'A folder for a trace of five steps.')
-ADDRESS = flags.DEFINE_string(
+ADDRESS = FLAGS.string(
   'coordinator_address',
   None,
   'HOST:PORT of process 0, where no Slurm, Open MPI, Kubernetes or TPU pod tells it.',
-  FLAGS.values,
 )
-COUNT = flags.DEFINE_integer(
+COUNT = FLAGS.integer(
   'process_count',
   None,
   'Number of all processes; 1: this one alone, whatever Slurm says.',
-  lower_bound=1,
-  flag_values=FLAGS.values,
+  1,
 )
-NUMBER = flags.DEFINE_integer(
-  'process_id',
-  None,
-  'Number of this process, from 0.',
-  lower_bound=0,
-  flag_values=FLAGS.values,
-)
+NUMBER = FLAGS.integer('process_id', None, 'Number of this process, from 0.', 0)
 DATA = DataFlags(FLAGS)
 
 

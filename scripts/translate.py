@@ -11,7 +11,7 @@ above 1 it writes up to K lines for each, which start with its number and a tab.
 import sys
 from collections.abc import Iterator
 
-from absl import flags, logging
+from absl import logging
 from tqdm import tqdm
 
 import transformer_jax
@@ -23,23 +23,13 @@ from transformer_jax.runs.run import Run
 FLAGS = cli.Flags(__doc__)
 WORKDIR = FLAGS.path('workdir', None, "The run's folder.", required=True)
 INPUT = FLAGS.path('input', '-', "File to translate, perhaps packed; '-' is stdin.")
-NBEST = flags.DEFINE_integer(
-  'nbest', 1, 'Translations of each line.', lower_bound=1, flag_values=FLAGS.values
+NBEST = FLAGS.integer('nbest', 1, 'Translations of each line.', 1)
+BEAM = FLAGS.integer(
+  'beam', None, "Beam size, at least NBEST; the config's by default.", 1
 )
-BEAM = flags.DEFINE_integer(
-  'beam',
-  None,
-  "Beam size, at least NBEST; the config's by default.",
-  lower_bound=1,
-  flag_values=FLAGS.values,
-)
-ALPHA = flags.DEFINE_float(
-  'alpha', None, "Length penalty; the config's by default.", flag_values=FLAGS.values
-)
+ALPHA = FLAGS.float('alpha', None, "Length penalty; the config's by default.")
 AVERAGE, STEP = checkpoints.define_flags(FLAGS)
-SCORES = flags.DEFINE_bool(
-  'scores', False, 'Put its score and a tab before each.', FLAGS.values
-)
+SCORES = FLAGS.bool('scores', False, 'Put its score and a tab before each.')
 
 
 def typed() -> Iterator[bytes]:

@@ -42,14 +42,11 @@ REFUSED = [
     'model.h by hand: i',
   ),
   # Configs
-  ('describe --config=configs/bsae.py:en-de', 'configs has base.py, big.py, '),
+  ('describe --config=configs/bsae.py:en-de', "No such file or directory: 'configs"),
   ('prepare_data', 'give --config, or --verify'),
   ('train --workdir=x', 'starts one with --config='),
   # Flags
-  (
-    'translate --beam_size=4 --workdir=x',
-    '--beam_size: no such flag; the nearest: bea',
-  ),
+  ('translate --baem=4 --workdir=x', "flag 'baem'. Did you mean: beam ?"),
   ('train', "give --workdir: The run's folder."),
   ('describe', 'give --config: What to describe.'),
   ('describe --config=configs/base.py --json true', "'true' is no flag; flags begin"),
@@ -110,7 +107,7 @@ def test_help(name: str, capsys):
   assert (end.value.code, err) == (0, '')
   assert f'python -m scripts.{name}' in out
   source = (ROOT / 'scripts' / f'{name}.py').read_text()
-  own = re.findall(r"(?:FLAGS\.path|DEFINE_\w+)\(\s*'(\w+)'", source)
+  own = re.findall(r"= FLAGS\.\w+\(\s*'(\w+)'", source)
   assert own and all(f'--{flag}:' in out or f'--[no]{flag}:' in out for flag in own)
 
 

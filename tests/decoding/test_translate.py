@@ -22,7 +22,7 @@ from transformer_jax.data import batches, text, vocabulary
 from transformer_jax.data.vocabulary import EOS, PAD, Vocabularies, Vocabulary
 from transformer_jax.decoding import translate
 from transformer_jax.decoding.translate import Hypothesis, Translator
-from transformer_jax.machine.devices import replicate
+from transformer_jax.machine.devices import replicate_read_only
 from transformer_jax.machine.errors import UserError
 from transformer_jax.model import build
 from transformer_jax.tasks import TRANSLATION
@@ -229,7 +229,9 @@ def test_any_number_of_devices_is_one(tmp_path: pathlib.Path, monkeypatch):
 
   def results() -> tuple[list[list[Hypothesis]], float]:
     perplexity = Perplexity(tiny_config(), model()[0], *both)
-    return translator().translate(sentences, 3), perplexity(replicate(model()[1]))
+    return translator().translate(sentences, 3), perplexity(
+      replicate_read_only(model()[1])
+    )
 
   translated, measured = results()
   assert jax.local_device_count() == 8
@@ -246,7 +248,7 @@ def test_perplexity(tmp_path: pathlib.Path):
   pairs, *both = sides(tmp_path)
   graph, params = model('learned')
   perplexity = Perplexity(tiny_config('learned', decode_tokens=256), graph, *both)
-  measured = perplexity(replicate(params))
+  measured = perplexity(replicate_read_only(params))
   cut = sum(max(map(len, pair)) >= TABLE for pair in pairs)
   assert perplexity.cut_pairs == cut > 0
   message = f'{cut} pairs were cut for the perplexity: too long'

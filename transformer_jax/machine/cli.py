@@ -5,15 +5,17 @@ absl keeps the flags of a process in one table, in which two scripts that both h
 imported side by side and their main(argv) called any number of times:
 
   FLAGS = cli.Flags(__doc__)
-  SPLIT = flags.DEFINE_enum('split', 'test', ['dev', 'test'], 'Text.', FLAGS.values)
+  SPLIT = FLAGS.enum('split', 'test', ['dev', 'test'], 'Text.')
 """
 
 import difflib
+import functools
 import os
 import pathlib
 import re
 import sys
 from collections.abc import Callable, Collection, Sequence
+from typing import Any
 
 import ml_collections
 from absl import app, flags
@@ -53,7 +55,7 @@ class Flags:
   """A script's flags, and absl's own beside them.
 
   Attributes:
-    values: absl's table of them, for its flag_values arguments.
+    values: absl's table of them.
     plain: the config without the keys that the command line overrides.
   """
 
@@ -91,16 +93,13 @@ class Flags:
     self, name: str, default: str | None, about: str, required: bool = False
   ) -> flags.FlagHolder[pathlib.Path]:
     """Defines a flag that names a file or a folder of this machine."""
-    flag = flags.DEFINE(
-      _PathParser(),
-      name,
-      default,
-      about,
-      flag_values=self.values,
-      serializer=flags.ArgumentSerializer(),
-    )
+    flag = self.define(flags.DEFINE, _PathParser(), name, default, about)
     self._required += [flag] if required else []
     return flag
+
+  def define(self, define: Callable, *words: Any) -> flags.FlagHolder:
+    """Calls one of absl's functions, such as flags.DEFINE, for this table."""
+    return define(*words, flag_values=self.values)
 
   def refuse(self, mode: str, *holders: flags.FlagHolder) -> None:
     """Raises UsageError if the command line has one of these flags.
@@ -117,28 +116,31 @@ class Flags:
     Returns: the words of `argv` that are no flags, the program first.
 
     Raises:
-      flags.Error: a flag has a value that it cannot have.
-      UserError: a flag is missing, a flag or a key of the config is unknown, or a word
-        is no flag and the script takes none.
+      flags.Error: a flag is unknown, or has a value that it cannot have.
+      UserError: a flag is missing, a key of the config is unknown, or a word is no flag
+        and the script takes none.
       SystemExit: help was asked for, and printed.
     """
     if HELP & {*argv}:
       about = self.values.get_help(include_special_flags=False)
       print(self._doc, 'flags:', about, sep='\n')
       sys.exit(0)
-    self._forget_overrides()
+    # Those --config.KEY that a command line before has defined
+    for name in [name for name in self.values if name.startswith('config.')]:
+      delattr(self.values, name)
+    self.values.unparse_flags()
     self._argv[:] = argv
     for word in argv:
       key = re.match('--?config[.]([^=]*)', word)
       if key and self._keys and key[1] not in self._keys:
-        hint = self._hint(key[1], self._keys) or 'transformer_jax/config.py has all'
+        hint = _key_elsewhere(key[1]) or _nearest(key[1], self._keys)
         raise UserError(f'--config.{key[1]}: no such key; {hint}')
     try:
       rest = self.values(argv)
     except flags.UnrecognizedFlagError as error:
-      own = [name for name in self.values if name not in flags.FLAGS]
-      hint = self._hint(error.flagname, own) or '--help lists all'
-      raise UserError(f'--{error.flagname}: no such flag; {hint}') from error
+      if self._keys and (hint := _key_elsewhere(error.flagname)):
+        raise UserError(f'--{error.flagname}: no such flag; {hint}') from error
+      raise
     for flag in self._required:
       if flag.value is None:
         raise UserError(f'give --{flag.name}: {self.values[flag.name].help}')
@@ -155,27 +157,29 @@ class Flags:
       self._resolve(flag.value, self.plain, overrides.keys())
     return rest
 
-  def _forget_overrides(self) -> None:
-    """Removes the flags --config.KEY that a command line before has defined."""
-    for name in [name for name in self.values if name.startswith('config.')]:
-      delattr(self.values, name)
-    self.values.unparse_flags()
-
-  def _hint(self, word: str, known: Collection[str]) -> str:
-    """Returns what an unknown flag or key may be meant for, or ''."""
-    last = word.rpartition('.')[2].casefold().replace('-', '_')
-    ours = [key for key, names in ELSEWHERE.items() if last in names.split()]
-    if ours and self._keys:
-      return f'here it is --config.{ours[0]} (docs/coming_from.md)'
-    near = ', '.join(_nearest(word, known))
-    return f'the nearest: {near}' if near else ''
+  # As absl defines them: name, default, choices of an enum, help, a number's least.
+  string = functools.partialmethod(define, flags.DEFINE_string)
+  multi_string = functools.partialmethod(define, flags.DEFINE_multi_string)
+  enum = functools.partialmethod(define, flags.DEFINE_enum)
+  integer = functools.partialmethod(define, flags.DEFINE_integer)
+  # Below, these names would stand for these methods and not for Python's types.
+  float = functools.partialmethod(define, flags.DEFINE_float)
+  bool = functools.partialmethod(define, flags.DEFINE_bool)
+  list = functools.partialmethod(define, flags.DEFINE_list)
 
 
-def _nearest(key: str, names: Collection[str]) -> list[str]:
-  """Returns at most three names that are spelt like `key`, whole or at their ends."""
-  spelt = {spelling.casefold(): n for n in names for spelling in (n.split('.')[-1], n)}
-  near = difflib.get_close_matches(key.casefold(), spelt, cutoff=0.5)
-  return [*dict.fromkeys(spelt[spelling] for spelling in near)]
+def _key_elsewhere(name: str) -> str:
+  """Returns which key another program's name is here, or ''."""
+  last = name.rpartition('.')[2].casefold().replace('-', '_')
+  ours = [key for key, names in ELSEWHERE.items() if last in names.split()]
+  return f'here it is --config.{ours[0]} (docs/coming_from.md)' if ours else ''
+
+
+def _nearest(name: str, keys: Collection[str]) -> str:
+  """Returns the keys that are spelt like `name`, whole or at their ends."""
+  spelt = {part: key for key in keys for part in (key, key.rpartition('.')[2])}
+  near = {spelt[part]: None for part in difflib.get_close_matches(name, spelt)}
+  return f'the nearest: {", ".join(near)}' if near else 'config.py has all'
 
 
 class _PathParser(flags.ArgumentParser):

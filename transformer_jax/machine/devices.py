@@ -26,11 +26,6 @@ def round_up(rows: int) -> int:
   return -(-rows // jax.local_device_count()) * jax.local_device_count()
 
 
-def replicate(tree: PyTree) -> PyTree:
-  """Copies arrays to every device of this host."""
-  return jax.device_put(tree, _replicated(jax.local_devices()))
-
-
 def _mesh(devices: Sequence[jax.Device]) -> Mesh:
   return Mesh(np.array(devices), (AXIS,))
 
@@ -50,12 +45,12 @@ def replicate_read_only(tree: PyTree) -> PyTree:
   """Gives every device of this host arrays that programs will only read.
 
   A CPU's devices read the same memory, so that a core finds in the cache what another
-  has fetched. Elsewhere this is replicate().
+  has fetched.
   """
-  if jax.default_backend() != 'cpu':
-    return replicate(tree)
   first, *others = jax.local_devices()
   sharding = _replicated(jax.local_devices())
+  if jax.default_backend() != 'cpu':
+    return jax.device_put(tree, sharding)
 
   def alias(x: np.ndarray | jax.Array) -> jax.Array:
     one = jax.device_put(x, first)
@@ -71,7 +66,7 @@ def without_data(tree: PyTree) -> PyTree:
 
   With several hosts it returns the arrays, since pmap then lowers for nothing else.
   """
-  if hosts.count() > 1:
+  if jax.process_count() > 1:
     return tree
   like = lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding)
   return jax.tree.map(like, tree)
@@ -203,7 +198,7 @@ class Devices:
 
   def on_this_host(self, tree: PyTree) -> PyTree:
     """Returns replicated arrays as arrays of this host, which map_rows() takes."""
-    if hosts.count() == 1:
+    if jax.process_count() == 1:
       return tree
     here = _replicated(self._ours)
     parts = lambda x: [part.data for part in x.addressable_shards]

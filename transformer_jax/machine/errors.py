@@ -7,8 +7,6 @@ about a module of an extra. Any other is a bug.
 
 import contextlib
 import errno
-import pathlib
-import re
 import sys
 from collections.abc import Iterator
 
@@ -47,12 +45,11 @@ def _sentence(error: Exception) -> str | None:
   """Returns what to tell the user, or None if the error is a bug."""
   if isinstance(error, UserError | app.UsageError):
     return str(error)
-  if isinstance(error, flags.Error) and 'parsing config file' in str(error):
+  if isinstance(error, flags.Error):
     while 'parsing config file' in str(error):  # added to what the file has raised
       error = error.__context__
-    return str(error) if isinstance(error, UserError | ValueError) else None
-  if isinstance(error, flags.Error):
-    return str(error)
+    users = isinstance(error, UserError | ValueError | flags.Error)
+    return str(error) if users else None
   if isinstance(error, ModuleNotFoundError):
     module = (error.name or '').partition('.')[0]
     if module not in EXTRAS:
@@ -66,21 +63,8 @@ def _sentence(error: Exception) -> str | None:
       f'out of memory ({error}): a smaller model, batch or beam takes less, and in '
       'training more slices of the same batch (--config.slices)'
     )
-  if not isinstance(error, OSError):
-    return None
-  if 'Configuration is not available' in str(error):
-    return _unread_config(str(error))
-  of_disk = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO)
-  return str(error) if of_disk or error.filename is not None else None
-
-
-def _unread_config(message: str) -> str:
-  """Returns what to tell when ml_collections could not read a config's file."""
-  absent = re.search(r"path\]:\s+(\S+)\s+\[Errno 2\][^']*'\1'", message)
-  if not absent:  # the config's file exists, and misses another one
-    return message
-  checkout = pathlib.Path(__file__).parents[2]
-  names = sorted(path.name for path in checkout.glob('configs/[!_]*.py'))
-  return (
-    f'--config={absent[1]}: no such file; {checkout}/configs has {", ".join(names)}'
-  )
+  if isinstance(error, OSError):
+    of_disk = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO)
+    of_config = 'Configuration is not available' in str(error)
+    return str(error) if error.filename is not None or of_disk or of_config else None
+  return None

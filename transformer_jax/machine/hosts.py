@@ -78,7 +78,7 @@ def one_error_ends_all() -> Iterator[None]:
   except BaseException as error:
     exits = isinstance(error, SystemExit)
     all_agreed = exits and error.code == EXIT_CODE  # after a signal all leave together
-    if count() == 1 or all_agreed:
+    if jax.process_count() == 1 or all_agreed:
       raise
     if exits:
       print(error.code, file=sys.stderr)
@@ -87,16 +87,6 @@ def one_error_ends_all() -> Iterator[None]:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(1)
-
-
-def joined() -> bool:
-  """Returns True if this process is one of several that joined."""
-  return jax.distributed.is_initialized()
-
-
-def count() -> int:
-  """Returns the number of hosts."""
-  return jax.process_count()
 
 
 def is_first_host() -> bool:
@@ -126,7 +116,9 @@ def wait_for_all(key: str) -> None:
 
 def from_first_host(tree: PyTree) -> PyTree:
   """Returns the first host's arrays; every host passes arrays of the same shapes."""
-  return tree if count() == 1 else multihost_utils.broadcast_one_to_all(tree)
+  return (
+    tree if jax.process_count() == 1 else multihost_utils.broadcast_one_to_all(tree)
+  )
 
 
 def check_same(text: str) -> None:

@@ -1,5 +1,6 @@
 """Sets JAX up before it starts, and describes what a result was made with."""
 
+import functools
 import importlib.metadata
 import os
 import pathlib
@@ -25,7 +26,6 @@ NUMERICS = {
   'jax_random_seed_offset': 0,
   'jax_threefry_partitionable': True,
 }
-CPUINFO = pathlib.Path('/proc/cpuinfo')
 ROOT = pathlib.Path(__file__).parents[2]  # the checkout, if there is one
 
 
@@ -127,7 +127,7 @@ def use_cpu_cores(slices: int) -> None:
   the user has set by XLA_FLAGS or JAX_NUM_CPU_DEVICES, nor one of several processes.
   """
   chosen = 'xla_force_host_platform_device_count' in os.environ.get('XLA_FLAGS', '')
-  chosen |= 'JAX_NUM_CPU_DEVICES' in os.environ or hosts.joined()
+  chosen |= 'JAX_NUM_CPU_DEVICES' in os.environ or jax.distributed.is_initialized()
   if not chosen:
     count = max(d for d in range(1, len(cores()) + 1) if slices % d == 0)
     jax.config.update('jax_num_cpu_devices', count)
@@ -144,7 +144,11 @@ def use_compilation_cache() -> None:
   # On GPUs several processes share the search for fast kernels, and wait for each
   # other's results. One that takes its program from a cache which the others do not see
   # searches for none, and they would wait for ever.
-  if hosts.joined() and jax.default_backend() == 'gpu' and hosts.count() > 1:
+  if (
+    jax.distributed.is_initialized()
+    and jax.default_backend() == 'gpu'
+    and jax.process_count() > 1
+  ):
     if hosts.is_first_host():
       print(
         'compiled programs are not kept: several processes need a folder that all '
@@ -203,7 +207,7 @@ def _dtype(name: str, fast: bool) -> jnp.dtype:
 def describe_device() -> str:
   """Returns the devices in words, as results state them, and JAX's own precision."""
   devices = jax.devices()
-  on = f' in {hosts.count()} processes' if hosts.count() > 1 else ''
+  on = f' in {jax.process_count()} processes' if jax.process_count() > 1 else ''
   words = f'{len(devices)} x {devices[0].device_kind}{on}'
   if devices[0].platform == 'cpu':
     count = lambda n, thing: f'{n} {thing}' if n == 1 else f'{n} {thing}s'
@@ -213,17 +217,16 @@ def describe_device() -> str:
   return f'{words}, products of {precision} precision' if precision else words
 
 
-def processor(cpuinfo: pathlib.Path = CPUINFO) -> tuple[str, list[str]]:
+def processor() -> tuple[str, list[str]]:
   """Returns the processor's name, and its flags that begin with avx or amx.
 
   There are no flags where the system has no /proc/cpuinfo.
   """
+  cpuinfo = pathlib.Path('/proc/cpuinfo')
   if not cpuinfo.is_file():
     return platform.processor() or platform.machine(), []
-  fields = {}
-  for line in cpuinfo.read_text().splitlines():
-    name, _, value = line.partition(':')
-    fields[name.strip()] = value.strip()
+  lines = (line.partition(':') for line in cpuinfo.read_text().splitlines())
+  fields = {name.strip(): value.strip() for name, _, value in lines}
   flags = fields.get('flags', '').split()
   model = fields.get('model name', platform.machine())
   return model, sorted(f for f in flags if f.startswith(('avx', 'amx')))
@@ -250,17 +253,10 @@ def commit(checkout: pathlib.Path = ROOT) -> str | None:
     return None
   # In a hook or in CI, GIT_DIR may name another repository.
   own = {name: value for name, value in os.environ.items() if name[:4] != 'GIT_'}
-  git = lambda *words: subprocess.run(
-    ['git', '--no-optional-locks', *words],
-    cwd=checkout,
-    env=own,
-    capture_output=True,
-    text=True,
-    check=True,
-  ).stdout.strip()
+  words = 'git --no-optional-locks describe --always --exclude=* --abbrev=40 --dirty=+'
+  run = functools.partial(subprocess.run, capture_output=True, text=True, check=True)
   try:
-    changed = git('status', '--porcelain', '--untracked-files=no')
-    return git('rev-parse', 'HEAD') + ('+' if changed else '')
+    return run(words.split(), cwd=checkout, env=own).stdout.strip()
   except (OSError, subprocess.CalledProcessError) as error:
     why = getattr(error, 'stderr', None) or error
     print(f'no commit is recorded: {why}'.strip(), file=sys.stderr)

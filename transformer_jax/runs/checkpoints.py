@@ -54,19 +54,11 @@ class _StepParser(flags.ArgumentParser):
 
 def define_flags(table: Flags) -> tuple[flags.FlagHolder, flags.FlagHolder]:
   """Defines --average and --step: which checkpoints to average; None by default."""
-  average = flags.DEFINE_integer(
+  average = table.integer(
     'average',
     None,
     "Checkpoints to average; by default the config's number, or 1 with --step=best.",
-    lower_bound=1,
-    flag_values=table.values,
+    1,
   )
-  step = flags.DEFINE(
-    _StepParser(),
-    'step',
-    None,
-    'Last step to average, the newest by default; best: best on dev.',
-    flag_values=table.values,
-    serializer=flags.ArgumentSerializer(),
-  )
-  return average, step
+  about = 'Last step to average, the newest by default; best: best on dev.'
+  return average, table.define(flags.DEFINE, _StepParser(), 'step', None, about)

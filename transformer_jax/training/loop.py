@@ -123,7 +123,7 @@ def train(
       shapes = trainer.batches.shapes_from(start)
       log.say(f'compiling the step for {len(shapes)} shapes of batches')
       stack.enter_context(trainer.compile(state, shapes, log.say))
-      if hosts.count() == 1 and not profile:
+      if jax.process_count() == 1 and not profile:
         trainer.wait_for_program(trainer.batch(start))
       else:
         # A step waits for all hosts, but not for as long as one of them may compile. A
@@ -205,7 +205,7 @@ class Loop:
     self._trainer, self._config = trainer, config
     self._log, self._writer, self._interruption = log, writer, interruption
     self._profile, self._trace = profile, contextlib.ExitStack()
-    self._is_one_host = hosts.count() == 1
+    self._is_one_host = jax.process_count() == 1
     self._patience = Patience.of(records, config.patience)
     self._machine = {'device': platform.describe_device()}
     if commit := platform.commit():
