@@ -6,8 +6,6 @@ import io
 import json
 import pathlib
 import re
-import subprocess
-import sys
 
 import pytest
 
@@ -88,14 +86,6 @@ def error_of(name: str, *options: str) -> str:
 def test_refused(command: str, message: str, tmp_path: pathlib.Path):
   assert message in error_of(*command.format(tmp=tmp_path).split())
   assert not [*tmp_path.iterdir()]
-
-
-def test_a_refused_command_prints_one_line():
-  command = [sys.executable, '-m', 'scripts.describe', '--config=configs/base.py']
-  command.append('--config.model.M=3')
-  done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-  assert (done.returncode, done.stdout, done.stderr.count('\n')) == (1, '', 1)
-  assert 'no such key' in done.stderr
 
 
 @pytest.mark.parametrize('name', SCRIPTS)

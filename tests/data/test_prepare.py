@@ -3,7 +3,6 @@
 import hashlib
 import os
 import pathlib
-import signal
 import subprocess
 import sys
 import unicodedata
@@ -13,7 +12,13 @@ import pytest
 from toy.config import tiny
 from toy.corpus import decoded, number_lines, prepare, write, write_raw
 from transformer_jax.data import batches, vocabulary
-from transformer_jax.data.corpus import SPLITS, Source, corpus_settings, verify_corpus
+from transformer_jax.data.corpus import (
+  SPLITS,
+  Source,
+  corpus_settings,
+  read_card,
+  verify_corpus,
+)
 from transformer_jax.data.prepare import NEWSTEST, prepare_corpus, write_corpus
 from transformer_jax.machine.errors import UserError
 from transformer_jax.machine.files import sha256
@@ -174,40 +179,49 @@ def test_bad_text_is_refused(split, source, target, message: str, raw: pathlib.P
 # Whole or not at all
 
 ENVIRONMENT = os.environ | {'PYTHONPATH': os.pathsep.join(sys.path)}
-PREPARE = 'import pathlib, sys; from toy import corpus; '
-PREPARE += 'corpus.prepare(pathlib.Path(sys.argv[1]))'
+IMPORTS = 'import pathlib, sys; from toy import corpus'
 
 
-@pytest.mark.parametrize('number', [1, 6, 12])
-def test_killed_while_preparing(number: int, raw: pathlib.Path):
-  """A killed preparation leaves no corpus, and the next one prepares it whole."""
-  script = f"""
-import os, signal, sys
-left = [{number}]
+# Forks that are killed at the n-th file, and two at once.
+FORKS = """
+import os, signal
+left = 0
 def audit(event, args):
+  global left
   if event == 'open' and '.partial' in str(args[0]) and 'w' in str(args[1]):
-    left[0] -= 1
-    if not left[0]:
+    left -= 1
+    if not left:
       os.kill(os.getpid(), signal.SIGKILL)
 sys.addaudithook(audit)
-{PREPARE}"""
-  done = subprocess.run([sys.executable, '-c', script, raw], env=ENVIRONMENT)
-  data = raw.parent / 'data'
-  assert done.returncode == -signal.SIGKILL
-  assert sorted(path.name for path in data.iterdir()) == ['toy.lock', 'toy.partial']
-  about = prepare(raw)
-  assert sorted(path.name for path in data.iterdir()) == ['toy', 'toy.lock']
-  assert about.identity == prepare(raw, tiny(**{'data.name': 'other'})).identity
+def start(number):
+  global left
+  if not os.fork():
+    left = number
+    corpus.prepare(pathlib.Path(sys.argv[1]) / str(number) / 'raw')
+    os._exit(0)
+for number in (1, 6, 12):
+  start(number)
+  assert os.WTERMSIG(os.wait()[1]) == signal.SIGKILL
+start(99), start(99)
+assert os.wait()[1] == os.wait()[1] == 0
+"""
 
 
-def test_two_processes_prepare_once(raw: pathlib.Path):
-  command = [sys.executable, '-c', PREPARE, raw]
-  options = {'env': ENVIRONMENT, 'stderr': subprocess.PIPE, 'text': True}
-  both = [subprocess.Popen(command, **options) for _ in range(2)]
-  printed = [process.communicate()[1] for process in both]
-  assert [process.returncode for process in both] == [0, 0]
-  assert sum('preparing' in text for text in printed) == 1
+def test_killed_or_prepared_twice(tmp_path: pathlib.Path):
+  """A killed preparation leaves no corpus; of two at once, one prepares it."""
+  for name in ('1', '6', '12', '99'):
+    raw = write_raw(tmp_path / name / 'raw')
+  command = [sys.executable, '-c', IMPORTS + FORKS, tmp_path]
+  done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True)
+  assert done.returncode == 0, done.stderr
+  assert done.stderr.count(f'preparing {raw.parent}') == 1
   verify_corpus(raw.parent / 'data' / 'toy')
+  for name in ('1', '6', '12'):
+    data = tmp_path / name / 'data'
+    assert {path.name for path in data.iterdir()} == {'toy.lock', 'toy.partial'}
+    about = prepare(tmp_path / name / 'raw')
+    assert {path.name for path in data.iterdir()} == {'toy', 'toy.lock'}
+    assert about.identity == read_card(raw.parent / 'data' / 'toy').identity
 
 
 # Whether it is what a config names
@@ -258,7 +272,7 @@ def test_a_folder_that_is_no_corpus(raw: pathlib.Path):
 @pytest.mark.slow
 def test_memory_does_not_hold_the_text(tmp_path: pathlib.Path):
   """Thirty times the text takes little more memory."""
-  script = f'{PREPARE}; import resource; '
+  script = f'{IMPORTS}; corpus.prepare(pathlib.Path(sys.argv[1])); import resource; '
   script += 'print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10)'
   peaks = []
   for times in (50, 1500):

@@ -22,8 +22,6 @@ from transformer_jax.runs.run import Run, start_from
 from transformer_jax.tasks import TRANSLATION
 from transformer_jax.training.trainer import Trainer
 
-ROOT = pathlib.Path(__file__).parents[2]
-SENTENCES = ['one, two "five"', 'eight nine']
 STEPS = [10, 20]
 
 
@@ -53,14 +51,11 @@ def exported(trained: pathlib.Path, tmp_path: pathlib.Path) -> pathlib.Path:
   return shutil.copytree(trained.parent / 'float32', tmp_path / 'copy')
 
 
-def test_it_computes_the_same(trained: pathlib.Path):
+def test_its_parameters_are_the_same(trained: pathlib.Path):
   ours = transformer_jax.load(trained, average=2, step=20)
   theirs = transformer_jax.load(trained.parent / 'float32')
   assert theirs.steps == ours.steps == STEPS
-  assert theirs.hypotheses(SENTENCES) == ours.hypotheses(SENTENCES)
-  maps = [transformer_jax.attention(m, SENTENCES, ['acht', '']) for m in (ours, theirs)]
-  for one, other in zip(*maps, strict=True):
-    np.testing.assert_array_equal(one.cross, other.cross)
+  jax.tree.map(np.testing.assert_array_equal, theirs.params, ours.params)
 
 
 def test_bfloat16_rounds_the_parameters(trained: pathlib.Path):
@@ -69,7 +64,6 @@ def test_bfloat16_rounds_the_parameters(trained: pathlib.Path):
   rounded = jax.tree.map(lambda x: x.astype(ml_dtypes.bfloat16), ours)
   jax.tree.map(np.testing.assert_array_equal, theirs.params, rounded)
   assert {x.dtype.name for x in jax.tree.leaves(theirs.params)} == {'float32'}
-  assert len(theirs.translate(SENTENCES)) == 2
   (file,) = (trained.parent / 'bfloat16').rglob('*.safetensors')
   assert {x.dtype.name for x in load_file(file).values()} == {'bfloat16'}
 
@@ -143,10 +137,3 @@ def test_what_is_not_its_model(spoil, message: str, exported: pathlib.Path):
   spoil(exported)
   with pytest.raises(UserError, match=message):
     _ = transformer_jax.load(exported).params
-
-
-@pytest.mark.parametrize('folder', [*ROOT.glob('pretrained/*/')], ids=lambda p: p.name)
-def test_published_models_translate(folder: pathlib.Path):
-  assert sum(path.stat().st_size for path in folder.rglob('*')) < 6e6
-  (line,) = transformer_jax.load(folder).translate(['Where is my book?'])
-  assert len(line.split()) > 1

@@ -1,5 +1,6 @@
 """JAX's settings before it starts: flags, dtypes, the cache of compiled programs."""
 
+import json
 import os
 import pathlib
 import subprocess
@@ -25,43 +26,47 @@ def nothing_is_kept(monkeypatch) -> dict:
   jax.config.update('jax_compilation_cache_dir', before)
 
 
+# A row starts JAX in a fork with one setting, before or after its first use.
+STARTS = [
+  ('jax_platforms', 'cuda', False, 'JAX cannot use cuda here'),
+  ('jax_enable_x64', True, False, 'JAX_ENABLE_X64=True changes numbers'),
+  ('jax_num_cpu_devices', 2, True, 'JAX has started before'),
+  ('jax_num_cpu_devices', 1, True, ''),
+  ('jax_num_cpu_devices', 2, False, ''),
+]
 START = """
-import jax, os
+import jax, json, os, sys
 from transformer_jax.machine import cli, platform
-{}
 def main(argv):
   platform.set_deterministic()
   platform.start(8)
   print(os.environ['XLA_FLAGS'])
-cli.run(main)
+for name, value, used, _ in json.loads(sys.argv.pop()):
+  if not os.fork():
+    jax.config.update(name, value)
+    os.environ[name.upper()] = str(value)
+    used and jax.devices()
+    cli.run(main)
+    os._exit(0)
+  print(os.waitstatus_to_exitcode(os.wait()[1]), flush=True)
 """
 
 
-@pytest.mark.parametrize(
-  ('before', 'variables', 'message'),
-  [
-    ('', {'JAX_PLATFORMS': 'cuda'}, 'JAX cannot use cuda here'),
-    ('', {'JAX_ENABLE_X64': '1'}, 'JAX_ENABLE_X64=True changes numbers'),
-    ('jax.devices()', {'JAX_NUM_CPU_DEVICES': '2'}, 'JAX has started before'),
-    ('jax.devices()', {'JAX_NUM_CPU_DEVICES': '1'}, ''),
-    ('', {'JAX_NUM_CPU_DEVICES': '2'}, ''),
-  ],
-)
-def test_what_jax_starts_with(before: str, variables: dict, message: str):
+def test_what_jax_starts_with():
   """Several CPU devices without YNN may multiply wrongly (docs/eigen.md)."""
   done = subprocess.run(
-    [sys.executable, '-c', START.format(before)],
-    env=os.environ | {'XLA_FLAGS': '--xla_cpu_enable_fast_math=false'} | variables,
-    capture_output=True,
+    [sys.executable, '-c', START, json.dumps(STARTS)],
+    env=os.environ | {'XLA_FLAGS': '--xla_cpu_enable_fast_math=false'},
+    stdout=subprocess.PIPE,
+    stderr=subprocess.STDOUT,
     text=True,
   )
-  assert done.returncode == (1 if message else 0) and message in done.stderr
-  assert done.stderr.count('\n') == bool(message), done.stderr
-  if not message:  # XLA knows the flags, and the user's stay
-    assert done.stdout.split()[:2] == [
-      '--xla_cpu_enable_fast_math=false',
-      '--xla_gpu_deterministic_ops=true',
-    ]
+  # XLA knows the flags, and the user's stay.
+  flags = '--xla_cpu_enable_fast_math=false --xla_gpu_deterministic_ops=true'
+  lines = done.stdout.splitlines()
+  assert len(lines) == 2 * len(STARTS), done.stdout
+  for (*_, message), line, code in zip(STARTS, lines[::2], lines[1::2], strict=True):
+    assert (message or flags) in line and int(code) == bool(message)
 
 
 def test_compiled_programs_are_kept(
