@@ -138,7 +138,7 @@ def describe_machine() -> dict:
     'device': platform.describe_device(),
     'processor': model,
     'flags': flags,
-    'threads': len(platform.cores()),  # of each program that was timed
+    'threads': platform.cores(),  # of each program that was timed
     'load': list(os.getloadavg()),  # over 1, 5 and 15 minutes, this program included
     'versions': platform.versions(PACKAGES + others),
     'commit': platform.commit(),

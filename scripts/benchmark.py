@@ -13,8 +13,6 @@ else of random ids. docs/speed.md says how everything is measured. A table goes 
 stdout, and JSON to --output, or else to stdout too.
 """
 
-from absl import logging
-
 from benchmarks import rivals, run
 from transformer_jax import config
 from transformer_jax.data.corpus import DataFlags, config_flag
@@ -60,7 +58,6 @@ def main(argv: list[str]) -> None:
     FLAGS.refuse('--what=decoding', STEPS, KERNELS)
     if TEXT.value is not None:
       FLAGS.refuse('--text', SENTENCES, LENGTH)
-  logging.set_verbosity(logging.WARNING)
   for beam in cli.counts(BEAMS):
     config.check(CONFIG.value.to_dict() | {'beam': beam})
   options = run.Options(

@@ -15,7 +15,7 @@ paper's with the references' quotation marks replaced too, each with its signatu
 
 import sys
 
-from absl import app, logging
+from absl import app
 
 from transformer_jax.data import cleaning
 from transformer_jax.data.corpus import data_dir
@@ -57,7 +57,6 @@ def check_flags() -> None:
 
 def main(argv: list[str]) -> None:
   FLAGS.parse(argv)
-  logging.set_verbosity(logging.WARNING)
   check_flags()
   interruption = Interruption()
   if HYPOTHESES.value:

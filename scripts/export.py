@@ -9,8 +9,6 @@ ctranslate2.Translator loads. run: what our own commands load.
 
 import itertools
 
-from absl import logging
-
 from transformer_jax.exchange import export
 from transformer_jax.machine import cli
 from transformer_jax.machine.signals import Interruption
@@ -31,7 +29,6 @@ AVERAGE, STEP = checkpoints.define_flags(FLAGS)
 
 def main(argv: list[str]) -> None:
   FLAGS.parse(argv)
-  logging.set_verbosity(logging.WARNING)
   model = WORKDIR.value, FORMAT.value, OUTPUT.value, DTYPE.value
   # A signal waits for the few seconds, so that no half of a folder is left.
   with Interruption() as interruption, interruption.deferred():

@@ -12,8 +12,6 @@ words: their weights are summed over keys and averaged over queries.
 
 import sys
 
-from absl import logging
-
 import transformer_jax
 from transformer_jax.analysis.maps import KINDS, RunAttention
 from transformer_jax.decoding.translate import split_lines
@@ -37,7 +35,6 @@ def main(argv: list[str]) -> None:
   FLAGS.parse(argv)
   from transformer_jax.analysis import figures  # here, since matplotlib is an extra
 
-  logging.set_verbosity(logging.WARNING)
   chosen = [cli.counts(f) if f.value else [] for f in (LAYERS, HEADS)]
   view = figures.View(KIND.value, *chosen, WORD.value)
   run = transformer_jax.load(WORKDIR.value, average=AVERAGE.value, step=STEP.value)

@@ -8,7 +8,7 @@ measures dev perplexity once for each head, with that head's output set to zero.
 --query and --key find the heads by which one word looks at another in the whole split.
 """
 
-from absl import app, logging
+from absl import app
 from tqdm import tqdm
 
 import transformer_jax
@@ -39,7 +39,6 @@ def main(argv: list[str]) -> None:
   FLAGS.parse(argv)
   from transformer_jax.analysis import figures  # here, since matplotlib is an extra
 
-  logging.set_verbosity(logging.WARNING)
   if (QUERY.value is None) != (KEY.value is None):
     raise app.UsageError('--query and --key go together')
   if QUERY.value is not None:

@@ -8,7 +8,7 @@ beside it, with the ending .svg. Let nothing else run meanwhile: it takes minute
 CPU cores. Accelerators need larger --n and --d.
 """
 
-from absl import app, logging
+from absl import app
 from tqdm import tqdm
 
 from benchmarks import run
@@ -36,7 +36,6 @@ def main(argv: list[str]) -> None:
   from benchmarks.layer_types import table  # here, since matplotlib is an extra
   from transformer_jax.report import page
 
-  logging.set_verbosity(logging.WARNING)
   if OUTPUT.value.suffix == '.svg':
     raise app.UsageError(f'--output={OUTPUT.value}: JSON goes there, and .svg beside')
   ns, ds = ascending('n', cli.counts(N)), ascending('d', cli.counts(D))

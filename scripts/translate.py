@@ -11,7 +11,6 @@ above 1 it writes up to K lines for each, which start with its number and a tab.
 import sys
 from collections.abc import Iterator
 
-from absl import logging
 from tqdm import tqdm
 
 import transformer_jax
@@ -45,7 +44,6 @@ def typed() -> Iterator[bytes]:
 
 def main(argv: list[str]) -> None:
   FLAGS.parse(argv)
-  logging.set_verbosity(logging.WARNING)
   interruption = Interruption()
   is_typed = str(INPUT.value) == '-' and sys.stdin.isatty()
   count = 0

@@ -331,10 +331,15 @@ def tagged(tag: Tag) -> tuple[str, ...]:
   return tuple(name for name, key in KEYS.items() if tag in key.tags)
 
 
+def values(config: Mapping[str, Any], tag: Tag) -> dict[str, Any]:
+  """Returns a config's values of the keys that have a tag, under dotted names."""
+  every = flat(config)
+  return {name: every[name] for name in tagged(tag)}
+
+
 def cells(config: Mapping[str, Any]) -> dict[str, float | str]:
   """Returns a config's values of Table 3's columns."""
-  values = flat(config)
-  return {name.rpartition('.')[2]: values[name] for name in tagged(CELL)}
+  return {k.rpartition('.')[2]: value for k, value in values(config, CELL).items()}
 
 
 def describe(config: Mapping[str, Any]) -> Iterator[str]:
@@ -400,9 +405,8 @@ def check_row(
 
   `plain` is the config as its file has it. train_steps may differ: results tell it.
   """
-  own, its = flat(as_json(config)), flat(as_json(plain))
-  cells = {*tagged(CELL)} - {'train_steps'}
-  changed = sorted(name for name in cells | {'row'} if own[name] != its[name])
+  of_row = {'row', *tagged(CELL)} - {'train_steps'}
+  changed = sorted(differences(config.to_dict(), plain.to_dict()) & of_row)
   if config.row is not None and changed:
     raise UserError(
       f'{", ".join(changed)} by hand: is this row {config.row} of Table 3? Give '
@@ -422,15 +426,12 @@ def flat(config: Mapping[str, Any], prefix: str = '') -> dict[str, Any]:
   """Returns the values of a nested dictionary under dotted names."""
   values = {}
   for key, value in config.items():
-    inner = flat(value, f'{prefix}{key}.') if isinstance(value, Mapping) else None
-    values |= {prefix + key: value} if inner is None else inner
+    nested = isinstance(value, Mapping)
+    values |= flat(value, f'{prefix}{key}.') if nested else {prefix + key: value}
   return values
 
 
 def differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> set[str]:
-  """Returns dotted names of the entries in which two nested dictionaries differ."""
+  """Returns the dotted names of keys in which two configs of the same keys differ."""
   a, b = flat(a), flat(b)
-  absent = object()
-  return {
-    key for key in a.keys() | b.keys() if a.get(key, absent) != b.get(key, absent)
-  }
+  return {key for key in a if a[key] != b[key]}

@@ -5,7 +5,7 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from transformer_jax.config import KEYS, Tag, flat, tagged
+from transformer_jax.config import KEYS, Tag, values
 from transformer_jax.data import sources, vocabulary, wmt14
 from transformer_jax.data.task import Outputs, Scorer, Task
 from transformer_jax.machine.errors import UserError
@@ -32,9 +32,8 @@ def _target(config: ConfigDict) -> Callable[[str], str]:
   Raises:
     UserError: the config has a setting of trees.
   """
-  values = flat(config.to_dict())
-  for name in tagged(Tag.TREES):
-    if (value := values[name]) != KEYS[name].base:
+  for name, value in values(config.to_dict(), Tag.TREES).items():
+    if value != KEYS[name].base:
       raise UserError(f'--config.{name}={value}: only trees have such lines')
   return lambda line: line
 

@@ -74,7 +74,7 @@ def load(
   Raises:
     UserError: a program cannot run on our device.
   """
-  threads = len(platform.cores())
+  threads = platform.cores()
   loaded: dict[str, Any] = {}
   for name in names:
     module = importlib.import_module(f'benchmarks.rivals.{name}')

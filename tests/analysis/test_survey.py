@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from toy import untrained
+from toy.corpus import write_tokens
 from transformer_jax.analysis import survey
 from transformer_jax.analysis.maps import KINDS, Maps
 from transformer_jax.data import batches
@@ -72,7 +73,7 @@ class KnownHeads:
 def split_of(folder: pathlib.Path, sample: list[Pair]) -> tuple[Sentences, Sentences]:
   """Returns a split of these pairs."""
   for name, texts in zip(('source', 'target'), zip(*sample, strict=True), strict=True):
-    batches.write_tokens(folder / f'x.{name}', [ids[:-1] for ids in texts])
+    write_tokens(folder / f'x.{name}', [ids[:-1] for ids in texts])
   return batches.read_split(folder, 'x')
 
 

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from toy.corpus import write_tokens
 from transformer_jax.data.batches import (
   ROWS_MAY_DIFFER,
   Batches,
@@ -18,7 +19,6 @@ from transformer_jax.data.batches import (
   Shape,
   TokenWriter,
   choose_lengths,
-  write_tokens,
 )
 from transformer_jax.data.vocabulary import EOS, PAD, UNK
 from transformer_jax.machine.errors import UserError

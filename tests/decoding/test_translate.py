@@ -17,7 +17,7 @@ from ml_collections import ConfigDict
 
 from toy import forms
 from toy.config import tiny
-from toy.corpus import WORDS
+from toy.corpus import WORDS, write_tokens
 from transformer_jax.data import batches, text, vocabulary
 from transformer_jax.data.vocabulary import EOS, PAD, Vocabularies, Vocabulary
 from transformer_jax.decoding import translate
@@ -218,7 +218,7 @@ def sides(folder: pathlib.Path) -> tuple[list, batches.Sentences, batches.Senten
   draw = lambda: rng.choices(range(3, 50), k=rng.randint(0, 15))
   pairs = [[draw(), draw()] for _ in range(40)]
   for name, ids in zip('st', zip(*pairs, strict=True), strict=True):
-    batches.write_tokens(folder / name, ids)
+    write_tokens(folder / name, ids)
   return pairs, batches.Sentences(folder / 's'), batches.Sentences(folder / 't')
 
 

@@ -41,7 +41,7 @@ def test_what_is_written_is_json(tmp_path: pathlib.Path):
 def test_what_is_refused(change: dict, message: str, tmp_path: pathlib.Path):
   """The message names the file and advises to evaluate again."""
   path = tmp_path / 'result.json'
-  path.write_text(changed(RESULT, **change).to_json())
+  changed(RESULT, **change).write(path)
   with pytest.raises(UserError, match=f'{path}.*{message}.*evaluate the run again'):
     Result.read(path)
   path.write_text('{"task"')

@@ -4,6 +4,7 @@ import pathlib
 import random
 from collections.abc import Sequence
 
+import numpy as np
 from ml_collections import ConfigDict
 
 from toy.config import tiny
@@ -56,6 +57,13 @@ def prepare(
   config, data_dir = config or tiny(), raw.parent / 'data'
   write_corpus(config, task, task.splits(config, raw, None), data_dir)
   return read_card(data_dir / config.data.name)
+
+
+def write_tokens(path: pathlib.Path, sentences: Sequence[Sequence[int]]) -> None:
+  """Writes PATH.tokens and PATH.offsets."""
+  with batches.TokenWriter(path) as writer:
+    ids = [i for ids in sentences for i in ids]
+    writer.append(np.array(ids, np.int64), np.array([*map(len, sentences)], np.int64))
 
 
 def decoded(folder: pathlib.Path, name: str) -> list[str]:

@@ -15,7 +15,7 @@ from ml_collections import ConfigDict
 
 from toy import forms
 from toy.config import tiny
-from transformer_jax.data import batches
+from toy.corpus import write_tokens
 from transformer_jax.data.vocabulary import EOS, PAD
 from transformer_jax.machine.devices import Devices
 from transformer_jax.model import build
@@ -141,7 +141,7 @@ def corpus(
     ids = [rng.integers(4, POISON, length) for length in lengths]
     for pair in poisoned if side == 'target' else ():
       ids[pair][0] = POISON
-    batches.write_tokens(folder / f'train.{side}', ids)
+    write_tokens(folder / f'train.{side}', ids)
   return folder
 
 

@@ -12,7 +12,6 @@ shuffled for the current epoch. The sentences stay in memory-mapped files.
 """
 
 import copy
-import itertools
 import math
 import pathlib
 from collections.abc import Sequence
@@ -63,14 +62,6 @@ class TokenWriter:
 
 def _paths(path: pathlib.Path) -> tuple[pathlib.Path, pathlib.Path]:
   return tuple(path.with_name(path.name + end) for end in ('.tokens', '.offsets'))
-
-
-def write_tokens(path: pathlib.Path, sentences: Sequence[Sequence[int]]) -> int:
-  """Writes PATH.tokens and PATH.offsets; returns the number of tokens."""
-  with TokenWriter(path) as writer:
-    ids = np.fromiter(itertools.chain.from_iterable(sentences), np.int64)
-    writer.append(ids, np.fromiter(map(len, sentences), np.int64))
-  return writer.tokens
 
 
 class Sentences:

@@ -15,7 +15,7 @@ import ml_collections
 import msgspec
 from absl import flags
 
-from transformer_jax.config import KEYS, Tag, as_json, check, flat, tagged
+from transformer_jax.config import KEYS, Tag, as_json, check, values
 from transformer_jax.machine.cli import Flags
 from transformer_jax.machine.errors import UserError
 from transformer_jax.machine.files import sha256
@@ -69,8 +69,7 @@ Splits = dict[str, list[Source]]  # by SPLITS
 
 def corpus_settings(config: ml_collections.ConfigDict) -> dict[str, Any]:
   """Returns the keys that decide what is in a config's corpus, as its card has them."""
-  values = flat(as_json(config))
-  return {name: values[name] for name in tagged(Tag.CORPUS)}
+  return values(as_json(config), Tag.CORPUS)
 
 
 def languages(config: ml_collections.ConfigDict) -> tuple[str, str]:
@@ -88,10 +87,9 @@ def paper_set(stem: str) -> str | None:
 
 def set_name(stem: str) -> str:
   """Returns WMT's name of a test set, or the last part of another stem."""
-  for name, set_of_sacrebleu in WMT14.items():
-    if stem == set_of_sacrebleu:
-      return name
-  return stem if stem.startswith(SACREBLEU) else stem.rpartition('/')[2]
+  if stem.startswith(SACREBLEU):
+    return {of_sacrebleu: name for name, of_sacrebleu in WMT14.items()}.get(stem, stem)
+  return stem.rpartition('/')[2]
 
 
 def rename_if_changed(

@@ -168,10 +168,9 @@ def learn(
 class Vocabulary:
   """A SentencePiece model, which maps text to ids, without BOS and EOS, and back.
 
-  Args:
-    path: its file.
-
   Attributes:
+    path: its file.
+    sha256: the file's sum.
     tokens: the id of each whole token; None if the pieces are byte pairs.
 
   Raises:
@@ -179,7 +178,7 @@ class Vocabulary:
   """
 
   def __init__(self, path: pathlib.Path):
-    content = path.read_bytes()
+    self.path, content = path, path.read_bytes()
     self.sha256 = hashlib.sha256(content).hexdigest()
     try:
       # SentencePiece raises no error for an empty model, but for b'0'.

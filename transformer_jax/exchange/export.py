@@ -72,7 +72,7 @@ def export(
     marian.check(config.model)
   if format == 'ctranslate2':
     from transformer_jax.exchange import ctranslate2  # whose package is an extra
-  spm = run.vocabulary_files()
+  spm = [vocabulary.path for vocabulary in run.vocabularies()]
   with _new_folder(output) as folder:
     steps = chosen_steps(run, config, average, step)
     platform.start(config.slices)
@@ -98,7 +98,8 @@ def _write_run(
   """Writes all files but README.md: of a run without the state of the optimizer."""
   exported = Run(folder)
   checkpoint.export(exported.checkpoints, steps, params, dtype)
-  for name in {'config.json', CARD, *(path.name for path in run.vocabulary_files())}:
+  vocabularies = (vocabulary.path.name for vocabulary in run.vocabularies())
+  for name in {'config.json', CARD, *vocabularies}:
     shutil.copyfile(run.workdir / name, folder / name)
   records = (files.as_json(r) for r in run.records() if r['step'] <= steps[-1])
   files.write(exported.metrics, ''.join(f'{record}\n' for record in records))

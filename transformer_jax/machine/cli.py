@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import ml_collections
-from absl import app, flags
+from absl import app, flags, logging
 from ml_collections import config_flags
 
 from transformer_jax.machine import errors
@@ -125,6 +125,7 @@ class Flags:
       about = self.values.get_help(include_special_flags=False)
       print(self._doc, 'flags:', about, sep='\n')
       sys.exit(0)
+    logging.set_verbosity(logging.WARNING)  # libraries log, at length, what goes well
     # Those --config.KEY that a command line before has defined
     for name in [name for name in self.values if name.startswith('config.')]:
       delattr(self.values, name)

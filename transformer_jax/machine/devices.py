@@ -145,11 +145,6 @@ def map_rows(function: Callable) -> Callable:
   return call
 
 
-def sum_over_devices(tree: PyTree) -> PyTree:
-  """Returns the sum over all devices of all hosts, within what Devices.pmap() maps."""
-  return jax.lax.psum(tree, AXIS)
-
-
 class Devices:
   """The devices of all hosts, or those passed, with as many slices of a batch each.
 

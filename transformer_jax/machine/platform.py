@@ -129,7 +129,7 @@ def use_cpu_cores(slices: int) -> None:
   chosen = 'xla_force_host_platform_device_count' in os.environ.get('XLA_FLAGS', '')
   chosen |= 'JAX_NUM_CPU_DEVICES' in os.environ or jax.distributed.is_initialized()
   if not chosen:
-    count = max(d for d in range(1, len(cores()) + 1) if slices % d == 0)
+    count = max(d for d in range(1, cores() + 1) if slices % d == 0)
     jax.config.update('jax_num_cpu_devices', count)
 
 
@@ -159,8 +159,8 @@ def use_compilation_cache() -> None:
   cache = os.environ.get('XDG_CACHE_HOME') or '~/.cache'
   try:
     folder = pathlib.Path(cache).expanduser() / 'transformer_jax'
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-  except (OSError, RuntimeError) as error:  # RuntimeError: the user has no home
+    folder.mkdir(parents=True, exist_ok=True)
+  except OSError as error:
     print(f'compiled programs are not kept ({error})', file=sys.stderr)
   else:
     jax.config.update('jax_compilation_cache_dir', str(folder))
@@ -171,8 +171,7 @@ def compiling_threads() -> int:
 
   XLA uses several cores for one program, and on a CPU training needs them too.
   """
-  count = len(cores())
-  return max(1, count // 2 if jax.default_backend() == 'gpu' else count // 4)
+  return max(1, cores() // (2 if jax.default_backend() == 'gpu' else 4))
 
 
 def training_dtype(name: str, backend: str | None = None) -> jnp.dtype:
@@ -212,7 +211,7 @@ def describe_device() -> str:
   if devices[0].platform == 'cpu':
     count = lambda n, thing: f'{n} {thing}' if n == 1 else f'{n} {thing}s'
     each = count(len(devices), 'JAX device')
-    words = f'CPU, {count(len(cores()), "core")} ({each}{on}), {processor()[0]}'
+    words = f'CPU, {count(cores(), "core")} ({each}{on}), {processor()[0]}'
   precision = jax.config.jax_default_matmul_precision
   return f'{words}, products of {precision} precision' if precision else words
 
@@ -237,11 +236,10 @@ def multiplies_bfloat16() -> bool:
   return not {'amx_bf16', 'avx512_bf16'}.isdisjoint(processor()[1])
 
 
-def cores() -> list[int]:
-  """Returns the cores that this process may use; all of them on macOS."""
-  if hasattr(os, 'sched_getaffinity'):
-    return sorted(os.sched_getaffinity(0))
-  return [*range(os.cpu_count() or 1)]
+def cores() -> int:
+  """Returns the number of cores that this process may use; on macOS of all."""
+  has_affinity = hasattr(os, 'sched_getaffinity')
+  return len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
 
 
 def commit(checkout: pathlib.Path = ROOT) -> str | None:

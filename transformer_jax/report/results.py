@@ -1,7 +1,7 @@
 """Reads runs and results of evaluations, with translations and training's log."""
 
 import pathlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from transformer_jax.data.corpus import (
@@ -180,31 +180,21 @@ def _read_path(path: pathlib.Path, tasks: Mapping[str, Task], results: Results) 
     records = read_records(log)
   except UserError as error:  # its curves are left out, its scores are not
     results.left_out.append(str(error))
+  sections = {name: task.section for name, task in tasks.items() if task.section}
   for file in paths:
     try:
-      if baselines := [*_baselines(file, tasks)]:
+      read = ((name, one.read_baseline(file)) for name, one in sections.items())
+      if baselines := [both for both in read if both[1]]:
         results.baselines.extend(baselines)
-      else:
-        evaluations.append(_read_evaluation(home, file, records))
+        continue
+      run = Evaluation(home.name, Result.read(file), file, home, None, records)
+      if run.text.is_file():
+        run = run._replace(translations=_read_lines(run.text))
+      evaluations.append(run)
     except UserError as error:
       results.left_out.append(str(error))
   order = lambda run: (run.split, run.step, len(run.averaged), run.beam)
   results.evaluations.extend(sorted(evaluations, key=lambda run: order(run.result)))
-
-
-def _baselines(
-  path: pathlib.Path, tasks: Mapping[str, Task]
-) -> Iterator[tuple[str, Any]]:
-  for name, task in tasks.items():
-    if task.section and (baseline := task.section.read_baseline(path)):
-      yield name, baseline
-
-
-def _read_evaluation(
-  home: pathlib.Path, path: pathlib.Path, records: list[dict]
-) -> Evaluation:
-  run = Evaluation(home.name, Result.read(path), path, home, None, records)
-  return run._replace(translations=_read_lines(run.text)) if run.text.is_file() else run
 
 
 def _read_lines(path: pathlib.Path) -> list[str]:

@@ -110,10 +110,6 @@ class Result:
       ) from error
     return result
 
-  def to_json(self) -> str:
-    """Returns the file's text."""
-    return files.as_json(dataclasses.asdict(self), indent=1) + '\n'
-
   def write(self, path: pathlib.Path) -> None:
     """Writes the file whole or, after a kill, not at all."""
-    files.write(path, self.to_json())
+    files.write_json(path, dataclasses.asdict(self))

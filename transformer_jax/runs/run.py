@@ -7,7 +7,7 @@ import shutil
 import socket
 import sys
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import ml_collections
 
@@ -116,12 +116,6 @@ class Run(NamedTuple):
           f'{CARD}): put back the one of the corpus the run was trained on'
         )
     return vocabulary.read(self.workdir)
-
-  def vocabulary_files(self) -> tuple[pathlib.Path, pathlib.Path]:
-    """Returns the files of the source and the target vocabulary, which may be one."""
-    has_own = vocabulary.TARGETS in read_card(self.workdir).sha256
-    target = vocabulary.TARGETS if has_own else vocabulary.SHARED
-    return self.workdir / vocabulary.SHARED, self.workdir / target
 
   def records(self) -> list[dict]:
     """Returns the records of metrics.jsonl; none before the first step."""
@@ -340,7 +334,8 @@ def start_from(
   before = run.config()
   config.model.vocab_size = before.model.vocab_size
   config.model.target_vocab_size = before.model.target_vocab_size
-  settings, required = (_settings_of_model(one) for one in (config, before))
+  of_model = (configs.values(c.to_dict(), configs.Tag.MODEL) for c in (config, before))
+  settings, required = of_model
   if differ := sorted(configs.differences(settings, required)):
     give = ' '.join(f'--config.{name}={required[name]}' for name in differ)
     raise UserError(
@@ -384,9 +379,3 @@ def find_parent(init_from: ml_collections.ConfigDict) -> tuple[Run, int]:
 
 def _manifest(run: Run, step: int) -> pathlib.Path:
   return run.checkpoints / str(step) / MANIFEST
-
-
-def _settings_of_model(config: ml_collections.ConfigDict) -> dict[str, Any]:
-  """Returns what a run must share with its parent, under dotted names."""
-  values = configs.flat(config.to_dict())
-  return {name: values[name] for name in configs.tagged(configs.Tag.MODEL)}

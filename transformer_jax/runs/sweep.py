@@ -260,13 +260,10 @@ def submit(plan: Plan, jobs: Sequence[Job], parameters: Sequence[str]) -> list[s
   Raises:
     UserError: there is no Slurm, or submitit knows no such parameter.
   """
-  pairs = [word.partition('=') for word in parameters]
-  for key, equals, _ in pairs:
-    if not key or not equals:
-      raise UserError(f'--slurm={key}: KEY=VALUE, such as timeout_min=1440')
-  if 'timeout_min' not in {key for key, _, _ in pairs}:
-    raise UserError('--submit=slurm needs --slurm=timeout_min=MINUTES')
+  pairs = (word.partition('=') for word in parameters)
   values = {key: int(value) if value.isdecimal() else value for key, _, value in pairs}
+  if 'timeout_min' not in values:
+    raise UserError('--submit=slurm needs --slurm=timeout_min=MINUTES')
   # USR1 makes a trainer save; USR2, which submitit sends by default, would kill it.
   os.environ['SUBMITIT_PREEMPT_SIGNAL'] = 'USR1'
   import submitit  # of an extra

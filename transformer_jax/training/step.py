@@ -11,7 +11,7 @@ from flax import nnx
 from jaxtyping import Float32, Int, PyTree
 
 from transformer_jax.data.vocabulary import PAD
-from transformer_jax.machine.devices import AXIS, sum_over_devices
+from transformer_jax.machine.devices import AXIS
 from transformer_jax.model import ops
 from transformer_jax.model.dropout import DropoutKey
 from transformer_jax.model.ops import Array
@@ -156,7 +156,7 @@ def train_step(
   group = lambda x: x.reshape(-1, slices_per_pass, *x.shape[1:])
   slices = jnp.arange(slices_per_device), inputs.source, inputs.target
   sums = _sum_over(gradient_of, *map(group, slices))
-  sums, requests = sum_over_devices((sums, inputs.requests.sum(0)))
+  sums, requests = jax.lax.psum((sums, inputs.requests.sum(0)), AXIS)
   gradient, smoothed, plain, tokens = sums
   # Norm of the summed gradient; the division fuses into Adam. If a square overflows,
   # the norm is infinite and the update is skipped, so Adam's averages stay finite.
