@@ -43,13 +43,11 @@ def test_the_lock_has_all_requirements_and_names_no_host():
   assert '://' not in lock and str(ROOT) not in lock
 
 
-@pytest.mark.parametrize('module', EXTRAS)
-def test_an_extra_brings_the_module_that_an_error_names(module: str):
-  distributions = importlib.metadata.packages_distributions().get(module)
-  if distributions is None:
-    pytest.skip(f'{module} is not installed')
-  extra = map(name_of, PROJECT['optional-dependencies'][EXTRAS[module]])
-  assert {name.lower() for name in distributions} & {*extra}
+def test_extras_bring_the_modules_that_errors_name():
+  installed = importlib.metadata.packages_distributions()
+  for module, extra in EXTRAS.items():
+    brought = map(name_of, PROJECT['optional-dependencies'][extra])
+    assert {name.lower() for name in installed[module]} & {*brought}, module
 
 
 # Without the extras

@@ -1,6 +1,7 @@
 """Readers of lines and of WMT's sets, and what they refuse."""
 
 import bz2
+import functools
 import gzip
 import itertools
 import lzma
@@ -23,6 +24,7 @@ PACKERS = {
   '.xz': lzma.compress,
   '.zst': lambda content: pyarrow.compress(content, codec='zstd', asbytes=True),
 }
+packed = functools.cache(lambda end: PACKERS[end](LINES))
 FAULTS = {
   'cut': lambda content: content[:-9],
   'cut in half': lambda content: content[: len(content) // 2],
@@ -41,8 +43,7 @@ def written(path: pathlib.Path, content: bytes) -> pathlib.Path:
 @pytest.mark.parametrize('end', PACKERS)
 def test_packed_files(end: str, tmp_path: pathlib.Path):
   """Several may stand one after another in one file."""
-  content = PACKERS[end](LINES)
-  path = written(tmp_path / f'train.de{end}', content + PACKERS[end](b'more\n'))
+  path = written(tmp_path / f'train.de{end}', packed(end) + PACKERS[end](b'more\n'))
   assert text.read_bytes(path) == LINES + b'more\n'
   assert [*text.read_lines(path)] == LINES.decode().splitlines() + ['more']
 
@@ -53,7 +54,7 @@ def test_packed_files(end: str, tmp_path: pathlib.Path):
   sorted({*itertools.product([*PACKERS][2:], FAULTS)} - {('.zst', 'one bit flipped')}),
 )
 def test_damage_is_named(end: str, fault: str, tmp_path: pathlib.Path):
-  content = FAULTS[fault](PACKERS[end](LINES))
+  content = FAULTS[fault](packed(end))
   path = written(tmp_path / f'train.de{end}', content)
   with pytest.raises(UserError, match=f'train.de{end}: truncated or damaged'):
     [*text.read_lines(path)]
@@ -79,12 +80,16 @@ def test_lines_end_at_line_feeds_alone(content, lines, tmp_path: pathlib.Path):
 # Pairs
 
 
+@functools.cache
+def embedded_lines() -> list[bytes]:
+  return lzma.decompress(sources.EMBEDDED.read_bytes()).split(b'\n')[:10_000]
+
+
 @pytest.mark.parametrize('lost', [0, 4000, 9000])
 @pytest.mark.parametrize('side', [0, 1])
 def test_files_of_unequal_length(side: int, lost: int, tmp_path: pathlib.Path):
   """The message names the missing line, within thirty, by the lengths of lines."""
-  pairs = lzma.decompress(sources.EMBEDDED.read_bytes()).split(b'\n')[:10_000]
-  sides = [[pair.split(b'\t')[n] for pair in pairs] for n in (0, 1)]
+  sides = [[pair.split(b'\t')[n] for pair in embedded_lines()] for n in (0, 1)]
   del sides[side][lost : lost + 1]
   paths = [
     written(tmp_path / f'train.{n}', b''.join(line + b'\n' for line in lines))

@@ -41,7 +41,7 @@ def test_special_ids(words: Vocabulary):
   assert not {PAD, EOS, BOS} & {*words.encode(['<s> </s> <pad>'])[0]}
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(
   st.lists(st.text(sorted(set(LETTERS + ODD)), min_size=1, max_size=12), max_size=8)
 )
@@ -111,7 +111,7 @@ def test_character_coverage(coverage: float, kept: bool, tmp_path: pathlib.Path)
   assert words.decode(words.encode(['drei'])) == ['drei']
 
 
-@settings(max_examples=200)
+@settings(max_examples=60)
 @given(text=st.text(st.characters(codec='utf-8', exclude_characters=' \u2581\x00')))
 def test_bytes_spell_any_text(spelling: Vocabulary, text: str):
   (ids,) = spelling.encode([text])
@@ -141,7 +141,7 @@ def sample(
   return [int(line[1:]) for line in a]
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(st.integers(0, 70), st.integers(-(2**32), 2**200))
 def test_size_of_a_sample(tmp_path_factory, wanted: int, seed: int):
   """It has pairs, in their order, each once; seed and text decide which."""

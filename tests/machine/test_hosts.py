@@ -64,7 +64,7 @@ def test_when_processes_join(monkeypatch):
 
 
 def one_of_two(number: int, address: str, folder: pathlib.Path) -> tuple:
-  """Makes the twenty updates in a process with four of eight devices.
+  """Makes the ten updates in a process with four of eight devices.
 
   Returns: their course, the pairs of its slices, and a number of the first host.
   """

@@ -248,7 +248,7 @@ def test_dropout_is_where_section_5_4_has_it(monkeypatch):
 
   Attention's weights are dropped too, between the softmax and the values.
   """
-  graph, shapes = graph_of(P_drop=0.3, P_drop_attention=0.5)
+  graph, shapes = graph_of(N=1, P_drop=0.3, P_drop_attention=0.5)
   params = random_params(shapes)
   rng, sites = np.random.default_rng(2), []
   masks: dict[float, list[np.ndarray]] = {0.3: [], 0.5: []}
@@ -261,8 +261,7 @@ def test_dropout_is_where_section_5_4_has_it(monkeypatch):
   monkeypatch.setattr(Dropout, '_drop', drop)
   with jax.disable_jit():  # otherwise equal layers would share a mask
     logits = nnx.merge(graph, params)(*sentences(), dropout_key()).logits
-  N, H = SIZES['N'], SIZES['h']
-  assert (len(masks[0.3]), len(masks[0.5])) == (2 + 5 * N, 3 * N)
+  assert (len(masks[0.3]), len(masks[0.5])) == (2 + 5, 3)
   assert len({*sites}) == len(sites)
 
   def other(row: int) -> Other:
@@ -270,8 +269,8 @@ def test_dropout_is_where_section_5_4_has_it(monkeypatch):
     outputs = iter(masks[0.3])
     queries = iter(
       mask[row, head, query]
-      for mask, count in zip(masks[0.5], [S, S, T, T, T, T], strict=True)
-      for head, query in np.ndindex(H, count)
+      for mask, count in zip(masks[0.5], [S, T, T], strict=True)
+      for head, query in np.ndindex(SIZES['h'], count)
     )
     return Other(
       drop=lambda x: x * next(outputs)[row, : len(x)],
@@ -342,7 +341,7 @@ def test_sinusoids_are_the_papers():
 def fresh(seed: int, **changes: Any) -> dict[str, np.ndarray]:
   """Returns a model's parameters as they are before training, by their paths."""
   config = base.get_config()
-  sizes = {'N': 2, 'd_model': 64, 'd_ff': 96, 'h': 4, 'd_k': 8, 'd_v': 24}
+  sizes = {'N': 1, 'd_model': 64, 'd_ff': 96, 'h': 4, 'd_k': 8, 'd_v': 24}
   config.model.update(sizes | {'vocab_size': 512} | changes)
   config.seed = seed
   leaves = jax.tree_util.tree_leaves_with_path(build.transformer(config)[1])
@@ -372,10 +371,10 @@ def test_fresh_parameters():
       tables.append(x)
       np.testing.assert_allclose(x.std() * D**0.5, 1, rtol=0.02)
   assert sorted(len(x) for x in tables) == [300, 300, 400, 512]
-  assert sum(x.ndim > 1 for x in params.values()) == 4 + 2 * (4 + 2) + 2 * (8 + 2)
-  other = fresh(2, N=1, **own)
+  assert sum(x.ndim > 1 for x in params.values()) == 4 + (4 + 2) + (8 + 2)
+  other = fresh(2, **own)
   with jax.default_prng_impl('rbg'):
-    jax.tree.map(np.testing.assert_array_equal, fresh(2, N=1, **own), other)
+    jax.tree.map(np.testing.assert_array_equal, fresh(2, **own), other)
   matrices = [x for some in (params, other) for x in some.values() if x.ndim > 1]
   assert len({x.tobytes() for x in matrices}) == len(matrices)
 

@@ -14,10 +14,12 @@ from toy import checkpoints, forms, untrained
 from toy.runs import state_shapes
 from transformer_jax.data import batches, prepare, vocabulary
 from transformer_jax.data.corpus import read_text
+from transformer_jax.decoding import translate
 from transformer_jax.decoding.evaluate import evaluate_run
 from transformer_jax.decoding.loaded_run import LoadedRun
 from transformer_jax.machine.errors import UserError
 from transformer_jax.machine.signals import Interruption
+from transformer_jax.model import build
 from transformer_jax.parsing import trees
 from transformer_jax.parsing.task import PARSING
 from transformer_jax.runs.result import Result
@@ -94,11 +96,13 @@ def test_without_a_constraint_outputs_are_repaired(run: Run):
   assert 'repaired:\n  ' in printed
 
 
-ODD = ['', 'the dog ( likes ) a cat', 'the ' * 600, 'w', 'x\u2028y', '\u2581']
+ODD = ['', 'the dog ( likes ) a cat', 'the ' * 60, 'w', 'x\u2028y', '\u2581']
 
 
-def test_every_line_gets_a_tree_of_its_words(run: Run):
-  """Brackets, 600 words, a word that SentencePiece takes for a space."""
+def test_every_line_gets_a_tree_of_its_words(run: Run, monkeypatch):
+  """Brackets, too many words, a word that SentencePiece takes for a space."""
+  monkeypatch.setattr(translate, 'SOURCE_LENGTHS', (16, 32))
+  monkeypatch.setattr(build, 'LONGEST', 32)
   model = transformer_jax.load(run.workdir)
   best = [hypothesis for (hypothesis,) in model.hypotheses(ODD, nbest=1)]
   finished = [hypothesis.text for hypothesis in best]

@@ -98,7 +98,7 @@ steps_on = functools.cache(Steps)
 
 
 class Course(NamedTuple):
-  """Twenty updates at a constant rate, with dropout and unequal slices."""
+  """Ten updates at a constant rate, with dropout and unequal slices."""
 
   losses: list[float]
   norms: list[float]  # of the gradients
@@ -107,11 +107,11 @@ class Course(NamedTuple):
 
 def course(steps: Steps, batch: Callable[[int], Any] = example) -> Course:
   losses, norms, state = [], [], steps.initial()
-  for number in range(20):
+  for number in range(10):
     state, sums = steps(state, *batch(number))
     losses.append(float(sums.loss / sums.tokens))
     norms.append(float(sums.gradient_norm))
-  assert int(state.step) == 20
+  assert int(state.step) == 10
   here = jax.device_get(steps.devices.on_this_host(state.params))
   return Course(losses, norms, jax.tree.map(np.subtract, here, steps.params))
 

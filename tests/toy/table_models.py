@@ -21,7 +21,7 @@ WORDS = 8
 LENGTH = 10
 CONTEXTS = 16
 ALPHAS = (0.0, 0.25, 0.6, 0.8, 1.0, -0.5)  # below 0 is odd, but must be exact too
-PER_ALPHA = 200
+PER_ALPHA = 100
 CLOSE = 1e-5  # decisions narrower than this may fall either way in float32
 
 Hypothesis = tuple[float, tuple[int, ...], bool]  # score, tokens, finished

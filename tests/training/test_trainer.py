@@ -29,8 +29,8 @@ def test_a_program_for_each_shape_and_none_later(tmp_path: pathlib.Path, monkeyp
   graph, params = model(0.0)
   batch = ours.batch(0)
   sides = [side.reshape(-1, side.shape[-1]) for side in batch[:2]]
-  outputs = jax.jit(lambda params: nnx.merge(graph, params)(*sides))(params)
-  smoothed, plain = cross_entropy(outputs, sides[1], 0.3)
+  loss = lambda params: cross_entropy(nnx.merge(graph, params)(*sides), sides[1], 0.3)
+  smoothed, plain = jax.jit(loss)(params)
   state, sums = ours.step(state, batch)
   np.testing.assert_allclose(sums.loss, smoothed, rtol=1e-5)
   np.testing.assert_allclose(sums.negative_log_likelihood, plain, rtol=1e-5)
@@ -50,7 +50,14 @@ def test_a_program_for_each_shape_and_none_later(tmp_path: pathlib.Path, monkeyp
   assert not [event for event in compiled if 'compile' in event]
 
 
-def test_all_shapes_take_as_many_slices_as_the_largest(tmp_path, monkeypatch):
+@pytest.fixture
+def quick(monkeypatch) -> None:
+  """Nothing is initialized or compiled."""
+  monkeypatch.setattr(build, 'transformer', lambda _: model(0.0))
+  monkeypatch.setattr(trainer, 'compile_if_it_fits', lambda lowered: lowered)
+
+
+def test_all_shapes_take_as_many_slices_as_the_largest(quick, tmp_path, monkeypatch):
   ours = Trainer(tiny_config(tokens_per_batch=64, max_shapes=2), corpus(tmp_path))
   ours.devices.pass_sizes = [8, 4, 1]
   answers, said, sizes = iter([None]), [], []
@@ -63,7 +70,7 @@ def test_all_shapes_take_as_many_slices_as_the_largest(tmp_path, monkeypatch):
   assert sizes == [max(shape.source for shape in ours.batches.shapes)] * 2
 
 
-def test_without_kernels_where_one_does_not_compile(tmp_path, monkeypatch):
+def test_without_kernels_where_one_does_not_compile(quick, tmp_path, monkeypatch):
   """One line says so; with --config.kernels=plain none was tried."""
   original, tried, said = Trainer._lower, [], []
 
