@@ -14,9 +14,8 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 from jaxtyping import Bool, Float
-
-from transformer_jax.model.attention import Array
 
 Vectors = Float[Array, 'n d']  # a sequence
 

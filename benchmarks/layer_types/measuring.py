@@ -16,10 +16,10 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 from jax.extend import core
 
 from benchmarks.layer_types.layers import LAYER_TYPES, dilated_convolution
-from transformer_jax.model.layers import Array
 
 Layer = Callable[[jax.Array], jax.Array]  # [n, d] -> [n, d]
 

@@ -127,7 +127,7 @@ def add_and_norm(
   dropout = Dropout(rate, dropout_key(1, 2, jnp.arange(slices))).at(site)
   x, y = (normal(*shape, seed=n).astype(dtype) for n in range(2))
   vectors = [normal(shape[-1], seed=n) for n in (2, 3)]
-  function = lambda *inputs: layers.add_and_norm(*inputs, dropout, epsilon=1e-6)
+  function = lambda *inputs: layers.add_and_norm(*inputs, dropout)
   return function, (x, y, *vectors)
 
 

@@ -56,14 +56,14 @@ def random_params(shapes: PyTree) -> PyTree:
   """Makes every parameter random, biases and norms too; scales of norms are near 1."""
   rng = np.random.default_rng(0)
 
-  def fill(path: tuple, leaf: jax.ShapeDtypeStruct) -> np.ndarray:
+  def fill(path: tuple, leaf: jax.ShapeDtypeStruct) -> jax.Array:
     values = rng.normal(size=leaf.shape) * 0.5
-    return (values + (path[-1].key == 'scale')).astype(np.float32)
+    return jnp.asarray(values + (path[-1].key == 'scale'), jnp.float32)
 
   return jax.tree_util.tree_map_with_path(fill, shapes)
 
 
-def sentences() -> tuple[np.ndarray, np.ndarray]:
+def sentences() -> tuple[jax.Array, jax.Array]:
   """Returns padded source and target of LENGTHS; ids from 3 on."""
   rng = np.random.default_rng(1)
   pair = []
@@ -71,7 +71,7 @@ def sentences() -> tuple[np.ndarray, np.ndarray]:
     ids = np.full((len(lengths), max(lengths)), PAD, np.int32)
     for row, length in zip(ids, lengths, strict=True):
       row[:length] = rng.integers(3, VOCABULARY, length)
-    pair.append(ids)
+    pair.append(jnp.asarray(ids))
   return pair[0], pair[1]
 
 
@@ -154,7 +154,7 @@ def reference(params: PyTree, source: list[int], target: list[int], other: Other
 
 def pairs() -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
   """Yields each row of sentences() without padding."""
-  source, target = sentences()
+  source, target = map(np.asarray, sentences())
   for row, (S, T) in enumerate(LENGTHS):
     yield row, source[row, :S], target[row, :T]
 
@@ -300,8 +300,8 @@ def test_causality_and_padding_by_gradient():
   softmax's product alone would reach.
   """
   graph, shapes = graph_of()
-  source = np.array([[3, 4, 5, PAD, PAD]])
-  target = np.array([[6, 7, 8, 9, 10]])
+  source = jnp.array([[3, 4, 5, PAD, PAD]])
+  target = jnp.array([[6, 7, 8, 9, 10]])
   absent = np.arange(11, 14)
 
   def logits(embedding: jax.Array, rest: PyTree) -> jax.Array:
@@ -381,7 +381,7 @@ def test_fresh_parameters():
 
 def test_more_positions_than_are_learned():
   graph, shapes = graph_of(positions='learned')
-  ids = np.ones((1, LONGEST + 1), np.int32)
+  ids = jnp.ones((1, LONGEST + 1), int)
   with pytest.raises(UserError, match='14 positions, but max_positions=13'):
     nnx.merge(graph, random_params(shapes))(ids, ids)
 
@@ -442,7 +442,7 @@ def test_cached_decoding_equals_teacher_forcing(changes: dict[str, Any]):
     history = targets if t < swap_at else histories
     tokens = history[:, :, t - 1] if t else np.full((B, R), BOS)
     if t == swap_at:
-      cache = cache.reorder(np.broadcast_to(order, (B, R)))
+      cache = cache.reorder(jnp.broadcast_to(order, (B, R)))
     if t == grow_at:
       cache = cache.grow(T + 2)
     inputs = tokens, jnp.int32(t), cache, memory, prepared.table

@@ -83,7 +83,7 @@ def test_add_and_norm(D: int, rows: tuple[int, int]):
 
   def operation(x, y, scale, bias, seed, slices):
     dropout = Dropout(0.1, DropoutKey(seed, seed, slices))
-    return layers.add_and_norm(x, y, scale, bias, dropout, epsilon=1e-6)
+    return layers.add_and_norm(x, y, scale, bias, dropout)
 
   numbers = array(dtype=jnp.int32), array(2, dtype=jnp.int32)
   assert kernels(operation, x, x, vector, vector, fixed=numbers) == 2

@@ -92,7 +92,7 @@ def test_large_logits_stay_finite_and_right(scale: float, shift: float):
 def test_value_and_gradients_of_the_table():
   """They equal autodiff of the logits written out."""
   rng = np.random.default_rng(1)
-  labels = example()[1]
+  labels = jnp.asarray(example()[1])
   x, table = (
     jnp.asarray(rng.normal(size=size), jnp.float32) for size in ((B, T, 6), (W, 6))
   )

@@ -1,6 +1,7 @@
 """Updates: sums over slices on any number of devices, dropout, gradients not finite."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
@@ -30,7 +31,7 @@ def test_sums_are_over_the_tokens_of_all_slices():
   steps = steps_on(1, P_drop=0.0, rate=1e-2)
   _, sums = steps(steps.initial(), source, target)
   graph, params = model(0.0)
-  flat = lambda side: side.reshape(-1, LENGTH)
+  flat = lambda side: jnp.asarray(side).reshape(-1, LENGTH)
 
   def objective(p: PyTree) -> tuple[jax.Array, jax.Array]:
     outputs = nnx.merge(graph, p)(flat(source), flat(target))

@@ -18,7 +18,7 @@ from jaxtyping import PyTree
 from transformer_jax.data.vocabulary import BOS, EOS, UNK, Vocabulary
 from transformer_jax.exchange import marian
 from transformer_jax.exchange.huggingface import POSITIONS, SPM
-from transformer_jax.model.layers import NORM_EPSILON
+from transformer_jax.model.ops import NORM_EPSILON
 
 Arrays = Mapping[str, np.ndarray]
 

@@ -6,12 +6,12 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from flax import nnx
+from jax import Array
 from jax.typing import DTypeLike
 from jaxtyping import Bool, Float, Float32
 
 from transformer_jax.config import Model
 from transformer_jax.model import ops
-from transformer_jax.model.ops import Array
 
 Weight = Array | ops.TransposedWeight
 
@@ -36,7 +36,7 @@ def attention_weights(
   return jax.nn.softmax(jnp.where(mask[:, None], scores, -1e9))
 
 
-@ops.forms('dtype', gpu='ATTENTION')
+@ops.forms('dtype', gpu='attention')
 def attend(
   x: Float[Array, 'B T D'],
   memory: Float[Array, 'B M D'] | None,
@@ -52,10 +52,10 @@ def attend(
   Keys and values come from `memory`, or from x if it is None. The three matrices are
   those of all heads.
   """
-  h, memory = query.shape[1], x if memory is None else memory
-  memory = _key_values(memory, key, value, h, dtype)
-  weights = attention_weights(_project(x, query, h, dtype), memory.k, mask)
-  return _concatenate(weights, memory.v)
+  h = query.shape[1]
+  k, v = _key_values(x if memory is None else memory, key, value, h, dtype)
+  weights = attention_weights(_project(x, query, h, dtype), k, mask)
+  return _concatenate(weights, v)
 
 
 def _key_values(
@@ -103,24 +103,24 @@ class MultiHeadAttention(nnx.Module):
   def __call__(
     self,
     x: Float[Array, 'B T D'],
-    memory: Float[Array, 'B M D'] | KeyValues,
+    memory: Float[Array, 'B M D'] | KeyValues | None,
     mask: Bool[Array, '#B #T M'],
-    drop: Callable[[jax.Array], jax.Array] | None = None,
+    drop: Callable[[Array], Array] | None = None,
   ) -> Float[Array, 'B T D']:
     """Attends from the T positions of x to the M positions of `memory`.
 
     Args:
-      memory: x itself in self-attention, the encoder's output in the decoder's
-        cross-attention, or key_values() of either.
+      memory: the encoder's output in the decoder's cross-attention, or key_values()
+        of what is attended to. None: x, which is self-attention.
       mask: True where a position of x may attend to a position of `memory`.
       drop: applies dropout to the weights before they multiply the values.
     """
     if drop is None and not isinstance(memory, KeyValues):
-      weights = (w.get_value() for w in (self.query, self.key, self.value))
-      other = None if memory is x else memory
-      heads = attend(x, other, *weights, mask, dtype=self.dtype)
+      q, k, v = (w.get_value() for w in (self.query, self.key, self.value))
+      heads = attend(x, memory, q, k, v, mask, dtype=self.dtype)
     else:
-      memory = memory if isinstance(memory, KeyValues) else self.key_values(memory)
+      if not isinstance(memory, KeyValues):
+        memory = self.key_values(x if memory is None else memory)
       weights = self.weights(x, memory.k, mask)
       heads = _concatenate(drop(weights) if drop else weights, memory.v)
     return ops.linear(heads, self.output.get_value(), dtype=self.dtype)

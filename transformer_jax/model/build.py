@@ -1,6 +1,9 @@
 """Builds the model that a config describes."""
 
+from typing import Any
+
 import jax
+import jax.numpy as jnp
 import ml_collections
 from flax import nnx
 from jax.typing import DTypeLike
@@ -14,7 +17,7 @@ from transformer_jax.model.transformer import Transformer
 LONGEST = 512
 
 
-def transformer(config: ml_collections.ConfigDict) -> tuple[nnx.GraphDef, PyTree]:
+def transformer(config: ml_collections.ConfigDict) -> tuple[nnx.GraphDef[Any], PyTree]:
   """Returns a config's model: its graph, and parameters initialized from its seed."""
   initial = jax.jit(lambda: nnx.to_pure_dict(nnx.split(_build(config))[1]))
   return architecture(config)[0], initial()
@@ -24,7 +27,7 @@ def architecture(
   config: ml_collections.ConfigDict,
   backend: str | None = None,
   dtype: DTypeLike | None = None,
-) -> tuple[nnx.GraphDef, PyTree]:
+) -> tuple[nnx.GraphDef[Any], PyTree]:
   """Returns a config's graph, and its parameters' shapes and dtypes without values.
 
   Args:
@@ -56,7 +59,7 @@ def _build(
   return Transformer(
     Model(**config.model),
     dtype=dtype,
-    activation_dtype=platform.activation_dtype(dtype, backend),
+    activation_dtype=platform.activation_dtype(jnp.dtype(dtype), backend),
     # The generator is named, since a setting of JAX may change the default.
     rngs=nnx.Rngs(params=jax.random.key(config.seed, impl='threefry2x32')),
   )

@@ -12,16 +12,15 @@ a CPU seven times as long. Squares needs 64-bit integers, and keys of a special 
 """
 
 import dataclasses
-import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 from jaxtyping import Bool, Float, Int, UInt32
 
-Array = jax.Array | np.ndarray
 Pair = tuple[UInt32[Array, '...'], UInt32[Array, '...']]
 
 ROTATIONS = (13, 15, 26, 6), (17, 29, 16, 24)
@@ -70,11 +69,7 @@ class DropoutKey(NamedTuple):
   slices: Int[Array, ' slices']
 
 
-@functools.partial(
-  jax.tree_util.register_dataclass,
-  data_fields=['key', 'first_site'],
-  meta_fields=['rate', 'attention_rate'],
-)
+@jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Dropout:
   """Residual dropout for the dropout sites of a model, each an operation that drops.
@@ -86,9 +81,9 @@ class Dropout:
     first_site: the number of the first site. So all layers share one trace.
   """
 
-  rate: float
+  rate: float = dataclasses.field(metadata={'static': True})
   key: DropoutKey | None
-  attention_rate: float = 0.0
+  attention_rate: float = dataclasses.field(default=0.0, metadata={'static': True})
   first_site: int | Int[Array, ''] = 0
 
   def at(self, site: int) -> 'Dropout':
@@ -105,7 +100,7 @@ class Dropout:
       return jnp.zeros((1, 3), jnp.uint32), 0
     return _streams(self.key, 2 * (self.first_site + site)), drop
 
-  def of_attention(self, site: int) -> Callable[[jax.Array], jax.Array] | None:
+  def of_attention(self, site: int) -> Callable[[Array], Array] | None:
     """Returns the dropout of an attention's weights; `site` is that of its output.
 
     None: no weight is dropped.

@@ -18,6 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
+from jax import Array
 from jax.typing import DTypeLike
 from jaxtyping import Bool, Float, Float32, Int
 
@@ -25,41 +26,31 @@ from transformer_jax.config import Model
 from transformer_jax.model import ops
 from transformer_jax.model.attention import KeyValues, MultiHeadAttention
 from transformer_jax.model.dropout import NO_DROPOUT, Dropout
-from transformer_jax.model.ops import Array
-
-# Added to the variance in every LayerNorm, as in the paper's code (tensor2tensor).
-NORM_EPSILON = 1e-6
-
 
 # 3.1 Encoder and decoder stacks: what surrounds every sub-layer
 
 
-@ops.forms('epsilon', gpu='ADD_AND_NORM')
+@ops.forms(gpu='add_and_norm')
 def add_and_norm(
   x: Float[Array, 'B T D'],
   sublayer: Float[Array, 'B T D'],
   scale: Float[Array, ' D'],
   bias: Float[Array, ' D'],
   dropout: Dropout,
-  *,
-  epsilon: float,
 ) -> Float[Array, 'B T D']:
   """Returns LayerNorm(x + Dropout(sublayer)); `dropout` has its first site here."""
-  return layer_norm(x + dropout(sublayer, 0), scale, bias, epsilon)
+  return layer_norm(x + dropout(sublayer, 0), scale, bias)
 
 
 def layer_norm(
-  x: Float[Array, 'B T D'],
-  scale: Float[Array, ' D'],
-  bias: Float[Array, ' D'],
-  epsilon: float = NORM_EPSILON,
+  x: Float[Array, 'B T D'], scale: Float[Array, ' D'], bias: Float[Array, ' D']
 ) -> Float[Array, 'B T D']:
   """Layer normalisation (Ba et al. 2016), computed in float32."""
   dtype, x = x.dtype, x.astype(jnp.float32)
   scale, bias = (ops.repeat_rows(v, x) for v in (scale, bias))
   mean = x.mean(-1, keepdims=True)
   variance = jnp.square(x).mean(-1, keepdims=True) - jnp.square(mean)
-  scale = scale * jax.lax.rsqrt(jnp.maximum(variance, 0) + epsilon)
+  scale = scale * jax.lax.rsqrt(jnp.maximum(variance, 0) + ops.NORM_EPSILON)
   return ((x - mean) * scale + bias).astype(dtype)
 
 
@@ -84,8 +75,8 @@ class AddAndNorm(nnx.Module):
     dropout: Dropout,
     site: int,
   ) -> Float[Array, 'B T D']:
-    vectors = self.norm.scale[...], self.norm.bias[...]
-    return add_and_norm(x, sublayer, *vectors, dropout.at(site), epsilon=NORM_EPSILON)
+    scale, bias = self.norm.scale[...], self.norm.bias[...]
+    return add_and_norm(x, sublayer, scale, bias, dropout.at(site))
 
 
 # 3.3 Position-wise feed-forward networks
@@ -148,7 +139,7 @@ class EncoderLayer(nnx.Module):
   def __call__(
     self, x: Float[Array, 'B S D'], mask: Bool[Array, '#B #S S'], dropout: Dropout
   ) -> Float[Array, 'B S D']:
-    attended = self.attention(x, x, mask, dropout.of_attention(0))
+    attended = self.attention(x, None, mask, dropout.of_attention(0))
     x = self.attention_norm(x, attended, dropout, 0)
     return self.feed_forward_norm(x, self.feed_forward(x), dropout, 1)
 
@@ -173,12 +164,23 @@ class DecoderLayer(nnx.Module):
   def __call__(
     self,
     x: Float[Array, 'B T D'],
-    causal_mask: Bool[Array, '#B T T'],
-    encoder_output: Float[Array, 'B S D'],
+    mask: Bool[Array, '#B T M'],
+    memory: Float[Array, 'B S D'] | KeyValues,
     source_mask: Bool[Array, 'B #T S'],
     dropout: Dropout,
+    own: KeyValues | None = None,
   ) -> Float[Array, 'B T D']:
-    return self._attend(x, x, causal_mask, encoder_output, source_mask, dropout)
+    """Runs the three sub-layers.
+
+    Args:
+      mask: of self-attention.
+      memory: the encoder's output, or its cross.key_values().
+      own: the cache's keys and values for self-attention. None: those of x.
+    """
+    drop = dropout.of_attention
+    x = self.attention_norm(x, self.attention(x, own, mask, drop(0)), dropout, 0)
+    x = self.cross_norm(x, self.cross(x, memory, source_mask, drop(1)), dropout, 1)
+    return self.feed_forward_norm(x, self.feed_forward(x), dropout, 2)
 
   def weights(
     self,
@@ -219,24 +221,4 @@ class DecoderLayer(nnx.Module):
     new = self.attention.key_values(x)
     write = jax.lax.dynamic_update_slice_in_dim
     cache = KeyValues(write(cache.k, new.k, index, 3), write(cache.v, new.v, index, 2))
-    output = self._attend(x, cache, visible, memory, source_mask, NO_DROPOUT)
-    return output, cache
-
-  def _attend(
-    self,
-    x: Float[Array, 'B T D'],
-    own: Float[Array, 'B M D'] | KeyValues,
-    own_mask: Bool[Array, '#B T M'],
-    memory: Float[Array, 'B S D'] | KeyValues,
-    source_mask: Bool[Array, 'B #T S'],
-    dropout: Dropout,
-  ) -> Float[Array, 'B T D']:
-    """Runs the three sub-layers.
-
-    `own` is x, or the cache's keys and values. `memory` is the encoder's output, or has
-    its keys and values.
-    """
-    drop = dropout.of_attention
-    x = self.attention_norm(x, self.attention(x, own, own_mask, drop(0)), dropout, 0)
-    x = self.cross_norm(x, self.cross(x, memory, source_mask, drop(1)), dropout, 1)
-    return self.feed_forward_norm(x, self.feed_forward(x), dropout, 2)
+    return self(x, visible, memory, source_mask, NO_DROPOUT, cache), cache

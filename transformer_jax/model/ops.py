@@ -13,20 +13,21 @@ layers.py explains the names of axes; C is the number of top tokens.
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import jax
 import jax.numpy as jnp
-import numpy as np
+from jax import Array
 from jax.typing import DTypeLike
 from jaxtyping import Bool, Float, Float32, Int
 
 from transformer_jax.model import ops_cpu
 
-Array = jax.Array | np.ndarray
-
+F = TypeVar('F', bound=Callable[..., Any])
 
 TILE = 128  # the loss pads logits on accelerators to a multiple of this
+# Added to the variance in every LayerNorm, as in the paper's code (tensor2tensor).
+NORM_EPSILON = 1e-6
 
 # 'cuda': programs for an NVIDIA GPU have kernels. 'plain': no program has. 'interpret':
 # all programs have them as operations of XLA, as tests want. None: 'cuda' if JAX runs
@@ -39,7 +40,7 @@ def chosen() -> str:
   return mode.value or ('cuda' if jax.default_backend() == 'gpu' else 'plain')
 
 
-def as_chosen(kernels: str, function: Callable) -> Callable:
+def as_chosen(kernels: str, function: F) -> F:
   """Returns a function without kernels if a config's `kernels` is 'plain'."""
 
   @functools.wraps(function)
@@ -47,50 +48,46 @@ def as_chosen(kernels: str, function: Callable) -> Callable:
     with mode('plain' if kernels == 'plain' else chosen()):
       return function(*inputs)
 
-  return traced
+  return cast(F, traced)
 
 
-def forms(*options: str, cpu: Callable | None = None, gpu: str = '') -> Callable:
+def forms(
+  *static: str, cpu: Callable[..., Any] | None = None, gpu: str = ''
+) -> Callable[[F], F]:
   """Replaces the decorated operation in programs compiled for a CPU or an NVIDIA GPU.
 
   Args:
-    options: names of static keyword arguments.
+    static: names of keyword arguments that are no arrays.
     cpu: the form for a CPU.
-    gpu: name of the Kernel of ops_gpu.py.
+    gpu: name of the form in ops_gpu.py. That takes the plain form too, for shapes that
+      its kernel does not take.
   """
 
-  def decorate(plain: Callable) -> Callable:
+  def decorate(plain: F) -> F:
     # Jitted, so that JAX traces all forms once for all layers.
-    @functools.partial(jax.jit, static_argnames=options)
+    @functools.partial(jax.jit, static_argnames=static)
     @functools.wraps(plain)
-    def operation(*inputs: Any, **values: Any) -> Any:
-      kernel = _kernel(gpu, inputs, values) if gpu and chosen() != 'plain' else None
-      if kernel and chosen() == 'interpret':
-        return kernel(*inputs, **values)
-      own = {'cpu': cpu, 'cuda': kernel}
-      own = {name: functools.partial(f, **values) for name, f in own.items() if f}
-      default = functools.partial(plain, **values)
+    def operation(*inputs: Any, **options: Any) -> Any:
+      own = {'cpu': functools.partial(cpu, **options)} if cpu else {}
+      if gpu and chosen() != 'plain':
+        # Imported here, since Pallas takes 0.3 s, and other devices need none of it.
+        from transformer_jax.model import ops_gpu
+
+        kernel = functools.partial(getattr(ops_gpu, gpu), plain, **options)
+        if chosen() == 'interpret':
+          return kernel(*inputs)
+        own['cuda'] = kernel
+      default = functools.partial(plain, **options)
       if not own:
         return default(*inputs)
       return jax.lax.platform_dependent(*inputs, **own, default=default)
 
-    return operation
+    return cast(F, operation)
 
   return decorate
 
 
-def _kernel(name: str, inputs: tuple, values: dict[str, Any]) -> Callable | None:
-  """Returns the form of a Kernel of ops_gpu.py, if it takes these inputs."""
-  # Imported here, since Pallas takes 0.3 s, and other devices need none of it.
-  from transformer_jax.model import ops_gpu
-
-  kernel = getattr(ops_gpu, name)
-  return kernel.form if kernel.takes(*inputs, **values) else None
-
-
-@functools.partial(
-  jax.tree_util.register_dataclass, data_fields=['array'], meta_fields=[]
-)
+@jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class TransposedWeight:
   """A weight that is stored transposed: the axes of its outputs come first.
@@ -123,7 +120,7 @@ def linear(
   return product + repeat_rows(bias, product).astype(x.dtype)
 
 
-def _matrix(weight: Array, shape: tuple[int, int], dtype: DTypeLike) -> jax.Array:
+def _matrix(weight: Array, shape: tuple[int, int], dtype: DTypeLike) -> Array:
   return jnp.asarray(weight, dtype).reshape(shape)
 
 
@@ -153,7 +150,7 @@ def repeat_rows(
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def float32_einsum(axes: str, a: Array, b: Array) -> jax.Array:
+def float32_einsum(axes: str, a: Array, b: Array) -> Array:
   """Returns an einsum in float32, whatever the operands' dtype.
 
   The backward pass rounds the incoming gradient to the operands' dtype. JAX alone would
@@ -162,13 +159,18 @@ def float32_einsum(axes: str, a: Array, b: Array) -> jax.Array:
   return jnp.einsum(axes, a, b, preferred_element_type=jnp.float32)
 
 
-def _float32_einsum_forward(axes, a, b):
+def _float32_einsum_forward(
+  axes: str, a: Array, b: Array
+) -> tuple[Array, tuple[Array, Array]]:
   return float32_einsum(axes, a, b), (a, b)
 
 
-def _float32_einsum_backward(axes, operands, gradient):
+def _float32_einsum_backward(
+  axes: str, operands: tuple[Array, Array], gradient: Array
+) -> tuple[Array, Array]:
   plain = functools.partial(jnp.einsum, axes)
-  return jax.vjp(plain, *operands)[1](gradient.astype(operands[0].dtype))
+  a, b = jax.vjp(plain, *operands)[1](gradient.astype(operands[0].dtype))
+  return a, b
 
 
 float32_einsum.defvjp(_float32_einsum_forward, _float32_einsum_backward)
@@ -192,7 +194,7 @@ def logits(
   return product.reshape(*x.shape[:-1], -1)
 
 
-@forms('epsilon', cpu=ops_cpu.smoothed_cross_entropy, gpu='CROSS_ENTROPY')
+@forms('epsilon', cpu=ops_cpu.smoothed_cross_entropy, gpu='cross_entropy')
 def smoothed_cross_entropy(
   x: Float[Array, '*rows D'],
   table: Float[Array, 'W D'],
@@ -207,7 +209,9 @@ def smoothed_cross_entropy(
   training/step.py has the formula. Only the smoothed sum has a gradient. The backward
   pass reads the logits once, and keeps no other array of their size.
   """
-  z = _in_tiles(x, table)
+  # Zeros follow the logits up to a multiple of TILE. Without them XLA for GPUs copies
+  # the logits' gradient, to add zeros to it.
+  z = logits(x, jnp.pad(table, ((0, -len(table) % TILE), (0, 0))))
   normalizer, true = _logsumexp_and_label_logit(z, labels, len(table))
   # Sum z, from the sum of the table's rows: this reads no logits.
   total = (x * repeat_rows(table.sum(0, dtype=jnp.float32), x)).sum(-1)
@@ -218,28 +222,26 @@ def smoothed_cross_entropy(
   return over_real(smoothed), over_real(plain)
 
 
-def _in_tiles(x, table):
-  """Returns the logits, and zeros after them up to a multiple of TILE.
-
-  Without them XLA for GPUs copies the logits' gradient, to add zeros to it.
-  """
-  return logits(x, jnp.pad(table, ((0, -len(table) % TILE), (0, 0))))
-
-
 @functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
-def _logsumexp_and_label_logit(logits, labels, count):
+def _logsumexp_and_label_logit(
+  logits: Float32[Array, '*rows W'], labels: Int[Array, '*rows'], count: int
+) -> tuple[Float32[Array, '*rows'], Float32[Array, '*rows']]:
   """Returns log sum exp z and z_true; z are the first `count` logits of each row."""
   true = jnp.take_along_axis(logits, labels[..., None], -1)[..., 0]
   z = jnp.where(_tokens(logits) < count, logits, -jnp.inf)
   return jax.nn.logsumexp(z, -1), true
 
 
-def _logsumexp_forward(logits, labels, count):
+def _logsumexp_forward(
+  logits: Array, labels: Array, count: int
+) -> tuple[tuple[Array, Array], tuple[Array, Array, Array]]:
   terms = _logsumexp_and_label_logit(logits, labels, count)
   return terms, (logits, labels, terms[0])
 
 
-def _logsumexp_backward(count, residuals, gradients):
+def _logsumexp_backward(
+  count: int, residuals: tuple[Array, Array, Array], gradients: tuple[Array, Array]
+) -> tuple[Array, None]:
   logits, labels, normalizer = residuals
   column = lambda x: x[..., None]
   of_normalizer, of_true = map(column, gradients)
@@ -250,7 +252,7 @@ def _logsumexp_backward(count, residuals, gradients):
   return by_logits + jnp.where(tokens == column(labels), of_true, 0), None
 
 
-def _tokens(logits):
+def _tokens(logits: Array) -> Array:
   return jax.lax.broadcasted_iota(jnp.int32, logits.shape, logits.ndim - 1)
 
 
@@ -258,7 +260,7 @@ _logsumexp_and_label_logit.defvjp(_logsumexp_forward, _logsumexp_backward)
 
 
 def update_if(
-  condition: Bool[Array, ''], update: Callable[..., tuple], *state: Any
+  condition: Bool[Array, ''], update: Callable[..., tuple[Any, ...]], *state: Any
 ) -> tuple[Any, ...]:
   """Returns update(*state) if the condition holds, else the state as it is.
 

@@ -18,11 +18,10 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
+from jax import Array, lax
 from jax.typing import DTypeLike
-from jaxtyping import Bool, Float, Float32, Int
+from jaxtyping import Bool, Float, Float32, Int, PyTree
 
-Array = jax.Array | np.ndarray
 CACHE_BYTES = 1 << 24  # of the processor; larger arrays are read from memory
 LOGITS_BYTES = 5 << 20  # of the logits that the loss makes at a time
 VECTOR_FLOATS = 16  # float32 numbers that a processor reads at once
@@ -52,14 +51,14 @@ def _product(a: Float[Array, 'N I'], b: Float[Array, 'I O']) -> Float32[Array, '
 
 def _product_forward(
   a: Float[Array, 'N I'], b: Float[Array, 'I O']
-) -> tuple[Float32[Array, 'N O'], tuple]:
+) -> tuple[Float32[Array, 'N O'], tuple[Array, ...]]:
   rounded = a.astype(b.dtype)
   return _matmul(rounded, b), (rounded, b, jnp.zeros(0, a.dtype))
 
 
 def _product_backward(
-  residuals: tuple[jax.Array, jax.Array, jax.Array], gradient: Float32[Array, 'N O']
-) -> tuple[jax.Array, jax.Array]:
+  residuals: tuple[Array, ...], gradient: Float32[Array, 'N O']
+) -> tuple[Array, Array]:
   a, b, of_dtype = residuals
   gradient = gradient.astype(b.dtype)
   # In float32 YNN takes a transposed right matrix, which is faster than a copy.
@@ -113,7 +112,9 @@ def _sum_of_rows(x: Float[Array, 'N O']) -> Float[Array, ' O']:
   return jnp.ones(len(folded), x.dtype) @ folded
 
 
-def _fold(combine: Callable, x: Float[Array, 'N O']) -> Float[Array, 'M O']:
+def _fold(
+  combine: Callable[[Array, Array], Array], x: Float[Array, 'N O']
+) -> Float[Array, 'M O']:
   """Cuts the rows into at most eight equal blocks and combines these by element."""
   return functools.reduce(combine, x.reshape(math.gcd(len(x), 8), -1, x.shape[1]))
 
@@ -176,7 +177,7 @@ def _transpose_by_rows(x: Float[Array, 'N D']) -> Float[Array, 'D N']:
   # As integers: XLA would cast the whole bfloat16 result to float32 for each 16 rows.
   bits = x.view('uint16') if x.dtype == jnp.bfloat16 else x
 
-  def put(number: jax.Array, result: jax.Array) -> jax.Array:
+  def put(number: Array, result: Array) -> Array:
     # The last 16 overlap those before them, if N is no multiple of 16.
     rows = lax.dynamic_slice_in_dim(bits, number * 16, 16)
     return lax.dynamic_update_slice_in_dim(result, rows.T, number * 16, 1)
@@ -208,7 +209,7 @@ def _cross_entropy_forward(
   labels: Int[Array, '*rows'],
   real: Bool[Array, '*rows'],
   epsilon: float,
-) -> tuple[tuple[jax.Array, jax.Array], tuple[jax.Array, jax.Array]]:
+) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
   """Returns both sums, and the smoothed sum's gradient by x and table."""
   count, size = _chunk_sizes(labels.size, *table.shape)
 
@@ -220,9 +221,10 @@ def _cross_entropy_forward(
   chunks = rows, cut(labels.ravel()), cut(real.ravel().astype(jnp.float32))
   transposed_table = _transpose(table)
 
-  def add(totals: tuple, chunk: tuple) -> tuple[tuple, jax.Array]:
-    rows = _materialize(chunk[0].astype(table.dtype))
-    sums, by_logits = _chunk_sums(table, rows, *chunk[1:], epsilon)
+  def add(totals: PyTree, chunk: tuple[Array, Array, Array]) -> tuple[PyTree, Array]:
+    rows, labels, weights = chunk
+    rows = _materialize(rows.astype(table.dtype))
+    sums, by_logits = _chunk_sums(table, rows, labels, weights, epsilon)
     by_table = _matmul(by_logits, rows)
     # Without the barrier XLA would make one product, with a transposed left matrix.
     by_rows = lax.optimization_barrier(_matmul(transposed_table, by_logits)).T
@@ -235,8 +237,8 @@ def _cross_entropy_forward(
 
 
 def _cross_entropy_backward(
-  epsilon: float, gradient: tuple, sums: tuple[jax.Array, jax.Array]
-) -> tuple:
+  epsilon: float, gradient: tuple[Array, Array], sums: tuple[Array, Array]
+) -> tuple[Array | None, ...]:
   scaled = jax.tree.map(lambda g: (sums[0] * g).astype(g.dtype), gradient)
   return *scaled, None, None
 
@@ -263,7 +265,7 @@ def _chunk_sums(
   labels: Int[Array, ' N'],
   weights: Float32[Array, ' N'],
   epsilon: float,
-) -> tuple[tuple[jax.Array, jax.Array], Float[Array, 'W N']]:
+) -> tuple[tuple[Array, Array], Float[Array, 'W N']]:
   """Returns both sums of a chunk, and the smoothed sum's gradient by its logits."""
   off = epsilon / (len(table) - 1)
   z = lax.optimization_barrier(_matmul(table, _transpose(x)))
@@ -293,13 +295,17 @@ def top_tokens(
   """Returns ops.top_tokens(), by groups, from logits stored as [W, rows]."""
   x = logits.reshape(-1, logits.shape[-1]).T  # as they are in memory
   if len(x) <= GROUP * count:
-    results = *lax.top_k(x.T, count), jax.nn.logsumexp(x, 0)
+    values, top = lax.top_k(x.T, count)
+    normalizer = jax.nn.logsumexp(x, 0)
   else:
-    results = _top_in_groups(x, count)
-  return tuple(y.reshape(*logits.shape[:-1], *y.shape[1:]) for y in results)
+    values, top, normalizer = _top_in_groups(x, count)
+  rows = logits.shape[:-1]
+  return values.reshape(*rows, -1), top.reshape(*rows, -1), normalizer.reshape(rows)
 
 
-def _top_in_groups(x: Float32[Array, 'W N'], count: int) -> tuple[jax.Array, ...]:
+def _top_in_groups(
+  x: Float32[Array, 'W N'], count: int
+) -> tuple[Float32[Array, 'N C'], Int[Array, 'N C'], Float32[Array, ' N']]:
   tokens, rows = x.shape
   # A size that divides the vocabulary, if there is one, saves a padded copy.
   size = next((n for n in range(GROUP, GROUP // 2, -1) if tokens % n == 0), GROUP)

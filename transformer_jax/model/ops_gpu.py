@@ -9,7 +9,7 @@ layers.py explains the names of axes; C are the columns of all heads in one arra
 """
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -17,17 +17,80 @@ import jax.numpy as jnp
 from jax import Array
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
-from jax.typing import ArrayLike, DTypeLike
+from jax.typing import DTypeLike
 
-from transformer_jax.model.blocks import Kernel, Span, launch, load, store, with_vjp
+from transformer_jax.model import ops
 from transformer_jax.model.dropout import Dropout, keep_four, threefry_2x32
-from transformer_jax.model.ops import TILE
 
 TILES = 4  # that a program of add-and-norm takes in the backward pass
+Ref = Any  # an array that a kernel reads or writes
+Index = Array | int
+Arrays = tuple[Array, ...]
+Gradients = tuple[Array | None, ...]  # None: of a mask or of integers
+Form = Callable[..., Any]
 f32 = jnp.float32
 _new = jax.ShapeDtypeStruct
 _like = lambda x: _new(x.shape, x.dtype)
 _dot = functools.partial(triton.dot, precision=jax.lax.Precision.HIGHEST)
+
+
+class Span(NamedTuple):
+  """A block of `size` indices of an axis, of which those below `end` exist.
+
+  Triton's blocks have powers of two elements, so the last one of an axis is masked.
+  """
+
+  start: Index
+  size: int
+  end: int | None = None  # None: all exist
+
+  @classmethod
+  def of(cls, number: Index, size: int, count: int) -> 'Span':
+    """Returns one of the blocks into which `count` indices are cut."""
+    return cls(number * size, size, count if count % size else None)
+
+  def indices(self, axis: int = 0, axes: int = 1) -> Array:
+    shape = tuple(self.size if n == axis else 1 for n in range(axes))
+    return self.start + jax.lax.broadcasted_iota(jnp.int32, shape, axis)
+
+
+def _block(ref: Ref, at: tuple[Span | Index, ...]) -> tuple[Any, Array | None]:
+  """Returns a block of an array, and which of its elements exist; None: all."""
+  spans = [x for x in at if isinstance(x, Span)]
+  ends = [(n, x, x.end) for n, x in enumerate(spans) if x.end is not None]
+  masks = [x.indices(n, len(spans)) < end for n, x, end in ends]
+  index = (pl.ds(x.start, x.size) if isinstance(x, Span) else x for x in at)
+  mask = functools.reduce(jnp.logical_and, masks) if masks else None
+  return ref.at[tuple(index)], mask
+
+
+def load(ref: Ref, *at: Span | Index) -> Array:
+  """Returns a block of an array, with zeros where it does not exist."""
+  block, mask = _block(ref, at)
+  other = None if mask is None else jnp.zeros((), ref.dtype)
+  return triton.load(block, mask=mask, other=other)
+
+
+def store(value: Array, ref: Ref, *at: Span | Index) -> None:
+  block, mask = _block(ref, at)
+  triton.store(block, value.astype(ref.dtype), mask=mask)
+
+
+def _launch(kernel: Form, grid: tuple[int, ...], warps: int, *results: Any) -> Form:
+  return pl.pallas_call(
+    kernel,
+    grid=grid,
+    out_shape=results,
+    interpret=ops.chosen() == 'interpret',
+    compiler_params=triton.CompilerParams(num_warps=warps, num_stages=1),
+  )
+
+
+def _with_vjp(forward: Form, backward: Form) -> Form:
+  """Returns a function of these passes, whose first argument is static."""
+  primal = jax.custom_vjp(lambda *inputs: forward(*inputs)[0], nondiff_argnums=(0,))
+  primal.defvjp(forward, backward)
+  return primal
 
 
 # Attention: softmax(Q K^T / sqrt(d_k)) V (equation 1) of one head of a sentence. It
@@ -57,12 +120,14 @@ class _Heads(NamedTuple):
     firsts, widths = (0, k, k + all_q, 0), (self.d_k,) * 2 + (self.d_v,) * 2
     return [Span(n + head * d, d) for n, d in zip(firsts, widths, strict=True)]
 
-  def call(self, is_forward: bool, *inputs: Array, results: Any) -> tuple[Array, ...]:
+  def call(self, is_forward: bool, *inputs: Array, results: Iterable[Any]) -> Arrays:
     kernel = functools.partial(_attention_kernel, of=self, is_forward=is_forward)
     warps = 2 if self.keys.size <= 32 else 4 if self.keys.size <= 128 else 8
-    return launch(kernel, (len(inputs[0]), self.h), warps, *results)(*inputs)
+    return _launch(kernel, (len(inputs[0]), self.h), warps, *results)(*inputs)
 
-  def weights(self, q: Array, k: Array, mask: Any, at: tuple) -> tuple[Array, Array]:
+  def weights(
+    self, q: Array, k: Array, mask: Ref, at: tuple[Index, Span]
+  ) -> tuple[Array, Array]:
     """Returns the weights of a block of queries, and which may differ from 0."""
     sentence = at[0] * (mask.shape[0] > 1)  # one mask may be that of all sentences
     rows = at[1] if mask.shape[1] > 1 else Span(0, 1)
@@ -75,7 +140,7 @@ class _Heads(NamedTuple):
     return exponentials / exponentials.sum(1, keepdims=True), allowed
 
 
-def _attention_kernel(*refs: Any, of: _Heads, is_forward: bool) -> None:
+def _attention_kernel(*refs: Ref, of: _Heads, is_forward: bool) -> None:
   """Writes the output, or computes the weights again and writes the gradients.
 
   `refs` are (arrays, mask, output); backward (..., its gradient, those of the arrays).
@@ -86,13 +151,14 @@ def _attention_kernel(*refs: Any, of: _Heads, is_forward: bool) -> None:
   # Fewer queries at a time where there are many keys, for the sake of registers.
   size = min(max(16, pl.next_power_of_2(of.T)), 64 if of.keys.size <= 64 else 32)
 
-  def attend(number: Array, sums: tuple) -> tuple:
+  def attend(number: Array, sums: Arrays) -> Arrays:
     at = sentence, Span.of(number, size, of.T)
     q = load(arrays[0], *at, of_q)
     weights, allowed = of.weights(q, k, mask, at)
     rounded = weights.astype(v.dtype)
     if is_forward:
-      return store(_dot(rounded, v), output, *at, own) or sums
+      store(_dot(rounded, v), output, *at, own)
+      return sums
     by_heads = load(output, *at, own)
     by_weights = _dot(by_heads, v, trans_b=True)
     change = by_weights - (weights * by_weights).sum(1, keepdims=True)
@@ -107,40 +173,47 @@ def _attention_kernel(*refs: Any, of: _Heads, is_forward: bool) -> None:
     store(gradient, by_arrays[-1], sentence, of.keys, columns)
 
 
-def _attend_forward(heads: _Heads, mask: Array, *arrays: Array):
+def _attend_forward(heads: _Heads, mask: Array, *arrays: Array) -> tuple[Array, Arrays]:
   output = _new((*arrays[0].shape[:2], heads.h * heads.d_v), arrays[0].dtype)
   return heads.call(True, *arrays, mask, results=[output])[0], (*arrays, mask)
 
 
-def _attend_backward(heads: _Heads, residuals: tuple, by_output: Array):
+def _attend_backward(heads: _Heads, residuals: Arrays, by_output: Array) -> Gradients:
   results = map(_like, residuals[:-1])
   return None, *heads.call(False, *residuals, by_output, results=results)
 
 
-_attend = with_vjp(_attend_forward, _attend_backward)
+_attend = _with_vjp(_attend_forward, _attend_backward)
 
 
-def _attention(x, memory, query, key, value, mask, *, dtype: DTypeLike) -> Array:
-  def product(x: Array, *weights: Array) -> Array:
-    w = jnp.concatenate([w.astype(dtype).reshape(len(w), -1) for w in weights], 1)
-    return jnp.matmul(x.astype(dtype), w, preferred_element_type=x.dtype)
-
-  sizes = *query.shape[1:], value.shape[2], x.shape[1], mask.shape[2]
-  if memory is None:
-    return _attend(_Heads(True, *sizes), mask, product(x, query, key, value))
-  arrays = product(x, query), product(memory, key, value)
-  return _attend(_Heads(False, *sizes), mask, *arrays)
-
-
-def _takes_attention(x, memory, query, key, value, mask, *, dtype: DTypeLike) -> bool:
+def attention(
+  plain: Form,
+  x: Array,
+  memory: Array | None,
+  query: Array,
+  key: Array,
+  value: Array,
+  mask: Array,
+  *,
+  dtype: DTypeLike,
+) -> Array:
+  """The form of attend() in attention.py."""
   widths, M = (query.shape[2], value.shape[2]), mask.shape[2]
   # k and v, rounded up, and their gradients have to fit into shared memory.
   size = pl.next_power_of_2(M) * max(widths) * jnp.dtype(dtype).itemsize
   fits = max(x.shape[1], M) <= 256 and size <= 2**15
-  return fits and all(16 <= d == pl.next_power_of_2(d) for d in widths)
+  if not (fits and all(16 <= d == pl.next_power_of_2(d) for d in widths)):
+    return plain(x, memory, query, key, value, mask, dtype=dtype)
 
+  def product(x: Array, *weights: Array) -> Array:
+    w = jnp.concatenate([w.astype(dtype).reshape(len(w), -1) for w in weights], 1)
+    return jnp.matmul(x.astype(dtype), w, preferred_element_type=x.dtype)
 
-ATTENTION = Kernel(_attention, _takes_attention)
+  sizes = *query.shape[1:], value.shape[2], x.shape[1], M
+  if memory is None:
+    return _attend(_Heads(True, *sizes), mask, product(x, query, key, value))
+  arrays = product(x, query), product(memory, key, value)
+  return _attend(_Heads(False, *sizes), mask, *arrays)
 
 
 # Cross-entropy of a row of logits z, which stays in registers: log sum exp z, z_true,
@@ -148,11 +221,12 @@ ATTENTION = Kernel(_attention, _takes_attention)
 # alone reads 4 three times.
 
 
-def _row_kernel(z, labels, weights, by_z, normalizers, trues, *, W, epsilon) -> None:
+def _row_kernel(*refs: Ref, W: int, epsilon: float) -> None:
   """`weights` are 1 where a row counts, else 0. z has W logits, and then no more."""
-  row, spans, log2_e = pl.program_id(0), [], 1.4426950408889634
-  for size in (2**n for n in reversed(range(17)) if z.shape[1] & 2**n):
-    spans.append(Span(sum(span.size for span in spans), size))
+  z, labels, weights, by_z, normalizers, trues = refs
+  row, log2_e = pl.program_id(0), 1.4426950408889634
+  sizes = [2**n for n in reversed(range(17)) if z.shape[1] & 2**n]
+  spans = [Span(sum(sizes[:n]), size) for n, size in enumerate(sizes)]
   hide = lambda x, span, value: (
     jnp.where(span.indices() < W, x, value) if span.start + span.size > W else x
   )
@@ -168,14 +242,16 @@ def _row_kernel(z, labels, weights, by_z, normalizers, trues, *, W, epsilon) -> 
     store(hide(x * (weight / total) - target, span, 0), by_z, row, span)
 
 
-def _cross_entropy_forward(epsilon, x, table, labels, real):
+def _cross_entropy_forward(
+  epsilon: float, x: Array, table: Array, labels: Array, real: Array
+) -> tuple[Arrays, Arrays]:
   W, rows = len(table), x.reshape(-1, x.shape[-1]).astype(table.dtype)
-  tiles = jnp.pad(table, ((0, -W % TILE), (0, 0)))
+  tiles = jnp.pad(table, ((0, -W % ops.TILE), (0, 0)))
   z = jnp.matmul(rows, tiles.T, preferred_element_type=f32)
   by_z, number = _new(z.shape, table.dtype), _new(z.shape[:1], f32)
-  kernel = functools.partial(_row_kernel, W=W, epsilon=epsilon)
   warps = min(16, max(4, pl.next_power_of_2(z.shape[1]) // 4096))
-  kernel = launch(kernel, z.shape[:1], warps, by_z, number, number)
+  of_rows = functools.partial(_row_kernel, W=W, epsilon=epsilon)
+  kernel = _launch(of_rows, z.shape[:1], warps, by_z, number, number)
   by_z, normalizer, true = kernel(z, labels.ravel(), real.ravel().astype(f32))
   off = epsilon / (W - 1)
   sum_of_z = (rows * table.sum(0, dtype=f32)[None]).sum(1)
@@ -184,7 +260,9 @@ def _cross_entropy_forward(epsilon, x, table, labels, real):
   return (over_real(smoothed), over_real(normalizer - true)), (by_z, x, tiles, table)
 
 
-def _cross_entropy_backward(epsilon, residuals, gradients):
+def _cross_entropy_backward(
+  epsilon: float, residuals: Arrays, gradients: Arrays
+) -> Gradients:
   by_z, x, tiles, table = residuals
   rows = x.reshape(-1, x.shape[-1]).astype(table.dtype)
   by_x = jnp.matmul(by_z, tiles, preferred_element_type=x.dtype).reshape(x.shape)
@@ -192,14 +270,18 @@ def _cross_entropy_backward(epsilon, residuals, gradients):
   return *((g * gradients[0]).astype(g.dtype) for g in (by_x, by_table)), None, None
 
 
-_cross_entropy = with_vjp(_cross_entropy_forward, _cross_entropy_backward)
-CROSS_ENTROPY = Kernel(
-  lambda *inputs, epsilon: _cross_entropy(epsilon, *inputs),
+_cross_entropy = _with_vjp(_cross_entropy_forward, _cross_entropy_backward)
+
+
+def cross_entropy(
+  plain: Form, x: Array, table: Array, labels: Array, real: Array, *, epsilon: float
+) -> Arrays:
+  """The form of ops.smoothed_cross_entropy()."""
+  W = len(table)
   # 80 logits a thread; Pallas counts elements in 32 bits.
-  lambda x, table, labels, *_, **options: (
-    len(table) <= 40 * 1024 and labels.size * (len(table) + TILE) < 2**31
-  ),
-)
+  if W > 40 * 1024 or labels.size * (W + ops.TILE) >= 2**31:
+    return plain(x, table, labels, real, epsilon=epsilon)
+  return _cross_entropy(epsilon, x, table, labels, real)
 
 
 # LayerNorm(x + Dropout(y)) of rows: 4 n numbers forward (x, y, their sum, the result)
@@ -212,21 +294,20 @@ class _Rows(NamedTuple):
   rows: int
   D: int
   drop: int  # of 65536 elements
-  epsilon: float
 
   @property
   def tile(self) -> int:
     """Rows at a time, of each quarter."""
     return max(1, 1024 // self.D)
 
-  def call(self, kernel: Callable, tiles: int, *inputs: Array) -> tuple[Array, ...]:
+  def call(self, kernel: Form, tiles: int, *inputs: Array) -> Arrays:
     grid = len(inputs[0]), pl.cdiv(self.rows, 4 * self.tile * tiles)
     results = [_like(inputs[0])] * 2 + [_new((*grid, self.D), f32)] * (2 * (tiles > 1))
-    return launch(kernel, grid, 4, *results)(*inputs)
+    return _launch(kernel, grid, 4, *results)(*inputs)
 
   def quarters(
-    self, own: Array, number: ArrayLike, stream: Any, tiles: int
-  ) -> Iterator:
+    self, own: Array, number: Index, stream: Ref, tiles: int
+  ) -> Iterator[tuple[tuple[Index | Span, ...], Form]]:
     """Yields a tile of each quarter of a slice, and a function that drops elements."""
     first, columns, quarter = number * self.tile, Span(0, self.D), pl.cdiv(self.rows, 4)
     row = Span(first, self.tile).indices(0, 2)
@@ -244,18 +325,19 @@ class _Rows(NamedTuple):
     z = z.astype(f32)
     mean = z.sum(1, keepdims=True) / self.D
     variance = (z * z).sum(1, keepdims=True) / self.D - mean * mean
-    factor = jax.lax.rsqrt(jnp.maximum(variance, 0) + self.epsilon)
+    factor = jax.lax.rsqrt(jnp.maximum(variance, 0) + ops.NORM_EPSILON)
     return (z - mean) * factor, factor
 
-  def forward_kernel(self, x, y, stream, scale, bias, result, total) -> None:
+  def forward_kernel(self, *refs: Ref) -> None:
+    x, y, stream, scale, bias, result, total = refs
     for at, drop in self.quarters(pl.program_id(0), pl.program_id(1), stream, 1):
       z = load(x, *at) + drop(load(y, *at)).astype(y.dtype)
       store(z, total, *at)
       normal, _ = self.normalize(z)
       store(normal * scale[...][None] + bias[...][None], result, *at)
 
-  def backward_kernel(self, by_result, total, stream, scale, *refs) -> None:
-    by_x, by_y, by_scale, by_bias = refs
+  def backward_kernel(self, *refs: Ref) -> None:
+    by_result, total, stream, scale, by_x, by_y, by_scale, by_bias = refs
     own, program = pl.program_id(0), pl.program_id(1)
 
     def add(n: Array, sums: tuple[Array, Array]) -> tuple[Array, Array]:
@@ -275,29 +357,28 @@ class _Rows(NamedTuple):
       store(vector, ref, own, program, Span(0, self.D))
 
 
-def _norm_forward(sizes: _Rows, x, y, stream, scale, bias):
-  result, total = sizes.call(sizes.forward_kernel, 1, x, y, stream, scale, bias)
-  return result, (total, stream, scale)
+def _norm_forward(sizes: _Rows, *inputs: Array) -> tuple[Array, Arrays]:
+  result, total = sizes.call(sizes.forward_kernel, 1, *inputs)
+  return result, (total, *inputs[2:4])
 
 
-def _norm_backward(sizes: _Rows, residuals, by_result):
+def _norm_backward(sizes: _Rows, residuals: Arrays, by_result: Array) -> Gradients:
   by_x, by_y, *sums = sizes.call(sizes.backward_kernel, TILES, by_result, *residuals)
   return by_x, by_y, None, *(x.sum((0, 1)) for x in sums)
 
 
-_add_and_norm = with_vjp(_norm_forward, _norm_backward)
+_norm_of_sum = _with_vjp(_norm_forward, _norm_backward)
 
 
-def _norm_of_sum(x, y, scale, bias, dropout: Dropout, *, epsilon: float) -> Array:
+def add_and_norm(
+  plain: Form, x: Array, y: Array, scale: Array, bias: Array, dropout: Dropout
+) -> Array:
+  """The form of add_and_norm() in layers.py."""
+  D = x.shape[-1]
+  # Without dropout it is no training, and no pass reads the sum.
+  if dropout.key is None or not 64 <= D == pl.next_power_of_2(D) <= 4096:
+    return plain(x, y, scale, bias, dropout)
   stream, drop = dropout.stream(0)
-  slices = [z.reshape(len(stream), -1, z.shape[-1]) for z in (x, y)]
-  sizes = _Rows(*slices[0].shape[1:], drop, epsilon)
-  return _add_and_norm(sizes, *slices, stream, scale, bias).reshape(x.shape)
-
-
-def _takes_norm(x, y, scale, bias, dropout: Dropout, **_: Any) -> bool:
-  is_training, D = dropout.key is not None, x.shape[-1]  # else no pass reads the sum
-  return is_training and 64 <= D == pl.next_power_of_2(D) <= 4096
-
-
-ADD_AND_NORM = Kernel(_norm_of_sum, _takes_norm)
+  slices = [z.reshape(len(stream), -1, D) for z in (x, y)]
+  sizes = _Rows(slices[0].shape[1], D, drop)
+  return _norm_of_sum(sizes, *slices, stream, scale, bias).reshape(x.shape)

@@ -3,11 +3,12 @@
 layers.py explains the names of axes. Id 0 (PAD) is padding; the masks come from it.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
+from jax import Array
 from jax.typing import DTypeLike
 from jaxtyping import Bool, Float, Float32, Int, PyTree
 
@@ -18,7 +19,6 @@ from transformer_jax.model import ops
 from transformer_jax.model.attention import KeyValues
 from transformer_jax.model.dropout import NO_DROPOUT, Dropout, DropoutKey
 from transformer_jax.model.layers import DecoderLayer, EncoderLayer, sinusoids
-from transformer_jax.model.ops import Array
 
 
 class AttentionWeights(NamedTuple):
@@ -97,7 +97,7 @@ def search_weights(params: PyTree, dtype: DTypeLike) -> SearchWeights:
   the tables of embeddings and positions, in their own dtype.
   """
 
-  def prepare(path: tuple, x: Array) -> Array | ops.TransposedWeight:
+  def prepare(path: tuple[Any, ...], x: Array) -> Array | ops.TransposedWeight:
     names = [part.key for part in path]
     if x.ndim < 2 or names[-1].endswith(('embedding', 'positions')):
       return jnp.copy(x)  # training's next update may overwrite the original
@@ -160,7 +160,10 @@ class Transformer(nnx.Module):
     return table[:length]
 
   def _embed(
-    self, table: nnx.Param, ids: Int[Array, 'B T'], encoding: Float[Array, '#B #T D']
+    self,
+    table: nnx.Param[Array],
+    ids: Int[Array, 'B T'],
+    encoding: Float[Array, '#B #T D'],
   ) -> Float[Array, 'B T D']:
     """Returns sqrt(d_model) times the embeddings (3.4), plus the encoding (3.5)."""
     x = table[...][ids] * self.model.d_model**0.5 + encoding
@@ -220,17 +223,20 @@ class Transformer(nnx.Module):
     encoder_output = self.encode(source, key)
     dropout = self._dropout(key).at(1 + len(self.encoder) * EncoderLayer.SITES)
     x, causal = self._decoder_input(target)
-    inputs = causal, encoder_output, (source != PAD)[:, None]
+    source_mask = (source != PAD)[:, None]
     x = dropout(x, 0)
     for n, layer in enumerate(self.decoder):
-      x = layer(x, *inputs, dropout.at(1 + n * DecoderLayer.SITES))
+      own = dropout.at(1 + n * DecoderLayer.SITES)
+      x = layer(x, causal, encoder_output, source_mask, own)
     return Outputs(x, self.embedding[...].astype(self.dtype))
 
   def attention_weights(
     self, source: Int[Array, 'B S'], target: Int[Array, 'B T']
   ) -> AttentionWeights:
     """Returns the weights of every head under teacher forcing, without dropout."""
-    encoder, decoder, cross = [], [], []
+    encoder: list[Array] = []
+    decoder: list[Array] = []
+    cross: list[Array] = []
     x, source_mask = self._encoder_input(source)
     for layer in self.encoder:
       k = layer.attention.key_values(x).k

@@ -37,6 +37,10 @@ from transformer_jax.training.step import TrainState
 
 PARTS = 'params', 'optimizer'
 DELETED = 'deleted'  # a folder of checkpoints that are being deleted
+# Two habits of Orbax that it does not document; pyproject.toml pins its minor version,
+# and a test fails if they change: it writes to a folder STEP + PARTIAL, and after the
+# manifest it adds an empty file COMMIT_MARK.
+PARTIAL, COMMIT_MARK = '.orbax-checkpoint-tmp*', 'commit_success.txt'
 # Without this, Orbax would wait for the other hosts.
 FIRST_HOST = ocp.options.MultiprocessingOptions(primary_host=0, active_processes={0})
 
@@ -119,7 +123,7 @@ class Writer:
 
   def _add_manifest(self) -> None:
     """Writes the manifest. Orbax calls this before it renames the finished folder."""
-    partial = _unfinished(self._folder, self._step)
+    (partial,) = self._folder.glob(f'{self._step}{PARTIAL}')
     manifest = {'step': self._step, 'sha256': checksums(partial, PARTS)}
     files.write(partial / MANIFEST, files.as_json(manifest, indent=1))
     for path in (partial, *partial.rglob('*')):
@@ -194,11 +198,9 @@ def try_folder(folder: pathlib.Path) -> None:
   folder = folder.absolute()
   trial = folder / 'trial'
   try:
+    # Refused here and not by Orbax, whose threads would keep the process from ending.
     str(folder).encode()  # TensorStore takes no name that is not UTF-8
-    # Orbax's names are this long. If the system refused one to Orbax, threads of Orbax
-    # would keep the process from ending.
-    (trial / ('x' * 100)).mkdir(parents=True, exist_ok=True)
-    shutil.rmtree(trial)
+    files.writable(folder)
     with ocp.StandardCheckpointer(multiprocessing_options=FIRST_HOST) as writer:
       writer.save(trial, {'x': np.zeros(1)}, force=True)
       writer.wait_until_finished()
@@ -370,15 +372,3 @@ def _named(tree: PyTree) -> dict[str, Any]:
   leaves = jax.tree_util.tree_leaves_with_path(tree)
   name = lambda path: jax.tree_util.keystr(path, simple=True, separator='.')
   return {name(path): leaf for path, leaf in leaves}
-
-
-# Habits of Orbax that it does not document. pyproject.toml pins its minor version, and
-# tests/training/test_checkpoint.py fails if one of them changes.
-
-COMMIT_MARK = 'commit_success.txt'  # an empty file that it adds at the end
-
-
-def _unfinished(folder: pathlib.Path, step: int) -> pathlib.Path:
-  """Returns the folder that Orbax renames after post_finalization_callback."""
-  (path,) = folder.glob(f'{step}.orbax-checkpoint-tmp*')
-  return path

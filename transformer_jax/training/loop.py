@@ -113,7 +113,6 @@ def train(
           best,
         )
       )
-      log.last_words = writer.newest
       again = 'The same command goes on.'
       interruption.last_words = lambda: f'{again} {writer.newest()}'
     dev = Perplexity(config, trainer.graph, *batches.read_split(corpus, 'dev'))
@@ -237,7 +236,7 @@ class Loop:
     Raises:
       SystemExit: a signal came; the newest step has a checkpoint.
       DivergenceError: MAX_SKIPS steps in a row had no finite update.
-      SaveError, LogError: a checkpoint or the log could not be written.
+      SaveError: a checkpoint could not be written.
     """
     self._first = step
     every, last = self._config.checkpoint_every_steps, self._config.train_steps

@@ -6,7 +6,7 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 
 import numpy as np
 from tensorboardX import summary
@@ -16,7 +16,7 @@ from tensorboardX.record_writer import RecordWriter
 from tqdm import tqdm
 
 from transformer_jax.machine import files
-from transformer_jax.machine.errors import UserError
+from transformer_jax.runs.metrics import Record
 from transformer_jax.runs.run import Run
 from transformer_jax.training.step import Sums
 
@@ -67,7 +67,7 @@ class Meter:
     """Starts the clock: the time since the last add() does not count."""
     self._since = time.perf_counter()
 
-  def add(self, step: int, sums: Sums, due: bool = False) -> dict | None:
+  def add(self, step: int, sums: Sums, due: bool = False) -> Record | None:
     """Adds a step's sums; returns a record if one is due at this step, or by `due`.
 
     It returns none while all steps since the last record were skipped.
@@ -85,7 +85,7 @@ class Meter:
     smoothed, plain, tokens = self._sums
     if not due or not tokens:
       return None
-    record = {
+    record: Record = {
       'step': step,
       'epoch': round(step / self._epoch, 3),
       'loss': smoothed / tokens,
@@ -109,7 +109,7 @@ class Divergence:
   def __init__(self) -> None:
     self._best, self._best_step, self._high_records = math.inf, 0, 0
 
-  def add(self, record: dict) -> str | None:
+  def add(self, record: Record) -> str | None:
     """Returns a warning after each DIVERGED_RECORDS high records on end, else None."""
     if record['loss'] < self._best:
       self._best, self._best_step = record['loss'], record['step']
@@ -124,18 +124,11 @@ class Divergence:
     )
 
 
-class LogError(UserError):
-  """Metrics or events could not be written: the disk is full, for example."""
-
-
 class Log:
   """Writes metrics.jsonl and TensorBoard events, and shows a progress bar.
 
   A record is a line of metrics.jsonl (runs/metrics.py). Its numbers are also a
-  TensorBoard event. What writes raises LogError.
-
-  Attributes:
-    last_words: makes the sentence that LogError ends with.
+  TensorBoard event.
   """
 
   def __init__(self, run: Run, start: int, train_steps: int, enabled: bool = True):
@@ -146,44 +139,29 @@ class Log:
     Args:
       enabled: whether to write and print: False on a host that is not the first.
     """
-    self._run, self._start, self._total = run, start, train_steps
-    self._enabled = enabled
-    self.last_words: Callable[[], str] = str
+    self._start, self._total = start, train_steps
+    self._enabled, self._files = enabled, contextlib.ExitStack()
     self._bar = tqdm(disable=True)
     self._begin = time.perf_counter()
     self._times: list[float] = []  # of the first updates
     if enabled:
-      with self._writing():
-        if run.metrics.is_file():
-          earlier = [r for r in run.records() if r['step'] <= start]
-          if start and not any(r['step'] == start and 'saved' in r for r in earlier):
-            # A signal ended the process before it noted this checkpoint.
-            earlier.append({'step': start, 'saved': True})
-          lines = (files.as_json(record) + '\n' for record in earlier)
-          files.write(run.metrics, ''.join(lines))
-        self._file = run.metrics.open('a')
-        self._events = _open_events(run, start)
+      if run.metrics.is_file():
+        earlier = [r for r in run.records() if r['step'] <= start]
+        if start and not any(r['step'] == start and 'saved' in r for r in earlier):
+          # A signal ended the process before it noted this checkpoint.
+          earlier.append({'step': start, 'saved': True})
+        lines = (files.as_json(record) + '\n' for record in earlier)
+        files.write(run.metrics, ''.join(lines))
+      self._file = self._files.enter_context(run.metrics.open('a'))
+      self._events = _open_events(run, start)
+      self._files.callback(self._events.close)
 
   def __enter__(self) -> 'Log':
     return self
 
   def __exit__(self, *_: object) -> None:
     self._bar.close()
-    if self._enabled:
-      with contextlib.suppress(OSError):  # LogError was raised
-        self._file.close()
-      with contextlib.suppress(OSError):
-        self._events.close()
-
-  @contextlib.contextmanager
-  def _writing(self) -> Iterator[None]:
-    try:
-      yield
-    except OSError as error:
-      raise LogError(
-        f'{self._run.workdir}: metrics.jsonl or events could not be written: {error}. '
-        f'{self.last_words()}'
-      ) from error
+    self._files.close()
 
   def say(self, message: str) -> None:
     """Prints a line, above a progress bar; any thread may call it."""
@@ -206,7 +184,7 @@ class Log:
       disable=None if self._enabled else True,  # None: where stderr is no terminal
     )
 
-  def advance(self, record: dict | None) -> None:
+  def advance(self, record: Record | None) -> None:
     """Counts one step, and writes the record of the last steps, unless it is None."""
     self._bar.update()
     if len(self._times) <= TIMED:
@@ -228,7 +206,7 @@ class Log:
         f'step {record["step"]}/{self._total} {loss} {rate}, {left:.0f} min left'
       )
 
-  def write(self, record: dict) -> None:
+  def write(self, record: Record) -> None:
     """Writes a record; its numbers are an event as well."""
     if not self._enabled:
       return
@@ -239,10 +217,9 @@ class Log:
       numbers['target_tokens_per_second'] = speed
     values = [Summary.Value(tag=k, simple_value=v) for k, v in numbers.items()]
     event = Event(wall_time=time.time(), step=step, summary=Summary(value=values))
-    with self._writing():
-      self._append(record)
-      self._events.write(event.SerializeToString())
-      self._events.flush()
+    self._append(record)
+    self._events.write(event.SerializeToString())
+    self._events.flush()
 
   def show(self, step: int, samples: Iterable[tuple[str, str, str]]) -> None:
     """Prints sources, translations and references; they are a text event as well."""
@@ -256,16 +233,14 @@ class Log:
     self.say('\n\n'.join(texts))
     shown = summary.text('dev_translations', '\n\n'.join(texts))
     event = Event(wall_time=time.time(), step=step, summary=shown)
-    with self._writing():
-      self._events.write(event.SerializeToString())
+    self._events.write(event.SerializeToString())
 
   def log_checkpoint(self, step: int) -> None:
     """Notes that a step's checkpoint is finished."""
-    with self._writing():
-      self._append({'step': step, 'saved': True})
+    self._append({'step': step, 'saved': True})
     self.say(f'step {step}: checkpoint saved')
 
-  def _append(self, record: dict) -> None:
+  def _append(self, record: Record) -> None:
     self._file.write(files.as_json(record) + '\n')
     self._file.flush()
 

@@ -1,20 +1,20 @@
 """One update: label-smoothed loss (section 5.4), Equation 3 and Adam (section 5.3)."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import ml_collections
 import optax
 from flax import nnx
+from jax import Array
 from jaxtyping import Float32, Int, PyTree
 
 from transformer_jax.data.vocabulary import PAD
 from transformer_jax.machine.devices import AXIS
 from transformer_jax.model import ops
 from transformer_jax.model.dropout import DropoutKey
-from transformer_jax.model.ops import Array
 from transformer_jax.model.transformer import Outputs
 
 Schedule = Callable[[jax.Array | int], jax.Array]
@@ -109,7 +109,7 @@ def train_step(
   inputs: StepInput,
   seed: jax.Array,
   *,
-  graph: nnx.GraphDef,
+  graph: nnx.GraphDef[Any],
   transform: optax.GradientTransformation,
   epsilon_ls: float,
   slices_per_pass: int,
