@@ -136,8 +136,8 @@ def write_corpus(
   sizes = {'source': shared, 'target': config.model.target_vocab_size or shared}
   for seed, (side, size) in enumerate(sizes.items()):
     words = random_words(rows, length, size, seed)
-    with batches.TokenWriter(folder / f'train.{side}') as writer:
-      writer.append(words.ravel(), np.full(rows, length - 1))
+    with batches.token_writer(folder / f'train.{side}') as append:
+      append(words.ravel(), np.full(rows, length - 1))
   config = config.copy_and_resolve_references()
   config.tokens_per_batch = rows * length
   return config

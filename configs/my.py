@@ -28,24 +28,20 @@ FEWER_PIECES = {20_000: 4000, 1000: 1000, 200: 400}
 
 def get_config(arg: str = '') -> ml_collections.ConfigDict:
   """Returns the config; `arg` is SOURCE-TARGET,DIR."""
-  text = sources.find_user_text(arg)
+  data, pairs = sources.find_user_text(arg)
   config = base.get_config()
   config.row = None
-  config.data.name = text.name
-  config.data.reader, config.data.raw_dir = 'files', str(text.folder)
-  config.data.source_language, config.data.target_language = text.languages
-  config.data.files.update(text.files)
-  config.data.nfc = True
-  if text.pairs < FEW:
+  config.data.update(data, nfc=True)
+  if pairs < FEW:
     config.model.update(SMALL)
-    for pairs, pieces in FEWER_PIECES.items():
-      if text.pairs < pairs:
+    for fewer, pieces in FEWER_PIECES.items():
+      if pairs < fewer:
         config.model.vocab_size = pieces
     config.tokens_per_batch = 8000
-    if text.pairs < VERY_FEW:
+    if pairs < VERY_FEW:
       config.tokens_per_batch = 2000
       config.patience = 5
-    updates = EPOCHS * text.pairs * SENTENCE // config.tokens_per_batch
+    updates = EPOCHS * pairs * SENTENCE // config.tokens_per_batch
     config.train_steps = min(12_000, max(100, updates))
     config.warmup_steps = min(2000, config.train_steps // 4)
     # The highest rate is that of 2,000 updates.

@@ -15,7 +15,7 @@ stdout, and JSON to --output, or else to stdout too.
 
 from benchmarks import rivals, run
 from transformer_jax import config
-from transformer_jax.data.corpus import DataFlags, config_flag
+from transformer_jax.data.corpus import config_flag, data_flags
 from transformer_jax.machine import cli, files
 
 FLAGS = cli.Flags(__doc__)
@@ -45,7 +45,7 @@ KERNELS = FLAGS.bool(
 )
 RIVALS = FLAGS.list('rivals', [], ', '.join(rivals.NEEDS))
 OUTPUT = FLAGS.path('output', None, 'File for the JSON.')
-DATA = DataFlags(FLAGS)
+DATA = data_flags(FLAGS)
 
 
 def main(argv: list[str]) -> None:
@@ -73,7 +73,7 @@ def main(argv: list[str]) -> None:
   )
   if OUTPUT.value is not None:  # so that what is measured is not lost
     OUTPUT.value.parent.mkdir(parents=True, exist_ok=True)
-  result = run.measure(WHAT.value, CONFIG.value, options, DATA.folders())
+  result = run.measure(WHAT.value, CONFIG.value, options, [flag.value for flag in DATA])
   for line in run.lines(result):
     print(line)
   text = files.as_json(result, indent=1)

@@ -21,14 +21,13 @@ from transformer_jax.data import cleaning
 from transformer_jax.data.corpus import data_dir
 from transformer_jax.machine import cli
 from transformer_jax.machine.signals import Interruption
-from transformer_jax.runs import checkpoints
-from transformer_jax.runs.run import Run
+from transformer_jax.runs.run import Run, checkpoint_flags
 from transformer_jax.scoring import bleu
 
 FLAGS = cli.Flags(__doc__)
 WORKDIR = FLAGS.path('workdir', None, "The run's folder.")
 SPLIT = FLAGS.enum('split', 'test', ['dev', 'test'], 'What to score on.')
-AVERAGE, STEP = checkpoints.define_flags(FLAGS)
+AVERAGE, STEP = checkpoint_flags(FLAGS)
 BEAM = FLAGS.integer('beam', None, "Beam size; the config's by default.", 1)
 ALPHA = FLAGS.float('alpha', None, "Length penalty; the config's by default.")
 LOWERCASE = FLAGS.bool('lowercase', False, 'Ignore case in BLEU, and say so.')

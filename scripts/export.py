@@ -12,7 +12,7 @@ import itertools
 from transformer_jax.exchange import export
 from transformer_jax.machine import cli
 from transformer_jax.machine.signals import Interruption
-from transformer_jax.runs import checkpoints
+from transformer_jax.runs.run import checkpoint_flags
 
 FLAGS = cli.Flags(__doc__)
 WORKDIR = FLAGS.path('workdir', None, "The run's folder.", required=True)
@@ -24,7 +24,7 @@ DTYPE = FLAGS.enum(
   sorted({*itertools.chain(*export.DTYPES.values())}),
   'Of the weights: bfloat16 for run; float16 or int8 for ctranslate2.',
 )
-AVERAGE, STEP = checkpoints.define_flags(FLAGS)
+AVERAGE, STEP = checkpoint_flags(FLAGS)
 
 
 def main(argv: list[str]) -> None:

@@ -17,7 +17,7 @@ from transformer_jax.analysis.maps import KINDS, RunAttention
 from transformer_jax.decoding.translate import split_lines
 from transformer_jax.machine import cli
 from transformer_jax.machine.errors import UserError
-from transformer_jax.runs import checkpoints
+from transformer_jax.runs.run import checkpoint_flags
 
 FLAGS = cli.Flags(__doc__)
 WORKDIR = FLAGS.path('workdir', None, "The run's folder.", required=True)
@@ -28,7 +28,7 @@ LAYERS = FLAGS.list('layers', [], 'From 1; by default the last but one, as the p
 HEADS = FLAGS.list('heads', [], 'From 1; all by default.')
 WORD = FLAGS.string('word', None, 'The word that looks; all by default.')
 PIECES = FLAGS.bool('pieces', False, 'Show pieces as they are, and do not merge them.')
-AVERAGE, STEP = checkpoints.define_flags(FLAGS)
+AVERAGE, STEP = checkpoint_flags(FLAGS)
 
 
 def main(argv: list[str]) -> None:

@@ -7,7 +7,7 @@ python -m scripts.prepare_data --verify=data/wmt14.en-de
 from absl import app
 
 from transformer_jax.data import prepare
-from transformer_jax.data.corpus import DataFlags, config_flag, verify_corpus
+from transformer_jax.data.corpus import config_flag, data_flags, verify_corpus
 from transformer_jax.machine import cli
 from transformer_jax.tasks import task_of
 
@@ -16,17 +16,18 @@ CONFIG = config_flag(FLAGS, 'Whose corpus to prepare.', required=False)
 VERIFY = FLAGS.path(
   'verify', None, 'Only checks this prepared folder against its card.'
 )
-DATA = DataFlags(FLAGS)
+DATA = data_flags(FLAGS)
 
 
 def main(argv: list[str]) -> None:
   FLAGS.parse(argv)
   if VERIFY.value is not None:
-    FLAGS.refuse('--verify', CONFIG, *DATA.holders)
+    FLAGS.refuse('--verify', CONFIG, *DATA)
     verify_corpus(VERIFY.value)
     print(f'{VERIFY.value} is as its card says')
   elif CONFIG.value is not None:
-    print(prepare.prepare_corpus(CONFIG.value, task_of(CONFIG.value), *DATA.folders()))
+    folders = (flag.value for flag in DATA)
+    print(prepare.prepare_corpus(CONFIG.value, task_of(CONFIG.value), *folders))
   else:
     raise app.UsageError('give --config, or --verify and a prepared folder')
 

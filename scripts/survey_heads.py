@@ -17,7 +17,7 @@ from transformer_jax.analysis.maps import RunAttention
 from transformer_jax.data import batches
 from transformer_jax.data.corpus import data_dir
 from transformer_jax.machine import cli
-from transformer_jax.runs import checkpoints
+from transformer_jax.runs.run import checkpoint_flags
 
 FLAGS = cli.Flags(__doc__)
 WORKDIR = FLAGS.path('workdir', None, "The run's folder.", required=True)
@@ -31,7 +31,7 @@ QUERY = FLAGS.string(
 )
 KEY = FLAGS.string('key', None, 'The word that --query looks at.')
 OUTPUT = FLAGS.path('output', None, 'Folder to write; attention in the run by default.')
-AVERAGE, STEP = checkpoints.define_flags(FLAGS)
+AVERAGE, STEP = checkpoint_flags(FLAGS)
 DATA_DIR = data_dir(FLAGS)
 
 

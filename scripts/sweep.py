@@ -19,7 +19,7 @@ through submitit:
 
 import sys
 
-from transformer_jax.data.corpus import DataFlags
+from transformer_jax.data.corpus import data_flags
 from transformer_jax.machine import cli
 from transformer_jax.machine.errors import UserError
 from transformer_jax.machine.signals import Interruption
@@ -39,7 +39,7 @@ DRY_RUN = FLAGS.bool('dry_run', False, 'Only print what would be run.')
 JOBS = FLAGS.integer('jobs', 1, 'Runs at a time.', 1)
 SUBMIT = FLAGS.enum('submit', None, ['slurm'], 'Submit instead.')
 SLURM = FLAGS.multi_string('slurm', [], "KEY=VALUE of submitit's update_parameters.")
-DATA = DataFlags(FLAGS)
+DATA = data_flags(FLAGS)
 
 
 def main(argv: list[str]) -> None:

@@ -23,14 +23,6 @@ N = FLAGS.list(
 D = FLAGS.list('d', ['64', '128', '256', '512', '1024'], 'Widths of its vectors.')
 
 
-def ascending(name: str, numbers: list[int]) -> list[int]:
-  """Returns the numbers of a flag, ascending; raises UsageError for fewer than two."""
-  different = sorted({*numbers})
-  if len(different) < 2:
-    raise app.UsageError(f'--{name} needs two different numbers or more: 64,128')
-  return different
-
-
 def main(argv: list[str]) -> None:
   FLAGS.parse(argv)
   from benchmarks.layer_types import table  # here, since matplotlib is an extra
@@ -38,7 +30,9 @@ def main(argv: list[str]) -> None:
 
   if OUTPUT.value.suffix == '.svg':
     raise app.UsageError(f'--output={OUTPUT.value}: JSON goes there, and .svg beside')
-  ns, ds = ascending('n', cli.counts(N)), ascending('d', cli.counts(D))
+  sizes = [sorted({*cli.counts(flag)}) for flag in (N, D)]
+  if min(map(len, sizes)) < 2:
+    raise app.UsageError('--n and --d need two different numbers or more: 64,128')
   path = OUTPUT.value
   path.parent.mkdir(parents=True, exist_ok=True)  # so that what is measured is not lost
   platform.start(1)
@@ -47,7 +41,7 @@ def main(argv: list[str]) -> None:
   measured = {
     'task': 'table1',
     **about,  # the load is of the minutes before
-    **measuring.table(ns, ds, bar),
+    **measuring.table(*sizes, bar),
   }
   files.write_json(path, measured)
   blocks = table.blocks(measured)

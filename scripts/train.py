@@ -18,7 +18,7 @@ from absl import logging
 
 from transformer_jax import config as configs
 from transformer_jax.data import prepare
-from transformer_jax.data.corpus import DataFlags, config_flag
+from transformer_jax.data.corpus import config_flag, data_flags
 from transformer_jax.machine import cli, errors
 from transformer_jax.machine.signals import Interruption
 from transformer_jax.runs.run import Run, start_from
@@ -44,7 +44,7 @@ COUNT = FLAGS.integer(
   1,
 )
 NUMBER = FLAGS.integer('process_id', None, 'Number of this process, from 0.', 0)
-DATA = DataFlags(FLAGS)
+DATA = data_flags(FLAGS)
 
 
 def main(argv: list[str]) -> None:
@@ -62,8 +62,8 @@ def main(argv: list[str]) -> None:
   from transformer_jax.machine import hosts, platform
   from transformer_jax.training.loop import train
 
-  if DETERMINISTIC.value:
-    platform.set_deterministic()
+  if DETERMINISTIC.value:  # some operations of a GPU sum in an order that changes
+    platform.set_xla_flag('--xla_gpu_deterministic_ops=true')
   with Interruption() as interruption:
     hosts.join_hosts(ADDRESS.value, COUNT.value, NUMBER.value)
     platform.start(config.slices)
@@ -71,8 +71,10 @@ def main(argv: list[str]) -> None:
       if first := hosts.is_first_host():
         run.check_config(configs.as_json(config))
       goes_on = bool(hosts.from_first_host(np.int32(first and run.is_started)))
-      options = config, task, *DATA.folders(), WORKDIR.value if goes_on else None
-      corpus = hosts.first_host_first(lambda: prepare.prepare_corpus(*options))
+      folders = (*(flag.value for flag in DATA), WORKDIR.value if goes_on else None)
+      corpus = hosts.first_host_first(
+        lambda: prepare.prepare_corpus(config, task, *folders)
+      )
       bleu = DevBleu(config, task, corpus) if config.best_by == 'bleu' else None
       train(config, WORKDIR.value, corpus, interruption, bleu, PROFILE.value)
 

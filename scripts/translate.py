@@ -16,8 +16,7 @@ from tqdm import tqdm
 import transformer_jax
 from transformer_jax.machine import cli
 from transformer_jax.machine.signals import Interruption
-from transformer_jax.runs import checkpoints
-from transformer_jax.runs.run import Run
+from transformer_jax.runs.run import Run, checkpoint_flags
 
 FLAGS = cli.Flags(__doc__)
 WORKDIR = FLAGS.path('workdir', None, "The run's folder.", required=True)
@@ -27,7 +26,7 @@ BEAM = FLAGS.integer(
   'beam', None, "Beam size, at least NBEST; the config's by default.", 1
 )
 ALPHA = FLAGS.float('alpha', None, "Length penalty; the config's by default.")
-AVERAGE, STEP = checkpoints.define_flags(FLAGS)
+AVERAGE, STEP = checkpoint_flags(FLAGS)
 SCORES = FLAGS.bool('scores', False, 'Put its score and a tab before each.')
 
 

@@ -12,6 +12,7 @@ import subprocess
 from collections.abc import Iterator
 
 import pytest
+from absl import flags
 
 from transformer_jax.data import batches
 from transformer_jax.machine.errors import UserError
@@ -131,7 +132,7 @@ def test_commands_are_seen():
 @pytest.mark.parametrize(
   ('command', 'error'),
   [
-    ('train --workdri=x', UserError),
+    ('train --workdri=x', flags.UnrecognizedFlagError),
     ('train --config.model.M=1', UserError),
     ('describe --config=configs/no.py', OSError),
     ('sweep --rows=A1 -- --config.epsilon=0', UserError),

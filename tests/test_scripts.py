@@ -59,7 +59,7 @@ REFUSED = [
   ('evaluate --workdir=r --tokenized', '--tokenized does not go with --workdir'),
   ('evaluate --workdir=x --step=1.5', 'flag --step=1.5: a whole number, or best'),
   (f'benchmark {MULTI30K} --rows=abc', 'rows=abc: numbers of 1 or more'),
-  ('table1 --output=x.json --n=64', '--n needs two different numbers or more'),
+  ('table1 --output=x.json --n=64', '--n and --d need two different numbers'),
   ('report run --sustained_tflops=-1', 'is not a non-negative number'),
   # Files
   (f'prepare_data {MULTI30K} --data_dir={{tmp}}/data', 'is not prepared in --data_dir'),

@@ -1,29 +1,16 @@
 """The tasks that a config can choose: the core gets one of them as an argument."""
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable
 
 from ml_collections import ConfigDict
 
 from transformer_jax.config import KEYS, Tag, values
 from transformer_jax.data import sources, vocabulary, wmt14
-from transformer_jax.data.task import Outputs, Scorer, Task
+from transformer_jax.data.task import Scorer, Task
 from transformer_jax.machine.errors import UserError
 from transformer_jax.parsing.task import PARSING
-from transformer_jax.runs.result import BLEUS, Result
+from transformer_jax.runs.result import BLEUS
 from transformer_jax.scoring import bleu
-
-
-def _check(tokenized: bool, language: str) -> None:
-  bleu.sacrebleu(language, tokenized, False)
-
-
-def _score(outputs: Outputs) -> dict[str, Any]:
-  return {'text': bleu.kind(outputs), **bleu.score(outputs)}
-
-
-def _score_lines(result: Result) -> Iterator[str]:
-  return bleu.score_lines(result.text, {k: getattr(result, k) for k in BLEUS})
 
 
 def _target(config: ConfigDict) -> Callable[[str], str]:
@@ -52,10 +39,12 @@ TRANSLATION = Task(
   finish=lambda line, output: (' '.join(output.splitlines()), {}),
   scorer=Scorer(
     has_bleu=True,
-    check=_check,
+    check=lambda tokenized, language: bleu.sacrebleu(language, tokenized, False),
     references=lambda sources, targets: [*targets],
-    score=_score,
-    score_lines=_score_lines,
+    score=lambda outputs: {'text': bleu.kind(outputs), **bleu.score(outputs)},
+    score_lines=lambda result: bleu.score_lines(
+      result.text, {name: getattr(result, name) for name in BLEUS}
+    ),
     comparison_lines=bleu.comparison_lines,
   ),
   constraint=None,

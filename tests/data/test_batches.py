@@ -17,8 +17,8 @@ from transformer_jax.data.batches import (
   Batches,
   Sentences,
   Shape,
-  TokenWriter,
   choose_lengths,
+  token_writer,
 )
 from transformer_jax.data.vocabulary import EOS, PAD, UNK
 from transformer_jax.machine.errors import UserError
@@ -93,11 +93,10 @@ def test_blocks_do_not_show(blocks: list):
   ends = np.cumsum([0, *(len(ids) for block in blocks for ids in block)])
   with tempfile.TemporaryDirectory() as folder:
     path = pathlib.Path(folder) / 'x'
-    with TokenWriter(path) as writer:
+    with token_writer(path) as append:
       for block in blocks:
         lengths = np.array([*map(len, block)], np.int64)
-        writer.append(np.array([i for ids in block for i in ids], '<u2'), lengths)
-    assert writer.tokens == len(ids)
+        append(np.array([i for ids in block for i in ids], '<u2'), lengths)
     assert path.with_name('x.tokens').read_bytes() == np.array(ids, '<u2').tobytes()
     assert path.with_name('x.offsets').read_bytes() == ends.astype('<i8').tobytes()
 
@@ -211,8 +210,8 @@ def test_order_is_for_ever(sizes, expected: str, tmp_path: pathlib.Path):
   for k in (0, 1):
     lengths = (n * n * 31 + 7 * n * (k + 1)) % 97 % (61 - 9 * k)
     ids = np.arange(lengths.sum()) * (13 + k) % 65532 + 4
-    with TokenWriter(tmp_path / f'x.{k}') as writer:
-      writer.append(ids, lengths)
+    with token_writer(tmp_path / f'x.{k}') as append:
+      append(ids, lengths)
   stream = Batches(
     *(Sentences(tmp_path / f'x.{k}') for k in (0, 1)),
     tokens=tokens,

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import toy.corpus
+from toy.corpus import learn
 from transformer_jax.data import batches, prepare, vocabulary
 from transformer_jax.data.corpus import STREAMS
 from transformer_jax.data.vocabulary import BOS, EOS, PAD, UNK, Vocabulary
@@ -20,11 +21,6 @@ from transformer_jax.machine.errors import UserError
 LETTERS = 'abcdeABCDEäöüßéçœñ0123456789.,;:!?\'"„“«»–-()<>/\\&%$€§@#*+=[]{}|~^`_'
 ODD = '\xa0\u3000e\u0301\u200b\u200d\u00ad\ufeff\ufffd\t中文ру\U0001f600'
 SENTENCES = ['one and two and three', 'two plus two', 'eins und zwei und drei']
-
-
-def learn(sentences: Iterable[str], path: pathlib.Path, size: int) -> None:
-  """Learns a vocabulary with a piece for every character, however rare."""
-  vocabulary.learn_pieces(sentences, path, size, 1.0, False)
 
 
 @pytest.fixture(scope='module')
@@ -105,7 +101,7 @@ COMMON = ['eins zwei drei ' * 20] * 50
 def test_character_coverage(coverage: float, kept: bool, tmp_path: pathlib.Path):
   """The rarest of some 15,000 characters gets no piece."""
   path = tmp_path / 'v.model'
-  vocabulary.learn_pieces([*COMMON, 'ß'], path, 20, coverage, False)
+  learn([*COMMON, 'ß'], path, 20, coverage)
   words = Vocabulary(path)
   assert (UNK in words.encode(['ß'])[0]) != kept
   assert words.decode(words.encode(['drei'])) == ['drei']
@@ -121,7 +117,7 @@ def test_bytes_spell_any_text(spelling: Vocabulary, text: str):
 @pytest.fixture(scope='module')
 def spelling(tmp_path_factory: pytest.TempPathFactory) -> Vocabulary:
   path = tmp_path_factory.mktemp('spelling') / 'vocabulary.model'
-  vocabulary.learn_pieces(COMMON, path, 280, 1.0, True)
+  learn(COMMON, path, 280, byte_fallback=True)
   return Vocabulary(path)
 
 
@@ -178,7 +174,7 @@ def number_words(tmp_path_factory: pytest.TempPathFactory) -> vocabulary.Vocabul
   path = tmp_path_factory.mktemp('words') / 'vocabulary.model'
   sides = toy.corpus.number_lines(200)
   lines = [line.decode() for side in sides for line in side]
-  vocabulary.learn_pieces(lines, path, 60, 1.0, False)
+  learn(lines, path, 60)
   return vocabulary.Vocabulary(path)
 
 

@@ -17,8 +17,8 @@ from ml_collections import ConfigDict
 
 from toy import forms
 from toy.config import tiny
-from toy.corpus import WORDS, write_tokens
-from transformer_jax.data import batches, text, vocabulary
+from toy.corpus import WORDS, learn, write_tokens
+from transformer_jax.data import batches, text
 from transformer_jax.data.vocabulary import EOS, PAD, Vocabularies, Vocabulary
 from transformer_jax.decoding import translate
 from transformer_jax.decoding.translate import Hypothesis, Translator
@@ -55,7 +55,7 @@ def words() -> Vocabulary:
   text = [' '.join(rng.choices(WORDS, k=5)) for _ in range(300)]
   with tempfile.TemporaryDirectory() as folder:
     path = pathlib.Path(folder) / 'vocabulary.model'
-    vocabulary.learn_pieces(text, path, 50, 1.0, False)
+    learn(text, path, 50)
     return Vocabulary(path)
 
 

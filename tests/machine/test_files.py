@@ -1,6 +1,7 @@
 """A write replaces a whole file, or leaves the old one."""
 
 import concurrent.futures
+import errno
 import os
 import pathlib
 
@@ -15,11 +16,11 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: pathlib.Path, monkeypatch)
 
   def fail(descriptor: int) -> None:
     assert path.read_text(encoding='utf-8') == 'old ä\n'
-    raise OSError('disk full')
+    raise OSError(errno.ENOSPC, 'disk full')
 
   with monkeypatch.context() as patch:
     patch.setattr(os, 'fsync', fail)
-    with pytest.raises(OSError, match='disk full'):
+    with pytest.raises(OSError, match=f'disk full: .*{path}'):
       files.write(path, 'new\n')
   assert path.read_text(encoding='utf-8') == 'old ä\n'
   files.write(path, 'new\n')

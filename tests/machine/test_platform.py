@@ -38,7 +38,7 @@ START = """
 import jax, json, os, sys
 from transformer_jax.machine import cli, platform
 def main(argv):
-  platform.set_deterministic()
+  platform.set_xla_flag('--xla_gpu_deterministic_ops=true')
   platform.start(8)
   print(os.environ['XLA_FLAGS'])
 for name, value, used, _ in json.loads(sys.argv.pop()):

@@ -28,7 +28,7 @@ WRITE = 'transformer_jax.training.checkpoint:checksums'  # while a checkpoint is
 MEASURE = 'transformer_jax.training.perplexity:Perplexity.__call__'
 TRANSLATE = 'transformer_jax.decoding.translate:Translator.translate'
 COMPILE = 'jax.stages:Lowered.compile'
-LEARN = 'transformer_jax.data.vocabulary:learn_pieces'
+LEARN = 'transformer_jax.data.vocabulary:learn'
 BOOTSTRAP = 'transformer_jax.scoring.bleu:score'
 
 

@@ -19,7 +19,7 @@ TOKENS = '(S )S (NP )NP )VP DT NN ( ) (TOP \u2047 (S)'.split()
 
 def test_a_sentence_is_read_as_treebanks_spell_it(tmp_path: pathlib.Path):
   path = tmp_path / 'vocabulary.model'
-  vocabulary.learn_pieces(['She laughed'], path, 20, 1.0, False)
+  toy.corpus.learn(['She laughed'], path, 20)
   read = PARSING.source(vocabulary.Vocabulary(path))
   assert read('  She (\tlaughed ) ') == 'She -LRB- laughed -RRB-'
 

@@ -9,8 +9,7 @@ import pytest
 
 from configs import base
 from transformer_jax.machine.errors import UserError
-from transformer_jax.runs.checkpoints import MANIFEST
-from transformer_jax.runs.run import Run, chosen_steps
+from transformer_jax.runs.run import MANIFEST, Run, chosen_steps
 
 
 def add(folder: pathlib.Path, *numbers: int) -> None:

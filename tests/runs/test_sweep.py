@@ -12,7 +12,7 @@ import pytest
 
 from configs import table3
 from scripts import sweep as script
-from transformer_jax.data.corpus import DataFlags
+from transformer_jax.data.corpus import data_flags
 from transformer_jax.machine import errors
 from transformer_jax.machine.cli import Flags
 from transformer_jax.machine.signals import Interruption
@@ -188,7 +188,7 @@ def test_dry_run(tmp_path: pathlib.Path, monkeypatch, capsys):
 def planned(folder: pathlib.Path, configs: tuple[str, ...], *flags: str) -> list[Job]:
   """Returns the jobs of a plan whose results average five checkpoints."""
   table = Flags('')
-  plan = Plan(folder, configs, (1,), 'dev', 5, DataFlags(table), flags, task_of)
+  plan = Plan(folder, configs, (1,), 'dev', 5, data_flags(table), flags, task_of)
   table.parse(['sweep'])
   return plan.jobs()
 

@@ -2,7 +2,7 @@
 
 import pathlib
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from ml_collections import ConfigDict
@@ -59,11 +59,24 @@ def prepare(
   return read_card(data_dir / config.data.name)
 
 
+def learn(
+  sentences: Iterable[str],
+  path: pathlib.Path,
+  size: int,
+  coverage: float = 1.0,
+  byte_fallback: bool = False,
+) -> None:
+  """Learns byte pairs."""
+  keys = {'data.character_coverage': coverage, 'data.byte_fallback': byte_fallback}
+  learn_pieces, _ = vocabulary.learners(tiny(**keys))
+  learn_pieces(sentences, path, size)
+
+
 def write_tokens(path: pathlib.Path, sentences: Sequence[Sequence[int]]) -> None:
   """Writes PATH.tokens and PATH.offsets."""
-  with batches.TokenWriter(path) as writer:
+  with batches.token_writer(path) as append:
     ids = [i for ids in sentences for i in ids]
-    writer.append(np.array(ids, np.int64), np.array([*map(len, sentences)], np.int64))
+    append(np.array(ids, np.int64), np.array([*map(len, sentences)], np.int64))
 
 
 def decoded(folder: pathlib.Path, name: str) -> list[str]:

@@ -11,10 +11,11 @@ Memory holds two lists of 4-byte numbers of pairs: one sorted by length class, o
 shuffled for the current epoch. The sentences stay in memory-mapped files.
 """
 
+import contextlib
 import copy
 import math
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import ml_collections
@@ -33,35 +34,28 @@ ROWS_MAY_DIFFER = 0.12
 TOKENS, OFFSETS = np.dtype('<u2'), np.dtype('<i8')
 
 
-class TokenWriter:
-  """Writes PATH.tokens and PATH.offsets, a block of sentences at a time.
-
-  Attributes:
-    tokens: their number so far.
-  """
-
-  def __init__(self, path: pathlib.Path):
-    self.tokens, self._paths = 0, _paths(path)
-
-  def __enter__(self) -> 'TokenWriter':
-    self._files = [path.open('wb') for path in self._paths]
-    self._files[1].write(np.zeros(1, OFFSETS))
-    return self
-
-  def __exit__(self, *_: object) -> None:
-    for file in self._files:
-      file.close()
-
-  def append(self, tokens: np.ndarray, lengths: np.ndarray) -> None:
-    """Adds sentences of these `lengths`; `tokens` [sum(lengths)] has the ids of all."""
-    ends = self.tokens + np.cumsum(lengths, dtype=OFFSETS)
-    self._files[0].write(np.ascontiguousarray(tokens, TOKENS))
-    self._files[1].write(ends)
-    self.tokens += len(tokens)
-
-
 def _paths(path: pathlib.Path) -> tuple[pathlib.Path, pathlib.Path]:
   return tuple(path.with_name(path.name + end) for end in ('.tokens', '.offsets'))
+
+
+@contextlib.contextmanager
+def token_writer(path: pathlib.Path) -> Iterator[Callable]:
+  """Writes PATH.tokens and PATH.offsets while the context is open.
+
+  Yields a function that adds sentences: the ids of all, and each one's number of ids.
+  """
+  tokens, offsets = _paths(path)
+  with tokens.open('wb') as ids_file, offsets.open('wb') as ends_file:
+    ends_file.write(np.zeros(1, OFFSETS))
+    end = 0
+
+    def append(ids: np.ndarray, lengths: np.ndarray) -> None:
+      nonlocal end
+      ids_file.write(np.ascontiguousarray(ids, TOKENS))
+      ends_file.write(end + np.cumsum(lengths, dtype=OFFSETS))
+      end += len(ids)
+
+    yield append
 
 
 class Sentences:

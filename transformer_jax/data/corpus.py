@@ -99,10 +99,8 @@ def rename_if_changed(
 ) -> None:
   """Appends a hash of the overrides to `data.name` if they change the corpus.
 
-  Args:
-    config: the config with overrides.
-    plain: the same config without overrides.
-    overridden: the overridden keys; `data.name` among them is left as it is.
+  `plain` is the config without them. If `data.name` is among the keys that are
+  `overridden`, it is left as it is.
   """
   ours, before = corpus_settings(config), corpus_settings(plain)
   changed = {key: value for key, value in ours.items() if value != before[key]}
@@ -128,31 +126,20 @@ def data_dir(table: Flags) -> flags.FlagHolder[pathlib.Path]:
   return table.path('data_dir', 'data', 'Folder of prepared corpora.')
 
 
-class DataFlags:
-  """Defines --data_dir, --raw_dir and --tfds_data_dir, the folders of a preparation."""
-
-  def __init__(self, table: Flags):
-    self.holders = (
-      data_dir(table),
-      table.path(
-        'raw_dir',
-        None,
-        'Folder of the raw text: files with a sentence a line, treebanks, or Hugging '
-        "Face's Parquet files of WMT14. Without it, WMT14 comes from "
-        'tensorflow-datasets.',
-      ),
-      table.path(
-        'tfds_data_dir', None, 'Where tensorflow-datasets has or puts its data sets.'
-      ),
-    )
-
-  def folders(self) -> tuple[pathlib.Path, pathlib.Path | None, pathlib.Path | None]:
-    """Returns the three folders, in the order of prepare_corpus's arguments."""
-    return tuple(holder.value for holder in self.holders)
-
-  def command_line(self) -> list[str]:
-    """Returns the flags that have a value, for the command line of another script."""
-    return [f'--{flag.name}={flag.value}' for flag in self.holders if flag.value]
+def data_flags(table: Flags) -> tuple[flags.FlagHolder, ...]:
+  """Defines --data_dir, --raw_dir, --tfds_data_dir: what prepare_corpus() takes."""
+  return (
+    data_dir(table),
+    table.path(
+      'raw_dir',
+      None,
+      'Folder of the raw text: files with a sentence a line, treebanks, or Hugging '
+      "Face's Parquet files of WMT14. Without it, tensorflow-datasets has WMT14.",
+    ),
+    table.path(
+      'tfds_data_dir', None, 'Where tensorflow-datasets has or puts its data sets.'
+    ),
+  )
 
 
 # The card

@@ -95,9 +95,10 @@ def prepare_corpus(
 
 def _changed_files(card: Card, splits: Splits) -> list[str]:
   """Returns the names of files that `card` and `splits` do not share."""
-  sources = [source for split in card.splits.values() for source in split.sources]
-  before = {item for source in sources for item in source.files.items()}
-  now = {(path.name, files.sha256(path)) for path in _files_of(splits)}
+  entries = [entry for split in card.splits.values() for entry in split.sources]
+  before = {item for entry in entries for item in entry.files.items()}
+  paths = {p for some in splits.values() for source in some for p in source.files}
+  now = {(path.name, files.sha256(path)) for path in paths}
   return sorted({name for name, _ in before ^ now})
 
 
@@ -132,13 +133,6 @@ def write_corpus(
       shutil.rmtree(partial, ignore_errors=True)
 
 
-def _files_of(splits: Splits) -> list[pathlib.Path]:
-  """Returns the files of all sources, each once."""
-  return sorted(
-    {p for some in splits.values() for source in some for p in source.files}
-  )
-
-
 def encode_files(
   vocabularies: Vocabularies,
   texts: Sequence[pathlib.Path],
@@ -162,8 +156,8 @@ def encode_files(
   unknown, pieces = [0, 0], [0, 0]
   lines = zip(*map(vocabulary.chosen_lines, texts), strict=True)
   with (
-    batches.TokenWriter(outputs[0]) as source,
-    batches.TokenWriter(outputs[1]) as target,
+    batches.token_writer(outputs[0]) as add_source,
+    batches.token_writer(outputs[1]) as add_target,
     tqdm(desc='encoding', unit=' pairs', unit_scale=True, delay=1) as bar,
   ):
     while pairs := [*itertools.islice(lines, _BLOCK)]:
@@ -176,7 +170,7 @@ def encode_files(
       fits = np.all([lengths < max_length for _, lengths in encoded], 0)
       for i, (tokens, lengths) in enumerate(encoded):
         kept = tokens[np.repeat(fits, lengths)]
-        (source, target)[i].append(kept, lengths[fits])
+        (add_source, add_target)[i](kept, lengths[fits])
         unknown[i] += int(vocabularies[i].is_unknown[kept].sum())
         pieces[i] += int((kept != vocabularies[i].space).sum())
       bar.update(len(pairs))
@@ -235,10 +229,9 @@ class Preparation:
       self._encode(split, card, vocabularies)
     for path in self._texts['train']:
       path.unlink()
-    sums = {path: files.sha256(path) for path in _files_of(self._splits)}
     for split, sources in self._splits.items():
       for source, entry in zip(sources, cards[split].sources, strict=True):
-        entry.files = {path.name: sums[path] for path in source.files}
+        entry.files = {path.name: files.sha256(path) for path in source.files}
     packages = 'numpy', 'sentencepiece'
     versions = {name: importlib.metadata.version(name) for name in packages}
     settings, of_target = corpus_settings(self._config), own[0] if own else None

@@ -6,7 +6,7 @@ import itertools
 import pathlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any
 
 from ml_collections import ConfigDict
 from tqdm import tqdm
@@ -23,9 +23,9 @@ from transformer_jax.data.corpus import (
 )
 from transformer_jax.machine.errors import UserError
 
-# The embedded corpus: English, a tab and German a line, split after split.
+# The embedded corpus: English, a tab and German a line, and the lines of each split.
 EMBEDDED = pathlib.Path(__file__).with_name('embedded.en-de.tsv.xz')
-EMBEDDED_PAIRS = {'train': 70_000, 'dev': 1_000, 'test': 1_000}
+EMBEDDED_LINES = {'train': (0, 70_000), 'dev': (70_000, 71_000), 'test': (71_000, None)}
 
 # In place of a file's name in a config, takes so many pairs from training.
 DRAW = 'drawn:'
@@ -160,38 +160,21 @@ def embedded(config: ConfigDict, *_: pathlib.Path | None) -> Splits:
     raise UserError(f'{"-".join(pair)}: the embedded corpus is en-de')
   order = 1 if pair[0] == 'en' else -1
 
-  def read(start: int, stop: int) -> Iterator[Pair]:
+  def read(start: int, stop: int | None) -> Iterator[Pair]:
     for line in itertools.islice(text.read_lines(EMBEDDED), start, stop):
       yield tuple(line.split('\t')[::order])
 
-  splits, start = {}, 0
-  for split, count in EMBEDDED_PAIRS.items():
-    pairs = functools.partial(read, start, start + count)
-    splits[split] = [Source(EMBEDDED.name, (EMBEDDED,), pairs)]
-    start += count
-  return splits
+  source = lambda *lines: Source(
+    EMBEDDED.name, (EMBEDDED,), functools.partial(read, *lines)
+  )
+  return {split: [source(*lines)] for split, lines in EMBEDDED_LINES.items()}
 
 
 # A user's own folder
 
 
-class UserText(NamedTuple):
-  """A user's folder of parallel text: train.de, train.en ..."""
-
-  folder: pathlib.Path  # absolute
-  languages: tuple[str, str]  # of source and target
-  pairs: int  # lines of train
-  files: dict[str, tuple[str, ...]]  # the stems of each split, as a config has them
-
-  @property
-  def name(self) -> str:
-    """Returns the corpus's name, of the folder, its path and the languages."""
-    path = hashlib.sha256(str(self.folder).encode()).hexdigest()[:6]
-    return f'my.{self.folder.name}.{path}.{"-".join(self.languages)}'
-
-
-def find_user_text(argument: str) -> UserText:
-  """Returns the files that 'SOURCE-TARGET,DIR' names.
+def find_user_text(argument: str) -> tuple[dict[str, Any], int]:
+  """Returns keys of `data` for the text that 'SOURCE-TARGET,DIR' names, and its pairs.
 
   Takes dev and test from train if they have no files of their own.
 
@@ -219,7 +202,10 @@ def find_user_text(argument: str) -> UserText:
   count = max(1, min(MOST_HELD_OUT, pairs // 10))
   for split, stems in (('dev', DEV_NAMES), ('test', ('test',))):
     files[split] = (next(filter(exists, stems), f'{DRAW}{count}'),)
-  return UserText(folder, languages, pairs, files)
+  path = hashlib.sha256(str(folder).encode()).hexdigest()[:6]
+  data = {'name': f'my.{folder.name}.{path}.{pair}', 'files': files}
+  data |= {'source_language': languages[0], 'target_language': languages[1]}
+  return data | {'reader': 'files', 'raw_dir': str(folder)}, pairs
 
 
 @functools.cache

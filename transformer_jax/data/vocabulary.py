@@ -94,39 +94,26 @@ def chosen_lines(
 # Learning
 
 
-def learn_pieces(
-  sentences: Iterable[str],
-  path: pathlib.Path,
-  size: int,
-  character_coverage: float,
-  byte_fallback: bool,
-) -> None:
-  """Learns a vocabulary of `size` pieces by byte-pair encoding and writes it to `path`.
+def learners(config: ConfigDict) -> tuple[Learner, Learner]:
+  """Returns learners of byte pairs: of source or both languages, and of the target.
 
   The rarest characters, beyond `character_coverage`, get no piece. They become <unk>,
   or, with `byte_fallback`, are spelt in bytes, which take 256 pieces.
-
-  Raises:
-    UserError: the sentences have fewer pieces, or more characters than pieces.
   """
-  options = {'character_coverage': character_coverage, 'byte_fallback': byte_fallback}
-  learn(sentences, path, size, {'model_type': 'bpe', **options})
-
-
-def learners(config: ConfigDict) -> tuple[Learner, Learner]:
-  """Returns learners of byte pairs: of source or both languages, and of the target."""
-  learn = functools.partial(
-    learn_pieces,
-    character_coverage=config.data.character_coverage,
-    byte_fallback=config.data.byte_fallback,
-  )
-  return learn, learn
+  names = 'character_coverage', 'byte_fallback'
+  options = {'model_type': 'bpe'} | {name: config.data[name] for name in names}
+  learn_pieces = functools.partial(learn, options=options)
+  return learn_pieces, learn_pieces
 
 
 def learn(
   lines: Iterable[str], path: pathlib.Path, size: int, options: Mapping[str, Any]
 ) -> None:
-  """Runs SentencePiece on lines, which are those of a text or its counted tokens."""
+  """Runs SentencePiece on lines, which are those of a text or its counted tokens.
+
+  Raises:
+    UserError: the lines have fewer pieces, or more characters than pieces.
+  """
   failures: list[BaseException] = []
 
   def read() -> Iterator[str]:

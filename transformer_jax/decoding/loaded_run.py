@@ -10,6 +10,7 @@ import optax
 from flax import nnx
 from jaxtyping import PyTree
 
+from transformer_jax import config as configs
 from transformer_jax.data import batches, text
 from transformer_jax.data.task import Task
 from transformer_jax.data.vocabulary import EOS, Vocabularies
@@ -65,7 +66,9 @@ class LoadedRun:
   ):
     """Starts the devices. Arguments and errors are those of transformer_jax.load()."""
     self.run, self.task = run, task
-    self.config = run.config_to_search(beam, alpha)
+    self.config, search = run.config(), {'beam': beam, 'alpha': alpha}
+    self.config.update({k: value for k, value in search.items() if value is not None})
+    configs.check(self.config.to_dict(), flag='--')
     self.steps = chosen_steps(run, self.config, average, step)
     platform.start(self.config.slices)
     self.graph, self._shapes = build.architecture(self.config)

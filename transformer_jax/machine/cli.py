@@ -45,10 +45,6 @@ ELSEWHERE = {
   'warmup_steps': 'warmup warmup_updates',
 }
 HELP = {'--help', '-help', '--helpshort', '-helpshort', '-?'}
-# Called as f(config, config without the overrides, names of the overridden keys).
-Resolve = Callable[
-  [ml_collections.ConfigDict, ml_collections.ConfigDict, Collection[str]], None
-]
 
 
 class Flags:
@@ -76,11 +72,12 @@ class Flags:
     self.plain: ml_collections.ConfigDict | None = None
 
   def config(
-    self, about: str, keys: Collection[str], resolve: Resolve, required: bool = True
+    self, about: str, keys: Collection[str], resolve: Callable, required: bool = True
   ) -> flags.FlagHolder[ml_collections.ConfigDict]:
     """Defines --config=FILE[:ARGUMENT], and --config.KEY=VALUE for each of `keys`.
 
-    `resolve` is called with every config, and may change it.
+    Every config is passed to resolve(config, the same without overrides, names of the
+    overridden keys), which may change it.
     """
     self._keys, self._resolve = keys, resolve
     self._config = config_flags.DEFINE_config_file(

@@ -16,17 +16,6 @@ from typing import IO, Any
 from transformer_jax.machine.errors import UserError
 
 
-@contextlib.contextmanager
-def _named(path: pathlib.Path) -> Iterator[None]:
-  """Adds `path` to an OSError that names no file, such as that of a full disk."""
-  try:
-    yield
-  except OSError as error:
-    if error.errno is not None:  # without a number, the message alone is printed
-      error.filename = error.filename or str(path)
-    raise
-
-
 def write(path: pathlib.Path, text: str) -> None:
   """Writes a file as a whole: after a crash it is the old one or the new one.
 
@@ -35,16 +24,17 @@ def write(path: pathlib.Path, text: str) -> None:
   link.
   """
   if path.exists() and not path.is_file():
-    with _named(path):
-      path.write_text(text, encoding='utf-8')
+    path.write_text(text, encoding='utf-8')
     return
   path = path.resolve()
   partial = path.with_name(f'{path.name}.{secrets.token_hex(4)}.partial')
   try:
-    with _named(path):
-      partial.write_text(text, encoding='utf-8')
-      sync(partial)
+    partial.write_text(text, encoding='utf-8')
+    sync(partial)
     partial.replace(path)
+  except OSError as error:
+    error.filename = error.filename or str(path)  # that of a full disk names no file
+    raise
   finally:
     partial.unlink(missing_ok=True)
 
@@ -83,12 +73,12 @@ def read_json_object(path: pathlib.Path) -> dict[str, Any]:
   """
   try:
     value = json.loads(path.read_bytes())
+    if not isinstance(value, dict):
+      raise ValueError('no object')
   except ValueError as error:
     raise UserError(
       f'{path}: damaged ({error}); put back a copy, or make it again'
     ) from error
-  if not isinstance(value, dict):
-    raise UserError(f'{path}: damaged (no object); put back a copy, or make it again')
   return value
 
 
@@ -103,7 +93,7 @@ def sync(path: pathlib.Path) -> None:
 
 def sha256(path: pathlib.Path) -> str:
   """Returns the sha256 sum of a file's bytes, in hexadecimal."""
-  with _named(path), path.open('rb') as file:
+  with path.open('rb') as file:
     return hashlib.file_digest(file, 'sha256').hexdigest()
 
 

@@ -96,12 +96,9 @@ def is_first_host() -> bool:
 
 def first_host_first(make: Callable[[], Any]) -> Any:
   """Calls make() on the first host; when it has returned, on the others."""
-  if is_first_host():
-    result = make()
-    wait_for_all('first host')
-    return result
+  result = make() if is_first_host() else None
   wait_for_all('first host')
-  return make()
+  return result if is_first_host() else make()
 
 
 def wait_for_all(key: str) -> None:

@@ -45,7 +45,11 @@ def start(slices: int) -> None:
   if not _has_started():
     set_cpu_flags()
     use_cpu_cores(slices)
-    _let_libtpu_be_quiet()
+    # Where JAX sees a TPU, it sets jax_platforms as it is imported. Elsewhere libtpu
+    # asks for these, at length.
+    if not jax.config.jax_platforms:
+      os.environ.setdefault('TPU_ACCELERATOR_TYPE', 'v5litepod-1')
+      os.environ.setdefault('TPU_WORKER_HOSTNAMES', 'localhost')
   try:
     several_cpus = jax.default_backend() == 'cpu' and jax.local_device_count() > 1
   except (RuntimeError, AssertionError) as error:
@@ -63,16 +67,6 @@ def start(slices: int) -> None:
   use_compilation_cache()
 
 
-def _let_libtpu_be_quiet() -> None:
-  """Answers what libtpu asks, at length, on a machine without a TPU.
-
-  Where JAX sees a TPU, it sets jax_platforms as it is imported.
-  """
-  if not jax.config.jax_platforms:
-    os.environ.setdefault('TPU_ACCELERATOR_TYPE', 'v5litepod-1')
-    os.environ.setdefault('TPU_WORKER_HOSTNAMES', 'localhost')
-
-
 def _has_started() -> bool:
   """Returns True if the program has used JAX before: it then refuses a setting."""
   count = jax.config.jax_num_cpu_devices
@@ -84,14 +78,6 @@ def _has_started() -> bool:
   return False
 
 
-def set_deterministic() -> None:
-  """Asks for the same bits in every run on a GPU, and slower; call before JAX starts.
-
-  Some of its operations sum in an order that changes. A CPU needs none of this.
-  """
-  _set_xla_flag('--xla_gpu_deterministic_ops=true')
-
-
 def set_cpu_flags() -> None:
   """Tells XLA how to multiply and to wait on a CPU; accelerators ignore it.
 
@@ -99,13 +85,13 @@ def set_cpu_flags() -> None:
   40 s, which includes time for which the process was suspended: by Ctrl-Z, a scheduler
   or a sleeping machine.
   """
-  _set_xla_flag(YNN)
+  set_xla_flag(YNN)
   seconds = hosts.TIMEOUT_MS // 1000
-  _set_xla_flag(f'--xla_cpu_collective_call_terminate_timeout_seconds={seconds}')
+  set_xla_flag(f'--xla_cpu_collective_call_terminate_timeout_seconds={seconds}')
 
 
-def _set_xla_flag(flag: str) -> None:
-  """Adds to XLA_FLAGS what the user has not set there.
+def set_xla_flag(flag: str) -> None:
+  """Adds to XLA_FLAGS what the user has not set there; call before JAX starts.
 
   XLA ends the process at a flag that it does not know. All versions of JAX that
   pyproject.toml permits know these.
@@ -195,7 +181,7 @@ def activation_dtype(dtype: jnp.dtype, backend: str | None) -> jnp.dtype:
 def decoding_dtype(name: str, backend: str | None = None) -> jnp.dtype:
   """Returns the dtype of products: for 'auto' bfloat16, but float32 on older CPUs."""
   on_cpu = (backend or jax.default_backend()) == 'cpu'
-  fast = not on_cpu or multiplies_bfloat16()
+  fast = not on_cpu or not {'amx_bf16', 'avx512_bf16'}.isdisjoint(processor()[1])
   return _dtype(name, fast)
 
 
@@ -229,11 +215,6 @@ def processor() -> tuple[str, list[str]]:
   flags = fields.get('flags', '').split()
   model = fields.get('model name', platform.machine())
   return model, sorted(f for f in flags if f.startswith(('avx', 'amx')))
-
-
-def multiplies_bfloat16() -> bool:
-  """Returns True if the processor has instructions for products of bfloat16."""
-  return not {'amx_bf16', 'avx512_bf16'}.isdisjoint(processor()[1])
 
 
 def cores() -> int:

@@ -101,14 +101,11 @@ def facts(items: Iterable[tuple[str, str]]) -> str:
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
   """Returns a table whose first column names the row; sets numbers to the right."""
   columns = zip(*rows, strict=True) if rows else ((),) * len(header)
-  rules = ('---:' if n and not _has_words(c) else '---' for n, c in enumerate(columns))
+  is_text = lambda cells: any(re.match('[A-Za-z]', cell) for cell in cells)
+  rules = ('---:' if n and not is_text(c) else '---' for n, c in enumerate(columns))
   lines = [[*map(_escape, line)] for line in (header, *rows)]
   lines.insert(1, [*rules])
   return '\n'.join(f'| {" | ".join(cells)} |' for cells in lines)
-
-
-def _has_words(cells: Iterable[str]) -> bool:
-  return any(re.match('[A-Za-z]', cell) for cell in cells)
 
 
 def _escape(text: str) -> str:
@@ -124,7 +121,8 @@ def markdown(blocks: Iterable[Block], stem: str | None = None) -> str:
     if not is_picture:
       parts += group
     elif stem:
-      parts.append('\n'.join(f'![{_escape(x.text)}]({_link(stem, x)})' for x in group))
+      link = lambda x: urllib.parse.quote(os.fsencode(f'{stem}.{x.name}.svg'))
+      parts.append('\n'.join(f'![{_escape(x.text)}]({link(x)})' for x in group))
   return '\n\n'.join(parts) + '\n'
 
 
@@ -137,10 +135,6 @@ def write_markdown(blocks: Sequence[Block], path: pathlib.Path) -> None:
 
 def _is_picture(block: Block) -> bool:
   return isinstance(block, Picture)
-
-
-def _link(stem: str, picture: Picture) -> str:
-  return urllib.parse.quote(os.fsencode(f'{stem}.{picture.name}.svg'))
 
 
 def page(title: str, blocks: Iterable[Block]) -> str:

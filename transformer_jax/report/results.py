@@ -112,9 +112,8 @@ class HeldOut:
       UserError: the prepared corpus is damaged, or the run's translations are.
     """
     folder = self._data_dir / run.data['name']
-    if not (folder / CARD).is_file():
-      return None
-    if read_card(folder).identity != run.result.corpus:
+    is_prepared = (folder / CARD).is_file()
+    if not is_prepared or read_card(folder).identity != run.result.corpus:
       return None
     source, references = read_text(folder, run.result.split)
     return source, _check_length(references, run)

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import pathlib
+import re
 import shutil
 import socket
 import sys
@@ -10,6 +11,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import ml_collections
+from absl import flags
 
 from transformer_jax import config as configs
 from transformer_jax.data import vocabulary
@@ -21,15 +23,12 @@ from transformer_jax.data.corpus import (
 )
 from transformer_jax.data.vocabulary import Vocabularies
 from transformer_jax.machine import files
+from transformer_jax.machine.cli import Flags
 from transformer_jax.machine.errors import UserError
-from transformer_jax.runs.checkpoints import (
-  MANIFEST,
-  averaged_steps,
-  exported_steps,
-  finished_steps,
-  folder_steps,
-)
 from transformer_jax.runs.metrics import best_step, read_records
+
+MANIFEST = 'manifest.json'  # is written last: a checkpoint that has one is finished
+ARRAYS = 'parameters.safetensors'  # in params/, where an export wrote the checkpoint
 
 
 class Run(NamedTuple):
@@ -91,19 +90,6 @@ class Run(NamedTuple):
     except UserError as error:
       raise UserError(f'{path}: {error}') from error
     return ml_collections.ConfigDict(config).lock()
-
-  def config_to_search(
-    self, beam: int | None, alpha: float | None
-  ) -> ml_collections.ConfigDict:
-    """Returns the config with another `beam` or `alpha`, unless they are None.
-
-    Raises:
-      UserError: there is no config, or it is damaged, or a number is impossible.
-    """
-    config, search = self.config(), {'beam': beam, 'alpha': alpha}
-    config.update({key: value for key, value in search.items() if value is not None})
-    configs.check(config.to_dict(), flag='--')
-    return config
 
   def vocabularies(self) -> Vocabularies:
     """Returns the vocabularies the run was started with; UserError if one changed."""
@@ -269,6 +255,39 @@ class Run(NamedTuple):
       )
 
 
+# Checkpoints
+
+
+def finished_steps(checkpoints: pathlib.Path) -> list[int]:
+  """Returns the steps that have a finished checkpoint, ascending."""
+  is_finished = lambda step: (checkpoints / str(step) / MANIFEST).is_file()
+  return [*filter(is_finished, folder_steps(checkpoints))]
+
+
+def folder_steps(checkpoints: pathlib.Path) -> list[int]:
+  """Returns the steps that folders are named by, ascending, finished or not."""
+  names = os.listdir(checkpoints) if checkpoints.exists() else []
+  return sorted(int(name) for name in names if re.fullmatch('[1-9][0-9]*', name))
+
+
+def exported_steps(checkpoints: pathlib.Path) -> list[int]:
+  """Returns the steps whose average an exported run holds; [] for a trained run."""
+  newest = checkpoints / str(max(finished_steps(checkpoints), default=0))
+  if not (newest / 'params' / ARRAYS).is_file():
+    return []
+  return files.read_json_object(newest / MANIFEST)['averaged']
+
+
+def averaged_steps(last: int, every: int, count: int) -> list[int]:
+  """Returns the `count` steps to average up to `last`; fewer in a short run.
+
+  All but `last` are multiples of `every`, the steps between two checkpoints. So an
+  average spans as many steps in a run that was stopped and resumed as in any other.
+  """
+  before = (last - 1) // every  # multiples of `every`
+  return [n * every for n in range(max(1, before - count + 2), before + 1)] + [last]
+
+
 def chosen_steps(
   run: Run,
   config: ml_collections.ConfigDict,
@@ -314,6 +333,27 @@ def chosen_steps(
   if len(wanted) < average:
     print(f'averaging {len(wanted)} checkpoints: no more were made', file=sys.stderr)
   return wanted
+
+
+class _StepParser(flags.ArgumentParser):
+  def parse(self, argument: str | int) -> int | str:
+    if argument == 'best':
+      return argument
+    if not str(argument).removeprefix('-').isdecimal():
+      raise ValueError('a whole number, or best')
+    return int(argument)
+
+
+def checkpoint_flags(table: Flags) -> tuple[flags.FlagHolder, flags.FlagHolder]:
+  """Defines --average and --step: which checkpoints to average; None by default."""
+  average = table.integer(
+    'average',
+    None,
+    "Checkpoints to average; by default the config's number, or 1 with --step=best.",
+    1,
+  )
+  about = 'Last step to average, the newest by default; best: best on dev.'
+  return average, table.define(flags.DEFINE, _StepParser(), 'step', None, about)
 
 
 # Fine-tuning

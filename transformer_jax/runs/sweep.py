@@ -18,17 +18,17 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import ml_collections
+from absl import flags
 
 from transformer_jax.config import as_json, check_row
 from transformer_jax.data import prepare
-from transformer_jax.data.corpus import DataFlags, config_flag
+from transformer_jax.data.corpus import config_flag
 from transformer_jax.data.task import Task
 from transformer_jax.machine.cli import Flags
 from transformer_jax.machine.errors import UserError
 from transformer_jax.machine.signals import EXIT_CODE, Interruption
-from transformer_jax.runs.checkpoints import averaged_steps
 from transformer_jax.runs.metrics import Patience
-from transformer_jax.runs.run import Run, start_from
+from transformer_jax.runs.run import Run, averaged_steps, start_from
 
 POLL = 0.1  # seconds between two checks of a process
 STARTS = 100  # of a job of Slurm: it is queued again whenever its time is up
@@ -88,7 +88,7 @@ class Plan(NamedTuple):
   seeds: Sequence[int]
   split: str  # what to score on
   average: int  # how many checkpoints to average
-  data: DataFlags
+  data: Sequence[flags.FlagHolder]  # data_flags()
   trainer_flags: Sequence[str]  # more flags of the trainer, --config.KEY=VALUE say
   task_of: Callable[[ml_collections.ConfigDict], Task]  # that a config chooses
 
@@ -121,7 +121,7 @@ class Plan(NamedTuple):
       config = load_config(name, self.trainer_flags, runs[0])
       workdir = runs[0].workdir if all(run.is_started for run in runs) else None
       task = self.task_of(config)
-      prepare.prepare_corpus(config, task, *self.data.folders(), workdir)
+      prepare.prepare_corpus(config, task, *(flag.value for flag in self.data), workdir)
 
   def _job(self, name: str, seed: int) -> Job:
     flags = [f'--config.seed={seed}', *self.trainer_flags]
@@ -135,11 +135,12 @@ class Plan(NamedTuple):
     settings = as_json(config)
     run.check_config(settings)
     python, where = (sys.executable, '-m'), f'--workdir={run.workdir}'
-    data_dir = f'--data_dir={self.data.folders()[0]}'
+    data_dir = f'--data_dir={self.data[0].value}'
     score = f'--split={self.split}', f'--average={self.average}'
     train = *python, 'scripts.train', f'--config={name}', *flags, where
     evaluate = *python, 'scripts.evaluate', where, data_dir, *score
-    commands = (*train, *self.data.command_line()), evaluate
+    data = (f'--{flag.name}={flag.value}' for flag in self.data if flag.value)
+    commands = (*train, *data), evaluate
     return Job(run, commands, settings, self.split, self.average)
 
   def _run(self, config: str, seed: int) -> Run:

@@ -26,7 +26,7 @@ from safetensors import numpy as safetensors
 from transformer_jax.machine import files
 from transformer_jax.machine.devices import to_host
 from transformer_jax.machine.errors import UserError
-from transformer_jax.runs.checkpoints import (
+from transformer_jax.runs.run import (
   ARRAYS,
   MANIFEST,
   exported_steps,
@@ -57,7 +57,7 @@ class Writer:
   """Writes checkpoints while the training goes on, one at a time.
 
   It keeps the newest checkpoint, the last `keep` at multiples of `every`, which an
-  average takes (runs/checkpoints.py), and the best. If one could not be written, the
+  average takes (runs/run.py), and the best. If one could not be written, the
   next call of save(), check() or finish() raises SaveError. As a context manager it
   waits for the last one.
   """
