@@ -120,21 +120,13 @@ def use_cpu_cores(slices: int) -> None:
 
 
 def use_compilation_cache() -> None:
-  """Keeps compiled programs between processes, in a folder of the user.
-
-  Call it after JAX is set up: with several processes it looks at the devices, which
-  starts JAX.
-  """
+  """Keeps compiled programs between processes, in a folder of the user."""
   if jax.config.jax_compilation_cache_dir is not None:
     return
   # On GPUs several processes share the search for fast kernels, and wait for each
   # other's results. One that takes its program from a cache which the others do not see
   # searches for none, and they would wait for ever.
-  if (
-    jax.distributed.is_initialized()
-    and jax.default_backend() == 'gpu'
-    and jax.process_count() > 1
-  ):
+  if jax.default_backend() == 'gpu' and jax.process_count() > 1:
     if hosts.is_first_host():
       print(
         'compiled programs are not kept: several processes need a folder that all '
