@@ -13,9 +13,7 @@ import pytest
 
 from configs import base, big, multi30k, my, newsmix, parsing, quickstart, table3
 from scripts import describe
-from toy import steps
 from transformer_jax import config as config_files
-from transformer_jax.data.batches import train_batches
 from transformer_jax.data.corpus import corpus_settings, languages
 from transformer_jax.model import build, flops
 from transformer_jax.report import paper
@@ -112,9 +110,6 @@ def test_unknown_arguments(config: ModuleType, argument: str, message: str):
     config.get_config(argument)
 
 
-# The paper's numbers
-
-
 def test_sections_5_and_6():
   for config in (base.get_config(), big.get_config()):
     assert config.warmup_steps == 4000 and config.rate_factor == 1.0
@@ -173,34 +168,8 @@ def test_a_miniature_row_differs_from_its_base_as_the_papers_does(row: str):
       assert mini[key] * base_row[key] == full[key] * base_mini[key] > 0
 
 
-def test_the_miniature_is_small_and_otherwise_as_the_paper():
-  printed, captions = base.get_config('en-de'), multi30k.get_config('en-de')
-  assert MINIATURE.data.files.dev == captions.data.files.dev + captions.data.files.test
-  assert MINIATURE.data.name != captions.data.name
-  model = MINIATURE.model
-  assert model.h * model.d_k == model.h * model.d_v == model.d_model < 512
-  assert model.d_ff == 4 * model.d_model
-  kept = ('beam', 'alpha', 'extra_length', 'rate_factor', 'adam_b2', 'slices')
-  for key in (*kept, 'epsilon_ls', 'seed', 'data.seed', 'data.max_length'):
-    assert flat(MINIATURE)[key] == flat(printed)[key]
-  assert printed.train_steps % MINIATURE.train_steps == 0
-
-
-# describe
-
-
 def test_describe_prints(tmp_path: pathlib.Path, capsys):
   options = '--config=configs/base.py', '--config.model.target_vocab_size=512'
   describe.main(['describe', *options, f'--data_dir={tmp_path}'])
   parameters = 63_045_632 + 512 * 512
   assert f'\n{parameters:,} parameters\n' in capsys.readouterr().out
-
-
-def test_describe_shows_the_shapes_of_a_prepared_corpus(tmp_path: pathlib.Path):
-  config = quickstart.get_config()
-  batches = train_batches(config, steps.corpus(tmp_path))
-  shapes = describe.describe(config, batches)['batch_shapes']
-  assert 1 <= len(shapes) <= config.max_shapes
-  for slices, rows, source, target in shapes:
-    assert slices == config.slices and rows >= 1
-    assert 2 <= source <= 12 and 2 <= target <= 12

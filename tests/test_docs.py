@@ -12,10 +12,8 @@ import subprocess
 from collections.abc import Iterator
 
 import pytest
-from absl import flags
 
 from transformer_jax.data import batches
-from transformer_jax.machine.errors import UserError
 from transformer_jax.model import flops
 from transformer_jax.report import paper
 from transformer_jax.runs.result import Result
@@ -35,9 +33,6 @@ NEEDED = {
 named = lambda path: str(path.relative_to(ROOT))
 
 
-# Links
-
-
 def anchors(page: pathlib.Path) -> set[str]:
   """Returns the anchors that GitHub gives to the headings of a page."""
   headings = re.findall(r'^#+ (.+)', page.read_text(), re.M)
@@ -53,9 +48,6 @@ def test_links_lead_somewhere(page: pathlib.Path):
       target = (page.parent / path).resolve() if path else page
       assert target.exists(), link
       assert not anchor or anchor in anchors(target), link
-
-
-# Commands
 
 
 def spans(text: str) -> list[str]:
@@ -127,25 +119,6 @@ def test_commands_parse(place: str, in_the_checkout, tmp_path: pathlib.Path):
 
 def test_commands_are_seen():
   assert commands()['README.md'] and 'configs/table3.py' in commands()
-
-
-@pytest.mark.parametrize(
-  ('command', 'error'),
-  [
-    ('train --workdri=x', flags.UnrecognizedFlagError),
-    ('train --config.model.M=1', UserError),
-    ('describe --config=configs/no.py', OSError),
-    ('sweep --rows=A1 -- --config.epsilon=0', UserError),
-  ],
-)
-def test_a_wrong_command_is_noticed(
-  command: str, error: type[Exception], in_the_checkout
-):
-  with pytest.raises(error):
-    parse(command)
-
-
-# Figures
 
 
 def test_scores_are_those_of_their_translations():

@@ -50,8 +50,6 @@ def test_extras_bring_the_modules_that_errors_name():
     assert {name.lower() for name in installed[module]} & {*brought}, module
 
 
-# Without the extras
-
 HIDE = """
 import importlib, json, sys
 from transformer_jax.machine import cli, errors

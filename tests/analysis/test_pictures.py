@@ -94,9 +94,6 @@ def test_sinusoids_are_as_similar_as_they_are_near():
   assert np.ptp(np.diagonal(second.images[0].get_array(), 1)) > 0.1
 
 
-# The scripts, from flags to files
-
-
 @pytest.fixture(scope='module')
 def folder(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
   return untrained.write(tmp_path_factory.mktemp('scripts')).parent

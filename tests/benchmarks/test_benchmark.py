@@ -54,9 +54,6 @@ def quick_products(monkeypatch) -> None:
   monkeypatch.setattr(timing, 'MIN_SECONDS', 0.001)
 
 
-# Rounds, medians, ratios
-
-
 def test_each_program_runs_in_every_position():
   calls = []
   programs = {name: lambda _, name=name: calls.append(name) for name in 'abc'}
@@ -70,9 +67,6 @@ def test_medians_and_ratios():
   assert columns['ours']['tokens_per_second'] == 10.0  # of 5, 10, 20
   assert columns['them']['tokens_per_second'] == 5.0  # of 5, 3.3, 10
   assert (columns['ours']['ratio'], columns['them']['ratio']) == (1.0, 2.0)
-
-
-# Training
 
 
 def test_a_fixed_shape_is_full(tmp_path: pathlib.Path):
@@ -125,9 +119,6 @@ def test_training(corpus: pathlib.Path, quick_products: None):
       np.testing.assert_array_equal(side, whole)
 
 
-# Decoding
-
-
 def test_forced_lengths():
   """Every hypothesis has as many tokens as its source, EOS counted."""
   beam = 2
@@ -174,9 +165,6 @@ def test_no_sentence_is_cut():
     decoding.measure(tiny(), decoding.NUMBERS, texts, {}, **how, rounds=1)
 
 
-# Whole measurements
-
-
 @pytest.fixture
 def started(monkeypatch) -> Iterator[None]:
   """Does not start JAX again, nor use the user's folder of compiled programs."""
@@ -221,9 +209,6 @@ def test_a_measurement_of_training_on_one_shape(started: None, quick_products: N
   assert len(lines) == 7 and 'target tokens/s' in lines[0]
   with pytest.raises(UserError, match='--rows: training takes one number'):
     run.measure('training', tiny(), OPTIONS._replace(rows=[16, 32]), [])
-
-
-# Rivals
 
 
 def test_messages_about_rivals(monkeypatch):

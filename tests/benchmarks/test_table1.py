@@ -32,9 +32,6 @@ def draw(*shape: int, seed: int = 0) -> np.ndarray:
   return np.random.default_rng(seed).standard_normal(shape, np.float32)
 
 
-# The layers, against loops
-
-
 def attended(q: np.ndarray, k: np.ndarray, v: np.ndarray, reach: int) -> np.ndarray:
   """Returns softmax(q k^T / sqrt(d)) v, one position after another."""
   rows = []
@@ -86,8 +83,6 @@ def test_convolutions():
   np.testing.assert_allclose(ours, expected, atol=1e-5)
 
 
-# FLOPs
-
 MULTIPLY_ADDS = {
   'Self-Attention': lambda n, d, _: 2 * n * n * d,
   PROJECTED: lambda n, d, _: 2 * n * n * d + 4 * n * d * d,
@@ -117,8 +112,6 @@ def test_flops_of_layers(name: str):
       ratios.add(counted / order(n, d, reach, reach - 1))
   assert len(ratios) == (name in paper.TABLE_1)
 
-
-# Sequential operations
 
 W = draw(D, D)
 
@@ -152,9 +145,6 @@ def test_sequential_operations(function: Callable, expected: int):
   assert measuring.sequential_operations(function, draw(9, D)) == expected
 
 
-# Paths
-
-
 def joined(stack: list[Callable], n: int) -> int | None:
   return measuring.layers_between(stack, draw(n, D))
 
@@ -179,9 +169,6 @@ def test_paths_in_closed_form():
     assert joined([one] * most, n) == math.ceil((n - 1) / (r // 2))
 
 
-# Fits
-
-
 def test_exponents_are_recovered():
   law = lambda n, d, k: 3e-9 * n**1.7 * d**0.6 * k**1.2
   cells = [
@@ -193,9 +180,6 @@ def test_exponents_are_recovered():
   actual = [fitted[symbol]['exponent'] for symbol in 'ndk']
   np.testing.assert_allclose(actual, [1.7, 0.6, 1.2])
   assert all(fitted[symbol]['standard_error'] < 1e-9 for symbol in fitted)
-
-
-# All of it
 
 
 @pytest.fixture(scope='module')

@@ -54,9 +54,6 @@ def test_pad(sentences: list[list[int]], longest: int, more: int, data):
     assert row_ids == words + [PAD] * (length - len(words))
 
 
-# Files that cannot be right
-
-
 TOKENS = np.array([4, 5, 6, 7, 8, 9], '<u2')
 
 
@@ -81,9 +78,6 @@ def test_files_that_do_not_fit_each_other(tokens, offsets, tmp_path: pathlib.Pat
   again = r'x\.tokens and \.offsets do not fit .* run scripts\.prepare_data again'
   with pytest.raises(UserError, match=again):
     Sentences(tmp_path / 'x')
-
-
-# Writing
 
 
 @settings(max_examples=50)

@@ -6,9 +6,7 @@ from dataclasses import replace
 import pytest
 
 import toy.corpus
-from toy.config import tiny
 from transformer_jax.config import Cleaning
-from transformer_jax.data import sources
 from transformer_jax.data.cleaning import (
   check_code,
   check_languages,
@@ -29,8 +27,6 @@ def both(pair: tuple[str | None, str | None], limits: Cleaning) -> str | None:
   assert fault(pair[::-1], limits) == reason
   return reason
 
-
-# Reasons
 
 BAD = {
   'not UTF-8': [None],
@@ -142,8 +138,6 @@ def test_the_first_fault_is_the_one_that_counts():
   assert [both(pair, OFF) for pair in pairs[3:]] == [None] * 5
 
 
-# Languages
-
 ENGLISH = ['The end of the day is near', 'This is for you and that is it']
 GERMAN = ['Der Tag ist nicht von Dauer', 'Das ist ein Haus und eine Burg']
 FRENCH = ['Le jour est dans la nuit', 'Les jours et les nuits du mois']
@@ -168,14 +162,6 @@ def test_other_text_is_not_refused():
   check_languages([], ('en', 'de'), 'FILE')
   for sides in ((GERMAN, GERMAN), (ENGLISH, ENGLISH), (GERMAN, FRENCH)):
     check_languages(list(zip(*sides, strict=True)), ('en', 'de'), 'FILE')
-
-
-def test_real_text():
-  """Any thousand pairs show the languages."""
-  pairs = [*sources.embedded(tiny())['train'][0].pairs()]
-  for start in range(0, len(pairs), 5000):
-    texts = zip(*pairs[start : start + 1000], strict=True)
-    assert [*map(guess_language, texts)] == ['en', 'de']
 
 
 @pytest.mark.parametrize(

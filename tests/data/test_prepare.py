@@ -152,9 +152,6 @@ def test_warning_of_another_newstest(raw: pathlib.Path, capsys, monkeypatch):
   assert "the paper's" not in capsys.readouterr().err
 
 
-# What is refused
-
-
 LINES = number_lines(200)
 LONG = [b'\n'.join(b' '.join([line] * 70) for line in side) for side in LINES]
 UNEQUAL = b'\n'.join(LINES[0]), b'\n'.join(LINES[1][1:])
@@ -175,8 +172,6 @@ def test_bad_text_is_refused(split, source, target, message: str, raw: pathlib.P
     prepare(raw)
   assert [path.name for path in (raw.parent / 'data').iterdir()] == ['toy.lock']
 
-
-# Whole or not at all
 
 ENVIRONMENT = os.environ | {'PYTHONPATH': os.pathsep.join(sys.path)}
 IMPORTS = 'import pathlib, sys; from toy import corpus'
@@ -224,9 +219,6 @@ def test_killed_or_prepared_twice(tmp_path: pathlib.Path):
     assert about.identity == read_card(raw.parent / 'data' / 'toy').identity
 
 
-# Whether it is what a config names
-
-
 def prepared(raw: pathlib.Path, files: pathlib.Path | None) -> pathlib.Path:
   return prepare_corpus(tiny(), TRANSLATION, raw.parent / 'data', files)
 
@@ -260,13 +252,6 @@ def test_a_resumed_run_reads_no_raw_text(raw: pathlib.Path, tmp_path: pathlib.Pa
   assert prepare_corpus(*ask, run=tmp_path / 'run') == folder
   raw.rename(tmp_path / 'gone')
   assert prepare_corpus(*ask) == folder
-
-
-def test_a_folder_that_is_no_corpus(raw: pathlib.Path):
-  (raw.parent / 'data' / 'toy').mkdir(parents=True)
-  with pytest.raises(UserError, match='card.json: no such file; .* another --config.d'):
-    prepared(raw, raw)
-  assert not [*(raw.parent / 'data' / 'toy').iterdir()]
 
 
 @pytest.mark.slow

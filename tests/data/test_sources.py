@@ -51,9 +51,6 @@ def test_the_embedded_corpus(languages: tuple[str, str]):
   assert hashlib.sha256(text).hexdigest() == result['references']
 
 
-# Drawn
-
-
 SAMPLES = {'data.files.dev': ('drawn:7',), 'data.files.test': ('drawn:5',)}
 DRAWN = tiny(**SAMPLES)
 
@@ -90,9 +87,6 @@ def test_text_of_another_encoding(encoding: str, message: str, raw: pathlib.Path
   for config in (DRAWN, tiny()):
     with pytest.raises(UserError, match=message):
       toy.corpus.prepare(raw, config)
-
-
-# A user's own folder
 
 
 @pytest.fixture
@@ -159,9 +153,6 @@ OWN_MESSAGES = [
 def test_own_files_that_are_refused(argument: str, message: str, folder: pathlib.Path):
   with pytest.raises(UserError, match=message):
     sources.find_user_text(argument.format(folder))
-
-
-# WMT14
 
 
 WMT14 = base.get_config()
@@ -280,9 +271,6 @@ def test_faults_of_parquet(tmp_path: pathlib.Path):
     read()
 
 
-# What is refused
-
-
 REFUSED = [
   ({}, None, 'toy is not prepared in --data_dir: give --raw_dir to prepare it'),
   ({}, 'none', r'none: no such folder \(--raw_dir\)'),
@@ -305,11 +293,3 @@ def test_corpora_that_are_refused(changes: dict, folder: str, message: str, raw)
   with pytest.raises(UserError, match=message):
     where = None if folder is None else raw / folder
     lines(TRANSLATION.splits(tiny(**changes), where, None))
-
-
-@pytest.mark.parametrize(
-  ('key', 'value'), [('tags', False), ('numbers', True), ('whole_words', True)]
-)
-def test_settings_of_trees(key: str, value: bool):
-  with pytest.raises(UserError, match=f'{key}={value}: only trees have such lines'):
-    TRANSLATION.target(tiny(**{f'data.{key}': value}))

@@ -77,9 +77,6 @@ def test_lines_end_at_line_feeds_alone(content, lines, tmp_path: pathlib.Path):
   assert [*text.read_lines(written(tmp_path / 'x', content))] == lines
 
 
-# Pairs
-
-
 @functools.cache
 def embedded_lines() -> list[bytes]:
   return lzma.decompress(sources.EMBEDDED.read_bytes()).split(b'\n')[:10_000]
@@ -116,9 +113,6 @@ def test_the_only_file_of_a_name(tmp_path: pathlib.Path):
   written(tmp_path / 'train.en', b'one\n')
   with pytest.raises(UserError, match='train.en and train.en.gz: keep one of them'):
     source()
-
-
-# Test sets
 
 
 SGML = """<refset><doc docid="a"><hl>

@@ -121,9 +121,6 @@ def spelling(tmp_path_factory: pytest.TempPathFactory) -> Vocabulary:
   return Vocabulary(path)
 
 
-# What the vocabulary is learnt from
-
-
 def sample(
   folder: pathlib.Path, rows: Iterable[int], count: int, seed: int
 ) -> list[int]:
@@ -163,8 +160,6 @@ def test_equal_pairs_are_sampled_like_others(seed: int, tmp_path: pathlib.Path):
   chosen = sample(tmp_path, [*range(500)] + [500] * 500, 100, seed)
   assert len(chosen) == 100 and 30 < chosen.count(500) < 70
 
-
-# Text files to token files
 
 MAX_LENGTH = 6  # tokens, EOS counted: some pairs of the toy corpus are longer
 
@@ -221,12 +216,3 @@ def test_blocks_do_not_change_it(block: int, number_words, texts, monkeypatch):
   files = lambda name: sorted(texts[0].parent.glob(f'{name}.*'))
   once, again = ([path.read_bytes() for path in files(x)] for x in ('once', 'again'))
   assert len(once) == 4 and once == again
-
-
-@pytest.mark.parametrize(
-  ('source', 'target', 'kept'),
-  [([], [], 0), ([b''] * 3, [b'one'] * 3, 3), ([b'one ' * 9] * 3, [b'eins'] * 3, 0)],
-)
-def test_little_text(source, target, kept: int, number_words, tmp_path: pathlib.Path):
-  encode(number_words, written(tmp_path, source, target))
-  assert len(batches.Sentences(tmp_path / 'train.source')) == kept

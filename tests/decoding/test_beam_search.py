@@ -160,16 +160,6 @@ def test_exact_ties_go_to_the_shorter_then_the_lower_token():
     assert hypotheses.scores[0, 0] == hypotheses.scores[0, 1]
 
 
-def test_exact_tie_of_different_lengths():
-  word = [0, 0.5, 0, 0, 0, 0.5]
-  rows = [[0] * 6, [0] * 6, [0, 0, 0, 0.5, 0.5, 0], word, [0, 0, 0, 0, 0, 1], word]
-  hypotheses = chain_search(rows, beam=2, limits=[3])  # 4 always goes on to 5
-  quarter = math.log(1 / 4)
-  expected = [(quarter, (3, EOS), True), (quarter, (4, 5, EOS), True)]
-  assert same(listed(hypotheses, 0), expected)
-  assert hypotheses.scores[0, 0] == hypotheses.scores[0, 1]
-
-
 def test_limits_of_nothing_and_beyond_the_longest_output():
   rows = [[0, 0.25, 0, 0.75, 0]] * 5
   hypotheses = chain_search(rows, beam=2, limits=[0, 9], alpha=0.6)

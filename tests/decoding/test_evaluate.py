@@ -185,10 +185,6 @@ def test_a_search_in_another_dtype_is_another(tmp_path: pathlib.Path):
   assert not is_current()
 
 
-def test_lower_case_has_files_of_its_own(tmp_path: pathlib.Path):
-  assert len({Run(tmp_path).translations('dev', 9, 1, 4, 0.6, x) for x in (0, 1)}) == 2
-
-
 def test_a_run_against_itself(tmp_path: pathlib.Path):
   """It can be compared with its other results, but not with the same one."""
   run = make_run(tmp_path, 'a', WORSE)

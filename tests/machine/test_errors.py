@@ -29,9 +29,6 @@ def test_refusals_of_our_code_are_one_line(tmp_path: pathlib.Path):
   assert 'No such file or directory: ' in line and str(tmp_path) in line
 
 
-# Configs, as ml_collections reads them
-
-
 def test_a_config_that_refuses(tmp_path: pathlib.Path):
   """Its own message, but a bug's type; a file that it misses is not the config."""
   path, table = tmp_path / 'some.py', Flags('')
@@ -59,9 +56,6 @@ def test_a_path_that_is_no_folder_of_this_machine(name: str, monkeypatch):
   monkeypatch.setenv('HOME', '/home/me')
   table.parse(['x', '--workdir=~/run'])
   assert workdir.value == pathlib.Path('/home/me/run')
-
-
-# Other errors
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,6 @@ from toy.runs import (
   assert_all_whole,
   assert_equal_runs,
   finished,
-  records,
   undisturbed,
 )
 from transformer_jax.machine.signals import EXIT_CODE
@@ -57,9 +56,6 @@ def ended(output: str, function: str) -> int:
   return output.count(f'end {function.split(":")[1]}\n')
 
 
-# Where nothing is new
-
-
 def test_while_preparing(toy: Toy):
   """The unfinished folder is no corpus; the same command runs to the end."""
   new = Toy(toy.folder, data_dir='new').in_another('preparing')
@@ -82,25 +78,6 @@ def test_while_compiling(toy: Toy):
   assert not ended(output, COMPILE)
   assert output.endswith('The same command goes on. The newest checkpoint: none\n')
   assert not checkpoint.finished_steps(new.checkpoints)
-
-
-# While training
-
-
-@pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGUSR1])
-def test_while_training(number: signal.Signals, toy: Toy):
-  """It saves the current step, which is on no cadence, and starts no other."""
-  cut = toy.in_another(f'signal.{number}')
-  for call, newest in ((3, 3), (4, 7)):
-    program = cut.train(hold={STEP: call})
-    output = interrupted(program, STEP, call, number, release=True)
-    assert program.calls(STEP) == call
-    assert checkpoint.finished_steps(cut.checkpoints)[-1] == newest
-    assert output.endswith(f'checkpoint: {cut.checkpoints / str(newest)}\n')
-    assert records(cut)[-1]['step'] == newest
-  finished(cut.train())
-  assert_equal_runs(cut, toy)
-  assert checkpoint.finished_steps(cut.checkpoints) == [20, 25, 30]
 
 
 def test_while_saving(toy: Toy):
@@ -127,9 +104,6 @@ def test_while_measuring(toy: Toy):
   assert_all_whole(cut, 5)
   finished(cut.train())
   assert_equal_runs(cut, toy)
-
-
-# With a finished run
 
 
 @pytest.mark.parametrize('function', [TRANSLATE, BOOTSTRAP])

@@ -26,7 +26,7 @@ from transformer_jax.machine.errors import UserError
 from transformer_jax.model import attention as attention_module
 from transformer_jax.model import build
 from transformer_jax.model.dropout import Dropout
-from transformer_jax.model.layers import layer_norm, sinusoids
+from transformer_jax.model.layers import layer_norm
 from transformer_jax.model.transformer import Transformer, search_weights
 from transformer_jax.training.step import cross_entropy
 
@@ -211,9 +211,6 @@ def test_mutants_fail_the_comparison(mutant: str, monkeypatch):
     assert_equals_reference(logits, params, lambda row: Other())
 
 
-# The weights of attention
-
-
 def test_weights_equal_the_paper_written_out():
   """They sum to 1 where a head may look, and are 0 elsewhere."""
   graph, shapes = graph_of()
@@ -238,9 +235,6 @@ def test_weights_equal_the_paper_written_out():
         np.testing.assert_allclose(ours[b, head, t, : len(row)], row, atol=1e-6)
         assert (ours[b, head, t, len(row) :] == 0).all()
     assert next(expected, None) is None
-
-
-# Dropout
 
 
 def test_dropout_is_where_section_5_4_has_it(monkeypatch):
@@ -280,17 +274,13 @@ def test_dropout_is_where_section_5_4_has_it(monkeypatch):
   assert_equals_reference(logits, params, other)
 
 
-@pytest.mark.parametrize(('rate', 'drops'), [(0.3, True), (0.0, False)])
-def test_dropout_needs_a_key_and_a_rate(rate: float, drops: bool):
-  graph, shapes = graph_of(N=1, P_drop=rate)
+def test_dropout_needs_a_key():
+  graph, shapes = graph_of(N=1)
   logits = functools.partial(logits_of(graph), random_params(shapes), *sentences())
   plain, dropped = logits(), logits(dropout_key())
   np.testing.assert_array_equal(dropped, logits(dropout_key()))
-  assert np.allclose(plain, dropped, rtol=1e-4, atol=1e-5) != drops
+  assert not np.allclose(plain, dropped, rtol=1e-4, atol=1e-5)
   assert_equals_reference(plain, random_params(shapes), lambda row: Other())
-
-
-# What may be seen
 
 
 def test_causality_and_padding_by_gradient():
@@ -319,20 +309,6 @@ def test_causality_and_padding_by_gradient():
         assert reaches[t, target[0, j]] == 0, (t, j)
   assert (reaches[:, [BOS, 3, 4, 5]] > 1e-4).all()
   assert (reaches[:, PAD] == 0).all()
-
-
-# 3.5 Positional encoding
-
-
-def test_sinusoids_are_the_papers():
-  d, length = 12, 300
-  table = sinusoids(length, d)
-  assert table.shape == (length, d) and table.dtype == np.float32
-  for i in range(d // 2):
-    wavelength = 2 * math.pi * 10000 ** (2 * i / d)
-    angle = 2 * math.pi * np.arange(length) / wavelength
-    expected = np.stack([np.sin(angle), np.cos(angle)], -1)
-    np.testing.assert_allclose(table[:, 2 * i : 2 * i + 2], expected, atol=1e-6)
 
 
 # 3.4 and 3.1: one embedding, norms after the sums

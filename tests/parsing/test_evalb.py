@@ -53,8 +53,6 @@ def test_a_summary_counts_valid_sentences_alone():
   assert result.recall == result.precision == result.f1 == result.complete_match == 100
 
 
-# Scores on the treebank's tags, their interval, and two parsers compared
-
 OURS = [
   '(TOP (S (NP (PRP We)) (VP (VBD slept)) (. .)))',
   '(TOP (S (NP (PRP We)) (VP (VBD saw) (NP (DT a) (NN cat)))))',

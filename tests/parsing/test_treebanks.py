@@ -80,8 +80,6 @@ def test_flawed_trees_are_counted_and_left_out_of_training(tmp_path: pathlib.Pat
     [*splits['dev'][0].pairs()]
 
 
-# Trees that are made of constituents
-
 # Noun phrases of one to four words, below S and below NP.
 GIVEN = """
 (S (NP (PRP We)) (VP (VBD saw) (NP (DT the) (NN end))) (. .))

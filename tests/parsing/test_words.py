@@ -15,8 +15,6 @@ def encode(words: Vocabulary, lines: list[str]) -> list[list[int]]:
   return words.encode([*map(module.reader(words), lines)])
 
 
-# The tokens of trees
-
 TREES = ['(S (NP DT NN )NP (VP VBD )VP . )S', '(S (NP PRP$ NN )NP )S', '(FRAG UH )FRAG']
 
 
@@ -59,8 +57,6 @@ def tokens_alone(tmp_path_factory: pytest.TempPathFactory) -> Vocabulary:
   module.learn_tokens(TREES, path, 40)
   return Vocabulary(path)
 
-
-# Classes of rare words
 
 TEXT = ['the dog barked', 'the dog slept', 'The cat barked', 'a Corgi yapped .']
 

@@ -15,9 +15,6 @@ def only(runs: list[Evaluation]) -> comparison.Group:
   return groups[0]
 
 
-# Which row a run is
-
-
 @pytest.mark.parametrize('option', ['', ',mini'])
 def test_every_row_is_taken_for_what_its_config_says(option: str):
   results = {row: of_config(table3.get_config(row + option)) for row in paper.TABLE_3}
@@ -64,9 +61,6 @@ def test_a_prolonged_run_is_its_row_with_the_steps_of_before():
   assert group.left_out == [
     'D1 is not row D1, as its config says: train_steps is 4000, not 3125'
   ]
-
-
-# How it was scored
 
 
 @pytest.mark.parametrize(
@@ -137,9 +131,6 @@ def test_big_drops_less_for_french():
   assert 'P_drop is 0.3, not 0.1' in comparison.group([scored(more)])[1][0]
 
 
-# What may stand together
-
-
 @pytest.mark.parametrize(
   'config, fields',
   [
@@ -158,21 +149,14 @@ def test_incomparable_runs_share_no_table(config: dict, fields: dict):
   assert all(rf'| 19.50 \[19.0, 20.0\]{mark} |' in table for mark in '¹²')
 
 
-@pytest.mark.parametrize(
-  'key', ['data.name', 'data.cleaning.max_ratio', 'patience', 'decode_tokens']
-)
-def test_settings_without_influence_do_not_matter(key: str):
+def test_which_settings_matter():
   """A corpus counts by its content, not by how it was made."""
-  assert {*only(with_setting(key)).table_3} == {'base', 'C1'}
-
-
-@pytest.mark.parametrize('key', ['tokens_per_batch', 'warmup_steps', 'extra_length'])
-def test_other_settings_matter(key: str):
-  groups, left_out = comparison.group(with_setting(key))
-  assert [{*group.table_3} for group in groups] == [{'base'}] and len(left_out) == 1
-
-
-def with_setting(key: str) -> list[Evaluation]:
-  """Returns family() with another value of a key in C1's config."""
   *bases, row = family()
-  return [*bases, row._replace(result=changed(row.result, {key: 7}))]
+  without = 'data.name', 'data.cleaning.max_ratio', 'patience', 'decode_tokens'
+  for key in (*without, 'tokens_per_batch', 'warmup_steps', 'extra_length'):
+    groups, left_out = comparison.group(
+      [*bases, row._replace(result=changed(row.result, {key: 7}))]
+    )
+    rows = {'base', 'C1'} if key in without else {'base'}
+    assert [{*group.table_3} for group in groups] == [rows], key
+    assert len(left_out) == (key not in without)

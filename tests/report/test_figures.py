@@ -6,11 +6,10 @@ import xml.etree.ElementTree
 
 import pytest
 
-from toy.results import PARSED, changed, family, of_row, scored
-from transformer_jax.report import comparison, figures, report
+from toy.results import changed, family, of_row, scored
+from transformer_jax.report import comparison, figures
 from transformer_jax.report.page import Picture
-from transformer_jax.report.results import Evaluation, HeldOut
-from transformer_jax.tasks import TASKS
+from transformer_jax.report.results import Evaluation
 
 RECORDS = [{'step': n, 'loss': 4 + 9 / n} for n in range(1, 41)]
 RECORDS += [{'step': n, 'dev_perplexity': 5 + 900 / n**2} for n in range(1, 41)]
@@ -56,13 +55,6 @@ def test_one_corpus_to_an_axis():
   assert 'x0' in words(svgs['loss.runs.2']) and 'x0' not in words(svgs['loss.C.1'])
 
 
-def test_curves_of_a_parser(tmp_path: pathlib.Path):
-  PARSED.write(path := tmp_path / 'parser.json')
-  (tmp_path / 'parser.metrics.jsonl').write_text('{"step": 1, "loss": 3.0}\n')
-  _, blocks = report.make_report([path], TASKS, HeldOut(tmp_path), 0, None)
-  assert 'loss.runs' in [b.name for b in blocks if isinstance(b, Picture)]
-
-
 def test_curve_of_dev_bleu():
   measured = [{'step': n, 'dev_bleu': 20 + n, 'bleu_seconds': 1} for n in (1, 2)]
   assert [*svgs_of([scored(of_row())._replace(records=measured)])] == ['bleu.base']
@@ -76,9 +68,6 @@ def test_no_name_breaks_a_picture(name: str):
   labels = words(svgs_of([one])['loss.runs'])
   if name.isprintable() and len(name) < 20:
     assert name in labels
-
-
-# Table 3 as a picture
 
 
 def pictured(runs: list[Evaluation]) -> list[Picture]:

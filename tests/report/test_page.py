@@ -5,10 +5,8 @@ import html.parser
 import markdown_it
 import pytest
 
-from toy.results import family
-from transformer_jax.report import comparison, figures, page
+from transformer_jax.report import page
 from transformer_jax.report.page import Picture, legible
-from transformer_jax.report.report import describe_group
 
 HOSTILE = (
   'a<b>c</b> | *d* _e_ __f__ snake_case',
@@ -86,20 +84,3 @@ def test_neighbouring_pictures_share_a_line():
   assert page.markdown(content) == '## x\n'
   source = page.page('t', content)
   assert source.count('<div class="pictures">') == 1 and source.count('<figure>') == 2
-
-
-def described() -> list[page.Block]:
-  """Returns a group of runs with its tables and pictures."""
-  runs = [one._replace(records=[{'step': 1, 'loss': 9.0}]) for one in family()]
-  ((group,), _) = comparison.group(runs)
-  ours = comparison.differences(group, lambda *_: None)
-  return describe_group(group, ours, None, '') + figures.curves(runs)
-
-
-def test_the_page_is_whole_and_needs_nothing_else():
-  source = page.page('Runs', described())
-  reader = Reader(source)
-  assert reader.tags.count('svg') == 3 and reader.tags.count('table') == 3
-  assert all(link.startswith('#') for link in reader.links)
-  assert 'url(http' not in source and '@import' not in source
-  assert '<script' not in source and 'prefers-color-scheme: dark' in source

@@ -86,21 +86,6 @@ def test_training_flops_by_the_papers_method(row: str):
   assert f'{computed:.1e}' == f'{printed:.1e}'
 
 
-def test_claims():
-  """Signs of the effect on perplexity and BLEU, typed again from the paper's text."""
-  worse, better = (1, -1), (-1, 1)
-  assert [claim.rows for claim in paper.CLAIMS] == [
-    {'A1': worse},
-    {'A4': worse},  # "quality also drops off with too many heads"
-    {'B1': worse, 'B2': worse},
-    {'C1': worse, 'C2': worse, 'C3': better, 'C4': worse}
-    | {'C5': better, 'C6': worse, 'C7': better},
-    {'D1': worse},
-    {'E': (0, 0)},
-    {'D3': (-1, -1)},  # without it: perplexity better, BLEU worse
-  ]
-
-
 def test_parameters_move_as_printed_whatever_the_vocabulary():
   for row in ('B1', 'B2', 'C1', 'C2', 'C3', 'C6', 'C7'):
     moved = (parameters(row, 37_000) - parameters('base', 37_000)) / 1e6

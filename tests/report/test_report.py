@@ -57,6 +57,7 @@ def test_the_whole_report(prepared, tmp_path: pathlib.Path, capsys):
   assert '(whole.loss.D.svg)' in text
   assert (tmp_path / 'new/whole.loss.D.svg').read_text().startswith('<?xml')
   source = (tmp_path / 'page.html').read_text()
+  assert not re.search('url.http|@import|<script', source)
   assert '<i>' not in source and '&lt;i&gt;y&lt;/i&gt; sentence 3 of some' in source
   headings = [line for line in text.splitlines() if line.startswith('## ')]
   assert headings[0] == '## What the runs say'

@@ -22,9 +22,6 @@ def printed(
   return markdown(describe_group(group, ours, None, ''))
 
 
-# Table 3
-
-
 def test_table_3_in_miniature_beside_the_papers():
   text = printed(family())
   assert '## Table 3 in miniature on multi30k.en-de.mini, scored on val+test' in text
@@ -59,9 +56,6 @@ def test_runs_of_the_papers_size_stand_beside_its_numbers():
   held_out = changed(result, {'data.files.dev': ['newstest2012']})
   text = printed([scored(held_out)])
   assert '## Table 3 in miniature on wmt14.en-de, scored on newstest2012' in text
-
-
-# Differences from base
 
 
 @pytest.mark.parametrize(
@@ -144,8 +138,6 @@ def test_what_a_comparison_lacks_is_named():
   text = printed([scored(of_config(configs.get_config('C1')))])
   assert 'There are no runs of base' in text and cells(text, 'C1')[5] == '5.00'
 
-
-# Claims
 
 # Perplexity and BLEU of one run of a row beside family()'s base, of 5.0 and 20.0, whose
 # seeds can tell differences of 0.50 and 0.99.

@@ -52,9 +52,6 @@ def started(run: Run) -> Run:
   return run
 
 
-# Opened
-
-
 def test_a_new_run(run: Run, corpus, config):
   names = sorted(path.name for path in run.workdir.iterdir())
   assert names == ['card.json', 'config.json', 'vocabulary.model']
@@ -197,9 +194,6 @@ def test_a_half_written_run_is_written_again(corpus, config, tmp_path: pathlib.P
   assert run.vocabularies().source.sha256 == expected
 
 
-# Read
-
-
 @pytest.mark.parametrize(
   ('content', 'message'),
   [('{"a":', 'damaged '), ('{"task": "x"}', 'adam_b1 is ')],
@@ -224,9 +218,6 @@ def test_training_so_far_is_up_to_the_step(tmp_path: pathlib.Path):
     'training_device': 'one',
     'training_commit': 'a; b',
   }
-
-
-# Locked
 
 
 def test_a_folder_has_one_trainer(tmp_path: pathlib.Path):

@@ -109,9 +109,6 @@ def test_a_run_is_scored_where_its_patience_ends(tmp_path: pathlib.Path):
   assert job.is_done() and not other.is_done()
 
 
-# Slurm
-
-
 @pytest.fixture
 def slurm(tmp_path: pathlib.Path, monkeypatch) -> pathlib.Path:
   """Has stand-ins for Slurm's commands; returns a copy of what was submitted."""
@@ -150,9 +147,6 @@ def test_a_job_of_slurm_saves_when_its_time_is_up(slurm, tmp_path: pathlib.Path)
   thread.join()
   signal.signal(signal.SIGUSR1, before)
   assert queued[0].function() == 0 and job.is_done()
-
-
-# The command
 
 
 def run_script(folder: pathlib.Path, *options: str) -> None:

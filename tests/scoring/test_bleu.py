@@ -257,9 +257,6 @@ def test_unequal_or_empty_input_is_refused_with_both_counts():
       call([], [])
 
 
-# Languages whose words have no spaces between them
-
-
 @pytest.mark.parametrize(
   ('language', 'tokens', 'line', 'other'),
   [

@@ -123,9 +123,6 @@ def test_what_cannot_be_scored(files: list[pathlib.Path], tmp_path: pathlib.Path
     next(bleu.score_files(tmp_path / 'none', *files[1:], 'de', False, False))
 
 
-# Two systems
-
-
 def test_p():
   for metric in bleu.both('de', False, False):
     p = lambda a, b, metric=metric: metric.paired_p([a], [b], REFERENCES)

@@ -71,9 +71,6 @@ def test_kills_while_training(toy: Toy):
   assert left == {str(step) for step in (steps - 10, steps - 5, steps)}
 
 
-# Other devices, several hosts
-
-
 @pytest.fixture(scope='module')
 def eight(toy: Toy) -> Toy:
   """Returns an undisturbed run on eight devices."""

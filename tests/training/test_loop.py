@@ -208,9 +208,6 @@ def test_copies_every_few_minutes(tmp_path: pathlib.Path, monkeypatch):
   assert kept.steps == [2, 4, 6, 8]
 
 
-# What goes wrong
-
-
 def test_a_skipped_update_is_counted_and_its_batch_named(tmp_path: pathlib.Path):
   trainer = Counter(8)
   trainer.bad = {3}
@@ -253,9 +250,6 @@ def test_a_restart_does_not_forget_the_best_loss(tmp_path: pathlib.Path, capsys)
   (tmp_path / 'metrics.jsonl').write_text(lines)
   looped(tmp_path, Counter(12), start=2)
   assert capsys.readouterr().err.count('has diverged') == 1
-
-
-# All of it
 
 
 def small(folder: pathlib.Path) -> ml_collections.ConfigDict:

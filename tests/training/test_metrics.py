@@ -48,9 +48,6 @@ def test_the_rate_that_is_logged_is_the_one_that_was_applied():
   assert meter.add(7, GOOD)['learning_rate'] == 3
 
 
-# The log
-
-
 def record(step: int) -> dict:
   return {'step': step, 'loss': 1.5, 'target_tokens': 10, 'steps': 1, 'seconds': 0.5}
 
@@ -111,9 +108,6 @@ def test_events_are_the_records(tmp_path: pathlib.Path):
   _, begin, *rest = events(run)[6:]
   assert (begin.step, begin.session_log.status) == (4, 1)
   assert [scalars(event) for event in rest] == [shown(step) for step in range(4, 8)]
-
-
-# A full disk
 
 
 def fill(folder: pathlib.Path, name: str) -> None:
