@@ -1,14 +1,10 @@
-"""docs/the_paper.ipynb: its sections, its outputs, and that it runs.
+"""docs/the_paper.ipynb: its sections and its outputs.
 
 `jupyter-execute --inplace docs/the_paper.ipynb` stores new outputs.
 """
 
 import json
 import pathlib
-
-import pytest
-
-from toy import runs
 
 ROOT = pathlib.Path(__file__).parents[1]
 PATH = ROOT / 'docs' / 'the_paper.ipynb'
@@ -29,19 +25,3 @@ def test_sections_and_outputs():
   assert kinds.count('image/png') >= len(SECTIONS)
   assert not [output for output in outputs if output['output_type'] == 'error']
   assert not [output for output in outputs if output.get('name') == 'stderr']
-
-
-@pytest.mark.slow
-def test_it_runs(tmp_path: pathlib.Path, monkeypatch):
-  """The run has learnt nothing."""
-  import nbclient  # here, since each takes a part of a second
-  import nbformat
-
-  toy = runs.Toy(tmp_path)
-  runs.finished(toy.train())
-  monkeypatch.setenv('QUICKSTART', str(toy.workdir))
-  monkeypatch.setenv('QUICKSTART_DATA', str(tmp_path / 'data'))
-  executed = nbformat.read(PATH, as_version=4)
-  folder = {'metadata': {'path': str(PATH.parent)}}
-  times = {'timeout': 600, 'startup_timeout': 300}
-  nbclient.NotebookClient(executed, **times, resources=folder).execute()

@@ -92,17 +92,6 @@ def test_heads_are_known_by_what_they_attend_to():
     assert surveyed[kind]['entropy'].heads[0, 2] == pytest.approx(0)
 
 
-def test_attention_to_punctuation():
-  """The second of three words is a full stop, in source and target."""
-  sample = [([6, 5, 7, 1], [17, 15, 16, 1])]
-  surveyed = survey.survey(KnownHeads(), sample)
-  seen = {kind: surveyed[kind]['punctuation'].heads[0].tolist() for kind in KINDS}
-  # One of four queries looks there, by all heads but the one that looks at the end.
-  assert seen['encoder'] == seen['cross'] == [0.25, 0.25, 0, 0.25]
-  # The decoder's <s> cannot look there, nor the word after it.
-  assert seen['decoder'] == pytest.approx([0.5, 0.5, 0, (1 / 3 + 1 / 4) / 2])
-
-
 def test_attention_from_word_to_word():
   sample = [([6, 7, 1], [17, 16, 1]), ([7, 6, 1], [16, 17, 1]), ([7, 8, 1], [14, 1])]
   means, counts = survey.mean_weights(KnownHeads(), sample, 'c', 'b')

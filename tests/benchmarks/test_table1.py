@@ -20,7 +20,6 @@ from benchmarks.layer_types.layers import (
   restricted_self_attention,
   self_attention,
 )
-from toy import results
 from transformer_jax.report import page, paper
 
 D = 4
@@ -218,20 +217,6 @@ def test_report(measured: dict):
   assert row(CONVOLUTION)[-2:] == ['O(log_k(n))', '3, 15; dilated 2, 3 |']
   assert row(PROJECTED)[1] == row(PROJECTED)[5] == row(PROJECTED)[7] == ''
   assert blocks[-1].svg.startswith('<svg') and 'd (n = 8)' in blocks[-1].svg
-
-
-def test_who_is_faster(measured: dict):
-  """The ratio of each cell, and how often it is as section 4 says."""
-  changed = json.loads(json.dumps(measured))
-  for cell in changed['cells']:
-    cell['seconds'] = {'Recurrent': 3.0, 'Self-Attention': 2.0}.get(cell['layer'], 9.0)
-    if (cell['layer'], cell['n']) == ('Recurrent', 16):
-      cell['seconds'] = 1.0
-  *_, ratios, text, _, _ = table.blocks(changed)
-  assert results.cells(ratios, 'n = 8') == ['n = 8', '1.50', '1.50']
-  assert results.cells(ratios, 'n = 16') == ['n = 16', '0.50', '0.50']
-  assert 'With n = d it is faster in 1 of 1 cells.' in text
-  assert r'With n \> d it is faster in 1 of 3 cells.' in text
 
 
 def test_the_documentation_has_the_published_measurement():

@@ -112,19 +112,10 @@ def test_sentences_that_are_not_translated():
     assert both(pair, limits) is None
 
 
-@pytest.mark.parametrize(
-  'line',
-  [
-    'Winston Churchill, Ava Gardner, Frank Sinatra.',
-    'Ludwig van Beethoven',
-    '2014',
-    '日本銀行',
-    'محمد',
-    'ایالات متحده آمریکا',
-  ],
-)
-def test_names_and_numbers_are_the_same_in_both_languages(line: str):
-  assert both((line, line), replace(LOOSE, drop_untranslated=True)) is None
+def test_names_and_numbers_are_the_same_in_both_languages():
+  names = ['Winston Churchill, Ava Gardner, Frank Sinatra.', 'Ludwig van Beethoven']
+  for line in (*names, '2014', '日本銀行', 'محمد', 'ایالات متحده آمریکا'):
+    assert both((line, line), replace(LOOSE, drop_untranslated=True)) is None, line
 
 
 def test_the_first_fault_is_the_one_that_counts():
@@ -164,11 +155,9 @@ def test_other_text_is_not_refused():
     check_languages(list(zip(*sides, strict=True)), ('en', 'de'), 'FILE')
 
 
-@pytest.mark.parametrize(
-  'code', ['DE', 'de-DE', 'deu', 'jpn_Jpan', 'german', 'q', 'jp']
-)
-def test_what_is_no_code(code: str):
-  with pytest.raises(UserError, match=f'^{code!r}'):
-    check_code(code)
+def test_what_is_no_code():
+  for code in ('DE', 'de-DE', 'deu', 'jpn_Jpan', 'german', 'q', 'jp'):
+    with pytest.raises(UserError, match=f'^{code!r}'):
+      check_code(code)
   for good in ('de', 'hsb', 'pt_BR', 'zh_Hant'):
     check_code(good)

@@ -11,18 +11,7 @@ import pytest
 
 import toy.corpus
 from toy.config import tiny
-from transformer_jax.data.corpus import (
-  CARD,
-  SPLITS,
-  STREAMS,
-  check_settings,
-  config_flag,
-  read_card,
-  read_text,
-  set_name,
-  verify_corpus,
-  write_card,
-)
+from transformer_jax.data import corpus
 from transformer_jax.machine.cli import Flags
 from transformer_jax.machine.errors import UserError
 
@@ -31,7 +20,7 @@ ROOT = pathlib.Path(__file__).parents[2]
 
 def parsed(*overrides: str, config: str) -> ml_collections.ConfigDict:
   table = Flags('')
-  holder = config_flag(table, '')
+  holder = corpus.config_flag(table, '')
   table.parse(['x', f'--config={ROOT}/configs/{config}', *overrides])
   return holder.value
 
@@ -88,13 +77,18 @@ def test_each_change_of_a_corpus_has_another_name():
   ],
 )
 def test_the_name_of_a_test_set(stem: str, name: str):
-  assert set_name(stem) == name
+  assert corpus.set_name(stem) == name
 
 
 FILES = sorted(
   ['vocabulary.model']
-  + [f'{a}.{b}.{c}' for a in SPLITS for b in STREAMS for c in ('tokens', 'offsets')]
-  + [f'{a}.{b}.txt' for a in ('dev', 'test') for b in STREAMS]
+  + [
+    f'{a}.{b}.{c}'
+    for a in corpus.SPLITS
+    for b in corpus.STREAMS
+    for c in ('tokens', 'offsets')
+  ]
+  + [f'{a}.{b}.txt' for a in ('dev', 'test') for b in corpus.STREAMS]
 )
 
 
@@ -113,30 +107,30 @@ def folder(prepared: pathlib.Path, tmp_path: pathlib.Path) -> pathlib.Path:
 
 def refused(folder: pathlib.Path) -> str:
   with pytest.raises(UserError, match=str(folder)) as caught:
-    verify_corpus(folder)
+    corpus.verify_corpus(folder)
   return str(caught.value)
 
 
 def test_the_identity_is_that_of_the_content(folder: pathlib.Path):
   """It is the sum of vocabulary, tokens and text, as sha256sum prints it."""
-  verify_corpus(folder)
-  assert sorted(read_card(folder).sha256) == FILES
+  corpus.verify_corpus(folder)
+  assert sorted(corpus.read_card(folder).sha256) == FILES
   names = 'dev.* test.* train.* vocabulary.model'
   command = f'LC_ALL=C; sha256sum {names} | sha256sum'
   done = subprocess.run(command, shell=True, cwd=folder, capture_output=True, text=True)
-  assert read_card(folder).identity == done.stdout.split()[0]
-  card = json.loads((folder / CARD).read_bytes())
+  assert corpus.read_card(folder).identity == done.stdout.split()[0]
+  card = json.loads((folder / corpus.CARD).read_bytes())
   card['splits']['train']['sources'] = []
-  (folder / CARD).write_text(json.dumps(card))
-  verify_corpus(folder)
-  (folder / CARD).write_text(json.dumps(card | {'identity': '0' * 64}))
+  (folder / corpus.CARD).write_text(json.dumps(card))
+  corpus.verify_corpus(folder)
+  (folder / corpus.CARD).write_text(json.dumps(card | {'identity': '0' * 64}))
   assert 'the identity on the card.json is not that of its sums' in refused(folder)
 
 
 @pytest.mark.parametrize('name', FILES)
 def test_each_file_is_watched(name: str, folder: pathlib.Path):
   """verify() notices a flipped bit, another byte, and a missing file."""
-  path, about = folder / name, read_card(folder)
+  path, about = folder / name, corpus.read_card(folder)
   whole = path.read_bytes()
   for place in {0, len(whole) // 2, len(whole) - 1}:
     path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
@@ -147,12 +141,12 @@ def test_each_file_is_watched(name: str, folder: pathlib.Path):
   (folder / 'notes').write_bytes(b'mine')
   assert f'{name} is missing; notes is not on the card' in refused(folder)
   path.write_bytes(whole + b'x')
-  write_card(folder, about)
-  assert read_card(folder).identity != about.identity
+  corpus.write_card(folder, about)
+  assert corpus.read_card(folder).identity != about.identity
 
 
 def test_a_damaged_card(folder: pathlib.Path):
-  path = folder / CARD
+  path = folder / corpus.CARD
   for content in (b'', path.read_bytes()[:-9], b'[]', b'{"sha256": 3}', b'\xff'):
     path.write_bytes(content)
     message = refused(folder)
@@ -167,20 +161,20 @@ def test_a_damaged_card(folder: pathlib.Path):
   ('key', 'value'), [('data.max_length', 9), ('model.target_vocab_size', 40)]
 )
 def test_other_settings(key: str, value: int, folder: pathlib.Path):
-  check_settings(folder, tiny(**{'data.name': 'b', 'data.raw_dir': 'elsewhere'}))
+  corpus.check_settings(folder, tiny(**{'data.name': 'b', 'data.raw_dir': 'elsewhere'}))
   with pytest.raises(UserError, match=f'prepared with {key}=.*config says {value}:'):
-    check_settings(folder, tiny(**{key: value}))
+    corpus.check_settings(folder, tiny(**{key: value}))
 
 
-@pytest.mark.parametrize('side', STREAMS)
+@pytest.mark.parametrize('side', corpus.STREAMS)
 def test_changed_text_is_not_read(side: str, folder: pathlib.Path):
   """Scores and samples would be of another text, or of other lines."""
-  source, target = read_text(folder, 'dev')
+  source, target = corpus.read_text(folder, 'dev')
   assert len(source) == len(target) > 0
   path = folder / f'dev.{side}.txt'
   whole = path.read_bytes()
   for text in (whole[:-9], whole.replace(b'e', b'o', 1), whole + whole[-9:], b''):
     path.write_bytes(text)
     with pytest.raises(UserError, match=f'^{path} is not as it was written'):
-      read_text(folder, 'dev')
-  read_text(folder, 'test')
+      corpus.read_text(folder, 'dev')
+  corpus.read_text(folder, 'test')

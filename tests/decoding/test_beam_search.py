@@ -9,29 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from toy.table_models import (
-  ALPHAS,
-  BOS,
-  EOS,
-  LENGTH,
-  PAD,
-  PER_ALPHA,
-  BeamCache,
-  Models,
-  all_models,
-  compiled,
-  differing,
-  listed,
-  log_softmax,
-  next_context,
-  program,
-  random_models,
-  same,
-  search_all,
-  searched,
-  table_search,
-  table_step,
-)
+from toy import table_models as tables
+from toy.table_models import BOS, EOS, LENGTH, PAD
 from transformer_jax.decoding import beam_search
 from transformer_jax.decoding.beam_search import (
   Hypotheses,
@@ -44,7 +23,7 @@ from transformer_jax.decoding.beam_search import (
 
 @pytest.mark.parametrize('beam', [1, 4, 21])
 def test_equals_plain_search_without_early_stop(beam: int):
-  assert differing(searched(beam), beam) == 0
+  assert tables.differing(tables.searched(beam), beam) == 0
 
 
 def first_finish(search: Search, state: State) -> jax.Array:
@@ -72,30 +51,30 @@ MUTANTS = [
 @pytest.mark.parametrize(('owner', 'name', 'mutant'), MUTANTS)
 def test_mutant_differs_from_plain_search(owner, name, mutant, monkeypatch):
   monkeypatch.setattr(owner, name, mutant)
-  hypotheses = search_all(compiled(4), all_models().limits)
-  assert differing(hypotheses, beam=4) > 10
+  hypotheses = tables.search_all(tables.compiled(4), tables.all_models().limits)
+  assert tables.differing(hypotheses, beam=4) > 10
 
 
 @pytest.mark.parametrize('alpha', [0.0, 0.6, 1.0])
 def test_widest_beam_equals_brute_force(alpha: float):
   beam, longest = 31, 4  # two words: 15 finished strings and 16 cut ones
-  models = random_models(40, seed=1, smallest=5, largest=5)
+  models = tables.random_models(40, seed=1, smallest=5, largest=5)
   models = models._replace(limits=1 + models.limits % longest)
-  hypotheses = jax.device_get(program(beam, longest)(models, alpha))
+  hypotheses = jax.device_get(tables.program(beam, longest)(models, alpha))
   for i, (table, limit) in enumerate(zip(*models, strict=True)):
     strings = [
       words if length == limit else (*words, EOS)
       for length in range(limit + 1)
       for words in itertools.product((3, 4), repeat=length)
     ]
-    entries, log_probs = [], log_softmax(table)
+    entries, log_probs = [], tables.log_softmax(table)
     for string in strings:
-      contexts = itertools.accumulate(string, next_context, initial=0)
+      contexts = itertools.accumulate(string, tables.next_context, initial=0)
       steps = zip(range(limit), contexts, string, strict=False)
       score = sum(log_probs[step] for step in steps) / ((5 + len(string)) / 6) ** alpha
       entries.append((score, string, string[-1] == EOS))
     entries.sort(key=lambda entry: (not entry[2], -entry[0]))
-    assert same(listed(hypotheses, i), entries)
+    assert tables.same(tables.listed(hypotheses, i), entries)
 
 
 def steps_alone(nbest: int) -> int:
@@ -104,12 +83,12 @@ def steps_alone(nbest: int) -> int:
 
   def step(tokens, position, *state):
     jax.debug.callback(steps.append, position)
-    return table_step(tokens, position, *state)
+    return tables.table_step(tokens, position, *state)
 
-  search = table_search(4, nbest=nbest, step=step)
-  alone = lambda logits: search(Models(logits[None], np.array([LENGTH])))
+  search = tables.table_search(4, nbest=nbest, step=step)
+  alone = lambda logits: search(tables.Models(logits[None], np.array([LENGTH])))
   each = jax.jit(lambda logits: jax.lax.map(alone, logits))
-  jax.block_until_ready(each(random_models(200, seed=4).logits))
+  jax.block_until_ready(each(tables.random_models(200, seed=4).logits))
   jax.effects_barrier()
   return len(steps)
 
@@ -121,16 +100,16 @@ def test_early_stop_saves_steps():
 
 
 def test_a_search_for_fewer_returns_the_first_of_all():
-  fewer, every = searched(4, nbest=2), searched(4)
+  fewer, every = tables.searched(4, nbest=2), tables.searched(4)
   assert fewer.tokens.shape == (len(every.tokens), 2, LENGTH)
   for i in range(len(every.tokens)):
-    assert same(listed(fewer, i), listed(every, i)[:2])
+    assert tables.same(tables.listed(fewer, i), tables.listed(every, i)[:2])
 
 
 def test_log_probabilities_are_scores_without_the_penalty():
-  hypotheses = searched(4)
+  hypotheses = tables.searched(4)
   lengths = (hypotheses.tokens != PAD).sum(-1)
-  penalty = ((5 + lengths) / 6) ** np.repeat(ALPHAS, PER_ALPHA)[:, None]
+  penalty = ((5 + lengths) / 6) ** np.repeat(tables.ALPHAS, tables.PER_ALPHA)[:, None]
   expected = np.where(lengths == 0, -np.inf, hypotheses.scores * penalty)
   np.testing.assert_allclose(hypotheses.log_probs, expected, rtol=1e-5)
 
@@ -143,7 +122,7 @@ def chain_search(
     logits = jnp.asarray(np.log(np.asarray(rows, np.float32)))
   step = lambda tokens, position, cache, memory: (logits[tokens], cache)
   search = Search(step, (5,), beam, beam, alpha, *ids)
-  cache = BeamCache(jnp.zeros((len(limits), beam)))
+  cache = tables.BeamCache(jnp.zeros((len(limits), beam)))
   return jax.device_get(jax.jit(search)(cache, (), jnp.asarray(limits)))
 
 
@@ -156,17 +135,19 @@ def test_exact_ties_go_to_the_shorter_then_the_lower_token():
   for beam in 2, 6:
     hypotheses = chain_search(rows, beam, limits=[3, 3])
     for sentence in 0, 1:
-      assert same(listed(hypotheses, sentence), entries[:beam])
+      assert tables.same(tables.listed(hypotheses, sentence), entries[:beam])
     assert hypotheses.scores[0, 0] == hypotheses.scores[0, 1]
 
 
 def test_limits_of_nothing_and_beyond_the_longest_output():
   rows = [[0, 0.25, 0, 0.75, 0]] * 5
   hypotheses = chain_search(rows, beam=2, limits=[0, 9], alpha=0.6)
-  assert listed(hypotheses, 0) == [(0.0, (), False)]
-  assert listed(hypotheses, 1)[0][1:] == ((EOS,), True)
+  assert tables.listed(hypotheses, 0) == [(0.0, (), False)]
+  assert tables.listed(hypotheses, 1)[0][1:] == ((EOS,), True)
   hypotheses = chain_search(rows, beam=1, limits=[9])
-  assert same(listed(hypotheses, 0), [(5 * math.log(0.75), (3,) * 5, False)])
+  assert tables.same(
+    tables.listed(hypotheses, 0), [(5 * math.log(0.75), (3,) * 5, False)]
+  )
 
 
 def test_a_cache_that_grows_changes_no_result():
@@ -186,14 +167,14 @@ def test_a_cache_that_grows_changes_no_result():
       return self._replace(tokens=jnp.pad(self.tokens, more))
 
   def step(tokens: jax.Array, position: jax.Array, cache: TokenCache, logits: Any):
-    logits, (contexts,) = table_step(
-      tokens, position, BeamCache(cache.contexts), logits
+    logits, (contexts,) = tables.table_step(
+      tokens, position, tables.BeamCache(cache.contexts), logits
     )
     written = cache.tokens.at[:, :, position].set(tokens, mode='drop')
     return logits, TokenCache(contexts, written)
 
   def run(*lengths: int) -> Hypotheses:
-    logits, limits = map(jnp.asarray, random_models(100, seed=5))
+    logits, limits = map(jnp.asarray, tables.random_models(100, seed=5))
     zeros = lambda *shape: jnp.zeros((100, 4, *shape), jnp.int32)
     search = Search(step, lengths, 4, 4, 0.6, bos=BOS, eos=EOS, pad=PAD)
     return jax.jit(search)(TokenCache(zeros(), zeros(lengths[0])), logits, limits)

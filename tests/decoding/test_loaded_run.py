@@ -1,6 +1,5 @@
 """A run in Python: its translations, scores and attention maps."""
 
-import os
 import pathlib
 import re
 import subprocess
@@ -92,22 +91,6 @@ def test_documented_code_runs(workdir: pathlib.Path, monkeypatch):
   exec(code.replace("'Why will she thank me?'", repr(SENTENCES[1])), names)
   assert names['model'].translate(['']) == ['']
   assert (workdir / 'cross.png').is_file()
-
-
-@pytest.mark.slow
-def test_a_program_that_uses_jax(workdir: pathlib.Path, tmp_path: pathlib.Path):
-  """In another process and folder, without the flags of these tests."""
-  program = f"""if True:
-    import jax.numpy as jnp, transformer_jax
-    jnp.zeros(3).block_until_ready()
-    outputs = [transformer_jax.load({str(workdir)!r}).translate(['one']) for _ in 'ab']
-    print(outputs[0] == outputs[1])"""
-  environment = {k: v for k, v in os.environ.items() if k != 'JAX_NUM_CPU_DEVICES'}
-  environment['XDG_CACHE_HOME'] = str(tmp_path)
-  environment['PYTHONPATH'] = str(pathlib.Path(transformer_jax.__file__).parents[1])
-  command, pipes = [sys.executable, '-c', program], {'capture_output': True}
-  done = subprocess.run(command, cwd=workdir, env=environment, text=True, **pipes)
-  assert done.stdout == 'True\n', done.stderr
 
 
 def test_weights_are_of_the_folder_that_was_loaded(

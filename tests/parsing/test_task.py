@@ -5,11 +5,9 @@ import pathlib
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import toy.corpus
-from toy.config import tiny
+from toy import corpus
 from toy.results import GOLD
 from transformer_jax.data import vocabulary
-from transformer_jax.data.corpus import read_text
 from transformer_jax.data.task import Outputs
 from transformer_jax.parsing import trees
 from transformer_jax.parsing.task import PARSING
@@ -19,7 +17,7 @@ TOKENS = '(S )S (NP )NP )VP DT NN ( ) (TOP \u2047 (S)'.split()
 
 def test_a_sentence_is_read_as_treebanks_spell_it(tmp_path: pathlib.Path):
   path = tmp_path / 'vocabulary.model'
-  toy.corpus.learn(['She laughed'], path, 20)
+  corpus.learn(['She laughed'], path, 20)
   read = PARSING.source(vocabulary.Vocabulary(path))
   assert read('  She (\tlaughed ) ') == 'She -LRB- laughed -RRB-'
 
@@ -56,26 +54,3 @@ def test_trees_are_scored_with_how_many_were_mended():
   result = scorer.score(outputs)
   assert (result['valid'], result['repairs']['lacking']) == (50, 2)
   assert result['parsing']['recall'] == 25 and result['parsing']['precision'] == 100
-
-
-def test_a_treebank_is_prepared(tmp_path: pathlib.Path):
-  """Sources are words and targets tokens of trees; without tags the text keeps them."""
-  raw = toy.corpus.write_raw(tmp_path / 'raw')
-  for path in raw.glob('*.en'):
-    lines = path.read_text().splitlines()
-    trees = [f'(S (CD {") (CD ".join(line.split())}))\n' for line in lines]
-    path.with_suffix('.mrg').write_text(''.join(trees))
-  config = tiny(**{'data.reader': 'trees', 'data.target_language': 'tree'})
-  config.model.update(vocab_size=50, target_vocab_size=9)
-  config.data.cleaning.off = True
-  about = toy.corpus.prepare(raw, config, PARSING)
-  sources, targets = texts = read_text(tmp_path / 'data' / 'toy', 'test')
-  assert targets == [f'(S{" CD" * len(source.split())} )S' for source in sources]
-  counts = sum(len(target.split()) for target in targets)
-  assert about.splits['test'].tokens['target'] == counts
-  config.data.update(name='untagged', tags=False)
-  toy.corpus.prepare(raw, config, PARSING)
-  assert read_text(tmp_path / 'data' / 'untagged', 'test') == texts
-  both = vocabulary.read(tmp_path / 'data' / 'untagged', own_target=True)
-  pieces = both.target.pieces()
-  assert '\u2581XX' in pieces and '\u2581CD' not in pieces

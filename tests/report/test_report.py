@@ -1,6 +1,5 @@
 """The report as its script writes it."""
 
-import itertools
 import pathlib
 import re
 import shutil
@@ -9,7 +8,7 @@ import pytest
 
 from configs import quickstart
 from scripts import report as script
-from toy.results import cells, changed, of_config, of_row, scored, written
+from toy.results import cells, changed, of_config, of_row, written
 from transformer_jax.machine import files
 from transformer_jax.machine.errors import UserError
 from transformer_jax.report import comparison, paper, results
@@ -223,14 +222,3 @@ def test_the_p_of_table_3(shared_data, tmp_path: pathlib.Path):
   text = (ROOT / 'docs/table3.md').read_text().partition('row by row')[2]
   for row, (_, bleu) in published('table3', path)[1].items():
     assert cells(text, row)[9] == ('' if row == 'base' else f'{bleu.p:.3f}')
-
-
-def test_a_run_is_shown_as_its_config_decodes():
-  """It is shown at its newest step."""
-  runs = [
-    scored(changed(of_row(), step=step, averaged=[step], alpha=alpha))
-    for step, alpha in ((3000, 0.6), (3125, 0.6), (3125, 1.0))
-  ]
-  for order in itertools.permutations(runs):
-    (shown,) = module.representatives(order)
-    assert (shown.result.step, shown.result.alpha) == (3125, 0.6)

@@ -7,7 +7,7 @@ import pytest
 
 from configs import table3 as configs
 from toy.results import cells, changed, family, of_config, scored
-from transformer_jax.report import comparison, paper, tables
+from transformer_jax.report import comparison, paper
 from transformer_jax.report.page import markdown
 from transformer_jax.report.report import describe_group
 from transformer_jax.report.results import Evaluation
@@ -196,13 +196,3 @@ def test_no_evidence_for_a_claim_takes_its_agreement_away():
       if mark < 1:
         better = (*marks[:n], mark + 1, *marks[n + 1 :])
         assert verdict(better) >= verdict(marks), marks
-
-
-def test_claims_are_counted_with_their_rows():
-  ours = differences(('A1', WORSE), ('B1', BETTER), ('C3', SAME), ('C2', WORSE))
-  text = markdown(tables.claims(ours))
-  assert 'Of 7 claims 2 agree, 1 disagrees, 4 were not run.' in text
-  heads = cells(text, 'One head is worse than eight.')
-  assert heads[2:] == ['A1 +0.37, -0.9', 'agrees', 'A1 +2.00, -4.00']
-  assert 'C2 +2.00, -4.00; C3 (+0.10), (+0.10)' in text
-  assert cells(text, 'Too many heads are worse, too.')[3:] == ['not run', '']

@@ -1,4 +1,7 @@
-"""Runs that are killed end like a run that is not, on any devices and hosts."""
+"""Runs that are killed end like a run that is not, on any devices and hosts.
+
+The phase of a signal is certain: a function of it waits (`hold`) when the signal comes.
+"""
 
 import os
 import random
@@ -30,12 +33,82 @@ pytestmark = pytest.mark.slow
 
 KILLS = int(os.environ.get('TRANSFORMER_JAX_KILLS', '20'))
 STEP = 'transformer_jax.training.trainer:Trainer.step'
+COMPILE = 'jax.stages:Lowered.compile'
+LEARN = 'transformer_jax.data.vocabulary:learn'
+BOOTSTRAP = 'transformer_jax.scoring.bleu:score'
 WRITE = 'transformer_jax.training.checkpoint:checksums'  # while a checkpoint is written
 
 
 @pytest.fixture(scope='module')
 def toy(tmp_path_factory: pytest.TempPathFactory) -> Toy:
   return undisturbed(tmp_path_factory.mktemp('toy'))
+
+
+def interrupted(
+  program: Program,
+  function: str,
+  call: int = 1,
+  number: signal.Signals = signal.SIGTERM,
+  release: bool = False,
+) -> str:
+  """Signals it in a call of `function`; returns what it printed until its exit."""
+  program.wait_for(lambda: program.calls(function) >= call)
+  program.signal(number)
+  if release:
+    program.release()
+  assert program.code() == EXIT_CODE, program.output
+  return program.output
+
+
+def ended(output: str, function: str) -> int:
+  return output.count(f'end {function.split(":")[1]}\n')
+
+
+def test_while_preparing(toy: Toy):
+  """The unfinished folder is no corpus; the same command runs to the end."""
+  new = Toy(toy.folder, data_dir='new').in_another('preparing')
+  output = interrupted(new.train(hold={LEARN: 1}), LEARN)
+  assert not ended(output, LEARN)
+  assert output.endswith('stopped by a signal.\n')
+  assert not (toy.folder / 'new' / 'toy').exists()
+  finished(new.train())
+  assert_equal_runs(new, toy)
+
+
+def test_while_compiling(toy: Toy):
+  """Within XLA, however long it takes; the message names the newest checkpoint."""
+  new = toy.in_another('compiling')
+  cold = str(toy.folder / 'cold')
+  program = new.train(hold={COMPILE: 99}, XDG_CACHE_HOME=cold)  # it only tells of calls
+  program.wait_for(lambda: program.calls(COMPILE))
+  time.sleep(0.2)
+  output = interrupted(program, COMPILE)
+  assert not ended(output, COMPILE)
+  assert output.endswith('The same command goes on. The newest checkpoint: none\n')
+  assert not checkpoint.finished_steps(new.checkpoints)
+
+
+def test_while_saving(toy: Toy):
+  """It finishes the checkpoint that it writes, and then saves the current step."""
+  cut = toy.in_another('saving')
+  program = cut.train(hold={WRITE: 1, STEP: 6})
+  program.wait_for(lambda: program.calls(WRITE) and program.calls(STEP) == 6)
+  assert [path.name for path in cut.checkpoints.iterdir()] == ['5.orbax-checkpoint-tmp']
+  output = interrupted(program, WRITE, release=True)
+  assert ended(output, WRITE) == 2 and ended(output, STEP) == 6
+  assert_all_whole(cut, 6)
+  assert {path.name for path in cut.checkpoints.iterdir()} == {'5', '6'}
+  finished(cut.train())
+  assert_equal_runs(cut, toy)
+
+
+def test_while_evaluating(toy: Toy):
+  result = toy.workdir / 'result.json'
+  before = result.read_bytes()
+  output = interrupted(toy.evaluate(hold={BOOTSTRAP: 1}), BOOTSTRAP)
+  assert not ended(output, BOOTSTRAP)
+  assert output.endswith('stopped by a signal. No result was written.\n')
+  assert result.read_bytes() == before
 
 
 def test_kills_while_training(toy: Toy):

@@ -7,31 +7,18 @@ import pytest
 from flax import nnx
 from jaxtyping import PyTree
 
-from toy.steps import (
-  LENGTH,
-  POISON,
-  ROWS,
-  SLICES,
-  Steps,
-  assert_same_course,
-  course,
-  course_on_one,
-  example,
-  model,
-  poisonous,
-  steps_on,
-)
+from toy import steps as tiny
 from transformer_jax.data.vocabulary import PAD
 from transformer_jax.training import step
 
 
 def test_sums_are_over_the_tokens_of_all_slices():
   """They equal those of all sentences at once: no mean of slices' means."""
-  source, target = example()
-  steps = steps_on(1, P_drop=0.0, rate=1e-2)
+  source, target = tiny.example()
+  steps = tiny.steps_on(1, P_drop=0.0, rate=1e-2)
   _, sums = steps(steps.initial(), source, target)
-  graph, params = model(0.0)
-  flat = lambda side: jnp.asarray(side).reshape(-1, LENGTH)
+  graph, params = tiny.model(0.0)
+  flat = lambda side: jnp.asarray(side).reshape(-1, tiny.LENGTH)
 
   def objective(p: PyTree) -> tuple[jax.Array, jax.Array]:
     outputs = nnx.merge(graph, p)(flat(source), flat(target))
@@ -51,7 +38,7 @@ def test_sums_are_over_the_tokens_of_all_slices():
 
 @pytest.mark.devices
 def test_any_number_of_devices_is_one_device():
-  assert_same_course(course_on_one(), course(steps_on(8)))
+  tiny.assert_same_course(tiny.course_on_one(), tiny.course(tiny.steps_on(8)))
 
 
 @pytest.mark.devices
@@ -59,20 +46,24 @@ def test_any_number_of_devices_is_one_device():
   ('count', 'at_once'), [pytest.param(1, 8, marks=pytest.mark.slow), (2, 2)]
 )
 def test_any_number_of_slices_at_once_is_one_at_a_time(count: int, at_once: int):
-  assert_same_course(course_on_one(), course(Steps(count, slices_per_pass=at_once)))
+  tiny.assert_same_course(
+    tiny.course_on_one(), tiny.course(tiny.Steps(count, slices_per_pass=at_once))
+  )
 
 
 @pytest.mark.devices
 def test_an_update_without_a_finite_gradient_is_skipped(monkeypatch):
   """One slice of one device is enough; the state stays as it was."""
-  monkeypatch.setattr(step, 'cross_entropy', poisonous(step.cross_entropy))
-  steps = Steps(8)
-  clean = [[np.where(side == POISON, 3, side) for side in example(n)] for n in (0, 1)]
+  monkeypatch.setattr(step, 'cross_entropy', tiny.poisonous(step.cross_entropy))
+  steps = tiny.Steps(8)
+  clean = [
+    [np.where(side == tiny.POISON, 3, side) for side in tiny.example(n)] for n in (0, 1)
+  ]
   state, sums = steps(steps.initial(), *clean[0])
   assert sums.skipped == 0 and np.isfinite(sums.loss)
   before = jax.device_get(state)
   source, target = clean[1][0], clean[1][1].copy()
-  target[5, 0, 0] = POISON
+  target[5, 0, 0] = tiny.POISON
   state, sums = steps(state, source, target)
   assert sums.skipped == 1 and not np.isfinite(sums.gradient_norm)
   after = jax.device_get(state)
@@ -87,11 +78,11 @@ def test_an_update_without_a_finite_gradient_is_skipped(monkeypatch):
 @pytest.mark.devices  # which share the program of one device
 def test_dropout_depends_on_slice_step_and_seed():
   """The loss of the same two sentences changes with each of the three alone."""
-  steps = steps_on(1)
+  steps = tiny.steps_on(1)
 
   def loss_at(number: int, step: int, seed: int) -> float:
-    sides = np.zeros((2, SLICES, ROWS, LENGTH), np.int32)
-    sides[:, number] = [side[0] for side in example()]
+    sides = np.zeros((2, tiny.SLICES, tiny.ROWS, tiny.LENGTH), np.int32)
+    sides[:, number] = [side[0] for side in tiny.example()]
     return float(steps(steps.initial(step), *sides, seed)[1].loss)
 
   first = loss_at(0, 0, 1)
