@@ -77,6 +77,7 @@ smoke: $(VENV)/.installed.tests
 check: $(VENV)/.installed.tests
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/mypy
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; (3, 11) <= sys.version_info < (3, 14) or sys.exit("Python %d.%d is none of 3.11, 3.12 and 3.13: make PYTHON=python3.12 ..." % sys.version_info[:2])'

@@ -71,7 +71,7 @@ class Candidates(NamedTuple):
   parents: jax.Array  # [B, C] int32: the beams that they continue
 
 
-def length_penalty(length: jax.Array | int, alpha: float) -> jax.Array | float:
+def length_penalty(length: jax.Array, alpha: float) -> jax.Array:
   """Returns lp(|Y|) = ((5 + |Y|) / 6)^alpha, equation 14 of Wu et al. 2016.
 
   |Y| counts EOS.
@@ -287,7 +287,10 @@ def _take(state: State, rows: jax.Array) -> State:
 
 def _put(state: State, rows: jax.Array, other: State) -> State:
   """Returns the state with some sentences from another, and without a cache."""
-  state, other = (x._replace(cache=None, memory=None) for x in (state, other))
+  state, other = (
+    x._replace(cache=None, memory=None)  # type: ignore[arg-type]
+    for x in (state, other)
+  )
   return jax.tree.map(
     lambda old, new: old.at[rows].set(new) if old.ndim else new, state, other
   )

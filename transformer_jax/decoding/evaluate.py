@@ -4,6 +4,7 @@ import os
 import pathlib
 import sys
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import ml_collections
 from jaxtyping import PyTree
@@ -76,7 +77,8 @@ class Evaluation:
     for line in (*translator.warnings(), *perplexity.truncation_warnings()):
       print(line, file=sys.stderr)
     _say('scoring, with intervals')
-    scores = loaded.task.scorer.score(self._outputs(best))
+    scores: dict[str, Any] = dict.fromkeys(SCORES)
+    scores |= loaded.task.scorer.score(self._outputs(best))
     _say('measuring dev perplexity')
     about = read_card(self._corpus)
     result = Result(
@@ -89,7 +91,7 @@ class Evaluation:
       beam=config.beam,
       alpha=config.alpha,
       decode_dtype=translator.dtype.name,
-      **dict.fromkeys(SCORES) | scores,
+      **scores,
       dev_perplexity=perplexity(loaded.device_params),
       sources_cut=translator.cut_sources,
       outputs_cut=translator.cut_outputs,

@@ -104,7 +104,7 @@ class LoadedRun:
   def hypotheses(
     self,
     sentences: Sequence[str],
-    progress: Callable[[Iterable], Iterable] = iter,
+    progress: Callable[[Iterable[Any]], Iterable[Any]] = iter,
     *,
     nbest: int | None = None,
   ) -> list[list[Hypothesis]]:
@@ -158,7 +158,7 @@ class LoadedRun:
     return [scores[i] for i in range(len(pairs))]
 
   @functools.cached_property
-  def _log_probabilities(self) -> Callable:
+  def _log_probabilities(self) -> Callable[..., Any]:
     def log_probabilities(
       params: PyTree, source: jax.Array, target: jax.Array
     ) -> jax.Array:
@@ -181,7 +181,9 @@ class LoadedRun:
   def _lines(self, sentences: Sequence[str]) -> list[str]:
     return [text.input_line(line, self.config.data.nfc) for line in sentences]
 
-  def over_pairs(self, function: Callable, pairs: Sequence[Pair]) -> Iterator[Any]:
+  def over_pairs(
+    self, function: Callable[..., Any], pairs: Sequence[Pair]
+  ) -> Iterator[Any]:
     """Yields what `function` makes of each pair, in order.
 
     Pairs that follow each other share a batch, so sort them by length.

@@ -6,7 +6,7 @@ import pathlib
 import select
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import ml_collections
@@ -22,7 +22,6 @@ from transformer_jax.decoding.beam_search import (
   Hypotheses,
   Memory,
   Search,
-  State,
 )
 from transformer_jax.machine import platform
 from transformer_jax.machine.devices import (
@@ -90,11 +89,12 @@ class Translator:
     self.replace_params(params)
     self._longest = build.longest_text(config)
     self._task, self._mask = task, None
-    if config.constrained:
-      self._mask = task.constraint.mask(vocabularies.target.pieces())
+    self._constraint = task.constraint if config.constrained else None
+    if self._constraint:
+      self._mask = self._constraint.mask(vocabularies.target.pieces())
     self._unknown = {*np.flatnonzero(vocabularies.source.is_unknown).tolist()}
     self.unknown_sources = self.cut_sources = self.cut_outputs = 0
-    self._searches: dict[tuple[int, int], Callable] = {}
+    self._searches: dict[tuple[int, int], Callable[..., Callable[[], Hypotheses]]] = {}
 
   def replace_params(self, params: PyTree) -> None:
     """Replaces the parameters; nothing is compiled again."""
@@ -104,7 +104,7 @@ class Translator:
     self,
     sentences: Sequence[str],
     nbest: int,
-    progress: Callable[[Iterable], Iterable] = iter,
+    progress: Callable[[Iterable[Any]], Iterable[Any]] = iter,
   ) -> list[list[Hypothesis]]:
     """Returns at most `nbest` hypotheses of each sentence, best first.
 
@@ -121,19 +121,18 @@ class Translator:
     ids = [self._ids(line) for line in vocabulary.encode(lines)]
     results = [[self._finish(s, '', 0.0, [])] for s in sentences]
     order = [i for i in sorted(range(len(ids)), key=lambda i: -len(ids[i])) if ids[i]]
-    before: tuple | None = None  # the batch that the devices are searching
+    started: list[tuple[Sequence[int], Callable[[], Hypotheses]]] = []
     for length, rows, batch in progress(list(self._batches(ids, order))):
       source = batches.pad_ids([ids[i] for i in batch], rows, length)
       sizes = np.zeros(rows, np.int32)
-      if self._mask is not None:
-        size = self._task.constraint.size
-        sizes[: len(batch)] = [size(sentences[i]) for i in batch]
+      if self._constraint:
+        sizes[: len(batch)] = [self._constraint.size(sentences[i]) for i in batch]
       wait = self._search(length, nbest)(self._weights, source, sizes)
-      if before is not None:  # is decoded to text while the devices search this one
-        self._collect(*before, sentences, results)
-      before = batch, wait
-    if before is not None:
-      self._collect(*before, sentences, results)
+      started.append((batch, wait))
+      if len(started) > 1:  # one is decoded to text while the devices search the next
+        self._collect(*started.pop(0), sentences, results)
+    for batch, wait in started:
+      self._collect(batch, wait, sentences, results)
     return results
 
   def _collect(
@@ -147,7 +146,8 @@ class Translator:
     arrays = wait()
     self.cut_outputs += int((~arrays.finished[: len(batch), 0]).sum())
     for row, i in enumerate(batch):
-      results[i] = self._hypotheses(sentences[i], *(array[row] for array in arrays))
+      tokens, scores = (np.asarray(x[row]) for x in (arrays.tokens, arrays.scores))
+      results[i] = self._hypotheses(sentences[i], tokens, scores)
 
   def warnings(self) -> Iterable[str]:
     """Yields messages that count the lines so far that were unknown text or cut."""
@@ -168,7 +168,9 @@ class Translator:
       ids = ids[: self._longest - 1]
     return [*ids, EOS] if ids else []
 
-  def _batches(self, ids: list[list[int]], order: list[int]) -> Iterable[tuple]:
+  def _batches(
+    self, ids: list[list[int]], order: list[int]
+  ) -> Iterator[tuple[int, int, list[int]]]:
     """Yields each batch's source length, number of rows, and sentences' indices.
 
     `order` has the indices of sentences, longest first.
@@ -184,16 +186,14 @@ class Translator:
       yield length, rows, order[start : start + rows]
       start, before = start + rows, length
 
-  def _search(
-    self, length: int, nbest: int
-  ) -> Callable[[PyTree, np.ndarray, np.ndarray], Callable[[], Hypotheses]]:
+  def _search(self, length: int, nbest: int) -> Callable[..., Callable[[], Hypotheses]]:
     if (length, nbest) not in self._searches:
       search = search_of(self._config, self._graph, length, nbest, self._mask)
       self._searches[length, nbest] = map_rows(search)
     return self._searches[length, nbest]
 
   def _hypotheses(
-    self, sentence: str, tokens: np.ndarray, scores: np.ndarray, *_: np.ndarray
+    self, sentence: str, tokens: np.ndarray, scores: np.ndarray
   ) -> list[Hypothesis]:
     real = [i for i in range(len(scores)) if np.isfinite(scores[i])]
     if not real:
@@ -217,7 +217,7 @@ class Translator:
 
 def search_of(
   config: ml_collections.ConfigDict,
-  graph: nnx.GraphDef,
+  graph: nnx.GraphDef[Any],
   length: int,
   nbest: int,
   mask: Callable[..., jax.Array] | None = None,
@@ -238,14 +238,12 @@ def search_of(
   # source. So the cache starts small.
   lengths = sorted({min(size, most) for size in (length // 2, length, most)})
 
-  def mask_of(state: State) -> jax.Array:
-    _, sizes = state.memory
-    return mask(state.live, state.position, sizes, state.limits)
-
   def search(weights: SearchWeights, source: jax.Array, sizes: jax.Array) -> Hypotheses:
     model = nnx.merge(graph, weights.params)
 
-    def step(tokens: jax.Array, position: jax.Array, cache: Cache, memory: Memory):
+    def step(
+      tokens: jax.Array, position: jax.Array, cache: Cache, memory: Memory
+    ) -> tuple[jax.Array, Cache]:
       cross_attention, _ = memory
       return model.step(tokens, position, cache, cross_attention, weights.table)
 
@@ -259,7 +257,7 @@ def search_of(
       bos=BOS,
       eos=EOS,
       pad=PAD,
-      mask=None if mask is None else mask_of,
+      mask=mask and (lambda s: mask(s.live, s.position, s.memory[1], s.limits)),
     )
     cache = model.empty_cache(len(source), beam, lengths[0])
     memory = model.precompute_cross_attention(source), sizes

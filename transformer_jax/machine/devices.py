@@ -200,7 +200,7 @@ class Devices:
     one = lambda x: jax.make_array_from_single_device_arrays(x.shape, here, parts(x))
     return jax.tree.map(one, tree)
 
-  def pmap(self, step: Callable) -> Callable:
+  def pmap(self, step: Callable) -> jax.stages.Wrapped:
     """Maps step(state, inputs, seed) -> (state, sums) over the devices.
 
     Each device has its slices of the inputs, the whole state, which is donated, and the

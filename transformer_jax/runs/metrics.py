@@ -3,7 +3,7 @@
 import math
 import pathlib
 from collections.abc import Iterable
-from typing import Any, Required, TypedDict
+from typing import Required, TypedDict
 
 import msgspec
 
@@ -36,7 +36,7 @@ class Record(TypedDict, total=False):
   skipped_pairs: list[int]
 
 
-def read_records(metrics: pathlib.Path) -> list[dict[str, Any]]:
+def read_records(metrics: pathlib.Path) -> list[Record]:
   """Returns the records of a metrics.jsonl, one a line; none without the file.
 
   A last line that is no JSON is left out: it is being written, or its writer was
@@ -59,7 +59,7 @@ def read_records(metrics: pathlib.Path) -> list[dict[str, Any]]:
   return records
 
 
-def best_step(records: Iterable[dict[str, Any]], by: str) -> int | None:
+def best_step(records: Iterable[Record], by: str) -> int | None:
   """Returns the step with the best dev 'perplexity' or 'bleu', or None.
 
   With '', no step is the best.
@@ -82,7 +82,7 @@ class Patience:
     self.limit, self._best, self._worse = limit, math.inf, 0
 
   @classmethod
-  def of(cls, records: Iterable[dict[str, Any]], limit: int) -> 'Patience':
+  def of(cls, records: Iterable[Record], limit: int) -> 'Patience':
     """Returns the patience that is left after the records of metrics.jsonl."""
     patience = cls(limit)
     for record in records:

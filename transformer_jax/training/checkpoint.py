@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
 from jax.typing import DTypeLike
@@ -56,10 +57,10 @@ class SaveError(UserError):
 class Writer:
   """Writes checkpoints while the training goes on, one at a time.
 
-  It keeps the newest checkpoint, the last `keep` at multiples of `every`, which an
-  average takes (runs/run.py), and the best. If one could not be written, the
-  next call of save(), check() or finish() raises SaveError. As a context manager it
-  waits for the last one.
+  It keeps the newest checkpoint, the last `keep` at multiples of `every` steps, which
+  an average takes (runs/run.py), and that of the step that best() returns. If
+  one could not be written, the next call of save(), check() or finish() raises
+  SaveError. As a context manager it waits for the last one.
   """
 
   def __init__(
@@ -72,12 +73,7 @@ class Writer:
   ):
     """Deletes what killed processes left. The caller must hold the run's lock.
 
-    Args:
-      folder: `checkpoints/` of a run; it is created if it is missing.
-      every: steps from one checkpoint to the next.
-      keep: how many of these to keep.
-      on_finished: is called with each step whose checkpoint is finished.
-      best: returns the step of the best checkpoint, or None.
+    `on_finished` is called with each step whose checkpoint is finished.
     """
     self._folder, self._on_finished = folder.absolute(), on_finished
     self._step: int | None = None  # of the checkpoint that is being written
@@ -227,10 +223,7 @@ def checksums(path: pathlib.Path, parts: Sequence[str]) -> dict[str, str]:
 def verify(
   folder: pathlib.Path, step: int, parts: Sequence[str] = PARTS
 ) -> pathlib.Path:
-  """Compares a checkpoint's files with its manifest; returns its folder.
-
-  Args:
-    parts: whose files to compare.
+  """Compares the files of some parts with the manifest; returns the step's folder.
 
   Raises:
     DamagedCheckpoint: a file differs, is missing or is not in the manifest; the error
@@ -267,7 +260,7 @@ def restore(
   """
   path = verify(folder, step)
   trees = map(_read, (path / part for part in PARTS), (params, opt_state))
-  return TrainState(np.int32(step), *trees)
+  return TrainState(jnp.int32(step), *trees)
 
 
 def restore_newest(
@@ -280,8 +273,7 @@ def restore_newest(
 
   Raises:
     DamagedCheckpoint: all checkpoints are damaged.
-    OSError: a file could not be read. The checkpoint may be good.
-    UserError: the model has other parameters, or other shapes.
+    OSError, UserError: see restore().
   """
   state, damaged = None, []
   for step in reversed(folder_steps(folder)):

@@ -17,7 +17,7 @@ from transformer_jax.data.corpus import Card, read_card
 from transformer_jax.machine import hosts, platform
 from transformer_jax.machine.errors import UserError
 from transformer_jax.machine.signals import Interruption
-from transformer_jax.runs.metrics import Patience, best_step
+from transformer_jax.runs.metrics import Patience, Record, best_step
 from transformer_jax.runs.run import Run
 from transformer_jax.training import checkpoint
 from transformer_jax.training.metrics import Divergence, Log, Meter
@@ -30,13 +30,13 @@ MAX_SKIPS = 10  # so many skipped steps in a row end a run
 TRACED = 5  # updates in a trace; the first update of a process is left out
 
 
-class DivergenceError(UserError):
-  """The last MAX_SKIPS updates were not finite, so training ends."""
-
-
 # Takes parameters on this host's devices; returns BLEU on dev in percent, and a few
 # sources, translations and references.
 MeasureBleu = Callable[[PyTree], tuple[float, Sequence[tuple[str, str, str]]]]
+
+
+class DivergenceError(UserError):
+  """The last MAX_SKIPS updates were not finite, so training ends."""
 
 
 class DevMetrics(NamedTuple):
@@ -141,7 +141,7 @@ def _has_ended(patience: Patience) -> bool:
 
 
 def _needs_dev_eval(
-  config: ml_collections.ConfigDict, step: int, records: list[dict]
+  config: ml_collections.ConfigDict, step: int, records: list[Record]
 ) -> bool:
   """Returns True if a stop left the checkpoint of `step` without dev perplexity."""
   due = step == config.train_steps or step and step % config.checkpoint_every_steps == 0
@@ -188,27 +188,22 @@ class Loop:
     self,
     trainer: Trainer,
     config: ml_collections.ConfigDict,
-    records: list[dict],
+    records: list[Record],
     log: Log,
     writer: checkpoint.Writer | None,
     interruption: Interruption,
     profile: pathlib.Path | None,
   ):
-    """Continues a run.
+    """Continues a run; `records` are of the steps so far, from metrics.jsonl.
 
-    Args:
-      records: of the steps so far, from metrics.jsonl.
-      writer: None on a host that is not the first.
-      profile: see train().
+    `writer` is None on a host that is not the first. train() explains `profile`.
     """
     self._trainer, self._config = trainer, config
     self._log, self._writer, self._interruption = log, writer, interruption
     self._profile, self._trace = profile, contextlib.ExitStack()
     self._is_one_host = jax.process_count() == 1
     self._patience = Patience.of(records, config.patience)
-    self._machine = {'device': platform.describe_device()}
-    if commit := platform.commit():
-      self._machine['commit'] = commit
+    self._device, self._commit = platform.describe_device(), platform.commit()
     self._meter = Meter(
       trainer.learning_rate,
       (config.log_every_steps, config.checkpoint_every_steps),
@@ -228,10 +223,7 @@ class Loop:
   ) -> None:
     """Makes the steps after `step`, up to the last one or until patience ends.
 
-    Args:
-      state: after `step` steps.
-      step: the number of steps so far, skipped ones included.
-      needs_dev_eval: whether `step` has a checkpoint, but no perplexity yet.
+    `needs_dev_eval` tells that `step` has a checkpoint, but no perplexity yet.
 
     Raises:
       SystemExit: a signal came; the newest step has a checkpoint.
@@ -274,8 +266,7 @@ class Loop:
   ) -> tuple[TrainState, int, bool]:
     """Makes updates up to `goal`, or until a host has to save or to stop.
 
-    Returns:
-      The state, the number of its steps, and whether to stop.
+    Returns the state, the number of its steps, and whether to stop.
     """
     previous, stop, save = None, False, False
     while step < goal and not stop and not save:
@@ -299,10 +290,7 @@ class Loop:
     return state, step, stop
 
   def _trace_updates(self, step: int, previous: Sums | None) -> None:
-    """Starts or stops the trace, if either is due after `step` steps.
-
-    `previous` are the sums of the update before, if nobody has waited for them yet.
-    """
+    """Starts or stops the trace, if either is due; waits for the update before."""
     number = step - self._first + 1  # of the next update of this process
     if not self._profile or number not in (2, 2 + TRACED):
       return
@@ -317,16 +305,12 @@ class Loop:
       )
 
   def _account(self, step: int, sums: Sums, due: bool = False) -> tuple[bool, bool]:
-    """Waits for a step's sums and logs them.
-
-    Returns:
-      Whether any host has to stop, and whether any has to save.
-    """
+    """Logs a step's sums; returns whether any host has to stop, and any to save."""
     sums = jax.device_get(sums)
     self._skips = self._skips + 1 if sums.skipped else 0
     if sums.skipped:
-      pairs = self._trainer.batch(step - 1).pairs
-      pairs = [int(pair) for pair in pairs.flat if pair >= 0]
+      batch = self._trainer.batch(step - 1)
+      pairs = [int(pair) for pair in batch.pairs.flat if pair >= 0]
       self._log.write({'step': step, 'skipped_pairs': pairs})
       self._log.say(
         f'step {step}: loss or gradient is not finite, so it is skipped; '
@@ -339,7 +323,9 @@ class Loop:
       )
     record = self._meter.add(step, sums, due)
     if record is not None:
-      record |= self._machine
+      record['device'] = self._device
+      if self._commit:
+        record['commit'] = self._commit
     self._log.advance(record)
     if record and (warning := self._divergence.add(record)):
       self._log.say(warning)

@@ -6,7 +6,7 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 import numpy as np
 from tensorboardX import summary
@@ -18,7 +18,7 @@ from tqdm import tqdm
 from transformer_jax.machine import files
 from transformer_jax.runs.metrics import Record
 from transformer_jax.runs.run import Run
-from transformer_jax.training.step import Sums
+from transformer_jax.training.step import Schedule, Sums
 
 # Short enough to show steps, time left, loss and speed in 80 columns.
 BAR = '{percentage:3.0f}%|{bar}| {n}/{total} [{elapsed}<{remaining}{postfix}]'
@@ -49,7 +49,7 @@ class Meter:
 
   def __init__(
     self,
-    rate: Callable[[int], float],
+    rate: Schedule,
     every: tuple[int, ...],
     last: int,
     epoch: int,

@@ -1,6 +1,7 @@
 """The perplexity of held-out text."""
 
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import jax
 import ml_collections
@@ -27,7 +28,7 @@ class Perplexity:
   def __init__(
     self,
     config: ml_collections.ConfigDict,
-    graph: nnx.GraphDef,
+    graph: nnx.GraphDef[Any],
     source: batches.Sentences,
     target: batches.Sentences,
   ):
@@ -58,14 +59,14 @@ class Perplexity:
   def __call__(self, params: PyTree) -> float:
     """Returns exp(nats per target piece), EOS counted."""
     total, tokens = 0.0, 0
-    before: Callable | None = None  # waits for the batch that the devices compute
+    started: list[Callable[[], np.ndarray]] = []  # each waits for its batch
     for step in range(self._batches.steps_per_epoch):
       batch = self._batches.batch(step)
       rows = lambda ids: ids.reshape(-1, ids.shape[-1])
-      wait = self._sums(params, rows(batch.source), rows(batch.target))
-      # One batch is queued behind it, not all: they would fill the devices' memory.
-      total += float(before().sum()) if before else 0.0
-      before = wait
+      started.append(self._sums(params, rows(batch.source), rows(batch.target)))
       tokens += batch.target_tokens
-    total += float(before().sum())
+      # One batch waits behind another, not all: they would fill the devices' memory.
+      if len(started) > 1:
+        total += float(started.pop(0)().sum())
+    total += float(started.pop()().sum())
     return metrics.perplexity(total / tokens)

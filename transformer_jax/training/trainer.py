@@ -6,15 +6,16 @@ import pathlib
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent import futures
+from typing import Any, TypeVar
 
 import jax
+import jax.numpy as jnp
 import ml_collections
 import numpy as np
 from flax import nnx
 from jaxtyping import PyTree
 
 from transformer_jax.data import batches
-from transformer_jax.data.batches import train_batches
 from transformer_jax.machine import hosts, platform
 from transformer_jax.machine.devices import Devices, compile_if_it_fits, without_data
 from transformer_jax.model import build, ops
@@ -30,10 +31,11 @@ from transformer_jax.training.step import (
 )
 
 POLL = 0.1  # seconds
+Program = TypeVar('Program')
 
 
 def step_of(
-  config: ml_collections.ConfigDict, graph: nnx.GraphDef, slices_per_pass: int
+  config: ml_collections.ConfigDict, graph: nnx.GraphDef[Any], slices_per_pass: int
 ) -> Callable[[TrainState, StepInput, jax.Array], tuple[TrainState, Sums]]:
   """Returns train_step() with a config's optimizer and label smoothing."""
   step = functools.partial(
@@ -56,16 +58,10 @@ class Trainer:
     learning_rate: of an update, counted from 0.
   """
 
-  def __init__(
-    self,
-    config: ml_collections.ConfigDict,
-    corpus: pathlib.Path,
-    devices: Devices | None = None,
-  ):
-    """Builds the model; `devices` are those of all hosts by default."""
+  def __init__(self, config: ml_collections.ConfigDict, corpus: pathlib.Path):
     self._config = config
-    self.devices = devices or Devices(config.slices)
-    self.batches = train_batches(config, corpus)
+    self.devices = Devices(config.slices)
+    self.batches = batches.train_batches(config, corpus)
     self.graph, params = build.architecture(config)
     self.learning_rate = learning_rate(config)
     self._transform = adam(config)
@@ -88,15 +84,11 @@ class Trainer:
       params = checkpoint.restore_params(run.checkpoints, step, self._shapes[0])
     else:  # replicate() sends it the first host's
       params = _zeros(self._shapes[0])
-    fresh = TrainState(np.int32(0), params, self._transform.init(params))
+    fresh = TrainState(jnp.int32(0), params, self._transform.init(params))
     return self.devices.replicate(fresh)
 
   def restore(self, folder: pathlib.Path) -> TrainState:
-    """Returns the newest checkpoint that is not damaged, or initial() without one.
-
-    Raises:
-      UserError: what checkpoint.restore_newest() and initial() raise.
-    """
+    """Returns the newest checkpoint that is not damaged, or initial() without one."""
     state = None
     if hosts.is_first_host():
       state = checkpoint.restore_newest(folder, *self._shapes)
@@ -119,9 +111,6 @@ class Trainer:
     Training runs meanwhile on the shapes that have a program: XLA releases Python's
     lock. The context drops at its end the programs that are not started and waits for
     the others, since a process must not end while XLA compiles in it.
-
-    Args:
-      say: is also called in these threads.
     """
     # Without the arrays: the first step donates their memory while others compile.
     state = without_data(state)
@@ -174,10 +163,8 @@ class Trainer:
     return size, program
 
   def _compile(
-    self,
-    compiled: Callable[[], jax.stages.Compiled | None],
-    say: Callable[[str], None],
-  ) -> jax.stages.Compiled | None:
+    self, compiled: Callable[[], Program], say: Callable[[str], None]
+  ) -> Program:
     """Returns compiled(), without kernels if XLA does not compile one of them."""
     try:
       return compiled()
@@ -228,18 +215,12 @@ class Trainer:
     stop: bool = False,
     save: bool = False,
   ) -> tuple[TrainState, Sums]:
-    """Starts one update on the devices, and does not wait for it.
-
-    If its program is still being compiled, it waits for that.
+    """Starts one update on the devices as soon as its program is compiled.
 
     Args:
       state: it is donated: its memory becomes that of the new state.
       batch: this host's slices.
-      stop: this host has to stop.
-      save: this host has to save. Sums.requests are those of all hosts.
-
-    Raises:
-      KeyError: compile() was called without the batch's shape.
+      stop, save: whether this host has to. Sums.requests are those of all hosts.
     """
     inputs = self._inputs(batch.source, batch.target, stop, save)
     return self._programs[batch.shape].result()(state, inputs, self._seed)
@@ -249,7 +230,7 @@ class Trainer:
   ) -> StepInput:
     """Returns what a step takes beside the state, on the devices."""
     requests = np.full((len(source), 2), (stop, save), np.int32)
-    return self.devices.split(StepInput(source, target, requests))
+    return StepInput(*self.devices.split((source, target, requests)))
 
 
 def _zeros(shapes: PyTree) -> PyTree:
