@@ -10,6 +10,7 @@ import pathlib
 from collections.abc import Callable
 from typing import Any
 
+import jax
 import ml_collections
 import numpy as np
 import pytest
@@ -18,7 +19,6 @@ from configs import base
 from toy import corpus
 from toy.config import tiny
 from transformer_jax.data import batches
-from transformer_jax.machine import hosts
 from transformer_jax.machine.errors import UserError
 from transformer_jax.machine.signals import EXIT_CODE, Interruption
 from transformer_jax.runs.metrics import best_step
@@ -182,7 +182,7 @@ def test_an_interruption_while_a_step_is_compiled(tmp_path: pathlib.Path):
 def test_several_hosts_stop_at_one_step(tmp_path: pathlib.Path, monkeypatch):
   """One with a signal after the last step before a checkpoint goes on until then."""
   (tmp_path / 'other').mkdir()
-  monkeypatch.setattr(hosts, 'count', lambda: 2)
+  monkeypatch.setattr(jax, 'process_count', lambda: 2)
   trainer = Counter(10)
   trainer.others_stop = lambda step: step > 5
   kept, _ = looped(tmp_path / 'other', trainer)

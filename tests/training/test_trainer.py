@@ -4,6 +4,7 @@ import pathlib
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
@@ -28,7 +29,7 @@ def test_a_program_for_each_shape_and_none_later(tmp_path: pathlib.Path, monkeyp
   assert len(ours.batches.shapes) == 2
   graph, params = model(0.0)
   batch = ours.batch(0)
-  sides = [side.reshape(-1, side.shape[-1]) for side in batch[:2]]
+  sides = [jnp.asarray(side).reshape(-1, side.shape[-1]) for side in batch[:2]]
   loss = lambda params: cross_entropy(nnx.merge(graph, params)(*sides), sides[1], 0.3)
   smoothed, plain = jax.jit(loss)(params)
   state, sums = ours.step(state, batch)

@@ -39,14 +39,7 @@ class Evaluation:
   def __init__(
     self, loaded: LoadedRun, data_dir: pathlib.Path, split: str, lowercase: bool
   ):
-    """Checks that the task can be scored, before the long work.
-
-    Args:
-      lowercase: whether scores ignore case.
-
-    Raises:
-      UserError: the task has no such scores.
-    """
+    """Checks that the task can be scored, before the long work."""
     config, task = loaded.config, loaded.task
     if lowercase and not task.scorer.has_bleu:
       raise UserError(f'--lowercase: scores of {task.name} know no case')
@@ -58,11 +51,7 @@ class Evaluation:
     self.translations = loaded.run.translations(split, *searched, lowercase)
 
   def evaluate(self) -> tuple[Result, list[str]]:
-    """Searches and scores; returns the result, and the output of each sentence.
-
-    Raises:
-      UserError, OSError: the run's corpus is missing, or its folder is read-only.
-    """
+    """Searches and scores; returns the result, and the output of each sentence."""
     loaded, config, run = self._loaded, self._loaded.config, self._loaded.run
     run.check_corpus(self._corpus)
     sources, _ = read_text(self._corpus, self._split)
@@ -138,9 +127,6 @@ class Evaluation:
     """Returns another run's result of the same search, and its outputs.
 
     Where it has none, its newest result of the split is taken.
-
-    Raises:
-      UserError: that run has no result of the split, or it is of another test set.
     """
     run, config = self._loaded.run, self._loaded.config
     folder = other.workdir / 'translations'
@@ -168,10 +154,7 @@ class Evaluation:
     return result, bleu.read_lines(theirs)
 
   def compare(self, other: Result, baseline: Sequence[str]) -> Iterator[str]:
-    """Yields how the two results' configs differ, and how much better our outputs are.
-
-    `baseline` are the other run's outputs.
-    """
+    """Yields how the configs differ, and how much better our outputs are."""
     ours = [Hypothesis(line, 0.0, []) for line in bleu.read_lines(self.translations)]
     results = Result.read(self.translations.with_suffix('.json')), other
     a, b = (configs.flat(result.config | result.search()) for result in results)
@@ -199,9 +182,6 @@ def evaluate_run(
     lowercase: whether scores ignore case.
     against: another run. The run is then compared with its result of the same search,
       and evaluated only if it was not yet.
-
-  Raises:
-    UserError: the run cannot be evaluated, or not be compared.
   """
   interruption.last_words = lambda: 'No result was written.'
   evaluation = Evaluation(loaded, data_dir, split, lowercase)

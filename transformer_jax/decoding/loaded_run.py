@@ -75,11 +75,7 @@ class LoadedRun:
 
   @functools.cached_property
   def vocabularies(self) -> Vocabularies:
-    """Returns the source's and the target's vocabulary.
-
-    Raises:
-      UserError: the files are not the run's own.
-    """
+    """Returns the source's and the target's vocabulary."""
     return self.run.vocabularies()
 
   @functools.cached_property
@@ -116,9 +112,6 @@ class LoadedRun:
       progress: wraps the iterable of batches, as tqdm does.
       nbest: from 1 to the search's beam. None: the beam. A search for fewer ends
         sooner.
-
-    Raises:
-      ValueError: `nbest` is not from 1 to the search's beam.
     """
     check_strings(sentences, sentences)
     nbest = self.config.beam if nbest is None else nbest
@@ -211,10 +204,7 @@ def _padded(ids: Sequence[list[int]], longest: int) -> np.ndarray:
 
 
 def check_strings(sources: Sequence[str], targets: Sequence[str]) -> None:
-  """Raises TypeError for a string: its characters would be taken for sentences.
-
-  Raises ValueError if the numbers of sources and targets differ.
-  """
+  """Raises an error for a string, and for numbers that differ."""
   if isinstance(sources, str) or isinstance(targets, str):
     raise TypeError("a list of sentences is needed, such as ['A man sleeps.']")
   if len(sources) != len(targets):

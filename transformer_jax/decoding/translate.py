@@ -44,11 +44,7 @@ SOURCE_LENGTHS = (16, 32, 64, 128, 256, build.LONGEST)
 
 
 def source_length(needed: int, longest: int) -> int:
-  """Returns the length to pad a batch to.
-
-  `needed` is the number of tokens of its longest source, `longest` the most tokens that
-  the model takes.
-  """
+  """Returns the length that a batch is padded to, `longest` at most."""
   return min(n for n in (*SOURCE_LENGTHS, longest) if n >= needed)
 
 
@@ -111,9 +107,6 @@ class Translator:
     Args:
       nbest: at most the config's `beam`. A search for the best alone ends sooner.
       progress: wraps the iterable of batches, to show progress.
-
-    Raises:
-      UserError: no hypothesis of a sentence has a finite score.
     """
     vocabulary = self._vocabularies.source
     sentences = [text.input_line(line, self._config.data.nfc) for line in sentences]
@@ -171,10 +164,7 @@ class Translator:
   def _batches(
     self, ids: list[list[int]], order: list[int]
   ) -> Iterator[tuple[int, int, list[int]]]:
-    """Yields each batch's source length, number of rows, and sentences' indices.
-
-    `order` has the indices of sentences, longest first.
-    """
+    """Yields each batch's source length, number of rows, and sentences' indices."""
     start, before = 0, None
     while start < len(order):
       needed = len(ids[order[start]])

@@ -148,9 +148,6 @@ class Transformer(nnx.Module):
     """Returns PE(0), ..., PE(length - 1): sinusoids, or rows of a learned table.
 
     `stack` is 'source' or 'target'; each has a table of its own.
-
-    Raises:
-      UserError: the table has fewer than `length` rows.
     """
     if self.model.positions == 'sinusoid':
       return jnp.asarray(sinusoids(length, self.model.d_model))
@@ -177,10 +174,7 @@ class Transformer(nnx.Module):
   def encode(
     self, source: Int[Array, 'B S'], key: DropoutKey | None = None
   ) -> Float[Array, 'B S D']:
-    """Returns the encoder's output for ids of source tokens.
-
-    Nothing is dropped without `key`.
-    """
+    """Returns the encoder's output. Nothing is dropped without `key`, as below."""
     dropout = self._dropout(key)
     x, mask = self._encoder_input(source)
     x = dropout(x, 0)
@@ -216,10 +210,7 @@ class Transformer(nnx.Module):
     target: Int[Array, 'B T'],
     key: DropoutKey | None = None,
   ) -> Outputs:
-    """Returns the outputs at each target position, under teacher forcing.
-
-    Nothing is dropped without `key`.
-    """
+    """Returns the outputs at each target position, under teacher forcing."""
     encoder_output = self.encode(source, key)
     dropout = self._dropout(key).at(1 + len(self.encoder) * EncoderLayer.SITES)
     x, causal = self._decoder_input(target)

@@ -319,21 +319,23 @@ def average(folder: pathlib.Path, chosen: Sequence[int], params: PyTree) -> PyTr
 def _read(path: pathlib.Path, example: PyTree) -> PyTree:
   """Returns the arrays of one part of a checkpoint, in a tree like `example`."""
   another = f'{path}: it is of another model than config.model'
+  named = _named(example)
   shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), example)
   try:
     if (path / ARRAYS).is_file():
-      arrays = _load(path / ARRAYS, example)
+      arrays = safetensors.load_file(path / ARRAYS)
+      if differ := arrays.keys() ^ named.keys():
+        raise ValueError(', '.join(sorted(differ)))
+      leaves = [np.asarray(arrays[name], x.dtype) for name, x in named.items()]
     else:
       with ocp.StandardCheckpointer(multiprocessing_options=FIRST_HOST) as reader:
-        arrays = reader.restore(path, shapes)
+        leaves = jax.tree.leaves(reader.restore(path, shapes))
   except ValueError as error:  # other names
     raise UserError(f'{another} ({error})') from error
-  for (name, ours), theirs in zip(
-    _named(example).items(), jax.tree.leaves(arrays), strict=True
-  ):
+  for (name, ours), theirs in zip(named.items(), leaves, strict=True):
     if ours.shape != theirs.shape:  # Orbax does not compare them
       raise UserError(f'{another}: {name} is {theirs.shape}, not {ours.shape}')
-  return arrays
+  return jax.tree.unflatten(jax.tree.structure(example), leaves)
 
 
 def export(
@@ -348,15 +350,6 @@ def export(
   files.write_json(
     path / MANIFEST, {'step': steps[-1], 'averaged': steps, 'sha256': sums}
   )
-
-
-def _load(file: pathlib.Path, example: PyTree) -> PyTree:
-  """Returns a file's arrays as _read() does; ValueError if there are other names."""
-  arrays, ours = safetensors.load_file(file), _named(example)
-  if differ := arrays.keys() ^ ours.keys():
-    raise ValueError(', '.join(sorted(differ)))
-  leaves = [np.asarray(arrays[name], x.dtype) for name, x in ours.items()]
-  return jax.tree.unflatten(jax.tree.structure(example), leaves)
 
 
 def _named(tree: PyTree) -> dict[str, Any]:
