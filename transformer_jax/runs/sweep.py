@@ -144,7 +144,10 @@ class Plan(NamedTuple):
     return Job(run, commands, settings, self.split, self.average)
 
   def _run(self, config: str, seed: int) -> Run:
-    return Run(self.workdir / _folder_name(config, seed))
+    """Returns the run table3.base.mini.seed-1 of configs/table3.py:base,mini, say."""
+    path, _, argument = config.partition(':')
+    words = [pathlib.Path(path).stem, *re.split('[,/]', argument), f'seed-{seed}']
+    return Run(self.workdir / '.'.join(filter(None, words)))
 
 
 def load_config(
@@ -160,13 +163,6 @@ def load_config(
   if parent.value:
     start_from(config.value, parent.value, run.workdir)
   return config.value
-
-
-def _folder_name(config: str, seed: int) -> str:
-  """Returns table3.base.mini.seed-1 for configs/table3.py:base,mini and seed 1."""
-  path, _, argument = config.partition(':')
-  words = [pathlib.Path(path).stem, *re.split('[,/]', argument), f'seed-{seed}']
-  return '.'.join(word for word in words if word)
 
 
 def print_commands(jobs: Sequence[Job]) -> None:
