@@ -12,7 +12,6 @@ import ml_collections
 import pytest
 
 from configs import base, big, multi30k, my, newsmix, parsing, quickstart, table3
-from scripts import describe
 from transformer_jax import config as config_files
 from transformer_jax.data.corpus import corpus_settings, languages
 from transformer_jax.model import build, flops
@@ -166,10 +165,3 @@ def test_a_miniature_row_differs_from_its_base_as_the_papers_does(row: str):
       assert mini[key] == full[key]
     else:
       assert mini[key] * base_row[key] == full[key] * base_mini[key] > 0
-
-
-def test_describe_prints(tmp_path: pathlib.Path, capsys):
-  options = '--config=configs/base.py', '--config.model.target_vocab_size=512'
-  describe.main(['describe', *options, f'--data_dir={tmp_path}'])
-  parameters = 63_045_632 + 512 * 512
-  assert f'\n{parameters:,} parameters\n' in capsys.readouterr().out

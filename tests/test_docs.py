@@ -9,7 +9,6 @@ import re
 import shlex
 import shutil
 import subprocess
-from collections.abc import Iterator
 
 import pytest
 
@@ -132,33 +131,19 @@ def test_scores_are_those_of_their_translations():
     assert score == f'{ours.score:.2f}', (page, link)
 
 
-def floats(value: object) -> Iterator[float]:
-  """Yields all floats of a JSON value."""
-  if isinstance(value, float):
-    yield value
-  elif isinstance(value, dict | list):
-    for one in value.values() if isinstance(value, dict) else value:
-      yield from floats(one)
-
-
-def test_scores_in_tables_are_in_results():
-  """Those of two or three decimals, but means, differences and others' scores."""
-  known = {'41.02'}  # of another program: docs/multi30k.md
-  for path in RESULTS.rglob('*.json*'):
-    lines = path.read_text().splitlines() if path.suffix == '.jsonl' else []
-    for value in map(json.loads, lines or [path.read_text()]):
-      wanted = value.get('dev_perplexity') if lines else value
-      known |= {f'{x:.{n}f}' for x in floats(wanted) for n in (2, 3)}
-  seen = []
-  for page in PAGES:
-    for block in re.findall(r'(?:^\|.*\n)+', page.read_text(), re.M):
-      header, *rows = ([*map(str.strip, x.split('|'))] for x in block.splitlines())
-      for name, *cells in zip(header, *rows, strict=False):
-        if re.search('BLEU|F1|perplexity|PPL|trees', name):
-          if not re.search("mean|minus|paper's|predicted", name):
-            text = re.sub(r'\]\(.*?\)', '', ' '.join(cells))
-            seen += re.findall(r'(?<![\d.,+-])\d+\.\d{2,3}(?![\d.])', text)
-  assert len(seen) > 100 and not {*seen} - known
+def test_outputs_of_the_notebook():
+  """They are of one execution: `jupyter-execute --inplace docs/the_paper.ipynb`."""
+  cells = json.loads((ROOT / 'docs' / 'the_paper.ipynb').read_text())['cells']
+  text = '\n'.join(''.join(cell['source']) for cell in cells)
+  sections = re.findall(r'^## (\S+)', text, re.M)
+  assert sections == '3.1 3.2 3.3 3.4 3.5 5.1 5.2 5.3 5.4 6.1'.split()
+  cells = [cell for cell in cells if cell['cell_type'] == 'code']
+  assert [cell['execution_count'] for cell in cells] == [*range(1, len(cells) + 1)]
+  outputs = [output for cell in cells for output in cell['outputs']]
+  kinds = [kind for output in outputs for kind in output.get('data', ())]
+  assert kinds.count('text/markdown') > len(sections) <= kinds.count('image/png')
+  assert not [output for output in outputs if output['output_type'] == 'error']
+  assert not [output for output in outputs if output.get('name') == 'stderr']
 
 
 def test_every_file_of_results_is_linked():

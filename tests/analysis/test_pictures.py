@@ -51,16 +51,6 @@ def test_pictures_of_the_chosen_layers(tmp_path: pathlib.Path):
     assert word in svg  # as text, whatever fonts are here
 
 
-def test_the_strength_of_a_line_is_its_weight():
-  weights = SENTENCES[0].encoder[1]
-  figure = figures.draw_lines(weights, WORDS, WORDS, [0, 2], 3, 'x')
-  (axes,) = figure.axes
-  assert all(line.get_ydata()[0] == 3 for line in axes.lines)
-  visible = [w for w in weights[[0, 2], 3].flat if w >= figures.FAINTEST]
-  drawn = [line.get_alpha() for line in axes.lines]
-  assert sorted(drawn) == pytest.approx(sorted(visible))
-
-
 def test_messages(tmp_path: pathlib.Path):
   for chosen, message in (
     (view(layers=[4]), '--layers=4: the model has layers 1 to 3'),

@@ -14,9 +14,8 @@ from jax.experimental.compilation_cache import compilation_cache
 
 import toy.corpus
 from benchmarks import decoding, rivals, run, timing, training
-from transformer_jax.data import vocabulary
 from transformer_jax.data.batches import Batch
-from transformer_jax.data.vocabulary import EOS, PAD
+from transformer_jax.data.vocabulary import EOS
 from transformer_jax.machine import platform
 from transformer_jax.machine.errors import UserError
 from transformer_jax.model import flops
@@ -176,26 +175,6 @@ def started(monkeypatch) -> Iterator[None]:
 
 
 @pytest.mark.slow
-def test_a_measurement_of_decoding(
-  started: None, corpus: pathlib.Path, tmp_path: pathlib.Path
-):
-  """Of a text with the corpus's vocabulary."""
-  config, text = tiny(), tmp_path / 'text'
-  text.write_bytes(b'one two\r\n\r\nthree four five\n')
-  options = OPTIONS._replace(text=text, rows=[2])
-  folders = [corpus.parent, None, None]
-  result = run.measure('decoding', config, options, folders)
-  whole, alone = result['runs']
-  assert (whole['rows'], whole['sentences']) == (2, 2)
-  assert (alone['rows'], alone['sentences'], alone['latency']) == (1, 1, True)
-  words = vocabulary.read(corpus).source.encode(['one two', 'three four five'])
-  assert result['target_tokens'] == sum(len(ids) + 1 for ids in words)
-  text.write_bytes(b'\n\n')
-  with pytest.raises(UserError, match='no sentence is in it'):
-    run.measure('decoding', config, options, folders)
-
-
-@pytest.mark.slow
 def test_a_measurement_of_training_on_one_shape(started: None, quick_products: None):
   """Its start too, which other processes measure."""
   options = OPTIONS._replace(rows=[16], kernels=True)
@@ -226,25 +205,6 @@ def test_messages_about_rivals(monkeypatch):
     config.model.update(changes)
     with pytest.raises(UserError, match=message):
       run.measure(what, config, OPTIONS._replace(rivals=[name], text=text), [])
-
-
-@pytest.mark.torch
-def test_hugging_face_learns():
-  pytest.importorskip('torch'), pytest.importorskip('transformers')
-  from benchmarks.rivals import huggingface
-
-  model = huggingface.marian(tiny(), 'cpu')
-  trained = sum(p.numel() for p in model.parameters() if p.requires_grad)
-  attention_biases = 3 * 4 * 16
-  assert trained == flops.parameters(tiny().model) + attention_biases
-  rival = huggingface.Training(tiny(), threads=1, half=False, device='cpu')
-  source, target = np.random.default_rng(0).integers(4, 60, (2, 8, 6), np.int32)
-  target[:, 3:] = PAD
-  losses = []
-  for _ in range(30):
-    rival.step(Batch(source[None], target[None], None))
-    losses.append(rival.wait())
-  assert losses[0] == pytest.approx(np.log(60), rel=0.1) and losses[-1] < losses[0]
 
 
 @pytest.mark.torch

@@ -49,13 +49,6 @@ def test_text_survives(words: Vocabulary, parts: list[str]):
   assert all(UNK < i < len(words) for i in ids)
 
 
-def test_spaces_are_normalised_and_nothing_else(words: Vocabulary):
-  assert words.decode(words.encode(['  a   b '])) == ['a b']
-  assert words.decode(words.encode(['', ' '])) == ['', '']
-  decomposed, composed = 'e\u0301', 'é'
-  assert words.decode(words.encode([decomposed, composed])) == [decomposed, composed]
-
-
 def test_decoding_stops_at_end(words: Vocabulary):
   (ids,) = words.encode(['one two'])
   padded = [[BOS, *ids, EOS, *ids, PAD], [*ids, PAD, PAD], []]

@@ -2,16 +2,11 @@
 
 import gzip
 import pathlib
-import re
-import sys
-import threading
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-import transformer_jax
-from toy import untrained
 from transformer_jax.data.vocabulary import EOS
 from transformer_jax.decoding import translate
 from transformer_jax.decoding.translate import Hypothesis, line_batches, split_lines
@@ -73,29 +68,3 @@ def test_lines_out(nbest: int, scores: bool, expected: list[str]):
     [Hypothesis('é c', -2.0, [6])],
   ]
   assert [*translate.output_lines(hypotheses, nbest, scores, 7)] == expected
-
-
-@pytest.mark.slow
-def test_a_client_that_waits(tmp_path: pathlib.Path, monkeypatch, capsys):
-  """The one in docs/quickstart.md: it reads an answer before it sends the next line."""
-  workdir = untrained.write(tmp_path)
-  lines = ['one', 'two three', '', 'one', 'six seven-up']
-  expected = transformer_jax.load(workdir).translate(lines)
-  root = pathlib.Path(transformer_jax.__file__).parents[1]
-  monkeypatch.chdir(root)
-  page = (root / 'docs' / 'quickstart.md').read_text()
-  (client,) = re.findall(r'^(import subprocess\n.*?)```', page, re.M | re.S)
-  client = client.replace("'python'", repr(sys.executable))
-  client = client.replace('runs/quickstart', str(workdir))
-  client = re.sub(r"\['When .*\]", repr(lines), client)
-  names: dict = {}
-  before = client.index('for sentence')
-  exec(client[:before], names)
-  with names['server'] as server:
-    timer = threading.Timer(300, server.kill)  # it would wait for ever
-    timer.start()
-    exec(client[before:], names)
-    assert capsys.readouterr().out.split('\n')[:-1] == expected
-    server.stdin.close()
-    assert server.stdout.read() == '' and server.wait() == 0
-    timer.cancel()

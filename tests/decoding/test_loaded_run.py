@@ -53,17 +53,6 @@ def test_scores_are_log_probabilities_of_pieces(model: LoadedRun):
     assert len(scored.pieces) == len(out) and scored.pieces[-1] == '</s>'
 
 
-def test_attention_of_references_and_of_translations(model: LoadedRun):
-  of_reference = transformer_jax.attention(model, SENTENCES[:1], ['acht'])
-  searched = transformer_jax.attention(model, SENTENCES[:1])
-  for (maps,) in (of_reference, searched):
-    assert maps.cross.shape == (2, 3, len(maps.target), len(maps.source))
-    np.testing.assert_allclose(maps.cross.sum(-1), 1, atol=1e-6)
-  assert ''.join(of_reference[0].target) == '\u2581acht</s>'
-  best = model.hypotheses(SENTENCES)[0][0]
-  assert searched[0].target[:-1] == model.pieces(best)
-
-
 def test_refused(model: LoadedRun, workdir: pathlib.Path):
   load, score = transformer_jax.load, model.score
   for call, error, message in (
@@ -91,16 +80,6 @@ def test_documented_code_runs(workdir: pathlib.Path, monkeypatch):
   exec(code.replace("'Why will she thank me?'", repr(SENTENCES[1])), names)
   assert names['model'].translate(['']) == ['']
   assert (workdir / 'cross.png').is_file()
-
-
-def test_weights_are_of_the_folder_that_was_loaded(
-  workdir: pathlib.Path, tmp_path: pathlib.Path, monkeypatch
-):
-  """They are read later, where the program may be in another folder."""
-  monkeypatch.chdir(workdir.parent)
-  model = transformer_jax.load(workdir.name)
-  monkeypatch.chdir(tmp_path)
-  assert model.params
 
 
 def test_importing_the_package_is_quick():

@@ -12,8 +12,6 @@ import pytest
 
 from transformer_jax.machine import platform
 
-ROOT = pathlib.Path(__file__).parents[2]
-
 
 @pytest.fixture(autouse=True)
 def nothing_is_kept(monkeypatch) -> dict:

@@ -121,18 +121,3 @@ def test_substituted_trees_have_constituents_of_the_treebank(tmp_path: pathlib.P
   assert {word for tree in results for word in tree.words} <= {
     word for tree in originals for word in tree.words
   }
-
-
-def test_a_replacement_is_at_most_twice_as_long_and_three_words(tmp_path: pathlib.Path):
-  nouns = ' '.join(f'(N n{i})' for i in range(6))
-  text = f'(S (NP (D d)) (V v))\n(S (NP {nouns}) (V w))\n'
-  words = lambda text: {
-    ' '.join(t.words) for t in trees_of(text, tmp_path, 'substituted')
-  }
-  assert words(text) == {'d w'}
-  assert words(text.replace('(N n5)', '')) == {'d w', 'n0 n1 n2 n3 n4 v'}
-
-
-def test_a_seed_makes_the_same_trees(tmp_path: pathlib.Path):
-  first, again, other = (trees_of(GIVEN, tmp_path, 'substituted', s) for s in (1, 1, 2))
-  assert first == again != other

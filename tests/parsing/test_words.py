@@ -81,11 +81,3 @@ def test_every_word_is_one_piece(tmp_path: pathlib.Path):
   assert read('the yapped') == read('the bolted')
   assert read('the dog') == read('The dog')
   assert read('dog NASA')[1] == UNK, 'no word of the text is of its class'
-
-
-def test_the_rarest_words_get_no_piece(tmp_path: pathlib.Path):
-  text = ['the the the dog dog cat cat cat', 'a', 'b']
-  module.learn_words(text, tmp_path / 'x.model', 7)
-  learnt = Vocabulary(tmp_path / 'x.model')
-  assert encode(learnt, ['dog a']) == [[encode(learnt, ['b'])[0][0]] * 2]
-  assert encode(learnt, ['the cat']) != encode(learnt, ['dog dog'])

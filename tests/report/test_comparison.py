@@ -47,12 +47,6 @@ def test_without_a_base_there_is_nothing_to_compare():
   assert not groups and left_out[0].startswith('x, y: no base to compare with')
 
 
-def test_of_several_bases_the_one_of_most_rows_counts():
-  several = [scored(changed(of_row(), {'model.N': 2}), 'y'), scored(of_row(), 'x')]
-  group = only([*several, scored(of_row('D1'), 'z')])
-  assert {*group.table_3} == {'base', 'D1'} and group.left_out[0].startswith('y is not')
-
-
 def test_a_prolonged_run_is_its_row_with_the_steps_of_before():
   """Its earlier results belong to the config with fewer steps."""
   longer = changed(of_row('D1'), {'train_steps': 4000}, step=4000, averaged=[4000])

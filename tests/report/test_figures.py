@@ -1,6 +1,5 @@
 """Curves: which share axes, and in which colours; pictures of Table 3."""
 
-import pathlib
 import re
 import xml.etree.ElementTree
 
@@ -41,23 +40,6 @@ def test_each_group_of_rows_has_its_axis_with_base_in_all():
   assert 'nats' in ' '.join(words(svgs['loss.A']))
   assert svgs_of(runs) == svgs  # the same bytes
   assert svgs_of(family()) == {}
-
-
-def test_one_corpus_to_an_axis():
-  runs = with_curves(family())
-  other = [
-    one._replace(name=f'x{n}', home=pathlib.Path(f'/x{n}'), result=result)
-    for n, one in enumerate(runs)
-    for result in [changed(one.result, row=None, corpus='f' * 64)]
-  ]
-  svgs = svgs_of([*runs, *other])
-  assert [*svgs] == ['perplexity.C.1', 'loss.C.1', 'perplexity.runs.2', 'loss.runs.2']
-  assert 'x0' in words(svgs['loss.runs.2']) and 'x0' not in words(svgs['loss.C.1'])
-
-
-def test_curve_of_dev_bleu():
-  measured = [{'step': n, 'dev_bleu': 20 + n, 'bleu_seconds': 1} for n in (1, 2)]
-  assert [*svgs_of([scored(of_row())._replace(records=measured)])] == ['bleu.base']
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,8 @@ import shutil
 
 import pytest
 
-from configs import quickstart
 from scripts import report as script
-from toy.results import cells, changed, of_config, of_row, written
+from toy.results import cells, changed, of_row, written
 from transformer_jax.machine import files
 from transformer_jax.machine.errors import UserError
 from transformer_jax.report import comparison, paper, results
@@ -63,17 +62,6 @@ def test_the_whole_report(prepared, tmp_path: pathlib.Path, capsys):
   assert headings[-3:-1] == ['## Left out', '## How it was scored']
 
 
-def test_keys_in_which_runs_differ(tmp_path: pathlib.Path, capsys):
-  """Of runs that are no rows of Table 3, which says so of its own."""
-  for dropout in (0.1, 0.3):
-    config = quickstart.get_config()
-    config.model.P_drop = dropout
-    written(of_config(config), tmp_path / f'run.{dropout}')
-  script.main(['report', *map(str, sorted(tmp_path.iterdir()))])
-  expected = 'Configs differ model.P_drop: 0.1 (run.0.1), 0.3 (run.0.3)'
-  assert expected in capsys.readouterr().out.splitlines()
-
-
 def test_what_the_runs_say_on_a_terminal(prepared, tmp_path: pathlib.Path, capsys):
   """Two rows are missing, a run was not evaluated, and one is not as its row."""
   for n, row in enumerate(paper.TABLE_3):
@@ -97,14 +85,6 @@ def test_what_the_runs_say_on_a_terminal(prepared, tmp_path: pathlib.Path, capsy
     r'\n  (agrees|disagrees|undecided) +Smaller attention keys hurt', text
   )
   assert 'nrefs:1|case:mixed|tok:13a' in text and 'tok:moses-de' in text
-
-
-def test_another_corpus_gives_no_samples(prepared, tmp_path: pathlib.Path):
-  for row, seed in (('base', 1), ('base', 2), ('D1', 1)):
-    home = tmp_path / f'run.{row}.{seed}'
-    prepared.run(home, 'a line', row, seed, corpus='of another card')
-  text = whole(tmp_path, prepared)
-  assert cells(text, 'D1')[6] == '' and 'Sample' not in text
 
 
 def test_without_table_3_every_run_is_listed(prepared, tmp_path: pathlib.Path, capsys):

@@ -23,7 +23,7 @@ from transformer_jax.tasks import task_of
 
 pytestmark = pytest.mark.usefixtures('in_the_checkout')
 
-ROOT = pathlib.Path(__file__).parents[2]
+
 STEPS = 20
 # What a trainer does, in its run's folder. SLOW works until its first SIGTERM.
 SAVES = "trap 'touch saved; exit 75' TERM;"

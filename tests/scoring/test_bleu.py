@@ -208,24 +208,6 @@ def test_a_score_with_its_interval(figure):
   assert paper.interval[0] < paper.score < paper.interval[1]
 
 
-def test_tokens_are_left_as_they_are(caplog):
-  lines = (
-    'der hund &amp; die haus-katze , hier .',
-    "l' art .",
-    'am 26. mai sah er sie .',
-  )
-  tokens = [*lines] * 40  # from 100 lines on sacreBLEU warns of tokens
-  spoilt = [line.replace('hier', 'dort') for line in tokens]
-  sacre, paper = bleu.both('de', True, False)
-  score = sacre.percent(spoilt, tokens)
-  assert score == pytest.approx(paper.percent(spoilt, tokens))
-  assert not caplog.records
-  plain = bleu.sacrebleu('de', False, False)
-  assert score != pytest.approx(plain.percent(spoilt, tokens), abs=0.1)
-  assert '|case:mixed|eff:no|tok:none|smooth:exp|' in sacre.signature
-  assert '|case:mixed|tok:none|smooth:none|formula:multi-bleu' in paper.signature
-
-
 @pytest.mark.parametrize('tokenized', [False, True])
 def test_case(tokenized: bool):
   lines = ['Der Hund sieht den Ball .']

@@ -10,7 +10,4 @@
   (`SETTINGS`), and our commands on it in forked processes, which start quickly.
 - `forms`: random arrays, and the operations, also in an accelerator's forms.
 - `results`: results as evaluations leave them.
-
-Tests have one CPU device. A test of several devices has the marker `devices`; it runs
-by `JAX_NUM_CPU_DEVICES=8 pytest -m devices FILE`, as `make test` does after all others.
 """

@@ -57,11 +57,6 @@ class Toy:
     for key, value in (TINY | settings).items():
       self._config.append(f'--config.{key}={value}')
 
-  @property
-  def preparing(self) -> list[str]:
-    """Returns the arguments of scripts.prepare_data."""
-    return [self._data, *self._config]
-
   def train(self, *options: str, **how: Any) -> Program:
     """Starts a training; `how` are keyword arguments of Program."""
     arguments = f'--workdir={self.workdir}', self._data, *self._config, *options
@@ -70,10 +65,6 @@ class Toy:
   def evaluate(self, *flags: str, **how: Any) -> Program:
     arguments = f'--workdir={self.workdir}', self._data, *flags
     return Program(self.folder, 'evaluate', *arguments, **how)
-
-  def translate(self, text: pathlib.Path, **how: Any) -> Program:
-    arguments = f'--workdir={self.workdir}', f'--input={text}'
-    return Program(self.folder, 'translate', *arguments, **how)
 
   def in_another(self, workdir: str) -> 'Toy':
     """Returns the same task and settings with another run's folder."""

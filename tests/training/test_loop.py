@@ -3,7 +3,6 @@
 Nothing is computed here: a trainer without a model counts its steps.
 """
 
-import itertools
 import json
 import os
 import pathlib
@@ -11,7 +10,6 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-import ml_collections
 import numpy as np
 import pytest
 
@@ -23,7 +21,7 @@ from transformer_jax.machine.errors import UserError
 from transformer_jax.machine.signals import EXIT_CODE, Interruption
 from transformer_jax.runs.metrics import best_step
 from transformer_jax.runs.run import Run
-from transformer_jax.training import checkpoint, loop
+from transformer_jax.training import loop
 from transformer_jax.training.metrics import Log
 from transformer_jax.training.step import Sums, TrainState
 
@@ -252,29 +250,10 @@ def test_a_restart_does_not_forget_the_best_loss(tmp_path: pathlib.Path, capsys)
   assert capsys.readouterr().err.count('has diverged') == 1
 
 
-def small(folder: pathlib.Path) -> ml_collections.ConfigDict:
-  """Returns a config of a tiny model, whose corpus is prepared in folder/data/toy."""
-  corpus.prepare(corpus.write_raw(folder / 'raw'))
-  kept = {'checkpoint_every_steps': 1, 'keep_checkpoints': 1, 'average_last': 1}
-  return tiny(tokens_per_batch=64, max_shapes=1, train_steps=9, **kept)
-
-
 def test_a_start_that_is_refused_writes_nothing(tmp_path: pathlib.Path):
   """TensorStore cannot write into a folder of such a name; the lock alone is left."""
+  corpus.prepare(corpus.write_raw(tmp_path / 'raw'))
   workdir = tmp_path / os.fsdecode(b'\xff')
   with pytest.raises(UserError, match='no checkpoint can be written there'):
-    loop.train(small(tmp_path), workdir, tmp_path / 'data' / 'toy')
+    loop.train(tiny(max_shapes=1), workdir, tmp_path / 'data' / 'toy')
   assert [path.name for path in workdir.iterdir()] == ['lock']
-
-
-@pytest.mark.slow
-def test_the_best_is_kept(tmp_path: pathlib.Path, monkeypatch):
-  """The second checkpoint is the best; after two more, training ends."""
-  config = small(tmp_path)
-  config.update({'best_by': 'perplexity', 'patience': 2})
-  measured = itertools.chain([5.0, 1.0, 3.0, 2.0], itertools.repeat(4.0))
-  monkeypatch.setattr(loop.Perplexity, '__call__', lambda self, params: next(measured))
-  run = Run(tmp_path / 'new')
-  loop.train(config, run.workdir, tmp_path / 'data' / 'toy')
-  assert checkpoint.finished_steps(run.checkpoints) == [2, 4]
-  assert run.best_step() == 2
