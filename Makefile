@@ -5,6 +5,8 @@ ACCELERATOR ?= cpu
 ifeq ($(filter $(ACCELERATOR),cpu cuda12 cuda13 tpu),)
 $(error ACCELERATOR=$(ACCELERATOR): cpu, cuda12, cuda13 or tpu)
 endif
+# Every process here imports JAX, which takes half the time where .venv keeps its bytecode.
+export PYTHONDONTWRITEBYTECODE =
 RUN = runs/quickstart
 DATA = data
 BIN := $(VENV)/bin
