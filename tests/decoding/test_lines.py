@@ -1,6 +1,5 @@
 """Lines in and out of a translation: one for each, as soon as it is read."""
 
-import gzip
 import pathlib
 
 import pytest
@@ -44,12 +43,6 @@ def test_lines_from_stdin_do_not_depend_on_its_blocks(content: bytes, cuts: list
     batches = [*line_batches(pathlib.Path('-'))]
   assert [line for batch in batches for line in batch] == split_lines(content)
   assert all(0 < len(batch) <= 3 for batch in batches)
-
-
-def test_a_compressed_file(tmp_path: pathlib.Path):
-  path = tmp_path / 'test.de.gz'
-  path.write_bytes(gzip.compress(b'eins\nzwei\n'))
-  assert [*line_batches(path)] == [['eins', 'zwei']]
 
 
 @pytest.mark.parametrize(

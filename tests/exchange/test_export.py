@@ -60,9 +60,3 @@ def test_hugging_face_searches_as_the_config_says(marian: pathlib.Path):
   generation = json.loads((marian / 'generation_config.json').read_text())
   assert (generation['num_beams'], generation['length_penalty']) == (4, 0.6)
   assert generation['bad_words_ids'] == [[0], [2]], '<pad> and <s> are never written'
-
-
-@pytest.mark.parametrize(('kind', 'dtype'), [('huggingface', 'int8'), ('run', 'int8')])
-def test_dtypes_that_a_format_has_not(kind: str, dtype: str, workdir, tmp_path):
-  with pytest.raises(UserError, match=f'--dtype=int8: --format={kind} takes float32'):
-    export(workdir, kind, tmp_path / 'out', dtype, None, None)

@@ -130,10 +130,10 @@ def test_the_commit_of_the_checkout(tmp_path: pathlib.Path, monkeypatch, capsys)
   git('init')
   git('add', '.')
   git('commit', '-m', 'a')
-  monkeypatch.setenv('GIT_DIR', str(tmp_path / 'none'))
-  head = platform.commit(tmp_path)
-  monkeypatch.delenv('GIT_DIR')
-  assert head == git('rev-parse', 'HEAD')
+  head = git('rev-parse', 'HEAD')
+  with monkeypatch.context() as patch:
+    patch.setenv('GIT_DIR', str(tmp_path / 'none'))
+    assert platform.commit(tmp_path) == head
   (tmp_path / 'a.py').write_text('2')
   assert platform.commit(tmp_path) == head + '+'
   (tmp_path / 'package').mkdir()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from configs import base, big, table3
+from configs import base, table3
 from toy.results import changed, family, of_config, of_row, scored
 from transformer_jax.report import comparison, paper, report
 from transformer_jax.report.results import Evaluation
@@ -116,13 +116,6 @@ def test_table_2_needs_its_averages():
       f'wrong (row {row}) is not in Table 2: {average - 1} checkpoints averaged, '
       f'not {average}'
     ]
-
-
-def test_big_drops_less_for_french():
-  french = changed(of_config(big.get_config('en-fr'), average=20), split='test')
-  assert {*only([scored(french)]).table_2} == {'big'}
-  more = changed(french, {'model.P_drop': 0.3})
-  assert 'P_drop is 0.3, not 0.1' in comparison.group([scored(more)])[1][0]
 
 
 @pytest.mark.parametrize(

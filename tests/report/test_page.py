@@ -6,7 +6,7 @@ import markdown_it
 import pytest
 
 from transformer_jax.report import page
-from transformer_jax.report.page import Picture, legible
+from transformer_jax.report.page import legible
 
 HOSTILE = (
   'a<b>c</b> | *d* _e_ __f__ snake_case',
@@ -69,18 +69,3 @@ def test_no_text_is_markup(text: str):
   whole = Reader(page.page('t', blocks(text)))
   assert whole.tags == Reader(page.page('t', blocks('plain'))).tags
   assert ''.join(whole.words).split()[-len(expected) :] == expected
-
-
-def test_neighbouring_pictures_share_a_line():
-  content = [
-    page.heading(2, 'x'),
-    *(Picture(n, f'says {n}', '<svg></svg>') for n in 'ab'),
-  ]
-  assert page.markdown(content, 'my page') == (
-    '## x\n\n![says a](my%20page.a.svg)\n![says b](my%20page.b.svg)\n'
-  )
-  links = rendered(page.markdown(content, 'my page')).links
-  assert links == ['my%20page.a.svg', 'my%20page.b.svg']
-  assert page.markdown(content) == '## x\n'
-  source = page.page('t', content)
-  assert source.count('<div class="pictures">') == 1 and source.count('<figure>') == 2

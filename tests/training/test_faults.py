@@ -44,16 +44,10 @@ def toy(tmp_path_factory: pytest.TempPathFactory) -> Toy:
   return undisturbed(tmp_path_factory.mktemp('toy'))
 
 
-def interrupted(
-  program: Program,
-  function: str,
-  call: int = 1,
-  number: signal.Signals = signal.SIGTERM,
-  release: bool = False,
-) -> str:
+def interrupted(program: Program, function: str, release: bool = False) -> str:
   """Signals it in a call of `function`; returns what it printed until its exit."""
-  program.wait_for(lambda: program.calls(function) >= call)
-  program.signal(number)
+  program.wait_for(lambda: program.calls(function))
+  program.signal(signal.SIGTERM)
   if release:
     program.release()
   assert program.code() == EXIT_CODE, program.output
