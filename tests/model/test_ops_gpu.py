@@ -55,7 +55,7 @@ def attention(
 
   def function(x: jax.Array, memory: jax.Array, *matrices: jax.Array) -> jax.Array:
     other = None if kept is None else memory
-    return attend(x, other, *matrices, mask, dtype=dtype)
+    return attend(x, other, matrices, mask, dtype=dtype)
 
   return function, (x, memory, *matrices)
 

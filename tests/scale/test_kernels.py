@@ -67,10 +67,10 @@ def test_attention(heads: tuple[int, int, int], lengths: tuple[int, int]):
   (T, M), (h, d_k, d_v), D, B = lengths, heads, HEADS[heads], 3
   matrices = [array(D, h, width, dtype=jnp.float32) for width in (d_k, d_k, d_v)]
   options = {'dtype': jnp.bfloat16}
-  cross = lambda x, memory, *rest: attend(x, memory, *rest, **options)
+  cross = lambda x, memory, *rest: attend(x, memory, rest[:3], rest[3], **options)
   masks = [array(*shape, dtype=bool) for shape in ((B, 1, M), (1, T, T))]
   count = kernels(cross, array(B, T, D), array(B, M, D), *matrices, fixed=masks[:1])
-  of_self = lambda x, *rest: attend(x, None, *rest, **options)
+  of_self = lambda x, *rest: attend(x, None, rest[:3], rest[3], **options)
   count += kernels(of_self, array(B, T, D), *matrices, fixed=masks[1:])
   fits = lambda length: 1 << (length - 1).bit_length() <= 2**14 // max(d_k, d_v)
   assert count == (2 * fits(M) + 2 * fits(T) if min(d_k, d_v) >= 16 else 0)

@@ -40,18 +40,17 @@ def attention_weights(
 def attend(
   x: Float[Array, 'B T D'],
   memory: Float[Array, 'B M D'] | None,
-  query: Float[Array, 'D H K'],
-  key: Float[Array, 'D H K'],
-  value: Float[Array, 'D H V'],
+  matrices: tuple[Float[Array, 'D H K'], Float[Array, 'D H K'], Float[Array, 'D H V']],
   mask: Bool[Array, '#B #T M'],
   *,
   dtype: DTypeLike,
 ) -> Float[Array, 'B T O']:
   """Returns Concat(head_1, ..., head_h) of queries from x.
 
-  Keys and values come from `memory`, or from x if it is None. The three matrices are
-  those of all heads.
+  Keys and values come from `memory`, or from x if it is None. `matrices` are W^Q, W^K
+  and W^V of all heads.
   """
+  query, key, value = matrices
   h = query.shape[1]
   k, v = _key_values(x if memory is None else memory, key, value, h, dtype)
   weights = attention_weights(_project(x, query, h, dtype), k, mask)
@@ -116,8 +115,8 @@ class MultiHeadAttention(nnx.Module):
       drop: applies dropout to the weights before they multiply the values.
     """
     if drop is None and not isinstance(memory, KeyValues):
-      q, k, v = (w.get_value() for w in (self.query, self.key, self.value))
-      heads = attend(x, memory, q, k, v, mask, dtype=self.dtype)
+      matrices = self.query.get_value(), self.key.get_value(), self.value.get_value()
+      heads = attend(x, memory, matrices, mask, dtype=self.dtype)
     else:
       if not isinstance(memory, KeyValues):
         memory = self.key_values(x if memory is None else memory)

@@ -190,20 +190,19 @@ def attention(
   plain: Form,
   x: Array,
   memory: Array | None,
-  query: Array,
-  key: Array,
-  value: Array,
+  matrices: tuple[Array, Array, Array],
   mask: Array,
   *,
   dtype: DTypeLike,
 ) -> Array:
   """The form of attend() in attention.py."""
+  query, key, value = matrices
   widths, M = (query.shape[2], value.shape[2]), mask.shape[2]
   # k and v, rounded up, and their gradients have to fit into shared memory.
   size = pl.next_power_of_2(M) * max(widths) * jnp.dtype(dtype).itemsize
   fits = max(x.shape[1], M) <= 256 and size <= 2**15
   if not (fits and all(16 <= d == pl.next_power_of_2(d) for d in widths)):
-    return plain(x, memory, query, key, value, mask, dtype=dtype)
+    return plain(x, memory, matrices, mask, dtype=dtype)
 
   def product(x: Array, *weights: Array) -> Array:
     w = jnp.concatenate([w.astype(dtype).reshape(len(w), -1) for w in weights], 1)
@@ -211,7 +210,7 @@ def attention(
 
   sizes = *query.shape[1:], value.shape[2], x.shape[1], M
   if memory is None:
-    return _attend(_Heads(True, *sizes), mask, product(x, query, key, value))
+    return _attend(_Heads(True, *sizes), mask, product(x, *matrices))
   arrays = product(x, query), product(memory, key, value)
   return _attend(_Heads(False, *sizes), mask, *arrays)
 

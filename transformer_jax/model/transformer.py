@@ -225,9 +225,7 @@ class Transformer(nnx.Module):
     self, source: Int[Array, 'B S'], target: Int[Array, 'B T']
   ) -> AttentionWeights:
     """Returns the weights of every head under teacher forcing, without dropout."""
-    encoder: list[Array] = []
-    decoder: list[Array] = []
-    cross: list[Array] = []
+    encoder, pairs = [], []
     x, source_mask = self._encoder_input(source)
     for layer in self.encoder:
       k = layer.attention.key_values(x).k
@@ -235,10 +233,9 @@ class Transformer(nnx.Module):
       x = layer(x, source_mask, NO_DROPOUT)
     y, causal = self._decoder_input(target)
     for layer in self.decoder:
-      inputs = y, causal, x, source_mask
-      for weights, kind in zip(layer.weights(*inputs), (decoder, cross), strict=True):
-        kind.append(weights)
-      y = layer(*inputs, NO_DROPOUT)
+      pairs.append(layer.weights(y, causal, x, source_mask))
+      y = layer(y, causal, x, source_mask, NO_DROPOUT)
+    decoder, cross = zip(*pairs, strict=True)
     return AttentionWeights(*map(jnp.stack, (encoder, decoder, cross)))
 
   # 6.1 Inference, one position at a time
