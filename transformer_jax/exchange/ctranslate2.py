@@ -7,20 +7,17 @@ embedding of zeros, as published models need. Ours start from the embedding of <
 
 import pathlib
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import ml_collections
-import numpy as np
 from ctranslate2.converters import utils
 from ctranslate2.specs import common_spec, transformer_spec
 from jaxtyping import PyTree
 
 from transformer_jax.data.vocabulary import BOS, EOS, UNK, Vocabulary
-from transformer_jax.exchange import marian
-from transformer_jax.exchange.huggingface import POSITIONS, SPM
+from transformer_jax.exchange import huggingface
+from transformer_jax.exchange.huggingface import Arrays
 from transformer_jax.model.ops import NORM_EPSILON
-
-Arrays = Mapping[str, np.ndarray]
 
 LOADING = """\
 ```python
@@ -54,7 +51,7 @@ def write(
     dtype: of the weights: float32, float16 or int8.
   """
   sizes, pieces = config.model, Vocabulary(spm[1]).pieces()
-  spec = _spec(marian.to_marian(params), sizes.N, sizes.h)
+  spec = _spec(huggingface.to_marian(params), sizes.N, sizes.h)
   spec.register_source_vocabulary(pieces)
   spec.register_target_vocabulary(pieces)
   spec.config.add_source_eos = True
@@ -64,7 +61,7 @@ def write(
   spec.validate()
   spec.optimize(quantization=dtype)
   spec.save(str(folder))
-  for path, name in zip(spm, SPM, strict=True):
+  for path, name in zip(spm, huggingface.SPM, strict=True):
     shutil.copyfile(path, folder / name)
 
 
@@ -72,13 +69,13 @@ def _spec(arrays: Arrays, N: int, h: int) -> transformer_spec.TransformerSpec:
   spec = transformer_spec.TransformerSpec.from_config(
     N, h, pre_norm=False, activation=common_spec.Activation.RELU
   )
-  embedding = arrays[marian.EMBEDDING]
+  embedding = arrays[huggingface.EMBEDDING]
   d_model = embedding.shape[1]
   for name, stack in (('encoder', spec.encoder), ('decoder', spec.decoder)):
     embeddings = stack.embeddings[0] if name == 'encoder' else stack.embeddings
     embeddings.weight = embedding
     stack.scale_embeddings = d_model**0.5
-    stack.position_encodings.encodings = marian.positions(POSITIONS, d_model)
+    stack.position_encodings.encodings = huggingface.positions(d_model)
     for n, layer in enumerate(stack.layer):
       _fill_layer(layer, arrays, f'model.{name}.layers.{n}')
   spec.decoder.projection.weight = embedding

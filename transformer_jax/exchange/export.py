@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from jaxtyping import PyTree
 
 from transformer_jax.data.corpus import CARD, read_card
-from transformer_jax.exchange import huggingface, marian
+from transformer_jax.exchange import huggingface
 from transformer_jax.machine import files, platform
 from transformer_jax.machine.errors import UserError
 from transformer_jax.model import build, flops
@@ -69,7 +69,7 @@ def export(
   if dtype not in (dtypes := DTYPES[format]):
     raise UserError(f'--dtype={dtype}: --format={format} takes {", ".join(dtypes)}')
   if format != 'run':
-    marian.check(config.model)
+    huggingface.check(config.model)
   if format == 'ctranslate2':
     from transformer_jax.exchange import ctranslate2  # whose package is an extra
   spm = [vocabulary.path for vocabulary in run.vocabularies()]

@@ -1,18 +1,49 @@
-"""A folder that transformers.MarianMTModel and MarianTokenizer load."""
+"""A folder that transformers.MarianMTModel and MarianTokenizer load.
+
+Marian's model is ours but for these things:
+
+- Its sinusoids are not interleaved: all sines come first, then all cosines. So the axis
+  of d_model is put in that order, in all weights that have one. Nothing of the model
+  depends on the order but the sinusoids, which are added to the embeddings.
+- Its matrices are transposed, [out, in], and the heads of attention share one axis.
+- Its attention and its logits have biases. They are zeros.
+- Its LayerNorms add 1e-5 to the variance, ours 1e-6; see scale_norm_inputs().
+
+Axes are those of layers.py: D is d_model, W the vocabulary.
+"""
 
 import json
 import pathlib
+import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import jax
 import ml_collections
+import numpy as np
 from jaxtyping import PyTree
 from safetensors.numpy import save_file
 
 from transformer_jax.data.vocabulary import BOS, EOS, PAD, Vocabulary
-from transformer_jax.exchange import marian
+from transformer_jax.machine.errors import UserError
 from transformer_jax.model import build
+from transformer_jax.model.layers import sinusoids
+
+Arrays = dict[str, np.ndarray]
+
+EMBEDDING, LOGITS_BIAS = 'model.shared.weight', 'final_logits_bias'
+NORM_FACTOR = 4.0  # 1e-5 / 4**2 is near our LayerNorm's 1e-6
+
+# Our names and Marian's, each in the order of a layer.
+_SUBLAYERS = {'attention': 'self_attn', 'cross': 'encoder_attn'}
+_NORMS = {
+  'attention_norm': 'self_attn_layer_norm',
+  'cross_norm': 'encoder_attn_layer_norm',
+  'feed_forward_norm': 'final_layer_norm',
+}
+# The weights that read the output of a norm of their own stack.
+_READING = re.compile(r'(self_attn\.[qkv]_proj|encoder_attn\.q_proj|fc1)\.weight')
 
 WEIGHTS, SPM = 'model.safetensors', ('source.spm', 'target.spm')
 POSITIONS = 1024  # rows of the table of sinusoids that Marian computes
@@ -58,8 +89,8 @@ def write(
   Args:
     spm: the SentencePiece models of source and target, with the same pieces.
   """
-  sizes, arrays = config.model, marian.to_marian(params)
-  arrays = marian.scale_norm_inputs(arrays, sizes.N, marian.NORM_FACTOR)
+  sizes, arrays = config.model, to_marian(params)
+  arrays = scale_norm_inputs(arrays, sizes.N, NORM_FACTOR)
   save_file(arrays, folder / WEIGHTS, metadata={'format': 'pt'})
   for path, name in zip(spm, SPM, strict=True):
     shutil.copyfile(path, folder / name)
@@ -129,4 +160,96 @@ def _tokenizer(config: ml_collections.ConfigDict) -> dict[str, Any]:
     'eos_token': '</s>',
     'pad_token': '<pad>',
     'unk_token': '<unk>',
+  }
+
+
+# Parameters by Marian's names
+
+
+def order_of(d_model: int) -> np.ndarray:
+  """Returns our dimension for each of Marian's, [D]: first sines, then cosines."""
+  return np.concatenate([np.arange(0, d_model, 2), np.arange(1, d_model, 2)])
+
+
+def positions(d_model: int) -> np.ndarray:
+  """Returns [POSITIONS, D]: the sinusoids in Marian's order."""
+  return sinusoids(POSITIONS, d_model)[:, order_of(d_model)]
+
+
+def check(model: Mapping[str, Any]) -> None:
+  """Raises UserError for columns of Table 3 that a Marian model cannot have."""
+  for name, value, needed in (
+    ('h x model.d_k', model['h'] * model['d_k'], model['d_model']),
+    ('h x model.d_v', model['h'] * model['d_v'], model['d_model']),
+    ('positions', model['positions'], 'sinusoid'),
+    ('target_vocab_size', model['target_vocab_size'], 0),
+  ):
+    if value != needed:
+      raise UserError(
+        f'model.{name} is {value}, but {needed} in a Marian model, which '
+        'huggingface and ctranslate2 export: --format=run takes any'
+      )
+
+
+def to_marian(params: PyTree) -> Arrays:
+  """Returns Marian's arrays by name, in float32; its biases of attention are zeros."""
+  W, D = params['embedding'].shape
+  arrays = {
+    EMBEDDING: params['embedding'][:, order_of(D)],
+    LOGITS_BIAS: np.zeros((1, W)),
+  }
+  for stack in ('encoder', 'decoder'):
+    for n, layer in params[stack].items():
+      for name, array in _layer(jax.tree.map(np.asarray, layer), order_of(D)):
+        arrays[f'model.{stack}.layers.{n}.{name}'] = array
+  return {name: np.ascontiguousarray(x, np.float32) for name, x in arrays.items()}
+
+
+def _layer(layer: PyTree, order: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
+  """Yields Marian's names and arrays of a layer."""
+  D = len(order)
+  inward = lambda x: x.reshape(D, -1)[order].T  # [D, ...] -> [..., D]
+  outward = lambda x: x.reshape(-1, D)[:, order].T  # [..., D] -> [D, ...]
+  for mine, theirs in _SUBLAYERS.items():
+    if mine not in layer:
+      continue
+    for part in ('query', 'key', 'value'):
+      yield f'{theirs}.{part[0]}_proj.weight', inward(layer[mine][part])
+      yield f'{theirs}.{part[0]}_proj.bias', np.zeros(D)
+    yield f'{theirs}.out_proj.weight', outward(layer[mine]['output'])
+    yield f'{theirs}.out_proj.bias', np.zeros(D)
+  for mine, theirs in _NORMS.items():
+    if mine in layer:
+      yield f'{theirs}.weight', layer[mine]['norm']['scale'][order]
+      yield f'{theirs}.bias', layer[mine]['norm']['bias'][order]
+  inner, outer = layer['feed_forward']['inner'], layer['feed_forward']['outer']
+  yield 'fc1.weight', inward(inner['kernel'])
+  yield 'fc1.bias', inner['bias']
+  yield 'fc2.weight', outward(outer['kernel'])
+  yield 'fc2.bias', outer['bias'][order]
+
+
+def scale_norm_inputs(arrays: Arrays, N: int, factor: float) -> Arrays:
+  """Returns the same model with LayerNorm inputs that are `factor` times as large.
+
+  So a norm's epsilon has factor**2 times less effect. The output of each norm, and that
+  of the sub-layer that is then added to it, are multiplied by `factor`. The weights
+  that read the norm's output are divided by `factor`. Two things do not change: the
+  input of a stack's first norm, which contains the sinusoids, and the stack's output,
+  which the keys and values of encoder_attn read. A power of two rounds nothing.
+  """
+
+  def factor_of(name: str) -> float:
+    n, part = re.fullmatch(r'model\.(?:en|de)coder\.layers\.(\d+)\.(.*)', name).groups()
+    if '_norm.' in part:
+      return 1 if part.startswith('final') and int(n) == N - 1 else factor
+    if n == '0' and part.startswith('self_attn'):
+      return 1
+    if part.startswith(('self_attn.out', 'encoder_attn.out', 'fc2')):
+      return factor
+    return 1 / factor if _READING.fullmatch(part) else 1
+
+  return {
+    name: x * np.float32(factor_of(name)) if '.layers.' in name else x
+    for name, x in arrays.items()
   }

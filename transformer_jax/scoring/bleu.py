@@ -64,7 +64,8 @@ class Metric:
     bleu = self.metric.corpus_score(
       texts[0], [texts[1]], n_bootstrap=significance.SAMPLES
     )
-    return Score(bleu.score, self.signature, _interval(bleu._mean, bleu._ci))
+    ends = bleu._mean - bleu._ci, bleu._mean + bleu._ci
+    return Score(bleu.score, self.signature, [round(float(end), 4) for end in ends])
 
   def paired_p(
     self,
@@ -107,10 +108,6 @@ class Metric:
       [*map(moses.replace_unicode_punctuation, lines)] if replace else [*lines]
       for lines, replace in zip((hypotheses, references), self.replaces, strict=True)
     ]
-
-
-def _interval(mean: float, margin: float) -> list[float]:
-  return [round(float(mean - margin), 4), round(float(mean + margin), 4)]
 
 
 def sacrebleu(
@@ -179,14 +176,14 @@ def paper_bleu(
   metric = BLEU(tokenize='none', smooth_method='none', force=True)
   metric.tokenizer = tokenizer
   parts = ['nrefs:1', 'case:lc-ascii' if lowercase else 'case:mixed']
-  parts += ['' if tokenized else 'punct:unicode-replaced-in-hyp']
-  parts[-1] += '-and-ref' if replace_both else ''
-  parts += [f'tok:{tokenizer.signature()}']
-  parts += ['' if tokenized else 'compounds:##AT##-##AT##']
+  if not tokenized:
+    replaced = 'in-hyp-and-ref' if replace_both else 'in-hyp'
+    parts.append(f'punct:unicode-replaced-{replaced}')
+  parts.append(f'tok:{tokenizer.signature()}')
+  parts += [] if tokenized else ['compounds:##AT##-##AT##']
   parts += ['smooth:none', 'formula:multi-bleu']
   name = 'paper_bleu_both' if replace_both else 'paper_bleu'
-  replaces = not tokenized, replace_both
-  return Metric(name, '|'.join(filter(None, parts)), metric, replaces)
+  return Metric(name, '|'.join(parts), metric, (not tokenized, replace_both))
 
 
 class PaperTokenizer(BaseTokenizer):
@@ -224,17 +221,10 @@ def split_compounds(line: str, language: str) -> bytes:
   return re.sub(rb'(\S)-(\S)', rb'\1 ##AT##-##AT## \2', tokens)
 
 
-def both(
-  language: str, tokenized: bool, lowercase: bool, references: Sequence[str] = ()
-) -> list[Metric]:
-  """Returns the two BLEUs that a result has; arguments are those of sacrebleu()."""
-  how = language, tokenized, lowercase
-  return [sacrebleu(*how, references), paper_bleu(*how)]
-
-
-def _both_of(outputs: Outputs) -> list[Metric]:
+def _both(outputs: Outputs) -> list[Metric]:
+  """Returns the two BLEUs that a result has."""
   how = outputs.language, outputs.tokenized, outputs.lowercase
-  return both(*how, outputs.references)
+  return [sacrebleu(*how, outputs.references), paper_bleu(*how)]
 
 
 def kind(outputs: Outputs) -> str:
@@ -249,7 +239,7 @@ def kind(outputs: Outputs) -> str:
 def score(outputs: Outputs) -> dict[str, Score]:
   """Returns `sacrebleu` and `paper_bleu` of a system's outputs."""
   texts = outputs.hypotheses, outputs.references
-  return {metric.name: metric.score(*texts) for metric in _both_of(outputs)}
+  return {metric.name: metric.score(*texts) for metric in _both(outputs)}
 
 
 def score_lines(kind: str, scores: Mapping[str, Score]) -> Iterator[str]:
@@ -265,7 +255,7 @@ def comparison_lines(outputs: Outputs, baseline: Sequence[str]) -> Iterator[str]
   """Yields how much better outputs are than a baseline, by a randomisation test."""
   references = outputs.references
   test = f'ar:{significance.SAMPLES}|seed:{significance.SEED}'
-  for metric in _both_of(outputs):
+  for metric in _both(outputs):
     ours = metric.score(outputs.hypotheses, references)
     theirs = metric.score(baseline, references)
     p = metric.paired_p([outputs.hypotheses], [baseline], references)

@@ -53,13 +53,13 @@ def base(language: str) -> str:
 
 
 def has_rules(language: str) -> bool:
-  """Tells whether abbreviations of a language are known; else English ones count."""
+  """Returns True if abbreviations of a language are known; else English ones count."""
   known = sacremoses.corpus.NonbreakingPrefixes().available_langs.values()
   return base(language) in known
 
 
 def is_faithful(language: str) -> bool:
-  """Tells whether we have all of tokenizer.perl's rules for a language."""
+  """Returns True if we have all of tokenizer.perl's rules for a language."""
   return base(language) not in UNFAITHFUL
 
 

@@ -19,14 +19,9 @@ class Noise(NamedTuple):
   freedom: int  # degrees of freedom
 
 
-def student_t(freedom: int, level: float = 0.95) -> float:
-  """Returns the t for which `level` of Student's distribution is between -t and t."""
-  return float(stdtrit(freedom, (1 + level) / 2))
-
-
 def half_interval(deviation: float, freedom: int, seeds: int) -> float:
   """Returns half the 95 % interval of a mean over seeds, by Student's t."""
-  return student_t(freedom) * deviation / math.sqrt(seeds)
+  return float(stdtrit(freedom, 0.975)) * deviation / math.sqrt(seeds)
 
 
 def noise(groups: Sequence[Sequence[float]]) -> Noise | None:
@@ -36,8 +31,6 @@ def noise(groups: Sequence[Sequence[float]]) -> Noise | None:
   seed, or if all seeds of each group have the same value.
   """
   freedom = sum(len(values) - 1 for values in groups)
-  if not freedom:
-    return None
   if all(len({*values}) == 1 for values in groups):
     return None
   squares = sum(
@@ -49,7 +42,7 @@ def noise(groups: Sequence[Sequence[float]]) -> Noise | None:
 def margin(noise: Noise, seeds: int, base_seeds: int, level: float = 0.95) -> float:
   """Returns half the interval of the difference of two means over seeds."""
   error = noise.deviation * math.sqrt(1 / seeds + 1 / base_seeds)
-  return student_t(noise.freedom, level) * error
+  return float(stdtrit(noise.freedom, (1 + level) / 2)) * error
 
 
 def paired_p(
