@@ -58,9 +58,9 @@ class Writer:
   """Writes checkpoints while the training goes on, one at a time.
 
   It keeps the newest checkpoint, the last `keep` at multiples of `every` steps, which
-  an average takes (runs/run.py), and that of the step that best() returns. If
-  one could not be written, the next call of save(), check() or finish() raises
-  SaveError. As a context manager it waits for the last one.
+  an average takes (runs/run.py), and that of the step that best() returns. If one could
+  not be written, the next call of save(), check() or finish() raises SaveError. As a
+  context manager it waits for the last one.
   """
 
   def __init__(

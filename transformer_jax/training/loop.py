@@ -223,12 +223,8 @@ class Loop:
   ) -> None:
     """Makes the steps after `step`, up to the last one or until patience ends.
 
-    `needs_dev_eval` tells that `step` has a checkpoint, but no perplexity yet.
-
-    Raises:
-      SystemExit: a signal came; the newest step has a checkpoint.
-      DivergenceError: MAX_SKIPS steps in a row had no finite update.
-      SaveError: a checkpoint could not be written.
+    `needs_dev_eval` tells that `step` has a checkpoint, but no perplexity yet. train()
+    lists the errors.
     """
     self._first = step
     every, last = self._config.checkpoint_every_steps, self._config.train_steps

@@ -73,9 +73,6 @@ class Trainer:
     """Returns a state at step 0 on the devices.
 
     Its parameters are random, or those of the config's `init_from`.
-
-    Raises:
-      UserError: the checkpoint to start from is gone, damaged, or of another model.
     """
     if not self._config.init_from.run:
       _, params = build.transformer(self._config)
