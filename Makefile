@@ -18,7 +18,7 @@ with_uv = $(BIN)/uv pip install -q --python $(BIN)/python $(1) || $(PIP) $(1)
 # them. A worker that has run out takes tests of others.
 PARALLEL := -n auto --dist worksteal
 
-.PHONY: install quickstart evidence test test-all smoke check docs lock
+.PHONY: install quickstart evidence test test-all kernels smoke check docs lock
 
 install: $(VENV)/.installed.$(ACCELERATOR)
 
@@ -67,6 +67,12 @@ test-all: $(VENV)/.installed.torch
 	$(BIN)/python -c 'import torch, transformers, ctranslate2, libtpu'  # else tests are skipped
 	$(PYTEST) -m 'not devices' --durations=30
 	$(EIGHT) $(PYTEST) -m devices $(ABOUT_DEVICES)
+	$(MAKE) kernels VENV=$(VENV)-kernels
+
+# Kernels are compiled for a GPU that is not here, in a virtual environment of their own:
+# with the compiler in it JAX writes to stderr as it starts, which other tests read.
+kernels: $(VENV)/.installed.kernels
+	$(PYTEST) tests/scale/test_kernels.py
 
 # Does it install, run, and stop when told to? For the other Pythons, for which pip finds
 # newer versions of JAX.
@@ -112,6 +118,10 @@ $(VENV)/.installed.torch: $(VENV)/.installed.tests
 	$(call with_uv,'transformers==5.*' 'jax[tpu]')  # to compile for TPUs; tests run on the CPU
 	touch $@
 
+$(VENV)/.installed.kernels: $(VENV)/.installed.tests
+	$(call with_uv,'jax[cuda12-local]')
+	touch $@
+
 # The docs as a site, in site/. A dead link or anchor is an error.
 docs: | $(BIN)/python
 	$(call with_uv,-r docs/requirements.txt)
@@ -122,4 +132,5 @@ docs: | $(BIN)/python
 lock: | $(BIN)/python
 	$(BIN)/uv pip compile -q --no-config --universal --python-version 3.11 --upgrade --no-annotate \
 	  --custom-compile-command 'make lock' -o requirements.lock \
-	  requirements.txt tests/requirements.txt docs/requirements.txt
+	  requirements.txt tests/requirements.txt docs/requirements.txt \
+	  pyproject.toml --extra topology-gpu

@@ -85,7 +85,7 @@ def test_attention(case: tuple):
 
 
 @pytest.mark.slow
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(
   lengths=st.tuples(*[st.integers(1, 256)] * 2),
   h=st.integers(1, 3),
@@ -134,7 +134,7 @@ def test_cross_entropy(case: tuple):
 
 
 @pytest.mark.slow
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(
   rows=st.integers(1, 40),
   tokens=st.integers(2, 700),
@@ -167,7 +167,7 @@ def test_add_and_norm(case: tuple):
 
 
 @pytest.mark.slow
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(
   slices=st.integers(1, 2),
   rows=st.integers(1, 3),

@@ -1,31 +1,40 @@
-"""Kernels of every config's sizes compile for an H200 that is not here.
+"""Kernels of every config compile for an H200 that is not here, and a few whole steps.
 
-They run where `pip install 'jax[cuda12-local]'` has brought the compiler; a GPU is not
-needed. With it, JAX without a driver writes to stderr as it starts, so `make test-all`
-does without.
+Compiled are, forward and backward:
+
+- the attentions of all lengths into which batches.py cuts text of random lengths, for
+  every d_k and d_v. h only counts programs, so the configs' values of h take turns;
+- add-and-norm for every d_model, of rows that fill blocks and of rows that do not: a
+  number of rows changes no more;
+- the loss, for every size of vocabulary;
+- whole steps of a few configs, of a shape from the middle.
+
+`make kernels` has a virtual environment of its own, with jax[cuda12-local]: in it, JAX
+writes to stderr as it starts without a GPU.
 """
 
 import importlib.util
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from configs import base, big, multi30k, parsing, quickstart, table3
+from transformer_jax.data.batches import Shape, token_writer, train_batches
 from transformer_jax.model import layers, ops
 from transformer_jax.model.attention import attend
 from transformer_jax.model.dropout import Dropout, DropoutKey
-from transformer_jax.scale.compile import full_shape, lower_step
+from transformer_jax.scale.compile import kernels_of, lower_step
 from transformer_jax.scale.topologies import devices_of, topology
 
 pytestmark = [
   pytest.mark.slow,
   pytest.mark.skipif(
-    not importlib.util.find_spec('jax_cuda12_plugin')
-    or jax.__version_info__ >= (0, 11),
-    reason='needs jax_cuda12_plugin, and a JAX that lowers kernels without a GPU',
+    not importlib.util.find_spec('jax_cuda12_plugin'), reason='needs jax_cuda12_plugin'
   ),
 ]
 CONFIGS = [base.get_config(), base.get_config('en-fr'), big.get_config()]
@@ -34,73 +43,123 @@ CONFIGS += [table3.get_config(row) for row in table3.ROWS]
 CONFIGS += [table3.get_config(f'{row},mini') for row in table3.ROWS]
 CONFIGS += [parsing.get_config(name) for name in parsing.ARGS]
 MODELS = [config.model for config in CONFIGS]
-HEADS = {(m.h, m.d_k, m.d_v): max(m.d_model, 64) for m in MODELS}
+HEADS: dict[tuple[int, int], set[int]] = {}  # h by (d_k, d_v)
+for model in MODELS:
+  if min(model.d_k, model.d_v) >= 16:  # else they have the plain form
+    HEADS.setdefault((model.d_k, model.d_v), set()).add(model.h)
 WIDTHS = sorted({m.d_model for m in MODELS})
 TOKENS = sorted({m.target_vocab_size or m.vocab_size for m in MODELS})
+
+
+@pytest.fixture(scope='module')
+def shapes(tmp_path_factory) -> Callable[[Callable], list[Shape]]:
+  """Returns a function: all shapes of slices of the configs whose model it selects."""
+  folders, rng = {}, np.random.default_rng(0)
+  for task, ratio, longest in ('translation', 1.1, 256), ('parsing', 3, 512):
+    folders[task] = tmp_path_factory.mktemp(task)
+    source = rng.lognormal(3.1, 0.6, 50_000)
+    target = source * ratio * rng.uniform(0.7, 1.3, len(source))
+    kept = np.maximum(source, target) < longest - 1
+    for name, lengths in ('source', source), ('target', target):
+      lengths = lengths[kept].astype(np.int64)
+      with token_writer(folders[task] / f'train.{name}') as append:
+        append(np.zeros(lengths.sum()), lengths)
+  of = {id(c): train_batches(c, folders[c.task]).shapes for c in CONFIGS}
+  return lambda selects: sorted(
+    {shape for c in CONFIGS if selects(c.model) for shape in of[id(c)]}
+  )
 
 
 def array(*shape: int, dtype: Any = jnp.bfloat16) -> jax.ShapeDtypeStruct:
   return jax.ShapeDtypeStruct(shape, dtype)
 
 
-def kernels(
-  operation: Callable, *inputs: jax.ShapeDtypeStruct, fixed: tuple = ()
-) -> int:
-  """Compiles an operation and its gradient; returns how many kernels that has."""
+def kernels(operations: Sequence[tuple[Callable, tuple, tuple]]) -> int:
+  """Compiles operations and their gradients; returns how many kernels they have.
 
-  def both(inputs: tuple, fixed: tuple) -> tuple:
-    value, backward = jax.vjp(lambda *inputs: operation(*inputs, *fixed), *inputs)
-    return value, backward(jnp.ones_like(value))
+  An operation comes with its inputs and with those that have no gradient.
+  """
 
-  (device,) = devices_of(topology('h200:1'))
-  here = jax.sharding.SingleDeviceSharding(device)
-  with ops.mode('cuda'):
-    lowered = jax.jit(both, in_shardings=here).lower(inputs, fixed)
+  def all_of(inputs: list) -> list:
+    results = []
+    for (operation, *_), (own, fixed) in zip(operations, inputs, strict=True):
+      of_own = lambda *own, o=operation, fixed=fixed: o(*own, *fixed)
+      value, backward = jax.vjp(of_own, *own)
+      results.append((value, backward(jnp.ones_like(value))))
+    return results
+
+  target = topology('h200:1')
+  here = jax.sharding.SingleDeviceSharding(*devices_of(target))
+  with kernels_of(target):
+    program = jax.jit(all_of, in_shardings=here)
+    lowered = program.lower([inputs for _, *inputs in operations])
   lowered.compile()
   return lowered.as_text().count('xla.gpu.triton')
 
 
-@pytest.mark.parametrize('lengths', [(32, 32), (40, 65), (200, 256)])
-@pytest.mark.parametrize('heads', HEADS, ids=str)
-def test_attention(heads: tuple[int, int, int], lengths: tuple[int, int]):
-  """Of the widest heads, long sentences have the plain form."""
-  (T, M), (h, d_k, d_v), D, B = lengths, heads, HEADS[heads], 3
-  matrices = [array(D, h, width, dtype=jnp.float32) for width in (d_k, d_k, d_v)]
-  options = {'dtype': jnp.bfloat16}
-  cross = lambda x, memory, *rest: attend(x, memory, rest[:3], rest[3], **options)
-  masks = [array(*shape, dtype=bool) for shape in ((B, 1, M), (1, T, T))]
-  count = kernels(cross, array(B, T, D), array(B, M, D), *matrices, fixed=masks[:1])
-  of_self = lambda x, *rest: attend(x, None, rest[:3], rest[3], **options)
-  count += kernels(of_self, array(B, T, D), *matrices, fixed=masks[1:])
-  fits = lambda length: 1 << (length - 1).bit_length() <= 2**14 // max(d_k, d_v)
-  assert count == (2 * fits(M) + 2 * fits(T) if min(d_k, d_v) >= 16 else 0)
+@pytest.mark.parametrize('widths', HEADS, ids=str)
+def test_attention(widths: tuple[int, int], shapes: Callable):
+  """Of encoder and decoder, and between them; where a head fits into shared memory."""
+  chosen = shapes(lambda model: (model.d_k, model.d_v) == widths)
+  lengths = sorted({(shape.source, shape.target) for shape in chosen})
+  operations = []
+  for (S, T), h in zip(lengths, itertools.cycle(HEADS[widths]), strict=False):
+    d_k, d_v = widths
+    of_width = lambda width, h=h: array(64, h, width, dtype=jnp.float32)
+    matrices = tuple(map(of_width, (d_k, d_k, d_v)))
+    source, target = array(2, S, 64), array(2, T, 64)
+    of_self = lambda x, *rest: attend(x, None, *rest, dtype=jnp.bfloat16)
+    between = lambda *inputs: attend(*inputs, dtype=jnp.bfloat16)
+    padding, causal = array(2, 1, S, dtype=bool), array(1, T, T, dtype=bool)
+    for operation, activations, mask, longest in (
+      (of_self, (source,), padding, S),
+      (of_self, (target,), causal, T),
+      (between, (target, source), padding, max(S, T)),
+    ):
+      keys = 1 << (mask.shape[2] - 1).bit_length()
+      if longest <= 256 and keys * max(widths) <= 2**14:
+        operations.append((operation, (*activations, matrices), (mask,)))
+  assert operations
+  assert kernels(operations) == 2 * len(operations)
 
 
 @pytest.mark.parametrize('rows', [(98, 32), (7, 13)])
 @pytest.mark.parametrize('D', WIDTHS)
 def test_add_and_norm(D: int, rows: tuple[int, int]):
-  x, vector = array(2 * rows[0], rows[1], D), array(D, dtype=jnp.float32)
-
   def operation(x, y, scale, bias, seed, slices):
     dropout = Dropout(0.1, DropoutKey(seed, seed, slices))
     return layers.add_and_norm(x, y, scale, bias, dropout)
 
-  numbers = array(dtype=jnp.int32), array(2, dtype=jnp.int32)
-  assert kernels(operation, x, x, vector, vector, fixed=numbers) == 2
+  x, vector = array(2 * rows[0], rows[1], D), array(D, dtype=jnp.float32)
+  key = array(dtype=jnp.int32), array(2, dtype=jnp.int32)
+  assert kernels([(operation, (x, x, vector, vector), key)]) == 2
 
 
-@pytest.mark.parametrize('tokens', TOKENS)
-def test_cross_entropy(tokens: int):
+def test_cross_entropy():
   def operation(x, table, labels, real):
     return ops.smoothed_cross_entropy(x, table, labels, real, epsilon=0.1)[0]
 
   rows = array(64, dtype=jnp.int32), array(64, dtype=bool)
-  assert kernels(operation, array(64, 512), array(tokens, 512), fixed=rows) == 1
+  inputs = [(array(64, 64), array(tokens, 64)) for tokens in TOKENS]
+  assert kernels([(operation, one, rows) for one in inputs]) == len(TOKENS)
 
 
-def test_base_compiles_for_eight_gpus():
-  config = base.get_config()
-  with ops.mode('cuda'):
-    step = lower_step(config, devices_of(topology('h100:8')), full_shape(config, 32))
+@pytest.mark.parametrize(
+  ('config', 'target'),
+  [
+    (base.get_config(), 'h100:8'),
+    (base.get_config(), 'h200:1'),
+    (big.get_config(), 'h100:8'),
+    (table3.get_config('A1'), 'h100:8'),
+    (table3.get_config('B1'), 'h100:8'),
+  ],
+  ids=['base', 'base-h200', 'big', 'A1', 'B1'],
+)
+def test_a_step_compiles(config: Any, target: str, shapes: Callable):
+  """For a shape of the middle, whose source and target differ in length."""
+  chosen = shapes(lambda model: model == config.model)
+  shape = chosen[len(chosen) // 2]
+  with kernels_of(topology(target)):
+    step = lower_step(config, devices_of(topology(target)), shape)
   assert step.as_text().count('xla.gpu.triton') > 4
   step.compile()

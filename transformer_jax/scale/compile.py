@@ -5,6 +5,7 @@ as JSON from stdin and writes what compiled() returns to the last line of stdout
 a process of its own because libtpu may end its process, and keeps memory.
 """
 
+import contextlib
 import importlib.util
 import json
 import os
@@ -89,6 +90,20 @@ def lower_search(
   placement = jax.sharding.SingleDeviceSharding(device)
   search = jax.jit(search_of(config, graph, length, nbest=1), in_shardings=placement)
   return search.lower(weights, _ids(rows, length), _ids(rows))
+
+
+@contextlib.contextmanager
+def kernels_of(target: Topology) -> Iterator[None]:
+  """Has programs traced and lowered with kernels if the target has NVIDIA's GPUs."""
+  with contextlib.ExitStack() as contexts:
+    if target.chip.platform == 'gpu':
+      # From JAX 0.11 on Pallas asks the mesh for the kind of a device that is not here.
+      device = devices_of(target)[0]
+      kind = jax.sharding.AbstractDevice(device.device_kind, None, device.platform)
+      mesh = jax.sharding.AbstractMesh((), (), abstract_device=kind)
+      contexts.enter_context(jax.sharding.use_abstract_mesh(mesh))
+      contexts.enter_context(ops.mode('cuda'))
+    yield
 
 
 def full_shape(config: ml_collections.ConfigDict, length: int) -> Shape:
@@ -236,7 +251,5 @@ if __name__ == '__main__':
   settings = ml_collections.ConfigDict(json.load(sys.stdin))
   name, tokens = sys.argv[1:]
   target = topology(name)
-  # Newer versions of JAX lower a kernel only where a GPU is.
-  has_kernels = target.chip.platform == 'gpu' and jax.__version_info__ < (0, 11)
-  with ops.mode('cuda' if has_kernels else 'plain'):
+  with kernels_of(target):
     print('\n' + json.dumps(compiled(settings, target, int(tokens))))

@@ -86,7 +86,7 @@ def devices_of(topology: Topology) -> list[jax.Device]:
   name, chip = topology.name, topology.chip
   if chip.platform == 'gpu':
     hosts, each = topology.shape
-    kind = name.partition(':')[0]
+    kind = name.partition(':')[0].upper()  # as JAX knows it
     text = GPU.format(bandwidth=chip.bandwidth, card=chip.card, kind=kind)
     options = {'topology': f'1x{hosts}x{each}', 'target_config': text}
     return topologies.get_topology_desc(platform='cuda', **options).devices
