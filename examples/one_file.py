@@ -257,9 +257,8 @@ def batches(pairs, tokens):
     for length, members in classes.items():
       random.shuffle(members)
       rows = tokens // length
-      cuts = range(
-        0, len(members) - rows + 1, rows
-      )  # the rest waits for the next epoch
+      # The rest, less than a batch, waits for the next epoch.
+      cuts = range(0, len(members) - rows + 1, rows)
       epoch += [(length, members[i : i + rows]) for i in cuts]
     random.shuffle(epoch)
     for length, batch in epoch:
