@@ -174,14 +174,14 @@ class TreeMask(NamedTuple):
     room = jnp.maximum(limits - 1, 0)  # without EOS
     fitting = jnp.maximum((room - 2) // self.per_word, (room >= self.per_word))
     words = jnp.minimum(words, fitting)[:, None]
-    written = (jnp.arange(tokens.shape[-1]) < position)[None, None]
-    kinds = jnp.where(written, jnp.asarray(self.kind)[tokens], _NO_TOKEN)
+    index = jnp.arange(tokens.shape[-1])[None, None]
+    kinds = jnp.where(index < position, jnp.asarray(self.kind)[tokens], _NO_TOKEN)
     values = jnp.asarray(self.value)[tokens]
     depths = jnp.cumsum((kinds == _OPEN).astype(jnp.int32) - (kinds == _CLOSE), -1)
     depth = depths[..., -1]
     # The innermost open bracket: the last one after which the depth is that of now.
     opened = (kinds == _OPEN) & (depths == depth[..., None])
-    innermost = _last(opened)
+    innermost = jnp.where(opened, index, 0).max(-1)
     label = jnp.take_along_axis(values, innermost[..., None], -1)
     last = jnp.take(kinds, jnp.maximum(position - 1, 0), axis=-1)
     numbered = last == _NUMBER  # a number whose tag is missing
@@ -210,11 +210,6 @@ class TreeMask(NamedTuple):
     for which, now in permitted:
       allowed |= which & now[..., None]
     return jnp.where(allowed, 0.0, -jnp.inf)
-
-
-def _last(marks: jax.Array) -> jax.Array:
-  """Returns the index of the last true value along the last axis, or 0."""
-  return jnp.max(jnp.where(marks, jnp.arange(marks.shape[-1])[None, None], 0), -1)
 
 
 PARSING = Task(

@@ -50,7 +50,14 @@ def read(path: pathlib.Path) -> Iterator[Tree | UserError]:
   Raises:
     UserError: the file cannot be read, or brackets do not match; the line is named.
   """
-  return trees.parse(_lines(path), str(path))
+
+  def lines() -> Iterator[str]:
+    for number, line in enumerate(text.read_lines(path), 1):
+      if line is None:
+        raise UserError(f'{path}, line {number}: not UTF-8')
+      yield line
+
+  return trees.parse(lines(), str(path))
 
 
 def read_whole(path: pathlib.Path) -> Iterator[Tree]:
@@ -59,13 +66,6 @@ def read_whole(path: pathlib.Path) -> Iterator[Tree]:
     if isinstance(tree, UserError):
       raise tree
     yield tree
-
-
-def _lines(path: pathlib.Path) -> Iterator[str]:
-  for number, line in enumerate(text.read_lines(path), 1):
-    if line is None:
-      raise UserError(f'{path}, line {number}: not UTF-8')
-    yield line
 
 
 def pair(tree: Tree) -> Pair:
