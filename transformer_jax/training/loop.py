@@ -113,7 +113,7 @@ def train(
           best,
         )
       )
-      again = 'The same command goes on.'
+      again = 'To resume, give the same command again.'
       interruption.last_words = lambda: f'{again} {writer.newest()}'
     dev = Perplexity(config, trainer.graph, *batches.read_split(corpus, 'dev'))
     for line in dev.truncation_warnings():
