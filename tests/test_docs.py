@@ -9,6 +9,7 @@ import re
 import shlex
 import shutil
 import subprocess
+from collections.abc import Iterator
 
 import pytest
 
@@ -129,6 +130,41 @@ def test_scores_are_those_of_their_translations():
     result = Result.read((page.parent / link).resolve().with_suffix('.json'))
     ours = next(score for _, score in result.scores())
     assert score == f'{ours.score:.2f}', (page, link)
+
+
+def scores(value: object, name: str = '') -> Iterator[float]:
+  """Yields scores, their intervals' ends and dev perplexities of a result."""
+  if isinstance(value, float) and name in ('score', 'interval', 'dev_perplexity'):
+    yield value
+  elif isinstance(value, dict):
+    for key, inner in value.items():
+      yield from scores(inner, key)
+  elif isinstance(value, list):
+    for inner in value:
+      yield from scores(inner, name)
+
+
+def test_scores_in_tables_are_in_results():
+  """Those of two or three decimals, but means, differences and others' scores."""
+  known = {'41.02'}  # of another program: docs/multi30k.md
+  for path in RESULTS.rglob('*.json*'):
+    if path.suffix == '.json':
+      found = [*scores(json.loads(path.read_text()))]
+    else:  # a curve's lowest and last
+      records = map(json.loads, path.read_text().splitlines())
+      found = [x['dev_perplexity'] for x in records if 'dev_perplexity' in x]
+      found = [min(found), found[-1]] if found else []
+    known |= {f'{x:.{n}f}' for x in found for n in (2, 3)}
+  seen = []
+  for page in PAGES:
+    for block in re.findall(r'(?:^\|.*\n)+', page.read_text(), re.M):
+      header, *rows = ([*map(str.strip, x.split('|'))] for x in block.splitlines())
+      for name, *cells in zip(header, *rows, strict=False):
+        if re.search('BLEU|F1|perplexity|PPL|trees', name):
+          if not re.search("mean|minus|paper's|predicted", name):
+            text = re.sub(r'\]\(.*?\)', '', ' '.join(cells))
+            seen += re.findall(r'(?<![\d.,+-])\d+\.\d{2,3}(?![\d.])', text)
+  assert len(seen) > 100 and not {*seen} - known
 
 
 def test_outputs_of_the_notebook():
