@@ -78,9 +78,7 @@ def test_while_compiling(toy: Toy):
   time.sleep(0.2)
   output = interrupted(program, COMPILE)
   assert not ended(output, COMPILE)
-  assert output.endswith(
-    'To resume, give the same command again. The newest checkpoint: none\n'
-  )
+  assert output.endswith('same command again. The newest checkpoint: none\n')
   assert not checkpoint.finished_steps(new.checkpoints)
 
 

@@ -102,9 +102,7 @@ def compare(gold: Sequence[str], test: Sequence[str]) -> list[Sentence]:
       two in one pair of them. EVALB ends there.
   """
   if len(gold) != len(test):
-    raise UserError(
-      f'{len(test)} trees for {len(gold)} gold trees: give one a line for each'
-    )
+    raise UserError(f'{len(test)} trees for {len(gold)} gold trees: one for each')
   sentences = []
   for number, pair in enumerate(zip(gold, test, strict=True), 1):
     try:
