@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from transformer_jax.model import flops
 from transformer_jax.report import paper
 
 # Table 2: BLEU EN-DE, EN-FR, FLOPs EN-DE, EN-FR. Table 3: PPL, BLEU, millions.
@@ -59,3 +60,31 @@ def test_training_flops_by_the_papers_method(row: str):
   printed = paper.TABLE_2[paper.TABLE_2_NAMES[row]].flops_de
   computed = paper.training_flops(paper.TRAINING[row].hours * 3600)
   assert f'{computed:.1e}' == f'{printed:.1e}'
+
+
+def test_claims():
+  """Signs of the effect on perplexity and BLEU, typed again from the paper's text."""
+  worse, better = (1, -1), (-1, 1)
+  assert [claim.rows for claim in paper.CLAIMS] == [
+    {'A1': worse},
+    {'A4': worse},  # "quality also drops off with too many heads"
+    {'B1': worse, 'B2': worse},
+    {'C1': worse, 'C2': worse, 'C3': better, 'C4': worse}
+    | {'C5': better, 'C6': worse, 'C7': better},
+    {'D1': worse},
+    {'E': (0, 0)},
+    {'D3': (-1, -1)},  # without it: perplexity better, BLEU worse
+  ]
+
+
+def test_one_vocabulary_explains_ten_rows():
+  """Not 37,000, nor any that explains big too."""
+  printed = {row: of.millions for row, of in paper.TABLE_3.items() if of.millions}
+
+  def fits(row: str, vocab_size: int) -> bool:
+    cells = paper.BASE | paper.TABLE_3[row].cells
+    rows = {'vocab_size': vocab_size, 'target_vocab_size': 0, 'positions': 'sinusoid'}
+    return round(flops.parameters(cells | rows) / 1e6) == printed[row]
+
+  assert len(printed) == 11 and not any(fits(row, 37_000) for row in printed)
+  assert {row for row in printed if not fits(row, 41_100)} == {'big'}

@@ -1,5 +1,7 @@
 """Table 3 beside the paper's: differences from base, verdicts, claims."""
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -170,3 +172,27 @@ def differences(*rows: tuple) -> comparison.Differences:
 def test_verdict_of_a_claim(claim: str, rows: list[tuple], verdict: str):
   judged = comparison.judge(differences(*rows))
   assert [x.verdict for x in judged if x.claim.text.startswith(claim)] == [verdict]
+
+
+def test_no_evidence_for_a_claim_takes_its_agreement_away():
+  """Nor does evidence against it win one, whatever the other rows say."""
+  scale = ('disagrees', 'undecided', 'agrees')
+  claim = paper.Claim('', '', dict.fromkeys(('B1', 'B2'), paper.WORSE))
+  outcomes = {-1: 2.0, 0: 0.0, 1: -2.0}  # of a difference whose sign is 1
+
+  def verdict(marks: tuple[int, ...]) -> int:
+    signs = 2 * paper.WORSE
+    each = [
+      comparison.Difference([], -sign * outcomes[mark], 1.0, 0.8, 0.4)
+      for sign, mark in zip(signs, marks, strict=True)
+    ]
+    ours = {'B1': tuple(each[:2]), 'B2': tuple(each[2:])}
+    return scale.index(comparison.judge_claim(claim, ours).verdict)
+
+  cases = [*itertools.product((-1, 0, 1), repeat=4)]
+  assert {verdict(marks) for marks in cases} == {0, 1, 2}
+  for marks in cases:
+    for n, mark in enumerate(marks):
+      if mark < 1:
+        better = (*marks[:n], mark + 1, *marks[n + 1 :])
+        assert verdict(better) >= verdict(marks), marks

@@ -3,6 +3,7 @@
 Nothing is computed here: a trainer without a model counts its steps.
 """
 
+import itertools
 import json
 import os
 import pathlib
@@ -20,7 +21,7 @@ from transformer_jax.data import batches
 from transformer_jax.machine.errors import UserError
 from transformer_jax.machine.signals import EXIT_CODE, Interruption
 from transformer_jax.runs.metrics import best_step
-from transformer_jax.runs.run import Run
+from transformer_jax.runs.run import Run, finished_steps
 from transformer_jax.training import loop
 from transformer_jax.training.metrics import Log
 from transformer_jax.training.step import Sums, TrainState
@@ -257,3 +258,18 @@ def test_a_start_that_is_refused_writes_nothing(tmp_path: pathlib.Path):
   with pytest.raises(UserError, match='no checkpoint can be written there'):
     loop.train(tiny(max_shapes=1), workdir, tmp_path / 'data' / 'toy')
   assert [path.name for path in workdir.iterdir()] == ['lock']
+
+
+@pytest.mark.slow
+def test_the_best_is_kept(tmp_path: pathlib.Path, monkeypatch):
+  """The second checkpoint is the best; after two more, training ends."""
+  corpus.prepare(corpus.write_raw(tmp_path / 'raw'))
+  kept = {'checkpoint_every_steps': 1, 'keep_checkpoints': 1, 'average_last': 1}
+  kept |= {'best_by': 'perplexity', 'patience': 2}
+  config = tiny(tokens_per_batch=64, max_shapes=1, train_steps=9, **kept)
+  measured = itertools.chain([5.0, 1.0, 3.0, 2.0], itertools.repeat(4.0))
+  monkeypatch.setattr(loop.Perplexity, '__call__', lambda self, params: next(measured))
+  run = Run(tmp_path / 'new')
+  loop.train(config, run.workdir, tmp_path / 'data' / 'toy')
+  assert finished_steps(run.checkpoints) == [2, 4]
+  assert run.best_step() == 2
