@@ -150,7 +150,7 @@ def test_cross_entropy_of_any_vocabulary(
 def add_and_norm(
   shape: tuple[int, ...], slices: int, rate: float, dtype: Any
 ) -> tuple[Callable, tuple]:
-  dropout = Dropout(rate, dropout_key(1, 2, jnp.arange(slices))).at(0)
+  dropout = Dropout(rate, dropout_key(1, 2, jnp.arange(slices)))
   x, y = (normal(*shape, seed=n).astype(dtype) for n in range(2))
   vectors = [normal(shape[-1], seed=n) for n in (2, 3)]
   function = lambda *inputs: layers.add_and_norm(*inputs, dropout)

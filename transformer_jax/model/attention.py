@@ -136,5 +136,5 @@ class MultiHeadAttention(nnx.Module):
 
   def key_values(self, x: Float[Array, 'B M D']) -> KeyValues:
     """Returns K W_i^K and V W_i^V of each head i, where K = V = x."""
-    weights = self.key.get_value(), self.value.get_value()
-    return _key_values(x, *weights, self.h, self.dtype)
+    matrices = self.key.get_value(), self.value.get_value()
+    return _key_values(x, *matrices, self.h, self.dtype)

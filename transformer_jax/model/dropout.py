@@ -25,7 +25,7 @@ Pair = tuple[UInt32[Array, '...'], UInt32[Array, '...']]
 
 ROTATIONS = (13, 15, 26, 6), (17, 29, 16, 24)
 PARITY = 0x1BD11BDA  # of the key schedule
-SITES = 16  # bits of a site's number; the others of its word are those of the slice
+SITE_BITS = 16  # of a site's number; the other bits of its word are those of the slice
 
 
 def threefry_2x32(key: Pair, counter: Pair, rounds: int = 13) -> Pair:
@@ -148,7 +148,7 @@ def _streams(
   seed, step, slices, number = (
     jnp.asarray(x).astype(jnp.uint32) for x in (*key, number)
   )
-  own = slices << np.uint32(SITES) | number
+  own = slices << np.uint32(SITE_BITS) | number
   words = jnp.full_like(own, seed), jnp.full_like(own, step), own
   return jax.lax.optimization_barrier(jnp.stack(words, 1))
 

@@ -11,7 +11,7 @@ Names of axes in every signature of the model (the tests check each call against
 Layers have no mode for training or decoding. Dropout is an argument, and so is the
 cache of decoding. Products are computed in `dtype`, the dtype of the weights. A
 sub-layer's output has the dtype of its input. Layers are jitted, so that JAX traces and
-differentiates all layers of a stack once; start-up would take longer.
+differentiates all layers of a stack once; otherwise start-up would take longer.
 """
 
 import jax

@@ -168,15 +168,14 @@ class Training(NamedTuple):
   """How a model was trained on one machine with 8 P100 (section 5.2)."""
 
   steps: int
-  step_seconds: float
   hours: float
   averaged: int  # checkpoints, section 6.1
 
 
 GPUS, GPU = 8, 'P100'
 TRAINING = {
-  'base': Training(100_000, 0.4, 12, 5),
-  'big': Training(300_000, 1.0, 3.5 * 24, 20),
+  'base': Training(100_000, 12, 5),
+  'big': Training(300_000, 3.5 * 24, 20),
 }
 VOCABULARY = {'en-de': 37_000, 'en-fr': 32_000}  # section 5.1
 BEAM, ALPHA = 4, 0.6  # section 6.1

@@ -67,8 +67,9 @@ def train(
 
   Raises:
     SystemExit: a signal came; the newest step has a checkpoint.
-    UserError: `workdir` is in use, holds another config's run, or cannot be read or
-      written, or the training diverges.
+    UserError: `workdir` is in use or holds another config's run, no checkpoint can be
+      written there, or the training diverges.
+    OSError: of the system, such as that of a full disk.
   """
   first, run = hosts.is_first_host(), Run(workdir)
   interruption = interruption or Interruption()
@@ -331,7 +332,7 @@ class Loop:
     """Evaluates dev; the perplexity record marks the step as done on resume."""
     params = self._trainer.devices.on_this_host(state.params)
     every = self._config.bleu_every_checkpoints * self._config.checkpoint_every_steps
-    if dev.bleu and (step == self._config.train_steps or every and step % every == 0):
+    if dev.bleu and (step == self._config.train_steps or step % every == 0):
       self._log.say(f'step {step}: measuring dev BLEU')
       begin = time.monotonic()
       bleu, samples = dev.bleu(params)
