@@ -10,7 +10,10 @@ files of its references. Prints a summary; --html and --markdown write the whole
 What is left out is named.
 """
 
+import math
 import pathlib
+
+from absl import app
 
 from transformer_jax.data.corpus import data_dir
 from transformer_jax.machine import cli, files
@@ -24,7 +27,6 @@ TFLOPS = FLAGS.float(
   'sustained_tflops',
   None,
   "TFLOP/s that one device sustains, for the paper's estimate of FLOPs.",
-  0,
 )
 HTML = FLAGS.path('html', None, 'Writes one self-contained page here.')
 MARKDOWN = FLAGS.path('markdown', None, 'Writes Markdown here, its pictures beside.')
@@ -41,6 +43,8 @@ def main(argv: list[str]) -> None:
 
   if not HTML.value and not MARKDOWN.value:
     FLAGS.refuse('a summary alone (--html, --markdown)', SAMPLES)
+  if TFLOPS.value is not None and not 0 < TFLOPS.value < math.inf:
+    raise app.UsageError(f'--sustained_tflops={TFLOPS.value}: more than 0, and finite')
   for output in filter(None, (HTML.value, MARKDOWN.value)):
     output.parent.mkdir(parents=True, exist_ok=True)
   paths = [pathlib.Path(argument) for argument in arguments[1:]]

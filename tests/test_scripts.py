@@ -47,7 +47,7 @@ REFUSED = [
   ('prepare_data --verify=x --raw_dir=y', '--raw_dir does not go with --verify'),
   (f'benchmark {MULTI30K} --what=decoding --steps=9', '--steps does not go with'),
   ('evaluate --workdir=x --step=1.5', 'flag --step=1.5: a whole number, or best'),
-  ('report run --sustained_tflops=-1', 'is not a non-negative number'),
+  ('report run --sustained_tflops=nan', 'nan: more than 0, and finite'),
   # Files
   (f'prepare_data {MULTI30K} --data_dir={{tmp}}/data', 'is not prepared in --data_dir'),
   ('prepare_data --verify={tmp}', 'card.json: no such file'),

@@ -175,9 +175,11 @@ def _key_elsewhere(name: str) -> str:
 
 def _nearest(name: str, keys: Collection[str]) -> str:
   """Returns the keys that are spelt like `name`, whole or at their ends."""
-  spelt = {part: key for key in keys for part in (key, key.rpartition('.')[2])}
-  near = {spelt[part]: None for part in difflib.get_close_matches(name, spelt)}
-  return f'the nearest: {", ".join(near)}' if near else 'config.py has all'
+  spellings = lambda key: (key.casefold(), key.rpartition('.')[2].casefold())
+  spelt = {way: key for key in keys for way in spellings(key)}
+  ways = difflib.get_close_matches(name.casefold(), spelt)
+  near = ', '.join(dict.fromkeys(spelt[way] for way in ways))
+  return f'the nearest: {near}' if near else 'transformer_jax/config.py has all'
 
 
 class _PathParser(flags.ArgumentParser):

@@ -16,6 +16,17 @@ from typing import IO, Any
 from transformer_jax.machine.errors import UserError
 
 
+@contextlib.contextmanager
+def naming(path: pathlib.Path) -> Iterator[None]:
+  """Adds `path` to an OSError that names no file, such as that of a full disk."""
+  try:
+    yield
+  except OSError as error:
+    if error.errno is not None:  # without a number, the message alone is printed
+      error.filename = error.filename or str(path)
+    raise
+
+
 def write(path: pathlib.Path, text: str) -> None:
   """Writes a file as a whole: after a crash it is the old one or the new one.
 
@@ -24,17 +35,16 @@ def write(path: pathlib.Path, text: str) -> None:
   link.
   """
   if path.exists() and not path.is_file():
-    path.write_text(text, encoding='utf-8')
+    with naming(path):
+      path.write_text(text, encoding='utf-8')
     return
   path = path.resolve()
   partial = path.with_name(f'{path.name}.{secrets.token_hex(4)}.partial')
   try:
-    partial.write_text(text, encoding='utf-8')
-    sync(partial)
+    with naming(path):
+      partial.write_text(text, encoding='utf-8')
+      sync(partial)
     partial.replace(path)
-  except OSError as error:
-    error.filename = error.filename or str(path)  # that of a full disk names no file
-    raise
   finally:
     partial.unlink(missing_ok=True)
 
@@ -93,7 +103,7 @@ def sync(path: pathlib.Path) -> None:
 
 def sha256(path: pathlib.Path) -> str:
   """Returns the sha256 sum of a file's bytes, in hexadecimal."""
-  with path.open('rb') as file:
+  with naming(path), path.open('rb') as file:
     return hashlib.file_digest(file, 'sha256').hexdigest()
 
 

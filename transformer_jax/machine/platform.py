@@ -137,8 +137,8 @@ def use_compilation_cache() -> None:
   cache = os.environ.get('XDG_CACHE_HOME') or '~/.cache'
   try:
     folder = pathlib.Path(cache).expanduser() / 'transformer_jax'
-    folder.mkdir(parents=True, exist_ok=True)
-  except OSError as error:
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+  except (OSError, RuntimeError) as error:  # RuntimeError: the user has no home
     print(f'compiled programs are not kept ({error})', file=sys.stderr)
   else:
     jax.config.update('jax_compilation_cache_dir', str(folder))

@@ -257,7 +257,9 @@ def submit(plan: Plan, jobs: Sequence[Job], parameters: Sequence[str]) -> list[s
   Raises:
     UserError: there is no Slurm, or submitit knows no such parameter.
   """
-  pairs = (word.partition('=') for word in parameters)
+  pairs = [word.partition('=') for word in parameters]
+  if wrong := [key for key, equals, _ in pairs if not key or not equals]:
+    raise UserError(f'--slurm={wrong[0]}: KEY=VALUE, such as timeout_min=1440')
   values = {key: int(value) if value.isdecimal() else value for key, _, value in pairs}
   if 'timeout_min' not in values:
     raise UserError('--submit=slurm needs --slurm=timeout_min=MINUTES')

@@ -139,7 +139,7 @@ class Log:
     Args:
       enabled: whether to write and print: False on a host that is not the first.
     """
-    self._start, self._total = start, train_steps
+    self._run, self._start, self._total = run, start, train_steps
     self._enabled, self._files = enabled, contextlib.ExitStack()
     self._bar = tqdm(disable=True)
     self._begin = time.perf_counter()
@@ -161,7 +161,8 @@ class Log:
 
   def __exit__(self, *_: object) -> None:
     self._bar.close()
-    self._files.close()
+    with files.naming(self._run.metrics):
+      self._files.close()
 
   def say(self, message: str) -> None:
     """Prints a line, above a progress bar; any thread may call it."""
@@ -218,8 +219,9 @@ class Log:
     values = [Summary.Value(tag=k, simple_value=v) for k, v in numbers.items()]
     event = Event(wall_time=time.time(), step=step, summary=Summary(value=values))
     self._append(record)
-    self._events.write(event.SerializeToString())
-    self._events.flush()
+    with files.naming(self._run.workdir / 'events'):
+      self._events.write(event.SerializeToString())
+      self._events.flush()
 
   def show(self, step: int, samples: Iterable[tuple[str, str, str]]) -> None:
     """Prints sources, translations and references; they are a text event as well."""
@@ -233,7 +235,8 @@ class Log:
     self.say('\n\n'.join(texts))
     shown = summary.text('dev_translations', '\n\n'.join(texts))
     event = Event(wall_time=time.time(), step=step, summary=shown)
-    self._events.write(event.SerializeToString())
+    with files.naming(self._run.workdir / 'events'):
+      self._events.write(event.SerializeToString())
 
   def log_checkpoint(self, step: int) -> None:
     """Notes that a step's checkpoint is finished."""
@@ -241,8 +244,9 @@ class Log:
     self.say(f'step {step}: checkpoint saved')
 
   def _append(self, record: Record) -> None:
-    self._file.write(files.as_json(record) + '\n')
-    self._file.flush()
+    with files.naming(self._run.metrics):
+      self._file.write(files.as_json(record) + '\n')
+      self._file.flush()
 
 
 def _open_events(run: Run, start: int) -> RecordWriter:
