@@ -161,7 +161,7 @@ class Log:
 
   def __exit__(self, *_: object) -> None:
     self._bar.close()
-    with files.naming(self._run.metrics):
+    with contextlib.suppress(OSError):  # of what could not be written, which was raised
       self._files.close()
 
   def say(self, message: str) -> None:
