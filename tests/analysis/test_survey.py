@@ -114,6 +114,7 @@ def test_the_same_pairs_are_chosen_each_time(tmp_path: pathlib.Path):
   assert all(len(a) <= 4 >= len(b) for a, b in survey.sample_pairs(split, 99, 4))
 
 
+@pytest.mark.slow
 def test_pruning_removes_one_head(tmp_path: pathlib.Path):
   """A head whose values are zero has no output either."""
   run = LoadedRun(Run(untrained.write(tmp_path)), TRANSLATION)

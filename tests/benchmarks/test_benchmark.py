@@ -118,6 +118,7 @@ def test_training(corpus: pathlib.Path, quick_products: None):
       np.testing.assert_array_equal(side, whole)
 
 
+@pytest.mark.slow
 def test_forced_lengths():
   """Every hypothesis has as many tokens as its source, EOS counted."""
   beam = 2

@@ -193,6 +193,7 @@ def measured() -> dict:
   return json.loads(json.dumps({'task': 'table1', **about, **table}))
 
 
+@pytest.mark.slow
 def test_every_cell_is_measured(measured: dict):
   keys = [(c['layer'], c['n'], c['d'], c['reach']) for c in measured['cells']]
   grid = [*itertools.product((8, 16), (4, 8))]
@@ -206,6 +207,7 @@ def test_every_cell_is_measured(measured: dict):
     assert cell['repeats'] == measuring.MIN_RUNS and cell['temporary_bytes'] >= 0
 
 
+@pytest.mark.slow
 def test_report(measured: dict):
   blocks = table.blocks(measured)
   lines = page.markdown(blocks, 'x').splitlines()

@@ -68,6 +68,7 @@ def test_bfloat16_rounds_the_parameters(trained: pathlib.Path):
   assert {x.dtype.name for x in load_file(file).values()} == {'bfloat16'}
 
 
+@pytest.mark.slow
 def test_it_is_evaluated_like_the_run(
   trained: pathlib.Path, exported: pathlib.Path, workdir: pathlib.Path
 ):

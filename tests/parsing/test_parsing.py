@@ -69,6 +69,7 @@ def evaluated(run: Run, lowercase: bool = False) -> list[str]:
   return [*evaluate_run(loaded, data_dir, 'test', lowercase, None, Interruption())]
 
 
+@pytest.mark.slow
 def test_a_run_is_scored_as_a_parser(run: Run):
   """The seventh tree begins in the first's line, and has unknown words."""
   printed = '\n'.join(evaluated(run))

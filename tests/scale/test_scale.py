@@ -41,6 +41,7 @@ def test_a_full_shape_has_the_config_s_tokens():
   assert compile.full_shape(base.get_config(), 10_000) == Shape(1, 10_000, 10_000)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures('in_the_checkout')
 def test_the_commonest_shape_is_timed(monkeypatch, capsys, tmp_path: pathlib.Path):
   monkeypatch.setattr(platform, 'start', lambda slices: None)  # JAX has started

@@ -51,6 +51,7 @@ def test_any_number_of_slices_at_once_is_one_at_a_time(count: int, at_once: int)
   )
 
 
+@pytest.mark.slow
 @pytest.mark.devices
 def test_an_update_without_a_finite_gradient_is_skipped(monkeypatch):
   """One slice of one device is enough; the state stays as it was."""
