@@ -55,12 +55,12 @@ PYTEST := $(BIN)/python -m pytest $(PARALLEL)
 # test-all runs the same tests with all of them.
 QUICK := JAX_DISABLE_MOST_OPTIMIZATIONS=1 $(PYTEST)
 # Tests of several devices run after the others, which compile for one. Only their files
-# are read, for importing all takes seconds; the few quick ones share programs in one process.
+# are read, for importing all takes seconds.
 EIGHT := JAX_NUM_CPU_DEVICES=8
 ABOUT_DEVICES := $(shell grep -rl 'mark\.devices' tests --include=test_*.py)
 test: $(VENV)/.installed.tests
 	$(QUICK) -m 'not slow and not torch and not devices' --durations=30
-	$(EIGHT) $(QUICK) -n 0 -m 'devices and not slow' $(ABOUT_DEVICES)
+	$(EIGHT) $(QUICK) -m 'devices and not slow' $(ABOUT_DEVICES)
 
 # All tests of the default suite, the long ones, and those that compare with PyTorch.
 test-all: $(VENV)/.installed.torch

@@ -22,6 +22,7 @@ def attention(tmp_path_factory: pytest.TempPathFactory) -> RunAttention:
   return RunAttention(LoadedRun(run, TRANSLATION))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('merge', [True, False])
 def test_rows_sum_to_one_and_none_looks_ahead(attention: RunAttention, merge: bool):
   all_maps = attention.maps(SENTENCES, [*SENTENCES[1:], None], merge)

@@ -94,6 +94,7 @@ def call(folder: pathlib.Path, name: str, *options: str) -> None:
   script.main([name, f'--workdir={folder / "run"}', *options])
 
 
+@pytest.mark.slow
 def test_sentences_to_pictures(folder: pathlib.Path, capsys):
   """--text may have a translation behind a tab; empty texts are left out."""
   text = ['--text=one, two\teins zwei', '--text=', '--text=three\tdrei', '--word=three']

@@ -179,6 +179,7 @@ def test_bfloat16_moves_scores_a_little():
   assert 1e-4 < np.median(off) and max(off) < 0.02  # nats a token
 
 
+@pytest.mark.slow
 def test_a_very_long_line_is_cut_and_counted(monkeypatch):
   monkeypatch.setattr(translate, 'SOURCE_LENGTHS', (8, 16))
   monkeypatch.setattr(build, 'LONGEST', 16)

@@ -86,6 +86,7 @@ def test_a_run_is_scored_as_a_parser(run: Run):
     evaluated(run, lowercase=True)
 
 
+@pytest.mark.slow
 def test_without_a_constraint_outputs_are_repaired(run: Run):
   path = run.workdir / 'config.json'
   constrained = path.read_text()

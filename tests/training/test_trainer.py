@@ -59,6 +59,7 @@ def quick(monkeypatch) -> None:
   monkeypatch.setattr(trainer, 'compile_if_it_fits', lambda lowered: lowered)
 
 
+@pytest.mark.slow
 def test_all_shapes_take_as_many_slices_as_the_largest(quick, tmp_path, monkeypatch):
   ours = Trainer(tiny_config(tokens_per_batch=64, max_shapes=2), corpus(tmp_path))
   ours.devices.pass_sizes = [8, 4, 1]
@@ -72,6 +73,7 @@ def test_all_shapes_take_as_many_slices_as_the_largest(quick, tmp_path, monkeypa
   assert sizes == [max(shape.source for shape in ours.batches.shapes)] * 2
 
 
+@pytest.mark.slow
 def test_without_kernels_where_one_does_not_compile(quick, tmp_path, monkeypatch):
   """One line says so; with --config.kernels=plain none was tried."""
   original, tried, said = Trainer._lower, [], []
