@@ -182,6 +182,7 @@ def test_add_and_norm_of_any_rows(
   assert_equal(add_and_norm, (slices * rows, length, D), slices, rate, dtype)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   'mutant', ['mask shifted', 'scale forgotten', 'padding counted', 'other site']
 )
