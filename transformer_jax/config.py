@@ -326,7 +326,7 @@ def _declared(schema: type, prefix: str = '') -> Iterator[Key]:
 KEYS = {key.name: key for key in _declared(Config)}
 
 
-def tagged(tag: Tag) -> tuple[str, ...]:
+def keys_of(tag: Tag) -> tuple[str, ...]:
   """Returns the names of the keys that have a tag."""
   return tuple(name for name, key in KEYS.items() if tag in key.tags)
 
@@ -334,7 +334,7 @@ def tagged(tag: Tag) -> tuple[str, ...]:
 def values(config: Mapping[str, Any], tag: Tag) -> dict[str, Any]:
   """Returns a config's values of the keys that have a tag, under dotted names."""
   every = flat(config)
-  return {name: every[name] for name in tagged(tag)}
+  return {name: every[name] for name in keys_of(tag)}
 
 
 def cells(config: Mapping[str, Any]) -> dict[str, float | str]:
@@ -405,7 +405,7 @@ def check_row(
 
   `plain` is the config as its file has it. train_steps may differ: results tell it.
   """
-  of_row = {'row', *tagged(CELL)} - {'train_steps'}
+  of_row = {'row', *keys_of(CELL)} - {'train_steps'}
   changed = sorted(differences(config.to_dict(), plain.to_dict()) & of_row)
   if config.row is not None and changed:
     raise UserError(

@@ -76,12 +76,12 @@ def test_what_was_scored_otherwise_is_left_out(change: dict, reason: str):
 def test_other_languages_and_lower_case_are_refused():
   for pair, right in (('en-de', True), ('en-fr', True), ('de-en', False)):
     result = changed(of_config(base.get_config(pair), average=5), split='test')
-    unmet = [*comparison.unmet(scored(result), 2)]
+    unmet = [*comparison.unmet_conditions(scored(result), 2)]
     assert unmet == ([] if right else [f'{pair}, not en-de or en-fr'])
   french = scored(of_config(base.get_config('en-fr')))
-  assert [*comparison.unmet(french, 3)] == ['en-fr, not en-de']
+  assert [*comparison.unmet_conditions(french, 3)] == ['en-fr, not en-de']
   lower = changed(of_row('C1'), sacrebleu=Score(20, 'case:lc', []))
-  assert [*comparison.unmet(scored(lower), 3)] == ['scored in lower case']
+  assert [*comparison.unmet_conditions(scored(lower), 3)] == ['scored in lower case']
 
 
 def test_of_several_results_of_a_run_the_fitting_one_is_taken():

@@ -198,7 +198,7 @@ def find_user_text(argument: str) -> tuple[dict[str, Any], int]:
   pairs = _count_lines(paths[0])
   files = {'train': ('train',)}
   # A file in one of the languages is enough here; the reader raises if one is missing.
-  exists = lambda stem: any(text.existing(folder, f'{stem}.{x}') for x in languages)
+  exists = lambda stem: any(text.find_files(folder, f'{stem}.{x}') for x in languages)
   count = max(1, min(MOST_HELD_OUT, pairs // 10))
   for split, stems in (('dev', DEV_NAMES), ('test', ('test',))):
     files[split] = (next(filter(exists, stems), f'{DRAW}{count}'),)

@@ -167,7 +167,7 @@ def _suspicious_line(*texts: Iterable[str | None]) -> int:
   return int(np.concatenate([[0.0], gain]).argmax()) + 1
 
 
-def existing(folder: pathlib.Path, name: str) -> list[pathlib.Path]:
+def find_files(folder: pathlib.Path, name: str) -> list[pathlib.Path]:
   """Returns which files exist of folder/NAME and its packed forms, such as NAME.gz."""
   paths = [folder / (name + end) for end in ('', *PACKED)]
   return [path for path in paths if path.is_file()]
@@ -179,7 +179,7 @@ def find_file(folder: pathlib.Path, name: str) -> pathlib.Path:
   Raises:
     UserError: none or several of them exist.
   """
-  paths = existing(folder, name)
+  paths = find_files(folder, name)
   if not paths:
     raise UserError(
       f'{folder / name}: no such file, nor {", ".join(name + end for end in PACKED)}'

@@ -74,7 +74,7 @@ def read_splits(
 
 def _held_out(stem: str, pair: tuple[str, str], raw_dir: pathlib.Path | None) -> Source:
   """Returns the dev or test set `stem` of `raw_dir`, or sacreBLEU's."""
-  if raw_dir and text.existing(raw_dir, f'{stem}.{pair[0]}'):
+  if raw_dir and text.find_files(raw_dir, f'{stem}.{pair[0]}'):
     return text.file_source(raw_dir, stem, pair)
   return text.sacrebleu_source(WMT14.get(stem, stem), pair)
 

@@ -253,7 +253,7 @@ def search_of(
     memory = model.precompute_cross_attention(source), sizes
     return beam_search(cache, memory, (words + extra) * (words > 0))
 
-  return ops.as_chosen(config.kernels, search)
+  return ops.with_kernels(config.kernels, search)
 
 
 def split_lines(content: bytes) -> list[str]:

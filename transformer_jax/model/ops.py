@@ -35,17 +35,17 @@ NORM_EPSILON = 1e-6
 mode = jax.make_user_context(None)
 
 
-def chosen() -> str:
+def current_mode() -> str:
   """Returns the mode of what is traced now."""
   return mode.value or ('cuda' if jax.default_backend() == 'gpu' else 'plain')
 
 
-def as_chosen(kernels: str, function: F) -> F:
+def with_kernels(kernels: str, function: F) -> F:
   """Returns a function without kernels if a config's `kernels` is 'plain'."""
 
   @functools.wraps(function)
   def traced(*inputs: Any) -> Any:
-    with mode('plain' if kernels == 'plain' else chosen()):
+    with mode('plain' if kernels == 'plain' else current_mode()):
       return function(*inputs)
 
   return cast(F, traced)
@@ -69,12 +69,12 @@ def forms(
     @functools.wraps(plain)
     def operation(*inputs: Any, **options: Any) -> Any:
       own = {'cpu': functools.partial(cpu, **options)} if cpu else {}
-      if gpu and chosen() != 'plain':
+      if gpu and current_mode() != 'plain':
         # Imported here, since Pallas takes 0.3 s, and other devices need none of it.
         from transformer_jax.model import ops_gpu
 
         kernel = functools.partial(getattr(ops_gpu, gpu), plain, **options)
-        if chosen() == 'interpret':
+        if current_mode() == 'interpret':
           return kernel(*inputs)
         own['cuda'] = kernel
       default = functools.partial(plain, **options)

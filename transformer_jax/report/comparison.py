@@ -8,22 +8,22 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from transformer_jax.config import KEYS, Tag, cells, flat, tagged
+from transformer_jax.config import KEYS, Tag, cells, flat, keys_of
 from transformer_jax.report import paper
 from transformer_jax.report.results import Evaluation
 from transformer_jax.scoring.significance import Noise, margin, noise
 
 Cells = dict[str, float | str]  # of Table 3, by the names of its columns
 
-CELLS = tuple(name.rpartition('.')[2] for name in tagged(Tag.CELL))
+CELLS = tuple(name.rpartition('.')[2] for name in keys_of(Tag.CELL))
 # Keys that cannot change a score; the identity of the corpus stands for those of CORPUS
 # alone.
 NO_INFLUENCE = frozenset(
   name for name, key in KEYS.items() if key.tags in (Tag.CORPUS, Tag.BOOKKEEPING)
 )
 # Keys in which runs of one table may differ: its subject, and how a result was decoded.
-# unmet() checks the latter for each table.
-VARIED = frozenset({*tagged(Tag.CELL), *tagged(Tag.VARIES)})
+# unmet_conditions() checks the latter for each table.
+VARIED = frozenset({*keys_of(Tag.CELL), *keys_of(Tag.VARIES)})
 
 
 class Group(NamedTuple):
@@ -161,8 +161,8 @@ def _group(base: Cells, members: Sequence[Evaluation]) -> Group:
       by_run.setdefault(key, []).append(run)
   for (name, row, number), results in by_run.items():
     table = own.table_2 if number == 2 else own.table_3
-    best = min(results, key=lambda run: len([*unmet(run, number)]))
-    reasons = '; '.join(unmet(best, number))
+    best = min(results, key=lambda run: len([*unmet_conditions(run, number)]))
+    reasons = '; '.join(unmet_conditions(best, number))
     same_seed = [run.name for run in table.get(row, []) if run.seed == best.seed]
     if same_seed and not reasons:
       reasons = f'seed {best.seed} is in the table already, from {same_seed[0]}'
@@ -173,7 +173,7 @@ def _group(base: Cells, members: Sequence[Evaluation]) -> Group:
   return own
 
 
-def unmet(run: Evaluation, table: int) -> Iterator[str]:
+def unmet_conditions(run: Evaluation, table: int) -> Iterator[str]:
   """Yields what keeps a result out of Table 2 or 3.
 
   Table 2 takes newstest2014 with 5 (base) or 20 (big) checkpoints averaged, Table 3 dev
@@ -283,12 +283,12 @@ def pool_noise(group: Group) -> list[Noise | None]:
 
   It is None where nothing can be judged: no seeds differ, or base has not learnt.
   """
-  if untrained(group):
+  if why_untrained(group):
     return [None, None]
   return [noise([[*map(read, r)] for r in group.table_3.values()]) for read in METRICS]
 
 
-def untrained(group: Group) -> str:
+def why_untrained(group: Group) -> str:
   """Returns a sentence if base has learnt too little to judge other rows, else ''.
 
   An untrained model takes all pieces for equally likely. Base must have less than half
@@ -335,7 +335,7 @@ def _difference(
 
 def smallest_difference(group: Group) -> str:
   """Returns a sentence on the smallest differences that one run of a row can show."""
-  if reason := untrained(group):
+  if reason := why_untrained(group):
     return reason
   noises = pool_noise(group)
   named = zip(('perplexity', 'BLEU'), noises, strict=True)

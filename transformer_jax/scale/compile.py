@@ -1,8 +1,8 @@
 """What a config's programs need on devices that need not be here, and their time here.
 
 As a program, `python -m transformer_jax.scale.compile TOPOLOGY LENGTH` reads a config
-as JSON from stdin and writes what compiled() returns to the last line of stdout. It is
-a process of its own because libtpu may end its process, and keeps memory.
+as JSON from stdin and writes what compile_config() returns to the last line of stdout.
+It is a process of its own because libtpu may end its process, and keeps memory.
 """
 
 import contextlib
@@ -112,7 +112,7 @@ def full_shape(config: ml_collections.ConfigDict, length: int) -> Shape:
   return Shape(rows, length, length)
 
 
-def compiled(
+def compile_config(
   config: ml_collections.ConfigDict, target: Topology, length: int
 ) -> dict[str, Any]:
   """Returns what a config's programs need on a topology: bytes and FLOPs a device.
@@ -174,7 +174,7 @@ def _ids(*shape: int) -> jax.ShapeDtypeStruct:
 def compile_in_subprocess(
   config: ml_collections.ConfigDict, target: Topology, length: int
 ) -> dict[str, Any]:
-  """Returns compiled() of a process of its own; it takes minutes.
+  """Returns compile_config() of a process of its own; it takes minutes.
 
   Raises:
     UserError: there is no compiler for the topology here, or it has ended.
@@ -195,7 +195,7 @@ def compile_in_subprocess(
 
 
 def lines(result: dict[str, Any]) -> Iterator[str]:
-  """Yields what compiled() has returned, in words."""
+  """Yields what compile_config() has returned, in words."""
   gigabytes = lambda size: f'{size / 1e9:.2f} GB'
   yield (
     f'{result["topology"]}: {result["devices"]} devices of '
@@ -252,4 +252,4 @@ if __name__ == '__main__':
   name, tokens = sys.argv[1:]
   target = topology(name)
   with kernels_of(target):
-    print('\n' + json.dumps(compiled(settings, target, int(tokens))))
+    print('\n' + json.dumps(compile_config(settings, target, int(tokens))))

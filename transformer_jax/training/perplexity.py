@@ -49,7 +49,7 @@ class Perplexity:
       outputs = nnx.merge(graph, params)(source, target)
       return cross_entropy(outputs, target, 0.0)[1][None]
 
-    self._sums = map_rows(ops.as_chosen(config.kernels, sums))
+    self._sums = map_rows(ops.with_kernels(config.kernels, sums))
 
   def truncation_warnings(self) -> Iterable[str]:
     """Yields a message if pairs were cut."""

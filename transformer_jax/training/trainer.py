@@ -45,7 +45,7 @@ def step_of(
     epsilon_ls=config.epsilon_ls,
     slices_per_pass=slices_per_pass,
   )
-  return ops.as_chosen(config.kernels, step)
+  return ops.with_kernels(config.kernels, step)
 
 
 class Trainer:
@@ -166,7 +166,7 @@ class Trainer:
     try:
       return compiled()
     except jax.errors.JaxRuntimeError as error:
-      if self._config.kernels == 'plain' or ops.chosen() == 'plain':
+      if self._config.kernels == 'plain' or ops.current_mode() == 'plain':
         raise
       reason = str(error).splitlines()[0]
       say(f'compiled without kernels (--config.kernels=plain), since: {reason}')
