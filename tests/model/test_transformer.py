@@ -375,7 +375,7 @@ def test_bfloat16_keeps_float32_parameters_and_logits():
 @pytest.mark.slow
 def test_gradients_in_bfloat16_are_near_those_of_float32():
   """In an accelerator's forms."""
-  pair = np.random.default_rng(0).integers(4, 50, (2, 3, 6)).astype(np.int32)
+  pair = jnp.array(np.random.default_rng(0).integers(4, 50, (2, 3, 6)))
 
   def gradient(dtype: str) -> PyTree:
     graph, _ = build.architecture(tiny(dtype=dtype), backend='gpu')
