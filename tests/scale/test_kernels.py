@@ -162,5 +162,6 @@ def test_a_step_compiles(config: Any, target: str, shapes: Callable):
   shape = chosen[len(chosen) // 2]
   with kernels_of(topology(target)):
     step = lower_step(config, devices_of(topology(target)), shape)
-  assert step.as_text().count('xla.gpu.triton') > 4
+  attends = config.row != 'A1'  # whose head of 512 does not fit at this length
+  assert step.as_text().count('xla.gpu.triton') > (4 if attends else 2)
   step.compile()
