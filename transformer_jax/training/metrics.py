@@ -219,9 +219,7 @@ class Log:
     values = [Summary.Value(tag=k, simple_value=v) for k, v in numbers.items()]
     event = Event(wall_time=time.time(), step=step, summary=Summary(value=values))
     self._append(record)
-    with files.naming(self._run.workdir / 'events'):
-      self._events.write(event.SerializeToString())
-      self._events.flush()
+    self._write_event(event)
 
   def show(self, step: int, samples: Iterable[tuple[str, str, str]]) -> None:
     """Prints sources, translations and references; they are a text event as well."""
@@ -235,8 +233,7 @@ class Log:
     self.say('\n\n'.join(texts))
     shown = summary.text('dev_translations', '\n\n'.join(texts))
     event = Event(wall_time=time.time(), step=step, summary=shown)
-    with files.naming(self._run.workdir / 'events'):
-      self._events.write(event.SerializeToString())
+    self._write_event(event)
 
   def log_checkpoint(self, step: int) -> None:
     """Notes that a step's checkpoint is finished."""
@@ -247,6 +244,11 @@ class Log:
     with files.naming(self._run.metrics):
       self._file.write(files.as_json(record) + '\n')
       self._file.flush()
+
+  def _write_event(self, event: Event) -> None:
+    with files.naming(self._run.workdir / 'events'):
+      self._events.write(event.SerializeToString())
+      self._events.flush()
 
 
 def _open_events(run: Run, start: int) -> RecordWriter:
