@@ -21,11 +21,10 @@ from jax import Array
 from jax.typing import DTypeLike
 from jaxtyping import Bool, Float, Float32, Int
 
-from transformer_jax.model import ops_cpu
-
 F = TypeVar('F', bound=Callable[..., Any])
 
 TILE = 128  # the loss pads logits on accelerators to a multiple of this
+GROUP = 128  # tokens of a group in top_tokens()
 # Added to the variance in every LayerNorm, as in the paper's code (tensor2tensor).
 NORM_EPSILON = 1e-6
 
@@ -51,16 +50,14 @@ def with_kernels(kernels: str, function: F) -> F:
   return cast(F, traced)
 
 
-def forms(
-  *static: str, cpu: Callable[..., Any] | None = None, gpu: str = ''
-) -> Callable[[F], F]:
+def forms(*static: str, cpu: str = '', gpu: str = '') -> Callable[[F], F]:
   """Replaces the decorated operation in programs compiled for a CPU or an NVIDIA GPU.
 
   Args:
     static: names of keyword arguments that are no arrays.
-    cpu: the form for a CPU.
-    gpu: name of the form in ops_gpu.py. That takes the plain form too, for shapes that
-      its kernel does not take.
+    cpu: the form's name in ops_cpu.py.
+    gpu: its name in ops_gpu.py. That form takes the plain one too, for shapes that its
+      kernel does not take.
   """
 
   def decorate(plain: F) -> F:
@@ -68,10 +65,13 @@ def forms(
     @functools.partial(jax.jit, static_argnames=static)
     @functools.wraps(plain)
     def operation(*inputs: Any, **options: Any) -> Any:
-      own = {'cpu': functools.partial(cpu, **options)} if cpu else {}
+      own = {}
+      if cpu:
+        from transformer_jax.model import ops_cpu  # here, since it imports this file
+
+        own['cpu'] = functools.partial(getattr(ops_cpu, cpu), **options)
       if gpu and current_mode() != 'plain':
-        # Imported here, since Pallas takes 0.3 s, and other devices need none of it.
-        from transformer_jax.model import ops_gpu
+        from transformer_jax.model import ops_gpu  # here, since Pallas takes 0.3 s
 
         kernel = functools.partial(getattr(ops_gpu, gpu), plain, **options)
         if current_mode() == 'interpret':
@@ -85,6 +85,19 @@ def forms(
     return cast(F, operation)
 
   return decorate
+
+
+def with_vjp(
+  forward: Callable[..., Any], backward: Callable[..., Any], static: int = 0
+) -> Callable[..., Any]:
+  """Returns a function of these passes, whose first `static` arguments are no arrays.
+
+  forward() returns the result, and what backward() needs beside its gradient.
+  """
+  result = lambda *inputs: forward(*inputs)[0]
+  function = jax.custom_vjp(result, nondiff_argnums=range(static))
+  function.defvjp(forward, backward)
+  return function
 
 
 @jax.tree_util.register_dataclass
@@ -124,21 +137,21 @@ def _matrix(weight: Array, shape: tuple[int, int], dtype: DTypeLike) -> Array:
   return jnp.asarray(weight, dtype).reshape(shape)
 
 
-@forms(cpu=ops_cpu.linear)
+@forms(cpu='linear')
 def _linear(
   x: Float[Array, '*rows I'], weight: Float[Array, 'I O']
 ) -> Float[Array, '*rows O']:
   return jnp.matmul(x.astype(weight.dtype), weight, preferred_element_type=x.dtype)
 
 
-@forms(cpu=ops_cpu.linear_transposed)
+@forms(cpu='linear_transposed')
 def _linear_transposed(
   x: Float[Array, '*rows I'], weight: Float[Array, 'O I']
 ) -> Float[Array, '*rows O']:
   return jnp.matmul(x.astype(weight.dtype), weight.T, preferred_element_type=x.dtype)
 
 
-@forms(cpu=ops_cpu.repeat_rows)
+@forms(cpu='repeat_rows')
 def repeat_rows(
   vector: Float[Array, ' O'], x: Float[Array, '*rows O']
 ) -> Float[Array, '*rows O']:
@@ -149,34 +162,24 @@ def repeat_rows(
   return jnp.broadcast_to(vector, x.shape)
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def float32_einsum(axes: str, a: Array, b: Array) -> Array:
-  """Returns an einsum in float32, whatever the operands' dtype.
-
-  The backward pass rounds the incoming gradient to the operands' dtype. JAX alone would
-  compute its products in float32, which takes an accelerator at least twice as long.
-  """
-  return jnp.einsum(axes, a, b, preferred_element_type=jnp.float32)
+def _einsum_forward(axes: str, a: Array, b: Array) -> tuple[Array, tuple[Array, Array]]:
+  return jnp.einsum(axes, a, b, preferred_element_type=jnp.float32), (a, b)
 
 
-def _float32_einsum_forward(
-  axes: str, a: Array, b: Array
-) -> tuple[Array, tuple[Array, Array]]:
-  return float32_einsum(axes, a, b), (a, b)
-
-
-def _float32_einsum_backward(
+def _einsum_backward(
   axes: str, operands: tuple[Array, Array], gradient: Array
-) -> tuple[Array, Array]:
+) -> tuple[Array, ...]:
   plain = functools.partial(jnp.einsum, axes)
-  a, b = jax.vjp(plain, *operands)[1](gradient.astype(operands[0].dtype))
-  return a, b
+  return jax.vjp(plain, *operands)[1](gradient.astype(operands[0].dtype))
 
 
-float32_einsum.defvjp(_float32_einsum_forward, _float32_einsum_backward)
+# An einsum in float32, whatever the operands' dtype. Its backward pass rounds the
+# gradient to that dtype. JAX alone would compute its products in float32, which takes
+# an accelerator at least twice as long.
+float32_einsum = with_vjp(_einsum_forward, _einsum_backward, static=1)
 
 
-@forms(cpu=ops_cpu.weighted_values)
+@forms(cpu='weighted_values')
 def weighted_values(
   weights: Float[Array, 'B H T M'], v: Float[Array, 'B H M V']
 ) -> Float[Array, 'B H T V']:
@@ -184,7 +187,7 @@ def weighted_values(
   return jnp.einsum('bhtm,bhmv->bhtv', weights, v)
 
 
-@forms(cpu=ops_cpu.times_transposed)
+@forms(cpu='times_transposed')
 def logits(
   x: Float[Array, '*rows D'], table: Float[Array, 'W D']
 ) -> Float32[Array, '*rows W']:
@@ -194,7 +197,7 @@ def logits(
   return product.reshape(*x.shape[:-1], -1)
 
 
-@forms('epsilon', cpu=ops_cpu.smoothed_cross_entropy, gpu='cross_entropy')
+@forms('epsilon', cpu='smoothed_cross_entropy', gpu='cross_entropy')
 def smoothed_cross_entropy(
   x: Float[Array, '*rows D'],
   table: Float[Array, 'W D'],
@@ -212,7 +215,7 @@ def smoothed_cross_entropy(
   # Zeros follow the logits up to a multiple of TILE. Without them XLA for GPUs copies
   # the logits' gradient, to add zeros to it.
   z = logits(x, jnp.pad(table, ((0, -len(table) % TILE), (0, 0))))
-  normalizer, true = _logsumexp_and_label_logit(z, labels, len(table))
+  normalizer, true = _logsumexp_and_label_logit(len(table), z, labels)
   # Sum z, from the sum of the table's rows: this reads no logits.
   total = (x * repeat_rows(table.sum(0, dtype=jnp.float32), x)).sum(-1)
   off = epsilon / (len(table) - 1)
@@ -222,21 +225,14 @@ def smoothed_cross_entropy(
   return over_real(smoothed), over_real(plain)
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
-def _logsumexp_and_label_logit(
-  logits: Float32[Array, '*rows W'], labels: Int[Array, '*rows'], count: int
-) -> tuple[Float32[Array, '*rows'], Float32[Array, '*rows']]:
+def _logsumexp_forward(
+  count: int, logits: Float32[Array, '*rows W'], labels: Int[Array, '*rows']
+) -> tuple[tuple[Array, Array], tuple[Array, Array, Array]]:
   """Returns log sum exp z and z_true; z are the first `count` logits of each row."""
   true = jnp.take_along_axis(logits, labels[..., None], -1)[..., 0]
   z = jnp.where(_tokens(logits) < count, logits, -jnp.inf)
-  return jax.nn.logsumexp(z, -1), true
-
-
-def _logsumexp_forward(
-  logits: Array, labels: Array, count: int
-) -> tuple[tuple[Array, Array], tuple[Array, Array, Array]]:
-  terms = _logsumexp_and_label_logit(logits, labels, count)
-  return terms, (logits, labels, terms[0])
+  normalizer = jax.nn.logsumexp(z, -1)
+  return (normalizer, true), (logits, labels, normalizer)
 
 
 def _logsumexp_backward(
@@ -256,7 +252,7 @@ def _tokens(logits: Array) -> Array:
   return jax.lax.broadcasted_iota(jnp.int32, logits.shape, logits.ndim - 1)
 
 
-_logsumexp_and_label_logit.defvjp(_logsumexp_forward, _logsumexp_backward)
+_logsumexp_and_label_logit = with_vjp(_logsumexp_forward, _logsumexp_backward, static=1)
 
 
 def update_if(
@@ -275,7 +271,7 @@ def update_if(
   return jax.lax.platform_dependent(condition, *state, cpu=in_branch, default=plain)
 
 
-@forms('count', cpu=ops_cpu.top_tokens)
+@forms('count', cpu='top_tokens')
 def top_tokens(
   logits: Float32[Array, '*rows W'], *, count: int
 ) -> tuple[Float32[Array, '*rows C'], Int[Array, '*rows C'], Float32[Array, '*rows']]:
@@ -286,17 +282,16 @@ def top_tokens(
   row, so this divides the tokens into groups of 128. The `count` largest logits lie in
   the `count` groups with the largest maxima.
   """
-  size = ops_cpu.GROUP
   *rows, tokens = logits.shape
   normalizer = jax.nn.logsumexp(logits, -1)
-  if tokens <= size * count:
+  if tokens <= GROUP * count:
     return *jax.lax.top_k(logits, count), normalizer
-  missing = [(0, 0)] * len(rows) + [(0, -tokens % size)]
+  missing = [(0, 0)] * len(rows) + [(0, -tokens % GROUP)]
   padded = jnp.pad(logits, missing, constant_values=-jnp.inf)
-  groups = padded.reshape(*rows, -1, size)
+  groups = padded.reshape(*rows, -1, GROUP)
   # Sorted, so that equal logits keep their order; top_k takes the first of equal ones.
   best = jnp.sort(jax.lax.top_k(groups.max(-1), count)[1])
   candidates = jnp.take_along_axis(groups, best[..., None], -2).reshape(*rows, -1)
   values, index = jax.lax.top_k(candidates, count)
-  top = jnp.take_along_axis(best, index // size, -1) * size + index % size
+  top = jnp.take_along_axis(best, index // GROUP, -1) * GROUP + index % GROUP
   return values, top, normalizer

@@ -1,4 +1,4 @@
-"""The forms that a CPU needs of operations in ops.py, which alone imports them.
+"""The forms that a CPU needs of operations in ops.py.
 
 XLA for CPUs has two libraries that multiply matrices, YNN and Eigen. YNN computes
 products whose left matrix is not transposed; Eigen computes the others. Eigen has a
@@ -22,10 +22,11 @@ from jax import Array, lax
 from jax.typing import DTypeLike
 from jaxtyping import Bool, Float, Float32, Int, PyTree
 
+from transformer_jax.model.ops import GROUP, with_vjp
+
 CACHE_BYTES = 1 << 24  # of the processor; larger arrays are read from memory
 LOGITS_BYTES = 5 << 20  # of the logits that the loss makes at a time
 VECTOR_FLOATS = 16  # float32 numbers that a processor reads at once
-GROUP = 128  # tokens of a group in top_tokens(), in ops.py too
 SUM_GROUPS = 16  # partial sums of a sum over tokens
 
 _matmul = functools.partial(jnp.matmul, preferred_element_type=jnp.float32)
@@ -39,19 +40,10 @@ def linear(
   return product.reshape(*x.shape[:-1], -1).astype(x.dtype)
 
 
-@jax.custom_vjp
-def _product(a: Float[Array, 'N I'], b: Float[Array, 'I O']) -> Float32[Array, 'N O']:
-  """Returns a b; the product is computed in b's dtype.
-
-  No product of its gradient has a transposed left matrix, which YNN does not take. The
-  gradient of `a` is not rounded to b's dtype.
-  """
-  return _matmul(a.astype(b.dtype), b)
-
-
 def _product_forward(
   a: Float[Array, 'N I'], b: Float[Array, 'I O']
 ) -> tuple[Float32[Array, 'N O'], tuple[Array, ...]]:
+  """Returns a b; the product is computed in b's dtype."""
   rounded = a.astype(b.dtype)
   return _matmul(rounded, b), (rounded, b, jnp.zeros(0, a.dtype))
 
@@ -59,6 +51,7 @@ def _product_forward(
 def _product_backward(
   residuals: tuple[Array, ...], gradient: Float32[Array, 'N O']
 ) -> tuple[Array, Array]:
+  """No product has a transposed left matrix, and the gradient of a is not rounded."""
   a, b, of_dtype = residuals
   gradient = gradient.astype(b.dtype)
   # In float32 YNN takes a transposed right matrix, which is faster than a copy.
@@ -71,7 +64,7 @@ def _product_backward(
   return gradient_a, gradient_b.astype(b.dtype)
 
 
-_product.defvjp(_product_forward, _product_backward)
+_product = with_vjp(_product_forward, _product_backward)
 
 
 def _as_rows(x: Float[Array, '*rows D'], dtype: DTypeLike) -> Float[Array, 'N D']:
@@ -88,17 +81,13 @@ def repeat_rows(
   vector: Float[Array, ' O'], x: Float[Array, '*rows O']
 ) -> Float[Array, '*rows O']:
   """Returns the vector in the shape of x; its gradient is a product with ones."""
-  return _repeat_rows(vector, x.size // x.shape[-1]).reshape(x.shape)
+  return _repeat_rows(x.size // x.shape[-1], vector).reshape(x.shape)
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(1,))
-def _repeat_rows(vector: Float[Array, ' O'], rows: int) -> Float[Array, 'N O']:
-  return jnp.broadcast_to(vector, (rows, vector.size))
-
-
-_repeat_rows.defvjp(
-  lambda vector, rows: (_repeat_rows(vector, rows), None),
+_repeat_rows = with_vjp(
+  lambda rows, vector: (jnp.broadcast_to(vector, (rows, vector.size)), None),
   lambda rows, _, gradient: (_sum_of_rows(gradient),),
+  static=1,
 )
 
 
@@ -186,29 +175,22 @@ def _transpose_by_rows(x: Float[Array, 'N D']) -> Float[Array, 'D N']:
   return lax.fori_loop(0, -(-len(bits) // 16), put, empty).view(x.dtype)
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(4,))
-def smoothed_cross_entropy(
-  x: Float[Array, '*rows D'],
-  table: Float[Array, 'W D'],
-  labels: Int[Array, '*rows'],
-  real: Bool[Array, '*rows'],
-  epsilon: float,
-) -> tuple[Float32[Array, ''], Float32[Array, '']]:
+def smoothed_cross_entropy(*inputs: Array, epsilon: float) -> tuple[Array, Array]:
   """Returns ops.smoothed_cross_entropy(), computed for one chunk of rows at a time.
 
   A chunk's logits stay in the processor's cache, unless the table is too large. The
   forward pass also computes their gradient, so it keeps no logits. XLA leaves the
   gradient out where nothing reads it.
   """
-  return _cross_entropy_forward(x, table, labels, real, epsilon)[0]
+  return _cross_entropy(epsilon, *inputs)
 
 
 def _cross_entropy_forward(
+  epsilon: float,
   x: Float[Array, '*rows D'],
   table: Float[Array, 'W D'],
   labels: Int[Array, '*rows'],
   real: Bool[Array, '*rows'],
-  epsilon: float,
 ) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
   """Returns both sums, and the smoothed sum's gradient by x and table."""
   count, size = _chunk_sizes(labels.size, *table.shape)
@@ -243,7 +225,7 @@ def _cross_entropy_backward(
   return *scaled, None, None
 
 
-smoothed_cross_entropy.defvjp(_cross_entropy_forward, _cross_entropy_backward)
+_cross_entropy = with_vjp(_cross_entropy_forward, _cross_entropy_backward, static=1)
 
 
 def _chunk_sizes(rows: int, tokens: int, width: int) -> tuple[int, int]:

@@ -86,13 +86,6 @@ def _launch(kernel: Form, grid: tuple[int, ...], warps: int, *results: Any) -> F
   )
 
 
-def _with_vjp(forward: Form, backward: Form) -> Form:
-  """Returns a function of these passes, whose first argument is static."""
-  primal = jax.custom_vjp(lambda *inputs: forward(*inputs)[0], nondiff_argnums=(0,))
-  primal.defvjp(forward, backward)
-  return primal
-
-
 # Attention: softmax(Q K^T / sqrt(d_k)) V (equation 1) of one head of a sentence. It
 # takes q, k and v from arrays [B, T, C] as their products write them, and writes heads
 # as W^O takes them: 4 n numbers forward, 7 n backward. It saves the copies that
@@ -183,7 +176,7 @@ def _attend_backward(heads: _Heads, residuals: Arrays, by_output: Array) -> Grad
   return None, *heads.call(False, *residuals, by_output, results=results)
 
 
-_attend = _with_vjp(_attend_forward, _attend_backward)
+_attend = ops.with_vjp(_attend_forward, _attend_backward, static=1)
 
 
 def attention(
@@ -269,7 +262,7 @@ def _cross_entropy_backward(
   return *((g * gradients[0]).astype(g.dtype) for g in (by_x, by_table)), None, None
 
 
-_cross_entropy = _with_vjp(_cross_entropy_forward, _cross_entropy_backward)
+_cross_entropy = ops.with_vjp(_cross_entropy_forward, _cross_entropy_backward, static=1)
 
 
 def cross_entropy(
@@ -366,7 +359,7 @@ def _norm_backward(sizes: _Rows, residuals: Arrays, by_result: Array) -> Gradien
   return by_x, by_y, None, *(x.sum((0, 1)) for x in sums)
 
 
-_norm_of_sum = _with_vjp(_norm_forward, _norm_backward)
+_norm_of_sum = ops.with_vjp(_norm_forward, _norm_backward, static=1)
 
 
 def add_and_norm(
