@@ -15,9 +15,7 @@ from transformer_jax.scoring.significance import Noise, margin, noise
 
 Cells = dict[str, float | str]  # of Table 3, by the names of its columns
 
-CELLS = tuple(name.rpartition('.')[2] for name in keys_of(Tag.CELL))
-# Keys that cannot change a score; the identity of the corpus stands for those of CORPUS
-# alone.
+# Keys that cannot change a score; the corpus's identity stands for those of CORPUS.
 NO_INFLUENCE = frozenset(
   name for name, key in KEYS.items() if key.tags in (Tag.CORPUS, Tag.BOOKKEEPING)
 )
@@ -37,8 +35,7 @@ class Group(NamedTuple):
   @property
   def members(self) -> list[Evaluation]:
     """The results of both tables."""
-    rows = *self.table_3.values(), *self.table_2.values()
-    return [one for row in rows for one in row]
+    return sum([*self.table_3.values(), *self.table_2.values()], [])
 
   @property
   def corpus(self) -> str:
@@ -90,14 +87,12 @@ def cells_of_row(row: str, base: Cells, french: bool) -> Cells:
 
 def wrong_cells(run: Evaluation, base: Cells) -> str:
   """Returns the cells in which a run differs from its row; '' if it does in none."""
-  french = run.data['target_language'] == 'fr'
-  ours = cells(run.config)
-  expected = cells_of_row(run.row, base, french)
+  expected = cells_of_row(run.row, base, run.data['target_language'] == 'fr')
   return ', '.join(
-    f'{cell} is {ours[cell]}, not {_text(expected[cell])}'
-    for cell in CELLS
-    if ours[cell] != expected[cell]
-    and (isinstance(ours[cell], str) or not math.isclose(ours[cell], expected[cell]))
+    f'{cell} is {value}, not {_text(expected[cell])}'
+    for cell, value in cells(run.config).items()
+    if value != expected[cell]
+    and (isinstance(value, str) or not math.isclose(value, expected[cell]))
   )
 
 
@@ -203,10 +198,10 @@ def unmet_conditions(run: Evaluation, table: int) -> Iterator[str]:
 # Differences from base
 
 # What counts as no difference, in the paper's table and in ours: less than the smallest
-# difference that the paper's text calls one. That is row A4's ("quality also drops off
-# with too many heads"; B2 is as large): 0.09 of base's perplexity, 4.92, and 0.4 BLEU.
-# E, "nearly identical", has 0.00 and 0.1.
-EQUIVALENCE = 0.09 / 4.92, 0.4  # as a fraction of base's perplexity; in BLEU
+# difference that the paper's text calls one, in perplexity and in BLEU. That is row
+# A4's ("quality also drops off with too many heads"; B2 is as large). E, "nearly
+# identical", has 0.00 and 0.1.
+SMALLEST = 0.09, 0.4
 
 # (systems, as many baselines) -> p of no difference in BLEU; None without their texts
 Compare = Callable[[Sequence[Evaluation], Sequence[Evaluation]], float | None]
@@ -237,21 +232,18 @@ class Difference(NamedTuple):
     """
     if self.margin is None:
       return 'undecided'
+    nearest = abs(self.mean) - self.margin  # end of the interval, seen from 0
     if sign == 0:
       if abs(self.mean) + self.narrow < self.equivalence:
         return 'agrees'
-      return 'disagrees' if self._exceeds(self.equivalence) else 'undecided'
-    if not self._exceeds(0):
+      return 'disagrees' if nearest > self.equivalence else 'undecided'
+    if nearest <= 0:
       return 'undecided'
     return 'agrees' if self.mean * sign > 0 else 'disagrees'
 
-  def _exceeds(self, limit: float) -> bool:
-    return abs(self.mean) - self.margin > limit
-
   def __str__(self) -> str:
-    return f'{self.mean:+.2f}' + (
-      '' if self.margin is None else f' ± {self.margin:.2f}'
-    )
+    margin = '' if self.margin is None else f' ± {self.margin:.2f}'
+    return f'{self.mean:+.2f}{margin}'
 
 
 Differences = Mapping[str, tuple[Difference, Difference]]  # perplexity, BLEU of a row
@@ -266,10 +258,11 @@ def differences(group: Group, compare: Compare) -> Differences:
   if 'base' not in group.table_3:
     return {}
   base, noises = group.table_3['base'], pool_noise(group)
-  largest = EQUIVALENCE[0] * statistics.fmean(map(PERPLEXITY, base)), EQUIVALENCE[1]
+  relative = SMALLEST[0] / paper.TABLE_3['base'].perplexity
+  equivalences = relative * statistics.fmean(map(PERPLEXITY, base)), SMALLEST[1]
   seeds, rows = {run.seed: run for run in base}, {}
   for row, results in group.table_3.items():
-    metrics = zip(METRICS, noises, largest, strict=True)
+    metrics = zip(METRICS, noises, equivalences, strict=True)
     ppl, bleu = (_difference(results, base, *metric) for metric in metrics)
     pairs = [(run, seeds[run.seed]) for run in results if run.seed in seeds]
     if row != 'base' and pairs:
@@ -314,9 +307,7 @@ def paper_differences(row: str) -> tuple[float, float]:
 
 def paper_signs(row: str) -> list[int]:
   """Returns the signs of the paper's differences, 0 for those that are none."""
-  base = paper.TABLE_3['base'].perplexity
-  limits = round(EQUIVALENCE[0] * base, 2), EQUIVALENCE[1]
-  both = zip(paper_differences(row), limits, strict=True)
+  both = zip(paper_differences(row), SMALLEST, strict=True)
   return [0 if abs(x) < limit else int(math.copysign(1, x)) for x, limit in both]
 
 

@@ -59,11 +59,7 @@ _STYLE = {
 def picture(
   name: str, text: str, height: float, draw: Callable[[Figure], None]
 ) -> Picture:
-  """Returns what `draw` draws as SVG; equal figures give equal bytes.
-
-  Args:
-    height: in inches.
-  """
+  """Returns what `draw` draws, `height` inches high; equal figures give equal bytes."""
   file = io.StringIO()
   style = matplotlib.rc_context(_STYLE | {'svg.hashsalt': name})
   with style, warnings.catch_warnings():
@@ -111,13 +107,6 @@ class Line(NamedTuple):
   steps: Sequence[int]
   values: Sequence[float]
 
-  @property
-  def group(self) -> str:
-    """Returns the group of rows whose picture has this line."""
-    if self.row is None:
-      return NO_ROW
-    return self.row if self.row in ('base', 'big') else self.row[0]
-
 
 def curves(runs: Sequence[Evaluation]) -> list[Block]:
   """Returns pictures of what runs logged: dev perplexity, training loss, dev BLEU.
@@ -153,7 +142,9 @@ def _lines(runs: Sequence[Evaluation], field: str) -> Iterator[Line]:
 def _pictures(plot: Plot, lines: Sequence[Line], number: str) -> Iterator[Picture]:
   groups: dict[str, list[Line]] = {}
   for line in lines:
-    groups.setdefault(line.group, []).append(line)
+    row = line.row or NO_ROW
+    group = row if row in ('base', 'big', NO_ROW) else row[0]
+    groups.setdefault(group, []).append(line)
   base = groups.pop('base') if 'base' in groups and len(groups) > 1 else []
   for group in sorted(groups, key=[*paper.GROUPS, 'base', NO_ROW].index):
     shown = groups[group] + (base if group != NO_ROW else [])
@@ -193,9 +184,8 @@ def _draw(
     ]
     margin = 0.05 * (max(late) - min(late)) or 0.1
     axes.set_ylim(min(late) - margin, max(late) + margin)
-  shown = [_short(name) for name in handles]
   where = {'loc': 'outside lower left', 'ncols': columns, 'handlelength': 1.8}
-  figure.legend([*handles.values()], shown, **where)
+  figure.legend([*handles.values()], [*map(_short, handles)], **where)
 
 
 def _style(line: Line, names: Sequence[str]) -> dict:
@@ -240,8 +230,7 @@ MEASURES = (
 def rows_minus_base(group: Group, rows: Differences, number: str) -> list[Picture]:
   """Returns pictures of each row of Table 3 minus base, in perplexity and in BLEU.
 
-  Args:
-    number: ends the pictures' names, which differ from those of other groups.
+  `number` ends their names, which so differ from those of other groups.
   """
   pictures = []
   for n, (name, title, axis, ends) in enumerate(MEASURES):

@@ -111,29 +111,27 @@ class Claim(NamedTuple):
   """What the paper's text concludes from rows of Table 3."""
 
   text: str
-  section: str
+  section: str  # such as '6.2'
   # For each row, the signs of the claimed differences from base in perplexity and BLEU.
   rows: dict[str, tuple[int, int]]
 
 
 WORSE, BETTER, EQUAL = (1, -1), (-1, 1), (0, 0)
 CLAIMS = (
-  Claim('One head is worse than eight.', 'section 6.2', {'A1': WORSE}),
-  Claim('Too many heads are worse, too.', 'section 6.2', {'A4': WORSE}),
-  Claim('Smaller attention keys hurt.', 'section 6.2', {'B1': WORSE, 'B2': WORSE}),
+  Claim('One head is worse than eight.', '6.2', {'A1': WORSE}),
+  Claim('Too many heads are worse, too.', '6.2', {'A4': WORSE}),
+  Claim('Smaller attention keys hurt.', '6.2', {'B1': WORSE, 'B2': WORSE}),
   Claim(
     'Bigger models are better.',
-    'section 6.2',
+    '6.2',
     dict.fromkeys(('C1', 'C2', 'C4', 'C6'), WORSE)
     | dict.fromkeys(('C3', 'C5', 'C7'), BETTER),
   ),
-  Claim('Dropout helps against over-fitting.', 'section 6.2', {'D1': WORSE}),
-  Claim(
-    'Learned positions give nearly identical results.', 'section 6.2', {'E': EQUAL}
-  ),
+  Claim('Dropout helps against over-fitting.', '6.2', {'D1': WORSE}),
+  Claim('Learned positions give nearly identical results.', '6.2', {'E': EQUAL}),
   Claim(
     'Label smoothing hurts perplexity, but improves BLEU.',
-    'section 5.4',
+    '5.4',
     {'D3': (-1, -1)},  # the row without
   ),
 )
@@ -167,16 +165,12 @@ TABLE_4 = (
 class Training(NamedTuple):
   """How a model was trained on one machine with 8 P100 (section 5.2)."""
 
-  steps: int
   hours: float
   averaged: int  # checkpoints, section 6.1
 
 
 GPUS, GPU = 8, 'P100'
-TRAINING = {
-  'base': Training(100_000, 12, 5),
-  'big': Training(300_000, 3.5 * 24, 20),
-}
+TRAINING = {'base': Training(12, 5), 'big': Training(3.5 * 24, 20)}
 VOCABULARY = {'en-de': 37_000, 'en-fr': 32_000}  # section 5.1
 BEAM, ALPHA = 4, 0.6  # section 6.1
 TEST_SETS = {'dev': 'newstest2013', 'test': 'newstest2014'}

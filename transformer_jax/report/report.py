@@ -55,23 +55,21 @@ def make_report(
   Raises:
     UserError: no path holds a run or a result, or what was scored is damaged.
   """
-  evidence = results.read(paths, tasks)
-  for reason in evidence.left_out:
+  evaluations, all_baselines, left_out = results.read(paths, tasks)
+  for reason in left_out:
     print(f'left out: {legible(reason)}', file=sys.stderr)
-  if not evidence.evaluations and not evidence.baselines:
+  if not evaluations and not all_baselines:
     raise UserError('no run with a result.json: evaluate one first')
-  all_runs, left_out = evidence.evaluations, evidence.left_out
   summary, blocks = '', []
-  if runs := [run for run in all_runs if not tasks[run.result.task].section]:
+  if runs := [run for run in evaluations if not tasks[run.result.task].section]:
     summary, blocks = _report_runs(runs, left_out, texts, samples, tflops)
   for name, task in tasks.items():
-    runs = [run for run in all_runs if run.result.task == name]
-    baselines = [baseline for of, baseline in evidence.baselines if of == name]
+    runs = [run for run in evaluations if run.result.task == name]
+    baselines = [baseline for of, baseline in all_baselines if of == name]
     if task.section and (runs or baselines):
       lines, more = task.section.write(runs, baselines, texts, samples)
-      summary, blocks = summary + lines, [*blocks, *more]
-  blocks += figures.curves(evidence.evaluations)
-  return summary, blocks
+      summary, blocks = summary + lines, blocks + more
+  return summary, blocks + figures.curves(evaluations)
 
 
 def _report_runs(
@@ -81,11 +79,7 @@ def _report_runs(
   samples: int,
   tflops: float | None,
 ) -> tuple[str, list[Block]]:
-  """Returns the summary and the blocks of runs that translate.
-
-  Args:
-    unread: what could not be read, and why.
-  """
+  """Returns summary and blocks of runs that translate; `unread` is left out."""
   for run in runs:
     texts.references(run)  # refuses translations of another number
   groups, ungrouped = comparison.group(runs)
@@ -112,13 +106,9 @@ def _report_runs(
 def describe_group(
   group: Group, ours: Differences, tflops: float | None, number: str
 ) -> list[Block]:
-  """Returns everything about runs that can be compared.
-
-  Args:
-    number: ends its pictures' names, which differ from those of other groups.
-  """
-  blocks: list[Block] = [heading(2, tables.title(group))]
-  blocks.append(paragraph(tables.about(group)))
+  """Returns the blocks of a group; `number` ends the names of its pictures."""
+  title, about = heading(2, tables.title(group)), paragraph(tables.about(group))
+  blocks: list[Block] = [title, about]
   if len(ours) > 1:
     blocks += tables.claims(ours)
     blocks.append(heading(3, "Differences from base, ours and the paper's"))
@@ -231,9 +221,9 @@ def _score(score: bleu.Score) -> str:
 
 
 def representatives(runs: Sequence[Evaluation]) -> list[Evaluation]:
-  """Returns a result for each run and type of score.
+  """Returns a result for each run and type of score: of the newest step.
 
-  It is of the newest step, and decoded as the config says if any is.
+  Of several it is the one decoded as the config says.
   """
 
   def rank(run: Evaluation) -> tuple[int, bool]:
@@ -287,10 +277,8 @@ def _facts(
   if differ := {k: v for k, v in differ.items() if k not in comparison.NO_INFLUENCE}:
     text = ', '.join(differ)
     if len(differ) <= MOST_KEYS:
-      runs_of = lambda values: (
-        f'{x} ({", ".join(names)})' for x, names in values.items()
-      )
-      text = '; '.join(f'{key}: {", ".join(runs_of(x))}' for key, x in differ.items())
+      runs_of = lambda x: ', '.join(f'{k} ({", ".join(v)})' for k, v in x.items())
+      text = '; '.join(f'{key}: {runs_of(x)}' for key, x in differ.items())
     items.append(('Configs differ', text))
   for group, ours in studies:
     if group.table_3:
@@ -306,7 +294,7 @@ def _table_3_facts(
   group: Group, ours: Differences, where: str
 ) -> Iterator[tuple[str, str]]:
   if 'base' in group.table_3:
-    columns = tables.columns(group.table_3.values(), *comparison.METRICS)
+    columns = tables.columns([*group.table_3.values()], *comparison.METRICS)
     base = [*group.table_3].index('base')
     ppl, bleu = (column[base] for column in columns)
     seeds = len(group.table_3['base'])

@@ -2,7 +2,7 @@
 
 import re
 import statistics
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from transformer_jax.config import cells
 from transformer_jax.model import flops
@@ -16,7 +16,7 @@ from transformer_jax.report.comparison import (
 )
 from transformer_jax.report.page import heading, paragraph, table
 from transformer_jax.report.results import Evaluation
-from transformer_jax.scoring.significance import half_interval, noise
+from transformer_jax.scoring.significance import Noise, half_interval, noise
 
 SPREAD = (
   'Scores: mean of the seeds ± half its 95 % interval (Student, the spread between '
@@ -74,26 +74,22 @@ def _each(group: Group, read: Callable[[Evaluation], str | None]) -> str:
   return '; '.join(f'{k} ({", ".join(dict.fromkeys(x))})' for k, x in rows.items())
 
 
-def column(rows: Sequence[Sequence[float]]) -> list[str]:
-  """Returns a cell for each row's seeds: '25.31 ± 0.30 (sd 0.12)', '25.31' or ''."""
-  pooled, cells = noise([values for values in rows if values]), []
-  for values in rows:
-    text = f'{statistics.fmean(values):.2f}' if values else ''
-    if values and pooled is not None:
-      half = half_interval(pooled.deviation, pooled.freedom, len(values))
-      text += f' ± {half:.2f}'
-    if len(values) > 1:
-      text += f' (sd {statistics.stdev(values):.2f})'
-    cells.append(text)
-  return cells
-
-
 def columns(
-  rows: Iterable[Sequence[Evaluation]], *scores: comparison.Read
+  rows: Sequence[Sequence[Evaluation]], *scores: comparison.Read
 ) -> Iterator[list[str]]:
-  """Yields the column of each score."""
-  runs = [*rows]
-  return (column([[*map(read, results)] for results in runs]) for read in scores)
+  """Yields a cell for each row of each score: '25.31 ± 0.30 (sd 0.12)', or ''."""
+  for read in scores:
+    seeds = [[*map(read, results)] for results in rows]
+    pooled = noise([values for values in seeds if values])
+    yield [_cell(values, pooled) for values in seeds]
+
+
+def _cell(values: Sequence[float], pooled: Noise | None) -> str:
+  text = f'{statistics.fmean(values):.2f}' if values else ''
+  if values and pooled is not None:
+    half = half_interval(pooled.deviation, pooled.freedom, len(values))
+    text += f' ± {half:.2f}'
+  return text + (f' (sd {statistics.stdev(values):.2f})' if len(values) > 1 else '')
 
 
 def table_3(group: Group) -> list[str]:
@@ -143,15 +139,14 @@ def rows_minus_base(group: Group, ours: Differences) -> list[str]:
   header = ['row', 'PPL (paper)', 'PPL', 'verdict', 'BLEU (paper)', 'BLEU', 'p']
   header += ['verdict']
   lines = []
-  for row in filter(ours.get, paper.TABLE_3):
-    if row == 'base':
+  for row in paper.TABLE_3:
+    if row == 'base' or row not in ours:
       continue
-    printed, signs = comparison.paper_differences(row), comparison.paper_signs(row)
-    ppl, bleu = ours[row]
-    verdicts = [one.verdict(sign) for one, sign in zip((ppl, bleu), signs, strict=True)]
-    line = [row, f'{printed[0]:+.2f}', f'{ppl}', verdicts[0], f'{printed[1]:+.1f}']
+    (ppl, bleu), printed = ours[row], comparison.paper_differences(row)
+    signs = comparison.paper_signs(row)
+    line = [row, f'{printed[0]:+.2f}', f'{ppl}', ppl.verdict(signs[0])]
     p = '' if bleu.p is None else f'{bleu.p:.3f}'
-    lines.append([*line, f'{bleu}', p, verdicts[1]])
+    lines.append([*line, f'{printed[1]:+.1f}', f'{bleu}', p, bleu.verdict(signs[1])])
   note = f'{NOTE} {comparison.smallest_difference(group)}'
   return [top, table(header, lines), paragraph(note)]
 
@@ -163,7 +158,8 @@ def claims(ours: Differences) -> list[str]:
   rows = []
   for one in judged:
     papers, own = comparison.paper_effects(one.claim), comparison.effects(one, ours)
-    rows.append([one.claim.text, one.claim.section, papers, one.verdict, own])
+    section = f'section {one.claim.section}'
+    rows.append([one.claim.text, section, papers, one.verdict, own])
   note = (
     f'{comparison.count_verdicts(judged)} Each difference is a row minus base; '
     'brackets mark what is undecided. A row is judged by the sign that the claim gives '

@@ -118,15 +118,11 @@ class Run(NamedTuple):
       UserError: the config keeps none, or nothing was measured yet.
     """
     by = self.config().best_by
-    if not by:
-      raise UserError(
-        f'{self.workdir} keeps no best checkpoint: train with --config.best_by=bleu or '
-        'perplexity, or give --step a number'
-      )
     if (step := best_step(self.records(), by)) is None:
-      raise UserError(
-        f'{self.workdir}: no dev {by} was measured yet; give --step a number'
-      )
+      why = f'no dev {by} was measured yet'
+      if not by:
+        why = 'it keeps no best checkpoint (train with --config.best_by=bleu)'
+      raise UserError(f'{self.workdir}: {why}; give --step a number')
     return step
 
   def training_so_far(self, step: int) -> dict:
@@ -150,10 +146,9 @@ class Run(NamedTuple):
 
   @contextlib.contextmanager
   def locked(self) -> Iterator[None]:
-    """Keeps all other trainers out of the folder, which is created if it is missing.
+    """Creates the folder if it is missing, and keeps all other trainers out of it.
 
-    The operating system releases the lock when the process ends, in whatever way. On
-    NFS, the server holds the lock for all hosts (with local_lock=none, the default).
+    On NFS, the server holds the lock for all hosts (with local_lock=none, the default).
 
     Raises:
       UserError: another process holds the lock; the message names it.
@@ -226,12 +221,9 @@ class Run(NamedTuple):
 
   def _check_checkpoints(self) -> None:
     """Raises UserError if there were checkpoints and all are gone."""
-    if folder_steps(self.checkpoints):
-      return
-    results = self.workdir / 'translations'
-    if self.newest_saved() or results.is_dir():
-      # Trained anew, the run would take these for its own.
-      rest = self.metrics if self.newest_saved() else results
+    rest = self.metrics if self.newest_saved() else self.workdir / 'translations'
+    if rest.exists() and not folder_steps(self.checkpoints):
+      # Trained anew, the run would take `rest` for its own.
       raise UserError(
         f'{self.checkpoints} holds no checkpoint, and {rest} tells of some: put them '
         f'back; to train from the first step on, move {rest} elsewhere, or give '

@@ -1,8 +1,4 @@
-"""A sweep: plans runs; prints, runs or submits the commands that train and score them.
-
-submitit pickles jobs into a folder beside the runs: whoever can write there can run
-code as the user.
-"""
+"""Plans the runs of a sweep; prints, runs or submits what trains and scores them."""
 
 import collections
 import os
@@ -50,10 +46,9 @@ class Job(NamedTuple):
 
   def is_done(self) -> bool:
     """Returns True if the last step of the run is scored."""
-    config = self.config
-    last, patience = config['train_steps'], config['patience']
-    records = self.run.records() if patience else []
-    if Patience.of(records, patience).ended:
+    config, records = self.config, self.run.records()
+    last = config['train_steps']
+    if Patience.of(records, config['patience']).ended:
       last = max(r['step'] for r in records if 'dev_perplexity' in r)
     averaged = averaged_steps(last, config['checkpoint_every_steps'], self.average)
     search = len(averaged), config['beam'], config['alpha']
@@ -100,11 +95,10 @@ class Plan(NamedTuple):
     """
     if not self.configs:
       raise UserError('give --rows, or --config')
+    before = '--?(config|config[.]seed|workdir|data_dir|raw_dir|tfds_data_dir)='
     for flag in self.trainer_flags:
-      if re.match('--?config([.]seed)?=', flag):  # a folder is named after both
-        raise UserError(f'{flag}: give --rows, --config and --seeds before the --')
-      if re.match('--?(workdir|data_dir|raw_dir|tfds_data_dir)=', flag):
-        raise UserError(f'{flag}: give it before the --')
+      if re.match(before, flag):
+        raise UserError(f'{flag}: give configs, --seeds and folders before the --')
     jobs = [self._job(name, seed) for seed in self.seeds for name in self.configs]
     for name, count in collections.Counter(job.name for job in jobs).items():
       if count > 1:
@@ -192,9 +186,8 @@ def run(jobs: Sequence[Job], together: int, interruption: Interruption) -> int:
     return code
 
   left = [job for job in jobs if not job.is_done()]
-  with interruption.deferred():
-    with ThreadPoolExecutor(together) as pool:
-      codes = {*pool.map(execute, left)} - {0}
+  with interruption.deferred(), ThreadPoolExecutor(together) as pool:
+    codes = {*pool.map(execute, left)} - {0}
     _say(f'{sum(job.is_done() for job in jobs)} of {len(jobs)} runs are done')
     interruption.last_words = lambda: 'The same command resumes them.'
     interruption.leave_if_requested()
@@ -255,11 +248,9 @@ def submit(plan: Plan, jobs: Sequence[Job], parameters: Sequence[str]) -> list[s
   Returns: a line on each job: its number and its name.
 
   Raises:
-    UserError: there is no Slurm, or submitit knows no such parameter.
+    UserError: `parameters` lack timeout_min, which submitit takes to be 5.
   """
-  pairs = [word.partition('=') for word in parameters]
-  if wrong := [key for key, equals, _ in pairs if not key or not equals]:
-    raise UserError(f'--slurm={wrong[0]}: KEY=VALUE, such as timeout_min=1440')
+  pairs = (word.partition('=') for word in parameters)
   values = {key: int(value) if value.isdecimal() else value for key, _, value in pairs}
   if 'timeout_min' not in values:
     raise UserError('--submit=slurm needs --slurm=timeout_min=MINUTES')
@@ -267,14 +258,10 @@ def submit(plan: Plan, jobs: Sequence[Job], parameters: Sequence[str]) -> list[s
   os.environ['SUBMITIT_PREEMPT_SIGNAL'] = 'USR1'
   import submitit  # of an extra
 
-  try:
-    executor = submitit.AutoExecutor(
-      plan.workdir / 'submitit', cluster='slurm', slurm_max_num_timeout=STARTS - 1
-    )
-    executor.update_parameters(name='sweep', **values)
-  # submitit asserts the types of its parameters.
-  except (RuntimeError, NameError, TypeError, ValueError, AssertionError) as error:
-    raise UserError(f'--submit=slurm: {error}') from error
+  executor = submitit.AutoExecutor(
+    plan.workdir / 'submitit', cluster='slurm', slurm_max_num_timeout=STARTS - 1
+  )
+  executor.update_parameters(name='sweep', **values)
   plan.prepare()
   left = [job for job in jobs if not job.is_done()]
   with executor.batch():
