@@ -9,7 +9,6 @@ measures dev perplexity once for each head, with that head's output set to zero.
 """
 
 from absl import app
-from tqdm import tqdm
 
 import transformer_jax
 from transformer_jax.analysis import survey
@@ -62,8 +61,7 @@ def main(argv: list[str]) -> None:
     print(survey.between_table(*survey.mean_weights(attention, pairs, *words), *words))
   if PRUNE.value:
     dev = batches.read_split(corpus, 'dev')
-    bar = lambda items: tqdm(items, desc='pruning', unit='head', disable=None)
-    pruning = survey.prune(run, dev, bar)
+    pruning = survey.prune(run, dev)
     print(f'\n{survey.pruning_table(pruning)}')
     figures.save(figures.draw_pruning(pruning), folder / 'pruning')
 

@@ -238,15 +238,14 @@ def write(
     UserError: the model has no such layer or head, or no sentence has the word.
   """
   layers, heads = _chosen(view, sentences[0].of(view.kind)[0].shape)
-  rows = [_row(view, maps) for maps in sentences]
+  queries = [maps.of(view.kind)[1] for maps in sentences]
+  rows = [words.index(view.word) if view.word in words else None for words in queries]
   if view.word is not None and rows == [None] * len(rows):
-    words = ' '.join(sentences[0].of(view.kind)[1])
-    raise UserError(f'--word={view.word}: no sentence has it; the first has: {words}')
+    first = ' '.join(queries[0])
+    raise UserError(f'--word={view.word}: no sentence has it; the first has: {first}')
   folder.mkdir(parents=True, exist_ok=True)
-  page = folder / 'attention.html'
   shown = {'kind': view.kind, 'layer': layers[0], 'heads': heads, 'word': rows[0]}
-  _write_page(page, sentences, {'about': about, **shown})
-  written = [page]
+  written = [_write_page(folder, sentences, {'about': about, **shown})]
   for number, (maps, row) in enumerate(zip(sentences, rows, strict=True), 1):
     weights, *words = maps.of(view.kind)
     for layer in layers:
@@ -263,25 +262,23 @@ def write(
   return written
 
 
-def _write_page(path: pathlib.Path, sentences: Sequence[Maps], shown: dict) -> None:
-  """Writes a page with all weights, which needs no network.
+def _write_page(
+  folder: pathlib.Path, sentences: Sequence[Maps], shown: dict
+) -> pathlib.Path:
+  """Writes attention.html, a page with all weights that needs no network.
 
   Args:
     shown: the text below the title, and what is shown at first: kind, layer and heads
       (from 0), and the row of the first sentence that is chosen, or None.
   """
-  layers, heads = sentences[0].encoder.shape[:2]
-  data = shown | {
-    'kinds': KINDS,
-    'N': layers,
-    'H': heads,
-    'sentences': [
-      {kind: _as_json(*maps.of(kind)) for kind in KINDS} for maps in sentences
-    ],
-  }
+  N, H = sentences[0].encoder.shape[:2]
+  of_each = [{kind: _as_json(*maps.of(kind)) for kind in KINDS} for maps in sentences]
+  data = shown | {'kinds': KINDS, 'N': N, 'H': H, 'sentences': of_each}
   # Escaped, so that no sentence can end the <script> element around the data.
   text = json.dumps(data).replace('<', r'\u003c')
+  path = folder / 'attention.html'
   files.write(path, PAGE.read_text(encoding='utf-8').replace('@DATA@', text))
+  return path
 
 
 def _as_json(weights: np.ndarray, rows: list[str], columns: list[str]) -> dict:
@@ -301,9 +298,3 @@ def _chosen(view: View, shape: tuple[int, ...]) -> tuple[list[int], list[int]]:
       if not 1 <= number <= count:
         raise UserError(f'--{name}={number}: the model has {name} 1 to {count}')
   return [n - 1 for n in layers], [n - 1 for n in heads]
-
-
-def _row(view: View, maps: Maps) -> int | None:
-  """Returns the first row of the view's word, if the maps have it."""
-  rows = maps.of(view.kind)[1]
-  return rows.index(view.word) if view.word in rows else None

@@ -1,9 +1,11 @@
 """What each head does over a corpus, and what the model loses without it."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from jaxtyping import PyTree
+from tqdm import tqdm
 
 from transformer_jax.analysis.maps import KINDS, RunAttention, is_punctuation
 from transformer_jax.data import batches
@@ -81,14 +83,10 @@ def survey(attention: RunAttention, pairs: Sequence[Pair]) -> Survey:
 def _measure(
   kind: str, weights: np.ndarray, pair: Pair, punctuation: np.ndarray
 ) -> dict[str, tuple[np.ndarray, float, int]]:
-  """Returns a pair's sums for each measure that survey() lists.
+  """Returns three sums over a pair's queries for each measure that survey() lists.
 
-  They are the sum over queries [N, H], that of uniform weights, and the number of
-  queries.
-
-  Args:
-    weights: [N, H, T, S].
-    punctuation: [vocabulary] bool, of the keys' pieces.
+  They are that of `weights`, which are [N, H, T, S]: [N, H]; that of uniform weights;
+  and the number of queries. `punctuation` is of the keys' pieces, [vocabulary] bool.
   """
   T, S = weights.shape[-2:]
   visible = np.ones((T, S), bool)
@@ -98,11 +96,9 @@ def _measure(
     offset -= 1  # column 0 is <s>, before the first word
     visible = offset < 0
     keys = np.array([EOS, *pair[1][:-1]])  # <s> counts as an end
-  masks = {'previous': offset == -1, 'next': offset == 1, 'same': offset == 0}
-  if kind == 'decoder':
-    del masks['next'], masks['same']
-  if kind == 'cross':
-    masks = {}
+  masks = {} if kind == 'cross' else {'previous': offset == -1}
+  if kind == 'encoder':
+    masks |= {'next': offset == 1, 'same': offset == 0}
   masks['ends'] = np.broadcast_to(keys == EOS, (T, S))
   masks['punctuation'] = np.broadcast_to(punctuation[keys], (T, S))
   start = int(kind == 'decoder')  # its first word can attend to nothing but <s>
@@ -165,20 +161,19 @@ class Pruning(NamedTuple):
   without: dict[str, np.ndarray]  # [N, H] by KINDS
 
 
-def prune(run: LoadedRun, dev: Split, progress: Any = iter) -> Pruning:
+def prune(run: LoadedRun, dev: Split) -> Pruning:
   """Measures dev perplexity without the output of each head, one head at a time."""
   perplexity = Perplexity(run.config, run.graph, *dev)
   N, h = run.config.model.N, run.config.model.h
   without = {kind: np.zeros((N, h)) for kind in KINDS}
-  for kind, layer, head in progress(
-    [(k, *at) for k in KINDS for at in np.ndindex(N, h)]
-  ):
+  heads = [(kind, *at) for kind in KINDS for at in np.ndindex(N, h)]
+  for kind, layer, head in tqdm(heads, desc='pruning', unit='head', disable=None):
     params = without_head(run.device_params, kind, layer, head)
     without[kind][layer, head] = perplexity(params)
   return Pruning(perplexity(run.device_params), without)
 
 
-def without_head(params: Any, kind: str, layer: int, head: int) -> Any:
+def without_head(params: PyTree, kind: str, layer: int, head: int) -> PyTree:
   """Returns parameters in which a head's rows of W^O are zero, so it has no output."""
   stack = 'encoder' if kind == 'encoder' else 'decoder'
   part = 'cross' if kind == 'cross' else 'attention'

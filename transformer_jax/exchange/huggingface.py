@@ -45,7 +45,7 @@ _NORMS = {
 # The weights that read the output of a norm of their own stack.
 _READING = re.compile(r'(self_attn\.[qkv]_proj|encoder_attn\.q_proj|fc1)\.weight')
 
-WEIGHTS, SPM = 'model.safetensors', ('source.spm', 'target.spm')
+SPM = 'source.spm', 'target.spm'
 POSITIONS = 1024  # rows of the table of sinusoids that Marian computes
 
 IDS = {
@@ -89,15 +89,14 @@ def write(
   Args:
     spm: the SentencePiece models of source and target, with the same pieces.
   """
-  sizes, arrays = config.model, to_marian(params)
-  arrays = scale_norm_inputs(arrays, sizes.N, NORM_FACTOR)
-  save_file(arrays, folder / WEIGHTS, metadata={'format': 'pt'})
+  arrays = scale_norm_inputs(to_marian(params), config.model.N)
+  save_file(arrays, folder / 'model.safetensors', metadata={'format': 'pt'})
   for path, name in zip(spm, SPM, strict=True):
     shutil.copyfile(path, folder / name)
   pieces = Vocabulary(spm[1]).pieces()
   for name, value in (
     ('vocab.json', {piece: row for row, piece in enumerate(pieces)}),
-    ('config.json', _config(sizes)),
+    ('config.json', _config(config.model)),
     ('generation_config.json', _generation(config)),
     ('tokenizer_config.json', _tokenizer(config)),
   ):
@@ -106,7 +105,8 @@ def write(
 
 
 def _config(model: ml_collections.ConfigDict) -> dict[str, Any]:
-  sizes = {'d_model': model.d_model, 'num_hidden_layers': model.N}
+  """Returns where a model differs from MarianConfig's defaults."""
+  sizes = {'d_model': model.d_model, 'vocab_size': model.vocab_size}
   for stack in ('encoder', 'decoder'):
     sizes[f'{stack}_layers'] = model.N
     sizes[f'{stack}_attention_heads'] = model.h
@@ -114,23 +114,13 @@ def _config(model: ml_collections.ConfigDict) -> dict[str, Any]:
   return {
     'architectures': ['MarianMTModel'],
     'model_type': 'marian',
+    'is_encoder_decoder': True,
     **sizes,
-    'vocab_size': model.vocab_size,
-    'decoder_vocab_size': model.vocab_size,
     'max_position_embeddings': POSITIONS,
     'activation_function': 'relu',
     'dropout': model.P_drop,
     'attention_dropout': model.P_drop_attention,
-    'activation_dropout': 0.0,
     'scale_embedding': True,
-    'static_position_embeddings': True,
-    'normalize_before': False,
-    'normalize_embedding': False,
-    'add_final_layer_norm': False,
-    'share_encoder_decoder_embeddings': True,
-    'tie_word_embeddings': True,
-    'is_encoder_decoder': True,
-    'init_std': model.d_model**-0.5,
     'dtype': 'float32',
     'forced_eos_token_id': None,
     **IDS,
@@ -153,7 +143,6 @@ def _tokenizer(config: ml_collections.ConfigDict) -> dict[str, Any]:
     'source_lang': config.data.source_language,
     'target_lang': config.data.target_language,
     'model_max_length': build.LONGEST,
-    'separate_vocabs': False,
     'clean_up_tokenization_spaces': False,
     'split_special_tokens': True,  # so that '</s>' in a text does not end it
     'bos_token': '<s>',
@@ -229,25 +218,25 @@ def _layer(layer: PyTree, order: np.ndarray) -> Iterator[tuple[str, np.ndarray]]
   yield 'fc2.bias', outer['bias'][order]
 
 
-def scale_norm_inputs(arrays: Arrays, N: int, factor: float) -> Arrays:
-  """Returns the same model with LayerNorm inputs that are `factor` times as large.
+def scale_norm_inputs(arrays: Arrays, N: int) -> Arrays:
+  """Returns the same model with LayerNorm inputs that are NORM_FACTOR times as large.
 
-  So a norm's epsilon has factor**2 times less effect. The output of each norm, and that
-  of the sub-layer that is then added to it, are multiplied by `factor`. The weights
-  that read the norm's output are divided by `factor`. Two things do not change: the
-  input of a stack's first norm, which contains the sinusoids, and the stack's output,
-  which the keys and values of encoder_attn read. A power of two rounds nothing.
+  So a norm's epsilon has NORM_FACTOR**2 times less effect. The output of each norm, and
+  that of the sub-layer that is then added to it, are multiplied; the weights that read
+  the norm's output are divided. Two things do not change: the input of a stack's first
+  norm, which contains the sinusoids, and the stack's output, which the keys and values
+  of encoder_attn read. A power of two rounds nothing.
   """
 
   def factor_of(name: str) -> float:
     n, part = re.fullmatch(r'model\.(?:en|de)coder\.layers\.(\d+)\.(.*)', name).groups()
     if '_norm.' in part:
-      return 1 if part.startswith('final') and int(n) == N - 1 else factor
+      return 1 if part.startswith('final') and int(n) == N - 1 else NORM_FACTOR
     if n == '0' and part.startswith('self_attn'):
       return 1
     if part.startswith(('self_attn.out', 'encoder_attn.out', 'fc2')):
-      return factor
-    return 1 / factor if _READING.fullmatch(part) else 1
+      return NORM_FACTOR
+    return 1 / NORM_FACTOR if _READING.fullmatch(part) else 1
 
   return {
     name: x * np.float32(factor_of(name)) if '.layers.' in name else x
