@@ -67,7 +67,6 @@ def _key_values(
 def _project(
   x: Float[Array, 'B T D'], weight: Weight, h: int, dtype: DTypeLike
 ) -> Float[Array, 'B T H K']:
-  """Returns x times each head's matrix."""
   return ops.linear(x, weight, dtype=dtype).reshape(*x.shape[:2], h, -1)
 
 

@@ -6,9 +6,8 @@ many slices are computed at once. It is computed where it is used, from these nu
 
 The generator is Threefry-2x32 with 13 rounds (Salmon et al. 2011, "Parallel random
 numbers: as easy as 1, 2, 3"). Its authors know no statistical flaw of it, for any keys
-and counters. It adds, rotates and xors 32-bit integers, which all processors do fast.
-Philox needs the upper half of products, which JAX without x64 makes of four: that takes
-a CPU seven times as long. Squares needs 64-bit integers, and keys of a special form.
+and counters. It adds, rotates and xors 32-bit integers, which all processors do fast;
+Philox takes a CPU seven times as long.
 """
 
 import dataclasses
@@ -29,11 +28,7 @@ SITE_BITS = 16  # of a site's number; the other bits of its word are those of th
 
 
 def threefry_2x32(key: Pair, counter: Pair, rounds: int = 13) -> Pair:
-  """Returns two random words for each counter of two words.
-
-  The words of key and counter broadcast against each other. Equal inputs give equal
-  words, and other inputs other, independent ones.
-  """
+  """Returns two random words for each counter; key and counter broadcast."""
   x, y = (word + own for word, own in zip(counter, key, strict=True))
   schedule = *key, key[0] ^ key[1] ^ np.uint32(PARITY)
   for number in range(rounds):
@@ -111,10 +106,7 @@ class Dropout:
     return lambda weights: self._drop(weights, self.attention_rate, number)
 
   def __call__(self, x: Float[Array, '*shape'], site: int) -> Float[Array, '*shape']:
-    """Returns x with random elements set to 0 and the others scaled up.
-
-    The scale keeps the expectation of each element.
-    """
+    """Returns x with random elements set to 0; a scale keeps the expectation."""
     return self._drop(x, self.rate, 2 * (self.first_site + site))
 
   def _drop(

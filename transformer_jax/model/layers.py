@@ -112,8 +112,7 @@ class FeedForward(nnx.Module):
 def sinusoids(length: int, d_model: int) -> Float[np.ndarray, 'L D']:
   """Returns PE(pos, j) for `length` positions.
 
-  PE(pos, 2i) = sin(pos / 10000^(2i / d_model)), and PE(pos, 2i+1) is the cosine of the
-  same angle.
+  PE(pos, 2i) = sin(pos / 10000^(2i / d_model)); PE(pos, 2i+1) is that angle's cosine.
   """
   pair = np.arange(d_model) // 2
   angle = np.arange(length)[:, None] / 10000.0 ** (2 * pair / d_model)
@@ -145,10 +144,7 @@ class EncoderLayer(nnx.Module):
 
 
 class DecoderLayer(nnx.Module):
-  """Causal self-attention, attention to the encoder's output, feed-forward network.
-
-  Each of the three is in an AddAndNorm.
-  """
+  """Causal self-attention, cross-attention, feed-forward, each in an AddAndNorm."""
 
   SITES = 3  # of dropout: the output of each sub-layer
 

@@ -208,9 +208,8 @@ def smoothed_cross_entropy(
 ) -> tuple[Float32[Array, ''], Float32[Array, '']]:
   """Returns the label-smoothed and the plain cross-entropy of the logits x E^T.
 
-  Both are sums over the rows where `real` is True, in nats. `epsilon` is epsilon_ls.
-  training/step.py has the formula. Only the smoothed sum has a gradient. The backward
-  pass reads the logits once, and keeps no other array of their size.
+  Both are sums over the rows where `real` is True, in nats. training/step.py has the
+  formula. Only the smoothed sum has a gradient, whose pass reads the logits once.
   """
   # Zeros follow the logits up to a multiple of TILE. Without them XLA for GPUs copies
   # the logits' gradient, to add zeros to it.
@@ -277,10 +276,9 @@ def top_tokens(
 ) -> tuple[Float32[Array, '*rows C'], Int[Array, '*rows C'], Float32[Array, '*rows']]:
   """Returns the top `count` logits of each row, their tokens, and log sum exp z.
 
-  log sum exp z is over all tokens. Logits and tokens equal those of lax.top_k: best
-  first, and the lower token first if logits are equal. lax.top_k is slow for a whole
-  row, so this divides the tokens into groups of 128. The `count` largest logits lie in
-  the `count` groups with the largest maxima.
+  Logits and tokens equal those of lax.top_k: best first, and the lower token first if
+  logits are equal. lax.top_k is slow for a whole row, so the tokens are divided into
+  groups. The `count` largest logits lie in the `count` groups with the largest maxima.
   """
   *rows, tokens = logits.shape
   normalizer = jax.nn.logsumexp(logits, -1)

@@ -92,9 +92,8 @@ class SearchWeights(NamedTuple):
 def search_weights(params: PyTree, dtype: DTypeLike) -> SearchWeights:
   """Returns parameters for a search whose products are computed in `dtype`.
 
-  It casts the layers' matrices to that dtype. It also transposes the matrices that
-  Transformer.step() multiplies by, since a step has few rows. It copies vectors, and
-  the tables of embeddings and positions, in their own dtype.
+  The layers' matrices have that dtype. Those that Transformer.step() multiplies by are
+  transposed, since a step has few rows.
   """
 
   def prepare(path: tuple[Any, ...], x: Array) -> Array | ops.TransposedWeight:
@@ -145,10 +144,7 @@ class Transformer(nnx.Module):
   # 3.4 Embeddings and softmax
 
   def _positional_encoding(self, stack: str, length: int) -> Float[Array, 'L D']:
-    """Returns PE(0), ..., PE(length - 1): sinusoids, or rows of a learned table.
-
-    `stack` is 'source' or 'target'; each has a table of its own.
-    """
+    """Returns PE(0), ..., PE(length - 1); `stack` is 'source' or 'target'."""
     if self.model.positions == 'sinusoid':
       return jnp.asarray(sinusoids(length, self.model.d_model))
     table = self.source_positions if stack == 'source' else self.target_positions
@@ -196,8 +192,7 @@ class Transformer(nnx.Module):
   ) -> tuple[Float[Array, 'B T D'], Bool[Array, '1 T T']]:
     """Returns the embedded input of the decoder, and the causal mask.
 
-    `target` has the tokens to predict. The decoder's input is `target` shifted by one
-    position (section 3.1), with BOS first.
+    The input is `target` shifted by one position (section 3.1), with BOS first.
     """
     T = target.shape[1]
     shifted = jnp.pad(target[:, :-1], ((0, 0), (1, 0)), constant_values=BOS)

@@ -13,7 +13,7 @@ import pathlib
 import shutil
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -58,9 +58,10 @@ class Writer:
   """Writes checkpoints while the training goes on, one at a time.
 
   It keeps the newest checkpoint, the last `keep` at multiples of `every` steps, which
-  an average takes (runs/run.py), and that of the step that best() returns. If one could
-  not be written, the next call of save(), check() or finish() raises SaveError. As a
-  context manager it waits for the last one.
+  an average takes (runs/run.py), and that of the step that best() returns. It calls
+  `on_finished` with each step whose checkpoint is finished. If one could not be
+  written, the next call of save(), check() or finish() raises SaveError. As a context
+  manager it waits for the last one.
   """
 
   def __init__(
@@ -71,10 +72,7 @@ class Writer:
     on_finished: Callable[[int], None] = lambda step: None,
     best: Callable[[], int | None] = lambda: None,
   ):
-    """Deletes what killed processes left. The caller must hold the run's lock.
-
-    `on_finished` is called with each step whose checkpoint is finished.
-    """
+    """Deletes what killed processes left. The caller must hold the run's lock."""
     self._folder, self._on_finished = folder.absolute(), on_finished
     self._step: int | None = None  # of the checkpoint that is being written
     self._folder.mkdir(parents=True, exist_ok=True)
@@ -137,8 +135,7 @@ class Writer:
 
   def _wait(self) -> int | None:
     """Waits for the checkpoint that is being written; returns its step, or None."""
-    step = self._step
-    if step is None:
+    if (step := self._step) is None:
       return None
     try:
       self._manager.wait_until_finished()
@@ -169,16 +166,15 @@ class Writer:
     return SaveError(f'saving {self._folder / str(step)}: {error}. {self.newest()}')
 
 
-class _Best:
+class _Best(NamedTuple):
   """Keeps the best checkpoint, whose step changes; an Orbax policy of preservation."""
 
-  def __init__(self, best: Callable[[], int | None]):
-    self._best = best
+  best: Callable[[], int | None]
 
   def should_preserve(
     self, checkpoints: Sequence[policies.PolicyCheckpointInfo], *, context: object
   ) -> list[bool]:
-    best = self._best()
+    best = self.best()
     return [checkpoint.step == best for checkpoint in checkpoints]
 
 
@@ -195,7 +191,6 @@ def try_folder(folder: pathlib.Path) -> None:
   trial = folder / 'trial'
   try:
     # Refused here and not by Orbax, whose threads would keep the process from ending.
-    str(folder).encode()  # TensorStore takes no name that is not UTF-8
     files.writable(folder)
     with ocp.StandardCheckpointer(multiprocessing_options=FIRST_HOST) as writer:
       writer.save(trial, {'x': np.zeros(1)}, force=True)

@@ -28,10 +28,6 @@ from transformer_jax.training.trainer import Trainer
 SAFETY_MINUTES = 10  # between two checkpoints at most; the paper's interval
 MAX_SKIPS = 10  # so many skipped steps in a row end a run
 TRACED = 5  # updates in a trace; the first update of a process is left out
-
-
-# Takes parameters on this host's devices; returns BLEU on dev in percent, and a few
-# sources, translations and references.
 MeasureBleu = Callable[[PyTree], tuple[float, Sequence[tuple[str, str, str]]]]
 
 
@@ -40,7 +36,10 @@ class DivergenceError(UserError):
 
 
 class DevMetrics(NamedTuple):
-  """Functions that measure parameters on dev; both take them on this host's devices."""
+  """Functions that measure parameters on dev; both take them on this host's devices.
+
+  bleu() returns BLEU in percent, and a few sources, translations and references.
+  """
 
   perplexity: Callable[[PyTree], float]
   bleu: MeasureBleu | None = None
@@ -204,7 +203,9 @@ class Loop:
     self._profile, self._trace = profile, contextlib.ExitStack()
     self._is_one_host = jax.process_count() == 1
     self._patience = Patience.of(records, config.patience)
-    self._device, self._commit = platform.describe_device(), platform.commit()
+    self._made_on: Record = {'device': platform.describe_device()}
+    if commit := platform.commit():
+      self._made_on['commit'] = commit
     self._meter = Meter(
       trainer.learning_rate,
       (config.log_every_steps, config.checkpoint_every_steps),
@@ -224,8 +225,7 @@ class Loop:
   ) -> None:
     """Makes the steps after `step`, up to the last one or until patience ends.
 
-    `needs_dev_eval` tells that `step` has a checkpoint, but no perplexity yet. train()
-    lists the errors.
+    With `needs_dev_eval`, `step` has a checkpoint but no perplexity, and gets one.
     """
     self._first = step
     every, last = self._config.checkpoint_every_steps, self._config.train_steps
@@ -319,10 +319,8 @@ class Loop:
         f'no finite update in {MAX_SKIPS} steps on end, up to step {step}. {newest}'
       )
     record = self._meter.add(step, sums, due)
-    if record is not None:
-      record['device'] = self._device
-      if self._commit:
-        record['commit'] = self._commit
+    if record:
+      record |= self._made_on
     self._log.advance(record)
     if record and (warning := self._divergence.add(record)):
       self._log.say(warning)

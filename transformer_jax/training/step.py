@@ -31,17 +31,13 @@ def cross_entropy(
 
     log sum exp z - (1 - epsilon) z_true - epsilon / (W - 1) (sum z - z_true)
 
-  so no target distribution is stored.
+  Training minimizes this one. Perplexity is computed from the other, the plain
+  cross-entropy, which has no gradient.
 
   Args:
-    outputs: of the model; the logits are computed from them here.
     labels: ids below W of the true tokens; PAD at positions without a label. An id of W
       or more is not noticed: the loss becomes NaN or that of another token.
     epsilon: epsilon_ls.
-
-  Returns:
-    The smoothed cross-entropy, which training minimizes, and the plain one, from which
-    perplexity is computed. The plain one has no gradient.
   """
   return ops.smoothed_cross_entropy(
     outputs.x, outputs.table, labels, labels != PAD, epsilon=epsilon
@@ -128,12 +124,9 @@ def train_step(
   batch.
 
   Args:
-    state: the same on every device.
-    inputs: this device's slices.
     seed: [], the run's, for dropout. An input, so that all seeds share a program.
     graph: the model without its parameters.
     transform: the optimizer.
-    epsilon_ls: the epsilon of label smoothing (section 5.4).
     slices_per_pass: how many slices a device computes at once; it divides their number.
   """
   slices_per_device = len(inputs.source)
@@ -176,10 +169,7 @@ def _next_state(
   tokens: jax.Array,
   transform: optax.GradientTransformation,
 ) -> TrainState:
-  """Returns the next state: after Adam's update if `finite`, else without one.
-
-  `gradient` is the sum over all `tokens` target tokens of the batch.
-  """
+  """Returns the next state; `gradient` is a sum over `tokens` target tokens."""
 
   def update(params: PyTree, opt_state: PyTree) -> tuple[PyTree, PyTree]:
     # Not g / tokens: XLA would store the quotients. It recomputes products instead, for

@@ -53,7 +53,7 @@ class Trainer:
 
   Attributes:
     devices: the devices and their slices of a batch.
-    batches: the training batches; a batch is a function of the step.
+    batches: of the training set.
     graph: the model without its parameters.
     learning_rate: of an update, counted from 0.
   """
@@ -89,12 +89,11 @@ class Trainer:
     state = None
     if hosts.is_first_host():
       state = checkpoint.restore_newest(folder, *self._shapes)
-    step = hosts.from_first_host(np.int32(0 if state is None else state.step))
+    step = hosts.from_first_host(np.int32(state.step if state else 0))
     if not step:
       return self.initial()
-    if state is None:  # on another host: replicate() sends it the first host's arrays
-      state = TrainState(step, *_zeros(self._shapes))
-    return self.devices.replicate(state)
+    # replicate() sends the other hosts the first host's arrays.
+    return self.devices.replicate(state or TrainState(step, *_zeros(self._shapes)))
 
   @contextlib.contextmanager
   def compile(
@@ -186,10 +185,7 @@ class Trainer:
     return self.devices.pmap(step).lower(state, inputs, self._seed)
 
   def batch(self, step: int) -> batches.Batch:
-    """Returns this host's slices of the batch of update number `step`, from 0.
-
-    Its `pairs` are those of all slices.
-    """
+    """Returns this host's slices of the batch of update `step`, and all its `pairs`."""
     return self.batches.batch(step, self.devices.host_slices)
 
   def wait_for_program(
@@ -216,7 +212,6 @@ class Trainer:
 
     Args:
       state: it is donated: its memory becomes that of the new state.
-      batch: this host's slices.
       stop, save: whether this host has to. Sums.requests are those of all hosts.
     """
     inputs = self._inputs(batch.source, batch.target, stop, save)
