@@ -124,7 +124,7 @@ def test_the_identity_is_that_of_the_content(folder: pathlib.Path):
   (folder / corpus.CARD).write_text(json.dumps(card))
   corpus.verify_corpus(folder)
   (folder / corpus.CARD).write_text(json.dumps(card | {'identity': '0' * 64}))
-  assert 'the identity on the card.json is not that of its sums' in refused(folder)
+  assert 'not on the card: card.json. Delete' in refused(folder)
 
 
 @pytest.mark.parametrize('name', FILES)
@@ -134,12 +134,12 @@ def test_each_file_is_watched(name: str, folder: pathlib.Path):
   whole = path.read_bytes()
   for place in {0, len(whole) // 2, len(whole) - 1}:
     path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
-    assert f'{name} is not as it was written. Delete' in refused(folder)
+    assert f'changed, missing or not on the card: {name}. Delete' in refused(folder)
   path.write_bytes(whole + b'\0')
-  assert f'{name} is not as it was written' in refused(folder)
+  assert f': {name}. ' in refused(folder)
   path.unlink()
   (folder / 'notes').write_bytes(b'mine')
-  assert f'{name} is missing; notes is not on the card' in refused(folder)
+  assert f': {", ".join(sorted([name, "notes"]))}. ' in refused(folder)
   path.write_bytes(whole + b'x')
   corpus.write_card(folder, about)
   assert corpus.read_card(folder).identity != about.identity

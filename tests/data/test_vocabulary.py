@@ -2,7 +2,7 @@
 
 import pathlib
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 import numpy as np
 import pytest
@@ -63,16 +63,6 @@ def test_too_large_says_what_fits(tmp_path: pathlib.Path):
   fits = int(re.search(r'<= (\d+)', str(caught.value)).group(1))
   learn(SENTENCES, path, fits)
   assert len(Vocabulary(path)) == fits
-
-
-@pytest.mark.parametrize('error', [KeyboardInterrupt, OSError])
-def test_an_error_of_reading_is_not_sentencepieces(error, tmp_path: pathlib.Path):
-  def lines() -> Iterator[str]:
-    yield from SENTENCES
-    raise error
-
-  with pytest.raises(error):
-    learn(lines(), tmp_path / 'vocabulary.model', 50)
 
 
 def test_what_is_no_vocabulary(tmp_path: pathlib.Path):

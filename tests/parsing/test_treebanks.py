@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from transformer_jax.config import Cleaning
+from toy.config import tiny
 from transformer_jax.data import cleaning
 from transformer_jax.machine.errors import UserError
 from transformer_jax.parsing import treebanks, trees
@@ -70,9 +70,8 @@ def test_flawed_trees_are_counted_and_left_out_of_training(tmp_path: pathlib.Pat
   path.write_text(FLAWED)
   splits = treebanks.read_splits(tmp_path, {'train': ('a',), 'dev': ('a',)}, 1)
   texts = [tmp_path / 'words', tmp_path / 'tokens']
-  (plain,) = cleaning.write_clean_text(
-    splits['train'], texts, ('en', 'tree'), Cleaning(off=True), (str, str)
-  )
+  config = tiny(**{'data.cleaning.off': True})
+  (plain,) = cleaning.write_clean_text(config, splits['train'], texts, (str, str))
   assert texts[0].read_text() == f'{PAIR[0]}\n' * 4
   flaw = f"{path}, line 2: '( NN two words )' is not one tag with one word"
   assert (plain.read, plain.dropped) == (6, {f'flawed (the first: {flaw})': 2})

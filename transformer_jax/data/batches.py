@@ -5,15 +5,14 @@ without EOS. PATH.offsets holds the start of each sentence and the end of the la
 as int64. Both are written block by block and memory-mapped.
 
 Pairs are batched "by approximate sequence length" into few rectangular shapes, and
-`Batches.batch(step)` is a pure function of the files, the seed and the step.
-
-Memory holds two lists of 4-byte numbers of pairs: one sorted by length class, one
-shuffled for the current epoch. The sentences stay in memory-mapped files.
+`Batches.batch(step)` is a pure function of the files, the seed and the step. Memory
+holds 8 bytes a pair; the sentences stay in memory-mapped files.
 """
 
 import contextlib
 import copy
 import math
+import os
 import pathlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
@@ -34,18 +33,16 @@ ROWS_MAY_DIFFER = 0.12
 TOKENS, OFFSETS = np.dtype('<u2'), np.dtype('<i8')
 
 
-def _paths(path: pathlib.Path) -> tuple[pathlib.Path, pathlib.Path]:
-  return tuple(path.with_name(path.name + end) for end in ('.tokens', '.offsets'))
-
-
 @contextlib.contextmanager
 def token_writer(path: pathlib.Path) -> Iterator[Callable]:
   """Writes PATH.tokens and PATH.offsets while the context is open.
 
   Yields a function that adds sentences: the ids of all, and each one's number of ids.
   """
-  tokens, offsets = _paths(path)
-  with tokens.open('wb') as ids_file, offsets.open('wb') as ends_file:
+  with (
+    open(f'{path}.tokens', 'wb') as ids_file,
+    open(f'{path}.offsets', 'wb') as ends_file,
+  ):
     ends_file.write(np.zeros(1, OFFSETS))
     end = 0
 
@@ -71,7 +68,8 @@ class Sentences:
   """
 
   def __init__(self, path: pathlib.Path):
-    self.tokens, self.offsets = map(_mapped, _paths(path), (TOKENS, OFFSETS))
+    self.tokens = _mapped(f'{path}.tokens', TOKENS)
+    self.offsets = _mapped(f'{path}.offsets', OFFSETS)
     self.ends = self.offsets[1:]
     ends = [*self.offsets[:1], *self.offsets[-1:]]
     if ends != [0, len(self.tokens)] or (np.diff(self.offsets) < 0).any():
@@ -114,9 +112,9 @@ class Sentences:
     return block
 
 
-def _mapped(path: pathlib.Path, dtype: np.dtype) -> np.ndarray:
+def _mapped(path: str, dtype: np.dtype) -> np.ndarray:
   """Returns the numbers of a file, memory-mapped."""
-  count = path.stat().st_size // dtype.itemsize
+  count = os.path.getsize(path) // dtype.itemsize
   if not count:  # an empty file cannot be mapped
     return np.zeros(0, dtype)
   return np.asarray(np.memmap(path, dtype, 'r', shape=(count,)))

@@ -13,10 +13,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
+from ml_collections import ConfigDict
 from tqdm import tqdm
 
 from transformer_jax.config import Cleaning
-from transformer_jax.data.corpus import Pair, Source, SourceEntry
+from transformer_jax.data.corpus import Pair, Source, SourceEntry, languages
 from transformer_jax.machine.errors import UserError
 
 # NUL, and characters that some program takes for the end of a line: mostly damage.
@@ -39,11 +40,8 @@ UNSPACED_LETTER = re.compile(f'[{"".join(letters for _, letters in UNSPACED)}]')
 _SAMPLE = 1_000  # pairs of a source whose languages are checked
 
 # Faults of what is no text, or text in another encoding.
-_NO_TEXT = (_NOT_UTF8, _CONTROLS, _REPLACED) = (
-  'not UTF-8',
-  'control character',
-  'replacement character',
-)
+_NOT_UTF8, _CONTROLS = 'not UTF-8', 'control character'
+_REPLACED = 'replacement character'
 
 CODE = re.compile('[a-z]{2,3}(_[A-Za-z0-9]+)?')  # de, hsb, pt_BR
 # Other codes of the languages whose scorers know them by a code of two letters.
@@ -150,7 +148,8 @@ def check_is_text(name: str, read: int, faults: Mapping[str, int]) -> None:
   Raises:
     UserError: over half of the pairs are no text: the file has another encoding.
   """
-  wrong = {fault: faults[fault] for fault in _NO_TEXT if faults.get(fault)}
+  no_text = _NOT_UTF8, _CONTROLS, _REPLACED
+  wrong = {fault: faults[fault] for fault in no_text if faults.get(fault)}
   if not (count := sum(wrong.values())):
     return
   fact = f'{name}: {count:,} of {read:,} pairs are no text ({describe_faults(wrong)})'
@@ -161,10 +160,9 @@ def check_is_text(name: str, read: int, faults: Mapping[str, int]) -> None:
 
 
 def write_clean_text(
+  config: ConfigDict,
   sources: Sequence[Source],
   texts: Sequence[pathlib.Path],
-  languages: tuple[str, str],
-  limits: Cleaning,
   converters: Sequence[Callable[[str], str]],
 ) -> list[SourceEntry]:
   """Writes all good pairs of the sources, one after another, to two files of lines.
@@ -177,9 +175,9 @@ def write_clean_text(
     The counts of each source.
 
   Raises:
-    UserError: a source cannot be read, is mostly no text, or its languages are swapped.
+    UserError: a source is mostly no text, or its languages are swapped.
   """
-  cleaned = []
+  cleaned, limits = [], Cleaning(**config.data.cleaning)
   with (
     texts[0].open('w', encoding='utf-8', newline='\n') as source_lines,
     texts[1].open('w', encoding='utf-8', newline='\n') as target_lines,
@@ -202,7 +200,7 @@ def write_clean_text(
         if len(sample) < _SAMPLE:
           sample.append(pair)
       check_is_text(source.name, read, faults)
-      check_languages(sample, languages, source.name)
+      check_languages(sample, languages(config), source.name)
       cleaned.append(SourceEntry(source.name, read=read, dropped=dict(faults)))
   return cleaned
 
@@ -233,14 +231,14 @@ def guess_language(lines: Iterable[str]) -> str | None:
 
 
 def check_languages(
-  pairs: Sequence[tuple[str, str]], languages: tuple[str, str], name: str
+  pairs: Sequence[tuple[str, str]], codes: tuple[str, str], name: str
 ) -> None:
   """Raises UserError if the languages of the text `name` look swapped."""
   guesses = tuple(map(guess_language, zip(*pairs, strict=True)))
-  if guesses == languages[::-1]:
+  if guesses == codes[::-1]:
     raise UserError(
       f'{name}: the source looks like {guesses[0]} and the target like {guesses[1]}, '
-      f'but the config has {languages[0]} -> {languages[1]}: are the two swapped?'
+      f'but the config has {codes[0]} -> {codes[1]}: are the two swapped?'
     )
 
 

@@ -190,11 +190,7 @@ class Card(msgspec.Struct, omit_defaults=True):
 
 
 def read_card(folder: pathlib.Path) -> Card:
-  """Returns the card of a prepared corpus, or of a run.
-
-  Raises:
-    UserError: there is no card, or it is damaged.
-  """
+  """Returns the card of a prepared corpus or a run; raises UserError if damaged."""
   path = folder / CARD
   if not path.is_file():
     raise UserError(
@@ -212,11 +208,15 @@ def read_card(folder: pathlib.Path) -> Card:
 
 def write_card(folder: pathlib.Path, card: Card) -> None:
   """Writes the card, with the identity and the sha256 sums of all files beside it."""
-  paths = sorted(path for path in folder.iterdir() if path.name != CARD)
-  sums = {path.name: sha256(path) for path in paths}
+  sums = _sums(folder)
   card = msgspec.structs.replace(card, identity=identity(sums), sha256=sums)
   text = msgspec.json.format(msgspec.json.encode(card), indent=1)
   (folder / CARD).write_bytes(text + b'\n')
+
+
+def _sums(folder: pathlib.Path) -> dict[str, str]:
+  paths = sorted(path for path in folder.iterdir() if path.name != CARD)
+  return {path.name: sha256(path) for path in paths}
 
 
 def identity(sums: Mapping[str, str]) -> str:
@@ -241,11 +241,10 @@ def check_settings(folder: pathlib.Path, config: ml_collections.ConfigDict) -> N
 def read_text(folder: pathlib.Path, split: str) -> tuple[list[str], list[str]]:
   """Returns the source and target sentences of dev or test, as their files had them.
 
-  Raises:
-    UserError: the text is not the one on the card.
+  Raises UserError if the text is not the one on the card.
   """
   sums = read_card(folder).sha256
-  paths = [folder / f'{split}.{side}.txt' for side in STREAMS]
+  paths = [folder / f'{split}.{stream}.txt' for stream in STREAMS]
   for path in paths:
     if sha256(path) != sums.get(path.name):
       raise UserError(f'{path} is not as it was written. {_AGAIN}')
@@ -256,13 +255,9 @@ def read_text(folder: pathlib.Path, split: str) -> tuple[list[str], list[str]]:
 def verify_corpus(folder: pathlib.Path) -> None:
   """Raises UserError if a folder is not what its card says; it names what differs."""
   card = read_card(folder)
-  names = {path.name for path in folder.iterdir()} - {CARD}
-  wrong = [f'{name} is missing' for name in sorted(card.sha256.keys() - names)]
-  wrong += [f'{name} is not on the card' for name in sorted(names - card.sha256.keys())]
-  for name in sorted(card.sha256.keys() & names):
-    if sha256(folder / name) != card.sha256[name]:
-      wrong.append(f'{name} is not as it was written')
+  wrong = {name for name, _ in _sums(folder).items() ^ card.sha256.items()}
   if card.identity != identity(card.sha256):
-    wrong.append(f'the identity on the {CARD} is not that of its sums')
+    wrong.add(CARD)
   if wrong:
-    raise UserError(f'{folder}: {"; ".join(wrong)}. {_AGAIN}')
+    names = ', '.join(sorted(wrong))
+    raise UserError(f'{folder}: changed, missing or not on the card: {names}. {_AGAIN}')

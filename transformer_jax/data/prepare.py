@@ -4,7 +4,6 @@ Writes a folder NAME.partial and renames it to NAME at the end, so that a folder
 always complete. Training text is not held in memory.
 """
 
-import importlib.metadata
 import itertools
 import pathlib
 import re
@@ -12,13 +11,13 @@ import shutil
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from importlib.metadata import version
 from unicodedata import normalize
 
 import ml_collections
 import numpy as np
 from tqdm import tqdm
 
-from transformer_jax.config import Cleaning
 from transformer_jax.data import batches, cleaning, vocabulary
 from transformer_jax.data.corpus import (
   NEWSTEST,
@@ -37,7 +36,7 @@ from transformer_jax.data.corpus import (
   write_card,
 )
 from transformer_jax.data.task import Task
-from transformer_jax.data.vocabulary import Vocabularies
+from transformer_jax.data.vocabulary import Vocabularies, Vocabulary
 from transformer_jax.machine import files
 from transformer_jax.machine.errors import UserError
 
@@ -62,8 +61,7 @@ def prepare_corpus(
       is then not compared with the raw text.
 
   Raises:
-    UserError: the folder was prepared with other settings than the config's, or from
-      other files than those of the raw text, or is no prepared corpus.
+    UserError: the folder was prepared with other settings or from other files.
   """
   folder = data_dir / config.data.name
   is_prepared = folder.exists()
@@ -88,8 +86,10 @@ def prepare_corpus(
         '--config.data.raw_dir=; to prepare these files, give --config.data.name=NAME'
       )
   names = (source.name for split in card.splits.values() for source in split.sources)
-  about = f'({card.identity[:12]}), made from {", ".join(dict.fromkeys(names))}'
-  print(f'using {folder} {about}', file=sys.stderr)
+  about = (
+    f'{folder} ({card.identity[:12]}), made from {", ".join(dict.fromkeys(names))}'
+  )
+  print(f'using {about}', file=sys.stderr)
   return folder
 
 
@@ -109,11 +109,7 @@ def write_corpus(
   data_dir: pathlib.Path,
   parent: pathlib.Path | None = None,
 ) -> None:
-  """Writes data_dir/NAME from the sources of all splits, or leaves nothing.
-
-  Raises:
-    UserError: the text is missing or damaged, or no training pair is left.
-  """
+  """Writes data_dir/NAME from the sources of all splits, or leaves nothing."""
   final = data_dir / config.data.name
   partial = final.with_name(f'{final.name}.partial')
   data_dir.mkdir(parents=True, exist_ok=True)
@@ -162,7 +158,7 @@ def encode_files(
   ):
     while pairs := [*itertools.islice(lines, _BLOCK)]:
       encoded = [
-        words.encode_flat([*map(convert, text)])
+        words.encode_flat(map(convert, text))
         for words, convert, text in zip(
           vocabularies, converters, zip(*pairs, strict=True), strict=True
         )
@@ -186,7 +182,6 @@ class Preparation:
   """Writes the files of one corpus into an empty folder.
 
   Args:
-    splits: the sources of each split, whose text is read once.
     folder: gets the files of the corpus and, for a while, the clean training text.
     parent: the run that has the vocabulary, if config.init_from.vocabulary names one.
   """
@@ -220,22 +215,22 @@ class Preparation:
       learnt_from = self._copy_vocabularies()
     else:
       learnt_from = self._learn_vocabularies(counted)
-    vocabularies = vocabulary.read(self._folder, len(learnt_from) > 1)
-    shared, *own = (
+    learnt = [Vocabulary(self._folder / name) for name in learnt_from]
+    entries = [
       VocabularyEntry(words.sha256, len(words), from_run, sentences)
-      for words, sentences in zip(vocabularies, learnt_from, strict=False)
-    )
+      for words, sentences in zip(learnt, learnt_from.values(), strict=True)
+    ]
     for split, card in cards.items():
-      self._encode(split, card, vocabularies)
+      self._encode(split, card, Vocabularies(learnt[0], learnt[-1]))
     for path in self._texts['train']:
       path.unlink()
     for split, sources in self._splits.items():
       for source, entry in zip(sources, cards[split].sources, strict=True):
         entry.files = {path.name: files.sha256(path) for path in source.files}
-    packages = 'numpy', 'sentencepiece'
-    versions = {name: importlib.metadata.version(name) for name in packages}
-    settings, of_target = corpus_settings(self._config), own[0] if own else None
-    write_card(self._folder, Card(shared, cards, settings, of_target, versions))
+    settings = corpus_settings(self._config)
+    of_target = entries[1] if len(entries) > 1 else None
+    versions = {name: version(name) for name in ('numpy', 'sentencepiece')}
+    write_card(self._folder, Card(entries[0], cards, settings, of_target, versions))
 
   # Training
 
@@ -247,16 +242,15 @@ class Preparation:
       bool.
     """
     config, sources = self._config, self._splits['train']
-    limits, texts = Cleaning(**config.data.cleaning), self._texts['train']
-    converters = self._compose, self._target
-    entries = cleaning.write_clean_text(
-      sources, texts, languages(config), limits, converters
-    )
+    texts, converters = self._texts['train'], (self._compose, self._target)
+    entries = cleaning.write_clean_text(config, sources, texts, converters)
     dropped = sum((Counter(entry.dropped) for entry in entries), Counter())
     kept = [entry.read - sum(entry.dropped.values()) for entry in entries]
     counted = np.repeat([source.counts_for_vocabulary for source in sources], kept)
     if (beyond := len(counted) - config.data.train_pairs) > 0:
-      chosen = self._choose_pairs(len(counted), config.data.train_pairs)
+      chosen = vocabulary.choose_pairs(
+        texts, len(counted), config.data.train_pairs, config.data.seed
+      )
       cleaning.keep_lines(texts, chosen)
       counted = counted[chosen]
       dropped[f'beyond train_pairs={config.data.train_pairs}'] = beyond
@@ -266,12 +260,6 @@ class Preparation:
     read = sum(entry.read for entry in entries)
     split = Split(read=read, kept=len(counted), sources=entries, dropped=dict(dropped))
     return split, counted
-
-  def _choose_pairs(self, pairs: int, count: int) -> np.ndarray:
-    """Returns which pairs of the clean text are in a random sample: [pairs] bool."""
-    return vocabulary.choose_pairs(
-      self._texts['train'], pairs, count, self._config.data.seed
-    )
 
   def _encode(self, split: str, card: Split, vocabularies: Vocabularies) -> None:
     """Encodes the text of a split, and writes the counts into its card.
@@ -312,44 +300,39 @@ class Preparation:
 
   # Vocabularies
 
-  def _learn_vocabularies(self, counted: np.ndarray) -> list[int]:
+  def _learn_vocabularies(self, counted: np.ndarray) -> dict[str, int]:
     """Learns a vocabulary from a sample of the clean text, and one of the target alone.
 
     Args:
       counted: [pairs] bool, the pairs whose words count.
 
     Returns:
-      The number of sentences that each was learnt from.
+      By file, the number of sentences that it was learnt from.
     """
     config, size = self._config, self._config.model.vocab_size
     target_size = config.model.target_vocab_size
     count = min(len(counted), config.data.vocabulary_pairs)
     print(f'learning {size:,} pieces from {count:,} pairs', file=sys.stderr)
-    chosen = self._choose_pairs(len(counted), count)
+    texts = self._texts['train']
+    chosen = vocabulary.choose_pairs(texts, len(counted), count, config.data.seed)
     learn, learn_target = self._task.learners(config)
     # The parts of a treebank repeat its words, which would then seem to be frequent.
     sampled = chosen & counted if config.data.whole_words and counted.any() else chosen
-    sources, targets = self._texts['train']
-    lines = vocabulary.chosen_lines(sources, sampled)
-    targets = vocabulary.chosen_lines(targets, chosen)
+    lines = vocabulary.chosen_lines(texts[0], sampled)
+    targets = vocabulary.chosen_lines(texts[1], chosen)
     sentences, of_target = int(sampled.sum()), int(chosen.sum())
     if not target_size:
       lines = itertools.chain(lines, targets)
       sentences += of_target
     learn(lines, self._folder / vocabulary.SHARED, size)
     if not target_size:
-      return [sentences]
-    about = f'learning {target_size:,} pieces for the target alone'
-    print(about, file=sys.stderr)
+      return {vocabulary.SHARED: sentences}
+    print(f'learning {target_size:,} pieces for the target alone', file=sys.stderr)
     learn_target(targets, self._folder / vocabulary.TARGETS, target_size)
-    return [sentences, of_target]
+    return {vocabulary.SHARED: sentences, vocabulary.TARGETS: of_target}
 
-  def _copy_vocabularies(self) -> list[int]:
-    """Copies the vocabularies of the parent run; returns 0 for each.
-
-    Raises:
-      UserError: they are not those of config.init_from.vocabulary.
-    """
+  def _copy_vocabularies(self) -> dict[str, int]:
+    """Copies the vocabularies that config.init_from.vocabulary names; returns 0s."""
     names = vocabulary.SHARED, vocabulary.TARGETS
     sums = self._config.init_from.vocabulary.split()
     for name, digest in zip(names, sums, strict=False):
@@ -361,16 +344,12 @@ class Preparation:
           '--init_from anew'
         )
       shutil.copy(path, self._folder / name)
-    return [0] * len(sums)
+    return dict.fromkeys(names[: len(sums)], 0)
 
   # Dev and test
 
   def _write_held_out(self, split: str) -> Split:
-    """Writes the text of dev or test as it is, in its order.
-
-    Raises:
-      UserError: the split is empty, a line is not UTF-8, or the languages are swapped.
-    """
+    """Writes the text of dev or test as it is, in its order."""
     pairs, sources = [], self._splits[split]
     for source in sources:
       for number, pair in enumerate(source.pairs(), 1):
@@ -413,5 +392,5 @@ class Preparation:
       count = sum(one in known[other] for one in words[split])
       held_out[split].overlap[other] = count
       if count:
-        about = f'{split}: {other} has {count:,} of its {len(words[split]):,}'
-        print(f'{about} source sentences', file=sys.stderr)
+        about = f'{other} has {count:,} of its {len(words[split]):,} source sentences'
+        print(f'{split}: {about}', file=sys.stderr)

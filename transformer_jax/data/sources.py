@@ -37,31 +37,27 @@ DEV_NAMES = ('dev', 'valid', 'val', 'validation')
 def from_files(
   config: ConfigDict, raw_dir: pathlib.Path | None, _: pathlib.Path | None = None
 ) -> Splits:
-  """Reads files of text in `raw_dir`, test sets of sacreBLEU, and pairs of training.
-
-  Raises:
-    UserError: a file is missing, or a name in the config is none of these.
-  """
+  """Reads files of text in `raw_dir`, test sets of sacreBLEU, and pairs of training."""
   raw_dir = check_folder(config, raw_dir)
-  counts = {}
+  pair, counts = languages(config), {}
   splits: Splits = {}
   for split in SPLITS:
     stems = config.data.files[split]
-    numbers = [stem.removeprefix(DRAW) for stem in stems if stem.startswith(DRAW)]
-    if not numbers or split == 'train':
-      splits[split] = [
-        text.sacrebleu_source(stem, languages(config))
-        if stem.startswith(SACREBLEU)
-        else text.file_source(raw_dir, stem + config.data.suffix, languages(config))
-        for stem in stems
-      ]
+    if split != 'train' and any(stem.startswith(DRAW) for stem in stems):
+      number = stems[0].removeprefix(DRAW)
+      if len(stems) > 1 or not number.isdecimal() or not int(number):
+        raise UserError(
+          f'data.files.{split}={tuple(stems)}: {DRAW} and a number, which stands '
+          f"alone, such as ('{DRAW}1000',)"
+        )
+      counts[split] = int(number)
       continue
-    if len(stems) > 1 or not numbers[0].isdecimal() or not int(numbers[0]):
-      raise UserError(
-        f'data.files.{split}={tuple(stems)}: {DRAW} and a number, which stands alone, '
-        f"such as ('{DRAW}1000',)"
-      )
-    counts[split] = int(numbers[0])
+    splits[split] = [
+      text.sacrebleu_source(stem, pair)
+      if stem.startswith(SACREBLEU)
+      else text.file_source(raw_dir, stem + config.data.suffix, pair)
+      for stem in stems
+    ]
   if counts:
     limits = Cleaning(**config.data.cleaning)
     splits |= draw(splits['train'], counts, limits, config.data.seed)

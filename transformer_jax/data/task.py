@@ -16,7 +16,7 @@ Reader = Callable[[ConfigDict, pathlib.Path | None, pathlib.Path | None], Splits
 
 
 class Outputs(NamedTuple):
-  """The outputs of a system for a test set, a line a sentence, with references."""
+  """The outputs of a system for a test set, a line a sentence."""
 
   hypotheses: list[str]
   references: list[str]

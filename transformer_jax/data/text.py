@@ -75,20 +75,13 @@ def read_bytes(path: pathlib.Path) -> bytes:
 def read_lines(path: pathlib.Path) -> Iterator[str | None]:
   """Yields the lines of a file, which end at LF alone; None for one that is not UTF-8.
 
-  Removes a byte order mark, and the CR of CRLF.
-
-  Raises:
-    UserError: the file is damaged, or UTF-16.
+  Removes a byte order mark, and the CR of CRLF; raises UserError if it is damaged.
   """
+  mark = codecs.BOM_UTF8
   with open_packed(path) as stream:
-    for number, line in enumerate(stream):
-      if not number:
-        if line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-          raise UserError(f'{path} is UTF-16: convert it by iconv -f UTF-16 -t UTF-8')
-        line = line.removeprefix(codecs.BOM_UTF8)
-        if not line:  # the file holds nothing but the mark
-          return
-      yield decode_line(line.removesuffix(b'\n'))
+    for line in stream:
+      yield decode_line(line.removeprefix(mark).removesuffix(b'\n'))
+      mark = b''
 
 
 def decode_line(line: bytes) -> str | None:
@@ -113,9 +106,6 @@ def read_segments(path: pathlib.Path) -> Iterator[str]:
   """Yields the segments of a test set in WMT's SGML, as WMT's plain files have them.
 
   Replaces entities, and each run of white space by one space.
-
-  Raises:
-    UserError: the file is damaged.
   """
   for segment in _SEGMENT.findall(read_bytes(path).decode()):
     text = _ENTITY.sub(lambda entity: html.unescape(entity[0]), segment)
@@ -204,21 +194,19 @@ def sacrebleu_source(stem: str, languages: tuple[str, str]) -> Source:
   no-break spaces. sacreBLEU downloads a set when it is first used.
 
   Raises:
-    UserError: sacreBLEU has no such set in SGML in these languages, or cannot download
-      it.
+    UserError: sacreBLEU has no such set in SGML, or cannot download it.
   """
   import sacrebleu.dataset
   from sacrebleu import utils
 
   name, pair = stem.removeprefix(SACREBLEU), '-'.join(languages)
-  if name not in sacrebleu.dataset.DATASETS:
-    raise UserError(f'{stem}: sacreBLEU has no such set; `sacrebleu --list` names them')
-  dataset = sacrebleu.dataset.DATASETS[name]
-  if pair not in dataset.langpairs:
-    raise UserError(f'{stem}: sacreBLEU has it in {", ".join(dataset.langpairs)}')
-  members = dataset.langpairs[pair]
+  dataset = sacrebleu.dataset.DATASETS.get(name)
+  members = dataset.langpairs.get(pair, ()) if dataset else ()
   if len(members) != 2 or not all(str(member).endswith('.sgm') for member in members):
-    raise UserError(f'{stem}: only sets of two SGML files are read, as up to WMT18')
+    raise UserError(
+      f'{stem}: sacreBLEU has no such set of two SGML files in {pair}. It has some up '
+      'to WMT18; `sacrebleu --list` names them'
+    )
   folder = pathlib.Path(utils.SACREBLEU_DIR, name)
   paths = tuple(folder / 'raw' / member for member in members)
   if not all(path.is_file() for path in paths):

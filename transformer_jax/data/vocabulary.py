@@ -114,19 +114,10 @@ def learn(
   Raises:
     UserError: the lines have fewer pieces, or more characters than pieces.
   """
-  failures: list[BaseException] = []
-
-  def read() -> Iterator[str]:
-    try:
-      yield from lines
-    except BaseException as error:  # SentencePiece replaces it, Ctrl-C too, by its own
-      failures.append(error)
-      raise
-
   with path.open('wb') as model:
     try:
       sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=read(),
+        sentence_iterator=iter(lines),
         model_writer=model,
         vocab_size=size,
         **options,
@@ -139,13 +130,10 @@ def learn(
         minloglevel=_ONLY_ERRORS,
       )
     except RuntimeError as error:
-      if failures:
-        raise failures[0] from None
       key = 'target_vocab_size' if path.name == TARGETS else 'vocab_size'
-      reason = str(error).rpartition('] ')[2] or str(error)
       raise UserError(
         f'no vocabulary of {size} pieces (--config.model.{key}) can be made from '
-        f'this corpus: {reason}'
+        f'this corpus: {str(error).rpartition("] ")[2]}'
       ) from error
 
 
@@ -165,13 +153,11 @@ class Vocabulary:
   """
 
   def __init__(self, path: pathlib.Path):
-    self.path, content = path, path.read_bytes()
+    # SentencePiece raises no error for an empty model, but for b'0'.
+    self.path, content = path, path.read_bytes() or b'0'
     self.sha256 = hashlib.sha256(content).hexdigest()
     try:
-      # SentencePiece raises no error for an empty model, but for b'0'.
-      self._processor = sentencepiece.SentencePieceProcessor(
-        model_proto=content or b'0'
-      )
+      self._processor = sentencepiece.SentencePieceProcessor(model_proto=content)
       model = sentencepiece_model_pb2.ModelProto.FromString(content)
     except (RuntimeError, DecodeError) as error:
       raise UserError(f'{path}: no SentencePiece model, or damaged') from error
@@ -209,13 +195,13 @@ class Vocabulary:
     """Returns the ids of each sentence; uses all cores."""
     return [ids.tolist() for ids in self._encode(sentences)]
 
-  def encode_flat(self, sentences: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+  def encode_flat(self, sentences: Iterable[str]) -> tuple[np.ndarray, np.ndarray]:
     """Returns the ids of all sentences [tokens], and their numbers [sentences]."""
     ids = self._encode(sentences)
     lengths = np.fromiter(map(len, ids), np.int64, len(ids))
     return np.concatenate([np.zeros(0, np.int32), *ids]), lengths
 
-  def _encode(self, sentences: Sequence[str]) -> list[np.ndarray]:
+  def _encode(self, sentences: Iterable[str]) -> list[np.ndarray]:
     if self.tokens is None:
       return self._processor.encode([*sentences], num_threads=-1, return_type='numpy')
     # An id for each token: SentencePiece has one for neighbouring UNKs.
@@ -239,13 +225,8 @@ class Vocabularies(NamedTuple):
   target: Vocabulary
 
 
-def read(folder: pathlib.Path, own_target: bool | None = None) -> Vocabularies:
-  """Returns the vocabularies of a prepared corpus, or of a run.
-
-  Args:
-    own_target: whether the target has its own; None asks the card.
-  """
-  if own_target is None:
-    own_target = TARGETS in read_card(folder).sha256
+def read(folder: pathlib.Path) -> Vocabularies:
+  """Returns the vocabularies of a prepared corpus, or of a run, as its card says."""
   source = Vocabulary(folder / SHARED)
+  own_target = TARGETS in read_card(folder).sha256
   return Vocabularies(source, Vocabulary(folder / TARGETS) if own_target else source)

@@ -68,7 +68,8 @@ def read_splits(
     split: [_held_out(stem, pair, raw_dir) for stem in config.data.files[split]]
     for split in SPLITS[1:]
   }
-  train = [parquet_source(path, pair) for path in paths]
+  read = lambda path: functools.partial(parquet_pairs, path, pair)
+  train = [Source(path.name, (path,), read(path)) for path in paths]
   return {'train': train or [tfds_source(pair, tfds_data_dir)]} | held_out
 
 
@@ -107,13 +108,8 @@ def parquet_files(
   return []
 
 
-def parquet_source(path: pathlib.Path, languages: tuple[str, str]) -> Source:
-  """Returns the rows of one file: the column `translation` has both languages."""
-  return Source(path.name, (path,), functools.partial(_parquet_pairs, path, languages))
-
-
-def _parquet_pairs(path: pathlib.Path, languages: tuple[str, str]) -> Iterator[Pair]:
-  """Yields the pair of every row; None for a sentence that is null or not UTF-8."""
+def parquet_pairs(path: pathlib.Path, languages: tuple[str, str]) -> Iterator[Pair]:
+  """Yields the pairs of the column `translation`; None if null or not UTF-8."""
   import pyarrow  # of an extra
   from pyarrow import dataset
 
@@ -141,8 +137,7 @@ def tfds_source(
   """Returns the training text of WMT14; tfds downloads and prepares it if needed.
 
   Raises:
-    UserError: WMT14 has no such languages, cannot be downloaded or written, or its
-      folder is incomplete.
+    UserError: WMT14 has no such languages, or cannot be prepared, or is incomplete.
   """
   config = next((c for c in COUNTS if {*c.split('-')} == {*languages}), None)
   if config is None:
@@ -205,8 +200,7 @@ def _replace_tensorflow() -> None:
   )
   soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
   more = soft + shuffle.BUCKETS_NUMBER
-  if hard != resource.RLIM_INFINITY:
-    more = min(more, hard)
+  more = more if hard == resource.RLIM_INFINITY else min(more, hard)
   resource.setrlimit(resource.RLIMIT_NOFILE, (more, hard))
 
 
