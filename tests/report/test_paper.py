@@ -62,21 +62,6 @@ def test_training_flops_by_the_papers_method(row: str):
   assert f'{computed:.1e}' == f'{printed:.1e}'
 
 
-def test_claims():
-  """Signs of the effect on perplexity and BLEU, typed again from the paper's text."""
-  worse, better = (1, -1), (-1, 1)
-  assert [claim.rows for claim in paper.CLAIMS] == [
-    {'A1': worse},
-    {'A4': worse},  # "quality also drops off with too many heads"
-    {'B1': worse, 'B2': worse},
-    {'C1': worse, 'C2': worse, 'C3': better, 'C4': worse}
-    | {'C5': better, 'C6': worse, 'C7': better},
-    {'D1': worse},
-    {'E': (0, 0)},
-    {'D3': (-1, -1)},  # without it: perplexity better, BLEU worse
-  ]
-
-
 def test_one_vocabulary_explains_ten_rows():
   """Not 37,000, nor any that explains big too."""
   printed = {row: of.millions for row, of in paper.TABLE_3.items() if of.millions}

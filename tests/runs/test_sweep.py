@@ -12,9 +12,7 @@ import pytest
 
 from configs import table3
 from scripts import sweep as script
-from transformer_jax.data.corpus import data_flags
 from transformer_jax.machine import errors
-from transformer_jax.machine.cli import Flags
 from transformer_jax.machine.signals import Interruption
 from transformer_jax.runs import sweep
 from transformer_jax.runs.run import Run
@@ -109,6 +107,13 @@ def test_a_run_is_scored_where_its_patience_ends(tmp_path: pathlib.Path):
   assert job.is_done() and not other.is_done()
 
 
+def test_a_short_run_averages_fewer_checkpoints(tmp_path: pathlib.Path):
+  """The name of its result has their number."""
+  job = make_job(tmp_path, 'a', train_steps=250, checkpoint_every_steps=100)
+  job.run.translations('dev', 250, 3, 4, 0.6).with_suffix('.json').touch()
+  assert job._replace(average=5).is_done() and not job.is_done()
+
+
 @pytest.fixture
 def slurm(tmp_path: pathlib.Path, monkeypatch) -> pathlib.Path:
   """Has stand-ins for Slurm's commands; returns a copy of what was submitted."""
@@ -177,24 +182,6 @@ def test_dry_run(tmp_path: pathlib.Path, monkeypatch, capsys):
   for line in out.splitlines():
     name, *words = line.split()[2:]
     importlib.import_module(name).FLAGS.parse([name, *words])
-
-
-def planned(folder: pathlib.Path, configs: tuple[str, ...], *flags: str) -> list[Job]:
-  """Returns the jobs of a plan whose results average five checkpoints."""
-  table = Flags('')
-  plan = Plan(folder, configs, (1,), 'dev', 5, data_flags(table), flags, task_of)
-  table.parse(['sweep'])
-  return plan.jobs()
-
-
-def test_a_short_run_averages_fewer_checkpoints(tmp_path: pathlib.Path):
-  """The name of its result has their number."""
-  every = '--config.checkpoint_every_steps=100', '--config.train_steps=250'
-  (job,) = planned(tmp_path, ('configs/quickstart.py:en-de',), *every)
-  path = job.run.translations('dev', 250, 3, 4, 0.6).with_suffix('.json')
-  path.parent.mkdir(parents=True)
-  path.touch()
-  assert job.is_done()
 
 
 @pytest.mark.parametrize(
