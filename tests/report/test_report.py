@@ -166,8 +166,8 @@ def test_readme_and_page_say_what_the_report_says():
     judged = comparison.judge(ours)
     printed = f'{name}: {comparison.count_verdicts(judged)}'
     assert printed in page, printed
-    rows = [(one, comparison.effects(one, ours)) for one in judged]
-    columns.append([f'**{x.verdict}**: {y}' if y else x.verdict for x, y in rows])
+    told = lambda x: f'**{x.verdict}**: {x.ours}' if x.ours else x.verdict
+    columns.append([*map(told, judged)])
   for claim, *ours in zip(paper.CLAIMS, *columns, strict=True):
     both = page.splitlines(), readme.splitlines()
     in_page, in_readme = (

@@ -59,11 +59,8 @@ class Words:
     """Returns a name for each piece, or with `merge` for each word."""
     if not merge:
       return [SPECIAL_NAMES.get(i, self.pieces[i]) for i in ids]
-    words: list[list[int]] = []
-    for i, word in zip(ids, word_numbers(self.pieces, ids), strict=True):
-      if word == len(words):
-        words.append([])
-      words[word].append(i)
+    starts = np.flatnonzero(np.diff(word_numbers(self.pieces, ids))) + 1
+    words = [word.tolist() for word in np.split(np.array(ids), starts)]
     texts = (text.strip() for text in self._vocabulary.decode(words))
     return [
       SPECIAL_NAMES.get(word[0], text or SPACE)

@@ -353,11 +353,12 @@ VERDICTS = {
 
 
 class Judgement(NamedTuple):
-  """A claim beside our runs."""
+  """A claim, and its rows minus base: 'B1 +0.49, -1.48; B2 +0.17, (-0.28)'."""
 
   claim: paper.Claim
   verdict: str  # of VERDICTS
-  rows: dict[str, tuple[str, str]]  # verdicts in perplexity and BLEU of each row run
+  ours: str  # with brackets around what is undecided
+  papers: str
 
 
 def judge(ours: Differences) -> list[Judgement]:
@@ -370,19 +371,25 @@ def judge_claim(claim: paper.Claim, ours: Differences) -> Judgement:
 
   It agrees if perplexity and BLEU both do, and disagrees if one of them does.
   """
-  rows = {
-    row: tuple(one.verdict(s) for s, one in zip(signs, ours[row], strict=True))
-    for row, signs in claim.rows.items()
-    if row in ours
-  }
-  both = {_together(verdicts) for verdicts in zip(*rows.values(), strict=True)}
+  rows = {row: signs for row, signs in claim.rows.items() if row in ours}
+  verdicts = [[*map(Difference.verdict, ours[row], rows[row])] for row in rows]
+  both = {_together(of_rows) for of_rows in zip(*verdicts, strict=True)}
   if not rows:
     verdict = 'not run'
   elif 'disagrees' in both:
     verdict = 'disagrees'
   else:
     verdict = 'agrees' if both == {'agrees'} else 'undecided'
-  return Judgement(claim, verdict, rows)
+  own = (
+    f'{row} {", ".join(map(_effect, ours[row], of_row))}'
+    for row, of_row in zip(rows, verdicts, strict=True)
+  )
+  papers = ('{} {:+.2f}, {:+.1f}'.format(x, *paper_differences(x)) for x in claim.rows)
+  return Judgement(claim, verdict, '; '.join(own), '; '.join(papers))
+
+
+def _effect(one: Difference, verdict: str) -> str:
+  return f'({one.mean:+.2f})' if verdict == 'undecided' else f'{one.mean:+.2f}'
 
 
 def _together(verdicts: Iterable[str]) -> str:
@@ -396,21 +403,3 @@ def count_verdicts(judged: Sequence[Judgement]) -> str:
   count = Counter(one.verdict for one in judged)
   said = (f'{count[x]} {VERDICTS[x][count[x] > 1]}' for x in VERDICTS if count[x])
   return f'Of {len(judged)} claims {", ".join(said)}.'
-
-
-def effects(judged: Judgement, ours: Differences) -> str:
-  """Returns 'B1 +0.49, -1.48; B2 +0.17, (-0.28)': brackets mark what is undecided."""
-  rows = []
-  for row, verdicts in judged.rows.items():
-    both = zip(ours[row], verdicts, strict=True)
-    texts = (
-      f'({x.mean:+.2f})' if y == 'undecided' else f'{x.mean:+.2f}' for x, y in both
-    )
-    rows.append(f'{row} {", ".join(texts)}')
-  return '; '.join(rows)
-
-
-def paper_effects(claim: paper.Claim) -> str:
-  """Returns the paper's differences: 'B1 +0.24, -0.7; B2 +0.09, -0.4'."""
-  rows = ('{} {:+.2f}, {:+.1f}'.format(x, *paper_differences(x)) for x in claim.rows)
-  return '; '.join(rows)

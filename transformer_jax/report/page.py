@@ -7,12 +7,9 @@ import pathlib
 import re
 import urllib.parse
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any, NamedTuple
 
 from transformer_jax.machine import files
-
-if TYPE_CHECKING:
-  from markdown_it.token import Token
 
 # Light and dark value of each CSS colour; line colours are colour-blind safe.
 COLOURS = {
@@ -187,7 +184,7 @@ def _figure(picture: Picture) -> str:
   return f'<figure>{picture.svg.replace("<svg", named, 1)}</figure>'
 
 
-def _name_rows(tokens: 'Sequence[Token]') -> None:
+def _name_rows(tokens: Sequence[Any]) -> None:
   """Makes the first cell of each row of a table the row's heading."""
   for before, cell, _, closing in zip(*(tokens[n:] for n in range(4)), strict=False):
     if (before.type, cell.type) == ('tr_open', 'td_open'):

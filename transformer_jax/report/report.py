@@ -313,10 +313,8 @@ def _on_terminal(
   """Returns the facts, then the claims or else each run's score, then footnotes."""
   lines = [line for fact in top for line in _wrap(*fact)]
   if len(studies) == 1 and len(studies[0][1]) > 1:
-    ours = studies[0][1]
-    for one in comparison.judge(ours):
-      own, papers = comparison.effects(one, ours), comparison.paper_effects(one.claim)
-      text = f'{one.claim.text} {own or "Not run."} (paper: {papers})'
+    for one in comparison.judge(studies[0][1]):
+      text = f'{one.claim.text} {one.ours or "Not run."} (paper: {one.papers})'
       lines += _wrap(f'  {one.verdict}', text)
   else:
     marks = number_types(runs)

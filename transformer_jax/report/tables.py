@@ -155,11 +155,10 @@ def claims(ours: Differences) -> list[str]:
   """Returns a table of the paper's claims with their verdicts."""
   judged = comparison.judge(ours)
   header = ['claim', 'section', 'the paper: PPL, BLEU', 'verdict', 'ours: PPL, BLEU']
-  rows = []
-  for one in judged:
-    papers, own = comparison.paper_effects(one.claim), comparison.effects(one, ours)
-    section = f'section {one.claim.section}'
-    rows.append([one.claim.text, section, papers, one.verdict, own])
+  rows = [
+    [x.claim.text, f'section {x.claim.section}', x.papers, x.verdict, x.ours]
+    for x in judged
+  ]
   note = (
     f'{comparison.count_verdicts(judged)} Each difference is a row minus base; '
     'brackets mark what is undecided. A row is judged by the sign that the claim gives '
