@@ -203,9 +203,7 @@ class Loop:
     self._profile, self._trace = profile, contextlib.ExitStack()
     self._is_one_host = jax.process_count() == 1
     self._patience = Patience.of(records, config.patience)
-    self._made_on: Record = {'device': platform.describe_device()}
-    if commit := platform.commit():
-      self._made_on['commit'] = commit
+    self._device, self._commit = platform.describe_device(), platform.commit()
     self._meter = Meter(
       trainer.learning_rate,
       (config.log_every_steps, config.checkpoint_every_steps),
@@ -320,7 +318,9 @@ class Loop:
       )
     record = self._meter.add(step, sums, due)
     if record:
-      record |= self._made_on
+      record['device'] = self._device
+      if self._commit:
+        record['commit'] = self._commit
     self._log.advance(record)
     if record and (warning := self._divergence.add(record)):
       self._log.say(warning)
