@@ -20,7 +20,6 @@ from toy.config import tiny
 from toy.corpus import WORDS, learn, write_tokens
 from transformer_jax.data import batches, text
 from transformer_jax.data.vocabulary import EOS, PAD, Vocabularies, Vocabulary
-from transformer_jax.decoding import translate
 from transformer_jax.decoding.translate import Hypothesis, Translator
 from transformer_jax.machine.devices import replicate_read_only
 from transformer_jax.machine.errors import UserError
@@ -177,21 +176,6 @@ def test_bfloat16_moves_scores_a_little():
       exact = log_probs('sinusoid', [*source, EOS], h.tokens).sum()
       off.append(abs(h.score - exact) / len(h.tokens))
   assert 1e-4 < np.median(off) and max(off) < 0.02  # nats a token
-
-
-@pytest.mark.slow
-def test_a_very_long_line_is_cut_and_counted(monkeypatch):
-  monkeypatch.setattr(translate, 'SOURCE_LENGTHS', (8, 16))
-  monkeypatch.setattr(build, 'LONGEST', 16)
-  one = translator()
-  sentences = ['one', ' '.join(['two three'] * 50_000), 'one']
-  translated = one.translate(sentences, 3)
-  assert one.cut_sources == 1
-  assert [len(h) for h in translated] == [3, 3, 3]
-  same([translated[0]], [translated[2]])
-  ids = words().encode(sentences)[1][:15]
-  same([translated[1]], one.translate([words().decode([ids])[0]], 3))
-  assert one.cut_sources == 1  # 15 and EOS fit exactly
 
 
 def test_learned_positions_cut_and_count():

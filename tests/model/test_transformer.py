@@ -274,15 +274,6 @@ def test_dropout_is_where_section_5_4_has_it(monkeypatch):
   assert_equals_reference(logits, params, other)
 
 
-def test_dropout_needs_a_key():
-  graph, shapes = graph_of(N=1)
-  logits = functools.partial(logits_of(graph), random_params(shapes), *sentences())
-  plain, dropped = logits(), logits(dropout_key())
-  np.testing.assert_array_equal(dropped, logits(dropout_key()))
-  assert not np.allclose(plain, dropped, rtol=1e-4, atol=1e-5)
-  assert_equals_reference(plain, random_params(shapes), lambda row: Other())
-
-
 def test_causality_and_padding_by_gradient():
   """Every token has an id of its own, so a row of the embedding is one position.
 

@@ -17,12 +17,7 @@ from jaxtyping import PyTree
 from transformer_jax.data import batches, text
 from transformer_jax.data.task import Task
 from transformer_jax.data.vocabulary import BOS, EOS, PAD, Vocabularies
-from transformer_jax.decoding.beam_search import (
-  Cache,
-  Hypotheses,
-  Memory,
-  Search,
-)
+from transformer_jax.decoding.beam_search import Cache, Hypotheses, Memory, Search
 from transformer_jax.machine import platform
 from transformer_jax.machine.devices import (
   decode_tokens,
