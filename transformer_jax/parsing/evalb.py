@@ -15,14 +15,14 @@ import hashlib
 import pathlib
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
-import msgspec
 import numpy as np
 
 from transformer_jax.data.text import read_bytes
 from transformer_jax.machine.errors import UserError
+from transformer_jax.parsing.trees import TRACE
 from transformer_jax.scoring.bleu import Score
 from transformer_jax.scoring.significance import SAMPLES
 
@@ -33,10 +33,25 @@ _SEED = 12345  # sacreBLEU's
 
 # Labels that do not count. A preterminal with such a label is deleted with its word.
 # Any other node with such a label loses only its bracket, and its children stay.
-DELETED = frozenset(('TOP', '-NONE-', ',', ':', '``', "''", '.'))
-NOT_IN_LENGTH = frozenset(('-NONE-',))
+DELETED = frozenset(('TOP', TRACE, ',', ':', '``', "''", '.'))
 EQUAL = {'PRT': 'ADVP'}  # labels, and tags, that count as the other one
 CUT_OFF = 40  # words of the longest sentences in EVALB's second summary
+
+# EVALB's names of the figures of a Summary.
+_NAMES = (
+  'Number of sentence',
+  'Number of Error sentence',
+  'Number of Skip  sentence',
+  'Number of Valid sentence',
+  'Bracketing Recall',
+  'Bracketing Precision',
+  'Bracketing FMeasure',
+  'Complete match',
+  'Average crossing',
+  'No crossing',
+  '2 or less crossing',
+  'Tagging accuracy',
+)
 
 # The spaces of C's default locale.
 _SPACE = r' \t\n\v\f\r'
@@ -160,32 +175,12 @@ def score_files(gold: pathlib.Path, test: pathlib.Path) -> Iterator[str]:
       f'{one.matched:5} {one.gold:6} {one.test:4} {one.crossing:6} {one.words:6} '
       f'{one.tags:5}   {_percent(one.tags, one.words):6.2f}'
     )
-  yield from summary_lines('All', summarize(sentences))
   short = [one for one in sentences if one.length <= CUT_OFF]
-  yield from summary_lines(f'len<={CUT_OFF}', summarize(short))
-
-
-def summary_lines(title: str, summary: Summary) -> Iterator[str]:
-  """Yields a summary as EVALB prints it."""
-  yield f'-- {title} --'
-  for name, value in (
-    ('Number of sentence', summary.sentences),
-    ('Number of Error sentence', summary.errors),
-    ('Number of Skip  sentence', summary.skipped),
-    ('Number of Valid sentence', summary.valid),
-  ):
-    yield f'{name:25} = {value:6}'
-  for name, value in (
-    ('Bracketing Recall', summary.recall),
-    ('Bracketing Precision', summary.precision),
-    ('Bracketing FMeasure', summary.f1),
-    ('Complete match', summary.complete_match),
-    ('Average crossing', summary.average_crossing),
-    ('No crossing', summary.no_crossing),
-    ('2 or less crossing', summary.two_or_less_crossing),
-    ('Tagging accuracy', summary.tagging),
-  ):
-    yield f'{name:25} = {value:6.2f}'
+  for title, some in (('All', sentences), (f'len<={CUT_OFF}', short)):
+    yield f'-- {title} --'
+    for name, value in zip(_NAMES, summarize(some), strict=True):
+      figure = f'{value:6}' if isinstance(value, int) else f'{value:6.2f}'
+      yield f'{name:25} = {figure}'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -203,14 +198,6 @@ class Parsing:
   lengths: dict[str, list[float]]  # sentences and F1, by words
   labels: dict[str, list[int]]  # matched, gold and test brackets
   treebank: str  # sha256 of the treebank's trees
-
-  @classmethod
-  def from_json(cls, scores: Mapping[str, Any]) -> 'Parsing':
-    """Returns the scores as a result.json has them; UserError names what is damaged."""
-    try:
-      return msgspec.convert(scores, cls)
-    except msgspec.ValidationError as error:
-      raise UserError(f'scores of parsing: {error}; make them again') from error
 
 
 def score(gold: Sequence[str], outputs: Sequence[str]) -> Parsing:
@@ -284,7 +271,7 @@ def _compare(ours: _Tree, theirs: _Tree) -> Sentence:
     test=len(theirs.brackets),
     crossing=crossing,
     words=len(ours.words),
-    tags=sum(_equal(a[1]) == _equal(b[1]) for a, b in pairs),
+    tags=sum(EQUAL.get(a, a) == EQUAL.get(b, b) for (_, a), (_, b) in pairs),
     labels=tuple(map(of_labels, (common.elements(), ours.brackets, theirs.brackets))),
   )
 
@@ -299,11 +286,12 @@ def _read(line: str) -> _Tree:
     if token['stray']:
       raise UserError(f'{token["stray"]!r} is not the one word of a pair of brackets')
     if token['leaf']:
-      length += label not in NOT_IN_LENGTH
+      length += label != TRACE
       if label not in DELETED:
         words.append((token['word'], label))
     elif token['open']:
-      opened.append((len(words), _equal(re.split('[-=]', label)[0])))
+      label = re.split('[-=]', label)[0]
+      opened.append((len(words), EQUAL.get(label, label)))
     elif opened:
       start, label = opened.pop()
       if start != len(words) and label not in DELETED:
@@ -316,10 +304,6 @@ def _read(line: str) -> _Tree:
 def _lines(path: pathlib.Path) -> list[str]:
   text = read_bytes(path).decode('latin-1')  # EVALB knows bytes, not characters
   return text.removesuffix('\n').split('\n') if text else []
-
-
-def _equal(label: str) -> str:
-  return EQUAL.get(label, label)
 
 
 def _cross(a: tuple[int, int], b: tuple[int, int, str]) -> bool:

@@ -11,7 +11,6 @@ import itertools
 import math
 import pathlib
 import sys
-import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal, NamedTuple
@@ -260,13 +259,9 @@ class Baseline:
   device: str
   commit: str | None  # None outside a checkout
 
-  def write(self, path: pathlib.Path) -> None:
-    """Writes the file that read_baseline() reads."""
-    files.write_json(path, dataclasses.asdict(self))
-
 
 def read_baseline(path: pathlib.Path) -> Baseline | None:
-  """Reads what write() wrote; returns None if the file is something else."""
+  """Reads a Baseline's JSON; returns None if the file is something else."""
   try:
     return msgspec.json.decode(path.read_bytes(), type=Baseline)
   except (OSError, msgspec.DecodeError):
@@ -304,15 +299,13 @@ def score_file(
   if not treebank or not gold:
     raise UserError('--train and --test take files with trees: there are none')
   grammar = Grammar(treebank)
-  started = time.monotonic()
   sentences = tqdm([tree.words for tree in gold], desc='parsing', disable=None)
   parsed = [(words, grammar.parse(words)) for words in sentences]
-  seconds = time.monotonic() - started
   lines = [str(tree or trees.repair([], words)[0]) for words, tree in parsed]
   files.write(output, ''.join(line + '\n' for line in lines))
   scores = evalb.score([*map(str, gold)], lines)
   names = [str(pathlib.Path(p.parent.name) / p.stem) for p in (*train, test)]
-  Baseline(
+  baseline = Baseline(
     kind='baseline of parsing',
     parser='PCFG',
     train=names[:-1],
@@ -320,8 +313,8 @@ def score_file(
     parsing=scores,
     device=platform.processor()[0],
     commit=platform.commit(),
-  ).write(output.with_suffix('.json'))
+  )
+  files.write_json(output.with_suffix('.json'), dataclasses.asdict(baseline))
   yield from evalb.score_lines(scores)
   flat = sum(tree is None for _, tree in parsed)
   yield f'{flat} of {len(parsed)} sentences got a flat tree'
-  yield f'{seconds:.0f} s'

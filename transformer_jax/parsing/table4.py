@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+import msgspec
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -66,12 +67,10 @@ def section(
 
 
 def _summary(row: Row) -> str:
-  f1 = row.parsing.f1
-  low, high = f1.interval
+  f1, (low, high) = row.parsing.f1.score, row.parsing.f1.interval
   agreement = ' (agreement with a parser)' if row.test_set.startswith(GUM) else ''
   return (
-    f'{f1.score:6.2f} F1 [{low:.1f}, {high:.1f}], {row.test_set}{agreement}: '
-    f'{row.name}\n'
+    f'{f1:6.2f} F1 [{low:.1f}, {high:.1f}], {row.test_set}{agreement}: {row.name}\n'
   )
 
 
@@ -99,7 +98,7 @@ def _run_row(run: Evaluation) -> Row:
     run.name,
     _files(run, 'train'),
     _files(run, result.split),
-    Parsing.from_json(result.parsing),
+    msgspec.convert(result.parsing, Parsing),
     result.valid,
     f'N {model["N"]}, d_model {model["d_model"]}, {result.parameters / 1e6:.1f} M, '
     f'seed {run.seed}, step {result.step:,}, averaged {len(result.averaged)}, '

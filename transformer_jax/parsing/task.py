@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import msgspec
 import numpy as np
 from ml_collections import ConfigDict
 
@@ -71,32 +72,20 @@ def _score(outputs: Outputs) -> dict[str, Any]:
 
 
 def _score_lines(result: Result) -> Iterator[str]:
-  yield from evalb.score_lines(Parsing.from_json(result.parsing))
+  yield from evalb.score_lines(msgspec.convert(result.parsing, Parsing))
   if result.valid == 100:
     yield 'all outputs were trees'
-    return
-  if result.valid:
-    yield f'{result.valid:.2f} % of the outputs were trees, the others were repaired:'
   else:
-    yield 'no output was a tree; all were repaired:'
+    yield f'{result.valid:.2f} % of the outputs were trees, the others were repaired:'
   for kind, count in result.repairs.items():
     if count:
       yield f'  {count} {REPAIRS[kind]}'
 
 
-def _comparison_lines(outputs: Outputs, others: Sequence[str]) -> Iterator[str]:
-  return evalb.comparison_lines(outputs.references, outputs.hypotheses, others)
-
-
-def _section(
-  scored: Sequence[Any],
-  baselines: Sequence[pcfg.Baseline],
-  texts: Any,
-  samples: int,
-) -> tuple[str, list]:
+def _section(*arguments: Any) -> tuple[str, list[Any]]:
   from transformer_jax.parsing import table4  # it draws, which loads slowly
 
-  return table4.section(scored, baselines, texts, samples)
+  return table4.section(*arguments)
 
 
 _NO_TOKEN, _OPEN, _CLOSE, _NUMBER, _TAG = range(5)
@@ -225,7 +214,9 @@ PARSING = Task(
     references=_references,
     score=_score,
     score_lines=_score_lines,
-    comparison_lines=_comparison_lines,
+    comparison_lines=lambda outputs, others: evalb.comparison_lines(
+      outputs.references, outputs.hypotheses, others
+    ),
   ),
   constraint=Constraint(size=lambda line: len(trees.words(line)), mask=TreeMask.of),
   section=Section(read_baseline=pcfg.read_baseline, write=_section),

@@ -43,21 +43,8 @@ _FOLDERS = ('', 'WSJ', 'wsj', 'parsed/mrg/wsj')
 
 
 def read(path: pathlib.Path) -> Iterator[Tree | UserError]:
-  """Yields the trees of a file, normalised, and an error for each flawed tree.
-
-  The file may be compressed.
-
-  Raises:
-    UserError: the file cannot be read, or brackets do not match; the line is named.
-  """
-
-  def lines() -> Iterator[str]:
-    for number, line in enumerate(text.read_lines(path), 1):
-      if line is None:
-        raise UserError(f'{path}, line {number}: not UTF-8')
-      yield line
-
-  return trees.parse(lines(), str(path))
+  """Yields what trees.parse() does of a file, which may be compressed."""
+  return trees.parse(text.read_lines(path), str(path))
 
 
 def read_whole(path: pathlib.Path) -> Iterator[Tree]:

@@ -70,7 +70,7 @@ def words(sentence: str) -> list[str]:
   return [word.translate(_BRACKETS) for word in _WORD.findall(sentence)]
 
 
-def parse(lines: Iterable[str], name: str) -> Iterator[Tree | UserError]:
+def parse(lines: Iterable[str | None], name: str) -> Iterator[Tree | UserError]:
   """Yields normalised trees, and an error for each flawed tree.
 
   A line may have several trees, and a tree several lines. The brackets of a flawed tree
@@ -81,11 +81,14 @@ def parse(lines: Iterable[str], name: str) -> Iterator[Tree | UserError]:
     name: what error messages call the text; they also name the line.
 
   Raises:
-    UserError: brackets do not match, so that nobody knows where a tree ends.
+    UserError: brackets do not match, so that nobody knows where a tree ends, or a line
+      is None, which stands for bytes that are not UTF-8.
   """
   marks: list[str] = []  # of the current tree
   depth = start = 0
   for number, line in enumerate(lines, 1):
+    if line is None:
+      raise UserError(f'{name}, line {number}: not UTF-8')
     for mark in _MARK.findall(line):
       if not marks:
         start = number
