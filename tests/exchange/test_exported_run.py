@@ -72,8 +72,8 @@ def test_bfloat16_rounds_the_parameters(trained: pathlib.Path):
 def test_it_is_evaluated_like_the_run(
   trained: pathlib.Path, exported: pathlib.Path, workdir: pathlib.Path
 ):
-  models = transformer_jax.load(trained, average=2, step=20), exported
-  models = models[0], transformer_jax.load(exported)
+  model = transformer_jax.load(trained, average=2, step=20)
+  models = model, transformer_jax.load(exported)
   data = workdir.parent / 'data'
   evaluations = [Evaluation(model, data, 'test', False) for model in models]
   ours, theirs = (evaluation.evaluate() for evaluation in evaluations)

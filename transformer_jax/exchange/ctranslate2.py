@@ -27,7 +27,7 @@ translator = ctranslate2.Translator('FOLDER')
 source = sentencepiece.SentencePieceProcessor(model_file='FOLDER/source.spm')
 target = sentencepiece.SentencePieceProcessor(model_file='FOLDER/target.spm')
 lines = source.encode(['A sentence.'], out_type=str)  # CTranslate2 adds </s>
-results = translator.translate_batch(lines, beam_size=BEAM, length_penalty=ALPHA)
+results = translator.translate_batch(lines, beam_size={beam}, length_penalty={alpha})
 print([target.decode(result.hypotheses[0]) for result in results])
 ```
 

@@ -133,12 +133,11 @@ def _page(
   """Yields the lines of README.md, with the head that Hugging Face reads.
 
   Args:
-    loading: how the model is loaded; BEAM and ALPHA stand for the config's.
+    loading: how the model is loaded, with the fields {beam} and {alpha}.
   """
   config = run.config()
   source, target = config.data.source_language, config.data.target_language
-  for word, value in (('BEAM', config.beam), ('ALPHA', config.alpha)):
-    loading = loading.replace(word, str(value))
+  loading = loading.format(beam=config.beam, alpha=config.alpha)
   yield from ('---', 'language:', f'- {source}')
   if config.task == 'translation':  # a tree is of no language
     yield from (f'- {target}', 'pipeline_tag: translation')
