@@ -61,20 +61,16 @@ TOKENS = np.array([4, 5, 6, 7, 8, 9], '<u2')
   ('tokens', 'offsets'),
   [
     (TOKENS[:-1], [0, 2, 5, 6]),
-    (TOKENS.view('u1')[:-1], [0, 2, 5, 6]),
-    (TOKENS, [0, 2, 5]),
     (TOKENS, []),
     (TOKENS, [0, 5, 2, 6]),
     (TOKENS, [0, 2 + 2**40, 5, 6]),  # a flipped bit
     (TOKENS, [1, 2, 5, 6]),
-    (TOKENS, np.array([0, 2, 6]).view('u1')[:-1]),
   ],
 )
 def test_files_that_do_not_fit_each_other(tokens, offsets, tmp_path: pathlib.Path):
   assert written([[4, 5], [6, 7, 8], [9]], tmp_path).offsets.tolist() == [0, 2, 5, 6]
   tokens.tofile(tmp_path / 'x.tokens')
-  kind = 'u1' if isinstance(offsets, np.ndarray) else '<i8'
-  np.array(offsets, kind).tofile(tmp_path / 'x.offsets')
+  np.array(offsets, '<i8').tofile(tmp_path / 'x.offsets')
   again = r'x\.tokens and \.offsets do not fit .* run scripts\.prepare_data again'
   with pytest.raises(UserError, match=again):
     Sentences(tmp_path / 'x')

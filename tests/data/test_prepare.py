@@ -65,20 +65,12 @@ def test_what_is_left_out_is_counted(raw: pathlib.Path, capsys):
 
 
 def test_a_sample_of_training_pairs(raw: pathlib.Path):
-  """Their text decides, so the order of the files does not matter."""
-  config = tiny(**{'data.train_pairs': 50, 'model.vocab_size': 40})
-  config.data.name = 'few'
-  few = prepare(raw, config)
+  few = prepare(raw, tiny(**{'data.train_pairs': 50, 'model.vocab_size': 40}))
   assert few.splits['train'].kept == 50
   assert few.splits['train'].dropped == {'beyond train_pairs=50': 150}
-  some = decoded(raw.parent / 'data' / 'few', 'train.source')
-  for language in ('en', 'de'):
-    lines = (raw / f'train.{language}').read_text().splitlines()
-    (raw / f'train.{language}').write_text('\n'.join(lines[::-1]))
-  config.data.name = 'again'
-  prepare(raw, config)
-  again = decoded(raw.parent / 'data' / 'again', 'train.source')
-  assert sorted(again) == sorted(some)
+  some = decoded(raw.parent / 'data' / 'toy', 'train.source')
+  lines = iter((raw / 'train.en').read_text().splitlines())
+  assert len(some) == 50 and all(line in lines for line in some), 'in their order'
 
 
 def test_overlap_is_counted_and_kept(raw: pathlib.Path, capsys):

@@ -31,7 +31,6 @@ def words(tmp_path_factory: pytest.TempPathFactory) -> Vocabulary:
 
 
 def test_special_ids(words: Vocabulary):
-  assert (PAD, EOS, BOS, UNK) == (0, 1, 2, 3)
   assert words.pieces()[:4] == ['<pad>', '</s>', '<s>', '<unk>']
   assert len(words) == 160
   assert not {PAD, EOS, BOS} & {*words.encode(['<s> </s> <pad>'])[0]}
@@ -161,41 +160,23 @@ def texts(tmp_path: pathlib.Path) -> list[pathlib.Path]:
   """Writes 100 pairs, one with other spaces and characters."""
   source, target = toy.corpus.number_lines(99, seed=5)
   source[40:40], target[40:40] = ['  one\u2028\r x '.encode()], ['ß\t'.encode()]
-  return written(tmp_path, source, target)
-
-
-def written(folder: pathlib.Path, *sides: list[bytes]) -> list[pathlib.Path]:
-  paths = [folder / f'text.{side}' for side in STREAMS]
-  for path, lines in zip(paths, sides, strict=True):
+  paths = [tmp_path / f'text.{stream}' for stream in STREAMS]
+  for path, lines in zip(paths, (source, target), strict=True):
     path.write_bytes(b''.join(line + b'\n' for line in lines))
   return paths
 
 
-def encode(
-  words: vocabulary.Vocabulary, texts: list[pathlib.Path], name: str = 'train'
-) -> None:
-  sides = [texts[0].parent / f'{name}.{side}' for side in STREAMS]
-  both = vocabulary.Vocabularies(words, words)
-  prepare.encode_files(both, texts, sides, MAX_LENGTH, (str, str))
-
-
-def test_encoding_is_the_vocabulary_s_own(number_words, texts):
-  """Pairs with too long a sentence are left out."""
+@pytest.mark.parametrize('block', [1, 7, 1000])
+def test_encoding_is_the_vocabulary_s_own(block, number_words, texts, monkeypatch):
+  """Pairs with too long a sentence are left out; blocks do not show."""
+  monkeypatch.setattr(prepare, '_BLOCK', block)
   lines = [path.read_bytes().decode().split('\n')[:-1] for path in texts]
   pairs = list(zip(*map(number_words.encode, lines), strict=True))
   kept = [pair for pair in pairs if max(map(len, pair)) < MAX_LENGTH]
   assert 20 < len(kept) < 80
-  encode(number_words, texts)
-  for side, ids in zip(STREAMS, zip(*kept, strict=True), strict=True):
-    read = batches.Sentences(texts[0].parent / f'train.{side}')
+  paths = [texts[0].parent / f'train.{stream}' for stream in STREAMS]
+  both = vocabulary.Vocabularies(number_words, number_words)
+  prepare.encode_files(both, texts, paths, MAX_LENGTH, (str, str))
+  for path, ids in zip(paths, zip(*kept, strict=True), strict=True):
+    read = batches.Sentences(path)
     assert [part.tolist() for part in np.split(read.tokens, read.ends)[:-1]] == [*ids]
-
-
-@pytest.mark.parametrize('block', [1, 7, 100])
-def test_blocks_do_not_change_it(block: int, number_words, texts, monkeypatch):
-  encode(number_words, texts, 'once')
-  monkeypatch.setattr(prepare, '_BLOCK', block)
-  encode(number_words, texts, 'again')
-  files = lambda name: sorted(texts[0].parent.glob(f'{name}.*'))
-  once, again = ([path.read_bytes() for path in files(x)] for x in ('once', 'again'))
-  assert len(once) == 4 and once == again

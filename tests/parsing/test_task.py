@@ -1,25 +1,14 @@
-"""Parsing as a task: its input, its output and its scores."""
-
-import pathlib
+"""Parsing as a task: its output and its scores."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from toy import corpus
 from toy.results import GOLD
-from transformer_jax.data import vocabulary
 from transformer_jax.data.task import Outputs
 from transformer_jax.parsing import trees
 from transformer_jax.parsing.task import PARSING
 
 TOKENS = '(S )S (NP )NP )VP DT NN ( ) (TOP \u2047 (S)'.split()
-
-
-def test_a_sentence_is_read_as_treebanks_spell_it(tmp_path: pathlib.Path):
-  path = tmp_path / 'vocabulary.model'
-  corpus.learn(['She laughed'], path, 20)
-  read = PARSING.source(vocabulary.Vocabulary(path))
-  assert read('  She (\tlaughed ) ') == 'She -LRB- laughed -RRB-'
 
 
 def test_what_is_a_tree_is_not_mended():
