@@ -43,11 +43,8 @@ def test_a_journal_that_lacks_trees_is_refused(
 ):
   (journal / 'WSJ/21/wsj_2100.mrg').write_text(TREE)
   (bitext,) = treebanks.read_splits(journal, SECTIONS, 1)['train']
-  with pytest.raises(UserError, match='02 to 21 should be 40 trees, and it has 39'):
+  with pytest.raises(UserError, match='02 to 21 should be 40 trees, .* has 39'):
     [*bitext.pairs()]
-  (journal / 'WSJ/05/wsj_0500.mrg').unlink()
-  with pytest.raises(UserError, match=r'WSJ/05: no files \*.mrg'):
-    treebanks.read_splits(journal, SECTIONS, 1)
   with pytest.raises(UserError, match='WSJ/23/wsj_2300.mrg; the LDC has them'):
     treebanks.read_splits(tmp_path_factory.mktemp('empty'), SECTIONS, 1)
 

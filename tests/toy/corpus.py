@@ -40,11 +40,10 @@ def write_raw(
   *counts: int,
   english: Sequence[str] = WORDS,
   order: int = 1,
-  stems: Sequence[str] = SPLITS,
 ) -> pathlib.Path:
   """Writes files of number_lines(); `counts` are the lines of train, dev and test."""
   folder.mkdir(parents=True)
-  for seed, (stem, count) in enumerate(zip(stems, counts or (200, 5, 5), strict=True)):
+  for seed, (stem, count) in enumerate(zip(SPLITS, counts or (200, 5, 5), strict=True)):
     sides = number_lines(count, seed, english, order)
     write(folder, stem, *(b'\n'.join(side) + b'\n' for side in sides))
   return folder

@@ -143,11 +143,7 @@ def describe_faults(faults: Mapping[str, int]) -> str:
 
 
 def check_is_text(name: str, read: int, faults: Mapping[str, int]) -> None:
-  """Warns of pairs that are no text.
-
-  Raises:
-    UserError: over half of the pairs are no text: the file has another encoding.
-  """
+  """Warns of pairs that are no text; raises UserError if they are over half."""
   no_text = _NOT_UTF8, _CONTROLS, _REPLACED
   wrong = {fault: faults[fault] for fault in no_text if faults.get(fault)}
   if not (count := sum(wrong.values())):
@@ -173,9 +169,6 @@ def write_clean_text(
 
   Returns:
     The counts of each source.
-
-  Raises:
-    UserError: a source is mostly no text, or its languages are swapped.
   """
   cleaned, limits = [], Cleaning(**config.data.cleaning)
   with (

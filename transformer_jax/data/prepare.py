@@ -262,11 +262,7 @@ class Preparation:
     return split, counted
 
   def _encode(self, split: str, card: Split, vocabularies: Vocabularies) -> None:
-    """Encodes the text of a split, and writes the counts into its card.
-
-    Raises:
-      UserError: no training pair is short enough, or most pieces are unknown.
-    """
+    """Encodes the text of a split, and writes the counts into its card."""
     source, limit = self._task.source(vocabularies.source), sys.maxsize
     converters = lambda line: source(self._compose(line)), self._target
     if split == 'train':  # its text is converted

@@ -146,11 +146,7 @@ def _choose_pairs(
 
 
 def embedded(config: ConfigDict, *_: pathlib.Path | None) -> Splits:
-  """Reads the quickstart's corpus, a file of the package (docs/quickstart.md).
-
-  Raises:
-    UserError: the languages are not English and German.
-  """
+  """Reads the quickstart's corpus, a file of the package (docs/quickstart.md)."""
   pair = languages(config)
   if {*pair} != {'en', 'de'}:
     raise UserError(f'{"-".join(pair)}: the embedded corpus is en-de')
@@ -175,8 +171,7 @@ def find_user_text(argument: str) -> tuple[dict[str, Any], int]:
   Takes dev and test from train if they have no files of their own.
 
   Raises:
-    UserError: the argument has another form, a language's code is unknown, both are the
-      same, or train is missing or damaged.
+    UserError: the argument has another form, or train is missing or damaged.
   """
   pair, _, name = argument.partition(',')
   languages = tuple(pair.split('-'))

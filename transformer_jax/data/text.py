@@ -41,8 +41,7 @@ _SPACE = re.compile('[ \t\n\r\f\v]+')
 def open_packed(path: pathlib.Path) -> Iterator[BinaryIO]:
   """Opens a file for reading, and unpacks it if its name ends in one of PACKED.
 
-  Raises:
-    UserError: within the context, if the file is damaged.
+  Raises UserError within the context if the file is damaged.
   """
   openers = {'.gz': gzip.open, '.bz2': bz2.open, '.xz': lzma.open, '.zst': _open_zst}
   try:
@@ -164,11 +163,7 @@ def find_files(folder: pathlib.Path, name: str) -> list[pathlib.Path]:
 
 
 def find_file(folder: pathlib.Path, name: str) -> pathlib.Path:
-  """Returns the file folder/NAME or its packed form.
-
-  Raises:
-    UserError: none or several of them exist.
-  """
+  """Returns the one file folder/NAME, packed or not; else raises UserError."""
   paths = find_files(folder, name)
   if not paths:
     raise UserError(

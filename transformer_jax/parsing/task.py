@@ -115,11 +115,7 @@ class TreeMask(NamedTuple):
 
   @classmethod
   def of(cls, pieces: Sequence[str]) -> 'TreeMask':
-    """Reads the tokens of a vocabulary, `pieces` by id.
-
-    Raises:
-      UserError: the vocabulary is not one of whole tokens.
-    """
+    """Reads `pieces` by id; raises UserError unless they are whole tokens."""
     names = [piece.removeprefix(SPACE) for piece in pieces]
     opened, closed = ({n[1:] for n in names if n[:1] == bracket} for bracket in '()')
     labels = sorted((opened & closed) - trees.ROOTS)

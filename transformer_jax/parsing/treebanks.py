@@ -104,13 +104,9 @@ def _wall_street_journal(raw_dir: pathlib.Path, sections: Sections) -> Source:
     )
   first, last, count = sections
   name = f'WSJ {first:02}' + (f' to {last:02}' if last != first else '')
-  files = []
-  for number in range(first, last + 1):
-    section = folder / f'{number:02}'
-    paths = [p for p in section.glob('*') if p.suffix.lower() == '.mrg']
-    if not paths:
-      raise UserError(f'{section}: no files *.mrg; {name} need them')
-    files += sorted(paths)
+  numbers = range(first, last + 1)
+  paths = (path for n in numbers for path in sorted(folder.glob(f'{n:02}/*')))
+  files = [path for path in paths if path.suffix.lower() == '.mrg']
   return _treebank(name, files, False, count=count)
 
 
@@ -138,9 +134,7 @@ def _treebank(
       else:
         raise tree
     if count not in (None, number):
-      raise UserError(
-        f'{paths[0].parent}: {name} should be {count:,} trees, and it has {number:,}'
-      )
+      raise UserError(f'{name} should be {count:,} trees, and --raw_dir has {number:,}')
 
   return Source(name, tuple(paths), pairs)
 
@@ -169,10 +163,7 @@ def substitute(treebank: Source, seed: int) -> Source:
   replaced, or fewer if not as many are disjoint. Each has at most MAX_REPLACED
   words. Its replacement is a random constituent of the treebank with the same label and
   the same parent label. Of m words, it has at most 2m + 3. Trees that are not
-  new are left out. All trees are in memory.
-
-  Args:
-    seed: the same seed makes the same trees.
+  new are left out. The same seed makes the same trees.
   """
 
   def pairs() -> Iterator[Pair]:

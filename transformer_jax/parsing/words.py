@@ -73,7 +73,7 @@ def learn_words(sentences: Iterable[str], path: pathlib.Path, size: int) -> None
 
 
 def _learn_counted(counts: Counter[str], path: pathlib.Path, size: int) -> None:
-  """Learns a vocabulary of counted tokens."""
+  """Learns a vocabulary of tokens; prints how many get no piece."""
   for token in [t for t in counts if UNKNOWN in t or not t.strip(SPACE)]:
     del counts[token]  # SentencePiece would leave it out
   spare = size - SPECIAL - len(counts)
