@@ -56,8 +56,3 @@ def test_a_mean_of_flops_needs_them_of_all_seeds():
 def test_flops_by_the_papers_method(device, tflops, expected):
   operations = tables.flops_by_paper(scored(on_test('base', device)), tflops)
   assert operations == (expected and pytest.approx(expected, rel=1e-3))
-
-
-def test_counted_flops():
-  operations = tables.flops_counted(scored(on_test('base')))
-  assert operations == pytest.approx(0.381e9 * 10_000_000, rel=0.01)

@@ -47,8 +47,3 @@ def test_what_is_refused(change: dict, message: str, tmp_path: pathlib.Path):
   path.write_text('{"task"')
   with pytest.raises(UserError, match='result.json: damaged'):
     Result.read(path)
-
-
-def test_lowercase_is_in_the_signature():
-  ignored = Score(50.5, 'nrefs:1|case:lc|tok:13a', [49.0, 52.0])
-  assert dataclasses.replace(RESULT, sacrebleu=ignored).lowercase

@@ -27,11 +27,6 @@ PAGE = pathlib.Path(__file__).with_name('page.html')  # with @DATA@ for the data
 SVG = {'svg.fonttype': 'none', 'svg.hashsalt': 'attention'}
 
 
-def _colour(head: int, heads: int) -> tuple[float, ...]:
-  """Returns the colour of head number `head`, from 0, of `heads` heads."""
-  return tuple(0.8 * part for part in matplotlib.colormaps['hsv'](head / heads)[:3])
-
-
 def draw_lines(
   weights: np.ndarray,
   rows: Sequence[str],
@@ -66,7 +61,7 @@ def _add_lines(
   axes: Axes, weights: np.ndarray, heads: Sequence[int], chosen: int | None
 ) -> None:
   for order, head in enumerate(heads):
-    shade = _colour(head, len(weights))
+    shade = 0.8 * np.array(matplotlib.colormaps['hsv'](head / len(weights))[:3])
     for row, column in zip(*np.nonzero(weights[head] >= FAINTEST), strict=True):
       if chosen in (None, row):
         weight = min(float(weights[head, row, column]), 1.0)

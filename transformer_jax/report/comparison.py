@@ -115,10 +115,7 @@ def find_base(members: Sequence[Evaluation]) -> Cells | None:
 def group(results: Sequence[Evaluation]) -> tuple[list[Group], list[str]]:
   """Returns groups of comparable runs, and reasons why other runs are in none.
 
-  Runs of no row are in neither.
-
-  Args:
-    results: of runs with distinct names.
+  Runs of no row are in neither. The runs have distinct names.
   """
   alike: dict[tuple[str, ...], list[Evaluation]] = {}
   groups, left_out = [], []

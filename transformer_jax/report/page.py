@@ -6,7 +6,7 @@ import os
 import pathlib
 import re
 import urllib.parse
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from transformer_jax.machine import files
@@ -103,6 +103,11 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
   lines = [[*map(_escape, line)] for line in (header, *rows)]
   lines.insert(1, [*rules])
   return '\n'.join(f'| {" | ".join(cells)} |' for cells in lines)
+
+
+def table_of(rows: Sequence[Mapping[str, str]]) -> str:
+  """Returns a table of rows, whose keys name the columns."""
+  return table([*rows[0]], [[*row.values()] for row in rows])
 
 
 def _escape(text: str) -> str:

@@ -20,6 +20,7 @@ from transformer_jax.report.page import (
   legible,
   paragraph,
   table,
+  table_of,
 )
 from transformer_jax.report.results import Evaluation, HeldOut
 from transformer_jax.scoring import bleu
@@ -27,8 +28,7 @@ from transformer_jax.scoring import bleu
 TITLE = 'Attention Is All You Need: runs'
 MOST_KEYS = 5  # if configs differ in more keys, only the keys are named
 WIDTH, INDENT = 96, 15  # of a terminal's lines
-HEADER = ('run', 'sacreBLEU', 'BLEU', 'dev PPL', 'scored on', 'step', 'averaged')
-HEADER += ('beam', 'alpha', 'parameters', 'target tokens', 'minutes')
+
 SUPERSCRIPTS = str.maketrans('0123456789', '⁰¹²³⁴⁵⁶⁷⁸⁹')
 Study = tuple[Group, Differences]
 Facts = list[tuple[str, str]]
@@ -193,25 +193,25 @@ def every_result(runs: Sequence[Evaluation]) -> list[str]:
   """Returns a table with one row a result."""
   marks = number_types(runs)
   rows = [_row(one, marks[score_type(one)]) for one in runs]
-  return [heading(2, 'Every result'), table(HEADER, rows)]
+  return [heading(2, 'Every result'), table_of(rows)]
 
 
-def _row(run: Evaluation, mark: str) -> list[str]:
+def _row(run: Evaluation, mark: str) -> dict[str, str]:
   result = run.result
-  return [
-    run.name_with_parent,
-    f'{_score(result.sacrebleu)}{mark}',
-    f'{_score(result.paper_bleu)}{mark}',
-    f'{result.dev_perplexity:.3f}',
-    run.test_set,
-    f'{result.step:,}',
-    f'{len(result.averaged)}',
-    f'{result.beam}',
-    f'{result.alpha}',
-    f'{result.parameters / 1e6:.1f} M',
-    f'{result.target_tokens_seen / 1e6:.1f} M',
-    f'{result.wall_seconds / 60:.1f}',
-  ]
+  return {
+    'run': run.name_with_parent,
+    'sacreBLEU': f'{_score(result.sacrebleu)}{mark}',
+    'BLEU': f'{_score(result.paper_bleu)}{mark}',
+    'dev PPL': f'{result.dev_perplexity:.3f}',
+    'scored on': run.test_set,
+    'step': f'{result.step:,}',
+    'averaged': f'{len(result.averaged)}',
+    'beam': f'{result.beam}',
+    'alpha': f'{result.alpha}',
+    'parameters': f'{result.parameters / 1e6:.1f} M',
+    'target tokens': f'{result.target_tokens_seen / 1e6:.1f} M',
+    'minutes': f'{result.wall_seconds / 60:.1f}',
+  }
 
 
 def _score(score: bleu.Score) -> str:

@@ -14,7 +14,7 @@ from transformer_jax.report.comparison import (
   Differences,
   Group,
 )
-from transformer_jax.report.page import heading, paragraph, table
+from transformer_jax.report.page import heading, paragraph, table, table_of
 from transformer_jax.report.results import Evaluation
 from transformer_jax.scoring.significance import Noise, half_interval, noise
 
@@ -94,31 +94,29 @@ def _cell(values: Sequence[float], pooled: Noise | None) -> str:
 
 def table_3(group: Group) -> list[str]:
   """Returns Table 3 with the paper's columns beside ours, and the rows not run."""
-  header = ['row', 'cells (paper)', 'cells', 'seeds', 'PPL (paper)', 'PPL']
-  header += ['BLEU (paper)', 'BLEU', 'sacreBLEU', 'parameters (paper)', 'parameters']
   shown = [row for row in paper.TABLE_3 if row in group.table_3]
   runs = [group.table_3[row] for row in shown]
   scores, rows = columns(runs, *METRICS, SACREBLEU), []
   for row, results, ppl, bleu, sacre in zip(shown, runs, *scores, strict=True):
     printed, ours = paper.TABLE_3[row], cells(results[0].config)
     rows.append(
-      [
-        row,
-        _text(printed.cells),
-        _text({cell: ours[cell] for cell in printed.cells}),
-        str(len(results)),
-        f'{printed.perplexity:.2f}',
-        ppl,
-        f'{printed.bleu:.1f}',
-        bleu,
-        sacre,
-        f'{printed.millions} M' if printed.millions else '',
-        f'{results[0].result.parameters / 1e6:.2f} M',
-      ]
+      {
+        'row': row,
+        'cells (paper)': _text(printed.cells),
+        'cells': _text({cell: ours[cell] for cell in printed.cells}),
+        'seeds': str(len(results)),
+        'PPL (paper)': f'{printed.perplexity:.2f}',
+        'PPL': ppl,
+        'BLEU (paper)': f'{printed.bleu:.1f}',
+        'BLEU': bleu,
+        'sacreBLEU': sacre,
+        'parameters (paper)': f'{printed.millions} M' if printed.millions else '',
+        'parameters': f'{results[0].result.parameters / 1e6:.2f} M',
+      }
     )
   missing = [row for row in paper.TABLE_3 if row not in shown]
   not_run = [paragraph(f'Not run: {", ".join(missing)}.')] if missing else []
-  return [heading(3, 'Table 3'), table(header, rows), *not_run]
+  return [heading(3, 'Table 3'), table_of(rows), *not_run]
 
 
 def _text(values: comparison.Cells) -> str:
@@ -180,8 +178,7 @@ def table_2(group: Group, tflops: float | None) -> str:
   """
   french = group.members[0].data['target_language'] == 'fr'
   ours = {paper.TABLE_2_NAMES[row]: runs for row, runs in group.table_2.items()}
-  header = ['model', 'seeds', 'BLEU (paper)', 'BLEU', 'sacreBLEU', 'FLOPs (paper)']
-  header += ["FLOPs, paper's method", 'FLOPs, counted']
+
   runs = [ours.get(name, []) for name in paper.TABLE_2]
   scores, rows = columns(runs, BLEU, SACREBLEU), []
   systems = paper.TABLE_2.items()
@@ -190,19 +187,20 @@ def table_2(group: Group, tflops: float | None) -> str:
   ):
     bleu = system.bleu_fr if french else system.bleu_de
     printed = system.flops_fr if french else system.flops_de
+    by_paper = [flops_by_paper(run, tflops) for run in results]
     rows.append(
-      [
-        name,
-        str(len(results) or ''),
-        '' if bleu is None else f'{bleu:g}',
-        ours_bleu,
-        sacre,
-        _mean_flops([printed]),
-        _mean_flops([flops_by_paper(run, tflops) for run in results]),
-        _mean_flops([flops_counted(run) for run in results]),
-      ]
+      {
+        'model': name,
+        'seeds': str(len(results) or ''),
+        'BLEU (paper)': '' if bleu is None else f'{bleu:g}',
+        'BLEU': ours_bleu,
+        'sacreBLEU': sacre,
+        'FLOPs (paper)': _mean_flops([printed]),
+        "FLOPs, paper's method": _mean_flops(by_paper),
+        'FLOPs, counted': _mean_flops([flops_counted(run) for run in results]),
+      }
     )
-  return table(header, rows)
+  return table_of(rows)
 
 
 def _mean_flops(runs: Sequence[float | None]) -> str:
