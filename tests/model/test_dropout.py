@@ -35,7 +35,7 @@ def test_the_generators_published_vectors(rounds: int, counter, key, words):
 def dropped(x: jax.Array, seed: Any, step: Any, slices: Any, site: Any) -> jax.Array:
   """Returns where x is dropped at a rate of 0.3."""
   key = dropout_key(seed, step, slices)
-  return Dropout(0.3, key, first_site=site)(x, 0) == 0
+  return Dropout(0.3, key, site=site)(x) == 0
 
 
 def decisions(
@@ -89,7 +89,7 @@ def test_slices_at_once_are_slices_alone(shape: tuple[int, ...]):
 def test_it_keeps_the_expectation(rate: float, dtype: Any):
   """Exactly in the mean: 1 / 0.9 rounded to bfloat16 would be 0.16 per cent off."""
   x = normal(501, 401).astype(dtype)
-  result = Dropout(rate, dropout_key(3))(x, 0)
+  result = Dropout(rate, dropout_key(3))(x)
   assert result.dtype == dtype
   exact, own = np.asarray(x, np.float64), np.asarray(result, np.float64)
   kept = own != 0
@@ -100,11 +100,11 @@ def test_it_keeps_the_expectation(rate: float, dtype: Any):
 
 def test_weights_of_attention_are_dropped_at_a_site_of_their_own():
   """Each is dropped or divided by what is kept, and not where the output is dropped."""
-  dropout = Dropout(0.25, dropout_key(3), 0.25).at(4)
+  dropout = Dropout(0.25, dropout_key(3), 0.25).after(5)
   x = jnp.ones((4, 5, 100, 100))
-  weights, output = dropout.of_attention(1)(x), dropout(x, 1)
+  weights, output = dropout.of_attention()(x), dropout(x)
   assert {*np.unique(weights)} == {0, np.float32(4 / 3)}
-  np.testing.assert_array_equal(output, Dropout(0.25, dropout_key(3))(x, 5))
+  np.testing.assert_array_equal(output, Dropout(0.25, dropout_key(3), site=5)(x))
   both = ((np.asarray(weights) == 0) & (np.asarray(output) == 0)).mean()
   assert abs(both - 0.25**2) < 0.005
 
@@ -112,5 +112,5 @@ def test_weights_of_attention_are_dropped_at_a_site_of_their_own():
 def test_nothing_is_dropped_without_a_key_or_a_rate():
   x = jnp.ones((3, 4))
   for dropout in (NO_DROPOUT, Dropout(0.5, None, 0.5), Dropout(0.0, dropout_key())):
-    np.testing.assert_array_equal(dropout(x, 0), x)
-    assert dropout.of_attention(0) is None
+    np.testing.assert_array_equal(dropout(x), x)
+    assert dropout.of_attention() is None

@@ -184,7 +184,7 @@ def test_mutants_fail(mutant: str, monkeypatch):
     monkeypatch.setattr(ops_gpu, '_row_kernel', ones)
   else:
     stream, case = Dropout.stream, (add_and_norm, *NORMS)
-    monkeypatch.setattr(Dropout, 'stream', lambda self, site: stream(self, site + 1))
+    monkeypatch.setattr(Dropout, 'stream', lambda self: stream(self.after(1)))
   with pytest.raises(AssertionError):
     assert_equal(*case)
   jax.clear_caches()

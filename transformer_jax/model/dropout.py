@@ -67,47 +67,46 @@ class DropoutKey(NamedTuple):
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Dropout:
-  """Residual dropout for the dropout sites of a model, each an operation that drops.
+  """Residual dropout at one dropout site of a model, an operation that drops.
 
   Attributes:
     rate: P_drop.
     key: None: nothing is dropped.
     attention_rate: P_drop_attention.
-    first_site: the number of the first site. So all layers share one trace.
+    site: its number. An array where layers share one trace.
   """
 
   rate: float = dataclasses.field(metadata={'static': True})
   key: DropoutKey | None
   attention_rate: float = dataclasses.field(default=0.0, metadata={'static': True})
-  first_site: int | Int[Array, ''] = 0
+  site: int | Int[Array, ''] = 0
 
-  def at(self, site: int) -> 'Dropout':
-    """Returns the same dropout for the sites from this one on."""
-    return dataclasses.replace(self, first_site=self.first_site + site)
+  def after(self, sites: int) -> 'Dropout':
+    """Returns the dropout at the site that comes so many sites later."""
+    return dataclasses.replace(self, site=self.site + sites)
 
-  def stream(self, site: int) -> tuple[UInt32[Array, 'slices 3'], int]:
+  def stream(self) -> tuple[UInt32[Array, 'slices 3'], int]:
     """Returns seed, step and stream of each slice, and how many of 65536 it drops.
 
-    A kernel draws what is dropped at `site` from these numbers, as _keep() does.
+    A kernel draws what is dropped from these numbers, as _keep() does.
     """
     drop = _parts(self.rate)
     if self.key is None or not drop:
       return jnp.zeros((1, 3), jnp.uint32), 0
-    return _streams(self.key, 2 * (self.first_site + site)), drop
+    return _streams(self.key, 2 * self.site), drop
 
-  def of_attention(self, site: int) -> Callable[[Array], Array] | None:
-    """Returns the dropout of an attention's weights; `site` is that of its output.
+  def of_attention(self) -> Callable[[Array], Array] | None:
+    """Returns the dropout of the weights of an attention whose output has this site.
 
     None: no weight is dropped.
     """
     if self.key is None or not _parts(self.attention_rate):
       return None
-    number = 2 * (self.first_site + site) + 1
-    return lambda weights: self._drop(weights, self.attention_rate, number)
+    return lambda weights: self._drop(weights, self.attention_rate, 2 * self.site + 1)
 
-  def __call__(self, x: Float[Array, '*shape'], site: int) -> Float[Array, '*shape']:
+  def __call__(self, x: Float[Array, '*shape']) -> Float[Array, '*shape']:
     """Returns x with random elements set to 0; a scale keeps the expectation."""
-    return self._drop(x, self.rate, 2 * (self.first_site + site))
+    return self._drop(x, self.rate, 2 * self.site)
 
   def _drop(
     self, x: Float[Array, '*shape'], rate: float, number: int | Int[Array, '']

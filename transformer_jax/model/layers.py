@@ -38,8 +38,8 @@ def add_and_norm(
   bias: Float[Array, ' D'],
   dropout: Dropout,
 ) -> Float[Array, 'B T D']:
-  """Returns LayerNorm(x + Dropout(sublayer)); `dropout` has its first site here."""
-  return layer_norm(x + dropout(sublayer, 0), scale, bias)
+  """Returns LayerNorm(x + Dropout(sublayer))."""
+  return layer_norm(x + dropout(sublayer), scale, bias)
 
 
 def layer_norm(
@@ -69,14 +69,9 @@ class AddAndNorm(nnx.Module):
     self.norm = LayerNorm(d_model)
 
   def __call__(
-    self,
-    x: Float[Array, 'B T D'],
-    sublayer: Float[Array, 'B T D'],
-    dropout: Dropout,
-    site: int,
+    self, x: Float[Array, 'B T D'], sublayer: Float[Array, 'B T D'], dropout: Dropout
   ) -> Float[Array, 'B T D']:
-    scale, bias = self.norm.scale[...], self.norm.bias[...]
-    return add_and_norm(x, sublayer, scale, bias, dropout.at(site))
+    return add_and_norm(x, sublayer, self.norm.scale[...], self.norm.bias[...], dropout)
 
 
 # 3.3 Position-wise feed-forward networks
@@ -138,9 +133,9 @@ class EncoderLayer(nnx.Module):
   def __call__(
     self, x: Float[Array, 'B S D'], mask: Bool[Array, '#B #S S'], dropout: Dropout
   ) -> Float[Array, 'B S D']:
-    attended = self.attention(x, None, mask, dropout.of_attention(0))
-    x = self.attention_norm(x, attended, dropout, 0)
-    return self.feed_forward_norm(x, self.feed_forward(x), dropout, 1)
+    attended = self.attention(x, None, mask, dropout.of_attention())
+    x = self.attention_norm(x, attended, dropout)
+    return self.feed_forward_norm(x, self.feed_forward(x), dropout.after(1))
 
 
 class DecoderLayer(nnx.Module):
@@ -173,10 +168,12 @@ class DecoderLayer(nnx.Module):
       memory: the encoder's output, or its cross.key_values().
       own: the cache's keys and values for self-attention. None: those of x.
     """
-    drop = dropout.of_attention
-    x = self.attention_norm(x, self.attention(x, own, mask, drop(0)), dropout, 0)
-    x = self.cross_norm(x, self.cross(x, memory, source_mask, drop(1)), dropout, 1)
-    return self.feed_forward_norm(x, self.feed_forward(x), dropout, 2)
+    attended = self.attention(x, own, mask, dropout.of_attention())
+    x = self.attention_norm(x, attended, dropout)
+    dropout = dropout.after(1)
+    attended = self.cross(x, memory, source_mask, dropout.of_attention())
+    x = self.cross_norm(x, attended, dropout)
+    return self.feed_forward_norm(x, self.feed_forward(x), dropout.after(1))
 
   def weights(
     self,
@@ -188,7 +185,7 @@ class DecoderLayer(nnx.Module):
     """Returns the weights of self-attention and of cross-attention."""
     own = self.attention.key_values(x)
     attended = self.attention(x, own, causal_mask)
-    queries = self.attention_norm(x, attended, NO_DROPOUT, 0)
+    queries = self.attention_norm(x, attended, NO_DROPOUT)
     keys = self.cross.key_values(encoder_output).k
     return (
       self.attention.weights(x, own.k, causal_mask),

@@ -370,7 +370,7 @@ def add_and_norm(
   # Without dropout it is no training, and no pass reads the sum.
   if dropout.key is None or not 64 <= D == pl.next_power_of_2(D) <= 4096:
     return plain(x, y, scale, bias, dropout)
-  stream, drop = dropout.stream(0)
+  stream, drop = dropout.stream()
   slices = [z.reshape(len(stream), -1, D) for z in (x, y)]
   sizes = _Rows(slices[0].shape[1], D, drop)
   return _norm_of_sum(sizes, *slices, stream, scale, bias).reshape(x.shape)

@@ -169,14 +169,17 @@ class Transformer(nnx.Module):
 
   def encode(
     self, source: Int[Array, 'B S'], key: DropoutKey | None = None
-  ) -> Float[Array, 'B S D']:
-    """Returns the encoder's output. Nothing is dropped without `key`, as below."""
+  ) -> tuple[Float[Array, 'B S D'], Bool[Array, 'B 1 S']]:
+    """Returns the encoder's output, and the mask that hides padding.
+
+    Nothing is dropped without `key`, as below.
+    """
     dropout = self._dropout(key)
     x, mask = self._encoder_input(source)
-    x = dropout(x, 0)
+    x = dropout(x)
     for n, layer in enumerate(self.encoder):
-      x = layer(x, mask, dropout.at(1 + n * EncoderLayer.SITES))
-    return x
+      x = layer(x, mask, dropout.after(1 + n * EncoderLayer.SITES))
+    return x, mask
 
   def _encoder_input(
     self, source: Int[Array, 'B S']
@@ -206,13 +209,12 @@ class Transformer(nnx.Module):
     key: DropoutKey | None = None,
   ) -> Outputs:
     """Returns the outputs at each target position, under teacher forcing."""
-    encoder_output = self.encode(source, key)
-    dropout = self._dropout(key).at(1 + len(self.encoder) * EncoderLayer.SITES)
+    encoder_output, source_mask = self.encode(source, key)
+    dropout = self._dropout(key).after(1 + len(self.encoder) * EncoderLayer.SITES)
     x, causal = self._decoder_input(target)
-    source_mask = (source != PAD)[:, None]
-    x = dropout(x, 0)
+    x = dropout(x)
     for n, layer in enumerate(self.decoder):
-      own = dropout.at(1 + n * DecoderLayer.SITES)
+      own = dropout.after(1 + n * DecoderLayer.SITES)
       x = layer(x, causal, encoder_output, source_mask, own)
     return Outputs(x, self.embedding[...].astype(self.dtype))
 
@@ -237,9 +239,9 @@ class Transformer(nnx.Module):
 
   def precompute_cross_attention(self, source: Int[Array, 'B S']) -> Memory:
     """Encodes the source; returns cross-attention's keys, values and padding mask."""
-    encoder_output = self.encode(source)
+    encoder_output, mask = self.encode(source)
     layers = [layer.cross.key_values(encoder_output) for layer in self.decoder]
-    return Memory(layers, (source != PAD)[:, None])
+    return Memory(layers, mask)
 
   def empty_cache(self, B: int, R: int, L: int) -> Cache:
     """Returns a cache for R rows of B sentences and up to L positions."""
