@@ -76,21 +76,6 @@ def test_files_that_do_not_fit_each_other(tokens, offsets, tmp_path: pathlib.Pat
     Sentences(tmp_path / 'x')
 
 
-@settings(max_examples=50)
-@given(st.lists(SENTENCES, max_size=5))
-def test_blocks_do_not_show(blocks: list):
-  ids = [i for block in blocks for ids in block for i in ids]
-  ends = np.cumsum([0, *(len(ids) for block in blocks for ids in block)])
-  with tempfile.TemporaryDirectory() as folder:
-    path = pathlib.Path(folder) / 'x'
-    with token_writer(path) as append:
-      for block in blocks:
-        lengths = np.array([*map(len, block)], np.int64)
-        append(np.array([i for ids in block for i in ids], '<u2'), lengths)
-    assert path.with_name('x.tokens').read_bytes() == np.array(ids, '<u2').tobytes()
-    assert path.with_name('x.offsets').read_bytes() == ends.astype('<i8').tobytes()
-
-
 def sentences(lengths: list[int], seed: int = 0) -> list[list[int]]:
   rng = np.random.default_rng(seed)
   return [rng.integers(4, 65536, n).tolist() for n in lengths]

@@ -1,5 +1,6 @@
 """A task that counts backwards in German, and runs of it by our commands."""
 
+import copy
 import pathlib
 from typing import Any
 
@@ -68,8 +69,7 @@ class Toy:
 
   def in_another(self, workdir: str) -> 'Toy':
     """Returns the same task and settings with another run's folder."""
-    other = object.__new__(Toy)
-    other.__dict__ |= self.__dict__
+    other = copy.copy(self)
     other.workdir = self.folder / workdir
     other.checkpoints = other.workdir / 'checkpoints'
     return other

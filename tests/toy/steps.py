@@ -105,10 +105,10 @@ class Course(NamedTuple):
   moved: PyTree  # parameters at the end, less those at the start
 
 
-def course(steps: Steps, batch: Callable[[int], Any] = example) -> Course:
+def course(steps: Steps) -> Course:
   losses, norms, state = [], [], steps.initial()
   for number in range(10):
-    state, sums = steps(state, *batch(number))
+    state, sums = steps(state, *example(number))
     losses.append(float(sums.loss / sums.tokens))
     norms.append(float(sums.gradient_norm))
   assert int(state.step) == 10
