@@ -22,7 +22,7 @@ from transformer_jax.report.comparison import Difference, Differences, Group, la
 from transformer_jax.report.page import COLOURS, Block, Picture, heading, legible
 from transformer_jax.report.results import Evaluation
 
-BACKGROUND, INK, FAINT, GREY, *LINES = (light for light, _ in COLOURS.values())
+_, INK, FAINT, GREY, *LINES = (light for light, _ in COLOURS.values())
 WIDTH = 4.0  # inches: 384 pixels, so that a phone shows the letters as they are
 FONT = 'DejaVu Sans'  # measures the text; the reader's own font shows it
 
@@ -34,18 +34,14 @@ _STYLE = {
   'axes.prop_cycle': cycler.cycler(color=LINES),
   'axes.spines.right': False,
   'axes.spines.top': False,
-  'axes.titlecolor': INK,
   'axes.titlelocation': 'left',
   'axes.titlesize': 9,
   'axes.titleweight': 'bold',
-  'figure.facecolor': BACKGROUND,
   'font.sans-serif': [FONT],
   'font.size': 8,
   'grid.color': FAINT,
   'grid.linewidth': 0.6,
   'legend.frameon': False,
-  'legend.labelcolor': INK,
-  'savefig.facecolor': BACKGROUND,
   'svg.fonttype': 'none',
   'text.color': INK,
   'text.parse_math': False,  # names of runs may have dollar signs
