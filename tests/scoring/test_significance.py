@@ -1,6 +1,4 @@
-"""Noise between seeds and over sentences, against enumeration and simulation."""
-
-import itertools
+"""Noise between seeds and over sentences, against simulation."""
 
 import numpy as np
 import pytest
@@ -29,20 +27,6 @@ def test_margin_holds_95_percent_of_the_differences():
     noise = significance.noise([base, row])
     held += abs(row.mean() - base.mean()) <= significance.margin(noise, 1, 3)
   assert held / 2000 == pytest.approx(0.95, abs=0.015)
-
-
-def test_paired_p_is_that_of_all_exchanges():
-  rng = np.random.default_rng(1)
-  ours, theirs = rng.integers(9, size=(2, 8, 2))
-  ours[3:6] = theirs[3:6]
-  score = lambda sums: sums[0] / (1 + sums[1])
-  difference = lambda swap: abs(
-    score(np.where(swap[:, None], theirs, ours).sum(0))
-    - score(np.where(swap[:, None], ours, theirs).sum(0))
-  )
-  each = [difference(np.array(swap)) for swap in itertools.product((0, 1), repeat=8)]
-  exact = np.mean(np.array(each) >= each[0])
-  assert significance.paired_p(ours, theirs, score) == pytest.approx(exact, abs=0.04)
 
 
 def test_paired_p_is_uniform_where_nothing_differs():

@@ -120,12 +120,7 @@ class Transformer(nnx.Module):
   """
 
   def __init__(
-    self,
-    model: Model,
-    *,
-    dtype: DTypeLike,
-    activation_dtype: DTypeLike,
-    rngs: nnx.Rngs,
+    self, model: Model, *, dtype: DTypeLike, activation_dtype: DTypeLike, rngs: nnx.Rngs
   ):
     normal = nnx.initializers.normal(model.d_model**-0.5)
     table = lambda rows: nnx.Param(normal(rngs.params(), (rows, model.d_model)))

@@ -111,10 +111,7 @@ class Metric:
 
 
 def sacrebleu(
-  language: str | None,
-  tokenized: bool,
-  lowercase: bool,
-  references: Sequence[str] = (),
+  language: str | None, tokenized: bool, lowercase: bool, references: Sequence[str] = ()
 ) -> Metric:
   """Returns sacreBLEU's default: exponential smoothing, 13a tokens (not ja, ko, zh).
 

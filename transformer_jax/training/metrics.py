@@ -48,12 +48,7 @@ class Meter:
   """
 
   def __init__(
-    self,
-    rate: Schedule,
-    every: tuple[int, ...],
-    last: int,
-    epoch: int,
-    skipped: int,
+    self, rate: Schedule, every: tuple[int, ...], last: int, epoch: int, skipped: int
   ):
     self._rate, self._every, self._last, self._epoch = rate, every, last, epoch
     self._skipped_in_all = skipped
@@ -212,14 +207,13 @@ class Log:
     if not self._enabled:
       return
     numbers = {k: v for k, v in record.items() if isinstance(v, int | float)}
-    step = numbers.pop('step')
+    del numbers['step']
     if 'target_tokens' in record:
       speed = record['target_tokens'] / record['seconds']
       numbers['target_tokens_per_second'] = speed
     values = [Summary.Value(tag=k, simple_value=v) for k, v in numbers.items()]
-    event = Event(wall_time=time.time(), step=step, summary=Summary(value=values))
     self._append(record)
-    self._write_event(event)
+    self._write_event(record['step'], Summary(value=values))
 
   def show(self, step: int, samples: Iterable[tuple[str, str, str]]) -> None:
     """Prints sources, translations and references; they are a text event as well."""
@@ -231,9 +225,7 @@ class Log:
       for sample in samples
     ]
     self.say('\n\n'.join(texts))
-    shown = summary.text('dev_translations', '\n\n'.join(texts))
-    event = Event(wall_time=time.time(), step=step, summary=shown)
-    self._write_event(event)
+    self._write_event(step, summary.text('dev_translations', '\n\n'.join(texts)))
 
   def log_checkpoint(self, step: int) -> None:
     """Notes that a step's checkpoint is finished."""
@@ -245,7 +237,8 @@ class Log:
       self._file.write(files.as_json(record) + '\n')
       self._file.flush()
 
-  def _write_event(self, event: Event) -> None:
+  def _write_event(self, step: int, shown: Summary) -> None:
+    event = Event(wall_time=time.time(), step=step, summary=shown)
     with files.naming(self._run.workdir / 'events'):
       self._events.write(event.SerializeToString())
       self._events.flush()
