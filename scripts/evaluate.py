@@ -15,11 +15,10 @@ paper's with the references' quotation marks replaced too, each with its signatu
 
 import sys
 
-from absl import app
-
 from transformer_jax.data import cleaning
 from transformer_jax.data.corpus import data_dir
 from transformer_jax.machine import cli
+from transformer_jax.machine.errors import UserError
 from transformer_jax.machine.signals import Interruption
 from transformer_jax.runs.run import Run, checkpoint_flags
 from transformer_jax.scoring import bleu
@@ -41,9 +40,9 @@ DATA_DIR = data_dir(FLAGS)
 
 
 def check_flags() -> None:
-  """Raises UsageError for flags that do not go together."""
+  """Raises UserError for flags that do not go together."""
   if (WORKDIR.value is None) == (HYPOTHESES.value is None):
-    raise app.UsageError('give --workdir, or --hypotheses, to say what to score')
+    raise UserError('give --workdir, or --hypotheses, to say what to score')
   if WORKDIR.value:
     files = REFERENCES, TARGET_LANGUAGE, TOKENIZED, AGAINST_HYPOTHESES
     FLAGS.refuse('--workdir', *files)
@@ -51,7 +50,7 @@ def check_flags() -> None:
   run = AGAINST, AVERAGE, STEP, BEAM, ALPHA, SPLIT, DATA_DIR
   FLAGS.refuse('--hypotheses', *run)
   if None in (REFERENCES.value, TARGET_LANGUAGE.value):
-    raise app.UsageError('--hypotheses needs --references and --target_language')
+    raise UserError('--hypotheses needs --references and --target_language')
 
 
 def main(argv: list[str]) -> None:

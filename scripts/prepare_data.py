@@ -4,11 +4,10 @@ python -m scripts.prepare_data --config=configs/base.py:en-de [--raw_dir=DIR]
 python -m scripts.prepare_data --verify=data/wmt14.en-de
 """
 
-from absl import app
-
 from transformer_jax.data import prepare
 from transformer_jax.data.corpus import config_flag, data_flags, verify_corpus
 from transformer_jax.machine import cli
+from transformer_jax.machine.errors import UserError
 from transformer_jax.tasks import task_of
 
 FLAGS = cli.Flags(__doc__)
@@ -29,7 +28,7 @@ def main(argv: list[str]) -> None:
     folders = (flag.value for flag in DATA)
     print(prepare.prepare_corpus(CONFIG.value, task_of(CONFIG.value), *folders))
   else:
-    raise app.UsageError('give --config, or --verify and a prepared folder')
+    raise UserError('give --config, or --verify and a prepared folder')
 
 
 if __name__ == '__main__':

@@ -13,10 +13,9 @@ What is left out is named.
 import math
 import pathlib
 
-from absl import app
-
 from transformer_jax.data.corpus import data_dir
 from transformer_jax.machine import cli, files
+from transformer_jax.machine.errors import UserError
 from transformer_jax.tasks import TASKS
 
 FLAGS = cli.Flags(__doc__, words=True)
@@ -44,7 +43,7 @@ def main(argv: list[str]) -> None:
   if not HTML.value and not MARKDOWN.value:
     FLAGS.refuse('a summary alone (--html, --markdown)', SAMPLES)
   if TFLOPS.value is not None and not 0 < TFLOPS.value < math.inf:
-    raise app.UsageError(f'--sustained_tflops={TFLOPS.value}: more than 0, and finite')
+    raise UserError(f'--sustained_tflops={TFLOPS.value}: more than 0, and finite')
   for output in filter(None, (HTML.value, MARKDOWN.value)):
     output.parent.mkdir(parents=True, exist_ok=True)
   paths = [pathlib.Path(argument) for argument in arguments[1:]]

@@ -8,14 +8,13 @@ measures dev perplexity once for each head, with that head's output set to zero.
 --query and --key find the heads by which one word looks at another in the whole split.
 """
 
-from absl import app
-
 import transformer_jax
 from transformer_jax.analysis import survey
 from transformer_jax.analysis.maps import RunAttention
 from transformer_jax.data import batches
 from transformer_jax.data.corpus import data_dir
 from transformer_jax.machine import cli
+from transformer_jax.machine.errors import UserError
 from transformer_jax.runs.run import checkpoint_flags
 
 FLAGS = cli.Flags(__doc__)
@@ -39,7 +38,7 @@ def main(argv: list[str]) -> None:
   from transformer_jax.analysis import figures  # here, since matplotlib is an extra
 
   if (QUERY.value is None) != (KEY.value is None):
-    raise app.UsageError('--query and --key go together')
+    raise UserError('--query and --key go together')
   if QUERY.value is not None:
     FLAGS.refuse('--query', SENTENCES)
   run = transformer_jax.load(WORKDIR.value, average=AVERAGE.value, step=STEP.value)

@@ -8,12 +8,12 @@ beside it, with the ending .svg. Let nothing else run meanwhile: it takes minute
 CPU cores. Accelerators need larger --n and --d.
 """
 
-from absl import app
 from tqdm import tqdm
 
 from benchmarks import run
 from benchmarks.layer_types import measuring
 from transformer_jax.machine import cli, files, platform
+from transformer_jax.machine.errors import UserError
 
 FLAGS = cli.Flags(__doc__)
 OUTPUT = FLAGS.path('output', None, 'The file to write, JSON.', required=True)
@@ -29,10 +29,10 @@ def main(argv: list[str]) -> None:
   from transformer_jax.report import page
 
   if OUTPUT.value.suffix == '.svg':
-    raise app.UsageError(f'--output={OUTPUT.value}: JSON goes there, and .svg beside')
+    raise UserError(f'--output={OUTPUT.value}: JSON goes there, and .svg beside')
   sizes = [sorted({*cli.counts(flag)}) for flag in (N, D)]
   if min(map(len, sizes)) < 2:
-    raise app.UsageError('--n and --d need two different numbers or more: 64,128')
+    raise UserError('--n and --d need two different numbers or more: 64,128')
   path = OUTPUT.value
   path.parent.mkdir(parents=True, exist_ok=True)  # so that what is measured is not lost
   platform.start(1)

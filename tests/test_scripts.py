@@ -108,10 +108,9 @@ def test_scripts_are_functions_too(capsys, tmp_path):
 
 def test_preparing(tmp_path: pathlib.Path, capsys):
   """A refused size comes with one that fits, which is prepared once, by a new name."""
-  raw = write_raw(
-    tmp_path / 'raw', 40, 3, 3, stems=('train', 'val', 'test_2016_flickr')
-  )
+  raw = write_raw(tmp_path / 'raw', 40, 3, 3)
   options = [MULTI30K, f'--data_dir={tmp_path / "data"}', f'--raw_dir={raw}']
+  options += [f"--config.data.files.{split}=('{split}',)" for split in ('dev', 'test')]
   message = error_of('prepare_data', *options)
   assert 'no vocabulary of 10000 pieces (--config.model.vocab_size)' in message
   fits = message.rpartition('<= ')[2].split('.')[0]

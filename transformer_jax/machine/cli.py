@@ -9,6 +9,7 @@ imported side by side and their main(argv) called any number of times:
 """
 
 import difflib
+import faulthandler
 import functools
 import os
 import pathlib
@@ -18,7 +19,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import ml_collections
-from absl import app, flags, logging
+from absl import flags, logging
 from ml_collections import config_flags
 
 from transformer_jax.machine import errors
@@ -99,13 +100,13 @@ class Flags:
     return define(*words, flag_values=self.values)
 
   def refuse(self, mode: str, *holders: flags.FlagHolder) -> None:
-    """Raises UsageError if the command line has one of these flags.
+    """Raises UserError if the command line has one of these flags.
 
     `mode` is what ignores them, such as '--hypotheses'.
     """
     for flag in holders:
       if self.values[flag.name].present:
-        raise app.UsageError(f'--{flag.name} does not go with {mode}')
+        raise UserError(f'--{flag.name} does not go with {mode}')
 
   def parse(self, argv: Sequence[str]) -> list[str]:
     """Sets all flags anew from a command line, whose first word is the program.
@@ -169,14 +170,15 @@ class Flags:
 def _key_elsewhere(name: str) -> str:
   """Returns which key another program's name is here, or ''."""
   last = name.rpartition('.')[2].casefold().replace('-', '_')
-  ours = [key for key, names in ELSEWHERE.items() if last in names.split()]
-  return f'here it is --config.{ours[0]} (docs/coming_from.md)' if ours else ''
+  for key, names in ELSEWHERE.items():
+    if last in names.split():
+      return f'here it is --config.{key} (docs/coming_from.md)'
+  return ''
 
 
 def _nearest(name: str, keys: Collection[str]) -> str:
   """Returns the keys that are spelt like `name`, whole or at their ends."""
-  spellings = lambda key: (key.casefold(), key.rpartition('.')[2].casefold())
-  spelt = {way: key for key in keys for way in spellings(key)}
+  spelt = {s.casefold(): key for key in keys for s in (key, key.rpartition('.')[2])}
   ways = difflib.get_close_matches(name.casefold(), spelt)
   near = ', '.join(dict.fromkeys(spelt[way] for way in ways))
   return f'the nearest: {near}' if near else 'transformer_jax/config.py has all'
@@ -193,35 +195,23 @@ class _PathParser(flags.ArgumentParser):
 
 
 def counts(flag: flags.FlagHolder[list[str]], least: int = 1) -> list[int]:
-  """Returns the numbers of a flag that is a list; raises UsageError for one too low."""
+  """Returns the numbers of a flag that is a list; raises UserError for one too low."""
   if not flag.value or not all(x.isdecimal() and int(x) >= least for x in flag.value):
     value = ','.join(flag.value)
-    raise app.UsageError(
-      f'--{flag.name}={value}: numbers of {least} or more, such as 16,64'
-    )
+    raise UserError(f'--{flag.name}={value}: numbers of {least} or more, such as 16,64')
   return [int(text) for text in flag.value]
 
 
 def run(main: Callable[[list[str]], None]) -> None:
-  """Calls main() with the process's command line, and ends the process.
+  """Calls main() with the process's command line.
 
-  A user's error ends it with one line, and a reader of stdout that leaves, as `| head`
-  does, with none.
+  A user's error ends the process with one line, and a reader of stdout that leaves, as
+  `| head` does, with none.
   """
-
-  def guarded(argv: list[str]) -> None:
-    with errors.in_one_line():
-      try:
-        main(argv)
-        sys.stdout.flush()
-      except BrokenPipeError:  # Python flushes once more as it ends
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-  def parse(argv: list[str]) -> list[str]:
-    """Parses absl's own flags, such as --pdb; main() parses the rest."""
-    known = [word for word in argv if word not in HELP]
-    with errors.in_one_line():
-      flags.FLAGS(known, known_only=True)
-    return argv
-
-  app.run(guarded, flags_parser=parse)
+  faulthandler.enable()  # if a library crashes, Python says where
+  with errors.in_one_line():
+    try:
+      main(sys.argv)
+      sys.stdout.flush()
+    except BrokenPipeError:  # Python flushes once more as it ends
+      os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -10,7 +10,7 @@ import errno
 import sys
 from collections.abc import Iterator
 
-from absl import app, flags
+from absl import flags
 
 # Modules that the core does not need -> the extra of pyproject.toml that brings them.
 EXTRAS = {
@@ -43,7 +43,7 @@ def in_one_line() -> Iterator[None]:
 
 def _sentence(error: Exception) -> str | None:
   """Returns what to tell the user, or None if the error is a bug."""
-  if isinstance(error, UserError | app.UsageError):
+  if isinstance(error, UserError):
     return str(error)
   if isinstance(error, flags.Error):
     while 'parsing config file' in str(error):  # added to what the file has raised
