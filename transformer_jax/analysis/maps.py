@@ -143,10 +143,8 @@ class RunAttention:
     Rows and columns are pieces, or with `merge` words.
     """
     encoder, decoder, cross = weights
-    source, target = (
-      words.names(ids, merge)
-      for words, ids in zip((self.source, self.target), pair, strict=True)
-    )
+    source = self.source.names(pair[0], merge)
+    target = self.target.names(pair[1], merge)
     if merge:
       first = word_numbers(self.source.pieces, pair[0])
       second = word_numbers(self.target.pieces, pair[1])

@@ -35,10 +35,10 @@ def sample_pairs(split: Split, count: int, longest: int) -> list[Pair]:
   Args:
     longest: the most tokens of a sentence, EOS counted; longer pairs are left out.
   """
-  short = np.maximum(*(side.lengths for side in split)) <= longest
+  short = np.maximum(*(text.lengths for text in split)) <= longest
   chosen = np.random.default_rng(0).permutation(np.flatnonzero(short))[:count]
-  read = lambda side, i: [*map(int, side.tokens[side.offsets[i] : side.ends[i]]), EOS]
-  return [tuple(read(side, i) for side in split) for i in sorted(chosen)]
+  read = lambda text, i: [*text.tokens[text.offsets[i] : text.ends[i]].tolist(), EOS]
+  return [tuple(read(text, i) for text in split) for i in sorted(chosen)]
 
 
 def survey(attention: RunAttention, pairs: Sequence[Pair]) -> Survey:

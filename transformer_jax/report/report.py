@@ -79,7 +79,7 @@ def _report_runs(
   samples: int,
   tflops: float | None,
 ) -> tuple[str, list[Block]]:
-  """Returns summary and blocks of runs that translate; `unread` is left out."""
+  """Returns summary and blocks of runs that translate; `unread`: why others are not."""
   for run in runs:
     texts.references(run)  # refuses translations of another number
   groups, ungrouped = comparison.group(runs)
@@ -221,9 +221,9 @@ def _score(score: bleu.Score) -> str:
 
 
 def representatives(runs: Sequence[Evaluation]) -> list[Evaluation]:
-  """Returns a result for each run and type of score: of the newest step.
+  """Returns a result for each run and type of score.
 
-  Of several it is the one decoded as the config says.
+  It is of the newest step, and decoded as the config says if any is.
   """
 
   def rank(run: Evaluation) -> tuple[int, bool]:
