@@ -193,6 +193,7 @@ def test_dry_run(tmp_path: pathlib.Path, monkeypatch, capsys):
     (['--rows=base', '--mini', '--average=21'], 'base,mini keeps 20 checkpoints'),
     (['--rows=base', '--slurm=mem_gb=8'], '--slurm needs --submit'),
     (['--rows=base', '--', '--config.seed=7'], '--config.seed=7: give configs, '),
+    (['--rows=base', '--', '--raw_dir=/x'], '--raw_dir=/x: give configs, '),
     (['--rows=base', 'D1'], "'D1' is no flag: --rows=base,D1"),
     (['--rows=base', '--submit=slurm'], 'needs --slurm=timeout_min=MINUTES'),
   ],
