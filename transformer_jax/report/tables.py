@@ -77,7 +77,7 @@ def _each(group: Group, read: Callable[[Evaluation], str | None]) -> str:
 def columns(
   rows: Sequence[Sequence[Evaluation]], *scores: comparison.Read
 ) -> Iterator[list[str]]:
-  """Yields each score's column: '25.31 ± 0.30 (sd 0.12)' of several seeds, '' of none."""
+  """Yields each score's column: '25.31 ± 0.30 (sd 0.12)' of seeds, '' of none."""
   for read in scores:
     seeds = [[*map(read, results)] for results in rows]
     pooled = noise([values for values in seeds if values])
