@@ -100,12 +100,8 @@ class Cleaning:
   off: bool = key(False, CORPUS, 'No limits: only what is no text is dropped.')
   max_characters: Count = key(5000, CORPUS, 'Characters of either sentence.')
   max_ratio: Ratio = key(9.0, CORPUS, 'Longer over shorter, in words, as in Moses.')
-  drop_untranslated: bool = key(
-    True, CORPUS, 'Drop pairs of equal sentences, but for names and numbers.'
-  )
-  min_alphanumeric: Fraction = key(
-    0.3, CORPUS, 'Fraction of letters and digits; spaces do not count.'
-  )
+  drop_untranslated: bool = key(True, CORPUS, 'Drop equal pairs but names and numbers.')
+  min_alphanumeric: Fraction = key(0.3, CORPUS, 'Fraction of letters and digits.')
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -134,35 +130,22 @@ class Data:
     CORPUS | MODEL | TREES,
     "Each source word is one piece; a rare word becomes its class's piece.",
   )
-  suffix: str = key(
-    '', CORPUS, "Between name and language of a file, such as '.lc.norm.tok'."
-  )
+  suffix: str = key('', CORPUS, "Before a file's language, such as '.lc.norm.tok'.")
   tokenized: bool = key(False, SEARCH, 'The files are tokenised, and scored as such.')
-  seed: FromZero = key(
-    1, CORPUS, 'Of the samples that preparation draws; `seed` is of training.'
-  )
+  seed: FromZero = key(1, CORPUS, 'Of the samples that preparation draws.')
   cleaning: Cleaning = Cleaning()
   train_pairs: Pairs = key(
-    10**9,
-    CORPUS,
-    'Most training pairs to keep, chosen by a hash of their text, so that the order of '
-    'the corpus does not matter.',
+    10**9, CORPUS, 'Most training pairs, chosen by a hash of their text.'
   )
-  vocabulary_pairs: Pairs = key(
-    1_000_000, CORPUS, 'Most pairs to learn the vocabulary from, chosen at random.'
-  )
+  vocabulary_pairs: Pairs = key(1_000_000, CORPUS, 'Most pairs to learn pieces from.')
   character_coverage: Coverage = key(
     0.99995, CORPUS, 'Fraction of characters with a piece; others are spelt in bytes.'
   )
   byte_fallback: bool = key(
     True, CORPUS, 'The 256 bytes are pieces and spell any text.'
   )
-  nfc: bool = key(
-    False, CORPUS, 'Text is brought to the form NFC of Unicode, but for references.'
-  )
-  max_length: Length = key(
-    256, CORPUS, 'Tokens of a training sentence, with EOS; longer pairs are dropped.'
-  )
+  nfc: bool = key(False, CORPUS, "Text but references is brought to Unicode's NFC.")
+  max_length: Length = key(256, CORPUS, 'Most tokens of a training sentence, with EOS.')
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -176,26 +159,16 @@ class Model:
   d_k: Width = key(64, MODEL | CELL, "Width of a head's queries and keys (3.2.2).")
   d_v: Width = key(64, MODEL | CELL, "Width of a head's values (3.2.2).")
   P_drop: Rate = key(0.1, TRAINING | CELL, 'Residual dropout (5.4).')
-  P_drop_attention: Rate = key(
-    0.0, TRAINING, "Dropout of attention's weights, which the parser has (6.3)."
-  )
+  P_drop_attention: Rate = key(0.0, TRAINING, "Dropout of attention's weights (6.3).")
   positions: Literal['sinusoid', 'learned'] = key(
-    'sinusoid',
-    MODEL | CELL,
-    'Positional encoding (3.5). learned: a table for each stack (row E).',
+    'sinusoid', MODEL | CELL, 'Positions (3.5); learned: a table a stack (row E).'
   )
   max_positions: Width = key(256, MODEL, 'Rows of each learned table.')
   vocab_size: Pieces = key(
-    37000,
-    CORPUS | MODEL,
-    'Pieces (5.1): rows of the embedding matrix, which also makes the logits (3.4) '
-    'unless the target has its own.',
+    37000, CORPUS | MODEL, 'Pieces (5.1): rows of the embedding and softmax (3.4).'
   )
   target_vocab_size: PiecesOrNone = key(
-    0,
-    CORPUS | MODEL,
-    'Pieces of the target alone, whose matrix then makes the logits. 0: source and '
-    'target share one vocabulary and one matrix.',
+    0, CORPUS | MODEL, "The target's own, if its vocabulary is not shared, or 0."
   )
 
 
@@ -206,9 +179,7 @@ class InitFrom:
   run: str = key('', BOOKKEEPING, "The run's folder.")
   step: FromZero = key(0, TRAINING, 'The step of its checkpoint.')
   sha256: str = key('', TRAINING, "Sum of the checkpoint's manifest.")
-  vocabulary: str = key(
-    '', CORPUS | TRAINING, "Sum of the run's vocabulary, or the sums of its two."
-  )
+  vocabulary: str = key('', CORPUS | TRAINING, "Sums of the run's vocabularies.")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -216,20 +187,12 @@ class Config:
   """All keys of a config."""
 
   task: Name = key('translation', MODEL, "'translation', or 'parsing' (6.3).")
-  row: str | None = key(
-    'base', BOOKKEEPING | VARIES, 'Row of Table 3 that the config stands for, or None.'
-  )
+  row: str | None = key('base', BOOKKEEPING | VARIES, 'Row of Table 3, or None.')
   data: Data = Data()
   # Batches (5.1)
-  tokens_per_batch: Tokens = key(
-    25000, TRAINING, 'Tokens of the longer side, without padding (5.1).'
-  )
-  slices: Width = key(
-    8, TRAINING, "Equal parts of a batch: the paper's 8 GPUs (5.2). Devices share them."
-  )
-  max_shapes: Few = key(
-    12, TRAINING, 'Different shapes of batches, each of which is compiled.'
-  )
+  tokens_per_batch: Tokens = key(25000, TRAINING, 'Of the longer side, unpadded (5.1).')
+  slices: Width = key(8, TRAINING, "Equal parts of a batch, the paper's GPUs (5.2).")
+  max_shapes: Few = key(12, TRAINING, 'Shapes of batches, each of which is compiled.')
   model: Model = Model()
   epsilon_ls: BelowOne = key(0.1, TRAINING | CELL, 'Label smoothing (5.4).')
   train_steps: Count = key(100_000, TRAINING | CELL, 'Updates (5.2).')
@@ -246,38 +209,26 @@ class Config:
   keep_checkpoints: Count = key(20, BOOKKEEPING, 'How many of the last are kept.')
   average_last: Count = key(5, SEARCH | VARIES, 'Checkpoints to average (6.1).')
   best_by: Literal['', 'perplexity', 'bleu'] = key(
-    '',
-    BOOKKEEPING,
-    'The best checkpoint is kept too: by dev perplexity, or by dev BLEU (greedy).',
+    '', BOOKKEEPING, 'Keep the best too: by dev perplexity, or greedy dev BLEU.'
   )
   bleu_every_checkpoints: Count = key(
-    1, BOOKKEEPING, 'Checkpoints from one dev BLEU to the next, with best_by=bleu.'
+    1, BOOKKEEPING, 'Checkpoints from one dev BLEU to the next.'
   )
-  bleu_sentences: Count = key(
-    500, BOOKKEEPING, 'First sentences of dev whose BLEU best_by=bleu takes.'
-  )
+  bleu_sentences: Count = key(500, BOOKKEEPING, 'First sentences of dev for that BLEU.')
   patience: FewOrNone = key(
-    0,
-    BOOKKEEPING,
-    'Checkpoints in a row without a better dev perplexity that end the training; 0: '
-    'none do.',
+    0, BOOKKEEPING, 'Stop after so many checkpoints without a better one; 0: never.'
   )
   init_from: InitFrom = InitFrom()
   # Search (6.1)
   beam: Few = key(4, SEARCH | VARIES, 'Beam size (6.1).')
   alpha: Exponent = key(0.6, SEARCH | VARIES, 'Exponent of the length penalty (6.1).')
-  extra_length: FewOrNone = key(
-    50, SEARCH, 'An output has at most so many tokens more than its source (6.1).'
-  )
-  constrained: bool = key(
-    False, SEARCH, "A parser's search writes nothing but trees; see data.tags."
-  )
+  extra_length: FewOrNone = key(50, SEARCH, 'Most tokens beyond the source (6.1).')
+  constrained: bool = key(False, SEARCH, "A parser's search writes trees alone.")
   decode_tokens: TokensOrNone = key(
     0,
     BOOKKEEPING,
-    'Positions of a batch: of the source in a search, of the longer side when dev '
-    'perplexity is measured. 0: 4,096 on a CPU; on an accelerator so many for each 2 '
-    'GiB of its memory, up to 32,768.',
+    'Positions of a batch in search and dev perplexity. 0: 4,096 on a CPU; on an '
+    'accelerator so many for each 2 GiB of its memory, up to 32,768.',
   )
   decode_dtype: DType = key(
     'auto',
@@ -289,14 +240,9 @@ class Config:
   seed: FromZero = key(
     1, TRAINING | VARIES, 'Of parameters, the order of batches, and dropout.'
   )
-  dtype: DType = key(
-    'auto', TRAINING, 'Like decode_dtype, in training. auto: bfloat16 on accelerators.'
-  )
+  dtype: DType = key('auto', TRAINING, 'In training. auto: bfloat16 on accelerators.')
   kernels: Literal['auto', 'plain'] = key(
-    'auto',
-    BOOKKEEPING,
-    'auto: programs for an NVIDIA GPU have kernels of our own. plain: they have none, '
-    'to compare and to debug.',
+    'auto', BOOKKEEPING, 'auto: our own kernels on NVIDIA GPUs; plain: none, to debug.'
   )
   log_every_steps: Count = key(100, BOOKKEEPING, 'Updates between two lines of a log.')
 
@@ -380,21 +326,21 @@ def check(config: Mapping[str, Any], flag: str = '--config.') -> None:
       'transformer_jax/config.py declares the keys of this version'
     )
   model = config['model']
-  written = 'target_vocab_size' if model['target_vocab_size'] else 'vocab_size'
-  if config['beam'] > model[written]:
+  pieces = 'target_vocab_size' if model['target_vocab_size'] else 'vocab_size'
+  if config['beam'] > model[pieces]:
     raise UserError(
-      f'beam={config["beam"]}: no more than {written}={model[written]} ({flag}beam)'
+      f'beam={config["beam"]}: no more than {pieces}={model[pieces]} ({flag}beam)'
     )
   if config['keep_checkpoints'] < config['average_last']:
     raise UserError(
       f'keep_checkpoints={config["keep_checkpoints"]} are too few to average the last '
       f'{config["average_last"]} (--config.keep_checkpoints, --config.average_last)'
     )
-  longest, most = config['data']['max_length'], model['max_positions']
-  if model['positions'] == 'learned' and longest > most:
+  longest, limit = config['data']['max_length'], model['max_positions']
+  if model['positions'] == 'learned' and longest > limit:
     raise UserError(
       f'max_length={longest} is more than the model learns positions for, '
-      f'max_positions={most} (--config.data.max_length, --config.model.max_positions)'
+      f'max_positions={limit} (--config.data.max_length, --config.model.max_positions)'
     )
 
 
