@@ -146,12 +146,14 @@ def test_a_job_of_slurm_saves_when_its_time_is_up(slurm, tmp_path: pathlib.Path)
   job = make_job(tmp_path, 'slow', SAVES + SLOW)
   one, queued = sweep.Submission(job), []
   handle = lambda *_: queued.append(one.checkpoint())
-  before = signal.signal(signal.SIGUSR1, handle)
+  before = [(n, signal.getsignal(n)) for n in (signal.SIGTERM, signal.SIGUSR1)]
+  signal.signal(signal.SIGUSR1, handle)
   thread = signalled(signal.SIGUSR1, job.run.workdir / 'ready')
   assert one() == 75 and (job.run.workdir / 'saved').exists()
   thread.join()
-  signal.signal(signal.SIGUSR1, before)
   assert queued[0].function() == 0 and job.is_done()
+  for number, handler in before:
+    signal.signal(number, handler)
 
 
 def run_script(folder: pathlib.Path, *options: str) -> None:

@@ -214,13 +214,10 @@ class Submission:
     """Runs the job; returns its exit code."""
     # scancel and preemption send SIGTERM half a minute before SIGKILL, to this process
     # alone.
-    before = signal.signal(signal.SIGTERM, self._stop)
-    try:
-      with ThreadPoolExecutor(1) as pool:
-        self._running = pool.submit(self.job.execute, lambda: self._stopped)
-        return self._running.result()
-    finally:
-      signal.signal(signal.SIGTERM, before)
+    signal.signal(signal.SIGTERM, self._stop)
+    with ThreadPoolExecutor(1) as pool:
+      self._running = pool.submit(self.job.execute, lambda: self._stopped)
+      return self._running.result()
 
   def checkpoint(self) -> Any:
     """Stops the job, which saves; returns what submitit is to queue again.
