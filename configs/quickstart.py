@@ -3,7 +3,7 @@
 make quickstart   # 3 min 13 s with installation, on two cores of an Intel Xeon
 python -m scripts.train --config=configs/quickstart.py:de-en --workdir=runs/quick.en
 
-1.4 M parameters. en-de scores 93.4 to 93.7 sacreBLEU, depending on seed and processor.
+0.9 M parameters. en-de scores 93.8 to 94.6 sacreBLEU, depending on seed and processor.
 """
 
 import ml_collections
