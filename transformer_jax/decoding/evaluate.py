@@ -3,7 +3,7 @@
 import os
 import pathlib
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import ml_collections
@@ -15,7 +15,7 @@ from transformer_jax.data import batches, vocabulary
 from transformer_jax.data.corpus import read_card, read_text
 from transformer_jax.data.task import Outputs, Task
 from transformer_jax.decoding.loaded_run import LoadedRun
-from transformer_jax.decoding.translate import Hypothesis, Translator
+from transformer_jax.decoding.translate import Translator
 from transformer_jax.machine import files, platform
 from transformer_jax.machine.errors import UserError
 from transformer_jax.machine.signals import Interruption
@@ -67,7 +67,9 @@ class Evaluation:
       print(line, file=sys.stderr)
     _say('scoring, with intervals')
     scores: dict[str, Any] = dict.fromkeys(SCORES)
-    scores |= loaded.task.scorer.score(self._outputs(best))
+    texts = [one.text for one in best]
+    outputs = self._outputs(texts, [one.repairs for one in best])
+    scores |= loaded.task.scorer.score(outputs)
     _say('measuring dev perplexity')
     about = read_card(self._corpus)
     result = Result(
@@ -95,19 +97,16 @@ class Evaluation:
       overlap=about.splits[self._split].overlap,
       config=configs.as_json(run.config()),  # without the options of this search
     )
-    return result, [one.text for one in best]
+    return result, texts
 
-  def _outputs(self, best: Sequence[Hypothesis]) -> Outputs:
+  def _outputs(
+    self, texts: list[str], repairs: Sequence[Mapping[str, int]] = ()
+  ) -> Outputs:
     """Returns outputs with the references that the task scores them against."""
-    data = self._loaded.config.data
-    return Outputs(
-      [one.text for one in best],
-      self._loaded.task.scorer.references(*read_text(self._corpus, self._split)),
-      data.target_language,
-      data.tokenized,
-      self._lowercase,
-      [one.repairs for one in best],
-    )
+    data, scorer = self._loaded.config.data, self._loaded.task.scorer
+    references = scorer.references(*read_text(self._corpus, self._split))
+    how = data.target_language, data.tokenized, self._lowercase
+    return Outputs(texts, references, *how, repairs)
 
   def is_current(self) -> bool:
     """Returns True if outputs of this search exist, and their result."""
@@ -155,7 +154,7 @@ class Evaluation:
 
   def compare(self, other: Result, baseline: Sequence[str]) -> Iterator[str]:
     """Yields how the configs differ, and how much better our outputs are."""
-    ours = [Hypothesis(line, 0.0, []) for line in bleu.read_lines(self.translations)]
+    ours = bleu.read_lines(self.translations)
     results = Result.read(self.translations.with_suffix('.json')), other
     a, b = (configs.flat(result.config | result.search()) for result in results)
     for key in sorted(configs.differences(a, b)):

@@ -104,15 +104,9 @@ def train(
       if before and before != platform.describe_device():
         log.say(f'the steps so far were made on {before}')
       best = lambda: best_step(run.records(), config.best_by)
-      writer = stack.enter_context(
-        checkpoint.Writer(
-          run.checkpoints,
-          config.checkpoint_every_steps,
-          config.keep_checkpoints,
-          log.log_checkpoint,
-          best,
-        )
-      )
+      kept = config.checkpoint_every_steps, config.keep_checkpoints
+      writer = checkpoint.Writer(run.checkpoints, *kept, log.log_checkpoint, best)
+      stack.enter_context(writer)
       again = 'To resume, give the same command again.'
       interruption.last_words = lambda: f'{again} {writer.newest()}'
     dev = Perplexity(config, trainer.graph, *batches.read_split(corpus, 'dev'))
