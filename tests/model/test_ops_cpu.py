@@ -50,9 +50,8 @@ def test_the_loss_of_many_rows_takes_no_more_memory(width: int):
     program = jax.jit(jax.grad(loss, (0, 1))).lower(*inputs).compile()
     return program.memory_analysis().temp_size_in_bytes
 
-  assert memory(4096) - memory(1024) < 4 * 4 * width * (
-    4096 - 1024
-  )  # four times what x takes more
+  more_for_x = 4 * width * (4096 - 1024)
+  assert memory(4096) - memory(1024) < 4 * more_for_x
 
 
 # XLA's fault on CPUs: a product of two matrices by Eigen may be wrong (docs/eigen.md)

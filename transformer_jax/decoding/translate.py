@@ -180,18 +180,16 @@ class Translator:
   def _hypotheses(
     self, sentence: str, tokens: np.ndarray, scores: np.ndarray
   ) -> list[Hypothesis]:
-    real = [i for i in range(len(scores)) if np.isfinite(scores[i])]
-    if not real:
+    real = np.isfinite(scores)
+    if not real.any():
       raise UserError(
         'no translation has a finite score: the training of these parameters has '
         'diverged. Take an earlier checkpoint (--step), if one is good'
       )
-    words = [tokens[i][tokens[i] != PAD].tolist() for i in real]
+    words = [row[row != PAD].tolist() for row in tokens[real]]
     texts = self._vocabularies.target.decode(words)
-    return [
-      self._finish(sentence, text, float(scores[i]), ids)
-      for i, text, ids in zip(real, texts, words, strict=True)
-    ]
+    parts = zip(texts, scores[real].tolist(), words, strict=True)
+    return [self._finish(sentence, *part) for part in parts]
 
   def _finish(
     self, sentence: str, text: str, score: float, ids: list[int]
