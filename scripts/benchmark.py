@@ -22,26 +22,18 @@ FLAGS = cli.Flags(__doc__)
 CONFIG = config_flag(FLAGS, 'What to time.')
 WHAT = FLAGS.enum('what', 'training', [*run.MEASUREMENTS], 'What to time.')
 STEPS = FLAGS.integer('steps', 60, 'Steps that are timed.', 1)
-REPEATS = FLAGS.integer(
-  'repeats', 5, 'Rounds, in each of which every program has its turn.', 1
-)
+REPEATS = FLAGS.integer('repeats', 5, 'Rounds, in each of which all have a turn.', 1)
 ROWS = FLAGS.list(
-  'rows',
-  None,
-  'Pairs in a training batch of one fixed shape; sentences in a decoded batch.',
+  'rows', None, 'Pairs in a training batch of fixed shape; sentences in a decoded one.'
 )
-LENGTH = FLAGS.integer(
-  'length', 32, 'Tokens of source and of target in a fixed shape.', 1
-)
+LENGTH = FLAGS.integer('length', 32, 'Tokens of source and target in a fixed shape.', 1)
 SENTENCES = FLAGS.integer('sentences', 64, 'Random sentences to decode.', 1)
 TEXT = FLAGS.path(
   'text', None, "File to decode instead, with the prepared corpus's vocabulary."
 )
 BEAMS = FLAGS.list('beams', ['4', '1'], 'Beams to decode with; 1 is greedy.')
 KERNELS = FLAGS.bool(
-  'kernels',
-  False,
-  'Also time training with --config.kernels=plain, to see what kernels for a GPU give.',
+  'kernels', False, 'Also time training with --config.kernels=plain, for comparison.'
 )
 RIVALS = FLAGS.list('rivals', [], ', '.join(rivals.NEEDS))
 OUTPUT = FLAGS.path('output', None, 'File for the JSON.')

@@ -18,11 +18,7 @@ import ml_collections
 
 from transformer_jax import config as configs
 from transformer_jax.data.batches import Batches, train_batches
-from transformer_jax.data.corpus import (
-  check_settings,
-  config_flag,
-  data_dir,
-)
+from transformer_jax.data.corpus import check_settings, config_flag, data_dir
 from transformer_jax.machine import cli, files, platform
 from transformer_jax.model import flops
 from transformer_jax.scale import compile, topologies
@@ -34,9 +30,7 @@ TIME = FLAGS.bool('time', False, 'Time updates on this machine.')
 TOPOLOGY = FLAGS.list(
   'topology', [], f'Devices to compile for, such as {", ".join(topologies.EXAMPLES)}.'
 )
-LENGTH = FLAGS.integer(
-  'length', 32, 'Tokens of source and of target in the batch that is compiled.', 1
-)
+LENGTH = FLAGS.integer('length', 32, 'Tokens of each compiled source and target.', 1)
 DATA_DIR = data_dir(FLAGS)
 
 

@@ -12,9 +12,7 @@ from transformer_jax.tasks import task_of
 
 FLAGS = cli.Flags(__doc__)
 CONFIG = config_flag(FLAGS, 'Whose corpus to prepare.', required=False)
-VERIFY = FLAGS.path(
-  'verify', None, 'Only checks this prepared folder against its card.'
-)
+VERIFY = FLAGS.path('verify', None, 'Only checks a prepared folder against its card.')
 DATA = data_flags(FLAGS)
 
 

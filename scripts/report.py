@@ -19,13 +19,9 @@ from transformer_jax.machine.errors import UserError
 from transformer_jax.tasks import TASKS
 
 FLAGS = cli.Flags(__doc__, words=True)
-SAMPLES = FLAGS.integer(
-  'samples', 5, 'Sentences of each test set to show with their translations.', 0
-)
+SAMPLES = FLAGS.integer('samples', 5, 'Translations of each test set to show.', 0)
 TFLOPS = FLAGS.float(
-  'sustained_tflops',
-  None,
-  "TFLOP/s that one device sustains, for the paper's estimate of FLOPs.",
+  'sustained_tflops', None, "What a device sustains, for the paper's estimate of FLOPs."
 )
 HTML = FLAGS.path('html', None, 'Writes one self-contained page here.')
 MARKDOWN = FLAGS.path('markdown', None, 'Writes Markdown here, its pictures beside.')

@@ -20,13 +20,9 @@ from transformer_jax.runs.run import checkpoint_flags
 FLAGS = cli.Flags(__doc__)
 WORKDIR = FLAGS.path('workdir', None, "The run's folder.", required=True)
 SPLIT = FLAGS.enum('split', 'dev', ['dev', 'test'], 'Whose sentences to look at.')
-SENTENCES = FLAGS.integer(
-  'sentences', 100, 'How many of them, at random; with --query all.', 1
-)
+SENTENCES = FLAGS.integer('sentences', 100, 'How many; with --query all.', 1)
 PRUNE = FLAGS.bool('prune', False, 'Measure what each head is worth.')
-QUERY = FLAGS.string(
-  'query', None, 'With --key: find the heads by which this word looks at that one.'
-)
+QUERY = FLAGS.string('query', None, 'The word that looks at --key: finds its heads.')
 KEY = FLAGS.string('key', None, 'The word that --query looks at.')
 OUTPUT = FLAGS.path('output', None, 'Folder to write; attention in the run by default.')
 AVERAGE, STEP = checkpoint_flags(FLAGS)

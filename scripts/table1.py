@@ -36,13 +36,9 @@ def main(argv: list[str]) -> None:
   path = OUTPUT.value
   path.parent.mkdir(parents=True, exist_ok=True)  # so that what is measured is not lost
   platform.start(1)
-  about = run.describe_machine()
+  about = run.describe_machine()  # with the load of the minutes before
   bar = lambda cells: tqdm(cells, desc='measuring', unit='layer', disable=None)
-  measured = {
-    'task': 'table1',
-    **about,  # the load is of the minutes before
-    **measuring.table(*sizes, bar),
-  }
+  measured = {'task': 'table1'} | about | measuring.table(*sizes, bar)
   files.write_json(path, measured)
   blocks = table.blocks(measured)
   for block in blocks:

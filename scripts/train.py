@@ -28,20 +28,13 @@ FLAGS = cli.Flags(__doc__)
 CONFIG = config_flag(FLAGS, "What to train; the run's own by default.", False)
 WORKDIR = FLAGS.path('workdir', None, "The run's folder.", required=True)
 INIT_FROM = FLAGS.path('init_from', None, 'A run whose model and vocabulary to take.')
-DETERMINISTIC = FLAGS.bool(
-  'deterministic', False, 'The same bits in every run on a GPU too, and slower.'
-)
+DETERMINISTIC = FLAGS.bool('deterministic', False, 'Equal bits on a GPU too; slower.')
 PROFILE = FLAGS.path('profile', None, 'A folder for a trace of five steps.')
 ADDRESS = FLAGS.string(
-  'coordinator_address',
-  None,
-  'HOST:PORT of process 0, where no Slurm, Open MPI, Kubernetes or TPU pod tells it.',
+  'coordinator_address', None, 'HOST:PORT of process 0, where no cluster tells it.'
 )
 COUNT = FLAGS.integer(
-  'process_count',
-  None,
-  'Number of all processes; 1: this one alone, whatever Slurm says.',
-  1,
+  'process_count', None, 'Number of processes; 1: this one, whatever Slurm says.', 1
 )
 NUMBER = FLAGS.integer('process_id', None, 'Number of this process, from 0.', 0)
 DATA = data_flags(FLAGS)

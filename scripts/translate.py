@@ -22,9 +22,7 @@ FLAGS = cli.Flags(__doc__)
 WORKDIR = FLAGS.path('workdir', None, "The run's folder.", required=True)
 INPUT = FLAGS.path('input', '-', "File to translate, perhaps packed; '-' is stdin.")
 NBEST = FLAGS.integer('nbest', 1, 'Translations of each line.', 1)
-BEAM = FLAGS.integer(
-  'beam', None, "Beam size, at least NBEST; the config's by default.", 1
-)
+BEAM = FLAGS.integer('beam', None, "Beam size, at least NBEST; else the config's.", 1)
 ALPHA = FLAGS.float('alpha', None, "Length penalty; the config's by default.")
 AVERAGE, STEP = checkpoint_flags(FLAGS)
 SCORES = FLAGS.bool('scores', False, 'Put its score and a tab before each.')

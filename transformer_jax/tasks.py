@@ -14,11 +14,7 @@ from transformer_jax.scoring import bleu
 
 
 def _target(config: ConfigDict) -> Callable[[str], str]:
-  """Returns a function that leaves a line as it is: a translation needs no change.
-
-  Raises:
-    UserError: the config has a setting of trees.
-  """
+  """Returns a function that leaves a line as it is; raises for a setting of trees."""
   for name, value in values(config.to_dict(), Tag.TREES).items():
     if value != KEYS[name].base:
       raise UserError(f'--config.{name}={value}: only trees have such lines')
@@ -57,9 +53,8 @@ TASKS = {task.name: task for task in (TRANSLATION, PARSING)}
 def task_of(config: ConfigDict) -> Task:
   """Returns the task that a config chooses.
 
-  Raises:
-    UserError: there is no such task, or it has no BLEU or no constraint though the
-      config needs one.
+  Raises UserError if there is none, or it lacks BLEU or a constraint that the config
+  needs.
   """
   if config.task not in TASKS:
     known = ' or '.join(map(repr, TASKS))

@@ -77,8 +77,8 @@ class Flags:
   ) -> flags.FlagHolder[ml_collections.ConfigDict]:
     """Defines --config=FILE[:ARGUMENT], and --config.KEY=VALUE for each of `keys`.
 
-    Every config is passed to resolve(config, the same without overrides, names of the
-    overridden keys), which may change it.
+    resolve(config, the config without overrides, names of overridden keys) may change
+    the config.
     """
     self._keys, self._resolve = keys, resolve
     self._config = config_flags.DEFINE_config_file(

@@ -6,6 +6,7 @@ Parameters and optimizer state are replicated: pmap takes and returns them witho
 device axis. With several hosts, each reads the slices of its own devices (hosts.py).
 """
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -86,31 +87,29 @@ def compile_if_it_fits(lowered: jax.stages.Lowered) -> jax.stages.Compiled | Non
     if 'RESOURCE_EXHAUSTED' not in str(error) or 'Shared memory' in str(error):
       raise
     return None
-  stats = jax.local_devices()[0].memory_stats()
-  needs = program.memory_analysis()
-  if stats is None or 'bytes_limit' not in stats or needs is None:
-    return program
-  fits = memory_needed(needs) <= (1 - RESERVED_FRACTION) * stats['bytes_limit']
-  return program if fits else None
+  needs, memory = program.memory_analysis(), _device_memory()
+  return program if not memory or needs is None or fits(needs, memory) else None
+
+
+def fits(needs: Any, memory: float) -> bool:
+  """Returns True if a program's memory_analysis() fits into so many bytes."""
+  arrays = needs.argument_size_in_bytes + needs.output_size_in_bytes
+  bytes_needed = arrays + needs.temp_size_in_bytes - needs.alias_size_in_bytes
+  return bytes_needed <= (1 - RESERVED_FRACTION) * memory
+
+
+def _device_memory() -> int:
+  """Returns the bytes of a device of this host; 0 for a CPU, which does not tell."""
+  return (jax.local_devices()[0].memory_stats() or {}).get('bytes_limit', 0)
 
 
 def decode_tokens(chosen: int, memory: float | None = None) -> int:
   """Returns the positions of a batch of search: `chosen`, or what suits a device if 0.
 
-  Args:
-    memory: bytes that a program can use; None: of this host's devices. A CPU does not
-      tell.
+  `memory` is what a program can use, in bytes; None: that of this host's devices.
   """
-  if memory is None:
-    stats = jax.local_devices()[0].memory_stats() or {}
-    memory = stats.get('bytes_limit', 0)
+  memory = _device_memory() if memory is None else memory
   return chosen or 4096 * max(1, min(8, int(memory / 2**31)))
-
-
-def memory_needed(program: Any) -> int:
-  """Returns the bytes that a program needs of each device, from memory_analysis()."""
-  arrays = program.argument_size_in_bytes + program.output_size_in_bytes
-  return arrays + program.temp_size_in_bytes - program.alias_size_in_bytes
 
 
 def map_rows(function: Callable) -> Callable:
@@ -127,14 +126,15 @@ def map_rows(function: Callable) -> Callable:
   # By shard_map, so that the devices do not communicate: jit alone would let all of
   # them wait, at each step of a search, for the one with the longest outputs.
   @jax.jit
+  @functools.partial(
+    jax.shard_map,
+    mesh=mesh,
+    in_specs=(PartitionSpec(), by_row),
+    out_specs=by_row,
+    check_vma=False,
+  )
   def mapped(params: PyTree, rows: PyTree) -> PyTree:
-    return jax.shard_map(
-      lambda params, rows: function(params, *rows),
-      mesh=mesh,
-      in_specs=(PartitionSpec(), by_row),
-      out_specs=by_row,
-      check_vma=False,
-    )(params, rows)
+    return function(params, *rows)
 
   def call(params: PyTree, *rows: np.ndarray) -> Callable[[], PyTree]:
     result = mapped(params, jax.device_put(rows, NamedSharding(mesh, by_row)))
@@ -175,7 +175,6 @@ class Devices:
     ours = [d for d in devices if d.process_index == jax.process_index()]
     first = devices.index(ours[0]) * each
     self.host_slices = slice(first, first + len(ours) * each)
-    self._ours = ours
 
   def replicate(self, tree: PyTree) -> PyTree:
     """Copies the first host's arrays to every device of every host."""
@@ -195,7 +194,7 @@ class Devices:
     """Returns replicated arrays as arrays of this host, which map_rows() takes."""
     if jax.process_count() == 1:
       return tree
-    here = _replicated(self._ours)
+    here = _replicated(jax.local_devices())
     parts = lambda x: [part.data for part in x.addressable_shards]
     one = lambda x: jax.make_array_from_single_device_arrays(x.shape, here, parts(x))
     return jax.tree.map(one, tree)

@@ -1,7 +1,6 @@
 """Writes a file whole or not at all; JSON, sha256 sums, and locks."""
 
 import contextlib
-import errno
 import fcntl
 import hashlib
 import json
@@ -10,6 +9,7 @@ import os
 import pathlib
 import secrets
 import sys
+import tempfile
 from collections.abc import Iterator
 from typing import IO, Any
 
@@ -52,8 +52,7 @@ def write(path: pathlib.Path, text: str) -> None:
 def writable(folder: pathlib.Path) -> None:
   """Makes a folder if it is missing; raises OSError if nothing can be written in it."""
   folder.mkdir(parents=True, exist_ok=True)
-  if not os.access(folder, os.W_OK | os.X_OK):
-    raise PermissionError(errno.EACCES, 'nothing can be written there', str(folder))
+  tempfile.TemporaryFile(dir=folder).close()
 
 
 def as_json(value: Any, indent: int | None = None) -> str:

@@ -45,8 +45,7 @@ def join_hosts(
   # JAX would handle SIGTERM by itself; here signals.py does.
   jax.config.update('jax_enable_preemption_service', False)
   # As in JAX, Open MPI comes first: under Slurm, each of its daemons is a Slurm step of
-  # one task.
-  # SLURM_NTASKS would be the whole job's, even in an interactive step of one task.
+  # one task. SLURM_NTASKS would be the whole job's, even in a step of one task.
   names = 'OMPI_COMM_WORLD_SIZE', 'SLURM_STEP_NUM_TASKS'
   tasks = next(filter(None, map(os.environ.get, names)), None)
   flags = address, process_count, process_id
@@ -113,9 +112,8 @@ def wait_for_all(key: str) -> None:
 
 def from_first_host(tree: PyTree) -> PyTree:
   """Returns the first host's arrays; every host passes arrays of the same shapes."""
-  return (
-    tree if jax.process_count() == 1 else multihost_utils.broadcast_one_to_all(tree)
-  )
+  several = jax.process_count() > 1
+  return multihost_utils.broadcast_one_to_all(tree) if several else tree
 
 
 def check_same(text: str) -> None:

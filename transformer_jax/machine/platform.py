@@ -123,9 +123,8 @@ def use_compilation_cache() -> None:
   """Keeps compiled programs between processes, in a folder of the user."""
   if jax.config.jax_compilation_cache_dir is not None:
     return
-  # On GPUs several processes share the search for fast kernels, and wait for each
-  # other's results. One that takes its program from a cache which the others do not see
-  # searches for none, and they would wait for ever.
+  # On GPUs several processes share the search for fast kernels. One that takes its
+  # program from a cache of its own searches for none, and the others wait for ever.
   if jax.default_backend() == 'gpu' and jax.process_count() > 1:
     if hosts.is_first_host():
       print(

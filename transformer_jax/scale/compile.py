@@ -25,11 +25,10 @@ from transformer_jax.data.batches import Shape
 from transformer_jax.decoding.translate import search_of
 from transformer_jax.machine import platform
 from transformer_jax.machine.devices import (
-  RESERVED_FRACTION,
   Devices,
   compile_if_it_fits,
   decode_tokens,
-  memory_needed,
+  fits,
 )
 from transformer_jax.machine.errors import UserError
 from transformer_jax.model import build, flops, ops
@@ -95,14 +94,14 @@ def lower_search(
 @contextlib.contextmanager
 def kernels_of(target: Topology) -> Iterator[None]:
   """Has programs traced and lowered with kernels if the target has NVIDIA's GPUs."""
-  with contextlib.ExitStack() as contexts:
-    if target.chip.platform == 'gpu':
-      # From JAX 0.11 on Pallas asks the mesh for the kind of a device that is not here.
-      device = devices_of(target)[0]
-      kind = jax.sharding.AbstractDevice(device.device_kind, None, device.platform)
-      mesh = jax.sharding.AbstractMesh((), (), abstract_device=kind)
-      contexts.enter_context(jax.sharding.use_abstract_mesh(mesh))
-      contexts.enter_context(ops.mode('cuda'))
+  if target.chip.platform != 'gpu':
+    yield
+    return
+  # From JAX 0.11 on Pallas asks the mesh for the kind of a device that is not here.
+  device = devices_of(target)[0]
+  kind = jax.sharding.AbstractDevice(device.device_kind, None, device.platform)
+  mesh = jax.sharding.AbstractMesh((), (), abstract_device=kind)
+  with jax.sharding.use_abstract_mesh(mesh), ops.mode('cuda'):
     yield
 
 
@@ -163,7 +162,7 @@ def _memory(lowered: jax.stages.Lowered, limit: float) -> dict[str, Any]:
   return {
     'arguments': needs.argument_size_in_bytes,
     'temporaries': needs.temp_size_in_bytes,
-    'fits': memory_needed(needs) <= (1 - RESERVED_FRACTION) * limit,
+    'fits': fits(needs, limit),
   }
 
 
@@ -206,13 +205,13 @@ def lines(result: dict[str, Any]) -> Iterator[str]:
     f'{result["length"]} tokens; a device computes {result["slices_per_pass"]} at once'
   )
   for what in 'step', 'search':
-    program = result[what]
-    yield f'  {what}: ' + (
-      f'the compiler refuses it: {program["refused"]}'
-      if 'refused' in program
-      else f'{gigabytes(program["arguments"])} of arguments, '
+    if 'refused' in (program := result[what]):
+      yield f'  {what}: the compiler refuses it: {program["refused"]}'
+      continue
+    yield (
+      f'  {what}: {gigabytes(program["arguments"])} of arguments, '
       f'{gigabytes(program["temporaries"])} of temporaries; '
-      + ('fits' if program['fits'] else 'does not fit')
+      f'{"fits" if program["fits"] else "does not fit"}'
     )
   yield (
     f'  a step of one device: {result["flops"] / 1e12:.3f} TFLOP; all-reduce sums '
