@@ -41,9 +41,7 @@ REFUSED = [
     for key, value in (
       ('slices', 0),
       ('train_steps', 2**31),
-      *((key, x) for key in ('rate_factor', 'adam_epsilon') for x in (0.0, 1e38)),
-      *(('rate_factor', x) for x in (math.nan, math.inf)),
-      ('alpha', -11.0),
+      *(('rate_factor', x) for x in (0.0, 1e38, math.nan, math.inf)),
       *((k, x) for k in ('epsilon_ls', 'model.P_drop', 'adam_b1') for x in (1.0, -0.1)),
       ('dtype', 'half'),
       ('model.positions', 'rotary'),

@@ -120,7 +120,3 @@ def test_translations_are_equal(beam: int):
   assert ours == expected
   ends = [tokens[-1] == one_file.EOS for tokens in expected]
   assert any(ends) and not all(ends)
-
-
-def test_it_has_at_most_300_lines():
-  assert len(PATH.read_text().splitlines()) <= 300

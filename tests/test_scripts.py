@@ -32,20 +32,15 @@ REFUSED = [
   ),
   (
     'train --workdir=x --config=configs/base.py --config.model.h=4',
-    'model.h by hand: i',
+    'h by hand: is this',
   ),
-  # Configs
-  ('describe --config=configs/bsae.py:en-de', "No such file or directory: 'configs"),
   ('train --workdir=x', 'starts one with --config='),
   # Flags
-  ('translate --baem=4 --workdir=x', "flag 'baem'. Did you mean: beam ?"),
   ('train', "give --workdir: The run's folder."),
-  ('describe', 'give --config: What to describe.'),
   ('describe --config=configs/base.py --json true', "'true' is no flag; flags begin"),
   ('evaluate --hypotheses=h', 'needs --references and --target_language'),
   ('evaluate --hypotheses=h --split=dev', '--split does not go with --hypotheses'),
   ('prepare_data --verify=x --raw_dir=y', '--raw_dir does not go with --verify'),
-  (f'benchmark {MULTI30K} --what=decoding --steps=9', '--steps does not go with'),
   ('evaluate --workdir=x --step=1.5', 'flag --step=1.5: a whole number, or best'),
   ('report run --sustained_tflops=nan', 'nan: more than 0, and finite'),
   # Files
