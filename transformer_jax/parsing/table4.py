@@ -1,30 +1,22 @@
-"""Table 4: the paper's parsers, ours and their baselines, with pictures of trees."""
+"""Table 4: the paper's parsers, ours and their baselines, and sample trees."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
-from transformer_jax.parsing import trees
 from transformer_jax.parsing.evalb import Parsing
 from transformer_jax.parsing.pcfg import Baseline
-from transformer_jax.parsing.trees import Node, Tree
+from transformer_jax.parsing.trees import Tree
 from transformer_jax.report import paper
-from transformer_jax.report.figures import FAINT, GREY, INK, LINES, picture
-from transformer_jax.report.page import Block, Picture, heading, paragraph, table
+from transformer_jax.report.page import Block, heading, paragraph, table
 from transformer_jax.report.results import Evaluation, HeldOut
 
 JOURNAL, GUM = 'wsj.23', 'gum/'  # as configs/parsing.py calls their files
 HEADER = ('parser', 'training', 'scored on', 'F1', '95 %', 'recall', 'precision')
 HEADER += ('complete', 'tags', 'trees before repair', 'about')
 MIN_BRACKETS = 20  # of a label in the treebank, to be listed
-SAMPLE_LENGTHS = range(5, 13)  # in words, of the sentences whose trees are drawn
-
-WRONG = LINES[1]  # the colour of what only one of two trees has
-LEVEL = 0.28  # inches
-WORDS = 0.8  # inches, for words that stand upright
+SAMPLE_LENGTHS = range(5, 13)  # in words, of the sentences whose trees are shown
 
 
 class Row(NamedTuple):
@@ -75,21 +67,17 @@ def _summary(row: Row) -> str:
 
 
 def _samples(run: Evaluation, texts: HeldOut, count: int) -> Iterator[Block]:
-  """Yields pictures of short sentences, evenly spaced in the test set."""
+  """Yields trees of short sentences, evenly spaced in the test set."""
   held_out, lines = texts.text(run), run.translations
   if held_out is None or lines is None or not count:
     return
-  name = _files(run, run.result.split)
-  yield heading(3, f'Trees of {name}, by {run.name}')
-  yield paragraph('Constituents that only one of the trees has are bold and in colour.')
+  yield heading(3, f'Trees of {_files(run, run.result.split)}, by {run.name}')
   sentences = [line.split(' ') for line in held_out[0]]
   short = [n for n, words in enumerate(sentences) if len(words) in SAMPLE_LENGTHS]
   for n in short[:: max(1, len(short) // count)][:count]:
     gold = Tree(sentences[n], held_out[1][n].split(' '))
-    (ours,) = trees.parse([lines[n]], f'{run.text}, sentence {n + 1}')
-    number = f'{name.replace("/", ".")}.{n + 1}'
-    text = f'Two trees of: {held_out[0][n]}'
-    yield _picture(f'trees.{number}', text, ours, gold)
+    rows = [['treebank', str(gold)], ['ours', lines[n]]]
+    yield table(['sentence', held_out[0][n]], rows)
 
 
 def _run_row(run: Evaluation) -> Row:
@@ -182,61 +170,3 @@ def _by_label(rows: Sequence[Row], labels: Mapping[str, int]) -> str:
 def _f1(parsing: Parsing, label: str) -> str:
   matched, gold, test = parsing.labels[label]
   return f'{200 * matched / (gold + test):.2f}'
-
-
-def _picture(name: str, text: str, ours: Tree, gold: Tree) -> Picture:
-  """Draws two trees of the same words, what only one of them has in another colour."""
-  roots = trees.nest(gold), trees.nest(ours)
-  brackets = [{_bracket(node) for node, _ in root.constituents()} for root in roots]
-  wrong = brackets[0] ^ brackets[1]
-  heights = [LEVEL * (1 + _level(root)) + WORDS for root in roots]
-
-  def draw(figure: Figure) -> None:
-    panels = figure.subplots(2, 1, height_ratios=heights)
-    for axes, title, root in zip(panels, ('treebank', 'ours'), roots, strict=True):
-      axes.set_title(title)
-      axes.axis('off')
-      axes.set_xlim(-0.6, len(gold.words) - 0.4)
-      axes.set_ylim(-WORDS / LEVEL, _level(root) - 0.3)
-      for node in root.children:
-        _draw(axes, node, gold.words, wrong)
-
-  return picture(name, text, sum(heights), draw)
-
-
-def _bracket(node: Node) -> tuple[str, int, int]:
-  return node.label, node.word, node.word_end
-
-
-def _level(node: Node) -> int:
-  """Returns 0 of a word, else one more than the highest below."""
-  return 1 + max(map(_level, node.children)) if node.children else 0
-
-
-def _x(node: Node) -> float:
-  """Returns how far right a node stands, in words: above the middle of its children."""
-  if not node.children:
-    return float(node.word)
-  if len(node.children) == 1:  # a chain of them may be long
-    return _x(node.children[0])
-  return (_x(node.children[0]) + _x(node.children[-1])) / 2
-
-
-def _draw(
-  axes: Axes, node: Node, words: Sequence[str], wrong: set[tuple[str, int, int]]
-) -> None:
-  """Draws a node, and then all below it."""
-  x, level = _x(node), _level(node)
-  for child in node.children:
-    ends = (x, _x(child)), (level, _level(child))
-    axes.plot(*ends, color=FAINT, linewidth=1)
-  is_wrong = level > 0 and _bracket(node) in wrong
-  style = {'color': WRONG, 'weight': 'bold'} if is_wrong else {'color': INK}
-  if not level:
-    style = {'color': GREY}
-    axes.text(x, -0.4, words[node.word], rotation=90, ha='center', va='top')
-  box = {'facecolor': 'none', 'edgecolor': 'none', 'pad': 1}
-  centre = {'ha': 'center', 'va': 'center', 'fontsize': 7, 'bbox': box}
-  axes.text(x, level, node.label, **centre, **style)
-  for child in node.children:
-    _draw(axes, child, words, wrong)
