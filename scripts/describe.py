@@ -37,10 +37,10 @@ DATA_DIR = data_dir(FLAGS)
 def describe(
   config: ml_collections.ConfigDict, batches: Batches | None
 ) -> dict[str, Any]:
-  """Returns cells, parameters, flops_per_target_token and batch_shapes of a config.
+  """Returns what a config is, for --json.
 
-  batch_shapes are [slices, rows, source tokens, target tokens] of each shape. They
-  follow from the lengths of the corpus: null until it is prepared.
+  batch_shapes are [slices, rows, source tokens, target tokens] of each shape: null
+  until the corpus is prepared.
   """
   model = config.model.to_dict()
   shapes = batches and [[config.slices, *shape] for shape in batches.shapes]

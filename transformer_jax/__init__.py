@@ -58,7 +58,6 @@ def attention(
   There is one Maps for each sentence. Its rows and columns are pieces, not words.
 
   Args:
-    model: from load().
     targets: translations of the sources. None: beam search translates them.
 
   Raises:

@@ -76,9 +76,8 @@ def without_data(tree: PyTree) -> PyTree:
 def compile_if_it_fits(lowered: jax.stages.Lowered) -> jax.stages.Compiled | None:
   """Returns the program, or None if it needs more memory than a device has.
 
-  A part of the memory is kept for other arrays, such as the next batch. Hosts
-  must decide alike, so their devices must have the same memory. Where devices do not
-  tell what they have, as a CPU does not, every program fits that XLA compiles.
+  Hosts must decide alike, so their devices must have the same memory. Where devices do
+  not tell what they have, as a CPU does not, every program fits that XLA compiles.
   """
   try:
     program = lowered.compile()
@@ -117,9 +116,8 @@ def map_rows(function: Callable) -> Callable:
 
   The mapped function takes `params` that every device has, as replicate_read_only()
   places them, and host arrays whose axis 0, the rows, is a multiple of the number of
-  devices. It returns a function that gives the result as host arrays. Accelerators
-  compute meanwhile, so that the host can do other things; a CPU has computed before it
-  returns.
+  devices. It returns a function that gives the result as host arrays, for which
+  accelerators compute meanwhile; a CPU has computed before it returns.
   """
   mesh, by_row = _mesh(jax.local_devices()), PartitionSpec(AXIS)
 

@@ -24,10 +24,7 @@ EXTRAS = {
 
 
 class UserError(Exception):
-  """What the user did wrong, in a sentence that says where and what to do.
-
-  A program ends with this sentence on stderr and exit code 1, without a traceback.
-  """
+  """What the user did wrong, in a sentence that says where and what to do."""
 
 
 @contextlib.contextmanager

@@ -75,16 +75,12 @@ def one_error_ends_all() -> Iterator[None]:
   try:
     yield
   except BaseException as error:
-    exits = isinstance(error, SystemExit)
-    all_agreed = exits and error.code == EXIT_CODE  # after a signal all leave together
-    if jax.process_count() == 1 or all_agreed:
+    sentence = error.code if isinstance(error, SystemExit) else traceback.format_exc()
+    # After a signal all leave together.
+    if jax.process_count() == 1 or sentence == EXIT_CODE:
       raise
-    if exits:
-      print(error.code, file=sys.stderr)
-    else:
-      traceback.print_exc()
+    print(sentence, file=sys.stderr, flush=True)
     sys.stdout.flush()
-    sys.stderr.flush()
     os._exit(1)
 
 
@@ -103,9 +99,8 @@ def first_host_first(make: Callable[[], Any]) -> Any:
 def wait_for_all(key: str) -> None:
   """Returns when all hosts have called it.
 
-  The hosts wait at JAX's coordinator, for up to TIMEOUT_MS. In a collective operation
-  between CPU devices they would give up after 30 s; a host comes later than that when
-  it has to compile what the first host has in its cache.
+  They wait at JAX's coordinator. In a collective operation between CPU devices they
+  would give up after 30 s, while one compiles what the first has in its cache.
   """
   multihost.get_barrier_sync_fn()(key=key, timeout_ms=TIMEOUT_MS)
 
