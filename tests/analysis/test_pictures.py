@@ -14,7 +14,6 @@ from transformer_jax.analysis import figures
 from transformer_jax.analysis.figures import View
 from transformer_jax.analysis.maps import KINDS, Maps
 from transformer_jax.machine.errors import UserError
-from transformer_jax.model.layers import sinusoids
 
 N, H = 3, 4
 WORDS = ['It', 'costs', '$5$', '<b>fett</b>', '</script>', '@DATA@', 'שלום', '</s>']
@@ -73,15 +72,6 @@ def test_the_page_holds_all_weights_and_needs_no_network(tmp_path: pathlib.Path)
       assert page_maps[kind]['rows'] == rows and page_maps[kind]['columns'] == columns
       read = np.frombuffer(base64.b64decode(page_maps[kind]['weights']), np.uint8)
       np.testing.assert_allclose(read.reshape(weights.shape) / 255, weights, atol=0.002)
-
-
-def test_sinusoids_are_as_similar_as_they_are_near():
-  """Section 3.5: PE(pos + k) depends on PE(pos) by k alone; learnt ones need not."""
-  learnt = np.random.default_rng(0).normal(size=(9, 12))
-  figure = figures.draw_similarity({'sinusoids': sinusoids(20, 12), 'learned': learnt})
-  first, second, *_ = figure.axes
-  assert np.ptp(np.diagonal(first.images[0].get_array(), 9)) < 1e-5
-  assert np.ptp(np.diagonal(second.images[0].get_array(), 1)) > 0.1
 
 
 @pytest.fixture(scope='module')

@@ -5,7 +5,7 @@ import itertools
 import json
 import pathlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import matplotlib
@@ -175,29 +175,6 @@ def draw_pruning(pruned: Pruning) -> Figure:
   return draw_heads(
     panels, 3, f'Dev perplexity without a head, less {pruned.whole:.3f}'
   )
-
-
-def draw_similarity(encodings: Mapping[str, np.ndarray]) -> Figure:
-  """Draws the cosine of every two positions' encodings, and its mean by distance.
-
-  Args:
-    encodings: [positions, d_model] by name, such as layers.sinusoids(60, 512), or the
-      parameters 'source_positions' of a model with learned positions.
-  """
-  figure = Figure((3.2 * (len(encodings) + 1), 3.2), layout='constrained')
-  *panels, last = figure.subplots(1, len(encodings) + 1)
-  for axes, (name, table) in zip(panels, encodings.items(), strict=True):
-    unit = table / np.linalg.norm(table, axis=1, keepdims=True)
-    cosine = unit @ unit.T
-    image = axes.imshow(cosine, cmap='RdBu', vmin=-1, vmax=1)
-    axes.set(title=name, xlabel='position', ylabel='position')
-    means = [np.diagonal(cosine, k).mean() for k in range(len(table))]
-    last.plot(means, label=name)
-  figure.colorbar(image, ax=panels)
-  last.set(title='mean cosine', xlabel='positions apart')
-  last.legend(frameon=False, fontsize='small')
-  last.grid(alpha=0.3)
-  return figure
 
 
 def save(figure: Figure, path: pathlib.Path) -> list[pathlib.Path]:
