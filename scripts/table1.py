@@ -8,8 +8,6 @@ beside it, with the ending .svg. Let nothing else run meanwhile: it takes minute
 CPU cores. Accelerators need larger --n and --d.
 """
 
-from tqdm import tqdm
-
 from benchmarks import run
 from benchmarks.layer_types import measuring
 from transformer_jax.machine import cli, files, platform
@@ -37,8 +35,7 @@ def main(argv: list[str]) -> None:
   path.parent.mkdir(parents=True, exist_ok=True)  # so that what is measured is not lost
   platform.start(1)
   about = run.describe_machine()  # with the load of the minutes before
-  bar = lambda cells: tqdm(cells, desc='measuring', unit='layer', disable=None)
-  measured = {'task': 'table1'} | about | measuring.table(*sizes, bar)
+  measured = {'task': 'table1'} | about | measuring.table(*sizes)
   files.write_json(path, measured)
   blocks = table.blocks(measured)
   for block in blocks:

@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jax.extend import core
+from tqdm import tqdm
 
 from benchmarks.layer_types.layers import LAYER_TYPES, dilated_convolution
 
@@ -176,16 +177,13 @@ def counts(layer: str) -> dict[str, list]:
   return columns
 
 
-def table(
-  ns: Sequence[int], ds: Sequence[int], progress: Callable[[list], Iterable]
-) -> dict:
+def table(ns: Sequence[int], ds: Sequence[int]) -> dict:
   """Measures all cells, fits the exponents, and counts.
 
-  Args:
-    ns, ds: two or more different numbers each, in ascending order.
-    progress: wraps the list of cells, as tqdm does.
+  `ns` and `ds` are two or more different numbers each, in ascending order.
   """
-  cells = [measure(*cell) for cell in progress(grid(ns, ds))]
+  bar = tqdm(grid(ns, ds), desc='measuring', unit='layer', disable=None)
+  cells = [measure(*cell) for cell in bar]
   fitted = {}
   for layer in LAYER_TYPES:
     own = [cell for cell in cells if cell.layer == layer]

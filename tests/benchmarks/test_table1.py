@@ -188,7 +188,7 @@ def measured() -> dict:
     patch.setattr(measuring, 'REACHES', {'': (0,), 'k': (3, 5), 'r': (5, 9)})
     patch.setattr(measuring, 'COUNTED_N', (4, 16))
     patch.setattr(measuring, 'MIN_SECONDS', 0.0)
-    table = measuring.table([8, 16], [4, 8], iter)
+    table = measuring.table([8, 16], [4, 8])
   about = {'device': 'a device', 'processor': 'a chip', 'versions': {'jax': '0'}}
   return json.loads(json.dumps({'task': 'table1', **about, **table}))
 
