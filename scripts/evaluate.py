@@ -8,9 +8,7 @@
 Translations and result stay under WORKDIR/translations/; WORKDIR/result.json is the
 newest result. `--against` compares a run with another's result of the same search, or
 else its newest, and `--against_hypotheses` a file with another, by approximate
-randomisation. Files are detokenised text, a sentence a line. Of a German file three
-BLEUs are printed that are often taken for each other: sacreBLEU's, the paper's, and the
-paper's with the references' quotation marks replaced too, each with its signature.
+randomisation. Files are detokenised text, a sentence a line.
 """
 
 import sys
@@ -29,7 +27,6 @@ SPLIT = FLAGS.enum('split', 'test', ['dev', 'test'], 'What to score on.')
 AVERAGE, STEP = checkpoint_flags(FLAGS)
 BEAM = FLAGS.integer('beam', None, "Beam size; the config's by default.", 1)
 ALPHA = FLAGS.float('alpha', None, "Length penalty; the config's by default.")
-LOWERCASE = FLAGS.bool('lowercase', False, 'Ignore case in BLEU, and say so.')
 AGAINST = FLAGS.path('against', None, 'Another run to compare with.')
 HYPOTHESES = FLAGS.path('hypotheses', None, 'Score this file, not a run.')
 REFERENCES = FLAGS.path('references', None, 'Reference translations for --hypotheses.')
@@ -60,7 +57,7 @@ def main(argv: list[str]) -> None:
   if HYPOTHESES.value:
     cleaning.check_code(TARGET_LANGUAGE.value)
     files = HYPOTHESES.value, REFERENCES.value, AGAINST_HYPOTHESES.value
-    how = TARGET_LANGUAGE.value, TOKENIZED.value, LOWERCASE.value
+    how = TARGET_LANGUAGE.value, TOKENIZED.value
     lines = bleu.score_files(*files, *how)
   else:
     print('loading JAX', file=sys.stderr, flush=True)
@@ -71,8 +68,7 @@ def main(argv: list[str]) -> None:
     search = {'beam': BEAM.value, 'alpha': ALPHA.value}
     loaded = transformer_jax.load(WORKDIR.value, **which, **search)
     against = Run(AGAINST.value) if AGAINST.value else None
-    options = SPLIT.value, LOWERCASE.value, against
-    lines = evaluate_run(loaded, DATA_DIR.value, *options, interruption)
+    lines = evaluate_run(loaded, DATA_DIR.value, SPLIT.value, against, interruption)
   with interruption:
     for line in lines:
       print(line)

@@ -73,13 +73,13 @@ def make_run(folder: pathlib.Path, name: str, hypotheses: list[str]) -> Run:
 def compared(run: Run, other: Run, **which: int) -> list[str]:
   """Returns the lines that compare the newest results of two runs on dev."""
   loaded, data_dir = LoadedRun(run, TRANSLATION, average=1, **which), run.workdir.parent
-  options = 'dev', False, other, Interruption()
+  options = 'dev', other, Interruption()
   return [*evaluate_run(loaded, data_dir / 'data', *options)]
 
 
 def comparison(ours: list[str], theirs: list[str]) -> list[str]:
   """Returns the lines that compare these texts."""
-  outputs = Outputs(ours, REFERENCES, 'de', False, False)
+  outputs = Outputs(ours, REFERENCES, 'de', False)
   return [*TRANSLATION.scorer.comparison_lines(outputs, theirs)]
 
 
@@ -142,7 +142,7 @@ def test_the_options_reach_the_scores(tmp_path: pathlib.Path):
   mean = jax.tree.map(lambda a, b: (a + b) / 2, one, other)
 
   loaded = LoadedRun(run, TRANSLATION, average=2, beam=1, alpha=0.0)
-  result, outputs = Evaluation(loaded, corpus.parent, 'test', False).evaluate()
+  result, outputs = Evaluation(loaded, corpus.parent, 'test').evaluate()
   dev = Perplexity(run.config(), graph, *batches.read_split(corpus, 'dev'))
   assert result.averaged == [untrained.STEP, 2 * untrained.STEP]
   assert result.dev_perplexity == pytest.approx(dev(mean), rel=1e-5)
@@ -163,7 +163,7 @@ def test_another_corpus_is_refused(tmp_path: pathlib.Path):
   workdir = untrained.write(tmp_path)
   data_dir = workdir.parent / 'data'
   loaded = LoadedRun(Run(workdir), TRANSLATION, average=1)
-  evaluation = Evaluation(loaded, data_dir, 'test', False)
+  evaluation = Evaluation(loaded, data_dir, 'test')
   shutil.rmtree(data_dir)
   toy.corpus.prepare(tmp_path / 'raw', tiny(**{'model.vocab_size': 50}))
   with pytest.raises(UserError, match='has another vocabulary than'):
@@ -176,7 +176,7 @@ def test_a_search_in_another_dtype_is_another(tmp_path: pathlib.Path):
 
   def is_current() -> bool:
     loaded = LoadedRun(run, TRANSLATION, average=1)
-    return Evaluation(loaded, tmp_path / 'data', 'dev', False).is_current()
+    return Evaluation(loaded, tmp_path / 'data', 'dev').is_current()
 
   assert is_current()
   result = Result.read(path)
@@ -208,7 +208,7 @@ def test_bleu_of_dev_in_training(tmp_path: pathlib.Path):
   config.beam = 1
   rest = TRANSLATION, run.vocabularies(), params
   greedy = [one.text for (one,) in Translator(config, *rest).translate(sources, 1)]
-  metric = bleu.sacrebleu('de', False, False)
+  metric = bleu.sacrebleu('de', False)
   expected = metric.percent(greedy[:7], references[:7])
   config.beam = 4
   measure = DevBleu(config, TRANSLATION, corpus)

@@ -75,7 +75,7 @@ def test_it_is_evaluated_like_the_run(
   model = transformer_jax.load(trained, average=2, step=20)
   models = model, transformer_jax.load(exported)
   data = workdir.parent / 'data'
-  evaluations = [Evaluation(model, data, 'test', False) for model in models]
+  evaluations = [Evaluation(model, data, 'test') for model in models]
   ours, theirs = (evaluation.evaluate() for evaluation in evaluations)
   assert theirs == ours and theirs[0].target_tokens_seen == 14
   assert len(Run(exported).records()) == 2

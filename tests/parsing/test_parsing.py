@@ -64,9 +64,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
   return run
 
 
-def evaluated(run: Run, lowercase: bool = False) -> list[str]:
+def evaluated(run: Run) -> list[str]:
   data_dir, loaded = run.workdir.parent / 'data', LoadedRun(run, PARSING)
-  return [*evaluate_run(loaded, data_dir, 'test', lowercase, None, Interruption())]
+  return [*evaluate_run(loaded, data_dir, 'test', None, Interruption())]
 
 
 @pytest.mark.slow
@@ -82,8 +82,6 @@ def test_a_run_is_scored_as_a_parser(run: Run):
   assert words[2] == ['unheard', 'of'] and words[0][-1] == '.'
   assert sum(n for n, _ in result.parsing['lengths'].values()) >= 7
   assert result.valid == 100 and not any(result.repairs.values())
-  with pytest.raises(UserError, match='--lowercase: scores of parsing know no case'):
-    evaluated(run, lowercase=True)
 
 
 @pytest.mark.slow

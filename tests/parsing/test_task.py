@@ -39,7 +39,7 @@ def test_trees_are_scored_with_how_many_were_mended():
   assert scorer.references(['She laughed', 'Oh'], targets) == GOLD
   flat = '(TOP (XX She) (XX laughed))'
   repairs = [{'lacking': 2}, {}]
-  outputs = Outputs([flat, GOLD[1]], GOLD, 'tree', False, False, repairs)
+  outputs = Outputs([flat, GOLD[1]], GOLD, 'tree', False, repairs)
   result = scorer.score(outputs)
   assert (result['valid'], result['repairs']['lacking']) == (50, 2)
   assert result['parsing']['recall'] == 25 and result['parsing']['precision'] == 100

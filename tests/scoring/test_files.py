@@ -28,7 +28,7 @@ def spoilt(lines: list[str], rate: float, seed: int = 1) -> list[str]:
 REFERENCES = sentences(60)
 WORSE, BETTER = spoilt(REFERENCES, 0.4), spoilt(REFERENCES, 0.1)
 ALIKE = spoilt(REFERENCES, 0.1, seed=2)
-METRICS = [bleu.sacrebleu('de', False, False), bleu.paper_bleu('de', False, False)]
+METRICS = [bleu.sacrebleu('de', False), bleu.paper_bleu('de', False)]
 
 
 def write(path: pathlib.Path, lines: list[str], end: str = '\n') -> pathlib.Path:
@@ -47,28 +47,27 @@ def numbers(text: str) -> list[float]:
   return [float(x) for x in re.findall(r'[-+]?\d+\.\d+', text)]
 
 
-def test_three_scores_with_their_signatures(files: list[pathlib.Path]):
+def test_scores_with_their_signatures(files: list[pathlib.Path]):
   """Line ends and a byte order mark do not matter."""
-  lines = [*bleu.score_files(*files[:2], None, 'de', False, False)]
-  third = bleu.paper_bleu('de', False, False, replace_both=True)
-  for n, metric in enumerate([*METRICS, third]):
+  lines = [*bleu.score_files(*files[:2], None, 'de', False)]
+  for n, metric in enumerate(METRICS):
     score = metric.score(BETTER, REFERENCES)
     assert lines[2 * n] == f'{metric.name} {score.score:.2f}  {metric.signature}'
     assert numbers(lines[2 * n + 1])[-2:] == pytest.approx(score.interval, abs=0.006)
-  assert len(lines) == 6 and numbers(lines[2])[0] < numbers(lines[4])[0]
+  assert len(lines) == 4
   files[0].write_bytes(b'\xef\xbb\xbf' + '\r\n'.join(BETTER).encode())
-  assert [*bleu.score_files(*files[:2], None, 'de', False, False)] == lines
+  assert [*bleu.score_files(*files[:2], None, 'de', False)] == lines
 
 
 def test_tokens_are_not_tokenised_again(files: list[pathlib.Path]):
-  """The last line names ignored case, and text that is in lower case already."""
-  lines = [*bleu.score_files(*files[:2], None, 'de', True, True)]
-  assert '|case:lc|eff:no|tok:none|' in lines[0] and '|tok:none|' in lines[2]
+  """The last line says what the text is, also if it is in lower case."""
+  lines = [*bleu.score_files(*files[:2], None, 'de', True)]
+  assert '|case:mixed|eff:no|tok:none|' in lines[0] and '|tok:none|' in lines[2]
   assert lines[4].startswith('of tokens as given: ') and len(lines) == 5
   for path, text in zip(files, (BETTER, REFERENCES), strict=False):
     write(path, [line.lower() for line in text])
   for tokenized, kind in ((False, 'detokenised'), (True, 'tokens as given')):
-    last = [*bleu.score_files(*files[:2], None, 'de', tokenized, False)][-1]
+    last = [*bleu.score_files(*files[:2], None, 'de', tokenized)][-1]
     assert last.startswith(f'of {kind}, lower-cased: ')
 
 
@@ -83,13 +82,13 @@ def test_tokens_are_not_tokenised_again(files: list[pathlib.Path]):
 def test_warning_of_missing_rules(
   language: str, message: str, files: list[pathlib.Path], capsys
 ):
-  assert [*bleu.score_files(*files[:2], None, language, False, False)]
+  assert [*bleu.score_files(*files[:2], None, language, False)]
   err = capsys.readouterr().err
   assert message in err and bool(message) == bool(err)
 
 
 def test_one_file_against_another(files: list[pathlib.Path]):
-  *alone, first, second = bleu.score_files(*files, 'de', False, False)
+  *alone, first, second = bleu.score_files(*files, 'de', False)
   for line, metric in zip((first, second), METRICS, strict=True):
     ours, theirs = (metric.score(lines, REFERENCES) for lines in (BETTER, WORSE))
     values = [ours.score, *ours.interval, theirs.score, *theirs.interval]
@@ -99,9 +98,9 @@ def test_one_file_against_another(files: list[pathlib.Path]):
     assert f'p = {p:.4f}' in line and p < 0.01 and line.startswith(f'{metric.name} ')
     signature = metric.signature.replace('nrefs:1', 'nrefs:1|ar:1000|seed:12345')
     assert line.endswith(signature)
-  assert alone == [*bleu.score_files(*files[:2], None, 'de', False, False)]
+  assert alone == [*bleu.score_files(*files[:2], None, 'de', False)]
   files[2] = files[0]
-  printed = '\n'.join(bleu.score_files(*files, 'de', False, False))
+  printed = '\n'.join(bleu.score_files(*files, 'de', False))
   assert printed.count(': +0.00, p = 1.0000') == 2
 
 
@@ -114,25 +113,25 @@ def test_what_cannot_be_scored(files: list[pathlib.Path], tmp_path: pathlib.Path
     kept = files[n].read_bytes()
     files[n].write_bytes('\n'.join(lines).encode())
     with pytest.raises(UserError, match=message):
-      next(bleu.score_files(*files, 'de', False, False))
+      next(bleu.score_files(*files, 'de', False))
     files[n].write_bytes(kept)
   files[0].write_bytes(b'caf\xe9\n')
   with pytest.raises(UserError, match='hypotheses, line 1: not UTF-8'):
-    next(bleu.score_files(*files, 'de', False, False))
+    next(bleu.score_files(*files, 'de', False))
   with pytest.raises(FileNotFoundError, match='none'):
-    next(bleu.score_files(tmp_path / 'none', *files[1:], 'de', False, False))
+    next(bleu.score_files(tmp_path / 'none', *files[1:], 'de', False))
 
 
 def test_p_is_sacrebleus():
   named = [('alike', ALIKE), ('better', BETTER)]
   test = PairedTest(named, {'BLEU': BLEU()}, [REFERENCES], n_samples=1000)
-  p = bleu.sacrebleu('de', False, False).paired_p([BETTER], [ALIKE], REFERENCES)
+  p = bleu.sacrebleu('de', False).paired_p([BETTER], [ALIKE], REFERENCES)
   assert p == test()[1]['BLEU'][1].p_value
 
 
 def test_p_of_several_runs():
   """One run beside its own copy is no more evidence than the run alone."""
-  metric = bleu.sacrebleu('de', False, False)
+  metric = bleu.sacrebleu('de', False)
   p = lambda *runs: metric.paired_p(*runs, REFERENCES)
   assert p([BETTER] * 2, [ALIKE] * 2) == p([BETTER], [ALIKE])
   assert p([BETTER, WORSE], [WORSE, BETTER]) == 1.0

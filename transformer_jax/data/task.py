@@ -22,7 +22,6 @@ class Outputs(NamedTuple):
   references: list[str]
   language: str  # of the text
   tokenized: bool  # whether the lines are tokens, which are scored as they are
-  lowercase: bool  # whether scores ignore case
   repairs: Sequence[Mapping[str, int]] = ()  # Task.finish's counts for each line
 
 
@@ -31,7 +30,7 @@ class Scorer:
   """The functions that score and compare outputs of a task.
 
   Attributes:
-    has_bleu: whether scores are BLEU, which can ignore case and choose checkpoints.
+    has_bleu: whether scores are BLEU, which can choose checkpoints.
     check: takes whether the text is tokenized and its language; raises UserError if
       the scorer of such a text is not installed.
     references: takes a held-out set's two texts; returns the outputs' references.

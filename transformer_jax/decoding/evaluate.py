@@ -36,19 +36,15 @@ class Evaluation:
     translations: the file of the outputs, which may not exist yet.
   """
 
-  def __init__(
-    self, loaded: LoadedRun, data_dir: pathlib.Path, split: str, lowercase: bool
-  ):
+  def __init__(self, loaded: LoadedRun, data_dir: pathlib.Path, split: str):
     """Checks that the task can be scored, before the long work."""
     config, task = loaded.config, loaded.task
-    if lowercase and not task.scorer.has_bleu:
-      raise UserError(f'--lowercase: scores of {task.name} know no case')
     task.scorer.check(config.data.tokenized, config.data.target_language)
-    self._loaded, self._split, self._lowercase = loaded, split, lowercase
+    self._loaded, self._split = loaded, split
     self._corpus = data_dir / config.data.name
     steps = loaded.steps
     searched = steps[-1], len(steps), config.beam, config.alpha
-    self.translations = loaded.run.translations(split, *searched, lowercase)
+    self.translations = loaded.run.translations(split, *searched)
 
   def evaluate(self) -> tuple[Result, list[str]]:
     """Searches and scores; returns the result, and the output of each sentence."""
@@ -105,7 +101,7 @@ class Evaluation:
     """Returns outputs with the references that the task scores them against."""
     data, scorer = self._loaded.config.data, self._loaded.task.scorer
     references = scorer.references(*read_text(self._corpus, self._split))
-    how = data.target_language, data.tokenized, self._lowercase
+    how = data.target_language, data.tokenized
     return Outputs(texts, references, *how, repairs)
 
   def is_current(self) -> bool:
@@ -134,8 +130,8 @@ class Evaluation:
     command = f'scripts.evaluate --workdir={other.workdir} --split={self._split}'
     if not paths:
       raise UserError(f'{folder}: no result to compare with: python -m {command}')
-    search = len(self._loaded.steps), config.beam, config.alpha, self._lowercase
-    is_like = lambda r: (len(r.averaged), r.beam, r.alpha, r.lowercase) == search
+    search = len(self._loaded.steps), config.beam, config.alpha
+    is_like = lambda r: (len(r.averaged), r.beam, r.alpha) == search
     try:
       results = [Result.read(path) for path in sorted(paths, key=os.path.getmtime)]
     except UserError as error:
@@ -170,7 +166,6 @@ def evaluate_run(
   loaded: LoadedRun,
   data_dir: pathlib.Path,
   split: str,
-  lowercase: bool,
   against: Run | None,
   interruption: Interruption,
 ) -> Iterator[str]:
@@ -178,12 +173,11 @@ def evaluate_run(
 
   Args:
     split: 'dev' or 'test'.
-    lowercase: whether scores ignore case.
     against: another run. The run is then compared with its result of the same search,
       and evaluated only if it was not yet.
   """
   interruption.last_words = lambda: 'No result was written.'
-  evaluation = Evaluation(loaded, data_dir, split, lowercase)
+  evaluation = Evaluation(loaded, data_dir, split)
   translations = evaluation.translations
   # Read before ours is written, which may become the newest of the same folder.
   baseline = None if against is None else evaluation.baseline(against)
@@ -219,7 +213,7 @@ class DevBleu:
     self._vocabularies = vocabulary.read(corpus)
     texts = read_text(corpus, 'dev')
     self._sources, self._references = (t[: config.bleu_sentences] for t in texts)
-    how = data.target_language, data.tokenized, False
+    how = data.target_language, data.tokenized
     self._metric = bleu.sacrebleu(*how, self._references)
     self._translator: Translator | None = None
 

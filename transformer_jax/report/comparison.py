@@ -188,8 +188,6 @@ def unmet_conditions(run: Evaluation, table: int) -> Iterator[str]:
     yield f'{len(result.averaged)} checkpoints averaged, not {averaged}'
   if result.step != run.config['train_steps']:
     yield f'{result.step:,} of {run.config["train_steps"]:,} updates'
-  if result.lowercase:
-    yield 'scored in lower case'
 
 
 # Differences from base

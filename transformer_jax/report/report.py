@@ -128,12 +128,12 @@ def paired_p(
   systems: Sequence[Evaluation], baselines: Sequence[Evaluation], texts: HeldOut
 ) -> float | None:
   """Returns p of no difference in BLEU; None without translations or references."""
-  data, result = systems[0].data, systems[0].result
+  data = systems[0].data
   references = texts.references(systems[0])
   outputs = [[run.translations for run in runs] for runs in (systems, baselines)]
   if references is None or any(None in runs for runs in outputs):
     return None
-  metric = bleu.paper_bleu(data['target_language'], data['tokenized'], result.lowercase)
+  metric = bleu.paper_bleu(data['target_language'], data['tokenized'])
   return metric.paired_p(*outputs, references)
 
 

@@ -57,11 +57,6 @@ class Result:
   overlap: dict[str, int] | None  # source sentences that each other split has too
   config: dict[str, Any]  # the run's config.json
 
-  @property
-  def lowercase(self) -> bool:
-    """Whether BLEU ignored case."""
-    return self.sacrebleu is not None and 'case:lc' in self.sacrebleu.signature
-
   def scores(self) -> Iterator[tuple[str, Score]]:
     """Yields the scores of its task with their names."""
     for name in BLEUS:
@@ -79,7 +74,7 @@ class Result:
   def translations(self, run: Run) -> pathlib.Path:
     """Returns the file of a run that holds the scored outputs."""
     return run.translations(
-      self.split, self.step, len(self.averaged), self.beam, self.alpha, self.lowercase
+      self.split, self.step, len(self.averaged), self.beam, self.alpha
     )
 
   @classmethod

@@ -55,20 +55,13 @@ class Run(NamedTuple):
     return self.workdir / 'metrics.jsonl'
 
   def translations(
-    self,
-    split: str,
-    step: int,
-    averaged: int,
-    beam: int,
-    alpha: float,
-    lowercase: bool = False,
+    self, split: str, step: int, averaged: int, beam: int, alpha: float
   ) -> pathlib.Path:
     """Returns the file of a result's translations.
 
     `averaged` is the number of checkpoints, of which `step` is the last.
     """
-    name = f'{split}.step-{step}.average-{averaged}.beam-{beam}.alpha-{alpha}'
-    name += '.lowercase.txt' if lowercase else '.txt'
+    name = f'{split}.step-{step}.average-{averaged}.beam-{beam}.alpha-{alpha}.txt'
     return self.workdir / 'translations' / name
 
   def config(self) -> ml_collections.ConfigDict:

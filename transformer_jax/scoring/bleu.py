@@ -38,13 +38,13 @@ class Metric:
     name: what result.json and messages call it.
     signature: all choices that its scores depend on.
     metric: sacreBLEU's, with the tokens to count.
-    replaces: whether Unicode punctuation is replaced: in hypotheses, in references.
+    replaces: whether Unicode punctuation of hypotheses is replaced.
   """
 
   name: str
   signature: str
   metric: BLEU
-  replaces: tuple[bool, bool] = (False, False)
+  replaces: bool = False
 
   def percent(self, hypotheses: Sequence[str], references: Sequence[str]) -> float:
     """Returns BLEU without its interval; arguments and errors are score()'s."""
@@ -104,14 +104,13 @@ class Metric:
       )
     if not hypotheses:
       raise UserError('no sentences to score')
-    return [
-      [*map(moses.replace_unicode_punctuation, lines)] if replace else [*lines]
-      for lines, replace in zip((hypotheses, references), self.replaces, strict=True)
-    ]
+    if self.replaces:
+      hypotheses = [*map(moses.replace_unicode_punctuation, hypotheses)]
+    return [[*hypotheses], [*references]]
 
 
 def sacrebleu(
-  language: str | None, tokenized: bool, lowercase: bool, references: Sequence[str] = ()
+  language: str | None, tokenized: bool, references: Sequence[str] = ()
 ) -> Metric:
   """Returns sacreBLEU's default: exponential smoothing, 13a tokens (not ja, ko, zh).
 
@@ -129,17 +128,17 @@ def sacrebleu(
   """
   short = moses.base(language or '')
   if tokenized:  # force: sacreBLEU would warn of text that is tokenized
-    metric = BLEU(lowercase=lowercase, tokenize='none', force=True)
+    metric = BLEU(tokenize='none', force=True)
   elif short in CHINESE:
-    metric = BLEU(lowercase=lowercase, tokenize='zh')
+    metric = BLEU(tokenize='zh')
   elif cleaning.is_unspaced(short) and short not in SPLIT:
-    metric = BLEU(lowercase=lowercase, tokenize='char')
+    metric = BLEU(tokenize='char')
   elif short not in SPLIT and _has_no_spaces(references):
     print(f'{language} with hardly a space: BLEU counts characters', file=sys.stderr)
-    metric = BLEU(lowercase=lowercase, tokenize='char')
+    metric = BLEU(tokenize='char')
   else:
     try:
-      metric = BLEU(lowercase=lowercase, trg_lang=short)
+      metric = BLEU(trg_lang=short)
     except RuntimeError as error:
       raise UserError(
         f'BLEU of {language} needs a program that finds its words: pip install '
@@ -155,9 +154,7 @@ def _has_no_spaces(lines: Sequence[str]) -> bool:
   return 20 * text.count(' ') < len(text)
 
 
-def paper_bleu(
-  language: str, tokenized: bool, lowercase: bool, replace_both: bool = False
-) -> Metric:
+def paper_bleu(language: str, tokenized: bool) -> Metric:
   """Returns the paper's BLEU, that of tensor2tensor's get_ende_bleu.sh.
 
   The script splits compounds at hyphens and calls multi-bleu.perl, whose formula has no
@@ -167,33 +164,28 @@ def paper_bleu(
 
   Args:
     tokenized: the text is tokens already, which are scored as they are.
-    replace_both: replace the references' punctuation too, as many papers do.
   """
-  tokenizer = PaperTokenizer(None if tokenized else language, lowercase)
+  tokenizer = PaperTokenizer(None if tokenized else language)
   metric = BLEU(tokenize='none', smooth_method='none', force=True)
   metric.tokenizer = tokenizer
-  parts = ['nrefs:1', 'case:lc-ascii' if lowercase else 'case:mixed']
-  if not tokenized:
-    replaced = 'in-hyp-and-ref' if replace_both else 'in-hyp'
-    parts.append(f'punct:unicode-replaced-{replaced}')
+  parts = ['nrefs:1', 'case:mixed']
+  parts += [] if tokenized else ['punct:unicode-replaced-in-hyp']
   parts.append(f'tok:{tokenizer.signature()}')
   parts += [] if tokenized else ['compounds:##AT##-##AT##']
   parts += ['smooth:none', 'formula:multi-bleu']
-  name = 'paper_bleu_both' if replace_both else 'paper_bleu'
-  return Metric(name, '|'.join(parts), metric, (not tokenized, replace_both))
+  return Metric('paper_bleu', '|'.join(parts), metric, not tokenized)
 
 
 class PaperTokenizer(BaseTokenizer):
   """Splits a line as get_ende_bleu.sh does, for sacreBLEU to count.
 
-  The script's Perl splits bytes at ASCII spaces and ignores the case of A to Z alone;
-  sacreBLEU splits at every space of Unicode. So each token is spelt in hexadecimal
-  digits, which have neither spaces nor case.
+  The script's Perl splits bytes at ASCII spaces, sacreBLEU at every space of Unicode.
+  So each token is spelt in hexadecimal digits.
   """
 
-  def __init__(self, language: str | None, lowercase: bool):
-    """Stores both; `language` is None if the lines are tokens with spaces between."""
-    self.language, self.lowercase = language, lowercase
+  def __init__(self, language: str | None):
+    """`language` is None if the lines are tokens with spaces between."""
+    self.language = language
 
   def signature(self) -> str:
     if self.language is None:
@@ -204,8 +196,7 @@ class PaperTokenizer(BaseTokenizer):
 
   def __call__(self, line: str) -> str:
     split = split_compounds(line, self.language) if self.language else line.encode()
-    folded = split.lower() if self.lowercase else split
-    return ' '.join(token.hex() for token in folded.split())
+    return ' '.join(token.hex() for token in split.split())
 
 
 def split_compounds(line: str, language: str) -> bytes:
@@ -220,7 +211,7 @@ def split_compounds(line: str, language: str) -> bytes:
 
 def _both(outputs: Outputs) -> list[Metric]:
   """Returns the two BLEUs that a result has."""
-  how = outputs.language, outputs.tokenized, outputs.lowercase
+  how = outputs.language, outputs.tokenized
   return [sacrebleu(*how, outputs.references), paper_bleu(*how)]
 
 
@@ -283,12 +274,8 @@ def score_files(
   baseline: pathlib.Path | None,
   language: str,
   tokenized: bool,
-  lowercase: bool,
 ) -> Iterator[str]:
   """Yields the scores of a file of translations, and its comparison with a baseline.
-
-  German has a third score, by which the paper's is often replaced: the references'
-  punctuation is replaced too.
 
   Raises:
     UserError: a file is not UTF-8, or has not one line for each reference.
@@ -311,11 +298,7 @@ def score_files(
         'a translation has one line for each of the references'
       )
     texts.append(lines)
-  outputs = Outputs(texts[0], expected, language, tokenized, lowercase)
-  scores = score(outputs)
-  if moses.base(language) == 'de' and not tokenized:
-    third = paper_bleu(language, tokenized, lowercase, replace_both=True)
-    scores[third.name] = third.score(texts[0], expected)
-  yield from score_lines(kind(outputs), scores)
+  outputs = Outputs(texts[0], expected, language, tokenized)
+  yield from score_lines(kind(outputs), score(outputs))
   if baseline is not None:
     yield from comparison_lines(outputs, texts[1])
