@@ -47,7 +47,8 @@ HEADS: dict[tuple[int, int], set[int]] = {}  # h by (d_k, d_v)
 for model in MODELS:
   if min(model.d_k, model.d_v) >= 16:  # else they have the plain form
     HEADS.setdefault((model.d_k, model.d_v), set()).add(model.h)
-WIDTHS = sorted({m.d_model for m in MODELS})
+# A kernel takes powers of two; the quickstart's 96 takes the plain form.
+WIDTHS = sorted({m.d_model for m in MODELS if m.d_model.bit_count() == 1})
 TOKENS = sorted({m.target_vocab_size or m.vocab_size for m in MODELS})
 
 
