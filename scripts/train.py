@@ -29,7 +29,6 @@ CONFIG = config_flag(FLAGS, "What to train; the run's own by default.", False)
 WORKDIR = FLAGS.path('workdir', None, "The run's folder.", required=True)
 INIT_FROM = FLAGS.path('init_from', None, 'A run whose model and vocabulary to take.')
 DETERMINISTIC = FLAGS.bool('deterministic', False, 'Equal bits on a GPU too; slower.')
-PROFILE = FLAGS.path('profile', None, 'A folder for a trace of five steps.')
 ADDRESS = FLAGS.string(
   'coordinator_address', None, 'HOST:PORT of process 0, where no cluster tells it.'
 )
@@ -69,7 +68,7 @@ def main(argv: list[str]) -> None:
         lambda: prepare.prepare_corpus(config, task, *folders)
       )
       bleu = DevBleu(config, task, corpus) if config.best_by == 'bleu' else None
-      train(config, WORKDIR.value, corpus, interruption, bleu, PROFILE.value)
+      train(config, WORKDIR.value, corpus, interruption, bleu)
 
 
 if __name__ == '__main__':

@@ -24,4 +24,4 @@ def test_a_config_chooses_its_task():
 def test_a_translation_is_one_line_as_it_was_written():
   assert TRANSLATION.source(None)(' a (b') == ' a (b'
   for end in ('\n', '\r', '\r\n', '\x0b', '\x0c', '\x1c', '\x85', '\u2028', '\u2029'):
-    assert TRANSLATION.finish('a', f'b{end}c') == ('b c', {})
+    assert TRANSLATION.finish('a', f'b{end}c') == ('b c', True)

@@ -32,7 +32,7 @@ TRANSLATION = Task(
   learners=vocabulary.learners,
   source=lambda _: lambda line: line,
   # A model can write the end of a line: in byte pieces, or because its corpus has it.
-  finish=lambda line, output: (' '.join(output.splitlines()), {}),
+  finish=lambda line, output: (' '.join(output.splitlines()), True),
   scorer=Scorer(
     has_bleu=True,
     check=lambda tokenized, language: bleu.sacrebleu(language, tokenized),

@@ -5,10 +5,9 @@ import json
 import pathlib
 
 from configs import parsing
-from toy.results import CARD, GOLD, PARSED, cells, changed, scored
-from transformer_jax.data.corpus import read_card, write_card
+from toy.results import GOLD, PARSED, cells, changed, scored
 from transformer_jax.machine import files
-from transformer_jax.parsing import evalb, table4, trees
+from transformer_jax.parsing import evalb, table4
 from transformer_jax.parsing.pcfg import Baseline
 from transformer_jax.report import page, paper
 from transformer_jax.report.report import make_report
@@ -49,31 +48,12 @@ def test_all_parsers_stand_in_one_table(tmp_path: pathlib.Path):
   assert 'gum/dev (agreement with a parser): PCFG of gum/train' in summary
 
 
-def test_f1_by_length_and_label_for_each_test_set(monkeypatch, tmp_path: pathlib.Path):
+def test_f1_by_length_and_label_for_each_test_set(monkeypatch):
   monkeypatch.setattr(table4, 'MIN_BRACKETS', 1)
   other = evalb.score(GOLD[:1], GOLD[:1])
   files = {'data.files': {'train': ['a'], 'test': ['wsj.23']}}
   journal = changed(RUN, files, split='test', parsing=dataclasses.asdict(other))
   runs = [scored(RUN), scored(journal, 'journal')]
-  text = page.markdown(table4.section(runs, [BASELINE], HeldOut(tmp_path), 3)[1], 'x')
+  text = page.markdown(table4.section(runs, [BASELINE])[1], 'x')
   assert '| parser | 1-10 (2) |' in text and '| parser | 1-10 (1) |' in text
   assert '| NP | 1 | 100.00 | 0.00 |' in text and '### F1 by words, wsj.23' in text
-
-
-def test_sample_trees(tmp_path: pathlib.Path):
-  ours = '(TOP (S (NP (PRP She)) (VP (VBD saw) (NP (DT a) (NN cat)) (PP (IN in)))))'
-  gold = ours.replace('(NP (DT', '(NP (NP (DT').replace('(PP (IN in))', '(PP (IN in)))')
-  (tree,) = trees.parse([gold], 'gold')
-  folder = tmp_path / CONFIG['data']['name']
-  folder.mkdir()
-  (folder / 'dev.source.txt').write_text(' '.join(tree.words) + '\n')
-  (folder / 'dev.target.txt').write_text(' '.join(tree.tokens) + '\n')
-  write_card(folder, CARD)
-  output = dataclasses.asdict(evalb.score([gold], [ours]))
-  corpus = read_card(folder).identity
-  result = dataclasses.replace(RUN, parsing=output, corpus=corpus)
-  run = scored(result)._replace(translations=[ours])
-  _, blocks = table4.section([run], [], HeldOut(tmp_path), 3)
-  text = page.markdown(blocks, 'x')
-  assert '| sentence | She saw a cat in |' in text
-  assert f'| treebank | {gold} |' in text and f'| ours | {ours} |' in text

@@ -14,10 +14,10 @@ TOKENS = '(S )S (NP )NP )VP DT NN ( ) (TOP \u2047 (S)'.split()
 def test_what_is_a_tree_is_not_mended():
   written = '(S (NP PRP )NP (VP VBD )VP )S'
   tree = '(TOP (S (NP (PRP She)) (VP (VBD laughed))))'
-  assert PARSING.finish('She laughed', written) == (tree, {})
+  assert PARSING.finish('She laughed', written) == (tree, True)
   numbered = written.replace('PRP', '#1 PRP').replace('VBD', '#2 VBD')
-  assert PARSING.finish('She laughed', numbered) == (tree, {})
-  assert PARSING.finish('She laughed', written + ' )S') == (tree, {'unopened': 1})
+  assert PARSING.finish('She laughed', numbered) == (tree, True)
+  assert PARSING.finish('She laughed', written + ' )S') == (tree, False)
 
 
 @settings(max_examples=300)
@@ -33,13 +33,12 @@ def test_any_output_of_any_line_is_a_tree_of_its_words(line: str, output: str):
   assert [tree.words for tree in trees.parse([finished], 'x')] == [words][: len(words)]
 
 
-def test_trees_are_scored_with_how_many_were_mended():
+def test_trees_are_scored_with_how_many_were_valid():
   scorer = PARSING.scorer
   targets = ['(S (NP PRP )NP (VP VBD )VP )S', '(FRAG UH )FRAG']
   assert scorer.references(['She laughed', 'Oh'], targets) == GOLD
   flat = '(TOP (XX She) (XX laughed))'
-  repairs = [{'lacking': 2}, {}]
-  outputs = Outputs([flat, GOLD[1]], GOLD, 'tree', False, repairs)
+  outputs = Outputs([flat, GOLD[1]], GOLD, 'tree', False, [False, True])
   result = scorer.score(outputs)
-  assert (result['valid'], result['repairs']['lacking']) == (50, 2)
+  assert result['valid'] == 50
   assert result['parsing']['recall'] == 25 and result['parsing']['precision'] == 100

@@ -68,8 +68,8 @@ def all_trees(case: int) -> set[tuple[int, ...]]:
   outputs = set()
   for count in range(words, limit - words * (pieces is NUMBERED)):
     for tokens in itertools.product(usable, repeat=count):
-      tree, repairs = trees.repair(tokens, ['w'] * words)
-      if not repairs and len(trees.nest(tree).children) == 1:
+      tree = trees.repair(tokens, ['w'] * words)
+      if tree.tokens == [*tokens] and len(trees.nest(tree).children) == 1:
         written = trees.number_words(tokens) if pieces is NUMBERED else tokens
         outputs.add(tuple(map(names.index, written)))
   return {output for output in outputs if len(output) < limit}
@@ -143,9 +143,9 @@ def test_random_walks_end_in_trees_of_the_words(numbers: int):
     (end,) = np.flatnonzero(row == EOS)
     output = [pieces[i].removeprefix('\u2581') for i in row[:end]]
     tokens = trees.without_numbers(output)
-    tree, repairs = trees.repair(tokens, ['w'] * count)
+    tree = trees.repair(tokens, ['w'] * count)
     (root,) = trees.nest(tree).children
-    assert not repairs and (count == 1 or root.children)
+    assert tree.tokens == tokens and (count == 1 or root.children)
     with_numbers = [*trees.number_words(tokens)]
     assert output == [t for t in with_numbers if t in ids or not trees.is_number(t)]
     brackets_used.append(len(tokens) - count)

@@ -50,7 +50,6 @@ def of_config(
     paper_bleu=Score(bleu, SIGNATURES[1], [bleu - 0.5, bleu + 0.5]),
     parsing=None,
     valid=None,
-    repairs=None,
     dev_perplexity=ppl,
     sources_cut=0,
     outputs_cut=0,
@@ -92,7 +91,6 @@ PARSED = dataclasses.replace(
   paper_bleu=None,
   parsing=dataclasses.asdict(evalb.score(GOLD, [GOLD[0], '(TOP (UH Oh))'])),
   valid=50.0,
-  repairs={'unclosed': 1},
 )
 
 

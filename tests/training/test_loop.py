@@ -98,9 +98,8 @@ def looped(
   config.update({'log_every_steps': 2} | changes)
   state = TrainState(np.int32(start), {'w': np.float32(start)}, ())
   with Log(run, start, trainer.last) as log:
-    one = loop.Loop(
-      trainer, config, run.records(), log, kept, interruption or Interruption(), None
-    )
+    interruption = interruption or Interruption()
+    one = loop.Loop(trainer, config, run.records(), log, kept, interruption)
     try:
       one.run(state, start, dev, needs_dev_eval)
     except (SystemExit, loop.DivergenceError) as end:

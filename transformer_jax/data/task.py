@@ -22,7 +22,7 @@ class Outputs(NamedTuple):
   references: list[str]
   language: str  # of the text
   tokenized: bool  # whether the lines are tokens, which are scored as they are
-  repairs: Sequence[Mapping[str, int]] = ()  # Task.finish's counts for each line
+  valid: Sequence[bool] = ()  # of each line, as Task.finish returns it
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,13 +55,12 @@ class Section:
   Attributes:
     read_baseline: takes a file; returns the scores of a system that is no run of ours,
       or None if the file is something else.
-    write: takes the task's results (report.results.Evaluation), its baselines, the text
-      that they were scored on (report.results.HeldOut) and how many samples to show;
+    write: takes the task's results (report.results.Evaluation) and its baselines;
       returns lines for a terminal and the blocks.
   """
 
   read_baseline: Callable[[pathlib.Path], Any]
-  write: Callable[[Sequence[Any], Sequence[Any], Any, int], tuple[str, list]]
+  write: Callable[[Sequence[Any], Sequence[Any]], tuple[str, list]]
 
 
 # Takes tokens [B, K, L], the number of tokens so far, and each sentence's size and
@@ -98,7 +97,7 @@ class Task:
     source: takes the source's vocabulary; returns the map from a source line to the
       text that the model reads.
     finish: takes a line and the model's output for it; returns the output as one line,
-      and the number of repairs of each kind, {} for none.
+      and whether it needed no repair.
     constraint: on a search; None if outputs are free.
     section: of the report; None if results stand in the paper's Tables 2 and 3.
   """
@@ -108,7 +107,7 @@ class Task:
   target: Callable[[ConfigDict], Callable[[str], str]]
   learners: Callable[[ConfigDict], tuple[Learner, Learner]]
   source: Callable[[Vocabulary], Callable[[str], str]]
-  finish: Callable[[str, str], tuple[str, dict[str, int]]]
+  finish: Callable[[str, str], tuple[str, bool]]
   scorer: Scorer
   constraint: Constraint | None
   section: Section | None

@@ -3,7 +3,7 @@
 import os
 import pathlib
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import ml_collections
@@ -64,7 +64,7 @@ class Evaluation:
     _say('scoring, with intervals')
     scores: dict[str, Any] = dict.fromkeys(SCORES)
     texts = [one.text for one in best]
-    outputs = self._outputs(texts, [one.repairs for one in best])
+    outputs = self._outputs(texts, [one.valid for one in best])
     scores |= loaded.task.scorer.score(outputs)
     _say('measuring dev perplexity')
     about = read_card(self._corpus)
@@ -95,14 +95,12 @@ class Evaluation:
     )
     return result, texts
 
-  def _outputs(
-    self, texts: list[str], repairs: Sequence[Mapping[str, int]] = ()
-  ) -> Outputs:
+  def _outputs(self, texts: list[str], valid: Sequence[bool] = ()) -> Outputs:
     """Returns outputs with the references that the task scores them against."""
     data, scorer = self._loaded.config.data, self._loaded.task.scorer
     references = scorer.references(*read_text(self._corpus, self._split))
     how = data.target_language, data.tokenized
-    return Outputs(texts, references, *how, repairs)
+    return Outputs(texts, references, *how, valid)
 
   def is_current(self) -> bool:
     """Returns True if outputs of this search exist, and their result."""

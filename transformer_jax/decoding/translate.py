@@ -5,7 +5,7 @@ import os
 import pathlib
 import select
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -49,7 +49,7 @@ class Hypothesis(NamedTuple):
   text: str  # in one line, as the task finishes it
   score: float  # log P / length penalty, in nats; 0 for an empty line
   tokens: list[int]  # with EOS, unless it was cut at its limit
-  repairs: Mapping[str, int] = {}  # counts of repairs to the text, see Task.finish
+  valid: bool = True  # False if the task repaired the text, see Task.finish
 
 
 class Translator:
@@ -194,8 +194,8 @@ class Translator:
   def _finish(
     self, sentence: str, text: str, score: float, ids: list[int]
   ) -> Hypothesis:
-    output, repairs = self._task.finish(sentence, text)
-    return Hypothesis(output, score, ids, repairs)
+    output, valid = self._task.finish(sentence, text)
+    return Hypothesis(output, score, ids, valid)
 
 
 def search_of(

@@ -301,7 +301,7 @@ def score_file(
   grammar = Grammar(treebank)
   sentences = tqdm([tree.words for tree in gold], desc='parsing', disable=None)
   parsed = [(words, grammar.parse(words)) for words in sentences]
-  lines = [str(tree or trees.repair([], words)[0]) for words, tree in parsed]
+  lines = [str(tree or trees.repair([], words)) for words, tree in parsed]
   files.write(output, ''.join(line + '\n' for line in lines))
   scores = evalb.score([*map(str, gold)], lines)
   names = [str(pathlib.Path(p.parent.name) / p.stem) for p in (*train, test)]

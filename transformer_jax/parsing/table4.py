@@ -1,4 +1,4 @@
-"""Table 4: the paper's parsers, ours and their baselines, and sample trees."""
+"""Table 4: the paper's parsers, ours and their baselines."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -7,16 +7,14 @@ import msgspec
 
 from transformer_jax.parsing.evalb import Parsing
 from transformer_jax.parsing.pcfg import Baseline
-from transformer_jax.parsing.trees import Tree
 from transformer_jax.report import paper
 from transformer_jax.report.page import Block, heading, paragraph, table
-from transformer_jax.report.results import Evaluation, HeldOut
+from transformer_jax.report.results import Evaluation
 
 JOURNAL, GUM = 'wsj.23', 'gum/'  # as configs/parsing.py calls their files
 HEADER = ('parser', 'training', 'scored on', 'F1', '95 %', 'recall', 'precision')
 HEADER += ('complete', 'tags', 'trees before repair', 'about')
 MIN_BRACKETS = 20  # of a label in the treebank, to be listed
-SAMPLE_LENGTHS = range(5, 13)  # in words, of the sentences whose trees are shown
 
 
 class Row(NamedTuple):
@@ -31,15 +29,11 @@ class Row(NamedTuple):
 
 
 def section(
-  parsed: Sequence[Evaluation],
-  baselines: Sequence[Baseline],
-  texts: HeldOut,
-  samples: int,
+  parsed: Sequence[Evaluation], baselines: Sequence[Baseline]
 ) -> tuple[str, list[Block]]:
   """Returns a line for each parser, for a terminal, and the section's blocks.
 
-  They are the table, and for each test set F1 by length and by label, and trees of its
-  best run, if its text is at hand.
+  They are the table, and for each test set F1 by length and by label.
   """
   rows = [*map(_run_row, parsed), *map(_baseline_row, baselines)]
   blocks: list[Block] = [heading(2, 'Table 4')]
@@ -51,10 +45,6 @@ def section(
     blocks += [heading(3, f'F1 by words, {name}'), _by_length(group)]
     if labels := _labels(group):
       blocks += [heading(3, f'F1 by label, {name}'), _by_label(group, labels)]
-  for treebank in dict.fromkeys(one.result.parsing['treebank'] for one in parsed):
-    runs = [one for one in parsed if one.result.parsing['treebank'] == treebank]
-    best = max(runs, key=lambda one: one.result.parsing['f1']['score'])
-    blocks += _samples(best, texts, samples)
   return ''.join(map(_summary, rows)), blocks
 
 
@@ -64,20 +54,6 @@ def _summary(row: Row) -> str:
   return (
     f'{f1:6.2f} F1 [{low:.1f}, {high:.1f}], {row.test_set}{agreement}: {row.name}\n'
   )
-
-
-def _samples(run: Evaluation, texts: HeldOut, count: int) -> Iterator[Block]:
-  """Yields trees of short sentences, evenly spaced in the test set."""
-  held_out, lines = texts.text(run), run.translations
-  if held_out is None or lines is None or not count:
-    return
-  yield heading(3, f'Trees of {_files(run, run.result.split)}, by {run.name}')
-  sentences = [line.split(' ') for line in held_out[0]]
-  short = [n for n, words in enumerate(sentences) if len(words) in SAMPLE_LENGTHS]
-  for n in short[:: max(1, len(short) // count)][:count]:
-    gold = Tree(sentences[n], held_out[1][n].split(' '))
-    rows = [['treebank', str(gold)], ['ours', lines[n]]]
-    yield table(['sentence', held_out[0][n]], rows)
 
 
 def _run_row(run: Evaluation) -> Row:

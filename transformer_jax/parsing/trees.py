@@ -5,7 +5,6 @@ constituent, and a tag for each word. The root that all trees share has no token
 """
 
 import re
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -51,18 +50,6 @@ class Tree(NamedTuple):
       else:
         parts.append(f' ({token} {next(words)})')
     return ''.join(parts) + ')'
-
-
-# What repair() does to a sequence of tokens that is no tree, by kind.
-REPAIRS = {
-  'unopened': 'closing brackets that nothing had opened: left out',
-  'unclosed': 'brackets that nothing closed: closed',
-  'mislabelled': 'closing brackets of another label: closed the innermost one',
-  'hollow': 'constituents without words: left out',
-  'unread': 'tokens that are neither brackets nor tags: left out',
-  'lacking': 'words without a tag: tagged XX',
-  'surplus': 'tags without a word: left out',
-}
 
 
 def words(sentence: str) -> list[str]:
@@ -219,22 +206,23 @@ def nest(tree: Tree) -> Node:
   return Node(ROOT, levels[0], 0, len(tree.tokens), 0, words)
 
 
-def repair(tokens: Iterable[str], words: Sequence[str]) -> tuple[Tree, Counter[str]]:
-  """Returns a tree of the words, with the tokens that fit, and counts of REPAIRS.
+def repair(tokens: Sequence[str], words: Sequence[str]) -> Tree:
+  """Returns a tree of the words, with the tokens that fit.
 
-  A bracket that closes an outer constituent closes those within it. Words without a tag
-  become the last ones of the last constituent below the root.
+  Its tokens are the same if they were a tree of these words. A closing bracket without
+  an open one of its label closes the innermost constituent, and one of an outer
+  constituent also those within it. What stays open is closed. Constituents without
+  words, tags without a word, and other tokens are left out. Words without a tag become
+  the last ones of the last constituent below the root.
   """
   kept: list[str] = []
   labels: list[str] = []  # of open constituents
   left = len(words)  # words without a tag
-  repairs: Counter[str] = Counter()
 
   def close() -> None:
     label = labels.pop()
     if kept[-1][0] == '(':
       kept.pop()
-      repairs['hollow'] += 1
     else:
       kept.append(f'){label}')
 
@@ -242,33 +230,23 @@ def repair(tokens: Iterable[str], words: Sequence[str]) -> tuple[Tree, Counter[s
     is_bracket = token[:1] in ('(', ')')
     label = token[1:] if is_bracket else token
     if not _NAME.fullmatch(label) or label in ROOTS or token == TRACE:
-      repairs['unread'] += 1
-    elif token[0] == '(':
+      continue
+    if token[0] == '(':
       labels.append(label)
       kept.append(token)
+    elif is_bracket and labels:
+      while label in labels and labels[-1] != label:
+        close()
+      close()
     elif not is_bracket and left:
       left -= 1
       kept.append(token)
-    elif not is_bracket:
-      repairs['surplus'] += 1
-    elif label in labels:
-      while labels[-1] != label:
-        repairs['unclosed'] += 1
-        close()
-      close()
-    elif labels:
-      repairs['mislabelled'] += 1
-      close()
-    else:
-      repairs['unopened'] += 1
   while labels:
-    repairs['unclosed'] += 1
     close()
   if left:
-    repairs['lacking'] = left
     end = len(kept) - (bool(kept) and kept[-1][0] == ')')
     kept[end:end] = [ANY_TAG] * left
-  return Tree([*words], kept), repairs
+  return Tree([*words], kept)
 
 
 def _category(label: str) -> str:

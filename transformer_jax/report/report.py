@@ -67,7 +67,7 @@ def make_report(
     runs = [run for run in evaluations if run.result.task == name]
     baselines = [baseline for of, baseline in all_baselines if of == name]
     if task.section and (runs or baselines):
-      lines, more = task.section.write(runs, baselines, texts, samples)
+      lines, more = task.section.write(runs, baselines)
       summary, blocks = summary + lines, blocks + more
   return summary, blocks + figures.curves(evaluations)
 

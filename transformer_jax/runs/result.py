@@ -15,7 +15,7 @@ from transformer_jax.scoring.bleu import Score
 
 VERSION = 2  # of the file's format
 BLEUS = ('sacrebleu', 'paper_bleu')
-SCORES = (*BLEUS, 'parsing', 'valid', 'repairs')  # None where a task has no such score
+SCORES = (*BLEUS, 'parsing', 'valid')  # None where a task has no such score
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,7 +39,6 @@ class Result:
   paper_bleu: Score | None
   parsing: dict[str, Any] | None  # of the task 'parsing', which knows its fields
   valid: float | None  # outputs that were trees before repair, in percent
-  repairs: dict[str, int] | None  # of outputs that were no trees, by kind
   dev_perplexity: float  # per piece
   sources_cut: int  # sentences that were too long for the model
   outputs_cut: int  # translations that met their length limit

@@ -27,7 +27,6 @@ from transformer_jax.training.trainer import Trainer
 
 SAFETY_MINUTES = 10  # between two checkpoints at most; the paper's interval
 MAX_SKIPS = 10  # so many skipped steps in a row end a run
-TRACED = 5  # updates in a trace; the first update of a process is left out
 MeasureBleu = Callable[[PyTree], tuple[float, Sequence[tuple[str, str, str]]]]
 
 
@@ -51,7 +50,6 @@ def train(
   corpus: pathlib.Path,
   interruption: Interruption | None = None,
   bleu: MeasureBleu | None = None,
-  profile: pathlib.Path | None = None,
 ) -> None:
   """Trains to config.train_steps, going on from the newest checkpoint in `workdir`.
 
@@ -61,8 +59,6 @@ def train(
     corpus: the folder of the prepared corpus.
     interruption: signal handler; a new one by default.
     bleu: such as decoding.evaluate.DevBleu. None: it is not measured.
-    profile: a folder for a trace of the first host's updates 2 to 6, by jax.profiler.
-      None: no trace.
 
   Raises:
     SystemExit: a signal came; the newest step has a checkpoint.
@@ -116,16 +112,14 @@ def train(
       shapes = trainer.batches.shapes_from(start)
       log.say(f'compiling the step for {len(shapes)} shapes of batches')
       stack.enter_context(trainer.compile(state, shapes, log.say))
-      if jax.process_count() == 1 and not profile:
+      if jax.process_count() == 1:
         trainer.wait_for_program(trainer.batch(start))
       else:
-        # A step waits for all hosts, but not for as long as one of them may compile. A
-        # trace should hold updates alone.
+        # A step waits for all hosts, but not for as long as one of them may compile.
         trainer.wait_for_all_programs()
         hosts.wait_for_all('compiled')
       log.begin()
-    trace = profile if first else None
-    loop = Loop(trainer, config, records, log, writer, interruption, trace)
+    loop = Loop(trainer, config, records, log, writer, interruption)
     loop.run(state, start, DevMetrics(dev, bleu), needs_dev_eval)
 
 
@@ -186,15 +180,13 @@ class Loop:
     log: Log,
     writer: checkpoint.Writer | None,
     interruption: Interruption,
-    profile: pathlib.Path | None,
   ):
     """Continues a run; `records` are of the steps so far, from metrics.jsonl.
 
-    `writer` is None on a host that is not the first. train() explains `profile`.
+    `writer` is None on a host that is not the first.
     """
     self._trainer, self._config = trainer, config
     self._log, self._writer, self._interruption = log, writer, interruption
-    self._profile, self._trace = profile, contextlib.ExitStack()
     self._is_one_host = jax.process_count() == 1
     self._patience = Patience.of(records, config.patience)
     self._device, self._commit = platform.describe_device(), platform.commit()
@@ -219,12 +211,11 @@ class Loop:
 
     With `needs_dev_eval`, `step` has a checkpoint but no perplexity, and gets one.
     """
-    self._first = step
     every, last = self._config.checkpoint_every_steps, self._config.train_steps
     # A single host may be stopped while it measures. Several hosts stop together, after
     # a step, so none of them stops at a signal of its own.
     defer = contextlib.nullcontext if self._is_one_host else self._interruption.deferred
-    with self._trace, defer():
+    with defer():
       if needs_dev_eval:
         self._measure(step, state, dev)
       while step < last and not _has_ended(self._patience):
@@ -265,9 +256,7 @@ class Loop:
       if self._may_stop_now():
         break
       due = time.monotonic() - self._last_save > 60 * SAFETY_MINUTES
-      self._trace_updates(step, previous)
-      with jax.profiler.StepTraceAnnotation('train', step_num=step + 1):
-        state, sums = self._trainer.step(state, batch, requested, due)
+      state, sums = self._trainer.step(state, batch, requested, due)
       if previous is not None:
         stop, save = self._account(step, previous)
       previous = sums
@@ -277,21 +266,6 @@ class Loop:
     if previous is not None:
       stop = self._account(step, previous, due=True)[0] or stop
     return state, step, stop
-
-  def _trace_updates(self, step: int, previous: Sums | None) -> None:
-    """Starts or stops the trace, if either is due; waits for the update before."""
-    number = step - self._first + 1  # of the next update of this process
-    if not self._profile or number not in (2, 2 + TRACED):
-      return
-    jax.block_until_ready(previous)
-    self._trace.close()
-    if number == 2:
-      self._trace.enter_context(jax.profiler.trace(self._profile))
-      last = min(step + TRACED, self._config.train_steps)
-      self._log.say(
-        f'steps {step + 1} to {last} are traced in {self._profile}: '
-        f'xprof --port 6006 {self._profile}'
-      )
 
   def _account(self, step: int, sums: Sums, due: bool = False) -> tuple[bool, bool]:
     """Logs a step's sums; returns whether any host has to stop, and any to save."""
