@@ -141,19 +141,6 @@ def test_translations_that_lack_a_sentence_are_refused(
     report(tmp_path, prepared)
 
 
-def test_lower_case_is_compared_in_lower_case(prepared, tmp_path: pathlib.Path):
-  """Texts that differ in capitals alone are then equal."""
-  line = 'target sentence {n} of some words'
-  for case, expected in (('lc', 1.0), ('mixed', 0.0)):
-    score = Score(20.0, f'nrefs:1|case:{case}|tok:13a', [19.0, 21.0])
-    upper, lower = (
-      prepared.run(tmp_path / case / name, text, sacrebleu=score)
-      for name, text in (('upper', line.upper().replace('{N}', '{n}')), ('lower', line))
-    )
-    p = module.paired_p([upper], [lower], HeldOut(prepared.data_dir))
-    assert p == pytest.approx(expected, abs=0.05)
-
-
 def test_references_in_a_file_replace_the_corpus(prepared, tmp_path: pathlib.Path):
   """The file must have the references that were scored."""
   path = tmp_path / 'references.de'
