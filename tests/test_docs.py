@@ -20,7 +20,8 @@ from transformer_jax.runs.result import Result
 
 ROOT = pathlib.Path(__file__).parents[1]
 RESULTS = ROOT / 'results'
-PAGES = [*sorted(ROOT.glob('*.md')), *sorted((ROOT / 'docs').glob('*.md'))]
+FOLDERS = '', 'docs/', 'pretrained/*/'
+PAGES = [page for folder in FOLDERS for page in sorted(ROOT.glob(f'{folder}*.md'))]
 SOURCES = sorted(p for f in ('configs', 'scripts') for p in (ROOT / f).glob('*.py'))
 SCRIPTS = sorted(p.stem for p in (ROOT / 'scripts').glob('[!_]*.py'))
 # Flags that a script cannot do without, for commands that leave them out.

@@ -23,6 +23,7 @@ from transformer_jax.tasks import TRANSLATION
 from transformer_jax.training.trainer import Trainer
 
 STEPS = [10, 20]
+PRETRAINED = pathlib.Path(__file__).parents[2] / 'pretrained/tatoeba.en-de'
 
 
 @pytest.fixture(scope='module')
@@ -138,3 +139,12 @@ def test_what_is_not_its_model(spoil, message: str, exported: pathlib.Path):
   spoil(exported)
   with pytest.raises(UserError, match=message):
     _ = transformer_jax.load(exported).params
+
+
+def test_the_published_model_translates():
+  """And it is small enough for a repository."""
+  (line,) = transformer_jax.load(PRETRAINED).translate(
+    ['Where is the nearest station?']
+  )
+  assert line == 'Wo ist der nächste Bahnhof?'
+  assert sum(x.stat().st_size for x in PRETRAINED.rglob('*') if x.is_file()) < 6_000_000
