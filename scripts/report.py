@@ -3,11 +3,11 @@
   python -m scripts.report runs/table3.* --html=report.html
   python -m scripts.report results/table3/*.json --references=dev.de
 
-Runs are folders, or result files whose translations (.txt) and curves (.metrics.jsonl)
-stand beside them under the same name. A baseline of Table 4 is a file that scripts.pcfg
-wrote. Paired tests need the text that was scored: a prepared corpus in --data_dir, or
-files of its references. Prints a summary; --html and --markdown write the whole report.
-What is left out is named.
+Runs are folders, or result files whose translations (.txt) stand beside them under the
+same name. A baseline of Table 4 is a file that scripts.pcfg wrote. Paired tests need
+the text that was scored: a prepared corpus in --data_dir, or files of its references.
+Prints a summary; --html and --markdown write the whole report. What is left out is
+named.
 """
 
 import math

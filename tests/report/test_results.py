@@ -43,20 +43,8 @@ def test_all_translations_of_a_run_are_read_or_else_its_result(tmp_path: pathlib
   alone = results.read([home / 'translations' / '4.json'], TASKS)
   assert alone.evaluations == contents.evaluations[1:]
   of_row('D1').write(home / 'result.json')
-  (home / 'metrics.jsonl').write_text('{"step": 5, "loss": 3.0}\n')
   (same,) = results.read([home / 'result.json'], TASKS).evaluations
   assert (same.name, same.home, same.path) == ('run', home, home / 'result.json')
-  assert same.records == [{'step': 5, 'loss': 3.0}]
-
-
-def test_a_damaged_log_is_named(tmp_path: pathlib.Path):
-  """The run's scores count all the same."""
-  whole = written(of_row(), tmp_path / 'run')
-  log = whole.home / 'metrics.jsonl'
-  log.write_text('{"step": 1, "loss": 9}\n{"loss": 3.0}\n')
-  evaluations, *_, left_out = results.read([whole.home], TASKS)
-  assert [run.result for run in evaluations] == [whole.result] and len(left_out) == 1
-  assert left_out[0].startswith(f'{log}, line 2: damaged (')
 
 
 CUT = gzip.compress(b'a\n' * 99, mtime=0)[:-9]

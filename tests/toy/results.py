@@ -107,9 +107,9 @@ def changed(result: Result, config: dict | None = None, **fields: object) -> Res
 
 
 def scored(result: Result, name: str = 'run') -> Evaluation:
-  """As if read from runs/NAME, with neither translations nor records."""
+  """As if read from runs/NAME, without translations."""
   home = pathlib.Path('/runs') / name
-  return Evaluation(name, result, home / 'result.json', home, None, [])
+  return Evaluation(name, result, home / 'result.json', home, None)
 
 
 def written(result: Result, home: pathlib.Path, lines: str | None = None) -> Evaluation:

@@ -1,1 +1,1 @@
-"""Tables, curves and pages of runs, with the paper's numbers beside ours."""
+"""Tables, pictures and pages of runs, with the paper's numbers beside ours."""

@@ -94,15 +94,6 @@ TABLE_3 = {
     213,
   ),
 }
-# What the rows of a group vary.
-GROUPS = {
-  'A': 'heads',
-  'B': 'size of keys',
-  'C': 'size of the model',
-  'D': 'dropout, label smoothing',
-  'E': 'positions',
-  'big': 'the big model',
-}
 # Base's cells with its positions, which row E replaces (section 3.5).
 BASE = TABLE_3['base'].cells | {'positions': 'sinusoid'}
 

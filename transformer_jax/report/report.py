@@ -69,7 +69,7 @@ def make_report(
     if task.section and (runs or baselines):
       lines, more = task.section.write(runs, baselines)
       summary, blocks = summary + lines, blocks + more
-  return summary, blocks + figures.curves(evaluations)
+  return summary, blocks
 
 
 def _report_runs(

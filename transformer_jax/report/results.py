@@ -1,4 +1,4 @@
-"""Reads runs and results of evaluations, with translations and training's log."""
+"""Reads results of evaluations, with the translations that were scored."""
 
 import pathlib
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,7 +16,6 @@ from transformer_jax.data.task import Task
 from transformer_jax.data.text import read_bytes
 from transformer_jax.machine import files
 from transformer_jax.machine.errors import UserError
-from transformer_jax.runs.metrics import read_records
 from transformer_jax.runs.result import Result
 from transformer_jax.runs.run import Run
 
@@ -29,7 +28,6 @@ class Evaluation(NamedTuple):
   path: pathlib.Path  # of the result
   home: pathlib.Path  # the run's folder, or the file without its ending
   translations: list[str] | None  # one a sentence; None if they are missing
-  records: list[dict]  # what was logged in training
 
   @property
   def config(self) -> dict:
@@ -162,23 +160,15 @@ def read(paths: Sequence[pathlib.Path], tasks: Mapping[str, Task]) -> Results:
 
 def _read_path(path: pathlib.Path, tasks: Mapping[str, Task], results: Results) -> None:
   """Adds to `results` what a folder or a file holds."""
-  paths, folder = [path], None
+  paths, home = [path], path.absolute().with_suffix('')
   if path.is_dir():
     paths = sorted((path / 'translations').glob('*.json')) or [path / 'result.json']
-    folder = path
+    home = path.resolve()
   elif path.name == 'result.json':
-    folder = path.parent
+    home = path.parent.resolve()
   elif path.parent.name == 'translations':
-    folder = path.parent.parent
-  if folder is None:
-    home, log = path.absolute().with_suffix(''), path.with_suffix('.metrics.jsonl')
-  else:
-    home, log = folder.resolve(), folder / 'metrics.jsonl'
-  evaluations, records = [], []
-  try:
-    records = read_records(log)
-  except UserError as error:  # its curves are left out, its scores are not
-    results.left_out.append(str(error))
+    home = path.parent.parent.resolve()
+  evaluations = []
   sections = {name: task.section for name, task in tasks.items() if task.section}
   for file in paths:
     try:
@@ -186,7 +176,7 @@ def _read_path(path: pathlib.Path, tasks: Mapping[str, Task], results: Results) 
       if baselines := [both for both in read if both[1]]:
         results.baselines.extend(baselines)
         continue
-      run = Evaluation(home.name, Result.read(file), file, home, None, records)
+      run = Evaluation(home.name, Result.read(file), file, home, None)
       if run.text.is_file():
         run = run._replace(translations=_read_lines(run.text))
       evaluations.append(run)
