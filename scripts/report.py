@@ -10,19 +10,14 @@ Prints a summary; --html and --markdown write the whole report. What is left out
 named.
 """
 
-import math
 import pathlib
 
 from transformer_jax.data.corpus import data_dir
 from transformer_jax.machine import cli, files
-from transformer_jax.machine.errors import UserError
 from transformer_jax.tasks import TASKS
 
 FLAGS = cli.Flags(__doc__, words=True)
 SAMPLES = FLAGS.integer('samples', 5, 'Translations of each test set to show.', 0)
-TFLOPS = FLAGS.float(
-  'sustained_tflops', None, "What a device sustains, for the paper's estimate of FLOPs."
-)
 HTML = FLAGS.path('html', None, 'Writes one self-contained page here.')
 MARKDOWN = FLAGS.path('markdown', None, 'Writes Markdown here, its pictures beside.')
 REFERENCES = FLAGS.list(
@@ -38,13 +33,11 @@ def main(argv: list[str]) -> None:
 
   if not HTML.value and not MARKDOWN.value:
     FLAGS.refuse('a summary alone (--html, --markdown)', SAMPLES)
-  if TFLOPS.value is not None and not 0 < TFLOPS.value < math.inf:
-    raise UserError(f'--sustained_tflops={TFLOPS.value}: more than 0, and finite')
   for output in filter(None, (HTML.value, MARKDOWN.value)):
     output.parent.mkdir(parents=True, exist_ok=True)
   paths = [pathlib.Path(argument) for argument in arguments[1:]]
   texts = HeldOut(DATA_DIR.value, map(pathlib.Path, REFERENCES.value))
-  summary, blocks = report.make_report(paths, TASKS, texts, SAMPLES.value, TFLOPS.value)
+  summary, blocks = report.make_report(paths, TASKS, texts, SAMPLES.value)
   blocks = [page.heading(1, report.TITLE), *blocks]
   if HTML.value:
     files.write(HTML.value, page.page(report.TITLE, blocks))

@@ -25,7 +25,6 @@ from transformer_jax.machine.errors import UserError
 from transformer_jax.machine.signals import Interruption
 from transformer_jax.report import paper
 from transformer_jax.runs import sweep
-from transformer_jax.tasks import task_of
 
 FLAGS = cli.Flags(__doc__, words=True)
 ROWS = FLAGS.list('rows', [], "Table 3's rows to run: base,D1,C1 ..., or all.")
@@ -55,13 +54,12 @@ def main(argv: list[str]) -> None:
     FLAGS.refuse('--submit', JOBS)
   elif SLURM.value:
     raise UserError('--slurm needs --submit')
-  how = cli.counts(SEEDS, 0), SPLIT.value, AVERAGE.value, DATA, trainer_flags, task_of
-  plan = sweep.Plan(WORKDIR.value, configs, *how)
-  jobs = plan.jobs()
+  how = cli.counts(SEEDS, 0), SPLIT.value, AVERAGE.value, DATA, trainer_flags
+  jobs = sweep.Plan(WORKDIR.value, configs, *how).jobs()
   if DRY_RUN.value:
     sweep.print_commands(jobs)
   elif SUBMIT.value:
-    for line in sweep.submit(plan, jobs, SLURM.value):
+    for line in sweep.submit(WORKDIR.value, jobs, SLURM.value):
       print(line)
   else:
     with Interruption() as interruption:

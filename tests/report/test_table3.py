@@ -19,7 +19,7 @@ def printed(
 ) -> str:
   (group,), _ = comparison.group(runs)
   ours = comparison.differences(group, compare)
-  return markdown(describe_group(group, ours, None, ''))
+  return markdown(describe_group(group, ours, ''))
 
 
 def test_table_3_in_miniature_beside_the_papers():

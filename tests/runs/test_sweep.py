@@ -16,8 +16,7 @@ from transformer_jax.machine import errors
 from transformer_jax.machine.signals import Interruption
 from transformer_jax.runs import sweep
 from transformer_jax.runs.run import Run
-from transformer_jax.runs.sweep import Job, Plan
-from transformer_jax.tasks import task_of
+from transformer_jax.runs.sweep import Job
 
 pytestmark = pytest.mark.usefixtures('in_the_checkout')
 
@@ -129,13 +128,11 @@ def slurm(tmp_path: pathlib.Path, monkeypatch) -> pathlib.Path:
   return submitted
 
 
-def test_submitted_once(slurm: pathlib.Path, tmp_path: pathlib.Path, monkeypatch):
-  monkeypatch.setattr(Plan, 'prepare', lambda plan: None)
+def test_submitted_once(slurm: pathlib.Path, tmp_path: pathlib.Path):
   jobs = [make_job(tmp_path, name) for name in 'abc']
-  plan = Plan(tmp_path / 'runs', (), (), 'dev', 1, None, (), task_of)
   words = ['timeout_min=90', 'gpus_per_node=8', 'slurm_partition=fast']
   run(jobs[:1])
-  assert sweep.submit(plan, jobs, words) == ['12_0: b', '12_1: c']
+  assert sweep.submit(tmp_path / 'runs', jobs, words) == ['12_0: b', '12_1: c']
   text = slurm.read_text()
   for words in ('--time=90', '--gpus-per-node=8', '--partition=fast', 'USR1@90'):
     assert words in text

@@ -20,8 +20,6 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator
 from typing import BinaryIO
 
-import numpy as np
-
 from transformer_jax.data.corpus import SACREBLEU, Pair, Source
 from transformer_jax.machine.errors import UserError
 
@@ -136,24 +134,8 @@ def read_pairs(
     pass
   if counts[0] != counts[1]:
     raise UserError(
-      f'{source} has {counts[0]} lines and {target} has {counts[1]}: they must pair '
-      f'up. First suspicious line: {_suspicious_line(read(source), read(target))}'
+      f'{source} has {counts[0]} lines and {target} has {counts[1]}: they must pair up'
     )
-
-
-def _suspicious_line(*texts: Iterable[str | None]) -> int:
-  """Returns the line from which two texts of unequal length probably do not pair up.
-
-  Up to it, the lengths of a line fit those of the same line best. From it on, they fit
-  those of a later line.
-  """
-  sizes = (np.log([len(line or '') + 8.0 for line in text]) for text in texts)
-  short, long = sorted(sizes, key=len)
-  missing, count = len(long) - len(short), len(short)
-  # Lines may be missing in several places: the first may lack one, or all of them.
-  shifted = min((np.abs(long[k : k + count] - short) for k in {1, missing}), key=np.sum)
-  gain = np.cumsum(shifted - np.abs(long[:count] - short))
-  return int(np.concatenate([[0.0], gain]).argmax()) + 1
 
 
 def find_files(folder: pathlib.Path, name: str) -> list[pathlib.Path]:

@@ -50,17 +50,6 @@ def conditions(run: Evaluation) -> tuple[str, ...]:
   return run.result.corpus, *run.signatures, json.dumps(settings, sort_keys=True)
 
 
-def differing_settings(runs: Sequence[Evaluation]) -> dict[str, dict[str, list[str]]]:
-  """Returns each key in which the runs' configs differ, with the runs of each value."""
-  configs = {run.name_with_parent: flat(run.config) for run in runs}
-  settings: dict[str, dict[str, list[str]]] = {}
-  for key in dict.fromkeys(key for config in configs.values() for key in config):
-    values = settings.setdefault(key, {})
-    for name, config in configs.items():
-      values.setdefault(f'{config.get(key)}', []).append(name)
-  return {key: values for key, values in settings.items() if len(values) > 1}
-
-
 def label(row: str, values: Cells) -> str:
   """Returns a row's name and the first cell that it fills in: 'C4: d_model 32'."""
   if row in ('base', 'big'):

@@ -26,7 +26,6 @@ from transformer_jax.report.results import Evaluation, HeldOut
 from transformer_jax.scoring import bleu
 
 TITLE = 'Attention Is All You Need: runs'
-MOST_KEYS = 5  # if configs differ in more keys, only the keys are named
 WIDTH, INDENT = 96, 15  # of a terminal's lines
 
 SUPERSCRIPTS = str.maketrans('0123456789', '⁰¹²³⁴⁵⁶⁷⁸⁹')
@@ -39,7 +38,6 @@ def make_report(
   tasks: Mapping[str, Task],
   texts: HeldOut,
   samples: int,
-  tflops: float | None,
 ) -> tuple[str, list[Block]]:
   """Returns a summary for a terminal, and the blocks of the whole report.
 
@@ -50,7 +48,6 @@ def make_report(
     tasks: all of them, by name. Those with a section of their own have no BLEU.
     texts: what the paired tests and the samples take.
     samples: sentences of each test set to show with their translations.
-    tflops: TFLOP/s that one training device sustains; None takes the paper's figure.
 
   Raises:
     UserError: no path holds a run or a result, or what was scored is damaged.
@@ -62,7 +59,7 @@ def make_report(
     raise UserError('no run with a result.json: evaluate one first')
   summary, blocks = '', []
   if runs := [run for run in evaluations if not tasks[run.result.task].section]:
-    summary, blocks = _report_runs(runs, left_out, texts, samples, tflops)
+    summary, blocks = _report_runs(runs, left_out, texts, samples)
   for name, task in tasks.items():
     runs = [run for run in evaluations if run.result.task == name]
     baselines = [baseline for of, baseline in all_baselines if of == name]
@@ -77,7 +74,6 @@ def _report_runs(
   unread: Sequence[str],
   texts: HeldOut,
   samples: int,
-  tflops: float | None,
 ) -> tuple[str, list[Block]]:
   """Returns summary and blocks of runs that translate; `unread`: why others are not."""
   for run in runs:
@@ -91,10 +87,10 @@ def _report_runs(
       return paired_p(*both, texts)
 
     studies = [(group, comparison.differences(group, compare)) for group in groups]
-  top = _facts(runs, studies, left_out)
+  top = _facts(studies, left_out)
   blocks = [heading(2, 'What the runs say'), facts(top)] if top else []
   for n, study in enumerate(studies, 1):
-    blocks += describe_group(*study, tflops, f'.{n}' if len(studies) > 1 else '')
+    blocks += describe_group(*study, f'.{n}' if len(studies) > 1 else '')
   blocks += every_result(runs)
   blocks += sample_translations(runs, texts, samples)
   if left_out:
@@ -103,9 +99,7 @@ def _report_runs(
   return _on_terminal(top, runs, studies), blocks
 
 
-def describe_group(
-  group: Group, ours: Differences, tflops: float | None, number: str
-) -> list[Block]:
+def describe_group(group: Group, ours: Differences, number: str) -> list[Block]:
   """Returns the blocks of a group; `number` ends the names of its pictures."""
   title, about = heading(2, tables.title(group)), paragraph(tables.about(group))
   blocks: list[Block] = [title, about]
@@ -118,7 +112,7 @@ def describe_group(
     blocks += tables.table_3(group)
   if group.table_2:
     title = heading(3, f'Table 2 on {group.corpus}')
-    blocks += [title, tables.table_2(group, tflops)]
+    blocks += [title, tables.table_2(group)]
   if group.left_out:
     blocks += [paragraph('Left out:'), bullets(group.left_out)]
   return blocks
@@ -265,21 +259,12 @@ def sample_translations(
 # The summary
 
 
-def _facts(
-  runs: Sequence[Evaluation], studies: Sequence[Study], left_out: Sequence[str]
-) -> Facts:
-  """Returns keys that differ; Table 3's base, claims, missing rows; what is left out.
+def _facts(studies: Sequence[Study], left_out: Sequence[str]) -> Facts:
+  """Returns Table 3's base, claims, missing rows; what is left out.
 
   `left_out` has the reasons, but for those of the studies.
   """
   items = []
-  differ = {} if studies else comparison.differing_settings(runs)
-  if differ := {k: v for k, v in differ.items() if k not in comparison.NO_INFLUENCE}:
-    text = ', '.join(differ)
-    if len(differ) <= MOST_KEYS:
-      runs_of = lambda x: ', '.join(f'{k} ({", ".join(v)})' for k, v in x.items())
-      text = '; '.join(f'{key}: {runs_of(x)}' for key, x in differ.items())
-    items.append(('Configs differ', text))
   for group, ours in studies:
     if group.table_3:
       items += _table_3_facts(group, ours, f'{group.corpus}: ' * (len(studies) > 1))

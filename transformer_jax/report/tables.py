@@ -1,6 +1,5 @@
 """Tables 2 and 3 beside the paper's, and its claims, as Markdown."""
 
-import re
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 
@@ -47,14 +46,12 @@ def title(group: Group) -> str:
 
 
 def about(group: Group) -> str:
-  """Describes corpus, devices, and what differs from the paper and between the runs."""
+  """Describes corpus, devices, and what differs from the paper."""
   run = group.members[0]
   text = f'{run.pair}, {run.config["model"]["vocab_size"]:,} pieces, '
   text += f'{group.corpus} {run.result.corpus[:12]}. '
   text += f'Trained on: {_each(group, lambda run: run.result.training_device)}. '
   text += f'Decoded in: {_each(group, lambda run: run.result.decode_dtype)}. '
-  if keys := comparison.differing_settings(group.members):
-    text += f'Their configs differ in {", ".join(keys)}. '
   other = ['corpus'] if run.data['reader'] != 'wmt14' else []
   if sizes := {k: v for k, v in group.base.items() if v != paper.BASE[k]}:
     other.append(f'base model (here {_text(sizes)})')
@@ -170,12 +167,8 @@ def claims(ours: Differences) -> list[str]:
 # Table 2
 
 
-def table_2(group: Group, tflops: float | None) -> str:
-  """Returns Table 2 with the paper's columns beside ours.
-
-  Args:
-    tflops: TFLOP/s that one device sustains; see flops_by_paper().
-  """
+def table_2(group: Group) -> str:
+  """Returns Table 2 with the paper's columns beside ours."""
   french = group.members[0].data['target_language'] == 'fr'
   ours = {paper.TABLE_2_NAMES[row]: runs for row, runs in group.table_2.items()}
 
@@ -187,7 +180,6 @@ def table_2(group: Group, tflops: float | None) -> str:
   ):
     bleu = system.bleu_fr if french else system.bleu_de
     printed = system.flops_fr if french else system.flops_de
-    by_paper = [flops_by_paper(run, tflops) for run in results]
     rows.append(
       {
         'model': name,
@@ -195,37 +187,15 @@ def table_2(group: Group, tflops: float | None) -> str:
         'BLEU (paper)': '' if bleu is None else f'{bleu:g}',
         'BLEU': ours_bleu,
         'sacreBLEU': sacre,
-        'FLOPs (paper)': _mean_flops([printed]),
-        "FLOPs, paper's method": _mean_flops(by_paper),
-        'FLOPs, counted': _mean_flops([flops_counted(run) for run in results]),
+        'FLOPs (paper)': '' if printed is None else f'{printed:.1e}',
+        'FLOPs, counted': _mean_flops(results),
       }
     )
   return table_of(rows)
 
 
-def _mean_flops(runs: Sequence[float | None]) -> str:
-  return '' if not runs or None in runs else f'{statistics.fmean(runs):.1e}'
-
-
-def flops_counted(run: Evaluation) -> float:
+def _mean_flops(runs: Sequence[Evaluation]) -> str:
   """Returns FLOPs of training's matrix products, backward pass included."""
-  each = flops.flops_per_target_token(run.config['model'])
-  return each * run.result.target_tokens_seen
-
-
-def flops_by_paper(run: Evaluation, tflops: float | None) -> float | None:
-  """Returns training's FLOPs as time x devices x sustained capacity; None if unknown.
-
-  Args:
-    tflops: TFLOP/s that one device sustains; None takes the figure that the paper
-      prints for this GPU, if it does.
-  """
-  trained_on = run.result.training_device
-  if trained_on is None or '; ' in trained_on:  # not known, or several in turn
-    return None
-  device = re.fullmatch(r'(\d+) x (.+)', trained_on)
-  for kind, printed in paper.SUSTAINED_TFLOPS.items() if device else ():
-    if tflops is None and re.search(rf'\b{kind}\b', device[2]):
-      tflops = printed
-  devices = int(device[1]) if device else 1
-  return tflops and paper.training_flops(run.result.wall_seconds, devices, tflops)
+  each = lambda run: flops.flops_per_target_token(run.config['model'])
+  counted = [each(run) * run.result.target_tokens_seen for run in runs]
+  return f'{statistics.fmean(counted):.1e}' if counted else ''

@@ -17,9 +17,7 @@ import ml_collections
 from absl import flags
 
 from transformer_jax.config import as_json, check_row
-from transformer_jax.data import prepare
 from transformer_jax.data.corpus import config_flag
-from transformer_jax.data.task import Task
 from transformer_jax.machine.cli import Flags
 from transformer_jax.machine.errors import UserError
 from transformer_jax.machine.signals import EXIT_CODE, Interruption
@@ -85,7 +83,6 @@ class Plan(NamedTuple):
   average: int  # how many checkpoints to average
   data: Sequence[flags.FlagHolder]  # data_flags()
   trainer_flags: Sequence[str]  # more flags of the trainer, --config.KEY=VALUE say
-  task_of: Callable[[ml_collections.ConfigDict], Task]  # that a config chooses
 
   def jobs(self) -> list[Job]:
     """Returns all jobs: those of the first seed, one a config, then those of the next.
@@ -107,15 +104,6 @@ class Plan(NamedTuple):
           'given twice, or two configs have one name'
         )
     return jobs
-
-  def prepare(self) -> None:
-    """Prepares all corpora; jobs that start together would wait for each other."""
-    for name in self.configs:
-      runs = [self._run(name, seed) for seed in self.seeds]
-      config = load_config(name, self.trainer_flags, runs[0])
-      workdir = runs[0].workdir if all(run.is_started for run in runs) else None
-      task = self.task_of(config)
-      prepare.prepare_corpus(config, task, *(flag.value for flag in self.data), workdir)
 
   def _job(self, name: str, seed: int) -> Job:
     flags = [f'--config.seed={seed}', *self.trainer_flags]
@@ -236,10 +224,13 @@ class Submission:
     self._stopped = True
 
 
-def submit(plan: Plan, jobs: Sequence[Job], parameters: Sequence[str]) -> list[str]:
-  """Prepares all corpora, and submits the jobs that are not done to Slurm.
+def submit(
+  workdir: pathlib.Path, jobs: Sequence[Job], parameters: Sequence[str]
+) -> list[str]:
+  """Submits the jobs that are not done to Slurm.
 
   Args:
+    workdir: gets the logs, in submitit/.
     parameters: KEY=VALUE of submitit's AutoExecutor.update_parameters.
 
   Returns: a line on each job: its number and its name.
@@ -256,10 +247,9 @@ def submit(plan: Plan, jobs: Sequence[Job], parameters: Sequence[str]) -> list[s
   import submitit  # of an extra
 
   executor = submitit.AutoExecutor(
-    plan.workdir / 'submitit', cluster='slurm', slurm_max_num_timeout=STARTS - 1
+    workdir / 'submitit', cluster='slurm', slurm_max_num_timeout=STARTS - 1
   )
   executor.update_parameters(name='sweep', **values)
-  plan.prepare()
   left = [job for job in jobs if not job.is_done()]
   with executor.batch():
     submitted = [executor.submit(Submission(job)) for job in left]
