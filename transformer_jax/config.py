@@ -100,7 +100,9 @@ class Cleaning:
   off: bool = key(False, CORPUS, 'No limits: only what is no text is dropped.')
   max_characters: Count = key(5000, CORPUS, 'Characters of either sentence.')
   max_ratio: Ratio = key(9.0, CORPUS, 'Longer over shorter, in words, as in Moses.')
-  drop_untranslated: bool = key(True, CORPUS, 'Drop equal pairs but names and numbers.')
+  drop_untranslated: bool = key(
+    True, CORPUS, 'Drop pairs of equal sentences, but for names and numbers.'
+  )
   min_alphanumeric: Fraction = key(0.3, CORPUS, 'Fraction of letters and digits.')
 
 
@@ -144,7 +146,7 @@ class Data:
   byte_fallback: bool = key(
     True, CORPUS, 'The 256 bytes are pieces and spell any text.'
   )
-  nfc: bool = key(False, CORPUS, "Text but references is brought to Unicode's NFC.")
+  nfc: bool = key(False, CORPUS, "Bring text to Unicode's NFC, but no references.")
   max_length: Length = key(256, CORPUS, 'Most tokens of a training sentence, with EOS.')
 
 

@@ -209,7 +209,7 @@ def nest(tree: Tree) -> Node:
 def repair(tokens: Sequence[str], words: Sequence[str]) -> Tree:
   """Returns a tree of the words, with the tokens that fit.
 
-  Its tokens are the same if they were a tree of these words. A closing bracket without
+  If the tokens are a tree of these words, none is changed. A closing bracket without
   an open one of its label closes the innermost constituent, and one of an outer
   constituent also those within it. What stays open is closed. Constituents without
   words, tags without a word, and other tokens are left out. Words without a tag become

@@ -260,7 +260,7 @@ def sample_translations(
 
 
 def _facts(studies: Sequence[Study], left_out: Sequence[str]) -> Facts:
-  """Returns Table 3's base, claims, missing rows; what is left out.
+  """Returns facts on Table 3: base, claims, rows not run; and what is left out.
 
   `left_out` has the reasons, but for those of the studies.
   """
