@@ -1,35 +1,19 @@
 """Exports are whole or absent, and describe their model; others are refused."""
 
-import dataclasses
 import json
 import pathlib
-import shutil
 
 import pytest
 
-from toy import untrained
-from toy.results import PARSED, RESULT
 from transformer_jax.exchange import huggingface
 from transformer_jax.exchange.export import export
 from transformer_jax.machine.errors import UserError
 
 
-def test_the_page_has_scores(workdir: pathlib.Path, tmp_path: pathlib.Path):
-  run = tmp_path / 'run'
-  shutil.copytree(workdir, run)
-  (run / 'translations').mkdir()
-  ours = dataclasses.replace(RESULT, averaged=[untrained.STEP], split='dev')
-  ours.write(run / 'translations' / 'dev.json')
-  parsed = dataclasses.replace(PARSED, averaged=[untrained.STEP], split='test')
-  parsed.write(run / 'translations' / 'test.json')
-  RESULT.write(run / 'translations' / 'other.json')
-  export(run, 'huggingface', tmp_path / 'out', 'float32', None, None)
-  page = (tmp_path / 'out' / 'README.md').read_text()
-  assert '- dev: 12 pairs (dev.en and dev.de); 3 in train too' in page
-  assert '| dev | 4 | 0.6 | 50.50 sacrebleu | 49.00 to 52.00 |' in page
-  f1 = PARSED.parsing['f1']['score']
-  assert f'| test | {PARSED.beam} | {PARSED.alpha} | {f1:.2f} F1 |' in page
-  assert page.count('| test |') == 1, 'not of another checkpoint'
+def test_the_page_has_the_head_that_hugging_face_reads(marian: pathlib.Path):
+  page = (marian / 'README.md').read_text()
+  head = '---\nlanguage:\n- en\n- de\npipeline_tag: translation\n'
+  assert page.startswith(f'{head}library_name: transformers\n---\n')
 
 
 def test_a_failed_export_leaves_no_folder(

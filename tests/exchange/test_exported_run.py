@@ -83,10 +83,6 @@ def test_it_is_evaluated_like_the_run(
   evaluations[1].write(*theirs)
   results = [path.parent for path in exported.rglob('*average-2*')]
   assert results == [exported / 'translations'] * 2
-  export(exported, 'run', exported.parent / 'again', 'bfloat16', None, None)
-  page = (exported.parent / 'again' / 'README.md').read_text()
-  assert f'{ours[0].sacrebleu.score:.2f} sacrebleu' in page
-  assert 'Scores are of float32 weights' in page
 
 
 def test_training_starts_from_it(trained: pathlib.Path, workdir, tmp_path):

@@ -31,9 +31,7 @@ results = translator.translate_batch(lines, beam_size={beam}, length_penalty={al
 print([target.decode(result.hypotheses[0]) for result in results])
 ```
 
-Its beam search divides log P by length**alpha, where GNMT's penalty, with which the
-scores below were made, is ((5 + length) / 6)**alpha. Greedy translations are the
-same in float32.
+`docs/export.md` says how its search differs from ours.
 """
 
 

@@ -1,20 +1,17 @@
 """From a run to a folder for another program, with a page that describes the model."""
 
 import contextlib
-import json
 import pathlib
 import shutil
 from collections.abc import Iterator
 
 from jaxtyping import PyTree
 
-from transformer_jax.data.corpus import CARD, read_card
+from transformer_jax.data.corpus import CARD
 from transformer_jax.exchange import huggingface
 from transformer_jax.machine import files, platform
 from transformer_jax.machine.errors import UserError
 from transformer_jax.model import build, flops
-from transformer_jax.report import page
-from transformer_jax.runs.result import Result
 from transformer_jax.runs.run import Run, chosen_steps
 from transformer_jax.training import checkpoint
 
@@ -87,7 +84,7 @@ def export(
     else:
       _write_run(run, steps, params, dtype, folder)
       loading = _LOADING
-    lines = _page(run, steps, LIBRARIES[format], dtype, loading)
+    lines = _page(run, steps, LIBRARIES[format], loading)
     files.write(folder / 'README.md', '\n'.join(lines) + '\n')
   return f'{output}: {format}, {dtype}, of steps {steps} of {workdir}'
 
@@ -127,9 +124,7 @@ def _new_folder(path: pathlib.Path) -> Iterator[pathlib.Path]:
     shutil.rmtree(partial, ignore_errors=True)
 
 
-def _page(
-  run: Run, steps: list[int], library: str, dtype: str, loading: str
-) -> Iterator[str]:
+def _page(run: Run, steps: list[int], library: str, loading: str) -> Iterator[str]:
   """Yields the lines of README.md, with the head that Hugging Face reads.
 
   Args:
@@ -153,44 +148,4 @@ def _page(
   )
   if config.data.tokenized:
     yield 'Its text is tokenised, source and target.'
-  yield from ('', loading, '## Scores', '', *_scores(run, steps, dtype), '')
-  yield from ('## Text', '', *_text(run), '')
-  commit = platform.commit() or '(no checkout)'
-  yield from ('## Config', '', f'Exported by commit {commit}.', '')
-  yield from ('```json', json.dumps(config.to_dict(), indent=1), '```', '')
-
-
-def _scores(run: Run, steps: list[int], dtype: str) -> Iterator[str]:
-  """Yields a table of the run's evaluations of the same checkpoints."""
-  rows, trained, evaluated = [], {}, {}
-  for path in sorted((run.workdir / 'translations').glob('*.json')):
-    result = Result.read(path)
-    for kind, score in result.scores() if result.averaged == steps else ():
-      trained[result.training_commit or '(not recorded)'] = None
-      evaluated[result.commit or '(no checkout)'] = None
-      low, high = score.interval
-      numbers = f'{score.score:.2f} {kind}', f'{low:.2f} to {high:.2f}'
-      search = result.split, str(result.beam), str(result.alpha)
-      rows.append((*search, *numbers, score.signature))
-  if not rows:
-    yield 'These checkpoints have not been evaluated.'
-    return
-  header = ('set', 'beam', 'alpha', 'score', '95 % interval', 'signature')
-  yield page.table(header, rows)
-  commits = ', '.join(trained), ', '.join(evaluated)
-  yield '\nTrained by commit {}, evaluated by commit {}.'.format(*commits)
-  if dtype != 'float32':
-    yield f'Scores are of float32 weights, and this folder has {dtype}.'
-
-
-def _text(run: Run) -> Iterator[str]:
-  """Yields what the splits are, and what that means for other text."""
-  splits = read_card(run.workdir).splits
-  for name, split in splits.items():
-    sources = ', '.join(source.name for source in split.sources)
-    shared = [f'; {n:,} in {other} too' for other, n in split.overlap.items() if n]
-    yield f'- {name}: {split.kept:,} pairs ({sources}){"".join(shared)}'
-  train = splits['train']
-  mean = train.tokens['source'] / train.kept
-  yield f'\nA source of train has {mean:.1f} tokens on average. Expect less of longer'
-  yield 'sentences, and of text unlike train.'
+  yield from ('', loading)

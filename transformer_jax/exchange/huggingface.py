@@ -65,16 +65,7 @@ inputs = tokenizer(['A sentence.'], return_tensors='pt', padding=True)
 print(tokenizer.batch_decode(model.generate(**inputs), skip_special_tokens=True))
 ```
 
-Its beam search divides log P by length**alpha, where GNMT's penalty, with which the
-scores below were made, is ((5 + length) / 6)**alpha. Greedy translations are the same.
-
-The tokenizer reads `<s>`, `</s>`, `<pad>` and `<unk>` in a text as plain characters. It
-reads a leading `>>xx<<` as the code of a language, which becomes `<unk>` where the
-model has no such code.
-
-`ct2-transformers-converter` cannot convert this folder, since it starts every
-translation from an embedding of zeros and drops the last piece, as published Marian
-models need. `scripts.export --format=ctranslate2` writes the run for CTranslate2.
+`docs/export.md` says how its search and its tokenizer differ from ours.
 """
 
 

@@ -2,7 +2,6 @@
 
 import dataclasses
 import pathlib
-from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -55,14 +54,6 @@ class Result:
   references: str | None  # sha256 of the references, one a line
   overlap: dict[str, int] | None  # source sentences that each other split has too
   config: dict[str, Any]  # the run's config.json
-
-  def scores(self) -> Iterator[tuple[str, Score]]:
-    """Yields the scores of its task with their names."""
-    for name in BLEUS:
-      if (bleu := getattr(self, name)) is not None:
-        yield name, bleu
-    if self.parsing is not None:
-      yield 'F1', Score(**self.parsing['f1'])
 
   def search(self) -> dict[str, Any]:
     """Returns the keys of a config that describe the search, with its own values."""
