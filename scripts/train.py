@@ -11,18 +11,18 @@ SIGTERM, SIGINT and SIGUSR1 (`sbatch --signal=USR1@120`) save and end it with ex
 75; the same command resumes it. docs/devices.md: several devices and hosts.
 """
 
-import sys
-
 import numpy as np
 from absl import logging
 
 from transformer_jax import config as configs
 from transformer_jax.data import prepare
 from transformer_jax.data.corpus import config_flag, data_flags
-from transformer_jax.machine import cli, errors
+from transformer_jax.decoding.evaluate import DevBleu
+from transformer_jax.machine import cli, errors, hosts, platform
 from transformer_jax.machine.signals import Interruption
 from transformer_jax.runs.run import Run, start_from
 from transformer_jax.tasks import task_of
+from transformer_jax.training.loop import train
 
 FLAGS = cli.Flags(__doc__)
 CONFIG = config_flag(FLAGS, "What to train; the run's own by default.", False)
@@ -49,11 +49,6 @@ def main(argv: list[str]) -> None:
   if CONFIG.value:
     configs.check_row(config, FLAGS.plain)
   task = task_of(config)
-  print('loading JAX', file=sys.stderr, flush=True)
-  from transformer_jax.decoding.evaluate import DevBleu
-  from transformer_jax.machine import hosts, platform
-  from transformer_jax.training.loop import train
-
   if DETERMINISTIC.value:  # some operations of a GPU sum in an order that changes
     platform.set_xla_flag('--xla_gpu_deterministic_ops=true')
   with Interruption() as interruption:
@@ -64,9 +59,11 @@ def main(argv: list[str]) -> None:
         run.check_config(configs.as_json(config))
       goes_on = bool(hosts.from_first_host(np.int32(first and run.is_started)))
       folders = (*(flag.value for flag in DATA), WORKDIR.value if goes_on else None)
-      corpus = hosts.first_host_first(
-        lambda: prepare.prepare_corpus(config, task, *folders)
-      )
+      if not first:
+        hosts.wait_for_all('prepared')
+      corpus = prepare.prepare_corpus(config, task, *folders)
+      if first:
+        hosts.wait_for_all('prepared')
       bleu = DevBleu(config, task, corpus) if config.best_by == 'bleu' else None
       train(config, WORKDIR.value, corpus, interruption, bleu)
 

@@ -110,6 +110,15 @@ def test_the_result_of_the_same_search_is_taken(tmp_path: pathlib.Path):
   assert compared(ours, theirs) == lines
 
 
+def test_a_damaged_result_is_made_again(tmp_path: pathlib.Path):
+  run = make_run(tmp_path, 'a', BETTER)
+  loaded = LoadedRun(run, TRANSLATION, average=1)
+  evaluation = Evaluation(loaded, tmp_path / 'data', 'dev')
+  assert evaluation.is_current()
+  evaluation.translations.with_suffix('.json').write_text('{"version": 2')
+  assert not evaluation.is_current()
+
+
 def test_other_runs_and_references_are_refused(tmp_path: pathlib.Path):
   ours, theirs = make_run(tmp_path, 'a', BETTER), make_run(tmp_path, 'b', WORSE)
   result = theirs.translations('dev', STEP, 1, 4, 0.6).with_suffix('.json')

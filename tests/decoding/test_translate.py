@@ -236,7 +236,7 @@ def test_perplexity(tmp_path: pathlib.Path):
   cut = sum(max(map(len, pair)) >= TABLE for pair in pairs)
   assert perplexity.cut_pairs == cut > 0
   message = f'{cut} pairs were cut for the perplexity: too long'
-  assert [*perplexity.truncation_warnings()] == [message]
+  assert perplexity.warnings == [message]
   total, count = 0.0, 0
   for source, target in ((s[: TABLE - 1], t[: TABLE - 1]) for s, t in pairs):
     total += log_probs('learned', [*source, EOS], [*target, EOS]).sum()

@@ -153,8 +153,10 @@ def test_references_in_a_file_replace_the_corpus(prepared, tmp_path: pathlib.Pat
   expected = module.paired_p(*runs, HeldOut(prepared.data_dir))
   assert module.paired_p(*runs, HeldOut(tmp_path, [path])) == expected < 0.05
   assert module.paired_p(*runs, HeldOut(tmp_path)) is None
+  assert not [*HeldOut(tmp_path, [path]).unused(runs[0])]
   path.write_text('another line\n' * 6)
   assert module.paired_p(*runs, HeldOut(tmp_path, [path])) is None
+  assert [*HeldOut(tmp_path, [path]).unused(runs[0])] == [path]
 
 
 ROOT = pathlib.Path(__file__).parents[2]

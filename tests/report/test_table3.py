@@ -87,7 +87,7 @@ def test_equality_is_shown_wrongly_once_in_twenty():
       base, row = rng.normal(20, 0.15, 4), rng.normal(20 + true, 0.15, 4)
       spread = significance.noise([base, row])
       mean, half = row.mean() - base.mean(), significance.margin(spread, 4, 4)
-      narrow = significance.margin(spread, 4, 4, 0.9)
+      narrow = significance.margin(spread, 4, 4, level=0.9)
       one = comparison.Difference([], mean, half, narrow, 0.4)
       agreed[true] += one.verdict(0) == 'agrees'
   assert agreed[0.4] / 1000 == pytest.approx(0.05, abs=0.02) and agreed[0.0] > 800

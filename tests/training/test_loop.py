@@ -26,7 +26,6 @@ from transformer_jax.training.metrics import Log
 from transformer_jax.training.step import Sums, TrainState
 
 EVERY = 4
-DEV = loop.DevMetrics(lambda _: 2.0)
 
 
 class Counter:
@@ -88,7 +87,8 @@ def looped(
   interruption: Interruption | None = None,
   start: int = 0,
   needs_dev_eval: bool = False,
-  dev: loop.DevMetrics = DEV,
+  perplexity: loop.MeasurePerplexity = lambda _: 2.0,
+  bleu: loop.MeasureBleu | None = None,
   **changes: int,
 ) -> tuple[Kept, list[dict]]:
   """Runs to the end; returns its checkpoints and its records."""
@@ -99,10 +99,11 @@ def looped(
   state = TrainState(np.int32(start), {'w': np.float32(start)}, ())
   with Log(run, start, trainer.last) as log:
     interruption = interruption or Interruption()
-    one = loop.Loop(trainer, config, run.records(), log, kept, interruption)
+    measures = perplexity, bleu
+    one = loop.Loop(trainer, config, run.records(), log, kept, interruption, *measures)
     try:
-      one.run(state, start, dev, needs_dev_eval)
-    except (SystemExit, loop.DivergenceError) as end:
+      one.run(state, start, needs_dev_eval)
+    except (SystemExit, UserError) as end:
       kept.end = end
   return kept, run.records()
 
@@ -118,7 +119,7 @@ def test_checkpoints_records_and_measurements(tmp_path: pathlib.Path):
 def test_patience(tmp_path: pathlib.Path):
   """It ends two checkpoints after the best; started again, before any step."""
   perplexities = iter([5.0, 3.0, 3.0, 4.0])
-  options = {'dev': loop.DevMetrics(lambda _: next(perplexities)), 'patience': 2}
+  options = {'perplexity': lambda _: next(perplexities), 'patience': 2}
   kept, records = looped(tmp_path, Counter(40), **options)
   assert kept.steps == [4, 8, 12, 16] and best_step(records, 'perplexity') == 8
   again, _ = looped(tmp_path, Counter(40), start=16, **options)
@@ -129,8 +130,7 @@ def test_dev_bleu(tmp_path: pathlib.Path, capsys):
   """At every second checkpoint and the last; translations are printed."""
   sample = 'ein Satz', 'a sentence', 'one sentence'
   bleu = lambda params: (30 - abs(float(params['w']) - 9), [sample])
-  dev = DEV._replace(bleu=bleu)
-  options = {'dev': dev, 'bleu_every_checkpoints': 2}
+  options = {'bleu': bleu, 'bleu_every_checkpoints': 2}
   _, records = looped(tmp_path, Counter(18), **options)
   bleus = {r['step']: r['dev_bleu'] for r in records if 'dev_bleu' in r}
   assert bleus == {8: 29.0, 16: 23.0, 18: 21.0}
@@ -221,7 +221,7 @@ def test_ten_skipped_updates_in_a_row_end_training(tmp_path: pathlib.Path):
   trainer = Counter(20)
   trainer.bad = {*range(7, 20)}
   kept, records = looped(tmp_path, trainer)
-  assert isinstance(kept.end, loop.DivergenceError)
+  assert isinstance(kept.end, UserError)
   assert [r['step'] for r in records if 'skipped_pairs' in r] == [*range(7, 17)]
 
 

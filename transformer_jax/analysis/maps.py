@@ -12,7 +12,7 @@ from transformer_jax.data.vocabulary import BOS, EOS, SPACE, Vocabulary
 from transformer_jax.decoding.loaded_run import LoadedRun, Pair
 from transformer_jax.machine.devices import map_rows
 from transformer_jax.machine.errors import UserError
-from transformer_jax.model import build
+from transformer_jax.model import build, ops
 
 # The three attentions of section 3.2.3, and what tables and pictures call them.
 KINDS = {
@@ -80,12 +80,11 @@ class RunAttention:
     self.run = run
     self.source, self.target = map(Words, run.vocabularies)
     # [N, B, ...] as [B, N, ...]: axis 0 is what over_pairs() splits.
-    self._attention = map_rows(
-      lambda params, source, target: jax.tree.map(
-        lambda x: x.swapaxes(0, 1),
-        nnx.merge(run.graph, params).attention_weights(source, target),
-      )
+    attention = lambda params, source, target: jax.tree.map(
+      lambda x: x.swapaxes(0, 1),
+      nnx.merge(run.graph, params).attention_weights(source, target),
     )
+    self._attention = map_rows(ops.with_kernels(run.config.kernels, attention))
 
   @property
   def longest(self) -> int:

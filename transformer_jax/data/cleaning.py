@@ -161,14 +161,11 @@ def write_clean_text(
   texts: Sequence[pathlib.Path],
   converters: Sequence[Callable[[str], str]],
 ) -> list[SourceEntry]:
-  """Writes all good pairs of the sources, one after another, to two files of lines.
+  """Writes all good pairs of the sources to two files of lines; returns their counts.
 
   Args:
     texts: the files for source and target sentences.
     converters: map a source and a target line to the text that is written.
-
-  Returns:
-    The counts of each source.
   """
   cleaned, limits = [], Cleaning(**config.data.cleaning)
   with (

@@ -9,7 +9,7 @@ vocabulary, L tokens of the longest output, C candidates.
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -18,21 +18,15 @@ from jax import lax
 from transformer_jax.model import ops
 
 Memory = Any  # arrays [B, ...] that all hypotheses of a sentence share
+# A model's state after the tokens so far: a pytree of arrays [B, ...]. In
+# reorder(parents [B, K]) beam k continues beam parents[b, k]; grow(length) has room for
+# `length` positions.
+Cache = Any
 
 # When only a quarter of a batch's sentences are not done, the search continues with
 # these alone. That needs a second loop, which takes time to compile. So it happens only
 # if the quarter has at least so many sentences.
 FEWEST_SENTENCES = 8
-
-
-class Cache(Protocol):
-  """A model's state after the tokens so far: a pytree of arrays [B, ...]."""
-
-  def reorder(self, parents: jax.Array) -> 'Cache':
-    """Returns the cache in which beam k continues beam parents[b, k] ([B, K])."""
-
-  def grow(self, length: int) -> 'Cache':
-    """Returns the cache with room for `length` positions."""
 
 
 class Hypotheses(NamedTuple):
@@ -287,10 +281,7 @@ def _take(state: State, rows: jax.Array) -> State:
 
 def _put(state: State, rows: jax.Array, other: State) -> State:
   """Returns the state with some sentences from another, and without a cache."""
-  state, other = (
-    x._replace(cache=None, memory=None)  # type: ignore[arg-type]
-    for x in (state, other)
-  )
+  state, other = (x._replace(cache=None, memory=None) for x in (state, other))
   return jax.tree.map(
     lambda old, new: old.at[rows].set(new) if old.ndim else new, state, other
   )

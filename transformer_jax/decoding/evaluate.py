@@ -59,7 +59,7 @@ class Evaluation:
     bar = lambda items: tqdm(items, desc='translating', unit='batch', disable=None)
     _say(f'translating {len(sources):,} sentences; each length is compiled first')
     best = [one for (one,) in translator.translate(sources, nbest=1, progress=bar)]
-    for line in (*translator.warnings(), *perplexity.truncation_warnings()):
+    for line in (*translator.warnings(), *perplexity.warnings):
       print(line, file=sys.stderr)
     _say('scoring, with intervals')
     scores: dict[str, Any] = dict.fromkeys(SCORES)
@@ -108,7 +108,10 @@ class Evaluation:
     if not (self.translations.is_file() and path.is_file()):
       return False
     dtype = platform.decoding_dtype(self._loaded.config.decode_dtype).name
-    return Result.read(path).decode_dtype == dtype
+    try:
+      return Result.read(path).decode_dtype == dtype
+    except UserError:  # damaged, so it is made again
+      return False
 
   def write(self, result: Result, outputs: Sequence[str]) -> None:
     """Writes the outputs and the result under translations/, and the run's newest."""

@@ -18,14 +18,14 @@ from transformer_jax.decoding.translate import Hypothesis, Translator
 from transformer_jax.machine import platform
 from transformer_jax.machine.devices import map_rows, replicate_read_only, round_up
 from transformer_jax.machine.errors import UserError
-from transformer_jax.model import build
+from transformer_jax.model import build, ops
 from transformer_jax.runs.run import Run, chosen_steps
 from transformer_jax.training import checkpoint
 
 Pair = tuple[list[int], list[int]]  # ids of source and target, each with its EOS
 
 # A batch has so many pairs. Lengths are padded to multiples of LENGTH_STEP tokens, but
-# not beyond what the model takes.
+# not beyond what the model takes: each shape has a program, and compiling takes time.
 BATCH_PAIRS, LENGTH_STEP = 16, 16
 
 
@@ -158,7 +158,7 @@ class LoadedRun:
       logits = nnx.merge(self.graph, params)(source, target).logits
       return -optax.softmax_cross_entropy_with_integer_labels(logits, target)
 
-    return map_rows(log_probabilities)
+    return map_rows(ops.with_kernels(self.config.kernels, log_probabilities))
 
   def source_ids(self, sentences: Sequence[str]) -> list[list[int]]:
     """Returns each sentence's ids as the model reads them, with EOS."""
@@ -188,19 +188,13 @@ class LoadedRun:
     longest = build.longest_text(self.config)
     for start in range(0, len(pairs), BATCH_PAIRS):
       batch = pairs[start : start + BATCH_PAIRS]
-      padded = [_padded(ids, longest) for ids in zip(*batch, strict=True)]
+      padded = []
+      for ids in zip(*batch, strict=True):
+        length = min(-(-max(map(len, ids)) // LENGTH_STEP) * LENGTH_STEP, longest)
+        padded.append(batches.pad_ids(ids, round_up(len(ids)), length))
       results = function(self.device_params, *padded)()
       for row in range(len(batch)):
         yield jax.tree.map(lambda array, row=row: array[row], results)
-
-
-def _padded(ids: Sequence[list[int]], longest: int) -> np.ndarray:
-  """Returns ids [B, length], padded to one of few shapes.
-
-  Each shape has a program of its own, which takes time to compile.
-  """
-  length = min(-(-max(map(len, ids)) // LENGTH_STEP) * LENGTH_STEP, longest)
-  return batches.pad_ids(ids, round_up(len(ids)), length)
 
 
 def check_strings(sources: Sequence[str], targets: Sequence[str]) -> None:

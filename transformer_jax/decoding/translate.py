@@ -99,9 +99,7 @@ class Translator:
   ) -> list[list[Hypothesis]]:
     """Returns at most `nbest` hypotheses of each sentence, best first.
 
-    Args:
-      nbest: at most the config's `beam`. A search for the best alone ends sooner.
-      progress: wraps the iterable of batches, to show progress.
+    `nbest` is at most the beam; LoadedRun.hypotheses() has the arguments.
     """
     vocabulary = self._vocabularies.source
     sentences = [text.input_line(line, self._config.data.nfc) for line in sentences]

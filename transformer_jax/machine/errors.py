@@ -1,8 +1,8 @@
 """A mistake of the user ends a program with one line; a bug shows its traceback.
 
 An error is the user's if it is our UserError, absl's about a flag, ml_collections'
-about a config, the system's about a file that it names or a full disk, or Python's
-about a module of an extra. Any other is a bug.
+about a config, the system's about a file that it names, a full disk or memory, or
+Python's about a module of an extra. Any other is a bug.
 """
 
 import contextlib

@@ -9,8 +9,7 @@ import hashlib
 import os
 import sys
 import traceback
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 import jax
 import numpy as np
@@ -87,13 +86,6 @@ def one_error_ends_all() -> Iterator[None]:
 def is_first_host() -> bool:
   """Returns True if this process reads and writes the run's folder."""
   return jax.process_index() == 0
-
-
-def first_host_first(make: Callable[[], Any]) -> Any:
-  """Calls make() on the first host; when it has returned, on the others."""
-  result = make() if is_first_host() else None
-  wait_for_all('first host')
-  return result if is_first_host() else make()
 
 
 def wait_for_all(key: str) -> None:

@@ -143,14 +143,6 @@ def use_compilation_cache() -> None:
     jax.config.update('jax_compilation_cache_dir', str(folder))
 
 
-def compiling_threads() -> int:
-  """Returns how many programs to compile at a time.
-
-  XLA uses several cores for one program, and on a CPU training needs them too.
-  """
-  return max(1, cores() // (2 if jax.default_backend() == 'gpu' else 4))
-
-
 def training_dtype(name: str, backend: str | None = None) -> jnp.dtype:
   """Returns the dtype of training: for 'auto' bfloat16, but float32 on a CPU.
 

@@ -24,12 +24,11 @@ from transformer_jax.data.text import read_bytes
 from transformer_jax.machine.errors import UserError
 from transformer_jax.parsing.trees import TRACE
 from transformer_jax.scoring.bleu import Score
-from transformer_jax.scoring.significance import SAMPLES
+from transformer_jax.scoring.significance import SAMPLES, SEED
 
 SIGNATURE = 'evalb:COLLINS.prm|tags:gold|lengths:all'
 # Sentences of so many words, as EVALB counts them; None is any number.
 LENGTHS = ((1, 10), (11, 20), (21, 30), (31, 40), (41, None), (1, 40))
-_SEED = 12345  # sacreBLEU's
 
 # Labels that do not count. A preterminal with such a label is deleted with its word.
 # Any other node with such a label loses only its bracket, and its children stay.
@@ -353,7 +352,7 @@ def _resample_f1(sentences: Sequence[Sentence]) -> np.ndarray:
   """Returns F1 [SAMPLES] of random samples, which are the same for all systems."""
   counted = lambda s: (s.matched, s.gold + s.test) if s.status == 'valid' else (0, 0)
   counts = np.array([counted(sentence) for sentence in sentences])
-  rng = np.random.default_rng(_SEED)
+  rng = np.random.default_rng(SEED)
   size = len(sentences)
   samples = (rng.integers(size, size=size) for _ in range(SAMPLES))
   matched, brackets = np.array([counts[rows].sum(0) for rows in samples]).T

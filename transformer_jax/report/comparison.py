@@ -304,7 +304,7 @@ def _difference(
 ) -> Difference:
   against = statistics.fmean(map(read, base))
   seeds = [read(run) - against for run in results]
-  half = lambda level: noise and margin(noise, len(results), len(base), level)
+  half = lambda level: noise and margin(noise, len(results), len(base), level=level)
   return Difference(seeds, statistics.fmean(seeds), half(0.95), half(0.9), equivalence)
 
 

@@ -55,6 +55,8 @@ def make_report(
   evaluations, all_baselines, left_out = results.read(paths, tasks)
   for reason in left_out:
     print(f'left out: {legible(reason)}', file=sys.stderr)
+  for path in texts.unused(evaluations):
+    print(f'{path}: not the references of any of these results', file=sys.stderr)
   if not evaluations and not all_baselines:
     raise UserError('no run with a result.json: evaluate one first')
   summary, blocks = '', []

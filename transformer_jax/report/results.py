@@ -1,7 +1,7 @@
 """Reads results of evaluations, with the translations that were scored."""
 
 import pathlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from transformer_jax.data.corpus import (
@@ -13,11 +13,11 @@ from transformer_jax.data.corpus import (
   set_name,
 )
 from transformer_jax.data.task import Task
-from transformer_jax.data.text import read_bytes
 from transformer_jax.machine import files
 from transformer_jax.machine.errors import UserError
 from transformer_jax.runs.result import Result
 from transformer_jax.runs.run import Run
+from transformer_jax.scoring.bleu import read_lines
 
 
 class Evaluation(NamedTuple):
@@ -103,6 +103,11 @@ class HeldOut:
     self._data_dir = data_dir
     self._references = {files.sha256(path): path for path in references}
 
+  def unused(self, runs: Iterable[Evaluation]) -> Iterator[pathlib.Path]:
+    """Yields the files of references on which no run was scored."""
+    for digest in self._references.keys() - {run.result.references for run in runs}:
+      yield self._references[digest]
+
   def text(self, run: Evaluation) -> tuple[list[str], list[str]] | None:
     """Returns sources and references; None if the corpus is not prepared.
 
@@ -121,7 +126,7 @@ class HeldOut:
     if (text := self.text(run)) is not None:
       return text[1]
     path = self._references.get(run.result.references)
-    return None if path is None else _check_length(_read_lines(path), run)
+    return None if path is None else _check_length(read_lines(path), run)
 
 
 def _check_length(references: list[str], run: Evaluation) -> list[str]:
@@ -178,20 +183,12 @@ def _read_path(path: pathlib.Path, tasks: Mapping[str, Task], results: Results) 
         continue
       run = Evaluation(home.name, Result.read(file), file, home, None)
       if run.text.is_file():
-        run = run._replace(translations=_read_lines(run.text))
+        run = run._replace(translations=read_lines(run.text))
       evaluations.append(run)
     except UserError as error:
       results.left_out.append(str(error))
   order = lambda run: (run.split, run.step, len(run.averaged), run.beam)
   results.evaluations.extend(sorted(evaluations, key=lambda run: order(run.result)))
-
-
-def _read_lines(path: pathlib.Path) -> list[str]:
-  """Returns the lines of a text, whose only separator is the line feed."""
-  try:
-    return read_bytes(path).decode().split('\n')[:-1]
-  except UnicodeDecodeError as error:
-    raise UserError(f'{path}: damaged ({error})') from error
 
 
 def _distinct_name(home: pathlib.Path, homes: set[pathlib.Path]) -> str:

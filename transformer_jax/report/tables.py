@@ -15,7 +15,7 @@ from transformer_jax.report.comparison import (
 )
 from transformer_jax.report.page import heading, paragraph, table, table_of
 from transformer_jax.report.results import Evaluation
-from transformer_jax.scoring.significance import Noise, half_interval, noise
+from transformer_jax.scoring.significance import Noise, margin, noise
 
 SPREAD = (
   'Scores: mean of the seeds ± half its 95 % interval (Student, the spread between '
@@ -84,8 +84,7 @@ def columns(
 def _cell(values: Sequence[float], pooled: Noise | None) -> str:
   text = f'{statistics.fmean(values):.2f}' if values else ''
   if values and pooled is not None:
-    half = half_interval(pooled.deviation, pooled.freedom, len(values))
-    text += f' ± {half:.2f}'
+    text += f' ± {margin(pooled, len(values)):.2f}'
   return text + (f' (sd {statistics.stdev(values):.2f})' if len(values) > 1 else '')
 
 

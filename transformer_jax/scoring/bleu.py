@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 from sacrebleu.metrics import BLEU
-from sacrebleu.tokenizers.tokenizer_base import BaseTokenizer
 
 from transformer_jax.data import cleaning, text
 from transformer_jax.data.task import Outputs
@@ -77,10 +76,7 @@ class Metric:
 
     Args:
       systems: outputs of one run or of several, whose counts are added.
-      baselines: the same number of others.
-
-    Raises:
-      UserError: no sentences, or unequal numbers of them.
+      baselines: the same number of others. Errors are score()'s.
     """
     counts = [self._counts(runs, references) for runs in (systems, baselines)]
     score = lambda sums: self.metric._compute_score_from_stats(sums).score
@@ -165,38 +161,19 @@ def paper_bleu(language: str, tokenized: bool) -> Metric:
   Args:
     tokenized: the text is tokens already, which are scored as they are.
   """
-  tokenizer = PaperTokenizer(None if tokenized else language)
+  split = str.encode if tokenized else lambda line: split_compounds(line, language)
   metric = BLEU(tokenize='none', smooth_method='none', force=True)
-  metric.tokenizer = tokenizer
-  parts = ['nrefs:1', 'case:mixed']
-  parts += [] if tokenized else ['punct:unicode-replaced-in-hyp']
-  parts.append(f'tok:{tokenizer.signature()}')
-  parts += [] if tokenized else ['compounds:##AT##-##AT##']
-  parts += ['smooth:none', 'formula:multi-bleu']
-  return Metric('paper_bleu', '|'.join(parts), metric, not tokenized)
-
-
-class PaperTokenizer(BaseTokenizer):
-  """Splits a line as get_ende_bleu.sh does, for sacreBLEU to count.
-
-  The script's Perl splits bytes at ASCII spaces, sacreBLEU at every space of Unicode.
-  So each token is spelt in hexadecimal digits.
-  """
-
-  def __init__(self, language: str | None):
-    """`language` is None if the lines are tokens with spaces between."""
-    self.language = language
-
-  def signature(self) -> str:
-    if self.language is None:
-      return 'none'
-    partly = '' if moses.is_faithful(self.language) else '-partly'
+  # The script's Perl splits bytes at ASCII spaces, sacreBLEU at every space of Unicode.
+  # So each token is spelt in hexadecimal digits.
+  metric.tokenizer = lambda line: ' '.join(token.hex() for token in split(line).split())
+  how = 'tok:none'
+  if not tokenized:
+    partly = '-partly' if moses.base(language) in moses.UNFAITHFUL else ''
     version = importlib.metadata.version('sacremoses')
-    return f'moses-{moses.base(self.language)}{partly}-sacremoses-{version}'
-
-  def __call__(self, line: str) -> str:
-    split = split_compounds(line, self.language) if self.language else line.encode()
-    return ' '.join(token.hex() for token in split.split())
+    how = f'punct:unicode-replaced-in-hyp|tok:moses-{moses.base(language)}{partly}'
+    how += f'-sacremoses-{version}|compounds:##AT##-##AT##'
+  signature = f'nrefs:1|case:mixed|{how}|smooth:none|formula:multi-bleu'
+  return Metric('paper_bleu', signature, metric, not tokenized)
 
 
 def split_compounds(line: str, language: str) -> bytes:
@@ -282,7 +259,7 @@ def score_files(
   """
   if not tokenized and not moses.has_rules(language):
     print(f'no abbreviations of {language} are known: English ones', file=sys.stderr)
-  if not tokenized and not moses.is_faithful(language):
+  if not tokenized and moses.base(language) in moses.UNFAITHFUL:
     print(
       f"paper_bleu lacks some of the Moses script's rules for {language}; sacrebleu "
       'does not need them',

@@ -30,7 +30,6 @@ _NOT_FOUND = {
   'nl': {'Nrs'},
   'sk': {'Pf'},
 }
-_NORMALIZER = sacremoses.MosesPunctNormalizer()
 # Perl deletes these before it splits at spaces; to Python some of them are spaces.
 _CONTROL = re.compile('[\x00-\x08\x0e-\x1f]')
 _ALPHANUMERIC = regex.compile(r'[\p{Alphabetic}\p{Nd}]')  # Perl's IsAlnum
@@ -38,13 +37,10 @@ _GEORGIAN = range(0x10D0, 0x1100)
 _STAND_IN = 'ƻ'  # a letter without case, to Perl and to sacremoses
 
 
-def replace_unicode_punctuation(line: str) -> str:
-  """Returns a line with East Asian marks and curly quotes as ASCII.
-
-  This is what replace-unicode-punctuation.perl does. sacremoses differs from it only
-  where a full-width full stop is followed by white space other than an ASCII space.
-  """
-  return _NORMALIZER.replace_unicode_punct(line)
+# Returns a line with East Asian marks and curly quotes as ASCII, as does
+# replace-unicode-punctuation.perl. sacremoses differs from it only where a full-width
+# full stop is followed by white space other than an ASCII space.
+replace_unicode_punctuation = sacremoses.MosesPunctNormalizer().replace_unicode_punct
 
 
 def base(language: str) -> str:
@@ -56,11 +52,6 @@ def has_rules(language: str) -> bool:
   """Returns True if abbreviations of a language are known; else English ones count."""
   known = sacremoses.corpus.NonbreakingPrefixes().available_langs.values()
   return base(language) in known
-
-
-def is_faithful(language: str) -> bool:
-  """Returns True if we have all of tokenizer.perl's rules for a language."""
-  return base(language) not in UNFAITHFUL
 
 
 class _Corrections(dict[int, str]):

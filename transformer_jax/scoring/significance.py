@@ -19,11 +19,6 @@ class Noise(NamedTuple):
   freedom: int  # degrees of freedom
 
 
-def half_interval(deviation: float, freedom: int, seeds: int) -> float:
-  """Returns half the 95 % interval of a mean over seeds, by Student's t."""
-  return float(stdtrit(freedom, 0.975)) * deviation / math.sqrt(seeds)
-
-
 def noise(groups: Sequence[Sequence[float]]) -> Noise | None:
   """Returns the deviation between seeds, assumed to be the same in all groups.
 
@@ -39,9 +34,12 @@ def noise(groups: Sequence[Sequence[float]]) -> Noise | None:
   return Noise(math.sqrt(squares / freedom), freedom)
 
 
-def margin(noise: Noise, seeds: int, base_seeds: int, level: float = 0.95) -> float:
-  """Returns half the interval of the difference of two means over seeds."""
-  error = noise.deviation * math.sqrt(1 / seeds + 1 / base_seeds)
+def margin(noise: Noise, *seeds: int, level: float = 0.95) -> float:
+  """Returns half an interval by Student's t, of a mean over so many seeds.
+
+  With two numbers of seeds, it is that of the difference of two means.
+  """
+  error = noise.deviation * math.sqrt(sum(1 / count for count in seeds))
   return float(stdtrit(noise.freedom, (1 + level) / 2)) * error
 
 

@@ -5,7 +5,6 @@ import pathlib
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
 
 import jax
 import ml_collections
@@ -27,21 +26,10 @@ from transformer_jax.training.trainer import Trainer
 
 SAFETY_MINUTES = 10  # between two checkpoints at most; the paper's interval
 MAX_SKIPS = 10  # so many skipped steps in a row end a run
+# Measure parameters on this host's devices. BLEU is in percent; a few sources,
+# translations and references come with it.
+MeasurePerplexity = Callable[[PyTree], float]
 MeasureBleu = Callable[[PyTree], tuple[float, Sequence[tuple[str, str, str]]]]
-
-
-class DivergenceError(UserError):
-  """The last MAX_SKIPS updates were not finite, so training ends."""
-
-
-class DevMetrics(NamedTuple):
-  """Functions that measure parameters on dev; both take them on this host's devices.
-
-  bleu() returns BLEU in percent, and a few sources, translations and references.
-  """
-
-  perplexity: Callable[[PyTree], float]
-  bleu: MeasureBleu | None = None
 
 
 def train(
@@ -57,7 +45,7 @@ def train(
 
   Args:
     corpus: the folder of the prepared corpus.
-    interruption: signal handler; a new one by default.
+    interruption: handles signals. None: they do what they do in any program.
     bleu: such as decoding.evaluate.DevBleu. None: it is not measured.
 
   Raises:
@@ -106,7 +94,7 @@ def train(
       again = 'To resume, give the same command again.'
       interruption.last_words = lambda: f'{again} {writer.newest()}'
     dev = Perplexity(config, trainer.graph, *batches.read_split(corpus, 'dev'))
-    for line in dev.truncation_warnings():
+    for line in dev.warnings:
       log.say(line)
     if trains:
       shapes = trainer.batches.shapes_from(start)
@@ -119,8 +107,8 @@ def train(
         trainer.wait_for_all_programs()
         hosts.wait_for_all('compiled')
       log.begin()
-    loop = Loop(trainer, config, records, log, writer, interruption)
-    loop.run(state, start, DevMetrics(dev, bleu), needs_dev_eval)
+    loop = Loop(trainer, config, records, log, writer, interruption, dev, bleu)
+    loop.run(state, start, needs_dev_eval)
 
 
 def _has_ended(patience: Patience) -> bool:
@@ -180,6 +168,8 @@ class Loop:
     log: Log,
     writer: checkpoint.Writer | None,
     interruption: Interruption,
+    perplexity: MeasurePerplexity,
+    bleu: MeasureBleu | None,
   ):
     """Continues a run; `records` are of the steps so far, from metrics.jsonl.
 
@@ -187,6 +177,7 @@ class Loop:
     """
     self._trainer, self._config = trainer, config
     self._log, self._writer, self._interruption = log, writer, interruption
+    self._perplexity, self._bleu = perplexity, bleu
     self._is_one_host = jax.process_count() == 1
     self._patience = Patience.of(records, config.patience)
     self._device, self._commit = platform.describe_device(), platform.commit()
@@ -204,9 +195,7 @@ class Loop:
     self._skips = 0  # in a row, in this process
     self._last_save = time.monotonic()
 
-  def run(
-    self, state: TrainState, step: int, dev: DevMetrics, needs_dev_eval: bool
-  ) -> None:
+  def run(self, state: TrainState, step: int, needs_dev_eval: bool) -> None:
     """Makes the steps after `step`, up to the last one or until patience ends.
 
     With `needs_dev_eval`, `step` has a checkpoint but no perplexity, and gets one.
@@ -217,7 +206,7 @@ class Loop:
     defer = contextlib.nullcontext if self._is_one_host else self._interruption.deferred
     with defer():
       if needs_dev_eval:
-        self._measure(step, state, dev)
+        self._measure(step, state)
       while step < last and not _has_ended(self._patience):
         self._meter.resume()
         goal = min(last, step - step % every + every)
@@ -231,7 +220,7 @@ class Loop:
               self._writer.finish()
             self._interruption.leave()
         if step == goal:
-          self._measure(step, state, dev)
+          self._measure(step, state)
     if step < last:
       self._log.say(
         f'step {step}: no better dev perplexity in {self._patience.limit} checkpoints '
@@ -281,7 +270,7 @@ class Loop:
       )
     if self._skips == MAX_SKIPS:
       newest = self._writer.newest() if self._writer else ''
-      raise DivergenceError(
+      raise UserError(
         f'no finite update in {MAX_SKIPS} steps on end, up to step {step}. {newest}'
       )
     record = self._meter.add(step, sums, due)
@@ -294,19 +283,19 @@ class Loop:
       self._log.say(warning)
     return bool(sums.requests[0]), bool(sums.requests[1])
 
-  def _measure(self, step: int, state: TrainState, dev: DevMetrics) -> None:
+  def _measure(self, step: int, state: TrainState) -> None:
     """Evaluates dev; the perplexity record marks the step as done on resume."""
     params = self._trainer.devices.on_this_host(state.params)
     every = self._config.bleu_every_checkpoints * self._config.checkpoint_every_steps
-    if dev.bleu and (step == self._config.train_steps or step % every == 0):
+    if self._bleu and (step == self._config.train_steps or step % every == 0):
       self._log.say(f'step {step}: measuring dev BLEU')
       begin = time.monotonic()
-      bleu, samples = dev.bleu(params)
+      bleu, samples = self._bleu(params)
       seconds = time.monotonic() - begin
       self._log.write({'step': step, 'dev_bleu': bleu, 'bleu_seconds': seconds})
       self._log.say(f'step {step}: dev BLEU {bleu:.2f}, greedy, in {seconds:.1f} s')
       self._log.show(step, samples)
-    perplexity = dev.perplexity(params)
+    perplexity = self._perplexity(params)
     self._log.write({'step': step, 'dev_perplexity': perplexity})
     self._log.say(f'step {step}: dev perplexity {perplexity:.3f}')
     self._patience.add(perplexity)

@@ -120,11 +120,7 @@ class Divergence:
 
 
 class Log:
-  """Writes metrics.jsonl and TensorBoard events, and shows a progress bar.
-
-  A record is a line of metrics.jsonl (runs/metrics.py). Its numbers are also a
-  TensorBoard event.
-  """
+  """Writes metrics.jsonl and TensorBoard events, and shows a progress bar."""
 
   def __init__(self, run: Run, start: int, train_steps: int, enabled: bool = True):
     """Opens the files of a training that goes on from step `start`.

@@ -1,6 +1,6 @@
 """The perplexity of held-out text."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -23,6 +23,7 @@ class Perplexity:
 
   Attributes:
     cut_pairs: how many pairs are cut, because a text is over build.longest_text().
+    warnings: a sentence on them, if there are some.
   """
 
   def __init__(
@@ -35,6 +36,8 @@ class Perplexity:
     most = build.longest_text(config)
     longer = np.maximum(source.lengths, target.lengths)
     self.cut_pairs = int((longer > most).sum())
+    about = f'{self.cut_pairs} pairs were cut for the perplexity: too long'
+    self.warnings = [about] if self.cut_pairs else []
     self._batches = batches.Batches(
       source.cut(most),
       target.cut(most),
@@ -50,11 +53,6 @@ class Perplexity:
       return cross_entropy(outputs, target, 0.0)[1][None]
 
     self._sums = map_rows(ops.with_kernels(config.kernels, sums))
-
-  def truncation_warnings(self) -> Iterable[str]:
-    """Yields a message if pairs were cut."""
-    if self.cut_pairs:
-      yield f'{self.cut_pairs} pairs were cut for the perplexity: too long'
 
   def __call__(self, params: PyTree) -> float:
     """Returns exp(nats per target piece), EOS counted."""

@@ -129,7 +129,9 @@ class Trainer:
         )
       return program
 
-    pool = futures.ThreadPoolExecutor(platform.compiling_threads(), 'compile')
+    # XLA uses several cores for one program, and on a CPU training needs them too.
+    together = platform.cores() // (2 if jax.default_backend() == 'gpu' else 4)
+    pool = futures.ThreadPoolExecutor(max(1, together), 'compile')
     self._programs = {shape: pool.submit(compile_for, shape) for shape in shapes}
     try:
       yield
