@@ -110,12 +110,20 @@ def test_the_result_of_the_same_search_is_taken(tmp_path: pathlib.Path):
   assert compared(ours, theirs) == lines
 
 
-def test_a_damaged_result_is_made_again(tmp_path: pathlib.Path):
+def test_a_result_that_is_damaged_or_of_other_settings_is_made_again(tmp_path):
   run = make_run(tmp_path, 'a', BETTER)
-  loaded = LoadedRun(run, TRANSLATION, average=1)
-  evaluation = Evaluation(loaded, tmp_path / 'data', 'dev')
+  load = lambda: LoadedRun(run, TRANSLATION, average=1)
+  config, evaluation = run.config(), Evaluation(load(), tmp_path / 'data', 'dev')
+  result = dataclasses.replace(RESULT, config=json.loads(config.to_json_best_effort()))
+  path = evaluation.translations.with_suffix('.json')
+  dtype = platform.decoding_dtype(config.decode_dtype).name
+  dataclasses.replace(result, decode_dtype=dtype).write(path)
   assert evaluation.is_current()
-  evaluation.translations.with_suffix('.json').write_text('{"version": 2')
+  for name, value in (('extra_length', 0), ('constrained', True), ('seed', 9)):
+    changed = config.to_dict() | {name: value}
+    (run.workdir / 'config.json').write_text(json.dumps(changed))
+    assert evaluation.is_current() == (name == 'seed')
+  path.write_text('{"version": 2')
   assert not evaluation.is_current()
 
 

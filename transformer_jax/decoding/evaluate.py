@@ -1,5 +1,6 @@
 """From a trained run to its scores: search, score, compare and write (section 6.1)."""
 
+import operator
 import os
 import pathlib
 import sys
@@ -109,9 +110,12 @@ class Evaluation:
       return False
     dtype = platform.decoding_dtype(self._loaded.config.decode_dtype).name
     try:
-      return Result.read(path).decode_dtype == dtype
+      result = Result.read(path)
     except UserError:  # damaged, so it is made again
       return False
+    own = configs.as_json(self._loaded.run.config())
+    both = (configs.values(c, configs.Tag.SEARCH) for c in (result.config, own))
+    return result.decode_dtype == dtype and operator.eq(*both)
 
   def write(self, result: Result, outputs: Sequence[str]) -> None:
     """Writes the outputs and the result under translations/, and the run's newest."""

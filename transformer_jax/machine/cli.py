@@ -179,7 +179,7 @@ def _key_elsewhere(name: str) -> str:
 def _nearest(name: str, keys: Collection[str]) -> str:
   """Returns the keys that are spelt like `name`, whole or at their ends."""
   spelt = {s.casefold(): key for key in keys for s in (key, key.rpartition('.')[2])}
-  ways = difflib.get_close_matches(name.casefold(), spelt)
+  ways = difflib.get_close_matches(name.casefold(), spelt, cutoff=0.75)
   near = ', '.join(dict.fromkeys(spelt[way] for way in ways))
   return f'the nearest: {near}' if near else 'transformer_jax/config.py has all'
 
