@@ -21,7 +21,7 @@ from transformer_jax.decoding.beam_search import (
 )
 
 
-@pytest.mark.parametrize('beam', [1, 4, 21])
+@pytest.mark.parametrize('beam', [1, 4, pytest.param(21, marks=pytest.mark.slow)])
 def test_equals_plain_search_without_early_stop(beam: int):
   assert tables.differing(tables.searched(beam), beam) == 0
 

@@ -142,7 +142,10 @@ def add_and_norm(
 NORMS = ((6, 11, 64), 2, 0.3, jnp.float32)
 
 
-@pytest.mark.parametrize('case', [NORMS, ((1, 1, 256), 1, 0.0, jnp.bfloat16)])
+@pytest.mark.parametrize(
+  'case',
+  [NORMS, pytest.param(((1, 1, 256), 1, 0.0, jnp.bfloat16), marks=pytest.mark.slow)],
+)
 def test_add_and_norm(case: tuple):
   """The same elements are dropped."""
   assert_equal(add_and_norm, *case)
@@ -191,7 +194,7 @@ def test_mutants_fail(mutant: str, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('d_k', [16, 24])
+@pytest.mark.parametrize('d_k', [16, pytest.param(24, marks=pytest.mark.slow)])
 def test_a_model_with_kernels(d_k: int):
   """Its loss has the gradient of plain forms. No kernel takes heads of 24."""
   sizes = {'d_model': 64, 'd_k': d_k, 'd_v': 16, 'vocab_size': 50}

@@ -82,7 +82,7 @@ def test_a_search_can_end_with_every_tree_that_fits_and_nothing_else(case: int):
   assert len(outputs) > 5 and outputs == all_trees(case)
 
 
-@pytest.mark.parametrize('beam', [1, 64])
+@pytest.mark.parametrize('beam', [pytest.param(1, marks=pytest.mark.slow), 64])
 def test_a_search_under_the_mask_finds_the_best_trees(beam: int):
   """The model is a random table; a wide beam finds all trees, a narrow one a tree."""
   case, rows = 1, 8
@@ -122,7 +122,7 @@ def test_a_search_under_the_mask_finds_the_best_trees(beam: int):
     np.testing.assert_allclose(result.scores[row, 0], scores[best[0]], rtol=1e-5)
 
 
-@pytest.mark.parametrize('numbers', [0, 20])
+@pytest.mark.parametrize('numbers', [pytest.param(0, marks=pytest.mark.slow), 20])
 def test_random_walks_end_in_trees_of_the_words(numbers: int):
   """They have 1 to 30 words; some numbers of words have no token."""
   brackets = [f'{bracket}{label}' for bracket in '()' for label in 'S NP VP'.split()]
