@@ -107,7 +107,8 @@ def test_ten_updates_are_equal():
     jax.tree.map(functools.partial(close, atol=1e-7), renamed(mine), other)
 
 
-@pytest.mark.parametrize('beam', [pytest.param(1, marks=pytest.mark.slow), 4])
+@pytest.mark.slow
+@pytest.mark.parametrize('beam', [1, 4])
 def test_translations_are_equal(beam: int):
   (graph, params), config = model(2), config_of(2)
   config.update({'beam': beam, 'extra_length': 0})

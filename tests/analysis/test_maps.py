@@ -35,6 +35,7 @@ def test_rows_sum_to_one_and_none_looks_ahead(attention: RunAttention, merge: bo
     assert maps.source[-1] == '</s>' and maps.of('decoder')[2][0] == '<s>'
 
 
+@pytest.mark.slow
 def test_weights_do_not_depend_on_the_batch(attention: RunAttention):
   together = attention.maps(SENTENCES, SENTENCES[::-1], False)
   for pair, maps in zip(zip(SENTENCES, SENTENCES[::-1]), together):  # noqa: B905

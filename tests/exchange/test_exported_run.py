@@ -137,6 +137,7 @@ def test_what_is_not_its_model(spoil, message: str, exported: pathlib.Path):
     _ = transformer_jax.load(exported).params
 
 
+@pytest.mark.slow
 def test_the_published_model_translates():
   """And it is small enough for a repository."""
   (line,) = transformer_jax.load(PRETRAINED).translate(

@@ -67,6 +67,7 @@ def attention(
 
 
 CAUSAL = (33, 33, 2, 16, 16, None, jnp.float32)
+slow = lambda *case: pytest.param(case, marks=pytest.mark.slow)
 dtypes = st.sampled_from([jnp.float32, jnp.bfloat16])
 widths = st.sampled_from([16, 32, 64])
 
@@ -74,8 +75,8 @@ widths = st.sampled_from([16, 32, 64])
 @pytest.mark.parametrize(
   'case',
   [
-    (1, 20, 3, 16, 32, (0, 7, 20), jnp.bfloat16),
-    (65, 37, 1, 32, 16, (0, 37, 5), jnp.float32),  # two blocks of queries
+    slow(1, 20, 3, 16, 32, (0, 7, 20), jnp.bfloat16),
+    slow(65, 37, 1, 32, 16, (0, 37, 5), jnp.float32),  # two blocks of queries
     CAUSAL,
   ],
 )
@@ -116,7 +117,7 @@ LOSSES = (7, TOKENS, 0.0, jnp.float32)
 
 
 @pytest.mark.parametrize(
-  'case', [(1, 5, 0.1, jnp.float32), (5, 128, 0.1, jnp.bfloat16), LOSSES]
+  'case', [slow(1, 5, 0.1, jnp.float32), slow(5, 128, 0.1, jnp.bfloat16), LOSSES]
 )
 def test_cross_entropy(case: tuple):
   assert_equal(smoothed, *case)
@@ -142,10 +143,7 @@ def add_and_norm(
 NORMS = ((6, 11, 64), 2, 0.3, jnp.float32)
 
 
-@pytest.mark.parametrize(
-  'case',
-  [NORMS, pytest.param(((1, 1, 256), 1, 0.0, jnp.bfloat16), marks=pytest.mark.slow)],
-)
+@pytest.mark.parametrize('case', [NORMS, slow((1, 1, 256), 1, 0.0, jnp.bfloat16)])
 def test_add_and_norm(case: tuple):
   """The same elements are dropped."""
   assert_equal(add_and_norm, *case)
@@ -194,7 +192,7 @@ def test_mutants_fail(mutant: str, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('d_k', [16, pytest.param(24, marks=pytest.mark.slow)])
+@pytest.mark.parametrize('d_k', [16, 24])
 def test_a_model_with_kernels(d_k: int):
   """Its loss has the gradient of plain forms. No kernel takes heads of 24."""
   sizes = {'d_model': 64, 'd_k': d_k, 'd_v': 16, 'vocab_size': 50}

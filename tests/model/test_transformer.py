@@ -353,6 +353,7 @@ def test_more_positions_than_are_learned():
     nnx.merge(graph, random_params(shapes))(ids, ids)
 
 
+@pytest.mark.slow
 def test_bfloat16_keeps_float32_parameters_and_logits():
   graph, shapes = graph_of(dtype=jnp.bfloat16)
   assert {x.dtype for x in jax.tree.leaves(shapes)} == {jnp.dtype('float32')}
