@@ -1,6 +1,5 @@
 """From a trained run to its scores: search, score, compare and write (section 6.1)."""
 
-import operator
 import os
 import pathlib
 import sys
@@ -114,8 +113,8 @@ class Evaluation:
     except UserError:  # damaged, so it is made again
       return False
     own = configs.as_json(self._loaded.run.config())
-    both = (configs.values(c, configs.Tag.SEARCH) for c in (result.config, own))
-    return result.decode_dtype == dtype and operator.eq(*both)
+    search = lambda config: configs.values(config, configs.Tag.SEARCH)
+    return result.decode_dtype == dtype and search(result.config) == search(own)
 
   def write(self, result: Result, outputs: Sequence[str]) -> None:
     """Writes the outputs and the result under translations/, and the run's newest."""
