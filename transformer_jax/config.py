@@ -208,7 +208,9 @@ class Config:
   checkpoint_every_steps: Count = key(
     1500, BOOKKEEPING, "The paper's 10 minutes (6.1) at 0.4 s an update."
   )
-  keep_checkpoints: Count = key(20, BOOKKEEPING, 'How many at that interval are kept.')
+  keep_checkpoints: Count = key(
+    20, BOOKKEEPING, 'How many of the last checkpoints at that interval are kept.'
+  )
   average_last: Count = key(5, SEARCH | VARIES, 'Checkpoints to average (6.1).')
   best_by: Literal['', 'perplexity', 'bleu'] = key(
     '', BOOKKEEPING, 'Keep the best too: by dev perplexity, or greedy dev BLEU.'

@@ -161,7 +161,7 @@ def write_clean_text(
   texts: Sequence[pathlib.Path],
   converters: Sequence[Callable[[str], str]],
 ) -> list[SourceEntry]:
-  """Writes all good pairs of the sources to two files of lines; returns their counts.
+  """Writes all good pairs to two files of lines; returns the counts of each source.
 
   Args:
     texts: the files for source and target sentences.

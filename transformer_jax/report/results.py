@@ -105,8 +105,8 @@ class HeldOut:
 
   def unused(self, runs: Iterable[Evaluation]) -> Iterator[pathlib.Path]:
     """Yields the files of references on which no run was scored."""
-    for digest in self._references.keys() - {run.result.references for run in runs}:
-      yield self._references[digest]
+    scored = {run.result.references for run in runs}
+    yield from (path for x, path in self._references.items() if x not in scored)
 
   def text(self, run: Evaluation) -> tuple[list[str], list[str]] | None:
     """Returns sources and references; None if the corpus is not prepared.

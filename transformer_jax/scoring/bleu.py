@@ -168,7 +168,7 @@ def paper_bleu(language: str, tokenized: bool) -> Metric:
   metric.tokenizer = lambda line: ' '.join(token.hex() for token in split(line).split())
   how = 'tok:none'
   if not tokenized:
-    partly = '-partly' if moses.base(language) in moses.UNFAITHFUL else ''
+    partly = '' if moses.is_faithful(language) else '-partly'
     version = importlib.metadata.version('sacremoses')
     how = f'punct:unicode-replaced-in-hyp|tok:moses-{moses.base(language)}{partly}'
     how += f'-sacremoses-{version}|compounds:##AT##-##AT##'
@@ -259,7 +259,7 @@ def score_files(
   """
   if not tokenized and not moses.has_rules(language):
     print(f'no abbreviations of {language} are known: English ones', file=sys.stderr)
-  if not tokenized and moses.base(language) in moses.UNFAITHFUL:
+  if not tokenized and not moses.is_faithful(language):
     print(
       f"paper_bleu lacks some of the Moses script's rules for {language}; sacrebleu "
       'does not need them',

@@ -54,6 +54,11 @@ def has_rules(language: str) -> bool:
   return base(language) in known
 
 
+def is_faithful(language: str) -> bool:
+  """Returns True if we have all of tokenizer.perl's rules for a language."""
+  return base(language) not in UNFAITHFUL
+
+
 class _Corrections(dict[int, str]):
   """A table for str.translate: what replaces each character in sacremoses.
 

@@ -35,9 +35,9 @@ def noise(groups: Sequence[Sequence[float]]) -> Noise | None:
 
 
 def margin(noise: Noise, *seeds: int, level: float = 0.95) -> float:
-  """Returns half an interval by Student's t, of a mean over so many seeds.
+  """Returns half the interval of a mean over so many seeds, by Student's t.
 
-  With two numbers of seeds, it is that of the difference of two means.
+  With two numbers of seeds it is that of the difference of two means.
   """
   error = noise.deviation * math.sqrt(sum(1 / count for count in seeds))
   return float(stdtrit(noise.freedom, (1 + level) / 2)) * error

@@ -26,8 +26,8 @@ from transformer_jax.training.trainer import Trainer
 
 SAFETY_MINUTES = 10  # between two checkpoints at most; the paper's interval
 MAX_SKIPS = 10  # so many skipped steps in a row end a run
-# Measure parameters on this host's devices. BLEU is in percent; a few sources,
-# translations and references come with it.
+# Functions of parameters on this host's devices. The second returns BLEU in percent,
+# and a few sources, translations and references.
 MeasurePerplexity = Callable[[PyTree], float]
 MeasureBleu = Callable[[PyTree], tuple[float, Sequence[tuple[str, str, str]]]]
 

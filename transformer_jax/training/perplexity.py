@@ -23,7 +23,7 @@ class Perplexity:
 
   Attributes:
     cut_pairs: how many pairs are cut, because a text is over build.longest_text().
-    warnings: a sentence on them, if there are some.
+    warnings: a message about these pairs, if there are some.
   """
 
   def __init__(
