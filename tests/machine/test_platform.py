@@ -74,7 +74,7 @@ def test_compiled_programs_are_kept(
   monkeypatch.setenv('HOME', str(tmp_path))
   platform.use_compilation_cache()
   cache = tmp_path / '.cache' / 'transformer_jax'
-  assert nothing_is_kept == {'jax_compilation_cache_dir': str(cache)}
+  assert nothing_is_kept['jax_compilation_cache_dir'] == str(cache)
   assert cache.is_dir()
 
 
