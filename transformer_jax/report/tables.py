@@ -21,17 +21,11 @@ SPREAD = (
   'Scores: mean of the seeds ± half its 95 % interval (Student, the spread between '
   'seeds pooled over all rows with several); sd: between the seeds of the row.'
 )
+RULES = 'docs/report.md has the rules of a verdict.'
 NOTE = (
   'Each minus base, ± half the 95 % interval (Student, the spread between seeds pooled '
-  'over all rows with several; rows with one seed are assumed to vary alike). Ours '
-  "agrees if its interval excludes 0 and it has the sign of the paper's. A difference "
-  "of the paper's below 0.09 PPL or 0.4 BLEU counts as none: ours agrees if its 90 % "
-  "interval lies within 1.8 % of base's perplexity or 0.4 BLEU (two one-sided tests), "
-  'and disagrees if its 95 % interval lies outside. p: of another sign with other '
-  "sentences (two-sided, by approximate randomisation, the paper's BLEU, runs of the "
-  'same seeds). It needs translations and references, and no verdict depends on it. '
-  'Each interval is for one comparison: without any true difference, one in twenty is '
-  'wrong. The paper has one run for each row, and gives no spread.'
+  'over all rows with several). p: of another sign with other sentences; no verdict '
+  f'depends on it. The paper has one run for each row. {RULES}'
 )
 
 
@@ -155,10 +149,7 @@ def claims(ours: Differences) -> list[str]:
   ]
   note = (
     f'{comparison.count_verdicts(judged)} Each difference is a row minus base; '
-    'brackets mark what is undecided. A row is judged by the sign that the claim gives '
-    'it, or by no difference (E), as in the next table. Perplexity and BLEU each agree '
-    'if a row agrees and none disagrees, and the other way round. A claim agrees if '
-    'both do, and disagrees if either does.'
+    f'brackets mark what is undecided. {RULES}'
   )
   return [heading(3, "The paper's claims"), table(header, rows), paragraph(note)]
 
