@@ -60,6 +60,7 @@ def of_config(
     training_device='CPU, 2 cores (2 JAX devices)',
     training_commit='0' * 40,
     device='CPU, 2 cores (2 JAX devices)',
+    search_seconds=30.0,
     versions={},
     commit=None,
     corpus='c0ffee' * 10,

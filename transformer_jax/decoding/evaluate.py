@@ -3,6 +3,7 @@
 import os
 import pathlib
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -58,7 +59,9 @@ class Evaluation:
     perplexity = Perplexity(config, loaded.graph, *dev)
     bar = lambda items: tqdm(items, desc='translating', unit='batch', disable=None)
     _say(f'translating {len(sources):,} sentences; each length is compiled first')
+    start = time.monotonic()
     best = [one for (one,) in translator.translate(sources, nbest=1, progress=bar)]
+    seconds = round(time.monotonic() - start, 1)
     for line in (*translator.warnings(), *perplexity.warnings):
       print(line, file=sys.stderr)
     _say('scoring, with intervals')
@@ -86,6 +89,7 @@ class Evaluation:
       parameters=flops.parameters(config.model),
       **run.training_so_far(loaded.steps[-1]),
       device=platform.describe_device(),
+      search_seconds=seconds,
       versions=platform.versions(PACKAGES),
       commit=platform.commit(),
       corpus=about.identity,

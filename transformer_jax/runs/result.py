@@ -48,6 +48,7 @@ class Result:
   training_device: str | None
   training_commit: str | None  # '; ' between several: it went on with other code
   device: str  # that decoded
+  search_seconds: float | None  # of all outputs, with compilation
   versions: dict[str, str]
   commit: str | None  # that evaluated; None outside a checkout
   corpus: str  # its identity, see data/corpus.py
