@@ -6,7 +6,7 @@ Both files have a tree a line, in the same order. Prints what EVALB prints: the 
 of each sentence, and the totals of all sentences and of those of 40 words at most. With
 --against=other.mrg it also prints how much better the trees of --test are than those of
 other.mrg: the difference of F1 on the treebank's tags, as `evaluate` prints it, and its
-p by a paired bootstrap over sentences.
+p by approximate randomisation over sentences.
 """
 
 import pathlib

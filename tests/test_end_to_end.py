@@ -97,7 +97,7 @@ def check_metrics(run: Run) -> None:
 def check_result(command: Commands, raw: pathlib.Path, out: str) -> None:
   result = Result.read(command.workdir / 'result.json')
   assert (result.task, result.split, result.step) == ('translation', 'test', STEPS)
-  assert result.averaged == [STEPS - 100, STEPS]
+  assert result.averaged == [STEPS - 100, STEPS] and result.search_seconds > 0
   assert f'sacrebleu {result.sacrebleu.score:.2f}' in out
   assert min(result.sacrebleu.score, result.paper_bleu.score) > 90
   assert 1 < result.dev_perplexity < 1.3

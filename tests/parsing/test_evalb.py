@@ -113,11 +113,11 @@ def test_the_interval_is_the_spread_of_f1():
 
 
 def test_comparison_of_two_parsers():
-  gold = OURS[1:2] * 100  # twelve trees better, the others the same
+  gold = OURS[1:2] * 100  # six trees better, the others the same
   base = [tree if n % 2 else flat(tree) for n, tree in enumerate(gold)]
   ours = [tree if n % 2 or n < 12 else flat(tree) for n, tree in enumerate(gold)]
   (line,) = evalb.comparison_lines(gold, ours, base)
-  assert line == 'F1 80.24 against 76.92: +3.32, p = 0.0140', 'paired, and seeded'
+  assert line == 'F1 80.24 against 76.92: +3.32, p = 0.0370', '2 in 64, but for chance'
   (line,) = evalb.comparison_lines(gold, base, base)
   assert line.endswith('+0.00, p = 1.0000')
 

@@ -24,7 +24,7 @@ from transformer_jax.data.text import read_bytes
 from transformer_jax.machine.errors import UserError
 from transformer_jax.parsing.trees import TRACE
 from transformer_jax.scoring.bleu import Score
-from transformer_jax.scoring.significance import SAMPLES, SEED
+from transformer_jax.scoring.significance import SAMPLES, SEED, paired_p
 
 SIGNATURE = 'evalb:COLLINS.prm|tags:gold|lengths:all'
 # Sentences of so many words, as EVALB counts them; None is any number.
@@ -241,14 +241,12 @@ def score_lines(parsing: Parsing) -> Iterator[str]:
 def comparison_lines(
   gold: Sequence[str], outputs: Sequence[str], baseline: Sequence[str]
 ) -> Iterator[str]:
-  """Yields how much better trees are than others, by paired bootstrap (Koehn 2004)."""
+  """Yields how much better trees are than others, with the p of paired_p."""
   systems = [_with_tags_of(gold, lines) for lines in (outputs, baseline)]
   ours, theirs = (compare(gold, lines) for lines in systems)
   scores = [summarize(sentences).f1 for sentences in (ours, theirs)]
+  p = paired_p(_counts(ours), _counts(theirs), _f1)
   gain = scores[0] - scores[1]
-  gains = _resample_f1(ours) - _resample_f1(theirs)
-  beyond = np.sum(np.abs(gains - gains.mean()) >= abs(gain))
-  p = (beyond + 1) / (SAMPLES + 1)
   yield f'F1 {scores[0]:.2f} against {scores[1]:.2f}: {gain:+.2f}, p = {p:.4f}'
 
 
@@ -348,12 +346,20 @@ def _by_length(sentences: Sequence[Sentence]) -> Iterator[tuple[str, list[float]
     yield name, [len(chosen), summarize(chosen).f1]
 
 
-def _resample_f1(sentences: Sequence[Sentence]) -> np.ndarray:
-  """Returns F1 [SAMPLES] of random samples, which are the same for all systems."""
+def _counts(sentences: Sequence[Sentence]) -> np.ndarray:
+  """Returns matched, and gold and test, brackets [sentence, 2]."""
   counted = lambda s: (s.matched, s.gold + s.test) if s.status == 'valid' else (0, 0)
-  counts = np.array([counted(sentence) for sentence in sentences])
+  return np.array([counted(sentence) for sentence in sentences])
+
+
+def _f1(counts: np.ndarray) -> float:
+  """Returns F1 in percent of _counts(), summed over sentences."""
+  return 200 * counts[0] / max(counts[1], 1)
+
+
+def _resample_f1(sentences: Sequence[Sentence]) -> np.ndarray:
+  """Returns F1 [SAMPLES] of random samples of the sentences."""
+  counts, size = _counts(sentences), len(sentences)
   rng = np.random.default_rng(SEED)
-  size = len(sentences)
   samples = (rng.integers(size, size=size) for _ in range(SAMPLES))
-  matched, brackets = np.array([counts[rows].sum(0) for rows in samples]).T
-  return 200 * matched / np.maximum(brackets, 1)
+  return np.array([_f1(counts[rows].sum(0)) for rows in samples])

@@ -49,7 +49,7 @@ def paired_p(
   """Returns the two-sided p of a difference, by approximate randomisation.
 
   If two systems do not differ, exchanging their outputs of a sentence changes nothing.
-  p is the share of random exchanges whose difference is at least as large as the
+  p is the fraction of random exchanges whose difference is at least as large as the
   actual one, which counts as one of them.
 
   Args:
