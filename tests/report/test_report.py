@@ -160,7 +160,11 @@ def test_references_in_a_file_replace_the_corpus(prepared, tmp_path: pathlib.Pat
 
 
 ROOT = pathlib.Path(__file__).parents[2]
-PUBLISHED = {'table3': 'Captions', 'tatoeba': 'More text'}  # sections of table3.md
+PUBLISHED = {  # sections of table3.md
+  'table3': 'Captions',
+  'tatoeba': 'More text',
+  'longer': 'Longer sentences',
+}
 
 
 def published(folder: str, references: pathlib.Path | None = None):
@@ -186,7 +190,10 @@ def test_readme_and_page_say_what_the_report_says():
     assert printed in page, printed
     told = lambda x: f'**{x.verdict}**: {x.ours}' if x.ours else x.verdict
     columns.append([*map(told, judged)])
-  for claim, *ours in zip(paper.CLAIMS, *columns, strict=True):
+  for claim, *ours, longer in zip(paper.CLAIMS, *columns, strict=True):
+    if longer != 'not run':  # no claim has both more text and longer sentences
+      assert ours[1] == 'not run'
+      ours[1] = f'{longer} on [longer sentences](#longer-sentences-row-by-row)'
     both = page.splitlines(), readme.splitlines()
     in_page, in_readme = (
       [x for x in y if x.startswith(f'| {claim.text} ')] for y in both
@@ -196,9 +203,7 @@ def test_readme_and_page_say_what_the_report_says():
     assert in_readme[0].split(' | ')[1:3] == verdicts
 
 
-@pytest.mark.parametrize(
-  ('folder', 'section'), [*PUBLISHED.items(), ('longer', 'Longer sentences')]
-)
+@pytest.mark.parametrize(('folder', 'section'), PUBLISHED.items())
 def test_the_rows_of_table_3_are_their_results(folder: str, section: str):
   page = (ROOT / 'docs/table3.md').read_text()
   text = page.partition(f'## {section}, row by row')[2].partition('\n## ')[0]
