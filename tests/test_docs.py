@@ -72,11 +72,14 @@ def commands_of(text: str) -> list[str]:
 
 @functools.cache
 def commands() -> dict[str, list[str]]:
-  """Returns all commands by the page, docstring or make target that has them."""
+  """Returns all commands by the page, docstring, result or make target with them."""
   texts = {named(page): page.read_text() for page in PAGES}
   for path in SOURCES:
     doc = ast.get_docstring(ast.parse(path.read_text()), clean=False) or ''
     texts[named(path)] = doc.replace('\npython', '\n  python')
+  for path in RESULTS.glob('*.json'):
+    run = re.findall('"command": "(.*)"', path.read_text())
+    texts[named(path)] = ''.join(f'  {command}\n' for command in run)
   for target in ('quickstart', 'evidence') if shutil.which('make') else ():
     make = ['make', '-n', '-C', str(ROOT), target, 'RAW_DIR=.']
     printed = subprocess.run(make, capture_output=True, text=True, check=True).stdout
@@ -119,7 +122,8 @@ def test_commands_parse(place: str, in_the_checkout, tmp_path: pathlib.Path):
 
 
 def test_commands_are_seen():
-  assert commands()['README.md'] and 'configs/table3.py' in commands()
+  some = {'README.md', 'configs/table3.py', 'results/dropout.xeon.json'}
+  assert some <= {*commands()}
 
 
 def test_scores_are_those_of_their_translations():
@@ -184,7 +188,7 @@ def test_outputs_of_the_notebook():
 
 
 def test_every_file_of_results_is_linked():
-  """By its name or its folder's; files of one stem stand together."""
+  """By its name or its own folder's; files of one stem stand together."""
   text = '\n'.join(page.read_text() for page in PAGES)
   links = {RESULTS.parent / x for x in re.findall(r'results/[\w./-]*\w', text)}
   stem = lambda path: path.with_name(
@@ -194,8 +198,7 @@ def test_every_file_of_results_is_linked():
   for path in RESULTS.rglob('*.*'):
     if path.is_file():
       size += path.stat().st_size
-      outer = {*path.parents} - {*RESULTS.parents, RESULTS}
-      assert stem(path) in stems or outer & links, path
+      assert stem(path) in stems or path.parent in links - {RESULTS}, path
   assert size <= 8_000_000
 
 
