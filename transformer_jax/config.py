@@ -231,8 +231,8 @@ class Config:
   decode_tokens: TokensOrNone = key(
     0,
     BOOKKEEPING,
-    'Positions of a batch in search and dev perplexity. 0: 4,096 on a CPU; on an '
-    'accelerator so many for each 2 GiB of its memory, up to 32,768.',
+    'Positions of a batch in search and dev perplexity. 0: 4,096 on CPUs; for each '
+    'accelerator of a host so many for each 4 GiB of its memory, up to 32,768.',
   )
   decode_dtype: DType = key(
     'auto',
@@ -246,7 +246,9 @@ class Config:
   )
   dtype: DType = key('auto', TRAINING, 'In training. auto: bfloat16 on accelerators.')
   kernels: Literal['auto', 'plain'] = key(
-    'auto', BOOKKEEPING, 'auto: our own kernels on NVIDIA GPUs; plain: none, to debug.'
+    'auto',
+    BOOKKEEPING,
+    'In training. auto: our own kernels on NVIDIA GPUs; plain: none, to debug.',
   )
   log_every_steps: Count = key(100, BOOKKEEPING, 'Updates between two lines of a log.')
 

@@ -11,7 +11,7 @@ import pytest
 
 from toy.steps import corpus, example, steps_on, tiny_config
 from transformer_jax.data.batches import train_batches
-from transformer_jax.machine.devices import Devices, compile_if_it_fits
+from transformer_jax.machine.devices import Devices, compile_if_it_fits, decode_tokens
 from transformer_jax.machine.errors import UserError
 
 pytestmark = pytest.mark.devices
@@ -36,6 +36,13 @@ def test_slices_lie_on_devices_in_their_order(count: int, tmp_path: pathlib.Path
     assert {len(part[0]) for part in parts.values()} == {8 // count}
     actual = [parts[device][0] for device in jax.devices()[:count]]
     np.testing.assert_array_equal(np.concatenate(actual), all_batches.batch(step).pairs)
+
+
+def test_each_accelerator_searches_as_much_as_its_memory_takes():
+  assert decode_tokens(0, 60 * 2**30, 8) == 8 * decode_tokens(0, 60 * 2**30, 1)
+  assert decode_tokens(0, 16 * 2**30, 1) == 4 * 4096
+  assert decode_tokens(0) == 4096  # in all, on a CPU's eight devices
+  assert decode_tokens(100, 60 * 2**30, 8) == 100
 
 
 def test_the_state_is_updated_in_place():

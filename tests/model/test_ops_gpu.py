@@ -1,6 +1,7 @@
 """Kernels for a GPU, interpreted on this CPU, equal the plain forms."""
 
 import functools
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -67,6 +68,7 @@ def attention(
 
 
 CAUSAL = (33, 33, 2, 16, 16, None, jnp.float32)
+PADDED = (1, 20, 3, 16, 32, (0, 7, 20), jnp.bfloat16)
 slow = lambda *case: pytest.param(case, marks=pytest.mark.slow)
 dtypes = st.sampled_from([jnp.float32, jnp.bfloat16])
 widths = st.sampled_from([16, 32, 64])
@@ -75,8 +77,10 @@ widths = st.sampled_from([16, 32, 64])
 @pytest.mark.parametrize(
   'case',
   [
-    slow(1, 20, 3, 16, 32, (0, 7, 20), jnp.bfloat16),
+    slow(*PADDED),
     slow(65, 37, 1, 32, 16, (0, 37, 5), jnp.float32),  # two blocks of queries
+    slow(20, 100, 2, 128, 128, (0, 100), jnp.bfloat16),
+    slow(9, 30, 1, 512, 512, (0, 30), jnp.bfloat16),
     CAUSAL,
   ],
 )
@@ -91,18 +95,21 @@ def test_attention(case: tuple):
 def test_attention_of_any_lengths(
   T: int, M: int, h: int, d_k: int, d_v: int, dtype: Any, data: st.DataObject
 ):
+  M = min(M, 2**15 // max(d_k, d_v) // jnp.dtype(dtype).itemsize)  # else it is plain
   padding = st.lists(st.integers(0, M), min_size=1, max_size=2).map(tuple)
   kept = data.draw(padding | st.none())
-  assert_equal(attention, T, M if kept else T, h, d_k, d_v, kept, dtype)
+  assert_equal(attention, T if kept else M, M, h, d_k, d_v, kept, dtype)
 
 
 def smoothed(
-  rows: int, tokens: int, epsilon: float, dtype: Any
+  rows: int, tokens: int, epsilon: float, kept: int, dtype: Any
 ) -> tuple[Callable, tuple]:
-  """Returns the losses and their inputs; labels are at the vocabulary's edges too."""
-  labels = jnp.arange(rows) * 7 % tokens
-  labels = labels.at[0].set(tokens - 1)
-  real = jnp.arange(rows) % 3 != 1
+  """Returns the losses and their inputs; `kept` of each three rows are real.
+
+  The first and the last label are the vocabulary's edges.
+  """
+  labels = (jnp.arange(rows) * 7 % tokens).at[-1].set(tokens - 1)
+  real = jnp.arange(rows) % 3 < kept
   table = normal(tokens, 8, seed=1).astype(dtype)
 
   def function(x: jax.Array, table: jax.Array) -> jax.Array:
@@ -113,11 +120,12 @@ def smoothed(
   return function, (normal(rows, 8).astype(dtype), table)
 
 
-LOSSES = (7, TOKENS, 0.0, jnp.float32)
+LOSSES = (7, TOKENS, 0.0, 2, jnp.float32)
 
 
 @pytest.mark.parametrize(
-  'case', [slow(1, 5, 0.1, jnp.float32), slow(5, 128, 0.1, jnp.bfloat16), LOSSES]
+  'case',
+  [slow(1, 5, 0.1, 3, jnp.float32), slow(5, 128, 0.1, 0, jnp.bfloat16), LOSSES],
 )
 def test_cross_entropy(case: tuple):
   assert_equal(smoothed, *case)
@@ -125,9 +133,15 @@ def test_cross_entropy(case: tuple):
 
 @pytest.mark.slow
 @settings(max_examples=15)
-@given(st.integers(1, 40), st.integers(2, 700), st.sampled_from([0.0, 0.1]), dtypes)
-def test_cross_entropy_of_any_vocabulary(rows, tokens, epsilon, dtype):
-  assert_equal(smoothed, rows, tokens, epsilon, dtype)
+@given(
+  rows=st.integers(1, 40),
+  tokens=st.integers(2, 700),
+  epsilon=st.sampled_from([0.0, 0.1]),
+  kept=st.sampled_from([0, 2, 3]),
+  dtype=dtypes,
+)
+def test_cross_entropy_of_any_vocabulary(rows, tokens, epsilon, kept, dtype):
+  assert_equal(smoothed, rows, tokens, epsilon, kept, dtype)
 
 
 def add_and_norm(
@@ -165,7 +179,8 @@ def test_add_and_norm_of_any_rows(slices, rows, length, D, rate, dtype):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-  'mutant', ['mask shifted', 'scale forgotten', 'padding counted', 'other site']
+  'mutant',
+  ['mask shifted', 'scale forgotten', 'keys beyond M', 'padding counted', 'other site'],
 )
 def test_mutants_fail(mutant: str, monkeypatch):
   jax.clear_caches()
@@ -177,6 +192,11 @@ def test_mutants_fail(mutant: str, monkeypatch):
     scale = lambda **options: 4 if options.get('trans_b') else 1
     dot = lambda a, b, **options: original(a, b, **options) * scale(**options)
     monkeypatch.setattr(ops_gpu, '_dot', dot)
+  elif mutant == 'keys beyond M':
+    weights, case = ops_gpu._Heads.weights, (attention, *PADDED)
+    beyond = lambda own: {'keys': own.keys, 'd_k': own.d_k, 'M': own.keys.size}
+    counted = lambda own, *rest: weights(types.SimpleNamespace(**beyond(own)), *rest)
+    monkeypatch.setattr(ops_gpu._Heads, 'weights', counted)
   elif mutant == 'padding counted':
     kernel, case = ops_gpu._row_kernel, (smoothed, *LOSSES)
     ones = lambda z, labels, weights, *rest, **of: kernel(

@@ -28,7 +28,7 @@ from transformer_jax.data.batches import Shape, token_writer, train_batches
 from transformer_jax.model import layers, ops
 from transformer_jax.model.attention import attend
 from transformer_jax.model.dropout import Dropout, DropoutKey
-from transformer_jax.scale.compile import kernels_of, lower_step
+from transformer_jax.scale.compile import lower_step, lowering_for
 from transformer_jax.scale.topologies import devices_of, topology
 
 pytestmark = [
@@ -91,7 +91,7 @@ def kernels(operations: Sequence[tuple[Callable, tuple, tuple]]) -> int:
 
   target = topology('h200:1')
   here = jax.sharding.SingleDeviceSharding(*devices_of(target))
-  with kernels_of(target):
+  with lowering_for(target), ops.mode('cuda'):
     program = jax.jit(all_of, in_shardings=here)
     lowered = program.lower([inputs for _, *inputs in operations])
   lowered.compile()
@@ -154,14 +154,17 @@ def test_cross_entropy():
     (big.get_config(), 'h100:8'),
     (table3.get_config('A1'), 'h100:8'),
     (table3.get_config('B1'), 'h100:8'),
+    (table3.get_config('C5'), 'h100:8'),
+    (multi30k.get_config(), 'h100:8'),
+    (parsing.get_config('craft'), 'h200:1'),
   ],
-  ids=['base', 'base-h200', 'big', 'A1', 'B1'],
+  ids=['base', 'base-h200', 'big', 'A1', 'B1', 'C5', 'multi30k', 'craft'],
 )
 def test_a_step_compiles(config: Any, target: str, shapes: Callable):
   """For a shape of the middle, whose source and target differ in length."""
   chosen = shapes(lambda model: model == config.model)
   shape = chosen[len(chosen) // 2]
-  with kernels_of(topology(target)):
+  with lowering_for(topology(target)):
     step = lower_step(config, devices_of(topology(target)), shape)
   attends = config.row != 'A1'  # whose head of 512 does not fit at this length
   assert step.as_text().count('xla.gpu.triton') > (4 if attends else 2)

@@ -12,7 +12,7 @@ from transformer_jax.data.vocabulary import BOS, EOS, SPACE, Vocabulary
 from transformer_jax.decoding.loaded_run import LoadedRun, Pair
 from transformer_jax.machine.devices import map_rows
 from transformer_jax.machine.errors import UserError
-from transformer_jax.model import build, ops
+from transformer_jax.model import build
 
 # The three attentions of section 3.2.3, and what tables and pictures call them.
 KINDS = {
@@ -84,7 +84,7 @@ class RunAttention:
       lambda x: x.swapaxes(0, 1),
       nnx.merge(run.graph, params).attention_weights(source, target),
     )
-    self._attention = map_rows(ops.with_kernels(run.config.kernels, attention))
+    self._attention = map_rows(attention)
 
   @property
   def longest(self) -> int:

@@ -18,7 +18,7 @@ from transformer_jax.decoding.translate import Hypothesis, Translator
 from transformer_jax.machine import platform
 from transformer_jax.machine.devices import map_rows, replicate_read_only, round_up
 from transformer_jax.machine.errors import UserError
-from transformer_jax.model import build, ops
+from transformer_jax.model import build
 from transformer_jax.runs.run import Run, chosen_steps
 from transformer_jax.training import checkpoint
 
@@ -158,7 +158,7 @@ class LoadedRun:
       logits = nnx.merge(self.graph, params)(source, target).logits
       return -optax.softmax_cross_entropy_with_integer_labels(logits, target)
 
-    return map_rows(ops.with_kernels(self.config.kernels, log_probabilities))
+    return map_rows(log_probabilities)
 
   def source_ids(self, sentences: Sequence[str]) -> list[list[int]]:
     """Returns each sentence's ids as the model reads them, with EOS."""

@@ -26,7 +26,7 @@ from transformer_jax.machine.devices import (
   round_up,
 )
 from transformer_jax.machine.errors import UserError
-from transformer_jax.model import build, ops
+from transformer_jax.model import build
 from transformer_jax.model.transformer import SearchWeights, search_weights
 
 # So many lines are translated and then written. An interruption loses no more of them.
@@ -244,7 +244,7 @@ def search_of(
     memory = model.precompute_cross_attention(source), sizes
     return beam_search(cache, memory, (words + extra) * (words > 0))
 
-  return ops.with_kernels(config.kernels, search)
+  return search
 
 
 def split_lines(content: bytes) -> list[str]:

@@ -102,13 +102,20 @@ def _device_memory() -> int:
   return (jax.local_devices()[0].memory_stats() or {}).get('bytes_limit', 0)
 
 
-def decode_tokens(chosen: int, memory: float | None = None) -> int:
-  """Returns the positions of a batch of search: `chosen`, or what suits a device if 0.
+def decode_tokens(
+  chosen: int, memory: float | None = None, count: int | None = None
+) -> int:
+  """Returns the positions of a batch of search: `chosen`, or what suits devices if 0.
 
-  `memory` is what a program can use, in bytes; None: that of this host's devices.
+  Args:
+    memory: bytes that a program can use on each device; 0: they are a CPU's.
+    count: the number of devices. Without both they are this host's.
   """
   memory = _device_memory() if memory is None else memory
-  return chosen or 4096 * max(1, min(8, int(memory / 2**31)))
+  if chosen or not memory:
+    return chosen or 4096
+  count = jax.local_device_count() if count is None else count
+  return 4096 * count * max(1, min(8, int(memory / 2**32)))
 
 
 def map_rows(function: Callable) -> Callable:
@@ -150,6 +157,7 @@ class Devices:
 
   Attributes:
     count: the number of devices.
+    platform: JAX's name of their kind.
     slices_per_device: the number of slices of each device.
     pass_sizes: how many of them it may compute in one pass, the most first. On a CPU
       it is one, so that more of it stays in the caches.
@@ -160,7 +168,7 @@ class Devices:
     devices = jax.devices() if devices is None else devices
     devices = sorted(devices, key=lambda device: device.process_index)
     self._devices = devices
-    self.count = len(devices)
+    self.count, self.platform = len(devices), devices[0].platform
     if slices % self.count:
       works = ', '.join(str(d) for d in range(1, slices + 1) if slices % d == 0)
       raise UserError(
@@ -168,7 +176,7 @@ class Devices:
         f'can: {works}. Hide some devices or set --config.slices'
       )
     each = self.slices_per_device = slices // self.count
-    limit = 1 if devices[0].platform == 'cpu' else each
+    limit = 1 if self.platform == 'cpu' else each
     self.pass_sizes = [n for n in range(limit, 0, -1) if each % n == 0]
     ours = [d for d in devices if d.process_index == jax.process_index()]
     first = devices.index(ours[0]) * each

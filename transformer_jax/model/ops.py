@@ -28,26 +28,10 @@ GROUP = 128  # tokens of a group in top_tokens()
 # Added to the variance in every LayerNorm, as in the paper's code (tensor2tensor).
 NORM_EPSILON = 1e-6
 
-# 'cuda': programs for an NVIDIA GPU have kernels. 'plain': no program has. 'interpret':
-# all programs have them as operations of XLA, as tests want. None: 'cuda' if JAX runs
-# on a GPU, else 'plain', so that other programs are not traced with kernels.
-mode = jax.make_user_context(None)
-
-
-def current_mode() -> str:
-  """Returns the mode of what is traced now."""
-  return mode.value or ('cuda' if jax.default_backend() == 'gpu' else 'plain')
-
-
-def with_kernels(kernels: str, function: F) -> F:
-  """Returns a function without kernels if a config's `kernels` is 'plain'."""
-
-  @functools.wraps(function)
-  def traced(*inputs: Any) -> Any:
-    with mode('plain' if kernels == 'plain' else current_mode()):
-      return function(*inputs)
-
-  return cast(F, traced)
+# How operations are traced. 'plain': without kernels, but where a context says otherwise.
+# 'cuda': programs for an NVIDIA GPU have kernels, as training asks for. 'interpret':
+# all programs have them as operations of XLA, as tests want.
+mode = jax.make_user_context('plain')
 
 
 def forms(*static: str, cpu: str = '', gpu: str = '') -> Callable[[F], F]:
@@ -70,11 +54,11 @@ def forms(*static: str, cpu: str = '', gpu: str = '') -> Callable[[F], F]:
         from transformer_jax.model import ops_cpu  # here, since it imports this file
 
         own['cpu'] = functools.partial(getattr(ops_cpu, cpu), **options)
-      if gpu and current_mode() != 'plain':
+      if gpu and mode.value != 'plain':
         from transformer_jax.model import ops_gpu  # here, since Pallas takes 0.3 s
 
         kernel = functools.partial(getattr(ops_gpu, gpu), plain, **options)
-        if current_mode() == 'interpret':
+        if mode.value == 'interpret':
           return kernel(*inputs)
         own['cuda'] = kernel
       default = functools.partial(plain, **options)

@@ -81,7 +81,7 @@ def _launch(kernel: Form, grid: tuple[int, ...], warps: int, *results: Any) -> F
     kernel,
     grid=grid,
     out_shape=results,
-    interpret=ops.current_mode() == 'interpret',
+    interpret=ops.mode.value == 'interpret',
     compiler_params=triton.CompilerParams(num_warps=warps, num_stages=1),
   )
 

@@ -35,7 +35,7 @@ from transformer_jax.model import build, flops, ops
 from transformer_jax.model.transformer import search_weights
 from transformer_jax.scale.topologies import Topology, devices_of, topology
 from transformer_jax.training.step import StepInput, TrainState, adam
-from transformer_jax.training.trainer import step_of
+from transformer_jax.training.trainer import ops_mode, step_of
 
 # The packages that compile for a platform, and the extra that brings one.
 COMPILERS = {
@@ -75,8 +75,9 @@ def lower_step(
     _ids(*slices, shape.rows, shape.target),
     _ids(*slices, 2),
   )
-  step = step_of(config, graph, slices_per_pass)
-  return shared.pmap(step).lower(state, inputs, _ids())
+  step = shared.pmap(step_of(config, graph, slices_per_pass))
+  with ops.mode(ops_mode(config, shared)):
+    return step.lower(state, inputs, _ids())
 
 
 def lower_search(
@@ -92,8 +93,8 @@ def lower_search(
 
 
 @contextlib.contextmanager
-def kernels_of(target: Topology) -> Iterator[None]:
-  """Has programs traced and lowered with kernels if the target has NVIDIA's GPUs."""
+def lowering_for(target: Topology) -> Iterator[None]:
+  """Lets programs be lowered with kernels if the target has NVIDIA's GPUs."""
   if target.chip.platform != 'gpu':
     yield
     return
@@ -101,7 +102,7 @@ def kernels_of(target: Topology) -> Iterator[None]:
   device = devices_of(target)[0]
   kind = jax.sharding.AbstractDevice(device.device_kind, None, device.platform)
   mesh = jax.sharding.AbstractMesh((), (), abstract_device=kind)
-  with jax.sharding.use_abstract_mesh(mesh), ops.mode('cuda'):
+  with jax.sharding.use_abstract_mesh(mesh):
     yield
 
 
@@ -131,7 +132,7 @@ def compile_config(
     if step['fits']:
       break
   host = [device for device in devices if device.process_index == 0]
-  positions = decode_tokens(config.decode_tokens, limit)
+  positions = decode_tokens(config.decode_tokens, limit, len(host))
   rows = max(1, positions // SEARCH_LENGTH // len(host))
   model = config.model.to_dict()
   tokens = shared.slices_per_device * shape.rows * length
@@ -250,5 +251,5 @@ if __name__ == '__main__':
   settings = ml_collections.ConfigDict(json.load(sys.stdin))
   name, tokens = sys.argv[1:]
   target = topology(name)
-  with kernels_of(target):
+  with lowering_for(target):
     print('\n' + json.dumps(compile_config(settings, target, int(tokens))))

@@ -11,7 +11,7 @@ from jaxtyping import PyTree
 
 from transformer_jax.data import batches
 from transformer_jax.machine.devices import decode_tokens, map_rows, round_up
-from transformer_jax.model import build, ops
+from transformer_jax.model import build
 from transformer_jax.training import metrics
 from transformer_jax.training.step import cross_entropy
 
@@ -52,7 +52,7 @@ class Perplexity:
       outputs = nnx.merge(graph, params)(source, target)
       return cross_entropy(outputs, target, 0.0)[1][None]
 
-    self._sums = map_rows(ops.with_kernels(config.kernels, sums))
+    self._sums = map_rows(sums)
 
   def __call__(self, params: PyTree) -> float:
     """Returns exp(nats per target piece), EOS counted."""

@@ -38,14 +38,18 @@ def step_of(
   config: ml_collections.ConfigDict, graph: nnx.GraphDef[Any], slices_per_pass: int
 ) -> Callable[[TrainState, StepInput, jax.Array], tuple[TrainState, Sums]]:
   """Returns train_step() with a config's optimizer and label smoothing."""
-  step = functools.partial(
+  return functools.partial(
     train_step,
     graph=graph,
     transform=adam(config),
     epsilon_ls=config.epsilon_ls,
     slices_per_pass=slices_per_pass,
   )
-  return ops.with_kernels(config.kernels, step)
+
+
+def ops_mode(config: ml_collections.ConfigDict, devices: Devices) -> str:
+  """Returns the mode in which a step is traced: with kernels on GPUs."""
+  return 'cuda' if devices.platform == 'gpu' and config.kernels == 'auto' else 'plain'
 
 
 class Trainer:
@@ -164,15 +168,16 @@ class Trainer:
     self, compiled: Callable[[], Program], say: Callable[[str], None]
   ) -> Program:
     """Returns compiled(), without kernels if XLA does not compile one of them."""
+    mode = ops_mode(self._config, self.devices)
     try:
-      return compiled()
+      with ops.mode(mode):
+        return compiled()
     except jax.errors.JaxRuntimeError as error:
-      if self._config.kernels == 'plain' or ops.current_mode() == 'plain':
+      if mode == 'plain':
         raise
       reason = str(error).splitlines()[0]
       say(f'compiled without kernels (--config.kernels=plain), since: {reason}')
-    with ops.mode('plain'):
-      return compiled()
+    return compiled()
 
   def _lower(
     self, state: TrainState, shape: batches.Shape, slices_per_pass: int
