@@ -59,7 +59,9 @@ def _block(ref: Ref, at: tuple[Span | Index, ...]) -> tuple[Any, Array | None]:
   spans = [x for x in at if isinstance(x, Span)]
   ends = [(n, x, x.end) for n, x in enumerate(spans) if x.end is not None]
   masks = [x.indices(n, len(spans)) < end for n, x, end in ends]
-  index = (pl.ds(x.start, x.size) if isinstance(x, Span) else x for x in at)
+  # An array, not a number: JAX 0.12 refuses numbers that lead beyond the end.
+  start = lambda x: jnp.asarray(x.start, jnp.int32)
+  index = (pl.ds(start(x), x.size) if isinstance(x, Span) else x for x in at)
   mask = functools.reduce(jnp.logical_and, masks) if masks else None
   return ref.at[tuple(index)], mask
 
