@@ -137,10 +137,10 @@ class LoadedRun:
     check_strings(sources, targets)
     ids = self.source_ids(sources), self.target_ids(targets)
     pairs = [*zip(*ids, strict=True)]
-    most = build.longest_text(self.config)
+    longest = build.longest_text(self.config)
     for number, pair in enumerate(pairs, 1):
-      if max(map(len, pair)) > most:
-        raise UserError(f'pair {number} has a text of over {most} pieces: split it')
+      if max(map(len, pair)) > longest:
+        raise UserError(f'pair {number} has a text of over {longest} pieces: split it')
     order = sorted(range(len(pairs)), key=lambda i: -max(map(len, pairs[i])))
     rows = self.over_pairs(self._log_probabilities, [pairs[i] for i in order])
     names = self.vocabularies.target.pieces()

@@ -212,12 +212,12 @@ def search_of(
       None: outputs are free, and the sizes are not read.
   """
   beam, alpha, extra = (config[key] for key in ('beam', 'alpha', 'extra_length'))
-  most = length + extra
+  limit = length + extra
   if config.model.positions == 'learned':
-    most = min(most, config.model.max_positions)
+    limit = min(limit, config.model.max_positions)
   # A step attends to the whole cache, and few translations are longer than the padded
   # source. So the cache starts small.
-  lengths = sorted({min(size, most) for size in (length // 2, length, most)})
+  lengths = sorted({min(size, limit) for size in (length // 2, length, limit)})
 
   def search(weights: SearchWeights, source: jax.Array, sizes: jax.Array) -> Hypotheses:
     model = nnx.merge(graph, weights.params)

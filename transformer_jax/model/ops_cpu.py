@@ -232,11 +232,11 @@ def _chunk_sizes(rows: int, tokens: int, width: int) -> tuple[int, int]:
   """Returns how many chunks the rows are cut into, and how many rows a chunk has."""
   # Each chunk adds to the table's gradient, so the cache must hold that too. If it
   # cannot, a chunk has up to `width` rows: its logits are as large as that gradient.
-  most = LOGITS_BYTES // (4 * tokens) if 4 * tokens * width <= CACHE_BYTES else width
-  most = max(most // VECTOR_FLOATS, 1) * VECTOR_FLOATS
-  if rows <= most:
+  limit = LOGITS_BYTES // (4 * tokens) if 4 * tokens * width <= CACHE_BYTES else width
+  limit = max(limit // VECTOR_FLOATS, 1) * VECTOR_FLOATS
+  if rows <= limit:
     return 1, max(rows, 2)  # a vector would not do, see _as_rows()
-  size = -(-rows // -(-rows // most))
+  size = -(-rows // -(-rows // limit))
   size = -(-size // VECTOR_FLOATS) * VECTOR_FLOATS
   return -(-rows // size), size
 

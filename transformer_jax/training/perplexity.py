@@ -33,14 +33,14 @@ class Perplexity:
     source: batches.Sentences,
     target: batches.Sentences,
   ):
-    most = build.longest_text(config)
+    limit = build.longest_text(config)
     longer = np.maximum(source.lengths, target.lengths)
-    self.cut_pairs = int((longer > most).sum())
+    self.cut_pairs = int((longer > limit).sum())
     about = f'{self.cut_pairs} pairs were cut for the perplexity: too long'
     self.warnings = [about] if self.cut_pairs else []
     self._batches = batches.Batches(
-      source.cut(most),
-      target.cut(most),
+      source.cut(limit),
+      target.cut(limit),
       tokens=decode_tokens(config.decode_tokens),
       slices=round_up(1),
       max_shapes=4,
