@@ -12,8 +12,8 @@ of another parser, and `sample` also on the public sample of the Penn Treebank. 
 is `gum` with beam 4. The paper gives neither dropout nor learning rate, and does not
 say how trees are written. See docs/parsing.md.
 
-`craft`: 3.0 M parameters, 95 minutes on one CPU core, F1 80.6 and 80.2 on CRAFT's test
-set (two seeds). `small`: 2.5 M, 93 minutes, 74.5 and 75.4 on GUM's. `sample` was scored
+`craft`: 3.0 M parameters, 80 to 95 minutes on one CPU core, F1 80.4 on CRAFT's test set
+(seed 1). `small`: 2.5 M, 93 minutes, 74.5 and 75.4 on GUM's. `sample` was scored
 with beam 4 as well: 21, the paper's beam, has not been tried.
 """
 
