@@ -83,6 +83,7 @@ def test_documented_code_runs(workdir: pathlib.Path, monkeypatch):
 
 
 def test_importing_the_package_is_quick():
-  """JAX takes seconds; only load() imports it."""
-  check = 'import sys, transformer_jax; sys.exit("jax" in sys.modules)'
+  """JAX takes seconds; load() imports it, and neither the report nor prepare_data."""
+  names = 'sys, transformer_jax, scripts.report, scripts.prepare_data'
+  check = f'import {names}; sys.exit("jax" in sys.modules)'
   assert subprocess.run([sys.executable, '-c', check]).returncode == 0

@@ -19,7 +19,7 @@ import msgspec
 import numpy as np
 from tqdm import tqdm
 
-from transformer_jax.machine import files, platform
+from transformer_jax.machine import files
 from transformer_jax.machine.errors import UserError
 from transformer_jax.parsing import evalb, treebanks, trees
 from transformer_jax.parsing.evalb import Parsing
@@ -289,6 +289,8 @@ def score_file(
     UserError: a file cannot be read, or holds no tree or other text, or `output` does
       not end in .mrg.
   """
+  from transformer_jax.machine import platform  # JAX takes seconds
+
   if output.suffix != '.mrg':
     raise UserError(
       f'--output={output}: give a name in .mrg; the scores go beside it, in .json'

@@ -3,10 +3,8 @@
 import dataclasses
 import pathlib
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import msgspec
 import numpy as np
 from ml_collections import ConfigDict
@@ -20,6 +18,9 @@ from transformer_jax.parsing import evalb, pcfg, treebanks, trees, words
 from transformer_jax.parsing.evalb import Parsing
 from transformer_jax.parsing.trees import Tree
 from transformer_jax.runs.result import Result
+
+if TYPE_CHECKING:
+  import jax
 
 
 def _splits(config: ConfigDict, raw_dir: pathlib.Path | None, _: Any) -> Splits:
@@ -134,11 +135,11 @@ class TreeMask(NamedTuple):
 
   def __call__(
     self,
-    tokens: jax.Array,
-    position: jax.Array,
-    words: jax.Array,
-    limits: jax.Array,
-  ) -> jax.Array:
+    tokens: 'jax.Array',
+    position: 'jax.Array',
+    words: 'jax.Array',
+    limits: 'jax.Array',
+  ) -> 'jax.Array':
     """Returns the mask to add to the next token's logits: 0 or -inf, [B, K, W].
 
     Args:
@@ -148,6 +149,8 @@ class TreeMask(NamedTuple):
         them, the tree is of as many of the first as fit.
       limits: [B], the most tokens of an output, EOS included.
     """
+    import jax.numpy as jnp  # JAX takes seconds, and most commands only read a task
+
     room = jnp.maximum(limits - 1, 0)  # without EOS
     fitting = jnp.maximum((room - 2) // self.per_word, (room >= self.per_word))
     words = jnp.minimum(words, fitting)[:, None]
