@@ -105,11 +105,12 @@ def _device_memory() -> int:
 def decode_tokens(
   chosen: int, memory: float | None = None, count: int | None = None
 ) -> int:
-  """Returns the positions of a batch of search: `chosen`, or what suits devices if 0.
+  """Returns the positions of a batch of search, over all devices of a host.
 
   Args:
-    memory: bytes that a program can use on each device; 0: they are a CPU's.
-    count: the number of devices. Without both they are this host's.
+    chosen: config.decode_tokens. 0: the number depends on the devices' memory.
+    memory: bytes that a program can use on a device; 0 for a CPU, None: as here.
+    count: the number of the host's devices; None: as here.
   """
   memory = _device_memory() if memory is None else memory
   if chosen or not memory:

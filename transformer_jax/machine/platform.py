@@ -141,7 +141,8 @@ def use_compilation_cache() -> None:
     print(f'compiled programs are not kept ({error})', file=sys.stderr)
   else:
     jax.config.update('jax_compilation_cache_dir', str(folder))
-    # JAX keeps what took it 1 s; a small model's programs take less, but are many.
+    # By default JAX keeps programs that took 1 s to compile. A small model has many
+    # that take less.
     jax.config.update('jax_persistent_cache_min_compile_time_secs', 0.1)
 
 

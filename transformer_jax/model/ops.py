@@ -28,9 +28,9 @@ GROUP = 128  # tokens of a group in top_tokens()
 # Added to the variance in every LayerNorm, as in the paper's code (tensor2tensor).
 NORM_EPSILON = 1e-6
 
-# Of what is traced in its context. 'plain': without kernels. 'cuda': programs for an
-# NVIDIA GPU have kernels, as the trainer wants. 'interpret': all programs have them as
-# operations of XLA, as tests want.
+# mode('cuda') is a context in which programs for NVIDIA GPUs get kernels; the trainer
+# enters it. 'plain': no program gets any. 'interpret': all programs get them, as
+# operations of XLA, for tests.
 mode = jax.make_user_context('plain')
 
 

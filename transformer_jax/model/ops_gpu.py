@@ -59,7 +59,8 @@ def _block(ref: Ref, at: tuple[Span | Index, ...]) -> tuple[Any, Array | None]:
   spans = [x for x in at if isinstance(x, Span)]
   ends = [(n, x, x.end) for n, x in enumerate(spans) if x.end is not None]
   masks = [x.indices(n, len(spans)) < end for n, x, end in ends]
-  # An array, not a number: JAX 0.12 refuses numbers that lead beyond the end.
+  # JAX 0.12 refuses a block that it knows to reach beyond the end, so the start is an
+  # array, whose value it does not know.
   start = lambda x: jnp.asarray(x.start, jnp.int32)
   index = (pl.ds(start(x), x.size) if isinstance(x, Span) else x for x in at)
   mask = functools.reduce(jnp.logical_and, masks) if masks else None
@@ -193,8 +194,8 @@ def attention(
   """The form of attend() in attention.py."""
   query, key, value = matrices
   widths, M = (query.shape[2], value.shape[2]), mask.shape[2]
-  # k and v, rounded up, and their gradients have to fit into shared memory: in bfloat16
-  # 256 keys of heads of 64, 128 keys of heads of 128, 32 of row A1's heads of 512.
+  # Shared memory must hold k and v, rounded up, and their gradients. In bfloat16 it
+  # holds 256 keys of width 64, 128 of width 128, and 32 of row A1's width 512.
   size = pl.next_power_of_2(M) * max(widths) * jnp.dtype(dtype).itemsize
   fits = max(x.shape[1], M) <= 256 and size <= 2**15
   if not (fits and all(16 <= d == pl.next_power_of_2(d) for d in widths)):

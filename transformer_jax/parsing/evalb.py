@@ -241,7 +241,7 @@ def score_lines(parsing: Parsing) -> Iterator[str]:
 def comparison_lines(
   gold: Sequence[str], outputs: Sequence[str], baseline: Sequence[str]
 ) -> Iterator[str]:
-  """Yields how much better trees are than others, with the p of paired_p."""
+  """Yields the F1 of two parsers, their difference, and its p (paired_p())."""
   systems = [_with_tags_of(gold, lines) for lines in (outputs, baseline)]
   ours, theirs = (compare(gold, lines) for lines in systems)
   scores = [summarize(sentences).f1 for sentences in (ours, theirs)]
@@ -347,18 +347,18 @@ def _by_length(sentences: Sequence[Sentence]) -> Iterator[tuple[str, list[float]
 
 
 def _counts(sentences: Sequence[Sentence]) -> np.ndarray:
-  """Returns matched, and gold and test, brackets [sentence, 2]."""
+  """Returns each sentence's matched brackets, and all of gold and test: [n, 2]."""
   counted = lambda s: (s.matched, s.gold + s.test) if s.status == 'valid' else (0, 0)
   return np.array([counted(sentence) for sentence in sentences])
 
 
 def _f1(counts: np.ndarray) -> float:
-  """Returns F1 in percent of _counts(), summed over sentences."""
+  """Returns F1 in percent, of counts that are summed over sentences: [2]."""
   return 200 * counts[0] / max(counts[1], 1)
 
 
 def _resample_f1(sentences: Sequence[Sentence]) -> np.ndarray:
-  """Returns F1 [SAMPLES] of random samples of the sentences."""
+  """Returns F1 of SAMPLES bootstrap samples of the sentences: [SAMPLES]."""
   counts, size = _counts(sentences), len(sentences)
   rng = np.random.default_rng(SEED)
   samples = (rng.integers(size, size=size) for _ in range(SAMPLES))

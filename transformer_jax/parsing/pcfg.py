@@ -289,7 +289,7 @@ def score_file(
     UserError: a file cannot be read, or holds no tree or other text, or `output` does
       not end in .mrg.
   """
-  from transformer_jax.machine import platform  # JAX takes seconds
+  from transformer_jax.machine import platform  # here, as it imports JAX
 
   if output.suffix != '.mrg':
     raise UserError(

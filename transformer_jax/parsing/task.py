@@ -149,7 +149,7 @@ class TreeMask(NamedTuple):
         them, the tree is of as many of the first as fit.
       limits: [B], the most tokens of an output, EOS included.
     """
-    import jax.numpy as jnp  # JAX takes seconds, and most commands only read a task
+    import jax.numpy as jnp  # here, since JAX takes seconds that a report saves
 
     room = jnp.maximum(limits - 1, 0)  # without EOS
     fitting = jnp.maximum((room - 2) // self.per_word, (room >= self.per_word))

@@ -94,7 +94,7 @@ def lower_search(
 
 @contextlib.contextmanager
 def lowering_for(target: Topology) -> Iterator[None]:
-  """Lets programs be lowered with kernels if the target has NVIDIA's GPUs."""
+  """Tells Pallas which GPU the target has, so that it lowers kernels without one."""
   if target.chip.platform != 'gpu':
     yield
     return

@@ -48,7 +48,7 @@ def step_of(
 
 
 def ops_mode(config: ml_collections.ConfigDict, devices: Devices) -> str:
-  """Returns the mode in which a step is traced: with kernels on GPUs."""
+  """Returns ops.mode of a step: 'cuda' on GPUs, unless the config says 'plain'."""
   return 'cuda' if devices.platform == 'gpu' and config.kernels == 'auto' else 'plain'
 
 
