@@ -13,6 +13,7 @@ from transformer_jax.machine.errors import UserError
 # The packages that each program needs.
 NEEDS = {
   'huggingface': ('torch', 'transformers'),
+  'huggingface.compiled': ('torch', 'transformers'),
   'ctranslate2': ('torch', 'transformers', 'ctranslate2'),
 }
 INSTALL = (
@@ -46,6 +47,8 @@ def check(names: Sequence[str], what: str, config: ml_collections.ConfigDict) ->
       raise UserError(f'--rivals={name}: not one of {", ".join(NEEDS)}')
     if (name, what) == ('ctranslate2', 'training'):
       raise UserError('--rivals: ctranslate2 cannot train (--what)')
+    if (name, what) == ('huggingface.compiled', 'decoding'):
+      raise UserError('--rivals: huggingface.compiled is timed in training (--what)')
     if not all(map(importlib.util.find_spec, NEEDS[name])):
       raise UserError(f'--rivals: {name} is not installed: {INSTALL}')
 
@@ -77,10 +80,11 @@ def load(
   threads = platform.cores()
   loaded: dict[str, Any] = {}
   for name in names:
-    module = importlib.import_module(f'benchmarks.rivals.{name}')
+    program, _, form = name.partition('.')
+    module = importlib.import_module(f'benchmarks.rivals.{program}')
     if what == 'training':
       half = platform.training_dtype(config.dtype).name == 'bfloat16'
-      loaded[name] = module.Training(config, threads, half, device())
+      loaded[name] = module.Training(config, threads, half, device(), form)
     else:
       loaded |= module.decoding(config, threads, device())
   return loaded

@@ -1,8 +1,9 @@
 """Hugging Face transformers' Marian in PyTorch, untrained, with a config's sizes.
 
-It has PyTorch's fused attention and fused Adam, and runs eagerly. Dropout of
-attention weights is off, as in the paper's translation models. It still differs from
-ours in that attention has biases, and that a batch is never split into slices.
+It has PyTorch's fused attention and fused Adam. It runs eagerly, or model and loss are
+compiled by torch.compile. Dropout of attention weights is off, as in the paper's
+translation models. It still differs from ours in that attention has biases, and that a
+batch is never split into slices.
 """
 
 import warnings
@@ -67,9 +68,14 @@ class Training:
   """Updates by Adam on label-smoothed cross-entropy."""
 
   def __init__(
-    self, config: ml_collections.ConfigDict, threads: int, half: bool, device: str
+    self,
+    config: ml_collections.ConfigDict,
+    threads: int,
+    half: bool,
+    device: str,
+    form: str = '',
   ):
-    """`half`: compute in bfloat16, by autocast."""
+    """`half`: compute in bfloat16, by autocast. `form` is '' or 'compiled'."""
     torch.set_num_threads(threads)
     self._model = marian(config, device).train(True)
     self._half, self._epsilon = half, config.epsilon_ls
@@ -81,6 +87,10 @@ class Training:
       fused=True,
     )
     self._loss = torch.zeros(())
+    if form == 'compiled':
+      # A program for each shape of batch; beyond 8 PyTorch would run eagerly.
+      torch._dynamo.config.recompile_limit = 64
+      self._loss_of = torch.compile(self._loss_of, dynamic=False)
 
   def step(self, batch: batches.Batch) -> None:
     device = self._model.device
@@ -88,22 +98,27 @@ class Training:
     ids = torch.from_numpy(rows(batch.source)).to(device)
     labels = torch.from_numpy(rows(batch.target)).to(device)
     shifted = torch.nn.functional.pad(labels[:, :-1], (1, 0), value=BOS)
-    with torch.autocast(device.type, torch.bfloat16, enabled=self._half):
+    self._loss = self._loss_of(ids, labels, shifted)
+    self._loss.backward()
+    self._adam.step()
+    self._adam.zero_grad()
+
+  def _loss_of(
+    self, ids: torch.Tensor, labels: torch.Tensor, shifted: torch.Tensor
+  ) -> torch.Tensor:
+    with torch.autocast(ids.device.type, torch.bfloat16, enabled=self._half):
       logits = self._model(
         input_ids=ids,
         attention_mask=ids != PAD,
         decoder_input_ids=shifted,
         use_cache=False,
       ).logits
-    self._loss = torch.nn.functional.cross_entropy(
+    return torch.nn.functional.cross_entropy(
       logits.flatten(0, 1).float(),
       labels.masked_fill(labels == PAD, IGNORED).flatten(),
       ignore_index=IGNORED,
       label_smoothing=self._epsilon,
     )
-    self._loss.backward()
-    self._adam.step()
-    self._adam.zero_grad()
 
   def wait(self) -> float:
     if self._model.device.type == 'cuda':

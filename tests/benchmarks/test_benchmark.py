@@ -198,6 +198,7 @@ def test_messages_about_rivals(monkeypatch):
   for what, name, changes, message in (
     ('training', 'marian', {}, '--rivals=marian: not one of huggingface'),
     ('training', 'ctranslate2', {}, 'ctranslate2 cannot train'),
+    ('decoding', 'huggingface.compiled', {}, 'compiled is timed in training'),
     ('decoding', 'ctranslate2', {}, 'ctranslate2 is not installed: pip install'),
     ('training', 'huggingface', {'target_vocab_size': 9}, 'cab_size=9, but with 0'),
     ('training', 'huggingface', {'d_v': 5}, 'need h d_k = h d_v = d_model'),
@@ -221,3 +222,27 @@ def test_hugging_face_and_ctranslate2_decode():
   for rows in translations.values():
     assert [len(ids) for ids in rows if EOS not in ids] == [9, 9, 9]
   assert translations['ctranslate2.float32'] == translations['huggingface.float32']
+
+
+@pytest.mark.torch
+def test_hugging_face_trains_alike_compiled():
+  """A shape that is not compiled yet would be."""
+  torch = pytest.importorskip('torch')
+  pytest.importorskip('transformers')
+  random = np.random.default_rng(1)
+  side = lambda length: random.integers(4, 60, (2, 3, length), np.int32)
+  config, pairs = tiny(), np.zeros((2, 3), np.int64)
+  config.model.P_drop = 0.0
+  programs = rivals.load(['huggingface', 'huggingface.compiled'], 'training', config)
+  losses: dict[str, list[float]] = {name: [] for name in programs}
+  for batch in 3 * [Batch(side(7), side(8), pairs)]:
+    for name, program in programs.items():
+      program.step(batch)
+      losses[name].append(program.wait())
+  eager, compiled = losses.values()
+  assert eager == pytest.approx(compiled, rel=1e-5) and eager[0] > eager[1] > eager[2]
+  with torch.compiler.set_stance('fail_on_recompile'):
+    other = Batch(side(5), side(5), pairs)
+    programs['huggingface'].step(other)
+    with pytest.raises(RuntimeError, match='recompile'):
+      programs['huggingface.compiled'].step(other)
