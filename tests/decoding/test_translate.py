@@ -106,7 +106,7 @@ def test_all_text_enters_in_one_way():
   same(one.translate(decorated[:1], 3), expected[:1])
   one.translate(['one', 'ж ж', 'two', 'one ж'], 3)
   assert one.unknown_sources == 3  # with café
-  assert [*one.warnings()][0].startswith('3 lines have characters that training never')
+  assert [*one.warnings()][0].endswith('no piece of the vocabulary has them: 3')
 
 
 def test_a_diverged_model_is_refused():
@@ -188,13 +188,14 @@ def test_learned_positions_cut_and_count():
   assert one.cut_sources == 0
   same(one.translate([beyond], 3), translated)
   assert one.cut_sources == 1
-  outputs = one.translate(lines(12, 9), 3)
-  assert max(len(h.tokens) for hs in outputs for h in hs) <= TABLE
+  translated = one.translate(lines(12, 9), 3)
+  assert max(len(h.tokens) for hs in translated for h in hs) <= TABLE
   before = one.cut_outputs
   cut = sum(h[0].tokens[-1] != EOS for h in one.translate(lines(12, 9), 3))
   assert one.cut_outputs - before == cut > 0
-  message = f'{one.cut_outputs} translations were cut: at their limit without an end'
-  assert [*one.warnings()] == [f'{one.cut_sources} lines were cut: too long', message]
+  sources, outputs = one.warnings()
+  assert sources == f'lines that were cut, as too long: {one.cut_sources}'
+  assert outputs.endswith(f'reached their limit without an end: {one.cut_outputs}')
 
 
 def sides(folder: pathlib.Path) -> tuple[list, batches.Sentences, batches.Sentences]:
@@ -235,7 +236,7 @@ def test_perplexity(tmp_path: pathlib.Path):
   measured = perplexity(replicate_read_only(params))
   cut = sum(max(map(len, pair)) >= TABLE for pair in pairs)
   assert perplexity.cut_pairs == cut > 0
-  message = f'{cut} pairs were cut for the perplexity: too long'
+  message = f'pairs that were cut for the perplexity, as too long: {cut}'
   assert perplexity.warnings == [message]
   total, count = 0.0, 0
   for source, target in ((s[: TABLE - 1], t[: TABLE - 1]) for s, t in pairs):

@@ -139,13 +139,13 @@ class Translator:
     """Yields messages that count the lines so far that were unknown text or cut."""
     if self.unknown_sources:
       yield (
-        f'{self.unknown_sources} lines have characters that training never had, or '
-        'hardly ever: no piece of the vocabulary has them'
+        'lines with characters that training never or hardly ever had, so that no '
+        f'piece of the vocabulary has them: {self.unknown_sources}'
       )
     if self.cut_sources:
-      yield f'{self.cut_sources} lines were cut: too long'
+      yield f'lines that were cut, as too long: {self.cut_sources}'
     if self.cut_outputs:
-      yield f'{self.cut_outputs} translations were cut: at their limit without an end'
+      yield f'translations that reached their limit without an end: {self.cut_outputs}'
 
   def _ids(self, ids: list[int]) -> list[int]:
     self.unknown_sources += not self._unknown.isdisjoint(ids)

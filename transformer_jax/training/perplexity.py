@@ -36,7 +36,7 @@ class Perplexity:
     limit = build.longest_text(config)
     longer = np.maximum(source.lengths, target.lengths)
     self.cut_pairs = int((longer > limit).sum())
-    about = f'{self.cut_pairs} pairs were cut for the perplexity: too long'
+    about = f'pairs that were cut for the perplexity, as too long: {self.cut_pairs}'
     self.warnings = [about] if self.cut_pairs else []
     self._batches = batches.Batches(
       source.cut(limit),
