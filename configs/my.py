@@ -21,7 +21,7 @@ SMALL = dict(
 )
 FEW = 1_000_000  # pairs, below which the model is SMALL
 VERY_FEW = 20_000  # pairs, below which batches are smaller, and patience ends training
-EPOCHS, SENTENCE = 100, 25  # at most so many epochs, of about so many tokens a sentence
+EPOCHS, SENTENCE = 100, 25  # most epochs; tokens of a sentence, about
 # Pairs -> pieces: a text of fewer pairs may not have enough pieces for SMALL.
 FEWER_PIECES = {20_000: 4000, 1000: 1000, 200: 400}
 

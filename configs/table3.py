@@ -21,7 +21,7 @@ Base has 2.15 M parameters, takes some 40 minutes on one CPU core and scores 36.
 sacreBLEU (docs/table3.md has all rows).
 
 P_drop, epsilon_ls, positions, h and Equation 3 (factor 1) are the printed ones. Dev is
-val and test_2016_flickr together: 2,014 captions, none of which is trained on.
+val and test_2016_flickr together: 2,014 captions, one of which is in train too.
 `--config.seed` tells runs of a row apart.
 """
 

@@ -94,7 +94,7 @@ def encode(params, source, drop=lambda x: x):
 
 
 def decode(params, memory, target, drop=lambda x: x):
-  """Returns logits [B, T, W] of each target token, from encode()'s and those before."""
+  """Returns each target token's logits [B, T, W], given the earlier ones."""
   shifted = jnp.pad(target[:, :-1], ((0, 0), (1, 0)), constant_values=BOS)
   x, causal = drop(embed(params, shifted)), jnp.tri(target.shape[1], dtype=bool)[None]
   for p in params['decoder']:
@@ -131,7 +131,7 @@ def initialize(key, N, d_model, d_ff, h, d_k, d_v, W):
 
 # 5.4 Regularization: residual dropout and label smoothing
 def dropout(rate, key):
-  """Returns a function that drops elements, of other positions at each call."""
+  """Returns a function that drops elements, others at each call."""
   keys = (jax.random.fold_in(key, n) for n in itertools.count())
 
   def drop(x):

@@ -82,7 +82,7 @@ class Files:
   """data.files: names without the language, such as train for train.en and train.de.
 
   A name may be sacreBLEU's of a test set, sacrebleu:wmt13, or in dev and test
-  drawn:1000, which draws so many pairs from train.
+  drawn:1000, which draws 1,000 pairs from train.
   """
 
   train: Names = key(('train',), CORPUS, 'Training text.')
@@ -220,7 +220,7 @@ class Config:
   )
   bleu_sentences: Count = key(500, BOOKKEEPING, 'First sentences of dev for that BLEU.')
   patience: FewOrNone = key(
-    0, BOOKKEEPING, 'Stop after so many checkpoints without a better one; 0: never.'
+    0, BOOKKEEPING, 'Stop after this many checkpoints without a better one; 0: never.'
   )
   init_from: InitFrom = InitFrom()
   # Search (6.1)
@@ -232,7 +232,7 @@ class Config:
     0,
     BOOKKEEPING,
     'Positions of a batch in search and dev perplexity. 0: 4,096 on CPUs; for each '
-    'accelerator of a host so many for each 4 GiB of its memory, up to 32,768.',
+    'accelerator of a host 4,096 for each 4 GiB of its memory, up to 32,768.',
   )
   decode_dtype: DType = key(
     'auto',

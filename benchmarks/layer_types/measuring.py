@@ -27,7 +27,7 @@ Layer = Callable[[jax.Array], jax.Array]  # [n, d] -> [n, d]
 # The first k or r is measured at all n and d, the others at one.
 REACHES = {'': (0,), 'k': (3, 9, 27), 'r': (33, 65, 129)}
 QUANTITIES = ('seconds', 'temporary_bytes', 'flops')
-LARGEST = 3  # exponents are fitted to the cells of so many of the largest n and d
+LARGEST = 3  # exponents are fitted to the cells of this many of the largest n and d
 DILATED = ', dilated'
 COUNTED = (*LAYER_TYPES, 'Convolutional' + DILATED)
 COUNTED_D = 8  # sequential operations and paths do not depend on d

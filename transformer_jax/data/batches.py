@@ -222,7 +222,7 @@ class Batches:
     tokens: the tokens of a batch, approximately, in the language that has more.
     slices: the number of equal parts of a batch.
     max_shapes: the most different shapes.
-    padded: whether `tokens` counts padding too. A batch then has about so many
+    padded: whether `tokens` counts padding too. A batch then has about this many
       positions a language, whatever the lengths of its pairs.
 
   Attributes:

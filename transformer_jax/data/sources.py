@@ -27,7 +27,7 @@ from transformer_jax.machine.errors import UserError
 EMBEDDED = pathlib.Path(__file__).with_name('embedded.en-de.tsv.xz')
 EMBEDDED_LINES = {'train': (0, 70_000), 'dev': (70_000, 71_000), 'test': (71_000, None)}
 
-# In place of a file's name in a config, takes so many pairs from training.
+# In place of a file's name in a config, takes this many pairs from training.
 DRAW = 'drawn:'
 MOST_HELD_OUT = 1000  # pairs of dev or test that are taken from a user's own text
 # Names of the files of dev in a user's own folder; the first that exists counts.

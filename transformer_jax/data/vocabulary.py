@@ -38,7 +38,7 @@ _ONLY_ERRORS = 2  # SentencePiece's minloglevel
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
-# Learns a vocabulary of so many pieces from lines, and writes it to a file.
+# Learns a vocabulary of this many pieces from lines, and writes it to a file.
 Learner = Callable[[Iterable[str], pathlib.Path, int], None]
 
 

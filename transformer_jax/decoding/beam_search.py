@@ -25,7 +25,7 @@ Cache = Any
 
 # When only a quarter of a batch's sentences are not done, the search continues with
 # these alone. That needs a second loop, which takes time to compile. So it happens only
-# if the quarter has at least so many sentences.
+# if the quarter has at least this many sentences.
 FEWEST_SENTENCES = 8
 
 

@@ -24,8 +24,8 @@ from transformer_jax.training import checkpoint
 
 Pair = tuple[list[int], list[int]]  # ids of source and target, each with its EOS
 
-# A batch has so many pairs. Lengths are padded to multiples of LENGTH_STEP tokens, but
-# not beyond what the model takes: each shape has a program, and compiling takes time.
+# A batch has BATCH_PAIRS pairs, padded to a multiple of LENGTH_STEP tokens, but not
+# beyond what the model takes: each shape has a program, and compiling takes time.
 BATCH_PAIRS, LENGTH_STEP = 16, 16
 
 
@@ -125,7 +125,7 @@ class LoadedRun:
     return [names[i] for i in hypothesis.tokens if i != EOS]
 
   def warnings(self) -> list[str]:
-    """Returns messages that count the sentences so far that were unknown or cut."""
+    """Returns messages that count sentences cut or with unknown characters."""
     return [*self.translator.warnings()]
 
   def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[TargetScore]:

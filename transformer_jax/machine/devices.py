@@ -91,7 +91,7 @@ def compile_if_it_fits(lowered: jax.stages.Lowered) -> jax.stages.Compiled | Non
 
 
 def fits(needs: Any, memory: float) -> bool:
-  """Returns True if a program's memory_analysis() fits into so many bytes."""
+  """Returns True if a program's memory_analysis() fits into `memory` bytes."""
   arrays = needs.argument_size_in_bytes + needs.output_size_in_bytes
   bytes_needed = arrays + needs.temp_size_in_bytes - needs.alias_size_in_bytes
   return bytes_needed <= (1 - RESERVED_FRACTION) * memory

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 EXIT_CODE = 75
 SIGNALS = signal.SIGTERM, signal.SIGINT, signal.SIGUSR1
 # `timeout` and some launchers signal a process and then its whole group: signals within
-# so many seconds count as one.
+# this many seconds count as one.
 REPEATED = 0.5
 
 

@@ -53,7 +53,7 @@ def keep_four(words: Pair, drop: int) -> tuple[Bool[Array, '...'], ...]:
 
 
 class DropoutKey(NamedTuple):
-  """What dropout depends on beside the site; the numbers are those of the batch.
+  """What dropout depends on but the site; slices are numbered over the batch.
 
   The rows of the batch are cut into as many equal slices as `slices` has numbers. Each
   slice gets the same dropout as if it were computed alone.
@@ -67,7 +67,7 @@ class DropoutKey(NamedTuple):
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Dropout:
-  """Residual dropout at one dropout site of a model, an operation that drops.
+  """Residual dropout at one site: one place where the model drops elements.
 
   Attributes:
     rate: P_drop.
@@ -82,7 +82,7 @@ class Dropout:
   site: int | Int[Array, ''] = 0
 
   def after(self, sites: int) -> 'Dropout':
-    """Returns the dropout at the site that comes so many sites later."""
+    """Returns the dropout at the site that comes this many sites later."""
     return dataclasses.replace(self, site=self.site + sites)
 
   def stream(self) -> tuple[UInt32[Array, 'slices 3'], int]:

@@ -76,7 +76,7 @@ def with_vjp(
 ) -> Callable[..., Any]:
   """Returns a function of these passes, whose first `static` arguments are no arrays.
 
-  forward() returns the result, and what backward() needs beside its gradient.
+  forward() returns the result, and what backward() needs besides its gradient.
   """
   result = lambda *inputs: forward(*inputs)[0]
   function = jax.custom_vjp(result, nondiff_argnums=range(static))

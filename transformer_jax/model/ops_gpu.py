@@ -2,8 +2,8 @@
 
 XLA's programs wait for memory, and write arrays that only the next operation reads. A
 kernel keeps these in registers. The plain form of an operation is its definition, the
-form for other accelerators, and for shapes that the kernel does not take. Above each
-kernel stand the numbers that it moves at least; n is the size of an activation.
+form for other accelerators, and for shapes that the kernel does not take. Comments
+count the numbers that each kernel must move; n is the size of an activation.
 
 layers.py explains the names of axes; C are the columns of all heads in one array.
 """

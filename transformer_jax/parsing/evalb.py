@@ -27,7 +27,7 @@ from transformer_jax.scoring.bleu import Score
 from transformer_jax.scoring.significance import SAMPLES, SEED, paired_p
 
 SIGNATURE = 'evalb:COLLINS.prm|tags:gold|lengths:all'
-# Sentences of so many words, as EVALB counts them; None is any number.
+# Sentences of this many words, as EVALB counts them; None is any number.
 LENGTHS = ((1, 10), (11, 20), (21, 30), (31, 40), (41, None), (1, 40))
 
 # Labels that do not count. A preterminal with such a label is deleted with its word.

@@ -93,6 +93,6 @@ def devices_of(topology: Topology) -> list[jax.Device]:
   options = {}
   if name.startswith('v4'):  # else each of a chip's two cores is a device
     options['chip_config_name'] = 'megacore'
-  if topology.count < 4:  # a host has so many chips by default
+  if topology.count < 4:  # a host has 4 chips by default
     options['chips_per_host_bounds'] = (1, 1, 1)
   return topologies.get_topology_desc(name, platform='tpu', **options).devices

@@ -35,7 +35,7 @@ def noise(groups: Sequence[Sequence[float]]) -> Noise | None:
 
 
 def margin(noise: Noise, *seeds: int, level: float = 0.95) -> float:
-  """Returns half the interval of a mean over so many seeds, by Student's t.
+  """Returns half the interval of a mean over this many seeds, by Student's t.
 
   With two numbers of seeds it is that of the difference of two means.
   """

@@ -57,11 +57,11 @@ class SaveError(UserError):
 class Writer:
   """Writes checkpoints while the training goes on, one at a time.
 
-  It keeps the newest checkpoint, the last `keep` at multiples of `every` steps, which
-  an average takes (runs/run.py), and that of the step that best() returns. It calls
-  `on_finished` with each step whose checkpoint is finished. If one could not be
-  written, the next call of save(), check() or finish() raises SaveError. As a context
-  manager it waits for the last one.
+  It keeps the newest checkpoint, the one of step best(), and the last `keep` at
+  multiples of `every` steps, to average (runs/run.py). It calls `on_finished` with each
+  step whose checkpoint is finished. If one could not be written, the next call of
+  save(), check() or finish() raises SaveError. As a context manager it waits for the
+  last one.
   """
 
   def __init__(

@@ -25,7 +25,7 @@ from transformer_jax.training.step import Sums, TrainState
 from transformer_jax.training.trainer import Trainer
 
 SAFETY_MINUTES = 10  # between two checkpoints at most; the paper's interval
-MAX_SKIPS = 10  # so many skipped steps in a row end a run
+MAX_SKIPS = 10  # this many skipped steps in a row end a run
 # Functions of parameters on this host's devices. The second returns BLEU in percent,
 # and a few sources, translations and references.
 MeasurePerplexity = Callable[[PyTree], float]

@@ -25,7 +25,7 @@ BAR = '{percentage:3.0f}%|{bar}| {n}/{total} [{elapsed}<{remaining}{postfix}]'
 TIMED = 20  # updates, after which the time of all is estimated
 # A record's loss is a mean over many batches, which varies by hundredths of a nat. At 1
 # nat above the best, the right tokens have a probability e times lower. A run that has
-# so many such records in a row has diverged.
+# this many such records in a row has diverged.
 DIVERGED_NATS = 1.0  # per target token
 DIVERGED_RECORDS = 5
 

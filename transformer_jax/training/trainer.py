@@ -227,7 +227,7 @@ class Trainer:
   def _inputs(
     self, source: np.ndarray, target: np.ndarray, stop: bool, save: bool
   ) -> StepInput:
-    """Returns what a step takes beside the state, on the devices."""
+    """Returns what a step takes besides the state, on the devices."""
     requests = np.full((len(source), 2), (stop, save), np.int32)
     return StepInput(*self.devices.split((source, target, requests)))
 
