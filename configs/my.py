@@ -42,7 +42,7 @@ def get_config(arg: str = '') -> ml_collections.ConfigDict:
       config.tokens_per_batch = 2000
       config.patience = 5
     updates = EPOCHS * pairs * SENTENCE // config.tokens_per_batch
-    config.train_steps = min(12_000, max(100, updates))
+    config.train_steps = min(12_000, max(100, updates // 20 * 20))
     config.warmup_steps = min(2000, config.train_steps // 4)
     # The highest rate is that of 2,000 updates.
     config.rate_factor = math.sqrt(config.warmup_steps / 2000)

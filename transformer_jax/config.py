@@ -81,8 +81,8 @@ def key(base: Any, tags: Tag, meaning: str) -> Any:
 class Files:
   """data.files: names without the language, such as train for train.en and train.de.
 
-  A name may be sacreBLEU's of a test set, sacrebleu:wmt13, or in dev and test
-  drawn:1000, which draws 1,000 pairs from train.
+  A name may be sacreBLEU's of a test set, sacrebleu:wmt13. In dev and test of files of
+  text it may be drawn:1000, which draws 1,000 pairs from train.
   """
 
   train: Names = key(('train',), CORPUS, 'Training text.')

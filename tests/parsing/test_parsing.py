@@ -110,9 +110,13 @@ def test_every_line_gets_a_tree_of_its_words(run: Run, monkeypatch):
   # The limit is too short for the longest, and one has no pieces.
   repaired = [line for line, one in zip(ODD, best, strict=True) if not one.valid]
   assert repaired == [ODD[2], ODD[5]]
-  for line, tree in zip(ODD[1:], finished[1:], strict=True):
-    (read,) = trees.parse([tree], 'output')
+  for line, one in zip(ODD[1:], best[1:], strict=True):
+    (read,) = trees.parse([one.text], 'output')
     assert read.words == trees.words(line)
+    if one.valid:  # else it is mended, and has other ids
+      for ids in model.target_ids([one.text, ' '.join(read.tokens)]):
+        # Training has no word of the last number.
+        assert [i for i in ids if i != vocabulary.UNK] == one.tokens
   assert ' -LRB-)' in finished[1]
 
 

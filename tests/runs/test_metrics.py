@@ -57,6 +57,15 @@ def test_two_without_a_better_one(measured: list[float], ended: bool):
     live.add(perplexity)
   records = [{'step': n, 'dev_perplexity': x} for n, x in enumerate(measured)]
   lines = [files.as_json(record) for record in [*records, {'step': 9, 'seconds': 1.0}]]
-  again = Patience.of(map(json.loads, lines), 2)
+  config = {'patience': 2, 'checkpoint_every_steps': 1, 'train_steps': 9}
+  again = Patience.of(map(json.loads, lines), config)
   assert live.ended == again.ended == ended
   assert not Patience(0).ended, 'it has no end'
+
+
+def test_a_former_last_step_is_no_checkpoint_of_a_longer_training():
+  measured = {4: 5.0, 8: 3.0, 10: 3.1, 12: 3.2}
+  records = [{'step': step, 'dev_perplexity': x} for step, x in measured.items()]
+  config = {'patience': 2, 'checkpoint_every_steps': 4}
+  assert not Patience.of(records, config | {'train_steps': 20}).ended
+  assert Patience.of(records, config | {'train_steps': 10}).ended

@@ -77,7 +77,7 @@ def test_average(folder: pathlib.Path):
     exact = np.mean([r['layers'][layer]['w'].astype(np.float64) for r in rows], 0)
     np.testing.assert_array_equal(ours['w'], exact.astype(np.float32))
   (folder / '2' / 'params').rename(folder / 'elsewhere')
-  with pytest.raises(DamagedCheckpoint, match='2: damaged or missing: params'):
+  with pytest.raises(DamagedCheckpoint, match='2: damaged .*: params.* by --average'):
     checkpoint.average(folder, [1, 2, 3], example)
 
 

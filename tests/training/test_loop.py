@@ -226,9 +226,9 @@ def test_ten_skipped_updates_in_a_row_end_training(tmp_path: pathlib.Path):
   assert [r['step'] for r in records if 'skipped_pairs' in r] == [*range(7, 17)]
 
 
-@pytest.mark.parametrize('stop', [4, 5, 8])
+@pytest.mark.parametrize('stop', [4, 5, 6, 8])
 def test_a_restart_counts_skipped_updates(stop: int, tmp_path: pathlib.Path):
-  """The learning rate depends on their number."""
+  """The learning rate depends on their number. None is counted after 5 and 6."""
   trainer, interruption, ends = Counter(20), Interruption(), []
   trainer.bad = {2, 4, 5, 6}
   trainer.begin = lambda step: setattr(interruption, 'requested', step == stop)
@@ -237,8 +237,8 @@ def test_a_restart_counts_skipped_updates(stop: int, tmp_path: pathlib.Path):
   (tmp_path / 'straight').mkdir()
   for folder, start in ((tmp_path, stop), (tmp_path / 'straight', 0)):
     losses = [r for r in looped(folder, trainer, start=start)[1] if 'loss' in r]
-    tokens = sum(r['target_tokens'] for r in losses)
-    ends.append((losses[-1]['learning_rate'], tokens))
+    sums = [sum(r[k] for r in losses) for k in ('target_tokens', 'steps', 'skipped')]
+    ends.append((losses[-1]['learning_rate'], sums))
   assert ends[0] == ends[1]
 
 

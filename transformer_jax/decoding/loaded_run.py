@@ -168,8 +168,8 @@ class LoadedRun:
 
   def target_ids(self, sentences: Sequence[str]) -> list[list[int]]:
     """Returns each sentence's ids as the model would write them, with EOS."""
-    lines = self._lines(sentences)
-    return [[*ids, EOS] for ids in self.vocabularies.target.encode(lines)]
+    lines = map(self.task.target(self.config), self._lines(sentences))
+    return [[*ids, EOS] for ids in self.vocabularies.target.encode([*lines])]
 
   def _lines(self, sentences: Sequence[str]) -> list[str]:
     return [text.input_line(line, self.config.data.nfc) for line in sentences]

@@ -37,8 +37,13 @@ def _target(config: ConfigDict) -> Callable[[str], str]:
   tags, numbers = config.data.tags, config.data.numbers
 
   def write(line: str) -> str:
-    """Returns what the parser learns to write of a pair's tokens."""
-    tokens = line.split(' ')
+    """Returns what the parser learns to write of a pair's tokens, or of a tree."""
+    tokens = line.split()
+    if line.startswith(f'({trees.ROOT} '):
+      tree = next(trees.parse([line], 'a target'))
+      if isinstance(tree, UserError):
+        raise tree
+      tokens = tree.tokens
     tokens = tokens if tags else trees.without_tags(tokens)
     return ' '.join(trees.number_words(tokens) if numbers else tokens)
 

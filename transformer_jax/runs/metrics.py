@@ -2,8 +2,8 @@
 
 import math
 import pathlib
-from collections.abc import Iterable
-from typing import Required, TypedDict
+from collections.abc import Iterable, Mapping
+from typing import Any, Required, TypedDict
 
 import msgspec
 
@@ -82,11 +82,14 @@ class Patience:
     self.limit, self._best, self._worse = limit, math.inf, 0
 
   @classmethod
-  def of(cls, records: Iterable[Record], limit: int) -> 'Patience':
+  def of(cls, records: Iterable[Record], config: Mapping[str, Any]) -> 'Patience':
     """Returns the patience that is left after the records of metrics.jsonl."""
-    patience = cls(limit)
+    every, last = config['checkpoint_every_steps'], config['train_steps']
+    patience = cls(config['patience'])
     for record in records:
-      if 'dev_perplexity' in record:
+      # The last step of a training that goes on since need be no checkpoint's.
+      counts = record['step'] == last or not record['step'] % every
+      if 'dev_perplexity' in record and counts:
         perplexity = record['dev_perplexity']
         patience.add(math.nan if perplexity is None else perplexity)
     return patience

@@ -46,7 +46,7 @@ class Job(NamedTuple):
     """Returns True if the last step of the run is scored."""
     config, records = self.config, self.run.records()
     last = config['train_steps']
-    if Patience.of(records, config['patience']).ended:
+    if Patience.of(records, config).ended:
       last = max(r['step'] for r in records if 'dev_perplexity' in r)
     averaged = averaged_steps(last, config['checkpoint_every_steps'], self.average)
     search = len(averaged), config['beam'], config['alpha']

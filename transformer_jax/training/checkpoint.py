@@ -280,8 +280,8 @@ def restore_newest(
       damaged.append(folder / str(step))
   if damaged and state is None:
     raise DamagedCheckpoint(
-      f'{folder}: all checkpoints are damaged: put a good one back; to train anew, '
-      'delete that folder or give another --workdir'
+      f'{folder}: all checkpoints are damaged: put a good one back, or give another '
+      '--workdir to train anew'
     )
   for path in damaged:
     renamed = path.with_name(f'{path.name}.damaged')
@@ -307,7 +307,12 @@ def average(folder: pathlib.Path, chosen: Sequence[int], params: PyTree) -> PyTr
   add = lambda total, x: total + x.astype(np.float64)
   total = jax.tree.map(lambda x: np.zeros(x.shape, np.float64), params)
   for step in chosen:
-    total = jax.tree.map(add, total, restore_params(folder, step, params))
+    try:
+      own = restore_params(folder, step, params)
+    except DamagedCheckpoint as error:
+      remedy = 'put it back, or choose others by --average and --step'
+      raise DamagedCheckpoint(f'{error}: {remedy}') from error
+    total = jax.tree.map(add, total, own)
   return jax.tree.map(lambda x: (x / len(chosen)).astype(np.float32), total)
 
 

@@ -71,7 +71,7 @@ def train(
       Run.open(workdir, config, corpus)
     records = [r for r in run.records() if r['step'] <= start] if first else []
     needs_dev_eval = _needs_dev_eval(config, start, records)
-    impatient = _has_ended(Patience.of(records, config.patience))
+    impatient = _has_ended(Patience.of(records, config))
     trains = start < config.train_steps and not impatient
     if not trains and not needs_dev_eval:
       if first:
@@ -179,14 +179,15 @@ class Loop:
     self._log, self._writer, self._interruption = log, writer, interruption
     self._perplexity, self._bleu = perplexity, bleu
     self._is_one_host = jax.process_count() == 1
-    self._patience = Patience.of(records, config.patience)
+    self._patience = Patience.of(records, config)
     self._device, self._commit = platform.describe_device(), platform.commit()
     self._meter = Meter(
       trainer.learning_rate,
       (config.log_every_steps, config.checkpoint_every_steps),
       config.train_steps,
       trainer.batches.steps_per_epoch,
-      skipped=sum('skipped_pairs' in r for r in records),
+      [r['step'] for r in records if 'skipped_pairs' in r],
+      max((r['step'] for r in records if 'loss' in r), default=0),
     )
     self._divergence = Divergence()
     for record in records:

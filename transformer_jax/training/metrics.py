@@ -6,7 +6,7 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from tensorboardX import summary
@@ -44,15 +44,23 @@ class Meter:
       checkpoint interval, so a run resumed from a checkpoint has all earlier records.
     last: the last step, which has a record too.
     epoch: the number of steps of an epoch.
-    skipped: how many steps have been skipped before the first one added.
+    skipped: the steps that were skipped before the first one added.
+    recorded: the step of the last record before. All later ones were skipped.
   """
 
   def __init__(
-    self, rate: Schedule, every: tuple[int, ...], last: int, epoch: int, skipped: int
+    self,
+    rate: Schedule,
+    every: tuple[int, ...],
+    last: int,
+    epoch: int,
+    skipped: Sequence[int],
+    recorded: int,
   ):
     self._rate, self._every, self._last, self._epoch = rate, every, last, epoch
-    self._skipped_in_all = skipped
+    self._skipped_in_all = len(skipped)
     self._clear()
+    self._steps = self._skipped = sum(step > recorded for step in skipped)
     self.resume()
 
   def _clear(self) -> None:
