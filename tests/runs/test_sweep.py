@@ -98,7 +98,9 @@ def test_stopped_and_resumed(trap: str, tmp_path: pathlib.Path):
 
 def test_a_run_is_scored_where_its_patience_ends(tmp_path: pathlib.Path):
   """Without patience, a run of so few steps is not done."""
-  job, other = (make_job(tmp_path, 'a', patience=n) for n in (2, 3))
+  job, other = (
+    make_job(tmp_path, 'a', checkpoint_every_steps=1, patience=n) for n in (2, 3)
+  )
   lines = [f'{{"step": {n}, "dev_perplexity": {4 + n}}}\n' for n in (1, 2, 3)]
   job.run.metrics.write_text(''.join(lines))
   assert not job.is_done()
