@@ -28,9 +28,9 @@ quickstart: install
 	$(BIN)/python -m scripts.report $(RUN) --data_dir=$(DATA)
 	@echo "Where its heads look: $(BIN)/python -m scripts.plot_attention --workdir=$(RUN) --text='When did my sister wait for him?' --attention=cross --layers=2"
 
-# Trains the runs of docs/table3.md and docs/multi30k.md again, from Multi30k's files in
-# RAW_DIR, and scores each as its config says: about a day of two CPU cores. If it is
-# stopped, the same command resumes it.
+# Trains the runs of docs/table3.md on captions and of docs/multi30k.md again, from
+# Multi30k's files in RAW_DIR, and scores each as its config says: about a day of two CPU
+# cores. If it is stopped, the same command resumes it.
 EVIDENCE = runs/evidence
 SWEEP = $(BIN)/python -m scripts.sweep --workdir=$(EVIDENCE) --raw_dir=$(RAW_DIR)
 # One device for each of two runs at a time; the published rows had 12 shapes of batches.

@@ -93,6 +93,8 @@ def _training(config: Config, options: Options, folders: Folders) -> dict:
     start = training.time_start(config, corpus, folder)
     jax.config.update('jax_compilation_cache_dir', str(folder / 'compiled'))
     platform.start(config.slices)
+    if options.kernels and jax.default_backend() != 'gpu':
+      raise UserError('--kernels: only NVIDIA GPUs have them')
     others = rivals.load(options.rivals, 'training', config)
     if options.kernels:
       plain = config.copy_and_resolve_references()
@@ -105,6 +107,8 @@ def _training(config: Config, options: Options, folders: Folders) -> dict:
 
 def _decoding(config: Config, options: Options, folders: Folders) -> dict:
   rivals.check(options.rivals, 'decoding', config)
+  if config.constrained:
+    raise UserError('--what=decoding: not of a parser, whose outputs are constrained')
   if options.text is None:
     words, size = decoding.NUMBERS, config.model.vocab_size
     texts = decoding.random_sentences(options.sentences, options.length, size)
@@ -171,6 +175,7 @@ def _column_lines(columns: Mapping[str, Mapping], of: str, unit: str) -> Iterato
 
 def _training_lines(result: Mapping) -> Iterator[str]:
   yield from _column_lines(result['columns'], 'steps_per_second', 'steps/s')
+  yield from result['notes']
   start = result['start']
   yield ''
   products = result['matrix_products']

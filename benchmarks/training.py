@@ -49,7 +49,8 @@ class Ours:
 
   def __init__(self, trainer: Trainer):
     self._trainer, self._state, self._sums = trainer, trainer.initial(), None
-    with trainer.compile(self._state, trainer.batches.shapes):
+    self.notes: list[str] = []  # such as that a kernel did not compile
+    with trainer.compile(self._state, trainer.batches.shapes, self.notes.append):
       trainer.wait_for_all_programs()
 
   def step(self, batch: batches.Batch) -> None:
@@ -71,7 +72,8 @@ def measure(
 ) -> dict:
   """Times `rounds` rounds of `each` updates by every program; one object for JSON."""
   trainer = Trainer(config, corpus)
-  programs = {OURS: Ours(trainer), **rivals}
+  ours = Ours(trainer)
+  programs = {OURS: ours, **rivals}
   for shape in trainer.batches.shapes:  # warm-up
     for program in programs.values():
       program.step(full_batch(trainer, shape))
@@ -97,6 +99,7 @@ def measure(
     'shapes': [list(shape) for shape in trainer.batches.shapes],
     'padding': trainer.batches.padding,
     'steps_of_a_round': each,
+    'notes': ours.notes,
     'target_tokens': tokens,
     'columns': rates,
     'flops_per_target_token': per_token,

@@ -20,7 +20,7 @@ INSTALL = (
   "pip install torch==2.13.0, and then 'transformers>=5,<6' 'ctranslate2>=4.8,<5'"
 )
 # What the other programs' models have, whatever the config says.
-PLAIN = {'target_vocab_size': 0, 'P_drop_attention': 0.0}
+PLAIN = {'target_vocab_size': 0, 'P_drop_attention': 0.0, 'positions': 'sinusoid'}
 
 
 def check(names: Sequence[str], what: str, config: ml_collections.ConfigDict) -> None:

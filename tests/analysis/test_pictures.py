@@ -50,6 +50,23 @@ def test_pictures_of_the_chosen_layers(tmp_path: pathlib.Path):
     assert word in svg  # as text, whatever fonts are here
 
 
+@pytest.mark.parametrize(
+  ('heads', 'chosen', 'lines', 'squares'),
+  [
+    ([0, 1, 2, 3], 0, [12], [12]),  # Figure 3
+    ([1], 0, [9, 3], [0, 3]),
+    ([1, 2], 0, [9, 6], [0, 6]),  # Figure 4
+    ([1], None, [9], [0]),  # Figure 5
+  ],
+)
+def test_panels_of_the_figures(heads, chosen, lines, squares):
+  """Of a head for all words, and of heads for a word, with a square for each weight."""
+  weights = np.full((H, 3, 3), 1 / 3)
+  figure = figures.draw_lines(weights, WORDS[:3], WORDS[:3], heads, chosen, '')
+  assert [len(axes.lines) for axes in figure.axes] == lines
+  assert [len(axes.patches) for axes in figure.axes] == squares
+
+
 def test_messages(tmp_path: pathlib.Path):
   for chosen, message in (
     (view(layers=[4]), '--layers=4: the model has layers 1 to 3'),

@@ -178,17 +178,19 @@ def started(monkeypatch) -> Iterator[None]:
 @pytest.mark.slow
 def test_a_measurement_of_training_on_one_shape(started: None, quick_products: None):
   """Its start too, which other processes measure."""
-  options = OPTIONS._replace(rows=[16], kernels=True)
+  options = OPTIONS._replace(rows=[16])
   result = run.measure('training', tiny(), options, [])
-  assert [*result['columns']] == ['ours', 'plain']
+  assert [*result['columns']] == ['ours']
   assert result['target_tokens'] == [2 * 16 * 5] * 2 and result['padding'] == 0
   cold, warm = (result['start'][name] for name in ('cold', 'warm'))
   assert cold['compile_seconds'] > warm['compile_seconds'] > 0
   assert cold['first_step_seconds'] > cold['compile_seconds']
   lines = [*run.lines(json.loads(json.dumps(result)))]
-  assert len(lines) == 7 and 'target tokens/s' in lines[0]
+  assert len(lines) == 6 and 'target tokens/s' in lines[0]
   with pytest.raises(UserError, match='--rows: training takes one number'):
     run.measure('training', tiny(), OPTIONS._replace(rows=[16, 32]), [])
+  with pytest.raises(UserError, match='--kernels: only NVIDIA GPUs have them'):
+    run.measure('training', tiny(), options._replace(kernels=True), [])
 
 
 def test_messages_about_rivals(monkeypatch):
@@ -201,12 +203,15 @@ def test_messages_about_rivals(monkeypatch):
     ('decoding', 'huggingface.compiled', {}, 'compiled is timed in training'),
     ('decoding', 'ctranslate2', {}, 'ctranslate2 is not installed: pip install'),
     ('training', 'huggingface', {'target_vocab_size': 9}, 'cab_size=9, but with 0'),
+    ('training', 'huggingface', {'positions': 'learned'}, "but with 'sinusoid'"),
     ('training', 'huggingface', {'d_v': 5}, 'need h d_k = h d_v = d_model'),
   ):
     config = tiny()
     config.model.update(changes)
     with pytest.raises(UserError, match=message):
       run.measure(what, config, OPTIONS._replace(rivals=[name], text=text), [])
+  with pytest.raises(UserError, match='not of a parser'):
+    run.measure('decoding', tiny(constrained=True), OPTIONS, [])
 
 
 @pytest.mark.torch

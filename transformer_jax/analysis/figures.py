@@ -37,8 +37,8 @@ def draw_lines(
 ) -> Figure:
   """Draws words in two columns, and lines between them as strong as the weights.
 
-  Figure 3 of the paper has a chosen word and all heads. Figure 4 has one head: once for
-  all words and once for a chosen word.
+  Figure 3 of the paper has a chosen word and all heads. Figure 4 has two: the first for
+  all words, and both for a chosen word.
 
   Args:
     weights: [H, T, S] of a layer's heads, from the words in `rows` (T) to those in
@@ -46,14 +46,16 @@ def draw_lines(
     heads: those to draw, from 0.
     chosen: the row whose lines are drawn. None: all rows.
   """
-  panels = [chosen] if chosen is None or len(heads) > 1 else [None, chosen]
+  panels = [(heads, chosen)]
+  if chosen is not None and len(heads) <= 2:
+    panels = [(heads[:1], None), *panels]
   size = max(len(rows), len(columns))
   figure = Figure(figsize=(4.2 * len(panels), 0.8 + 0.26 * size), layout='constrained')
   figure.suptitle(title, fontsize='medium', **PLAIN)
-  for number, row in enumerate(panels, 1):
+  for number, (shown, row) in enumerate(panels, 1):
     axes = figure.add_subplot(1, len(panels), number)
-    _add_lines(axes, weights, heads, row)
-    _add_words(axes, rows, columns, row, 0 if row is None else len(heads))
+    _add_lines(axes, weights, shown, row)
+    _add_words(axes, rows, columns, row, 0 if row is None else len(shown))
   return figure
 
 

@@ -27,7 +27,8 @@ translator = ctranslate2.Translator('FOLDER')
 source = sentencepiece.SentencePieceProcessor(model_file='FOLDER/source.spm')
 target = sentencepiece.SentencePieceProcessor(model_file='FOLDER/target.spm')
 lines = source.encode(['A sentence.'], out_type=str)  # CTranslate2 adds </s>
-results = translator.translate_batch(lines, beam_size={beam}, length_penalty={alpha})
+options = dict(beam_size={beam}, length_penalty={alpha}, max_decoding_length=512)
+results = translator.translate_batch(lines, **options)
 print([target.decode(result.hypotheses[0]) for result in results])
 ```
 

@@ -121,6 +121,10 @@ def use_cpu_cores(slices: int) -> None:
 
 def use_compilation_cache() -> None:
   """Keeps compiled programs between processes, in a folder of the user."""
+  # By default JAX keeps programs that took 1 s to compile. A small model has many that
+  # take less.
+  if 'JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS' not in os.environ:
+    jax.config.update('jax_persistent_cache_min_compile_time_secs', 0.1)
   if jax.config.jax_compilation_cache_dir is not None:
     return
   # On GPUs several processes share the search for fast kernels. One that takes its
@@ -141,9 +145,6 @@ def use_compilation_cache() -> None:
     print(f'compiled programs are not kept ({error})', file=sys.stderr)
   else:
     jax.config.update('jax_compilation_cache_dir', str(folder))
-    # By default JAX keeps programs that took 1 s to compile. A small model has many
-    # that take less.
-    jax.config.update('jax_persistent_cache_min_compile_time_secs', 0.1)
 
 
 def training_dtype(name: str, backend: str | None = None) -> jnp.dtype:
