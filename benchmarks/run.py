@@ -175,7 +175,6 @@ def _column_lines(columns: Mapping[str, Mapping], of: str, unit: str) -> Iterato
 
 def _training_lines(result: Mapping) -> Iterator[str]:
   yield from _column_lines(result['columns'], 'steps_per_second', 'steps/s')
-  yield from result['notes']
   start = result['start']
   yield ''
   products = result['matrix_products']

@@ -50,8 +50,12 @@ class Ours:
   def __init__(self, trainer: Trainer):
     self._trainer, self._state, self._sums = trainer, trainer.initial(), None
     self.notes: list[str] = []  # such as that a kernel did not compile
-    with trainer.compile(self._state, trainer.batches.shapes, self.notes.append):
+    with trainer.compile(self._state, trainer.batches.shapes, self._say):
       trainer.wait_for_all_programs()
+
+  def _say(self, note: str) -> None:
+    print(note, file=sys.stderr, flush=True)
+    self.notes.append(note)
 
   def step(self, batch: batches.Batch) -> None:
     before = self._sums
