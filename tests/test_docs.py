@@ -271,7 +271,7 @@ def test_speeds_are_measured():
   """Each row of docs/speed.md has the rates and ratios of the benchmark it links to."""
   text = (ROOT / 'docs' / 'speed.md').read_text()
   lines = [x for x in text.splitlines() if '](../results/benchmark-' in x]
-  assert len(lines) == 15 + 12
+  assert len(lines) == 15 + 16
   for line in lines:
     ours, link, others = re.search(r'\[([\d,]+)\]\(([^)]+)\)(.*)', line).groups()
     result = json.loads((ROOT / 'docs' / link).read_text())
