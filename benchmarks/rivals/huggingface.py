@@ -73,7 +73,7 @@ class Training:
     threads: int,
     half: bool,
     device: str,
-    form: str = '',
+    form: str,
   ):
     """`half`: compute in bfloat16, by autocast. `form` is '' or 'compiled'."""
     torch.set_num_threads(threads)
