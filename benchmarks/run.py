@@ -93,7 +93,7 @@ def _training(config: Config, options: Options, folders: Folders) -> dict:
     start = training.time_start(config, corpus, folder)
     jax.config.update('jax_compilation_cache_dir', str(folder / 'compiled'))
     platform.start(config.slices)
-    if options.kernels and jax.default_backend() != 'gpu':
+    if options.kernels and not training.has_kernels():
       raise UserError('--kernels: only NVIDIA GPUs have them')
     others = rivals.load(options.rivals, 'training', config)
     if options.kernels:
@@ -107,8 +107,8 @@ def _training(config: Config, options: Options, folders: Folders) -> dict:
 
 def _decoding(config: Config, options: Options, folders: Folders) -> dict:
   rivals.check(options.rivals, 'decoding', config)
-  if config.constrained:
-    raise UserError('--what=decoding: not of a parser, whose outputs are constrained')
+  if config.task != 'translation':
+    raise UserError(f'--what=decoding: translation is timed, not {config.task}')
   if options.text is None:
     words, size = decoding.NUMBERS, config.model.vocab_size
     texts = decoding.random_sentences(options.sentences, options.length, size)

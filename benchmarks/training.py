@@ -41,6 +41,11 @@ class Program(Protocol):
     """Waits until all updates are done; returns the last loss per target token."""
 
 
+def has_kernels() -> bool:
+  """Returns whether training has kernels on these devices."""
+  return jax.default_backend() == 'gpu'
+
+
 class Ours:
   """A trainer's updates, in the order of training/loop.py.
 

@@ -21,7 +21,8 @@ SMALL = dict(
 )
 FEW = 1_000_000  # pairs, below which the model is SMALL
 VERY_FEW = 20_000  # pairs, below which batches are smaller, and patience ends training
-EPOCHS, SENTENCE = 100, 25  # most epochs; tokens of a sentence, about
+EPOCHS = 100  # at most
+SENTENCE = 25  # tokens, about
 # Pairs -> pieces: a text of fewer pairs may not have enough pieces for SMALL.
 FEWER_PIECES = {20_000: 4000, 1000: 1000, 200: 400}
 

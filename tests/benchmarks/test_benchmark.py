@@ -176,21 +176,24 @@ def started(monkeypatch) -> Iterator[None]:
 
 
 @pytest.mark.slow
-def test_a_measurement_of_training_on_one_shape(started: None, quick_products: None):
+def test_a_measurement_of_training_on_one_shape(
+  started: None, quick_products: None, monkeypatch
+):
   """Its start too, which other processes measure."""
-  options = OPTIONS._replace(rows=[16])
+  options = OPTIONS._replace(rows=[16], kernels=True)
+  with pytest.raises(UserError, match='--kernels: only NVIDIA GPUs have them'):
+    run.measure('training', tiny(), options, [])
+  monkeypatch.setattr(training, 'has_kernels', lambda: True)
   result = run.measure('training', tiny(), options, [])
-  assert [*result['columns']] == ['ours']
+  assert [*result['columns']] == ['ours', 'plain']
   assert result['target_tokens'] == [2 * 16 * 5] * 2 and result['padding'] == 0
   cold, warm = (result['start'][name] for name in ('cold', 'warm'))
   assert cold['compile_seconds'] > warm['compile_seconds'] > 0
   assert cold['first_step_seconds'] > cold['compile_seconds']
   lines = [*run.lines(json.loads(json.dumps(result)))]
-  assert len(lines) == 6 and 'target tokens/s' in lines[0]
+  assert len(lines) == 7 and 'target tokens/s' in lines[0]
   with pytest.raises(UserError, match='--rows: training takes one number'):
     run.measure('training', tiny(), OPTIONS._replace(rows=[16, 32]), [])
-  with pytest.raises(UserError, match='--kernels: only NVIDIA GPUs have them'):
-    run.measure('training', tiny(), options._replace(kernels=True), [])
 
 
 def test_messages_about_rivals(monkeypatch):
@@ -210,8 +213,8 @@ def test_messages_about_rivals(monkeypatch):
     config.model.update(changes)
     with pytest.raises(UserError, match=message):
       run.measure(what, config, OPTIONS._replace(rivals=[name], text=text), [])
-  with pytest.raises(UserError, match='not of a parser'):
-    run.measure('decoding', tiny(constrained=True), OPTIONS, [])
+  with pytest.raises(UserError, match='translation is timed, not parsing'):
+    run.measure('decoding', tiny(task='parsing'), OPTIONS, [])
 
 
 @pytest.mark.torch

@@ -106,7 +106,8 @@ def test_all_text_enters_in_one_way():
   same(one.translate(decorated[:1], 3), expected[:1])
   one.translate(['one', 'ж ж', 'two', 'one ж'], 3)
   assert one.unknown_sources == 3  # with café
-  assert [*one.warnings()][0].endswith('no piece of the vocabulary has them: 3')
+  unknown = 'lines with characters that training never or hardly ever had, so that no '
+  assert [*one.warnings()][0] == unknown + 'piece of the vocabulary has them: 3'
 
 
 def test_a_diverged_model_is_refused():
@@ -194,8 +195,9 @@ def test_learned_positions_cut_and_count():
   cut = sum(h[0].tokens[-1] != EOS for h in one.translate(lines(12, 9), 3))
   assert one.cut_outputs - before == cut > 0
   sources, outputs = one.warnings()
-  assert sources == f'lines that were cut, as too long: {one.cut_sources}'
-  assert outputs.endswith(f'reached their limit without an end: {one.cut_outputs}')
+  assert sources == f'lines cut because they were too long: {one.cut_sources}'
+  limit = 'translations that reached their limit without an end'
+  assert outputs == f'{limit}: {one.cut_outputs}'
 
 
 def sides(folder: pathlib.Path) -> tuple[list, batches.Sentences, batches.Sentences]:
@@ -236,7 +238,7 @@ def test_perplexity(tmp_path: pathlib.Path):
   measured = perplexity(replicate_read_only(params))
   cut = sum(max(map(len, pair)) >= TABLE for pair in pairs)
   assert perplexity.cut_pairs == cut > 0
-  message = f'pairs that were cut for the perplexity, as too long: {cut}'
+  message = f'pairs cut for the perplexity because they were too long: {cut}'
   assert perplexity.warnings == [message]
   total, count = 0.0, 0
   for source, target in ((s[: TABLE - 1], t[: TABLE - 1]) for s, t in pairs):

@@ -130,7 +130,7 @@ def configure(folder: pathlib.Path, **sizes: int) -> None:
 @pytest.mark.parametrize(
   ('spoil', 'message'),
   [
-    (flip_a_byte, r'damaged or missing: params/parameters\.safetensors'),
+    (flip_a_byte, r'damaged or missing: params/parameters\.safetensors: put it back$'),
     (lambda run: configure(run, N=1), r'another model .* \(decoder\.1\.'),
     (lambda run: configure(run, d_ff=8), r'inner\.bias is \(\d+,\), not \(8,\)'),
   ],

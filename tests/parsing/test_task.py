@@ -1,10 +1,13 @@
 """Parsing as a task: its output and its scores."""
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from configs import parsing
 from toy.results import GOLD
 from transformer_jax.data.task import Outputs
+from transformer_jax.machine.errors import UserError
 from transformer_jax.parsing import trees
 from transformer_jax.parsing.task import PARSING
 
@@ -18,6 +21,17 @@ def test_what_is_a_tree_is_not_mended():
   numbered = written.replace('PRP', '#1 PRP').replace('VBD', '#2 VBD')
   assert PARSING.finish('She laughed', numbered) == (tree, True)
   assert PARSING.finish('She laughed', written + ' )S') == (tree, False)
+
+
+def test_a_target_is_tokens_or_a_tree():
+  """Only spaces of ASCII divide tokens."""
+  write = PARSING.target(parsing.get_config('craft'))
+  written = '(S (N\u00a0P #1 PRP )N\u00a0P (VP #2 VBD )VP )S'
+  assert write('(S (N\u00a0P PRP )N\u00a0P (VP VBD )VP )S') == written
+  assert write('(TOP (S (N\u00a0P (PRP She)) (VP (VBD laughed))))') == written
+  assert write('') == ''
+  with pytest.raises(UserError, match='a target, line 1: .* is not one tag'):
+    write('(TOP (S (NP (PRP She laughed))))')
 
 
 @settings(max_examples=300)

@@ -31,7 +31,7 @@ def test_divergence_without_nan_is_reported():
 
 
 def test_a_record_waits_for_a_step_that_counts():
-  meter = Meter(lambda _: 0.1, (2,), 9, 10, [], 0)
+  meter = Meter(lambda _: 0.1, (2,), 9, 10, [])
   assert meter.add(1, SKIPPED) is None and meter.add(2, SKIPPED) is None
   assert meter.add(3, GOOD) is None
   record = meter.add(4, SKIPPED)
@@ -41,7 +41,8 @@ def test_a_record_waits_for_a_step_that_counts():
 
 def test_the_rate_that_is_logged_is_the_one_that_was_applied():
   """Skipped steps are no updates to Equation 3, those before a restart neither."""
-  meter = Meter(lambda update: float(update), (1,), 9, 10, [1, 3], 3)
+  skips = [{'step': step, 'skipped_pairs': [7]} for step in (1, 3)]
+  meter = Meter(lambda update: float(update), (1,), 9, 10, skips)
   rates = [meter.add(step, GOOD)['learning_rate'] for step in (4, 5)]
   assert rates == [1, 2], 'updates from 0: steps 1 to 3 made one, 4 the second'
   assert meter.add(6, SKIPPED) is None

@@ -143,7 +143,7 @@ class Translator:
         f'piece of the vocabulary has them: {self.unknown_sources}'
       )
     if self.cut_sources:
-      yield f'lines that were cut, as too long: {self.cut_sources}'
+      yield f'lines cut because they were too long: {self.cut_sources}'
     if self.cut_outputs:
       yield f'translations that reached their limit without an end: {self.cut_outputs}'
 

@@ -82,7 +82,7 @@ class Dropout:
   site: int | Int[Array, ''] = 0
 
   def after(self, sites: int) -> 'Dropout':
-    """Returns the dropout at the site that comes this many sites later."""
+    """Returns the dropout at the site that is `sites` later."""
     return dataclasses.replace(self, site=self.site + sites)
 
   def stream(self) -> tuple[UInt32[Array, 'slices 3'], int]:

@@ -347,7 +347,7 @@ def _by_length(sentences: Sequence[Sentence]) -> Iterator[tuple[str, list[float]
 
 
 def _counts(sentences: Sequence[Sentence]) -> np.ndarray:
-  """Returns each sentence's matched brackets, and all of gold and test: [n, 2]."""
+  """Returns matched brackets, and gold's plus test's, of each sentence: [n, 2]."""
   counted = lambda s: (s.matched, s.gold + s.test) if s.status == 'valid' else (0, 0)
   return np.array([counted(sentence) for sentence in sentences])
 

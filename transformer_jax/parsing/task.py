@@ -38,7 +38,7 @@ def _target(config: ConfigDict) -> Callable[[str], str]:
 
   def write(line: str) -> str:
     """Returns what the parser learns to write of a pair's tokens, or of a tree."""
-    tokens = line.split()
+    tokens = line.split(' ') if line else []
     if line.startswith(f'({trees.ROOT} '):
       tree = next(trees.parse([line], 'a target'))
       if isinstance(tree, UserError):

@@ -87,9 +87,9 @@ class Patience:
     every, last = config['checkpoint_every_steps'], config['train_steps']
     patience = cls(config['patience'])
     for record in records:
-      # The last step of a training that goes on since need be no checkpoint's.
-      counts = record['step'] == last or not record['step'] % every
-      if 'dev_perplexity' in record and counts:
+      # The last step of a run that was made longer since may be off the interval.
+      is_due = record['step'] == last or not record['step'] % every
+      if 'dev_perplexity' in record and is_due:
         perplexity = record['dev_perplexity']
         patience.add(math.nan if perplexity is None else perplexity)
     return patience

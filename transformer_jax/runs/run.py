@@ -226,10 +226,13 @@ class Run(NamedTuple):
   def check_corpus(self, corpus: pathlib.Path) -> None:
     """Raises UserError unless a folder holds the corpus that the run is trained on."""
     if not (corpus / CARD).is_file():
-      made = f', or prepare it by scripts.train --workdir={self.workdir}, which makes '
-      made += 'no more steps if the run has all of them'
-      other = '' if exported_steps(self.checkpoints) else made
-      raise UserError(f"{corpus}: the run's corpus is missing. Give --data_dir{other}")
+      remedy = 'Give --data_dir'
+      if not exported_steps(self.checkpoints):
+        remedy += (
+          f', or prepare it by scripts.train --workdir={self.workdir}, which makes no '
+          'more steps if the run has all of them'
+        )
+      raise UserError(f"{corpus}: the run's corpus is missing. {remedy}")
     ours, theirs = (read_card(folder) for folder in (self.workdir, corpus))
     if ours.identity != theirs.identity:
       what = 'text' if ours.vocabulary == theirs.vocabulary else 'vocabulary'

@@ -302,15 +302,15 @@ def average(folder: pathlib.Path, chosen: Sequence[int], params: PyTree) -> PyTr
   The sum is in float64. An exported run holds the mean, and `chosen` is its steps.
   restore() explains `params` and the errors.
   """
+  remedy = 'put it back, or choose others by --average and --step'
   if exported_steps(folder):
-    chosen = chosen[-1:]
+    chosen, remedy = chosen[-1:], 'put it back'
   add = lambda total, x: total + x.astype(np.float64)
   total = jax.tree.map(lambda x: np.zeros(x.shape, np.float64), params)
   for step in chosen:
     try:
       own = restore_params(folder, step, params)
     except DamagedCheckpoint as error:
-      remedy = 'put it back, or choose others by --average and --step'
       raise DamagedCheckpoint(f'{error}: {remedy}') from error
     total = jax.tree.map(add, total, own)
   return jax.tree.map(lambda x: (x / len(chosen)).astype(np.float32), total)

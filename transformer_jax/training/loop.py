@@ -186,8 +186,7 @@ class Loop:
       (config.log_every_steps, config.checkpoint_every_steps),
       config.train_steps,
       trainer.batches.steps_per_epoch,
-      [r['step'] for r in records if 'skipped_pairs' in r],
-      max((r['step'] for r in records if 'loss' in r), default=0),
+      records,
     )
     self._divergence = Divergence()
     for record in records:

@@ -44,8 +44,7 @@ class Meter:
       checkpoint interval, so a run resumed from a checkpoint has all earlier records.
     last: the last step, which has a record too.
     epoch: the number of steps of an epoch.
-    skipped: the steps that were skipped before the first one added.
-    recorded: the step of the last record before. All later ones were skipped.
+    records: of the steps before the first one added.
   """
 
   def __init__(
@@ -54,12 +53,14 @@ class Meter:
     every: tuple[int, ...],
     last: int,
     epoch: int,
-    skipped: Sequence[int],
-    recorded: int,
+    records: Sequence[Record],
   ):
     self._rate, self._every, self._last, self._epoch = rate, every, last, epoch
+    skipped = [r['step'] for r in records if 'skipped_pairs' in r]
     self._skipped_in_all = len(skipped)
     self._clear()
+    # Steps have no record yet if all since the last one were skipped.
+    recorded = max((r['step'] for r in records if 'loss' in r), default=0)
     self._steps = self._skipped = sum(step > recorded for step in skipped)
     self.resume()
 

@@ -36,8 +36,8 @@ class Perplexity:
     limit = build.longest_text(config)
     longer = np.maximum(source.lengths, target.lengths)
     self.cut_pairs = int((longer > limit).sum())
-    about = f'pairs that were cut for the perplexity, as too long: {self.cut_pairs}'
-    self.warnings = [about] if self.cut_pairs else []
+    about = 'pairs cut for the perplexity because they were too long'
+    self.warnings = [f'{about}: {self.cut_pairs}'] if self.cut_pairs else []
     self._batches = batches.Batches(
       source.cut(limit),
       target.cut(limit),
