@@ -238,7 +238,7 @@ class Config:
     'auto',
     SEARCH | VARIES,
     'Dtype of matrix products, and on accelerators of activations. auto: bfloat16 on '
-    'accelerators and on CPUs with instructions for it, else float32.',
+    'accelerators, Intel CPUs with AMX and AMD CPUs with avx512_bf16; else float32.',
   )
   # Running
   seed: FromZero = key(

@@ -121,11 +121,18 @@ def test_cpu_devices_divide_slices(cores, slices, count, monkeypatch, nothing_is
   assert not nothing_is_kept
 
 
-@pytest.mark.parametrize('vectors', [['avx512f'], ['amx_bf16'], ['avx512_bf16']])
-def test_dtypes_of_products(monkeypatch, vectors: list[str]):
-  """A CPU that multiplies bfloat16 decodes so, and never trains so."""
-  monkeypatch.setattr(platform, 'processor', lambda: ('a chip', vectors))
-  fast = vectors != ['avx512f']
+@pytest.mark.parametrize(
+  ('model', 'vectors', 'fast'),
+  [
+    ('AMD EPYC', ['avx512f'], False),
+    ('AMD EPYC', ['avx512_bf16'], True),
+    ('Intel Xeon', ['avx512_bf16'], False),
+    ('Intel Xeon', ['amx_bf16', 'avx512_bf16'], True),
+  ],
+)
+def test_dtypes_of_products(monkeypatch, model: str, vectors: list[str], fast: bool):
+  """A CPU that multiplies bfloat16 faster decodes so, and never trains so."""
+  monkeypatch.setattr(platform, 'processor', lambda: (model, vectors))
   assert platform.training_dtype('auto') == np.float32
   assert platform.training_dtype('auto', 'gpu').name == 'bfloat16'
   assert platform.decoding_dtype('auto').name == ('bfloat16' if fast else 'float32')

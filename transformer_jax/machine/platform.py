@@ -166,10 +166,12 @@ def activation_dtype(dtype: jnp.dtype, backend: str | None) -> jnp.dtype:
 
 
 def decoding_dtype(name: str, backend: str | None = None) -> jnp.dtype:
-  """Returns the dtype of products: for 'auto' bfloat16, but float32 on older CPUs."""
+  """Returns the dtype of products: for 'auto' bfloat16, but float32 on some CPUs."""
   on_cpu = (backend or jax.default_backend()) == 'cpu'
-  fast = not on_cpu or not {'amx_bf16', 'avx512_bf16'}.isdisjoint(processor()[1])
-  return _dtype(name, fast)
+  model, flags = processor()
+  # Intel's avx512_bf16 multiplies no faster than its float32, and operands need a cast.
+  amd = model.startswith('AMD') and 'avx512_bf16' in flags
+  return _dtype(name, not on_cpu or 'amx_bf16' in flags or amd)
 
 
 def _dtype(name: str, fast: bool) -> jnp.dtype:
