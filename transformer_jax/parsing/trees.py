@@ -1,4 +1,4 @@
-"""Bracketed trees as sequences of tokens, and back (Vinyals et al. 2014, section 3.1).
+"""Bracketed trees as sequences of tokens, and back (Vinyals et al. 2014, section 2.2).
 
 A tree is its words, and the tokens that a parser writes: `(NP` and `)NP` around a
 constituent, and a tag for each word. The root that all trees share has no tokens.

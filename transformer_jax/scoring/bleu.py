@@ -1,4 +1,4 @@
-"""BLEU in two ways: as sacreBLEU has it, and as the script that the paper used."""
+"""BLEU in two ways: as sacreBLEU has it, and as the script of the paper's authors."""
 
 import dataclasses
 import importlib.metadata
@@ -154,8 +154,8 @@ def paper_bleu(language: str, tokenized: bool) -> Metric:
   """Returns the paper's BLEU, that of tensor2tensor's get_ende_bleu.sh.
 
   The script splits compounds at hyphens and calls multi-bleu.perl, whose formula has no
-  smoothing. It replaces Unicode punctuation in hypotheses alone, which costs German
-  about half a point (tensor2tensor's issue 317). "partly" in the signature says that
+  smoothing. It replaces Unicode punctuation in hypotheses alone, so German quotation
+  marks match none (tensor2tensor's issue 317). "partly" in the signature says that
   some of the Moses tokeniser's rules for the language are missing.
 
   Args:
