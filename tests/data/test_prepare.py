@@ -71,6 +71,12 @@ def test_a_sample_of_training_pairs(raw: pathlib.Path):
   some = decoded(raw.parent / 'data' / 'toy', 'train.source')
   lines = iter((raw / 'train.en').read_text().splitlines())
   assert len(some) == 50 and all(line in lines for line in some), 'in their order'
+  samples = {'seed': [], 'data.seed': []}
+  for key, kept in samples.items():
+    changed = {'data.train_pairs': 50, 'model.vocab_size': 40, key: 2}
+    prepare(raw, tiny(**changed | {'data.name': key}))
+    kept += decoded(raw.parent / 'data' / key, 'train.source')
+  assert some == samples['seed'] != samples['data.seed']
 
 
 def test_overlap_is_counted_and_kept(raw: pathlib.Path, capsys):
@@ -85,6 +91,14 @@ def test_overlap_is_counted_and_kept(raw: pathlib.Path, capsys):
   assert splits['test'].overlap == {'train': 0, 'dev': 3}
   assert 'dev: train has 3 of its 5 source sentences' in capsys.readouterr().err
   assert splits['train'].kept == 40
+
+
+def test_references_in_another_form_than_translations_are_named(raw, capsys):
+  write(raw, 'test', b'one\n' * 3, 'café\n'.encode() * 2 + 'cafe\u0301\n'.encode())
+  prepare(raw, tiny(**{'model.vocab_size': 40}))
+  assert 'NFC' not in capsys.readouterr().err
+  prepare(raw, tiny(**{'model.vocab_size': 40, 'data.nfc': True, 'data.name': 'nfc'}))
+  assert '1 references are not in NFC' in capsys.readouterr().err
 
 
 @pytest.mark.parametrize('nfc', [False, True])

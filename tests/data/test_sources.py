@@ -57,10 +57,17 @@ DRAWN = tiny(**SAMPLES)
 
 def test_sampled_pairs_leave_training(raw: pathlib.Path):
   """So do other pairs of the same source; the order of the text does not matter."""
+  texts = ((raw / f'train.{code}').read_bytes() for code in ('en', 'de'))
+  one, other = (text.splitlines() for text in texts)
+  one += [*(line + b' ' for line in one), *(b'faulty %d' % n for n in range(50))]
+  other += [*(b'other ' + line for line in other), *[b''] * 50]
+  toy.corpus.write(raw, 'train', *(b'\n'.join(side) + b'\n' for side in (one, other)))
   splits = lines(sources.from_files(DRAWN, raw))
   sampled = splits['dev'] + splits['test']
-  held_out = {source for source, _ in sampled}
-  assert len(held_out) == 12 and held_out.isdisjoint(s for s, _ in splits['train'])
+  held_out = {source.strip() for source, _ in sampled}
+  train = {source.strip() for source, _ in splits['train']}
+  assert len(held_out) == 12 and held_out.isdisjoint(train)
+  assert all(target for _, target in sampled)
   whole = lines(sources.from_files(tiny(), raw))['train']
   assert {*splits['train'], *sampled} <= {*whole}
   rows = random.Random(1).sample(whole, len(whole))
@@ -246,9 +253,12 @@ def test_parquet_files_of_one_upload(raw: pathlib.Path, pairs: list):
   assert wmt14.parquet_files(raw, ('en', 'de')) == []
   files = wmt14.parquet_files(folder, ('en', 'de'))
   assert [path.name for path in files] == sorted(path.name for path in files)
-  files[0].unlink()
-  with pytest.raises(UserError, match='are not all of one upload'):
-    wmt14.parquet_files(folder, ('en', 'de'))
+  for path in files:  # a first and a last file alone
+    content = path.read_bytes()
+    path.unlink()
+    with pytest.raises(UserError, match='are not all of one upload'):
+      wmt14.parquet_files(folder, ('en', 'de'))
+    path.write_bytes(content)
 
 
 def test_faults_of_parquet(tmp_path: pathlib.Path):

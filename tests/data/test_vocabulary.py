@@ -96,6 +96,11 @@ def test_bytes_spell_any_text(spelling: Vocabulary, text: str):
   assert spelling.decode([ids]) == [text] and UNK not in ids
 
 
+def test_bytes_count_as_unknown_text(spelling: Vocabulary):
+  space, *rare = spelling.encode(['ж'])[0]
+  assert spelling.is_unknown[rare].all() and not spelling.is_unknown[space]
+
+
 @pytest.fixture(scope='module')
 def spelling(tmp_path_factory: pytest.TempPathFactory) -> Vocabulary:
   path = tmp_path_factory.mktemp('spelling') / 'vocabulary.model'
@@ -139,8 +144,10 @@ def test_the_order_of_a_corpus_does_not_matter(tmp_path_factory, rows, data):
 @pytest.mark.parametrize('seed', range(3))
 def test_equal_pairs_are_sampled_like_others(seed: int, tmp_path: pathlib.Path):
   """Some are in the sample, in proportion."""
-  chosen = sample(tmp_path, [*range(500)] + [500] * 500, 100, seed)
+  rows = [*range(500)] + [500] * 500
+  chosen = sample(tmp_path, rows, 100, seed)
   assert len(chosen) == 100 and 30 < chosen.count(500) < 70
+  assert chosen != sample(tmp_path, rows, 100, seed + 1)
 
 
 MAX_LENGTH = 6  # tokens, EOS counted: some pairs of the toy corpus are longer

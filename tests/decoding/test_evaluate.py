@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 import pathlib
 import shutil
 
@@ -91,18 +92,26 @@ def test_one_run_against_another(tmp_path: pathlib.Path):
   assert compared(ours, theirs) == [*expected, file]
   path = theirs.translations('dev', STEP, 1, 4, 0.6).with_suffix('.json')
   result = Result.read(path)
-  dataclasses.replace(result, config=result.config | {'seed': 7}).write(path)
-  differing = ['config.seed: 1 against 7']
+  (other,) = {'float32', 'bfloat16'} - {result.decode_dtype}
+  changes = {'config': result.config | {'seed': 7}, 'decode_dtype': other}
+  dataclasses.replace(result, **changes).write(path)
+  differing = [f'config.decode_dtype: {result.decode_dtype} against {other}']
+  differing.append('config.seed: 1 against 7')
   assert compared(ours, theirs) == [*differing, *expected, file]
 
 
 def test_the_result_of_the_same_search_is_taken(tmp_path: pathlib.Path):
-  """Not the newest; without one, what differs is listed."""
+  """Not the newest; without one, the newest is, and what differs is listed."""
   ours, theirs = make_run(tmp_path, 'a', BETTER), make_run(tmp_path, 'b', WORSE)
-  same, greedy = (theirs.translations('dev', STEP, 1, beam, 0.6) for beam in (4, 1))
-  greedy.write_text(''.join(line + '\n' for line in BETTER))
+  same = theirs.translations('dev', STEP, 1, 4, 0.6)
   result = Result.read(same.with_suffix('.json'))
-  dataclasses.replace(result, beam=1).write(greedy.with_suffix('.json'))
+  os.utime(same.with_suffix('.json'), (0, 0))
+  others = (2, 4, {'averaged': [9, STEP]}), (1, 2, {'beam': 2}), (1, 1, {'beam': 1})
+  for time, (average, beam, changes) in enumerate(others):
+    path = theirs.translations('dev', STEP, average, beam, 0.6)
+    path.write_text(''.join(line + '\n' for line in BETTER))
+    dataclasses.replace(result, **changes).write(path.with_suffix('.json'))
+    os.utime(path.with_suffix('.json'), (time, time))
   file = str(ours.translations('dev', STEP, 1, 4, 0.6))
   assert compared(ours, theirs) == [*comparison(BETTER, WORSE), file]
   same.with_suffix('.json').unlink()
@@ -123,6 +132,9 @@ def test_a_result_that_is_damaged_or_of_other_settings_is_made_again(tmp_path):
     changed = config.to_dict() | {name: value}
     (run.workdir / 'config.json').write_text(json.dumps(changed))
     assert evaluation.is_current() == (name == 'seed')
+  (other,) = {'float32', 'bfloat16'} - {dtype}
+  dataclasses.replace(result, decode_dtype=other).write(path)
+  assert not evaluation.is_current()
   path.write_text('{"version": 2')
   assert not evaluation.is_current()
 
@@ -185,21 +197,6 @@ def test_another_corpus_is_refused(tmp_path: pathlib.Path):
   toy.corpus.prepare(tmp_path / 'raw', tiny(**{'model.vocab_size': 50}))
   with pytest.raises(UserError, match='has another vocabulary than'):
     evaluation.evaluate()
-
-
-def test_a_search_in_another_dtype_is_another(tmp_path: pathlib.Path):
-  run = make_run(tmp_path, 'a', BETTER)
-  path = run.translations('dev', STEP, 1, 4, 0.6).with_suffix('.json')
-
-  def is_current() -> bool:
-    loaded = LoadedRun(run, TRANSLATION, average=1)
-    return Evaluation(loaded, tmp_path / 'data', 'dev').is_current()
-
-  assert is_current()
-  result = Result.read(path)
-  (other,) = {'float32', 'bfloat16'} - {result.decode_dtype}
-  dataclasses.replace(result, decode_dtype=other).write(path)
-  assert not is_current()
 
 
 def test_a_run_against_itself(tmp_path: pathlib.Path):

@@ -242,7 +242,7 @@ def test_dropout_is_where_section_5_4_has_it(monkeypatch):
 
   Attention's weights are dropped too, between the softmax and the values.
   """
-  graph, shapes = graph_of(N=1, P_drop=0.3, P_drop_attention=0.5)
+  graph, shapes = graph_of(N=2, P_drop=0.3, P_drop_attention=0.5)
   params = random_params(shapes)
   rng, sites = np.random.default_rng(2), []
   masks: dict[float, list[np.ndarray]] = {0.3: [], 0.5: []}
@@ -255,7 +255,7 @@ def test_dropout_is_where_section_5_4_has_it(monkeypatch):
   monkeypatch.setattr(Dropout, '_drop', drop)
   with jax.disable_jit():  # otherwise equal layers would share a mask
     logits = nnx.merge(graph, params)(*sentences(), dropout_key()).logits
-  assert (len(masks[0.3]), len(masks[0.5])) == (2 + 5, 3)
+  assert (len(masks[0.3]), len(masks[0.5])) == (2 + 2 * 5, 2 * 3)
   assert len({*sites}) == len(sites)
 
   def other(row: int) -> Other:
@@ -263,7 +263,7 @@ def test_dropout_is_where_section_5_4_has_it(monkeypatch):
     outputs = iter(masks[0.3])
     queries = iter(
       mask[row, head, query]
-      for mask, count in zip(masks[0.5], [S, T, T], strict=True)
+      for mask, count in zip(masks[0.5], [S, S, T, T, T, T], strict=True)
       for head, query in np.ndindex(SIZES['h'], count)
     )
     return Other(

@@ -122,6 +122,14 @@ def test_comparison_of_two_parsers():
   assert line.endswith('+0.00, p = 1.0000')
 
 
+def test_a_root_without_a_label_counts_and_is_named(tmp_path: pathlib.Path, capsys):
+  gold, test = tmp_path / 'gold', tmp_path / 'test'
+  gold.write_text('( (S (A a) (B b)))\n')
+  test.write_text('(TOP (S (A a) (B b)))\n')
+  assert [*evalb.score_files(gold, test)][1].split()[3:5] == ['50.00', '100.00']
+  assert f'{gold}: EVALB counts a root without a label' in capsys.readouterr().err
+
+
 def test_trees_that_cannot_be_scored():
   two = ['(A a)'] * 2
   for line in ('a', '(S a b)', '(S (A a) b)', '(S b (A a))'):

@@ -47,6 +47,26 @@ def test_unknown_words_get_tags_by_their_shape():
   assert parsed.tokens == '(S N V J )S'.split()
 
 
+def test_rare_words_alone_say_what_unknown_ones_are():
+  treebank = ['(S (N dogs) (V ran))'] * 2 + ['(S (N dogs) (V sped))']
+  grammar = pcfg.Grammar(read(*treebank, '(S (V dogs) (N fled))'))
+  assert grammar.parse(['dogs', 'shed']).tokens == '(S N V )S'.split()
+
+
+def test_the_score_of_a_word_is_its_probability_given_the_symbol():
+  """A has x once in ten times, B always; P(symbol | word) would be equal."""
+  rest = ['(S (A x) (C y))', '(S (B x) (C y))']
+  lexicon = pcfg.Grammar(read(*['(S (A z) (C y))'] * 9, *rest))._lexicon
+  scores = {symbol.labels[-1]: p for symbol, p in lexicon.scores('x', True).items()}
+  assert scores['B'] > scores['A'] + 1
+
+
+def test_a_rare_root_needs_more_evidence():
+  often, other = '(S (A a) (B b))', '(S (C c) (D d))'
+  grammar = pcfg.Grammar(read(often, often, other, other, '(FRAG (A a) (B b))'))
+  assert grammar.parse(['a', 'b']) == tree(often)
+
+
 def test_what_the_grammar_cannot_read_has_no_tree():
   grammar = pcfg.Grammar(read('(S (A a) (B b))'))
   assert grammar.parse(['a', 'b', 'a']) is None

@@ -117,3 +117,18 @@ def test_substituted_trees_have_constituents_of_the_treebank(tmp_path: pathlib.P
   assert {word for tree in results for word in tree.words} <= {
     word for tree in originals for word in tree.words
   }
+  assert results != trees_of(GIVEN, tmp_path, 'substituted', seed=2)
+
+
+def test_limits_of_substitution(tmp_path: pathlib.Path):
+  """Of 16 words three constituents at most; for one word never more than five."""
+  wide = '(S ' + ''.join(f'(NP (N w{n}))' for n in range(16)) + ')\n'
+  short = '(S (NP (N x)) (V c))\n'
+  long = ''.join(f'(S (NP {"(N a)" * n}) (V b))\n' for n in (5, 6))
+  changed, lengths = set(), set()
+  for seed in range(20):
+    for tree in trees_of(wide, tmp_path, 'substituted', seed):
+      changed.add(sum(word != f'w{n}' for n, word in enumerate(tree.words)))
+    for tree in trees_of(short + long, tmp_path, 'substituted', seed):
+      lengths |= {len(tree.words) - 1} if tree.words[-1] == 'c' else set()
+  assert max(changed) == 3 and lengths == {5}

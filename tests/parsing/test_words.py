@@ -63,6 +63,7 @@ TEXT = ['the dog barked', 'the dog slept', 'The cat barked', 'a Corgi yapped .']
 
 def test_classes_of_unknown_words():
   words = {'NASA': 'capitals', '12-13': 'number-dash', 'well-meaning': 'word-dash-ing'}
+  words |= {'string': 'word-ing', 'bring': 'word'}
   for word, expected in words.items():
     assert module.word_class(word, False) == module.CLASS + expected
   known = {'the', 'dog'}.__contains__

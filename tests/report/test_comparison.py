@@ -54,6 +54,12 @@ def test_a_prolonged_run_is_its_row_with_the_steps_of_before():
   assert group.left_out == [
     'D1 is not row D1, as its config says: train_steps is 4000, not 3125'
   ]
+  more = {'train_steps': 4000}, {'step': 4000, 'averaged': [4000]}
+  longer = [
+    run._replace(result=changed(run.result, more[0], **more[1])) for run in family()
+  ]
+  group = only([*family(), *longer])
+  assert group.table_3['C1'] == longer[-1:], 'all were prolonged'
 
 
 @pytest.mark.parametrize(

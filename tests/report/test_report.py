@@ -8,7 +8,7 @@ from typing import NamedTuple
 import pytest
 
 from scripts import report as script
-from toy.results import CARD, cells, changed, of_row, written
+from toy.results import CARD, cells, changed, of_row, scored, written
 from transformer_jax.data.corpus import read_card, write_card
 from transformer_jax.machine import files
 from transformer_jax.machine.errors import UserError
@@ -114,6 +114,8 @@ def test_what_the_runs_say_on_a_terminal(prepared, tmp_path: pathlib.Path, capsy
     r'\n  (agrees|disagrees|undecided) +Smaller attention keys hurt', text
   )
   assert 'nrefs:1|case:mixed|tok:13a' in text and 'tok:moses-de' in text
+  scores = [line for line in lines if 'sacreBLEU, ' in line]
+  assert len(scores) == 1 and scores[0].endswith(': run.odd'), 'in no table'
 
 
 def test_without_table_3_every_run_is_listed(prepared, tmp_path: pathlib.Path, capsys):
@@ -201,6 +203,11 @@ def test_readme_and_page_say_what_the_report_says():
     assert in_page[0].split(' | ')[2:4] == ours
     verdicts = [cell.partition(':')[0].strip('*') for cell in ours]
     assert in_readme[0].split(' | ')[1:3] == verdicts
+
+
+def test_a_run_is_represented_by_its_newest_step():
+  newest, usual = scored(changed(of_row(), step=4000, beam=1)), scored(of_row())
+  assert module.representatives([usual, newest, usual]) == [newest]
 
 
 @pytest.mark.parametrize(('folder', 'section'), PUBLISHED.items())

@@ -112,6 +112,8 @@ def test_pairs_are_of_one_seed():
   seeds = lambda *both: [[run.seed for run in runs] for runs in both]
   ours = comparison.differences(group, seeds)
   assert ours['C1'][1].p == [[1, 2], [1, 2]]
+  # The smallest difference that counts is relative to base, which has 5.0 here.
+  assert ours['C1'][0].equivalence == pytest.approx(0.09 / 4.92 * 5.0)
   assert ours['D1'][1].p is ours['base'][1].p is None
 
 

@@ -63,11 +63,12 @@ def test_a_short_run_has_fewer_to_average(folder: pathlib.Path, capsys):
 def test_the_best_on_dev(folder: pathlib.Path):
   """It is the best by the config's measure, and alone unless --average is higher."""
   run, config = Run(folder.parent), base.get_config()
+  config.checkpoint_every_steps = 1
 
-  def choose(best_by: str, count: int = 1) -> list[int]:
+  def choose(best_by: str, count: int | None = None) -> list[int]:
     config.best_by = best_by
     (run.workdir / 'config.json').write_text(config.to_json_best_effort())
-    return to_average(folder, 1, count, last='best')
+    return chosen_steps(run, config, count, 'best')
 
   lines = [{'step': s, 'dev_perplexity': abs(s - 2), 'dev_bleu': s} for s in (1, 2, 3)]
   run.metrics.write_text(''.join(json.dumps(line) + '\n' for line in lines[:2]))

@@ -66,13 +66,13 @@ def test_the_same_run_is_opened_again_and_may_be_prolonged(run: Run, corpus, con
   before = (run.workdir / 'config.json').read_bytes()
   Run.open(run.workdir, config, corpus)
   assert (run.workdir / 'config.json').read_bytes() == before
-  config.train_steps += 5
+  config.update(train_steps=config.train_steps + 5, patience=9)
   Run.open(run.workdir, config, corpus)
-  assert run.config().train_steps == config.train_steps
+  assert run.config().train_steps == config.train_steps and run.config().patience == 9
 
 
 def test_the_run_of_another_config_is_refused(started: Run, corpus, config):
-  """The message names all keys that differ but train_steps."""
+  """The message names all keys that differ but what prolongs."""
   before = (started.workdir / 'config.json').read_bytes()
   config.beam, config.model.P_drop, config.seed = 3, 0.25, 2
   config.train_steps += 1

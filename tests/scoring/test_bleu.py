@@ -3,6 +3,7 @@
 import hashlib
 import json
 import pathlib
+import re
 import sys
 
 import pytest
@@ -215,6 +216,8 @@ def test_whose_punctuation_is_replaced():
   script = bleu.paper_bleu('de', False)
   assert script.percent(curly, plain) == pytest.approx(100)
   assert script.percent(plain, curly) < 100
+  curly, plain = (re.sub('([“”"])', r' \1 ', one[0]) for one in (curly, plain))
+  assert bleu.paper_bleu('de', True).percent([curly], [plain]) < 100
   assert 'replaced-in-hyp|' in script.signature
 
 

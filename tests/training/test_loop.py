@@ -154,6 +154,13 @@ def test_a_missing_measurement_comes_first(tmp_path: pathlib.Path):
   assert kept.steps == [] and records[-1] == {'step': 10, 'dev_perplexity': 2.0}
 
 
+def test_which_stops_leave_a_measurement_to_make():
+  config = tiny(train_steps=10, checkpoint_every_steps=EVERY)
+  missing = lambda step, *records: loop._needs_dev_eval(config, step, [*records])
+  assert [step for step in range(11) if missing(step)] == [4, 8, 10]
+  assert not missing(8, {'step': 8, 'dev_perplexity': 2.0})
+
+
 @pytest.mark.parametrize('at, saved', [(6, [4, 6]), (4, [4])])
 def test_interrupted(at: int, saved: list[int], tmp_path: pathlib.Path):
   """After the current step, on the cadence or not, with its record."""

@@ -75,6 +75,21 @@ def test_an_update_without_a_finite_gradient_is_skipped(monkeypatch):
   assert max(jax.tree.leaves(moved)) > 1e-4
 
 
+def test_an_update_whose_gradient_alone_overflows_is_skipped(monkeypatch):
+  original = step.cross_entropy
+
+  def steep(*inputs) -> tuple[jax.Array, jax.Array]:
+    smoothed, plain = original(*inputs)
+    return smoothed + 1e38 * (smoothed - jax.lax.stop_gradient(smoothed)), plain
+
+  monkeypatch.setattr(step, 'cross_entropy', steep)
+  steps = tiny.Steps(1)
+  before = jax.device_get(steps.initial())
+  after, sums = jax.device_get(steps(steps.initial(), *tiny.example()))
+  assert np.isfinite(sums.loss) and sums.skipped == 1
+  jax.tree.map(np.testing.assert_array_equal, after[1:], before[1:])
+
+
 @pytest.mark.devices  # which share the program of one device
 def test_dropout_depends_on_slice_step_and_seed():
   """The loss of the same two sentences changes with each of the three alone."""

@@ -52,6 +52,24 @@ def test_a_program_for_each_shape_and_none_later(tmp_path: pathlib.Path, monkeyp
   assert not [event for event in compiled if 'compile' in event]
 
 
+@pytest.mark.slow
+def test_the_seed_decides_the_order_and_dropout(tmp_path: pathlib.Path, monkeypatch):
+  monkeypatch.setattr(build, 'transformer', lambda _: model(0.3))
+  orders, losses, first = [], [], None
+  for seed in (1, 2):
+    config = tiny_config(max_shapes=1, seed=seed)
+    config.model.P_drop = 0.3
+    ours = Trainer(config, corpus(tmp_path))
+    orders.append(ours.batch(0).pairs.tolist())
+    first = first or ours.batch(0)
+    state = ours.initial()
+    with ours.compile(state, ours.batches.shapes):
+      ours.wait_for_all_programs()
+    losses.append(float(ours.step(state, first)[1].loss))
+  assert orders[0] != orders[1]
+  assert abs(losses[0] / losses[1] - 1) > 1e-4
+
+
 @pytest.fixture
 def quick(monkeypatch) -> None:
   """Nothing is initialized or compiled."""

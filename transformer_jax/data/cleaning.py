@@ -152,7 +152,7 @@ def check_is_text(name: str, read: int, faults: Mapping[str, int]) -> None:
   remedy = 'if it is in another encoding, convert it, as by iconv -f LATIN1 -t UTF-8'
   if 2 * count > read:
     raise UserError(f'{fact}: {remedy}')
-  print(f'WARNING: {fact}; they are left out. {remedy.capitalize()}', file=sys.stderr)
+  print(f'WARNING: {fact}; they are left out; {remedy}', file=sys.stderr)
 
 
 def write_clean_text(

@@ -359,6 +359,13 @@ class Preparation:
     if not pairs:
       raise UserError(f'{names}: the {split} split is empty')
     cleaning.check_languages(pairs, languages(self._config), names)
+    odd = sum(self._compose(target) != target for _, target in pairs)
+    if odd:
+      print(
+        f'WARNING: {names}: {odd:,} references are not in NFC, but translations will '
+        'be, so BLEU counts accents as errors: bring the files to NFC (uconv -x nfc)',
+        file=sys.stderr,
+      )
     for path, lines in zip(self._texts[split], zip(*pairs, strict=True), strict=True):
       path.write_bytes(''.join(f'{line}\n' for line in lines).encode())
     digest = files.sha256(self._texts[split][1])

@@ -5,8 +5,8 @@ index alone. So it is the same on every platform, on any number of devices, and 
 many slices are computed at once. It is computed where it is used, from these numbers.
 
 The generator is Threefry-2x32 with 13 rounds (Salmon et al. 2011, "Parallel random
-numbers: as easy as 1, 2, 3"). Its authors knew no statistical flaw of 13 rounds or more;
-their default is 20. It adds, rotates and xors 32-bit integers, which all processors do fast;
+numbers: as easy as 1, 2, 3"). Its authors knew no statistical flaw of 13 or more; their
+default is 20. It adds, rotates and xors 32-bit integers, which all processors do fast;
 Philox takes a CPU seven times as long.
 """
 

@@ -14,6 +14,7 @@ import dataclasses
 import hashlib
 import pathlib
 import re
+import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -164,7 +165,12 @@ def score_files(gold: pathlib.Path, test: pathlib.Path) -> Iterator[str]:
   Raises:
     UserError: a line cannot be read, or the files have not as many lines.
   """
-  sentences = compare(_lines(gold), _lines(test))
+  both = [_lines(path) for path in (gold, test)]
+  for path, lines in zip((gold, test), both, strict=True):
+    if any(re.match(r'\(\s*\(', line) for line in lines):
+      fact = 'EVALB counts a root without a label as a constituent: write (TOP for it'
+      print(f'WARNING: {path}: {fact}', file=sys.stderr)
+  sentences = compare(*both)
   yield ' ID  Len.  Stat. Recal  Prec.  Bracket gold test Bracket Words  Tags Accracy'
   for number, one in enumerate(sentences, 1):
     code = ('valid', 'error', 'skipped').index(one.status)

@@ -93,11 +93,12 @@ def find_base(members: Sequence[Evaluation]) -> Cells | None:
   """Returns the base that fits the most rows: those with a run without wrong_cells().
 
   Candidates are the paper's base and the cells of the runs of row base; of equals it is
-  the first. If none fits any row, it is the paper's base on WMT14, and None elsewhere.
+  the paper's, or else the last, as of a sweep that was prolonged. If none fits any row,
+  it is the paper's base on WMT14, and None elsewhere.
   """
   runs = [cells(run.config) for run in members if run.row == 'base']
   fits = lambda base: len({s.row for s in members if not wrong_cells(s, base)})
-  base = max([paper.BASE, *runs], key=fits)
+  base = max([paper.BASE, *reversed(runs)], key=fits)
   return base if fits(base) or members[0].data['reader'] == 'wmt14' else None
 
 

@@ -297,15 +297,16 @@ def _table_3_facts(
 def _on_terminal(
   top: Facts, runs: Sequence[Evaluation], studies: Sequence[Study]
 ) -> str:
-  """Returns the facts, then the claims or else each run's score, then footnotes."""
+  """Returns the facts, claims, scores of runs that these are not of, and footnotes."""
   lines = [line for fact in top for line in _wrap(*fact)]
+  marks, rest = number_types(runs), representatives(runs)
   if len(studies) == 1 and len(studies[0][1]) > 1:
     for one in comparison.judge(studies[0][1]):
       text = f'{one.claim.text} {one.ours or "Not run."} (paper: {one.papers})'
       lines += _wrap(f'  {one.verdict}', text)
-  else:
-    marks = number_types(runs)
-    lines += (_short_score(x, marks[score_type(x)]) for x in representatives(runs))
+    homes = {run.home for run in studies[0][0].members}
+    rest = [run for run in rest if run.home not in homes]
+  lines += (_short_score(run, marks[score_type(run)]) for run in rest)
   for note in footnotes(runs):
     lines += _wrap('', note)
   return '\n'.join(lines) + '\n'

@@ -186,7 +186,7 @@ class Run(NamedTuple):
   def check_config(self, settings: dict) -> None:
     """Raises UserError if the run can neither start nor go on with these settings.
 
-    If it is started, its own may differ in train_steps alone, to prolong it.
+    If it is started, its own may differ in what prolongs it, and in no other key.
     """
     configs.check(settings)
     if exported_steps(self.checkpoints):
@@ -197,7 +197,7 @@ class Run(NamedTuple):
     if not self.is_started:
       return
     own = self.config().to_dict()
-    differ = sorted(configs.differences(own, settings) - {'train_steps'})
+    differ = sorted(configs.differences(own, settings) - {'train_steps', 'patience'})
     if differ:
       raise UserError(
         f"{self.workdir} holds another config's run; these differ: "

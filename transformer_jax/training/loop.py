@@ -75,9 +75,9 @@ def train(
     trains = start < config.train_steps and not impatient
     if not trains and not needs_dev_eval:
       if first:
-        why = ', where its patience ended' if impatient else ''
         steps = f'{start} of {config.train_steps} steps'
-        print(f'{workdir} has {steps}{why}: nothing to do')
+        end = f'; patience={config.patience} ended it' if impatient else ''
+        print(f'{workdir} has {steps}{end}: nothing to do')
       return
     log = stack.enter_context(Log(run, start, config.train_steps, enabled=first))
     for line in _introduction(config, trainer, read_card(corpus), start):
