@@ -35,6 +35,8 @@ REFUSED = [
     'h by hand: is this',
   ),
   ('train --workdir=x', 'starts one with --config='),
+  ('train --workdir=x --config.seed=2', '--config.seed needs --config=FILE'),
+  ('describe --config=runs/a/config.json', 'give the Python file, such as'),
   # Flags
   ('train', "give --workdir: The run's folder."),
   ('describe --config=configs/base.py --json true', "'true' is no flag; flags begin"),

@@ -134,9 +134,13 @@ class Flags:
       if key and self._keys and key[1] not in self._keys:
         hint = _key_elsewhere(key[1]) or _nearest(key[1], self._keys)
         raise UserError(f'--config.{key[1]}: no such key; {hint}')
+      if self._keys and re.fullmatch('--?config=.*[.]json', word):
+        raise UserError(f'{word}: give the Python file, such as configs/base.py')
     try:
       rest = self.values(argv)
     except flags.UnrecognizedFlagError as error:
+      if self._keys and error.flagname.startswith('config.'):
+        raise UserError(f'--{error.flagname} needs --config=FILE') from error
       if self._keys and (hint := _key_elsewhere(error.flagname)):
         raise UserError(f'--{error.flagname}: no such flag; {hint}') from error
       raise
