@@ -59,7 +59,7 @@ def test_sampled_pairs_leave_training(raw: pathlib.Path):
   """So do other pairs of the same source; the order of the text does not matter."""
   texts = ((raw / f'train.{code}').read_bytes() for code in ('en', 'de'))
   one, other = (text.splitlines() for text in texts)
-  one += [*(line + b' ' for line in one), *(b'faulty %d' % n for n in range(50))]
+  one += [*(b' ' + line for line in one), *(b'faulty %d' % n for n in range(50))]
   other += [*(b'other ' + line for line in other), *[b''] * 50]
   toy.corpus.write(raw, 'train', *(b'\n'.join(side) + b'\n' for side in (one, other)))
   splits = lines(sources.from_files(DRAWN, raw))

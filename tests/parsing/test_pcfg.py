@@ -48,9 +48,10 @@ def test_unknown_words_get_tags_by_their_shape():
 
 
 def test_rare_words_alone_say_what_unknown_ones_are():
-  treebank = ['(S (N dogs) (V ran))'] * 2 + ['(S (N dogs) (V sped))']
-  grammar = pcfg.Grammar(read(*treebank, '(S (V dogs) (N fled))'))
-  assert grammar.parse(['dogs', 'shed']).tokens == '(S N V )S'.split()
+  often = ['(S (N dogs) (N ran))'] * 4
+  for count, tag in ((1, 'V'), (2, 'N')):
+    grammar = pcfg.Grammar(read(*often, *['(S (N dogs) (V sped))'] * count))
+    assert grammar.parse(['dogs', 'shed']).tokens == ['(S', 'N', tag, ')S']
 
 
 def test_the_score_of_a_word_is_its_probability_given_the_symbol():
