@@ -2,11 +2,9 @@
 
 import functools
 import pathlib
-from collections.abc import Callable, Collection
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import optax
 from flax import nnx
@@ -19,11 +17,9 @@ from toy.corpus import write_tokens
 from transformer_jax.data.vocabulary import EOS, PAD
 from transformer_jax.machine.devices import Devices
 from transformer_jax.model import build
-from transformer_jax.model.transformer import Outputs
 from transformer_jax.training.step import StepInput, Sums, TrainState, train_step
 
 SLICES, ROWS, LENGTH, VOCABULARY = 8, 2, 6, 17
-POISON = VOCABULARY - 1  # no corpus below has it unasked
 
 
 def tiny_config(**changes: Any) -> ConfigDict:
@@ -131,25 +127,10 @@ def course_on_one() -> Course:
   return course(steps_on(1))
 
 
-def corpus(
-  folder: pathlib.Path, pairs: int = 60, poisoned: Collection[int] = ()
-) -> pathlib.Path:
-  """Pairs without POISON, except in the targets of the `poisoned` ones."""
+def corpus(folder: pathlib.Path, pairs: int = 60) -> pathlib.Path:
   rng = np.random.default_rng(0)
   lengths = rng.integers(1, 12, pairs)
   for side in ('source', 'target'):
-    ids = [rng.integers(4, POISON, length) for length in lengths]
-    for pair in poisoned if side == 'target' else ():
-      ids[pair][0] = POISON
+    ids = [rng.integers(4, VOCABULARY - 1, length) for length in lengths]
     write_tokens(folder / f'train.{side}', ids)
   return folder
-
-
-def poisonous(cross_entropy: Callable) -> Callable:
-  """Returns a loss that is not a number where the target holds POISON."""
-
-  def loss_of(outputs: Outputs, target: jax.Array, epsilon_ls: float) -> tuple:
-    smoothed, plain = cross_entropy(outputs, target, epsilon_ls)
-    return smoothed * jnp.where((target == POISON).any(), jnp.nan, 1.0), plain
-
-  return loss_of

@@ -9,6 +9,7 @@ from jaxtyping import PyTree
 
 from toy import steps as tiny
 from transformer_jax.data.vocabulary import PAD
+from transformer_jax.model.transformer import Outputs
 from transformer_jax.training import step
 
 
@@ -52,42 +53,39 @@ def test_any_number_of_slices_at_once_is_one_at_a_time(count: int, at_once: int)
 
 @pytest.mark.slow
 @pytest.mark.devices
-def test_an_update_without_a_finite_gradient_is_skipped(monkeypatch):
+def test_an_update_without_a_finite_loss_and_gradient_is_skipped(monkeypatch):
   """One slice of one device is enough; the state stays as it was."""
-  monkeypatch.setattr(step, 'cross_entropy', tiny.poisonous(step.cross_entropy))
+  original, (nan, steep) = (
+    step.cross_entropy,
+    (tiny.VOCABULARY - 1, tiny.VOCABULARY - 2),
+  )
+
+  def poisonous(outputs: Outputs, target: jax.Array, epsilon_ls: float) -> tuple:
+    """Is nan where the target has `nan`; `steep` makes the gradient alone overflow."""
+    smoothed, plain = original(outputs, target, epsilon_ls)
+    slope = jnp.where((target == steep).any(), 1e38, 0.0)
+    smoothed += slope * (smoothed - jax.lax.stop_gradient(smoothed))
+    return smoothed * jnp.where((target == nan).any(), jnp.nan, 1.0), plain
+
+  monkeypatch.setattr(step, 'cross_entropy', poisonous)
   steps = tiny.Steps(8)
-  clean = [
-    [np.where(side == tiny.POISON, 3, side) for side in tiny.example(n)] for n in (0, 1)
-  ]
-  state, sums = steps(steps.initial(), *clean[0])
+  source, clean = (np.where(side >= steep, 3, side) for side in tiny.example())
+  state, sums = steps(steps.initial(), source, clean)
   assert sums.skipped == 0 and np.isfinite(sums.loss)
   before = jax.device_get(state)
-  source, target = clean[1][0], clean[1][1].copy()
-  target[5, 0, 0] = tiny.POISON
-  state, sums = steps(state, source, target)
-  assert sums.skipped == 1 and not np.isfinite(sums.gradient_norm)
-  after = jax.device_get(state)
-  assert after.step == before.step + 1 == 2
-  jax.tree.map(np.testing.assert_array_equal, after[1:], before[1:])
-  state, sums = steps(state, *clean[1])
+  for number, token in enumerate((nan, steep), 2):
+    target = clean.copy()
+    target[5, 0, 0] = token
+    state, sums = steps(state, source, target)
+    assert sums.skipped == 1 and not np.isfinite(sums.gradient_norm)
+    assert np.isfinite(sums.loss) == (token == steep)
+    after = jax.device_get(state)
+    assert after.step == number
+    jax.tree.map(np.testing.assert_array_equal, after[1:], before[1:])
+  state, sums = steps(state, source, clean)
   assert sums.skipped == 0
   moved = jax.tree.map(lambda a, b: np.abs(a - b).max(), state.params, before.params)
   assert max(jax.tree.leaves(moved)) > 1e-4
-
-
-def test_an_update_whose_gradient_alone_overflows_is_skipped(monkeypatch):
-  original = step.cross_entropy
-
-  def steep(*inputs) -> tuple[jax.Array, jax.Array]:
-    smoothed, plain = original(*inputs)
-    return smoothed + 1e38 * (smoothed - jax.lax.stop_gradient(smoothed)), plain
-
-  monkeypatch.setattr(step, 'cross_entropy', steep)
-  steps = tiny.Steps(1)
-  before = jax.device_get(steps.initial())
-  after, sums = jax.device_get(steps(steps.initial(), *tiny.example()))
-  assert np.isfinite(sums.loss) and sums.skipped == 1
-  jax.tree.map(np.testing.assert_array_equal, after[1:], before[1:])
 
 
 @pytest.mark.devices  # which share the program of one device
