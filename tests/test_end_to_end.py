@@ -131,7 +131,7 @@ def test_interrupted_equals_straight(tmp_path: pathlib.Path, capsys):
   """Bit for bit: killed while saving step 6, 4 damaged since, so it goes on from 2."""
   raw = write_raw(tmp_path / 'raw', 60, 1, 1)
   steps = {'train_steps': 6, 'checkpoint_every_steps': 2, 'log_every_steps': 1}
-  others = {'slices': 8, 'extra_length': 0, 'patience': 1}  # it never ends here
+  others = {'slices': 8, 'extra_length': 0, 'patience': 1}  # it does not end this run
   config = tiny(**TINY | steps | others)
   corpus = tmp_path / 'toy'
   prepare.prepare_corpus(config, TRANSLATION, tmp_path, raw)

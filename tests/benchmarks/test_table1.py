@@ -20,7 +20,7 @@ from benchmarks.layer_types.layers import (
   restricted_self_attention,
   self_attention,
 )
-from transformer_jax.report import paper
+from transformer_jax.report import page, paper
 
 D = 4
 CONVOLUTION, RESTRICTED = 'Convolutional', 'Self-Attention (restricted)'
@@ -205,6 +205,20 @@ def test_every_cell_is_measured(measured: dict):
   for cell in measured['cells']:
     assert 0 < cell['quartiles'][0] <= cell['seconds'] <= cell['quartiles'][1]
     assert cell['repeats'] == measuring.MIN_RUNS and cell['temporary_bytes'] >= 0
+
+
+@pytest.mark.slow
+def test_report(measured: dict):
+  blocks = table.blocks(measured)
+  lines = page.markdown(blocks, 'x').splitlines()
+  row = lambda name: next(x for x in lines if x.startswith(f'| {name} |')).split(' | ')
+  assert row('Self-Attention')[1:3] == ['O(n^2 d)', 'n^2.00 d^1.00']
+  assert row('Recurrent')[5:] == ['O(n)', '4, 16', 'O(n)', '4, 16 |']
+  assert row('Recurrent')[3].startswith('n^') and '±' in row('Recurrent')[3]
+  assert row(CONVOLUTION)[2] == 'k^1.00 n^1.00 d^2.00'
+  assert row(CONVOLUTION)[-2:] == ['O(log_k(n))', '3, 15; dilated 2, 3 |']
+  assert row(PROJECTED)[1] == row(PROJECTED)[5] == row(PROJECTED)[7] == ''
+  assert blocks[-1].svg.startswith('<svg') and 'd (n = 8)' in blocks[-1].svg
 
 
 def test_the_documentation_has_the_published_measurement():

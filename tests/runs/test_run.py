@@ -72,7 +72,7 @@ def test_the_same_run_is_opened_again_and_may_be_prolonged(run: Run, corpus, con
 
 
 def test_the_run_of_another_config_is_refused(started: Run, corpus, config):
-  """The message names all keys that differ but what prolongs."""
+  """The message names all keys that differ but train_steps."""
   before = (started.workdir / 'config.json').read_bytes()
   config.beam, config.model.P_drop, config.seed = 3, 0.25, 2
   config.train_steps += 1

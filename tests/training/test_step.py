@@ -55,10 +55,8 @@ def test_any_number_of_slices_at_once_is_one_at_a_time(count: int, at_once: int)
 @pytest.mark.devices
 def test_an_update_without_a_finite_loss_and_gradient_is_skipped(monkeypatch):
   """One slice of one device is enough; the state stays as it was."""
-  original, (nan, steep) = (
-    step.cross_entropy,
-    (tiny.VOCABULARY - 1, tiny.VOCABULARY - 2),
-  )
+  original = step.cross_entropy
+  nan, steep = tiny.VOCABULARY - 1, tiny.VOCABULARY - 2
 
   def poisonous(outputs: Outputs, target: jax.Array, epsilon_ls: float) -> tuple:
     """Is nan where the target has `nan`; `steep` makes the gradient alone overflow."""

@@ -297,7 +297,7 @@ def _table_3_facts(
 def _on_terminal(
   top: Facts, runs: Sequence[Evaluation], studies: Sequence[Study]
 ) -> str:
-  """Returns the facts, claims, scores of runs that these are not of, and footnotes."""
+  """Returns the facts, the claims, the scores of runs in no table, and footnotes."""
   lines = [line for fact in top for line in _wrap(*fact)]
   marks, rest = number_types(runs), representatives(runs)
   if len(studies) == 1 and len(studies[0][1]) > 1:

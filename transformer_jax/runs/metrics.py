@@ -87,7 +87,7 @@ class Patience:
     every, last = config['checkpoint_every_steps'], config['train_steps']
     patience = cls(config['patience'])
     for record in records:
-      # The last step of a run that was made longer since may be off the interval.
+      # The former last step of a prolonged run may be off the interval.
       is_due = record['step'] == last or not record['step'] % every
       if 'dev_perplexity' in record and is_due:
         perplexity = record['dev_perplexity']

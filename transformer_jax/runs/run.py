@@ -186,7 +186,8 @@ class Run(NamedTuple):
   def check_config(self, settings: dict) -> None:
     """Raises UserError if the run can neither start nor go on with these settings.
 
-    If it is started, its own may differ in what prolongs it, and in no other key.
+    If it is started, they may differ from its own in train_steps and patience alone,
+    which prolong it.
     """
     configs.check(settings)
     if exported_steps(self.checkpoints):

@@ -59,7 +59,7 @@ class Meter:
     skipped = [r['step'] for r in records if 'skipped_pairs' in r]
     self._skipped_in_all = len(skipped)
     self._clear()
-    # Steps have no record yet if all since the last one were skipped.
+    # Steps that were skipped since the last record belong to the next one.
     recorded = max((r['step'] for r in records if 'loss' in r), default=0)
     self._steps = self._skipped = sum(step > recorded for step in skipped)
     self.resume()
