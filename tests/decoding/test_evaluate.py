@@ -106,16 +106,18 @@ def test_the_result_of_the_same_search_is_taken(tmp_path: pathlib.Path):
   same = theirs.translations('dev', STEP, 1, 4, 0.6)
   result = Result.read(same.with_suffix('.json'))
   os.utime(same.with_suffix('.json'), (0, 0))
-  others = (2, 4, {'averaged': [9, STEP]}), (1, 2, {'beam': 2}), (1, 1, {'beam': 1})
+  others = [(2, 4, {'averaged': [9, STEP]}), (1, 2, {'beam': 2})]
+  others.append((1, 1, {'beam': 1, 'step': 9}))
   for time, (average, beam, changes) in enumerate(others):
-    path = theirs.translations('dev', STEP, average, beam, 0.6)
+    path = theirs.translations('dev', changes.get('step', STEP), average, beam, 0.6)
     path.write_text(''.join(line + '\n' for line in BETTER))
     dataclasses.replace(result, **changes).write(path.with_suffix('.json'))
     os.utime(path.with_suffix('.json'), (time, time))
   file = str(ours.translations('dev', STEP, 1, 4, 0.6))
   assert compared(ours, theirs) == [*comparison(BETTER, WORSE), file]
   same.with_suffix('.json').unlink()
-  lines = ['config.beam: 4 against 1', *comparison(BETTER, BETTER), file]
+  differing = [f'step: {STEP} against 9', 'config.beam: 4 against 1']
+  lines = [*differing, *comparison(BETTER, BETTER), file]
   assert compared(ours, theirs) == lines
 
 

@@ -157,9 +157,11 @@ class Evaluation:
     return result, bleu.read_lines(theirs)
 
   def compare(self, other: Result, baseline: Sequence[str]) -> Iterator[str]:
-    """Yields how the configs differ, and how much better our outputs are."""
+    """Yields how checkpoint and config differ, and how much better our outputs are."""
     ours = bleu.read_lines(self.translations)
     results = Result.read(self.translations.with_suffix('.json')), other
+    if results[0].step != other.step:
+      yield f'step: {results[0].step} against {other.step}'
     a, b = (configs.flat(result.config | result.search()) for result in results)
     for key in sorted(configs.differences(a, b)):
       yield f'config.{key}: {a.get(key)} against {b.get(key)}'
