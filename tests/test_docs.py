@@ -210,7 +210,7 @@ def test_readme_rounds_what_its_pages_say():
       for figure in map(float, ours):
         assert any(abs(figure - x) < 0.0501 for x in exact), line
       seen += len(ours)
-  assert seen == 3 + 3 + 2 + 2
+  assert seen == 3 + 3 + 3 + 2
 
 
 def test_outputs_of_the_notebook():
