@@ -53,7 +53,7 @@ class Evaluation:
     run.check_corpus(self._corpus)
     sources, _ = read_text(self._corpus, self._split)
     files.writable(self.translations.parent)
-    _say(f'averaging {len(loaded.steps)} checkpoints up to step {loaded.steps[-1]}')
+    _say(f'checkpoints averaged: {len(loaded.steps)}, up to step {loaded.steps[-1]}')
     translator = loaded.translator
     dev = batches.read_split(self._corpus, 'dev')
     perplexity = Perplexity(config, loaded.graph, *dev)
