@@ -13,7 +13,7 @@ is `gum` with beam 4. The paper gives neither dropout nor learning rate, and doe
 say how trees are written. See docs/parsing.md.
 
 `craft`: 3.0 M parameters, 80 to 95 minutes on one CPU core, F1 80.4 on CRAFT's test set
-(seed 1); with d_model 256, d_ff 1,024 and h 8, 8.7 M, 130 minutes on two cores, 81.3.
+(seed 1). With d_model 256, d_ff 1,024 and h 8: 8.7 M, 130 minutes on two cores, 81.3.
 `small`: 2.5 M, 93 minutes, 74.5 and 75.4 on GUM's. `sample` was scored with beam 4 as
 well: 21, the paper's beam, has not been tried.
 """

@@ -127,9 +127,9 @@ def course_on_one() -> Course:
   return course(steps_on(1))
 
 
-def corpus(folder: pathlib.Path, pairs: int = 60) -> pathlib.Path:
+def corpus(folder: pathlib.Path) -> pathlib.Path:
   rng = np.random.default_rng(0)
-  lengths = rng.integers(1, 12, pairs)
+  lengths = rng.integers(1, 12, 60)
   for side in ('source', 'target'):
     ids = [rng.integers(4, VOCABULARY - 1, length) for length in lengths]
     write_tokens(folder / f'train.{side}', ids)

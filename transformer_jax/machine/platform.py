@@ -166,10 +166,10 @@ def activation_dtype(dtype: jnp.dtype, backend: str | None) -> jnp.dtype:
 
 
 def decoding_dtype(name: str, backend: str | None = None) -> jnp.dtype:
-  """Returns the dtype of products: 'auto' is bfloat16, on a CPU only if faster."""
+  """Returns the dtype of products; 'auto' is bfloat16, but float32 on most CPUs."""
   on_cpu = (backend or jax.default_backend()) == 'cpu'
   model, flags = processor()
-  # On Intel CPUs avx512_bf16 is slower than float32, on AMD's it is faster.
+  # Products with avx512_bf16 are slower than in float32 on Intel's CPUs, not on AMD's.
   amd = model.startswith('AMD') and 'avx512_bf16' in flags
   return _dtype(name, not on_cpu or 'amx_bf16' in flags or amd)
 
