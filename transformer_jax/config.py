@@ -6,6 +6,9 @@ declares a key, and nothing else needs to list it. VALUE is that of the paper's 
 model, English to German. Numbers such as 5.4 are the paper's sections. `--config.NAME=`
 sets a key, and `python -m scripts.describe --config=FILE` prints all keys of a config.
 
+Runs, results and cards that were written before a key existed stay readable: they get
+VALUE, or what `before=` says if VALUE changes what programs did until then.
+
 What depends on sets of keys reads the tags: whether two corpora are the same, what a
 run shares with the run that it starts from, which results a table may compare, and
 which columns Table 3 has.
@@ -72,9 +75,20 @@ Name = Annotated[str, Meta(min_length=1)]
 Names = Annotated[tuple[str, ...], Meta(min_length=1)]
 
 
-def key(base: Any, tags: Tag, meaning: str) -> Any:
-  """Declares a key by its value in base, its tags and its meaning."""
-  return dataclasses.field(default=base, metadata={'notes': (tags, meaning)})
+_BASE = object()
+
+
+def key(base: Any, tags: Tag, meaning: str, *, before: Any = _BASE) -> Any:
+  """Declares a key.
+
+  Args:
+    base: its value in base.
+    tags: what it decides.
+    meaning: a sentence.
+    before: the value of what was stored before the key existed; base's by default.
+  """
+  stored = base if before is _BASE else before
+  return dataclasses.field(default=base, metadata={'notes': (tags, meaning, stored)})
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -263,6 +277,7 @@ class Key(NamedTuple):
   type: Any  # with its range
   tags: Tag
   meaning: str
+  before: Any  # its value in what was stored before the key existed
   base: Any  # its value in base
 
 
@@ -314,6 +329,19 @@ def base() -> dict[str, Any]:
 def as_json(config: ml_collections.ConfigDict) -> dict[str, Any]:
   """Returns what config.json holds: plain dictionaries, and lists for tuples."""
   return json.loads(config.to_json_best_effort())
+
+
+def complete(stored: Mapping[str, Any], schema: type = Config) -> dict[str, Any]:
+  """Returns a stored config with the keys that it lacks, as they were before."""
+  values = dict(stored)
+  for field in dataclasses.fields(schema):
+    if not dataclasses.is_dataclass(field.type):
+      before = field.metadata['notes'][-1]
+      is_tuple = isinstance(before, tuple)  # which JSON has not
+      values.setdefault(field.name, [*before] if is_tuple else before)
+    elif isinstance(section := stored.get(field.name, {}), Mapping):
+      values[field.name] = complete(section, field.type)
+  return values
 
 
 def check(config: Mapping[str, Any], flag: str = '--config.') -> None:

@@ -195,7 +195,7 @@ def test_a_half_written_run_is_written_again(corpus, config, tmp_path: pathlib.P
 
 
 @pytest.mark.parametrize(
-  ('content', 'message'), [('{"a":', 'damaged '), ('{"task": "x"}', 'adam_b1 is ')]
+  ('content', 'message'), [('{"a":', 'damaged '), ('{"tusk": "x"}', 'tusk is unknown')]
 )
 def test_a_damaged_config(content: str, message: str, tmp_path: pathlib.Path):
   (tmp_path / 'config.json').write_text(content)

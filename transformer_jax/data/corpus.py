@@ -230,7 +230,7 @@ def check_settings(folder: pathlib.Path, config: ml_collections.ConfigDict) -> N
   card, needed = read_card(folder), corpus_settings(config)
   del needed['data.name']  # a folder may be renamed
   for key, value in needed.items():
-    if (before := card.corpus.get(key)) != value:
+    if (before := card.corpus.get(key, KEYS[key].before)) != value:
       raise UserError(
         f'{folder} was prepared with {key}={before}, the config says {value}: give the '
         'corpus another name (--config.data.name), or delete that folder to prepare it '

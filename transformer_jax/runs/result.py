@@ -54,7 +54,7 @@ class Result:
   corpus: str  # its identity, see data/corpus.py
   references: str | None  # sha256 of the references, one a line
   overlap: dict[str, int] | None  # source sentences that each other split has too
-  config: dict[str, Any]  # the run's config.json
+  config: dict[str, Any]  # the run's, with all keys
 
   def search(self) -> dict[str, Any]:
     """Returns the keys of a config that describe the search, with its own values."""
@@ -87,6 +87,7 @@ class Result:
       )
     try:
       result = msgspec.convert(content, cls)
+      result = dataclasses.replace(result, config=config.complete(result.config))
       config.check(result.config)
       if result.task == 'translation' and None in (result.sacrebleu, result.paper_bleu):
         raise UserError('a translation without its scores')

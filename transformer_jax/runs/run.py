@@ -65,11 +65,11 @@ class Run(NamedTuple):
     return self.workdir / 'translations' / name
 
   def config(self) -> ml_collections.ConfigDict:
-    """Returns the config the run was started with, locked.
+    """Returns the config of the run, locked; keys that it lacks are as before them.
 
     Raises:
-      UserError: the file is missing or damaged, or its keys are not those of
-        transformer_jax/config.py.
+      UserError: the file is missing or damaged, or has a key that
+        transformer_jax/config.py does not declare.
     """
     path = self.workdir / 'config.json'
     if not path.is_file():
@@ -77,7 +77,7 @@ class Run(NamedTuple):
         f'{path}: no such file; is {self.workdir} a run? (scripts.train starts one '
         'with --config=configs/FILE.py)'
       )
-    config = files.read_json_object(path)
+    config = configs.complete(files.read_json_object(path))
     try:
       configs.check(config)
     except UserError as error:
