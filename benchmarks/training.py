@@ -24,7 +24,7 @@ from benchmarks.timing import OURS, columns, interleave, matrix_products
 from transformer_jax.data import batches
 from transformer_jax.data.vocabulary import BOS, EOS, PAD, UNK
 from transformer_jax.machine import platform
-from transformer_jax.machine.errors import UserError, in_one_line
+from transformer_jax.machine.errors import UserError, report_user_errors
 from transformer_jax.model import flops
 from transformer_jax.training.trainer import Trainer
 
@@ -237,5 +237,5 @@ def peak_memory() -> dict:
 if __name__ == '__main__':
   file, folder, begin = sys.argv[1:]
   settings = ml_collections.ConfigDict(json.loads(pathlib.Path(file).read_text()))
-  with in_one_line():
+  with report_user_errors():
     print(json.dumps(take_steps(settings, pathlib.Path(folder), float(begin))))

@@ -50,16 +50,16 @@ def main(argv: list[str]) -> None:
     FLAGS.refuse('--what=decoding', STEPS, KERNELS)
     if TEXT.value is not None:
       FLAGS.refuse('--text', SENTENCES, LENGTH)
-  for beam in cli.counts(BEAMS):
+  for beam in cli.integers(BEAMS):
     config.check(CONFIG.value.to_dict() | {'beam': beam})
   options = run.Options(
     steps=STEPS.value,
     repeats=REPEATS.value,
-    rows=None if ROWS.value is None else cli.counts(ROWS),
+    rows=None if ROWS.value is None else cli.integers(ROWS),
     length=LENGTH.value,
     sentences=SENTENCES.value,
     text=TEXT.value,
-    beams=cli.counts(BEAMS),
+    beams=cli.integers(BEAMS),
     rivals=RIVALS.value,
     kernels=KERNELS.value,
   )

@@ -35,7 +35,7 @@ def main(argv: list[str]) -> None:
   FLAGS.parse(argv)
   from transformer_jax.analysis import figures  # here, since matplotlib is an extra
 
-  chosen = [cli.counts(f) if f.value else [] for f in (LAYERS, HEADS)]
+  chosen = [cli.integers(f) if f.value else [] for f in (LAYERS, HEADS)]
   view = figures.View(KIND.value, *chosen, WORD.value)
   run = transformer_jax.load(WORKDIR.value, average=AVERAGE.value, step=STEP.value)
   text = '\n'.join(TEXT.value).encode() if TEXT.value else sys.stdin.buffer.read()

@@ -16,7 +16,7 @@ from transformer_jax.data.corpus import data_dir
 from transformer_jax.machine import cli, files
 from transformer_jax.tasks import TASKS
 
-FLAGS = cli.Flags(__doc__, words=True)
+FLAGS = cli.Flags(__doc__, positional=True)
 SAMPLES = FLAGS.integer('samples', 5, 'Translations of each test set to show.', 0)
 HTML = FLAGS.path('html', None, 'Writes one self-contained page here.')
 MARKDOWN = FLAGS.path('markdown', None, 'Writes Markdown here, its pictures beside.')

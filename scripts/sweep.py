@@ -26,7 +26,7 @@ from transformer_jax.machine.signals import Interruption
 from transformer_jax.report import paper
 from transformer_jax.runs import sweep
 
-FLAGS = cli.Flags(__doc__, words=True)
+FLAGS = cli.Flags(__doc__, positional=True)
 ROWS = FLAGS.list('rows', [], "Table 3's rows to run: base,D1,C1 ..., or all.")
 MINI = FLAGS.bool('mini', False, 'The rows in miniature, on Multi30k.')
 CONFIG = FLAGS.multi_string('config', [], 'A config to run; may be repeated.')
@@ -44,7 +44,9 @@ DATA = data_flags(FLAGS)
 def main(argv: list[str]) -> None:
   trainer_flags = FLAGS.parse(argv)[1:]
   if words := [word for word in trainer_flags if not word.startswith('-')]:
-    raise UserError(f'{words[0]!r} is no flag: --rows=base,D1, -- --config.KEY=VALUE')
+    raise UserError(
+      f'{words[0]!r} is not a flag: --rows=base,D1, -- --config.KEY=VALUE'
+    )
   rows = paper.TABLE_3 if ROWS.value == ['all'] else ROWS.value
   mini = ',mini' if MINI.value else ''
   configs = [f'configs/table3.py:{row}{mini}' for row in rows] + CONFIG.value
@@ -54,7 +56,7 @@ def main(argv: list[str]) -> None:
     FLAGS.refuse('--submit', JOBS)
   elif SLURM.value:
     raise UserError('--slurm needs --submit')
-  how = cli.counts(SEEDS, 0), SPLIT.value, AVERAGE.value, DATA, trainer_flags
+  how = cli.integers(SEEDS, 0), SPLIT.value, AVERAGE.value, DATA, trainer_flags
   jobs = sweep.Plan(WORKDIR.value, configs, *how).jobs()
   if DRY_RUN.value:
     sweep.print_commands(jobs)

@@ -28,7 +28,7 @@ def main(argv: list[str]) -> None:
 
   if OUTPUT.value.suffix == '.svg':
     raise UserError(f'--output={OUTPUT.value}: JSON goes there, and .svg beside')
-  sizes = [sorted({*cli.counts(flag)}) for flag in (N, D)]
+  sizes = [sorted({*cli.integers(flag)}) for flag in (N, D)]
   if min(map(len, sizes)) < 2:
     raise UserError('--n and --d need two different numbers or more: 64,128')
   path = OUTPUT.value

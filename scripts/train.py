@@ -54,7 +54,7 @@ def main(argv: list[str]) -> None:
   with Interruption() as interruption:
     hosts.join_hosts(ADDRESS.value, COUNT.value, NUMBER.value)
     platform.start(config.slices)
-    with hosts.one_error_ends_all(), errors.in_one_line():
+    with hosts.abort_all_hosts_on_error(), errors.report_user_errors():
       if first := hosts.is_first_host():
         run.check_config(configs.as_json(config))
       goes_on = bool(hosts.from_first_host(np.int32(first and run.is_started)))

@@ -62,7 +62,7 @@ cli.run(importlib.import_module(f'scripts.{sys.argv[0]}').main)
 REFUSE = """
 for command in json.loads(sys.argv[1]):
   try:
-    with errors.in_one_line():
+    with errors.report_user_errors():
       importlib.import_module(f'scripts.{command[0]}').main(command)
   except SystemExit as end:
     print(end.code)

@@ -39,7 +39,10 @@ REFUSED = [
   ('describe --config=runs/a/config.json', 'give the Python file, such as'),
   # Flags
   ('train', "give --workdir: The run's folder."),
-  ('describe --config=configs/base.py --json true', "'true' is no flag; flags begin"),
+  (
+    'describe --config=configs/base.py --json true',
+    "'true' is not a flag; flags begin",
+  ),
   ('evaluate --hypotheses=h', 'needs --references and --target_language'),
   ('evaluate --hypotheses=h --split=dev', '--split does not go with --hypotheses'),
   ('prepare_data --verify=x --raw_dir=y', '--raw_dir does not go with --verify'),
@@ -54,7 +57,7 @@ REFUSED = [
 
 def error_of(name: str, *options: str) -> str:
   """Returns the one line with which scripts.NAME ends, in this process."""
-  main = errors.in_one_line()(importlib.import_module(f'scripts.{name}').main)
+  main = errors.report_user_errors()(importlib.import_module(f'scripts.{name}').main)
   out = io.StringIO()
   with contextlib.redirect_stdout(out), contextlib.redirect_stderr(io.StringIO()):
     with pytest.raises(SystemExit) as end:

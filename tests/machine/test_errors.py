@@ -17,7 +17,7 @@ from transformer_jax.runs.run import Run
 
 def line_of(call: Callable[[], object]) -> str:
   """Returns the line that the user reads."""
-  with pytest.raises(SystemExit) as caught, errors.in_one_line():
+  with pytest.raises(SystemExit) as caught, errors.report_user_errors():
     call()
   return caught.value.code
 
@@ -43,7 +43,7 @@ def test_a_config_that_refuses(tmp_path: pathlib.Path):
   line = line_of(lambda: load('return open("stems.txt")'))
   assert line.endswith("No such file or directory: 'stems.txt'")
   assert 'there are' not in line
-  with pytest.raises(flags.Error, match='TypeError'), errors.in_one_line():
+  with pytest.raises(flags.Error, match='TypeError'), errors.report_user_errors():
     load('return None + 1')
 
 
@@ -64,7 +64,7 @@ def test_a_bug_is_not_hidden():
     (AttributeError, lambda: None.x),
     (ImportError, lambda: importlib.import_module('transformer_jax.none')),
   ):
-    with pytest.raises(error), errors.in_one_line():
+    with pytest.raises(error), errors.report_user_errors():
       bug()
 
 

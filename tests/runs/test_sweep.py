@@ -156,7 +156,7 @@ def test_a_job_of_slurm_saves_when_its_time_is_up(slurm, tmp_path: pathlib.Path)
 
 
 def run_script(folder: pathlib.Path, *options: str) -> None:
-  with errors.in_one_line():
+  with errors.report_user_errors():
     script.main(['sweep', f'--workdir={folder / "runs"}', *options])
 
 
@@ -195,7 +195,7 @@ def test_dry_run(tmp_path: pathlib.Path, monkeypatch, capsys):
     (['--rows=base', '--slurm=mem_gb=8'], '--slurm needs --submit'),
     (['--rows=base', '--', '--config.seed=7'], '--config.seed=7: give configs, '),
     (['--rows=base', '--', '--raw_dir=/x'], '--raw_dir=/x: give configs, '),
-    (['--rows=base', 'D1'], "'D1' is no flag: --rows=base,D1"),
+    (['--rows=base', 'D1'], "'D1' is not a flag: --rows=base,D1"),
     (['--rows=base', '--submit=slurm'], 'needs --slurm=timeout_min=MINUTES'),
   ],
 )

@@ -114,7 +114,7 @@ def write_corpus(
   partial = final.with_name(f'{final.name}.partial')
   data_dir.mkdir(parents=True, exist_ok=True)
   lock = final.with_name(f'{final.name}.lock')
-  with files.in_turn(lock, f'prepares {config.data.name}'):
+  with files.exclusive(lock, f'prepares {config.data.name}'):
     if final.exists():  # another process has prepared it meanwhile
       return
     print(f'preparing {final}', file=sys.stderr)

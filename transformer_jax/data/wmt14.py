@@ -174,7 +174,7 @@ def _prepared_builder(config: str, folder: pathlib.Path | None) -> Any:
       return builder
     root = pathlib.Path(builder.data_dir_root)
     root.mkdir(parents=True, exist_ok=True)
-    with files.in_turn(root / f'{builder.name}.lock', f'prepares WMT14 in {root}'):
+    with files.exclusive(root / f'{builder.name}.lock', f'prepares WMT14 in {root}'):
       builder = build()  # the other process may have prepared it
       builder.download_and_prepare(file_format='array_record', download_config=settings)
   except (*faults, AssertionError, RuntimeError, ValueError, OSError) as error:

@@ -87,7 +87,7 @@ class Search:
   the F best. So stopping early never changes the result, and no sentence's result
   depends on the others. If scores are equal, the shorter hypothesis comes first, then
   the one from the better beam, then the one with the lower token. PAD and BOS are never
-  generated, but the softmax includes them: log P is the model's own.
+  generated, but the softmax includes them: log P is the model's.
 
   Attributes:
     step: takes tokens [B, K], their position [], a cache and a memory; returns the
@@ -155,11 +155,13 @@ class Search:
       memory,
     )
 
-  def run(self, state: State, length: int, left: int) -> State:
-    """Advances until at most `left` sentences are not done, or at position `length`."""
+  def run(self, state: State, length: int, max_unfinished: int) -> State:
+    """Advances to position `length`, or until few sentences are not done.
+
+    `max_unfinished` is how many."""
 
     def goes_on(state: State) -> jax.Array:
-      return (jnp.sum(~state.done) > left) & (state.position < length)
+      return (jnp.sum(~state.done) > max_unfinished) & (state.position < length)
 
     return lax.while_loop(goes_on, self.advance, state)
 
@@ -212,10 +214,10 @@ class Search:
 
   def expand(self, state: State, tokens: jax.Array, log_probs: jax.Array) -> Candidates:
     """Returns the C best continuations of all beams, from next_tokens()' results."""
-    B, _, each = tokens.shape
+    B, _, per_beam = tokens.shape
     log_probs = (state.live_log_probs[..., None] + log_probs).reshape(B, -1)
     log_probs, best = lax.top_k(log_probs, self.candidates)
-    tokens, parents = gather(tokens.reshape(B, -1), best), best // each
+    tokens, parents = gather(tokens.reshape(B, -1), best), best // per_beam
     grown = gather(state.live, parents).at[:, :, state.position].set(tokens)
     return Candidates(grown, log_probs, tokens == self.eos, parents)
 

@@ -52,7 +52,7 @@ class Evaluation:
     loaded, config, run = self._loaded, self._loaded.config, self._loaded.run
     run.check_corpus(self._corpus)
     sources, _ = read_text(self._corpus, self._split)
-    files.writable(self.translations.parent)
+    files.ensure_writable(self.translations.parent)
     _say(f'checkpoints averaged: {len(loaded.steps)}, up to step {loaded.steps[-1]}')
     translator = loaded.translator
     dev = batches.read_split(self._corpus, 'dev')

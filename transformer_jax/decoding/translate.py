@@ -184,9 +184,9 @@ class Translator:
         'no translation has a finite score: the training of these parameters has '
         'diverged. Take an earlier checkpoint (--step), if one is good'
       )
-    words = [row[row != PAD].tolist() for row in tokens[real]]
-    texts = self._vocabularies.target.decode(words)
-    parts = zip(texts, scores[real].tolist(), words, strict=True)
+    ids = [row[row != PAD].tolist() for row in tokens[real]]
+    texts = self._vocabularies.target.decode(ids)
+    parts = zip(texts, scores[real].tolist(), ids, strict=True)
     return [self._finish(sentence, *part) for part in parts]
 
   def _finish(
@@ -228,7 +228,7 @@ def search_of(
       cross_attention, _ = memory
       return model.step(tokens, position, cache, cross_attention, weights.table)
 
-    words = (source != PAD).sum(1)
+    source_lengths = (source != PAD).sum(1)
     beam_search = Search(
       step=step,
       cache_lengths=lengths,
@@ -242,7 +242,8 @@ def search_of(
     )
     cache = model.empty_cache(len(source), beam, lengths[0])
     memory = model.precompute_cross_attention(source), sizes
-    return beam_search(cache, memory, (words + extra) * (words > 0))
+    limits = (source_lengths + extra) * (source_lengths > 0)
+    return beam_search(cache, memory, limits)
 
   return search
 

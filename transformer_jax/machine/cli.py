@@ -1,7 +1,7 @@
 """The command line of a script: absl's flags, a config, paths, and one line at the end.
 
 absl keeps the flags of a process in one table, in which two scripts that both have a
---workdir clash. Here each script has a table of its own, so that scripts can be
+--workdir clash. Here each script has its table, so that scripts can be
 imported side by side and their main(argv) called any number of times:
 
   FLAGS = cli.Flags(__doc__)
@@ -49,21 +49,21 @@ HELP = {'--help', '-help', '--helpshort', '-helpshort', '-?'}
 
 
 class Flags:
-  """A script's flags, and absl's own beside them.
+  """A script's flags, and absl's beside them.
 
   Attributes:
     values: absl's table of them.
     plain: the config without the keys that the command line overrides.
   """
 
-  def __init__(self, doc: str, words: bool = False):
+  def __init__(self, doc: str, positional: bool = False):
     """Makes a table without flags of the script.
 
     Args:
       doc: the script's docstring, which --help shows.
-      words: whether the script also takes words that are no flags.
+      positional: whether the script also takes positional arguments.
     """
-    self._doc, self._words = doc, words
+    self._doc, self._positional = doc, positional
     self._argv: list[str] = []
     self.values = flags.FlagValues()
     self.values.append_flag_values(flags.FLAGS)
@@ -95,9 +95,9 @@ class Flags:
     self._required += [flag] if required else []
     return flag
 
-  def define(self, define: Callable, *words: Any) -> flags.FlagHolder:
+  def define(self, define: Callable, *arguments: Any) -> flags.FlagHolder:
     """Calls one of absl's functions, such as flags.DEFINE, for this table."""
-    return define(*words, flag_values=self.values)
+    return define(*arguments, flag_values=self.values)
 
   def refuse(self, mode: str, *holders: flags.FlagHolder) -> None:
     """Raises UserError if the command line has one of these flags.
@@ -109,14 +109,14 @@ class Flags:
         raise UserError(f'--{flag.name} does not go with {mode}')
 
   def parse(self, argv: Sequence[str]) -> list[str]:
-    """Sets all flags anew from a command line, whose first word is the program.
+    """Sets all flags anew from a command line, whose first item is the program.
 
-    Returns: the words of `argv` that are no flags, the program first.
+    Returns: the positional arguments of `argv`, the program first.
 
     Raises:
       flags.Error: a flag is unknown, or has a value that it cannot have.
-      UserError: a flag is missing, a key of the config is unknown, or a word is no flag
-        and the script takes none.
+      UserError: a flag is missing, a key of the config is unknown, or there is a
+        positional argument and the script takes none.
       SystemExit: help was asked for, and printed.
     """
     if HELP & {*argv}:
@@ -129,13 +129,13 @@ class Flags:
       delattr(self.values, name)
     self.values.unparse_flags()
     self._argv[:] = argv
-    for word in argv:
-      key = re.match('--?config[.]([^=]*)', word)
+    for argument in argv:
+      key = re.match('--?config[.]([^=]*)', argument)
       if key and self._keys and key[1] not in self._keys:
         hint = _key_elsewhere(key[1]) or _nearest(key[1], self._keys)
         raise UserError(f'--config.{key[1]}: no such key; {hint}')
-      if self._keys and re.fullmatch('--?config=.*[.]json', word):
-        raise UserError(f'{word}: give the Python file, such as configs/base.py')
+      if self._keys and re.fullmatch('--?config=.*[.]json', argument):
+        raise UserError(f'{argument}: give the Python file, such as configs/base.py')
     try:
       rest = self.values(argv)
     except flags.UnrecognizedFlagError as error:
@@ -147,14 +147,14 @@ class Flags:
     for flag in self._required:
       if flag.value is None:
         raise UserError(f'give --{flag.name}: {self.values[flag.name].help}')
-    if rest[1:] and not self._words:
-      raise UserError(f'{rest[1]!r} is no flag; flags begin with --')
+    if rest[1:] and not self._positional:
+      raise UserError(f'{rest[1]!r} is not a flag; flags begin with --')
     self.plain = None
     if self._config is not None and self._config.value is not None:
       flag = self.values['config']
       self.plain = flag.parser.parse(config_flags.get_config_filename(flag))
       overrides = config_flags.get_override_values(flag)
-      # ml_collections reads the word None as a string.
+      # ml_collections reads None as a string.
       absent = {key: None for key, value in overrides.items() if value == 'None'}
       flag.value.update_from_flattened_dict(absent)
       self._resolve(flag.value, self.plain, overrides.keys())
@@ -193,16 +193,18 @@ class _PathParser(flags.ArgumentParser):
     if argument == '':
       raise ValueError('is empty')
     if scheme := re.match(r'[A-Za-z][A-Za-z0-9+.-]*:/', str(argument)):
-      raise ValueError(f'{scheme[0]}/ is no folder of this machine: mount it, or copy')
+      raise ValueError(f'{scheme[0]}/ is not on this machine: mount it, or copy')
     # A shell leaves the ~ of --flag=~/FOLDER as it is.
     return pathlib.Path(os.path.expanduser(argument))
 
 
-def counts(flag: flags.FlagHolder[list[str]], least: int = 1) -> list[int]:
-  """Returns the numbers of a flag that is a list; raises UserError for one too low."""
-  if not flag.value or not all(x.isdecimal() and int(x) >= least for x in flag.value):
+def integers(flag: flags.FlagHolder[list[str]], minimum: int = 1) -> list[int]:
+  """Returns the numbers of a list flag; raises UserError for one below `minimum`."""
+  if not flag.value or not all(x.isdecimal() and int(x) >= minimum for x in flag.value):
     value = ','.join(flag.value)
-    raise UserError(f'--{flag.name}={value}: numbers of {least} or more, such as 16,64')
+    raise UserError(
+      f'--{flag.name}={value}: numbers of {minimum} or more, such as 16,64'
+    )
   return [int(text) for text in flag.value]
 
 
@@ -213,7 +215,7 @@ def run(main: Callable[[list[str]], None]) -> None:
   `| head` does, with none.
   """
   faulthandler.enable()  # if a library crashes, Python says where
-  with errors.in_one_line():
+  with errors.report_user_errors():
     try:
       main(sys.argv)
       sys.stdout.flush()

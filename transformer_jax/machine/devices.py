@@ -36,7 +36,7 @@ def _replicated(devices: Sequence[jax.Device]) -> NamedSharding:
 
 
 def to_host(tree: PyTree) -> PyTree:
-  """Returns host arrays with memory of their own."""
+  """Returns host arrays that share no memory with the devices."""
   arrays = jax.device_get(tree)
   # On a CPU they are the devices' memory itself, which the next update overwrites.
   return jax.tree.map(np.array, arrays) if jax.default_backend() == 'cpu' else arrays

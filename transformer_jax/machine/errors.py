@@ -24,21 +24,21 @@ EXTRAS = {
 
 
 class UserError(Exception):
-  """What the user did wrong, in a sentence that says where and what to do."""
+  """A mistake of the user; the message says where it is and what to do."""
 
 
 @contextlib.contextmanager
-def in_one_line() -> Iterator[None]:
+def report_user_errors() -> Iterator[None]:
   """Prints an error for the user to stderr, and ends the program with exit code 1."""
   try:
     yield
   except Exception as error:
-    if (sentence := _sentence(error)) is None:
+    if (message := _user_message(error)) is None:
       raise
-    sys.exit(' '.join(line.strip() for line in sentence.splitlines()))
+    sys.exit(' '.join(line.strip() for line in message.splitlines()))
 
 
-def _sentence(error: Exception) -> str | None:
+def _user_message(error: Exception) -> str | None:
   """Returns what to tell the user, or None if the error is a bug."""
   if isinstance(error, UserError):
     return str(error)

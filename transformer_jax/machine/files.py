@@ -17,7 +17,7 @@ from transformer_jax.machine.errors import UserError
 
 
 @contextlib.contextmanager
-def naming(path: pathlib.Path) -> Iterator[None]:
+def with_filename(path: pathlib.Path) -> Iterator[None]:
   """Adds `path` to an OSError that names no file, such as that of a full disk."""
   try:
     yield
@@ -35,13 +35,13 @@ def write(path: pathlib.Path, text: str) -> None:
   link.
   """
   if path.exists() and not path.is_file():
-    with naming(path):
+    with with_filename(path):
       path.write_text(text, encoding='utf-8')
     return
   path = path.resolve()
   partial = path.with_name(f'{path.name}.{secrets.token_hex(4)}.partial')
   try:
-    with naming(path):
+    with with_filename(path):
       partial.write_text(text, encoding='utf-8')
       sync(partial)
     partial.replace(path)
@@ -49,7 +49,7 @@ def write(path: pathlib.Path, text: str) -> None:
     partial.unlink(missing_ok=True)
 
 
-def writable(folder: pathlib.Path) -> None:
+def ensure_writable(folder: pathlib.Path) -> None:
   """Makes a folder if it is missing; raises OSError if nothing can be written in it."""
   folder.mkdir(parents=True, exist_ok=True)
   tempfile.TemporaryFile(dir=folder).close()
@@ -102,7 +102,7 @@ def sync(path: pathlib.Path) -> None:
 
 def sha256(path: pathlib.Path) -> str:
   """Returns the sha256 sum of a file's bytes, in hexadecimal."""
-  with naming(path), path.open('rb') as file:
+  with with_filename(path), path.open('rb') as file:
     return hashlib.file_digest(file, 'sha256').hexdigest()
 
 
@@ -122,7 +122,7 @@ def lock(file: IO[str], wait: bool = False) -> bool:
 
 
 @contextlib.contextmanager
-def in_turn(path: pathlib.Path, doing: str) -> Iterator[None]:
+def exclusive(path: pathlib.Path, doing: str) -> Iterator[None]:
   """Waits, and says so, until no other process is in such a block with this file.
 
   Args:

@@ -64,7 +64,7 @@ def join_hosts(
 
 
 @contextlib.contextmanager
-def one_error_ends_all() -> Iterator[None]:
+def abort_all_hosts_on_error() -> Iterator[None]:
   """Ends this process at once on an exception, if it is one of several hosts.
 
   If it left in the usual order, JAX would wait five minutes for the other hosts, which

@@ -179,16 +179,16 @@ def _dtype(name: str, fast: bool) -> jnp.dtype:
 
 
 def describe_device() -> str:
-  """Returns the devices in words, as results state them, and JAX's own precision."""
+  """Returns the devices and JAX's matmul precision as text, as results state them."""
   devices = jax.devices()
   on = f' in {jax.process_count()} processes' if jax.process_count() > 1 else ''
-  words = f'{len(devices)} x {devices[0].device_kind}{on}'
+  text = f'{len(devices)} x {devices[0].device_kind}{on}'
   if devices[0].platform == 'cpu':
     count = lambda n, thing: f'{n} {thing}' if n == 1 else f'{n} {thing}s'
     each = count(len(devices), 'JAX device')
-    words = f'CPU, {count(cores(), "core")} ({each}{on}), {processor()[0]}'
+    text = f'CPU, {count(cores(), "core")} ({each}{on}), {processor()[0]}'
   precision = jax.config.jax_default_matmul_precision
-  return f'{words}, products of {precision} precision' if precision else words
+  return f'{text}, products of {precision} precision' if precision else text
 
 
 def processor() -> tuple[str, list[str]]:
@@ -220,11 +220,13 @@ def commit(checkout: pathlib.Path = ROOT) -> str | None:
   if not (checkout / '.git').exists():
     return None
   # In a hook or in CI, GIT_DIR may name another repository.
-  own = {name: value for name, value in os.environ.items() if name[:4] != 'GIT_'}
-  words = 'git --no-optional-locks describe --always --exclude=* --abbrev=40 --dirty=+'
+  env = {name: value for name, value in os.environ.items() if name[:4] != 'GIT_'}
+  command = (
+    'git --no-optional-locks describe --always --exclude=* --abbrev=40 --dirty=+'
+  )
   run = functools.partial(subprocess.run, capture_output=True, text=True, check=True)
   try:
-    return run(words.split(), cwd=checkout, env=own).stdout.strip()
+    return run(command.split(), cwd=checkout, env=env).stdout.strip()
   except (OSError, subprocess.CalledProcessError) as error:
     why = getattr(error, 'stderr', None) or error
     print(f'no commit is recorded: {why}'.strip(), file=sys.stderr)

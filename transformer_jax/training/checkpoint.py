@@ -191,7 +191,7 @@ def try_folder(folder: pathlib.Path) -> None:
   trial = folder / 'trial'
   try:
     # Refused here and not by Orbax, whose threads would keep the process from ending.
-    files.writable(folder)
+    files.ensure_writable(folder)
     with ocp.StandardCheckpointer(multiprocessing_options=FIRST_HOST) as writer:
       writer.save(trial, {'x': np.zeros(1)}, force=True)
       writer.wait_until_finished()

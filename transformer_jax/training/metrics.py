@@ -238,13 +238,13 @@ class Log:
     self.say(f'step {step}: checkpoint saved')
 
   def _append(self, record: Record) -> None:
-    with files.naming(self._run.metrics):
+    with files.with_filename(self._run.metrics):
       self._file.write(files.as_json(record) + '\n')
       self._file.flush()
 
   def _write_event(self, step: int, shown: Summary) -> None:
     event = Event(wall_time=time.time(), step=step, summary=shown)
-    with files.naming(self._run.workdir / 'events'):
+    with files.with_filename(self._run.workdir / 'events'):
       self._events.write(event.SerializeToString())
       self._events.flush()
 
