@@ -41,7 +41,8 @@ PACKAGE = pathlib.Path(__file__).parents[1] / 'transformer_jax'
 def attention(p, x, memory, mask):
   """Returns MultiHead(x, memory, memory): [B, T, D] attends to memory [B, S, D].
 
-  `mask` [B or 1, T or 1, S] is True where a query may attend to a key.
+  `memory` is x in self-attention, and the encoder's output in cross-attention. `mask`
+  [B or 1, T or 1, S] is True where a query may attend to a key.
   """
   q = jnp.einsum('btd,dhk->bhtk', x, p['W_Q'])
   k = jnp.einsum('bsd,dhk->bhsk', memory, p['W_K'])
@@ -55,7 +56,8 @@ def attention(p, x, memory, mask):
 # 3.3 Position-wise feed-forward networks
 def feed_forward(p, x):
   """Returns max(0, x W_1 + b_1) W_2 + b_2, equation 2."""
-  return jax.nn.relu(x @ p['W_1'] + p['b_1']) @ p['W_2'] + p['b_2']
+  hidden = jax.nn.relu(x @ p['W_1'] + p['b_1'])
+  return hidden @ p['W_2'] + p['b_2']
 
 
 # 3.4 Embeddings, 3.5 positional encoding
@@ -66,7 +68,8 @@ def embed(params, ids):
   i = np.arange(d_model) // 2
   angle = np.arange(length)[:, None] / 10000 ** (2 * i / d_model)
   encoding = np.where(np.arange(d_model) % 2, np.cos(angle), np.sin(angle))
-  return table[ids] * d_model**0.5 + encoding.astype(np.float32)
+  scaled = table[ids] * d_model**0.5
+  return scaled + encoding.astype(table.dtype)
 
 
 # 3.1 Encoder and decoder stacks
@@ -78,7 +81,10 @@ def add_and_norm(p, x, sublayer):
 
 
 def layer(p, x, mask, drop, *memory):
-  """Returns a layer's output [B, T, D]; `memory` and its mask make it a decoder's."""
+  """Returns a layer's output [B, T, D]. A decoder's layer also takes `memory`.
+
+  `memory` is the encoder's output and its mask, as encode() returns them.
+  """
   x = add_and_norm(p['norm_1'], x, drop(attention(p['attention'], x, x, mask)))
   if memory:
     x = add_and_norm(p['norm_2'], x, drop(attention(p['cross'], x, *memory)))
@@ -119,8 +125,8 @@ def initialize(key, N, d_model, d_ff, h, d_k, d_v, W):
     W_1, W_2 = (glorot(s, s) for s in ((d_model, d_ff), (d_ff, d_model)))
     ffn = {'W_1': W_1, 'b_1': jnp.zeros(d_ff), 'W_2': W_2, 'b_2': jnp.zeros(d_model)}
     norm = {'scale': jnp.ones(d_model), 'bias': jnp.zeros(d_model)}
-    own = {'attention': heads(), 'feed_forward': ffn, 'norm_1': norm, 'norm_3': norm}
-    return own | ({'cross': heads(), 'norm_2': norm} if crosses else {})
+    p = {'attention': heads(), 'feed_forward': ffn, 'norm_1': norm, 'norm_3': norm}
+    return p | ({'cross': heads(), 'norm_2': norm} if crosses else {})
 
   return {
     'embedding': jax.random.normal(next(keys), (W, d_model)) * d_model**-0.5,
@@ -195,7 +201,9 @@ def beam_search(params, source, beam, alpha, extra_length=50):
   finished = [dead for _ in source]  # the best score, and its tokens
   live = [[(0.0, [])] + [dead] * (beam - 1) for _ in source]  # log P, tokens
   done = np.zeros(len(source), bool)
-  count = 2 * beam if beam > 1 else 1  # so that `beam` are live if others end in EOS
+  # Each hypothesis can end in one way only, so at most `beam` of the best 2 * beam end,
+  # and `beam` stay live. Greedy search takes the best token, EOS or not.
+  count = 2 * beam if beam > 1 else 1
   for length in range(limits.max()):
     # The package caches keys and values; here the whole decoder runs at each step.
     width = length // 8 * 8 + 8  # few widths, since each is compiled
@@ -215,6 +223,8 @@ def beam_search(params, source, beam, alpha, extra_length=50):
         else:
           grown.append((log_p[b, n], tokens))
       live[b] = (grown + [dead] * beam)[:beam]
+      # log P only falls as a hypothesis grows, and the penalty is largest at the limit:
+      # no live hypothesis can end with a better score than this.
       reachable = live[b][0][0] / penalty(limits[b])
       done[b] = length + 1 == limits[b] or finished[b][0] >= reachable
     if done.all():
@@ -288,9 +298,12 @@ def main():
   params = train([encode_all(pair) for pair in train_pairs])
   sources, references = map(list, zip(*test_pairs, strict=True))
   ids, translations = encode_all(sources), []
-  for i in range(0, len(ids), 200):
-    source = pad(ids[i : i + 200], max(map(len, ids)))
+  begin = time.time()
+  for i in range(0, len(ids), 100):
+    source = pad(ids[i : i + 100], max(map(len, ids)))
     translations += vocabulary.decode(beam_search(params, source, BEAM, ALPHA))
+    count, seconds = len(translations), time.time() - begin
+    print(f'{count} of {len(ids)} sentences translated {seconds:.0f} s', flush=True)
   print(sources[0], translations[0], sep='\n')
   print(sacrebleu.corpus_bleu(translations, [references]))
 

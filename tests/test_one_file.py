@@ -2,7 +2,9 @@
 
 import functools
 import importlib.util
+import itertools
 import pathlib
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -16,6 +18,7 @@ from toy import forms
 from transformer_jax.decoding.translate import search_of
 from transformer_jax.machine.devices import Devices
 from transformer_jax.model import build
+from transformer_jax.model.dropout import Dropout
 from transformer_jax.model.transformer import search_weights
 from transformer_jax.training.step import StepInput, TrainState, adam
 from transformer_jax.training.trainer import step_of
@@ -36,9 +39,9 @@ def rank_promotion():
     yield
 
 
-def config_of(N: int) -> Any:
+def config_of(N: int, P_drop: float = 0.0) -> Any:
   config = base.get_config()
-  config.model.update(SIZES | {'N': N, 'vocab_size': TOKENS, 'P_drop': 0.0})
+  config.model.update(SIZES | {'N': N, 'vocab_size': TOKENS, 'P_drop': P_drop})
   config.update({'dtype': 'float32', 'slices': 1, 'warmup_steps': WARMUP})
   return config
 
@@ -58,17 +61,17 @@ def renamed(params: Any) -> Any:
 
   def layer(p: Any) -> dict[str, Any]:
     inner, outer = p['feed_forward']['inner'], p['feed_forward']['outer']
-    own = {
+    layer = {
       'norm_1': p['attention_norm']['norm'],
       'norm_3': p['feed_forward_norm']['norm'],
     }
-    own['feed_forward'] = {'W_1': inner['kernel'], 'b_1': inner['bias']}
-    own['feed_forward'] |= {'W_2': outer['kernel'], 'b_2': outer['bias']}
+    layer['feed_forward'] = {'W_1': inner['kernel'], 'b_1': inner['bias']}
+    layer['feed_forward'] |= {'W_2': outer['kernel'], 'b_2': outer['bias']}
     if 'cross' in p:
-      own['norm_2'] = p['cross_norm']['norm']
+      layer['norm_2'] = p['cross_norm']['norm']
     for name in {'attention', 'cross'} & p.keys():
-      own[name] = {ours: p[name][theirs] for ours, theirs in heads.items()}
-    return own
+      layer[name] = {W: p[name][package] for W, package in heads.items()}
+    return layer
 
   stack = lambda layers: [layer(layers[n]) for n in range(len(layers))]
   encoder, decoder = stack(params['encoder']), stack(params['decoder'])
@@ -91,20 +94,86 @@ def test_ten_updates_are_equal():
   state = devices.replicate(state)
   theirs = one_file.adam(SIZES['d_model'], WARMUP)
   settings = {'optimizer': theirs, 'p_drop': 0.0, 'epsilon_ls': EPSILON_LS}
-  own = renamed(params)
-  own_state = theirs.init(own)
+  simple = renamed(params)
+  simple_state = theirs.init(simple)
   for number in range(10):
     source, target = batch(number)
     inputs = StepInput(source[None], target[None], np.zeros((1, 2), np.int32))
     state, sums = step(state, devices.split(inputs), np.int32(1))
-    own, own_state, value = one_file.update(
-      own, own_state, jax.random.key(0), source, target, **settings
+    simple, simple_state, value = one_file.update(
+      simple, simple_state, jax.random.key(0), source, target, **settings
     )
     close(sums.loss / sums.tokens, value)
   ours, (moments, *_) = jax.device_get((state.params, state.opt_state))
-  jax.tree.map(close, renamed(ours), own)
-  for mine, other in (moments.mu, own_state[0].mu), (moments.nu, own_state[0].nu):
+  jax.tree.map(close, renamed(ours), simple)
+  for mine, other in (moments.mu, simple_state[0].mu), (moments.nu, simple_state[0].nu):
     jax.tree.map(functools.partial(close, atol=1e-7), renamed(mine), other)
+
+
+def test_dropout_keeps_the_mean():
+  """It sets a share of P_drop to 0, scales the others, and draws anew at each call."""
+  drop = one_file.dropout(0.2, jax.random.key(0))
+  first, second = drop(jnp.ones(10_000)), drop(jnp.ones(10_000))
+  np.testing.assert_allclose(np.unique(first), [0, 1.25])
+  assert abs((first == 0).mean() - 0.2) < 0.02
+  assert ((first == 0) != (second == 0)).any()
+
+
+def test_dropout_is_where_the_package_has_it(monkeypatch):
+  """With the same mask at each site, embeddings of both sides included."""
+  graph, params = model(1)
+  source, target = batch(0)
+  masks: list[np.ndarray] = []
+  rng = np.random.default_rng(0)
+
+  def drop(x: jax.Array) -> jax.Array:
+    masks.append(rng.integers(0, 2, x.shape).astype(np.float32))
+    return x * masks[-1]
+
+  memory = one_file.encode(renamed(params), source, drop)
+  logits = one_file.decode(renamed(params), memory, target, drop)
+  same = iter(masks)
+  monkeypatch.setattr(Dropout, '_drop', lambda self, x, rate, site: x * next(same))
+  graph, _ = build.architecture(config_of(1, P_drop=0.5))
+  with jax.disable_jit():  # otherwise equal layers would share a mask
+    key = forms.dropout_key()
+    arrays = jax.tree.map(jnp.asarray, params)
+    expected = nnx.merge(graph, arrays)(
+      jnp.asarray(source), jnp.asarray(target), key
+    ).logits
+  close(logits, expected)
+  assert next(same, None) is None
+
+
+@pytest.mark.parametrize('alpha', [0, 0.6, 2])
+def test_search_finds_the_best_of_all_translations(alpha: float, monkeypatch):
+  """A beam of all hypotheses; log P of a token is random given the earlier ones.
+
+  PAD and BOS are likely: a search that did not exclude them would return them.
+  """
+  W, limit = 6, 4
+
+  def log_p(tokens: Sequence[int]) -> np.ndarray:
+    logits = np.random.default_rng([*tokens, 99]).normal(size=W) * 2
+    logits[[one_file.PAD, one_file.BOS]] += 2
+    return logits - np.log(np.exp(logits).sum())
+
+  def next_log_p(params, memory, hypotheses, length, beam):
+    return np.array([log_p(row[:length]) for row in hypotheses])[None]
+
+  def score(tokens: Sequence[int]) -> float:
+    total = sum(log_p(tokens[:n])[token] for n, token in enumerate(tokens))
+    return total / ((5 + len(tokens)) / 6) ** alpha
+
+  monkeypatch.setattr(one_file, 'next_log_p', next_log_p)
+  monkeypatch.setattr(one_file, 'encode', lambda params, source: source)
+  translations = [
+    [*words, one_file.EOS]
+    for length in range(limit)
+    for words in itertools.product(range(3, W), repeat=length)
+  ]
+  found = one_file.beam_search(None, np.array([[3, 4, 5, one_file.EOS]]), 64, alpha, 0)
+  assert found == [max(translations, key=score)]
 
 
 @pytest.mark.slow
