@@ -1,4 +1,5 @@
-# make quickstart | evidence RAW_DIR=DIR | test | test-all | install ACCELERATOR=cpu|cuda12|cuda13|tpu
+# make quickstart | evidence RAW_DIR=DIR | install ACCELERATOR=cpu|cuda12|cuda13|tpu
+# make dev | test | test-all | check | docs; CONTRIBUTING.md has the others
 PYTHON ?= python3
 VENV ?= .venv
 ACCELERATOR ?= cpu
@@ -18,9 +19,12 @@ with_uv = $(BIN)/uv pip install -q --python $(BIN)/python $(1) || $(PIP) $(1)
 # them. A worker that has run out takes tests of others.
 PARALLEL := -n auto --dist worksteal
 
-.PHONY: install quickstart evidence test test-all kernels smoke check docs lock
+.PHONY: install dev quickstart evidence test test-all kernels smoke check docs lock
 
 install: $(VENV)/.installed.$(ACCELERATOR)
+
+dev: $(VENV)/.installed.tests
+	@echo "One test file: $(BIN)/python -m pytest tests/scoring/test_bleu.py"
 
 quickstart: install
 	$(BIN)/python -m scripts.train --config=configs/quickstart.py --workdir=$(RUN) --data_dir=$(DATA)
