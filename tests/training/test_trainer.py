@@ -91,15 +91,25 @@ def test_all_shapes_take_as_many_slices_as_the_largest(quick, tmp_path, monkeypa
   assert sizes == [max(shape.source for shape in ours.batches.shapes)] * 2
 
 
-@pytest.mark.slow
-def test_without_kernels_where_one_does_not_compile(quick, tmp_path, monkeypatch):
+FAILURES = [
+  jax.errors.JaxRuntimeError('Shared memory size limit exceeded'),
+  RuntimeError('Unsupported GPU: Tesla V100'),
+  ImportError("No module named 'triton'"),
+  NotImplementedError(),
+]
+
+
+@pytest.mark.parametrize('failure', FAILURES, ids=lambda x: type(x).__name__)
+def test_without_kernels_where_one_does_not_compile(
+  failure: Exception, quick, tmp_path, monkeypatch
+):
   """One line says so; with --config.kernels=plain none was tried."""
   original, tried, said = Trainer._lower, [], []
 
   def lower(self: Trainer, *inputs: Any) -> jax.stages.Lowered:
     tried.append(ops.mode.value)
     if tried[-1] != 'plain':
-      raise jax.errors.JaxRuntimeError('Shared memory size limit exceeded')
+      raise failure
     return original(self, *inputs)
 
   monkeypatch.setattr(Trainer, '_lower', lower)
@@ -108,4 +118,5 @@ def test_without_kernels_where_one_does_not_compile(quick, tmp_path, monkeypatch
   with ours.compile(ours.initial(), ours.batches.shapes, said.append):
     ours.wait_for_all_programs()
   assert tried == ['cuda', 'plain']
-  assert len([line for line in said if 'Shared memory' in line]) == 1
+  reason = str(failure) or 'NotImplementedError'
+  assert len([line for line in said if line.endswith(f'since: {reason}')]) == 1

@@ -167,15 +167,18 @@ class Trainer:
   def _compile(
     self, compiled: Callable[[], Program], say: Callable[[str], None]
   ) -> Program:
-    """Returns compiled(), without kernels if XLA does not compile one of them."""
+    """Returns compiled(), without kernels if one of them does not compile."""
     mode = ops_mode(self._config, self.devices)
     try:
       with ops.mode(mode):
         return compiled()
-    except jax.errors.JaxRuntimeError as error:
+    # XLA raises JaxRuntimeError. Pallas has its errors too: RuntimeError for a GPU that
+    # is not in its list, ImportError without its compiler, NotImplementedError. What is
+    # no fault of a kernel fails again without them.
+    except Exception as error:
       if mode == 'plain':
         raise
-      reason = str(error).splitlines()[0]
+      reason = next(iter(str(error).splitlines()), type(error).__name__)
       say(f'compiled without kernels (--config.kernels=plain), since: {reason}')
     return compiled()
 
