@@ -153,6 +153,9 @@ def differences(*rows: tuple) -> comparison.Differences:
   return comparison.differences(group, lambda *_: None)
 
 
+SIZES = [('C2', WORSE), ('C4', WORSE), ('C6', WORSE), ('C5', BETTER)]
+
+
 @pytest.mark.parametrize(
   'claim, rows, verdict',
   [
@@ -164,9 +167,11 @@ def differences(*rows: tuple) -> comparison.Differences:
     ('One', [], 'not run'),
     ('Smaller', [('B1', WORSE), ('B2', SAME)], 'agrees'),
     ('Smaller', [('B1', WORSE), ('B2', BETTER)], 'undecided'),
-    ('Bigger', [], 'agrees'),  # by C1
-    ('Bigger', [('C3', WORSE)], 'undecided'),  # although the paper's BLEU fell, too
-    ('Bigger', [('C7', WORSE)], 'undecided'),
+    ('Bigger', [], 'undecided'),  # C1 alone ran
+    ('Bigger', [*SIZES, ('C3', BETTER), ('C7', BETTER)], 'agrees'),
+    # although the paper's BLEU of C3 fell, too
+    ('Bigger', [*SIZES, ('C3', WORSE), ('C7', BETTER)], 'undecided'),
+    ('Bigger', [*SIZES, ('C3', BETTER), ('C7', WORSE)], 'undecided'),
     ('Learned', [('E', SAME)], 'undecided'),
     ('Learned', [('E', BETTER)], 'disagrees'),
     ('Label', [('D3', (3.0, 16.0))], 'agrees'),
@@ -175,6 +180,16 @@ def differences(*rows: tuple) -> comparison.Differences:
 def test_verdict_of_a_claim(claim: str, rows: list[tuple], verdict: str):
   judged = comparison.judge(differences(*rows))
   assert [x.verdict for x in judged if x.claim.text.startswith(claim)] == [verdict]
+
+
+def test_a_claim_is_undecided_until_all_of_its_rows_ran():
+  claim = paper.Claim('', '', dict.fromkeys(('B1', 'B2'), paper.WORSE))
+  for sign, verdict in (1, 'agrees'), (-1, 'disagrees'):
+    row = tuple(
+      comparison.Difference([], 2.0 * sign * x, 1.0, 0.8, 0.4) for x in paper.WORSE
+    )
+    assert comparison.judge_claim(claim, {'B1': row, 'B2': row}).verdict == verdict
+    assert comparison.judge_claim(claim, {'B1': row}).verdict == 'undecided'
 
 
 def test_no_evidence_for_a_claim_takes_its_agreement_away():

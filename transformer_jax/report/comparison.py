@@ -352,7 +352,7 @@ def judge(ours: Differences) -> list[Judgement]:
 
 
 def judge_claim(claim: paper.Claim, ours: Differences) -> Judgement:
-  """Judges a claim by the rows that were run.
+  """Judges a claim by its rows; it is undecided until all of them were run.
 
   It agrees if perplexity and BLEU both do, and disagrees if one of them does.
   """
@@ -361,6 +361,8 @@ def judge_claim(claim: paper.Claim, ours: Differences) -> Judgement:
   both = {_together(of_rows) for of_rows in zip(*verdicts, strict=True)}
   if not rows:
     verdict = 'not run'
+  elif len(rows) < len(claim.rows):
+    verdict = 'undecided'
   elif 'disagrees' in both:
     verdict = 'disagrees'
   else:
