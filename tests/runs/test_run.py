@@ -1,5 +1,6 @@
 """A run's folder belongs to one config, one corpus and one trainer at a time."""
 
+import copy
 import json
 import os
 import pathlib
@@ -79,6 +80,21 @@ def test_the_run_of_another_config_is_refused(started: Run, corpus, config):
   with pytest.raises(UserError, match='differ: beam, model.P_drop, seed. .*--workdir'):
     Run.open(started.workdir, config, corpus)
   assert (started.workdir / 'config.json').read_bytes() == before
+
+
+def test_what_a_resumed_run_may_change(started: Run, corpus, config):
+  """What is kept and logged; the newest settings stay with the run."""
+  assert started.changes(config) == []
+  changed = {'keep_checkpoints': 7, 'decode_tokens': 512, 'kernels': 'plain'}
+  config.update(changed | {'log_every_steps': 3, 'bleu_sentences': 9})
+  assert 'keep_checkpoints is now 7, before' in ' '.join(started.changes(config))
+  Run.open(started.workdir, config, corpus)
+  assert started.config().keep_checkpoints == 7 and started.changes(config) == []
+  for key, value in (('rate_factor', 2.0), ('row', 'A1'), ('best_by', 'perplexity')):
+    other = copy.deepcopy(config)
+    other[key] = value
+    with pytest.raises(UserError, match=f'differ: {key}'):
+      Run.open(started.workdir, other, corpus)
 
 
 @pytest.mark.parametrize(

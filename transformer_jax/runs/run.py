@@ -31,6 +31,16 @@ MANIFEST = 'manifest.json'  # is written last: a checkpoint that has one is fini
 ARRAYS = 'parameters.safetensors'  # in params/, where an export wrote the checkpoint
 
 
+# A run that is resumed may change these: they decide what is kept, logged and when
+# training ends, but no parameter. best_by may not, for the best step by another measure
+# may have no checkpoint any more.
+RESUMABLE = {*configs.keys_of(configs.Tag.BOOKKEEPING), 'train_steps'} - {
+  'row',
+  'init_from.run',
+  'best_by',
+}
+
+
 class Run(NamedTuple):
   """`workdir/` with config.json, card.json, vocabulary.model, checkpoints/ ..."""
 
@@ -186,8 +196,7 @@ class Run(NamedTuple):
   def check_config(self, settings: dict) -> None:
     """Raises UserError if the run can neither start nor go on with these settings.
 
-    If it is started, they may differ from its own in train_steps and patience alone,
-    which prolong it.
+    If it is started, they may differ from its settings in RESUMABLE alone.
     """
     configs.check(settings)
     if exported_steps(self.checkpoints):
@@ -197,9 +206,8 @@ class Run(NamedTuple):
       )
     if not self.is_started:
       return
-    own = self.config().to_dict()
-    differ = sorted(configs.differences(own, settings) - {'train_steps', 'patience'})
-    if differ:
+    stored = self.config().to_dict()
+    if differ := sorted(configs.differences(stored, settings) - RESUMABLE):
       raise UserError(
         f"{self.workdir} holds another config's run; these differ: "
         f'{", ".join(differ)}. Give another --workdir, or leave out --config to go on '
@@ -212,6 +220,15 @@ class Run(NamedTuple):
         'be another run. Give another --workdir, or --config.train_steps of as many or '
         'more'
       )
+
+  def changes(self, config: ml_collections.ConfigDict) -> list[str]:
+    """Returns a line for each setting that differs from the run's; [] for a new run."""
+    if not self.is_started:
+      return []
+    settings = configs.as_json(config)
+    stored, new = configs.flat(self.config().to_dict()), configs.flat(settings)
+    differ = sorted(configs.differences(self.config().to_dict(), settings))
+    return [f'{key} is now {new[key]!r}, before {stored[key]!r}' for key in differ]
 
   def _check_checkpoints(self) -> None:
     """Raises UserError if there were checkpoints and all are gone."""

@@ -68,6 +68,7 @@ def train(
     if first:
       if not run.is_started:
         checkpoint.try_folder(run.checkpoints)
+      changes = run.changes(config)
       Run.open(workdir, config, corpus)
     records = [r for r in run.records() if r['step'] <= start] if first else []
     needs_dev_eval = _needs_dev_eval(config, start, records)
@@ -84,6 +85,8 @@ def train(
       log.say(line)
     writer = None
     if first:
+      for line in changes:
+        log.say(line)
       before = run.training_so_far(start)['training_device']
       if before and before != platform.describe_device():
         log.say(f'the steps so far were made on {before}')
