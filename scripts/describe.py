@@ -6,7 +6,7 @@ python -m scripts.describe --config=configs/base.py:en-de --topology=v5e:2x4,h10
 
 --time compiles the training step on this machine's devices, times three updates and
 prints the hours of all. --topology compiles the step and the search for devices that
-this machine lacks, and says whether they fit (docs/scale.md). Batches have --length
+this machine lacks, and says whether they fit (docs/reproduce.md). Batches have --length
 tokens in each sentence; if the corpus is prepared, --time takes its commonest shape.
 """
 

@@ -2,7 +2,7 @@
 
   python -m scripts.sweep --rows=base,D1,C1 --mini --seeds=1,2,3 --workdir=runs/table3
   python -m scripts.sweep --rows=all --workdir=runs/table3 --dry_run
-  python -m scripts.sweep --config=configs/newsmix.py:en-de --seeds=1,2 \\
+  python -m scripts.sweep --config=configs/multi30k.py:en-de --seeds=1,2 \\
     --workdir=runs --raw_dir=DIR -- --config.train_steps=6000
 
 Each run has a folder below WORKDIR, such as table3.base.mini.seed-1. The same command,

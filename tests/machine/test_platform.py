@@ -51,7 +51,7 @@ for name, value, used, _ in json.loads(sys.argv.pop()):
 
 
 def test_what_jax_starts_with():
-  """Several CPU devices without YNN may multiply wrongly (docs/eigen.md)."""
+  """Several CPU devices without YNN may multiply wrongly (docs/speed.md)."""
   done = subprocess.run(
     [sys.executable, '-c', START, json.dumps(STARTS)],
     env=os.environ | {'XLA_FLAGS': '--xla_cpu_enable_fast_math=false'},

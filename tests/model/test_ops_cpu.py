@@ -54,7 +54,7 @@ def test_the_loss_of_many_rows_takes_no_more_memory(width: int):
   assert memory(4096) - memory(1024) < 4 * more_for_x
 
 
-# XLA's fault on CPUs: a product of two matrices by Eigen may be wrong (docs/eigen.md)
+# XLA's fault on CPUs: a product of two matrices by Eigen may be wrong (docs/speed.md)
 
 
 def gradients_of_two_devices() -> None:

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from transformer_jax.machine import hosts
 from transformer_jax.machine.errors import UserError
 
-# YNN is faster than Eigen in bfloat16, and free of a fault of Eigen's (docs/eigen.md).
+# YNN is faster than Eigen in bfloat16, and free of a fault of Eigen's (docs/speed.md).
 # It leaves products whose left operand is transposed to Eigen, so model/ops_cpu.py has
 # none. XLA's default has YNN reduce as well.
 YNN = '--xla_cpu_experimental_ynn_fusion_type=individual_dot'
@@ -61,7 +61,7 @@ def start(slices: int) -> None:
   if several_cpus and _name(YNN) not in os.environ.get('XLA_FLAGS', ''):
     raise UserError(
       'JAX has started before with several CPU devices, which may multiply wrongly '
-      '(docs/eigen.md): call transformer_jax.load() before the first use of JAX, or '
+      '(docs/speed.md): call transformer_jax.load() before the first use of JAX, or '
       f'set XLA_FLAGS={YNN}'
     )
   use_compilation_cache()

@@ -2,7 +2,7 @@
 
 XLA for CPUs has two libraries that multiply matrices, YNN and Eigen. YNN computes
 products whose left matrix is not transposed; Eigen computes the others. Eigen has a
-fault: with as many threads as devices its products may be wrong (docs/eigen.md). So
+fault: with as many threads as devices its products may be wrong (docs/speed.md). So
 this file never transposes a left matrix, nor does a gradient. Only YNN uses the
 processor's instructions for bfloat16. Other operations are faster in float32, so
 results are float32. docs/speed.md lists what was tried.
