@@ -10,6 +10,7 @@ translation may stand behind a tab, else beam search finds it. Pieces are merged
 words: their weights are summed over keys and averaged over queries.
 """
 
+import pathlib
 import sys
 
 import transformer_jax
@@ -22,7 +23,7 @@ from transformer_jax.runs.run import checkpoint_flags
 FLAGS = cli.Flags(__doc__)
 WORKDIR = FLAGS.path('workdir', None, "The run's folder.", required=True)
 TEXT = FLAGS.multi_string('text', [], 'A sentence; stdin has them if there is none.')
-OUTPUT = FLAGS.path('output', None, 'Folder to write; attention in the run by default.')
+OUTPUT = FLAGS.path('output', None, 'Output folder; attention/RUN by default.')
 KIND = FLAGS.enum('attention', 'encoder', [*KINDS], 'Whose pictures to draw.')
 LAYERS = FLAGS.list('layers', [], 'From 1; by default the last but one, as the paper.')
 HEADS = FLAGS.list('heads', [], 'From 1; all by default.')
@@ -45,7 +46,7 @@ def main(argv: list[str]) -> None:
   pairs = [(source, target if tab else None) for source, tab, target in lines]
   sentences, translations = zip(*pairs, strict=True)
   maps = RunAttention(run).maps(sentences, translations, merge=not PIECES.value)
-  folder = OUTPUT.value or WORKDIR.value / 'attention'
+  folder = OUTPUT.value or pathlib.Path('attention', WORKDIR.value.resolve().name)
   for path in figures.write(folder, maps, str(WORKDIR.value), view):
     print(path)
   for line in run.translator.warnings():

@@ -119,5 +119,3 @@ def test_a_survey(folder: pathlib.Path, capsys):
   assert '| encoder-decoder | ends |' in printed
   assert 'without one head it changes by:' in printed
   assert {path.stem for path in (folder / 'survey').iterdir()} == {'heads', 'pruning'}
-  call(folder, 'survey_heads', *options, '--query=zwei', '--key=two')
-  assert '## From zwei to two' in capsys.readouterr().out

@@ -11,12 +11,11 @@ import pytest
 from toy import untrained
 from toy.corpus import write_tokens
 from transformer_jax.analysis import survey
-from transformer_jax.analysis.maps import KINDS, Maps
+from transformer_jax.analysis.maps import KINDS
 from transformer_jax.data import batches
 from transformer_jax.data.batches import Sentences
 from transformer_jax.data.vocabulary import EOS
 from transformer_jax.decoding.loaded_run import LoadedRun, Pair
-from transformer_jax.machine.errors import UserError
 from transformer_jax.runs.run import Run
 from transformer_jax.tasks import TRANSLATION
 from transformer_jax.training.perplexity import Perplexity
@@ -43,8 +42,8 @@ class KnownHeads:
     self.pieces = PIECES + [p if p == '.' else p + 'x' for p in PIECES]
     without = lambda i: [p if n != i else '▁x' for n, p in enumerate(self.pieces)]
     # Each side has the full stop at an id of its own: 5, and 15 for the target.
-    self.source = SimpleNamespace(pieces=without(15), names=self.names)
-    self.target = SimpleNamespace(pieces=without(5), names=self.names)
+    self.source = SimpleNamespace(pieces=without(15))
+    self.target = SimpleNamespace(pieces=without(5))
 
   def weights(self, sample: list[Pair]) -> Iterator[tuple[np.ndarray, ...]]:
     for source, target in sample:
@@ -61,13 +60,6 @@ class KnownHeads:
         decoder[0, 3, t, : t + 1] = 1 / (t + 1)
       encoder[0, 3], cross[0, 3] = 1 / S, 1 / S
       yield encoder, decoder, cross
-
-  def names(self, ids: list[int], merge: bool) -> list[str]:
-    assert merge
-    return [self.pieces[i].removeprefix('▁') for i in ids]
-
-  def to_maps(self, pair: Pair, weights: tuple, merge: bool) -> Maps:
-    return Maps(*(self.names(ids, merge) for ids in pair), *weights)
 
 
 def split_of(folder: pathlib.Path, sample: list[Pair]) -> tuple[Sentences, Sentences]:
@@ -90,19 +82,6 @@ def test_heads_are_known_by_what_they_attend_to():
     for name, measure in surveyed[kind].items():
       assert measure.heads[0, 3] == pytest.approx(measure.uniform), (kind, name)
     assert surveyed[kind]['entropy'].heads[0, 2] == pytest.approx(0)
-
-
-def test_attention_from_word_to_word():
-  sample = [([6, 7, 1], [17, 16, 1]), ([7, 6, 1], [16, 17, 1]), ([7, 8, 1], [14, 1])]
-  means, counts = survey.mean_weights(KnownHeads(), sample, 'c', 'b')
-  assert counts == {'encoder': 2, 'decoder': 0, 'cross': 0}
-  np.testing.assert_allclose(means['encoder'], [[0.5, 0.5, 0, 1 / 3]])
-  means, counts = survey.mean_weights(KnownHeads(), sample, 'cx', 'c')
-  assert counts['cross'] == 2 and means['cross'][0, 0] == 1
-  means, counts = survey.mean_weights(KnownHeads(), sample, 'bx', 'cx')
-  assert counts['decoder'] == 1 and means['decoder'][0, 0] == 1
-  with pytest.raises(UserError, match='--query=its --key=b: no sentence has both'):
-    survey.mean_weights(KnownHeads(), sample, 'its', 'b')
 
 
 def test_the_same_pairs_are_chosen_each_time(tmp_path: pathlib.Path):

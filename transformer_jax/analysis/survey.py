@@ -1,6 +1,6 @@
 """What each head does over a corpus, and what the model loses without it."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -120,40 +120,6 @@ def _measure(
   return measured
 
 
-def mean_weights(
-  attention: RunAttention, pairs: Iterable[Pair], query: str, key: str
-) -> tuple[dict[str, np.ndarray], dict[str, int]]:
-  """Returns how much the word `query` attends to the word `key`, over all pairs.
-
-  Returns:
-    By KINDS, the mean weights [N, H] and the number of queries. Kinds without a query
-    have no mean.
-
-  Raises:
-    UserError: no pair has both, at positions from which one can attend to the other.
-  """
-  sums, counts = dict.fromkeys(KINDS, 0.0), dict.fromkeys(KINDS, 0)
-  words_of = lambda pair: {
-    *attention.source.names(pair[0], True),
-    *attention.target.names(pair[1], True),
-  }
-  both = [pair for pair in pairs if {query, key} <= words_of(pair)]
-  for pair, weights in zip(both, attention.weights(both), strict=True):
-    maps = attention.to_maps(pair, weights, True)
-    for kind in KINDS:
-      of_kind, rows, columns = maps.of(kind)
-      for row in (n for n, word in enumerate(rows) if word == query):
-        keys = [n for n, word in enumerate(columns) if word == key]
-        if kind == 'decoder':
-          keys = [n for n in keys if n <= row]
-        if keys:
-          sums[kind] = sums[kind] + of_kind[:, :, row, keys].sum(-1)
-          counts[kind] += 1
-  if not any(counts.values()):
-    raise UserError(f'--query={query} --key={key}: no sentence has both')
-  return {kind: sums[kind] / n for kind, n in counts.items() if n}, counts
-
-
 class Pruning(NamedTuple):
   """Dev perplexity of the whole model, and of the model without each head."""
 
@@ -197,18 +163,6 @@ def survey_table(surveyed: Survey, about: str) -> str:
         rows.append((KINDS[kind], f'{name}, least', f'{uniform:.2f}', least))
   header = ('attention', 'looks at', 'uniform', 'heads with the most (layer.head)')
   return _section('What heads look at', about, header, rows)
-
-
-def between_table(
-  means: Mapping[str, np.ndarray], counts: Mapping[str, int], query: str, key: str
-) -> str:
-  """Returns Markdown: the heads by which one word attends most to another."""
-  rows = [
-    (KINDS[kind], f'{counts[kind]}', _first(-heads, heads))
-    for kind, heads in means.items()
-  ]
-  header = ('attention', 'times', 'mean weight (layer.head)')
-  return _section(f'From {query} to {key}', '', header, rows)
 
 
 def pruning_table(pruning: Pruning) -> str:
