@@ -24,13 +24,15 @@ from transformer_jax.model import flops
 from transformer_jax.scale import compile, topologies
 
 FLAGS = cli.Flags(__doc__)
-CONFIG = config_flag(FLAGS, 'What to describe.')
-JSON = FLAGS.bool('json', False, 'One JSON object instead of lines.')
-TIME = FLAGS.bool('time', False, 'Time updates on this machine.')
+CONFIG = config_flag(FLAGS, 'Config to describe.')
+JSON = FLAGS.bool('json', False, 'Print one JSON object.')
+TIME = FLAGS.bool('time', False, 'Time three updates on this machine.')
 TOPOLOGY = FLAGS.list(
   'topology', [], f'Devices to compile for, such as {", ".join(topologies.EXAMPLES)}.'
 )
-LENGTH = FLAGS.integer('length', 32, 'Tokens of each compiled source and target.', 1)
+LENGTH = FLAGS.integer(
+  'length', 32, 'Length in tokens of each sentence, with --time or --topology.', 1
+)
 DATA_DIR = data_dir(FLAGS)
 
 

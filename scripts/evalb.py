@@ -15,9 +15,9 @@ from transformer_jax.machine import cli
 from transformer_jax.parsing import evalb, treebanks
 
 FLAGS = cli.Flags(__doc__)
-GOLD = FLAGS.path('gold', None, "The treebank's trees.", required=True)
-TEST = FLAGS.path('test', None, 'The trees to score.', required=True)
-AGAINST = FLAGS.path('against', None, "Another parser's trees, to compare them with.")
+GOLD = FLAGS.path('gold', None, 'Trees of the treebank.', required=True)
+TEST = FLAGS.path('test', None, 'Trees to score.', required=True)
+AGAINST = FLAGS.path('against', None, 'Trees of another parser to compare with.')
 
 
 def main(argv: list[str]) -> None:

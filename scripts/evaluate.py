@@ -22,17 +22,21 @@ from transformer_jax.runs.run import Run, checkpoint_flags
 from transformer_jax.scoring import bleu
 
 FLAGS = cli.Flags(__doc__)
-WORKDIR = FLAGS.path('workdir', None, "The run's folder.")
-SPLIT = FLAGS.enum('split', 'test', ['dev', 'test'], 'What to score on.')
+WORKDIR = FLAGS.path('workdir', None, 'Folder of the run.')
+SPLIT = FLAGS.enum('split', 'test', ['dev', 'test'], 'Split to score.')
 AVERAGE, STEP = checkpoint_flags(FLAGS)
-BEAM = FLAGS.integer('beam', None, "Beam size; the config's by default.", 1)
-ALPHA = FLAGS.float('alpha', None, "Length penalty; the config's by default.")
-AGAINST = FLAGS.path('against', None, 'Another run to compare with.')
-HYPOTHESES = FLAGS.path('hypotheses', None, 'Score this file, not a run.')
-REFERENCES = FLAGS.path('references', None, 'Reference translations for --hypotheses.')
-TARGET_LANGUAGE = FLAGS.string('target_language', None, "Files' language, such as de.")
-TOKENIZED = FLAGS.bool('tokenized', False, 'The files are tokenised already.')
-AGAINST_HYPOTHESES = FLAGS.path('against_hypotheses', None, 'A file to compare with.')
+BEAM = FLAGS.integer('beam', None, "Beam size; default: the config's.", 1)
+ALPHA = FLAGS.float('alpha', None, "Length penalty; default: the config's.")
+AGAINST = FLAGS.path('against', None, 'Other run to compare with.')
+HYPOTHESES = FLAGS.path('hypotheses', None, 'Translations to score, in place of a run.')
+REFERENCES = FLAGS.path('references', None, 'References of --hypotheses.')
+TARGET_LANGUAGE = FLAGS.string(
+  'target_language', None, 'Language code of the files, such as de.'
+)
+TOKENIZED = FLAGS.bool('tokenized', False, 'Score the tokens of the files as they are.')
+AGAINST_HYPOTHESES = FLAGS.path(
+  'against_hypotheses', None, 'Other translations to compare with.'
+)
 DATA_DIR = data_dir(FLAGS)
 
 

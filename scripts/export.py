@@ -15,14 +15,14 @@ from transformer_jax.machine.signals import Interruption
 from transformer_jax.runs.run import checkpoint_flags
 
 FLAGS = cli.Flags(__doc__)
-WORKDIR = FLAGS.path('workdir', None, "The run's folder.", required=True)
-FORMAT = FLAGS.enum('format', 'huggingface', [*export.LIBRARIES], 'What loads it.')
-OUTPUT = FLAGS.path('output', None, 'A new folder.', required=True)
+WORKDIR = FLAGS.path('workdir', None, 'Folder of the run.', required=True)
+FORMAT = FLAGS.enum('format', 'huggingface', [*export.LIBRARIES], 'Output format.')
+OUTPUT = FLAGS.path('output', None, 'Folder to create.', required=True)
 DTYPE = FLAGS.enum(
   'dtype',
   'float32',
   sorted({*itertools.chain(*export.DTYPES.values())}),
-  'Of the weights: bfloat16 for run; float16 or int8 for ctranslate2.',
+  'Dtype of the weights: bfloat16 for run; float16 or int8 for ctranslate2.',
 )
 AVERAGE, STEP = checkpoint_flags(FLAGS)
 

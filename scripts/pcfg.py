@@ -13,9 +13,9 @@ from transformer_jax.machine import cli
 from transformer_jax.parsing import pcfg
 
 FLAGS = cli.Flags(__doc__)
-TRAIN = FLAGS.list('train', [], 'Files of trees, with commas between them.')
-TEST = FLAGS.path('test', None, 'A file of trees.', required=True)
-OUTPUT = FLAGS.path('output', None, 'Where the trees go.', required=True)
+TRAIN = FLAGS.list('train', [], 'Treebank files to read the rules from.')
+TEST = FLAGS.path('test', None, 'Treebank file to parse.', required=True)
+OUTPUT = FLAGS.path('output', None, 'File to write the trees to.', required=True)
 
 
 def main(argv: list[str]) -> None:

@@ -21,14 +21,14 @@ from transformer_jax.machine.errors import UserError
 from transformer_jax.runs.run import checkpoint_flags
 
 FLAGS = cli.Flags(__doc__)
-WORKDIR = FLAGS.path('workdir', None, "The run's folder.", required=True)
-TEXT = FLAGS.multi_string('text', [], 'A sentence; stdin has them if there is none.')
-OUTPUT = FLAGS.path('output', None, 'Output folder; attention/RUN by default.')
-KIND = FLAGS.enum('attention', 'encoder', [*KINDS], 'Whose pictures to draw.')
-LAYERS = FLAGS.list('layers', [], 'From 1; by default the last but one, as the paper.')
-HEADS = FLAGS.list('heads', [], 'From 1; all by default.')
-WORD = FLAGS.string('word', None, 'The word that looks; all by default.')
-PIECES = FLAGS.bool('pieces', False, 'Show pieces as they are, and do not merge them.')
+WORKDIR = FLAGS.path('workdir', None, 'Folder of the run.', required=True)
+TEXT = FLAGS.multi_string('text', [], 'Sentence; default: the lines of stdin.')
+OUTPUT = FLAGS.path('output', None, 'Folder to write; default: attention/RUN.')
+KIND = FLAGS.enum('attention', 'encoder', [*KINDS], 'Attention to draw.')
+LAYERS = FLAGS.list('layers', [], 'Layers to draw, from 1; default: the last but one.')
+HEADS = FLAGS.list('heads', [], 'Heads to draw, from 1; default: all.')
+WORD = FLAGS.string('word', None, 'Query word; default: all words.')
+PIECES = FLAGS.bool('pieces', False, 'Show pieces instead of words.')
 AVERAGE, STEP = checkpoint_flags(FLAGS)
 
 

@@ -11,8 +11,8 @@ from transformer_jax.machine.errors import UserError
 from transformer_jax.tasks import task_of
 
 FLAGS = cli.Flags(__doc__)
-CONFIG = config_flag(FLAGS, 'Whose corpus to prepare.', required=False)
-VERIFY = FLAGS.path('verify', None, 'Only checks a prepared folder against its card.')
+CONFIG = config_flag(FLAGS, 'Config whose corpus to prepare.', required=False)
+VERIFY = FLAGS.path('verify', None, 'Prepared folder to check against its card.')
 DATA = data_flags(FLAGS)
 
 

@@ -17,12 +17,14 @@ from transformer_jax.machine import cli, files
 from transformer_jax.tasks import TASKS
 
 FLAGS = cli.Flags(__doc__, positional=True)
-SAMPLES = FLAGS.integer('samples', 5, 'Translations of each test set to show.', 0)
-HTML = FLAGS.path('html', None, 'Writes one self-contained page here.')
-MARKDOWN = FLAGS.path('markdown', None, 'Writes Markdown here, its pictures beside.')
-REFERENCES = FLAGS.list(
-  'references', [], 'Files of references, one a line, where no corpus is prepared.'
+SAMPLES = FLAGS.integer(
+  'samples', 5, 'Number of sentences of each test set to show.', 0
 )
+HTML = FLAGS.path('html', None, 'HTML page to write, in one file.')
+MARKDOWN = FLAGS.path(
+  'markdown', None, 'Markdown file to write, with pictures beside it.'
+)
+REFERENCES = FLAGS.list('references', [], 'Reference files, if no corpus is prepared.')
 DATA_DIR = data_dir(FLAGS)
 
 

@@ -27,17 +27,21 @@ from transformer_jax.report import paper
 from transformer_jax.runs import sweep
 
 FLAGS = cli.Flags(__doc__, positional=True)
-ROWS = FLAGS.list('rows', [], "Table 3's rows to run: base,D1,C1 ..., or all.")
-MINI = FLAGS.bool('mini', False, 'The rows in miniature, on Multi30k.')
-CONFIG = FLAGS.multi_string('config', [], 'A config to run; may be repeated.')
-SEEDS = FLAGS.list('seeds', ['1'], 'Run each with each of these seeds.')
-WORKDIR = FLAGS.path('workdir', None, "The folder of the runs' folders.", True)
-SPLIT = FLAGS.enum('split', 'dev', ['dev', 'test'], 'What to score on.')
-AVERAGE = FLAGS.integer('average', 1, 'How many checkpoints to average.', 1)
-DRY_RUN = FLAGS.bool('dry_run', False, 'Only print what would be run.')
-JOBS = FLAGS.integer('jobs', 1, 'Runs at a time.', 1)
-SUBMIT = FLAGS.enum('submit', None, ['slurm'], 'Submit instead.')
-SLURM = FLAGS.multi_string('slurm', [], "KEY=VALUE of submitit's update_parameters.")
+ROWS = FLAGS.list('rows', [], 'Rows of Table 3, such as base,D1,C1, or all.')
+MINI = FLAGS.bool('mini', False, 'Train the rows in miniature, on Multi30k.')
+CONFIG = FLAGS.multi_string('config', [], 'Config to run.')
+SEEDS = FLAGS.list('seeds', ['1'], 'Seeds of each run.')
+WORKDIR = FLAGS.path(
+  'workdir', None, 'Folder that holds the folders of the runs.', True
+)
+SPLIT = FLAGS.enum('split', 'dev', ['dev', 'test'], 'Split to score.')
+AVERAGE = FLAGS.integer('average', 1, 'Number of checkpoints to average.', 1)
+DRY_RUN = FLAGS.bool('dry_run', False, 'Print the commands and run nothing.')
+JOBS = FLAGS.integer('jobs', 1, 'Number of runs at a time.', 1)
+SUBMIT = FLAGS.enum('submit', None, ['slurm'], 'Submit the runs to a cluster.')
+SLURM = FLAGS.multi_string(
+  'slurm', [], "KEY=VALUE of submitit's update_parameters, such as timeout_min=60."
+)
 DATA = data_flags(FLAGS)
 
 

@@ -14,11 +14,11 @@ from transformer_jax.machine import cli, files, platform
 from transformer_jax.machine.errors import UserError
 
 FLAGS = cli.Flags(__doc__)
-OUTPUT = FLAGS.path('output', None, 'The file to write, JSON.', required=True)
+OUTPUT = FLAGS.path('output', None, 'JSON file to write.', required=True)
 N = FLAGS.list(
-  'n', ['64', '128', '256', '512', '1024', '2048', '4096'], 'Lengths of the sequence.'
+  'n', ['64', '128', '256', '512', '1024', '2048', '4096'], 'Sequence lengths.'
 )
-D = FLAGS.list('d', ['64', '128', '256', '512', '1024'], 'Widths of its vectors.')
+D = FLAGS.list('d', ['64', '128', '256', '512', '1024'], 'Vector widths.')
 
 
 def main(argv: list[str]) -> None:

@@ -4,8 +4,8 @@
   python -m scripts.translate --workdir=runs/multi30k
 
 At a terminal it asks for a line and translates it at once; Ctrl-D ends it. In a pipe it
-translates what has come as soon as nothing more comes for a moment. With --nbest=K
-above 1 it writes up to K lines for each, which start with its number and a tab.
+translates when input pauses. With --nbest=K above 1 it writes up to K lines for each
+line, which start with its number and a tab.
 """
 
 import sys
@@ -19,13 +19,17 @@ from transformer_jax.machine.signals import Interruption
 from transformer_jax.runs.run import Run, checkpoint_flags
 
 FLAGS = cli.Flags(__doc__)
-WORKDIR = FLAGS.path('workdir', None, "The run's folder.", required=True)
-INPUT = FLAGS.path('input', '-', "File to translate, perhaps packed; '-' is stdin.")
-NBEST = FLAGS.integer('nbest', 1, 'Translations of each line.', 1)
-BEAM = FLAGS.integer('beam', None, "Beam size, at least NBEST; else the config's.", 1)
-ALPHA = FLAGS.float('alpha', None, "Length penalty; the config's by default.")
+WORKDIR = FLAGS.path('workdir', None, 'Folder of the run.', required=True)
+INPUT = FLAGS.path('input', '-', "File to translate, also compressed; '-': stdin.")
+NBEST = FLAGS.integer('nbest', 1, 'Number of translations of each line.', 1)
+BEAM = FLAGS.integer(
+  'beam', None, "Beam size, at least --nbest; default: the config's.", 1
+)
+ALPHA = FLAGS.float('alpha', None, "Length penalty; default: the config's.")
 AVERAGE, STEP = checkpoint_flags(FLAGS)
-SCORES = FLAGS.bool('scores', False, 'Put its score and a tab before each.')
+SCORES = FLAGS.bool(
+  'scores', False, 'Write the score and a tab before each translation.'
+)
 
 
 def typed() -> Iterator[bytes]:

@@ -335,10 +335,12 @@ class _StepParser(flags.ArgumentParser):
 def checkpoint_flags(table: Flags) -> tuple[flags.FlagHolder, flags.FlagHolder]:
   """Defines --average and --step: which checkpoints to average; None by default."""
   about = (
-    "Checkpoints to average; by default the config's number, or 1 with --step=best."
+    "Number of checkpoints to average; default: the config's, or 1 with --step=best."
   )
   average = table.integer('average', None, about, 1)
-  about = 'Last step to average, the newest by default; best: best on dev.'
+  about = (
+    'Last checkpoint to average, by its step; default: the newest; best: best on dev.'
+  )
   return average, table.define(flags.DEFINE, _StepParser(), 'step', None, about)
 
 
