@@ -30,9 +30,12 @@ AVERAGE, STEP = checkpoint_flags(FLAGS)
 def main(argv: list[str]) -> None:
   FLAGS.parse(argv)
   model = WORKDIR.value, FORMAT.value, OUTPUT.value, DTYPE.value
-  # A signal waits for the few seconds, so that no half of a folder is left.
-  with Interruption() as interruption, interruption.deferred():
-    print(export.export(*model, AVERAGE.value, STEP.value))
+  with Interruption() as interruption:
+    # A signal waits for the few seconds, so that no half of a folder is left.
+    with interruption.deferred():
+      cli.say(export.export(*model, AVERAGE.value, STEP.value))
+    interruption.last_words = lambda: f'{OUTPUT.value} is written.'
+    interruption.leave_if_requested()
 
 
 if __name__ == '__main__':

@@ -48,7 +48,7 @@ def main(argv: list[str]) -> None:
   maps = RunAttention(run).maps(sentences, translations, merge=not PIECES.value)
   folder = OUTPUT.value or pathlib.Path('attention', WORKDIR.value.resolve().name)
   for path in figures.write(folder, maps, str(WORKDIR.value), view):
-    print(path)
+    cli.say(path)
   for line in run.translator.warnings():
     print(line, file=sys.stderr)
 

@@ -24,7 +24,7 @@ def main(argv: list[str]) -> None:
     print(f'{VERIFY.value} is as its card says')
   elif CONFIG.value is not None:
     folders = (flag.value for flag in DATA)
-    print(prepare.prepare_corpus(CONFIG.value, task_of(CONFIG.value), *folders))
+    cli.say(prepare.prepare_corpus(CONFIG.value, task_of(CONFIG.value), *folders))
   else:
     raise UserError('give --config, or --verify and a prepared folder')
 
