@@ -34,10 +34,10 @@ AVERAGE, STEP = checkpoint_flags(FLAGS)
 
 def main(argv: list[str]) -> None:
   FLAGS.parse(argv)
-  from transformer_jax.analysis import figures  # here, since matplotlib is an extra
+  from transformer_jax.analysis import pictures  # here, since matplotlib is an extra
 
   chosen = [cli.integers(f) if f.value else [] for f in (LAYERS, HEADS)]
-  view = figures.View(KIND.value, *chosen, WORD.value)
+  view = pictures.View(KIND.value, *chosen, WORD.value)
   run = transformer_jax.load(WORKDIR.value, average=AVERAGE.value, step=STEP.value)
   text = '\n'.join(TEXT.value).encode() if TEXT.value else sys.stdin.buffer.read()
   lines = [line.partition('\t') for line in split_lines(text) if line.strip()]
@@ -47,7 +47,7 @@ def main(argv: list[str]) -> None:
   sentences, translations = zip(*pairs, strict=True)
   maps = RunAttention(run).maps(sentences, translations, merge=not PIECES.value)
   folder = OUTPUT.value or pathlib.Path('attention', WORKDIR.value.resolve().name)
-  for path in figures.write(folder, maps, str(WORKDIR.value), view):
+  for path in pictures.write(folder, maps, str(WORKDIR.value), view):
     cli.say(path)
   for line in run.translator.warnings():
     print(line, file=sys.stderr)

@@ -28,7 +28,7 @@ DATA_DIR = data_dir(FLAGS)
 
 def main(argv: list[str]) -> None:
   FLAGS.parse(argv)
-  from transformer_jax.analysis import figures  # here, since matplotlib is an extra
+  from transformer_jax.analysis import pictures  # here, since matplotlib is an extra
 
   run = transformer_jax.load(WORKDIR.value, average=AVERAGE.value, step=STEP.value)
   attention = RunAttention(run)
@@ -41,11 +41,11 @@ def main(argv: list[str]) -> None:
   print(survey.survey_table(surveyed, about))
   folder = OUTPUT.value or pathlib.Path('attention', WORKDIR.value.resolve().name)
   folder.mkdir(parents=True, exist_ok=True)
-  figures.save(figures.draw_survey(surveyed), folder / 'heads')
+  pictures.save(pictures.draw_survey(surveyed), folder / 'heads')
   if PRUNE.value:
     pruning = survey.prune(run, batches.read_split(corpus, 'dev'))
     print(f'\n{survey.pruning_table(pruning)}')
-    figures.save(figures.draw_pruning(pruning), folder / 'pruning')
+    pictures.save(pictures.draw_pruning(pruning), folder / 'pruning')
 
 
 if __name__ == '__main__':

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from toy import untrained
-from transformer_jax.analysis import figures
-from transformer_jax.analysis.figures import View
+from transformer_jax.analysis import pictures
 from transformer_jax.analysis.maps import KINDS, Maps
+from transformer_jax.analysis.pictures import View
 from transformer_jax.machine.errors import UserError
 
 N, H = 3, 4
@@ -39,7 +39,7 @@ def view(kind: str = 'encoder', layers=(), heads=(), word=None) -> View:
 
 
 def test_pictures_of_the_chosen_layers(tmp_path: pathlib.Path):
-  written = figures.write(tmp_path, SENTENCES, 'x', view('cross', [1, 3], [2]))
+  written = pictures.write(tmp_path, SENTENCES, 'x', view('cross', [1, 3], [2]))
   assert {*written} == {*tmp_path.iterdir()}
   layers = [f'{n}.cross.layer-{layer}' for n in (1, 2) for layer in (1, 3)]
   forms = [f'{f}.{end}' for f in ('lines', 'maps') for end in ('svg', 'png')]
@@ -62,7 +62,7 @@ def test_pictures_of_the_chosen_layers(tmp_path: pathlib.Path):
 def test_panels_of_the_figures(heads, chosen, lines, squares):
   """Of a head for all words, and of heads for a word, with a square for each weight."""
   weights = np.full((H, 3, 3), 1 / 3)
-  figure = figures.draw_lines(weights, WORDS[:3], WORDS[:3], heads, chosen, '')
+  figure = pictures.draw_lines(weights, WORDS[:3], WORDS[:3], heads, chosen, '')
   assert [len(axes.lines) for axes in figure.axes] == lines
   assert [len(axes.patches) for axes in figure.axes] == squares
 
@@ -74,11 +74,11 @@ def test_messages(tmp_path: pathlib.Path):
     (view(word='its'), '--word=its: no sentence has it; the first has: It costs'),
   ):
     with pytest.raises(UserError, match=message):
-      figures.write(tmp_path, SENTENCES, 'x', chosen)
+      pictures.write(tmp_path, SENTENCES, 'x', chosen)
 
 
 def test_the_page_holds_all_weights_and_needs_no_network(tmp_path: pathlib.Path):
-  page, *_ = figures.write(tmp_path, SENTENCES, 'run <x>', view(word='It'))
+  page, *_ = pictures.write(tmp_path, SENTENCES, 'run <x>', view(word='It'))
   text = page.read_text()
   assert text.count('<script') == 2 and '<b>' not in text
   assert not re.search(r'(src|href)=|@import|url\(|fetch|innerHTML', text)

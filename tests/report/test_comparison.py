@@ -5,10 +5,10 @@ import pytest
 from configs import base, table3
 from toy.results import changed, family, of_config, of_row, scored
 from transformer_jax.report import comparison, paper, report
-from transformer_jax.report.results import Evaluation
+from transformer_jax.report.results import ScoredRun
 
 
-def only(runs: list[Evaluation]) -> comparison.Group:
+def only(runs: list[ScoredRun]) -> comparison.Group:
   groups, left_out = comparison.group(runs)
   assert len(groups) == 1 and not left_out, left_out
   return groups[0]

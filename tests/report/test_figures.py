@@ -6,7 +6,7 @@ import xml.etree.ElementTree
 from toy.results import family
 from transformer_jax.report import comparison, figures
 from transformer_jax.report.page import Picture
-from transformer_jax.report.results import Evaluation
+from transformer_jax.report.results import ScoredRun
 
 XML = '{http://www.w3.org/2000/svg}'
 
@@ -16,7 +16,7 @@ def words(svg: str) -> list[str]:
   return [''.join(x.itertext()).strip() for x in texts]
 
 
-def pictured(runs: list[Evaluation]) -> list[Picture]:
+def pictured(runs: list[ScoredRun]) -> list[Picture]:
   (group,), _ = comparison.group(runs)
   ours = comparison.differences(group, lambda *_: None)
   return figures.rows_minus_base(group, ours, '')

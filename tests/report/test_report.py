@@ -14,7 +14,7 @@ from transformer_jax.machine import files
 from transformer_jax.machine.errors import UserError
 from transformer_jax.report import comparison, paper, results
 from transformer_jax.report import report as module
-from transformer_jax.report.results import Evaluation, HeldOut
+from transformer_jax.report.results import HeldOut, ScoredRun
 from transformer_jax.scoring.bleu import Score
 from transformer_jax.tasks import TASKS
 
@@ -27,7 +27,7 @@ class Prepared(NamedTuple):
 
   def run(
     self, home: pathlib.Path, line: str, row: str = 'base', seed: int = 1, **fields
-  ) -> Evaluation:
+  ) -> ScoredRun:
     """Writes a run of the miniature that translates sentence n to `line` with {n}."""
     result = of_row(row, seed, 5.0 + seed / 10)
     result = changed(result, **{'corpus': self.corpus} | fields)

@@ -5,11 +5,11 @@ import pytest
 from configs import table3 as configs
 from toy.results import cells, changed, of_config, scored
 from transformer_jax.report import comparison, paper, tables
-from transformer_jax.report.results import Evaluation
+from transformer_jax.report.results import ScoredRun
 from transformer_jax.runs.result import Result
 
 
-def printed(runs: list[Evaluation]) -> str:
+def printed(runs: list[ScoredRun]) -> str:
   (group,), _ = comparison.group(runs)
   return tables.table_2(group)
 

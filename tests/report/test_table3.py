@@ -10,12 +10,12 @@ from toy.results import cells, changed, family, of_config, scored
 from transformer_jax.report import comparison, paper
 from transformer_jax.report.page import markdown
 from transformer_jax.report.report import describe_group
-from transformer_jax.report.results import Evaluation
+from transformer_jax.report.results import ScoredRun
 from transformer_jax.scoring import significance
 
 
 def printed(
-  runs: list[Evaluation], compare: comparison.Compare = lambda *_: None
+  runs: list[ScoredRun], compare: comparison.Compare = lambda *_: None
 ) -> str:
   (group,), _ = comparison.group(runs)
   ours = comparison.differences(group, compare)

@@ -1,98 +1,71 @@
-"""What was stored on a former day is read by today's code."""
+"""Damaged records are named; patience with dev perplexity ends a training."""
 
-import copy
-import dataclasses
-import functools
+import json
+import math
 import pathlib
+import re
 
 import pytest
 
-from transformer_jax import config as configs
-from transformer_jax.data.corpus import CARD, check_settings, read_card
 from transformer_jax.machine import files
 from transformer_jax.machine.errors import UserError
-from transformer_jax.report import results
-from transformer_jax.runs.result import Result
-from transformer_jax.runs.run import Run, finished_steps
-from transformer_jax.tasks import TASKS
-
-TESTS = pathlib.Path(__file__).parents[1]
-DAYS = sorted(path for path in (TESTS / 'records').iterdir() if path.is_dir())
-DAY = DAYS[0]
+from transformer_jax.runs.records import Patience, read_records
 
 
-@pytest.mark.parametrize('day', DAYS, ids=lambda day: day.name)
-def test_a_run_of_every_day_is_read(day: pathlib.Path):
-  run = Run(day / 'run')
-  assert run.config().task == 'translation'
-  assert read_card(run.workdir).corpus['data.name'] == run.config().data.name
-  assert finished_steps(run.checkpoints) == [6000]
-  assert {len(record) for record in run.records()} == {2, 3, 12}
+@pytest.mark.parametrize(
+  ('lines', 'message'),
+  [
+    (['{"step": "2"}'], 'Expected `int`, got `str` - at `$.step`'),
+    (['{"loss": 2}'], 'missing required field `step`'),
+    (['{"step": 2, "device": "\udcff"}', '{"step": 3}'], 'utf-8'),
+    # Torn in the middle: the rest of the line is lost, and all after it may be
+    (['{"step": 2, "lo', '{"step": 3}'], 'truncated'),
+  ],
+)
+def test_a_line_that_is_no_record(lines, message: str, tmp_path: pathlib.Path):
+  path = tmp_path / 'metrics.jsonl'
+  text = '\n'.join(['{"step": 1}', *lines, '{"step": 4}', ''])
+  path.write_bytes(text.encode(errors='surrogateescape'))
+  match = re.escape(f'{path}, line 2: damaged (') + f'.*{re.escape(message)}'
+  with pytest.raises(UserError, match=match):
+    read_records(path)
 
 
-@pytest.mark.parametrize('day', DAYS, ids=lambda day: day.name)
-def test_results_of_every_day_are_read(day: pathlib.Path):
-  read = results.read(sorted(day.glob('*.json')), TASKS)
-  assert not read.left_out and len(read.baselines) == 1
-  assert {run.result.task: run.name for run in read.evaluations} == {
-    'translation': 'translation',
-    'parsing': 'parsing',
-  }
+@pytest.mark.parametrize('torn', ['{"step": 4, "lo', '{"step": 2', '\0\0\n'])
+def test_a_torn_last_line_is_left_out(torn: str, tmp_path: pathlib.Path):
+  path = tmp_path / 'metrics.jsonl'
+  path.write_text('{"step": 1}\n{"step": 2, "loss": 3}\n' + torn)
+  assert read_records(path) == [{'step': 1}, {'step': 2, 'loss': 3.0}]
+  assert read_records(tmp_path / 'none') == []
 
 
-def test_all_published_results_are_read():
-  """And the published model's card and config."""
-  root = TESTS.parent
-  for path in (root / 'results').rglob('*.json'):
-    content = files.read_json_object(path)
-    if 'dev_perplexity' in content:
-      Result.read(path)
-  for path in (root / 'pretrained').iterdir():
-    Run(path).config(), read_card(path)
+@pytest.mark.parametrize(
+  ('measured', 'ended'),
+  [
+    ([1, 2], False),
+    ([1, 2, 1], True),
+    ([2, 3, 1, 2], False),
+    # NaN is worse than any number, and spoils no later one.
+    ([10, math.nan, 9, 9.5], False),
+    ([10, math.nan, math.nan], True),
+    ([math.nan, 8, 9], False),
+  ],
+)
+def test_two_without_a_better_one(measured: list[float], ended: bool):
+  live = Patience(2)
+  for perplexity in measured:
+    live.add(perplexity)
+  records = [{'step': n, 'dev_perplexity': x} for n, x in enumerate(measured)]
+  lines = [files.as_json(record) for record in [*records, {'step': 9, 'seconds': 1.0}]]
+  config = {'patience': 2, 'checkpoint_every_steps': 1, 'train_steps': 9}
+  again = Patience.of(map(json.loads, lines), config)
+  assert live.ended == again.ended == ended
+  assert not Patience(0).ended, 'it has no end'
 
 
-def test_a_key_that_was_not_stored_is_as_before_it(tmp_path: pathlib.Path):
-  """In a config, and in a result's; a key that nobody knows is refused."""
-  stored = files.read_json_object(DAY / 'run/config.json')
-  result = files.read_json_object(DAY / 'translation.json')
-  for name, key in configs.KEYS.items():
-    *outer, last = name.split('.')
-    partial = copy.deepcopy(stored)
-    del functools.reduce(dict.__getitem__, outer, partial)[last]
-    completed = configs.flat(configs.complete(partial))
-    before = [*key.before] if isinstance(key.before, tuple) else key.before
-    assert completed == configs.flat(stored) | {name: before}
-  del result['config']['data']['cleaning'], result['config']['kernels']
-  path = tmp_path / 'result.json'
-  files.write_json(path, result)
-  assert Result.read(path).config['data']['cleaning'] == stored['data']['cleaning']
-  result['config']['model']['gates'] = 2
-  files.write_json(path, result)
-  with pytest.raises(UserError, match='model.gates is unknown'):
-    Result.read(path)
-
-
-def test_a_key_may_declare_what_was_before_it():
-  @dataclasses.dataclass(frozen=True)
-  class Inner:
-    new: int = configs.key(7, configs.MODEL, 'A key.', before=3)
-
-  @dataclasses.dataclass(frozen=True)
-  class Outer:
-    inner: Inner = Inner()
-    old: int = configs.key(1, configs.MODEL, 'Another.')
-
-  assert configs.complete({'inner': {}}, Outer) == {'inner': {'new': 3}, 'old': 1}
-  assert configs.complete({'inner': {'new': 9}}, Outer)['inner'] == {'new': 9}
-
-
-def test_a_card_that_lacks_a_key_is_as_before_it(tmp_path: pathlib.Path):
-  card = files.read_json_object(DAY / 'run/card.json')
-  config = Run(DAY / 'run').config()
-  del card['corpus']['data.nfc']
-  files.write_json(tmp_path / CARD, card)
-  check_settings(tmp_path, config)
-  with config.unlocked():
-    config.data.nfc = True
-  with pytest.raises(UserError, match='prepared with data.nfc=False'):
-    check_settings(tmp_path, config)
+def test_a_former_last_step_is_no_checkpoint_of_a_longer_training():
+  measured = {4: 5.0, 8: 3.0, 10: 3.1, 12: 3.2}
+  records = [{'step': step, 'dev_perplexity': x} for step, x in measured.items()]
+  config = {'patience': 2, 'checkpoint_every_steps': 4}
+  assert not Patience.of(records, config | {'train_steps': 20}).ended
+  assert Patience.of(records, config | {'train_steps': 10}).ended

@@ -11,7 +11,7 @@ from transformer_jax.config import as_json
 from transformer_jax.data.corpus import Card, VocabularyEntry
 from transformer_jax.parsing import evalb
 from transformer_jax.report import results
-from transformer_jax.report.results import Evaluation
+from transformer_jax.report.results import ScoredRun
 from transformer_jax.runs.result import VERSION, Result
 from transformer_jax.runs.run import Run
 from transformer_jax.scoring.bleu import Score
@@ -107,13 +107,13 @@ def changed(result: Result, config: dict | None = None, **fields: object) -> Res
   return dataclasses.replace(result, config=settings, **fields)
 
 
-def scored(result: Result, name: str = 'run') -> Evaluation:
+def scored(result: Result, name: str = 'run') -> ScoredRun:
   """As if read from runs/NAME, without translations."""
   home = pathlib.Path('/runs') / name
-  return Evaluation(name, result, home / 'result.json', home, None)
+  return ScoredRun(name, result, home / 'result.json', home, None)
 
 
-def written(result: Result, home: pathlib.Path, lines: str | None = None) -> Evaluation:
+def written(result: Result, home: pathlib.Path, lines: str | None = None) -> ScoredRun:
   """Writes a run's folder with this result and these translations; reads it."""
   home.mkdir(parents=True, exist_ok=True)
   result.write(home / 'result.json')
@@ -126,7 +126,7 @@ def written(result: Result, home: pathlib.Path, lines: str | None = None) -> Eva
   return contents.evaluations[0]
 
 
-def family(*more: tuple) -> list[Evaluation]:
+def family(*more: tuple) -> list[ScoredRun]:
   """Returns base with 3 seeds, C1 clearly worse as the paper has it, and `more`."""
   entries = [('base', 1, 5.0, 20.0), ('base', 2, 5.1, 20.2), ('base', 3, 4.9, 19.8)]
   entries += [('C1', 1, 7.0, 16.0), *more]

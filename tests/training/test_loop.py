@@ -19,7 +19,7 @@ from toy.config import tiny
 from transformer_jax.data import batches
 from transformer_jax.machine.errors import UserError
 from transformer_jax.machine.signals import EXIT_CODE, Interruption
-from transformer_jax.runs.metrics import best_step
+from transformer_jax.runs.records import best_step
 from transformer_jax.runs.run import Run, finished_steps
 from transformer_jax.training import loop
 from transformer_jax.training.metrics import Log

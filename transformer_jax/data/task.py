@@ -55,7 +55,7 @@ class Section:
   Attributes:
     read_baseline: takes a file; returns the scores of a system that is no run of ours,
       or None if the file is something else.
-    write: takes the task's results (report.results.Evaluation) and its baselines;
+    write: takes the task's results (report.results.ScoredRun) and its baselines;
       returns lines for a terminal and the blocks.
   """
 

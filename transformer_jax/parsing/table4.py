@@ -9,7 +9,7 @@ from transformer_jax.parsing.evalb import Parsing
 from transformer_jax.parsing.pcfg import Baseline
 from transformer_jax.report import paper
 from transformer_jax.report.page import Block, heading, paragraph, table
-from transformer_jax.report.results import Evaluation
+from transformer_jax.report.results import ScoredRun
 
 JOURNAL, GUM = 'wsj.23', 'gum/'  # as configs/parsing.py calls their files
 HEADER = ('parser', 'training', 'scored on', 'F1', '95 %', 'recall', 'precision')
@@ -29,7 +29,7 @@ class Row(NamedTuple):
 
 
 def section(
-  parsed: Sequence[Evaluation], baselines: Sequence[Baseline]
+  parsed: Sequence[ScoredRun], baselines: Sequence[Baseline]
 ) -> tuple[str, list[Block]]:
   """Returns a line for each parser, for a terminal, and the section's blocks.
 
@@ -56,7 +56,7 @@ def _summary(row: Row) -> str:
   )
 
 
-def _run_row(run: Evaluation) -> Row:
+def _run_row(run: ScoredRun) -> Row:
   result, model = run.result, run.config['model']
   return Row(
     run.name,
@@ -70,7 +70,7 @@ def _run_row(run: Evaluation) -> Row:
   )
 
 
-def _files(run: Evaluation, split: str) -> str:
+def _files(run: ScoredRun, split: str) -> str:
   return ' + '.join(run.data['files'][split])
 
 

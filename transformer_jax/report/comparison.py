@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from transformer_jax.config import KEYS, Tag, cells, flat, keys_of
 from transformer_jax.report import paper
-from transformer_jax.report.results import Evaluation
+from transformer_jax.report.results import ScoredRun
 from transformer_jax.scoring.significance import Noise, margin, noise
 
 Cells = dict[str, float | str]  # of Table 3, by the names of its columns
@@ -28,12 +28,12 @@ class Group(NamedTuple):
   """Runs that can be compared; each row holds one result for each of its seeds."""
 
   base: Cells
-  table_3: dict[str, list[Evaluation]]
-  table_2: dict[str, list[Evaluation]]
+  table_3: dict[str, list[ScoredRun]]
+  table_2: dict[str, list[ScoredRun]]
   left_out: list[str]
 
   @property
-  def members(self) -> list[Evaluation]:
+  def members(self) -> list[ScoredRun]:
     """The results of both tables."""
     return sum([*self.table_3.values(), *self.table_2.values()], [])
 
@@ -43,7 +43,7 @@ class Group(NamedTuple):
     return self.members[0].data['name']
 
 
-def conditions(run: Evaluation) -> tuple[str, ...]:
+def conditions(run: ScoredRun) -> tuple[str, ...]:
   """Returns what results of one table share: corpus, scorers, other settings."""
   config = flat(run.config)
   settings = {key: config[key] for key in config.keys() - VARIED - NO_INFLUENCE}
@@ -74,7 +74,7 @@ def cells_of_row(row: str, base: Cells, french: bool) -> Cells:
   return expected
 
 
-def wrong_cells(run: Evaluation, base: Cells) -> str:
+def wrong_cells(run: ScoredRun, base: Cells) -> str:
   """Returns the cells in which a run differs from its row; '' if it does in none."""
   expected = cells_of_row(run.row, base, run.data['target_language'] == 'fr')
   return ', '.join(
@@ -89,7 +89,7 @@ def _text(value: float | str) -> str:
   return value if isinstance(value, str) else f'{value:g}'
 
 
-def find_base(members: Sequence[Evaluation]) -> Cells | None:
+def find_base(members: Sequence[ScoredRun]) -> Cells | None:
   """Returns the base that fits the most rows: those with a run without wrong_cells().
 
   Candidates are the paper's base and the cells of the runs of row base; of equals it is
@@ -102,12 +102,12 @@ def find_base(members: Sequence[Evaluation]) -> Cells | None:
   return base if fits(base) or members[0].data['reader'] == 'wmt14' else None
 
 
-def group(results: Sequence[Evaluation]) -> tuple[list[Group], list[str]]:
+def group(results: Sequence[ScoredRun]) -> tuple[list[Group], list[str]]:
   """Returns groups of comparable runs, and reasons why other runs are in none.
 
   Runs of no row are in neither. The runs have distinct names.
   """
-  alike: dict[tuple[str, ...], list[Evaluation]] = {}
+  alike: dict[tuple[str, ...], list[ScoredRun]] = {}
   groups, left_out = [], []
   for run in results:
     if run.row in paper.TABLE_3:
@@ -129,10 +129,10 @@ def group(results: Sequence[Evaluation]) -> tuple[list[Group], list[str]]:
   return groups, left_out
 
 
-def _group(base: Cells, members: Sequence[Evaluation]) -> Group:
+def _group(base: Cells, members: Sequence[ScoredRun]) -> Group:
   own = Group(base, {}, {}, [])
   # A run has several results; one that was prolonged also has results of fewer steps.
-  by_run: dict[tuple[str, str, int], list[Evaluation]] = {}
+  by_run: dict[tuple[str, str, int], list[ScoredRun]] = {}
   for run in members:
     if wrong := wrong_cells(run, base):
       reason = f'{run.name} is not row {run.row}, as its config says: {wrong}'
@@ -155,7 +155,7 @@ def _group(base: Cells, members: Sequence[Evaluation]) -> Group:
   return own
 
 
-def unmet_conditions(run: Evaluation, table: int) -> Iterator[str]:
+def unmet_conditions(run: ScoredRun, table: int) -> Iterator[str]:
   """Yields what keeps a result out of Table 2 or 3.
 
   Table 2 takes newstest2014 with 5 (base) or 20 (big) checkpoints averaged, Table 3 dev
@@ -189,8 +189,8 @@ def unmet_conditions(run: Evaluation, table: int) -> Iterator[str]:
 SMALLEST = 0.09, 0.4
 
 # (systems, as many baselines) -> p of no difference in BLEU; None without their texts
-Compare = Callable[[Sequence[Evaluation], Sequence[Evaluation]], float | None]
-Read = Callable[[Evaluation], float]
+Compare = Callable[[Sequence[ScoredRun], Sequence[ScoredRun]], float | None]
+Read = Callable[[ScoredRun], float]
 PERPLEXITY: Read = operator.attrgetter('result.dev_perplexity')
 BLEU: Read = operator.attrgetter('result.paper_bleu.score')
 SACREBLEU: Read = operator.attrgetter('result.sacrebleu.score')
@@ -297,8 +297,8 @@ def paper_signs(row: str) -> list[int]:
 
 
 def _difference(
-  results: Sequence[Evaluation],
-  base: Sequence[Evaluation],
+  results: Sequence[ScoredRun],
+  base: Sequence[ScoredRun],
   read: Read,
   noise: Noise | None,
   equivalence: float,

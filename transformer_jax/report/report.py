@@ -22,7 +22,7 @@ from transformer_jax.report.page import (
   table,
   table_of,
 )
-from transformer_jax.report.results import Evaluation, HeldOut
+from transformer_jax.report.results import HeldOut, ScoredRun
 from transformer_jax.scoring import bleu
 
 TITLE = 'Attention Is All You Need: runs'
@@ -72,7 +72,7 @@ def make_report(
 
 
 def _report_runs(
-  runs: Sequence[Evaluation],
+  runs: Sequence[ScoredRun],
   unread: Sequence[str],
   texts: HeldOut,
   samples: int,
@@ -84,7 +84,7 @@ def _report_runs(
   left_out = [*unread, *ungrouped]
   with tqdm(desc='comparing', unit='row', disable=None) as bar:
 
-    def compare(*both: Sequence[Evaluation]) -> float | None:
+    def compare(*both: Sequence[ScoredRun]) -> float | None:
       bar.update()
       return paired_p(*both, texts)
 
@@ -121,7 +121,7 @@ def describe_group(group: Group, ours: Differences, number: str) -> list[Block]:
 
 
 def paired_p(
-  systems: Sequence[Evaluation], baselines: Sequence[Evaluation], texts: HeldOut
+  systems: Sequence[ScoredRun], baselines: Sequence[ScoredRun], texts: HeldOut
 ) -> float | None:
   """Returns p of no difference in BLEU; None without translations or references."""
   data = systems[0].data
@@ -146,20 +146,20 @@ class ScoreType(NamedTuple):
   signatures: tuple[str, str]
 
 
-def score_type(run: Evaluation) -> ScoreType:
+def score_type(run: ScoredRun) -> ScoreType:
   """Returns the type of a result's scores."""
   pieces = run.config['model']['vocab_size']
   result = run.result
   return ScoreType(run.test_set, result.text, result.corpus, pieces, run.signatures)
 
 
-def number_types(runs: Sequence[Evaluation]) -> dict[ScoreType, str]:
+def number_types(runs: Sequence[ScoredRun]) -> dict[ScoreType, str]:
   """Returns the superscript number of each type's footnote."""
   types = dict.fromkeys(map(score_type, runs))
   return {one: f'{n}'.translate(SUPERSCRIPTS) for n, one in enumerate(types, 1)}
 
 
-def footnotes(runs: Sequence[Evaluation]) -> list[str]:
+def footnotes(runs: Sequence[ScoredRun]) -> list[str]:
   """Returns a footnote for each type of score; spells each signature out once."""
   first: dict[tuple[str, str], str] = {}
   items = []
@@ -176,7 +176,7 @@ def footnotes(runs: Sequence[Evaluation]) -> list[str]:
   return items
 
 
-def overlap(run: Evaluation) -> str:
+def overlap(run: ScoredRun) -> str:
   """Returns how many of the scored sentences other splits have; '' if not recorded."""
   size = len(run.translations or [])
   share = lambda count: f' ({count / size:.1%})' if size else ''
@@ -185,14 +185,14 @@ def overlap(run: Evaluation) -> str:
   return f'Of its source sentences {each}. ' if each else ''
 
 
-def every_result(runs: Sequence[Evaluation]) -> list[str]:
+def every_result(runs: Sequence[ScoredRun]) -> list[str]:
   """Returns a table with one row a result."""
   marks = number_types(runs)
   rows = [_row(one, marks[score_type(one)]) for one in runs]
   return [heading(2, 'Every result'), table_of(rows)]
 
 
-def _row(run: Evaluation, mark: str) -> dict[str, str]:
+def _row(run: ScoredRun, mark: str) -> dict[str, str]:
   result = run.result
   return {
     'run': run.name_with_parent,
@@ -216,18 +216,18 @@ def _score(score: bleu.Score) -> str:
   return f'{score.score:.2f} [{low:.1f}, {high:.1f}]'
 
 
-def representatives(runs: Sequence[Evaluation]) -> list[Evaluation]:
+def representatives(runs: Sequence[ScoredRun]) -> list[ScoredRun]:
   """Returns a result for each run and type of score.
 
   It is of the newest step, and decoded as the config says if any is.
   """
 
-  def rank(run: Evaluation) -> tuple[int, bool]:
+  def rank(run: ScoredRun) -> tuple[int, bool]:
     used = len(run.result.averaged), run.result.beam, run.result.alpha
     keys = 'average_last', 'beam', 'alpha'
     return run.result.step, used == tuple(run.config[key] for key in keys)
 
-  best: dict[tuple, Evaluation] = {}
+  best: dict[tuple, ScoredRun] = {}
   for run in runs:
     key = run.home, score_type(run)
     best[key] = max(run, best.get(key, run), key=rank)
@@ -235,13 +235,13 @@ def representatives(runs: Sequence[Evaluation]) -> list[Evaluation]:
 
 
 def sample_translations(
-  runs: Sequence[Evaluation], texts: HeldOut, count: int
+  runs: Sequence[ScoredRun], texts: HeldOut, count: int
 ) -> list[str]:
   """Returns evenly spaced sentences of each test set whose corpus is prepared.
 
   Their translations are of each row's run of the lowest seed.
   """
-  alike: dict[tuple, dict[str, Evaluation]] = {}
+  alike: dict[tuple, dict[str, ScoredRun]] = {}
   for run in sorted(representatives(runs), key=lambda run: run.seed):
     if run.translations is not None and texts.text(run) is not None:
       rows = alike.setdefault((run.test_set, run.result.corpus), {})
@@ -295,7 +295,7 @@ def _table_3_facts(
 
 
 def _on_terminal(
-  top: Facts, runs: Sequence[Evaluation], studies: Sequence[Study]
+  top: Facts, runs: Sequence[ScoredRun], studies: Sequence[Study]
 ) -> str:
   """Returns the facts, the claims, the scores of runs in no table, and footnotes."""
   lines = [line for fact in top for line in _wrap(*fact)]
@@ -324,7 +324,7 @@ def _wrap(name: str, text: str) -> list[str]:
   return [line.replace('| ', '|') for line in lines]
 
 
-def _short_score(run: Evaluation, mark: str) -> str:
+def _short_score(run: ScoredRun, mark: str) -> str:
   result = run.result
   return (
     f'{_score(result.sacrebleu):>19} sacreBLEU, {result.paper_bleu.score:5.2f} BLEU'

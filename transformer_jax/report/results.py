@@ -20,7 +20,7 @@ from transformer_jax.runs.run import Run
 from transformer_jax.scoring.bleu import read_lines
 
 
-class Evaluation(NamedTuple):
+class ScoredRun(NamedTuple):
   """A result of a run, and what was read beside it."""
 
   name: str  # the folder's name, or the file's without a folder
@@ -103,12 +103,12 @@ class HeldOut:
     self._data_dir = data_dir
     self._references = {files.sha256(path): path for path in references}
 
-  def unused(self, runs: Iterable[Evaluation]) -> Iterator[pathlib.Path]:
+  def unused(self, runs: Iterable[ScoredRun]) -> Iterator[pathlib.Path]:
     """Yields the files of references on which no run was scored."""
     scored = {run.result.references for run in runs}
     yield from (path for x, path in self._references.items() if x not in scored)
 
-  def text(self, run: Evaluation) -> tuple[list[str], list[str]] | None:
+  def text(self, run: ScoredRun) -> tuple[list[str], list[str]] | None:
     """Returns sources and references; None if the corpus is not prepared.
 
     Raises:
@@ -121,7 +121,7 @@ class HeldOut:
     source, references = read_text(folder, run.result.split)
     return source, _check_length(references, run)
 
-  def references(self, run: Evaluation) -> list[str] | None:
+  def references(self, run: ScoredRun) -> list[str] | None:
     """Returns the references: the prepared corpus's, or a file of the same lines."""
     if (text := self.text(run)) is not None:
       return text[1]
@@ -129,7 +129,7 @@ class HeldOut:
     return None if path is None else _check_length(read_lines(path), run)
 
 
-def _check_length(references: list[str], run: Evaluation) -> list[str]:
+def _check_length(references: list[str], run: ScoredRun) -> list[str]:
   """Returns the references; raises UserError without one translation for each."""
   lines = run.translations
   if lines is not None and len(lines) != len(references):
@@ -143,7 +143,7 @@ def _check_length(references: list[str], run: Evaluation) -> list[str]:
 class Results(NamedTuple):
   """What was read for a report."""
 
-  evaluations: list[Evaluation]
+  evaluations: list[ScoredRun]
   baselines: list[tuple[str, Any]]  # a task, and what its section read: no run's score
   left_out: list[str]  # what could not be read, and why
 
@@ -181,7 +181,7 @@ def _read_path(path: pathlib.Path, tasks: Mapping[str, Task], results: Results) 
       if baselines := [both for both in read if both[1]]:
         results.baselines.extend(baselines)
         continue
-      run = Evaluation(home.name, Result.read(file), file, home, None)
+      run = ScoredRun(home.name, Result.read(file), file, home, None)
       if run.text.is_file():
         run = run._replace(translations=read_lines(run.text))
       evaluations.append(run)

@@ -14,7 +14,7 @@ from transformer_jax.report.comparison import (
   Group,
 )
 from transformer_jax.report.page import heading, paragraph, table, table_of
-from transformer_jax.report.results import Evaluation
+from transformer_jax.report.results import ScoredRun
 from transformer_jax.scoring.significance import Noise, margin, noise
 
 SPREAD = (
@@ -55,7 +55,7 @@ def about(group: Group) -> str:
   return text + SPREAD
 
 
-def _each(group: Group, read: Callable[[Evaluation], str | None]) -> str:
+def _each(group: Group, read: Callable[[ScoredRun], str | None]) -> str:
   """Returns what `read` returns for all runs, or, if it differs, for which rows."""
   rows: dict[str, list[str]] = {}
   for run in group.members:
@@ -66,7 +66,7 @@ def _each(group: Group, read: Callable[[Evaluation], str | None]) -> str:
 
 
 def columns(
-  rows: Sequence[Sequence[Evaluation]], *scores: comparison.Read
+  rows: Sequence[Sequence[ScoredRun]], *scores: comparison.Read
 ) -> Iterator[list[str]]:
   """Yields each score's column: '25.31 ± 0.30 (sd 0.12)' of seeds, '' of none."""
   for read in scores:
@@ -184,7 +184,7 @@ def table_2(group: Group) -> str:
   return table_of(rows)
 
 
-def _mean_flops(runs: Sequence[Evaluation]) -> str:
+def _mean_flops(runs: Sequence[ScoredRun]) -> str:
   """Returns FLOPs of training's matrix products, backward pass included."""
   each = lambda run: flops.flops_per_target_token(run.config['model'])
   counted = [each(run) * run.result.target_tokens_seen for run in runs]

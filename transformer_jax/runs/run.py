@@ -25,7 +25,7 @@ from transformer_jax.data.vocabulary import Vocabularies
 from transformer_jax.machine import files
 from transformer_jax.machine.cli import Flags
 from transformer_jax.machine.errors import UserError
-from transformer_jax.runs.metrics import Record, best_step, read_records
+from transformer_jax.runs.records import Record, best_step, read_records
 
 MANIFEST = 'manifest.json'  # is written last: a checkpoint that has one is finished
 ARRAYS = 'parameters.safetensors'  # in params/, where an export wrote the checkpoint

@@ -21,7 +21,7 @@ from transformer_jax.data.corpus import config_flag
 from transformer_jax.machine.cli import Flags
 from transformer_jax.machine.errors import UserError
 from transformer_jax.machine.signals import EXIT_CODE, PARENT, Interruption
-from transformer_jax.runs.metrics import Patience
+from transformer_jax.runs.records import Patience
 from transformer_jax.runs.run import Run, averaged_steps, start_from
 
 POLL = 0.1  # seconds between two checks of a process

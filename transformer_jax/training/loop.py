@@ -16,7 +16,7 @@ from transformer_jax.data.corpus import Card, read_card
 from transformer_jax.machine import cli, hosts, platform
 from transformer_jax.machine.errors import UserError
 from transformer_jax.machine.signals import Interruption
-from transformer_jax.runs.metrics import Patience, Record, best_step
+from transformer_jax.runs.records import Patience, Record, best_step
 from transformer_jax.runs.run import Run
 from transformer_jax.training import checkpoint
 from transformer_jax.training.metrics import Divergence, Log, Meter

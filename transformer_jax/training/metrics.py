@@ -15,7 +15,7 @@ from tensorboardX.record_writer import RecordWriter
 from tqdm import tqdm
 
 from transformer_jax.machine import files
-from transformer_jax.runs.metrics import Record
+from transformer_jax.runs.records import Record
 from transformer_jax.runs.run import Run
 from transformer_jax.training.step import Schedule, Sums
 
