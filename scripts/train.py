@@ -4,11 +4,12 @@
   python -m scripts.train --workdir=runs/quickstart
   python -m scripts.train --config=C --init_from=runs/quickstart --workdir=runs/tuned
 
-The second resumes a run by its own config; the third starts from another run's model
-(docs/own_data.md).
+The second command resumes a run by its config. The third starts from another run's
+model (docs/own_data.md).
 
-SIGTERM, SIGINT and SIGUSR1 (`sbatch --signal=USR1@120`) save and end it with exit code
-75; the same command resumes it. docs/devices.md: several devices and hosts.
+SIGTERM, SIGINT, SIGHUP, SIGUSR1 (`sbatch --signal=USR1@120`), SIGUSR2 and SIGXCPU save
+and end it with exit code 75. The same command resumes it. docs/devices.md has several
+devices and hosts.
 """
 
 import numpy as np
