@@ -6,11 +6,11 @@
   python -m scripts.benchmark --config=configs/base.py:en-de --what=decoding \\
     --rows=16,64 --rivals=huggingface,ctranslate2
 
-Training takes the prepared corpus's sequence of batches, input included; with --rows
-and --length, batches of one shape without padding, which need no corpus. Decoding is
-from text to text, by an untrained model with forced lengths: of the lines of --text, or
-else of random ids. docs/speed.md says how everything is measured. A table goes to
-stdout, and JSON to --output, or else to stdout too.
+Training times the prepared corpus's batches, input included, or with --rows and
+--length batches of one shape without padding, which need no corpus. Decoding times text
+to text with an untrained model and forced lengths, on the lines of --text or on random
+ids. docs/speed.md says how everything is measured. The command prints a table, and
+writes JSON to --output or to stdout.
 """
 
 from benchmarks import rivals, run

@@ -4,10 +4,10 @@ python -m scripts.describe --config=configs/table3.py:B2 [--json]
 python -m scripts.describe --config=configs/base.py:en-de --time
 python -m scripts.describe --config=configs/base.py:en-de --topology=v5e:2x4,h100:8
 
---time compiles the training step on this machine's devices, times three updates and
-prints the hours of all. --topology compiles the step and the search for devices that
-this machine lacks, and says whether they fit (docs/reproduce.md). Batches have --length
-tokens in each sentence; if the corpus is prepared, --time takes its commonest shape.
+--time compiles the training step on this machine, times three updates and prints the
+hours of the whole run. --topology compiles the step and the search for devices that
+this machine lacks, and says whether they fit (docs/reproduce.md). Sentences have
+--length tokens. If the corpus is prepared, --time takes its most common shape.
 """
 
 import collections

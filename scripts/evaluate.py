@@ -5,10 +5,10 @@
   python -m scripts.evaluate --hypotheses=FILE --references=FILE --target_language=de \\
     [--against_hypotheses=FILE]
 
-Translations and result stay under WORKDIR/translations/; WORKDIR/result.json is the
-newest result. `--against` compares a run with another's result of the same search, or
-else its newest, and `--against_hypotheses` a file with another, by approximate
-randomisation. Files are detokenised text, a sentence a line.
+Translations and results stand in WORKDIR/translations/, and the newest result in
+WORKDIR/result.json. `--against` compares a run with another's result of the same
+search, or else with its newest, and `--against_hypotheses` a file with another, by
+approximate randomisation. Files are detokenised text, a sentence a line.
 """
 
 import sys

@@ -3,8 +3,8 @@
   python -m scripts.export --workdir=RUN --format=huggingface --output=FOLDER
   python -m scripts.export --workdir=RUN --format=run --dtype=bfloat16 --output=FOLDER
 
-huggingface: what transformers.MarianMTModel and MarianTokenizer load. ctranslate2: what
-ctranslate2.Translator loads. run: what our own commands load.
+transformers.MarianMTModel and MarianTokenizer load the format huggingface,
+ctranslate2.Translator loads ctranslate2, and the commands of this project load run.
 """
 
 import itertools

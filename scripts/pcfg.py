@@ -2,9 +2,9 @@
 
   python -m scripts.pcfg --train=gum/train.mrg --test=gum/test.mrg --output=trees.mrg
 
-Reads the rules off the trees of --train, finds a probable tree of each sentence of
---test by CKY with a beam, writes them to --output, one a line, and prints their scores.
-What the report reads of them goes beside --output, as .json.
+Reads rules from the trees of --train, parses the sentences of --test by CKY with a
+beam, writes a tree a line to --output and the scores for the report beside it (.json),
+and prints the scores.
 """
 
 import pathlib

@@ -5,9 +5,9 @@
     --attention=encoder --layers=5 --heads=5,6 --word=It
 
 Writes attention.html, an interactive page, and pictures (SVG, PNG) of the layers and
-heads that the flags name. A line is a sentence; blank lines are not counted. A
-translation may stand behind a tab, else beam search finds it. Pieces are merged to
-words: their weights are summed over keys and averaged over queries.
+heads that the flags name. A line is a sentence, and may have its translation behind a
+tab. Otherwise beam search translates it. Pieces are merged to words, with weights
+summed over keys and averaged over queries.
 """
 
 import pathlib

@@ -3,11 +3,10 @@
   python -m scripts.report runs/table3.* --html=report.html
   python -m scripts.report results/table3/*.json --references=dev.de
 
-Runs are folders, or result files whose translations (.txt) stand beside them under the
-same name. A baseline of Table 4 is a file that scripts.pcfg wrote. Paired tests need
-the text that was scored: a prepared corpus in --data_dir, or files of its references.
-Prints a summary; --html and --markdown write the whole report. What is left out is
-named.
+Arguments are run folders, or result files with their translations (.txt) beside them. A
+baseline of Table 4 is a file that scripts.pcfg wrote. Paired tests need the references,
+from the prepared corpus in --data_dir or from --references. The command prints a
+summary and names what it leaves out. --html and --markdown write the whole report.
 """
 
 import pathlib

@@ -5,13 +5,12 @@
   python -m scripts.sweep --config=configs/multi30k.py:en-de --seeds=1,2 \\
     --workdir=runs --raw_dir=DIR -- --config.train_steps=6000
 
-Each run has a folder below WORKDIR, such as table3.base.mini.seed-1. The same command,
-given again, resumes what is not done: SIGTERM and SIGINT end a sweep as they end
-training, with exit code 75. A run that fails stops no other; the exit code is 1 in the
-end, and the same command runs it again. What follows `--` goes to the trainer. Runs are
-scored as in section 6.2: on dev, the last checkpoint alone. `--jobs=2` runs two at a
-time, which share the cores and GPUs. `--submit=slurm` submits each run to Slurm,
-through submitit:
+Each run has a folder in WORKDIR, such as table3.base.mini.seed-1. The same command
+resumes what is not done. A signal ends a sweep as it ends training, with exit code 75.
+A run that fails does not stop the others. The sweep then exits with 1, and the same
+command runs it again. Flags after `--` go to the trainer. Runs are scored as in section
+6.2, on dev with the last checkpoint alone. `--jobs=2` runs two at a time, which share
+the cores and GPUs. `--submit=slurm` submits each run to Slurm through submitit:
 
   python -m scripts.sweep --rows=all --workdir=runs --submit=slurm \\
     --slurm=gpus_per_node=1 --slurm=cpus_per_task=8 --slurm=timeout_min=1440

@@ -2,10 +2,10 @@
 
   python -m scripts.table1 --output=results/table1.json
 
-Prints the table beside the paper's orders, and the ratio of recurrence to
-self-attention, as Markdown; writes all that was measured to --output and the picture
-beside it, with the ending .svg. Let nothing else run meanwhile: it takes minutes on two
-CPU cores. Accelerators need larger --n and --d.
+Prints Markdown: the table beside the paper's orders, and the ratio of recurrence to
+self-attention. Writes the measurements to --output and a picture beside it (.svg). It
+takes minutes on two CPU cores, which should do nothing else. Accelerators need larger
+--n and --d.
 """
 
 from benchmarks import run
