@@ -15,18 +15,20 @@ from tqdm import tqdm
 
 import transformer_jax
 from transformer_jax.machine import cli
+from transformer_jax.machine.errors import UserError
 from transformer_jax.machine.signals import Interruption
-from transformer_jax.runs.run import Run, checkpoint_flags
+from transformer_jax.runs.run import Run, checkpoint_flags, dtype_flag
 
 FLAGS = cli.Flags(__doc__)
 WORKDIR = FLAGS.path('workdir', None, 'Folder of the run.', required=True)
 INPUT = FLAGS.path('input', '-', "File to translate, also compressed; '-': stdin.")
 NBEST = FLAGS.integer('nbest', 1, 'Number of translations of each line.', 1)
 BEAM = FLAGS.integer(
-  'beam', None, "Beam size, at least --nbest; default: the config's.", 1
+  'beam', None, "Beam size, --nbest or more; default: the config's.", 1
 )
 ALPHA = FLAGS.float('alpha', None, "Length penalty; default: the config's.")
 AVERAGE, STEP = checkpoint_flags(FLAGS)
+DECODE_DTYPE = dtype_flag(FLAGS)
 SCORES = FLAGS.bool(
   'scores', False, 'Write the score and a tab before each translation.'
 )
@@ -45,6 +47,8 @@ def typed() -> Iterator[bytes]:
 
 def main(argv: list[str]) -> None:
   FLAGS.parse(argv)
+  if BEAM.value and BEAM.value < NBEST.value:
+    raise UserError(f'--nbest={NBEST.value} needs --beam={NBEST.value} or more')
   interruption = Interruption()
   is_typed = str(INPUT.value) == '-' and sys.stdin.isatty()
   count = 0
@@ -54,8 +58,9 @@ def main(argv: list[str]) -> None:
   else:
     interruption.last_words = text
   beam = max(BEAM.value or Run(WORKDIR.value).config().beam, NBEST.value)
-  which = {'average': AVERAGE.value, 'step': STEP.value}
-  model = transformer_jax.load(WORKDIR.value, beam=beam, alpha=ALPHA.value, **which)
+  flags = AVERAGE, STEP, ALPHA, DECODE_DTYPE
+  options = {flag.name: flag.value for flag in flags}
+  model = transformer_jax.load(WORKDIR.value, beam=beam, **options)
   from transformer_jax.decoding import translate  # JAX takes seconds
 
   if is_typed:
@@ -66,12 +71,12 @@ def main(argv: list[str]) -> None:
   with interruption:
     for lines in batches:
       interruption.leave_if_requested()  # during the batch before
-      translations = model.hypotheses(lines, bar, nbest=NBEST.value)
+      translations = model.translator.translate(lines, NBEST.value, bar)
       options = NBEST.value, SCORES.value, count + 1
       with interruption.deferred():
         for line in translate.output_lines(translations, *options):
           print(line)
-        sys.stdout.flush()
+        cli.check_output()
         count += len(lines)
   for line in model.warnings():
     print(line, file=sys.stderr)

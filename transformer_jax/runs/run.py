@@ -7,6 +7,7 @@ import re
 import shutil
 import socket
 import sys
+import typing
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -227,10 +228,10 @@ class Run(NamedTuple):
   def check_corpus(self, corpus: pathlib.Path) -> None:
     """Raises UserError unless a folder holds the corpus that the run is trained on."""
     if not (corpus / CARD).is_file():
-      remedy = 'Give --data_dir'
+      remedy = 'Give --data_dir, or, to evaluate, files: --source and --references'
       if not exported_steps(self.checkpoints):
         remedy += (
-          f', or prepare it by scripts.train --workdir={self.workdir}, which makes no '
+          f'; or prepare it by scripts.train --workdir={self.workdir}, which makes no '
           'more steps if the run has all of them'
         )
       raise UserError(f"{corpus}: the run's corpus is missing. {remedy}")
@@ -342,6 +343,13 @@ def checkpoint_flags(table: Flags) -> tuple[flags.FlagHolder, flags.FlagHolder]:
     'Last checkpoint to average, by its step; default: the newest; best: best on dev.'
   )
   return average, table.define(flags.DEFINE, _StepParser(), 'step', None, about)
+
+
+def dtype_flag(table: Flags) -> flags.FlagHolder:
+  """Defines --decode_dtype, the dtype of a search; None is the config's."""
+  values = typing.get_args(configs.DType)
+  about = "Dtype of search; float32: equal for every batch. Default: the config's."
+  return table.enum('decode_dtype', None, [*values], about)
 
 
 # Fine-tuning
