@@ -348,7 +348,9 @@ def checkpoint_flags(table: Flags) -> tuple[flags.FlagHolder, flags.FlagHolder]:
 def dtype_flag(table: Flags) -> flags.FlagHolder:
   """Defines --decode_dtype, the dtype of a search; None is the config's."""
   values = typing.get_args(configs.DType)
-  about = "Dtype of search; float32: equal for every batch. Default: the config's."
+  about = (
+    "Dtype of search; in float32 no result depends on the batch; default: the config's."
+  )
   return table.enum('decode_dtype', None, [*values], about)
 
 
