@@ -10,6 +10,7 @@ import json
 import os
 import pathlib
 import resource
+import signal
 import subprocess
 import sys
 import time
@@ -23,7 +24,7 @@ import numpy as np
 from benchmarks.timing import OURS, columns, interleave, matrix_products
 from transformer_jax.data import batches
 from transformer_jax.data.vocabulary import BOS, EOS, PAD, UNK
-from transformer_jax.machine import platform
+from transformer_jax.machine import platform, signals
 from transformer_jax.machine.errors import UserError, report_user_errors
 from transformer_jax.model import flops
 from transformer_jax.training.trainer import Trainer
@@ -235,6 +236,8 @@ def peak_memory() -> dict:
 
 
 if __name__ == '__main__':
+  signals.end_with_parent()
+  signal.signal(signal.SIGINT, signal.SIG_IGN)  # it ends the parent
   file, folder, begin = sys.argv[1:]
   settings = ml_collections.ConfigDict(json.loads(pathlib.Path(file).read_text()))
   with report_user_errors():

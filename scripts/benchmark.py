@@ -6,11 +6,11 @@
   python -m scripts.benchmark --config=configs/base.py:en-de --what=decoding \\
     --rows=16,64 --rivals=huggingface,ctranslate2
 
-Training takes the prepared corpus's sequence of batches, input included; with --rows
-and --length, batches of one shape without padding, which need no corpus. Decoding is
-from text to text, by an untrained model with forced lengths: of the lines of --text, or
-else of random ids. docs/speed.md says how everything is measured. A table goes to
-stdout, and JSON to --output, or else to stdout too.
+Training times the prepared corpus's batches, input included, or with --rows and
+--length batches of one shape without padding, which need no corpus. Decoding times text
+to text with an untrained model and forced lengths, on the lines of --text or on random
+ids. docs/speed.md says how everything is measured. The command prints a table, and
+writes JSON to --output or to stdout.
 """
 
 from benchmarks import rivals, run
@@ -19,24 +19,30 @@ from transformer_jax.data.corpus import config_flag, data_flags
 from transformer_jax.machine import cli, files
 
 FLAGS = cli.Flags(__doc__)
-CONFIG = config_flag(FLAGS, 'What to time.')
-WHAT = FLAGS.enum('what', 'training', [*run.MEASUREMENTS], 'What to time.')
-STEPS = FLAGS.integer('steps', 60, 'Steps that are timed.', 1)
-REPEATS = FLAGS.integer('repeats', 5, 'Rounds, in each of which all have a turn.', 1)
+CONFIG = config_flag(FLAGS, 'Config to measure.')
+WHAT = FLAGS.enum('what', 'training', [*run.MEASUREMENTS], 'Training or decoding.')
+STEPS = FLAGS.integer('steps', 60, 'Updates to time.', 1)
+REPEATS = FLAGS.integer('repeats', 5, 'Rounds; each program works once in each.', 1)
 ROWS = FLAGS.list(
-  'rows', None, 'Pairs in a training batch of fixed shape; sentences in a decoded one.'
+  'rows',
+  None,
+  'Pairs in a training batch, or sentences in a decoding batch, of one shape.',
 )
-LENGTH = FLAGS.integer('length', 32, 'Tokens of source and target in a fixed shape.', 1)
-SENTENCES = FLAGS.integer('sentences', 64, 'Random sentences to decode.', 1)
+LENGTH = FLAGS.integer(
+  'length', 32, 'Length in tokens of each sentence, with --rows.', 1
+)
+SENTENCES = FLAGS.integer('sentences', 64, 'Number of random sentences to decode.', 1)
 TEXT = FLAGS.path(
-  'text', None, "File to decode instead, with the prepared corpus's vocabulary."
+  'text',
+  None,
+  "File to decode, with the prepared corpus's vocabulary; default: random ids.",
 )
-BEAMS = FLAGS.list('beams', ['4', '1'], 'Beams to decode with; 1 is greedy.')
+BEAMS = FLAGS.list('beams', ['4', '1'], 'Beam sizes to decode with; 1 is greedy.')
 KERNELS = FLAGS.bool(
-  'kernels', False, 'Also time training with --config.kernels=plain, for comparison.'
+  'kernels', False, 'Time training with --config.kernels=plain, too.'
 )
-RIVALS = FLAGS.list('rivals', [], ', '.join(rivals.NEEDS))
-OUTPUT = FLAGS.path('output', None, 'File for the JSON.')
+RIVALS = FLAGS.list('rivals', [], f'Other programs: {", ".join(rivals.NEEDS)}.')
+OUTPUT = FLAGS.path('output', None, 'JSON file to write.')
 DATA = data_flags(FLAGS)
 
 

@@ -4,10 +4,10 @@ python -m scripts.describe --config=configs/table3.py:B2 [--json]
 python -m scripts.describe --config=configs/base.py:en-de --time
 python -m scripts.describe --config=configs/base.py:en-de --topology=v5e:2x4,h100:8
 
---time compiles the training step on this machine's devices, times three updates and
-prints the hours of all. --topology compiles the step and the search for devices that
-this machine lacks, and says whether they fit (docs/reproduce.md). Batches have --length
-tokens in each sentence; if the corpus is prepared, --time takes its commonest shape.
+--time compiles the training step on this machine, times three updates and prints the
+hours of the whole run. --topology compiles the step and the search for devices that
+this machine lacks, and says whether they fit (docs/reproduce.md). Sentences have
+--length tokens. If the corpus is prepared, --time takes its most common shape.
 """
 
 import collections
@@ -24,13 +24,15 @@ from transformer_jax.model import flops
 from transformer_jax.scale import compile, topologies
 
 FLAGS = cli.Flags(__doc__)
-CONFIG = config_flag(FLAGS, 'What to describe.')
-JSON = FLAGS.bool('json', False, 'One JSON object instead of lines.')
-TIME = FLAGS.bool('time', False, 'Time updates on this machine.')
+CONFIG = config_flag(FLAGS, 'Config to describe.')
+JSON = FLAGS.bool('json', False, 'Print one JSON object.')
+TIME = FLAGS.bool('time', False, 'Time three updates on this machine.')
 TOPOLOGY = FLAGS.list(
   'topology', [], f'Devices to compile for, such as {", ".join(topologies.EXAMPLES)}.'
 )
-LENGTH = FLAGS.integer('length', 32, 'Tokens of each compiled source and target.', 1)
+LENGTH = FLAGS.integer(
+  'length', 32, 'Length in tokens of each sentence, with --time or --topology.', 1
+)
 DATA_DIR = data_dir(FLAGS)
 
 

@@ -2,11 +2,10 @@
 
   python -m scripts.evalb --gold=gold.mrg --test=parsed.mrg
 
-Both files have a tree a line, in the same order. Prints what EVALB prints: the figures
-of each sentence, and the totals of all sentences and of those of 40 words at most. With
---against=other.mrg it also prints how much better the trees of --test are than those of
-other.mrg: the difference of F1 on the treebank's tags, as `evaluate` prints it, and its
-p by approximate randomisation over sentences.
+Both files have a tree a line, in the same order. Prints what EVALB prints: figures of
+each sentence, totals of all sentences, and totals of those of at most 40 words. With
+--against=other.mrg it also prints the difference in F1 on the treebank's tags, with a p
+by approximate randomisation over sentences.
 """
 
 import pathlib
@@ -15,9 +14,9 @@ from transformer_jax.machine import cli
 from transformer_jax.parsing import evalb, treebanks
 
 FLAGS = cli.Flags(__doc__)
-GOLD = FLAGS.path('gold', None, "The treebank's trees.", required=True)
-TEST = FLAGS.path('test', None, 'The trees to score.', required=True)
-AGAINST = FLAGS.path('against', None, "Another parser's trees, to compare them with.")
+GOLD = FLAGS.path('gold', None, 'Trees of the treebank.', required=True)
+TEST = FLAGS.path('test', None, 'Trees to score.', required=True)
+AGAINST = FLAGS.path('against', None, 'Trees of another parser to compare with.')
 
 
 def main(argv: list[str]) -> None:

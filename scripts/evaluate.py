@@ -2,13 +2,16 @@
 
   python -m scripts.evaluate --workdir=runs/quickstart --split=test
   python -m scripts.evaluate --workdir=runs/a --split=dev --against=runs/b
+  python -m scripts.evaluate --workdir=RUN --source=FILE --references=FILE \\
+    [--against=RUN]
   python -m scripts.evaluate --hypotheses=FILE --references=FILE --target_language=de \\
     [--against_hypotheses=FILE]
 
-Translations and result stay under WORKDIR/translations/; WORKDIR/result.json is the
-newest result. `--against` compares a run with another's result of the same search, or
-else its newest, and `--against_hypotheses` a file with another, by approximate
-randomisation. Files are detokenised text, a sentence a line.
+Translations and results stand in WORKDIR/translations/, and the newest result in
+WORKDIR/result.json. `--against` compares a run with another's result of the same
+search, or else with that of its last step, and `--against_hypotheses` a file with
+another, by approximate randomisation. Files are detokenised text, a sentence a line.
+With --source nothing is written, and `--against` translates the same file.
 """
 
 import sys
@@ -18,21 +21,29 @@ from transformer_jax.data.corpus import data_dir
 from transformer_jax.machine import cli
 from transformer_jax.machine.errors import UserError
 from transformer_jax.machine.signals import Interruption
-from transformer_jax.runs.run import Run, checkpoint_flags
+from transformer_jax.runs.run import Run, checkpoint_flags, dtype_flag
 from transformer_jax.scoring import bleu
 
 FLAGS = cli.Flags(__doc__)
-WORKDIR = FLAGS.path('workdir', None, "The run's folder.")
-SPLIT = FLAGS.enum('split', 'test', ['dev', 'test'], 'What to score on.')
+WORKDIR = FLAGS.path('workdir', None, 'Folder of the run.')
+SPLIT = FLAGS.enum('split', 'test', ['dev', 'test'], 'Split to score.')
 AVERAGE, STEP = checkpoint_flags(FLAGS)
-BEAM = FLAGS.integer('beam', None, "Beam size; the config's by default.", 1)
-ALPHA = FLAGS.float('alpha', None, "Length penalty; the config's by default.")
-AGAINST = FLAGS.path('against', None, 'Another run to compare with.')
-HYPOTHESES = FLAGS.path('hypotheses', None, 'Score this file, not a run.')
-REFERENCES = FLAGS.path('references', None, 'Reference translations for --hypotheses.')
-TARGET_LANGUAGE = FLAGS.string('target_language', None, "Files' language, such as de.")
-TOKENIZED = FLAGS.bool('tokenized', False, 'The files are tokenised already.')
-AGAINST_HYPOTHESES = FLAGS.path('against_hypotheses', None, 'A file to compare with.')
+BEAM = FLAGS.integer('beam', None, "Beam size; default: the config's.", 1)
+ALPHA = FLAGS.float('alpha', None, "Length penalty; default: the config's.")
+DECODE_DTYPE = dtype_flag(FLAGS)
+AGAINST = FLAGS.path('against', None, 'Other run to compare with.')
+HYPOTHESES = FLAGS.path('hypotheses', None, 'Translations to score, in place of a run.')
+SOURCE = FLAGS.path('source', None, 'File to translate and score, in place of a split.')
+REFERENCES = FLAGS.path(
+  'references', None, 'References of --hypotheses or of --source.'
+)
+TARGET_LANGUAGE = FLAGS.string(
+  'target_language', None, 'Language code of the files, such as de.'
+)
+TOKENIZED = FLAGS.bool('tokenized', False, 'Score the tokens of the files as they are.')
+AGAINST_HYPOTHESES = FLAGS.path(
+  'against_hypotheses', None, 'Other translations to compare with.'
+)
 DATA_DIR = data_dir(FLAGS)
 
 
@@ -41,10 +52,13 @@ def check_flags() -> None:
   if (WORKDIR.value is None) == (HYPOTHESES.value is None):
     raise UserError('give --workdir, or --hypotheses, to say what to score')
   if WORKDIR.value:
-    files = REFERENCES, TARGET_LANGUAGE, TOKENIZED, AGAINST_HYPOTHESES
-    FLAGS.refuse('--workdir', *files)
+    FLAGS.refuse('--workdir', TARGET_LANGUAGE, TOKENIZED, AGAINST_HYPOTHESES)
+    if SOURCE.value:
+      FLAGS.refuse('--source', SPLIT, DATA_DIR)
+    if (SOURCE.value is None) != (REFERENCES.value is None):
+      raise UserError('--source and --references go together')
     return
-  run = AGAINST, AVERAGE, STEP, BEAM, ALPHA, SPLIT, DATA_DIR
+  run = AGAINST, AVERAGE, STEP, BEAM, ALPHA, DECODE_DTYPE, SPLIT, SOURCE, DATA_DIR
   FLAGS.refuse('--hypotheses', *run)
   if None in (REFERENCES.value, TARGET_LANGUAGE.value):
     raise UserError('--hypotheses needs --references and --target_language')
@@ -62,16 +76,24 @@ def main(argv: list[str]) -> None:
   else:
     print('loading JAX', file=sys.stderr, flush=True)
     import transformer_jax
-    from transformer_jax.decoding.evaluate import evaluate_run  # files do not need it
+    from transformer_jax.decoding import evaluate  # files do not need it
 
-    which = {'average': AVERAGE.value, 'step': STEP.value}
-    search = {'beam': BEAM.value, 'alpha': ALPHA.value}
-    loaded = transformer_jax.load(WORKDIR.value, **which, **search)
-    against = Run(AGAINST.value) if AGAINST.value else None
-    lines = evaluate_run(loaded, DATA_DIR.value, SPLIT.value, against, interruption)
+    flags = AVERAGE, STEP, BEAM, ALPHA, DECODE_DTYPE
+    options = {flag.name: flag.value for flag in flags}
+    loaded = transformer_jax.load(WORKDIR.value, **options)
+    other = AGAINST.value
+    if SOURCE.value:
+      against = transformer_jax.load(other, **options) if other else None
+      paths = SOURCE.value, REFERENCES.value
+      lines = evaluate.evaluate_files(loaded, *paths, against)
+    else:
+      run, what = Run(other) if other else None, (DATA_DIR.value, SPLIT.value)
+      lines = evaluate.evaluate_run(loaded, *what, run, interruption)
+  # A result of its own keeps what is printed of a run alone.
+  is_written = not (HYPOTHESES.value or SOURCE.value or AGAINST.value)
   with interruption:
     for line in lines:
-      print(line)
+      (cli.say if is_written else print)(line)
 
 
 if __name__ == '__main__':

@@ -2,9 +2,9 @@
 
   python -m scripts.pcfg --train=gum/train.mrg --test=gum/test.mrg --output=trees.mrg
 
-Reads the rules off the trees of --train, finds a probable tree of each sentence of
---test by CKY with a beam, writes them to --output, one a line, and prints their scores.
-What the report reads of them goes beside --output, as .json.
+Reads rules from the trees of --train, parses the sentences of --test by CKY with a
+beam, writes a tree a line to --output and the scores for the report beside it (.json),
+and prints the scores.
 """
 
 import pathlib
@@ -13,9 +13,9 @@ from transformer_jax.machine import cli
 from transformer_jax.parsing import pcfg
 
 FLAGS = cli.Flags(__doc__)
-TRAIN = FLAGS.list('train', [], 'Files of trees, with commas between them.')
-TEST = FLAGS.path('test', None, 'A file of trees.', required=True)
-OUTPUT = FLAGS.path('output', None, 'Where the trees go.', required=True)
+TRAIN = FLAGS.list('train', [], 'Treebank files to read the rules from.')
+TEST = FLAGS.path('test', None, 'Treebank file to parse.', required=True)
+OUTPUT = FLAGS.path('output', None, 'File to write the trees to.', required=True)
 
 
 def main(argv: list[str]) -> None:

@@ -5,9 +5,9 @@
     --attention=encoder --layers=5 --heads=5,6 --word=It
 
 Writes attention.html, an interactive page, and pictures (SVG, PNG) of the layers and
-heads that the flags name. A line is a sentence; blank lines are not counted. A
-translation may stand behind a tab, else beam search finds it. Pieces are merged to
-words: their weights are summed over keys and averaged over queries.
+heads that the flags name. A line is a sentence, and may have its translation behind a
+tab. Otherwise beam search translates it. Pieces are merged to words, with weights
+summed over keys and averaged over queries.
 """
 
 import pathlib
@@ -21,14 +21,14 @@ from transformer_jax.machine.errors import UserError
 from transformer_jax.runs.run import checkpoint_flags
 
 FLAGS = cli.Flags(__doc__)
-WORKDIR = FLAGS.path('workdir', None, "The run's folder.", required=True)
-TEXT = FLAGS.multi_string('text', [], 'A sentence; stdin has them if there is none.')
-OUTPUT = FLAGS.path('output', None, 'Output folder; attention/RUN by default.')
-KIND = FLAGS.enum('attention', 'encoder', [*KINDS], 'Whose pictures to draw.')
-LAYERS = FLAGS.list('layers', [], 'From 1; by default the last but one, as the paper.')
-HEADS = FLAGS.list('heads', [], 'From 1; all by default.')
-WORD = FLAGS.string('word', None, 'The word that looks; all by default.')
-PIECES = FLAGS.bool('pieces', False, 'Show pieces as they are, and do not merge them.')
+WORKDIR = FLAGS.path('workdir', None, 'Folder of the run.', required=True)
+TEXT = FLAGS.multi_string('text', [], 'Sentence; default: the lines of stdin.')
+OUTPUT = FLAGS.path('output', None, 'Folder to write; default: attention/RUN.')
+KIND = FLAGS.enum('attention', 'encoder', [*KINDS], 'Attention to draw.')
+LAYERS = FLAGS.list('layers', [], 'Layers to draw, from 1; default: the last but one.')
+HEADS = FLAGS.list('heads', [], 'Heads to draw, from 1; default: all.')
+WORD = FLAGS.string('word', None, 'Query word; default: all words.')
+PIECES = FLAGS.bool('pieces', False, 'Show pieces instead of words.')
 AVERAGE, STEP = checkpoint_flags(FLAGS)
 
 
@@ -48,7 +48,7 @@ def main(argv: list[str]) -> None:
   maps = RunAttention(run).maps(sentences, translations, merge=not PIECES.value)
   folder = OUTPUT.value or pathlib.Path('attention', WORKDIR.value.resolve().name)
   for path in pictures.write(folder, maps, str(WORKDIR.value), view):
-    print(path)
+    cli.say(path)
   for line in run.translator.warnings():
     print(line, file=sys.stderr)
 

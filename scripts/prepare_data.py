@@ -11,8 +11,8 @@ from transformer_jax.machine.errors import UserError
 from transformer_jax.tasks import task_of
 
 FLAGS = cli.Flags(__doc__)
-CONFIG = config_flag(FLAGS, 'Whose corpus to prepare.', required=False)
-VERIFY = FLAGS.path('verify', None, 'Only checks a prepared folder against its card.')
+CONFIG = config_flag(FLAGS, 'Config whose corpus to prepare.', required=False)
+VERIFY = FLAGS.path('verify', None, 'Prepared folder to check against its card.')
 DATA = data_flags(FLAGS)
 
 
@@ -24,7 +24,7 @@ def main(argv: list[str]) -> None:
     print(f'{VERIFY.value} is as its card says')
   elif CONFIG.value is not None:
     folders = (flag.value for flag in DATA)
-    print(prepare.prepare_corpus(CONFIG.value, task_of(CONFIG.value), *folders))
+    cli.say(prepare.prepare_corpus(CONFIG.value, task_of(CONFIG.value), *folders))
   else:
     raise UserError('give --config, or --verify and a prepared folder')
 

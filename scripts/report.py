@@ -3,11 +3,10 @@
   python -m scripts.report runs/table3.* --html=report.html
   python -m scripts.report results/table3/*.json --references=dev.de
 
-Runs are folders, or result files whose translations (.txt) stand beside them under the
-same name. A baseline of Table 4 is a file that scripts.pcfg wrote. Paired tests need
-the text that was scored: a prepared corpus in --data_dir, or files of its references.
-Prints a summary; --html and --markdown write the whole report. What is left out is
-named.
+Arguments are run folders, or result files with their translations (.txt) beside them. A
+baseline of Table 4 is a file that scripts.pcfg wrote. Paired tests need the references,
+from the prepared corpus in --data_dir or from --references. The command prints a
+summary and names what it leaves out. --html and --markdown write the whole report.
 """
 
 import pathlib
@@ -17,12 +16,14 @@ from transformer_jax.machine import cli, files
 from transformer_jax.tasks import TASKS
 
 FLAGS = cli.Flags(__doc__, positional=True)
-SAMPLES = FLAGS.integer('samples', 5, 'Translations of each test set to show.', 0)
-HTML = FLAGS.path('html', None, 'Writes one self-contained page here.')
-MARKDOWN = FLAGS.path('markdown', None, 'Writes Markdown here, its pictures beside.')
-REFERENCES = FLAGS.list(
-  'references', [], 'Files of references, one a line, where no corpus is prepared.'
+SAMPLES = FLAGS.integer(
+  'samples', 5, 'Number of sentences of each test set to show.', 0
 )
+HTML = FLAGS.path('html', None, 'HTML page to write, in one file.')
+MARKDOWN = FLAGS.path(
+  'markdown', None, 'Markdown file to write, with pictures beside it.'
+)
+REFERENCES = FLAGS.list('references', [], 'Reference files, if no corpus is prepared.')
 DATA_DIR = data_dir(FLAGS)
 
 

@@ -17,11 +17,11 @@ from transformer_jax.machine import cli
 from transformer_jax.runs.run import checkpoint_flags
 
 FLAGS = cli.Flags(__doc__)
-WORKDIR = FLAGS.path('workdir', None, "The run's folder.", required=True)
+WORKDIR = FLAGS.path('workdir', None, 'Folder of the run.', required=True)
 SPLIT = FLAGS.enum('split', 'dev', ['dev', 'test'], 'Split to survey.')
 SENTENCES = FLAGS.integer('sentences', 100, 'Number of sentence pairs to survey.', 1)
 PRUNE = FLAGS.bool('prune', False, 'Measure dev perplexity without each head.')
-OUTPUT = FLAGS.path('output', None, 'Output folder; attention/RUN by default.')
+OUTPUT = FLAGS.path('output', None, 'Folder to write; default: attention/RUN.')
 AVERAGE, STEP = checkpoint_flags(FLAGS)
 DATA_DIR = data_dir(FLAGS)
 

@@ -2,16 +2,15 @@
 
   python -m scripts.sweep --rows=base,D1,C1 --mini --seeds=1,2,3 --workdir=runs/table3
   python -m scripts.sweep --rows=all --workdir=runs/table3 --dry_run
-  python -m scripts.sweep --config=configs/newsmix.py:en-de --seeds=1,2 \\
+  python -m scripts.sweep --config=configs/multi30k.py:en-de --seeds=1,2 \\
     --workdir=runs --raw_dir=DIR -- --config.train_steps=6000
 
-Each run has a folder below WORKDIR, such as table3.base.mini.seed-1. The same command,
-given again, resumes what is not done: SIGTERM and SIGINT end a sweep as they end
-training, with exit code 75. A run that fails stops no other; the exit code is 1 in the
-end, and the same command runs it again. What follows `--` goes to the trainer. Runs are
-scored as in section 6.2: on dev, the last checkpoint alone. `--jobs=2` runs two at a
-time, which share the cores and GPUs. `--submit=slurm` submits each run to Slurm,
-through submitit:
+Each run has a folder in WORKDIR, such as table3.base.mini.seed-1. The same command
+resumes what is not done. A signal ends a sweep as it ends training, with exit code 75.
+A run that fails does not stop the others. The sweep then exits with 1, and the same
+command runs it again. Flags after `--` go to the trainer. Runs are scored as in section
+6.2, on dev with the last checkpoint alone. `--jobs=2` runs two at a time, which share
+the cores and GPUs. `--submit=slurm` submits each run to Slurm through submitit:
 
   python -m scripts.sweep --rows=all --workdir=runs --submit=slurm \\
     --slurm=gpus_per_node=1 --slurm=cpus_per_task=8 --slurm=timeout_min=1440
@@ -27,17 +26,21 @@ from transformer_jax.report import paper
 from transformer_jax.runs import sweep
 
 FLAGS = cli.Flags(__doc__, positional=True)
-ROWS = FLAGS.list('rows', [], "Table 3's rows to run: base,D1,C1 ..., or all.")
-MINI = FLAGS.bool('mini', False, 'The rows in miniature, on Multi30k.')
-CONFIG = FLAGS.multi_string('config', [], 'A config to run; may be repeated.')
-SEEDS = FLAGS.list('seeds', ['1'], 'Run each with each of these seeds.')
-WORKDIR = FLAGS.path('workdir', None, "The folder of the runs' folders.", True)
-SPLIT = FLAGS.enum('split', 'dev', ['dev', 'test'], 'What to score on.')
-AVERAGE = FLAGS.integer('average', 1, 'How many checkpoints to average.', 1)
-DRY_RUN = FLAGS.bool('dry_run', False, 'Only print what would be run.')
-JOBS = FLAGS.integer('jobs', 1, 'Runs at a time.', 1)
-SUBMIT = FLAGS.enum('submit', None, ['slurm'], 'Submit instead.')
-SLURM = FLAGS.multi_string('slurm', [], "KEY=VALUE of submitit's update_parameters.")
+ROWS = FLAGS.list('rows', [], 'Rows of Table 3, such as base,D1,C1, or all.')
+MINI = FLAGS.bool('mini', False, 'Train the rows in miniature, on Multi30k.')
+CONFIG = FLAGS.multi_string('config', [], 'Config to run.')
+SEEDS = FLAGS.list('seeds', ['1'], 'Seeds of each run.')
+WORKDIR = FLAGS.path(
+  'workdir', None, 'Folder that holds the folders of the runs.', True
+)
+SPLIT = FLAGS.enum('split', 'dev', ['dev', 'test'], 'Split to score.')
+AVERAGE = FLAGS.integer('average', 1, 'Number of checkpoints to average.', 1)
+DRY_RUN = FLAGS.bool('dry_run', False, 'Print the commands and run nothing.')
+JOBS = FLAGS.integer('jobs', 1, 'Number of runs at a time.', 1)
+SUBMIT = FLAGS.enum('submit', None, ['slurm'], 'Submit the runs to a cluster.')
+SLURM = FLAGS.multi_string(
+  'slurm', [], "KEY=VALUE of submitit's update_parameters, such as timeout_min=60."
+)
 DATA = data_flags(FLAGS)
 
 

@@ -2,10 +2,10 @@
 
   python -m scripts.table1 --output=results/table1.json
 
-Prints the table beside the paper's orders, and the ratio of recurrence to
-self-attention, as Markdown; writes all that was measured to --output and the picture
-beside it, with the ending .svg. Let nothing else run meanwhile: it takes minutes on two
-CPU cores. Accelerators need larger --n and --d.
+Prints Markdown: the table beside the paper's orders, and the ratio of recurrence to
+self-attention. Writes the measurements to --output and a picture beside it (.svg). It
+takes minutes on two CPU cores, which should do nothing else. Accelerators need larger
+--n and --d.
 """
 
 from benchmarks import run
@@ -14,11 +14,11 @@ from transformer_jax.machine import cli, files, platform
 from transformer_jax.machine.errors import UserError
 
 FLAGS = cli.Flags(__doc__)
-OUTPUT = FLAGS.path('output', None, 'The file to write, JSON.', required=True)
+OUTPUT = FLAGS.path('output', None, 'JSON file to write.', required=True)
 N = FLAGS.list(
-  'n', ['64', '128', '256', '512', '1024', '2048', '4096'], 'Lengths of the sequence.'
+  'n', ['64', '128', '256', '512', '1024', '2048', '4096'], 'Sequence lengths.'
 )
-D = FLAGS.list('d', ['64', '128', '256', '512', '1024'], 'Widths of its vectors.')
+D = FLAGS.list('d', ['64', '128', '256', '512', '1024'], 'Vector widths.')
 
 
 def main(argv: list[str]) -> None:

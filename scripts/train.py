@@ -4,11 +4,12 @@
   python -m scripts.train --workdir=runs/quickstart
   python -m scripts.train --config=C --init_from=runs/quickstart --workdir=runs/tuned
 
-The second resumes a run by its own config; the third starts from another run's model
-(docs/own_data.md).
+The second command resumes a run by its config. The third starts from another run's
+model (docs/own_data.md).
 
-SIGTERM, SIGINT and SIGUSR1 (`sbatch --signal=USR1@120`) save and end it with exit code
-75; the same command resumes it. docs/devices.md: several devices and hosts.
+SIGTERM, SIGINT, SIGHUP, SIGUSR1 (`sbatch --signal=USR1@120`), SIGUSR2 and SIGXCPU save
+and end it with exit code 75. The same command resumes it. docs/devices.md has several
+devices and hosts.
 """
 
 import numpy as np
@@ -25,17 +26,21 @@ from transformer_jax.tasks import task_of
 from transformer_jax.training.loop import train
 
 FLAGS = cli.Flags(__doc__)
-CONFIG = config_flag(FLAGS, "What to train; the run's own by default.", False)
-WORKDIR = FLAGS.path('workdir', None, "The run's folder.", required=True)
-INIT_FROM = FLAGS.path('init_from', None, 'A run whose model and vocabulary to take.')
-DETERMINISTIC = FLAGS.bool('deterministic', False, 'Equal bits on a GPU too; slower.')
+CONFIG = config_flag(FLAGS, "Config to train; default: the run's.", False)
+WORKDIR = FLAGS.path('workdir', None, 'Folder of the run.', required=True)
+INIT_FROM = FLAGS.path(
+  'init_from', None, 'Run to start from: its model and vocabulary.'
+)
+DETERMINISTIC = FLAGS.bool(
+  'deterministic', False, 'Compute the same bits in each run on a GPU; slower.'
+)
 ADDRESS = FLAGS.string(
-  'coordinator_address', None, 'HOST:PORT of process 0, where no cluster tells it.'
+  'coordinator_address', None, 'HOST:PORT of process 0, unless a cluster sets it.'
 )
 COUNT = FLAGS.integer(
-  'process_count', None, 'Number of processes; 1: this one, whatever Slurm says.', 1
+  'process_count', None, 'Number of processes; 1: ignore the cluster.', 1
 )
-NUMBER = FLAGS.integer('process_id', None, 'Number of this process, from 0.', 0)
+NUMBER = FLAGS.integer('process_id', None, 'Index of this process, from 0.', 0)
 DATA = data_flags(FLAGS)
 
 

@@ -4,8 +4,8 @@
   python -m scripts.translate --workdir=runs/multi30k
 
 At a terminal it asks for a line and translates it at once; Ctrl-D ends it. In a pipe it
-translates what has come as soon as nothing more comes for a moment. With --nbest=K
-above 1 it writes up to K lines for each, which start with its number and a tab.
+translates when input pauses. With --nbest=K above 1 it writes up to K lines for each
+line, which start with its number and a tab.
 """
 
 import sys
@@ -15,17 +15,23 @@ from tqdm import tqdm
 
 import transformer_jax
 from transformer_jax.machine import cli
+from transformer_jax.machine.errors import UserError
 from transformer_jax.machine.signals import Interruption
-from transformer_jax.runs.run import Run, checkpoint_flags
+from transformer_jax.runs.run import Run, checkpoint_flags, dtype_flag
 
 FLAGS = cli.Flags(__doc__)
-WORKDIR = FLAGS.path('workdir', None, "The run's folder.", required=True)
-INPUT = FLAGS.path('input', '-', "File to translate, perhaps packed; '-' is stdin.")
-NBEST = FLAGS.integer('nbest', 1, 'Translations of each line.', 1)
-BEAM = FLAGS.integer('beam', None, "Beam size, at least NBEST; else the config's.", 1)
-ALPHA = FLAGS.float('alpha', None, "Length penalty; the config's by default.")
+WORKDIR = FLAGS.path('workdir', None, 'Folder of the run.', required=True)
+INPUT = FLAGS.path('input', '-', "File to translate, also compressed; '-': stdin.")
+NBEST = FLAGS.integer('nbest', 1, 'Number of translations of each line.', 1)
+BEAM = FLAGS.integer(
+  'beam', None, "Beam size, --nbest or more; default: the config's.", 1
+)
+ALPHA = FLAGS.float('alpha', None, "Length penalty; default: the config's.")
 AVERAGE, STEP = checkpoint_flags(FLAGS)
-SCORES = FLAGS.bool('scores', False, 'Put its score and a tab before each.')
+DECODE_DTYPE = dtype_flag(FLAGS)
+SCORES = FLAGS.bool(
+  'scores', False, 'Write the score and a tab before each translation.'
+)
 
 
 def typed() -> Iterator[bytes]:
@@ -41,6 +47,8 @@ def typed() -> Iterator[bytes]:
 
 def main(argv: list[str]) -> None:
   FLAGS.parse(argv)
+  if BEAM.value and BEAM.value < NBEST.value:
+    raise UserError(f'--nbest={NBEST.value} needs --beam={NBEST.value} or more')
   interruption = Interruption()
   is_typed = str(INPUT.value) == '-' and sys.stdin.isatty()
   count = 0
@@ -50,8 +58,9 @@ def main(argv: list[str]) -> None:
   else:
     interruption.last_words = text
   beam = max(BEAM.value or Run(WORKDIR.value).config().beam, NBEST.value)
-  which = {'average': AVERAGE.value, 'step': STEP.value}
-  model = transformer_jax.load(WORKDIR.value, beam=beam, alpha=ALPHA.value, **which)
+  flags = AVERAGE, STEP, ALPHA, DECODE_DTYPE
+  options = {flag.name: flag.value for flag in flags}
+  model = transformer_jax.load(WORKDIR.value, beam=beam, **options)
   from transformer_jax.decoding import translate  # JAX takes seconds
 
   if is_typed:
@@ -62,12 +71,12 @@ def main(argv: list[str]) -> None:
   with interruption:
     for lines in batches:
       interruption.leave_if_requested()  # during the batch before
-      translations = model.hypotheses(lines, bar, nbest=NBEST.value)
+      translations = model.translator.translate(lines, NBEST.value, bar)
       options = NBEST.value, SCORES.value, count + 1
       with interruption.deferred():
         for line in translate.output_lines(translations, *options):
           print(line)
-        sys.stdout.flush()
+        cli.check_output()
         count += len(lines)
   for line in model.warnings():
     print(line, file=sys.stderr)

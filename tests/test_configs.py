@@ -11,7 +11,7 @@ import jax
 import ml_collections
 import pytest
 
-from configs import base, big, multi30k, my, newsmix, parsing, quickstart, table3
+from configs import base, big, multi30k, my, parsing, quickstart, table3
 from transformer_jax import config as config_files
 from transformer_jax.data.corpus import corpus_settings, languages
 from transformer_jax.model import build, flops
@@ -27,7 +27,6 @@ def all_configs() -> dict[str, ml_collections.ConfigDict]:
     big: PAIRS[:2],
     table3: [*table3.ROWS, *(f'{row},mini' for row in table3.ROWS)],
     parsing: parsing.ARGS,
-    newsmix: PAIRS,
     multi30k: [*PAIRS, *(f'{pair},lowercase' for pair in PAIRS)],
     quickstart: ('en-de', 'de-en'),
   }
@@ -96,7 +95,7 @@ PAIR_MESSAGE = "' .*: en-de, en-fr, de-en, fr-en"
   ('config', 'argument', 'message'),
   [
     *((base, pair, f"'{pair}{PAIR_MESSAGE}") for pair in ('ende', 'en-en', '')),
-    *((config, 'en-de-fr', PAIR_MESSAGE) for config in (big, multi30k, newsmix)),
+    *((config, 'en-de-fr', PAIR_MESSAGE) for config in (big, multi30k)),
     (table3, '', 'table3.py:: give table3.py:ROW or .* base, A1, .*, big'),
     (table3, 'B3', 'B2'),
     (table3, 'B2,tiny', 'ROW,mini'),

@@ -121,7 +121,7 @@ def check_pipe(command: Commands, raw: pathlib.Path) -> None:
   translations = out.split('\n')
   assert len(translations) == len(lines + odd) + 1 and translations[-1] == ''
   assert translations[5] == '' and translations[9] == 'zwei eins'
-  assert 'lines cut because they were too long: 1' in err
+  assert 'pieces that fit: 1 line' in err
   process = command.start('translate', workdir)
   process.stdout.close()  # as `| head` does
   assert process.communicate(b'one\n')[1] == b'' and process.returncode == 0

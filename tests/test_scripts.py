@@ -38,7 +38,7 @@ REFUSED = [
   ('train --workdir=x --config.seed=2', '--config.seed needs --config=FILE'),
   ('describe --config=runs/a/config.json', 'give the Python file, such as'),
   # Flags
-  ('train', "give --workdir: The run's folder."),
+  ('train', 'give --workdir: Folder of the run.'),
   (
     'describe --config=configs/base.py --json true',
     "'true' is not a flag; flags begin",

@@ -24,6 +24,7 @@ def load(
   step: int | str | None = None,
   beam: int | None = None,
   alpha: float | None = None,
+  decode_dtype: str | None = None,
 ) -> 'LoadedRun':
   """Loads a trained run, which then translates and scores sentences.
 
@@ -36,18 +37,20 @@ def load(
       `step` is 'best'.
     step: the last of these checkpoints. 'best': the best one on dev. None: the newest.
     beam, alpha: the search's K and the exponent of its length penalty (section 6.1).
-      None: what the config says.
+    decode_dtype: of the search's products: 'float32', 'bfloat16', or 'auto' for the
+      faster one. Only in float32 no result depends on the other sentences.
+      None, for each of these three: what the config says.
 
   Raises:
-    UserError: the run is incomplete, has no such checkpoint, or an argument is out of
-      range.
+    UserError: the run is incomplete, has no such checkpoint, or an argument has a value
+      that it cannot have.
   """
   from transformer_jax.decoding.loaded_run import LoadedRun  # JAX takes seconds
   from transformer_jax.runs.run import Run
   from transformer_jax.tasks import task_of
 
   run = Run(pathlib.Path(workdir).absolute())  # weights are read later
-  return LoadedRun(run, task_of(run.config()), average, step, beam, alpha)
+  return LoadedRun(run, task_of(run.config()), average, step, beam, alpha, decode_dtype)
 
 
 def attention(

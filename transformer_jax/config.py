@@ -99,9 +99,9 @@ class Files:
   text it may be drawn:1000, which draws 1,000 pairs from train.
   """
 
-  train: Names = key(('train',), CORPUS, 'Training text.')
-  dev: Names = key(('newstest2013',), CORPUS | SEARCH, 'Development set.')
-  test: Names = key(('newstest2014',), CORPUS | SEARCH, 'Test set.')
+  train: Names = key(('train',), CORPUS, 'Files of training text.')
+  dev: Names = key(('newstest2013',), CORPUS | SEARCH, 'Files of the development set.')
+  test: Names = key(('newstest2014',), CORPUS | SEARCH, 'Files of the test set.')
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -111,80 +111,106 @@ class Cleaning:
   The paper names no such limits; its code had max_length alone.
   """
 
-  off: bool = key(False, CORPUS, 'No limits: only what is no text is dropped.')
-  max_characters: Count = key(5000, CORPUS, 'Characters of either sentence.')
-  max_ratio: Ratio = key(9.0, CORPUS, 'Longer over shorter, in words, as in Moses.')
-  drop_untranslated: bool = key(
-    True, CORPUS, 'Drop pairs of equal sentences, but for names and numbers.'
+  off: bool = key(
+    False, CORPUS, 'Drop only pairs that are not text, and ignore the limits below.'
   )
-  min_alphanumeric: Fraction = key(0.3, CORPUS, 'Fraction of letters and digits.')
+  max_characters: Count = key(
+    5000, CORPUS, 'Largest number of characters in a sentence.'
+  )
+  max_ratio: Ratio = key(
+    9.0, CORPUS, 'Largest ratio of words, longer to shorter, as in Moses.'
+  )
+  drop_untranslated: bool = key(
+    True, CORPUS, 'Drop pairs whose sentences are equal, unless names or numbers.'
+  )
+  min_alphanumeric: Fraction = key(
+    0.3, CORPUS, 'Smallest fraction of letters and digits in a sentence.'
+  )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Data:
   """data: the corpus (section 5.1)."""
 
-  name: Name = key('wmt14.en-de', CORPUS, 'Folder of the corpus below --data_dir.')
+  name: Name = key('wmt14.en-de', CORPUS, 'Name of the corpus, a folder in --data_dir.')
   reader: Name = key(
     'wmt14',
     CORPUS | SEARCH,
-    "'wmt14' (by tensorflow-datasets, or Parquet files in --raw_dir), 'files', "
-    "'trees' (treebanks, NAME.mrg) or 'embedded' (the quickstart's text).",
+    "Reader of raw text: 'wmt14' (tensorflow-datasets, or Parquet in --raw_dir), "
+    "'files' (a sentence a line), 'trees' (NAME.mrg) or 'embedded' (quickstart).",
   )
-  source_language: Name = key('en', CORPUS | SEARCH, 'Language code, as in train.en.')
-  target_language: Name = key('de', CORPUS | SEARCH, "Language code, or 'tree'.")
-  raw_dir: str = key('', BOOKKEEPING, 'Folder of the files, without --raw_dir.')
+  source_language: Name = key(
+    'en', CORPUS | SEARCH, 'Code of the source language, as in train.en.'
+  )
+  target_language: Name = key(
+    'de', CORPUS | SEARCH, "Code of the target language, or 'tree'."
+  )
+  raw_dir: str = key('', BOOKKEEPING, 'Folder of raw text if --raw_dir is not given.')
   files: Files = Files()
   tags: bool = key(
-    True, CORPUS | MODEL | TREES, "The target has each word's tag; False: XX for all."
+    True, CORPUS | MODEL | TREES, "Write each word's tag in a tree; False writes XX."
   )
   numbers: bool = key(
-    False, CORPUS | MODEL | TREES, "The target has each word's number before its tag."
+    False, CORPUS | MODEL | TREES, "Write each word's number before its tag in a tree."
   )
   whole_words: bool = key(
     False,
     CORPUS | MODEL | TREES,
-    "Each source word is one piece; a rare word becomes its class's piece.",
+    "Make each source word one piece, and a rare word its class's piece.",
   )
-  suffix: str = key('', CORPUS, "Before a file's language, such as '.lc.norm.tok'.")
-  tokenized: bool = key(False, SEARCH, 'The files are tokenised, and scored as such.')
-  seed: FromZero = key(1, CORPUS, 'Of the samples that preparation draws.')
+  suffix: str = key(
+    '', CORPUS, "Part of a file's name before its language, as '.lc.norm.tok'."
+  )
+  tokenized: bool = key(
+    False, SEARCH, 'Files are tokenised: score their tokens as they are.'
+  )
+  seed: FromZero = key(1, CORPUS, 'Seed for sampling pairs during preparation.')
   cleaning: Cleaning = Cleaning()
   train_pairs: Pairs = key(
-    10**9, CORPUS, 'Most training pairs, chosen by a hash of their text.'
+    10**9, CORPUS, 'Largest number of training pairs, sampled by a hash.'
   )
-  vocabulary_pairs: Pairs = key(1_000_000, CORPUS, 'Most pairs to learn pieces from.')
+  vocabulary_pairs: Pairs = key(
+    1_000_000, CORPUS, 'Largest number of pairs that the vocabulary is learned from.'
+  )
   character_coverage: Coverage = key(
-    0.99995, CORPUS, 'Fraction of characters with a piece; others are spelt in bytes.'
+    0.99995,
+    CORPUS,
+    'Fraction of characters that get a piece; the rest is spelt in bytes.',
   )
   byte_fallback: bool = key(
-    True, CORPUS, 'The 256 bytes are pieces and spell any text.'
+    True, CORPUS, 'Add the 256 bytes as pieces, which spell any text.'
   )
-  nfc: bool = key(False, CORPUS, "Bring text to Unicode's NFC, but no references.")
-  max_length: Length = key(256, CORPUS, 'Most tokens of a training sentence, with EOS.')
+  nfc: bool = key(False, CORPUS, "Normalise text to Unicode's NFC, except references.")
+  max_length: Length = key(
+    256, CORPUS, 'Longest training sentence in tokens, with EOS.'
+  )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Model:
   """model: the Transformer (section 3), by the names of Table 3."""
 
-  N: Few = key(6, MODEL | CELL, 'Layers of each stack (3.1).')
-  d_model: Width = key(512, MODEL | CELL, 'Width of a layer (3.1).')
+  N: Few = key(6, MODEL | CELL, 'Layers of the encoder and of the decoder (3.1).')
+  d_model: Width = key(512, MODEL | CELL, 'Width of embeddings and layers (3.1).')
   d_ff: Width = key(2048, MODEL | CELL, 'Inner width of feed-forward networks (3.3).')
-  h: Few = key(8, MODEL | CELL, 'Heads of an attention (3.2.2).')
+  h: Few = key(8, MODEL | CELL, 'Attention heads (3.2.2).')
   d_k: Width = key(64, MODEL | CELL, "Width of a head's queries and keys (3.2.2).")
   d_v: Width = key(64, MODEL | CELL, "Width of a head's values (3.2.2).")
-  P_drop: Rate = key(0.1, TRAINING | CELL, 'Residual dropout (5.4).')
-  P_drop_attention: Rate = key(0.0, TRAINING, "Dropout of attention's weights (6.3).")
+  P_drop: Rate = key(
+    0.1, TRAINING | CELL, 'Dropout of sub-layer outputs and embedding sums (5.4).'
+  )
+  P_drop_attention: Rate = key(
+    0.0, TRAINING, 'Dropout of attention weights; the paper has none (5.4).'
+  )
   positions: Literal['sinusoid', 'learned'] = key(
-    'sinusoid', MODEL | CELL, 'Positions (3.5); learned: a table a stack (row E).'
+    'sinusoid', MODEL | CELL, 'Positional encoding (3.5); learned is row E.'
   )
-  max_positions: Width = key(256, MODEL, 'Rows of each learned table.')
-  vocab_size: Pieces = key(
-    37000, CORPUS | MODEL, 'Pieces (5.1): rows of the embedding and softmax (3.4).'
+  max_positions: Width = key(
+    256, MODEL, 'Longest sequence that learned positions can encode.'
   )
+  vocab_size: Pieces = key(37000, CORPUS | MODEL, 'Vocabulary size in pieces (5.1).')
   target_vocab_size: PiecesOrNone = key(
-    0, CORPUS | MODEL, "The target's own, if its vocabulary is not shared, or 0."
+    0, CORPUS | MODEL, 'Size of a separate target vocabulary; 0: shared (3.4).'
   )
 
 
@@ -192,79 +218,107 @@ class Model:
 class InitFrom:
   """init_from: another run's checkpoint to start from, which --init_from fills in."""
 
-  run: str = key('', BOOKKEEPING, "The run's folder.")
-  step: FromZero = key(0, TRAINING, 'The step of its checkpoint.')
-  sha256: str = key('', TRAINING, "Sum of the checkpoint's manifest.")
-  vocabulary: str = key('', CORPUS | TRAINING, "Sums of the run's vocabularies.")
+  run: str = key('', BOOKKEEPING, 'Folder of the run to start from.')
+  step: FromZero = key(0, TRAINING, 'Step of its checkpoint.')
+  sha256: str = key('', TRAINING, "sha256 of the checkpoint's manifest.")
+  vocabulary: str = key('', CORPUS | TRAINING, "sha256 of the run's vocabularies.")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Config:
   """All keys of a config."""
 
-  task: Name = key('translation', MODEL, "'translation', or 'parsing' (6.3).")
-  row: str | None = key('base', BOOKKEEPING | VARIES, 'Row of Table 3, or None.')
+  task: Name = key('translation', MODEL, "Task: 'translation' or 'parsing' (6.3).")
+  row: str | None = key(
+    'base', BOOKKEEPING | VARIES, 'Row of Table 3 that this config is, or None.'
+  )
   data: Data = Data()
   # Batches (5.1)
-  tokens_per_batch: Tokens = key(25000, TRAINING, 'Of the longer side, unpadded (5.1).')
-  slices: Width = key(8, TRAINING, "Equal parts of a batch, the paper's GPUs (5.2).")
-  max_shapes: Few = key(12, TRAINING, 'Shapes of batches, each of which is compiled.')
+  tokens_per_batch: Tokens = key(
+    25000, TRAINING, 'Tokens a batch, of the longer side, without padding (5.1).'
+  )
+  slices: Width = key(
+    8, TRAINING, 'Parts that a batch is cut into; the paper had 8 GPUs (5.2).'
+  )
+  max_shapes: Few = key(
+    12, TRAINING, 'Batch shapes to compile; fewer compile faster and pad more.'
+  )
   model: Model = Model()
   epsilon_ls: BelowOne = key(0.1, TRAINING | CELL, 'Label smoothing (5.4).')
-  train_steps: Count = key(100_000, TRAINING | CELL, 'Updates (5.2).')
+  train_steps: Count = key(100_000, TRAINING | CELL, 'Number of updates (5.2).')
   # Optimiser (5.3)
-  warmup_steps: Count = key(4000, TRAINING, 'Updates of rising rate in Equation 3.')
-  rate_factor: Positive = key(1.0, TRAINING, 'Multiplies Equation 3.')
+  warmup_steps: Count = key(
+    4000, TRAINING, 'Updates with a rising learning rate, in Equation 3 (5.3).'
+  )
+  rate_factor: Positive = key(
+    1.0, TRAINING, 'Factor of the learning rate of Equation 3 (5.3).'
+  )
   adam_b1: BelowOne = key(0.9, TRAINING, "Adam's beta_1 (5.3).")
   adam_b2: BelowOne = key(0.98, TRAINING, "Adam's beta_2 (5.3).")
   adam_epsilon: Positive = key(1e-9, TRAINING, "Adam's epsilon (5.3).")
   # Checkpoints
   checkpoint_every_steps: Count = key(
-    1500, BOOKKEEPING, "The paper's 10 minutes (6.1) at 0.4 s an update."
+    1500, BOOKKEEPING, 'Updates from one checkpoint to the next (10 minutes in 6.1).'
   )
-  keep_checkpoints: Count = key(
-    20, BOOKKEEPING, 'How many of the last checkpoints at that interval are kept.'
+  keep_checkpoints: Count = key(20, BOOKKEEPING, 'Number of last checkpoints to keep.')
+  average_last: Count = key(
+    5, SEARCH | VARIES, 'Number of last checkpoints to average (6.1).'
   )
-  average_last: Count = key(5, SEARCH | VARIES, 'Checkpoints to average (6.1).')
   best_by: Literal['', 'perplexity', 'bleu'] = key(
-    '', BOOKKEEPING, 'Keep the best too: by dev perplexity, or greedy dev BLEU.'
+    '',
+    BOOKKEEPING,
+    'Keep the best checkpoint too, by dev perplexity or greedy dev BLEU.',
   )
   bleu_every_checkpoints: Count = key(
-    1, BOOKKEEPING, 'Checkpoints from one dev BLEU to the next.'
+    1, BOOKKEEPING, 'Checkpoints from one greedy dev BLEU to the next.'
   )
-  bleu_sentences: Count = key(500, BOOKKEEPING, 'First sentences of dev for that BLEU.')
+  bleu_sentences: Count = key(
+    500, BOOKKEEPING, 'Sentences of dev, from the first, that dev BLEU is computed on.'
+  )
   patience: FewOrNone = key(
-    0, BOOKKEEPING, 'Stop after this many checkpoints without a better one; 0: never.'
+    0,
+    BOOKKEEPING,
+    'Stop after this many checkpoints without a better one; 0: never stop.',
   )
   init_from: InitFrom = InitFrom()
   # Search (6.1)
   beam: Few = key(4, SEARCH | VARIES, 'Beam size (6.1).')
-  alpha: Exponent = key(0.6, SEARCH | VARIES, 'Exponent of the length penalty (6.1).')
-  extra_length: FewOrNone = key(50, SEARCH, 'Most tokens beyond the source (6.1).')
-  constrained: bool = key(False, SEARCH, "A parser's search writes trees alone.")
+  alpha: Exponent = key(0.6, SEARCH | VARIES, 'Length penalty (6.1).')
+  extra_length: FewOrNone = key(
+    50, SEARCH, 'Longest output: tokens of the source plus this (6.1).'
+  )
+  constrained: bool = key(
+    False, SEARCH, "Restrict a parser's search to well-formed trees."
+  )
   decode_tokens: TokensOrNone = key(
     0,
     BOOKKEEPING,
-    'Positions of a batch in search and dev perplexity. 0: 4,096 on CPUs; for each '
-    'accelerator of a host 4,096 for each 4 GiB of its memory, up to 32,768.',
+    'Tokens a batch in search and dev perplexity, with padding. 0: 4,096 on CPUs; for '
+    'each accelerator 4,096 per 4 GiB of its memory, at most 32,768.',
   )
   decode_dtype: DType = key(
     'auto',
     SEARCH | VARIES,
-    'Dtype of matrix products, and on accelerators of activations. auto: bfloat16 on '
+    "Dtype of search's products and, on accelerators, activations. auto: bfloat16 on "
     'accelerators, Intel CPUs with AMX and AMD CPUs with avx512_bf16; else float32.',
   )
   # Running
   seed: FromZero = key(
-    1, TRAINING | VARIES, 'Of parameters, the order of batches, and dropout.'
+    1, TRAINING | VARIES, 'Seed for initialisation, batch order and dropout.'
   )
-  dtype: DType = key('auto', TRAINING, 'In training. auto: bfloat16 on accelerators.')
+  dtype: DType = key(
+    'auto',
+    TRAINING,
+    "Dtype of training's products and activations. auto: bfloat16 on accelerators.",
+  )
   kernels: Literal['auto', 'plain'] = key(
     'auto',
     BOOKKEEPING,
-    'In training. auto: our own kernels on NVIDIA GPUs; plain: none, to debug.',
+    'Kernels in training. auto: Pallas kernels on NVIDIA GPUs; plain: none.',
   )
-  log_every_steps: Count = key(100, BOOKKEEPING, 'Updates between two lines of a log.')
+  log_every_steps: Count = key(
+    100, BOOKKEEPING, 'Updates from one line of the log to the next.'
+  )
 
 
 # The declarations

@@ -38,8 +38,8 @@ TRANSLATION = Task(
     check=lambda tokenized, language: bleu.sacrebleu(language, tokenized),
     references=lambda sources, targets: [*targets],
     score=lambda outputs: {'text': bleu.kind(outputs), **bleu.score(outputs)},
-    score_lines=lambda result: bleu.score_lines(
-      result.text, {name: getattr(result, name) for name in BLEUS}
+    score_lines=lambda scores: bleu.score_lines(
+      scores['text'], {name: scores[name] for name in BLEUS}
     ),
     comparison_lines=bleu.comparison_lines,
   ),

@@ -64,7 +64,7 @@ def test_each_change_of_a_corpus_has_another_name():
   first, second = '--config.data.train_pairs=20000', '--config.data.max_length=100'
   assert name(first, '--config.seed=2') == name(first) == names[0]
   assert name(first, second) == name(second, first) not in names
-  assert name(first, config='newsmix.py:en-de').startswith('newsmix.en-de.')
+  assert name(first, config='big.py:en-de').startswith('wmt14.en-de.')
 
 
 def test_the_name_of_a_test_set():

@@ -25,7 +25,12 @@ from transformer_jax.data.corpus import (
   write_card,
 )
 from transformer_jax.data.task import Outputs
-from transformer_jax.decoding.evaluate import DevBleu, Evaluation, evaluate_run
+from transformer_jax.decoding.evaluate import (
+  DevBleu,
+  Evaluation,
+  evaluate_files,
+  evaluate_run,
+)
 from transformer_jax.decoding.loaded_run import LoadedRun
 from transformer_jax.decoding.translate import Translator
 from transformer_jax.machine import platform
@@ -42,6 +47,7 @@ from transformer_jax.training.perplexity import Perplexity
 STEP = 30
 REFERENCES = [f'der Hund und die Haus-Katze „{n}“ lagen im Garten' for n in range(40)]
 WORSE = [line.replace('und', 'oder').replace('lagen', 'X') for line in REFERENCES]
+HEADER = '1 checkpoint up to step 10, beam 4, alpha 0.6, decoded in float32'
 BETTER = [line.replace('Hund', 'Kater') for line in REFERENCES]
 
 
@@ -101,7 +107,10 @@ def test_one_run_against_another(tmp_path: pathlib.Path):
 
 
 def test_the_result_of_the_same_search_is_taken(tmp_path: pathlib.Path):
-  """Not the newest; without one, the newest is, and what differs is listed."""
+  """Without one, that of the last step is, and what differs is listed.
+
+  The times of files, which a copy changes, do not matter.
+  """
   ours, theirs = make_run(tmp_path, 'a', BETTER), make_run(tmp_path, 'b', WORSE)
   same = theirs.translations('dev', STEP, 1, 4, 0.6)
   result = Result.read(same.with_suffix('.json'))
@@ -116,8 +125,7 @@ def test_the_result_of_the_same_search_is_taken(tmp_path: pathlib.Path):
   file = str(ours.translations('dev', STEP, 1, 4, 0.6))
   assert compared(ours, theirs) == [*comparison(BETTER, WORSE), file]
   same.with_suffix('.json').unlink()
-  differing = [f'step: {STEP} against 9', 'config.beam: 4 against 1']
-  lines = [*differing, *comparison(BETTER, BETTER), file]
+  lines = ['config.average_last: 1 against 2', *comparison(BETTER, BETTER), file]
   assert compared(ours, theirs) == lines
 
 
@@ -194,11 +202,10 @@ def test_another_corpus_is_refused(tmp_path: pathlib.Path):
   workdir = untrained.write(tmp_path)
   data_dir = workdir.parent / 'data'
   loaded = LoadedRun(Run(workdir), TRANSLATION, average=1)
-  evaluation = Evaluation(loaded, data_dir, 'test')
   shutil.rmtree(data_dir)
   toy.corpus.prepare(tmp_path / 'raw', tiny(**{'model.vocab_size': 50}))
   with pytest.raises(UserError, match='has another vocabulary than'):
-    evaluation.evaluate()
+    Evaluation(loaded, data_dir, 'test')
 
 
 def test_a_run_against_itself(tmp_path: pathlib.Path):
@@ -209,8 +216,39 @@ def test_a_run_against_itself(tmp_path: pathlib.Path):
   shutil.copy(wide.with_suffix('.json'), greedy.with_suffix('.json'))
   assert compared(run, run, beam=1) == [*comparison(BETTER, WORSE), str(greedy)]
   greedy.with_suffix('.json').unlink()
-  with pytest.raises(UserError, match='no result to compare with: python -m'):
+  with pytest.raises(UserError, match='no other result of this run: give --against'):
     compared(run, run)
+
+
+@pytest.mark.parametrize(
+  ('split', 'lines', 'message'),
+  [('sources', ['a'], 'has 1 lines'), ('references', ['a', 'b'], 'has 2: ')],
+)
+def test_unequal_files_are_refused_before_the_search(split, lines, message, tmp_path):
+  loaded = LoadedRun(make_run(tmp_path, 'a', BETTER), TRANSLATION)
+  paths = [tmp_path / name for name in ('sources', 'references')]
+  for path in paths:
+    text = lines if path.name == split else ['a', 'b', 'c']
+    path.write_text(''.join(line + '\n' for line in text))
+  with pytest.raises(UserError, match=message):
+    next(evaluate_files(loaded, *paths))
+
+
+def test_scores_of_files_equal_those_of_the_split(tmp_path: pathlib.Path):
+  """Both name the dtype; a file's references are recognised, and nothing is written."""
+  workdir = untrained.write(tmp_path)
+  corpus, run = tmp_path / 'data', LoadedRun(Run(workdir), TRANSLATION)
+  paths = [corpus / 'toy' / f'test.{side}.txt' for side in ('source', 'target')]
+  first, *scores, comparison, second = evaluate_files(run, *paths, run)
+  assert not (workdir / 'translations').exists()
+  assert first.endswith(
+    'target.txt has the references of test (test.en and test.de) of this run'
+  )
+  options = corpus, 'test', None, Interruption()
+  header, *expected, _, _, _ = evaluate_run(run, *options)
+  assert header == 'test: ' + HEADER
+  assert scores == [f'{workdir}: {HEADER}', *expected] * 2
+  assert ': +0.00, p = 1.0000' in comparison and ': +0.00, p = 1.0000' in second
 
 
 @pytest.mark.slow

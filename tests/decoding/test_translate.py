@@ -106,8 +106,7 @@ def test_all_text_enters_in_one_way():
   same(one.translate(decorated[:1], 3), expected[:1])
   one.translate(['one', 'ж ж', 'two', 'one ж'], 3)
   assert one.unknown_sources == 3  # with café
-  unknown = 'lines with characters that training never or hardly ever had, so that no '
-  assert [*one.warnings()][0] == unknown + 'piece of the vocabulary has them: 3'
+  assert [*one.warnings()][0] == 'characters outside the vocabulary: 3 lines'
 
 
 def test_a_diverged_model_is_refused():
@@ -195,9 +194,23 @@ def test_learned_positions_cut_and_count():
   cut = sum(h[0].tokens[-1] != EOS for h in one.translate(lines(12, 9), 3))
   assert one.cut_outputs - before == cut > 0
   sources, outputs = one.warnings()
-  assert sources == f'lines cut because they were too long: {one.cut_sources}'
-  limit = 'translations that reached their limit without an end'
-  assert outputs == f'{limit}: {one.cut_outputs}'
+  assert sources == f'cut to the {TABLE - 1} pieces that fit: 3 lines'
+  limit = 'cut at the length limit, without an end'
+  assert outputs == f'{limit}: {one.cut_outputs} translations'
+
+
+def test_improbable_translations_are_counted():
+  """Those with fewer nats a piece than dev's references had, by the search's score."""
+  both = Vocabularies(words(), words())
+  sentences = lines(12)
+  config, params = tiny_config(alpha=1.0), model()[1]
+  every = Translator(config, TRANSLATION, both, params).translate(sentences, 1)
+  nats = lambda h: -h.score * (5 + len(h.tokens)) / 6 / len(h.tokens)
+  all_nats = sorted(nats(h) for (h,) in every)
+  middle = (all_nats[5] + all_nats[6]) / 2
+  one = Translator(config, TRANSLATION, both, params, middle)
+  one.translate([*sentences, ''], 3)
+  assert one.improbable == 6 and '6 translations; is the' in [*one.warnings()][-1]
 
 
 def sides(folder: pathlib.Path) -> tuple[list, batches.Sentences, batches.Sentences]:

@@ -80,9 +80,86 @@ def test_a_second_signal_ends_it_at_once():
   assert process.returncode == EXIT_CODE
 
 
-@pytest.mark.parametrize('body', ["print('x\\n' * 100_000)", "print('x')"])
-def test_a_reader_that_leaves_early(body: str):
-  command = ['bash', '-c', 'set -o pipefail; "$0" -c "$1" | head -c 0']
-  command += [sys.executable, with_main(body)]
-  done = subprocess.run(command, cwd=ROOT, capture_output=True)
-  assert (done.returncode, done.stdout, done.stderr) == (0, b'', b'')
+def test_ignored_signals_stay_ignored():
+  """As after nohup; the others end the process."""
+  ignore = 'signal.signal(signal.SIGHUP, signal.SIG_IGN)'
+  process = started(with_main(f'{ignore}\n  {BUSY}'))
+  process.send_signal(signal.SIGHUP)
+  process.send_signal(signal.SIGUSR2)
+  assert process.communicate(timeout=LIMIT) == ('', WORDS)
+  assert process.returncode == EXIT_CODE
+
+
+def test_the_system_may_repeat_that_time_is_up():
+  process = started(with_main(SAVE.format(repeated=0, save='sys.stdin.readline()')))
+  process.send_signal(signal.SIGXCPU)
+  assert process.stdout.readline() == 'saving\n'
+  process.send_signal(signal.SIGXCPU)
+  assert process.communicate('\n', timeout=LIMIT) == ('saved\n', WORDS)
+
+
+def test_a_script_ends_in_one_line_from_its_first_import_on():
+  script = [sys.executable, '-X', 'importtime', '-m', 'scripts.describe']
+  process = subprocess.Popen(script, cwd=ROOT, text=True, stderr=subprocess.PIPE)
+  while not process.stderr.readline().endswith(' scripts\n'):
+    pass
+  process.send_signal(signal.SIGTERM)
+  with process:
+    *_, last = process.stderr
+  assert (last, process.returncode) == ('stopped by a signal.\n', EXIT_CODE)
+
+
+def test_a_child_ends_with_its_parent():
+  """Even if nothing can tell the parent to end it."""
+  child = (
+    'import time; from transformer_jax.machine import signals\n'
+    'signals.end_with_parent(); print("ready", flush=True); time.sleep(600)'
+  )
+  code = f'subprocess.Popen({[sys.executable, "-c", child]}); time.sleep(600)'
+  process = started(f'import subprocess, time; {code}')
+  process.kill()
+  process.communicate(timeout=LIMIT)  # the child has the same pipes
+
+
+LOST = """
+  print('x' * 70_000)
+  print('lost', file=sys.stderr)
+  open('FILE', 'w').close()
+"""
+SAID = """
+  cli.say('x' * 70_000)
+  print('lost', file=sys.stderr)
+  open('FILE', 'w').close()
+"""
+CHECKED = """
+  print('x' * 70_000)
+  cli.check_output()
+  open('FILE', 'w').close()
+"""
+FULL = "[Errno 28] No space left on device: 'stdout'\n"
+
+
+@pytest.mark.parametrize(
+  ('body', 'redirect', 'code', 'stderr', 'is_finished'),
+  [
+    (LOST, '| head -c 0', 141, 'lost\n', True),
+    ("print('x')", '| head -c 0', 141, '', False),
+    (SAID, '2>&1 | head -c 0', 0, '', True),
+    (CHECKED, '| head -c 0', 141, '', False),
+    (LOST, '> /dev/full', 1, f'lost\n{FULL}', True),
+    (SAID, '> /dev/full', 0, 'lost\n', True),
+    (CHECKED, '> /dev/full', 1, FULL, False),
+    (SAID, '> /dev/null 2> /dev/full', 0, '', True),
+  ],
+)
+def test_streams_that_cannot_be_written(
+  body: str, redirect: str, code: int, stderr: str, is_finished: bool, tmp_path
+):
+  """Work goes on, unless it asks; messages are dropped, and lost output is an error."""
+  path = tmp_path / 'finished'
+  program = with_main(body.replace('FILE', str(path)))
+  command = f'set -o pipefail; "$0" -c "$1" {redirect}'
+  command = ['bash', '-c', command, sys.executable, program]
+  done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+  assert (done.returncode, done.stdout, done.stderr) == (code, '', stderr)
+  assert path.exists() == is_finished

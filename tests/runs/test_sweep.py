@@ -166,12 +166,12 @@ def test_dry_run(tmp_path: pathlib.Path, monkeypatch, capsys):
   run_script(
     tmp_path,
     *('--dry_run', '--rows=base,D1', '--mini', '--seeds=1,2', '--raw_dir=r'),
-    *('--data_dir=d', '--config=configs/newsmix.py:en-de', '--'),
+    *('--data_dir=d', '--config=configs/big.py:en-de', '--'),
     '--config.train_steps=7',
   )
   out, err = capsys.readouterr()
   assert not (tmp_path / 'runs').exists()
-  rows = ('table3.base.mini', 'table3.D1.mini', 'newsmix.en-de')
+  rows = ('table3.base.mini', 'table3.D1.mini', 'big.en-de')
   assert err.splitlines() == [f'waiting {r}.seed-{n}' for n in (1, 2) for r in rows]
   folder = tmp_path / 'runs' / 'table3.D1.mini.seed-2'
   assert out.splitlines()[8:10] == [

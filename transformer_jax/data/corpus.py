@@ -133,12 +133,10 @@ def data_flags(table: Flags) -> tuple[flags.FlagHolder, ...]:
     table.path(
       'raw_dir',
       None,
-      'Folder of the raw text: files with a sentence a line, treebanks, or Hugging '
-      "Face's Parquet files of WMT14. Without it, tensorflow-datasets has WMT14.",
+      "Folder of raw text: a sentence a line, treebanks, or WMT14's Parquet files. "
+      'Default: tensorflow-datasets downloads WMT14.',
     ),
-    table.path(
-      'tfds_data_dir', None, 'Where tensorflow-datasets has or puts its data sets.'
-    ),
+    table.path('tfds_data_dir', None, 'Folder of tensorflow-datasets.'),
   )
 
 

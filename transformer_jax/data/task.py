@@ -35,7 +35,7 @@ class Scorer:
       the scorer of such a text is not installed.
     references: takes a held-out set's two texts; returns the outputs' references.
     score: returns fields of runs.result.Result.
-    score_lines: takes a Result; returns the lines that show its scores to a user.
+    score_lines: takes these fields; returns the lines that show them to a user.
     comparison_lines: takes outputs and those of another system; returns the lines that
       compare the two.
   """

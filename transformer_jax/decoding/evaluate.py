@@ -1,6 +1,5 @@
 """From a trained run to its scores: search, score, compare and write (section 6.1)."""
 
-import os
 import pathlib
 import sys
 import time
@@ -38,11 +37,13 @@ class Evaluation:
   """
 
   def __init__(self, loaded: LoadedRun, data_dir: pathlib.Path, split: str):
-    """Checks that the task can be scored, before the long work."""
-    config, task = loaded.config, loaded.task
-    task.scorer.check(config.data.tokenized, config.data.target_language)
+    """Raises UserError if the split cannot be scored, before the long work."""
+    config, scorer = loaded.config, loaded.task.scorer
+    scorer.check(config.data.tokenized, config.data.target_language)
     self._loaded, self._split = loaded, split
     self._corpus = data_dir / config.data.name
+    loaded.run.check_corpus(self._corpus)
+    self._references = scorer.references(*read_text(self._corpus, split))
     steps = loaded.steps
     searched = steps[-1], len(steps), config.beam, config.alpha
     self.translations = loaded.run.translations(split, *searched)
@@ -50,9 +51,10 @@ class Evaluation:
   def evaluate(self) -> tuple[Result, list[str]]:
     """Searches and scores; returns the result, and the output of each sentence."""
     loaded, config, run = self._loaded, self._loaded.config, self._loaded.run
-    run.check_corpus(self._corpus)
     sources, _ = read_text(self._corpus, self._split)
+    about = read_card(self._corpus)
     files.ensure_writable(self.translations.parent)
+    files.ensure_writable(run.workdir)
     _say(f'checkpoints averaged: {len(loaded.steps)}, up to step {loaded.steps[-1]}')
     translator = loaded.translator
     dev = batches.read_split(self._corpus, 'dev')
@@ -70,7 +72,6 @@ class Evaluation:
     outputs = self._outputs(texts, [one.valid for one in best])
     scores |= loaded.task.scorer.score(outputs)
     _say('measuring dev perplexity')
-    about = read_card(self._corpus)
     result = Result(
       version=VERSION,
       task=config.task,
@@ -101,10 +102,9 @@ class Evaluation:
 
   def _outputs(self, texts: list[str], valid: Sequence[bool] = ()) -> Outputs:
     """Returns outputs with the references that the task scores them against."""
-    data, scorer = self._loaded.config.data, self._loaded.task.scorer
-    references = scorer.references(*read_text(self._corpus, self._split))
+    data = self._loaded.config.data
     how = data.target_language, data.tokenized
-    return Outputs(texts, references, *how, valid)
+    return Outputs(texts, self._references, *how, valid)
 
   def is_current(self) -> bool:
     """Returns True if outputs of this search exist, and their result."""
@@ -129,24 +129,29 @@ class Evaluation:
   def baseline(self, other: Run) -> tuple[Result, list[str]]:
     """Returns another run's result of the same search, and its outputs.
 
-    Where it has none, its newest result of the split is taken.
+    Where it has none, its result of the last step is taken.
     """
     run, config = self._loaded.run, self._loaded.config
     folder = other.workdir / 'translations'
     paths = {path.resolve() for path in folder.glob(f'{self._split}.*.json')}
     paths -= {self.translations.resolve().with_suffix('.json')}
     command = f'scripts.evaluate --workdir={other.workdir} --split={self._split}'
+    if not paths and other.workdir.resolve() == run.workdir.resolve():
+      raise UserError(
+        f'{folder}: no other result of this run: give --against another run, or '
+        'evaluate this one with another --step, --average, --beam or --alpha'
+      )
     if not paths:
       raise UserError(f'{folder}: no result to compare with: python -m {command}')
     search = len(self._loaded.steps), config.beam, config.alpha
     is_like = lambda r: (len(r.averaged), r.beam, r.alpha) == search
     try:
-      results = [Result.read(path) for path in sorted(paths, key=os.path.getmtime)]
+      results = [Result.read(path) for path in sorted(paths)]
     except UserError as error:
       raise UserError(f'{error}: python -m {command}') from error
-    result = max(reversed(results), key=is_like)
+    # Not by the time of the file, which a copy may have lost.
+    result = max(results, key=lambda r: (is_like(r), r.step, len(r.averaged)))
     theirs = result.translations(other)
-    run.check_corpus(self._corpus)
     name = f'{self._split}.target.txt'
     sums = [read_card(one.workdir).sha256[name] for one in (run, other)]
     if sums[0] != sums[1]:
@@ -154,7 +159,9 @@ class Evaluation:
         f'{run.workdir} and {other.workdir} are not of the same {self._split} set'
       )
     print(f'against {theirs}', file=sys.stderr)
-    return result, bleu.read_lines(theirs)
+    lines = bleu.read_lines(theirs)
+    bleu.check_lines(theirs, lines, self._corpus / name, self._references)
+    return result, lines
 
   def compare(self, other: Result, baseline: Sequence[str]) -> Iterator[str]:
     """Yields how checkpoint and config differ, and how much better our outputs are."""
@@ -196,7 +203,8 @@ def evaluate_run(
     with interruption.deferred():
       evaluation.write(result, outputs)
     interruption.last_words = lambda: f'{translations} is written, and its result.'
-    yield from loaded.task.scorer.score_lines(result)
+    yield f'{split}: {_search(loaded, loaded.translator.dtype.name)}'
+    yield from loaded.task.scorer.score_lines(vars(result))
     yield f'dev perplexity {result.dev_perplexity:.3f} per piece'
     for other, count in (result.overlap or {}).items():
       if count:
@@ -205,6 +213,63 @@ def evaluate_run(
     interruption.leave_if_requested()
     yield from evaluation.compare(*baseline)
   yield str(translations)
+
+
+def evaluate_files(
+  loaded: LoadedRun,
+  source: pathlib.Path,
+  references: pathlib.Path,
+  against: LoadedRun | None = None,
+) -> Iterator[str]:
+  """Translates a file by a run, and yields its scores, line by line.
+
+  Writes nothing.
+
+  Args:
+    source, references: text, a sentence a line; it need not be of the run's corpus.
+    against: another run, which translates the same file and is compared.
+
+  Raises:
+    UserError: a file is not UTF-8, the two have other numbers of lines, or the task
+      cannot score them.
+  """
+  sources, targets = map(bleu.read_lines, (source, references))
+  bleu.check_lines(source, sources, references, targets)
+  data, scorer = loaded.config.data, loaded.task.scorer
+  scorer.check(data.tokenized, data.target_language)
+  expected = scorer.references(sources, targets)
+  if against and against.config.data.target_language != data.target_language:
+    raise UserError(f'{against.run.workdir} translates into another language')
+  card = read_card(loaded.run.workdir)
+  for name, split in card.splits.items():
+    if card.sha256.get(f'{name}.target.txt') == files.sha256_of_lines(targets):
+      names = ', '.join(one.name for one in split.sources)
+      yield f'{references} has the references of {name} ({names}) of this run'
+  texts = []
+  for one in filter(None, (loaded, against)):
+    _say(f'{one.run.workdir} translates {len(sources):,} sentences')
+    bar = lambda items: tqdm(items, desc='translating', unit='batch', disable=None)
+    best = [one for (one,) in one.translator.translate(sources, 1, bar)]
+    for line in one.warnings():
+      print(line, file=sys.stderr)
+    texts.append([one.text for one in best])
+    how = data.target_language, data.tokenized, [one.valid for one in best]
+    outputs = Outputs(texts[-1], expected, *how)
+    yield f'{one.run.workdir}: {_search(one, one.translator.dtype.name)}'
+    yield from scorer.score_lines(scorer.score(outputs))
+  if against:
+    outputs = Outputs(texts[0], expected, *how)
+    yield from scorer.comparison_lines(outputs, texts[1])
+
+
+def _search(loaded: LoadedRun, dtype: str) -> str:
+  """Returns what a score depends on beside the text."""
+  config, steps = loaded.config, loaded.steps
+  count = f'{len(steps)} checkpoints' if len(steps) > 1 else '1 checkpoint'
+  return (
+    f'{count} up to step {steps[-1]}, beam {config.beam}, alpha {config.alpha}, '
+    f'decoded in {dtype}'
+  )
 
 
 class DevBleu:

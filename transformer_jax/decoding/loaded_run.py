@@ -1,6 +1,8 @@
 """A run's model, which translates and scores; the scripts and siblings share it."""
 
 import functools
+import math
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -50,7 +52,7 @@ class LoadedRun:
   Attributes:
     run: the run's folder.
     task: the task that its config chooses.
-    config: the run's (config.py has the keys), with the caller's `beam`, `alpha`.
+    config: the run's (config.py has the keys), with the caller's options of search.
     steps: the steps of the averaged checkpoints, in ascending order.
     graph: the model without its parameters; nnx.merge() puts them together.
   """
@@ -63,12 +65,15 @@ class LoadedRun:
     step: int | str | None = None,
     beam: int | None = None,
     alpha: float | None = None,
+    decode_dtype: str | None = None,
   ):
     """Starts the devices. Arguments and errors are those of transformer_jax.load()."""
     self.run, self.task = run, task
-    self.config, search = run.config(), {'beam': beam, 'alpha': alpha}
+    self.config = run.config()
+    search = {'beam': beam, 'alpha': alpha, 'decode_dtype': decode_dtype}
     self.config.update({k: value for k, value in search.items() if value is not None})
     configs.check(self.config.to_dict(), flag='--')
+    self._warned: set[str] = set()
     self.steps = chosen_steps(run, self.config, average, step)
     platform.start(self.config.slices)
     self.graph, self._shapes = build.architecture(self.config)
@@ -91,11 +96,17 @@ class LoadedRun:
   @functools.cached_property
   def translator(self) -> Translator:
     """Returns the beam search, which puts its own parameters on the devices."""
-    return Translator(self.config, self.task, self.vocabularies, self.params)
+    measured = (record.get('dev_perplexity') for record in self.run.records())
+    dev = [perplexity for perplexity in measured if perplexity]
+    nats = math.log(dev[-1]) if dev else math.inf
+    return Translator(self.config, self.task, self.vocabularies, self.params, nats)
 
   def translate(self, sentences: Sequence[str]) -> list[str]:
-    """Returns the best translation of each sentence; of an empty one, ''."""
-    return [best.text for (best,) in self.hypotheses(sentences, nbest=1)]
+    """Returns the best translation of each sentence; of an empty one, ''.
+
+    Warns, once, of each kind of text that the model cannot translate well.
+    """
+    return [best.text for (best,) in self._translate(sentences, 1, iter)]
 
   def hypotheses(
     self,
@@ -113,11 +124,22 @@ class LoadedRun:
       nbest: from 1 to the search's beam. None: the beam. A search for fewer ends
         sooner.
     """
-    check_strings(sentences, sentences)
     nbest = self.config.beam if nbest is None else nbest
     if not 1 <= nbest <= self.config.beam:
       raise ValueError(f'nbest={nbest}: 1 to {self.config.beam}, which is the beam')
-    return self.translator.translate(sentences, nbest, progress)
+    return self._translate(sentences, nbest, progress)
+
+  def _translate(
+    self, sentences: Sequence[str], nbest: int, progress: Callable[..., Iterable[Any]]
+  ) -> list[list[Hypothesis]]:
+    check_strings(sentences, sentences)
+    translations = self.translator.translate(sentences, nbest, progress)
+    for message in self.translator.warnings():
+      kind = message.partition(':')[0]
+      if kind not in self._warned:
+        self._warned.add(kind)
+        warnings.warn(message, stacklevel=3)
+    return translations
 
   def pieces(self, hypothesis: Hypothesis) -> list[str]:
     """Returns a hypothesis's pieces, without </s>."""
@@ -125,7 +147,7 @@ class LoadedRun:
     return [names[i] for i in hypothesis.tokens if i != EOS]
 
   def warnings(self) -> list[str]:
-    """Returns messages that count sentences cut or with unknown characters."""
+    """Returns messages that count the sentences that were not translated well."""
     return [*self.translator.warnings()]
 
   def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[TargetScore]:

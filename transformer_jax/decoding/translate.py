@@ -1,6 +1,7 @@
 """Translates lines of text: makes batches, searches, decodes ids (section 6.1)."""
 
 import codecs
+import math
 import os
 import pathlib
 import select
@@ -60,9 +61,10 @@ class Translator:
 
   Attributes:
     dtype: in which matrix products are computed.
-    unknown_sources: how many sentences have characters that no piece has.
+    unknown_sources: how many sentences have characters outside the vocabulary.
     cut_sources: how many sentences were longer than the model can take, and cut.
     cut_outputs: how many best hypotheses met their length limit before EOS.
+    improbable: how many best hypotheses are less probable than `nats`.
   """
 
   def __init__(
@@ -71,8 +73,15 @@ class Translator:
     task: Task,
     vocabularies: Vocabularies,
     params: PyTree,
+    nats: float = math.inf,
   ):
-    """Takes `params` in float32, as a checkpoint has them."""
+    """Makes a search.
+
+    Args:
+      params: in float32, as a checkpoint has them.
+      nats: -log P of a piece of the references of dev. Best hypotheses of such text are
+        more probable, those of another language are not.
+    """
     self._config, self._vocabularies = config, vocabularies
     self.dtype = platform.decoding_dtype(config.decode_dtype)
     self._graph, _ = build.architecture(config, dtype=self.dtype)
@@ -84,7 +93,8 @@ class Translator:
     if self._constraint:
       self._mask = self._constraint.mask(vocabularies.target.pieces())
     self._unknown = {*np.flatnonzero(vocabularies.source.is_unknown).tolist()}
-    self.unknown_sources = self.cut_sources = self.cut_outputs = 0
+    self._nats = nats
+    self.unknown_sources = self.cut_sources = self.cut_outputs = self.improbable = 0
     self._searches: dict[tuple[int, int], Callable[..., Callable[[], Hypotheses]]] = {}
 
   def replace_params(self, params: PyTree) -> None:
@@ -134,18 +144,24 @@ class Translator:
     for row, i in enumerate(batch):
       tokens, scores = (np.asarray(x[row]) for x in (arrays.tokens, arrays.scores))
       results[i] = self._hypotheses(sentences[i], tokens, scores)
+      limit = self._nats * (tokens[0] != PAD).sum()
+      self.improbable += bool(-arrays.log_probs[row, 0] > limit)
 
   def warnings(self) -> Iterable[str]:
     """Yields messages that count the lines so far that were unknown text or cut."""
-    if self.unknown_sources:
+    of = lambda count, what: f'{count:,} {what}{"s" if count > 1 else ""}'
+    if count := self.unknown_sources:
+      yield f'characters outside the vocabulary: {of(count, "line")}'
+    if count := self.cut_sources:
+      yield f'cut to the {self._longest - 1} pieces that fit: {of(count, "line")}'
+    if count := self.cut_outputs:
+      yield f'cut at the length limit, without an end: {of(count, "translation")}'
+    if count := self.improbable:
+      language = self._config.data.source_language
       yield (
-        'lines with characters that training never or hardly ever had, so that no '
-        f'piece of the vocabulary has them: {self.unknown_sources}'
+        f'less probable than references of dev: {of(count, "translation")}; is the '
+        f'text in {language}, and like the text of training?'
       )
-    if self.cut_sources:
-      yield f'lines cut because they were too long: {self.cut_sources}'
-    if self.cut_outputs:
-      yield f'translations that reached their limit without an end: {self.cut_outputs}'
 
   def _ids(self, ids: list[int]) -> list[int]:
     self.unknown_sources += not self._unknown.isdisjoint(ids)

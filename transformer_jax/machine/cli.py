@@ -8,12 +8,14 @@ imported side by side and their main(argv) called any number of times:
   SPLIT = FLAGS.enum('split', 'test', ['dev', 'test'], 'Text.')
 """
 
+import contextlib
 import difflib
 import faulthandler
 import functools
 import os
 import pathlib
 import re
+import signal
 import sys
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
@@ -208,16 +210,104 @@ def integers(flag: flags.FlagHolder[list[str]], minimum: int = 1) -> list[int]:
   return [int(text) for text in flag.value]
 
 
-def run(main: Callable[[list[str]], None]) -> None:
-  """Calls main() with the process's command line.
+# Standard streams
 
-  A user's error ends the process with one line, and a reader of stdout that leaves, as
-  `| head` does, with none.
+
+class _Messages:
+  """stderr, whose reader may leave or whose disk may be full: the work goes on."""
+
+  def __init__(self, stream: Any):
+    self._stream = stream
+
+  def __getattr__(self, name: str) -> Any:
+    return getattr(self._stream, name)
+
+  def write(self, text: str) -> int:
+    """Writes text, or drops it."""
+    # Without a buffer, which would keep what could not be written.
+    rest = text.encode(self._stream.encoding, 'backslashreplace')
+    with contextlib.suppress(OSError):
+      while rest:
+        rest = rest[os.write(self._stream.fileno(), rest) :]
+    return len(text)
+
+  def flush(self) -> None:
+    """Does nothing: nothing is kept."""
+
+
+class _Output:
+  """stdout. A write that fails stops no work; check_output() raises its error.
+
+  Attributes:
+    error: of the first write that failed; what follows it is dropped.
+    is_lost: whether something was dropped that stands nowhere else.
+  """
+
+  def __init__(self, stream: Any):
+    self._stream, self.error, self.is_lost = stream, None, False
+
+  def __getattr__(self, name: str) -> Any:
+    return getattr(self._stream, name)
+
+  def write(self, text: str) -> int:
+    """Writes output."""
+    self.is_lost |= self.error is not None
+    self._attempt(lambda: self._stream.write(text))
+    return len(text)
+
+  def flush(self) -> None:
+    """Writes output that is in the buffer."""
+    self._attempt(self._stream.flush)
+
+  def say(self, line: str) -> None:
+    """Writes a line that is no loss."""
+    self.flush()
+    before = self.is_lost
+    self._attempt(lambda: print(line, file=self._stream, flush=True))
+    self.is_lost = before
+
+  def _attempt(self, write: Callable[[], Any]) -> None:
+    try:
+      write()
+    except OSError as error:
+      self.error, self.is_lost = error, True
+      self.error.filename = 'stdout'
+      # The buffer keeps what could not be written, and Python flushes it at the end.
+      os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())
+
+
+def say(line: object) -> None:
+  """Prints a line about a file that is written, to a stdout that nobody has to read."""
+  if isinstance(sys.stdout, _Output):
+    sys.stdout.say(str(line))
+  else:
+    print(line)
+
+
+def check_output() -> None:
+  """Raises the OSError of output that could not be written to stdout so far."""
+  sys.stdout.flush()
+  if isinstance(sys.stdout, _Output) and sys.stdout.is_lost:
+    raise sys.stdout.error
+
+
+def run(main: Callable[[list[str]], None]) -> None:
+  """Calls main() with the process's command line, as the whole of a program.
+
+  A user's error ends the process with one line. Messages that cannot be written are
+  dropped. Output that cannot be written to stdout ends the process with an error, at
+  check_output() or when main() returns; if its reader has left, as `| head` does, with
+  the exit code that a shell gives for SIGPIPE, and without a line.
   """
   faulthandler.enable()  # if a library crashes, Python says where
+  # Python flushes the second name of each as it ends.
+  sys.stdout = sys.__stdout__ = _Output(sys.stdout)
+  sys.stderr = sys.__stderr__ = _Messages(sys.stderr)
   with errors.report_user_errors():
     try:
       main(sys.argv)
-      sys.stdout.flush()
-    except BrokenPipeError:  # Python flushes once more as it ends
-      os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+      check_output()
+    except BrokenPipeError as error:
+      if error is not sys.stdout.error:
+        raise
+      sys.exit(128 + signal.SIGPIPE)

@@ -10,7 +10,7 @@ import pathlib
 import secrets
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import IO, Any
 
 from transformer_jax.machine.errors import UserError
@@ -104,6 +104,11 @@ def sha256(path: pathlib.Path) -> str:
   """Returns the sha256 sum of a file's bytes, in hexadecimal."""
   with with_filename(path), path.open('rb') as file:
     return hashlib.file_digest(file, 'sha256').hexdigest()
+
+
+def sha256_of_lines(lines: Iterable[str]) -> str:
+  """Returns the sum of a file that has these lines, each with LF."""
+  return hashlib.sha256(''.join(f'{line}\n' for line in lines).encode()).hexdigest()
 
 
 def lock(file: IO[str], wait: bool = False) -> bool:

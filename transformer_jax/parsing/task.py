@@ -2,7 +2,7 @@
 
 import dataclasses
 import pathlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -17,7 +17,6 @@ from transformer_jax.machine.errors import UserError
 from transformer_jax.parsing import evalb, pcfg, treebanks, trees, words
 from transformer_jax.parsing.evalb import Parsing
 from transformer_jax.parsing.trees import Tree
-from transformer_jax.runs.result import Result
 
 if TYPE_CHECKING:
   import jax
@@ -75,9 +74,9 @@ def _score(outputs: Outputs) -> dict[str, Any]:
   }
 
 
-def _score_lines(result: Result) -> Iterator[str]:
-  yield from evalb.score_lines(msgspec.convert(result.parsing, Parsing))
-  yield f'{result.valid:.2f} % of the outputs were trees, before repair'
+def _score_lines(scores: Mapping[str, Any]) -> Iterator[str]:
+  yield from evalb.score_lines(msgspec.convert(scores['parsing'], Parsing))
+  yield f'{scores["valid"]:.2f} % of the outputs were trees, before repair'
 
 
 def _section(*arguments: Any) -> tuple[str, list[Any]]:

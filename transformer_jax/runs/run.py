@@ -7,6 +7,7 @@ import re
 import shutil
 import socket
 import sys
+import typing
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -244,10 +245,10 @@ class Run(NamedTuple):
   def check_corpus(self, corpus: pathlib.Path) -> None:
     """Raises UserError unless a folder holds the corpus that the run is trained on."""
     if not (corpus / CARD).is_file():
-      remedy = 'Give --data_dir'
+      remedy = 'Give --data_dir, or, to evaluate, files: --source and --references'
       if not exported_steps(self.checkpoints):
         remedy += (
-          f', or prepare it by scripts.train --workdir={self.workdir}, which makes no '
+          f'; or prepare it by scripts.train --workdir={self.workdir}, which makes no '
           'more steps if the run has all of them'
         )
       raise UserError(f"{corpus}: the run's corpus is missing. {remedy}")
@@ -352,11 +353,22 @@ class _StepParser(flags.ArgumentParser):
 def checkpoint_flags(table: Flags) -> tuple[flags.FlagHolder, flags.FlagHolder]:
   """Defines --average and --step: which checkpoints to average; None by default."""
   about = (
-    "Checkpoints to average; by default the config's number, or 1 with --step=best."
+    "Number of checkpoints to average; default: the config's, or 1 with --step=best."
   )
   average = table.integer('average', None, about, 1)
-  about = 'Last step to average, the newest by default; best: best on dev.'
+  about = (
+    'Last checkpoint to average, by its step; default: the newest; best: best on dev.'
+  )
   return average, table.define(flags.DEFINE, _StepParser(), 'step', None, about)
+
+
+def dtype_flag(table: Flags) -> flags.FlagHolder:
+  """Defines --decode_dtype, the dtype of a search; None is the config's."""
+  values = typing.get_args(configs.DType)
+  about = (
+    "Dtype of search; in float32 no result depends on the batch; default: the config's."
+  )
+  return table.enum('decode_dtype', None, [*values], about)
 
 
 # Fine-tuning

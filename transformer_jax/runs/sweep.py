@@ -20,7 +20,7 @@ from transformer_jax.config import as_json, check_row
 from transformer_jax.data.corpus import config_flag
 from transformer_jax.machine.cli import Flags
 from transformer_jax.machine.errors import UserError
-from transformer_jax.machine.signals import EXIT_CODE, Interruption
+from transformer_jax.machine.signals import EXIT_CODE, PARENT, Interruption
 from transformer_jax.runs.records import Patience
 from transformer_jax.runs.run import Run, averaged_steps, start_from
 
@@ -60,8 +60,10 @@ class Job(NamedTuple):
     code is EXIT_CODE.
     """
     for command in self.commands:
-      # In a session of its own: a terminal's Ctrl-C reaches it once, by is_stopped().
-      process = subprocess.Popen(command, start_new_session=True)
+      # In a new session: a terminal's Ctrl-C reaches it once, by is_stopped().
+      # The command ends with this process: scripts/__init__.py reads PARENT.
+      env = os.environ | {PARENT: str(os.getpid())}
+      process = subprocess.Popen(command, start_new_session=True, env=env)
       while process.poll() is None and not is_stopped():
         time.sleep(POLL)
       if is_stopped():

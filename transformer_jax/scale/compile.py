@@ -23,7 +23,7 @@ import numpy as np
 from transformer_jax import config as configs
 from transformer_jax.data.batches import Shape
 from transformer_jax.decoding.translate import search_of
-from transformer_jax.machine import platform
+from transformer_jax.machine import platform, signals
 from transformer_jax.machine.devices import (
   Devices,
   compile_if_it_fits,
@@ -248,6 +248,7 @@ def seconds_here(config: ml_collections.ConfigDict, shape: Shape) -> float:
 
 
 if __name__ == '__main__':
+  signals.end_with_parent()
   settings = ml_collections.ConfigDict(json.load(sys.stdin))
   name, tokens = sys.argv[1:]
   target = topology(name)

@@ -245,6 +245,20 @@ def read_lines(path: pathlib.Path) -> list[str]:
   return lines
 
 
+def check_lines(
+  path: pathlib.Path,
+  lines: Sequence[str],
+  references: pathlib.Path,
+  expected: Sequence[str],
+) -> None:
+  """Raises UserError unless a file has one line for each line of the references."""
+  if len(lines) != len(expected) or not lines:
+    raise UserError(
+      f'{path} has {len(lines)} lines, {references} has {len(expected)}: '
+      'line n of one has to belong to line n of the other'
+    )
+
+
 def score_files(
   hypotheses: pathlib.Path,
   references: pathlib.Path,
@@ -269,11 +283,7 @@ def score_files(
   texts = []
   for path in filter(None, (hypotheses, baseline)):
     lines = read_lines(path)
-    if len(lines) != len(expected) or not lines:
-      raise UserError(
-        f'{path} has {len(lines)} lines, {references} has {len(expected)}: '
-        'a translation has one line for each of the references'
-      )
+    check_lines(path, lines, references, expected)
     texts.append(lines)
   outputs = Outputs(texts[0], expected, language, tokenized)
   yield from score_lines(kind(outputs), score(outputs))

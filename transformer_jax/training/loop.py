@@ -13,7 +13,7 @@ from jaxtyping import PyTree
 
 from transformer_jax.data import batches
 from transformer_jax.data.corpus import Card, read_card
-from transformer_jax.machine import hosts, platform
+from transformer_jax.machine import cli, hosts, platform
 from transformer_jax.machine.errors import UserError
 from transformer_jax.machine.signals import Interruption
 from transformer_jax.runs.records import Patience, Record, best_step
@@ -78,7 +78,7 @@ def train(
       if first:
         steps = f'{start} of {config.train_steps} steps'
         end = f'; patience={config.patience} ended it' if impatient else ''
-        print(f'{workdir} has {steps}{end}: nothing to do')
+        cli.say(f'{workdir} has {steps}{end}: nothing to do')
       return
     log = stack.enter_context(Log(run, start, config.train_steps, enabled=first))
     for line in _introduction(config, trainer, read_card(corpus), start):

@@ -2,7 +2,6 @@
 
 import contextlib
 import math
-import os
 import socket
 import sys
 import time
@@ -166,12 +165,8 @@ class Log:
 
   def say(self, message: str) -> None:
     """Prints a line, above a progress bar; any thread may call it."""
-    if not self._enabled:
-      return
-    try:
+    if self._enabled:
       tqdm.write(message, file=sys.stderr)
-    except BrokenPipeError:  # `2>&1 | tee log` at Ctrl-C: training still has to save
-      os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
 
   def begin(self) -> None:
     """Starts the progress bar; call it when the first step is compiled."""
