@@ -104,7 +104,7 @@ def test_training_does_not_resume(exported: pathlib.Path):
   run = Run(exported)
   with pytest.raises(UserError, match=f'give --init_from={exported} and another'):
     run.check_config(run.config().to_dict())
-  with pytest.raises(UserError, match='corpus is missing. Give --data_dir$'):
+  with pytest.raises(UserError, match='Give --data_dir, or, to evaluate, files'):
     run.check_corpus(exported / 'none')  # training would not prepare it
 
 

@@ -99,6 +99,7 @@ def test_without_a_constraint_outputs_are_repaired(run: Run):
 ODD = ['', 'the dog ( likes ) a cat', 'the ' * 60, 'w', 'x\u2028y', '\u2581']
 
 
+@pytest.mark.filterwarnings('ignore::UserWarning')  # of unknown and cut text
 def test_every_line_gets_a_tree_of_its_words(run: Run, monkeypatch):
   """Brackets, too many words, a word that SentencePiece takes for a space."""
   monkeypatch.setattr(translate, 'SOURCE_LENGTHS', (16, 32))

@@ -4,7 +4,6 @@ import math
 import os
 import pathlib
 import struct
-import sys
 
 import numpy as np
 import pytest
@@ -127,13 +126,3 @@ def test_a_full_disk_is_loud(name: str, tmp_path: pathlib.Path):
     fill(tmp_path, name)
     log.write({'step': 2, 'dev_perplexity': 3.5})
   assert run.records()[0] == record(1)
-
-
-def test_a_reader_that_has_gone(tmp_path: pathlib.Path, monkeypatch):
-  """As of `2>&1 | tee log` at Ctrl-C, which ends tee too."""
-  reader, writer = os.pipe()
-  os.close(reader)
-  with open(writer, 'w', buffering=1) as broken, Log(Run(tmp_path), 0, 9) as log:
-    monkeypatch.setattr(sys, 'stderr', broken)
-    log.say('one')
-    log.say('two')
