@@ -72,6 +72,7 @@ def ours(workdir: pathlib.Path) -> LoadedRun:
   return transformer_jax.load(workdir, beam=1)
 
 
+@pytest.mark.filterwarnings('ignore:cut at the length limit')
 def test_hugging_face_computes_the_same(ours: LoadedRun, marian: pathlib.Path):
   theirs = HuggingFace(marian)
   assert_same_scores(ours, theirs.score(SOURCES, TARGETS))
@@ -92,6 +93,7 @@ def test_special_tokens_in_a_text_are_text(ours: LoadedRun, marian: pathlib.Path
   assert_same_scores(ours, theirs, SPECIAL_TEXTS, SPECIAL_TEXTS[::-1])
 
 
+@pytest.mark.filterwarnings('ignore:cut at the length limit')
 def test_ctranslate2_computes_the_same(
   ours: LoadedRun, workdir: pathlib.Path, tmp_path: pathlib.Path
 ):

@@ -82,6 +82,7 @@ class Interruption:
 
   def leave(self) -> None:
     """Ends the program in the usual order; __exit__() says so."""
+    self.requested = True  # also where the signal came to another host
     raise SystemExit(EXIT_CODE)
 
   def _handle(self, number: int, _: object) -> None:
