@@ -9,7 +9,14 @@ import jax
 import numpy as np
 import pytest
 
-from toy.steps import corpus, example, steps_on, tiny_config
+from toy.steps import (
+  ShardMapDevices,
+  corpus,
+  course,
+  example,
+  steps_on,
+  tiny_config,
+)
 from transformer_jax.data.batches import train_batches
 from transformer_jax.machine.devices import Devices, compile_if_it_fits, decode_tokens
 from transformer_jax.machine.errors import UserError
@@ -49,6 +56,14 @@ def test_the_state_is_updated_in_place():
   steps = steps_on(8)
   state, _ = steps(steps.initial(), *example())  # the first may be the host's memory
   steps(state, *example())
+  assert all(array.is_deleted() for array in jax.tree.leaves(state))
+
+
+def test_shard_map_can_replace_pmap():
+  twin = steps_on(8, kind=ShardMapDevices)
+  jax.tree.map(np.testing.assert_array_equal, course(steps_on(8)), course(twin))
+  state, _ = twin(twin.initial(), *example())
+  twin(state, *example())
   assert all(array.is_deleted() for array in jax.tree.leaves(state))
 
 

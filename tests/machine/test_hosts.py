@@ -9,6 +9,7 @@ import pytest
 
 from toy.programs import SERVER, free_port
 from toy.steps import (
+  ShardMapDevices,
   Steps,
   assert_same_course,
   corpus,
@@ -72,7 +73,8 @@ def one_of_two(number: int, address: str, folder: pathlib.Path) -> tuple:
   jax.config.update('jax_num_cpu_devices', 4)
   hosts.join_hosts(address, 2, number)
   assert jax.device_count() == 8 and hosts.is_first_host() == (number == 0)
-  measured = course(Steps(None))
+  measured, twin = course(Steps(None)), course(Steps(None, kind=ShardMapDevices))
+  jax.tree.map(np.testing.assert_array_equal, measured, twin)
   ours = Trainer(tiny_config(**SMALL), folder)
   own = ours.devices.host_slices
   assert own == slice(4 * number, 4 * number + 4)
@@ -84,11 +86,14 @@ def one_of_two(number: int, address: str, folder: pathlib.Path) -> tuple:
 
 @pytest.mark.slow
 def test_two_processes_are_one(tmp_path: pathlib.Path):
-  """Both have the same rows at each step, and the losses of one device."""
+  """Both have the same rows at each step, and the losses of one device.
+
+  They have them by pmap and, bit for bit, by shard_map.
+  """
   folder, address = corpus(tmp_path), f'localhost:{free_port()}'
   arguments = [(number, address, folder) for number in (0, 1)]
   with SERVER.Pool(2) as pool:
-    both = pool.starmap_async(one_of_two, arguments, chunksize=1).get(300)
+    both = pool.starmap_async(one_of_two, arguments, chunksize=1).get(600)
   for measured, _, first in both:
     assert_same_course(course_on_one(), measured)
     assert first == 7
