@@ -2,7 +2,7 @@
 
 Operations are matrix products and convolutions, as in model/flops.py: elementwise
 operations do not change Table 1's orders. FLOPs, sequential operations and paths are
-counted from a layer's jaxpr.
+counted from a layer's jaxpr, in which loops are unrolled.
 """
 
 import functools
@@ -205,7 +205,7 @@ def flops(function: Callable, *arguments: Array) -> int:
 
   (XLA's own count takes the body of a loop once.)
   """
-  return _flops(jax.make_jaxpr(function)(*arguments).jaxpr)
+  return sum(map(_flops, _unrolled(function, *arguments).eqns))
 
 
 def sequential_operations(function: Callable, *arguments: Array) -> int:
@@ -214,8 +214,16 @@ def sequential_operations(function: Callable, *arguments: Array) -> int:
   It is the same for a loop and for the same loop unrolled. Rounds that do not need one
   another count once.
   """
-  jaxpr = jax.make_jaxpr(function)(*arguments).jaxpr
-  return max(_depths(jaxpr, [0] * len(jaxpr.invars)))
+  jaxpr = _unrolled(function, *arguments)
+  chains: dict[core.Var, int] = {}  # the longest to each variable; inputs have none
+  longest = lambda variables: max(
+    (0 if isinstance(v, core.Literal) else chains.get(v, 0) for v in variables),
+    default=0,
+  )
+  for equation in jaxpr.eqns:
+    chain = longest(equation.invars) + _is_product(equation)
+    chains |= dict.fromkeys(equation.outvars, chain)
+  return longest(jaxpr.outvars)
 
 
 def layers_between(stack: Iterable[Layer], x: Array) -> int | None:
@@ -249,31 +257,30 @@ def _follow(
   return z, (tangent != 0).any(axis=1)
 
 
-def _inner_jaxpr(equation: core.JaxprEqn) -> core.Jaxpr | None:
-  """Returns the jaxpr inside a loop or a call; None for a plain operation."""
-  name = equation.primitive.name
-  if name in ('while', 'cond'):
-    raise ValueError(f'{name}: what it does is not in the program, but in its values')
-  for key in ('jaxpr', 'call_jaxpr'):
-    if key in equation.params:
-      inner = equation.params[key]
-      return inner.jaxpr if isinstance(inner, core.ClosedJaxpr) else inner
-  return None
+def _unrolled(function: Callable, *arguments: Array) -> core.Jaxpr:
+  """Returns the program of a function, with each round of its loops.
+
+  Raises:
+    ValueError: an operation has a program of its own, such as jax.checkpoint, or a loop
+      whose rounds depend on values.
+  """
+  with jax.disable_jit():  # calls and loops are Python's
+    jaxpr = jax.make_jaxpr(function)(*arguments).jaxpr
+  for equation in jaxpr.eqns:
+    values = jax.tree.leaves([*equation.params.values()])
+    if any(isinstance(v, core.Jaxpr | core.ClosedJaxpr) for v in values):
+      raise ValueError(f'{equation.primitive.name}: what is in it would not be counted')
+  return jaxpr
 
 
 def _is_product(equation: core.JaxprEqn) -> bool:
   return equation.primitive.name in ('dot_general', 'conv_general_dilated')
 
 
-def _flops(jaxpr: core.Jaxpr) -> int:
-  total = 0
-  for equation in jaxpr.eqns:
-    if (inner := _inner_jaxpr(equation)) is not None:
-      rounds = equation.params['length'] if equation.primitive.name == 'scan' else 1
-      total += rounds * _flops(inner)
-    elif _is_product(equation):
-      total += 2 * equation.outvars[0].aval.size * _multiply_adds(equation)
-  return total
+def _flops(equation: core.JaxprEqn) -> int:
+  if not _is_product(equation):
+    return 0
+  return 2 * equation.outvars[0].aval.size * _multiply_adds(equation)
 
 
 def _multiply_adds(equation: core.JaxprEqn) -> int:
@@ -284,34 +291,3 @@ def _multiply_adds(equation: core.JaxprEqn) -> int:
     (contracted, _), _ = dimensions
     return math.prod(left[axis] for axis in contracted)
   return math.prod(right) // right[dimensions.rhs_spec[0]]
-
-
-def _depths(jaxpr: core.Jaxpr, inputs: list[int]) -> list[int]:
-  """Returns the longest chain to each output; `inputs` has those to each input."""
-  known = dict(zip(jaxpr.invars, inputs, strict=True))
-  # Constants, which `known` does not have, wait for nothing.
-  depth = lambda v: 0 if isinstance(v, core.Literal) or v not in known else known[v]
-  for equation in jaxpr.eqns:
-    before = [depth(variable) for variable in equation.invars]
-    inner = _inner_jaxpr(equation)
-    if inner is None:
-      after = max(before, default=0) + _is_product(equation)
-      known |= dict.fromkeys(equation.outvars, after)
-    else:
-      loop = equation.primitive.name == 'scan'
-      after = _loop(equation, inner, before) if loop else _depths(inner, before)
-      known |= zip(equation.outvars, after, strict=True)
-  return [depth(variable) for variable in jaxpr.outvars]
-
-
-def _loop(equation: core.JaxprEqn, body: core.Jaxpr, before: list[int]) -> list[int]:
-  """_depths() of a loop's rounds, each of which waits for the carry of the last one."""
-  constants, carried = equation.params['num_consts'], equation.params['num_carry']
-  fixed, items = before[:constants], before[constants + carried :]
-  carry = before[constants : constants + carried]
-  results = [0] * (len(equation.outvars) - carried)
-  for _ in range(equation.params['length']):
-    after = _depths(body, fixed + carry + items)
-    carry = after[:carried]
-    results = list(map(max, results, after[carried:]))
-  return carry + results

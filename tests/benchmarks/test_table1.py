@@ -132,8 +132,7 @@ def counter(x: jax.Array) -> jax.Array:
   ('function', 'expected'),
   [
     (lambda x: jnp.tanh(x @ W) @ W @ W, 3),
-    (lambda x: jax.nn.relu(jax.jit(lambda y: y @ W)(x @ W)), 2),
-    (lambda x: jax.checkpoint(lambda y: y @ W)(x) @ W, 2),
+    (lambda x: jnp.tanh(jax.jit(lambda y: y @ W)(x @ W)), 2),
     (lambda x: recurrent(x, W, W), 9),
     (looped, 24),
     (lambda x: jax.lax.map(lambda row: row @ W, x), 1),
@@ -142,6 +141,14 @@ def counter(x: jax.Array) -> jax.Array:
 )
 def test_sequential_operations(function: Callable, expected: int):
   assert measuring.sequential_operations(function, draw(9, D)) == expected
+
+
+def test_what_cannot_be_counted_is_refused():
+  grows = lambda x: jax.lax.while_loop(lambda y: y.sum() < 9, lambda y: y @ W, x)
+  for function in (grows, jax.checkpoint(lambda x: x @ W)):
+    for count in (measuring.flops, measuring.sequential_operations):
+      with pytest.raises(ValueError, match='would not be counted'):
+        count(function, draw(9, D))
 
 
 def joined(stack: list[Callable], n: int) -> int | None:
